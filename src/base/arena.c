@@ -1,0 +1,127 @@
+#include <config.h>
+
+#include "base/arena.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_BLOCK = 4096, LARGEST_STEP = 1 << 20, ALIGNMENT = 16 };
+
+struct weft_arena_block {
+  struct weft_arena_block *older;
+  size_t size; /* of data */
+  _Alignas(ALIGNMENT) char data[];
+};
+
+void weft_arena_init(weft_arena *arena) { *arena = (weft_arena){0}; }
+
+static void free_blocks(struct weft_arena_block *block)
+{
+  while (block) {
+    struct weft_arena_block *older = block->older;
+    free(block);
+    block = older;
+  }
+}
+
+void weft_arena_fini(weft_arena *arena)
+{
+  free_blocks(arena->head);
+  *arena = (weft_arena){.limit_bytes = arena->limit_bytes};
+}
+
+void weft_arena_reset(weft_arena *arena)
+{
+  struct weft_arena_block *head = arena->head;
+
+  if (!head) return;
+  free_blocks(head->older);
+  head->older = NULL;
+  memset(head->data, 0, (size_t)(arena->next - head->data));
+  arena->next = head->data;
+  arena->end = head->data + head->size;
+  arena->total_bytes = head->size;
+}
+
+/* Blocks come zeroed from calloc and reset clears what was used, so allocations need no memset. */
+static void *alloc_in_new_block(weft_arena *arena, size_t size)
+{
+  size_t step = arena->head ? WEFT_MIN(arena->head->size * 2, (size_t)LARGEST_STEP) : (size_t)FIRST_BLOCK;
+  size_t block_size = WEFT_MAX(size, step);
+  struct weft_arena_block *block;
+
+  if (block_size > SIZE_MAX - sizeof *block) return NULL;
+  if (arena->limit_bytes && block_size > arena->limit_bytes - WEFT_MIN(arena->total_bytes, arena->limit_bytes))
+    return NULL;
+  block = calloc(1, sizeof *block + block_size);
+  if (!block) return NULL;
+  block->size = block_size;
+  arena->total_bytes += block_size;
+  /* An outsized request gets a block of its own behind the current one, whose free part stays in use. */
+  if (arena->head && size > step) {
+    block->older = arena->head->older;
+    arena->head->older = block;
+    return block->data;
+  }
+  block->older = arena->head;
+  arena->head = block;
+  arena->next = block->data + size;
+  arena->end = block->data + block_size;
+  return block->data;
+}
+
+void *weft_arena_alloc(weft_arena *arena, size_t size)
+{
+  if (size > SIZE_MAX - ALIGNMENT) return NULL;
+  size = size ? WEFT_ALIGN_UP(size, (size_t)ALIGNMENT) : ALIGNMENT;
+  if (WEFT_LIKELY(arena->next && (size_t)(arena->end - arena->next) >= size)) {
+    void *result = arena->next;
+    arena->next += size;
+    return result;
+  }
+  return alloc_in_new_block(arena, size);
+}
+
+void *weft_arena_alloc_array(weft_arena *arena, size_t count, size_t size)
+{
+  size_t bytes;
+
+  if (__builtin_mul_overflow(count, size, &bytes)) return NULL;
+  return weft_arena_alloc(arena, bytes);
+}
+
+void *weft_arena_memdup(weft_arena *arena, const void *data, size_t size)
+{
+  void *copy = weft_arena_alloc(arena, size);
+
+  if (copy && size) memcpy(copy, data, size);
+  return copy;
+}
+
+char *weft_arena_strndup(weft_arena *arena, const char *text, size_t length)
+{
+  char *copy = length < SIZE_MAX ? weft_arena_alloc(arena, length + 1) : NULL;
+
+  if (copy && length) memcpy(copy, text, length);
+  return copy;
+}
+
+char *weft_arena_strdup(weft_arena *arena, const char *text) { return weft_arena_strndup(arena, text, strlen(text)); }
+
+char *weft_arena_printf(weft_arena *arena, const char *fmt, ...)
+{
+  va_list args, again;
+  int length;
+  char *text = NULL;
+
+  va_start(args, fmt);
+  va_copy(again, args);
+  length = vsnprintf(NULL, 0, fmt, args);
+  va_end(args);
+  if (length >= 0) text = weft_arena_alloc(arena, (size_t)length + 1);
+  if (text) vsnprintf(text, (size_t)length + 1, fmt, again);
+  va_end(again);
+  return text;
+}

@@ -1,0 +1,39 @@
+/* base/arena.h -- memory that is freed all at once: IR, plans, scratch of a pass. */
+#ifndef WEFT_BASE_ARENA_H
+#define WEFT_BASE_ARENA_H
+
+#include <stdarg.h>
+#include <stddef.h>
+
+#include "base/macros.h"
+
+/* A bump allocator over growing blocks.  Not thread-safe: one owner at a time. */
+typedef struct weft_arena {
+  struct weft_arena_block *head; /* the block being filled; older ones behind it */
+  char *next, *end;              /* the free part of head */
+  size_t total_bytes;            /* taken from malloc */
+  size_t limit_bytes;            /* 0: none; allocations past it fail */
+} weft_arena;
+
+void weft_arena_init(weft_arena *arena); /* takes no memory yet */
+void weft_arena_fini(weft_arena *arena);
+
+/* Frees all but the newest block and starts again in it. */
+void weft_arena_reset(weft_arena *arena);
+
+/* `size` zeroed bytes aligned to 16, or NULL without memory or past the limit.  Size 0 gives a unique pointer. */
+void *weft_arena_alloc(weft_arena *arena, size_t size);
+
+/* count * size zeroed bytes; NULL also when the product overflows. */
+void *weft_arena_alloc_array(weft_arena *arena, size_t count, size_t size);
+
+/* Copies; NULL without memory. */
+void *weft_arena_memdup(weft_arena *arena, const void *data, size_t size);
+char *weft_arena_strndup(weft_arena *arena, const char *text, size_t length);
+char *weft_arena_strdup(weft_arena *arena, const char *text);
+WEFT_PRINTF(2, 3) char *weft_arena_printf(weft_arena *arena, const char *fmt, ...);
+
+#define WEFT_ARENA_NEW(arena, type) ((type *)weft_arena_alloc((arena), sizeof(type)))
+#define WEFT_ARENA_ARRAY(arena, type, count) ((type *)weft_arena_alloc_array((arena), (size_t)(count), sizeof(type)))
+
+#endif

@@ -1,0 +1,44 @@
+/* base/deadline.h -- absolute points in monotonic time; every wait takes one. */
+#ifndef WEFT_BASE_DEADLINE_H
+#define WEFT_BASE_DEADLINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+/* Nanoseconds of CLOCK_MONOTONIC.  Nested waits share one, so a budget is spent once. */
+typedef struct weft_deadline {
+  int64_t at_ns;
+} weft_deadline;
+
+/* Never passes.  Only for waits on work of this process that cannot fail to end, and where a user said 0 = none. */
+#define WEFT_NO_DEADLINE ((weft_deadline){INT64_MAX})
+
+#define WEFT_NS_PER_US INT64_C(1000)
+#define WEFT_NS_PER_MS INT64_C(1000000)
+#define WEFT_NS_PER_S INT64_C(1000000000)
+
+int64_t weft_now_ns(void); /* CLOCK_MONOTONIC */
+
+/* now + ns, saturating; ns < 0 counts as 0. */
+weft_deadline weft_deadline_after_ns(int64_t ns);
+
+static inline weft_deadline weft_deadline_after_ms(int64_t ms)
+{
+  return weft_deadline_after_ns(ms > INT64_MAX / WEFT_NS_PER_MS ? INT64_MAX : ms * WEFT_NS_PER_MS);
+}
+
+/* What a setting of `seconds` means: 0 is none, anything else counts from now. */
+weft_deadline weft_deadline_from_setting_s(double seconds);
+
+bool weft_deadline_passed(weft_deadline deadline);
+int64_t weft_deadline_left_ns(weft_deadline deadline); /* at least 0; INT64_MAX for none */
+
+/* The time left as poll(2) wants it: milliseconds rounded up, -1 for none, capped to INT_MAX. */
+int weft_deadline_poll_ms(weft_deadline deadline);
+
+static inline weft_deadline weft_deadline_min(weft_deadline a, weft_deadline b) { return a.at_ns < b.at_ns ? a : b; }
+
+struct timespec weft_deadline_timespec(weft_deadline deadline); /* for clock_nanosleep and condition variables */
+
+#endif

@@ -1,0 +1,10 @@
+libweftcore_la_SOURCES += \
+  %D%/arena.c %D%/arena.h \
+  %D%/deadline.c %D%/deadline.h \
+  %D%/dtype.c %D%/dtype.def %D%/dtype.h \
+  %D%/kv.h \
+  %D%/log.c %D%/log.h \
+  %D%/macros.h \
+  %D%/options.c %D%/options.h \
+  %D%/status.c %D%/status.h \
+  %D%/thread.c %D%/thread.h

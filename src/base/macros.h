@@ -1,0 +1,43 @@
+/* base/macros.h -- compiler attributes and small helpers that every module uses. */
+#ifndef WEFT_BASE_MACROS_H
+#define WEFT_BASE_MACROS_H
+
+#include <stddef.h>
+
+#define WEFT_NODISCARD __attribute__((warn_unused_result))
+#define WEFT_PRINTF(fmt_index, first_arg) __attribute__((format(printf, fmt_index, first_arg)))
+#define WEFT_LIKELY(x) __builtin_expect(!!(x), 1)
+#define WEFT_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define WEFT_UNUSED __attribute__((unused))
+#define WEFT_EXPORT __attribute__((visibility("default")))
+
+#define WEFT_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define WEFT_CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+#define WEFT_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define WEFT_MAX(a, b) ((a) > (b) ? (a) : (b))
+
+/* Rounds x up to a multiple of the power of two `align`; the caller knows that it does not overflow. */
+#define WEFT_ALIGN_UP(x, align) (((x) + (align) - 1) & ~((__typeof__(x))(align) - 1))
+
+/* A local declared `WEFT_AUTO(T) x = NULL;` is destroyed on every way out of its block; each type that
+ * allows it says so with WEFT_DEFINE_AUTO(T, destructor), where destructor(NULL) does nothing. */
+#define WEFT_AUTO(type) __attribute__((cleanup(weft_auto_##type))) type *
+#define WEFT_DEFINE_AUTO(type, destroy)                            \
+  static inline WEFT_UNUSED void weft_auto_##type(type **location) \
+  {                                                                \
+    if (*location) destroy(*location);                             \
+  }
+
+/* Moves the pointer out of `lvalue`, which becomes NULL. */
+#define WEFT_MOVE(lvalue)                \
+  ({                                     \
+    __typeof__(lvalue) moved_ = (lvalue); \
+    (lvalue) = NULL;                     \
+    moved_;                              \
+  })
+
+/* A malloc'd char * freed at the end of its block. */
+void weft_auto_free_char(char **location);
+#define WEFT_AUTO_STR __attribute__((cleanup(weft_auto_free_char))) char *
+
+#endif

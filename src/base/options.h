@@ -1,0 +1,41 @@
+/* base/options.h -- settings as tables: one table is parser, manual and default at once.
+ * A module declares a plain struct of settings and a weft_option row for each member; weft_options_load fills the
+ * struct from defaults and the environment, and `weft info` prints the rows. */
+#ifndef WEFT_BASE_OPTIONS_H
+#define WEFT_BASE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef enum weft_option_type {
+  WEFT_OPT_BOOL,     /* bool: 1 0 true false on off yes no */
+  WEFT_OPT_INT,      /* int64_t */
+  WEFT_OPT_BYTES,    /* int64_t: with suffix K M G T (powers of 1024) */
+  WEFT_OPT_DURATION, /* int64_t nanoseconds: with suffix ns us ms s m h; a bare number is seconds; 0 is none */
+  WEFT_OPT_STRING,   /* const char *: borrowed from the environment or the table */
+} weft_option_type;
+
+typedef struct weft_option {
+  const char *name; /* the whole environment variable: "WEFT_COLLECTIVE_TIMEOUT" */
+  weft_option_type type;
+  const char *default_text;
+  size_t offset; /* of the member in the settings struct */
+  const char *help;
+} weft_option;
+
+typedef struct weft_option_table {
+  const char *module; /* "collective" */
+  const weft_option *options;
+  size_t count;
+} weft_option_table;
+
+/* Fills *settings.  Errors: INVALID_ARGUMENT naming variable, value and what was expected. */
+WEFT_NODISCARD weft_status *weft_options_load(const weft_option_table *table, void *settings);
+
+/* Parses one value as `type` into *out (of the type that the enum's comment states). */
+WEFT_NODISCARD weft_status *weft_option_parse(weft_option_type type, const char *what, const char *text, void *out);
+
+#endif

@@ -1,0 +1,94 @@
+#include <config.h>
+
+#include "base/thread.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static void note_holder(weft_mutex *mu, bool held)
+{
+#ifndef NDEBUG
+  atomic_store_explicit(&mu->holder, held ? pthread_self() : (pthread_t)0, memory_order_relaxed);
+#else
+  (void)mu;
+  (void)held;
+#endif
+}
+
+void weft_mutex_init(weft_mutex *mu)
+{
+  pthread_mutex_init(&mu->impl, NULL);
+  note_holder(mu, false);
+}
+
+void weft_mutex_fini(weft_mutex *mu) { pthread_mutex_destroy(&mu->impl); }
+
+void weft_mutex_lock(weft_mutex *mu) WEFT_NO_THREAD_SAFETY
+{
+  pthread_mutex_lock(&mu->impl);
+  note_holder(mu, true);
+}
+
+void weft_mutex_unlock(weft_mutex *mu) WEFT_NO_THREAD_SAFETY
+{
+  note_holder(mu, false);
+  pthread_mutex_unlock(&mu->impl);
+}
+
+void weft_mutex_assert_held(weft_mutex *mu)
+{
+#ifndef NDEBUG
+  assert(pthread_equal(atomic_load_explicit(&mu->holder, memory_order_relaxed), pthread_self()));
+#else
+  (void)mu;
+#endif
+}
+
+void weft_cond_init(weft_cond *cond)
+{
+  pthread_condattr_t attr;
+
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(&cond->impl, &attr);
+  pthread_condattr_destroy(&attr);
+}
+
+void weft_cond_fini(weft_cond *cond) { pthread_cond_destroy(&cond->impl); }
+void weft_cond_signal(weft_cond *cond) { pthread_cond_signal(&cond->impl); }
+void weft_cond_broadcast(weft_cond *cond) { pthread_cond_broadcast(&cond->impl); }
+
+bool weft_cond_wait(weft_cond *cond, weft_mutex *mu, weft_deadline deadline)
+{
+  int rc;
+
+  weft_mutex_assert_held(mu);
+  note_holder(mu, false);
+  if (deadline.at_ns == INT64_MAX) {
+    rc = pthread_cond_wait(&cond->impl, &mu->impl);
+  } else {
+    struct timespec until = weft_deadline_timespec(deadline);
+    rc = pthread_cond_timedwait(&cond->impl, &mu->impl, &until);
+  }
+  note_holder(mu, true);
+  return rc != ETIMEDOUT;
+}
+
+weft_status *weft_thread_start(pthread_t *out_thread, const char *name, void *(*run)(void *arg), void *arg)
+{
+  sigset_t all, before;
+  char short_name[16];
+  int rc;
+
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  rc = pthread_create(out_thread, NULL, run, arg);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (rc != 0) return WEFT_ERR(RESOURCE_EXHAUSTED, "cannot start thread \"%s\": %s", name, strerror(rc));
+  snprintf(short_name, sizeof short_name, "%s", name);
+  pthread_setname_np(*out_thread, short_name);
+  return NULL;
+}

@@ -1,0 +1,1 @@
+# src/buffer: see README.md in this folder.

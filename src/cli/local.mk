@@ -1,0 +1,1 @@
+# src/cli: see README.md in this folder.

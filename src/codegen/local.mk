@@ -1,0 +1,1 @@
+# src/codegen: see README.md in this folder.

@@ -1,0 +1,1 @@
+# src/collective: see README.md in this folder.

@@ -1,0 +1,1 @@
+# src/coord: see README.md in this folder.

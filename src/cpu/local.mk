@@ -1,0 +1,1 @@
+# src/cpu: see README.md in this folder.

@@ -1,0 +1,1 @@
+# src/hlo: see README.md in this folder.

@@ -1,0 +1,1 @@
+# src/passes: see README.md in this folder.

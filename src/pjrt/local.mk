@@ -1,0 +1,1 @@
+# src/pjrt: see README.md in this folder.

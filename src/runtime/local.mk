@@ -1,0 +1,1 @@
+# src/runtime: see README.md in this folder.

@@ -1,0 +1,1 @@
+# src/stablehlo: see README.md in this folder.

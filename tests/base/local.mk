@@ -1,0 +1,10 @@
+check_PROGRAMS += %D%/status_test %D%/dtype_test %D%/options_test
+%C%_status_test_SOURCES = %D%/status_test.c tests/test.h
+%C%_status_test_CFLAGS = $(TEST_CFLAGS)
+%C%_status_test_LDADD = $(TEST_LIBS)
+%C%_dtype_test_SOURCES = %D%/dtype_test.c tests/test.h
+%C%_dtype_test_CFLAGS = $(TEST_CFLAGS)
+%C%_dtype_test_LDADD = $(TEST_LIBS)
+%C%_options_test_SOURCES = %D%/options_test.c tests/test.h
+%C%_options_test_CFLAGS = $(TEST_CFLAGS)
+%C%_options_test_LDADD = $(TEST_LIBS)

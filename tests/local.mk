@@ -1,0 +1,21 @@
+# Each C test is one cmocka program printing TAP.  A folder mirrors src and lists its programs in its own local.mk:
+#   check_PROGRAMS += %D%/status_test
+#   %C%_status_test_SOURCES = %D%/status_test.c tests/test.h
+#   %C%_status_test_CFLAGS = $(TEST_CFLAGS)
+#   %C%_status_test_LDADD = $(TEST_LIBS)
+TEST_CFLAGS = $(AM_CFLAGS) -I$(top_srcdir)/tests $(CMOCKA_CFLAGS) -Wno-missing-prototypes
+TEST_LIBS = libweftcore.la $(CMOCKA_LIBS)
+TESTS += $(check_PROGRAMS)
+
+include tests/base/local.mk
+include tests/hlo/local.mk
+include tests/stablehlo/local.mk
+include tests/passes/local.mk
+include tests/buffer/local.mk
+include tests/codegen/local.mk
+include tests/runtime/local.mk
+include tests/collective/local.mk
+include tests/cpu/local.mk
+include tests/coord/local.mk
+include tests/pjrt/local.mk
+include tests/cli/local.mk
