@@ -2,6 +2,7 @@ libweftcore_la_SOURCES += \
   %D%/arena.c %D%/arena.h \
   %D%/deadline.c %D%/deadline.h \
   %D%/dtype.c %D%/dtype.def %D%/dtype.h \
+  %D%/event.c %D%/event.h \
   %D%/kv.h \
   %D%/log.c %D%/log.h \
   %D%/macros.h \
