@@ -114,14 +114,12 @@ weft_status *weft_event_await(weft_event *event, weft_deadline deadline)
   return weft_status_dup(event->status);
 }
 
-void weft_event_on_ready_slot(weft_event *event, weft_event_waiter *slot,
-                              void (*fn)(void *ctx, const weft_status *error), void *ctx)
+static void add_waiter(weft_event *event, weft_event_waiter *slot, bool owned,
+                       void (*fn)(void *ctx, const weft_status *error), void *ctx)
 {
   bool ready = weft_event_is_ready(event);
 
-  slot->next = NULL;
-  slot->fn = fn;
-  slot->ctx = ctx;
+  *slot = (weft_event_waiter){.fn = fn, .ctx = ctx, .owned = owned};
   if (!ready) {
     weft_mutex_lock(&event->mu);
     ready = atomic_load_explicit(&event->ready, memory_order_relaxed);
@@ -132,11 +130,14 @@ void weft_event_on_ready_slot(weft_event *event, weft_event_waiter *slot,
     weft_mutex_unlock(&event->mu);
   }
   if (!ready) return;
-  {
-    bool owned = slot->owned;
-    fn(ctx, event->status);
-    if (owned) free(slot);
-  }
+  fn(ctx, event->status);
+  if (owned) free(slot);
+}
+
+void weft_event_on_ready_slot(weft_event *event, weft_event_waiter *slot,
+                              void (*fn)(void *ctx, const weft_status *error), void *ctx)
+{
+  add_waiter(event, slot, false, fn, ctx);
 }
 
 weft_status *weft_event_on_ready(weft_event *event, void (*fn)(void *ctx, const weft_status *error), void *ctx)
@@ -144,7 +145,6 @@ weft_status *weft_event_on_ready(weft_event *event, void (*fn)(void *ctx, const 
   weft_event_waiter *waiter = calloc(1, sizeof *waiter);
 
   WEFT_TRY_ALLOC(waiter);
-  waiter->owned = true;
-  weft_event_on_ready_slot(event, waiter, fn, ctx);
+  add_waiter(event, waiter, true, fn, ctx);
   return NULL;
 }
