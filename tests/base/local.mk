@@ -1,4 +1,4 @@
-check_PROGRAMS += %D%/status_test %D%/dtype_test %D%/options_test
+check_PROGRAMS += %D%/status_test %D%/dtype_test %D%/options_test %D%/kv_test
 %C%_status_test_SOURCES = %D%/status_test.c tests/test.h
 %C%_status_test_CFLAGS = $(TEST_CFLAGS)
 %C%_status_test_LDADD = $(TEST_LIBS)
@@ -8,3 +8,6 @@ check_PROGRAMS += %D%/status_test %D%/dtype_test %D%/options_test
 %C%_options_test_SOURCES = %D%/options_test.c tests/test.h
 %C%_options_test_CFLAGS = $(TEST_CFLAGS)
 %C%_options_test_LDADD = $(TEST_LIBS)
+%C%_kv_test_SOURCES = %D%/kv_test.c tests/test.h
+%C%_kv_test_CFLAGS = $(TEST_CFLAGS)
+%C%_kv_test_LDADD = $(TEST_LIBS)
