@@ -1,1 +1,2 @@
-# src/hlo: see README.md in this folder.
+libweftcore_la_SOURCES += \
+  %D%/eval.h %D%/hlo.h %D%/infer.h %D%/literal.h %D%/opcode.h %D%/opcodes.def %D%/proto.h %D%/shape.h %D%/text.h

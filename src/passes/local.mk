@@ -1,1 +1,1 @@
-# src/passes: see README.md in this folder.
+libweftcore_la_SOURCES += %D%/pass.h

@@ -1,0 +1,428 @@
+/* hlo/hlo.h -- the one IR: modules of computations of instructions, with HLO's semantics.
+ *
+ * Everything lives in the module's arena and dies with it; instructions are unlinked, never freed singly.
+ * A computation's list of instructions is at all times a topological order: operands and control predecessors
+ * come first.  In a scheduled module (is_scheduled) the list is the schedule.
+ * Threads: a module is thread-compatible: one writer, or many readers. */
+#ifndef WEFT_HLO_HLO_H
+#define WEFT_HLO_HLO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "hlo/literal.h"
+#include "hlo/opcode.h"
+#include "hlo/shape.h"
+
+typedef struct hlo_module hlo_module;
+typedef struct hlo_computation hlo_computation;
+typedef struct hlo_instr hlo_instr;
+
+/* A counted list of int64 in the arena. */
+typedef struct hlo_ints {
+  int count;
+  const int64_t *v;
+} hlo_ints;
+
+/* ---- attribute groups ------------------------------------------------------------------------------------------ */
+
+typedef enum hlo_direction { HLO_EQ, HLO_NE, HLO_GE, HLO_GT, HLO_LE, HLO_LT } hlo_direction;
+typedef enum hlo_compare_type { /* DEFAULT: by the operands' element type */
+  HLO_COMPARE_DEFAULT, HLO_COMPARE_FLOAT, HLO_COMPARE_TOTALORDER, HLO_COMPARE_SIGNED, HLO_COMPARE_UNSIGNED
+} hlo_compare_type;
+
+typedef struct hlo_pad_dim { int64_t low, high, interior; } hlo_pad_dim;
+
+typedef struct hlo_window_dim {
+  int64_t size, stride, pad_low, pad_high;
+  int64_t window_dilation, base_dilation; /* at least 1 */
+  bool reversal;
+} hlo_window_dim;
+typedef struct hlo_window {
+  int rank;
+  const hlo_window_dim *dims;
+} hlo_window;
+
+typedef enum hlo_precision { HLO_PRECISION_DEFAULT, HLO_PRECISION_HIGH, HLO_PRECISION_HIGHEST,
+                             HLO_PRECISION_PACKED_NIBBLE } hlo_precision;
+/* Numbers of PrecisionConfig.Algorithm. */
+typedef enum hlo_dot_algorithm {
+  HLO_ALG_UNSET, HLO_ALG_ANY_F8_ANY_F8_F32, HLO_ALG_ANY_F8_ANY_F8_F32_FAST_ACCUM, HLO_ALG_F16_F16_F16,
+  HLO_ALG_F16_F16_F32, HLO_ALG_BF16_BF16_BF16, HLO_ALG_BF16_BF16_F32, HLO_ALG_BF16_BF16_F32_X3,
+  HLO_ALG_BF16_BF16_F32_X6, HLO_ALG_TF32_TF32_F32, HLO_ALG_TF32_TF32_F32_X3, HLO_ALG_F32_F32_F32,
+  HLO_ALG_F64_F64_F64, HLO_ALG_BF16_BF16_F32_X9
+} hlo_dot_algorithm;
+
+typedef struct hlo_dot_attrs { /* dot, ragged-dot, scaled-dot */
+  hlo_ints lhs_batch, rhs_batch, lhs_contracting, rhs_contracting;
+  int precision_count;             /* 0 or the number of operands given a precision */
+  const hlo_precision *precision;
+  hlo_dot_algorithm algorithm;
+  hlo_ints lhs_ragged, rhs_group;  /* ragged-dot */
+  const char *sparsity;            /* sparsity_config text, or NULL */
+} hlo_dot_attrs;
+
+typedef struct hlo_conv_attrs { /* convolution; custom-call may carry one */
+  hlo_window window;
+  int64_t lhs_batch, lhs_feature, rhs_in_feature, rhs_out_feature, out_batch, out_feature;
+  hlo_ints lhs_spatial, rhs_spatial, out_spatial;
+  int64_t feature_group_count, batch_group_count; /* at least 1 */
+  int precision_count;
+  const hlo_precision *precision;
+  int kind;                        /* convolution_kind: proto number, 0 unset */
+} hlo_conv_attrs;
+
+typedef struct hlo_gather_attrs {
+  hlo_ints offset_dims, collapsed_slice_dims, start_index_map, operand_batching_dims, start_indices_batching_dims;
+  int64_t index_vector_dim;
+  hlo_ints slice_sizes;
+  bool indices_are_sorted;
+} hlo_gather_attrs;
+
+typedef struct hlo_scatter_attrs {
+  hlo_ints update_window_dims, inserted_window_dims, scatter_dims_to_operand_dims, input_batching_dims,
+      scatter_indices_batching_dims;
+  int64_t index_vector_dim;
+  bool indices_are_sorted, unique_indices;
+} hlo_scatter_attrs;
+
+typedef enum hlo_fft_type { HLO_FFT_FFT, HLO_FFT_IFFT, HLO_FFT_RFFT, HLO_FFT_IRFFT } hlo_fft_type;
+typedef enum hlo_transpose { HLO_TRANSPOSE_INVALID, HLO_NO_TRANSPOSE, HLO_DO_TRANSPOSE, HLO_ADJOINT } hlo_transpose;
+typedef enum hlo_rng_distribution { HLO_RNG_INVALID, HLO_RNG_UNIFORM, HLO_RNG_NORMAL } hlo_rng_distribution;
+typedef enum hlo_rng_algorithm { HLO_RNG_DEFAULT, HLO_RNG_THREE_FRY, HLO_RNG_PHILOX } hlo_rng_algorithm;
+typedef enum hlo_fusion_kind { HLO_FUSION_LOOP, HLO_FUSION_INPUT, HLO_FUSION_OUTPUT, HLO_FUSION_CUSTOM } hlo_fusion_kind;
+
+/* One pair of output_to_operand_aliasing. */
+typedef struct hlo_output_alias {
+  hlo_ints output_index;
+  int64_t operand;
+  hlo_ints operand_index;
+} hlo_output_alias;
+
+/* A mesh and axes on it, as replica groups and named shardings write them. */
+typedef struct hlo_mesh_axis { const char *name; int64_t size; } hlo_mesh_axis;
+typedef struct hlo_mesh {
+  int axis_count;
+  const hlo_mesh_axis *axes;
+  hlo_ints device_ids; /* empty: iota */
+} hlo_mesh;
+typedef struct hlo_axis_ref { const char *name; int64_t pre_size, size; /* 0: the whole axis */ } hlo_axis_ref;
+
+/* replica_groups in each of its forms. */
+typedef struct hlo_replica_groups {
+  enum { HLO_GROUPS_LIST, HLO_GROUPS_IOTA, HLO_GROUPS_MESH } form;
+  int group_count;             /* LIST: 0 means one group of everybody */
+  const hlo_ints *groups;      /* LIST */
+  int64_t num_groups, group_size;              /* IOTA: [num_groups, group_size] */
+  hlo_ints reshape_dims, transpose_perm;       /* IOTA: <=[dims]T(perm); empty perm: identity */
+  const hlo_mesh *mesh;                        /* MESH */
+  int axis_count;
+  const hlo_axis_ref *axes;
+} hlo_replica_groups;
+
+typedef struct hlo_collective_attrs { /* every collective, send, recv */
+  hlo_replica_groups groups;
+  int64_t channel_id;          /* 0: none */
+  bool use_global_device_ids, constrain_layout, is_host_transfer, has_dynamic_root;
+  int pair_count;              /* source_target_pairs */
+  const int64_t (*pairs)[2];
+  int64_t split_count;         /* all-to-all from StableHLO; 0 when not given */
+} hlo_collective_attrs;
+
+typedef struct hlo_custom_call_attrs {
+  const char *target;
+  bool has_side_effect;
+  int api_version;             /* proto number: 0 unspecified 1 original 2 status 3 unified 4 typed FFI */
+  int schedule;                /* 0 none 1 latest 2 earliest */
+  const char *padding_type;    /* or NULL */
+  int layout_count;            /* operand_layout_constraints */
+  const hlo_shape *const *operand_layouts;
+  int alias_count;             /* output_to_operand_aliasing */
+  const hlo_output_alias *aliases;
+  const hlo_literal *literal;  /* or NULL */
+  const hlo_conv_attrs *conv;  /* window, dim_labels, feature_group_count where given, or NULL */
+} hlo_custom_call_attrs;
+
+/* Sharding (OpSharding, and the named form). */
+typedef enum hlo_sharding_kind { HLO_SHARDING_REPLICATED, HLO_SHARDING_MAXIMAL, HLO_SHARDING_TUPLE,
+                                 HLO_SHARDING_TILED, HLO_SHARDING_MANUAL, HLO_SHARDING_UNKNOWN,
+                                 HLO_SHARDING_UNREDUCED, HLO_SHARDING_NAMED } hlo_sharding_kind;
+typedef struct hlo_sharding hlo_sharding;
+struct hlo_sharding {
+  hlo_sharding_kind kind;
+  int64_t maximal_device;
+  hlo_ints tile_dims;                    /* TILED: tile_assignment_dimensions, subgroup dims included */
+  hlo_ints tile_devices;                 /* explicit list, or empty when iota */
+  hlo_ints iota_reshape, iota_transpose; /* iota form */
+  bool replicate_last_dim;
+  int last_dim_count;                    /* last_tile_dims={...}: kinds */
+  const hlo_sharding_kind *last_dims;
+  int tuple_count;
+  const hlo_sharding *const *elements;   /* TUPLE */
+  int shard_group;                       /* 0 none, 1 shard_as, 2 shard_like */
+  int64_t shard_group_id;
+  const hlo_mesh *mesh;                  /* NAMED */
+  int dim_count;
+  const struct hlo_named_dim { int axis_count; const hlo_axis_ref *axes; bool open; } *dims;
+  int replicated_count, unreduced_count, manual_count;
+  const hlo_axis_ref *replicated, *unreduced, *manual;
+};
+
+typedef struct hlo_metadata {
+  const char *op_type, *op_name, *source_file; /* NULL when absent, here and below */
+  int source_line, source_end_line, source_column, source_end_column, stack_frame_id;
+  const char *rest; /* other fields as text, to print back */
+} hlo_metadata;
+
+typedef struct hlo_key_value { const char *key, *value; } hlo_key_value;
+
+/* result_accuracy of a transcendental. */
+typedef struct hlo_accuracy { int mode; /* 0 default 1 highest 2 tolerance */ double atol, rtol; int64_t ulps; } hlo_accuracy;
+
+/* Attributes that few instructions carry.  All may be absent. */
+typedef struct hlo_extra {
+  const hlo_sharding *sharding;
+  int frontend_count;
+  const hlo_key_value *frontend_attributes; /* value: the string, or "{...}" text of a nested map */
+  const char *backend_config;               /* string or JSON text as given; NULL when absent */
+  bool backend_config_is_json;              /* printed bare rather than quoted */
+  const hlo_metadata *metadata;
+  const hlo_accuracy *accuracy;
+  hlo_ints parameter_replication;
+  const char *statistics, *origin;          /* text, kept for printing */
+  const char *async_thread;                 /* async_execution_thread */
+} hlo_extra;
+
+/* ---- instructions ---------------------------------------------------------------------------------------------- */
+
+struct hlo_instr {
+  hlo_opcode op;
+  int id;                    /* unique in the module, below hlo_module.next_id: index arrays by it */
+  int operand_count, user_count, called_count, control_pred_count, control_succ_count;
+  const hlo_shape *shape;
+  const char *name;          /* unique in the computation; without '%' */
+  hlo_instr **operands;
+  hlo_instr **users;         /* one entry per operand slot that names this instruction, unordered */
+  hlo_computation **called;  /* while: body, condition; conditional: branches; select-and-scatter: select, scatter */
+  hlo_instr **control_preds, **control_succs;
+  hlo_computation *parent;   /* NULL once removed */
+  hlo_instr *prev, *next;    /* in the computation's list */
+  const hlo_extra *extra;    /* or NULL; shared and immutable: replace it whole (hlo_set_*) */
+
+  /* `dimensions`: broadcast, concatenate {d}, iota {d}, map, reduce, reverse, scan {d}, sort {d}, transpose,
+   * get/set-dimension-size {d}, all-gather {d}, all-to-all {d} or empty, reduce-scatter {d}, fft_length of fft. */
+  hlo_ints dims;
+  union { /* by op; none for those not named */
+    int64_t parameter_number;
+    int64_t tuple_index;                                      /* get-tuple-element */
+    const hlo_literal *literal;                               /* constant */
+    struct { hlo_direction direction; hlo_compare_type type; } compare;
+    struct { hlo_ints start, limit, stride; } slice;
+    hlo_ints slice_sizes;                                     /* dynamic-slice */
+    struct { int rank; const hlo_pad_dim *dims; } pad;
+    struct { int exponent_bits, mantissa_bits; } reduce_precision;
+    const hlo_dot_attrs *dot;                                 /* dot, ragged-dot, scaled-dot */
+    const hlo_conv_attrs *conv;                               /* convolution */
+    const hlo_window *window;                                 /* reduce-window, select-and-scatter */
+    const hlo_gather_attrs *gather;
+    const hlo_scatter_attrs *scatter;
+    hlo_fft_type fft_type;
+    bool lower;                                               /* cholesky */
+    struct { bool left_side, lower, unit_diagonal; hlo_transpose transpose_a; } triangular;
+    struct { int64_t k; bool largest, is_stable; } topk;
+    bool is_stable;                                           /* sort */
+    struct { int64_t num_carries; bool is_reverse; int is_associative; } scan; /* 0 unknown 1 true 2 false */
+    hlo_rng_distribution distribution;                        /* rng */
+    hlo_rng_algorithm rng_algorithm;                          /* rng-bit-generator */
+    int64_t delta;                                            /* rng-get-and-update-state */
+    struct { float epsilon; int64_t feature_index; } batch_norm;
+    struct { hlo_fusion_kind kind; int alias_count; const hlo_output_alias *aliases; } fusion;
+    bool is_composite;                                        /* call */
+    const hlo_custom_call_attrs *custom;
+    const hlo_collective_attrs *collective;                   /* collectives, their starts, send/recv and dones */
+    struct { const char *config; const hlo_shape *outfeed_shape; } feed; /* infeed, outfeed */
+    struct { const hlo_sharding *entry, *exit; } domain;
+    struct { bool is_prefetch; int64_t prefetch_index; } copy_start;
+  } u;
+};
+
+struct hlo_computation {
+  const char *name;
+  int id;                        /* unique in the module, below next_computation_id */
+  hlo_module *module;
+  hlo_instr *first, *last;
+  int instr_count;
+  hlo_instr *root;
+  hlo_instr **params;            /* by parameter number */
+  int param_count, param_capacity;
+  const char *execution_thread;  /* or NULL */
+  hlo_computation *prev, *next;  /* in the module's list: callees before callers */
+};
+
+typedef struct hlo_input_output_alias {
+  hlo_ints output_index;
+  int64_t parameter;
+  hlo_ints parameter_index;
+  bool must_alias;
+} hlo_input_output_alias;
+
+typedef struct hlo_buffer_donor { int64_t parameter; hlo_ints parameter_index; } hlo_buffer_donor;
+
+/* The source locations of a module: FileNames, FunctionNames, FileLocations, StackFrames, each kept for printing. */
+typedef struct hlo_stack_frames hlo_stack_frames;
+
+struct hlo_module {
+  weft_arena arena;
+  const char *name;
+  hlo_computation *first, *last; /* callees before callers */
+  hlo_computation *entry;
+  int computation_count;
+  int next_id, next_computation_id;
+  bool is_scheduled;
+  int64_t replica_count, num_partitions; /* at least 1 */
+  bool has_entry_layout;                 /* entry_computation_layout was given: */
+  const hlo_shape **entry_param_shapes;  /* by parameter number, with layouts */
+  const hlo_shape *entry_result_shape;
+  int alias_count, donor_count;
+  const hlo_input_output_alias *aliases;
+  const hlo_buffer_donor *donors;
+  bool alias_passthrough_params;
+  int frontend_count;
+  const hlo_key_value *frontend_attributes;
+  hlo_ints propagate_to_parameters, propagate_to_output; /* allow_spmd_sharding_propagation_to_...: 0/1 */
+  const hlo_sharding *spmd_output_sharding;
+  int spmd_parameter_count;
+  const hlo_sharding *const *spmd_parameter_shardings;
+  bool is_dynamic, use_auto_spmd;
+  const hlo_stack_frames *stack_frames;  /* or NULL; owned by hlo/text.c */
+  const char *origin_recovery_table, *debug_attributes; /* header text kept for printing, or NULL */
+};
+
+/* ---- modules and computations ------------------------------------------------------------------------------------ */
+
+WEFT_NODISCARD weft_status *hlo_module_new(const char *name, hlo_module **out_module);
+void hlo_module_free(hlo_module *module); /* NULL is fine */
+WEFT_DEFINE_AUTO(hlo_module, hlo_module_free)
+WEFT_NODISCARD weft_status *hlo_module_clone(const hlo_module *module, hlo_module **out_module);
+
+/* Appends an empty computation; its name is made unique.  `name` is copied. */
+WEFT_NODISCARD weft_status *hlo_computation_new(hlo_module *module, const char *name, hlo_computation **out_comp);
+/* Copies `comp` (of any module; the computations it calls are cloned too when it comes from another, and shared when
+ * it is of this one), placing the copy before `before` in the list (NULL: at the end). */
+WEFT_NODISCARD weft_status *hlo_computation_clone(hlo_module *module, const hlo_computation *comp, const char *name,
+                                                  hlo_computation *before, hlo_computation **out_comp);
+/* Unlinks a computation that nothing calls. */
+void hlo_computation_remove(hlo_computation *comp);
+/* Removes the computations that the entry cannot reach, and reorders the rest callees first. */
+WEFT_NODISCARD weft_status *hlo_module_gc(hlo_module *module);
+/* Restores the topological order of a computation's list (stable), after edits that broke it. */
+WEFT_NODISCARD weft_status *hlo_computation_sort(hlo_computation *comp);
+static inline hlo_instr *hlo_parameter(const hlo_computation *comp, int64_t number) { return comp->params[number]; }
+
+/* Drops parameter `number` (it has no users) and renumbers those after it; callers are the caller's affair. */
+void hlo_computation_remove_parameter(hlo_computation *comp, int64_t number);
+
+/* Both loops allow removal of the current item. */
+#define HLO_FOREACH(instr, comp) \
+  for (hlo_instr *instr = (comp)->first, *next_##instr = instr ? instr->next : NULL; instr; \
+       instr = next_##instr, next_##instr = instr ? instr->next : NULL)
+#define HLO_FOREACH_COMPUTATION(comp, module) \
+  for (hlo_computation *comp = (module)->first, *next_##comp = comp ? comp->next : NULL; comp; \
+       comp = next_##comp, next_##comp = comp ? comp->next : NULL)
+
+/* ---- building ---------------------------------------------------------------------------------------------------- */
+
+/* Makes an instruction of that opcode and shape (borrowed: it must live as long as the module, usually in its arena)
+ * at the end of `comp`, or before `before` if that is not NULL.  Operands are linked as users.  `name` may be NULL: the
+ * opcode's name made unique.  The union and dims are zero: set them after.  Parameters go through hlo_add_parameter. */
+WEFT_NODISCARD weft_status *hlo_add(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
+                                    int operand_count, hlo_instr *const *operands, const char *name,
+                                    hlo_instr **out_instr);
+WEFT_NODISCARD weft_status *hlo_add_parameter(hlo_computation *comp, int64_t number, const hlo_shape *shape,
+                                              const char *name, hlo_instr **out_instr);
+WEFT_NODISCARD weft_status *hlo_add_constant(hlo_computation *comp, hlo_instr *before, const hlo_literal *literal,
+                                             hlo_instr **out_instr);
+/* A copy of `instr` with other operands (NULL: its own), attributes and called computations shared, extra kept. */
+WEFT_NODISCARD weft_status *hlo_add_clone(hlo_computation *comp, hlo_instr *before, const hlo_instr *instr,
+                                          hlo_instr *const *operands, hlo_instr **out_instr);
+/* Common forms.  Shapes are worked out from operands. */
+WEFT_NODISCARD weft_status *hlo_add_unary(hlo_computation *comp, hlo_instr *before, hlo_opcode op, hlo_instr *x,
+                                          hlo_instr **out_instr); /* result shape: that of x */
+WEFT_NODISCARD weft_status *hlo_add_binary(hlo_computation *comp, hlo_instr *before, hlo_opcode op, hlo_instr *x,
+                                           hlo_instr *y, hlo_instr **out_instr); /* result shape: that of x */
+WEFT_NODISCARD weft_status *hlo_add_compare(hlo_computation *comp, hlo_instr *before, hlo_direction direction,
+                                            hlo_instr *x, hlo_instr *y, hlo_instr **out_instr);
+WEFT_NODISCARD weft_status *hlo_add_convert(hlo_computation *comp, hlo_instr *before, hlo_instr *x, weft_dtype type,
+                                            hlo_instr **out_instr);
+WEFT_NODISCARD weft_status *hlo_add_reshape(hlo_computation *comp, hlo_instr *before, hlo_instr *x, int rank,
+                                            const int64_t *dims, hlo_instr **out_instr);
+WEFT_NODISCARD weft_status *hlo_add_transpose(hlo_computation *comp, hlo_instr *before, hlo_instr *x,
+                                              const int64_t *permutation, hlo_instr **out_instr);
+/* Broadcast into `rank` dims; operand dimension i becomes result dimension map[i]. */
+WEFT_NODISCARD weft_status *hlo_add_broadcast(hlo_computation *comp, hlo_instr *before, hlo_instr *x, int rank,
+                                              const int64_t *dims, const int64_t *map, hlo_instr **out_instr);
+WEFT_NODISCARD weft_status *hlo_add_slice(hlo_computation *comp, hlo_instr *before, hlo_instr *x, const int64_t *start,
+                                          const int64_t *limit, const int64_t *stride /* NULL: ones */,
+                                          hlo_instr **out_instr);
+WEFT_NODISCARD weft_status *hlo_add_reduce(hlo_computation *comp, hlo_instr *before, hlo_instr *x, hlo_instr *init,
+                                           int dim_count, const int64_t *dims, hlo_computation *reducer,
+                                           hlo_instr **out_instr);
+WEFT_NODISCARD weft_status *hlo_add_tuple(hlo_computation *comp, hlo_instr *before, int count,
+                                          hlo_instr *const *elements, hlo_instr **out_instr);
+WEFT_NODISCARD weft_status *hlo_add_gte(hlo_computation *comp, hlo_instr *before, hlo_instr *tuple, int64_t index,
+                                        hlo_instr **out_instr);
+/* A scalar constant by value. */
+WEFT_NODISCARD weft_status *hlo_add_scalar(hlo_computation *comp, hlo_instr *before, weft_dtype type, double value,
+                                           hlo_instr **out_instr);
+/* A two-parameter scalar computation `op(p0, p1)` of that type: a reducer. */
+WEFT_NODISCARD weft_status *hlo_add_reducer(hlo_module *module, hlo_opcode op, weft_dtype type,
+                                            hlo_computation **out_comp);
+/* Copies ints into the module's arena; count 0 gives {0, NULL}. */
+WEFT_NODISCARD weft_status *hlo_ints_new(hlo_module *module, int count, const int64_t *v, hlo_ints *out_ints);
+
+/* ---- editing ----------------------------------------------------------------------------------------------------- */
+
+WEFT_NODISCARD weft_status *hlo_set_operand(hlo_instr *instr, int index, hlo_instr *operand);
+WEFT_NODISCARD weft_status *hlo_append_operand(hlo_instr *instr, hlo_instr *operand);
+void hlo_remove_operand(hlo_instr *instr, int index);
+/* Redirects every use (and the root) of `from` to `to`; control dependencies stay with `from`.  `to` may itself use
+ * `from`: that use stays. */
+WEFT_NODISCARD weft_status *hlo_replace_uses(hlo_instr *from, hlo_instr *to);
+/* hlo_replace_uses, then control edges move to `to` and `from` is removed. */
+WEFT_NODISCARD weft_status *hlo_replace(hlo_instr *from, hlo_instr *to);
+/* Unlinks an instruction without users that is not the root.  Its operands stay; its control edges are bridged. */
+WEFT_NODISCARD weft_status *hlo_remove(hlo_instr *instr);
+/* Removes `instr` and then operands that it leaves unused and removable (no parameters, no side effects). */
+WEFT_NODISCARD weft_status *hlo_remove_with_dead_operands(hlo_instr *instr);
+WEFT_NODISCARD weft_status *hlo_add_control_edge(hlo_instr *from, hlo_instr *to); /* `from` runs first; once per pair */
+void hlo_remove_control_edges(hlo_instr *instr);
+WEFT_NODISCARD weft_status *hlo_set_called(hlo_instr *instr, int count, hlo_computation *const *called);
+void hlo_move_before(hlo_instr *instr, hlo_instr *before); /* NULL: to the end; the caller keeps the order topological */
+WEFT_NODISCARD weft_status *hlo_set_name(hlo_instr *instr, const char *name); /* made unique in its computation */
+/* Copy-on-write access to the extra attributes: afterwards instr->extra is its own and returned writable. */
+WEFT_NODISCARD weft_status *hlo_mutable_extra(hlo_instr *instr, hlo_extra **out_extra);
+
+/* ---- questions --------------------------------------------------------------------------------------------------- */
+
+static inline hlo_instr *hlo_operand(const hlo_instr *instr, int index) { return instr->operands[index]; }
+bool hlo_has_side_effect(const hlo_instr *instr); /* itself or in what it calls */
+bool hlo_is_dead(const hlo_instr *instr);         /* no users, not root, no control edges, no side effect, no parameter */
+bool hlo_is_constant_scalar(const hlo_instr *instr, double value); /* a constant, or a broadcast of one, equal to value */
+/* Same opcode, shape, attributes and called computations (by content); operands compared by `same_operands`, or by
+ * pointer when NULL.  Names and metadata do not count. */
+bool hlo_instr_equal(const hlo_instr *a, const hlo_instr *b);
+bool hlo_computation_equal(const hlo_computation *a, const hlo_computation *b);
+uint64_t hlo_instr_hash(const hlo_instr *instr);  /* equal instructions hash alike; operands by id */
+uint64_t hlo_computation_hash(const hlo_computation *comp); /* structural, independent of names and ids */
+/* The opcode of a reducer `(a, b) -> op(a, b)` of scalars in either order, else HLO_OPCODE_COUNT. */
+hlo_opcode hlo_reducer_op(const hlo_computation *comp);
+/* Called computations that run once per element inside a kernel (reduce, map, sort, ... not while, call, conditional). */
+bool hlo_calls_are_embedded(hlo_opcode op);
+/* A frontend attribute's value, or NULL. */
+const char *hlo_frontend_attribute(const hlo_instr *instr, const char *key);
+/* "%dot.7 (jit(f)/dot_general, step.py:41)" for messages: writes at most `size` bytes, returns buf. */
+const char *hlo_describe(const hlo_instr *instr, char *buf, size_t size);
+
+#endif

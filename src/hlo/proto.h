@@ -1,0 +1,17 @@
+/* hlo/proto.h -- HloModuleProto in and out (messages: hlo.proto, our own subset with XLA's field numbers). */
+#ifndef WEFT_HLO_PROTO_H
+#define WEFT_HLO_PROTO_H
+
+#include "hlo/hlo.h"
+
+/* Reads a serialized HloModuleProto; also HloProto, HloSnapshot and HloModuleProtoWithConfig, told apart by content.
+ * Not verified yet.  Errors: INVALID_ARGUMENT naming computation, instruction and field. */
+WEFT_NODISCARD weft_status *hlo_from_proto(const void *data, size_t size, hlo_module **out_module);
+/* Serialises; *out_data is malloc'd and the caller's. */
+WEFT_NODISCARD weft_status *hlo_to_proto(const hlo_module *module, void **out_data, size_t *out_size);
+/* OpSharding on its own (PJRT hands it about). */
+WEFT_NODISCARD weft_status *hlo_sharding_from_proto(weft_arena *arena, const void *data, size_t size,
+                                                    const hlo_sharding **out);
+WEFT_NODISCARD weft_status *hlo_sharding_to_proto(const hlo_sharding *sharding, void **out_data, size_t *out_size);
+
+#endif
