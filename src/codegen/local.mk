@@ -1,1 +1,2 @@
-# src/codegen: see README.md in this folder.
+libweftcore_la_SOURCES += \
+  %D%/codegen.h

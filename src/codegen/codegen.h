@@ -1,0 +1,91 @@
+/* codegen/codegen.h -- fusions of a scheduled module to native code.
+ *
+ * gen_compile() takes all fusions, sort comparators and reducers of a module at once: equal ones are compiled once,
+ * the LLVM modules are split over threads, and with a cache directory their machine code is kept on disk.
+ * No LLVM type appears here. */
+#ifndef WEFT_CODEGEN_CODEGEN_H
+#define WEFT_CODEGEN_CODEGEN_H
+
+#include "hlo/hlo.h"
+
+/* A compiled kernel.
+ *   args         leaf buffers of the operands in operand/leaf order (tokens and empty arrays too: any pointer, NULL
+ *                included), leaf buffers of the result, then the scratch pointer if scratch_bytes > 0, then the shared
+ *                pointer if shared_bytes > 0.  Buffers are 64-byte aligned.
+ *   [begin,end)  a range of the phase's units.  Any split of [0, units) into ranges, run in any order or at the
+ *                same time, gives the same bits. */
+typedef void gen_kernel_fn(void *const *args, int64_t begin, int64_t end);
+
+enum { GEN_MAX_PHASES = 2 };
+
+/* One step of a kernel.  All ranges of a phase are done before the next phase starts. */
+typedef struct gen_phase {
+  gen_kernel_fn *fn;
+  int64_t units;   /* 0: nothing to do */
+  double unit_ns;  /* an estimate of one unit's time on one core */
+} gen_phase;
+
+typedef struct gen_kernel {
+  int phase_count;         /* 1, or 2 where a reduction has few outputs: partial results first, then their combination */
+  gen_phase phases[GEN_MAX_PHASES];
+  int arg_count;           /* length of args, scratch and shared included */
+  int operand_leaves, result_leaves;
+  int64_t scratch_bytes;   /* private to a range while it runs; contents undefined before */
+  int64_t shared_bytes;    /* one per run of the kernel, kept from phase to phase */
+  double bytes, flops;     /* moved and done by a whole run, estimated */
+  const char *symbol;      /* of phase 0, borrowed from the gen_code; the same for kernels compiled once */
+} gen_kernel;
+
+/* A sort's comparator: args[i] points at the scalar that is parameter i of the computation
+ * (lhs and rhs of the first sorted array, lhs and rhs of the second, ...).  Borrows; thread-safe. */
+typedef bool gen_compare_fn(const void *const *args);
+
+/* A scalar computation applied to arrays: args = one array per parameter, then one per result leaf, `count` elements
+ * each.  A result may be the very array of a parameter.  Thread-safe. */
+typedef void gen_apply_fn(void *const *args, int64_t count);
+
+typedef struct gen_options {
+  int threads;               /* to compile with; at least 1 */
+  bool allow_excess_precision; /* narrow floats stay f32 between the operations of a kernel */
+  const char *cache_dir;     /* of object files, or NULL; created if absent */
+  const char *dump_dir;      /* NAME.ll and NAME.s of each LLVM module before and after passes, or NULL */
+  bool keep_text;            /* keep IR and assembly for gen_code_text() */
+} gen_options;
+/* From the environment: WEFT_CACHE_DIR, WEFT_DUMP_LLVM, WEFT_COMPILE_THREADS (default: the online processors). */
+WEFT_NODISCARD weft_status *gen_options_load(gen_options *out_options);
+
+/* What was compiled, and how long it took. */
+typedef struct gen_stats {
+  int fusions, kernels;      /* asked for; compiled after equal ones were merged */
+  int parts, cached_parts;   /* LLVM modules; of them taken from the cache */
+  int64_t emit_ns, optimize_ns, codegen_ns; /* summed over threads */
+  int64_t link_ns, total_ns; /* wall */
+  int64_t object_bytes;
+} gen_stats;
+
+/* The machine code of one module.  Owns the executable memory; immutable and thread-safe once made. */
+typedef struct gen_code gen_code;
+
+/* Compiles, for the machine it runs on, every fusion in a sequential computation of `module`, the comparators of its
+ * sorts and the reducers of its all-reduce, reduce-scatter and scan instructions.  Borrows module until it returns; the
+ * lookups below take instructions and computations of that module, by id.
+ * Errors: UNIMPLEMENTED naming the fusion, the operation and the type; RESOURCE_EXHAUSTED; INTERNAL (LLVM's words). */
+WEFT_NODISCARD weft_status *gen_compile(const hlo_module *module, const gen_options *options, gen_code **out_code);
+void gen_code_free(gen_code *code); /* NULL is fine; no kernel may be running */
+WEFT_DEFINE_AUTO(gen_code, gen_code_free)
+
+/* The kernel of a fusion; NULL for an instruction that was not compiled. */
+const gen_kernel *gen_code_kernel(const gen_code *code, const hlo_instr *fusion);
+gen_compare_fn *gen_code_compare(const gen_code *code, const hlo_computation *comparator);
+gen_apply_fn *gen_code_apply(const gen_code *code, const hlo_computation *reducer);
+const gen_stats *gen_code_stats(const gen_code *code);
+
+/* The optimised LLVM IR and the assembly of the LLVM module that holds this kernel's symbol; with options.keep_text
+ * only, NULL otherwise. */
+const char *gen_code_ir(const gen_code *code, const gen_kernel *kernel);
+const char *gen_code_assembly(const gen_code *code, const gen_kernel *kernel);
+
+/* The machine that code is made for: "x86_64 sapphirerapids +avx512f ...", for `weft info`.  Static after first call. */
+const char *gen_target_description(void);
+
+#endif
