@@ -1,1 +1,1 @@
-# src/buffer: see README.md in this folder.
+libweftcore_la_SOURCES += %D%/plan.h

@@ -1,1 +1,1 @@
-# src/cpu: see README.md in this folder.
+libweftcore_la_SOURCES += %D%/lower.h

@@ -1,1 +1,1 @@
-# src/runtime: see README.md in this folder.
+libweftcore_la_SOURCES += %D%/buffer.h %D%/device.h %D%/executable.h %D%/platform.h %D%/pool.h %D%/thunk.h

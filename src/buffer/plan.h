@@ -1,0 +1,100 @@
+/* buffer/plan.h -- where every value of a scheduled module lives in memory.
+ *
+ * A plan names a few *allocations*: one for each leaf of the entry's parameters, one for each constant, one for each
+ * leaf of the result (or the donated parameter that it shares), and one arena for all temporaries.  Every leaf of every
+ * instruction that runs as a step of its own (not inside a fusion or a reducer) has a slice of one of them. */
+#ifndef WEFT_BUFFER_PLAN_H
+#define WEFT_BUFFER_PLAN_H
+
+#include <stdio.h>
+
+#include "hlo/hlo.h"
+
+enum { BUF_ALIGN = 64 }; /* of every slice and allocation, in bytes */
+
+typedef enum buf_alloc_kind {
+  BUF_PARAMETER, /* memory of the caller */
+  BUF_CONSTANT,  /* a literal's data, read only */
+  BUF_OUTPUT,    /* fresh for every run, handed to the caller */
+  BUF_TEMP,      /* the arena */
+} buf_alloc_kind;
+
+typedef struct buf_alloc {
+  buf_alloc_kind kind;
+  int64_t bytes;
+  int param_leaf;             /* BUF_PARAMETER: leaf number over all parameters in order */
+  bool read_only;             /* a constant, or a parameter that the run must not change */
+  const hlo_literal *literal; /* BUF_CONSTANT: borrowed from the module */
+} buf_alloc;
+
+typedef struct buf_slice {
+  int alloc; /* -1: none (a token, an opaque) */
+  int64_t offset, bytes;
+} buf_slice;
+
+typedef enum buf_order {
+  BUF_TOPOLOGICAL, /* reuse only where data dependence orders the two uses already: no dependence is added */
+  BUF_SEQUENTIAL,  /* the schedule's order, best fit: least memory */
+  BUF_BUDGET,      /* topological as far as budget_bytes allows, then reuse that adds the cheapest dependences */
+} buf_order;
+
+typedef struct buf_options {
+  buf_order order;
+  int64_t budget_bytes; /* BUF_BUDGET: of the arena */
+  /* Optional: temporary bytes that `instr` wants while it runs (planned as one more slice of it). */
+  int64_t (*scratch_bytes)(void *ctx, const hlo_instr *instr);
+  /* Optional: estimated nanoseconds of an instruction by itself (called computations excluded). */
+  double (*cost_ns)(void *ctx, const hlo_instr *instr);
+  void *ctx;
+} buf_options;
+
+/* What the plan costs and why.  Bytes; times are in units of cost_ns. */
+typedef struct buf_stats {
+  int64_t parameter_bytes, constant_bytes, output_bytes, alias_bytes; /* alias: outputs in donated parameters */
+  int64_t temp_bytes;          /* size of the arena: the peak */
+  int64_t lower_bound_bytes;   /* most bytes of temporaries live at one step of the schedule */
+  int64_t value_bytes;         /* sum over temporary buffers, as if nothing were reused */
+  double fragmentation;        /* 1 - lower bound / arena; 0 for an empty arena */
+  int buffer_count;            /* temporary buffers placed */
+  int reused_count;            /* of them, in bytes that another one had before */
+  int added_edge_count;        /* dependences that reuse adds (0 for topological) */
+  double critical_path_free;   /* longest path by data dependence alone */
+  double critical_path;        /* with the plan's reuse */
+  double total_cost;           /* of all steps: a sequential run */
+} buf_stats;
+
+typedef struct buf_plan buf_plan;
+
+/* Plans `module`, which is scheduled and copy-inserted (borrowed: it must outlive the plan, unchanged).
+ * Errors: RESOURCE_EXHAUSTED; INVALID_ARGUMENT for a module in another form, naming the instruction. */
+WEFT_NODISCARD weft_status *buf_plan_new(const hlo_module *module, const buf_options *options, buf_plan **out_plan);
+void buf_plan_free(buf_plan *plan);
+WEFT_DEFINE_AUTO(buf_plan, buf_plan_free)
+
+int buf_plan_alloc_count(const buf_plan *plan);
+const buf_alloc *buf_plan_alloc(const buf_plan *plan, int alloc);
+int buf_plan_temp_alloc(const buf_plan *plan); /* the arena's number; its size may be 0 */
+
+/* The slice of leaf `leaf` of `instr`, an instruction of the entry or of a computation that runs by steps. */
+buf_slice buf_plan_slice(const buf_plan *plan, const hlo_instr *instr, int leaf);
+/* The scratch that options->scratch_bytes asked for; alloc -1 when none. */
+buf_slice buf_plan_scratch(const buf_plan *plan, const hlo_instr *instr);
+/* Leaves of all entry parameters, and of the entry's result, with the allocation of each. */
+int buf_plan_param_count(const buf_plan *plan);
+int buf_plan_param_alloc(const buf_plan *plan, int param_leaf);
+int buf_plan_output_count(const buf_plan *plan);
+int buf_plan_output_alloc(const buf_plan *plan, int output_leaf); /* -1 for a token */
+
+const buf_stats *buf_plan_stats(const buf_plan *plan);
+
+/* Proves, from the module and the slices alone, that no two values are in the same bytes while both are live, that
+ * mandatory aliases hold, and that nothing read-only is written.  Independent of the planner: shares no code with it.
+ * Errors: INTERNAL naming both values. */
+WEFT_NODISCARD weft_status *buf_plan_check(const buf_plan *plan);
+
+/* For people: the statistics and the largest buffers; and a drawing, time (schedule steps) by address, one named box a
+ * buffer. */
+WEFT_NODISCARD weft_status *buf_plan_print(const buf_plan *plan, FILE *out);
+WEFT_NODISCARD weft_status *buf_plan_svg(const buf_plan *plan, FILE *out);
+
+#endif

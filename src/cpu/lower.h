@@ -1,0 +1,33 @@
+/* cpu/lower.h -- from a scheduled instruction to a thunk: what a maker of library thunks is given. */
+#ifndef WEFT_CPU_LOWER_H
+#define WEFT_CPU_LOWER_H
+
+#include "runtime/thunk.h"
+
+/* One instruction being lowered.  `uses` is complete and in the order of the kernel ABI: operands' leaves, results'
+ * leaves, then the scratch if the maker asked for it; a maker may change `access` of an operand it updates in place. */
+typedef struct cpu_lowering {
+  weft_arena *arena; /* the program's: thunks and what they keep live here */
+  const hlo_instr *instr;
+  int operand_count; /* leaves of all operands: uses[0 .. operand_count) */
+  int result_count;  /* leaves of the result: the uses after them */
+  int use_count;
+  rt_use *uses;
+  int threads;       /* of the pool, for heuristics of speed only */
+} cpu_lowering;
+
+/* A thunk of `size` bytes (rt_thunk first), zeroed, with ops, name and uses set; the rest is the maker's. */
+WEFT_NODISCARD weft_status *cpu_thunk_new(cpu_lowering *low, const rt_thunk_ops *ops, size_t size, rt_thunk **out_thunk);
+
+/* How one opcode becomes a thunk (table in cpu/library.c).  A maker returns UNIMPLEMENTED, naming what it lacks, to hand
+ * the instruction to the reference evaluator. */
+typedef struct cpu_maker {
+  hlo_opcode op;
+  weft_status *(*make)(cpu_lowering *low, rt_thunk **out_thunk);
+  int64_t (*scratch_bytes)(const hlo_instr *instr); /* optional */
+} cpu_maker;
+
+/* The library kernels, ended by an entry with make NULL. */
+extern const cpu_maker cpu_makers[];
+
+#endif

@@ -1,0 +1,51 @@
+/* runtime/executable.h -- a compiled program and its launch. */
+#ifndef WEFT_RUNTIME_EXECUTABLE_H
+#define WEFT_RUNTIME_EXECUTABLE_H
+
+#include "buffer/plan.h"
+#include "hlo/hlo.h"
+#include "runtime/buffer.h"
+#include "runtime/device.h"
+
+typedef struct weft_executable weft_executable;
+
+weft_executable *weft_executable_retain(weft_executable *exe);
+void weft_executable_release(weft_executable *exe); /* launches in flight hold it */
+WEFT_DEFINE_AUTO(weft_executable, weft_executable_release)
+
+const hlo_module *weft_executable_module(const weft_executable *exe); /* optimised and scheduled */
+const buf_plan *weft_executable_plan(const weft_executable *exe);
+int64_t weft_executable_code_bytes(const weft_executable *exe);
+int weft_executable_param_count(const weft_executable *exe);  /* leaves of all parameters */
+int weft_executable_output_count(const weft_executable *exe); /* leaves of the result */
+const weft_array_type *weft_executable_param_type(const weft_executable *exe, int param);
+const weft_array_type *weft_executable_output_type(const weft_executable *exe, int output);
+bool weft_executable_donates(const weft_executable *exe, int param); /* the program wants to reuse its bytes */
+int64_t weft_executable_replica_count(const weft_executable *exe);
+int64_t weft_executable_partition_count(const weft_executable *exe);
+/* The devices of this process that take part, in the order of weft_launch.inputs, and the place of each. */
+int weft_executable_device_count(const weft_executable *exe);
+weft_device *weft_executable_device(const weft_executable *exe, int index);
+void weft_executable_place(const weft_executable *exe, int index, int64_t *out_replica, int64_t *out_partition);
+
+/* One launch: every local device runs the program once. */
+typedef struct weft_launch {
+  weft_buffer *const *const *inputs; /* [device][param leaf], borrowed; buffers of that device */
+  weft_buffer **const *outputs;      /* [device][output leaf]: filled with new references */
+  weft_event **done;                 /* [device], or NULL: filled with events (new references) of the end of each run */
+  const bool *keep;                  /* [param leaf], or NULL: true forbids donation of that input */
+  int64_t launch_id;                 /* the same in every process */
+  void *user;                        /* handed to custom calls; must live until every `done` is ready */
+} weft_launch;
+
+/* Submits and returns; a small program whose inputs are ready may run at once on the caller.  Donated inputs are marked
+ * deleted before it returns.  Failures of the run, and of its inputs, are in the outputs' definition events and in `done`.
+ * Errors (nothing was submitted): INVALID_ARGUMENT for wrong counts, sizes, devices or a buffer donated twice;
+ * FAILED_PRECONDITION for a deleted input; RESOURCE_EXHAUSTED. */
+WEFT_NODISCARD weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *launch);
+
+/* For people: the thunks and their dependences; `svg` draws them. */
+WEFT_NODISCARD weft_status *weft_executable_print(const weft_executable *exe, FILE *out);
+WEFT_NODISCARD weft_status *weft_executable_svg(const weft_executable *exe, FILE *out);
+
+#endif

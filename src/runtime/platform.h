@@ -1,0 +1,62 @@
+/* runtime/platform.h -- what a kind of device offers: devices, memory, a compiler. */
+#ifndef WEFT_RUNTIME_PLATFORM_H
+#define WEFT_RUNTIME_PLATFORM_H
+
+#include "base/kv.h"
+#include "buffer/plan.h"
+#include "hlo/hlo.h"
+#include "runtime/device.h"
+#include "runtime/executable.h"
+#include "runtime/pool.h"
+
+typedef struct weft_platform_options {
+  int device_count;   /* of this process; 0: WEFT_DEVICES, by default 1 */
+  int threads;        /* of the worker pool; 0: WEFT_THREADS, by default one a usable core */
+  int process_index, process_count; /* 0, 0: alone */
+  const int64_t *device_ids;        /* global ids of this process's devices; NULL: process_index * 2048 + ordinal */
+} weft_platform_options;
+
+typedef struct weft_compile_options {
+  int64_t replica_count, partition_count; /* 0: the module's */
+  const int64_t *device_assignment;       /* [replica][partition] global ids; NULL: local devices in order */
+  buf_order order;
+  int64_t budget_bytes;                   /* BUF_BUDGET */
+  const char *dump_dir;                   /* or NULL */
+  /* Observes the passes (see pass_observer); NULL: none. */
+  void (*pass_observer)(void *ctx, const char *pass, bool changed, int64_t ns, const hlo_module *module);
+  void *observer_ctx;
+} weft_compile_options;
+
+/* A platform's table; static. */
+typedef struct weft_platform_ops {
+  size_t size;      /* sizeof this struct; entries past it are absent */
+  const char *name; /* "cpu" */
+  WEFT_NODISCARD weft_status *(*create)(const weft_platform_options *options, weft_platform **out_platform);
+  void (*destroy)(weft_platform *platform);
+  /* `bytes` aligned to 64, and back.  Thread-safe. */
+  WEFT_NODISCARD weft_status *(*allocate)(weft_device *device, int64_t bytes, void **out_data);
+  void (*deallocate)(weft_device *device, void *data, int64_t bytes);
+  /* Takes `module` (verified), also on failure.  Thread-safe. */
+  WEFT_NODISCARD weft_status *(*compile)(weft_platform *platform, hlo_module *module,
+                                         const weft_compile_options *options, weft_executable **out_executable);
+} weft_platform_ops;
+
+extern const weft_platform_ops cpu_platform_ops;
+
+/* Errors: what the platform says; NOT_FOUND for an unknown name. */
+WEFT_NODISCARD weft_status *weft_platform_new(const weft_platform_ops *ops, const weft_platform_options *options,
+                                              weft_platform **out_platform);
+weft_platform *weft_platform_retain(weft_platform *platform); /* executables and buffers hold it */
+void weft_platform_release(weft_platform *platform);
+WEFT_DEFINE_AUTO(weft_platform, weft_platform_release)
+
+const char *weft_platform_name(const weft_platform *platform);
+rt_pool *weft_platform_pool(const weft_platform *platform);
+int weft_platform_device_count(const weft_platform *platform); /* of this process */
+weft_device *weft_platform_device(const weft_platform *platform, int ordinal);
+weft_device *weft_platform_device_by_id(const weft_platform *platform, int64_t id); /* NULL: not of this process */
+
+WEFT_NODISCARD weft_status *weft_compile(weft_platform *platform, hlo_module *module,
+                                         const weft_compile_options *options, weft_executable **out_executable);
+
+#endif

@@ -1,0 +1,50 @@
+/* runtime/pool.h -- the worker threads of a process's devices.
+ *
+ * All devices share one pool.  Work is offered, never waited for by a worker: a worker that starts a loop takes part in
+ * it, and the loop ends even if no other worker ever comes, so nesting cannot deadlock.  A task must not block on a
+ * remote party. */
+#ifndef WEFT_RUNTIME_POOL_H
+#define WEFT_RUNTIME_POOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct rt_pool rt_pool;
+
+typedef struct rt_pool_options {
+  int threads;         /* all that compute, the caller of a loop included; at least 1 */
+  /* Optional: called on each worker as it starts (pinning, NUMA policy).  `index` is 1..threads-1. */
+  void (*on_start)(void *ctx, int index);
+  void *ctx;
+} rt_pool_options;
+
+WEFT_NODISCARD weft_status *rt_pool_new(const rt_pool_options *options, rt_pool **out_pool);
+void rt_pool_free(rt_pool *pool); /* joins the workers; nothing may be queued or running */
+WEFT_DEFINE_AUTO(rt_pool, rt_pool_free)
+
+int rt_pool_threads(const rt_pool *pool);
+
+/* Runs fn(ctx, i) for each i in [0, count), in any order, on the caller and on idle workers; returns when all are done.
+ * Which thread runs what varies: results must not depend on it.  Allocates nothing.  `pool` NULL: on the caller. */
+void rt_parallel_for(rt_pool *pool, int64_t count, void (*fn)(void *ctx, int64_t index), void *ctx);
+
+/* A piece of work that several workers may take part in.  The owner's memory; zero it before first use. */
+typedef struct rt_job {
+  void (*run)(struct rt_job *job); /* called by each worker that joins, concurrently */
+  struct rt_job *prev, *next;      /* below: the pool's, under its lock */
+  int wanted;                      /* workers still welcome; linked while > 0 */
+  int active;                      /* workers inside run */
+} rt_job;
+
+/* Asks for one more worker to join `job`.  Thread-safe; does not run anything on the caller. */
+void rt_pool_offer(rt_pool *pool, rt_job *job);
+/* Withdraws `job` and waits until no worker is inside it.  Not from inside job->run. */
+void rt_pool_quiesce(rt_pool *pool, rt_job *job);
+
+/* `bytes` of memory of the calling thread, 64-byte aligned, valid until its next call of this or its end; kept and
+ * reused, so that a steady state allocates nothing.  NULL without memory.  Contents are undefined. */
+void *rt_thread_scratch(int64_t bytes);
+
+#endif

@@ -1,0 +1,92 @@
+/* runtime/thunk.h -- a thunk: one step of a compiled program, as the executor sees it.
+ *
+ * A thunk is immutable once its program is built and runs on any thread, for several runs at once; what changes in a run
+ * is in rt_ctx.  It says which bytes it reads and writes (`uses`); the executor derives from that alone what may run at
+ * the same time, and resolves the pointers before the run: rt_args(thunk, ctx)[i] is where uses[i] is in this run.
+ *
+ * To write one: embed rt_thunk as first member, allocate in the program's arena, fill ops, name, uses, cost:
+ *
+ *   typedef struct cpu_sort_thunk { rt_thunk base; int64_t rows, columns; } cpu_sort_thunk;
+ *   static weft_status *cpu_sort_run(const rt_thunk *thunk, rt_ctx *ctx)
+ *   {
+ *     const cpu_sort_thunk *t = (const cpu_sort_thunk *)thunk;
+ *     void *const *args = rt_args(thunk, ctx);      // operands' leaves, then results' leaves, then scratch if asked for
+ *     rt_parallel_for(ctx->pool, t->rows, sort_row, &(sort_job){t, args});
+ *     return NULL;
+ *   }
+ *   static const rt_thunk_ops cpu_sort_ops = {.size = sizeof(rt_thunk_ops), .kind = "sort", .run = cpu_sort_run};
+ */
+#ifndef WEFT_RUNTIME_THUNK_H
+#define WEFT_RUNTIME_THUNK_H
+
+#include "base/status.h"
+#include "buffer/plan.h"
+#include "runtime/pool.h"
+
+typedef struct rt_thunk rt_thunk;
+typedef struct rt_ctx rt_ctx;
+typedef struct rt_run rt_run;
+
+typedef enum rt_access { RT_READ = 1, RT_WRITE = 2, RT_UPDATE = RT_READ | RT_WRITE } rt_access;
+
+typedef struct rt_use {
+  buf_slice slice; /* alloc -1 (a token): the argument pointer is NULL */
+  rt_access access;
+} rt_use;
+
+typedef struct rt_thunk_ops {
+  size_t size;      /* sizeof this struct */
+  const char *kind; /* "kernel", "dot": static, for traces and dumps */
+  /* Exactly one of the two.  `run` returns when the work is done; it may use rt_parallel_for and must not block on
+   * anything but local computation.  `start` begins work that ends elsewhere: whoever ends it calls
+   * rt_thunk_done(thunk, ctx, st) exactly once, on any thread, before or after start has returned; if start itself
+   * returns an error then rt_thunk_done must not be called. */
+  weft_status *(*run)(const rt_thunk *thunk, rt_ctx *ctx);
+  weft_status *(*start)(const rt_thunk *thunk, rt_ctx *ctx);
+  void (*destroy)(rt_thunk *thunk); /* optional: what lies outside the arena */
+} rt_thunk_ops;
+
+struct rt_thunk {
+  const rt_thunk_ops *ops;
+  const char *name;    /* the instruction's, borrowed from the module or the arena */
+  const char *detail;  /* a few words for traces and dumps, or NULL */
+  int use_count;
+  const rt_use *uses;
+  double cost_ns;      /* estimate on one thread; 0: unknown, taken as small */
+  bool splits;         /* run uses rt_parallel_for: its time shrinks with threads */
+  int order_group;     /* thunks of one group > 0 (a communicator's collectives) start in program order, without waiting
+                        * for each other's end; 0: none */
+  /* set by rt_program_new: */
+  int first_arg;       /* index of uses[0]'s pointer in rt_ctx.args */
+  int index;           /* dense in the program: rt_ctx.states */
+};
+
+/* Per thunk and run, for asynchronous thunks: zeroed before each run. */
+typedef union rt_thunk_state {
+  struct { void *a, *b; int64_t n; } words;
+  char bytes[64];
+} rt_thunk_state;
+
+/* Who runs: constant during a run. */
+typedef struct rt_run_info {
+  int device_ordinal;               /* local */
+  int64_t device_id;                /* global */
+  int64_t replica_id, partition_id;
+  int64_t launch_id;                /* the same on every device of one launch */
+  void *user;                       /* the launch's context (FFI user data), or NULL */
+} rt_run_info;
+
+/* One run of a program on one device. */
+struct rt_ctx {
+  void **args;                      /* pointers of all uses of all thunks */
+  rt_pool *pool;
+  const rt_run_info *info;
+  rt_thunk_state *states;           /* by rt_thunk.index; only programs with asynchronous thunks have them */
+};
+
+static inline void *const *rt_args(const rt_thunk *thunk, const rt_ctx *ctx) { return ctx->args + thunk->first_arg; }
+
+/* Ends an asynchronous thunk.  Takes `st`. */
+void rt_thunk_done(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st);
+
+#endif
