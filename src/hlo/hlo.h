@@ -275,11 +275,14 @@ typedef struct hlo_stack_frames hlo_stack_frames;
 
 struct hlo_module {
   weft_arena arena;
+  int refs;                      /* atomic: the owner, and clones that share attributes living in this arena */
+  struct hlo_module_ref *sources; /* modules this one was cloned from, kept alive */
   const char *name;
   hlo_computation *first, *last; /* callees before callers */
   hlo_computation *entry;
   int computation_count;
   int next_id, next_computation_id;
+  int64_t next_suffix;           /* above the number that ends any instruction or computation name */
   bool is_scheduled;
   int64_t replica_count, num_partitions; /* at least 1 */
   bool has_entry_layout;                 /* entry_computation_layout was given: */
@@ -307,10 +310,11 @@ void hlo_module_free(hlo_module *module); /* NULL is fine */
 WEFT_DEFINE_AUTO(hlo_module, hlo_module_free)
 WEFT_NODISCARD weft_status *hlo_module_clone(const hlo_module *module, hlo_module **out_module);
 
-/* Appends an empty computation; its name is made unique.  `name` is copied. */
+/* Appends an empty computation.  `name` is copied and must be new in the module (hlo_unique_name makes one). */
 WEFT_NODISCARD weft_status *hlo_computation_new(hlo_module *module, const char *name, hlo_computation **out_comp);
-/* Copies `comp` (of any module; the computations it calls are cloned too when it comes from another, and shared when
- * it is of this one), placing the copy before `before` in the list (NULL: at the end). */
+/* Copies `comp`, placing the copy before `before` in the list (NULL: at the end).  From another module the
+ * computations it calls are cloned too and `module` keeps that module's memory alive; within one module they are shared.
+ * `name` is made unique. */
 WEFT_NODISCARD weft_status *hlo_computation_clone(hlo_module *module, const hlo_computation *comp, const char *name,
                                                   hlo_computation *before, hlo_computation **out_comp);
 /* Unlinks a computation that nothing calls. */
@@ -335,8 +339,9 @@ void hlo_computation_remove_parameter(hlo_computation *comp, int64_t number);
 /* ---- building ---------------------------------------------------------------------------------------------------- */
 
 /* Makes an instruction of that opcode and shape (borrowed: it must live as long as the module, usually in its arena)
- * at the end of `comp`, or before `before` if that is not NULL.  Operands are linked as users.  `name` may be NULL: the
- * opcode's name made unique.  The union and dims are zero: set them after.  Parameters go through hlo_add_parameter. */
+ * at the end of `comp`, or before `before` if that is not NULL.  Operands are linked as users.  `name` is copied and
+ * must be new in the computation; NULL: the opcode's name with a new number.  The union and dims are zero: set them
+ * after.  Parameters go through hlo_add_parameter. */
 WEFT_NODISCARD weft_status *hlo_add(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
                                     int operand_count, hlo_instr *const *operands, const char *name,
                                     hlo_instr **out_instr);
@@ -344,7 +349,8 @@ WEFT_NODISCARD weft_status *hlo_add_parameter(hlo_computation *comp, int64_t num
                                               const char *name, hlo_instr **out_instr);
 WEFT_NODISCARD weft_status *hlo_add_constant(hlo_computation *comp, hlo_instr *before, const hlo_literal *literal,
                                              hlo_instr **out_instr);
-/* A copy of `instr` with other operands (NULL: its own), attributes and called computations shared, extra kept. */
+/* A copy of `instr` under a new name with other operands (NULL: its own), attributes and called computations shared,
+ * extra kept.  `instr` is of this module or of one that this module was cloned from.  Not for parameters. */
 WEFT_NODISCARD weft_status *hlo_add_clone(hlo_computation *comp, hlo_instr *before, const hlo_instr *instr,
                                           hlo_instr *const *operands, hlo_instr **out_instr);
 /* Common forms.  Shapes are worked out from operands. */
@@ -379,6 +385,8 @@ WEFT_NODISCARD weft_status *hlo_add_scalar(hlo_computation *comp, hlo_instr *bef
 /* A two-parameter scalar computation `op(p0, p1)` of that type: a reducer. */
 WEFT_NODISCARD weft_status *hlo_add_reducer(hlo_module *module, hlo_opcode op, weft_dtype type,
                                             hlo_computation **out_comp);
+/* "stem.N" with an N no name of the module has; a number that ends `stem` is replaced.  In the module's arena. */
+WEFT_NODISCARD weft_status *hlo_unique_name(hlo_module *module, const char *stem, const char **out_name);
 /* Copies ints into the module's arena; count 0 gives {0, NULL}. */
 WEFT_NODISCARD weft_status *hlo_ints_new(hlo_module *module, int count, const int64_t *v, hlo_ints *out_ints);
 
@@ -400,7 +408,7 @@ WEFT_NODISCARD weft_status *hlo_add_control_edge(hlo_instr *from, hlo_instr *to)
 void hlo_remove_control_edges(hlo_instr *instr);
 WEFT_NODISCARD weft_status *hlo_set_called(hlo_instr *instr, int count, hlo_computation *const *called);
 void hlo_move_before(hlo_instr *instr, hlo_instr *before); /* NULL: to the end; the caller keeps the order topological */
-WEFT_NODISCARD weft_status *hlo_set_name(hlo_instr *instr, const char *name); /* made unique in its computation */
+WEFT_NODISCARD weft_status *hlo_set_name(hlo_instr *instr, const char *name); /* copied; new in its computation */
 /* Copy-on-write access to the extra attributes: afterwards instr->extra is its own and returned writable. */
 WEFT_NODISCARD weft_status *hlo_mutable_extra(hlo_instr *instr, hlo_extra **out_extra);
 
@@ -410,8 +418,8 @@ static inline hlo_instr *hlo_operand(const hlo_instr *instr, int index) { return
 bool hlo_has_side_effect(const hlo_instr *instr); /* itself or in what it calls */
 bool hlo_is_dead(const hlo_instr *instr);         /* no users, not root, no control edges, no side effect, no parameter */
 bool hlo_is_constant_scalar(const hlo_instr *instr, double value); /* a constant, or a broadcast of one, equal to value */
-/* Same opcode, shape, attributes and called computations (by content); operands compared by `same_operands`, or by
- * pointer when NULL.  Names and metadata do not count. */
+/* Same opcode, shape, attributes, called computations (by content) and operands (by pointer).  Names, metadata and
+ * control edges do not count. */
 bool hlo_instr_equal(const hlo_instr *a, const hlo_instr *b);
 bool hlo_computation_equal(const hlo_computation *a, const hlo_computation *b);
 uint64_t hlo_instr_hash(const hlo_instr *instr);  /* equal instructions hash alike; operands by id */

@@ -1,0 +1,885 @@
+#include <config.h>
+
+#include "hlo/hlo.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct hlo_module_ref {
+  struct hlo_module_ref *next;
+  hlo_module *module;
+};
+
+/* Appends to a list whose capacity is the next power of two at or above its count: it grows when it is full. */
+static bool append_pointer(weft_arena *arena, void *list_location, int *count, void *item)
+{
+  void ***list = list_location;
+
+  if ((*count & (*count - 1)) == 0) {
+    void **grown = WEFT_ARENA_ARRAY(arena, void *, *count ? *count * 2 : 1);
+    if (!grown) return false;
+    if (*count) memcpy(grown, *list, (size_t)*count * sizeof *grown);
+    *list = grown;
+  }
+  (*list)[(*count)++] = item;
+  return true;
+}
+
+static void erase_pointer(void *list_location, int *count, const void *item)
+{
+  void **list = *(void ***)list_location;
+
+  for (int i = *count - 1; i >= 0; i--) { /* from the end: what was added last tends to go first */
+    if (list[i] != item) continue;
+    list[i] = list[--*count];
+    return;
+  }
+}
+
+/* ---- modules ----------------------------------------------------------------------------------------------------- */
+
+weft_status *hlo_module_new(const char *name, hlo_module **out_module)
+{
+  hlo_module *module = calloc(1, sizeof *module);
+
+  *out_module = NULL;
+  WEFT_TRY_ALLOC(module);
+  weft_arena_init(&module->arena);
+  module->refs = 1;
+  module->replica_count = module->num_partitions = 1;
+  module->name = weft_arena_strdup(&module->arena, name);
+  if (!module->name) {
+    hlo_module_free(module);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  }
+  *out_module = module;
+  return NULL;
+}
+
+void hlo_module_free(hlo_module *module)
+{
+  if (!module || __atomic_sub_fetch(&module->refs, 1, __ATOMIC_ACQ_REL) != 0) return;
+  for (struct hlo_module_ref *ref = module->sources; ref; ref = ref->next) hlo_module_free(ref->module);
+  weft_arena_fini(&module->arena);
+  free(module);
+}
+
+/* Keeps `source` alive as long as `module`, whose instructions share its attributes. */
+static weft_status *keep_alive(hlo_module *module, const hlo_module *source)
+{
+  struct hlo_module_ref *ref;
+
+  for (ref = module->sources; ref; ref = ref->next)
+    if (ref->module == source) return NULL;
+  ref = WEFT_ARENA_NEW(&module->arena, struct hlo_module_ref);
+  WEFT_TRY_ALLOC(ref);
+  ref->module = (hlo_module *)source;
+  __atomic_add_fetch(&ref->module->refs, 1, __ATOMIC_RELAXED); /* the caller holds a reference */
+  ref->next = module->sources;
+  module->sources = ref;
+  return NULL;
+}
+
+weft_status *hlo_module_clone(const hlo_module *source, hlo_module **out_module)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  hlo_module fresh;
+  hlo_computation *entry = NULL;
+
+  *out_module = NULL;
+  WEFT_TRY(hlo_module_new(source->name, &module));
+  WEFT_TRY(keep_alive(module, source));
+  fresh = *module;
+  *module = *source; /* the attributes */
+  module->arena = fresh.arena;
+  module->refs = fresh.refs;
+  module->sources = fresh.sources;
+  module->first = module->last = module->entry = NULL;
+  module->computation_count = module->next_computation_id = module->next_id = 0;
+  if (source->entry) {
+    WEFT_TRY(hlo_computation_clone(module, source->entry, NULL, NULL, &entry));
+    module->entry = entry;
+  }
+  *out_module = WEFT_MOVE(module);
+  return NULL;
+}
+
+/* The number that ends a name ("add.12": 12), or -1; *stem_length is what comes before its dot. */
+static int64_t name_suffix(const char *name, size_t *stem_length)
+{
+  size_t length = strlen(name), at = length;
+  int64_t number = 0;
+
+  *stem_length = length;
+  while (at > 0 && isdigit((unsigned char)name[at - 1])) at--;
+  if (at == length || at == 0 || name[at - 1] != '.' || length - at > 17) return -1;
+  for (size_t i = at; i < length; i++) number = number * 10 + (name[i] - '0');
+  *stem_length = at - 1;
+  return number;
+}
+
+static void note_name(hlo_module *module, const char *name)
+{
+  size_t unused;
+  int64_t suffix = name_suffix(name, &unused);
+
+  if (suffix >= module->next_suffix) module->next_suffix = suffix + 1;
+}
+
+weft_status *hlo_unique_name(hlo_module *module, const char *stem, const char **out_name)
+{
+  size_t length;
+
+  name_suffix(stem, &length);
+  *out_name = weft_arena_printf(&module->arena, "%.*s.%" PRId64, (int)length, stem, module->next_suffix++);
+  WEFT_TRY_ALLOC(*out_name);
+  return NULL;
+}
+
+static weft_status *copy_name(hlo_module *module, const char *name, const char **out_name)
+{
+  *out_name = weft_arena_strdup(&module->arena, name);
+  WEFT_TRY_ALLOC(*out_name);
+  note_name(module, name);
+  return NULL;
+}
+
+/* ---- computations ------------------------------------------------------------------------------------------------ */
+
+static void link_computation(hlo_computation *comp, hlo_computation *before)
+{
+  hlo_module *module = comp->module;
+
+  comp->next = before;
+  comp->prev = before ? before->prev : module->last;
+  *(comp->prev ? &comp->prev->next : &module->first) = comp;
+  *(before ? &before->prev : &module->last) = comp;
+  module->computation_count++;
+}
+
+static void unlink_computation(hlo_computation *comp)
+{
+  hlo_module *module = comp->module;
+
+  *(comp->prev ? &comp->prev->next : &module->first) = comp->next;
+  *(comp->next ? &comp->next->prev : &module->last) = comp->prev;
+  comp->prev = comp->next = NULL;
+  module->computation_count--;
+}
+
+static weft_status *new_computation(hlo_module *module, const char *name, hlo_computation *before,
+                                    hlo_computation **out_comp)
+{
+  hlo_computation *comp = WEFT_ARENA_NEW(&module->arena, hlo_computation);
+
+  *out_comp = NULL;
+  WEFT_TRY_ALLOC(comp);
+  WEFT_TRY(copy_name(module, name, &comp->name));
+  comp->module = module;
+  comp->id = module->next_computation_id++;
+  link_computation(comp, before);
+  *out_comp = comp;
+  return NULL;
+}
+
+weft_status *hlo_computation_new(hlo_module *module, const char *name, hlo_computation **out_comp)
+{
+  return new_computation(module, name, NULL, out_comp);
+}
+
+void hlo_computation_remove(hlo_computation *comp) { unlink_computation(comp); }
+
+/* What clones of computations share while one hlo_computation_clone is under way. */
+typedef struct clone_ctx {
+  hlo_module *to;
+  const hlo_module *from;
+  hlo_computation **comps; /* by source computation id: the clone, or NULL */
+  hlo_instr **instrs;      /* by source instruction id less `least` */
+  int least;
+} clone_ctx;
+
+static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
+                              int operand_count, hlo_instr *const *operands, const char *owned_name,
+                              hlo_instr **out_instr);
+
+static void copy_attributes(hlo_instr *to, const hlo_instr *from)
+{
+  to->extra = from->extra;
+  to->dims = from->dims;
+  to->u = from->u;
+}
+
+/* Clones comp's instructions into `copy`; every computation it calls has its clone (or is shared). */
+static weft_status *clone_body(clone_ctx *ctx, const hlo_computation *comp, hlo_computation *copy)
+{
+  weft_arena *arena = &ctx->to->arena;
+
+  for (const hlo_instr *instr = comp->first; instr; instr = instr->next) {
+    hlo_instr *clone;
+    const char *name;
+
+    WEFT_TRY(copy_name(ctx->to, instr->name, &name));
+    WEFT_TRY(add_instr(copy, NULL, instr->op, instr->shape, 0, NULL, name, &clone));
+    for (int i = 0; i < instr->operand_count; i++)
+      WEFT_TRY(hlo_append_operand(clone, ctx->instrs[instr->operands[i]->id - ctx->least]));
+    copy_attributes(clone, instr);
+    if (instr->called_count) {
+      clone->called = WEFT_ARENA_ARRAY(arena, hlo_computation *, instr->called_count);
+      WEFT_TRY_ALLOC(clone->called);
+      clone->called_count = instr->called_count;
+      for (int i = 0; i < instr->called_count; i++)
+        clone->called[i] = ctx->to == ctx->from ? instr->called[i] : ctx->comps[instr->called[i]->id];
+    }
+    for (int i = 0; i < instr->control_pred_count; i++)
+      WEFT_TRY(hlo_add_control_edge(ctx->instrs[instr->control_preds[i]->id - ctx->least], clone));
+    ctx->instrs[instr->id - ctx->least] = clone;
+  }
+  copy->params = WEFT_ARENA_ARRAY(arena, hlo_instr *, comp->param_count);
+  WEFT_TRY_ALLOC(copy->params);
+  copy->param_count = copy->param_capacity = comp->param_count;
+  for (int i = 0; i < comp->param_count; i++)
+    copy->params[i] = comp->params[i] ? ctx->instrs[comp->params[i]->id - ctx->least] : NULL;
+  copy->root = comp->root ? ctx->instrs[comp->root->id - ctx->least] : NULL;
+  copy->execution_thread = comp->execution_thread;
+  return NULL;
+}
+
+/* Marks what `comp` calls, directly or not; an explicit stack, since call chains are as deep as a program likes. */
+static weft_status *mark_called(const hlo_computation *comp, bool *marked, weft_arena *scratch)
+{
+  const hlo_computation **stack = WEFT_ARENA_ARRAY(scratch, const hlo_computation *, comp->module->next_computation_id + 1);
+  int depth = 0;
+
+  WEFT_TRY_ALLOC(stack);
+  marked[comp->id] = true;
+  stack[depth++] = comp;
+  while (depth) {
+    const hlo_computation *at = stack[--depth];
+    for (const hlo_instr *instr = at->first; instr; instr = instr->next)
+      for (int i = 0; i < instr->called_count; i++) {
+        hlo_computation *callee = instr->called[i];
+        if (marked[callee->id]) continue;
+        marked[callee->id] = true;
+        stack[depth++] = callee;
+      }
+  }
+  return NULL;
+}
+
+static weft_status *clone_computation(clone_ctx *ctx, const hlo_computation *comp, const char *name,
+                                      hlo_computation *before, weft_arena *scratch, hlo_computation **out_comp)
+{
+  int most = 0;
+
+  ctx->least = 0;
+  if (ctx->to == ctx->from) { /* one body: its ids lie close together */
+    ctx->least = INT_MAX;
+    for (const hlo_instr *instr = comp->first; instr; instr = instr->next) {
+      ctx->least = WEFT_MIN(ctx->least, instr->id);
+      most = WEFT_MAX(most, instr->id);
+    }
+  } else {
+    most = ctx->from->next_id;
+  }
+  ctx->instrs = WEFT_ARENA_ARRAY(scratch, hlo_instr *, most - (int64_t)ctx->least + 1);
+  WEFT_TRY_ALLOC(ctx->instrs);
+  if (ctx->to != ctx->from) {
+    bool *needed = WEFT_ARENA_ARRAY(scratch, bool, ctx->from->next_computation_id);
+    ctx->comps = WEFT_ARENA_ARRAY(scratch, hlo_computation *, ctx->from->next_computation_id);
+    WEFT_TRY_ALLOC(needed);
+    WEFT_TRY_ALLOC(ctx->comps);
+    WEFT_TRY(mark_called(comp, needed, scratch));
+    WEFT_TRY(keep_alive(ctx->to, ctx->from));
+    /* the source list has callees first, so each clone finds those it calls */
+    for (const hlo_computation *c = ctx->from->first; c; c = c->next) {
+      if (!needed[c->id] || c == comp) continue;
+      WEFT_TRY(new_computation(ctx->to, c->name, before, &ctx->comps[c->id]));
+      WEFT_TRY(clone_body(ctx, c, ctx->comps[c->id]));
+    }
+  }
+  WEFT_TRY(new_computation(ctx->to, name ? name : comp->name, before, out_comp));
+  return clone_body(ctx, comp, *out_comp);
+}
+
+weft_status *hlo_computation_clone(hlo_module *module, const hlo_computation *comp, const char *name,
+                                   hlo_computation *before, hlo_computation **out_comp)
+{
+  clone_ctx ctx = {.to = module, .from = comp->module};
+  weft_arena scratch;
+  weft_status *st = NULL;
+
+  *out_comp = NULL;
+  if (name || module->computation_count) st = hlo_unique_name(module, name ? name : comp->name, &name);
+  weft_arena_init(&scratch);
+  if (!st) st = clone_computation(&ctx, comp, name, before, &scratch, out_comp);
+  weft_arena_fini(&scratch);
+  return st;
+}
+
+/* Depth-first over calls from the entry; computations leave the stack callees first. */
+static weft_status *gc(hlo_module *module, weft_arena *scratch)
+{
+  enum { UNSEEN, OPEN, DONE };
+  struct frame { hlo_computation *comp; hlo_instr *at; int called; } *stack;
+  char *state = WEFT_ARENA_ARRAY(scratch, char, module->next_computation_id + 1);
+  hlo_computation **order = WEFT_ARENA_ARRAY(scratch, hlo_computation *, module->computation_count + 1);
+  int depth = 0, count = 0;
+
+  stack = WEFT_ARENA_ARRAY(scratch, struct frame, module->computation_count + 1);
+  WEFT_TRY_ALLOC(state);
+  WEFT_TRY_ALLOC(order);
+  WEFT_TRY_ALLOC(stack);
+  stack[depth++] = (struct frame){module->entry, module->entry->first, 0};
+  state[module->entry->id] = OPEN;
+  while (depth) {
+    struct frame *top = &stack[depth - 1];
+    hlo_computation *callee = NULL;
+
+    while (top->at && !callee) {
+      if (top->called < top->at->called_count) {
+        callee = top->at->called[top->called++];
+        if (state[callee->id] == OPEN)
+          return WEFT_ERR(INVALID_ARGUMENT, "computation %s calls itself", callee->name);
+        if (state[callee->id] == DONE) callee = NULL;
+      } else {
+        top->at = top->at->next;
+        top->called = 0;
+      }
+    }
+    if (callee) {
+      state[callee->id] = OPEN;
+      stack[depth++] = (struct frame){callee, callee->first, 0};
+    } else {
+      state[top->comp->id] = DONE;
+      order[count++] = top->comp;
+      depth--;
+    }
+  }
+  module->first = module->last = NULL;
+  module->computation_count = 0;
+  for (int i = 0; i < count; i++) link_computation(order[i], NULL);
+  return NULL;
+}
+
+weft_status *hlo_module_gc(hlo_module *module)
+{
+  weft_arena scratch;
+  weft_status *st;
+
+  weft_arena_init(&scratch);
+  st = gc(module, &scratch);
+  weft_arena_fini(&scratch);
+  return st;
+}
+
+static void unlink_instr(hlo_instr *instr)
+{
+  hlo_computation *comp = instr->parent;
+
+  *(instr->prev ? &instr->prev->next : &comp->first) = instr->next;
+  *(instr->next ? &instr->next->prev : &comp->last) = instr->prev;
+  instr->prev = instr->next = NULL;
+  comp->instr_count--;
+}
+
+static void link_instr(hlo_computation *comp, hlo_instr *instr, hlo_instr *before)
+{
+  instr->next = before;
+  instr->prev = before ? before->prev : comp->last;
+  *(instr->prev ? &instr->prev->next : &comp->first) = instr;
+  *(before ? &before->prev : &comp->last) = instr;
+  comp->instr_count++;
+}
+
+void hlo_move_before(hlo_instr *instr, hlo_instr *before)
+{
+  if (instr == before) return;
+  unlink_instr(instr);
+  link_instr(instr->parent, instr, before);
+}
+
+/* Visits in list order, operands and control predecessors first, with an explicit stack. */
+static weft_status *sort_computation(hlo_computation *comp, weft_arena *scratch)
+{
+  enum { UNSEEN, OPEN, DONE };
+  struct frame { hlo_instr *instr; int next; } *stack;
+  char *state = WEFT_ARENA_ARRAY(scratch, char, comp->module->next_id + 1);
+  hlo_instr **order = WEFT_ARENA_ARRAY(scratch, hlo_instr *, comp->instr_count + 1);
+  int depth = 0, count = 0;
+
+  stack = WEFT_ARENA_ARRAY(scratch, struct frame, comp->instr_count + 1);
+  WEFT_TRY_ALLOC(state);
+  WEFT_TRY_ALLOC(order);
+  WEFT_TRY_ALLOC(stack);
+  for (hlo_instr *start = comp->first; start; start = start->next) {
+    if (state[start->id] == DONE) continue;
+    stack[depth++] = (struct frame){start, 0};
+    state[start->id] = OPEN;
+    while (depth) {
+      struct frame *top = &stack[depth - 1];
+      int total = top->instr->operand_count + top->instr->control_pred_count;
+      if (top->next < total) {
+        int i = top->next++;
+        hlo_instr *need = i < top->instr->operand_count ? top->instr->operands[i]
+                                                        : top->instr->control_preds[i - top->instr->operand_count];
+        if (state[need->id] == OPEN)
+          return WEFT_ERR(INVALID_ARGUMENT, "computation %s: %s and %s depend on each other", comp->name, need->name,
+                          top->instr->name);
+        if (state[need->id] == UNSEEN) {
+          state[need->id] = OPEN;
+          stack[depth++] = (struct frame){need, 0};
+        }
+      } else {
+        state[top->instr->id] = DONE;
+        order[count++] = top->instr;
+        depth--;
+      }
+    }
+  }
+  comp->first = comp->last = NULL;
+  comp->instr_count = 0;
+  for (int i = 0; i < count; i++) link_instr(comp, order[i], NULL);
+  return NULL;
+}
+
+weft_status *hlo_computation_sort(hlo_computation *comp)
+{
+  weft_arena scratch;
+  weft_status *st;
+
+  weft_arena_init(&scratch);
+  st = sort_computation(comp, &scratch);
+  weft_arena_fini(&scratch);
+  return st;
+}
+
+void hlo_computation_remove_parameter(hlo_computation *comp, int64_t number)
+{
+  hlo_instr *param = comp->params[number];
+
+  unlink_instr(param);
+  param->parent = NULL;
+  for (int i = (int)number; i + 1 < comp->param_count; i++) {
+    comp->params[i] = comp->params[i + 1];
+    comp->params[i]->u.parameter_number = i;
+  }
+  comp->param_count--;
+}
+
+/* ---- building ---------------------------------------------------------------------------------------------------- */
+
+static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
+                              int operand_count, hlo_instr *const *operands, const char *owned_name,
+                              hlo_instr **out_instr)
+{
+  weft_arena *arena = &comp->module->arena;
+  hlo_instr *instr = WEFT_ARENA_NEW(arena, hlo_instr);
+
+  *out_instr = NULL;
+  WEFT_TRY_ALLOC(instr);
+  instr->op = op;
+  instr->shape = shape;
+  instr->name = owned_name;
+  instr->id = comp->module->next_id++;
+  instr->parent = comp;
+  for (int i = 0; i < operand_count; i++) WEFT_TRY(hlo_append_operand(instr, operands[i]));
+  link_instr(comp, instr, before);
+  *out_instr = instr;
+  return NULL;
+}
+
+weft_status *hlo_add(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
+                     int operand_count, hlo_instr *const *operands, const char *name, hlo_instr **out_instr)
+{
+  const char *owned;
+
+  if (name)
+    WEFT_TRY(copy_name(comp->module, name, &owned));
+  else
+    WEFT_TRY(hlo_unique_name(comp->module, hlo_opcode_name(op), &owned));
+  return add_instr(comp, before, op, shape, operand_count, operands, owned, out_instr);
+}
+
+weft_status *hlo_add_parameter(hlo_computation *comp, int64_t number, const hlo_shape *shape, const char *name,
+                               hlo_instr **out_instr)
+{
+  enum { MAX_PARAMETERS = 1 << 20 };
+
+  *out_instr = NULL;
+  if (number < 0 || number >= MAX_PARAMETERS)
+    return WEFT_ERR(INVALID_ARGUMENT, "parameter number %" PRId64 " is not in [0, %d)", number, MAX_PARAMETERS);
+  if (number < comp->param_count && comp->params[number])
+    return WEFT_ERR(INVALID_ARGUMENT, "computation %s has parameter %" PRId64 " twice", comp->name, number);
+  if (number >= comp->param_capacity) {
+    int capacity = WEFT_MAX((int)number + 1, comp->param_capacity * 2);
+    hlo_instr **grown = WEFT_ARENA_ARRAY(&comp->module->arena, hlo_instr *, capacity);
+    WEFT_TRY_ALLOC(grown);
+    if (comp->param_count) memcpy(grown, comp->params, (size_t)comp->param_count * sizeof *grown);
+    comp->params = grown;
+    comp->param_capacity = capacity;
+  }
+  WEFT_TRY(hlo_add(comp, NULL, HLO_PARAMETER, shape, 0, NULL, name, out_instr));
+  (*out_instr)->u.parameter_number = number;
+  comp->params[number] = *out_instr;
+  if (number >= comp->param_count) comp->param_count = (int)number + 1;
+  return NULL;
+}
+
+weft_status *hlo_add_constant(hlo_computation *comp, hlo_instr *before, const hlo_literal *literal,
+                              hlo_instr **out_instr)
+{
+  WEFT_TRY(hlo_add(comp, before, HLO_CONSTANT, literal->shape, 0, NULL, NULL, out_instr));
+  (*out_instr)->u.literal = literal;
+  return NULL;
+}
+
+weft_status *hlo_add_clone(hlo_computation *comp, hlo_instr *before, const hlo_instr *instr, hlo_instr *const *operands,
+                           hlo_instr **out_instr)
+{
+  const char *name;
+
+  *out_instr = NULL;
+  WEFT_TRY(hlo_unique_name(comp->module, instr->name, &name));
+  WEFT_TRY(add_instr(comp, before, instr->op, instr->shape, instr->operand_count, operands ? operands : instr->operands,
+                     name, out_instr));
+  copy_attributes(*out_instr, instr);
+  return hlo_set_called(*out_instr, instr->called_count, instr->called);
+}
+
+/* An array shape in the module of `comp`. */
+static weft_status *new_shape(hlo_computation *comp, weft_dtype type, int rank, const int64_t *dims,
+                              const hlo_shape **out_shape)
+{
+  hlo_shape *shape = hlo_shape_array(&comp->module->arena, type, rank, dims);
+
+  WEFT_TRY_ALLOC(shape);
+  *out_shape = shape;
+  if (!hlo_shape_is_sane(shape)) return WEFT_ERR(INVALID_ARGUMENT, "an array of over 2^63 bytes");
+  return NULL;
+}
+
+weft_status *hlo_add_unary(hlo_computation *comp, hlo_instr *before, hlo_opcode op, hlo_instr *x, hlo_instr **out_instr)
+{
+  return hlo_add(comp, before, op, x->shape, 1, &x, NULL, out_instr);
+}
+
+weft_status *hlo_add_binary(hlo_computation *comp, hlo_instr *before, hlo_opcode op, hlo_instr *x, hlo_instr *y,
+                            hlo_instr **out_instr)
+{
+  return hlo_add(comp, before, op, x->shape, 2, (hlo_instr *[]){x, y}, NULL, out_instr);
+}
+
+weft_status *hlo_add_compare(hlo_computation *comp, hlo_instr *before, hlo_direction direction, hlo_instr *x,
+                             hlo_instr *y, hlo_instr **out_instr)
+{
+  const hlo_shape *shape = hlo_shape_with_type(&comp->module->arena, x->shape, WEFT_PRED);
+
+  *out_instr = NULL;
+  WEFT_TRY_ALLOC(shape);
+  WEFT_TRY(hlo_add(comp, before, HLO_COMPARE, shape, 2, (hlo_instr *[]){x, y}, NULL, out_instr));
+  (*out_instr)->u.compare.direction = direction;
+  return NULL;
+}
+
+weft_status *hlo_add_convert(hlo_computation *comp, hlo_instr *before, hlo_instr *x, weft_dtype type,
+                             hlo_instr **out_instr)
+{
+  const hlo_shape *shape = hlo_shape_with_type(&comp->module->arena, x->shape, type);
+
+  *out_instr = NULL;
+  WEFT_TRY_ALLOC(shape);
+  return hlo_add(comp, before, HLO_CONVERT, shape, 1, &x, NULL, out_instr);
+}
+
+weft_status *hlo_add_reshape(hlo_computation *comp, hlo_instr *before, hlo_instr *x, int rank, const int64_t *dims,
+                             hlo_instr **out_instr)
+{
+  const hlo_shape *shape;
+
+  *out_instr = NULL;
+  WEFT_TRY(new_shape(comp, x->shape->type, rank, dims, &shape));
+  return hlo_add(comp, before, HLO_RESHAPE, shape, 1, &x, NULL, out_instr);
+}
+
+weft_status *hlo_add_transpose(hlo_computation *comp, hlo_instr *before, hlo_instr *x, const int64_t *permutation,
+                               hlo_instr **out_instr)
+{
+  int64_t dims[HLO_MAX_RANK];
+  const hlo_shape *shape;
+
+  *out_instr = NULL;
+  for (int i = 0; i < x->shape->rank; i++) dims[i] = x->shape->dims[permutation[i]];
+  WEFT_TRY(new_shape(comp, x->shape->type, x->shape->rank, dims, &shape));
+  WEFT_TRY(hlo_add(comp, before, HLO_TRANSPOSE, shape, 1, &x, NULL, out_instr));
+  return hlo_ints_new(comp->module, shape->rank, permutation, &(*out_instr)->dims);
+}
+
+weft_status *hlo_add_broadcast(hlo_computation *comp, hlo_instr *before, hlo_instr *x, int rank, const int64_t *dims,
+                               const int64_t *map, hlo_instr **out_instr)
+{
+  const hlo_shape *shape;
+
+  *out_instr = NULL;
+  WEFT_TRY(new_shape(comp, x->shape->type, rank, dims, &shape));
+  WEFT_TRY(hlo_add(comp, before, HLO_BROADCAST, shape, 1, &x, NULL, out_instr));
+  return hlo_ints_new(comp->module, x->shape->rank, map, &(*out_instr)->dims);
+}
+
+weft_status *hlo_add_slice(hlo_computation *comp, hlo_instr *before, hlo_instr *x, const int64_t *start,
+                           const int64_t *limit, const int64_t *stride, hlo_instr **out_instr)
+{
+  int64_t dims[HLO_MAX_RANK], ones[HLO_MAX_RANK];
+  const hlo_shape *shape;
+  hlo_instr *slice;
+  int rank = x->shape->rank;
+
+  *out_instr = NULL;
+  for (int i = 0; i < rank; i++) ones[i] = 1;
+  if (!stride) stride = ones;
+  for (int i = 0; i < rank; i++) dims[i] = (limit[i] - start[i] + stride[i] - 1) / stride[i];
+  WEFT_TRY(new_shape(comp, x->shape->type, rank, dims, &shape));
+  WEFT_TRY(hlo_add(comp, before, HLO_SLICE, shape, 1, &x, NULL, &slice));
+  WEFT_TRY(hlo_ints_new(comp->module, rank, start, &slice->u.slice.start));
+  WEFT_TRY(hlo_ints_new(comp->module, rank, limit, &slice->u.slice.limit));
+  WEFT_TRY(hlo_ints_new(comp->module, rank, stride, &slice->u.slice.stride));
+  *out_instr = slice;
+  return NULL;
+}
+
+weft_status *hlo_add_reduce(hlo_computation *comp, hlo_instr *before, hlo_instr *x, hlo_instr *init, int dim_count,
+                            const int64_t *dims, hlo_computation *reducer, hlo_instr **out_instr)
+{
+  int64_t kept[HLO_MAX_RANK];
+  const hlo_shape *shape;
+  int rank = 0;
+
+  *out_instr = NULL;
+  for (int i = 0; i < x->shape->rank; i++) {
+    bool reduced = false;
+    for (int j = 0; j < dim_count; j++) reduced |= dims[j] == i;
+    if (!reduced) kept[rank++] = x->shape->dims[i];
+  }
+  WEFT_TRY(new_shape(comp, init->shape->type, rank, kept, &shape));
+  WEFT_TRY(hlo_add(comp, before, HLO_REDUCE, shape, 2, (hlo_instr *[]){x, init}, NULL, out_instr));
+  WEFT_TRY(hlo_ints_new(comp->module, dim_count, dims, &(*out_instr)->dims));
+  return hlo_set_called(*out_instr, 1, &reducer);
+}
+
+weft_status *hlo_add_tuple(hlo_computation *comp, hlo_instr *before, int count, hlo_instr *const *elements,
+                           hlo_instr **out_instr)
+{
+  const hlo_shape **shapes = WEFT_ARENA_ARRAY(&comp->module->arena, const hlo_shape *, count);
+  hlo_shape *shape = WEFT_ARENA_NEW(&comp->module->arena, hlo_shape);
+
+  *out_instr = NULL;
+  WEFT_TRY_ALLOC(shapes);
+  WEFT_TRY_ALLOC(shape);
+  for (int i = 0; i < count; i++) shapes[i] = elements[i]->shape;
+  *shape = (hlo_shape){.type = WEFT_TUPLE, .rank = count, .elements = shapes};
+  return hlo_add(comp, before, HLO_TUPLE, shape, count, elements, NULL, out_instr);
+}
+
+weft_status *hlo_add_gte(hlo_computation *comp, hlo_instr *before, hlo_instr *tuple, int64_t index,
+                         hlo_instr **out_instr)
+{
+  *out_instr = NULL;
+  if (!hlo_shape_is_tuple(tuple->shape) || index < 0 || index >= tuple->shape->rank)
+    return WEFT_ERR(INVALID_ARGUMENT, "%s has no tuple element %" PRId64, tuple->name, index);
+  WEFT_TRY(hlo_add(comp, before, HLO_GET_TUPLE_ELEMENT, tuple->shape->elements[index], 1, &tuple, NULL, out_instr));
+  (*out_instr)->u.tuple_index = index;
+  return NULL;
+}
+
+weft_status *hlo_add_scalar(hlo_computation *comp, hlo_instr *before, weft_dtype type, double value,
+                            hlo_instr **out_instr)
+{
+  hlo_literal *literal;
+
+  *out_instr = NULL;
+  WEFT_TRY(hlo_literal_scalar_f64(&comp->module->arena, type, value, &literal));
+  return hlo_add_constant(comp, before, literal, out_instr);
+}
+
+weft_status *hlo_add_reducer(hlo_module *module, hlo_opcode op, weft_dtype type, hlo_computation **out_comp)
+{
+  const char *name;
+  const hlo_shape *scalar;
+  hlo_instr *p[2];
+
+  *out_comp = NULL;
+  WEFT_TRY(hlo_unique_name(module, hlo_opcode_name(op), &name));
+  /* before every other computation: it calls nothing, and any may call it */
+  WEFT_TRY(new_computation(module, name, module->first, out_comp));
+  WEFT_TRY(new_shape(*out_comp, type, 0, NULL, &scalar));
+  WEFT_TRY(hlo_add_parameter(*out_comp, 0, scalar, NULL, &p[0]));
+  WEFT_TRY(hlo_add_parameter(*out_comp, 1, scalar, NULL, &p[1]));
+  return hlo_add(*out_comp, NULL, op, scalar, 2, p, NULL, &(*out_comp)->root);
+}
+
+weft_status *hlo_ints_new(hlo_module *module, int count, const int64_t *v, hlo_ints *out_ints)
+{
+  *out_ints = (hlo_ints){0};
+  if (count == 0) return NULL;
+  out_ints->v = weft_arena_memdup(&module->arena, v, (size_t)count * sizeof *v);
+  WEFT_TRY_ALLOC(out_ints->v);
+  out_ints->count = count;
+  return NULL;
+}
+
+/* ---- editing ----------------------------------------------------------------------------------------------------- */
+
+weft_status *hlo_append_operand(hlo_instr *instr, hlo_instr *operand)
+{
+  weft_arena *arena = &instr->parent->module->arena;
+
+  if (!append_pointer(arena, &instr->operands, &instr->operand_count, operand) ||
+      !append_pointer(arena, &operand->users, &operand->user_count, instr))
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  return NULL;
+}
+
+weft_status *hlo_set_operand(hlo_instr *instr, int index, hlo_instr *operand)
+{
+  if (instr->operands[index] == operand) return NULL;
+  if (!append_pointer(&instr->parent->module->arena, &operand->users, &operand->user_count, instr))
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  erase_pointer(&instr->operands[index]->users, &instr->operands[index]->user_count, instr);
+  instr->operands[index] = operand;
+  return NULL;
+}
+
+void hlo_remove_operand(hlo_instr *instr, int index)
+{
+  erase_pointer(&instr->operands[index]->users, &instr->operands[index]->user_count, instr);
+  memmove(&instr->operands[index], &instr->operands[index + 1],
+          (size_t)(instr->operand_count - index - 1) * sizeof *instr->operands);
+  instr->operand_count--;
+}
+
+weft_status *hlo_replace_uses(hlo_instr *from, hlo_instr *to)
+{
+  weft_arena *arena = &from->parent->module->arena;
+  int kept = 0;
+
+  if (from == to) return NULL;
+  for (int i = 0; i < from->user_count; i++) {
+    hlo_instr *user = from->users[i];
+    if (user == to) {
+      from->users[kept++] = user;
+      continue;
+    }
+    if (!append_pointer(arena, &to->users, &to->user_count, user)) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+    for (int j = 0; j < user->operand_count; j++) /* one slot an entry: a user with two slots is met twice */
+      if (user->operands[j] == from) {
+        user->operands[j] = to;
+        break;
+      }
+  }
+  from->user_count = kept;
+  /* The capacity rule of append_pointer: a shorter list may sit in larger memory, never the other way round. */
+  if (from->parent->root == from) from->parent->root = to;
+  return NULL;
+}
+
+weft_status *hlo_add_control_edge(hlo_instr *from, hlo_instr *to)
+{
+  weft_arena *arena = &from->parent->module->arena;
+
+  for (int i = 0; i < to->control_pred_count; i++)
+    if (to->control_preds[i] == from) return NULL;
+  if (!append_pointer(arena, &to->control_preds, &to->control_pred_count, from) ||
+      !append_pointer(arena, &from->control_succs, &from->control_succ_count, to))
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  return NULL;
+}
+
+void hlo_remove_control_edges(hlo_instr *instr)
+{
+  for (int i = 0; i < instr->control_pred_count; i++)
+    erase_pointer(&instr->control_preds[i]->control_succs, &instr->control_preds[i]->control_succ_count, instr);
+  for (int i = 0; i < instr->control_succ_count; i++)
+    erase_pointer(&instr->control_succs[i]->control_preds, &instr->control_succs[i]->control_pred_count, instr);
+  instr->control_pred_count = instr->control_succ_count = 0;
+}
+
+weft_status *hlo_replace(hlo_instr *from, hlo_instr *to)
+{
+  if (from == to) return NULL;
+  WEFT_TRY(hlo_replace_uses(from, to));
+  for (int i = 0; i < from->control_pred_count; i++)
+    if (from->control_preds[i] != to) WEFT_TRY(hlo_add_control_edge(from->control_preds[i], to));
+  for (int i = 0; i < from->control_succ_count; i++)
+    if (from->control_succs[i] != to) WEFT_TRY(hlo_add_control_edge(to, from->control_succs[i]));
+  hlo_remove_control_edges(from);
+  return from->user_count || from->op == HLO_PARAMETER ? NULL : hlo_remove(from);
+}
+
+weft_status *hlo_remove(hlo_instr *instr)
+{
+  if (instr->user_count || instr->parent->root == instr)
+    return WEFT_ERR(INTERNAL, "removal of %s, which is in use", instr->name);
+  if (instr->op == HLO_PARAMETER) return WEFT_ERR(INTERNAL, "removal of parameter %s", instr->name);
+  for (int i = 0; i < instr->control_pred_count; i++)
+    for (int j = 0; j < instr->control_succ_count; j++)
+      WEFT_TRY(hlo_add_control_edge(instr->control_preds[i], instr->control_succs[j]));
+  hlo_remove_control_edges(instr);
+  for (int i = 0; i < instr->operand_count; i++)
+    erase_pointer(&instr->operands[i]->users, &instr->operands[i]->user_count, instr);
+  unlink_instr(instr);
+  instr->parent = NULL;
+  return NULL;
+}
+
+/* An explicit list through `next` of the removed, since chains are as long as a program likes. */
+weft_status *hlo_remove_with_dead_operands(hlo_instr *instr)
+{
+  hlo_instr *queue;
+
+  WEFT_TRY(hlo_remove(instr));
+  instr->next = NULL;
+  queue = instr;
+  while (queue) {
+    hlo_instr *removed = queue;
+    queue = removed->next;
+    for (int i = 0; i < removed->operand_count; i++) {
+      hlo_instr *operand = removed->operands[i];
+      if (!operand->parent || !hlo_is_dead(operand)) continue;
+      WEFT_TRY(hlo_remove(operand));
+      operand->next = queue;
+      queue = operand;
+    }
+    removed->next = NULL;
+  }
+  return NULL;
+}
+
+weft_status *hlo_set_called(hlo_instr *instr, int count, hlo_computation *const *called)
+{
+  instr->called = NULL;
+  instr->called_count = 0;
+  if (count == 0) return NULL;
+  instr->called = weft_arena_memdup(&instr->parent->module->arena, called, (size_t)count * sizeof(hlo_computation *));
+  WEFT_TRY_ALLOC(instr->called);
+  instr->called_count = count;
+  return NULL;
+}
+
+weft_status *hlo_set_name(hlo_instr *instr, const char *name)
+{
+  return copy_name(instr->parent->module, name, &instr->name);
+}
+
+weft_status *hlo_mutable_extra(hlo_instr *instr, hlo_extra **out_extra)
+{
+  hlo_extra *extra = WEFT_ARENA_NEW(&instr->parent->module->arena, hlo_extra);
+
+  *out_extra = NULL;
+  WEFT_TRY_ALLOC(extra);
+  if (instr->extra) *extra = *instr->extra;
+  instr->extra = *out_extra = extra;
+  return NULL;
+}

@@ -1,0 +1,149 @@
+#include "test.h"
+
+#include "hlo/hlo.h"
+
+static const int64_t dims_2x3[] = {2, 3};
+
+/* add(p0, multiply(p0, p1)) on f32[2,3]; the caller frees the module. */
+static hlo_module *make_module(hlo_computation **comp, hlo_instr **p, hlo_instr **mul, hlo_instr **add)
+{
+  hlo_module *module;
+  const hlo_shape *shape;
+
+  T_OK(hlo_module_new("m", &module));
+  shape = hlo_shape_array(&module->arena, WEFT_F32, 2, dims_2x3);
+  T_OK(hlo_computation_new(module, "main", comp));
+  module->entry = *comp;
+  T_OK(hlo_add_parameter(*comp, 0, shape, "p0", &p[0]));
+  T_OK(hlo_add_parameter(*comp, 1, shape, "p1.7", &p[1]));
+  T_OK(hlo_add_binary(*comp, NULL, HLO_MULTIPLY, p[0], p[1], mul));
+  T_OK(hlo_add_binary(*comp, NULL, HLO_ADD, p[0], *mul, add));
+  (*comp)->root = *add;
+  return module;
+}
+
+TEST(operands_and_users_mirror_each_other)
+{
+  hlo_computation *comp;
+  hlo_instr *p[2], *mul, *add, *neg;
+  hlo_module *module = make_module(&comp, p, &mul, &add);
+
+  T_EQ_INT(p[0]->user_count, 2);
+  T_EQ_STR(mul->name, "multiply.8"); /* above p1.7 */
+  T_OK(hlo_add_unary(comp, add, HLO_NEGATE, mul, &neg));
+  T_OK(hlo_replace_uses(mul, neg)); /* neg keeps its own use of mul */
+  T_TRUE(neg->operands[0] == mul && add->operands[1] == neg);
+  T_EQ_INT(mul->user_count, 1);
+  T_OK(hlo_set_operand(add, 1, mul));
+  T_EQ_INT(neg->user_count, 0);
+  T_TRUE(hlo_is_dead(neg));
+  T_OK(hlo_remove_with_dead_operands(neg));
+  T_EQ_INT(comp->instr_count, 4);
+  T_OK(hlo_replace(add, p[0])); /* takes the root along */
+  T_TRUE(comp->root == p[0]);
+  T_OK(hlo_remove_with_dead_operands(mul));
+  T_EQ_INT(comp->instr_count, 2);
+  T_FAILS(hlo_remove(p[1]), "parameter");
+  hlo_module_free(module);
+}
+
+TEST(clones_outlive_their_source_and_equal_it)
+{
+  hlo_computation *comp;
+  hlo_instr *p[2], *mul, *add;
+  hlo_module *module = make_module(&comp, p, &mul, &add), *clone;
+  uint64_t hash = hlo_computation_hash(comp);
+
+  T_OK(hlo_module_clone(module, &clone));
+  T_TRUE(hlo_computation_equal(comp, clone->entry));
+  T_TRUE(clone->entry->root != add);
+  hlo_module_free(module);
+  T_TRUE(hlo_computation_hash(clone->entry) == hash);
+  T_EQ_INT(clone->entry->root->shape->dims[1], 3);
+  hlo_module_free(clone);
+}
+
+TEST(sorting_restores_the_order_and_finds_cycles)
+{
+  hlo_computation *comp;
+  hlo_instr *p[2], *mul, *add;
+  hlo_module *module = make_module(&comp, p, &mul, &add);
+
+  hlo_move_before(add, comp->first);
+  T_TRUE(comp->first == add);
+  T_OK(hlo_computation_sort(comp));
+  T_TRUE(comp->last == add);
+  T_OK(hlo_add_control_edge(add, mul));
+  T_FAILS(hlo_computation_sort(comp), "depend on each other");
+  hlo_module_free(module);
+}
+
+TEST(a_reducer_is_recognised_by_its_operation)
+{
+  hlo_module *module;
+  hlo_computation *comp;
+
+  T_OK(hlo_module_new("m", &module));
+  T_OK(hlo_add_reducer(module, HLO_MAXIMUM, WEFT_BF16, &comp));
+  T_EQ_INT(hlo_reducer_op(comp), HLO_MAXIMUM);
+  hlo_module_free(module);
+}
+
+TEST(shapes_count_leaves_and_print)
+{
+  weft_arena arena;
+  const hlo_shape *array, *inner, *outer, *elements[2];
+  static const int64_t path[] = {1, 0}, ascending[] = {0, 1};
+
+  weft_arena_init(&arena);
+  array = hlo_shape_array(&arena, WEFT_S32, 2, dims_2x3);
+  elements[0] = elements[1] = array;
+  inner = hlo_shape_tuple(&arena, 2, elements);
+  elements[1] = inner;
+  outer = hlo_shape_tuple(&arena, 2, elements);
+  T_EQ_INT(hlo_shape_leaf_count(outer), 3);
+  T_EQ_INT(hlo_shape_leaf_offset(outer, 1), 1);
+  T_TRUE(hlo_shape_at(outer, path, 2) == array);
+  T_EQ_INT(hlo_shape_total_bytes(outer), 72);
+  T_EQ_STR(hlo_shape_text(&arena, outer, true), "(s32[2,3], (s32[2,3], s32[2,3]))");
+  array = hlo_shape_with_layout(&arena, array, ascending);
+  T_EQ_STR(hlo_shape_text(&arena, array, true), "s32[2,3]{0,1}");
+  T_TRUE(!hlo_shape_is_default_layout(array));
+  T_TRUE(hlo_shape_is_sane(array));
+  array = hlo_shape_array(&arena, WEFT_F64, 3, (int64_t[]){INT64_C(1) << 31, INT64_C(1) << 31, 1});
+  T_TRUE(!hlo_shape_is_sane(array));
+  weft_arena_fini(&arena);
+}
+
+TEST(literals_store_by_the_rules_of_convert)
+{
+  weft_arena arena;
+  hlo_literal *lit;
+
+  weft_arena_init(&arena);
+  T_OK(hlo_literal_scalar_f64(&arena, WEFT_S8, 300, &lit));
+  T_EQ_INT(hlo_literal_get_s64(lit, 0), 127);
+  T_OK(hlo_literal_scalar_f64(&arena, WEFT_U32, -5, &lit));
+  T_EQ_INT(hlo_literal_get_s64(lit, 0), 0);
+  T_OK(hlo_literal_scalar_s64(&arena, WEFT_S4, 9, &lit)); /* wraps */
+  T_EQ_INT(hlo_literal_get_s64(lit, 0), -7);
+  T_OK(hlo_literal_min_value(&arena, WEFT_S64, &lit));
+  T_TRUE(hlo_literal_get_s64(lit, 0) == INT64_MIN);
+  T_OK(hlo_literal_max_value(&arena, WEFT_F8E4M3FN, &lit));
+  T_TRUE(hlo_literal_get_f64(lit, 0) == 448);
+  weft_arena_fini(&arena);
+}
+
+TEST(opcode_names_lead_back)
+{
+  for (int op = 0; op < HLO_OPCODE_COUNT; op++) {
+    const char *name = hlo_opcode_name((hlo_opcode)op);
+    T_EQ_INT(hlo_opcode_from_name(name, strlen(name)), op);
+  }
+  T_EQ_INT(hlo_opcode_from_name("nonesuch", 8), HLO_OPCODE_COUNT);
+}
+
+TEST_MAIN(UNIT(operands_and_users_mirror_each_other), UNIT(clones_outlive_their_source_and_equal_it),
+          UNIT(sorting_restores_the_order_and_finds_cycles), UNIT(a_reducer_is_recognised_by_its_operation),
+          UNIT(shapes_count_leaves_and_print), UNIT(literals_store_by_the_rules_of_convert),
+          UNIT(opcode_names_lead_back))
