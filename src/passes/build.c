@@ -1,0 +1,228 @@
+#include <config.h>
+
+#include "passes/build.h"
+
+#include <string.h>
+
+#include "passes/util.h"
+
+/* Hands on what `expr` (a weft_status *) made in `out`, with the origin's metadata. */
+#define BUILD(b, expr)                          \
+  do {                                          \
+    hlo_instr *out = NULL;                      \
+    if ((b)->error) return NULL;                \
+    (b)->error = (expr);                        \
+    return (b)->error ? NULL : tag((b), out);   \
+  } while (0)
+
+static hlo_instr *tag(pass_build *b, hlo_instr *instr)
+{
+  const hlo_extra *from = b->origin ? b->origin->extra : NULL;
+  hlo_extra *extra;
+
+  if (!from || !from->metadata || instr->extra) return instr;
+  b->error = hlo_mutable_extra(instr, &extra);
+  if (b->error) return NULL;
+  extra->metadata = from->metadata;
+  return instr;
+}
+
+weft_status *pass_build_finish(pass_build *b) { return WEFT_MOVE(b->error); }
+
+weft_status *pass_build_replace(pass_build *b, hlo_instr *instr, hlo_instr *with)
+{
+  WEFT_TRY(pass_build_finish(b));
+  return hlo_replace(instr, with);
+}
+
+hlo_instr *pb_instr(pass_build *b, hlo_opcode op, const hlo_shape *shape, int count, hlo_instr *const *operands)
+{
+  if (!b->error && !shape) b->error = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  BUILD(b, hlo_add(b->comp, b->before, op, shape, count, operands, NULL, &out));
+}
+
+hlo_instr *pb_clone(pass_build *b, const hlo_instr *instr, hlo_instr *const *operands)
+{
+  BUILD(b, hlo_add_clone(b->comp, b->before, instr, operands, &out));
+}
+
+hlo_instr *pb_op1(pass_build *b, hlo_opcode op, hlo_instr *x)
+{
+  BUILD(b, hlo_add_unary(b->comp, b->before, op, x, &out));
+}
+
+hlo_instr *pb_op2(pass_build *b, hlo_opcode op, hlo_instr *x, hlo_instr *y)
+{
+  BUILD(b, hlo_add_binary(b->comp, b->before, op, x, y, &out));
+}
+
+hlo_instr *pb_select(pass_build *b, hlo_instr *pred, hlo_instr *x, hlo_instr *y)
+{
+  if (b->error) return NULL;
+  return pb_instr(b, HLO_SELECT, x->shape, 3, (hlo_instr *[]){pred, x, y});
+}
+
+hlo_instr *pb_compare(pass_build *b, hlo_direction direction, hlo_instr *x, hlo_instr *y)
+{
+  BUILD(b, hlo_add_compare(b->comp, b->before, direction, x, y, &out));
+}
+
+hlo_instr *pb_convert(pass_build *b, hlo_instr *x, weft_dtype type)
+{
+  if (b->error || x->shape->type == type) return x;
+  BUILD(b, hlo_add_convert(b->comp, b->before, x, type, &out));
+}
+
+hlo_instr *pb_bitcast_convert(pass_build *b, hlo_instr *x, weft_dtype type)
+{
+  if (b->error || x->shape->type == type) return x;
+  return pb_instr(b, HLO_BITCAST_CONVERT, hlo_shape_with_type(&b->comp->module->arena, x->shape, type), 1, &x);
+}
+
+hlo_instr *pb_scalar(pass_build *b, weft_dtype type, double value)
+{
+  BUILD(b, hlo_add_scalar(b->comp, b->before, type, value, &out));
+}
+
+hlo_instr *pb_int(pass_build *b, weft_dtype type, int64_t value)
+{
+  hlo_literal *literal = NULL;
+
+  if (b->error) return NULL;
+  b->error = hlo_literal_scalar_s64(&b->comp->module->arena, type, value, &literal);
+  return pb_constant(b, literal);
+}
+
+hlo_instr *pb_constant(pass_build *b, const hlo_literal *literal)
+{
+  BUILD(b, hlo_add_constant(b->comp, b->before, literal, &out));
+}
+
+hlo_instr *pb_fill(pass_build *b, hlo_instr *scalar, const hlo_shape *dims)
+{
+  if (b->error || dims->rank == 0) return scalar;
+  return pb_broadcast(b, scalar, dims->rank, dims->dims, NULL);
+}
+
+hlo_instr *pb_splat(pass_build *b, const hlo_instr *like, double value)
+{
+  if (b->error) return NULL;
+  return pb_fill(b, pb_scalar(b, like->shape->type, value), like->shape);
+}
+
+hlo_instr *pb_splat_int(pass_build *b, const hlo_instr *like, int64_t value)
+{
+  if (b->error) return NULL;
+  return pb_fill(b, pb_int(b, like->shape->type, value), like->shape);
+}
+
+hlo_instr *pb_iota(pass_build *b, const hlo_shape *shape, int64_t dim)
+{
+  hlo_instr *iota = pb_instr(b, HLO_IOTA, shape, 0, NULL);
+
+  if (iota) iota->dims = pb_ints(b, 1, &dim);
+  return iota;
+}
+
+hlo_instr *pb_broadcast(pass_build *b, hlo_instr *x, int rank, const int64_t *dims, const int64_t *map)
+{
+  BUILD(b, hlo_add_broadcast(b->comp, b->before, x, rank, dims, map, &out));
+}
+
+hlo_instr *pb_broadcast_1d(pass_build *b, hlo_instr *vector, const hlo_shape *dims, int64_t dim)
+{
+  return pb_broadcast(b, vector, dims->rank, dims->dims, &dim);
+}
+
+hlo_instr *pb_reshape(pass_build *b, hlo_instr *x, int rank, const int64_t *dims)
+{
+  if (b->error || (x->shape->rank == rank && pass_same_ints(x->shape->dims, dims, rank))) return x;
+  BUILD(b, hlo_add_reshape(b->comp, b->before, x, rank, dims, &out));
+}
+
+hlo_instr *pb_reshape_like(pass_build *b, hlo_instr *x, const hlo_shape *dims)
+{
+  return pb_reshape(b, x, dims->rank, dims->dims);
+}
+
+hlo_instr *pb_transpose(pass_build *b, hlo_instr *x, const int64_t *permutation)
+{
+  bool identity = true;
+
+  if (b->error) return NULL;
+  for (int i = 0; i < x->shape->rank; i++) identity &= permutation[i] == i;
+  if (identity) return x;
+  BUILD(b, hlo_add_transpose(b->comp, b->before, x, permutation, &out));
+}
+
+hlo_instr *pb_slice_dim(pass_build *b, hlo_instr *x, int64_t dim, int64_t start, int64_t limit)
+{
+  int64_t starts[HLO_MAX_RANK] = {0}, limits[HLO_MAX_RANK];
+
+  if (b->error || (start == 0 && limit == x->shape->dims[dim])) return x;
+  memcpy(limits, x->shape->dims, (size_t)x->shape->rank * sizeof *limits);
+  starts[dim] = start;
+  limits[dim] = limit;
+  BUILD(b, hlo_add_slice(b->comp, b->before, x, starts, limits, NULL, &out));
+}
+
+hlo_instr *pb_concat(pass_build *b, int64_t dim, int count, hlo_instr *const *parts)
+{
+  int64_t dims[HLO_MAX_RANK];
+  hlo_instr *concat;
+
+  if (b->error) return NULL;
+  if (count == 1) return parts[0];
+  memcpy(dims, parts[0]->shape->dims, (size_t)parts[0]->shape->rank * sizeof *dims);
+  for (int i = 1; i < count; i++) dims[dim] += parts[i]->shape->dims[dim];
+  concat = pb_instr(b, HLO_CONCATENATE,
+                    hlo_shape_array(&b->comp->module->arena, parts[0]->shape->type, parts[0]->shape->rank, dims), count,
+                    parts);
+  if (concat) concat->dims = pb_ints(b, 1, &dim);
+  return concat;
+}
+
+hlo_instr *pb_pad(pass_build *b, hlo_instr *x, hlo_instr *value, const hlo_pad_dim *pads)
+{
+  int64_t dims[HLO_MAX_RANK];
+  int rank;
+  hlo_instr *pad;
+
+  if (b->error) return NULL;
+  rank = x->shape->rank;
+  for (int i = 0; i < rank; i++) {
+    int64_t size = x->shape->dims[i];
+    dims[i] = size + pads[i].low + pads[i].high + (size > 0 ? (size - 1) * pads[i].interior : 0);
+  }
+  pad = pb_instr(b, HLO_PAD, hlo_shape_array(&b->comp->module->arena, x->shape->type, rank, dims), 2,
+                 (hlo_instr *[]){x, value});
+  if (!pad) return NULL;
+  pad->u.pad.rank = rank;
+  pad->u.pad.dims = weft_arena_memdup(&b->comp->module->arena, pads, (size_t)rank * sizeof *pads);
+  if (!pad->u.pad.dims) b->error = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  return pad;
+}
+
+hlo_instr *pb_reduce(pass_build *b, hlo_instr *x, hlo_instr *init, int count, const int64_t *dims,
+                     hlo_computation *reducer)
+{
+  BUILD(b, hlo_add_reduce(b->comp, b->before, x, init, count, dims, reducer, &out));
+}
+
+hlo_instr *pb_tuple(pass_build *b, int count, hlo_instr *const *elements)
+{
+  BUILD(b, hlo_add_tuple(b->comp, b->before, count, elements, &out));
+}
+
+hlo_instr *pb_gte(pass_build *b, hlo_instr *tuple, int64_t index)
+{
+  BUILD(b, hlo_add_gte(b->comp, b->before, tuple, index, &out));
+}
+
+hlo_ints pb_ints(pass_build *b, int count, const int64_t *v)
+{
+  hlo_ints ints = {0, NULL};
+
+  if (!b->error) b->error = hlo_ints_new(b->comp->module, count, v, &ints);
+  return ints;
+}

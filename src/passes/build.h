@@ -1,0 +1,67 @@
+/* passes/build.h -- HLO written as expressions, for passes that expand one operation into many.
+ *
+ *   pass_build b = PASS_BUILD_AT(instr);                      new instructions go before `instr`
+ *   hlo_instr *half = pb_splat(&b, x, 0.5);
+ *   hlo_instr *y = pb_mul(&b, half, pb_op1(&b, HLO_TANH, x));
+ *   return pass_build_replace(&b, instr, y);
+ *
+ * The first error is kept in the builder; from then on every function returns NULL, and NULL operands are fine, so that
+ * only the end has to look.  (`pb_` for pass_build, because expressions nest.) */
+#ifndef WEFT_PASSES_BUILD_H
+#define WEFT_PASSES_BUILD_H
+
+#include "hlo/hlo.h"
+
+typedef struct pass_build {
+  hlo_computation *comp;
+  hlo_instr *before;         /* NULL: at the end */
+  const hlo_instr *origin;   /* whose metadata new instructions carry, or NULL */
+  weft_status *error;
+} pass_build;
+
+#define PASS_BUILD_AT(instr) ((pass_build){.comp = (instr)->parent, .before = (instr), .origin = (instr)})
+#define PASS_BUILD_IN(computation) ((pass_build){.comp = (computation)})
+
+/* The first error, which the caller now owns; the builder is clean again. */
+WEFT_NODISCARD weft_status *pass_build_finish(pass_build *b);
+/* Ends the expression: `with` takes the place of `instr`, unless there was an error, which is returned. */
+WEFT_NODISCARD weft_status *pass_build_replace(pass_build *b, hlo_instr *instr, hlo_instr *with);
+
+/* Any instruction; attributes are set on the result, which is NULL after an error. */
+hlo_instr *pb_instr(pass_build *b, hlo_opcode op, const hlo_shape *shape, int count, hlo_instr *const *operands);
+hlo_instr *pb_clone(pass_build *b, const hlo_instr *instr, hlo_instr *const *operands);
+
+hlo_instr *pb_op1(pass_build *b, hlo_opcode op, hlo_instr *x);               /* shape of x */
+hlo_instr *pb_op2(pass_build *b, hlo_opcode op, hlo_instr *x, hlo_instr *y); /* shape of x */
+hlo_instr *pb_select(pass_build *b, hlo_instr *pred, hlo_instr *x, hlo_instr *y);
+hlo_instr *pb_compare(pass_build *b, hlo_direction direction, hlo_instr *x, hlo_instr *y);
+hlo_instr *pb_convert(pass_build *b, hlo_instr *x, weft_dtype type); /* x itself if it has that type */
+hlo_instr *pb_bitcast_convert(pass_build *b, hlo_instr *x, weft_dtype type); /* of the same width */
+static inline hlo_instr *pb_add(pass_build *b, hlo_instr *x, hlo_instr *y) { return pb_op2(b, HLO_ADD, x, y); }
+static inline hlo_instr *pb_sub(pass_build *b, hlo_instr *x, hlo_instr *y) { return pb_op2(b, HLO_SUBTRACT, x, y); }
+static inline hlo_instr *pb_mul(pass_build *b, hlo_instr *x, hlo_instr *y) { return pb_op2(b, HLO_MULTIPLY, x, y); }
+static inline hlo_instr *pb_div(pass_build *b, hlo_instr *x, hlo_instr *y) { return pb_op2(b, HLO_DIVIDE, x, y); }
+
+hlo_instr *pb_scalar(pass_build *b, weft_dtype type, double value);
+hlo_instr *pb_int(pass_build *b, weft_dtype type, int64_t value);
+hlo_instr *pb_constant(pass_build *b, const hlo_literal *literal);
+hlo_instr *pb_splat(pass_build *b, const hlo_instr *like, double value);     /* type and dims of `like` */
+hlo_instr *pb_splat_int(pass_build *b, const hlo_instr *like, int64_t value);
+hlo_instr *pb_fill(pass_build *b, hlo_instr *scalar, const hlo_shape *dims); /* broadcast a scalar to those dims */
+hlo_instr *pb_iota(pass_build *b, const hlo_shape *shape, int64_t dim);
+
+hlo_instr *pb_broadcast(pass_build *b, hlo_instr *x, int rank, const int64_t *dims, const int64_t *map);
+hlo_instr *pb_broadcast_1d(pass_build *b, hlo_instr *vector, const hlo_shape *dims, int64_t dim);
+hlo_instr *pb_reshape(pass_build *b, hlo_instr *x, int rank, const int64_t *dims); /* x itself if they are its dims */
+hlo_instr *pb_reshape_like(pass_build *b, hlo_instr *x, const hlo_shape *dims);
+hlo_instr *pb_transpose(pass_build *b, hlo_instr *x, const int64_t *permutation);  /* x itself if the identity */
+hlo_instr *pb_slice_dim(pass_build *b, hlo_instr *x, int64_t dim, int64_t start, int64_t limit);
+hlo_instr *pb_concat(pass_build *b, int64_t dim, int count, hlo_instr *const *parts);
+hlo_instr *pb_pad(pass_build *b, hlo_instr *x, hlo_instr *value, const hlo_pad_dim *pads);
+hlo_instr *pb_reduce(pass_build *b, hlo_instr *x, hlo_instr *init, int count, const int64_t *dims,
+                     hlo_computation *reducer);
+hlo_instr *pb_tuple(pass_build *b, int count, hlo_instr *const *elements);
+hlo_instr *pb_gte(pass_build *b, hlo_instr *tuple, int64_t index);
+hlo_ints pb_ints(pass_build *b, int count, const int64_t *v);
+
+#endif

@@ -1,0 +1,21 @@
+/* The CPU's pipeline, first to last. */
+#include <config.h>
+
+#include "passes/passes.h"
+
+#define PASS(name) {.pass = &pass_##name}
+#define GROUP(name) {.group = &name}
+#define ENTRIES(table) .entries = (table), .count = (int)WEFT_COUNT(table)
+
+static const struct pass_entry backend_entries[] = {
+  PASS(remove_barriers), PASS(dce), PASS(wrap), PASS(schedule),
+};
+static const pass_pipeline backend = {"backend", ENTRIES(backend_entries), .rounds = 1};
+
+static const struct pass_entry legality_entries[] = {
+  PASS(normalize_layouts), PASS(remove_annotations), PASS(call_inliner), PASS(flatten), PASS(map_inliner), PASS(dce),
+};
+static const pass_pipeline legality = {"legality", ENTRIES(legality_entries), .rounds = 1};
+
+static const struct pass_entry cpu_entries[] = {GROUP(legality), GROUP(backend)};
+const pass_pipeline pass_cpu_pipeline = {"cpu", ENTRIES(cpu_entries), .rounds = 1};

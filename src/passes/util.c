@@ -1,0 +1,268 @@
+#include <config.h>
+
+#include "passes/util.h"
+
+#include <string.h>
+
+/* An array in `arena` of at least `need` elements holding the first `count` of `old`, the rest zero. */
+static void *grown(weft_arena *arena, const void *old, int count, int need, size_t size, int *out_capacity)
+{
+  int capacity = WEFT_MAX(need + need / 2, 64);
+  void *v = weft_arena_alloc_array(arena, (size_t)capacity, size);
+
+  if (v && count) memcpy(v, old, (size_t)count * size);
+  if (v) *out_capacity = capacity;
+  return v;
+}
+
+weft_status *pass_map_set(pass_map *map, int id, void *value)
+{
+  if (id >= map->capacity) {
+    void **v = grown(map->arena, map->v, map->capacity, id + 1, sizeof *v, &map->capacity);
+    WEFT_TRY_ALLOC(v);
+    map->v = v;
+  }
+  map->v[id] = value;
+  return NULL;
+}
+
+weft_status *pass_worklist_push(pass_worklist *list, hlo_instr *instr)
+{
+  if (instr->id >= list->id_capacity) {
+    bool *flags = grown(list->arena, list->is_queued, list->id_capacity, instr->id + 1, sizeof *flags,
+                        &list->id_capacity);
+    WEFT_TRY_ALLOC(flags);
+    list->is_queued = flags;
+  }
+  if (list->is_queued[instr->id]) return NULL;
+  if (list->count == list->capacity) {
+    hlo_instr **items = grown(list->arena, list->items, list->count, list->count + 1, sizeof *items, &list->capacity);
+    WEFT_TRY_ALLOC(items);
+    list->items = items;
+  }
+  list->is_queued[instr->id] = true;
+  list->items[list->count++] = instr;
+  return NULL;
+}
+
+hlo_instr *pass_worklist_pop(pass_worklist *list)
+{
+  while (list->count > 0) {
+    hlo_instr *instr = list->items[--list->count];
+    list->is_queued[instr->id] = false;
+    if (instr->parent) return instr;
+  }
+  return NULL;
+}
+
+/* ---- computations ------------------------------------------------------------------------------------------------ */
+
+static pass_comp_kind kind_of_callee(const hlo_instr *caller)
+{
+  switch (caller->op) {
+  case HLO_WHILE: case HLO_CONDITIONAL: case HLO_CALL: return PASS_SEQUENTIAL;
+  case HLO_FUSION: return PASS_FUSED;
+  case HLO_ASYNC_START: case HLO_ASYNC_UPDATE: case HLO_ASYNC_DONE: return PASS_ASYNC;
+  default: return PASS_EMBEDDED;
+  }
+}
+
+weft_status *pass_comp_kinds(const hlo_module *module, weft_arena *arena, pass_comp_kind **out_kinds)
+{
+  pass_comp_kind *kinds = WEFT_ARENA_ARRAY(arena, pass_comp_kind, module->next_computation_id);
+
+  WEFT_TRY_ALLOC(kinds);
+  kinds[module->entry->id] = PASS_SEQUENTIAL;
+  for (const hlo_computation *comp = module->last; comp; comp = comp->prev) { /* callers before callees */
+    if (kinds[comp->id] == PASS_UNREACHED) continue;
+    for (const hlo_instr *instr = comp->first; instr; instr = instr->next)
+      for (int i = 0; i < instr->called_count; i++) {
+        pass_comp_kind kind = kind_of_callee(instr);
+        /* A loop inside something embedded is embedded with it. */
+        kinds[instr->called[i]->id] = kind == PASS_SEQUENTIAL ? kinds[comp->id] : kind;
+      }
+  }
+  *out_kinds = kinds;
+  return NULL;
+}
+
+weft_status *pass_sequential(const hlo_module *module, weft_arena *arena, pass_comps *out_comps)
+{
+  pass_comp_kind *kinds;
+
+  WEFT_TRY(pass_comp_kinds(module, arena, &kinds));
+  *out_comps = (pass_comps){.v = WEFT_ARENA_ARRAY(arena, hlo_computation *, module->computation_count)};
+  WEFT_TRY_ALLOC(out_comps->v);
+  HLO_FOREACH_COMPUTATION(comp, module)
+    if (kinds[comp->id] == PASS_SEQUENTIAL) out_comps->v[out_comps->count++] = comp;
+  return NULL;
+}
+
+bool pass_is_alias_op(hlo_opcode op)
+{
+  switch (op) {
+  case HLO_PARAMETER: case HLO_CONSTANT: case HLO_TUPLE: case HLO_GET_TUPLE_ELEMENT: case HLO_RESHAPE:
+  case HLO_BITCAST: case HLO_OPT_BARRIER: case HLO_ADD_DEPENDENCY: case HLO_AFTER_ALL: case HLO_DOMAIN:
+    return true;
+  default: return false;
+  }
+}
+
+bool pass_needs_kernel(const hlo_instr *instr)
+{
+  if (pass_is_alias_op(instr->op) || hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op) ||
+      hlo_opcode_has_side_effect(instr->op))
+    return false;
+  switch (instr->op) {
+  case HLO_FUSION: case HLO_WHILE: case HLO_CONDITIONAL: case HLO_CALL: case HLO_CUSTOM_CALL:
+  case HLO_DOT: case HLO_RAGGED_DOT: case HLO_SCALED_DOT: case HLO_CONVOLUTION: case HLO_SORT: case HLO_TOPK:
+  case HLO_FFT: case HLO_CHOLESKY: case HLO_TRIANGULAR_SOLVE: case HLO_COPY:
+  case HLO_PARTITION_ID: case HLO_REPLICA_ID:
+    return false;
+  default: return true;
+  }
+}
+
+bool pass_has_control_edges(const hlo_instr *instr)
+{
+  return instr->control_pred_count > 0 || instr->control_succ_count > 0;
+}
+
+/* ---- inlining and outlining -------------------------------------------------------------------------------------- */
+
+static weft_status *mapped_operands(const hlo_instr *instr, const pass_map *map, hlo_instr ***operands, int *capacity)
+{
+  if (instr->operand_count > *capacity) {
+    *operands = grown(map->arena, NULL, 0, instr->operand_count, sizeof **operands, capacity);
+    WEFT_TRY_ALLOC(*operands);
+  }
+  for (int i = 0; i < instr->operand_count; i++) (*operands)[i] = pass_map_get(map, instr->operands[i]->id);
+  return NULL;
+}
+
+weft_status *pass_inline(hlo_instr *call, const hlo_computation *callee, pass_map *map, hlo_instr **out_root)
+{
+  hlo_instr **operands = NULL, *root;
+  int capacity = 0;
+
+  for (const hlo_instr *instr = callee->first; instr; instr = instr->next) {
+    hlo_instr *copy;
+    if (instr->op == HLO_PARAMETER) {
+      WEFT_TRY(pass_map_set(map, instr->id, call->operands[instr->u.parameter_number]));
+      continue;
+    }
+    WEFT_TRY(mapped_operands(instr, map, &operands, &capacity));
+    WEFT_TRY(hlo_add_clone(call->parent, call, instr, operands, &copy));
+    WEFT_TRY(pass_map_set(map, instr->id, copy));
+    for (int i = 0; i < instr->control_pred_count; i++)
+      WEFT_TRY(hlo_add_control_edge(pass_map_get(map, instr->control_preds[i]->id), copy));
+    /* What ran after the call's control predecessors, and before its successors, still does. */
+    if (!hlo_has_side_effect(instr)) continue;
+    for (int i = 0; i < call->control_pred_count; i++) WEFT_TRY(hlo_add_control_edge(call->control_preds[i], copy));
+    for (int i = 0; i < call->control_succ_count; i++) WEFT_TRY(hlo_add_control_edge(copy, call->control_succs[i]));
+  }
+  root = pass_map_get(map, callee->root->id);
+  if (callee->root->op == HLO_PARAMETER) hlo_remove_control_edges(call); /* an operand ran before all of it */
+  WEFT_TRY(hlo_replace(call, root));
+  if (out_root) *out_root = root;
+  return NULL;
+}
+
+static bool is_output(const hlo_instr *instr, const pass_map *map)
+{
+  if (instr == instr->parent->root) return true;
+  for (int i = 0; i < instr->user_count; i++)
+    if (!pass_map_get(map, instr->users[i]->id)) return true;
+  return false;
+}
+
+/* The copy inside `body` of an operand from outside: a parameter, or the constant itself. */
+static weft_status *bring_in(hlo_computation *body, hlo_instr *operand, pass_map *map, hlo_instr **outside,
+                             int *outside_count)
+{
+  hlo_instr *inside;
+
+  if (operand->op == HLO_CONSTANT && hlo_shape_is_scalar(operand->shape))
+    WEFT_TRY(hlo_add_clone(body, NULL, operand, NULL, &inside));
+  else {
+    WEFT_TRY(hlo_add_parameter(body, *outside_count, operand->shape, NULL, &inside));
+    outside[(*outside_count)++] = operand;
+  }
+  return pass_map_set(map, operand->id, inside);
+}
+
+static weft_status *move_control_edges(hlo_instr *from, hlo_instr *to, const pass_map *members)
+{
+  for (int i = 0; i < from->control_pred_count; i++)
+    if (!pass_map_get(members, from->control_preds[i]->id))
+      WEFT_TRY(hlo_add_control_edge(from->control_preds[i], to));
+  for (int i = 0; i < from->control_succ_count; i++)
+    if (!pass_map_get(members, from->control_succs[i]->id)) WEFT_TRY(hlo_add_control_edge(to, from->control_succs[i]));
+  hlo_remove_control_edges(from);
+  return NULL;
+}
+
+weft_status *pass_outline(hlo_instr *const *members, int count, pass_map *map, hlo_fusion_kind kind, const char *name,
+                          hlo_instr **out_fusion)
+{
+  hlo_computation *comp = members[0]->parent, *body;
+  hlo_instr *last = members[count - 1], *fusion, **outside, **outputs, **operands = NULL;
+  const hlo_shape *shape;
+  int outside_count = 0, output_count = 0, capacity = 0, operand_total = 0;
+
+  for (int i = 0; i < count; i++) operand_total += members[i]->operand_count;
+  outside = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, operand_total);
+  outputs = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, count);
+  WEFT_TRY_ALLOC(outside);
+  WEFT_TRY_ALLOC(outputs);
+  WEFT_TRY(hlo_computation_new(comp->module, name, &body));
+
+  for (int i = 0; i < count; i++) WEFT_TRY(pass_map_set(map, members[i]->id, members[i])); /* "a member" */
+  for (int i = 0; i < count; i++)
+    if (is_output(members[i], map)) outputs[output_count++] = members[i];
+
+  /* Members are seen in order, so an operand without a copy yet comes from outside. */
+  for (int i = 0; i < count; i++) {
+    hlo_instr *copy;
+    for (int k = 0; k < members[i]->operand_count; k++)
+      if (!pass_map_get(map, members[i]->operands[k]->id))
+        WEFT_TRY(bring_in(body, members[i]->operands[k], map, outside, &outside_count));
+    WEFT_TRY(mapped_operands(members[i], map, &operands, &capacity));
+    WEFT_TRY(hlo_add_clone(body, NULL, members[i], operands, &copy));
+    WEFT_TRY(pass_map_set(map, members[i]->id, copy));
+  }
+
+  if (output_count == 1) {
+    body->root = pass_map_get(map, outputs[0]->id);
+    shape = outputs[0]->shape;
+  } else {
+    hlo_instr **roots = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, output_count);
+    WEFT_TRY_ALLOC(roots);
+    for (int i = 0; i < output_count; i++) roots[i] = pass_map_get(map, outputs[i]->id);
+    WEFT_TRY(hlo_add_tuple(body, NULL, output_count, roots, &body->root));
+    shape = body->root->shape;
+  }
+
+  WEFT_TRY(hlo_add(comp, last, HLO_FUSION, shape, outside_count, outside, name, &fusion));
+  fusion->u.fusion.kind = kind;
+  if (outputs[0]->extra && outputs[0]->extra->metadata) {
+    hlo_extra *extra;
+    WEFT_TRY(hlo_mutable_extra(fusion, &extra));
+    extra->metadata = outputs[0]->extra->metadata;
+  }
+  WEFT_TRY(hlo_set_called(fusion, 1, &body));
+  for (int i = 0; i < count; i++) WEFT_TRY(move_control_edges(members[i], fusion, map));
+  for (int i = 0; i < output_count; i++) {
+    hlo_instr *value = fusion;
+    if (output_count > 1) WEFT_TRY(hlo_add_gte(comp, last, fusion, i, &value));
+    WEFT_TRY(hlo_replace_uses(outputs[i], value));
+  }
+  for (int i = 0; i < count; i++)
+    for (int k = 0; k < members[i]->operand_count; k++) WEFT_TRY(pass_map_set(map, members[i]->operands[k]->id, NULL));
+  for (int i = count - 1; i >= 0; i--) {
+    WEFT_TRY(pass_map_set(map, members[i]->id, NULL));
+    WEFT_TRY(hlo_remove(members[i]));
+  }
+  *out_fusion = fusion;
+  return NULL;
+}

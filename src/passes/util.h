@@ -1,0 +1,77 @@
+/* passes/util.h -- what several passes need: maps by instruction id, the kinds of computations, outlining. */
+#ifndef WEFT_PASSES_UTIL_H
+#define WEFT_PASSES_UTIL_H
+
+#include "hlo/hlo.h"
+
+static inline bool pass_same_ints(const int64_t *a, const int64_t *b, int count)
+{
+  for (int i = 0; i < count; i++)
+    if (a[i] != b[i]) return false;
+  return true;
+}
+static inline bool pass_ints_contain(hlo_ints ints, int64_t v)
+{
+  for (int i = 0; i < ints.count; i++)
+    if (ints.v[i] == v) return true;
+  return false;
+}
+
+/* From dense ids (of instructions or computations) to pointers; NULL where nothing was set.  Grows as ids do, so that
+ * instructions made during the pass may be keys. */
+typedef struct pass_map {
+  weft_arena *arena;
+  void **v;
+  int capacity;
+} pass_map;
+
+static inline void *pass_map_get(const pass_map *map, int id) { return id < map->capacity ? map->v[id] : NULL; }
+WEFT_NODISCARD weft_status *pass_map_set(pass_map *map, int id, void *value);
+
+/* Instructions to visit, each at most once at a time. */
+typedef struct pass_worklist {
+  weft_arena *arena;
+  hlo_instr **items; /* a stack */
+  int count, capacity;
+  bool *is_queued;   /* by id */
+  int id_capacity;
+} pass_worklist;
+
+WEFT_NODISCARD weft_status *pass_worklist_push(pass_worklist *list, hlo_instr *instr);
+/* The next that is still in the module, or NULL. */
+hlo_instr *pass_worklist_pop(pass_worklist *list);
+
+/* What a computation is to the program.  A sequential one runs once each time its caller does (entry, while, branches,
+ * call); the others run inside a kernel, once per element or per fusion. */
+typedef enum pass_comp_kind { PASS_UNREACHED, PASS_SEQUENTIAL, PASS_FUSED, PASS_EMBEDDED, PASS_ASYNC } pass_comp_kind;
+
+/* By computation id; in `arena`. */
+WEFT_NODISCARD weft_status *pass_comp_kinds(const hlo_module *module, weft_arena *arena, pass_comp_kind **out_kinds);
+
+/* The sequential computations as they are now, callees first: safe to walk while computations are added. */
+typedef struct pass_comps {
+  int count;
+  hlo_computation **v;
+} pass_comps;
+WEFT_NODISCARD weft_status *pass_sequential(const hlo_module *module, weft_arena *arena, pass_comps *out_comps);
+
+/* True for instructions that name or group existing buffers and compute nothing. */
+bool pass_is_alias_op(hlo_opcode op);
+/* True if the instruction becomes (part of) a compiled kernel rather than a library call, control flow or a collective. */
+bool pass_needs_kernel(const hlo_instr *instr);
+bool pass_has_control_edges(const hlo_instr *instr);
+
+/* Moves the contents of `callee` (one used by nobody else afterwards) in place of `call`, whose operands stand for its
+ * parameters.  The callee is copied and left as it is; `call` is removed.  *out_root (may be NULL) is what replaced it. */
+WEFT_NODISCARD weft_status *pass_inline(hlo_instr *call, const hlo_computation *callee, pass_map *map,
+                                        hlo_instr **out_root);
+
+/* Moves `members` (of one computation, in its order, without control edges among other instructions than themselves)
+ * into a new computation called by one fusion that takes their place.  Scalar constants outside are copied in rather
+ * than passed.  Members whose values are used outside, or that are the root, become the results: one, or a tuple.
+ * If users of an earlier member precede the last one, the list's order must be restored with hlo_computation_sort.
+ *   map   scratch, by instruction id; entries of members and operands are NULL before and after */
+WEFT_NODISCARD weft_status *pass_outline(hlo_instr *const *members, int count, pass_map *map, hlo_fusion_kind kind,
+                                         const char *name, hlo_instr **out_fusion);
+
+#endif

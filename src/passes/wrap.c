@@ -1,0 +1,29 @@
+/* wrap: every instruction of a sequential computation that needs a compiled kernel and is not in a fusion yet becomes a
+ * fusion of its own, so that code generation meets kernels in one form only. */
+#include <config.h>
+
+#include <stdio.h>
+
+#include "passes/fusion.h"
+#include "passes/passes.h"
+
+static weft_status *wrap_run(hlo_module *module, pass_ctx *ctx, bool *changed)
+{
+  pass_map map = {.arena = ctx->scratch};
+  pass_comps comps;
+
+  WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
+  for (int i = 0; i < comps.count; i++) {
+    HLO_FOREACH(instr, comps.v[i]) {
+      char name[64];
+      hlo_instr *fusion;
+      if (!pass_needs_kernel(instr)) continue;
+      snprintf(name, sizeof name, "wrapped_%s", hlo_opcode_name(instr->op));
+      WEFT_TRY(pass_outline(&instr, 1, &map, HLO_FUSION_LOOP, name, &fusion));
+      WEFT_TRY(pass_fusion_classify(fusion));
+      *changed = true;
+    }
+  }
+  return *changed ? hlo_module_gc(module) : NULL;
+}
+const hlo_pass pass_wrap = {"wrap", wrap_run};
