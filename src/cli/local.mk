@@ -1,1 +1,4 @@
-# src/cli: see README.md in this folder.
+bin_PROGRAMS += weft
+weft_SOURCES = %D%/cli.h %D%/info.c %D%/main.c %D%/util.c
+weft_CFLAGS = $(AM_CFLAGS)
+weft_LDADD = libweftcore.la

@@ -1,0 +1,44 @@
+/* cli/main.c -- finds the subcommand and hands over. */
+#include <config.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const struct command {
+  const char *name;
+  int (*main)(int argc, char **argv);
+  const char *summary;
+} commands[] = {
+    {"info", cli_info_main, "version, machine, libraries, settings"},
+};
+
+static void print_help(FILE *out)
+{
+  fprintf(out,
+          "Usage: weft COMMAND [OPTIONS] ...\n\n"
+          "Compiles HLO and StableHLO programs and runs them on CPUs.\n\nCommands:\n");
+  for (size_t i = 0; i < WEFT_COUNT(commands); i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+  fprintf(out, "\n`weft COMMAND --help` tells more.  Exit codes: 0 done, 1 results differ, 2 bad input or usage, 3 failed.\n");
+}
+
+int main(int argc, char **argv)
+{
+  if (argc < 2) {
+    print_help(stderr);
+    return CLI_USAGE;
+  }
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+    print_help(stdout);
+    return CLI_OK;
+  }
+  if (strcmp(argv[1], "--version") == 0) {
+    printf("weft %s\n", PACKAGE_VERSION);
+    return CLI_OK;
+  }
+  for (size_t i = 0; i < WEFT_COUNT(commands); i++)
+    if (strcmp(argv[1], commands[i].name) == 0) return commands[i].main(argc - 1, argv + 1);
+  fprintf(stderr, "weft: no command \"%s\"; see `weft --help`\n", argv[1]);
+  return CLI_USAGE;
+}

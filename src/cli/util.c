@@ -1,0 +1,91 @@
+/* cli/util.c -- what subcommands share. */
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+int cli_report(const char *command, weft_status *st)
+{
+  int exit_code = CLI_FAILED;
+
+  if (!st) return CLI_OK;
+  switch (weft_status_code(st)) {
+  case WEFT_INVALID_ARGUMENT:
+  case WEFT_NOT_FOUND:
+  case WEFT_OUT_OF_RANGE:
+  case WEFT_UNIMPLEMENTED: exit_code = CLI_USAGE; break;
+  default: break;
+  }
+  fflush(stdout);
+  fprintf(stderr, "weft %s: %s\n", command, weft_status_text(st, false));
+  weft_status_free(st);
+  return exit_code;
+}
+
+static weft_status *read_open_file(int fd, const char *path, char **out_data, size_t *out_size)
+{
+  struct stat info;
+  size_t capacity, size = 0;
+  char *data;
+
+  if (fstat(fd, &info) != 0) return WEFT_ERR(INVALID_ARGUMENT, "%s: %s", path, strerror(errno));
+  if (S_ISDIR(info.st_mode)) return WEFT_ERR(INVALID_ARGUMENT, "%s: is a directory", path);
+  capacity = info.st_size > 0 ? (size_t)info.st_size + 1 : 65536; /* pipes have no size */
+  data = malloc(capacity + 1);
+  while (data) {
+    ssize_t got = read(fd, data + size, capacity - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      free(data);
+      return WEFT_ERR(INVALID_ARGUMENT, "%s: %s", path, strerror(errno));
+    }
+    if (got == 0) break;
+    size += (size_t)got;
+    if (size == capacity) {
+      char *grown = realloc(data, capacity * 2 + 1);
+      if (!grown) free(data);
+      data = grown;
+      capacity *= 2;
+    }
+  }
+  if (!data) return WEFT_ERR(RESOURCE_EXHAUSTED, "%s: no memory for its bytes", path);
+  data[size] = '\0';
+  *out_data = data;
+  *out_size = size;
+  return NULL;
+}
+
+weft_status *cli_read_file(const char *path, char **out_data, size_t *out_size)
+{
+  weft_status *st;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+  *out_data = NULL;
+  *out_size = 0;
+  if (fd < 0)
+    return errno == ENOENT ? WEFT_ERR(NOT_FOUND, "%s: no such file", path)
+                           : WEFT_ERR(INVALID_ARGUMENT, "%s: %s", path, strerror(errno));
+  st = read_open_file(fd, path, out_data, out_size);
+  close(fd);
+  return st;
+}
+
+void cli_json_string(FILE *out, const char *text)
+{
+  fputc('"', out);
+  for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
+    if (*at == '"' || *at == '\\')
+      fprintf(out, "\\%c", *at);
+    else if (*at < 0x20)
+      fprintf(out, "\\u%04x", *at);
+    else
+      fputc(*at, out);
+  }
+  fputc('"', out);
+}
