@@ -1,0 +1,53 @@
+#!/bin/sh
+# The layering table of docs/architecture.md holds: a module includes only what stands below it, and each foreign
+# library has one home.  Prints TAP.
+cd "${WEFT_SRCDIR:-$(dirname "$0")/..}" || exit 99
+awk_program='
+BEGIN {
+  allow["base"]       = "base"
+  allow["hlo"]        = "hlo base"
+  allow["stablehlo"]  = "stablehlo hlo base"
+  allow["buffer"]     = "buffer hlo base"
+  allow["passes"]     = "passes buffer hlo base"       # alias analysis serves copy insertion: docs/adr/0002
+  allow["codegen"]    = "codegen buffer hlo base"
+  allow["collective"] = "collective base"
+  allow["coord"]      = "coord base"
+  allow["runtime"]    = "runtime collective buffer hlo base"
+  allow["cpu"]        = "cpu runtime passes codegen collective buffer hlo base"
+  allow["gpu"]        = "gpu runtime passes codegen collective buffer hlo base"
+  allow["pjrt"]       = "pjrt runtime stablehlo hlo passes buffer coord collective base cpu"
+  allow["cli"]        = "cli runtime stablehlo hlo passes buffer codegen coord collective base cpu"
+  home["llvm-c/"]     = "codegen cpu gpu"
+  home["hwloc.h"]     = "cpu"
+  home["cblas.h"]     = "cpu"
+  home["lapack"]      = "cpu"
+  home["rdma/"]       = "collective"
+  home["nghttp2/"]    = "coord"
+  home["openssl/"]    = "coord"
+  home["zlib.h"]      = "coord"
+  home["protobuf-c/"] = "coord hlo pjrt"
+  home["cuda"]        = "gpu"
+  home["nccl"]        = "gpu"
+}
+FNR == 1 { split(FILENAME, part, "/"); module = part[2] }
+/^[ \t]*#[ \t]*include[ \t]*"[a-z]+\// {
+  split($0, quoted, "\""); split(quoted[2], dir, "/"); to = dir[1]
+  if (to == "weft") next
+  if (!(module in allow)) { print FILENAME ":" FNR ": module " module " is not in the table"; bad = 1; next }
+  if (index(" " allow[module] " ", " " to " ") == 0) { print FILENAME ":" FNR ": " module " may not include " quoted[2]; bad = 1 }
+}
+/^[ \t]*#[ \t]*include[ \t]*</ {
+  name = $0; sub(/.*</, "", name); sub(/>.*/, "", name)
+  for (prefix in home)
+    if (index(name, prefix) == 1 && index(" " home[prefix] " ", " " module " ") == 0) {
+      print FILENAME ":" FNR ": <" name "> belongs in " home[prefix]; bad = 1
+    }
+}
+END { exit bad }'
+echo 1..2
+if found=$(find src -name '*.[ch]' | sort | xargs awk "$awk_program"); then echo "ok 1 - includes go down the layering table"
+else echo "not ok 1 - includes go down the layering table"; echo "$found" | sed 's/^/# /'; fi
+# The check itself can fail: a breach that is put before it is found.
+probe=$(mktemp -d) && mkdir -p "$probe/src/base" && echo '#include "hlo/hlo.h"' > "$probe/src/base/bad.c"
+if (cd "$probe" && awk "$awk_program" src/base/bad.c >/dev/null); then echo "not ok 2 - a breach is noticed"; else echo "ok 2 - a breach is noticed"; fi
+rm -r "$probe"
