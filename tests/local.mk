@@ -5,7 +5,8 @@
 #   %C%_status_test_LDADD = $(TEST_LIBS)
 TEST_CFLAGS = $(AM_CFLAGS) -I$(top_srcdir)/tests $(CMOCKA_CFLAGS) -Wno-missing-prototypes
 TEST_LIBS = libweftcore.la $(CMOCKA_LIBS)
-TESTS += $(check_PROGRAMS)
+TESTS += $(check_PROGRAMS) tests/layering_test.sh
+EXTRA_DIST += tests/layering_test.sh
 
 include tests/base/local.mk
 include tests/hlo/local.mk
