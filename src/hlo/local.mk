@@ -1,3 +1,4 @@
 libweftcore_la_SOURCES += \
-  %D%/hlo.c %D%/literal.c %D%/opcode.c %D%/query.c %D%/shape.c \
+  %D%/hlo.c %D%/infer.c %D%/infer_control.c %D%/infer_linear.c %D%/infer_internal.h %D%/literal.c %D%/opcode.c \
+  %D%/query.c %D%/shape.c %D%/verify.c \
   %D%/eval.h %D%/hlo.h %D%/infer.h %D%/literal.h %D%/opcode.h %D%/opcodes.def %D%/proto.h %D%/shape.h %D%/text.h
