@@ -6,6 +6,7 @@ libweftcore_la_SOURCES += \
   %D%/kv.h %D%/kv_file.c %D%/kv_local.c %D%/kv_prefix.c \
   %D%/log.c %D%/log.h \
   %D%/macros.h \
+  %D%/npy.c %D%/npy.h \
   %D%/options.c %D%/options.h \
   %D%/status.c %D%/status.h \
   %D%/thread.c %D%/thread.h

@@ -11,3 +11,7 @@ check_PROGRAMS += %D%/status_test %D%/dtype_test %D%/options_test %D%/kv_test
 %C%_kv_test_SOURCES = %D%/kv_test.c tests/test.h
 %C%_kv_test_CFLAGS = $(TEST_CFLAGS)
 %C%_kv_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/npy_test
+%C%_npy_test_SOURCES = %D%/npy_test.c tests/test.h
+%C%_npy_test_CFLAGS = $(TEST_CFLAGS)
+%C%_npy_test_LDADD = $(TEST_LIBS)
