@@ -129,7 +129,7 @@ static weft_status *read_array(FILE *in, const char *path, weft_dtype expected, 
   unsigned char start[12];
   char header[MAX_HEADER + 1];
   size_t length;
-  bool swap, fortran;
+  bool swap = false, fortran = false;
   int64_t file_end;
 
   if (fread(start, 1, 10, in) != 10 || memcmp(start, magic, sizeof magic) != 0)

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Weft against XLA:CPU, side by side: the same programs, inputs and threads, in alternation, in one run.
+
+    bench/vs_xla.py [--weft build/quickstart/weft] [--rounds 3] [--repeat 20] PROGRAM.hlo ...
+
+For each program and round it runs `weft run` and jaxlib in a process of its own, one after the other, on the inputs that
+Weft generates (saved once as .npy), and takes the median over the rounds.  Prints compile, first run, median run and
+temporary bytes of each, the ratios Weft / XLA (below 1: Weft is better) and their geometric means.  Results are compared
+too: a fast wrong answer is no answer.  Needs jax 0.10.2 in $WEFT_PYTHON or this interpreter.
+"""
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ORACLE = os.path.join(HERE, "..", "tests", "xla", "oracle.py")
+PYTHON = os.environ.get("WEFT_PYTHON", sys.executable)
+
+
+def run_weft(weft, program, inputs, outputs, repeat, extra):
+    args = [weft, "run", program, "--json", "--quiet", "--repeat", str(repeat)] + extra
+    args += ["--output-dir", outputs] if outputs else []
+    if inputs and os.path.isdir(inputs):
+        n = 0
+        while os.path.exists(f"{inputs}/input_{n}.npy"):
+            args += ["--input", f"{inputs}/input_{n}.npy"]
+            n += 1
+    elif inputs:
+        args += ["--save-inputs", inputs]
+    done = subprocess.run(args, capture_output=True, text=True, timeout=1200)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip()[-500:])
+    return json.loads(done.stdout)
+
+
+def run_xla(program, inputs, expect, repeat):
+    env = dict(os.environ, JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="3")
+    args = [PYTHON, ORACLE, program, "--json", "--repeat", str(repeat), "--inputs", inputs]
+    args += ["--expect-from", expect] if expect else []
+    done = subprocess.run(args, capture_output=True, text=True, timeout=1200, env=env)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1][-300:])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def geomean(values):
+    values = [v for v in values if v and v > 0]
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else float("nan")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("programs", nargs="+")
+    parser.add_argument("--weft", default="build/quickstart/weft")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--weft-args", default="", help="more options for weft run")
+    args = parser.parse_args()
+    ratios = {"compile_ms": [], "first_run_ms": [], "median_ms": [], "temp_bytes": []}
+    print(f"{'program':44} {'':5} {'compile ms':>11} {'first ms':>10} {'median ms':>10} {'temp MB':>9} {'RSS MB':>7}  result")
+    for program in args.programs:
+        name = os.path.basename(program).removesuffix(".hlo")[:44]
+        with tempfile.TemporaryDirectory(prefix="weft-bench-") as tmp:
+            inputs, outputs = f"{tmp}/in", f"{tmp}/out"
+            rows = {"weft": [], "xla": []}
+            verdict = "?"
+            try:
+                for r in range(args.rounds):
+                    rows["weft"].append(run_weft(args.weft, program, inputs, outputs if r == 0 else None, args.repeat,
+                                                 args.weft_args.split()))
+                    rows["xla"].append(run_xla(program, inputs, outputs if r == 0 else None, args.repeat))
+                verdict = rows["xla"][0].get("verdict", "?")
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                print(f"{name:44} failed: {error}")
+                continue
+        median = {side: {k: statistics.median(row[k] for row in rows[side])
+                         for k in ("compile_ms", "first_run_ms", "median_ms", "temp_bytes", "peak_rss_mb")}
+                  for side in rows}
+        for side in ("weft", "xla"):
+            m = median[side]
+            print(f"{name if side == 'weft' else '':44} {side:5} {m['compile_ms']:11.1f} {m['first_run_ms']:10.3f} "
+                  f"{m['median_ms']:10.3f} {m['temp_bytes'] / 1e6:9.2f} {m['peak_rss_mb']:7.0f}  "
+                  f"{verdict if side == 'weft' else ''}")
+        line = {}
+        for k in ratios:
+            a, b = median["weft"][k], median["xla"][k]
+            line[k] = a / b if b else (1.0 if not a else float("inf"))
+            if math.isfinite(line[k]) and line[k] > 0:
+                ratios[k].append(line[k])
+        print(f"{'':44} ratio {line['compile_ms']:11.2f} {line['first_run_ms']:10.2f} {line['median_ms']:10.2f} "
+              f"{line['temp_bytes']:9.2f}", flush=True)
+    print(f"\ngeometric mean of ratios over {len(ratios['median_ms'])} programs: compile {geomean(ratios['compile_ms']):.2f}, "
+          f"first run {geomean(ratios['first_run_ms']):.2f}, median run {geomean(ratios['median_ms']):.2f}, "
+          f"temporaries {geomean(ratios['temp_bytes']):.2f}")
+
+
+if __name__ == "__main__":
+    main()
