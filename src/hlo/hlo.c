@@ -191,6 +191,12 @@ weft_status *hlo_computation_new(hlo_module *module, const char *name, hlo_compu
   return new_computation(module, name, NULL, out_comp);
 }
 
+void hlo_computation_move_before(hlo_computation *comp, hlo_computation *before)
+{
+  unlink_computation(comp);
+  link_computation(comp, before);
+}
+
 void hlo_computation_remove(hlo_computation *comp) { unlink_computation(comp); }
 
 /* What clones of computations share while one hlo_computation_clone is under way. */

@@ -317,6 +317,8 @@ WEFT_NODISCARD weft_status *hlo_computation_new(hlo_module *module, const char *
  * `name` is made unique. */
 WEFT_NODISCARD weft_status *hlo_computation_clone(hlo_module *module, const hlo_computation *comp, const char *name,
                                                   hlo_computation *before, hlo_computation **out_comp);
+/* Moves a computation in the module's list; the caller keeps callees before callers. */
+void hlo_computation_move_before(hlo_computation *comp, hlo_computation *before);
 /* Unlinks a computation that nothing calls. */
 void hlo_computation_remove(hlo_computation *comp);
 /* Removes the computations that the entry cannot reach, and reorders the rest callees first. */

@@ -293,32 +293,29 @@ static void print_layout(const hlo_shape *s, FILE *out)
     fputc(')', out);
   }
   if (l->physical_shape) {
-    char *text = NULL;
-    weft_arena scratch;
-    weft_arena_init(&scratch);
-    text = hlo_shape_text(&scratch, l->physical_shape, true);
-    fprintf(out, "P(%s)", text ? text : "");
-    weft_arena_fini(&scratch);
+    fputs("P(", out);
+    hlo_shape_print(l->physical_shape, true, out);
+    fputc(')', out);
   }
   if (l->dynamic_prefix_bytes) fprintf(out, "M(%" PRId64 ")", l->dynamic_prefix_bytes);
   fputc('}', out);
 }
 
-static void print_shape(const hlo_shape *s, bool layouts, FILE *out)
+void hlo_shape_print(const hlo_shape *s, bool layouts, FILE *out)
 {
   if (hlo_shape_is_tuple(s)) {
     fputc('(', out);
     for (int i = 0; i < s->rank; i++) {
       if (i) fputs(", ", out);
       if (i && i % 5 == 0) fprintf(out, "/*index=%d*/", i);
-      print_shape(s->elements[i], layouts, out);
+      hlo_shape_print(s->elements[i], layouts, out);
     }
     fputc(')', out);
     return;
   }
   if (s->type == WEFT_BUFFER) {
     fputs("b(", out);
-    print_shape(s->elements[0], layouts, out);
+    hlo_shape_print(s->elements[0], layouts, out);
     fputc(')', out);
     return;
   }
@@ -341,7 +338,7 @@ char *hlo_shape_text(weft_arena *arena, const hlo_shape *s, bool layouts)
   FILE *out = open_memstream(&text, &size);
 
   if (!out) return NULL;
-  print_shape(s, layouts, out);
+  hlo_shape_print(s, layouts, out);
   if (fclose(out) == 0) copy = weft_arena_strndup(arena, text, size);
   free(text);
   return copy;
@@ -355,7 +352,7 @@ const char *hlo_shape_format(const hlo_shape *s, char *buf, size_t size)
   buf[0] = '\0';
   out = fmemopen(buf, size, "w");
   if (!out) return buf;
-  print_shape(s, false, out);
+  hlo_shape_print(s, false, out);
   fclose(out);
   buf[size - 1] = '\0';
   return buf;

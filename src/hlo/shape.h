@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/arena.h"
 #include "base/dtype.h"
@@ -97,7 +98,9 @@ int hlo_shape_leaf_offset(const hlo_shape *s, int64_t index);
 /* The subshape at a tuple index path; NULL if there is none. */
 const hlo_shape *hlo_shape_at(const hlo_shape *s, const int64_t *path, int depth);
 
-/* Text as in HLO: "f32[2,3]{1,0}", "(f32[], s32[4])".  Owned by the arena; NULL only without memory. */
+/* Text as in HLO: "f32[2,3]{1,0}", "(f32[], s32[4])". */
+void hlo_shape_print(const hlo_shape *s, bool layouts, FILE *out);
+/* The same as a string.  Owned by the arena; NULL only without memory. */
 char *hlo_shape_text(weft_arena *arena, const hlo_shape *s, bool layouts);
 /* For error messages: writes at most `size` bytes, returns buf. */
 const char *hlo_shape_format(const hlo_shape *s, char *buf, size_t size);
