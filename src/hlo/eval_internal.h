@@ -1,0 +1,106 @@
+/* hlo/eval_internal.h -- what the evaluator's files share: elements held wide, index walks, called computations. */
+#ifndef WEFT_HLO_EVAL_INTERNAL_H
+#define WEFT_HLO_EVAL_INTERNAL_H
+
+#include "hlo/eval.h"
+
+/* One evaluation.  Results are made in `arena`; what a loop needs for one turn, in an arena of its own. */
+typedef struct eval_ctx {
+  const hlo_eval_options *options;
+  weft_arena *arena;
+  int depth;           /* of calls; bounded by EVAL_MAX_DEPTH */
+  uint64_t rng_state;  /* of rng: advances with each use */
+  uint64_t *counter;   /* the 128-bit state of rng-get-and-update-state; shared by nested contexts */
+} eval_ctx;
+
+enum { EVAL_MAX_DEPTH = 200 };
+
+/* An evaluator of one instruction: operands in, result in ctx->arena. */
+typedef weft_status *eval_op(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
+                             const hlo_literal **out);
+
+/* ---- elements -------------------------------------------------------------------------------------------------- */
+
+/* One element held wide.  Its type's class says which member counts: s for pred and signed integers, u for unsigned
+ * ones, re for floats, (re, im) for complex numbers. */
+typedef union eval_scalar {
+  int64_t s;
+  uint64_t u;
+  struct {
+    double re, im;
+  };
+} eval_scalar;
+
+/* Reads and writes one element in memory.  Storing rounds floats to nearest even and wraps integers. */
+eval_scalar eval_load(weft_dtype type, const void *from);
+void eval_store(weft_dtype type, void *to, eval_scalar value);
+
+/* The value of type `from` as HLO convert makes it of type `to` (then to be stored, which rounds). */
+eval_scalar eval_convert(weft_dtype from, weft_dtype to, eval_scalar value);
+
+/* Complex functions, accurate enough for c128; eval_complex.c. */
+eval_scalar eval_complex_unary(hlo_opcode op, eval_scalar x);
+eval_scalar eval_complex_binary(hlo_opcode op, eval_scalar x, eval_scalar y);
+
+/* True if `op` is an elementwise operation that exists for operands of `type`. */
+bool eval_elem_exists(hlo_opcode op, weft_dtype type);
+/* Applies an elementwise instruction to one element of each operand, in memory. */
+void eval_elem_apply(const hlo_instr *instr, const void *const *in, void *out);
+
+/* -1, 0 or 1; floats by total order: -NaN < -inf < ... < -0 < +0 < ... < inf < NaN. */
+int eval_compare_total(weft_dtype type, const void *a, const void *b);
+
+/* ---- arrays ---------------------------------------------------------------------------------------------------- */
+
+/* A result of instr's shape, all dimensions static, zeroed. */
+WEFT_NODISCARD weft_status *eval_result(eval_ctx *ctx, const hlo_shape *shape, hlo_literal **out);
+WEFT_NODISCARD weft_status *eval_result_tuple(eval_ctx *ctx, const hlo_shape *shape, const hlo_literal **elements,
+                                              const hlo_literal **out);
+
+/* Steps idx through dims in row-major order; false after the last.  Start with all zeros, and not on an empty array. */
+bool eval_next(int rank, const int64_t *dims, int64_t *idx);
+/* Row-major position of idx. */
+int64_t eval_offset(int rank, const int64_t *dims, const int64_t *idx);
+bool eval_contains(hlo_ints list, int64_t value);
+static inline void *eval_at(const hlo_literal *lit, int64_t offset)
+{
+  return (char *)lit->data + offset * (int64_t)weft_dtype_bytes(lit->shape->type);
+}
+/* The start indices of dynamic-slice and -update-slice, from `count` scalars or one vector; not clamped. */
+void eval_start_indices(const hlo_literal *const *indices, int count, int rank, int64_t *starts);
+
+/* OK while the deadline of the evaluation has not passed. */
+WEFT_NODISCARD weft_status *eval_check_deadline(const eval_ctx *ctx);
+
+/* ---- called computations ----------------------------------------------------------------------------------------- */
+
+/* A computation over scalars, prepared for being called for each element of an array. */
+typedef struct eval_fn eval_fn;
+WEFT_NODISCARD weft_status *eval_fn_new(eval_ctx *ctx, const hlo_computation *comp, eval_fn **out);
+void eval_fn_free(eval_fn *fn);
+WEFT_DEFINE_AUTO(eval_fn, eval_fn_free)
+/* args: one element per parameter; results: where to put each element of the root (a tuple's, in order).
+ * Results may overlap arguments: they are written last. */
+WEFT_NODISCARD weft_status *eval_fn_call(eval_fn *fn, const void *const *args, void *const *results);
+
+/* True if the computation adds two scalars of a floating type and does nothing else. */
+bool eval_fn_is_float_sum(const eval_fn *fn);
+
+/* Runs `comp` in ctx->arena; the arguments have the shapes of its parameters. */
+WEFT_NODISCARD weft_status *eval_computation(eval_ctx *ctx, const hlo_computation *comp,
+                                             const hlo_literal *const *arguments, const hlo_literal **out);
+
+/* ---- operations, by group ---------------------------------------------------------------------------------------- */
+
+eval_op eval_elementwise, eval_bitcast_convert;                                                       /* eval_elem.c */
+eval_op eval_broadcast, eval_concatenate, eval_dynamic_reshape, eval_dynamic_slice, eval_dynamic_update_slice,
+    eval_gather, eval_get_dimension_size, eval_iota, eval_pad, eval_reshape, eval_reverse, eval_set_dimension_size,
+    eval_slice, eval_transpose;                                                                       /* eval_move.c */
+eval_op eval_map, eval_reduce, eval_reduce_window, eval_scan, eval_scatter, eval_select_and_scatter,
+    eval_sort, eval_topk;                                                                             /* eval_reduce.c */
+eval_op eval_dot, eval_ragged_dot, eval_scaled_dot, eval_convolution;                                 /* eval_dot.c */
+eval_op eval_cholesky, eval_triangular_solve, eval_fft, eval_batch_norm_training, eval_batch_norm_inference,
+    eval_batch_norm_grad;                                                                             /* eval_linalg.c */
+eval_op eval_rng, eval_rng_bit_generator, eval_rng_get_and_update_state;                              /* eval_rng.c */
+
+#endif
