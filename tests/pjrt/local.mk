@@ -1,1 +1,4 @@
-# tests of src/pjrt
+check_PROGRAMS += %D%/abi_test
+%C%_abi_test_SOURCES = %D%/abi_test.c %D%/abi_sizes.def tests/test.h
+%C%_abi_test_CFLAGS = $(TEST_CFLAGS) -I$(srcdir)/%D%
+%C%_abi_test_LDADD = $(TEST_LIBS)
