@@ -1,7 +1,13 @@
 libweftcore_la_SOURCES += \
+  %D%/algebraic.h %D%/algebraic_elementwise.c %D%/algebraic_reduce.c %D%/algebraic_shape.c %D%/algebraic_simplifier.c \
+  %D%/batch_norm_expander.c \
   %D%/build.c %D%/build.h \
   %D%/call_inliner.c \
+  %D%/constant_folding.c \
+  %D%/cse.c \
   %D%/dce.c \
+  %D%/dot_canonicalizer.c \
+  %D%/elementwise_expander.c \
   %D%/flatten.c \
   %D%/fusion.h \
   %D%/fusion_kind.c \
@@ -10,6 +16,8 @@ libweftcore_la_SOURCES += \
   %D%/normalize_layouts.c \
   %D%/pass.c %D%/pass.h %D%/passes.h \
   %D%/pipeline_cpu.c \
+  %D%/rng_expander.c \
   %D%/schedule.c \
+  %D%/tuple_simplifier.c \
   %D%/util.c %D%/util.h \
   %D%/wrap.c

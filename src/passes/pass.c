@@ -6,8 +6,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/deadline.h"
 #include "hlo/infer.h"
 #include "hlo/text.h"
 
@@ -20,13 +20,6 @@ typedef struct pass_session {
   weft_arena scratch;
   int sequence; /* number of the next dump */
 } pass_session;
-
-static int64_t now_ns(void)
-{
-  struct timespec ts;
-  clock_gettime(CLOCK_MONOTONIC, &ts);
-  return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
 
 static bool is_listed(const char *list, const char *name)
 {
@@ -59,12 +52,12 @@ static weft_status *run_pass(pass_session *s, const hlo_pass *pass, bool *change
 {
   pass_ctx ctx = {.options = s->options, .scratch = &s->scratch};
   bool pass_changed = false;
-  int64_t start = now_ns();
+  int64_t start = weft_now_ns();
 
   if (is_listed(s->options->disabled, pass->name)) return NULL;
   WEFT_TRY_NOTE(pass->run(s->module, &ctx, &pass_changed), "pass %s on module \"%s\"", pass->name, s->module->name);
   weft_arena_reset(&s->scratch);
-  if (s->observer) s->observer(s->observer_ctx, pass->name, pass_changed, now_ns() - start, s->module);
+  if (s->observer) s->observer(s->observer_ctx, pass->name, pass_changed, weft_now_ns() - start, s->module);
   if (!pass_changed) return NULL;
   *changed = true;
   WEFT_TRY(dump(s, pass->name));

@@ -1,0 +1,172 @@
+/* Rules of the algebraic simplifier for reductions and dots. */
+#include <config.h>
+
+#include <string.h>
+
+#include "passes/algebraic.h"
+
+/* A reduce of one array whose reducer is an operation with an identity, started with that identity. */
+static bool starts_from_identity(const hlo_instr *reduce)
+{
+  const hlo_instr *init = reduce->operands[1];
+  hlo_opcode op = hlo_reducer_op(reduce->called[0]);
+  bool is_float = weft_dtype_is_float(init->shape->type);
+
+  switch (op) {
+  case HLO_ADD: case HLO_OR: case HLO_XOR: return is_all(init, 0);
+  case HLO_MULTIPLY: return is_all(init, 1);
+  case HLO_AND: return is_all(init, init->shape->type == WEFT_PRED ? 1 : -1) && !weft_dtype_is_unsigned(init->shape->type);
+  case HLO_MAXIMUM: return (is_float && is_all(init, -__builtin_inf())) || (init->shape->type == WEFT_PRED && is_all(init, 0));
+  case HLO_MINIMUM: return (is_float && is_all(init, __builtin_inf())) || (init->shape->type == WEFT_PRED && is_all(init, 1));
+  default: return false;
+  }
+}
+
+static weft_status *built_reduce(simplifier *s, pass_build *b, hlo_instr *reduce, hlo_instr *x, int count,
+                                 const int64_t *dims)
+{
+  hlo_instr *result = count ? pb_reduce(b, x, reduce->operands[1], count, dims, reduce->called[0]) : x;
+
+  if (b->error) return pass_build_finish(b);
+  return simplify_built(s, b, reduce, pb_reshape_like(b, result, reduce->shape));
+}
+
+/* reduce(reshape(x)): if the reshape keeps the reduced part and the kept part of memory apart, reduce x itself.
+ * Dimensions of both are walked in step; each group of equal size must be wholly reduced or wholly kept. */
+static weft_status *reduce_of_reshape(simplifier *s, hlo_instr *reduce)
+{
+  const hlo_shape *to = reduce->operands[0]->shape, *from = reduce->operands[0]->operands[0]->shape;
+  int64_t dims[HLO_MAX_RANK];
+  int i = 0, j = 0, count = 0;
+  pass_build b = PASS_BUILD_AT(reduce);
+
+  if (hlo_shape_elems(to) == 0) return NULL;
+  while (i < from->rank || j < to->rank) {
+    int64_t a = 1, c = 1;
+    int first_i = i, first_j = j;
+    bool reduced = false, kept = false;
+    do {
+      if (a <= c && i < from->rank) a *= from->dims[i++];
+      else if (j < to->rank) c *= to->dims[j++];
+      else if (i < from->rank) a *= from->dims[i++];
+      else break;
+    } while (a != c || first_i == i || first_j == j);
+    for (int k = first_j; k < j; k++) {
+      if (to->dims[k] == 1) continue;
+      bool is_reduced = pass_ints_contain(reduce->dims, k);
+      reduced |= is_reduced;
+      kept |= !is_reduced;
+    }
+    if (reduced && kept) return NULL;
+    if (reduced)
+      for (int k = first_i; k < i; k++) dims[count++] = k;
+  }
+  return built_reduce(s, &b, reduce, reduce->operands[0]->operands[0], count, dims);
+}
+
+weft_status *simplify_reduce(simplifier *s, hlo_instr *instr)
+{
+  hlo_instr *x = instr->operands[0];
+  int64_t dims[HLO_MAX_RANK];
+  int count = 0;
+  bool units = false;
+  pass_build b = PASS_BUILD_AT(instr);
+
+  if (instr->operand_count != 2) return NULL;
+  if (hlo_shape_elems(x->shape) == 0)
+    return simplify_built(s, &b, instr, pb_fill(&b, instr->operands[1], instr->shape));
+  if (!starts_from_identity(instr)) return NULL;
+  for (int i = 0; i < instr->dims.count; i++)
+    if (x->shape->dims[instr->dims.v[i]] == 1) units = true;
+    else dims[count++] = instr->dims.v[i];
+  if (count == 0) return simplify_built(s, &b, instr, pb_reshape_like(&b, x, instr->shape));
+  if (units) return built_reduce(s, &b, instr, x, count, dims);
+  if (x->op == HLO_RESHAPE) return reduce_of_reshape(s, instr);
+  if (x->op == HLO_REDUCE && x->operand_count == 2 && x->user_count == 1 && starts_from_identity(x) &&
+      hlo_computation_equal(x->called[0], instr->called[0])) {
+    int64_t kept[HLO_MAX_RANK];
+    int rank = 0, total = 0;
+    for (int64_t d = 0; d < x->operands[0]->shape->rank; d++)
+      if (!pass_ints_contain(x->dims, d)) kept[rank++] = d;
+    for (int i = 0; i < x->dims.count; i++) dims[total++] = x->dims.v[i];
+    for (int i = 0; i < instr->dims.count; i++) dims[total++] = kept[instr->dims.v[i]];
+    for (int i = 1; i < total; i++)
+      for (int j = i; j > 0 && dims[j - 1] > dims[j]; j--) {
+        int64_t t = dims[j];
+        dims[j] = dims[j - 1];
+        dims[j - 1] = t;
+      }
+    return built_reduce(s, &b, instr, x->operands[0], total, dims);
+  }
+  if (x->op == HLO_TRANSPOSE) { /* if what is kept keeps its order */
+    int64_t last = -1;
+    for (int64_t d = 0; d < x->shape->rank; d++) {
+      if (pass_ints_contain(instr->dims, d)) continue;
+      if (x->dims.v[d] < last) return NULL;
+      last = x->dims.v[d];
+    }
+    count = 0;
+    for (int64_t d = 0; d < x->shape->rank; d++) /* in the operand's order */
+      for (int i = 0; i < instr->dims.count; i++)
+        if (x->dims.v[instr->dims.v[i]] == d) dims[count++] = d;
+    return built_reduce(s, &b, instr, x->operands[0], count, dims);
+  }
+  return NULL;
+}
+
+/* A window of size 1 everywhere, without padding, strides or dilation, folds each element into the initial value. */
+weft_status *simplify_reduce_window(simplifier *s, hlo_instr *instr)
+{
+  const hlo_window *w = instr->u.window;
+
+  if (instr->operand_count != 2 || !starts_from_identity(instr) || !same_shape(instr, instr->operands[0])) return NULL;
+  for (int i = 0; i < w->rank; i++)
+    if (w->dims[i].size != 1 || w->dims[i].stride != 1 || w->dims[i].pad_low || w->dims[i].pad_high ||
+        w->dims[i].base_dilation != 1)
+      return NULL;
+  return simplify_to(s, instr, instr->operands[0]);
+}
+
+/* Canonical dots ([B,] M, K x [B,] K, N; see dot_canonicalizer.c) that need no GEMM. */
+weft_status *simplify_dot(simplifier *s, hlo_instr *instr)
+{
+  const hlo_dot_attrs *a = instr->u.dot;
+  hlo_instr *x = instr->operands[0], *y = instr->operands[1];
+  int batch = a->lhs_batch.count, rank = batch + 2;
+  weft_dtype type = instr->shape->type, wide;
+  pass_build b = PASS_BUILD_AT(instr);
+
+  if (instr->operand_count != 2 || a->sparsity) return NULL;
+  if (hlo_shape_elems(x->shape) == 0 || hlo_shape_elems(y->shape) == 0)
+    return simplify_built(s, &b, instr, pb_splat(&b, instr, 0));
+  if (is_all(x, 0) && !is_floating(x)) return simplify_built(s, &b, instr, pb_splat(&b, instr, 0));
+  if (batch > 1 || x->shape->rank != rank || y->shape->rank != rank || instr->shape->rank != rank ||
+      a->lhs_contracting.count != 1)
+    return NULL;
+  int64_t k = x->shape->dims[a->lhs_contracting.v[0]], m = instr->shape->dims[batch], n = instr->shape->dims[batch + 1];
+  int64_t x_dims[2] = {0, batch}, y_dims[2] = {0, batch + 1};
+  if (!batch) {
+    x_dims[0] = 0;
+    y_dims[0] = 1;
+  }
+  wide = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32 ? WEFT_F32 : type;
+  if (k == 1) { /* an outer product */
+    int64_t sizes[2] = {instr->shape->dims[0], m}, other[2] = {instr->shape->dims[0], n};
+    x = pb_reshape(&b, pb_convert(&b, x, wide), batch + 1, batch ? sizes : &m);
+    y = pb_reshape(&b, pb_convert(&b, y, wide), batch + 1, batch ? other : &n);
+    x = pb_broadcast(&b, x, rank, instr->shape->dims, x_dims);
+    y = pb_broadcast(&b, y, rank, instr->shape->dims, y_dims);
+    if (b.error) return pass_build_finish(&b);
+    return simplify_built(s, &b, instr, pb_convert(&b, pb_mul(&b, x, y), type));
+  }
+  if (m == 1 && n == 1) { /* products of vectors */
+    int64_t dims[2] = {batch ? instr->shape->dims[0] : k, k}, last = batch;
+    hlo_computation *adder;
+    WEFT_TRY(hlo_add_reducer(instr->parent->module, HLO_ADD, wide, &adder));
+    x = pb_reshape(&b, pb_convert(&b, x, wide), batch + 1, dims);
+    y = pb_reshape(&b, pb_convert(&b, y, wide), batch + 1, dims);
+    x = pb_reduce(&b, pb_mul(&b, x, y), pb_scalar(&b, wide, 0), 1, &last, adder);
+    return simplify_built(s, &b, instr, b.error ? NULL : pb_reshape_like(&b, pb_convert(&b, x, type), instr->shape));
+  }
+  return NULL;
+}

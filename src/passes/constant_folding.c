@@ -1,0 +1,110 @@
+/* constant-folding: instructions whose operands are all constants are evaluated now (by the reference evaluator), if
+ * the result is no larger than the limit, or than what it replaces, and soon done.  Broadcasts and iotas stay: they are
+ * cheaper than the constants they would make; so do loops, elided constants, and what the evaluator does not know. */
+#include <config.h>
+
+#include "hlo/eval.h"
+#include "passes/passes.h"
+
+enum {
+  WORK_LIMIT = 1 << 20,  /* scalar operations of one instruction: what decides, so that every run folds the same */
+  INSTR_BUDGET_MS = 500, /* a net below it */
+  PASS_BUDGET_MS = 4000,
+};
+
+static int64_t result_bytes(const hlo_instr *instr) { return hlo_shape_total_bytes(instr->shape); }
+
+/* A rough upper bound of the scalar operations. */
+static int64_t work_of(const hlo_instr *instr)
+{
+  int64_t work = 1;
+
+  for (int i = 0; i < instr->operand_count; i++) work += hlo_shape_total_bytes(instr->operands[i]->shape);
+  if (instr->op == HLO_DOT || instr->op == HLO_CONVOLUTION || instr->op == HLO_REDUCE_WINDOW)
+    return work > WORK_LIMIT ? work : work * 64;
+  return work;
+}
+
+static bool may_fold(const hlo_instr *instr, int64_t limit_bytes)
+{
+  int64_t operand_bytes = 0;
+
+  switch (instr->op) {
+  case HLO_PARAMETER: case HLO_CONSTANT: case HLO_BROADCAST: case HLO_IOTA: case HLO_TUPLE: case HLO_AFTER_ALL:
+  case HLO_OPT_BARRIER: case HLO_CUSTOM_CALL: case HLO_RNG: case HLO_FUSION: case HLO_PARTITION_ID:
+  case HLO_REPLICA_ID: case HLO_ADD_DEPENDENCY: case HLO_WHILE: case HLO_CONDITIONAL: case HLO_CALL: case HLO_RNG_GET_AND_UPDATE_STATE:
+    return false;
+  default: break;
+  }
+  if (instr->operand_count == 0 || hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op)) return false;
+  if (pass_has_control_edges(instr) || hlo_shape_is_token(instr->shape)) return false;
+  for (int i = 0; i < instr->operand_count; i++) {
+    const hlo_instr *x = instr->operands[i];
+    if (x->op == HLO_BROADCAST && x->operands[0]->op == HLO_CONSTANT) x = x->operands[0];
+    if (x->op != HLO_CONSTANT || x->u.literal->elided) return false;
+    operand_bytes += result_bytes(instr->operands[i]);
+  }
+  if (result_bytes(instr) > WEFT_MAX(limit_bytes, operand_bytes) || work_of(instr) > WORK_LIMIT) return false;
+  return !hlo_has_side_effect(instr);
+}
+
+static weft_status *operand_literal(const hlo_instr *x, const hlo_eval_options *options, weft_arena *arena,
+                                    const hlo_literal **out)
+{
+  if (x->op == HLO_CONSTANT) {
+    *out = x->u.literal;
+    return NULL;
+  }
+  return hlo_eval_instr(x, &x->operands[0]->u.literal, options, arena, out);
+}
+
+/* The constant in place of `instr`, a tuple of constants for a tuple. */
+static weft_status *add_literal(hlo_instr *before, const hlo_literal *literal, hlo_instr **out)
+{
+  hlo_instr **elements;
+
+  if (!hlo_shape_is_tuple(literal->shape)) return hlo_add_constant(before->parent, before, literal, out);
+  elements = WEFT_ARENA_ARRAY(&before->parent->module->arena, hlo_instr *, literal->shape->rank);
+  WEFT_TRY_ALLOC(elements);
+  for (int i = 0; i < literal->shape->rank; i++) WEFT_TRY(add_literal(before, literal->elements[i], &elements[i]));
+  return hlo_add_tuple(before->parent, before, literal->shape->rank, elements, out);
+}
+
+static weft_status *fold(hlo_instr *instr, weft_deadline pass_deadline, weft_arena *scratch, bool *changed)
+{
+  hlo_eval_options options = HLO_EVAL_DEFAULT;
+  weft_arena *arena = &instr->parent->module->arena;
+  const hlo_literal **operands = WEFT_ARENA_ARRAY(scratch, const hlo_literal *, instr->operand_count);
+  const hlo_literal *result;
+  hlo_instr *constant;
+  weft_status *st = NULL;
+
+  WEFT_TRY_ALLOC(operands);
+  options.deadline = weft_deadline_min(pass_deadline, weft_deadline_after_ms(INSTR_BUDGET_MS));
+  for (int i = 0; i < instr->operand_count && !st; i++)
+    st = operand_literal(instr->operands[i], &options, scratch, &operands[i]);
+  if (!st) st = hlo_eval_instr(instr, operands, &options, arena, &result);
+  if (st) { /* not known, or too long: it is computed at run time, like everything else */
+    weft_status_ignore(st);
+    return NULL;
+  }
+  WEFT_TRY(add_literal(instr, result, &constant));
+  *changed = true;
+  return hlo_replace(instr, constant);
+}
+
+static weft_status *constant_folding_run(hlo_module *module, pass_ctx *ctx, bool *changed)
+{
+  weft_deadline deadline = weft_deadline_after_ms(PASS_BUDGET_MS);
+  pass_comps comps;
+
+  WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
+  for (int i = 0; i < comps.count; i++)
+    HLO_FOREACH(instr, comps.v[i]) {
+      if (!may_fold(instr, ctx->options->fold_limit_bytes)) continue;
+      if (weft_deadline_passed(deadline)) return NULL;
+      WEFT_TRY(fold(instr, deadline, ctx->scratch, changed));
+    }
+  return NULL;
+}
+const hlo_pass pass_constant_folding = {"constant-folding", constant_folding_run};

@@ -1,0 +1,202 @@
+/* dot-canonicalizer: every dot becomes
+ *     lhs [B, M, K] or [B, K, M]   x   rhs [B, K, N] or [B, N, K]   ->   [B, M, N]
+ * with one contracting dimension and at most one batch dimension (B is absent when there is none), which is what GEMM
+ * does: a swapped operand is a transposed one.  Dimensions are merged by reshapes; an operand that is a transpose is
+ * taken from before it when that needs no other; and only what no GEMM can address is transposed.
+ * Canonical dots whose operands are transposes are folded too, so the pass is run again after simplification. */
+#include <config.h>
+
+#include "passes/build.h"
+#include "passes/passes.h"
+
+typedef struct dims_list { int count; int64_t v[HLO_MAX_RANK]; } dims_list;
+
+/* One operand, its dimensions sorted into the three roles in the order that the result needs. */
+typedef struct side {
+  hlo_instr *x;
+  dims_list batch, free, contract;
+  bool contract_first; /* [B, K, free] rather than [B, free, K] */
+  bool transpose;      /* no order fits: transpose to the preferred one */
+} side;
+
+static void append(dims_list *list, const dims_list *more)
+{
+  for (int i = 0; i < more->count; i++) list->v[list->count++] = more->v[i];
+}
+
+static dims_list order_of(const side *s, bool contract_first)
+{
+  dims_list order = s->batch;
+
+  append(&order, contract_first ? &s->contract : &s->free);
+  append(&order, contract_first ? &s->free : &s->contract);
+  return order;
+}
+
+/* True if reading x's dimensions in that order is reading its memory in order. */
+static bool is_in_memory_order(const hlo_shape *shape, const dims_list *order)
+{
+  int64_t last = -1;
+
+  for (int i = 0; i < order->count; i++) {
+    if (shape->dims[order->v[i]] == 1) continue;
+    if (order->v[i] < last) return false;
+    last = order->v[i];
+  }
+  return true;
+}
+
+static bool fits(side *s, bool prefer_contract_first)
+{
+  for (int flip = 0; flip < 2; flip++) {
+    dims_list order = order_of(s, prefer_contract_first ^ flip);
+    if (!is_in_memory_order(s->x->shape, &order)) continue;
+    s->contract_first = prefer_contract_first ^ flip;
+    return true;
+  }
+  s->contract_first = prefer_contract_first;
+  return false;
+}
+
+/* Decides how to read the operand: through its transpose, as it is, or by a new transpose. */
+static void settle(side *s, bool prefer_contract_first)
+{
+  side before = *s;
+
+  if (s->x->op == HLO_TRANSPOSE) {
+    dims_list *lists[] = {&before.batch, &before.free, &before.contract};
+    for (int l = 0; l < 3; l++)
+      for (int i = 0; i < lists[l]->count; i++) lists[l]->v[i] = s->x->dims.v[lists[l]->v[i]];
+    before.x = s->x->operands[0];
+    if (fits(&before, prefer_contract_first)) {
+      *s = before;
+      return;
+    }
+  }
+  s->transpose = !fits(s, prefer_contract_first);
+}
+
+static int64_t size_of(const hlo_shape *shape, const dims_list *dims)
+{
+  int64_t size = 1;
+
+  for (int i = 0; i < dims->count; i++) size *= shape->dims[dims->v[i]];
+  return size;
+}
+
+static side sort_dims(hlo_instr *x, hlo_ints batch, hlo_ints contract)
+{
+  side s = {.x = x};
+
+  for (int i = 0; i < batch.count; i++) s.batch.v[s.batch.count++] = batch.v[i];
+  for (int i = 0; i < contract.count; i++) s.contract.v[s.contract.count++] = contract.v[i];
+  for (int64_t d = 0; d < x->shape->rank; d++)
+    if (!pass_ints_contain(batch, d) && !pass_ints_contain(contract, d)) s.free.v[s.free.count++] = d;
+  return s;
+}
+
+/* The contracting pairs may come in any order: that of the lhs' memory. */
+static void sort_pairs(dims_list *by, dims_list *with)
+{
+  for (int i = 1; i < by->count; i++)
+    for (int j = i; j > 0 && by->v[j - 1] > by->v[j]; j--) {
+      int64_t t = by->v[j];
+      by->v[j] = by->v[j - 1];
+      by->v[j - 1] = t;
+      t = with->v[j];
+      with->v[j] = with->v[j - 1];
+      with->v[j - 1] = t;
+    }
+}
+
+static void settle_both(side *lhs, side *rhs)
+{
+  side l = *lhs, r = *rhs;
+
+  sort_pairs(&l.contract, &r.contract);
+  settle(&l, false);
+  settle(&r, true);
+  if (l.transpose || r.transpose) { /* the other memory order may suit both better */
+    side l2 = *lhs, r2 = *rhs;
+    sort_pairs(&r2.contract, &l2.contract);
+    settle(&l2, false);
+    settle(&r2, true);
+    if (l2.transpose + r2.transpose < l.transpose + r.transpose) {
+      l = l2;
+      r = r2;
+    }
+  }
+  *lhs = l;
+  *rhs = r;
+}
+
+static bool is_canonical(const hlo_instr *dot)
+{
+  const hlo_dot_attrs *a = dot->u.dot;
+  int batch = a->lhs_batch.count, rank = batch + 2;
+
+  return batch <= 1 && dot->operands[0]->shape->rank == rank && dot->operands[1]->shape->rank == rank &&
+         a->lhs_contracting.count == 1 && (batch == 0 || (a->lhs_batch.v[0] == 0 && a->rhs_batch.v[0] == 0)) &&
+         dot->operands[0]->op != HLO_TRANSPOSE && dot->operands[1]->op != HLO_TRANSPOSE;
+}
+
+/* The operand as [B, free, K] or [B, K, free]; *contracting is where K is. */
+static hlo_instr *shaped(pass_build *b, const side *s, int64_t *contracting)
+{
+  dims_list order = order_of(s, s->contract_first);
+  hlo_instr *x = s->transpose ? pb_transpose(b, s->x, order.v) : s->x;
+  const hlo_shape *shape = s->x->shape;
+  int64_t dims[3], free = size_of(shape, &s->free), k = size_of(shape, &s->contract);
+  int rank = 0;
+
+  if (s->batch.count) dims[rank++] = size_of(shape, &s->batch);
+  *contracting = rank + !s->contract_first;
+  dims[rank++] = s->contract_first ? k : free;
+  dims[rank++] = s->contract_first ? free : k;
+  return pb_reshape(b, x, rank, dims);
+}
+
+static weft_status *canonicalize(hlo_instr *dot, bool *changed)
+{
+  weft_arena *arena = &dot->parent->module->arena;
+  hlo_dot_attrs *attrs;
+  pass_build b = PASS_BUILD_AT(dot);
+  hlo_instr *operands[2], *result;
+  int64_t lhs_k, rhs_k, zero = 0, dims[3];
+  int rank = 0, has_batch = dot->u.dot->lhs_batch.count > 0;
+  side lhs = sort_dims(dot->operands[0], dot->u.dot->lhs_batch, dot->u.dot->lhs_contracting);
+  side rhs = sort_dims(dot->operands[1], dot->u.dot->rhs_batch, dot->u.dot->rhs_contracting);
+
+  if (dot->u.dot->sparsity || dot->operand_count != 2 || is_canonical(dot)) return NULL;
+  settle_both(&lhs, &rhs);
+  if (has_batch) dims[rank++] = size_of(lhs.x->shape, &lhs.batch);
+  dims[rank++] = size_of(lhs.x->shape, &lhs.free);
+  dims[rank++] = size_of(rhs.x->shape, &rhs.free);
+  operands[0] = shaped(&b, &lhs, &lhs_k);
+  operands[1] = shaped(&b, &rhs, &rhs_k);
+  if (!b.error && operands[0] == dot->operands[0] && operands[1] == dot->operands[1] && rank == dot->shape->rank)
+    return NULL; /* as canonical as it gets: its transposes do not fold */
+
+  attrs = weft_arena_memdup(arena, dot->u.dot, sizeof *attrs);
+  WEFT_TRY_ALLOC(attrs);
+  attrs->lhs_batch = attrs->rhs_batch = pb_ints(&b, has_batch, &zero);
+  attrs->lhs_contracting = pb_ints(&b, 1, &lhs_k);
+  attrs->rhs_contracting = pb_ints(&b, 1, &rhs_k);
+  result = pb_instr(&b, HLO_DOT, hlo_shape_array(arena, dot->shape->type, rank, dims), 2, operands);
+  if (result) {
+    result->u.dot = attrs;
+    result->extra = dot->extra;
+  }
+  *changed = true;
+  return pass_build_replace(&b, dot, pb_reshape_like(&b, result, dot->shape));
+}
+
+static weft_status *dot_canonicalizer_run(hlo_module *module, pass_ctx *ctx, bool *changed)
+{
+  (void)ctx;
+  HLO_FOREACH_COMPUTATION(comp, module)
+    HLO_FOREACH(instr, comp)
+      if (instr->op == HLO_DOT) WEFT_TRY(canonicalize(instr, changed));
+  return NULL;
+}
+const hlo_pass pass_dot_canonicalizer = {"dot-canonicalizer", dot_canonicalizer_run};
