@@ -1,0 +1,41 @@
+/* passes/while_loop.h -- a while whose state is a flat view: element by element, rather than tuple by tuple.
+ *
+ * Opening brings the loop to one form: init and the body's root are `tuple` instructions, and the state is used inside
+ * the body, inside the condition and after the loop only through at most one get-tuple-element per element.  The body
+ * and condition must belong to this loop alone (pass flatten). */
+#ifndef WEFT_PASSES_WHILE_LOOP_H
+#define WEFT_PASSES_WHILE_LOOP_H
+
+#include "passes/build.h"
+#include "passes/util.h"
+
+typedef struct while_loop {
+  hlo_instr *loop;
+  hlo_computation *body, *cond;
+  int count;                   /* elements of the state */
+  hlo_instr **in_body, **in_cond, **after; /* get-tuple-element of each element; NULL where unused */
+} while_loop;
+
+/* *out_is_tuple is false, and the loop unchanged, if its state is not a tuple.  Arrays are in `arena`. */
+WEFT_NODISCARD weft_status *while_open(hlo_instr *loop, weft_arena *arena, while_loop *w, bool *out_is_tuple);
+
+static inline hlo_instr *while_init(const while_loop *w, int i) { return w->loop->operands[0]->operands[i]; }
+static inline hlo_instr *while_next(const while_loop *w, int i) { return w->body->root->operands[i]; }
+static inline bool while_is_invariant(const while_loop *w, int i)
+{
+  return w->in_body[i] && while_next(w, i) == w->in_body[i];
+}
+
+/* The element inside the body, made if it is not there. */
+WEFT_NODISCARD weft_status *while_in_body(while_loop *w, int i, hlo_instr **out);
+
+/* Keeps only the elements with keep[i]; the others' uses are gone. */
+WEFT_NODISCARD weft_status *while_keep(while_loop *w, const bool *keep);
+
+/* Adds `count` invariant elements with these initial values; values[i] becomes the element inside the body. */
+WEFT_NODISCARD weft_status *while_add_invariants(while_loop *w, int count, hlo_instr **values);
+
+/* The number of iterations of a counted loop: constant start, constant step, compared with a constant; -1 if unknown. */
+int64_t while_trip_count(const while_loop *w);
+
+#endif
