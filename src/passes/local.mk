@@ -11,6 +11,7 @@ libweftcore_la_SOURCES += \
   %D%/flatten.c \
   %D%/fusion.h \
   %D%/fusion_kind.c \
+  %D%/licm.c \
   %D%/map_inliner.c \
   %D%/no_ops.c \
   %D%/normalize_layouts.c \
@@ -20,4 +21,6 @@ libweftcore_la_SOURCES += \
   %D%/schedule.c \
   %D%/tuple_simplifier.c \
   %D%/util.c %D%/util.h \
+  %D%/while_loop.c %D%/while_loop.h \
+  %D%/while_simplifier.c \
   %D%/wrap.c

@@ -7,15 +7,22 @@
 #define GROUP(name) {.group = &name}
 #define ENTRIES(table) .entries = (table), .count = (int)WEFT_COUNT(table)
 
-static const struct pass_entry backend_entries[] = {
-  PASS(remove_barriers), PASS(dce), PASS(wrap), PASS(schedule),
-};
-static const pass_pipeline backend = {"backend", ENTRIES(backend_entries), .rounds = 1};
-
 static const struct pass_entry legality_entries[] = {
-  PASS(normalize_layouts), PASS(remove_annotations), PASS(call_inliner), PASS(flatten), PASS(map_inliner), PASS(dce),
+  PASS(normalize_layouts), PASS(remove_annotations), PASS(call_inliner), PASS(flatten), PASS(map_inliner),
+  PASS(batch_norm_expander), PASS(rng_expander), PASS(elementwise_expander), PASS(dot_canonicalizer), PASS(dce),
 };
 static const pass_pipeline legality = {"legality", ENTRIES(legality_entries), .rounds = 1};
 
-static const struct pass_entry cpu_entries[] = {GROUP(legality), GROUP(backend)};
+static const struct pass_entry simplify_entries[] = {
+  PASS(tuple_simplifier), PASS(algebraic_simplifier), PASS(constant_folding), PASS(while_simplifier),
+  PASS(licm), PASS(tuple_simplifier), PASS(cse), PASS(dce),
+};
+static const pass_pipeline simplify = {"simplify", ENTRIES(simplify_entries), .rounds = 8};
+
+static const struct pass_entry backend_entries[] = {
+  PASS(remove_barriers), PASS(dot_canonicalizer), PASS(cse), PASS(dce), PASS(wrap), PASS(schedule),
+};
+static const pass_pipeline backend = {"backend", ENTRIES(backend_entries), .rounds = 1};
+
+static const struct pass_entry cpu_entries[] = {GROUP(legality), GROUP(simplify), GROUP(backend)};
 const pass_pipeline pass_cpu_pipeline = {"cpu", ENTRIES(cpu_entries), .rounds = 1};

@@ -1,0 +1,142 @@
+/* The CPU pipeline on the real programs of shared/testdata/hlo: it ends, every pass leaves a module that verifies (in
+ * debug builds), and what comes out has the form that the back end expects.  Instruction counts and times are printed.
+ *
+ *   pipeline_test FILE     runs one file and prints the result, for people */
+#include "test.h"
+
+#include <dirent.h>
+
+#include "base/deadline.h"
+#include "hlo/infer.h"
+#include "hlo/text.h"
+#include "passes/passes.h"
+
+static const pass_options options = {
+  .fold_limit_bytes = 1 << 16, .allow_excess_precision = true, .num_threads = 2,
+};
+
+static char *read_file(const char *path, size_t *size)
+{
+  FILE *file = fopen(path, "rb");
+  char *text;
+
+  if (!file) return NULL;
+  fseek(file, 0, SEEK_END);
+  *size = (size_t)ftell(file);
+  rewind(file);
+  text = malloc(*size + 1);
+  *size = fread(text, 1, *size, file);
+  fclose(file);
+  return text;
+}
+
+static int64_t instr_count(const hlo_module *module)
+{
+  int64_t count = 0;
+
+  HLO_FOREACH_COMPUTATION(comp, module) count += comp->instr_count;
+  return count;
+}
+
+typedef struct profile { const char *name[64]; int64_t ns[64]; int changed[64], runs[64], count; } profile;
+
+static void note(void *ctx, const char *pass, bool changed, int64_t ns, const hlo_module *module)
+{
+  profile *p = ctx;
+  int i = 0;
+
+  (void)module;
+  while (i < p->count && strcmp(p->name[i], pass) != 0) i++;
+  if (i == 64) return;
+  if (i == p->count) p->count++;
+  p->name[i] = pass;
+  p->ns[i] += ns;
+  p->changed[i] += changed;
+  p->runs[i]++;
+}
+
+/* Every sequential computation holds only what the back end takes. */
+static void check_form(const hlo_module *module)
+{
+  weft_arena arena;
+  pass_comps comps;
+
+  weft_arena_init(&arena);
+  T_TRUE(module->is_scheduled);
+  T_OK(pass_sequential(module, &arena, &comps));
+  for (int i = 0; i < comps.count; i++)
+    HLO_FOREACH(instr, comps.v[i])
+      if (pass_needs_kernel(instr))
+        fail_msg("%s in %s is a %s outside a fusion", instr->name, comps.v[i]->name, hlo_opcode_name(instr->op));
+  weft_arena_fini(&arena);
+}
+
+static void run_file(const char *path, bool print)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  size_t size = 0;
+  char *text = read_file(path, &size);
+  profile p = {.count = 0};
+  int64_t before, kernels = 0, library = 0, total_ns = 0;
+  pass_comps comps;
+  weft_arena arena;
+
+  T_TRUE(text != NULL);
+  T_OK(hlo_parse(text, size, &module));
+  free(text);
+  T_OK(hlo_verify(module));
+  before = instr_count(module);
+  T_OK(pass_run(&pass_cpu_pipeline, module, &options, note, &p));
+  T_OK(hlo_verify(module));
+  check_form(module);
+  for (int i = 0; i < p.count; i++) total_ns += p.ns[i];
+  weft_arena_init(&arena);
+  T_OK(pass_sequential(module, &arena, &comps));
+  for (int i = 0; i < comps.count; i++)
+    HLO_FOREACH(instr, comps.v[i]) {
+      kernels += instr->op == HLO_FUSION;
+      library += instr->op != HLO_FUSION && !pass_is_alias_op(instr->op);
+    }
+  weft_arena_fini(&arena);
+  print_message("# %-58s %6" PRId64 " -> %6" PRId64 " instr, %5" PRId64 " fusions, %4" PRId64 " other, %7.1f ms\n",
+                strrchr(path, '/') ? strrchr(path, '/') + 1 : path, before, instr_count(module), kernels, library,
+                (double)total_ns / 1e6);
+  if (print || total_ns > 1500000000)
+    for (int i = 0; i < p.count; i++)
+      fprintf(stderr, "# %-30s %8.2f ms  changed %d of %d\n", p.name[i], (double)p.ns[i] / 1e6, p.changed[i], p.runs[i]);
+  if (print) T_OK(hlo_print(module, (hlo_print_options){0}, stdout));
+}
+
+TEST(real_programs_go_through_the_pipeline)
+{
+  char dir[4096], path[8192];
+  const char *source = getenv("WEFT_SRCDIR");
+  struct dirent **entries;
+  int count;
+
+  snprintf(dir, sizeof dir, "%s/../shared/testdata/hlo", source ? source : ".");
+  count = scandir(dir, &entries, NULL, alphasort);
+  if (count < 0) T_SKIP("no test data at %s", dir);
+  for (int i = 0; i < count; i++) {
+    size_t length = strlen(entries[i]->d_name);
+    if (length > 4 && strcmp(entries[i]->d_name + length - 4, ".hlo") == 0) {
+      snprintf(path, sizeof path, "%s/%s", dir, entries[i]->d_name);
+      run_file(path, false);
+    }
+    free(entries[i]);
+  }
+  free(entries);
+}
+
+static const char *chosen;
+TEST(the_chosen_file) { run_file(chosen, true); }
+
+int main(int argc, char **argv)
+{
+  const struct CMUnitTest all[] = {UNIT(real_programs_go_through_the_pipeline)};
+  const struct CMUnitTest one[] = {UNIT(the_chosen_file)};
+
+  if (argc < 2) return cmocka_run_group_tests(all, NULL, NULL);
+  chosen = argv[1];
+  return cmocka_run_group_tests(one, NULL, NULL);
+}
