@@ -83,7 +83,7 @@ weft_status *infer_call(const hlo_instr *in, const hlo_shape **out) /* and fusio
 weft_status *infer_while(const hlo_instr *in, const hlo_shape **out)
 {
   WEFT_TRY(infer_need_calls(in, 2));
-  const hlo_computation *cond = in->called[0], *body = in->called[1];
+  const hlo_computation *body = in->called[0], *cond = in->called[1];
   for (int i = 0; i < 2; i++) WEFT_TRY(need_parameters(in, in->called[i], 0, 1));
   if (!hlo_shape_is_scalar(cond->root->shape) || cond->root->shape->type != WEFT_PRED)
     return INFER_FAIL(in, "condition \"%s\" gives %s, expected pred[]", cond->name, SHAPE_TEXT(cond->root->shape));

@@ -208,6 +208,7 @@ weft_status *pass_outline(hlo_instr *const *members, int count, pass_map *map, h
   hlo_computation *comp = members[0]->parent, *body;
   hlo_instr *last = members[count - 1], *fusion, **outside, **outputs, **operands = NULL;
   const hlo_shape *shape;
+  const char *body_name;
   int outside_count = 0, output_count = 0, capacity = 0, operand_total = 0;
 
   for (int i = 0; i < count; i++) operand_total += members[i]->operand_count;
@@ -215,7 +216,8 @@ weft_status *pass_outline(hlo_instr *const *members, int count, pass_map *map, h
   outputs = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, count);
   WEFT_TRY_ALLOC(outside);
   WEFT_TRY_ALLOC(outputs);
-  WEFT_TRY(hlo_computation_new(comp->module, name, &body));
+  WEFT_TRY(hlo_unique_name(comp->module, "fused_computation", &body_name));
+  WEFT_TRY(hlo_computation_new(comp->module, body_name, &body));
 
   for (int i = 0; i < count; i++) WEFT_TRY(pass_map_set(map, members[i]->id, members[i])); /* "a member" */
   for (int i = 0; i < count; i++)
@@ -243,6 +245,7 @@ weft_status *pass_outline(hlo_instr *const *members, int count, pass_map *map, h
     shape = body->root->shape;
   }
 
+  WEFT_TRY(hlo_unique_name(comp->module, name, &name));
   WEFT_TRY(hlo_add(comp, last, HLO_FUSION, shape, outside_count, outside, name, &fusion));
   fusion->u.fusion.kind = kind;
   if (outputs[0]->extra && outputs[0]->extra->metadata) {

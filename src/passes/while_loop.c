@@ -12,6 +12,8 @@ static weft_status *add_whole(hlo_instr *source, hlo_instr **gte, hlo_instr **ou
 
   for (int i = 0; i < count; i++)
     if (!gte[i]) gte[i] = pb_gte(&b, source, i);
+  while (b.before && b.before->op == HLO_GET_TUPLE_ELEMENT && b.before->operands[0] == source)
+    b.before = b.before->next;
   *out = pb_tuple(&b, count, gte);
   return pass_build_finish(&b);
 }
