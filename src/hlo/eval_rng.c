@@ -122,7 +122,8 @@ weft_status *eval_rng_bit_generator(eval_ctx *ctx, const hlo_instr *instr, const
   if (instr->u.rng_algorithm == HLO_RNG_THREE_FRY) {
     state[1] += threefry_fill(state[0], state[1], bits);
   } else { /* the CPU's default is Philox */
-    unsigned __int128 counter = (unsigned __int128)state[2] << 64 | state[1];
+    /* a state of two words has the key again as the counter's upper half, and keeps only the lower */
+    unsigned __int128 counter = (unsigned __int128)(words == 2 ? state[0] : state[2]) << 64 | state[1];
     counter += philox_fill(state[0], counter, bits);
     state[1] = (uint64_t)counter;
     state[2] = (uint64_t)(counter >> 64);
