@@ -1,0 +1,262 @@
+#include <config.h>
+
+#include "coord/conn.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <openssl/err.h>
+
+enum {
+  READ_BYTES = 64 << 10,
+  WRITE_BYTES = 64 << 10,  /* gathered from frames before a write */
+  READS_PER_TURN = 16,     /* then others get theirs */
+  TURN_BYTES = 4 << 20,    /* written to one connection before others get theirs */
+};
+
+/* ---- bytes ---- */
+
+typedef enum io_result { IO_OK, IO_AGAIN, IO_CLOSED, IO_FAILED } io_result;
+
+static io_result tls_result(coord_conn *conn, int rc)
+{
+  switch (SSL_get_error(conn->ssl, rc)) {
+  case SSL_ERROR_WANT_READ: return IO_AGAIN;
+  case SSL_ERROR_WANT_WRITE: conn->wants_write = true; return IO_AGAIN;
+  case SSL_ERROR_ZERO_RETURN: return IO_CLOSED;
+  default: ERR_clear_error(); return IO_FAILED;
+  }
+}
+
+static io_result read_some(coord_conn *conn, uint8_t *buf, size_t size, size_t *out_size)
+{
+  ssize_t n;
+
+  if (conn->ssl) {
+    int rc = SSL_read_ex(conn->ssl, buf, size, out_size);
+    return rc == 1 ? IO_OK : tls_result(conn, rc);
+  }
+  n = recv(conn->io.fd, buf, size, 0);
+  *out_size = n > 0 ? (size_t)n : 0;
+  if (n > 0) return IO_OK;
+  if (n == 0) return IO_CLOSED;
+  return errno == EAGAIN || errno == EINTR ? IO_AGAIN : IO_FAILED;
+}
+
+static io_result write_some(coord_conn *conn, const uint8_t *buf, size_t size, size_t *out_size)
+{
+  ssize_t n;
+
+  *out_size = 0;
+  if (conn->ssl) {
+    int rc = SSL_write_ex(conn->ssl, buf, size, out_size);
+    return rc == 1 ? IO_OK : tls_result(conn, rc);
+  }
+  n = send(conn->io.fd, buf, size, MSG_NOSIGNAL);
+  if (n >= 0) {
+    *out_size = (size_t)n;
+    return IO_OK;
+  }
+  if (errno != EAGAIN && errno != EINTR) return IO_FAILED;
+  conn->wants_write = true;
+  return IO_AGAIN;
+}
+
+/* ---- writing ---- */
+
+static io_result write_unsent(coord_conn *conn)
+{
+  while (conn->unsent_offset < conn->unsent_size) {
+    size_t n;
+    io_result result = write_some(conn, conn->unsent + conn->unsent_offset, conn->unsent_size - conn->unsent_offset, &n);
+    if (result != IO_OK) return result;
+    conn->unsent_offset += n;
+  }
+  conn->unsent_size = conn->unsent_offset = 0;
+  return IO_OK;
+}
+
+/* Moves frames into the gathering buffer. */
+static io_result gather(coord_conn *conn)
+{
+  const uint8_t *data;
+  size_t n;
+
+  while (conn->unsent_size < WRITE_BYTES) {
+    weft_status *st = coord_h2_send(conn->h2, &data, &n);
+    uint8_t *grown;
+    if (st) {
+      weft_status_free(st);
+      return IO_FAILED;
+    }
+    if (n == 0) break;
+    if (conn->unsent_size + n > WRITE_BYTES || !conn->unsent) { /* one frame may pass the mark */
+      grown = realloc(conn->unsent, WEFT_MAX(conn->unsent_size + n, conn->unsent ? (size_t)WRITE_BYTES : 1024));
+      if (!grown) return IO_FAILED;
+      conn->unsent = grown;
+    }
+    memcpy(conn->unsent + conn->unsent_size, data, n);
+    conn->unsent_size += n;
+  }
+  return IO_OK;
+}
+
+static void over(coord_conn *conn, const char *why) { conn->closed(conn, why); }
+
+/* Writes what there is.  False: the connection is over, and gone. */
+static bool flush(coord_conn *conn)
+{
+  size_t written = 0;
+  io_result result = IO_OK;
+  bool wanted = conn->wants_write;
+
+  if (conn->connecting || conn->handshaking) return true;
+  conn->wants_write = false;
+  while (written < TURN_BYTES) {
+    result = conn->unsent_size > 0 ? IO_OK : gather(conn);
+    if (result != IO_OK || conn->unsent_size == 0) break;
+    written += conn->unsent_size - conn->unsent_offset;
+    result = write_unsent(conn);
+    if (result != IO_OK) break;
+  }
+  if (result == IO_CLOSED || result == IO_FAILED || !coord_h2_is_alive(conn->h2)) {
+    over(conn, "the connection was closed");
+    return false;
+  }
+  if (conn->unsent_size == 0 && conn->unsent) { /* thousands of connections are quiet most of the time */
+    free(conn->unsent);
+    conn->unsent = NULL;
+  }
+  if (written >= TURN_BYTES) conn->wants_write = true;
+  if (conn->wants_write != wanted)
+    coord_loop_change(conn->loop, &conn->io, EPOLLIN | (conn->wants_write ? EPOLLOUT : 0u));
+  return true;
+}
+
+void coord_conn_touch(coord_conn *conn)
+{
+  if (conn->is_dirty) return;
+  conn->is_dirty = true;
+  conn->next_dirty = conn->group->dirty;
+  conn->group->dirty = conn;
+}
+
+void coord_conns_flush(coord_conns *group)
+{
+  while (group->dirty) {
+    coord_conn *conn = group->dirty;
+    group->dirty = conn->next_dirty;
+    conn->is_dirty = false;
+    flush(conn);
+  }
+}
+
+bool coord_conn_is_idle(const coord_conn *conn) { return conn->unsent_size == 0 && !conn->is_dirty; }
+
+/* ---- events ---- */
+
+/* False: the connection is over, and gone. */
+static bool finish_connect(coord_conn *conn)
+{
+  int error = 0;
+  socklen_t size = sizeof error;
+
+  getsockopt(conn->io.fd, SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error) {
+    over(conn, strerror(error));
+    return false;
+  }
+  conn->connecting = false;
+  coord_loop_change(conn->loop, &conn->io, EPOLLIN);
+  coord_conn_touch(conn);
+  return true;
+}
+
+static bool handshake(coord_conn *conn)
+{
+  int rc = SSL_do_handshake(conn->ssl);
+  bool wanted = conn->wants_write;
+
+  conn->wants_write = false;
+  if (rc == 1) {
+    conn->handshaking = false;
+    coord_conn_touch(conn);
+  } else if (tls_result(conn, rc) != IO_AGAIN) {
+    over(conn, "the TLS handshake failed");
+    return false;
+  }
+  if (conn->wants_write != wanted)
+    coord_loop_change(conn->loop, &conn->io, EPOLLIN | (conn->wants_write ? EPOLLOUT : 0u));
+  return !conn->handshaking;
+}
+
+static void on_ready(coord_io *io, uint32_t events)
+{
+  static _Thread_local uint8_t buf[READ_BYTES];
+  coord_conn *conn = WEFT_CONTAINER_OF(io, coord_conn, io);
+  io_result result = IO_OK;
+  weft_status *st = NULL;
+  size_t n;
+
+  if (conn->connecting && !finish_connect(conn)) return;
+  if (conn->handshaking && !handshake(conn)) return;
+  if (events & EPOLLOUT) coord_conn_touch(conn);
+  for (int i = 0; i < READS_PER_TURN && !st; i++) {
+    result = read_some(conn, buf, sizeof buf, &n);
+    if (result != IO_OK) break;
+    st = coord_h2_recv(conn->h2, buf, n);
+    coord_conn_touch(conn);
+    if (n < sizeof buf && !conn->ssl) break;
+  }
+  if (st) {
+    weft_status_free(st);
+    if (flush(conn)) over(conn, "the peer does not speak HTTP/2"); /* after a GOAWAY that says why */
+    return;
+  }
+  if (result == IO_CLOSED) return over(conn, "the peer closed the connection");
+  if (result == IO_FAILED) return over(conn, "the connection was reset");
+}
+
+weft_status *coord_conn_init(coord_conn *conn, coord_conns *group, coord_loop *loop, int fd, SSL *ssl, coord_h2 *h2,
+                             bool connecting, void (*closed)(coord_conn *conn, const char *why))
+{
+  weft_status *st;
+
+  *conn = (coord_conn){.io = {.fd = fd, .ready = on_ready}, .group = group, .loop = loop, .h2 = h2, .ssl = ssl,
+                       .connecting = connecting, .handshaking = ssl != NULL, .closed = closed};
+  st = coord_loop_add(loop, &conn->io, EPOLLIN | (connecting || ssl ? EPOLLOUT : 0u));
+  conn->wants_write = connecting || ssl;
+  if (st)
+    coord_conn_fini(conn, "no memory");
+  else
+    coord_conn_touch(conn);
+  return st;
+}
+
+void coord_conn_fini(coord_conn *conn, const char *why)
+{
+  coord_h2 *h2 = WEFT_MOVE(conn->h2);
+
+  if (conn->is_dirty)
+    for (coord_conn **link = &conn->group->dirty; *link; link = &(*link)->next_dirty)
+      if (*link == conn) {
+        *link = conn->next_dirty;
+        break;
+      }
+  conn->is_dirty = true; /* nobody puts it back while its calls end */
+  if (conn->io.fd >= 0) {
+    coord_loop_remove(conn->loop, &conn->io);
+    if (conn->ssl && !conn->handshaking) SSL_shutdown(conn->ssl);
+    SSL_free(conn->ssl);
+    close(conn->io.fd);
+    conn->io.fd = -1;
+    conn->ssl = NULL;
+  }
+  coord_h2_close(h2, why);
+  free(conn->unsent);
+  conn->unsent = NULL;
+}

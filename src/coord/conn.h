@@ -1,0 +1,64 @@
+/* coord/conn.h -- a socket under an HTTP/2 connection, with TLS or without; driven by a loop.
+ * Loop thread only. */
+#ifndef WEFT_COORD_CONN_H
+#define WEFT_COORD_CONN_H
+
+#include <openssl/ssl.h>
+
+#include "base/status.h"
+#include "coord/loop.h"
+#include "coord/wire/h2.h"
+
+typedef struct coord_conn {
+  coord_io io;
+  coord_loop *loop;
+  coord_h2 *h2;   /* owned */
+  SSL *ssl;       /* owned; NULL: cleartext */
+  bool connecting, handshaking, wants_write;
+  bool is_dirty;  /* in the list of those that may have something to write */
+  struct coord_conn *next_dirty;
+  struct coord_conns *group;
+  uint8_t *unsent;
+  size_t unsent_size, unsent_offset;
+  /* The connection is over; called once, from the loop or from coord_conns_flush.  The callee calls coord_conn_fini. */
+  void (*closed)(struct coord_conn *conn, const char *why);
+} coord_conn;
+
+/* Connections that are flushed together, once in a turn of the loop. */
+typedef struct coord_conns {
+  coord_conn *dirty;
+} coord_conns;
+
+/* Takes over fd, ssl and h2, also on failure.  `connecting`: connect(2) is in progress. */
+WEFT_NODISCARD weft_status *coord_conn_init(coord_conn *conn, coord_conns *group, coord_loop *loop, int fd, SSL *ssl,
+                                            coord_h2 *h2, bool connecting,
+                                            void (*closed)(coord_conn *conn, const char *why));
+
+/* Closes everything; calls still open end as coord_h2_close says.  Does not call `closed`. */
+void coord_conn_fini(coord_conn *conn, const char *why);
+
+/* Something was queued on conn->h2: write it at the end of this turn. */
+void coord_conn_touch(coord_conn *conn);
+
+/* Writes what all touched connections have. */
+void coord_conns_flush(coord_conns *group);
+
+bool coord_conn_is_idle(const coord_conn *conn); /* nothing is waiting to be written */
+
+/* Sockets.  "host:port" or "[v6]:port"; getaddrinfo may block. */
+WEFT_NODISCARD weft_status *coord_listen(const char *address, int *out_fd, char **out_bound);
+WEFT_NODISCARD weft_status *coord_dial(const char *address, int *out_fd); /* connect(2) has begun */
+void coord_socket_tune(int fd); /* no delay; dead peers are noticed */
+
+/* TLS contexts; *out is NULL if cert and ca are both "". */
+WEFT_NODISCARD weft_status *coord_tls_new(bool is_server, const char *cert_file, const char *key_file,
+                                          const char *ca_file, SSL_CTX **out);
+WEFT_NODISCARD weft_status *coord_tls_session(SSL_CTX *tls, bool is_server, int fd, const char *host, SSL **out);
+
+/* The secret in a file, without the newline at its end; malloc'd.  *out NULL for the name "". */
+WEFT_NODISCARD weft_status *coord_secret_read(const char *file, char **out);
+
+/* In time that depends on the length of `given` alone. */
+bool coord_secret_equal(const char *secret, const char *given);
+
+#endif

@@ -1,0 +1,130 @@
+#include <config.h>
+
+#include "coord/loop.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/deadline.h"
+#include "base/thread.h"
+
+enum { EVENTS_PER_WAIT = 256 };
+
+struct coord_loop {
+  int epoll_fd;
+  coord_io wake; /* an eventfd: jobs have come */
+  bool quit;
+  struct epoll_event events[EVENTS_PER_WAIT]; /* the batch being worked on */
+  int event_count;
+  weft_mutex mu;
+  coord_job *first_job, **last_job WEFT_GUARDED_BY(mu);
+};
+
+static void run_jobs(coord_io *io, uint32_t events)
+{
+  coord_loop *loop = WEFT_CONTAINER_OF(io, coord_loop, wake);
+  uint64_t count;
+  coord_job *jobs;
+
+  (void)events;
+  if (read(io->fd, &count, sizeof count) < 0) return; /* EAGAIN: another read took it */
+  weft_mutex_lock(&loop->mu);
+  jobs = loop->first_job;
+  loop->first_job = NULL;
+  loop->last_job = &loop->first_job;
+  weft_mutex_unlock(&loop->mu);
+  while (jobs) {
+    coord_job *job = jobs;
+    jobs = job->next;
+    job->run(job);
+  }
+}
+
+void coord_loop_post(coord_loop *loop, coord_job *job)
+{
+  static const uint64_t one = 1;
+  bool was_empty;
+
+  job->next = NULL;
+  weft_mutex_lock(&loop->mu);
+  was_empty = loop->first_job == NULL;
+  *loop->last_job = job;
+  loop->last_job = &job->next;
+  /* Under the lock: once the job runs, its owner may free the loop. */
+  if (was_empty && write(loop->wake.fd, &one, sizeof one) < 0) was_empty = false; /* full: it is readable anyway */
+  weft_mutex_unlock(&loop->mu);
+}
+
+weft_status *coord_loop_new(coord_loop **out_loop)
+{
+  coord_loop *loop = calloc(1, sizeof *loop);
+  weft_status *st = NULL;
+
+  *out_loop = NULL;
+  WEFT_TRY_ALLOC(loop);
+  weft_mutex_init(&loop->mu);
+  loop->last_job = &loop->first_job;
+  loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+  loop->wake = (coord_io){.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .ready = run_jobs};
+  if (loop->epoll_fd < 0 || loop->wake.fd < 0)
+    st = WEFT_ERR(RESOURCE_EXHAUSTED, "cannot make an event loop: %s", strerror(errno));
+  if (!st) st = coord_loop_add(loop, &loop->wake, EPOLLIN);
+  if (st)
+    coord_loop_free(loop);
+  else
+    *out_loop = loop;
+  return st;
+}
+
+void coord_loop_free(coord_loop *loop)
+{
+  if (!loop) return;
+  if (loop->wake.fd >= 0) close(loop->wake.fd);
+  if (loop->epoll_fd >= 0) close(loop->epoll_fd);
+  weft_mutex_fini(&loop->mu);
+  free(loop);
+}
+
+weft_status *coord_loop_add(coord_loop *loop, coord_io *io, uint32_t events)
+{
+  struct epoll_event event = {.events = events, .data.ptr = io};
+
+  if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, io->fd, &event) == 0) return NULL;
+  return WEFT_ERR(RESOURCE_EXHAUSTED, "epoll: %s", strerror(errno));
+}
+
+void coord_loop_change(coord_loop *loop, coord_io *io, uint32_t events)
+{
+  struct epoll_event event = {.events = events, .data.ptr = io};
+
+  epoll_ctl(loop->epoll_fd, EPOLL_CTL_MOD, io->fd, &event); /* cannot fail for a descriptor that was added */
+}
+
+void coord_loop_remove(coord_loop *loop, coord_io *io)
+{
+  epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, io->fd, NULL);
+  for (int i = 0; i < loop->event_count; i++) /* it may stand further down in this batch */
+    if (loop->events[i].data.ptr == io) loop->events[i].data.ptr = NULL;
+}
+
+void coord_loop_run(coord_loop *loop, int64_t (*after)(void *ctx, int64_t now_ns), void *ctx)
+{
+  int64_t next_ns = after(ctx, weft_now_ns());
+
+  while (!loop->quit) {
+    int timeout_ms = next_ns == INT64_MAX ? -1 : weft_deadline_poll_ms((weft_deadline){next_ns});
+    loop->event_count = epoll_wait(loop->epoll_fd, loop->events, EVENTS_PER_WAIT, timeout_ms);
+    for (int i = 0; i < loop->event_count; i++) {
+      coord_io *io = loop->events[i].data.ptr;
+      if (io) io->ready(io, loop->events[i].events);
+    }
+    loop->event_count = 0;
+    next_ns = after(ctx, weft_now_ns());
+  }
+}
+
+void coord_loop_quit(coord_loop *loop) { loop->quit = true; }

@@ -1,0 +1,35 @@
+/* coord/options.c -- every setting of service and agent: name, unit, default. */
+#include <config.h>
+
+#include <weft/coord.h>
+
+#define SERVICE(member) offsetof(weft_coord_service_options, member)
+static const weft_option service_options[] = {
+  {"WEFT_COORD_BIND", WEFT_OPT_STRING, "127.0.0.1:0", SERVICE(address), "Where the service listens, host:port."},
+  {"WEFT_COORD_TASKS", WEFT_OPT_INT, "1", SERVICE(task_count), "Number of processes that belong to the job."},
+  {"WEFT_COORD_HEARTBEAT_TIMEOUT", WEFT_OPT_DURATION, "100s", SERVICE(heartbeat_timeout_ns),
+   "Silence after which a process counts as dead; agents send at half of it."},
+  {"WEFT_COORD_REGISTER_TIMEOUT", WEFT_OPT_DURATION, "60m", SERVICE(register_timeout_ns),
+   "Longest wait of the first process for the last one at start-up."},
+  {"WEFT_COORD_SHUTDOWN_TIMEOUT", WEFT_OPT_DURATION, "5m", SERVICE(shutdown_timeout_ns),
+   "Longest wait of the first process for the last one at shutdown; 0: no wait, each leaves alone."},
+  {"WEFT_COORD_RECOVERABLE", WEFT_OPT_BOOL, "0", SERVICE(recoverable),
+   "Processes may die and come back without ending the job."},
+  {"WEFT_COORD_SECRET_FILE", WEFT_OPT_STRING, "", SERVICE(secret_file),
+   "File with the secret that every call must carry; jaxlib's clients know none."},
+  {"WEFT_COORD_TLS_CERT", WEFT_OPT_STRING, "", SERVICE(tls_cert_file), "PEM certificate chain; with it the port speaks TLS."},
+  {"WEFT_COORD_TLS_KEY", WEFT_OPT_STRING, "", SERVICE(tls_key_file), "PEM key of the certificate."},
+  {"WEFT_COORD_TLS_CA", WEFT_OPT_STRING, "", SERVICE(tls_ca_file), "PEM authorities whose certificates peers must show."},
+  {"WEFT_COORD_MAX_KEY", WEFT_OPT_BYTES, "64K", SERVICE(max_key_bytes), "Longest key and barrier id."},
+  {"WEFT_COORD_MAX_VALUE", WEFT_OPT_BYTES, "512M", SERVICE(max_value_bytes), "Largest value."},
+  {"WEFT_COORD_MAX_STREAMS", WEFT_OPT_INT, "16384", SERVICE(max_streams), "Concurrent calls of one connection."},
+  {"WEFT_COORD_MAX_CONNECTIONS", WEFT_OPT_INT, "65536", SERVICE(max_connections), "Connections at a time."},
+  {"WEFT_COORD_MAX_TOTAL", WEFT_OPT_BYTES, "8G", SERVICE(max_total_bytes),
+   "Keys, values, requests, waiters and replies on the way, all together."},
+};
+const weft_option_table weft_coord_service_option_table = {"coord service", service_options, WEFT_COUNT(service_options)};
+
+weft_status *weft_coord_service_options_load(weft_coord_service_options *out_options)
+{
+  return weft_options_load(&weft_coord_service_option_table, out_options);
+}

@@ -1,0 +1,207 @@
+/* coord/wire/codec_t.c -- dialect T, the service's side. */
+#include <config.h>
+
+#include "coord/wire/codec_internal.h"
+
+#include "coord/wire/coord_t.pb-c.h"
+
+#define UNPACK(type, Type, var)                                                             \
+  const Type *var = codec_unpack(&ct__##type##__descriptor, data, size, arena);             \
+  if (!var) return codec_malformed(method)
+
+static void take_task(coord_request *out, const Ct__CoordinatedTask *task)
+{
+  if (!task) return;
+  out->task = task->task_id;
+  out->recoverable = task->recoverable;
+}
+
+static weft_status *take_tasks(coord_request *out, Ct__CoordinatedTask *const *tasks, size_t count, weft_arena *arena)
+{
+  int32_t *ids = WEFT_ARENA_ARRAY(arena, int32_t, count);
+
+  WEFT_TRY_ALLOC(ids);
+  for (size_t i = 0; i < count; i++) ids[i] = tasks[i]->task_id;
+  out->tasks = ids;
+  out->task_count = count;
+  return NULL;
+}
+
+weft_status *codec_t_request_decode(coord_method method, const void *data, size_t size, weft_arena *arena,
+                                    coord_request *out)
+{
+  switch (method) {
+  case COORD_REGISTER_TASK: {
+    UNPACK(register_task_request, Ct__RegisterTaskRequest, m);
+    take_task(out, m->source_task);
+    out->incarnation = m->incarnation;
+    return NULL;
+  }
+  case COORD_HEARTBEAT: {
+    UNPACK(heartbeat_request, Ct__HeartbeatRequest, m);
+    take_task(out, m->source_task);
+    out->incarnation = m->incarnation;
+    return NULL;
+  }
+  case COORD_POLL_FOR_ERROR:
+  case COORD_SHUTDOWN_TASK:
+  case COORD_RESET_TASK: {
+    UNPACK(source_task_request, Ct__SourceTaskRequest, m);
+    take_task(out, m->source_task);
+    return NULL;
+  }
+  case COORD_REPORT_ERROR: {
+    UNPACK(report_error_to_service_request, Ct__ReportErrorToServiceRequest, m);
+    take_task(out, m->error_origin);
+    out->error_code = m->error_code;
+    out->error_message = m->error_message;
+    return NULL;
+  }
+  case COORD_WATCH_TASKS: {
+    UNPACK(watch_job_state_request, Ct__WatchJobStateRequest, m);
+    out->version = m->version_number;
+    return NULL;
+  }
+  case COORD_GET_TASK_STATE: {
+    UNPACK(get_task_state_request, Ct__GetTaskStateRequest, m);
+    return take_tasks(out, m->source_task, m->n_source_task, arena);
+  }
+  case COORD_INSERT_KEY_VALUE: {
+    UNPACK(insert_key_value_request, Ct__InsertKeyValueRequest, m);
+    out->overwrite = m->allow_overwrite;
+    if (!m->kv) return NULL;
+    out->key = m->kv->key;
+    out->value = m->kv->value.data;
+    out->value_size = m->kv->value.len;
+    return NULL;
+  }
+  case COORD_GET_KEY_VALUE:
+  case COORD_TRY_GET_KEY_VALUE:
+  case COORD_GET_KEY_VALUE_DIR: { /* the directory is field 1 as well */
+    UNPACK(get_key_value_request, Ct__GetKeyValueRequest, m);
+    out->key = m->key;
+    return NULL;
+  }
+  case COORD_INCREMENT_KEY_VALUE: {
+    UNPACK(increment_key_value_request, Ct__IncrementKeyValueRequest, m);
+    out->key = m->key;
+    out->increment = m->increment;
+    return NULL;
+  }
+  case COORD_DELETE_KEY_VALUE: {
+    UNPACK(delete_key_value_request, Ct__DeleteKeyValueRequest, m);
+    out->key = m->key;
+    return NULL;
+  }
+  case COORD_BARRIER: {
+    UNPACK(barrier_request, Ct__BarrierRequest, m);
+    take_task(out, m->source_task);
+    out->barrier_id = m->barrier_id;
+    out->timeout_ms = m->barrier_timeout_in_ms;
+    out->counter = m->counter;
+    return take_tasks(out, m->tasks, m->n_tasks, arena);
+  }
+  case COORD_CANCEL_BARRIER: {
+    UNPACK(cancel_barrier_request, Ct__CancelBarrierRequest, m);
+    take_task(out, m->source_task);
+    out->barrier_id = m->barrier_id;
+    out->counter = m->counter;
+    return NULL;
+  }
+  case COORD_GET_ALIVE_TASKS: {
+    UNPACK(get_alive_tasks_request, Ct__GetAliveTasksRequest, m);
+    take_task(out, m->requesting_task);
+    return take_tasks(out, m->tasks, m->n_tasks, arena);
+  }
+  case COORD_METHOD_COUNT: break;
+  }
+  return COORD_ERR(UNIMPLEMENTED, "method %d in dialect T", (int)method);
+}
+
+/* `count` empty tasks on the arena; NULL without memory. */
+static Ct__CoordinatedTask *new_tasks(size_t count, weft_arena *arena)
+{
+  Ct__CoordinatedTask *tasks = WEFT_ARENA_ARRAY(arena, Ct__CoordinatedTask, count);
+
+  for (size_t i = 0; tasks && i < count; i++) ct__coordinated_task__init(&tasks[i]);
+  return tasks;
+}
+
+static weft_status *encode_states(const coord_reply *reply, weft_arena *arena, const uint8_t **out, size_t *out_size)
+{
+  Ct__WatchJobStateResponse m = CT__WATCH_JOB_STATE_RESPONSE__INIT;
+  Ct__CoordinatedTaskStateInfo *infos = WEFT_ARENA_ARRAY(arena, Ct__CoordinatedTaskStateInfo, reply->info_count);
+  Ct__CoordinationServiceError *errors = WEFT_ARENA_ARRAY(arena, Ct__CoordinationServiceError, reply->info_count);
+  Ct__CoordinatedTask *tasks = new_tasks(reply->info_count, arena);
+
+  m.task_state = WEFT_ARENA_ARRAY(arena, Ct__CoordinatedTaskStateInfo *, reply->info_count);
+  if (!infos || !errors || !tasks || !m.task_state) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  m.version_number = reply->version;
+  m.n_task_state = reply->info_count;
+  for (size_t i = 0; i < reply->info_count; i++) {
+    const coord_task_info *info = &reply->infos[i];
+    tasks[i].task_id = info->task;
+    ct__coordinated_task_state_info__init(&infos[i]);
+    infos[i].task = &tasks[i];
+    infos[i].state = (int32_t)info->state;
+    infos[i].incarnation = info->incarnation;
+    m.task_state[i] = &infos[i];
+    if (info->error_code == 0) continue;
+    infos[i].error_code = info->error_code;
+    infos[i].error_message = codec_text(info->error_message);
+    infos[i].error_payload = &errors[i];
+    ct__coordination_service_error__init(&errors[i]);
+    errors[i].is_reported_error = info->is_reported;
+    errors[i].source_task = info->is_reported ? &tasks[i] : NULL;
+  }
+  return codec_pack(&m.base, arena, out, out_size);
+}
+
+weft_status *codec_t_reply_encode(coord_method method, const coord_reply *reply, weft_arena *arena,
+                                  const uint8_t **out, size_t *out_size)
+{
+  switch (method) {
+  case COORD_REGISTER_TASK:
+  case COORD_HEARTBEAT: {
+    Ct__RegisterTaskResponse m = CT__REGISTER_TASK_RESPONSE__INIT; /* both have the one field */
+    m.leader_incarnation = reply->service_incarnation;
+    return codec_pack(&m.base, arena, out, out_size);
+  }
+  case COORD_WATCH_TASKS:
+  case COORD_GET_TASK_STATE: return encode_states(reply, arena, out, out_size);
+  case COORD_GET_KEY_VALUE:
+  case COORD_TRY_GET_KEY_VALUE:
+  case COORD_INCREMENT_KEY_VALUE:
+  case COORD_GET_KEY_VALUE_DIR:
+  case COORD_BARRIER:
+    return codec_x_reply_encode(method, reply, arena, out, out_size); /* the dialects agree on these */
+  case COORD_GET_ALIVE_TASKS: {
+    Ct__GetAliveTasksResponse m = CT__GET_ALIVE_TASKS_RESPONSE__INIT;
+    Ct__CoordinatedTask *tasks = new_tasks(reply->task_count, arena);
+    m.alive_tasks = WEFT_ARENA_ARRAY(arena, Ct__CoordinatedTask *, reply->task_count);
+    if (!tasks || !m.alive_tasks) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+    m.n_alive_tasks = m.n_incarnations = reply->task_count;
+    m.incarnations = (uint64_t *)(uintptr_t)reply->incarnations;
+    for (size_t i = 0; i < reply->task_count; i++) {
+      tasks[i].task_id = reply->tasks[i];
+      m.alive_tasks[i] = &tasks[i];
+    }
+    return codec_pack(&m.base, arena, out, out_size);
+  }
+  default: return NULL; /* the empty message is no bytes */
+  }
+}
+
+weft_status *codec_t_mark_reported(weft_status *st, int32_t source_task)
+{
+  Ct__CoordinationServiceError error = CT__COORDINATION_SERVICE_ERROR__INIT;
+  Ct__CoordinatedTask task = CT__COORDINATED_TASK__INIT;
+  uint8_t packed[48];
+  size_t size;
+
+  task.task_id = source_task;
+  error.is_reported_error = true;
+  error.source_task = &task;
+  size = ct__coordination_service_error__pack(&error, packed);
+  return weft_status_with_payload(st, COORD_PAYLOAD_SERVICE_ERROR, packed, size);
+}
