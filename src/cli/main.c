@@ -12,6 +12,7 @@ static const struct command {
   const char *summary;
 } commands[] = {
     {"info", cli_info_main, "version, machine, libraries, settings"},
+    {"coord", cli_coord_main, "the coordination service: serve it, look into it"},
 };
 
 static void print_help(FILE *out)

@@ -94,10 +94,12 @@ static io_result gather(coord_conn *conn)
       return IO_FAILED;
     }
     if (n == 0) break;
-    if (conn->unsent_size + n > WRITE_BYTES || !conn->unsent) { /* one frame may pass the mark */
-      grown = realloc(conn->unsent, WEFT_MAX(conn->unsent_size + n, conn->unsent ? (size_t)WRITE_BYTES : 1024));
+    if (conn->unsent_size + n > conn->unsent_capacity) {
+      size_t bigger = WEFT_MAX(conn->unsent_size + n, WEFT_MAX(2 * conn->unsent_capacity, (size_t)1024));
+      grown = realloc(conn->unsent, bigger);
       if (!grown) return IO_FAILED;
       conn->unsent = grown;
+      conn->unsent_capacity = bigger;
     }
     memcpy(conn->unsent + conn->unsent_size, data, n);
     conn->unsent_size += n;
@@ -130,6 +132,7 @@ static bool flush(coord_conn *conn)
   if (conn->unsent_size == 0 && conn->unsent) { /* thousands of connections are quiet most of the time */
     free(conn->unsent);
     conn->unsent = NULL;
+    conn->unsent_capacity = 0;
   }
   if (written >= TURN_BYTES) conn->wants_write = true;
   if (conn->wants_write != wanted)

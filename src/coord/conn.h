@@ -19,7 +19,7 @@ typedef struct coord_conn {
   struct coord_conn *next_dirty;
   struct coord_conns *group;
   uint8_t *unsent;
-  size_t unsent_size, unsent_offset;
+  size_t unsent_size, unsent_offset, unsent_capacity;
   /* The connection is over; called once, from the loop or from coord_conns_flush.  The callee calls coord_conn_fini. */
   void (*closed)(struct coord_conn *conn, const char *why);
 } coord_conn;

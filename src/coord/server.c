@@ -119,6 +119,7 @@ static weft_status *handle(weft_coord_service *server, coord_h2_call *call, cons
   st = coord_request_decode(mine->dialect, method, request->message, request->size, &server->arena, &decoded);
   server->arena.limit_bytes = 0;
   WEFT_TRY(st);
+  WEFT_LOG("coord", DEBUG, "%s from task %d", coord_method_name(method), (int)decoded.task);
   mine->h2 = call;
   coord_service_handle(server->core, weft_now_ns(), &decoded, &mine->core);
   return NULL;
@@ -181,6 +182,8 @@ static void answer(void *ctx, coord_call *core, const coord_reply *reply, const 
     st = coord_reply_encode(call->dialect, core->method, reply, &server->arena, &data, &size, &tail);
   else if (!(tail = shared_reply(server, call, reply)))
     st = COORD_ERR(RESOURCE_EXHAUSTED, "no memory for the reply");
+  WEFT_LOG("coord", DEBUG, "%s of task %d: %s %s", coord_method_name(core->method), (int)core->task,
+           weft_code_name(weft_status_code(st ? st : error)), weft_status_message(st ? st : error));
   if (st || error)
     coord_h2_fail(call->h2, st ? st : error);
   else
