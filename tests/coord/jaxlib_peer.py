@@ -55,7 +55,9 @@ def scenario_kv(client, task, count):
   count = int(count)
   client.key_value_set(f'kv/a//{task}/', f'value {task}')
   for peer in range(count):
-    assert client.blocking_key_value_get(f'kv/a/{peer}', 10000) == f'value {peer}'
+    got = client.blocking_key_value_get(f'kv/a/{peer}', 10000)
+    assert got == f'value {peer}', got
+  client.wait_at_barrier('kv-compared', 20000)
   expect('ALREADY_EXISTS', 'already exists', lambda: client.key_value_set(f'kv/a/{task}', 'x'))
   client.key_value_set(f'kv/a/{task}', 'new', allow_overwrite=True)
   assert client.key_value_try_get(f'kv/a/{task}') == 'new'
