@@ -433,7 +433,7 @@ static weft_status *add_results(walker *w)
 static weft_status *build(buf_flow *flow)
 {
   const hlo_module *module = flow->module;
-  int ids = module->next_id, comps = module->next_computation_id, total;
+  int ids = module->next_id, comps = module->next_computation_id, total = 0;
   walker w = {.flow = flow};
   bool *sequential = WEFT_ARENA_ARRAY(&flow->arena, bool, comps);
 
@@ -569,5 +569,24 @@ weft_status *buf_classes_merge(const buf_flow *flow, buf_classes *classes, int a
   big->result_leaf = WEFT_MAX(big->result_leaf, small->result_leaf);
   classes->parent[small - classes->classes] = (int)(big - classes->classes);
   *out_merged = true;
+  return NULL;
+}
+
+weft_status *buf_classes_merge_ties(const buf_flow *flow, buf_classes *classes, bool *broken, int *out_broken_count)
+{
+  /* Exits always merge.  A donation is a promise; a copy in a loop's body or before an in-place update runs again and
+   * again; one at a loop's entry or for a result runs once. */
+  static const buf_tie_kind order[] = {BUF_TIE_LOOP_EXIT, BUF_TIE_DONATION, BUF_TIE_LOOP_BACK, BUF_TIE_IN_PLACE,
+                                       BUF_TIE_BRANCH, BUF_TIE_LOOP_ENTRY, BUF_TIE_RESULT};
+
+  *out_broken_count = 0;
+  for (size_t k = 0; k < WEFT_COUNT(order); k++)
+    for (int i = 0; i < flow->tie_count; i++) {
+      bool merged;
+      if (flow->ties[i].kind != order[k]) continue;
+      WEFT_TRY(buf_classes_merge(flow, classes, flow->ties[i].from, flow->ties[i].to, &merged));
+      broken[i] = !merged;
+      *out_broken_count += !merged;
+    }
   return NULL;
 }

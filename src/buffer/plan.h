@@ -71,6 +71,7 @@ WEFT_NODISCARD weft_status *buf_plan_new(const hlo_module *module, const buf_opt
 void buf_plan_free(buf_plan *plan);
 WEFT_DEFINE_AUTO(buf_plan, buf_plan_free)
 
+const hlo_module *buf_plan_module(const buf_plan *plan);
 int buf_plan_alloc_count(const buf_plan *plan);
 const buf_alloc *buf_plan_alloc(const buf_plan *plan, int alloc);
 int buf_plan_temp_alloc(const buf_plan *plan); /* the arena's number; its size may be 0 */

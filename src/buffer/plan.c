@@ -1,0 +1,288 @@
+#include <config.h>
+
+#include "buffer/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "buffer/hazard.h"
+#include "buffer/plan_internal.h"
+
+static weft_status *add_buffer(buf_plan *plan, buf_buffer buffer)
+{
+  if (plan->buffer_count == plan->buffer_capacity) {
+    int wider = plan->buffer_capacity ? 2 * plan->buffer_capacity : 64;
+    buf_buffer *bigger = WEFT_ARENA_ARRAY(&plan->arena, buf_buffer, wider);
+    WEFT_TRY_ALLOC(bigger);
+    if (plan->buffer_count) memcpy(bigger, plan->buffers, (size_t)plan->buffer_count * sizeof *bigger);
+    plan->buffers = bigger;
+    plan->buffer_capacity = wider;
+  }
+  buffer.bytes = WEFT_ALIGN_UP(buffer.bytes, BUF_ALIGN);
+  plan->buffers[plan->buffer_count++] = buffer;
+  return NULL;
+}
+
+static bool is_token(const hlo_shape *shape) { return !hlo_shape_is_array(shape); }
+
+/* Parameters, the arena, results, constants: in this order. */
+static weft_status *number_allocs(buf_plan *plan, const buf_classes *classes, int *class_alloc)
+{
+  const buf_flow *flow = plan->flow;
+  const hlo_shape *result = plan->module->entry->root->shape;
+  int constants = 0, at;
+
+  for (int v = 0; v < flow->value_count; v++)
+    constants += flow->values[v].instr && flow->values[v].instr->op == HLO_CONSTANT;
+  plan->allocs = WEFT_ARENA_ARRAY(&plan->arena, buf_alloc, flow->param_count + 1 + flow->result_count + constants);
+  plan->output_alloc = WEFT_ARENA_ARRAY(&plan->arena, int, flow->result_count);
+  if (!plan->allocs || !plan->output_alloc) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+
+  for (int v = 0; v < flow->value_count; v++) {
+    const buf_value *value = &flow->values[v];
+    if (value->param_leaf < 0) continue;
+    plan->allocs[value->param_leaf] = (buf_alloc){.kind = BUF_PARAMETER, .bytes = value->bytes,
+                                                  .param_leaf = value->param_leaf, .read_only = value->read_only};
+    class_alloc[buf_class_of(classes, v)] = value->param_leaf;
+    plan->stats.parameter_bytes += value->bytes;
+  }
+  plan->temp_alloc = flow->param_count;
+  plan->allocs[plan->temp_alloc] = (buf_alloc){.kind = BUF_TEMP};
+  at = plan->temp_alloc + 1;
+  for (int leaf = 0; leaf < flow->result_count; leaf++) {
+    int c = buf_class_of(classes, flow->result_value[leaf]);
+    int64_t bytes = flow->values[flow->result_value[leaf]].bytes;
+    if (is_token(hlo_shape_leaf(result, leaf))) {
+      plan->output_alloc[leaf] = -1;
+    } else if (class_alloc[c] >= 0) {
+      plan->output_alloc[leaf] = class_alloc[c];
+      plan->stats.alias_bytes += bytes;
+    } else {
+      plan->allocs[at] = (buf_alloc){.kind = BUF_OUTPUT, .bytes = bytes};
+      plan->stats.output_bytes += bytes;
+      class_alloc[c] = plan->output_alloc[leaf] = at++;
+    }
+  }
+  for (int v = 0; v < flow->value_count; v++) {
+    const hlo_instr *instr = flow->values[v].instr;
+    if (!instr || instr->op != HLO_CONSTANT || is_token(hlo_shape_leaf(instr->shape, flow->values[v].leaf))) continue;
+    const hlo_literal *literal = instr->u.literal;
+    int leaf = flow->values[v].leaf;
+    while (hlo_shape_is_tuple(literal->shape)) { /* tuple constants: descend to the leaf */
+      int element = 0, count;
+      while (leaf >= (count = hlo_shape_leaf_count(literal->shape->elements[element]))) {
+        leaf -= count;
+        element++;
+      }
+      literal = literal->elements[element];
+    }
+    plan->allocs[at] = (buf_alloc){.kind = BUF_CONSTANT, .bytes = flow->values[v].bytes, .read_only = true,
+                                   .literal = literal};
+    plan->stats.constant_bytes += flow->values[v].bytes;
+    class_alloc[buf_class_of(classes, v)] = at++;
+  }
+  plan->alloc_count = at;
+  return NULL;
+}
+
+/* What goes into the arena: classes without an allocation, scratch, frames of called computations. */
+static weft_status *collect_buffers(buf_plan *plan, const buf_classes *classes, const int *class_alloc,
+                                    const buf_options *options)
+{
+  const buf_flow *flow = plan->flow;
+
+  for (int v = 0; v < flow->value_count; v++) {
+    const struct buf_class *c = &classes->classes[v];
+    plan->class_buffer[v] = -1;
+    if (buf_class_of(classes, v) != v || class_alloc[v] >= 0 || flow->values[v].bytes == 0) continue;
+    const buf_value *first = &flow->values[c->members[0]], *last = &flow->values[c->members[c->count - 1]];
+    plan->class_buffer[v] = plan->buffer_count;
+    WEFT_TRY(add_buffer(plan, (buf_buffer){.kind = BUFFER_VALUE, .bytes = first->bytes, .def = first->def,
+                                           .end = last->end, .instr = first->instr, .leaf = first->leaf}));
+  }
+  HLO_FOREACH_COMPUTATION(comp, plan->module) {
+    if (flow->comp_begin[comp->id] < 0) continue;
+    HLO_FOREACH(instr, comp) {
+      int step = flow->step[instr->id];
+      if (buf_runs_steps(instr->op)) {
+        int first = flow->step_count;
+        for (int i = 0; i < instr->called_count; i++) first = WEFT_MIN(first, flow->comp_begin[instr->called[i]->id]);
+        WEFT_TRY(add_buffer(plan, (buf_buffer){.kind = BUFFER_FRAME, .def = 2 * first, .end = 2 * step + 1,
+                                               .instr = instr}));
+      } else if (options->scratch_bytes && !buf_is_alias(instr)) {
+        int64_t bytes = options->scratch_bytes(options->ctx, instr);
+        if (bytes <= 0) continue;
+        plan->scratch[instr->id] = (buf_slice){.alloc = plan->temp_alloc, .offset = plan->buffer_count, .bytes = bytes};
+        WEFT_TRY(add_buffer(plan, (buf_buffer){.kind = BUFFER_SCRATCH, .bytes = bytes, .def = 2 * step,
+                                               .end = 2 * step + 1, .instr = instr}));
+      }
+    }
+  }
+  return NULL;
+}
+
+/* Offsets are known: every value and scratch gets its slice. */
+static void fill_slices(buf_plan *plan, const buf_classes *classes, const int *class_alloc)
+{
+  const buf_flow *flow = plan->flow;
+
+  for (int v = 0; v < flow->value_count; v++) {
+    const buf_value *value = &flow->values[v];
+    int c = buf_class_of(classes, v);
+    const hlo_shape *shape = value->instr ? value->instr->shape : plan->module->entry->root->shape;
+    buf_slice slice = {.alloc = class_alloc[c], .bytes = value->bytes};
+    if (is_token(hlo_shape_leaf(shape, value->leaf))) {
+      slice.alloc = -1;
+    } else if (class_alloc[c] < 0) {
+      slice.alloc = plan->temp_alloc;
+      if (value->bytes > 0) slice.offset = plan->buffers[plan->class_buffer[c]].offset;
+    }
+    plan->slices[v] = slice;
+  }
+  for (int id = 0; id < plan->module->next_id; id++)
+    if (plan->scratch[id].bytes > 0) plan->scratch[id].offset = plan->buffers[plan->scratch[id].offset].offset;
+}
+
+typedef struct change { int point; int64_t bytes; } change;
+
+static int compare_changes(const void *a, const void *b)
+{
+  const change *x = a, *y = b;
+  if (x->point != y->point) return x->point < y->point ? -1 : 1;
+  return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* ends before starts: intervals are closed, ends are point + 1 */
+}
+
+static weft_status *mark_reused(void *ctx, int from, int to)
+{
+  bool *reused = ctx;
+  (void)from;
+  reused[to] = true;
+  return NULL;
+}
+
+static weft_status *measure(buf_plan *plan)
+{
+  weft_arena scratch;
+  buf_hazards hazards;
+  int count = 0;
+  int64_t live = 0;
+  weft_status *st;
+
+  weft_arena_init(&scratch);
+  change *changes = WEFT_ARENA_ARRAY(&scratch, change, 2 * plan->buffer_count);
+  bool *reused = WEFT_ARENA_ARRAY(&scratch, bool, plan->buffer_count);
+  if (!changes || !reused) {
+    weft_arena_fini(&scratch);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  }
+  for (int b = 0; b < plan->buffer_count; b++) {
+    const buf_buffer *buffer = &plan->buffers[b];
+    if (buffer->kind == BUFFER_FRAME) continue;
+    changes[count++] = (change){buffer->def, buffer->bytes};
+    changes[count++] = (change){buffer->end + 1, -buffer->bytes};
+    plan->stats.value_bytes += buffer->bytes;
+    plan->stats.buffer_count++;
+  }
+  qsort(changes, (size_t)count, sizeof *changes, compare_changes);
+  for (int i = 0; i < count; i++) {
+    live += changes[i].bytes;
+    plan->stats.lower_bound_bytes = WEFT_MAX(plan->stats.lower_bound_bytes, live);
+  }
+  st = buf_hazards_init(&hazards, &scratch, plan->alloc_count, mark_reused, reused);
+  for (int b = 0; b < plan->buffer_count && !st; b++)
+    if (plan->buffers[b].kind != BUFFER_FRAME)
+      st = buf_hazards_write(&hazards, b, (buf_slice){plan->temp_alloc, plan->buffers[b].offset, plan->buffers[b].bytes});
+  for (int b = 0; b < plan->buffer_count; b++) plan->stats.reused_count += reused[b];
+  weft_arena_fini(&scratch);
+  if (plan->stats.temp_bytes > 0)
+    plan->stats.fragmentation = 1 - (double)plan->stats.lower_bound_bytes / (double)plan->stats.temp_bytes;
+  return st;
+}
+
+static weft_status *build(buf_plan *plan, const buf_options *options)
+{
+  WEFT_AUTO(buf_classes) classes = NULL;
+  WEFT_AUTO(buf_deps) deps = NULL;
+  const hlo_module *module = plan->module;
+  bool *broken;
+  int broken_count, *class_alloc;
+
+  WEFT_TRY(buf_flow_new(module, &plan->flow));
+  const buf_flow *flow = plan->flow;
+  WEFT_TRY(buf_classes_new(flow, &classes));
+  broken = WEFT_ARENA_ARRAY(&classes->arena, bool, flow->tie_count);
+  class_alloc = WEFT_ARENA_ARRAY(&classes->arena, int, flow->value_count);
+  plan->class_buffer = WEFT_ARENA_ARRAY(&plan->arena, int, flow->value_count);
+  plan->slices = WEFT_ARENA_ARRAY(&plan->arena, buf_slice, flow->value_count);
+  plan->scratch = WEFT_ARENA_ARRAY(&plan->arena, buf_slice, module->next_id);
+  plan->frame_bytes = WEFT_ARENA_ARRAY(&plan->arena, int64_t, module->next_computation_id);
+  if (!broken || !class_alloc || !plan->class_buffer || !plan->slices || !plan->scratch || !plan->frame_bytes)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  memset(class_alloc, -1, (size_t)flow->value_count * sizeof(int));
+  WEFT_TRY(buf_classes_merge_ties(flow, classes, broken, &broken_count));
+  for (int i = 0; broken_count > 0 && i < flow->tie_count; i++) {
+    if (!broken[i]) continue;
+    const buf_value *from = &flow->values[flow->ties[i].from];
+    return WEFT_ERR(INVALID_ARGUMENT, "\"%s\" leaf %d must be copied first: run copy-insertion", from->instr->name,
+                    from->leaf);
+  }
+  WEFT_TRY(number_allocs(plan, classes, class_alloc));
+  WEFT_TRY(collect_buffers(plan, classes, class_alloc, options));
+  WEFT_TRY(buf_deps_new(plan, classes, options, &deps));
+  WEFT_TRY(buf_deps_span(deps, &plan->stats.critical_path_free));
+  WEFT_TRY(buf_place(plan, deps, options));
+  plan->allocs[plan->temp_alloc].bytes = plan->stats.temp_bytes;
+  fill_slices(plan, classes, class_alloc);
+  WEFT_TRY(buf_deps_add_sharing(deps, &plan->stats.added_edge_count));
+  WEFT_TRY(buf_deps_span(deps, &plan->stats.critical_path));
+  for (int c = 0; c < module->next_computation_id; c++)
+    for (int n = 0; deps->graphs[c].comp && n < deps->graphs[c].node_count; n++)
+      if (!buf_runs_steps(deps->graphs[c].nodes[n]->op)) plan->stats.total_cost += deps->graphs[c].cost[n];
+  return measure(plan);
+}
+
+weft_status *buf_plan_new(const hlo_module *module, const buf_options *options, buf_plan **out_plan)
+{
+  WEFT_AUTO(buf_plan) plan = calloc(1, sizeof *plan);
+
+  *out_plan = NULL;
+  WEFT_TRY_ALLOC(plan);
+  weft_arena_init(&plan->arena);
+  plan->module = module;
+  WEFT_TRY_NOTE(build(plan, options), "memory plan of module \"%s\"", module->name);
+#ifndef NDEBUG
+  WEFT_TRY(buf_plan_check(plan));
+#endif
+  *out_plan = WEFT_MOVE(plan);
+  return NULL;
+}
+
+void buf_plan_free(buf_plan *plan)
+{
+  if (!plan) return;
+  buf_flow_free(plan->flow);
+  weft_arena_fini(&plan->arena);
+  free(plan);
+}
+
+const hlo_module *buf_plan_module(const buf_plan *plan) { return plan->module; }
+int buf_plan_alloc_count(const buf_plan *plan) { return plan->alloc_count; }
+const buf_alloc *buf_plan_alloc(const buf_plan *plan, int alloc) { return &plan->allocs[alloc]; }
+int buf_plan_temp_alloc(const buf_plan *plan) { return plan->temp_alloc; }
+int buf_plan_param_count(const buf_plan *plan) { return plan->flow->param_count; }
+int buf_plan_param_alloc(const buf_plan *plan, int param_leaf) { (void)plan; return param_leaf; }
+int buf_plan_output_count(const buf_plan *plan) { return plan->flow->result_count; }
+int buf_plan_output_alloc(const buf_plan *plan, int output_leaf) { return plan->output_alloc[output_leaf]; }
+const buf_stats *buf_plan_stats(const buf_plan *plan) { return &plan->stats; }
+
+buf_slice buf_plan_slice(const buf_plan *plan, const hlo_instr *instr, int leaf)
+{
+  return plan->slices[buf_flow_value(plan->flow, instr, leaf)];
+}
+
+buf_slice buf_plan_scratch(const buf_plan *plan, const hlo_instr *instr)
+{
+  buf_slice slice = plan->scratch[instr->id];
+  if (slice.bytes == 0) slice.alloc = -1;
+  return slice;
+}

@@ -1,0 +1,81 @@
+/* buffer/plan_internal.h -- the planner's own data, shared by its files. */
+#ifndef WEFT_BUFFER_PLAN_INTERNAL_H
+#define WEFT_BUFFER_PLAN_INTERNAL_H
+
+#include "buffer/flow.h"
+#include "buffer/plan.h"
+
+/* A buffer in the arena: a class of values, the scratch of a step, or the frame of a called computation. */
+typedef struct buf_buffer {
+  int64_t bytes, offset;  /* offset: in its frame while placing, in the arena afterwards */
+  int def, end;           /* points: from the first definition to the last use */
+  const hlo_instr *instr; /* names it: definer of the first value, owner of the scratch, caller of the frame */
+  int leaf;
+  enum { BUFFER_VALUE, BUFFER_SCRATCH, BUFFER_FRAME } kind;
+  int home;               /* id of the innermost computation that all its uses are in */
+  int first_node;         /* in the home's dependence graph: its first definition */
+  int touch_begin, touch_end; /* its touches in buf_deps.touches */
+} buf_buffer;
+
+struct buf_plan {
+  weft_arena arena;
+  const hlo_module *module;
+  buf_flow *flow;
+  int alloc_count, temp_alloc;
+  buf_alloc *allocs;
+  buf_slice *slices;      /* by value */
+  buf_slice *scratch;     /* by instruction id, or NULL */
+  int *output_alloc;
+  int buffer_count, buffer_capacity;
+  buf_buffer *buffers;
+  int *class_buffer;      /* by class representative: its buffer, -1 none */
+  int64_t *frame_bytes;   /* by computation id */
+  buf_stats stats;
+};
+
+/* The dependence graphs: one for each computation that runs by steps.  Nodes are its steps in list order. */
+typedef struct buf_edge { int comp, from, to; } buf_edge;
+typedef struct buf_graph {
+  const hlo_computation *comp;
+  int node_count, words;
+  const hlo_instr **nodes;
+  int edge_begin, edge_end;  /* in buf_deps.edges, sorted by `from` */
+  uint64_t *below;           /* bit set of each node's descendants: node_count * words; NULL for a graph too large */
+  double *cost, *top, *bottom; /* of a node; longest path to its end; longest path from its start */
+  double span;
+} buf_graph;
+typedef struct buf_deps {
+  weft_arena arena;
+  const buf_plan *plan;
+  int *node_of;              /* by instruction id, -1: not a step */
+  int *depth;                /* by computation id */
+  buf_graph *graphs;         /* by computation id; comp NULL: not sequential */
+  int edge_count, edge_capacity;
+  buf_edge *edges;
+  int touch_count, touch_capacity;
+  int *touches;              /* nodes that read or write a buffer */
+} buf_deps;
+
+/* A graph above this has no reachability (n*n/8 bytes); its buffers are placed by the schedule's order. */
+enum { BUF_REACH_LIMIT = 16384 };
+
+WEFT_NODISCARD weft_status *buf_deps_new(const buf_plan *plan, const buf_classes *classes, const buf_options *options,
+                                         buf_deps **out_deps);
+void buf_deps_free(buf_deps *deps);
+WEFT_DEFINE_AUTO(buf_deps, buf_deps_free)
+/* The node of `comp`'s graph that `instr` is or runs inside of; -1 for none. */
+int buf_node_in(const buf_deps *deps, const hlo_instr *instr, int comp);
+/* Adds edges for sharing found in the slices, and counts those that were not implied. */
+WEFT_NODISCARD weft_status *buf_deps_add_sharing(buf_deps *deps, int *out_added);
+/* Longest paths of all graphs, callees first; the entry's span. */
+WEFT_NODISCARD weft_status *buf_deps_span(buf_deps *deps, double *out_span);
+
+static inline bool buf_reaches(const buf_graph *g, int from, int to)
+{
+  return g->below[(int64_t)from * g->words + to / 64] >> (to % 64) & 1;
+}
+
+/* Gives every buffer of plan->buffers its offset and the arena its size. */
+WEFT_NODISCARD weft_status *buf_place(buf_plan *plan, buf_deps *deps, const buf_options *options);
+
+#endif

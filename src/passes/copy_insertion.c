@@ -1,0 +1,146 @@
+/* copy-insertion: adds the copies that mandatory sharing of memory needs, and no others.
+ *
+ * While loops, conditionals, in-place operations, donated parameters and results force pairs of values into one buffer
+ * (the ties of buffer/flow.h).  Copies that are already in the program are taken out first; then ties are merged as far
+ * as live ranges allow, and each tie that cannot merge gets a copy where it stands.  The copy is a value of its own, so
+ * the next round merges it.  Copies at the end of a loop body are meant to happen at once but run one after the other:
+ * a swap of two carried values therefore takes a second round, whose copy is the temporary of the swap. */
+#include <config.h>
+
+#include <stdlib.h>
+
+#include "buffer/flow.h"
+#include "passes/passes.h"
+
+enum { MOST_ROUNDS = 16 }; /* three have been enough for every program; more would be a bug */
+
+static weft_status *remove_copies(hlo_module *module, bool *changed)
+{
+  WEFT_AUTO(buf_flow) flow = NULL;
+
+  WEFT_TRY(buf_flow_new(module, &flow));
+  HLO_FOREACH_COMPUTATION(comp, module) {
+    if (flow->comp_begin[comp->id] < 0) continue;
+    HLO_FOREACH(instr, comp) {
+      if (instr->op != HLO_COPY || instr->control_pred_count || instr->control_succ_count ||
+          !hlo_shape_equal(instr->shape, instr->operands[0]->shape, true)) continue;
+      WEFT_TRY(hlo_replace(instr, instr->operands[0]));
+      *changed = true;
+    }
+  }
+  return NULL;
+}
+
+/* `value` with the flagged leaves (counted from its own first) replaced by copies, made before `before`.  Recursion is as
+ * deep as tuple shapes nest, which the readers bound. */
+static weft_status *with_copies(hlo_computation *comp, hlo_instr *before, hlo_instr *value, const bool *flags,
+                                hlo_instr **out_value)
+{
+  int leaves = hlo_shape_leaf_count(value->shape), any = 0;
+  hlo_instr **elements;
+
+  for (int i = 0; i < leaves; i++) any |= flags[i];
+  *out_value = value;
+  if (!any) return NULL;
+  if (!hlo_shape_is_tuple(value->shape)) return hlo_add_unary(comp, before, HLO_COPY, value, out_value);
+
+  elements = WEFT_ARENA_ARRAY(&comp->module->arena, hlo_instr *, value->shape->rank);
+  WEFT_TRY_ALLOC(elements);
+  for (int i = 0; i < value->shape->rank; i++) {
+    const bool *mine = flags + hlo_shape_leaf_offset(value->shape, i);
+    int count = hlo_shape_leaf_count(value->shape->elements[i]), wanted = 0;
+    for (int k = 0; k < count; k++) wanted |= mine[k];
+    if (value->op == HLO_TUPLE) elements[i] = value->operands[i];
+    else WEFT_TRY(hlo_add_gte(comp, before, value, i, &elements[i]));
+    if (wanted) WEFT_TRY(with_copies(comp, before, elements[i], mine, &elements[i]));
+  }
+  return hlo_add_tuple(comp, before, value->shape->rank, elements, out_value);
+}
+
+/* Where a broken tie's copy goes: an operand, or the root of a computation. */
+typedef struct site {
+  hlo_instr *instr; /* NULL: the root of comp */
+  hlo_computation *comp;
+  int operand, leaf;
+} site;
+
+static int compare_sites(const void *a, const void *b)
+{
+  const site *x = a, *y = b;
+  if (x->comp->id != y->comp->id) return x->comp->id < y->comp->id ? -1 : 1;
+  int xi = x->instr ? x->instr->id : -1, yi = y->instr ? y->instr->id : -1;
+  if (xi != yi) return xi < yi ? -1 : 1;
+  if (x->operand != y->operand) return x->operand < y->operand ? -1 : 1;
+  return (x->leaf > y->leaf) - (x->leaf < y->leaf);
+}
+
+static site site_of(const buf_tie *tie)
+{
+  if (tie->kind == BUF_TIE_LOOP_ENTRY || tie->kind == BUF_TIE_IN_PLACE)
+    return (site){(hlo_instr *)tie->instr, tie->instr->parent, tie->operand, tie->leaf};
+  return (site){NULL, (hlo_computation *)tie->comp, 0, tie->leaf};
+}
+
+/* One copy for each of `count` leaves of the same operand or root. */
+static weft_status *insert_at(const site *sites, int count, weft_arena *scratch)
+{
+  hlo_computation *comp = sites[0].comp;
+  hlo_instr *instr = sites[0].instr, *value = instr ? instr->operands[sites[0].operand] : comp->root, *copied;
+  bool *flags = WEFT_ARENA_ARRAY(scratch, bool, hlo_shape_leaf_count(value->shape));
+
+  WEFT_TRY_ALLOC(flags);
+  for (int i = 0; i < count; i++) flags[sites[i].leaf] = true;
+  WEFT_TRY(with_copies(comp, instr, value, flags, &copied));
+  if (instr) WEFT_TRY(hlo_set_operand(instr, sites[0].operand, copied));
+  else comp->root = copied;
+  if (hlo_is_dead(value)) WEFT_TRY(hlo_remove_with_dead_operands(value));
+  return NULL;
+}
+
+static weft_status *insert_copies(hlo_module *module, weft_arena *scratch, int *out_broken)
+{
+  WEFT_AUTO(buf_flow) flow = NULL;
+  WEFT_AUTO(buf_classes) classes = NULL;
+  bool *broken;
+  site *sites;
+  int count = 0;
+
+  WEFT_TRY(buf_flow_new(module, &flow));
+  WEFT_TRY(buf_classes_new(flow, &classes));
+  broken = WEFT_ARENA_ARRAY(scratch, bool, flow->tie_count);
+  WEFT_TRY_ALLOC(broken);
+  WEFT_TRY(buf_classes_merge_ties(flow, classes, broken, out_broken));
+  sites = WEFT_ARENA_ARRAY(scratch, site, *out_broken);
+  WEFT_TRY_ALLOC(sites);
+  for (int i = 0; i < flow->tie_count; i++) {
+    const buf_tie *tie = &flow->ties[i];
+    if (!broken[i]) continue;
+    if (tie->kind == BUF_TIE_DONATION || flow->values[tie->from].bytes != flow->values[tie->to].bytes)
+      return WEFT_ERR(INVALID_ARGUMENT, "\"%s\": aliased buffers cannot be one: %lld and %lld bytes",
+                      tie->instr ? tie->instr->name : module->name, (long long)flow->values[tie->from].bytes,
+                      (long long)flow->values[tie->to].bytes);
+    sites[count++] = site_of(tie);
+  }
+  qsort(sites, (size_t)count, sizeof *sites, compare_sites);
+  for (int i = 0, end; i < count; i = end) {
+    for (end = i + 1; end < count && sites[end].comp == sites[i].comp && sites[end].instr == sites[i].instr &&
+                      sites[end].operand == sites[i].operand; end++) {
+    }
+    WEFT_TRY(insert_at(sites + i, end - i, scratch));
+  }
+  return NULL;
+}
+
+static weft_status *copy_insertion_run(hlo_module *module, pass_ctx *ctx, bool *changed)
+{
+  int broken = 1;
+
+  WEFT_TRY(remove_copies(module, changed));
+  for (int round = 0; broken > 0; round++) {
+    if (round == MOST_ROUNDS) return WEFT_ERR(INTERNAL, "copy insertion does not end");
+    WEFT_TRY(insert_copies(module, ctx->scratch, &broken));
+    if (broken > 0) *changed = true;
+  }
+  return NULL;
+}
+const hlo_pass pass_copy_insertion = {"copy-insertion", copy_insertion_run};
