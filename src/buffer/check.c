@@ -22,6 +22,7 @@ typedef struct checker {
   int64_t *value_of;    /* by leaf_base + leaf: the value expected there */
   int *leaf_base;       /* by instruction id */
   bool *invariant;      /* by leaf_base of a while: state that the body hands on as it is */
+  bool *depends;        /* by instruction id: scratch of same_index_only */
   const hlo_instr **by; /* by value: who made it, for messages */
   int64_t value_count, value_capacity;
 } checker;
@@ -184,6 +185,34 @@ static bool alias_declared(const hlo_instr *instr, int result_leaf, int operand,
   return false;
 }
 
+/* True if the step reads element i of that operand for element i of that result alone: whatever depends on it inside the
+ * fusion is elementwise or a reshape, and no other result does. */
+static bool same_index_only(checker *c, const hlo_instr *instr, int result_leaf, int operand)
+{
+  const hlo_shape *shape = instr->operands[operand]->shape;
+
+  if (!hlo_shape_is_array(shape)) return false;
+  if (instr->op != HLO_FUSION) return hlo_opcode_is_elementwise(instr->op) && hlo_shape_same_dims(shape, instr->shape);
+  if (instr->u.fusion.kind != HLO_FUSION_LOOP) return false;
+  const hlo_computation *comp = instr->called[0];
+  HLO_FOREACH(at, comp) {
+    bool depends = at == hlo_parameter(comp, operand);
+    for (int i = 0; i < at->operand_count; i++) {
+      const hlo_instr *x = at->operands[i];
+      if (!c->depends[x->id]) continue;
+      if (at == comp->root && at->op == HLO_TUPLE) {
+        if (i != result_leaf) return false;
+      } else if (at->op != HLO_RESHAPE && at->op != HLO_BITCAST &&
+                 !(hlo_opcode_is_elementwise(at->op) && hlo_shape_same_dims(x->shape, at->shape))) {
+        return false;
+      }
+      depends = true;
+    }
+    c->depends[at->id] = depends;
+  }
+  return true;
+}
+
 /* True if leaf `leaf` of an asynchronous half is its operand's memory; *out_value is that operand's value. */
 static bool hands_on(checker *c, const hlo_instr *instr, int leaf, int64_t *out_value)
 {
@@ -223,7 +252,8 @@ static weft_status *run_step(checker *c, const hlo_instr *instr)
         buf_slice out = buf_plan_slice(c->plan, instr, r);
         int64_t ignored;
         if (!overlap(in, out) || hands_on(c, instr, r, &ignored)) continue;
-        if (!alias_declared(instr, r, i, k) || in.offset != out.offset)
+        if (in.offset != out.offset || in.bytes != out.bytes ||
+            (!alias_declared(instr, r, i, k) && !same_index_only(c, instr, r, i)))
           return WEFT_ERR(INTERNAL, "plan: \"%s\" writes over operand %d while it reads it", instr->name, i);
       }
     }
@@ -397,7 +427,8 @@ static weft_status *check(checker *c, const hlo_module *module)
 
   c->memory = WEFT_ARENA_ARRAY(&c->arena, bytes, buf_plan_alloc_count(c->plan));
   c->leaf_base = WEFT_ARENA_ARRAY(&c->arena, int, module->next_id);
-  if (!c->memory || !c->leaf_base) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  c->depends = WEFT_ARENA_ARRAY(&c->arena, bool, module->next_id);
+  if (!c->memory || !c->leaf_base || !c->depends) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   HLO_FOREACH_COMPUTATION(comp, module)
     HLO_FOREACH(instr, comp) {
       c->leaf_base[instr->id] = total;

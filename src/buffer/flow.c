@@ -36,7 +36,8 @@ bool buf_is_alias(const hlo_instr *instr)
 
 typedef struct walker {
   buf_flow *flow;
-  int *passes_through; /* by leaf_base[root param...]: see find_invariants */
+  int *passes_through; /* by leaf_base + leaf: see find_invariants */
+  int *reached;        /* by instruction id, of fused computations: see reach_elementwise */
   int step;
 } walker;
 
@@ -105,12 +106,98 @@ static int leaf_at(const hlo_shape *shape, hlo_ints path)
   return leaf;
 }
 
+enum { UNREACHED = -1, MIXED = -2 };
+
+static void reach(int *reached, const hlo_instr *operand, int result)
+{
+  int *mine = &reached[operand->id];
+  *mine = *mine == UNREACHED || *mine == result ? result : MIXED;
+}
+
+/* For each instruction of a loop fusion: the one result that its elements reach, each at its own index only, through
+ * elementwise operations and reshapes (which keep the linear index); else MIXED. */
+static void reach_elementwise(int *reached, const hlo_instr *fusion)
+{
+  const hlo_computation *comp = fusion->called[0];
+
+  HLO_FOREACH(instr, comp) reached[instr->id] = UNREACHED;
+  if (comp->root->op != HLO_TUPLE) reached[comp->root->id] = 0;
+  for (const hlo_instr *instr = comp->last; instr; instr = instr->prev) {
+    bool is_root_tuple = instr == comp->root && instr->op == HLO_TUPLE;
+    int result = reached[instr->id];
+    if (!is_root_tuple && result == UNREACHED) continue;
+    for (int i = 0; i < instr->operand_count; i++) {
+      const hlo_instr *operand = instr->operands[i];
+      bool same = hlo_shape_is_array(operand->shape) &&
+                  ((hlo_opcode_is_elementwise(instr->op) && hlo_shape_same_dims(instr->shape, operand->shape)) ||
+                   instr->op == HLO_RESHAPE || instr->op == HLO_BITCAST);
+      if (is_root_tuple) reach(reached, operand, hlo_shape_is_array(operand->shape) ? i : MIXED);
+      else reach(reached, operand, same ? result : MIXED);
+    }
+  }
+}
+
+/* The result leaf that may be written over leaf `leaf` of operand `i` (an elementwise one, or a declared alias); or -1. */
+static int overwriter(const walker *w, const hlo_instr *instr, int i, int leaf, bool *out_declared)
+{
+  const hlo_instr *operand = instr->operands[i];
+  int count;
+  const hlo_output_alias *aliases = output_aliases(instr, &count);
+
+  *out_declared = true;
+  for (int a = 0; a < count; a++)
+    if (aliases[a].operand == i && leaf_at(operand->shape, aliases[a].operand_index) == leaf)
+      return leaf_at(instr->shape, aliases[a].output_index);
+  *out_declared = false;
+  if (instr->op == HLO_FUSION)
+    return instr->u.fusion.kind == HLO_FUSION_LOOP && hlo_shape_is_array(operand->shape)
+               ? WEFT_MAX(w->reached[hlo_parameter(instr->called[0], i)->id], -1) : -1;
+  return hlo_opcode_is_elementwise(instr->op) && instr->op != HLO_COPY &&
+                 hlo_shape_same_dims(instr->shape, operand->shape) ? 0 : -1;
+}
+
+/* What `instr` reads, and over which of it it may write.  An operand given twice may be overwritten only if both slots
+ * allow the same. */
+static weft_status *walk_operands(walker *w, const hlo_instr *instr, int step)
+{
+  buf_flow *flow = w->flow;
+  int first = flow->overwrite_count;
+
+  if (instr->op == HLO_FUSION && instr->u.fusion.kind == HLO_FUSION_LOOP) reach_elementwise(w->reached, instr);
+  for (int i = 0; i < instr->operand_count; i++) {
+    const hlo_instr *operand = instr->operands[i];
+    for (int leaf = 0; leaf < flow->leaf_count[operand->id]; leaf++) {
+      bool declared;
+      int value = values_at(flow, operand)[leaf], over = overwriter(w, instr, i, leaf, &declared), seen = first;
+      int to = over < 0 ? -1 : values_at(flow, instr)[over];
+      WEFT_TRY(add_read(flow, value, instr, 2 * step + 1));
+      if (declared)
+        WEFT_TRY(add_tie(flow, (buf_tie){.kind = BUF_TIE_IN_PLACE, .from = value, .to = to, .instr = instr, .operand = i,
+                                         .leaf = leaf}));
+      while (seen < flow->overwrite_count && flow->overwrites[seen].from != value) seen++;
+      if (seen < flow->overwrite_count) {
+        if (flow->overwrites[seen].to != to || declared) flow->overwrites[seen].to = -1;
+        continue;
+      }
+      flow->overwrites = grow(&flow->arena, flow->overwrites, flow->overwrite_count, &flow->overwrite_capacity,
+                              sizeof *flow->overwrites);
+      WEFT_TRY_ALLOC(flow->overwrites);
+      flow->overwrites[flow->overwrite_count++] = (buf_overwrite){value, to};
+    }
+  }
+  for (int i = first, end = flow->overwrite_count; i < end; i++) /* keep those that are allowed */
+    if (flow->overwrites[i].to >= 0 &&
+        flow->values[flow->overwrites[i].to].bytes == flow->values[flow->overwrites[i].from].bytes)
+      flow->overwrites[first++] = flow->overwrites[i];
+  flow->overwrite_count = first;
+  return NULL;
+}
+
 /* An operation that runs as one step: reads its operands, writes its results. */
 static weft_status *walk_step(walker *w, const hlo_instr *instr, int step)
 {
   buf_flow *flow = w->flow;
-  int alias_count, leaves = flow->leaf_count[instr->id], first = 0;
-  const hlo_output_alias *aliases = output_aliases(instr, &alias_count);
+  int leaves = flow->leaf_count[instr->id], first = 0;
   int *mine = values_at(flow, instr);
 
   switch (instr->op) { /* leaves that hand an operand on beside the result proper */
@@ -134,21 +221,7 @@ static weft_status *walk_step(walker *w, const hlo_instr *instr, int step)
   }
   WEFT_TRY(define(w, instr, first, leaves - first, step));
 
-  for (int i = 0; i < instr->operand_count; i++) {
-    const hlo_instr *operand = instr->operands[i];
-    for (int leaf = 0; leaf < flow->leaf_count[operand->id]; leaf++) {
-      int alias = 0;
-      while (alias < alias_count && !(aliases[alias].operand == i &&
-                                      leaf_at(operand->shape, aliases[alias].operand_index) == leaf)) alias++;
-      int value = values_at(flow, operand)[leaf];
-      WEFT_TRY(add_read(flow, value, instr, 2 * step + (alias < alias_count ? 0 : 1)));
-      if (alias == alias_count) continue;
-      WEFT_TRY(add_tie(flow, (buf_tie){.kind = BUF_TIE_IN_PLACE, .from = value,
-                                       .to = mine[leaf_at(instr->shape, aliases[alias].output_index)],
-                                       .instr = instr, .operand = i, .leaf = leaf}));
-    }
-  }
-  return NULL;
+  return walk_operands(w, instr, step);
 }
 
 static void walk_alias(walker *w, const hlo_instr *instr)
@@ -454,7 +527,8 @@ static weft_status *build(buf_flow *flow)
   WEFT_TRY(number_leaves(flow, sequential, &total));
   flow->value_of = WEFT_ARENA_ARRAY(&flow->arena, int, total);
   w.passes_through = WEFT_ARENA_ARRAY(&flow->arena, int, total);
-  if (!flow->value_of || !w.passes_through) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  w.reached = WEFT_ARENA_ARRAY(&flow->arena, int, ids);
+  if (!flow->value_of || !w.passes_through || !w.reached) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   WEFT_TRY(find_invariants(&w, sequential));
   WEFT_TRY(add_entry(&w));
   WEFT_TRY(walk(&w, module->entry, 0));
@@ -522,9 +596,33 @@ int buf_class_of(const buf_classes *classes, int value)
   return value;
 }
 
-/* True if the interval of `value` meets that of a member of c, which are sorted and disjoint. */
-static bool clashes(const buf_flow *flow, const struct buf_class *c, const buf_value *value)
+/* May `to` be written over `from`?  `overwrites` is in order of the steps that define `to`. */
+static bool may_overwrite(const buf_flow *flow, int from, int to)
 {
+  int low = 0, high = flow->overwrite_count, def = flow->values[to].def;
+
+  while (low < high) {
+    int middle = (low + high) / 2;
+    if (flow->values[flow->overwrites[middle].to].def < def) low = middle + 1;
+    else high = middle;
+  }
+  for (; low < flow->overwrite_count && flow->values[flow->overwrites[low].to].def == def; low++)
+    if (flow->overwrites[low].from == from && flow->overwrites[low].to == to) return true;
+  return false;
+}
+
+/* True if two values may not share memory; `a` is defined no later than `b`. */
+static bool clash(const buf_flow *flow, int a, int b)
+{
+  const buf_value *x = &flow->values[a], *y = &flow->values[b];
+  if (x->end < y->def) return false;
+  return x->end != y->def || x->def == y->def || !may_overwrite(flow, a, b);
+}
+
+/* True if `v` clashes with a member of c, which are sorted and do not clash with each other. */
+static bool clashes(const buf_flow *flow, const struct buf_class *c, int v)
+{
+  const buf_value *value = &flow->values[v];
   int low = 0, high = c->count; /* the first member that ends at or after value's definition */
 
   while (low < high) {
@@ -532,7 +630,11 @@ static bool clashes(const buf_flow *flow, const struct buf_class *c, const buf_v
     if (flow->values[c->members[middle]].end < value->def) low = middle + 1;
     else high = middle;
   }
-  return low < c->count && flow->values[c->members[low]].def <= value->end;
+  for (; low < c->count && flow->values[c->members[low]].def <= value->end; low++) {
+    int other = c->members[low];
+    if (flow->values[other].def <= value->def ? clash(flow, other, v) : clash(flow, v, other)) return true;
+  }
+  return false;
 }
 
 weft_status *buf_classes_merge(const buf_flow *flow, buf_classes *classes, int a, int b, bool *out_merged)
@@ -551,7 +653,7 @@ weft_status *buf_classes_merge(const buf_flow *flow, buf_classes *classes, int a
       (big->param_leaf >= 0 && small->param_leaf >= 0) || (big->result_leaf >= 0 && small->result_leaf >= 0))
     return NULL;
   for (int i = 0; i < small->count; i++)
-    if (clashes(flow, big, &flow->values[small->members[i]])) return NULL;
+    if (clashes(flow, big, small->members[i])) return NULL;
 
   if (big->capacity < big->count + small->count) {
     int capacity = 2 * (big->count + small->count);
@@ -588,5 +690,24 @@ weft_status *buf_classes_merge_ties(const buf_flow *flow, buf_classes *classes, 
       broken[i] = !merged;
       *out_broken_count += !merged;
     }
+  return NULL;
+}
+
+weft_status *buf_classes_merge_overwrites(const buf_flow *flow, buf_classes *classes, bool sole_reader)
+{
+  int *readers = WEFT_ARENA_ARRAY(&classes->arena, int, flow->value_count);
+  bool merged;
+
+  WEFT_TRY_ALLOC(readers);
+  for (int i = 0; i < flow->read_count; i++) /* the reads of one step stand together */
+    readers[flow->reads[i].value] += i == 0 || flow->reads[i].instr != flow->reads[i - 1].instr ||
+                                     flow->reads[i].value != flow->reads[i - 1].value;
+  for (int i = 0; i < flow->overwrite_count; i++) {
+    int from = flow->overwrites[i].from, to = flow->overwrites[i].to;
+    const struct buf_class *a = &classes->classes[buf_class_of(classes, from)],
+                           *b = &classes->classes[buf_class_of(classes, to)];
+    if (sole_reader && (readers[from] > 1 || a->members[a->count - 1] != from || b->members[0] != to)) continue;
+    WEFT_TRY(buf_classes_merge(flow, classes, from, to, &merged));
+  }
   return NULL;
 }

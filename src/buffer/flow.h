@@ -39,6 +39,9 @@ typedef struct buf_tie {
 /* One use of a value, for placement by dependence: `instr` reads it. */
 typedef struct buf_read { int value; const hlo_instr *instr; } buf_read;
 
+/* The step that makes `to` may put it where `from` is, if that is the last use of `from`. */
+typedef struct buf_overwrite { int from, to; } buf_overwrite;
+
 typedef struct buf_flow {
   weft_arena arena;
   const hlo_module *module;
@@ -55,6 +58,8 @@ typedef struct buf_flow {
   buf_tie *ties;
   int read_count, read_capacity;
   buf_read *reads;         /* by reading step */
+  int overwrite_count, overwrite_capacity;
+  buf_overwrite *overwrites;        /* in order of `to` */
   int param_count, result_count;    /* leaves of all entry parameters, of the entry's result */
   int *result_value;       /* by result leaf: the pseudo-value that stands for the caller's memory */
   int first_param_value;
@@ -94,6 +99,9 @@ int buf_class_of(const buf_classes *classes, int value);
 /* Puts two values into one class unless some of their classes' values clash, sizes differ, or memory is promised to two
  * parties.  *out_merged false: nothing changed. */
 WEFT_NODISCARD weft_status *buf_classes_merge(const buf_flow *flow, buf_classes *classes, int a, int b, bool *out_merged);
+/* Merges pairs of `overwrites` that may share, to save memory; with `sole_reader` only where nobody else reads the operand,
+ * so that the sharing adds no dependence. */
+WEFT_NODISCARD weft_status *buf_classes_merge_overwrites(const buf_flow *flow, buf_classes *classes, bool sole_reader);
 /* Merges all ties, the dearest to copy first; broken[i] tells of tie i whether it could not. */
 WEFT_NODISCARD weft_status *buf_classes_merge_ties(const buf_flow *flow, buf_classes *classes, bool *broken,
                                                    int *out_broken_count);

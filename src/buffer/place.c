@@ -122,7 +122,10 @@ static weft_status *place_group(placer *p, int *ids, int count, int64_t *out_byt
     int64_t bytes = 0;
     qsort(ids, (size_t)count, sizeof *ids, orders[o]);
     p->placed_count = 0;
-    for (int i = 0; i < count; i++) bytes = WEFT_MAX(bytes, put(p, ids[i]));
+    for (int i = 0; i < count; i++) {
+      int64_t end = put(p, ids[i]);
+      bytes = WEFT_MAX(bytes, end);
+    }
     if (bytes >= *out_bytes) continue;
     *out_bytes = bytes;
     for (int i = 0; i < count; i++) best[ids[i]] = p->plan->buffers[ids[i]].offset;

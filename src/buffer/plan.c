@@ -226,6 +226,7 @@ static weft_status *build(buf_plan *plan, const buf_options *options)
     return WEFT_ERR(INVALID_ARGUMENT, "\"%s\" leaf %d must be copied first: run copy-insertion", from->instr->name,
                     from->leaf);
   }
+  WEFT_TRY(buf_classes_merge_overwrites(flow, classes, options->order != BUF_SEQUENTIAL));
   WEFT_TRY(number_allocs(plan, classes, class_alloc));
   WEFT_TRY(collect_buffers(plan, classes, class_alloc, options));
   WEFT_TRY(buf_deps_new(plan, classes, options, &deps));

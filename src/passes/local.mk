@@ -5,7 +5,7 @@ libweftcore_la_SOURCES += \
   %D%/call_inliner.c \
   %D%/constant_folding.c \
   %D%/cse.c \
-  %D%/dce.c \
+  %D%/copy_insertion.c %D%/dce.c \
   %D%/dot_canonicalizer.c \
   %D%/elementwise_expander.c \
   %D%/flatten.c \

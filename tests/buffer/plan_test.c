@@ -1,0 +1,236 @@
+#include "test.h"
+
+#include "buffer/plan.h"
+#include "hlo/hlo.h"
+#include "hlo/text.h"
+#include "passes/passes.h"
+
+/* Runs copy insertion and returns the module; `out_copies` counts the copies then in it. */
+static hlo_module *prepare(const char *text, int *out_copies)
+{
+  static const struct pass_entry entries[] = {{.pass = &pass_copy_insertion}};
+  static const pass_pipeline pipeline = {"test", entries, 1, 1};
+  pass_options options = {0};
+  hlo_module *module;
+
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_OK(pass_run(&pipeline, module, &options, NULL, NULL));
+  *out_copies = 0;
+  HLO_FOREACH_COMPUTATION(comp, module)
+    HLO_FOREACH(instr, comp) *out_copies += instr->op == HLO_COPY;
+  return module;
+}
+
+static buf_stats plan(const hlo_module *module, buf_order order, int64_t budget)
+{
+  buf_options options = {.order = order, .budget_bytes = budget};
+  buf_plan *p;
+
+  T_OK(buf_plan_new(module, &options, &p));
+  T_OK(buf_plan_check(p));
+  buf_stats stats = *buf_plan_stats(p);
+  buf_plan_free(p);
+  return stats;
+}
+
+static const struct {
+  const char *name;
+  int copies; /* that must be there in the end */
+  const char *text;
+} programs[] = {
+  {"a scan's carry needs no copy", 2, /* of the two constants that start it */
+   "HloModule m, is_scheduled=true\n"
+   "body { p = (s32[], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
+   " x = f32[8] get-tuple-element(p), index=1 one = s32[] constant(1) j = s32[] add(i, one) y = f32[8] sine(x)\n"
+   " ROOT t = (s32[], f32[8]) tuple(j, y) }\n"
+   "cond { p = (s32[], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(5)\n"
+   " ROOT lt = pred[] compare(i, n), direction=LT }\n"
+   "ENTRY e { z = s32[] constant(0) c = f32[] constant(1) a = f32[8] parameter(0) \n"
+   " t = (s32[], f32[8]) tuple(z, a) w = (s32[], f32[8]) while(t), body=body, condition=cond\n"
+   " ROOT r = f32[8] get-tuple-element(w), index=1 }\n"},
+  {"two carried values that swap", 5, /* their two entries and the counter's, and one copy more than two for the swap */
+   "HloModule m, is_scheduled=true\n"
+   "body { p = (s32[], f32[8], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
+   " x = f32[8] get-tuple-element(p), index=1 y = f32[8] get-tuple-element(p), index=2 one = s32[] constant(1)\n"
+   " j = s32[] add(i, one) ROOT t = (s32[], f32[8], f32[8]) tuple(j, y, x) }\n"
+   "cond { p = (s32[], f32[8], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(5)\n"
+   " ROOT lt = pred[] compare(i, n), direction=LT }\n"
+   "ENTRY e { z = s32[] constant(0) a = f32[8] parameter(0) b = f32[8] sine(a)\n"
+   " t = (s32[], f32[8], f32[8]) tuple(z, a, b) w = (s32[], f32[8], f32[8]) while(t), body=body, condition=cond\n"
+   " x = f32[8] get-tuple-element(w), index=1 y = f32[8] get-tuple-element(w), index=2\n"
+   " ROOT r = (f32[8], f32[8]) tuple(x, y) }\n"},
+  {"an invariant of a loop is not copied, even a parameter", 1,
+   "HloModule m, is_scheduled=true\n"
+   "body { p = (s32[], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
+   " x = f32[8] get-tuple-element(p), index=1 one = s32[] constant(1) j = s32[] add(i, one)\n"
+   " ROOT t = (s32[], f32[8]) tuple(j, x) }\n"
+   "cond { p = (s32[], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(5)\n"
+   " ROOT lt = pred[] compare(i, n), direction=LT }\n"
+   "ENTRY e { z = s32[] constant(0) a = f32[8] parameter(0) t = (s32[], f32[8]) tuple(z, a)\n"
+   " w = (s32[], f32[8]) while(t), body=body, condition=cond\n"
+   " x = f32[8] get-tuple-element(w), index=1 ROOT r = f32[8] sine(x) }\n"},
+  {"a donated parameter carries the loop's state to the result", 1,
+   "HloModule m, is_scheduled=true, input_output_alias={ {}: (0, {}, may-alias) }\n"
+   "body { p = (s32[], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
+   " x = f32[8] get-tuple-element(p), index=1 one = s32[] constant(1) j = s32[] add(i, one) y = f32[8] sine(x)\n"
+   " ROOT t = (s32[], f32[8]) tuple(j, y) }\n"
+   "cond { p = (s32[], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(5)\n"
+   " ROOT lt = pred[] compare(i, n), direction=LT }\n"
+   "ENTRY e { z = s32[] constant(0) a = f32[8] parameter(0) t = (s32[], f32[8]) tuple(z, a)\n"
+   " w = (s32[], f32[8]) while(t), body=body, condition=cond ROOT r = f32[8] get-tuple-element(w), index=1 }\n"},
+  {"donated parameters returned crosswise", 3,
+   "HloModule m, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }\n"
+   "ENTRY e { a = f32[8] parameter(0) b = f32[8] parameter(1) ROOT t = (f32[8], f32[8]) tuple(b, a) }\n"},
+  {"a parameter and a constant as results, one of them twice", 3,
+   "HloModule m, is_scheduled=true\n"
+   "ENTRY e { a = f32[8] parameter(0) c = f32[] constant(2) ROOT t = (f32[8], f32[], f32[8]) tuple(a, c, a) }\n"},
+  {"an update in place of a value that dies", 0,
+   "HloModule m, is_scheduled=true\n"
+   "f { p0 = f32[8] parameter(0) p1 = f32[1] parameter(1) p2 = s32[] parameter(2)\n"
+   " ROOT d = f32[8] dynamic-update-slice(p0, p1, p2) }\n"
+   "ENTRY e { a = f32[8] parameter(0) u = f32[1] parameter(1) i = s32[] parameter(2) b = f32[8] sine(a)\n"
+   " ROOT d = f32[8] fusion(b, u, i), kind=kLoop, calls=f, output_to_operand_aliasing={{}: (0, {})} }\n"},
+  {"an update in place of a value that is read later", 1,
+   "HloModule m, is_scheduled=true\n"
+   "f { p0 = f32[8] parameter(0) p1 = f32[1] parameter(1) p2 = s32[] parameter(2)\n"
+   " ROOT d = f32[8] dynamic-update-slice(p0, p1, p2) }\n"
+   "ENTRY e { a = f32[8] parameter(0) u = f32[1] parameter(1) i = s32[] parameter(2) b = f32[8] sine(a)\n"
+   " d = f32[8] fusion(b, u, i), kind=kLoop, calls=f, output_to_operand_aliasing={{}: (0, {})}\n"
+   " ROOT r = f32[8] add(d, b) }\n"},
+  {"a conditional whose branch hands its operand on", 1,
+   "HloModule m, is_scheduled=true\n"
+   "yes { p = f32[8] parameter(0) ROOT s = f32[8] sine(p) }\n"
+   "no { ROOT p = f32[8] parameter(0) }\n"
+   "ENTRY e { a = f32[8] parameter(0) q = pred[] parameter(1) b = f32[8] cosine(a)\n"
+   " c = f32[8] conditional(q, b, b), true_computation=yes, false_computation=no ROOT r = f32[8] add(c, b) }\n"},
+  {"a call's result", 0,
+   "HloModule m, is_scheduled=true\n"
+   "f { p = f32[8] parameter(0) ROOT s = f32[8] sine(p) }\n"
+   "ENTRY e { a = f32[8] parameter(0) b = f32[8] call(a), to_apply=f ROOT r = f32[8] cosine(b) }\n"},
+  {"loops in loops", 2,
+   "HloModule m, is_scheduled=true\n"
+   "ib { p = (s32[], f32[8], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
+   " x = f32[8] get-tuple-element(p), index=1 k = f32[8] get-tuple-element(p), index=2 one = s32[] constant(1)\n"
+   " j = s32[] add(i, one) s = f32[8] sine(x) y = f32[8] add(s, k) ROOT t = (s32[], f32[8], f32[8]) tuple(j, y, k) }\n"
+   "ic { p = (s32[], f32[8], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(5)\n"
+   " ROOT lt = pred[] compare(i, n), direction=LT }\n"
+   "ob { p = (s32[], f32[8], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
+   " x = f32[8] get-tuple-element(p), index=1 k = f32[8] get-tuple-element(p), index=2 one = s32[] constant(1)\n"
+   " z = s32[] constant(0) it = (s32[], f32[8], f32[8]) tuple(z, x, k)\n"
+   " w = (s32[], f32[8], f32[8]) while(it), body=ib, condition=ic j = s32[] add(i, one)\n"
+   " y = f32[8] get-tuple-element(w), index=1 ROOT t = (s32[], f32[8], f32[8]) tuple(j, y, k) }\n"
+   "oc { p = (s32[], f32[8], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(5)\n"
+   " ROOT lt = pred[] compare(i, n), direction=LT }\n"
+   "ENTRY e { z = s32[] constant(0) a = f32[8] parameter(0) s = f32[8] sine(a)\n"
+   " t = (s32[], f32[8], f32[8]) tuple(z, s, a) w = (s32[], f32[8], f32[8]) while(t), body=ob, condition=oc\n"
+   " ROOT r = f32[8] get-tuple-element(w), index=1 }\n"},
+};
+
+TEST(copies_are_those_that_sharing_needs)
+{
+  for (size_t i = 0; i < WEFT_COUNT(programs); i++) {
+    int copies;
+    hlo_module *module = prepare(programs[i].text, &copies);
+    for (buf_order order = BUF_TOPOLOGICAL; order <= BUF_BUDGET; order++) plan(module, order, 0);
+    if (copies > programs[i].copies) {
+      WEFT_AUTO_STR text = NULL;
+      T_OK(hlo_print_to_string(module, HLO_PRINT_DEFAULT, &text, &(size_t){0}));
+      fail_msg("%s: %d copies, want at most %d\n%s", programs[i].name, copies, programs[i].copies, text);
+    }
+    hlo_module_free(module);
+  }
+}
+
+/* Two independent chains: by dependence each needs memory of its own; by the schedule they share. */
+static hlo_module *chains(int width, int length, int64_t bytes)
+{
+  hlo_module *module;
+  hlo_computation *comp;
+  hlo_instr *at[16], *sum;
+
+  T_OK(hlo_module_new("chains", &module));
+  T_OK(hlo_computation_new(module, "e", &comp));
+  module->entry = comp;
+  module->is_scheduled = true;
+  const hlo_shape *shape = hlo_shape_array(&module->arena, WEFT_U8, 1, &bytes);
+  T_OK(hlo_add_parameter(comp, 0, shape, "a", &sum));
+  for (int w = 0; w < width; w++) at[w] = sum;
+  for (int w = 0; w < width; w++) /* one chain after the other in the schedule */
+    for (int i = 0; i < length; i++) { /* reverse cannot work in place */
+      T_OK(hlo_add_unary(comp, NULL, HLO_REVERSE, at[w], &at[w]));
+      T_OK(hlo_ints_new(module, 1, &(int64_t){0}, &at[w]->dims));
+    }
+  sum = at[0];
+  for (int w = 1; w < width; w++) T_OK(hlo_add_binary(comp, NULL, HLO_ADD, sum, at[w], &sum));
+  comp->root = sum;
+  return module;
+}
+
+TEST(topological_adds_no_dependence_and_sequential_is_smallest)
+{
+  hlo_module *module = chains(4, 10, 1 << 20);
+  buf_stats topological = plan(module, BUF_TOPOLOGICAL, 0), sequential = plan(module, BUF_SEQUENTIAL, 0);
+
+  T_EQ_INT(topological.added_edge_count, 0);
+  T_EQ_INT(topological.temp_bytes, 8 << 20); /* two a chain */
+  T_EQ_INT(sequential.temp_bytes, sequential.lower_bound_bytes);
+  T_TRUE(sequential.added_edge_count > 0);
+  T_TRUE(sequential.critical_path > topological.critical_path);
+  buf_stats budget = plan(module, BUF_BUDGET, 7 << 20);
+  T_TRUE(budget.temp_bytes <= 7 << 20);
+  T_TRUE(budget.critical_path <= sequential.critical_path);
+  hlo_module_free(module);
+}
+
+static uint64_t next_random(uint64_t *state)
+{
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return *state >> 33;
+}
+
+TEST(random_graphs_pass_the_checker_in_every_order)
+{
+  for (uint64_t seed = 1; seed <= 60; seed++) {
+    uint64_t r = seed;
+    hlo_module *module;
+    hlo_computation *comp;
+    hlo_instr *made[200];
+    int count = 0, total = 5 + (int)(next_random(&r) % 190);
+
+    T_OK(hlo_module_new("random", &module));
+    T_OK(hlo_computation_new(module, "e", &comp));
+    module->entry = comp;
+    module->is_scheduled = true;
+    for (int i = 0; i < total; i++) {
+      int64_t size = 1 + (int64_t)(next_random(&r) % 2000);
+      const hlo_shape *shape = hlo_shape_array(&module->arena, WEFT_U8, 1, &size);
+      if (count < 2) {
+        T_OK(hlo_add_parameter(comp, count, shape, NULL, &made[count]));
+        count++;
+        continue;
+      }
+      hlo_instr *operands[3];
+      int operand_count = 1 + (int)(next_random(&r) % 3);
+      for (int k = 0; k < operand_count; k++) {
+        int back = 1 + (int)(next_random(&r) % 20);
+        operands[k] = made[back > count ? 0 : count - back];
+      }
+      T_OK(hlo_add(comp, NULL, HLO_CONCATENATE, shape, operand_count, operands, NULL, &made[count]));
+      count++;
+    }
+    comp->root = made[count - 1];
+    buf_stats topological = plan(module, BUF_TOPOLOGICAL, 0), sequential = plan(module, BUF_SEQUENTIAL, 0);
+    int64_t middle = (topological.temp_bytes + sequential.temp_bytes) / 2;
+    buf_stats budget = plan(module, BUF_BUDGET, middle);
+    if (topological.added_edge_count != 0 || sequential.temp_bytes > topological.temp_bytes * 11 / 10 ||
+        sequential.temp_bytes < sequential.lower_bound_bytes ||
+        (budget.temp_bytes > middle && budget.temp_bytes > sequential.temp_bytes))
+      fail_msg("seed %d: topological %lld, sequential %lld, lower bound %lld, budget %lld for %lld", (int)seed,
+               (long long)topological.temp_bytes, (long long)sequential.temp_bytes,
+               (long long)sequential.lower_bound_bytes, (long long)budget.temp_bytes, (long long)middle);
+    hlo_module_free(module);
+  }
+}
+
+TEST_MAIN(UNIT(copies_are_those_that_sharing_needs), UNIT(topological_adds_no_dependence_and_sequential_is_smallest),
+          UNIT(random_graphs_pass_the_checker_in_every_order))
