@@ -1,0 +1,281 @@
+/* codegen/codegen_internal.h -- what the emitters share.
+ *
+ * A kernel is emitted as explicit vector code: the loop emitter picks one loop variable as the lane variable and a
+ * number of lanes, and the elemental emitter then yields, for an instruction at an index, one LLVM value that is a
+ * scalar where it is the same in all lanes and a vector where it is not.  Indices are sums of terms that are affine in
+ * the loop variables, so that reshapes, transposes, slices and broadcasts cost nothing at run time. */
+#ifndef WEFT_CODEGEN_INTERNAL_H
+#define WEFT_CODEGEN_INTERNAL_H
+
+#include <llvm-c/Core.h>
+#include <llvm-c/TargetMachine.h>
+
+#include "codegen/codegen.h"
+
+typedef LLVMValueRef gen_ssa;
+
+/* ---- the machine (target.c) ---------------------------------------------------------------------------------------- */
+
+typedef struct gen_target {
+  char *triple, *cpu, *features;
+  LLVMTargetRef target;
+  bool has_fma, has_f16c;
+  int vector_bytes; /* of one register */
+} gen_target;
+
+/* Initialises LLVM once and describes the host.  Errors: INTERNAL. */
+WEFT_NODISCARD weft_status *gen_host_target(const gen_target **out_target);
+enum { GEN_OPT_FAST, GEN_OPT_FULL };
+WEFT_NODISCARD weft_status *gen_target_machine(const gen_target *target, int level, LLVMTargetMachineRef *out_machine);
+
+/* ---- one LLVM module (part.c) ---------------------------------------------------------------------------------------- */
+
+typedef struct gen_part {
+  const gen_options *options;
+  const gen_target *target;
+  weft_arena *arena; /* of indices, memos and names; lives as long as the part */
+  LLVMContextRef ctx;
+  LLVMModuleRef mod;
+  LLVMBuilderRef b;
+  LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, ptr, voidt;
+  LLVMMetadataRef alias_domain, empty_node;
+  unsigned md_scope, md_noalias, md_invariant;
+  int next_global, next_scope;
+} gen_part;
+
+weft_status *gen_part_init(gen_part *p, const gen_options *options, const gen_target *target, weft_arena *arena,
+                           const char *name);
+void gen_part_fini(gen_part *p);
+
+/* ---- values and types (ir.c) ------------------------------------------------------------------------------------------ */
+
+/* An element in registers.  pred is i1, integers of 8 bits and less i8, floats narrower than f32 are f32; complex has
+ * both parts, everything else im = NULL.  A scalar is the same for all lanes. */
+typedef struct gen_value {
+  gen_ssa re, im;
+} gen_value;
+
+/* A loop variable.  In vector mode the lane variable stands for value + (0, 1, ... lanes-1). */
+typedef struct gen_var {
+  gen_ssa value;  /* i64 */
+  int64_t lo, hi; /* values lie in [lo, hi) */
+  int64_t align;  /* value is a multiple of it */
+  bool lane;
+} gen_var;
+
+/* coef * ((var / div) % mod), mod 0 meaning no remainder; or, with var -1, coef * value. */
+typedef struct gen_term {
+  int64_t coef, div, mod;
+  int64_t lo, hi;  /* value: inclusive bounds, known to the emitter */
+  gen_ssa value;   /* i64 or a vector of i64 */
+  int var;
+} gen_term;
+typedef struct gen_affine {
+  int64_t base;
+  int count;
+  const gen_term *terms; /* in the part's arena, immutable */
+} gen_affine;
+typedef struct gen_index {
+  int rank;
+  uint64_t hash;
+  gen_affine d[];
+} gen_index;
+
+/* An array in memory. */
+typedef struct gen_buffer {
+  gen_ssa ptr;
+  weft_dtype type;
+  int64_t elems;
+  LLVMMetadataRef scope, noalias; /* or NULL */
+  bool invariant;                 /* nobody writes it while the kernel runs */
+} gen_buffer;
+
+typedef struct gen_env gen_env;
+typedef struct gen_memo gen_memo;
+
+/* The emission of one function. */
+typedef struct gen_emit {
+  gen_part *part;
+  weft_arena *arena;
+  LLVMBuilderRef b;
+  gen_ssa fn;
+  LLVMBasicBlockRef entry; /* ends in a branch to the body: allocas go before it */
+  int lanes;               /* 1: scalar mode */
+  gen_var *vars;
+  int var_count, var_capacity;
+  gen_ssa mask;            /* lanes whose loads are allowed: i1 or a vector of i1; NULL: all */
+  gen_memo *memo;
+  int depth;
+  const hlo_instr *kernel; /* for messages */
+} gen_emit;
+
+void gen_emit_init(gen_emit *e, gen_part *part, gen_ssa fn, const hlo_instr *kernel);
+/* Ends the function (a `ret void` at the builder's place when `ret` is NULL). */
+void gen_emit_finish(gen_emit *e, gen_ssa ret);
+
+LLVMTypeRef gen_register_type(gen_part *p, weft_dtype type); /* of one part of a complex */
+LLVMTypeRef gen_storage_type(gen_part *p, weft_dtype type);
+static inline bool gen_is_vector(gen_ssa v) { return LLVMGetTypeKind(LLVMTypeOf(v)) == LLVMVectorTypeKind; }
+/* `scalar`, or a vector of it as wide as `like`. */
+LLVMTypeRef gen_type_like(gen_ssa like, LLVMTypeRef scalar);
+LLVMTypeRef gen_scalar_type(gen_ssa v);
+gen_ssa gen_splat(gen_emit *e, gen_ssa scalar, int lanes);   /* itself when it is a vector or lanes is 1 */
+void gen_unify(gen_emit *e, gen_ssa *a, gen_ssa *b);         /* splats one if the other is a vector */
+void gen_unify3(gen_emit *e, gen_ssa *a, gen_ssa *b, gen_ssa *c);
+/* Constants of the type of `like`. */
+gen_ssa gen_f(gen_ssa like, double value);
+gen_ssa gen_i(gen_ssa like, int64_t value); /* integer of the same shape and element type */
+gen_ssa gen_fbits(gen_emit *e, gen_ssa like, uint64_t bits);
+gen_ssa gen_i64(gen_emit *e, int64_t value); /* scalar */
+
+gen_ssa gen_bin(gen_emit *e, LLVMOpcode op, gen_ssa a, gen_ssa b); /* unifies */
+gen_ssa gen_icmp(gen_emit *e, LLVMIntPredicate p, gen_ssa a, gen_ssa b);
+gen_ssa gen_fcmp(gen_emit *e, LLVMRealPredicate p, gen_ssa a, gen_ssa b);
+gen_ssa gen_select(gen_emit *e, gen_ssa c, gen_ssa a, gen_ssa b);
+gen_ssa gen_cast(gen_emit *e, LLVMOpcode op, gen_ssa v, LLVMTypeRef scalar);
+gen_ssa gen_intrinsic(gen_emit *e, const char *name, int count, gen_ssa *args); /* overloaded on the first argument */
+gen_ssa gen_intrinsic1(gen_emit *e, const char *name, gen_ssa a);
+gen_ssa gen_intrinsic2(gen_emit *e, const char *name, gen_ssa a, gen_ssa b);
+/* a * b + c in one rounding where the machine can, in two where not. */
+gen_ssa gen_fma(gen_emit *e, gen_ssa a, gen_ssa b, gen_ssa c);
+/* Calls the C function `name` of `count` arguments of a's element type, lane by lane. */
+gen_ssa gen_libcall(gen_emit *e, const char *name, int count, gen_ssa *args);
+gen_ssa gen_shuffle(gen_emit *e, gen_ssa a, gen_ssa b, int count, const int *lanes);
+gen_ssa gen_iota(gen_emit *e, LLVMTypeRef scalar, int lanes, int64_t step); /* constant vector 0, step, 2*step ... */
+gen_ssa gen_alloca(gen_emit *e, LLVMTypeRef type, const char *name);
+gen_ssa gen_byte_ptr(gen_emit *e, gen_ssa ptr, int64_t offset);
+
+/* A counted loop over [lo, hi) by `step`, both i64 values.  Between begin and end the builder is in its body. */
+typedef struct gen_loop {
+  int var;
+  gen_ssa hi, step;
+  LLVMBasicBlockRef body, exit;
+} gen_loop;
+void gen_loop_begin(gen_emit *e, gen_loop *loop, gen_ssa lo, gen_ssa hi, int64_t step, int64_t least, int64_t end,
+                    int64_t align);
+void gen_loop_end(gen_emit *e, gen_loop *loop);
+/* Static bounds. */
+void gen_loop_static(gen_emit *e, gen_loop *loop, int64_t lo, int64_t hi, int64_t step);
+typedef struct gen_if {
+  LLVMBasicBlockRef merge;
+} gen_if;
+void gen_if_begin(gen_emit *e, gen_if *block, gen_ssa cond);
+void gen_if_end(gen_emit *e, gen_if *block);
+
+/* ---- narrow and complex elements in memory (memory.c) -------------------------------------------------------------------- */
+
+gen_value gen_load(gen_emit *e, const gen_buffer *buf, gen_affine linear);
+void gen_store(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen_value v);
+/* Storage bits (integer) of a narrow float to f32 and back. */
+gen_ssa gen_decode_float(gen_emit *e, weft_dtype type, gen_ssa bits);
+gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa value);
+/* f32 or f64 rounded to `type` and back to f32. */
+gen_ssa gen_round_to(gen_emit *e, weft_dtype type, gen_ssa value);
+gen_ssa gen_reduce_precision(gen_emit *e, gen_ssa value, int exponent_bits, int mantissa_bits);
+/* Sign- or zero-extends the low bits of an integer type narrower than 8 bits. */
+gen_ssa gen_wrap_int(gen_emit *e, weft_dtype type, gen_ssa v);
+gen_value gen_literal_element(gen_emit *e, const hlo_literal *literal, int64_t index);
+
+/* ---- indices (index.c) ----------------------------------------------------------------------------------------------------- */
+
+gen_affine gen_affine_const(int64_t base);
+gen_affine gen_affine_var(gen_emit *e, int var);
+gen_affine gen_affine_value(gen_emit *e, gen_ssa value, int64_t lo, int64_t hi);
+gen_affine gen_affine_add(gen_emit *e, gen_affine a, gen_affine b);
+gen_affine gen_affine_scale(gen_emit *e, gen_affine a, int64_t factor);
+static inline gen_affine gen_affine_offset(gen_affine a, int64_t by) { a.base += by; return a; }
+/* (a / div) % mod for a in [0, div * mod): never negative. */
+gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod);
+void gen_affine_range(gen_emit *e, gen_affine a, int64_t *out_lo, int64_t *out_hi); /* inclusive */
+bool gen_affine_varies(gen_emit *e, gen_affine a); /* differs between lanes */
+bool gen_affine_equal(gen_affine a, gen_affine b);
+/* The value: an i64, or a vector when it varies. */
+gen_ssa gen_affine_ssa(gen_emit *e, gen_affine a);
+/* uniform + lane * lane_coef + *varying (NULL: none). */
+void gen_affine_split(gen_emit *e, gen_affine a, gen_ssa *out_uniform, int64_t *out_lane_coef, gen_ssa *out_varying);
+/* i1 (or vector): lo <= a < hi; NULL when always so.  *never: it is never so. */
+gen_ssa gen_affine_within(gen_emit *e, gen_affine a, int64_t lo, int64_t hi, bool *never);
+
+gen_index *gen_index_new(gen_emit *e, int rank);
+const gen_index *gen_index_seal(gen_index *idx); /* computes the hash */
+bool gen_index_equal(const gen_index *a, const gen_index *b);
+bool gen_index_varies(gen_emit *e, const gen_index *idx);
+gen_affine gen_linearize(gen_emit *e, const hlo_shape *shape, const gen_index *idx);
+const gen_index *gen_delinearize(gen_emit *e, const hlo_shape *shape, gen_affine linear);
+
+/* ---- the elemental emitter (elemental.c, elementwise.c, math.c, complex.c) --------------------------------------------------- */
+
+/* What stands for an instruction (a parameter, or one computed before): a value, an array, or an instruction of
+ * another environment. */
+typedef struct gen_source {
+  enum { GEN_SOURCE_NONE, GEN_SOURCE_VALUE, GEN_SOURCE_BUFFER, GEN_SOURCE_INSTR, GEN_SOURCE_ROW } kind;
+  const gen_value *values;   /* VALUE: one per leaf */
+  const gen_buffer *buffers; /* BUFFER: one per leaf */
+  gen_env *env;              /* INSTR */
+  const hlo_instr *instr;
+  int row_dims;              /* ROW: a buffer that holds the trailing row_dims dimensions only */
+} gen_source;
+
+/* A computation being emitted. */
+struct gen_env {
+  const hlo_computation *comp;
+  gen_source *params;       /* by number */
+  const hlo_instr **bound;  /* instructions replaced by sources */
+  gen_source *bound_sources;
+  int bound_count, bound_capacity;
+  int id;                   /* tells equal instructions of two inlined calls apart */
+};
+void gen_env_init(gen_emit *e, gen_env *env, const hlo_computation *comp);
+weft_status *gen_env_bind(gen_emit *e, gen_env *env, const hlo_instr *instr, gen_source source);
+
+/* Values of `instr` (one per leaf of its shape) at `idx`, an index into its (first) array shape. */
+WEFT_NODISCARD weft_status *gen_emit_at(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
+                                        const gen_value **out_values);
+/* A scalar computation on values: `args` one per parameter, result one per leaf of the root. */
+WEFT_NODISCARD weft_status *gen_emit_apply(gen_emit *e, const hlo_computation *comp, const gen_value *args,
+                                           const gen_value **out_values);
+/* Memo scopes: values emitted since push are forgotten at pop, for code that does not dominate what follows. */
+int gen_memo_push(gen_emit *e);
+void gen_memo_pop(gen_emit *e, int mark);
+
+WEFT_NODISCARD weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr, const gen_value *operands,
+                                            gen_value *out);
+WEFT_NODISCARD weft_status *gen_convert(gen_emit *e, weft_dtype from, weft_dtype to, gen_value v, gen_value *out);
+/* A transcendental of f32 or f64 (b: atan2, power). */
+gen_ssa gen_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b);
+bool gen_complex_math(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_value *out);
+gen_value gen_complex_mul(gen_emit *e, gen_value a, gen_value b);
+gen_value gen_complex_div(gen_emit *e, gen_value a, gen_value b);
+gen_ssa gen_max(gen_emit *e, weft_dtype type, bool min, gen_ssa a, gen_ssa b);
+
+weft_status *gen_unimplemented(gen_emit *e, const hlo_instr *instr, const char *what);
+
+/* ---- kernels (kernel.c and one file per strategy) ------------------------------------------------------------------------------ */
+
+typedef struct gen_kernel_spec {
+  const hlo_instr *fusion;
+  gen_kernel *info;        /* filled by the emitter but for fn */
+  const char *symbols[GEN_MAX_PHASES];
+} gen_kernel_spec;
+
+/* The arguments of a fusion's function in an environment for its computation. */
+typedef struct gen_frame {
+  gen_emit e;
+  gen_env env;
+  gen_buffer *results;     /* by leaf */
+  int result_count;
+  const hlo_shape **result_shapes;
+  const hlo_instr **roots; /* by leaf; a root with several leaves is named by each */
+  int *root_leaves;        /* which leaf of the root */
+  gen_ssa args, begin, end;
+  gen_ssa scratch, shared; /* or NULL */
+} gen_frame;
+weft_status *gen_frame_open(gen_part *part, gen_kernel_spec *spec, int phase, gen_frame *f);
+void gen_frame_close(gen_frame *f);
+
+WEFT_NODISCARD weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec);
+WEFT_NODISCARD weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec);
+WEFT_NODISCARD weft_status *gen_emit_compare(gen_part *part, const hlo_computation *comp, const char *symbol);
+WEFT_NODISCARD weft_status *gen_emit_apply_fn(gen_part *part, const hlo_computation *comp, const char *symbol);
+
+#endif

@@ -1,0 +1,156 @@
+/* codegen/complex.c -- complex arithmetic and functions from real ones. */
+#include <config.h>
+
+#include "codegen/codegen_internal.h"
+
+static gen_ssa add(gen_emit *e, gen_ssa a, gen_ssa b) { return gen_bin(e, LLVMFAdd, a, b); }
+static gen_ssa sub(gen_emit *e, gen_ssa a, gen_ssa b) { return gen_bin(e, LLVMFSub, a, b); }
+static gen_ssa mul(gen_emit *e, gen_ssa a, gen_ssa b) { return gen_bin(e, LLVMFMul, a, b); }
+static gen_ssa quo(gen_emit *e, gen_ssa a, gen_ssa b) { return gen_bin(e, LLVMFDiv, a, b); }
+static gen_ssa neg(gen_emit *e, gen_ssa a) { return LLVMBuildFNeg(e->b, a, ""); }
+static gen_ssa fabs_(gen_emit *e, gen_ssa a) { return gen_intrinsic1(e, "llvm.fabs", a); }
+static gen_ssa sqrt_(gen_emit *e, gen_ssa a) { return gen_intrinsic1(e, "llvm.sqrt", a); }
+static gen_ssa fn(gen_emit *e, hlo_opcode op, gen_ssa a) { return gen_math(e, op, a, NULL); }
+
+gen_value gen_complex_mul(gen_emit *e, gen_value a, gen_value b)
+{
+  return (gen_value){sub(e, mul(e, a.re, b.re), mul(e, a.im, b.im)), add(e, mul(e, a.re, b.im), mul(e, a.im, b.re))};
+}
+
+/* Smith's method: no overflow where the result is in range.  Division by zero gives what dividing the parts gives. */
+gen_value gen_complex_div(gen_emit *e, gen_value a, gen_value b)
+{
+  gen_ssa re_big = gen_fcmp(e, LLVMRealOGE, fabs_(e, b.re), fabs_(e, b.im));
+  gen_ssa big = gen_select(e, re_big, b.re, b.im), small = gen_select(e, re_big, b.im, b.re);
+  gen_ssa x = gen_select(e, re_big, a.re, a.im), y = gen_select(e, re_big, a.im, a.re);
+  gen_ssa ratio = quo(e, small, big), scale = add(e, big, mul(e, small, ratio));
+  gen_ssa re = quo(e, add(e, x, mul(e, y, ratio)), scale), t = sub(e, y, mul(e, x, ratio));
+  gen_ssa im = quo(e, gen_select(e, re_big, t, neg(e, t)), scale);
+  gen_ssa by_zero = gen_fcmp(e, LLVMRealOEQ, big, gen_f(big, 0));
+
+  return (gen_value){gen_select(e, by_zero, quo(e, a.re, fabs_(e, big)), re),
+                     gen_select(e, by_zero, quo(e, a.im, fabs_(e, big)), im)};
+}
+
+/* |z| without overflow. */
+static gen_ssa modulus(gen_emit *e, gen_value z)
+{
+  gen_ssa x = fabs_(e, z.re), y = fabs_(e, z.im);
+  gen_ssa big = gen_max(e, WEFT_F64, false, x, y), small = gen_max(e, WEFT_F64, true, x, y);
+  gen_ssa ratio = quo(e, small, big), r = mul(e, big, sqrt_(e, add(e, gen_f(big, 1), mul(e, ratio, ratio))));
+  gen_ssa inf = gen_f(big, __builtin_inf());
+
+  r = gen_select(e, gen_fcmp(e, LLVMRealOEQ, big, gen_f(big, 0)), big, r);
+  gen_ssa infinite = gen_bin(e, LLVMOr, gen_fcmp(e, LLVMRealOEQ, x, inf), gen_fcmp(e, LLVMRealOEQ, y, inf));
+  return gen_select(e, infinite, inf, r);
+}
+
+static gen_value csqrt_(gen_emit *e, gen_value z)
+{
+  gen_ssa r = modulus(e, z), half = gen_f(r, 0.5);
+  gen_ssa t = sqrt_(e, mul(e, half, add(e, r, fabs_(e, z.re)))), zero = gen_f(r, 0);
+  gen_ssa other = quo(e, fabs_(e, z.im), mul(e, gen_f(r, 2), t));
+  gen_ssa positive = gen_fcmp(e, LLVMRealOGE, z.re, zero), at_zero = gen_fcmp(e, LLVMRealOEQ, r, zero);
+  gen_ssa re = gen_select(e, positive, t, other), im = gen_select(e, positive, other, t);
+  gen_ssa inf_im = gen_fcmp(e, LLVMRealOEQ, fabs_(e, z.im), gen_f(r, __builtin_inf()));
+
+  re = gen_select(e, inf_im, gen_f(r, __builtin_inf()), gen_select(e, at_zero, zero, re));
+  im = gen_select(e, inf_im, gen_f(r, __builtin_inf()), gen_select(e, at_zero, zero, im));
+  return (gen_value){re, gen_intrinsic2(e, "llvm.copysign", im, z.im)};
+}
+
+static gen_value cexp_(gen_emit *e, gen_value z)
+{
+  gen_ssa m = fn(e, HLO_EXP, z.re), is_real = gen_fcmp(e, LLVMRealOEQ, z.im, gen_f(m, 0));
+  gen_ssa re = mul(e, m, fn(e, HLO_COS, z.im)), im = mul(e, m, fn(e, HLO_SIN, z.im));
+
+  return (gen_value){gen_select(e, is_real, m, re), gen_select(e, is_real, z.im, im)};
+}
+
+static gen_value clog_(gen_emit *e, gen_value z)
+{
+  return (gen_value){fn(e, HLO_LOG, modulus(e, z)), gen_math(e, HLO_ATAN2, z.im, z.re)};
+}
+
+/* tanh(x + iy) = (tanh x (1 + tan^2 y) + i tan y (1 - tanh^2 x)) / (1 + tanh^2 x tan^2 y) */
+static gen_value ctanh_(gen_emit *e, gen_value z)
+{
+  gen_ssa h = fn(e, HLO_TANH, z.re), t = fn(e, HLO_TAN, z.im), one = gen_f(h, 1);
+  gen_ssa t2 = mul(e, t, t), cosh = fn(e, HLO_COSH, z.re), sech2 = quo(e, one, mul(e, cosh, cosh));
+  gen_ssa d = add(e, one, mul(e, mul(e, h, h), t2));
+
+  return (gen_value){quo(e, mul(e, h, add(e, one, t2)), d), quo(e, mul(e, t, sech2), d)};
+}
+
+static gen_value times_i(gen_emit *e, gen_value z) { return (gen_value){neg(e, z.im), z.re}; }
+static gen_value over_i(gen_emit *e, gen_value z) { return (gen_value){z.im, neg(e, z.re)}; }
+
+bool gen_complex_math(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_value *out)
+{
+  gen_value one = {gen_f(a.re, 1), gen_f(a.re, 0)};
+
+  switch (op) {
+  case HLO_ABS: *out = (gen_value){.re = modulus(e, a)}; return true;
+  case HLO_EXP: *out = cexp_(e, a); return true;
+  case HLO_LOG: *out = clog_(e, a); return true;
+  case HLO_SQRT: *out = csqrt_(e, a); return true;
+  case HLO_RSQRT: *out = gen_complex_div(e, one, csqrt_(e, a)); return true;
+  case HLO_SIGN: {
+    gen_ssa r = modulus(e, a), zero = gen_fcmp(e, LLVMRealOEQ, r, gen_f(r, 0));
+    *out = (gen_value){gen_select(e, zero, a.re, quo(e, a.re, r)), gen_select(e, zero, a.im, quo(e, a.im, r))};
+    return true;
+  }
+  case HLO_LOG1P: { /* log|1+z| = log1p(x(2+x) + y^2) / 2 */
+    gen_ssa t = add(e, mul(e, a.re, add(e, gen_f(a.re, 2), a.re)), mul(e, a.im, a.im));
+    gen_ssa near = mul(e, gen_f(t, 0.5), fn(e, HLO_LOG1P, t));
+    gen_value up = {add(e, a.re, gen_f(a.re, 1)), a.im}, far = clog_(e, up);
+    *out = (gen_value){gen_select(e, gen_fcmp(e, LLVMRealOLT, fabs_(e, t), gen_f(t, 0.5)), near, far.re), far.im};
+    return true;
+  }
+  case HLO_EXPM1: { /* expm1(x) cos y - 2 sin^2(y/2), exp(x) sin y */
+    gen_ssa s = fn(e, HLO_SIN, mul(e, a.im, gen_f(a.im, 0.5))), two = gen_f(s, 2);
+    gen_ssa re = sub(e, mul(e, fn(e, HLO_EXPM1, a.re), fn(e, HLO_COS, a.im)), mul(e, two, mul(e, s, s)));
+    *out = (gen_value){re, mul(e, fn(e, HLO_EXP, a.re), fn(e, HLO_SIN, a.im))};
+    return true;
+  }
+  case HLO_COS: {
+    gen_ssa c = fn(e, HLO_COS, a.re), s = fn(e, HLO_SIN, a.re);
+    *out = (gen_value){mul(e, c, fn(e, HLO_COSH, a.im)), neg(e, mul(e, s, fn(e, HLO_SINH, a.im)))};
+    return true;
+  }
+  case HLO_SIN: {
+    gen_ssa c = fn(e, HLO_COS, a.re), s = fn(e, HLO_SIN, a.re);
+    *out = (gen_value){mul(e, s, fn(e, HLO_COSH, a.im)), mul(e, c, fn(e, HLO_SINH, a.im))};
+    return true;
+  }
+  case HLO_COSH: return gen_complex_math(e, HLO_COS, times_i(e, a), b, out);
+  case HLO_SINH: {
+    gen_value s;
+    gen_complex_math(e, HLO_SIN, times_i(e, a), b, &s);
+    *out = over_i(e, s);
+    return true;
+  }
+  case HLO_TANH: *out = ctanh_(e, a); return true;
+  case HLO_TAN: *out = over_i(e, ctanh_(e, times_i(e, a))); return true;
+  case HLO_LOGISTIC: {
+    gen_value x = cexp_(e, (gen_value){neg(e, a.re), neg(e, a.im)});
+    x.re = add(e, x.re, gen_f(x.re, 1));
+    *out = gen_complex_div(e, one, x);
+    return true;
+  }
+  case HLO_POWER: { /* exp(b log a); 0^0 = 1, 0^b = 0 */
+    gen_value r = cexp_(e, gen_complex_mul(e, b, clog_(e, a)));
+    gen_ssa zero = gen_f(r.re, 0), nought = gen_fcmp(e, LLVMRealOEQ, modulus(e, a), zero);
+    gen_ssa b_zero = gen_bin(e, LLVMAnd, gen_fcmp(e, LLVMRealOEQ, b.re, zero), gen_fcmp(e, LLVMRealOEQ, b.im, zero));
+    r.re = gen_select(e, nought, zero, r.re), r.im = gen_select(e, nought, zero, r.im);
+    *out = (gen_value){gen_select(e, b_zero, gen_f(r.re, 1), r.re), gen_select(e, b_zero, zero, r.im)};
+    return true;
+  }
+  case HLO_CBRT: {
+    gen_ssa third = fn(e, HLO_CBRT, modulus(e, a)), angle = quo(e, gen_math(e, HLO_ATAN2, a.im, a.re), gen_f(a.re, 3));
+    *out = (gen_value){mul(e, third, fn(e, HLO_COS, angle)), mul(e, third, fn(e, HLO_SIN, angle))};
+    return true;
+  }
+  default: return false;
+  }
+}

@@ -1,0 +1,927 @@
+/* codegen/elemental.c -- the values of an instruction at an index.
+ * Values are remembered per (instruction, index), so that a graph with shared nodes is emitted once; chains of
+ * elementwise operations are walked with a stack of their own, everything else recurses within MAX_DEPTH. */
+#include <config.h>
+
+#include "codegen/codegen_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MEMO_BUCKETS = 1024, MAX_DEPTH = 3000, UNROLL_REDUCE = 4 };
+
+/* ---- memory of what was emitted ----------------------------------------------------------------------------------------- */
+
+typedef struct memo_entry {
+  int env;
+  const hlo_instr *instr;
+  const gen_index *idx;
+  const gen_value *values;
+  struct memo_entry *next, *older; /* in the bucket; in order of insertion */
+} memo_entry;
+
+struct gen_memo {
+  memo_entry *buckets[MEMO_BUCKETS];
+  memo_entry *newest;
+  int count, next_env;
+};
+
+static gen_memo *memo_of(gen_emit *e)
+{
+  if (!e->memo) e->memo = WEFT_ARENA_NEW(e->arena, gen_memo);
+  return e->memo;
+}
+
+static memo_entry **bucket_of(gen_memo *memo, int env, const hlo_instr *instr, const gen_index *idx)
+{
+  uint64_t h = idx->hash ^ ((uint64_t)instr->id * UINT64_C(0x9e3779b97f4a7c15)) ^ ((uint64_t)env << 40);
+  return &memo->buckets[(h ^ h >> 32) % MEMO_BUCKETS];
+}
+
+static const gen_value *memo_get(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx)
+{
+  for (memo_entry *m = *bucket_of(memo_of(e), env->id, instr, idx); m; m = m->next)
+    if (m->instr == instr && m->env == env->id && gen_index_equal(m->idx, idx)) return m->values;
+  return NULL;
+}
+
+static weft_status *memo_put(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
+                             const gen_value *values)
+{
+  memo_entry *m = WEFT_ARENA_NEW(e->arena, memo_entry);
+  WEFT_TRY_ALLOC(m);
+  memo_entry **bucket = bucket_of(e->memo, env->id, instr, idx);
+  *m = (memo_entry){env->id, instr, idx, values, *bucket, e->memo->newest};
+  *bucket = e->memo->newest = m;
+  e->memo->count++;
+  return NULL;
+}
+
+int gen_memo_push(gen_emit *e) { return memo_of(e)->count; }
+
+void gen_memo_pop(gen_emit *e, int mark)
+{
+  while (e->memo->count > mark) {
+    memo_entry *m = e->memo->newest;
+    *bucket_of(e->memo, m->env, m->instr, m->idx) = m->next; /* the newest heads its bucket */
+    e->memo->newest = m->older;
+    e->memo->count--;
+  }
+}
+
+/* ---- environments --------------------------------------------------------------------------------------------------------- */
+
+void gen_env_init(gen_emit *e, gen_env *env, const hlo_computation *comp)
+{
+  *env = (gen_env){.comp = comp, .params = WEFT_ARENA_ARRAY(e->arena, gen_source, comp->param_count),
+                   .id = memo_of(e)->next_env++};
+}
+
+weft_status *gen_env_bind(gen_emit *e, gen_env *env, const hlo_instr *instr, gen_source source)
+{
+  for (int i = 0; i < env->bound_count; i++) {
+    if (env->bound[i] != instr) continue;
+    env->bound_sources[i] = source;
+    return NULL;
+  }
+  if (env->bound_count == env->bound_capacity) {
+    int capacity = env->bound_capacity ? 2 * env->bound_capacity : 8;
+    const hlo_instr **bound = WEFT_ARENA_ARRAY(e->arena, const hlo_instr *, capacity);
+    gen_source *sources = WEFT_ARENA_ARRAY(e->arena, gen_source, capacity);
+    WEFT_TRY_ALLOC(bound);
+    WEFT_TRY_ALLOC(sources);
+    if (env->bound_count) memcpy(bound, env->bound, sizeof *bound * (size_t)env->bound_count);
+    if (env->bound_count) memcpy(sources, env->bound_sources, sizeof *sources * (size_t)env->bound_count);
+    env->bound = bound, env->bound_sources = sources, env->bound_capacity = capacity;
+  }
+  env->bound[env->bound_count] = instr;
+  env->bound_sources[env->bound_count++] = source;
+  return NULL;
+}
+
+static const gen_source *source_of(const gen_env *env, const hlo_instr *instr)
+{
+  if (instr->op == HLO_PARAMETER) return &env->params[instr->u.parameter_number];
+  for (int i = 0; i < env->bound_count; i++)
+    if (env->bound[i] == instr) return &env->bound_sources[i];
+  return NULL;
+}
+
+/* Follows aliases (tuples, elements of tuples, parameters that stand for another instruction) to what makes `leaf`. */
+static void resolve(gen_env **env, const hlo_instr **instr, int *leaf)
+{
+  for (;;) {
+    const hlo_instr *x = *instr;
+    const gen_source *source = source_of(*env, x);
+    if (source && source->kind == GEN_SOURCE_INSTR) {
+      *env = source->env, *instr = source->instr;
+    } else if (source && source->kind != GEN_SOURCE_NONE) {
+      return;
+    } else if (x->op == HLO_GET_TUPLE_ELEMENT) {
+      *leaf += hlo_shape_leaf_offset(x->operands[0]->shape, x->u.tuple_index);
+      *instr = x->operands[0];
+    } else if (x->op == HLO_TUPLE) {
+      int k = 0;
+      for (int n; *leaf >= (n = hlo_shape_leaf_count(x->operands[k]->shape)); k++) *leaf -= n;
+      *instr = x->operands[k];
+    } else if (hlo_shape_is_tuple(x->shape) && (x->op == HLO_OPT_BARRIER || x->op == HLO_COPY)) {
+      *instr = x->operands[0];
+    } else {
+      return;
+    }
+  }
+}
+
+/* ---- helpers --------------------------------------------------------------------------------------------------------------- */
+
+static const gen_index *empty_index(gen_emit *e) { return gen_index_seal(gen_index_new(e, 0)); }
+
+static weft_status *emit_leaf(gen_emit *e, gen_env *env, const hlo_instr *instr, int leaf, const gen_index *idx,
+                              gen_value *out)
+{
+  const gen_value *values;
+
+  resolve(&env, &instr, &leaf);
+  const gen_source *source = source_of(env, instr);
+  if (source && source->kind == GEN_SOURCE_BUFFER && hlo_shape_is_tuple(instr->shape)) {
+    gen_affine linear = gen_linearize(e, hlo_shape_leaf(instr->shape, leaf), idx);
+    *out = gen_load(e, &source->buffers[leaf], linear);
+    return NULL;
+  }
+  WEFT_TRY(gen_emit_at(e, env, instr, idx, &values));
+  *out = values[leaf];
+  return NULL;
+}
+
+static weft_status *emit_operand(gen_emit *e, gen_env *env, const hlo_instr *instr, int k, const gen_index *idx,
+                                 gen_value *out)
+{
+  return emit_leaf(e, env, instr->operands[k], 0, idx, out);
+}
+
+/* A scalar operand.  Its value does not depend on where the loops are, so no mask applies. */
+static weft_status *emit_scalar(gen_emit *e, gen_env *env, const hlo_instr *x, gen_value *out)
+{
+  gen_ssa mask = e->mask;
+
+  e->mask = NULL;
+  weft_status *st = emit_leaf(e, env, x, 0, empty_index(e), out);
+  e->mask = mask;
+  return st;
+}
+
+static gen_ssa and_mask(gen_emit *e, gen_ssa a, gen_ssa b) { return !a ? b : !b ? a : gen_bin(e, LLVMAnd, a, b); }
+
+/* `x` at idx where `cond`, else `otherwise`.  cond NULL: always. */
+static weft_status *emit_guarded(gen_emit *e, gen_env *env, const hlo_instr *x, const gen_index *idx, gen_ssa cond,
+                                 gen_value otherwise, gen_value *out)
+{
+  gen_ssa mask = e->mask;
+
+  if (!cond) return emit_leaf(e, env, x, 0, idx, out);
+  int mark = gen_memo_push(e);
+  e->mask = and_mask(e, mask, cond);
+  weft_status *st = emit_leaf(e, env, x, 0, idx, out);
+  e->mask = mask;
+  gen_memo_pop(e, mark);
+  WEFT_TRY(st);
+  out->re = gen_select(e, cond, out->re, otherwise.re);
+  if (out->im) out->im = gen_select(e, cond, out->im, otherwise.im);
+  return NULL;
+}
+
+/* An integer value as an index clamped to [0, most]. */
+static gen_affine clamped_index(gen_emit *e, weft_dtype type, gen_ssa v, int64_t most)
+{
+  if (most <= 0) return gen_affine_const(0);
+  bool is_signed = weft_dtype_is_signed(type);
+  if (gen_scalar_type(v) != e->part->i64) v = gen_cast(e, is_signed ? LLVMSExt : LLVMZExt, v, e->part->i64);
+  if (is_signed) v = gen_intrinsic2(e, "llvm.smax", v, gen_i(v, 0));
+  v = gen_intrinsic2(e, "llvm.umin", v, gen_i(v, most));
+  return gen_affine_value(e, v, 0, most);
+}
+
+/* Accumulators in memory; mem2reg turns them into phis. */
+static gen_value new_slot(gen_emit *e, weft_dtype type, bool varies)
+{
+  LLVMTypeRef t = gen_register_type(e->part, type);
+
+  if (varies) t = LLVMVectorType(t, (unsigned)e->lanes);
+  return (gen_value){gen_alloca(e, t, "acc"), weft_dtype_is_complex(type) ? gen_alloca(e, t, "acc") : NULL};
+}
+
+static void set_slot(gen_emit *e, gen_value slot, gen_value v, bool varies)
+{
+  LLVMBuildStore(e->b, varies ? gen_splat(e, v.re, e->lanes) : v.re, slot.re);
+  if (slot.im) LLVMBuildStore(e->b, varies ? gen_splat(e, v.im, e->lanes) : v.im, slot.im);
+}
+
+static gen_value get_slot(gen_emit *e, gen_value slot)
+{
+  gen_value v = {LLVMBuildLoad2(e->b, LLVMGetAllocatedType(slot.re), slot.re, ""), NULL};
+  if (slot.im) v.im = LLVMBuildLoad2(e->b, LLVMGetAllocatedType(slot.im), slot.im, "");
+  return v;
+}
+
+/* ---- data movement ------------------------------------------------------------------------------------------------------------ */
+
+static weft_status *emit_constant(gen_emit *e, const hlo_instr *instr, const gen_index *idx, gen_value *out)
+{
+  const hlo_literal *lit = instr->u.literal;
+  gen_part *p = e->part;
+  char name[64];
+
+  if (hlo_shape_elems(instr->shape) == 0) {
+    gen_buffer none = {.type = instr->shape->type};
+    *out = gen_load(e, &none, gen_affine_const(0));
+    return NULL;
+  }
+  if (instr->shape->rank == 0 || hlo_shape_elems(instr->shape) == 1 || hlo_literal_is_splat(lit)) {
+    *out = gen_literal_element(e, lit, 0);
+    return NULL;
+  }
+  gen_affine linear = gen_linearize(e, instr->shape, idx);
+  if (linear.count == 0) {
+    *out = gen_literal_element(e, lit, linear.base);
+    return NULL;
+  }
+  snprintf(name, sizeof name, "const.%d", instr->id);
+  gen_ssa global = LLVMGetNamedGlobal(p->mod, name);
+  if (!global) {
+    gen_ssa data = LLVMConstStringInContext(p->ctx, lit->data, (unsigned)hlo_shape_bytes(instr->shape), 1);
+    global = LLVMAddGlobal(p->mod, LLVMTypeOf(data), name);
+    LLVMSetInitializer(global, data);
+    LLVMSetGlobalConstant(global, 1);
+    LLVMSetLinkage(global, LLVMPrivateLinkage);
+    LLVMSetAlignment(global, 64);
+  }
+  gen_buffer buf = {.ptr = global, .type = instr->shape->type, .elems = hlo_shape_elems(instr->shape), .invariant = true};
+  *out = gen_load(e, &buf, linear);
+  return NULL;
+}
+
+static weft_status *emit_iota(gen_emit *e, const hlo_instr *instr, const gen_index *idx, gen_value *out)
+{
+  int64_t n = instr->shape->dims[instr->dims.v[0]];
+  gen_ssa v = gen_affine_ssa(e, idx->d[instr->dims.v[0]]);
+  weft_dtype type = WEFT_S64;
+
+  if (n <= INT32_MAX && weft_dtype_bits(weft_dtype_component(instr->shape->type)) <= 32)
+    v = gen_cast(e, LLVMTrunc, v, e->part->i32), type = WEFT_S32;
+  return gen_convert(e, type, instr->shape->type, (gen_value){.re = v}, out);
+}
+
+static weft_status *emit_pad(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx, gen_value *out)
+{
+  const hlo_shape *in = instr->operands[0]->shape;
+  gen_index *at = gen_index_new(e, in->rank);
+  gen_ssa cond = NULL;
+  gen_value padding;
+
+  WEFT_TRY(emit_scalar(e, env, instr->operands[1], &padding));
+  for (int d = 0; d < in->rank; d++) {
+    const hlo_pad_dim *p = &instr->u.pad.dims[d];
+    gen_affine x = gen_affine_offset(idx->d[d], -p->low);
+    int64_t step = p->interior + 1;
+    bool never;
+    if (step > 1) { /* shifted by a multiple of the step so that it is not negative */
+      int64_t shift = p->low > 0 ? (p->low + step - 1) / step : 0;
+      gen_affine up = gen_affine_offset(x, shift * step);
+      gen_affine rest = gen_affine_digit(e, up, 1, step);
+      gen_ssa on_step = gen_affine_within(e, rest, 0, 1, &never);
+      if (never) return *out = padding, NULL;
+      cond = and_mask(e, cond, on_step);
+      x = gen_affine_offset(gen_affine_digit(e, up, step, 0), -shift);
+    }
+    gen_ssa inside = gen_affine_within(e, x, 0, in->dims[d], &never);
+    if (never || in->dims[d] == 0) return *out = padding, NULL;
+    cond = and_mask(e, cond, inside);
+    at->d[d] = x;
+  }
+  return emit_guarded(e, env, instr->operands[0], gen_index_seal(at), cond, padding, out);
+}
+
+static weft_status *emit_concatenate(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
+                                     gen_value *out)
+{
+  int64_t d = instr->dims.v[0], offset = 0;
+  bool have = false, never;
+
+  for (int k = 0; k < instr->operand_count; k++) {
+    int64_t n = instr->operands[k]->shape->dims[d];
+    gen_affine x = gen_affine_offset(idx->d[d], -offset);
+    gen_ssa inside = gen_affine_within(e, x, 0, n, &never);
+    offset += n;
+    if (never || n == 0) continue;
+    gen_index *at = gen_index_new(e, idx->rank);
+    memcpy(at->d, idx->d, sizeof at->d[0] * (size_t)idx->rank);
+    at->d[d] = x;
+    gen_value v, before = *out;
+    if (!have) before = (gen_value){LLVMConstNull(gen_register_type(e->part, instr->shape->type)), NULL};
+    if (!have && weft_dtype_is_complex(instr->shape->type)) before.im = before.re;
+    WEFT_TRY(emit_guarded(e, env, instr->operands[k], gen_index_seal(at), inside, before, &v));
+    *out = v;
+    have = true;
+    if (!inside) break;
+  }
+  if (!have) return WEFT_ERR(INTERNAL, "concatenate: index outside of all operands");
+  return NULL;
+}
+
+/* The clamped start indices of a dynamic-slice or dynamic-update-slice whose scalars begin at operand `first`. */
+static weft_status *emit_starts(gen_emit *e, gen_env *env, const hlo_instr *instr, int first, const hlo_shape *array,
+                                const int64_t *sizes, gen_affine *out)
+{
+  bool one_vector = instr->operand_count == first + 1 && instr->operands[first]->shape->rank == 1;
+
+  for (int d = 0; d < array->rank; d++) {
+    gen_value v;
+    const hlo_instr *x = instr->operands[one_vector ? first : first + d];
+    if (array->dims[d] == sizes[d]) {
+      out[d] = gen_affine_const(0);
+      continue;
+    }
+    if (one_vector) {
+      gen_index *at = gen_index_new(e, 1);
+      at->d[0] = gen_affine_const(d);
+      WEFT_TRY(emit_leaf(e, env, x, 0, gen_index_seal(at), &v));
+    } else {
+      WEFT_TRY(emit_scalar(e, env, x, &v));
+    }
+    out[d] = clamped_index(e, x->shape->type, v.re, array->dims[d] - sizes[d]);
+  }
+  return NULL;
+}
+
+static weft_status *emit_dynamic_slice(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
+                                       gen_value *out)
+{
+  const hlo_shape *in = instr->operands[0]->shape;
+  gen_index *at = gen_index_new(e, in->rank);
+
+  WEFT_TRY(emit_starts(e, env, instr, 1, in, instr->shape->dims, at->d));
+  for (int d = 0; d < in->rank; d++) at->d[d] = gen_affine_add(e, at->d[d], idx->d[d]);
+  return emit_operand(e, env, instr, 0, gen_index_seal(at), out);
+}
+
+static weft_status *emit_dynamic_update_slice(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
+                                              gen_value *out)
+{
+  const hlo_shape *update = instr->operands[1]->shape;
+  gen_index *at = gen_index_new(e, idx->rank);
+  gen_ssa cond = NULL;
+  gen_value old;
+  bool never;
+
+  WEFT_TRY(emit_operand(e, env, instr, 0, idx, &old));
+  WEFT_TRY(emit_starts(e, env, instr, 2, instr->shape, update->dims, at->d));
+  for (int d = 0; d < idx->rank; d++) {
+    at->d[d] = gen_affine_add(e, idx->d[d], gen_affine_scale(e, at->d[d], -1));
+    gen_ssa inside = gen_affine_within(e, at->d[d], 0, update->dims[d], &never);
+    if (never || update->dims[d] == 0) return *out = old, NULL;
+    cond = and_mask(e, cond, inside);
+  }
+  return emit_guarded(e, env, instr->operands[1], gen_index_seal(at), cond, old, out);
+}
+
+static bool ints_have(hlo_ints ints, int64_t x, int *at)
+{
+  for (int i = 0; i < ints.count; i++)
+    if (ints.v[i] == x) return *at = i, true;
+  return false;
+}
+
+static weft_status *emit_gather(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx, gen_value *out)
+{
+  const hlo_gather_attrs *g = instr->u.gather;
+  const hlo_shape *in = instr->operands[0]->shape, *indices = instr->operands[1]->shape;
+  gen_index *at = gen_index_new(e, in->rank);
+  gen_affine batch[HLO_MAX_RANK], offset[HLO_MAX_RANK];
+  int batches = 0, offsets = 0, k;
+
+  for (int d = 0; d < idx->rank; d++) {
+    if (ints_have(g->offset_dims, d, &k)) offset[offsets++] = idx->d[d];
+    else batch[batches++] = idx->d[d];
+  }
+  for (int d = 0, next = 0; d < in->rank; d++) {
+    bool collapsed = ints_have(g->collapsed_slice_dims, d, &k);
+    at->d[d] = gen_affine_const(0);
+    if (ints_have(g->operand_batching_dims, d, &k)) { /* the batch dimension that goes with it */
+      int64_t dim = g->start_indices_batching_dims.v[k];
+      at->d[d] = batch[dim < g->index_vector_dim ? dim : dim - 1];
+    } else if (!collapsed) {
+      at->d[d] = offset[next++];
+    }
+    if (!ints_have(g->start_index_map, d, &k)) continue;
+    gen_index *start = gen_index_new(e, indices->rank);
+    for (int i = 0, b = 0; i < indices->rank; i++)
+      start->d[i] = i == g->index_vector_dim ? gen_affine_const(k) : batch[b++];
+    gen_value v;
+    WEFT_TRY(emit_leaf(e, env, instr->operands[1], 0, gen_index_seal(start), &v));
+    at->d[d] = gen_affine_add(e, at->d[d], clamped_index(e, indices->type, v.re, in->dims[d] - g->slice_sizes.v[d]));
+  }
+  return emit_operand(e, env, instr, 0, gen_index_seal(at), out);
+}
+
+/* The bits of a value as an integer of the type's width, and back. */
+static gen_ssa value_bits(gen_emit *e, weft_dtype type, gen_ssa v)
+{
+  gen_part *p = e->part;
+
+  if (type == WEFT_F32) return gen_cast(e, LLVMBitCast, v, p->i32);
+  if (type == WEFT_F64) return gen_cast(e, LLVMBitCast, v, p->i64);
+  if (type == WEFT_PRED) return gen_cast(e, LLVMZExt, v, p->i8);
+  if (weft_dtype_is_float(type)) return gen_encode_float(e, type, v);
+  return weft_dtype_bits(type) < 8 ? gen_bin(e, LLVMAnd, v, gen_i(v, (1 << weft_dtype_bits(type)) - 1)) : v;
+}
+
+static gen_ssa bits_value(gen_emit *e, weft_dtype type, gen_ssa bits)
+{
+  gen_part *p = e->part;
+
+  if (type == WEFT_F32) return gen_cast(e, LLVMBitCast, bits, p->f32);
+  if (type == WEFT_F64) return gen_cast(e, LLVMBitCast, bits, p->f64);
+  if (type == WEFT_PRED) return gen_icmp(e, LLVMIntNE, bits, gen_i(bits, 0));
+  if (weft_dtype_is_float(type)) return gen_decode_float(e, type, bits);
+  return gen_wrap_int(e, type, bits);
+}
+
+static weft_status *emit_bitcast_convert(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
+                                         gen_value *out)
+{
+  weft_dtype from = instr->operands[0]->shape->type, to = instr->shape->type;
+  int from_bits = weft_dtype_bits(from), to_bits = weft_dtype_bits(to), rank = instr->operands[0]->shape->rank;
+  gen_part *p = e->part;
+  gen_value v;
+
+  if (from == to) return emit_operand(e, env, instr, 0, idx, out);
+  if (weft_dtype_is_complex(from) || weft_dtype_is_complex(to)) return gen_unimplemented(e, instr, "complex");
+  LLVMTypeRef to_int = LLVMIntTypeInContext(p->ctx, (unsigned)WEFT_MAX(to_bits, 8));
+  if (from_bits == to_bits) {
+    WEFT_TRY(emit_operand(e, env, instr, 0, idx, &v));
+    out->re = bits_value(e, to, value_bits(e, from, v.re));
+    return NULL;
+  }
+  gen_index *at = gen_index_new(e, rank);
+  memcpy(at->d, idx->d, sizeof at->d[0] * (size_t)WEFT_MIN(rank, idx->rank));
+  if (from_bits > to_bits) { /* the last index picks a part */
+    WEFT_TRY(emit_operand(e, env, instr, 0, gen_index_seal(at), &v));
+    gen_ssa bits = value_bits(e, from, v.re), part = gen_affine_ssa(e, idx->d[idx->rank - 1]);
+    LLVMTypeRef from_int = gen_scalar_type(bits);
+    if (from_int != p->i64) part = gen_cast(e, LLVMTrunc, part, from_int);
+    bits = gen_bin(e, LLVMLShr, bits, gen_bin(e, LLVMMul, part, gen_i(part, to_bits)));
+    if (from_int != to_int) bits = gen_cast(e, LLVMTrunc, bits, to_int);
+    if (to_bits < 8) bits = gen_bin(e, LLVMAnd, bits, gen_i(bits, (1 << to_bits) - 1));
+    out->re = bits_value(e, to, bits);
+    return NULL;
+  }
+  gen_ssa sum = NULL;
+  for (int k = 0; k < to_bits / from_bits; k++) {
+    gen_index *one = gen_index_new(e, rank);
+    memcpy(one->d, idx->d, sizeof one->d[0] * (size_t)idx->rank);
+    one->d[rank - 1] = gen_affine_const(k);
+    WEFT_TRY(emit_operand(e, env, instr, 0, gen_index_seal(one), &v));
+    gen_ssa bits = value_bits(e, from, v.re);
+    if (gen_scalar_type(bits) != to_int) bits = gen_cast(e, LLVMZExt, bits, to_int);
+    bits = gen_bin(e, LLVMShl, bits, gen_i(bits, (int64_t)k * from_bits));
+    sum = sum ? gen_bin(e, LLVMOr, sum, bits) : bits;
+  }
+  out->re = bits_value(e, to, sum);
+  return NULL;
+}
+
+/* ---- reductions ------------------------------------------------------------------------------------------------------------------ */
+
+weft_status *gen_emit_apply(gen_emit *e, const hlo_computation *comp, const gen_value *args,
+                            const gen_value **out_values)
+{
+  gen_env env;
+  gen_ssa mask = e->mask;
+  int leaves = hlo_shape_leaf_count(comp->root->shape);
+  gen_value *values = WEFT_ARENA_ARRAY(e->arena, gen_value, leaves);
+  weft_status *st = NULL;
+
+  WEFT_TRY_ALLOC(values);
+  gen_env_init(e, &env, comp);
+  for (int i = 0; i < comp->param_count; i++)
+    env.params[i] = (gen_source){.kind = GEN_SOURCE_VALUE, .values = &args[i]};
+  e->mask = NULL;
+  for (int i = 0; i < leaves && !st; i++) st = emit_leaf(e, &env, comp->root, i, empty_index(e), &values[i]);
+  e->mask = mask;
+  *out_values = values;
+  return st;
+}
+
+/* acc = comp(acc, v) for `n` accumulators; where `cond` (NULL: always). */
+static weft_status *accumulate(gen_emit *e, const hlo_computation *comp, int n, const gen_value *slots,
+                               const gen_value *v, gen_ssa cond, bool varies)
+{
+  gen_value *args = WEFT_ARENA_ARRAY(e->arena, gen_value, 2 * n);
+  const gen_value *r;
+
+  WEFT_TRY_ALLOC(args);
+  for (int i = 0; i < n; i++) args[i] = get_slot(e, slots[i]), args[n + i] = v[i];
+  WEFT_TRY(gen_emit_apply(e, comp, args, &r));
+  for (int i = 0; i < n; i++) {
+    gen_value next = r[i];
+    if (cond) {
+      next.re = gen_select(e, cond, next.re, args[i].re);
+      if (next.im) next.im = gen_select(e, cond, next.im, args[i].im);
+    }
+    set_slot(e, slots[i], next, varies);
+  }
+  return NULL;
+}
+
+/* Nested loops over `dims` of the operands of a reduce, combining into slots. */
+typedef struct reduce_nest {
+  gen_env *env;
+  const hlo_instr *instr;
+  int n;
+  gen_value *slots;
+  gen_index *at;
+  bool varies, unroll;
+} reduce_nest;
+
+static weft_status *reduce_dims(gen_emit *e, reduce_nest *r, int k)
+{
+  const hlo_instr *instr = r->instr;
+
+  if (k == instr->dims.count) {
+    gen_index *at = gen_index_new(e, r->at->rank);
+    gen_value *v = WEFT_ARENA_ARRAY(e->arena, gen_value, r->n);
+    memcpy(at->d, r->at->d, sizeof at->d[0] * (size_t)at->rank);
+    gen_index_seal(at);
+    for (int i = 0; i < r->n; i++) WEFT_TRY(emit_operand(e, r->env, instr, i, at, &v[i]));
+    return accumulate(e, instr->called[0], r->n, r->slots, v, NULL, r->varies);
+  }
+  int64_t d = instr->dims.v[k], size = instr->operands[0]->shape->dims[d];
+  if (r->unroll || size == 1) {
+    for (int64_t i = 0; i < size; i++) {
+      r->at->d[d] = gen_affine_const(i);
+      WEFT_TRY(reduce_dims(e, r, k + 1));
+    }
+    return NULL;
+  }
+  gen_loop loop;
+  gen_loop_static(e, &loop, 0, size, 1);
+  int mark = gen_memo_push(e);
+  r->at->d[d] = gen_affine_var(e, loop.var);
+  WEFT_TRY(reduce_dims(e, r, k + 1));
+  gen_memo_pop(e, mark);
+  gen_loop_end(e, &loop);
+  return NULL;
+}
+
+static weft_status *emit_reduce(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
+                                gen_value *out)
+{
+  int n = instr->operand_count / 2, unused;
+  const hlo_shape *in = instr->operands[0]->shape;
+  reduce_nest r = {env, instr, n, WEFT_ARENA_ARRAY(e->arena, gen_value, n), gen_index_new(e, in->rank),
+                   gen_index_varies(e, idx) || (e->mask && gen_is_vector(e->mask)), false};
+  int64_t total = 1;
+
+  for (int d = 0, kept = 0; d < in->rank; d++) {
+    if (!ints_have(instr->dims, d, &unused)) r.at->d[d] = idx->d[kept++];
+    else total *= in->dims[d];
+  }
+  for (int i = 0; i < n; i++) {
+    gen_value init;
+    WEFT_TRY(emit_scalar(e, env, instr->operands[n + i], &init));
+    r.slots[i] = new_slot(e, instr->operands[i]->shape->type, r.varies);
+    set_slot(e, r.slots[i], init, r.varies);
+  }
+  r.unroll = total <= UNROLL_REDUCE;
+  if (total > 0) WEFT_TRY(reduce_dims(e, &r, 0));
+  for (int i = 0; i < n; i++) out[i] = get_slot(e, r.slots[i]);
+  return NULL;
+}
+
+typedef struct window_nest {
+  gen_env *env;
+  const hlo_instr *instr;
+  int n;
+  gen_value *slots;
+  const gen_index *out;
+  gen_index *at;
+  gen_ssa cond;
+  bool varies;
+} window_nest;
+
+static weft_status *window_dims(gen_emit *e, window_nest *w, int d)
+{
+  const hlo_instr *instr = w->instr;
+  const hlo_shape *in = instr->operands[0]->shape;
+
+  if (d == in->rank) {
+    gen_index *at = gen_index_new(e, in->rank);
+    gen_value *v = WEFT_ARENA_ARRAY(e->arena, gen_value, w->n);
+    gen_ssa mask = e->mask;
+    memcpy(at->d, w->at->d, sizeof at->d[0] * (size_t)in->rank);
+    gen_index_seal(at);
+    int mark = gen_memo_push(e);
+    e->mask = and_mask(e, mask, w->cond);
+    weft_status *st = NULL;
+    for (int i = 0; i < w->n && !st; i++) st = emit_operand(e, w->env, instr, i, at, &v[i]);
+    e->mask = mask;
+    gen_memo_pop(e, mark);
+    WEFT_TRY(st);
+    return accumulate(e, instr->called[0], w->n, w->slots, v, w->cond, w->varies);
+  }
+  const hlo_window_dim *wd = &instr->u.window->dims[d];
+  bool is_loop = wd->size > 4, never;
+  gen_loop loop;
+  if (is_loop) gen_loop_static(e, &loop, 0, wd->size, 1);
+  for (int64_t k = 0; k < (is_loop ? 1 : wd->size); k++) {
+    int64_t reach = (wd->size - 1) * wd->window_dilation;
+    gen_affine tap = is_loop ? gen_affine_var(e, loop.var) : gen_affine_const(k);
+    if (wd->reversal) tap = gen_affine_offset(gen_affine_scale(e, tap, -1), wd->size - 1);
+    gen_affine x = gen_affine_add(e, gen_affine_scale(e, w->out->d[d], wd->stride), gen_affine_scale(e, tap, wd->window_dilation));
+    x = gen_affine_offset(x, -wd->pad_low);
+    gen_ssa cond = w->cond, outer = w->cond;
+    if (wd->base_dilation > 1) {
+      int64_t step = wd->base_dilation, shift = (WEFT_MAX(wd->pad_low, 0) + reach) / step + 1;
+      gen_affine up = gen_affine_offset(x, shift * step);
+      gen_ssa on_step = gen_affine_within(e, gen_affine_digit(e, up, 1, step), 0, 1, &never);
+      if (never) continue;
+      cond = and_mask(e, cond, on_step);
+      x = gen_affine_offset(gen_affine_digit(e, up, step, 0), -shift);
+    }
+    gen_ssa inside = gen_affine_within(e, x, 0, in->dims[d], &never);
+    if (never || in->dims[d] == 0) continue;
+    w->cond = and_mask(e, cond, inside);
+    w->at->d[d] = x;
+    int mark = is_loop ? gen_memo_push(e) : 0;
+    WEFT_TRY(window_dims(e, w, d + 1));
+    if (is_loop) gen_memo_pop(e, mark);
+    w->cond = outer;
+  }
+  if (is_loop) gen_loop_end(e, &loop);
+  return NULL;
+}
+
+static weft_status *emit_reduce_window(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
+                                       gen_value *out)
+{
+  int n = instr->operand_count / 2;
+  window_nest w = {env, instr, n, WEFT_ARENA_ARRAY(e->arena, gen_value, n), idx, gen_index_new(e, idx->rank), NULL,
+                   gen_index_varies(e, idx) || (e->mask && gen_is_vector(e->mask))};
+
+  for (int i = 0; i < n; i++) {
+    gen_value init;
+    WEFT_TRY(emit_scalar(e, env, instr->operands[n + i], &init));
+    w.slots[i] = new_slot(e, instr->operands[i]->shape->type, w.varies);
+    set_slot(e, w.slots[i], init, w.varies);
+  }
+  WEFT_TRY(window_dims(e, &w, 0));
+  for (int i = 0; i < n; i++) out[i] = get_slot(e, w.slots[i]);
+  return NULL;
+}
+
+/* ---- small dots --------------------------------------------------------------------------------------------------------------------- */
+
+static weft_status *dot_step(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *lhs,
+                             const gen_index *rhs, weft_dtype acc_type, gen_value slot, bool varies)
+{
+  gen_value a, b, product, acc = get_slot(e, slot);
+
+  WEFT_TRY(emit_operand(e, env, instr, 0, lhs, &a));
+  WEFT_TRY(emit_operand(e, env, instr, 1, rhs, &b));
+  WEFT_TRY(gen_convert(e, instr->operands[0]->shape->type, acc_type, a, &a));
+  WEFT_TRY(gen_convert(e, instr->operands[1]->shape->type, acc_type, b, &b));
+  if (weft_dtype_is_complex(acc_type)) {
+    product = gen_complex_mul(e, a, b);
+    acc = (gen_value){gen_bin(e, LLVMFAdd, acc.re, product.re), gen_bin(e, LLVMFAdd, acc.im, product.im)};
+  } else if (weft_dtype_is_float(acc_type)) {
+    acc.re = gen_fma(e, a.re, b.re, acc.re);
+  } else if (acc_type == WEFT_PRED) {
+    acc.re = gen_bin(e, LLVMOr, acc.re, gen_bin(e, LLVMAnd, a.re, b.re));
+  } else {
+    acc.re = gen_bin(e, LLVMAdd, acc.re, gen_bin(e, LLVMMul, a.re, b.re));
+  }
+  set_slot(e, slot, acc, varies);
+  return NULL;
+}
+
+static weft_status *emit_dot(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx, gen_value *out)
+{
+  const hlo_dot_attrs *dot = instr->u.dot;
+  const hlo_shape *l = instr->operands[0]->shape, *r = instr->operands[1]->shape;
+  weft_dtype type = instr->shape->type;
+  weft_dtype acc_type = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32 ? WEFT_F32 : type;
+  gen_affine batch[HLO_MAX_RANK], free_l[HLO_MAX_RANK], free_r[HLO_MAX_RANK], over[HLO_MAX_RANK];
+  gen_loop loops[HLO_MAX_RANK];
+  int at = 0, k, batches = dot->lhs_batch.count, nl = l->rank - batches - dot->lhs_contracting.count, fl = 0, fr = 0;
+  int contracting = dot->lhs_contracting.count;
+  int64_t total = 1;
+
+  if (dot->sparsity || instr->operand_count > 2) return gen_unimplemented(e, instr, "sparse");
+  for (int i = 0; i < batches; i++) batch[i] = idx->d[at++];
+  for (int i = 0; i < nl; i++) free_l[i] = idx->d[at++];
+  for (int i = 0; at < idx->rank; i++) free_r[i] = idx->d[at++];
+  for (int i = 0; i < contracting; i++) total *= l->dims[dot->lhs_contracting.v[i]];
+  bool varies = gen_index_varies(e, idx) || (e->mask && gen_is_vector(e->mask));
+  gen_value slot = new_slot(e, acc_type, varies), zero = {LLVMConstNull(gen_register_type(e->part, acc_type)), NULL};
+  if (slot.im) zero.im = zero.re;
+  set_slot(e, slot, zero, varies);
+  int64_t unrolled = total <= UNROLL_REDUCE ? total : 1;
+  int mark = gen_memo_push(e);
+  for (int i = 0; i < contracting && total > UNROLL_REDUCE; i++) {
+    gen_loop_static(e, &loops[i], 0, l->dims[dot->lhs_contracting.v[i]], 1);
+    over[i] = gen_affine_var(e, loops[i].var);
+  }
+  for (int64_t u = 0; u < (total == 0 ? 0 : unrolled); u++) {
+    int64_t rest = u;
+    for (int i = contracting - 1; i >= 0 && total <= UNROLL_REDUCE; i--) {
+      int64_t n = l->dims[dot->lhs_contracting.v[i]];
+      over[i] = gen_affine_const(rest % n);
+      rest /= n;
+    }
+    gen_index *li = gen_index_new(e, l->rank), *ri = gen_index_new(e, r->rank);
+    fl = fr = 0;
+    for (int d = 0; d < l->rank; d++)
+      li->d[d] = ints_have(dot->lhs_batch, d, &k) ? batch[k] : ints_have(dot->lhs_contracting, d, &k) ? over[k] : free_l[fl++];
+    for (int d = 0; d < r->rank; d++)
+      ri->d[d] = ints_have(dot->rhs_batch, d, &k) ? batch[k] : ints_have(dot->rhs_contracting, d, &k) ? over[k] : free_r[fr++];
+    WEFT_TRY(dot_step(e, env, instr, gen_index_seal(li), gen_index_seal(ri), acc_type, slot, varies));
+  }
+  gen_memo_pop(e, mark);
+  for (int i = contracting - 1; i >= 0 && total > UNROLL_REDUCE; i--) gen_loop_end(e, &loops[i]);
+  gen_value acc = get_slot(e, slot);
+  return gen_convert(e, acc_type, type, acc, out);
+}
+
+/* ---- dispatch ----------------------------------------------------------------------------------------------------------------------- */
+
+static weft_status *emit_called(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx, gen_value *out)
+{
+  gen_env *inner = WEFT_ARENA_NEW(e->arena, gen_env);
+  int leaves = hlo_shape_leaf_count(instr->shape);
+
+  WEFT_TRY_ALLOC(inner);
+  gen_env_init(e, inner, instr->called[0]);
+  for (int i = 0; i < instr->operand_count; i++)
+    inner->params[i] = (gen_source){.kind = GEN_SOURCE_INSTR, .env = env, .instr = instr->operands[i]};
+  for (int i = 0; i < leaves; i++) WEFT_TRY(emit_leaf(e, inner, instr->called[0]->root, i, idx, &out[i]));
+  return NULL;
+}
+
+static weft_status *emit_map(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx, gen_value *out)
+{
+  gen_value *args = WEFT_ARENA_ARRAY(e->arena, gen_value, instr->operand_count);
+  const gen_value *values;
+
+  WEFT_TRY_ALLOC(args);
+  for (int i = 0; i < instr->operand_count; i++) WEFT_TRY(emit_operand(e, env, instr, i, idx, &args[i]));
+  WEFT_TRY(gen_emit_apply(e, instr->called[0], args, &values));
+  *out = values[0];
+  return NULL;
+}
+
+static weft_status *emit_moved(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx, gen_value *out)
+{
+  const hlo_shape *in = instr->operands[0]->shape;
+  gen_index *at = gen_index_new(e, in->rank);
+
+  switch (instr->op) {
+  case HLO_BROADCAST:
+    for (int i = 0; i < in->rank; i++) at->d[i] = in->dims[i] == 1 ? gen_affine_const(0) : idx->d[instr->dims.v[i]];
+    break;
+  case HLO_TRANSPOSE:
+    for (int i = 0; i < in->rank; i++) at->d[instr->dims.v[i]] = idx->d[i];
+    break;
+  case HLO_SLICE:
+    for (int i = 0; i < in->rank; i++)
+      at->d[i] = gen_affine_offset(gen_affine_scale(e, idx->d[i], instr->u.slice.stride.count ? instr->u.slice.stride.v[i] : 1),
+                                   instr->u.slice.start.v[i]);
+    break;
+  default: /* reverse */
+    memcpy(at->d, idx->d, sizeof at->d[0] * (size_t)in->rank);
+    for (int i = 0; i < instr->dims.count; i++) {
+      int64_t d = instr->dims.v[i];
+      at->d[d] = gen_affine_offset(gen_affine_scale(e, idx->d[d], -1), in->dims[d] - 1);
+    }
+  }
+  return emit_operand(e, env, instr, 0, gen_index_seal(at), out);
+}
+
+static weft_status *emit_one(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx, gen_value *out)
+{
+  switch (instr->op) {
+  case HLO_CONSTANT: return emit_constant(e, instr, idx, out);
+  case HLO_IOTA: return emit_iota(e, instr, idx, out);
+  case HLO_BROADCAST: case HLO_TRANSPOSE: case HLO_SLICE: case HLO_REVERSE: return emit_moved(e, env, instr, idx, out);
+  case HLO_RESHAPE: case HLO_BITCAST: {
+    const hlo_shape *in = instr->operands[0]->shape;
+    if (in->type != instr->shape->type) return gen_unimplemented(e, instr, "changed element type");
+    return emit_operand(e, env, instr, 0, gen_delinearize(e, in, gen_linearize(e, instr->shape, idx)), out);
+  }
+  case HLO_PAD: return emit_pad(e, env, instr, idx, out);
+  case HLO_CONCATENATE: return emit_concatenate(e, env, instr, idx, out);
+  case HLO_DYNAMIC_SLICE: return emit_dynamic_slice(e, env, instr, idx, out);
+  case HLO_DYNAMIC_UPDATE_SLICE: return emit_dynamic_update_slice(e, env, instr, idx, out);
+  case HLO_GATHER: return emit_gather(e, env, instr, idx, out);
+  case HLO_BITCAST_CONVERT: return emit_bitcast_convert(e, env, instr, idx, out);
+  case HLO_REDUCE: return emit_reduce(e, env, instr, idx, out);
+  case HLO_REDUCE_WINDOW: return emit_reduce_window(e, env, instr, idx, out);
+  case HLO_DOT: return emit_dot(e, env, instr, idx, out);
+  case HLO_MAP: return emit_map(e, env, instr, idx, out);
+  case HLO_CALL: case HLO_FUSION: return emit_called(e, env, instr, idx, out);
+  case HLO_GET_DIMENSION_SIZE:
+    out->re = LLVMConstInt(gen_register_type(e->part, instr->shape->type),
+                           (unsigned long long)instr->operands[0]->shape->dims[instr->dims.v[0]], 1);
+    return NULL;
+  default: {
+    char where[160];
+    return WEFT_ERR(UNIMPLEMENTED, "codegen: %s of %s inside a kernel is not supported (%s)", hlo_opcode_name(instr->op),
+                    weft_dtype_name(instr->shape->type), hlo_describe(instr, where, sizeof where));
+  }
+  }
+}
+
+static bool is_pointwise(const hlo_instr *x)
+{
+  return hlo_shape_is_array(x->shape) && x->operand_count > 0 &&
+         (hlo_opcode_is_elementwise(x->op) || x->op == HLO_OPT_BARRIER || x->op == HLO_ADD_DEPENDENCY);
+}
+
+/* Elementwise operations at one index, operands first, without recursion among themselves. */
+static weft_status *emit_pointwise(gen_emit *e, gen_env *env, const hlo_instr *root, const gen_index *idx)
+{
+  int capacity = 16, depth = 0;
+  const hlo_instr **stack = WEFT_ARENA_ARRAY(e->arena, const hlo_instr *, capacity);
+
+  WEFT_TRY_ALLOC(stack);
+  stack[depth++] = root;
+  while (depth > 0) {
+    const hlo_instr *x = stack[depth - 1];
+    bool ready = true;
+    if (memo_get(e, env, x, idx)) {
+      depth--;
+      continue;
+    }
+    for (int i = 0; i < x->operand_count; i++) {
+      const hlo_instr *y = x->operands[i];
+      if (!is_pointwise(y) || y->shape->rank != x->shape->rank || source_of(env, y) || memo_get(e, env, y, idx)) continue;
+      if (depth == capacity) {
+        const hlo_instr **more = WEFT_ARENA_ARRAY(e->arena, const hlo_instr *, 2 * capacity);
+        WEFT_TRY_ALLOC(more);
+        memcpy(more, stack, sizeof *stack * (size_t)depth);
+        stack = more, capacity *= 2;
+      }
+      stack[depth++] = y;
+      ready = false;
+      break;
+    }
+    if (!ready) continue;
+    gen_value *operands = WEFT_ARENA_ARRAY(e->arena, gen_value, x->operand_count), *out = WEFT_ARENA_NEW(e->arena, gen_value);
+    WEFT_TRY_ALLOC(operands);
+    WEFT_TRY_ALLOC(out);
+    for (int i = 0; i < x->operand_count; i++) {
+      if (!hlo_shape_is_array(x->operands[i]->shape)) continue; /* a token */
+      if (x->operands[i]->shape->rank == 0 && x->shape->rank > 0) WEFT_TRY(emit_scalar(e, env, x->operands[i], &operands[i]));
+      else WEFT_TRY(emit_leaf(e, env, x->operands[i], 0, idx, &operands[i]));
+    }
+    WEFT_TRY(gen_elementwise(e, x, operands, out));
+    WEFT_TRY(memo_put(e, env, x, idx, out));
+    depth--;
+  }
+  return NULL;
+}
+
+weft_status *gen_emit_at(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
+                         const gen_value **out_values)
+{
+  const gen_source *source = source_of(env, instr);
+  weft_status *st = NULL;
+
+  if (source && source->kind == GEN_SOURCE_VALUE) return *out_values = source->values, NULL;
+  const gen_value *known = memo_get(e, env, instr, idx);
+  if (known) return *out_values = known, NULL;
+  if (e->depth >= MAX_DEPTH) return gen_unimplemented(e, instr, "nested too deeply");
+  e->depth++;
+  if (!source && is_pointwise(instr)) {
+    st = emit_pointwise(e, env, instr, idx);
+    *out_values = st ? NULL : memo_get(e, env, instr, idx);
+  } else {
+    gen_value *out = WEFT_ARENA_ARRAY(e->arena, gen_value, WEFT_MAX(hlo_shape_leaf_count(instr->shape), 1));
+    if (!out) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+    else if (source && source->kind == GEN_SOURCE_INSTR) st = emit_leaf(e, source->env, source->instr, 0, idx, out);
+    else if (source && source->kind == GEN_SOURCE_BUFFER) *out = gen_load(e, source->buffers, gen_linearize(e, instr->shape, idx));
+    else if (source && source->kind == GEN_SOURCE_ROW) {
+      hlo_shape row = *instr->shape;
+      gen_index *at = gen_index_new(e, source->row_dims);
+      row.rank = source->row_dims;
+      row.dims += instr->shape->rank - source->row_dims;
+      memcpy(at->d, idx->d + (idx->rank - source->row_dims), sizeof at->d[0] * (size_t)source->row_dims);
+      *out = gen_load(e, source->buffers, gen_linearize(e, &row, at));
+    }
+    else if (instr->op == HLO_GET_TUPLE_ELEMENT || instr->op == HLO_TUPLE) st = emit_leaf(e, env, instr, 0, idx, out);
+    else st = emit_one(e, env, instr, idx, out);
+    if (!st) st = memo_put(e, env, instr, idx, out);
+    *out_values = out;
+  }
+  e->depth--;
+  return st;
+}

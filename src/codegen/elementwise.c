@@ -1,0 +1,312 @@
+/* codegen/elementwise.c -- one elementwise operation on values in registers, with XLA's semantics for the corner cases:
+ * integer division by zero, shifts past the width, saturating conversions, NaN through max and min, total order. */
+#include <config.h>
+
+#include "codegen/codegen_internal.h"
+
+weft_status *gen_unimplemented(gen_emit *e, const hlo_instr *instr, const char *what)
+{
+  char where[160];
+
+  (void)e;
+  return WEFT_ERR(UNIMPLEMENTED, "codegen: %s of %s is not supported%s%s (%s)", hlo_opcode_name(instr->op),
+                  weft_dtype_name(instr->operand_count ? instr->operands[0]->shape->type : instr->shape->type),
+                  what ? ": " : "", what ? what : "", hlo_describe(instr, where, sizeof where));
+}
+
+/* ---- integers ---------------------------------------------------------------------------------------------------------------- */
+
+static gen_ssa int_divide(gen_emit *e, bool is_signed, bool remainder, gen_ssa a, gen_ssa b)
+{
+  gen_unify(e, &a, &b);
+  gen_ssa by_zero = gen_icmp(e, LLVMIntEQ, b, gen_i(b, 0)), unsafe = by_zero;
+  unsigned bits = LLVMGetIntTypeWidth(gen_scalar_type(a));
+
+  if (is_signed) { /* the least value over -1 overflows to itself, remainder 0 */
+    gen_ssa least = gen_icmp(e, LLVMIntEQ, a, gen_i(a, (int64_t)(UINT64_C(1) << (bits - 1))));
+    gen_ssa overflow = gen_bin(e, LLVMAnd, least, gen_icmp(e, LLVMIntEQ, b, gen_i(b, -1)));
+    unsafe = gen_bin(e, LLVMOr, by_zero, overflow);
+  }
+  gen_ssa safe = gen_select(e, unsafe, gen_i(b, 1), b), r;
+  if (gen_is_vector(a) && bits <= 32) { /* no vector division: f64 quotients of 32-bit integers truncate exactly */
+    LLVMOpcode to = is_signed ? LLVMSIToFP : LLVMUIToFP, back = is_signed ? LLVMFPToSI : LLVMFPToUI;
+    gen_ssa q = gen_bin(e, LLVMFDiv, gen_cast(e, to, a, e->part->f64), gen_cast(e, to, safe, e->part->f64));
+    r = gen_cast(e, back, q, gen_scalar_type(a));
+    if (remainder) r = gen_bin(e, LLVMSub, a, gen_bin(e, LLVMMul, r, safe));
+  } else {
+    r = gen_bin(e, remainder ? is_signed ? LLVMSRem : LLVMURem : is_signed ? LLVMSDiv : LLVMUDiv, a, safe);
+  }
+  return gen_select(e, by_zero, remainder ? a : gen_i(a, -1), r);
+}
+
+static gen_ssa int_power(gen_emit *e, bool is_signed, gen_ssa base, gen_ssa exponent)
+{
+  gen_unify(e, &base, &exponent);
+  unsigned bits = LLVMGetIntTypeWidth(gen_scalar_type(base));
+  gen_ssa result = gen_i(base, 1), square = base;
+
+  for (unsigned i = 0; i < bits; i++) {
+    gen_ssa bit = gen_bin(e, LLVMAnd, gen_bin(e, LLVMLShr, exponent, gen_i(base, i)), gen_i(base, 1));
+    gen_ssa set = gen_icmp(e, LLVMIntNE, bit, gen_i(base, 0));
+    result = gen_select(e, set, gen_bin(e, LLVMMul, result, square), result);
+    if (i + 1 < bits) square = gen_bin(e, LLVMMul, square, square);
+  }
+  if (!is_signed) return result;
+  gen_ssa odd = gen_icmp(e, LLVMIntNE, gen_bin(e, LLVMAnd, exponent, gen_i(base, 1)), gen_i(base, 0));
+  gen_ssa minus_one = gen_select(e, odd, gen_i(base, -1), gen_i(base, 1));
+  gen_ssa inverse = gen_select(e, gen_icmp(e, LLVMIntEQ, base, gen_i(base, -1)), minus_one, gen_i(base, 0));
+  inverse = gen_select(e, gen_icmp(e, LLVMIntEQ, base, gen_i(base, 1)), gen_i(base, 1), inverse);
+  return gen_select(e, gen_icmp(e, LLVMIntSLT, exponent, gen_i(base, 0)), inverse, result);
+}
+
+static gen_ssa low_bits(gen_emit *e, weft_dtype type, gen_ssa v)
+{
+  int bits = weft_dtype_bits(type);
+  return bits < 8 ? gen_bin(e, LLVMAnd, v, gen_i(v, (1 << bits) - 1)) : v;
+}
+
+static gen_ssa shift(gen_emit *e, hlo_opcode op, weft_dtype type, gen_ssa a, gen_ssa b)
+{
+  int bits = type == WEFT_PRED ? 1 : weft_dtype_bits(type);
+  gen_unify(e, &a, &b);
+  gen_ssa in_range = gen_icmp(e, LLVMIntULT, b, gen_i(b, bits)), zero = gen_i(a, 0);
+
+  if (op == HLO_SHIFT_RIGHT_ARITHMETIC)
+    return gen_bin(e, LLVMAShr, a, gen_select(e, in_range, b, gen_i(b, bits - 1)));
+  gen_ssa amount = gen_select(e, in_range, b, gen_i(b, 0));
+  gen_ssa r = op == HLO_SHIFT_LEFT ? gen_bin(e, LLVMShl, a, amount) : gen_bin(e, LLVMLShr, low_bits(e, type, a), amount);
+  return gen_select(e, in_range, r, zero);
+}
+
+static gen_ssa flagged_intrinsic(gen_emit *e, const char *name, gen_ssa a)
+{
+  return gen_intrinsic(e, name, 2, (gen_ssa[]){a, LLVMConstInt(e->part->i1, 0, 0)});
+}
+
+static gen_ssa int_op(gen_emit *e, hlo_opcode op, weft_dtype type, gen_ssa a, gen_ssa b, gen_ssa c)
+{
+  bool is_signed = weft_dtype_is_signed(type), is_pred = type == WEFT_PRED;
+  int bits = weft_dtype_bits(type);
+  LLVMTypeRef t = gen_scalar_type(a);
+
+  switch (op) {
+  case HLO_ADD: return gen_bin(e, is_pred ? LLVMOr : LLVMAdd, a, b);
+  case HLO_SUBTRACT: return gen_bin(e, is_pred ? LLVMXor : LLVMSub, a, b);
+  case HLO_MULTIPLY: return gen_bin(e, is_pred ? LLVMAnd : LLVMMul, a, b);
+  case HLO_AND: return gen_bin(e, LLVMAnd, a, b);
+  case HLO_OR: return gen_bin(e, LLVMOr, a, b);
+  case HLO_XOR: return gen_bin(e, LLVMXor, a, b);
+  case HLO_NOT: return gen_bin(e, LLVMXor, a, gen_i(a, -1));
+  case HLO_NEGATE: return gen_bin(e, LLVMSub, gen_i(a, 0), a);
+  case HLO_ABS: return is_signed ? flagged_intrinsic(e, "llvm.abs", a) : a;
+  case HLO_SIGN:
+    if (!is_signed) return gen_cast(e, LLVMZExt, gen_icmp(e, LLVMIntNE, a, gen_i(a, 0)), t);
+    return gen_bin(e, LLVMOr, gen_bin(e, LLVMAShr, a, gen_i(a, (int64_t)LLVMGetIntTypeWidth(t) - 1)),
+                   gen_cast(e, LLVMZExt, gen_icmp(e, LLVMIntNE, a, gen_i(a, 0)), t));
+  case HLO_DIVIDE: return is_pred ? a : int_divide(e, is_signed, false, a, b);
+  case HLO_REMAINDER: return is_pred ? gen_i(a, 0) : int_divide(e, is_signed, true, a, b);
+  case HLO_POWER: return int_power(e, is_signed, a, b);
+  case HLO_MAXIMUM: return is_pred ? gen_bin(e, LLVMOr, a, b) : gen_intrinsic2(e, is_signed ? "llvm.smax" : "llvm.umax", a, b);
+  case HLO_MINIMUM: return is_pred ? gen_bin(e, LLVMAnd, a, b) : gen_intrinsic2(e, is_signed ? "llvm.smin" : "llvm.umin", a, b);
+  case HLO_CLAMP: return int_op(e, HLO_MINIMUM, type, int_op(e, HLO_MAXIMUM, type, b, a, NULL), c, NULL);
+  case HLO_SHIFT_LEFT: case HLO_SHIFT_RIGHT_ARITHMETIC: case HLO_SHIFT_RIGHT_LOGICAL: return shift(e, op, type, a, b);
+  case HLO_POPCNT: return gen_intrinsic1(e, "llvm.ctpop", low_bits(e, type, a));
+  case HLO_CLZ: {
+    gen_ssa r = flagged_intrinsic(e, "llvm.ctlz", low_bits(e, type, a));
+    return bits < 8 ? gen_bin(e, LLVMSub, r, gen_i(r, 8 - bits)) : r;
+  }
+  case HLO_MULHI: {
+    LLVMTypeRef wide = LLVMIntTypeInContext(e->part->ctx, (unsigned)(2 * bits));
+    LLVMOpcode extend = is_signed ? LLVMSExt : LLVMZExt;
+    gen_ssa product = gen_bin(e, LLVMMul, gen_cast(e, extend, a, wide), gen_cast(e, extend, b, wide));
+    return gen_cast(e, LLVMTrunc, gen_bin(e, LLVMLShr, product, gen_i(product, bits)), t);
+  }
+  default: return NULL;
+  }
+}
+
+/* ---- floats ------------------------------------------------------------------------------------------------------------------- */
+
+gen_ssa gen_max(gen_emit *e, weft_dtype type, bool min, gen_ssa a, gen_ssa b)
+{
+  if (!weft_dtype_is_float(type)) return int_op(e, min ? HLO_MINIMUM : HLO_MAXIMUM, type, a, b, NULL);
+  /* The comparison gives b when either is NaN: right for b, and a's NaN goes on top. */
+  gen_ssa r = gen_select(e, gen_fcmp(e, min ? LLVMRealOLT : LLVMRealOGT, a, b), a, b);
+  return gen_select(e, gen_fcmp(e, LLVMRealUNO, a, a), a, r);
+}
+
+static gen_ssa float_op(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b, gen_ssa c)
+{
+  switch (op) {
+  case HLO_ADD: return gen_bin(e, LLVMFAdd, a, b);
+  case HLO_SUBTRACT: return gen_bin(e, LLVMFSub, a, b);
+  case HLO_MULTIPLY: return gen_bin(e, LLVMFMul, a, b);
+  case HLO_DIVIDE: return gen_bin(e, LLVMFDiv, a, b);
+  case HLO_REMAINDER: return gen_libcall(e, gen_scalar_type(a) == e->part->f64 ? "fmod" : "fmodf", 2, (gen_ssa[]){a, b});
+  case HLO_NEGATE: return LLVMBuildFNeg(e->b, a, "");
+  case HLO_ABS: return gen_intrinsic1(e, "llvm.fabs", a);
+  case HLO_MAXIMUM: return gen_max(e, WEFT_F32, false, a, b);
+  case HLO_MINIMUM: return gen_max(e, WEFT_F32, true, a, b);
+  case HLO_CLAMP: return gen_max(e, WEFT_F32, true, gen_max(e, WEFT_F32, false, b, a), c);
+  case HLO_FLOOR: return gen_intrinsic1(e, "llvm.floor", a);
+  case HLO_CEIL: return gen_intrinsic1(e, "llvm.ceil", a);
+  case HLO_ROUND_EVEN: return gen_intrinsic1(e, "llvm.roundeven", a);
+  case HLO_ROUND_AFZ: return gen_intrinsic1(e, "llvm.round", a);
+  case HLO_SQRT: return gen_intrinsic1(e, "llvm.sqrt", a);
+  case HLO_SIGN: {
+    gen_ssa keep = gen_fcmp(e, LLVMRealUEQ, a, gen_f(a, 0));
+    return gen_select(e, keep, a, gen_intrinsic2(e, "llvm.copysign", gen_f(a, 1), a));
+  }
+  default: return hlo_opcode_is_transcendental(op) ? gen_math(e, op, a, b) : NULL;
+  }
+}
+
+static gen_value complex_op(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, bool *known)
+{
+  gen_value r = {0};
+
+  *known = true;
+  switch (op) {
+  case HLO_ADD: return (gen_value){gen_bin(e, LLVMFAdd, a.re, b.re), gen_bin(e, LLVMFAdd, a.im, b.im)};
+  case HLO_SUBTRACT: return (gen_value){gen_bin(e, LLVMFSub, a.re, b.re), gen_bin(e, LLVMFSub, a.im, b.im)};
+  case HLO_MULTIPLY: return gen_complex_mul(e, a, b);
+  case HLO_DIVIDE: return gen_complex_div(e, a, b);
+  case HLO_NEGATE: return (gen_value){LLVMBuildFNeg(e->b, a.re, ""), LLVMBuildFNeg(e->b, a.im, "")};
+  default: *known = gen_complex_math(e, op, a, b, &r); return r;
+  }
+}
+
+/* ---- comparison ---------------------------------------------------------------------------------------------------------------- */
+
+static gen_ssa total_order_key(gen_emit *e, gen_ssa v)
+{
+  bool is_f64 = gen_scalar_type(v) == e->part->f64;
+  gen_ssa x = gen_cast(e, LLVMBitCast, v, is_f64 ? e->part->i64 : e->part->i32);
+  gen_ssa fill = gen_bin(e, LLVMAShr, x, gen_i(x, is_f64 ? 63 : 31));
+
+  return gen_bin(e, LLVMXor, x, gen_bin(e, LLVMLShr, fill, gen_i(x, 1)));
+}
+
+static gen_ssa compare(gen_emit *e, const hlo_instr *instr, gen_value a, gen_value b)
+{
+  static const LLVMRealPredicate real[] = {[HLO_EQ] = LLVMRealOEQ, [HLO_NE] = LLVMRealUNE, [HLO_GE] = LLVMRealOGE,
+                                           [HLO_GT] = LLVMRealOGT, [HLO_LE] = LLVMRealOLE, [HLO_LT] = LLVMRealOLT};
+  static const LLVMIntPredicate sint[] = {[HLO_EQ] = LLVMIntEQ, [HLO_NE] = LLVMIntNE, [HLO_GE] = LLVMIntSGE,
+                                          [HLO_GT] = LLVMIntSGT, [HLO_LE] = LLVMIntSLE, [HLO_LT] = LLVMIntSLT};
+  static const LLVMIntPredicate uint[] = {[HLO_EQ] = LLVMIntEQ, [HLO_NE] = LLVMIntNE, [HLO_GE] = LLVMIntUGE,
+                                          [HLO_GT] = LLVMIntUGT, [HLO_LE] = LLVMIntULE, [HLO_LT] = LLVMIntULT};
+  weft_dtype type = instr->operands[0]->shape->type;
+  hlo_direction dir = instr->u.compare.direction;
+
+  if (weft_dtype_is_complex(type)) {
+    gen_ssa re = gen_fcmp(e, real[dir], a.re, b.re), im = gen_fcmp(e, real[dir], a.im, b.im);
+    return gen_bin(e, dir == HLO_NE ? LLVMOr : LLVMAnd, re, im);
+  }
+  if (weft_dtype_is_float(type)) {
+    if (instr->u.compare.type != HLO_COMPARE_TOTALORDER) return gen_fcmp(e, real[dir], a.re, b.re);
+    return gen_icmp(e, sint[dir], total_order_key(e, a.re), total_order_key(e, b.re));
+  }
+  return gen_icmp(e, weft_dtype_is_signed(type) ? sint[dir] : uint[dir], a.re, b.re);
+}
+
+/* ---- conversion ----------------------------------------------------------------------------------------------------------------- */
+
+static bool is_narrow_float(weft_dtype type) { return weft_dtype_is_float(type) && type != WEFT_F32 && type != WEFT_F64; }
+
+static gen_ssa float_to_int(gen_emit *e, weft_dtype to, gen_ssa v)
+{
+  bool is_signed = weft_dtype_is_signed(to);
+  const char *name = is_signed ? "llvm.fptosi.sat" : "llvm.fptoui.sat";
+  LLVMTypeRef types[2] = {gen_type_like(v, gen_register_type(e->part, to)), LLVMTypeOf(v)};
+  gen_ssa fn = LLVMGetIntrinsicDeclaration(e->part->mod, LLVMLookupIntrinsicID(name, 15), types, 2);
+  gen_ssa r = LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, &v, 1, "");
+  int bits = weft_dtype_bits(to);
+
+  if (bits >= 8) return r;
+  r = gen_intrinsic2(e, is_signed ? "llvm.smin" : "llvm.umin", r, gen_i(r, (1 << (is_signed ? bits - 1 : bits)) - 1));
+  return is_signed ? gen_intrinsic2(e, "llvm.smax", r, gen_i(r, -(1 << (bits - 1)))) : r;
+}
+
+static gen_ssa convert_real(gen_emit *e, weft_dtype from, weft_dtype to, gen_ssa v)
+{
+  LLVMTypeRef t = gen_register_type(e->part, to), own = gen_scalar_type(v);
+  bool from_float = weft_dtype_is_float(from), is_signed = weft_dtype_is_signed(from);
+
+  if (to == WEFT_PRED)
+    return from == WEFT_PRED ? v : from_float ? gen_fcmp(e, LLVMRealUNE, v, gen_f(v, 0)) : gen_icmp(e, LLVMIntNE, v, gen_i(v, 0));
+  if (weft_dtype_is_integer(to)) {
+    if (from_float) return float_to_int(e, to, v);
+    unsigned have = LLVMGetIntTypeWidth(own), want = LLVMGetIntTypeWidth(t);
+    if (have != want) v = gen_cast(e, have > want ? LLVMTrunc : is_signed ? LLVMSExt : LLVMZExt, v, t);
+    return gen_wrap_int(e, to, v);
+  }
+  if (!from_float) { /* to a narrow float by way of f64, so that it is rounded once */
+    LLVMTypeRef via = is_narrow_float(to) && weft_dtype_bits(from) > 16 ? e->part->f64 : t;
+    v = gen_cast(e, is_signed ? LLVMSIToFP : LLVMUIToFP, v, via);
+  } else if (!is_narrow_float(to) && own != t) {
+    v = gen_cast(e, own == e->part->f64 ? LLVMFPTrunc : LLVMFPExt, v, t);
+  }
+  return is_narrow_float(to) && from != to ? gen_round_to(e, to, v) : v;
+}
+
+weft_status *gen_convert(gen_emit *e, weft_dtype from, weft_dtype to, gen_value v, gen_value *out)
+{
+  weft_dtype from_part = weft_dtype_component(from), to_part = weft_dtype_component(to);
+
+  if (weft_dtype_is_complex(from) && to == WEFT_PRED) {
+    gen_ssa re = convert_real(e, from_part, to, v.re), im = convert_real(e, from_part, to, v.im);
+    *out = (gen_value){.re = gen_bin(e, LLVMOr, re, im)};
+    return NULL;
+  }
+  *out = (gen_value){.re = convert_real(e, from_part, to_part, v.re)};
+  if (weft_dtype_is_complex(to))
+    out->im = v.im ? convert_real(e, from_part, to_part, v.im) : gen_f(out->re, 0);
+  return NULL;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------------------------------------- */
+
+weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr, const gen_value *x, gen_value *out)
+{
+  weft_dtype type = instr->operands[0]->shape->type, result = instr->shape->type;
+  gen_value a = x[0], b = instr->operand_count > 1 ? x[1] : (gen_value){0}, c = instr->operand_count > 2 ? x[2] : (gen_value){0};
+
+  *out = (gen_value){0};
+  switch (instr->op) {
+  case HLO_COPY: case HLO_OPT_BARRIER: case HLO_ADD_DEPENDENCY: *out = a; return NULL;
+  case HLO_CONVERT: return gen_convert(e, type, result, a, out);
+  case HLO_COMPARE: out->re = compare(e, instr, a, b); return NULL;
+  case HLO_SELECT:
+    out->re = gen_select(e, a.re, b.re, c.re);
+    if (b.im) out->im = gen_select(e, a.re, b.im, c.im);
+    return NULL;
+  case HLO_REAL: out->re = a.re; return NULL;
+  case HLO_IMAG: out->re = a.im ? a.im : gen_f(a.re, 0); return NULL;
+  case HLO_COMPLEX: *out = (gen_value){a.re, b.re}; return NULL;
+  case HLO_IS_FINITE: {
+    gen_ssa abs = gen_intrinsic1(e, "llvm.fabs", a.re);
+    out->re = gen_fcmp(e, LLVMRealONE, abs, gen_f(abs, __builtin_inf()));
+    return NULL;
+  }
+  case HLO_REDUCE_PRECISION:
+    out->re = gen_reduce_precision(e, a.re, instr->u.reduce_precision.exponent_bits, instr->u.reduce_precision.mantissa_bits);
+    return NULL;
+  case HLO_STOCHASTIC_CONVERT: return gen_unimplemented(e, instr, NULL);
+  default: break;
+  }
+  if (weft_dtype_is_complex(type)) {
+    bool known;
+    *out = complex_op(e, instr->op, a, b, &known);
+    return known ? NULL : gen_unimplemented(e, instr, NULL);
+  }
+  if (weft_dtype_is_float(type)) {
+    out->re = float_op(e, instr->op, a.re, b.re, c.re);
+    if (!out->re) return gen_unimplemented(e, instr, NULL);
+    if (is_narrow_float(type) && !e->part->options->allow_excess_precision) out->re = gen_round_to(e, type, out->re);
+    return NULL;
+  }
+  out->re = int_op(e, instr->op, type, a.re, b.re, c.re);
+  if (!out->re) return gen_unimplemented(e, instr, NULL);
+  out->re = gen_wrap_int(e, type, out->re);
+  return NULL;
+}

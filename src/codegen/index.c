@@ -1,0 +1,370 @@
+/* codegen/index.c -- indices as sums of affine terms over loop variables.
+ * A loop that runs over several dimensions at once gives each of them a digit of its variable, (var / div) % mod;
+ * linearising an access puts neighbouring digits together again, so that what is contiguous is seen to be. */
+#include <config.h>
+
+#include "codegen/codegen_internal.h"
+
+#include <string.h>
+
+gen_affine gen_affine_const(int64_t base) { return (gen_affine){.base = base}; }
+
+static gen_affine one_term(gen_emit *e, gen_term term)
+{
+  gen_term *t = WEFT_ARENA_NEW(e->arena, gen_term);
+  *t = term;
+  return (gen_affine){.count = 1, .terms = t};
+}
+
+gen_affine gen_affine_var(gen_emit *e, int var)
+{
+  const gen_var *v = &e->vars[var];
+
+  if (v->hi == v->lo + 1) return gen_affine_const(v->lo);
+  return one_term(e, (gen_term){.coef = 1, .div = 1, .var = var});
+}
+
+gen_affine gen_affine_value(gen_emit *e, gen_ssa value, int64_t lo, int64_t hi)
+{
+  if (lo == hi) return gen_affine_const(lo);
+  if (!gen_is_vector(value) && LLVMIsAConstantInt(value)) return gen_affine_const(LLVMConstIntGetSExtValue(value));
+  return one_term(e, (gen_term){.coef = 1, .var = -1, .value = value, .lo = lo, .hi = hi});
+}
+
+static void term_range(gen_emit *e, const gen_term *t, int64_t *lo, int64_t *hi)
+{
+  int64_t a = t->lo, b = t->hi;
+
+  if (t->var >= 0) {
+    a = e->vars[t->var].lo / t->div;
+    b = (e->vars[t->var].hi - 1) / t->div;
+    if (t->mod) {
+      bool same_period = a / t->mod == b / t->mod;
+      a = same_period ? a % t->mod : 0;
+      b = same_period ? b % t->mod : t->mod - 1;
+    }
+  }
+  *lo = t->coef >= 0 ? a * t->coef : b * t->coef;
+  *hi = t->coef >= 0 ? b * t->coef : a * t->coef;
+}
+
+void gen_affine_range(gen_emit *e, gen_affine a, int64_t *out_lo, int64_t *out_hi)
+{
+  int64_t lo = a.base, hi = a.base;
+
+  for (int i = 0; i < a.count; i++) {
+    int64_t l, h;
+    term_range(e, &a.terms[i], &l, &h);
+    lo += l, hi += h;
+  }
+  *out_lo = lo, *out_hi = hi;
+}
+
+/* Merges equal terms and neighbouring digits of one variable, in place; returns the new count. */
+static int simplify(gen_emit *e, gen_term *t, int count)
+{
+  bool changed = true;
+
+  while (changed) {
+    changed = false;
+    for (int i = 0; i < count; i++) {
+      if (t[i].var >= 0 && t[i].mod && (e->vars[t[i].var].hi - 1) / t[i].div < t[i].mod) t[i].mod = 0;
+      if (t[i].coef == 0) {
+        t[i--] = t[--count];
+        changed = true;
+      }
+    }
+    for (int i = 0; i < count; i++) {
+      for (int j = 0; j < count; j++) {
+        gen_term *a = &t[i], *b = &t[j]; /* a is the higher digit */
+        if (i == j || a->var != b->var) continue;
+        if (i < j && (a->var >= 0 ? a->div == b->div && a->mod == b->mod : a->value == b->value)) {
+          a->coef += b->coef;
+        } else if (a->var >= 0 && b->mod && a->div == b->div * b->mod && a->coef == b->coef * b->mod) {
+          a->coef = b->coef, a->div = b->div;
+          if (a->mod) a->mod *= b->mod;
+        } else {
+          continue;
+        }
+        *b = t[--count];
+        changed = true;
+        i = count; /* start again */
+        break;
+      }
+    }
+  }
+  return count;
+}
+
+gen_affine gen_affine_add(gen_emit *e, gen_affine a, gen_affine b)
+{
+  if (a.count == 0) return gen_affine_offset(b, a.base);
+  if (b.count == 0) return gen_affine_offset(a, b.base);
+  gen_term *t = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count + b.count);
+  memcpy(t, a.terms, sizeof *t * (size_t)a.count);
+  memcpy(t + a.count, b.terms, sizeof *t * (size_t)b.count);
+  return (gen_affine){.base = a.base + b.base, .count = simplify(e, t, a.count + b.count), .terms = t};
+}
+
+gen_affine gen_affine_scale(gen_emit *e, gen_affine a, int64_t factor)
+{
+  if (factor == 1) return a;
+  if (factor == 0 || a.count == 0) return gen_affine_const(a.base * factor);
+  gen_term *t = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count);
+  memcpy(t, a.terms, sizeof *t * (size_t)a.count);
+  for (int i = 0; i < a.count; i++) t[i].coef *= factor;
+  return (gen_affine){.base = a.base * factor, .count = a.count, .terms = t};
+}
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+  while (b) {
+    int64_t r = a % b;
+    a = b, b = r;
+  }
+  return a < 0 ? -a : a;
+}
+
+/* (v / div) % mod on an i64 or a vector of i64 known to be in [0, hi]; 32-bit division where that is enough. */
+static gen_ssa divide_ssa(gen_emit *e, gen_ssa v, int64_t div, int64_t mod, int64_t hi)
+{
+  bool narrow = gen_is_vector(v) && hi <= INT32_MAX;
+
+  if (narrow) v = gen_cast(e, LLVMTrunc, v, e->part->i32);
+  if (div > 1) v = hi >= div ? gen_bin(e, LLVMUDiv, v, gen_i(v, div)) : gen_i(v, 0);
+  if (mod && hi / div >= mod) v = gen_bin(e, LLVMURem, v, gen_i(v, mod));
+  return narrow ? gen_cast(e, LLVMZExt, v, e->part->i64) : v;
+}
+
+gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
+{
+  int64_t lo, hi, rest_lo = 0, rest_hi = 0, common = div;
+
+  gen_affine_range(e, a, &lo, &hi);
+  if (mod == 1) return gen_affine_const(0);
+  if (mod && lo >= 0 && hi / div < mod) mod = 0;
+  if (div == 1 && mod == 0) return a;
+  if (a.count == 0) return gen_affine_const(mod ? a.base / div % mod : a.base / div);
+  if (lo >= 0 && hi < div) return gen_affine_const(0);
+
+  /* Multiples of div*mod vanish; multiples of div divide; the rest must stay below div. */
+  gen_term *quotient = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count), *rest = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count);
+  int quotients = 0, rests = 0;
+  int64_t quotient_lo = 0;
+  for (int i = 0; i < a.count; i++) {
+    const gen_term *t = &a.terms[i];
+    int64_t l, h;
+    common = gcd(common, t->coef);
+    term_range(e, t, &l, &h);
+    if (t->coef % div == 0) {
+      if (mod && t->coef % (div * mod) == 0 && l >= 0) continue;
+      quotient[quotients] = *t;
+      quotient[quotients++].coef /= div;
+      quotient_lo += l / div;
+    } else {
+      rest[rests++] = *t;
+      rest_lo += l, rest_hi += h;
+    }
+  }
+  int64_t base_quotient = a.base >= 0 ? a.base / div : -((-a.base + div - 1) / div), base_rest = a.base - base_quotient * div;
+  gen_affine q = {.base = base_quotient, .count = quotients, .terms = quotient};
+  if (rest_lo + base_rest >= 0 && rest_hi + base_rest < div && quotient_lo + base_quotient >= 0) {
+    int64_t q_lo, q_hi;
+    gen_affine_range(e, q, &q_lo, &q_hi);
+    if (!mod || q_hi < mod) return q;
+    if (q.count == 0) return gen_affine_const(q.base % mod);
+    if (q.count == 1 && q.base == 0 && q.terms[0].coef == 1 && q.terms[0].var >= 0) {
+      gen_term t = q.terms[0];
+      if (t.mod == 0 || t.mod % mod == 0) {
+        t.mod = mod;
+        return one_term(e, t);
+      }
+    }
+    if (div > 1) return gen_affine_digit(e, q, 1, mod);
+  }
+  if (a.count == 1 && a.base == 0 && a.terms[0].coef == 1 && a.terms[0].var >= 0) {
+    gen_term t = a.terms[0];
+    if (t.mod == 0 || t.mod % div == 0) {
+      int64_t left = t.mod ? t.mod / div : 0; /* 0: no bound */
+      if (!mod || !left || left % mod == 0 || left <= mod) {
+        t.div *= div;
+        t.mod = !mod ? left : left && left <= mod ? left : mod;
+        gen_term *kept = WEFT_ARENA_NEW(e->arena, gen_term);
+        *kept = t;
+        return (gen_affine){.count = simplify(e, kept, 1), .terms = kept};
+      }
+    }
+  }
+  if (a.base) common = gcd(common, a.base);
+  if (common > 1 && div % common == 0) { /* (g*x) / (g*d) = x / d */
+    gen_term *t = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count);
+    memcpy(t, a.terms, sizeof *t * (size_t)a.count);
+    for (int i = 0; i < a.count; i++) t[i].coef /= common;
+    return gen_affine_digit(e, (gen_affine){.base = a.base / common, .count = a.count, .terms = t}, div / common, mod);
+  }
+  gen_ssa v = divide_ssa(e, gen_affine_ssa(e, a), div, mod, hi);
+  return gen_affine_value(e, v, 0, mod ? mod - 1 : hi / div);
+}
+
+/* In vector mode: how a term of the lane variable moves from lane to lane. */
+typedef enum lane_motion { LANE_UNIFORM, LANE_STEPS, LANE_FREE } lane_motion;
+
+static lane_motion term_motion(gen_emit *e, const gen_term *t)
+{
+  const gen_var *v;
+
+  if (e->lanes == 1) return LANE_UNIFORM;
+  if (t->var < 0) return gen_is_vector(t->value) ? LANE_FREE : LANE_UNIFORM;
+  v = &e->vars[t->var];
+  if (!v->lane) return LANE_UNIFORM;
+  bool aligned = v->align % e->lanes == 0;
+  if (t->div == 1) return t->mod == 0 || (aligned && t->mod % e->lanes == 0) ? LANE_STEPS : LANE_FREE;
+  return aligned && t->div % e->lanes == 0 ? LANE_UNIFORM : LANE_FREE;
+}
+
+bool gen_affine_varies(gen_emit *e, gen_affine a)
+{
+  for (int i = 0; i < a.count; i++)
+    if (term_motion(e, &a.terms[i]) != LANE_UNIFORM) return true;
+  return false;
+}
+
+static gen_ssa add_scaled(gen_emit *e, gen_ssa sum, gen_ssa v, int64_t coef)
+{
+  if (coef != 1) v = LLVMBuildNSWMul(e->b, v, gen_i(v, coef), "");
+  if (!sum) return v;
+  gen_unify(e, &sum, &v);
+  return LLVMBuildNSWAdd(e->b, sum, v, "");
+}
+
+void gen_affine_split(gen_emit *e, gen_affine a, gen_ssa *out_uniform, int64_t *out_lane_coef, gen_ssa *out_varying)
+{
+  gen_ssa uniform = NULL, varying = NULL;
+  int64_t lane_coef = 0;
+
+  for (int i = 0; i < a.count; i++) {
+    const gen_term *t = &a.terms[i];
+    lane_motion motion = term_motion(e, t);
+    if (t->var < 0) {
+      if (motion == LANE_FREE) varying = add_scaled(e, varying, t->value, t->coef);
+      else uniform = add_scaled(e, uniform, t->value, t->coef);
+      continue;
+    }
+    const gen_var *v = &e->vars[t->var];
+    gen_ssa value = v->value;
+    if (motion == LANE_FREE) value = LLVMBuildNSWAdd(e->b, gen_splat(e, value, e->lanes),
+                                                     gen_iota(e, e->part->i64, e->lanes, 1), "");
+    if (t->div != 1 || t->mod) value = divide_ssa(e, value, t->div, t->mod, v->hi - 1);
+    if (motion == LANE_STEPS) lane_coef += t->coef;
+    if (motion == LANE_FREE) varying = add_scaled(e, varying, value, t->coef);
+    else uniform = add_scaled(e, uniform, value, t->coef);
+  }
+  if (!uniform) uniform = gen_i64(e, a.base);
+  else if (a.base) uniform = LLVMBuildNSWAdd(e->b, uniform, gen_i64(e, a.base), "");
+  *out_uniform = uniform, *out_lane_coef = lane_coef, *out_varying = varying;
+}
+
+gen_ssa gen_affine_ssa(gen_emit *e, gen_affine a)
+{
+  gen_ssa uniform, varying;
+  int64_t lane_coef;
+
+  gen_affine_split(e, a, &uniform, &lane_coef, &varying);
+  if (lane_coef) varying = add_scaled(e, varying, gen_iota(e, e->part->i64, e->lanes, lane_coef), 1);
+  return varying ? add_scaled(e, varying, uniform, 1) : uniform;
+}
+
+gen_ssa gen_affine_within(gen_emit *e, gen_affine a, int64_t lo, int64_t hi, bool *never)
+{
+  int64_t least, most;
+  gen_ssa v, cond = NULL;
+
+  gen_affine_range(e, a, &least, &most);
+  *never = most < lo || least >= hi;
+  if (*never || (least >= lo && most < hi)) return NULL;
+  v = gen_affine_ssa(e, a);
+  if (least < lo) cond = gen_icmp(e, LLVMIntSGE, v, gen_i(v, lo));
+  if (most >= hi) {
+    gen_ssa below = gen_icmp(e, LLVMIntSLT, v, gen_i(v, hi));
+    cond = cond ? gen_bin(e, LLVMAnd, cond, below) : below;
+  }
+  return cond;
+}
+
+/* ---- index vectors ----------------------------------------------------------------------------------------------------- */
+
+gen_index *gen_index_new(gen_emit *e, int rank)
+{
+  gen_index *idx = weft_arena_alloc(e->arena, sizeof *idx + sizeof(gen_affine) * (size_t)rank);
+  idx->rank = rank;
+  return idx;
+}
+
+static uint64_t mix(uint64_t h, uint64_t v) { return (h ^ v) * UINT64_C(0x9e3779b97f4a7c15) ^ (h >> 29); }
+
+const gen_index *gen_index_seal(gen_index *idx)
+{
+  uint64_t h = (uint64_t)idx->rank;
+
+  for (int d = 0; d < idx->rank; d++) {
+    h = mix(h, (uint64_t)idx->d[d].base);
+    for (int i = 0; i < idx->d[d].count; i++) {
+      const gen_term *t = &idx->d[d].terms[i];
+      h = mix(h, (uint64_t)t->coef * 31 + (uint64_t)t->div * 7 + (uint64_t)t->mod);
+      h = mix(h, (uint64_t)t->var ^ (uint64_t)(uintptr_t)t->value);
+    }
+  }
+  idx->hash = h;
+  return idx;
+}
+
+bool gen_affine_equal(gen_affine a, gen_affine b)
+{
+  if (a.base != b.base || a.count != b.count) return false;
+  for (int i = 0; i < a.count; i++) {
+    const gen_term *s = &a.terms[i], *t = &b.terms[i];
+    if (s->coef != t->coef || s->div != t->div || s->mod != t->mod || s->var != t->var || s->value != t->value)
+      return false;
+  }
+  return true;
+}
+
+bool gen_index_equal(const gen_index *a, const gen_index *b)
+{
+  if (a == b) return true;
+  if (a->rank != b->rank || a->hash != b->hash) return false;
+  for (int d = 0; d < a->rank; d++)
+    if (!gen_affine_equal(a->d[d], b->d[d])) return false;
+  return true;
+}
+
+bool gen_index_varies(gen_emit *e, const gen_index *idx)
+{
+  for (int d = 0; d < idx->rank; d++)
+    if (gen_affine_varies(e, idx->d[d])) return true;
+  return false;
+}
+
+gen_affine gen_linearize(gen_emit *e, const hlo_shape *shape, const gen_index *idx)
+{
+  gen_affine sum = gen_affine_const(0);
+  int64_t stride = 1;
+
+  for (int d = shape->rank - 1; d >= 0; d--) {
+    if (shape->dims[d] != 1) sum = gen_affine_add(e, sum, gen_affine_scale(e, idx->d[d], stride));
+    stride *= shape->dims[d];
+  }
+  return sum;
+}
+
+const gen_index *gen_delinearize(gen_emit *e, const hlo_shape *shape, gen_affine linear)
+{
+  gen_index *idx = gen_index_new(e, shape->rank);
+  int64_t stride = 1;
+
+  for (int d = shape->rank - 1; d >= 0; d--) {
+    idx->d[d] = shape->dims[d] <= 1 ? gen_affine_const(0) : gen_affine_digit(e, linear, stride, shape->dims[d]);
+    stride *= shape->dims[d];
+  }
+  return gen_index_seal(idx);
+}

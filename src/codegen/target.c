@@ -1,0 +1,83 @@
+/* codegen/target.c -- the machine that code is made for, and LLVM's one-time initialisation. */
+#include <config.h>
+
+#include "codegen/codegen_internal.h"
+
+#include <llvm-c/Target.h>
+#include <llvm-c/TargetMachine.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static gen_target host;
+static char host_error[256];
+static char host_text[2048];
+
+/* Features that say something to a reader. */
+static const char *const told_features[] = {"+avx512bf16", "+avx512fp16", "+avx512f", "+avx2", "+avx", "+fma", "+f16c",
+                                            "+sve2", "+sve", "+neon", "+bf16", "+amx-bf16"};
+
+static bool has_feature(const char *features, const char *name)
+{
+  size_t n = strlen(name);
+
+  for (const char *at = features; (at = strstr(at, name)); at += n)
+    if ((at == features || at[-1] == ',') && (at[n] == ',' || at[n] == '\0')) return true;
+  return false;
+}
+
+static void init_host(void)
+{
+  char *error = NULL;
+  size_t length;
+
+  if (LLVMInitializeNativeTarget() || LLVMInitializeNativeAsmPrinter() || LLVMInitializeNativeAsmParser()) {
+    snprintf(host_error, sizeof host_error, "LLVM has no code generator for this machine");
+    return;
+  }
+  host.triple = LLVMGetDefaultTargetTriple();
+  host.cpu = LLVMGetHostCPUName();
+  host.features = LLVMGetHostCPUFeatures();
+  if (LLVMGetTargetFromTriple(host.triple, &host.target, &error)) {
+    snprintf(host_error, sizeof host_error, "LLVM: %s", error ? error : "unknown target");
+    LLVMDisposeMessage(error);
+    return;
+  }
+  bool arm = strncmp(host.triple, "aarch64", 7) == 0;
+  host.has_fma = arm || has_feature(host.features, "+fma");
+  host.has_f16c = arm || has_feature(host.features, "+f16c");
+  host.vector_bytes = has_feature(host.features, "+avx512f") ? 64 : has_feature(host.features, "+avx2") ? 32 : 16;
+  snprintf(host_text, sizeof host_text, "%.*s %s", (int)strcspn(host.triple, "-"), host.triple, host.cpu);
+  for (size_t i = 0; i < WEFT_COUNT(told_features); i++) {
+    length = strlen(host_text);
+    if (has_feature(host.features, told_features[i]))
+      snprintf(host_text + length, sizeof host_text - length, " %s", told_features[i]);
+  }
+}
+
+weft_status *gen_host_target(const gen_target **out_target)
+{
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+  pthread_once(&once, init_host);
+  if (host_error[0]) return WEFT_ERR(INTERNAL, "%s", host_error);
+  *out_target = &host;
+  return NULL;
+}
+
+const char *gen_target_description(void)
+{
+  const gen_target *target;
+
+  weft_status_ignore(gen_host_target(&target));
+  return host_error[0] ? host_error : host_text;
+}
+
+weft_status *gen_target_machine(const gen_target *target, int level, LLVMTargetMachineRef *out_machine)
+{
+  *out_machine = LLVMCreateTargetMachine(target->target, target->triple, target->cpu, target->features,
+                                         level == GEN_OPT_FAST ? LLVMCodeGenLevelLess : LLVMCodeGenLevelDefault,
+                                         LLVMRelocPIC, LLVMCodeModelSmall);
+  return *out_machine ? NULL : WEFT_ERR(INTERNAL, "LLVM cannot make code for %s", target->cpu);
+}
