@@ -258,20 +258,49 @@ typedef struct gen_kernel_spec {
   const char *symbols[GEN_MAX_PHASES];
 } gen_kernel_spec;
 
-/* The arguments of a fusion's function in an environment for its computation. */
+/* The function of one phase being emitted: its arguments and an environment for the fusion's computation. */
 typedef struct gen_frame {
   gen_emit e;
   gen_env env;
-  gen_buffer *results;     /* by leaf */
-  int result_count;
-  const hlo_shape **result_shapes;
-  const hlo_instr **roots; /* by leaf; a root with several leaves is named by each */
-  int *root_leaves;        /* which leaf of the root */
-  gen_ssa args, begin, end;
-  gen_ssa scratch, shared; /* or NULL */
+  const hlo_instr *fusion;
+  const hlo_computation *comp;
+  gen_buffer *operands, *results; /* by leaf */
+  int operand_count, result_count;
+  gen_ssa begin, end;
+  gen_ssa scratch, shared;        /* or NULL */
 } gen_frame;
-weft_status *gen_frame_open(gen_part *part, gen_kernel_spec *spec, int phase, gen_frame *f);
+/* Opens phase `phase`: reads scratch_bytes and shared_bytes of spec->info, which are set by then. */
+WEFT_NODISCARD weft_status *gen_frame_open(gen_part *part, gen_kernel_spec *spec, int phase, gen_frame *f);
 void gen_frame_close(gen_frame *f);
+
+/* How the elements of an array are walked: their row-major order cut into nested loops, outermost first, so that what
+ * every access of a computation needs apart is apart, and no more. */
+typedef struct gen_nest {
+  int count;
+  int64_t extent[HLO_MAX_RANK], stride[HLO_MAX_RANK];
+  int cut_count[HLO_MAX_RANK];         /* places where a loop is best split: concatenate, pad */
+  const int64_t *cuts[HLO_MAX_RANK];   /* ascending, within (0, extent) */
+} gen_nest;
+WEFT_NODISCARD weft_status *gen_nest_of(gen_emit *e, const hlo_computation *comp, const hlo_instr *const *roots,
+                                        int root_count, const hlo_shape *shape, gen_nest *out);
+/* Registers' widest element among what `comp` computes, in bytes. */
+int gen_widest_bytes(const hlo_computation *comp);
+int gen_choose_lanes(int widest_bytes, int64_t extent);
+/* Work per element, for estimates. */
+double gen_element_flops(const hlo_computation *comp);
+
+/* Emits body(linear) for all elements of `nest` in loops; the innermost in vectors where that pays. */
+typedef weft_status *gen_body_fn(void *ctx, gen_emit *e, gen_affine linear);
+WEFT_NODISCARD weft_status *gen_emit_nest(gen_emit *e, const gen_nest *nest, int widest_bytes, gen_ssa begin, gen_ssa end,
+                                          int64_t *out_units, gen_body_fn *body, void *ctx);
+/* One loop over [lo, hi) of a variable of which `least` and `most` are static bounds: vectors, then single elements. */
+WEFT_NODISCARD weft_status *gen_emit_lanes(gen_emit *e, gen_ssa lo, gen_ssa hi, int64_t least, int64_t most, int lanes,
+                                           int64_t align, gen_body_fn *body, void *ctx);
+
+/* Follows tuples, tuple elements and inlined parameters to the instruction (and its leaf) that makes leaf *leaf. */
+void gen_resolve(gen_env **env, const hlo_instr **instr, int *leaf);
+WEFT_NODISCARD weft_status *gen_emit_leaf(gen_emit *e, gen_env *env, const hlo_instr *instr, int leaf,
+                                          const gen_index *idx, gen_value *out);
 
 WEFT_NODISCARD weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec);

@@ -108,7 +108,7 @@ static const gen_source *source_of(const gen_env *env, const hlo_instr *instr)
 }
 
 /* Follows aliases (tuples, elements of tuples, parameters that stand for another instruction) to what makes `leaf`. */
-static void resolve(gen_env **env, const hlo_instr **instr, int *leaf)
+void gen_resolve(gen_env **env, const hlo_instr **instr, int *leaf)
 {
   for (;;) {
     const hlo_instr *x = *instr;
@@ -136,12 +136,12 @@ static void resolve(gen_env **env, const hlo_instr **instr, int *leaf)
 
 static const gen_index *empty_index(gen_emit *e) { return gen_index_seal(gen_index_new(e, 0)); }
 
-static weft_status *emit_leaf(gen_emit *e, gen_env *env, const hlo_instr *instr, int leaf, const gen_index *idx,
-                              gen_value *out)
+weft_status *gen_emit_leaf(gen_emit *e, gen_env *env, const hlo_instr *instr, int leaf, const gen_index *idx,
+                           gen_value *out)
 {
   const gen_value *values;
 
-  resolve(&env, &instr, &leaf);
+  gen_resolve(&env, &instr, &leaf);
   const gen_source *source = source_of(env, instr);
   if (source && source->kind == GEN_SOURCE_BUFFER && hlo_shape_is_tuple(instr->shape)) {
     gen_affine linear = gen_linearize(e, hlo_shape_leaf(instr->shape, leaf), idx);
@@ -156,7 +156,7 @@ static weft_status *emit_leaf(gen_emit *e, gen_env *env, const hlo_instr *instr,
 static weft_status *emit_operand(gen_emit *e, gen_env *env, const hlo_instr *instr, int k, const gen_index *idx,
                                  gen_value *out)
 {
-  return emit_leaf(e, env, instr->operands[k], 0, idx, out);
+  return gen_emit_leaf(e, env, instr->operands[k], 0, idx, out);
 }
 
 /* A scalar operand.  Its value does not depend on where the loops are, so no mask applies. */
@@ -165,7 +165,7 @@ static weft_status *emit_scalar(gen_emit *e, gen_env *env, const hlo_instr *x, g
   gen_ssa mask = e->mask;
 
   e->mask = NULL;
-  weft_status *st = emit_leaf(e, env, x, 0, empty_index(e), out);
+  weft_status *st = gen_emit_leaf(e, env, x, 0, empty_index(e), out);
   e->mask = mask;
   return st;
 }
@@ -178,10 +178,10 @@ static weft_status *emit_guarded(gen_emit *e, gen_env *env, const hlo_instr *x, 
 {
   gen_ssa mask = e->mask;
 
-  if (!cond) return emit_leaf(e, env, x, 0, idx, out);
+  if (!cond) return gen_emit_leaf(e, env, x, 0, idx, out);
   int mark = gen_memo_push(e);
   e->mask = and_mask(e, mask, cond);
-  weft_status *st = emit_leaf(e, env, x, 0, idx, out);
+  weft_status *st = gen_emit_leaf(e, env, x, 0, idx, out);
   e->mask = mask;
   gen_memo_pop(e, mark);
   WEFT_TRY(st);
@@ -344,7 +344,7 @@ static weft_status *emit_starts(gen_emit *e, gen_env *env, const hlo_instr *inst
     if (one_vector) {
       gen_index *at = gen_index_new(e, 1);
       at->d[0] = gen_affine_const(d);
-      WEFT_TRY(emit_leaf(e, env, x, 0, gen_index_seal(at), &v));
+      WEFT_TRY(gen_emit_leaf(e, env, x, 0, gen_index_seal(at), &v));
     } else {
       WEFT_TRY(emit_scalar(e, env, x, &v));
     }
@@ -417,7 +417,7 @@ static weft_status *emit_gather(gen_emit *e, gen_env *env, const hlo_instr *inst
     for (int i = 0, b = 0; i < indices->rank; i++)
       start->d[i] = i == g->index_vector_dim ? gen_affine_const(k) : batch[b++];
     gen_value v;
-    WEFT_TRY(emit_leaf(e, env, instr->operands[1], 0, gen_index_seal(start), &v));
+    WEFT_TRY(gen_emit_leaf(e, env, instr->operands[1], 0, gen_index_seal(start), &v));
     at->d[d] = gen_affine_add(e, at->d[d], clamped_index(e, indices->type, v.re, in->dims[d] - g->slice_sizes.v[d]));
   }
   return emit_operand(e, env, instr, 0, gen_index_seal(at), out);
@@ -506,7 +506,7 @@ weft_status *gen_emit_apply(gen_emit *e, const hlo_computation *comp, const gen_
   for (int i = 0; i < comp->param_count; i++)
     env.params[i] = (gen_source){.kind = GEN_SOURCE_VALUE, .values = &args[i]};
   e->mask = NULL;
-  for (int i = 0; i < leaves && !st; i++) st = emit_leaf(e, &env, comp->root, i, empty_index(e), &values[i]);
+  for (int i = 0; i < leaves && !st; i++) st = gen_emit_leaf(e, &env, comp->root, i, empty_index(e), &values[i]);
   e->mask = mask;
   *out_values = values;
   return st;
@@ -763,7 +763,7 @@ static weft_status *emit_called(gen_emit *e, gen_env *env, const hlo_instr *inst
   gen_env_init(e, inner, instr->called[0]);
   for (int i = 0; i < instr->operand_count; i++)
     inner->params[i] = (gen_source){.kind = GEN_SOURCE_INSTR, .env = env, .instr = instr->operands[i]};
-  for (int i = 0; i < leaves; i++) WEFT_TRY(emit_leaf(e, inner, instr->called[0]->root, i, idx, &out[i]));
+  for (int i = 0; i < leaves; i++) WEFT_TRY(gen_emit_leaf(e, inner, instr->called[0]->root, i, idx, &out[i]));
   return NULL;
 }
 
@@ -881,7 +881,7 @@ static weft_status *emit_pointwise(gen_emit *e, gen_env *env, const hlo_instr *r
     for (int i = 0; i < x->operand_count; i++) {
       if (!hlo_shape_is_array(x->operands[i]->shape)) continue; /* a token */
       if (x->operands[i]->shape->rank == 0 && x->shape->rank > 0) WEFT_TRY(emit_scalar(e, env, x->operands[i], &operands[i]));
-      else WEFT_TRY(emit_leaf(e, env, x->operands[i], 0, idx, &operands[i]));
+      else WEFT_TRY(gen_emit_leaf(e, env, x->operands[i], 0, idx, &operands[i]));
     }
     WEFT_TRY(gen_elementwise(e, x, operands, out));
     WEFT_TRY(memo_put(e, env, x, idx, out));
@@ -907,7 +907,7 @@ weft_status *gen_emit_at(gen_emit *e, gen_env *env, const hlo_instr *instr, cons
   } else {
     gen_value *out = WEFT_ARENA_ARRAY(e->arena, gen_value, WEFT_MAX(hlo_shape_leaf_count(instr->shape), 1));
     if (!out) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-    else if (source && source->kind == GEN_SOURCE_INSTR) st = emit_leaf(e, source->env, source->instr, 0, idx, out);
+    else if (source && source->kind == GEN_SOURCE_INSTR) st = gen_emit_leaf(e, source->env, source->instr, 0, idx, out);
     else if (source && source->kind == GEN_SOURCE_BUFFER) *out = gen_load(e, source->buffers, gen_linearize(e, instr->shape, idx));
     else if (source && source->kind == GEN_SOURCE_ROW) {
       hlo_shape row = *instr->shape;
@@ -917,7 +917,7 @@ weft_status *gen_emit_at(gen_emit *e, gen_env *env, const hlo_instr *instr, cons
       memcpy(at->d, idx->d + (idx->rank - source->row_dims), sizeof at->d[0] * (size_t)source->row_dims);
       *out = gen_load(e, source->buffers, gen_linearize(e, &row, at));
     }
-    else if (instr->op == HLO_GET_TUPLE_ELEMENT || instr->op == HLO_TUPLE) st = emit_leaf(e, env, instr, 0, idx, out);
+    else if (instr->op == HLO_GET_TUPLE_ELEMENT || instr->op == HLO_TUPLE) st = gen_emit_leaf(e, env, instr, 0, idx, out);
     else st = emit_one(e, env, instr, idx, out);
     if (!st) st = memo_put(e, env, instr, idx, out);
     *out_values = out;

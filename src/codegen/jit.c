@@ -1,0 +1,282 @@
+/* codegen/jit.c -- optimisation, object code, the cache of object files, and ORC. */
+#include <config.h>
+
+#include "codegen/jit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <llvm-c/Analysis.h>
+#include <llvm-c/BitWriter.h>
+#include <llvm-c/Error.h>
+#include <llvm-c/LLJIT.h>
+#include <llvm-c/Orc.h>
+#include <llvm-c/Transforms/PassBuilder.h>
+#include <llvm/Config/llvm-config.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/deadline.h"
+#include "base/log.h"
+
+#if LLVM_VERSION_MAJOR >= 18
+#define INSTCOMBINE "instcombine<no-verify-fixpoint>"
+#else
+#define INSTCOMBINE "instcombine"
+#endif
+
+/* Kernels come as vector code in rotated loops: what is left is cleaning up and hoisting. */
+static const char *const pipelines[] = {
+  [GEN_OPT_FAST] = "always-inline,function(sroa,early-cse,simplifycfg)",
+  [GEN_OPT_FULL] = "always-inline,function(sroa,early-cse<memssa>,simplifycfg," INSTCOMBINE
+                   ",loop-mssa(licm),early-cse," INSTCOMBINE ",simplifycfg)",
+};
+
+static weft_status *take_error(LLVMErrorRef error, const char *what)
+{
+  char *message = LLVMGetErrorMessage(error);
+  weft_status *st = WEFT_ERR(INTERNAL, "LLVM: %s: %s", what, message);
+
+  LLVMDisposeErrorMessage(message);
+  return st;
+}
+
+static weft_status *write_file(const char *path, const void *data, size_t size)
+{
+  char temporary[4096];
+
+  if (snprintf(temporary, sizeof temporary, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof temporary)
+    return WEFT_ERR(INVALID_ARGUMENT, "path too long: %s", path);
+  FILE *f = fopen(temporary, "wb");
+  if (!f) return WEFT_ERR(UNAVAILABLE, "cannot write %s: %s", temporary, strerror(errno));
+  bool ok = fwrite(data, 1, size, f) == size;
+  ok = fclose(f) == 0 && ok;
+  if (ok && rename(temporary, path) == 0) return NULL;
+  unlink(temporary);
+  return WEFT_ERR(UNAVAILABLE, "cannot write %s: %s", path, strerror(errno));
+}
+
+static void dump(const gen_part *p, const char *name, const char *suffix, const char *text)
+{
+  char path[4096];
+
+  mkdir(p->options->dump_dir, 0777);
+  if (snprintf(path, sizeof path, "%s/%s%s", p->options->dump_dir, name, suffix) >= (int)sizeof path) return;
+  weft_status *st = write_file(path, text, strlen(text));
+  if (st) WEFT_LOG("codegen", WARN, "%s", weft_status_text(st, false));
+  weft_status_ignore(st);
+}
+
+static void dump_ir(const gen_part *p, const char *name, const char *suffix)
+{
+  if (!p->options->dump_dir) return;
+  char *text = LLVMPrintModuleToString(p->mod);
+  dump(p, name, suffix, text);
+  LLVMDisposeMessage(text);
+}
+
+/* ---- the cache: object files named by a hash of the module's bitcode, the compiler and the machine ------------------------- */
+
+static uint64_t hash_bytes(uint64_t h, const void *data, size_t size)
+{
+  const unsigned char *p = data;
+  uint64_t word;
+
+  for (; size >= 8; p += 8, size -= 8) {
+    memcpy(&word, p, 8);
+    h = (h ^ word) * UINT64_C(0x9fb21c651e98df25);
+    h ^= h >> 32;
+  }
+  for (; size; p++, size--) h = (h ^ *p) * UINT64_C(0x100000001b3);
+  return h ^ h >> 29;
+}
+
+static bool cache_path(const gen_part *p, int level, char *path, size_t size)
+{
+  char about[64];
+  uint64_t key[2] = {UINT64_C(0x243f6a8885a308d3), UINT64_C(0x13198a2e03707344)};
+
+  if (!p->options->cache_dir) return false;
+  LLVMMemoryBufferRef bitcode = LLVMWriteBitcodeToMemoryBuffer(p->mod);
+  snprintf(about, sizeof about, "%s %s %d", WEFT_LLVM_VERSION, PACKAGE_VERSION, level);
+  for (int i = 0; i < 2; i++) {
+    key[i] = hash_bytes(key[i], pipelines[level], strlen(pipelines[level]));
+    key[i] = hash_bytes(key[i], about, strlen(about));
+    key[i] = hash_bytes(key[i], p->target->cpu, strlen(p->target->cpu));
+    key[i] = hash_bytes(key[i], p->target->features, strlen(p->target->features));
+    key[i] = hash_bytes(key[i], LLVMGetBufferStart(bitcode), LLVMGetBufferSize(bitcode));
+  }
+  LLVMDisposeMemoryBuffer(bitcode);
+  mkdir(p->options->cache_dir, 0777);
+  return snprintf(path, size, "%s/%016llx%016llx.o", p->options->cache_dir, (unsigned long long)key[0],
+                  (unsigned long long)key[1]) < (int)size;
+}
+
+/* ---- compiling ----------------------------------------------------------------------------------------------------------------- */
+
+static weft_status *emit(LLVMTargetMachineRef machine, LLVMModuleRef mod, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out)
+{
+  char *message = NULL;
+
+  if (!LLVMTargetMachineEmitToMemoryBuffer(machine, mod, kind, &message, out)) return NULL;
+  weft_status *st = WEFT_ERR(INTERNAL, "LLVM: %s", message ? message : "no code came out");
+  LLVMDisposeMessage(message);
+  return st;
+}
+
+static weft_status *compile(gen_part *p, LLVMTargetMachineRef machine, int level, const char *name, gen_object *out)
+{
+  LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
+  int64_t start = weft_now_ns();
+  LLVMErrorRef error = LLVMRunPasses(p->mod, pipelines[level], machine, options);
+
+  LLVMDisposePassBuilderOptions(options);
+  if (error) return take_error(error, "optimising");
+  out->optimize_ns = weft_now_ns() - start;
+  dump_ir(p, name, ".opt.ll");
+  if (p->options->keep_text) {
+    char *text = LLVMPrintModuleToString(p->mod);
+    out->ir = strdup(text);
+    LLVMDisposeMessage(text);
+  }
+  if (p->options->keep_text || p->options->dump_dir) {
+    LLVMModuleRef copy = LLVMCloneModule(p->mod);
+    LLVMMemoryBufferRef text = NULL;
+    weft_status *st = emit(machine, copy, LLVMAssemblyFile, &text);
+    LLVMDisposeModule(copy);
+    WEFT_TRY(st);
+    char *assembly = strndup(LLVMGetBufferStart(text), LLVMGetBufferSize(text));
+    LLVMDisposeMemoryBuffer(text);
+    WEFT_TRY_ALLOC(assembly);
+    if (p->options->dump_dir) dump(p, name, ".s", assembly);
+    if (p->options->keep_text) out->assembly = assembly;
+    else free(assembly);
+  }
+  start = weft_now_ns();
+  WEFT_TRY(emit(machine, p->mod, LLVMObjectFile, &out->code));
+  out->codegen_ns = weft_now_ns() - start;
+  return NULL;
+}
+
+weft_status *gen_part_compile(gen_part *p, int level, const char *name, gen_object *out)
+{
+  LLVMTargetMachineRef machine;
+  char path[4096], *message = NULL;
+
+  *out = (gen_object){0};
+  WEFT_TRY(gen_target_machine(p->target, level, &machine));
+  LLVMSetTarget(p->mod, p->target->triple);
+  LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
+  char *layout_text = LLVMCopyStringRepOfTargetData(layout);
+  LLVMSetDataLayout(p->mod, layout_text);
+  LLVMDisposeMessage(layout_text);
+  LLVMDisposeTargetData(layout);
+  dump_ir(p, name, ".ll");
+#ifndef NDEBUG
+  if (LLVMVerifyModule(p->mod, LLVMReturnStatusAction, &message)) {
+    weft_status *bad = WEFT_ERR(INTERNAL, "LLVM: the emitted module is malformed: %.2000s", message);
+    LLVMDisposeMessage(message);
+    LLVMDisposeTargetMachine(machine);
+    return bad;
+  }
+  LLVMDisposeMessage(message);
+#endif
+  bool cache = cache_path(p, level, path, sizeof path) && !p->options->keep_text && !p->options->dump_dir;
+  weft_status *st = NULL;
+  if (cache && !LLVMCreateMemoryBufferWithContentsOfFile(path, &out->code, &message)) {
+    out->cached = true;
+  } else {
+    LLVMDisposeMessage(message);
+    st = compile(p, machine, level, name, out);
+    if (!st && cache) {
+      weft_status *write = write_file(path, LLVMGetBufferStart(out->code), LLVMGetBufferSize(out->code));
+      if (write) WEFT_LOG("codegen", WARN, "%s", weft_status_text(write, false));
+      weft_status_ignore(write);
+    }
+  }
+  LLVMDisposeTargetMachine(machine);
+  return st;
+}
+
+void gen_object_fini(gen_object *object)
+{
+  if (object->code) LLVMDisposeMemoryBuffer(object->code);
+  free(object->ir);
+  free(object->assembly);
+  *object = (gen_object){0};
+}
+
+/* ---- linking ------------------------------------------------------------------------------------------------------------------- */
+
+struct gen_jit {
+  LLVMOrcLLJITRef orc;
+};
+
+/* The C functions that generated code may call. */
+#define LIBM(X) X(acos) X(acosh) X(asin) X(asinh) X(atan) X(atan2) X(atanh) X(cbrt) X(cos) X(cosh) X(erf) X(exp) X(expm1) \
+  X(log) X(log1p) X(pow) X(sin) X(sinh) X(tan) X(tanh) X(fmod) X(floor) X(ceil) X(round) X(rint) X(trunc) X(fma)
+#define LIBM_PAIR(g) {#g, (void (*)(void))g}, {#g "f", (void (*)(void))g##f},
+#pragma GCC diagnostic ignored "-Wcast-function-type"
+static const struct { const char *name; void (*address)(void); } externals[] = {
+  LIBM(LIBM_PAIR)
+  {"memcpy", (void (*)(void))memcpy}, {"memmove", (void (*)(void))memmove}, {"memset", (void (*)(void))memset},
+  {"roundeven", (void (*)(void))rint}, {"roundevenf", (void (*)(void))rintf},
+};
+
+static weft_status *define_externals(LLVMOrcLLJITRef orc)
+{
+  LLVMOrcCSymbolMapPair pairs[WEFT_COUNT(externals)];
+
+  for (size_t i = 0; i < WEFT_COUNT(externals); i++) {
+    pairs[i].Name = LLVMOrcLLJITMangleAndIntern(orc, externals[i].name);
+    pairs[i].Sym = (LLVMJITEvaluatedSymbol){.Address = (LLVMOrcExecutorAddress)(uintptr_t)externals[i].address,
+                                            .Flags = {.GenericFlags = LLVMJITSymbolGenericFlagsExported}};
+  }
+  LLVMOrcMaterializationUnitRef unit = LLVMOrcAbsoluteSymbols(pairs, WEFT_COUNT(externals));
+  LLVMErrorRef error = LLVMOrcJITDylibDefine(LLVMOrcLLJITGetMainJITDylib(orc), unit);
+  if (!error) return NULL;
+  LLVMOrcDisposeMaterializationUnit(unit);
+  return take_error(error, "defining the C library");
+}
+
+weft_status *gen_jit_new(gen_jit **out_jit)
+{
+  gen_jit *jit = calloc(1, sizeof *jit);
+
+  *out_jit = NULL;
+  WEFT_TRY_ALLOC(jit);
+  LLVMErrorRef error = LLVMOrcCreateLLJIT(&jit->orc, NULL);
+  weft_status *st = error ? take_error(error, "starting the JIT") : define_externals(jit->orc);
+  if (st) {
+    gen_jit_free(jit);
+    return st;
+  }
+  *out_jit = jit;
+  return NULL;
+}
+
+void gen_jit_free(gen_jit *jit)
+{
+  if (!jit) return;
+  if (jit->orc) LLVMConsumeError(LLVMOrcDisposeLLJIT(jit->orc));
+  free(jit);
+}
+
+weft_status *gen_jit_add(gen_jit *jit, gen_object *object)
+{
+  LLVMErrorRef error = LLVMOrcLLJITAddObjectFile(jit->orc, LLVMOrcLLJITGetMainJITDylib(jit->orc), WEFT_MOVE(object->code));
+  return error ? take_error(error, "adding object code") : NULL;
+}
+
+weft_status *gen_jit_lookup(gen_jit *jit, const char *symbol, void **out_address)
+{
+  LLVMOrcExecutorAddress address = 0;
+  LLVMErrorRef error = LLVMOrcLLJITLookup(jit->orc, &address, symbol);
+
+  if (error) return take_error(error, symbol);
+  *out_address = (void *)(uintptr_t)address;
+  return NULL;
+}

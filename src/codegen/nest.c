@@ -1,0 +1,428 @@
+/* codegen/nest.c -- loops over the elements of an array.
+ * Boundaries between dimensions are kept as strides in row-major order ("the linear index is split at 256"), which
+ * reshapes leave alone.  Each operation adds the boundaries that its access pattern needs. */
+#include <config.h>
+
+#include "codegen/codegen_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_MARKS = 48, MAX_CUTS = 256, UNIT_GOAL = 1024, BLOCK_BYTES = 8192 };
+
+/* A set of strides. */
+typedef struct marks {
+  int count;
+  int64_t v[MAX_MARKS];
+} marks;
+
+static void mark(marks *m, int64_t stride)
+{
+  if (stride <= 1 || m->count == MAX_MARKS) return;
+  for (int i = 0; i < m->count; i++)
+    if (m->v[i] == stride) return;
+  m->v[m->count++] = stride;
+}
+
+/* strides[d] = product of dims[d..]; strides[rank] = 1. */
+static void suffix_products(const hlo_shape *s, int64_t *strides)
+{
+  strides[s->rank] = 1;
+  for (int d = s->rank - 1; d >= 0; d--) strides[d] = strides[d + 1] * WEFT_MAX(s->dims[d], 1);
+}
+
+static void mark_all(marks *m, const hlo_shape *s)
+{
+  int64_t p[HLO_MAX_RANK + 1];
+  suffix_products(s, p);
+  for (int d = 1; d < s->rank; d++) mark(m, p[d]);
+}
+
+static void mark_dim(marks *m, const hlo_shape *s, int64_t d, bool right)
+{
+  int64_t p[HLO_MAX_RANK + 1];
+  suffix_products(s, p);
+  mark(m, p[d]);
+  if (right) mark(m, p[d + 1]);
+}
+
+/* Carries marks of `in` to `out`, where dimension j of in is dimension to[j] of out (-1: not there). */
+static void carry(const marks *from, const hlo_shape *in, marks *m, const hlo_shape *out, const int64_t *to)
+{
+  int64_t p[HLO_MAX_RANK + 1], q[HLO_MAX_RANK + 1];
+
+  suffix_products(in, p);
+  suffix_products(out, q);
+  for (int i = 0; i < from->count; i++) {
+    int j = 0;
+    while (j < in->rank - 1 && from->v[i] < p[j + 1]) j++; /* p[j+1] <= v < p[j], or the outermost */
+    if (in->rank == 0 || to[j] < 0 || from->v[i] % p[j + 1]) continue;
+    mark(m, q[to[j] + 1] * (from->v[i] / p[j + 1]));
+    if (from->v[i] == p[j + 1] && j + 1 < in->rank && to[j + 1] >= 0) mark(m, q[to[j + 1]]);
+  }
+}
+
+/* Marks where neighbouring dimensions of `out` are not neighbours in `in`; from[d]: the dimension of in, or -1.
+ * Dimensions of size 1 stand in nobody's way. */
+static void mark_breaks(marks *m, const hlo_shape *out, const int64_t *from, const hlo_shape *in)
+{
+  int64_t p[HLO_MAX_RANK + 1];
+  int last = -1;
+
+  suffix_products(out, p);
+  for (int d = 0; d < out->rank; d++) {
+    if (out->dims[d] == 1) continue;
+    if (last >= 0) {
+      bool joined = from[last] < 0 && from[d] < 0;
+      if (from[last] >= 0 && from[d] > from[last]) {
+        joined = true;
+        for (int64_t j = from[last] + 1; j < from[d]; j++) joined = joined && in->dims[j] == 1;
+      }
+      if (!joined) mark(m, p[d]);
+    }
+    last = d;
+  }
+}
+
+static void marks_of(const hlo_instr *x, marks *const *known, marks *m)
+{
+  const hlo_shape *out = x->shape, *in = x->operand_count ? x->operands[0]->shape : NULL;
+  int64_t to[HLO_MAX_RANK], from[HLO_MAX_RANK];
+
+  for (int d = 0; d < HLO_MAX_RANK; d++) to[d] = from[d] = -1;
+  switch (x->op) {
+  case HLO_PARAMETER: case HLO_CONSTANT: return;
+  case HLO_BROADCAST:
+    for (int j = 0; j < in->rank; j++) to[j] = x->dims.v[j], from[x->dims.v[j]] = j;
+    break;
+  case HLO_TRANSPOSE:
+    for (int i = 0; i < in->rank; i++) from[i] = x->dims.v[i], to[x->dims.v[i]] = i;
+    break;
+  case HLO_REDUCE: {
+    int kept = 0;
+    for (int j = 0; j < in->rank; j++) {
+      bool reduced = false;
+      for (int k = 0; k < x->dims.count; k++) reduced = reduced || x->dims.v[k] == j;
+      if (!reduced) to[j] = kept, from[kept++] = j;
+    }
+    if (hlo_shape_is_tuple(out)) out = out->elements[0];
+    break;
+  }
+  case HLO_SLICE: case HLO_DYNAMIC_SLICE: case HLO_PAD: case HLO_CONCATENATE:
+    for (int d = 0; d < out->rank; d++) {
+      bool strided = (x->op == HLO_SLICE && x->u.slice.stride.count && x->u.slice.stride.v[d] != 1) ||
+                     (x->op == HLO_PAD && x->u.pad.dims[d].interior > 0);
+      bool changed = x->op == HLO_CONCATENATE ? d == x->dims.v[0] : in->dims[d] != out->dims[d];
+      if (changed || strided) mark_dim(m, out, d, strided);
+      to[d] = d;
+    }
+    for (int k = 0; k < x->operand_count; k++)
+      if (x->operands[k]->shape->rank == out->rank) carry(known[x->operands[k]->id], x->operands[k]->shape, m, out, to);
+    return;
+  case HLO_RESHAPE: case HLO_BITCAST:
+    for (int i = 0; i < known[x->operands[0]->id]->count; i++) mark(m, known[x->operands[0]->id]->v[i]);
+    return;
+  case HLO_IOTA: mark_dim(m, out, x->dims.v[0], true); return;
+  default:
+    if (hlo_opcode_is_elementwise(x->op) || x->op == HLO_OPT_BARRIER) {
+      for (int k = 0; k < x->operand_count; k++) {
+        const marks *o = known[x->operands[k]->id];
+        if (x->operands[k]->shape->rank == out->rank || hlo_shape_is_array(x->operands[k]->shape))
+          for (int i = 0; i < o->count; i++) mark(m, o->v[i]);
+      }
+    } else if (hlo_shape_is_array(out)) {
+      mark_all(m, out);
+    }
+    return;
+  }
+  carry(known[x->operands[0]->id], in, m, out, to);
+  mark_breaks(m, out, from, in);
+}
+
+/* ---- cuts: where a loop over the root meets the seam of a concatenate or the edge of a pad ----------------------------------- */
+
+typedef struct seam {
+  int64_t period, at; /* in linear elements: at every multiple of period plus at */
+} seam;
+typedef struct seams {
+  int count;
+  seam v[MAX_CUTS];
+} seams;
+
+static void add_seam(seams *s, int64_t period, int64_t at)
+{
+  if (at > 0 && at < period && s->count < MAX_CUTS) s->v[s->count++] = (seam){period, at};
+}
+
+static void find_seams(const hlo_instr *x, seams *s, int depth)
+{
+  int64_t p[HLO_MAX_RANK + 1];
+
+  if (depth > 64 || !hlo_shape_is_array(x->shape)) return;
+  suffix_products(x->shape, p);
+  if (x->op == HLO_CONCATENATE) {
+    int64_t d = x->dims.v[0], offset = 0;
+    for (int k = 0; k < x->operand_count; k++) add_seam(s, p[d], (offset += x->operands[k]->shape->dims[d]) * p[d + 1]);
+  } else if (x->op == HLO_PAD) {
+    for (int d = 0; d < x->shape->rank; d++) {
+      const hlo_pad_dim *pad = &x->u.pad.dims[d];
+      int64_t n = x->operands[0]->shape->dims[d];
+      if (pad->interior > 0) continue;
+      add_seam(s, p[d], pad->low * p[d + 1]);
+      add_seam(s, p[d], (pad->low + n) * p[d + 1]);
+    }
+  } else if (hlo_opcode_is_elementwise(x->op) || x->op == HLO_RESHAPE || x->op == HLO_BITCAST) {
+    for (int k = 0; k < x->operand_count; k++) find_seams(x->operands[k], s, depth + 1 + 4 * (x->operand_count > 1));
+  }
+}
+
+static int by_value(const void *a, const void *b)
+{
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
+static weft_status *place_cuts(gen_emit *e, const seams *s, gen_nest *nest)
+{
+  int64_t pieces = 1;
+
+  for (int g = nest->count - 1; g >= 0; g--) {
+    int64_t *cuts = WEFT_ARENA_ARRAY(e->arena, int64_t, s->count + 1);
+    int n = 0, kept = 0;
+    WEFT_TRY_ALLOC(cuts);
+    for (int i = 0; i < s->count; i++)
+      if (s->v[i].period == nest->extent[g] * nest->stride[g] && s->v[i].at % nest->stride[g] == 0)
+        cuts[n++] = s->v[i].at / nest->stride[g];
+    qsort(cuts, (size_t)n, sizeof *cuts, by_value);
+    for (int i = 0; i < n; i++)
+      if (kept == 0 || cuts[kept - 1] != cuts[i]) cuts[kept++] = cuts[i];
+    if (pieces * (kept + 1) > MAX_CUTS) kept = 0;
+    pieces *= kept + 1;
+    nest->cuts[g] = cuts;
+    nest->cut_count[g] = kept;
+  }
+  return NULL;
+}
+
+static int descending(const void *a, const void *b) { return -by_value(a, b); }
+
+weft_status *gen_nest_of(gen_emit *e, const hlo_computation *comp, const hlo_instr *const *roots, int root_count,
+                         const hlo_shape *shape, gen_nest *nest)
+{
+  int low = INT32_MAX, high = 0, have = 0;
+  marks all = {0};
+  seams *found = WEFT_ARENA_NEW(e->arena, seams);
+
+  WEFT_TRY_ALLOC(found);
+  HLO_FOREACH(x, comp) low = WEFT_MIN(low, x->id), high = WEFT_MAX(high, x->id);
+  marks **known = WEFT_ARENA_ARRAY(e->arena, marks *, high - low + 1);
+  WEFT_TRY_ALLOC(known);
+  known -= low;
+  HLO_FOREACH(x, comp) {
+    WEFT_TRY_ALLOC(known[x->id] = WEFT_ARENA_NEW(e->arena, marks));
+    marks_of(x, known, known[x->id]);
+  }
+  for (int i = 0; i < root_count; i++) {
+    for (int k = 0; k < known[roots[i]->id]->count; k++) mark(&all, known[roots[i]->id]->v[k]);
+    find_seams(roots[i], found, 0);
+  }
+  qsort(all.v, (size_t)all.count, sizeof all.v[0], descending);
+  *nest = (gen_nest){0};
+  int64_t above = hlo_shape_elems(shape);
+  for (int i = 0; i < all.count; i++) {
+    if (all.v[i] >= above || above % all.v[i] || have == HLO_MAX_RANK - 1) continue;
+    nest->extent[have] = above / all.v[i];
+    nest->stride[have++] = above = all.v[i];
+  }
+  nest->extent[have] = above;
+  nest->stride[have++] = 1;
+  nest->count = have;
+  return place_cuts(e, found, nest);
+}
+
+/* ---- emitting -------------------------------------------------------------------------------------------------------------------- */
+
+int gen_widest_bytes(const hlo_computation *comp)
+{
+  int widest = 1;
+
+  HLO_FOREACH(x, comp) {
+    if (!hlo_shape_is_array(x->shape)) continue;
+    weft_dtype type = weft_dtype_component(x->shape->type);
+    int bytes = weft_dtype_is_float(type) && type != WEFT_F64 ? 4 : (int)weft_dtype_bytes(type);
+    if (x->shape->rank > 0) widest = WEFT_MAX(widest, bytes);
+  }
+  return widest;
+}
+
+double gen_element_flops(const hlo_computation *comp)
+{
+  double flops = 0;
+
+  HLO_FOREACH(x, comp) {
+    if (hlo_opcode_is_transcendental(x->op)) flops += 20;
+    else if (x->op == HLO_DIVIDE || x->op == HLO_REMAINDER || x->op == HLO_SQRT) flops += 5;
+    else if (hlo_opcode_is_elementwise(x->op)) flops += 1;
+    else if (x->op == HLO_GATHER) flops += 4;
+  }
+  return flops;
+}
+
+int gen_choose_lanes(int widest_bytes, int64_t extent)
+{
+  int most = 64 / widest_bytes, best = 1;
+  int64_t best_cost = extent * 2;
+
+  for (int w = most; w > 1; w /= 2) {
+    int64_t cost = extent / w * 3 + extent % w * 2;
+    if (extent >= w && cost < best_cost) best = w, best_cost = cost;
+  }
+  return best;
+}
+
+weft_status *gen_emit_lanes(gen_emit *e, gen_ssa lo, gen_ssa hi, int64_t least, int64_t most, int lanes, int64_t align,
+                            gen_body_fn *body, void *ctx)
+{
+  gen_loop loop;
+  int mark_, outer_lanes = e->lanes;
+
+  if (lanes > 1) {
+    gen_ssa length = LLVMBuildNSWSub(e->b, hi, lo, "");
+    gen_ssa whole = LLVMBuildNSWAdd(e->b, lo, LLVMBuildAnd(e->b, length, gen_i64(e, -(int64_t)lanes), ""), "");
+    gen_loop_begin(e, &loop, lo, whole, lanes, least, most, align % lanes == 0 ? lanes : 1);
+    e->vars[loop.var].lane = true;
+    e->lanes = lanes;
+    mark_ = gen_memo_push(e);
+    WEFT_TRY(body(ctx, e, gen_affine_var(e, loop.var)));
+    gen_memo_pop(e, mark_);
+    e->lanes = outer_lanes;
+    gen_loop_end(e, &loop);
+    e->vars[loop.var].lane = false;
+    lo = whole;
+    if (LLVMIsAConstantInt(lo) && LLVMIsAConstantInt(hi) &&
+        LLVMConstIntGetSExtValue(lo) >= LLVMConstIntGetSExtValue(hi))
+      return NULL;
+  }
+  gen_loop_begin(e, &loop, lo, hi, 1, least, most, 1);
+  mark_ = gen_memo_push(e);
+  WEFT_TRY(body(ctx, e, gen_affine_var(e, loop.var)));
+  gen_memo_pop(e, mark_);
+  gen_loop_end(e, &loop);
+  return NULL;
+}
+
+typedef struct nest_walk {
+  const gen_nest *nest;
+  int widest;
+  gen_body_fn *body;
+  void *ctx;
+  gen_affine outer; /* linear index of the loops entered so far */
+  gen_ssa begin, end;
+  int64_t block;    /* elements of a unit when the innermost loop is cut into blocks; 0: it is not */
+} nest_walk;
+
+static weft_status *lanes_body(void *ctx, gen_emit *e, gen_affine i)
+{
+  nest_walk *w = ctx;
+  return w->body(w->ctx, e, gen_affine_add(e, w->outer, i));
+}
+
+static gen_ssa const_max(gen_emit *e, gen_ssa a, int64_t b)
+{
+  if (LLVMIsAConstantInt(a)) return gen_i64(e, WEFT_MAX(LLVMConstIntGetSExtValue(a), b));
+  return b == 0 ? a : gen_intrinsic2(e, "llvm.smax", a, gen_i64(e, b));
+}
+
+static gen_ssa const_min(gen_emit *e, gen_ssa a, int64_t b)
+{
+  if (LLVMIsAConstantInt(a)) return gen_i64(e, WEFT_MIN(LLVMConstIntGetSExtValue(a), b));
+  return gen_intrinsic2(e, "llvm.smin", a, gen_i64(e, b));
+}
+
+static weft_status *walk_level(gen_emit *e, nest_walk *w, int g);
+
+/* Level g over [lo, hi), piece by piece where it has cuts. */
+static weft_status *walk_range(gen_emit *e, nest_walk *w, int g, gen_ssa lo, gen_ssa hi, int64_t align)
+{
+  const gen_nest *nest = w->nest;
+  gen_affine outer = w->outer;
+  bool innermost = g == nest->count - 1;
+
+  for (int c = 0; c <= nest->cut_count[g]; c++) {
+    int64_t from = c ? nest->cuts[g][c - 1] : 0, to = c < nest->cut_count[g] ? nest->cuts[g][c] : nest->extent[g];
+    gen_ssa piece_lo = const_max(e, lo, from), piece_hi = const_min(e, hi, to);
+    if (innermost) {
+      int lanes = gen_choose_lanes(w->widest, w->block ? WEFT_MIN(to - from, w->block) : to - from);
+      WEFT_TRY(gen_emit_lanes(e, piece_lo, piece_hi, from, to, lanes, from ? 1 : align, lanes_body, w));
+      continue;
+    }
+    gen_loop loop;
+    gen_loop_begin(e, &loop, piece_lo, piece_hi, 1, from, to, 1);
+    int mark_ = gen_memo_push(e);
+    w->outer = gen_affine_add(e, outer, gen_affine_scale(e, gen_affine_var(e, loop.var), nest->stride[g]));
+    WEFT_TRY(walk_level(e, w, g + 1));
+    w->outer = outer;
+    gen_memo_pop(e, mark_);
+    gen_loop_end(e, &loop);
+  }
+  return NULL;
+}
+
+static weft_status *walk_level(gen_emit *e, nest_walk *w, int g)
+{
+  return walk_range(e, w, g, gen_i64(e, 0), gen_i64(e, w->nest->extent[g]), 64);
+}
+
+weft_status *gen_emit_nest(gen_emit *e, const gen_nest *nest, int widest_bytes, gen_ssa begin, gen_ssa end,
+                           int64_t *out_units, gen_body_fn *body, void *ctx)
+{
+  nest_walk w = {nest, widest_bytes, body, ctx, gen_affine_const(0), begin, end, 0};
+  int last = nest->count - 1, folded = 1;
+  int64_t inner = nest->extent[last], outer = 1, block = WEFT_MAX(BLOCK_BYTES / widest_bytes, 64), product;
+
+  for (int g = 0; g < last; g++) outer *= nest->extent[g];
+  if (outer * inner == 0) return *out_units = 0, NULL;
+  if (!begin) { /* no units: all of it, once */
+    *out_units = 1;
+    return walk_level(e, &w, 0);
+  }
+  if (last == 0) { /* one loop: blocks of it */
+    w.block = block;
+    *out_units = (inner + block - 1) / block;
+    gen_ssa lo = gen_i64(e, 0), hi = gen_i64(e, inner);
+    if (*out_units > 1) {
+      lo = LLVMBuildNSWMul(e->b, begin, gen_i64(e, block), "");
+      hi = const_min(e, LLVMBuildNSWMul(e->b, end, gen_i64(e, block), ""), inner);
+    }
+    return walk_range(e, &w, 0, lo, hi, 64);
+  }
+  product = nest->extent[0];
+  if (product < UNIT_GOAL)
+    while (folded < last && product < UNIT_GOAL) product *= nest->extent[folded++];
+  bool blocks = folded == last && outer < 64 && inner >= 2 * block && nest->cut_count[last] == 0;
+  int64_t per_row = blocks ? (inner + block - 1) / block : 1;
+  *out_units = product * per_row;
+  if (folded == 1 && !blocks) return walk_range(e, &w, 0, begin, end, 1);
+
+  gen_loop loop;
+  gen_loop_begin(e, &loop, begin, end, 1, 0, *out_units, 1);
+  int mark_ = gen_memo_push(e);
+  gen_affine unit = gen_affine_var(e, loop.var), row = gen_affine_digit(e, unit, per_row, 0);
+  int64_t below = product;
+  for (int g = 0; g < folded; g++) {
+    below /= nest->extent[g];
+    gen_affine digit = gen_affine_digit(e, row, below, g == 0 ? 0 : nest->extent[g]);
+    w.outer = gen_affine_add(e, w.outer, gen_affine_scale(e, digit, nest->stride[g]));
+  }
+  if (blocks) {
+    gen_ssa lo = gen_affine_ssa(e, gen_affine_scale(e, gen_affine_digit(e, unit, 1, per_row), block));
+    gen_ssa hi = const_min(e, LLVMBuildNSWAdd(e->b, lo, gen_i64(e, block), ""), inner);
+    w.block = block;
+    WEFT_TRY(walk_range(e, &w, last, lo, hi, 64));
+  } else {
+    WEFT_TRY(walk_level(e, &w, folded));
+  }
+  gen_memo_pop(e, mark_);
+  gen_loop_end(e, &loop);
+  return NULL;
+}

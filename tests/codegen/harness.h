@@ -1,0 +1,23 @@
+/* tests/codegen/harness.h -- compiles the fusion that is an entry's root, runs it on random inputs between guard bytes,
+ * in several splits of its units, and compares with the reference evaluator. */
+#ifndef WEFT_TESTS_CODEGEN_HARNESS_H
+#define WEFT_TESTS_CODEGEN_HARNESS_H
+
+#include "codegen/codegen.h"
+#include "hlo/eval.h"
+#include "hlo/infer.h"
+#include "hlo/text.h"
+
+typedef struct kernel_check {
+  double rtol, atol;      /* for floats; 0: the element type's default */
+  double low, high;       /* of random floats; both 0: [-2, 2] */
+  int64_t int_low, int_high; /* both 0: the whole range of small types, else [-100, 100] */
+  bool donate;            /* the fusion's aliases are honoured: result leaves lie on their operands */
+} kernel_check;
+
+/* Fails the test with the first difference. */
+void check_kernel(const char *text, const kernel_check *how);
+/* NULL when it compiles, else the error. */
+weft_status *compile_text(const char *text);
+
+#endif
