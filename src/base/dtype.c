@@ -178,7 +178,7 @@ uint64_t weft_float_encode_f64(weft_dtype type, double value)
     half = UINT64_C(1) << (shift - 1);
     rest = mantissa & ((UINT64_C(1) << shift) - 1);
     mantissa >>= shift;
-    if (rest > half || (rest == half && ((mantissa & 1) || (f->mantissa_bits == 0 && ((exponent + f->bias) & 1)))))
+    if (rest > half || (rest == half && (f->mantissa_bits ? mantissa & 1 : (uint64_t)(exponent + f->bias) & 1)))
       mantissa++;
   }
   /* A carry out of the mantissa, or into the least normal, moves the exponent by plain addition. */

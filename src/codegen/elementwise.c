@@ -71,6 +71,8 @@ static gen_ssa shift(gen_emit *e, hlo_opcode op, weft_dtype type, gen_ssa a, gen
   gen_unify(e, &a, &b);
   gen_ssa in_range = gen_icmp(e, LLVMIntULT, b, gen_i(b, bits)), zero = gen_i(a, 0);
 
+  if (op == HLO_SHIFT_RIGHT_ARITHMETIC && bits < 8) /* the type's top bit, of unsigned ones too */
+    a = gen_bin(e, LLVMAShr, gen_bin(e, LLVMShl, a, gen_i(a, 8 - bits)), gen_i(a, 8 - bits));
   if (op == HLO_SHIFT_RIGHT_ARITHMETIC)
     return gen_bin(e, LLVMAShr, a, gen_select(e, in_range, b, gen_i(b, bits - 1)));
   gen_ssa amount = gen_select(e, in_range, b, gen_i(b, 0));

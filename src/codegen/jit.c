@@ -182,14 +182,14 @@ weft_status *gen_part_compile(gen_part *p, int level, const char *name, gen_obje
     LLVMDisposeTargetMachine(machine);
     return bad;
   }
-  LLVMDisposeMessage(message);
+  LLVMDisposeMessage(WEFT_MOVE(message));
 #endif
   bool cache = cache_path(p, level, path, sizeof path) && !p->options->keep_text && !p->options->dump_dir;
   weft_status *st = NULL;
   if (cache && !LLVMCreateMemoryBufferWithContentsOfFile(path, &out->code, &message)) {
     out->cached = true;
   } else {
-    LLVMDisposeMessage(message);
+    if (message) LLVMDisposeMessage(message);
     st = compile(p, machine, level, name, out);
     if (!st && cache) {
       weft_status *write = write_file(path, LLVMGetBufferStart(out->code), LLVMGetBufferSize(out->code));

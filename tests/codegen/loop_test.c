@@ -40,8 +40,175 @@ TEST(add_of_every_type_and_several_shapes)
   }
 }
 
+
+static bool is(weft_dtype t, const char *classes)
+{
+  if (strchr(classes, 'f') && weft_dtype_is_float(t)) return true;
+  if (strchr(classes, 'i') && weft_dtype_is_integer(t)) return true;
+  if (strchr(classes, 'c') && weft_dtype_is_complex(t)) return true;
+  return strchr(classes, 'p') && t == WEFT_PRED;
+}
+
+/* {operation, operand count, classes of types, low, high} */
+static const struct { const char *op; int n; const char *classes; double low, high; } elementwise[] = {
+  {"add", 2, "ficp", 0, 0}, {"subtract", 2, "fic", 0, 0}, {"multiply", 2, "ficp", 0, 0}, {"divide", 2, "fic", 0, 0},
+  {"maximum", 2, "fip", 0, 0}, {"minimum", 2, "fip", 0, 0}, {"remainder", 2, "fi", 0, 0}, {"negate", 1, "fic", 0, 0},
+  {"abs", 1, "fi", 0, 0}, {"sign", 1, "fic", 0, 0}, {"not", 1, "ip", 0, 0}, {"and", 2, "ip", 0, 0}, {"or", 2, "ip", 0, 0},
+  {"xor", 2, "ip", 0, 0}, {"shift-left", 2, "i", 0, 0}, {"shift-right-arithmetic", 2, "i", 0, 0},
+  {"shift-right-logical", 2, "i", 0, 0}, {"popcnt", 1, "i", 0, 0}, {"count-leading-zeros", 1, "i", 0, 0},
+  {"floor", 1, "f", -5, 5}, {"ceil", 1, "f", -5, 5}, {"round-nearest-even", 1, "f", -5, 5},
+  {"round-nearest-afz", 1, "f", -5, 5}, {"sqrt", 1, "fc", 0, 4}, {"rsqrt", 1, "fc", 0.1, 4}, {"exponential", 1, "fc", 0, 0},
+  {"log", 1, "fc", 0.1, 4}, {"log-plus-one", 1, "fc", 0.1, 4}, {"exponential-minus-one", 1, "fc", 0, 0}, {"tanh", 1, "fc", 0, 0},
+  {"sine", 1, "fc", 0, 0}, {"cosine", 1, "fc", 0, 0}, {"tan", 1, "fc", -1, 1}, {"atan2", 2, "f", 0, 0}, {"erf", 1, "f", 0, 0},
+  {"cbrt", 1, "f", 0, 0}, {"power", 2, "fic", 0.1, 2}, {"logistic", 1, "fc", 0, 0}, {"is-finite", 1, "f", 0, 0},
+  {"asin", 1, "f", -0.9, 0.9}, {"acos", 1, "f", -0.9, 0.9}, {"sinh", 1, "f", 0, 0}, {"cosh", 1, "f", 0, 0},
+  {"asinh", 1, "f", 0, 0}, {"acosh", 1, "f", 1.5, 4}, {"atanh", 1, "f", -0.9, 0.9},
+};
+
+TEST(elementwise_operations_of_every_type)
+{
+  for (size_t k = 0; k < WEFT_COUNT(elementwise); k++) {
+    for (int t = 1; t < WEFT_DTYPE_COUNT; t++) {
+      if (!is((weft_dtype)t, elementwise[k].classes)) continue;
+      const char *name = weft_dtype_name((weft_dtype)t), *result = name;
+      char array[64], params[160], body[160], out[64];
+      if (strcmp(elementwise[k].op, "is-finite") == 0) result = "pred";
+      snprintf(array, sizeof array, "%s[83]", name);
+      snprintf(out, sizeof out, "%s[83]", result);
+      snprintf(params, sizeof params, elementwise[k].n == 2 ? "%s %s" : "%s", array, array);
+      snprintf(body, sizeof body, elementwise[k].n == 2 ? "  ROOT r = %s %s(p0, p1)" : "  ROOT r = %s %s(p0)", out, elementwise[k].op);
+      check_kernel(fusion(params, body, out), &(kernel_check){.low = elementwise[k].low, .high = elementwise[k].high});
+    }
+  }
+}
+
+TEST(integers_at_their_corners)
+{
+  static const char *const ops[] = {"divide", "remainder", "shift-left", "shift-right-arithmetic", "shift-right-logical",
+                                    "power", "multiply", "abs"};
+  for (size_t k = 0; k < WEFT_COUNT(ops); k++) {
+    for (int t = 1; t < WEFT_DTYPE_COUNT; t++) {
+      if (!weft_dtype_is_integer((weft_dtype)t)) continue;
+      char array[64], params[160], body[160];
+      snprintf(array, sizeof array, "%s[%d]", weft_dtype_name((weft_dtype)t), 300);
+      snprintf(params, sizeof params, "%s %s", array, array);
+      snprintf(body, sizeof body, strcmp(ops[k], "abs") ? "  ROOT r = %s %s(p0, p1)" : "  ROOT r = %s %s(p0)", array, ops[k]);
+      int64_t high = weft_dtype_bits((weft_dtype)t) > 8 ? 70 : 0;
+      check_kernel(fusion(params, body, array), &(kernel_check){.int_low = weft_dtype_is_signed((weft_dtype)t) && high ? -4 : 0, .int_high = high});
+    }
+  }
+}
+
+TEST(conversion_between_all_types)
+{
+  for (int t = 1; t < WEFT_DTYPE_COUNT; t++) {
+    for (int u = 1; u < WEFT_DTYPE_COUNT; u++) {
+      if (!weft_dtype_is_array((weft_dtype)t) || !weft_dtype_is_array((weft_dtype)u)) continue;
+      if (weft_dtype_is_complex((weft_dtype)t) && !weft_dtype_is_complex((weft_dtype)u)) continue;
+      char from[64], to[64], body[160];
+      snprintf(from, sizeof from, "%s[67]", weft_dtype_name((weft_dtype)t));
+      snprintf(to, sizeof to, "%s[67]", weft_dtype_name((weft_dtype)u));
+      snprintf(body, sizeof body, "  ROOT r = %s convert(p0)", to);
+      check_kernel(fusion(from, body, to), &(kernel_check){.low = -300, .high = 300, .rtol = 1e-9, .atol = 1e-30});
+    }
+  }
+}
+
+TEST(comparisons)
+{
+  static const char *const dirs[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
+  for (size_t k = 0; k < WEFT_COUNT(dirs); k++) {
+    for (int t = 1; t < WEFT_DTYPE_COUNT; t++) {
+      if (!weft_dtype_is_array((weft_dtype)t) || (weft_dtype_is_complex((weft_dtype)t) && k > 1)) continue;
+      for (int total = 0; total < (weft_dtype_is_float((weft_dtype)t) && t != WEFT_F8E8M0FNU ? 2 : 1); total++) {
+        char array[64], params[160], body[160];
+        snprintf(array, sizeof array, "%s[50]", weft_dtype_name((weft_dtype)t));
+        snprintf(params, sizeof params, "%s %s", array, array);
+        snprintf(body, sizeof body, "  ROOT r = pred[50] compare(p0, p1), direction=%s%s", dirs[k], total ? ", type=TOTALORDER" : "");
+        check_kernel(fusion(params, body, "pred[50]"), &(kernel_check){.low = -1, .high = 1});
+      }
+    }
+  }
+}
+
+/* {parameters, body, result}: data movement, alone and fused. */
+static const struct { const char *params, *body, *result; } cases[] = {
+  {"f32[8,24]", "  ROOT r = f32[24,8] transpose(p0), dimensions={1,0}", "f32[24,8]"},
+  {"bf16[5,7,9]", "  ROOT r = bf16[9,5,7] transpose(p0), dimensions={2,0,1}", "bf16[9,5,7]"},
+  {"f32[6,64]", "  x = f32[384] reshape(p0)\n  ROOT r = f32[384] add(x, x)", "f32[384]"},
+  {"f32[6,35]", "  x = f32[14,15] reshape(p0)\n  y = f32[15,14] transpose(x), dimensions={1,0}\n  ROOT r = f32[5,42] reshape(y)", "f32[5,42]"},
+  {"f32[33] f32[4,33]", "  b = f32[4,33] broadcast(p0), dimensions={1}\n  ROOT r = f32[4,33] multiply(b, p1)", "f32[4,33]"},
+  {"f32[4] f32[4,33]", "  b = f32[4,33] broadcast(p0), dimensions={0}\n  ROOT r = f32[4,33] multiply(b, p1)", "f32[4,33]"},
+  {"f32[4] f32[2,4,3,5]", "  b = f32[2,4,3,5] broadcast(p0), dimensions={1}\n  ROOT r = f32[2,4,3,5] multiply(b, p1)", "f32[2,4,3,5]"},
+  {"f32[] f32[100]", "  b = f32[100] broadcast(p0), dimensions={}\n  ROOT r = f32[100] add(b, p1)", "f32[100]"},
+  {"s32[40,50]", "  ROOT r = s32[10,33] slice(p0), slice={[3:13], [7:40]}", "s32[10,33]"},
+  {"f32[40,50]", "  ROOT r = f32[10,17] slice(p0), slice={[3:33:3], [1:50:3]}", "f32[10,17]"},
+  {"f32[40,50]", "  ROOT r = f32[40,25] slice(p0), slice={[0:40], [0:50:2]}", "f32[40,25]"},
+  {"f32[40,50]", "  ROOT r = f32[40,50] reverse(p0), dimensions={1}", "f32[40,50]"},
+  {"f32[40,50]", "  ROOT r = f32[40,50] reverse(p0), dimensions={0,1}", "f32[40,50]"},
+  {"f32[10,20] f32[]", "  ROOT r = f32[15,27] pad(p0, p1), padding=2_3x4_3", "f32[15,27]"},
+  {"f32[10,20] f32[]", "  ROOT r = f32[9,15] pad(p0, p1), padding=-2_1x-3_-2", "f32[9,15]"},
+  {"f32[10,20] f32[]", "  ROOT r = f32[33,43] pad(p0, p1), padding=2_3_2x1_3_1", "f32[33,43]"},
+  {"f32[7,5] f32[]", "  x = f32[9,5] pad(p0, p1), padding=1_1x0_0\n  y = f32[5,9] transpose(x), dimensions={1,0}\n  ROOT r = f32[5,9] add(y, y)", "f32[5,9]"},
+  {"f32[10] f32[20] f32[3]", "  ROOT r = f32[33] concatenate(p0, p1, p2), dimensions={0}", "f32[33]"},
+  {"f32[10,40] f32[10,3] f32[10,20]", "  ROOT r = f32[10,63] concatenate(p0, p1, p2), dimensions={1}", "f32[10,63]"},
+  {"f32[10,40] f32[3,40] f32[20,40]", "  x = f32[33,40] concatenate(p0, p1, p2), dimensions={0}\n  ROOT r = f32[33,40] negate(x)", "f32[33,40]"},
+  {"f32[10,40] f32[3,40]", "  x = f32[13,40] concatenate(p0, p1), dimensions={0}\n  ROOT r = f32[40,13] transpose(x), dimensions={1,0}", "f32[40,13]"},
+  {"c64[10] c64[20]", "  ROOT r = c64[30] concatenate(p0, p1), dimensions={0}", "c64[30]"},
+  {"s32[]", "  ROOT r = s32[5,21] iota(), iota_dimension=1", "s32[5,21]"},
+  {"s32[]", "  ROOT r = f32[21,5] iota(), iota_dimension=0", "f32[21,5]"},
+  {"s32[]", "  ROOT r = bf16[3,40] iota(), iota_dimension=1", "bf16[3,40]"},
+  {"s32[]", "  ROOT r = c128[40] iota(), iota_dimension=0", "c128[40]"},
+  {"s32[]", "  ROOT r = s4[5] iota(), iota_dimension=0", "s4[5]"},
+  {"f32[20,30] s32[] s32[]", "  ROOT r = f32[7,25] dynamic-slice(p0, p1, p2), dynamic_slice_sizes={7,25}", "f32[7,25]"},
+  {"f32[20,30] s32[] s64[] f32[7,25]", "  x = s32[] convert(p2)\n  ROOT r = f32[20,30] dynamic-update-slice(p0, p3, p1, x)", "f32[20,30]"},
+  {"f32[20,30] u32[] u32[] f32[20,3]", "  x = f32[20,30] dynamic-update-slice(p0, p3, p1, p2)\n  ROOT r = f32[20,30] add(x, x)", "f32[20,30]"},
+  {"f32[50,16] s32[20,1]", "  ROOT r = f32[20,16] gather(p0, p1), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,16}", "f32[20,16]"},
+  {"f32[50,16] s32[20,2]", "  ROOT r = f32[20,3,4] gather(p0, p1), offset_dims={1,2}, collapsed_slice_dims={}, start_index_map={1,0}, index_vector_dim=1, slice_sizes={3,4}", "f32[20,3,4]"},
+  {"f32[50] s64[70]", "  ROOT r = f32[70] gather(p0, p1), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1}", "f32[70]"},
+  {"bf16[50] u8[70]", "  ROOT r = bf16[70] gather(p0, p1), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1}", "bf16[70]"},
+  {"f32[4,50,6] s32[4,9,1]", "  ROOT r = f32[4,9,6] gather(p0, p1), offset_dims={2}, collapsed_slice_dims={1}, start_index_map={1}, operand_batching_dims={0}, start_indices_batching_dims={0}, index_vector_dim=2, slice_sizes={1,1,6}", "f32[4,9,6]"},
+  {"f32[33]", "  ROOT r = u32[33] bitcast-convert(p0)", "u32[33]"},
+  {"u32[33]", "  ROOT r = u8[33,4] bitcast-convert(p0)", "u8[33,4]"},
+  {"u8[33,8]", "  ROOT r = s64[33] bitcast-convert(p0)", "s64[33]"},
+  {"u16[33]", "  ROOT r = bf16[33] bitcast-convert(p0)", "bf16[33]"},
+  {"bf16[33,2]", "  ROOT r = s32[33] bitcast-convert(p0)", "s32[33]"},
+  {"pred[40] f32[40] f32[40]", "  ROOT r = f32[40] select(p0, p1, p2)", "f32[40]"},
+  {"pred[] c64[40] c64[40]", "  ROOT r = c64[40] select(p0, p1, p2)", "c64[40]"},
+  {"f32[] bf16[40] f32[]", "  x = bf16[] convert(p0)\n  y = bf16[] convert(p2)\n  ROOT r = bf16[40] clamp(x, p1, y)", "bf16[40]"},
+  {"s32[40] s32[40] s32[40]", "  ROOT r = s32[40] clamp(p0, p1, p2)", "s32[40]"},
+  {"f32[60]", "  ROOT r = f32[60] reduce-precision(p0), exponent_bits=5, mantissa_bits=10", "f32[60]"},
+  {"f32[30] f32[30]", "  ROOT r = c64[30] complex(p0, p1)", "c64[30]"},
+  {"c64[30]", "  a = f32[30] real(p0)\n  b = f32[30] imag(p0)\n  c = f32[30] abs(p0)\n  d = f32[30] add(a, b)\n  ROOT r = f32[30] add(c, d)", "f32[30]"},
+  {"f32[30,7]", "  c = f32[7] constant({1, 2, 3, 4.5, 5, 6, -7})\n  b = f32[30,7] broadcast(c), dimensions={1}\n  ROOT r = f32[30,7] multiply(p0, b)", "f32[30,7]"},
+  {"f32[40] f32[40]", "  a = f32[40] add(p0, p1)\n  b = f32[40] multiply(a, p1)\n  c = pred[40] compare(a, b), direction=LT\n  ROOT r = (f32[40], f32[40], pred[40]) tuple(a, b, c)", "(f32[40], f32[40], pred[40])"},
+  {"f32[40] f32[7]", "  a = f32[40] negate(p0)\n  b = f32[7] negate(p1)\n  ROOT r = (f32[40], f32[7]) tuple(a, b)", "(f32[40], f32[7])"},
+  {"f32[5,6] f32[6,7]", "  ROOT r = f32[5,7] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "f32[5,7]"},
+  {"f64[3,5,6] f64[3,17,6]", "  ROOT r = f64[3,5,17] dot(p0, p1), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}", "f64[3,5,17]"},
+  {"c64[3,3] c64[3]", "  ROOT r = c64[3] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "c64[3]"},
+  {"f32[0,5]", "  ROOT r = f32[0,5] negate(p0)", "f32[0,5]"},
+  {"f32[0] f32[3]", "  ROOT r = f32[3] concatenate(p0, p1), dimensions={0}", "f32[3]"},
+  {"f32[0] f32[]", "  ROOT r = f32[3] pad(p0, p1), padding=2_1", "f32[3]"},
+  {"f32[1,64,56,56] f32[64]", "  b = f32[1,64,56,56] broadcast(p1), dimensions={1}\n  z = f32[] constant(0)\n  zb = f32[1,64,56,56] broadcast(z), dimensions={}\n  a = f32[1,64,56,56] add(p0, b)\n  ROOT r = f32[1,64,56,56] maximum(a, zb)", "f32[1,64,56,56]"},
+  {"f32[3000,40]", "  ROOT r = f32[3000,40] negate(p0)", "f32[3000,40]"},
+  {"f32[2,20000] f32[2]", "  b = f32[2,20000] broadcast(p1), dimensions={0}\n  ROOT r = f32[2,20000] add(p0, b)", "f32[2,20000]"},
+};
+
+TEST(data_movement_alone_and_fused)
+{
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++)
+    check_kernel(fusion(cases[i].params, cases[i].body, cases[i].result), &(kernel_check){.int_low = -5, .int_high = 30});
+}
+
 int main(void)
 {
-  const struct CMUnitTest units[] = {UNIT(add_of_every_type_and_several_shapes)};
+  const struct CMUnitTest units[] = {
+    UNIT(add_of_every_type_and_several_shapes),
+    UNIT(elementwise_operations_of_every_type),
+    UNIT(integers_at_their_corners),
+    UNIT(conversion_between_all_types),
+    UNIT(comparisons),
+    UNIT(data_movement_alone_and_fused),
+  };
   return cmocka_run_group_tests(units, NULL, NULL);
 }
