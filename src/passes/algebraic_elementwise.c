@@ -5,14 +5,17 @@
 
 #include "passes/algebraic.h"
 
+static bool is_fixed(const hlo_instr *x)
+{
+  return x->op == HLO_CONSTANT || (x->op == HLO_BROADCAST && x->operands[0]->op == HLO_CONSTANT);
+}
+
 /* Moves a constant to the right of a commutative operation. */
 static weft_status *constant_right(simplifier *s, hlo_instr *instr)
 {
   hlo_instr *x = instr->operands[0], *y = instr->operands[1];
-  bool x_fixed = x->op == HLO_CONSTANT || (x->op == HLO_BROADCAST && x->operands[0]->op == HLO_CONSTANT);
-  bool y_fixed = y->op == HLO_CONSTANT || (y->op == HLO_BROADCAST && y->operands[0]->op == HLO_CONSTANT);
 
-  if (!x_fixed || y_fixed) return NULL;
+  if (!is_fixed(x) || is_fixed(y)) return NULL;
   WEFT_TRY(hlo_set_operand(instr, 0, y));
   WEFT_TRY(hlo_set_operand(instr, 1, x));
   return simplify_touched(s, instr);
@@ -33,7 +36,7 @@ static weft_status *merge_constants(simplifier *s, hlo_instr *instr)
   pass_build b = PASS_BUILD_AT(instr);
   hlo_instr *c;
 
-  if (is_floating(instr) || inner->op != instr->op) return NULL;
+  if (is_floating(instr) || inner->op != instr->op || is_fixed(inner->operands[0])) return NULL; /* folding's */
   if (instr->operands[1]->op == HLO_CONSTANT && inner->operands[1]->op == HLO_CONSTANT) {
     c = pb_op2(&b, instr->op, inner->operands[1], instr->operands[1]);
   } else if (instr->operands[1]->op == HLO_BROADCAST && inner->operands[1]->op == HLO_BROADCAST &&

@@ -455,7 +455,8 @@ weft_status *simplify_constant(simplifier *s, hlo_instr *instr)
   hlo_shape *shape;
   pass_build b = PASS_BUILD_AT(instr);
 
-  if (!hlo_shape_is_array(instr->shape) || instr->shape->rank == 0 || literal->elided || !hlo_literal_is_splat(literal))
+  if (!hlo_shape_is_array(instr->shape) || hlo_shape_elems(instr->shape) <= 1 || literal->elided ||
+      !hlo_literal_is_splat(literal))
     return NULL;
   shape = hlo_shape_array(arena, instr->shape->type, 0, NULL);
   WEFT_TRY_ALLOC(shape);

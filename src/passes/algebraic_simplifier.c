@@ -5,6 +5,7 @@
  * The rules are in algebraic_elementwise.c, algebraic_shape.c and algebraic_reduce.c. */
 #include <config.h>
 
+#include "base/log.h"
 #include "passes/algebraic.h"
 #include "passes/passes.h"
 
@@ -112,8 +113,11 @@ static weft_status *algebraic_simplifier_run(hlo_module *module, pass_ctx *ctx, 
     if (instr->user_count == 0 && instr != instr->parent->root) continue; /* dce's */
     s.done = false;
     s.first_new_id = module->next_id;
-    WEFT_TRY(rules[instr->op](&s, instr));
+    hlo_opcode op = instr->op;
+    const char *name = instr->name;
+    WEFT_TRY(rules[op](&s, instr));
     *changed |= s.done;
+    if (s.done) WEFT_LOG("passes", DEBUG, "algebraic-simplifier: %s %s", hlo_opcode_name(op), name);
   }
   return NULL;
 }
