@@ -4,7 +4,14 @@
 
 #include "hlo/hlo.h"
 
-/* Sets kind, strategy (backend_config) and in-place aliases of a finished fusion from its root; see fusion_kind.c. */
-WEFT_NODISCARD weft_status *pass_fusion_classify(hlo_instr *fusion);
+/* Sets kind, strategy (backend_config) and in-place aliases of a finished fusion from its root; see fusion_kind.c.
+ * `strategy`, if not NULL, is one that the root does not tell ("row"). */
+WEFT_NODISCARD weft_status *pass_fusion_classify(hlo_instr *fusion, const char *strategy);
+
+/* Rough work of one element of the result, in simple arithmetic operations; 0 for what only moves or repeats data. */
+double pass_element_cost(const hlo_instr *instr);
+
+/* True if every reduced dimension comes after every kept one (dimensions of 1 aside): rows are reduced. */
+bool pass_reduces_rows(const hlo_instr *reduce);
 
 #endif

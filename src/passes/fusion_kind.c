@@ -4,6 +4,7 @@
  *   scatter                                             kCustom   "scatter"   operands it updates are shared with it
  *   dynamic-update-slice of a parameter                 kCustom   "dus"       that parameter is shared with it
  *   reduce, reduce-window, select-and-scatter           kInput
+ *   as the maker says                                   kCustom   "row"
  *   anything else                                       kLoop
  *
  * A parameter is shared only if nothing else in the fusion reads it: the kernel may overwrite it as it goes. */
@@ -66,7 +67,7 @@ static weft_status *look_at(hlo_module *module, const hlo_instr *result, int64_t
   }
 }
 
-weft_status *pass_fusion_classify(hlo_instr *fusion)
+weft_status *pass_fusion_classify(hlo_instr *fusion, const char *strategy_name)
 {
   const hlo_instr *root = fusion->called[0]->root;
   hlo_module *module = fusion->parent->module;
@@ -77,6 +78,10 @@ weft_status *pass_fusion_classify(hlo_instr *fusion)
   if (root->op == HLO_TUPLE)
     for (int64_t i = 0; i < root->operand_count; i++) WEFT_TRY(look_at(module, root->operands[i], i, &s));
   else WEFT_TRY(look_at(module, root, -1, &s));
+  if (strategy_name) {
+    s.kind = HLO_FUSION_CUSTOM;
+    s.name = strategy_name;
+  }
   fusion->u.fusion.kind = s.kind;
   fusion->u.fusion.alias_count = s.alias_count;
   fusion->u.fusion.aliases = s.aliases;

@@ -9,7 +9,7 @@ libweftcore_la_SOURCES += \
   %D%/dot_canonicalizer.c \
   %D%/elementwise_expander.c \
   %D%/flatten.c \
-  %D%/fusion.h \
+  %D%/fusion.c %D%/fusion.h \
   %D%/fusion_kind.c \
   %D%/licm.c \
   %D%/map_inliner.c \

@@ -168,14 +168,6 @@ weft_status *pass_inline(hlo_instr *call, const hlo_computation *callee, pass_ma
   return NULL;
 }
 
-static bool is_output(const hlo_instr *instr, const pass_map *map)
-{
-  if (instr == instr->parent->root) return true;
-  for (int i = 0; i < instr->user_count; i++)
-    if (!pass_map_get(map, instr->users[i]->id)) return true;
-  return false;
-}
-
 /* The copy inside `body` of an operand from outside: a parameter, or the constant itself. */
 static weft_status *bring_in(hlo_computation *body, hlo_instr *operand, pass_map *map, hlo_instr **outside,
                              int *outside_count)
@@ -202,26 +194,20 @@ static weft_status *move_control_edges(hlo_instr *from, hlo_instr *to, const pas
   return NULL;
 }
 
-weft_status *pass_outline(hlo_instr *const *members, int count, pass_map *map, hlo_fusion_kind kind, const char *name,
-                          hlo_instr **out_fusion)
+weft_status *pass_outline(hlo_instr *const *members, int count, hlo_instr *const *outputs, int output_count,
+                          pass_map *map, const char *name, hlo_instr **out_fusion)
 {
   hlo_computation *comp = members[0]->parent, *body;
-  hlo_instr *last = members[count - 1], *fusion, **outside, **outputs, **operands = NULL;
+  hlo_instr *last = members[count - 1], *fusion, **outside, **operands = NULL;
   const hlo_shape *shape;
   const char *body_name;
-  int outside_count = 0, output_count = 0, capacity = 0, operand_total = 0;
+  int outside_count = 0, capacity = 0, operand_total = 0;
 
   for (int i = 0; i < count; i++) operand_total += members[i]->operand_count;
   outside = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, operand_total);
-  outputs = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, count);
   WEFT_TRY_ALLOC(outside);
-  WEFT_TRY_ALLOC(outputs);
   WEFT_TRY(hlo_unique_name(comp->module, "fused_computation", &body_name));
   WEFT_TRY(hlo_computation_new(comp->module, body_name, &body));
-
-  for (int i = 0; i < count; i++) WEFT_TRY(pass_map_set(map, members[i]->id, members[i])); /* "a member" */
-  for (int i = 0; i < count; i++)
-    if (is_output(members[i], map)) outputs[output_count++] = members[i];
 
   /* Members are seen in order, so an operand without a copy yet comes from outside. */
   for (int i = 0; i < count; i++) {
@@ -247,14 +233,13 @@ weft_status *pass_outline(hlo_instr *const *members, int count, pass_map *map, h
 
   WEFT_TRY(hlo_unique_name(comp->module, name, &name));
   WEFT_TRY(hlo_add(comp, last, HLO_FUSION, shape, outside_count, outside, name, &fusion));
-  fusion->u.fusion.kind = kind;
   if (outputs[0]->extra && outputs[0]->extra->metadata) {
     hlo_extra *extra;
     WEFT_TRY(hlo_mutable_extra(fusion, &extra));
     extra->metadata = outputs[0]->extra->metadata;
   }
   WEFT_TRY(hlo_set_called(fusion, 1, &body));
-  for (int i = 0; i < count; i++) WEFT_TRY(move_control_edges(members[i], fusion, map));
+  for (int i = 0; i < output_count; i++) WEFT_TRY(move_control_edges(outputs[i], fusion, map));
   for (int i = 0; i < output_count; i++) {
     hlo_instr *value = fusion;
     if (output_count > 1) WEFT_TRY(hlo_add_gte(comp, last, fusion, i, &value));
@@ -264,7 +249,7 @@ weft_status *pass_outline(hlo_instr *const *members, int count, pass_map *map, h
     for (int k = 0; k < members[i]->operand_count; k++) WEFT_TRY(pass_map_set(map, members[i]->operands[k]->id, NULL));
   for (int i = count - 1; i >= 0; i--) {
     WEFT_TRY(pass_map_set(map, members[i]->id, NULL));
-    WEFT_TRY(hlo_remove(members[i]));
+    if (hlo_is_dead(members[i])) WEFT_TRY(hlo_remove(members[i]));
   }
   *out_fusion = fusion;
   return NULL;

@@ -66,12 +66,13 @@ bool pass_has_control_edges(const hlo_instr *instr);
 WEFT_NODISCARD weft_status *pass_inline(hlo_instr *call, const hlo_computation *callee, pass_map *map,
                                         hlo_instr **out_root);
 
-/* Moves `members` (of one computation, in its order, without control edges among other instructions than themselves)
- * into a new computation called by one fusion that takes their place.  Scalar constants outside are copied in rather
- * than passed.  Members whose values are used outside, or that are the root, become the results: one, or a tuple.
- * If users of an earlier member precede the last one, the list's order must be restored with hlo_computation_sort.
+/* Copies `members` (of one computation, in its order) into a new computation called by one fusion, which is put before
+ * the last of them and gives the values of `outputs` (some members): one, or a tuple.  Uses of the outputs go to the
+ * fusion; members that nobody uses any more are removed, others stay for the fusions that want them too.  Scalar
+ * constants outside are copied in rather than passed.
+ * If users of an earlier output precede the last member, the list's order must be restored with hlo_computation_sort.
  *   map   scratch, by instruction id; entries of members and operands are NULL before and after */
-WEFT_NODISCARD weft_status *pass_outline(hlo_instr *const *members, int count, pass_map *map, hlo_fusion_kind kind,
-                                         const char *name, hlo_instr **out_fusion);
+WEFT_NODISCARD weft_status *pass_outline(hlo_instr *const *members, int count, hlo_instr *const *outputs,
+                                         int output_count, pass_map *map, const char *name, hlo_instr **out_fusion);
 
 #endif

@@ -19,8 +19,8 @@ static weft_status *wrap_run(hlo_module *module, pass_ctx *ctx, bool *changed)
       hlo_instr *fusion;
       if (!pass_needs_kernel(instr)) continue;
       snprintf(name, sizeof name, "wrapped_%s", hlo_opcode_name(instr->op));
-      WEFT_TRY(pass_outline(&instr, 1, &map, HLO_FUSION_LOOP, name, &fusion));
-      WEFT_TRY(pass_fusion_classify(fusion));
+      WEFT_TRY(pass_outline(&instr, 1, &instr, 1, &map, name, &fusion));
+      WEFT_TRY(pass_fusion_classify(fusion, NULL));
       *changed = true;
     }
   }

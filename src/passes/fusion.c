@@ -1,0 +1,445 @@
+/* fusion: which instructions become one kernel.
+ *
+ * A sequential computation is walked from results to parameters, so that an instruction is met after all its users.
+ * Each then either joins the groups (kernels-to-be) of all its users and is computed there, or becomes the root of a
+ * group of its own, whose value is written to memory.  A group has one result, hence no cycles can arise.
+ *
+ * Joining costs evaluations: through a broadcast, two different slices or two groups, an element is computed more than
+ * once.  For each (instruction, group) the number of evaluations is estimated, and the surplus times the cost of one
+ * must fit a small allowance per element of the group (EXTRA_PER_ELEMENT); so expensive operations are practically
+ * never repeated and chains of stencils cannot grow exponentially.  Generators (broadcasts of scalars, iotas) are free.
+ *
+ * `row` groups: where a reduction over trailing dimensions feeds, row by row, instructions that are in one group
+ * already (softmax, layer norm; mean = sum * 1/n), the reduction joins and the group is evaluated row by row: every
+ * value is either per element (rows x cols) or per row, and is computed once.
+ *
+ * In-place roots (dynamic-update-slice, scatter) take no producer of the array they update, nor one that reads it. */
+#include <config.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "passes/fusion.h"
+#include "passes/passes.h"
+
+#define EXTRA_PER_ELEMENT 3.0  /* repeated work allowed per element of a group */
+enum {
+  FREE_EXTRA = 64,             /* repeated work that never matters */
+  MOST_MEMBERS = 96,           /* instructions in a kernel: compile time grows faster than their number */
+  MOST_GROUPS = 8,             /* groups that one instruction may be computed in, unless it is free */
+  MOST_CONCATENATED = 8,       /* operands of a concatenate that others join */
+  SMALL_ARRAY = 1024,          /* elements: of these a concatenate takes any number of operands */
+  INNER_REDUCE_WORK = 512,     /* a reduction this small (all its evaluations) joins any group */
+  ROW_MOST_COLS = 1 << 16,     /* longer rows do not stay in the cache */
+  ROW_LONELY_ELEMS = 1 << 16,  /* fewer rows than ROW_LEAST_ROWS are worth it only for arrays up to this size */
+  ROW_LEAST_ROWS = 8,
+};
+
+typedef struct group {
+  hlo_instr *root;
+  double space;                 /* elements evaluated: of the result, or of what a reduction at the root reads */
+  double extra;                 /* repeated work so far */
+  int member_count, member_capacity;
+  hlo_instr **members;          /* users before operands; the root first */
+  bool could_be_row, is_row;
+  int64_t rows, cols;           /* once is_row */
+} group;
+
+/* An instruction's part in one group. */
+typedef struct part {
+  int group;
+  double evaluations;
+} part;
+
+typedef struct parts {
+  int count;
+  part *v;
+} parts;
+
+typedef struct planner {
+  weft_arena *arena;
+  pass_map parts;               /* instruction -> parts */
+  group *groups;
+  int group_count, group_capacity;
+  int *slot, *stamp;            /* by group: where it is in `now`, valid if the stamp is current */
+  int current;
+  part *now;                    /* the groups of the users of the current instruction */
+  double *same_index;           /* by slot: evaluations at users' own index, shared between them */
+  int now_count;
+  bool outside;                 /* it has a user that needs it in memory */
+} planner;
+
+/* ---- what instructions are like ---------------------------------------------------------------------------------- */
+
+double pass_element_cost(const hlo_instr *instr)
+{
+  if (hlo_opcode_is_transcendental(instr->op)) return instr->op == HLO_POWER || instr->op == HLO_ATAN2 ? 24 : 12;
+  switch (instr->op) {
+  case HLO_BROADCAST: case HLO_RESHAPE: case HLO_BITCAST: case HLO_IOTA: case HLO_CONSTANT: case HLO_PARAMETER:
+    return 0;
+  case HLO_DIVIDE: case HLO_REMAINDER: return 4;
+  case HLO_GATHER: case HLO_DYNAMIC_SLICE: case HLO_CONCATENATE: return 2;
+  default: return 1;
+  }
+}
+
+bool pass_reduces_rows(const hlo_instr *reduce)
+{
+  const hlo_shape *shape = reduce->operands[0]->shape;
+  bool reduced = false;
+
+  for (int64_t d = 0; d < shape->rank; d++) {
+    if (shape->dims[d] == 1) continue;
+    if (pass_ints_contain(reduce->dims, d)) reduced = true;
+    else if (reduced) return false;
+  }
+  return true;
+}
+
+/* Of the first array where there are several (a reduction of many operands). */
+static double elems(const hlo_instr *instr)
+{
+  const hlo_shape *shape = hlo_shape_leaf(instr->shape, 0);
+
+  return shape && hlo_shape_is_array(shape) ? (double)hlo_shape_elems(shape) : 0;
+}
+
+static bool is_generator(const hlo_instr *instr)
+{
+  return instr->op == HLO_IOTA ||
+         (instr->op == HLO_BROADCAST && instr->operands[0]->op == HLO_CONSTANT &&
+          hlo_shape_is_scalar(instr->operands[0]->shape));
+}
+
+static bool is_view(const hlo_instr *instr) { return instr->op == HLO_RESHAPE || instr->op == HLO_BITCAST; }
+
+/* Instructions that can be computed inside their users' kernels. */
+static bool can_join(const hlo_instr *instr)
+{
+  if (!hlo_shape_is_array(instr->shape) || pass_has_control_edges(instr)) return false;
+  if (hlo_opcode_is_elementwise(instr->op)) return instr->op != HLO_COPY;
+  switch (instr->op) {
+  case HLO_BITCAST_CONVERT: case HLO_BROADCAST: case HLO_CONCATENATE: case HLO_DYNAMIC_SLICE: case HLO_GATHER:
+  case HLO_IOTA: case HLO_PAD: case HLO_REDUCE: case HLO_RESHAPE: case HLO_BITCAST: case HLO_REVERSE: case HLO_SLICE:
+  case HLO_TRANSPOSE:
+    return true;
+  default: return false;
+  }
+}
+
+static const hlo_instr *through_views(const hlo_instr *x)
+{
+  while (is_view(x)) x = x->operands[0];
+  return x;
+}
+
+static int updated_arrays(const hlo_instr *root)
+{
+  return root->op == HLO_DYNAMIC_UPDATE_SLICE ? 1 : root->op == HLO_SCATTER ? root->operand_count / 2 : 0;
+}
+
+/* May `instr` be computed inside `user`, which is met as its operand? */
+static bool can_take(const hlo_instr *user, const hlo_instr *instr)
+{
+  if (pass_has_control_edges(user)) return false;
+  for (int i = 0; i < updated_arrays(user); i++)
+    if (user->operands[i] == instr) return false;
+  switch (user->op) {
+  case HLO_SELECT_AND_SCATTER: case HLO_COPY: return false;
+  case HLO_CONCATENATE:
+    return user->operand_count <= MOST_CONCATENATED || elems(user) <= SMALL_ARRAY || is_generator(instr) ||
+           is_view(instr);
+  case HLO_REDUCE_WINDOW: return is_generator(instr) || is_view(instr) || instr->op == HLO_CONVERT;
+  default: return true;
+  }
+}
+
+/* A producer that reads the array which the group's root updates would see it half updated. */
+static bool reads_updated(const group *g, const hlo_instr *instr)
+{
+  for (int i = 0; i < updated_arrays(g->root); i++) {
+    const hlo_instr *updated = through_views(g->root->operands[i]);
+    for (int k = 0; k < instr->operand_count; k++)
+      if (through_views(instr->operands[k]) == updated) return true;
+  }
+  return false;
+}
+
+/* ---- evaluations ------------------------------------------------------------------------------------------------- */
+
+/* Evaluations of `instr` that one user, itself evaluated `t` times, asks for. */
+static double asked_by(const hlo_instr *user, const hlo_instr *instr, double t)
+{
+  const hlo_shape *to = user->shape;
+  double ratio = elems(user) > 0 ? elems(instr) / elems(user) : 0;
+
+  switch (user->op) {
+  case HLO_BROADCAST: { /* what does not change along the minor dimensions is computed once for them */
+    double repeats = 1;
+    for (int d = to->rank - 1; d >= 0 && !pass_ints_contain(user->dims, d); d--) repeats *= (double)to->dims[d];
+    return t / repeats;
+  }
+  case HLO_PAD: case HLO_CONCATENATE: return t * ratio;
+  case HLO_REDUCE: return t * ratio;
+  case HLO_REDUCE_WINDOW: {
+    double window = 1;
+    for (int d = 0; d < user->u.window->rank; d++) window *= (double)user->u.window->dims[d].size;
+    return t * window;
+  }
+  case HLO_DYNAMIC_UPDATE_SLICE: return instr == user->operands[1] ? elems(instr) : 1;
+  case HLO_SCATTER: return elems(instr);
+  default: return t;
+  }
+}
+
+static weft_status *add_demand(planner *p, int g, double evaluations, bool at_same_index)
+{
+  int slot;
+
+  if (p->stamp[g] != p->current) {
+    p->stamp[g] = p->current;
+    p->slot[g] = p->now_count;
+    p->now[p->now_count] = (part){g, 0};
+    p->same_index[p->now_count++] = 0;
+  }
+  slot = p->slot[g];
+  if (at_same_index) p->same_index[slot] = WEFT_MAX(p->same_index[slot], evaluations);
+  else p->now[slot].evaluations += evaluations;
+  return NULL;
+}
+
+/* Collects in p->now the groups that want `instr`, and how often; and whether it must be in memory. */
+static weft_status *collect(planner *p, const hlo_instr *instr)
+{
+  p->current++;
+  p->now_count = 0;
+  p->outside = instr == instr->parent->root;
+  for (int i = 0; i < instr->user_count; i++) {
+    const hlo_instr *user = instr->users[i];
+    const parts *its = pass_map_get(&p->parts, user->id);
+    if (!its || !its->count || !can_take(user, instr)) { /* no count: a view of something in memory */
+      p->outside = true;
+      continue;
+    }
+    for (int k = 0; k < its->count; k++) {
+      const group *g = &p->groups[its->v[k].group];
+      double asked = g->is_row ? elems(instr) : asked_by(user, instr, its->v[k].evaluations);
+      WEFT_TRY(add_demand(p, its->v[k].group, asked, g->is_row || hlo_opcode_is_elementwise(user->op)));
+    }
+  }
+  for (int i = 0; i < p->now_count; i++) p->now[i].evaluations += p->same_index[i];
+  return NULL;
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+static bool keeps_rows(const hlo_instr *instr)
+{
+  return (hlo_opcode_is_elementwise(instr->op) && instr->op != HLO_COPY) || instr->op == HLO_BROADCAST ||
+         instr->op == HLO_IOTA || is_view(instr) ||
+         (instr->op == HLO_REDUCE && hlo_shape_is_array(instr->shape) && pass_reduces_rows(instr));
+}
+
+/* A broadcast from one value per row: the operand's dimensions are the leading ones of the result. */
+static bool repeats_rows(const hlo_instr *broadcast, int64_t cols)
+{
+  const hlo_shape *to = broadcast->shape;
+  int64_t behind = 1;
+  int d = to->rank - 1;
+
+  while (d >= 0 && !pass_ints_contain(broadcast->dims, d)) behind *= to->dims[d--];
+  if (behind != cols) return false;
+  for (int i = 1; i < broadcast->dims.count; i++)
+    if (broadcast->dims.v[i] < broadcast->dims.v[i - 1]) return false;
+  for (; d >= 0; d--)
+    if (to->dims[d] != 1 && !pass_ints_contain(broadcast->dims, d)) return false;
+  return true;
+}
+
+static bool fits_rows(const hlo_instr *instr, int64_t rows, int64_t cols)
+{
+  int64_t count = hlo_shape_elems(instr->shape);
+
+  return keeps_rows(instr) && (count == rows * cols || count == rows || count == 1);
+}
+
+/* Every use inside the group of a value per row spreads it row by row (or not at all). */
+static bool is_spread_by_rows(const planner *p, int g, const hlo_instr *value, int64_t rows, int64_t cols)
+{
+  if (rows == 1 || hlo_shape_elems(value->shape) != rows) return true;
+  for (int i = 0; i < value->user_count; i++) {
+    const hlo_instr *user = value->users[i];
+    const parts *its = pass_map_get(&p->parts, user->id);
+    bool inside = false;
+    for (int k = 0; its && k < its->count; k++) inside |= its->v[k].group == g;
+    if (inside && user->op == HLO_BROADCAST && !repeats_rows(user, cols)) return false;
+  }
+  return true;
+}
+
+/* Makes the group a row group around `reduce`, or finds that it is one already that fits. */
+static bool try_rows(planner *p, int index, const hlo_instr *reduce)
+{
+  group *g = &p->groups[index];
+  int64_t rows = hlo_shape_elems(reduce->shape), all = hlo_shape_elems(reduce->operands[0]->shape),
+          cols = rows ? all / rows : 0;
+
+  if (reduce->operand_count != 2 || cols < 2 || !pass_reduces_rows(reduce)) return false;
+  if (g->is_row) return rows == g->rows && cols == g->cols && is_spread_by_rows(p, index, reduce, rows, cols);
+  if (!g->could_be_row || (g->space != (double)all && g->space != (double)rows)) return false;
+  if (cols > ROW_MOST_COLS || (rows < ROW_LEAST_ROWS && all > ROW_LONELY_ELEMS)) return false;
+  if (g->root->op == HLO_REDUCE && hlo_shape_elems(g->root->shape) != rows) return false;
+  if (!is_spread_by_rows(p, index, reduce, rows, cols)) return false;
+  for (int i = 0; i < g->member_count; i++)
+    if (!fits_rows(g->members[i], rows, cols) || !is_spread_by_rows(p, index, g->members[i], rows, cols)) return false;
+  g->is_row = true;
+  g->rows = rows;
+  g->cols = cols;
+  g->space = (double)all;
+  return true;
+}
+
+/* ---- decisions --------------------------------------------------------------------------------------------------- */
+
+static weft_status *add_member(planner *p, int index, hlo_instr *instr, double evaluations)
+{
+  group *g = &p->groups[index];
+
+  if (g->member_count == g->member_capacity) {
+    int capacity = g->member_capacity ? g->member_capacity * 2 : 8;
+    hlo_instr **members = WEFT_ARENA_ARRAY(p->arena, hlo_instr *, capacity);
+    WEFT_TRY_ALLOC(members);
+    if (g->member_count) memcpy(members, g->members, (size_t)g->member_count * sizeof *members);
+    g->members = members;
+    g->member_capacity = capacity;
+  }
+  g->members[g->member_count++] = instr;
+  g->extra += WEFT_MAX(evaluations - elems(instr), 0) * pass_element_cost(instr);
+  g->could_be_row &= keeps_rows(instr);
+  return NULL;
+}
+
+static weft_status *new_group(planner *p, hlo_instr *root, int *out_index)
+{
+  group *g;
+  bool is_reduction = root->op == HLO_REDUCE || root->op == HLO_REDUCE_WINDOW;
+  const hlo_shape *space = is_reduction ? root->operands[0]->shape : root->shape;
+
+  if (p->group_count == p->group_capacity) return WEFT_ERR(INTERNAL, "fusion: more groups than instructions");
+  g = &p->groups[*out_index = p->group_count++];
+  *g = (group){.root = root, .could_be_row = true};
+  if (root->op == HLO_DYNAMIC_UPDATE_SLICE) space = root->operands[1]->shape;
+  if (root->op == HLO_SCATTER) space = root->operands[root->operand_count - 1]->shape;
+  space = hlo_shape_leaf(space, 0);
+  g->space = space && hlo_shape_is_array(space) ? (double)hlo_shape_elems(space) : 0;
+  return add_member(p, *out_index, root, 0);
+}
+
+/* One group's room for `instr` evaluated that often, `repeats` of which (of all groups) are surplus. */
+static bool has_room(planner *p, const hlo_instr *instr, const part *want, double surplus)
+{
+  group *g = &p->groups[want->group];
+  double extra;
+
+  if (g->member_count >= MOST_MEMBERS || reads_updated(g, instr)) return false;
+  if (g->is_row)
+    return fits_rows(instr, g->rows, g->cols) && is_spread_by_rows(p, want->group, instr, g->rows, g->cols);
+  extra = g->extra + surplus * pass_element_cost(instr);
+  return extra <= EXTRA_PER_ELEMENT * g->space || extra <= FREE_EXTRA;
+}
+
+/* A reduction joins row groups, and groups that want each of its few elements once. */
+static bool reduce_joins(planner *p, const hlo_instr *reduce)
+{
+  double per_element = elems(reduce) > 0 ? elems(reduce->operands[0]) / elems(reduce) : 0;
+
+  if (!hlo_shape_is_array(reduce->shape) || p->now_count != 1) return false;
+  if (p->now[0].evaluations * per_element <= INNER_REDUCE_WORK && !p->groups[p->now[0].group].is_row) return true;
+  return try_rows(p, p->now[0].group, reduce);
+}
+
+static bool joins(planner *p, const hlo_instr *instr)
+{
+  double total = 0;
+
+  if (p->now_count == 0 || !can_join(instr)) return false;
+  if (is_generator(instr)) {
+    for (int i = 0; i < p->now_count; i++)
+      if (!has_room(p, instr, &p->now[i], 0)) return false;
+    return true;
+  }
+  if (p->outside || (p->now_count > MOST_GROUPS && !is_view(instr))) return false;
+  if (instr->op == HLO_REDUCE) return reduce_joins(p, instr) && has_room(p, instr, &p->now[0], 0);
+  for (int i = 0; i < p->now_count; i++) total += p->now[i].evaluations;
+  for (int i = 0; i < p->now_count; i++) {
+    double share = total > elems(instr) ? (total - elems(instr)) * (p->now[i].evaluations / total) : 0;
+    if (!has_room(p, instr, &p->now[i], share)) return false;
+  }
+  return true;
+}
+
+static weft_status *decide(planner *p, hlo_instr *instr)
+{
+  parts *mine;
+  bool does_join, is_root;
+  int own = -1, at = 0;
+
+  WEFT_TRY(collect(p, instr));
+  mine = WEFT_ARENA_NEW(p->arena, parts);
+  WEFT_TRY_ALLOC(mine);
+  does_join = joins(p, instr);
+  is_root = !is_view(instr) && (!does_join || p->outside);
+  if (is_root) WEFT_TRY(new_group(p, instr, &own));
+  mine->count = is_root + (does_join ? p->now_count : 0);
+  mine->v = WEFT_ARENA_ARRAY(p->arena, part, mine->count);
+  WEFT_TRY_ALLOC(mine->v);
+  if (is_root) mine->v[at++] = (part){own, elems(instr)};
+  for (int i = 0; does_join && i < p->now_count; i++) {
+    mine->v[at++] = p->now[i];
+    WEFT_TRY(add_member(p, p->now[i].group, instr, p->now[i].evaluations));
+  }
+  return pass_map_set(&p->parts, instr->id, mine);
+}
+
+/* ---- carrying out ------------------------------------------------------------------------------------------------ */
+
+static weft_status *make_fusion(planner *p, group *g, pass_map *map, bool *changed)
+{
+  hlo_instr **members = WEFT_ARENA_ARRAY(p->arena, hlo_instr *, g->member_count), *fusion;
+  char name[64];
+
+  WEFT_TRY_ALLOC(members);
+  for (int i = 0; i < g->member_count; i++) members[i] = g->members[g->member_count - 1 - i]; /* operands first */
+  snprintf(name, sizeof name, g->member_count == 1 ? "wrapped_%s" : "%s_fusion", hlo_opcode_name(g->root->op));
+  WEFT_TRY(pass_outline(members, g->member_count, &g->root, 1, map, name, &fusion));
+  *changed = true;
+  return pass_fusion_classify(fusion, g->is_row ? "row" : NULL);
+}
+
+static weft_status *fuse_computation(hlo_computation *comp, weft_arena *arena, pass_map *map, bool *changed)
+{
+  int count = comp->instr_count + 1;
+  planner p = {
+    .arena = arena, .parts.arena = arena, .group_capacity = count,
+    .groups = WEFT_ARENA_ARRAY(arena, group, count), .slot = WEFT_ARENA_ARRAY(arena, int, count),
+    .stamp = WEFT_ARENA_ARRAY(arena, int, count), .now = WEFT_ARENA_ARRAY(arena, part, count),
+    .same_index = WEFT_ARENA_ARRAY(arena, double, count),
+  };
+
+  if (!p.groups || !p.slot || !p.stamp || !p.now || !p.same_index) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  for (hlo_instr *instr = comp->last; instr; instr = instr->prev)
+    if (pass_needs_kernel(instr) || is_view(instr)) WEFT_TRY(decide(&p, instr));
+  for (int i = 0; i < p.group_count; i++) WEFT_TRY(make_fusion(&p, &p.groups[i], map, changed));
+  return NULL;
+}
+
+static weft_status *fusion_run(hlo_module *module, pass_ctx *ctx, bool *changed)
+{
+  pass_map map = {.arena = ctx->scratch};
+  pass_comps comps;
+
+  WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
+  for (int i = 0; i < comps.count; i++) WEFT_TRY(fuse_computation(comps.v[i], ctx->scratch, &map, changed));
+  return *changed ? hlo_module_gc(module) : NULL;
+}
+const hlo_pass pass_fusion = {"fusion", fusion_run};
