@@ -231,6 +231,9 @@ weft_status *gen_env_bind(gen_emit *e, gen_env *env, const hlo_instr *instr, gen
 /* Values of `instr` (one per leaf of its shape) at `idx`, an index into its (first) array shape. */
 WEFT_NODISCARD weft_status *gen_emit_at(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
                                         const gen_value **out_values);
+/* The clamped start indices of a dynamic-slice or dynamic-update-slice whose scalars begin at operand `first`. */
+WEFT_NODISCARD weft_status *gen_emit_starts(gen_emit *e, gen_env *env, const hlo_instr *instr, int first,
+                                            const hlo_shape *array, const int64_t *sizes, gen_affine *out);
 /* A scalar computation on values: `args` one per parameter, result one per leaf of the root. */
 WEFT_NODISCARD weft_status *gen_emit_apply(gen_emit *e, const hlo_computation *comp, const gen_value *args,
                                            const gen_value **out_values);
@@ -304,6 +307,9 @@ WEFT_NODISCARD weft_status *gen_emit_leaf(gen_emit *e, gen_env *env, const hlo_i
 
 WEFT_NODISCARD weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec);
+WEFT_NODISCARD weft_status *gen_emit_dus_kernel(gen_part *part, gen_kernel_spec *spec);
+WEFT_NODISCARD weft_status *gen_emit_scatter_kernel(gen_part *part, gen_kernel_spec *spec);
+WEFT_NODISCARD weft_status *gen_emit_select_and_scatter_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_compare(gen_part *part, const hlo_computation *comp, const char *symbol);
 WEFT_NODISCARD weft_status *gen_emit_apply_fn(gen_part *part, const hlo_computation *comp, const char *symbol);
 

@@ -328,9 +328,8 @@ static weft_status *emit_concatenate(gen_emit *e, gen_env *env, const hlo_instr 
   return NULL;
 }
 
-/* The clamped start indices of a dynamic-slice or dynamic-update-slice whose scalars begin at operand `first`. */
-static weft_status *emit_starts(gen_emit *e, gen_env *env, const hlo_instr *instr, int first, const hlo_shape *array,
-                                const int64_t *sizes, gen_affine *out)
+weft_status *gen_emit_starts(gen_emit *e, gen_env *env, const hlo_instr *instr, int first, const hlo_shape *array,
+                             const int64_t *sizes, gen_affine *out)
 {
   bool one_vector = instr->operand_count == first + 1 && instr->operands[first]->shape->rank == 1;
 
@@ -359,7 +358,7 @@ static weft_status *emit_dynamic_slice(gen_emit *e, gen_env *env, const hlo_inst
   const hlo_shape *in = instr->operands[0]->shape;
   gen_index *at = gen_index_new(e, in->rank);
 
-  WEFT_TRY(emit_starts(e, env, instr, 1, in, instr->shape->dims, at->d));
+  WEFT_TRY(gen_emit_starts(e, env, instr, 1, in, instr->shape->dims, at->d));
   for (int d = 0; d < in->rank; d++) at->d[d] = gen_affine_add(e, at->d[d], idx->d[d]);
   return emit_operand(e, env, instr, 0, gen_index_seal(at), out);
 }
@@ -374,7 +373,7 @@ static weft_status *emit_dynamic_update_slice(gen_emit *e, gen_env *env, const h
   bool never;
 
   WEFT_TRY(emit_operand(e, env, instr, 0, idx, &old));
-  WEFT_TRY(emit_starts(e, env, instr, 2, instr->shape, update->dims, at->d));
+  WEFT_TRY(gen_emit_starts(e, env, instr, 2, instr->shape, update->dims, at->d));
   for (int d = 0; d < idx->rank; d++) {
     at->d[d] = gen_affine_add(e, idx->d[d], gen_affine_scale(e, at->d[d], -1));
     gen_ssa inside = gen_affine_within(e, at->d[d], 0, update->dims[d], &never);

@@ -163,7 +163,18 @@ weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec)
   return NULL;
 }
 
+/* The strategy: what the results are, whatever the fusion's kind says. */
 weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec)
 {
+  const hlo_instr *root = spec->fusion->called[0]->root;
+  bool updates = false;
+
+  while (root->op == HLO_RESHAPE || root->op == HLO_BITCAST) root = root->operands[0];
+  if (root->op == HLO_TUPLE && spec->fusion->u.fusion.alias_count)
+    for (int i = 0; i < root->operand_count; i++) updates = updates || root->operands[i]->op == HLO_DYNAMIC_UPDATE_SLICE;
+  if (root->op == HLO_SCATTER) return gen_emit_scatter_kernel(part, spec);
+  if (root->op == HLO_SELECT_AND_SCATTER) return gen_emit_select_and_scatter_kernel(part, spec);
+  if ((updates || root->op == HLO_DYNAMIC_UPDATE_SLICE) && spec->fusion->u.fusion.alias_count)
+    return gen_emit_dus_kernel(part, spec);
   return gen_emit_loop_kernel(part, spec);
 }

@@ -13,4 +13,5 @@ libweftcore_la_SOURCES += \
   %D%/memory.c \
   %D%/nest.c \
   %D%/part.c \
-  %D%/target.c
+  %D%/target.c \
+  %D%/update.c
