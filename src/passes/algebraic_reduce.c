@@ -5,21 +5,10 @@
 
 #include "passes/algebraic.h"
 
-/* A reduce of one array whose reducer is an operation with an identity, started with that identity. */
+/* A reduction of one array whose reducer is an operation with an identity, started with that identity. */
 static bool starts_from_identity(const hlo_instr *reduce)
 {
-  const hlo_instr *init = reduce->operands[1];
-  hlo_opcode op = hlo_reducer_op(reduce->called[0]);
-  bool is_float = weft_dtype_is_float(init->shape->type);
-
-  switch (op) {
-  case HLO_ADD: case HLO_OR: case HLO_XOR: return is_all(init, 0);
-  case HLO_MULTIPLY: return is_all(init, 1);
-  case HLO_AND: return is_all(init, init->shape->type == WEFT_PRED ? 1 : -1) && !weft_dtype_is_unsigned(init->shape->type);
-  case HLO_MAXIMUM: return (is_float && is_all(init, -__builtin_inf())) || (init->shape->type == WEFT_PRED && is_all(init, 0));
-  case HLO_MINIMUM: return (is_float && is_all(init, __builtin_inf())) || (init->shape->type == WEFT_PRED && is_all(init, 1));
-  default: return false;
-  }
+  return pass_is_identity(hlo_reducer_op(reduce->called[0]), reduce->operands[1]);
 }
 
 static weft_status *built_reduce(simplifier *s, pass_build *b, hlo_instr *reduce, hlo_instr *x, int count,

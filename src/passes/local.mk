@@ -3,10 +3,12 @@ libweftcore_la_SOURCES += \
   %D%/batch_norm_expander.c \
   %D%/build.c %D%/build.h \
   %D%/call_inliner.c \
+  %D%/conditional_simplifier.c \
   %D%/constant_folding.c \
   %D%/cse.c \
   %D%/copy_insertion.c %D%/dce.c \
   %D%/dot_canonicalizer.c \
+  %D%/dynamic_dimensions.c \
   %D%/elementwise_expander.c \
   %D%/flatten.c \
   %D%/fusion.c %D%/fusion.h \
@@ -17,10 +19,13 @@ libweftcore_la_SOURCES += \
   %D%/normalize_layouts.c \
   %D%/pass.c %D%/pass.h %D%/passes.h \
   %D%/pipeline_cpu.c \
+  %D%/reduce_window_rewriter.c \
   %D%/rng_expander.c \
   %D%/schedule.c \
+  %D%/sort_simplifier.c \
   %D%/tuple_simplifier.c \
   %D%/util.c %D%/util.h \
   %D%/while_loop.c %D%/while_loop.h \
   %D%/while_simplifier.c \
-  %D%/wrap.c
+  %D%/wrap.c \
+  %D%/zero_sized.c

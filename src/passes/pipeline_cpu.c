@@ -9,13 +9,15 @@
 
 static const struct pass_entry legality_entries[] = {
   PASS(normalize_layouts), PASS(remove_annotations), PASS(call_inliner), PASS(flatten), PASS(map_inliner),
-  PASS(batch_norm_expander), PASS(rng_expander), PASS(elementwise_expander), PASS(dot_canonicalizer), PASS(dce),
+  PASS(batch_norm_expander), PASS(rng_expander), PASS(elementwise_expander), PASS(dynamic_dimensions),
+  PASS(reduce_window_rewriter), PASS(dot_canonicalizer), PASS(dce),
 };
 static const pass_pipeline legality = {"legality", ENTRIES(legality_entries), .rounds = 1};
 
 static const struct pass_entry simplify_entries[] = {
-  PASS(tuple_simplifier), PASS(algebraic_simplifier), PASS(constant_folding), PASS(while_simplifier),
-  PASS(licm), PASS(tuple_simplifier), PASS(cse), PASS(dce),
+  PASS(tuple_simplifier), PASS(algebraic_simplifier), PASS(constant_folding), PASS(conditional_simplifier),
+  PASS(sort_simplifier), PASS(zero_sized), PASS(while_simplifier), PASS(licm), PASS(tuple_simplifier), PASS(cse),
+  PASS(dce),
 };
 static const pass_pipeline simplify = {"simplify", ENTRIES(simplify_entries), .rounds = 8};
 

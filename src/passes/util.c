@@ -2,6 +2,7 @@
 
 #include "passes/util.h"
 
+#include <math.h>
 #include <string.h>
 
 /* An array in `arena` of at least `need` elements holding the first `count` of `old`, the rest zero. */
@@ -115,11 +116,28 @@ bool pass_needs_kernel(const hlo_instr *instr)
     return false;
   switch (instr->op) {
   case HLO_FUSION: case HLO_WHILE: case HLO_CONDITIONAL: case HLO_CALL: case HLO_CUSTOM_CALL:
-  case HLO_DOT: case HLO_RAGGED_DOT: case HLO_SCALED_DOT: case HLO_CONVOLUTION: case HLO_SORT: case HLO_TOPK:
+  case HLO_SCAN: case HLO_DOT: case HLO_RAGGED_DOT: case HLO_SCALED_DOT: case HLO_CONVOLUTION: case HLO_SORT: case HLO_TOPK:
   case HLO_FFT: case HLO_CHOLESKY: case HLO_TRIANGULAR_SOLVE: case HLO_COPY:
   case HLO_PARTITION_ID: case HLO_REPLICA_ID:
     return false;
   default: return true;
+  }
+}
+
+bool pass_is_identity(hlo_opcode op, const hlo_instr *value)
+{
+  weft_dtype type = value->shape->type;
+  bool is_float = weft_dtype_is_float(type), is_pred = type == WEFT_PRED;
+
+  switch (op) {
+  case HLO_ADD: case HLO_OR: case HLO_XOR: return hlo_is_constant_scalar(value, 0); /* of a sum: -0 + 0 is 0 */
+  case HLO_MULTIPLY: return hlo_is_constant_scalar(value, 1);
+  case HLO_AND: return hlo_is_constant_scalar(value, is_pred ? 1 : -1) && !weft_dtype_is_unsigned(type);
+  case HLO_MAXIMUM:
+    return (is_float && hlo_is_constant_scalar(value, -INFINITY)) || (is_pred && hlo_is_constant_scalar(value, 0));
+  case HLO_MINIMUM:
+    return (is_float && hlo_is_constant_scalar(value, INFINITY)) || (is_pred && hlo_is_constant_scalar(value, 1));
+  default: return false;
   }
 }
 

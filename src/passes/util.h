@@ -59,6 +59,8 @@ WEFT_NODISCARD weft_status *pass_sequential(const hlo_module *module, weft_arena
 bool pass_is_alias_op(hlo_opcode op);
 /* True if the instruction becomes (part of) a compiled kernel rather than a library call, control flow or a collective. */
 bool pass_needs_kernel(const hlo_instr *instr);
+/* True if `value` is a scalar constant x with op(x, y) = y for every y. */
+bool pass_is_identity(hlo_opcode op, const hlo_instr *value);
 bool pass_has_control_edges(const hlo_instr *instr);
 
 /* Moves the contents of `callee` (one used by nobody else afterwards) in place of `call`, whose operands stand for its

@@ -1,0 +1,151 @@
+/* reduce-window-rewriter: prefix sums in O(n log n / log B) work instead of O(n * n).
+ *
+ * A reduce-window over one dimension of size n whose window is n wide, with stride 1 and n-1 padding in front (or, for
+ * the reversed sum, behind), gives every prefix (suffix).  With blocks of B elements:
+ *
+ *     x [.., n, ..]  pad to m*B, reshape             -> [.., m, B, ..]
+ *     inner = prefixes along B                         (a window of B: m*B*B steps, all parallel)
+ *     last  = inner's last column                    -> [.., m, ..]
+ *     carry = prefixes of last, moved by one, along m  (this rewrite again, while m > B)
+ *     out   = carry (+) inner, reshape, slice        -> [.., n, ..]
+ *
+ * The grouping of operands changes, their order does not: fit for any associative reducer, and the same on every run. */
+#include <config.h>
+
+#include <string.h>
+
+#include "passes/build.h"
+#include "passes/passes.h"
+
+enum { BLOCK = 16, LEAST_SIZE = 64 };
+
+typedef struct scan {
+  hlo_instr *x, *init;
+  hlo_computation *reducer;
+  int64_t dim;
+  bool is_reverse;
+} scan;
+
+/* The one dimension with a window, if the instruction is a prefix or suffix reduction along it. */
+static bool is_scan(const hlo_instr *instr, scan *s)
+{
+  const hlo_window *w = instr->u.window;
+  int found = -1;
+
+  if (instr->operand_count != 2 || !hlo_shape_equal(instr->shape, instr->operands[0]->shape, false)) return false;
+  for (int d = 0; d < w->rank; d++) {
+    const hlo_window_dim *p = &w->dims[d];
+    if (p->stride != 1 || p->window_dilation != 1 || p->base_dilation != 1 || p->reversal) return false;
+    if (p->size == 1 && p->pad_low == 0 && p->pad_high == 0) continue;
+    if (found >= 0) return false;
+    found = d;
+  }
+  if (found < 0) return false;
+  int64_t n = instr->shape->dims[found];
+  const hlo_window_dim *p = &w->dims[found];
+  if (p->size != n || p->pad_low + p->pad_high != n - 1 || (p->pad_low && p->pad_high)) return false;
+  *s = (scan){instr->operands[0], instr->operands[1], instr->called[0], found, p->pad_high > 0};
+  return true;
+}
+
+static hlo_instr *plain_scan(pass_build *b, const scan *s, hlo_instr *x, int64_t dim)
+{
+  weft_arena *arena = &b->comp->module->arena;
+  hlo_window_dim *dims;
+  hlo_window *window;
+  hlo_instr *out;
+
+  if (b->error) return NULL;
+  dims = WEFT_ARENA_ARRAY(arena, hlo_window_dim, x->shape->rank);
+  window = WEFT_ARENA_NEW(arena, hlo_window);
+  if (!dims || !window) {
+    b->error = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+    return NULL;
+  }
+  for (int d = 0; d < x->shape->rank; d++)
+    dims[d] = (hlo_window_dim){.size = 1, .stride = 1, .window_dilation = 1, .base_dilation = 1};
+  dims[dim].size = x->shape->dims[dim];
+  *(s->is_reverse ? &dims[dim].pad_high : &dims[dim].pad_low) = x->shape->dims[dim] - 1;
+  *window = (hlo_window){x->shape->rank, dims};
+  out = pb_instr(b, HLO_REDUCE_WINDOW, x->shape, 2, (hlo_instr *[]){x, s->init});
+  if (!out) return NULL;
+  out->u.window = window;
+  b->error = hlo_set_called(out, 1, &s->reducer);
+  return out;
+}
+
+/* x moved by one along `dim`, away from where the sums start; the identity comes in. */
+static hlo_instr *moved_by_one(pass_build *b, const scan *s, hlo_instr *x, int64_t dim)
+{
+  hlo_pad_dim pads[HLO_MAX_RANK] = {{0}};
+
+  pads[dim].low = s->is_reverse ? -1 : 1;
+  pads[dim].high = -pads[dim].low;
+  return pb_pad(b, x, s->init, pads);
+}
+
+/* About BLOCK, and a divisor of n if one is near: then nothing needs padding. */
+static int64_t block_size(int64_t n)
+{
+  for (int64_t size = BLOCK; size <= 2 * BLOCK; size++)
+    if (n % size == 0) return size;
+  for (int64_t size = BLOCK - 1; size >= BLOCK / 2; size--)
+    if (n % size == 0) return size;
+  return BLOCK;
+}
+
+/* Depth: log n to the base BLOCK / 2. */
+static hlo_instr *blocked_scan(pass_build *b, const scan *s, hlo_instr *x, int64_t dim)
+{
+  const hlo_shape *shape;
+  int64_t split_dims[HLO_MAX_RANK], dims[HLO_MAX_RANK], map[HLO_MAX_RANK], n, size, blocks, last_at;
+  hlo_pad_dim pads[HLO_MAX_RANK] = {{0}};
+  hlo_instr *inner, *last, *carry, *out;
+  hlo_opcode op = hlo_reducer_op(s->reducer);
+  int rank;
+
+  if (b->error) return NULL;
+  shape = x->shape;
+  rank = shape->rank;
+  n = shape->dims[dim];
+  if (n <= 2 * BLOCK || rank == HLO_MAX_RANK) return plain_scan(b, s, x, dim);
+  size = block_size(n);
+  blocks = (n + size - 1) / size;
+  *(s->is_reverse ? &pads[dim].low : &pads[dim].high) = blocks * size - n;
+  for (int d = 0, k = 0; d < rank; d++) {
+    if (d == dim) split_dims[k++] = blocks;
+    split_dims[k++] = d == dim ? size : shape->dims[d];
+    dims[d] = d == dim ? blocks : shape->dims[d];
+    map[d] = d <= dim ? d : d + 1;
+  }
+  inner = pb_reshape(b, blocks * size == n ? x : pb_pad(b, x, s->init, pads), rank + 1, split_dims);
+  inner = plain_scan(b, s, inner, dim + 1);
+  last_at = s->is_reverse ? 0 : size - 1;
+  last = pb_reshape(b, pb_slice_dim(b, inner, dim + 1, last_at, last_at + 1), rank, dims);
+  carry = blocked_scan(b, s, moved_by_one(b, s, last, dim), dim);
+  carry = pb_broadcast(b, carry, rank + 1, split_dims, map);
+  out = s->is_reverse ? pb_op2(b, op, inner, carry) : pb_op2(b, op, carry, inner);
+  dims[dim] = blocks * size;
+  out = pb_reshape(b, out, rank, dims);
+  return s->is_reverse ? pb_slice_dim(b, out, dim, blocks * size - n, blocks * size) : pb_slice_dim(b, out, dim, 0, n);
+}
+
+static weft_status *reduce_window_rewriter_run(hlo_module *module, pass_ctx *ctx, bool *changed)
+{
+  pass_comps comps;
+
+  WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
+  for (int i = 0; i < comps.count; i++) {
+    HLO_FOREACH(instr, comps.v[i]) {
+      pass_build b = PASS_BUILD_AT(instr);
+      scan s;
+      if (instr->op != HLO_REDUCE_WINDOW || !is_scan(instr, &s) || s.x->shape->dims[s.dim] < LEAST_SIZE ||
+          !pass_is_identity(hlo_reducer_op(s.reducer), s.init))
+        continue;
+      WEFT_TRY(pass_build_replace(&b, instr, blocked_scan(&b, &s, s.x, s.dim)));
+      *changed = true;
+    }
+  }
+  return NULL;
+}
+const hlo_pass pass_reduce_window_rewriter = {"reduce-window-rewriter", reduce_window_rewriter_run};
