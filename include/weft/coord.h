@@ -55,4 +55,164 @@ const char *weft_coord_service_address(const weft_coord_service *service); /* "h
 void weft_coord_service_stop(weft_coord_service *service);
 WEFT_DEFINE_AUTO(weft_coord_service, weft_coord_service_stop)
 
+/* ---- the agent ---- */
+
+/* One process's membership in a job.  Opaque; one thread of its own.
+ * Threads: all functions are thread-safe; connect, shutdown and free are serialised by the caller.  They block, up to
+ * their deadlines, and so may not be called from the agent's own callback (FAILED_PRECONDITION). */
+typedef struct weft_coord_agent weft_coord_agent;
+
+typedef struct weft_coord_agent_options {
+  const char *address;          /* of the service, host:port */
+  int64_t task_id;
+  int64_t heartbeat_timeout_ns; /* as the service has it: heartbeats go out at half of it */
+  int64_t init_timeout_ns;      /* of connect: the service may not be there yet, other processes neither */
+  int64_t shutdown_timeout_ns;
+  bool poll_for_error;          /* learn of other processes' failures at once, not at the next heartbeat */
+  const char *secret_file;
+  const char *tls_cert_file, *tls_key_file, *tls_ca_file; /* with tls_ca_file the service must show a certificate */
+  int64_t max_message_bytes;    /* the largest reply taken */
+  /* Not from the environment: called once, on the agent's thread with no lock held, when the job or this process's
+   * part in it has failed; `error` is borrowed.  NULL: nobody is told; calls then fail FAILED_PRECONDITION. */
+  void (*on_error)(void *ctx, const weft_status *error);
+  void *on_error_ctx;
+} weft_coord_agent_options;
+
+extern const weft_option_table weft_coord_agent_option_table;
+
+/* Defaults and WEFT_COORD_* variables.  Errors: INVALID_ARGUMENT, naming the variable. */
+WEFT_NODISCARD weft_status *weft_coord_agent_options_load(weft_coord_agent_options *out_options);
+
+/* Makes an agent that has not joined yet, with an incarnation of its own. */
+WEFT_NODISCARD weft_status *weft_coord_agent_new(const weft_coord_agent_options *options, weft_coord_agent **out_agent);
+
+/* Frees without a word to the service, as a crash would; call shutdown first.  Calls in progress end CANCELLED and must
+ * have returned before this does, so no thread may start one.  NULL is fine. */
+void weft_coord_agent_free(weft_coord_agent *agent);
+WEFT_DEFINE_AUTO(weft_coord_agent, weft_coord_agent_free)
+
+/* Joins the job; returns when all its processes have.
+ * Errors: DEADLINE_EXCEEDED  somebody is missing, the text says who, or the service cannot be reached
+ *         ABORTED            this process was restarted and the job does not allow that
+ *         ALREADY_EXISTS     a newer incarnation of this process has joined */
+WEFT_NODISCARD weft_status *weft_coord_agent_connect(weft_coord_agent *agent);
+
+/* For tools: learns which service this is, without joining.  Keys, watches and status work; barriers do not. */
+WEFT_NODISCARD weft_status *weft_coord_agent_observe(weft_coord_agent *agent);
+
+/* Leaves the job; returns when all its processes do.  Whatever waits in this process ends CANCELLED.
+ * Errors: INTERNAL             some process did not come to the shutdown; the text says who
+ *         FAILED_PRECONDITION  this agent was in error */
+WEFT_NODISCARD weft_status *weft_coord_agent_shutdown(weft_coord_agent *agent);
+
+uint64_t weft_coord_agent_incarnation(const weft_coord_agent *agent);
+
+/* A copy of the error that on_error told; NULL if there is none. */
+WEFT_NODISCARD weft_status *weft_coord_agent_error(weft_coord_agent *agent);
+
+/* Keys and values, as a weft_kv (base/kv.h).  Borrows the agent, which must outlive it.  Keys are paths: "a//b/" is "a/b". */
+WEFT_NODISCARD weft_status *weft_coord_agent_kv(weft_coord_agent *agent, weft_kv **out_kv);
+
+/* Adds to a decimal number kept as text (missing: 0) and returns the sum.
+ * Errors: FAILED_PRECONDITION  the value is no number */
+WEFT_NODISCARD weft_status *weft_coord_agent_increment(weft_coord_agent *agent, const char *key, int64_t increment,
+                                                       int64_t *out_value);
+
+/* All keys below `directory`, in order.  The list is one malloc'd block, the caller's. */
+typedef struct weft_coord_entry {
+  const char *key;
+  const char *value; /* NUL-terminated past its end */
+  size_t size;
+} weft_coord_entry;
+WEFT_NODISCARD weft_status *weft_coord_agent_list(weft_coord_agent *agent, const char *directory,
+                                                  weft_coord_entry **out_entries, size_t *out_count);
+
+/* Waits until all of `tasks` (count 0: every process) have called with this id; an id may be used again and again.
+ *   timeout_ns  enforced by the service, from the first process's call
+ * Errors: DEADLINE_EXCEEDED  the text names the missing, and when they were last heard of
+ *         INTERNAL           a process failed, left, or was restarted; or the callers are out of step
+ *         INVALID_ARGUMENT   the callers name different processes, or this one is not among them
+ *         CANCELLED          cancelled, or this agent is shutting down */
+WEFT_NODISCARD weft_status *weft_coord_agent_barrier(weft_coord_agent *agent, const char *id, int64_t timeout_ns,
+                                                     const int32_t *tasks, size_t count);
+
+/* Ends for everybody the barrier in which another thread of this process waits.
+ * Errors: FAILED_PRECONDITION  there is none, or it has been passed */
+WEFT_NODISCARD weft_status *weft_coord_agent_barrier_cancel(weft_coord_agent *agent, const char *id);
+
+typedef struct weft_coord_live_task {
+  int32_t task;
+  uint64_t incarnation;
+} weft_coord_live_task;
+
+/* Which of `tasks` (this one must be among them) are alive, as all of them who are alive agree: waits until each has
+ * asked.  The list is malloc'd, the caller's. */
+WEFT_NODISCARD weft_status *weft_coord_agent_live_tasks(weft_coord_agent *agent, const int32_t *tasks, size_t count,
+                                                        weft_deadline deadline, weft_coord_live_task **out_tasks,
+                                                        size_t *out_count);
+
+typedef enum weft_coord_task_state {
+  WEFT_COORD_TASK_DISCONNECTED = 2, /* the protocol's numbers */
+  WEFT_COORD_TASK_CONNECTED = 3,
+  WEFT_COORD_TASK_ERROR = 4,
+} weft_coord_task_state;
+
+typedef struct weft_coord_task_info {
+  int32_t task;
+  weft_coord_task_state state;
+  uint64_t incarnation;
+  weft_code error_code; /* WEFT_OK: none */
+  const char *error_message;
+} weft_coord_task_info;
+
+/* Waits until the processes' states differ from those of *version (-1: none seen yet), and returns all of them.
+ *   version    in and out; -1 on return, with an empty list: the service is shutting down
+ *   out_infos  malloc'd as one block, the caller's; sorted by task */
+WEFT_NODISCARD weft_status *weft_coord_agent_watch(weft_coord_agent *agent, int64_t *version, weft_deadline deadline,
+                                                   weft_coord_task_info **out_infos, size_t *out_count);
+
+/* Tells the job that this process has failed. */
+WEFT_NODISCARD weft_status *weft_coord_agent_report_error(weft_coord_agent *agent, weft_code code, const char *message);
+
+/* What the service knows, for tools.  Ours says all; jaxlib's only the tasks' states (then is_partial is set). */
+typedef struct weft_coord_status_task {
+  weft_coord_task_info info;
+  int64_t heartbeat_age_ms; /* -1: unknown or never */
+  bool recoverable;
+} weft_coord_status_task;
+typedef struct weft_coord_status_barrier {
+  const char *id;
+  int64_t counter, age_ms, left_ms; /* left_ms -1: no limit */
+  int32_t arrived, participants;
+  const int32_t *missing; /* at most 100 of them */
+  size_t missing_count;
+} weft_coord_status_barrier;
+typedef struct weft_coord_status_report {
+  bool is_partial;
+  uint64_t service_incarnation;
+  int64_t uptime_ms, heartbeat_timeout_ms, keys, key_value_bytes, waiting_gets, connections, memory_bytes;
+  const char *first_error; /* "": none */
+  const weft_coord_status_task *tasks;
+  size_t task_count;
+  const weft_coord_status_barrier *barriers;
+  size_t barrier_count;
+} weft_coord_status_report;
+
+/* Works on an agent that has connected or observes.  The report is freed as one. */
+WEFT_NODISCARD weft_status *weft_coord_agent_status(weft_coord_agent *agent, weft_coord_status_report **out_report);
+void weft_coord_status_report_free(weft_coord_status_report *report); /* NULL is fine */
+WEFT_DEFINE_AUTO(weft_coord_status_report, weft_coord_status_report_free)
+
+/* ---- keys and values through somebody else's callbacks, as a PJRT client hands them in ---- */
+
+typedef struct weft_coord_kv_callbacks {
+  void *ctx;
+  /* As the entries of weft_kv_ops; try_get NULL: get with a short deadline.  There is no removal and no overwriting in
+   * them: those fail UNIMPLEMENTED. */
+  weft_status *(*get)(void *ctx, const char *key, int64_t timeout_ms, char **out_value, size_t *out_size);
+  weft_status *(*try_get)(void *ctx, const char *key, char **out_value, size_t *out_size);
+  weft_status *(*put)(void *ctx, const char *key, const void *value, size_t size);
+} weft_coord_kv_callbacks;
+WEFT_NODISCARD weft_status *weft_coord_kv_callbacks_new(const weft_coord_kv_callbacks *callbacks, weft_kv **out_kv);
+
 #endif

@@ -259,7 +259,6 @@ void coord_conn_fini(coord_conn *conn, const char *why)
     conn->io.fd = -1;
     conn->ssl = NULL;
   }
-  coord_h2_close(h2, why);
-  free(conn->unsent);
-  conn->unsent = NULL;
+  free(WEFT_MOVE(conn->unsent));
+  coord_h2_close(h2, why); /* last: what ends now may open the connection anew, in the same memory */
 }

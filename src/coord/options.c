@@ -33,3 +33,30 @@ weft_status *weft_coord_service_options_load(weft_coord_service_options *out_opt
 {
   return weft_options_load(&weft_coord_service_option_table, out_options);
 }
+
+#define AGENT(member) offsetof(weft_coord_agent_options, member)
+static const weft_option agent_options[] = {
+  {"WEFT_COORD_ADDRESS", WEFT_OPT_STRING, "", AGENT(address), "Where the service is, host:port."},
+  {"WEFT_COORD_TASK", WEFT_OPT_INT, "0", AGENT(task_id), "Which process of the job this is, from 0."},
+  {"WEFT_COORD_HEARTBEAT_TIMEOUT", WEFT_OPT_DURATION, "100s", AGENT(heartbeat_timeout_ns),
+   "Silence after which a process counts as dead; agents send at half of it."},
+  {"WEFT_COORD_INIT_TIMEOUT", WEFT_OPT_DURATION, "5m", AGENT(init_timeout_ns),
+   "Longest wait for the service and the other processes at start-up."},
+  {"WEFT_COORD_SHUTDOWN_TIMEOUT", WEFT_OPT_DURATION, "5m", AGENT(shutdown_timeout_ns),
+   "Longest wait of the first process for the last one at shutdown; 0: no wait, each leaves alone."},
+  {"WEFT_COORD_POLL_FOR_ERROR", WEFT_OPT_BOOL, "1", AGENT(poll_for_error),
+   "Learn of other processes' failures at once, not at the next heartbeat."},
+  {"WEFT_COORD_SECRET_FILE", WEFT_OPT_STRING, "", AGENT(secret_file),
+   "File with the secret that every call must carry; jaxlib's clients know none."},
+  {"WEFT_COORD_TLS_CERT", WEFT_OPT_STRING, "", AGENT(tls_cert_file), "PEM certificate chain; with it the port speaks TLS."},
+  {"WEFT_COORD_TLS_KEY", WEFT_OPT_STRING, "", AGENT(tls_key_file), "PEM key of the certificate."},
+  {"WEFT_COORD_TLS_CA", WEFT_OPT_STRING, "", AGENT(tls_ca_file), "PEM authorities whose certificates peers must show."},
+  {"WEFT_COORD_MAX_MESSAGE", WEFT_OPT_BYTES, "2G", AGENT(max_message_bytes), "Largest reply that an agent takes."},
+};
+const weft_option_table weft_coord_agent_option_table = {"coord agent", agent_options, WEFT_COUNT(agent_options)};
+
+weft_status *weft_coord_agent_options_load(weft_coord_agent_options *out_options)
+{
+  *out_options = (weft_coord_agent_options){.on_error = NULL};
+  return weft_options_load(&weft_coord_agent_option_table, out_options);
+}

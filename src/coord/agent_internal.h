@@ -1,0 +1,52 @@
+/* coord/agent_internal.h -- the agent's insides, for the files that make it up. */
+#ifndef WEFT_COORD_AGENT_INTERNAL_H
+#define WEFT_COORD_AGENT_INTERNAL_H
+
+#include <weft/coord.h>
+
+#include "base/arena.h"
+#include "base/event.h"
+#include "base/thread.h"
+#include "coord/agent_core.h"
+#include "coord/conn.h"
+
+#define COORD_GRACE_NS (10 * WEFT_NS_PER_S)  /* for the service to answer what it times itself */
+#define COORD_PROMPT_NS (60 * WEFT_NS_PER_S) /* for calls that it answers at once */
+
+struct weft_coord_agent {
+  weft_coord_agent_options options;
+  char *address, *secret;
+  SSL_CTX *tls;
+  uint64_t incarnation;
+  pthread_t thread;
+  coord_loop *loop;
+  coord_job quit_job;
+  /* the loop thread's */
+  coord_agent_core *core;
+  coord_conn conn;
+  coord_conns conns;
+  bool has_conn;
+  weft_arena arena; /* of one turn */
+  /* everybody's */
+  weft_mutex mu;
+  weft_status *error WEFT_GUARDED_BY(mu);
+};
+
+/* One blocking call; on the caller's stack. */
+typedef struct coord_agent_call {
+  coord_op op;
+  void (*begin)(coord_agent_core *core, int64_t now_ns, coord_op *op); /* NULL: coord_agent_core_call */
+  /* Copies what the caller wants out of the reply; on the loop thread. */
+  weft_status *(*take)(struct coord_agent_call *call, const coord_reply *reply);
+  void *out;
+  weft_coord_agent *agent;
+  weft_event *ended;
+  coord_job job;
+} coord_agent_call;
+
+WEFT_NODISCARD weft_status *coord_agent_run(weft_coord_agent *agent, coord_agent_call *call);
+
+/* Loop thread: makes sure that there is a connection, or one on its way. */
+WEFT_NODISCARD weft_status *coord_agent_dial(weft_coord_agent *agent);
+
+#endif

@@ -1,0 +1,23 @@
+"""jaxlib's coordination service as a process: until standard input ends."""
+import ast
+import os
+import socket
+import sys
+
+import jaxlib_common
+
+_jax = jaxlib_common.load()
+
+options = ast.literal_eval(sys.argv[1])
+address = options['address']
+if not address:
+  with socket.socket() as probe:
+    probe.bind(('127.0.0.1', 0))
+    address = f'127.0.0.1:{probe.getsockname()[1]}'
+service = _jax.get_distributed_runtime_service(
+    address, options['tasks'], heartbeat_timeout=options['hb'], cluster_register_timeout=options['register'],
+    shutdown_timeout=options['stop'], recoverable=options['recoverable'])
+print('listening on', address, flush=True)
+sys.stdin.read()
+service.shutdown()
+os._exit(0)
