@@ -5,4 +5,17 @@ libweftcore_la_SOURCES += \
   %D%/query.c %D%/shape.c %D%/verify.c \
   %D%/eval.h %D%/hlo.h %D%/infer.h %D%/literal.h %D%/opcode.h %D%/opcodes.def %D%/proto.h %D%/shape.h %D%/text.h \
   %D%/text_attrs.c %D%/text_cursor.c %D%/text_internal.h %D%/text_literal.c %D%/text_parse.c %D%/text_print.c \
-  %D%/text_shape.c %D%/text_sharding.c
+  %D%/text_shape.c %D%/text_sharding.c \
+  %D%/proto_common.c %D%/proto_internal.h %D%/proto_read.c %D%/proto_write.c
+
+# Messages: protoc-c makes them in the build directory.
+%D%/hlo.pb-c.c: %D%/hlo.proto
+	@$(MKDIR_P) $(@D)
+	$(AM_V_GEN)$(PROTOC_C) --proto_path=$(<D) --c_out=$(@D) $<
+%D%/hlo.pb-c.h: %D%/hlo.pb-c.c
+	@test -f $@
+BUILT_SOURCES += %D%/hlo.pb-c.h
+CLEANFILES += %D%/hlo.pb-c.c %D%/hlo.pb-c.h
+nodist_libweftcore_la_SOURCES += %D%/hlo.pb-c.c
+EXTRA_DIST += %D%/hlo.proto
+%D%/proto_common.lo %D%/proto_read.lo %D%/proto_write.lo %D%/hlo.pb-c.lo: %D%/hlo.pb-c.h

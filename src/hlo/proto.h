@@ -9,6 +9,9 @@
 WEFT_NODISCARD weft_status *hlo_from_proto(const void *data, size_t size, hlo_module **out_module);
 /* Serialises; *out_data is malloc'd and the caller's. */
 WEFT_NODISCARD weft_status *hlo_to_proto(const hlo_module *module, void **out_data, size_t *out_size);
+/* The same inside an HloModuleProtoWithConfig, which also has replica and partition counts and the entry layout (what
+ * PJRT calls "hlo_with_config"). */
+WEFT_NODISCARD weft_status *hlo_to_proto_with_config(const hlo_module *module, void **out_data, size_t *out_size);
 /* OpSharding on its own (PJRT hands it about). */
 WEFT_NODISCARD weft_status *hlo_sharding_from_proto(weft_arena *arena, const void *data, size_t size,
                                                     const hlo_sharding **out);

@@ -307,7 +307,7 @@ static weft_status *read_map(hlo_reader *r, attr_site *site, const hlo_attr *att
   (void)site, (void)attr;
   return read_list(r, '{', '}', sizeof(hlo_key_value), read_key_value, field);
 }
-/* True if `text` reads as one token of kind `read` and nothing else. */
+/* Reads `text` whole: as a word, or as balanced braces. */
 static bool reads_as(const char *text, bool word)
 {
   hlo_reader r;
@@ -330,6 +330,7 @@ static bool reads_as(const char *text, bool word)
   weft_arena_fini(&scratch);
   return whole;
 }
+bool hlo_is_braced(const char *text) { return *text == '{' && reads_as(text, false); }
 static void print_map(FILE *out, const attr_site *site, const hlo_attr *attr, const void *field)
 {
   (void)site, (void)attr;
@@ -342,7 +343,7 @@ static void print_map(FILE *out, const attr_site *site, const hlo_attr *attr, co
     else
       hlo_pr_string(out, item->key);
     fputc('=', out);
-    if (*item->value == '{' && reads_as(item->value, false))
+    if (hlo_is_braced(item->value))
       fputs(item->value, out);
     else
       hlo_pr_string(out, item->value);
@@ -999,6 +1000,10 @@ static void print_literal(FILE *out, const attr_site *site, const hlo_attr *attr
 
   (void)site, (void)attr;
   hlo_pr_shape(out, literal->shape);
+  if (hlo_shape_is_array(literal->shape) && !literal->shape->layout && literal->shape->rank > 0) {
+    fputc('{', out); /* else the elements would be taken for the layout */
+    for (int i = literal->shape->rank - 1; i >= 0; i--) fprintf(out, "%d%s", i, i ? "," : "}");
+  }
   fputc(' ', out);
   hlo_pr_literal(out, literal, 0);
 }
@@ -1632,6 +1637,12 @@ static weft_status *finish_site(hlo_reader *r, attr_site *site)
   return NULL;
 }
 
+hlo_compare_type hlo_default_compare_type(weft_dtype operand)
+{
+  if (weft_dtype_is_float(operand) || weft_dtype_is_complex(operand)) return HLO_COMPARE_FLOAT;
+  return weft_dtype_is_signed(operand) ? HLO_COMPARE_SIGNED : HLO_COMPARE_UNSIGNED;
+}
+
 weft_status *hlo_rd_attributes(hlo_reader *r, hlo_instr *instr)
 {
   const char *at = r->p, *owner = hlo_opcode_name(instr->op);
@@ -1642,6 +1653,8 @@ weft_status *hlo_rd_attributes(hlo_reader *r, hlo_instr *instr)
 
   while (hlo_rd_accept(r, ',')) WEFT_TRY(read_one(r, 2, lists, sites, seen, owner));
   WEFT_TRY(check_required(r, at, lists[0], seen[0], owner));
+  if (instr->op == HLO_COMPARE && instr->u.compare.type == hlo_default_compare_type(instr->operands[0]->shape->type))
+    instr->u.compare.type = HLO_COMPARE_DEFAULT;
   return finish_site(r, &site);
 }
 

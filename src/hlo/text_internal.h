@@ -112,6 +112,10 @@ typedef struct hlo_attr hlo_attr;
 WEFT_NODISCARD weft_status *hlo_rd_attributes(hlo_reader *r, hlo_instr *instr);
 /* The same for `X-start(...)` of an op that has no start of its own: what belongs to op X goes to `wrapped`. */
 WEFT_NODISCARD weft_status *hlo_rd_async_attributes(hlo_reader *r, hlo_instr *instr, hlo_instr *wrapped);
+/* What compare of such operands means when nothing is said; a type that says the same is not kept. */
+hlo_compare_type hlo_default_compare_type(weft_dtype operand);
+/* True if the whole of `text` is one balanced `{...}`, so that it can be printed bare. */
+bool hlo_is_braced(const char *text);
 /* The list behind `HloModule name`. */
 WEFT_NODISCARD weft_status *hlo_rd_module_attributes(hlo_reader *r, hlo_module *module);
 /* Gives `instr` its opcode's attribute group with every default. */
@@ -130,7 +134,7 @@ struct hlo_stack_frames {
   int file_count, function_count, location_count, frame_count; /* ids count from 1: id i is at i - 1 */
   const char **files, **functions;
   struct hlo_file_location { int file, function, line, end_line, column, end_column; } *locations;
-  struct hlo_stack_frame { int location, parent; } *frames;
+  struct hlo_stack_frame { int location, parent; } *frames; /* parent as in text: 1 more than its id, 1 if none */
 };
 
 #endif

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+enum { MAX_EMPTY_BRACES = 1000 };
 enum { MAX_ELIDED_BYTES = 1 << 30 /* of all {...} constants in one text: their memory is not paid for by text */ };
 
 /* ---- bits of floats ---- */
@@ -232,6 +233,7 @@ static void print_float(FILE *out, const hlo_literal *lit, int64_t slot, weft_dt
     if (strtod(text, NULL) == value || (type != WEFT_F64 && (float)strtod(text, NULL) == (float)value)) break;
   }
   fputs(text, out);
+  if (value == 0 && signbit(value)) fputs(".0", out); /* XLA takes -0 for an integer, which has no sign */
 }
 
 static void print_element(FILE *out, const hlo_literal *lit, int64_t index)
@@ -271,6 +273,15 @@ static void print_elements(FILE *out, const hlo_literal *lit, int dim, int64_t *
   fputs(dim == shape->rank - 1 ? "}" : " }", out);
 }
 
+/* Of a shape without elements: how many `{}` say so in full. */
+static int64_t empty_braces(const hlo_shape *shape)
+{
+  int64_t count = 1;
+
+  for (int i = 0; i < shape->rank && shape->dims[i] != 0 && count <= MAX_EMPTY_BRACES; i++) count *= WEFT_MIN(shape->dims[i], MAX_EMPTY_BRACES + 1);
+  return count;
+}
+
 void hlo_pr_literal(FILE *out, const hlo_literal *literal, int64_t most)
 {
   const hlo_shape *shape = literal->shape;
@@ -287,7 +298,7 @@ void hlo_pr_literal(FILE *out, const hlo_literal *literal, int64_t most)
     fputs("token", out);
   } else if (literal->elided || (most && hlo_shape_elems(shape) > most)) {
     fputs("{...}", out);
-  } else if (hlo_shape_elems(shape) == 0) {
+  } else if (hlo_shape_elems(shape) == 0 && empty_braces(shape) > MAX_EMPTY_BRACES) {
     fputs("{}", out);
   } else {
     print_elements(out, literal, 0, &index);

@@ -79,4 +79,13 @@ TEST(real_programs_parse_and_print_the_same_again)
   if (!each_file(folder, round_trip)) T_SKIP("no %s", folder);
 }
 
-TEST_MAIN(UNIT(real_programs_parse_and_print_the_same_again))
+TEST(programs_with_every_opcode_parse_and_print_the_same_again)
+{
+  char folder[1024];
+
+  snprintf(folder, sizeof folder, "%s/tests/data/hlo", getenv("WEFT_SRCDIR"));
+  T_TRUE(each_file(folder, round_trip));
+}
+
+TEST_MAIN(UNIT(programs_with_every_opcode_parse_and_print_the_same_again),
+          UNIT(real_programs_parse_and_print_the_same_again))

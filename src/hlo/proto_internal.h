@@ -1,0 +1,33 @@
+/* hlo/proto_internal.h -- shared by the reader and the writer of HloModuleProto. */
+#ifndef WEFT_HLO_PROTO_INTERNAL_H
+#define WEFT_HLO_PROTO_INTERNAL_H
+
+#include "hlo/hlo.h"
+#include "hlo/hlo.pb-c.h"
+
+/* Where the elements of a literal are in its message: a field for each element type.
+ * Byte fields hold the elements as in memory, of types narrower than a byte only the value bits; the others are repeated
+ * scalars. */
+typedef struct hlo_literal_field {
+  weft_dtype type;
+  size_t count_offset; /* of n_x, or of the ProtobufCBinaryData */
+  size_t data_offset;
+  bool is_bytes, is_bool;
+} hlo_literal_field;
+const hlo_literal_field *hlo_literal_field_of(weft_dtype type); /* NULL: none */
+
+/* Visits the elements of an array in the order of its layout: calls f with the row-major index of each. */
+typedef struct hlo_layout_walk {
+  const hlo_shape *shape;
+  int64_t index[HLO_MAX_RANK]; /* by dimension */
+  int64_t stride[HLO_MAX_RANK]; /* of the row-major form */
+  int64_t at;                  /* row-major index of the current element */
+} hlo_layout_walk;
+void hlo_layout_walk_init(hlo_layout_walk *walk, const hlo_shape *shape);
+void hlo_layout_walk_next(hlo_layout_walk *walk);
+
+/* Names for numbers that the wire has as text. */
+extern const char *const hlo_fusion_kind_names[4], *const hlo_direction_names[6], *const hlo_compare_type_names[5];
+extern const char *const hlo_padding_type_names[3];
+
+#endif
