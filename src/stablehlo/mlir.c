@@ -1,0 +1,515 @@
+/* stablehlo/mlir.c -- types, attributes and names of the generic layer; decoding of dense constants. */
+#include "stablehlo/mlir.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- types -------------------------------------------------------------------------------------------------------- */
+
+const mlir_type *mlir_element_type(weft_dtype dtype)
+{
+#define X(NAME, name, bits, proto, pjrt, mlir, class) [WEFT_##NAME] = {.kind = MLIR_ELEMENT, .dtype = WEFT_##NAME},
+  static const mlir_type types[WEFT_DTYPE_COUNT] = {
+#include "base/dtype.def"
+  };
+#undef X
+  return &types[dtype];
+}
+
+weft_dtype mlir_dtype_from_name(const char *name, size_t size)
+{
+  if (size == 3 && memcmp(name, "si1", 3) == 0) return WEFT_S1;
+  if (size > 2 && name[0] == 's' && name[1] == 'i') return mlir_dtype_from_name(name + 1, size - 1);
+  for (int t = WEFT_PRED; t < WEFT_DTYPE_COUNT; t++) {
+    const char *spelling = weft_dtype_mlir_name((weft_dtype)t);
+    if (weft_dtype_is_array((weft_dtype)t) && strlen(spelling) == size && memcmp(spelling, name, size) == 0)
+      return (weft_dtype)t;
+  }
+  return WEFT_INVALID;
+}
+
+weft_status *mlir_new_tensor(weft_arena *arena, const mlir_type *element, int rank, const int64_t *dims,
+                             const int64_t *bounds, const mlir_type **out)
+{
+  mlir_type *t = WEFT_ARENA_NEW(arena, mlir_type);
+  int64_t bytes = 16;
+
+  WEFT_TRY_ALLOC(t);
+  if (rank > HLO_MAX_RANK) return WEFT_ERR(INVALID_ARGUMENT, "a tensor of rank %d, over %d", rank, HLO_MAX_RANK);
+  for (int i = 0; i < rank; i++) {
+    if (dims[i] < 0 && dims[i] != MLIR_DYNAMIC) return WEFT_ERR(INVALID_ARGUMENT, "a dimension of %" PRId64, dims[i]);
+    if (dims[i] > 0 && __builtin_mul_overflow(bytes, dims[i], &bytes))
+      return WEFT_ERR(INVALID_ARGUMENT, "a tensor of more than 2^63 bytes");
+  }
+  *t = (mlir_type){.kind = MLIR_TENSOR, .rank = rank, .element = element, .quant = element->quant,
+                   .dtype = element->kind == MLIR_INDEX ? WEFT_S64 : element->dtype};
+  t->dims = weft_arena_memdup(arena, dims, (size_t)rank * sizeof(*dims));
+  WEFT_TRY_ALLOC(t->dims);
+  if (bounds) {
+    t->bounds = weft_arena_memdup(arena, bounds, (size_t)rank * sizeof(*bounds));
+    WEFT_TRY_ALLOC(t->bounds);
+  }
+  *out = t;
+  return NULL;
+}
+
+bool mlir_type_is_dynamic(const mlir_type *t)
+{
+  if (t->kind == MLIR_UNRANKED) return true;
+  for (int i = 0; t->kind == MLIR_TENSOR && i < t->rank; i++)
+    if (t->dims[i] == MLIR_DYNAMIC) return true;
+  for (int i = 0; i < t->count + t->result_count; i++)
+    if (mlir_type_is_dynamic(t->elements[i])) return true;
+  return false;
+}
+
+static bool quant_equal(const mlir_quant *a, const mlir_quant *b)
+{
+  if (a == b) return true;
+  return a && b && a->storage == b->storage && a->expressed == b->expressed && a->axis == b->axis &&
+         a->count == b->count && a->min == b->min && a->max == b->max &&
+         memcmp(a->scales, b->scales, (size_t)a->count * sizeof(double)) == 0 &&
+         memcmp(a->zeros, b->zeros, (size_t)a->count * sizeof(int64_t)) == 0;
+}
+
+bool mlir_type_equal(const mlir_type *a, const mlir_type *b)
+{
+  if (a == b) return true;
+  if (!a || !b || a->kind != b->kind || a->dtype != b->dtype || a->rank != b->rank || a->count != b->count ||
+      a->result_count != b->result_count || !quant_equal(a->quant, b->quant))
+    return false;
+  for (int i = 0; i < a->rank; i++)
+    if (a->dims[i] != b->dims[i] || (a->bounds ? a->bounds[i] : MLIR_DYNAMIC) != (b->bounds ? b->bounds[i] : MLIR_DYNAMIC))
+      return false;
+  for (int i = 0; i < a->count + a->result_count; i++)
+    if (!mlir_type_equal(a->elements[i], b->elements[i])) return false;
+  if (a->kind == MLIR_OTHER) return strcmp(a->text, b->text) == 0;
+  return a->kind != MLIR_TENSOR || a->element->kind == b->element->kind;
+}
+
+int64_t mlir_tensor_elems(const mlir_type *t)
+{
+  int64_t n = 1;
+
+  for (int i = 0; i < t->rank; i++) n *= t->dims[i] == MLIR_DYNAMIC ? 0 : t->dims[i];
+  return n;
+}
+
+/* ---- attributes --------------------------------------------------------------------------------------------------- */
+
+const mlir_attr *mlir_attr_of(const mlir_op *op, const char *name)
+{
+  for (int i = 0; i < op->attr_count; i++)
+    if (strcmp(op->attrs[i].name, name) == 0) return op->attrs[i].value;
+  return NULL;
+}
+
+const mlir_attr *mlir_dict_get(const mlir_attr *dict, const char *name)
+{
+  for (int i = 0; dict && dict->kind == MLIR_DICT && i < dict->u.dict.count; i++)
+    if (strcmp(dict->u.dict.items[i].name, name) == 0) return dict->u.dict.items[i].value;
+  return NULL;
+}
+
+int64_t mlir_attr_int(const mlir_attr *a, int64_t fallback)
+{
+  return a && (a->kind == MLIR_INT || a->kind == MLIR_BOOL) ? a->u.i : fallback;
+}
+
+double mlir_attr_double(const mlir_attr *a, double fallback)
+{
+  if (a && a->kind == MLIR_FLOAT) return a->u.f;
+  return a && a->kind == MLIR_INT ? (double)a->u.i : fallback;
+}
+
+bool mlir_attr_bool(const mlir_attr *a, bool fallback)
+{
+  if (a && a->kind == MLIR_UNIT) return true;
+  return a && (a->kind == MLIR_INT || a->kind == MLIR_BOOL) ? a->u.i != 0 : fallback;
+}
+
+const char *mlir_attr_text(const mlir_attr *a, const char *fallback)
+{
+  return a && (a->kind == MLIR_STRING || a->kind == MLIR_SYMBOL || a->kind == MLIR_ENUM) ? a->u.text.s : fallback;
+}
+
+/* Numbers in an array of arrays, in order; a first call with v NULL counts. */
+static weft_status *flatten(const mlir_attr *a, int depth, int *count, int64_t *v)
+{
+  if (a->kind == MLIR_INT || a->kind == MLIR_BOOL) {
+    if (v) v[*count] = a->u.i;
+    ++*count;
+    return NULL;
+  }
+  if (a->kind != MLIR_ARRAY || depth > MLIR_MAX_DEPTH) return WEFT_ERR(INVALID_ARGUMENT, "expected a list of integers");
+  for (int i = 0; i < a->u.array.count; i++) WEFT_TRY(flatten(a->u.array.items[i], depth + 1, count, v));
+  return NULL;
+}
+
+weft_status *mlir_attr_ints(const mlir_program *program, const mlir_module *module, weft_arena *arena,
+                            const mlir_attr *a, hlo_ints *out)
+{
+  int count = 0;
+  int64_t *v, elems;
+
+  *out = (hlo_ints){0};
+  if (!a) return NULL;
+  if (a->kind != MLIR_DENSE) {
+    WEFT_TRY(flatten(a, 0, &count, NULL));
+    v = WEFT_ARENA_ARRAY(arena, int64_t, count);
+    WEFT_TRY_ALLOC(v);
+    count = 0;
+    WEFT_TRY(flatten(a, 0, &count, v));
+    *out = (hlo_ints){count, v};
+    return NULL;
+  }
+  elems = mlir_tensor_elems(a->type);
+  if ((!weft_dtype_is_integer(a->type->dtype) && a->type->dtype != WEFT_PRED) || elems > INT32_MAX)
+    return WEFT_ERR(INVALID_ARGUMENT, "expected a list of integers");
+  hlo_literal lit = {.shape = hlo_shape_array(arena, a->type->dtype, 1, &elems)};
+  bool splat = mlir_dense_is_splat(program, module, a);
+  /* A splat names many numbers in few bytes: what dims and paddings have is bounded by the rank. */
+  if (splat && elems > 1 << 20) return WEFT_ERR(INVALID_ARGUMENT, "a list of %" PRId64 " integers", elems);
+  WEFT_TRY_ALLOC(lit.shape);
+  lit.data = weft_arena_alloc_array(arena, (size_t)elems + 1, weft_dtype_bytes(a->type->dtype));
+  v = WEFT_ARENA_ARRAY(arena, int64_t, elems);
+  WEFT_TRY_ALLOC(lit.data);
+  WEFT_TRY_ALLOC(v);
+  WEFT_TRY(mlir_dense_read(program, module, a, lit.data));
+  for (int64_t i = 0; i < elems; i++) v[i] = hlo_literal_get_s64(&lit, splat ? 0 : i);
+  *out = (hlo_ints){(int)elems, v};
+  return NULL;
+}
+
+/* ---- dense constants ---------------------------------------------------------------------------------------------- */
+
+/* A cursor in the text of a dense constant. */
+typedef struct dense_text {
+  const mlir_program *program;
+  const char *p, *end;
+} dense_text;
+
+static weft_status *dense_fail(const mlir_program *program, const char *at, const char *what)
+{
+  char buf[64];
+  bool inside = at >= program->input && at <= program->input + program->size;
+
+  return WEFT_ERR(INVALID_ARGUMENT, "%s: dense constant: %s",
+                  inside ? mlir_position(program, (size_t)(at - program->input), buf, sizeof buf) : "constant", what);
+}
+
+static void dense_space(dense_text *d)
+{
+  while (d->p < d->end) {
+    if (*d->p == ' ' || *d->p == '\n' || *d->p == '\t' || *d->p == '\r') {
+      d->p++;
+    } else if (*d->p == '/' && d->p + 1 < d->end && d->p[1] == '/') {
+      while (d->p < d->end && *d->p != '\n') d->p++;
+    } else {
+      return;
+    }
+  }
+}
+
+static bool dense_accept(dense_text *d, char c)
+{
+  dense_space(d);
+  if (d->p == d->end || *d->p != c) return false;
+  d->p++;
+  return true;
+}
+
+static void store_bits(weft_dtype type, uint64_t bits, char *out)
+{
+  switch (weft_dtype_bytes(type)) {
+  case 1: *(uint8_t *)out = (uint8_t)bits; break;
+  case 2: memcpy(out, &(uint16_t){(uint16_t)bits}, 2); break;
+  case 4: memcpy(out, &(uint32_t){(uint32_t)bits}, 4); break;
+  default: memcpy(out, &bits, 8); break;
+  }
+}
+
+/* Whether `v` with that sign fits the integer type; stored as two's complement. */
+static bool integer_fits(weft_dtype type, bool negative, uint64_t magnitude)
+{
+  int bits = type == WEFT_PRED ? 1 : weft_dtype_bits(type);
+  bool is_signed = weft_dtype_is_signed(type);
+
+  if (negative) return is_signed && magnitude <= (uint64_t)1 << (bits - 1);
+  return bits == 64 || magnitude < (uint64_t)1 << bits; /* signed types take their bit pattern, too, as MLIR does */
+}
+
+static weft_status *dense_number(dense_text *d, weft_dtype type, char *out)
+{
+  const char *start;
+  char token[128];
+  bool negative = false, is_float = weft_dtype_is_float(type);
+  size_t n;
+
+  dense_space(d);
+  start = d->p;
+  while (d->p < d->end && (*d->p == '-' || *d->p == '+' || *d->p == '.' || (*d->p >= '0' && *d->p <= '9') ||
+                           (*d->p >= 'a' && *d->p <= 'z') || (*d->p >= 'A' && *d->p <= 'Z')))
+    d->p++;
+  n = (size_t)(d->p - start);
+  if (n == 0 || n >= sizeof token) return dense_fail(d->program, start, "expected a number");
+  memcpy(token, start, n);
+  token[n] = '\0';
+  if (strcmp(token, "true") == 0 || strcmp(token, "false") == 0) {
+    if (is_float) return dense_fail(d->program, start, "a truth value among floats");
+    store_bits(type, token[0] == 't', out);
+    return NULL;
+  }
+  const char *digits = token;
+  char *stop = NULL;
+  if (*digits == '-') {
+    negative = true;
+    digits++;
+  }
+  if (*digits < '0' || *digits > '9') return dense_fail(d->program, start, "expected a number");
+  bool hex = digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X');
+  if (is_float && !hex) {
+    double v = strtod(token, &stop);
+    if (*stop) return dense_fail(d->program, start, "expected a number");
+    store_bits(type, type == WEFT_F64   ? ((union { double d; uint64_t u; }){v}).u
+                     : type == WEFT_F32 ? ((union { float f; uint32_t u; }){(float)v}).u
+                                        : weft_float_encode_f64(type, v), out);
+    return NULL;
+  }
+  errno = 0;
+  uint64_t v = strtoull(digits, &stop, hex ? 16 : 10);
+  if (*stop || errno) return dense_fail(d->program, start, "expected an integer");
+  if (is_float) { /* hexadecimal: the bits */
+    if (weft_dtype_bits(type) < 64 && v >> weft_dtype_bits(type))
+      return dense_fail(d->program, start, "more bits than the type has");
+    store_bits(type, v, out);
+    return NULL;
+  }
+  if (!integer_fits(type, negative, v)) return dense_fail(d->program, start, "out of the range of its type");
+  int bits = weft_dtype_bits(type);
+  if (negative) v = -v;
+  if (weft_dtype_is_signed(type) && bits < 64) v = (uint64_t)((int64_t)(v << (64 - bits)) >> (64 - bits));
+  store_bits(type, v, out);
+  return NULL;
+}
+
+static weft_status *dense_element(dense_text *d, weft_dtype type, char *out)
+{
+  if (!weft_dtype_is_complex(type)) return dense_number(d, type, out);
+  weft_dtype part = weft_dtype_component(type);
+  if (!dense_accept(d, '(')) return dense_fail(d->program, d->p, "expected (real, imaginary)");
+  WEFT_TRY(dense_number(d, part, out));
+  if (!dense_accept(d, ',')) return dense_fail(d->program, d->p, "expected ','");
+  WEFT_TRY(dense_number(d, part, out + weft_dtype_bytes(part)));
+  if (!dense_accept(d, ')')) return dense_fail(d->program, d->p, "expected ')'");
+  return NULL;
+}
+
+/* Nested lists, one level per dimension. */
+static weft_status *dense_list(dense_text *d, const mlir_type *t, int dim, char **out)
+{
+  if (dim == t->rank) {
+    WEFT_TRY(dense_element(d, t->dtype, *out));
+    *out += weft_dtype_bytes(t->dtype);
+    return NULL;
+  }
+  if (!dense_accept(d, '[')) return dense_fail(d->program, d->p, "expected '['");
+  for (int64_t i = 0; i < t->dims[dim]; i++) {
+    if (i > 0 && !dense_accept(d, ',')) return dense_fail(d->program, d->p, "expected ',': too few elements");
+    WEFT_TRY(dense_list(d, t, dim + 1, out));
+  }
+  if (!dense_accept(d, ']')) return dense_fail(d->program, d->p, "expected ']': too many elements");
+  return NULL;
+}
+
+static int hex_digit(char c)
+{
+  return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* `bytes` bytes from hex digits. */
+static weft_status *hex_bytes(const mlir_program *program, const char *hex, size_t digits, size_t bytes, char *out)
+{
+  if (digits != 2 * bytes) return dense_fail(program, hex, "the hex string has not the size of the type");
+  for (size_t i = 0; i < bytes; i++) {
+    int high = hex_digit(hex[2 * i]), low = hex_digit(hex[2 * i + 1]);
+    if ((high | low) < 0) return dense_fail(program, hex + 2 * i, "not a hex digit");
+    out[i] = (char)(high << 4 | low);
+  }
+  return NULL;
+}
+
+/* Raw elements come as they are stored elsewhere: bring bool to 0/1 and narrow integers to sign-extended bytes. */
+static void normalize_bytes(weft_dtype type, char *data, int64_t n)
+{
+  int bits = weft_dtype_bits(type);
+
+  if (type == WEFT_PRED)
+    for (int64_t i = 0; i < n; i++) data[i] = data[i] != 0;
+  else if (bits < 8 && weft_dtype_is_signed(type))
+    for (int64_t i = 0; i < n; i++) data[i] = (char)((int8_t)(uint8_t)((uint8_t)data[i] << (8 - bits)) >> (8 - bits));
+  else if (bits < 8)
+    for (int64_t i = 0; i < n; i++) data[i] &= (char)((1 << bits) - 1);
+}
+
+/* The hex string between quotes of dense<"0x...">, if it is that. */
+static bool hex_string(const mlir_attr *a, const char **hex, size_t *digits)
+{
+  const char *s = a->u.text.s;
+  size_t n = a->u.text.size;
+
+  if (n < 4 || s[0] != '"' || s[n - 1] != '"' || s[1] != '0' || (s[2] != 'x' && s[2] != 'X')) return false;
+  *hex = s + 3;
+  *digits = n - 4;
+  return true;
+}
+
+/* A resource's digits, behind the 4-byte alignment that starts its blob. */
+static bool resource_digits(const mlir_module *module, const mlir_attr *a, const char **hex, size_t *digits)
+{
+  for (int i = 0; i < module->resource_count; i++)
+    if (strcmp(module->resources[i].name, a->u.text.s) == 0 && module->resources[i].size >= 8) {
+      *hex = module->resources[i].hex + 8;
+      *digits = module->resources[i].size - 8;
+      return true;
+    }
+  return false;
+}
+
+bool mlir_dense_is_splat(WEFT_UNUSED const mlir_program *program, const mlir_module *module, const mlir_attr *a)
+{
+  const char *hex;
+  size_t digits;
+  int64_t n = mlir_tensor_elems(a->type);
+
+  if (n <= 1) return false;
+  switch (a->form) {
+  case MLIR_DENSE_TEXT:
+    if (hex_string(a, &hex, &digits)) return digits == 2 * weft_dtype_bytes(a->type->dtype);
+    return a->u.text.size > 0 && a->u.text.s[0] != '[';
+  case MLIR_DENSE_RESOURCE:
+    return resource_digits(module, a, &hex, &digits) && digits == 2 * weft_dtype_bytes(a->type->dtype);
+  default: return a->splat;
+  }
+}
+
+weft_status *mlir_dense_read(const mlir_program *program, const mlir_module *module, const mlir_attr *a, void *out)
+{
+  const mlir_type *t = a->type;
+  size_t element = weft_dtype_bytes(t->dtype), digits = 0;
+  int64_t n = mlir_dense_is_splat(program, module, a) ? 1 : mlir_tensor_elems(t);
+  const char *hex = NULL;
+  char *data = out;
+
+  switch (a->form) {
+  case MLIR_DENSE_TEXT:
+    if (hex_string(a, &hex, &digits)) {
+      WEFT_TRY(hex_bytes(program, hex, digits, (size_t)n * element, out));
+    } else {
+      dense_text d = {program, a->u.text.s, a->u.text.s + a->u.text.size};
+      dense_space(&d);
+      if (n == 0) return NULL; /* dense<> and dense<[]>, any value for no element */
+      if (t->rank == 0 || *d.p != '[') {
+        WEFT_TRY(dense_element(&d, t->dtype, out));
+      } else {
+        WEFT_TRY(dense_list(&d, t, 0, &data));
+      }
+      dense_space(&d);
+      if (d.p != d.end) return dense_fail(program, d.p, "more than its type holds");
+      return NULL;
+    }
+    break;
+  case MLIR_DENSE_RESOURCE:
+    if (!resource_digits(module, a, &hex, &digits))
+      return WEFT_ERR(INVALID_ARGUMENT, "there is no resource \"%s\"", a->u.text.s);
+    WEFT_TRY(hex_bytes(program, hex, digits, (size_t)n * element, out));
+    break;
+  case MLIR_DENSE_BITS:
+    for (int64_t i = 0; i < n; i++) data[i] = (char)(a->u.text.s[i / 8] >> (i % 8) & 1);
+    return NULL;
+  case MLIR_DENSE_BLOB: memcpy(out, a->u.text.s, (size_t)n * element); break;
+  }
+  normalize_bytes(t->dtype, out, n);
+  return NULL;
+}
+
+/* ---- names and positions ------------------------------------------------------------------------------------------ */
+
+const char *mlir_position(const mlir_program *program, size_t offset, char *buf, size_t size)
+{
+  int line = 1;
+  size_t start = 0;
+
+  if (!program->is_text) {
+    snprintf(buf, size, "byte %zu", offset);
+    return buf;
+  }
+  for (size_t i = 0; i < offset && i < program->size; i++)
+    if (program->input[i] == '\n') {
+      line++;
+      start = i + 1;
+    }
+  snprintf(buf, size, "%d:%zu", line, offset - start + 1);
+  return buf;
+}
+
+static bool starts_with(const char *name, size_t size, const char *prefix)
+{
+  return size > strlen(prefix) && memcmp(name, prefix, strlen(prefix)) == 0;
+}
+
+weft_status *mlir_op_name(weft_arena *arena, const char *name, size_t size, shlo_dialect *out_dialect,
+                          const char **out_name, int *out_version)
+{
+  static const struct { const char *prefix; shlo_dialect dialect; } dialects[] = {
+      {"stablehlo.", SHLO_STABLEHLO}, {"vhlo.", SHLO_STABLEHLO}, {"mhlo.", SHLO_STABLEHLO}, {"chlo.", SHLO_CHLO},
+      {"func.", SHLO_FUNC}, {"check.", SHLO_CHECK}, {"interpreter.", SHLO_INTERPRETER}, {"sdy.", SHLO_SDY},
+      {"builtin.", SHLO_BUILTIN}};
+
+  *out_dialect = SHLO_OTHER;
+  *out_version = 0;
+  for (size_t i = 0; i < WEFT_COUNT(dialects); i++)
+    if (starts_with(name, size, dialects[i].prefix)) {
+      *out_dialect = dialects[i].dialect;
+      if (name[0] == 'v') { /* vhlo: NAME_vN */
+        size_t digit = size;
+        while (digit > 0 && name[digit - 1] >= '0' && name[digit - 1] <= '9') digit--;
+        if (digit < size && size - digit < 4 && digit > 7 && name[digit - 1] == 'v' && name[digit - 2] == '_') {
+          *out_version = atoi((char[4]){name[digit], digit + 1 < size ? name[digit + 1] : '\0',
+                                        digit + 2 < size ? name[digit + 2] : '\0', '\0'});
+          size = digit - 2;
+        }
+      }
+      name += strlen(dialects[i].prefix);
+      size -= strlen(dialects[i].prefix);
+      break;
+    }
+  *out_name = weft_arena_strndup(arena, name, size);
+  WEFT_TRY_ALLOC(*out_name);
+  if (*out_dialect == SHLO_OTHER &&
+      (strcmp(*out_name, "return") == 0 || strcmp(*out_name, "call") == 0 || strcmp(*out_name, "func") == 0))
+    *out_dialect = SHLO_FUNC;
+  if (*out_dialect == SHLO_OTHER && strcmp(*out_name, "module") == 0) *out_dialect = SHLO_BUILTIN;
+  /* VHLO has its own func, call and return. */
+  if (*out_version > 0 && (strcmp(*out_name, "func") == 0 || strcmp(*out_name, "call") == 0)) *out_dialect = SHLO_FUNC;
+  return NULL;
+}
+
+weft_status *mlir_check_version(const mlir_program *program, const char *name, int version)
+{
+  static const char *const second[] = { /* operations that have a second version; all others have one */
+      "all_gather", "all_reduce", "all_to_all", "cbrt", "collective_broadcast", "composite", "cosine", "custom_call",
+      "dot_general", "dynamic_conv", "dynamic_gather", "exponential", "exponential_minus_one", "gather", "log",
+      "log_plus_one", "logistic", "recv", "rsqrt", "scatter", "send", "sine", "sqrt", "tan", "tanh"};
+  int newest = 1;
+
+  for (size_t i = 0; i < WEFT_COUNT(second); i++)
+    if (strcmp(second[i], name) == 0) newest = 2;
+  if (version > newest)
+    return WEFT_ERR(UNIMPLEMENTED, "vhlo.%s_v%d: versions up to %d are known%s%s", name, version, newest,
+                    program->producer ? "; the producer is " : "", program->producer ? program->producer : "");
+  return NULL;
+}

@@ -1,0 +1,202 @@
+/* stablehlo/mlir.h -- the generic layer between the readers (mlir_text.c, bytecode.c) and the lowering (lower*.c):
+ * types, attributes, operations with regions, as MLIR has them but in one spelling.
+ *
+ * Normal form, which both readers produce, so that one lowering serves text, old text and every bytecode version:
+ *  - an operation is (dialect, name): "vhlo.add_v1" and "stablehlo.add" are both (SHLO_STABLEHLO, "add"); versions are
+ *    checked by the reader;
+ *  - attribute names are VHLO's; what StableHLO groups in one attribute (gather<...>, dot<...>, conv<...>,
+ *    channel_handle<...>) is spread over the operation, so offset_dims is an attribute of the gather itself;
+ *  - an enumeration is its word ("LT"), whatever it was written as; lists of integers may be MLIR_DENSE or MLIR_ARRAY:
+ *    use the accessors, which take both.
+ * All of it lives in the program's arena; dense constants point into the input, which must outlive the program. */
+#ifndef WEFT_STABLEHLO_MLIR_H
+#define WEFT_STABLEHLO_MLIR_H
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "hlo/hlo.h"
+
+enum { MLIR_MAX_DEPTH = 64 }; /* nesting of regions, attributes and types in outside input */
+#define MLIR_DYNAMIC INT64_MIN /* a dimension written `?` */
+
+/* ---- types -------------------------------------------------------------------------------------------------------- */
+
+typedef enum mlir_type_kind {
+  MLIR_NONE, MLIR_ELEMENT, MLIR_INDEX, MLIR_QUANTIZED, MLIR_TENSOR, MLIR_UNRANKED, MLIR_TUPLE, MLIR_TOKEN,
+  MLIR_FUNCTION, MLIR_BUFFER, MLIR_FUTURE, MLIR_OTHER
+} mlir_type_kind;
+
+typedef struct mlir_type mlir_type;
+
+/* value = (stored - zero) * scale; per axis when count > 1 or axis >= 0. */
+typedef struct mlir_quant {
+  weft_dtype storage, expressed;
+  int axis;                  /* quantized dimension, or -1: per tensor */
+  int count;                 /* of scales and zeros */
+  const double *scales;
+  const int64_t *zeros;
+  int64_t min, max;          /* of stored values */
+} mlir_quant;
+
+struct mlir_type {
+  mlir_type_kind kind;
+  weft_dtype dtype;             /* ELEMENT; of a tensor: its element's dtype (the storage's when quantized, s64 of index) */
+  int rank;                     /* TENSOR, BUFFER */
+  const int64_t *dims;          /* MLIR_DYNAMIC for `?` */
+  const int64_t *bounds;        /* of dynamic dimensions, or NULL; entries may be MLIR_DYNAMIC */
+  const mlir_type *element;     /* TENSOR, UNRANKED, BUFFER */
+  int count, result_count;      /* TUPLE, FUTURE: elements; FUNCTION: inputs, results */
+  const mlir_type *const *elements; /* FUNCTION: inputs, then results */
+  const mlir_quant *quant;      /* QUANTIZED, and a tensor of it */
+  const char *text;             /* OTHER: as written */
+};
+
+/* ---- attributes --------------------------------------------------------------------------------------------------- */
+
+typedef enum mlir_attr_kind {
+  MLIR_UNIT, MLIR_BOOL, MLIR_INT, MLIR_FLOAT, MLIR_STRING, MLIR_SYMBOL, MLIR_ENUM, MLIR_TYPE, MLIR_ARRAY, MLIR_DICT,
+  MLIR_DENSE, MLIR_OPAQUE
+} mlir_attr_kind;
+
+/* How the elements of a dense constant are written. */
+typedef enum mlir_dense_form {
+  MLIR_DENSE_TEXT,    /* what stood between < and >: literals, or a hex string */
+  MLIR_DENSE_BLOB,    /* little-endian elements, one slot each */
+  MLIR_DENSE_BITS,    /* i1: packed, least significant bit first */
+  MLIR_DENSE_RESOURCE /* by name; looked up in the program when read */
+} mlir_dense_form;
+
+typedef struct mlir_attr mlir_attr;
+typedef struct mlir_named_attr { const char *name; const mlir_attr *value; } mlir_named_attr;
+
+struct mlir_attr {
+  mlir_attr_kind kind;
+  mlir_dense_form form;
+  bool splat;                /* DENSE in a blob: one element stands for all */
+  size_t position;           /* offset in the input, for messages */
+  const mlir_type *type;     /* INT and FLOAT: of the number, or NULL; DENSE: the tensor; TYPE: the value */
+  union {
+    int64_t i;               /* INT, BOOL */
+    double f;                /* FLOAT */
+    struct { const char *s; size_t size; } text;   /* STRING, SYMBOL, ENUM, OPAQUE: NUL-terminated copies; DENSE: bytes */
+    struct { int count; const mlir_attr *const *items; } array;
+    struct { int count; const mlir_named_attr *items; const char *name; /* "stablehlo.gather", or NULL */ } dict;
+  } u;
+};
+
+/* ---- operations --------------------------------------------------------------------------------------------------- */
+
+typedef enum shlo_dialect { SHLO_STABLEHLO, SHLO_CHLO, SHLO_FUNC, SHLO_CHECK, SHLO_INTERPRETER, SHLO_SDY, SHLO_BUILTIN,
+                            SHLO_OTHER } shlo_dialect;
+
+typedef struct mlir_op mlir_op;
+typedef struct mlir_block mlir_block;
+typedef struct mlir_region mlir_region;
+
+typedef struct mlir_value {
+  const mlir_type *type;
+  hlo_instr *instr;       /* where the lowering has it now, or NULL */
+  int stamp;              /* of the lowering's search for captured values */
+} mlir_value;
+
+struct mlir_region {
+  mlir_block *first;      /* or NULL */
+  int block_count;
+};
+
+struct mlir_block {
+  mlir_op *first, *last;
+  int arg_count;
+  mlir_value *args;
+  const mlir_attr **arg_locs; /* or NULL */
+  mlir_block *next;
+};
+
+struct mlir_op {
+  const char *name;       /* without dialect and version */
+  shlo_dialect dialect;
+  int operand_count, result_count, attr_count, region_count;
+  mlir_value **operands;
+  mlir_value *results;
+  mlir_named_attr *attrs; /* inherent and discardable alike */
+  mlir_region *regions;
+  size_t position;
+  mlir_op *next;
+};
+
+typedef struct mlir_resource { const char *name; const char *hex; size_t size; } mlir_resource;
+
+/* One builtin.module. */
+typedef struct mlir_module {
+  const char *name;              /* or NULL */
+  mlir_op *op;                   /* its one region holds functions and sdy ops */
+  int resource_count;
+  const mlir_resource *resources; /* dialect_resources of text */
+} mlir_module;
+
+typedef struct mlir_program {
+  weft_arena arena;
+  const char *input;
+  size_t size;
+  bool is_text;
+  const char *producer;          /* of bytecode: "StableHLO_v1.9.0"; else NULL */
+  int module_count;
+  mlir_module *modules;
+} mlir_program;
+
+/* ---- readers ------------------------------------------------------------------------------------------------------ */
+
+/* Both take a program whose arena, input and size are set and fill in modules.
+ * Errors: INVALID_ARGUMENT "line:column: ..." or "byte N: ..."; UNIMPLEMENTED for a newer version, by name. */
+WEFT_NODISCARD weft_status *mlir_read_text(mlir_program *program);
+WEFT_NODISCARD weft_status *mlir_read_bytecode(mlir_program *program);
+/* A type or attribute in MLIR assembly of its own (bytecode without custom encoding). */
+WEFT_NODISCARD weft_status *mlir_parse_type_text(mlir_program *program, const char *text, size_t size,
+                                                 const mlir_type **out);
+WEFT_NODISCARD weft_status *mlir_parse_attr_text(mlir_program *program, const char *text, size_t size,
+                                                 const mlir_attr **out);
+
+/* "12:5" in text, "byte 345" in bytecode; writes at most `size` bytes, returns buf. */
+const char *mlir_position(const mlir_program *program, size_t offset, char *buf, size_t size);
+
+/* ---- types and attributes ----------------------------------------------------------------------------------------- */
+
+const mlir_type *mlir_element_type(weft_dtype dtype); /* static */
+/* The dtype of "f32", "i1", "ui8", "bf16", "f8E4M3FN", ...; WEFT_INVALID if there is none. */
+weft_dtype mlir_dtype_from_name(const char *name, size_t size);
+WEFT_NODISCARD weft_status *mlir_new_tensor(weft_arena *arena, const mlir_type *element, int rank, const int64_t *dims,
+                                            const int64_t *bounds, const mlir_type **out);
+bool mlir_type_is_dynamic(const mlir_type *t);
+bool mlir_type_equal(const mlir_type *a, const mlir_type *b);
+/* Number of elements; 0 when a dimension is dynamic.  Types are checked when made: it does not overflow. */
+int64_t mlir_tensor_elems(const mlir_type *t);
+
+/* By name; NULL if absent. */
+const mlir_attr *mlir_attr_of(const mlir_op *op, const char *name);
+const mlir_attr *mlir_dict_get(const mlir_attr *dict, const char *name);
+/* Values, or the fallback when the attribute is absent or of another kind. */
+int64_t mlir_attr_int(const mlir_attr *a, int64_t fallback);
+double mlir_attr_double(const mlir_attr *a, double fallback);
+bool mlir_attr_bool(const mlir_attr *a, bool fallback); /* also i1 and unit */
+const char *mlir_attr_text(const mlir_attr *a, const char *fallback); /* string, symbol or enumeration */
+/* A list of integers, dense or array, in `arena`; rank 2 comes flat.  Absent: empty.
+ * Errors: INVALID_ARGUMENT when it is something else. */
+WEFT_NODISCARD weft_status *mlir_attr_ints(const mlir_program *program, const mlir_module *module, weft_arena *arena,
+                                           const mlir_attr *a, hlo_ints *out);
+
+/* Whether one element stands for all of several. */
+bool mlir_dense_is_splat(const mlir_program *program, const mlir_module *module, const mlir_attr *a);
+/* Decodes a dense constant into `out`: type->dtype elements as literals hold them, row-major; only the one element when
+ * mlir_dense_is_splat. */
+WEFT_NODISCARD weft_status *mlir_dense_read(const mlir_program *program, const mlir_module *module, const mlir_attr *a,
+                                            void *out);
+
+/* ---- building, for the readers ------------------------------------------------------------------------------------ */
+
+/* "stablehlo.add", "vhlo.add_v1", "func.func", "return" -> dialect, name (in the arena), version (0: none). */
+WEFT_NODISCARD weft_status *mlir_op_name(weft_arena *arena, const char *name, size_t size, shlo_dialect *out_dialect,
+                                         const char **out_name, int *out_version);
+/* Refuses versions of VHLO operations newer than known. */
+WEFT_NODISCARD weft_status *mlir_check_version(const mlir_program *program, const char *name, int version);
+
+#endif

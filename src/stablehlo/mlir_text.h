@@ -1,0 +1,89 @@
+/* stablehlo/mlir_text.h -- what the two files of the text reader share: mlir_text.c (lexing, types, attributes, generic
+ * operations) and mlir_pretty.c (the custom assembly of single operations). */
+#ifndef WEFT_STABLEHLO_MLIR_TEXT_H
+#define WEFT_STABLEHLO_MLIR_TEXT_H
+
+#include "stablehlo/mlir.h"
+
+typedef struct text_name {     /* a name of values in scope */
+  const char *name;
+  uint32_t size, hash;
+  mlir_value *values;
+  int count;
+  int next;                    /* in its bucket, or -1 */
+} text_name;
+
+typedef struct text_alias { const char *name; size_t size; const mlir_attr *attr; const mlir_type *type; } text_alias;
+
+/* Types by their text: programs repeat few. */
+enum { TEXT_TYPE_CACHE = 256 };
+typedef struct text_cached_type { const char *text; size_t size; const mlir_type *type; } text_cached_type;
+
+typedef struct text_parser {
+  mlir_program *program;
+  weft_arena *arena;           /* the program's */
+  const char *p, *end;         /* what is left of this module's text */
+  mlir_module *module;
+  int depth;                   /* nesting of types, attributes and regions */
+  text_name *names;            /* a stack; bucket lists run from new to old */
+  int name_count, name_capacity;
+  int *buckets;
+  int bucket_count;
+  text_alias *aliases;
+  int alias_count, alias_capacity;
+  mlir_resource *resources;
+  int resource_capacity;
+  text_cached_type cache[TEXT_TYPE_CACHE];
+} text_parser;
+
+/* A growing list of pointers in the arena. */
+typedef struct text_list { void **items; int count, capacity; } text_list;
+WEFT_NODISCARD weft_status *text_push(text_parser *ps, text_list *list, const void *item);
+
+/* Attributes of an operation while it is read. */
+typedef struct text_attrs { mlir_named_attr *items; int count, capacity; } text_attrs;
+WEFT_NODISCARD weft_status *text_add_attr(text_parser *ps, text_attrs *attrs, const char *name, const mlir_attr *value);
+
+/* "line:column: message". */
+WEFT_PRINTF(3, 4) weft_status *text_fail(text_parser *ps, const char *at, const char *fmt, ...);
+
+/* Lexing: each skips spaces and comments first. */
+int text_peek(text_parser *ps);                       /* next character, or -1 */
+bool text_accept(text_parser *ps, char c);
+bool text_accept_word(text_parser *ps, const char *word);  /* a whole identifier */
+bool text_accept_str(text_parser *ps, const char *str);    /* punctuation */
+WEFT_NODISCARD weft_status *text_expect(text_parser *ps, char c);
+WEFT_NODISCARD weft_status *text_expect_word(text_parser *ps, const char *word);
+bool text_word(text_parser *ps, const char **word, size_t *size); /* identifier, dots included; false if none */
+WEFT_NODISCARD weft_status *text_string(text_parser *ps, char **out, size_t *out_size);
+WEFT_NODISCARD weft_status *text_symbol(text_parser *ps, const mlir_attr **out);
+/* Everything up to the closing bracket that balances; the cursor stands after the opening one, and is left on the closing one. */
+WEFT_NODISCARD weft_status *text_balanced(text_parser *ps, char close, const char **out, size_t *out_size);
+
+WEFT_NODISCARD weft_status *text_type(text_parser *ps, const mlir_type **out);
+WEFT_NODISCARD weft_status *text_attr(text_parser *ps, const mlir_attr **out);
+WEFT_NODISCARD weft_status *text_dict(text_parser *ps, text_attrs *attrs); /* `{` has been seen, not taken */
+WEFT_NODISCARD weft_status *text_conv_dims(text_parser *ps, text_attrs *attrs); /* [b, f, 0]x[o, i, 0]->[b, f, 0] */
+WEFT_NODISCARD weft_status *text_new_attr(text_parser *ps, mlir_attr_kind kind, mlir_attr **out);
+WEFT_NODISCARD weft_status *text_word_attr(text_parser *ps, mlir_attr_kind kind, const char *s, size_t size,
+                                           const mlir_attr **out);
+
+/* `%name` or `%name#2`, which must be defined. */
+WEFT_NODISCARD weft_status *text_use(text_parser *ps, mlir_value **out);
+/* `%name` and what it will be. */
+WEFT_NODISCARD weft_status *text_value_name(text_parser *ps, const char **name, size_t *size);
+WEFT_NODISCARD weft_status *text_define(text_parser *ps, const char *name, size_t size, mlir_value *values, int count);
+
+/* A region `{ ... }`.  `args` are defined in its first block as `names` (block labels then may not have arguments). */
+WEFT_NODISCARD weft_status *text_region(text_parser *ps, mlir_region *region, int arg_count, mlir_value *args,
+                                        const char *const *names, const size_t *sizes);
+WEFT_NODISCARD weft_status *text_new_op(text_parser *ps, const char *name, shlo_dialect dialect, mlir_op **out);
+WEFT_NODISCARD weft_status *text_set_results(text_parser *ps, mlir_op *op, int count, const mlir_type *const *types);
+WEFT_NODISCARD weft_status *text_skip_location(text_parser *ps); /* optional loc(...) */
+void text_append(mlir_block *block, mlir_op *op);
+
+/* mlir_pretty.c: the rest of an operation after its name. */
+WEFT_NODISCARD weft_status *text_pretty_op(text_parser *ps, mlir_op *op, text_attrs *attrs);
+WEFT_NODISCARD weft_status *text_types(text_parser *ps, text_list *types); /* T, T, ... */
+
+#endif
