@@ -37,6 +37,11 @@ static weft_status *result_types(text_parser *ps, mlir_op *op)
     return text_set_results(ps, op, f->result_count, f->elements + f->count);
   }
   WEFT_TRY(text_types(ps, &types));
+  if (text_accept_str(ps, "->")) { /* T -> U */
+    int inputs = types.count;
+    WEFT_TRY(text_type_list(ps, &types));
+    return text_set_results(ps, op, types.count - inputs, (const mlir_type *const *)types.items + inputs);
+  }
   bool same = named(op, "optimization_barrier");
   bool none = named(op, "return") || (op->dialect == SHLO_CHECK) || (op->dialect == SHLO_SDY && named(op, "sharding_group"));
   int skip = same ? 0 : none ? types.count : types.count - 1;
@@ -117,7 +122,9 @@ static weft_status *keyed(text_parser *ps, mlir_op *op, const char *key, text_at
   if (named(op, "reduce_precision") && strcmp(key, "format") == 0) return format(ps, attrs);
   if (named(op, "dot_general") && strcmp(key, "batching_dims") == 0) return dim_pair(ps, "batching", attrs);
   if (named(op, "dot_general") && strcmp(key, "contracting_dims") == 0) return dim_pair(ps, "contracting", attrs);
+  ps->bare_numbers = true;
   WEFT_TRY(text_attr(ps, &a));
+  ps->bare_numbers = false;
   return text_add_attr(ps, attrs, attribute_name(op, key), a);
 }
 
@@ -376,19 +383,10 @@ static weft_status *slice(text_parser *ps, mlir_op *op, text_attrs *attrs)
         a = one;
       } else {
         if (i > 0) WEFT_TRY(text_expect(ps, ':'));
-        int c = text_peek(ps);
-        const char *start = ps->p, *q = start; /* a plain integer: text_attr would take `:` for a type */
-        mlir_attr *number;
-        char *stop;
-        char copy[24] = {0};
-        if (c == '-') q++;
-        while (q < ps->end && *q >= '0' && *q <= '9' && q - start < 20) q++;
-        if (q == start) return text_fail(ps, start, "expected an integer");
-        memcpy(copy, start, (size_t)(q - start));
-        WEFT_TRY(text_new_attr(ps, MLIR_INT, &number));
-        number->u.i = strtoll(copy, &stop, 10);
-        ps->p = q;
-        a = number;
+        ps->bare_numbers = true;
+        WEFT_TRY(text_attr(ps, &a));
+        ps->bare_numbers = false;
+        if (a->kind != MLIR_INT) return text_fail(ps, ps->p, "expected an integer");
       }
       WEFT_TRY(text_push(ps, &parts[i], a));
     }

@@ -434,8 +434,7 @@ static weft_status *tensor_type(text_parser *ps, const mlir_type **out)
   return NULL;
 }
 
-/* T or (T, ...), each perhaps with attributes (function results; kept in *attrs if asked for). */
-static weft_status *type_list(text_parser *ps, text_list *types)
+weft_status *text_type_list(text_parser *ps, text_list *types)
 {
   if (!text_accept(ps, '(')) {
     const mlir_type *t;
@@ -462,11 +461,11 @@ static weft_status *function_type(text_parser *ps, const mlir_type **out)
   text_list types = {0};
   mlir_type *t;
 
-  WEFT_TRY(type_list(ps, &types));
+  WEFT_TRY(text_type_list(ps, &types));
   WEFT_TRY(new_type(ps, MLIR_FUNCTION, &t));
   t->count = types.count;
   if (!text_accept_str(ps, "->")) return text_fail(ps, ps->p, "expected '->'");
-  WEFT_TRY(type_list(ps, &types));
+  WEFT_TRY(text_type_list(ps, &types));
   t->result_count = types.count - t->count;
   t->elements = (const mlir_type *const *)types.items;
   *out = t;
@@ -754,7 +753,7 @@ static weft_status *number_attr(text_parser *ps, const mlir_attr **out)
   } else {
     WEFT_TRY(integer(ps, &a->u.i));
   }
-  if (text_accept(ps, ':')) {
+  if (!ps->bare_numbers && text_accept(ps, ':')) {
     WEFT_TRY(text_type(ps, &a->type));
     if (weft_dtype_is_float(a->type->dtype) && a->kind == MLIR_INT) { /* hexadecimal: the bits */
       double value = a->type->dtype == WEFT_F64 ? ((union { int64_t i; double d; }){a->u.i}).d
@@ -1086,6 +1085,24 @@ static weft_status *word_or_type_attr(text_parser *ps, const mlir_attr **out)
   return text_word_attr(ps, MLIR_ENUM, word, size, out);
 }
 
+/* (2)4: the part of a mesh axis of size 4 behind a part of size 2 */
+static weft_status *sub_axis_attr(text_parser *ps, const mlir_attr **out)
+{
+  text_attrs attrs = {0};
+  int64_t pre_size, size;
+  const mlir_attr *a;
+
+  WEFT_TRY(text_expect(ps, '('));
+  WEFT_TRY(integer(ps, &pre_size));
+  WEFT_TRY(text_expect(ps, ')'));
+  WEFT_TRY(integer(ps, &size));
+  WEFT_TRY(int_attr(ps, pre_size, &a));
+  WEFT_TRY(text_add_attr(ps, &attrs, "pre_size", a));
+  WEFT_TRY(int_attr(ps, size, &a));
+  WEFT_TRY(text_add_attr(ps, &attrs, "size", a));
+  return dict_of(ps, NULL, 0, &attrs, out);
+}
+
 static weft_status *bare_attr(text_parser *ps, const mlir_attr **out)
 {
   int c = text_peek(ps);
@@ -1101,7 +1118,7 @@ static weft_status *bare_attr(text_parser *ps, const mlir_attr **out)
     WEFT_TRY(text_new_attr(ps, MLIR_STRING, &a));
     a->u.text.s = s;
     a->u.text.size = n;
-    if (text_peek(ps) == ':' && (ps->p + 1 == ps->end || ps->p[1] != ':')) {
+    if (!ps->bare_numbers && text_peek(ps) == ':') {
       const mlir_type *t;
       ps->p++;
       WEFT_TRY(text_type(ps, &t));
@@ -1126,7 +1143,10 @@ static weft_status *bare_attr(text_parser *ps, const mlir_attr **out)
       WEFT_TRY(text_word_attr(ps, MLIR_OPAQUE, text, n, out));
     }
     return text_expect(ps, '>');
-  case '!': case '(':
+  case '(':
+    if (ps->p + 1 < ps->end && is_digit(ps->p[1])) return sub_axis_attr(ps, out);
+    __attribute__((fallthrough));
+  case '!':
     WEFT_TRY(text_new_attr(ps, MLIR_TYPE, &a));
     *out = a;
     return text_type(ps, &a->type);

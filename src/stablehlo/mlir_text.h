@@ -24,6 +24,7 @@ typedef struct text_parser {
   weft_arena *arena;           /* the program's */
   const char *p, *end;         /* what is left of this module's text */
   mlir_module *module;
+  bool bare_numbers;           /* `:` after a number is not its type (the values of `key = 4` in custom assembly) */
   int depth;                   /* nesting of types, attributes and regions */
   text_name *names;            /* a stack; bucket lists run from new to old */
   int name_count, name_capacity;
@@ -85,5 +86,6 @@ void text_append(mlir_block *block, mlir_op *op);
 /* mlir_pretty.c: the rest of an operation after its name. */
 WEFT_NODISCARD weft_status *text_pretty_op(text_parser *ps, mlir_op *op, text_attrs *attrs);
 WEFT_NODISCARD weft_status *text_types(text_parser *ps, text_list *types); /* T, T, ... */
+WEFT_NODISCARD weft_status *text_type_list(text_parser *ps, text_list *types); /* T or (T, ...) */
 
 #endif
