@@ -74,7 +74,8 @@ struct mlir_attr {
   mlir_dense_form form;
   bool splat;                /* DENSE in a blob: one element stands for all */
   size_t position;           /* offset in the input, for messages */
-  const mlir_type *type;     /* INT and FLOAT: of the number, or NULL; DENSE: the tensor; TYPE: the value */
+  const mlir_type *type;     /* INT and FLOAT: of the number, or NULL; ARRAY: of elements, if it is array<...>;
+                              * DENSE: the tensor; TYPE: the value */
   union {
     int64_t i;               /* INT, BOOL */
     double f;                /* FLOAT */

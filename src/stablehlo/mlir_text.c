@@ -791,11 +791,9 @@ static weft_status *dense_array_attr(text_parser *ps, const mlir_attr **out)
 
   WEFT_TRY(text_expect(ps, '<'));
   WEFT_TRY(text_type(ps, &element));
-  if (text_accept(ps, ':')) return array_attr(ps, '>', out);
-  WEFT_TRY(text_expect(ps, '>'));
-  mlir_attr *a;
-  WEFT_TRY(text_new_attr(ps, MLIR_ARRAY, &a));
-  *out = a;
+  if (!text_accept(ps, ':') && text_peek(ps) != '>') return text_fail(ps, ps->p, "expected ':'");
+  WEFT_TRY(array_attr(ps, '>', out));
+  ((mlir_attr *)(uintptr_t)*out)->type = element;
   return NULL;
 }
 

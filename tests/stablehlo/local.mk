@@ -1,1 +1,5 @@
 # tests of src/stablehlo
+check_PROGRAMS += %D%/conformance_test
+%C%_conformance_test_SOURCES = %D%/conformance_test.c %D%/conformance_reasons.h tests/test.h
+%C%_conformance_test_CFLAGS = $(TEST_CFLAGS)
+%C%_conformance_test_LDADD = $(TEST_LIBS)

@@ -1,0 +1,123 @@
+/* stablehlo/lower.h -- what the files of the lowering share: lower.c (programs, functions, regions, control flow),
+ * lower_ops.c (one function per kind of operation), lower_chlo.c (CHLO), lower_quant.c (quantized types),
+ * lower_dynamic.c (values and shapes that must be known now), lower_comm.c (collectives, custom-calls, host). */
+#ifndef WEFT_STABLEHLO_LOWER_H
+#define WEFT_STABLEHLO_LOWER_H
+
+#include "hlo/infer.h"
+#include "stablehlo/mlir.h"
+#include "stablehlo/stablehlo.h"
+
+typedef struct lower_function {
+  const char *name;
+  const mlir_op *op;
+  hlo_computation *comp;  /* once lowered */
+  bool busy;              /* being lowered: a call of it now is recursion */
+} lower_function;
+
+typedef struct lower_probe { const char *id; hlo_instr *instr; } lower_probe;
+
+typedef struct lowering {
+  const mlir_program *program;
+  const mlir_module *source;
+  hlo_module *module;
+  weft_arena *arena;        /* the module's */
+  hlo_computation *comp;    /* where instructions go */
+  weft_arena scratch;
+  int function_count;
+  lower_function *functions;
+  bool inline_calls;        /* shapes are dynamic: a callee is lowered anew for each call, in place */
+  int depth;                /* of regions and inlined calls */
+  int stamp;                /* of the last search for captured values */
+  struct { mlir_value *value; hlo_instr *before; } *undo; /* bindings to restore when a region ends */
+  int undo_count, undo_capacity;
+  const hlo_literal **known; /* by instruction id: values worked out by lower_value, in scratch */
+  int known_capacity;
+  int probe_count, probe_capacity;
+  lower_probe *probes;      /* interpreter.probe by id */
+} lowering;
+
+typedef weft_status *lower_rule(lowering *l, const mlir_op *op);
+
+/* ---- lower.c ------------------------------------------------------------------------------------------------------ */
+
+WEFT_NODISCARD weft_status *lower_op(lowering *l, const mlir_op *op);
+/* The instruction that holds operand `i`, in the current computation. */
+WEFT_NODISCARD weft_status *lower_operand(lowering *l, const mlir_op *op, int i, hlo_instr **out);
+WEFT_NODISCARD weft_status *lower_value_of(lowering *l, mlir_value *value, hlo_instr **out);
+WEFT_NODISCARD weft_status *lower_operands(lowering *l, const mlir_op *op, hlo_instr ***out); /* all, in scratch */
+/* Result `i` is `instr`, whose shape must be what the program says. */
+WEFT_NODISCARD weft_status *lower_result(lowering *l, const mlir_op *op, int i, hlo_instr *instr);
+/* Results are the elements of the tuple `instr`, or the one result is `instr` itself. */
+WEFT_NODISCARD weft_status *lower_tuple_results(lowering *l, const mlir_op *op, hlo_instr *instr);
+/* A region of scalars (of a reduce, sort, ...) as a computation. */
+WEFT_NODISCARD weft_status *lower_scalar_region(lowering *l, const mlir_op *op, int region, const char *name,
+                                                hlo_computation **out);
+/* A function as a computation, lowered once. */
+WEFT_NODISCARD weft_status *lower_called_function(lowering *l, const char *name, hlo_computation **out);
+lower_function *lower_find_function(lowering *l, const char *name);
+WEFT_NODISCARD weft_status *lower_shape(lowering *l, const mlir_type *type, const hlo_shape **out);
+/* The type's shape if it is static, else NULL. */
+WEFT_NODISCARD weft_status *lower_static_shape(lowering *l, const mlir_type *type, const hlo_shape **out);
+/* The operations of a block in the current computation; the operands of its terminator in *out (scratch). */
+WEFT_NODISCARD weft_status *lower_block(lowering *l, const mlir_block *block, int *out_count, hlo_instr ***out);
+WEFT_NODISCARD weft_status *lower_bind(lowering *l, mlir_value *value, hlo_instr *instr); /* undone when the region ends */
+/* "4:7" of an operation. */
+#define LOWER_AT(l, op) mlir_position((l)->program, (op)->position, (char[64]){0}, 64)
+
+/* Makes an instruction whose shape lower_finish works out once the attributes are set. */
+WEFT_NODISCARD weft_status *lower_emit(lowering *l, hlo_opcode op, const hlo_shape *given, int count,
+                                       hlo_instr *const *operands, hlo_instr **out);
+WEFT_NODISCARD weft_status *lower_finish(hlo_instr *instr);
+/* Both, for operations without attributes. */
+WEFT_NODISCARD weft_status *lower_simple(lowering *l, hlo_opcode op, const hlo_shape *given, int count,
+                                         hlo_instr *const *operands, hlo_instr **out);
+WEFT_NODISCARD weft_status *lower_unary(lowering *l, hlo_opcode op, hlo_instr *x, hlo_instr **out);
+WEFT_NODISCARD weft_status *lower_binary(lowering *l, hlo_opcode op, hlo_instr *x, hlo_instr *y, hlo_instr **out);
+/* A constant of x's dimensions and type. */
+WEFT_NODISCARD weft_status *lower_like(lowering *l, const hlo_instr *x, double value, hlo_instr **out);
+WEFT_NODISCARD weft_status *lower_convert(lowering *l, hlo_instr *x, weft_dtype type, hlo_instr **out); /* x if it is that */
+WEFT_NODISCARD weft_status *lower_reshape(lowering *l, hlo_instr *x, int rank, const int64_t *dims, hlo_instr **out);
+WEFT_NODISCARD weft_status *lower_broadcast_in_dim(lowering *l, hlo_instr *x, const hlo_shape *to, hlo_ints map,
+                                                   hlo_instr **out); /* size 1 expands */
+WEFT_NODISCARD weft_status *lower_dense(lowering *l, const mlir_attr *a, hlo_instr **out);
+WEFT_NODISCARD weft_status *lower_ints(lowering *l, const mlir_op *op, const char *name, hlo_ints *out);
+WEFT_NODISCARD weft_status *lower_new_extra(lowering *l, hlo_instr *instr, hlo_extra **out);
+
+/* ---- lower_dynamic.c ---------------------------------------------------------------------------------------------- */
+
+/* The value of an integer array that shapes depend on, by constant folding.
+ * Errors: UNIMPLEMENTED, if it depends on an argument. */
+WEFT_NODISCARD weft_status *lower_known_ints(lowering *l, hlo_instr *x, hlo_ints *out);
+bool lower_is_dynamic_program(const mlir_module *module);
+lower_rule lower_dynamic_broadcast_in_dim, lower_dynamic_conv, lower_dynamic_gather, lower_dynamic_iota,
+    lower_dynamic_pad, lower_dynamic_reshape, lower_get_dimension_size, lower_real_dynamic_slice,
+    lower_set_dimension_size;
+
+/* ---- lower_ops.c -------------------------------------------------------------------------------------------------- */
+
+WEFT_NODISCARD weft_status *lower_table_op(lowering *l, const mlir_op *op); /* UNIMPLEMENTED naming it if unknown */
+WEFT_NODISCARD weft_status *lower_convolution_with(lowering *l, const mlir_op *op, hlo_ints padding);
+WEFT_NODISCARD weft_status *lower_gather_with(lowering *l, const mlir_op *op, hlo_ints slice_sizes);
+WEFT_NODISCARD weft_status *lower_pad_with(lowering *l, const mlir_op *op, hlo_ints low, hlo_ints high,
+                                           hlo_ints interior);
+WEFT_NODISCARD weft_status *lower_dot_attrs(lowering *l, const mlir_op *op, hlo_dot_attrs **out);
+
+/* ---- lower_quant.c ------------------------------------------------------------------------------------------------ */
+
+/* An operand or result is quantized and the operation computes with it; what only moves elements moves stored ones. */
+bool lower_is_quantized(const mlir_op *op);
+/* An operation on quantized values that computes: dequantize, the operation on floats, quantize. */
+WEFT_NODISCARD weft_status *lower_quantized_op(lowering *l, const mlir_op *op);
+lower_rule lower_uniform_quantize, lower_uniform_dequantize;
+
+/* ---- lower_chlo.c, lower_comm.c ----------------------------------------------------------------------------------- */
+
+lower_rule lower_chlo_op;
+lower_rule lower_all_gather, lower_all_reduce, lower_all_to_all, lower_async_done, lower_async_start, lower_check,
+    lower_collective_broadcast, lower_collective_permute, lower_custom_call, lower_infeed, lower_interpreter,
+    lower_outfeed, lower_recv, lower_reduce_scatter, lower_send;
+/* Sharding and frontend attributes of an operation or argument (a dictionary's entries), on its instruction. */
+WEFT_NODISCARD weft_status *lower_discardable(lowering *l, int count, const mlir_named_attr *attrs, hlo_instr *instr);
+
+#endif

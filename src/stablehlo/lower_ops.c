@@ -1,0 +1,1050 @@
+/* stablehlo/lower_ops.c -- one function per kind of StableHLO operation, and the table of all.
+ * Attribute names are VHLO's (mlir.h).  Shapes come from inference; declared types are only compared (lower_result). */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stablehlo/lower.h"
+
+/* ---- elementwise -------------------------------------------------------------------------------------------------- */
+
+/* HLO opcode of an operation that maps to one by name. */
+static hlo_opcode opcode_of(const char *name);
+
+static weft_status *accuracy(lowering *l, const mlir_op *op, hlo_instr *in)
+{
+  static const char *const modes[] = {"DEFAULT", "HIGHEST", "TOLERANCE"};
+  const mlir_attr *a = mlir_attr_of(op, "result_accuracy");
+  const char *mode = mlir_attr_text(mlir_dict_get(a, "mode"), "DEFAULT");
+  hlo_accuracy *accuracy;
+  hlo_extra *extra;
+
+  if (!a || strcmp(mode, "DEFAULT") == 0) return NULL;
+  accuracy = WEFT_ARENA_NEW(l->arena, hlo_accuracy);
+  WEFT_TRY_ALLOC(accuracy);
+  for (int i = 0; i < 3; i++)
+    if (strcmp(mode, modes[i]) == 0) accuracy->mode = i;
+  accuracy->atol = mlir_attr_double(mlir_dict_get(a, "atol"), 0);
+  accuracy->rtol = mlir_attr_double(mlir_dict_get(a, "rtol"), 0);
+  accuracy->ulps = mlir_attr_int(mlir_dict_get(a, "ulps"), 0);
+  WEFT_TRY(lower_new_extra(l, in, &extra));
+  extra->accuracy = accuracy;
+  return NULL;
+}
+
+/* Same name, no attributes but an accuracy. */
+static weft_status *elementwise(lowering *l, const mlir_op *op)
+{
+  hlo_instr **operands, *in;
+  hlo_opcode code = opcode_of(op->name);
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  if (op->operand_count > 0 && operands[0]->shape->type == WEFT_PRED) { /* arithmetic of truth values */
+    if (code == HLO_ADD || code == HLO_MAXIMUM) code = HLO_OR;
+    if (code == HLO_MULTIPLY || code == HLO_MINIMUM) code = HLO_AND;
+  }
+  WEFT_TRY(lower_simple(l, code, NULL, op->operand_count, operands, &in));
+  WEFT_TRY(accuracy(l, op, in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *convert(lowering *l, const mlir_op *op)
+{
+  hlo_instr *x;
+  weft_dtype to = op->result_count ? op->results[0].type->dtype : WEFT_INVALID;
+
+  WEFT_TRY(lower_operand(l, op, 0, &x));
+  if (!hlo_shape_is_array(x->shape) || !weft_dtype_is_array(to)) return WEFT_ERR(INVALID_ARGUMENT, "not an array");
+  if (weft_dtype_is_complex(x->shape->type) && !weft_dtype_is_complex(to)) /* the imaginary part goes */
+    WEFT_TRY(lower_unary(l, HLO_REAL, x, &x));
+  WEFT_TRY(lower_convert(l, x, to, &x));
+  return lower_result(l, op, 0, x);
+}
+
+static weft_status *compare(lowering *l, const mlir_op *op)
+{
+  static const char *const directions[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
+  static const char *const types[] = {"NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"};
+  const char *direction = mlir_attr_text(mlir_attr_of(op, "comparison_direction"), "");
+  const char *type = mlir_attr_text(mlir_attr_of(op, "compare_type"), "NOTYPE");
+  hlo_instr **operands, *in;
+  int found = -1;
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(lower_emit(l, HLO_COMPARE, NULL, op->operand_count, operands, &in));
+  for (size_t i = 0; i < WEFT_COUNT(directions); i++)
+    if (strcmp(directions[i], direction) == 0) found = (int)i;
+  if (found < 0) return WEFT_ERR(INVALID_ARGUMENT, "comparison_direction is \"%s\"", direction);
+  in->u.compare.direction = (hlo_direction)found;
+  for (size_t i = 0; i < WEFT_COUNT(types); i++)
+    if (strcmp(types[i], type) == 0) in->u.compare.type = (hlo_compare_type)i;
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *reduce_precision(lowering *l, const mlir_op *op)
+{
+  hlo_instr *x, *in;
+
+  WEFT_TRY(lower_operand(l, op, 0, &x));
+  WEFT_TRY(lower_emit(l, HLO_REDUCE_PRECISION, NULL, 1, &x, &in));
+  in->u.reduce_precision.exponent_bits = (int)mlir_attr_int(mlir_attr_of(op, "exponent_bits"), 0);
+  in->u.reduce_precision.mantissa_bits = (int)mlir_attr_int(mlir_attr_of(op, "mantissa_bits"), 0);
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+/* The declared result shape; when dynamic, dims of x with the declared type. */
+static weft_status *declared(lowering *l, const mlir_op *op, const hlo_instr *like, const hlo_shape **out)
+{
+  if (op->result_count < 1) return WEFT_ERR(INVALID_ARGUMENT, "no result");
+  WEFT_TRY(lower_static_shape(l, op->results[0].type, out));
+  if (*out) return NULL;
+  if (!like) return lower_shape(l, op->results[0].type, out);
+  *out = hlo_shape_array(l->arena, op->results[0].type->dtype, like->shape->rank, like->shape->dims);
+  WEFT_TRY_ALLOC(*out);
+  return NULL;
+}
+
+static weft_status *bitcast_convert(lowering *l, const mlir_op *op)
+{
+  hlo_instr *x, *in;
+  const hlo_shape *shape;
+
+  WEFT_TRY(lower_operand(l, op, 0, &x));
+  WEFT_TRY(declared(l, op, x, &shape));
+  WEFT_TRY(lower_simple(l, HLO_BITCAST_CONVERT, shape, 1, &x, &in));
+  return lower_result(l, op, 0, in);
+}
+
+/* ---- data movement ------------------------------------------------------------------------------------------------ */
+
+static weft_status *constant(lowering *l, const mlir_op *op)
+{
+  const mlir_attr *value = mlir_attr_of(op, "value");
+  hlo_instr *in;
+
+  if (!value || value->kind != MLIR_DENSE) return WEFT_ERR(INVALID_ARGUMENT, "no dense value");
+  WEFT_TRY(lower_dense(l, value, &in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *iota(lowering *l, const mlir_op *op)
+{
+  const hlo_shape *shape;
+  hlo_instr *in;
+  int64_t dim = mlir_attr_int(mlir_attr_of(op, "iota_dimension"), 0);
+
+  WEFT_TRY(declared(l, op, NULL, &shape));
+  WEFT_TRY(lower_emit(l, HLO_IOTA, shape, 0, NULL, &in));
+  WEFT_TRY(hlo_ints_new(l->module, 1, &dim, &in->dims));
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *broadcast_in_dim(lowering *l, const mlir_op *op)
+{
+  hlo_instr *x;
+  const hlo_shape *shape;
+  hlo_ints map;
+
+  WEFT_TRY(lower_operand(l, op, 0, &x));
+  WEFT_TRY(declared(l, op, NULL, &shape));
+  WEFT_TRY(lower_ints(l, op, "broadcast_dimensions", &map));
+  WEFT_TRY(lower_broadcast_in_dim(l, x, shape, map, &x));
+  return lower_result(l, op, 0, x);
+}
+
+/* The old broadcast: new dimensions in front. */
+static weft_status *broadcast(lowering *l, const mlir_op *op)
+{
+  hlo_instr *x;
+  hlo_ints sizes;
+  int64_t dims[2 * HLO_MAX_RANK], map[HLO_MAX_RANK];
+
+  WEFT_TRY(lower_operand(l, op, 0, &x));
+  WEFT_TRY(lower_ints(l, op, "broadcast_sizes", &sizes));
+  if (sizes.count + x->shape->rank > HLO_MAX_RANK) return WEFT_ERR(INVALID_ARGUMENT, "rank over %d", HLO_MAX_RANK);
+  for (int i = 0; i < sizes.count; i++) dims[i] = sizes.v[i];
+  for (int i = 0; i < x->shape->rank; i++) {
+    dims[sizes.count + i] = x->shape->dims[i];
+    map[i] = sizes.count + i;
+  }
+  hlo_shape *shape = hlo_shape_array(l->arena, x->shape->type, sizes.count + x->shape->rank, dims);
+  WEFT_TRY_ALLOC(shape);
+  if (!hlo_shape_is_sane(shape)) return WEFT_ERR(INVALID_ARGUMENT, "broadcast_sizes are negative or too large");
+  WEFT_TRY(lower_broadcast_in_dim(l, x, shape, (hlo_ints){x->shape->rank, map}, &x));
+  return lower_result(l, op, 0, x);
+}
+
+static weft_status *reshape(lowering *l, const mlir_op *op)
+{
+  hlo_instr *x, *in;
+  const hlo_shape *shape;
+
+  WEFT_TRY(lower_operand(l, op, 0, &x));
+  WEFT_TRY(declared(l, op, NULL, &shape));
+  WEFT_TRY(lower_simple(l, HLO_RESHAPE, shape, 1, &x, &in));
+  return lower_result(l, op, 0, in);
+}
+
+/* Operands, and a list of dimensions from an attribute that HLO calls `dimensions`. */
+static weft_status *with_dims(lowering *l, const mlir_op *op, hlo_opcode code, const char *attr)
+{
+  hlo_instr **operands, *in;
+  const mlir_attr *a = mlir_attr_of(op, attr);
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(lower_emit(l, code, NULL, op->operand_count, operands, &in));
+  if (a && a->kind == MLIR_INT) {
+    WEFT_TRY(hlo_ints_new(l->module, 1, &a->u.i, &in->dims));
+  } else {
+    WEFT_TRY(lower_ints(l, op, attr, &in->dims));
+  }
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *transpose(lowering *l, const mlir_op *op) { return with_dims(l, op, HLO_TRANSPOSE, "permutation"); }
+static weft_status *reverse(lowering *l, const mlir_op *op) { return with_dims(l, op, HLO_REVERSE, "dimensions"); }
+static weft_status *concatenate(lowering *l, const mlir_op *op)
+{
+  return with_dims(l, op, HLO_CONCATENATE, "dimension");
+}
+
+static weft_status *slice(lowering *l, const mlir_op *op)
+{
+  hlo_instr *x, *in;
+
+  WEFT_TRY(lower_operand(l, op, 0, &x));
+  WEFT_TRY(lower_emit(l, HLO_SLICE, NULL, 1, &x, &in));
+  WEFT_TRY(lower_ints(l, op, "start_indices", &in->u.slice.start));
+  WEFT_TRY(lower_ints(l, op, "limit_indices", &in->u.slice.limit));
+  WEFT_TRY(lower_ints(l, op, "strides", &in->u.slice.stride));
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+weft_status *lower_pad_with(lowering *l, const mlir_op *op, hlo_ints low, hlo_ints high, hlo_ints interior)
+{
+  hlo_instr *operands[2], *in;
+  hlo_pad_dim *dims;
+
+  for (int i = 0; i < 2; i++) WEFT_TRY(lower_operand(l, op, i, &operands[i]));
+  int rank = operands[0]->shape->rank;
+  if (low.count != rank || high.count != rank || interior.count != rank)
+    return WEFT_ERR(INVALID_ARGUMENT, "padding of rank %d, %d, %d for rank %d", low.count, high.count, interior.count, rank);
+  dims = WEFT_ARENA_ARRAY(l->arena, hlo_pad_dim, rank);
+  WEFT_TRY_ALLOC(dims);
+  for (int i = 0; i < rank; i++) dims[i] = (hlo_pad_dim){low.v[i], high.v[i], interior.v[i]};
+  WEFT_TRY(lower_emit(l, HLO_PAD, NULL, 2, operands, &in));
+  in->u.pad.rank = rank;
+  in->u.pad.dims = dims;
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *pad(lowering *l, const mlir_op *op)
+{
+  hlo_ints low, high, interior;
+
+  WEFT_TRY(lower_ints(l, op, "edge_padding_low", &low));
+  WEFT_TRY(lower_ints(l, op, "edge_padding_high", &high));
+  WEFT_TRY(lower_ints(l, op, "interior_padding", &interior));
+  return lower_pad_with(l, op, low, high, interior);
+}
+
+static weft_status *dynamic_slice(lowering *l, const mlir_op *op)
+{
+  hlo_instr **operands, *in;
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(lower_emit(l, HLO_DYNAMIC_SLICE, NULL, op->operand_count, operands, &in));
+  WEFT_TRY(lower_ints(l, op, "slice_sizes", &in->u.slice_sizes));
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+/* dynamic_update_slice: the same in HLO. */
+static weft_status *same(lowering *l, const mlir_op *op)
+{
+  hlo_instr **operands, *in;
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(lower_simple(l, opcode_of(op->name), NULL, op->operand_count, operands, &in));
+  return lower_result(l, op, 0, in);
+}
+
+weft_status *lower_gather_with(lowering *l, const mlir_op *op, hlo_ints slice_sizes)
+{
+  hlo_instr *operands[2], *in;
+  hlo_gather_attrs *g = WEFT_ARENA_NEW(l->arena, hlo_gather_attrs);
+
+  WEFT_TRY_ALLOC(g);
+  for (int i = 0; i < 2; i++) WEFT_TRY(lower_operand(l, op, i, &operands[i]));
+  WEFT_TRY(lower_ints(l, op, "offset_dims", &g->offset_dims));
+  WEFT_TRY(lower_ints(l, op, "collapsed_slice_dims", &g->collapsed_slice_dims));
+  WEFT_TRY(lower_ints(l, op, "operand_batching_dims", &g->operand_batching_dims));
+  WEFT_TRY(lower_ints(l, op, "start_indices_batching_dims", &g->start_indices_batching_dims));
+  WEFT_TRY(lower_ints(l, op, "start_index_map", &g->start_index_map));
+  g->index_vector_dim = mlir_attr_int(mlir_attr_of(op, "index_vector_dim"), 0);
+  g->indices_are_sorted = mlir_attr_bool(mlir_attr_of(op, "indices_are_sorted"), false);
+  g->slice_sizes = slice_sizes;
+  WEFT_TRY(lower_emit(l, HLO_GATHER, NULL, 2, operands, &in));
+  in->u.gather = g;
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *gather(lowering *l, const mlir_op *op)
+{
+  hlo_ints sizes;
+
+  WEFT_TRY(lower_ints(l, op, "slice_sizes", &sizes));
+  return lower_gather_with(l, op, sizes);
+}
+
+/* torch_index_select(x, index, dim, batch_dims): result[batch..., before..., index..., after...] = x[.., index, ..] */
+static weft_status *torch_index_select(lowering *l, const mlir_op *op)
+{
+  hlo_instr *operands[2], *in;
+  hlo_gather_attrs *g = WEFT_ARENA_NEW(l->arena, hlo_gather_attrs);
+  int64_t offset[HLO_MAX_RANK], sizes[HLO_MAX_RANK], batch[HLO_MAX_RANK];
+  int64_t dim = mlir_attr_int(mlir_attr_of(op, "dim"), 0), batches = mlir_attr_int(mlir_attr_of(op, "batch_dims"), 0);
+  int offsets = 0;
+
+  WEFT_TRY_ALLOC(g);
+  for (int i = 0; i < 2; i++) WEFT_TRY(lower_operand(l, op, i, &operands[i]));
+  int rank = operands[0]->shape->rank, index_rank = operands[1]->shape->rank;
+  if (batches < 0 || batches > index_rank || dim < batches || dim >= rank || rank + index_rank > HLO_MAX_RANK)
+    return WEFT_ERR(INVALID_ARGUMENT, "dim %" PRId64 ", batch_dims %" PRId64, dim, batches);
+  for (int d = 0; d < rank; d++) {
+    sizes[d] = d < batches || d == dim ? 1 : operands[0]->shape->dims[d];
+    if (d < batches) batch[d] = d;
+    if (d >= batches && d != dim) offset[offsets++] = d < dim ? d : d - 1 + index_rank - batches;
+  }
+  WEFT_TRY(hlo_ints_new(l->module, offsets, offset, &g->offset_dims));
+  WEFT_TRY(hlo_ints_new(l->module, 1, &dim, &g->collapsed_slice_dims));
+  WEFT_TRY(hlo_ints_new(l->module, 1, &dim, &g->start_index_map));
+  WEFT_TRY(hlo_ints_new(l->module, (int)batches, batch, &g->operand_batching_dims));
+  WEFT_TRY(hlo_ints_new(l->module, (int)batches, batch, &g->start_indices_batching_dims));
+  WEFT_TRY(hlo_ints_new(l->module, rank, sizes, &g->slice_sizes));
+  g->index_vector_dim = index_rank;
+  WEFT_TRY(lower_emit(l, HLO_GATHER, NULL, 2, operands, &in));
+  in->u.gather = g;
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+/* ---- operations with regions of scalars --------------------------------------------------------------------------- */
+
+/* Operands `first`... become of the element types of the region's parameters `param`...: StableHLO lets a reduction
+ * accumulate in a wider type. */
+static weft_status *promote(lowering *l, hlo_instr **operands, int count, const hlo_computation *f, int param)
+{
+  for (int i = 0; i < count; i++) {
+    if (param + i >= f->param_count) return WEFT_ERR(INVALID_ARGUMENT, "the region takes %d arguments", f->param_count);
+    if (hlo_shape_is_array(operands[i]->shape))
+      WEFT_TRY(lower_convert(l, operands[i], f->params[param + i]->shape->type, &operands[i]));
+  }
+  return NULL;
+}
+
+/* reduce and reduce_window: N inputs, N inits, one region. */
+static weft_status *reduction(lowering *l, const mlir_op *op, hlo_opcode code, hlo_instr **out)
+{
+  hlo_instr **operands;
+  hlo_computation *f;
+  int n = op->operand_count / 2;
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(lower_scalar_region(l, op, 0, "reducer", &f));
+  WEFT_TRY(promote(l, operands, n, f, n));
+  WEFT_TRY(promote(l, operands + n, op->operand_count - n, f, 0));
+  WEFT_TRY(lower_emit(l, code, NULL, op->operand_count, operands, out));
+  return hlo_set_called(*out, 1, &f);
+}
+
+static weft_status *reduce(lowering *l, const mlir_op *op)
+{
+  hlo_instr *in;
+
+  WEFT_TRY(reduction(l, op, HLO_REDUCE, &in));
+  WEFT_TRY(lower_ints(l, op, "dimensions", &in->dims));
+  WEFT_TRY(lower_finish(in));
+  return lower_tuple_results(l, op, in);
+}
+
+static int64_t at_or(hlo_ints list, int i, int64_t fallback) { return i < list.count ? list.v[i] : fallback; }
+
+/* The window of reduce_window and select_and_scatter; sizes are given, all else has defaults. */
+static weft_status *window(lowering *l, const mlir_op *op, int rank, hlo_window **out)
+{
+  hlo_ints sizes, strides, base, dilations, padding;
+  hlo_window_dim *dims = WEFT_ARENA_ARRAY(l->arena, hlo_window_dim, rank);
+
+  *out = WEFT_ARENA_NEW(l->arena, hlo_window);
+  WEFT_TRY_ALLOC(*out);
+  WEFT_TRY_ALLOC(dims);
+  WEFT_TRY(lower_ints(l, op, "window_dimensions", &sizes));
+  WEFT_TRY(lower_ints(l, op, "window_strides", &strides));
+  WEFT_TRY(lower_ints(l, op, "base_dilations", &base));
+  WEFT_TRY(lower_ints(l, op, "window_dilations", &dilations));
+  WEFT_TRY(lower_ints(l, op, "padding", &padding));
+  for (int i = 0; i < rank; i++)
+    dims[i] = (hlo_window_dim){.size = at_or(sizes, i, 1), .stride = at_or(strides, i, 1),
+                               .pad_low = at_or(padding, 2 * i, 0), .pad_high = at_or(padding, 2 * i + 1, 0),
+                               .window_dilation = at_or(dilations, i, 1), .base_dilation = at_or(base, i, 1)};
+  **out = (hlo_window){rank, dims};
+  return NULL;
+}
+
+static weft_status *reduce_window(lowering *l, const mlir_op *op)
+{
+  hlo_instr *in;
+  hlo_window *w;
+
+  WEFT_TRY(reduction(l, op, HLO_REDUCE_WINDOW, &in));
+  WEFT_TRY(window(l, op, in->operands[0]->shape->rank, &w));
+  in->u.window = w;
+  WEFT_TRY(lower_finish(in));
+  return lower_tuple_results(l, op, in);
+}
+
+static weft_status *select_and_scatter(lowering *l, const mlir_op *op)
+{
+  hlo_instr **operands, *in;
+  hlo_computation *f[2];
+  hlo_window *w;
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(lower_scalar_region(l, op, 0, "select", &f[0]));
+  WEFT_TRY(lower_scalar_region(l, op, 1, "scatter", &f[1]));
+  if (op->operand_count != 3) return WEFT_ERR(INVALID_ARGUMENT, "%d operands, expected 3", op->operand_count);
+  WEFT_TRY(lower_emit(l, HLO_SELECT_AND_SCATTER, NULL, op->operand_count, operands, &in));
+  WEFT_TRY(hlo_set_called(in, 2, f));
+  WEFT_TRY(window(l, op, operands[0]->shape->rank, &w));
+  in->u.window = w;
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *map(lowering *l, const mlir_op *op)
+{
+  hlo_instr **operands, *in;
+  hlo_computation *f;
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(lower_scalar_region(l, op, 0, "mapped", &f));
+  WEFT_TRY(lower_emit(l, HLO_MAP, NULL, op->operand_count, operands, &in));
+  WEFT_TRY(hlo_set_called(in, 1, &f));
+  WEFT_TRY(lower_ints(l, op, "dimensions", &in->dims));
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *sort(lowering *l, const mlir_op *op)
+{
+  hlo_instr **operands, *in;
+  hlo_computation *f;
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  if (op->operand_count < 1) return WEFT_ERR(INVALID_ARGUMENT, "no operands");
+  int64_t dim = mlir_attr_int(mlir_attr_of(op, "dimension"), -1);
+  if (dim < 0) dim += operands[0]->shape->rank;
+  WEFT_TRY(lower_scalar_region(l, op, 0, "comparator", &f));
+  WEFT_TRY(lower_emit(l, HLO_SORT, NULL, op->operand_count, operands, &in));
+  WEFT_TRY(hlo_set_called(in, 1, &f));
+  WEFT_TRY(hlo_ints_new(l->module, 1, &dim, &in->dims));
+  in->u.is_stable = mlir_attr_bool(mlir_attr_of(op, "is_stable"), false);
+  WEFT_TRY(lower_finish(in));
+  return lower_tuple_results(l, op, in);
+}
+
+static weft_status *scatter(lowering *l, const mlir_op *op)
+{
+  hlo_instr **operands, *in;
+  hlo_computation *f;
+  int n = op->operand_count / 2;
+  hlo_scatter_attrs *s = WEFT_ARENA_NEW(l->arena, hlo_scatter_attrs);
+
+  WEFT_TRY_ALLOC(s);
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(lower_scalar_region(l, op, 0, "update", &f));
+  if (op->operand_count % 2 == 0) return WEFT_ERR(INVALID_ARGUMENT, "%d operands", op->operand_count);
+  WEFT_TRY(promote(l, operands, n, f, 0));
+  WEFT_TRY(promote(l, operands + n + 1, n, f, n));
+  WEFT_TRY(lower_ints(l, op, "update_window_dims", &s->update_window_dims));
+  WEFT_TRY(lower_ints(l, op, "inserted_window_dims", &s->inserted_window_dims));
+  WEFT_TRY(lower_ints(l, op, "input_batching_dims", &s->input_batching_dims));
+  WEFT_TRY(lower_ints(l, op, "scatter_indices_batching_dims", &s->scatter_indices_batching_dims));
+  WEFT_TRY(lower_ints(l, op, "scatter_dims_to_operand_dims", &s->scatter_dims_to_operand_dims));
+  s->index_vector_dim = mlir_attr_int(mlir_attr_of(op, "index_vector_dim"), 0);
+  s->indices_are_sorted = mlir_attr_bool(mlir_attr_of(op, "indices_are_sorted"), false);
+  s->unique_indices = mlir_attr_bool(mlir_attr_of(op, "unique_indices"), false);
+  WEFT_TRY(lower_emit(l, HLO_SCATTER, NULL, op->operand_count, operands, &in));
+  WEFT_TRY(hlo_set_called(in, 1, &f));
+  in->u.scatter = s;
+  WEFT_TRY(lower_finish(in));
+  return lower_tuple_results(l, op, in);
+}
+
+/* ---- products ----------------------------------------------------------------------------------------------------- */
+
+static weft_status *precision(lowering *l, const mlir_op *op, int *out_count, const hlo_precision **out)
+{
+  static const char *const words[] = {"DEFAULT", "HIGH", "HIGHEST", "PACKED_NIBBLE"};
+  const mlir_attr *a = mlir_attr_of(op, "precision_config");
+  hlo_precision *list;
+  bool all_default = true;
+
+  if (!a || a->kind != MLIR_ARRAY) return NULL;
+  list = WEFT_ARENA_ARRAY(l->arena, hlo_precision, a->u.array.count);
+  WEFT_TRY_ALLOC(list);
+  for (int i = 0; i < a->u.array.count; i++)
+    for (size_t w = 0; w < WEFT_COUNT(words); w++)
+      if (strcmp(mlir_attr_text(a->u.array.items[i], ""), words[w]) == 0) {
+        list[i] = (hlo_precision)w;
+        all_default &= w == 0;
+      }
+  if (all_default) return NULL; /* the same as none given */
+  *out_count = a->u.array.count;
+  *out = list;
+  return NULL;
+}
+
+/* The algorithm of a dot: types of the parts, how many parts, whether the accumulator may be imprecise. */
+static weft_status *dot_algorithm(const mlir_op *op, hlo_dot_algorithm *out)
+{
+  static const struct { const char *lhs, *rhs, *accumulator; int64_t operations; hlo_dot_algorithm algorithm; } table[] = {
+      {"f16", "f16", "f16", 1, HLO_ALG_F16_F16_F16}, {"f16", "f16", "f32", 1, HLO_ALG_F16_F16_F32},
+      {"bf16", "bf16", "bf16", 1, HLO_ALG_BF16_BF16_BF16}, {"bf16", "bf16", "f32", 1, HLO_ALG_BF16_BF16_F32},
+      {"bf16", "bf16", "f32", 3, HLO_ALG_BF16_BF16_F32_X3}, {"bf16", "bf16", "f32", 6, HLO_ALG_BF16_BF16_F32_X6},
+      {"bf16", "bf16", "f32", 9, HLO_ALG_BF16_BF16_F32_X9}, {"tf32", "tf32", "f32", 1, HLO_ALG_TF32_TF32_F32},
+      {"tf32", "tf32", "f32", 3, HLO_ALG_TF32_TF32_F32_X3}, {"f32", "f32", "f32", 1, HLO_ALG_F32_F32_F32},
+      {"f64", "f64", "f64", 1, HLO_ALG_F64_F64_F64}};
+  const char *parts[3] = {"", "", ""};
+  static const char *const names[3] = {"lhs_precision_type", "rhs_precision_type", "accumulation_type"};
+  int64_t operations = mlir_attr_int(mlir_attr_of(op, "num_primitive_operations"), 1);
+
+  for (int i = 0; i < 3; i++) {
+    const mlir_attr *a = mlir_attr_of(op, names[i]);
+    if (!a || (a->kind == MLIR_TYPE && a->type->kind == MLIR_NONE)) return NULL;
+    parts[i] = a->kind == MLIR_TYPE && a->type->kind == MLIR_ELEMENT ? weft_dtype_mlir_name(a->type->dtype)
+               : a->kind == MLIR_TYPE && a->type->kind == MLIR_OTHER ? a->type->text
+                                                                     : mlir_attr_text(a, "");
+  }
+  if (parts[0][0] == 'f' && parts[0][1] == '8' && parts[1][0] == 'f' && parts[1][1] == '8') {
+    *out = mlir_attr_bool(mlir_attr_of(op, "allow_imprecise_accumulation"), false)
+               ? HLO_ALG_ANY_F8_ANY_F8_F32_FAST_ACCUM : HLO_ALG_ANY_F8_ANY_F8_F32;
+    return NULL;
+  }
+  for (size_t i = 0; i < WEFT_COUNT(table); i++)
+    if (strcmp(parts[0], table[i].lhs) == 0 && strcmp(parts[1], table[i].rhs) == 0 &&
+        strcmp(parts[2], table[i].accumulator) == 0 && operations == table[i].operations) {
+      *out = table[i].algorithm;
+      return NULL;
+    }
+  return WEFT_ERR(UNIMPLEMENTED, "the algorithm %s x %s -> %s in %" PRId64 " operations is not known", parts[0], parts[1],
+                  parts[2], operations);
+}
+
+weft_status *lower_dot_attrs(lowering *l, const mlir_op *op, hlo_dot_attrs **out)
+{
+  hlo_dot_attrs *a = WEFT_ARENA_NEW(l->arena, hlo_dot_attrs);
+
+  WEFT_TRY_ALLOC(a);
+  WEFT_TRY(lower_ints(l, op, "lhs_batching_dimensions", &a->lhs_batch));
+  WEFT_TRY(lower_ints(l, op, "rhs_batching_dimensions", &a->rhs_batch));
+  WEFT_TRY(lower_ints(l, op, "lhs_contracting_dimensions", &a->lhs_contracting));
+  WEFT_TRY(lower_ints(l, op, "rhs_contracting_dimensions", &a->rhs_contracting));
+  WEFT_TRY(precision(l, op, &a->precision_count, &a->precision));
+  WEFT_TRY(dot_algorithm(op, &a->algorithm));
+  *out = a;
+  return NULL;
+}
+
+/* The element type of a product is the declared one; its dimensions follow. */
+static weft_status *product_type(lowering *l, const mlir_op *op, const hlo_shape **out)
+{
+  if (op->result_count != 1) return WEFT_ERR(INVALID_ARGUMENT, "%d results, expected 1", op->result_count);
+  *out = hlo_shape_array(l->arena, op->results[0].type->dtype, 0, NULL);
+  WEFT_TRY_ALLOC(*out);
+  return NULL;
+}
+
+static weft_status *emit_dot(lowering *l, const mlir_op *op, hlo_dot_attrs *a)
+{
+  hlo_instr *operands[2], *in;
+  const hlo_shape *wish;
+
+  WEFT_TRY(product_type(l, op, &wish));
+  for (int i = 0; i < 2; i++) WEFT_TRY(lower_operand(l, op, i, &operands[i]));
+  WEFT_TRY(lower_emit(l, HLO_DOT, wish, 2, operands, &in));
+  in->u.dot = a;
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *dot_general(lowering *l, const mlir_op *op)
+{
+  hlo_dot_attrs *a;
+
+  WEFT_TRY(lower_dot_attrs(l, op, &a));
+  return emit_dot(l, op, a);
+}
+
+/* dot: the last dimension of lhs with the first of rhs. */
+static weft_status *dot(lowering *l, const mlir_op *op)
+{
+  hlo_dot_attrs *a;
+  hlo_instr *lhs;
+
+  WEFT_TRY(lower_dot_attrs(l, op, &a));
+  WEFT_TRY(lower_operand(l, op, 0, &lhs));
+  WEFT_TRY(hlo_ints_new(l->module, 1, (int64_t[]){lhs->shape->rank - 1}, &a->lhs_contracting));
+  WEFT_TRY(hlo_ints_new(l->module, 1, (int64_t[]){0}, &a->rhs_contracting));
+  return emit_dot(l, op, a);
+}
+
+weft_status *lower_convolution_with(lowering *l, const mlir_op *op, hlo_ints padding)
+{
+  hlo_instr *operands[2], *in;
+  hlo_conv_attrs *c = WEFT_ARENA_NEW(l->arena, hlo_conv_attrs);
+  const hlo_shape *wish;
+  hlo_ints strides, lhs_dilation, rhs_dilation, reversal;
+
+  WEFT_TRY_ALLOC(c);
+  WEFT_TRY(product_type(l, op, &wish));
+  for (int i = 0; i < 2; i++) WEFT_TRY(lower_operand(l, op, i, &operands[i]));
+  c->lhs_batch = mlir_attr_int(mlir_attr_of(op, "input_batch_dimension"), -1);
+  c->lhs_feature = mlir_attr_int(mlir_attr_of(op, "input_feature_dimension"), -1);
+  c->rhs_in_feature = mlir_attr_int(mlir_attr_of(op, "kernel_input_feature_dimension"), -1);
+  c->rhs_out_feature = mlir_attr_int(mlir_attr_of(op, "kernel_output_feature_dimension"), -1);
+  c->out_batch = mlir_attr_int(mlir_attr_of(op, "output_batch_dimension"), -1);
+  c->out_feature = mlir_attr_int(mlir_attr_of(op, "output_feature_dimension"), -1);
+  WEFT_TRY(lower_ints(l, op, "input_spatial_dimensions", &c->lhs_spatial));
+  WEFT_TRY(lower_ints(l, op, "kernel_spatial_dimensions", &c->rhs_spatial));
+  WEFT_TRY(lower_ints(l, op, "output_spatial_dimensions", &c->out_spatial));
+  WEFT_TRY(lower_ints(l, op, "window_strides", &strides));
+  WEFT_TRY(lower_ints(l, op, "lhs_dilation", &lhs_dilation));
+  WEFT_TRY(lower_ints(l, op, "rhs_dilation", &rhs_dilation));
+  WEFT_TRY(lower_ints(l, op, "window_reversal", &reversal));
+  c->feature_group_count = mlir_attr_int(mlir_attr_of(op, "feature_group_count"), 1);
+  c->batch_group_count = mlir_attr_int(mlir_attr_of(op, "batch_group_count"), 1);
+  WEFT_TRY(precision(l, op, &c->precision_count, &c->precision));
+  int rank = c->rhs_spatial.count;
+  if (!hlo_shape_is_array(operands[1]->shape) || rank > HLO_MAX_RANK)
+    return WEFT_ERR(INVALID_ARGUMENT, "%d spatial dimensions", rank);
+  hlo_window_dim *dims = WEFT_ARENA_ARRAY(l->arena, hlo_window_dim, rank);
+  WEFT_TRY_ALLOC(dims);
+  for (int i = 0; i < rank; i++) {
+    int64_t d = c->rhs_spatial.v[i];
+    if (d < 0 || d >= operands[1]->shape->rank)
+      return WEFT_ERR(INVALID_ARGUMENT, "kernel_spatial_dimensions has %" PRId64, d);
+    dims[i] = (hlo_window_dim){.size = operands[1]->shape->dims[d], .stride = at_or(strides, i, 1),
+                               .pad_low = at_or(padding, 2 * i, 0), .pad_high = at_or(padding, 2 * i + 1, 0),
+                               .window_dilation = at_or(rhs_dilation, i, 1), .base_dilation = at_or(lhs_dilation, i, 1),
+                               .reversal = at_or(reversal, i, 0) != 0};
+  }
+  c->window = (hlo_window){rank, dims};
+  WEFT_TRY(lower_emit(l, HLO_CONVOLUTION, wish, 2, operands, &in));
+  in->u.conv = c;
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *convolution(lowering *l, const mlir_op *op)
+{
+  hlo_ints padding;
+
+  WEFT_TRY(lower_ints(l, op, "padding", &padding));
+  return lower_convolution_with(l, op, padding);
+}
+
+/* ---- einsum ------------------------------------------------------------------------------------------------------- */
+
+/* Position of a letter among the first `n` of `labels`, or -1. */
+static int label_index(const char *labels, int n, char c)
+{
+  for (int i = 0; i < n; i++)
+    if (labels[i] == c) return i;
+  return -1;
+}
+
+/* einsum "ij,jk->ik" and unary_einsum "ij->i": a dot or a sum, then a transpose. */
+static weft_status *einsum(lowering *l, const mlir_op *op)
+{
+  const char *config = mlir_attr_text(mlir_attr_of(op, "einsum_config"), ""), *arrow = strstr(config, "->");
+  const char *comma = strchr(config, ',');
+  hlo_instr *operands[2], *in;
+  const char *labels[2] = {config, comma ? comma + 1 : ""}, *result = arrow ? arrow + 2 : "";
+  int counts[2], n = comma ? 2 : 1, result_count = (int)strlen(result), order_count = 0;
+  int64_t batch[2][HLO_MAX_RANK], contracting[2][HLO_MAX_RANK], permutation[HLO_MAX_RANK];
+  int batches = 0, contractions = 0;
+  char order[3 * HLO_MAX_RANK];
+
+  if (!arrow || op->operand_count != n || (comma && comma > arrow))
+    return WEFT_ERR(INVALID_ARGUMENT, "einsum_config \"%s\" for %d operands", config, op->operand_count);
+  counts[0] = (int)((comma ? comma : arrow) - config);
+  counts[1] = comma ? (int)(arrow - comma - 1) : 0;
+  for (int i = 0; i < n; i++) {
+    WEFT_TRY(lower_operand(l, op, i, &operands[i]));
+    if (!hlo_shape_is_array(operands[i]->shape) || counts[i] != operands[i]->shape->rank)
+      return WEFT_ERR(UNIMPLEMENTED, "einsum_config \"%s\": ellipsis or a rank that differs", config);
+    for (int k = 0; k < counts[i]; k++)
+      if (label_index(labels[i] + k + 1, counts[i] - k - 1, labels[i][k]) >= 0)
+        return WEFT_ERR(UNIMPLEMENTED, "einsum_config \"%s\": a label twice in one operand", config);
+  }
+  if (n == 1) {
+    hlo_computation *add;
+    hlo_instr *zero;
+    int64_t dims[HLO_MAX_RANK];
+    int summed = 0;
+    for (int k = 0; k < counts[0]; k++) {
+      if (label_index(result, result_count, labels[0][k]) < 0) dims[summed++] = k;
+      else order[order_count++] = labels[0][k];
+    }
+    in = operands[0];
+    if (summed > 0) {
+      WEFT_TRY(hlo_add_reducer(l->module, HLO_ADD, in->shape->type, &add));
+      WEFT_TRY(hlo_add_scalar(l->comp, NULL, in->shape->type, 0, &zero));
+      WEFT_TRY(hlo_add_reduce(l->comp, NULL, in, zero, summed, dims, add, &in));
+    }
+  } else {
+    for (int k = 0; k < counts[0]; k++) {
+      int other = label_index(labels[1], counts[1], labels[0][k]);
+      bool kept = label_index(result, result_count, labels[0][k]) >= 0;
+      if (other < 0 && !kept)
+        return WEFT_ERR(UNIMPLEMENTED, "einsum_config \"%s\": a sum over one operand alone", config);
+      if (other < 0) continue;
+      int64_t(*to)[HLO_MAX_RANK] = kept ? batch : contracting;
+      int *count = kept ? &batches : &contractions;
+      to[0][*count] = k;
+      to[1][(*count)++] = other;
+      if (kept) order[order_count++] = labels[0][k];
+    }
+    for (int i = 0; i < 2; i++)
+      for (int k = 0; k < counts[i]; k++)
+        if (label_index(labels[1 - i], counts[1 - i], labels[i][k]) < 0) {
+          if (label_index(result, result_count, labels[i][k]) < 0)
+            return WEFT_ERR(UNIMPLEMENTED, "einsum_config \"%s\": a sum over one operand alone", config);
+          order[order_count++] = labels[i][k];
+        }
+    hlo_dot_attrs *a = WEFT_ARENA_NEW(l->arena, hlo_dot_attrs);
+    WEFT_TRY_ALLOC(a);
+    WEFT_TRY(hlo_ints_new(l->module, batches, batch[0], &a->lhs_batch));
+    WEFT_TRY(hlo_ints_new(l->module, batches, batch[1], &a->rhs_batch));
+    WEFT_TRY(hlo_ints_new(l->module, contractions, contracting[0], &a->lhs_contracting));
+    WEFT_TRY(hlo_ints_new(l->module, contractions, contracting[1], &a->rhs_contracting));
+    WEFT_TRY(precision(l, op, &a->precision_count, &a->precision));
+    const hlo_shape *wish;
+    WEFT_TRY(product_type(l, op, &wish));
+    WEFT_TRY(lower_emit(l, HLO_DOT, wish, 2, operands, &in));
+    in->u.dot = a;
+    WEFT_TRY(lower_finish(in));
+  }
+  if (order_count != result_count) return WEFT_ERR(INVALID_ARGUMENT, "einsum_config \"%s\"", config);
+  bool identity = true;
+  for (int i = 0; i < result_count; i++) {
+    int at = label_index(order, order_count, result[i]);
+    if (at < 0) return WEFT_ERR(INVALID_ARGUMENT, "einsum_config \"%s\"", config);
+    permutation[i] = at;
+    identity &= at == i;
+  }
+  if (!identity) WEFT_TRY(hlo_add_transpose(l->comp, NULL, in, permutation, &in));
+  return lower_result(l, op, 0, in);
+}
+
+/* ---- the rest ----------------------------------------------------------------------------------------------------- */
+
+static weft_status *fft(lowering *l, const mlir_op *op)
+{
+  static const char *const types[] = {"FFT", "IFFT", "RFFT", "IRFFT"};
+  const char *type = mlir_attr_text(mlir_attr_of(op, "fft_type"), "");
+  hlo_instr *x, *in;
+  int found = -1;
+
+  WEFT_TRY(lower_operand(l, op, 0, &x));
+  WEFT_TRY(lower_emit(l, HLO_FFT, NULL, 1, &x, &in));
+  WEFT_TRY(lower_ints(l, op, "fft_length", &in->dims));
+  for (size_t i = 0; i < WEFT_COUNT(types); i++)
+    if (strcmp(types[i], type) == 0) found = (int)i;
+  if (found < 0) return WEFT_ERR(INVALID_ARGUMENT, "fft_type is \"%s\"", type);
+  in->u.fft_type = (hlo_fft_type)found;
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *cholesky(lowering *l, const mlir_op *op)
+{
+  hlo_instr *x, *in;
+
+  WEFT_TRY(lower_operand(l, op, 0, &x));
+  WEFT_TRY(lower_emit(l, HLO_CHOLESKY, NULL, 1, &x, &in));
+  in->u.lower = mlir_attr_bool(mlir_attr_of(op, "lower"), false);
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *triangular_solve(lowering *l, const mlir_op *op)
+{
+  static const char *const words[] = {"TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"};
+  const char *transpose_a = mlir_attr_text(mlir_attr_of(op, "transpose_a"), "NO_TRANSPOSE");
+  hlo_instr **operands, *in;
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(lower_emit(l, HLO_TRIANGULAR_SOLVE, NULL, op->operand_count, operands, &in));
+  in->u.triangular.left_side = mlir_attr_bool(mlir_attr_of(op, "left_side"), false);
+  in->u.triangular.lower = mlir_attr_bool(mlir_attr_of(op, "lower"), false);
+  in->u.triangular.unit_diagonal = mlir_attr_bool(mlir_attr_of(op, "unit_diagonal"), false);
+  for (size_t i = 0; i < WEFT_COUNT(words); i++)
+    if (strcmp(words[i], transpose_a) == 0) in->u.triangular.transpose_a = (hlo_transpose)i;
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *batch_norm(lowering *l, const mlir_op *op)
+{
+  hlo_opcode code = strcmp(op->name, "batch_norm_grad") == 0        ? HLO_BATCH_NORM_GRAD
+                    : strcmp(op->name, "batch_norm_inference") == 0 ? HLO_BATCH_NORM_INFERENCE
+                                                                    : HLO_BATCH_NORM_TRAINING;
+  hlo_instr **operands, *in;
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(lower_emit(l, code, NULL, op->operand_count, operands, &in));
+  in->u.batch_norm.epsilon = (float)mlir_attr_double(mlir_attr_of(op, "epsilon"), 0);
+  in->u.batch_norm.feature_index = mlir_attr_int(mlir_attr_of(op, "feature_index"), -1);
+  WEFT_TRY(lower_finish(in));
+  return lower_tuple_results(l, op, in);
+}
+
+static weft_status *rng(lowering *l, const mlir_op *op)
+{
+  const char *word = mlir_attr_text(mlir_attr_of(op, "rng_distribution"), "");
+  hlo_instr *operands[3], *in;
+  const hlo_shape *shape;
+  hlo_ints dims;
+
+  for (int i = 0; i < 3; i++) WEFT_TRY(lower_operand(l, op, i, &operands[i]));
+  WEFT_TRY(lower_static_shape(l, op->results[0].type, &shape));
+  if (!shape) {
+    WEFT_TRY(lower_known_ints(l, operands[2], &dims));
+    shape = hlo_shape_array(l->arena, op->results[0].type->dtype, dims.count, dims.v);
+    WEFT_TRY_ALLOC(shape);
+  }
+  WEFT_TRY(lower_emit(l, HLO_RNG, shape, 2, operands, &in));
+  in->u.distribution = strcmp(word, "UNIFORM") == 0  ? HLO_RNG_UNIFORM
+                       : strcmp(word, "NORMAL") == 0 ? HLO_RNG_NORMAL
+                                                     : HLO_RNG_INVALID;
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *rng_bit_generator(lowering *l, const mlir_op *op)
+{
+  static const char *const words[] = {"DEFAULT", "THREE_FRY", "PHILOX"};
+  const char *word = mlir_attr_text(mlir_attr_of(op, "rng_algorithm"), "DEFAULT");
+  const hlo_shape *parts[2], *shape;
+  hlo_instr *state, *in;
+
+  WEFT_TRY(lower_operand(l, op, 0, &state));
+  if (op->result_count != 2) return WEFT_ERR(INVALID_ARGUMENT, "%d results, expected 2", op->result_count);
+  for (int i = 0; i < 2; i++) WEFT_TRY(lower_shape(l, op->results[i].type, &parts[i]));
+  shape = hlo_shape_tuple(l->arena, 2, parts);
+  WEFT_TRY_ALLOC(shape);
+  WEFT_TRY(lower_emit(l, HLO_RNG_BIT_GENERATOR, shape, 1, &state, &in));
+  for (size_t i = 0; i < WEFT_COUNT(words); i++)
+    if (strcmp(words[i], word) == 0) in->u.rng_algorithm = (hlo_rng_algorithm)i;
+  WEFT_TRY(lower_finish(in));
+  return lower_tuple_results(l, op, in);
+}
+
+static weft_status *tuple(lowering *l, const mlir_op *op)
+{
+  hlo_instr **operands, *in;
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(hlo_add_tuple(l->comp, NULL, op->operand_count, operands, &in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *get_tuple_element(lowering *l, const mlir_op *op)
+{
+  hlo_instr *x, *in;
+
+  WEFT_TRY(lower_operand(l, op, 0, &x));
+  WEFT_TRY(lower_emit(l, HLO_GET_TUPLE_ELEMENT, NULL, 1, &x, &in));
+  in->u.tuple_index = mlir_attr_int(mlir_attr_of(op, "index"), -1);
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+/* after_all and create_token */
+static weft_status *after_all(lowering *l, const mlir_op *op)
+{
+  hlo_instr **operands, *in;
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(lower_simple(l, HLO_AFTER_ALL, NULL, op->operand_count, operands, &in));
+  return lower_result(l, op, 0, in);
+}
+
+/* One value goes through as it is, several as a tuple. */
+static weft_status *optimization_barrier(lowering *l, const mlir_op *op)
+{
+  hlo_instr **operands, *in;
+
+  if (op->operand_count == 0) return NULL;
+  WEFT_TRY(lower_operands(l, op, &operands));
+  in = operands[0];
+  if (op->operand_count > 1) WEFT_TRY(hlo_add_tuple(l->comp, NULL, op->operand_count, operands, &in));
+  WEFT_TRY(lower_simple(l, HLO_OPT_BARRIER, NULL, 1, &in, &in));
+  return lower_tuple_results(l, op, in);
+}
+
+static weft_status *device_id(lowering *l, const mlir_op *op)
+{
+  hlo_instr *in;
+
+  WEFT_TRY(lower_simple(l, strcmp(op->name, "partition_id") == 0 ? HLO_PARTITION_ID : HLO_REPLICA_ID, NULL, 0, NULL, &in));
+  return lower_result(l, op, 0, in);
+}
+
+/* Sorted by name: bsearch. */
+static const struct table_entry { const char *name; lower_rule *rule; hlo_opcode code; } table[] = {
+    {"abs", elementwise, HLO_ABS},
+    {"add", elementwise, HLO_ADD},
+    {"after_all", after_all, 0},
+    {"all_gather", lower_all_gather, 0},
+    {"all_reduce", lower_all_reduce, 0},
+    {"all_to_all", lower_all_to_all, 0},
+    {"and", elementwise, HLO_AND},
+    {"async_done", lower_async_done, 0},
+    {"async_start", lower_async_start, 0},
+    {"atan2", elementwise, HLO_ATAN2},
+    {"batch_norm_grad", batch_norm, 0},
+    {"batch_norm_inference", batch_norm, 0},
+    {"batch_norm_training", batch_norm, 0},
+    {"bitcast_convert", bitcast_convert, 0},
+    {"broadcast", broadcast, 0},
+    {"broadcast_in_dim", broadcast_in_dim, 0},
+    {"cbrt", elementwise, HLO_CBRT},
+    {"ceil", elementwise, HLO_CEIL},
+    {"cholesky", cholesky, 0},
+    {"clamp", elementwise, HLO_CLAMP},
+    {"collective_broadcast", lower_collective_broadcast, 0},
+    {"collective_permute", lower_collective_permute, 0},
+    {"compare", compare, 0},
+    {"complex", elementwise, HLO_COMPLEX},
+    {"concatenate", concatenate, 0},
+    {"constant", constant, 0},
+    {"convert", convert, 0},
+    {"convolution", convolution, 0},
+    {"cosine", elementwise, HLO_COS},
+    {"count_leading_zeros", elementwise, HLO_CLZ},
+    {"create_token", after_all, 0},
+    {"cross-replica-sum", lower_all_reduce, 0},
+    {"custom_call", lower_custom_call, 0},
+    {"divide", elementwise, HLO_DIVIDE},
+    {"dot", dot, 0},
+    {"dot_general", dot_general, 0},
+    {"dynamic_broadcast_in_dim", lower_dynamic_broadcast_in_dim, 0},
+    {"dynamic_conv", lower_dynamic_conv, 0},
+    {"dynamic_gather", lower_dynamic_gather, 0},
+    {"dynamic_iota", lower_dynamic_iota, 0},
+    {"dynamic_pad", lower_dynamic_pad, 0},
+    {"dynamic_reshape", lower_dynamic_reshape, 0},
+    {"dynamic_slice", dynamic_slice, 0},
+    {"dynamic_update_slice", same, HLO_DYNAMIC_UPDATE_SLICE},
+    {"einsum", einsum, 0},
+    {"exponential", elementwise, HLO_EXP},
+    {"exponential_minus_one", elementwise, HLO_EXPM1},
+    {"fft", fft, 0},
+    {"floor", elementwise, HLO_FLOOR},
+    {"gather", gather, 0},
+    {"get_dimension_size", lower_get_dimension_size, 0},
+    {"get_tuple_element", get_tuple_element, 0},
+    {"imag", elementwise, HLO_IMAG},
+    {"infeed", lower_infeed, 0},
+    {"iota", iota, 0},
+    {"is_finite", elementwise, HLO_IS_FINITE},
+    {"log", elementwise, HLO_LOG},
+    {"log_plus_one", elementwise, HLO_LOG1P},
+    {"logistic", elementwise, HLO_LOGISTIC},
+    {"map", map, 0},
+    {"maximum", elementwise, HLO_MAXIMUM},
+    {"minimum", elementwise, HLO_MINIMUM},
+    {"multiply", elementwise, HLO_MULTIPLY},
+    {"negate", elementwise, HLO_NEGATE},
+    {"not", elementwise, HLO_NOT},
+    {"optimization_barrier", optimization_barrier, 0},
+    {"or", elementwise, HLO_OR},
+    {"outfeed", lower_outfeed, 0},
+    {"pad", pad, 0},
+    {"partition_id", device_id, 0},
+    {"popcnt", elementwise, HLO_POPCNT},
+    {"power", elementwise, HLO_POWER},
+    {"real", elementwise, HLO_REAL},
+    {"real_dynamic_slice", lower_real_dynamic_slice, 0},
+    {"recv", lower_recv, 0},
+    {"reduce", reduce, 0},
+    {"reduce_precision", reduce_precision, 0},
+    {"reduce_scatter", lower_reduce_scatter, 0},
+    {"reduce_window", reduce_window, 0},
+    {"remainder", elementwise, HLO_REMAINDER},
+    {"replica_id", device_id, 0},
+    {"reshape", reshape, 0},
+    {"reverse", reverse, 0},
+    {"rng", rng, 0},
+    {"rng_bit_generator", rng_bit_generator, 0},
+    {"round_nearest_afz", elementwise, HLO_ROUND_AFZ},
+    {"round_nearest_even", elementwise, HLO_ROUND_EVEN},
+    {"rsqrt", elementwise, HLO_RSQRT},
+    {"scatter", scatter, 0},
+    {"select", elementwise, HLO_SELECT},
+    {"select_and_scatter", select_and_scatter, 0},
+    {"send", lower_send, 0},
+    {"set_dimension_size", lower_set_dimension_size, 0},
+    {"shift_left", elementwise, HLO_SHIFT_LEFT},
+    {"shift_right_arithmetic", elementwise, HLO_SHIFT_RIGHT_ARITHMETIC},
+    {"shift_right_logical", elementwise, HLO_SHIFT_RIGHT_LOGICAL},
+    {"sign", elementwise, HLO_SIGN},
+    {"sine", elementwise, HLO_SIN},
+    {"slice", slice, 0},
+    {"sort", sort, 0},
+    {"sqrt", elementwise, HLO_SQRT},
+    {"subtract", elementwise, HLO_SUBTRACT},
+    {"tan", elementwise, HLO_TAN},
+    {"tanh", elementwise, HLO_TANH},
+    {"torch_index_select", torch_index_select, 0},
+    {"transpose", transpose, 0},
+    {"triangular_solve", triangular_solve, 0},
+    {"tuple", tuple, 0},
+    {"unary_einsum", einsum, 0},
+    {"uniform_dequantize", lower_uniform_dequantize, 0},
+    {"uniform_quantize", lower_uniform_quantize, 0},
+    {"xor", elementwise, HLO_XOR},
+};
+
+static int by_name(const void *key, const void *entry)
+{
+  return strcmp(key, ((const struct table_entry *)entry)->name);
+}
+
+static const struct table_entry *find(const char *name)
+{
+  return bsearch(name, table, WEFT_COUNT(table), sizeof *table, by_name);
+}
+
+static hlo_opcode opcode_of(const char *name) { return find(name)->code; }
+
+weft_status *lower_table_op(lowering *l, const mlir_op *op)
+{
+  const struct table_entry *entry = op->dialect == SHLO_STABLEHLO ? find(op->name) : NULL;
+
+  if (!entry) return WEFT_ERR(UNIMPLEMENTED, "operation \"%s\" is not supported", op->name);
+  if (lower_is_quantized(op)) return lower_quantized_op(l, op);
+  WEFT_TRY(entry->rule(l, op));
+  return op->result_count > 0 ? lower_discardable(l, op->attr_count, op->attrs, op->results[0].instr) : NULL;
+}

@@ -1,0 +1,43 @@
+/* stablehlo/stablehlo.h -- StableHLO programs in, HLO modules out.
+ * Reads MLIR text (StableHLO, CHLO, VHLO, func, check, interpreter, sdy) and portable artifacts (MLIR bytecode with VHLO
+ * of every version from 0.9), which one lowering turns into HLO. */
+#ifndef WEFT_STABLEHLO_STABLEHLO_H
+#define WEFT_STABLEHLO_STABLEHLO_H
+
+#include "hlo/hlo.h"
+
+typedef struct shlo_program shlo_program;
+
+typedef struct shlo_options {
+  const char *function;  /* the entry; NULL: "main", else the first public function */
+  int module;            /* which module of a split file (`// -----`) */
+  int argument_count;    /* when not 0: shapes of the entry's arguments, which refine its `?` dimensions (borrowed) */
+  const hlo_shape *const *argument_shapes;
+} shlo_options;
+
+/* True for bytes that look like a StableHLO program: MLIR bytecode's magic, or text that is MLIR and not HLO. */
+bool shlo_is_program(const void *bytes, size_t size);
+
+/* Reads and lowers in one step.  `options` may be NULL.  The module is not verified.
+ * Errors: INVALID_ARGUMENT with a position ("12:5: ...", "byte 345: ..."); UNIMPLEMENTED naming what is not supported. */
+WEFT_NODISCARD weft_status *shlo_parse(const void *bytes, size_t size, const shlo_options *options,
+                                       hlo_module **out_module);
+
+/* The two steps.  A program borrows `bytes` until it is freed; it may be lowered any number of times, by one thread at a
+ * time.  Modules do not refer to it. */
+WEFT_NODISCARD weft_status *shlo_read(const void *bytes, size_t size, shlo_program **out_program);
+void shlo_program_free(shlo_program *program); /* NULL is fine */
+WEFT_DEFINE_AUTO(shlo_program, shlo_program_free)
+int shlo_module_count(const shlo_program *program);
+int shlo_function_count(const shlo_program *program, int module);
+const char *shlo_function_name(const shlo_program *program, int module, int function);
+bool shlo_function_is_public(const shlo_program *program, int module, int function);
+WEFT_NODISCARD weft_status *shlo_lower(shlo_program *program, const shlo_options *options, hlo_module **out_module);
+
+/* What the custom-calls named check.* do, on the operands' values: NULL if the check holds.
+ * A check operation of the dialect carries its tolerance in backend_config; the custom-call of the StableHLO test data has
+ * none and follows the rules of that runner (programs.md section 8).
+ * Errors: FAILED_PRECONDITION naming the element, what was got and what was wanted; NOT_FOUND if the target is no check. */
+WEFT_NODISCARD weft_status *shlo_check(const hlo_instr *instr, const hlo_literal *const *operands);
+
+#endif

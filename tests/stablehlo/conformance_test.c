@@ -1,0 +1,155 @@
+/* The programs of openxla/stablehlo that check themselves, run by the reference evaluator.
+ * One test per group prints its counts; a failure that no line of `reasons` explains fails the test, and so does a
+ * reason that explains nothing any more.  CONFORMANCE=substring runs the matching files alone and prints each failure. */
+#include "test.h"
+
+#include <dirent.h>
+#include <errno.h>
+
+#include "hlo/eval.h"
+#include "hlo/infer.h"
+#include "stablehlo/stablehlo.h"
+
+/* Why a program cannot pass: group, file, module of a split file (-1: any), and the reason. */
+typedef struct reason { const char *group, *file; int module; const char *why; bool met; } reason;
+static reason reasons[] = {
+#include "stablehlo/conformance_reasons.h"
+};
+
+static char *read_file(const char *path, size_t *out_size)
+{
+  FILE *f = fopen(path, "rb");
+  char *data = NULL;
+
+  if (!f) return NULL;
+  if (fseek(f, 0, SEEK_END) == 0) {
+    *out_size = (size_t)ftell(f);
+    rewind(f);
+    data = malloc(*out_size + 1);
+    if (data && fread(data, 1, *out_size, f) != *out_size) {
+      free(data);
+      data = NULL;
+    }
+  }
+  fclose(f);
+  return data;
+}
+
+static weft_status *custom_call(void *ctx, const hlo_instr *instr, const hlo_literal *const *operands, weft_arena *arena,
+                                const hlo_literal **out)
+{
+  hlo_literal *empty;
+
+  WEFT_TRY(shlo_check(instr, operands));
+  ++*(int *)ctx;
+  WEFT_TRY(hlo_literal_new(arena, instr->shape, &empty));
+  *out = empty;
+  return NULL;
+}
+
+/* Lowers module `index` of a program, and function `function` of it if there is no main. */
+static weft_status *run_function(shlo_program *program, int index, const char *function, int *checks)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .max_loop_iterations = 1 << 20, .custom_call = custom_call,
+                              .ctx = checks};
+  weft_arena arena;
+  const hlo_literal *result;
+
+  WEFT_TRY(shlo_lower(program, &(shlo_options){.module = index, .function = function}, &module));
+  WEFT_TRY(hlo_verify(module));
+  if (module->entry->param_count > 0) return NULL; /* takes arguments: reading it is what can be tested */
+  weft_arena_init(&arena);
+  weft_status *st = hlo_eval_module(module, NULL, &options, &arena, &result);
+  weft_arena_fini(&arena);
+  return st;
+}
+
+static weft_status *run_module(shlo_program *program, int index, int *checks)
+{
+  int count = shlo_function_count(program, index);
+
+  for (int i = 0; i < count; i++)
+    if (strcmp(shlo_function_name(program, index, i), "main") == 0) return run_function(program, index, "main", checks);
+  for (int i = 0; i < count; i++)
+    if (shlo_function_is_public(program, index, i))
+      WEFT_TRY(run_function(program, index, shlo_function_name(program, index, i), checks));
+  return NULL;
+}
+
+static bool explained(const char *group, const char *file, int module)
+{
+  for (size_t i = 0; i < WEFT_COUNT(reasons); i++)
+    if (strcmp(reasons[i].group, group) == 0 && strcmp(reasons[i].file, file) == 0 &&
+        (reasons[i].module < 0 || reasons[i].module == module)) {
+      reasons[i].met = true;
+      return true;
+    }
+  return false;
+}
+
+typedef struct counts { int passed, explained, failed, checks; } counts;
+
+static void tell(const char *group, const char *file, int module, weft_status *st, counts *c)
+{
+  if (!st) {
+    c->passed++;
+  } else if (explained(group, file, module)) {
+    c->explained++;
+  } else {
+    if (c->failed++ < 20 || getenv("CONFORMANCE"))
+      print_message("# %s/%s:%d: %.700s\n", group, file, module, weft_status_text(st, false));
+  }
+  weft_status_free(st);
+}
+
+static void run_file(const char *group, const char *path, const char *file, counts *c)
+{
+  WEFT_AUTO(shlo_program) program = NULL;
+  WEFT_AUTO_STR text = NULL;
+  size_t size = 0;
+
+  text = read_file(path, &size);
+  if (!text) fail_msg("cannot read %s: %s", path, strerror(errno));
+  weft_status *st = shlo_read(text, size, &program);
+  if (st) {
+    tell(group, file, 0, st, c);
+    return;
+  }
+  for (int i = 0; i < shlo_module_count(program); i++) tell(group, file, i, run_module(program, i, &c->checks), c);
+}
+
+static void run_group(const char *group)
+{
+  const char *root = getenv("WEFT_SRCDIR"), *only = getenv("CONFORMANCE");
+  struct dirent **files;
+  char folder[512], path[1024];
+  counts c = {0};
+
+  snprintf(folder, sizeof folder, "%s/../shared/testdata/stablehlo/%s", root ? root : ".", group);
+  int n = scandir(folder, &files, NULL, alphasort);
+  if (n < 0) T_SKIP("# SKIP no %s\n", folder);
+  for (int i = 0; i < n; i++) {
+    size_t length = strlen(files[i]->d_name);
+    snprintf(path, sizeof path, "%s/%s", folder, files[i]->d_name);
+    if (length > 5 && strcmp(files[i]->d_name + length - 5, ".mlir") == 0 && (!only || strstr(path, only)))
+      run_file(group, path, files[i]->d_name, &c);
+    free(files[i]);
+  }
+  free(files);
+  print_message("# %s: %d passed, %d with a reason, %d failed; %d checks\n", group, c.passed, c.explained, c.failed,
+                c.checks);
+  if (c.failed) fail_msg("%d programs of %s fail", c.failed, group);
+  for (size_t i = 0; !only && i < WEFT_COUNT(reasons); i++)
+    if (strcmp(reasons[i].group, group) == 0 && !reasons[i].met)
+      fail_msg("%s/%s passes now: its reason \"%s\" can go", group, reasons[i].file, reasons[i].why);
+}
+
+TEST(programs_made_by_jax) { run_group("testdata"); }
+TEST(operations_one_by_one) { run_group("interpret"); }
+TEST(chlo_operations) { run_group("interpret-chlo"); }
+TEST(accuracy_of_elementary_functions) { run_group("math"); }
+TEST(quantized_programs) { run_group("testdata-quantized"); }
+
+TEST_MAIN(UNIT(programs_made_by_jax), UNIT(operations_one_by_one), UNIT(chlo_operations),
+          UNIT(accuracy_of_elementary_functions), UNIT(quantized_programs))
