@@ -15,11 +15,12 @@ typedef struct rt_pool rt_pool;
 
 typedef struct rt_pool_options {
   int threads;         /* all that compute, the caller of a loop included; at least 1 */
-  /* Optional: called on each worker as it starts (pinning, NUMA policy).  `index` is 1..threads-1. */
+  /* Optional: called on each worker as it starts (pinning, NUMA policy).  `index` is 1 or more. */
   void (*on_start)(void *ctx, int index);
   void *ctx;
 } rt_pool_options;
 
+/* There is at least one worker even for one thread, since launches return before their work is done. */
 WEFT_NODISCARD weft_status *rt_pool_new(const rt_pool_options *options, rt_pool **out_pool);
 void rt_pool_free(rt_pool *pool); /* joins the workers; nothing may be queued or running */
 WEFT_DEFINE_AUTO(rt_pool, rt_pool_free)
@@ -30,18 +31,19 @@ int rt_pool_threads(const rt_pool *pool);
  * Which thread runs what varies: results must not depend on it.  Allocates nothing.  `pool` NULL: on the caller. */
 void rt_parallel_for(rt_pool *pool, int64_t count, void (*fn)(void *ctx, int64_t index), void *ctx);
 
-/* A piece of work that several workers may take part in.  The owner's memory; zero it before first use. */
+/* A piece of work that several workers may take part in.  The owner's memory: set `run`, zero the rest.  The pool does not
+ * touch a job any more once it has called run for the last worker wanted. */
 typedef struct rt_job {
   void (*run)(struct rt_job *job); /* called by each worker that joins, concurrently */
-  struct rt_job *prev, *next;      /* below: the pool's, under its lock */
-  int wanted;                      /* workers still welcome; linked while > 0 */
-  int active;                      /* workers inside run */
+  struct rt_job *prev, *next;      /* the pool's, under its lock */
+  int wanted;                      /* workers still to join; linked while > 0 */
 } rt_job;
 
-/* Asks for one more worker to join `job`.  Thread-safe; does not run anything on the caller. */
-void rt_pool_offer(rt_pool *pool, rt_job *job);
-/* Withdraws `job` and waits until no worker is inside it.  Not from inside job->run. */
-void rt_pool_quiesce(rt_pool *pool, rt_job *job);
+/* Asks for `count` more workers to join `job`: run will be called so often, unless withdrawn.  Thread-safe; runs nothing
+ * on the caller. */
+void rt_pool_offer(rt_pool *pool, rt_job *job, int count);
+/* Takes back what no worker has taken up yet; returns how many calls of run will now not come. */
+int rt_pool_withdraw(rt_pool *pool, rt_job *job);
 
 /* `bytes` of memory of the calling thread, 64-byte aligned, valid until its next call of this or its end; kept and
  * reused, so that a steady state allocates nothing.  NULL without memory.  Contents are undefined. */

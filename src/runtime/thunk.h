@@ -25,7 +25,6 @@
 
 typedef struct rt_thunk rt_thunk;
 typedef struct rt_ctx rt_ctx;
-typedef struct rt_run rt_run;
 
 typedef enum rt_access { RT_READ = 1, RT_WRITE = 2, RT_UPDATE = RT_READ | RT_WRITE } rt_access;
 
@@ -37,12 +36,14 @@ typedef struct rt_use {
 typedef struct rt_thunk_ops {
   size_t size;      /* sizeof this struct */
   const char *kind; /* "kernel", "dot": static, for traces and dumps */
-  /* Exactly one of the two.  `run` returns when the work is done; it may use rt_parallel_for and must not block on
+  /* Exactly one of the three.  `run` returns when the work is done; it may use rt_parallel_for and must not block on
    * anything but local computation.  `start` begins work that ends elsewhere: whoever ends it calls
    * rt_thunk_done(thunk, ctx, st) exactly once, on any thread, before or after start has returned; if start itself
    * returns an error then rt_thunk_done must not be called. */
   weft_status *(*run)(const rt_thunk *thunk, rt_ctx *ctx);
   weft_status *(*start)(const rt_thunk *thunk, rt_ctx *ctx);
+  /* Control flow, which the executor itself implements: true when it is done, with its error in *out. */
+  bool (*control)(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
   void (*destroy)(rt_thunk *thunk); /* optional: what lies outside the arena */
 } rt_thunk_ops;
 
@@ -54,11 +55,15 @@ struct rt_thunk {
   const rt_use *uses;
   double cost_ns;      /* estimate on one thread; 0: unknown, taken as small */
   bool splits;         /* run uses rt_parallel_for: its time shrinks with threads */
-  int order_group;     /* thunks of one group > 0 (a communicator's collectives) start in program order, without waiting
-                        * for each other's end; 0: none */
-  /* set by rt_program_new: */
+  int order_group;     /* thunks of one group > 0 (collectives) start in program order, without waiting for each other's
+                        * end (control flow of a group ends before the next starts); 0: none; small numbers */
+  int seq_count;       /* control flow: the sequences it runs */
+  struct rt_seq *const *seqs;
+  /* set by rt_program_finish: */
   int first_arg;       /* index of uses[0]'s pointer in rt_ctx.args */
-  int index;           /* dense in the program: rt_ctx.states */
+  int index;           /* of its rt_ctx.states, dense among thunks with start or control; else -1 */
+  struct rt_seq *parent;
+  int node;            /* its place in parent */
 };
 
 /* Per thunk and run, for asynchronous thunks: zeroed before each run. */
@@ -81,7 +86,7 @@ struct rt_ctx {
   void **args;                      /* pointers of all uses of all thunks */
   rt_pool *pool;
   const rt_run_info *info;
-  rt_thunk_state *states;           /* by rt_thunk.index; only programs with asynchronous thunks have them */
+  rt_thunk_state *states;           /* by rt_thunk.index */
 };
 
 static inline void *const *rt_args(const rt_thunk *thunk, const rt_ctx *ctx) { return ctx->args + thunk->first_arg; }

@@ -1,0 +1,326 @@
+/* Running programs.
+ *
+ * A sequence in order is a loop over thunks.  A sequence as a graph is a heap of ready thunks by priority, which the
+ * starting thread and workers that join drain together.  Nothing waits: whoever ends the last piece of a sequence goes on
+ * with what comes after it, so a thunk that ends elsewhere (a collective) leaves its thread free, and a loop whose body
+ * contains one is resumed by the pool.
+ *
+ * "Finished" travels in one of two ways.  A function that returns true has finished its sequence on this thread; one that
+ * returns false has not, the rest happens elsewhere, and it must not touch the run any more: frame and program may be
+ * gone. */
+#include <config.h>
+
+#include <string.h>
+
+#include "runtime/program_internal.h"
+#include "runtime/trace.h"
+
+static bool seq_start(rt_frame *frame, const rt_seq *seq);
+static void seq_finished(rt_frame *frame, const rt_seq *seq);
+
+static weft_status *take_error(rt_frame *frame, const rt_seq *seq)
+{
+  rt_seq_run *run = &frame->runs[seq->index];
+  weft_status *st = run->error;
+  run->error = NULL;
+  return st;
+}
+
+/* ---- one thunk ------------------------------------------------------------------------------------------------- */
+
+/* The asynchronous part: true if it has ended already. */
+static bool start_thunk(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
+{
+  rt_async *async = &frame->asyncs[thunk->index];
+  int phase = RT_STARTING;
+
+  async->st = NULL;
+  atomic_store_explicit(&async->phase, RT_STARTING, memory_order_relaxed);
+  memset(&frame->ctx.states[thunk->index], 0, sizeof frame->ctx.states[0]);
+  *out = thunk->ops->start(thunk, &frame->ctx);
+  if (*out) return true;
+  /* acq_rel: pairs with rt_thunk_done; the second of the two to come goes on with the run */
+  if (atomic_compare_exchange_strong_explicit(&async->phase, &phase, RT_LEFT, memory_order_acq_rel,
+                                              memory_order_acquire)) return false;
+  *out = async->st;
+  return true;
+}
+
+/* True when done; its error is then in *out. */
+static bool execute(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
+{
+  int64_t begin = WEFT_UNLIKELY(rt_trace_on) ? weft_now_ns() : 0;
+  const char *kind = thunk->ops->kind, *name = thunk->name;
+  int device = frame->ctx.info->device_ordinal;
+  bool done = true;
+
+  if (thunk->ops->run) *out = thunk->ops->run(thunk, &frame->ctx);
+  else if (thunk->ops->control) done = thunk->ops->control(thunk, &frame->ctx, out);
+  else done = start_thunk(frame, thunk, out);
+  if (WEFT_UNLIKELY(begin != 0) && done) rt_trace_event(kind, name, device, begin);
+  return done;
+}
+
+static weft_status *name_failure(weft_status *st, const rt_thunk *thunk)
+{
+  return weft_status_note(st, __FILE__, __LINE__, "%s \"%s\"", thunk->ops->kind, thunk->name);
+}
+
+/* ---- in order -------------------------------------------------------------------------------------------------- */
+
+/* From thunk `at` on; true when the sequence is done. */
+static bool run_in_order(rt_frame *frame, const rt_seq *seq, int at)
+{
+  for (; at < seq->count; at++) {
+    weft_status *st = NULL;
+    const rt_thunk *thunk = seq->thunks[at];
+    frame->runs[seq->index].next = at;
+    if (!execute(frame, thunk, &st)) return false;
+    if (WEFT_UNLIKELY(st != NULL)) {
+      frame->runs[seq->index].error = name_failure(st, thunk);
+      return true;
+    }
+  }
+  return true;
+}
+
+/* ---- as a graph ------------------------------------------------------------------------------------------------ */
+
+static void push_ready(rt_seq_run *run, int node) WEFT_REQUIRES(run->mu)
+{
+  const rt_node *nodes = run->seq->nodes;
+  int at = run->ready_count++;
+
+  for (int up; at > 0 && nodes[run->ready[up = (at - 1) / 2]].priority < nodes[node].priority; at = up)
+    run->ready[at] = run->ready[up];
+  run->ready[at] = node;
+}
+
+static int pop_ready(rt_seq_run *run) WEFT_REQUIRES(run->mu)
+{
+  const rt_node *nodes = run->seq->nodes;
+  int top = run->ready[0], last = run->ready[--run->ready_count], at = 0;
+
+  for (int down; (down = 2 * at + 1) < run->ready_count; at = down) {
+    if (down + 1 < run->ready_count && nodes[run->ready[down + 1]].priority > nodes[run->ready[down]].priority) down++;
+    if (nodes[run->ready[down]].priority <= nodes[last].priority) break;
+    run->ready[at] = run->ready[down];
+  }
+  run->ready[at] = last;
+  return top;
+}
+
+static void release_waiters(rt_seq_run *run, int begin, int count) WEFT_REQUIRES(run->mu)
+{
+  for (int i = begin; i < begin + count; i++) {
+    int node = run->seq->successors[i];
+    if (--run->waits[node] == 0) push_ready(run, node);
+  }
+}
+
+/* What the end of a node sets free.  Control flow lets the next of its order group go only now. */
+static void node_ended(rt_seq_run *run, int node, weft_status *st) WEFT_REQUIRES(run->mu)
+{
+  const rt_node *n = &run->seq->nodes[node];
+
+  if (st && !run->error) run->error = name_failure(st, run->seq->thunks[node]);
+  else weft_status_free(st);
+  if (!run->seq->thunks[node]->ops->start) release_waiters(run, n->started_begin, n->started_count);
+  release_waiters(run, n->successor_begin, n->successor_count);
+  run->left--;
+}
+
+enum entry { BEGIN, JOIN };
+
+/* Runs ready thunks until there are none; `ended` >= 0: first, that node has ended with `st`.  True if the sequence is done, which exactly one caller sees: the last thread
+ * inside.  While a thread is inside the run is not done, so it may look at it; the lock is held from the end of one thunk
+ * to the choice of the next, so that whoever leaves does so without touching the run again. */
+static bool drain(rt_seq_run *run, enum entry entry, int ended, weft_status *st) WEFT_NO_THREAD_SAFETY
+{
+  rt_frame *frame = run->frame;
+  const rt_seq *seq = run->seq;
+
+  weft_mutex_lock(&run->mu);
+  run->working++;
+  if (entry == BEGIN) {
+    run->left = seq->count;
+    run->ready_count = 0;
+    for (int n = 0; n < seq->count; n++) run->waits[n] = seq->nodes[n].waits;
+    for (int n = 0; n < seq->count; n++)
+      if (seq->nodes[n].waits == 0) push_ready(run, n);
+  }
+  if (ended >= 0) node_ended(run, ended, st);
+  while (run->ready_count > 0) {
+    int node = pop_ready(run), helpers = atomic_load_explicit(&run->helpers, memory_order_relaxed);
+    int wanted = WEFT_MIN(run->ready_count, frame->program->threads - run->working - helpers);
+    const rt_thunk *thunk = seq->thunks[node];
+    bool skip = run->error != NULL;
+    if (thunk->ops->start) release_waiters(run, seq->nodes[node].started_begin, seq->nodes[node].started_count);
+    if (wanted > 0) atomic_fetch_add_explicit(&run->helpers, wanted, memory_order_relaxed);
+    weft_mutex_unlock(&run->mu);
+    if (wanted > 0) rt_pool_offer(frame->ctx.pool, &run->job, wanted);
+    st = NULL;
+    bool done = skip || execute(frame, thunk, &st);
+    weft_mutex_lock(&run->mu);
+    if (done) node_ended(run, node, st);
+  }
+  bool finished = --run->working == 0 && run->left == 0;
+  if (finished) run->left = -1; /* seen once */
+  weft_mutex_unlock(&run->mu);
+  return finished;
+}
+
+/* ---- going on after an end ------------------------------------------------------------------------------------- */
+
+static bool control_go_on(rt_frame *frame, const rt_thunk *thunk, const rt_seq *after, weft_status **out);
+
+/* A thunk that had left its thread has ended; true if its sequence is now done. */
+static bool thunk_ended(rt_frame *frame, const rt_thunk *thunk, weft_status *st)
+{
+  const rt_seq *seq = thunk->parent;
+  rt_seq_run *run = &frame->runs[seq->index];
+
+  if (!seq->in_order) return drain(run, JOIN, thunk->node, st);
+  if (!st) return run_in_order(frame, seq, thunk->node + 1);
+  run->error = name_failure(st, thunk);
+  return true;
+}
+
+/* Outwards from a sequence that is done, as far as things can go on at once. */
+static void seq_finished(rt_frame *frame, const rt_seq *seq)
+{
+  for (;;) {
+    const rt_thunk *owner = seq->owner;
+    weft_status *st = NULL;
+    if (!owner) {
+      frame->done(frame->done_arg, take_error(frame, seq));
+      return;
+    }
+    if (!control_go_on(frame, owner, seq, &st) || !thunk_ended(frame, owner, st)) return;
+    seq = owner->parent;
+  }
+}
+
+/* A worker joins a sequence, or takes up one in order whose thunk has ended elsewhere. */
+static void join_in(rt_job *job)
+{
+  rt_seq_run *run = (rt_seq_run *)job;
+  rt_frame *frame = run->frame;
+  const rt_seq *seq = run->seq;
+  bool finished;
+
+  if (seq->in_order) {
+    const rt_thunk *thunk = seq->thunks[run->next];
+    atomic_fetch_sub_explicit(&run->helpers, 1, memory_order_release);
+    finished = thunk_ended(frame, thunk, frame->asyncs[thunk->index].st);
+  } else {
+    finished = drain(run, JOIN, -1, NULL);
+    atomic_fetch_sub_explicit(&run->helpers, 1, memory_order_release); /* pairs with free_frame */
+  }
+  if (finished) seq_finished(frame, seq);
+}
+
+/* True if it is done on return. */
+static bool seq_start(rt_frame *frame, const rt_seq *seq)
+{
+  return seq->in_order ? run_in_order(frame, seq, 0) : drain(&frame->runs[seq->index], BEGIN, -1, NULL);
+}
+
+/* Never runs thunks itself: the caller may be a thread that must not compute. */
+void rt_thunk_done(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st) WEFT_NO_THREAD_SAFETY
+{
+  rt_frame *frame = (rt_frame *)ctx;
+  rt_seq_run *run = &frame->runs[thunk->parent->index];
+  rt_pool *pool = ctx->pool;
+  bool someone_must_go_on = true;
+
+  frame->asyncs[thunk->index].st = st;
+  if (atomic_exchange_explicit(&frame->asyncs[thunk->index].phase, RT_ENDED, memory_order_acq_rel) == RT_STARTING)
+    return; /* the starting thread goes on */
+  if (thunk->parent->in_order) {
+    atomic_fetch_add_explicit(&run->helpers, 1, memory_order_relaxed);
+  } else {
+    weft_mutex_lock(&run->mu);
+    node_ended(run, thunk->node, st);
+    someone_must_go_on = run->ready_count > 0 || (run->left == 0 && run->working == 0);
+    if (someone_must_go_on) atomic_fetch_add_explicit(&run->helpers, 1, memory_order_relaxed);
+    weft_mutex_unlock(&run->mu);
+  }
+  if (someone_must_go_on) rt_pool_offer(pool, &run->job, 1);
+}
+
+/* ---- control flow ---------------------------------------------------------------------------------------------- */
+
+/* The loop goes on; `after` is the sequence that has just ended, NULL at the start. */
+static bool while_go_on(rt_frame *frame, const rt_thunk *thunk, const rt_seq *after, weft_status **out)
+{
+  const rt_while_thunk *loop = (const rt_while_thunk *)thunk;
+  const rt_seq *body = thunk->seqs[0], *condition = thunk->seqs[1], *next;
+  const bool *flag = rt_args(thunk, &frame->ctx)[0];
+  int64_t *rounds = &frame->ctx.states[thunk->index].words.n;
+
+  for (;; after = next) {
+    if (after && (*out = take_error(frame, after))) return true;
+    if (after == condition) {
+      if (!*flag) return true;
+      next = body;
+    } else if (loop->trips >= 0) {
+      if ((*rounds)++ == loop->trips) return true;
+      next = body;
+    } else {
+      next = condition;
+    }
+    if (!seq_start(frame, next)) return false;
+  }
+}
+
+bool rt_control_while(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out)
+{
+  ctx->states[thunk->index].words.n = 0;
+  return while_go_on((rt_frame *)ctx, thunk, NULL, out);
+}
+
+bool rt_control_conditional(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out)
+{
+  const void *flag = rt_args(thunk, ctx)[0];
+  int32_t branch;
+
+  if (((const rt_conditional_thunk *)thunk)->flag_is_pred) branch = *(const bool *)flag ? 0 : 1;
+  else memcpy(&branch, flag, sizeof branch);
+  if (branch < 0 || branch >= thunk->seq_count) branch = thunk->seq_count - 1;
+  if (!seq_start((rt_frame *)ctx, thunk->seqs[branch])) return false;
+  *out = take_error((rt_frame *)ctx, thunk->seqs[branch]);
+  return true;
+}
+
+bool rt_control_call(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out)
+{
+  if (!seq_start((rt_frame *)ctx, thunk->seqs[0])) return false;
+  *out = take_error((rt_frame *)ctx, thunk->seqs[0]);
+  return true;
+}
+
+static bool control_go_on(rt_frame *frame, const rt_thunk *thunk, const rt_seq *after, weft_status **out)
+{
+  if (thunk->ops->control == rt_control_while) return while_go_on(frame, thunk, after, out);
+  *out = take_error(frame, after);
+  return true;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------- */
+
+bool rt_frame_run(rt_frame *frame, rt_pool *pool, const rt_run_info *info, void (*done)(void *arg, weft_status *st),
+                  void *arg, weft_status **out)
+{
+  const rt_seq *root = frame->program->root;
+
+  frame->ctx.pool = pool;
+  frame->ctx.info = info;
+  frame->done = done;
+  frame->done_arg = arg;
+  if (!seq_start(frame, root)) return false;
+  *out = take_error(frame, root);
+  return true;
+}
+
+void rt_seq_run_init(rt_seq_run *run) { run->job.run = join_in; }

@@ -1,0 +1,233 @@
+#include <config.h>
+
+#include "runtime/pool.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+
+struct rt_pool {
+  rt_pool_options options;
+  int worker_count;
+  pthread_t *workers;
+  weft_mutex mu;
+  weft_cond offered;
+  rt_job *first, *last WEFT_GUARDED_BY(mu); /* with wanted > 0, oldest first */
+  int sleeping WEFT_GUARDED_BY(mu);
+  bool stopping WEFT_GUARDED_BY(mu);
+  atomic_int wanted; /* sum over jobs: what spinning workers look at */
+};
+
+typedef struct worker { rt_pool *pool; int index; } worker;
+
+/* How long a thread looks for work or for the end of a loop before it sleeps: about what waking it costs. */
+enum { SPIN_NS = 15000 };
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+static void unlink_job(rt_pool *pool, rt_job *job) WEFT_REQUIRES(pool->mu)
+{
+  *(job->prev ? &job->prev->next : &pool->first) = job->next;
+  *(job->next ? &job->next->prev : &pool->last) = job->prev;
+  job->prev = job->next = NULL;
+}
+
+static void *work(void *arg)
+{
+  worker self = *(worker *)arg;
+  rt_pool *pool = self.pool;
+
+  free(arg);
+  if (pool->options.on_start) pool->options.on_start(pool->options.ctx, self.index);
+  for (;;) {
+    for (int64_t until = weft_now_ns() + SPIN_NS; atomic_load_explicit(&pool->wanted, memory_order_relaxed) == 0;) {
+      if (weft_now_ns() >= until) break;
+      for (int i = 0; i < 32; i++) relax();
+    }
+    weft_mutex_lock(&pool->mu);
+    while (!pool->first && !pool->stopping) {
+      pool->sleeping++;
+      weft_cond_wait(&pool->offered, &pool->mu, WEFT_NO_DEADLINE); /* until work is offered or the pool ends */
+      pool->sleeping--;
+    }
+    rt_job *job = pool->first;
+    if (job) {
+      if (--job->wanted == 0) unlink_job(pool, job);
+      atomic_fetch_sub_explicit(&pool->wanted, 1, memory_order_relaxed);
+    }
+    weft_mutex_unlock(&pool->mu);
+    if (!job) return NULL;
+    job->run(job);
+  }
+}
+
+weft_status *rt_pool_new(const rt_pool_options *options, rt_pool **out_pool)
+{
+  WEFT_AUTO(rt_pool) pool = calloc(1, sizeof *pool);
+  int count = WEFT_MAX(options->threads - 1, 1);
+
+  *out_pool = NULL;
+  WEFT_TRY_ALLOC(pool);
+  pool->options = *options;
+  pool->options.threads = WEFT_MAX(options->threads, 1);
+  weft_mutex_init(&pool->mu);
+  weft_cond_init(&pool->offered);
+  pool->workers = calloc((size_t)count, sizeof *pool->workers);
+  WEFT_TRY_ALLOC(pool->workers);
+  for (int i = 0; i < count; i++) {
+    worker *arg = malloc(sizeof *arg);
+    WEFT_TRY_ALLOC(arg);
+    *arg = (worker){pool, i + 1};
+    weft_status *st = weft_thread_start(&pool->workers[i], "weft-worker", work, arg);
+    if (st) {
+      free(arg);
+      return st;
+    }
+    pool->worker_count++;
+  }
+  *out_pool = WEFT_MOVE(pool);
+  return NULL;
+}
+
+void rt_pool_free(rt_pool *pool)
+{
+  if (!pool) return;
+  weft_mutex_lock(&pool->mu);
+  pool->stopping = true;
+  weft_cond_broadcast(&pool->offered);
+  weft_mutex_unlock(&pool->mu);
+  for (int i = 0; i < pool->worker_count; i++) pthread_join(pool->workers[i], NULL);
+  free(pool->workers);
+  weft_cond_fini(&pool->offered);
+  weft_mutex_fini(&pool->mu);
+  free(pool);
+}
+
+int rt_pool_threads(const rt_pool *pool) { return pool ? pool->options.threads : 1; }
+
+void rt_pool_offer(rt_pool *pool, rt_job *job, int count)
+{
+  if (count <= 0) return;
+  weft_mutex_lock(&pool->mu);
+  if (job->wanted == 0) {
+    job->prev = pool->last;
+    *(pool->last ? &pool->last->next : &pool->first) = job;
+    pool->last = job;
+  }
+  job->wanted += count;
+  atomic_fetch_add_explicit(&pool->wanted, count, memory_order_relaxed);
+  for (int i = 0; i < count && i < pool->sleeping; i++) weft_cond_signal(&pool->offered);
+  weft_mutex_unlock(&pool->mu);
+}
+
+int rt_pool_withdraw(rt_pool *pool, rt_job *job)
+{
+  weft_mutex_lock(&pool->mu);
+  int count = job->wanted;
+  if (count > 0) {
+    unlink_job(pool, job);
+    job->wanted = 0;
+    atomic_fetch_sub_explicit(&pool->wanted, count, memory_order_relaxed);
+  }
+  weft_mutex_unlock(&pool->mu);
+  return count;
+}
+
+/* ---- loops ----------------------------------------------------------------------------------------------------- */
+
+typedef struct loop {
+  rt_job job;
+  void (*fn)(void *ctx, int64_t index);
+  void *ctx;
+  int64_t count;
+  atomic_llong next;   /* the next index to run */
+  atomic_int left;     /* helpers that have left: release, pairs with the acquire in rt_parallel_for */
+} loop;
+
+static void run_indices(loop *l)
+{
+  for (;;) {
+    int64_t i = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
+    if (i >= l->count) return;
+    l->fn(l->ctx, i);
+  }
+}
+
+static void help(rt_job *job)
+{
+  loop *l = WEFT_CONTAINER_OF(job, loop, job);
+  atomic_int *left = &l->left;
+
+  run_indices(l);
+  atomic_fetch_add_explicit(left, 1, memory_order_release);
+  /* The loop may be gone now; waking an address is harmless whatever is there. */
+  syscall(SYS_futex, left, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void rt_parallel_for(rt_pool *pool, int64_t count, void (*fn)(void *ctx, int64_t index), void *ctx)
+{
+  loop l = {.job = {.run = help}, .fn = fn, .ctx = ctx, .count = count};
+  int helpers = pool ? (int)WEFT_MIN(count - 1, pool->options.threads - 1) : 0, left;
+
+  if (helpers <= 0) {
+    for (int64_t i = 0; i < count; i++) fn(ctx, i);
+    return;
+  }
+  rt_pool_offer(pool, &l.job, helpers);
+  run_indices(&l);
+  helpers -= rt_pool_withdraw(pool, &l.job);
+  int64_t until = weft_now_ns() + SPIN_NS;
+  while ((left = atomic_load_explicit(&l.left, memory_order_acquire)) < helpers) {
+    if (weft_now_ns() < until) relax();
+    else syscall(SYS_futex, &l.left, FUTEX_WAIT_PRIVATE, left, NULL, NULL, 0); /* local work, which ends */
+  }
+}
+
+/* ---- scratch --------------------------------------------------------------------------------------------------- */
+
+typedef struct scratch { void *data; int64_t bytes; } scratch;
+
+static pthread_key_t scratch_key;
+static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
+static _Thread_local scratch *my_scratch;
+
+static void free_scratch(void *arg)
+{
+  scratch *s = arg;
+  free(s->data);
+  free(s);
+}
+static void make_scratch_key(void) { pthread_key_create(&scratch_key, free_scratch); }
+
+void *rt_thread_scratch(int64_t bytes)
+{
+  scratch *s = my_scratch;
+
+  if (WEFT_LIKELY(s && s->bytes >= bytes)) return s->data;
+  if (!s) {
+    pthread_once(&scratch_once, make_scratch_key);
+    s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    my_scratch = s;
+    pthread_setspecific(scratch_key, s);
+  }
+  free(s->data);
+  s->bytes = WEFT_ALIGN_UP(WEFT_MAX(bytes, 4096), 4096);
+  if (posix_memalign(&s->data, 64, (size_t)s->bytes) != 0) {
+    s->data = NULL;
+    s->bytes = 0;
+  }
+  return s->data;
+}

@@ -1,0 +1,57 @@
+/* runtime/program.h -- thunks put together: sequences, their dependence graphs, and runs.
+ *
+ * A program is built once and is then immutable.  A run happens in a *frame*, which holds everything that changes: the
+ * resolved pointers, the counters of the graphs, the state of asynchronous thunks.  Frames are kept and reused, so that
+ * a run allocates nothing. */
+#ifndef WEFT_RUNTIME_PROGRAM_H
+#define WEFT_RUNTIME_PROGRAM_H
+
+#include <stdio.h>
+
+#include "runtime/thunk.h"
+
+typedef struct rt_seq rt_seq;
+typedef struct rt_program rt_program;
+typedef struct rt_frame rt_frame;
+
+/* ---- building ---- */
+
+WEFT_NODISCARD weft_status *rt_program_new(rt_program **out_program);
+void rt_program_free(rt_program *program); /* no frame may be running; destroys its thunks */
+WEFT_DEFINE_AUTO(rt_program, rt_program_free)
+weft_arena *rt_program_arena(rt_program *program); /* for thunks, and what they refer to */
+
+/* Steps of one computation in program order; `edges` are dependences beyond the bytes (tokens, control). */
+WEFT_NODISCARD weft_status *rt_seq_new(rt_program *program, const char *name, int count, rt_thunk *const *thunks,
+                                       int edge_count, const int (*edges)[2], rt_seq **out_seq);
+/* Control flow.  `flag`: the condition's result (pred), or the branch: pred (true is branch 0) or s32 (out of range: the
+ * last).  `trips` >= 0: the loop runs so often and the condition is not evaluated. */
+WEFT_NODISCARD weft_status *rt_while_new(rt_program *program, const char *name, rt_seq *condition, rt_seq *body,
+                                         buf_slice flag, int64_t trips, rt_thunk **out_thunk);
+WEFT_NODISCARD weft_status *rt_conditional_new(rt_program *program, const char *name, int count, rt_seq *const *branches,
+                                               buf_slice flag, bool flag_is_pred, rt_thunk **out_thunk);
+WEFT_NODISCARD weft_status *rt_call_new(rt_program *program, const char *name, rt_seq *callee, rt_thunk **out_thunk);
+
+/* Builds the graphs.  `plan` is borrowed for the program's life; `threads` is the pool's. */
+WEFT_NODISCARD weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan *plan, int threads);
+
+double rt_program_cost_ns(const rt_program *program); /* all thunks once */
+int rt_program_thunk_count(const rt_program *program);
+WEFT_NODISCARD weft_status *rt_program_print(const rt_program *program, FILE *out);
+WEFT_NODISCARD weft_status *rt_program_svg(const rt_program *program, FILE *out);
+
+/* ---- running ---- */
+
+/* A frame of the program, from those that are kept if there is one. */
+WEFT_NODISCARD weft_status *rt_frame_acquire(rt_program *program, rt_frame **out_frame);
+void rt_frame_release(rt_frame *frame);
+
+/* Where the allocations are in this run: `base` by allocation number; constants may be NULL, they are known. */
+void rt_frame_bind(rt_frame *frame, void *const *base);
+
+/* Runs.  True: it is done, with its error in *out.  False: `done` will be called once, on some thread, when it is; it takes
+ * the status and may release the frame.  `info` is borrowed until then. */
+bool rt_frame_run(rt_frame *frame, rt_pool *pool, const rt_run_info *info,
+                  void (*done)(void *arg, weft_status *st), void *arg, weft_status **out);
+
+#endif

@@ -1,0 +1,94 @@
+/* runtime/program_internal.h -- what the builder (program.c) prepares for the executor (executor.c). */
+#ifndef WEFT_RUNTIME_PROGRAM_INTERNAL_H
+#define WEFT_RUNTIME_PROGRAM_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "base/thread.h"
+#include "runtime/program.h"
+
+/* One thunk in its sequence's graph. */
+typedef struct rt_node {
+  int successor_begin, successor_count; /* in rt_seq.successors: they wait for this one's end */
+  int started_begin, started_count;     /* likewise: they wait for its start only (order groups) */
+  int waits;                            /* how many ends and starts this one waits for */
+  double priority;                      /* longest path from here to the end, ns */
+} rt_node;
+
+struct rt_seq {
+  const char *name;
+  int count, index; /* index: of its rt_seq_run in a frame */
+  rt_thunk **thunks;
+  int edge_count;
+  const int (*edges)[2];
+  bool in_order;    /* run the thunks one after the other on one thread; no graph is kept */
+  bool inline_only; /* in_order, and nothing below it can end elsewhere: it is always done when its run returns */
+  rt_node *nodes;
+  int *successors;
+  double total_ns, span_ns; /* of all thunks; of the longest path */
+  int kept_edges;
+  const rt_thunk *owner;    /* the control thunk that runs it; NULL: the root */
+};
+
+/* Pointers to fill in: args[arg] = base[alloc] + offset. */
+typedef struct rt_patch { int arg, alloc; int64_t offset; } rt_patch;
+
+/* The pieces of work of a sequence in one run. */
+typedef struct rt_seq_run {
+  rt_job job;               /* first: workers that join call drain */
+  const rt_seq *seq;
+  rt_frame *frame;
+  int next;                 /* in order: the thunk that runs, or ended elsewhere */
+  atomic_int helpers;       /* offered to the pool and not yet gone again */
+  weft_mutex mu;
+  int left, ready_count, working WEFT_GUARDED_BY(mu); /* nodes not done; in `ready`; threads inside drain */
+  int *waits;               /* by node */
+  int *ready;               /* a heap by priority */
+  weft_status *error WEFT_GUARDED_BY(mu); /* the first; what has not begun is then skipped */
+} rt_seq_run;
+
+/* An asynchronous thunk in one run. */
+typedef struct rt_async {
+  _Atomic int phase;        /* enum rt_phase */
+  weft_status *st;          /* written before phase becomes RT_ENDED */
+} rt_async;
+enum rt_phase { RT_STARTING, RT_LEFT, RT_ENDED };
+
+struct rt_frame {
+  rt_ctx ctx;               /* first: thunks are given this */
+  rt_program *program;
+  rt_frame *next;
+  rt_seq_run *runs;         /* by rt_seq.index */
+  rt_async *asyncs;         /* by rt_thunk.index */
+  void *bound_temp;         /* the arena that args point into */
+  void (*done)(void *arg, weft_status *st);
+  void *done_arg;
+  weft_arena arena;
+};
+
+struct rt_program {
+  weft_arena arena;
+  rt_seq *root;
+  const buf_plan *plan;
+  int threads;
+  int thunk_count, seq_count, state_count, arg_count;
+  rt_thunk **thunks;        /* all, to destroy */
+  int thunk_capacity;
+  rt_seq **seqs;
+  int seq_capacity;
+  int constant_count, temp_count, fresh_count; /* patches: set once; when the arena moves; every run */
+  rt_patch *constants, *temps, *fresh;
+  double cost_ns;
+  weft_mutex mu;
+  rt_frame *free_frames WEFT_GUARDED_BY(mu);
+};
+
+void rt_seq_run_init(rt_seq_run *run);
+bool rt_control_while(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
+bool rt_control_conditional(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
+bool rt_control_call(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
+
+typedef struct rt_while_thunk { rt_thunk base; int64_t trips; } rt_while_thunk;
+typedef struct rt_conditional_thunk { rt_thunk base; bool flag_is_pred; } rt_conditional_thunk;
+
+#endif

@@ -1,0 +1,95 @@
+#include <config.h>
+
+#include "runtime/trace.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+
+typedef struct event {
+  int64_t begin, end;
+  int thread, device;
+  char kind[16], name[56];
+} event;
+
+enum { MOST_EVENTS = 1 << 20 }; /* 100 MB; later ones are counted and dropped */
+
+bool rt_trace_on;
+static const char *path;
+static weft_mutex mu = WEFT_MUTEX_INITIALIZER;
+static event *events WEFT_GUARDED_BY(mu);
+static size_t count, capacity, dropped WEFT_GUARDED_BY(mu);
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void read_environment(void)
+{
+  path = getenv("WEFT_TRACE");
+  rt_trace_on = path && *path;
+}
+void rt_trace_init(void) { pthread_once(&once, read_environment); }
+
+static bool grow_locked(void) WEFT_REQUIRES(mu)
+{
+  size_t wider = capacity ? 2 * capacity : 4096;
+  event *bigger = capacity < MOST_EVENTS ? realloc(events, wider * sizeof *bigger) : NULL;
+
+  if (!bigger) return false;
+  events = bigger;
+  capacity = wider;
+  return true;
+}
+
+void rt_trace_event(const char *kind, const char *name, int device, int64_t begin_ns)
+{
+  event e = {.begin = begin_ns, .end = weft_now_ns(), .thread = (int)syscall(SYS_gettid), .device = device};
+
+  snprintf(e.kind, sizeof e.kind, "%s", kind);
+  snprintf(e.name, sizeof e.name, "%s", name);
+  weft_mutex_lock(&mu);
+  if (count < capacity || grow_locked()) events[count++] = e;
+  else dropped++;
+  weft_mutex_unlock(&mu);
+}
+
+static void json_string(FILE *out, const char *text)
+{
+  for (; *text; text++) {
+    if (*text == '"' || *text == '\\') fprintf(out, "\\%c", *text);
+    else if ((unsigned char)*text < 0x20) fprintf(out, "\\u%04x", *text);
+    else fputc(*text, out);
+  }
+}
+
+weft_status *rt_trace_flush(void)
+{
+  FILE *out;
+  int failed;
+
+  if (!rt_trace_on) return NULL;
+  out = fopen(path, "w");
+  if (!out) return WEFT_ERR(PERMISSION_DENIED, "WEFT_TRACE: cannot write \"%s\": %s", path, strerror(errno));
+  fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n", out);
+  weft_mutex_lock(&mu);
+  for (size_t i = 0; i < count; i++) {
+    const event *e = &events[i];
+    fputs(i ? ",\n{\"ph\":\"X\",\"cat\":\"" : "{\"ph\":\"X\",\"cat\":\"", out);
+    json_string(out, e->kind);
+    fputs("\",\"name\":\"", out);
+    json_string(out, e->name);
+    fprintf(out, "\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d,\"args\":{\"device\":%d}}", (double)e->begin / 1e3,
+            (double)(e->end - e->begin) / 1e3, (int)getpid(), e->thread, e->device);
+  }
+  if (dropped) WEFT_LOG("rt", WARN, "WEFT_TRACE: %zu events over the limit of %d were dropped", dropped, MOST_EVENTS);
+  weft_mutex_unlock(&mu);
+  fputs("\n]}\n", out);
+  failed = ferror(out);
+  if (fclose(out) != 0 || failed) return WEFT_ERR(UNKNOWN, "WEFT_TRACE: cannot write \"%s\": %s", path, strerror(errno));
+  return NULL;
+}
