@@ -15,6 +15,7 @@ WEFT_DEFINE_AUTO(weft_executable, weft_executable_release)
 
 const hlo_module *weft_executable_module(const weft_executable *exe); /* optimised and scheduled */
 const buf_plan *weft_executable_plan(const weft_executable *exe);
+const void *weft_executable_code(const weft_executable *exe); /* the platform's own: a gen_code on the CPU */
 int64_t weft_executable_code_bytes(const weft_executable *exe);
 int weft_executable_param_count(const weft_executable *exe);  /* leaves of all parameters */
 int weft_executable_output_count(const weft_executable *exe); /* leaves of the result */

@@ -1,1 +1,11 @@
-libweftcore_la_SOURCES += %D%/buffer.h %D%/device.h %D%/executable.h %D%/platform.h %D%/pool.h %D%/thunk.h
+libweftcore_la_SOURCES += \
+  %D%/buffer.c %D%/buffer.h \
+  %D%/device.c %D%/device.h \
+  %D%/executable.c %D%/executable.h \
+  %D%/executor.c \
+  %D%/platform.c %D%/platform.h \
+  %D%/pool.c %D%/pool.h \
+  %D%/program.c %D%/program.h %D%/program_internal.h \
+  %D%/runtime_internal.h \
+  %D%/thunk.h \
+  %D%/trace.c %D%/trace.h

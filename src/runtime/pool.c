@@ -23,6 +23,8 @@ struct rt_pool {
   atomic_int wanted; /* sum over jobs: what spinning workers look at */
 };
 
+static _Thread_local const rt_pool *my_pool; /* of a worker */
+
 typedef struct worker { rt_pool *pool; int index; } worker;
 
 /* How long a thread looks for work or for the end of a loop before it sleeps: about what waking it costs. */
@@ -50,6 +52,7 @@ static void *work(void *arg)
   rt_pool *pool = self.pool;
 
   free(arg);
+  my_pool = pool;
   if (pool->options.on_start) pool->options.on_start(pool->options.ctx, self.index);
   for (;;) {
     for (int64_t until = weft_now_ns() + SPIN_NS; atomic_load_explicit(&pool->wanted, memory_order_relaxed) == 0;) {
@@ -76,7 +79,7 @@ static void *work(void *arg)
 weft_status *rt_pool_new(const rt_pool_options *options, rt_pool **out_pool)
 {
   WEFT_AUTO(rt_pool) pool = calloc(1, sizeof *pool);
-  int count = WEFT_MAX(options->threads - 1, 1);
+  int count = WEFT_MAX(options->threads, 1);
 
   *out_pool = NULL;
   WEFT_TRY_ALLOC(pool);
@@ -115,6 +118,7 @@ void rt_pool_free(rt_pool *pool)
   free(pool);
 }
 
+bool rt_pool_is_worker(const rt_pool *pool) { return my_pool == pool; }
 int rt_pool_threads(const rt_pool *pool) { return pool ? pool->options.threads : 1; }
 
 void rt_pool_offer(rt_pool *pool, rt_job *job, int count)

@@ -14,18 +14,19 @@
 typedef struct rt_pool rt_pool;
 
 typedef struct rt_pool_options {
-  int threads;         /* all that compute, the caller of a loop included; at least 1 */
+  int threads;         /* that compute at the same time in one run; at least 1 */
   /* Optional: called on each worker as it starts (pinning, NUMA policy).  `index` is 1 or more. */
   void (*on_start)(void *ctx, int index);
   void *ctx;
 } rt_pool_options;
 
-/* There is at least one worker even for one thread, since launches return before their work is done. */
+/* Starts `threads` workers: runs are the workers' affair, while the thread that launched them does something else. */
 WEFT_NODISCARD weft_status *rt_pool_new(const rt_pool_options *options, rt_pool **out_pool);
 void rt_pool_free(rt_pool *pool); /* joins the workers; nothing may be queued or running */
 WEFT_DEFINE_AUTO(rt_pool, rt_pool_free)
 
 int rt_pool_threads(const rt_pool *pool);
+bool rt_pool_is_worker(const rt_pool *pool); /* is the calling thread one of the pool's? */
 
 /* Runs fn(ctx, i) for each i in [0, count), in any order, on the caller and on idle workers; returns when all are done.
  * Which thread runs what varies: results must not depend on it.  Allocates nothing.  `pool` NULL: on the caller. */

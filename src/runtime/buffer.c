@@ -1,0 +1,344 @@
+#include <config.h>
+
+#include "runtime/buffer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/runtime_internal.h"
+
+/* ---- storage --------------------------------------------------------------------------------------------------- */
+
+weft_status *weft_storage_new(weft_device *device, int64_t bytes, weft_storage **out_storage)
+{
+  weft_storage *storage = malloc(sizeof *storage);
+  weft_status *st;
+
+  *out_storage = NULL;
+  WEFT_TRY_ALLOC(storage);
+  *storage = (weft_storage){.device = device, .bytes = bytes};
+  atomic_init(&storage->refs, 1);
+  st = rt_device_take(device, bytes, &storage->data);
+  if (st) {
+    free(storage);
+    return st;
+  }
+  weft_platform_retain(device->platform);
+  *out_storage = storage;
+  return NULL;
+}
+
+weft_status *weft_storage_view(weft_device *device, void *data, int64_t bytes, void (*on_free)(void *ctx), void *ctx,
+                               weft_storage **out_storage)
+{
+  weft_storage *storage = malloc(sizeof *storage);
+
+  *out_storage = NULL;
+  WEFT_TRY_ALLOC(storage);
+  *storage = (weft_storage){.device = device, .data = data, .bytes = bytes, .is_view = true, .on_free = on_free,
+                            .ctx = ctx};
+  atomic_init(&storage->refs, 1);
+  weft_platform_retain(device->platform);
+  *out_storage = storage;
+  return NULL;
+}
+
+weft_storage *weft_storage_retain(weft_storage *storage)
+{
+  atomic_fetch_add_explicit(&storage->refs, 1, memory_order_relaxed);
+  return storage;
+}
+
+void weft_storage_release(weft_storage *storage)
+{
+  /* acq_rel: all use of the bytes happens before they are given away */
+  if (!storage || atomic_fetch_sub_explicit(&storage->refs, 1, memory_order_acq_rel) != 1) return;
+  weft_platform *platform = storage->device->platform;
+  if (!storage->is_view) rt_device_give(storage->device, storage->data, storage->bytes);
+  else if (storage->on_free) storage->on_free(storage->ctx);
+  free(storage);
+  weft_platform_release(platform);
+}
+
+void *weft_storage_data(const weft_storage *storage) { return storage->data; }
+int64_t weft_storage_bytes(const weft_storage *storage) { return storage->bytes; }
+
+/* ---- buffers --------------------------------------------------------------------------------------------------- */
+
+static weft_event *ready_event;
+static pthread_once_t ready_once = PTHREAD_ONCE_INIT;
+static void make_ready_event(void) { weft_status_ignore(weft_event_new_ready(NULL, &ready_event)); }
+
+weft_event *rt_ready_event(void)
+{
+  pthread_once(&ready_once, make_ready_event);
+  return ready_event;
+}
+
+int64_t weft_array_bytes(const weft_array_type *type)
+{
+  int64_t bytes = (int64_t)weft_dtype_bytes(type->type);
+  for (int i = 0; i < type->rank; i++)
+    if (__builtin_mul_overflow(bytes, type->dims[i], &bytes)) return INT64_MAX;
+  return bytes;
+}
+
+weft_status *weft_buffer_new(weft_device *device, const weft_array_type *type, weft_storage *storage,
+                             weft_event *defined, weft_buffer **out_buffer)
+{
+  weft_buffer *buffer = malloc(sizeof *buffer);
+
+  *out_buffer = NULL;
+  if (!defined) defined = rt_ready_event();
+  if (!buffer || !defined) {
+    free(buffer);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  }
+  atomic_init(&buffer->refs, 1);
+  buffer->device = device;
+  buffer->type.type = type->type;
+  buffer->type.rank = type->rank;
+  memcpy(buffer->type.dims, type->dims, (size_t)type->rank * sizeof *type->dims);
+  buffer->bytes = weft_array_bytes(type);
+  buffer->defined = weft_event_retain(defined);
+  buffer->storage = storage ? weft_storage_retain(storage) : NULL;
+  buffer->uses = buffer->pins = 0;
+  buffer->deleted = false;
+  weft_mutex_init(&buffer->mu);
+  weft_platform_retain(device->platform);
+  *out_buffer = buffer;
+  return NULL;
+}
+
+weft_status *weft_buffer_from_host(weft_device *device, const weft_array_type *type, const void *data,
+                                   weft_buffer **out_buffer)
+{
+  WEFT_AUTO(weft_storage) storage = NULL;
+  int64_t bytes = weft_array_bytes(type);
+
+  *out_buffer = NULL;
+  WEFT_TRY(weft_storage_new(device, bytes, &storage));
+  if (bytes > 0) memcpy(storage->data, data, (size_t)bytes);
+  return weft_buffer_new(device, type, storage, NULL, out_buffer);
+}
+
+weft_status *weft_buffer_from_error(weft_device *device, const weft_array_type *type, weft_status *error,
+                                    weft_buffer **out_buffer)
+{
+  WEFT_AUTO(weft_event) failed = NULL;
+
+  *out_buffer = NULL;
+  WEFT_TRY(weft_event_new_ready(error, &failed));
+  return weft_buffer_new(device, type, NULL, failed, out_buffer);
+}
+
+weft_buffer *weft_buffer_retain(weft_buffer *buffer)
+{
+  atomic_fetch_add_explicit(&buffer->refs, 1, memory_order_relaxed);
+  return buffer;
+}
+
+void weft_buffer_release(weft_buffer *buffer)
+{
+  /* acq_rel: what other holders did with it happens before it is freed */
+  if (!buffer || atomic_fetch_sub_explicit(&buffer->refs, 1, memory_order_acq_rel) != 1) return;
+  weft_platform *platform = buffer->device->platform;
+  weft_storage_release(buffer->storage);
+  weft_event_release(buffer->defined);
+  weft_mutex_fini(&buffer->mu);
+  free(buffer);
+  weft_platform_release(platform);
+}
+
+weft_device *weft_buffer_device(const weft_buffer *buffer) { return buffer->device; }
+const weft_array_type *weft_buffer_type(const weft_buffer *buffer) { return &buffer->type; }
+weft_event *weft_buffer_defined(const weft_buffer *buffer) { return buffer->defined; }
+
+/* What a deleted buffer holds goes when nobody uses it any more; the caller releases it outside the lock. */
+static weft_storage *drop_locked(weft_buffer *buffer) WEFT_REQUIRES(buffer->mu)
+{
+  weft_storage *storage = NULL;
+  if (buffer->deleted && buffer->uses == 0 && buffer->pins == 0) {
+    storage = buffer->storage;
+    buffer->storage = NULL;
+  }
+  return storage;
+}
+
+void weft_buffer_delete(weft_buffer *buffer)
+{
+  weft_mutex_lock(&buffer->mu);
+  buffer->deleted = true;
+  weft_storage *storage = drop_locked(buffer);
+  weft_mutex_unlock(&buffer->mu);
+  weft_storage_release(storage);
+}
+
+bool weft_buffer_is_deleted(const weft_buffer *buffer)
+{
+  weft_buffer *b = (weft_buffer *)buffer;
+
+  weft_mutex_lock(&b->mu);
+  bool deleted = b->deleted;
+  weft_mutex_unlock(&b->mu);
+  return deleted;
+}
+
+weft_status *rt_buffer_use(weft_buffer *buffer, bool donate)
+{
+  weft_mutex_lock(&buffer->mu);
+  bool deleted = buffer->deleted;
+  if (!deleted) {
+    buffer->uses++;
+    buffer->deleted = donate;
+  }
+  weft_mutex_unlock(&buffer->mu);
+  if (deleted) return WEFT_ERR(FAILED_PRECONDITION, "the buffer has been deleted or donated");
+  return NULL;
+}
+
+void rt_buffer_end_use(weft_buffer *buffer)
+{
+  weft_mutex_lock(&buffer->mu);
+  buffer->uses--;
+  weft_storage *storage = drop_locked(buffer);
+  weft_mutex_unlock(&buffer->mu);
+  weft_storage_release(storage);
+}
+
+weft_storage *rt_buffer_take(weft_buffer *buffer, bool sole, bool *out_sole)
+{
+  weft_storage *storage;
+
+  weft_mutex_lock(&buffer->mu);
+  storage = buffer->storage;
+  *out_sole = sole && storage && buffer->uses == 1 && buffer->pins == 0 && rt_storage_is_unique(storage);
+  if (*out_sole) buffer->storage = NULL;
+  else if (storage) weft_storage_retain(storage);
+  weft_mutex_unlock(&buffer->mu);
+  return storage;
+}
+
+void rt_buffer_fill(weft_buffer *buffer, weft_storage *storage)
+{
+  weft_mutex_lock(&buffer->mu);
+  buffer->storage = storage;
+  weft_storage *dropped = drop_locked(buffer); /* deleted before it was there */
+  weft_mutex_unlock(&buffer->mu);
+  weft_storage_release(dropped);
+}
+
+weft_status *weft_buffer_storage(weft_buffer *buffer, weft_storage **out_storage)
+{
+  bool sole;
+
+  *out_storage = NULL;
+  if (!weft_event_is_ready(buffer->defined)) return WEFT_ERR(FAILED_PRECONDITION, "the buffer is not defined yet");
+  WEFT_TRY(weft_status_dup(weft_event_error(buffer->defined)));
+  WEFT_TRY(rt_buffer_use(buffer, false));
+  *out_storage = rt_buffer_take(buffer, false, &sole);
+  rt_buffer_end_use(buffer);
+  return NULL;
+}
+
+weft_status *weft_buffer_to_host(weft_buffer *buffer, void *data, weft_deadline deadline)
+{
+  WEFT_AUTO(weft_storage) storage = NULL;
+
+  WEFT_TRY(weft_event_await(buffer->defined, deadline));
+  WEFT_TRY(weft_buffer_storage(buffer, &storage));
+  if (buffer->bytes > 0) memcpy(data, storage->data, (size_t)buffer->bytes);
+  return NULL;
+}
+
+weft_status *weft_buffer_pin(weft_buffer *buffer, void **out_data)
+{
+  bool usable;
+
+  *out_data = NULL;
+  weft_mutex_lock(&buffer->mu);
+  usable = !buffer->deleted && (buffer->storage || buffer->bytes == 0);
+  if (usable) {
+    buffer->pins++;
+    if (buffer->storage) *out_data = buffer->storage->data;
+  }
+  weft_mutex_unlock(&buffer->mu);
+  if (!usable) return WEFT_ERR(FAILED_PRECONDITION, "the buffer is deleted, or not allocated yet");
+  return NULL;
+}
+
+weft_status *weft_buffer_unpin(weft_buffer *buffer)
+{
+  weft_mutex_lock(&buffer->mu);
+  bool pinned = buffer->pins > 0;
+  if (pinned) buffer->pins--;
+  weft_storage *storage = drop_locked(buffer);
+  weft_mutex_unlock(&buffer->mu);
+  weft_storage_release(storage);
+  if (!pinned) return WEFT_ERR(INVALID_ARGUMENT, "the buffer has no external reference");
+  return NULL;
+}
+
+/* ---- copies between devices ------------------------------------------------------------------------------------ */
+
+typedef struct copy {
+  rt_job job;
+  weft_buffer *from, *to;
+  weft_event *done;
+  weft_event_waiter waiter;
+} copy;
+
+static void end_copy(copy *c, weft_status *st)
+{
+  weft_event_set(c->done, st);
+  rt_buffer_end_use(c->from);
+  weft_buffer_release(c->from);
+  weft_buffer_release(c->to);
+  weft_event_release(c->done);
+  free(c);
+}
+
+static void run_copy(rt_job *job)
+{
+  copy *c = WEFT_CONTAINER_OF(job, copy, job);
+  weft_storage *target = NULL, *source;
+  bool sole;
+  weft_status *st = weft_storage_new(c->to->device, c->from->bytes, &target);
+
+  source = rt_buffer_take(c->from, false, &sole);
+  if (!st && c->from->bytes > 0) memcpy(target->data, source->data, (size_t)c->from->bytes);
+  if (!st) rt_buffer_fill(c->to, target);
+  weft_storage_release(source);
+  end_copy(c, st);
+}
+
+static void source_defined(void *ctx, const weft_status *error)
+{
+  copy *c = ctx;
+
+  if (error) end_copy(c, weft_status_dup(error));
+  else rt_pool_offer(c->to->device->platform->pool, &c->job, 1);
+}
+
+weft_status *weft_buffer_copy_to_device(weft_buffer *buffer, weft_device *device, weft_buffer **out_buffer)
+{
+  copy *c = calloc(1, sizeof *c);
+  weft_status *st;
+
+  *out_buffer = NULL;
+  WEFT_TRY_ALLOC(c);
+  c->job.run = run_copy;
+  st = weft_event_new(&c->done);
+  if (!st) st = weft_buffer_new(device, &buffer->type, NULL, c->done, &c->to);
+  if (!st) st = rt_buffer_use(buffer, false);
+  if (st) {
+    weft_buffer_release(c->to);
+    weft_event_release(c->done);
+    free(c);
+    return st;
+  }
+  c->from = weft_buffer_retain(buffer);
+  *out_buffer = weft_buffer_retain(c->to);
+  weft_event_on_ready_slot(buffer->defined, &c->waiter, source_defined, c);
+  return NULL;
+}

@@ -1,0 +1,570 @@
+/* Executables and launches.  A launch prepares one *run* for each device, then puts them into the devices' queues.  A run
+ * waits for its inputs, then for its turn; it binds memory, runs the program's frame, and fills the outputs.
+ *
+ *   prepared -> queued (device->mu) -> started: one at a time on a device -> ended: outputs filled, `done` set, recycled */
+#include <config.h>
+
+#include "runtime/executable.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/runtime_internal.h"
+#include "runtime/trace.h"
+
+enum { INLINE_NS = 30000 }; /* programs estimated to take less run on the launching thread if they can start at once */
+
+struct weft_run {
+  rt_job job;               /* first: a worker starts the run */
+  weft_run *next;           /* in a queue, or in the executable's free list */
+  weft_executable *exe;     /* retained while in flight */
+  weft_device *device;
+  rt_run_info info;
+  rt_frame *frame;
+  atomic_int waiting;       /* inputs not defined yet, and one for the launch itself */
+  weft_event *done;         /* also the outputs' definition */
+  weft_event_waiter *waiters;   /* by parameter */
+  weft_buffer **inputs;         /* by parameter: in use */
+  weft_storage **input_memory;  /* by parameter: while running */
+  bool *donated;                /* by parameter */
+  weft_buffer **outputs;        /* by output */
+  weft_storage **output_memory; /* by output */
+  void **base;              /* by allocation */
+  void *temp;
+};
+
+struct weft_executable {
+  atomic_int refs;
+  weft_platform *platform;
+  rt_compiled parts;
+  int param_count, output_count, device_count;
+  weft_array_type *params, *outputs; /* types */
+  int64_t *param_bytes;
+  int *output_param;        /* by output: the parameter whose memory it takes over, or -1 */
+  int64_t replica_count, partition_count;
+  weft_device **devices;    /* local ones, by replica then partition */
+  int64_t *places;          /* replica * partition_count + partition of each */
+  bool runs_inline;
+  weft_arena arena;
+  weft_mutex mu;
+  weft_run *free_runs WEFT_GUARDED_BY(mu);
+};
+
+/* ---- making ---------------------------------------------------------------------------------------------------- */
+
+static weft_status *set_type(weft_array_type *type, const hlo_shape *shape)
+{
+  *type = (weft_array_type){.type = hlo_shape_is_array(shape) ? shape->type : WEFT_TOKEN};
+  if (!hlo_shape_is_array(shape)) return NULL;
+  type->rank = shape->rank;
+  for (int i = 0; i < shape->rank; i++) type->dims[i] = shape->dims[i];
+  return NULL;
+}
+
+/* Clients see logical shapes: those of the entry layout, which normalize-layouts kept. */
+static const hlo_shape *param_shape(const hlo_module *module, int number)
+{
+  return module->has_entry_layout && module->entry_param_shapes ? module->entry_param_shapes[number]
+                                                                 : hlo_parameter(module->entry, number)->shape;
+}
+
+static weft_status *fill_types(weft_executable *exe)
+{
+  const hlo_module *module = exe->parts.module;
+  const buf_plan *plan = exe->parts.plan;
+  const hlo_shape *result = module->has_entry_layout && module->entry_result_shape ? module->entry_result_shape
+                                                                                   : module->entry->root->shape;
+  int leaf = 0;
+
+  exe->param_count = buf_plan_param_count(plan);
+  exe->output_count = buf_plan_output_count(plan);
+  exe->params = WEFT_ARENA_ARRAY(&exe->arena, weft_array_type, exe->param_count);
+  exe->param_bytes = WEFT_ARENA_ARRAY(&exe->arena, int64_t, exe->param_count);
+  exe->outputs = WEFT_ARENA_ARRAY(&exe->arena, weft_array_type, exe->output_count);
+  exe->output_param = WEFT_ARENA_ARRAY(&exe->arena, int, exe->output_count);
+  if (!exe->params || !exe->param_bytes || !exe->outputs || !exe->output_param)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  for (int p = 0; p < module->entry->param_count; p++) {
+    const hlo_shape *shape = param_shape(module, p);
+    for (int k = 0; k < hlo_shape_leaf_count(shape); k++, leaf++) {
+      WEFT_TRY(set_type(&exe->params[leaf], hlo_shape_leaf(shape, k)));
+      exe->param_bytes[leaf] = weft_array_bytes(&exe->params[leaf]);
+    }
+  }
+  for (int o = 0; o < exe->output_count; o++) {
+    int alloc = buf_plan_output_alloc(plan, o);
+    WEFT_TRY(set_type(&exe->outputs[o], hlo_shape_leaf(result, o)));
+    exe->output_param[o] = alloc >= 0 && buf_plan_alloc(plan, alloc)->kind == BUF_PARAMETER
+                               ? buf_plan_alloc(plan, alloc)->param_leaf : -1;
+  }
+  return NULL;
+}
+
+static weft_status *fill_devices(weft_executable *exe, const weft_compile_options *options)
+{
+  const hlo_module *module = exe->parts.module;
+  weft_platform *platform = exe->platform;
+  int64_t total;
+
+  exe->replica_count = options->replica_count > 0 ? options->replica_count : WEFT_MAX(module->replica_count, 1);
+  exe->partition_count = options->partition_count > 0 ? options->partition_count : WEFT_MAX(module->num_partitions, 1);
+  if (__builtin_mul_overflow(exe->replica_count, exe->partition_count, &total) || total > 1 << 24)
+    return WEFT_ERR(INVALID_ARGUMENT, "%lld replicas of %lld partitions are too many", (long long)exe->replica_count,
+                    (long long)exe->partition_count);
+  if (!options->device_assignment && total > platform->device_count)
+    return WEFT_ERR(INVALID_ARGUMENT, "the program wants %lld devices, this process has %d", (long long)total,
+                    platform->device_count);
+  exe->devices = WEFT_ARENA_ARRAY(&exe->arena, weft_device *, platform->device_count);
+  exe->places = WEFT_ARENA_ARRAY(&exe->arena, int64_t, platform->device_count);
+  if (!exe->devices || !exe->places) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  for (int64_t i = 0; i < total; i++) {
+    weft_device *device = options->device_assignment ? weft_platform_device_by_id(platform, options->device_assignment[i])
+                                                     : weft_platform_device(platform, (int)i);
+    if (!device) continue;
+    if (exe->device_count == platform->device_count)
+      return WEFT_ERR(INVALID_ARGUMENT, "device %lld is assigned twice", (long long)device->id);
+    exe->places[exe->device_count] = i;
+    exe->devices[exe->device_count++] = device;
+  }
+  return NULL;
+}
+
+weft_status *weft_executable_new(weft_platform *platform, rt_compiled *parts, const weft_compile_options *options,
+                                 weft_executable **out_executable)
+{
+  WEFT_AUTO(weft_executable) exe = calloc(1, sizeof *exe);
+
+  *out_executable = NULL;
+  if (!exe) {
+    rt_program_free(parts->program);
+    if (parts->code) parts->free_code(parts->code);
+    buf_plan_free(parts->plan);
+    hlo_module_free(parts->module);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  }
+  atomic_init(&exe->refs, 1);
+  exe->platform = weft_platform_retain(platform);
+  exe->parts = *parts;
+  weft_arena_init(&exe->arena);
+  weft_mutex_init(&exe->mu);
+  WEFT_TRY(fill_types(exe));
+  WEFT_TRY(fill_devices(exe, options));
+  exe->runs_inline = exe->device_count == 1 && rt_program_cost_ns(exe->parts.program) < INLINE_NS;
+  *out_executable = WEFT_MOVE(exe);
+  return NULL;
+}
+
+weft_executable *weft_executable_retain(weft_executable *exe)
+{
+  atomic_fetch_add_explicit(&exe->refs, 1, memory_order_relaxed);
+  return exe;
+}
+
+void weft_executable_release(weft_executable *exe)
+{
+  /* acq_rel: its last run ends before it is freed */
+  if (!exe || atomic_fetch_sub_explicit(&exe->refs, 1, memory_order_acq_rel) != 1) return;
+  weft_platform *platform = exe->platform;
+  for (weft_run *run = exe->free_runs, *next; run; run = next) {
+    next = run->next;
+    free(run);
+  }
+  rt_program_free(exe->parts.program);
+  if (exe->parts.code) exe->parts.free_code(exe->parts.code);
+  buf_plan_free(exe->parts.plan);
+  hlo_module_free(exe->parts.module);
+  weft_mutex_fini(&exe->mu);
+  weft_arena_fini(&exe->arena);
+  free(exe);
+  weft_platform_release(platform);
+}
+
+const hlo_module *weft_executable_module(const weft_executable *exe) { return exe->parts.module; }
+const buf_plan *weft_executable_plan(const weft_executable *exe) { return exe->parts.plan; }
+const void *weft_executable_code(const weft_executable *exe) { return exe->parts.code; }
+int64_t weft_executable_code_bytes(const weft_executable *exe) { return exe->parts.code_bytes; }
+int weft_executable_param_count(const weft_executable *exe) { return exe->param_count; }
+int weft_executable_output_count(const weft_executable *exe) { return exe->output_count; }
+const weft_array_type *weft_executable_param_type(const weft_executable *exe, int param) { return &exe->params[param]; }
+const weft_array_type *weft_executable_output_type(const weft_executable *exe, int output)
+{
+  return &exe->outputs[output];
+}
+bool weft_executable_donates(const weft_executable *exe, int param)
+{
+  return !buf_plan_alloc(exe->parts.plan, buf_plan_param_alloc(exe->parts.plan, param))->read_only;
+}
+int64_t weft_executable_replica_count(const weft_executable *exe) { return exe->replica_count; }
+int64_t weft_executable_partition_count(const weft_executable *exe) { return exe->partition_count; }
+int weft_executable_device_count(const weft_executable *exe) { return exe->device_count; }
+weft_device *weft_executable_device(const weft_executable *exe, int index) { return exe->devices[index]; }
+void weft_executable_place(const weft_executable *exe, int index, int64_t *out_replica, int64_t *out_partition)
+{
+  *out_replica = exe->places[index] / exe->partition_count;
+  *out_partition = exe->places[index] % exe->partition_count;
+}
+weft_status *weft_executable_print(const weft_executable *exe, FILE *out)
+{
+  return rt_program_print(exe->parts.program, out);
+}
+weft_status *weft_executable_svg(const weft_executable *exe, FILE *out)
+{
+  return rt_program_svg(exe->parts.program, out);
+}
+
+/* ---- runs: memory ---------------------------------------------------------------------------------------------- */
+
+/* One block of memory a run, all arrays in it. */
+static weft_status *new_run(weft_executable *exe, weft_run **out_run)
+{
+  size_t params = (size_t)exe->param_count, outputs = (size_t)exe->output_count;
+  size_t allocs = (size_t)buf_plan_alloc_count(exe->parts.plan);
+  char *memory = calloc(1, sizeof(weft_run) + params * (sizeof(weft_event_waiter) + 2 * sizeof(void *) + sizeof(bool)) +
+                               (2 * outputs + allocs) * sizeof(void *) + 64);
+  weft_run *run = (weft_run *)memory;
+
+  WEFT_TRY_ALLOC(memory);
+  memory += sizeof *run;
+  run->waiters = (weft_event_waiter *)memory, memory += params * sizeof *run->waiters;
+  run->inputs = (weft_buffer **)memory, memory += params * sizeof *run->inputs;
+  run->input_memory = (weft_storage **)memory, memory += params * sizeof *run->input_memory;
+  run->outputs = (weft_buffer **)memory, memory += outputs * sizeof *run->outputs;
+  run->output_memory = (weft_storage **)memory, memory += outputs * sizeof *run->output_memory;
+  run->base = (void **)memory, memory += allocs * sizeof *run->base;
+  run->donated = (bool *)memory;
+  *out_run = run;
+  return NULL;
+}
+
+static weft_status *acquire_run(weft_executable *exe, weft_run **out_run)
+{
+  weft_mutex_lock(&exe->mu);
+  weft_run *run = exe->free_runs;
+  if (run) exe->free_runs = run->next;
+  weft_mutex_unlock(&exe->mu);
+  if (!run) WEFT_TRY(new_run(exe, &run));
+  run->exe = weft_executable_retain(exe);
+  *out_run = run;
+  return NULL;
+}
+
+/* Gives up what the run still holds, and keeps its memory.  The last reference to the executable may go here. */
+static void recycle_run(weft_run *run)
+{
+  weft_executable *exe = run->exe;
+
+  for (int p = 0; p < exe->param_count; p++) {
+    if (run->input_memory[p]) weft_storage_release(run->input_memory[p]);
+    run->input_memory[p] = NULL;
+    if (!run->inputs[p]) continue;
+    rt_buffer_end_use(run->inputs[p]);
+    weft_buffer_release(run->inputs[p]);
+    run->inputs[p] = NULL;
+  }
+  for (int o = 0; o < exe->output_count; o++) {
+    if (run->output_memory[o]) weft_storage_release(run->output_memory[o]);
+    if (run->outputs[o]) weft_buffer_release(run->outputs[o]);
+    run->output_memory[o] = NULL;
+    run->outputs[o] = NULL;
+  }
+  weft_event_release(run->done);
+  run->done = NULL;
+  weft_mutex_lock(&exe->mu);
+  run->next = exe->free_runs;
+  exe->free_runs = run;
+  weft_mutex_unlock(&exe->mu);
+  weft_executable_release(exe);
+}
+
+static char nothing[BUF_ALIGN] __attribute__((aligned(64))); /* where empty arrays are */
+
+/* Memory for this run: inputs (in place, or copied where the program writes into one that it may not have), outputs, the
+ * arena. */
+static weft_status *bind(weft_run *run)
+{
+  weft_executable *exe = run->exe;
+  const buf_plan *plan = exe->parts.plan;
+  int temp = buf_plan_temp_alloc(plan);
+  int64_t temp_bytes = buf_plan_alloc(plan, temp)->bytes;
+
+  for (int p = 0; p < exe->param_count; p++) {
+    bool sole;
+    weft_storage *storage = rt_buffer_take(run->inputs[p], run->donated[p], &sole);
+    run->input_memory[p] = storage;
+    if (storage && !sole && exe->param_bytes[p] > 0 && weft_executable_donates(exe, p)) {
+      weft_storage *copy;
+      WEFT_TRY(weft_storage_new(run->device, storage->bytes, &copy));
+      memcpy(copy->data, storage->data, (size_t)storage->bytes);
+      weft_storage_release(storage);
+      run->input_memory[p] = storage = copy;
+    }
+    run->base[buf_plan_param_alloc(plan, p)] = storage ? storage->data : nothing;
+  }
+  for (int o = 0; o < exe->output_count; o++) {
+    int alloc = buf_plan_output_alloc(plan, o);
+    if (alloc < 0) continue;
+    if (exe->output_param[o] >= 0) {
+      if (run->input_memory[exe->output_param[o]])
+        run->output_memory[o] = weft_storage_retain(run->input_memory[exe->output_param[o]]);
+      continue;
+    }
+    WEFT_TRY(weft_storage_new(run->device, buf_plan_alloc(plan, alloc)->bytes, &run->output_memory[o]));
+    run->base[alloc] = run->output_memory[o]->data;
+  }
+  run->base[temp] = nothing;
+  if (temp_bytes > 0) {
+    WEFT_TRY(rt_device_take(run->device, temp_bytes, &run->temp));
+    run->base[temp] = run->temp;
+  }
+  WEFT_TRY(rt_frame_acquire(exe->parts.program, &run->frame));
+  rt_frame_bind(run->frame, run->base);
+  return NULL;
+}
+
+/* ---- runs: their life ------------------------------------------------------------------------------------------ */
+
+static void pump(weft_device *device);
+
+/* The first error among the inputs: it becomes that of the outputs. */
+static weft_status *input_error(const weft_run *run)
+{
+  for (int p = 0; p < run->exe->param_count; p++) {
+    const weft_status *error = weft_event_error(weft_buffer_defined(run->inputs[p]));
+    if (error) return weft_status_note(weft_status_dup(error), __FILE__, __LINE__, "input %d of \"%s\"", p,
+                                       run->exe->parts.module->name);
+  }
+  return NULL;
+}
+
+/* The run has ended: hands out the results, then lets the next one start. */
+static void end_run(weft_run *run, weft_status *st)
+{
+  weft_device *device = run->device;
+  weft_platform *platform = weft_platform_retain(device->platform); /* the run may hold the last reference */
+  weft_event *done = weft_event_retain(run->done);
+
+  if (run->temp) rt_device_give(device, run->temp, buf_plan_alloc(run->exe->parts.plan,
+                                                                  buf_plan_temp_alloc(run->exe->parts.plan))->bytes);
+  run->temp = NULL;
+  if (run->frame) rt_frame_release(run->frame);
+  run->frame = NULL;
+  for (int o = 0; !st && o < run->exe->output_count; o++)
+    if (run->output_memory[o]) {
+      rt_buffer_fill(run->outputs[o], run->output_memory[o]);
+      run->output_memory[o] = NULL;
+    }
+  recycle_run(run); /* before `done`: whoever waits for it sees inputs free again */
+  weft_event_set(done, st);
+  weft_event_release(done);
+  weft_mutex_lock(&device->mu);
+  device->running--;
+  device->ended++;
+  weft_cond_broadcast(&device->changed);
+  weft_mutex_unlock(&device->mu);
+  pump(device);
+  weft_platform_release(platform);
+}
+
+static void program_done(void *arg, weft_status *st) { end_run(arg, st); }
+
+/* On a worker or the launching thread, when it is this run's turn. */
+static void start_run(weft_run *run)
+{
+  weft_status *st = input_error(run);
+
+  if (!st) st = bind(run);
+  if (!st && !rt_frame_run(run->frame, run->exe->platform->pool, &run->info, program_done, run, &st)) return;
+  end_run(run, st);
+}
+
+static void start_job(rt_job *job) { start_run((weft_run *)job); }
+
+/* Starts the head of the queue if its inputs are there and nothing else runs. */
+static void pump(weft_device *device)
+{
+  weft_run *run = NULL;
+
+  weft_mutex_lock(&device->mu);
+  if (device->first && device->running <= device->callbacks &&
+      atomic_load_explicit(&device->first->waiting, memory_order_acquire) == 0) {
+    run = device->first;
+    device->first = run->next;
+    if (!device->first) device->last = NULL;
+    device->running++;
+  }
+  weft_mutex_unlock(&device->mu);
+  if (run) rt_pool_offer(device->platform->pool, &run->job, 1);
+}
+
+static void input_defined(void *ctx, const weft_status *error)
+{
+  weft_run *run = ctx;
+  weft_device *device = run->device;
+  weft_platform *platform = weft_platform_retain(device->platform);
+
+  (void)error; /* looked at when the run starts */
+  /* acq_rel: pairs with pump; the run may start, and end, as soon as this is 0 */
+  if (atomic_fetch_sub_explicit(&run->waiting, 1, memory_order_acq_rel) == 1) pump(device);
+  weft_platform_release(platform);
+}
+
+/* Enters the queue; with inputs there and nothing before it, a short program runs here and now. */
+static void submit(weft_run *run)
+{
+  weft_device *device = run->device;
+  weft_executable *exe = run->exe;
+  bool here;
+
+  run->next = NULL;
+  weft_mutex_lock(&device->mu);
+  device->submitted++;
+  here = exe->runs_inline && !device->first && device->running <= device->callbacks &&
+         atomic_load_explicit(&run->waiting, memory_order_acquire) == 1;
+  if (here) {
+    device->running++;
+  } else {
+    *(device->last ? &device->last->next : &device->first) = run;
+    device->last = run;
+  }
+  weft_mutex_unlock(&device->mu);
+  if (here) start_run(run);
+  else if (atomic_fetch_sub_explicit(&run->waiting, 1, memory_order_acq_rel) == 1) pump(device);
+}
+
+/* ---- launching ------------------------------------------------------------------------------------------------- */
+
+static weft_status *check_inputs(const weft_executable *exe, int device, const weft_launch *launch)
+{
+  for (int p = 0; p < exe->param_count; p++) {
+    const weft_buffer *buffer = launch->inputs[device][p];
+    if (!buffer) return WEFT_ERR(INVALID_ARGUMENT, "input %d is missing", p);
+    if (buffer->device != exe->devices[device])
+      return WEFT_ERR(INVALID_ARGUMENT, "input %d is on device %lld, the program runs on %lld", p,
+                      (long long)buffer->device->id, (long long)exe->devices[device]->id);
+    if (buffer->bytes != exe->param_bytes[p] && exe->params[p].type != WEFT_TOKEN)
+      return WEFT_ERR(INVALID_ARGUMENT, "input %d has %lld bytes, the program wants %lld", p, (long long)buffer->bytes,
+                      (long long)exe->param_bytes[p]);
+  }
+  return NULL;
+}
+
+static int compare_pointers(const void *a, const void *b)
+{
+  const char *x = *(char *const *)a, *y = *(char *const *)b;
+  return (x > y) - (x < y);
+}
+
+/* A donated buffer may be given once only.  `base` of the run serves as room for sorting (one slot a parameter at least). */
+static weft_status *check_donations(const weft_executable *exe, weft_run *run, weft_buffer *const *inputs)
+{
+  int donated = 0, at = 0;
+
+  for (int p = 0; p < exe->param_count; p++) donated += run->donated[p];
+  if (donated == 0) return NULL;
+  for (int p = 0; p < exe->param_count; p++) run->base[at++] = inputs[p];
+  qsort(run->base, (size_t)at, sizeof *run->base, compare_pointers);
+  for (int p = 0; p < exe->param_count; p++) {
+    if (!run->donated[p]) continue;
+    int low = 0, high = at;
+    while (low < high) {
+      int middle = (low + high) / 2;
+      if ((char *)run->base[middle] < (char *)inputs[p]) low = middle + 1;
+      else high = middle;
+    }
+    if (low + 1 < at && run->base[low + 1] == inputs[p])
+      return WEFT_ERR(INVALID_ARGUMENT, "input %d is donated and given again: f(donate(a), a)", p);
+  }
+  return NULL;
+}
+
+/* Everything of a launch on one device that can fail. */
+static weft_status *prepare(weft_executable *exe, int device, const weft_launch *launch, weft_run *run)
+{
+  weft_buffer *const *inputs = launch->inputs[device];
+
+  run->job = (rt_job){.run = start_job};
+  run->device = exe->devices[device];
+  run->info = (rt_run_info){.device_ordinal = run->device->ordinal, .device_id = run->device->id,
+                            .launch_id = launch->launch_id, .user = launch->user};
+  weft_executable_place(exe, device, &run->info.replica_id, &run->info.partition_id);
+  atomic_store_explicit(&run->waiting, 1, memory_order_relaxed);
+  for (int p = 0; p < exe->param_count; p++)
+    run->donated[p] = weft_executable_donates(exe, p) && !(launch->keep && launch->keep[p]);
+  WEFT_TRY(check_inputs(exe, device, launch));
+  WEFT_TRY(check_donations(exe, run, inputs));
+  WEFT_TRY(weft_event_new(&run->done));
+  for (int o = 0; o < exe->output_count; o++)
+    WEFT_TRY(weft_buffer_new(run->device, &exe->outputs[o], NULL, run->done, &run->outputs[o]));
+  for (int p = 0; p < exe->param_count; p++) {
+    WEFT_TRY_NOTE(rt_buffer_use(inputs[p], false), "input %d", p);
+    run->inputs[p] = weft_buffer_retain(inputs[p]);
+  }
+  return NULL;
+}
+
+/* Cannot fail any more: donated inputs are gone now, and the run is on its way. */
+static void set_off(weft_executable *exe, int device, const weft_launch *launch, weft_run *run)
+{
+  for (int p = 0; p < exe->param_count; p++) {
+    if (run->donated[p]) weft_buffer_delete(run->inputs[p]);
+    if (weft_event_is_ready(weft_buffer_defined(run->inputs[p]))) continue;
+    atomic_fetch_add_explicit(&run->waiting, 1, memory_order_relaxed);
+    weft_event_on_ready_slot(weft_buffer_defined(run->inputs[p]), &run->waiters[p], input_defined, run);
+  }
+  for (int o = 0; o < exe->output_count; o++) launch->outputs[device][o] = weft_buffer_retain(run->outputs[o]);
+  if (launch->done) launch->done[device] = weft_event_retain(run->done);
+  submit(run);
+}
+
+weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *launch)
+{
+  weft_run *one, **runs = &one;
+  weft_status *st = NULL;
+  int prepared = 0;
+
+  if (exe->device_count > 1) runs = calloc((size_t)exe->device_count, sizeof(weft_run *));
+  WEFT_TRY_ALLOC(runs);
+  for (; !st && prepared < exe->device_count; prepared++) {
+    st = acquire_run(exe, &runs[prepared]);
+    if (st) break;
+    st = prepare(exe, prepared, launch, runs[prepared]);
+    if (st) st = weft_status_note(st, __FILE__, __LINE__, "launch of \"%s\" on device %lld", exe->parts.module->name,
+                                  (long long)exe->devices[prepared]->id);
+  }
+  for (int d = 0; d < prepared; d++) {
+    if (st) recycle_run(runs[d]);
+    else set_off(exe, d, launch, runs[d]);
+  }
+  if (runs != &one) free(runs);
+  return st;
+}
+
+/* ---- the queue as others see it -------------------------------------------------------------------------------- */
+
+weft_status *weft_device_sync(weft_device *device, weft_deadline deadline)
+{
+  bool in_time = true;
+
+  weft_mutex_lock(&device->mu);
+  int64_t until = device->submitted;
+  while (device->ended < until && in_time) in_time = weft_cond_wait(&device->changed, &device->mu, deadline);
+  bool done = device->ended >= until;
+  weft_mutex_unlock(&device->mu);
+  if (!done) return WEFT_ERR(DEADLINE_EXCEEDED, "device %lld still has work", (long long)device->id);
+  return NULL;
+}
+
+void weft_device_enter_callback(weft_device *device)
+{
+  weft_mutex_lock(&device->mu);
+  device->callbacks++;
+  weft_mutex_unlock(&device->mu);
+  pump(device);
+}
+
+void weft_device_leave_callback(weft_device *device)
+{
+  weft_mutex_lock(&device->mu);
+  device->callbacks--;
+  weft_mutex_unlock(&device->mu);
+}

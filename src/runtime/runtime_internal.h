@@ -1,0 +1,104 @@
+/* runtime/runtime_internal.h -- the objects of the runtime from inside: for src/runtime and the platforms. */
+#ifndef WEFT_RUNTIME_RUNTIME_INTERNAL_H
+#define WEFT_RUNTIME_RUNTIME_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "base/thread.h"
+#include "runtime/executable.h"
+#include "runtime/platform.h"
+#include "runtime/program.h"
+
+typedef struct weft_run weft_run;
+
+struct weft_platform {         /* first member of a platform's own struct */
+  const weft_platform_ops *ops;
+  atomic_int refs;
+  rt_pool *pool;
+  int device_count, process_index;
+  weft_device *devices;        /* device_count of them */
+  int64_t memory_limit;        /* bytes of the machine that devices may take together */
+};
+
+/* Free blocks by size class: eight to a doubling. */
+enum { RT_SIZE_CLASSES = 8 * 48 };
+typedef struct rt_block { struct rt_block *next; } rt_block;
+
+struct weft_device {
+  weft_platform *platform;
+  int64_t id;
+  int ordinal;
+  const char *kind;
+  int numa_node;               /* -1: unknown */
+
+  weft_mutex memory_mu;
+  rt_block *free_blocks[RT_SIZE_CLASSES] WEFT_GUARDED_BY(memory_mu);
+  weft_memory_stats memory WEFT_GUARDED_BY(memory_mu);
+  int64_t cache_limit;
+
+  weft_mutex mu;               /* of the queue; no lock is taken under it but the pool's */
+  weft_cond changed;
+  weft_run *first, *last WEFT_GUARDED_BY(mu); /* submitted, not started */
+  int running WEFT_GUARDED_BY(mu);   /* started, not ended */
+  int callbacks WEFT_GUARDED_BY(mu); /* of those, inside a host callback: they do not hold up the queue */
+  int64_t submitted, ended WEFT_GUARDED_BY(mu);
+};
+
+WEFT_NODISCARD weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_t id, int ordinal,
+                                           const char *kind);
+void rt_device_fini(weft_device *device);
+
+/* A block of at least `bytes` (64-byte aligned) from the device's cache or its platform; back with the same size. */
+WEFT_NODISCARD weft_status *rt_device_take(weft_device *device, int64_t bytes, void **out_data);
+void rt_device_give(weft_device *device, void *data, int64_t bytes);
+
+struct weft_storage {
+  atomic_int refs;
+  weft_device *device;
+  void *data;
+  int64_t bytes;
+  bool is_view;
+  void (*on_free)(void *ctx);
+  void *ctx;
+};
+static inline bool rt_storage_is_unique(weft_storage *s)
+{
+  return !s->is_view && atomic_load_explicit(&s->refs, memory_order_acquire) == 1;
+}
+
+struct weft_buffer {
+  atomic_int refs;
+  weft_device *device;
+  weft_array_type type;
+  int64_t bytes;
+  weft_event *defined;
+  weft_mutex mu;
+  weft_storage *storage WEFT_GUARDED_BY(mu); /* NULL: a token, not yet allocated, or given up */
+  int uses WEFT_GUARDED_BY(mu);      /* launches that will read it: they keep `storage` although deleted */
+  int pins WEFT_GUARDED_BY(mu);
+  bool deleted WEFT_GUARDED_BY(mu);
+};
+
+/* Takes a use of a live buffer; donated: it is deleted in the same step.  FAILED_PRECONDITION if it is deleted. */
+WEFT_NODISCARD weft_status *rt_buffer_use(weft_buffer *buffer, bool donate);
+void rt_buffer_end_use(weft_buffer *buffer);
+/* The storage of a buffer in use that is defined; retained.  `sole`: moved out of the buffer instead, if nobody else can
+ * see the bytes (*out_sole tells). */
+weft_storage *rt_buffer_take(weft_buffer *buffer, bool sole, bool *out_sole);
+/* Gives a pending buffer its bytes (takes the reference). */
+void rt_buffer_fill(weft_buffer *buffer, weft_storage *storage);
+weft_event *rt_ready_event(void); /* one that is always ready; not retained; NULL without memory */
+
+/* What a platform's compiler has made.  weft_executable_new takes all of it, also on failure. */
+typedef struct rt_compiled {
+  hlo_module *module;
+  buf_plan *plan;
+  rt_program *program;
+  void *code;
+  void (*free_code)(void *code);
+  int64_t code_bytes;
+} rt_compiled;
+WEFT_NODISCARD weft_status *weft_executable_new(weft_platform *platform, rt_compiled *parts,
+                                                const weft_compile_options *options, weft_executable **out_executable);
+
+#endif
