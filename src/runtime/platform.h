@@ -21,7 +21,8 @@ typedef struct weft_compile_options {
   const int64_t *device_assignment;       /* [replica][partition] global ids; NULL: local devices in order */
   buf_order order;
   int64_t budget_bytes;                   /* BUF_BUDGET */
-  const char *dump_dir;                   /* or NULL */
+  const char *dump_dir;                   /* a numbered HLO file after each pass; or NULL */
+  bool keep_text;                         /* keep the kernels' IR and assembly */
   /* Observes the passes (see pass_observer); NULL: none. */
   void (*pass_observer)(void *ctx, const char *pass, bool changed, int64_t ns, const hlo_module *module);
   void *observer_ctx;
@@ -40,8 +41,6 @@ typedef struct weft_platform_ops {
   WEFT_NODISCARD weft_status *(*compile)(weft_platform *platform, hlo_module *module,
                                          const weft_compile_options *options, weft_executable **out_executable);
 } weft_platform_ops;
-
-extern const weft_platform_ops cpu_platform_ops;
 
 /* Errors: what the platform says; NOT_FOUND for an unknown name. */
 WEFT_NODISCARD weft_status *weft_platform_new(const weft_platform_ops *ops, const weft_platform_options *options,

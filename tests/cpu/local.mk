@@ -1,1 +1,4 @@
-# tests of src/cpu
+check_PROGRAMS += %D%/run_test
+%C%_run_test_SOURCES = %D%/run_test.c %D%/run.h tests/test.h
+%C%_run_test_CFLAGS = $(TEST_CFLAGS)
+%C%_run_test_LDADD = $(TEST_LIBS)

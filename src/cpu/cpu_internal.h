@@ -1,0 +1,42 @@
+/* cpu/cpu_internal.h -- the CPU platform's own data. */
+#ifndef WEFT_CPU_CPU_INTERNAL_H
+#define WEFT_CPU_CPU_INTERNAL_H
+
+#include "codegen/codegen.h"
+#include "cpu/lower.h"
+#include "runtime/runtime_internal.h"
+
+/* Settings, from the environment (table: platform.c). */
+typedef struct cpu_settings {
+  int64_t devices, threads, cache_bytes;
+  bool pin, huge_pages;
+} cpu_settings;
+
+typedef struct cpu_platform {
+  weft_platform base;      /* first */
+  cpu_settings settings;
+  struct cpu_topology *topology; /* NULL unless pinning was asked for: reading it takes longer than a small program */
+} cpu_platform;
+
+/* Thunks that every program has: cpu/thunks.c. */
+WEFT_NODISCARD weft_status *cpu_kernel_thunk_new(cpu_lowering *low, const gen_kernel *kernel, rt_thunk **out_thunk);
+WEFT_NODISCARD weft_status *cpu_copy_thunk_new(cpu_lowering *low, rt_thunk **out_thunk);
+WEFT_NODISCARD weft_status *cpu_id_thunk_new(cpu_lowering *low, rt_thunk **out_thunk); /* replica-id, partition-id */
+/* An operation without a kernel, run by the reference evaluator. */
+WEFT_NODISCARD weft_status *cpu_eval_thunk_new(cpu_lowering *low, rt_thunk **out_thunk);
+
+/* Estimated nanoseconds of one step on one thread; `code` may be NULL. */
+double cpu_cost_ns(const hlo_instr *instr, const gen_code *code);
+
+WEFT_NODISCARD weft_status *cpu_compile(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
+                                        weft_executable **out_executable);
+
+/* ---- topology (hwloc) ---- */
+
+typedef struct cpu_topology cpu_topology;
+WEFT_NODISCARD weft_status *cpu_topology_new(cpu_topology **out_topology);
+void cpu_topology_free(cpu_topology *topology);
+/* Binds the calling thread to the core for worker `index`, spread over NUMA nodes, then cores, then hardware threads. */
+void cpu_topology_bind(const cpu_topology *topology, int index);
+
+#endif

@@ -1,0 +1,127 @@
+#include <config.h>
+
+#include "runtime/platform.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/options.h"
+#include "cpu/cpu_internal.h"
+#include "cpu/platform.h"
+#include "cpu/topology.h"
+
+enum { DEVICES_A_PROCESS = 2048 }; /* global id = process * this + ordinal, as XLA's CPU client numbers them */
+static const int64_t HUGE = 2 << 20; /* allocations from this size on are mapped, and ask for huge pages */
+
+static const weft_option options[] = {
+  {"WEFT_DEVICES", WEFT_OPT_INT, "1", offsetof(cpu_settings, devices), "CPU devices of this process"},
+  {"WEFT_THREADS", WEFT_OPT_INT, "0", offsetof(cpu_settings, threads), "Worker threads; 0: one a usable core"},
+  {"WEFT_PIN", WEFT_OPT_BOOL, "0", offsetof(cpu_settings, pin), "Bind each worker to a core"},
+  {"WEFT_HUGE_PAGES", WEFT_OPT_BOOL, "1", offsetof(cpu_settings, huge_pages), "Ask for huge pages for large arrays"},
+  {"WEFT_CACHE_BYTES", WEFT_OPT_BYTES, "0", offsetof(cpu_settings, cache_bytes),
+   "Freed memory that a device keeps for reuse; 0: an eighth of the machine's"},
+};
+const weft_option_table cpu_options = {"cpu", options, WEFT_COUNT(options)};
+
+/* ---- memory ---------------------------------------------------------------------------------------------------- */
+
+static weft_status *allocate(weft_device *device, int64_t bytes, void **out_data)
+{
+  const cpu_platform *cpu = (const cpu_platform *)device->platform;
+  size_t size = (size_t)WEFT_ALIGN_UP(bytes, BUF_ALIGN);
+  void *data = NULL;
+
+  *out_data = NULL;
+  if (bytes < HUGE) {
+    if (posix_memalign(&data, BUF_ALIGN, size) != 0) data = NULL;
+  } else { /* a little too much, cut to where a huge page starts */
+    size = (size_t)WEFT_ALIGN_UP(bytes, HUGE);
+    char *mapped = mmap(NULL, size + (size_t)HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped != MAP_FAILED) {
+      char *start = (char *)WEFT_ALIGN_UP((uintptr_t)mapped, (uintptr_t)HUGE);
+      if (start > mapped) munmap(mapped, (size_t)(start - mapped));
+      munmap(start + size, (size_t)(mapped + HUGE - start));
+      if (cpu->settings.huge_pages) madvise(start, size, MADV_HUGEPAGE); /* a hint: may fail */
+      data = start;
+    }
+  }
+  if (!data) return WEFT_ERR(RESOURCE_EXHAUSTED, "cannot allocate %lld bytes", (long long)bytes);
+  *out_data = data;
+  return NULL;
+}
+
+static void deallocate(weft_device *device, void *data, int64_t bytes)
+{
+  (void)device;
+  if (bytes < HUGE) free(data);
+  else munmap(data, (size_t)WEFT_ALIGN_UP(bytes, HUGE));
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------ */
+
+static void on_worker_start(void *ctx, int index)
+{
+  const cpu_platform *cpu = ctx;
+  if (cpu->topology) cpu_topology_bind(cpu->topology, index);
+}
+
+static void destroy(weft_platform *platform)
+{
+  cpu_platform *cpu = (cpu_platform *)platform;
+
+  rt_pool_free(platform->pool);
+  for (int i = 0; i < platform->device_count; i++) rt_device_fini(&platform->devices[i]);
+  free(platform->devices);
+  cpu_topology_free(cpu->topology);
+  free(cpu);
+}
+
+static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
+{
+  weft_platform *base = &cpu->base;
+  int devices, threads;
+
+  WEFT_TRY(weft_options_load(&cpu_options, &cpu->settings));
+  devices = wanted->device_count > 0 ? wanted->device_count : (int)WEFT_MIN(cpu->settings.devices, DEVICES_A_PROCESS + 1);
+  threads = wanted->threads > 0 ? wanted->threads : (int)WEFT_MIN(cpu->settings.threads, 4096);
+  if (devices < 1 || devices > DEVICES_A_PROCESS)
+    return WEFT_ERR(INVALID_ARGUMENT, "%d devices: 1 to %d are possible", devices, DEVICES_A_PROCESS);
+  if (threads < 1) threads = cpu_usable_threads();
+  base->process_index = wanted->process_index;
+  base->memory_limit = cpu_memory_bytes();
+  base->devices = calloc((size_t)devices, sizeof *base->devices);
+  WEFT_TRY_ALLOC(base->devices);
+  for (int i = 0; i < devices; i++) {
+    int64_t id = wanted->device_ids ? wanted->device_ids[i] : (int64_t)wanted->process_index * DEVICES_A_PROCESS + i;
+    WEFT_TRY(rt_device_init(&base->devices[i], base, id, i, "cpu"));
+    if (cpu->settings.cache_bytes > 0) base->devices[i].cache_limit = cpu->settings.cache_bytes;
+    base->device_count++;
+  }
+  if (cpu->settings.pin) WEFT_TRY(cpu_topology_new(&cpu->topology));
+  return rt_pool_new(&(rt_pool_options){.threads = threads, .on_start = on_worker_start, .ctx = cpu}, &base->pool);
+}
+
+static weft_status *create(const weft_platform_options *wanted, weft_platform **out_platform)
+{
+  cpu_platform *cpu = calloc(1, sizeof *cpu);
+  weft_status *st;
+
+  *out_platform = NULL;
+  WEFT_TRY_ALLOC(cpu);
+  cpu->base.ops = &cpu_platform_ops;
+  atomic_init(&cpu->base.refs, 1);
+  st = fill(cpu, wanted);
+  if (st) {
+    destroy(&cpu->base);
+    return st;
+  }
+  *out_platform = &cpu->base;
+  return NULL;
+}
+
+const weft_platform_ops cpu_platform_ops = {
+  .size = sizeof(weft_platform_ops), .name = "cpu", .create = create, .destroy = destroy, .allocate = allocate,
+  .deallocate = deallocate, .compile = cpu_compile,
+};

@@ -1,0 +1,11 @@
+/* cpu/platform.h -- the CPU platform. */
+#ifndef WEFT_CPU_PLATFORM_H
+#define WEFT_CPU_PLATFORM_H
+
+#include "base/options.h"
+#include "runtime/platform.h"
+
+extern const weft_platform_ops cpu_platform_ops;
+extern const weft_option_table cpu_options; /* for `weft info` */
+
+#endif

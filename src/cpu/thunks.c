@@ -1,0 +1,257 @@
+/* The thunks that every program has: compiled kernels, copies, ids; and the reference evaluator for operations that have
+ * no kernel. */
+#include <config.h>
+
+#include <string.h>
+
+#include "cpu/cpu_internal.h"
+#include "hlo/eval.h"
+
+weft_status *cpu_thunk_new(cpu_lowering *low, const rt_thunk_ops *ops, size_t size, rt_thunk **out_thunk)
+{
+  rt_thunk *thunk = weft_arena_alloc(low->arena, size);
+  rt_use *uses = weft_arena_memdup(low->arena, low->uses, (size_t)low->use_count * sizeof *uses);
+
+  WEFT_TRY_ALLOC(thunk);
+  WEFT_TRY_ALLOC(uses);
+  thunk->ops = ops;
+  thunk->name = low->instr->name;
+  thunk->use_count = low->use_count;
+  thunk->uses = uses;
+  thunk->cost_ns = cpu_cost_ns(low->instr, NULL);
+  *out_thunk = thunk;
+  return NULL;
+}
+
+/* ---- kernels --------------------------------------------------------------------------------------------------- */
+
+typedef struct cpu_kernel_thunk {
+  rt_thunk base;
+  gen_kernel kernel;
+  int64_t tasks[GEN_MAX_PHASES];
+} cpu_kernel_thunk;
+
+typedef struct kernel_run {
+  const cpu_kernel_thunk *thunk;
+  void *const *args;
+  const gen_phase *phase;
+  int64_t tasks;
+} kernel_run;
+
+static const double TASK_NS = 20000; /* work worth handing to another thread */
+
+/* The kernel's private scratch goes between its results and the shared memory: such kernels get a copy of their arguments,
+ * kept in front of that scratch. */
+static void call_kernel(const cpu_kernel_thunk *t, const gen_phase *phase, void *const *args, int64_t begin, int64_t end)
+{
+  const gen_kernel *k = &t->kernel;
+  int leaves = k->operand_leaves + k->result_leaves;
+  int64_t room = WEFT_ALIGN_UP((int64_t)(leaves + 2) * (int64_t)sizeof(void *), 64);
+
+  if (k->scratch_bytes == 0) {
+    phase->fn(args, begin, end);
+    return;
+  }
+  char *memory = rt_thread_scratch(room + k->scratch_bytes);
+  void **copy = (void **)memory;
+  memcpy(copy, args, (size_t)leaves * sizeof *copy);
+  copy[leaves] = memory + room;
+  if (k->shared_bytes > 0) copy[leaves + 1] = args[leaves];
+  phase->fn(copy, begin, end);
+}
+
+static void run_task(void *ctx, int64_t task)
+{
+  const kernel_run *r = ctx;
+  int64_t units = r->phase->units; /* tasks of sizes that differ by at most one; products fit: tasks are few */
+  int64_t share = units / r->tasks, rest = units % r->tasks;
+  int64_t begin = task * share + WEFT_MIN(task, rest);
+  call_kernel(r->thunk, r->phase, r->args, begin, begin + share + (task < rest));
+}
+
+static weft_status *kernel_execute(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  const cpu_kernel_thunk *t = (const cpu_kernel_thunk *)thunk;
+  void *const *args = rt_args(thunk, ctx);
+
+  if (t->kernel.scratch_bytes > 0 && !rt_thread_scratch(t->kernel.scratch_bytes + 4096 + 8 * t->kernel.arg_count))
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "no memory for %lld bytes of scratch", (long long)t->kernel.scratch_bytes);
+  for (int p = 0; p < t->kernel.phase_count; p++) {
+    const gen_phase *phase = &t->kernel.phases[p];
+    if (phase->units == 0) continue;
+    if (t->tasks[p] <= 1) {
+      call_kernel(t, phase, args, 0, phase->units);
+    } else {
+      kernel_run r = {t, args, phase, t->tasks[p]};
+      rt_parallel_for(ctx->pool, t->tasks[p], run_task, &r);
+    }
+  }
+  return NULL;
+}
+static const rt_thunk_ops kernel_ops = {sizeof(rt_thunk_ops), "kernel", .run = kernel_execute};
+
+weft_status *cpu_kernel_thunk_new(cpu_lowering *low, const gen_kernel *kernel, rt_thunk **out_thunk)
+{
+  rt_thunk *thunk;
+
+  WEFT_TRY(cpu_thunk_new(low, &kernel_ops, sizeof(cpu_kernel_thunk), &thunk));
+  cpu_kernel_thunk *t = (cpu_kernel_thunk *)thunk;
+  t->kernel = *kernel;
+  thunk->cost_ns = 0;
+  for (int p = 0; p < kernel->phase_count; p++) {
+    double ns = kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
+    int64_t most = WEFT_MIN(kernel->phases[p].units, 8 * (int64_t)low->threads);
+    t->tasks[p] = ns < 2 * TASK_NS ? 1 : (int64_t)WEFT_MIN(ns / TASK_NS, (double)most);
+    thunk->splits |= t->tasks[p] > 1;
+    thunk->cost_ns += ns;
+  }
+  *out_thunk = thunk;
+  return NULL;
+}
+
+/* ---- copies and ids -------------------------------------------------------------------------------------------- */
+
+enum { COPY_PIECE = 1 << 20 };
+
+typedef struct copy_run { char *to; const char *from; int64_t bytes; } copy_run;
+
+static void copy_piece(void *ctx, int64_t i)
+{
+  const copy_run *c = ctx;
+  int64_t at = i * COPY_PIECE;
+  memcpy(c->to + at, c->from + at, (size_t)WEFT_MIN(COPY_PIECE, c->bytes - at));
+}
+
+static weft_status *copy_execute(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  void *const *args = rt_args(thunk, ctx);
+  copy_run c = {args[1], args[0], thunk->uses[1].slice.bytes};
+
+  if (c.to == c.from) return NULL;
+  rt_parallel_for(ctx->pool, (c.bytes + COPY_PIECE - 1) / COPY_PIECE, copy_piece, &c);
+  return NULL;
+}
+static const rt_thunk_ops copy_ops = {sizeof(rt_thunk_ops), "copy", .run = copy_execute};
+
+weft_status *cpu_copy_thunk_new(cpu_lowering *low, rt_thunk **out_thunk)
+{
+  WEFT_TRY(cpu_thunk_new(low, &copy_ops, sizeof(rt_thunk), out_thunk));
+  (*out_thunk)->splits = low->uses[1].slice.bytes > 2 * COPY_PIECE;
+  return NULL;
+}
+
+static weft_status *replica_id_execute(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  *(uint32_t *)rt_args(thunk, ctx)[0] = (uint32_t)ctx->info->replica_id;
+  return NULL;
+}
+static weft_status *partition_id_execute(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  *(uint32_t *)rt_args(thunk, ctx)[0] = (uint32_t)ctx->info->partition_id;
+  return NULL;
+}
+static const rt_thunk_ops replica_id_ops = {sizeof(rt_thunk_ops), "replica-id", .run = replica_id_execute};
+static const rt_thunk_ops partition_id_ops = {sizeof(rt_thunk_ops), "partition-id", .run = partition_id_execute};
+
+weft_status *cpu_id_thunk_new(cpu_lowering *low, rt_thunk **out_thunk)
+{
+  return cpu_thunk_new(low, low->instr->op == HLO_REPLICA_ID ? &replica_id_ops : &partition_id_ops, sizeof(rt_thunk),
+                       out_thunk);
+}
+
+/* ---- the reference evaluator ----------------------------------------------------------------------------------- */
+
+typedef struct cpu_eval_thunk {
+  rt_thunk base;
+  const hlo_instr *instr; /* of the executable's module */
+} cpu_eval_thunk;
+
+/* A literal over buffers, leaf by leaf; as deep as tuples nest. */
+static weft_status *wrap(weft_arena *arena, const hlo_shape *shape, void *const **args, const hlo_literal **out)
+{
+  hlo_literal *literal = WEFT_ARENA_NEW(arena, hlo_literal);
+
+  WEFT_TRY_ALLOC(literal);
+  literal->shape = shape;
+  *out = literal;
+  if (!hlo_shape_is_tuple(shape)) {
+    literal->data = *(*args)++;
+    return NULL;
+  }
+  literal->elements = WEFT_ARENA_ARRAY(arena, const hlo_literal *, shape->rank);
+  WEFT_TRY_ALLOC(literal->elements);
+  for (int i = 0; i < shape->rank; i++) WEFT_TRY(wrap(arena, shape->elements[i], args, &literal->elements[i]));
+  return NULL;
+}
+
+static void unwrap(const hlo_literal *literal, void *const **args)
+{
+  if (hlo_shape_is_tuple(literal->shape)) {
+    for (int i = 0; i < literal->shape->rank; i++) unwrap(literal->elements[i], args);
+    return;
+  }
+  int64_t bytes = hlo_shape_bytes(literal->shape);
+  if (bytes > 0) memcpy(**args, literal->data, (size_t)bytes);
+  (*args)++;
+}
+
+static weft_status *evaluate(const cpu_eval_thunk *t, void *const *args, weft_arena *arena)
+{
+  const hlo_instr *instr = t->instr;
+  hlo_eval_options options = HLO_EVAL_DEFAULT;
+  const hlo_literal **operands = WEFT_ARENA_ARRAY(arena, const hlo_literal *, instr->operand_count), *result;
+
+  WEFT_TRY_ALLOC(operands);
+  for (int i = 0; i < instr->operand_count; i++) WEFT_TRY(wrap(arena, instr->operands[i]->shape, &args, &operands[i]));
+  WEFT_TRY(hlo_eval_instr(instr, operands, &options, arena, &result));
+  unwrap(result, &args);
+  return NULL;
+}
+
+static weft_status *eval_execute(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  weft_arena arena;
+  weft_status *st;
+
+  weft_arena_init(&arena);
+  st = evaluate((const cpu_eval_thunk *)thunk, rt_args(thunk, ctx), &arena);
+  weft_arena_fini(&arena);
+  return st;
+}
+static const rt_thunk_ops eval_ops = {sizeof(rt_thunk_ops), "reference", .run = eval_execute};
+
+weft_status *cpu_eval_thunk_new(cpu_lowering *low, rt_thunk **out_thunk)
+{
+  rt_thunk *thunk;
+
+  WEFT_TRY(cpu_thunk_new(low, &eval_ops, sizeof(cpu_eval_thunk), &thunk));
+  ((cpu_eval_thunk *)thunk)->instr = low->instr;
+  thunk->cost_ns *= 50;
+  *out_thunk = thunk;
+  return NULL;
+}
+
+/* ---- costs ----------------------------------------------------------------------------------------------------- */
+
+double cpu_cost_ns(const hlo_instr *instr, const gen_code *code)
+{
+  const gen_kernel *kernel = code && instr->op == HLO_FUSION ? gen_code_kernel(code, instr) : NULL;
+  double bytes = (double)hlo_shape_total_bytes(instr->shape), flops = 0;
+
+  if (kernel) {
+    double ns = 0;
+    for (int p = 0; p < kernel->phase_count; p++) ns += kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
+    return ns;
+  }
+  for (int i = 0; i < instr->operand_count; i++) bytes += (double)hlo_shape_total_bytes(instr->operands[i]->shape);
+  if (instr->op == HLO_DOT) {
+    const hlo_shape *lhs = instr->operands[0]->shape;
+    flops = 2 * (double)hlo_shape_elems(instr->shape);
+    for (int i = 0; i < instr->u.dot->lhs_contracting.count; i++) flops *= (double)lhs->dims[instr->u.dot->lhs_contracting.v[i]];
+  } else if (instr->op == HLO_CONVOLUTION) {
+    double kernel_elems = (double)hlo_shape_elems(instr->operands[1]->shape);
+    flops = 2 * (double)hlo_shape_elems(instr->shape) * kernel_elems /
+            WEFT_MAX(1, (double)instr->shape->dims[instr->u.conv->out_feature]);
+  }
+  return 100 + bytes / 10 + flops / 40;
+}

@@ -1,0 +1,15 @@
+/* cpu/topology.h -- what the machine looks like, for `weft info`. */
+#ifndef WEFT_CPU_TOPOLOGY_H
+#define WEFT_CPU_TOPOLOGY_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/status.h"
+
+int cpu_usable_threads(void); /* hardware threads that this process may use */
+int64_t cpu_memory_bytes(void);
+/* Packages, cores, caches, NUMA nodes; huge pages and what is amiss with them. */
+WEFT_NODISCARD weft_status *cpu_topology_print(FILE *out);
+
+#endif
