@@ -322,7 +322,10 @@ weft_status *simplify_convert(simplifier *s, hlo_instr *instr)
   if (x->op != HLO_CONVERT) return NULL;
   source = x->operands[0];
   from = source->shape->type;
-  if (is_widening(from, via)) return simplify_built(s, &b, instr, pb_convert(&b, source, to));
+  /* Through a float, integers saturate where they would wrap. */
+  if (is_widening(from, via) &&
+      (is_floating(source) || !weft_dtype_is_float(via) || !weft_dtype_is_integer(to) || is_widening(from, to)))
+    return simplify_built(s, &b, instr, pb_convert(&b, source, to));
   if (weft_dtype_is_integer(from) && weft_dtype_is_integer(via) && weft_dtype_is_integer(to) &&
       weft_dtype_bits(via) >= weft_dtype_bits(to)) /* integers wrap: only the low bits count */
     return simplify_built(s, &b, instr, pb_convert(&b, source, to));

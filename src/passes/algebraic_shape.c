@@ -272,7 +272,7 @@ weft_status *simplify_concatenate(simplifier *s, hlo_instr *instr)
   weft_arena *arena = s->work.arena;
   hlo_instr **parts;
   int count = 0;
-  bool changed = false, all_same_scalar = true;
+  bool changed = false, all_same_scalar = is_scalar_broadcast(instr->operands[0]);
   pass_build b = PASS_BUILD_AT(instr);
 
   if (instr->operand_count == 1) return simplify_to(s, instr, instr->operands[0]);
@@ -281,7 +281,8 @@ weft_status *simplify_concatenate(simplifier *s, hlo_instr *instr)
     bool nests = part->op == HLO_CONCATENATE && part->dims.v[0] == dim && part->user_count == 1;
     total += nests ? part->operand_count : 1;
     changed |= nests || part->shape->dims[dim] == 0 || (i + 1 < instr->operand_count && part->op == HLO_SLICE);
-    all_same_scalar &= is_scalar_broadcast(part) && part->operands[0] == instr->operands[0]->operands[0];
+    all_same_scalar = all_same_scalar && is_scalar_broadcast(part) &&
+                      part->operands[0] == instr->operands[0]->operands[0];
   }
   if (all_same_scalar)
     return simplify_built(s, &b, instr, pb_fill(&b, instr->operands[0]->operands[0], instr->shape));

@@ -3,6 +3,8 @@
  * cheaper than the constants they would make; so do loops, elided constants, and what the evaluator does not know. */
 #include <config.h>
 
+#include <string.h>
+
 #include "hlo/eval.h"
 #include "passes/passes.h"
 
@@ -58,22 +60,30 @@ static weft_status *operand_literal(const hlo_instr *x, const hlo_eval_options *
   return hlo_eval_instr(x, &x->operands[0]->u.literal, options, arena, out);
 }
 
-/* The constant in place of `instr`, a tuple of constants for a tuple. */
+/* A constant with a copy of that value, a tuple of constants for a tuple. */
 static weft_status *add_literal(hlo_instr *before, const hlo_literal *literal, hlo_instr **out)
 {
+  weft_arena *arena = &before->parent->module->arena;
   hlo_instr **elements;
+  hlo_literal *copy;
 
-  if (!hlo_shape_is_tuple(literal->shape)) return hlo_add_constant(before->parent, before, literal, out);
+  if (!hlo_shape_is_tuple(literal->shape)) {
+    hlo_shape *shape = hlo_shape_without_layout(arena, literal->shape);
+    WEFT_TRY_ALLOC(shape);
+    WEFT_TRY(hlo_literal_new(arena, shape, &copy));
+    memcpy(copy->data, literal->data, (size_t)hlo_shape_bytes(shape));
+    return hlo_add_constant(before->parent, before, copy, out);
+  }
   elements = WEFT_ARENA_ARRAY(&before->parent->module->arena, hlo_instr *, literal->shape->rank);
   WEFT_TRY_ALLOC(elements);
   for (int i = 0; i < literal->shape->rank; i++) WEFT_TRY(add_literal(before, literal->elements[i], &elements[i]));
   return hlo_add_tuple(before->parent, before, literal->shape->rank, elements, out);
 }
 
+/* Evaluated in the scratch arena: a result may share the memory of an operand made there. */
 static weft_status *fold(hlo_instr *instr, weft_deadline pass_deadline, weft_arena *scratch, bool *changed)
 {
   hlo_eval_options options = HLO_EVAL_DEFAULT;
-  weft_arena *arena = &instr->parent->module->arena;
   const hlo_literal **operands = WEFT_ARENA_ARRAY(scratch, const hlo_literal *, instr->operand_count);
   const hlo_literal *result;
   hlo_instr *constant;
@@ -83,7 +93,7 @@ static weft_status *fold(hlo_instr *instr, weft_deadline pass_deadline, weft_are
   options.deadline = weft_deadline_min(pass_deadline, weft_deadline_after_ms(INSTR_BUDGET_MS));
   for (int i = 0; i < instr->operand_count && !st; i++)
     st = operand_literal(instr->operands[i], &options, scratch, &operands[i]);
-  if (!st) st = hlo_eval_instr(instr, operands, &options, arena, &result);
+  if (!st) st = hlo_eval_instr(instr, operands, &options, scratch, &result);
   if (st) { /* not known, or too long: it is computed at run time, like everything else */
     weft_status_ignore(st);
     return NULL;

@@ -6,3 +6,7 @@ check_PROGRAMS += %D%/semantics_test
 %C%_semantics_test_SOURCES = %D%/semantics_test.c %D%/eval_compare.h tests/test.h
 %C%_semantics_test_CFLAGS = $(TEST_CFLAGS)
 %C%_semantics_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/random_test
+%C%_random_test_SOURCES = %D%/random_test.c %D%/eval_compare.h tests/test.h
+%C%_random_test_CFLAGS = $(TEST_CFLAGS)
+%C%_random_test_LDADD = $(TEST_LIBS)
