@@ -6,3 +6,7 @@ check_PROGRAMS += %D%/update_test
 %C%_update_test_SOURCES = %D%/update_test.c %D%/harness.c %D%/harness.h tests/test.h
 %C%_update_test_CFLAGS = $(TEST_CFLAGS)
 %C%_update_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/math_test
+%C%_math_test_SOURCES = %D%/math_test.c tests/test.h
+%C%_math_test_CFLAGS = $(TEST_CFLAGS)
+%C%_math_test_LDADD = $(TEST_LIBS) -lm

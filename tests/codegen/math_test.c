@@ -1,0 +1,201 @@
+/* Transcendentals against the C library's double (f32) and long double (f64) functions. */
+#include "test.h"
+
+#include "harness.h"
+
+#include <math.h>
+
+enum { BLOCK = 1 << 16 };
+
+typedef long double wide_fn(long double);
+typedef double plain_fn(double);
+
+static long double rsqrt_wide(long double x) { return 1 / sqrtl(x); }
+static double rsqrt_plain(double x) { return 1 / sqrt(x); }
+static long double logistic_wide(long double x) { return 1 / (1 + expl(-x)); }
+static double logistic_plain(double x) { return 1 / (1 + exp(-x)); }
+
+/* {operation, f32 reference, f64 reference, budgets in ULP, range of f64 samples} */
+static const struct { const char *op; plain_fn *f32; wide_fn *f64; double ulp_f32, ulp_f64, low, high; } functions[] = {
+  {"exponential", exp, expl, 1.0, 1.0, -745, 709.7},
+  {"log", log, logl, 1.0, 1.0, 0, 1e300},
+  {"log-plus-one", log1p, log1pl, 1.0, 1.5, -0.999, 30},
+  {"exponential-minus-one", expm1, expm1l, 1.0, 2.0, -40, 100},
+  {"tanh", tanh, tanhl, 2.0, 3.0, -22, 22},
+  {"sine", sin, sinl, 1.0, 1.0, -1e6, 1e6},
+  {"cosine", cos, cosl, 1.0, 1.0, -1e6, 1e6},
+  {"tan", tan, tanl, 1.0, 3.0, -100, 100},
+  {"rsqrt", rsqrt_plain, rsqrt_wide, 1.5, 1.5, 0, 1e10},
+  {"logistic", logistic_plain, logistic_wide, 3.0, 3.0, -30, 30},
+  {"erf", erf, erfl, 2.0, 2.0, -6, 6},
+  {"cbrt", cbrt, cbrtl, 1.0, 2.0, -1e10, 1e10},
+  {"asin", asin, asinl, 1.0, 4.0, -1, 1},
+  {"acos", acos, acosl, 1.0, 4.0, -1, 1},
+  {"sinh", sinh, sinhl, 1.0, 3.0, -700, 700},
+  {"cosh", cosh, coshl, 1.0, 3.0, -700, 700},
+  {"asinh", asinh, asinhl, 1.0, 4.0, -1e6, 1e6},
+  {"acosh", acosh, acoshl, 1.0, 4.0, 1, 1e6},
+  {"atanh", atanh, atanhl, 1.0, 4.0, -0.9999, 0.9999},
+};
+
+static gen_code *compile(const char *op, const char *type, hlo_module **module, const gen_kernel **kernel)
+{
+  char text[512];
+  gen_options options;
+  gen_code *code;
+
+  snprintf(text, sizeof text,
+           "HloModule t\nf {\n  x = %s[%d] parameter(0)\n  ROOT r = %s[%d] %s(x)\n}\n"
+           "ENTRY e {\n  x = %s[%d] parameter(0)\n  ROOT r = %s[%d] fusion(x), kind=kLoop, calls=f\n}\n",
+           type, BLOCK, type, BLOCK, op, type, BLOCK, type, BLOCK);
+  T_OK(hlo_parse(text, strlen(text), module));
+  T_OK(gen_options_load(&options));
+  T_OK(gen_compile(*module, &options, &code));
+  *kernel = gen_code_kernel(code, (*module)->entry->root);
+  return code;
+}
+
+/* The error of `got` in units of the last place of an f32 near `want`. */
+static double error_f32(float got, double want)
+{
+  float nearest = (float)want;
+  if (isnan(want) || isnan(got)) return isnan(want) && isnan(got) ? 0 : INFINITY;
+  if (isinf(nearest) || isinf(got)) return nearest == got || (fabs(want) > 3.402823e38 && fabsf(got) > 3.40282e38f) ? 0 : INFINITY;
+  double ulp = fmax(ldexp(1, ilogb(want == 0 ? 0x1p-126 : want) - 23), 0x1p-149);
+  return fabs(got - want) / ulp;
+}
+
+static double error_f64(double got, long double want)
+{
+  double nearest = (double)want;
+  if (isnan(nearest) || isnan(got)) return isnan(nearest) && isnan(got) ? 0 : INFINITY;
+  if (isinf(nearest) || isinf(got)) return nearest == got ? 0 : INFINITY;
+  long double ulp = fmaxl(ldexpl(1, ilogbl(want == 0 ? 0x1p-1022L : want) - 52), 0x1p-1074L);
+  return (double)(fabsl(got - want) / ulp);
+}
+
+/* Every 1009th f32 (all of them with WEFT_EXHAUSTIVE set). */
+TEST(f32_functions_stay_within_their_budgets)
+{
+  uint32_t step = getenv("WEFT_EXHAUSTIVE") ? 1 : 1009;
+  float *in = aligned_alloc(64, BLOCK * sizeof *in), *out = aligned_alloc(64, BLOCK * sizeof *out);
+
+  for (size_t k = 0; k < WEFT_COUNT(functions); k++) {
+    hlo_module *module = NULL;
+    const gen_kernel *kernel;
+    gen_code *code = compile(functions[k].op, "f32", &module, &kernel);
+    double worst = 0;
+    float worst_at = 0, worst_got = 0;
+    for (uint64_t bits = 0; bits < UINT64_C(1) << 32;) {
+      for (int i = 0; i < BLOCK; i++, bits += step) {
+        uint32_t b = (uint32_t)bits;
+        memcpy(&in[i], &b, sizeof b);
+      }
+      void *args[2] = {in, out};
+      kernel->phases[0].fn(args, 0, kernel->phases[0].units);
+      for (int i = 0; i < BLOCK; i++) {
+        double want = functions[k].f32(in[i]), error;
+        /* 1/(1+exp(-x)) is 0 where exp(-x) overflows: the least values are lost, as XLA's are */
+        if (strcmp(functions[k].op, "logistic") == 0 && in[i] < -87) continue;
+        error = error_f32(out[i], want);
+        if (error > worst) worst = error, worst_at = in[i], worst_got = out[i];
+      }
+    }
+    print_message("%-22s f32 worst %.3f ULP at %a (got %a)\n", functions[k].op, worst, worst_at, worst_got);
+    if (!(worst <= functions[k].ulp_f32)) fail_msg("%s f32: %g ULP at %a: got %a, want %a", functions[k].op, worst, worst_at, worst_got, functions[k].f32(worst_at));
+    gen_code_free(code);
+    hlo_module_free(module);
+  }
+  free(in);
+  free(out);
+}
+
+static uint64_t state = 1234567;
+static double uniform(void)
+{
+  state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+  return (double)(state >> 11) * 0x1p-53;
+}
+
+TEST(f64_functions_stay_within_their_budgets)
+{
+  static const double corners[] = {0.0, -0.0, 1, -1, INFINITY, -INFINITY, NAN, 0x1p-1074, -0x1p-1074, 0x1p-1022, 1e-300, 1e-10,
+                                   -1e-10, 1e-5, 0.5, -0.5, 1e300, -1e300, 709.78, -745.1, 1e15, 3.141592653589793, 1e8, 22.0};
+  double *in = aligned_alloc(64, BLOCK * sizeof *in), *out = aligned_alloc(64, BLOCK * sizeof *out);
+
+  for (size_t k = 0; k < WEFT_COUNT(functions); k++) {
+    hlo_module *module = NULL;
+    const gen_kernel *kernel;
+    gen_code *code = compile(functions[k].op, "f64", &module, &kernel);
+    double worst = 0, worst_at = 0, worst_got = 0;
+    for (int round = 0; round < 6; round++) {
+      for (int i = 0; i < BLOCK; i++) {
+        double x = functions[k].low + (functions[k].high - functions[k].low) * uniform();
+        if (i % 3 == 1) x *= ldexp(1, -(int)(uniform() * 60));
+        if (i % 3 == 2 && functions[k].low <= 0) x = ldexp(uniform() - (functions[k].low < 0 ? 0.5 : 0), -(int)(uniform() * 8));
+        in[i] = i < (int)WEFT_COUNT(corners) ? corners[i] : x;
+      }
+      void *args[2] = {in, out};
+      kernel->phases[0].fn(args, 0, kernel->phases[0].units);
+      for (int i = 0; i < BLOCK; i++) {
+        double error = error_f64(out[i], functions[k].f64(in[i]));
+        if (error > worst) worst = error, worst_at = in[i], worst_got = out[i];
+      }
+    }
+    print_message("%-22s f64 worst %.3f ULP at %a (got %a)\n", functions[k].op, worst, worst_at, worst_got);
+    if (!(worst <= functions[k].ulp_f64)) fail_msg("%s f64: %g ULP at %a: got %a, want %La", functions[k].op, worst, worst_at, worst_got, functions[k].f64(worst_at));
+    gen_code_free(code);
+    hlo_module_free(module);
+  }
+  free(in);
+  free(out);
+}
+
+TEST(power_and_atan2_and_their_corners)
+{
+  static const double corners[] = {0.0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -0.5, INFINITY, -INFINITY, NAN, 1e30, -1e30, 1e-30,
+                                   -1e-30, 8388609, -8388609, 16777218, 0x1p-149, -0x1p-149, 7.5, -7.5};
+  enum { C = WEFT_COUNT(corners) };
+  static const struct { const char *op; double (*f)(double, double); } binary[] = {{"power", pow}, {"atan2", atan2}};
+  float *x = aligned_alloc(64, BLOCK * sizeof *x), *y = aligned_alloc(64, BLOCK * sizeof *y), *out = aligned_alloc(64, BLOCK * sizeof *out);
+
+  for (size_t k = 0; k < WEFT_COUNT(binary); k++) {
+    hlo_module *module = NULL;
+    gen_options options;
+    gen_code *code;
+    char text[512];
+    snprintf(text, sizeof text, "HloModule t\nf {\n  x = f32[%d] parameter(0)\n  y = f32[%d] parameter(1)\n  ROOT r = f32[%d] %s(x, y)\n}\n"
+             "ENTRY e {\n  x = f32[%d] parameter(0)\n  y = f32[%d] parameter(1)\n  ROOT r = f32[%d] fusion(x, y), kind=kLoop, calls=f\n}\n",
+             BLOCK, BLOCK, BLOCK, binary[k].op, BLOCK, BLOCK, BLOCK);
+    T_OK(hlo_parse(text, strlen(text), &module));
+    T_OK(gen_options_load(&options));
+    T_OK(gen_compile(module, &options, &code));
+    const gen_kernel *kernel = gen_code_kernel(code, module->entry->root);
+    for (int i = 0; i < BLOCK; i++) {
+      x[i] = (float)(i < C * C ? corners[i / C] : (i % 2 ? 10 * uniform() : ldexp(uniform(), (int)(60 * uniform()) - 30)));
+      y[i] = (float)(i < C * C ? corners[i % C] : 40 * uniform() - 20);
+    }
+    void *args[3] = {x, y, out};
+    kernel->phases[0].fn(args, 0, kernel->phases[0].units);
+    for (int i = 0; i < BLOCK; i++) {
+      double want = binary[k].f(x[i], y[i]), error = error_f32(out[i], want);
+      if (!(error <= 1) || (want == 0 && !signbit(want) != !signbit(out[i])))
+        fail_msg("%s(%a, %a): got %a, want %a", binary[k].op, x[i], y[i], out[i], want);
+    }
+    gen_code_free(code);
+    hlo_module_free(module);
+  }
+  free(x);
+  free(y);
+  free(out);
+}
+
+int main(void)
+{
+  const struct CMUnitTest units[] = {
+    UNIT(f32_functions_stay_within_their_budgets),
+    UNIT(f64_functions_stay_within_their_budgets),
+    UNIT(power_and_atan2_and_their_corners),
+  };
+  return cmocka_run_group_tests(units, NULL, NULL);
+}
