@@ -97,7 +97,8 @@ WEFT_DEFINE_AUTO(weft_coord_agent, weft_coord_agent_free)
  *         ALREADY_EXISTS     a newer incarnation of this process has joined */
 WEFT_NODISCARD weft_status *weft_coord_agent_connect(weft_coord_agent *agent);
 
-/* For tools: learns which service this is, without joining.  Keys, watches and status work; barriers do not. */
+/* For tools: learns which service this is, without joining.  Keys, watches and status work; a barrier counts for the
+ * task of the options, whoever else may be that. */
 WEFT_NODISCARD weft_status *weft_coord_agent_observe(weft_coord_agent *agent);
 
 /* Leaves the job; returns when all its processes do.  Whatever waits in this process ends CANCELLED.

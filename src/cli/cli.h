@@ -12,6 +12,7 @@ enum { CLI_OK = 0, CLI_DIFFERENT = 1, CLI_USAGE = 2, CLI_FAILED = 3 };
 
 int cli_info_main(int argc, char **argv);
 int cli_coord_main(int argc, char **argv);
+int cli_launch_main(int argc, char **argv);
 
 /* Takes the error, prints it as "weft COMMAND: text" on standard error, returns the exit code that fits: CLI_USAGE for
  * what the user gave (INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED, ...), CLI_FAILED for the rest; CLI_OK for NULL. */

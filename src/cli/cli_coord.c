@@ -2,10 +2,13 @@
 #include <config.h>
 
 #include <ctype.h>
+#include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <weft/coord.h>
 
@@ -86,21 +89,285 @@ static weft_status *serve(int argc, char **argv)
   return NULL;
 }
 
+/* ---- what the client subcommands share ---- */
+
+/* Takes ADDRESS (unless --address or WEFT_COORD_ADDRESS gave it) and options from the arguments, and observes. */
+static weft_status *open_agent(int *argc, char ***argv, weft_coord_agent **out_agent)
+{
+  weft_coord_agent_options options;
+
+  WEFT_TRY(weft_coord_agent_options_load(&options));
+  options.init_timeout_ns = 10 * WEFT_NS_PER_S; /* a person waits */
+  WEFT_TRY(take_options(&weft_coord_agent_option_table, &options, argc, *argv));
+  if (*argc > 0 && (!*options.address || strchr((*argv)[0], ':'))) {
+    options.address = (*argv)[0];
+    ++*argv;
+    --*argc;
+  }
+  WEFT_TRY(weft_coord_agent_new(&options, out_agent));
+  return weft_coord_agent_observe(*out_agent);
+}
+
+/* Takes a lone "--name" out of the arguments. */
+static bool take_flag(const char *name, int *argc, char **argv)
+{
+  for (int i = 0; i < *argc; i++) {
+    if (strcmp(argv[i], name) != 0) continue;
+    memmove(argv + i, argv + i + 1, (size_t)(*argc - i - 1) * sizeof *argv);
+    --*argc;
+    return true;
+  }
+  return false;
+}
+
+/* Takes "--name VALUE"; NULL if it is not there. */
+static const char *take_value(const char *name, int *argc, char **argv)
+{
+  for (int i = 0; i + 1 < *argc; i++) {
+    const char *value = argv[i + 1];
+    if (strcmp(argv[i], name) != 0) continue;
+    memmove(argv + i, argv + i + 2, (size_t)(*argc - i - 2) * sizeof *argv);
+    *argc -= 2;
+    return value;
+  }
+  return NULL;
+}
+
+/* ---- status ---- */
+
+static const char *state_name(weft_coord_task_state state)
+{
+  switch (state) {
+  case WEFT_COORD_TASK_DISCONNECTED: return "disconnected";
+  case WEFT_COORD_TASK_CONNECTED: return "connected";
+  case WEFT_COORD_TASK_ERROR: return "error";
+  }
+  return "unknown";
+}
+
+static void print_age(int64_t ms)
+{
+  if (ms < 0)
+    printf("%9s", "-");
+  else
+    printf("%7.1f s", (double)ms / 1000);
+}
+
+static void print_status(const weft_coord_status_report *r)
+{
+  size_t connected = 0;
+
+  for (size_t i = 0; i < r->task_count; i++) connected += r->tasks[i].info.state == WEFT_COORD_TASK_CONNECTED;
+  printf("%zu of %zu tasks connected", connected, r->task_count);
+  if (r->is_partial) {
+    printf("; this service tells no more than the tasks' states\n");
+  } else {
+    printf(", up %.0f s, heartbeat timeout %.1f s, %" PRId64 " connections\n", (double)r->uptime_ms / 1000,
+           (double)r->heartbeat_timeout_ms / 1000, r->connections);
+    printf("%" PRId64 " keys with %" PRId64 " bytes, %" PRId64 " waiting gets, %" PRId64 " bytes of memory counted, incarnation %" PRIu64 "\n",
+           r->keys, r->key_value_bytes, r->waiting_gets, r->memory_bytes, r->service_incarnation);
+  }
+  if (*r->first_error) printf("the job has failed: %s\n", r->first_error);
+  printf("\n%6s  %-12s  %20s  %9s\n", "task", "state", "incarnation", "heartbeat");
+  for (size_t i = 0; i < r->task_count; i++) {
+    const weft_coord_status_task *t = &r->tasks[i];
+    printf("%6" PRId32 "  %-12s  %20" PRIu64 "  ", t->info.task, state_name(t->info.state), t->info.incarnation);
+    print_age(t->heartbeat_age_ms);
+    printf("%s", t->recoverable ? "  recoverable" : "");
+    if (t->info.error_code) printf("  %s: %s", weft_code_name(t->info.error_code), t->info.error_message);
+    printf("\n");
+  }
+  for (size_t i = 0; i < r->barrier_count; i++) {
+    const weft_coord_status_barrier *b = &r->barriers[i];
+    printf("\nbarrier %s::%" PRId64 ": %" PRId32 "/%" PRId32 " arrived in %.1f s", b->id, b->counter, b->arrived,
+           b->participants, (double)b->age_ms / 1000);
+    if (b->left_ms >= 0) printf(", %.1f s left", (double)b->left_ms / 1000);
+    printf("; missing:");
+    for (size_t k = 0; k < b->missing_count; k++) printf(" %" PRId32, b->missing[k]);
+    if ((size_t)(b->participants - b->arrived) > b->missing_count) printf(" ...");
+    printf("\n");
+  }
+}
+
+static void print_status_json(const weft_coord_status_report *r)
+{
+  printf("{\"service_incarnation\": \"%" PRIu64 "\", \"partial\": %s, \"uptime_ms\": %" PRId64 ", \"heartbeat_timeout_ms\": %" PRId64
+         ", \"keys\": %" PRId64 ", \"key_value_bytes\": %" PRId64 ", \"waiting_gets\": %" PRId64 ", \"connections\": %" PRId64
+         ", \"memory_bytes\": %" PRId64 ", \"first_error\": ",
+         r->service_incarnation, r->is_partial ? "true" : "false", r->uptime_ms, r->heartbeat_timeout_ms, r->keys,
+         r->key_value_bytes, r->waiting_gets, r->connections, r->memory_bytes);
+  cli_json_string(stdout, r->first_error);
+  printf(", \"tasks\": [");
+  for (size_t i = 0; i < r->task_count; i++) {
+    const weft_coord_status_task *t = &r->tasks[i];
+    printf("%s{\"task\": %" PRId32 ", \"state\": \"%s\", \"incarnation\": \"%" PRIu64 "\", \"heartbeat_age_ms\": %" PRId64
+           ", \"recoverable\": %s, \"error_code\": \"%s\", \"error_message\": ", i ? ", " : "", t->info.task, state_name(t->info.state),
+           t->info.incarnation, t->heartbeat_age_ms, t->recoverable ? "true" : "false", weft_code_name(t->info.error_code));
+    cli_json_string(stdout, t->info.error_message);
+    printf("}");
+  }
+  printf("], \"barriers\": [");
+  for (size_t i = 0; i < r->barrier_count; i++) {
+    const weft_coord_status_barrier *b = &r->barriers[i];
+    printf("%s{\"id\": ", i ? ", " : "");
+    cli_json_string(stdout, b->id);
+    printf(", \"counter\": %" PRId64 ", \"age_ms\": %" PRId64 ", \"left_ms\": %" PRId64 ", \"arrived\": %" PRId32
+           ", \"participants\": %" PRId32 ", \"missing\": [", b->counter, b->age_ms, b->left_ms, b->arrived, b->participants);
+    for (size_t k = 0; k < b->missing_count; k++) printf("%s%" PRId32, k ? ", " : "", b->missing[k]);
+    printf("]}");
+  }
+  printf("]}\n");
+}
+
+static weft_status *status(int argc, char **argv)
+{
+  bool json = take_flag("--json", &argc, argv), watch = take_flag("--watch", &argc, argv);
+  WEFT_AUTO(weft_coord_agent) agent = NULL;
+
+  WEFT_TRY(open_agent(&argc, &argv, &agent));
+  if (argc > 0) return WEFT_ERR(INVALID_ARGUMENT, "status: what is \"%s\"?", argv[0]);
+  for (;;) {
+    WEFT_AUTO(weft_coord_status_report) report = NULL;
+    WEFT_TRY(weft_coord_agent_status(agent, &report));
+    if (watch && !json) printf("\033[H\033[2J"); /* home, clear */
+    (json ? print_status_json : print_status)(report);
+    fflush(stdout);
+    if (!watch) return NULL;
+    nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+  }
+}
+
+/* ---- kv ---- */
+
+static weft_status *kv_get(weft_coord_agent *agent, weft_kv *kv, char **argv, int64_t timeout_ns)
+{
+  WEFT_AUTO_STR value = NULL;
+  size_t size;
+
+  (void)agent;
+  if (timeout_ns > 0)
+    WEFT_TRY(weft_kv_get(kv, argv[0], weft_deadline_after_ns(timeout_ns), &value, &size));
+  else
+    WEFT_TRY(weft_kv_try_get(kv, argv[0], &value, &size));
+  fwrite(value, 1, size, stdout);
+  if (size == 0 || value[size - 1] != '\n') printf("\n");
+  return NULL;
+}
+
+static weft_status *kv_set(weft_coord_agent *agent, weft_kv *kv, char **argv, int64_t timeout_ns)
+{
+  (void)agent;
+  (void)timeout_ns;
+  return weft_kv_set(kv, argv[0], argv[1], strlen(argv[1]), true);
+}
+
+static weft_status *kv_delete(weft_coord_agent *agent, weft_kv *kv, char **argv, int64_t timeout_ns)
+{
+  (void)agent;
+  (void)timeout_ns;
+  return weft_kv_remove(kv, argv[0]);
+}
+
+static weft_status *kv_list(weft_coord_agent *agent, weft_kv *kv, char **argv, int64_t timeout_ns)
+{
+  weft_coord_entry *entries;
+  size_t count;
+
+  (void)kv;
+  (void)timeout_ns;
+  WEFT_TRY(weft_coord_agent_list(agent, argv[0], &entries, &count));
+  for (size_t i = 0; i < count; i++) printf("%s\t%zu bytes\n", entries[i].key, entries[i].size);
+  free(entries);
+  return NULL;
+}
+
+static weft_status *kv_increment(weft_coord_agent *agent, weft_kv *kv, char **argv, int64_t timeout_ns)
+{
+  int64_t by, sum;
+
+  (void)kv;
+  (void)timeout_ns;
+  WEFT_TRY(weft_option_parse(WEFT_OPT_INT, "increment", argv[1], &by));
+  WEFT_TRY(weft_coord_agent_increment(agent, argv[0], by, &sum));
+  printf("%" PRId64 "\n", sum);
+  return NULL;
+}
+
+static weft_status *key_value(int argc, char **argv)
+{
+  static const struct {
+    const char *name;
+    int argc;
+    weft_status *(*run)(weft_coord_agent *agent, weft_kv *kv, char **argv, int64_t timeout_ns);
+  } verbs[] = {
+    {"get", 1, kv_get}, {"set", 2, kv_set}, {"delete", 1, kv_delete}, {"list", 1, kv_list}, {"increment", 2, kv_increment},
+  };
+  const char *timeout = take_value("--timeout", &argc, argv);
+  int64_t timeout_ns = 0;
+  WEFT_AUTO(weft_coord_agent) agent = NULL;
+  WEFT_AUTO(weft_kv) kv = NULL;
+
+  if (timeout) WEFT_TRY(weft_option_parse(WEFT_OPT_DURATION, "--timeout", timeout, &timeout_ns));
+  WEFT_TRY(open_agent(&argc, &argv, &agent));
+  WEFT_TRY(weft_coord_agent_kv(agent, &kv));
+  for (size_t i = 0; argc > 0 && i < WEFT_COUNT(verbs); i++)
+    if (strcmp(argv[0], verbs[i].name) == 0 && argc == verbs[i].argc + 1) return verbs[i].run(agent, kv, argv + 1, timeout_ns);
+  return WEFT_ERR(INVALID_ARGUMENT, "kv: expected get KEY, set KEY VALUE, delete KEY, list DIRECTORY or increment KEY NUMBER");
+}
+
+/* ---- barrier ---- */
+
+static weft_status *barrier(int argc, char **argv)
+{
+  enum { MAX_TASKS = 65536 };
+  const char *timeout = take_value("--timeout", &argc, argv), *list = take_value("--tasks", &argc, argv);
+  int64_t timeout_ns = 60 * WEFT_NS_PER_S;
+  WEFT_AUTO(weft_coord_agent) agent = NULL;
+  int32_t *tasks = NULL;
+  size_t count = 0;
+  weft_status *st;
+
+  if (timeout) WEFT_TRY(weft_option_parse(WEFT_OPT_DURATION, "--timeout", timeout, &timeout_ns));
+  WEFT_TRY(open_agent(&argc, &argv, &agent));
+  if (argc != 1) return WEFT_ERR(INVALID_ARGUMENT, "barrier: expected one ID");
+  if (list) {
+    char *end = NULL;
+    tasks = calloc(MAX_TASKS, sizeof *tasks);
+    WEFT_TRY_ALLOC(tasks);
+    for (const char *at = list; count < MAX_TASKS; at = end + 1) {
+      tasks[count++] = (int32_t)strtol(at, &end, 10);
+      if (end == at || *end != ',') break;
+    }
+    if (!end || *end) {
+      free(tasks);
+      return WEFT_ERR(INVALID_ARGUMENT, "--tasks: expected numbers with commas, got \"%s\"", list);
+    }
+  }
+  st = weft_coord_agent_barrier(agent, argv[0], timeout_ns, tasks, count);
+  free(tasks);
+  return st;
+}
+
 static const struct subcommand {
   const char *name;
   weft_status *(*run)(int argc, char **argv);
   const char *usage, *summary;
 } subcommands[] = {
   {"serve", serve, "[OPTIONS]", "run a coordination service until SIGINT or SIGTERM"},
+  {"status", status, "ADDRESS [--watch] [--json]", "tasks, heartbeats, barriers and who is missing"},
+  {"kv", key_value, "ADDRESS get KEY [--timeout 10s] | set KEY VALUE | delete KEY | list DIR | increment KEY N", "keys and values"},
+  {"barrier", barrier, "ADDRESS ID --task N [--tasks 0,1,...] [--timeout 60s]", "wait at a barrier, as that task; an id serves once"},
 };
 
 static void print_help(void)
 {
   printf("Usage: weft coord SUBCOMMAND ...\n\n");
   for (size_t i = 0; i < WEFT_COUNT(subcommands); i++)
-    printf("  %-8s %-40s %s\n", subcommands[i].name, subcommands[i].usage, subcommands[i].summary);
+    printf("  %-8s %s\n           %s\n", subcommands[i].name, subcommands[i].usage, subcommands[i].summary);
   printf("\nOptions of serve (each is a WEFT_COORD_* variable too):\n");
   print_options(&weft_coord_service_option_table);
+  printf("\nOptions of the others:\n");
+  print_options(&weft_coord_agent_option_table);
 }
 
 int cli_coord_main(int argc, char **argv)

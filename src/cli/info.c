@@ -8,6 +8,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <weft/coord.h>
+
 #include "cli/cli.h"
 
 /* Settings that are read where they are used, without a module's table. */
@@ -16,7 +18,8 @@ static const weft_option base_options[] = {
 };
 static const weft_option_table base_table = {"base", base_options, WEFT_COUNT(base_options)};
 
-const weft_option_table *const cli_option_tables[] = {&base_table, NULL};
+const weft_option_table *const cli_option_tables[] = {&base_table, &weft_coord_service_option_table,
+                                                      &weft_coord_agent_option_table, NULL};
 
 static const char *type_name(weft_option_type type)
 {

@@ -13,6 +13,7 @@ static const struct command {
 } commands[] = {
     {"info", cli_info_main, "version, machine, libraries, settings"},
     {"coord", cli_coord_main, "the coordination service: serve it, look into it"},
+    {"launch", cli_launch_main, "start the processes of a job, here or in an allocation"},
 };
 
 static void print_help(FILE *out)

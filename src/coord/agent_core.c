@@ -31,7 +31,7 @@ typedef struct coord_agent_barrier {
 struct coord_agent_core {
   coord_agent_config config;
   coord_task_state state;
-  bool is_connecting, is_leaving;
+  bool is_connecting, is_leaving, is_observer;
   uint64_t service_incarnation;
   weft_status *error;         /* of state ERROR */
   weft_status *pending_error; /* a heartbeat's, until pending_at_ns */
@@ -138,7 +138,7 @@ static void send(coord_agent_core *core, coord_op *op)
   weft_status *st;
 
   op->request.task = core->config.task;
-  op->request.incarnation = core->config.incarnation;
+  op->request.incarnation = core->is_observer ? 0 : core->config.incarnation;
   op->request.service_incarnation = core->service_incarnation;
   op->in_flight = true;
   st = core->config.send(core->config.ctx, op);
@@ -315,6 +315,7 @@ void coord_agent_core_connect(coord_agent_core *core, int64_t now_ns, coord_op *
   if (core->state != COORD_TASK_DISCONNECTED || is_busy(core))
     return reject(op, COORD_ERR(FAILED_PRECONDITION, "connect: this agent is connected, or on its way, or in error"));
   core->is_connecting = true;
+  core->is_observer = false;
   core->user_op = op;
   core->control = (coord_op){.request.method = COORD_REGISTER_TASK, .retry = COORD_RETRY_REGISTER, .done = on_registered,
                              .deadline_ns = now_ns + core->config.init_timeout_ns};
@@ -384,7 +385,7 @@ void coord_agent_core_observe(coord_agent_core *core, int64_t now_ns, coord_op *
   op->request.method = COORD_TRY_GET_KEY_VALUE;
   if (core->state != COORD_TASK_DISCONNECTED || is_busy(core))
     return reject(op, COORD_ERR(FAILED_PRECONDITION, "observe: this agent is connected, or on its way, or in error"));
-  core->is_connecting = true;
+  core->is_connecting = core->is_observer = true;
   core->user_op = op;
   core->control = (coord_op){.request = {.method = COORD_TRY_GET_KEY_VALUE, .key = "observer"}, .retry = COORD_RETRY_LOST,
                              .done = on_observed, .deadline_ns = now_ns + core->config.init_timeout_ns};

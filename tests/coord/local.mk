@@ -1,10 +1,15 @@
 # tests of src/coord
-COORD_PY_TESTS = %D%/jaxlib_client_test.py %D%/agent_jaxlib_test.py
+COORD_PY_TESTS = %D%/jaxlib_client_test.py %D%/agent_jaxlib_test.py %D%/launch_test.py
 TESTS += $(COORD_PY_TESTS)
-EXTRA_DIST += $(COORD_PY_TESTS) %D%/jaxlib_common.py %D%/jaxlib_peer.py %D%/jaxlib_service.py
+EXTRA_DIST += $(COORD_PY_TESTS) %D%/jaxlib_common.py %D%/jaxlib_peer.py %D%/jaxlib_service.py %D%/jax_program.py
 
 # What the scripts start.
 COORD_PEERS = %D%/agent_peer
 noinst_PROGRAMS += $(COORD_PEERS)
 %C%_agent_peer_SOURCES = %D%/agent_peer.c
 %C%_agent_peer_CFLAGS = $(AM_CFLAGS)
+
+check_PROGRAMS += %D%/sim_test
+%C%_sim_test_SOURCES = %D%/sim_test.c tests/test.h
+%C%_sim_test_CFLAGS = $(TEST_CFLAGS)
+%C%_sim_test_LDADD = $(TEST_LIBS)

@@ -1,0 +1,689 @@
+/* cli/cli_launch.c -- weft launch: N processes on this machine, the coordinator inside.
+ *
+ * One loop over poll(2): output of the processes, signals (a signalfd), and the time of the next thing due (a fault, a
+ * restart, the end of a grace period).  Inside a batch system's allocation the same loop minds one srun or mpirun. */
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <weft/coord.h>
+
+#include "cli/cli.h"
+
+enum { MAX_PROCESSES = 4096, MAX_FAULTS = 64, LINE_BYTES = 8192, STREAMS = 2, EXIT_SIGNAL = 128, MAX_RESTARTS = 10 };
+
+extern char **environ;
+
+/* One end of a pipe that a process writes to, and the line that it has begun. */
+typedef struct stream {
+  int fd; /* -1: closed */
+  int out_fd;
+  size_t size;
+  char line[LINE_BYTES];
+} stream;
+
+typedef struct process {
+  int rank;
+  pid_t pid; /* 0: not running */
+  bool has_ended;
+  int exit_code;
+  int restarts;
+  int64_t restart_at_ns; /* 0: not */
+  stream streams[STREAMS];
+} process;
+
+typedef enum fault_kind { FAULT_KILL, FAULT_STOP, FAULT_RESTART } fault_kind;
+typedef struct fault {
+  fault_kind kind;
+  int rank;
+  int64_t at_ns;     /* from the start; then, of a stop, of its end */
+  int64_t length_ns; /* stop: how long; restart: the pause before it */
+  bool is_done, has_stopped;
+} fault;
+
+typedef struct launch {
+  int count;
+  int64_t devices; /* of each process; 0: not said */
+  bool recoverable, is_plain, no_jax_env, is_local;
+  int64_t grace_ns;
+  char **command;
+  const char *runner; /* srun or mpirun; NULL: start the processes here */
+  weft_coord_service_options service_options;
+  weft_coord_service *service;
+  const char *address;
+  char address_text[300];
+  process *processes;
+  int running;
+  fault faults[MAX_FAULTS];
+  int fault_count;
+  int64_t started_ns;
+  bool is_stopping;
+  int stop_next;         /* the processes end in order, highest rank first */
+  int64_t kill_at_ns;
+  int exit_code;         /* of the first that failed */
+  int signals_seen;
+  sigset_t original_mask;
+} launch;
+
+/* ---- environment ---- */
+
+typedef struct environment {
+  char **vars;
+  size_t count, capacity;
+} environment;
+
+static bool same_name(const char *var, const char *assignment)
+{
+  size_t length = strcspn(assignment, "=");
+
+  return strncmp(var, assignment, length) == 0 && var[length] == '=';
+}
+
+/* Takes `assignment`, a malloc'd "NAME=value"; replaces one of the same name. */
+static weft_status *env_put(environment *env, char *assignment)
+{
+  WEFT_TRY_ALLOC(assignment);
+  for (size_t i = 0; i < env->count; i++) {
+    if (!same_name(env->vars[i], assignment)) continue;
+    free(env->vars[i]);
+    env->vars[i] = assignment;
+    return NULL;
+  }
+  if (env->count + 1 >= env->capacity) {
+    size_t bigger = env->capacity ? 2 * env->capacity : 128;
+    char **grown = realloc(env->vars, bigger * sizeof *grown);
+    if (!grown) free(assignment);
+    WEFT_TRY_ALLOC(grown);
+    env->vars = grown;
+    env->capacity = bigger;
+  }
+  env->vars[env->count++] = assignment;
+  env->vars[env->count] = NULL;
+  return NULL;
+}
+
+WEFT_PRINTF(2, 3) static weft_status *env_set(environment *env, const char *fmt, ...)
+{
+  char *assignment = NULL;
+  va_list args;
+
+  va_start(args, fmt);
+  if (vasprintf(&assignment, fmt, args) < 0) assignment = NULL;
+  va_end(args);
+  return env_put(env, assignment);
+}
+
+static void env_free(environment *env)
+{
+  for (size_t i = 0; i < env->count; i++) free(env->vars[i]);
+  free(env->vars);
+}
+
+/* What jax.distributed.initialize() reads.  JAX knows no variables of its own for count and rank; those of Open MPI are
+ * the first it looks for, and only as text. */
+static weft_status *jax_environment(const launch *l, int rank, environment *env)
+{
+  const char *colon = strrchr(l->address, ':');
+
+  WEFT_TRY(env_set(env, "JAX_COORDINATOR_ADDRESS=%s", l->address));
+  WEFT_TRY(env_set(env, "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0")); /* rank 0's own service: it stays unused */
+  if (l->devices > 0) WEFT_TRY(env_set(env, "JAX_NUM_CPU_DEVICES=%" PRId64, l->devices));
+  WEFT_TRY(env_set(env, "OMPI_MCA_orte_hnp_uri=0.0;tcp://127.0.0.1%s", colon));
+  WEFT_TRY(env_set(env, "OMPI_COMM_WORLD_SIZE=%d", l->count));
+  WEFT_TRY(env_set(env, "OMPI_COMM_WORLD_RANK=%d", rank));
+  return env_set(env, "OMPI_COMM_WORLD_LOCAL_RANK=%d", rank);
+}
+
+/* rank -1: the environment that a runner hands on; it numbers the processes itself. */
+static weft_status *make_environment(const launch *l, int rank, environment *env)
+{
+  for (char **var = environ; *var; var++) WEFT_TRY(env_put(env, strdup(*var)));
+  WEFT_TRY(env_set(env, "WEFT_COORD_ADDRESS=%s", l->address));
+  WEFT_TRY(env_set(env, "WEFT_NUM_PROCESSES=%d", l->count));
+  if (l->devices > 0) WEFT_TRY(env_set(env, "WEFT_DEVICES_PER_PROCESS=%" PRId64, l->devices));
+  if (l->recoverable) WEFT_TRY(env_set(env, "JAX_ENABLE_RECOVERABILITY=1"));
+  if (rank < 0) return l->no_jax_env ? NULL : env_set(env, "JAX_COORDINATOR_ADDRESS=%s", l->address);
+  WEFT_TRY(env_set(env, "WEFT_PROCESS_ID=%d", rank));
+  WEFT_TRY(env_set(env, "WEFT_LOCAL_PROCESS_ID=%d", rank));
+  WEFT_TRY(env_set(env, "WEFT_COORD_TASK=%d", rank));
+  return l->no_jax_env ? NULL : jax_environment(l, rank, env);
+}
+
+/* ---- output ---- */
+
+static void write_all(int fd, const char *data, size_t size)
+{
+  while (size > 0) {
+    ssize_t n = write(fd, data, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    data += n;
+    size -= (size_t)n;
+  }
+}
+
+/* Whole lines, each with its rank, in one write, so that ranks do not mix within a line. */
+static void put_line(const launch *l, const process *p, stream *s, size_t size)
+{
+  char out[LINE_BYTES + 32];
+  int n = l->runner || l->is_plain ? 0 : snprintf(out, 32, "[%d] ", p->rank);
+
+  memcpy(out + n, s->line, size);
+  n += (int)size;
+  if (out[n - 1] != '\n') out[n++] = '\n';
+  write_all(s->out_fd, out, (size_t)n);
+  memmove(s->line, s->line + size, s->size - size);
+  s->size -= size;
+}
+
+static void read_stream(const launch *l, const process *p, stream *s)
+{
+  ssize_t n = read(s->fd, s->line + s->size, LINE_BYTES - 1 - s->size);
+  char *newline;
+
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n > 0) s->size += (size_t)n;
+  while ((newline = memchr(s->line, '\n', s->size))) put_line(l, p, s, (size_t)(newline - s->line) + 1);
+  if (s->size > 0 && (n <= 0 || s->size == LINE_BYTES - 1)) put_line(l, p, s, s->size);
+  if (n > 0) return;
+  close(s->fd);
+  s->fd = -1;
+}
+
+WEFT_PRINTF(1, 2) static void say(const char *fmt, ...)
+{
+  char text[600];
+  va_list args;
+  size_t n = (size_t)snprintf(text, sizeof text, "weft launch: ");
+
+  va_start(args, fmt);
+  vsnprintf(text + n, sizeof text - n - 1, fmt, args);
+  va_end(args);
+  strcat(text, "\n");
+  write_all(STDERR_FILENO, text, strlen(text));
+}
+
+/* ---- processes ---- */
+
+/* In the child, between fork and exec: async-signal-safe calls only; the parent has threads. */
+static void become(const launch *l, char **command, char **env, const int *write_ends)
+{
+  int null_fd = open("/dev/null", O_RDONLY);
+
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* no orphans if the launcher is killed */
+  setpgid(0, 0);                    /* signals reach its children too */
+  if (null_fd >= 0) dup2(null_fd, STDIN_FILENO);
+  dup2(write_ends[0], STDOUT_FILENO);
+  dup2(write_ends[1], STDERR_FILENO);
+  sigprocmask(SIG_SETMASK, &l->original_mask, NULL);
+  environ = env;
+  execvp(command[0], command);
+  write_all(STDERR_FILENO, "weft launch: cannot run ", 24);
+  write_all(STDERR_FILENO, command[0], strlen(command[0]));
+  write_all(STDERR_FILENO, "\n", 1);
+  _exit(errno == ENOENT ? 127 : 126);
+}
+
+static weft_status *start_process(launch *l, process *p, char **command, int rank)
+{
+  environment env = {0};
+  int pipes[STREAMS][2] = {{-1, -1}, {-1, -1}}, write_ends[STREAMS];
+  weft_status *st = make_environment(l, rank, &env);
+  pid_t pid = -1;
+
+  for (int i = 0; i < STREAMS && !st; i++) {
+    if (pipe2(pipes[i], O_CLOEXEC) != 0) st = WEFT_ERR(RESOURCE_EXHAUSTED, "pipe: %s", strerror(errno));
+    write_ends[i] = pipes[i][1];
+  }
+  if (!st) {
+    pid = fork();
+    if (pid == 0) become(l, command, env.vars, write_ends);
+    if (pid < 0) st = WEFT_ERR(RESOURCE_EXHAUSTED, "fork: %s", strerror(errno));
+  }
+  for (int i = 0; i < STREAMS; i++) {
+    if (pipes[i][1] >= 0) close(pipes[i][1]);
+    if (st && pipes[i][0] >= 0) close(pipes[i][0]);
+    if (st) continue;
+    if (p->streams[i].fd >= 0) close(p->streams[i].fd); /* of its last life */
+    fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
+    p->streams[i].fd = pipes[i][0];
+    p->streams[i].out_fd = i == 0 ? STDOUT_FILENO : STDERR_FILENO;
+    p->streams[i].size = 0;
+  }
+  env_free(&env);
+  if (st) return st;
+  setpgid(pid, pid); /* whichever of us comes first */
+  p->pid = pid;
+  p->has_ended = false;
+  p->restart_at_ns = 0;
+  l->running++;
+  return NULL;
+}
+
+static void signal_process(const process *p, int signal_number)
+{
+  if (p->pid > 0 && kill(-p->pid, signal_number) != 0) kill(p->pid, signal_number);
+}
+
+/* Asks the process of the highest rank that still runs to end; the next is asked when it has. */
+static void stop_next(launch *l)
+{
+  while (l->stop_next >= 0 && l->processes[l->stop_next].pid == 0) l->stop_next--;
+  if (l->stop_next < 0) return;
+  signal_process(&l->processes[l->stop_next], SIGCONT);
+  signal_process(&l->processes[l->stop_next], SIGTERM);
+  l->kill_at_ns = weft_now_ns() + l->grace_ns;
+}
+
+static void stop_all(launch *l)
+{
+  if (l->is_stopping) return;
+  l->is_stopping = true;
+  for (int i = 0; i < l->count; i++) l->processes[i].restart_at_ns = 0;
+  l->stop_next = l->count - 1;
+  stop_next(l);
+}
+
+static void process_ended(launch *l, process *p, int wait_status)
+{
+  bool was_killed = WIFSIGNALED(wait_status);
+
+  p->pid = 0;
+  p->has_ended = true;
+  p->exit_code = was_killed ? EXIT_SIGNAL + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+  l->running--;
+  for (int i = 0; i < STREAMS; i++)
+    while (p->streams[i].fd >= 0) { /* what it said last; a grandchild may keep the pipe open */
+      struct pollfd ready = {.fd = p->streams[i].fd, .events = POLLIN};
+      if (poll(&ready, 1, 0) <= 0) break;
+      read_stream(l, p, &p->streams[i]);
+    }
+  if (l->is_stopping) return stop_next(l);
+  if (p->exit_code == 0 || p->restart_at_ns) return;
+  if (was_killed)
+    say("rank %d was killed by signal %d (%s)", p->rank, WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+  else
+    say("rank %d exited with %d", p->rank, p->exit_code);
+  if (l->recoverable && p->restarts < MAX_RESTARTS) {
+    p->restarts++;
+    p->restart_at_ns = weft_now_ns() + WEFT_NS_PER_S / 2;
+    return;
+  }
+  if (!l->exit_code) l->exit_code = p->exit_code;
+  if (l->running > 0) say("stopping the others");
+  stop_all(l);
+}
+
+static void reap(launch *l)
+{
+  for (int i = 0; i < l->count; i++) {
+    process *p = &l->processes[i];
+    int wait_status;
+    if (p->pid > 0 && waitpid(p->pid, &wait_status, WNOHANG) == p->pid) process_ended(l, p, wait_status);
+  }
+}
+
+/* ---- faults ---- */
+
+/* kill:rank=2,after=3s   stop:rank=1,after=2s,for=5s   restart:rank=0,after=3s,delay=1s */
+static weft_status *parse_fault(const char *text, fault *out)
+{
+  static const struct { const char *word; fault_kind kind; } kinds[] = {
+    {"kill:", FAULT_KILL}, {"stop:", FAULT_STOP}, {"restart:", FAULT_RESTART},
+  };
+  const char *rest = NULL;
+  int64_t rank = -1;
+
+  *out = (fault){.rank = -1};
+  for (size_t i = 0; i < WEFT_COUNT(kinds); i++) {
+    if (strncmp(text, kinds[i].word, strlen(kinds[i].word)) != 0) continue;
+    out->kind = kinds[i].kind;
+    rest = text + strlen(kinds[i].word);
+  }
+  while (rest && *rest) {
+    char part[64];
+    size_t length = strcspn(rest, ",");
+    const char *value;
+    if (length >= sizeof part) break;
+    memcpy(part, rest, length);
+    part[length] = '\0';
+    rest += length + (rest[length] == ',');
+    value = strchr(part, '=');
+    value = value ? value + 1 : "";
+    if (strncmp(part, "rank=", 5) == 0)
+      WEFT_TRY(weft_option_parse(WEFT_OPT_INT, "--fault rank", value, &rank));
+    else if (strncmp(part, "after=", 6) == 0)
+      WEFT_TRY(weft_option_parse(WEFT_OPT_DURATION, "--fault after", value, &out->at_ns));
+    else if (strncmp(part, "for=", 4) == 0 || strncmp(part, "delay=", 6) == 0)
+      WEFT_TRY(weft_option_parse(WEFT_OPT_DURATION, "--fault for", value, &out->length_ns));
+    else
+      rank = -1, rest = "";
+  }
+  if (!rest || rank < 0 || rank >= MAX_PROCESSES)
+    return WEFT_ERR(INVALID_ARGUMENT, "--fault: expected kill:rank=R,after=3s, stop:rank=R,after=3s,for=2s or "
+                    "restart:rank=R,after=3s,delay=1s, got \"%s\"", text);
+  out->rank = (int)rank;
+  return NULL;
+}
+
+static void strike(launch *l, fault *f, int64_t now_ns)
+{
+  process *p = &l->processes[f->rank];
+
+  f->is_done = true;
+  if (p->pid == 0) return;
+  switch (f->kind) {
+  case FAULT_KILL:
+    say("fault: rank %d is killed", f->rank);
+    signal_process(p, SIGKILL);
+    break;
+  case FAULT_RESTART:
+    say("fault: rank %d is killed and restarted", f->rank);
+    p->restart_at_ns = now_ns + WEFT_MAX(f->length_ns, 1);
+    signal_process(p, SIGKILL);
+    break;
+  case FAULT_STOP:
+    say("fault: rank %d is %s", f->rank, f->has_stopped ? "continued" : "stopped");
+    signal_process(p, f->has_stopped ? SIGCONT : SIGSTOP);
+    f->is_done = f->has_stopped || f->length_ns == 0;
+    f->at_ns += f->length_ns;
+    f->has_stopped = true;
+    break;
+  }
+}
+
+/* ---- the loop ---- */
+
+/* Does what is due; returns when the next thing is. */
+static int64_t do_due(launch *l)
+{
+  int64_t now_ns = weft_now_ns(), next_ns = INT64_MAX;
+
+  for (int i = 0; i < l->fault_count; i++) {
+    fault *f = &l->faults[i];
+    if (!f->is_done && now_ns >= l->started_ns + f->at_ns) strike(l, f, now_ns);
+    if (!f->is_done) next_ns = WEFT_MIN(next_ns, l->started_ns + f->at_ns);
+  }
+  for (int i = 0; i < l->count; i++) {
+    process *p = &l->processes[i];
+    if (!p->restart_at_ns || p->pid > 0) continue;
+    if (now_ns >= p->restart_at_ns) {
+      weft_status *st = start_process(l, p, l->command, p->rank);
+      if (st) say("rank %d cannot be restarted: %s", p->rank, weft_status_message(st));
+      weft_status_free(st);
+      p->restart_at_ns = 0;
+    } else {
+      next_ns = WEFT_MIN(next_ns, p->restart_at_ns);
+    }
+  }
+  if (l->is_stopping && l->stop_next >= 0) {
+    if (now_ns >= l->kill_at_ns) {
+      signal_process(&l->processes[l->stop_next], SIGKILL);
+      l->kill_at_ns = now_ns + WEFT_NS_PER_S;
+    }
+    next_ns = WEFT_MIN(next_ns, l->kill_at_ns);
+  }
+  return next_ns;
+}
+
+static void on_signal(launch *l, int signal_number)
+{
+  if (signal_number == SIGCHLD) return reap(l);
+  for (int i = 0; i < l->count; i++) signal_process(&l->processes[i], signal_number);
+  if (signal_number != SIGINT && signal_number != SIGTERM && signal_number != SIGHUP) return;
+  if (!l->exit_code) l->exit_code = EXIT_SIGNAL + signal_number;
+  if (++l->signals_seen > 1) { /* the user insists */
+    for (int i = 0; i < l->count; i++) signal_process(&l->processes[i], SIGKILL);
+  }
+  l->recoverable = false;
+}
+
+static bool is_over(const launch *l)
+{
+  if (l->running > 0) return false;
+  for (int i = 0; i < l->count; i++)
+    if (l->processes[i].restart_at_ns) return false;
+  return true;
+}
+
+static weft_status *mind(launch *l, int signal_fd)
+{
+  struct pollfd *fds = calloc((size_t)l->count * STREAMS + 1, sizeof *fds);
+  stream **streams = calloc((size_t)l->count * STREAMS + 1, sizeof *streams);
+
+  if (!fds || !streams) {
+    free(fds);
+    free(streams);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  }
+  fds[0] = (struct pollfd){.fd = signal_fd, .events = POLLIN};
+  while (!is_over(l)) {
+    int64_t next_ns = do_due(l);
+    nfds_t count = 1;
+    struct signalfd_siginfo info;
+    for (int i = 0; i < l->count; i++)
+      for (int k = 0; k < STREAMS; k++) {
+        if (l->processes[i].streams[k].fd < 0) continue;
+        streams[count] = &l->processes[i].streams[k];
+        fds[count] = (struct pollfd){.fd = streams[count]->fd, .events = POLLIN};
+        count++;
+      }
+    if (poll(fds, count, weft_deadline_poll_ms((weft_deadline){next_ns})) < 0 && errno != EINTR) break;
+    for (nfds_t i = 1; i < count; i++) {
+      process *p = NULL;
+      if (!fds[i].revents || streams[i]->fd != fds[i].fd) continue;
+      for (int r = 0; r < l->count && !p; r++)
+        if (streams[i] >= l->processes[r].streams && streams[i] < l->processes[r].streams + STREAMS) p = &l->processes[r];
+      read_stream(l, p, streams[i]);
+    }
+    while (read(signal_fd, &info, sizeof info) == sizeof info) on_signal(l, (int)info.ssi_signo);
+  }
+  free(fds);
+  free(streams);
+  return NULL;
+}
+
+/* ---- batch systems ---- */
+
+static bool is_in_path(const char *program)
+{
+  const char *path = getenv("PATH");
+  char full[4096];
+
+  while (path && *path) {
+    size_t length = strcspn(path, ":");
+    snprintf(full, sizeof full, "%.*s/%s", (int)length, path, program);
+    if (access(full, X_OK) == 0) return true;
+    path += length + (path[length] == ':');
+  }
+  return false;
+}
+
+/* The command that starts processes in the allocation we are in; NULL: we are in none. */
+static const char *find_runner(void)
+{
+  static const char *const mpi_allocations[] = {"PBS_NODEFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS", "PE_HOSTFILE"};
+
+  if (getenv("SLURM_JOB_ID") && !getenv("SLURM_STEP_ID") && is_in_path("srun")) return "srun";
+  for (size_t i = 0; i < WEFT_COUNT(mpi_allocations); i++)
+    if (getenv(mpi_allocations[i]) && is_in_path("mpirun")) return "mpirun";
+  return NULL;
+}
+
+/* One child, the runner, which numbers and minds the processes. */
+static weft_status *start_runner(launch *l, int count, char ***out_command)
+{
+  static char number[16];
+  size_t n = 0, words = 0;
+  char **command;
+
+  while (l->command[words]) words++;
+  command = calloc(words + 6, sizeof *command);
+  WEFT_TRY_ALLOC(command);
+  snprintf(number, sizeof number, "%d", count);
+  command[n++] = (char *)(uintptr_t)l->runner;
+  command[n++] = (char *)(uintptr_t)"-n";
+  command[n++] = number;
+  if (strcmp(l->runner, "srun") == 0) command[n++] = (char *)(uintptr_t)"--label";
+  memcpy(command + n, l->command, words * sizeof *command);
+  *out_command = command;
+  return start_process(l, &l->processes[0], command, -1);
+}
+
+/* ---- the command ---- */
+
+static void print_help(void)
+{
+  printf("Usage: weft launch -n N [OPTIONS] -- COMMAND ...\n\n"
+         "Starts N processes of COMMAND on this machine, with the coordination service inside, and minds them.\n"
+         "Inside a Slurm or MPI allocation it runs srun or mpirun instead (--local: here all the same).\n\n"
+         "  -n N                      processes\n"
+         "  --devices-per-process D   devices that each process makes (WEFT_DEVICES_PER_PROCESS, JAX_NUM_CPU_DEVICES)\n"
+         "  --recoverable             a process that fails is started again, up to %d times, and the job goes on\n"
+         "  --bind HOST:PORT          where the service listens (default 127.0.0.1:0, a free port)\n"
+         "  --heartbeat-timeout T     silence after which a process counts as dead (default 100s)\n"
+         "  --register-timeout T, --shutdown-timeout T   longest wait for the last process (default 60m, 5m)\n"
+         "  --grace T                 between SIGTERM and SIGKILL when the rest is stopped (default 10s)\n"
+         "  --plain                   output without \"[rank] \" in front of each line\n"
+         "  --no-jax-env              set WEFT_* only, not what jax.distributed.initialize() reads\n"
+         "  --local                   start the processes here even inside an allocation\n"
+         "  --fault SPEC              for tests: kill:rank=2,after=3s  stop:rank=1,after=2s,for=5s\n"
+         "                            restart:rank=0,after=3s,delay=1s; may be given again\n\n"
+         "Each process gets WEFT_COORD_ADDRESS, WEFT_COORD_TASK, WEFT_NUM_PROCESSES, WEFT_PROCESS_ID, WEFT_LOCAL_PROCESS_ID.\n"
+         "Exit code: 0 if all ended with 0, else the code of the first that failed (128 + signal if it was killed).\n",
+         MAX_RESTARTS);
+}
+
+static weft_status *parse(launch *l, int argc, char **argv)
+{
+  struct value_option { const char *name; weft_option_type type; void *out; };
+  const char *fault_text = NULL;
+  int64_t count = 0;
+  const struct value_option values[] = {
+    {"-n", WEFT_OPT_INT, &count}, {"--devices-per-process", WEFT_OPT_INT, &l->devices},
+    {"--bind", WEFT_OPT_STRING, &l->service_options.address}, {"--grace", WEFT_OPT_DURATION, &l->grace_ns},
+    {"--heartbeat-timeout", WEFT_OPT_DURATION, &l->service_options.heartbeat_timeout_ns},
+    {"--register-timeout", WEFT_OPT_DURATION, &l->service_options.register_timeout_ns},
+    {"--shutdown-timeout", WEFT_OPT_DURATION, &l->service_options.shutdown_timeout_ns},
+    {"--fault", WEFT_OPT_STRING, &fault_text},
+  };
+  const struct { const char *name; bool *out; } flags[] = {
+    {"--recoverable", &l->recoverable}, {"--plain", &l->is_plain}, {"--no-jax-env", &l->no_jax_env}, {"--local", &l->is_local},
+  };
+  int i = 1;
+
+  for (; i < argc && argv[i][0] == '-'; i++) {
+    bool is_known = false;
+    if (strcmp(argv[i], "--") == 0) {
+      i++;
+      break;
+    }
+    for (size_t k = 0; k < WEFT_COUNT(flags); k++)
+      if (strcmp(argv[i], flags[k].name) == 0) *flags[k].out = is_known = true;
+    for (size_t k = 0; k < WEFT_COUNT(values) && !is_known; k++) {
+      if (strcmp(argv[i], values[k].name) != 0) continue;
+      if (i + 1 == argc) return WEFT_ERR(INVALID_ARGUMENT, "%s wants a value", argv[i]);
+      WEFT_TRY(weft_option_parse(values[k].type, values[k].name, argv[++i], values[k].out));
+      is_known = true;
+    }
+    if (!is_known) return WEFT_ERR(INVALID_ARGUMENT, "no option %s; see `weft launch --help`", argv[i]);
+    if (!fault_text) continue;
+    if (l->fault_count == MAX_FAULTS) return WEFT_ERR(INVALID_ARGUMENT, "more than %d faults", MAX_FAULTS);
+    WEFT_TRY(parse_fault(fault_text, &l->faults[l->fault_count++]));
+    fault_text = NULL;
+  }
+  if (count < 1 || count > MAX_PROCESSES) return WEFT_ERR(INVALID_ARGUMENT, "-n: expected 1 to %d processes", MAX_PROCESSES);
+  if (i >= argc) return WEFT_ERR(INVALID_ARGUMENT, "no command");
+  l->count = (int)count;
+  l->command = argv + i;
+  for (int k = 0; k < l->fault_count; k++)
+    if (l->faults[k].rank >= l->count) return WEFT_ERR(INVALID_ARGUMENT, "--fault: there is no rank %d", l->faults[k].rank);
+  return NULL;
+}
+
+static weft_status *start_service(launch *l)
+{
+  const char *port;
+  char host[256];
+
+  l->service_options.task_count = l->count;
+  l->service_options.recoverable = l->recoverable;
+  if (l->runner) l->service_options.address = "0.0.0.0:0"; /* the processes are on other machines */
+  WEFT_TRY(weft_coord_service_start(&l->service_options, &l->service));
+  l->address = weft_coord_service_address(l->service);
+  if (!l->runner) return NULL;
+  port = strrchr(l->address, ':');
+  if (gethostname(host, sizeof host) != 0) return WEFT_ERR(INTERNAL, "gethostname: %s", strerror(errno));
+  snprintf(l->address_text, sizeof l->address_text, "%s%s", host, port);
+  l->address = l->address_text;
+  return NULL;
+}
+
+static weft_status *run(launch *l)
+{
+  static const int watched[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+  sigset_t signals;
+  int signal_fd, count = l->count;
+  char **command = NULL;
+  weft_status *st = NULL;
+
+  sigemptyset(&signals);
+  for (size_t i = 0; i < WEFT_COUNT(watched); i++) sigaddset(&signals, watched[i]);
+  sigprocmask(SIG_BLOCK, &signals, &l->original_mask); /* before the service's thread: it inherits */
+  signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (signal_fd < 0) return WEFT_ERR(RESOURCE_EXHAUSTED, "signalfd: %s", strerror(errno));
+  if (!l->is_local) l->runner = find_runner();
+  WEFT_TRY(start_service(l));
+  l->processes = calloc((size_t)l->count, sizeof *l->processes);
+  WEFT_TRY_ALLOC(l->processes);
+  for (int i = 0; i < l->count; i++) {
+    l->processes[i].rank = i;
+    for (int k = 0; k < STREAMS; k++) l->processes[i].streams[k].fd = -1;
+  }
+  l->started_ns = weft_now_ns();
+  if (l->runner) {
+    say("inside an allocation: running %s -n %d", l->runner, count);
+    l->is_plain = true;
+    st = start_runner(l, count, &command);
+    l->count = 1;
+  }
+  for (int i = 0; i < l->count && !l->runner && !st; i++) st = start_process(l, &l->processes[i], l->command, i);
+  if (st) stop_all(l);
+  if (!st) st = mind(l, signal_fd);
+  free(command);
+  close(signal_fd);
+  return st;
+}
+
+int cli_launch_main(int argc, char **argv)
+{
+  launch l = {.grace_ns = 10 * WEFT_NS_PER_S};
+  weft_status *st;
+
+  if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+    print_help();
+    return argc < 2 ? CLI_USAGE : CLI_OK;
+  }
+  st = weft_coord_service_options_load(&l.service_options);
+  if (!st) st = parse(&l, argc, argv);
+  if (!st) st = run(&l);
+  for (int i = 0; l.processes && i < l.count; i++)
+    for (int k = 0; k < STREAMS; k++)
+      if (l.processes[i].streams[k].fd >= 0) close(l.processes[i].streams[k].fd);
+  free(l.processes);
+  weft_coord_service_stop(l.service);
+  return st ? cli_report("launch", st) : l.exit_code;
+}
