@@ -10,6 +10,8 @@
 /* Exit codes of every subcommand. */
 enum { CLI_OK = 0, CLI_DIFFERENT = 1, CLI_USAGE = 2, CLI_FAILED = 3 };
 
+int cli_run_main(int argc, char **argv);
+int cli_inspect_main(int argc, char **argv);
 int cli_info_main(int argc, char **argv);
 int cli_coord_main(int argc, char **argv);
 int cli_launch_main(int argc, char **argv);

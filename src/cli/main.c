@@ -11,6 +11,8 @@ static const struct command {
   int (*main)(int argc, char **argv);
   const char *summary;
 } commands[] = {
+    {"run", cli_run_main, "compile a program and run it, on given or generated inputs"},
+    {"inspect", cli_inspect_main, "show what becomes of a program: passes, memory plan, steps, machine code"},
     {"info", cli_info_main, "version, machine, libraries, settings"},
     {"coord", cli_coord_main, "the coordination service: serve it, look into it"},
     {"launch", cli_launch_main, "start the processes of a job, here or in an allocation"},

@@ -1,0 +1,220 @@
+/* cli/inspect.c -- `weft inspect`: what becomes of a program on its way to machine code. */
+#include <config.h>
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/program.h"
+#include "codegen/codegen.h"
+#include "hlo/proto.h"
+#include "hlo/text.h"
+#include "cpu/platform.h"
+#include "runtime/platform.h"
+
+typedef struct inspect_options {
+  const char *program;
+  const char *emit;      /* hlo, hlo-proto */
+  const char *svg;       /* of the memory plan, or of the thunks */
+  const char *after;     /* print the module after this pass */
+  const char *kernel;    /* print this fusion's code */
+  bool memory, passes, thunks, optimized, assembly, cost;
+  weft_compile_options compile;
+} inspect_options;
+
+static void print_help(FILE *out)
+{
+  fprintf(out,
+          "Usage: weft inspect PROGRAM WHAT ... [OPTIONS]\n\n"
+          "  --emit=hlo|hlo-proto   the program as read, converted, on standard output\n"
+          "  --optimized            the module as it is executed, as HLO text\n"
+          "  --passes               what each pass did: changed or not, time, instructions\n"
+          "  --after PASS           the module after that pass, as HLO text\n"
+          "  --memory               the memory plan: peak, lower bound, fragmentation, reuse, critical path\n"
+          "  --thunks               the steps of the program and what each waits for\n"
+          "  --kernel NAME          LLVM IR and assembly of the fusion of that name\n"
+          "  --cost                 bytes moved and operations done, by kind of step\n"
+          "  --svg FILE             draw the memory plan (with --memory) or the steps (with --thunks)\n"
+          "  --order ORDER          memory order: topological (default), sequential, budget=BYTES\n");
+}
+
+static weft_status *parse_order(const char *text, weft_compile_options *compile)
+{
+  if (strcmp(text, "topological") == 0) {
+    compile->order = BUF_TOPOLOGICAL;
+  } else if (strcmp(text, "sequential") == 0) {
+    compile->order = BUF_SEQUENTIAL;
+  } else if (strncmp(text, "budget=", 7) == 0) {
+    compile->order = BUF_BUDGET;
+    return weft_option_parse(WEFT_OPT_BYTES, "--order budget", text + 7, &compile->budget_bytes);
+  } else {
+    return WEFT_ERR(INVALID_ARGUMENT, "--order: expected topological, sequential or budget=BYTES, got \"%s\"", text);
+  }
+  return NULL;
+}
+
+static weft_status *parse_options(int argc, char **argv, inspect_options *o, bool *done)
+{
+  static const struct option options[] = {
+      {"emit", required_argument, NULL, 'e'}, {"optimized", no_argument, NULL, 'o'}, {"passes", no_argument, NULL, 'p'},
+      {"after", required_argument, NULL, 'a'}, {"memory", no_argument, NULL, 'm'}, {"thunks", no_argument, NULL, 't'},
+      {"kernel", required_argument, NULL, 'k'}, {"cost", no_argument, NULL, 'c'}, {"svg", required_argument, NULL, 's'},
+      {"order", required_argument, NULL, 'r'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+
+  for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) switch (c) {
+      case 'e': o->emit = optarg; break;
+      case 'o': o->optimized = true; break;
+      case 'p': o->passes = true; break;
+      case 'a': o->after = optarg; break;
+      case 'm': o->memory = true; break;
+      case 't': o->thunks = true; break;
+      case 'k': o->kernel = optarg; break;
+      case 'c': o->cost = true; break;
+      case 's': o->svg = optarg; break;
+      case 'r': WEFT_TRY(parse_order(optarg, &o->compile)); break;
+      case 'h':
+        print_help(stdout);
+        *done = true;
+        return NULL;
+      default: return WEFT_ERR(INVALID_ARGUMENT, "see `weft inspect --help`");
+      }
+  if (optind != argc - 1) return WEFT_ERR(INVALID_ARGUMENT, "expected one program; see `weft inspect --help`");
+  o->program = argv[optind];
+  if (o->svg && !o->memory && !o->thunks) o->memory = true;
+  if (!(o->emit || o->optimized || o->passes || o->after || o->memory || o->thunks || o->kernel || o->cost)) o->memory = true;
+  return NULL;
+}
+
+static weft_status *emit(const inspect_options *o, const hlo_module *module)
+{
+  if (strcmp(o->emit, "hlo") == 0) return hlo_print(module, HLO_PRINT_DEFAULT, stdout);
+  if (strcmp(o->emit, "hlo-proto") == 0) {
+    void *data;
+    size_t size;
+    bool ok;
+    WEFT_TRY(hlo_to_proto(module, &data, &size));
+    ok = fwrite(data, 1, size, stdout) == size;
+    free(data);
+    return ok ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "cannot write to standard output");
+  }
+  return WEFT_ERR(INVALID_ARGUMENT, "--emit: expected hlo or hlo-proto, got \"%s\"", o->emit);
+}
+
+/* What the pass observer prints to. */
+typedef struct observer {
+  const inspect_options *o;
+  bool printed; /* the module after --after's pass, once */
+  weft_status *st;
+} observer;
+
+static void observe(void *ctx, const char *pass, bool changed, int64_t ns, const hlo_module *module)
+{
+  observer *ob = ctx;
+  int instructions = 0;
+
+  for (const hlo_computation *c = module->first; c; c = c->next) instructions += c->instr_count;
+  if (ob->o->passes)
+    printf("%-36s %-9s %9.3f ms %7d instructions %5d computations\n", pass, changed ? "changed" : "-", (double)ns / 1e6,
+           instructions, module->computation_count);
+  if (ob->o->after && !ob->printed && strcmp(ob->o->after, pass) == 0) {
+    ob->printed = true;
+    ob->st = hlo_print(module, HLO_PRINT_DEFAULT, stdout);
+  }
+}
+
+static weft_status *with_file(const char *path, weft_status *(*draw)(const weft_executable *exe, FILE *out),
+                              const weft_executable *exe)
+{
+  FILE *out = fopen(path, "we");
+  weft_status *st;
+
+  if (!out) return WEFT_ERR(INVALID_ARGUMENT, "cannot write %s: %s", path, strerror(errno));
+  st = draw(exe, out);
+  if (fclose(out) != 0 && !st) st = WEFT_ERR(RESOURCE_EXHAUSTED, "cannot write %s: %s", path, strerror(errno));
+  return st;
+}
+
+static weft_status *draw_plan(const weft_executable *exe, FILE *out)
+{
+  return buf_plan_svg(weft_executable_plan(exe), out);
+}
+
+static weft_status *print_kernel(const char *name, const hlo_module *module)
+{
+  WEFT_AUTO(gen_code) code = NULL;
+  gen_options options;
+  const hlo_instr *fusion = NULL;
+  const gen_kernel *kernel;
+
+  for (const hlo_computation *c = module->first; c && !fusion; c = c->next)
+    for (const hlo_instr *i = c->first; i && !fusion; i = i->next)
+      if (i->op == HLO_FUSION && strcmp(i->name, name) == 0) fusion = i;
+  if (!fusion)
+    return WEFT_ERR(NOT_FOUND, "no fusion \"%s\" in the optimised module (see --optimized)", name);
+  WEFT_TRY(gen_options_load(&options));
+  options.keep_text = true;
+  options.cache_dir = NULL;
+  WEFT_TRY(gen_compile(module, &options, &code));
+  kernel = gen_code_kernel(code, fusion);
+  if (!kernel) return WEFT_ERR(NOT_FOUND, "fusion \"%s\" is not compiled by itself", name);
+  printf("; symbol %s, %d phases, %" PRId64 " units\n%s\n", kernel->symbol, kernel->phase_count, kernel->phases[0].units,
+         gen_code_ir(code, kernel));
+  printf("%s\n", gen_code_assembly(code, kernel));
+  return NULL;
+}
+
+/* A kind of step: how many, bytes in and out, floating-point operations of dots and elementwise work. */
+static void print_cost(const hlo_module *module)
+{
+  struct { int64_t count, bytes; } kinds[HLO_OPCODE_COUNT] = {0};
+
+  for (const hlo_instr *i = module->entry->first; i; i = i->next) {
+    kinds[i->op].count++;
+    kinds[i->op].bytes += hlo_shape_total_bytes(i->shape);
+    for (int j = 0; j < i->operand_count; j++) kinds[i->op].bytes += hlo_shape_total_bytes(i->operands[j]->shape);
+  }
+  printf("%-24s %8s %16s\n", "step of the entry", "count", "bytes touched");
+  for (int op = 0; op < HLO_OPCODE_COUNT; op++)
+    if (kinds[op].count && op != HLO_PARAMETER && op != HLO_CONSTANT && op != HLO_TUPLE && op != HLO_GET_TUPLE_ELEMENT)
+      printf("%-24s %8" PRId64 " %16" PRId64 "\n", hlo_opcode_name((hlo_opcode)op), kinds[op].count, kinds[op].bytes);
+}
+
+static weft_status *inspect(inspect_options *o)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  WEFT_AUTO(weft_platform) platform = NULL;
+  WEFT_AUTO(weft_executable) exe = NULL;
+  weft_platform_options platform_options = {0};
+  observer ob = {.o = o};
+
+  WEFT_TRY(cli_load_program(o->program, &module));
+  if (o->emit) WEFT_TRY(emit(o, module));
+  if (!(o->optimized || o->passes || o->after || o->memory || o->thunks || o->kernel || o->cost)) return NULL;
+  platform_options.device_count = (int)WEFT_MIN(module->replica_count * module->num_partitions, 4096);
+  WEFT_TRY(weft_platform_new(&cpu_platform_ops, &platform_options, &platform));
+  o->compile.pass_observer = observe;
+  o->compile.observer_ctx = &ob;
+  WEFT_TRY(weft_compile(platform, WEFT_MOVE(module), &o->compile, &exe));
+  WEFT_TRY(ob.st);
+  if (o->after && !ob.printed) return WEFT_ERR(NOT_FOUND, "no pass \"%s\" ran (see --passes)", o->after);
+  if (o->optimized) WEFT_TRY(hlo_print(weft_executable_module(exe), HLO_PRINT_DEFAULT, stdout));
+  if (o->memory) WEFT_TRY(buf_plan_print(weft_executable_plan(exe), stdout));
+  if (o->thunks) WEFT_TRY(weft_executable_print(exe, stdout));
+  if (o->cost) print_cost(weft_executable_module(exe));
+  if (o->kernel) WEFT_TRY(print_kernel(o->kernel, weft_executable_module(exe)));
+  if (o->svg) WEFT_TRY(with_file(o->svg, o->thunks ? weft_executable_svg : draw_plan, exe));
+  return NULL;
+}
+
+int cli_inspect_main(int argc, char **argv)
+{
+  inspect_options options = {0};
+  bool done = false;
+  weft_status *st = parse_options(argc, argv, &options, &done);
+
+  if (!st && !done) st = inspect(&options);
+  return cli_report("inspect", st);
+}

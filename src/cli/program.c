@@ -1,0 +1,42 @@
+/* cli/program.c -- reading a program of any format. */
+#include <config.h>
+
+#include "cli/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "hlo/infer.h"
+#include "hlo/proto.h"
+#include "hlo/text.h"
+#include "stablehlo/stablehlo.h"
+
+/* A serialized message starts with a field tag, which in XLA's messages is a control character; text never does. */
+static bool looks_like_proto(const char *data, size_t size)
+{
+  return size > 0 && (unsigned char)data[0] < 0x20 && data[0] != '\n' && data[0] != '\t' && data[0] != '\r';
+}
+
+static weft_status *parse_program(const char *data, size_t size, hlo_module **out_module)
+{
+  /* field 1 of HloModuleProto, length-delimited, has the tag 0x0a, which is also a newline: what follows it decides */
+  bool proto = looks_like_proto(data, size) || (size > 2 && data[0] == '\n' && (size_t)(unsigned char)data[1] + 2 < size &&
+                                                 memchr(data, '\0', WEFT_MIN(size, (size_t)4096)));
+  if (shlo_is_program(data, size)) return shlo_parse(data, size, NULL, out_module);
+  return proto ? hlo_from_proto(data, size, out_module) : hlo_parse(data, size, out_module);
+}
+
+weft_status *cli_load_program(const char *path, hlo_module **out_module)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  WEFT_AUTO_STR data = NULL;
+  size_t size;
+
+  *out_module = NULL;
+  WEFT_TRY(cli_read_file(path, &data, &size));
+  WEFT_TRY_NOTE(parse_program(data, size, &module), "in %s", path);
+  WEFT_TRY_NOTE(hlo_verify(module), "in %s", path);
+  *out_module = WEFT_MOVE(module);
+  return NULL;
+}

@@ -1,0 +1,27 @@
+/* cli/program.h -- a program from a file, and inputs to run it on. */
+#ifndef WEFT_CLI_PROGRAM_H
+#define WEFT_CLI_PROGRAM_H
+
+#include <stdint.h>
+
+#include "hlo/hlo.h"
+
+/* Reads, parses and verifies a program; the format (HLO text, HloModuleProto, StableHLO text or bytecode) is told by
+ * its first bytes. */
+WEFT_NODISCARD weft_status *cli_load_program(const char *path, hlo_module **out_module);
+
+/* What values an input may take so that the program does something sensible with it. */
+typedef struct cli_range {
+  double low, high; /* floats: [low, high); integers: [low, high) too */
+} cli_range;
+
+/* A range for each leaf of the entry's parameters, from where its values flow: indices stay inside what they index,
+ * arguments of log and sqrt are positive, weights are small enough that deep programs stay finite.
+ * *out_ranges has hlo_shape_leaf_count() entries for each parameter in order, in `arena`. */
+WEFT_NODISCARD weft_status *cli_input_ranges(const hlo_module *module, weft_arena *arena, cli_range **out_ranges);
+
+/* Fills `data` (row-major, shape's element type) with pseudo-random values in the range: element i of input `input`
+ * depends on (seed, input, i) alone. */
+void cli_fill_input(const hlo_shape *shape, cli_range range, uint64_t seed, int input, void *data);
+
+#endif

@@ -1,0 +1,641 @@
+/* cli/run.c -- `weft run`: compile a program, run it on given or generated inputs, say what came out. */
+#include <config.h>
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/npy.h"
+#include "cli/cli.h"
+#include "cli/program.h"
+#include "hlo/eval.h"
+#include "cpu/platform.h"
+#include "runtime/platform.h"
+
+typedef struct run_options {
+  const char *program;
+  const char **inputs; /* .npy files by parameter leaf */
+  int input_count;
+  uint64_t seed;
+  const char *output_dir, *input_dir, *expect_dir;
+  double rtol, atol;
+  int repeat, devices, threads;
+  bool json, reference, quiet;
+  buf_order order;
+  int64_t budget_bytes;
+} run_options;
+
+/* One run of the command: what it has made so far. */
+typedef struct run_state {
+  const run_options *o;
+  weft_arena arena;
+  hlo_module *reference; /* a copy of the program before compilation, for --compare=reference */
+  weft_platform *platform;
+  weft_executable *exe;
+  int devices, params, outputs;
+  hlo_literal **arguments;  /* one per parameter leaf, the same for every device */
+  weft_buffer ***inputs;    /* [device][leaf] */
+  weft_buffer ***results;   /* [device][leaf] */
+  hlo_literal **values;     /* results on the host: [device * outputs + leaf] */
+  double load_ms, compile_ms, first_ms, median_ms, min_ms;
+  int differences;
+} run_state;
+
+static void print_help(FILE *out)
+{
+  fprintf(out,
+          "Usage: weft run PROGRAM [OPTIONS]\n\n"
+          "Compiles PROGRAM (HLO text or HloModuleProto, told apart by content), runs it and prints a summary.\n\n"
+          "  --input FILE.npy       the next parameter's value; give one per parameter, in order.\n"
+          "                         Without: pseudo-random values, indices kept in range\n"
+          "  --seed N               of the pseudo-random inputs (default 0)\n"
+          "  --save-inputs DIR      write the inputs as DIR/input_N.npy\n"
+          "  --output-dir DIR       write the results as DIR/result_N.npy\n"
+          "  --expect DIR           compare with DIR/result_N.npy; exit 1 and say where if they differ\n"
+          "  --compare reference    compare with the reference evaluator in the same way\n"
+          "  --rtol R, --atol A     tolerances: |got - want| <= A + R * |want| (default 1e-4, 1e-5)\n"
+          "  --repeat N             run N times more and print the median\n"
+          "  --devices N            run on N devices of this process (default 1)\n"
+          "  --threads N            worker threads (default: one a core; WEFT_THREADS)\n"
+          "  --memory ORDER         topological (default), sequential, or budget=BYTES\n"
+          "  --json                 print one JSON object\n"
+          "  --quiet                print no result values\n");
+}
+
+static weft_status *parse_options(int argc, char **argv, run_options *o, bool *done)
+{
+  enum { INPUT = 256, SEED, SAVE_INPUTS, OUTPUT_DIR, EXPECT, COMPARE, RTOL, ATOL, REPEAT, DEVICES, THREADS, MEMORY, JSON,
+         QUIET };
+  static const struct option options[] = {
+      {"input", required_argument, NULL, INPUT}, {"seed", required_argument, NULL, SEED},
+      {"save-inputs", required_argument, NULL, SAVE_INPUTS}, {"output-dir", required_argument, NULL, OUTPUT_DIR},
+      {"expect", required_argument, NULL, EXPECT}, {"compare", required_argument, NULL, COMPARE},
+      {"rtol", required_argument, NULL, RTOL}, {"atol", required_argument, NULL, ATOL},
+      {"repeat", required_argument, NULL, REPEAT}, {"devices", required_argument, NULL, DEVICES},
+      {"threads", required_argument, NULL, THREADS}, {"memory", required_argument, NULL, MEMORY},
+      {"json", no_argument, NULL, JSON}, {"quiet", no_argument, NULL, QUIET}, {"help", no_argument, NULL, 'h'},
+      {NULL, 0, NULL, 0}};
+  int64_t number;
+  char *end;
+
+  *o = (run_options){.rtol = 1e-4, .atol = 1e-5, .inputs = calloc((size_t)argc, sizeof *o->inputs)};
+  WEFT_TRY_ALLOC(o->inputs);
+  for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) switch (c) {
+      case INPUT: o->inputs[o->input_count++] = optarg; break;
+      case SEED:
+        WEFT_TRY(weft_option_parse(WEFT_OPT_INT, "--seed", optarg, &number));
+        o->seed = (uint64_t)number;
+        break;
+      case SAVE_INPUTS: o->input_dir = optarg; break;
+      case OUTPUT_DIR: o->output_dir = optarg; break;
+      case EXPECT: o->expect_dir = optarg; break;
+      case COMPARE:
+        if (strcmp(optarg, "reference") != 0)
+          return WEFT_ERR(INVALID_ARGUMENT, "--compare: expected \"reference\", got \"%s\"", optarg);
+        o->reference = true;
+        break;
+      case RTOL:
+      case ATOL:
+        *(c == RTOL ? &o->rtol : &o->atol) = strtod(optarg, &end);
+        if (end == optarg || *end) return WEFT_ERR(INVALID_ARGUMENT, "expected a tolerance, got \"%s\"", optarg);
+        break;
+      case REPEAT:
+      case DEVICES:
+      case THREADS:
+        WEFT_TRY(weft_option_parse(WEFT_OPT_INT, argv[optind - 2], optarg, &number));
+        if (number < 0 || number > 1000000)
+          return WEFT_ERR(INVALID_ARGUMENT, "%s: %" PRId64 " is not in [0, 1000000]", argv[optind - 2], number);
+        *(c == REPEAT ? &o->repeat : c == DEVICES ? &o->devices : &o->threads) = (int)number;
+        break;
+      case MEMORY:
+        if (strcmp(optarg, "topological") == 0) {
+          o->order = BUF_TOPOLOGICAL;
+        } else if (strcmp(optarg, "sequential") == 0) {
+          o->order = BUF_SEQUENTIAL;
+        } else if (strncmp(optarg, "budget=", 7) == 0) {
+          o->order = BUF_BUDGET;
+          WEFT_TRY(weft_option_parse(WEFT_OPT_BYTES, "--memory budget", optarg + 7, &o->budget_bytes));
+        } else {
+          return WEFT_ERR(INVALID_ARGUMENT, "--memory: expected topological, sequential or budget=BYTES, got \"%s\"", optarg);
+        }
+        break;
+      case JSON: o->json = true; break;
+      case QUIET: o->quiet = true; break;
+      case 'h':
+        print_help(stdout);
+        *done = true;
+        return NULL;
+      default: return WEFT_ERR(INVALID_ARGUMENT, "see `weft run --help`");
+      }
+  if (optind != argc - 1) return WEFT_ERR(INVALID_ARGUMENT, "expected one program; see `weft run --help`");
+  o->program = argv[optind];
+  return NULL;
+}
+
+static double ms_since(int64_t start_ns) { return (double)(weft_now_ns() - start_ns) / 1e6; }
+
+static weft_status *make_directory(const char *path)
+{
+  if (mkdir(path, 0777) != 0 && errno != EEXIST)
+    return WEFT_ERR(INVALID_ARGUMENT, "cannot make directory %s: %s", path, strerror(errno));
+  return NULL;
+}
+
+static weft_status *compile(run_state *s)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  weft_platform_options platform = {.device_count = s->o->devices, .threads = s->o->threads};
+  weft_compile_options compile = {.order = s->o->order, .budget_bytes = s->o->budget_bytes};
+  int64_t start = weft_now_ns();
+
+  WEFT_TRY(cli_load_program(s->o->program, &module));
+  s->load_ms = ms_since(start);
+  /* N devices: what the program says it wants, else N replicas */
+  if (s->o->devices > 1) {
+    if (module->num_partitions > 1)
+      compile.partition_count = s->o->devices;
+    else
+      compile.replica_count = s->o->devices;
+  } else if (module->replica_count * module->num_partitions > 1) {
+    platform.device_count = (int)WEFT_MIN(module->replica_count * module->num_partitions, 4096);
+  }
+  WEFT_TRY(hlo_module_clone(module, &s->reference));
+  WEFT_TRY(weft_platform_new(&cpu_platform_ops, &platform, &s->platform));
+  start = weft_now_ns();
+  WEFT_TRY(weft_compile(s->platform, WEFT_MOVE(module), &compile, &s->exe));
+  s->compile_ms = ms_since(start);
+  s->devices = weft_executable_device_count(s->exe);
+  s->params = weft_executable_param_count(s->exe);
+  s->outputs = weft_executable_output_count(s->exe);
+  return NULL;
+}
+
+static const hlo_shape *shape_of(weft_arena *arena, const weft_array_type *type)
+{
+  return type->type == WEFT_TOKEN ? hlo_shape_token(arena) : hlo_shape_array(arena, type->type, type->rank, type->dims);
+}
+
+/* An .npy file as a literal of type `type`. */
+static weft_status *read_literal(run_state *s, const char *path, weft_dtype type, hlo_literal **out_value)
+{
+  weft_npy array;
+  const hlo_shape *shape;
+  weft_status *st = NULL;
+
+  *out_value = NULL;
+  WEFT_TRY(weft_npy_read(path, type, &array));
+  shape = hlo_shape_array(&s->arena, array.type, array.rank, array.dims);
+  if (!shape) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  if (!st) st = hlo_literal_new(&s->arena, shape, out_value);
+  if (!st) memcpy((*out_value)->data, array.data, (size_t)array.bytes);
+  weft_npy_fini(&array);
+  return st;
+}
+
+static weft_status *read_input(run_state *s, int leaf, hlo_literal **out_value)
+{
+  const hlo_shape *want = shape_of(&s->arena, weft_executable_param_type(s->exe, leaf));
+  char got_text[256], want_text[256];
+
+  WEFT_TRY_ALLOC(want);
+  WEFT_TRY(read_literal(s, s->o->inputs[leaf], want->type, out_value));
+  if (!hlo_shape_equal((*out_value)->shape, want, false))
+    return WEFT_ERR(INVALID_ARGUMENT, "%s holds %s, parameter %d is %s", s->o->inputs[leaf],
+                    hlo_shape_format((*out_value)->shape, got_text, sizeof got_text), leaf,
+                    hlo_shape_format(want, want_text, sizeof want_text));
+  return NULL;
+}
+
+static weft_status *make_inputs(run_state *s)
+{
+  cli_range *ranges;
+
+  if (s->o->input_count > s->params)
+    return WEFT_ERR(INVALID_ARGUMENT, "%d inputs given, the program has %d parameters", s->o->input_count, s->params);
+  WEFT_TRY(cli_input_ranges(s->reference, &s->arena, &ranges));
+  s->arguments = WEFT_ARENA_ARRAY(&s->arena, hlo_literal *, s->params);
+  s->inputs = WEFT_ARENA_ARRAY(&s->arena, weft_buffer **, s->devices);
+  WEFT_TRY_ALLOC(s->arguments);
+  WEFT_TRY_ALLOC(s->inputs);
+  for (int leaf = 0; leaf < s->params; leaf++) {
+    const hlo_shape *shape;
+    if (leaf < s->o->input_count) {
+      WEFT_TRY(read_input(s, leaf, &s->arguments[leaf]));
+      continue;
+    }
+    shape = shape_of(&s->arena, weft_executable_param_type(s->exe, leaf));
+    WEFT_TRY_ALLOC(shape);
+    WEFT_TRY(hlo_literal_new(&s->arena, shape, &s->arguments[leaf]));
+    cli_fill_input(shape, ranges[leaf], s->o->seed, leaf, s->arguments[leaf]->data);
+  }
+  for (int d = 0; d < s->devices; d++) {
+    s->inputs[d] = WEFT_ARENA_ARRAY(&s->arena, weft_buffer *, s->params);
+    WEFT_TRY_ALLOC(s->inputs[d]);
+    for (int leaf = 0; leaf < s->params; leaf++)
+      WEFT_TRY(weft_buffer_from_host(weft_executable_device(s->exe, d), weft_executable_param_type(s->exe, leaf),
+                                     s->arguments[leaf]->data, &s->inputs[d][leaf]));
+  }
+  return NULL;
+}
+
+static weft_status *save(const char *directory, const char *stem, int number, const hlo_literal *value)
+{
+  char path[4096];
+
+  if (!value->data) return NULL; /* a token */
+  snprintf(path, sizeof path, "%s/%s_%d.npy", directory, stem, number);
+  return weft_npy_write(path, value->shape->type, value->shape->rank, value->shape->dims, value->data);
+}
+
+static void release_results(run_state *s)
+{
+  for (int d = 0; s->results && d < s->devices; d++)
+    for (int leaf = 0; leaf < s->outputs; leaf++) {
+      weft_buffer_release(s->results[d][leaf]);
+      s->results[d][leaf] = NULL;
+    }
+}
+
+/* One launch, waited for. */
+static weft_status *launch(run_state *s, const bool *keep, weft_event **done, int64_t launch_id, double *out_ms)
+{
+  weft_launch l = {.inputs = (weft_buffer *const *const *)s->inputs, .outputs = s->results, .done = done, .keep = keep,
+                   .launch_id = launch_id};
+  weft_status *st, *first = NULL;
+  int64_t start;
+
+  release_results(s);
+  start = weft_now_ns();
+  WEFT_TRY(weft_executable_launch(s->exe, &l));
+  for (int d = 0; d < s->devices; d++) {
+    st = weft_event_await(done[d], WEFT_NO_DEADLINE); /* every collective in it has a deadline of its own */
+    weft_event_release(done[d]);
+    if (first)
+      weft_status_free(st);
+    else
+      first = st;
+  }
+  *out_ms = ms_since(start);
+  return first;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+  double x = *(const double *)a, y = *(const double *)b;
+
+  return (x > y) - (x < y);
+}
+
+static weft_status *run(run_state *s)
+{
+  bool *keep = WEFT_ARENA_ARRAY(&s->arena, bool, s->params);
+  weft_event **done = WEFT_ARENA_ARRAY(&s->arena, weft_event *, s->devices);
+  double *times = WEFT_ARENA_ARRAY(&s->arena, double, s->o->repeat);
+
+  s->results = WEFT_ARENA_ARRAY(&s->arena, weft_buffer **, s->devices);
+  WEFT_TRY_ALLOC(keep);
+  WEFT_TRY_ALLOC(done);
+  WEFT_TRY_ALLOC(times);
+  WEFT_TRY_ALLOC(s->results);
+  for (int d = 0; d < s->devices; d++) {
+    s->results[d] = WEFT_ARENA_ARRAY(&s->arena, weft_buffer *, s->outputs);
+    WEFT_TRY_ALLOC(s->results[d]);
+  }
+  for (int i = 0; i < s->params; i++) keep[i] = true; /* the same inputs serve every run */
+  WEFT_TRY(launch(s, keep, done, 0, &s->first_ms));
+  for (int i = 0; i < s->o->repeat; i++) WEFT_TRY(launch(s, keep, done, i + 1, &times[i]));
+  if (s->o->repeat) {
+    qsort(times, (size_t)s->o->repeat, sizeof *times, compare_doubles);
+    s->min_ms = times[0];
+    s->median_ms = (times[(s->o->repeat - 1) / 2] + times[s->o->repeat / 2]) / 2;
+  }
+  return NULL;
+}
+
+static weft_status *fetch_results(run_state *s)
+{
+  s->values = WEFT_ARENA_ARRAY(&s->arena, hlo_literal *, s->devices * s->outputs);
+  WEFT_TRY_ALLOC(s->values);
+  for (int d = 0; d < s->devices; d++)
+    for (int leaf = 0; leaf < s->outputs; leaf++) {
+      hlo_literal **value = &s->values[d * s->outputs + leaf];
+      const hlo_shape *shape = shape_of(&s->arena, weft_executable_output_type(s->exe, leaf));
+      WEFT_TRY_ALLOC(shape);
+      WEFT_TRY(hlo_literal_new(&s->arena, shape, value));
+      if ((*value)->data) WEFT_TRY(weft_buffer_to_host(s->results[d][leaf], (*value)->data, WEFT_NO_DEADLINE));
+    }
+  return NULL;
+}
+
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
+
+static void index_text(const hlo_shape *shape, int64_t index, char *buf, size_t size)
+{
+  int64_t at[HLO_MAX_RANK];
+  size_t length = 0;
+
+  for (int i = shape->rank - 1; i >= 0; i--) {
+    at[i] = index % shape->dims[i];
+    index /= shape->dims[i];
+  }
+  buf[0] = '\0';
+  for (int i = 0; i < shape->rank && length < size; i++)
+    length += (size_t)snprintf(buf + length, size - length, "%s%" PRId64, i ? "," : "", at[i]);
+}
+
+/* |got - want|, infinite where one is NaN or infinite and the other is not the same. */
+static double difference(double got, double want)
+{
+  if (isnan(got) || isnan(want)) return isnan(got) && isnan(want) ? 0 : INFINITY;
+  if (isinf(got) || isinf(want)) return got == want ? 0 : INFINITY;
+  return fabs(got - want);
+}
+
+/* Prints where `got` differs most and counts it; integers must be equal. */
+static void compare(run_state *s, const char *what, int leaf, const hlo_literal *got, const hlo_literal *want)
+{
+  int64_t count = got->data ? hlo_shape_elems(got->shape) : 0, worst = -1, wrong = 0;
+  bool exact = weft_dtype_is_integer(got->shape->type) || got->shape->type == WEFT_PRED;
+  double worst_excess = 0;
+  char where[256], got_text[256], want_text[256];
+
+  if (!hlo_shape_equal(got->shape, want->shape, false)) {
+    printf("result %d: got %s, want %s (%s)\n", leaf, hlo_shape_format(got->shape, got_text, sizeof got_text),
+           hlo_shape_format(want->shape, want_text, sizeof want_text), what);
+    s->differences++;
+    return;
+  }
+  for (int64_t i = 0; i < count; i++) {
+    double excess;
+    if (exact) {
+      excess = hlo_literal_get_s64(got, i) == hlo_literal_get_s64(want, i) ? 0 : 1;
+    } else {
+      double re = hlo_literal_get_f64(want, i), im = hlo_literal_get_imag(want, i);
+      double error = fmax(difference(hlo_literal_get_f64(got, i), re), difference(hlo_literal_get_imag(got, i), im));
+      double allowed = s->o->atol + s->o->rtol * (isfinite(re) && isfinite(im) ? hypot(re, im) : 0);
+      excess = error <= allowed ? 0 : allowed > 0 ? error / allowed : INFINITY;
+    }
+    if (excess == 0) continue;
+    wrong++;
+    if (excess > worst_excess) {
+      worst_excess = excess;
+      worst = i;
+    }
+  }
+  if (!wrong) return;
+  s->differences++;
+  index_text(got->shape, worst, where, sizeof where);
+  if (exact)
+    printf("result %d: %" PRId64 " of %" PRId64 " elements differ from %s; first at [%s]: got %" PRId64 ", want %" PRId64 "\n",
+           leaf, wrong, count, what, where, hlo_literal_get_s64(got, worst), hlo_literal_get_s64(want, worst));
+  else
+    printf("result %d: %" PRId64 " of %" PRId64 " elements differ from %s; worst at [%s]: got %.9g, want %.9g "
+           "(%.3g times the tolerance)\n",
+           leaf, wrong, count, what, where, hlo_literal_get_f64(got, worst), hlo_literal_get_f64(want, worst), worst_excess);
+}
+
+static weft_status *compare_with_files(run_state *s)
+{
+  for (int leaf = 0; leaf < s->outputs; leaf++) {
+    char path[4096];
+    hlo_literal *want;
+    if (!s->values[leaf]->data) continue;
+    snprintf(path, sizeof path, "%s/result_%d.npy", s->o->expect_dir, leaf);
+    WEFT_TRY(read_literal(s, path, s->values[leaf]->shape->type, &want));
+    compare(s, path, leaf, s->values[leaf], want);
+  }
+  return NULL;
+}
+
+/* Arguments by parameter: leaves gathered into the tuples that the parameters are. */
+static weft_status *gather_argument(run_state *s, const hlo_shape *shape, int *leaf, const hlo_literal **out)
+{
+  hlo_literal *tuple;
+
+  if (!hlo_shape_is_tuple(shape)) {
+    *out = s->arguments[(*leaf)++];
+    return NULL;
+  }
+  tuple = WEFT_ARENA_NEW(&s->arena, hlo_literal);
+  WEFT_TRY_ALLOC(tuple);
+  tuple->shape = shape;
+  tuple->elements = WEFT_ARENA_ARRAY(&s->arena, const hlo_literal *, shape->rank);
+  WEFT_TRY_ALLOC(tuple->elements);
+  for (int i = 0; i < shape->rank; i++) WEFT_TRY(gather_argument(s, shape->elements[i], leaf, &tuple->elements[i]));
+  *out = tuple;
+  return NULL;
+}
+
+static const hlo_literal *literal_leaf(const hlo_literal *lit, int leaf)
+{
+  while (lit->elements)
+    for (int i = 0; i < lit->shape->rank; i++) {
+      int below = hlo_shape_leaf_count(lit->elements[i]->shape);
+      if (leaf < below) {
+        lit = lit->elements[i];
+        break;
+      }
+      leaf -= below;
+    }
+  return lit;
+}
+
+static weft_status *compare_with_reference(run_state *s)
+{
+  const hlo_computation *entry = s->reference->entry;
+  const hlo_literal **arguments = WEFT_ARENA_ARRAY(&s->arena, const hlo_literal *, entry->param_count), *result;
+  hlo_eval_options options = HLO_EVAL_DEFAULT;
+  int leaf = 0;
+
+  WEFT_TRY_ALLOC(arguments);
+  for (int i = 0; i < entry->param_count; i++)
+    WEFT_TRY(gather_argument(s, entry->params[i]->shape, &leaf, &arguments[i]));
+  WEFT_TRY(hlo_eval_module(s->reference, arguments, &options, &s->arena, &result));
+  for (int i = 0; i < s->outputs; i++) compare(s, "the reference evaluator", i, s->values[i], literal_leaf(result, i));
+  return NULL;
+}
+
+/* ---- printing ---------------------------------------------------------------------------------------------------- */
+
+typedef struct summary {
+  double min, max, mean;
+  int64_t nans;
+} summary;
+
+static summary summarise(const hlo_literal *value)
+{
+  int64_t count = hlo_shape_elems(value->shape);
+  summary s = {.min = INFINITY, .max = -INFINITY};
+  double sum = 0;
+
+  for (int64_t i = 0; i < count; i++) {
+    double x = hlo_literal_get_f64(value, i);
+    if (isnan(x)) {
+      s.nans++;
+      continue;
+    }
+    s.min = fmin(s.min, x);
+    s.max = fmax(s.max, x);
+    sum += x;
+  }
+  s.mean = count > s.nans ? sum / (double)(count - s.nans) : 0;
+  return s;
+}
+
+enum { SHOWN = 20 }; /* elements printed in full */
+
+static void print_values(const run_state *s)
+{
+  for (int i = 0; i < s->devices * s->outputs; i++) {
+    const hlo_literal *value = s->values[i];
+    char shape[256];
+    int64_t count;
+
+    hlo_shape_format(value->shape, shape, sizeof shape);
+    if (s->devices > 1) printf("device %d ", i / s->outputs);
+    printf("result %d  %s", i % s->outputs, shape);
+    if (!value->data || (count = hlo_shape_elems(value->shape)) == 0) {
+      printf("\n");
+      continue;
+    }
+    if (count > SHOWN) {
+      summary sum = summarise(value);
+      printf("  min %.6g  max %.6g  mean %.6g", sum.min, sum.max, sum.mean);
+      if (sum.nans) printf("  NaN %" PRId64, sum.nans);
+      printf("\n");
+      continue;
+    }
+    for (int64_t j = 0; j < count; j++) {
+      if (weft_dtype_is_complex(value->shape->type))
+        printf(" %.6g%+.6gi", hlo_literal_get_f64(value, j), hlo_literal_get_imag(value, j));
+      else
+        printf(" %.6g", hlo_literal_get_f64(value, j));
+    }
+    printf("\n");
+  }
+}
+
+static double peak_rss_mb(void)
+{
+  struct rusage usage;
+
+  getrusage(RUSAGE_SELF, &usage);
+  return (double)usage.ru_maxrss / 1024;
+}
+
+static void print_json_number(double x)
+{
+  if (isfinite(x))
+    printf("%.9g", x);
+  else
+    printf("null");
+}
+
+static void print_json(const run_state *s)
+{
+  const buf_stats *stats = buf_plan_stats(weft_executable_plan(s->exe));
+
+  printf("{\"program\": ");
+  cli_json_string(stdout, s->o->program);
+  printf(", \"module\": ");
+  cli_json_string(stdout, weft_executable_module(s->exe)->name);
+  printf(", \"devices\": %d, \"load_ms\": %.6g, \"compile_ms\": %.6g, \"first_run_ms\": %.6g", s->devices, s->load_ms,
+         s->compile_ms, s->first_ms);
+  if (s->o->repeat) printf(", \"repeat\": %d, \"median_ms\": %.6g, \"min_ms\": %.6g", s->o->repeat, s->median_ms, s->min_ms);
+  printf(", \"parameter_bytes\": %" PRId64 ", \"output_bytes\": %" PRId64 ", \"temp_bytes\": %" PRId64
+         ", \"temp_lower_bound_bytes\": %" PRId64 ", \"code_bytes\": %" PRId64 ", \"peak_rss_mb\": %.6g, \"results\": [",
+         stats->parameter_bytes, stats->output_bytes, stats->temp_bytes, stats->lower_bound_bytes,
+         weft_executable_code_bytes(s->exe), peak_rss_mb());
+  for (int i = 0; i < s->devices * s->outputs; i++) {
+    const hlo_literal *value = s->values[i];
+    char shape[256];
+    printf("%s{\"shape\": ", i ? ", " : "");
+    cli_json_string(stdout, hlo_shape_format(value->shape, shape, sizeof shape));
+    if (value->data) {
+      summary sum = summarise(value);
+      printf(", \"min\": ");
+      print_json_number(sum.min);
+      printf(", \"max\": ");
+      print_json_number(sum.max);
+      printf(", \"mean\": ");
+      print_json_number(sum.mean);
+      printf(", \"nans\": %" PRId64, sum.nans);
+    }
+    printf("}");
+  }
+  printf("]");
+  if (s->o->expect_dir || s->o->reference) printf(", \"differences\": %d", s->differences);
+  printf("}\n");
+}
+
+static void print_text(const run_state *s)
+{
+  const buf_stats *stats = buf_plan_stats(weft_executable_plan(s->exe));
+
+  printf("%s: read %.1f ms, compiled in %.1f ms, first run %.3f ms", weft_executable_module(s->exe)->name, s->load_ms,
+         s->compile_ms, s->first_ms);
+  if (s->o->repeat) printf(", median of %d more %.3f ms (least %.3f)", s->o->repeat, s->median_ms, s->min_ms);
+  printf("\nmemory: %.2f MB of parameters, %.2f MB of results, %.2f MB of temporaries; the process at most %.0f MB\n",
+         (double)stats->parameter_bytes / 1e6, (double)stats->output_bytes / 1e6, (double)stats->temp_bytes / 1e6,
+         peak_rss_mb());
+  if (!s->o->quiet) print_values(s);
+}
+
+static weft_status *run_program(run_state *s)
+{
+  const run_options *o = s->o;
+
+  WEFT_TRY(compile(s));
+  WEFT_TRY(make_inputs(s));
+  if (o->input_dir) {
+    WEFT_TRY(make_directory(o->input_dir));
+    for (int i = 0; i < s->params; i++) WEFT_TRY(save(o->input_dir, "input", i, s->arguments[i]));
+  }
+  WEFT_TRY(run(s));
+  WEFT_TRY(fetch_results(s));
+  if (o->output_dir) {
+    WEFT_TRY(make_directory(o->output_dir));
+    for (int i = 0; i < s->devices * s->outputs; i++) WEFT_TRY(save(o->output_dir, "result", i, s->values[i]));
+  }
+  if (o->expect_dir) WEFT_TRY(compare_with_files(s));
+  if (o->reference) WEFT_TRY(compare_with_reference(s));
+  if (o->json)
+    print_json(s);
+  else
+    print_text(s);
+  return NULL;
+}
+
+static void fini(run_state *s)
+{
+  release_results(s);
+  for (int d = 0; s->inputs && d < s->devices; d++)
+    for (int leaf = 0; s->inputs[d] && leaf < s->params; leaf++) weft_buffer_release(s->inputs[d][leaf]);
+  weft_executable_release(s->exe);
+  weft_platform_release(s->platform);
+  hlo_module_free(s->reference);
+  weft_arena_fini(&s->arena);
+}
+
+int cli_run_main(int argc, char **argv)
+{
+  run_options options = {0};
+  run_state state = {.o = &options};
+  bool done = false;
+  weft_status *st = parse_options(argc, argv, &options, &done);
+  int exit_code;
+
+  weft_arena_init(&state.arena);
+  if (!st && !done) st = run_program(&state);
+  exit_code = cli_report("run", st);
+  if (exit_code == CLI_OK && state.differences) exit_code = CLI_DIFFERENT;
+  fini(&state);
+  free(options.inputs);
+  return exit_code;
+}

@@ -1,0 +1,284 @@
+/* pjrt/client.c -- clients: devices of this process, and of all others through the key-value store. */
+#include <config.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "cpu/platform.h"
+#include "pjrt/internal.h"
+
+/* Lowering rules, donation, callbacks and the compilation cache of JAX all ask for this word. */
+const char pjrt_platform_name[] = "cpu";
+const char pjrt_platform_version[] = "weft " PACKAGE_VERSION " (LLVM " WEFT_LLVM_VERSION ")";
+
+enum { MAX_DEVICES = 2048, MAX_PROCESSES = 1 << 16 }; /* a process's devices have ids process * MAX_DEVICES + ordinal */
+
+typedef struct client_settings {
+  int64_t device_count, node_id, num_nodes;
+} client_settings;
+
+/* An integer option, which a text-only route of JAX may send as a string. */
+static weft_status *read_integer(const PJRT_NamedValue *value, const char *name, int64_t least, int64_t most,
+                                 int64_t *out)
+{
+  if (value->type == PJRT_NamedValue_kInt64) {
+    *out = value->int64_value;
+  } else if (value->type == PJRT_NamedValue_kString) {
+    char text[32];
+    snprintf(text, sizeof text, "%.*s", (int)WEFT_MIN(value->value_size, sizeof text - 1), value->string_value);
+    WEFT_TRY(weft_option_parse(WEFT_OPT_INT, name, text, out));
+  } else {
+    return WEFT_ERR(INVALID_ARGUMENT, "option %s must be an integer", name);
+  }
+  if (*out < least || *out > most)
+    return WEFT_ERR(INVALID_ARGUMENT, "option %s is %lld, not in [%lld, %lld]", name, (long long)*out, (long long)least,
+                    (long long)most);
+  return NULL;
+}
+
+static weft_status *read_settings(const PJRT_Client_Create_Args *args, client_settings *s)
+{
+  const char *count = getenv("WEFT_NUM_DEVICES");
+  const char *at = (const char *)args->create_options;
+
+  *s = (client_settings){.device_count = 0, .num_nodes = 1};
+  if (count && *count) {
+    WEFT_TRY(weft_option_parse(WEFT_OPT_INT, "WEFT_NUM_DEVICES", count, &s->device_count));
+    if (s->device_count < 1 || s->device_count > MAX_DEVICES)
+      return WEFT_ERR(INVALID_ARGUMENT, "WEFT_NUM_DEVICES is %lld, not in [1, %d]", (long long)s->device_count, MAX_DEVICES);
+  }
+  for (size_t i = 0; i < args->num_options; i++) {
+    const PJRT_NamedValue *value = (const PJRT_NamedValue *)at;
+    size_t stride = args->create_options[0].struct_size;
+    char name[64];
+
+    at += WEFT_ALIGN_UP(stride ? stride : sizeof *value, (size_t)8);
+    snprintf(name, sizeof name, "%.*s", (int)WEFT_MIN(value->name_size, sizeof name - 1), value->name);
+    if (strcmp(name, "num_devices") == 0 || strcmp(name, "cpu_device_count") == 0)
+      WEFT_TRY(read_integer(value, name, 1, MAX_DEVICES, &s->device_count));
+    else if (strcmp(name, "node_id") == 0 || strcmp(name, "process_id") == 0)
+      WEFT_TRY(read_integer(value, name, 0, MAX_PROCESSES, &s->node_id));
+    else if (strcmp(name, "num_nodes") == 0)
+      WEFT_TRY(read_integer(value, name, 1, MAX_PROCESSES, &s->num_nodes));
+    else if (strcmp(name, "asynchronous") != 0 && strcmp(name, "partition_index") != 0)
+      return WEFT_ERR(INVALID_ARGUMENT, "unknown option \"%s\" (num_devices, node_id, num_nodes are known)", name);
+  }
+  if (s->node_id >= s->num_nodes)
+    return WEFT_ERR(INVALID_ARGUMENT, "node_id %lld is not below num_nodes %lld", (long long)s->node_id,
+                    (long long)s->num_nodes);
+  return NULL;
+}
+
+/* Every process publishes how many devices it has and learns the others' counts.  Deadlines as XLA:CPU's exchange. */
+static weft_status *exchange_counts(PJRT_Client *client, int *counts)
+{
+  weft_deadline deadline = weft_deadline_after_ms(5 * 60 * 1000);
+  char key[64], text[32];
+
+  snprintf(key, sizeof key, "weft/topology/%d", client->process_index);
+  snprintf(text, sizeof text, "%d", client->local_count);
+  /* A restarted process finds the key it wrote before: the same value may stand. */
+  weft_status_ignore(weft_kv_set(client->kv, key, text, strlen(text), false));
+  for (int p = 0; p < client->process_count; p++) {
+    WEFT_AUTO_STR value = NULL;
+    size_t size;
+    int64_t count;
+    snprintf(key, sizeof key, "weft/topology/%d", p);
+    WEFT_TRY_NOTE(weft_kv_get(client->kv, key, deadline, &value, &size),
+                  "waiting for the devices of process %d of %d", p, client->process_count);
+    WEFT_TRY(weft_option_parse(WEFT_OPT_INT, key, value, &count));
+    if (count < 1 || count > MAX_DEVICES)
+      return WEFT_ERR(INVALID_ARGUMENT, "process %d says it has %lld devices", p, (long long)count);
+    counts[p] = (int)count;
+  }
+  if (counts[client->process_index] != client->local_count)
+    return WEFT_ERR(FAILED_PRECONDITION, "process %d had %d devices before and has %d now", client->process_index,
+                    counts[client->process_index], client->local_count);
+  return NULL;
+}
+
+static void client_free(PJRT_Client *client)
+{
+  if (!client) return;
+  for (int i = 0; client->devices && i < client->device_count; i++) pjrt_device_fini(&client->devices[i]);
+  pjrt_topology_free(client->topology);
+  weft_platform_release(client->platform);
+  weft_kv_destroy(client->kv);
+  free(client->devices);
+  free(client->device_list);
+  free(client->local_list);
+  free(client->memory_list);
+  free(client);
+}
+WEFT_DEFINE_AUTO(PJRT_Client, client_free)
+
+static weft_status *make_devices(PJRT_Client *client, const int *counts)
+{
+  PJRT_DeviceDescription *descriptions;
+  weft_status *st;
+  int at = 0, local = 0;
+
+  client->device_count = 0;
+  for (int p = 0; p < client->process_count; p++) client->device_count += counts[p];
+  client->devices = calloc((size_t)client->device_count, sizeof *client->devices);
+  client->device_list = calloc((size_t)client->device_count, sizeof *client->device_list);
+  client->local_list = calloc((size_t)client->local_count, sizeof *client->local_list);
+  client->memory_list = calloc((size_t)client->local_count * PJRT_MEMORY_KINDS, sizeof *client->memory_list);
+  if (!client->devices || !client->device_list || !client->local_list || !client->memory_list)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  for (int p = 0; p < client->process_count; p++)
+    for (int i = 0; i < counts[p]; i++, at++) {
+      PJRT_Device *device = &client->devices[at];
+      bool mine = p == client->process_index;
+      WEFT_TRY(pjrt_device_init(device, client, p * MAX_DEVICES + i, p, i,
+                                mine ? weft_platform_device(client->platform, i) : NULL));
+      client->device_list[at] = device;
+      if (!mine) continue;
+      memcpy(&client->memory_list[local * PJRT_MEMORY_KINDS], device->memories, sizeof device->memories);
+      client->local_list[local++] = device;
+    }
+  descriptions = calloc((size_t)client->device_count, sizeof *descriptions);
+  WEFT_TRY_ALLOC(descriptions);
+  for (int i = 0; i < client->device_count; i++) descriptions[i] = client->devices[i].description;
+  st = pjrt_topology_new(descriptions, client->device_count, &client->topology);
+  free(descriptions);
+  return st;
+}
+
+static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client **out_client)
+{
+  WEFT_AUTO(PJRT_Client) client = calloc(1, sizeof *client);
+  weft_platform_options options = {0};
+  client_settings s;
+  int *counts;
+  weft_status *st = NULL;
+
+  WEFT_TRY_ALLOC(client);
+  WEFT_TRY(read_settings(args, &s));
+  client->process_index = (int)s.node_id;
+  client->process_count = (int)s.num_nodes;
+  if (s.num_nodes > 1) WEFT_TRY(pjrt_kv_new(args, &client->kv)); /* without several nodes the callbacks are garbage */
+  options.device_count = (int)s.device_count;
+  options.process_index = client->process_index;
+  options.process_count = client->process_count;
+  WEFT_TRY(weft_platform_new(&cpu_platform_ops, &options, &client->platform));
+  client->local_count = weft_platform_device_count(client->platform);
+  counts = calloc((size_t)client->process_count, sizeof *counts);
+  WEFT_TRY_ALLOC(counts);
+  counts[client->process_index] = client->local_count;
+  if (client->process_count > 1) st = exchange_counts(client, counts);
+  if (!st) st = make_devices(client, counts);
+  free(counts);
+  WEFT_TRY(st);
+  *out_client = WEFT_MOVE(client);
+  return NULL;
+}
+
+PJRT_Error *pjrt_Client_Create(PJRT_Client_Create_Args *args)
+{
+  PJRT_TRY(client_new(args, &args->client));
+  return NULL;
+}
+
+PJRT_Error *pjrt_Client_Destroy(PJRT_Client_Destroy_Args *args)
+{
+  client_free(args->client);
+  return NULL;
+}
+
+PJRT_Device *pjrt_client_device(const PJRT_Client *client, int id)
+{
+  for (int i = 0; i < client->device_count; i++)
+    if (client->devices[i].description.id == id) return &client->devices[i];
+  return NULL;
+}
+
+PJRT_Error *pjrt_Client_PlatformName(PJRT_Client_PlatformName_Args *args)
+{
+  args->platform_name = pjrt_platform_name;
+  args->platform_name_size = strlen(pjrt_platform_name);
+  return NULL;
+}
+
+PJRT_Error *pjrt_Client_PlatformVersion(PJRT_Client_PlatformVersion_Args *args)
+{
+  args->platform_version = pjrt_platform_version;
+  args->platform_version_size = strlen(pjrt_platform_version);
+  return NULL;
+}
+
+PJRT_Error *pjrt_Client_ProcessIndex(PJRT_Client_ProcessIndex_Args *args)
+{
+  args->process_index = args->client->process_index;
+  return NULL;
+}
+
+PJRT_Error *pjrt_Client_TopologyDescription(PJRT_Client_TopologyDescription_Args *args)
+{
+  args->topology = args->client->topology;
+  return NULL;
+}
+
+PJRT_Error *pjrt_Client_Devices(PJRT_Client_Devices_Args *args)
+{
+  args->devices = args->client->device_list;
+  args->num_devices = (size_t)args->client->device_count;
+  return NULL;
+}
+
+PJRT_Error *pjrt_Client_AddressableDevices(PJRT_Client_AddressableDevices_Args *args)
+{
+  args->addressable_devices = args->client->local_list;
+  args->num_addressable_devices = (size_t)args->client->local_count;
+  return NULL;
+}
+
+PJRT_Error *pjrt_Client_LookupDevice(PJRT_Client_LookupDevice_Args *args)
+{
+  args->device = pjrt_client_device(args->client, args->id);
+  if (!args->device)
+    return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "No matching device found for device_id %d", args->id));
+  return NULL;
+}
+
+PJRT_Error *pjrt_Client_LookupAddressableDevice(PJRT_Client_LookupAddressableDevice_Args *args)
+{
+  if (args->local_hardware_id < 0 || args->local_hardware_id >= args->client->local_count)
+    return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "No matching device found for local_hardware_id %d",
+                               args->local_hardware_id));
+  args->addressable_device = args->client->local_list[args->local_hardware_id];
+  return NULL;
+}
+
+PJRT_Error *pjrt_Client_AddressableMemories(PJRT_Client_AddressableMemories_Args *args)
+{
+  args->addressable_memories = args->client->memory_list;
+  args->num_addressable_memories = (size_t)args->client->local_count * PJRT_MEMORY_KINDS;
+  return NULL;
+}
+
+PJRT_Error *pjrt_Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignment_Args *args)
+{
+  int64_t count;
+
+  if (args->num_replicas <= 0 || args->num_partitions <= 0)
+    return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "num_replicas %d and num_partitions %d must be positive",
+                               args->num_replicas, args->num_partitions));
+  count = (int64_t)args->num_replicas * args->num_partitions;
+  if (count > args->client->device_count)
+    return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "%d replicas of %d partitions need more than the %d devices there are",
+                               args->num_replicas, args->num_partitions, args->client->device_count));
+  if ((size_t)count > args->default_assignment_size)
+    return pjrt_error(WEFT_ERR(FAILED_PRECONDITION, "default_assignment_size %zu is below num_replicas * num_partitions %lld",
+                               args->default_assignment_size, (long long)count));
+  for (int64_t i = 0; i < count; i++) args->default_assignment[i] = args->client->devices[i].description.id;
+  return NULL;
+}
+
+PJRT_Error *pjrt_Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args *args)
+{
+  (void)args; /* every collective's own control connection notices a dead peer; an error here would kill the process */
+  return NULL;
+}

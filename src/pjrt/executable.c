@@ -1,0 +1,546 @@
+/* pjrt/executable.c -- programs: compiled, asked about, serialised, loaded again. */
+#include <config.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hlo/infer.h"
+#include "hlo/proto.h"
+#include "pjrt/compile.pb-c.h"
+#include "pjrt/internal.h"
+#include "stablehlo/stablehlo.h"
+
+/* ---- programs ---- */
+
+static void program_release(pjrt_program *p)
+{
+  if (!p || __atomic_sub_fetch(&p->refs, 1, __ATOMIC_ACQ_REL) != 0) return;
+  weft_executable_release(p->exe);
+  free(p->name);
+  free(p->source);
+  free(p->options);
+  free(p->output_types);
+  free(p->output_dims);
+  free(p->output_ranks);
+  free(p->output_kinds);
+  free(p->output_kind_sizes);
+  free(p->output_layouts);
+  free(p->param_layouts);
+  free(p->devices);
+  free(p->places);
+  free(p->assignment);
+  free(p);
+}
+WEFT_DEFINE_AUTO(pjrt_program, program_release)
+
+static pjrt_program *program_retain(pjrt_program *p)
+{
+  __atomic_add_fetch(&p->refs, 1, __ATOMIC_RELAXED); /* the caller's reference keeps it alive */
+  return p;
+}
+
+weft_status *pjrt_read_program(const PJRT_Program *program, hlo_module **out_module)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+
+  *out_module = NULL;
+  if (program->format_size == 4 && memcmp(program->format, "mlir", 4) == 0)
+    WEFT_TRY(shlo_parse(program->code, program->code_size, NULL, &module));
+  else if (program->format_size == 3 && memcmp(program->format, "hlo", 3) == 0)
+    WEFT_TRY(hlo_from_proto(program->code, program->code_size, &module));
+  else
+    return WEFT_ERR(INVALID_ARGUMENT, "Unknown program format '%.*s'.", (int)program->format_size, program->format);
+  WEFT_TRY(hlo_verify(module));
+  *out_module = WEFT_MOVE(module);
+  return NULL;
+}
+
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size)
+{
+  const unsigned char *at = data;
+
+  for (size_t i = 0; i < size; i++) hash = (hash ^ at[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
+  return hash;
+}
+
+/* Types, dimensions and memory kinds of the outputs, kept ready: clients ask on every execution. */
+static weft_status *describe_outputs(pjrt_program *p)
+{
+  size_t count = (size_t)weft_executable_output_count(p->exe), dims = 0;
+
+  p->output_count = (int)count;
+  p->param_count = weft_executable_param_count(p->exe);
+  for (size_t i = 0; i < count; i++) dims += (size_t)weft_executable_output_type(p->exe, (int)i)->rank;
+  p->output_types = calloc(count + 1, sizeof *p->output_types);
+  p->output_ranks = calloc(count + 1, sizeof *p->output_ranks);
+  p->output_dims = calloc(dims + 1, sizeof *p->output_dims);
+  p->output_kinds = calloc(count + 1, sizeof *p->output_kinds);
+  p->output_kind_sizes = calloc(count + 1, sizeof *p->output_kind_sizes);
+  if (!p->output_types || !p->output_ranks || !p->output_dims || !p->output_kinds || !p->output_kind_sizes)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  dims = 0;
+  for (size_t i = 0; i < count; i++) {
+    const weft_array_type *type = weft_executable_output_type(p->exe, (int)i);
+    p->output_types[i] = (PJRT_Buffer_Type)weft_dtype_to_pjrt(type->type);
+    p->output_ranks[i] = (size_t)type->rank;
+    memcpy(&p->output_dims[dims], type->dims, (size_t)type->rank * sizeof *type->dims);
+    dims += (size_t)type->rank;
+    p->output_kinds[i] = pjrt_memory_kinds[0];
+    p->output_kind_sizes[i] = strlen(pjrt_memory_kinds[0]);
+  }
+  WEFT_TRY(pjrt_layouts_of(p->output_count, weft_executable_output_type, p->exe, &p->output_layouts));
+  return pjrt_layouts_of(p->param_count, weft_executable_param_type, p->exe, &p->param_layouts);
+}
+
+static weft_status *describe_devices(pjrt_program *p, const PJRT_Client *client)
+{
+  p->device_count = weft_executable_device_count(p->exe);
+  p->devices = calloc((size_t)p->device_count + 1, sizeof *p->devices);
+  p->places = calloc((size_t)p->device_count + 1, sizeof *p->places);
+  if (!p->devices || !p->places) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  for (int i = 0; i < p->device_count; i++) {
+    int64_t replica, partition;
+    p->devices[i] = pjrt_client_device(client, (int)weft_device_id(weft_executable_device(p->exe, i)));
+    weft_executable_place(p->exe, i, &replica, &partition);
+    p->places[i] = (PJRT_LogicalDeviceIds){(int)replica, (int)partition};
+  }
+  return NULL;
+}
+
+/* DeviceAssignmentProto of the assignment in `options`, or of the default one. */
+static weft_status *serialize_assignment(pjrt_program *p, const PJRT_Client *client, const pjrt_options *options)
+{
+  PjrtPb__DeviceAssignment pb = PJRT_PB__DEVICE_ASSIGNMENT__INIT;
+  int64_t replicas = options->replica_count, partitions = options->partition_count;
+  PjrtPb__ComputationDevices *lists = calloc((size_t)partitions, sizeof *lists);
+  PjrtPb__ComputationDevices **pointers = calloc((size_t)partitions, sizeof *pointers);
+  int64_t *ids = calloc((size_t)(replicas * partitions), sizeof *ids);
+
+  if (lists && pointers && ids) {
+    pb.replica_count = (int32_t)replicas;
+    pb.computation_count = (int32_t)partitions;
+    for (int64_t part = 0; part < partitions; part++) {
+      pjrt_pb__computation_devices__init(&lists[part]);
+      lists[part].n_replica_device_ids = (size_t)replicas;
+      lists[part].replica_device_ids = &ids[part * replicas];
+      pointers[part] = &lists[part];
+      for (int64_t r = 0; r < replicas; r++) {
+        int64_t flat = r * partitions + part;
+        ids[part * replicas + r] = options->assignment ? options->assignment[flat]
+                                   : flat < client->device_count ? client->devices[flat].description.id : 0;
+      }
+    }
+    pb.n_computation_devices = (size_t)partitions;
+    pb.computation_devices = pointers;
+    p->assignment_size = pjrt_pb__device_assignment__get_packed_size(&pb);
+    p->assignment = malloc(p->assignment_size + 1);
+    if (p->assignment) pjrt_pb__device_assignment__pack(&pb, (uint8_t *)p->assignment);
+  }
+  free(lists);
+  free(pointers);
+  free(ids);
+  WEFT_TRY_ALLOC(p->assignment);
+  return NULL;
+}
+
+static void describe_costs(pjrt_program *p)
+{
+  const buf_stats *stats = buf_plan_stats(weft_executable_plan(p->exe));
+  static const char *const names[] = {"bytes accessed", "flops", "transcendentals"};
+  const hlo_module *module = weft_executable_module(p->exe);
+  double flops = 0, transcendentals = 0;
+
+  /* one operation an element, two a multiply-add of a dot; loops count once, as XLA's analysis does without trip counts */
+  for (const hlo_computation *c = module->first; c; c = c->next)
+    for (const hlo_instr *i = c->first; i; i = i->next) {
+      double elems = hlo_shape_is_array(i->shape) ? (double)hlo_shape_elems(i->shape) : 0;
+      if (hlo_opcode_is_transcendental(i->op)) {
+        transcendentals += elems;
+      } else if (i->op == HLO_DOT) {
+        double k = 1;
+        for (int d = 0; d < i->u.dot->lhs_contracting.count; d++)
+          k *= (double)i->operands[0]->shape->dims[i->u.dot->lhs_contracting.v[d]];
+        flops += 2 * elems * k;
+      } else if (hlo_opcode_is_elementwise(i->op) && i->op != HLO_COPY && i->op != HLO_CONVERT) {
+        flops += elems;
+      } else if (i->op == HLO_REDUCE) {
+        flops += (double)hlo_shape_elems(i->operands[0]->shape);
+      }
+    }
+  for (int i = 0; i < 3; i++)
+    p->costs[i] = (PJRT_NamedValue){.struct_size = sizeof(PJRT_NamedValue), .name = names[i],
+                                    .name_size = strlen(names[i]), .type = PJRT_NamedValue_kFloat, .value_size = 1};
+  p->costs[0].float_value = (float)(stats->parameter_bytes + stats->output_bytes + 2 * stats->value_bytes);
+  p->costs[1].float_value = (float)flops;
+  p->costs[2].float_value = (float)transcendentals;
+}
+
+/* Takes `module`.  `options_data` is kept for Serialize and GetCompileOptions. */
+static weft_status *compile(PJRT_Client *client, hlo_module *module, const void *options_data, size_t options_size,
+                            pjrt_program **out_program)
+{
+  WEFT_AUTO(hlo_module) owned = module;
+  WEFT_AUTO(pjrt_program) p = calloc(1, sizeof *p);
+  weft_compile_options compile_options = {0};
+  pjrt_options options;
+  weft_status *st;
+  uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+  WEFT_TRY_ALLOC(p);
+  p->refs = 1;
+  p->options = malloc(options_size + 1);
+  p->name = strdup(module->name);
+  if (!p->options || !p->name) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  if (options_size) memcpy(p->options, options_data, options_size);
+  p->options_size = options_size;
+  WEFT_TRY(hlo_to_proto(module, &p->source, &p->source_size));
+  WEFT_TRY(pjrt_options_read(options_data, options_size, &options));
+  p->portable = options.portable;
+  compile_options.replica_count = options.replica_count;
+  compile_options.partition_count = options.partition_count;
+  compile_options.device_assignment = options.assignment;
+  compile_options.dump_dir = options.dump_dir;
+  module->replica_count = options.replica_count;
+  module->num_partitions = options.partition_count;
+  st = weft_compile(client->platform, WEFT_MOVE(owned), &compile_options, &p->exe);
+  if (!st) st = serialize_assignment(p, client, &options);
+  pjrt_options_fini(&options);
+  WEFT_TRY(st);
+  hash = hash_bytes(hash, p->source, p->source_size);
+  hash = hash_bytes(hash, p->options, p->options_size);
+  hash = hash_bytes(hash, pjrt_platform_version, strlen(pjrt_platform_version));
+  snprintf(p->fingerprint, sizeof p->fingerprint, "weft-%016" PRIx64, hash);
+  WEFT_TRY(describe_outputs(p));
+  WEFT_TRY(describe_devices(p, client));
+  describe_costs(p);
+  *out_program = WEFT_MOVE(p);
+  return NULL;
+}
+
+/* Takes the reference. */
+static weft_status *load(PJRT_Client *client, pjrt_program *program, PJRT_LoadedExecutable **out)
+{
+  *out = calloc(1, sizeof **out);
+  if (!*out) {
+    program_release(program);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  }
+  (*out)->program = program;
+  (*out)->client = client;
+  return NULL;
+}
+
+PJRT_Error *pjrt_Client_Compile(PJRT_Client_Compile_Args *args)
+{
+  hlo_module *module;
+  pjrt_program *program;
+
+  PJRT_TRY(pjrt_read_program(args->program, &module));
+  PJRT_TRY(compile(args->client, module, args->compile_options, args->compile_options_size, &program));
+  return pjrt_error(load(args->client, program, &args->executable));
+}
+
+PJRT_Error *pjrt_Compile(PJRT_Compile_Args *args)
+{
+  hlo_module *module;
+  pjrt_program *program;
+
+  if (!args->client)
+    return pjrt_error(WEFT_ERR(UNIMPLEMENTED, "compilation for a topology without a client to compile on"));
+  PJRT_TRY(pjrt_read_program(args->program, &module));
+  PJRT_TRY(compile(args->client, module, args->compile_options, args->compile_options_size, &program));
+  args->executable = calloc(1, sizeof *args->executable);
+  if (!args->executable) {
+    program_release(program);
+    return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
+  }
+  args->executable->program = program;
+  return NULL;
+}
+
+PJRT_Error *pjrt_Client_Load(PJRT_Client_Load_Args *args)
+{
+  return pjrt_error(load(args->client, program_retain(args->executable->program), &args->loaded_executable));
+}
+
+/* ---- serialisation: a header, the compile options, the module before compilation ---- */
+
+typedef struct serial_header {
+  char magic[8]; /* "weftexe1" */
+  char version[32];
+  uint64_t options_size, source_size, checksum;
+} serial_header;
+static const char serial_magic[8] = {'w', 'e', 'f', 't', 'e', 'x', 'e', '1'};
+
+static void free_serialized(PJRT_SerializedExecutable *serialized) { free(serialized); }
+
+PJRT_Error *pjrt_Executable_Serialize(PJRT_Executable_Serialize_Args *args)
+{
+  const pjrt_program *p = args->executable->program;
+  size_t size = sizeof(serial_header) + p->options_size + p->source_size;
+  char *bytes = calloc(1, size);
+  serial_header header = {.version = PACKAGE_VERSION, .options_size = p->options_size, .source_size = p->source_size};
+
+  if (!bytes) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
+  memcpy(header.magic, serial_magic, sizeof header.magic);
+  memcpy(bytes + sizeof header, p->options, p->options_size);
+  memcpy(bytes + sizeof header + p->options_size, p->source, p->source_size);
+  header.checksum = hash_bytes(UINT64_C(0xcbf29ce484222325), bytes + sizeof header, size - sizeof header);
+  memcpy(bytes, &header, sizeof header);
+  args->serialized_bytes = bytes;
+  args->serialized_bytes_size = size;
+  args->serialized_executable = (PJRT_SerializedExecutable *)bytes;
+  args->serialized_executable_deleter = free_serialized;
+  return NULL;
+}
+
+static weft_status *deserialize(PJRT_Client *client, const char *bytes, size_t size, const char *options,
+                                size_t options_size, pjrt_program **out_program)
+{
+  serial_header header;
+  hlo_module *module;
+
+  if (size < sizeof header || memcmp(bytes, serial_magic, sizeof serial_magic) != 0)
+    return WEFT_ERR(INVALID_ARGUMENT, "not a serialized executable of Weft (%zu bytes)", size);
+  memcpy(&header, bytes, sizeof header);
+  header.version[sizeof header.version - 1] = '\0';
+  if (strcmp(header.version, PACKAGE_VERSION) != 0)
+    return WEFT_ERR(FAILED_PRECONDITION, "the executable was serialized by Weft %s, this is %s", header.version,
+                    PACKAGE_VERSION);
+  if (header.options_size > size - sizeof header || header.source_size != size - sizeof header - header.options_size ||
+      header.checksum != hash_bytes(UINT64_C(0xcbf29ce484222325), bytes + sizeof header, size - sizeof header))
+    return WEFT_ERR(DATA_LOSS, "the serialized executable is damaged");
+  if (!options) {
+    options = bytes + sizeof header;
+    options_size = header.options_size;
+  }
+  WEFT_TRY(hlo_from_proto(bytes + sizeof header + header.options_size, header.source_size, &module));
+  return compile(client, module, options, options_size, out_program);
+}
+
+PJRT_Error *pjrt_Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args *args)
+{
+  bool overridden = PJRT_HAS(args, overridden_serialized_compile_options_size) &&
+                    args->overridden_serialized_compile_options;
+  pjrt_program *program;
+
+  PJRT_TRY(deserialize(args->client, args->serialized_executable, args->serialized_executable_size,
+                       overridden ? args->overridden_serialized_compile_options : NULL,
+                       overridden ? args->overridden_serialized_compile_options_size : 0, &program));
+  return pjrt_error(load(args->client, program, &args->loaded_executable));
+}
+
+/* ---- questions ---- */
+
+PJRT_Error *pjrt_Executable_Destroy(PJRT_Executable_Destroy_Args *args)
+{
+  if (!args->executable) return NULL;
+  program_release(args->executable->program);
+  free(args->executable);
+  return NULL;
+}
+
+PJRT_Error *pjrt_LoadedExecutable_Destroy(PJRT_LoadedExecutable_Destroy_Args *args)
+{
+  if (!args->executable) return NULL;
+  program_release(args->executable->program);
+  free(args->executable);
+  return NULL;
+}
+
+PJRT_Error *pjrt_LoadedExecutable_GetExecutable(PJRT_LoadedExecutable_GetExecutable_Args *args)
+{
+  args->executable = calloc(1, sizeof *args->executable);
+  if (!args->executable) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
+  args->executable->program = program_retain(args->loaded_executable->program);
+  return NULL;
+}
+
+PJRT_Error *pjrt_LoadedExecutable_Delete(PJRT_LoadedExecutable_Delete_Args *args)
+{
+  __atomic_store_n(&args->executable->deleted, true, __ATOMIC_RELEASE);
+  return NULL;
+}
+
+PJRT_Error *pjrt_LoadedExecutable_IsDeleted(PJRT_LoadedExecutable_IsDeleted_Args *args)
+{
+  args->is_deleted = __atomic_load_n(&args->executable->deleted, __ATOMIC_ACQUIRE);
+  return NULL;
+}
+
+PJRT_Error *pjrt_LoadedExecutable_AddressableDevices(PJRT_LoadedExecutable_AddressableDevices_Args *args)
+{
+  args->addressable_devices = args->executable->program->devices;
+  args->num_addressable_devices = (size_t)args->executable->program->device_count;
+  return NULL;
+}
+
+PJRT_Error *pjrt_LoadedExecutable_AddressableDeviceLogicalIds(PJRT_LoadedExecutable_AddressableDeviceLogicalIds_Args *args)
+{
+  args->addressable_device_logical_ids = args->executable->program->places;
+  args->num_addressable_device_logical_ids = (size_t)args->executable->program->device_count;
+  return NULL;
+}
+
+static void keep_assignment(PJRT_DeviceAssignmentSerialized *assignment) { (void)assignment; /* lives with the program */ }
+
+PJRT_Error *pjrt_LoadedExecutable_GetDeviceAssignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args *args)
+{
+  const pjrt_program *p = args->executable->program;
+
+  args->serialized_bytes = p->assignment;
+  args->serialized_bytes_size = p->portable ? 0 : p->assignment_size;
+  args->serialized_device_assignment = (PJRT_DeviceAssignmentSerialized *)p->assignment;
+  args->serialized_device_assignment_deleter = keep_assignment;
+  return NULL;
+}
+
+PJRT_Error *pjrt_Executable_Name(PJRT_Executable_Name_Args *args)
+{
+  args->executable_name = args->executable->program->name;
+  args->executable_name_size = strlen(args->executable_name);
+  return NULL;
+}
+
+PJRT_Error *pjrt_Executable_NumReplicas(PJRT_Executable_NumReplicas_Args *args)
+{
+  args->num_replicas = (size_t)weft_executable_replica_count(args->executable->program->exe);
+  return NULL;
+}
+
+PJRT_Error *pjrt_Executable_NumPartitions(PJRT_Executable_NumPartitions_Args *args)
+{
+  args->num_partitions = (size_t)weft_executable_partition_count(args->executable->program->exe);
+  return NULL;
+}
+
+PJRT_Error *pjrt_Executable_NumOutputs(PJRT_Executable_NumOutputs_Args *args)
+{
+  args->num_outputs = (size_t)args->executable->program->output_count;
+  return NULL;
+}
+
+PJRT_Error *pjrt_Executable_SizeOfGeneratedCodeInBytes(PJRT_Executable_SizeOfGeneratedCodeInBytes_Args *args)
+{
+  args->size_in_bytes = weft_executable_code_bytes(args->executable->program->exe);
+  return NULL;
+}
+
+PJRT_Error *pjrt_Executable_Fingerprint(PJRT_Executable_Fingerprint_Args *args)
+{
+  args->executable_fingerprint = args->executable->program->fingerprint;
+  args->executable_fingerprint_size = strlen(args->executable_fingerprint);
+  return NULL;
+}
+
+PJRT_Error *pjrt_LoadedExecutable_Fingerprint(PJRT_LoadedExecutable_Fingerprint_Args *args)
+{
+  args->executable_fingerprint = args->executable->program->fingerprint;
+  args->executable_fingerprint_size = strlen(args->executable_fingerprint);
+  return NULL;
+}
+
+PJRT_Error *pjrt_Executable_GetCostAnalysis(PJRT_Executable_GetCostAnalysis_Args *args)
+{
+  args->properties = args->executable->program->costs;
+  args->num_properties = WEFT_COUNT(args->executable->program->costs);
+  return NULL;
+}
+
+PJRT_Error *pjrt_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMemoryStats_Args *args)
+{
+  const pjrt_program *p = args->executable->program;
+  const buf_stats *stats = buf_plan_stats(weft_executable_plan(p->exe));
+  size_t head = offsetof(PJRT_Executable_GetCompiledMemoryStats_Args, generated_code_size_in_bytes);
+
+  if (args->struct_size > head)
+    memset((char *)args + head, 0, WEFT_MIN(args->struct_size, sizeof *args) - head);
+  args->generated_code_size_in_bytes = weft_executable_code_bytes(p->exe);
+  args->argument_size_in_bytes = stats->parameter_bytes;
+  args->output_size_in_bytes = stats->output_bytes + stats->alias_bytes;
+  args->alias_size_in_bytes = stats->alias_bytes;
+  args->temp_size_in_bytes = stats->temp_bytes;
+  if (PJRT_HAS(args, peak_memory_in_bytes))
+    args->peak_memory_in_bytes = stats->parameter_bytes + stats->output_bytes + stats->temp_bytes + stats->constant_bytes;
+  if (PJRT_HAS(args, total_size_in_bytes))
+    args->total_size_in_bytes = stats->parameter_bytes + stats->output_bytes + stats->temp_bytes + stats->constant_bytes;
+  return NULL;
+}
+
+PJRT_Error *pjrt_Executable_OutputElementTypes(PJRT_Executable_OutputElementTypes_Args *args)
+{
+  args->output_types = args->executable->program->output_types;
+  args->num_output_types = (size_t)args->executable->program->output_count;
+  return NULL;
+}
+
+PJRT_Error *pjrt_Executable_OutputDimensions(PJRT_Executable_OutputDimensions_Args *args)
+{
+  args->num_outputs = (size_t)args->executable->program->output_count;
+  args->dims = args->executable->program->output_dims;
+  args->dim_sizes = args->executable->program->output_ranks;
+  return NULL;
+}
+
+PJRT_Error *pjrt_Executable_OutputMemoryKinds(PJRT_Executable_OutputMemoryKinds_Args *args)
+{
+  args->num_outputs = (size_t)args->executable->program->output_count;
+  args->memory_kinds = args->executable->program->output_kinds;
+  args->memory_kind_sizes = args->executable->program->output_kind_sizes;
+  return NULL;
+}
+
+static void keep_options(PJRT_SerializedCompileOptions *options) { (void)options; /* they live with the program */ }
+
+PJRT_Error *pjrt_Executable_GetCompileOptions(PJRT_Executable_GetCompileOptions_Args *args)
+{
+  args->serialized_bytes = args->executable->program->options;
+  args->serialized_bytes_size = args->executable->program->options_size;
+  args->serialized_compile_options = (PJRT_SerializedCompileOptions *)args->executable->program->options;
+  args->serialized_compile_options_deleter = keep_options;
+  return NULL;
+}
+
+/* HloModuleProtoWithConfig: module 1, config 2; two calls, first for the size. */
+PJRT_Error *pjrt_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args *args)
+{
+  static const char format[] = "hlo_with_config";
+  const pjrt_program *p = args->executable->program;
+  PjrtPb__ModuleConfig config = PJRT_PB__MODULE_CONFIG__INIT;
+  uint8_t config_bytes[64], head[32];
+  size_t config_size, head_size = 0, size, left;
+  void *module;
+  size_t module_size;
+  char *to;
+
+  PJRT_TRY(hlo_to_proto(weft_executable_module(p->exe), &module, &module_size));
+  config.replica_count = weft_executable_replica_count(p->exe);
+  config.num_partitions = weft_executable_partition_count(p->exe);
+  config_size = pjrt_pb__module_config__pack(&config, config_bytes);
+  head[head_size++] = 1 << 3 | 2; /* field 1, length-delimited, then the length as a varint */
+  for (left = module_size; left >= 0x80; left >>= 7) head[head_size++] = (uint8_t)(left | 0x80);
+  head[head_size++] = (uint8_t)left;
+  size = head_size + module_size + 2 + config_size;
+  args->program->format = format;
+  args->program->format_size = sizeof format - 1;
+  if (!args->program->code) {
+    args->program->code_size = size;
+    free(module);
+    return NULL;
+  }
+  if (args->program->code_size < size) {
+    free(module);
+    return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "code_size is %zu, the program has %zu bytes", args->program->code_size, size));
+  }
+  to = args->program->code;
+  memcpy(to, head, head_size);
+  memcpy(to + head_size, module, module_size);
+  to += head_size + module_size;
+  to[0] = 2 << 3 | 2;
+  to[1] = (char)config_size;
+  memcpy(to + 2, config_bytes, config_size);
+  free(module);
+  return NULL;
+}

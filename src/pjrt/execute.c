@@ -1,0 +1,154 @@
+/* pjrt/execute.c -- one call runs a program on all local devices and returns before it is done. */
+#include <config.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "pjrt/internal.h"
+
+/* ---- contexts ---- */
+
+static void context_release(PJRT_ExecuteContext *context)
+{
+  if (!context || __atomic_sub_fetch(&context->refs, 1, __ATOMIC_ACQ_REL) != 0) return;
+  free(context->data);
+  free(context);
+}
+
+PJRT_Error *pjrt_ExecuteContext_Create(PJRT_ExecuteContext_Create_Args *args)
+{
+  args->context = calloc(1, sizeof *args->context);
+  if (!args->context) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
+  args->context->refs = 1;
+  return NULL;
+}
+
+PJRT_Error *pjrt_ExecuteContext_Destroy(PJRT_ExecuteContext_Destroy_Args *args)
+{
+  context_release(args->context);
+  return NULL;
+}
+
+/* A run that holds a context lets go of it when its event fires. */
+static void release_when_done(void *ctx, const weft_status *error)
+{
+  (void)error;
+  context_release(ctx);
+}
+
+/* ---- launches ---- */
+
+/* The arrays of one launch, in one piece of memory. */
+typedef struct frame {
+  weft_buffer **buffers;         /* [device * params + param] */
+  weft_buffer *const **inputs;   /* [device] into buffers */
+  weft_buffer **results;         /* [device * outputs + output] */
+  weft_buffer ***outputs;        /* [device] into results */
+  weft_event **done;             /* [device] */
+  bool *keep;                    /* [param] */
+} frame;
+
+static frame *frame_new(size_t devices, size_t params, size_t outputs)
+{
+  size_t pointers = devices * (params + outputs + 3);
+  frame *f = calloc(1, sizeof *f + pointers * sizeof(void *) + params);
+  void **at;
+
+  if (!f) return NULL;
+  at = (void **)(f + 1);
+  f->buffers = (weft_buffer **)at;
+  f->inputs = (weft_buffer *const **)(at += devices * params);
+  f->results = (weft_buffer **)(at += devices);
+  f->outputs = (weft_buffer ***)(at += devices * outputs);
+  f->done = (weft_event **)(at += devices);
+  f->keep = (bool *)(at + devices);
+  for (size_t d = 0; d < devices; d++) {
+    f->inputs[d] = &f->buffers[d * params];
+    f->outputs[d] = &f->results[d * outputs];
+  }
+  return f;
+}
+
+static weft_status *check(const PJRT_LoadedExecutable_Execute_Args *args)
+{
+  const pjrt_program *p = args->executable->program;
+
+  if (__atomic_load_n(&args->executable->deleted, __ATOMIC_ACQUIRE))
+    return WEFT_ERR(INVALID_ARGUMENT, "the executable has been deleted");
+  if (args->num_devices != (size_t)p->device_count)
+    return WEFT_ERR(INVALID_ARGUMENT, "arguments for %zu devices; the program runs on %d of this process", args->num_devices,
+                    p->device_count);
+  if (args->num_args != (size_t)p->param_count)
+    return WEFT_ERR(INVALID_ARGUMENT, "Execution supplied %zu buffers but compiled program expected %d buffers",
+                    args->num_args, p->param_count);
+  if (args->options->num_send_ops || args->options->num_recv_ops)
+    return WEFT_ERR(UNIMPLEMENTED, "host send and receive callbacks");
+  return NULL;
+}
+
+/* Wraps results and completion events in handles; on failure everything made so far is released. */
+static weft_status *hand_out(PJRT_LoadedExecutable_Execute_Args *args, frame *f)
+{
+  const pjrt_program *p = args->executable->program;
+  weft_status *st = NULL;
+
+  for (int d = 0; d < p->device_count; d++)
+    for (int i = 0; i < p->output_count; i++) {
+      weft_buffer *buffer = f->outputs[d][i];
+      weft_status *now;
+      args->output_lists[d][i] = NULL;
+      now = pjrt_buffer_new(buffer, p->devices[d], p->devices[d]->memories[0], &args->output_lists[d][i]);
+      if (st)
+        weft_status_free(now);
+      else
+        st = now;
+    }
+  for (int d = 0; d < p->device_count; d++) {
+    weft_status *now = NULL;
+    if (args->device_complete_events)
+      now = pjrt_event_new(f->done[d], &args->device_complete_events[d]);
+    else
+      weft_event_release(f->done[d]);
+    if (st)
+      weft_status_free(now);
+    else
+      st = now;
+  }
+  return st;
+}
+
+static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
+{
+  const pjrt_program *p = args->executable->program;
+  const PJRT_ExecuteOptions *o = args->options;
+  weft_launch launch;
+  weft_status *st;
+  frame *f;
+
+  WEFT_TRY(check(args));
+  f = frame_new(args->num_devices, args->num_args, (size_t)p->output_count);
+  WEFT_TRY_ALLOC(f);
+  for (size_t d = 0; d < args->num_devices; d++)
+    for (size_t i = 0; i < args->num_args; i++) f->buffers[d * args->num_args + i] = args->argument_lists[d][i]->buffer;
+  for (size_t i = 0; i < o->num_non_donatable_input_indices; i++) {
+    int64_t index = o->non_donatable_input_indices[i];
+    if (index >= 0 && index < p->param_count) f->keep[index] = true;
+  }
+  launch = (weft_launch){.inputs = (weft_buffer *const *const *)f->inputs, .outputs = (weft_buffer **const *)f->outputs,
+                         .done = f->done, .keep = f->keep, .launch_id = o->launch_id, .user = o->context};
+  st = weft_executable_launch(p->exe, &launch);
+  for (int d = 0; !st && o->context && d < p->device_count; d++) {
+    weft_status *unheld;
+    __atomic_add_fetch(&o->context->refs, 1, __ATOMIC_RELAXED);
+    unheld = weft_event_on_ready(f->done[d], release_when_done, o->context);
+    if (!unheld) continue;
+    weft_status_free(unheld);
+    weft_status_ignore(weft_event_await(f->done[d], WEFT_NO_DEADLINE)); /* no memory for a callback: wait here */
+    release_when_done(o->context, NULL);
+  }
+  if (!st) st = hand_out(args, f);
+  free(f);
+  return st;
+}
+
+PJRT_Error *pjrt_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *args) { return pjrt_error(execute(args)); }

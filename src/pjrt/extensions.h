@@ -1,0 +1,11 @@
+/* pjrt/extensions.h -- the extensions' tables, each defined in the file of its name; plugin.c links them. */
+#ifndef WEFT_PJRT_EXTENSIONS_INTERNAL_H
+#define WEFT_PJRT_EXTENSIONS_INTERNAL_H
+
+#include "pjrt/internal.h"
+#include "weft/pjrt_extensions.h"
+
+extern PJRT_Layouts_Extension pjrt_layouts_extension;
+extern PJRT_MemoryDescriptions_Extension pjrt_memory_descriptions_extension;
+
+#endif

@@ -1,0 +1,150 @@
+/* pjrt/options.c -- CompileOptionsProto: what a client asks of a compilation. */
+#include <config.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pjrt/compile.pb-c.h"
+#include "pjrt/internal.h"
+
+enum { MAX_ASSIGNMENT = 1 << 22 };
+
+typedef enum option_kind { BOOL, INT, REAL, TEXT } option_kind;
+static const struct { const char *name; option_kind kind; } debug_options[] = {
+#define X(name, kind) {#name, kind},
+#include "pjrt/debug_options.def"
+#undef X
+};
+
+/* One value of jit(compiler_options=...), converted as XLA converts it. */
+typedef struct override_value {
+  bool flag;
+  int64_t number;
+  const char *text;
+} override_value;
+
+static weft_status *convert(const PjrtPb__Override *o, option_kind kind, override_value *out)
+{
+  const PjrtPb__OverrideValue *v = o->value;
+  char *end;
+
+  *out = (override_value){0};
+  if (!v) return WEFT_ERR(INVALID_ARGUMENT, "compile option '%s' has no value", o->key);
+  if (v->value_case == PJRT_PB__OVERRIDE_VALUE__VALUE_TEXT) {
+    out->text = v->text;
+    if (kind == BOOL) {
+      out->flag = strcmp(v->text, "True") == 0;
+      if (!out->flag && strcmp(v->text, "False") != 0)
+        return WEFT_ERR(INVALID_ARGUMENT, "While setting option %s, '%s' is not a valid bool value.", o->key, v->text);
+    } else if (kind == INT) {
+      errno = 0;
+      out->number = strtoll(v->text, &end, 10);
+      if (end == v->text || *end || errno)
+        return WEFT_ERR(INVALID_ARGUMENT, "While setting option %s, '%s' is not a valid int value.", o->key, v->text);
+    } else if (kind == REAL) {
+      strtod(v->text, &end);
+      if (end == v->text || *end)
+        return WEFT_ERR(INVALID_ARGUMENT, "While setting option %s, '%s' is not a valid float value.", o->key, v->text);
+    }
+    return NULL;
+  }
+  if ((v->value_case == PJRT_PB__OVERRIDE_VALUE__VALUE_FLAG) != (kind == BOOL) ||
+      (kind == INT && v->value_case != PJRT_PB__OVERRIDE_VALUE__VALUE_NUMBER) || kind == TEXT)
+    return WEFT_ERR(INVALID_ARGUMENT, "While setting option %s, the value has the wrong type.", o->key);
+  out->flag = v->flag;
+  out->number = v->value_case == PJRT_PB__OVERRIDE_VALUE__VALUE_NUMBER ? v->number : 0;
+  return NULL;
+}
+
+static weft_status *set_text(char **field, const char *text)
+{
+  free(*field);
+  *field = text && *text ? strdup(text) : NULL;
+  return text && *text && !*field ? WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory") : NULL;
+}
+
+static weft_status *apply_override(const PjrtPb__Override *o, pjrt_options *out)
+{
+  override_value value;
+
+  for (size_t i = 0; i < WEFT_COUNT(debug_options); i++) {
+    if (strcmp(debug_options[i].name, o->key) != 0) continue;
+    WEFT_TRY(convert(o, debug_options[i].kind, &value));
+    if (strcmp(o->key, "xla_dump_to") == 0) return set_text(&out->dump_dir, value.text);
+    if (strcmp(o->key, "xla_cpu_collective_timeout_seconds") == 0) out->collective_timeout_s = value.number;
+    if (strcmp(o->key, "xla_cpu_collective_call_warn_stuck_seconds") == 0) out->collective_warn_s = value.number;
+    return NULL;
+  }
+  return WEFT_ERR(INVALID_ARGUMENT, "No such compile option: '%s'", o->key);
+}
+
+/* Devices by [replica][partition]; the wire has them by partition, then replica. */
+static weft_status *read_assignment(const PjrtPb__DeviceAssignment *a, pjrt_options *out)
+{
+  int64_t replicas = a->replica_count, partitions = a->computation_count;
+
+  if (replicas < 1 || partitions < 1 || replicas * partitions > MAX_ASSIGNMENT ||
+      a->n_computation_devices != (size_t)partitions)
+    return WEFT_ERR(INVALID_ARGUMENT, "a device assignment of %lld replicas and %lld computations with %zu lists",
+                    (long long)replicas, (long long)partitions, a->n_computation_devices);
+  out->assignment = calloc((size_t)(replicas * partitions), sizeof *out->assignment);
+  WEFT_TRY_ALLOC(out->assignment);
+  out->assignment_count = (int)(replicas * partitions);
+  for (int64_t p = 0; p < partitions; p++) {
+    const PjrtPb__ComputationDevices *devices = a->computation_devices[p];
+    if (devices->n_replica_device_ids != (size_t)replicas)
+      return WEFT_ERR(INVALID_ARGUMENT, "computation %lld of the device assignment has %zu devices, not %lld",
+                      (long long)p, devices->n_replica_device_ids, (long long)replicas);
+    for (int64_t r = 0; r < replicas; r++) out->assignment[r * partitions + p] = devices->replica_device_ids[r];
+  }
+  out->replica_count = replicas;
+  out->partition_count = partitions;
+  return NULL;
+}
+
+static weft_status *read_options(const PjrtPb__CompileOptions *pb, pjrt_options *out)
+{
+  const PjrtPb__BuildOptions *build = pb->build;
+
+  out->portable = pb->portable;
+  out->replica_count = out->partition_count = 1;
+  if (pb->tupled_arguments) return WEFT_ERR(UNIMPLEMENTED, "compile option parameter_is_tupled_arguments");
+  if (build) {
+    if (build->num_replicas > 0) out->replica_count = build->num_replicas;
+    if (build->num_partitions > 0) out->partition_count = build->num_partitions;
+    if (out->replica_count > MAX_ASSIGNMENT || out->partition_count > MAX_ASSIGNMENT)
+      return WEFT_ERR(INVALID_ARGUMENT, "%lld replicas of %lld partitions", (long long)out->replica_count,
+                      (long long)out->partition_count);
+    out->use_shardy = build->use_shardy;
+    if (build->device_assignment && !out->portable) WEFT_TRY(read_assignment(build->device_assignment, out));
+    if (build->debug_options) {
+      WEFT_TRY(set_text(&out->dump_dir, build->debug_options->dump_to));
+      out->collective_timeout_s = build->debug_options->collective_timeout_s;
+      out->collective_warn_s = build->debug_options->collective_warn_stuck_s;
+    }
+  }
+  for (size_t i = 0; i < pb->n_overrides; i++) WEFT_TRY(apply_override(pb->overrides[i], out));
+  return NULL;
+}
+
+weft_status *pjrt_options_read(const void *data, size_t size, pjrt_options *out_options)
+{
+  PjrtPb__CompileOptions *pb = pjrt_pb__compile_options__unpack(NULL, size, data);
+  weft_status *st;
+
+  *out_options = (pjrt_options){0};
+  if (!pb)
+    return WEFT_ERR(INVALID_ARGUMENT, "PJRT_Client_Compile: failed to deserialize CompileOptionsProto (%zu bytes)", size);
+  st = read_options(pb, out_options);
+  pjrt_pb__compile_options__free_unpacked(pb, NULL);
+  if (st) pjrt_options_fini(out_options);
+  return st;
+}
+
+void pjrt_options_fini(pjrt_options *options)
+{
+  free(options->assignment);
+  free(options->dump_dir);
+  *options = (pjrt_options){0};
+}

@@ -1,0 +1,477 @@
+#!/usr/bin/env python3
+"""The same JAX function on XLA:CPU and on Weft, in one process, compared.  Prints TAP.
+
+    PJRT plugin: $WEFT_PLUGIN, else $WEFT_BUILDDIR/.libs/pjrt_weft.so.  Interpreter with jax 0.10.2: $WEFT_PYTHON.
+    e2e_test.py [-k WORD]    only the cases whose name has WORD
+"""
+import os
+import sys
+
+if os.environ.get("WEFT_PYTHON") and os.environ.get("WEFT_E2E") != "1":
+    os.environ["WEFT_E2E"] = "1"
+    os.execv(os.environ["WEFT_PYTHON"], [os.environ["WEFT_PYTHON"]] + sys.argv)
+PLUGIN = os.environ.get("WEFT_PLUGIN") or os.path.join(os.environ.get("WEFT_BUILDDIR", "build"), ".libs", "pjrt_weft.so")
+try:
+    import jax  # noqa: F401
+except ImportError:
+    print("1..0 # SKIP no jax in this interpreter (set WEFT_PYTHON)")
+    sys.exit(0)
+if not os.path.exists(PLUGIN):
+    print(f"Bail out! no plugin at {PLUGIN}")
+    sys.exit(1)
+os.environ["PJRT_NAMES_AND_LIBRARY_PATHS"] = f"weft:{PLUGIN}"
+os.environ["JAX_PLATFORMS"] = "weft,cpu"
+os.environ.setdefault("WEFT_NUM_DEVICES", "8")
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+
+import functools  # noqa: E402
+import traceback  # noqa: E402
+
+import jax.numpy as jnp  # noqa: E402
+import ml_dtypes  # noqa: E402
+import numpy as np  # noqa: E402
+from jax import lax  # noqa: E402
+from jax.experimental import io_callback  # noqa: E402
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+# |got - want| <= atol + rtol |want|: a few steps of the type, more where sums are long
+TOLERANCE = {"float64": 1e-12, "complex128": 1e-12, "float32": 2e-5, "complex64": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
+cases = []
+
+
+def case(name, f, *args, tol=1.0, jit=True):
+    cases.append((name, f, args, tol, jit))
+
+
+def rand(shape, dtype, seed=0, low=-2.0, high=2.0):
+    r = np.random.RandomState(seed + 1)
+    d = np.dtype(dtype)
+    if d == np.bool_:
+        return r.rand(*shape) < 0.5
+    if d.kind in "iu":
+        lo, hi = max(np.iinfo(d).min, -100), min(np.iinfo(d).max, 100)
+        return r.randint(lo, hi + 1, size=shape).astype(d)
+    if d.kind == "c":
+        return (r.uniform(low, high, shape) + 1j * r.uniform(low, high, shape)).astype(d)
+    return r.uniform(low, high, shape).astype(d)
+
+
+F = [np.float32, np.float64, ml_dtypes.bfloat16, np.float16]
+C = [np.complex64, np.complex128]
+I = [np.int8, np.int32, np.int64, np.uint8, np.uint32]
+
+
+def name_of(dtype):
+    return np.dtype(dtype).name
+
+
+# -- elementwise --------------------------------------------------------------------------------------------------------
+UNARY = {"abs": jnp.abs, "neg": jnp.negative, "exp": jnp.exp, "log1p": lambda x: jnp.log1p(jnp.abs(x)),
+         "log": lambda x: jnp.log(jnp.abs(x) + 1), "tanh": jnp.tanh, "sin": jnp.sin, "cos": jnp.cos, "sqrt": lambda x: jnp.sqrt(jnp.abs(x)),
+         "rsqrt": lambda x: lax.rsqrt(jnp.abs(x) + 1), "expm1": jnp.expm1, "logistic": jax.nn.sigmoid, "floor": jnp.floor,
+         "ceil": jnp.ceil, "round": jnp.round, "sign": jnp.sign, "erf": lax.erf, "erfc": lax.erfc, "cbrt": lambda x: jnp.cbrt(x),
+         "lgamma": lambda x: lax.lgamma(jnp.abs(x) + 1), "digamma": lambda x: lax.digamma(jnp.abs(x) + 1),
+         "asin": lambda x: jnp.arcsin(x / 3), "atanh": lambda x: jnp.arctanh(x / 3), "tan": lambda x: jnp.tan(x / 2),
+         "isfinite": jnp.isfinite, "erf_inv": lambda x: lax.erf_inv(x / 3)}
+for n, f in UNARY.items():
+    for d in F:
+        case(f"{n} {name_of(d)}", f, rand((7, 33), d), tol=4 if n in ("lgamma", "digamma", "erf_inv", "tan") else 1)
+for n in ("exp", "log", "tanh", "sin", "cos", "sqrt", "abs", "neg", "sign"):
+    for d in C:
+        case(f"{n} {name_of(d)}", UNARY[n], rand((5, 9), d), tol=4)
+BINARY = {"add": jnp.add, "sub": jnp.subtract, "mul": jnp.multiply, "max": jnp.maximum, "min": jnp.minimum}
+for n, f in BINARY.items():
+    for d in F + I:
+        case(f"{n} {name_of(d)}", f, rand((4, 17), d), rand((4, 17), d, 1))
+for n, f in {"div": jnp.divide, "pow": lambda x, y: jnp.abs(x) ** y, "atan2": jnp.arctan2, "rem": lax.rem}.items():
+    for d in F:
+        case(f"{n} {name_of(d)}", f, rand((4, 17), d), rand((4, 17), d, 1), tol=2)
+for n, f in {"div": lax.div, "rem": lax.rem, "and": jnp.bitwise_and, "or": jnp.bitwise_or, "xor": jnp.bitwise_xor,
+             "shl": jnp.left_shift, "shr": jnp.right_shift}.items():
+    for d in I:
+        y = rand((4, 17), d, 1)
+        case(f"{n} {name_of(d)}", f, rand((4, 17), d), np.abs(y) % 7 if n in ("shl", "shr") else y)
+for d in I + F:
+    case(f"compare and select {name_of(d)}", lambda x, y: jnp.where(x < y, x, y) + (x == y).astype(x.dtype), rand((50,), d), rand((50,), d, 1))
+for a in F + I + [np.bool_]:
+    for b in (np.float32, np.int32, ml_dtypes.bfloat16, np.bool_, np.uint8):
+        x = np.abs(rand((40,), a)) if a != np.bool_ else rand((40,), a)
+        case(f"convert {name_of(a)} to {name_of(b)}", lambda x, b=b: x.astype(b), x)
+case("clamp", lambda x: jnp.clip(x, -0.5, 0.5), rand((100,), np.float32))
+case("popcount, clz", lambda x: lax.population_count(x) + lax.clz(x), rand((64,), np.uint32))
+case("bitcast f32 u32", lambda x: lax.bitcast_convert_type(x, np.uint32), rand((9,), np.float32))
+case("nan in max and min", lambda x, y: (jnp.maximum(x, y), jnp.minimum(y, x)), np.array([1, np.nan, 3], np.float32), np.array([np.nan, 2, 3], np.float32))
+case("nextafter", jnp.nextafter, rand((9,), np.float32), rand((9,), np.float32, 1))
+
+# -- shapes -------------------------------------------------------------------------------------------------------------
+for d in (np.float32, np.int8, np.complex64, ml_dtypes.bfloat16):
+    x = rand((4, 6, 5), d)
+    case(f"transpose {name_of(d)}", lambda x: jnp.transpose(x, (2, 0, 1)), x)
+    case(f"reshape {name_of(d)}", lambda x: x.reshape(6, 20), x)
+    case(f"slice {name_of(d)}", lambda x: x[1:4:2, ::3, ::-1], x)
+    case(f"pad {name_of(d)}", lambda x: lax.pad(x, jnp.zeros((), x.dtype), ((1, 2, 1), (0, -1, 0), (3, 0, 2))), x)
+    case(f"concatenate {name_of(d)}", lambda x: jnp.concatenate([x, x * 2, x[:, :1]], axis=1), x)
+    case(f"gather rows {name_of(d)}", lambda x: x[jnp.array([3, 0, 0, 2])], x)
+    case(f"gather out of bounds {name_of(d)}", lambda x: x.at[jnp.array([0, 99, -1])].get(mode="clip"), x)
+    case(f"scatter add {name_of(d)}", lambda x: x.at[jnp.array([0, 2, 0])].add(x[:3]), x, tol=4)
+    case(f"scatter set {name_of(d)}", lambda x: x.at[1, jnp.array([0, 2])].set(7), x)
+    case(f"dynamic slice {name_of(d)}", lambda x, i: lax.dynamic_slice(x, (i, i * 0, i), (2, 3, 2)), x, np.int32(9))
+    case(f"dynamic update slice {name_of(d)}", lambda x, i: lax.dynamic_update_slice(x, x[:1, :2], (i, i, i * 0)), x, np.int32(3))
+    case(f"roll, tile {name_of(d)}", lambda x: jnp.tile(jnp.roll(x, 2, 1), (2, 1, 1)), x)
+case("iota, broadcast", lambda: jnp.arange(12).reshape(3, 4) + jnp.arange(3)[:, None])
+case("empty arrays", lambda x: (x[:0], jnp.sum(x[:0]), jnp.concatenate([x[:0], x])), rand((5,), np.float32))
+case("meshgrid, where, take_along_axis", lambda x: jnp.take_along_axis(x, jnp.argsort(x, 1), 1), rand((4, 9), np.float32))
+
+# -- reductions, scans, sorts -------------------------------------------------------------------------------------------
+for d in (np.float32, np.float64, np.int32, ml_dtypes.bfloat16):
+    x = rand((13, 37), d)
+    for axis in (None, 0, 1):
+        case(f"sum axis {axis} {name_of(d)}", lambda x, axis=axis: jnp.sum(x, axis), x, tol=8)
+        case(f"max, argmax axis {axis} {name_of(d)}", lambda x, axis=axis: (jnp.max(x, axis), jnp.argmax(x, axis)), x)
+    case(f"cumsum {name_of(d)}", lambda x: jnp.cumsum(x, 1), x, tol=8)
+    case(f"sort {name_of(d)}", lambda x: jnp.sort(x, 1), x)
+    case(f"argsort axis 0 {name_of(d)}", lambda x: jnp.argsort(x, 0), x)
+for d in (np.float32, np.int32):
+    case(f"top_k {name_of(d)}", lambda x: lax.top_k(x, 5), rand((6, 50), d))
+    case(f"sort pairs {name_of(d)}", lambda x, y: lax.sort((x, y), num_keys=1), rand((64,), d), rand((64,), np.float32, 3))
+case("prod, any, all", lambda x: (jnp.prod(x / 2), jnp.any(x > 1.9), jnp.all(x < 3)), rand((30,), np.float32), tol=4)
+case("cumprod, cummax, cumlogsumexp", lambda x: (lax.cumprod(x), lax.cummax(x), lax.cumlogsumexp(x)), rand((40,), np.float64), tol=8)
+case("max pool", lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME"), rand((2, 9, 9, 3), np.float32))
+case("mean, var, std", lambda x: (x.mean(0), x.var(1), x.std()), rand((17, 9), np.float32), tol=4)
+case("logsumexp, softmax", lambda x: (jax.nn.logsumexp(x, 1), jax.nn.softmax(x, 1)), rand((8, 100), np.float32), tol=2)
+case("associative scan", lambda x: lax.associative_scan(jnp.add, x), rand((50,), np.float32), tol=4)
+case("segment sum", lambda x: jax.ops.segment_sum(x, jnp.array([0, 0, 1, 3, 3]), 4), rand((5, 3), np.float32))
+case("bincount, unique sizes", lambda x: jnp.bincount(x, length=10), np.abs(rand((30,), np.int32)) % 10)
+
+# -- linear algebra -----------------------------------------------------------------------------------------------------
+for d in F + [np.int32, np.complex64]:
+    case(f"matmul {name_of(d)}", jnp.matmul, rand((9, 17), d), rand((17, 5), d, 1), tol=16)
+    case(f"batched matmul {name_of(d)}", jnp.matmul, rand((3, 9, 17), d), rand((3, 17, 5), d, 1), tol=16)
+    case(f"vector matrix {name_of(d)}", lambda a, b: (a @ b, b.T @ a), rand((17,), d), rand((17, 5), d, 1), tol=16)
+case("matmul 256", jnp.matmul, rand((256, 256), np.float32), rand((256, 256), np.float32, 1), tol=64)
+case("einsum", lambda a, b: jnp.einsum("bthd,bshd->bhts", a, b), rand((2, 5, 3, 8), np.float32), rand((2, 7, 3, 8), np.float32, 1), tol=16)
+case("tensordot", lambda a, b: jnp.tensordot(a, b, ((1, 2), (0, 1))), rand((4, 3, 5), np.float64), rand((3, 5, 6), np.float64, 1), tol=16)
+case("preferred element type", lambda a, b: lax.dot(a, b, preferred_element_type=jnp.int32), rand((8, 16), np.int8), rand((16, 8), np.int8, 1))
+for strides, pad, dil, groups in (((1, 1), "SAME", (1, 1), 1), ((2, 2), "VALID", (1, 1), 1), ((1, 1), "SAME", (2, 2), 1), ((1, 1), "SAME", (1, 1), 4)):
+    case(f"conv stride {strides} {pad} dilation {dil} groups {groups}",
+         lambda x, w, s=strides, p=pad, r=dil, g=groups: lax.conv_general_dilated(x, w, s, p, rhs_dilation=r, feature_group_count=g,
+                                                                                 dimension_numbers=("NHWC", "HWIO", "NHWC")),
+         rand((2, 11, 12, 4), np.float32), rand((3, 3, 4 // groups, 8), np.float32, 1), tol=32)
+case("conv transpose", lambda x, w: lax.conv_transpose(x, w, (2, 2), "SAME"), rand((1, 5, 5, 3), np.float32), rand((3, 3, 3, 2), np.float32, 1), tol=32)
+case("conv 1d f64", lambda x, w: lax.conv_general_dilated(x, w, (1,), "SAME"), rand((2, 3, 20), np.float64), rand((4, 3, 5), np.float64, 1), tol=32)
+
+
+def spd(n, dtype, seed=0):
+    a = rand((n, n), dtype, seed)
+    return (a @ a.conj().T + n * np.eye(n)).astype(dtype)
+
+
+for d in (np.float32, np.float64, np.complex64, np.complex128):
+    case(f"cholesky {name_of(d)}", jnp.linalg.cholesky, spd(8, d), tol=16)
+    case(f"solve {name_of(d)}", jnp.linalg.solve, spd(8, d), rand((8, 2), d, 1), tol=64)
+    case(f"inv, det {name_of(d)}", lambda a: (jnp.linalg.inv(a), jnp.linalg.det(a / 8)), spd(5, d), tol=64)
+    case(f"qr reconstructs {name_of(d)}", lambda a: (lambda q, r: q @ r)(*jnp.linalg.qr(a)), rand((7, 5), d), tol=64)
+    case(f"eigvalsh {name_of(d)}", jnp.linalg.eigvalsh, spd(6, d), tol=64)
+    case(f"singular values {name_of(d)}", lambda a: jnp.linalg.svd(a, compute_uv=False), rand((6, 4), d), tol=64)
+    case(f"triangular solve {name_of(d)}", lambda a, b: jax.scipy.linalg.solve_triangular(jnp.tril(a), b, lower=True), spd(6, d), rand((6, 3), d, 1), tol=64)
+case("batched cholesky", jnp.linalg.cholesky, np.stack([spd(4, np.float32, s) for s in range(3)]), tol=16)
+case("eig values f64", lambda a: jnp.sort(jnp.abs(jnp.linalg.eigvals(a))), rand((5, 5), np.float64), tol=64)
+case("lu reconstructs", lambda a: (lambda p, l, u: p @ l @ u)(*jax.scipy.linalg.lu(a)), rand((6, 6), np.float64), tol=64)
+case("expm", jax.scipy.linalg.expm, rand((4, 4), np.float64), tol=64)
+for n in (8, 12, 17):
+    case(f"fft {n}", jnp.fft.fft, rand((3, n), np.complex64), tol=32)
+    case(f"rfft, irfft {n}", lambda x, n=n: jnp.fft.irfft(jnp.fft.rfft(x), n), rand((3, n), np.float32), tol=32)
+case("fft2 c128", jnp.fft.fft2, rand((6, 10), np.complex128), tol=32)
+
+# -- random -------------------------------------------------------------------------------------------------------------
+case("random bits are the same bits", lambda: jax.random.bits(jax.random.key(3), (100,), np.uint32))
+case("uniform", lambda: jax.random.uniform(jax.random.key(1), (50,)))
+case("normal", lambda: jax.random.normal(jax.random.key(2), (50,)), tol=8)
+case("split, permutation, choice", lambda: (jax.random.permutation(jax.random.key(4), 20), jax.random.choice(jax.random.key(5), 10, (3,))))
+case("categorical, gumbel", lambda x: jax.random.categorical(jax.random.key(6), x), rand((5, 7), np.float32))
+case("rbg key", lambda: jax.random.bits(jax.random.key(0, impl="rbg"), (16,), np.uint32))
+case("gamma", lambda: jax.random.gamma(jax.random.key(8), 2.5, (20,)), tol=16)
+
+# -- control flow -------------------------------------------------------------------------------------------------------
+case("fori loop", lambda x: lax.fori_loop(0, 10, lambda i, a: a * 1.1 + i, x), rand((6,), np.float32), tol=4)
+case("while loop", lambda x: lax.while_loop(lambda s: s[1] < 100, lambda s: (s[0] + 1, s[1] * 1.5), (0, x)), np.float32(1.5))
+case("scan", lambda x: lax.scan(lambda c, a: (c + a.sum(), c * a), jnp.float32(0), x), rand((20, 5), np.float32), tol=8)
+case("scan reverse, length", lambda: lax.scan(lambda c, _: (c * 2 % 1001, c), 3, None, length=30, reverse=True))
+case("cond", lambda x: lax.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, x), rand((4,), np.float32))
+case("switch", lambda i, x: lax.switch(i, [lambda x: x, lambda x: -x, lambda x: x * x], x), np.int32(2), rand((4,), np.float32))
+case("switch out of range", lambda i, x: lax.switch(i, [lambda x: x, lambda x: -x], x), np.int32(9), rand((4,), np.float32))
+case("nested loops", lambda x: lax.fori_loop(0, 4, lambda i, a: lax.fori_loop(0, i, lambda j, b: b + j, a), x), rand((3,), np.float32))
+case("map", lambda x: lax.map(lambda r: jnp.outer(r, r).sum(), x), rand((7, 4), np.float32), tol=8)
+
+# -- transformations ----------------------------------------------------------------------------------------------------
+
+
+def mlp(w1, w2, x):
+    return jnp.mean((jnp.tanh(x @ w1) @ w2) ** 2)
+
+
+W1, W2, X = rand((6, 16), np.float32), rand((16, 3), np.float32, 1), rand((10, 6), np.float32, 2)
+case("grad", jax.grad(mlp, (0, 1)), W1, W2, X, tol=16)
+case("value and grad of scan", jax.value_and_grad(lambda w: lax.scan(lambda c, x: (jnp.tanh(w @ c + x), c.sum()), jnp.zeros(4), jnp.ones((9, 4)))[1].sum()),
+     rand((4, 4), np.float32), tol=16)
+case("vmap", jax.vmap(lambda a, b: a @ b, (0, None)), rand((5, 4, 3), np.float32), rand((3, 2), np.float32), tol=8)
+case("hessian", jax.hessian(lambda x: jnp.sum(jnp.sin(x) * x ** 2)), rand((5,), np.float64), tol=16)
+case("jvp", lambda x: jax.jvp(jnp.tanh, (x,), (jnp.ones_like(x),)), rand((5,), np.float32), tol=4)
+case("jacobians", lambda x: (jax.jacfwd(jnp.sin)(x), jax.jacrev(jnp.cos)(x)), rand((4,), np.float32), tol=4)
+case("checkpoint", jax.grad(jax.checkpoint(lambda w: mlp(w, W2, X))), W1, tol=16)
+case("grad of sort, max, gather", jax.grad(lambda x: (jnp.sort(x) * jnp.arange(x.size)).sum() + x.max() + x[jnp.array([1, 1])].sum()), rand((12,), np.float32))
+case("grad of conv and pool", jax.grad(lambda w, x: (lax.reduce_window(jax.nn.relu(lax.conv(x, w, (1, 1), "SAME")), -jnp.inf, lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")).sum()),
+     rand((4, 3, 3, 3), np.float32), rand((2, 3, 8, 8), np.float32, 1), tol=32)
+case("grad of cholesky", jax.grad(lambda a: jnp.linalg.cholesky(a).sum()), spd(4, np.float64), tol=64)
+
+
+@jax.custom_vjp
+def clipped(x):
+    return x * 2
+
+
+clipped.defvjp(lambda x: (x * 2, x), lambda r, g: (jnp.clip(g, -1, 1) * r,))
+case("custom vjp", jax.grad(lambda x: clipped(x).sum() * 3), rand((4,), np.float32))
+case("linearize, transpose", lambda x: jax.linear_transpose(lambda y: y * 3 + y[::-1], x)(x)[0], rand((5,), np.float32))
+
+
+# -- behaviour: each returns nothing and raises when something is wrong -------------------------------------------------
+behaviours = []
+
+
+def behaviour(f):
+    behaviours.append((f.__name__.replace("_", " "), f))
+    return f
+
+
+WEFT = jax.devices("weft")
+CPU = jax.devices("cpu")
+
+
+def on_weft(x, i=0):
+    return jax.device_put(x, WEFT[i])
+
+
+@behaviour
+def donated_inputs_are_deleted_and_the_result_is_right():
+    x = on_weft(np.arange(8.0, dtype=np.float32))
+    y = jax.jit(lambda x: x + 1, donate_argnums=0)(x)
+    np.testing.assert_array_equal(np.asarray(y), np.arange(8) + 1)
+    assert x.is_deleted()
+
+
+@behaviour
+def numpy_views_keep_their_bytes_after_deletion():
+    x = jax.jit(lambda x: x + 0)(on_weft(np.arange(1000.0)))
+    view = np.asarray(x)
+    x.delete()
+    np.testing.assert_array_equal(view, np.arange(1000.0))
+
+
+@behaviour
+def pure_callback():
+    f = jax.jit(lambda x: jax.pure_callback(lambda a: np.sin(a), jax.ShapeDtypeStruct(x.shape, x.dtype), x))
+    x = np.arange(5, dtype=np.float32)
+    np.testing.assert_allclose(np.asarray(f(on_weft(x))), np.sin(x), rtol=1e-6)
+
+
+@behaviour
+def io_callback_and_debug_callback_run_in_order():
+    seen = []
+
+    @jax.jit
+    def f(x):
+        io_callback(lambda a: seen.append(float(a)), None, x, ordered=True)
+        io_callback(lambda a: seen.append(float(a) + 1), None, x, ordered=True)
+        return x
+
+    f(on_weft(np.float32(3))).block_until_ready()
+    jax.effects_barrier()
+    assert seen == [3.0, 4.0], seen
+
+
+@behaviour
+def a_callback_that_raises_is_an_error_not_a_crash():
+    def bad(_):
+        raise ValueError("no such value")
+
+    f = jax.jit(lambda x: jax.pure_callback(bad, jax.ShapeDtypeStruct((), np.float32), x))
+    try:
+        f(on_weft(np.float32(1))).block_until_ready()
+    except Exception as e:
+        assert "no such value" in str(e), e
+        return
+    raise AssertionError("no error")
+
+
+@behaviour
+def copies_between_devices():
+    x = on_weft(np.arange(6.0))
+    y = jax.device_put(x, WEFT[1])
+    assert list(y.devices()) == [WEFT[1]]
+    np.testing.assert_array_equal(np.asarray(y), np.arange(6.0))
+
+
+@behaviour
+def asynchronous_dispatch_of_a_chain():
+    f = jax.jit(lambda x: x @ x / 100)
+    x = on_weft(np.eye(100, dtype=np.float32))
+    for _ in range(50):
+        x = f(x)
+    assert np.isfinite(np.asarray(x)).all()
+
+
+@behaviour
+def shard_map_psum_over_8_devices():
+    mesh = Mesh(np.array(WEFT[:8]), ("x",))
+    f = jax.jit(jax.shard_map(lambda x: lax.psum(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))
+    x = np.arange(16.0, dtype=np.float32).reshape(16)
+    want = x.reshape(8, 2).sum(0)
+    np.testing.assert_allclose(np.asarray(f(x)), want)
+
+
+@behaviour
+def shard_map_with_every_collective():
+    mesh = Mesh(np.array(WEFT[:4]), ("x",))
+
+    def f(x):
+        i = lax.axis_index("x")
+        g = lax.all_gather(x, "x", tiled=True)
+        s = lax.psum_scatter(g * (i + 1), "x", tiled=True)
+        p = lax.ppermute(s, "x", [(j, (j + 1) % 4) for j in range(4)])
+        return lax.all_to_all(p.reshape(4, -1), "x", 0, 0).reshape(-1) + lax.pmax(x, "x").sum()
+
+    spec = dict(in_specs=P("x"), out_specs=P("x"))
+    x = np.arange(64.0, dtype=np.float32)
+    got = np.asarray(jax.jit(jax.shard_map(f, mesh=mesh, **spec))(x))
+    want = np.asarray(jax.jit(jax.shard_map(f, mesh=Mesh(np.array(CPU[:4]), ("x",)), **spec))(x))
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@behaviour
+def pmap_on_8_devices():
+    x = np.arange(24.0, dtype=np.float32).reshape(8, 3)
+    got = jax.pmap(lambda x: x / lax.psum(x, "i"), "i", devices=WEFT[:8])(x)
+    np.testing.assert_allclose(np.asarray(got), x / x.sum(0), rtol=1e-6)
+
+
+@behaviour
+def jit_of_sharded_arrays():
+    mesh = Mesh(np.array(WEFT[:8]).reshape(4, 2), ("a", "b"))
+    x, w = rand((16, 12), np.float32), rand((12, 6), np.float32, 1)
+    xs = jax.device_put(x, NamedSharding(mesh, P("a", None)))
+    ws = jax.device_put(w, NamedSharding(mesh, P(None, "b")))
+    y = jax.jit(lambda x, w: jnp.tanh(x @ w).sum(1))(xs, ws)
+    np.testing.assert_allclose(np.asarray(y), np.tanh(x @ w).sum(1), rtol=1e-4, atol=1e-5)
+
+
+@behaviour
+def output_shardings_are_those_asked_for():
+    mesh = Mesh(np.array(WEFT[:4]), ("a",))
+    sharding = NamedSharding(mesh, P("a"))
+    y = jax.jit(lambda x: x * 2, out_shardings=sharding)(np.arange(8.0))
+    assert y.sharding.is_equivalent_to(sharding, 1), y.sharding
+    np.testing.assert_array_equal(np.asarray(y), np.arange(8.0) * 2)
+
+
+@behaviour
+def compiled_programs_describe_themselves():
+    c = jax.jit(lambda x: jnp.sin(x) @ x).lower(on_weft(np.eye(8, dtype=np.float32))).compile()
+    assert c.as_text().startswith("HloModule")
+    assert c.memory_analysis().output_size_in_bytes == 256
+    assert c.cost_analysis()["flops"] > 0
+
+
+@behaviour
+def unknown_compiler_options_are_refused_by_name():
+    try:
+        jax.jit(lambda x: x + 1, compiler_options={"no_such_option": True})(on_weft(np.float32(1)))
+    except Exception as e:
+        assert "No such compile option: 'no_such_option'" in str(e), e
+        return
+    raise AssertionError("no error")
+
+
+@behaviour
+def executables_survive_serialisation():
+    from jax.experimental import serialize_executable
+    x = on_weft(np.arange(4.0))
+    c = jax.jit(lambda x: x * 3).lower(x).compile()
+    again = serialize_executable.deserialize_and_load(*serialize_executable.serialize(c), backend="weft") \
+        if "backend" in serialize_executable.deserialize_and_load.__code__.co_varnames else \
+        serialize_executable.deserialize_and_load(*serialize_executable.serialize(c))
+    np.testing.assert_array_equal(np.asarray(again(x)), np.arange(4.0) * 3)
+
+
+@behaviour
+def out_of_memory_is_an_error():
+    try:
+        jax.jit(lambda: jnp.zeros((1 << 45,), jnp.float32) + jnp.arange(1 << 45, dtype=jnp.float32))().block_until_ready()
+    except Exception as e:
+        assert "RESOURCE_EXHAUSTED" in str(e) or "memory" in str(e).lower(), e
+        return
+    raise AssertionError("no error")
+
+
+@behaviour
+def the_same_run_gives_the_same_bits():
+    f = jax.jit(lambda x: jnp.sum(jnp.sin(x) * x))
+    x = on_weft(rand((1 << 18,), np.float32))
+    assert len({np.asarray(f(x)).tobytes() for _ in range(5)}) == 1
+
+
+@behaviour
+def random_bits_do_not_depend_on_the_device():
+    a = jax.jit(lambda: jax.random.bits(jax.random.key(9), (64,)), out_shardings=jax.sharding.SingleDeviceSharding(WEFT[0]))()
+    b = jax.jit(lambda: jax.random.bits(jax.random.key(9), (64,)), out_shardings=jax.sharding.SingleDeviceSharding(CPU[0]))()
+    assert (np.asarray(a) == np.asarray(b)).all()
+
+
+# -- the runner ---------------------------------------------------------------------------------------------------------
+def run_on(device, f, args, jit):
+    with jax.default_device(device):
+        out = (jax.jit(f) if jit else f)(*[jax.device_put(a, device) for a in args])
+        return [np.asarray(x) for x in jax.tree.leaves(out)]
+
+
+def compare(got, want, tol):
+    assert len(got) == len(want), f"{len(got)} results, want {len(want)}"
+    for i, (g, w) in enumerate(zip(got, want)):
+        assert g.shape == w.shape and g.dtype == w.dtype, f"result {i}: {g.dtype}{g.shape}, want {w.dtype}{w.shape}"
+        if g.dtype.name in TOLERANCE:
+            limit = TOLERANCE[g.dtype.name] * tol
+            wide = np.complex128 if g.dtype.kind == "c" else np.float64
+            np.testing.assert_allclose(g.astype(wide), w.astype(wide), rtol=limit, atol=limit, equal_nan=True)
+        else:
+            np.testing.assert_array_equal(g, w)
+
+
+def attempt(number, name, f):
+    try:
+        f()
+        print(f"ok {number} - {name}", flush=True)
+        return True
+    except Exception as e:
+        print(f"not ok {number} - {name}")
+        text = "".join(traceback.format_exception_only(type(e), e)) if not isinstance(e, AssertionError) else str(e)
+        for line in text.strip().splitlines()[:14]:
+            print("#   " + line[:300])
+        sys.stdout.flush()
+        return False
+
+
+def main():
+    word = sys.argv[sys.argv.index("-k") + 1] if "-k" in sys.argv else ""
+    todo = [(n, functools.partial(lambda f, a, t, j: compare(run_on(WEFT[0], f, a, j), run_on(CPU[0], f, a, j), t), f, a, t, j))
+            for n, f, a, t, j in cases] + behaviours
+    todo = [t for t in todo if word in t[0]]
+    print(f"1..{len(todo)}")
+    bad = [n for i, (n, f) in enumerate(todo) if not attempt(i + 1, n, f)]
+    if bad:
+        print(f"# {len(bad)} of {len(todo)} failed")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
