@@ -141,7 +141,7 @@ uint64_t weft_float_encode_f64(weft_dtype type, double value)
   if (type == WEFT_F64) return wide;
   if (f->has_sign && wide >> 63) sign_bit = UINT64_C(1) << (f->exponent_bits + f->mantissa_bits);
   if (isnan(value)) {
-    if (!f->has_nan) return format_max(f) | sign_bit; /* no NaN to give: the largest value, as XLA's cast does */
+    if (!f->has_nan) return UINT64_C(1) << (f->exponent_bits + f->mantissa_bits); /* -0, as XLA's cast gives */
     return f->nan_is_negative_zero ? format_nan(f) : format_nan(f) | sign_bit;
   }
   if (!f->has_sign && wide >> 63) return format_nan(f); /* f8e8m0fnu holds positive values only */
@@ -151,7 +151,7 @@ uint64_t weft_float_encode_f64(weft_dtype type, double value)
     return f->nan_is_negative_zero ? format_nan(f) : format_nan(f) | sign_bit;
   }
   if (value == 0) {
-    if (!f->has_zero) return 0; /* 2^-127, the least value f8e8m0fnu has */
+    if (!f->has_zero) return format_nan(f);
     return f->nan_is_negative_zero ? 0 : sign_bit;
   }
   /* value = mantissa * 2^(exponent - 52), 2^52 <= mantissa < 2^53 */

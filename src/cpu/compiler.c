@@ -50,7 +50,7 @@ static weft_status *fill_uses(compiler *c, const hlo_instr *instr, cpu_lowering 
 {
   buf_slice scratch = buf_plan_scratch(c->out.plan, instr);
 
-  *low = (cpu_lowering){.arena = rt_program_arena(c->out.program), .instr = instr,
+  *low = (cpu_lowering){.arena = rt_program_arena(c->out.program), .instr = instr, .code = c->code,
                         .threads = rt_pool_threads(c->platform->base.pool)};
   for (int i = 0; i < instr->operand_count; i++) low->operand_count += hlo_shape_leaf_count(instr->operands[i]->shape);
   low->result_count = hlo_shape_leaf_count(instr->shape);

@@ -1,8 +1,91 @@
-/* Which library kernel does what. */
+/* Which library kernel does what, and the thunks around them: plan at compile time, run over the arguments. */
 #include <config.h>
 
+#include "cpu/conv.h"
+#include "cpu/dot.h"
 #include "cpu/lower.h"
+#include "cpu/sort.h"
+
+/* A maker fills `plan` by INIT and makes a thunk of it; its runner calls RUN with the arguments. */
+#define LIBRARY_THUNK(name, plan_type, INIT, RUN)                                                                  \
+  typedef struct name##_thunk {                                                                                    \
+    rt_thunk base;                                                                                                 \
+    plan_type plan;                                                                                                \
+  } name##_thunk;                                                                                                  \
+  static weft_status *name##_execute(const rt_thunk *thunk, rt_ctx *ctx)                                           \
+  {                                                                                                                \
+    const plan_type *plan = &((const name##_thunk *)thunk)->plan;                                                  \
+    void *const *args = rt_args(thunk, ctx);                                                                       \
+    return RUN;                                                                                                    \
+  }                                                                                                                \
+  static const rt_thunk_ops name##_ops = {.size = sizeof(rt_thunk_ops), .kind = #name, .run = name##_execute};     \
+  static weft_status *name##_make(cpu_lowering *low, rt_thunk **out_thunk)                                         \
+  {                                                                                                                \
+    const hlo_instr *instr = low->instr;                                                                           \
+    plan_type plan;                                                                                                \
+    WEFT_TRY(INIT);                                                                                                \
+    WEFT_TRY(cpu_thunk_new(low, &name##_ops, sizeof(name##_thunk), out_thunk));                                    \
+    ((name##_thunk *)*out_thunk)->plan = plan;                                                                     \
+    (*out_thunk)->splits = true;                                                                                   \
+    return NULL;                                                                                                   \
+  }
+
+static const hlo_shape *operand_shape(const hlo_instr *instr, int i) { return instr->operands[i]->shape; }
+
+/* ---- dot and convolution ------------------------------------------------------------------------------------------ */
+
+LIBRARY_THUNK(dot, cpu_dot,
+              cpu_dot_init(&plan, instr->u.dot, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape),
+              cpu_dot_run(plan, ctx->pool, args[0], args[1], args[2], plan->scratch_bytes ? args[3] : NULL))
+
+static int64_t dot_scratch(const hlo_instr *instr)
+{
+  cpu_dot plan;
+  weft_status *st = cpu_dot_init(&plan, instr->u.dot, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape);
+  int64_t bytes = st ? 0 : plan.scratch_bytes;
+
+  weft_status_ignore(st); /* the maker will say it */
+  return bytes;
+}
+
+LIBRARY_THUNK(convolution, cpu_conv,
+              cpu_conv_init(&plan, instr->u.conv, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape),
+              cpu_conv_run(plan, ctx->pool, args[0], args[1], args[2], plan->scratch_bytes ? args[3] : NULL))
+
+static int64_t convolution_scratch(const hlo_instr *instr)
+{
+  cpu_conv plan;
+  weft_status *st = cpu_conv_init(&plan, instr->u.conv, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape);
+  int64_t bytes = st ? 0 : plan.scratch_bytes;
+
+  weft_status_ignore(st);
+  return bytes;
+}
+
+/* ---- sort and top-k ------------------------------------------------------------------------------------------------- */
+
+LIBRARY_THUNK(sort, cpu_sort, cpu_sort_init(&plan, instr, gen_code_compare(low->code, instr->called[0])),
+              cpu_sort_run(plan, ctx->pool, args, args + plan->operand_count,
+                           plan->scratch_bytes ? args[2 * plan->operand_count] : NULL))
+
+static int64_t sort_scratch(const hlo_instr *instr)
+{
+  cpu_sort plan;
+  weft_status *st = cpu_sort_init(&plan, instr, NULL); /* a comparator that is called needs none */
+  int64_t bytes = st ? 0 : plan.scratch_bytes;
+
+  weft_status_ignore(st);
+  return bytes;
+}
+
+LIBRARY_THUNK(topk, cpu_topk, cpu_topk_init(&plan, instr), cpu_topk_run(plan, ctx->pool, args[0], args[1], args[2]))
+
+/* ---- the table ------------------------------------------------------------------------------------------------------- */
 
 const cpu_maker cpu_makers[] = {
+  {HLO_CONVOLUTION, convolution_make, convolution_scratch},
+  {HLO_DOT, dot_make, dot_scratch},
+  {HLO_SORT, sort_make, sort_scratch},
+  {HLO_TOPK, topk_make, NULL},
   {.make = NULL},
 };

@@ -1,8 +1,13 @@
 libweftcore_la_SOURCES += \
   %D%/compiler.c \
+  %D%/conv.c %D%/conv.h \
+  %D%/convert.c \
   %D%/cpu_internal.h \
+  %D%/dot.c %D%/dot.h \
+  %D%/gemm.c %D%/gemm.h %D%/gemm_amx.c %D%/gemm_amx.h %D%/gemm_block.c %D%/gemm_block.h %D%/hot.h \
   %D%/library.c \
   %D%/lower.h \
   %D%/platform.c %D%/platform.h \
+  %D%/sort.c %D%/sort.h %D%/sort_match.c \
   %D%/thunks.c \
   %D%/topology.c %D%/topology.h

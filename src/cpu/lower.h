@@ -2,6 +2,7 @@
 #ifndef WEFT_CPU_LOWER_H
 #define WEFT_CPU_LOWER_H
 
+#include "codegen/codegen.h"
 #include "runtime/thunk.h"
 
 /* One instruction being lowered.  `uses` is complete and in the order of the kernel ABI: operands' leaves, results'
@@ -13,6 +14,7 @@ typedef struct cpu_lowering {
   int result_count;  /* leaves of the result: the uses after them */
   int use_count;
   rt_use *uses;
+  const gen_code *code; /* what is compiled: comparators; may be NULL */
   int threads;       /* of the pool, for heuristics of speed only */
 } cpu_lowering;
 

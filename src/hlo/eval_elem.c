@@ -320,11 +320,15 @@ static int compare_values(weft_dtype_class class, eval_scalar a, eval_scalar b)
   }
 }
 
-/* -NaN < -inf < ... < -0 < +0 < ... < inf < NaN: sign and magnitude read as an integer. */
+/* Sign and magnitude read as an integer.  A NaN that is negative zero comes first, as -NaN; f8e8m0fnu has no sign. */
 static int64_t total_order_key(weft_dtype type, const void *element)
 {
-  int64_t key = sign_extend(load_bits(type, element), weft_dtype_bits(type));
+  const weft_float_format *f = weft_dtype_float_format(type);
+  uint64_t bits = load_bits(type, element);
+  int64_t key = sign_extend(bits, f->exponent_bits + f->mantissa_bits + 1);
 
+  if (!f->has_sign) return (int64_t)bits;
+  if (f->nan_is_negative_zero && isnan(eval_load(type, element).re)) return INT64_MIN;
   return key < 0 ? key ^ INT64_MAX : key;
 }
 
@@ -332,7 +336,7 @@ int eval_compare_total(weft_dtype type, const void *a, const void *b)
 {
   weft_dtype_class class = weft_dtype_class_of(type);
 
-  if (class == WEFT_CLASS_FLOAT && type != WEFT_F8E8M0FNU) { /* which has no sign */
+  if (class == WEFT_CLASS_FLOAT) {
     int64_t x = total_order_key(type, a), y = total_order_key(type, b);
     return (x > y) - (x < y);
   }

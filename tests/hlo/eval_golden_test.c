@@ -19,19 +19,18 @@
 #include "hlo/text.h"
 
 /* Position of a float among all values of its type, so that neighbours differ by 1. */
-static double ordinal(weft_dtype type, double x)
+static int64_t ordinal(weft_dtype type, double x)
 {
-  uint64_t bits = weft_float_encode_f64(type, fabs(x));
+  int64_t bits = (int64_t)weft_float_encode_f64(type, fabs(x));
 
-  if (type == WEFT_F64) memcpy(&bits, &(double){fabs(x)}, sizeof bits);
-  return x < 0 ? -(double)bits : (double)bits;
+  return x < 0 ? -bits : bits;
 }
 
 static bool close_enough(weft_dtype type, double got, double want, double ulps, double atol_)
 {
   if (isnan(got) || isnan(want)) return isnan(got) && isnan(want);
   if (got == want || fabs(got - want) <= atol_) return true;
-  return !isinf(got) && !isinf(want) && fabs(ordinal(type, got) - ordinal(type, want)) <= ulps;
+  return !isinf(got) && !isinf(want) && fabs((double)(ordinal(type, got) - ordinal(type, want))) <= ulps;
 }
 
 /* Prints the first difference of got and want; true if there is none. */

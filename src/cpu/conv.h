@@ -1,0 +1,36 @@
+/* cpu/conv.h -- HLO convolution on the worker pool, every form: any dimension order, padding, dilation, reversal, feature
+ * and batch groups, any number of spatial dimensions. */
+#ifndef WEFT_CPU_CONV_H
+#define WEFT_CPU_CONV_H
+
+#include "cpu/dot.h"
+
+typedef struct cpu_conv {
+  weft_dtype lhs_type, rhs_type, out_type;
+  int spatial;
+  int64_t batch;                        /* of the output */
+  int64_t groups, batch_groups;         /* one of them is 1 */
+  int64_t in_features;                  /* per group */
+  int64_t out_features;                 /* per group */
+  int64_t lhs_features, all_features;   /* of a whole pixel of lhs and of the output */
+  int64_t in_size[HLO_MAX_RANK], kernel_size[HLO_MAX_RANK], out_size[HLO_MAX_RANK], in_step[HLO_MAX_RANK];
+  hlo_window_dim window[HLO_MAX_RANK];
+  int64_t in_pixels, taps, out_pixels;  /* products of the sizes */
+  bool order_lhs, order_rhs, order_out; /* the array must be copied into canonical order, or the result out of it */
+  cpu_transpose lhs_order, rhs_order, out_order;
+  bool direct;                          /* few features a group: loops; else products of matrices */
+  bool plain;                           /* 1 x 1, stride 1: the input is the matrix */
+  int64_t rows_per_task, tasks_per_group;
+  cpu_gemm gemm;                        /* of one task with all its rows */
+  int64_t patch_bytes;                  /* the matrix of input patches of one task, in its scratch */
+  int64_t rhs_at, out_at, scratch_bytes;
+} cpu_conv;
+
+/* Plans.  Errors: UNIMPLEMENTED for element types without a kernel. */
+WEFT_NODISCARD weft_status *cpu_conv_init(cpu_conv *conv, const hlo_conv_attrs *attrs, const hlo_shape *lhs,
+                                          const hlo_shape *rhs, const hlo_shape *out);
+/* `scratch` has conv->scratch_bytes bytes.  Errors: RESOURCE_EXHAUSTED. */
+WEFT_NODISCARD weft_status *cpu_conv_run(const cpu_conv *conv, rt_pool *pool, const void *lhs, const void *rhs,
+                                         void *out, void *scratch);
+
+#endif

@@ -1,0 +1,189 @@
+/* Rows of elements from one type to another: what packs panels for the matrix kernels. */
+#include <config.h>
+
+#include <pthread.h>
+#include <string.h>
+
+#include "cpu/gemm.h"
+#include "cpu/hot.h"
+#include "hlo/literal.h"
+
+static void convert_any(weft_dtype to, char *dst, weft_dtype from, const char *src, int64_t step, int64_t count)
+{
+  int64_t from_bytes = (int64_t)weft_dtype_bytes(from), to_bytes = (int64_t)weft_dtype_bytes(to);
+  hlo_shape in = HLO_SCALAR_SHAPE(from), out = HLO_SCALAR_SHAPE(to);
+
+  for (int64_t i = 0; i < count; i++) {
+    hlo_literal x = {.shape = &in, .data = (void *)(src + i * step * from_bytes)};
+    hlo_literal y = {.shape = &out, .data = dst + i * to_bytes};
+    if (weft_dtype_is_float(from) || weft_dtype_is_complex(from))
+      hlo_literal_set_f64(&y, 0, hlo_literal_get_f64(&x, 0), hlo_literal_get_imag(&x, 0));
+    else
+      hlo_literal_set_s64(&y, 0, hlo_literal_get_s64(&x, 0));
+  }
+}
+
+static void copy(char *dst, const char *src, int64_t bytes, int64_t step, int64_t count)
+{
+#define COPY(size) \
+  case size: \
+    for (int64_t i = 0; i < count; i++) memcpy(dst + i * size, src + i * step * size, size); \
+    return
+  if (step == 1) {
+    memcpy(dst, src, (size_t)(bytes * count));
+    return;
+  }
+  switch (bytes) {
+    COPY(1);
+    COPY(2);
+    COPY(4);
+    COPY(8);
+    COPY(16);
+  }
+#undef COPY
+}
+
+/* The pairs that matter, as loops that vectorise; `READ` gives a value from element p. */
+#define LOOP(in_type, out_type, READ)                             \
+  do {                                                            \
+    const in_type *restrict s = src;                              \
+    out_type *restrict d = dst;                                   \
+    if (step == 1) {                                              \
+      for (int64_t i = 0; i < count; i++) {                       \
+        in_type p = s[i];                                         \
+        d[i] = READ;                                              \
+      }                                                           \
+    } else {                                                      \
+      for (int64_t i = 0; i < count; i++) {                       \
+        in_type p = s[i * step];                                  \
+        d[i] = READ;                                              \
+      }                                                           \
+    }                                                             \
+    return;                                                       \
+  } while (0)
+
+static inline float from_bf16(uint16_t bits)
+{
+  uint32_t wide = (uint32_t)bits << 16;
+  float x;
+
+  memcpy(&x, &wide, sizeof x);
+  return x;
+}
+
+static inline uint16_t to_bf16(float x)
+{
+  uint32_t bits;
+
+  memcpy(&bits, &x, sizeof bits);
+  return (uint16_t)(x != x ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* Floats of a byte or less: one table a type. */
+static float byte_floats[WEFT_DTYPE_COUNT][256];
+
+static void fill_byte_floats(void)
+{
+  for (int t = 0; t < WEFT_DTYPE_COUNT; t++)
+    for (unsigned bits = 0; weft_dtype_is_float((weft_dtype)t) && weft_dtype_bytes((weft_dtype)t) == 1 && bits < 256; bits++)
+      byte_floats[t][bits] = weft_float_decode((weft_dtype)t, bits & ((1u << weft_dtype_bits((weft_dtype)t)) - 1));
+}
+
+static const float *byte_floats_of(weft_dtype type)
+{
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+  pthread_once(&once, fill_byte_floats);
+  return byte_floats[type];
+}
+
+#define PAIR(a, b) ((a) * WEFT_DTYPE_COUNT + (b))
+
+/* out[j] = sum_l x[l] * matrix[l * row + j * col], one of row and col being 1; sums in f32.  The sum over a dense row is
+ * kept in 64 parts, added up in a fixed order. */
+#define GEMV(name, in_type, READ)                                                                               \
+  CPU_HOT static void name(int64_t n, int64_t k, const float *x, const in_type *matrix, int64_t row, int64_t col, \
+                           float *restrict out)                                                                 \
+  {                                                                                                             \
+    if (col == 1) {                                                                                             \
+      memset(out, 0, (size_t)n * sizeof *out);                                                                  \
+      for (int64_t l = 0; l < k; l++) {                                                                         \
+        const in_type *m = matrix + l * row;                                                                    \
+        float factor = x[l];                                                                                    \
+        for (int64_t j = 0; j < n; j++) {                                                                       \
+          in_type p = m[j];                                                                                     \
+          out[j] += factor * (READ);                                                                            \
+        }                                                                                                       \
+      }                                                                                                         \
+      return;                                                                                                   \
+    }                                                                                                           \
+    for (int64_t j = 0; j < n; j++) {                                                                           \
+      const in_type *m = matrix + j * col;                                                                      \
+      float part[64] = {0}, sum = 0;                                                                            \
+      int64_t l = 0;                                                                                            \
+      for (; l + 64 <= k; l += 64)                                                                              \
+        for (int i = 0; i < 64; i++) {                                                                          \
+          in_type p = m[l + i];                                                                                 \
+          part[i] += x[l + i] * (READ);                                                                         \
+        }                                                                                                       \
+      for (; l < k; l++) {                                                                                      \
+        in_type p = m[l];                                                                                       \
+        part[l % 64] += x[l] * (READ);                                                                          \
+      }                                                                                                         \
+      for (int i = 0; i < 64; i++) sum += part[i];                                                              \
+      out[j] = sum;                                                                                             \
+    }                                                                                                           \
+  }
+GEMV(gemv_bf16, uint16_t, from_bf16(p))
+#ifdef __FLT16_MANT_DIG__
+GEMV(gemv_f16, _Float16, (float)p)
+#endif
+
+bool cpu_gemv_narrow(weft_dtype type, int64_t n, int64_t k, const float *x, const void *matrix, int64_t row, int64_t col,
+                     float *out)
+{
+  if (row != 1 && col != 1) return false;
+  if (type == WEFT_BF16) {
+    gemv_bf16(n, k, x, matrix, row, col, out);
+    return true;
+  }
+#ifdef __FLT16_MANT_DIG__
+  if (type == WEFT_F16) {
+    gemv_f16(n, k, x, matrix, row, col, out);
+    return true;
+  }
+#endif
+  return false;
+}
+
+CPU_HOT void cpu_convert(weft_dtype to, void *dst, weft_dtype from, const void *src, int64_t step, int64_t count)
+{
+  if (from == to || (weft_dtype_is_integer(from) && weft_dtype_is_integer(to) &&
+                     weft_dtype_bits(from) == weft_dtype_bits(to))) {
+    copy(dst, src, (int64_t)weft_dtype_bytes(from), step, count);
+    return;
+  }
+  if (to == WEFT_F32 && weft_dtype_is_float(from) && weft_dtype_bytes(from) == 1) {
+    const float *table = byte_floats_of(from);
+    LOOP(uint8_t, float, table[p]);
+  }
+  switch (PAIR(from, to)) {
+  case PAIR(WEFT_BF16, WEFT_F32): LOOP(uint16_t, float, from_bf16(p));
+  case PAIR(WEFT_F32, WEFT_BF16): LOOP(float, uint16_t, to_bf16(p));
+#ifdef __FLT16_MANT_DIG__
+  case PAIR(WEFT_F16, WEFT_F32): LOOP(_Float16, float, (float)p);
+  case PAIR(WEFT_F32, WEFT_F16): LOOP(float, _Float16, (_Float16)p);
+#endif
+  case PAIR(WEFT_F32, WEFT_F64): LOOP(float, double, p);
+  case PAIR(WEFT_F64, WEFT_F32): LOOP(double, float, (float)p);
+  case PAIR(WEFT_S8, WEFT_S32):
+  case PAIR(WEFT_S8, WEFT_U32): LOOP(int8_t, int32_t, p);
+  case PAIR(WEFT_U8, WEFT_S32):
+  case PAIR(WEFT_U8, WEFT_U32): LOOP(uint8_t, int32_t, p);
+  case PAIR(WEFT_S16, WEFT_S32): LOOP(int16_t, int32_t, p);
+  case PAIR(WEFT_S8, WEFT_F32): LOOP(int8_t, float, p);
+  case PAIR(WEFT_S32, WEFT_F32): LOOP(int32_t, float, (float)p);
+  case PAIR(WEFT_S32, WEFT_S64): LOOP(int32_t, int64_t, p);
+  default: convert_any(to, dst, from, src, step, count);
+  }
+}

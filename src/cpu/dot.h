@@ -1,0 +1,38 @@
+/* cpu/dot.h -- HLO dot on the worker pool: any batch, free and contracting dimensions, as products of matrices. */
+#ifndef WEFT_CPU_DOT_H
+#define WEFT_CPU_DOT_H
+
+#include "base/status.h"
+#include "cpu/gemm.h"
+#include "hlo/hlo.h"
+#include "runtime/pool.h"
+
+/* An array to be copied into another order of its dimensions. */
+typedef struct cpu_transpose {
+  int rank;
+  int64_t size[HLO_MAX_RANK], step[HLO_MAX_RANK]; /* in the order wanted; steps in the source, in elements */
+  int64_t elems, elem_bytes;
+} cpu_transpose;
+
+/* dst (dense) = src in the new order. */
+void cpu_transpose_run(const cpu_transpose *t, rt_pool *pool, void *dst, const void *src);
+
+typedef struct cpu_dot {
+  cpu_gemm gemm;                 /* of one batch */
+  int batch_rank;
+  int64_t batch_size[HLO_MAX_RANK], lhs_step[HLO_MAX_RANK], rhs_step[HLO_MAX_RANK];
+  int64_t batches, per_task;     /* tiles done by one task */
+  bool pack_lhs, pack_rhs;       /* their dimensions do not form a matrix as they lie */
+  cpu_transpose lhs_order, rhs_order;
+  int64_t lhs_pack_bytes, scratch_bytes;
+} cpu_dot;
+
+/* Plans a product.  Errors: UNIMPLEMENTED for element types without a kernel. */
+WEFT_NODISCARD weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_shape *lhs,
+                                         const hlo_shape *rhs, const hlo_shape *out);
+
+/* `scratch` has dot->scratch_bytes bytes.  Errors: RESOURCE_EXHAUSTED. */
+WEFT_NODISCARD weft_status *cpu_dot_run(const cpu_dot *dot, rt_pool *pool, const void *lhs, const void *rhs, void *out,
+                                        void *scratch);
+
+#endif

@@ -1,0 +1,282 @@
+/* Matrix products: the choice of a kernel, and those that use OpenBLAS, directly or on converted panels.  Our own are in
+ * gemm_amx.c and gemm_block.c.  See gemm.h. */
+#include <config.h>
+
+#include "cpu/gemm.h"
+
+#include <cblas.h>
+#include <limits.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/macros.h"
+#include "cpu/gemm_amx.h"
+#include "cpu/gemm_block.h"
+#include "cpu/hot.h"
+
+enum {
+  PANEL_K = 1024,          /* contracted elements converted at a time */
+  TINY_FLOPS = 2000,
+  MIN_TILE = 256,          /* BLAS loses little down to this */
+  TILE_MFLOPS = 100,       /* a tile is worth about a millisecond */
+};
+
+static void one_thread(void) { openblas_set_num_threads(1); }
+
+void cpu_blas_init(void)
+{
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, one_thread);
+}
+
+static bool is_blas_type(weft_dtype t) { return t == WEFT_F32 || t == WEFT_F64 || t == WEFT_C64 || t == WEFT_C128; }
+
+/* The type to convert panels to, or INVALID. */
+static weft_dtype compute_type(const cpu_gemm *g)
+{
+  weft_dtype types[] = {g->a_type, g->b_type, g->c_type};
+  bool any_complex = false, any_double = false, all_floats = true, all_integers = true;
+
+  for (size_t i = 0; i < WEFT_COUNT(types); i++) {
+    bool is_complex = weft_dtype_is_complex(types[i]);
+    any_complex |= is_complex;
+    any_double |= types[i] == WEFT_F64 || types[i] == WEFT_C128;
+    all_floats &= is_complex || weft_dtype_is_float(types[i]);
+    all_integers &= weft_dtype_is_integer(types[i]);
+  }
+  if (all_integers) { /* wrapping products need no sign: one kernel a width */
+    int bytes = (int)weft_dtype_bytes(g->c_type);
+    if (weft_dtype_bits(g->c_type) < 8) return WEFT_INVALID;
+    return bytes == 1 ? WEFT_U8 : bytes == 2 ? WEFT_U16 : bytes == 4 ? WEFT_U32 : WEFT_U64;
+  }
+  /* integer operands of a float product are exact in double only */
+  if (!weft_dtype_is_float(g->c_type) && !weft_dtype_is_complex(g->c_type)) return WEFT_INVALID;
+  any_double |= !all_floats;
+  if (any_complex) return any_double ? WEFT_C128 : WEFT_C64;
+  return any_double ? WEFT_F64 : WEFT_F32;
+}
+
+/* Scratch of tile_by_panels: the two panels (their places in `at`), and the sums. */
+static int64_t panel_scratch(const cpu_gemm *g, int64_t at[2])
+{
+  int64_t bytes = (int64_t)weft_dtype_bytes(g->compute), panel = WEFT_MIN(g->k, PANEL_K);
+  int64_t b_at = WEFT_ALIGN_UP(g->tile_m * panel * bytes, 64), sum_at = b_at + WEFT_ALIGN_UP(g->tile_n * panel * bytes, 64);
+
+  if (at) {
+    at[0] = b_at;
+    at[1] = sum_at;
+  }
+  return sum_at + g->tile_m * g->tile_n * bytes;
+}
+
+/* Scratch of tile_by_vector. */
+static int64_t vector_scratch(const cpu_gemm *g)
+{
+  return g->m == 1 || g->n == 1 ? (g->k + WEFT_MAX(g->tile_m, g->tile_n)) * (int64_t)sizeof(float) : 0;
+}
+
+void cpu_gemm_init(cpu_gemm *g)
+{
+  int64_t least = MIN_TILE;
+
+  cpu_blas_init();
+  g->flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+  g->compute = compute_type(g);
+  bool is_real = g->compute != WEFT_C64 && g->compute != WEFT_C128;
+  bool in_place = g->a_type == g->c_type && g->b_type == g->c_type && is_blas_type(g->c_type);
+  bool suits_blas = (g->a_row == 1 || g->a_col == 1) && (g->b_row == 1 || g->b_col == 1) && /* it counts in int */
+                    WEFT_MAX(WEFT_MAX(g->a_row, g->a_col), WEFT_MAX(g->b_row, g->b_col)) <= INT_MAX &&
+                    WEFT_MAX(g->k, g->c_row) <= INT_MAX;
+  bool is_vector = g->m == 1 || g->n == 1;
+  bool use_block = is_real && (weft_dtype_is_integer(g->compute) || cpu_block_is_fast());
+
+  if (cpu_amx_fits(g)) g->kind = CPU_GEMM_AMX;
+  else if (g->compute == WEFT_INVALID) g->kind = CPU_GEMM_NONE;
+  else if (in_place && is_real && g->via == WEFT_INVALID && g->m * g->n <= TINY_FLOPS && g->flops <= TINY_FLOPS)
+    g->kind = CPU_GEMM_TINY;
+  else if (in_place && suits_blas && g->via == WEFT_INVALID && (is_vector || !use_block)) g->kind = CPU_GEMM_BLAS;
+  else g->kind = use_block ? CPU_GEMM_BLOCK : CPU_GEMM_CONVERT;
+  /* Halve the longer side until a tile is small enough to share out, but not for vectors: those are bound by memory,
+   * and split so that a tile reads a few megabytes. */
+  g->tile_m = WEFT_MAX(g->m, 1);
+  g->tile_n = WEFT_MAX(g->n, 1);
+  double most = TILE_MFLOPS * 1e6 * (g->kind == CPU_GEMM_AMX ? 2 : weft_dtype_is_integer(g->compute) ? 0.2 : 1);
+  if (is_vector) {
+    most = 2e6;
+    least = 256;
+  }
+  while (2.0 * (double)g->tile_m * (double)g->tile_n * (double)g->k > most) {
+    int64_t *longer = g->tile_m > g->tile_n ? &g->tile_m : &g->tile_n;
+    if (*longer < 2 * least) break;
+    *longer = WEFT_ALIGN_UP((*longer + 1) / 2, 32);
+  }
+  g->tiles_n = (g->n + g->tile_n - 1) / g->tile_n;
+  g->tiles = g->m && g->n ? (g->m + g->tile_m - 1) / g->tile_m * g->tiles_n : 0;
+  switch (g->kind) {
+  case CPU_GEMM_AMX: g->scratch_bytes = cpu_amx_scratch(g); break;
+  case CPU_GEMM_BLOCK: g->scratch_bytes = WEFT_MAX(cpu_block_scratch(g), vector_scratch(g)); break;
+  case CPU_GEMM_CONVERT: g->scratch_bytes = WEFT_MAX(panel_scratch(g, NULL), vector_scratch(g)); break;
+  default: g->scratch_bytes = 0;
+  }
+}
+
+/* ---- BLAS -------------------------------------------------------------------------------------------------------- */
+
+/* c (+)= a . b with one step of each operand 1. */
+static void blas_gemm(weft_dtype type, int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row, int64_t a_col,
+                      const void *b, int64_t b_row, int64_t b_col, bool add, void *c, int64_t c_row)
+{
+  CBLAS_TRANSPOSE ta = a_col == 1 ? CblasNoTrans : CblasTrans, tb = b_col == 1 ? CblasNoTrans : CblasTrans;
+  /* a matrix of one row or column may have any step there, but BLAS wants one at least its width */
+  blasint lda = (blasint)WEFT_MAX(ta == CblasNoTrans ? a_row : a_col, ta == CblasNoTrans ? k : m);
+  blasint ldb = (blasint)WEFT_MAX(tb == CblasNoTrans ? b_row : b_col, tb == CblasNoTrans ? n : k);
+  blasint ldc = (blasint)c_row;
+  static const float one_c[2] = {1, 0}, zero_c[2] = {0, 0};
+  static const double one_z[2] = {1, 0}, zero_z[2] = {0, 0};
+
+  switch (type) {
+  case WEFT_F32:
+    if (n == 1) /* c = a . b as matrix times vector; b's step is b_row */
+      cblas_sgemv(CblasRowMajor, ta, (blasint)(a_col == 1 ? m : k), (blasint)(a_col == 1 ? k : m), 1, a, lda, b,
+                  (blasint)(k > 1 ? b_row : 1), add, c, ldc);
+    else if (m == 1)
+      cblas_sgemv(CblasRowMajor, tb == CblasNoTrans ? CblasTrans : CblasNoTrans, (blasint)(b_col == 1 ? k : n),
+                  (blasint)(b_col == 1 ? n : k), 1, b, ldb, a, (blasint)(k > 1 ? a_col : 1), add, c, 1);
+    else
+      cblas_sgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, 1, a, lda, b, ldb, add, c, ldc);
+    break;
+  case WEFT_F64:
+    if (n == 1)
+      cblas_dgemv(CblasRowMajor, ta, (blasint)(a_col == 1 ? m : k), (blasint)(a_col == 1 ? k : m), 1, a, lda, b,
+                  (blasint)(k > 1 ? b_row : 1), add, c, ldc);
+    else if (m == 1)
+      cblas_dgemv(CblasRowMajor, tb == CblasNoTrans ? CblasTrans : CblasNoTrans, (blasint)(b_col == 1 ? k : n),
+                  (blasint)(b_col == 1 ? n : k), 1, b, ldb, a, (blasint)(k > 1 ? a_col : 1), add, c, 1);
+    else
+      cblas_dgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, 1, a, lda, b, ldb, add, c, ldc);
+    break;
+  case WEFT_C64:
+    cblas_cgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, one_c, a, lda, b, ldb, add ? one_c : zero_c,
+                c, ldc);
+    break;
+  case WEFT_C128:
+    cblas_zgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, one_z, a, lda, b, ldb, add ? one_z : zero_z,
+                c, ldc);
+    break;
+  default: break;
+  }
+}
+
+/* ---- tiny products ----------------------------------------------------------------------------------------------- */
+
+#define TINY_GEMM(name, type)                                                               \
+  static CPU_HOT void name(const cpu_gemm *g, int64_t m, int64_t n, const type *a, const type *b, type *restrict c) \
+  {                                                                                         \
+    for (int64_t i = 0; i < m; i++) {                                                       \
+      type *row = c + i * g->c_row;                                                         \
+      memset(row, 0, (size_t)n * sizeof(type));                                             \
+      for (int64_t l = 0; l < g->k; l++) {                                                  \
+        type x = a[i * g->a_row + l * g->a_col];                                            \
+        const type *from = b + l * g->b_row;                                                \
+        for (int64_t j = 0; j < n; j++) row[j] += x * from[j * g->b_col];                   \
+      }                                                                                     \
+    }                                                                                       \
+  }
+TINY_GEMM(tiny_f32, float)
+TINY_GEMM(tiny_f64, double)
+
+/* ---- panels ------------------------------------------------------------------------------------------------------ */
+
+/* to[rows, cols] dense = from, in type `type`, rounded to g->via on the way. */
+static void pack(const cpu_gemm *g, char *to, weft_dtype from_type, const char *from, int64_t rows, int64_t cols,
+                 int64_t row_step, int64_t col_step)
+{
+  weft_dtype type = g->compute;
+  int64_t bytes = (int64_t)weft_dtype_bytes(type), from_bytes = (int64_t)weft_dtype_bytes(from_type);
+
+  for (int64_t r = 0; r < rows; r++)
+    cpu_convert(type, to + r * cols * bytes, from_type, from + r * row_step * from_bytes, col_step, cols);
+  if (g->via == WEFT_INVALID) return;
+  float *x = (float *)to;
+  for (int64_t i = 0; i < rows * cols; i++) x[i] = weft_float_decode(g->via, weft_float_encode(g->via, x[i]));
+}
+
+/* A vector times a matrix of 16-bit floats, read in place.  False if it is another case. */
+static bool tile_by_vector(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, float *scratch)
+{
+  bool by_row = g->m == 1;
+  int64_t count = by_row ? n : m;
+  weft_dtype vector_type = by_row ? g->a_type : g->b_type;
+
+  float *x = scratch, *sum = x + g->k;
+  bool done;
+
+  if ((g->m != 1 && g->n != 1) || g->compute != WEFT_F32 || g->via != WEFT_INVALID || (!by_row && g->c_row != 1))
+    return false;
+  cpu_convert(WEFT_F32, x, vector_type, by_row ? a : b, by_row ? g->a_col : g->b_row, g->k);
+  done = by_row ? cpu_gemv_narrow(g->b_type, n, g->k, x, b, g->b_row, g->b_col, sum)
+                : cpu_gemv_narrow(g->a_type, m, g->k, x, a, g->a_col, g->a_row, sum);
+  if (done) cpu_convert(g->c_type, c, WEFT_F32, sum, 1, count);
+  return done;
+}
+
+static void tile_by_panels(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, char *scratch)
+{
+  int64_t bytes = (int64_t)weft_dtype_bytes(g->compute), c_bytes = (int64_t)weft_dtype_bytes(g->c_type);
+  int64_t a_bytes = (int64_t)weft_dtype_bytes(g->a_type), b_bytes = (int64_t)weft_dtype_bytes(g->b_type);
+  int64_t panel = WEFT_MIN(g->k, PANEL_K);
+  int64_t at[2];
+
+  panel_scratch(g, at);
+  char *pa = scratch, *pb = scratch + at[0], *sum = scratch + at[1];
+  memset(sum, 0, (size_t)(m * n * bytes));
+  for (int64_t l = 0; l < g->k; l += panel) {
+    int64_t k = WEFT_MIN(panel, g->k - l);
+    const char *from_a = a + l * g->a_col * a_bytes, *from_b = b + l * g->b_row * b_bytes;
+    pack(g, pa, g->a_type, from_a, m, k, g->a_row, g->a_col);
+    if (g->b_row == 1 && g->b_col != 1) { /* keep b's order: BLAS transposes for free */
+      pack(g, pb, g->b_type, from_b, n, k, g->b_col, g->b_row);
+      blas_gemm(g->compute, m, n, k, pa, k, 1, pb, 1, k, true, sum, n);
+    } else {
+      pack(g, pb, g->b_type, from_b, k, n, g->b_row, g->b_col);
+      blas_gemm(g->compute, m, n, k, pa, k, 1, pb, n, 1, true, sum, n);
+    }
+  }
+  for (int64_t i = 0; i < m; i++)
+    cpu_convert(g->c_type, c + i * g->c_row * c_bytes, g->compute, sum + i * n * bytes, 1, n);
+}
+
+void cpu_gemm_tiny(const cpu_gemm *g, const void *a, const void *b, void *c)
+{
+  if (g->c_type == WEFT_F32) tiny_f32(g, g->m, g->n, a, b, c);
+  else tiny_f64(g, g->m, g->n, a, b, c);
+}
+
+void cpu_gemm_tile(const cpu_gemm *g, int64_t tile, const void *a, const void *b, void *c, void *scratch)
+{
+  int64_t i = tile / g->tiles_n * g->tile_m, j = tile % g->tiles_n * g->tile_n;
+  int64_t m = WEFT_MIN(g->tile_m, g->m - i), n = WEFT_MIN(g->tile_n, g->n - j);
+  int64_t c_bytes = (int64_t)weft_dtype_bytes(g->c_type);
+  const char *from_a = (const char *)a + i * g->a_row * (int64_t)weft_dtype_bytes(g->a_type);
+  const char *from_b = (const char *)b + j * g->b_col * (int64_t)weft_dtype_bytes(g->b_type);
+  char *to = (char *)c + (i * g->c_row + j) * c_bytes;
+
+  if (g->k == 0) { /* an empty sum; BLAS does not like it */
+    for (int64_t r = 0; r < m; r++) memset(to + r * g->c_row * c_bytes, 0, (size_t)(n * c_bytes));
+    return;
+  }
+  switch (g->kind) {
+  case CPU_GEMM_NONE: break;
+  case CPU_GEMM_TINY: cpu_gemm_tiny(g, a, b, c); break; /* has one tile */
+  case CPU_GEMM_BLAS:
+    blas_gemm(g->c_type, m, n, g->k, from_a, g->a_row, g->a_col, from_b, g->b_row, g->b_col, false, to, g->c_row);
+    break;
+  case CPU_GEMM_AMX: cpu_amx_tile(g, m, n, from_a, from_b, to, scratch); break;
+  case CPU_GEMM_BLOCK:
+    if (!tile_by_vector(g, m, n, from_a, from_b, to, scratch)) cpu_block_tile(g, m, n, from_a, from_b, to, scratch);
+    break;
+  case CPU_GEMM_CONVERT:
+    if (!tile_by_vector(g, m, n, from_a, from_b, to, scratch)) tile_by_panels(g, m, n, from_a, from_b, to, scratch);
+    break;
+  }
+}

@@ -1,0 +1,54 @@
+/* cpu/gemm.h -- matrix products over raw pointers: one tile of the result at a time, so that a caller spreads tiles
+ * over the worker pool.  Tiles are fixed by shape alone, hence the same bits for any number of threads. */
+#ifndef WEFT_CPU_GEMM_H
+#define WEFT_CPU_GEMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+
+typedef enum cpu_gemm_kind {
+  CPU_GEMM_NONE,    /* no kernel for these types */
+  CPU_GEMM_TINY,    /* f32, f64: a loop, where a call of BLAS would cost more than the work */
+  CPU_GEMM_BLAS,    /* f32, f64, c64, c128 throughout: OpenBLAS in place */
+  CPU_GEMM_CONVERT, /* panels are converted to a BLAS type, the result back */
+  CPU_GEMM_BLOCK,   /* gemm_block.c: every real type, converted as it is packed; integers wrap */
+  CPU_GEMM_AMX,     /* gemm_amx.c: bf16 x bf16 -> f32/bf16, s8 x s8 -> s32 */
+} cpu_gemm_kind;
+
+/* c[m,n] = a[m,k] . b[k,n].  Steps count elements: a[i,l] is at i * a_row + l * a_col, and so on; c is row-major.
+ * Floats narrower than f32 are added up in f32. */
+typedef struct cpu_gemm {
+  weft_dtype a_type, b_type, c_type;
+  int64_t m, n, k;
+  int64_t a_row, a_col, b_row, b_col, c_row;
+  weft_dtype via;          /* operands are rounded to this type first; WEFT_INVALID: not */
+  /* set by cpu_gemm_init: */
+  cpu_gemm_kind kind;
+  weft_dtype compute;      /* of CONVERT and BLOCK */
+  int64_t tile_m, tile_n, tiles_n, tiles;
+  int64_t scratch_bytes;   /* of one tile */
+  double flops;            /* of the whole product */
+} cpu_gemm;
+
+/* Chooses kernel and tiles from the fields above `kind`.  kind NONE: there is no kernel for these types. */
+void cpu_gemm_init(cpu_gemm *gemm);
+
+/* Computes tile 0 <= tile < gemm->tiles.  `scratch`: gemm->scratch_bytes, 64-byte aligned. */
+void cpu_gemm_tile(const cpu_gemm *gemm, int64_t tile, const void *a, const void *b, void *c, void *scratch);
+/* The whole of a product of kind TINY. */
+void cpu_gemm_tiny(const cpu_gemm *gemm, const void *a, const void *b, void *c);
+
+/* dst[i] = src[i * step], converted as HLO convert does; every numeric type.  `dst` is dense. */
+void cpu_convert(weft_dtype to, void *dst, weft_dtype from, const void *src, int64_t step, int64_t count);
+
+/* out[n] = x[k] . matrix, where matrix[l, j] is at l * row + j * col and is of a 16-bit float type; one step must be 1.
+ * False for other types and steps. */
+bool cpu_gemv_narrow(weft_dtype type, int64_t n, int64_t k, const float *x, const void *matrix, int64_t row, int64_t col,
+                     float *out);
+
+/* OpenBLAS runs on the calling thread only; call before the first use (idempotent). */
+void cpu_blas_init(void);
+
+#endif

@@ -1,0 +1,14 @@
+/* cpu/gemm_amx.h -- matrix products on Intel's AMX tiles. */
+#ifndef WEFT_CPU_GEMM_AMX_H
+#define WEFT_CPU_GEMM_AMX_H
+
+#include "cpu/gemm.h"
+
+/* True if the types and sizes suit the tiles, and this machine and its kernel let us use them. */
+bool cpu_amx_fits(const cpu_gemm *gemm);
+
+int64_t cpu_amx_scratch(const cpu_gemm *gemm); /* bytes, for a tile of gemm's tile_m by tile_n */
+/* c[m,n] = a . b with gemm's k and steps. */
+void cpu_amx_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
+
+#endif

@@ -1,0 +1,18 @@
+/* cpu/hot.h -- for inner loops: compiled to vector code whatever the CFLAGS, once for each level of x86-64. */
+#ifndef WEFT_CPU_HOT_H
+#define WEFT_CPU_HOT_H
+
+#if defined __clang__
+#define CPU_HOT_OPT
+#else
+#define CPU_HOT_OPT __attribute__((optimize("O3")))
+#endif
+
+/* Sanitizers' runtimes are not up when the dynamic linker resolves clones. */
+#if defined __x86_64__ && defined __linux__ && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+#define CPU_HOT CPU_HOT_OPT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CPU_HOT CPU_HOT_OPT
+#endif
+
+#endif

@@ -1,0 +1,525 @@
+/* Sort and top-k by keys.  Each element becomes an integer whose upper half is its key, mapped so that unsigned order is
+ * the order wanted, and whose lower half is its position: no two are equal, so every correct sort of them is stable.
+ * They are sorted by radix (or by insertion and merging where few), and the operands are then gathered by position. */
+#include <config.h>
+
+#include "cpu/sort.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/macros.h"
+
+enum {
+  RUN = 16,                 /* sorted by insertion */
+  RADIX_FROM = 512,         /* elements from which radix pays */
+  PIECE = 1 << 16,          /* of a long slice: sorted, and merged, by one task */
+  TASK_ELEMS = 1 << 14,     /* elements of short slices a task takes */
+};
+
+typedef unsigned __int128 item; /* key in the upper 64 bits */
+typedef uint64_t small;         /* key in the upper 32 bits: keys of 32 bits and less, slices below 2^32 */
+
+/* ---- keys ---------------------------------------------------------------------------------------------------------- */
+
+static bool has_order(weft_dtype type)
+{
+  switch (weft_dtype_class_of(type)) {
+  case WEFT_CLASS_PRED:
+  case WEFT_CLASS_SINT:
+  case WEFT_CLASS_UINT: return true;
+  case WEFT_CLASS_FLOAT: return type == WEFT_F16 || type == WEFT_BF16 || type == WEFT_F32 || type == WEFT_F64;
+  default: return false;
+  }
+}
+
+static uint64_t load_bits(const void *from, int64_t bytes)
+{
+  switch (bytes) {
+  case 1: return *(const uint8_t *)from;
+  case 2: return *(const uint16_t *)from;
+  case 4: return *(const uint32_t *)from;
+  default: return *(const uint64_t *)from;
+  }
+}
+
+/* How to map an element to its key, worked out once. */
+typedef struct key_map {
+  int64_t bytes;
+  uint64_t sign, mask, inf; /* inf: bits of infinity, for floats */
+  bool is_float, is_signed, descending, merge_zeros, merge_nans, nans_last;
+} key_map;
+
+static key_map map_of(const cpu_sort_key *key)
+{
+  int bits = (int)weft_dtype_bytes(key->type) * 8;
+  key_map m = {
+    .bytes = bits / 8, .sign = UINT64_C(1) << (bits - 1), .mask = UINT64_MAX >> (64 - bits),
+    .is_float = weft_dtype_is_float(key->type), .is_signed = weft_dtype_is_signed(key->type),
+    .descending = key->descending, .merge_zeros = key->merge_zeros, .merge_nans = key->merge_nans,
+    .nans_last = key->nans_last,
+  };
+
+  if (m.is_float) {
+    const weft_float_format *f = weft_dtype_float_format(key->type);
+    m.inf = ((UINT64_C(1) << f->exponent_bits) - 1) << f->mantissa_bits;
+  }
+  return m;
+}
+
+static inline uint64_t key_of(const key_map *m, const char *from)
+{
+  uint64_t bits = load_bits(from, m->bytes);
+
+  if (m->is_float) {
+    uint64_t magnitude = bits & ~m->sign;
+    if (m->merge_nans && magnitude > m->inf) {
+      if (m->nans_last) return m->mask;
+      bits = m->mask & ~m->sign; /* as the positive NaN */
+    } else if (m->merge_zeros && magnitude == 0) {
+      bits = 0;
+    }
+    bits ^= bits & m->sign ? m->mask : m->sign; /* sign and magnitude to unsigned order */
+  } else if (m->is_signed) {
+    bits ^= m->sign;
+  }
+  return m->descending ? ~bits & m->mask : bits;
+}
+
+/* ---- sorting items -------------------------------------------------------------------------------------------------- */
+
+/* Both kinds of item get the same code.  sort_NAME sorts data[n], with `spare` of the same size, and returns the one of
+ * the two that holds the result; shift: where the key starts; bytes: of the key. */
+#define SORTS(name, T)                                                                                          \
+  static void insert_##name(T *data, int64_t n)                                                                 \
+  {                                                                                                             \
+    for (int64_t i = 1; i < n; i++) {                                                                           \
+      T x = data[i];                                                                                            \
+      int64_t j = i;                                                                                            \
+      for (; j > 0 && data[j - 1] > x; j--) data[j] = data[j - 1];                                              \
+      data[j] = x;                                                                                              \
+    }                                                                                                           \
+  }                                                                                                             \
+  static void merge_##name(T *to, const T *a, int64_t an, const T *b, int64_t bn)                               \
+  {                                                                                                             \
+    const T *a_end = a + an, *b_end = b + bn;                                                                   \
+    while (a < a_end && b < b_end) {                                                                            \
+      T x = *a, y = *b;                                                                                         \
+      bool take_b = y < x;                                                                                      \
+      *to++ = take_b ? y : x;                                                                                   \
+      b += take_b;                                                                                              \
+      a += !take_b;                                                                                             \
+    }                                                                                                           \
+    memcpy(to, a, (size_t)(a_end - a) * sizeof(T));                                                             \
+    memcpy(to + (a_end - a), b, (size_t)(b_end - b) * sizeof(T));                                               \
+  }                                                                                                             \
+  static T *merge_sort_##name(T *data, T *spare, int64_t n)                                                     \
+  {                                                                                                             \
+    for (int64_t i = 0; i < n; i += RUN) insert_##name(data + i, WEFT_MIN(RUN, n - i));                         \
+    for (int64_t width = RUN; width < n; width *= 2) {                                                          \
+      for (int64_t lo = 0; lo < n; lo += 2 * width) {                                                           \
+        int64_t mid = WEFT_MIN(lo + width, n), hi = WEFT_MIN(lo + 2 * width, n);                                \
+        merge_##name(spare + lo, data + lo, mid - lo, data + mid, hi - mid);                                    \
+      }                                                                                                         \
+      T *swap = data;                                                                                           \
+      data = spare;                                                                                             \
+      spare = swap;                                                                                             \
+    }                                                                                                           \
+    return data;                                                                                                \
+  }                                                                                                             \
+  static T *sort_##name(T *data, T *spare, int64_t n, int shift, int bytes)                                     \
+  {                                                                                                             \
+    if (n < RADIX_FROM) return merge_sort_##name(data, spare, n);                                               \
+    int64_t counts[8][256] = {{0}};                                                                             \
+    for (int64_t i = 0; i < n; i++)                                                                             \
+      for (int d = 0; d < bytes; d++) counts[d][(uint8_t)(data[i] >> (shift + 8 * d))]++;                       \
+    for (int d = 0; d < bytes; d++) {                                                                           \
+      int64_t at[256], sum = 0;                                                                                 \
+      if (counts[d][(uint8_t)(data[0] >> (shift + 8 * d))] == n) continue; /* all alike in this byte */         \
+      for (int v = 0; v < 256; v++) {                                                                           \
+        at[v] = sum;                                                                                            \
+        sum += counts[d][v];                                                                                    \
+      }                                                                                                         \
+      for (int64_t i = 0; i < n; i++) spare[at[(uint8_t)(data[i] >> (shift + 8 * d))]++] = data[i];             \
+      T *swap = data;                                                                                           \
+      data = spare;                                                                                             \
+      spare = swap;                                                                                             \
+    }                                                                                                           \
+    return data;                                                                                                \
+  }                                                                                                             \
+  /* How many of the first k of the merge of a and b come from a. */                                            \
+  static int64_t split_##name(const T *a, int64_t an, const T *b, int64_t bn, int64_t k)                        \
+  {                                                                                                             \
+    int64_t lo = WEFT_MAX(0, k - bn), hi = WEFT_MIN(k, an);                                                     \
+    while (lo < hi) {                                                                                           \
+      int64_t mid = lo + (hi - lo) / 2;                                                                         \
+      if (a[mid] < b[k - mid - 1]) lo = mid + 1;                                                                \
+      else hi = mid;                                                                                            \
+    }                                                                                                           \
+    return lo;                                                                                                  \
+  }
+SORTS(item, item)
+SORTS(small, small)
+
+/* Memory of one slice being sorted: order, then two lists of items. */
+static int64_t order_bytes(int64_t n) { return WEFT_ALIGN_UP(n * (int64_t)sizeof(int64_t), 64); }
+static int64_t slice_bytes(int64_t n) { return order_bytes(n) + 2 * n * (int64_t)sizeof(item); }
+
+/* ---- one slice -------------------------------------------------------------------------------------------------------- */
+
+/* A slice being sorted by one key after another, last key first; order[p]: position of what is now p-th.  NULL: all keys
+ * are still to come, and order is 0, 1, 2, ... */
+typedef struct slice_job {
+  const cpu_sort *sort;
+  const char *keys;         /* first element of the key's operand in this slice */
+  int64_t key_bytes;
+  key_map map;
+  int64_t *order;
+  bool first;               /* order is not filled yet */
+  bool is_small;
+  void *data, *spare;       /* n items each */
+  int64_t width;            /* merging: length of sorted runs */
+} slice_job;
+
+static void fill_items(const slice_job *job, int64_t begin, int64_t end)
+{
+  int64_t step = job->sort->inner * job->key_bytes;
+
+  for (int64_t p = begin; p < end; p++) {
+    uint64_t key = key_of(&job->map, job->keys + (job->first ? p : job->order[p]) * step);
+    if (job->is_small) ((small *)job->data)[p] = key << 32 | (uint64_t)p;
+    else ((item *)job->data)[p] = (item)key << 64 | (uint64_t)p;
+  }
+}
+
+static int64_t item_position(const slice_job *job, const void *sorted, int64_t p)
+{
+  return job->is_small ? (int64_t)(uint32_t)((const small *)sorted)[p] : (int64_t)(uint64_t)((const item *)sorted)[p];
+}
+
+/* order := order after sorting; needs a second list when there was one before. */
+static void apply_items(slice_job *job, const void *sorted, void *spare)
+{
+  int64_t n = job->sort->n, *before = spare;
+
+  if (!job->first) memcpy(before, job->order, (size_t)n * sizeof *before);
+  for (int64_t p = 0; p < n; p++) {
+    int64_t at = item_position(job, sorted, p);
+    job->order[p] = job->first ? at : before[at];
+  }
+  job->first = false;
+}
+
+static bool key_is_small(const cpu_sort *s, const cpu_sort_key *key)
+{
+  return weft_dtype_bytes(key->type) <= 4 && s->n < INT64_C(1) << 32;
+}
+
+static void gather(const cpu_sort *s, int operand, const char *in, char *out, int64_t base, const int64_t *order,
+                   int64_t begin, int64_t end, char *copy)
+{
+  int64_t bytes = s->bytes[operand], step = s->inner * bytes;
+
+  in += base * bytes;
+  out += base * bytes;
+  if (copy) { /* in place: from a dense copy */
+    for (int64_t p = 0; p < s->n; p++) memcpy(copy + p * bytes, in + p * step, (size_t)bytes);
+    in = copy;
+  }
+  int64_t in_step = copy ? bytes : step;
+#define GATHER(size) \
+  case size: for (int64_t p = begin; p < end; p++) memcpy(out + p * step, in + order[p] * in_step, size); break
+  switch (bytes) {
+    GATHER(1);
+    GATHER(2);
+    GATHER(4);
+    GATHER(8);
+    GATHER(16);
+  }
+#undef GATHER
+}
+
+static int64_t slice_base(const cpu_sort *s, int64_t slice)
+{
+  return slice / s->inner * s->n * s->inner + slice % s->inner;
+}
+
+/* Orders positions by calling the comparator: a bottom-up merge sort. */
+static int64_t *sort_by_calls(const cpu_sort *s, void *const *ins, int64_t base, int64_t *order, int64_t *spare)
+{
+  const void *elements[2 * CPU_SORT_MAX_OPERANDS];
+
+  for (int64_t p = 0; p < s->n; p++) order[p] = p;
+  for (int64_t width = 1; width < s->n; width *= 2) {
+    for (int64_t lo = 0; lo < s->n; lo += 2 * width) {
+      int64_t a = lo, mid = WEFT_MIN(lo + width, s->n), b = mid, hi = WEFT_MIN(lo + 2 * width, s->n);
+      for (int64_t k = lo; k < hi; k++) {
+        bool take_b = a == mid;
+        if (a < mid && b < hi) {
+          for (int i = 0; i < s->operand_count; i++) {
+            elements[2 * i] = (char *)ins[i] + (base + order[b] * s->inner) * s->bytes[i];
+            elements[2 * i + 1] = (char *)ins[i] + (base + order[a] * s->inner) * s->bytes[i];
+          }
+          take_b = s->before(elements); /* equal: a stays first */
+        }
+        spare[k] = take_b ? order[b++] : order[a++];
+      }
+    }
+    int64_t *swap = order;
+    order = spare;
+    spare = swap;
+  }
+  return order;
+}
+
+typedef struct sort_job {
+  const cpu_sort *s;
+  void *const *ins, *const *outs;
+  int64_t slices_per_task;
+  atomic_bool failed;
+} sort_job;
+
+static void sort_slice(const cpu_sort *s, void *const *ins, void *const *outs, int64_t slice, char *memory)
+{
+  int64_t n = s->n, base = slice_base(s, slice);
+  int64_t *order = (int64_t *)memory;
+  char *data = memory + order_bytes(n), *spare = data + n * (int64_t)sizeof(item);
+  slice_job job = {.sort = s, .order = order, .first = true};
+
+  if (s->before) order = sort_by_calls(s, ins, base, order, (int64_t *)data);
+  for (int k = s->key_count - 1; k >= 0; k--) {
+    const cpu_sort_key *key = &s->keys[k];
+    job.key_bytes = s->bytes[key->operand];
+    job.keys = (const char *)ins[key->operand] + base * job.key_bytes;
+    job.map = map_of(key);
+    job.is_small = key_is_small(s, key);
+    job.data = data;
+    job.spare = spare;
+    fill_items(&job, 0, n);
+    void *sorted = job.is_small ? (void *)sort_small(job.data, job.spare, n, 32, (int)job.map.bytes)
+                                : (void *)sort_item(job.data, job.spare, n, 64, (int)job.map.bytes);
+    apply_items(&job, sorted, sorted == job.data ? job.spare : job.data);
+  }
+  for (int i = 0; i < s->operand_count; i++)
+    gather(s, i, ins[i], outs[i], base, order, 0, n, ins[i] == outs[i] ? (order == (int64_t *)memory ? data : spare) : NULL);
+}
+
+
+static void slices_task(void *ctx, int64_t task)
+{
+  sort_job *job = ctx;
+  const cpu_sort *s = job->s;
+  int64_t first = task * job->slices_per_task, end = WEFT_MIN(first + job->slices_per_task, s->slices);
+  char *memory = rt_thread_scratch(slice_bytes(s->n));
+
+  if (!memory) {
+    atomic_store_explicit(&job->failed, true, memory_order_relaxed); /* read after the loop's join */
+    return;
+  }
+  for (int64_t slice = first; slice < end; slice++) sort_slice(s, job->ins, job->outs, slice, memory);
+}
+
+/* ---- a long slice by all threads ------------------------------------------------------------------------------------- */
+
+static void piece_task(void *ctx, int64_t piece)
+{
+  slice_job *job = ctx;
+  int64_t begin = piece * PIECE, n = WEFT_MIN(PIECE, job->sort->n - begin);
+
+  fill_items(job, begin, begin + n);
+  if (job->is_small) {
+    small *data = (small *)job->data + begin, *spare = (small *)job->spare + begin;
+    small *sorted = sort_small(data, spare, n, 32, (int)job->map.bytes);
+    if (sorted != data) memcpy(data, sorted, (size_t)n * sizeof *data);
+  } else {
+    item *data = (item *)job->data + begin, *spare = (item *)job->spare + begin;
+    item *sorted = sort_item(data, spare, n, 64, (int)job->map.bytes);
+    if (sorted != data) memcpy(data, sorted, (size_t)n * sizeof *data);
+  }
+}
+
+/* Makes PIECE elements of the next round's result: the part of a merge of two runs that lies there. */
+static void merge_task(void *ctx, int64_t piece)
+{
+  slice_job *job = ctx;
+  int64_t n = job->sort->n, begin = piece * PIECE, end = WEFT_MIN(begin + PIECE, n);
+  int64_t lo = begin / (2 * job->width) * (2 * job->width), mid = WEFT_MIN(lo + job->width, n);
+  int64_t hi = WEFT_MIN(lo + 2 * job->width, n), from = begin - lo, to = end - lo; /* width is a multiple of PIECE */
+
+#define MERGE_PART(name, T)                                                                               \
+  do {                                                                                                    \
+    const T *a = (const T *)job->data + lo, *b = (const T *)job->data + mid;                              \
+    int64_t a0 = split_##name(a, mid - lo, b, hi - mid, from), a1 = split_##name(a, mid - lo, b, hi - mid, to); \
+    merge_##name((T *)job->spare + begin, a + a0, a1 - a0, b + (from - a0), (to - a1) - (from - a0));     \
+  } while (0)
+  if (job->is_small) MERGE_PART(small, small);
+  else MERGE_PART(item, item);
+#undef MERGE_PART
+}
+
+typedef struct gather_job {
+  const cpu_sort *s;
+  void *const *ins, *const *outs;
+  const int64_t *order;
+  int64_t base;
+  int operand;
+  const char *copy;
+} gather_job;
+
+static void gather_task(void *ctx, int64_t piece)
+{
+  const gather_job *g = ctx;
+  gather(g->s, g->operand, g->ins[g->operand], g->outs[g->operand], g->base, g->order, piece * PIECE,
+         WEFT_MIN((piece + 1) * PIECE, g->s->n), NULL);
+}
+
+static void sort_long_slice(const cpu_sort *s, rt_pool *pool, void *const *ins, void *const *outs, int64_t slice,
+                            char *memory)
+{
+  int64_t n = s->n, pieces = (n + PIECE - 1) / PIECE, base = slice_base(s, slice);
+  slice_job job = {.sort = s, .order = (int64_t *)memory, .first = true};
+
+  for (int k = s->key_count - 1; k >= 0; k--) {
+    const cpu_sort_key *key = &s->keys[k];
+    job.key_bytes = s->bytes[key->operand];
+    job.keys = (const char *)ins[key->operand] + base * job.key_bytes;
+    job.map = map_of(key);
+    job.is_small = key_is_small(s, key);
+    job.data = memory + order_bytes(n);
+    job.spare = (char *)job.data + n * (int64_t)sizeof(item);
+    rt_parallel_for(pool, pieces, piece_task, &job);
+    for (job.width = PIECE; job.width < n; job.width *= 2) {
+      rt_parallel_for(pool, pieces, merge_task, &job);
+      void *swap = job.data;
+      job.data = job.spare;
+      job.spare = swap;
+    }
+    apply_items(&job, job.data, job.spare);
+  }
+  for (int i = 0; i < s->operand_count; i++) {
+    char *copy = memory + order_bytes(n);
+    gather_job g = {s, ins, outs, job.order, base, i, NULL};
+    if (ins[i] == outs[i]) gather(s, i, ins[i], outs[i], base, job.order, 0, n, copy);
+    else rt_parallel_for(pool, pieces, gather_task, &g);
+  }
+}
+
+/* ---- the interface ---------------------------------------------------------------------------------------------------- */
+
+weft_status *cpu_sort_init(cpu_sort *s, const hlo_instr *instr, gen_compare_fn *before)
+{
+  const hlo_shape *shape = instr->operands[0]->shape;
+  int64_t dim = instr->dims.v[0];
+
+  memset(s, 0, sizeof *s);
+  if (instr->operand_count > CPU_SORT_MAX_OPERANDS) return WEFT_ERR(UNIMPLEMENTED, "sort of %d operands", instr->operand_count);
+  s->operand_count = instr->operand_count;
+  for (int i = 0; i < instr->operand_count; i++) s->bytes[i] = (int64_t)weft_dtype_bytes(instr->operands[i]->shape->type);
+  bool by_keys = cpu_sort_match(instr->called[0], s->keys, &s->key_count);
+  for (int k = 0; k < s->key_count && by_keys; k++) by_keys = has_order(s->keys[k].type);
+  if (!by_keys) {
+    s->key_count = 0;
+    s->before = before;
+    if (!before) return WEFT_ERR(UNIMPLEMENTED, "sort with the comparator \"%s\"", instr->called[0]->name);
+  }
+  s->n = shape->dims[dim];
+  s->inner = 1;
+  for (int d = (int)dim + 1; d < shape->rank; d++) s->inner *= shape->dims[d];
+  s->slices = s->n ? hlo_shape_elems(shape) / s->n : 0;
+  s->parallel_slice = !s->before && s->n >= 4 * PIECE && s->slices < 16;
+  s->scratch_bytes = s->parallel_slice ? slice_bytes(s->n) : 0;
+  return NULL;
+}
+
+weft_status *cpu_sort_run(const cpu_sort *s, rt_pool *pool, void *const *ins, void *const *outs, void *scratch)
+{
+  sort_job job = {.s = s, .ins = ins, .outs = outs, .slices_per_task = WEFT_MAX(1, TASK_ELEMS / WEFT_MAX(1, s->n))};
+
+  if (s->parallel_slice) {
+    for (int64_t slice = 0; slice < s->slices; slice++) sort_long_slice(s, pool, ins, outs, slice, scratch);
+    return NULL;
+  }
+  rt_parallel_for(pool, (s->slices + job.slices_per_task - 1) / job.slices_per_task, slices_task, &job);
+  if (atomic_load(&job.failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "sort: out of memory");
+  return NULL;
+}
+
+/* ---- top-k -------------------------------------------------------------------------------------------------------------- */
+
+weft_status *cpu_topk_init(cpu_topk *t, const hlo_instr *instr)
+{
+  const hlo_shape *shape = instr->operands[0]->shape;
+
+  if (!has_order(shape->type)) return WEFT_ERR(UNIMPLEMENTED, "topk of %s", weft_dtype_name(shape->type));
+  if (shape->dims[shape->rank - 1] >= INT64_C(1) << 32) return WEFT_ERR(UNIMPLEMENTED, "topk of 2^32 elements and more");
+  *t = (cpu_topk){.type = shape->type, .index_type = instr->shape->elements[1]->type, .n = shape->dims[shape->rank - 1],
+                  .k = instr->u.topk.k, .largest = instr->u.topk.largest};
+  t->rows = t->n ? hlo_shape_elems(shape) / t->n : 0;
+  return NULL;
+}
+
+/* Moves the k least of data[n] to its front, in any order (Hoare's selection).  Sorts instead when pivots are unlucky. */
+static item *select_least(item *data, item *spare, int64_t n, int64_t k, int key_bytes)
+{
+  int64_t lo = 0, hi = n;
+
+  for (int rounds = 0; hi - lo > RUN && lo < k && k < hi; rounds++) {
+    if (rounds > 64) return sort_item(data, spare, n, 64, key_bytes);
+    item a = data[lo], b = data[lo + (hi - lo) / 2], c = data[hi - 1];
+    item pivot = a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b);
+    int64_t i = lo, j = hi - 1;
+    while (i <= j) {
+      while (data[i] < pivot) i++;
+      while (data[j] > pivot) j--;
+      if (i <= j) {
+        item swap = data[i];
+        data[i++] = data[j];
+        data[j--] = swap;
+      }
+    }
+    if (k <= j + 1) hi = j + 1;
+    else if (k >= i) lo = i;
+    else return data;
+  }
+  insert_item(data + lo, hi - lo > RUN ? 0 : hi - lo);
+  return data;
+}
+
+typedef struct topk_job {
+  const cpu_topk *t;
+  const char *in;
+  char *values, *indices;
+  atomic_bool failed;
+} topk_job;
+
+static void topk_task(void *ctx, int64_t row)
+{
+  topk_job *job = ctx;
+  const cpu_topk *t = job->t;
+  int64_t bytes = (int64_t)weft_dtype_bytes(t->type), index_bytes = (int64_t)weft_dtype_bytes(t->index_type);
+  key_map map = map_of(&(cpu_sort_key){.type = t->type, .descending = t->largest});
+  item *data = rt_thread_scratch(2 * t->n * (int64_t)sizeof *data), *spare = data + t->n;
+  const char *in = job->in + row * t->n * bytes;
+
+  if (!data) {
+    atomic_store_explicit(&job->failed, true, memory_order_relaxed); /* read after the loop's join */
+    return;
+  }
+  for (int64_t i = 0; i < t->n; i++) data[i] = (item)key_of(&map, in + i * bytes) << 64 | (uint64_t)i;
+  item *front = select_least(data, spare, t->n, t->k, (int)bytes);
+  item *first = sort_item(front, front == data ? spare : data, t->k, 64, (int)bytes);
+  for (int64_t i = 0; i < t->k; i++) {
+    uint64_t at = (uint64_t)first[i];
+    memcpy(job->values + (row * t->k + i) * bytes, in + (int64_t)at * bytes, (size_t)bytes);
+    memcpy(job->indices + (row * t->k + i) * index_bytes, &at, (size_t)index_bytes);
+  }
+}
+
+weft_status *cpu_topk_run(const cpu_topk *t, rt_pool *pool, const void *in, void *values, void *indices)
+{
+  topk_job job = {.t = t, .in = in, .values = values, .indices = indices};
+
+  rt_parallel_for(pool, t->rows, topk_task, &job);
+  if (atomic_load(&job.failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "topk: out of memory");
+  return NULL;
+}

@@ -1,0 +1,381 @@
+/* The library kernels against the reference evaluator. */
+#include "test.h"
+
+#include <math.h>
+
+#include "cpu/conv.h"
+#include "cpu/dot.h"
+#include "cpu/sort.h"
+#include "hlo/eval.h"
+#include "hlo/infer.h"
+#include "hlo/text.h"
+
+static uint64_t seed = 1;
+
+/* Small values, exact in every type, so that sums of products are exact too unless they are long. */
+static double next_value(void)
+{
+  seed = seed * 6364136223846793005 + 1442695040888963407;
+  return (double)(seed >> 60) - 7;
+}
+
+static hlo_literal *random_literal(weft_arena *arena, const hlo_shape *shape)
+{
+  hlo_literal *lit;
+
+  T_OK(hlo_literal_new(arena, shape, &lit));
+  for (int64_t i = 0; i < hlo_shape_elems(shape); i++) {
+    double re = next_value(), im = next_value();
+    if (weft_dtype_is_unsigned(shape->type)) re = fabs(re);
+    hlo_literal_set_f64(lit, i, re, im);
+  }
+  return lit;
+}
+
+static void check_close(const char *what, const hlo_literal *got, const hlo_literal *want, double tolerance)
+{
+  double largest = 1;
+
+  for (int64_t i = 0; i < hlo_shape_elems(want->shape); i++)
+    largest = fmax(largest, fabs(hlo_literal_get_f64(want, i)));
+  for (int64_t i = 0; i < hlo_shape_elems(want->shape); i++) {
+    double dr = hlo_literal_get_f64(got, i) - hlo_literal_get_f64(want, i);
+    double di = hlo_literal_get_imag(got, i) - hlo_literal_get_imag(want, i);
+    if (!(fabs(dr) + fabs(di) <= tolerance * largest))
+      fail_msg("%s: element %" PRId64 ": got %.9g, want %.9g", what, i, hlo_literal_get_f64(got, i),
+               hlo_literal_get_f64(want, i));
+  }
+}
+
+/* Runs the root instruction, whose operands are parameters, by kernel and by evaluator.  Guard bytes surround what the
+ * kernel writes. */
+static void check_instr(rt_pool *pool, const char *shapes_and_root, double tolerance)
+{
+  enum { GUARD = 64 };
+  WEFT_AUTO(hlo_module) module = NULL;
+  hlo_eval_options options = HLO_EVAL_DEFAULT;
+  weft_arena arena;
+  const hlo_literal *want;
+  char text[2048];
+
+  snprintf(text, sizeof text, "HloModule m\nENTRY e {\n%s\n}\n", shapes_and_root);
+  weft_arena_init(&arena);
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_OK(hlo_verify(module));
+  const hlo_instr *root = module->entry->root;
+  hlo_literal *a = random_literal(&arena, root->operands[0]->shape), *b = random_literal(&arena, root->operands[1]->shape);
+  T_OK(hlo_eval_instr(root, (const hlo_literal *const[]){a, b}, &options, &arena, &want));
+
+  int64_t bytes = hlo_shape_bytes(root->shape), scratch_bytes;
+  cpu_dot dot;
+  cpu_conv conv;
+  if (root->op == HLO_DOT) {
+    T_OK(cpu_dot_init(&dot, root->u.dot, a->shape, b->shape, root->shape));
+    scratch_bytes = dot.scratch_bytes;
+  } else {
+    T_OK(cpu_conv_init(&conv, root->u.conv, a->shape, b->shape, root->shape));
+    scratch_bytes = conv.scratch_bytes;
+  }
+  char *out = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(bytes, 64) + 2 * GUARD);
+  char *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(scratch_bytes, 64) + 64);
+  T_TRUE(out && scratch);
+  memset(out, 0x5a, (size_t)bytes + 2 * GUARD);
+  if (root->op == HLO_DOT) T_OK(cpu_dot_run(&dot, pool, a->data, b->data, out + GUARD, scratch));
+  else T_OK(cpu_conv_run(&conv, pool, a->data, b->data, out + GUARD, scratch));
+  for (int i = 0; i < GUARD; i++)
+    if (out[i] != 0x5a || out[GUARD + bytes + i] != 0x5a) fail_msg("%s: wrote outside the result", text);
+  hlo_literal got = {.shape = want->shape, .data = out + GUARD};
+  check_close(text, &got, want, tolerance);
+  free(out);
+  free(scratch);
+  weft_arena_fini(&arena);
+}
+
+static rt_pool *new_pool(void)
+{
+  rt_pool *pool;
+
+  T_OK(rt_pool_new(&(rt_pool_options){.threads = 3}, &pool));
+  return pool;
+}
+
+/* Operand and result types with the tolerance relative to the largest element: the rounding of the result's type. */
+static const struct { const char *in, *out; double tolerance; } types[] = {
+  {"f32", "f32", 1e-6},     {"f64", "f64", 1e-15},  {"c64", "c64", 1e-6},    {"c128", "c128", 1e-15}, {"f16", "f16", 1e-3},
+  {"bf16", "bf16", 8e-3},   {"bf16", "f32", 1e-6},  {"f8e4m3fn", "f32", 1e-6}, {"s8", "s32", 0},      {"s32", "s32", 0},
+  {"u8", "u8", 0},          {"u16", "u16", 0},      {"s64", "s64", 0},       {"s4", "s32", 0},        {"f32", "f64", 1e-6},
+  {"f8e5m2", "bf16", 8e-3},
+};
+
+TEST(dot_of_every_form_and_type)
+{
+  static const struct { const char *lhs, *rhs, *out, *attrs; } forms[] = {
+    {"3,4", "4,5", "3,5", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
+    {"33,70", "70,65", "33,65", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
+    {"70,33", "65,70", "33,65", "lhs_contracting_dims={0}, rhs_contracting_dims={1}"},
+    {"1,300", "300,129", "1,129", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
+    {"130,300", "300", "130", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
+    {"300", "129,300", "129", "lhs_contracting_dims={0}, rhs_contracting_dims={1}"},
+    {"300", "300", "", "lhs_contracting_dims={0}, rhs_contracting_dims={0}"},
+    {"7", "9", "7,9", "lhs_contracting_dims={}, rhs_contracting_dims={}"},
+    {"50,2,2", "50,2,3", "50,2,3", "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}"},
+    {"2,3,20,2", "20,2,35,2", "2,2,3,35",
+     "lhs_batch_dims={0,3}, rhs_batch_dims={1,3}, lhs_contracting_dims={2}, rhs_contracting_dims={0}"},
+    {"3,4,20", "20,5,4", "3,5", "lhs_contracting_dims={1,2}, rhs_contracting_dims={2,0}"},
+    {"3,4,20", "4,20,5", "3,5", "lhs_contracting_dims={2,1}, rhs_contracting_dims={1,0}"},
+    {"18,40,19", "40,33", "18,19,33", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
+    {"3,0", "0,5", "3,5", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
+    {"0,4", "4,5", "0,5", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
+    {"260,300", "300,270", "260,270", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
+  };
+  WEFT_AUTO(rt_pool) pool = new_pool();
+  char text[1024];
+
+  for (size_t t = 0; t < WEFT_COUNT(types); t++)
+    for (size_t i = 0; i < WEFT_COUNT(forms) - (t > 5); i++) { /* the largest only for some: the evaluator is slow */
+      snprintf(text, sizeof text, "  a = %s[%s] parameter(0)\n  b = %s[%s] parameter(1)\n  ROOT r = %s[%s] dot(a, b), %s",
+               types[t].in, forms[i].lhs, types[t].in, forms[i].rhs, types[t].out, forms[i].out, forms[i].attrs);
+      check_instr(pool, text, types[t].tolerance);
+    }
+}
+
+TEST(dot_rounds_operands_as_its_algorithm_says)
+{
+  WEFT_AUTO(rt_pool) pool = new_pool();
+
+  check_instr(pool, "  a = f32[40,50] parameter(0)\n  b = f32[50,60] parameter(1)\n  ROOT r = f32[40,60] dot(a, b), "
+                    "lhs_contracting_dims={1}, rhs_contracting_dims={0}, algorithm=dot_bf16_bf16_f32", 1e-6);
+}
+
+TEST(convolution_of_every_form_and_type)
+{
+  static const struct { const char *lhs, *rhs, *out, *attrs; } forms[] = {
+    {"2,5,6,3", "3,2,3,4", "2,3,6,4", "window={size=3x2 stride=2x1 pad=1_1x0_1}, dim_labels=b01f_01io->b01f"},
+    {"1,5,6,2", "2,2,2,3", "1,10,18,3", "window={size=2x2 pad=2_1x1_2 lhs_dilate=2x3 rhs_dilate=2x1}, dim_labels=b01f_01io->b01f"},
+    {"2,4,5", "3,2,6", "2,5,6", "window={size=3 pad=1_1}, dim_labels=bf0_0io->b0f, feature_group_count=2"},
+    {"2,40,9", "3,20,36", "2,36,9", "window={size=3 pad=1_1}, dim_labels=bf0_0io->bf0, feature_group_count=2"},
+    {"1,6,4", "2,1,8", "1,5,8", "window={size=2}, dim_labels=b0f_0io->b0f, feature_group_count=4"},
+    {"2,9,9,24", "3,3,1,24", "2,9,9,24", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, feature_group_count=24"},
+    {"4,5,2", "3,2,4", "2,3,4", "window={size=3}, dim_labels=b0f_0io->b0f, batch_group_count=2"},
+    {"1,2,6", "4,2,3", "1,4,4", "window={size=3 rhs_reversal=1}, dim_labels=bf0_oi0->bf0"},
+    {"1,3,4,3,2", "2,2,2,2,2", "1,2,3,2,2", "window={size=2x2x2}, dim_labels=b012f_012io->b012f"},
+    {"2,7,7,33", "1,1,33,40", "2,7,7,40", "window={size=1x1}, dim_labels=b01f_01io->b01f"},
+    {"2,12,12,16", "3,3,16,32", "2,12,12,32", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"},
+    {"3,8,8,5", "3,6,6,7", "5,3,3,7", "window={size=6x6}, dim_labels=f01b_i01o->b01f"},
+    {"3,4", "4,6", "3,6", "window={}, dim_labels=bf_io->bf"},
+    {"2,5,5,3", "7,7,3,2", "2,1,1,2", "window={size=7x7 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"},
+    {"2,5,5,3", "3,3,3,2", "2,1,3,2", "window={size=3x3 pad=-1_-1x0_0}, dim_labels=b01f_01io->b01f"},
+  };
+  WEFT_AUTO(rt_pool) pool = new_pool();
+  char text[1024];
+
+  for (size_t t = 0; t < WEFT_COUNT(types); t++)
+    for (size_t i = 0; i < WEFT_COUNT(forms); i++) {
+      snprintf(text, sizeof text,
+               "  a = %s[%s] parameter(0)\n  b = %s[%s] parameter(1)\n  ROOT r = %s[%s] convolution(a, b), %s",
+               types[t].in, forms[i].lhs, types[t].in, forms[i].rhs, types[t].out, forms[i].out, forms[i].attrs);
+      check_instr(pool, text, types[t].tolerance);
+    }
+}
+
+/* ---- sort and top-k -------------------------------------------------------------------------------------------- */
+
+static const char jax_less[] = "  a = T[] parameter(0)\n  b = T[] parameter(1)\n  n = T[] constant(nan)\n  z = T[] constant(0)\n"
+  "  na = pred[] compare(a, a), direction=NE\n  za = pred[] compare(a, z), direction=EQ\n"
+  "  sa = T[] select(za, z, a)\n  ka = T[] select(na, n, sa)\n"
+  "  nb = pred[] compare(b, b), direction=NE\n  zb = pred[] compare(b, z), direction=EQ\n"
+  "  sb = T[] select(zb, z, b)\n  kb = T[] select(nb, n, sb)\n";
+static const char plain[] = "  a = T[] parameter(0)\n  b = T[] parameter(1)\n";
+
+static char *with_type(char *to, size_t size, const char *text, const char *type)
+{
+  size_t n = 0;
+  for (; *text && n + 8 < size; text++) {
+    if (text[0] == 'T' && text[1] == '[') n += (size_t)snprintf(to + n, size - n, "%s", type);
+    else to[n++] = *text;
+  }
+  to[n] = 0;
+  return to;
+}
+
+/* Bits of every kind: NaNs of both signs, zeros, infinities, few enough values that many are equal. */
+static void fill_sortable(hlo_literal *lit, bool nans)
+{
+  static const double special[] = {0.0, -0.0, INFINITY, -INFINITY, 1, -1, 2.5, -3, 7, 100, -100};
+  weft_dtype type = lit->shape->type;
+
+  for (int64_t i = 0; i < hlo_shape_elems(lit->shape); i++) {
+    unsigned pick = (unsigned)(fabs(next_value()) * 9 + fabs(next_value())) % 40;
+    if (weft_dtype_is_float(type)) {
+      hlo_literal_set_f64(lit, i, pick < 11 ? special[pick] : pick < 14 && nans ? copysign(NAN, pick == 12 ? -1 : 1) : pick, 0);
+    } else {
+      hlo_literal_set_s64(lit, i, (int64_t)pick - (weft_dtype_is_unsigned(type) ? 0 : 20));
+    }
+  }
+}
+
+static const struct { const char *type, *body, *root; bool nans; } orders[] = {
+  {"f32", jax_less, "compare(ka, kb), direction=LT, type=TOTALORDER", true},
+  {"bf16", jax_less, "compare(ka, kb), direction=LT, type=TOTALORDER", true},
+  {"f64", jax_less, "compare(ka, kb), direction=GT, type=TOTALORDER", true},
+  {"f16", plain, "compare(a, b), direction=LT, type=TOTALORDER", true},
+  {"f32", plain, "compare(a, b), direction=GT, type=TOTALORDER", true},
+  {"f32", plain, "compare(a, b), direction=LT", false},
+  {"f32", plain, "compare(b, a), direction=LT", false},
+  {"s32", plain, "compare(a, b), direction=LT", false},
+  {"s64", plain, "compare(a, b), direction=GT", false},
+  {"u8", plain, "compare(a, b), direction=LT", false},
+  {"u64", plain, "compare(a, b), direction=LT", false},
+  {"s16", plain, "compare(b, a), direction=GT", false},
+  {"pred", plain, "compare(a, b), direction=LT", false},
+};
+
+/* operands: keys of orders[i].type and an s32 that tells equal keys apart. */
+static void check_sort(rt_pool *pool, const char *module_text, bool nans, bool in_place)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  hlo_eval_options options = HLO_EVAL_DEFAULT;
+  const hlo_literal *want, *args[4];
+  void *ins[4], *outs[4];
+  weft_arena arena;
+  cpu_sort sort;
+
+  weft_arena_init(&arena);
+  T_OK(hlo_parse(module_text, strlen(module_text), &module));
+  T_OK(hlo_verify(module));
+  const hlo_instr *root = module->entry->root;
+  for (int i = 0; i < root->operand_count; i++) {
+    hlo_literal *lit;
+    T_OK(hlo_literal_new(&arena, root->operands[i]->shape, &lit));
+    if (i + 1 == root->operand_count && i > 0)
+      for (int64_t k = 0; k < hlo_shape_elems(lit->shape); k++) hlo_literal_set_s64(lit, k, k);
+    else
+      fill_sortable(lit, nans);
+    args[i] = lit;
+  }
+  T_OK(hlo_eval_instr(root, args, &options, &arena, &want));
+  T_OK(cpu_sort_init(&sort, root, NULL));
+  char *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(sort.scratch_bytes, 64) + 64);
+  T_TRUE(scratch);
+  for (int i = 0; i < root->operand_count; i++) {
+    ins[i] = args[i]->data;
+    outs[i] = in_place ? ins[i] : malloc((size_t)hlo_shape_bytes(args[i]->shape) + 1);
+  }
+  T_OK(cpu_sort_run(&sort, pool, ins, outs, scratch));
+  for (int i = 0; i < root->operand_count; i++) {
+    const hlo_literal *w = root->operand_count > 1 ? want->elements[i] : want;
+    if (memcmp(outs[i], w->data, (size_t)hlo_shape_bytes(w->shape)) != 0) fail_msg("operand %d differs:\n%s", i, module_text);
+    if (!in_place) free(outs[i]);
+  }
+  free(scratch);
+  weft_arena_fini(&arena);
+}
+
+TEST(sort_is_the_evaluators_to_the_bit)
+{
+  static const struct { const char *dims; int dim; } shapes[] = {{"7", 0}, {"5,33", 1}, {"33,5", 0}, {"3,700", 1},
+                                                                 {"0,4", 1}, {"300000", 0}};
+  WEFT_AUTO(rt_pool) pool = new_pool();
+  char text[4096], body[2048];
+
+  for (size_t o = 0; o < WEFT_COUNT(orders); o++)
+    for (size_t s = 0; s < WEFT_COUNT(shapes) - (o > 0); s++) {
+      const char *dims = shapes[s].dims, *type = orders[o].type;
+      snprintf(text, sizeof text,
+               "HloModule m\nless {\n%s  c = s32[] parameter(2)\n  d = s32[] parameter(3)\n  ROOT r = pred[] %s\n}\n"
+               "ENTRY e {\n  k = %s[%s] parameter(0)\n  i = s32[%s] parameter(1)\n"
+               "  ROOT r = (%s[%s], s32[%s]) sort(k, i), dimensions={%d}, is_stable=true, to_apply=less\n}\n",
+               with_type(body, sizeof body, orders[o].body, type), orders[o].root, type, dims, dims, type, dims, dims,
+               shapes[s].dim);
+      check_sort(pool, text, orders[o].nans, false);
+      check_sort(pool, text, orders[o].nans, true);
+    }
+}
+
+TEST(sort_by_several_keys)
+{
+  static const char text[] = "HloModule m\nless {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n"
+    "  c = s64[] parameter(2)\n  d = s64[] parameter(3)\n  x = s32[] parameter(4)\n  y = s32[] parameter(5)\n"
+    "  l = pred[] compare(a, b), direction=LT, type=TOTALORDER\n  q = pred[] compare(a, b), direction=EQ, type=TOTALORDER\n"
+    "  g = pred[] compare(c, d), direction=GT\n  t = pred[] and(q, g)\n  ROOT r = pred[] or(l, t)\n}\n"
+    "ENTRY e {\n  k = f32[4,900] parameter(0)\n  j = s64[4,900] parameter(1)\n  i = s32[4,900] parameter(2)\n"
+    "  ROOT r = (f32[4,900], s64[4,900], s32[4,900]) sort(k, j, i), dimensions={1}, is_stable=true, to_apply=less\n}\n";
+  WEFT_AUTO(rt_pool) pool = new_pool();
+
+  check_sort(pool, text, true, false);
+}
+
+TEST(a_comparator_that_is_not_by_keys_is_refused)
+{
+  static const char text[] = "HloModule m\nless {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  n = s32[] negate(a)\n"
+    "  ROOT r = pred[] compare(n, b), direction=LT\n}\nENTRY e {\n  k = s32[9] parameter(0)\n"
+    "  ROOT r = s32[9] sort(k), dimensions={0}, to_apply=less\n}\n";
+  WEFT_AUTO(hlo_module) module = NULL;
+  cpu_sort sort;
+
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_CODE(cpu_sort_init(&sort, module->entry->root, NULL), WEFT_UNIMPLEMENTED);
+}
+
+TEST(topk_is_the_evaluators)
+{
+  static const char *const cases[][3] = {{"f32", "5,200", "7"}, {"bf16", "3,33", "33"}, {"s32", "2,1000", "10"},
+                                         {"f64", "1,5", "0"},   {"u8", "4,300", "3"}};
+  WEFT_AUTO(rt_pool) pool = new_pool();
+
+  for (size_t i = 0; i < 2 * WEFT_COUNT(cases); i++) {
+    const char *const *c = cases[i / 2];
+    WEFT_AUTO(hlo_module) module = NULL;
+    hlo_eval_options options = HLO_EVAL_DEFAULT;
+    const hlo_literal *want;
+    hlo_literal *in;
+    weft_arena arena;
+    cpu_topk topk;
+    char text[512];
+    snprintf(text, sizeof text, "HloModule m\nENTRY e {\n  a = %s[%s] parameter(0)\n  ROOT r = (%s[%c,%s], s32[%c,%s]) "
+             "topk(a), k=%s, largest=%s\n}\n", c[0], c[1], c[0], c[1][0], c[2], c[1][0], c[2], c[2], i % 2 ? "true" : "false");
+    weft_arena_init(&arena);
+    T_OK(hlo_parse(text, strlen(text), &module));
+    const hlo_instr *root = module->entry->root;
+    T_OK(hlo_literal_new(&arena, root->operands[0]->shape, &in));
+    fill_sortable(in, true);
+    T_OK(hlo_eval_instr(root, (const hlo_literal *const[]){in}, &options, &arena, &want));
+    T_OK(cpu_topk_init(&topk, root));
+    size_t bytes[2] = {(size_t)hlo_shape_bytes(want->elements[0]->shape), (size_t)hlo_shape_bytes(want->elements[1]->shape)};
+    void *values = malloc(bytes[0] + 1), *indices = malloc(bytes[1] + 1);
+    T_OK(cpu_topk_run(&topk, pool, in->data, values, indices));
+    if (memcmp(values, want->elements[0]->data, bytes[0]) || memcmp(indices, want->elements[1]->data, bytes[1]))
+      fail_msg("%s", text);
+    free(values), free(indices);
+    weft_arena_fini(&arena);
+  }
+}
+
+/* Work is split by shape alone. */
+TEST(the_number_of_threads_changes_no_bit)
+{
+  enum { N = 600 };
+  int64_t dims[] = {N, N}, one[] = {1}, zero[] = {0};
+  hlo_shape shape = {.type = WEFT_F32, .rank = 2, .dims = dims};
+  hlo_dot_attrs attrs = {.lhs_contracting = {1, one}, .rhs_contracting = {1, zero}};
+  float *a = malloc(4 * N * N), *b = malloc(4 * N * N), *c[2] = {malloc(4 * N * N), malloc(4 * N * N)};
+  cpu_dot dot;
+
+  T_TRUE(a && b && c[0] && c[1]);
+  for (int i = 0; i < N * N; i++) {
+    a[i] = (float)next_value() / 3;
+    b[i] = (float)next_value() / 7;
+  }
+  T_OK(cpu_dot_init(&dot, &attrs, &shape, &shape, &shape));
+  for (int i = 0; i < 2; i++) {
+    WEFT_AUTO(rt_pool) pool = NULL;
+    T_OK(rt_pool_new(&(rt_pool_options){.threads = i ? 4 : 1}, &pool));
+    T_OK(cpu_dot_run(&dot, pool, a, b, c[i], NULL));
+  }
+  T_TRUE(memcmp(c[0], c[1], 4 * N * N) == 0);
+  free(a), free(b), free(c[0]), free(c[1]);
+}
+
+TEST_MAIN(UNIT(dot_of_every_form_and_type), UNIT(dot_rounds_operands_as_its_algorithm_says),
+          UNIT(convolution_of_every_form_and_type), UNIT(sort_is_the_evaluators_to_the_bit), UNIT(sort_by_several_keys),
+          UNIT(a_comparator_that_is_not_by_keys_is_refused), UNIT(topk_is_the_evaluators), UNIT(the_number_of_threads_changes_no_bit))
