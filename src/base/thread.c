@@ -32,6 +32,13 @@ void weft_mutex_lock(weft_mutex *mu) WEFT_NO_THREAD_SAFETY
   note_holder(mu, true);
 }
 
+bool weft_mutex_try_lock(weft_mutex *mu) WEFT_NO_THREAD_SAFETY
+{
+  if (pthread_mutex_trylock(&mu->impl) != 0) return false;
+  note_holder(mu, true);
+  return true;
+}
+
 void weft_mutex_unlock(weft_mutex *mu) WEFT_NO_THREAD_SAFETY
 {
   note_holder(mu, false);

@@ -38,6 +38,7 @@ typedef struct WEFT_CAPABILITY("mutex") weft_mutex {
 void weft_mutex_init(weft_mutex *mu);
 void weft_mutex_fini(weft_mutex *mu);
 void weft_mutex_lock(weft_mutex *mu) WEFT_ACQUIRES(*mu);
+bool weft_mutex_try_lock(weft_mutex *mu) WEFT_THREAD_ATTR(try_acquire_capability(true, *mu));
 void weft_mutex_unlock(weft_mutex *mu) WEFT_RELEASES(*mu);
 
 /* Debug builds: asserts that the calling thread holds mu.  Elsewhere nothing. */

@@ -1,7 +1,24 @@
 # src/collective: see README.md in this folder.
 pkginclude_HEADERS += include/weft/collective.h
 libweftcore_la_SOURCES += \
+  %D%/address.h %D%/bootstrap.c \
+  %D%/comm.c \
+  %D%/context.c %D%/context.h \
+  %D%/diagnose.c \
+  %D%/engine.c \
+  %D%/fabric/fabric.c %D%/fabric/fabric.h \
+  %D%/fault.c \
+  %D%/flight.c %D%/flight.h \
+  %D%/group.c %D%/internal.h \
+  %D%/link.c %D%/link.h \
+  %D%/listener.c %D%/listener.h \
+  %D%/local/direct.c \
+  %D%/local/shm.c \
   %D%/names.c \
+  %D%/prepare.c %D%/prepare.h \
   %D%/reduce.c %D%/reduce.h \
   %D%/schedule.c %D%/schedule.h \
-  %D%/simulate.c %D%/simulate.h
+  %D%/select.c %D%/select.h \
+  %D%/settings.c %D%/settings.h \
+  %D%/simulate.c %D%/simulate.h \
+  %D%/stream.h

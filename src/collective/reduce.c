@@ -218,7 +218,7 @@ void coll_reduce(const coll_reducer *r, void *dst, const void *a, const void *b,
 }
 
 void coll_fold(const coll_reducer *r, void *const *dsts, int dst_count, const void *const *parts, int part_count,
-               size_t bytes)
+               size_t start, size_t bytes)
 {
   size_t count = bytes / r->elem_bytes, block = block_elems(r);
   bool wide = through_f32(r->dtype) && r->reduction != WEFT_CUSTOM;
@@ -226,7 +226,7 @@ void coll_fold(const coll_reducer *r, void *const *dsts, int dst_count, const vo
   float sum[F32_BLOCK], term[F32_BLOCK];
 
   for (size_t i = 0; i < count; i += block) {
-    size_t at = i * r->elem_bytes, n = WEFT_MIN(block, count - i);
+    size_t at = start + i * r->elem_bytes, n = WEFT_MIN(block, count - i);
     const char *first = (const char *)parts[0] + at;
 
     if (wide && part_count > 1) {

@@ -695,11 +695,15 @@ static void build_all_to_all(builder *b, coll_algorithm algorithm)
     all_to_all_bruck(b);
     return;
   }
-  copy(b, plus(OUT, recv_at(p, me)), plus(IN, send_at(p, me)), send_bytes(p, me));
-  for (int i = 1; i < n; i++) {
-    int to = wrap(me + i, n), from = wrap(me - i, n);
-    send(b, to, plus(IN, send_at(p, to)), send_bytes(p, to));
-    recv(b, from, plus(OUT, recv_at(p, from)), recv_bytes(p, from));
+  int pieces = WEFT_MAX(1, p->pieces);
+  for (int i = 0; i < n; i++) {
+    int to = wrap(me + i, n) * pieces, from = wrap(me - i, n) * pieces;
+    for (int k = 0; k < pieces && i == 0; k++)
+      copy(b, plus(OUT, recv_at(p, from + k)), plus(IN, send_at(p, to + k)), send_bytes(p, to + k));
+    for (int k = 0; k < pieces && i > 0; k++) {
+      send(b, to / pieces, plus(IN, send_at(p, to + k)), send_bytes(p, to + k));
+      recv(b, from / pieces, plus(OUT, recv_at(p, from + k)), recv_bytes(p, from + k));
+    }
     if (algorithm == COLL_ALG_PAIRWISE) end_round(b);
   }
   end_round(b);
@@ -902,6 +906,8 @@ static const struct {
   {WEFT_ALL_TO_ALL, COLL_ALG_BRUCK, EQUAL_BLOCKS, build_all_to_all},
   {WEFT_ALL_TO_ALL_V, COLL_ALG_DIRECT, ANY, build_all_to_all},
   {WEFT_ALL_TO_ALL_V, COLL_ALG_PAIRWISE, ANY, build_all_to_all},
+  {WEFT_RAGGED_ALL_TO_ALL, COLL_ALG_DIRECT, ANY, build_all_to_all},
+  {WEFT_RAGGED_ALL_TO_ALL, COLL_ALG_PAIRWISE, ANY, build_all_to_all},
   {WEFT_PERMUTE, COLL_ALG_DIRECT, ANY, build_permute},
 };
 
@@ -1059,7 +1065,7 @@ static int64_t reach(const coll_problem *p, const int64_t *at, const int64_t *by
 {
   int64_t end = 0;
   if (!bytes) return p->bytes * p->size;
-  for (int i = 0; i < p->size; i++) end = WEFT_MAX(end, at[i] + bytes[i]);
+  for (int i = 0; i < p->size * WEFT_MAX(1, p->pieces); i++) end = WEFT_MAX(end, at[i] + bytes[i]);
   return end;
 }
 
@@ -1076,7 +1082,8 @@ int64_t coll_problem_in_bytes(const coll_problem *p)
   case WEFT_SCATTER:
   case WEFT_SCATTER_V: return p->rank == p->root ? all_blocks(p) : 0;
   case WEFT_ALL_TO_ALL:
-  case WEFT_ALL_TO_ALL_V: return reach(p, p->send_at, p->send_bytes);
+  case WEFT_ALL_TO_ALL_V:
+  case WEFT_RAGGED_ALL_TO_ALL: return reach(p, p->send_at, p->send_bytes);
   case WEFT_PERMUTE: return p->target >= 0 || p->source == p->rank ? p->bytes : 0;
   default: return p->bytes;
   }
@@ -1095,7 +1102,8 @@ int64_t coll_problem_out_bytes(const coll_problem *p)
   case WEFT_GATHER:
   case WEFT_GATHER_V: return p->rank == p->root ? all_blocks(p) : 0;
   case WEFT_ALL_TO_ALL:
-  case WEFT_ALL_TO_ALL_V: return reach(p, p->recv_at, p->recv_bytes);
+  case WEFT_ALL_TO_ALL_V:
+  case WEFT_RAGGED_ALL_TO_ALL: return reach(p, p->recv_at, p->recv_bytes);
   default: return p->bytes;
   }
 }

@@ -87,8 +87,9 @@ typedef struct coll_problem {
   int64_t bytes;         /* of the vector, or of one block */
   int64_t elem_bytes;    /* vectors are cut between elements */
   const int64_t *prefix;
-  /* all-to-all-v: bytes for / from each rank and where */
+  /* all-to-all-v and ragged: bytes for / from each rank and where */
   const int64_t *send_at, *send_bytes, *recv_at, *recv_bytes;
+  int pieces;            /* of each rank in these arrays, [size * pieces]; 0 counts as 1 */
   int source, target;    /* permute */
   bool in_place;         /* IN and OUT are the same memory (reductions and broadcast) */
   bool rank_order;       /* reductions must be a left fold in rank order */

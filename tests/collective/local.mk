@@ -1,5 +1,8 @@
 # tests of src/collective
-check_PROGRAMS += %D%/schedule_test
+check_PROGRAMS += %D%/schedule_test %D%/ops_test
 %C%_schedule_test_SOURCES = %D%/schedule_test.c tests/test.h
 %C%_schedule_test_CFLAGS = $(TEST_CFLAGS)
 %C%_schedule_test_LDADD = $(TEST_LIBS)
+%C%_ops_test_SOURCES = %D%/ops_test.c %D%/world.h tests/test.h
+%C%_ops_test_CFLAGS = $(TEST_CFLAGS)
+%C%_ops_test_LDADD = $(TEST_LIBS)

@@ -1,0 +1,294 @@
+/* collective/bootstrap.c -- how ranks find each other.
+ *
+ * Every rank publishes its address under "<name>/<rank>" and reads only those of the ranks 1, 2, 4, ... above it; the
+ * lower of two ranks connects.  Over these connections a Bruck all-gather brings everybody's address everywhere: log P
+ * reads, connections and messages a rank.  The connections stay, so that an abort or a death floods the communicator
+ * in log P hops.  Other connections are made when an operation first needs them. */
+#include <config.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "collective/address.h"
+#include "collective/context.h"
+#include "collective/link.h"
+
+/* Processes with the same value share memory, local sockets and a clock. */
+static uint64_t node_of_this_process(void)
+{
+  char boot[64] = "";
+  struct stat net = {0};
+  const char *label = coll_settings_get()->node;
+
+  if (*label) return coll_hash_text(label, 1);
+  FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+  if (file) {
+    if (!fgets(boot, sizeof boot, file)) boot[0] = '\0';
+    fclose(file);
+  }
+  if (stat("/proc/self/ns/net", &net) != 0) net.st_ino = 0; /* abstract sockets belong to a network namespace */
+  return coll_hash_text(boot, 0xcbf29ce484222325u ^ (uint64_t)net.st_ino);
+}
+
+weft_status *coll_address_own(coll_address *out)
+{
+  *out = (coll_address){.magic = COLL_ADDRESS_MAGIC, .pid = (int32_t)getpid(), .node = node_of_this_process()};
+  gethostname(out->host, sizeof out->host - 1);
+  return coll_listener_start(out);
+}
+
+weft_status *coll_address_check(const coll_address *a, size_t bytes, int size)
+{
+  if (bytes != sizeof *a || a->magic != COLL_ADDRESS_MAGIC)
+    return WEFT_ERR(FAILED_PRECONDITION, "a rank runs another version of Weft: its address has %zu bytes and mark %08x, "
+                    "expected %zu and %08x", bytes, bytes >= 4 ? a->magic : 0, sizeof *a, COLL_ADDRESS_MAGIC);
+  if (a->size != size) return WEFT_ERR(FAILED_PRECONDITION, "a rank says the communicator has %d ranks, not %d", a->size, size);
+  if (a->fabric_bytes > sizeof a->fabric_name || !memchr(a->host, 0, sizeof a->host) ||
+      !memchr(a->local_name, 0, sizeof a->local_name) || !memchr(a->inet, 0, sizeof a->inet) ||
+      !memchr(a->provider, 0, sizeof a->provider))
+    return WEFT_ERR(FAILED_PRECONDITION, "a rank's address is damaged");
+  return NULL;
+}
+
+static void rank_key(const coll_group *g, int rank, char *out, size_t size) { snprintf(out, size, "%s/%d", g->name, rank); }
+
+/* The deadline or cancellation of a creation. */
+static weft_status *may_go_on(coll_group *g, const weft_comm_spec *spec, weft_deadline deadline, const char *missing)
+{
+  weft_status *st = NULL;
+
+  if (spec->cancel && *spec->cancel) return WEFT_ERR(CANCELLED, "creation was cancelled");
+  coll_group_lock(g);
+  if (g->error) st = weft_status_dup(g->error);
+  coll_group_unlock(g);
+  if (!st && weft_deadline_passed(deadline)) st = WEFT_ERR(DEADLINE_EXCEEDED, "%s", missing);
+  return st;
+}
+
+static void nap(int64_t *ns)
+{
+  struct timespec pause = {.tv_nsec = *ns};
+  nanosleep(&pause, NULL);
+  *ns = WEFT_MIN(*ns + *ns / 2, 5 * WEFT_NS_PER_MS);
+}
+
+/* Reads a rank's address and dials it; again if the store holds that of a process which is gone. */
+static weft_status *reach(coll_group *g, const weft_comm_spec *spec, int local, int peer, weft_deadline deadline)
+{
+  char key[512], missing[600];
+  int64_t pause_ns = WEFT_NS_PER_MS;
+
+  rank_key(g, peer, key, sizeof key);
+  snprintf(missing, sizeof missing, "rank %d has not published its address (key \"%s\")", peer, key);
+  for (;;) {
+    WEFT_AUTO_STR value = NULL;
+    size_t bytes;
+    weft_status *st = weft_kv_get(spec->kv, key, weft_deadline_min(deadline, weft_deadline_after_ms(100)), &value, &bytes);
+    if (!st) {
+      WEFT_TRY_NOTE(coll_address_check((const coll_address *)value, bytes, g->size), "rank %d", peer);
+      coll_group_lock(g);
+      memcpy(&g->addresses[peer], value, sizeof g->addresses[peer]);
+      g->incarnations[peer] = g->addresses[peer].incarnation;
+      st = coll_link_dial_locked(g, local, peer);
+      coll_group_unlock(g);
+      if (!st) return NULL;
+      snprintf(missing, sizeof missing, "rank %d cannot be reached: %.400s", peer, weft_status_message(st));
+    }
+    weft_code code = weft_status_code(st);
+    if (code != WEFT_DEADLINE_EXCEEDED && code != WEFT_UNAVAILABLE && code != WEFT_NOT_FOUND) return st;
+    weft_status_free(st);
+    WEFT_TRY(may_go_on(g, spec, deadline, missing));
+    nap(&pause_ns);
+  }
+}
+
+/* Calls visit for each rank of another process that `rank` meets at the start. */
+static weft_status *each_neighbour(coll_group *g, int local, weft_status *(*visit)(coll_group *g, int local, int peer, void *ctx), void *ctx)
+{
+  int rank = g->locals[local]->rank;
+
+  for (int distance = 1; distance < g->size; distance *= 2) {
+    int both[2] = {(rank + distance) % g->size, (rank - distance % g->size + g->size) % g->size};
+    for (int i = 0; i < 2; i++)
+      if (g->local_of[both[i]] < 0) WEFT_TRY(visit(g, local, both[i], ctx));
+  }
+  return NULL;
+}
+
+typedef struct meeting {
+  const weft_comm_spec *spec;
+  weft_deadline deadline;
+} meeting;
+
+static weft_status *dial_higher(coll_group *g, int local, int peer, void *ctx)
+{
+  const meeting *m = ctx;
+  return peer > g->locals[local]->rank ? reach(g, m->spec, local, peer, m->deadline) : NULL;
+}
+
+static weft_status *await_link(coll_group *g, int local, int peer, void *ctx)
+{
+  const meeting *m = ctx;
+  int64_t pause_ns = 50 * WEFT_NS_PER_US;
+  char missing[200];
+
+  snprintf(missing, sizeof missing, "rank %d has not connected to rank %d", peer, g->locals[local]->rank);
+  for (;;) {
+    coll_group_lock(g);
+    const coll_link *link = g->links[(size_t)local * (size_t)g->size + (size_t)peer];
+    bool ready = link && coll_link_is_ready(link);
+    bool lost = link && !ready && coll_link_is_waiting(link) && peer > g->locals[local]->rank;
+    coll_group_unlock(g);
+    if (ready) return NULL;
+    if (lost) WEFT_TRY(reach(g, m->spec, local, peer, m->deadline)); /* the address was stale */
+    WEFT_TRY(may_go_on(g, m->spec, m->deadline, missing));
+    nap(&pause_ns);
+  }
+}
+
+/* Everybody's address, by an all-gather over the first connections. */
+static weft_status *exchange(coll_group *g, weft_deadline deadline, coll_address *all)
+{
+  size_t n = (size_t)g->size, bytes = sizeof *all;
+  weft_event **events = calloc((size_t)g->local_count, sizeof *events);
+  coll_address *others = calloc(n * (size_t)(g->local_count - 1) + 1, bytes);
+  weft_coll_call call = {.site = {.instruction = "communicator creation"}, .deadline = deadline};
+  weft_status *st = NULL;
+  int forced = g->forced_algorithm;
+
+  if (!events || !others) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  g->forced_algorithm = COLL_ALG_BRUCK; /* talks to the neighbours only */
+  for (int i = 0; i < g->local_count && !st; i++) {
+    weft_coll_op op = {.kind = WEFT_ALL_GATHER, .dtype = WEFT_U8, .count = bytes, .send = &g->addresses[g->locals[i]->rank],
+                       .recv = i ? others + (size_t)(i - 1) * n : all};
+    st = weft_coll_post(g->locals[i], &op, &call, &events[i]);
+  }
+  for (int i = 0; events && i < g->local_count; i++) {
+    if (!events[i]) continue;
+    weft_status *ended = weft_coll_wait(g->locals[i], events[i]);
+    if (st)
+      weft_status_free(ended);
+    else
+      st = ended;
+    weft_event_release(events[i]);
+  }
+  g->forced_algorithm = forced;
+  free(events);
+  free(others);
+  return st;
+}
+
+static weft_status *set_topology_locked(coll_group *g)
+{
+  int *labels = malloc((size_t)g->size * sizeof *labels);
+
+  WEFT_TRY_ALLOC(labels);
+  for (int r = 0; r < g->size; r++) labels[r] = (int)(g->addresses[r].node ^ g->addresses[r].node >> 32);
+  weft_status *st = coll_topology_init(&g->topology, labels, g->size);
+  free(labels);
+  return st;
+}
+
+static weft_status *take_addresses(coll_group *g, const coll_address *all)
+{
+  weft_status *st = NULL;
+
+  for (int r = 0; r < g->size; r++) WEFT_TRY_NOTE(coll_address_check(&all[r], sizeof all[r], g->size), "rank %d", r);
+  coll_group_lock(g);
+  for (int r = 0; r < g->size; r++) {
+    g->addresses[r] = all[r];
+    g->incarnations[r] = all[r].incarnation;
+    g->device_ids[r] = all[r].device_id;
+  }
+  st = set_topology_locked(g);
+  coll_group_unlock(g);
+  return st;
+}
+
+/* Own addresses into the group, so that peers may connect. */
+static weft_status *open_doors(coll_group *g, const weft_comm_spec *spec)
+{
+  coll_address own;
+  coll_address *addresses = calloc((size_t)g->size, sizeof *addresses);
+  coll_link **links = calloc((size_t)g->size * (size_t)g->local_count, sizeof *links);
+  weft_status *st = addresses && links ? coll_address_own(&own) : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+
+  if (st) {
+    free(addresses);
+    free(links);
+    return st;
+  }
+  for (int i = 0; i < g->local_count; i++) {
+    int rank = g->locals[i]->rank;
+    addresses[rank] = own;
+    addresses[rank].size = g->size;
+    addresses[rank].incarnation = spec->incarnation;
+    addresses[rank].device_id = g->device_ids[rank];
+  }
+  coll_group_lock(g);
+  g->addresses = addresses;
+  g->links = links;
+  coll_group_unlock(g);
+  return NULL;
+}
+
+static weft_status *meet(coll_group *g, const weft_comm_spec *spec, weft_deadline deadline)
+{
+  meeting m = {spec, deadline};
+  char key[512];
+
+  WEFT_TRY(open_doors(g, spec));
+  for (int i = 0; i < g->local_count; i++) {
+    int rank = g->locals[i]->rank;
+    rank_key(g, rank, key, sizeof key);
+    WEFT_TRY(weft_kv_set(spec->kv, key, &g->addresses[rank], sizeof g->addresses[rank], true));
+  }
+  for (int i = 0; i < g->local_count; i++) WEFT_TRY(each_neighbour(g, i, dial_higher, &m));
+  for (int i = 0; i < g->local_count; i++) WEFT_TRY(each_neighbour(g, i, await_link, &m));
+  coll_address *all = calloc((size_t)g->size, sizeof *all);
+  WEFT_TRY_ALLOC(all);
+  weft_status *st = exchange(g, deadline, all);
+  if (!st) st = take_addresses(g, all);
+  free(all);
+  return st;
+}
+
+weft_status *coll_bootstrap(coll_group *g, const weft_comm_spec *spec)
+{
+  int64_t connect_ns = coll_settings_get()->connect_ns;
+  weft_deadline deadline = spec->deadline;
+  char key[512];
+
+  if (deadline.at_ns == 0) deadline = connect_ns ? weft_deadline_after_ns(connect_ns) : WEFT_NO_DEADLINE;
+  weft_status *st = meet(g, spec, deadline);
+  for (int i = 0; i < g->local_count; i++) { /* whoever needed them has read them, or never will */
+    rank_key(g, g->locals[i]->rank, key, sizeof key);
+    weft_status_ignore(weft_kv_remove(spec->kv, key));
+  }
+  return st;
+}
+
+static weft_status *dial_known(coll_group *g, int local, int peer, void *ctx)
+{
+  (void)ctx;
+  if (peer > g->locals[local]->rank) coll_link_of_locked(g, local, peer);
+  return NULL;
+}
+
+weft_status *coll_bootstrap_known(coll_group *g)
+{
+  coll_link **links = calloc((size_t)g->size * (size_t)g->local_count, sizeof *links);
+  weft_status *st;
+
+  WEFT_TRY_ALLOC(links);
+  coll_group_lock(g);
+  for (int r = 0; r < g->size; r++) g->addresses[r].size = g->size;
+  st = set_topology_locked(g);
+  g->links = links;
+  for (int i = 0; i < g->local_count && !st; i++) st = each_neighbour(g, i, dial_known, NULL);
+  coll_group_unlock(g);
+  return st;
+}

@@ -1,0 +1,245 @@
+/* collective/diagnose.c -- a deadline has passed: who is missing, and what do they do instead?
+ *
+ * The group is frozen, so that the answer does not change under the question.  Ranks of this process are looked at;
+ * those of others are asked through their processes' listeners, all at once, for WEFT_COLLECTIVE_DIAGNOSE at most. */
+#include <config.h>
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "collective/context.h"
+#include "collective/link.h"
+
+enum { MOST_ASKED = 256, MOST_LISTED = 16 };
+
+typedef enum verdict { UNASKED, SILENT, GONE, ARRIVED, ABSENT, STRANGER } verdict;
+
+/* One rank of another process, and what became of the question. */
+typedef struct inquiry {
+  int rank, fd;
+  bool connecting, asked;
+  verdict verdict;
+  coll_frame_reader reader;
+  coll_answer answer;
+} inquiry;
+
+static void ask(inquiry *q, const coll_group *g, uint64_t seq)
+{
+  coll_query query = {.group_id = g->id, .seq = seq, .rank = q->rank};
+
+  q->connecting = false;
+  if (coll_frame_send(q->fd, COLL_FRAME_QUERY, &query, sizeof query, -1))
+    q->asked = true;
+  else
+    q->verdict = GONE;
+}
+
+static void on_ready(inquiry *q, const coll_group *g, uint64_t seq)
+{
+  if (q->connecting) {
+    int error = 0;
+    socklen_t length = sizeof error;
+    getsockopt(q->fd, SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error)
+      q->verdict = GONE;
+    else
+      ask(q, g, seq);
+    return;
+  }
+  switch (coll_frame_read(&q->reader, q->fd)) {
+  case COLL_READ_NONE: return;
+  case COLL_READ_FRAME:
+    if (q->reader.frame.type == COLL_FRAME_ANSWER && q->reader.frame.bytes == sizeof q->answer) {
+      memcpy(&q->answer, q->reader.payload, sizeof q->answer);
+      q->answer.text[sizeof q->answer.text - 1] = q->answer.spent[sizeof q->answer.spent - 1] = '\0';
+      q->verdict = !q->answer.known ? STRANGER : q->answer.arrived ? ARRIVED : ABSENT;
+      return;
+    }
+    /* fallthrough */
+  default: q->verdict = GONE;
+  }
+}
+
+/* Asks all, in parallel.  The addresses do not change any more: see coll_bootstrap. */
+static void ask_all(coll_group *g, inquiry *qs, int count, uint64_t seq)
+{
+  weft_deadline deadline = weft_deadline_after_ns(WEFT_MAX(coll_settings_get()->diagnose_ns, WEFT_NS_PER_MS));
+  struct pollfd *fds = calloc((size_t)count + 1, sizeof *fds);
+  const coll_address *own = &g->addresses[0];
+
+  for (int r = 0; r < g->size; r++)
+    if (g->local_of[r] >= 0) own = &g->addresses[r];
+  for (int i = 0; i < count && fds; i++) {
+    bool local = g->addresses[qs[i].rank].node == own->node;
+    weft_status *st = coll_dial(&g->addresses[qs[i].rank], local, &qs[i].fd);
+    qs[i].reader.passed_fd = -1;
+    qs[i].connecting = !local;
+    qs[i].verdict = st ? GONE : SILENT;
+    weft_status_ignore(st);
+    if (qs[i].verdict == SILENT && local) ask(&qs[i], g, seq);
+  }
+  for (int open = 1; open && fds && !weft_deadline_passed(deadline);) {
+    open = 0;
+    for (int i = 0; i < count; i++) {
+      bool waits = qs[i].verdict == SILENT;
+      fds[i] = (struct pollfd){.fd = waits ? qs[i].fd : -1, .events = qs[i].connecting ? POLLOUT : POLLIN};
+      open += waits;
+    }
+    if (!open || poll(fds, (nfds_t)count, weft_deadline_poll_ms(deadline)) < 0) continue;
+    for (int i = 0; i < count; i++)
+      if (fds[i].revents) on_ready(&qs[i], g, seq);
+  }
+  for (int i = 0; i < count; i++)
+    if (qs[i].fd >= 0) close(qs[i].fd);
+  free(fds);
+}
+
+static void list(FILE *out, const coll_group *g, const inquiry *q, int *listed)
+{
+  char who[256];
+
+  if (++*listed > MOST_LISTED) return;
+  coll_rank_describe(g, q->rank, who, sizeof who);
+  fprintf(out, "\n    %s ", who);
+  switch (q->verdict) {
+  case GONE: fprintf(out, "is gone: nobody listens at its address"); break;
+  case SILENT: fprintf(out, "is alive to the kernel, but does not answer: stopped, or starved of CPU"); break;
+  case STRANGER: fprintf(out, "has left the communicator, or has not made it yet"); break;
+  case ABSENT: fprintf(out, "%s", q->answer.text); break;
+  case ARRIVED:
+    if (q->answer.arrived_ago_ns)
+      fprintf(out, "%.1f s ago", (double)q->answer.arrived_ago_ns / 1e9);
+    else
+      fprintf(out, "and has finished it");
+    break;
+  default: fprintf(out, "was not asked");
+  }
+  if (q->answer.spent[0]) fprintf(out, " (its communicator is spent: %.200s)", q->answer.spent);
+}
+
+static bool here(const inquiry *q) { return q->verdict == ARRIVED; }
+static bool not_here(const inquiry *q) { return q->verdict != ARRIVED; }
+
+static void list_those(FILE *out, const coll_group *g, const char *title, const inquiry *qs, int count, bool (*chosen)(const inquiry *q))
+{
+  int listed = 0, total = 0;
+
+  for (int i = 0; i < count; i++) total += chosen(&qs[i]);
+  fprintf(out, "\n  %s: %d of %d", title, total, g->size);
+  for (int i = 0; i < count; i++)
+    if (chosen(&qs[i])) list(out, g, &qs[i], &listed);
+  if (listed > MOST_LISTED) fprintf(out, "\n    and %d more", listed - MOST_LISTED);
+}
+
+/* What this process's rank does, in the form of an answer. */
+static void look_at(inquiry *q, const weft_comm *comm, uint64_t seq, int64_t now_ns)
+{
+  if (!comm) {
+    q->verdict = STRANGER;
+    return;
+  }
+  q->verdict = comm->next_seq > seq ? ARRIVED : ABSENT;
+  for (const coll_op *op = comm->head; op; op = op->next)
+    if (op->seq == seq) q->answer.arrived_ago_ns = WEFT_MAX(now_ns - op->posted_ns, INT64_C(1));
+  coll_flight_status_locked(comm, q->answer.text, sizeof q->answer.text);
+}
+
+static const coll_op *most_overdue_locked(const coll_group *g)
+{
+  const coll_op *found = NULL;
+  for (const coll_op *op = g->all_pending; op; op = op->pending_next)
+    if (!found || op->deadline_ns < found->deadline_ns) found = op;
+  return found;
+}
+
+static weft_status *report(coll_group *g, const coll_op *op, const inquiry *qs, int count)
+{
+  char text[512], *body = NULL;
+  size_t size = 0;
+  FILE *out = open_memstream(&body, &size);
+  bool p2p = op->args.kind == WEFT_SEND || op->args.kind == WEFT_RECV;
+
+  coll_op_describe(op, text, sizeof text);
+  if (!out) return WEFT_ERR(DEADLINE_EXCEEDED, "%s on communicator %s passed its deadline", text, g->name);
+  fprintf(out, "%s on communicator %s passed its deadline by rank %d's clock, %.1f s after it was posted", text, g->name,
+          op->comm->rank, (double)(weft_now_ns() - op->posted_ns) / 1e9);
+  if (p2p) {
+    fprintf(out, "\n  rank %d waits for rank %d", op->comm->rank, op->args.peer);
+  } else {
+    list_those(out, g, "arrived", qs, count, here);
+    list_those(out, g, "not arrived", qs, count, not_here);
+  }
+  fclose(out);
+  weft_status *st = WEFT_ERR(DEADLINE_EXCEEDED, "%s", body);
+  free(body);
+  return st;
+}
+
+static int by_rank(const void *a, const void *b) { return ((const inquiry *)a)->rank - ((const inquiry *)b)->rank; }
+
+/* Looks at ranks and asks ranks; the lock is held on entry and exit, not meanwhile.  NULL: the group failed meanwhile. */
+static weft_status *diagnose_locked(coll_group *g, const coll_op *op) WEFT_NO_THREAD_SAFETY
+{
+  int count = WEFT_MIN(g->size, MOST_ASKED), remote = 0, filled;
+  inquiry *qs = calloc((size_t)count, sizeof *qs);
+  uint64_t seq = op->seq;
+  bool p2p = op->args.kind == WEFT_SEND || op->args.kind == WEFT_RECV;
+  weft_status *st = NULL;
+
+  if (!qs) return WEFT_ERR(DEADLINE_EXCEEDED, "an operation on communicator %s passed its deadline", g->name);
+  for (int r = 0; r < count; r++)
+    if (g->local_of[r] < 0) qs[remote++] = (inquiry){.rank = r, .fd = -1};
+  filled = remote;
+  for (int r = 0; r < count; r++) {
+    if (g->local_of[r] < 0) continue;
+    qs[filled] = (inquiry){.rank = r, .fd = -1};
+    look_at(&qs[filled++], g->locals[g->local_of[r]], seq, weft_now_ns());
+  }
+  if (remote && g->topology.size && !p2p) {
+    coll_group_unlock(g);
+    ask_all(g, qs, remote, seq);
+    coll_group_lock(g);
+  }
+  qsort(qs, (size_t)count, sizeof *qs, by_rank);
+  if (!g->error) st = report(g, op, qs, count); /* frozen and healthy: op is still pending */
+  free(qs);
+  return st;
+}
+
+static void *diagnose_thread(void *arg)
+{
+  coll_group *g = arg;
+
+  coll_group_lock(g);
+  const coll_op *op = most_overdue_locked(g);
+  weft_status *st = op && g->frozen ? diagnose_locked(g, op) : NULL;
+  if (st) coll_group_fail_locked(g, st, true);
+  coll_group_unlock(g);
+  coll_group_release(g);
+  return NULL;
+}
+
+void coll_diagnose_start_locked(coll_group *g)
+{
+  pthread_t thread;
+
+  g->frozen = true;
+  if (g->local_count < g->size) {
+    weft_status *st = weft_thread_start(&thread, "weft-diagnose", diagnose_thread, coll_group_retain(g));
+    if (!st) {
+      pthread_detach(thread);
+      return;
+    }
+    weft_status_ignore(st);
+    coll_group_release(g);
+    coll_group_fail_locked(g, WEFT_ERR(DEADLINE_EXCEEDED, "an operation on communicator %s passed its deadline", g->name), true);
+    return;
+  }
+  const coll_op *op = most_overdue_locked(g);
+  if (op) coll_group_fail_locked(g, diagnose_locked(g, op), false);
+}

@@ -1,0 +1,20 @@
+/* collective/fabric/fabric.h -- streams over libfabric, between nodes. */
+#ifndef WEFT_COLLECTIVE_FABRIC_FABRIC_H
+#define WEFT_COLLECTIVE_FABRIC_FABRIC_H
+
+#include "collective/address.h"
+#include "collective/stream.h"
+
+/* Opens the group's endpoint if it has none, and fills provider, protocol and fabric name of `out`.
+ * Errors: UNAVAILABLE, naming what libfabric said. */
+WEFT_NODISCARD weft_status *coll_fabric_name(coll_group *g, coll_address *out);
+
+/* A stream between rank `mine` of this process and rank `theirs`, whose address `to` is.
+ * Errors: FAILED_PRECONDITION, where the two sides have different providers. */
+WEFT_NODISCARD weft_status *coll_fabric_stream(coll_group *g, const coll_address *to, int theirs, int mine,
+                                               coll_stream **out_stream);
+
+/* Closes the endpoint, once what was committed is out (or soon, after a failure). */
+void coll_fabric_close(coll_group *g);
+
+#endif

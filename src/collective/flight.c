@@ -1,0 +1,319 @@
+/* collective/flight.c -- records operations; prints and joins recorders. */
+#include <config.h>
+
+#include "collective/flight.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+static int64_t realtime_offset_ns(void)
+{
+  struct timespec now;
+
+  clock_gettime(CLOCK_REALTIME, &now);
+  return now.tv_sec * WEFT_NS_PER_S + now.tv_nsec - weft_now_ns();
+}
+
+/* A file that the kernel keeps up to date even if this process is killed.  NULL: none, for a logged reason. */
+static void *map_file(const weft_comm *comm, const char *directory, size_t bytes)
+{
+  char path[512];
+  int fd, failed;
+  void *map;
+
+  snprintf(path, sizeof path, "%s/flight-%016llx-rank%d.bin", directory, (unsigned long long)comm->group->id, comm->rank);
+  fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  failed = fd < 0 || ftruncate(fd, (off_t)bytes) != 0;
+  map = failed ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (map == MAP_FAILED) WEFT_LOG("coll", WARN, "flight recorder %s: %s", path, strerror(errno));
+  if (fd >= 0) close(fd);
+  return map == MAP_FAILED ? NULL : map;
+}
+
+weft_status *coll_flight_open(weft_comm *comm)
+{
+  const coll_settings *settings = coll_settings_get();
+  const coll_group *g = comm->group;
+  size_t capacity = (size_t)settings->flight_entries;
+  size_t bytes = sizeof(coll_flight_header) + capacity * sizeof(coll_flight_entry);
+
+  comm->flight_idle_since_ns = weft_now_ns();
+  if (*settings->flight_dir && (comm->flight_map = map_file(comm, settings->flight_dir, bytes))) {
+    coll_flight_header *h = comm->flight_map;
+    comm->flight_map_bytes = bytes;
+    *h = (coll_flight_header){.magic = COLL_FLIGHT_MAGIC, .entry_bytes = sizeof(coll_flight_entry),
+                              .capacity = (uint32_t)capacity, .group_id = g->id,
+                              .incarnation = g->incarnations[comm->rank], .realtime_offset_ns = realtime_offset_ns(),
+                              .device_id = g->device_ids[comm->rank], .rank = comm->rank, .size = g->size,
+                              .pid = (int32_t)getpid()};
+    gethostname(h->host, sizeof h->host - 1);
+    snprintf(h->name, sizeof h->name, "%s", g->name);
+    comm->flight = (coll_flight_entry *)(h + 1);
+    return NULL;
+  }
+  WEFT_TRY_ALLOC(comm->flight = calloc(capacity, sizeof *comm->flight));
+  return NULL;
+}
+
+void coll_flight_close(weft_comm *comm)
+{
+  if (comm->flight_map)
+    munmap(comm->flight_map, comm->flight_map_bytes);
+  else
+    free(comm->flight);
+}
+
+static void copy_text(char *out, size_t size, const char *text)
+{
+  size_t n = text ? strnlen(text, size - 1) : 0;
+  if (n) memcpy(out, text, n);
+  out[n] = '\0';
+}
+
+void coll_flight_posted_locked(coll_op *op)
+{
+  weft_comm *comm = op->comm;
+  coll_flight_entry *e = &comm->flight[comm->flight_next++ % (uint64_t)coll_settings_get()->flight_entries];
+
+  e->seq = op->seq;
+  e->bytes = (uint64_t)op->problem.bytes;
+  e->count = op->args.count;
+  e->posted_ns = op->posted_ns;
+  e->started_ns = e->ended_ns = 0;
+  e->root = op->args.kind == WEFT_SEND || op->args.kind == WEFT_RECV ? op->args.peer : op->problem.root;
+  e->code = 0;
+  e->kind = (uint8_t)op->args.kind;
+  e->dtype = (uint8_t)op->args.dtype;
+  e->reduction = (uint8_t)op->args.reduction;
+  e->in_use = 1;
+  copy_text(e->instruction, sizeof e->instruction, op->site.instruction);
+  copy_text(e->executable, sizeof e->executable, op->site.executable);
+  copy_text(e->source, sizeof e->source, op->site.source);
+  op->flight = e;
+}
+
+/* ---- printing ---- */
+
+static bool is_p2p(const coll_flight_entry *e) { return e->kind == WEFT_SEND || e->kind == WEFT_RECV; }
+
+static const char *state_of(const coll_flight_entry *e)
+{
+  if (!e->ended_ns) return e->started_ns ? "running" : "queued";
+  return e->code ? weft_code_name((weft_code)e->code) : "done";
+}
+
+/* all-reduce f32[10] sum "all-reduce.3" at train.py:4 */
+static void entry_text(const coll_flight_entry *e, char *out, size_t size)
+{
+  bool named = e->instruction[0], placed = e->source[0];
+
+  snprintf(out, size, "%s %s[%llu]%s%s%s%.48s%s%s%.32s", weft_coll_kind_name((weft_coll_kind)e->kind),
+           e->dtype < WEFT_DTYPE_COUNT ? weft_dtype_name((weft_dtype)e->dtype) : "?", (unsigned long long)e->count,
+           e->reduction ? " " : "", e->reduction ? weft_reduction_name((weft_reduction)e->reduction) : "",
+           named ? " \"" : "", e->instruction, named ? "\"" : "", placed ? " at " : "", e->source);
+}
+
+/* The entries that are in use, oldest first. */
+static const coll_flight_entry *entry_at(const coll_flight_entry *ring, uint64_t capacity, uint64_t next, uint64_t i)
+{
+  uint64_t first = next > capacity ? next - capacity : 0;
+  return &ring[(first + i) % capacity];
+}
+
+static void print_ring(const coll_flight_entry *ring, uint64_t capacity, uint64_t next, int64_t now_ns, FILE *out)
+{
+  for (uint64_t i = 0; i < WEFT_MIN(next, capacity); i++) {
+    const coll_flight_entry *e = entry_at(ring, capacity, next, i);
+    char text[256];
+    entry_text(e, text, sizeof text);
+    fprintf(out, "    %s%6llu  %-10s %10.3f ms ago", is_p2p(e) ? "p" : " ", (unsigned long long)e->seq, state_of(e),
+            (double)(now_ns - e->posted_ns) / 1e6);
+    if (e->ended_ns) fprintf(out, "  took %.3f ms", (double)(e->ended_ns - e->posted_ns) / 1e6);
+    fprintf(out, "  %s\n", text);
+  }
+}
+
+void coll_flight_text_locked(coll_group *g, FILE *out)
+{
+  int64_t now_ns = weft_now_ns();
+
+  fprintf(out, "communicator %s: %d ranks, %d here%s%s\n", g->name, g->size, g->live_count,
+          g->error ? ", spent: " : "", g->error ? weft_status_message(g->error) : "");
+  for (int i = 0; i < g->local_count; i++) {
+    const weft_comm *comm = g->locals[i];
+    if (!comm) continue;
+    fprintf(out, "  rank %d (device %lld): %llu collectives posted, %llu ended\n", comm->rank,
+            (long long)g->device_ids[comm->rank], (unsigned long long)comm->next_seq, (unsigned long long)comm->ended_seq);
+    for (int r = 0; r < g->size && r < 1024; r++) {
+      const weft_comm_lateness *late = &comm->lateness[r];
+      if (late->times_last && g->size > 1)
+        fprintf(out, "    rank %d came last %llu times, waited for %.3f ms in all, %.3f ms at most\n", r,
+                (unsigned long long)late->times_last, (double)late->waited_ns / 1e6, (double)late->max_ns / 1e6);
+    }
+    print_ring(comm->flight, (uint64_t)coll_settings_get()->flight_entries, comm->flight_next, now_ns, out);
+  }
+}
+
+void coll_flight_status_locked(const weft_comm *comm, char *out, size_t size)
+{
+  uint64_t capacity = (uint64_t)coll_settings_get()->flight_entries;
+  const coll_flight_entry *last = NULL;
+  int64_t now_ns = weft_now_ns();
+  char text[256];
+
+  for (uint64_t i = WEFT_MIN(comm->flight_next, capacity); i-- > 0 && !last;) {
+    const coll_flight_entry *e = entry_at(comm->flight, capacity, comm->flight_next, i);
+    if (!is_p2p(e)) last = e;
+  }
+  if (!last) {
+    snprintf(out, size, "has posted nothing in the %.1f s since the communicator was made",
+             (double)(now_ns - comm->flight_idle_since_ns) / 1e9);
+    return;
+  }
+  entry_text(last, text, sizeof text);
+  if (last->ended_ns)
+    snprintf(out, size, "last seen at %s (seq %llu), which ended %.1f s ago", text, (unsigned long long)last->seq,
+             (double)(now_ns - last->ended_ns) / 1e9);
+  else
+    snprintf(out, size, "in %s (seq %llu) for %.1f s", text, (unsigned long long)last->seq,
+             (double)(now_ns - last->posted_ns) / 1e9);
+}
+
+/* ---- joining files ---- */
+
+typedef struct recorder {
+  coll_flight_header header;
+  coll_flight_entry *entries; /* collectives only, by seq */
+  uint64_t count;
+} recorder;
+
+static int by_seq(const void *a, const void *b)
+{
+  uint64_t x = ((const coll_flight_entry *)a)->seq, y = ((const coll_flight_entry *)b)->seq;
+  return x < y ? -1 : x > y;
+}
+
+static weft_status *read_recorder(const char *path, recorder *r)
+{
+  FILE *file = fopen(path, "re");
+  weft_status *st = NULL;
+
+  *r = (recorder){0};
+  if (!file) return WEFT_ERR(NOT_FOUND, "%s: %s", path, strerror(errno));
+  if (fread(&r->header, sizeof r->header, 1, file) != 1 || r->header.magic != COLL_FLIGHT_MAGIC ||
+      r->header.entry_bytes != sizeof(coll_flight_entry) || r->header.capacity > 1 << 20 || r->header.size < 1)
+    st = WEFT_ERR(INVALID_ARGUMENT, "%s is no flight recorder of this version", path);
+  r->header.name[sizeof r->header.name - 1] = r->header.host[sizeof r->header.host - 1] = '\0';
+  if (!st && !(r->entries = calloc(r->header.capacity + 1, sizeof *r->entries)))
+    st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  for (uint32_t i = 0; !st && i < r->header.capacity; i++) {
+    coll_flight_entry *e = &r->entries[r->count];
+    if (fread(e, sizeof *e, 1, file) != 1) break;
+    e->instruction[sizeof e->instruction - 1] = e->source[sizeof e->source - 1] = e->executable[sizeof e->executable - 1] = '\0';
+    r->count += e->in_use && !is_p2p(e);
+  }
+  fclose(file);
+  if (!st) qsort(r->entries, r->count, sizeof *r->entries, by_seq);
+  return st;
+}
+
+static const coll_flight_entry *find(const recorder *r, uint64_t seq)
+{
+  coll_flight_entry key = {.seq = seq};
+  return bsearch(&key, r->entries, r->count, sizeof key, by_seq);
+}
+
+static bool agree(const coll_flight_entry *a, const coll_flight_entry *b)
+{
+  bool own_counts = a->kind == WEFT_ALL_TO_ALL_V || a->kind == WEFT_RAGGED_ALL_TO_ALL || a->kind == WEFT_ALL_GATHER_V ||
+                    a->kind == WEFT_GATHER_V || a->kind == WEFT_SCATTER_V || a->kind == WEFT_REDUCE_SCATTER;
+  return a->kind == b->kind && a->dtype == b->dtype && a->reduction == b->reduction && a->root == b->root &&
+         (own_counts || a->count == b->count) && strcmp(a->instruction, b->instruction) == 0;
+}
+
+static void compare(const recorder *rs, int count, FILE *out)
+{
+  uint64_t begin = 0, end = 0;
+
+  for (int i = 0; i < count; i++) {
+    if (rs[i].count == 0) continue;
+    begin = WEFT_MAX(begin, rs[i].entries[0].seq);
+    end = WEFT_MAX(end, rs[i].entries[rs[i].count - 1].seq + 1);
+  }
+  for (uint64_t seq = begin; seq < end; seq++) {
+    const coll_flight_entry *first = NULL;
+    int first_rank = -1, absent = 0, different = 0, unended = 0;
+    for (int i = 0; i < count; i++) {
+      const coll_flight_entry *e = find(&rs[i], seq);
+      absent += !e;
+      unended += e && (!e->ended_ns || e->code);
+      if (e && !first) {
+        first = e;
+        first_rank = rs[i].header.rank;
+      }
+      different += e && first && !agree(first, e);
+    }
+    if (!absent && !different && !unended) continue;
+    char text[256];
+    fprintf(out, "%s at seq %llu:\n", different ? "ranks disagree" : absent ? "ranks are missing" : "not ended",
+            (unsigned long long)seq);
+    for (int i = 0; i < count; i++) {
+      const coll_flight_entry *e = find(&rs[i], seq);
+      if (e) entry_text(e, text, sizeof text);
+      fprintf(out, "  rank %d (%s, pid %d): %s%s%s%s\n", rs[i].header.rank, rs[i].header.host, rs[i].header.pid,
+              e ? text : "never posted it", e ? ", " : "", e ? state_of(e) : "",
+              e && !agree(first, e) ? "  <- differs from the first" : "");
+      if (!e && rs[i].count) {
+        entry_text(&rs[i].entries[rs[i].count - 1], text, sizeof text);
+        fprintf(out, "      last: %s (seq %llu), %s\n", text, (unsigned long long)rs[i].entries[rs[i].count - 1].seq,
+                state_of(&rs[i].entries[rs[i].count - 1]));
+      }
+    }
+    (void)first_rank;
+    return;
+  }
+  fprintf(out, "all ranks agree on seq %llu to %llu, and all of it ended\n", (unsigned long long)begin,
+          (unsigned long long)end);
+}
+
+weft_status *coll_flight_join(const char *const *paths, int count, FILE *out)
+{
+  recorder *rs = calloc((size_t)count + 1, sizeof *rs);
+  weft_status *st = NULL;
+
+  WEFT_TRY_ALLOC(rs);
+  for (int i = 0; i < count && !st; i++) {
+    st = read_recorder(paths[i], &rs[i]);
+    if (!st && rs[i].header.group_id != rs[0].header.group_id)
+      st = WEFT_ERR(INVALID_ARGUMENT, "%s is of communicator %s, %s of %s", paths[i], rs[i].header.name, paths[0],
+                    rs[0].header.name);
+  }
+  if (!st && count) {
+    fprintf(out, "communicator %s: recorders of %d of %d ranks\n", rs[0].header.name, count, rs[0].header.size);
+    compare(rs, count, out);
+  }
+  for (int i = 0; i < count; i++) free(rs[i].entries);
+  free(rs);
+  return st;
+}
+
+int cli_flight_main(int argc, char **argv)
+{
+  if (argc < 2) {
+    fprintf(stderr, "usage: weft inspect --flight FILE...\n");
+    return 2;
+  }
+  weft_status *st = coll_flight_join((const char *const *)argv + 1, argc - 1, stdout);
+  if (!st) return 0;
+  fprintf(stderr, "weft: %s\n", weft_status_text(st, false));
+  weft_status_free(st);
+  return 1;
+}

@@ -1,0 +1,27 @@
+/* collective/flight.h -- the flight recorder: a ring of the last operations of each rank, in memory or in a file. */
+#ifndef WEFT_COLLECTIVE_FLIGHT_H
+#define WEFT_COLLECTIVE_FLIGHT_H
+
+#include "collective/internal.h"
+
+#define COLL_FLIGHT_MAGIC UINT64_C(0x31544c4654464557) /* "WEFTFLT1" */
+
+/* What a recorder file begins with; `capacity` entries follow.  Times are made comparable between processes by
+ * adding realtime_offset_ns (realtime minus monotonic). */
+typedef struct coll_flight_header {
+  uint64_t magic;
+  uint32_t entry_bytes, capacity;
+  uint64_t group_id, incarnation;
+  int64_t realtime_offset_ns, device_id;
+  int32_t rank, size, pid, reserved;
+  char host[64], name[128];
+} coll_flight_header;
+
+/* Joins the recorders of all ranks and writes who diverged first to `out`.
+ * Errors: NOT_FOUND, INVALID_ARGUMENT (not a recorder file; different communicators). */
+WEFT_NODISCARD weft_status *coll_flight_join(const char *const *paths, int count, FILE *out);
+
+/* `weft inspect --flight FILE...`: argv[0] is ignored.  Returns the exit status. */
+int cli_flight_main(int argc, char **argv);
+
+#endif

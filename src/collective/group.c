@@ -1,0 +1,505 @@
+/* collective/group.c -- a process's share of a communicator: its lock, the life of operations, waiting. */
+#include <config.h>
+
+#include "collective/internal.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "collective/prepare.h"
+
+enum { SPINS_BEFORE_SLEEPING_LOCK = 200, FIRED_AT_ONCE = 16 };
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#else
+  __asm__ volatile("" ::: "memory");
+#endif
+}
+
+/* ---- the lock ---- */
+
+void coll_group_lock(coll_group *g) WEFT_NO_THREAD_SAFETY
+{
+  for (int i = 0; i < SPINS_BEFORE_SLEEPING_LOCK; i++) {
+    if (weft_mutex_try_lock(&g->mu)) return;
+    cpu_relax();
+  }
+  weft_mutex_lock(&g->mu);
+}
+
+bool coll_group_try_lock(coll_group *g) WEFT_NO_THREAD_SAFETY { return weft_mutex_try_lock(&g->mu); }
+
+static void waiter_finish(coll_waiter *w, weft_status *st)
+{
+  w->status = st;
+  /* acq_rel: pairs with the loads in await_waiter.  The waiter may be gone after this: only its address is used. */
+  if (atomic_exchange_explicit(&w->state, 1, memory_order_acq_rel) == 2)
+    syscall(SYS_futex, &w->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static void batch_finish(coll_batch *batch, weft_status *st)
+{
+  if (st && !atomic_flag_test_and_set(&batch->failed))
+    batch->status = st;
+  else
+    weft_status_free(st);
+  if (atomic_fetch_sub(&batch->left, 1) != 1) return; /* seq_cst: the last one sees every status */
+  weft_event_set(batch->event, batch->status);
+  weft_event_release(batch->event);
+  free(batch);
+}
+
+static void fire(coll_completion to, weft_status *st)
+{
+  if (to.waiter) {
+    waiter_finish(to.waiter, st);
+  } else if (to.batch) {
+    batch_finish(to.batch, st);
+  } else {
+    weft_event_set(to.event, st);
+    weft_event_release(to.event);
+  }
+}
+
+void coll_group_unlock(coll_group *g) WEFT_NO_THREAD_SAFETY
+{
+  bool more;
+
+  do {
+    struct { coll_completion to; weft_status *st; } fired[FIRED_AT_ONCE];
+    int count = 0;
+    for (coll_op *op; count < FIRED_AT_ONCE && (op = g->finished);) {
+      g->finished = op->next;
+      fired[count].to = op->completion;
+      fired[count++].st = WEFT_MOVE(op->result);
+      op->next = g->free_ops;
+      g->free_ops = op;
+    }
+    more = g->finished != NULL;
+    weft_mutex_unlock(&g->mu);
+    for (int i = 0; i < count; i++) fire(fired[i].to, fired[i].st);
+    if (more) coll_group_lock(g);
+  } while (more);
+}
+
+/* ---- the life of an operation ---- */
+
+void coll_op_finish_locked(coll_op *op, weft_status *st) { coll_op_finish_at_locked(op, st, weft_now_ns()); }
+
+void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns)
+{
+  weft_comm *comm = op->comm;
+  coll_group *g = comm->group;
+  bool collective = op->args.kind != WEFT_SEND && op->args.kind != WEFT_RECV;
+
+  *op->pending_prev = op->pending_next;
+  if (op->pending_next) op->pending_next->pending_prev = op->pending_prev;
+  if (op->flight->seq == op->seq) { /* not overwritten since */
+    op->flight->ended_ns = now_ns;
+    op->flight->code = weft_status_code(st);
+  }
+  for (size_t i = 0, at = 0; i < op->part_count && !st; at += op->parts[i++].bytes)
+    memcpy(op->parts[i].recv, op->stage + at, op->parts[i].bytes);
+  op->result = st;
+  atomic_store_explicit(&g->pending, atomic_load_explicit(&g->pending, memory_order_relaxed) - 1, memory_order_relaxed);
+  if (collective) { /* the oldest of its rank, unless all are failing */
+    coll_op **at = &comm->head;
+    while (*at != op) at = &(*at)->next;
+    *at = op->next;
+    if (comm->tail == &op->next) comm->tail = at;
+    comm->ended_seq = op->seq + 1;
+    if (op->last_peer >= 0 && !st) {
+      weft_comm_lateness *late = &comm->lateness[op->last_peer];
+      late->times_last++;
+      if (!g->use_direct) { /* direct operations know when each rank came */
+        late->waited_ns += now_ns - op->posted_ns;
+        late->max_ns = WEFT_MAX(late->max_ns, now_ns - op->posted_ns);
+      }
+    }
+  }
+  op->next = g->finished;
+  g->finished = op;
+}
+
+void coll_group_fail_locked(coll_group *g, weft_status *st, bool tell_peers)
+{
+  if (g->error) {
+    weft_status_free(st);
+    return;
+  }
+  g->error = st;
+  g->frozen = false;
+  coll_links_fail_locked(g, st, tell_peers);
+  for (int i = 0; i < g->local_count * g->local_count; i++) g->pairs[i] = (coll_pair){0};
+  for (coll_op *op = g->runnable; op; op = op->next_runnable) op->runnable = false;
+  g->runnable = NULL;
+  g->runnable_tail = &g->runnable;
+  if (g->direct.running) return; /* whoever works on it ends the operations: their memory is in use */
+  while (g->all_pending) coll_op_finish_locked(g->all_pending, weft_status_dup(st));
+  for (int i = 0; i < g->local_count; i++)
+    if (g->locals[i]) g->locals[i]->p2p_sends = g->locals[i]->p2p_recvs = (coll_fifo){0};
+}
+
+bool coll_group_progress_locked(coll_group *g)
+{
+  bool moved = false, again;
+
+  do {
+    again = false;
+    if (g->frozen) return moved;
+    if (g->runnable) again |= coll_engine_drain_locked(g);
+    if (g->direct.running) again |= coll_direct_work_locked(g);
+    if (g->open_links) again |= coll_links_poll_locked(g);
+    moved |= again;
+  } while (again);
+  return moved;
+}
+
+void coll_group_timers_locked(coll_group *g, int64_t now_ns)
+{
+  int64_t next_ns = INT64_MAX;
+  bool overdue = false;
+
+  if (now_ns < atomic_load_explicit(&g->next_timer_ns, memory_order_relaxed) || g->error) return;
+  for (coll_op *op = g->all_pending; op; op = op->pending_next) {
+    if (!op->warned && now_ns >= op->warn_at_ns) {
+      char text[256];
+      coll_op_describe(op, text, sizeof text);
+      WEFT_LOG("coll", WARN, "%s: rank %d has waited %.1f s in %s and may be stuck", g->name, op->comm->rank,
+               (double)(now_ns - op->posted_ns) / 1e9, text);
+      op->warned = true;
+    }
+    overdue |= now_ns >= op->deadline_ns;
+    next_ns = WEFT_MIN(next_ns, op->warned ? op->deadline_ns : WEFT_MIN(op->warn_at_ns, op->deadline_ns));
+  }
+  atomic_store_explicit(&g->next_timer_ns, overdue ? INT64_MAX : next_ns, memory_order_relaxed);
+  if (overdue && !g->frozen) coll_diagnose_start_locked(g);
+}
+
+/* ---- waiting ---- */
+
+/* Polls for a while, working; true once *ready(ctx). */
+static bool help(coll_group *g, bool (*ready)(const void *ctx), const void *ctx)
+{
+  int64_t spin_ns = coll_settings_get()->spin_ns, since_ns = 0;
+  bool done = ready(ctx);
+
+  atomic_fetch_add_explicit(&g->helpers, 1, memory_order_relaxed);
+  for (int spins = 1; !done; spins++) {
+    bool moved = false;
+    if (coll_group_try_lock(g)) {
+      moved = coll_group_progress_locked(g);
+      coll_group_unlock(g);
+    }
+    if ((done = ready(ctx))) break;
+    if (moved) since_ns = 0;
+    if (spins % 32) {
+      cpu_relax();
+      continue;
+    }
+    sched_yield();
+    int64_t now_ns = weft_now_ns();
+    if (since_ns == 0) since_ns = now_ns;
+    if (now_ns - since_ns > spin_ns) break;
+    if (now_ns >= atomic_load_explicit(&g->next_timer_ns, memory_order_relaxed)) {
+      coll_group_lock(g);
+      coll_group_timers_locked(g, now_ns);
+      coll_group_unlock(g);
+    }
+  }
+  atomic_fetch_sub_explicit(&g->helpers, 1, memory_order_relaxed);
+  return done;
+}
+
+static bool event_ready(const void *event) { return weft_event_is_ready(event); }
+static bool waiter_ready(const void *waiter)
+{
+  return atomic_load_explicit(&((coll_waiter *)waiter)->state, memory_order_acquire) == 1;
+}
+
+weft_status *weft_coll_wait(weft_comm *comm, weft_event *event)
+{
+  coll_group *g = coll_group_retain(comm->group); /* the operation may end with the communicator's destruction */
+
+  if (!help(g, event_ready, event)) coll_context_wake();
+  coll_group_release(g);
+  return weft_event_await(event, WEFT_NO_DEADLINE); /* every operation has a deadline of its own */
+}
+
+/* Waits for the end of a weft_coll_run. */
+static weft_status *await_waiter(coll_group *g, coll_waiter *w)
+{
+  if (!help(g, waiter_ready, w)) {
+    int pending = 0;
+    coll_context_wake();
+    atomic_compare_exchange_strong_explicit(&w->state, &pending, 2, memory_order_acq_rel, memory_order_acquire);
+    while (!waiter_ready(w)) syscall(SYS_futex, &w->state, FUTEX_WAIT_PRIVATE, 2, NULL, NULL, 0);
+  }
+  return w->status;
+}
+
+/* ---- posting ---- */
+
+static coll_op *op_take_locked(coll_group *g)
+{
+  coll_op *op = g->free_ops;
+
+  if (!op) return calloc(1, sizeof *op);
+  g->free_ops = op->next;
+  return op;
+}
+
+static void op_give_back(coll_group *g, coll_op *op)
+{
+  coll_group_lock(g);
+  op->next = g->free_ops;
+  g->free_ops = op;
+  coll_group_unlock(g);
+}
+
+static weft_status *spent(coll_group *g)
+{
+  return WEFT_ERR(FAILED_PRECONDITION, "communicator %s was aborted: %s", g->name, weft_status_message(g->error));
+}
+
+/* A cleared operation that keeps the buffers of the last one. */
+static weft_status *op_new(weft_comm *comm, coll_op **out_op)
+{
+  coll_group *g = comm->group;
+  weft_status *st = NULL;
+
+  coll_group_lock(g);
+  coll_op *op = NULL;
+  if (g->error)
+    st = spent(g);
+  else if (!(op = op_take_locked(g)))
+    st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  coll_group_unlock(g);
+  if (!op) return st;
+  *op = (coll_op){.comm = comm,
+                  .arrays = op->arrays, .arrays_capacity = op->arrays_capacity,
+                  .stage = op->stage, .stage_capacity = op->stage_capacity,
+                  .tmp = op->tmp, .tmp_capacity = op->tmp_capacity,
+                  .msgs = op->msgs, .msgs_capacity = op->msgs_capacity,
+                  .parts = op->parts, .parts_capacity = op->parts_capacity,
+                  .last_peer = -1};
+  *out_op = op;
+  return NULL;
+}
+
+static void set_times(coll_op *op, const weft_coll_call *call)
+{
+  coll_group *g = op->comm->group;
+  int64_t now_ns = weft_now_ns(), warn_ns = call && call->warn_ns ? call->warn_ns : g->warn_ns;
+
+  op->posted_ns = now_ns;
+  if (call) op->site = call->site;
+  if (call && call->deadline.at_ns)
+    op->deadline_ns = call->deadline.at_ns;
+  else
+    op->deadline_ns = g->timeout_ns > 0 ? weft_deadline_after_ns(g->timeout_ns).at_ns : INT64_MAX;
+  op->warn_at_ns = warn_ns > 0 && warn_ns < INT64_MAX - now_ns ? now_ns + warn_ns : INT64_MAX;
+}
+
+/* Hands the operation to the engine. */
+static weft_status *op_submit(coll_op *op, bool driven)
+{
+  weft_comm *comm = op->comm;
+  coll_group *g = comm->group;
+  int64_t timer_ns = WEFT_MIN(op->warn_at_ns, op->deadline_ns);
+  weft_status *st = NULL;
+
+  coll_group_lock(g);
+  if (g->error) {
+    st = spent(g);
+    op->next = g->free_ops;
+    g->free_ops = op;
+  } else {
+    atomic_store_explicit(&g->pending, atomic_load_explicit(&g->pending, memory_order_relaxed) + 1, memory_order_relaxed);
+    if (timer_ns < atomic_load_explicit(&g->next_timer_ns, memory_order_relaxed))
+      atomic_store_explicit(&g->next_timer_ns, timer_ns, memory_order_relaxed);
+    op->pending_prev = &g->all_pending;
+    op->pending_next = g->all_pending;
+    if (g->all_pending) g->all_pending->pending_prev = &op->pending_next;
+    g->all_pending = op;
+    if (op->args.kind == WEFT_SEND || op->args.kind == WEFT_RECV) {
+      coll_flight_posted_locked(op);
+      coll_p2p_post_locked(op);
+    } else {
+      op->seq = comm->next_seq++;
+      coll_flight_posted_locked(op);
+      op->next = NULL;
+      *comm->tail = op;
+      comm->tail = &op->next;
+      if (comm->head == op && !g->frozen) {
+        if (g->use_direct)
+          coll_direct_arrive_locked(op);
+        else
+          coll_engine_make_runnable_locked(op);
+      }
+    }
+    coll_group_progress_locked(g);
+  }
+  bool poll = g->open_links && g->all_pending;
+  bool left = g->all_pending != NULL;
+  coll_group_unlock(g);
+  if (driven || !left || st) return st;
+  if (poll)
+    coll_context_wake();
+  else
+    coll_context_wake_by(timer_ns);
+  return NULL;
+}
+
+
+static weft_status *post_to(weft_comm *comm, const weft_coll_op *args, size_t fused, const weft_coll_call *call,
+                            coll_completion to, bool driven)
+{
+  coll_op *op = NULL;
+  weft_status *st;
+
+  WEFT_TRY(op_new(comm, &op));
+  set_times(op, call);
+  st = fused > 1 ? coll_op_fuse(op, args, fused, call) : coll_op_prepare(op, args, call);
+  if (st) {
+    op_give_back(comm->group, op);
+    return st;
+  }
+  op->completion = to;
+  return op_submit(op, driven);
+}
+
+weft_status *weft_coll_post(weft_comm *comm, const weft_coll_op *op, const weft_coll_call *call, weft_event **out_event)
+{
+  WEFT_AUTO(weft_event) event = NULL;
+  weft_status *st;
+
+  *out_event = NULL;
+  WEFT_TRY(weft_event_new(&event));
+  st = post_to(comm, op, 1, call, (coll_completion){.event = weft_event_retain(event)}, call && call->will_wait);
+  if (st) {
+    weft_event_release(event); /* the engine's reference */
+    return st;
+  }
+  *out_event = WEFT_MOVE(event);
+  return NULL;
+}
+
+weft_status *weft_coll_run(weft_comm *comm, const weft_coll_op *op, const weft_coll_call *call)
+{
+  coll_waiter waiter = {0};
+  WEFT_AUTO(coll_group) g = coll_group_retain(comm->group);
+
+  WEFT_TRY(post_to(comm, op, 1, call, (coll_completion){.waiter = &waiter}, true));
+  return await_waiter(g, &waiter);
+}
+
+/* All-reduces that may travel as one message: `count` from the first on. */
+static size_t fusable(const weft_coll_op *ops, size_t count)
+{
+  enum { MOST_BYTES = 1 << 20 };
+  size_t bytes = 0, n = 0;
+
+  for (; n < count; n++) {
+    const weft_coll_op *op = &ops[n];
+    size_t each = weft_dtype_bytes(op->dtype);
+    if (op->kind != WEFT_ALL_REDUCE || op->dtype != ops[0].dtype || op->reduction != ops[0].reduction ||
+        op->reduction == WEFT_CUSTOM || each == 0 || op->count > MOST_BYTES / each)
+      break;
+    bytes += op->count * each;
+    if (bytes > MOST_BYTES) break;
+  }
+  return WEFT_MAX(n, (size_t)1);
+}
+
+weft_status *weft_coll_post_group(weft_comm *comm, const weft_coll_op *ops, size_t count, const weft_coll_call *call,
+                                  weft_event **out_event)
+{
+  WEFT_AUTO(weft_event) event = NULL;
+  coll_batch *batch = calloc(1, sizeof *batch);
+  weft_status *st = NULL;
+  size_t posted = 0;
+
+  *out_event = NULL;
+  WEFT_TRY_ALLOC(batch);
+  st = weft_event_new(&event);
+  if (st) {
+    free(batch);
+    return st;
+  }
+  atomic_init(&batch->left, 1); /* held here until all are posted */
+  atomic_flag_clear(&batch->failed);
+  batch->event = weft_event_retain(event);
+  while (posted < count && !st) {
+    size_t n = fusable(ops + posted, count - posted);
+    atomic_fetch_add(&batch->left, 1);
+    st = post_to(comm, ops + posted, n, call, (coll_completion){.batch = batch}, call && call->will_wait);
+    if (st) atomic_fetch_sub(&batch->left, 1);
+    posted += st ? 0 : n;
+  }
+  bool nothing_posted = st && posted == 0;
+  batch_finish(batch, nothing_posted ? NULL : st);
+  if (nothing_posted) return st;
+  *out_event = WEFT_MOVE(event); /* a later one's error is the event's: what was posted goes on */
+  return NULL;
+}
+
+/* ---- descriptions ---- */
+
+void coll_op_describe(const coll_op *op, char *out, size_t size)
+{
+  const char *name = op->site.instruction, *source = op->site.source;
+  bool reduces = op->args.reduction != WEFT_REDUCE_NONE;
+
+  snprintf(out, size, "%s %s[%zu]%s%s%s%s%s%s%s%s (seq %llu, %lld bytes)", weft_coll_kind_name(op->args.kind),
+           weft_dtype_name(op->args.dtype), op->args.count, reduces ? " " : "",
+           reduces ? weft_reduction_name(op->args.reduction) : "", name ? " \"" : "", name ? name : "",
+           name ? "\"" : "", source ? " at " : "", source ? source : "",
+           op->site.executable ? " in a program" : "", (unsigned long long)op->seq, (long long)op->problem.bytes);
+}
+
+int weft_comm_rank(const weft_comm *comm) { return comm->rank; }
+int weft_comm_size(const weft_comm *comm) { return comm->group->size; }
+uint64_t weft_comm_incarnation(const weft_comm *comm, int rank) { return comm->group->incarnations[rank]; }
+
+weft_status *weft_comm_health(weft_comm *comm)
+{
+  coll_group *g = comm->group;
+
+  coll_group_lock(g);
+  weft_status *st = weft_status_dup(g->error);
+  coll_group_unlock(g);
+  return st;
+}
+
+void weft_comm_abort(weft_comm *comm, weft_status *st)
+{
+  WEFT_AUTO(coll_group) g = coll_group_retain(comm->group);
+
+  coll_group_lock(g);
+  coll_group_fail_locked(g, st ? st : WEFT_ERR(ABORTED, "aborted by rank %d", comm->rank), true);
+  while (g->direct.running) { /* a chunk is a few microseconds */
+    coll_direct_work_locked(g);
+    coll_group_unlock(g);
+    sched_yield();
+    coll_group_lock(g);
+  }
+  coll_group_unlock(g);
+}
+
+void weft_comm_stragglers(weft_comm *comm, weft_comm_lateness *out)
+{
+  coll_group *g = comm->group;
+
+  coll_group_lock(g);
+  memcpy(out, comm->lateness, (size_t)g->size * sizeof *out);
+  coll_group_unlock(g);
+}

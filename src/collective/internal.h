@@ -1,0 +1,305 @@
+/* collective/internal.h -- the objects inside a communicator.  The README draws them and states the threads.
+ *
+ * A group is one process's share of a communicator: all its local ranks under one lock.  Whoever holds the lock runs
+ * whatever can run, for any rank; nobody waits for a peer with the lock held.  Events fire after it is released. */
+#ifndef WEFT_COLLECTIVE_INTERNAL_H
+#define WEFT_COLLECTIVE_INTERNAL_H
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "base/thread.h"
+#include "collective/reduce.h"
+#include "collective/schedule.h"
+#include "collective/settings.h"
+#include "weft/collective.h"
+
+typedef struct coll_group coll_group;
+typedef struct coll_op coll_op;
+typedef struct coll_link coll_link;
+
+/* ---- operations ---- */
+
+/* A send or receive step of the current round (or a send/recv operation) that has not ended. */
+typedef struct coll_msg {
+  struct coll_msg *next; /* in a pair's or link's FIFO */
+  coll_op *op;
+  const coll_step *step;
+  int64_t done_bytes; /* of the payload */
+  bool header_done;
+} coll_msg;
+
+/* Who waits in weft_coll_run: on the waiter's stack. */
+typedef struct coll_waiter {
+  atomic_int state; /* 0 pending, 1 done, 2 pending with the waiter asleep on this word */
+  weft_status *status; /* written before state becomes 1 */
+} coll_waiter;
+
+/* Several operations with one completion. */
+typedef struct coll_batch {
+  atomic_int left;
+  atomic_flag failed;
+  weft_status *status; /* the first error; its writer holds `failed` */
+  weft_event *event;
+} coll_batch;
+
+/* Where an operation's result goes: exactly one is set. */
+typedef struct coll_completion {
+  weft_event *event;
+  coll_waiter *waiter;
+  coll_batch *batch;
+} coll_completion;
+
+/* What a recorder entry says; fixed size, for files.  Times are of CLOCK_MONOTONIC, 0: not yet. */
+typedef struct coll_flight_entry {
+  uint64_t seq, bytes, count;
+  int64_t posted_ns, started_ns, ended_ns;
+  int32_t root, code; /* canonical code of its end */
+  uint8_t kind, dtype, reduction, in_use;
+  int32_t waits_for; /* rank whose data is missing, -1 */
+  char instruction[48], executable[24], source[32];
+} coll_flight_entry;
+
+/* A part of a fused all-reduce: where it goes back to. */
+typedef struct coll_part {
+  void *recv;
+  size_t bytes;
+} coll_part;
+
+struct coll_op {
+  coll_op *next;          /* in its rank's queue, the finished list or the free list */
+  coll_op *next_runnable;
+  coll_op *pending_next, **pending_prev; /* in the group's list of all that have not ended */
+  weft_comm *comm;
+  weft_coll_op args;      /* its array pointers are not valid after the post */
+  weft_coll_site site;
+  coll_problem problem;
+  coll_reducer reducer;
+  uint64_t seq, fingerprint;
+  int64_t posted_ns, warn_at_ns, deadline_ns;
+  coll_completion completion;
+  coll_flight_entry *flight;
+
+  char *memory[COLL_MEMORY_COUNT];
+  const coll_schedule *schedule; /* NULL until it starts (and for direct and point-to-point operations) */
+  size_t next_step;              /* first step of the round after the current one */
+  coll_msg *msgs;                /* one for each message of a round */
+  int unmatched;                 /* messages of the round that have not ended */
+  bool runnable, started, warned;
+  int last_peer;                 /* whose data came last */
+
+  int64_t *arrays; /* offsets and sizes in bytes, copied from the caller */
+  char *stage;     /* copy of an input that overlaps its output, or packed parts */
+  char *tmp;       /* scratch */
+  coll_part *parts;
+  size_t arrays_capacity, stage_capacity, tmp_capacity, msgs_capacity, parts_capacity, part_count;
+  int phase;       /* ragged all-to-all: 2 input is staged; send and receive: coll_p2p_phase */
+  coll_msg p2p;    /* of a send or receive operation */
+  uint64_t p2p_id; /* number of the transfer, given by the sender */
+  weft_status *result;
+};
+
+/* A FIFO of messages. */
+typedef struct coll_fifo {
+  coll_msg *head, *tail;
+} coll_fifo;
+
+static inline void coll_fifo_push(coll_fifo *fifo, coll_msg *msg)
+{
+  msg->next = NULL;
+  if (fifo->head)
+    fifo->tail->next = msg;
+  else
+    fifo->head = msg;
+  fifo->tail = msg;
+}
+static inline coll_msg *coll_fifo_pop(coll_fifo *fifo)
+{
+  coll_msg *msg = fifo->head;
+  if (msg) fifo->head = msg->next;
+  return msg;
+}
+
+/* Two ranks of this process, in one direction. */
+typedef struct coll_pair {
+  coll_fifo sends, recvs; /* at most one of them holds anything */
+} coll_pair;
+
+/* ---- ranks and groups ---- */
+
+enum { COLL_CACHED_SCHEDULES = 8 };
+typedef struct coll_cached {
+  coll_problem key; /* without arrays */
+  coll_algorithm algorithm;
+  coll_schedule schedule;
+  size_t round_msgs; /* most messages of a round */
+  uint64_t used;     /* 0: empty */
+} coll_cached;
+
+struct weft_comm {
+  coll_group *group;
+  int rank, local; /* local: its index among the group's */
+  coll_op *head, **tail; /* collectives in order; head is the active one */
+  coll_fifo p2p_sends, p2p_recvs; /* sends to ranks of this process and receives, unmatched, oldest first */
+  uint64_t next_seq, ended_seq;
+  weft_comm_lateness *lateness; /* [size] */
+  coll_cached cache[COLL_CACHED_SCHEDULES];
+  uint64_t cache_clock;
+  coll_flight_entry *flight; /* ring */
+  uint64_t flight_next;
+  int64_t flight_idle_since_ns;
+  void *flight_map; /* where it is a file's */
+  size_t flight_map_bytes;
+};
+
+/* One job of an operation whose ranks all are here: the fold of `part_count` parts (one: a copy; none: zeroes) to
+ * `dst_count` places.  The pointers are runs of coll_direct.pointers. */
+typedef struct coll_job {
+  size_t parts, dsts;
+  int part_count, dst_count;
+  size_t bytes, first_chunk;
+} coll_job;
+
+typedef struct coll_direct {
+  coll_job *jobs;
+  void **pointers;
+  size_t job_count, job_capacity, pointer_count, pointer_capacity, chunk_count;
+  atomic_size_t next_chunk, done_chunks;
+  coll_reducer reducer;
+  coll_op *first; /* of those that have arrived */
+  int arrived, workers;
+  bool running;
+} coll_direct;
+
+typedef struct coll_address coll_address;
+
+struct coll_group {
+  weft_mutex mu;
+  atomic_int refs;      /* communicators, the progress thread, helpers, the diagnosis */
+  coll_group *next_in_context;
+  char *name;
+  uint64_t id;
+  int size, local_count, live_count; /* live: not destroyed */
+  weft_comm **locals;   /* [local_count]; an entry is NULL once destroyed */
+  int *local_of;        /* [size], -1: elsewhere */
+  int64_t *device_ids;  /* [size] */
+  uint64_t *incarnations; /* [size] */
+  coll_address *addresses; /* [size]; NULL: all ranks are here */
+  coll_topology topology;
+  int64_t timeout_ns, warn_ns;
+  bool rank_order, use_direct;
+  int forced_algorithm; /* coll_algorithm, AUTO: none */
+
+  coll_pair *pairs;     /* [local_count * local_count]: from, to */
+  coll_link **links;    /* [local_count * size]; NULL: none yet */
+  coll_link *open_links; /* all that exist */
+  coll_direct direct;
+  coll_op *runnable, **runnable_tail;
+  coll_op *finished, *free_ops;
+  coll_op *all_pending;
+  atomic_int pending;   /* operations that have not ended; written under the lock */
+  atomic_int helpers;   /* threads in weft_coll_wait that poll */
+  _Atomic int64_t next_timer_ns; /* no operation is due for a warning or its deadline before */
+  bool frozen;          /* a deadline has passed: nothing moves until the diagnosis is ready */
+  weft_status *error;   /* what spent the group */
+  struct coll_fabric *fabric;
+  bool closing;
+  uint64_t splits;
+};
+
+/* ---- group.c: locking, posting, ending ---- */
+
+void coll_group_lock(coll_group *g) WEFT_ACQUIRES(g->mu);
+bool coll_group_try_lock(coll_group *g) WEFT_THREAD_ATTR(try_acquire_capability(true, g->mu));
+
+/* Releases the lock, then fires what has finished. */
+void coll_group_unlock(coll_group *g) WEFT_RELEASES(g->mu);
+
+coll_group *coll_group_retain(coll_group *g);
+void coll_group_release(coll_group *g);
+WEFT_DEFINE_AUTO(coll_group, coll_group_release)
+
+/* A group without links, all fields that `spec` gives set.  Its communicators are in g->locals. */
+WEFT_NODISCARD weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t id, coll_group **out_group);
+
+/* Ends an operation; `st` is taken. */
+void coll_op_finish_locked(coll_op *op, weft_status *st);
+void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns);
+
+/* Spends the group: all its operations end with copies of `st` (taken), links close.  A second call is ignored.
+ * Peers hear about it unless `silent`. */
+void coll_group_fail_locked(coll_group *g, weft_status *st, bool tell_peers);
+
+/* Runs whatever can run now; may release the lock meanwhile.  True if anything moved. */
+bool coll_group_progress_locked(coll_group *g);
+
+/* Logs what is stuck and starts the diagnosis of what is overdue. */
+void coll_group_timers_locked(coll_group *g, int64_t now_ns);
+
+/* One line about an operation: all-reduce f32[1024] sum "all-reduce.12" (seq 5). */
+void coll_op_describe(const coll_op *op, char *out, size_t size);
+
+/* FAILED_PRECONDITION with both sides. */
+weft_status *coll_op_disagreement(const coll_op *a, const coll_op *b);
+
+/* "rank 3 (device 7 on host-b, pid 12)" */
+void coll_rank_describe(const coll_group *g, int rank, char *out, size_t size);
+
+/* ---- engine.c: schedules ---- */
+
+/* Starts or continues the active collective of a rank. */
+void coll_engine_run_locked(coll_op *op);
+bool coll_engine_drain_locked(coll_group *g); /* runs the runnable; true if any was */
+void coll_engine_msg_done_locked(coll_msg *msg);
+void coll_engine_make_runnable_locked(coll_op *op);
+
+/* The payload's next `bytes` have come: copies or reduces them into place. */
+void coll_engine_deliver(coll_msg *msg, const void *data, size_t bytes);
+const char *coll_msg_source(const coll_msg *msg);
+int64_t coll_msg_bytes(const coll_msg *msg);
+
+/* Posts a send or receive operation. */
+void coll_p2p_post_locked(coll_op *op);
+
+/* ---- local/direct.c: operations whose ranks all are in this process ---- */
+
+void coll_direct_arrive_locked(coll_op *op); /* became its rank's oldest */
+bool coll_direct_work_locked(coll_group *g); /* may release the lock meanwhile; true if it did something */
+void coll_direct_fini(coll_direct *direct);
+
+/* ---- select.c ---- */
+
+coll_algorithm coll_select(const coll_group *g, const coll_problem *problem);
+
+/* ---- flight.c ---- */
+
+WEFT_NODISCARD weft_status *coll_flight_open(weft_comm *comm);
+void coll_flight_close(weft_comm *comm);
+void coll_flight_posted_locked(coll_op *op);
+void coll_flight_text_locked(coll_group *g, FILE *out);
+
+/* What the rank does or did last, for a report on an operation of number `seq`. */
+void coll_flight_status_locked(const weft_comm *comm, char *out, size_t size);
+
+/* ---- context.c: the process's progress thread ---- */
+
+/* Makes the thread look at the group: it has pending work that nobody drives. */
+void coll_context_wake(void);
+void coll_context_wake_by(int64_t at_ns); /* no later than that */
+WEFT_NODISCARD weft_status *coll_context_add(coll_group *g);
+void coll_context_remove(coll_group *g);
+
+/* ---- link.c: ranks of other processes ---- */
+
+void coll_link_post_locked(coll_group *g, int local, int peer, coll_msg *msg);
+bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op); /* true: the link has it; false: a receive that no offer meets */
+bool coll_links_poll_locked(coll_group *g);
+void coll_links_fail_locked(coll_group *g, const weft_status *st, bool tell_peers);
+void coll_links_close_locked(coll_group *g);
+
+/* ---- diagnose.c ---- */
+
+/* Takes a reference of its own; the group is frozen until it ends. */
+void coll_diagnose_start_locked(coll_group *g);
+
+#endif

@@ -1,0 +1,865 @@
+/* collective/link.c -- messages between ranks of different processes: connecting, framing, matching, dying.
+ *
+ * Channel 0 carries the messages of schedules, in order: each is a header, perhaps the instruction's name, and the
+ * payload, padded to units.  A message stays in the stream until its receive is posted; that is the flow control.
+ * Channel 1 carries sends and receives: OFFER, answered by ACCEPT once a receive matches, then DATA.  So nothing on it
+ * ever waits for a receive that is not posted. */
+#include <config.h>
+
+#include "collective/link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "collective/context.h"
+#include "collective/fabric/fabric.h"
+
+#define HEADER_MAGIC UINT32_C(0x3147534d)
+
+enum { PIECE_BYTES = 32 << 10, SITE_BYTES = COLL_STREAM_UNIT, MOST_OFFERS = 65536 };
+
+typedef enum link_state {
+  LINK_WAITING,    /* for the peer's connection */
+  LINK_CONNECTING, /* our connection is under way */
+  LINK_GREETING,   /* HELLO sent */
+  LINK_READY,
+  LINK_LEFT,       /* the peer said goodbye; what it sent before still counts */
+} link_state;
+
+typedef enum coll_p2p_phase { P2P_TO_SEND, P2P_OFFERED, P2P_DATA_TO_SEND, P2P_ACCEPT_TO_SEND, P2P_DATA_TO_COME } coll_p2p_phase;
+
+/* An offer that no receive has met yet. */
+typedef struct offer {
+  struct offer *next;
+  coll_header header;
+  uint64_t arrival; /* of all offers of the group, for receives from any rank */
+} offer;
+
+struct coll_link {
+  coll_link *next_open;
+  coll_group *group;
+  uint64_t id;
+  int local, peer, fd;
+  link_state state;
+  coll_stream *stream;       /* NULL until greeting (shm) or ready */
+  coll_frame_reader reader;
+  coll_fifo sends, recvs;    /* channel 0 */
+  coll_header rx;            /* of the message coming in on channel 0 */
+  char rx_site[SITE_BYTES + 1];
+  bool rx_open;
+  coll_fifo frames;          /* channel 1: operations with something to send */
+  coll_fifo offered;         /* our offers, waiting for ACCEPT */
+  coll_fifo incoming;        /* our accepts, waiting for DATA */
+  coll_header rx1;
+  coll_msg *rx1_msg;         /* whose DATA is coming in */
+  offer *offers, **offers_tail;
+  size_t offer_count;
+  uint64_t next_p2p_id;
+};
+
+static uint64_t arrivals; /* under any group's lock: only order within one group matters */
+
+bool coll_link_is_ready(const coll_link *link) { return link->state == LINK_READY || link->state == LINK_LEFT; }
+
+void coll_rank_describe(const coll_group *g, int rank, char *out, size_t size)
+{
+  const coll_address *a = g->addresses ? &g->addresses[rank] : NULL;
+
+  if (g->local_of[rank] >= 0 || !a || !a->magic)
+    snprintf(out, size, "rank %d (device %lld%s)", rank, (long long)g->device_ids[rank], g->local_of[rank] >= 0 ? ", this process" : "");
+  else
+    snprintf(out, size, "rank %d (device %lld on %.64s, pid %d)", rank, (long long)g->device_ids[rank], a->host, a->pid);
+}
+
+bool coll_link_is_waiting(const coll_link *link) { return link->state == LINK_WAITING; }
+
+static void peer_died(coll_link *link, const char *how)
+{
+  coll_group *g = link->group;
+  char who[256];
+
+  coll_rank_describe(g, link->peer, who, sizeof who);
+  coll_group_fail_locked(g, WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: %s %s",
+                                     (unsigned long long)g->incarnations[link->peer], who, how), true);
+}
+
+/* ---- headers ---- */
+
+static uint32_t check_of(const coll_header *h)
+{
+  const unsigned char *bytes = (const unsigned char *)h;
+  uint64_t x, sum = 0x9e3779b97f4a7c15u;
+
+  for (size_t i = 0; i + 8 <= offsetof(coll_header, root); i += 8) {
+    memcpy(&x, bytes + i, 8);
+    sum = (sum ^ x) * 0xff51afd7ed558ccdu;
+    sum ^= sum >> 32;
+  }
+  return (uint32_t)(sum ^ (uint32_t)h->root);
+}
+
+static coll_header header_of(const coll_op *op, coll_message_type type, int64_t bytes)
+{
+  coll_header h = {.magic = HEADER_MAGIC, .type = (uint8_t)type, .kind = (uint8_t)op->args.kind,
+                   .dtype = (uint8_t)op->args.dtype, .reduction = (uint8_t)op->args.reduction, .seq = op->seq,
+                   .bytes = (uint64_t)bytes, .count = op->args.count, .fingerprint = op->fingerprint,
+                   .tag = op->args.tag, .id = op->p2p_id, .root = op->problem.root};
+  return h;
+}
+
+static bool header_is_sound(const coll_header *h)
+{
+  return h->magic == HEADER_MAGIC && h->check == check_of(h) && h->bytes <= INT64_MAX;
+}
+
+static void header_describe(const coll_header *h, const char *site, char *out, size_t size)
+{
+  bool reduces = h->reduction != WEFT_REDUCE_NONE;
+
+  snprintf(out, size, "%s %s[%llu]%s%s%s%s%s (seq %llu, message of %llu bytes)", weft_coll_kind_name((weft_coll_kind)h->kind),
+           h->dtype < WEFT_DTYPE_COUNT ? weft_dtype_name((weft_dtype)h->dtype) : "?", (unsigned long long)h->count,
+           reduces ? " " : "", reduces ? weft_reduction_name((weft_reduction)h->reduction) : "", *site ? " \"" : "", site,
+           *site ? "\"" : "", (unsigned long long)h->seq, (unsigned long long)h->bytes);
+}
+
+static void disagree(coll_link *link, const coll_header *h, const char *site, const coll_op *mine)
+{
+  char theirs[256], ours[256];
+
+  header_describe(h, site, theirs, sizeof theirs);
+  coll_op_describe(mine, ours, sizeof ours);
+  coll_group_fail_locked(link->group,
+                         WEFT_ERR(FAILED_PRECONDITION, "ranks disagree on the operation: rank %d is at %s, rank %d at %s",
+                                  mine->comm->rank, ours, link->peer, theirs), true);
+}
+
+static void garbage(coll_link *link, const char *what)
+{
+  char who[256];
+
+  coll_rank_describe(link->group, link->peer, who, sizeof who);
+  coll_group_fail_locked(link->group, WEFT_ERR(FAILED_PRECONDITION, "%s sent garbage: %s", who, what), true);
+}
+
+/* ---- channel 0: schedules ---- */
+
+/* Writes the header into a unit of its own, and the site after it.  Returns the bytes used. */
+static size_t put_header(char *at, const coll_op *op, coll_message_type type, int64_t bytes, bool with_site)
+{
+  coll_header h = header_of(op, type, bytes);
+
+  if (with_site) h.type |= COLL_MESSAGE_HAS_SITE;
+  h.check = check_of(&h);
+  memcpy(at, &h, sizeof h);
+  if (!with_site) return sizeof h;
+  memset(at + sizeof h, 0, SITE_BYTES);
+  strncpy(at + sizeof h, op->site.instruction, SITE_BYTES - 1);
+  return sizeof h + SITE_BYTES;
+}
+
+/* Writes as much of a message as there is room for.  True when all of it is out. */
+static bool send_some(coll_link *link, int channel, coll_msg *msg, coll_message_type type)
+{
+  coll_stream *s = link->stream;
+  int64_t bytes = coll_msg_bytes(msg);
+  bool with_site = channel == 0 && msg->op->site.instruction;
+  size_t lead = COLL_STREAM_UNIT + (with_site ? SITE_BYTES : 0);
+
+  for (;;) {
+    void *at;
+    size_t room = s->ops->space(s, channel, &at), used = 0;
+    if (room < COLL_STREAM_UNIT || (!msg->header_done && room < lead)) return false;
+    if (!msg->header_done) used = put_header(at, msg->op, type, bytes, with_site);
+    int64_t left = bytes - msg->done_bytes;
+    size_t n = WEFT_MIN((size_t)left, WEFT_MIN(room - used, (size_t)PIECE_BYTES));
+    if ((int64_t)n < left) n &= ~(size_t)(COLL_STREAM_UNIT - 1);
+    if (n) memcpy((char *)at + used, coll_msg_source(msg) + msg->done_bytes, n);
+    s->ops->commit(s, channel, WEFT_ALIGN_UP(used + n, (size_t)COLL_STREAM_UNIT));
+    msg->header_done = true;
+    msg->done_bytes += (int64_t)n;
+    if (msg->done_bytes == bytes) return true;
+  }
+}
+
+static bool send_steps(coll_link *link)
+{
+  bool any = false;
+
+  for (coll_msg *msg; (msg = link->sends.head);) {
+    int64_t before = msg->done_bytes;
+    bool had_header = msg->header_done, done = send_some(link, 0, msg, COLL_MESSAGE_STEP);
+    any |= done || msg->done_bytes != before || msg->header_done != had_header;
+    if (!done) break;
+    coll_fifo_pop(&link->sends);
+    coll_engine_msg_done_locked(msg);
+  }
+  return any;
+}
+
+/* Reads the next message's header.  False if there is none, or the group failed. */
+static bool open_step(coll_link *link, const coll_op *op)
+{
+  coll_stream *s = link->stream;
+  const void *at;
+  size_t got = s->ops->data(s, 0, &at);
+  coll_header h;
+
+  if (got < sizeof h) return false;
+  memcpy(&h, at, sizeof h);
+  if (!header_is_sound(&h) || (h.type & ~COLL_MESSAGE_HAS_SITE) != COLL_MESSAGE_STEP) {
+    garbage(link, "a message header is damaged");
+    return false;
+  }
+  size_t lead = sizeof h;
+  link->rx_site[0] = '\0';
+  if (h.type & COLL_MESSAGE_HAS_SITE) {
+    lead += SITE_BYTES;
+    if (got < lead) return false;
+    memcpy(link->rx_site, (const char *)at + sizeof h, SITE_BYTES);
+    link->rx_site[SITE_BYTES] = '\0';
+  }
+  if (h.seq != op->seq || h.fingerprint != op->fingerprint) {
+    disagree(link, &h, link->rx_site, op);
+    return false;
+  }
+  link->rx = h;
+  link->rx_open = true;
+  s->ops->consume(s, 0, lead);
+  return true;
+}
+
+/* Takes in the payload of message `msg`, `total` bytes.  True when it is complete. */
+static bool receive_some(coll_link *link, int channel, coll_msg *msg, int64_t total)
+{
+  coll_stream *s = link->stream;
+
+  while (msg->done_bytes < total) {
+    const void *at;
+    size_t got = s->ops->data(s, channel, &at);
+    size_t n = WEFT_MIN(WEFT_MIN(got, (size_t)PIECE_BYTES), (size_t)(total - msg->done_bytes));
+    if (n == 0) return false;
+    coll_engine_deliver(msg, at, n);
+    s->ops->consume(s, channel, WEFT_ALIGN_UP(n, (size_t)COLL_STREAM_UNIT));
+  }
+  return true;
+}
+
+static bool receive_steps(coll_link *link)
+{
+  bool any = false;
+
+  for (coll_msg *msg; (msg = link->recvs.head) && !link->group->error;) {
+    if (!link->rx_open) {
+      if (!open_step(link, msg->op)) break;
+      any = true;
+      if ((int64_t)link->rx.bytes != coll_msg_bytes(msg)) {
+        disagree(link, &link->rx, link->rx_site, msg->op);
+        return true;
+      }
+    }
+    int64_t before = msg->done_bytes;
+    bool done = receive_some(link, 0, msg, (int64_t)link->rx.bytes);
+    any |= msg->done_bytes != before;
+    if (!done) break;
+    link->rx_open = false;
+    coll_fifo_pop(&link->recvs);
+    msg->op->last_peer = link->peer;
+    coll_engine_msg_done_locked(msg);
+    any = true;
+  }
+  return any;
+}
+
+/* ---- channel 1: sends and receives ---- */
+
+static bool send_p2p(coll_link *link)
+{
+  bool any = false;
+
+  for (coll_msg *msg; (msg = link->frames.head);) {
+    coll_op *op = msg->op;
+    void *at;
+    if (op->phase == P2P_DATA_TO_SEND) {
+      if (!send_some(link, 1, msg, COLL_MESSAGE_DATA)) break;
+      coll_fifo_pop(&link->frames);
+      coll_op_finish_locked(op, NULL);
+    } else {
+      bool offers = op->phase == P2P_TO_SEND;
+      if (link->stream->ops->space(link->stream, 1, &at) < COLL_STREAM_UNIT) break;
+      coll_fifo_pop(&link->frames);
+      link->stream->ops->commit(link->stream, 1, put_header(at, op, offers ? COLL_MESSAGE_OFFER : COLL_MESSAGE_ACCEPT,
+                                                            op->problem.bytes, false));
+      op->phase = offers ? P2P_OFFERED : P2P_DATA_TO_COME;
+      coll_fifo_push(offers ? &link->offered : &link->incoming, msg);
+    }
+    any = true;
+  }
+  return any;
+}
+
+static void accept_offer(coll_link *link, coll_op *recv, const coll_header *h)
+{
+  if ((int64_t)h->bytes != recv->problem.bytes || h->dtype != recv->args.dtype) {
+    disagree(link, h, "", recv);
+    return;
+  }
+  recv->p2p_id = h->id;
+  recv->phase = P2P_ACCEPT_TO_SEND;
+  coll_fifo_push(&link->frames, &recv->p2p);
+}
+
+/* Takes the message that `fits` out of a FIFO. */
+static coll_msg *take(coll_fifo *fifo, bool (*fits)(const coll_op *op, const coll_header *h, int peer), const coll_header *h, int peer)
+{
+  coll_msg *before = NULL;
+
+  for (coll_msg **at = &fifo->head; *at; before = *at, at = &(*at)->next) {
+    coll_msg *msg = *at;
+    if (!fits(msg->op, h, peer)) continue;
+    *at = msg->next;
+    if (fifo->tail == msg) fifo->tail = before;
+    return msg;
+  }
+  return NULL;
+}
+static bool has_id(const coll_op *op, const coll_header *h, int peer) { (void)peer; return op->p2p_id == h->id; }
+static bool wants_offer(const coll_op *op, const coll_header *h, int peer)
+{
+  return op->args.tag == h->tag && (op->args.peer < 0 || op->args.peer == peer);
+}
+
+static void on_offer(coll_link *link, const coll_header *h)
+{
+  coll_msg *recv = take(&link->group->locals[link->local]->p2p_recvs, wants_offer, h, link->peer);
+
+  if (recv) {
+    accept_offer(link, recv->op, h);
+    return;
+  }
+  offer *o = link->offer_count < MOST_OFFERS ? calloc(1, sizeof *o) : NULL;
+  if (!o) {
+    garbage(link, "more offers of messages than anybody receives");
+    return;
+  }
+  o->header = *h;
+  o->arrival = arrivals++;
+  *link->offers_tail = o;
+  link->offers_tail = &o->next;
+  link->offer_count++;
+}
+
+static bool receive_p2p(coll_link *link)
+{
+  coll_stream *s = link->stream;
+  bool any = false;
+
+  while (!link->group->error) {
+    const void *at;
+    coll_header h;
+    if (link->rx1_msg) {
+      int64_t before = link->rx1_msg->done_bytes;
+      bool done = receive_some(link, 1, link->rx1_msg, (int64_t)link->rx1.bytes);
+      any |= done || link->rx1_msg->done_bytes != before;
+      if (!done) break;
+      coll_op_finish_locked(WEFT_MOVE(link->rx1_msg)->op, NULL);
+      continue;
+    }
+    if (s->ops->data(s, 1, &at) < sizeof h) break;
+    memcpy(&h, at, sizeof h);
+    s->ops->consume(s, 1, sizeof h);
+    any = true;
+    coll_msg *met = NULL;
+    if (!header_is_sound(&h)) {
+      garbage(link, "a message header is damaged");
+    } else if (h.type == COLL_MESSAGE_OFFER) {
+      on_offer(link, &h);
+    } else if (h.type == COLL_MESSAGE_ACCEPT && (met = take(&link->offered, has_id, &h, 0))) {
+      met->op->phase = P2P_DATA_TO_SEND;
+      coll_fifo_push(&link->frames, met);
+    } else if (h.type == COLL_MESSAGE_DATA && (met = take(&link->incoming, has_id, &h, 0)) &&
+               (int64_t)h.bytes == met->op->problem.bytes) {
+      link->rx1 = h;
+      link->rx1_msg = met;
+    } else {
+      garbage(link, "a message that answers nothing");
+    }
+  }
+  return any;
+}
+
+static bool has_p2p(const coll_link *link)
+{
+  const weft_comm *comm = link->group->locals[link->local];
+  return link->frames.head || link->offered.head || link->incoming.head || link->rx1_msg || (comm && comm->p2p_recvs.head);
+}
+
+static bool progress(coll_link *link)
+{
+  coll_group *g = link->group;
+  bool any = false, p2p = has_p2p(link);
+
+  if (!coll_link_is_ready(link)) return false;
+  if (!link->sends.head && !link->recvs.head && !p2p) return false;
+  if (link->stream->ops->poll) any |= link->stream->ops->poll(link->stream);
+  if (link->recvs.head) any |= receive_steps(link);
+  if (link->sends.head && !g->error) any |= send_steps(link);
+  if (p2p && !g->error) any |= receive_p2p(link) | send_p2p(link);
+  if (!any && !g->error) {
+    weft_status *st = link->stream->ops->health(link->stream);
+    if (st) {
+      garbage(link, weft_status_message(st));
+      weft_status_free(st);
+    } else if (link->state == LINK_LEFT && (link->sends.head || link->recvs.head || link->offered.head || link->incoming.head)) {
+      char who[256];
+      coll_rank_describe(g, link->peer, who, sizeof who);
+      coll_group_fail_locked(g, WEFT_ERR(FAILED_PRECONDITION, "%s left the communicator", who), true);
+    }
+  }
+  return any;
+}
+
+bool coll_links_poll_locked(coll_group *g)
+{
+  bool any = false;
+
+  for (coll_link *link = g->open_links; link && !g->error; link = link->next_open) any |= progress(link);
+  return any;
+}
+
+/* A rank that takes part in another operation than ours may talk to us although we expect nothing from it. */
+static void look_for_strays(coll_link *link)
+{
+  const coll_op *op = link->group->locals[link->local] ? link->group->locals[link->local]->head : NULL;
+  const void *at;
+  coll_header h;
+
+  if (!op || link->recvs.head || link->rx_open || link->stream->ops->data(link->stream, 0, &at) < sizeof h) return;
+  memcpy(&h, at, sizeof h);
+  if (!header_is_sound(&h))
+    garbage(link, "a message header is damaged");
+  else if (h.seq < op->seq || (h.seq == op->seq && h.fingerprint != op->fingerprint))
+    disagree(link, &h, "", op);
+}
+
+bool coll_links_arm_locked(coll_group *g)
+{
+  bool quiet = true;
+
+  if (!g->all_pending || g->frozen) return true;
+  for (coll_link *link = g->open_links; link && !g->error; link = link->next_open) {
+    if (!coll_link_is_ready(link)) continue;
+    bool still = link->stream->ops->arm(link->stream);
+    quiet = quiet && (still || !(link->sends.head || link->recvs.head || has_p2p(link)));
+    look_for_strays(link);
+  }
+  return quiet;
+}
+
+/* ---- posting ---- */
+
+void coll_link_post_locked(coll_group *g, int local, int peer, coll_msg *msg)
+{
+  coll_link *link = coll_link_of_locked(g, local, peer);
+
+  if (!link) return;
+  coll_fifo_push(msg->step->kind == COLL_SEND ? &link->sends : &link->recvs, msg);
+  if (!coll_link_is_ready(link)) return;
+  if (msg->step->kind == COLL_SEND)
+    send_steps(link);
+  else
+    receive_steps(link);
+}
+
+/* The oldest offer that a receive would take, of all links of its rank. */
+static coll_link *find_offer(coll_group *g, int local, const coll_op *recv, offer ***out_at)
+{
+  coll_link *found = NULL;
+  uint64_t oldest = UINT64_MAX;
+
+  for (coll_link *link = g->open_links; link; link = link->next_open) {
+    if (link->local != local) continue;
+    for (offer **at = &link->offers; *at; at = &(*at)->next) {
+      if (!wants_offer(recv, &(*at)->header, link->peer) || (*at)->arrival >= oldest) continue;
+      oldest = (*at)->arrival;
+      found = link;
+      *out_at = at;
+      break;
+    }
+  }
+  return found;
+}
+
+bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op)
+{
+  if (op->args.kind == WEFT_SEND) {
+    coll_link *link = coll_link_of_locked(g, local, op->args.peer);
+    if (!link) return true; /* the group has failed */
+    op->p2p_id = link->next_p2p_id++;
+    op->phase = P2P_TO_SEND;
+    coll_fifo_push(&link->frames, &op->p2p);
+    return true;
+  }
+  if (op->args.peer >= 0 && g->local_of[op->args.peer] < 0 && !coll_link_of_locked(g, local, op->args.peer)) return true;
+  offer **at, *o;
+  coll_link *link = find_offer(g, local, op, &at);
+  if (!link) return false;
+  o = *at;
+  *at = o->next;
+  if (!o->next) link->offers_tail = at;
+  link->offer_count--;
+  accept_offer(link, op, &o->header);
+  free(o);
+  return true;
+}
+
+/* ---- connecting ---- */
+
+static weft_status *fill_fabric(coll_group *g, coll_transport transport, coll_hello *hello)
+{
+  return transport == COLL_TRANSPORT_FABRIC ? coll_fabric_name(g, &hello->address) : NULL;
+}
+
+static bool same_node(const coll_group *g, int local, int peer)
+{
+  return strcmp(coll_settings_get()->transport, "fabric") != 0 &&
+         g->addresses[g->locals[local]->rank].node == g->addresses[peer].node;
+}
+
+static void ring_peer(void *ctx)
+{
+  coll_link *link = ctx;
+  if (link->fd >= 0) coll_frame_send(link->fd, COLL_FRAME_BELL, NULL, 0, -1); /* a full socket wakes the peer as well */
+}
+
+static void cut(void *ctx)
+{
+  coll_link *link = ctx;
+  if (link->fd >= 0) shutdown(link->fd, SHUT_RDWR);
+}
+
+static void hang_up(coll_link *link)
+{
+  if (link->fd >= 0) {
+    coll_context_unwatch(link->fd);
+    close(link->fd);
+  }
+  link->fd = -1;
+  if (link->stream) link->stream->ops->close(link->stream);
+  link->stream = NULL;
+}
+
+static weft_status *become_ready(coll_link *link)
+{
+  const char *faults = coll_settings_get()->faults;
+
+  link->stream->ring = ring_peer;
+  link->stream->ring_ctx = link;
+  if (*faults) WEFT_TRY(coll_fault_new(WEFT_MOVE(link->stream), faults, cut, link, &link->stream));
+  link->state = LINK_READY;
+  coll_context_wake(); /* messages may have been posted already */
+  return NULL;
+}
+
+static coll_hello hello_of(coll_link *link, coll_transport transport)
+{
+  coll_group *g = link->group;
+  int me = g->locals[link->local]->rank;
+
+  return (coll_hello){.group_id = g->id, .src_incarnation = g->incarnations[me],
+                      .dst_incarnation = g->addresses[link->peer].magic ? g->addresses[link->peer].incarnation : 0,
+                      .src = me, .dst = link->peer, .size = g->size, .transport = (int32_t)transport,
+                      .address = g->addresses[me]};
+}
+
+static weft_status *greet(coll_link *link)
+{
+  coll_group *g = link->group;
+  bool local = same_node(g, link->local, link->peer);
+  coll_hello hello;
+  int memory_fd = -1;
+
+  if (local) WEFT_TRY(coll_shm_new((size_t)coll_settings_get()->ring_bytes, &link->stream, &memory_fd));
+  hello = hello_of(link, local ? COLL_TRANSPORT_SHM : COLL_TRANSPORT_FABRIC);
+  weft_status *st = fill_fabric(g, (coll_transport)hello.transport, &hello);
+  if (st) return st; /* without shared memory: memory_fd is not open */
+  bool sent = coll_frame_send(link->fd, COLL_FRAME_HELLO, &hello, sizeof hello, memory_fd);
+  if (memory_fd >= 0) close(memory_fd);
+  if (!sent) return WEFT_ERR(UNAVAILABLE, "greeting rank %d: %s", link->peer, strerror(errno));
+  link->state = LINK_GREETING;
+  return coll_context_watch(link->fd, g, link->id, false);
+}
+
+static weft_status *dial(coll_link *link)
+{
+  coll_group *g = link->group;
+  bool local = same_node(g, link->local, link->peer);
+
+  WEFT_TRY(coll_dial(&g->addresses[link->peer], local, &link->fd));
+  link->reader = (coll_frame_reader){.passed_fd = -1};
+  if (local) return greet(link); /* local connections are made at once */
+  link->state = LINK_CONNECTING;
+  return coll_context_watch(link->fd, g, link->id, true);
+}
+
+coll_link *coll_link_of_locked(coll_group *g, int local, int peer)
+{
+  coll_link **slot = &g->links[(size_t)local * (size_t)g->size + (size_t)peer], *link = *slot;
+  weft_status *st = NULL;
+
+  if (link && (link->state != LINK_WAITING || !g->addresses[peer].magic)) return link;
+  if (!link) {
+    link = calloc(1, sizeof *link);
+    if (!link) {
+      coll_group_fail_locked(g, WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory for a link"), true);
+      return NULL;
+    }
+    *link = (coll_link){.group = g, .id = coll_context_next_id(), .local = local, .peer = peer, .fd = -1,
+                        .next_open = g->open_links, .state = LINK_WAITING};
+    link->offers_tail = &link->offers;
+    *slot = g->open_links = link;
+  }
+  if (g->addresses[peer].magic) st = dial(link);
+  if (!st) return link;
+  char how[512];
+  snprintf(how, sizeof how, "cannot be reached: %s", weft_status_message(st));
+  weft_status_free(st);
+  peer_died(link, how);
+  return NULL;
+}
+
+weft_status *coll_link_dial_locked(coll_group *g, int local, int peer)
+{
+  coll_link **slot = &g->links[(size_t)local * (size_t)g->size + (size_t)peer];
+
+  if (!*slot) {
+    coll_address address = g->addresses[peer];
+    g->addresses[peer].magic = 0; /* make it without dialling: an error is ours to handle */
+    coll_link *made = coll_link_of_locked(g, local, peer);
+    g->addresses[peer] = address;
+    if (!made) return weft_status_dup(g->error);
+  }
+  coll_link *link = *slot;
+  if (link->state != LINK_WAITING) return NULL;
+  weft_status *st = dial(link);
+  if (st) {
+    hang_up(link);
+    link->state = LINK_WAITING;
+  }
+  return st;
+}
+
+static weft_status *open_stream(coll_link *link, const coll_hello *theirs, int memory_fd)
+{
+  if (theirs->transport == COLL_TRANSPORT_SHM) return coll_shm_open(memory_fd, &link->stream);
+  return coll_fabric_stream(link->group, &theirs->address, theirs->src, theirs->dst, &link->stream);
+}
+
+weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd)
+{
+  int me = hello->dst, peer = hello->src;
+  char who[256];
+
+  if (g->error)
+    return weft_status_new(weft_status_code(g->error) == WEFT_FAILED_PRECONDITION ? WEFT_FAILED_PRECONDITION : WEFT_ABORTED,
+                           __FILE__, __LINE__, "%s", weft_status_message(g->error));
+  if (!g->links || !g->addresses[me].magic) return WEFT_ERR(UNAVAILABLE, "being made");
+  if (hello->size != g->size || peer < 0 || peer >= g->size || g->local_of[peer] >= 0 || !g->locals[g->local_of[me]])
+    return WEFT_ERR(FAILED_PRECONDITION, "communicator %s has %d ranks for rank %d, and %d for rank %d", g->name, g->size,
+                    me, hello->size, peer);
+  if (hello->dst_incarnation && hello->dst_incarnation != g->incarnations[me])
+    return WEFT_ERR(FAILED_PRECONDITION, "rank %d expects incarnation %llu of rank %d, which is %llu", peer,
+                    (unsigned long long)hello->dst_incarnation, me, (unsigned long long)g->incarnations[me]);
+  WEFT_TRY(coll_address_check(&hello->address, sizeof hello->address, g->size));
+  if (g->addresses[peer].magic && g->addresses[peer].incarnation != hello->src_incarnation) {
+    coll_rank_describe(g, peer, who, sizeof who);
+    return WEFT_ERR(FAILED_PRECONDITION, "%s has incarnation %llu here and says it is %llu", who,
+                    (unsigned long long)g->addresses[peer].incarnation, (unsigned long long)hello->src_incarnation);
+  }
+  coll_address known = g->addresses[peer];
+  g->addresses[peer] = hello->address;
+  g->addresses[peer].magic = 0; /* so that no dialling starts */
+  coll_link *link = g->links[(size_t)g->local_of[me] * (size_t)g->size + (size_t)peer];
+  if (!link) link = coll_link_of_locked(g, g->local_of[me], peer);
+  g->addresses[peer] = known.magic ? known : hello->address;
+  g->incarnations[peer] = hello->src_incarnation;
+  if (!link) return weft_status_dup(g->error);
+  if (coll_link_is_ready(link)) return WEFT_ERR(FAILED_PRECONDITION, "ranks %d and %d are connected already", peer, me);
+  if (link->state != LINK_WAITING && peer > me) { /* both dialled: ours stays */
+    coll_frame_send(fd, COLL_FRAME_YIELD, NULL, 0, -1);
+    return WEFT_ERR(ALREADY_EXISTS, "our own connection is under way");
+  }
+  hang_up(link);
+  link->state = LINK_WAITING;
+  link->reader = (coll_frame_reader){.passed_fd = -1};
+  WEFT_TRY(open_stream(link, hello, passed_fd));
+  coll_hello answer = hello_of(link, (coll_transport)hello->transport);
+  WEFT_TRY(fill_fabric(g, (coll_transport)hello->transport, &answer));
+  if (!coll_frame_send(fd, COLL_FRAME_ACCEPT, &answer, sizeof answer, -1))
+    return WEFT_ERR(UNAVAILABLE, "the connection closed");
+  link->fd = fd;
+  weft_status *st = coll_context_watch(fd, g, link->id, false);
+  if (!st) st = become_ready(link);
+  if (st) {
+    coll_context_unwatch(fd);
+    link->fd = -1; /* the caller's again */
+    hang_up(link);
+    return st;
+  }
+  if (passed_fd >= 0) close(passed_fd);
+  return NULL;
+}
+
+/* ---- the control connection ---- */
+
+static weft_code code_for_peers(int32_t code)
+{
+  return code == WEFT_FAILED_PRECONDITION ? WEFT_FAILED_PRECONDITION : WEFT_ABORTED;
+}
+
+static void on_reason(coll_link *link, const char *what)
+{
+  coll_reason reason;
+  char who[256];
+
+  if (link->reader.frame.bytes != sizeof reason) {
+    garbage(link, "a control frame of the wrong size");
+    return;
+  }
+  memcpy(&reason, link->reader.payload, sizeof reason);
+  reason.text[sizeof reason.text - 1] = '\0';
+  coll_rank_describe(link->group, link->peer, who, sizeof who);
+  weft_code code = code_for_peers(reason.code);
+  bool passes = strstr(reason.text, "is not connected") || strstr(reason.text, "ranks disagree") || strstr(reason.text, "by rank ");
+  coll_group_fail_locked(link->group, passes ? weft_status_new(code, __FILE__, __LINE__, "%s", reason.text)
+                                             : weft_status_new(code, __FILE__, __LINE__, "%s %s: %s", what, who, reason.text), true);
+}
+
+static void on_accept(coll_link *link)
+{
+  coll_group *g = link->group;
+  coll_hello hello;
+  weft_status *st = NULL;
+
+  if (link->state != LINK_GREETING || link->reader.frame.bytes != sizeof hello) {
+    garbage(link, "an answer to no greeting");
+    return;
+  }
+  memcpy(&hello, link->reader.payload, sizeof hello);
+  if (hello.group_id != g->id || hello.src != link->peer || hello.dst != g->locals[link->local]->rank ||
+      hello.src_incarnation != g->addresses[link->peer].incarnation) {
+    garbage(link, "an answer of another rank or incarnation");
+    return;
+  }
+  g->incarnations[link->peer] = hello.src_incarnation;
+  if (!link->stream) st = open_stream(link, &hello, -1);
+  if (!st) st = become_ready(link);
+  if (st) coll_group_fail_locked(g, st, true);
+}
+
+static void on_frame(coll_link *link)
+{
+  switch (link->reader.frame.type) {
+  case COLL_FRAME_BELL: return; /* the wake-up was its purpose */
+  case COLL_FRAME_ACCEPT: on_accept(link); return;
+  case COLL_FRAME_REFUSE: on_reason(link, "refused by"); return;
+  case COLL_FRAME_ABORT:
+    if (!link->group->frozen) on_reason(link, "aborted by"); /* else our own deadline has passed, and we are about to say so */
+    return;
+  case COLL_FRAME_GOODBYE: link->state = LINK_LEFT; return;
+  case COLL_FRAME_YIELD:
+    if (link->state != LINK_GREETING) return;
+    hang_up(link);
+    link->state = LINK_WAITING;
+    return;
+  default: garbage(link, "an unknown control frame");
+  }
+}
+
+static coll_link *find_link(coll_group *g, uint64_t id)
+{
+  coll_link *link = g->open_links;
+  while (link && link->id != id) link = link->next_open;
+  return link;
+}
+
+void coll_link_ready_locked(coll_group *g, uint64_t id)
+{
+  coll_link *link = find_link(g, id);
+
+  if (!link || link->fd < 0 || g->error) return;
+  if (link->state == LINK_CONNECTING) {
+    int error = 0;
+    socklen_t length = sizeof error;
+    getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &length);
+    weft_status *st = error ? WEFT_ERR(UNAVAILABLE, "%s", strerror(error)) : greet(link);
+    if (!st) return;
+    hang_up(link);
+    if (g->addresses[link->peer].magic && !g->topology.size) { /* still meeting: the bootstrap tries again */
+      link->state = LINK_WAITING;
+    } else {
+      peer_died(link, weft_status_message(st));
+    }
+    weft_status_free(st);
+    return;
+  }
+  while (link->fd >= 0 && !g->error) {
+    switch (coll_frame_read(&link->reader, link->fd)) {
+    case COLL_READ_NONE: return;
+    case COLL_READ_FRAME: on_frame(link); break;
+    case COLL_READ_GARBAGE: garbage(link, "a control frame that is too long"); return;
+    case COLL_READ_END:
+      if (link->state == LINK_LEFT) {
+        coll_context_unwatch(link->fd);
+        close(link->fd);
+        link->fd = -1;
+      } else if (link->state == LINK_GREETING && !g->topology.size) {
+        hang_up(link);
+        link->state = LINK_WAITING;
+      } else {
+        peer_died(link, "died: its connection closed");
+      }
+      return;
+    }
+  }
+}
+
+/* ---- the end ---- */
+
+void coll_links_fail_locked(coll_group *g, const weft_status *st, bool tell_peers)
+{
+  coll_reason reason = {.code = weft_status_code(st)};
+
+  if (!g->addresses) return;
+  snprintf(reason.text, sizeof reason.text, "%s", weft_status_message(st));
+  for (coll_link *link = g->open_links; link; link = link->next_open) {
+    if (link->fd >= 0) {
+      if (tell_peers && link->state != LINK_CONNECTING) coll_frame_send(link->fd, COLL_FRAME_ABORT, &reason, sizeof reason, -1);
+      coll_context_unwatch(link->fd);
+      shutdown(link->fd, SHUT_WR);
+    }
+    link->sends = link->recvs = link->frames = link->offered = link->incoming = (coll_fifo){0};
+    link->rx1_msg = NULL;
+  }
+  coll_listener_bury(g->id, reason.text);
+}
+
+void coll_links_close_locked(coll_group *g)
+{
+  for (coll_link *link = g->open_links, *next; link; link = next) {
+    next = link->next_open;
+    if (link->fd >= 0 && !g->error && link->state == LINK_READY) coll_frame_send(link->fd, COLL_FRAME_GOODBYE, NULL, 0, -1);
+    hang_up(link);
+    for (offer *o = link->offers, *after; o; o = after) {
+      after = o->next;
+      free(o);
+    }
+    g->links[(size_t)link->local * (size_t)g->size + (size_t)link->peer] = NULL;
+    free(link);
+  }
+  g->open_links = NULL;
+  coll_fabric_close(g);
+}

@@ -1,0 +1,432 @@
+/* collective/listener.c -- sockets: listening, dialling, frames, and connections that have not become links yet. */
+#include <config.h>
+
+#include "collective/listener.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "collective/context.h"
+#include "collective/link.h"
+
+enum { MOST_HELD = 1024, GRAVES = 256 };
+#define HOLD_NS (120 * WEFT_NS_PER_S)
+
+/* A connection that has not said yet, or whose communicator is not made yet. */
+typedef struct held {
+  int fd; /* -1: free */
+  bool has_hello;
+  int64_t since_ns;
+  coll_frame_reader reader;
+} held;
+
+static struct {
+  weft_mutex mu; /* taken with no group's lock held */
+  bool started WEFT_GUARDED_BY(mu);
+  atomic_int local_fd, inet_fd;
+  coll_address own WEFT_GUARDED_BY(mu);
+  held *held[MOST_HELD]; /* the progress thread's */
+  atomic_int held_count;
+} listener = {.mu = WEFT_MUTEX_INITIALIZER, .local_fd = -1, .inet_fd = -1};
+
+static struct {
+  weft_mutex mu; /* innermost */
+  struct { uint64_t group_id; char reason[256]; } of[GRAVES] WEFT_GUARDED_BY(mu);
+  unsigned next WEFT_GUARDED_BY(mu);
+} graves = {.mu = WEFT_MUTEX_INITIALIZER};
+
+/* ---- frames ---- */
+
+bool coll_frame_send(int fd, coll_frame_type type, const void *payload, size_t bytes, int passed_fd)
+{
+  coll_frame frame = {type, (uint32_t)bytes};
+  struct iovec parts[2] = {{&frame, sizeof frame}, {(void *)payload, bytes}};
+  union { struct cmsghdr header; char room[CMSG_SPACE(sizeof(int))]; } control = {0};
+  struct msghdr message = {.msg_iov = parts, .msg_iovlen = bytes ? 2 : 1};
+  ssize_t sent;
+
+  if (passed_fd >= 0) {
+    message.msg_control = &control;
+    message.msg_controllen = sizeof control.room;
+    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &passed_fd, sizeof(int));
+  }
+  do {
+    sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent == (ssize_t)(sizeof frame + bytes);
+}
+
+static void keep_passed_fd(coll_frame_reader *reader, struct msghdr *message)
+{
+  for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; i++) {
+      int fd;
+      memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
+      if (reader->passed_fd < 0)
+        reader->passed_fd = fd;
+      else
+        close(fd);
+    }
+  }
+}
+
+coll_read_result coll_frame_read(coll_frame_reader *reader, int fd)
+{
+  if (reader->got >= sizeof reader->frame && reader->got == sizeof reader->frame + reader->frame.bytes) reader->got = 0;
+  for (;;) {
+    bool in_head = reader->got < sizeof reader->frame;
+    size_t want = in_head ? sizeof reader->frame - reader->got : sizeof reader->frame + reader->frame.bytes - reader->got;
+    if (!in_head && want == 0) return COLL_READ_FRAME;
+    char *at = in_head ? (char *)&reader->frame + reader->got : reader->payload + (reader->got - sizeof reader->frame);
+    struct iovec part = {at, want};
+    union { struct cmsghdr header; char room[CMSG_SPACE(4 * sizeof(int))]; } control;
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.room};
+    ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? COLL_READ_NONE : COLL_READ_END;
+    if (n == 0) return COLL_READ_END;
+    keep_passed_fd(reader, &message);
+    reader->got += (size_t)n;
+    if (reader->got == sizeof reader->frame && reader->frame.bytes > COLL_MOST_FRAME_BYTES) return COLL_READ_GARBAGE;
+  }
+}
+
+/* ---- dialling ---- */
+
+static socklen_t local_name(const char *name, struct sockaddr_un *out)
+{
+  size_t length = strnlen(name, sizeof out->sun_path - 2);
+
+  *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+  memcpy(out->sun_path + 1, name, length); /* a leading NUL: the abstract name space, no file */
+  return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+}
+
+static bool inet_name(const char *text, uint16_t port, struct sockaddr_storage *out, socklen_t *out_length)
+{
+  struct sockaddr_in *v4 = (struct sockaddr_in *)out;
+  struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)out;
+
+  *out = (struct sockaddr_storage){0};
+  if (inet_pton(AF_INET, text, &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(port);
+    *out_length = sizeof *v4;
+    return true;
+  }
+  if (inet_pton(AF_INET6, text, &v6->sin6_addr) != 1) return false;
+  v6->sin6_family = AF_INET6;
+  v6->sin6_port = htons(port);
+  *out_length = sizeof *v6;
+  return true;
+}
+
+/* A connection that carries control must not outlive its peer's host for long. */
+static void tune(int fd)
+{
+  int one = 1, idle_s = 5, interval_s = 2, count = 5, unacked_ms = 20000;
+
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacked_ms, sizeof unacked_ms);
+}
+
+weft_status *coll_dial(const coll_address *to, bool local, int *out_fd)
+{
+  struct sockaddr_storage name;
+  socklen_t length;
+
+  *out_fd = -1;
+  if (local)
+    length = local_name(to->local_name, (struct sockaddr_un *)&name);
+  else if (!inet_name(to->inet, to->port, &name, &length))
+    return WEFT_ERR(FAILED_PRECONDITION, "host %.64s published no network address", to->host);
+  int fd = socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return WEFT_ERR(RESOURCE_EXHAUSTED, "socket: %s", strerror(errno));
+  if (!local) tune(fd);
+  if (connect(fd, (struct sockaddr *)&name, length) != 0 && errno != EINPROGRESS) {
+    weft_status *st = WEFT_ERR(UNAVAILABLE, "connecting to host %.64s, pid %d: %s", to->host, to->pid, strerror(errno));
+    close(fd);
+    return st;
+  }
+  *out_fd = fd;
+  return NULL;
+}
+
+/* ---- listening ---- */
+
+static weft_status *listen_local(coll_address *own)
+{
+  struct sockaddr_un name;
+  uint64_t random = 0;
+
+  if (getrandom(&random, sizeof random, 0) < 0) random = (uint64_t)weft_now_ns();
+  snprintf(own->local_name, sizeof own->local_name, "weft-%d-%016llx", (int)getpid(), (unsigned long long)random);
+  listener.local_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (listener.local_fd < 0 || bind(listener.local_fd, (struct sockaddr *)&name, local_name(own->local_name, &name)) != 0 ||
+      listen(listener.local_fd, SOMAXCONN) != 0)
+    return WEFT_ERR(UNAVAILABLE, "listening on a local socket: %s", strerror(errno));
+  return NULL;
+}
+
+/* The numeric address of an interface (by name or address), or of the first that reaches further than this host. */
+static void find_inet(const char *wanted, char *out, size_t size)
+{
+  struct ifaddrs *all = NULL;
+  int best = 0; /* 1 loopback, 2 IPv6, 3 IPv4, 4 wanted */
+
+  snprintf(out, size, "127.0.0.1");
+  if (getifaddrs(&all) != 0) return;
+  for (struct ifaddrs *i = all; i; i = i->ifa_next) {
+    char text[INET6_ADDRSTRLEN] = "";
+    int rank = 0;
+    if (!i->ifa_addr || !(i->ifa_flags & IFF_UP)) continue;
+    if (i->ifa_addr->sa_family == AF_INET) {
+      inet_ntop(AF_INET, &((struct sockaddr_in *)i->ifa_addr)->sin_addr, text, sizeof text);
+      rank = 3;
+    } else if (i->ifa_addr->sa_family == AF_INET6) {
+      const struct in6_addr *a = &((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr;
+      if (IN6_IS_ADDR_LINKLOCAL(a)) continue;
+      inet_ntop(AF_INET6, a, text, sizeof text);
+      rank = 2;
+    } else {
+      continue;
+    }
+    if (i->ifa_flags & IFF_LOOPBACK) rank = 1;
+    if (*wanted && (strcmp(wanted, i->ifa_name) == 0 || strcmp(wanted, text) == 0)) rank = 4;
+    if (rank <= best) continue;
+    best = rank;
+    snprintf(out, size, "%s", text);
+  }
+  freeifaddrs(all);
+}
+
+static weft_status *listen_inet(coll_address *own)
+{
+  struct sockaddr_storage name;
+  socklen_t length;
+
+  find_inet(coll_settings_get()->interface, own->inet, sizeof own->inet);
+  if (!inet_name(own->inet, 0, &name, &length)) return WEFT_ERR(UNAVAILABLE, "no network address");
+  listener.inet_fd = socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (listener.inet_fd < 0 || bind(listener.inet_fd, (struct sockaddr *)&name, length) != 0 ||
+      listen(listener.inet_fd, SOMAXCONN) != 0 || getsockname(listener.inet_fd, (struct sockaddr *)&name, &length) != 0)
+    return WEFT_ERR(UNAVAILABLE, "listening on %s: %s", own->inet, strerror(errno));
+  own->port = ntohs(name.ss_family == AF_INET ? ((struct sockaddr_in *)&name)->sin_port : ((struct sockaddr_in6 *)&name)->sin6_port);
+  return NULL;
+}
+
+static void close_all(void)
+{
+  atomic_int *fds[] = {&listener.local_fd, &listener.inet_fd};
+
+  for (size_t i = 0; i < WEFT_COUNT(fds); i++) {
+    int fd = atomic_exchange(fds[i], -1);
+    if (fd < 0) continue;
+    coll_context_unwatch(fd);
+    close(fd);
+  }
+}
+
+weft_status *coll_listener_start(coll_address *out)
+{
+  weft_status *st = NULL;
+
+  weft_mutex_lock(&listener.mu);
+  if (!listener.started) {
+    st = listen_local(&listener.own);
+    if (!st) st = listen_inet(&listener.own);
+    if (!st) st = coll_context_watch(listener.local_fd, NULL, 0, false);
+    if (!st) st = coll_context_watch(listener.inet_fd, NULL, 0, false);
+    if (st)
+      close_all();
+    else
+      listener.started = true;
+  }
+  if (!st) {
+    memcpy(out->local_name, listener.own.local_name, sizeof out->local_name);
+    memcpy(out->inet, listener.own.inet, sizeof out->inet);
+    out->port = listener.own.port;
+  }
+  weft_mutex_unlock(&listener.mu);
+  return st;
+}
+
+static void drop(int slot)
+{
+  held *h = listener.held[slot];
+
+  if (h->reader.passed_fd >= 0) close(h->reader.passed_fd);
+  if (h->fd >= 0) {
+    coll_context_unwatch(h->fd);
+    close(h->fd);
+  }
+  free(h);
+  listener.held[slot] = NULL;
+  atomic_fetch_sub(&listener.held_count, 1);
+}
+
+void coll_listener_stop(void) /* the progress thread has ended */
+{
+  weft_mutex_lock(&listener.mu);
+  close_all();
+  for (int i = 0; i < MOST_HELD; i++)
+    if (listener.held[i]) drop(i);
+  listener.started = false;
+  weft_mutex_unlock(&listener.mu);
+}
+
+void coll_listener_bury(uint64_t group_id, const char *reason)
+{
+  weft_mutex_lock(&graves.mu);
+  unsigned slot = graves.next++ % GRAVES;
+  graves.of[slot].group_id = group_id;
+  snprintf(graves.of[slot].reason, sizeof graves.of[slot].reason, "%s", reason);
+  weft_mutex_unlock(&graves.mu);
+}
+
+/* ---- serving ---- */
+
+static void refuse(int fd, weft_code code, const char *text)
+{
+  coll_reason reason = {.code = code};
+
+  snprintf(reason.text, sizeof reason.text, "%s", text);
+  coll_frame_send(fd, COLL_FRAME_REFUSE, &reason, sizeof reason, -1);
+}
+
+static void answer(int fd, const coll_query *q)
+{
+  coll_answer a = {0};
+  coll_group *g = coll_context_find(q->group_id, q->rank);
+
+  if (g) {
+    coll_group_lock(g);
+    const weft_comm *comm = g->locals[g->local_of[q->rank]];
+    if (comm) {
+      a.known = 1;
+      a.posted = comm->next_seq;
+      a.ended = comm->ended_seq;
+      a.arrived = comm->next_seq > q->seq;
+      for (coll_op *op = comm->head; op; op = op->next)
+        if (op->seq == q->seq) a.arrived_ago_ns = weft_now_ns() - op->posted_ns;
+      coll_flight_status_locked(comm, a.text, sizeof a.text);
+      if (g->error) snprintf(a.spent, sizeof a.spent, "%s", weft_status_message(g->error));
+    }
+    coll_group_unlock(g);
+    coll_group_release(g);
+  }
+  coll_frame_send(fd, COLL_FRAME_ANSWER, &a, sizeof a, -1);
+}
+
+/* True if the connection has found its place, or there is none for it. */
+static bool place_hello(held *h)
+{
+  coll_hello hello;
+  weft_status *st;
+
+  memcpy(&hello, h->reader.payload, sizeof hello);
+  coll_group *g = coll_context_find(hello.group_id, hello.dst);
+  if (!g) {
+    char reason[sizeof graves.of[0].reason] = "";
+    weft_mutex_lock(&graves.mu);
+    for (int i = 0; i < GRAVES; i++)
+      if (graves.of[i].group_id == hello.group_id) memcpy(reason, graves.of[i].reason, sizeof reason);
+    weft_mutex_unlock(&graves.mu);
+    if (reason[0]) refuse(h->fd, WEFT_ABORTED, reason);
+    return reason[0] != '\0';
+  }
+  coll_group_lock(g);
+  coll_context_unwatch(h->fd); /* the link watches it under its own number */
+  st = coll_link_adopt_locked(g, &hello, h->fd, h->reader.passed_fd);
+  coll_group_unlock(g);
+  coll_group_release(g);
+  if (!st) {
+    h->fd = h->reader.passed_fd = -1;
+    return true;
+  }
+  bool wait = weft_status_code(st) == WEFT_UNAVAILABLE; /* the communicator is being made */
+  if (!wait && weft_status_code(st) != WEFT_ALREADY_EXISTS) refuse(h->fd, weft_status_code(st), weft_status_message(st));
+  weft_status_free(st);
+  return !wait;
+}
+
+static bool serve(held *h)
+{
+  if (h->has_hello) return place_hello(h);
+  switch (coll_frame_read(&h->reader, h->fd)) {
+  case COLL_READ_NONE: return false;
+  case COLL_READ_FRAME: break;
+  default: return true;
+  }
+  if (h->reader.frame.type == COLL_FRAME_QUERY && h->reader.frame.bytes == sizeof(coll_query)) {
+    coll_query q;
+    memcpy(&q, h->reader.payload, sizeof q);
+    answer(h->fd, &q);
+    return true;
+  }
+  if (h->reader.frame.type != COLL_FRAME_HELLO || h->reader.frame.bytes != sizeof(coll_hello)) return true;
+  h->has_hello = true;
+  return place_hello(h);
+}
+
+static void accept_all(int listening_fd)
+{
+  for (int fd; listening_fd >= 0 && (fd = accept4(listening_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
+    int slot = 0;
+    while (slot < MOST_HELD && listener.held[slot]) slot++;
+    held *h = slot < MOST_HELD ? calloc(1, sizeof *h) : NULL;
+    weft_status *st = h ? coll_context_watch(fd, NULL, 0, false) : NULL;
+    if (!h || st) {
+      weft_status_ignore(st);
+      free(h);
+      close(fd);
+      continue;
+    }
+    if (listening_fd == listener.inet_fd) tune(fd);
+    h->fd = fd;
+    h->since_ns = weft_now_ns();
+    h->reader.passed_fd = -1;
+    listener.held[slot] = h;
+    atomic_fetch_add(&listener.held_count, 1);
+  }
+}
+
+void coll_listener_ready(void)
+{
+  int64_t now_ns = weft_now_ns();
+
+  accept_all(listener.local_fd);
+  accept_all(listener.inet_fd);
+  for (int i = 0; i < MOST_HELD && atomic_load(&listener.held_count); i++)
+    if (listener.held[i] && (serve(listener.held[i]) || now_ns - listener.held[i]->since_ns > HOLD_NS)) drop(i);
+}
+
+bool coll_listener_holds(void) { return atomic_load(&listener.held_count) > 0; }
+
+int64_t coll_listener_timer_ns(void)
+{
+  return coll_listener_holds() ? weft_now_ns() + 20 * WEFT_NS_PER_MS : INT64_MAX; /* a communicator may have been made */
+}

@@ -1,0 +1,85 @@
+/* collective/listener.h -- where other processes knock: connections of links, and questions about ranks. */
+#ifndef WEFT_COLLECTIVE_LISTENER_H
+#define WEFT_COLLECTIVE_LISTENER_H
+
+#include "collective/address.h"
+
+/* Listens on an abstract unix socket and on TCP, once a process.  Fills local_name, inet and port. */
+WEFT_NODISCARD weft_status *coll_listener_start(coll_address *out);
+void coll_listener_stop(void);
+
+/* Accepts and serves what has come: from the progress thread. */
+void coll_listener_ready(void);
+bool coll_listener_holds(void); /* connections that wait for a communicator to be made here */
+int64_t coll_listener_timer_ns(void); /* when it next has to look at held connections */
+
+/* A connection, non-blocking.  EINPROGRESS is no error: wait for output. */
+WEFT_NODISCARD weft_status *coll_dial(const coll_address *to, bool local, int *out_fd);
+
+/* Remembers why a communicator ended, so that a rank which comes late is told. */
+void coll_listener_bury(uint64_t group_id, const char *reason);
+
+/* ---- the frames of a control connection ---- */
+
+typedef enum coll_frame_type {
+  COLL_FRAME_BELL = 1, /* look at the shared memory */
+  COLL_FRAME_HELLO,    /* coll_hello, with the memfd if there is one */
+  COLL_FRAME_ACCEPT,   /* coll_hello of the other side */
+  COLL_FRAME_REFUSE,   /* code, text */
+  COLL_FRAME_ABORT,    /* code, text: the sender's communicator is spent */
+  COLL_FRAME_YIELD,    /* both sides dialled: the lower rank's connection stays, and this is not it */
+  COLL_FRAME_GOODBYE,  /* the sender destroyed its communicator in peace */
+  COLL_FRAME_QUERY,    /* coll_query: what does this rank do? */
+  COLL_FRAME_ANSWER,   /* coll_answer */
+} coll_frame_type;
+
+typedef struct coll_frame {
+  uint32_t type, bytes; /* of the payload that follows */
+} coll_frame;
+
+enum { COLL_MOST_FRAME_BYTES = 4096 };
+
+typedef struct coll_hello {
+  uint64_t group_id, src_incarnation, dst_incarnation; /* dst: 0 if not known yet */
+  int32_t src, dst, size, transport;                   /* coll_transport */
+  coll_address address;                                /* of src */
+} coll_hello;
+
+typedef enum coll_transport { COLL_TRANSPORT_SHM = 1, COLL_TRANSPORT_FABRIC } coll_transport;
+
+typedef struct coll_reason {
+  int32_t code;
+  char text[2040];
+} coll_reason;
+
+typedef struct coll_query {
+  uint64_t group_id, seq;
+  int32_t rank, reserved;
+} coll_query;
+
+typedef struct coll_answer {
+  int32_t known;        /* the rank is in a communicator of that id */
+  int32_t arrived;      /* it has posted operation seq */
+  int64_t arrived_ago_ns;
+  uint64_t posted, ended;
+  char text[512];       /* coll_flight_status_locked */
+  char spent[512];      /* why its communicator is spent; "" if it is not */
+} coll_answer;
+
+/* Sends a frame without blocking (fd -1: none goes along).  False if it did not go out whole. */
+bool coll_frame_send(int fd, coll_frame_type type, const void *payload, size_t bytes, int passed_fd);
+
+/* Collects one frame's bytes from a non-blocking socket. */
+typedef struct coll_frame_reader {
+  coll_frame frame;
+  size_t got;
+  int passed_fd; /* -1: none */
+  _Alignas(8) char payload[COLL_MOST_FRAME_BYTES];
+} coll_frame_reader;
+
+typedef enum coll_read_result { COLL_READ_NONE, COLL_READ_FRAME, COLL_READ_END, COLL_READ_GARBAGE } coll_read_result;
+
+/* Reads on.  After COLL_READ_FRAME the reader holds a frame until the next call. */
+coll_read_result coll_frame_read(coll_frame_reader *reader, int fd);
+
+#endif

@@ -1,0 +1,250 @@
+/* collective/local/shm.c -- a stream through memory that two processes of a node share.
+ *
+ * A memfd holds, for each direction and channel, one ring: the producer owns `head`, the consumer `tail`, both count
+ * bytes from the beginning of time.  Each ring is mapped twice in a row, so that any run of bytes in it is contiguous.
+ * The memfd has no name and lives as long as a process maps it: a SIGKILL leaves nothing behind.
+ *
+ *   page 0: control of 2 directions x 2 channels, 256 bytes each;  then the four rings
+ */
+#include <config.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "collective/stream.h"
+
+#define SHM_MAGIC UINT64_C(0x314d485354464557) /* "WEFTSHM1" */
+
+enum { RINGS = 2 * COLL_CHANNELS, SMALL_RING_BYTES = 64 << 10, CONTROL_BYTES = 4096 };
+
+typedef struct ring_control {
+  _Alignas(64) _Atomic uint64_t head;
+  _Alignas(64) _Atomic uint64_t tail;
+  _Alignas(64) atomic_int consumer_sleeps;
+  _Alignas(64) atomic_int producer_sleeps;
+} ring_control;
+_Static_assert(sizeof(ring_control) == 256, "four lines");
+
+typedef struct shm_header {
+  ring_control rings[RINGS];
+  uint64_t magic, ring_bytes;
+} shm_header;
+_Static_assert(sizeof(shm_header) <= CONTROL_BYTES, "one page");
+
+/* One side's view of one ring. */
+typedef struct shm_ring {
+  ring_control *control;
+  char *data;
+  size_t size;
+  uint64_t mine, theirs; /* producer: head, last seen tail; consumer: tail, last seen head */
+} shm_ring;
+
+typedef struct shm_stream {
+  coll_stream base;
+  shm_header *header;
+  shm_ring out[COLL_CHANNELS], in[COLL_CHANNELS];
+  bool corrupt;
+} shm_stream;
+
+static size_t size_of_channel(int channel, size_t ring_bytes)
+{
+  return channel == 0 ? ring_bytes : WEFT_MIN(ring_bytes, (size_t)SMALL_RING_BYTES);
+}
+
+static size_t shm_space(coll_stream *base, int channel, void **at)
+{
+  shm_ring *r = &WEFT_CONTAINER_OF(base, shm_stream, base)->out[channel];
+
+  *at = r->data + r->mine % r->size;
+  if (r->mine - r->theirs > r->size / 2) { /* the line is only fetched when the ring looks full */
+    uint64_t tail = atomic_load_explicit(&r->control->tail, memory_order_acquire); /* pairs with shm_consume */
+    if (r->mine - tail > r->size) WEFT_CONTAINER_OF(base, shm_stream, base)->corrupt = true;
+    if (tail % COLL_STREAM_UNIT == 0 && r->mine - tail <= r->size) r->theirs = tail;
+  }
+  return r->size - (size_t)(r->mine - r->theirs);
+}
+
+/* Rings if the other side has said that it sleeps. */
+static void wake(shm_stream *s, atomic_int *sleeps)
+{
+  atomic_thread_fence(memory_order_seq_cst); /* pairs with shm_arm: one of us sees the other's store */
+  if (atomic_load_explicit(sleeps, memory_order_relaxed) && atomic_exchange(sleeps, 0)) s->base.ring(s->base.ring_ctx);
+}
+
+static void shm_commit(coll_stream *base, int channel, size_t bytes)
+{
+  shm_stream *s = WEFT_CONTAINER_OF(base, shm_stream, base);
+  shm_ring *r = &s->out[channel];
+
+  r->mine += bytes;
+  atomic_store_explicit(&r->control->head, r->mine, memory_order_release); /* pairs with shm_data */
+  wake(s, &r->control->consumer_sleeps);
+}
+
+static size_t shm_data(coll_stream *base, int channel, const void **at)
+{
+  shm_stream *s = WEFT_CONTAINER_OF(base, shm_stream, base);
+  shm_ring *r = &s->in[channel];
+
+  if (r->theirs == r->mine) {
+    uint64_t head = atomic_load_explicit(&r->control->head, memory_order_acquire); /* pairs with shm_commit */
+    if (head - r->mine > r->size || head % COLL_STREAM_UNIT) {
+      s->corrupt = true;
+      return 0;
+    }
+    r->theirs = head;
+  }
+  *at = r->data + r->mine % r->size;
+  return (size_t)(r->theirs - r->mine);
+}
+
+static void shm_consume(coll_stream *base, int channel, size_t bytes)
+{
+  shm_stream *s = WEFT_CONTAINER_OF(base, shm_stream, base);
+  shm_ring *r = &s->in[channel];
+
+  r->mine += bytes;
+  atomic_store_explicit(&r->control->tail, r->mine, memory_order_release); /* pairs with shm_space */
+  wake(s, &r->control->producer_sleeps);
+}
+
+static bool shm_arm(coll_stream *base)
+{
+  shm_stream *s = WEFT_CONTAINER_OF(base, shm_stream, base);
+  bool quiet = true;
+
+  for (int c = 0; c < COLL_CHANNELS; c++) {
+    atomic_store_explicit(&s->in[c].control->consumer_sleeps, 1, memory_order_relaxed);
+    atomic_store_explicit(&s->out[c].control->producer_sleeps, 1, memory_order_relaxed);
+  }
+  atomic_thread_fence(memory_order_seq_cst); /* pairs with wake */
+  for (int c = 0; c < COLL_CHANNELS; c++) {
+    uint64_t head = atomic_load_explicit(&s->in[c].control->head, memory_order_acquire);
+    uint64_t tail = atomic_load_explicit(&s->out[c].control->tail, memory_order_acquire);
+    bool was_full = s->out[c].mine - s->out[c].theirs >= s->out[c].size;
+    quiet = quiet && head == s->in[c].theirs && !(was_full && tail != s->out[c].theirs);
+  }
+  return quiet;
+}
+
+static weft_status *shm_health(coll_stream *base)
+{
+  if (!WEFT_CONTAINER_OF(base, shm_stream, base)->corrupt) return NULL;
+  return WEFT_ERR(DATA_LOSS, "the shared memory of a peer holds impossible counters");
+}
+
+static void shm_close(coll_stream *base)
+{
+  shm_stream *s = WEFT_CONTAINER_OF(base, shm_stream, base);
+
+  for (int c = 0; c < COLL_CHANNELS; c++) {
+    if (s->out[c].data) munmap(s->out[c].data, 2 * s->out[c].size);
+    if (s->in[c].data) munmap(s->in[c].data, 2 * s->in[c].size);
+  }
+  if (s->header) munmap(s->header, CONTROL_BYTES);
+  free(s);
+}
+
+static const coll_stream_ops shm_ops = {
+  .name = "shm",
+  .space = shm_space,
+  .commit = shm_commit,
+  .data = shm_data,
+  .consume = shm_consume,
+  .arm = shm_arm,
+  .health = shm_health,
+  .close = shm_close,
+};
+
+/* The same `size` bytes of the file twice in a row. */
+static char *map_twice(int fd, off_t offset, size_t size)
+{
+  char *area = mmap(NULL, 2 * size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+  if (area == MAP_FAILED) return NULL;
+  for (int half = 0; half < 2; half++)
+    if (mmap(area + (size_t)half * size, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, offset) == MAP_FAILED) {
+      munmap(area, 2 * size);
+      return NULL;
+    }
+  return area;
+}
+
+static weft_status *map_all(int fd, size_t ring_bytes, bool maker, coll_stream **out_stream)
+{
+  shm_stream *s = calloc(1, sizeof *s);
+  void *header = mmap(NULL, CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  off_t offset = CONTROL_BYTES;
+  bool ok = s && header != MAP_FAILED;
+
+  if (header != MAP_FAILED && !s) munmap(header, CONTROL_BYTES);
+  if (s && header != MAP_FAILED) s->header = header;
+  for (int i = 0; i < RINGS && ok; i++) {
+    int channel = i % COLL_CHANNELS;
+    bool out = (i < COLL_CHANNELS) == maker; /* the maker sends in the first two */
+    shm_ring *r = out ? &s->out[channel] : &s->in[channel];
+    r->size = size_of_channel(channel, ring_bytes);
+    r->control = &s->header->rings[i];
+    ok = (r->data = map_twice(fd, offset, r->size)) != NULL;
+    offset += (off_t)r->size;
+  }
+  if (!ok) {
+    weft_status *st = WEFT_ERR(RESOURCE_EXHAUSTED, "mapping shared memory: %s", strerror(errno));
+    if (s) shm_close(&s->base);
+    return st;
+  }
+  s->base.ops = &shm_ops;
+  *out_stream = &s->base;
+  return NULL;
+}
+
+static off_t file_bytes(size_t ring_bytes)
+{
+  off_t bytes = CONTROL_BYTES;
+  for (int i = 0; i < RINGS; i++) bytes += (off_t)size_of_channel(i % COLL_CHANNELS, ring_bytes);
+  return bytes;
+}
+
+weft_status *coll_shm_new(size_t ring_bytes, coll_stream **out_stream, int *out_fd)
+{
+  int fd = memfd_create("weft-coll", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  weft_status *st = NULL;
+
+  *out_stream = NULL;
+  *out_fd = -1;
+  if (fd < 0 || ftruncate(fd, file_bytes(ring_bytes)) != 0 ||
+      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    st = WEFT_ERR(RESOURCE_EXHAUSTED, "shared memory of %lld bytes: %s", (long long)file_bytes(ring_bytes), strerror(errno));
+  if (!st) st = map_all(fd, ring_bytes, true, out_stream);
+  if (st) {
+    if (fd >= 0) close(fd);
+    return st;
+  }
+  shm_header *h = WEFT_CONTAINER_OF(*out_stream, shm_stream, base)->header;
+  h->magic = SHM_MAGIC;
+  h->ring_bytes = ring_bytes;
+  *out_fd = fd;
+  return NULL;
+}
+
+weft_status *coll_shm_open(int fd, coll_stream **out_stream)
+{
+  struct stat info;
+  int seals = fcntl(fd, F_GET_SEALS);
+  uint64_t words[2] = {0};
+
+  *out_stream = NULL;
+  /* Without the seal a peer could shrink the file under our feet, and reading would be a SIGBUS. */
+  if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info) != 0 || info.st_size < CONTROL_BYTES ||
+      pread(fd, words, sizeof words, offsetof(shm_header, magic)) != sizeof words || words[0] != SHM_MAGIC ||
+      words[1] < 4096 || words[1] > UINT64_C(1) << 30 || (words[1] & (words[1] - 1)) ||
+      file_bytes((size_t)words[1]) != info.st_size)
+    return WEFT_ERR(FAILED_PRECONDITION, "a peer offered shared memory of another kind");
+  return map_all(fd, (size_t)words[1], false, out_stream);
+}

@@ -1,0 +1,60 @@
+/* collective/stream.h -- a transport between two ranks of different processes: ordered bytes, two channels each way.
+ *
+ * Sending: ask for space, write into it, commit.  Receiving: look at the data in place, consume it.  Amounts are
+ * multiples of COLL_STREAM_UNIT.  The memory belongs to the transport, so nobody's buffer is in use after a commit.
+ * All calls are made under the group's lock. */
+#ifndef WEFT_COLLECTIVE_STREAM_H
+#define WEFT_COLLECTIVE_STREAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { COLL_STREAM_UNIT = 64, COLL_CHANNELS = 2 };
+
+typedef struct coll_stream coll_stream;
+
+typedef struct coll_stream_ops {
+  const char *name;
+
+  /* Bytes that can be written at *at now, contiguous. */
+  size_t (*space)(coll_stream *s, int channel, void **at);
+
+  /* The first `bytes` of that space go to the peer. */
+  void (*commit)(coll_stream *s, int channel, size_t bytes);
+
+  /* Bytes that have come, contiguous at *at. */
+  size_t (*data)(coll_stream *s, int channel, const void **at);
+  void (*consume)(coll_stream *s, int channel, size_t bytes);
+
+  /* Before sleeping: asks the peer to ring when it sends or makes room.  True if there is nothing to do now. */
+  bool (*arm)(coll_stream *s);
+
+  /* Optional: moves what the transport itself has to move.  True if something did. */
+  bool (*poll)(coll_stream *s);
+
+  /* The reason why the stream broke, owned by the caller; NULL while it works. */
+  weft_status *(*health)(coll_stream *s);
+
+  void (*close)(coll_stream *s);
+} coll_stream_ops;
+
+struct coll_stream {
+  const coll_stream_ops *ops;
+  void (*ring)(void *ctx); /* wakes the peer's progress thread */
+  void *ring_ctx;
+};
+
+/* Shared memory between two processes.  The maker hands *out_fd (a sealed memfd, to be closed by the caller) to the
+ * peer, which opens it; `first` is true for the maker. */
+WEFT_NODISCARD weft_status *coll_shm_new(size_t ring_bytes, coll_stream **out_stream, int *out_fd);
+WEFT_NODISCARD weft_status *coll_shm_open(int fd, coll_stream **out_stream);
+
+/* Decorates `inner` (taken, also on failure) with the faults of a specification, for example "drop@3", "delay@1=200ms"; see
+ * docs/collectives.md.  `disconnect` cuts the control connection. */
+WEFT_NODISCARD weft_status *coll_fault_new(coll_stream *inner, const char *spec, void (*disconnect)(void *ctx),
+                                           void *ctx, coll_stream **out_stream);
+
+#endif

@@ -1,0 +1,594 @@
+/* tests/collective/ops_test.c -- every operation, type, reduction and algorithm against a scalar model, for devices of
+ * a process and for processes over shared memory. */
+#include "world.h"
+
+enum { GUARD = 64 };
+
+/* Element i of rank r's input, small enough that sums and products are exact in every type that has them. */
+static double element(int rank, size_t i, weft_reduction reduction)
+{
+  unsigned h = (unsigned)(rank * 31 + (int)(i % 1009) * 7 + 3);
+  if (reduction == WEFT_PRODUCT) return h % 7 == 0 ? 2 : 1;
+  return h % 5 == 0 ? 1 : 0;
+}
+
+/* What the type keeps of an integer result: wrap-around, or pred's logic. */
+static double keep(weft_dtype t, weft_reduction reduction, double x)
+{
+  int bits = weft_dtype_bits(t);
+  if (t == WEFT_PRED) return reduction == WEFT_XOR ? x : x != 0;
+  if (weft_dtype_is_integer(t) && bits < 8) {
+    int64_t wrapped = (int64_t)x & ((1 << bits) - 1);
+    if (weft_dtype_is_signed(t) && wrapped >> (bits - 1)) wrapped -= 1 << bits;
+    return (double)wrapped;
+  }
+  return x;
+}
+
+static void put(weft_dtype t, void *at, size_t i, double value)
+{
+  size_t bytes = weft_dtype_bytes(t);
+  char *p = (char *)at + i * bytes;
+
+  if (weft_dtype_is_complex(t)) {
+    weft_dtype part = weft_dtype_component(t);
+    put(part, p, 0, value);
+    put(part, p, 1, 0);
+  } else if (weft_dtype_is_float(t)) {
+    uint64_t bits = weft_float_encode_f64(t, value);
+    memcpy(p, &bits, bytes);
+  } else {
+    int64_t bits = (int64_t)keep(t, WEFT_MAX, value);
+    memcpy(p, &bits, bytes);
+  }
+}
+
+static double apply(weft_reduction reduction, double a, double b)
+{
+  switch (reduction) {
+  case WEFT_SUM: return a + b;
+  case WEFT_PRODUCT: return a * b;
+  case WEFT_MIN: return a < b ? a : b;
+  case WEFT_MAX: return a > b ? a : b;
+  case WEFT_AND: return (double)((int64_t)a & (int64_t)b);
+  case WEFT_OR: return (double)((int64_t)a | (int64_t)b);
+  default: return (double)((int64_t)a ^ (int64_t)b);
+  }
+}
+
+static double reduced(weft_dtype t, weft_reduction reduction, int size, size_t i)
+{
+  double acc = keep(t, WEFT_MAX, element(0, i, reduction));
+  for (int r = 1; r < size; r++) acc = keep(t, reduction, apply(reduction, acc, keep(t, WEFT_MAX, element(r, i, reduction))));
+  return acc;
+}
+
+/* One case: sizes, buffers with guards, expected outputs. */
+typedef struct trial {
+  weft_coll_op ops[MOST_RANKS];
+  char *in[MOST_RANKS], *out[MOST_RANKS], *want[MOST_RANKS];
+  size_t in_elems[MOST_RANKS], out_elems[MOST_RANKS];
+  size_t counts[MOST_RANKS], matrix[2][MOST_RANKS][MOST_RANKS];
+} trial;
+
+static size_t uneven(int r, size_t count) { return r % 3 == 1 ? 0 : count + (size_t)(r % 2); }
+
+static void fill_in(trial *t, int size, weft_dtype type, weft_reduction reduction, bool in_place)
+{
+  size_t each = weft_dtype_bytes(type);
+
+  for (int r = 0; r < size; r++) {
+    size_t in = t->in_elems[r] * each, out = t->out_elems[r] * each;
+    t->out[r] = malloc(out + in + 2 * GUARD);
+    t->want[r] = calloc(1, out + 1);
+    memset(t->out[r], 0x5a, out + in + 2 * GUARD);
+    t->in[r] = in_place ? t->out[r] + GUARD : malloc(in + 1);
+    for (size_t i = 0; i < t->in_elems[r]; i++) put(type, t->in[r], i, element(r, i, reduction));
+    t->ops[r].send = t->in[r];
+    t->ops[r].recv = t->out[r] + GUARD;
+  }
+}
+
+static void want_at(trial *t, int rank, weft_dtype type, size_t i, double value) { put(type, t->want[rank], i, value); }
+
+/* Sets up `kind` on every rank and computes what must come out. */
+static void prepare(trial *t, weft_coll_kind kind, int size, weft_dtype type, weft_reduction reduction, size_t count, int root,
+                    bool in_place)
+{
+  size_t total = 0;
+
+  memset(t, 0, sizeof *t);
+  for (int r = 0; r < size; r++) {
+    t->counts[r] = uneven(r, count);
+    total += t->counts[r];
+    for (int o = 0; o < size; o++) {
+      t->matrix[0][r][o] = uneven(r + o, count); /* r sends o */
+      t->matrix[1][r][o] = uneven(o + r, count);
+    }
+  }
+  for (int r = 0; r < size; r++) {
+    weft_coll_op *op = &t->ops[r];
+    *op = (weft_coll_op){.kind = kind, .dtype = type, .count = count, .root = root, .source = -1, .target = -1};
+    bool reduces = kind == WEFT_ALL_REDUCE || kind == WEFT_REDUCE || kind == WEFT_REDUCE_SCATTER;
+    if (reduces) op->reduction = reduction;
+    size_t n = (size_t)size;
+    switch (kind) {
+    case WEFT_BARRIER: break;
+    case WEFT_ALL_REDUCE: t->in_elems[r] = t->out_elems[r] = count; break;
+    case WEFT_REDUCE: t->in_elems[r] = count; t->out_elems[r] = r == root ? count : 0; break;
+    case WEFT_REDUCE_SCATTER: t->in_elems[r] = n * count; t->out_elems[r] = count; break;
+    case WEFT_BROADCAST: t->in_elems[r] = r == root ? count : 0; t->out_elems[r] = count; break;
+    case WEFT_ALL_GATHER: t->in_elems[r] = count; t->out_elems[r] = n * count; break;
+    case WEFT_GATHER: t->in_elems[r] = count; t->out_elems[r] = r == root ? n * count : 0; break;
+    case WEFT_ALL_GATHER_V: t->in_elems[r] = t->counts[r]; t->out_elems[r] = total; op->recv_counts = t->counts; break;
+    case WEFT_GATHER_V:
+      t->in_elems[r] = t->counts[r]; t->out_elems[r] = r == root ? total : 0; op->recv_counts = t->counts; break;
+    case WEFT_SCATTER: t->in_elems[r] = r == root ? n * count : 0; t->out_elems[r] = count; break;
+    case WEFT_SCATTER_V:
+      t->in_elems[r] = r == root ? total : 0; t->out_elems[r] = t->counts[r]; op->send_counts = t->counts; break;
+    case WEFT_ALL_TO_ALL: t->in_elems[r] = t->out_elems[r] = n * count; break;
+    case WEFT_ALL_TO_ALL_V:
+      for (int o = 0; o < size; o++) {
+        t->in_elems[r] += t->matrix[0][r][o];
+        t->out_elems[r] += t->matrix[1][r][o];
+      }
+      op->send_counts = t->matrix[0][r];
+      op->recv_counts = t->matrix[1][r];
+      break;
+    case WEFT_PERMUTE: /* a shift, with a hole: rank size-1 sends nothing, rank 0 gets nothing */
+      t->in_elems[r] = t->out_elems[r] = count;
+      op->target = r + 1 < size ? r + 1 : -1;
+      op->source = r - 1;
+      break;
+    default: fail_msg("no model");
+    }
+  }
+  fill_in(t, size, type, reduction, in_place);
+  for (int r = 0; r < size; r++) {
+    size_t n = (size_t)size, at = 0, before = 0;
+    for (int o = 0; o < r; o++) before += t->counts[o];
+    switch (kind) {
+    case WEFT_ALL_REDUCE:
+    case WEFT_REDUCE:
+      for (size_t i = 0; i < t->out_elems[r]; i++) want_at(t, r, type, i, reduced(type, reduction, size, i));
+      break;
+    case WEFT_REDUCE_SCATTER:
+      for (size_t i = 0; i < count; i++) want_at(t, r, type, i, reduced(type, reduction, size, (size_t)r * count + i));
+      break;
+    case WEFT_BROADCAST:
+      for (size_t i = 0; i < count; i++) want_at(t, r, type, i, element(root, i, reduction));
+      break;
+    case WEFT_ALL_GATHER:
+    case WEFT_GATHER:
+      for (size_t i = 0; i < t->out_elems[r]; i++) want_at(t, r, type, i, element((int)(i / count), i % count, reduction));
+      break;
+    case WEFT_ALL_GATHER_V:
+    case WEFT_GATHER_V:
+      for (int o = 0; o < size && t->out_elems[r]; o++)
+        for (size_t i = 0; i < t->counts[o]; i++) want_at(t, r, type, at++, element(o, i, reduction));
+      break;
+    case WEFT_SCATTER:
+      for (size_t i = 0; i < count; i++) want_at(t, r, type, i, element(root, (size_t)r * count + i, reduction));
+      break;
+    case WEFT_SCATTER_V:
+      for (size_t i = 0; i < t->counts[r]; i++) want_at(t, r, type, i, element(root, before + i, reduction));
+      break;
+    case WEFT_ALL_TO_ALL:
+      for (size_t i = 0; i < n * count; i++) want_at(t, r, type, i, element((int)(i / count), (size_t)r * count + i % count, reduction));
+      break;
+    case WEFT_ALL_TO_ALL_V:
+      for (int o = 0; o < size; o++) {
+        size_t from = 0;
+        for (int k = 0; k < r; k++) from += t->matrix[0][o][k];
+        for (size_t i = 0; i < t->matrix[1][r][o]; i++) want_at(t, r, type, at++, element(o, from + i, reduction));
+      }
+      break;
+    case WEFT_PERMUTE:
+      for (size_t i = 0; i < count; i++) want_at(t, r, type, i, r ? element(r - 1, i, reduction) : 0);
+      break;
+    default: break;
+    }
+  }
+}
+
+static void check_and_free(trial *t, weft_coll_kind kind, int size, weft_dtype type, weft_reduction reduction, const char *how, bool in_place)
+{
+  size_t each = weft_dtype_bytes(type);
+
+  for (int r = 0; r < size; r++) {
+    size_t bytes = t->out_elems[r] * each;
+    const unsigned char *got = (unsigned char *)t->out[r] + GUARD, *want = (unsigned char *)t->want[r];
+    for (size_t i = 0; i < bytes; i++)
+      if (got[i] != want[i])
+        fail_msg("%s %s %s of %d, %s%s: rank %d byte %zu of %zu: got %02x, want %02x", weft_coll_kind_name(kind),
+                 weft_dtype_name(type), weft_reduction_name(reduction), size, how, in_place ? " in place" : "", r, i, bytes,
+                 got[i], want[i]);
+    for (size_t i = 0; i < GUARD; i++)
+      if ((unsigned char)t->out[r][i] != 0x5a || (!in_place && got[bytes + i] != 0x5a))
+        fail_msg("%s of %d, %s: rank %d wrote outside its buffer", weft_coll_kind_name(kind), size, how, r);
+    if (!in_place) free(t->in[r]);
+    free(t->out[r]);
+    free(t->want[r]);
+  }
+}
+
+static void run_trial(world *w, weft_coll_kind kind, weft_dtype type, weft_reduction reduction, size_t count, int root,
+                      bool in_place, const char *how)
+{
+  static trial t;
+  weft_coll_call call = {.deadline = weft_deadline_after_ms(60000), .will_wait = true};
+
+  prepare(&t, kind, w->size, type, reduction, count, root, in_place);
+  weft_status *st = world_run(w, t.ops, &call);
+  if (st)
+    fail_msg("%s %s of %d ranks, %s, count %zu: %s", weft_coll_kind_name(kind), weft_dtype_name(type), w->size, how, count,
+             weft_status_text(st, false));
+  check_and_free(&t, kind, w->size, type, reduction, how, in_place);
+}
+
+static const weft_coll_kind kinds[] = {
+  WEFT_BARRIER, WEFT_ALL_REDUCE, WEFT_REDUCE, WEFT_REDUCE_SCATTER, WEFT_BROADCAST, WEFT_ALL_GATHER, WEFT_ALL_GATHER_V,
+  WEFT_GATHER, WEFT_GATHER_V, WEFT_SCATTER, WEFT_SCATTER_V, WEFT_ALL_TO_ALL, WEFT_ALL_TO_ALL_V, WEFT_PERMUTE,
+};
+
+static bool rooted(weft_coll_kind k)
+{
+  return k == WEFT_REDUCE || k == WEFT_BROADCAST || k == WEFT_GATHER || k == WEFT_GATHER_V || k == WEFT_SCATTER || k == WEFT_SCATTER_V;
+}
+static bool reduces(weft_coll_kind k) { return k == WEFT_ALL_REDUCE || k == WEFT_REDUCE || k == WEFT_REDUCE_SCATTER; }
+
+/* All kinds and algorithms with f32 and a few sizes. */
+static void all_kinds(world *w, bool every_algorithm, const size_t *counts, size_t count_count)
+{
+  for (size_t k = 0; k < WEFT_COUNT(kinds); k++)
+    for (int a = 0; a < (every_algorithm ? COLL_ALGORITHM_COUNT : 1); a++) {
+      coll_problem p = {.kind = kinds[k], .size = w->size, .bytes = 4, .elem_bytes = 4};
+      if (a && !coll_algorithm_applies((coll_algorithm)a, &p)) continue;
+      world_force(w, (coll_algorithm)a);
+      for (size_t c = 0; c < count_count; c++)
+        for (int root = 0; root < (rooted(kinds[k]) ? WEFT_MIN(w->size, 3) : 1); root++)
+          for (int in_place = 0; in_place < 2; in_place++) {
+            if (rooted(kinds[k]) && in_place && kinds[k] != WEFT_BROADCAST) continue;
+            run_trial(w, kinds[k], WEFT_F32, WEFT_SUM, counts[c], root, in_place, coll_algorithm_name((coll_algorithm)a));
+          }
+    }
+  world_force(w, COLL_ALG_AUTO);
+}
+
+static bool has_reduction(weft_dtype t, weft_reduction r)
+{
+  if (t == WEFT_F8E8M0FNU) return r == WEFT_PRODUCT; /* only powers of two: no exact sums, no zero */
+  if (r >= WEFT_AND) return weft_dtype_is_integer(t) || t == WEFT_PRED;
+  return !(weft_dtype_is_complex(t) && r >= WEFT_MIN);
+}
+
+static void all_types(world *w)
+{
+  for (int t = WEFT_PRED; t <= WEFT_C128; t++)
+    for (int r = WEFT_SUM; r <= WEFT_XOR; r++) {
+      weft_dtype type = (weft_dtype)t;
+      if (!has_reduction(type, (weft_reduction)r)) continue;
+      for (size_t k = 0; k < WEFT_COUNT(kinds); k++)
+        if (reduces(kinds[k]) || (r == WEFT_PRODUCT && kinds[k] == WEFT_ALL_TO_ALL))
+          run_trial(w, kinds[k], type, (weft_reduction)r, 131, 0, false, "types");
+    }
+}
+
+static const size_t few_counts[] = {0, 1, 5, 1000};
+
+TEST(devices_of_a_process)
+{
+  static const size_t counts[] = {0, 1, 5, 1000, 70001};
+  for (int size = 1; size <= MOST_RANKS; size = size < 9 ? size + 1 : size + 7) {
+    world w;
+    world_open_devices(&w, size);
+    all_kinds(&w, false, counts, WEFT_COUNT(counts));
+    if (size == 1 || size == 3 || size == 16) all_types(&w);
+    world_close(&w);
+  }
+}
+
+TEST(every_algorithm_between_devices)
+{
+  for (int size = 1; size <= 9; size++) {
+    world w;
+    world_open_devices(&w, size);
+    all_kinds(&w, true, few_counts, WEFT_COUNT(few_counts));
+    world_close(&w);
+  }
+}
+
+TEST(processes_over_shared_memory)
+{
+  for (int size = 2; size <= 8; size = size < 5 ? size + 1 : 8) {
+    world w;
+    world_open_processes(&w, size, NULL);
+    all_kinds(&w, size != 4, few_counts, size == 8 ? 3 : 4);
+    if (size == 3) all_types(&w);
+    world_close(&w);
+  }
+}
+
+TEST(large_messages_over_shared_memory)
+{
+  static const size_t counts[] = {300007};
+  world w;
+  world_open_processes(&w, 3, NULL);
+  all_kinds(&w, false, counts, 1);
+  world_close(&w);
+}
+
+static void multiply_and_add(void *ctx, void *acc, const void *in, size_t count)
+{
+  uint32_t *a = acc;
+  const uint32_t *b = in;
+  (void)ctx;
+  for (size_t i = 0; i < count; i++) a[i] = a[i] * 31 + b[i]; /* neither commutative nor associative: a left fold or wrong */
+}
+
+TEST(a_custom_reducer_folds_in_rank_order_everywhere)
+{
+  weft_reducer reducer = {.fn = multiply_and_add, .id = 7};
+  for (int kind = 0; kind < 2; kind++)
+    for (int size = 2; size <= 5; size++) {
+      world w;
+      if (kind)
+        world_open_processes(&w, size, NULL);
+      else
+        world_open_devices(&w, size);
+      for (size_t count = 1; count < 6000; count += 2999) {
+        uint32_t *in = malloc(count * 4 * (size_t)size), *out = malloc(count * 4 * (size_t)size);
+        weft_coll_op ops[MOST_RANKS];
+        for (int r = 0; r < size; r++) {
+          for (size_t i = 0; i < count; i++) in[(size_t)r * count + i] = (uint32_t)(r * 17 + (int)i);
+          ops[r] = (weft_coll_op){.kind = WEFT_ALL_REDUCE, .dtype = WEFT_U32, .reduction = WEFT_CUSTOM, .reducer = &reducer,
+                                  .count = count, .send = in + (size_t)r * count, .recv = out + (size_t)r * count};
+        }
+        T_OK(world_run(&w, ops, NULL));
+        for (int r = 0; r < size; r++)
+          for (size_t i = 0; i < count; i++) {
+            uint32_t want = (uint32_t)i;
+            for (int o = 1; o < size; o++) want = want * 31 + (uint32_t)(o * 17 + (int)i);
+            T_EQ_INT(out[(size_t)r * count + i], want);
+          }
+        free(in);
+        free(out);
+      }
+      world_close(&w);
+    }
+}
+
+/* Numbers whose sum depends on the order. */
+static float rough(int rank, size_t i) { return (float)(1.0 / (3.0 + rank * 7.0 + (double)i)) * (rank % 2 ? -1e3f : 1.0f); }
+
+TEST(rank_order_gives_the_same_bits_everywhere)
+{
+  enum { SIZE = 5, COUNT = 5001 };
+  static float in[SIZE][COUNT], out[SIZE][COUNT], want[COUNT];
+  weft_coll_op ops[MOST_RANKS];
+  weft_comm_spec ordered = {.order = WEFT_ORDER_RANK};
+
+  for (int r = 0; r < SIZE; r++)
+    for (size_t i = 0; i < COUNT; i++) in[r][i] = rough(r, i);
+  for (size_t i = 0; i < COUNT; i++) {
+    volatile float acc = in[0][i];
+    for (int r = 1; r < SIZE; r++) acc = acc + in[r][i];
+    want[i] = acc;
+  }
+  for (int how = 0; how < 4; how++)
+    for (size_t count = 3; count <= COUNT; count += 4998) {
+      world w;
+      if (how < 2)
+        world_open_devices(&w, SIZE);
+      else
+        world_open_processes(&w, SIZE, &ordered);
+      for (int r = 0; r < SIZE; r++) w.comms[r]->group->rank_order = true;
+      if (how % 2) world_force(&w, how == 1 ? COLL_ALG_DIRECT : COLL_ALG_GATHER_FOLD);
+      for (int r = 0; r < SIZE; r++)
+        ops[r] = (weft_coll_op){.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = count, .send = in[r], .recv = out[r]};
+      T_OK(world_run(&w, ops, NULL));
+      for (int r = 0; r < SIZE; r++) assert_memory_equal(out[r], want, count * sizeof(float));
+      world_close(&w);
+    }
+}
+
+TEST(nan_is_contagious_and_minus_zero_is_less)
+{
+  float a[3] = {0.0f / 0.0f, -0.0f, 5}, b[3] = {1, 0.0f, 0.0f / 0.0f}, x[3], y[3];
+  for (int how = 0; how < 2; how++) {
+    world w;
+    if (how)
+      world_open_processes(&w, 2, NULL);
+    else
+      world_open_devices(&w, 2);
+    for (int max = 0; max < 2; max++) {
+      weft_coll_op op = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = max ? WEFT_MAX : WEFT_MIN, .count = 3};
+      weft_coll_op ops[2] = {op, op};
+      ops[0].send = a;
+      ops[0].recv = x;
+      ops[1].send = b;
+      ops[1].recv = y;
+      T_OK(world_run(&w, ops, NULL));
+      T_TRUE(x[0] != x[0] && x[2] != x[2] && y[0] != y[0] && y[2] != y[2]);
+      T_EQ_INT(__builtin_signbit(x[1]) != 0, !max);
+      T_EQ_INT(__builtin_signbit(y[1]) != 0, !max);
+    }
+    world_close(&w);
+  }
+}
+
+TEST(ragged_rows_go_where_they_are_sent)
+{
+  enum { SIZE = 3, U = 2, ROW = 2, ROWS = 40 };
+  for (int how = 0; how < 2; how++) {
+    static int32_t in[SIZE][ROWS * ROW], out[SIZE][ROWS * ROW], want[SIZE][ROWS * ROW];
+    static int64_t in_at[SIZE][SIZE * U], sizes[SIZE][SIZE * U], out_at[SIZE][SIZE * U], comes[SIZE][SIZE * U];
+    weft_coll_ragged ragged[SIZE];
+    weft_coll_op ops[MOST_RANKS];
+    world w;
+    if (how)
+      world_open_processes(&w, SIZE, NULL);
+    else
+      world_open_devices(&w, SIZE);
+    for (int r = 0; r < SIZE; r++)
+      for (int i = 0; i < ROWS * ROW; i++) {
+        in[r][i] = r * 1000 + i;
+        out[r][i] = want[r][i] = -1 - r;
+      }
+    for (int s = 0; s < SIZE; s++)
+      for (int d = 0; d < SIZE; d++)
+        for (int u = 0; u < U; u++) {
+          int k = d * U + u;
+          in_at[s][k] = d * 5 + u * 3;
+          sizes[s][k] = (s + d + u) % 4;
+          out_at[s][k] = s * 10 + u * 5;
+          comes[d][s * U + u] = sizes[s][k];
+          for (int64_t i = 0; i < sizes[s][k] * ROW; i++) want[d][out_at[s][k] * ROW + i] = in[s][in_at[s][k] * ROW + i];
+        }
+    for (int r = 0; r < SIZE; r++) {
+      ragged[r] = (weft_coll_ragged){in_at[r], sizes[r], out_at[r], comes[r], U, ROW, ROWS, ROWS};
+      ops[r] = (weft_coll_op){.kind = WEFT_RAGGED_ALL_TO_ALL, .dtype = WEFT_S32, .send = in[r], .recv = out[r], .ragged = &ragged[r]};
+    }
+    T_OK(world_run(&w, ops, NULL));
+    assert_memory_equal(out, want, sizeof out);
+    comes[1][0] += 1; /* a receiver that expects another size: an error that says so, not a hang */
+    T_FAILS(world_run(&w, ops, NULL), "recv_sizes");
+    world_close(&w);
+  }
+}
+
+TEST(tagged_messages_in_any_order_and_from_anybody)
+{
+  for (int how = 0; how < 2; how++) {
+    enum { SIZE = 3 };
+    world w;
+    weft_event *events[16];
+    int n = 0;
+    static int32_t big[100000], got_big[100000];
+    int32_t a = 11, b = 22, c = 33, x = 0, y = 0, z = 0;
+    if (how)
+      world_open_processes(&w, SIZE, NULL);
+    else
+      world_open_devices(&w, SIZE);
+    for (int i = 0; i < 100000; i++) big[i] = i;
+    weft_coll_op send = {.kind = WEFT_SEND, .dtype = WEFT_S32, .count = 1}, recv = {.kind = WEFT_RECV, .dtype = WEFT_S32, .count = 1};
+#define POST(rank, base, p, t, buffer, elems)                                               \
+  do {                                                                                      \
+    weft_coll_op op_ = base;                                                                \
+    op_.peer = p;                                                                           \
+    op_.tag = t;                                                                            \
+    op_.count = elems;                                                                      \
+    op_.send = buffer;                                                                      \
+    op_.recv = buffer;                                                                      \
+    T_OK(weft_coll_post(w.comms[rank], &op_, NULL, &events[n++]));                          \
+  } while (0)
+    POST(0, send, 1, 5, &a, 1);
+    POST(0, send, 1, 6, &b, 1);
+    POST(1, recv, 0, 6, &y, 1); /* the second first */
+    POST(1, recv, 0, 5, &x, 1);
+    POST(2, send, 1, 9, &c, 1); /* upwards and downwards */
+    POST(1, recv, -1, 9, &z, 1);
+    POST(2, send, 0, 1, big, 100000);
+    POST(0, recv, -1, 1, got_big, 100000);
+    for (int i = 0; i < n; i++) {
+      T_OK(weft_coll_wait(w.comms[0], events[i]));
+      weft_event_release(events[i]);
+    }
+    T_EQ_INT(x, 11);
+    T_EQ_INT(y, 22);
+    T_EQ_INT(z, 33);
+    assert_memory_equal(big, got_big, sizeof big);
+    world_close(&w);
+  }
+}
+
+TEST(a_group_of_operations_ends_together)
+{
+  enum { SIZE = 3, N = 5 };
+  for (int how = 0; how < 2; how++) {
+    world w;
+    weft_event *events[SIZE];
+    static float in[SIZE][N][10], out[SIZE][N][10];
+    if (how)
+      world_open_processes(&w, SIZE, NULL);
+    else
+      world_open_devices(&w, SIZE);
+    for (int r = 0; r < SIZE; r++) {
+      weft_coll_op ops[N];
+      for (int k = 0; k < N; k++) {
+        for (int i = 0; i < 10; i++) in[r][k][i] = (float)(r + k * i);
+        ops[k] = (weft_coll_op){.kind = k == 3 ? WEFT_BROADCAST : WEFT_ALL_REDUCE, .dtype = WEFT_F32,
+                                .reduction = k == 3 ? WEFT_REDUCE_NONE : WEFT_SUM, .count = (size_t)(10 - k), .root = 1,
+                                .send = in[r][k], .recv = out[r][k]};
+      }
+      T_OK(weft_coll_post_group(w.comms[r], ops, N, NULL, &events[r]));
+    }
+    for (int r = 0; r < SIZE; r++) {
+      T_OK(weft_coll_wait(w.comms[r], events[r]));
+      weft_event_release(events[r]);
+      for (int k = 0; k < N; k++)
+        for (int i = 0; i < 10 - k; i++) T_TRUE(out[r][k][i] == (k == 3 ? (float)(1 + 3 * i) : (float)(3 + 3 * k * i)));
+    }
+    world_close(&w);
+  }
+}
+
+TEST(split_makes_communicators_of_colors)
+{
+  enum { SIZE = 6 };
+  for (int how = 0; how < 2; how++) {
+    world w;
+    weft_comm *parts[SIZE] = {NULL};
+    if (how) {
+      /* each "process" splits by itself: in threads */
+      T_SKIP("covered by the multi-process tests\n");
+    }
+    world_open_devices(&w, SIZE);
+    int colors[SIZE] = {0, 1, 0, 1, -1, 1}, keys[SIZE] = {5, 0, 1, 0, 0, -3};
+    T_OK(weft_comm_split(w.comms, SIZE, colors, keys, weft_deadline_after_ms(5000), parts));
+    T_TRUE(parts[4] == NULL);
+    T_EQ_INT(weft_comm_size(parts[0]), 2);
+    T_EQ_INT(weft_comm_rank(parts[0]), 1); /* key 5 after key 1 */
+    T_EQ_INT(weft_comm_rank(parts[2]), 0);
+    T_EQ_INT(weft_comm_size(parts[5]), 3);
+    T_EQ_INT(weft_comm_rank(parts[5]), 0);
+    world odd = {.size = 3, .comms = {parts[5], parts[1], parts[3]}};
+    run_trial(&odd, WEFT_ALL_REDUCE, WEFT_S32, WEFT_SUM, 10, 0, false, "split");
+    world_close(&odd);
+    weft_comm_destroy(parts[0]);
+    weft_comm_destroy(parts[2]);
+    world_close(&w);
+    return;
+  }
+}
+
+TEST(arguments_that_make_no_sense_are_refused)
+{
+  world w;
+  float x[4];
+  weft_event *event;
+  static const struct { weft_coll_op op; const char *says; } cases[] = {
+    {{.kind = WEFT_ALL_REDUCE, .dtype = WEFT_C64, .reduction = WEFT_MIN, .count = 1}, "no reduction \"min\" of c64"},
+    {{.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_AND, .count = 1}, "no reduction \"and\" of f32"},
+    {{.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1}, "without a send buffer"},
+    {{.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = SIZE_MAX / 2}, "more than 2^63 bytes"},
+    {{.kind = WEFT_ALL_REDUCE, .dtype = WEFT_TUPLE, .reduction = WEFT_SUM, .count = 1}, "of tuple"},
+    {{.kind = WEFT_BROADCAST, .dtype = WEFT_F32, .count = 1, .root = 2}, "root 2 of 2"},
+    {{.kind = WEFT_SEND, .dtype = WEFT_F32, .count = 1, .peer = -1}, "peer -1"},
+    {{.kind = (weft_coll_kind)99}, "no operation 99"},
+    {{.kind = WEFT_ALL_GATHER_V, .dtype = WEFT_F32}, "needs recv_counts"},
+    {{.kind = WEFT_PERMUTE, .dtype = WEFT_F32, .source = 0, .target = 1, .count = 0}, "its own source"},
+  };
+  (void)x;
+  world_open_devices(&w, 2);
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) T_FAILS(weft_coll_post(w.comms[0], &cases[i].op, NULL, &event), cases[i].says);
+  run_trial(&w, WEFT_ALL_REDUCE, WEFT_F32, WEFT_SUM, 4, 0, false, "after refusals");
+  world_close(&w);
+}
+
+TEST_MAIN(UNIT(devices_of_a_process), UNIT(every_algorithm_between_devices), UNIT(processes_over_shared_memory),
+          UNIT(large_messages_over_shared_memory), UNIT(a_custom_reducer_folds_in_rank_order_everywhere),
+          UNIT(rank_order_gives_the_same_bits_everywhere), UNIT(nan_is_contagious_and_minus_zero_is_less),
+          UNIT(ragged_rows_go_where_they_are_sent), UNIT(tagged_messages_in_any_order_and_from_anybody),
+          UNIT(a_group_of_operations_ends_together), UNIT(split_makes_communicators_of_colors),
+          UNIT(arguments_that_make_no_sense_are_refused))
