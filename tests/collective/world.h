@@ -87,6 +87,17 @@ static WEFT_UNUSED weft_status *world_run(world *w, const weft_coll_op *ops, con
     else
       weft_status_free(st);
   }
+  for (int left = 1, turns = 0; w->kv && left && turns < 100000; turns++) { /* drive all ranks from here: no thread switches */
+    left = 0;
+    for (int r = 0; r < w->size; r++) {
+      if (!events[r] || weft_event_is_ready(events[r])) continue;
+      coll_group *g = w->comms[r]->group;
+      coll_group_lock(g);
+      coll_group_progress_locked(g);
+      coll_group_unlock(g);
+      left += !weft_event_is_ready(events[r]);
+    }
+  }
   for (int r = 0; r < w->size; r++) {
     if (!events[r]) continue;
     weft_status *st = weft_coll_wait(w->comms[r], events[r]);
