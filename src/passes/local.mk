@@ -15,6 +15,7 @@ libweftcore_la_SOURCES += \
   %D%/fusion_kind.c \
   %D%/licm.c \
   %D%/map_inliner.c \
+  %D%/multi_output_fusion.c \
   %D%/no_ops.c \
   %D%/normalize_layouts.c \
   %D%/pass.c %D%/pass.h %D%/passes.h \

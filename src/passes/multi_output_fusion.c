@@ -1,0 +1,206 @@
+/* multi-output-fusion: loop fusions over the same dimensions that read the same array, or of which one reads the other's
+ * result element by element, become one loop with several results: what both read is read once.
+ *
+ * An earlier fusion is merged into a later one only if nothing in between (in the list's order) uses it, so that no
+ * cycle can arise and moving it down is sound.  One walk in list order; each merge removes a fusion. */
+#include <config.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "passes/fusion.h"
+#include "passes/passes.h"
+
+enum {
+  MOST_INSTRUCTIONS = 96, /* in the merged loop */
+  MOST_RESULTS = 8,
+  MOST_USERS = 32,        /* of a shared operand that are looked at, and of a merged fusion */
+};
+
+typedef struct merger {
+  weft_arena *arena;
+  pass_map map;   /* of pass_inline and pass_outline */
+  pass_map place; /* position in the list + 1, as an integer */
+} merger;
+
+static intptr_t place_of(const merger *m, const hlo_instr *instr)
+{
+  return (intptr_t)pass_map_get(&m->place, instr->id);
+}
+
+static bool is_loop(const hlo_instr *instr)
+{
+  return instr->op == HLO_FUSION && instr->u.fusion.kind == HLO_FUSION_LOOP && !pass_has_control_edges(instr);
+}
+
+static const hlo_shape *loop_shape(const hlo_instr *fusion) { return hlo_shape_leaf(fusion->shape, 0); }
+
+static int result_count(const hlo_instr *fusion) { return hlo_shape_leaf_count(fusion->shape); }
+
+/* All users of `a`, seen through its tuple elements, come after `b`, or are `b`. */
+static bool is_free_until(const merger *m, const hlo_instr *a, const hlo_instr *b)
+{
+  if (a->user_count > MOST_USERS || a == a->parent->root) return false;
+  for (int i = 0; i < a->user_count; i++) {
+    const hlo_instr *user = a->users[i];
+    if (user == b) continue;
+    if (user->op == HLO_GET_TUPLE_ELEMENT && hlo_shape_is_tuple(a->shape)) {
+      if (!is_free_until(m, user, b)) return false; /* one level: elements are arrays */
+    } else if (place_of(m, user) <= place_of(m, b)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* True if `fusion` reads parameter `number` only at the index that it writes. */
+static bool reads_in_step(const hlo_instr *fusion, int number, weft_arena *arena)
+{
+  const hlo_computation *body = fusion->called[0];
+  pass_map in_step = {.arena = arena};
+
+  for (hlo_instr *instr = body->last; instr; instr = instr->prev) {
+    bool all = instr->user_count > 0 || instr == body->root;
+    for (int i = 0; i < instr->user_count; i++) {
+      const hlo_instr *user = instr->users[i];
+      all &= user->op == HLO_TUPLE || (hlo_opcode_is_elementwise(user->op) && pass_map_get(&in_step, user->id));
+    }
+    if (!all) continue;
+    if (instr->op == HLO_PARAMETER && instr->u.parameter_number == number) return true;
+    weft_status *st = pass_map_set(&in_step, instr->id, instr);
+    if (st) {
+      weft_status_ignore(st);
+      return false;
+    }
+  }
+  return false;
+}
+
+static bool may_merge(const merger *m, const hlo_instr *a, const hlo_instr *b)
+{
+  return a != b && is_loop(a) && is_loop(b) && hlo_shape_same_dims(loop_shape(a), loop_shape(b)) &&
+         place_of(m, a) < place_of(m, b) &&
+         a->called[0]->instr_count + b->called[0]->instr_count <= MOST_INSTRUCTIONS &&
+         result_count(a) + result_count(b) <= MOST_RESULTS && is_free_until(m, a, b);
+}
+
+/* The fusion that makes `value`, directly or as one of several results. */
+static hlo_instr *maker_of(hlo_instr *value)
+{
+  return value->op == HLO_GET_TUPLE_ELEMENT ? value->operands[0] : value;
+}
+
+static bool has_small_loops(const hlo_instr *fusion) { return hlo_shape_elems(loop_shape(fusion)) <= 1; }
+
+/* An earlier fusion to merge into `b`, or NULL. */
+static hlo_instr *find_partner(merger *m, const hlo_instr *b)
+{
+  for (int i = 0; i < b->operand_count; i++) {
+    hlo_instr *x = b->operands[i], *a = maker_of(x);
+    if (!hlo_shape_is_array(x->shape)) continue;
+    if (may_merge(m, a, b)) {
+      bool in_step = true;
+      for (int k = 0; k < b->operand_count && in_step; k++)
+        if (maker_of(b->operands[k]) == a) in_step = reads_in_step(b, k, m->arena);
+      if (in_step) return a;
+    }
+    if (x->user_count > MOST_USERS || hlo_shape_elems(x->shape) * 2 < hlo_shape_elems(loop_shape(b))) continue;
+    for (int k = 0; k < x->user_count; k++) {
+      bool depends = false;
+      a = x->users[k];
+      if (!may_merge(m, a, b)) continue;
+      for (int j = 0; j < b->operand_count; j++) depends |= maker_of(b->operands[j]) == a;
+      if (!depends) return a; /* a dependence out of step was refused above */
+    }
+  }
+  return NULL;
+}
+
+/* Puts a fusion's body back into the computation; its instructions and results are appended. */
+static weft_status *dissolve(merger *m, hlo_instr *fusion, hlo_instr **members, int *member_count, hlo_instr **results,
+                             int *result_total)
+{
+  const hlo_computation *body = fusion->called[0];
+  hlo_instr *root;
+
+  WEFT_TRY(pass_inline(fusion, body, &m->map, &root));
+  for (const hlo_instr *instr = body->first; instr; instr = instr->next) {
+    if (instr->op == HLO_PARAMETER || (instr == body->root && instr->op == HLO_TUPLE)) continue;
+    members[(*member_count)++] = pass_map_get(&m->map, instr->id);
+  }
+  if (root->op != HLO_TUPLE) {
+    results[(*result_total)++] = root;
+  } else {
+    for (int i = 0; i < root->operand_count; i++) results[(*result_total)++] = root->operands[i];
+    while (root->user_count > 0) { /* its elements */
+      hlo_instr *element = root->users[root->user_count - 1];
+      WEFT_TRY(hlo_replace(element, root->operands[element->u.tuple_index]));
+    }
+    WEFT_TRY(hlo_remove(root));
+  }
+  for (const hlo_instr *instr = body->first; instr; instr = instr->next)
+    WEFT_TRY(pass_map_set(&m->map, instr->id, NULL));
+  return NULL;
+}
+
+static bool is_used_outside(const hlo_instr *value, const pass_map *members)
+{
+  if (value == value->parent->root) return true;
+  for (int i = 0; i < value->user_count; i++)
+    if (!pass_map_get(members, value->users[i]->id)) return true;
+  return false;
+}
+
+static weft_status *merge(merger *m, hlo_instr *a, hlo_instr *b, hlo_instr **out)
+{
+  int count = a->called[0]->instr_count + b->called[0]->instr_count, member_count = 0, total = 0, outputs = 0;
+  hlo_instr **members = WEFT_ARENA_ARRAY(m->arena, hlo_instr *, count);
+  hlo_instr **results = WEFT_ARENA_ARRAY(m->arena, hlo_instr *, result_count(a) + result_count(b));
+  intptr_t place = place_of(m, b);
+  pass_map inside = {.arena = m->arena};
+
+  WEFT_TRY_ALLOC(members);
+  WEFT_TRY_ALLOC(results);
+  WEFT_TRY(dissolve(m, a, members, &member_count, results, &total));
+  WEFT_TRY(dissolve(m, b, members, &member_count, results, &total));
+  for (int i = 0; i < member_count; i++) WEFT_TRY(pass_map_set(&inside, members[i]->id, members[i]));
+  for (int i = 0; i < total; i++) {
+    bool is_new = true; /* two results may be one value */
+    for (int k = 0; k < outputs; k++) is_new &= results[k] != results[i];
+    if (is_new && is_used_outside(results[i], &inside)) results[outputs++] = results[i];
+  }
+  WEFT_TRY(pass_outline(members, member_count, results, outputs, &m->map, "loop_multi_fusion", out));
+  WEFT_TRY(pass_fusion_classify(*out, NULL));
+  WEFT_TRY(pass_map_set(&m->place, (*out)->id, (void *)place));
+  for (int i = 0; i < (*out)->user_count; i++) WEFT_TRY(pass_map_set(&m->place, (*out)->users[i]->id, (void *)place));
+  return NULL;
+}
+
+static weft_status *merge_in(merger *m, hlo_computation *comp, bool *changed)
+{
+  intptr_t place = 0;
+  bool merged = false;
+
+  HLO_FOREACH(instr, comp) WEFT_TRY(pass_map_set(&m->place, instr->id, (void *)++place));
+  HLO_FOREACH(instr, comp) {
+    hlo_instr *b = instr, *a;
+    if (!is_loop(b) || has_small_loops(b)) continue;
+    while ((a = find_partner(m, b))) {
+      WEFT_TRY(merge(m, a, b, &b));
+      merged = true;
+    }
+  }
+  *changed |= merged;
+  return merged ? hlo_computation_sort(comp) : NULL;
+}
+
+static weft_status *multi_output_fusion_run(hlo_module *module, pass_ctx *ctx, bool *changed)
+{
+  merger m = {.arena = ctx->scratch, .map.arena = ctx->scratch, .place.arena = ctx->scratch};
+  pass_comps comps;
+
+  WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
+  for (int i = 0; i < comps.count; i++) WEFT_TRY(merge_in(&m, comps.v[i], changed));
+  return *changed ? hlo_module_gc(module) : NULL;
+}
+const hlo_pass pass_multi_output_fusion = {"multi-output-fusion", multi_output_fusion_run};
