@@ -21,7 +21,18 @@ typedef struct merger {
   weft_arena *arena;
   pass_map map;   /* of pass_inline and pass_outline */
   pass_map place; /* position in the list + 1, as an integer */
+  pass_map stamp; /* a set that is emptied by counting `current` up */
+  intptr_t current;
 } merger;
+
+static weft_status *stamp(merger *m, const hlo_instr *instr)
+{
+  return pass_map_set(&m->stamp, instr->id, (void *)m->current);
+}
+static bool has_stamp(const merger *m, const hlo_instr *instr)
+{
+  return (intptr_t)pass_map_get(&m->stamp, instr->id) == m->current;
+}
 
 static intptr_t place_of(const merger *m, const hlo_instr *instr)
 {
@@ -53,27 +64,24 @@ static bool is_free_until(const merger *m, const hlo_instr *a, const hlo_instr *
   return true;
 }
 
-/* True if `fusion` reads parameter `number` only at the index that it writes. */
-static bool reads_in_step(const hlo_instr *fusion, int number, weft_arena *arena)
+/* *out: `fusion` reads parameter `number` only at the index that it writes. */
+static weft_status *reads_in_step(merger *m, const hlo_instr *fusion, int number, bool *out)
 {
   const hlo_computation *body = fusion->called[0];
-  pass_map in_step = {.arena = arena};
 
+  *out = false;
+  m->current++;
   for (hlo_instr *instr = body->last; instr; instr = instr->prev) {
     bool all = instr->user_count > 0 || instr == body->root;
-    for (int i = 0; i < instr->user_count; i++) {
+    for (int i = 0; i < instr->user_count && all; i++) {
       const hlo_instr *user = instr->users[i];
-      all &= user->op == HLO_TUPLE || (hlo_opcode_is_elementwise(user->op) && pass_map_get(&in_step, user->id));
+      all = user->op == HLO_TUPLE || (hlo_opcode_is_elementwise(user->op) && has_stamp(m, user));
     }
     if (!all) continue;
-    if (instr->op == HLO_PARAMETER && instr->u.parameter_number == number) return true;
-    weft_status *st = pass_map_set(&in_step, instr->id, instr);
-    if (st) {
-      weft_status_ignore(st);
-      return false;
-    }
+    WEFT_TRY(stamp(m, instr));
+    *out |= instr->op == HLO_PARAMETER && instr->u.parameter_number == number;
   }
-  return false;
+  return NULL;
 }
 
 static bool may_merge(const merger *m, const hlo_instr *a, const hlo_instr *b)
@@ -93,16 +101,20 @@ static hlo_instr *maker_of(hlo_instr *value)
 static bool has_small_loops(const hlo_instr *fusion) { return hlo_shape_elems(loop_shape(fusion)) <= 1; }
 
 /* An earlier fusion to merge into `b`, or NULL. */
-static hlo_instr *find_partner(merger *m, const hlo_instr *b)
+static weft_status *find_partner(merger *m, const hlo_instr *b, hlo_instr **out)
 {
+  *out = NULL;
   for (int i = 0; i < b->operand_count; i++) {
     hlo_instr *x = b->operands[i], *a = maker_of(x);
     if (!hlo_shape_is_array(x->shape)) continue;
     if (may_merge(m, a, b)) {
       bool in_step = true;
       for (int k = 0; k < b->operand_count && in_step; k++)
-        if (maker_of(b->operands[k]) == a) in_step = reads_in_step(b, k, m->arena);
-      if (in_step) return a;
+        if (maker_of(b->operands[k]) == a) WEFT_TRY(reads_in_step(m, b, k, &in_step));
+      if (in_step) {
+        *out = a;
+        return NULL;
+      }
     }
     if (x->user_count > MOST_USERS || hlo_shape_elems(x->shape) * 2 < hlo_shape_elems(loop_shape(b))) continue;
     for (int k = 0; k < x->user_count; k++) {
@@ -110,7 +122,9 @@ static hlo_instr *find_partner(merger *m, const hlo_instr *b)
       a = x->users[k];
       if (!may_merge(m, a, b)) continue;
       for (int j = 0; j < b->operand_count; j++) depends |= maker_of(b->operands[j]) == a;
-      if (!depends) return a; /* a dependence out of step was refused above */
+      if (depends) continue; /* out of step, or it would have been found above */
+      *out = a;
+      return NULL;
     }
   }
   return NULL;
@@ -143,11 +157,12 @@ static weft_status *dissolve(merger *m, hlo_instr *fusion, hlo_instr **members, 
   return NULL;
 }
 
-static bool is_used_outside(const hlo_instr *value, const pass_map *members)
+/* The members carry the current stamp. */
+static bool is_used_outside(const merger *m, const hlo_instr *value)
 {
   if (value == value->parent->root) return true;
   for (int i = 0; i < value->user_count; i++)
-    if (!pass_map_get(members, value->users[i]->id)) return true;
+    if (!has_stamp(m, value->users[i])) return true;
   return false;
 }
 
@@ -157,17 +172,17 @@ static weft_status *merge(merger *m, hlo_instr *a, hlo_instr *b, hlo_instr **out
   hlo_instr **members = WEFT_ARENA_ARRAY(m->arena, hlo_instr *, count);
   hlo_instr **results = WEFT_ARENA_ARRAY(m->arena, hlo_instr *, result_count(a) + result_count(b));
   intptr_t place = place_of(m, b);
-  pass_map inside = {.arena = m->arena};
 
   WEFT_TRY_ALLOC(members);
   WEFT_TRY_ALLOC(results);
   WEFT_TRY(dissolve(m, a, members, &member_count, results, &total));
   WEFT_TRY(dissolve(m, b, members, &member_count, results, &total));
-  for (int i = 0; i < member_count; i++) WEFT_TRY(pass_map_set(&inside, members[i]->id, members[i]));
+  m->current++;
+  for (int i = 0; i < member_count; i++) WEFT_TRY(stamp(m, members[i]));
   for (int i = 0; i < total; i++) {
     bool is_new = true; /* two results may be one value */
     for (int k = 0; k < outputs; k++) is_new &= results[k] != results[i];
-    if (is_new && is_used_outside(results[i], &inside)) results[outputs++] = results[i];
+    if (is_new && is_used_outside(m, results[i])) results[outputs++] = results[i];
   }
   WEFT_TRY(pass_outline(members, member_count, results, outputs, &m->map, "loop_multi_fusion", out));
   WEFT_TRY(pass_fusion_classify(*out, NULL));
@@ -185,7 +200,9 @@ static weft_status *merge_in(merger *m, hlo_computation *comp, bool *changed)
   HLO_FOREACH(instr, comp) {
     hlo_instr *b = instr, *a;
     if (!is_loop(b) || has_small_loops(b)) continue;
-    while ((a = find_partner(m, b))) {
+    for (;;) {
+      WEFT_TRY(find_partner(m, b, &a));
+      if (!a) break;
       WEFT_TRY(merge(m, a, b, &b));
       merged = true;
     }
@@ -196,7 +213,8 @@ static weft_status *merge_in(merger *m, hlo_computation *comp, bool *changed)
 
 static weft_status *multi_output_fusion_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
-  merger m = {.arena = ctx->scratch, .map.arena = ctx->scratch, .place.arena = ctx->scratch};
+  merger m = {.arena = ctx->scratch, .map.arena = ctx->scratch, .place.arena = ctx->scratch,
+              .stamp.arena = ctx->scratch};
   pass_comps comps;
 
   WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
