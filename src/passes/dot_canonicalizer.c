@@ -3,7 +3,11 @@
  * with one contracting dimension and at most one batch dimension (B is absent when there is none), which is what GEMM
  * does: a swapped operand is a transposed one.  Dimensions are merged by reshapes; an operand that is a transpose is
  * taken from before it when that needs no other; and only what no GEMM can address is transposed.
- * Canonical dots whose operands are transposes are folded too, so the pass is run again after simplification. */
+ * Canonical dots whose operands are transposes are folded too, so the pass is run again after simplification.
+ *
+ * A large operand that has its contracting dimensions in the middle, [A, K, C], as einsums with per-head weights have,
+ * is not transposed if the other operand is small: that one is repeated for each index of A instead, which becomes a
+ * batch dimension. */
 #include <config.h>
 
 #include "passes/build.h"
@@ -156,6 +160,71 @@ static hlo_instr *shaped(pass_build *b, const side *s, int64_t *contracting)
   return pb_reshape(b, x, rank, dims);
 }
 
+static weft_status *canonicalize(hlo_instr *dot, bool *changed);
+
+static double bytes_of(const hlo_instr *x) { return (double)hlo_shape_total_bytes(x->shape); }
+
+/* How many of the free dimensions (units aside) lie in memory before the contracting ones, which are together; 0 if the
+ * operand is not of the form [A, K, C]. */
+static int free_before_contracting(const side *s)
+{
+  const hlo_shape *shape = s->x->shape;
+  dims_list order = {0};
+  int before = 0;
+
+  while (before < s->free.count && s->free.v[before] < s->contract.v[0]) before++;
+  for (int i = 0; i < before; i++) order.v[order.count++] = s->free.v[i];
+  append(&order, &s->contract);
+  for (int i = before; i < s->free.count; i++) order.v[order.count++] = s->free.v[i];
+  return is_in_memory_order(shape, &order) ? before : 0;
+}
+
+/* The dot with the dimensions A of `big` as batch dimensions, and `small` repeated along them.  The result's dimensions
+ * come as A, those of lhs, those of rhs; if big is the rhs, A goes back behind the lhs'. */
+static weft_status *batch_middle(hlo_instr *dot, const side *big, const side *small, bool big_is_lhs, int count,
+                                 bool *changed)
+{
+  weft_arena *arena = &dot->parent->module->arena;
+  const hlo_shape *other = small->x->shape;
+  int64_t dims[HLO_MAX_RANK], map[HLO_MAX_RANK], iota[HLO_MAX_RANK], contract[HLO_MAX_RANK], perm[HLO_MAX_RANK];
+  pass_build b = PASS_BUILD_AT(dot);
+  hlo_dot_attrs *attrs = weft_arena_memdup(arena, dot->u.dot, sizeof *attrs);
+  hlo_instr *repeated, *operands[2], *result;
+  int rank = 0;
+
+  WEFT_TRY_ALLOC(attrs);
+  for (int i = 0; i < count; i++) {
+    iota[i] = i;
+    dims[i] = big->x->shape->dims[big->free.v[i]];
+  }
+  for (int i = 0; i < other->rank; i++) {
+    map[i] = count + i;
+    dims[count + i] = other->dims[i];
+  }
+  for (int i = 0; i < small->contract.count; i++) contract[i] = count + small->contract.v[i];
+  repeated = pb_broadcast(&b, small->x, count + other->rank, dims, map);
+  operands[!big_is_lhs] = big->x;
+  operands[big_is_lhs] = repeated;
+  attrs->lhs_batch = pb_ints(&b, count, big_is_lhs ? big->free.v : iota);
+  attrs->rhs_batch = pb_ints(&b, count, big_is_lhs ? iota : big->free.v);
+  attrs->lhs_contracting = pb_ints(&b, big->contract.count, big_is_lhs ? big->contract.v : contract);
+  attrs->rhs_contracting = pb_ints(&b, big->contract.count, big_is_lhs ? contract : big->contract.v);
+  int first_free = small->free.count; /* of the result, if big is the rhs: A comes after these */
+  for (int i = 0; i < dot->shape->rank; i++) {
+    perm[i] = big_is_lhs ? i : i < first_free ? count + i : i < first_free + count ? i - first_free : i;
+    dims[rank++] = 0;
+  }
+  for (int i = 0; i < rank; i++) dims[perm[i]] = dot->shape->dims[i];
+  result = pb_instr(&b, HLO_DOT, hlo_shape_array(arena, dot->shape->type, rank, dims), 2, operands);
+  if (result) {
+    result->u.dot = attrs;
+    result->extra = dot->extra;
+  }
+  *changed = true;
+  WEFT_TRY(pass_build_replace(&b, dot, pb_transpose(&b, result, perm)));
+  return canonicalize(result, changed);
+}
+
 static weft_status *canonicalize(hlo_instr *dot, bool *changed)
 {
   weft_arena *arena = &dot->parent->module->arena;
@@ -169,6 +238,15 @@ static weft_status *canonicalize(hlo_instr *dot, bool *changed)
 
   if (dot->u.dot->sparsity || dot->operand_count != 2 || is_canonical(dot)) return NULL;
   settle_both(&lhs, &rhs);
+  for (int i = 0; i < 2 && !has_batch; i++) {
+    const side *big = i ? &lhs : &rhs, *small = i ? &rhs : &lhs;
+    int count = big->transpose && big->contract.count && !small->transpose ? free_before_contracting(big) : 0;
+    double repeats = 1;
+    for (int k = 0; k < count; k++) repeats *= (double)big->x->shape->dims[big->free.v[k]];
+    if (count && small->x->shape->rank + count <= HLO_MAX_RANK &&
+        bytes_of(small->x) * repeats + 2 * bytes_of(dot) < bytes_of(big->x))
+      return batch_middle(dot, big, small, i, count, changed);
+  }
   if (has_batch) dims[rank++] = size_of(lhs.x->shape, &lhs.batch);
   dims[rank++] = size_of(lhs.x->shape, &lhs.free);
   dims[rank++] = size_of(rhs.x->shape, &rhs.free);

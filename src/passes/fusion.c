@@ -165,6 +165,83 @@ static bool reads_updated(const group *g, const hlo_instr *instr)
   return false;
 }
 
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+static bool keeps_rows(const hlo_instr *instr)
+{
+  return (hlo_opcode_is_elementwise(instr->op) && instr->op != HLO_COPY) || instr->op == HLO_BROADCAST ||
+         instr->op == HLO_IOTA || is_view(instr) ||
+         (instr->op == HLO_REDUCE && hlo_shape_is_array(instr->shape) && pass_reduces_rows(instr));
+}
+
+/* A broadcast from one value per row: the operand's dimensions are the leading ones of the result. */
+static bool repeats_rows(const hlo_instr *broadcast, int64_t cols)
+{
+  const hlo_shape *to = broadcast->shape;
+  int64_t behind = 1;
+  int d = to->rank - 1;
+
+  while (d >= 0 && !pass_ints_contain(broadcast->dims, d)) behind *= to->dims[d--];
+  if (behind != cols) return false;
+  for (int i = 1; i < broadcast->dims.count; i++)
+    if (broadcast->dims.v[i] < broadcast->dims.v[i - 1]) return false;
+  for (; d >= 0; d--)
+    if (to->dims[d] != 1 && !pass_ints_contain(broadcast->dims, d)) return false;
+  return true;
+}
+
+/* Values per element, per row, per column (evaluated again in each row) or scalar. */
+static bool fits_rows(const hlo_instr *instr, int64_t rows, int64_t cols)
+{
+  int64_t count = hlo_shape_elems(instr->shape);
+
+  return keeps_rows(instr) &&
+         (count == rows * cols || count == rows || count == 1 || (count == cols && instr->op != HLO_REDUCE));
+}
+
+static double asked_by_row(const group *g, const hlo_instr *instr)
+{
+  int64_t count = hlo_shape_elems(instr->shape);
+
+  return count == g->rows || count == g->rows * g->cols || count == 1 ? elems(instr) : g->space;
+}
+
+/* Every use inside the group of a value per row spreads it row by row (or not at all). */
+static bool is_spread_by_rows(const planner *p, int g, const hlo_instr *value, int64_t rows, int64_t cols)
+{
+  if (rows == 1 || hlo_shape_elems(value->shape) != rows) return true;
+  for (int i = 0; i < value->user_count; i++) {
+    const hlo_instr *user = value->users[i];
+    const parts *its = pass_map_get(&p->parts, user->id);
+    bool inside = false;
+    for (int k = 0; its && k < its->count; k++) inside |= its->v[k].group == g;
+    if (inside && user->op == HLO_BROADCAST && !repeats_rows(user, cols)) return false;
+  }
+  return true;
+}
+
+/* Makes the group a row group around `reduce`, or finds that it is one already that fits. */
+static bool try_rows(planner *p, int index, const hlo_instr *reduce)
+{
+  group *g = &p->groups[index];
+  int64_t rows = hlo_shape_elems(reduce->shape), all = hlo_shape_elems(reduce->operands[0]->shape),
+          cols = rows ? all / rows : 0;
+
+  if (reduce->operand_count != 2 || cols < 2 || !pass_reduces_rows(reduce)) return false;
+  if (g->is_row) return rows == g->rows && cols == g->cols && is_spread_by_rows(p, index, reduce, rows, cols);
+  if (!g->could_be_row || (g->space != (double)all && g->space != (double)rows)) return false;
+  if (cols > ROW_MOST_COLS || (rows < ROW_LEAST_ROWS && all > ROW_LONELY_ELEMS)) return false;
+  if (g->root->op == HLO_REDUCE && hlo_shape_elems(g->root->shape) != rows) return false;
+  if (!is_spread_by_rows(p, index, reduce, rows, cols)) return false;
+  for (int i = 0; i < g->member_count; i++)
+    if (!fits_rows(g->members[i], rows, cols) || !is_spread_by_rows(p, index, g->members[i], rows, cols)) return false;
+  g->is_row = true;
+  g->rows = rows;
+  g->cols = cols;
+  g->space = (double)all;
+  return true;
+}
+
 /* ---- evaluations ------------------------------------------------------------------------------------------------- */
 
 /* Evaluations of `instr` that one user, itself evaluated `t` times, asks for. */
@@ -223,80 +300,12 @@ static weft_status *collect(planner *p, const hlo_instr *instr)
     }
     for (int k = 0; k < its->count; k++) {
       const group *g = &p->groups[its->v[k].group];
-      double asked = g->is_row ? elems(instr) : asked_by(user, instr, its->v[k].evaluations);
+      double asked = g->is_row ? asked_by_row(g, instr) : asked_by(user, instr, its->v[k].evaluations);
       WEFT_TRY(add_demand(p, its->v[k].group, asked, g->is_row || hlo_opcode_is_elementwise(user->op)));
     }
   }
   for (int i = 0; i < p->now_count; i++) p->now[i].evaluations += p->same_index[i];
   return NULL;
-}
-
-/* ---- rows -------------------------------------------------------------------------------------------------------- */
-
-static bool keeps_rows(const hlo_instr *instr)
-{
-  return (hlo_opcode_is_elementwise(instr->op) && instr->op != HLO_COPY) || instr->op == HLO_BROADCAST ||
-         instr->op == HLO_IOTA || is_view(instr) ||
-         (instr->op == HLO_REDUCE && hlo_shape_is_array(instr->shape) && pass_reduces_rows(instr));
-}
-
-/* A broadcast from one value per row: the operand's dimensions are the leading ones of the result. */
-static bool repeats_rows(const hlo_instr *broadcast, int64_t cols)
-{
-  const hlo_shape *to = broadcast->shape;
-  int64_t behind = 1;
-  int d = to->rank - 1;
-
-  while (d >= 0 && !pass_ints_contain(broadcast->dims, d)) behind *= to->dims[d--];
-  if (behind != cols) return false;
-  for (int i = 1; i < broadcast->dims.count; i++)
-    if (broadcast->dims.v[i] < broadcast->dims.v[i - 1]) return false;
-  for (; d >= 0; d--)
-    if (to->dims[d] != 1 && !pass_ints_contain(broadcast->dims, d)) return false;
-  return true;
-}
-
-static bool fits_rows(const hlo_instr *instr, int64_t rows, int64_t cols)
-{
-  int64_t count = hlo_shape_elems(instr->shape);
-
-  return keeps_rows(instr) && (count == rows * cols || count == rows || count == 1);
-}
-
-/* Every use inside the group of a value per row spreads it row by row (or not at all). */
-static bool is_spread_by_rows(const planner *p, int g, const hlo_instr *value, int64_t rows, int64_t cols)
-{
-  if (rows == 1 || hlo_shape_elems(value->shape) != rows) return true;
-  for (int i = 0; i < value->user_count; i++) {
-    const hlo_instr *user = value->users[i];
-    const parts *its = pass_map_get(&p->parts, user->id);
-    bool inside = false;
-    for (int k = 0; its && k < its->count; k++) inside |= its->v[k].group == g;
-    if (inside && user->op == HLO_BROADCAST && !repeats_rows(user, cols)) return false;
-  }
-  return true;
-}
-
-/* Makes the group a row group around `reduce`, or finds that it is one already that fits. */
-static bool try_rows(planner *p, int index, const hlo_instr *reduce)
-{
-  group *g = &p->groups[index];
-  int64_t rows = hlo_shape_elems(reduce->shape), all = hlo_shape_elems(reduce->operands[0]->shape),
-          cols = rows ? all / rows : 0;
-
-  if (reduce->operand_count != 2 || cols < 2 || !pass_reduces_rows(reduce)) return false;
-  if (g->is_row) return rows == g->rows && cols == g->cols && is_spread_by_rows(p, index, reduce, rows, cols);
-  if (!g->could_be_row || (g->space != (double)all && g->space != (double)rows)) return false;
-  if (cols > ROW_MOST_COLS || (rows < ROW_LEAST_ROWS && all > ROW_LONELY_ELEMS)) return false;
-  if (g->root->op == HLO_REDUCE && hlo_shape_elems(g->root->shape) != rows) return false;
-  if (!is_spread_by_rows(p, index, reduce, rows, cols)) return false;
-  for (int i = 0; i < g->member_count; i++)
-    if (!fits_rows(g->members[i], rows, cols) || !is_spread_by_rows(p, index, g->members[i], rows, cols)) return false;
-  g->is_row = true;
-  g->rows = rows;
-  g->cols = cols;
-  g->space = (double)all;
-  return true;
 }
 
 /* ---- decisions --------------------------------------------------------------------------------------------------- */
@@ -342,8 +351,9 @@ static bool has_room(planner *p, const hlo_instr *instr, const part *want, doubl
   double extra;
 
   if (g->member_count >= MOST_MEMBERS || reads_updated(g, instr)) return false;
-  if (g->is_row)
-    return fits_rows(instr, g->rows, g->cols) && is_spread_by_rows(p, want->group, instr, g->rows, g->cols);
+  if (g->is_row &&
+      !(fits_rows(instr, g->rows, g->cols) && is_spread_by_rows(p, want->group, instr, g->rows, g->cols)))
+    return false;
   extra = g->extra + surplus * pass_element_cost(instr);
   return extra <= EXTRA_PER_ELEMENT * g->space || extra <= FREE_EXTRA;
 }
