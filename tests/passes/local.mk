@@ -10,3 +10,5 @@ check_PROGRAMS += %D%/random_test
 %C%_random_test_SOURCES = %D%/random_test.c %D%/eval_compare.h tests/test.h
 %C%_random_test_CFLAGS = $(TEST_CFLAGS)
 %C%_random_test_LDADD = $(TEST_LIBS)
+TESTS += %D%/stablehlo.sh
+EXTRA_DIST += %D%/stablehlo.sh

@@ -8,6 +8,7 @@
 
 #include "hlo/eval.h"
 #include "hlo/infer.h"
+#include "passes/pass.h"
 #include "stablehlo/stablehlo.h"
 
 /* Why a program cannot pass: group, file, module of a split file (-1: any), and the reason. */
@@ -58,6 +59,11 @@ static weft_status *run_function(shlo_program *program, int index, const char *f
 
   WEFT_TRY(shlo_lower(program, &(shlo_options){.module = index, .function = function}, &module));
   WEFT_TRY(hlo_verify(module));
+  if (getenv("CONFORMANCE_PASSES")) { /* tests/passes/stablehlo.sh: the pipeline keeps what they mean */
+    pass_options passes = {.disabled = getenv("CONFORMANCE_DISABLED"), .num_threads = 2, .fold_limit_bytes = 1 << 10};
+    WEFT_TRY(pass_run(&pass_cpu_pipeline, module, &passes, NULL, NULL));
+    WEFT_TRY(hlo_verify(module));
+  }
   if (module->entry->param_count > 0) return NULL; /* takes arguments: reading it is what can be tested */
   weft_arena_init(&arena);
   weft_status *st = hlo_eval_module(module, NULL, &options, &arena, &result);
