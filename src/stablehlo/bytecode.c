@@ -1,2 +1,628 @@
-#include "stablehlo/mlir.h"
-weft_status *mlir_read_bytecode(mlir_program *program) { (void)program; return WEFT_ERR(UNIMPLEMENTED, "MLIR bytecode is not read yet"); }
+/* stablehlo/bytecode.c -- MLIR bytecode, versions 0 to 6: the container and the IR (facts: programs.md 9.1-9.3).
+ *
+ *   "ML\xEFR" version producer sections...      section = id (| 0x80: aligned), length, [alignment, padding], payload
+ *   0 strings  1 dialects and operation names  2 attributes and types  3 their sizes  4 IR  5, 6 resources
+ *   7 dialect versions  8 properties
+ *
+ * Sections are found first, since they refer to each other; attributes and types are decoded when they are asked for.
+ * No count is trusted: each is bounded by the bytes behind it. */
+#include "stablehlo/bytecode.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SECTION_STRING, SECTION_DIALECT, SECTION_ATTR_TYPE, SECTION_OFFSET, SECTION_IR, SECTION_RESOURCE,
+       SECTION_RESOURCE_OFFSET, SECTION_DIALECT_VERSIONS, SECTION_PROPERTIES, SECTION_COUNT };
+enum { NEWEST_VERSION = 6 };
+
+/* ---- primitives --------------------------------------------------------------------------------------------------- */
+
+weft_status *bc_fail(const bc_reader *r, const uint8_t *at, const char *fmt, ...)
+{
+  char message[256];
+  va_list ap;
+
+  va_start(ap, fmt);
+  vsnprintf(message, sizeof message, fmt, ap);
+  va_end(ap);
+  return WEFT_ERR(INVALID_ARGUMENT, "byte %td: %s", at - (const uint8_t *)r->program->input, message);
+}
+
+weft_status *bc_byte(const bc_reader *r, bc_cursor *c, uint8_t *out)
+{
+  if (c->p == c->end) return bc_fail(r, c->p, "it ends too early");
+  *out = *c->p++;
+  return NULL;
+}
+
+/* The trailing zero bits of the first byte count the bytes that follow. */
+weft_status *bc_varint(const bc_reader *r, bc_cursor *c, uint64_t *out)
+{
+  uint64_t value = 0;
+  int extra;
+
+  if (c->p == c->end) return bc_fail(r, c->p, "it ends too early");
+  if (*c->p & 1) {
+    *out = *c->p++ >> 1;
+    return NULL;
+  }
+  extra = *c->p ? __builtin_ctz(*c->p) : 8;
+  if (c->end - c->p < extra + 1) return bc_fail(r, c->p, "it ends inside a number");
+  if (extra == 8) {
+    memcpy(&value, c->p + 1, 8);
+  } else {
+    memcpy(&value, c->p, (size_t)extra + 1);
+    value >>= extra + 1;
+  }
+  c->p += extra + 1;
+  *out = value;
+  return NULL;
+}
+
+weft_status *bc_svarint(const bc_reader *r, bc_cursor *c, int64_t *out)
+{
+  uint64_t v = 0;
+
+  WEFT_TRY(bc_varint(r, c, &v));
+  *out = (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
+  return NULL;
+}
+
+weft_status *bc_flagged(const bc_reader *r, bc_cursor *c, uint64_t *out, bool *out_flag)
+{
+  WEFT_TRY(bc_varint(r, c, out));
+  *out_flag = *out & 1;
+  *out >>= 1;
+  return NULL;
+}
+
+weft_status *bc_count(const bc_reader *r, bc_cursor *c, int *out)
+{
+  const uint8_t *at = c->p;
+  uint64_t n = 0;
+
+  WEFT_TRY(bc_varint(r, c, &n));
+  if (n > (uint64_t)(c->end - c->p) || n > INT32_MAX / 2)
+    return bc_fail(r, at, "a count of %" PRIu64 " with %td bytes left", n, c->end - c->p);
+  *out = (int)n;
+  return NULL;
+}
+
+weft_status *bc_index(const bc_reader *r, bc_cursor *c, int limit, int *out)
+{
+  const uint8_t *at = c->p;
+  uint64_t n = 0;
+
+  WEFT_TRY(bc_varint(r, c, &n));
+  if (n >= (uint64_t)limit) return bc_fail(r, at, "index %" PRIu64 " of %d", n, limit);
+  *out = (int)n;
+  return NULL;
+}
+
+weft_status *bc_string_ref(const bc_reader *r, bc_cursor *c, bc_string *out)
+{
+  int index;
+
+  WEFT_TRY(bc_index(r, c, r->string_count, &index));
+  *out = r->strings[index];
+  return NULL;
+}
+
+static weft_status *take(const bc_reader *r, bc_cursor *c, uint64_t size, bc_cursor *out)
+{
+  if (size > (uint64_t)(c->end - c->p))
+    return bc_fail(r, c->p, "%" PRIu64 " bytes are wanted, %td are left", size, c->end - c->p);
+  *out = (bc_cursor){c->p, c->p + size};
+  c->p += size;
+  return NULL;
+}
+
+weft_status *bc_blob(const bc_reader *r, bc_cursor *c, bc_cursor *out)
+{
+  uint64_t size = 0;
+
+  WEFT_TRY(bc_varint(r, c, &size));
+  return take(r, c, size, out);
+}
+
+/* ---- sections ----------------------------------------------------------------------------------------------------- */
+
+static weft_status *section(const bc_reader *r, bc_cursor *c, int *out_id, bc_cursor *out)
+{
+  const uint8_t *at = c->p;
+  uint8_t id = 0;
+  uint64_t length = 0, alignment = 1;
+
+  WEFT_TRY(bc_byte(r, c, &id));
+  WEFT_TRY(bc_varint(r, c, &length));
+  if (id & 0x80) {
+    WEFT_TRY(bc_varint(r, c, &alignment));
+    if (alignment == 0 || alignment & (alignment - 1) || alignment > 1 << 20)
+      return bc_fail(r, at, "an alignment of %" PRIu64, alignment);
+    while ((size_t)(c->p - (const uint8_t *)r->program->input) % alignment) {
+      uint8_t pad = 0;
+      WEFT_TRY(bc_byte(r, c, &pad));
+      if (pad != 0xCB) return bc_fail(r, c->p - 1, "padding of another byte than 0xCB");
+    }
+  }
+  *out_id = id & 0x7f;
+  return take(r, c, length, out);
+}
+
+/* Count, sizes with their NUL in reverse order, then the characters. */
+static weft_status *read_strings(bc_reader *r, bc_cursor c)
+{
+  const uint8_t *end = c.end;
+
+  WEFT_TRY(bc_count(r, &c, &r->string_count));
+  r->strings = WEFT_ARENA_ARRAY(r->arena, bc_string, r->string_count);
+  WEFT_TRY_ALLOC(r->strings);
+  for (int i = r->string_count - 1; i >= 0; i--) {
+    uint64_t size = 0;
+    WEFT_TRY(bc_varint(r, &c, &size));
+    if (size == 0 || size > (uint64_t)(end - c.p)) return bc_fail(r, c.p, "a string of %" PRIu64 " bytes", size);
+    end -= size;
+    if (end < c.p || end[size - 1] != 0) return bc_fail(r, end, "a string without NUL");
+    r->strings[i] = (bc_string){(const char *)end, (size_t)size - 1};
+  }
+  if (end != c.p) return bc_fail(r, c.p, "strings and their sizes do not fit");
+  return NULL;
+}
+
+static weft_status *read_dialects(bc_reader *r, bc_cursor c)
+{
+  uint64_t total = 0;
+  int capacity;
+
+  WEFT_TRY(bc_count(r, &c, &r->dialect_count));
+  r->dialects = WEFT_ARENA_ARRAY(r->arena, const char *, r->dialect_count);
+  WEFT_TRY_ALLOC(r->dialects);
+  for (int i = 0; i < r->dialect_count; i++) {
+    uint64_t name = 0;
+    bool versioned = false;
+    if (r->version >= 1) {
+      WEFT_TRY(bc_flagged(r, &c, &name, &versioned));
+    } else {
+      WEFT_TRY(bc_varint(r, &c, &name));
+    }
+    if (name >= (uint64_t)r->string_count) return bc_fail(r, c.p, "a dialect named by string %" PRIu64, name);
+    r->dialects[i] = r->strings[name].s;
+    if (versioned) {
+      int id;
+      bc_cursor skipped;
+      WEFT_TRY(section(r, &c, &id, &skipped));
+    }
+  }
+  if (r->version >= 4) WEFT_TRY(bc_varint(r, &c, &total));
+  capacity = (int)(c.end - c.p); /* each name takes a byte at least */
+  r->ops = WEFT_ARENA_ARRAY(r->arena, bc_op_name, capacity);
+  WEFT_TRY_ALLOC(r->ops);
+  while (c.p < c.end) {
+    int dialect, count;
+    WEFT_TRY(bc_index(r, &c, r->dialect_count, &dialect));
+    WEFT_TRY(bc_count(r, &c, &count));
+    for (int i = 0; i < count; i++) {
+      uint64_t name = 0;
+      bool registered;
+      bc_op_name *op = &r->ops[r->op_count];
+      char full[160];
+      const uint8_t *at = c.p;
+      if (r->version >= 5) {
+        WEFT_TRY(bc_flagged(r, &c, &name, &registered));
+      } else {
+        WEFT_TRY(bc_varint(r, &c, &name));
+      }
+      if (name >= (uint64_t)r->string_count) return bc_fail(r, at, "an operation named by string %" PRIu64, name);
+      int n = snprintf(full, sizeof full, "%s.%s", r->dialects[dialect], r->strings[name].s);
+      if (n >= (int)sizeof full) return bc_fail(r, at, "an operation with a name of %d characters", n);
+      WEFT_TRY(mlir_op_name(r->arena, full, (size_t)n, &op->dialect, &op->name, &op->version));
+      op->dialect_name = r->dialects[dialect];
+      r->op_count++;
+    }
+  }
+  return NULL;
+}
+
+/* Groups of one dialect each: number, then flagged sizes, which follow each other in section 2. */
+static weft_status *read_entries(bc_reader *r, bc_cursor *sizes, bc_cursor *bytes, bc_entry *entries, int total)
+{
+  for (int done = 0; done < total;) {
+    int dialect, count;
+    WEFT_TRY(bc_index(r, sizes, r->dialect_count, &dialect));
+    WEFT_TRY(bc_count(r, sizes, &count));
+    if (count > total - done) return bc_fail(r, sizes->p, "more attributes or types than announced");
+    for (int i = 0; i < count; i++, done++) {
+      uint64_t size = 0;
+      entries[done].dialect = dialect;
+      WEFT_TRY(bc_flagged(r, sizes, &size, &entries[done].custom));
+      WEFT_TRY(take(r, bytes, size, &entries[done].bytes));
+    }
+  }
+  return NULL;
+}
+
+static weft_status *read_offsets(bc_reader *r, bc_cursor sizes, bc_cursor bytes)
+{
+  WEFT_TRY(bc_count(r, &sizes, &r->attr_count));
+  WEFT_TRY(bc_count(r, &sizes, &r->type_count));
+  r->attrs = WEFT_ARENA_ARRAY(r->arena, bc_entry, r->attr_count);
+  r->types = WEFT_ARENA_ARRAY(r->arena, bc_entry, r->type_count);
+  WEFT_TRY_ALLOC(r->attrs);
+  WEFT_TRY_ALLOC(r->types);
+  WEFT_TRY(read_entries(r, &sizes, &bytes, r->attrs, r->attr_count));
+  return read_entries(r, &sizes, &bytes, r->types, r->type_count);
+}
+
+static weft_status *read_properties(bc_reader *r, bc_cursor c)
+{
+  WEFT_TRY(bc_count(r, &c, &r->property_count));
+  r->properties = WEFT_ARENA_ARRAY(r->arena, bc_cursor, r->property_count);
+  WEFT_TRY_ALLOC(r->properties);
+  for (int i = 0; i < r->property_count; i++) WEFT_TRY(bc_blob(r, &c, &r->properties[i]));
+  return NULL;
+}
+
+/* ---- attributes and types by number ------------------------------------------------------------------------------- */
+
+static weft_status *begin_entry(bc_reader *r, bc_entry *e)
+{
+  if (e->busy) return bc_fail(r, e->bytes.p, "an attribute or type that contains itself");
+  if (++r->depth > MLIR_MAX_DEPTH) return bc_fail(r, e->bytes.p, "nested deeper than %d", MLIR_MAX_DEPTH);
+  e->busy = true;
+  return NULL;
+}
+
+/* Without an encoding of its dialect: assembly, NUL-terminated. */
+static weft_status *assembly(const bc_reader *r, const bc_entry *e, size_t *out_size)
+{
+  const uint8_t *nul = memchr(e->bytes.p, 0, (size_t)(e->bytes.end - e->bytes.p));
+
+  if (!nul) return bc_fail(r, e->bytes.p, "assembly without NUL");
+  *out_size = (size_t)(nul - e->bytes.p);
+  return NULL;
+}
+
+weft_status *bc_attr(bc_reader *r, int index, const mlir_attr **out)
+{
+  bc_entry *e = &r->attrs[index];
+  size_t size;
+
+  if (!e->value) {
+    const mlir_attr *a = NULL;
+    bc_cursor c = e->bytes;
+    WEFT_TRY(begin_entry(r, e));
+    if (e->custom) {
+      WEFT_TRY(bc_decode_attr(r, r->dialects[e->dialect], &c, &a));
+      if (c.p != c.end) return bc_fail(r, c.p, "%td bytes too many in an attribute", c.end - c.p);
+    } else {
+      WEFT_TRY(assembly(r, e, &size));
+      WEFT_TRY(mlir_parse_attr_text(r->program, (const char *)e->bytes.p, size, &a));
+    }
+    e->value = a;
+    e->busy = false;
+    r->depth--;
+  }
+  *out = e->value;
+  return NULL;
+}
+
+weft_status *bc_type(bc_reader *r, int index, const mlir_type **out)
+{
+  bc_entry *e = &r->types[index];
+  size_t size;
+
+  if (!e->value) {
+    const mlir_type *t = NULL;
+    bc_cursor c = e->bytes;
+    WEFT_TRY(begin_entry(r, e));
+    if (e->custom) {
+      WEFT_TRY(bc_decode_type(r, r->dialects[e->dialect], &c, &t));
+      if (c.p != c.end) return bc_fail(r, c.p, "%td bytes too many in a type", c.end - c.p);
+    } else {
+      WEFT_TRY(assembly(r, e, &size));
+      WEFT_TRY(mlir_parse_type_text(r->program, (const char *)e->bytes.p, size, &t));
+    }
+    e->value = t;
+    e->busy = false;
+    r->depth--;
+  }
+  *out = e->value;
+  return NULL;
+}
+
+weft_status *bc_attr_ref(bc_reader *r, bc_cursor *c, const mlir_attr **out)
+{
+  int index;
+
+  WEFT_TRY(bc_index(r, c, r->attr_count, &index));
+  return bc_attr(r, index, out);
+}
+
+weft_status *bc_type_ref(bc_reader *r, bc_cursor *c, const mlir_type **out)
+{
+  int index;
+
+  WEFT_TRY(bc_index(r, c, r->type_count, &index));
+  return bc_type(r, index, out);
+}
+
+weft_status *bc_add_attr(bc_reader *r, bc_attrs *attrs, const char *name, const mlir_attr *value)
+{
+  if (attrs->count == attrs->capacity) {
+    int capacity = attrs->capacity ? 2 * attrs->capacity : 8;
+    mlir_named_attr *grown = WEFT_ARENA_ARRAY(r->arena, mlir_named_attr, capacity);
+    WEFT_TRY_ALLOC(grown);
+    if (attrs->count) memcpy(grown, attrs->items, (size_t)attrs->count * sizeof(*grown));
+    attrs->items = grown;
+    attrs->capacity = capacity;
+  }
+  attrs->items[attrs->count++] = (mlir_named_attr){name, value};
+  return NULL;
+}
+
+/* ---- IR ----------------------------------------------------------------------------------------------------------- */
+
+enum { OP_ATTRS = 1, OP_RESULTS = 2, OP_OPERANDS = 4, OP_SUCCESSORS = 8, OP_REGIONS = 0x10, OP_USE_LISTS = 0x20,
+       OP_PROPERTIES = 0x40 };
+
+/* Values of a region are numbered from `base`; `next` is the one defined next. */
+typedef struct scope { int64_t base, end, next; } scope;
+
+static weft_status *read_region(bc_reader *r, bc_cursor *c, mlir_region *region, int64_t base);
+
+static weft_status *define(bc_reader *r, bc_cursor *c, scope *s, int count, mlir_value *values)
+{
+  if (count > s->end - s->next) return bc_fail(r, c->p, "more values than the region has");
+  for (int i = 0; i < count; i++) r->values[s->next++] = &values[i];
+  return NULL;
+}
+
+/* Orders of uses: how to permute use lists, which nothing here depends on. */
+static weft_status *skip_use_lists(bc_reader *r, bc_cursor *c, int value_count)
+{
+  int ranges = 1;
+  uint64_t ignored, numbers;
+  bool pairs;
+
+  if (value_count != 1) WEFT_TRY(bc_count(r, c, &ranges));
+  for (int i = 0; i < ranges; i++) {
+    if (value_count != 1) WEFT_TRY(bc_varint(r, c, &ignored));
+    WEFT_TRY(bc_flagged(r, c, &numbers, &pairs));
+    if (numbers > (uint64_t)(c->end - c->p)) return bc_fail(r, c->p, "a use list of %" PRIu64, numbers);
+    for (uint64_t k = 0; k < numbers; k++) WEFT_TRY(bc_varint(r, c, &ignored));
+  }
+  return NULL;
+}
+
+static weft_status *read_operands(bc_reader *r, bc_cursor *c, mlir_op *op, const scope *s)
+{
+  WEFT_TRY(bc_count(r, c, &op->operand_count));
+  op->operands = WEFT_ARENA_ARRAY(r->arena, mlir_value *, op->operand_count);
+  WEFT_TRY_ALLOC(op->operands);
+  for (int i = 0; i < op->operand_count; i++) {
+    const uint8_t *at = c->p;
+    uint64_t number = 0;
+    WEFT_TRY(bc_varint(r, c, &number));
+    if (number >= (uint64_t)s->next || !r->values[number])
+      return bc_fail(r, at, "value %" PRIu64 " is used before it is defined", number);
+    op->operands[i] = r->values[number];
+  }
+  return NULL;
+}
+
+static weft_status *read_regions(bc_reader *r, bc_cursor *c, mlir_op *op, const scope *s)
+{
+  const uint8_t *at = c->p;
+  uint64_t count = 0;
+  bool isolated = false;
+
+  WEFT_TRY(bc_flagged(r, c, &count, &isolated));
+  if (count > (uint64_t)(c->end - c->p)) return bc_fail(r, at, "%" PRIu64 " regions", count);
+  op->region_count = (int)count;
+  op->regions = WEFT_ARENA_ARRAY(r->arena, mlir_region, count);
+  WEFT_TRY_ALLOC(op->regions);
+  if (!isolated) {
+    for (int i = 0; i < op->region_count; i++) WEFT_TRY(read_region(r, c, &op->regions[i], s->end));
+    return NULL;
+  }
+  /* Numbers start anew, the values outside are put aside; from version 2 on in a section of its own. */
+  mlir_value **outer = r->values;
+  int64_t outer_capacity = r->value_capacity;
+  bc_cursor nested, *inner = c;
+  int id = SECTION_IR;
+  r->values = NULL;
+  r->value_capacity = 0;
+  if (r->version >= 2) {
+    WEFT_TRY(section(r, c, &id, &nested));
+    inner = &nested;
+  }
+  if (id != SECTION_IR) return bc_fail(r, at, "section %d where regions are expected", id);
+  for (int i = 0; i < op->region_count; i++) WEFT_TRY(read_region(r, inner, &op->regions[i], 0));
+  if (inner != c && inner->p != inner->end) return bc_fail(r, inner->p, "bytes after the regions of an operation");
+  r->values = outer;
+  r->value_capacity = outer_capacity;
+  return NULL;
+}
+
+static weft_status *read_op(bc_reader *r, bc_cursor *c, mlir_block *block, scope *s)
+{
+  const uint8_t *at = c->p;
+  mlir_op *op = WEFT_ARENA_NEW(r->arena, mlir_op);
+  bc_attrs attrs = {0};
+  int name, location, index;
+  uint8_t mask = 0;
+
+  WEFT_TRY_ALLOC(op);
+  WEFT_TRY(bc_index(r, c, r->op_count, &name));
+  const bc_op_name *n = &r->ops[name];
+  op->name = n->name;
+  op->dialect = n->dialect;
+  op->position = (size_t)(at - (const uint8_t *)r->program->input);
+  WEFT_TRY(mlir_check_version(r->program, n->name, n->version));
+  WEFT_TRY(bc_byte(r, c, &mask));
+  WEFT_TRY(bc_index(r, c, r->attr_count, &location));
+  if (mask & OP_ATTRS) {
+    const mlir_attr *dict;
+    WEFT_TRY(bc_attr_ref(r, c, &dict));
+    if (dict->kind != MLIR_DICT) return bc_fail(r, at, "attributes that are no dictionary");
+    for (int i = 0; i < dict->u.dict.count; i++)
+      WEFT_TRY(bc_add_attr(r, &attrs, dict->u.dict.items[i].name, dict->u.dict.items[i].value));
+  }
+  if (mask & OP_PROPERTIES) {
+    WEFT_TRY(bc_index(r, c, r->property_count, &index));
+    bc_cursor bytes = r->properties[index];
+    WEFT_TRY_NOTE(bc_properties(r, n, &bytes, &attrs), "properties of %s.%s", n->dialect_name, n->name);
+  }
+  op->attrs = attrs.items;
+  op->attr_count = attrs.count;
+  if (mask & OP_RESULTS) {
+    WEFT_TRY(bc_count(r, c, &op->result_count));
+    op->results = WEFT_ARENA_ARRAY(r->arena, mlir_value, op->result_count);
+    WEFT_TRY_ALLOC(op->results);
+    for (int i = 0; i < op->result_count; i++) WEFT_TRY(bc_type_ref(r, c, &op->results[i].type));
+  }
+  if (mask & OP_OPERANDS) WEFT_TRY(read_operands(r, c, op, s));
+  if (mask & OP_SUCCESSORS) return bc_fail(r, at, "an operation with successor blocks");
+  if (mask & OP_USE_LISTS) WEFT_TRY(skip_use_lists(r, c, op->result_count));
+  if (mask & OP_REGIONS) WEFT_TRY(read_regions(r, c, op, s));
+  WEFT_TRY(define(r, c, s, op->result_count, op->results));
+  if (block->last) block->last->next = op;
+  else block->first = op;
+  block->last = op;
+  return NULL;
+}
+
+static weft_status *read_block_arguments(bc_reader *r, bc_cursor *c, mlir_block *block, scope *s)
+{
+  WEFT_TRY(bc_count(r, c, &block->arg_count));
+  block->args = WEFT_ARENA_ARRAY(r->arena, mlir_value, block->arg_count);
+  WEFT_TRY_ALLOC(block->args);
+  for (int i = 0; i < block->arg_count; i++) {
+    uint64_t type = 0;
+    bool located = true;
+    int location;
+    if (r->version >= 4) {
+      WEFT_TRY(bc_flagged(r, c, &type, &located));
+    } else {
+      WEFT_TRY(bc_varint(r, c, &type));
+    }
+    if (type >= (uint64_t)r->type_count) return bc_fail(r, c->p, "type %" PRIu64 " of %d", type, r->type_count);
+    WEFT_TRY(bc_type(r, (int)type, &block->args[i].type));
+    if (located) WEFT_TRY(bc_index(r, c, r->attr_count, &location));
+  }
+  if (r->version >= 3) {
+    uint8_t mask = 0;
+    WEFT_TRY(bc_byte(r, c, &mask));
+    if (mask) WEFT_TRY(skip_use_lists(r, c, block->arg_count));
+  }
+  return define(r, c, s, block->arg_count, block->args);
+}
+
+static weft_status *read_block(bc_reader *r, bc_cursor *c, mlir_block *block, scope *s)
+{
+  const uint8_t *at = c->p;
+  uint64_t ops = 0;
+  bool arguments = false;
+
+  WEFT_TRY(bc_flagged(r, c, &ops, &arguments));
+  if (ops > (uint64_t)(c->end - c->p)) return bc_fail(r, at, "%" PRIu64 " operations", ops);
+  if (arguments) WEFT_TRY(read_block_arguments(r, c, block, s));
+  for (uint64_t i = 0; i < ops; i++) WEFT_TRY(read_op(r, c, block, s));
+  return NULL;
+}
+
+static weft_status *reserve_values(bc_reader *r, int64_t count)
+{
+  mlir_value **grown;
+  int64_t capacity = WEFT_MAX(2 * r->value_capacity, count);
+
+  if (count <= r->value_capacity) return NULL;
+  grown = WEFT_ARENA_ARRAY(r->arena, mlir_value *, capacity);
+  WEFT_TRY_ALLOC(grown);
+  if (r->value_capacity) memcpy(grown, r->values, (size_t)r->value_capacity * sizeof(*grown));
+  r->values = grown;
+  r->value_capacity = capacity;
+  return NULL;
+}
+
+static weft_status *read_region(bc_reader *r, bc_cursor *c, mlir_region *region, int64_t base)
+{
+  const uint8_t *at = c->p;
+  mlir_block **tail = &region->first;
+  int values;
+
+  if (++r->depth > MLIR_MAX_DEPTH) return bc_fail(r, at, "regions nested deeper than %d", MLIR_MAX_DEPTH);
+  WEFT_TRY(bc_count(r, c, &region->block_count));
+  if (region->block_count > 0) {
+    WEFT_TRY(bc_count(r, c, &values));
+    WEFT_TRY(reserve_values(r, base + values));
+    scope s = {.base = base, .end = base + values, .next = base};
+    for (int i = 0; i < region->block_count; i++) {
+      mlir_block *block = WEFT_ARENA_NEW(r->arena, mlir_block);
+      WEFT_TRY_ALLOC(block);
+      *tail = block;
+      tail = &block->next;
+      WEFT_TRY(read_block(r, c, block, &s));
+    }
+    for (int64_t v = base; v < s.end; v++) r->values[v] = NULL; /* their numbers are free again */
+  }
+  r->depth--;
+  return NULL;
+}
+
+/* One block of one operation, the module. */
+static weft_status *read_ir(bc_reader *r, bc_cursor c)
+{
+  mlir_block block = {0};
+  scope s = {0};
+  mlir_module *m = WEFT_ARENA_NEW(r->arena, mlir_module);
+
+  WEFT_TRY_ALLOC(m);
+  WEFT_TRY(read_block(r, &c, &block, &s));
+  if (!block.first || block.first->next || block.first->dialect != SHLO_BUILTIN ||
+      strcmp(block.first->name, "module") != 0)
+    return bc_fail(r, c.p, "the top level is not one module");
+  if (c.p != c.end) return bc_fail(r, c.p, "bytes after the module");
+  m->op = block.first;
+  m->name = mlir_attr_text(mlir_attr_of(m->op, "sym_name"), NULL);
+  r->program->modules = m;
+  r->program->module_count = 1;
+  return NULL;
+}
+
+weft_status *mlir_read_bytecode(mlir_program *program)
+{
+  bc_reader r = {.program = program, .arena = &program->arena};
+  bc_cursor c = {(const uint8_t *)program->input + 4, (const uint8_t *)program->input + program->size};
+  bc_cursor sections[SECTION_COUNT] = {{0}};
+  uint64_t version = 0;
+  const uint8_t *nul;
+
+  WEFT_TRY(bc_varint(&r, &c, &version));
+  nul = memchr(c.p, 0, (size_t)(c.end - c.p));
+  if (!nul) return bc_fail(&r, c.p, "the producer's name does not end");
+  program->producer = (const char *)c.p;
+  if (version > NEWEST_VERSION)
+    return WEFT_ERR(UNIMPLEMENTED, "bytecode version %" PRIu64 " of producer %.64s: versions up to %d are known", version,
+                    program->producer, NEWEST_VERSION);
+  r.version = (int)version;
+  c.p = nul + 1;
+  while (c.p < c.end) {
+    const uint8_t *at = c.p;
+    bc_cursor payload;
+    int id;
+    WEFT_TRY(section(&r, &c, &id, &payload));
+    if (id >= SECTION_COUNT) return bc_fail(&r, at, "section %d is not known", id);
+    if (sections[id].p) return bc_fail(&r, at, "section %d comes twice", id);
+    sections[id] = payload;
+  }
+  static const int needed[] = {SECTION_STRING, SECTION_DIALECT, SECTION_ATTR_TYPE, SECTION_OFFSET, SECTION_IR};
+  for (size_t i = 0; i < WEFT_COUNT(needed); i++)
+    if (!sections[needed[i]].p) return bc_fail(&r, c.p, "section %d is missing", needed[i]);
+  WEFT_TRY(read_strings(&r, sections[SECTION_STRING]));
+  WEFT_TRY(read_dialects(&r, sections[SECTION_DIALECT]));
+  WEFT_TRY(read_offsets(&r, sections[SECTION_OFFSET], sections[SECTION_ATTR_TYPE]));
+  if (sections[SECTION_PROPERTIES].p) WEFT_TRY(read_properties(&r, sections[SECTION_PROPERTIES]));
+  return read_ir(&r, sections[SECTION_IR]);
+}

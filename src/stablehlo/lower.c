@@ -15,7 +15,11 @@
 weft_status *lower_emit(lowering *l, hlo_opcode op, const hlo_shape *given, int count, hlo_instr *const *operands,
                         hlo_instr **out)
 {
-  return hlo_add(l->comp, NULL, op, given, count, operands, NULL, out);
+  hlo_instr *made; /* `out` may be where an operand is */
+
+  WEFT_TRY(hlo_add(l->comp, NULL, op, given, count, operands, NULL, &made));
+  *out = made;
+  return NULL;
 }
 
 weft_status *lower_finish(hlo_instr *instr)
@@ -329,7 +333,8 @@ static weft_status *add_parameter(hlo_computation *comp, int i, const hlo_shape 
   return hlo_add_parameter(comp, i, shape, name, out);
 }
 
-weft_status *lower_scalar_region(lowering *l, const mlir_op *op, int region, const char *name, hlo_computation **out)
+weft_status *lower_scalar_region(lowering *l, const mlir_op *op, int region, const char *name, weft_dtype as,
+                                 hlo_computation **out)
 {
   hlo_computation *outer = l->comp, *comp;
   const mlir_block *block;
@@ -341,9 +346,13 @@ weft_status *lower_scalar_region(lowering *l, const mlir_op *op, int region, con
   for (int i = 0; i < block->arg_count; i++) {
     const hlo_shape *shape;
     WEFT_TRY(lower_shape(l, block->args[i].type, &shape));
+    if (as != WEFT_INVALID) shape = hlo_shape_with_type(l->arena, shape, as);
+    WEFT_TRY_ALLOC(shape);
     WEFT_TRY(add_parameter(comp, i, shape, &block->args[i].instr));
   }
   l->comp = comp;
+  for (int i = 0; as != WEFT_INVALID && i < block->arg_count; i++)
+    WEFT_TRY(lower_convert(l, block->args[i].instr, block->args[i].type->dtype, &block->args[i].instr));
   WEFT_TRY(lower_block(l, block, &count, &results));
   if (count == 1) {
     comp->root = results[0];

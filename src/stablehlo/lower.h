@@ -50,9 +50,10 @@ WEFT_NODISCARD weft_status *lower_operands(lowering *l, const mlir_op *op, hlo_i
 WEFT_NODISCARD weft_status *lower_result(lowering *l, const mlir_op *op, int i, hlo_instr *instr);
 /* Results are the elements of the tuple `instr`, or the one result is `instr` itself. */
 WEFT_NODISCARD weft_status *lower_tuple_results(lowering *l, const mlir_op *op, hlo_instr *instr);
-/* A region of scalars (of a reduce, sort, ...) as a computation. */
+/* A region of scalars (of a reduce, sort, ...) as a computation.  Its parameters are of type `as` (WEFT_INVALID: as
+ * declared) and converted to what the region expects. */
 WEFT_NODISCARD weft_status *lower_scalar_region(lowering *l, const mlir_op *op, int region, const char *name,
-                                                hlo_computation **out);
+                                                weft_dtype as, hlo_computation **out);
 /* A function as a computation, lowered once. */
 WEFT_NODISCARD weft_status *lower_called_function(lowering *l, const char *name, hlo_computation **out);
 lower_function *lower_find_function(lowering *l, const char *name);

@@ -65,9 +65,14 @@ static weft_status *collective(lowering *l, const mlir_op *op, hlo_opcode code, 
   WEFT_TRY(lower_operands(l, op, &operands));
   WEFT_TRY(collective_attrs(l, op, &c));
   if (op->region_count > 0) {
-    WEFT_TRY(lower_scalar_region(l, op, 0, "reducer", &f));
-    for (int i = 0; i < op->operand_count && f->param_count > 0; i++)
-      if (f->param_count == 2) WEFT_TRY(lower_convert(l, operands[i], f->params[0]->shape->type, &operands[i]));
+    WEFT_TRY(lower_scalar_region(l, op, 0, "reducer", WEFT_INVALID, &f));
+    if (f->param_count != 2) return WEFT_ERR(INVALID_ARGUMENT, "the region takes %d arguments", f->param_count);
+    for (int i = 0; i < op->operand_count; i++) {
+      if (!hlo_shape_is_array(operands[i]->shape)) return WEFT_ERR(INVALID_ARGUMENT, "operand %d is no array", i);
+      WEFT_TRY(lower_convert(l, operands[i], f->params[0]->shape->type, &operands[i]));
+    }
+  } else if (code == HLO_ALL_REDUCE && op->operand_count > 0) { /* cross-replica-sum */
+    WEFT_TRY(hlo_add_reducer(l->module, HLO_ADD, operands[0]->shape->type, &f));
   }
   WEFT_TRY(lower_emit(l, code, given, op->operand_count, operands, &in));
   if (f) WEFT_TRY(hlo_set_called(in, 1, &f));

@@ -358,7 +358,7 @@ static weft_status *reduction(lowering *l, const mlir_op *op, hlo_opcode code, h
   int n = op->operand_count / 2;
 
   WEFT_TRY(lower_operands(l, op, &operands));
-  WEFT_TRY(lower_scalar_region(l, op, 0, "reducer", &f));
+  WEFT_TRY(lower_scalar_region(l, op, 0, "reducer", WEFT_INVALID, &f));
   WEFT_TRY(promote(l, operands, n, f, n));
   WEFT_TRY(promote(l, operands + n, op->operand_count - n, f, 0));
   WEFT_TRY(lower_emit(l, code, NULL, op->operand_count, operands, out));
@@ -418,9 +418,10 @@ static weft_status *select_and_scatter(lowering *l, const mlir_op *op)
   hlo_window *w;
 
   WEFT_TRY(lower_operands(l, op, &operands));
-  WEFT_TRY(lower_scalar_region(l, op, 0, "select", &f[0]));
-  WEFT_TRY(lower_scalar_region(l, op, 1, "scatter", &f[1]));
   if (op->operand_count != 3) return WEFT_ERR(INVALID_ARGUMENT, "%d operands, expected 3", op->operand_count);
+  WEFT_TRY(lower_scalar_region(l, op, 1, "scatter", WEFT_INVALID, &f[1]));
+  for (int i = 0; i < 3; i++) WEFT_TRY(promote(l, &operands[i], 1, f[1], 0)); /* all become the accumulator's type */
+  WEFT_TRY(lower_scalar_region(l, op, 0, "select", operands[0]->shape->type, &f[0]));
   WEFT_TRY(lower_emit(l, HLO_SELECT_AND_SCATTER, NULL, op->operand_count, operands, &in));
   WEFT_TRY(hlo_set_called(in, 2, f));
   WEFT_TRY(window(l, op, operands[0]->shape->rank, &w));
@@ -435,7 +436,7 @@ static weft_status *map(lowering *l, const mlir_op *op)
   hlo_computation *f;
 
   WEFT_TRY(lower_operands(l, op, &operands));
-  WEFT_TRY(lower_scalar_region(l, op, 0, "mapped", &f));
+  WEFT_TRY(lower_scalar_region(l, op, 0, "mapped", WEFT_INVALID, &f));
   WEFT_TRY(lower_emit(l, HLO_MAP, NULL, op->operand_count, operands, &in));
   WEFT_TRY(hlo_set_called(in, 1, &f));
   WEFT_TRY(lower_ints(l, op, "dimensions", &in->dims));
@@ -452,7 +453,7 @@ static weft_status *sort(lowering *l, const mlir_op *op)
   if (op->operand_count < 1) return WEFT_ERR(INVALID_ARGUMENT, "no operands");
   int64_t dim = mlir_attr_int(mlir_attr_of(op, "dimension"), -1);
   if (dim < 0) dim += operands[0]->shape->rank;
-  WEFT_TRY(lower_scalar_region(l, op, 0, "comparator", &f));
+  WEFT_TRY(lower_scalar_region(l, op, 0, "comparator", WEFT_INVALID, &f));
   WEFT_TRY(lower_emit(l, HLO_SORT, NULL, op->operand_count, operands, &in));
   WEFT_TRY(hlo_set_called(in, 1, &f));
   WEFT_TRY(hlo_ints_new(l->module, 1, &dim, &in->dims));
@@ -470,7 +471,7 @@ static weft_status *scatter(lowering *l, const mlir_op *op)
 
   WEFT_TRY_ALLOC(s);
   WEFT_TRY(lower_operands(l, op, &operands));
-  WEFT_TRY(lower_scalar_region(l, op, 0, "update", &f));
+  WEFT_TRY(lower_scalar_region(l, op, 0, "update", WEFT_INVALID, &f));
   if (op->operand_count % 2 == 0) return WEFT_ERR(INVALID_ARGUMENT, "%d operands", op->operand_count);
   WEFT_TRY(promote(l, operands, n, f, 0));
   WEFT_TRY(promote(l, operands + n + 1, n, f, n));

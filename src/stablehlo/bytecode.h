@@ -1,0 +1,70 @@
+/* stablehlo/bytecode.h -- what the two files of the bytecode reader share: bytecode.c (container, IR) and vhlo.c
+ * (attributes, types and properties of the builtin, vhlo and sdy dialects). */
+#ifndef WEFT_STABLEHLO_BYTECODE_H
+#define WEFT_STABLEHLO_BYTECODE_H
+
+#include "stablehlo/mlir.h"
+
+/* Bytes that are left of something. */
+typedef struct bc_cursor { const uint8_t *p, *end; } bc_cursor;
+
+typedef struct bc_string { const char *s; size_t size; } bc_string;
+
+/* An attribute or type: where it is written, and what it is once asked for. */
+typedef struct bc_entry {
+  bc_cursor bytes;
+  int dialect;
+  bool custom;          /* in its dialect's encoding; else NUL-terminated assembly */
+  bool busy;            /* being decoded: meeting it again is a cycle */
+  const void *value;    /* const mlir_attr * or const mlir_type *, or NULL: not yet */
+} bc_entry;
+
+typedef struct bc_op_name {
+  shlo_dialect dialect;
+  const char *name;
+  int version;
+  const char *dialect_name;
+} bc_op_name;
+
+typedef struct bc_reader {
+  mlir_program *program;
+  weft_arena *arena;
+  int version;           /* of the bytecode */
+  int string_count, dialect_count, op_count, attr_count, type_count, property_count;
+  bc_string *strings;
+  const char **dialects;
+  bc_op_name *ops;
+  bc_entry *attrs, *types;
+  bc_cursor *properties;
+  int depth;
+  mlir_value **values;   /* by number; NULL where not defined */
+  int64_t value_capacity;
+} bc_reader;
+
+WEFT_PRINTF(3, 4) weft_status *bc_fail(const bc_reader *r, const uint8_t *at, const char *fmt, ...);
+
+WEFT_NODISCARD weft_status *bc_byte(const bc_reader *r, bc_cursor *c, uint8_t *out);
+WEFT_NODISCARD weft_status *bc_varint(const bc_reader *r, bc_cursor *c, uint64_t *out);
+WEFT_NODISCARD weft_status *bc_svarint(const bc_reader *r, bc_cursor *c, int64_t *out);
+WEFT_NODISCARD weft_status *bc_flagged(const bc_reader *r, bc_cursor *c, uint64_t *out, bool *out_flag);
+/* A count of things that take a byte each at least: bounded by what is left. */
+WEFT_NODISCARD weft_status *bc_count(const bc_reader *r, bc_cursor *c, int *out);
+/* An index below `limit`. */
+WEFT_NODISCARD weft_status *bc_index(const bc_reader *r, bc_cursor *c, int limit, int *out);
+WEFT_NODISCARD weft_status *bc_string_ref(const bc_reader *r, bc_cursor *c, bc_string *out);
+WEFT_NODISCARD weft_status *bc_blob(const bc_reader *r, bc_cursor *c, bc_cursor *out);
+
+WEFT_NODISCARD weft_status *bc_attr(bc_reader *r, int index, const mlir_attr **out);
+WEFT_NODISCARD weft_status *bc_type(bc_reader *r, int index, const mlir_type **out);
+WEFT_NODISCARD weft_status *bc_attr_ref(bc_reader *r, bc_cursor *c, const mlir_attr **out); /* index, then the attribute */
+WEFT_NODISCARD weft_status *bc_type_ref(bc_reader *r, bc_cursor *c, const mlir_type **out);
+
+/* vhlo.c: one entry in its dialect's encoding; all its bytes are taken. */
+WEFT_NODISCARD weft_status *bc_decode_attr(bc_reader *r, const char *dialect, bc_cursor *c, const mlir_attr **out);
+WEFT_NODISCARD weft_status *bc_decode_type(bc_reader *r, const char *dialect, bc_cursor *c, const mlir_type **out);
+/* The properties of an operation, appended to its attributes. */
+typedef struct bc_attrs { mlir_named_attr *items; int count, capacity; } bc_attrs;
+WEFT_NODISCARD weft_status *bc_add_attr(bc_reader *r, bc_attrs *attrs, const char *name, const mlir_attr *value);
+WEFT_NODISCARD weft_status *bc_properties(bc_reader *r, const bc_op_name *op, bc_cursor *c, bc_attrs *attrs);
+
+#endif
