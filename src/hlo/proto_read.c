@@ -855,7 +855,10 @@ static weft_status *read_own_attributes(proto_reader *r, const HloPb__Instructio
   case HLO_DOT:
   case HLO_RAGGED_DOT:
   case HLO_SCALED_DOT: return read_dot(r, p, (hlo_dot_attrs *)instr->u.dot);
-  case HLO_CONVOLUTION: return read_conv(r, p, (hlo_conv_attrs *)instr->u.conv);
+  case HLO_CONVOLUTION:
+    if (!p->conv) return BAD("no convolution_dimension_numbers");
+    return read_conv(r, p, (hlo_conv_attrs *)instr->u.conv);
+  case HLO_IOTA: return p->n_dims == 1 ? NULL : BAD("an iota has one dimension, not %zu", p->n_dims);
   case HLO_REDUCE_WINDOW:
   case HLO_SELECT_AND_SCATTER: return read_window(r, p->window, (hlo_window *)instr->u.window);
   case HLO_GATHER: return read_gather(r, p, (hlo_gather_attrs *)instr->u.gather);

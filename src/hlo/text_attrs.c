@@ -365,11 +365,49 @@ static const metadata_field metadata_fields[] = {
   {"stack_frame_id", offsetof(hlo_metadata, stack_frame_id), false},
 };
 
+/* The value of a field that hlo_metadata has no place for, of whatever kind, printed to `out`. */
+static weft_status *copy_metadata_value(hlo_reader *r, FILE *out)
+{
+  const char *text;
+  int64_t number;
+  hlo_span word = hlo_rd_peek_word(r);
+
+  if (hlo_rd_at(r, '{')) {
+    WEFT_TRY(hlo_rd_braces(r, &text));
+    fputs(text, out);
+  } else if (hlo_rd_at(r, '"')) {
+    WEFT_TRY(hlo_rd_string(r, &text));
+    hlo_pr_string(out, text);
+  } else if (word.length) {
+    WEFT_TRY(hlo_rd_word(r, "", &word));
+    fprintf(out, "%.*s", (int)word.length, word.p);
+  } else {
+    WEFT_TRY(hlo_rd_int(r, &number));
+    fprintf(out, "%" PRId64, number);
+  }
+  return NULL;
+}
+
+static weft_status *read_other_metadata(hlo_reader *r, hlo_metadata *m, hlo_span name)
+{
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+  weft_status *st;
+
+  WEFT_TRY_ALLOC(out);
+  fprintf(out, "%s%s%.*s=", m->rest ? m->rest : "", m->rest ? " " : "", (int)name.length, name.p);
+  st = copy_metadata_value(r, out);
+  m->rest = fclose(out) == 0 ? weft_arena_strndup(r->arena, text, size) : NULL;
+  free(text);
+  WEFT_TRY(st);
+  WEFT_TRY_ALLOC(m->rest);
+  return NULL;
+}
+
 static weft_status *read_metadata_value(hlo_reader *r, hlo_metadata *m, hlo_span name)
 {
-  const char *ignored;
   int64_t number;
-  size_t start;
 
   for (size_t i = 0; i < WEFT_COUNT(metadata_fields); i++) {
     char *field = (char *)m + metadata_fields[i].offset;
@@ -380,15 +418,7 @@ static weft_status *read_metadata_value(hlo_reader *r, hlo_metadata *m, hlo_span
     *(int *)field = (int)number;
     return NULL;
   }
-  if (hlo_rd_at(r, '{')) WEFT_TRY(hlo_rd_braces(r, &ignored));
-  else if (hlo_rd_at(r, '"')) WEFT_TRY(hlo_rd_string(r, &ignored));
-  else if (hlo_rd_peek_word(r).length) WEFT_TRY(hlo_rd_word(r, "", &name));
-  else WEFT_TRY(hlo_rd_int(r, &number));
-  start = m->rest ? strlen(m->rest) : 0;
-  m->rest = weft_arena_printf(r->arena, "%s%s%.*s", start ? m->rest : "", start ? " " : "", (int)(r->p - name.p), name.p);
-  WEFT_TRY_ALLOC(m->rest);
-  for (char *end = (char *)m->rest + strlen(m->rest); end > m->rest && strchr(" \t\r\n", end[-1]);) *--end = '\0';
-  return NULL;
+  return read_other_metadata(r, m, name);
 }
 static weft_status *read_metadata(hlo_reader *r, attr_site *site, const hlo_attr *attr, void *field)
 {

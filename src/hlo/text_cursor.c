@@ -279,6 +279,7 @@ weft_status *hlo_rd_string(hlo_reader *r, const char **out)
     to += plain;
     p += plain;
     if (escape) p = unescape(p + 1, to++);
+    if (escape && to[-1] == '\0') return hlo_rd_error(r, escape, "a NUL byte in a string");
   }
   r->p = close + 1;
   hlo_rd_space(r);
@@ -294,10 +295,14 @@ weft_status *hlo_rd_braces(hlo_reader *r, const char **out)
   if (*p != '{') return hlo_rd_expected(r, "'{'");
   for (; p < r->end; p++) {
     if (*p == '"') {
+      const char *at = p;
       p = string_end(r, p);
       if (!p) return hlo_rd_error(r, r->p, "a string in these braces has no end");
+      if (memchr(at, '\0', (size_t)(p - at))) return hlo_rd_error(r, at, "a NUL byte in a string");
     } else if (*p == '{') {
       depth++;
+    } else if (*p == '\0') {
+      break;
     } else if (*p == '}' && --depth == 0) {
       WEFT_TRY(hlo_rd_keep(r, (hlo_span){r->p, (size_t)(p + 1 - r->p)}, out));
       r->p = p + 1;

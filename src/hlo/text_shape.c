@@ -158,8 +158,9 @@ static weft_status *read_layout_suffixes(hlo_reader *r, hlo_layout *layout, int 
 /* layout := '{' minor_to_major [':' suffixes] '}'.  The plain default stays NULL. */
 static weft_status *read_layout(hlo_reader *r, hlo_shape *shape, int depth)
 {
+  static const hlo_layout none;
   const char *at = r->p;
-  hlo_layout layout = {0};
+  hlo_layout layout = none;
   int64_t order[HLO_MAX_RANK];
   uint64_t seen = 0;
   int count = 0;
@@ -179,7 +180,8 @@ static weft_status *read_layout(hlo_reader *r, hlo_shape *shape, int depth)
     return hlo_rd_error(r, at, "the layout has %d dimensions, the shape %d", count, shape->rank);
   if (hlo_rd_accept(r, ':')) {
     WEFT_TRY(read_layout_suffixes(r, &layout, depth));
-    plain = false;
+    if (layout.tail_padding == 1) layout.tail_padding = 0;
+    plain &= memcmp(&layout, &none, sizeof layout) == 0;
   }
   WEFT_TRY(hlo_rd_expect(r, '}'));
   if (plain) return NULL;

@@ -23,3 +23,7 @@ TESTS += %D%/xla_cross_test.py
 EXTRA_DIST += %D%/xla_cross_test.py tests/data/hlo/async.hlo tests/data/hlo/collectives.hlo tests/data/hlo/constants.hlo \
   tests/data/hlo/control.hlo tests/data/hlo/elementwise.hlo tests/data/hlo/linear.hlo tests/data/hlo/movement.hlo \
   tests/data/hlo/reductions.hlo
+check_PROGRAMS += %D%/proto_test
+%C%_proto_test_SOURCES = %D%/proto_test.c tests/test.h
+%C%_proto_test_CFLAGS = $(TEST_CFLAGS)
+%C%_proto_test_LDADD = $(TEST_LIBS)

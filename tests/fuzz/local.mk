@@ -1,0 +1,18 @@
+# Fuzz targets: NAME_fuzz.c with its corpus in corpus/NAME.  make check replays the corpus with any compiler; configured
+# with --enable-fuzzers (clang) they are libFuzzer programs:  tests/fuzz/hlo_text_fuzz -max_total_time=60 corpus-copy/
+if FUZZERS
+FUZZ_MAIN =
+FUZZ_FLAGS = -fsanitize=fuzzer
+else
+FUZZ_MAIN = tests/fuzz/replay.c
+FUZZ_FLAGS =
+TESTS += $(FUZZ_TARGETS)
+endif
+FUZZ_TARGETS = %D%/hlo_text_fuzz %D%/hlo_proto_fuzz
+noinst_PROGRAMS += $(FUZZ_TARGETS)
+EXTRA_DIST += %D%/corpus %D%/replay.c
+
+%C%_hlo_text_fuzz_SOURCES = %D%/hlo_text_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
+%C%_hlo_text_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
+%C%_hlo_proto_fuzz_SOURCES = %D%/hlo_proto_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
+%C%_hlo_proto_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
