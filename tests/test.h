@@ -76,7 +76,9 @@
 
 #define T_SKIP(...)             \
   do {                          \
+    print_message("# ");        \
     print_message(__VA_ARGS__); \
+    print_message("\n");        \
     skip();                     \
   } while (0)
 
