@@ -74,12 +74,13 @@
     if (!(expr)) fail_msg("not true: %s", #expr);    \
   } while (0)
 
-#define T_SKIP(...)             \
-  do {                          \
-    print_message("# ");        \
-    print_message(__VA_ARGS__); \
-    print_message("\n");        \
-    skip();                     \
+/* Leaves the test with a reason.  cmocka's skip() prints "not ok ... # SKIP", which the TAP driver takes for a failure. */
+#define T_SKIP(...)               \
+  do {                            \
+    print_message("# skipped: "); \
+    print_message(__VA_ARGS__);   \
+    print_message("\n");          \
+    return;                       \
   } while (0)
 
 #endif
