@@ -253,6 +253,36 @@ gen_ssa gen_max(gen_emit *e, weft_dtype type, bool min, gen_ssa a, gen_ssa b);
 
 weft_status *gen_unimplemented(gen_emit *e, const hlo_instr *instr, const char *what);
 
+/* ---- accumulators (accumulate.c) -------------------------------------------------------------------------------------------------- */
+
+/* One accumulated value of a reduce.  `op` is the reducer when it is one of add, multiply, maximum, minimum, and, or,
+ * xor on one value: then lanes and blocks may be combined in any fixed order. */
+typedef struct gen_acc {
+  const hlo_instr *reduce;
+  int leaf, leaves;
+  hlo_opcode op;
+  weft_dtype type;
+  gen_value slot;
+} gen_acc;
+/* The accumulators of the reduces in `reduces`, flat. */
+WEFT_NODISCARD weft_status *gen_accs_of(gen_emit *e, const hlo_instr *const *reduces, int count, gen_acc **out, int *out_count);
+bool gen_accs_are_plain(const gen_acc *accs, int count); /* all have an op */
+/* slot = memory for a scalar, or for a vector of `lanes`; then its first value: the identity, or the reduce's init. */
+void gen_acc_reset(gen_emit *e, gen_acc *acc, int lanes);
+WEFT_NODISCARD weft_status *gen_acc_init(gen_emit *e, gen_env *env, gen_acc *acc, gen_value *out);
+void gen_acc_set(gen_emit *e, gen_value slot, gen_value v);
+gen_value gen_acc_get(gen_emit *e, gen_value slot);
+gen_value gen_acc_slot(gen_emit *e, weft_dtype type, int lanes);
+gen_value gen_combine(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value a, gen_value b);
+/* All lanes of a vector into one value, by halves. */
+gen_value gen_combine_lanes(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value v);
+gen_value gen_identity(gen_emit *e, hlo_opcode op, weft_dtype type);
+/* Adds the operands of all accumulators at `idx` (into the reduces' operands) to `slots`. */
+WEFT_NODISCARD weft_status *gen_accs_step(gen_emit *e, gen_env *env, const gen_acc *accs, int count, gen_value *slots,
+                                          const gen_index *idx);
+/* The result as the reduce yields it: rounded to its type when excess precision is not allowed. */
+gen_value gen_acc_result(gen_emit *e, const gen_acc *acc, gen_value v);
+
 /* ---- kernels (kernel.c and one file per strategy) ------------------------------------------------------------------------------ */
 
 typedef struct gen_kernel_spec {
@@ -307,6 +337,9 @@ WEFT_NODISCARD weft_status *gen_emit_leaf(gen_emit *e, gen_env *env, const hlo_i
 
 WEFT_NODISCARD weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec);
+/* Kernels of reductions; *done is false when the fusion does not have the form they take. */
+WEFT_NODISCARD weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec, bool *done);
+WEFT_NODISCARD weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec, bool *done);
 WEFT_NODISCARD weft_status *gen_emit_dus_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_scatter_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_select_and_scatter_kernel(gen_part *part, gen_kernel_spec *spec);

@@ -176,5 +176,12 @@ weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec)
   if (root->op == HLO_SELECT_AND_SCATTER) return gen_emit_select_and_scatter_kernel(part, spec);
   if ((updates || root->op == HLO_DYNAMIC_UPDATE_SLICE) && spec->fusion->u.fusion.alias_count)
     return gen_emit_dus_kernel(part, spec);
+  if (!hlo_shape_is_tuple(root->shape) || root->op == HLO_TUPLE || root->op == HLO_REDUCE) {
+    bool done;
+    WEFT_TRY(gen_emit_row_kernel(part, spec, &done));
+    if (done) return NULL;
+    WEFT_TRY(gen_emit_column_kernel(part, spec, &done));
+    if (done) return NULL;
+  }
   return gen_emit_loop_kernel(part, spec);
 }

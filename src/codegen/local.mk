@@ -1,6 +1,8 @@
 libweftcore_la_SOURCES += \
+  %D%/accumulate.c \
   %D%/callback.c \
   %D%/codegen.h %D%/codegen_internal.h \
+  %D%/column.c \
   %D%/compile.c \
   %D%/complex.c \
   %D%/elemental.c \
@@ -13,5 +15,6 @@ libweftcore_la_SOURCES += \
   %D%/memory.c \
   %D%/nest.c \
   %D%/part.c \
+  %D%/row.c \
   %D%/target.c \
   %D%/update.c

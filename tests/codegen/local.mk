@@ -10,3 +10,7 @@ check_PROGRAMS += %D%/math_test
 %C%_math_test_SOURCES = %D%/math_test.c tests/test.h
 %C%_math_test_CFLAGS = $(TEST_CFLAGS)
 %C%_math_test_LDADD = $(TEST_LIBS) -lm
+check_PROGRAMS += %D%/reduce_test
+%C%_reduce_test_SOURCES = %D%/reduce_test.c %D%/harness.c %D%/harness.h tests/test.h
+%C%_reduce_test_CFLAGS = $(TEST_CFLAGS)
+%C%_reduce_test_LDADD = $(TEST_LIBS)

@@ -1,0 +1,154 @@
+/* codegen/accumulate.c -- the running values of reductions. */
+#include <config.h>
+
+#include "codegen/codegen_internal.h"
+
+static bool is_plain(hlo_opcode op)
+{
+  return op == HLO_ADD || op == HLO_MULTIPLY || op == HLO_MAXIMUM || op == HLO_MINIMUM || op == HLO_AND || op == HLO_OR ||
+         op == HLO_XOR;
+}
+
+weft_status *gen_accs_of(gen_emit *e, const hlo_instr *const *reduces, int count, gen_acc **out, int *out_count)
+{
+  int total = 0, at = 0;
+
+  for (int i = 0; i < count; i++) total += reduces[i]->operand_count / 2;
+  gen_acc *accs = WEFT_ARENA_ARRAY(e->arena, gen_acc, total);
+  WEFT_TRY_ALLOC(accs);
+  for (int i = 0; i < count; i++) {
+    int n = reduces[i]->operand_count / 2;
+    hlo_opcode op = n == 1 ? hlo_reducer_op(reduces[i]->called[0]) : HLO_OPCODE_COUNT;
+    for (int k = 0; k < n; k++)
+      accs[at++] = (gen_acc){.reduce = reduces[i], .leaf = k, .leaves = n, .op = is_plain(op) ? op : HLO_OPCODE_COUNT,
+                             .type = reduces[i]->operands[k]->shape->type};
+  }
+  *out = accs;
+  *out_count = total;
+  return NULL;
+}
+
+bool gen_accs_are_plain(const gen_acc *accs, int count)
+{
+  for (int i = 0; i < count; i++)
+    if (accs[i].op == HLO_OPCODE_COUNT) return false;
+  return true;
+}
+
+gen_value gen_acc_slot(gen_emit *e, weft_dtype type, int lanes)
+{
+  LLVMTypeRef t = gen_register_type(e->part, type);
+
+  if (lanes > 1) t = LLVMVectorType(t, (unsigned)lanes);
+  return (gen_value){gen_alloca(e, t, "acc"), weft_dtype_is_complex(type) ? gen_alloca(e, t, "acc") : NULL};
+}
+
+static void set_part(gen_emit *e, gen_ssa slot, gen_ssa v)
+{
+  LLVMTypeRef t = LLVMGetAllocatedType(slot);
+  LLVMBuildStore(e->b, LLVMGetTypeKind(t) == LLVMVectorTypeKind ? gen_splat(e, v, (int)LLVMGetVectorSize(t)) : v, slot);
+}
+
+void gen_acc_set(gen_emit *e, gen_value slot, gen_value v)
+{
+  set_part(e, slot.re, v.re);
+  if (slot.im) set_part(e, slot.im, v.im);
+}
+
+gen_value gen_acc_get(gen_emit *e, gen_value slot)
+{
+  gen_value v = {LLVMBuildLoad2(e->b, LLVMGetAllocatedType(slot.re), slot.re, ""), NULL};
+  if (slot.im) v.im = LLVMBuildLoad2(e->b, LLVMGetAllocatedType(slot.im), slot.im, "");
+  return v;
+}
+
+gen_value gen_identity(gen_emit *e, hlo_opcode op, weft_dtype type)
+{
+  LLVMTypeRef t = gen_register_type(e->part, type);
+  gen_ssa zero = LLVMConstNull(t);
+
+  if (weft_dtype_is_float(type) || weft_dtype_is_complex(type)) {
+    double v = op == HLO_ADD ? -0.0 : op == HLO_MULTIPLY ? 1 : op == HLO_MAXIMUM ? -__builtin_inf() : __builtin_inf();
+    return (gen_value){LLVMConstReal(t, v), weft_dtype_is_complex(type) ? zero : NULL};
+  }
+  unsigned bits = LLVMGetIntTypeWidth(t);
+  bool is_signed = weft_dtype_is_signed(type), is_pred = type == WEFT_PRED;
+  uint64_t ones = ~UINT64_C(0), least = is_signed ? UINT64_C(1) << (bits - 1) : 0, most = is_signed ? least - 1 : ones;
+  uint64_t v = op == HLO_MULTIPLY ? 1 : op == HLO_AND ? ones : op == HLO_MAXIMUM ? least : op == HLO_MINIMUM ? most : 0;
+
+  if (is_pred) v = op == HLO_MULTIPLY || op == HLO_AND || op == HLO_MINIMUM;
+  return (gen_value){LLVMConstInt(t, v, 0), NULL};
+}
+
+gen_value gen_combine(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value a, gen_value b)
+{
+  bool is_float = weft_dtype_is_float(type) || weft_dtype_is_complex(type), is_pred = type == WEFT_PRED;
+
+  switch (op) {
+  case HLO_ADD:
+    if (a.im) return (gen_value){gen_bin(e, LLVMFAdd, a.re, b.re), gen_bin(e, LLVMFAdd, a.im, b.im)};
+    return (gen_value){gen_wrap_int(e, type, gen_bin(e, is_float ? LLVMFAdd : is_pred ? LLVMOr : LLVMAdd, a.re, b.re)), NULL};
+  case HLO_MULTIPLY:
+    if (a.im) return gen_complex_mul(e, a, b);
+    return (gen_value){gen_wrap_int(e, type, gen_bin(e, is_float ? LLVMFMul : is_pred ? LLVMAnd : LLVMMul, a.re, b.re)), NULL};
+  case HLO_MAXIMUM: case HLO_MINIMUM: return (gen_value){gen_max(e, type, op == HLO_MINIMUM, a.re, b.re), NULL};
+  default: return (gen_value){gen_bin(e, op == HLO_AND ? LLVMAnd : op == HLO_OR ? LLVMOr : LLVMXor, a.re, b.re), NULL};
+  }
+}
+
+gen_value gen_combine_lanes(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value v)
+{
+  if (!gen_is_vector(v.re)) return v;
+  for (int n = (int)LLVMGetVectorSize(LLVMTypeOf(v.re)); n > 1; n /= 2) {
+    int low[64], high[64];
+    gen_ssa none = LLVMGetPoison(LLVMTypeOf(v.re));
+    for (int i = 0; i < n / 2; i++) low[i] = i, high[i] = n / 2 + i;
+    gen_value a = {gen_shuffle(e, v.re, none, n / 2, low), v.im ? gen_shuffle(e, v.im, none, n / 2, low) : NULL};
+    gen_value b = {gen_shuffle(e, v.re, none, n / 2, high), v.im ? gen_shuffle(e, v.im, none, n / 2, high) : NULL};
+    v = gen_combine(e, op, type, a, b);
+  }
+  gen_ssa zero = LLVMConstInt(e->part->i32, 0, 0);
+  return (gen_value){LLVMBuildExtractElement(e->b, v.re, zero, ""), v.im ? LLVMBuildExtractElement(e->b, v.im, zero, "") : NULL};
+}
+
+weft_status *gen_acc_init(gen_emit *e, gen_env *env, gen_acc *acc, gen_value *out)
+{
+  const gen_index *at = gen_index_seal(gen_index_new(e, 0));
+  return gen_emit_leaf(e, env, acc->reduce->operands[acc->leaves + acc->leaf], 0, at, out);
+}
+
+void gen_acc_reset(gen_emit *e, gen_acc *acc, int lanes)
+{
+  acc->slot = gen_acc_slot(e, acc->type, lanes);
+  gen_acc_set(e, acc->slot, gen_identity(e, acc->op, acc->type));
+}
+
+weft_status *gen_accs_step(gen_emit *e, gen_env *env, const gen_acc *accs, int count, gen_value *slots,
+                           const gen_index *idx)
+{
+  gen_value *v = WEFT_ARENA_ARRAY(e->arena, gen_value, count);
+
+  WEFT_TRY_ALLOC(v);
+  for (int i = 0; i < count; i++) WEFT_TRY(gen_emit_leaf(e, env, accs[i].reduce->operands[accs[i].leaf], 0, idx, &v[i]));
+  for (int i = 0; i < count; i += accs[i].leaves) {
+    int n = accs[i].leaves;
+    if (accs[i].op != HLO_OPCODE_COUNT) {
+      gen_acc_set(e, slots[i], gen_combine(e, accs[i].op, accs[i].type, gen_acc_get(e, slots[i]), v[i]));
+      continue;
+    }
+    gen_value *args = WEFT_ARENA_ARRAY(e->arena, gen_value, 2 * n);
+    const gen_value *r;
+    WEFT_TRY_ALLOC(args);
+    for (int k = 0; k < n; k++) args[k] = gen_acc_get(e, slots[i + k]), args[n + k] = v[i + k];
+    WEFT_TRY(gen_emit_apply(e, accs[i].reduce->called[0], args, &r));
+    for (int k = 0; k < n; k++) gen_acc_set(e, slots[i + k], r[k]);
+  }
+  return NULL;
+}
+
+gen_value gen_acc_result(gen_emit *e, const gen_acc *acc, gen_value v)
+{
+  bool is_narrow = weft_dtype_is_float(acc->type) && acc->type != WEFT_F32 && acc->type != WEFT_F64;
+  if (is_narrow && !e->part->options->allow_excess_precision) v.re = gen_round_to(e, acc->type, v.re);
+  return v;
+}

@@ -1,0 +1,474 @@
+/* codegen/row.c -- reductions over trailing dimensions, and what depends on them: sums, softmax, norms.
+ * The arrays are rows x cols.  A row is taken in stages: stage s accumulates, in one pass over the columns, the reduces
+ * that need the results of s other reduces; the last pass stores what has an element per column.  A costly value that
+ * several passes want is kept, one row of it, in scratch.  Where rows are few and long, two phases: columns in blocks
+ * whose partial results go to the shared buffer, then their combination.
+ * Lanes and blocks follow from shape and types alone. */
+#include <config.h>
+
+#include "codegen/codegen_internal.h"
+
+#include <string.h>
+
+enum { MAX_REDUCES = 16, MAX_KEPT = 8, FEW_ROWS = 16, SPLIT_ELEMS = 1 << 16, SHORT_ROW = 8, BLOCK_ELEMS = 1 << 14, MOST_BLOCKS = 64 };
+
+typedef struct rows {
+  gen_frame *f;
+  gen_kernel_spec *spec;
+  const hlo_computation *comp;
+  int64_t rows, cols;
+  const hlo_instr *reduces[MAX_REDUCES];
+  int reduce_count, stages;
+  int8_t *level;               /* by instruction id - low: reduces below it */
+  int low;
+  const hlo_instr *kept[MAX_KEPT]; /* values of a row in scratch, and the stage that makes them */
+  int kept_stage[MAX_KEPT], kept_count;
+  gen_buffer kept_buffers[MAX_KEPT];
+  int lanes, unroll;
+  bool per_row_only;           /* no result has an element per column */
+  int64_t blocks;              /* of the columns; 1: one phase */
+  int64_t block;
+} rows;
+
+static int level_of(const rows *r, const hlo_instr *x) { return r->level[x->id - r->low]; }
+
+/* ---- the form --------------------------------------------------------------------------------------------------------------------- */
+
+/* Reduces over all trailing dimensions, of which there are `cols` elements. */
+static bool reduces_rows(const hlo_instr *x, int64_t *out_rows, int64_t *out_cols)
+{
+  const hlo_shape *in = x->operands[0]->shape;
+  int64_t cols = 1, n_rows = 1;
+  bool reduced_seen = false;
+
+  for (int d = 0; d < in->rank; d++) {
+    bool reduced = false;
+    for (int k = 0; k < x->dims.count; k++) reduced = reduced || x->dims.v[k] == d;
+    if (reduced) cols *= in->dims[d];
+    else n_rows *= in->dims[d];
+    if (in->dims[d] == 1) continue;
+    if (reduced_seen && !reduced) return false;
+    reduced_seen = reduced_seen || reduced;
+  }
+  *out_rows = n_rows, *out_cols = cols;
+  return true;
+}
+
+/* A value that depends on reduces may only be used where its row is the row at hand. */
+static bool stays_in_row(const rows *r, const hlo_instr *x)
+{
+  int64_t n = hlo_shape_elems(x->shape), m = hlo_shape_elems(x->operands[0]->shape);
+
+  if (hlo_opcode_is_elementwise(x->op) || x->op == HLO_TUPLE || x->op == HLO_GET_TUPLE_ELEMENT || x->op == HLO_REDUCE) return true;
+  if (x->op == HLO_RESHAPE || x->op == HLO_BITCAST) return n == m;
+  if (x->op != HLO_BROADCAST || n != r->rows * r->cols) return x->op == HLO_BROADCAST && n == m;
+  if (m == 1) return r->rows == 1;
+  if (m != r->rows) return false;
+  int64_t leading = 1; /* the operand's dimensions are the leading ones */
+  for (int i = 0; i < x->dims.count; i++) {
+    if (x->operands[0]->shape->dims[i] != 1 && x->dims.v[i] >= x->shape->rank) return false;
+    leading *= x->operands[0]->shape->dims[i];
+  }
+  int64_t above = 1, matched = 1;
+  for (int d = 0, i = 0; d < x->shape->rank && matched < leading; d++) {
+    bool mapped = i < x->dims.count && x->dims.v[i] == d;
+    if (mapped) matched *= x->shape->dims[d], i++;
+    above *= x->shape->dims[d];
+    if (above != matched) return false;
+  }
+  return true;
+}
+
+static bool is_costly(const hlo_instr *x)
+{
+  return hlo_opcode_is_transcendental(x->op) || x->op == HLO_DIVIDE || x->op == HLO_GATHER || x->op == HLO_DOT;
+}
+
+static bool recognise(rows *r, gen_part *part)
+{
+  const hlo_instr *root = r->comp->root;
+  int high = 0;
+
+  r->low = INT32_MAX;
+  HLO_FOREACH(x, r->comp) r->low = WEFT_MIN(r->low, x->id), high = WEFT_MAX(high, x->id);
+  r->level = WEFT_ARENA_ARRAY(part->arena, int8_t, high - r->low + 1);
+  if (!r->level) return false;
+  HLO_FOREACH(x, r->comp) {
+    int level = 0;
+    for (int i = 0; i < x->operand_count; i++) level = WEFT_MAX(level, level_of(r, x->operands[i]));
+    int64_t n_rows, cols;
+    if (x->op == HLO_REDUCE) {
+      bool is_rows = reduces_rows(x, &n_rows, &cols);
+      if (is_rows && r->reduce_count == 0 && cols > 1) r->rows = n_rows, r->cols = cols;
+      if (is_rows && cols > 1 && n_rows == r->rows && cols == r->cols) {
+        if (r->reduce_count == MAX_REDUCES) return false;
+        r->reduces[r->reduce_count++] = x;
+        r->stages = WEFT_MAX(r->stages, ++level);
+      } else if (level > 0) {
+        return false;
+      }
+    } else if (level > 0 && x->op != HLO_TUPLE && !stays_in_row(r, x)) {
+      return false;
+    }
+    r->level[x->id - r->low] = (int8_t)level;
+  }
+  if (r->reduce_count == 0 || r->rows == 0 || r->cols == 0) return false;
+  /* Everything downstream of a reduce reaches results of rows, or rows x cols, elements. */
+  r->per_row_only = true;
+  for (int i = 0; i < hlo_shape_leaf_count(root->shape); i++) {
+    int64_t n = hlo_shape_elems(hlo_shape_leaf(root->shape, i));
+    if (n != r->rows && n != r->rows * r->cols) return false;
+    if (n != r->rows) r->per_row_only = false;
+  }
+  return r->cols >= SHORT_ROW || r->stages > 1 || !r->per_row_only; /* short rows do better side by side */
+}
+
+/* Which passes want `x`: bit s for the pass of stage s, bit `stages` for the last. */
+static void mark_wanted(const rows *r, const hlo_instr *x, int pass, uint32_t *wanted)
+{
+  uint32_t bit = 1u << pass;
+
+  if (wanted[x->id - r->low] & bit) return;
+  wanted[x->id - r->low] |= bit;
+  if (x->op == HLO_REDUCE && level_of(r, x) > 0) return; /* its operands belong to its own pass */
+  for (int i = 0; i < x->operand_count; i++) mark_wanted(r, x->operands[i], pass, wanted);
+}
+
+static weft_status *choose_kept(rows *r, gen_part *part)
+{
+  int count = 0;
+  HLO_FOREACH(x, r->comp) count = WEFT_MAX(count, x->id - r->low + 1);
+  uint32_t *wanted = WEFT_ARENA_ARRAY(part->arena, uint32_t, count);
+
+  WEFT_TRY_ALLOC(wanted);
+  for (int i = 0; i < r->reduce_count; i++)
+    for (int k = 0; k < r->reduces[i]->operand_count / 2; k++)
+      mark_wanted(r, r->reduces[i]->operands[k], level_of(r, r->reduces[i]) - 1, wanted);
+  mark_wanted(r, r->comp->root, r->stages, wanted);
+  for (const hlo_instr *x = r->comp->last; x; x = x->prev) { /* users first: a kept user spares its operands */
+    uint32_t passes = wanted[x->id - r->low];
+    if (!hlo_shape_is_array(x->shape) || hlo_shape_elems(x->shape) != r->rows * r->cols || !is_costly(x)) continue;
+    if (__builtin_popcount(passes) < 2 || r->kept_count == MAX_KEPT) continue;
+    r->kept_stage[r->kept_count] = __builtin_ctz(passes);
+    r->kept[r->kept_count++] = x;
+  }
+  return NULL;
+}
+
+/* ---- emitting ----------------------------------------------------------------------------------------------------------------------- */
+
+static weft_dtype kept_type(const hlo_instr *x)
+{
+  weft_dtype type = x->shape->type;
+  return weft_dtype_is_float(type) && type != WEFT_F64 ? WEFT_F32 : type;
+}
+
+/* Trailing dimensions of x that make up the columns; dimensions of size 1 in front of them may go either way. */
+static int column_dims(const rows *r, const hlo_shape *s)
+{
+  int64_t n = 1;
+  int dims = 0;
+
+  while (dims < s->rank && n < r->cols) n *= s->dims[s->rank - 1 - dims++];
+  return n == r->cols ? dims : -1;
+}
+
+typedef struct pass_ctx_ {
+  rows *r;
+  int stage;
+  gen_affine row;
+  gen_acc *accs;
+  gen_value *slots;
+  int count;
+} pass_ctx_;
+
+/* Values that this pass makes for later ones. */
+static weft_status *keep_values(pass_ctx_ *p, gen_emit *e, gen_affine col)
+{
+  rows *r = p->r;
+
+  for (int i = 0; i < r->kept_count; i++) {
+    gen_value v;
+    if (r->kept_stage[i] != p->stage) continue;
+    gen_affine linear = gen_affine_add(e, gen_affine_scale(e, p->row, r->cols), col);
+    WEFT_TRY(gen_emit_leaf(e, &r->f->env, r->kept[i], 0, gen_delinearize(e, r->kept[i]->shape, linear), &v));
+    gen_store(e, &r->kept_buffers[i], col, v);
+  }
+  return NULL;
+}
+
+static weft_status *step(pass_ctx_ *p, gen_emit *e, gen_affine col, gen_value *slots)
+{
+  const hlo_shape *in = p->accs[0].reduce->operands[0]->shape;
+  gen_affine linear = gen_affine_add(e, gen_affine_scale(e, p->row, p->r->cols), col);
+
+  for (int i = 0; i < p->count; i += p->accs[i].leaves) {
+    in = p->accs[i].reduce->operands[0]->shape;
+    WEFT_TRY(gen_accs_step(e, &p->r->f->env, p->accs + i, p->accs[i].leaves, slots + i, gen_delinearize(e, in, linear)));
+  }
+  return keep_values(p, e, col);
+}
+
+static weft_status *loop_over(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi, int lanes, int unroll, gen_value *const *slots)
+{
+  gen_loop loop;
+  int outer = e->lanes;
+
+  if (LLVMIsAConstantInt(lo) && LLVMIsAConstantInt(hi) && LLVMConstIntGetSExtValue(lo) >= LLVMConstIntGetSExtValue(hi))
+    return NULL;
+  gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * unroll, 0, p->r->cols, lanes);
+  e->vars[loop.var].lane = lanes > 1;
+  e->lanes = lanes;
+  int mark = gen_memo_push(e);
+  for (int u = 0; u < unroll; u++)
+    WEFT_TRY(step(p, e, gen_affine_offset(gen_affine_var(e, loop.var), (int64_t)u * lanes), slots[u]));
+  gen_memo_pop(e, mark);
+  e->lanes = outer;
+  gen_loop_end(e, &loop);
+  e->vars[loop.var].lane = false;
+  return NULL;
+}
+
+/* One pass over columns [lo, hi): the accumulated values, init not yet in them when `plain`. */
+static weft_status *accumulate_columns(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi, gen_value *out)
+{
+  rows *r = p->r;
+  bool plain = gen_accs_are_plain(p->accs, p->count);
+  int lanes = plain ? r->lanes : 1, unroll = lanes > 1 ? r->unroll : 1;
+  gen_value *slots[8], *tail = WEFT_ARENA_ARRAY(e->arena, gen_value, p->count);
+
+  WEFT_TRY_ALLOC(tail);
+  for (int u = 0; u < unroll; u++) {
+    WEFT_TRY_ALLOC(slots[u] = WEFT_ARENA_ARRAY(e->arena, gen_value, p->count));
+    for (int i = 0; i < p->count && lanes > 1; i++) {
+      slots[u][i] = gen_acc_slot(e, p->accs[i].type, lanes);
+      gen_acc_set(e, slots[u][i], gen_identity(e, p->accs[i].op, p->accs[i].type));
+    }
+  }
+  for (int i = 0; i < p->count; i++) {
+    gen_value first;
+    tail[i] = gen_acc_slot(e, p->accs[i].type, 1);
+    if (plain) first = gen_identity(e, p->accs[i].op, p->accs[i].type);
+    else WEFT_TRY(gen_acc_init(e, &r->f->env, &p->accs[i], &first));
+    gen_acc_set(e, tail[i], first);
+  }
+  if (lanes > 1) {
+    gen_ssa length = LLVMBuildNSWSub(e->b, hi, lo, ""), whole, some;
+    whole = LLVMBuildNSWAdd(e->b, lo, LLVMBuildAnd(e->b, length, gen_i64(e, -(int64_t)lanes * unroll), ""), "");
+    some = LLVMBuildNSWAdd(e->b, lo, LLVMBuildAnd(e->b, length, gen_i64(e, -(int64_t)lanes), ""), "");
+    WEFT_TRY(loop_over(p, e, lo, whole, lanes, unroll, slots));
+    if (unroll > 1) WEFT_TRY(loop_over(p, e, whole, some, lanes, 1, slots));
+    lo = some;
+  }
+  WEFT_TRY(loop_over(p, e, lo, hi, 1, 1, &tail));
+  for (int i = 0; i < p->count; i++) {
+    out[i] = gen_acc_get(e, tail[i]);
+    if (lanes == 1) continue;
+    gen_value v[8];
+    for (int u = 0; u < unroll; u++) v[u] = gen_acc_get(e, slots[u][i]);
+    for (int n = unroll; n > 1; n /= 2)
+      for (int u = 0; u < n / 2; u++) v[u] = gen_combine(e, p->accs[i].op, p->accs[i].type, v[u], v[u + n / 2]);
+    gen_value all = gen_combine_lanes(e, p->accs[i].op, p->accs[i].type, v[0]);
+    out[i] = gen_combine(e, p->accs[i].op, p->accs[i].type, all, out[i]);
+  }
+  return NULL;
+}
+
+/* The reduces are now known for this row. */
+static weft_status *bind_results(rows *r, gen_emit *e, gen_acc *accs, int count, gen_value *v)
+{
+  for (int i = 0; i < count; i++) {
+    gen_value init;
+    if (accs[i].op != HLO_OPCODE_COUNT) {
+      WEFT_TRY(gen_acc_init(e, &r->f->env, &accs[i], &init));
+      v[i] = gen_combine(e, accs[i].op, accs[i].type, init, v[i]);
+    }
+    v[i] = gen_acc_result(e, &accs[i], v[i]);
+    if (accs[i].leaf == 0)
+      WEFT_TRY(gen_env_bind(e, &r->f->env, accs[i].reduce, (gen_source){.kind = GEN_SOURCE_VALUE, .values = &v[i]}));
+  }
+  return NULL;
+}
+
+typedef struct last_ctx {
+  rows *r;
+  gen_affine row;
+  bool per_row; /* the results with one element a row; else those with one a column */
+} last_ctx;
+
+static weft_status *store_results(void *ctx, gen_emit *e, gen_affine col)
+{
+  last_ctx *l = ctx;
+  rows *r = l->r;
+  gen_frame *f = r->f;
+  gen_value v[HLO_MAX_RANK];
+  int n = WEFT_MIN(f->result_count, HLO_MAX_RANK);
+  gen_affine linear = l->per_row ? l->row : gen_affine_add(e, gen_affine_scale(e, l->row, r->cols), col);
+
+  for (int i = 0; i < n; i++) {
+    const hlo_shape *shape = hlo_shape_leaf(f->fusion->shape, i);
+    if ((hlo_shape_elems(shape) == r->rows) != l->per_row) continue;
+    WEFT_TRY(gen_emit_leaf(e, &f->env, f->comp->root, i, gen_delinearize(e, shape, linear), &v[i]));
+  }
+  for (int i = 0; i < n; i++)
+    if ((hlo_shape_elems(hlo_shape_leaf(f->fusion->shape, i)) == r->rows) == l->per_row) gen_store(e, &f->results[i], linear, v[i]);
+  return NULL;
+}
+
+static weft_status *finish_row(rows *r, gen_emit *e, gen_affine row)
+{
+  last_ctx ctx = {r, row, true};
+
+  WEFT_TRY(store_results(&ctx, e, gen_affine_const(0)));
+  if (r->per_row_only) return NULL;
+  ctx.per_row = false;
+  return gen_emit_lanes(e, gen_i64(e, 0), gen_i64(e, r->cols), 0, r->cols, r->lanes, 64, store_results, &ctx);
+}
+
+static weft_status *take_stage(rows *r, gen_emit *e, int stage, gen_affine row)
+{
+  const hlo_instr *mine[MAX_REDUCES];
+  pass_ctx_ p = {.r = r, .stage = stage, .row = row};
+  int n = 0;
+
+  for (int i = 0; i < r->reduce_count; i++)
+    if (level_of(r, r->reduces[i]) == stage + 1) mine[n++] = r->reduces[i];
+  WEFT_TRY(gen_accs_of(e, mine, n, &p.accs, &p.count));
+  gen_value *v = WEFT_ARENA_ARRAY(e->arena, gen_value, p.count);
+  WEFT_TRY_ALLOC(v);
+  WEFT_TRY(accumulate_columns(&p, e, gen_i64(e, 0), gen_i64(e, r->cols), v));
+  for (int i = 0; i < r->kept_count; i++)
+    if (r->kept_stage[i] == stage)
+      WEFT_TRY(gen_env_bind(e, &r->f->env, r->kept[i],
+                            (gen_source){.kind = GEN_SOURCE_ROW, .buffers = &r->kept_buffers[i],
+                                         .row_dims = column_dims(r, r->kept[i]->shape)}));
+  return bind_results(r, e, p.accs, p.count, v);
+}
+
+static void unbind_all(rows *r) { r->f->env.bound_count = 0; }
+
+static weft_status *one_phase(rows *r, gen_part *part)
+{
+  gen_frame f;
+  gen_emit *e = &f.e;
+  gen_loop loop;
+  int64_t offset = 0;
+
+  for (int i = 0; i < r->kept_count; i++)
+    offset += WEFT_ALIGN_UP(r->cols * (int64_t)weft_dtype_bytes(kept_type(r->kept[i])), 64);
+  r->spec->info->scratch_bytes = offset;
+  WEFT_TRY(gen_frame_open(part, r->spec, 0, &f));
+  r->f = &f;
+  offset = 0;
+  for (int i = 0; i < r->kept_count; i++) {
+    weft_dtype type = kept_type(r->kept[i]);
+    r->kept_buffers[i] = (gen_buffer){.ptr = gen_byte_ptr(e, f.scratch, offset), .type = type, .elems = r->cols};
+    offset += WEFT_ALIGN_UP(r->cols * (int64_t)weft_dtype_bytes(type), 64);
+  }
+  gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->rows, 1);
+  int mark = gen_memo_push(e);
+  gen_affine row = gen_affine_var(e, loop.var);
+  for (int s = 0; s < r->stages; s++) WEFT_TRY(take_stage(r, e, s, row));
+  WEFT_TRY(finish_row(r, e, row));
+  unbind_all(r);
+  gen_memo_pop(e, mark);
+  gen_loop_end(e, &loop);
+  gen_frame_close(&f);
+  return NULL;
+}
+
+/* Partial results of accumulator i lie at offset[i], one for each (row, block). */
+static weft_status *two_phases(rows *r, gen_part *part)
+{
+  gen_kernel *info = r->spec->info;
+  gen_frame f;
+  gen_emit *e = &f.e;
+  gen_acc *accs;
+  gen_buffer partial[MAX_REDUCES];
+  gen_loop loop;
+  int count;
+
+  info->shared_bytes = r->reduce_count * r->rows * r->blocks * 16;
+  for (int phase = 0; phase < 2; phase++) {
+    WEFT_TRY(gen_frame_open(part, r->spec, phase, &f));
+    r->f = &f;
+    WEFT_TRY(gen_accs_of(e, r->reduces, r->reduce_count, &accs, &count));
+    gen_value *v = WEFT_ARENA_ARRAY(e->arena, gen_value, count);
+    WEFT_TRY_ALLOC(v);
+    for (int i = 0; i < count; i++) {
+      weft_dtype type = weft_dtype_is_float(accs[i].type) && accs[i].type != WEFT_F64 ? WEFT_F32 : accs[i].type;
+      partial[i] = (gen_buffer){.ptr = gen_byte_ptr(e, f.shared, (int64_t)i * r->rows * r->blocks * 16), .type = type,
+                                .elems = r->rows * r->blocks};
+    }
+    if (phase == 0) {
+      gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->rows * r->blocks, 1);
+      int mark = gen_memo_push(e);
+      gen_affine unit = gen_affine_var(e, loop.var);
+      pass_ctx_ p = {.r = r, .row = gen_affine_digit(e, unit, r->blocks, 0), .accs = accs, .count = count};
+      gen_ssa lo = gen_affine_ssa(e, gen_affine_scale(e, gen_affine_digit(e, unit, 1, r->blocks), r->block));
+      gen_ssa hi = gen_intrinsic2(e, "llvm.smin", LLVMBuildNSWAdd(e->b, lo, gen_i64(e, r->block), ""), gen_i64(e, r->cols));
+      WEFT_TRY(accumulate_columns(&p, e, lo, hi, v));
+      for (int i = 0; i < count; i++) gen_store(e, &partial[i], unit, v[i]);
+      gen_memo_pop(e, mark);
+      gen_loop_end(e, &loop);
+    } else {
+      gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->rows, 1);
+      int mark = gen_memo_push(e);
+      gen_affine row = gen_affine_var(e, loop.var);
+      gen_loop over;
+      for (int i = 0; i < count; i++) gen_acc_reset(e, &accs[i], 1);
+      gen_loop_static(e, &over, 0, r->blocks, 1);
+      gen_affine at = gen_affine_add(e, gen_affine_scale(e, row, r->blocks), gen_affine_var(e, over.var));
+      for (int i = 0; i < count; i++)
+        gen_acc_set(e, accs[i].slot, gen_combine(e, accs[i].op, accs[i].type, gen_acc_get(e, accs[i].slot), gen_load(e, &partial[i], at)));
+      gen_loop_end(e, &over);
+      for (int i = 0; i < count; i++) v[i] = gen_acc_get(e, accs[i].slot);
+      WEFT_TRY(bind_results(r, e, accs, count, v));
+      WEFT_TRY(finish_row(r, e, row));
+      unbind_all(r);
+      gen_memo_pop(e, mark);
+      gen_loop_end(e, &loop);
+    }
+    gen_frame_close(&f);
+  }
+  return NULL;
+}
+
+weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec, bool *done)
+{
+  gen_kernel *info = spec->info;
+  rows r = {.spec = spec, .comp = spec->fusion->called[0], .blocks = 1};
+  int widest = gen_widest_bytes(r.comp), ops = 0;
+  bool plain = true;
+
+  *done = hlo_shape_leaf_count(spec->fusion->shape) <= HLO_MAX_RANK && recognise(&r, part);
+  if (!*done) return NULL;
+  WEFT_TRY(choose_kept(&r, part));
+  for (int i = 0; i < r.kept_count; i++)
+    if (column_dims(&r, r.kept[i]->shape) < 0) r.kept[i--] = r.kept[--r.kept_count];
+  HLO_FOREACH(x, r.comp) ops += 1 + 8 * hlo_opcode_is_transcendental(x->op);
+  r.lanes = gen_choose_lanes(widest, r.cols);
+  r.unroll = ops <= 24 && r.cols >= 4 * r.lanes ? 4 : ops <= 60 && r.cols >= 2 * r.lanes ? 2 : 1;
+  for (int i = 0; i < r.reduce_count; i++) {
+    hlo_opcode op = r.reduces[i]->operand_count == 2 ? hlo_reducer_op(r.reduces[i]->called[0]) : HLO_OPCODE_COUNT;
+    plain = plain && (op == HLO_ADD || op == HLO_MULTIPLY || op == HLO_MAXIMUM || op == HLO_MINIMUM || op == HLO_AND || op == HLO_OR);
+  }
+  if (plain && r.per_row_only && r.stages == 1 && r.rows < FEW_ROWS && r.rows * r.cols >= SPLIT_ELEMS) {
+    r.blocks = WEFT_MIN(r.cols / BLOCK_ELEMS, MOST_BLOCKS);
+    if (r.blocks > 1) {
+      r.block = WEFT_ALIGN_UP((r.cols + r.blocks - 1) / r.blocks, (int64_t)256);
+      r.blocks = (r.cols + r.block - 1) / r.block;
+    }
+    r.blocks = WEFT_MAX(r.blocks, 1);
+  }
+  info->phase_count = r.blocks > 1 ? 2 : 1;
+  info->phases[0].units = r.rows * r.blocks;
+  info->phases[info->phase_count - 1].units = r.blocks > 1 ? r.rows : r.rows * r.blocks;
+  WEFT_TRY(r.blocks > 1 ? two_phases(&r, part) : one_phase(&r, part));
+  info->flops = (double)(r.rows * r.cols) * gen_element_flops(r.comp);
+  info->bytes = (double)hlo_shape_total_bytes(spec->fusion->shape);
+  for (int i = 0; i < spec->fusion->operand_count; i++) info->bytes += (double)hlo_shape_total_bytes(spec->fusion->operands[i]->shape);
+  info->phases[0].unit_ns = (info->bytes / 8 + info->flops / 8) / (double)info->phases[0].units;
+  if (r.blocks > 1) info->phases[1].unit_ns = 2 * (double)r.blocks;
+  return NULL;
+}

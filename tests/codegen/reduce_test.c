@@ -1,0 +1,144 @@
+#include "test.h"
+
+#include "harness.h"
+
+#include "base/dtype.h"
+
+static char text[16384];
+
+/* `defs`: computations; `params`: types of the parameters; `body`: the fused computation. */
+static const char *fusion(const char *defs, const char *params, const char *body, const char *result)
+{
+  char list[1024] = "", entry[2048] = "", *copy = strdup(params), *save = NULL;
+  int n = 0;
+
+  snprintf(text, sizeof text, "HloModule t\n%sf {\n", defs);
+  for (char *p = strtok_r(copy, " ", &save); p; p = strtok_r(NULL, " ", &save), n++) {
+    snprintf(text + strlen(text), sizeof text - strlen(text), "  p%d = %s parameter(%d)\n", n, p, n);
+    snprintf(entry + strlen(entry), sizeof entry - strlen(entry), "  a%d = %s parameter(%d)\n", n, p, n);
+    snprintf(list + strlen(list), sizeof list - strlen(list), "%sa%d", n ? ", " : "", n);
+  }
+  free(copy);
+  snprintf(text + strlen(text), sizeof text - strlen(text),
+           "%s\n}\nENTRY e {\n%s  ROOT r = %s fusion(%s), kind=kInput, calls=f\n}\n", body, entry, result, list);
+  return text;
+}
+
+static const char *reducer(const char *op, const char *type)
+{
+  static char def[4][512];
+  static int next;
+  char *d = def[next++ % 4];
+  snprintf(d, sizeof def[0], "%.3s {\n  x = %s[] parameter(0)\n  y = %s[] parameter(1)\n  ROOT r = %s[] %s(x, y)\n}\n", op, type, type, type, op);
+  return d;
+}
+
+/* {operand dims, reduced dims, result dims} */
+static const struct { const char *in, *dims, *out; } forms[] = {
+  {"[70]", "0", "[]"}, {"[5,70]", "1", "[5]"}, {"[70,5]", "0", "[5]"}, {"[33,70]", "0", "[70]"}, {"[3,4,70]", "1,2", "[3]"},
+  {"[7,4,37]", "0,1", "[37]"}, {"[7,4,37]", "1", "[7,37]"}, {"[7,40,3]", "0,2", "[40]"}, {"[1,64,1]", "1", "[1,1]"},
+  {"[200,3]", "1", "[200]"}, {"[3,0]", "1", "[3]"}, {"[9,5,8,3]", "1,2", "[9,3]"}, {"[2,300]", "1", "[2]"}, {"[130,200]", "0", "[200]"},
+};
+
+TEST(sums_of_every_form)
+{
+  static const char *const types[] = {"f32", "f64", "bf16", "s32", "c64", "u8", "f8e5m2"};
+  for (size_t t = 0; t < WEFT_COUNT(types); t++) {
+    for (size_t i = 0; i < WEFT_COUNT(forms); i++) {
+      char in[64], out[64], body[300];
+      double tolerance = strcmp(types[t], "bf16") == 0 ? 0.1 : strcmp(types[t], "f8e5m2") == 0 ? 1e9 : 0; /* the evaluator rounds each step */
+      snprintf(in, sizeof in, "%s%s", types[t], forms[i].in);
+      snprintf(out, sizeof out, "%s%s", types[t], forms[i].out);
+      snprintf(body, sizeof body, "  z = %s[] constant(%s)\n  ROOT r = %s reduce(p0, z), dimensions={%s}, to_apply=add", types[t],
+               strcmp(types[t], "c64") == 0 ? "(1, 0)" : "1", out, forms[i].dims);
+      check_kernel(fusion(reducer("add", types[t]), in, body, out), &(kernel_check){.low = 0, .high = 1, .rtol = tolerance ? tolerance : 1e-5, .atol = tolerance});
+    }
+  }
+}
+
+TEST(other_reducers)
+{
+  static const struct { const char *op, *type, *init; } ops[] = {
+    {"maximum", "f32", "-inf"}, {"minimum", "f64", "inf"}, {"multiply", "f32", "1"}, {"and", "pred", "true"}, {"or", "pred", "false"},
+    {"xor", "u32", "0"}, {"maximum", "s8", "-128"}, {"minimum", "u16", "65535"}, {"maximum", "bf16", "-inf"}, {"subtract", "f32", "0"},
+    {"maximum", "s4", "-8"},
+  };
+  for (size_t t = 0; t < WEFT_COUNT(ops); t++) {
+    for (size_t i = 0; i < WEFT_COUNT(forms); i++) {
+      char in[64], out[64], body[300], def[400];
+      snprintf(def, sizeof def, "add {\n  x = %s[] parameter(0)\n  y = %s[] parameter(1)\n  ROOT r = %s[] %s(x, y)\n}\n", ops[t].type, ops[t].type, ops[t].type, ops[t].op);
+      snprintf(in, sizeof in, "%s%s", ops[t].type, forms[i].in);
+      snprintf(out, sizeof out, "%s%s", ops[t].type, forms[i].out);
+      snprintf(body, sizeof body, "  z = %s[] constant(%s)\n  ROOT r = %s reduce(p0, z), dimensions={%s}, to_apply=add", ops[t].type, ops[t].init, out, forms[i].dims);
+      check_kernel(fusion(def, in, body, out), &(kernel_check){.low = 0.9, .high = 1.1, .rtol = 1e-4});
+    }
+  }
+}
+
+#define ARGMAX "argmax {\n  v = f32[] parameter(0)\n  i = s32[] parameter(1)\n  w = f32[] parameter(2)\n  j = s32[] parameter(3)\n" \
+  "  gt = pred[] compare(v, w), direction=GT\n  eq = pred[] compare(v, w), direction=EQ\n  lt = pred[] compare(i, j), direction=LT\n" \
+  "  both = pred[] and(eq, lt)\n  keep = pred[] or(gt, both)\n  a = f32[] select(keep, v, w)\n  b = s32[] select(keep, i, j)\n" \
+  "  ROOT r = (f32[], s32[]) tuple(a, b)\n}\n"
+
+TEST(argmax_and_fused_forms)
+{
+  check_kernel(fusion(ARGMAX, "f32[7,50]", "  n = f32[] constant(-inf)\n  z = s32[] constant(0)\n  io = s32[7,50] iota(), iota_dimension=1\n"
+               "  ROOT r = (f32[7], s32[7]) reduce(p0, io, n, z), dimensions={1}, to_apply=argmax", "(f32[7], s32[7])"), NULL);
+  check_kernel(fusion(ARGMAX, "f32[50,70]", "  n = f32[] constant(-inf)\n  z = s32[] constant(0)\n  io = s32[50,70] iota(), iota_dimension=0\n"
+               "  r = (f32[70], s32[70]) reduce(p0, io, n, z), dimensions={0}, to_apply=argmax\n  ROOT i = s32[70] get-tuple-element(r), index=1", "s32[70]"), NULL);
+  check_kernel(fusion(reducer("add", "f32"), "bf16[40,300]", "  z = f32[] constant(0)\n  c = f32[40,300] convert(p0)\n  s = f32[40] reduce(c, z), dimensions={1}, to_apply=add\n"
+               "  n = f32[] constant(0.003)\n  nb = f32[40] broadcast(n), dimensions={}\n  m = f32[40] multiply(s, nb)\n  ROOT r = bf16[40] convert(m)", "bf16[40]"), NULL);
+  check_kernel(fusion(reducer("add", "f32"), "f32[40,300]", "  z = f32[] constant(0)\n  q = f32[40,300] multiply(p0, p0)\n  s = f32[40] reduce(p0, z), dimensions={1}, to_apply=add\n"
+               "  t = f32[40] reduce(q, z), dimensions={1}, to_apply=add\n  ROOT r = (f32[40], f32[40]) tuple(s, t)", "(f32[40], f32[40])"), &(kernel_check){.rtol = 1e-4, .atol = 1e-4});
+  check_kernel(fusion(reducer("add", "f32"), "f32[300,40]", "  z = f32[] constant(0)\n  q = f32[300,40] multiply(p0, p0)\n  s = f32[40] reduce(p0, z), dimensions={0}, to_apply=add\n"
+               "  t = f32[40] reduce(q, z), dimensions={0}, to_apply=add\n  ROOT r = (f32[40], f32[40]) tuple(s, t)", "(f32[40], f32[40])"), &(kernel_check){.rtol = 1e-4, .atol = 1e-4});
+}
+
+TEST(long_sums_in_two_phases)
+{
+  check_kernel(fusion(reducer("add", "f32"), "f32[100000]", "  z = f32[] constant(3)\n  ROOT r = f32[] reduce(p0, z), dimensions={0}, to_apply=add", "f32[]"), &(kernel_check){.low = 0, .high = 1, .rtol = 1e-3});
+  check_kernel(fusion(reducer("add", "f32"), "f32[3,70001]", "  z = f32[] constant(3)\n  ROOT r = f32[3] reduce(p0, z), dimensions={1}, to_apply=add", "f32[3]"), &(kernel_check){.low = 0, .high = 1, .rtol = 1e-3});
+  check_kernel(fusion(reducer("maximum", "f64"), "f64[20001,7]", "  z = f64[] constant(-inf)\n  ROOT r = f64[7] reduce(p0, z), dimensions={0}, to_apply=max", "f64[7]"), NULL);
+  check_kernel(fusion(reducer("add", "s32"), "s32[40,50,70]", "  z = s32[] constant(5)\n  s = s32[70] reduce(p0, z), dimensions={0,1}, to_apply=add\n  ROOT r = s32[70] negate(s)", "s32[70]"), NULL);
+}
+
+TEST(softmax_and_layer_norm_by_rows)
+{
+  static const struct { const char *type, *dims, *rows, *bcast; } shapes[] = {
+    {"f32", "[6,100]", "[6]", "0"}, {"f32", "[2,3,64]", "[2,3]", "0,1"}, {"f64", "[5,33]", "[5]", "0"}, {"bf16", "[4,80]", "[4]", "0"}, {"f32", "[1,40]", "[1]", "0"},
+  };
+  for (size_t i = 0; i < WEFT_COUNT(shapes); i++) {
+    char in[64], rows[64], body[2048], defs[1024];
+    const char *t = shapes[i].type, *last = strchr(shapes[i].bcast, ',') ? "2" : "1";
+    snprintf(in, sizeof in, "%s%s", t, shapes[i].dims);
+    snprintf(rows, sizeof rows, "%s%s", t, shapes[i].rows);
+    snprintf(defs, sizeof defs, "%s%s", reducer("add", t), reducer("maximum", t));
+    snprintf(body, sizeof body, "  n = %s[] constant(-inf)\n  z = %s[] constant(0)\n  m = %s reduce(p0, n), dimensions={%s}, to_apply=max\n"
+             "  mb = %s broadcast(m), dimensions={%s}\n  d = %s subtract(p0, mb)\n  x = %s exponential(d)\n  s = %s reduce(x, z), dimensions={%s}, to_apply=add\n"
+             "  sb = %s broadcast(s), dimensions={%s}\n  ROOT r = %s divide(x, sb)", t, t, rows, last, in, shapes[i].bcast, in, in, rows, last, in, shapes[i].bcast, in);
+    check_kernel(fusion(defs, in, body, in), NULL);
+    snprintf(body, sizeof body, "  z = %s[] constant(0)\n  k = %s[] constant(0.01)\n  kb = %s broadcast(k), dimensions={}\n"
+             "  s = %s reduce(p0, z), dimensions={%s}, to_apply=add\n  mean = %s multiply(s, kb)\n  mb = %s broadcast(mean), dimensions={%s}\n"
+             "  d = %s subtract(p0, mb)\n  q = %s multiply(d, d)\n  v = %s reduce(q, z), dimensions={%s}, to_apply=add\n  ve = %s add(v, kb)\n"
+             "  rs = %s rsqrt(ve)\n  rb = %s broadcast(rs), dimensions={%s}\n  ROOT r = %s multiply(d, rb)",
+             t, t, rows, rows, last, rows, in, shapes[i].bcast, in, in, rows, last, rows, rows, in, shapes[i].bcast, in);
+    check_kernel(fusion(defs, in, body, in), NULL);
+  }
+}
+
+TEST(reduce_window_forms)
+{
+  check_kernel(fusion(reducer("maximum", "f32"), "f32[2,9,10,5]", "  z = f32[] constant(-inf)\n  ROOT r = f32[2,4,5,5] reduce-window(p0, z), window={size=1x3x3x1 stride=1x2x2x1 pad=0_0x0_0x1_0x0_0}, to_apply=max", "f32[2,4,5,5]"), NULL);
+  check_kernel(fusion(reducer("add", "s32"), "s32[40]", "  z = s32[] constant(0)\n  ROOT r = s32[40] reduce-window(p0, z), window={size=40 pad=39_0}, to_apply=add", "s32[40]"), NULL);
+  check_kernel(fusion(reducer("add", "f32"), "f32[7,30]", "  z = f32[] constant(0)\n  ROOT r = f32[7,58] reduce-window(p0, z), window={size=1x2 lhs_dilate=1x2}, to_apply=add", "f32[7,58]"), NULL);
+  check_kernel(fusion(reducer("add", "f32"), "f32[7,30]", "  z = f32[] constant(0)\n  ROOT r = f32[7,26] reduce-window(p0, z), window={size=1x3 rhs_dilate=1x2}, to_apply=add", "f32[7,26]"), &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
+}
+
+int main(void)
+{
+  const struct CMUnitTest units[] = {
+    UNIT(sums_of_every_form), UNIT(other_reducers), UNIT(argmax_and_fused_forms), UNIT(long_sums_in_two_phases),
+    UNIT(softmax_and_layer_norm_by_rows), UNIT(reduce_window_forms),
+  };
+  return cmocka_run_group_tests(units, NULL, NULL);
+}
