@@ -159,7 +159,7 @@ static weft_status *strip(columns *c, gen_emit *e, gen_affine outer, gen_ssa lo,
   WEFT_TRY_ALLOC(t.slots);
   if (LLVMIsAConstantInt(lo) && LLVMIsAConstantInt(hi) && LLVMConstIntGetSExtValue(lo) >= LLVMConstIntGetSExtValue(hi))
     return NULL;
-  gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * vectors, 0, c->cols, lanes);
+  gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * vectors, 0, c->cols - (int64_t)lanes * (vectors - 1), lanes);
   e->vars[loop.var].lane = lanes > 1;
   e->lanes = lanes;
   int mark = gen_memo_push(e);

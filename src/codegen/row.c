@@ -216,7 +216,7 @@ static weft_status *loop_over(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi,
 
   if (LLVMIsAConstantInt(lo) && LLVMIsAConstantInt(hi) && LLVMConstIntGetSExtValue(lo) >= LLVMConstIntGetSExtValue(hi))
     return NULL;
-  gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * unroll, 0, p->r->cols, lanes);
+  gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * unroll, 0, p->r->cols - (int64_t)lanes * (unroll - 1), lanes);
   e->vars[loop.var].lane = lanes > 1;
   e->lanes = lanes;
   int mark = gen_memo_push(e);
