@@ -11,6 +11,8 @@ typedef struct hlo_eval_options {
   weft_deadline deadline;      /* checked between instructions and iterations */
   int64_t max_bytes;           /* of live literals; 0: no limit */
   uint64_t seed;               /* of rng */
+  bool stepwise_sums;          /* sums of a reduction, and of products in f32 and c64, are rounded at every step, in the
+                                * order of the indices, as StableHLO's interpreter does; else once, at their end */
   /* What a custom-call does; NULL: UNIMPLEMENTED naming the target.  Results go into *out (in arena). */
   weft_status *(*custom_call)(void *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                               weft_arena *arena, const hlo_literal **out);

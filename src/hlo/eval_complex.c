@@ -75,7 +75,7 @@ eval_scalar eval_complex_unary(hlo_opcode op, eval_scalar x)
   case HLO_CBRT: r = pow_c(z, 1.0L / 3); break;
   case HLO_COS: r = ccosl(z); break;
   case HLO_COSH: r = ccoshl(z); break;
-  case HLO_EXP: r = cexpl(z); break;
+  case HLO_EXP: r = isinf(cimagl(z)) ? (NAN + NAN * I) : cexpl(z); break; /* no direction: where C lets zero win */
   case HLO_EXPM1: r = expm1_c(z); break;
   case HLO_LOG: r = clogl(z); break;
   case HLO_LOG1P: r = log1p_c(z); break;

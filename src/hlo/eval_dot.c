@@ -42,9 +42,23 @@ static weft_status *widen(eval_ctx *ctx, const hlo_literal *lit, weft_dtype resu
   return NULL;
 }
 
-/* sum += a * b in the class of `type`. */
-static inline void accumulate(weft_dtype_class class, eval_scalar *sum, eval_scalar a, eval_scalar b)
+/* Whether each step of a sum of products is rounded to f32. */
+static bool rounds_steps(const eval_ctx *ctx, weft_dtype type)
 {
+  return ctx->options->stepwise_sums && (type == WEFT_F32 || type == WEFT_C64);
+}
+
+/* sum += a * b in that class; `rounded`: in f32. */
+static inline void accumulate(weft_dtype_class class, bool rounded, eval_scalar *sum, eval_scalar a, eval_scalar b)
+{
+  if (rounded) {
+    float ar = (float)a.re, br = (float)b.re, ai = (float)a.im, bi = (float)b.im;
+    bool is_complex = class == WEFT_CLASS_COMPLEX;
+    float re = is_complex ? ar * br - ai * bi : ar * br, im = is_complex ? ar * bi + ai * br : 0;
+    sum->re = (float)sum->re + re;
+    sum->im = (float)sum->im + im;
+    return;
+  }
   switch (class) {
   case WEFT_CLASS_FLOAT: sum->re += a.re * b.re; break;
   case WEFT_CLASS_COMPLEX:
@@ -119,6 +133,7 @@ static weft_status *dot_wide(eval_ctx *ctx, const hlo_instr *instr, const hlo_sh
 {
   const hlo_dot_attrs *dot = instr->u.dot;
   weft_dtype_class class = weft_dtype_class_of(instr->shape->type);
+  bool rounded = rounds_steps(ctx, instr->shape->type);
   int64_t idx[HLO_MAX_RANK] = {0}, k = 0;
   dim_group kept, contracted;
   hlo_literal *result;
@@ -136,7 +151,7 @@ static weft_status *dot_wide(eval_ctx *ctx, const hlo_instr *instr, const hlo_sh
       do {
         int64_t l = lhs_base, r = rhs_base;
         group_offsets(&contracted, inner, &l, &r);
-        accumulate(class, &sum, lhs[l], rhs[r]);
+        accumulate(class, rounded, &sum, lhs[l], rhs[r]);
       } while (eval_next(contracted.count, contracted.size, inner));
     }
     eval_store(result->shape->type, eval_at(result, k++), sum);
@@ -210,6 +225,7 @@ weft_status *eval_ragged_dot(eval_ctx *ctx, const hlo_instr *instr, const hlo_li
   const hlo_shape *lhs_shape = operands[0]->shape, *rhs_shape = operands[1]->shape, *sizes_shape = operands[2]->shape;
   weft_dtype type = instr->shape->type;
   weft_dtype_class class = weft_dtype_class_of(type);
+  bool rounded = rounds_steps(ctx, type);
   int64_t ragged = dot->lhs_ragged.v[0], groups = sizes_shape->dims[sizes_shape->rank - 1], k = 0;
   int64_t group_step = dot->rhs_group.count ? step_of(rhs_shape, dot->rhs_group.v[0]) : 0;
   bool contracting = eval_contains(dot->lhs_contracting, ragged);
@@ -252,7 +268,7 @@ weft_status *eval_ragged_dot(eval_ctx *ctx, const hlo_instr *instr, const hlo_li
           int64_t l = lhs_base, r = rhs_base;
           if (contracting && group_of(operands[2], sizes_base, groups, inner[ragged_at]) != group) continue;
           group_offsets(&contracted, inner, &l, &r);
-          accumulate(class, &sum, lhs[l], rhs[r]);
+          accumulate(class, rounded, &sum, lhs[l], rhs[r]);
         } while (eval_next(contracted.count, contracted.size, inner));
       }
       eval_store(type, eval_at(result, k++), sum);
@@ -271,6 +287,7 @@ weft_status *eval_convolution(eval_ctx *ctx, const hlo_instr *instr, const hlo_l
   const hlo_conv_attrs *c = instr->u.conv;
   const hlo_shape *ls = operands[0]->shape, *rs = operands[1]->shape, *os = instr->shape;
   weft_dtype_class class = weft_dtype_class_of(os->type);
+  bool rounded = rounds_steps(ctx, os->type);
   int spatial = c->window.rank;
   int64_t idx[HLO_MAX_RANK] = {0}, kernel_size[HLO_MAX_RANK], k = 0;
   int64_t in_features = rs->dims[c->rhs_in_feature], out_features = os->dims[c->out_feature];
@@ -303,7 +320,7 @@ weft_status *eval_convolution(eval_ctx *ctx, const hlo_instr *instr, const hlo_l
         r += tap * step_of(rs, c->rhs_spatial.v[d]);
       }
       for (int64_t f = 0; f < in_features && inside; f++)
-        accumulate(class, &sum, lhs[l + f * lhs_feature_step], rhs[r + f * rhs_feature_step]);
+        accumulate(class, rounded, &sum, lhs[l + f * lhs_feature_step], rhs[r + f * rhs_feature_step]);
     } while (eval_next(spatial, kernel_size, inner));
     eval_store(os->type, eval_at(result, k++), sum);
     if (k % 1024 == 0) WEFT_TRY(eval_check_deadline(ctx));

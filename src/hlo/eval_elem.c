@@ -399,7 +399,7 @@ static void reduce_precision(const hlo_instr *instr, weft_dtype type, const void
     if (exponent > reduced_bias) result = (bits & sign_bit) | exponent_mask;
     else if (exponent <= -reduced_bias) result = bits & sign_bit;
   }
-  if (is_nan) result = bits;
+  if (is_nan) result = mantissa_bits > 0 ? bits : exponent_mask; /* no bit is left to say NaN: infinity, as XLA has it */
   memcpy(out, &result, weft_dtype_bytes(type));
 }
 

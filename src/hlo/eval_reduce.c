@@ -26,7 +26,7 @@ static weft_status *fold_init(fold *f, eval_ctx *ctx, eval_fn *fn, int n, weft_d
 {
   f->fn = fn;
   f->n = n;
-  f->is_sum = n == 1 && eval_fn_is_float_sum(fn);
+  f->is_sum = n == 1 && !ctx->options->stepwise_sums && eval_fn_is_float_sum(fn);
   f->sum_type = type;
   f->acc = WEFT_ARENA_ARRAY(ctx->arena, slot, n);
   f->args = WEFT_ARENA_ARRAY(ctx->arena, const void *, 2 * n);

@@ -336,12 +336,13 @@ static val next_after(builder *b, val x, val y)
 
 static val complex_parts(builder *b, val re, val im) { return binary(b, HLO_COMPLEX, re, im); }
 
-/* z^2: (x - y)(x + y) loses nothing when |x| and |y| are close, and is 0 when they are equal, be they infinite. */
+/* z^2: (x - y)(x + y) loses nothing when |x| and |y| are close; it is 0 when they are equal and finite. */
 static val square(builder *b, val x)
 {
   if (!x || !weft_dtype_is_complex(x->shape->type)) return mul(b, x, x);
   val re = unary(b, HLO_REAL, x), im = unary(b, HLO_IMAG, x), product = mul(b, re, im);
-  val equal = cmp(b, HLO_EQ, unary(b, HLO_ABS, re), unary(b, HLO_ABS, im));
+  val equal = binary(b, HLO_AND, cmp(b, HLO_EQ, unary(b, HLO_ABS, re), unary(b, HLO_ABS, im)),
+                     unary(b, HLO_IS_FINITE, re));
   val real = select(b, equal, num(b, re, 0), mul(b, sub(b, re, im), add(b, re, im)));
   return complex_parts(b, real, add(b, product, product));
 }
@@ -359,6 +360,23 @@ static val atan_of(builder *b, val x)
   val iz = complex_parts(b, unary(b, HLO_NEGATE, unary(b, HLO_IMAG, x)), unary(b, HLO_REAL, x));
   val w = unary(b, HLO_ATANH, iz);
   return complex_parts(b, unary(b, HLO_IMAG, w), unary(b, HLO_NEGATE, unary(b, HLO_REAL, w)));
+}
+
+/* e^(x - ln 2) +- e^(-x - ln 2): no overflow before its time.  sinh near 0 by expm1. */
+static val half_exponential(builder *b, val x) { return unary(b, HLO_EXP, addc(b, x, -0.69314718055994530942)); }
+
+static val cosh_of(builder *b, val x)
+{
+  if (x && weft_dtype_is_complex(x->shape->type)) return unary(b, HLO_COSH, x);
+  return add(b, half_exponential(b, x), half_exponential(b, unary(b, HLO_NEGATE, x)));
+}
+
+static val sinh_of(builder *b, val x)
+{
+  if (x && weft_dtype_is_complex(x->shape->type)) return unary(b, HLO_SINH, x);
+  val far = sub(b, half_exponential(b, x), half_exponential(b, unary(b, HLO_NEGATE, x)));
+  val e = unary(b, HLO_EXPM1, x), near = mulc(b, add(b, e, quo(b, e, addc(b, e, 1))), 0.5);
+  return select(b, cmpc(b, HLO_LT, unary(b, HLO_ABS, x), 1), near, far);
 }
 
 static val is_inf(builder *b, val x) { return cmpc(b, HLO_EQ, unary(b, HLO_ABS, x), INFINITY); }
@@ -467,15 +485,17 @@ static weft_status *broadcast_op(lowering *l, const mlir_op *op)
 /* What HLO has. */
 static const struct { const char *name; hlo_opcode code; } opcodes[] = {
     {"acos", HLO_ACOS}, {"acosh", HLO_ACOSH}, {"asin", HLO_ASIN}, {"asinh", HLO_ASINH}, {"atanh", HLO_ATANH},
-    {"cosh", HLO_COSH}, {"sinh", HLO_SINH}, {"tan", HLO_TAN}, {"erf", HLO_ERF}, {"mulhi", HLO_MULHI}};
+    {"tan", HLO_TAN}, {"erf", HLO_ERF}, {"mulhi", HLO_MULHI}};
 
-/* Formulas.  `widen`: narrow floats are computed in f32. */
-static const struct { const char *name; val (*one)(builder *, val); val (*two)(builder *, val, val); bool widen; } formulas[] = {
-    {"atan", atan_of, NULL, false}, {"bessel_i1e", bessel_i1e, NULL, true}, {"conj", conj_of, NULL, false},
-    {"digamma", digamma, NULL, true}, {"erf_inv", erf_inv, NULL, true}, {"erfc", erfc_of, NULL, true},
-    {"is_inf", is_inf, NULL, false}, {"is_neg_inf", is_neg_inf, NULL, false}, {"is_pos_inf", is_pos_inf, NULL, false},
-    {"lgamma", lgamma_of, NULL, true}, {"next_after", NULL, next_after, false}, {"polygamma", NULL, polygamma, true},
-    {"square", square, NULL, false}, {"zeta", NULL, zeta, true}};
+/* Formulas.  NARROW: narrow floats are computed in f32.  REAL: not of complex numbers. */
+enum { NARROW = 1, REAL = 2 };
+static const struct { const char *name; val (*one)(builder *, val); val (*two)(builder *, val, val); int traits; } formulas[] = {
+    {"atan", atan_of, NULL, 0}, {"bessel_i1e", bessel_i1e, NULL, NARROW | REAL}, {"conj", conj_of, NULL, 0},
+    {"cosh", cosh_of, NULL, NARROW}, {"digamma", digamma, NULL, NARROW | REAL}, {"erf_inv", erf_inv, NULL, NARROW | REAL},
+    {"erfc", erfc_of, NULL, NARROW | REAL}, {"is_inf", is_inf, NULL, REAL}, {"is_neg_inf", is_neg_inf, NULL, REAL},
+    {"is_pos_inf", is_pos_inf, NULL, REAL}, {"lgamma", lgamma_of, NULL, NARROW | REAL},
+    {"next_after", NULL, next_after, REAL}, {"polygamma", NULL, polygamma, NARROW | REAL}, {"sinh", sinh_of, NULL, NARROW},
+    {"square", square, NULL, 0}, {"zeta", NULL, zeta, NARROW | REAL}};
 
 static weft_status *formula(lowering *l, const mlir_op *op, size_t which)
 {
@@ -487,8 +507,8 @@ static weft_status *formula(lowering *l, const mlir_op *op, size_t which)
   if (formulas[which].two) WEFT_TRY(lower_operand(l, op, 1, &y));
   if (!hlo_shape_is_array(x->shape)) return WEFT_ERR(INVALID_ARGUMENT, "the operand is no array");
   type = x->shape->type;
-  bool widen = formulas[which].widen && weft_dtype_is_float(type) && weft_dtype_bits(type) < 32;
-  if (formulas[which].widen && !weft_dtype_is_float(type))
+  bool widen = formulas[which].traits & NARROW && weft_dtype_is_float(type) && weft_dtype_bits(type) < 32;
+  if (formulas[which].traits & REAL && !weft_dtype_is_float(type))
     return WEFT_ERR(UNIMPLEMENTED, "chlo.%s of %s is not supported", op->name, weft_dtype_name(type));
   if (widen) {
     x = to(&b, x, WEFT_F32);

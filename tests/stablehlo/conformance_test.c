@@ -53,7 +53,7 @@ static weft_status *run_function(shlo_program *program, int index, const char *f
 {
   WEFT_AUTO(hlo_module) module = NULL;
   hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .max_loop_iterations = 1 << 20, .custom_call = custom_call,
-                              .ctx = checks};
+                              .ctx = checks, .stepwise_sums = true};
   weft_arena arena;
   const hlo_literal *result;
 
