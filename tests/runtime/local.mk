@@ -1,1 +1,4 @@
-# tests of src/runtime
+check_PROGRAMS += %D%/executor_test
+%C%_executor_test_SOURCES = %D%/executor_test.c tests/test.h
+%C%_executor_test_CFLAGS = $(TEST_CFLAGS)
+%C%_executor_test_LDADD = $(TEST_LIBS)
