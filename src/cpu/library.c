@@ -3,6 +3,8 @@
 
 #include "cpu/conv.h"
 #include "cpu/dot.h"
+#include "cpu/fft.h"
+#include "cpu/linalg.h"
 #include "cpu/lower.h"
 #include "cpu/sort.h"
 
@@ -80,12 +82,23 @@ static int64_t sort_scratch(const hlo_instr *instr)
 
 LIBRARY_THUNK(topk, cpu_topk, cpu_topk_init(&plan, instr), cpu_topk_run(plan, ctx->pool, args[0], args[1], args[2]))
 
+/* ---- linear algebra and Fourier transforms -------------------------------------------------------------------------- */
+
+LIBRARY_THUNK(cholesky, cpu_cholesky, cpu_cholesky_init(&plan, instr), cpu_cholesky_run(plan, ctx->pool, args[0], args[1]))
+LIBRARY_THUNK(triangular_solve, cpu_triangular_solve, cpu_triangular_solve_init(&plan, instr),
+              cpu_triangular_solve_run(plan, ctx->pool, args[0], args[1], args[2]))
+LIBRARY_THUNK(fft, cpu_fft, cpu_fft_init(&plan, low->arena, instr),
+              cpu_fft_run(plan, ctx->pool, args[0], args[1], plan->scratch_bytes ? args[2] : NULL))
+
 /* ---- the table ------------------------------------------------------------------------------------------------------- */
 
 const cpu_maker cpu_makers[] = {
+  {HLO_CHOLESKY, cholesky_make, NULL},
   {HLO_CONVOLUTION, convolution_make, convolution_scratch},
   {HLO_DOT, dot_make, dot_scratch},
+  {HLO_FFT, fft_make, cpu_fft_scratch},
   {HLO_SORT, sort_make, sort_scratch},
   {HLO_TOPK, topk_make, NULL},
+  {HLO_TRIANGULAR_SOLVE, triangular_solve_make, NULL},
   {.make = NULL},
 };

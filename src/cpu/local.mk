@@ -4,8 +4,9 @@ libweftcore_la_SOURCES += \
   %D%/convert.c \
   %D%/cpu_internal.h \
   %D%/dot.c %D%/dot.h \
+  %D%/fft.c %D%/fft.h %D%/fft_lines.h \
   %D%/gemm.c %D%/gemm.h %D%/gemm_amx.c %D%/gemm_amx.h %D%/gemm_block.c %D%/gemm_block.h %D%/hot.h \
-  %D%/library.c \
+  %D%/lapack.h %D%/library.c %D%/linalg.c %D%/linalg.h \
   %D%/lower.h \
   %D%/platform.c %D%/platform.h \
   %D%/sort.c %D%/sort.h %D%/sort_match.c \

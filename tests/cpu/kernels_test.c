@@ -5,6 +5,8 @@
 
 #include "cpu/conv.h"
 #include "cpu/dot.h"
+#include "cpu/fft.h"
+#include "cpu/linalg.h"
 #include "cpu/sort.h"
 #include "hlo/eval.h"
 #include "hlo/infer.h"
@@ -47,6 +49,45 @@ static void check_close(const char *what, const hlo_literal *got, const hlo_lite
   }
 }
 
+/* Plans and runs one instruction; out NULL: only says how much scratch it wants. */
+static weft_status *run_kernel(rt_pool *pool, weft_arena *arena, const hlo_instr *in, const void *a, const void *b, void *out,
+                               void *scratch, int64_t *scratch_bytes)
+{
+  const hlo_shape *lhs = in->operands[0]->shape, *rhs = in->operand_count > 1 ? in->operands[1]->shape : NULL;
+  union { cpu_dot dot; cpu_conv conv; cpu_fft fft; cpu_cholesky cholesky; cpu_triangular_solve solve; } plan;
+
+  *scratch_bytes = 0;
+  switch (in->op) {
+  case HLO_DOT:
+    WEFT_TRY(cpu_dot_init(&plan.dot, in->u.dot, lhs, rhs, in->shape));
+    *scratch_bytes = plan.dot.scratch_bytes;
+    return out ? cpu_dot_run(&plan.dot, pool, a, b, out, scratch) : NULL;
+  case HLO_CONVOLUTION:
+    WEFT_TRY(cpu_conv_init(&plan.conv, in->u.conv, lhs, rhs, in->shape));
+    *scratch_bytes = plan.conv.scratch_bytes;
+    return out ? cpu_conv_run(&plan.conv, pool, a, b, out, scratch) : NULL;
+  case HLO_FFT:
+    WEFT_TRY(cpu_fft_init(&plan.fft, arena, in));
+    *scratch_bytes = plan.fft.scratch_bytes;
+    return out ? cpu_fft_run(&plan.fft, pool, a, out, scratch) : NULL;
+  case HLO_CHOLESKY:
+    WEFT_TRY(cpu_cholesky_init(&plan.cholesky, in));
+    return out ? cpu_cholesky_run(&plan.cholesky, pool, a, out) : NULL;
+  default:
+    WEFT_TRY(cpu_triangular_solve_init(&plan.solve, in));
+    return out ? cpu_triangular_solve_run(&plan.solve, pool, a, b, out) : NULL;
+  }
+}
+
+/* A matrix with a heavy diagonal, so that it has a factor and its systems are well conditioned. */
+static void add_to_diagonal(hlo_literal *lit, double value)
+{
+  int64_t n = lit->shape->dims[lit->shape->rank - 1];
+
+  for (int64_t i = 0; i < hlo_shape_elems(lit->shape); i++)
+    if (i / n % n == i % n) hlo_literal_set_f64(lit, i, value, 0);
+}
+
 /* Runs the root instruction, whose operands are parameters, by kernel and by evaluator.  Guard bytes surround what the
  * kernel writes. */
 static void check_instr(rt_pool *pool, const char *shapes_and_root, double tolerance)
@@ -55,7 +96,8 @@ static void check_instr(rt_pool *pool, const char *shapes_and_root, double toler
   WEFT_AUTO(hlo_module) module = NULL;
   hlo_eval_options options = HLO_EVAL_DEFAULT;
   weft_arena arena;
-  const hlo_literal *want;
+  const hlo_literal *want, *args[2];
+  int64_t scratch_bytes;
   char text[2048];
 
   snprintf(text, sizeof text, "HloModule m\nENTRY e {\n%s\n}\n", shapes_and_root);
@@ -63,25 +105,21 @@ static void check_instr(rt_pool *pool, const char *shapes_and_root, double toler
   T_OK(hlo_parse(text, strlen(text), &module));
   T_OK(hlo_verify(module));
   const hlo_instr *root = module->entry->root;
-  hlo_literal *a = random_literal(&arena, root->operands[0]->shape), *b = random_literal(&arena, root->operands[1]->shape);
-  T_OK(hlo_eval_instr(root, (const hlo_literal *const[]){a, b}, &options, &arena, &want));
-
-  int64_t bytes = hlo_shape_bytes(root->shape), scratch_bytes;
-  cpu_dot dot;
-  cpu_conv conv;
-  if (root->op == HLO_DOT) {
-    T_OK(cpu_dot_init(&dot, root->u.dot, a->shape, b->shape, root->shape));
-    scratch_bytes = dot.scratch_bytes;
-  } else {
-    T_OK(cpu_conv_init(&conv, root->u.conv, a->shape, b->shape, root->shape));
-    scratch_bytes = conv.scratch_bytes;
+  for (int i = 0; i < root->operand_count; i++) {
+    hlo_literal *lit = random_literal(&arena, root->operands[i]->shape);
+    if (i == 0 && (root->op == HLO_CHOLESKY || root->op == HLO_TRIANGULAR_SOLVE)) add_to_diagonal(lit, 2000);
+    args[i] = lit;
   }
+  T_OK(hlo_eval_instr(root, args, &options, &arena, &want));
+
+  const void *a = args[0]->data, *b = root->operand_count > 1 ? args[1]->data : NULL;
+  T_OK(run_kernel(pool, &arena, root, a, b, NULL, NULL, &scratch_bytes));
+  int64_t bytes = hlo_shape_bytes(root->shape);
   char *out = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(bytes, 64) + 2 * GUARD);
   char *scratch = aligned_alloc(64, (size_t)WEFT_ALIGN_UP(scratch_bytes, 64) + 64);
   T_TRUE(out && scratch);
   memset(out, 0x5a, (size_t)bytes + 2 * GUARD);
-  if (root->op == HLO_DOT) T_OK(cpu_dot_run(&dot, pool, a->data, b->data, out + GUARD, scratch));
-  else T_OK(cpu_conv_run(&conv, pool, a->data, b->data, out + GUARD, scratch));
+  T_OK(run_kernel(pool, &arena, root, a, b, out + GUARD, scratch, &scratch_bytes));
   for (int i = 0; i < GUARD; i++)
     if (out[i] != 0x5a || out[GUARD + bytes + i] != 0x5a) fail_msg("%s: wrote outside the result", text);
   hlo_literal got = {.shape = want->shape, .data = out + GUARD};
@@ -176,6 +214,56 @@ TEST(convolution_of_every_form_and_type)
                types[t].in, forms[i].lhs, types[t].in, forms[i].rhs, types[t].out, forms[i].out, forms[i].attrs);
       check_instr(pool, text, types[t].tolerance);
     }
+}
+
+TEST(fft_of_every_kind_and_length)
+{
+  static const int lengths[] = {1, 2, 3, 4, 7, 8, 30, 36, 64, 97, 128, 143, 211, 1000, 1024};
+  static const struct { const char *kind, *c, *r; double tolerance; } kinds[] = {
+    {"FFT", "c64", "c64", 1e-6},  {"IFFT", "c64", "c64", 1e-6},   {"RFFT", "c64", "f32", 1e-6},   {"IRFFT", "c64", "f32", 1e-6},
+    {"FFT", "c128", "c128", 1e-14}, {"IFFT", "c128", "c128", 1e-14}, {"RFFT", "c128", "f64", 1e-14}, {"IRFFT", "c128", "f64", 1e-14},
+  };
+  WEFT_AUTO(rt_pool) pool = new_pool();
+  char text[512], full[16], half[16];
+
+  for (size_t k = 0; k < WEFT_COUNT(kinds); k++)
+    for (size_t i = 0; i < WEFT_COUNT(lengths); i++) {
+      int n = lengths[i];
+      bool to_half = kinds[k].kind[0] == 'R', from_half = !strcmp(kinds[k].kind, "IRFFT");
+      snprintf(full, sizeof full, "%d", n);
+      snprintf(half, sizeof half, "%d", n / 2 + 1);
+      const char *in = from_half ? half : full, *out = to_half ? half : full;
+      const char *in_type = to_half ? kinds[k].r : kinds[k].c, *out_type = from_half ? kinds[k].r : kinds[k].c;
+      snprintf(text, sizeof text, "  a = %s[3,%s] parameter(0)\n  ROOT r = %s[3,%s] fft(a), fft_type=%s, fft_length={%d}", in_type,
+               in, out_type, out, kinds[k].kind, n);
+      check_instr(pool, text, kinds[k].tolerance);
+      snprintf(text, sizeof text, "  a = %s[2,5,19,%s] parameter(0)\n  ROOT r = %s[2,5,19,%s] fft(a), fft_type=%s, fft_length={5,19,%d}",
+               in_type, in, out_type, out, kinds[k].kind, n);
+      if (n <= 36) check_instr(pool, text, kinds[k].tolerance);
+    }
+}
+
+TEST(cholesky_and_triangular_solve_of_every_form)
+{
+  static const struct { const char *type; double tolerance; } kinds[] = {{"f32", 1e-5}, {"f64", 1e-14}, {"c64", 1e-5}, {"c128", 1e-14}};
+  static const char *const words[] = {"false", "true"}, *const ops[] = {"NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"};
+  WEFT_AUTO(rt_pool) pool = new_pool();
+  char text[512];
+
+  for (size_t t = 0; t < WEFT_COUNT(kinds); t++) {
+    for (int lower = 0; lower < 2; lower++) {
+      snprintf(text, sizeof text, "  a = %s[3,40,40] parameter(0)\n  ROOT r = %s[3,40,40] cholesky(a), lower=%s", kinds[t].type,
+               kinds[t].type, words[lower]);
+      check_instr(pool, text, kinds[t].tolerance);
+    }
+    for (int form = 0; form < 24; form++) {
+      const char *shape = form & 1 ? "2,20,300" : "2,300,20";
+      snprintf(text, sizeof text, "  a = %s[2,20,20] parameter(0)\n  b = %s[%s] parameter(1)\n  ROOT r = %s[%s] triangular-solve(a, b), "
+               "left_side=%s, lower=%s, unit_diagonal=%s, transpose_a=%s", kinds[t].type, kinds[t].type, shape, kinds[t].type, shape,
+               words[form & 1], words[form >> 1 & 1], "false", ops[(form >> 3) % 3]);
+      check_instr(pool, text, kinds[t].tolerance);
+    }
+  }
 }
 
 /* ---- sort and top-k -------------------------------------------------------------------------------------------- */
@@ -377,5 +465,6 @@ TEST(the_number_of_threads_changes_no_bit)
 }
 
 TEST_MAIN(UNIT(dot_of_every_form_and_type), UNIT(dot_rounds_operands_as_its_algorithm_says),
-          UNIT(convolution_of_every_form_and_type), UNIT(sort_is_the_evaluators_to_the_bit), UNIT(sort_by_several_keys),
+          UNIT(convolution_of_every_form_and_type), UNIT(fft_of_every_kind_and_length),
+          UNIT(cholesky_and_triangular_solve_of_every_form), UNIT(sort_is_the_evaluators_to_the_bit), UNIT(sort_by_several_keys),
           UNIT(a_comparator_that_is_not_by_keys_is_refused), UNIT(topk_is_the_evaluators), UNIT(the_number_of_threads_changes_no_bit))

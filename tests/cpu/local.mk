@@ -6,3 +6,6 @@ check_PROGRAMS += %D%/kernels_test
 %C%_kernels_test_SOURCES = %D%/kernels_test.c tests/test.h
 %C%_kernels_test_CFLAGS = $(TEST_CFLAGS)
 %C%_kernels_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/golden_test
+%C%_golden_test_SOURCES = %D%/golden_test.c tests/hlo/golden.h
+%C%_golden_test_CFLAGS = $(TEST_CFLAGS)

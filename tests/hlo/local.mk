@@ -13,7 +13,8 @@ check_PROGRAMS += %D%/text_test
 %C%_text_test_LDADD = $(TEST_LIBS)
 # Values that jaxlib computed: some in the tree, and anew where there is a jaxlib.
 check_PROGRAMS += %D%/eval_golden_test
-%C%_eval_golden_test_SOURCES = %D%/eval_golden_test.c
+%C%_eval_golden_test_SOURCES = %D%/eval_golden_test.c %D%/golden.h
+%C%_eval_golden_test_CFLAGS = $(TEST_CFLAGS)
 TESTS += %D%/eval_golden.py
 EXTRA_DIST += %D%/eval_golden.py %D%/eval_golden.txt
 # What xla_cross_test.py drives.
