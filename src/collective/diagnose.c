@@ -115,11 +115,11 @@ static void list(FILE *out, const coll_group *g, const inquiry *q, int *listed)
     if (q->answer.arrived_ago_ns)
       fprintf(out, "%.1f s ago", (double)q->answer.arrived_ago_ns / 1e9);
     else
-      fprintf(out, "and has finished it");
+      fprintf(out, "%s", q->answer.spent[0] ? "and gave up" : "and has finished it");
     break;
   default: fprintf(out, "was not asked");
   }
-  if (q->answer.spent[0]) fprintf(out, " (its communicator is spent: %.200s)", q->answer.spent);
+  if (q->answer.spent[0]) fprintf(out, " (its communicator is spent: %.*s)", (int)strcspn(q->answer.spent, "\n"), q->answer.spent);
 }
 
 static bool here(const inquiry *q) { return q->verdict == ARRIVED; }

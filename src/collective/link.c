@@ -51,6 +51,7 @@ struct coll_link {
   coll_header rx;            /* of the message coming in on channel 0 */
   char rx_site[SITE_BYTES + 1];
   bool rx_open;
+  uint64_t tx_count, rx_count; /* messages begun on channel 0 */
   coll_fifo frames;          /* channel 1: operations with something to send */
   coll_fifo offered;         /* our offers, waiting for ACCEPT */
   coll_fifo incoming;        /* our accepts, waiting for DATA */
@@ -102,12 +103,12 @@ static uint32_t check_of(const coll_header *h)
   return (uint32_t)(sum ^ (uint32_t)h->root);
 }
 
-static coll_header header_of(const coll_op *op, coll_message_type type, int64_t bytes)
+static coll_header header_of(const coll_op *op, coll_message_type type, uint64_t id, int64_t bytes)
 {
   coll_header h = {.magic = HEADER_MAGIC, .type = (uint8_t)type, .kind = (uint8_t)op->args.kind,
                    .dtype = (uint8_t)op->args.dtype, .reduction = (uint8_t)op->args.reduction, .seq = op->seq,
                    .bytes = (uint64_t)bytes, .count = op->args.count, .fingerprint = op->fingerprint,
-                   .tag = op->args.tag, .id = op->p2p_id, .root = op->problem.root};
+                   .tag = op->args.tag, .id = id, .root = op->problem.root};
   return h;
 }
 
@@ -148,9 +149,9 @@ static void garbage(coll_link *link, const char *what)
 /* ---- channel 0: schedules ---- */
 
 /* Writes the header into a unit of its own, and the site after it.  Returns the bytes used. */
-static size_t put_header(char *at, const coll_op *op, coll_message_type type, int64_t bytes, bool with_site)
+static size_t put_header(char *at, const coll_op *op, coll_message_type type, uint64_t id, int64_t bytes, bool with_site)
 {
-  coll_header h = header_of(op, type, bytes);
+  coll_header h = header_of(op, type, id, bytes);
 
   if (with_site) h.type |= COLL_MESSAGE_HAS_SITE;
   h.check = check_of(&h);
@@ -173,7 +174,7 @@ static bool send_some(coll_link *link, int channel, coll_msg *msg, coll_message_
     void *at;
     size_t room = s->ops->space(s, channel, &at), used = 0;
     if (room < COLL_STREAM_UNIT || (!msg->header_done && room < lead)) return false;
-    if (!msg->header_done) used = put_header(at, msg->op, type, bytes, with_site);
+    if (!msg->header_done) used = put_header(at, msg->op, type, channel ? msg->op->p2p_id : link->tx_count++, bytes, with_site);
     int64_t left = bytes - msg->done_bytes;
     size_t n = WEFT_MIN((size_t)left, WEFT_MIN(room - used, (size_t)PIECE_BYTES));
     if ((int64_t)n < left) n &= ~(size_t)(COLL_STREAM_UNIT - 1);
@@ -226,6 +227,11 @@ static bool open_step(coll_link *link, const coll_op *op)
     disagree(link, &h, link->rx_site, op);
     return false;
   }
+  if (h.id != link->rx_count) {
+    garbage(link, "a message came twice, or one got lost");
+    return false;
+  }
+  link->rx_count++;
   link->rx = h;
   link->rx_open = true;
   s->ops->consume(s, 0, lead);
@@ -292,7 +298,7 @@ static bool send_p2p(coll_link *link)
       if (link->stream->ops->space(link->stream, 1, &at) < COLL_STREAM_UNIT) break;
       coll_fifo_pop(&link->frames);
       link->stream->ops->commit(link->stream, 1, put_header(at, op, offers ? COLL_MESSAGE_OFFER : COLL_MESSAGE_ACCEPT,
-                                                            op->problem.bytes, false));
+                                                            op->p2p_id, op->problem.bytes, false));
       op->phase = offers ? P2P_OFFERED : P2P_DATA_TO_COME;
       coll_fifo_push(offers ? &link->offered : &link->incoming, msg);
     }
@@ -411,7 +417,10 @@ static bool progress(coll_link *link)
   if (!any && !g->error) {
     weft_status *st = link->stream->ops->health(link->stream);
     if (st) {
-      garbage(link, weft_status_message(st));
+      if (weft_status_code(st) == WEFT_UNAVAILABLE)
+        peer_died(link, weft_status_message(st));
+      else
+        garbage(link, weft_status_message(st));
       weft_status_free(st);
     } else if (link->state == LINK_LEFT && (link->sends.head || link->recvs.head || link->offered.head || link->incoming.head)) {
       char who[256];
@@ -767,7 +776,10 @@ static void on_frame(coll_link *link)
   case COLL_FRAME_ACCEPT: on_accept(link); return;
   case COLL_FRAME_REFUSE: on_reason(link, "refused by"); return;
   case COLL_FRAME_ABORT:
-    if (!link->group->frozen) on_reason(link, "aborted by"); /* else our own deadline has passed, and we are about to say so */
+    if (!link->group->frozen)
+      on_reason(link, "aborted by");
+    else
+      link->state = LINK_LEFT; /* our own deadline has passed, and we are about to say so */
     return;
   case COLL_FRAME_GOODBYE: link->state = LINK_LEFT; return;
   case COLL_FRAME_YIELD:
@@ -790,6 +802,7 @@ void coll_link_ready_locked(coll_group *g, uint64_t id)
 {
   coll_link *link = find_link(g, id);
 
+  if (!link) coll_fabric_poll(g); /* its descriptor has a number too */
   if (!link || link->fd < 0 || g->error) return;
   if (link->state == LINK_CONNECTING) {
     int error = 0;
@@ -812,7 +825,7 @@ void coll_link_ready_locked(coll_group *g, uint64_t id)
     case COLL_READ_FRAME: on_frame(link); break;
     case COLL_READ_GARBAGE: garbage(link, "a control frame that is too long"); return;
     case COLL_READ_END:
-      if (link->state == LINK_LEFT) {
+      if (link->state == LINK_LEFT || g->frozen) {
         coll_context_unwatch(link->fd);
         close(link->fd);
         link->fd = -1;

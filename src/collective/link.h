@@ -13,7 +13,7 @@ typedef struct coll_header {
   uint8_t kind, dtype, reduction;
   uint64_t seq, bytes, count, fingerprint;
   uint64_t tag;   /* point-to-point: its tag; else 0 */
-  uint64_t id;    /* point-to-point: number of the transfer */
+  uint64_t id;    /* number of the message on this link, or of the point-to-point transfer */
   int32_t root;
   uint32_t check; /* of the bytes before it */
 } coll_header;

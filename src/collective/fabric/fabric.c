@@ -1,6 +1,478 @@
+/* collective/fabric/fabric.c -- streams over libfabric's tagged RDM endpoints.
+ *
+ * A group has one endpoint; every stream posts receives for its own tags on it before its peer may send.  A commit is
+ * one message, sent from the stream's own memory into the peer's posted memory, so that no user's buffer is ever in
+ * libfabric's hands and an abort has nothing to wait for.  (RMA is left out on purpose: on the tcp, net and rxm
+ * providers it is an emulation by messages, and elsewhere it needs registration modes that differ by provider.)
+ * Each channel has a window: the receiver gives credits back as it consumes.  Receives of one tag complete in the order
+ * in which messages were sent (FI_ORDER_SAS), so a slot's place is its order.
+ *
+ * libfabric does not report dead peers on such endpoints: the control connections do. */
 #include <config.h>
+
 #include "collective/fabric/fabric.h"
-weft_status *coll_fabric_name(coll_group *g, coll_address *out) { (void)g; (void)out; return WEFT_ERR(UNIMPLEMENTED, "ranks on other nodes"); }
-weft_status *coll_fabric_stream(coll_group *g, const coll_address *to, int theirs, int mine, coll_stream **out)
-{ (void)g; (void)to; (void)theirs; (void)mine; *out = NULL; return WEFT_ERR(UNIMPLEMENTED, "ranks on other nodes"); }
-void coll_fabric_close(coll_group *g) { (void)g; }
+
+#include <errno.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "collective/context.h"
+
+enum { CHUNK_BYTES = 32 << 10, SLOTS = 16, CREDIT_SLOTS = 4, CREDIT_CHANNEL = COLL_CHANNELS };
+#define FLUSH_NS WEFT_NS_PER_S
+
+typedef enum slot_state { SLOT_FREE, SLOT_WAITING /* to be posted */, SLOT_POSTED, SLOT_DONE } slot_state;
+
+typedef struct fabric_stream fabric_stream;
+
+/* One message under way.  The context comes first: libfabric gives its address back. */
+typedef struct slot {
+  struct fi_context2 context;
+  fabric_stream *stream;
+  slot_state state;
+  bool sends;
+  size_t bytes;
+  char *data;
+  uint64_t tag;
+} slot;
+
+/* A ring of slots: they are used, and complete for their reader, in order. */
+typedef struct lane {
+  slot slots[SLOTS];
+  uint64_t begun;  /* messages sent, or consumed */
+  size_t consumed; /* bytes of the oldest one */
+} lane;
+
+struct fabric_stream {
+  coll_stream base;
+  struct coll_fabric *fabric;
+  fabric_stream *next;
+  fi_addr_t peer;
+  lane out[COLL_CHANNELS], in[COLL_CHANNELS];
+  int credits[COLL_CHANNELS]; /* messages that the peer has room for */
+  uint32_t owed[COLL_CHANNELS]; /* credits to give back */
+  slot credit_in[CREDIT_SLOTS], credit_out[CREDIT_SLOTS];
+  uint32_t credit_words[2 * CREDIT_SLOTS][COLL_CHANNELS];
+  char *memory;
+  bool broken, closed;
+  char why[160];
+};
+
+struct coll_fabric {
+  struct fi_info *info;
+  struct fid_fabric *fabric;
+  struct fid_domain *domain;
+  struct fid_av *av;
+  struct fid_cq *cq;
+  struct fid_ep *ep;
+  int wait_fd;
+  int in_flight; /* sends that have not completed */
+  fabric_stream *streams;
+};
+
+/* ---- opening ---- */
+
+/* Fast networks first, then sockets: from 1.18 on `tcp` has RDM endpoints itself, before that `net` has. */
+static const char *const providers_new[] = {"cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "tcp", "tcp;ofi_rxm", NULL};
+static const char *const providers_old[] = {"cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "net", "tcp;ofi_rxm", NULL};
+
+static struct fi_info *try_provider(const char *name, const char *inet)
+{
+  struct fi_info *hints = fi_allocinfo(), *info = NULL;
+  bool by_inet = !name || strcmp(name, "tcp") == 0 || strcmp(name, "net") == 0 || strstr(name, "ofi_rxm");
+
+  if (!hints) return NULL;
+  hints->caps = FI_MSG | FI_TAGGED;
+  hints->mode = FI_CONTEXT | FI_CONTEXT2;
+  hints->ep_attr->type = FI_EP_RDM;
+  hints->domain_attr->threading = FI_THREAD_DOMAIN; /* all calls are under the group's lock */
+  hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+  hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+  hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+  hints->domain_attr->av_type = FI_AV_TABLE;
+  hints->tx_attr->msg_order = FI_ORDER_SAS;
+  hints->rx_attr->msg_order = FI_ORDER_SAS;
+  if (name) hints->fabric_attr->prov_name = strdup(name);
+  int failed = fi_getinfo(FI_VERSION(1, 9), by_inet && *inet ? inet : NULL, NULL, by_inet && *inet ? FI_SOURCE : 0, hints, &info);
+  fi_freeinfo(hints);
+  return failed ? NULL : info;
+}
+
+static weft_status *find_provider(const char *inet, struct fi_info **out)
+{
+  uint32_t version = fi_version();
+  bool old = FI_MAJOR(version) == 1 && FI_MINOR(version) < 18;
+  const char *const *names = old ? providers_old : providers_new;
+
+  *out = NULL;
+  if (getenv("FI_PROVIDER")) *out = try_provider(NULL, inet); /* libfabric filters */
+  for (int i = 0; !*out && names[i]; i++) *out = try_provider(names[i], inet);
+  if (*out) return NULL;
+  return WEFT_ERR(UNAVAILABLE, "libfabric %u.%u has no provider with tagged RDM endpoints at %s%s%s", FI_MAJOR(version),
+                  FI_MINOR(version), inet, getenv("FI_PROVIDER") ? " that FI_PROVIDER allows: " : "",
+                  getenv("FI_PROVIDER") ? getenv("FI_PROVIDER") : "");
+}
+
+static weft_status *fabric_error(const char *what, int code)
+{
+  return WEFT_ERR(UNAVAILABLE, "libfabric: %s: %s", what, fi_strerror(code < 0 ? -code : code));
+}
+
+#define TRY_FI(call)                                     \
+  do {                                                   \
+    int failed_ = (int)(call);                           \
+    if (failed_) return fabric_error(#call, failed_);    \
+  } while (0)
+
+static void fabric_fini(struct coll_fabric *f)
+{
+  struct fid *order[] = {f->ep ? &f->ep->fid : NULL, f->cq ? &f->cq->fid : NULL, f->av ? &f->av->fid : NULL,
+                         f->domain ? &f->domain->fid : NULL, f->fabric ? &f->fabric->fid : NULL};
+
+  for (size_t i = 0; i < WEFT_COUNT(order); i++)
+    if (order[i]) fi_close(order[i]);
+  for (fabric_stream *s = f->streams, *next; s; s = next) { /* after the endpoint: it holds their memory */
+    next = s->next;
+    free(s->memory);
+    free(s);
+  }
+  if (f->info) fi_freeinfo(f->info);
+  free(f);
+}
+
+static weft_status *fabric_init(struct coll_fabric *f, const char *inet)
+{
+  struct fi_cq_attr cq_attr = {.size = 8192, .format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_FD};
+  struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
+
+  f->wait_fd = -1;
+  WEFT_TRY(find_provider(inet, &f->info));
+  TRY_FI(fi_fabric(f->info->fabric_attr, &f->fabric, NULL));
+  TRY_FI(fi_domain(f->fabric, f->info, &f->domain, NULL));
+  TRY_FI(fi_av_open(f->domain, &av_attr, &f->av, NULL));
+  TRY_FI(fi_cq_open(f->domain, &cq_attr, &f->cq, NULL));
+  TRY_FI(fi_endpoint(f->domain, f->info, &f->ep, NULL));
+  TRY_FI(fi_ep_bind(f->ep, &f->av->fid, 0));
+  TRY_FI(fi_ep_bind(f->ep, &f->cq->fid, FI_SEND | FI_RECV));
+  TRY_FI(fi_enable(f->ep));
+  if (fi_control(&f->cq->fid, FI_GETWAIT, &f->wait_fd) != 0) f->wait_fd = -1;
+  return NULL;
+}
+
+static weft_status *fabric_of(coll_group *g, const char *inet)
+{
+  if (g->fabric) return NULL;
+  struct coll_fabric *f = calloc(1, sizeof *f);
+  WEFT_TRY_ALLOC(f);
+  weft_status *st = fabric_init(f, inet);
+  if (!st && f->wait_fd >= 0) st = coll_context_watch(f->wait_fd, g, coll_context_next_id(), false);
+  if (st) {
+    fabric_fini(f);
+    return st;
+  }
+  g->fabric = f;
+  WEFT_LOG("coll", DEBUG, "%s: libfabric provider %s at %s", g->name, f->info->fabric_attr->prov_name, inet);
+  return NULL;
+}
+
+weft_status *coll_fabric_name(coll_group *g, coll_address *out)
+{
+  size_t bytes = sizeof out->fabric_name;
+
+  WEFT_TRY(fabric_of(g, out->inet));
+  TRY_FI(fi_getname(&g->fabric->ep->fid, out->fabric_name, &bytes));
+  if (bytes > sizeof out->fabric_name) return WEFT_ERR(UNIMPLEMENTED, "libfabric addresses of %zu bytes", bytes);
+  out->fabric_bytes = (uint32_t)bytes;
+  out->protocol = g->fabric->info->ep_attr->protocol;
+  snprintf(out->provider, sizeof out->provider, "%s", g->fabric->info->fabric_attr->prov_name);
+  return NULL;
+}
+
+/* ---- messages ---- */
+
+static void broke(fabric_stream *s, const char *what, int code)
+{
+  if (s->broken) return;
+  s->broken = true;
+  snprintf(s->why, sizeof s->why, "cannot be reached: libfabric %s: %s", what, fi_strerror(code < 0 ? -code : code));
+}
+
+/* Posts what waits; -FI_EAGAIN means "later": a full queue, or a connection being made. */
+static void post(slot *sl)
+{
+  fabric_stream *s = sl->stream;
+  struct coll_fabric *f = s->fabric;
+  size_t inject = f->info->tx_attr->inject_size;
+  ssize_t failed;
+
+  if (!sl->sends)
+    failed = fi_trecv(f->ep, sl->data, CHUNK_BYTES, NULL, FI_ADDR_UNSPEC, sl->tag, 0, &sl->context);
+  else if (sl->bytes <= inject)
+    failed = fi_tinject(f->ep, sl->data, sl->bytes, s->peer, sl->tag);
+  else
+    failed = fi_tsend(f->ep, sl->data, sl->bytes, NULL, s->peer, sl->tag, &sl->context);
+  if (failed == -FI_EAGAIN) {
+    sl->state = SLOT_WAITING;
+  } else if (failed) {
+    broke(s, sl->sends ? "send" : "receive", (int)failed);
+  } else {
+    bool injected = sl->sends && sl->bytes <= inject;
+    sl->state = injected ? SLOT_FREE : SLOT_POSTED;
+    if (sl->sends && !injected) f->in_flight++;
+  }
+}
+
+static void give_credits(fabric_stream *s, bool all)
+{
+  bool enough = false;
+
+  for (int c = 0; c < COLL_CHANNELS; c++) enough |= s->owed[c] >= (all ? 1u : SLOTS / 2u);
+  for (int i = 0; i < CREDIT_SLOTS && enough; i++) {
+    slot *sl = &s->credit_out[i];
+    if (sl->state != SLOT_FREE) continue;
+    memcpy(sl->data, s->owed, sizeof s->owed);
+    memset(s->owed, 0, sizeof s->owed);
+    post(sl);
+    return;
+  }
+}
+
+/* Receives of a lane are posted in order, sends too: a later one never overtakes one that waits. */
+static bool post_waiting(lane *l, uint64_t first)
+{
+  for (uint64_t i = 0; i < SLOTS; i++) {
+    slot *sl = &l->slots[(first + i) % SLOTS];
+    if (sl->state != SLOT_WAITING) continue;
+    post(sl);
+    if (sl->state == SLOT_WAITING) return false;
+  }
+  return true;
+}
+
+static void retry(fabric_stream *s)
+{
+  for (int c = 0; c < COLL_CHANNELS; c++) {
+    post_waiting(&s->out[c], s->out[c].begun); /* the oldest of a full ring is where the next one goes */
+    post_waiting(&s->in[c], s->in[c].begun);
+  }
+  for (int i = 0; i < CREDIT_SLOTS; i++) {
+    if (s->credit_in[i].state == SLOT_WAITING) post(&s->credit_in[i]);
+    if (s->credit_out[i].state == SLOT_WAITING) post(&s->credit_out[i]);
+  }
+  give_credits(s, false);
+}
+
+static void completed(const struct fi_cq_tagged_entry *e)
+{
+  slot *sl = WEFT_CONTAINER_OF(e->op_context, slot, context);
+  fabric_stream *s = sl->stream;
+  bool is_credit = sl >= s->credit_in && sl < s->credit_in + CREDIT_SLOTS;
+
+  if (sl->sends) {
+    s->fabric->in_flight--;
+    sl->state = SLOT_FREE;
+  } else if (is_credit) {
+    uint32_t words[COLL_CHANNELS];
+    memcpy(words, sl->data, sizeof words);
+    for (int c = 0; c < COLL_CHANNELS; c++)
+      if (e->len == sizeof words && words[c] <= SLOTS) s->credits[c] = WEFT_MIN(s->credits[c] + (int)words[c], SLOTS);
+    post(sl);
+  } else {
+    sl->state = SLOT_DONE;
+    sl->bytes = e->len;
+    if (e->len == 0 || e->len % COLL_STREAM_UNIT || e->len > CHUNK_BYTES) broke(s, "message of an odd size", FI_EINVAL);
+  }
+}
+
+static void failed_completion(struct coll_fabric *f)
+{
+  struct fi_cq_err_entry error = {0};
+
+  if (fi_cq_readerr(f->cq, &error, 0) < 0 || !error.op_context) return;
+  slot *sl = WEFT_CONTAINER_OF(error.op_context, slot, context);
+  if (sl->sends) {
+    f->in_flight--;
+    sl->state = SLOT_FREE;
+  }
+  broke(sl->stream, sl->sends ? "send" : "receive", error.err);
+}
+
+static bool poll_fabric(struct coll_fabric *f)
+{
+  struct fi_cq_tagged_entry entries[16];
+  bool any = false;
+  ssize_t n;
+
+  while ((n = fi_cq_read(f->cq, entries, WEFT_COUNT(entries))) != -FI_EAGAIN) {
+    if (n == -FI_EAVAIL) {
+      failed_completion(f);
+    } else if (n < 0) {
+      break;
+    }
+    for (ssize_t i = 0; i < n; i++) completed(&entries[i]);
+    any = true;
+  }
+  for (fabric_stream *s = f->streams; s; s = s->next)
+    if (!s->closed && !s->broken) retry(s);
+  return any;
+}
+
+bool coll_fabric_poll(coll_group *g) { return g->fabric && poll_fabric(g->fabric); }
+
+/* ---- the stream ---- */
+
+static fabric_stream *of(coll_stream *base) { return WEFT_CONTAINER_OF(base, fabric_stream, base); }
+
+static size_t fabric_space(coll_stream *base, int channel, void **at)
+{
+  fabric_stream *s = of(base);
+  slot *sl = &s->out[channel].slots[s->out[channel].begun % SLOTS];
+
+  *at = sl->data;
+  return s->broken || s->credits[channel] == 0 || sl->state != SLOT_FREE ? 0 : CHUNK_BYTES;
+}
+
+static void fabric_commit(coll_stream *base, int channel, size_t bytes)
+{
+  fabric_stream *s = of(base);
+  lane *l = &s->out[channel];
+  slot *sl = &l->slots[l->begun++ % SLOTS];
+
+  s->credits[channel]--;
+  sl->bytes = bytes;
+  sl->state = SLOT_WAITING;
+  post_waiting(l, l->begun); /* behind those that wait already */
+}
+
+static size_t fabric_data(coll_stream *base, int channel, const void **at)
+{
+  lane *l = &of(base)->in[channel];
+  const slot *sl = &l->slots[l->begun % SLOTS];
+
+  *at = sl->data + l->consumed;
+  return sl->state == SLOT_DONE ? sl->bytes - l->consumed : 0;
+}
+
+static void fabric_consume(coll_stream *base, int channel, size_t bytes)
+{
+  fabric_stream *s = of(base);
+  lane *l = &s->in[channel];
+  slot *sl = &l->slots[l->begun % SLOTS];
+
+  l->consumed += bytes;
+  if (l->consumed < sl->bytes) return;
+  l->consumed = 0;
+  l->begun++;
+  sl->state = SLOT_WAITING;
+  post_waiting(l, l->begun);
+  s->owed[channel]++;
+  give_credits(s, false);
+}
+
+static bool fabric_arm(coll_stream *base)
+{
+  struct coll_fabric *f = of(base)->fabric;
+  struct fid *fids[] = {&f->cq->fid};
+
+  give_credits(of(base), true);
+  if (poll_fabric(f)) return false;
+  return f->wait_fd >= 0 && fi_trywait(f->fabric, fids, 1) == FI_SUCCESS;
+}
+
+static bool fabric_poll(coll_stream *base) { return poll_fabric(of(base)->fabric); }
+
+static weft_status *fabric_health(coll_stream *base)
+{
+  return of(base)->broken ? WEFT_ERR(UNAVAILABLE, "%s", of(base)->why) : NULL;
+}
+
+static void fabric_close(coll_stream *base) { of(base)->closed = true; } /* its memory goes with the endpoint */
+
+static const coll_stream_ops fabric_ops = {
+  .name = "fabric",
+  .space = fabric_space,
+  .commit = fabric_commit,
+  .data = fabric_data,
+  .consume = fabric_consume,
+  .arm = fabric_arm,
+  .poll = fabric_poll,
+  .health = fabric_health,
+  .close = fabric_close,
+};
+
+/* Tags: channel, source rank, destination rank. */
+static uint64_t tag_of(int channel, int src, int dst) { return (uint64_t)channel << 60 | (uint64_t)src << 30 | (uint64_t)dst; }
+
+weft_status *coll_fabric_stream(coll_group *g, const coll_address *to, int theirs, int mine, coll_stream **out_stream)
+{
+  coll_address own = g->addresses[mine];
+  size_t memory_bytes = (size_t)(2 * COLL_CHANNELS * SLOTS) * CHUNK_BYTES + (size_t)(2 * CREDIT_SLOTS) * COLL_STREAM_UNIT;
+
+  *out_stream = NULL;
+  WEFT_TRY(coll_fabric_name(g, &own));
+  if (strcmp(own.provider, to->provider) != 0 || own.protocol != to->protocol || !to->fabric_bytes)
+    return WEFT_ERR(FAILED_PRECONDITION,
+                    "libfabric providers differ: %s (protocol %u) on %.64s, %.24s (protocol %u) on %.64s; set FI_PROVIDER alike",
+                    own.provider, own.protocol, own.host, to->provider, to->protocol, to->host);
+  fabric_stream *s = calloc(1, sizeof *s);
+  WEFT_TRY_ALLOC(s);
+  s->memory = aligned_alloc(4096, memory_bytes + (4096 - memory_bytes % 4096));
+  if (!s->memory || fi_av_insert(g->fabric->av, to->fabric_name, 1, &s->peer, 0, NULL) != 1) {
+    free(s->memory);
+    free(s);
+    return WEFT_ERR(UNAVAILABLE, "libfabric does not take the address of rank %d", theirs);
+  }
+  s->base.ops = &fabric_ops;
+  s->fabric = g->fabric;
+  s->next = g->fabric->streams;
+  g->fabric->streams = s;
+  char *at = s->memory;
+  for (int c = 0; c < COLL_CHANNELS; c++) {
+    s->credits[c] = SLOTS;
+    for (int i = 0; i < SLOTS; i++, at += 2 * CHUNK_BYTES) {
+      s->out[c].slots[i] = (slot){.stream = s, .sends = true, .data = at, .tag = tag_of(c, mine, theirs)};
+      s->in[c].slots[i] = (slot){.stream = s, .data = at + CHUNK_BYTES, .tag = tag_of(c, theirs, mine)};
+      post(&s->in[c].slots[i]);
+    }
+  }
+  for (int i = 0; i < CREDIT_SLOTS; i++, at += 2 * COLL_STREAM_UNIT) {
+    s->credit_out[i] = (slot){.stream = s, .sends = true, .data = at, .bytes = sizeof s->owed, .tag = tag_of(CREDIT_CHANNEL, mine, theirs)};
+    s->credit_in[i] = (slot){.stream = s, .data = at + COLL_STREAM_UNIT, .tag = tag_of(CREDIT_CHANNEL, theirs, mine)};
+    post(&s->credit_in[i]);
+  }
+  *out_stream = &s->base;
+  return NULL;
+}
+
+static bool has_unsent(const struct coll_fabric *f)
+{
+  if (f->in_flight) return true;
+  for (const fabric_stream *s = f->streams; s; s = s->next)
+    for (int c = 0; c < COLL_CHANNELS && !s->broken; c++)
+      for (int i = 0; i < SLOTS; i++)
+        if (s->out[c].slots[i].state == SLOT_WAITING) return true;
+  return false;
+}
+
+void coll_fabric_close(coll_group *g)
+{
+  struct coll_fabric *f = WEFT_MOVE(g->fabric);
+  int64_t give_up_ns = weft_now_ns() + FLUSH_NS;
+
+  if (!f) return;
+  for (fabric_stream *s = f->streams; s; s = s->next) s->closed = g->error != NULL;
+  while (!g->error && has_unsent(f) && weft_now_ns() < give_up_ns) {
+    poll_fabric(f);
+    sched_yield();
+  }
+  if (f->wait_fd >= 0) coll_context_unwatch(f->wait_fd);
+  fabric_fini(f);
+}

@@ -14,7 +14,10 @@ WEFT_NODISCARD weft_status *coll_fabric_name(coll_group *g, coll_address *out);
 WEFT_NODISCARD weft_status *coll_fabric_stream(coll_group *g, const coll_address *to, int theirs, int mine,
                                                coll_stream **out_stream);
 
-/* Closes the endpoint, once what was committed is out (or soon, after a failure). */
+/* Moves what libfabric has to move.  True if anything completed. */
+bool coll_fabric_poll(coll_group *g);
+
+/* Closes the endpoint and frees the streams, once what was committed is out (or soon, after a failure). */
 void coll_fabric_close(coll_group *g);
 
 #endif

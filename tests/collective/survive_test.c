@@ -1,0 +1,477 @@
+/* tests/collective/survive_test.c -- processes that are killed, stopped, late, wrong or garbled: every survivor gets the
+ * specified error in time, and the next communicator works. */
+#include "test.h"
+
+#include <dirent.h>
+#include <malloc.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/kv.h"
+#include "weft/collective.h"
+
+enum { MOST = 8, TEXT = 3000 };
+
+/* What a child tells its parent, in shared memory. */
+typedef struct outcome {
+  volatile int done, code; /* code: of the error that ended it */
+  volatile int64_t at_ns;
+  char text[TEXT];
+} outcome;
+
+typedef struct arena {
+  outcome of[MOST];
+  volatile int64_t event_ns; /* when the bad thing happened */
+  volatile int counter;
+  char directory[64];
+} arena;
+
+static arena *shared;
+
+typedef struct scene {
+  const char *name;
+  int size;
+  const char *transport; /* "shm", or "fabric" by giving each process a node of its own */
+  int64_t timeout_ns;
+  void (*act)(const struct scene *scene, int rank, weft_comm *comm);
+  weft_coll_kind kind;
+  const char *faults; /* of rank 1 */
+} scene;
+
+static void finish(int rank, weft_status *st)
+{
+  outcome *o = &shared->of[rank];
+  o->code = weft_status_code(st);
+  snprintf(o->text, sizeof o->text, "%s", weft_status_message(st));
+  o->at_ns = weft_now_ns();
+  o->done = 1;
+  weft_status_free(st);
+}
+
+static weft_status *make(const scene *s, int rank, const char *name, weft_comm **comm)
+{
+  weft_kv *kv;
+  WEFT_TRY(weft_kv_file_new(shared->directory, &kv));
+  weft_comm_spec spec = {.kv = kv, .name = name, .size = s->size, .ranks = &rank, .rank_count = 1, .timeout_ns = s->timeout_ns,
+                         .deadline = weft_deadline_after_ms(20000)};
+  weft_status *st = weft_comm_create(&spec, comm);
+  weft_kv_destroy(kv);
+  return st;
+}
+
+static void child(const scene *s, int rank, const char *name)
+{
+  char label[16];
+  weft_comm *comm = NULL;
+
+  snprintf(label, sizeof label, "node%d", rank);
+  if (strcmp(s->transport, "fabric") == 0) setenv("WEFT_COLLECTIVE_NODE", label, 1);
+  if (s->faults && rank == 1) setenv("WEFT_COLLECTIVE_FAULTS", s->faults, 1);
+  weft_status *st = make(s, rank, name, &comm);
+  if (st) {
+    finish(rank, weft_status_note(st, __FILE__, __LINE__, "creating"));
+    _exit(1);
+  }
+  s->act(s, rank, comm);
+  weft_comm_destroy(comm);
+  _exit(0);
+}
+
+static pid_t spawn(const scene *s, int rank, const char *name)
+{
+  pid_t pid = fork();
+  if (pid == 0) child(s, rank, name);
+  return pid;
+}
+
+/* Runs a scene to its end: at most `limit_ms` for the children that report; the rest is killed. */
+static void play(const scene *s, pid_t pids[MOST])
+{
+  static int number;
+  char name[64];
+
+  memset(shared->of, 0, sizeof shared->of);
+  shared->counter = 0;
+  shared->event_ns = 0;
+  snprintf(name, sizeof name, "%s-%d", s->name, number++);
+  for (int r = 0; r < s->size; r++) pids[r] = spawn(s, r, name);
+}
+
+static void await(const scene *s, pid_t pids[MOST], unsigned expected, int limit_ms)
+{
+  for (int ms = 0; ms < limit_ms; ms += 5) {
+    unsigned done = 0;
+    for (int r = 0; r < s->size; r++) done |= (unsigned)shared->of[r].done << r;
+    if ((done & expected) == expected) break;
+    usleep(5000);
+  }
+  for (int r = 0; r < s->size; r++) {
+    if (!(expected >> r & 1) || !shared->of[r].done) kill(pids[r], SIGKILL);
+    waitpid(pids[r], NULL, 0);
+  }
+  for (int r = 0; r < s->size; r++)
+    if ((expected >> r & 1) && !shared->of[r].done) fail_msg("%s over %s: rank %d said nothing in %d ms", s->name, s->transport, r, limit_ms);
+}
+
+/* ---- what ranks do ---- */
+
+enum { ELEMS = 3000 };
+
+static weft_status *run_kind(weft_comm *comm, weft_coll_kind kind, size_t count, const char *instruction)
+{
+  int size = weft_comm_size(comm), rank = weft_comm_rank(comm);
+  static float in[ELEMS * MOST], out[ELEMS * MOST];
+  static size_t counts[MOST];
+  for (int i = 0; i < size; i++) counts[i] = count;
+  weft_coll_op op = {.kind = kind, .dtype = WEFT_F32, .count = count, .send = in, .recv = out, .recv_counts = counts,
+                     .send_counts = counts, .source = (rank + size - 1) % size, .target = (rank + 1) % size};
+  if (kind == WEFT_ALL_REDUCE || kind == WEFT_REDUCE || kind == WEFT_REDUCE_SCATTER) op.reduction = WEFT_SUM;
+  weft_coll_call call = {.site = {.instruction = instruction, .source = "model.py:7"}};
+  return weft_coll_run(comm, &op, &call);
+}
+
+static void dies(const scene *s, int rank, weft_comm *comm)
+{
+  weft_status *st = NULL;
+  for (int i = 0; i < 100000 && !st; i++) {
+    if (rank == 2 && i == 3) {
+      shared->event_ns = weft_now_ns();
+      kill(getpid(), SIGKILL);
+    }
+    st = run_kind(comm, s->kind, 100, "op");
+    if (i >= 3 && !st) usleep(1000); /* rooted ones need not notice at once: their data goes one way */
+  }
+  finish(rank, st);
+}
+
+static void sleeps(const scene *s, int rank, weft_comm *comm)
+{
+  weft_status *st = run_kind(comm, s->kind, 10, "all-reduce.1");
+  if (!st && rank == 3) {
+    shared->event_ns = weft_now_ns();
+    usleep(3000000);
+  }
+  if (!st) st = run_kind(comm, s->kind, 10, "all-reduce.2");
+  finish(rank, st);
+  usleep(300000); /* others may still ask */
+}
+
+static void stops(const scene *s, int rank, weft_comm *comm)
+{
+  weft_status *st = run_kind(comm, s->kind, 10, "first");
+  if (rank == 1) {
+    shared->event_ns = weft_now_ns();
+    kill(getpid(), SIGSTOP);
+  }
+  if (!st) st = run_kind(comm, s->kind, 10, "second");
+  finish(rank, st);
+  usleep(300000);
+}
+
+static void disagrees(const scene *s, int rank, weft_comm *comm)
+{
+  weft_status *st = run_kind(comm, s->kind, 10, "first");
+  shared->event_ns = weft_now_ns();
+  if (!st) st = run_kind(comm, s->kind, rank == 1 ? 11 : 10, rank == 1 ? "wrong.9" : "right.8");
+  finish(rank, st);
+}
+
+static void works(const scene *s, int rank, weft_comm *comm)
+{
+  weft_status *st = NULL;
+  for (int i = 0; i < 20 && !st; i++) {
+    float in[ELEMS], out[ELEMS];
+    for (int k = 0; k < ELEMS; k++) in[k] = (float)(rank + k % 100 + i);
+    weft_coll_op op = {.kind = s->kind, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = ELEMS, .send = in, .recv = out};
+    st = weft_coll_run(comm, &op, NULL);
+    for (int k = 0; k < ELEMS && !st; k++) {
+      float want = (float)(s->size * (k % 100 + i) + s->size * (s->size - 1) / 2);
+      if (out[k] != want) st = WEFT_ERR(INTERNAL, "iteration %d element %d: got %f, want %f", i, k, (double)out[k], (double)want);
+    }
+  }
+  finish(rank, st);
+}
+
+static void splits(const scene *s, int rank, weft_comm *comm)
+{
+  weft_comm *part = NULL;
+  int color = rank % 2, key = -rank;
+  float in = (float)rank, out = 0;
+  (void)s;
+  weft_status *st = weft_comm_split(&comm, 1, &color, &key, weft_deadline_after_ms(10000), &part);
+  weft_coll_op op = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = &in, .recv = &out};
+  if (!st) st = weft_coll_run(part, &op, NULL);
+  if (!st && out != (color ? 4.0f : 2.0f)) st = WEFT_ERR(INTERNAL, "sum of color %d is %f", color, (double)out);
+  if (!st && weft_comm_rank(part) != (rank < 2)) st = WEFT_ERR(INTERNAL, "rank %d became %d", rank, weft_comm_rank(part));
+  if (!st) st = run_kind(comm, WEFT_BARRIER, 0, NULL);
+  weft_comm_destroy(part);
+  finish(rank, st);
+}
+
+/* ---- scenes ---- */
+
+static const char *const transports[] = {"shm", "fabric"};
+
+static bool transport_works(const char *transport)
+{
+  return strcmp(transport, "shm") == 0 || getenv("WEFT_TEST_NO_FABRIC") == NULL;
+}
+
+static void everybody_is(const scene *s, unsigned who, int code, const char *says, int64_t within_ms)
+{
+  for (int r = 0; r < s->size; r++) {
+    if (!(who >> r & 1)) continue;
+    const outcome *o = &shared->of[r];
+    if (o->code != code && !(code == WEFT_DEADLINE_EXCEEDED && o->code == WEFT_ABORTED))
+      fail_msg("%s %s over %s, rank %d: got %s \"%s\", want %s", s->name, weft_coll_kind_name(s->kind), s->transport, r,
+               weft_code_name((weft_code)o->code), o->text, weft_code_name((weft_code)code));
+    if (says && !strstr(o->text, says))
+      fail_msg("%s %s over %s, rank %d: got \"%s\", want \"...%s...\"", s->name, weft_coll_kind_name(s->kind), s->transport, r, o->text, says);
+    int64_t took_ms = (o->at_ns - shared->event_ns) / WEFT_NS_PER_MS;
+    if (within_ms && took_ms > within_ms)
+      fail_msg("%s over %s, rank %d: told after %lld ms, limit %lld", s->name, s->transport, r, (long long)took_ms, (long long)within_ms);
+  }
+}
+
+TEST(a_killed_rank_ends_every_operation_at_once)
+{
+  static const weft_coll_kind kinds[] = {WEFT_ALL_REDUCE, WEFT_BARRIER, WEFT_ALL_GATHER, WEFT_ALL_TO_ALL, WEFT_REDUCE_SCATTER,
+                                         WEFT_BROADCAST, WEFT_REDUCE, WEFT_GATHER, WEFT_SCATTER, WEFT_PERMUTE};
+  for (size_t t = 0; t < WEFT_COUNT(transports); t++)
+    for (size_t k = 0; k < WEFT_COUNT(kinds) && transport_works(transports[t]); k++) {
+      pid_t pids[MOST];
+      scene s = {"killed", 4, transports[t], 20 * WEFT_NS_PER_S, dies, kinds[k], NULL};
+      play(&s, pids);
+      await(&s, pids, 0xb, 15000);
+      everybody_is(&s, 0xb, WEFT_FAILED_PRECONDITION, "is not connected", 2000); /* 100 ms on a machine of one's own */
+    }
+}
+
+TEST(a_sleeping_rank_is_named_with_what_it_did_last)
+{
+  for (size_t t = 0; t < WEFT_COUNT(transports); t++) {
+    if (!transport_works(transports[t])) continue;
+    pid_t pids[MOST];
+    scene s = {"asleep", 4, transports[t], WEFT_NS_PER_S, sleeps, WEFT_ALL_REDUCE, NULL};
+    play(&s, pids);
+    await(&s, pids, 0x7, 15000);
+    everybody_is(&s, 0x7, WEFT_DEADLINE_EXCEEDED, "not arrived: 1 of 4", 3500);
+    everybody_is(&s, 0x7, WEFT_DEADLINE_EXCEEDED, "rank 3", 0);
+    everybody_is(&s, 0x7, WEFT_DEADLINE_EXCEEDED, "last seen at all-reduce f32[10] sum \"all-reduce.1\"", 0);
+    if (t == 0) print_message("# %s\n", shared->of[0].text);
+  }
+}
+
+TEST(a_stopped_rank_is_told_apart)
+{
+  pid_t pids[MOST];
+  scene s = {"stopped", 3, "shm", WEFT_NS_PER_S, stops, WEFT_ALL_REDUCE, NULL};
+  play(&s, pids);
+  await(&s, pids, 0x5, 15000);
+  everybody_is(&s, 0x5, WEFT_DEADLINE_EXCEEDED, "does not answer", 3500);
+}
+
+TEST(stopped_and_continued_in_time_is_no_error)
+{
+  pid_t pids[MOST];
+  scene s = {"continued", 3, "shm", 15 * WEFT_NS_PER_S, stops, WEFT_ALL_REDUCE, NULL};
+  play(&s, pids);
+  for (int i = 0; i < 2000 && !shared->event_ns; i++) usleep(5000);
+  usleep(300000);
+  kill(pids[1], SIGCONT);
+  await(&s, pids, 0x7, 15000);
+  everybody_is(&s, 0x7, WEFT_OK, NULL, 0);
+}
+
+TEST(ranks_that_disagree_are_told_both_sides)
+{
+  static const weft_coll_kind kinds[] = {WEFT_ALL_REDUCE, WEFT_ALL_GATHER, WEFT_BROADCAST, WEFT_ALL_TO_ALL};
+  for (size_t t = 0; t < WEFT_COUNT(transports); t++)
+    for (size_t k = 0; k < WEFT_COUNT(kinds) && transport_works(transports[t]); k++) {
+      pid_t pids[MOST];
+      scene s = {"disagreeing", 2, transports[t], 5 * WEFT_NS_PER_S, disagrees, kinds[k], NULL};
+      play(&s, pids);
+      await(&s, pids, kinds[k] == WEFT_BROADCAST ? 0x2 : 0x3, 15000); /* the root of a broadcast may be done already */
+      everybody_is(&s, 0x2, WEFT_FAILED_PRECONDITION, "ranks disagree", 2500);
+      everybody_is(&s, 0x2, WEFT_FAILED_PRECONDITION, "wrong.9", 0);
+      everybody_is(&s, 0x2, WEFT_FAILED_PRECONDITION, "right.8", 0);
+    }
+}
+
+TEST(faults_of_the_transport_end_in_an_error_or_do_no_harm)
+{
+  static const struct { const char *faults; bool harmless; } cases[] = {
+    {"delay@5=300", true}, {"drop@5", false}, {"corrupt@5", false}, {"stall@5", false}, {"disconnect@5", false},
+    {"duplicate@5", false}, {"drop@9", false}, {"corrupt@8", false}, {"duplicate@12", false},
+  };
+  for (size_t t = 0; t < WEFT_COUNT(transports); t++)
+    for (size_t i = 0; i < WEFT_COUNT(cases) && transport_works(transports[t]); i++) {
+      pid_t pids[MOST];
+      scene s = {"faulty", 3, transports[t], 2 * WEFT_NS_PER_S, works, WEFT_ALL_REDUCE, cases[i].faults};
+      play(&s, pids);
+      await(&s, pids, 0x7, 20000);
+      for (int r = 0; r < s.size; r++) {
+        bool ok = shared->of[r].code == WEFT_OK;
+        if (ok != cases[i].harmless || shared->of[r].code == WEFT_INTERNAL)
+          fail_msg("%s over %s, rank %d: %s %s", cases[i].faults, s.transport, r, weft_code_name((weft_code)shared->of[r].code), shared->of[r].text);
+      }
+    }
+}
+
+TEST(the_next_communicator_works_with_a_restarted_rank)
+{
+  for (size_t t = 0; t < WEFT_COUNT(transports); t++) {
+    if (!transport_works(transports[t])) continue;
+    pid_t pids[MOST];
+    scene dead = {"before", 4, transports[t], 10 * WEFT_NS_PER_S, dies, WEFT_ALL_REDUCE, NULL};
+    play(&dead, pids);
+    await(&dead, pids, 0xb, 15000);
+    scene again = {"after", 4, transports[t], 10 * WEFT_NS_PER_S, works, WEFT_ALL_REDUCE, NULL};
+    play(&again, pids);
+    await(&again, pids, 0xf, 15000);
+    everybody_is(&again, 0xf, WEFT_OK, NULL, 0);
+  }
+}
+
+TEST(splitting_needs_no_store)
+{
+  for (size_t t = 0; t < WEFT_COUNT(transports); t++) {
+    if (!transport_works(transports[t])) continue;
+    pid_t pids[MOST];
+    scene s = {"split", 4, transports[t], 10 * WEFT_NS_PER_S, splits, WEFT_ALL_REDUCE, NULL};
+    play(&s, pids);
+    await(&s, pids, 0xf, 15000);
+    everybody_is(&s, 0xf, WEFT_OK, NULL, 0);
+  }
+}
+
+TEST(creation_names_who_did_not_come_and_can_be_cancelled)
+{
+  pid_t pid = fork();
+  if (pid == 0) {
+    weft_kv *kv;
+    weft_comm *comm;
+    int rank = 0;
+    bool cancel = true, ok = true;
+    T_OK(weft_kv_local_new(&kv));
+    weft_comm_spec spec = {.kv = kv, .name = "lonely", .size = 2, .ranks = &rank, .rank_count = 1, .deadline = weft_deadline_after_ms(300)};
+    weft_status *st = weft_comm_create(&spec, &comm);
+    ok &= weft_status_code(st) == WEFT_DEADLINE_EXCEEDED && strstr(weft_status_message(st), "rank 1 has not published");
+    weft_status_free(st);
+    spec.deadline = weft_deadline_after_ms(60000);
+    spec.cancel = &cancel;
+    st = weft_comm_create(&spec, &comm);
+    ok &= weft_status_code(st) == WEFT_CANCELLED;
+    weft_status_free(st);
+    weft_kv_destroy(kv);
+    _exit(!ok);
+  }
+  int status = -1;
+  waitpid(pid, &status, 0);
+  T_EQ_INT(status, 0);
+}
+
+/* ---- one process ---- */
+
+static void abort_many(int count)
+{
+  for (int i = 0; i < count; i++) {
+    weft_comm *comms[2];
+    int ranks[2] = {0, 1};
+    float x = 1, y = 0;
+    weft_event *event;
+    weft_comm_spec spec = {.name = "aborted", .size = 2, .ranks = ranks, .rank_count = 2};
+    weft_coll_op op = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = &x, .recv = &y};
+    weft_coll_call late = {.deadline = {1}};
+    T_OK(weft_comm_create(&spec, comms));
+    T_OK(weft_coll_post(comms[0], &op, i % 2 ? NULL : &late, &event));
+    if (i % 2) weft_comm_abort(comms[1], WEFT_ERR(ABORTED, "enough"));
+    weft_status *st = weft_coll_wait(comms[0], event);
+    T_TRUE(weft_status_code(st) == (i % 2 ? WEFT_ABORTED : WEFT_DEADLINE_EXCEEDED));
+    weft_status_free(st);
+    weft_event_release(event);
+    T_FAILS(weft_coll_run(comms[1], &op, NULL), "was aborted");
+    weft_comm_destroy(comms[0]);
+    weft_comm_destroy(comms[1]);
+  }
+}
+
+static int open_descriptors(void)
+{
+  int count = 0;
+  DIR *dir = opendir("/proc/self/fd");
+  while (readdir(dir)) count++;
+  closedir(dir);
+  return count;
+}
+
+TEST(ten_thousand_aborts_leave_no_memory_behind)
+{
+  abort_many(200);
+  size_t before = mallinfo2().uordblks;
+  int fds = open_descriptors();
+  abort_many(getenv("WEFT_TEST_QUICK") ? 300 : 10000);
+  T_TRUE(mallinfo2().uordblks < before + 65536);
+  T_EQ_INT(open_descriptors(), fds);
+}
+
+TEST(local_deadline_names_the_missing_device)
+{
+  weft_comm *comms[3];
+  int ranks[3] = {0, 1, 2};
+  int64_t devices[3] = {70, 71, 72};
+  float x = 1, y = 0;
+  weft_event *event, *other;
+  weft_comm_spec spec = {.name = "cores", .size = 3, .ranks = ranks, .rank_count = 3, .device_ids = devices, .timeout_ns = 50 * WEFT_NS_PER_MS};
+  weft_coll_op op = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = &x, .recv = &y};
+  weft_coll_call call = {.site = {.instruction = "all-reduce.12", .source = "train.py:41"}};
+  T_OK(weft_comm_create(&spec, comms));
+  T_OK(weft_coll_post(comms[0], &op, &call, &event));
+  T_OK(weft_coll_post(comms[2], &op, &call, &other));
+  weft_status *st = weft_event_await(event, weft_deadline_after_ms(5000)); /* by the progress thread alone */
+  T_EQ_INT(weft_status_code(st), WEFT_DEADLINE_EXCEEDED);
+  T_TRUE(strstr(weft_status_message(st), "not arrived: 1 of 3\n    rank 1 (device 71") != NULL);
+  T_TRUE(strstr(weft_status_message(st), "\"all-reduce.12\" at train.py:41") != NULL);
+  weft_status_free(st);
+  T_CODE(weft_event_await(other, weft_deadline_after_ms(5000)), WEFT_DEADLINE_EXCEEDED);
+  weft_event_release(event);
+  weft_event_release(other);
+  char *text = weft_coll_flight_text();
+  T_TRUE(text && strstr(text, "DEADLINE_EXCEEDED") && strstr(text, "all-reduce.12"));
+  free(text);
+  for (int r = 0; r < 3; r++) weft_comm_destroy(comms[r]);
+}
+
+static int count_shm(void)
+{
+  int count = 0;
+  DIR *dir = opendir("/dev/shm");
+  if (!dir) return 0;
+  while (readdir(dir)) count++;
+  closedir(dir);
+  return count;
+}
+
+int main(void)
+{
+  const struct CMUnitTest units[] = {
+    UNIT(a_killed_rank_ends_every_operation_at_once), UNIT(a_sleeping_rank_is_named_with_what_it_did_last),
+    UNIT(a_stopped_rank_is_told_apart), UNIT(stopped_and_continued_in_time_is_no_error),
+    UNIT(ranks_that_disagree_are_told_both_sides), UNIT(faults_of_the_transport_end_in_an_error_or_do_no_harm),
+    UNIT(the_next_communicator_works_with_a_restarted_rank), UNIT(splitting_needs_no_store),
+    UNIT(creation_names_who_did_not_come_and_can_be_cancelled),
+    UNIT(local_deadline_names_the_missing_device), UNIT(ten_thousand_aborts_leave_no_memory_behind), /* last: they start threads */
+  };
+  setenv("FI_LOG_LEVEL", "error", 0);
+  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  snprintf(shared->directory, sizeof shared->directory, "/tmp/weft-survive-XXXXXX");
+  if (!mkdtemp(shared->directory)) return 99;
+  int before = count_shm();
+  int failed = cmocka_run_group_tests(units, NULL, NULL);
+  if (count_shm() != before) printf("# /dev/shm has %d files more\n", count_shm() - before);
+  char command[128];
+  snprintf(command, sizeof command, "rm -rf %s", shared->directory);
+  return failed + (system(command) != 0);
+}
