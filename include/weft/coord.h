@@ -216,4 +216,99 @@ typedef struct weft_coord_kv_callbacks {
 } weft_coord_kv_callbacks;
 WEFT_NODISCARD weft_status *weft_coord_kv_callbacks_new(const weft_coord_kv_callbacks *callbacks, weft_kv **out_kv);
 
+/* ---- where am I: what batch systems and launchers say ---- */
+
+typedef struct weft_coord_cluster {
+  const char *name;    /* "weft", "ompi", "slurm", "pmix", "hydra", "k8s"; static */
+  char address[320];   /* of the coordination service, host:port: by convention on process 0's machine */
+  int32_t process_count, process_id;
+  int32_t local_id;    /* among the processes of this machine; -1: not known */
+} weft_coord_cluster;
+
+/* Reads the environment, and for Kubernetes /etc/hosts; asks nobody, starts nothing.
+ *   method  NULL or "": the first that is present, in the order above; a name: that one; "deactivate": none
+ * WEFT_COORD_ADDRESS, WEFT_NUM_PROCESSES, WEFT_PROCESS_ID, WEFT_LOCAL_PROCESS_ID, JAX_COORDINATOR_ADDRESS and
+ * JAX_COORDINATOR_PORT always win over what is detected.
+ * Errors: NOT_FOUND         no such environment here, or deactivated
+ *         INVALID_ARGUMENT  it is there and incomplete or makes no sense; the text names the variable */
+WEFT_NODISCARD weft_status *weft_coord_cluster_detect(const char *method, weft_coord_cluster *out_cluster);
+
+/* ---- topology: every process's devices, as one picture with ids that survive restarts ---- */
+
+typedef struct weft_coord_device {
+  int32_t local_ordinal;
+  int32_t global_id;       /* out, unless ids are the caller's own */
+  int32_t partition_index; /* out */
+  int32_t core_count, numa_node;
+  int64_t memory_bytes;
+  const char *name, *vendor, *kind; /* "" if there is nothing to say; so the next two */
+  const char *compute_capability, *fabric_uuid;
+} weft_coord_device;
+
+typedef struct weft_coord_local_topology {
+  int32_t process_id;
+  const char *boot_id;           /* one value for each machine and boot: weft_coord_boot_id */
+  int32_t partition_index;       /* -1: found from fabric_uuid or boot_id; all processes say it or none does */
+  const char *const *network_nodes; /* where in the network, top level first; processes near each other get ids near
+                                       each other */
+  size_t network_node_count;
+  weft_coord_device *devices;
+  size_t device_count;
+} weft_coord_local_topology;
+
+typedef struct weft_coord_global_topology {
+  weft_coord_local_topology *processes; /* in the order of the network, which may not be the one of process ids */
+  size_t process_count;
+} weft_coord_global_topology;
+
+typedef struct weft_coord_topology_options {
+  const char *platform;     /* keys are local_topology/PLATFORM/ID and global_topology/PLATFORM */
+  int32_t process_count;
+  bool keep_global_ids;     /* the devices' global_id are the caller's; else they are numbered from 0 */
+  int64_t local_timeout_ns, global_timeout_ns; /* 0: 2 min and 5 min */
+} weft_coord_topology_options;
+
+/* Publishes `local`, and returns what process 0 makes of everybody's.  A process that comes back with the same devices
+ * gets the same answer, whatever its incarnation.
+ * Errors: INTERNAL          it came back with other devices; the text says which
+ *         INVALID_ARGUMENT  some processes say their partition and some do not
+ *         DEADLINE_EXCEEDED a process has not published; the text names its key */
+WEFT_NODISCARD weft_status *weft_coord_topology_exchange(weft_kv *kv, const weft_coord_topology_options *options,
+                                                         const weft_coord_local_topology *local,
+                                                         weft_coord_global_topology **out_global);
+void weft_coord_global_topology_free(weft_coord_global_topology *global); /* NULL is fine */
+WEFT_DEFINE_AUTO(weft_coord_global_topology, weft_coord_global_topology_free)
+
+/* Of this boot of this machine, "" if it cannot be told; buf of 64 bytes. */
+const char *weft_coord_boot_id(char *buf);
+
+/* ---- preemption: all processes stop at the same step when one is told to go ---- */
+
+typedef struct weft_coord_preemption weft_coord_preemption; /* opaque; thread-safe; one thread of its own */
+
+typedef struct weft_coord_preemption_options {
+  bool enabled;          /* false: new returns FAILED_PRECONDITION and touches nothing */
+  bool watch_sigterm;    /* installs a SIGTERM handler, which replaces the process's; restored by free */
+  int64_t notice_ns;     /* how long before the end the processes agree: 15 min */
+  int64_t barrier_timeout_ns;
+  int64_t poll_ns;       /* how often the signal is looked for */
+} weft_coord_preemption_options;
+
+extern const weft_option_table weft_coord_preemption_option_table;
+WEFT_NODISCARD weft_status *weft_coord_preemption_options_load(weft_coord_preemption_options *out_options);
+
+/* Starts to listen; jaxlib's processes take part in the same protocol.  Borrows the agent, which must outlive it.
+ * Errors: FAILED_PRECONDITION  switched off, or another one watches SIGTERM in this process */
+WEFT_NODISCARD weft_status *weft_coord_preemption_new(weft_coord_agent *agent, const weft_coord_preemption_options *options,
+                                                      weft_coord_preemption **out_preemption);
+void weft_coord_preemption_free(weft_coord_preemption *preemption); /* NULL is fine */
+WEFT_DEFINE_AUTO(weft_coord_preemption, weft_coord_preemption_free)
+
+/* Tells the job that this process will end at `death_ns` from now: what the signal does with 0. */
+WEFT_NODISCARD weft_status *weft_coord_preemption_announce(weft_coord_preemption *preemption, int64_t death_ns);
+
+/* Called once for each step, with numbers that are not skipped: true at the one step on which all processes have agreed,
+ * at most once in a job's life.  Never blocks for long: while the processes agree, up to barrier_timeout_ns. */
+bool weft_coord_preemption_reached_sync_point(weft_coord_preemption *preemption, int64_t step);
+
 #endif

@@ -332,7 +332,10 @@ void coord_barrier_join(coord_service *service, const coord_barrier_request *req
   if (request->task_count > 0) {
     tasks = coord_task_set(service, request->tasks, request->task_count, &count);
     if (!tasks) return coord_answer_free(service, call, COORD_ERR(RESOURCE_EXHAUSTED, "out of memory"));
-    if (count == service->config.task_count && tasks[0] == 0 && tasks[count - 1] == count - 1) tasks = NULL; /* all */
+    if (count == service->config.task_count && tasks[0] == 0 && tasks[count - 1] == count - 1) { /* all */
+      tasks = NULL;
+      count = 0;
+    }
   }
   HASH_FIND_STR(service->barriers, request->id, barrier);
   if (!barrier) barrier = barrier_new(service, request->id, request->kind);

@@ -33,3 +33,4 @@ libweftcore_la_SOURCES += \
   %D%/options.c %D%/loop.c %D%/loop.h %D%/conn.c %D%/conn.h %D%/net.c %D%/server.c
 libweftcore_la_SOURCES += \
   %D%/agent_core.c %D%/agent_core.h %D%/agent.c %D%/agent_calls.c %D%/agent_internal.h %D%/kv_callbacks.c
+libweftcore_la_SOURCES += %D%/cluster.c %D%/topology.c %D%/preemption.c
