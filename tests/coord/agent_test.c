@@ -159,6 +159,7 @@ TEST(callback_may_not_block_the_agent)
   callback_code = 0;
   open_all();
   on_all(connect_one);
+  on_all(wait_at_b); /* their error polls are there by then: they were sent before */
   T_OK(weft_coord_agent_report_error(agents[1], WEFT_DATA_LOSS, "bits fell out"));
   for (int i = 0; i < 500 && !(error = weft_coord_agent_error(agents[0])); i++) usleep(10000);
   T_EQ_INT(weft_status_code(error), WEFT_DATA_LOSS);
