@@ -72,6 +72,7 @@ typedef struct hlo_conv_attrs { /* convolution; custom-call may carry one */
   int precision_count;
   const hlo_precision *precision;
   int kind;                        /* convolution_kind: proto number, 0 unset */
+  const char *sparsity;            /* sparsity_config text, or NULL */
 } hlo_conv_attrs;
 
 typedef struct hlo_gather_attrs {
@@ -168,6 +169,7 @@ struct hlo_sharding {
   const struct hlo_named_dim { int axis_count; const hlo_axis_ref *axes; bool open; } *dims;
   int replicated_count, unreduced_count, manual_count;
   const hlo_axis_ref *replicated, *unreduced, *manual;
+  int unreduced_kind;                    /* how unreduced axes combine: 0 sum, 1 max, 2 min */
 };
 
 typedef struct hlo_metadata {
@@ -238,7 +240,7 @@ struct hlo_instr {
     hlo_rng_algorithm rng_algorithm;                          /* rng-bit-generator */
     int64_t delta;                                            /* rng-get-and-update-state */
     struct { float epsilon; int64_t feature_index; } batch_norm;
-    struct { hlo_fusion_kind kind; int alias_count; const hlo_output_alias *aliases; } fusion;
+    struct { hlo_fusion_kind kind; int alias_count; const hlo_output_alias *aliases; } fusion; /* async-start: aliases */
     bool is_composite;                                        /* call */
     const hlo_custom_call_attrs *custom;
     const hlo_collective_attrs *collective;                   /* collectives, their starts, send/recv and dones */

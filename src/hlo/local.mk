@@ -4,7 +4,7 @@ libweftcore_la_SOURCES += \
   %D%/hlo.c %D%/infer.c %D%/infer_control.c %D%/infer_linear.c %D%/infer_internal.h %D%/literal.c %D%/opcode.c \
   %D%/query.c %D%/shape.c %D%/verify.c \
   %D%/eval.h %D%/hlo.h %D%/infer.h %D%/literal.h %D%/opcode.h %D%/opcodes.def %D%/proto.h %D%/shape.h %D%/text.h \
-  %D%/text_attrs.c %D%/text_cursor.c %D%/text_internal.h %D%/text_literal.c %D%/text_parse.c %D%/text_print.c \
+  %D%/text_attrs.c %D%/text_cursor.c %D%/text_internal.h %D%/text_kinds.c %D%/text_kinds.h %D%/text_kinds_hlo.c %D%/text_literal.c %D%/text_parse.c %D%/text_print.c \
   %D%/text_shape.c %D%/text_sharding.c \
   %D%/proto_common.c %D%/proto_internal.h %D%/proto_read.c %D%/proto_write.c
 
@@ -19,3 +19,4 @@ CLEANFILES += %D%/hlo.pb-c.c %D%/hlo.pb-c.h
 nodist_libweftcore_la_SOURCES += %D%/hlo.pb-c.c
 EXTRA_DIST += %D%/hlo.proto
 %D%/proto_common.lo %D%/proto_read.lo %D%/proto_write.lo %D%/hlo.pb-c.lo: %D%/hlo.pb-c.h
+EXTRA_DIST += %D%/README.md

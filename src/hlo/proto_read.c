@@ -832,6 +832,7 @@ static weft_status *read_own_attributes(proto_reader *r, const HloPb__Instructio
 {
   int number;
 
+  if (p->sparsity_config.len) return WEFT_ERR(UNIMPLEMENTED, "sparsity_config");
   COPY_INTS(r, p, dims, &instr->dims);
   switch (instr->op) {
   case HLO_GET_TUPLE_ELEMENT: instr->u.tuple_index = p->tuple_index; return NULL;
@@ -909,6 +910,7 @@ static weft_status *read_own_attributes(proto_reader *r, const HloPb__Instructio
     if (number < 0) return BAD("fusion_kind \"%.40s\"", p->fusion_kind);
     instr->u.fusion.kind = (hlo_fusion_kind)number;
     return read_output_aliases(r, p, &instr->u.fusion.aliases, &instr->u.fusion.alias_count);
+  case HLO_ASYNC_START: return read_output_aliases(r, p, &instr->u.fusion.aliases, &instr->u.fusion.alias_count);
   case HLO_CALL: instr->u.is_composite = p->is_composite; return NULL;
   case HLO_CUSTOM_CALL: return read_custom_call(r, p, (hlo_custom_call_attrs *)instr->u.custom);
   case HLO_INFEED: return copy_bytes(r, p->infeed_config, &instr->u.feed.config);

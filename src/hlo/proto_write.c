@@ -220,6 +220,7 @@ static weft_status *put_axes(proto_writer *w, const hlo_mesh *mesh, int count, c
 
 static weft_status *put_named_sharding(proto_writer *w, const hlo_sharding *s, HloPb__NamedSharding **out)
 {
+  if (s->unreduced_kind) return WEFT_ERR(UNIMPLEMENTED, "unreduced axes that do not sum, in a proto");
   NEW(w, out, hlo_pb__named_sharding__init);
   WEFT_TRY(put_mesh(w, s->mesh, &(*out)->mesh));
   NEW_ARRAY(w, &(*out)->dims, s->dim_count);
@@ -329,6 +330,7 @@ static weft_status *put_conv(proto_writer *w, const hlo_conv_attrs *conv, int op
 {
   HloPb__ConvDims *d;
 
+  if (conv->sparsity) return WEFT_ERR(UNIMPLEMENTED, "sparsity_config in HloModuleProto");
   if (conv->lhs_batch != conv->lhs_feature) {
     NEW(w, &d, hlo_pb__conv_dims__init);
     d->lhs_batch = conv->lhs_batch;
@@ -580,6 +582,7 @@ static weft_status *put_own_attributes(proto_writer *w, const hlo_instr *instr, 
   case HLO_FUSION:
     p->fusion_kind = string(hlo_fusion_kind_names[instr->u.fusion.kind]);
     return put_output_aliases(w, instr->u.fusion.alias_count, instr->u.fusion.aliases, p);
+  case HLO_ASYNC_START: return put_output_aliases(w, instr->u.fusion.alias_count, instr->u.fusion.aliases, p);
   case HLO_CALL: p->is_composite = instr->u.is_composite; return NULL;
   case HLO_CUSTOM_CALL: return put_custom_call(w, instr->u.custom, p);
   case HLO_INFEED: p->infeed_config = bytes(instr->u.feed.config); return NULL;

@@ -158,6 +158,8 @@ static weft_status *read_last_dims(hlo_reader *r, hlo_sharding *s)
   return hlo_rd_take(r, mark, sizeof(hlo_sharding_kind), &s->last_dims, &s->last_dim_count);
 }
 
+static const char *const reductions[] = {"sum", "max", "min"};
+
 /* named := 'mesh' '[' ... ']' ',' '[' axes {',' axes} ']' {',' ('replicated'|'unreduced'|'manual'|'metadata') '=' ...} */
 static weft_status *read_named(hlo_reader *r, hlo_sharding *s)
 {
@@ -181,6 +183,8 @@ static weft_status *read_named(hlo_reader *r, hlo_sharding *s)
     if (hlo_rd_accept_text(r, "replicated=")) {
       WEFT_TRY(read_axes(r, NULL, &s->replicated, &s->replicated_count));
     } else if (hlo_rd_accept_text(r, "unreduced=")) {
+      while (s->unreduced_kind < 3 && !hlo_rd_accept_word(r, reductions[s->unreduced_kind])) s->unreduced_kind++;
+      s->unreduced_kind %= 3; /* no word: sum */
       WEFT_TRY(read_axes(r, NULL, &s->unreduced, &s->unreduced_count));
     } else if (hlo_rd_accept_text(r, "manual=")) {
       WEFT_TRY(read_axes(r, NULL, &s->manual, &s->manual_count));
@@ -282,7 +286,7 @@ void hlo_pr_sharding(FILE *out, const hlo_sharding *s)
       print_axes(out, s->replicated_count, s->replicated, false);
     }
     if (s->unreduced_count) {
-      fputs(", unreduced=", out);
+      fprintf(out, ", unreduced=%s", s->unreduced_kind ? reductions[s->unreduced_kind] : "");
       print_axes(out, s->unreduced_count, s->unreduced, false);
     }
     if (s->manual_count) {

@@ -177,6 +177,11 @@ static const struct { const char *what, *text, *printed; } forms[] = {
    "e { a = f32[] parameter(0), metadata={op_type='t' source_line=7 profile_type={1} deduplicated_name=\"d\" scheduling_name=\"s\" size=12} }",
    "HloModule module\n\nENTRY e {\n  ROOT a = f32[] parameter(0), metadata={op_type=\"t\" source_line=7 profile_type={1} "
    "deduplicated_name=\"d\" scheduling_name=\"s\" size=12}\n}\n"},
+  {"attributes that say nothing new are dropped",
+   ADD "e { x = f32[] parameter(0)\n r = f32[] all-reduce(x), replica_groups={}, mode=cross_replica, to_apply=add }",
+   "HloModule module\n\n" ADD "ENTRY e {\n  x = f32[] parameter(0)\n  ROOT r = f32[] all-reduce(x), replica_groups={}, to_apply=add\n}\n"},
+  {"a reshape's inferred dimension", "e { x = f32[<=4] parameter(0)\n r = f32[2,<=2] reshape(x), inferred_dimension=1 }",
+   "HloModule module\n\nENTRY e {\n  x = f32[<=4] parameter(0)\n  ROOT r = f32[2,<=2] reshape(x), inferred_dimension=1\n}\n"},
   {"a scalar's padding is empty", "e { a = f32[] parameter(0)\n b = f32[] pad(a, a), padding=, sharding={replicated} }",
    "HloModule module\n\nENTRY e {\n  a = f32[] parameter(0)\n  ROOT b = f32[] pad(a, a), padding=, sharding={replicated}\n}\n"},
 };
@@ -245,6 +250,7 @@ TEST(shardings_print_as_they_are_read)
     "{devices=[1,2,2]<=[4] last_tile_dims={manual, replicated}}", "{replicated shard_as 1}",
     "{devices=[4]<=[4] shard_like 2}", "{{replicated}, {devices=[2]<=[2]}, {mesh['x'=2], [{'x'}]}}", "{}",
     "{mesh['x'=2,'y'=4], [{'x', 'y':(1)2}, {?}, {'y':(2)2, ?}], replicated={'x'}, unreduced={'y'}, manual={'x'}}",
+    "{mesh['x'=2], [{}], unreduced=max{'x'}}",
     "{mesh['a'=2], device_ids=(1,0), [{}]}",
   };
   weft_arena arena;
