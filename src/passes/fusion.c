@@ -29,6 +29,7 @@ enum {
   MOST_GROUPS = 8,             /* groups that one instruction may be computed in, unless it is free */
   MOST_CONCATENATED = 8,       /* operands of a concatenate that others join */
   SMALL_ARRAY = 1024,          /* elements: of these a concatenate takes any number of operands */
+  MANY_PICKS = 8,              /* slices of one element from one array */
   INNER_REDUCE_WORK = 512,     /* a reduction this small (all its evaluations) joins any group */
   ROW_MOST_COLS = 1 << 16,     /* longer rows do not stay in the cache */
   ROW_LONELY_ELEMS = 1 << 16,  /* fewer rows than ROW_LEAST_ROWS are worth it only for arrays up to this size */
@@ -147,8 +148,7 @@ static bool can_take(const hlo_instr *user, const hlo_instr *instr)
   switch (user->op) {
   case HLO_SELECT_AND_SCATTER: case HLO_COPY: return false;
   case HLO_CONCATENATE:
-    return user->operand_count <= MOST_CONCATENATED || elems(user) <= SMALL_ARRAY || is_generator(instr) ||
-           is_view(instr);
+    return user->operand_count <= MOST_CONCATENATED || elems(user) <= SMALL_ARRAY || is_generator(instr);
   case HLO_REDUCE_WINDOW: return is_generator(instr) || is_view(instr) || instr->op == HLO_CONVERT;
   default: return true;
   }
@@ -263,6 +263,7 @@ static double asked_by(const hlo_instr *user, const hlo_instr *instr, double t)
     for (int d = 0; d < user->u.window->rank; d++) window *= (double)user->u.window->dims[d].size;
     return t * window;
   }
+  case HLO_DYNAMIC_SLICE: return instr == user->operands[0] ? t : 1;
   case HLO_DYNAMIC_UPDATE_SLICE: return instr == user->operands[1] ? elems(instr) : 1;
   case HLO_SCATTER: return elems(instr);
   default: return t;
@@ -368,6 +369,13 @@ static bool reduce_joins(planner *p, const hlo_instr *reduce)
   return try_rows(p, p->now[0].group, reduce);
 }
 
+/* Single elements picked from one array by many slices: one kernel makes them all (multi-output-fusion), and what uses
+ * them stays alike, so that equal kernels are compiled once. */
+static bool is_one_of_many_picks(const hlo_instr *instr)
+{
+  return instr->op == HLO_SLICE && hlo_shape_elems(instr->shape) == 1 && instr->operands[0]->user_count >= MANY_PICKS;
+}
+
 static bool joins(planner *p, const hlo_instr *instr)
 {
   double total = 0;
@@ -379,6 +387,7 @@ static bool joins(planner *p, const hlo_instr *instr)
     return true;
   }
   if (p->outside || (p->now_count > MOST_GROUPS && !is_view(instr))) return false;
+  if (is_one_of_many_picks(instr)) return false;
   if (instr->op == HLO_REDUCE) return reduce_joins(p, instr) && has_room(p, instr, &p->now[0], 0);
   for (int i = 0; i < p->now_count; i++) total += p->now[i].evaluations;
   for (int i = 0; i < p->now_count; i++) {

@@ -1,8 +1,9 @@
 /* multi-output-fusion: loop fusions over the same dimensions that read the same array, or of which one reads the other's
  * result element by element, become one loop with several results: what both read is read once.
  *
- * An earlier fusion is merged into a later one only if nothing in between (in the list's order) uses it, so that no
- * cycle can arise and moving it down is sound.  One walk in list order; each merge removes a fusion. */
+ * Two are merged only if nothing in between (in the list's order) uses the earlier one, which then moves down, or if what
+ * the later one needs comes before the earlier one, and it moves up: so no cycle can arise.  One walk in list order; each
+ * merge removes a fusion. */
 #include <config.h>
 
 #include <stdio.h>
@@ -14,7 +15,9 @@
 enum {
   MOST_INSTRUCTIONS = 96, /* in the merged loop */
   MOST_RESULTS = 8,
-  MOST_USERS = 32,        /* of a shared operand that are looked at, and of a merged fusion */
+  TINY_ELEMENTS = 64,     /* loops this small may have MOST_TINY_RESULTS: what they cost is being kernels */
+  MOST_TINY_RESULTS = 64,
+  MOST_USERS = 64,        /* of a shared operand that are looked at, and of a merged fusion */
 };
 
 typedef struct merger {
@@ -84,12 +87,22 @@ static weft_status *reads_in_step(merger *m, const hlo_instr *fusion, int number
   return NULL;
 }
 
+/* All that `b` needs comes before `a`. */
+static bool is_ready_at(const merger *m, const hlo_instr *b, const hlo_instr *a)
+{
+  for (int i = 0; i < b->operand_count; i++)
+    if (place_of(m, b->operands[i]) >= place_of(m, a)) return false;
+  return true;
+}
+
 static bool may_merge(const merger *m, const hlo_instr *a, const hlo_instr *b)
 {
   return a != b && is_loop(a) && is_loop(b) && hlo_shape_same_dims(loop_shape(a), loop_shape(b)) &&
          place_of(m, a) < place_of(m, b) &&
          a->called[0]->instr_count + b->called[0]->instr_count <= MOST_INSTRUCTIONS &&
-         result_count(a) + result_count(b) <= MOST_RESULTS && is_free_until(m, a, b);
+         result_count(a) + result_count(b) <=
+           (hlo_shape_elems(loop_shape(a)) <= TINY_ELEMENTS ? MOST_TINY_RESULTS : MOST_RESULTS) &&
+         (is_free_until(m, a, b) || is_ready_at(m, b, a));
 }
 
 /* The fusion that makes `value`, directly or as one of several results. */
@@ -97,8 +110,6 @@ static hlo_instr *maker_of(hlo_instr *value)
 {
   return value->op == HLO_GET_TUPLE_ELEMENT ? value->operands[0] : value;
 }
-
-static bool has_small_loops(const hlo_instr *fusion) { return hlo_shape_elems(loop_shape(fusion)) <= 1; }
 
 /* An earlier fusion to merge into `b`, or NULL. */
 static weft_status *find_partner(merger *m, const hlo_instr *b, hlo_instr **out)
@@ -171,7 +182,7 @@ static weft_status *merge(merger *m, hlo_instr *a, hlo_instr *b, hlo_instr **out
   int count = a->called[0]->instr_count + b->called[0]->instr_count, member_count = 0, total = 0, outputs = 0;
   hlo_instr **members = WEFT_ARENA_ARRAY(m->arena, hlo_instr *, count);
   hlo_instr **results = WEFT_ARENA_ARRAY(m->arena, hlo_instr *, result_count(a) + result_count(b));
-  intptr_t place = place_of(m, b);
+  intptr_t place = place_of(m, is_free_until(m, a, b) ? b : a);
 
   WEFT_TRY_ALLOC(members);
   WEFT_TRY_ALLOC(results);
@@ -199,7 +210,7 @@ static weft_status *merge_in(merger *m, hlo_computation *comp, bool *changed)
   HLO_FOREACH(instr, comp) WEFT_TRY(pass_map_set(&m->place, instr->id, (void *)++place));
   HLO_FOREACH(instr, comp) {
     hlo_instr *b = instr, *a;
-    if (!is_loop(b) || has_small_loops(b)) continue;
+    if (!is_loop(b)) continue;
     for (;;) {
       WEFT_TRY(find_partner(m, b, &a));
       if (!a) break;

@@ -170,9 +170,70 @@ typedef struct by_id {
   int *place;
   char *state;
   double *async_place;
+  int *readers;
 } by_id;
 
-static weft_status *schedule_computation(hlo_computation *comp, const by_id *ids, weft_arena *arena)
+/* The element of the loop's state that `x` is in the body, or -1. */
+static int64_t state_element(const hlo_computation *body, const hlo_instr *x)
+{
+  return x->op == HLO_GET_TUPLE_ELEMENT && x->operands[0] == body->params[0] ? x->u.tuple_index : -1;
+}
+
+/* An instruction whose only use is to be the next value of element i, whose old value it reads. */
+static bool is_update(const hlo_computation *body, const hlo_instr *update, int64_t i)
+{
+  if (update->user_count != 1 || pass_has_control_edges(update) || pass_is_alias_op(update->op)) return false;
+  for (int k = 0; k < update->operand_count; k++)
+    if (state_element(body, update->operands[k]) == i) return true;
+  return false;
+}
+
+/* In a loop body, what updates an element of the state goes behind everything else that reads the old element, so that
+ * it can be updated in place: to the end, an update after those that read its element (two swapped elements need a copy
+ * in any order). */
+static weft_status *updates_last(hlo_computation *body, const by_id *ids, weft_arena *arena)
+{
+  hlo_instr *root = body->root, **ready;
+  int count = 0, taken = 0;
+
+  if (root->op != HLO_TUPLE || body->param_count != 1) return NULL;
+  ready = WEFT_ARENA_ARRAY(arena, hlo_instr *, root->operand_count);
+  WEFT_TRY_ALLOC(ready);
+  for (int i = 0; i < root->operand_count; i++) { /* readers: of other updates, and 1 to mark it as an update */
+    hlo_instr *update = root->operands[i];
+    if (!is_update(body, update, i)) continue;
+    ids->readers[update->id]++;
+    for (int k = 0; k < update->operand_count; k++) {
+      int64_t element = state_element(body, update->operands[k]);
+      if (element >= 0 && element != i) ids->readers[root->operands[element]->id]++;
+    }
+  }
+  hlo_move_before(root, NULL);
+  for (int pass = 0; pass < 2; pass++) { /* then those in cycles, as they come */
+    for (int i = 0; i < root->operand_count; i++) {
+      hlo_instr *update = root->operands[i];
+      if (is_update(body, update, i) && (pass ? ids->readers[update->id] > 0 : ids->readers[update->id] == 1))
+        ready[count++] = update;
+    }
+    while (taken < count) {
+      hlo_instr *update = ready[taken++];
+      if (ids->readers[update->id] <= 0) continue;
+      ids->readers[update->id] = 0;
+      hlo_move_before(update, root);
+      for (int k = 0; k < update->operand_count; k++) {
+        int64_t element = state_element(body, update->operands[k]);
+        hlo_instr *other = element >= 0 ? root->operands[element] : NULL;
+        if (other && other != update && is_update(body, other, element) && --ids->readers[other->id] == 1 &&
+            count < root->operand_count)
+          ready[count++] = other;
+      }
+    }
+    count = taken = 0;
+  }
+  return NULL;
+}
+
+static weft_status *schedule_computation(hlo_computation *comp, bool is_loop_body, const by_id *ids, weft_arena *arena)
 {
   scheduler s = {
     .arena = arena, .count = comp->instr_count, .program = WEFT_ARENA_ARRAY(arena, hlo_instr *, comp->instr_count),
@@ -191,7 +252,7 @@ static weft_status *schedule_computation(hlo_computation *comp, const by_id *ids
   if (peak_bytes(&s, s.order) < peak_bytes(&s, s.program))
     for (int i = 0; i < s.count; i++) hlo_move_before(s.order[i], NULL);
   if (has_async) spread_async(comp, ids->async_place);
-  return NULL;
+  return is_loop_body ? updates_last(comp, ids, arena) : NULL;
 }
 
 static weft_status *schedule_run(hlo_module *module, pass_ctx *ctx, bool *changed)
@@ -200,12 +261,19 @@ static weft_status *schedule_run(hlo_module *module, pass_ctx *ctx, bool *change
     .place = WEFT_ARENA_ARRAY(ctx->scratch, int, module->next_id),
     .state = WEFT_ARENA_ARRAY(ctx->scratch, char, module->next_id),
     .async_place = WEFT_ARENA_ARRAY(ctx->scratch, double, module->next_id),
+    .readers = WEFT_ARENA_ARRAY(ctx->scratch, int, module->next_id),
   };
+  bool *is_body = WEFT_ARENA_ARRAY(ctx->scratch, bool, module->next_computation_id);
   pass_comps comps;
 
-  if (!ids.place || !ids.state || !ids.async_place) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  WEFT_TRY_ALLOC(is_body);
+  if (!ids.place || !ids.state || !ids.async_place || !ids.readers) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
-  for (int i = 0; i < comps.count; i++) WEFT_TRY(schedule_computation(comps.v[i], &ids, ctx->scratch));
+  for (int i = 0; i < comps.count; i++)
+    HLO_FOREACH(instr, comps.v[i])
+      if (instr->op == HLO_WHILE) is_body[instr->called[0]->id] = true;
+  for (int i = 0; i < comps.count; i++)
+    WEFT_TRY(schedule_computation(comps.v[i], is_body[comps.v[i]->id], &ids, ctx->scratch));
   *changed = true;
   module->is_scheduled = true;
   return NULL;
