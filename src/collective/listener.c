@@ -114,7 +114,7 @@ coll_read_result coll_frame_read(coll_frame_reader *reader, int fd)
 
 static socklen_t local_name(const char *name, struct sockaddr_un *out)
 {
-  size_t length = strnlen(name, sizeof out->sun_path - 2);
+  size_t length = strnlen(name, sizeof((coll_address){0}).local_name);
 
   *out = (struct sockaddr_un){.sun_family = AF_UNIX};
   memcpy(out->sun_path + 1, name, length); /* a leading NUL: the abstract name space, no file */

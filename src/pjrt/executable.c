@@ -28,6 +28,8 @@ static void program_release(pjrt_program *p)
   free(p->output_kind_sizes);
   free(p->output_layouts);
   free(p->param_layouts);
+  pjrt_shardings_fini(&p->param_shardings);
+  pjrt_shardings_fini(&p->output_shardings);
   free(p->devices);
   free(p->places);
   free(p->assignment);
@@ -204,6 +206,13 @@ static weft_status *compile(PJRT_Client *client, hlo_module *module, const void 
   compile_options.dump_dir = options.dump_dir;
   module->replica_count = options.replica_count;
   module->num_partitions = options.partition_count;
+  if (options.partition_count > 1) {
+    st = pjrt_shardings_read(module, &p->param_shardings, &p->output_shardings);
+    if (st) {
+      pjrt_options_fini(&options);
+      return st;
+    }
+  }
   st = weft_compile(client->platform, WEFT_MOVE(owned), &compile_options, &p->exe);
   if (!st) st = serialize_assignment(p, client, &options);
   pjrt_options_fini(&options);
@@ -503,44 +512,89 @@ PJRT_Error *pjrt_Executable_GetCompileOptions(PJRT_Executable_GetCompileOptions_
   return NULL;
 }
 
-/* HloModuleProtoWithConfig: module 1, config 2; two calls, first for the size. */
+/* The bytes of top-level field 4 (host_program_shape) of a serialised HloModuleProto of our own making. */
+static void find_program_shape(const uint8_t *data, size_t size, const uint8_t **out, size_t *out_size)
+{
+  size_t at = 0;
+
+  *out = NULL;
+  *out_size = 0;
+  while (at < size) {
+    uint64_t value[2] = {0, 0}; /* the tag, then the value or length */
+    for (int i = 0; i < 2; i++) {
+      int shift = 0;
+      while (at < size && data[at] & 0x80 && shift < 63) {
+        value[i] |= (uint64_t)(data[at++] & 0x7f) << shift;
+        shift += 7;
+      }
+      if (at < size) value[i] |= (uint64_t)data[at++] << shift;
+    }
+    if ((value[0] & 7) != 2) continue; /* a varint field: done with it */
+    if (value[1] > size - at) return;
+    if (value[0] >> 3 == 4) {
+      *out = data + at;
+      *out_size = value[1];
+      return;
+    }
+    at += value[1];
+  }
+}
+
+static void put_bytes(FILE *out, int field, const void *data, size_t size)
+{
+  fputc(field << 3 | 2, out);
+  for (size_t left = size;; left >>= 7) {
+    fputc((int)(left & 0x7f) | (left >= 0x80 ? 0x80 : 0), out);
+    if (left < 0x80) break;
+  }
+  fwrite(data, 1, size, out);
+}
+
+/* HloModuleProtoWithConfig: the module, and the config that clients want at least. */
+static weft_status *optimized_program(const pjrt_program *p, char **out_data, size_t *out_size)
+{
+  PjrtPb__ModuleConfig config = PJRT_PB__MODULE_CONFIG__INIT;
+  uint8_t config_bytes[64];
+  const uint8_t *shape;
+  char *config_text = NULL;
+  size_t config_size, shape_size, module_size;
+  void *module;
+  FILE *out;
+
+  WEFT_TRY(hlo_to_proto(weft_executable_module(p->exe), &module, &module_size));
+  find_program_shape(module, module_size, &shape, &shape_size);
+  config.replica_count = weft_executable_replica_count(p->exe);
+  config.num_partitions = weft_executable_partition_count(p->exe);
+  out = open_memstream(&config_text, &config_size);
+  if (out) {
+    put_bytes(out, 1, shape, shape_size); /* entry_computation_layout */
+    fwrite(config_bytes, 1, pjrt_pb__module_config__pack(&config, config_bytes), out);
+    fclose(out);
+  }
+  out = config_text ? open_memstream(out_data, out_size) : NULL;
+  if (out) {
+    put_bytes(out, 1, module, module_size);
+    put_bytes(out, 2, config_text, config_size);
+    fclose(out);
+  }
+  free(module);
+  free(config_text);
+  return out && *out_data ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+}
+
+/* Two calls: without `code` for the size, then for the bytes. */
 PJRT_Error *pjrt_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args *args)
 {
   static const char format[] = "hlo_with_config";
-  const pjrt_program *p = args->executable->program;
-  PjrtPb__ModuleConfig config = PJRT_PB__MODULE_CONFIG__INIT;
-  uint8_t config_bytes[64], head[32];
-  size_t config_size, head_size = 0, size, left;
-  void *module;
-  size_t module_size;
-  char *to;
+  WEFT_AUTO_STR data = NULL;
+  size_t size = 0;
 
-  PJRT_TRY(hlo_to_proto(weft_executable_module(p->exe), &module, &module_size));
-  config.replica_count = weft_executable_replica_count(p->exe);
-  config.num_partitions = weft_executable_partition_count(p->exe);
-  config_size = pjrt_pb__module_config__pack(&config, config_bytes);
-  head[head_size++] = 1 << 3 | 2; /* field 1, length-delimited, then the length as a varint */
-  for (left = module_size; left >= 0x80; left >>= 7) head[head_size++] = (uint8_t)(left | 0x80);
-  head[head_size++] = (uint8_t)left;
-  size = head_size + module_size + 2 + config_size;
+  PJRT_TRY(optimized_program(args->executable->program, &data, &size));
   args->program->format = format;
   args->program->format_size = sizeof format - 1;
-  if (!args->program->code) {
-    args->program->code_size = size;
-    free(module);
-    return NULL;
-  }
-  if (args->program->code_size < size) {
-    free(module);
+  if (args->program->code && args->program->code_size < size)
     return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "code_size is %zu, the program has %zu bytes", args->program->code_size, size));
-  }
-  to = args->program->code;
-  memcpy(to, head, head_size);
-  memcpy(to + head_size, module, module_size);
-  to += head_size + module_size;
-  to[0] = 2 << 3 | 2;
-  to[1] = (char)config_size;
-  memcpy(to + 2, config_bytes, config_size);
-  free(module);
+  if (args->program->code) memcpy(args->program->code, data, size);
+  args->program->code_size = size;
   return NULL;
 }

@@ -147,6 +147,18 @@ struct PJRT_ExecuteContext {
 
 /* ---- executables (executable.c, execute.c) ---- */
 
+/* Serialised OpShardings, one a leaf; `bytes` NULL: none to report. */
+typedef struct pjrt_shardings {
+  int count;
+  const char **bytes;
+  size_t *sizes;
+  bool *owned;
+} pjrt_shardings;
+/* Of a module's parameters and results, before it is compiled.  On failure both may be partly filled: fini them. */
+WEFT_NODISCARD weft_status *pjrt_shardings_read(const hlo_module *module, pjrt_shardings *out_params,
+                                                pjrt_shardings *out_outputs);
+void pjrt_shardings_fini(pjrt_shardings *shardings);
+
 /* What is common to an executable and its loaded form; counted. */
 typedef struct pjrt_program {
   int refs; /* atomic */
@@ -164,6 +176,7 @@ typedef struct pjrt_program {
   const char **output_kinds;
   size_t *output_kind_sizes;
   void **output_layouts, **param_layouts; /* static layouts, see layouts.c */
+  pjrt_shardings param_shardings, output_shardings; /* empty for one device */
   PJRT_NamedValue costs[3];
   int device_count;
   PJRT_Device **devices; /* of this process, in the order of argument_lists */
