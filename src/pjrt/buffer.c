@@ -406,8 +406,11 @@ PJRT_Error *pjrt_Buffer_OpaqueDeviceMemoryDataPointer(PJRT_Buffer_OpaqueDeviceMe
 
 PJRT_Error *pjrt_Buffer_IncreaseExternalReferenceCount(PJRT_Buffer_IncreaseExternalReferenceCount_Args *args)
 {
+  weft_event *defined = weft_buffer_defined(args->buffer->buffer);
   void *data;
 
+  /* A buffer still being computed has no bytes to pin yet; the run that defines it has deadlines of its own. */
+  if (defined) PJRT_TRY(weft_event_await(defined, WEFT_NO_DEADLINE));
   return pjrt_error(weft_buffer_pin(args->buffer->buffer, &data));
 }
 
