@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "cpu/collective.h"
 #include "cpu/cpu_internal.h"
 #include "passes/pass.h"
 #include "runtime/trace.h"
@@ -18,6 +19,8 @@ typedef struct compiler {
   rt_seq **seqs;      /* by computation id */
   int *node_of;       /* by instruction id: place in its sequence, -1 none */
   bool *talks;        /* by computation id: contains communication */
+  int64_t replicas, partitions;
+  rt_grouping *groupings;
   int *token_mark;    /* by instruction id: last instruction whose tokens were followed through this one */
 } compiler;
 
@@ -26,6 +29,18 @@ static const cpu_maker *find_maker(hlo_opcode op)
   const cpu_maker *maker = cpu_makers;
   while (maker->make && maker->op != op) maker++;
   return maker->make ? maker : NULL;
+}
+
+/* Communication that a thunk starts: the done halves are names. */
+static bool talks_by_itself(hlo_opcode op)
+{
+  switch (op) {
+  case HLO_ALL_REDUCE: case HLO_ALL_REDUCE_START: case HLO_ALL_GATHER: case HLO_ALL_GATHER_START: case HLO_REDUCE_SCATTER:
+  case HLO_ALL_TO_ALL: case HLO_RAGGED_ALL_TO_ALL: case HLO_COLLECTIVE_BROADCAST: case HLO_COLLECTIVE_PERMUTE:
+  case HLO_COLLECTIVE_PERMUTE_START: case HLO_SEND: case HLO_RECV:
+    return true;
+  default: return false;
+  }
 }
 
 /* ---- the plan's questions -------------------------------------------------------------------------------------- */
@@ -38,6 +53,7 @@ static int64_t scratch_bytes(void *ctx, const hlo_instr *instr)
     const gen_kernel *kernel = gen_code_kernel(c->code, instr);
     return kernel ? kernel->shared_bytes : 0;
   }
+  if (talks_by_itself(instr->op)) return cpu_collective_scratch(instr);
   const cpu_maker *maker = find_maker(instr->op);
   return maker && maker->scratch_bytes ? maker->scratch_bytes(instr) : 0;
 }
@@ -87,6 +103,29 @@ static weft_status *lower_control(compiler *c, const hlo_instr *instr, rt_thunk 
   return NULL;
 }
 
+/* Collectives of the same groups share communicators. */
+static weft_status *lower_collective(compiler *c, cpu_lowering *low, rt_thunk **out)
+{
+  weft_arena *arena = rt_program_arena(c->out.program);
+  rt_grouping grouping;
+  int at = 0;
+
+  WEFT_TRY(rt_grouping_new(arena, low->instr, c->replicas, c->partitions, &grouping));
+  while (at < c->out.grouping_count && !rt_grouping_equal(&c->groupings[at], &grouping)) at++; /* a program has few */
+  if (at == c->out.grouping_count) {
+    rt_grouping *more = WEFT_ARENA_ARRAY(arena, rt_grouping, at + 1);
+    WEFT_TRY_ALLOC(more);
+    if (at) memcpy(more, c->groupings, (size_t)at * sizeof *more);
+    more[at] = grouping;
+    c->groupings = more;
+    c->out.groupings = more;
+    c->out.grouping_count++;
+  }
+  rt_grouping *own = weft_arena_memdup(arena, &grouping, sizeof grouping);
+  WEFT_TRY_ALLOC(own);
+  return cpu_collective_thunk_new(low, own, at, c->partitions, c->out.module->name, out);
+}
+
 static weft_status *lower_step(compiler *c, const hlo_instr *instr, rt_thunk **out)
 {
   cpu_lowering low;
@@ -94,6 +133,7 @@ static weft_status *lower_step(compiler *c, const hlo_instr *instr, rt_thunk **o
   const gen_kernel *kernel;
 
   WEFT_TRY(fill_uses(c, instr, &low));
+  if (talks_by_itself(instr->op)) return lower_collective(c, &low, out);
   switch (instr->op) {
   case HLO_FUSION:
     kernel = gen_code_kernel(c->code, instr);
@@ -196,7 +236,8 @@ static bool is_step(const hlo_instr *instr)
 {
   switch (instr->op) {
   case HLO_PARAMETER: case HLO_CONSTANT: case HLO_TUPLE: case HLO_GET_TUPLE_ELEMENT: case HLO_RESHAPE: case HLO_BITCAST:
-  case HLO_OPT_BARRIER: case HLO_DOMAIN: case HLO_ADD_DEPENDENCY: case HLO_AFTER_ALL:
+  case HLO_OPT_BARRIER: case HLO_DOMAIN: case HLO_ADD_DEPENDENCY: case HLO_AFTER_ALL: case HLO_ALL_REDUCE_DONE:
+  case HLO_ALL_GATHER_DONE: case HLO_COLLECTIVE_PERMUTE_DONE: case HLO_SEND_DONE: case HLO_RECV_DONE:
     return false;
   default: return true;
   }
@@ -246,6 +287,8 @@ static weft_status *lower(compiler *c)
       HLO_FOREACH(instr, comp)
         if (instr->op == HLO_WHILE || instr->op == HLO_CONDITIONAL || instr->op == HLO_CALL)
           for (int i = 0; i < instr->called_count; i++) wanted[instr->called[i]->id] = true;
+  c->replicas = c->options->replica_count > 0 ? c->options->replica_count : WEFT_MAX(module->replica_count, 1);
+  c->partitions = c->options->partition_count > 0 ? c->options->partition_count : WEFT_MAX(module->num_partitions, 1);
   WEFT_TRY(rt_program_new(&c->out.program));
   HLO_FOREACH_COMPUTATION(comp, module)
     if (wanted[comp->id]) WEFT_TRY(lower_computation(c, comp));

@@ -1,4 +1,5 @@
 libweftcore_la_SOURCES += \
+  %D%/collective.c %D%/collective.h \
   %D%/compiler.c \
   %D%/conv.c %D%/conv.h \
   %D%/convert.c \

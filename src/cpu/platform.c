@@ -71,6 +71,7 @@ static void destroy(weft_platform *platform)
 {
   cpu_platform *cpu = (cpu_platform *)platform;
 
+  rt_cliques_free(platform->cliques);
   rt_pool_free(platform->pool);
   for (int i = 0; i < platform->device_count; i++) rt_device_fini(&platform->devices[i]);
   free(platform->devices);
@@ -99,6 +100,7 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
     if (cpu->settings.cache_bytes > 0) base->devices[i].cache_limit = cpu->settings.cache_bytes;
     base->device_count++;
   }
+  WEFT_TRY(rt_cliques_new(wanted->kv, wanted->incarnation, &base->cliques));
   if (cpu->settings.pin) WEFT_TRY(cpu_topology_new(&cpu->topology));
   return rt_pool_new(&(rt_pool_options){.threads = threads, .on_start = on_worker_start, .ctx = cpu}, &base->pool);
 }

@@ -45,7 +45,10 @@ struct weft_executable {
   weft_device **devices;    /* local ones, by replica then partition */
   int64_t *places;          /* replica * partition_count + partition of each */
   bool runs_inline;
+  int64_t *global_ids;      /* by place: the device that is there */
+  weft_comm **comms;        /* by local device, then grouping; filled by the first launch */
   weft_arena arena;
+  weft_mutex connect_mu;    /* order: before the cliques' own */
   weft_mutex mu;
   weft_run *free_runs WEFT_GUARDED_BY(mu);
 };
@@ -114,12 +117,16 @@ static weft_status *fill_devices(weft_executable *exe, const weft_compile_option
   if (!options->device_assignment && total > platform->device_count)
     return WEFT_ERR(INVALID_ARGUMENT, "the program wants %lld devices, this process has %d", (long long)total,
                     platform->device_count);
+  exe->global_ids = WEFT_ARENA_ARRAY(&exe->arena, int64_t, total);
+  exe->comms = WEFT_ARENA_ARRAY(&exe->arena, weft_comm *, (int64_t)platform->device_count * exe->parts.grouping_count);
+  if (!exe->global_ids || !exe->comms) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   exe->devices = WEFT_ARENA_ARRAY(&exe->arena, weft_device *, platform->device_count);
   exe->places = WEFT_ARENA_ARRAY(&exe->arena, int64_t, platform->device_count);
   if (!exe->devices || !exe->places) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   for (int64_t i = 0; i < total; i++) {
     weft_device *device = options->device_assignment ? weft_platform_device_by_id(platform, options->device_assignment[i])
                                                      : weft_platform_device(platform, (int)i);
+    exe->global_ids[i] = options->device_assignment ? options->device_assignment[i] : device->id;
     if (!device) continue;
     if (exe->device_count == platform->device_count)
       return WEFT_ERR(INVALID_ARGUMENT, "device %lld is assigned twice", (long long)device->id);
@@ -147,9 +154,10 @@ weft_status *weft_executable_new(weft_platform *platform, rt_compiled *parts, co
   exe->parts = *parts;
   weft_arena_init(&exe->arena);
   weft_mutex_init(&exe->mu);
+  weft_mutex_init(&exe->connect_mu);
   WEFT_TRY(fill_types(exe));
   WEFT_TRY(fill_devices(exe, options));
-  exe->runs_inline = exe->device_count == 1 && rt_program_cost_ns(exe->parts.program) < INLINE_NS;
+  exe->runs_inline = exe->device_count == 1 && exe->parts.grouping_count == 0 && rt_program_cost_ns(exe->parts.program) < INLINE_NS;
   *out_executable = WEFT_MOVE(exe);
   return NULL;
 }
@@ -174,6 +182,7 @@ void weft_executable_release(weft_executable *exe)
   buf_plan_free(exe->parts.plan);
   hlo_module_free(exe->parts.module);
   weft_mutex_fini(&exe->mu);
+  weft_mutex_fini(&exe->connect_mu);
   weft_arena_fini(&exe->arena);
   free(exe);
   weft_platform_release(platform);
@@ -485,7 +494,8 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
   run->job = (rt_job){.run = start_job};
   run->device = exe->devices[device];
   run->info = (rt_run_info){.device_ordinal = run->device->ordinal, .device_id = run->device->id,
-                            .launch_id = launch->launch_id, .user = launch->user};
+                            .launch_id = launch->launch_id, .user = launch->user,
+                            .comms = exe->comms + (int64_t)device * exe->parts.grouping_count};
   weft_executable_place(exe, device, &run->info.replica_id, &run->info.partition_id);
   atomic_store_explicit(&run->waiting, 1, memory_order_relaxed);
   for (int p = 0; p < exe->param_count; p++)
@@ -516,12 +526,52 @@ static void set_off(weft_executable *exe, int device, const weft_launch *launch,
   submit(run);
 }
 
+/* The communicator of one local device for one grouping. */
+static weft_status *connect_one(weft_executable *exe, int device, int grouping, weft_deadline deadline)
+{
+  const rt_grouping *g = &exe->parts.groupings[grouping];
+  int64_t place = exe->places[device];
+  weft_comm **comm = &exe->comms[(int64_t)device * exe->parts.grouping_count + grouping];
+  weft_status *health, *st;
+
+  if (g->group_of[place] < 0) return NULL;
+  health = *comm ? weft_comm_health(*comm) : NULL;
+  if (*comm && !health) return NULL;
+  weft_status_free(health);
+  hlo_ints members = g->groups[g->group_of[place]];
+  int64_t *ids = malloc((size_t)members.count * (sizeof *ids + sizeof(bool)));
+  WEFT_TRY_ALLOC(ids);
+  bool *is_local = (bool *)(ids + members.count);
+  for (int i = 0; i < members.count; i++) {
+    ids[i] = exe->global_ids[members.v[i]];
+    is_local[i] = weft_platform_device_by_id(exe->platform, ids[i]) != NULL;
+  }
+  st = rt_cliques_get(exe->platform->cliques, members.count, ids, is_local, g->rank_of[place], deadline, comm);
+  free(ids);
+  return st;
+}
+
+/* Before a launch: communicators that are missing or have failed.  Every process goes through them in the same order, so
+ * that rendezvous of programs that share devices cannot cross. */
+static weft_status *connect(weft_executable *exe)
+{
+  weft_status *st = NULL;
+
+  if (exe->parts.grouping_count == 0) return NULL;
+  weft_mutex_lock(&exe->connect_mu);
+  for (int g = 0; g < exe->parts.grouping_count && !st; g++)
+    for (int d = 0; d < exe->device_count && !st; d++) st = connect_one(exe, d, g, (weft_deadline){0});
+  weft_mutex_unlock(&exe->connect_mu);
+  return st;
+}
+
 weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *launch)
 {
   weft_run *one, **runs = &one;
   weft_status *st = NULL;
   int prepared = 0;
 
+  WEFT_TRY_NOTE(connect(exe), "connecting the devices of \"%s\"", exe->parts.module->name);
   if (exe->device_count > 1) runs = calloc((size_t)exe->device_count, sizeof(weft_run *));
   WEFT_TRY_ALLOC(runs);
   for (; !st && prepared < exe->device_count; prepared++) {

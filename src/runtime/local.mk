@@ -1,5 +1,6 @@
 libweftcore_la_SOURCES += \
   %D%/buffer.c %D%/buffer.h \
+  %D%/clique.c %D%/clique.h \
   %D%/device.c %D%/device.h \
   %D%/executable.c %D%/executable.h \
   %D%/executor.c \

@@ -13,6 +13,8 @@ typedef struct weft_platform_options {
   int device_count;   /* of this process; 0: WEFT_DEVICES, by default 1 */
   int threads;        /* of the worker pool; 0: WEFT_THREADS, by default one a usable core */
   int process_index, process_count; /* 0, 0: alone */
+  weft_kv *kv;                      /* where processes meet; borrowed for the platform's life; NULL: alone */
+  uint64_t incarnation;             /* of this process, unique in the job; 0: random */
   const int64_t *device_ids;        /* global ids of this process's devices; NULL: process_index * 2048 + ordinal */
 } weft_platform_options;
 

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "base/thread.h"
+#include "runtime/clique.h"
 #include "runtime/executable.h"
 #include "runtime/platform.h"
 #include "runtime/program.h"
@@ -17,6 +18,7 @@ struct weft_platform {         /* first member of a platform's own struct */
   rt_pool *pool;
   int device_count, process_index;
   weft_device *devices;        /* device_count of them */
+  rt_cliques *cliques;
   int64_t memory_limit;        /* bytes of the machine that devices may take together */
 };
 
@@ -97,6 +99,8 @@ typedef struct rt_compiled {
   void *code;
   void (*free_code)(void *code);
   int64_t code_bytes;
+  int grouping_count;          /* of its collectives */
+  const rt_grouping *groupings; /* in the program's arena */
 } rt_compiled;
 WEFT_NODISCARD weft_status *weft_executable_new(weft_platform *platform, rt_compiled *parts,
                                                 const weft_compile_options *options, weft_executable **out_executable);

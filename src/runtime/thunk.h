@@ -69,7 +69,7 @@ struct rt_thunk {
 /* Per thunk and run, for asynchronous thunks: zeroed before each run. */
 typedef union rt_thunk_state {
   struct { void *a, *b; int64_t n; } words;
-  char bytes[64];
+  char bytes[128];
 } rt_thunk_state;
 
 /* Who runs: constant during a run. */
@@ -78,6 +78,7 @@ typedef struct rt_run_info {
   int64_t device_id;                /* global */
   int64_t replica_id, partition_id;
   int64_t launch_id;                /* the same on every device of one launch */
+  struct weft_comm *const *comms;   /* by grouping of the program: this device's communicators */
   void *user;                       /* the launch's context (FFI user data), or NULL */
 } rt_run_info;
 

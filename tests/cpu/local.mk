@@ -9,3 +9,7 @@ check_PROGRAMS += %D%/kernels_test
 check_PROGRAMS += %D%/golden_test
 %C%_golden_test_SOURCES = %D%/golden_test.c tests/hlo/golden.h
 %C%_golden_test_CFLAGS = $(TEST_CFLAGS)
+check_PROGRAMS += %D%/collective_test
+%C%_collective_test_SOURCES = %D%/collective_test.c %D%/run.h tests/test.h
+%C%_collective_test_CFLAGS = $(TEST_CFLAGS)
+%C%_collective_test_LDADD = $(TEST_LIBS)

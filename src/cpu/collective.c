@@ -1,0 +1,428 @@
+/* Collectives, send and recv as thunks over communicators.
+ *
+ * A thunk posts its operation and ends when the communicator's event fires: nobody waits.  The start of an asynchronous
+ * pair is the same thunk, since the executor overlaps it with whatever does not need its result; the done half is only a
+ * name.  Where blocks are not contiguous (a dimension other than the first), operands are packed into the thunk's
+ * scratch before posting, results unpacked from it after, by a worker. */
+#include <config.h>
+
+#include "cpu/collective.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/cpu_internal.h"
+#include "runtime/clique.h"
+
+typedef struct collective_thunk {
+  rt_thunk base;
+  const hlo_instr *instr;       /* of the executable's module */
+  const rt_grouping *grouping;
+  int grouping_index;           /* in rt_run_info.comms */
+  int64_t partitions;
+  int count;                    /* operands that travel, and results */
+  int first_result, scratch;    /* indices of arguments; scratch -1: none */
+  int64_t group_size;
+  bool by_partition;            /* ids in pairs are partition ids */
+  weft_reduction reduction;
+  weft_reducer reducer;
+  weft_coll_site site;
+} collective_thunk;
+
+/* One run of a thunk: lies in its rt_thunk_state. */
+typedef struct collective_state {
+  rt_job job;
+  weft_event_waiter waiter;
+  weft_event *event;
+  const collective_thunk *thunk;
+  rt_ctx *ctx;
+} collective_state;
+_Static_assert(sizeof(collective_state) <= sizeof(rt_thunk_state), "the state of a collective fits");
+
+/* ---- shapes ---------------------------------------------------------------------------------------------------- */
+
+static const hlo_shape *operand_shape(const hlo_instr *instr, int i) { return instr->operands[i]->shape; }
+
+/* The dimension that a collective gathers, scatters or splits; -1: none. */
+static int64_t moving_dim(const hlo_instr *instr)
+{
+  switch (instr->op) {
+  case HLO_ALL_GATHER: case HLO_ALL_GATHER_START: case HLO_REDUCE_SCATTER: case HLO_ALL_TO_ALL:
+    return instr->dims.count ? instr->dims.v[0] : -1;
+  default: return -1;
+  }
+}
+
+/* Elements before `dim`: more than one means that blocks are not contiguous. */
+static int64_t outer_elems(const hlo_shape *shape, int64_t dim)
+{
+  int64_t n = 1;
+  for (int64_t i = 0; i < dim; i++) n *= shape->dims[i];
+  return n;
+}
+
+static bool is_tuple_all_to_all(const hlo_instr *instr) { return instr->op == HLO_ALL_TO_ALL && moving_dim(instr) < 0; }
+
+static int64_t aligned_bytes(const hlo_shape *shape) { return WEFT_ALIGN_UP(hlo_shape_bytes(shape), BUF_ALIGN); }
+
+int64_t cpu_collective_scratch(const hlo_instr *instr)
+{
+  int64_t dim = moving_dim(instr), bytes = 0;
+
+  for (int i = 0; i < instr->operand_count; i++) {
+    const hlo_shape *shape = operand_shape(instr, i);
+    if (!hlo_shape_is_array(shape)) continue;
+    bool packed = dim > 0 && outer_elems(shape, dim) > 1;
+    switch (instr->op) {
+    case HLO_ALL_TO_ALL:
+      if (packed || dim < 0) bytes += 2 * aligned_bytes(shape);
+      break;
+    case HLO_REDUCE_SCATTER:
+      if (packed) bytes += aligned_bytes(shape);
+      break;
+    case HLO_ALL_GATHER: case HLO_ALL_GATHER_START:
+      if (packed) {
+        const hlo_shape *result = instr->op == HLO_ALL_GATHER ? instr->shape : hlo_shape_at(instr->shape, (int64_t[]){1}, 1);
+        bytes += aligned_bytes(hlo_shape_is_tuple(result) ? result->elements[i] : result);
+      }
+      break;
+    default: break;
+    }
+  }
+  return bytes;
+}
+
+/* to[block][row] = from[row][block], blocks of `bytes`. */
+static void pack(char *to, const char *from, int64_t rows, int64_t blocks, int64_t bytes)
+{
+  for (int64_t b = 0; b < blocks; b++)
+    for (int64_t r = 0; r < rows; r++) memcpy(to + (b * rows + r) * bytes, from + (r * blocks + b) * bytes, (size_t)bytes);
+}
+
+static void unpack(char *to, const char *from, int64_t rows, int64_t blocks, int64_t bytes)
+{
+  for (int64_t b = 0; b < blocks; b++)
+    for (int64_t r = 0; r < rows; r++) memcpy(to + (r * blocks + b) * bytes, from + (b * rows + r) * bytes, (size_t)bytes);
+}
+
+/* ---- ending ---------------------------------------------------------------------------------------------------- */
+
+static const rt_use *result_use(const collective_thunk *t, int i) { return &t->base.uses[t->first_result + i]; }
+
+/* Packed results go where they belong. */
+static void unpack_results(const collective_thunk *t, void *const *args)
+{
+  const hlo_instr *instr = t->instr;
+  int64_t dim = moving_dim(instr);
+  char *from = t->scratch >= 0 ? args[t->scratch] : NULL;
+
+  if (instr->op == HLO_REDUCE_SCATTER) return; /* its scratch holds operands */
+  if (is_tuple_all_to_all(instr)) from += t->count * aligned_bytes(operand_shape(instr, 0));
+  for (int i = 0; i < t->count; i++) {
+    const hlo_shape *shape = operand_shape(instr, i);
+    int64_t bytes = result_use(t, i)->slice.bytes, outer = dim > 0 ? outer_elems(shape, dim) : 1;
+    char *to = args[t->first_result + i];
+    if (is_tuple_all_to_all(instr)) {
+      memcpy(to, from + (int64_t)i * hlo_shape_bytes(shape), (size_t)bytes);
+      continue;
+    }
+    if (outer == 1 || bytes == 0) continue;
+    if (instr->op == HLO_ALL_TO_ALL) from += aligned_bytes(shape); /* what was sent */
+    unpack(to, from, outer, t->group_size, bytes / (outer * t->group_size));
+    from += WEFT_ALIGN_UP(bytes, BUF_ALIGN);
+  }
+}
+
+static void finish_job(rt_job *job)
+{
+  collective_state *s = WEFT_CONTAINER_OF(job, collective_state, job);
+
+  unpack_results(s->thunk, rt_args(&s->thunk->base, s->ctx));
+  rt_thunk_done(&s->thunk->base, s->ctx, NULL);
+}
+
+static bool packs_results(const collective_thunk *t) { return t->scratch >= 0 && t->instr->op != HLO_REDUCE_SCATTER; }
+
+/* On whatever thread ended the operation: it must not compute. */
+static void operation_ended(void *ctx, const weft_status *error)
+{
+  collective_state *s = ctx;
+
+  weft_event_release(s->event);
+  if (error || !packs_results(s->thunk)) rt_thunk_done(&s->thunk->base, s->ctx, weft_status_dup(error));
+  else rt_pool_offer(s->ctx->pool, &s->job, 1);
+}
+
+/* ---- starting -------------------------------------------------------------------------------------------------- */
+
+static int64_t place_of(const collective_thunk *t, const rt_ctx *ctx)
+{
+  return ctx->info->replica_id * t->partitions + ctx->info->partition_id;
+}
+
+static int64_t integer_at(const void *data, weft_dtype type, int64_t i)
+{
+  switch (weft_dtype_bytes(type)) {
+  case 4: return type == WEFT_U32 ? (int64_t)((const uint32_t *)data)[i] : ((const int32_t *)data)[i];
+  default: return ((const int64_t *)data)[i];
+  }
+}
+
+typedef struct ragged_arrays { weft_coll_ragged ragged; int64_t *values; } ragged_arrays;
+
+static weft_status *ragged_op(const collective_thunk *t, void *const *args, weft_coll_op *op, ragged_arrays *room)
+{
+  const hlo_instr *instr = t->instr;
+  const hlo_shape *input = operand_shape(instr, 0), *output = operand_shape(instr, 1), *index = operand_shape(instr, 2);
+  int64_t count = hlo_shape_elems(index);
+
+  for (int k = 0; k < 4; k++)
+    for (int64_t i = 0; i < count; i++)
+      room->values[k * count + i] = integer_at(args[2 + k], operand_shape(instr, 2 + k)->type, i);
+  if (args[t->first_result] != args[1]) memcpy(args[t->first_result], args[1], (size_t)hlo_shape_bytes(output));
+  room->ragged = (weft_coll_ragged){
+    .input_offsets = room->values, .send_sizes = room->values + count, .output_offsets = room->values + 2 * count,
+    .recv_sizes = room->values + 3 * count, .updates = count / t->group_size,
+    .row_elems = input->dims[0] ? hlo_shape_elems(input) / input->dims[0] : 1,
+    .send_rows = input->dims[0], .recv_rows = output->dims[0]};
+  *op = (weft_coll_op){.kind = WEFT_RAGGED_ALL_TO_ALL, .dtype = input->type, .send = args[0],
+                       .recv = args[t->first_result], .ragged = &room->ragged};
+  return NULL;
+}
+
+/* Operation i of the thunk; `staging` moves through the scratch. */
+static void fill_op(const collective_thunk *t, void *const *args, int rank, int64_t id, int i, char **staging,
+                    weft_coll_op *op)
+{
+  const hlo_instr *instr = t->instr;
+  const hlo_shape *shape = operand_shape(instr, i);
+  int64_t elems = hlo_shape_elems(shape), dim = moving_dim(instr), outer = dim > 0 ? outer_elems(shape, dim) : 1;
+  int64_t bytes = hlo_shape_bytes(shape);
+
+  *op = (weft_coll_op){.dtype = shape->type, .send = args[i], .recv = args[t->first_result + i],
+                       .count = (size_t)elems, .source = -1, .target = -1};
+  switch (instr->op) {
+  case HLO_ALL_REDUCE: case HLO_ALL_REDUCE_START:
+    op->kind = WEFT_ALL_REDUCE;
+    break;
+  case HLO_REDUCE_SCATTER:
+    op->kind = WEFT_REDUCE_SCATTER;
+    op->count = (size_t)(elems / t->group_size);
+    if (outer > 1 && bytes > 0) {
+      pack(*staging, args[i], outer, t->group_size, bytes / (outer * t->group_size));
+      op->send = *staging;
+      *staging += aligned_bytes(shape);
+    }
+    break;
+  case HLO_ALL_GATHER: case HLO_ALL_GATHER_START:
+    op->kind = WEFT_ALL_GATHER;
+    if (outer > 1) {
+      op->recv = *staging;
+      *staging += WEFT_ALIGN_UP(result_use(t, i)->slice.bytes, BUF_ALIGN);
+    }
+    break;
+  case HLO_ALL_TO_ALL:
+    op->kind = WEFT_ALL_TO_ALL;
+    op->count = (size_t)(elems / t->group_size);
+    if (outer > 1 && bytes > 0) {
+      pack(*staging, args[i], outer, t->group_size, bytes / (outer * t->group_size));
+      op->send = *staging;
+      op->recv = *staging + aligned_bytes(shape);
+      *staging += 2 * aligned_bytes(shape);
+    }
+    break;
+  case HLO_COLLECTIVE_BROADCAST:
+    op->kind = WEFT_BROADCAST;
+    if (rank != 0) op->send = NULL;
+    break;
+  default: /* collective-permute */
+    op->kind = WEFT_PERMUTE;
+    for (int p = 0; p < instr->u.collective->pair_count; p++) {
+      if (instr->u.collective->pairs[p][0] == id) op->target = (int)instr->u.collective->pairs[p][1];
+      if (instr->u.collective->pairs[p][1] == id) op->source = (int)instr->u.collective->pairs[p][0];
+    }
+  }
+  if (t->reduction != WEFT_REDUCE_NONE) {
+    op->reduction = t->reduction;
+    op->reducer = t->reduction == WEFT_CUSTOM ? &t->reducer : NULL;
+  }
+}
+
+/* The tuple form of all-to-all as one operation: operands side by side. */
+static void tuple_all_to_all_op(const collective_thunk *t, void *const *args, weft_coll_op *op)
+{
+  const hlo_shape *shape = operand_shape(t->instr, 0);
+  int64_t bytes = hlo_shape_bytes(shape);
+  char *staging = args[t->scratch];
+
+  for (int i = 0; i < t->count; i++) memcpy(staging + i * bytes, args[i], (size_t)bytes);
+  *op = (weft_coll_op){.kind = WEFT_ALL_TO_ALL, .dtype = shape->type, .send = staging,
+                       .recv = staging + t->count * aligned_bytes(shape), .count = (size_t)hlo_shape_elems(shape)};
+}
+
+/* Posts; on success the operation's end will end the thunk. */
+static weft_status *post(const collective_thunk *t, rt_ctx *ctx, const weft_coll_op *ops, int count)
+{
+  collective_state *s = (collective_state *)&ctx->states[t->base.index];
+  weft_coll_call call = {.site = t->site};
+
+  call.site.launch_id = (uint64_t)ctx->info->launch_id;
+  *s = (collective_state){.job = {.run = finish_job}, .thunk = t, .ctx = ctx};
+  if (count == 1) WEFT_TRY(weft_coll_post(ctx->info->comms[t->grouping_index], &ops[0], &call, &s->event));
+  else WEFT_TRY(weft_coll_post_group(ctx->info->comms[t->grouping_index], ops, (size_t)count, &call, &s->event));
+  weft_event_on_ready_slot(s->event, &s->waiter, operation_ended, s);
+  return NULL;
+}
+
+static weft_status *collective_start(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  const collective_thunk *t = (const collective_thunk *)thunk;
+  void *const *args = rt_args(thunk, ctx);
+  int64_t place = place_of(t, ctx), id = t->by_partition ? ctx->info->partition_id : ctx->info->replica_id;
+  char *staging = t->scratch >= 0 ? args[t->scratch] : NULL;
+  int count = t->instr->op == HLO_RAGGED_ALL_TO_ALL || is_tuple_all_to_all(t->instr) ? 1 : t->count;
+  int64_t indices = t->instr->op == HLO_RAGGED_ALL_TO_ALL ? 4 * hlo_shape_elems(operand_shape(t->instr, 2)) : 0;
+  weft_coll_op *ops;
+  ragged_arrays room;
+
+  if (t->grouping->group_of[place] < 0) {
+    if (t->instr->op != HLO_COLLECTIVE_BROADCAST)
+      return WEFT_ERR(INVALID_ARGUMENT, "replica %lld, partition %lld is in no group", (long long)ctx->info->replica_id,
+                      (long long)ctx->info->partition_id);
+    for (int i = 0; i < t->count; i++) memset(args[t->first_result + i], 0, (size_t)result_use(t, i)->slice.bytes);
+    rt_thunk_done(thunk, ctx, NULL);
+    return NULL;
+  }
+  ops = rt_thread_scratch(count * (int64_t)sizeof *ops + indices * (int64_t)sizeof(int64_t));
+  WEFT_TRY_ALLOC(ops);
+  if (t->instr->op == HLO_RAGGED_ALL_TO_ALL) {
+    room.values = (int64_t *)(ops + count);
+    WEFT_TRY(ragged_op(t, args, ops, &room));
+  } else if (is_tuple_all_to_all(t->instr)) {
+    tuple_all_to_all_op(t, args, ops);
+  } else {
+    for (int i = 0; i < count; i++) fill_op(t, args, t->grouping->rank_of[place], id, i, &staging, &ops[i]);
+  }
+  return post(t, ctx, ops, count);
+}
+static const rt_thunk_ops collective_ops = {sizeof(rt_thunk_ops), "collective", .start = collective_start};
+
+/* ---- send and recv --------------------------------------------------------------------------------------------- */
+
+/* Pairs "{{0,1},{1,2}}" of _xla_send_recv_source_target_pairs: the other side of `id`; -1: none. */
+static int peer_of(const char *pairs, int64_t id, bool is_source)
+{
+  for (const char *at = pairs; at && (at = strpbrk(at, "0123456789"));) {
+    char *end;
+    long long from = strtoll(at, &end, 10), to;
+    at = strpbrk(end, "0123456789");
+    if (!at) return -1;
+    to = strtoll(at, &end, 10);
+    at = end;
+    if (is_source && from == id) return (int)to;
+    if (!is_source && to == id) return (int)from;
+  }
+  return -1;
+}
+
+static weft_status *send_recv_start(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  const collective_thunk *t = (const collective_thunk *)thunk;
+  const hlo_instr *instr = t->instr;
+  void *const *args = rt_args(thunk, ctx);
+  bool sends = instr->op == HLO_SEND;
+  int64_t id = t->by_partition ? ctx->info->partition_id : ctx->info->replica_id;
+  int peer = peer_of(hlo_frontend_attribute(instr, "_xla_send_recv_source_target_pairs"), id, sends);
+  const hlo_shape *shape = sends ? operand_shape(instr, 0) : hlo_shape_leaf(instr->shape, 0);
+  void *data = args[sends ? 0 : t->first_result];
+
+  if (peer < 0) {
+    if (!sends) memset(data, 0, (size_t)hlo_shape_bytes(shape));
+    rt_thunk_done(thunk, ctx, NULL);
+    return NULL;
+  }
+  weft_coll_op op = {.kind = sends ? WEFT_SEND : WEFT_RECV, .dtype = shape->type, .peer = peer, .source = -1, .target = -1,
+                     .count = (size_t)hlo_shape_elems(shape), .tag = (uint64_t)instr->u.collective->channel_id};
+  if (sends) op.send = data;
+  else op.recv = data;
+  return post(t, ctx, &op, 1);
+}
+static const rt_thunk_ops send_recv_ops = {sizeof(rt_thunk_ops), "send-recv", .start = send_recv_start};
+
+/* ---- making ---------------------------------------------------------------------------------------------------- */
+
+static void apply_reducer(void *ctx, void *acc, const void *in, size_t count)
+{
+  ((gen_apply_fn *)ctx)((void *[]){acc, (void *)in, acc}, (int64_t)count);
+}
+
+static weft_status *set_reduction(cpu_lowering *low, collective_thunk *t)
+{
+  const hlo_computation *reducer = low->instr->called[0];
+
+  switch (hlo_reducer_op(reducer)) {
+  case HLO_ADD: t->reduction = WEFT_SUM; return NULL;
+  case HLO_MULTIPLY: t->reduction = WEFT_PRODUCT; return NULL;
+  case HLO_MAXIMUM: t->reduction = WEFT_MAX; return NULL;
+  case HLO_MINIMUM: t->reduction = WEFT_MIN; return NULL;
+  case HLO_AND: t->reduction = WEFT_AND; return NULL;
+  case HLO_OR: t->reduction = WEFT_OR; return NULL;
+  case HLO_XOR: t->reduction = WEFT_XOR; return NULL;
+  default: break;
+  }
+  gen_apply_fn *apply = gen_code_apply(low->code, reducer);
+  if (!apply) return WEFT_ERR(UNIMPLEMENTED, "reduction by \"%s\"", reducer->name);
+  t->reduction = WEFT_CUSTOM;
+  t->reducer = (weft_reducer){.fn = apply_reducer, .ctx = (void *)apply, .id = hlo_computation_hash(reducer)};
+  return NULL;
+}
+
+/* Leaves of the result that are the operands' memory. */
+static int forwarded_leaves(const cpu_lowering *low)
+{
+  switch (low->instr->op) {
+  case HLO_ALL_GATHER_START: case HLO_COLLECTIVE_PERMUTE_START: return low->operand_count;
+  case HLO_SEND: return 1;
+  default: return 0;
+  }
+}
+
+weft_status *cpu_collective_thunk_new(cpu_lowering *low, const rt_grouping *grouping, int grouping_index,
+                                      int64_t partitions, const char *executable, rt_thunk **out_thunk)
+{
+  const hlo_instr *instr = low->instr;
+  bool pairwise = instr->op == HLO_SEND || instr->op == HLO_RECV;
+  int forwarded = forwarded_leaves(low);
+  rt_group_mode mode;
+  rt_thunk *thunk;
+
+  for (int i = 0; i < forwarded; i++) low->uses[low->operand_count + i].access = RT_READ;
+  WEFT_TRY(rt_group_mode_of(instr, &mode));
+  WEFT_TRY(cpu_thunk_new(low, pairwise ? &send_recv_ops : &collective_ops, sizeof(collective_thunk), &thunk));
+  collective_thunk *t = (collective_thunk *)thunk;
+  t->instr = instr;
+  t->grouping = grouping;
+  t->grouping_index = grouping_index;
+  t->partitions = partitions;
+  t->by_partition = mode == RT_CROSS_PARTITION;
+  t->count = pairwise || instr->op == HLO_RAGGED_ALL_TO_ALL ? 1 : instr->operand_count;
+  t->first_result = low->operand_count + forwarded;
+  t->scratch = low->use_count > low->operand_count + low->result_count ? low->use_count - 1 : -1;
+  t->group_size = grouping->group_count ? grouping->groups[0].count : 1;
+  t->site = (weft_coll_site){.executable = executable, .instruction = instr->name};
+  thunk->detail = hlo_opcode_name(instr->op);
+  if (instr->u.collective->is_host_transfer) return WEFT_ERR(UNIMPLEMENTED, "transfers to the host");
+  if (instr->u.collective->has_dynamic_root) return WEFT_ERR(UNIMPLEMENTED, "collective-broadcast with a dynamic root");
+  if (moving_dim(instr) >= 0 || is_tuple_all_to_all(instr) || instr->op == HLO_RAGGED_ALL_TO_ALL)
+    for (int g = 0; g < grouping->group_count; g++)
+      if (grouping->groups[g].count != t->group_size)
+        return WEFT_ERR(INVALID_ARGUMENT, "groups of different sizes: %d and %lld", grouping->groups[g].count,
+                        (long long)t->group_size);
+  if (is_tuple_all_to_all(instr) && t->count != t->group_size)
+    return WEFT_ERR(INVALID_ARGUMENT, "%d operands for groups of %lld", t->count, (long long)t->group_size);
+  if (!pairwise && instr->op != HLO_RAGGED_ALL_TO_ALL && low->result_count - forwarded < t->count)
+    return WEFT_ERR(UNIMPLEMENTED, "%d operands with %d results", t->count, low->result_count - forwarded);
+  if (instr->called_count > 0) WEFT_TRY(set_reduction(low, t));
+  *out_thunk = thunk;
+  return NULL;
+}
