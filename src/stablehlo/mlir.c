@@ -232,6 +232,13 @@ static void store_bits(weft_dtype type, uint64_t bits, char *out)
   }
 }
 
+static void store_float(weft_dtype type, double v, char *out)
+{
+  store_bits(type, type == WEFT_F64   ? ((union { double d; uint64_t u; }){v}).u
+                   : type == WEFT_F32 ? ((union { float f; uint32_t u; }){(float)v}).u
+                                      : weft_float_encode_f64(type, v), out);
+}
+
 /* Whether `v` with that sign fits the integer type; stored as two's complement. */
 static bool integer_fits(weft_dtype type, bool negative, uint64_t magnitude)
 {
@@ -242,15 +249,59 @@ static bool integer_fits(weft_dtype type, bool negative, uint64_t magnitude)
   return bits == 64 || magnitude < (uint64_t)1 << bits; /* signed types take their bit pattern, too, as MLIR does */
 }
 
+/* A decimal that a double holds exactly by one multiplication or division (Clinger 1990): most that are printed.
+ * False: not that simple, nothing taken. */
+static bool simple_decimal(dense_text *d, double *out)
+{
+  static const double powers[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11,
+                                  1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+  const char *p = d->p;
+  uint64_t mantissa = 0;
+  int digits = 0, exponent = 0;
+  bool negative = p < d->end && *p == '-', seen_point = false;
+
+  for (p += negative; p < d->end; p++) {
+    if (*p == '.' && !seen_point) {
+      seen_point = true;
+    } else if (*p >= '0' && *p <= '9') {
+      mantissa = 10 * mantissa + (uint64_t)(*p - '0');
+      if (++digits > 18) return false;
+      exponent -= seen_point;
+    } else {
+      break;
+    }
+  }
+  if (digits == 0) return false;
+  if (p < d->end && (*p == 'e' || *p == 'E')) {
+    int e = 0, e_digits = 0;
+    bool minus = ++p < d->end && *p == '-';
+    if (p < d->end && (*p == '-' || *p == '+')) p++;
+    for (; p < d->end && *p >= '0' && *p <= '9' && e_digits < 4; p++, e_digits++) e = 10 * e + (*p - '0');
+    if (e_digits == 0) return false;
+    exponent += minus ? -e : e;
+  }
+  if (p < d->end && *p != ',' && *p != ']' && *p != ')' && *p != ' ' && *p != '\n') return false;
+  if (mantissa >> 53 || exponent < -22 || exponent > 22) return false;
+  double v = exponent < 0 ? (double)mantissa / powers[-exponent] : (double)mantissa * powers[exponent];
+  *out = negative ? -v : v;
+  d->p = p;
+  return true;
+}
+
 static weft_status *dense_number(dense_text *d, weft_dtype type, char *out)
 {
   const char *start;
   char token[128];
   bool negative = false, is_float = weft_dtype_is_float(type);
   size_t n;
+  double decimal;
 
   dense_space(d);
   start = d->p;
+  if (is_float && simple_decimal(d, &decimal)) {
+    store_float(type, decimal, out);
+    return NULL;
+  }
   while (d->p < d->end && (*d->p == '-' || *d->p == '+' || *d->p == '.' || (*d->p >= '0' && *d->p <= '9') ||
                            (*d->p >= 'a' && *d->p <= 'z') || (*d->p >= 'A' && *d->p <= 'Z')))
     d->p++;
@@ -274,9 +325,7 @@ static weft_status *dense_number(dense_text *d, weft_dtype type, char *out)
   if (is_float && !hex) {
     double v = strtod(token, &stop);
     if (*stop) return dense_fail(d->program, start, "expected a number");
-    store_bits(type, type == WEFT_F64   ? ((union { double d; uint64_t u; }){v}).u
-                     : type == WEFT_F32 ? ((union { float f; uint32_t u; }){(float)v}).u
-                                        : weft_float_encode_f64(type, v), out);
+    store_float(type, v, out);
     return NULL;
   }
   errno = 0;
@@ -325,18 +374,20 @@ static weft_status *dense_list(dense_text *d, const mlir_type *t, int dim, char 
   return NULL;
 }
 
-static int hex_digit(char c)
-{
-  return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
+/* Values of hex digits, 0x80 for all else: large constants are mostly this. */
+static const uint8_t hex_digit[256] = {
+    [0 ... '0' - 1] = 0x80, ['0'] = 0, ['1'] = 1, ['2'] = 2, ['3'] = 3, ['4'] = 4, ['5'] = 5, ['6'] = 6, ['7'] = 7,
+    ['8'] = 8, ['9'] = 9, ['9' + 1 ... 'A' - 1] = 0x80, ['A'] = 10, ['B'] = 11, ['C'] = 12, ['D'] = 13, ['E'] = 14,
+    ['F'] = 15, ['F' + 1 ... 'a' - 1] = 0x80, ['a'] = 10, ['b'] = 11, ['c'] = 12, ['d'] = 13, ['e'] = 14, ['f'] = 15,
+    ['f' + 1 ... 255] = 0x80};
 
 /* `bytes` bytes from hex digits. */
 static weft_status *hex_bytes(const mlir_program *program, const char *hex, size_t digits, size_t bytes, char *out)
 {
   if (digits != 2 * bytes) return dense_fail(program, hex, "the hex string has not the size of the type");
   for (size_t i = 0; i < bytes; i++) {
-    int high = hex_digit(hex[2 * i]), low = hex_digit(hex[2 * i + 1]);
-    if ((high | low) < 0) return dense_fail(program, hex + 2 * i, "not a hex digit");
+    unsigned high = hex_digit[(uint8_t)hex[2 * i]], low = hex_digit[(uint8_t)hex[2 * i + 1]];
+    if ((high | low) & 0x80) return dense_fail(program, hex + 2 * i, "not a hex digit");
     out[i] = (char)(high << 4 | low);
   }
   return NULL;

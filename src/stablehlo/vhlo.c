@@ -229,7 +229,7 @@ static weft_status *dense(bc_reader *r, bc_cursor *c, const mlir_attr **out)
     if (!a->splat && size != (n + 7) / 8) return bc_fail(r, blob.p, "1 byte for %" PRIu64 " truth values", n);
   } else if (n > 1 && size == element) {
     a->splat = true;
-  } else if (n > SIZE_MAX / element || size != n * element) {
+  } else if (!(n == 0 && size == element) && (n > SIZE_MAX / element || size != n * element)) { /* 0: a splat, too */
     return bc_fail(r, blob.p, "%" PRIu64 " bytes for %" PRIu64 " elements of %s", size, n, weft_dtype_name(a->type->dtype));
   }
   *out = a;
