@@ -161,9 +161,9 @@ static weft_status *read_strings(bc_reader *r, bc_cursor c)
   for (int i = r->string_count - 1; i >= 0; i--) {
     uint64_t size = 0;
     WEFT_TRY(bc_varint(r, &c, &size));
-    if (size == 0 || size > (uint64_t)(end - c.p)) return bc_fail(r, c.p, "a string of %" PRIu64 " bytes", size);
+    if (size == 0 || end < c.p || size > (uint64_t)(end - c.p)) return bc_fail(r, c.p, "a string of %" PRIu64 " bytes", size);
     end -= size;
-    if (end < c.p || end[size - 1] != 0) return bc_fail(r, end, "a string without NUL");
+    if (end[size - 1] != 0) return bc_fail(r, end, "a string without NUL");
     r->strings[i] = (bc_string){(const char *)end, (size_t)size - 1};
   }
   if (end != c.p) return bc_fail(r, c.p, "strings and their sizes do not fit");

@@ -102,11 +102,14 @@ weft_status *lower_broadcast_in_dim(lowering *l, hlo_instr *x, const hlo_shape *
 /* A dense constant; a splat is a broadcast of its one element. */
 weft_status *lower_dense(lowering *l, const mlir_attr *a, hlo_instr **out)
 {
-  bool splat = mlir_dense_is_splat(l->program, l->source, a);
   const mlir_type *t = a->type;
-  hlo_shape *shape = hlo_shape_array(l->arena, t->dtype, splat ? 0 : t->rank, t->dims);
+  hlo_shape *shape;
   hlo_literal *literal;
+  int64_t count;
+  bool splat;
 
+  WEFT_TRY(mlir_dense_size(l->program, l->source, a, &count, &splat));
+  shape = hlo_shape_array(l->arena, t->dtype, splat ? 0 : t->rank, t->dims);
   WEFT_TRY_ALLOC(shape);
   WEFT_TRY(hlo_literal_new(l->arena, shape, &literal));
   WEFT_TRY(mlir_dense_read(l->program, l->source, a, literal->data));
@@ -649,6 +652,8 @@ static weft_status *lower_identity(lowering *l, const mlir_op *op)
   return NULL;
 }
 
+enum { MOST_INSTRUCTIONS = 1 << 19 }; /* and 64 for each byte of input */
+
 weft_status *lower_op(lowering *l, const mlir_op *op)
 {
   static const struct { shlo_dialect dialect; const char *name; lower_rule *rule; } structural[] = {
@@ -659,6 +664,9 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
       {SHLO_SDY, "sharding_group", lower_identity}, {SHLO_BUILTIN, "unrealized_conversion_cast", lower_identity},
   };
 
+  /* Calls in place multiply: a small program may not become any size. */
+  if ((size_t)l->module->next_id > MOST_INSTRUCTIONS + 64 * l->program->size)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "over %d instructions from %zu bytes", l->module->next_id, l->program->size);
   for (size_t i = 0; i < WEFT_COUNT(structural); i++)
     if (structural[i].dialect == op->dialect && strcmp(structural[i].name, op->name) == 0)
       return structural[i].rule(l, op);

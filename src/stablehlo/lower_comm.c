@@ -393,8 +393,10 @@ static weft_status *print_attr(lowering *l, FILE *out, const mlir_attr *a)
     fputc('}', out);
     break;
   case MLIR_DENSE: { /* as a hex string, which any reader of the dictionary can decode */
-    bool splat = mlir_dense_is_splat(l->program, l->source, a);
-    size_t n = weft_dtype_bytes(a->type->dtype) * (size_t)(splat ? 1 : mlir_tensor_elems(a->type));
+    int64_t count;
+    bool splat;
+    WEFT_TRY(mlir_dense_size(l->program, l->source, a, &count, &splat));
+    size_t n = weft_dtype_bytes(a->type->dtype) * (size_t)count;
     unsigned char *data = weft_arena_alloc(&l->scratch, n + 16);
     WEFT_TRY_ALLOC(data);
     WEFT_TRY(mlir_dense_read(l->program, l->source, a, data));

@@ -47,7 +47,7 @@ enum { KNOWN_DEPTH = 200, KNOWN_ELEMENTS = 1 << 16 }; /* sizes are computed by f
 static weft_status *known_value(lowering *l, const hlo_instr *in, int depth, const hlo_literal **out)
 {
   const hlo_literal **operands;
-  hlo_eval_options options = HLO_EVAL_DEFAULT;
+  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .max_loop_iterations = KNOWN_ELEMENTS, .max_bytes = 64 << 20};
 
   if (in->id < l->known_capacity && l->known[in->id]) {
     *out = l->known[in->id];

@@ -153,7 +153,8 @@ weft_status *mlir_attr_ints(const mlir_program *program, const mlir_module *modu
                             const mlir_attr *a, hlo_ints *out)
 {
   int count = 0;
-  int64_t *v, elems;
+  int64_t *v, elems, n;
+  bool splat;
 
   *out = (hlo_ints){0};
   if (!a) return NULL;
@@ -170,7 +171,7 @@ weft_status *mlir_attr_ints(const mlir_program *program, const mlir_module *modu
   if ((!weft_dtype_is_integer(a->type->dtype) && a->type->dtype != WEFT_PRED) || elems > INT32_MAX)
     return WEFT_ERR(INVALID_ARGUMENT, "expected a list of integers");
   hlo_literal lit = {.shape = hlo_shape_array(arena, a->type->dtype, 1, &elems)};
-  bool splat = mlir_dense_is_splat(program, module, a);
+  WEFT_TRY(mlir_dense_size(program, module, a, &n, &splat));
   /* A splat names many numbers in few bytes: what dims and paddings have is bounded by the rank. */
   if (splat && elems > 1 << 20) return WEFT_ERR(INVALID_ARGUMENT, "a list of %" PRId64 " integers", elems);
   WEFT_TRY_ALLOC(lit.shape);
@@ -430,11 +431,10 @@ static bool resource_digits(const mlir_module *module, const mlir_attr *a, const
   return false;
 }
 
-bool mlir_dense_is_splat(WEFT_UNUSED const mlir_program *program, const mlir_module *module, const mlir_attr *a)
+static bool is_splat(const mlir_module *module, const mlir_attr *a, int64_t n)
 {
   const char *hex;
   size_t digits;
-  int64_t n = mlir_tensor_elems(a->type);
 
   if (n <= 1) return false;
   switch (a->form) {
@@ -447,14 +447,33 @@ bool mlir_dense_is_splat(WEFT_UNUSED const mlir_program *program, const mlir_mod
   }
 }
 
+weft_status *mlir_dense_size(const mlir_program *program, const mlir_module *module, const mlir_attr *a,
+                             int64_t *out_count, bool *out_splat)
+{
+  int64_t n = mlir_tensor_elems(a->type);
+  const char *hex;
+  size_t size = a->u.text.size;
+
+  *out_splat = is_splat(module, a, n);
+  *out_count = *out_splat ? 1 : n;
+  if (a->form == MLIR_DENSE_RESOURCE && !resource_digits(module, a, &hex, &size))
+    return WEFT_ERR(INVALID_ARGUMENT, "there is no resource \"%s\"", a->u.text.s);
+  /* The readers have checked the size of blobs; text needs a character for each element at least. */
+  if ((a->form == MLIR_DENSE_TEXT || a->form == MLIR_DENSE_RESOURCE) && (uint64_t)*out_count > size)
+    return dense_fail(program, a->u.text.s, "too few elements for its type");
+  return NULL;
+}
+
 weft_status *mlir_dense_read(const mlir_program *program, const mlir_module *module, const mlir_attr *a, void *out)
 {
   const mlir_type *t = a->type;
   size_t element = weft_dtype_bytes(t->dtype), digits = 0;
-  int64_t n = mlir_dense_is_splat(program, module, a) ? 1 : mlir_tensor_elems(t);
+  int64_t n;
+  bool splat;
   const char *hex = NULL;
   char *data = out;
 
+  WEFT_TRY(mlir_dense_size(program, module, a, &n, &splat));
   switch (a->form) {
   case MLIR_DENSE_TEXT:
     if (hex_string(a, &hex, &digits)) {
@@ -474,8 +493,7 @@ weft_status *mlir_dense_read(const mlir_program *program, const mlir_module *mod
     }
     break;
   case MLIR_DENSE_RESOURCE:
-    if (!resource_digits(module, a, &hex, &digits))
-      return WEFT_ERR(INVALID_ARGUMENT, "there is no resource \"%s\"", a->u.text.s);
+    (void)resource_digits(module, a, &hex, &digits); /* it is there: mlir_dense_size */
     WEFT_TRY(hex_bytes(program, hex, digits, (size_t)n * element, out));
     break;
   case MLIR_DENSE_BITS:

@@ -185,10 +185,11 @@ const char *mlir_attr_text(const mlir_attr *a, const char *fallback); /* string,
 WEFT_NODISCARD weft_status *mlir_attr_ints(const mlir_program *program, const mlir_module *module, weft_arena *arena,
                                            const mlir_attr *a, hlo_ints *out);
 
-/* Whether one element stands for all of several. */
-bool mlir_dense_is_splat(const mlir_program *program, const mlir_module *module, const mlir_attr *a);
-/* Decodes a dense constant into `out`: type->dtype elements as literals hold them, row-major; only the one element when
- * mlir_dense_is_splat. */
+/* How many elements are to be decoded: all, or the one that stands for all of several (a splat).  What is written has the
+ * size for it, so that memory for the elements is bounded by the input. */
+WEFT_NODISCARD weft_status *mlir_dense_size(const mlir_program *program, const mlir_module *module, const mlir_attr *a,
+                                            int64_t *out_count, bool *out_splat);
+/* Decodes that many into `out`: type->dtype elements as literals hold them, row-major. */
 WEFT_NODISCARD weft_status *mlir_dense_read(const mlir_program *program, const mlir_module *module, const mlir_attr *a,
                                             void *out);
 

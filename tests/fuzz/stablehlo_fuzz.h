@@ -1,0 +1,31 @@
+/* tests/fuzz/stablehlo_fuzz.h -- a program of any bytes: an error, or functions that lower to modules or give an error.
+ * What lowers is well formed but for the rules that StableHLO's own verifier has and HLO does not. */
+#ifndef WEFT_TESTS_STABLEHLO_FUZZ_H
+#define WEFT_TESTS_STABLEHLO_FUZZ_H
+
+#include "fuzz.h"
+#include "hlo/infer.h"
+#include "stablehlo/stablehlo.h"
+
+static inline int stablehlo_fuzz(const uint8_t *data, size_t size)
+{
+  shlo_program *program = NULL;
+  weft_status *st = shlo_read(data, size, &program);
+
+  if (st) {
+    weft_status_free(st);
+    return 0;
+  }
+  for (int m = 0; m < shlo_module_count(program) && m < 4; m++)
+    for (int f = 0; f < shlo_function_count(program, m) && f < 16; f++) {
+      hlo_module *module = NULL;
+      st = shlo_lower(program, &(shlo_options){.module = m, .function = shlo_function_name(program, m, f)}, &module);
+      if (!st) FUZZ_OK(hlo_verify(module));
+      weft_status_free(st);
+      hlo_module_free(module);
+    }
+  shlo_program_free(program);
+  return 0;
+}
+
+#endif
