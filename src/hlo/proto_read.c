@@ -358,6 +358,14 @@ static weft_status *read_shape(proto_reader *r, const HloPb__Shape *p, int depth
   return hlo_shape_is_array(shape) ? read_array_shape(r, p, shape, depth) : NULL;
 }
 
+/* An element narrower than a byte as it is in memory: zero- or sign-extended. */
+static char narrow(char byte, int bits, bool is_signed)
+{
+  uint8_t high = (uint8_t)((uint8_t)byte << (8 - bits));
+
+  return (char)(is_signed ? (int8_t)high >> (8 - bits) : high >> (8 - bits));
+}
+
 /* The scalars of a literal's field: how many, where, and how wide one is on the wire's side. */
 static weft_status *read_array_literal(proto_reader *r, const HloPb__Literal *p, const hlo_shape *shape, hlo_literal **out)
 {
@@ -389,8 +397,7 @@ static weft_status *read_array_literal(proto_reader *r, const HloPb__Literal *p,
       *to = ((const protobuf_c_boolean *)data)[i] != 0;
     else
       memcpy(to, data + i * width, width);
-    if (bits < 8 && weft_dtype_is_signed(shape->type)) *to = (char)((signed char)(unsigned char)(*to << (8 - bits)) >> (8 - bits));
-    else if (bits < 8) *to = (char)(*to & ((1 << bits) - 1));
+    if (bits < 8) *to = narrow(*to, bits, weft_dtype_is_signed(shape->type));
   }
   return NULL;
 }
