@@ -167,8 +167,10 @@ weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec)
 weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec)
 {
   const hlo_instr *root = spec->fusion->called[0]->root;
-  bool updates = false;
+  bool updates = false, is_loop;
 
+  WEFT_TRY(gen_emit_scalar_loop_kernel(part, spec, &is_loop));
+  if (is_loop) return NULL;
   while (root->op == HLO_RESHAPE || root->op == HLO_BITCAST) root = root->operands[0];
   if (root->op == HLO_TUPLE && spec->fusion->u.fusion.alias_count)
     for (int i = 0; i < root->operand_count; i++) updates = updates || root->operands[i]->op == HLO_DYNAMIC_UPDATE_SLICE;

@@ -16,5 +16,6 @@ libweftcore_la_SOURCES += \
   %D%/nest.c \
   %D%/part.c \
   %D%/row.c \
+  %D%/scalar_loop.c \
   %D%/target.c \
   %D%/update.c

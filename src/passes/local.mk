@@ -23,6 +23,7 @@ libweftcore_la_SOURCES += \
   %D%/reduce_window_rewriter.c \
   %D%/rng_expander.c \
   %D%/schedule.c \
+  %D%/small_loops.c \
   %D%/sort_simplifier.c \
   %D%/tuple_simplifier.c \
   %D%/util.c %D%/util.h \
