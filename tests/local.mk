@@ -5,6 +5,8 @@
 #   %C%_status_test_LDADD = $(TEST_LIBS)
 TEST_CFLAGS = $(AM_CFLAGS) -I$(top_srcdir)/tests $(CMOCKA_CFLAGS) -Wno-missing-prototypes
 TEST_LIBS = libweftcore.la $(CMOCKA_LIBS)
+# for programs that include tests/alloc.h
+WRAP_ALLOC = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign
 TESTS += $(check_PROGRAMS) tests/layering_test.sh
 EXTRA_DIST += tests/layering_test.sh
 

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "alloc.h"
 #include "base/event.h"
 #include "base/thread.h"
 #include "hlo/text.h"
@@ -103,9 +104,9 @@ typedef struct build {
 
 static weft_status *lower(build *b, const hlo_computation *comp)
 {
-  rt_thunk **thunks = calloc((size_t)comp->instr_count + 1, sizeof(rt_thunk *));
+  rt_thunk **thunks = WEFT_ARENA_ARRAY(rt_program_arena(b->program), rt_thunk *, comp->instr_count);
   int count = 0;
-  weft_status *st = NULL;
+  weft_status *st = thunks ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "memory");
 
   HLO_FOREACH(instr, comp) {
     rt_use uses[8];
@@ -129,7 +130,6 @@ static weft_status *lower(build *b, const hlo_computation *comp)
     thunks[count++] = &t->base;
   }
   if (!st) st = rt_seq_new(b->program, comp->name, count, thunks, 0, NULL, &b->seqs[comp->id]);
-  free(thunks);
   return st;
 }
 
@@ -334,6 +334,40 @@ TEST(an_error_ends_the_run_and_names_the_thunk)
   rt_pool_free(pool);
 }
 
+TEST(every_allocation_may_fail)
+{
+  rt_pool *pool;
+  hlo_module *module = random_module(7);
+  uint64_t params[2][ELEMENTS] = {{1}, {2}}, want[1][ELEMENTS], got[ELEMENTS];
+  int n = 0;
+
+  T_OK(rt_pool_new(&(rt_pool_options){.threads = 2}, &pool));
+  interpret(module->entry, params, want);
+  for (bool failed = true; failed; n++) {
+    build b = {.module = module, .cost_ns = 1e6};
+    alloc_fail_at(n);
+    weft_status *st = buf_plan_new(module, &(buf_options){0}, &b.plan);
+    if (!st) st = build_program(&b, 2);
+    if (!st) {
+      rt_frame *frame;
+      st = rt_frame_acquire(b.program, &frame);
+      if (!st) rt_frame_release(frame);
+    }
+    failed = alloc_stop();
+    if (failed) T_CODE(st, WEFT_RESOURCE_EXHAUSTED);
+    else T_OK(st);
+    if (!failed) {
+      T_OK(run(&b, pool, params, got));
+      T_TRUE(memcmp(want, got, sizeof got) == 0);
+    }
+    rt_program_free(b.program);
+    buf_plan_free(b.plan);
+  }
+  T_TRUE(n > 10);
+  hlo_module_free(module);
+  rt_pool_free(pool);
+}
+
 static atomic_llong sum;
 static void add_index(void *ctx, int64_t i)
 {
@@ -353,5 +387,5 @@ TEST(loops_run_each_index_once_also_nested)
 }
 
 TEST_MAIN(UNIT(graphs_and_loops_give_the_interpreters_result), UNIT(one_thread_gives_the_interpreters_result),
-          UNIT(thunks_that_end_elsewhere_give_the_interpreters_result), UNIT(an_error_ends_the_run_and_names_the_thunk),
+          UNIT(thunks_that_end_elsewhere_give_the_interpreters_result), UNIT(an_error_ends_the_run_and_names_the_thunk), UNIT(every_allocation_may_fail),
           UNIT(loops_run_each_index_once_also_nested))

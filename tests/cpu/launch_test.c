@@ -1,0 +1,241 @@
+#include "cpu/run.h"
+
+#include <pthread.h>
+
+#include "alloc.h"
+
+/* x + 1 in the memory of a donated x, over arrays large enough not to run on the launching thread. */
+#define STEP_TEXT                                                                                                  \
+  "HloModule step, input_output_alias={ {}: (0, {}, may-alias) }\n"                                                \
+  "ENTRY e { x = f32[100000] parameter(0) one = f32[] constant(1) b = f32[100000] broadcast(one), dimensions={}\n" \
+  " ROOT r = f32[100000] add(x, b) }\n"
+enum { STEP_N = 100000 };
+
+static const weft_array_type step_type = {.type = WEFT_F32, .rank = 1, .dims = {STEP_N}};
+
+static weft_status *launch1(weft_executable *exe, weft_buffer *in, bool keep, weft_buffer **out)
+{
+  weft_buffer *const *ins[] = {&in};
+  weft_buffer **outs[] = {out};
+  return weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs, .keep = &keep});
+}
+
+static weft_buffer *zeros(weft_device *device)
+{
+  static const float data[STEP_N];
+  return test_buffer(device, &step_type, data);
+}
+
+static float first_of(weft_buffer *buffer)
+{
+  float *data = malloc(STEP_N * sizeof *data), first;
+  T_OK(weft_buffer_to_host(buffer, data, weft_deadline_after_ms(30000)));
+  first = data[0];
+  for (int i = 0; i < STEP_N; i++) T_TRUE(data[i] == first);
+  free(data);
+  return first;
+}
+
+TEST(a_donated_input_becomes_the_output)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe = test_compile(platform, STEP_TEXT, BUF_TOPOLOGICAL);
+  weft_buffer *x = zeros(weft_platform_device(platform, 0)), *y;
+  void *before, *after;
+
+  T_OK(weft_buffer_pin(x, &before));
+  T_OK(weft_buffer_unpin(x));
+  for (int i = 0; i < 100; i++) { /* each launch is made before the one before it has ended */
+    T_OK(launch1(exe, x, false, &y));
+    T_TRUE(weft_buffer_is_deleted(x));
+    T_CODE(launch1(exe, x, false, &y), WEFT_FAILED_PRECONDITION);
+    weft_buffer_release(x);
+    x = y;
+  }
+  T_TRUE(first_of(x) == 100);
+  T_OK(weft_buffer_pin(x, &after));
+  T_TRUE(before == after);
+  T_OK(weft_buffer_unpin(x));
+  T_CODE(weft_buffer_unpin(x), WEFT_INVALID_ARGUMENT);
+  weft_buffer_release(x);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+TEST(what_others_see_is_copied_rather_than_donated)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe = test_compile(platform, STEP_TEXT, BUF_TOPOLOGICAL);
+  weft_buffer *x = zeros(weft_platform_device(platform, 0)), *y, *z;
+  void *seen;
+
+  T_OK(launch1(exe, x, true, &y)); /* the caller keeps x */
+  T_TRUE(!weft_buffer_is_deleted(x));
+  T_TRUE(first_of(y) == 1 && first_of(x) == 0);
+  T_OK(weft_buffer_pin(x, &seen)); /* a view of x is out there */
+  T_OK(launch1(exe, x, false, &z));
+  T_TRUE(first_of(z) == 1);
+  T_TRUE(*(float *)seen == 0);
+  T_OK(weft_buffer_unpin(x));
+  weft_buffer_release(x);
+  weft_buffer_release(y);
+  weft_buffer_release(z);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+TEST(an_input_may_be_deleted_as_soon_as_the_launch_returns)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe = test_compile(platform, STEP_TEXT, BUF_TOPOLOGICAL);
+  weft_buffer *x = zeros(weft_platform_device(platform, 0)), *y, *z;
+
+  T_OK(launch1(exe, x, true, &y));
+  weft_buffer_delete(x);
+  weft_buffer_release(x);
+  T_OK(launch1(exe, y, true, &z));
+  weft_buffer_delete(y);
+  weft_buffer_release(y);
+  T_TRUE(first_of(z) == 2);
+  weft_buffer_release(z);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+TEST(an_input_that_failed_poisons_the_outputs)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe = test_compile(platform, STEP_TEXT, BUF_TOPOLOGICAL);
+  weft_buffer *x, *y, *z;
+  float data[1];
+
+  T_OK(weft_buffer_from_error(weft_platform_device(platform, 0), &step_type, WEFT_ERR(DATA_LOSS, "the disk is gone"), &x));
+  T_OK(launch1(exe, x, true, &y));
+  T_OK(launch1(exe, y, true, &z));
+  T_FAILS(weft_buffer_to_host(z, data, weft_deadline_after_ms(30000)), "the disk is gone");
+  weft_buffer_release(x);
+  weft_buffer_release(y);
+  weft_buffer_release(z);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+TEST(wrong_inputs_are_refused_before_anything_runs)
+{
+  weft_platform *platform = test_platform(2, 2);
+  weft_executable *exe = test_compile(platform, STEP_TEXT, BUF_TOPOLOGICAL);
+  weft_executable *two = test_compile(platform,
+    "HloModule two, input_output_alias={ {}: (0, {}, may-alias) }\n"
+    "ENTRY e { x = f32[100000] parameter(0) y = f32[100000] parameter(1) ROOT r = f32[100000] add(x, y) }\n",
+    BUF_TOPOLOGICAL);
+  weft_buffer *x = zeros(weft_platform_device(platform, 0)), *other = zeros(weft_platform_device(platform, 1)), *out;
+  weft_buffer *small = test_buffer(weft_platform_device(platform, 0), &(weft_array_type){.type = WEFT_F32}, &(float){1});
+  weft_buffer *const *same[] = {(weft_buffer *[]){x, x}};
+  weft_buffer **outs[] = {&out};
+
+  T_FAILS(launch1(exe, NULL, true, &out), "input 0 is missing");
+  T_FAILS(launch1(exe, small, true, &out), "input 0 has 4 bytes, the program wants 400000");
+  T_FAILS(launch1(exe, other, true, &out), "input 0 is on device 1");
+  T_FAILS(weft_executable_launch(two, &(weft_launch){.inputs = same, .outputs = outs}), "donated and given again");
+  T_TRUE(!weft_buffer_is_deleted(x));
+  weft_buffer_release(x);
+  weft_buffer_release(small);
+  weft_buffer_release(other);
+  weft_executable_release(exe);
+  weft_executable_release(two);
+  weft_platform_release(platform);
+}
+
+TEST(copies_go_between_devices_and_wait_for_their_source)
+{
+  weft_platform *platform = test_platform(2, 2);
+  weft_executable *exe = test_compile(platform, STEP_TEXT, BUF_TOPOLOGICAL);
+  weft_buffer *x = zeros(weft_platform_device(platform, 0)), *y, *there;
+
+  T_OK(launch1(exe, x, true, &y));
+  T_OK(weft_buffer_copy_to_device(y, weft_platform_device(platform, 1), &there));
+  weft_buffer_delete(y);
+  T_TRUE(first_of(there) == 1);
+  T_TRUE(weft_buffer_device(there) == weft_platform_device(platform, 1));
+  T_OK(weft_device_sync(weft_platform_device(platform, 0), weft_deadline_after_ms(30000)));
+  weft_buffer_release(x);
+  weft_buffer_release(y);
+  weft_buffer_release(there);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+static void *step_many(void *arg)
+{
+  weft_executable *exe = arg;
+  weft_buffer *x = zeros(weft_executable_device(exe, 0)), *y;
+  for (int i = 0; i < 50; i++) {
+    T_OK(launch1(exe, x, i % 2, &y));
+    weft_buffer_release(x);
+    x = y;
+  }
+  T_TRUE(first_of(x) == 50);
+  weft_buffer_release(x);
+  return NULL;
+}
+
+TEST(threads_may_launch_one_executable)
+{
+  weft_platform *platform = test_platform(1, 3);
+  weft_executable *exe = test_compile(platform, STEP_TEXT, BUF_TOPOLOGICAL);
+  pthread_t threads[4];
+
+  for (int i = 0; i < 4; i++) T_TRUE(pthread_create(&threads[i], NULL, step_many, exe) == 0);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+TEST(the_last_reference_may_go_while_work_is_in_flight)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe = test_compile(platform, STEP_TEXT, BUF_TOPOLOGICAL);
+  weft_buffer *x = zeros(weft_platform_device(platform, 0)), *y;
+
+  for (int i = 0; i < 20; i++) {
+    T_OK(launch1(exe, x, false, &y));
+    weft_buffer_release(x);
+    x = y;
+  }
+  weft_event *last = weft_event_retain(weft_buffer_defined(x));
+  weft_executable_release(exe);
+  weft_buffer_release(x);
+  weft_platform_release(platform);
+  T_OK(weft_event_await(last, weft_deadline_after_ms(30000)));
+  weft_event_release(last);
+}
+
+/* Either the launch says so, or its output does; and the next launch is fine. */
+TEST(every_allocation_of_a_launch_may_fail)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe = test_compile(platform, STEP_TEXT, BUF_TOPOLOGICAL);
+  weft_buffer *x = zeros(weft_platform_device(platform, 0)), *y;
+  int n = 0;
+
+  for (bool failed = true; failed; n++) {
+    y = NULL;
+    alloc_fail_at(n);
+    weft_status *st = launch1(exe, x, true, &y), *st2 = NULL;
+    if (!st) st2 = weft_event_await(weft_buffer_defined(y), weft_deadline_after_ms(30000));
+    failed = alloc_stop();
+    T_CODE(st ? st : st2, failed ? WEFT_RESOURCE_EXHAUSTED : WEFT_OK);
+    if (!failed) T_TRUE(first_of(y) == 1);
+    weft_buffer_release(y);
+  }
+  T_TRUE(n > 3);
+  weft_buffer_release(x);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+TEST_MAIN(UNIT(a_donated_input_becomes_the_output), UNIT(what_others_see_is_copied_rather_than_donated),
+          UNIT(an_input_may_be_deleted_as_soon_as_the_launch_returns), UNIT(an_input_that_failed_poisons_the_outputs),
+          UNIT(wrong_inputs_are_refused_before_anything_runs), UNIT(copies_go_between_devices_and_wait_for_their_source),
+          UNIT(threads_may_launch_one_executable), UNIT(every_allocation_of_a_launch_may_fail),
+           UNIT(the_last_reference_may_go_while_work_is_in_flight))
