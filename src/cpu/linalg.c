@@ -53,10 +53,10 @@ static void cholesky_task(void *ctx, int64_t matrix)
     memset(out + (i * n + (job->c->lower ? i + 1 : 0)) * bytes, 0, (size_t)((n - count) * bytes));
   }
   switch (job->c->type) {
-  case WEFT_F32: spotrf_(&uplo, &order, (void *)out, &order, &info, 1); break;
-  case WEFT_F64: dpotrf_(&uplo, &order, (void *)out, &order, &info, 1); break;
-  case WEFT_C64: cpotrf_(&uplo, &order, (void *)out, &order, &info, 1); break;
-  default: zpotrf_(&uplo, &order, (void *)out, &order, &info, 1);
+  case WEFT_F32: spotrf_(&uplo, &order, out, &order, &info, 1); break;
+  case WEFT_F64: dpotrf_(&uplo, &order, out, &order, &info, 1); break;
+  case WEFT_C64: cpotrf_(&uplo, &order, out, &order, &info, 1); break;
+  default: zpotrf_(&uplo, &order, out, &order, &info, 1);
   }
   if (info == 0) return;
   bool is_double = weft_dtype_component(job->c->type) == WEFT_F64;

@@ -7,7 +7,7 @@ libweftcore_la_SOURCES += \
   %D%/dot.c %D%/dot.h \
   %D%/fft.c %D%/fft.h %D%/fft_lines.h \
   %D%/gemm.c %D%/gemm.h %D%/gemm_amx.c %D%/gemm_amx.h %D%/gemm_block.c %D%/gemm_block.h %D%/hot.h \
-  %D%/lapack.h %D%/library.c %D%/linalg.c %D%/linalg.h \
+  %D%/custom_call.c %D%/lapack.c %D%/lapack.h %D%/library.c %D%/linalg.c %D%/linalg.h \
   %D%/lower.h \
   %D%/platform.c %D%/platform.h \
   %D%/sort.c %D%/sort.h %D%/sort_match.c \

@@ -29,6 +29,9 @@ typedef struct cpu_maker {
   int64_t (*scratch_bytes)(const hlo_instr *instr); /* optional */
 } cpu_maker;
 
+/* Custom calls, by their target: cpu/custom_call.c. */
+WEFT_NODISCARD weft_status *cpu_custom_call_make(cpu_lowering *low, rt_thunk **out_thunk);
+
 /* The library kernels, ended by an entry with make NULL. */
 extern const cpu_maker cpu_makers[];
 

@@ -4,9 +4,11 @@ libweftcore_la_SOURCES += \
   %D%/device.c %D%/device.h \
   %D%/executable.c %D%/executable.h \
   %D%/executor.c \
+  %D%/ffi.c %D%/ffi.h %D%/ffi_attrs.c \
   %D%/platform.c %D%/platform.h \
   %D%/pool.c %D%/pool.h \
   %D%/program.c %D%/program.h %D%/program_internal.h \
   %D%/runtime_internal.h \
   %D%/thunk.h \
   %D%/trace.c %D%/trace.h
+pkginclude_HEADERS += include/weft/xla_ffi.h

@@ -734,6 +734,20 @@ static weft_status *entry_shape(lowering *l, const mlir_type *type, int i, const
   return NULL;
 }
 
+/* Programs exchange row-major arrays: the layout of a custom call that is the result stays inside. */
+static weft_status *plain_entry_layout(hlo_module *module)
+{
+  hlo_computation *entry = module->entry;
+
+  if (hlo_shape_is_default_layout(entry->root->shape)) return NULL;
+  module->has_entry_layout = true;
+  module->entry_param_shapes = WEFT_ARENA_ARRAY(&module->arena, const hlo_shape *, entry->param_count);
+  module->entry_result_shape = hlo_shape_without_layout(&module->arena, entry->root->shape);
+  WEFT_TRY_ALLOC(module->entry_param_shapes && module->entry_result_shape);
+  for (int i = 0; i < entry->param_count; i++) module->entry_param_shapes[i] = entry->params[i]->shape;
+  return NULL;
+}
+
 static weft_status *lower_entry(lowering *l, lower_function *f, const shlo_options *options)
 {
   const mlir_block *block;
@@ -755,6 +769,7 @@ static weft_status *lower_entry(lowering *l, lower_function *f, const shlo_optio
   WEFT_TRY_NOTE(lower_block(l, block, &count, &results), "function \"%s\"", f->name);
   f->busy = false;
   WEFT_TRY(function_root(l, count, results));
+  WEFT_TRY(plain_entry_layout(l->module));
   return argument_attributes(l, f->op, count);
 }
 

@@ -458,30 +458,50 @@ static weft_status *output_aliases(lowering *l, const mlir_op *op, hlo_custom_ca
   return NULL;
 }
 
-/* operand_layouts: one list of minor-to-major dimensions per operand. */
-static weft_status *operand_layouts(lowering *l, const mlir_op *op, hlo_instr *const *operands, hlo_custom_call_attrs *c)
+/* The shapes with the layouts of attribute `name`: one list of minor-to-major dimensions for each; NULL without it. */
+static weft_status *constrained_shapes(lowering *l, const mlir_op *op, const char *name, int count,
+                                       const hlo_shape *const *plain, const hlo_shape ***out)
 {
-  const mlir_attr *a = mlir_attr_of(op, "operand_layouts");
-  const hlo_shape **shapes;
+  const mlir_attr *a = mlir_attr_of(op, name);
 
-  if (!a || a->kind != MLIR_ARRAY || a->u.array.count != op->operand_count) return NULL;
-  shapes = WEFT_ARENA_ARRAY(l->arena, const hlo_shape *, op->operand_count);
+  *out = NULL;
+  if (!a || a->kind != MLIR_ARRAY || a->u.array.count != count) return NULL;
+  const hlo_shape **shapes = WEFT_ARENA_ARRAY(l->arena, const hlo_shape *, count);
   WEFT_TRY_ALLOC(shapes);
-  for (int i = 0; i < op->operand_count; i++) {
+  for (int i = 0; i < count; i++) {
     hlo_ints order;
     uint64_t seen = 0;
     WEFT_TRY(mlir_attr_ints(l->program, l->source, l->arena, a->u.array.items[i], &order));
-    shapes[i] = operands[i]->shape;
+    shapes[i] = plain[i];
     if (!hlo_shape_is_array(shapes[i])) continue;
     for (int k = 0; k < order.count; k++)
       if (order.v[k] >= 0 && order.v[k] < shapes[i]->rank) seen |= (uint64_t)1 << order.v[k];
     if (order.count != shapes[i]->rank || seen != ((uint64_t)1 << order.count) - 1)
-      return WEFT_ERR(INVALID_ARGUMENT, "the layout of operand %d is no permutation of its dimensions", i);
+      return WEFT_ERR(INVALID_ARGUMENT, "%s: number %d is no permutation of its dimensions", name, i);
     shapes[i] = hlo_shape_with_layout(l->arena, shapes[i], order.v);
     WEFT_TRY_ALLOC(shapes[i]);
   }
-  c->layout_count = op->operand_count;
-  c->operand_layouts = shapes;
+  *out = shapes;
+  return NULL;
+}
+
+static weft_status *custom_call_layouts(lowering *l, const mlir_op *op, hlo_instr *in, hlo_custom_call_attrs *c)
+{
+  const hlo_shape **plain = WEFT_ARENA_ARRAY(l->arena, const hlo_shape *, in->operand_count), **shapes;
+  bool is_tuple = hlo_shape_is_tuple(in->shape);
+
+  WEFT_TRY_ALLOC(plain);
+  for (int i = 0; i < in->operand_count; i++) plain[i] = in->operands[i]->shape;
+  WEFT_TRY(constrained_shapes(l, op, "operand_layouts", in->operand_count, plain, &shapes));
+  if (shapes) {
+    c->layout_count = in->operand_count;
+    c->operand_layouts = shapes;
+  }
+  WEFT_TRY(constrained_shapes(l, op, "result_layouts", is_tuple ? in->shape->rank : 1,
+                              is_tuple ? in->shape->elements : &in->shape, &shapes));
+  if (!shapes) return NULL;
+  in->shape = is_tuple ? hlo_shape_tuple(l->arena, in->shape->rank, shapes) : shapes[0];
+  WEFT_TRY_ALLOC(in->shape);
   return NULL;
 }
 
@@ -524,6 +544,7 @@ weft_status *lower_custom_call(lowering *l, const mlir_op *op)
 {
   const char *target = mlir_attr_text(mlir_attr_of(op, "call_target_name"), "");
   const mlir_attr *config = mlir_attr_of(op, "backend_config"), *version = mlir_attr_of(op, "api_version");
+  const mlir_attr *typed = mlir_attr_of(op, "mhlo.backend_config"); /* JAX's way to say typed FFI */
   static const char *const versions[] = {"API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL",
       "API_VERSION_STATUS_RETURNING", "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI"};
   hlo_custom_call_attrs *c = WEFT_ARENA_NEW(l->arena, hlo_custom_call_attrs);
@@ -543,8 +564,12 @@ weft_status *lower_custom_call(lowering *l, const mlir_op *op)
   c->api_version = (int)mlir_attr_int(version, 1);
   for (size_t i = 0; i < WEFT_COUNT(versions); i++)
     if (strcmp(mlir_attr_text(version, ""), versions[i]) == 0) c->api_version = (int)i;
+  if (typed && typed->kind == MLIR_DICT) {
+    config = typed;
+    c->api_version = 4;
+  }
   WEFT_TRY(output_aliases(l, op, c));
-  WEFT_TRY(operand_layouts(l, op, operands, c));
+  WEFT_TRY(custom_call_layouts(l, op, in, c));
   WEFT_TRY(called_computations(l, op, in));
   in->u.custom = c;
   if (config && config->kind == MLIR_STRING && config->u.text.size > 0) {

@@ -18,3 +18,5 @@ check_PROGRAMS += %D%/launch_test
 %C%_launch_test_CFLAGS = $(TEST_CFLAGS)
 %C%_launch_test_LDADD = $(TEST_LIBS)
 %C%_launch_test_LDFLAGS = $(AM_LDFLAGS) $(WRAP_ALLOC)
+TESTS += %D%/linalg_jax.py
+EXTRA_DIST += %D%/linalg_jax.py

@@ -3,3 +3,7 @@ check_PROGRAMS += %D%/executor_test
 %C%_executor_test_CFLAGS = $(TEST_CFLAGS)
 %C%_executor_test_LDADD = $(TEST_LIBS)
 %C%_executor_test_LDFLAGS = $(AM_LDFLAGS) $(WRAP_ALLOC)
+check_PROGRAMS += %D%/ffi_test
+%C%_ffi_test_SOURCES = %D%/ffi_test.c tests/test.h
+%C%_ffi_test_CFLAGS = $(TEST_CFLAGS)
+%C%_ffi_test_LDADD = $(TEST_LIBS)

@@ -1,0 +1,85 @@
+/* Custom calls: typed FFI handlers from the registry, LAPACK's among them, and the markers of partitioning and placement
+ * that mean nothing on one CPU device: those copy their operand. */
+#include <config.h>
+
+#include <string.h>
+
+#include "base/macros.h"
+#include "cpu/lapack.h"
+#include "cpu/lower.h"
+#include "runtime/ffi.h"
+
+enum { API_TYPED_FFI = 4 };
+
+/* ---- markers ------------------------------------------------------------------------------------------------------------ */
+
+static bool is_marker(const char *target)
+{
+  static const char *const markers[] = {"Sharding", "LayoutConstraint", "annotate_device_placement", "MoveToHost",
+                                        "MoveToDevice", "PinToDevice"};
+  for (size_t i = 0; i < WEFT_COUNT(markers); i++)
+    if (strcmp(target, markers[i]) == 0) return true;
+  return false;
+}
+
+static weft_status *marker_execute(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  void *const *args = rt_args(thunk, ctx);
+  int leaves = thunk->use_count / 2;
+
+  for (int i = 0; i < leaves; i++)
+    if (args[i] && args[i] != args[leaves + i]) memcpy(args[leaves + i], args[i], (size_t)thunk->uses[i].slice.bytes);
+  return NULL;
+}
+static const rt_thunk_ops marker_ops = {.size = sizeof(rt_thunk_ops), .kind = "marker", .run = marker_execute};
+
+/* ---- typed FFI ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct ffi_thunk {
+  rt_thunk base;
+  rt_ffi_call *call;
+} ffi_thunk;
+
+/* The state's words say whose call ended. */
+static void ffi_done(void *arg, weft_status *st)
+{
+  rt_thunk_state *state = arg;
+  const rt_thunk *thunk = state->words.a;
+
+  rt_thunk_done(thunk, state->words.b, weft_status_note(st, __FILE__, __LINE__, "custom-call %s", thunk->name));
+}
+
+static weft_status *ffi_start(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  rt_thunk_state *state = &ctx->states[thunk->index];
+
+  state->words.a = (void *)thunk;
+  state->words.b = ctx;
+  rt_ffi_call_start(((const ffi_thunk *)thunk)->call, rt_args(thunk, ctx), ctx->pool, ctx->info, ffi_done, state);
+  return NULL;
+}
+
+static void ffi_destroy(rt_thunk *thunk) { rt_ffi_call_free(((ffi_thunk *)thunk)->call); }
+
+static const rt_thunk_ops ffi_ops = {.size = sizeof(rt_thunk_ops), .kind = "custom-call", .start = ffi_start,
+                                     .destroy = ffi_destroy};
+
+weft_status *cpu_custom_call_make(cpu_lowering *low, rt_thunk **out_thunk)
+{
+  const hlo_custom_call_attrs *attrs = low->instr->u.custom;
+  XLA_FFI_Handler_Bundle bundle;
+
+  if (is_marker(attrs->target) && low->operand_count == low->result_count)
+    return cpu_thunk_new(low, &marker_ops, sizeof(rt_thunk), out_thunk);
+  bool found = rt_ffi_find(attrs->target, &bundle);
+  if (!found) { /* a user's handler of the same name goes before ours */
+    WEFT_TRY(cpu_lapack_register());
+    found = rt_ffi_find(attrs->target, &bundle);
+  }
+  if (!found) return WEFT_ERR(UNIMPLEMENTED, "no handler is registered for the custom call \"%s\"", attrs->target);
+  if (attrs->api_version != API_TYPED_FFI)
+    return WEFT_ERR(UNIMPLEMENTED, "custom call \"%s\": API version %d; only typed FFI (4) is served", attrs->target,
+                    attrs->api_version);
+  WEFT_TRY(cpu_thunk_new(low, &ffi_ops, sizeof(ffi_thunk), out_thunk));
+  return rt_ffi_call_new(low->arena, low->instr, &bundle, &((ffi_thunk *)*out_thunk)->call);
+}

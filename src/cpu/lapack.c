@@ -1,0 +1,502 @@
+/* The custom calls lapack_{s,d,c,z}NAME_ffi on OpenBLAS's LAPACK, as typed FFI handlers.
+ *
+ * Arrays come column-major in their last two dimensions and are batched over the others; results that start as a copy of an
+ * operand usually share its memory.  One handler serves all four kinds of number; the kind is the operand's element type.
+ * `info` results are one s32 a matrix; JAX turns those that are not 0 into NaNs. */
+#include <config.h>
+
+#include "cpu/lapack.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/macros.h"
+#include "cpu/gemm.h"
+#include "runtime/ffi.h"
+
+/* ---- reading a call -------------------------------------------------------------------------------------------------------- */
+
+typedef enum kind { S, D, C, Z } kind; /* of number */
+
+typedef struct call {
+  XLA_FFI_CallFrame *frame;
+  kind kind;
+  int64_t bytes, real_bytes; /* of an element, and of its real part */
+  int64_t batch;
+  lapack_int rows, cols;     /* of the first operand's matrices */
+  lapack_int ld;             /* its leading dimension: max(1, rows) */
+  XLA_FFI_Error *error;
+} call;
+
+static XLA_FFI_Error *fail(const XLA_FFI_CallFrame *frame, weft_code code, const char *message)
+{
+  XLA_FFI_Error_Create_Args args = {.struct_size = sizeof args, .message = message, .errc = (XLA_FFI_Error_Code)code};
+  return frame->api->XLA_FFI_Error_Create(&args);
+}
+
+static XLA_FFI_Buffer *arg(const call *c, int i) { return c->frame->args.args[i]; }
+static XLA_FFI_Buffer *ret(const call *c, int i) { return c->frame->rets.rets[i]; }
+
+static int64_t elems(const XLA_FFI_Buffer *b)
+{
+  int64_t n = 1;
+  for (int64_t d = 0; d < b->rank; d++) n *= b->dims[d];
+  return n;
+}
+
+/* Size of dimension `from_end` counted from the last, 1 where the rank is less. */
+static int64_t dim(const XLA_FFI_Buffer *b, int from_end) { return b->rank > from_end ? b->dims[b->rank - 1 - from_end] : 1; }
+
+/* What belongs to matrix `m` of a buffer. */
+static void *part(const call *c, const XLA_FFI_Buffer *b, int64_t m)
+{
+  int64_t bytes = (int64_t)weft_dtype_bytes(weft_dtype_from_proto(b->dtype));
+  return (char *)b->data + elems(b) / WEFT_MAX(1, c->batch) * m * bytes;
+}
+
+/* Checks numbers of operands and results and reads what all calls have; false if there is nothing to do.  `matrix_rank`: 2, or 1 for gtsv's diagonals. */
+static bool call_init(call *c, XLA_FFI_CallFrame *frame, int args, int rets, int matrix_rank)
+{
+  *c = (call){.frame = frame};
+  if (frame->extension_start && frame->extension_start->type == XLA_FFI_Extension_Metadata) {
+    XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)frame->extension_start)->metadata;
+    metadata->api_version.major_version = XLA_FFI_API_MAJOR;
+    metadata->api_version.minor_version = XLA_FFI_API_MINOR;
+    return false;
+  }
+  if (frame->args.size != args || frame->rets.size != rets) {
+    c->error = fail(frame, WEFT_INVALID_ARGUMENT, "wrong number of operands or results");
+    return false;
+  }
+  const XLA_FFI_Buffer *a = arg(c, 0);
+  switch (weft_dtype_from_proto(a->dtype)) {
+  case WEFT_F32: c->kind = S; break;
+  case WEFT_F64: c->kind = D; break;
+  case WEFT_C64: c->kind = C; break;
+  case WEFT_C128: c->kind = Z; break;
+  default: c->error = fail(frame, WEFT_INVALID_ARGUMENT, "operand is not f32, f64, c64 or c128"); return false;
+  }
+  c->real_bytes = c->kind == S || c->kind == C ? 4 : 8;
+  c->bytes = c->real_bytes * (c->kind >= C ? 2 : 1);
+  if (a->rank < matrix_rank || dim(a, 0) > INT32_MAX || dim(a, 1) > INT32_MAX) {
+    c->error = fail(frame, WEFT_INVALID_ARGUMENT, "operand is no matrix, or too large a one");
+    return false;
+  }
+  c->rows = (lapack_int)dim(a, matrix_rank - 1);
+  c->cols = matrix_rank == 2 ? (lapack_int)dim(a, 0) : 1;
+  c->ld = WEFT_MAX(1, c->rows);
+  c->batch = 1;
+  for (int64_t d = 0; d < a->rank - matrix_rank; d++) c->batch *= a->dims[d];
+  cpu_blas_init();
+  return c->batch > 0;
+}
+
+static const void *attr(const call *c, const char *name)
+{
+  const XLA_FFI_Attrs *attrs = &c->frame->attrs;
+  size_t n = strlen(name);
+
+  for (int64_t i = 0; i < attrs->size; i++)
+    if (attrs->names[i]->len == n && memcmp(attrs->names[i]->ptr, name, n) == 0 &&
+        attrs->types[i] == XLA_FFI_AttrType_SCALAR)
+      return ((const XLA_FFI_Scalar *)attrs->attrs[i])->value;
+  return NULL;
+}
+
+/* A character attribute, stored as u8; `otherwise` when absent. */
+static char attr_char(const call *c, const char *name, char otherwise)
+{
+  const void *value = attr(c, name);
+  return value ? *(const char *)value : otherwise;
+}
+static lapack_int attr_int(const call *c, const char *name, lapack_int otherwise)
+{
+  const void *value = attr(c, name);
+  lapack_int x = otherwise;
+  if (value) memcpy(&x, value, sizeof x);
+  return x;
+}
+
+/* Result r starts as a copy of operand a. */
+static void *copy_arg(const call *c, int a, int r)
+{
+  if (arg(c, a)->data != ret(c, r)->data)
+    memcpy(ret(c, r)->data, arg(c, a)->data,
+           (size_t)(elems(arg(c, a)) * (int64_t)weft_dtype_bytes(weft_dtype_from_proto(arg(c, a)->dtype))));
+  return ret(c, r)->data;
+}
+
+/* ---- workspace ------------------------------------------------------------------------------------------------------------- */
+
+/* A routine asked with lwork = -1 says in work[0] how much it wants; then it is called with that. */
+typedef struct workspace {
+  double asked[2];     /* room for one element of any kind */
+  void *data;
+  lapack_int size;
+} workspace;
+
+static bool workspace_make(const call *c, workspace *w)
+{
+  double wanted = w->asked[0];
+  float wanted_f32;
+
+  memcpy(&wanted_f32, w->asked, sizeof wanted_f32);
+  if (c->real_bytes == 4) wanted = wanted_f32;
+  w->size = (lapack_int)WEFT_MAX(1.0, wanted * (c->real_bytes == 4 ? 1.0000002 : 1)); /* f32 may have rounded it down */
+  w->data = malloc((size_t)w->size * (size_t)c->bytes);
+  return w->data != NULL;
+}
+
+/* Runs CALL twice, first with (WORK, LWORK) asking; leaves the handler without memory. */
+#define WITH_WORKSPACE(c, CALL)                                                     \
+  do {                                                                              \
+    workspace space = {.size = -1};                                                 \
+    void *WORK = space.asked;                                                       \
+    lapack_int *LWORK = &space.size;                                                \
+    CALL;                                                                           \
+    if (!workspace_make(c, &space)) return fail((c)->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory"); \
+    WORK = space.data;                                                              \
+    for (int64_t m = 0; m < (c)->batch; m++) { CALL; }                              \
+    free(space.data);                                                               \
+  } while (0)
+
+/* The routine of this kind: all alike, or one of the real and complex pair. */
+#define BY_KIND(c, name) ((c)->kind == S ? s##name##_ : (c)->kind == D ? d##name##_ : (c)->kind == C ? c##name##_ : z##name##_)
+#define BY_REAL(c, name) ((c)->kind == S ? s##name##_ : d##name##_)
+#define BY_COMPLEX(c, name) ((c)->kind == C ? c##name##_ : z##name##_)
+#define IS_COMPLEX(c) ((c)->kind >= C)
+
+/* A handler: `c` is set up, or what was wrong is returned. */
+#define HANDLER(name, args, rets, rank)                              \
+  static XLA_FFI_Error *name##_call(call *c);                        \
+  static XLA_FFI_Error *name##_handler(XLA_FFI_CallFrame *frame)     \
+  {                                                                  \
+    call c;                                                          \
+    return call_init(&c, frame, args, rets, rank) ? name##_call(&c) : c.error; \
+  }                                                                  \
+  static XLA_FFI_Error *name##_call(call *c)
+
+/* Many routines: the asking call must not touch the data, so m = 0 is as good as any. */
+static const int64_t m = 0;
+
+/* ---- factors ---------------------------------------------------------------------------------------------------------------- */
+
+HANDLER(potrf, 1, 2, 2)
+{
+  char uplo = attr_char(c, "uplo", 'L');
+
+  copy_arg(c, 0, 0);
+  for (int64_t i = 0; i < c->batch; i++)
+    BY_KIND(c, potrf)(&uplo, &c->rows, part(c, ret(c, 0), i), &c->ld, part(c, ret(c, 1), i), 1);
+  return NULL;
+}
+
+HANDLER(getrf, 1, 3, 2)
+{
+  copy_arg(c, 0, 0);
+  for (int64_t i = 0; i < c->batch; i++)
+    BY_KIND(c, getrf)(&c->rows, &c->cols, part(c, ret(c, 0), i), &c->ld, part(c, ret(c, 1), i), part(c, ret(c, 2), i));
+  return NULL;
+}
+
+HANDLER(geqrf, 1, 2, 2)
+{
+  lapack_int info;
+
+  copy_arg(c, 0, 0);
+  WITH_WORKSPACE(c, BY_KIND(c, geqrf)(&c->rows, &c->cols, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 1), m), WORK, LWORK,
+                                      &info));
+  return NULL;
+}
+
+HANDLER(geqp3, 2, 3, 2)
+{
+  lapack_int info;
+
+  copy_arg(c, 0, 0);
+  copy_arg(c, 1, 1);
+  if (!IS_COMPLEX(c)) {
+    WITH_WORKSPACE(c, BY_REAL(c, geqp3)(&c->rows, &c->cols, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 1), m),
+                                        part(c, ret(c, 2), m), WORK, LWORK, &info));
+    return NULL;
+  }
+  void *rwork = malloc((size_t)(2 * (int64_t)c->cols + 1) * (size_t)c->real_bytes);
+  if (!rwork) return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
+  WITH_WORKSPACE(c, BY_COMPLEX(c, geqp3)(&c->rows, &c->cols, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 1), m),
+                                         part(c, ret(c, 2), m), WORK, LWORK, rwork, &info));
+  free(rwork);
+  return NULL;
+}
+
+/* q of a QR factorisation from its reflectors. */
+HANDLER(orgqr, 2, 1, 2)
+{
+  lapack_int info, k = (lapack_int)dim(arg(c, 1), 0);
+
+  copy_arg(c, 0, 0);
+  if (!IS_COMPLEX(c))
+    WITH_WORKSPACE(c, BY_REAL(c, orgqr)(&c->rows, &c->cols, &k, part(c, ret(c, 0), m), &c->ld, part(c, arg(c, 1), m), WORK,
+                                        LWORK, &info));
+  else
+    WITH_WORKSPACE(c, BY_COMPLEX(c, ungqr)(&c->rows, &c->cols, &k, part(c, ret(c, 0), m), &c->ld, part(c, arg(c, 1), m), WORK,
+                                           LWORK, &info));
+  return NULL;
+}
+
+/* q c, q^H c, c q or c q^H, with q given by its reflectors. */
+HANDLER(ormqr, 3, 1, 2)
+{
+  char side = attr_char(c, "left", 1) ? 'L' : 'R';
+  char trans = !attr_char(c, "transpose", 0) ? 'N' : IS_COMPLEX(c) ? 'C' : 'T';
+  lapack_int info, k = (lapack_int)dim(arg(c, 1), 0);
+  lapack_int rows = (lapack_int)dim(ret(c, 0), 1), cols = (lapack_int)dim(ret(c, 0), 0), ldc = WEFT_MAX(1, rows);
+
+  copy_arg(c, 2, 0);
+  if (!IS_COMPLEX(c))
+    WITH_WORKSPACE(c, BY_REAL(c, ormqr)(&side, &trans, &rows, &cols, &k, part(c, arg(c, 0), m), &c->ld, part(c, arg(c, 1), m),
+                                        part(c, ret(c, 0), m), &ldc, WORK, LWORK, &info, 1, 1));
+  else
+    WITH_WORKSPACE(c, BY_COMPLEX(c, unmqr)(&side, &trans, &rows, &cols, &k, part(c, arg(c, 0), m), &c->ld, part(c, arg(c, 1), m),
+                                           part(c, ret(c, 0), m), &ldc, WORK, LWORK, &info, 1, 1));
+  return NULL;
+}
+
+/* ---- systems ------------------------------------------------------------------------------------------------------------------ */
+
+HANDLER(trsm, 2, 1, 2)
+{
+  char side = attr_char(c, "side", 'L'), uplo = attr_char(c, "uplo", 'L');
+  char trans = attr_char(c, "trans_x", 'N'), diag = attr_char(c, "diag", 'N');
+  lapack_int rows = (lapack_int)dim(ret(c, 0), 1), cols = (lapack_int)dim(ret(c, 0), 0), ldb = WEFT_MAX(1, rows);
+  static const float one_f[2] = {1, 0};
+  static const double one_d[2] = {1, 0};
+  const void *one = c->real_bytes == 4 ? (const void *)one_f : one_d;
+
+  copy_arg(c, 1, 0);
+  for (int64_t i = 0; i < c->batch; i++)
+    BY_KIND(c, trsm)(&side, &uplo, &trans, &diag, &rows, &cols, one, part(c, arg(c, 0), i), &c->ld, part(c, ret(c, 0), i),
+                     &ldb, 1, 1, 1, 1);
+  return NULL;
+}
+
+/* The lower diagonal has n elements of which the first is not used. */
+HANDLER(gtsv, 4, 5, 1)
+{
+  lapack_int columns = (lapack_int)dim(arg(c, 3), 0);
+
+  for (int i = 0; i < 4; i++) copy_arg(c, i, i);
+  for (int64_t i = 0; i < c->batch; i++)
+    BY_KIND(c, gtsv)(&c->rows, &columns, (char *)part(c, ret(c, 0), i) + c->bytes, part(c, ret(c, 1), i),
+                     part(c, ret(c, 2), i), part(c, ret(c, 3), i), &c->ld, part(c, ret(c, 4), i));
+  return NULL;
+}
+
+/* ---- singular values ------------------------------------------------------------------------------------------------------------ */
+
+static XLA_FFI_Error *svd(call *c, bool divide)
+{
+  char mode = attr_char(c, "mode", 'A');
+  const XLA_FFI_Buffer *x = ret(c, 0), *s = ret(c, 1), *u = ret(c, 2), *vt = ret(c, 3), *info = ret(c, 4);
+  int64_t least = WEFT_MIN(c->rows, c->cols), most = WEFT_MAX(c->rows, c->cols);
+  lapack_int ldu = WEFT_MAX(1, c->rows), ldvt = (lapack_int)WEFT_MAX(1, mode == 'A' ? c->cols : least);
+  lapack_int *iwork = malloc((size_t)(8 * least + 1) * sizeof *iwork);
+  /* what the documentation of ?gesdd asks for at most */
+  int64_t rwork_size = WEFT_MAX(5 * least * least + 7 * least, 2 * most * least + 2 * least * least + least) + 5 * most + 1;
+  void *rwork = IS_COMPLEX(c) ? malloc((size_t)rwork_size * (size_t)c->real_bytes) : iwork;
+
+  if (!iwork || !rwork) return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
+  copy_arg(c, 0, 0);
+#define COMMON &c->rows, &c->cols, part(c, x, m), &c->ld, part(c, s, m), part(c, u, m), &ldu, part(c, vt, m), &ldvt, WORK, LWORK
+  if (divide && !IS_COMPLEX(c)) WITH_WORKSPACE(c, BY_REAL(c, gesdd)(&mode, COMMON, iwork, part(c, info, m), 1));
+  else if (divide) WITH_WORKSPACE(c, BY_COMPLEX(c, gesdd)(&mode, COMMON, rwork, iwork, part(c, info, m), 1));
+  else if (!IS_COMPLEX(c)) WITH_WORKSPACE(c, BY_REAL(c, gesvd)(&mode, &mode, COMMON, part(c, info, m), 1, 1));
+  else WITH_WORKSPACE(c, BY_COMPLEX(c, gesvd)(&mode, &mode, COMMON, rwork, part(c, info, m), 1, 1));
+#undef COMMON
+  if (rwork != iwork) free(rwork);
+  free(iwork);
+  return NULL;
+}
+HANDLER(gesdd, 1, 5, 2) { return svd(c, true); }
+HANDLER(gesvd, 1, 5, 2) { return svd(c, false); }
+
+/* ---- eigenvalues ------------------------------------------------------------------------------------------------------------------ */
+
+HANDLER(syevd, 1, 3, 2)
+{
+  char mode = attr_char(c, "mode", 'V'), uplo = attr_char(c, "uplo", 'L');
+  int64_t n = c->rows;
+  /* the most that ?syevd and ?heevd ask for */
+  lapack_int lrwork = (lapack_int)WEFT_MIN(1 + 5 * n + 2 * n * n, INT32_MAX), liwork = (lapack_int)(3 + 5 * n);
+  lapack_int *iwork = malloc((size_t)liwork * sizeof *iwork);
+  void *rwork = IS_COMPLEX(c) ? malloc((size_t)lrwork * (size_t)c->real_bytes) : iwork;
+
+  if (!iwork || !rwork) return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
+  copy_arg(c, 0, 0);
+#define COMMON &mode, &uplo, &c->rows, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 1), m), WORK, LWORK
+  if (!IS_COMPLEX(c))
+    WITH_WORKSPACE(c, BY_REAL(c, syevd)(COMMON, iwork, &liwork, part(c, ret(c, 2), m), 1, 1));
+  else
+    WITH_WORKSPACE(c, BY_COMPLEX(c, heevd)(COMMON, rwork, &lrwork, iwork, &liwork, part(c, ret(c, 2), m), 1, 1));
+#undef COMMON
+  if (rwork != iwork) free(rwork);
+  free(iwork);
+  return NULL;
+}
+
+/* LAPACK packs the vectors of a conjugate pair as two real columns, re and im: spread out as complex ones. */
+static void unpack_vectors(const call *c, const char *packed, const char *imaginary, char *out)
+{
+  int64_t n = c->rows;
+  bool is_double = c->real_bytes == 8;
+#define GET(base, i) (is_double ? ((const double *)(const void *)(base))[i] : (double)((const float *)(const void *)(base))[i])
+  for (int64_t j = 0; j < n; j++) {
+    double wi = GET(imaginary, j);
+    bool second = j > 0 && wi < 0; /* pairs come positive first */
+    for (int64_t i = 0; i < n; i++) {
+      double re = GET(packed, (second ? j - 1 : j) * n + i), im = wi == 0 ? 0 : GET(packed, (second ? j : j + 1) * n + i);
+      if (second) im = -im;
+      if (is_double) {
+        ((double *)(void *)out)[2 * (j * n + i)] = re;
+        ((double *)(void *)out)[2 * (j * n + i) + 1] = im;
+      } else {
+        ((float *)(void *)out)[2 * (j * n + i)] = (float)re;
+        ((float *)(void *)out)[2 * (j * n + i) + 1] = (float)im;
+      }
+    }
+  }
+#undef GET
+}
+
+static XLA_FFI_Error *geev_complex(call *c, char left, char right, char *a)
+{
+  int64_t n = c->rows;
+  void *rwork = malloc((size_t)(2 * n + 1) * (size_t)c->real_bytes);
+
+  if (!rwork) return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
+  WITH_WORKSPACE(c, {
+    memcpy(a, part(c, arg(c, 0), m), (size_t)(n * n * c->bytes));
+    BY_COMPLEX(c, geev)(&left, &right, &c->rows, a, &c->ld, part(c, ret(c, 0), m), part(c, ret(c, 1), m), &c->ld,
+                        part(c, ret(c, 2), m), &c->ld, WORK, LWORK, rwork, part(c, ret(c, 3), m), 1, 1);
+  });
+  free(rwork);
+  return NULL;
+}
+
+static XLA_FFI_Error *geev_real(call *c, char left, char right, char *a)
+{
+  int64_t size = (int64_t)c->rows * c->rows * c->bytes;
+  char *vl = a + size, *vr = vl + size;
+
+  WITH_WORKSPACE(c, {
+    memcpy(a, part(c, arg(c, 0), m), (size_t)size);
+    BY_REAL(c, geev)(&left, &right, &c->rows, a, &c->ld, part(c, ret(c, 0), m), part(c, ret(c, 1), m), vl, &c->ld, vr,
+                     &c->ld, WORK, LWORK, part(c, ret(c, 4), m), 1, 1);
+    if (*LWORK > 0 && left == 'V') unpack_vectors(c, vl, part(c, ret(c, 1), m), part(c, ret(c, 2), m));
+    if (*LWORK > 0 && right == 'V') unpack_vectors(c, vr, part(c, ret(c, 1), m), part(c, ret(c, 3), m));
+  });
+  return NULL;
+}
+
+static XLA_FFI_Error *geev_any(call *c)
+{
+  char left = attr_char(c, "compute_left", 'V'), right = attr_char(c, "compute_right", 'V');
+  char *a = malloc((size_t)(3 * (int64_t)c->rows * c->rows * c->bytes) + 1); /* LAPACK destroys its matrix */
+  XLA_FFI_Error *error;
+
+  if (!a) return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
+  error = IS_COMPLEX(c) ? geev_complex(c, left, right, a) : geev_real(c, left, right, a);
+  free(a);
+  return error;
+}
+HANDLER(geev, 1, 5, 2) { return geev_any(c); }
+HANDLER(geev_c, 1, 4, 2) { return geev_any(c); }
+
+/* Schur form without ordering. */
+HANDLER(gees, 1, 6, 2)
+{
+  char mode = attr_char(c, "mode", 'V'), sort = 'N';
+
+  copy_arg(c, 0, 0);
+  WITH_WORKSPACE(c, BY_REAL(c, gees)(&mode, &sort, NULL, &c->rows, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 4), m),
+                                     part(c, ret(c, 2), m), part(c, ret(c, 3), m), part(c, ret(c, 1), m), &c->ld, WORK, LWORK,
+                                     NULL, part(c, ret(c, 5), m), 1, 1));
+  return NULL;
+}
+HANDLER(gees_c, 1, 5, 2)
+{
+  char mode = attr_char(c, "mode", 'V'), sort = 'N';
+  void *rwork = malloc((size_t)(c->rows + 1) * (size_t)c->real_bytes);
+
+  if (!rwork) return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
+  copy_arg(c, 0, 0);
+  WITH_WORKSPACE(c, BY_COMPLEX(c, gees)(&mode, &sort, NULL, &c->rows, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 3), m),
+                                        part(c, ret(c, 2), m), part(c, ret(c, 1), m), &c->ld, WORK, LWORK, rwork, NULL,
+                                        part(c, ret(c, 4), m), 1, 1));
+  free(rwork);
+  return NULL;
+}
+
+/* ---- reductions to simpler form ------------------------------------------------------------------------------------------------------ */
+
+HANDLER(gehrd, 1, 3, 2)
+{
+  lapack_int low = attr_int(c, "low", 1), high = attr_int(c, "high", c->rows);
+
+  copy_arg(c, 0, 0);
+  WITH_WORKSPACE(c, BY_KIND(c, gehrd)(&c->rows, &low, &high, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 1), m), WORK, LWORK,
+                                      part(c, ret(c, 2), m)));
+  return NULL;
+}
+
+HANDLER(sytrd, 1, 5, 2)
+{
+  char uplo = attr_char(c, "uplo", 'L');
+
+  copy_arg(c, 0, 0);
+#define COMMON &uplo, &c->rows, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 1), m), part(c, ret(c, 2), m), part(c, ret(c, 3), m)
+  if (!IS_COMPLEX(c)) WITH_WORKSPACE(c, BY_REAL(c, sytrd)(COMMON, WORK, LWORK, part(c, ret(c, 4), m), 1));
+  else WITH_WORKSPACE(c, BY_COMPLEX(c, hetrd)(COMMON, WORK, LWORK, part(c, ret(c, 4), m), 1));
+#undef COMMON
+  return NULL;
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------------------------------------- */
+
+/* Names of the real and of the complex targets, and their handlers. */
+static const struct { const char *real, *complex; XLA_FFI_Handler *real_handler, *complex_handler; } targets[] = {
+  {"trsm", "trsm", trsm_handler, trsm_handler},     {"getrf", "getrf", getrf_handler, getrf_handler},
+  {"geqrf", "geqrf", geqrf_handler, geqrf_handler}, {"geqp3", "geqp3", geqp3_handler, geqp3_handler},
+  {"orgqr", "ungqr", orgqr_handler, orgqr_handler}, {"ormqr", "unmqr", ormqr_handler, ormqr_handler},
+  {"potrf", "potrf", potrf_handler, potrf_handler}, {"gesdd", "gesdd", gesdd_handler, gesdd_handler},
+  {"gesvd", "gesvd", gesvd_handler, gesvd_handler}, {"syevd", "heevd", syevd_handler, syevd_handler},
+  {"geev", "geev", geev_handler, geev_c_handler},   {"gees", "gees", gees_handler, gees_c_handler},
+  {"gehrd", "gehrd", gehrd_handler, gehrd_handler}, {"sytrd", "hetrd", sytrd_handler, sytrd_handler},
+  {"gtsv", "gtsv", gtsv_handler, gtsv_handler},
+};
+
+static weft_status *register_all(void)
+{
+  for (size_t i = 0; i < WEFT_COUNT(targets); i++)
+    for (int k = 0; k < 4; k++) {
+      char name[32];
+      int n = snprintf(name, sizeof name, "lapack_%c%s_ffi", "sdcz"[k], k < 2 ? targets[i].real : targets[i].complex);
+      XLA_FFI_Handler_Bundle bundle = {.execute = k < 2 ? targets[i].real_handler : targets[i].complex_handler};
+      WEFT_TRY(rt_ffi_register(name, (size_t)n, &bundle));
+    }
+  return NULL;
+}
+
+static weft_status *registered;
+static void register_once(void) { registered = register_all(); }
+
+weft_status *cpu_lapack_register(void)
+{
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+  pthread_once(&once, register_once);
+  return weft_status_dup(registered);
+}

@@ -1,0 +1,520 @@
+/* The registry of custom-call handlers, and what their calls see: see ffi.h. */
+#include <config.h>
+
+#include "runtime/ffi.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/thread.h"
+
+/* ---- errors ------------------------------------------------------------------------------------------------------------ */
+
+struct XLA_FFI_Error {
+  weft_code code;
+  char message[];
+};
+
+static XLA_FFI_Error *error_new(weft_code code, const char *message)
+{
+  static XLA_FFI_Error no_memory = {.code = WEFT_RESOURCE_EXHAUSTED};
+  size_t size = strlen(message) + 1;
+  XLA_FFI_Error *error = malloc(sizeof *error + size);
+
+  if (!error) return &no_memory; /* never freed: see error_free */
+  error->code = code;
+  memcpy(error->message, message, size);
+  return error;
+}
+
+static void error_free(XLA_FFI_Error *error)
+{
+  if (error && error->message[0]) free(error);
+}
+
+/* Takes `error`. */
+static weft_status *status_of(XLA_FFI_Error *error)
+{
+  if (!error) return NULL;
+  weft_code code = error->code > WEFT_OK && error->code <= WEFT_UNAUTHENTICATED ? error->code : WEFT_UNKNOWN;
+  weft_status *st = weft_status_new(code, __FILE__, __LINE__, "%s", error->message);
+  error_free(error);
+  return st;
+}
+
+/* ---- the registry ------------------------------------------------------------------------------------------------------- */
+
+typedef struct handler {
+  struct handler *next;
+  XLA_FFI_Handler_Bundle bundle;
+  size_t length;
+  char name[];
+} handler;
+
+typedef struct type_info {
+  struct type_info *next;
+  int64_t id;
+  void (*deleter)(void *object);
+  size_t length;
+  char name[];
+} type_info;
+
+/* Lives as long as the process: programs may still run while it exits. */
+static struct {
+  weft_mutex mu;
+  handler *handlers; /* newest first, so that a later registration hides an earlier one */
+  type_info *types;
+  int64_t next_type;
+} registry = {.mu = WEFT_MUTEX_INITIALIZER, .next_type = 1};
+
+weft_status *rt_ffi_register(const char *name, size_t length, const XLA_FFI_Handler_Bundle *bundle)
+{
+  handler *h = malloc(sizeof *h + length);
+
+  WEFT_TRY_ALLOC(h);
+  if (!bundle->execute) {
+    free(h);
+    return WEFT_ERR(INVALID_ARGUMENT, "custom-call target \"%.*s\" without an execute handler", (int)length, name);
+  }
+  h->bundle = *bundle;
+  h->length = length;
+  memcpy(h->name, name, length);
+  weft_mutex_lock(&registry.mu);
+  h->next = registry.handlers;
+  registry.handlers = h;
+  weft_mutex_unlock(&registry.mu);
+  return NULL;
+}
+
+bool rt_ffi_find(const char *name, XLA_FFI_Handler_Bundle *out_bundle)
+{
+  size_t length = strlen(name);
+
+  weft_mutex_lock(&registry.mu);
+  handler *h = registry.handlers;
+  while (h && (h->length != length || memcmp(h->name, name, length) != 0)) h = h->next;
+  if (h) *out_bundle = h->bundle;
+  weft_mutex_unlock(&registry.mu);
+  return h != NULL;
+}
+
+weft_status *rt_ffi_type_register(const char *name, size_t length, int64_t *type_id, void (*deleter)(void *object))
+{
+  type_info *t = malloc(sizeof *t + length), *same;
+
+  WEFT_TRY_ALLOC(t);
+  weft_mutex_lock(&registry.mu);
+  for (same = registry.types; same; same = same->next)
+    if (*type_id ? same->id == *type_id : same->length == length && memcmp(same->name, name, length) == 0) break;
+  if (same) {
+    *type_id = same->id;
+  } else {
+    if (!*type_id) *type_id = registry.next_type++;
+    *t = (type_info){.next = registry.types, .id = *type_id, .deleter = deleter, .length = length};
+    memcpy(t->name, name, length);
+    registry.types = t;
+  }
+  weft_mutex_unlock(&registry.mu);
+  if (same) free(t);
+  return NULL;
+}
+
+static void (*deleter_of(int64_t type_id))(void *)
+{
+  void (*deleter)(void *) = NULL;
+
+  weft_mutex_lock(&registry.mu);
+  for (type_info *t = registry.types; t; t = t->next)
+    if (t->id == type_id) deleter = t->deleter;
+  weft_mutex_unlock(&registry.mu);
+  return deleter;
+}
+
+/* ---- objects by type ------------------------------------------------------------------------------------------------------ */
+
+typedef struct object {
+  struct object *next;
+  int64_t type_id;
+  void *data;
+  void (*deleter)(void *data);
+} object;
+
+struct rt_ffi_user_data {
+  object *objects;
+};
+
+static object *object_find(object *list, int64_t type_id)
+{
+  while (list && list->type_id != type_id) list = list->next;
+  return list;
+}
+
+static bool object_add(object **list, int64_t type_id, void *data, void (*deleter)(void *))
+{
+  object *o = malloc(sizeof *o);
+
+  if (!o) return false;
+  *o = (object){*list, type_id, data, deleter};
+  *list = o;
+  return true;
+}
+
+static void objects_free(object *list)
+{
+  while (list) {
+    object *next = list->next;
+    if (list->deleter && list->data) list->deleter(list->data);
+    free(list);
+    list = next;
+  }
+}
+
+weft_status *rt_ffi_user_data_new(rt_ffi_user_data **out)
+{
+  *out = calloc(1, sizeof **out);
+  WEFT_TRY_ALLOC(*out);
+  return NULL;
+}
+
+void rt_ffi_user_data_free(rt_ffi_user_data *data)
+{
+  if (!data) return;
+  objects_free(data->objects);
+  free(data);
+}
+
+weft_status *rt_ffi_user_data_add(rt_ffi_user_data *data, int64_t type_id, void *obj, void (*deleter)(void *object))
+{
+  if (object_find(data->objects, type_id))
+    return WEFT_ERR(ALREADY_EXISTS, "user data of type %lld is there already", (long long)type_id);
+  if (!object_add(&data->objects, type_id, obj, deleter ? deleter : deleter_of(type_id)))
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  return NULL;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------------------ */
+
+struct rt_ffi_call {
+  XLA_FFI_Handler_Bundle bundle;
+  XLA_FFI_Attrs attrs;
+  int arg_count, ret_count;
+  XLA_FFI_Buffer *buffers;  /* arguments, then results; data NULL */
+  object *state;            /* of the instantiate stage */
+};
+
+/* One call in flight. */
+struct XLA_FFI_ExecutionContext {
+  rt_ffi_call *call;
+  rt_pool *pool;
+  const rt_run_info *info;
+  object *states[XLA_FFI_ExecutionStage_EXECUTE]; /* prepare and initialize: of this run */
+};
+
+struct XLA_FFI_Future {
+  weft_mutex mu;
+  bool is_set;
+  weft_status *status;                      /* when set and not yet taken */
+  void (*done)(void *arg, weft_status *st); /* when awaited */
+  void *arg;
+};
+
+typedef struct run {
+  XLA_FFI_ExecutionContext ctx;
+  XLA_FFI_CallFrame frame;
+  void (*done)(void *arg, weft_status *st);
+  void *arg;
+  XLA_FFI_Buffer buffers[];
+} run;
+
+static void fill_buffer(XLA_FFI_Buffer *buffer, const hlo_shape *shape)
+{
+  *buffer = (XLA_FFI_Buffer){.struct_size = sizeof *buffer, .dtype = weft_dtype_to_proto(shape->type), .rank = shape->rank,
+                             .dims = (int64_t *)shape->dims};
+}
+
+/* The frame's lists of pointers are in one block of the arena, shared by all runs but for the buffers themselves. */
+static XLA_FFI_CallFrame frame_of(rt_ffi_call *call, XLA_FFI_ExecutionContext *ctx, XLA_FFI_ExecutionStage stage)
+{
+  return (XLA_FFI_CallFrame){.struct_size = sizeof(XLA_FFI_CallFrame), .api = rt_ffi_api(), .ctx = ctx, .stage = stage,
+                             .args = {.struct_size = sizeof(XLA_FFI_Args)}, .rets = {.struct_size = sizeof(XLA_FFI_Rets)},
+                             .attrs = call->attrs};
+}
+
+weft_status *rt_ffi_call_new(weft_arena *arena, const hlo_instr *instr, const XLA_FFI_Handler_Bundle *bundle,
+                             rt_ffi_call **out_call)
+{
+  rt_ffi_call *call = WEFT_ARENA_NEW(arena, rt_ffi_call);
+  const char *config = instr->extra && instr->extra->backend_config ? instr->extra->backend_config : "{}";
+  int count = 0;
+
+  *out_call = NULL;
+  WEFT_TRY_ALLOC(call);
+  call->bundle = *bundle;
+  for (int i = 0; i < instr->operand_count; i++) call->arg_count += hlo_shape_leaf_count(instr->operands[i]->shape);
+  call->ret_count = hlo_shape_leaf_count(instr->shape);
+  call->buffers = WEFT_ARENA_ARRAY(arena, XLA_FFI_Buffer, call->arg_count + call->ret_count);
+  WEFT_TRY_ALLOC(call->buffers);
+  for (int i = 0; i < instr->operand_count; i++)
+    for (int k = 0; k < hlo_shape_leaf_count(instr->operands[i]->shape); k++) {
+      const hlo_shape *copy = hlo_shape_copy(arena, hlo_shape_leaf(instr->operands[i]->shape, k));
+      WEFT_TRY_ALLOC(copy);
+      fill_buffer(&call->buffers[count++], copy);
+    }
+  for (int k = 0; k < call->ret_count; k++) {
+    const hlo_shape *copy = hlo_shape_copy(arena, hlo_shape_leaf(instr->shape, k));
+    WEFT_TRY_ALLOC(copy);
+    fill_buffer(&call->buffers[count++], copy);
+  }
+  WEFT_TRY(rt_ffi_attrs_parse(arena, config, &call->attrs));
+  if (bundle->instantiate) {
+    XLA_FFI_ExecutionContext ctx = {.call = call};
+    XLA_FFI_CallFrame frame = frame_of(call, &ctx, XLA_FFI_ExecutionStage_INSTANTIATE);
+    weft_status *st = status_of(bundle->instantiate(&frame));
+    if (st) {
+      rt_ffi_call_free(call);
+      return st;
+    }
+  }
+  *out_call = call;
+  return NULL;
+}
+
+void rt_ffi_call_free(rt_ffi_call *call)
+{
+  if (call) objects_free(call->state);
+}
+
+/* Takes `st`. */
+static void run_end(void *arg, weft_status *st)
+{
+  run *r = arg;
+  void (*done)(void *, weft_status *) = r->done;
+  void *done_arg = r->arg;
+
+  for (int i = 0; i < XLA_FFI_ExecutionStage_EXECUTE; i++) objects_free(r->ctx.states[i]);
+  free(r);
+  done(done_arg, st);
+}
+
+static void future_await(XLA_FFI_Future *future, void (*done)(void *arg, weft_status *st), void *arg);
+
+void rt_ffi_call_start(rt_ffi_call *call, void *const *buffers, rt_pool *pool, const rt_run_info *info,
+                       void (*done)(void *arg, weft_status *st), void *arg)
+{
+  size_t count = (size_t)(call->arg_count + call->ret_count);
+  /* buffers, then pointers to them, then their kinds */
+  run *r = malloc(sizeof *r + count * (sizeof(XLA_FFI_Buffer) + sizeof(void *) + sizeof(XLA_FFI_ArgType)));
+  weft_status *st = NULL;
+
+  if (!r) {
+    done(arg, WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
+    return;
+  }
+  void **pointers = (void **)(r->buffers + count);
+  XLA_FFI_ArgType *kinds = (XLA_FFI_ArgType *)(pointers + count);
+  r->ctx = (XLA_FFI_ExecutionContext){.call = call, .pool = pool, .info = info};
+  r->done = done;
+  r->arg = arg;
+  for (size_t i = 0; i < count; i++) {
+    r->buffers[i] = call->buffers[i];
+    r->buffers[i].data = buffers[i];
+    pointers[i] = &r->buffers[i];
+    kinds[i] = XLA_FFI_ArgType_BUFFER; /* the same number as XLA_FFI_RetType_BUFFER */
+  }
+  r->frame = frame_of(call, &r->ctx, XLA_FFI_ExecutionStage_PREPARE);
+  r->frame.args.size = call->arg_count;
+  r->frame.args.types = kinds;
+  r->frame.args.args = pointers;
+  r->frame.rets.size = call->ret_count;
+  r->frame.rets.types = (XLA_FFI_RetType *)(kinds + call->arg_count);
+  r->frame.rets.rets = pointers + call->arg_count;
+  if (call->bundle.prepare) st = status_of(call->bundle.prepare(&r->frame));
+  r->frame.stage = XLA_FFI_ExecutionStage_INITIALIZE;
+  if (!st && call->bundle.initialize) st = status_of(call->bundle.initialize(&r->frame));
+  r->frame.stage = XLA_FFI_ExecutionStage_EXECUTE;
+  if (!st) st = status_of(call->bundle.execute(&r->frame));
+  if (!st && r->frame.future) future_await(r->frame.future, run_end, r);
+  else run_end(r, st);
+}
+
+/* ---- the API's functions ------------------------------------------------------------------------------------------------------- */
+
+static XLA_FFI_Error *api_Error_Create(XLA_FFI_Error_Create_Args *args)
+{
+  return error_new((weft_code)args->errc, args->message && *args->message ? args->message : "custom call failed");
+}
+static void api_Error_GetMessage(XLA_FFI_Error_GetMessage_Args *args) { args->message = args->error->message; }
+static void api_Error_Destroy(XLA_FFI_Error_Destroy_Args *args) { error_free(args->error); }
+
+/* Takes `st`. */
+static XLA_FFI_Error *error_of(weft_status *st)
+{
+  if (!st) return NULL;
+  XLA_FFI_Error *error = error_new(weft_status_code(st), weft_status_message(st));
+  weft_status_free(st);
+  return error;
+}
+
+static XLA_FFI_Error *api_Handler_Register(XLA_FFI_Handler_Register_Args *args)
+{
+  return error_of(rt_ffi_register(args->name.ptr, args->name.len, &args->bundle));
+}
+
+static XLA_FFI_Error *api_Stream_Get(XLA_FFI_Stream_Get_Args *args)
+{
+  args->stream = NULL;
+  return error_new(WEFT_UNIMPLEMENTED, "the CPU has no streams");
+}
+
+static XLA_FFI_Error *api_Type_Register(XLA_FFI_Type_Register_Args *args)
+{
+  return error_of(rt_ffi_type_register(args->name.ptr, args->name.len, &args->type_id->type_id,
+                                       args->type_info ? args->type_info->deleter : NULL));
+}
+
+static XLA_FFI_Error *api_ExecutionContext_Get(XLA_FFI_ExecutionContext_Get_Args *args)
+{
+  rt_ffi_user_data *user = args->ctx->info ? args->ctx->info->user : NULL;
+  object *found = user ? object_find(user->objects, args->type_id->type_id) : NULL;
+
+  if (!found) return error_new(WEFT_NOT_FOUND, "the launch has no user data of this type");
+  args->data = found->data;
+  return NULL;
+}
+
+/* Where the state of a stage is kept; NULL: there is none for the execute stage. */
+static object **state_of(XLA_FFI_ExecutionContext *ctx, XLA_FFI_ExecutionStage stage)
+{
+  if ((unsigned)stage >= XLA_FFI_ExecutionStage_EXECUTE) return NULL;
+  return stage == XLA_FFI_ExecutionStage_INSTANTIATE ? &ctx->call->state : &ctx->states[stage];
+}
+
+static XLA_FFI_Error *api_State_Set(XLA_FFI_State_Set_Args *args)
+{
+  object **state = state_of(args->ctx, args->stage);
+
+  if (!state) return error_new(WEFT_INVALID_ARGUMENT, "this stage keeps no state");
+  if (*state) return error_new(WEFT_ALREADY_EXISTS, "the state is set already");
+  if (!object_add(state, args->type_id->type_id, args->state, deleter_of(args->type_id->type_id)))
+    return error_new(WEFT_RESOURCE_EXHAUSTED, "out of memory");
+  return NULL;
+}
+
+static XLA_FFI_Error *api_State_Get(XLA_FFI_State_Get_Args *args)
+{
+  object **state = state_of(args->ctx, args->stage), *found = state ? object_find(*state, args->type_id->type_id) : NULL;
+
+  if (!found) return error_new(WEFT_NOT_FOUND, "the state is not set");
+  args->state = found->data;
+  return NULL;
+}
+
+static XLA_FFI_Error *api_DeviceMemory_Allocate(XLA_FFI_DeviceMemory_Allocate_Args *args)
+{
+  void *data = NULL;
+
+  if (posix_memalign(&data, args->alignment < 64 ? 64 : args->alignment, args->size ? args->size : 1) != 0)
+    return error_new(WEFT_RESOURCE_EXHAUSTED, "out of memory");
+  args->data = data;
+  return NULL;
+}
+
+static XLA_FFI_Error *api_DeviceMemory_Free(XLA_FFI_DeviceMemory_Free_Args *args)
+{
+  free(args->data);
+  return NULL;
+}
+
+static XLA_FFI_Error *api_ThreadPool_Schedule(XLA_FFI_ThreadPool_Schedule_Args *args)
+{
+  args->task(args->data); /* on the caller: legal, and the caller may be the pool's only thread */
+  return NULL;
+}
+
+static XLA_FFI_Error *api_ThreadPool_NumThreads(XLA_FFI_ThreadPool_NumThreads_Args *args)
+{
+  *args->num_threads = args->ctx->pool ? rt_pool_threads(args->ctx->pool) : 1;
+  return NULL;
+}
+
+static XLA_FFI_Error *api_Future_Create(XLA_FFI_Future_Create_Args *args)
+{
+  XLA_FFI_Future *future = calloc(1, sizeof *future);
+
+  if (!future) return error_new(WEFT_RESOURCE_EXHAUSTED, "out of memory");
+  weft_mutex_init(&future->mu);
+  args->future = future;
+  return NULL;
+}
+
+static void future_free(XLA_FFI_Future *future)
+{
+  weft_mutex_fini(&future->mu);
+  free(future);
+}
+
+/* Whichever of setting and awaiting comes second ends the call.  Takes `st`. */
+static void future_set(XLA_FFI_Future *future, weft_status *st)
+{
+  weft_mutex_lock(&future->mu);
+  void (*done)(void *, weft_status *) = future->done;
+  future->is_set = true;
+  if (!done) future->status = st;
+  weft_mutex_unlock(&future->mu);
+  if (!done) return;
+  void *arg = future->arg;
+  future_free(future);
+  done(arg, st);
+}
+
+static void future_await(XLA_FFI_Future *future, void (*done)(void *arg, weft_status *st), void *arg)
+{
+  weft_mutex_lock(&future->mu);
+  bool is_set = future->is_set;
+  weft_status *st = future->status;
+  future->done = done;
+  future->arg = arg;
+  weft_mutex_unlock(&future->mu);
+  if (!is_set) return;
+  future_free(future);
+  done(arg, st);
+}
+
+static XLA_FFI_Error *api_Future_SetAvailable(XLA_FFI_Future_SetAvailable_Args *args)
+{
+  future_set(args->future, NULL);
+  return NULL;
+}
+
+static XLA_FFI_Error *api_Future_SetError(XLA_FFI_Future_SetError_Args *args)
+{
+  future_set(args->future, status_of(args->error));
+  return NULL;
+}
+
+static XLA_FFI_Error *api_RunId_Get(XLA_FFI_RunId_Get_Args *args)
+{
+  args->run_id = args->ctx->info ? args->ctx->info->launch_id : 0;
+  return NULL;
+}
+
+static XLA_FFI_Error *api_DeviceOrdinal_Get(XLA_FFI_DeviceOrdinal_Get_Args *args)
+{
+  args->device_ordinal = args->ctx->info ? args->ctx->info->device_ordinal : 0;
+  return NULL;
+}
+
+const XLA_FFI_Api *rt_ffi_api(void)
+{
+  static const XLA_FFI_Api api = {
+    .struct_size = sizeof api,
+    .api_version = {.struct_size = sizeof(XLA_FFI_Api_Version), .major_version = XLA_FFI_API_MAJOR,
+                    .minor_version = XLA_FFI_API_MINOR},
+#define API_ENTRY(name, result, fields) .XLA_FFI_##name = api_##name,
+    XLA_FFI_FUNCTIONS(API_ENTRY)
+#undef API_ENTRY
+  };
+
+  return &api;
+}

@@ -1,0 +1,53 @@
+/* runtime/ffi.h -- custom calls: the registry of handlers, and calling them by XLA's typed FFI (weft/xla_ffi.h).
+ *
+ * Handlers are registered for a target name and a platform ("Host", as XLA calls the CPU), before or while programs are
+ * compiled; a later registration of a name replaces an earlier one for programs compiled after it.  Handlers run on worker
+ * threads, several calls at once, with no lock held. */
+#ifndef WEFT_RUNTIME_FFI_H
+#define WEFT_RUNTIME_FFI_H
+
+#include "base/status.h"
+#include "hlo/hlo.h"
+#include "runtime/pool.h"
+#include "runtime/thunk.h"
+#include "weft/xla_ffi.h"
+
+const XLA_FFI_Api *rt_ffi_api(void);
+
+/* Thread-safe.  `name` is copied.  Errors: INVALID_ARGUMENT without an execute handler; RESOURCE_EXHAUSTED. */
+WEFT_NODISCARD weft_status *rt_ffi_register(const char *name, size_t length, const XLA_FFI_Handler_Bundle *bundle);
+bool rt_ffi_find(const char *name, XLA_FFI_Handler_Bundle *out_bundle);
+
+/* Gives `*type_id` a number if it is 0, else records that number, with how to destroy objects of that type (or NULL). */
+WEFT_NODISCARD weft_status *rt_ffi_type_register(const char *name, size_t length, int64_t *type_id,
+                                                 void (*deleter)(void *object));
+
+/* What a user attaches to a launch for handlers to find: objects by type id, owned by it when they have a deleter.
+ * Filled before the launch, only read during it. */
+typedef struct rt_ffi_user_data rt_ffi_user_data;
+WEFT_NODISCARD weft_status *rt_ffi_user_data_new(rt_ffi_user_data **out);
+void rt_ffi_user_data_free(rt_ffi_user_data *data); /* NULL is fine */
+WEFT_NODISCARD weft_status *rt_ffi_user_data_add(rt_ffi_user_data *data, int64_t type_id, void *object,
+                                                 void (*deleter)(void *object)); /* ALREADY_EXISTS: that type is there */
+
+/* ---- one custom-call of a program --------------------------------------------------------------------------------------- */
+
+typedef struct rt_ffi_call rt_ffi_call;
+
+/* Reads the attributes of `instr` (its backend_config: an MLIR dictionary), and runs the instantiate stage.  The call
+ * borrows nothing but `arena`, which must outlive it.
+ * Errors: INVALID_ARGUMENT for attributes that cannot be read; what the handler says. */
+WEFT_NODISCARD weft_status *rt_ffi_call_new(weft_arena *arena, const hlo_instr *instr, const XLA_FFI_Handler_Bundle *bundle,
+                                            rt_ffi_call **out_call);
+void rt_ffi_call_free(rt_ffi_call *call); /* destroys the handler's state; NULL is fine */
+
+/* Starts the call on buffers: leaves of the operands, then leaves of the result.  `done(arg, status)` is called exactly once
+ * and takes the status: before this returns, unless the handler goes on asynchronously. */
+void rt_ffi_call_start(rt_ffi_call *call, void *const *buffers, rt_pool *pool, const rt_run_info *info,
+                       void (*done)(void *arg, weft_status *st), void *arg);
+
+/* An MLIR dictionary ("{uplo = 76 : ui8, mode = \"full\"}") as attributes sorted by name, in `arena`.
+ * Errors: INVALID_ARGUMENT saying where. */
+WEFT_NODISCARD weft_status *rt_ffi_attrs_parse(weft_arena *arena, const char *text, XLA_FFI_Attrs *out_attrs);
+
+#endif

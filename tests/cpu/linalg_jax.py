@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""JAX's linear algebra, Fourier transforms and sorts on the plugin: factors are multiplied back, the rest is compared with
+NumPy.  Needs jaxlib (python3's own, or WEFT_JAX_PYTHON, or /opt/jaxenv) and the built plugin."""
+import os, sys
+
+try:
+    import jaxlib  # noqa: F401
+except ImportError:
+    other = os.environ.get("WEFT_JAX_PYTHON", "/opt/jaxenv/bin/python")
+    if os.path.exists(other) and "WEFT_REEXEC" not in os.environ:
+        os.environ["WEFT_REEXEC"] = "1"
+        os.execv(other, [other] + sys.argv)
+    print("1..0 # SKIP no jaxlib")
+    sys.exit(0)
+
+plugin = os.path.join(os.environ.get("WEFT_BUILDDIR", "build"), ".libs/pjrt_weft.so")
+if not os.path.exists(plugin):
+    print("1..0 # SKIP no plugin at " + plugin)
+    sys.exit(0)
+os.environ["PJRT_NAMES_AND_LIBRARY_PATHS"] = "weft:" + plugin
+os.environ["JAX_PLATFORMS"] = "weft"
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+from jax._src.lax import linalg as lax_linalg
+
+jax.config.update("jax_enable_x64", True)
+rng = np.random.default_rng(0)
+count = failed = 0
+
+
+def random(t, *shape):
+    x = rng.standard_normal(shape)
+    if t.startswith("c"):
+        x = x + 1j * rng.standard_normal(shape)
+    return x.astype(t)
+
+
+def check(name, residual, tolerance):
+    """residual: a function that gives arrays which should be zero."""
+    global count, failed
+    count += 1
+    try:
+        error = max(float(np.max(np.abs(np.asarray(r)))) for r in residual())
+        ok, why = error <= tolerance, "error %.3g, tolerance %.3g" % (error, tolerance)
+    except Exception as e:
+        ok, why = False, str(e).replace("\n", " ")[:300]
+    if not ok:
+        failed += 1
+        print("# " + why)
+    print("%sok %d - %s" % ("" if ok else "not ", count, name))
+
+
+def run(f, *args):
+    return jax.tree_util.tree_map(np.asarray, jax.jit(f)(*args))
+
+
+adjoint = lambda x: x.conj().swapaxes(-1, -2)
+for t in ["float32", "float64", "complex64", "complex128"]:
+    tol = 1e-4 if t in ("float32", "complex64") else 1e-12
+    a, b, x = random(t, 2, 6, 6), random(t, 2, 8, 5), random(t, 2, 6, 3)
+    h, p, low = a + adjoint(a), a @ adjoint(a) + 6 * np.eye(6, dtype=t), np.tril(a) + 4 * np.eye(6, dtype=t)
+
+    def cholesky():
+        l = run(jnp.linalg.cholesky, p)
+        return [l @ adjoint(l) - p, np.triu(l, 1)]
+
+    def not_definite():
+        return [np.isfinite(run(jnp.linalg.cholesky, -p)[:, 0, 0]).astype(float)]
+
+    def triangular():
+        for trans, op in [(0, low), (1, low.swapaxes(-1, -2)), (2, adjoint(low))]:
+            yield op @ run(lambda m, r: jsl.solve_triangular(m, r, lower=True, trans=trans), low, x) - x
+
+    def lu():
+        perm, l, u = run(jsl.lu, b[0])
+        return [perm @ l @ u - b[0]]
+
+    def qr(mode, m):
+        q, r = run(lambda m: jnp.linalg.qr(m, mode=mode), m)
+        return [q @ r - m, adjoint(q) @ q - np.eye(q.shape[-1])]
+
+    def pivoted_qr():
+        q, r, order = run(lambda m: jsl.qr(m, pivoting=True), a[0])
+        return [q @ r - a[0][:, order]]
+
+    def svd(full, m):
+        u, s, v = run(lambda m: jnp.linalg.svd(m, full_matrices=full), m)
+        k = s.shape[-1]
+        return [(u[..., :k] * s[..., None, :]) @ v[..., :k, :] - m, adjoint(u) @ u - np.eye(u.shape[-1])]
+
+    def eigh():
+        w, v = run(jnp.linalg.eigh, h)
+        return [h @ v - v * w[..., None, :], np.minimum(np.diff(w), 0)]
+
+    def eig():
+        w, v = run(jnp.linalg.eig, a)
+        return [a @ v - v * w[..., None, :]]
+
+    def schur():
+        s, z = run(jsl.schur, a[0])
+        return [z @ s @ adjoint(z) - a[0]]
+
+    def hessenberg():
+        s, q = run(lambda m: jsl.hessenberg(m, calc_q=True), a[0])
+        return [q @ s @ adjoint(q) - a[0], np.tril(s, -2)]
+
+    def tridiagonal():
+        d, e = run(lambda m: lax_linalg.tridiagonal(m, lower=True), h[0])[1:3]
+        return [np.linalg.eigvalsh(np.diag(d) + np.diag(e, 1) + np.diag(e, -1)) - np.linalg.eigvalsh(h[0])]
+
+    def tridiagonal_solve():
+        d, dl, du, r = random(t, 6) + 4, random(t, 6), random(t, 6), random(t, 6, 2)
+        dl[0] = du[-1] = 0
+        m = np.diag(d) + np.diag(dl[1:], -1) + np.diag(du[:-1], 1)
+        return [m @ run(jax.lax.linalg.tridiagonal_solve, dl, d, du, r) - r]
+
+    check("cholesky " + t, cholesky, tol)
+    check("cholesky of an indefinite matrix is NaN " + t, not_definite, 0)
+    check("triangular solve " + t, triangular, tol)
+    check("lu " + t, lu, tol)
+    check("solve " + t, lambda: [a @ run(jnp.linalg.solve, a, x) - x], tol)
+    check("qr " + t, lambda: qr("reduced", b), tol)
+    check("full qr " + t, lambda: qr("complete", b), tol)
+    check("pivoted qr " + t, pivoted_qr, tol)
+    check("svd " + t, lambda: svd(False, b), tol)
+    check("full svd " + t, lambda: svd(True, b), tol)
+    check("wide svd " + t, lambda: svd(False, b.swapaxes(-1, -2)), tol)
+    check("eigh " + t, eigh, tol)
+    check("eig " + t, eig, tol)
+    check("schur " + t, schur, tol)
+    check("hessenberg " + t, hessenberg, tol)
+    check("tridiagonal " + t, tridiagonal, tol)
+    check("tridiagonal solve " + t, tridiagonal_solve, tol)
+    check("fft2 " + t, lambda: [run(jnp.fft.fft2, a) - np.fft.fft2(a)], tol)
+
+v = random("float32", 1000)
+check("rfft", lambda: [run(jnp.fft.rfft, v) - np.fft.rfft(v)], 1e-3)
+check("irfft", lambda: [run(lambda u: jnp.fft.irfft(jnp.fft.rfft(u)), v) - v], 1e-5)
+check("sort", lambda: [run(jnp.sort, v) - np.sort(v)], 0)
+check("argsort", lambda: [run(jnp.argsort, v) - np.argsort(v, kind="stable")], 0)
+check("sort of several keys", lambda: [run(lambda i, u: jax.lax.sort((i, u), num_keys=2), np.arange(1000) % 7, v)[1] -
+                                       v[np.lexsort((v, np.arange(1000) % 7))]], 0)
+check("top_k", lambda: [run(lambda u: jax.lax.top_k(u, 7), v)[0] - np.sort(v)[::-1][:7]], 0)
+check("convolve", lambda: [run(jnp.convolve, v, v[:31]) - np.convolve(v, v[:31])], 1e-4)
+print("1..%d" % count)
+sys.exit(failed != 0)
