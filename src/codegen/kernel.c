@@ -184,6 +184,8 @@ weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec)
     if (done) return NULL;
     WEFT_TRY(gen_emit_column_kernel(part, spec, &done));
     if (done) return NULL;
+    WEFT_TRY(gen_emit_transpose_kernel(part, spec, &done));
+    if (done) return NULL;
   }
   return gen_emit_loop_kernel(part, spec);
 }

@@ -18,4 +18,5 @@ libweftcore_la_SOURCES += \
   %D%/row.c \
   %D%/scalar_loop.c \
   %D%/target.c \
+  %D%/transpose.c \
   %D%/update.c

@@ -82,7 +82,7 @@ gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa v)
     r = gen_bin(e, LLVMLShr, gen_bin(e, LLVMAdd, x, gen_bin(e, LLVMAdd, odd, gen_i(x, 0x3fffff))), gen_i(x, 23));
     gen_ssa small = gen_cast(e, LLVMZExt, gen_icmp(e, LLVMIntUGT, x, gen_i(x, 0x600000)), p->i32);
     r = gen_select(e, gen_icmp(e, LLVMIntULT, x, gen_i(x, 0x800000)), small, r);
-    gen_ssa bad = gen_bin(e, LLVMOr, is_nan, gen_icmp(e, LLVMIntSLT, x, gen_i(x, 0)));
+    gen_ssa bad = gen_bin(e, LLVMOr, is_nan, gen_icmp(e, LLVMIntSLE, x, gen_i(x, 0))); /* no zero, nothing negative */
     r = gen_select(e, bad, gen_i(x, 255), gen_intrinsic2(e, "llvm.umin", r, gen_i(x, 255)));
     return gen_cast(e, LLVMTrunc, r, storage);
   }
@@ -98,7 +98,7 @@ gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa v)
   r = gen_select(e, gen_icmp(e, LLVMIntULT, abs, gen_i(x, least_normal)), denormal, r);
   int64_t ones = ((int64_t)1 << width) - 1, top = (((int64_t)1 << f->exponent_bits) - 1) << f->mantissa_bits;
   int64_t most = f->has_inf ? top - 1 : f->has_nan && !f->nan_is_negative_zero ? ones - 1 : ones;
-  int64_t nan = f->nan_is_negative_zero ? ones + 1 : !f->has_nan ? ones : f->has_inf ? top | (int64_t)1 << (f->mantissa_bits - 1) : ones;
+  int64_t nan = f->nan_is_negative_zero || !f->has_nan ? ones + 1 : f->has_inf ? top | (int64_t)1 << (f->mantissa_bits - 1) : ones;
   int64_t over = f->has_inf ? top : f->has_nan ? nan : most;
   r = gen_select(e, gen_icmp(e, LLVMIntUGT, r, gen_i(x, most)), gen_i(x, over), r);
   r = gen_select(e, is_nan, gen_i(x, nan), r);

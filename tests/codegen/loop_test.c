@@ -134,6 +134,13 @@ TEST(comparisons)
 /* {parameters, body, result}: data movement, alone and fused. */
 static const struct { const char *params, *body, *result; } cases[] = {
   {"f32[8,24]", "  ROOT r = f32[24,8] transpose(p0), dimensions={1,0}", "f32[24,8]"},
+  {"f32[64,48]", "  ROOT r = f32[48,64] transpose(p0), dimensions={1,0}", "f32[48,64]"},
+  {"f32[37,51]", "  ROOT r = f32[51,37] transpose(p0), dimensions={1,0}", "f32[51,37]"},
+  {"f64[3,20,19] f64[3,19,20]", "  t = f64[3,19,20] transpose(p0), dimensions={0,2,1}\n  ROOT r = f64[3,19,20] add(t, p1)", "f64[3,19,20]"},
+  {"bf16[17,5,33]", "  ROOT r = bf16[33,5,17] transpose(p0), dimensions={2,1,0}", "bf16[33,5,17]"},
+  {"c64[20,30]", "  ROOT r = c64[30,20] transpose(p0), dimensions={1,0}", "c64[30,20]"},
+  {"s8[2,40,50] s8[2,50,40]", "  t = s8[2,50,40] transpose(p0), dimensions={0,2,1}\n  a = s8[2,50,40] add(t, p1)\n  ROOT r = (s8[2,50,40], s8[2,50,40]) tuple(a, t)", "(s8[2,50,40], s8[2,50,40])"},
+  {"f32[4,16,3,32]", "  t = f32[4,3,32,16] transpose(p0), dimensions={0,2,3,1}\n  ROOT r = f32[4,96,16] reshape(t)", "f32[4,96,16]"},
   {"bf16[5,7,9]", "  ROOT r = bf16[9,5,7] transpose(p0), dimensions={2,0,1}", "bf16[9,5,7]"},
   {"f32[6,64]", "  x = f32[384] reshape(p0)\n  ROOT r = f32[384] add(x, x)", "f32[384]"},
   {"f32[6,35]", "  x = f32[14,15] reshape(p0)\n  y = f32[15,14] transpose(x), dimensions={1,0}\n  ROOT r = f32[5,42] reshape(y)", "f32[5,42]"},
