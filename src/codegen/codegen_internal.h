@@ -40,7 +40,7 @@ typedef struct gen_part {
   LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, ptr, voidt;
   LLVMMetadataRef alias_domain, empty_node;
   unsigned md_scope, md_noalias, md_invariant;
-  int next_global, next_scope;
+  struct gen_inner_table *inner; /* kernels inside regions (region.c), or NULL */
 } gen_part;
 
 weft_status *gen_part_init(gen_part *p, const gen_options *options, const gen_target *target, weft_arena *arena,
@@ -228,6 +228,8 @@ struct gen_env {
 void gen_env_init(gen_emit *e, gen_env *env, const hlo_computation *comp);
 weft_status *gen_env_bind(gen_emit *e, gen_env *env, const hlo_instr *instr, gen_source source);
 
+/* A constant's elements as a global. */
+gen_ssa gen_constant_data(gen_emit *e, const hlo_instr *constant);
 /* Values of `instr` (one per leaf of its shape) at `idx`, an index into its (first) array shape. */
 WEFT_NODISCARD weft_status *gen_emit_at(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
                                         const gen_value **out_values);
@@ -289,7 +291,11 @@ typedef struct gen_kernel_spec {
   const hlo_instr *fusion;
   gen_kernel *info;        /* filled by the emitter but for fn */
   const char *symbols[GEN_MAX_PHASES];
+  bool inlined;            /* into a region: what is known of aliasing holds for one run of the kernel, not for the region's */
+  bool nested;             /* inside a region: the buffers are the function's arguments, one by one, then begin and end */
 } gen_kernel_spec;
+/* Same computation, kind, strategy and aliases. */
+bool gen_fusion_equal(const hlo_instr *a, const hlo_instr *b);
 
 /* The function of one phase being emitted: its arguments and an environment for the fusion's computation. */
 typedef struct gen_frame {
@@ -343,6 +349,7 @@ WEFT_NODISCARD weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec 
 WEFT_NODISCARD weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec, bool *done);
 /* A loop kernel in tiles, where operands are transposed. */
 WEFT_NODISCARD weft_status *gen_emit_transpose_kernel(gen_part *part, gen_kernel_spec *spec, bool *done);
+WEFT_NODISCARD weft_status *gen_emit_region_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_dus_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_scatter_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_select_and_scatter_kernel(gen_part *part, gen_kernel_spec *spec);

@@ -107,12 +107,16 @@ static bool aliases_equal(const hlo_instr *a, const hlo_instr *b)
   return true;
 }
 
+bool gen_fusion_equal(const hlo_instr *a, const hlo_instr *b)
+{
+  return a->u.fusion.kind == b->u.fusion.kind && text_equal(config_of(a), config_of(b)) && aliases_equal(a, b) &&
+         hlo_computation_equal(a->called[0], b->called[0]);
+}
+
 static bool unit_equal(const unit *a, const unit *b)
 {
-  if (a->kind != b->kind || a->hash != b->hash || !hlo_computation_equal(a->comp, b->comp)) return false;
-  return a->kind != UNIT_KERNEL || (a->fusion->u.fusion.kind == b->fusion->u.fusion.kind &&
-                                    text_equal(config_of(a->fusion), config_of(b->fusion)) &&
-                                    aliases_equal(a->fusion, b->fusion));
+  if (a->kind != b->kind || a->hash != b->hash) return false;
+  return a->kind == UNIT_KERNEL ? gen_fusion_equal(a->fusion, b->fusion) : hlo_computation_equal(a->comp, b->comp);
 }
 
 enum { BUCKETS = 4096 };

@@ -225,37 +225,39 @@ static gen_value get_slot(gen_emit *e, gen_value slot)
 
 /* ---- data movement ------------------------------------------------------------------------------------------------------------ */
 
+gen_ssa gen_constant_data(gen_emit *e, const hlo_instr *constant)
+{
+  gen_part *p = e->part;
+  char name[64];
+
+  snprintf(name, sizeof name, "const.%d", constant->id);
+  gen_ssa global = LLVMGetNamedGlobal(p->mod, name);
+  if (global) return global;
+  gen_ssa data = LLVMConstStringInContext(p->ctx, constant->u.literal->data, (unsigned)hlo_shape_bytes(constant->shape), 1);
+  global = LLVMAddGlobal(p->mod, LLVMTypeOf(data), name);
+  LLVMSetInitializer(global, data);
+  LLVMSetGlobalConstant(global, 1);
+  LLVMSetLinkage(global, LLVMPrivateLinkage);
+  LLVMSetAlignment(global, 64);
+  return global;
+}
+
 static weft_status *emit_constant(gen_emit *e, const hlo_instr *instr, const gen_index *idx, gen_value *out)
 {
   const hlo_literal *lit = instr->u.literal;
-  gen_part *p = e->part;
-  char name[64];
 
   if (hlo_shape_elems(instr->shape) == 0) {
     gen_buffer none = {.type = instr->shape->type};
     *out = gen_load(e, &none, gen_affine_const(0));
     return NULL;
   }
-  if (instr->shape->rank == 0 || hlo_shape_elems(instr->shape) == 1 || hlo_literal_is_splat(lit)) {
-    *out = gen_literal_element(e, lit, 0);
-    return NULL;
-  }
   gen_affine linear = gen_linearize(e, instr->shape, idx);
-  if (linear.count == 0) {
-    *out = gen_literal_element(e, lit, linear.base);
+  if (linear.count == 0 || hlo_literal_is_splat(lit)) {
+    *out = gen_literal_element(e, lit, linear.count == 0 ? linear.base : 0);
     return NULL;
   }
-  snprintf(name, sizeof name, "const.%d", instr->id);
-  gen_ssa global = LLVMGetNamedGlobal(p->mod, name);
-  if (!global) {
-    gen_ssa data = LLVMConstStringInContext(p->ctx, lit->data, (unsigned)hlo_shape_bytes(instr->shape), 1);
-    global = LLVMAddGlobal(p->mod, LLVMTypeOf(data), name);
-    LLVMSetInitializer(global, data);
-    LLVMSetGlobalConstant(global, 1);
-    LLVMSetLinkage(global, LLVMPrivateLinkage);
-    LLVMSetAlignment(global, 64);
-  }
-  gen_buffer buf = {.ptr = global, .type = instr->shape->type, .elems = hlo_shape_elems(instr->shape), .invariant = true};
+  gen_buffer buf = {.ptr = gen_constant_data(e, instr), .type = instr->shape->type,
+                    .elems = hlo_shape_elems(instr->shape), .invariant = true};
   *out = gen_load(e, &buf, linear);
   return NULL;
 }

@@ -15,6 +15,7 @@ libweftcore_la_SOURCES += \
   %D%/memory.c \
   %D%/nest.c \
   %D%/part.c \
+  %D%/region.c \
   %D%/row.c \
   %D%/scalar_loop.c \
   %D%/target.c \

@@ -14,3 +14,7 @@ check_PROGRAMS += %D%/reduce_test
 %C%_reduce_test_SOURCES = %D%/reduce_test.c %D%/harness.c %D%/harness.h tests/test.h
 %C%_reduce_test_CFLAGS = $(TEST_CFLAGS)
 %C%_reduce_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/region_test
+%C%_region_test_SOURCES = %D%/region_test.c %D%/harness.c %D%/harness.h tests/test.h
+%C%_region_test_CFLAGS = $(TEST_CFLAGS)
+%C%_region_test_LDADD = $(TEST_LIBS)
