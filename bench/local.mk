@@ -2,3 +2,6 @@
 EXTRA_PROGRAMS = bench/kernels
 bench_kernels_SOURCES = bench/kernels.c
 EXTRA_DIST += bench/kernels.hlo
+EXTRA_PROGRAMS += bench/coord_bench
+bench_coord_bench_SOURCES = bench/coord_bench.c
+EXTRA_DIST += bench/coord_bench.py

@@ -30,7 +30,7 @@ libweftcore_la_SOURCES += \
   %D%/service.c %D%/service.h %D%/service_internal.h %D%/service_status.c \
   %D%/alive.c %D%/barrier.c %D%/service_kv.c
 libweftcore_la_SOURCES += \
-  %D%/options.c %D%/loop.c %D%/loop.h %D%/conn.c %D%/conn.h %D%/net.c %D%/server.c
+  %D%/options.c %D%/loop.c %D%/loop.h %D%/conn.c %D%/conn.h %D%/net.c %D%/server.c %D%/frontend.c %D%/frontend.h
 libweftcore_la_SOURCES += \
   %D%/agent_core.c %D%/agent_core.h %D%/agent.c %D%/agent_calls.c %D%/agent_internal.h %D%/kv_callbacks.c
 libweftcore_la_SOURCES += %D%/cluster.c %D%/topology.c %D%/preemption.c

@@ -113,8 +113,10 @@ void coord_loop_remove(coord_loop *loop, coord_io *io)
 
 void coord_loop_run(coord_loop *loop, int64_t (*after)(void *ctx, int64_t now_ns), void *ctx)
 {
-  int64_t next_ns = after(ctx, weft_now_ns());
+  int64_t next_ns;
 
+  loop->quit = false;
+  next_ns = after(ctx, weft_now_ns());
   while (!loop->quit) {
     int timeout_ms = next_ns == INT64_MAX ? -1 : weft_deadline_poll_ms((weft_deadline){next_ns});
     loop->event_count = epoll_wait(loop->epoll_fd, loop->events, EVENTS_PER_WAIT, timeout_ms);

@@ -8,7 +8,8 @@ FUZZ_MAIN = tests/fuzz/replay.c
 FUZZ_FLAGS =
 TESTS += $(FUZZ_TARGETS)
 endif
-FUZZ_TARGETS = %D%/hlo_text_fuzz %D%/hlo_proto_fuzz %D%/stablehlo_text_fuzz %D%/stablehlo_bytecode_fuzz
+FUZZ_TARGETS = %D%/hlo_text_fuzz %D%/hlo_proto_fuzz %D%/stablehlo_text_fuzz %D%/stablehlo_bytecode_fuzz \
+  %D%/coord_h2_fuzz %D%/kv_file_fuzz
 noinst_PROGRAMS += $(FUZZ_TARGETS)
 EXTRA_DIST += %D%/corpus %D%/replay.c
 
@@ -20,3 +21,7 @@ EXTRA_DIST += %D%/corpus %D%/replay.c
 %C%_stablehlo_text_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
 %C%_stablehlo_bytecode_fuzz_SOURCES = %D%/stablehlo_bytecode_fuzz.c %D%/stablehlo_fuzz.h %D%/fuzz.h $(FUZZ_MAIN)
 %C%_stablehlo_bytecode_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
+%C%_coord_h2_fuzz_SOURCES = %D%/coord_h2_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
+%C%_coord_h2_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
+%C%_kv_file_fuzz_SOURCES = %D%/kv_file_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
+%C%_kv_file_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)

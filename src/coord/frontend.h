@@ -1,0 +1,43 @@
+/* coord/frontend.h -- between HTTP/2 and the state machine: secret, decoding, encoding, replies that many share.
+ * No sockets: the server and the fuzzer stand on it.  Thread-compatible. */
+#ifndef WEFT_COORD_FRONTEND_H
+#define WEFT_COORD_FRONTEND_H
+
+#include <weft/coord.h>
+
+#include "base/arena.h"
+#include "coord/service.h"
+#include "coord/wire/h2.h"
+
+typedef struct coord_frontend {
+  weft_coord_service_options options;
+  char *secret; /* NULL: none is asked for */
+  coord_budget budget;
+  coord_h2_limits h2_limits;
+  coord_service *core;
+  weft_arena arena;    /* of one turn: coord_frontend_end_turn */
+  int64_t connections; /* for status */
+  /* The last reply that many callers share, as bytes. */
+  uint64_t share;
+  coord_dialect share_dialect;
+  coord_blob *shared;
+} coord_frontend;
+
+/* One connection, as the frontend sees it; the context of its coord_h2. */
+typedef struct coord_peer {
+  coord_frontend *frontend;
+  void (*touched)(struct coord_peer *peer); /* there is something to send */
+} coord_peer;
+
+extern const coord_h2_handler coord_frontend_handler;
+
+/* Checks the options, reads the secret, makes the service.  incarnation 0: a random one.  On failure the frontend is
+ * empty. */
+WEFT_NODISCARD weft_status *coord_frontend_init(coord_frontend *frontend, const weft_coord_service_options *options,
+                                                uint64_t incarnation);
+void coord_frontend_fini(coord_frontend *frontend); /* its connections are closed */
+
+/* Gives back the memory of what was decoded and encoded. */
+void coord_frontend_end_turn(coord_frontend *frontend);
+
+#endif
