@@ -183,6 +183,7 @@ weft_status *text_balanced(text_parser *ps, char close, const char **out, size_t
 
   for (; ps->p < ps->end; ps->p++) {
     char c = *ps->p;
+    if (c == '>' && ps->p > start && ps->p[-1] == '-') continue; /* an arrow */
     if (c == close && depth == 0) {
       *out = start;
       *out_size = (size_t)(ps->p - start);
@@ -194,8 +195,6 @@ weft_status *text_balanced(text_parser *ps, char close, const char **out, size_t
     } else if (c == '<' || c == '(' || c == '[' || c == '{') {
       if (depth == MLIR_MAX_DEPTH) return text_fail(ps, ps->p, "nested deeper than %d", MLIR_MAX_DEPTH);
       stack[depth++] = c == '<' ? '>' : c == '(' ? ')' : c == '[' ? ']' : '}';
-    } else if (c == '>' && ps->p > start && ps->p[-1] == '-') {
-      continue; /* an arrow */
     } else if (depth > 0 && c == stack[depth - 1]) {
       depth--;
     }
