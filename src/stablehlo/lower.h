@@ -91,6 +91,11 @@ WEFT_NODISCARD weft_status *lower_new_extra(lowering *l, hlo_instr *instr, hlo_e
  * Errors: UNIMPLEMENTED, if it depends on an argument. */
 WEFT_NODISCARD weft_status *lower_known_ints(lowering *l, hlo_instr *x, hlo_ints *out);
 bool lower_is_dynamic_program(const mlir_module *module);
+/* The custom-calls by which JAX writes operations of dynamic shape; *out_known is false for any other target. */
+WEFT_NODISCARD weft_status *lower_dynamic_custom_call(lowering *l, const mlir_op *op, const char *target, bool *out_known);
+/* Shapes of a custom-call's results: as declared, or from the operands that indices_of_shape_operands names, which the
+ * call itself does not get (`drop`: a flag per operand). */
+WEFT_NODISCARD weft_status *lower_custom_call_shapes(lowering *l, const mlir_op *op, const hlo_shape **shapes, bool *drop);
 lower_rule lower_dynamic_broadcast_in_dim, lower_dynamic_conv, lower_dynamic_gather, lower_dynamic_iota,
     lower_dynamic_pad, lower_dynamic_reshape, lower_get_dimension_size, lower_real_dynamic_slice,
     lower_set_dimension_size;
@@ -100,6 +105,9 @@ lower_rule lower_dynamic_broadcast_in_dim, lower_dynamic_conv, lower_dynamic_gat
 WEFT_NODISCARD weft_status *lower_table_op(lowering *l, const mlir_op *op); /* UNIMPLEMENTED naming it if unknown */
 WEFT_NODISCARD weft_status *lower_convolution_with(lowering *l, const mlir_op *op, hlo_ints padding);
 WEFT_NODISCARD weft_status *lower_gather_with(lowering *l, const mlir_op *op, hlo_ints slice_sizes);
+WEFT_NODISCARD weft_status *lower_reduce_window_with(lowering *l, const mlir_op *op, int inputs, hlo_computation *f,
+                                                     const hlo_ints *window /* sizes, strides, base and window dilations,
+                                                                              * padding */);
 WEFT_NODISCARD weft_status *lower_pad_with(lowering *l, const mlir_op *op, hlo_ints low, hlo_ints high,
                                            hlo_ints interior);
 WEFT_NODISCARD weft_status *lower_dot_attrs(lowering *l, const mlir_op *op, hlo_dot_attrs **out);

@@ -548,16 +548,28 @@ weft_status *lower_custom_call(lowering *l, const mlir_op *op)
   static const char *const versions[] = {"API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL",
       "API_VERSION_STATUS_RETURNING", "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI"};
   hlo_custom_call_attrs *c = WEFT_ARENA_NEW(l->arena, hlo_custom_call_attrs);
-  const hlo_shape *shape;
+  const hlo_shape *shape, **shapes = WEFT_ARENA_ARRAY(l->arena, const hlo_shape *, op->result_count);
+  bool *drop = WEFT_ARENA_ARRAY(&l->scratch, bool, op->operand_count), known;
   hlo_instr **operands, *in;
+  int count = 0;
 
   WEFT_TRY_ALLOC(c);
+  WEFT_TRY_ALLOC(shapes);
+  WEFT_TRY_ALLOC(drop);
   if (strcmp(target, "mhlo.erf") == 0) return as_operation(l, op, "erf");
+  WEFT_TRY(lower_dynamic_custom_call(l, op, target, &known));
+  if (known) return NULL;
   WEFT_TRY(lower_operands(l, op, &operands));
-  if (l->module->num_partitions == 1 && op->operand_count == 1 && op->result_count == 1 && is_annotation(target))
+  if (is_annotation(target) && l->inline_calls && op->operand_count > 0) return lower_result(l, op, 0, operands[0]);
+  WEFT_TRY(lower_custom_call_shapes(l, op, shapes, drop));
+  if (l->module->num_partitions == 1 && op->operand_count == 1 && op->result_count == 1 && is_annotation(target) &&
+      hlo_shape_equal(shapes[0], operands[0]->shape, false))
     return lower_result(l, op, 0, operands[0]);
-  WEFT_TRY(declared_results(l, op, op->result_count, &shape));
-  WEFT_TRY(lower_emit(l, HLO_CUSTOM_CALL, shape, op->operand_count, operands, &in));
+  shape = op->result_count == 1 ? shapes[0] : hlo_shape_tuple(l->arena, op->result_count, shapes);
+  WEFT_TRY_ALLOC(shape);
+  for (int i = 0; i < op->operand_count; i++)
+    if (!drop[i]) operands[count++] = operands[i];
+  WEFT_TRY(lower_emit(l, HLO_CUSTOM_CALL, shape, count, operands, &in));
   c->target = weft_arena_strdup(l->arena, target);
   WEFT_TRY_ALLOC(c->target);
   c->has_side_effect = mlir_attr_bool(mlir_attr_of(op, "has_side_effect"), false);

@@ -1,6 +1,7 @@
 /* stablehlo/lower_dynamic.c -- programs whose shapes depend on values: the dynamic_* operations become their static
  * forms, since every shape is known once the arguments' shapes are.  Values that shapes depend on are folded here. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "hlo/eval.h"
@@ -211,4 +212,166 @@ weft_status *lower_set_dimension_size(lowering *l, const mlir_op *op)
   WEFT_TRY(hlo_ints_new(l->module, 1, &dim, &in->dims));
   WEFT_TRY(lower_finish(in));
   return lower_result(l, op, 0, in);
+}
+
+/* ---- custom-calls that stand for operations ------------------------------------------------------------------------ */
+
+/* operand, k -> values, indices */
+static weft_status *dynamic_top_k(lowering *l, const mlir_op *op)
+{
+  hlo_instr *x, *in;
+  hlo_ints k;
+
+  WEFT_TRY(lower_operand(l, op, 0, &x));
+  WEFT_TRY(known_operand(l, op, 1, &k));
+  WEFT_TRY(lower_emit(l, HLO_TOPK, NULL, 1, &x, &in));
+  in->u.topk.k = k.count == 1 ? k.v[0] : -1;
+  in->u.topk.largest = in->u.topk.is_stable = true;
+  WEFT_TRY(lower_finish(in));
+  return lower_tuple_results(l, op, in);
+}
+
+/* state, shape -> state, bits */
+static weft_status *dynamic_rng_bit_generator(lowering *l, const mlir_op *op)
+{
+  const char *word = mlir_attr_text(mlir_attr_of(op, "rng_algorithm"), "DEFAULT");
+  hlo_instr *state, *in;
+  const hlo_shape *bits;
+  hlo_ints dims;
+
+  WEFT_TRY(lower_operand(l, op, 0, &state));
+  WEFT_TRY(known_operand(l, op, 1, &dims));
+  if (op->result_count != 2 || dims.count > HLO_MAX_RANK) return WEFT_ERR(INVALID_ARGUMENT, "a state and bits are expected");
+  bits = hlo_shape_array(l->arena, op->results[1].type->dtype, dims.count, dims.v);
+  WEFT_TRY_ALLOC(bits);
+  if (!hlo_shape_is_sane(bits)) return WEFT_ERR(INVALID_ARGUMENT, "a shape with negative or too large sizes");
+  const hlo_shape *shape = hlo_shape_tuple(l->arena, 2, (const hlo_shape *[]){state->shape, bits});
+  WEFT_TRY_ALLOC(shape);
+  WEFT_TRY(lower_emit(l, HLO_RNG_BIT_GENERATOR, shape, 1, &state, &in));
+  in->u.rng_algorithm = strcmp(word, "PHILOX") == 0      ? HLO_RNG_PHILOX
+                        : strcmp(word, "THREE_FRY") == 0 ? HLO_RNG_THREE_FRY
+                                                         : HLO_RNG_DEFAULT;
+  WEFT_TRY(lower_finish(in));
+  return lower_tuple_results(l, op, in);
+}
+
+static weft_status *called(lowering *l, const mlir_op *op, hlo_computation **out)
+{
+  const mlir_attr *a = mlir_attr_of(op, "called_computations");
+
+  if (!a || a->kind != MLIR_ARRAY || a->u.array.count != 1) return WEFT_ERR(INVALID_ARGUMENT, "one called computation is expected");
+  return lower_called_function(l, mlir_attr_text(a->u.array.items[0], ""), out);
+}
+
+/* inputs..., inits..., sizes, strides, base dilations, window dilations, padding */
+static weft_status *dynamic_reduce_window(lowering *l, const mlir_op *op)
+{
+  hlo_ints window[5];
+  hlo_computation *f;
+  int first = op->operand_count - (int)WEFT_COUNT(window);
+
+  if (first < 2) return WEFT_ERR(INVALID_ARGUMENT, "%d operands", op->operand_count);
+  for (int i = 0; i < (int)WEFT_COUNT(window); i++) WEFT_TRY(known_operand(l, op, first + i, &window[i]));
+  WEFT_TRY(called(l, op, &f));
+  return lower_reduce_window_with(l, op, first / 2, f, window);
+}
+
+/* inputs..., inits..., k -> the first k of each, in the order of the comparator: exact, by a sort. */
+static weft_status *dynamic_approx_top_k(lowering *l, const mlir_op *op)
+{
+  const mlir_attr *config = mlir_attr_of(op, "mhlo.backend_config");
+  int n = op->result_count;
+  hlo_instr **operands, *sorted;
+  hlo_computation *f;
+  hlo_ints k;
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(called(l, op, &f));
+  if (n < 1 || op->operand_count < 2 * n + 1) return WEFT_ERR(INVALID_ARGUMENT, "%d operands", op->operand_count);
+  WEFT_TRY(known_operand(l, op, 2 * n, &k));
+  int rank = operands[0]->shape->rank;
+  int64_t dim = mlir_attr_int(mlir_dict_get(config, "reduction_dim"), -1);
+  if (dim < 0) dim += rank;
+  if (dim < 0 || dim >= rank || k.count != 1) return WEFT_ERR(INVALID_ARGUMENT, "reduction_dim of rank %d", rank);
+  WEFT_TRY(lower_emit(l, HLO_SORT, NULL, n, operands, &sorted));
+  WEFT_TRY(hlo_set_called(sorted, 1, &f));
+  WEFT_TRY(hlo_ints_new(l->module, 1, &dim, &sorted->dims));
+  sorted->u.is_stable = true;
+  WEFT_TRY(lower_finish(sorted));
+  for (int i = 0; i < n; i++) {
+    hlo_instr *x = sorted;
+    int64_t start[HLO_MAX_RANK] = {0}, limit[HLO_MAX_RANK];
+    if (n > 1) WEFT_TRY(hlo_add_gte(l->comp, NULL, sorted, i, &x));
+    for (int d = 0; d < rank; d++) limit[d] = d == dim ? WEFT_MIN(k.v[0], x->shape->dims[d]) : x->shape->dims[d];
+    if (limit[dim] < 0) return WEFT_ERR(INVALID_ARGUMENT, "k is %" PRId64, k.v[0]);
+    WEFT_TRY(hlo_add_slice(l->comp, NULL, x, start, limit, NULL, &x));
+    WEFT_TRY(lower_result(l, op, i, x));
+  }
+  return NULL;
+}
+
+/* Holds, or its message is the error: {0}, {1}, ... stand for the operands behind the condition. */
+static weft_status *shape_assertion(lowering *l, const mlir_op *op)
+{
+  const char *message = mlir_attr_text(mlir_attr_of(op, "error_message"), "a shape assertion failed");
+  char text[1024];
+  size_t n = 0;
+  hlo_ints v;
+
+  WEFT_TRY(known_operand(l, op, 0, &v));
+  if (v.count == 1 && v.v[0] != 0) return NULL;
+  for (const char *c = message; *c && n < sizeof text - 32; c++) {
+    int which = c[0] == '{' && c[1] >= '0' && c[1] <= '9' && c[2] == '}' ? c[1] - '0' : -1;
+    if (which >= 0 && which + 1 < op->operand_count) {
+      WEFT_TRY(known_operand(l, op, which + 1, &v));
+      n += (size_t)snprintf(text + n, sizeof text - n, "%" PRId64, v.count > 0 ? v.v[0] : 0);
+      c += 2;
+    } else {
+      text[n++] = *c;
+    }
+  }
+  text[n] = '\0';
+  return WEFT_ERR(INVALID_ARGUMENT, "%s", text);
+}
+
+weft_status *lower_dynamic_custom_call(lowering *l, const mlir_op *op, const char *target, bool *out_known)
+{
+  static const struct { const char *target; lower_rule *rule; } rules[] = {
+      {"stablehlo.dynamic_top_k", dynamic_top_k},
+      {"stablehlo.dynamic_rng_bit_generator", dynamic_rng_bit_generator},
+      {"stablehlo.dynamic_reduce_window", dynamic_reduce_window},
+      {"stablehlo.dynamic_approx_top_k", dynamic_approx_top_k},
+      {"shape_assertion", shape_assertion},
+  };
+
+  *out_known = false;
+  for (size_t i = 0; i < WEFT_COUNT(rules); i++)
+    if (strcmp(rules[i].target, target) == 0) {
+      *out_known = true;
+      return rules[i].rule(l, op);
+    }
+  return NULL;
+}
+
+weft_status *lower_custom_call_shapes(lowering *l, const mlir_op *op, const hlo_shape **shapes, bool *drop)
+{
+  hlo_ints from, dims;
+
+  WEFT_TRY(lower_ints(l, op, "indices_of_shape_operands", &from));
+  for (int i = 0; i < from.count; i++)
+    if (from.v[i] < 0 || from.v[i] >= op->operand_count)
+      return WEFT_ERR(INVALID_ARGUMENT, "indices_of_shape_operands has %" PRId64, from.v[i]);
+  for (int i = 0; i < op->result_count; i++) {
+    if (i >= from.count) {
+      WEFT_TRY(lower_shape(l, op->results[i].type, &shapes[i]));
+      continue;
+    }
+    WEFT_TRY(known_operand(l, op, (int)from.v[i], &dims));
+    drop[from.v[i]] = true;
+    if (dims.count > HLO_MAX_RANK) return WEFT_ERR(INVALID_ARGUMENT, "a shape of rank %d", dims.count);
+    shapes[i] = hlo_shape_array(l->arena, op->results[i].type->dtype, dims.count, dims.v);
+    WEFT_TRY_ALLOC(shapes[i]);
+    if (!hlo_shape_is_sane(shapes[i])) return WEFT_ERR(INVALID_ARGUMENT, "a shape with negative or too large sizes");
+  }
+  return NULL;
 }

@@ -377,26 +377,47 @@ static weft_status *reduce(lowering *l, const mlir_op *op)
 
 static int64_t at_or(hlo_ints list, int i, int64_t fallback) { return i < list.count ? list.v[i] : fallback; }
 
-/* The window of reduce_window and select_and_scatter; sizes are given, all else has defaults. */
-static weft_status *window(lowering *l, const mlir_op *op, int rank, hlo_window **out)
+static weft_status *new_window(lowering *l, int rank, const hlo_ints *w, hlo_window **out)
 {
-  hlo_ints sizes, strides, base, dilations, padding;
   hlo_window_dim *dims = WEFT_ARENA_ARRAY(l->arena, hlo_window_dim, rank);
 
   *out = WEFT_ARENA_NEW(l->arena, hlo_window);
   WEFT_TRY_ALLOC(*out);
   WEFT_TRY_ALLOC(dims);
-  WEFT_TRY(lower_ints(l, op, "window_dimensions", &sizes));
-  WEFT_TRY(lower_ints(l, op, "window_strides", &strides));
-  WEFT_TRY(lower_ints(l, op, "base_dilations", &base));
-  WEFT_TRY(lower_ints(l, op, "window_dilations", &dilations));
-  WEFT_TRY(lower_ints(l, op, "padding", &padding));
   for (int i = 0; i < rank; i++)
-    dims[i] = (hlo_window_dim){.size = at_or(sizes, i, 1), .stride = at_or(strides, i, 1),
-                               .pad_low = at_or(padding, 2 * i, 0), .pad_high = at_or(padding, 2 * i + 1, 0),
-                               .window_dilation = at_or(dilations, i, 1), .base_dilation = at_or(base, i, 1)};
+    dims[i] = (hlo_window_dim){.size = at_or(w[0], i, 1), .stride = at_or(w[1], i, 1), .base_dilation = at_or(w[2], i, 1),
+                               .window_dilation = at_or(w[3], i, 1), .pad_low = at_or(w[4], 2 * i, 0),
+                               .pad_high = at_or(w[4], 2 * i + 1, 0)};
   **out = (hlo_window){rank, dims};
   return NULL;
+}
+
+/* The window of reduce_window and select_and_scatter; sizes are given, all else has defaults. */
+static weft_status *window(lowering *l, const mlir_op *op, int rank, hlo_window **out)
+{
+  static const char *const names[] = {"window_dimensions", "window_strides", "base_dilations", "window_dilations", "padding"};
+  hlo_ints w[WEFT_COUNT(names)];
+
+  for (size_t i = 0; i < WEFT_COUNT(names); i++) WEFT_TRY(lower_ints(l, op, names[i], &w[i]));
+  return new_window(l, rank, w, out);
+}
+
+weft_status *lower_reduce_window_with(lowering *l, const mlir_op *op, int inputs, hlo_computation *f,
+                                      const hlo_ints *window_lists)
+{
+  hlo_instr **operands, *in;
+  hlo_window *w;
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  if (inputs < 1 || 2 * inputs > op->operand_count) return WEFT_ERR(INVALID_ARGUMENT, "%d operands", op->operand_count);
+  WEFT_TRY(promote(l, operands, inputs, f, inputs));
+  WEFT_TRY(promote(l, operands + inputs, inputs, f, 0));
+  WEFT_TRY(lower_emit(l, HLO_REDUCE_WINDOW, NULL, 2 * inputs, operands, &in));
+  WEFT_TRY(hlo_set_called(in, 1, &f));
+  WEFT_TRY(new_window(l, operands[0]->shape->rank, window_lists, &w));
+  in->u.window = w;
+  WEFT_TRY(lower_finish(in));
+  return lower_tuple_results(l, op, in);
 }
 
 static weft_status *reduce_window(lowering *l, const mlir_op *op)
