@@ -342,7 +342,7 @@ WEFT_NODISCARD weft_status *gen_emit_leaf(gen_emit *e, gen_env *env, const hlo_i
                                           const gen_index *idx, gen_value *out);
 
 WEFT_NODISCARD weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec);
-WEFT_NODISCARD weft_status *gen_emit_scalar_loop_kernel(gen_part *part, gen_kernel_spec *spec, bool *out_done);
+WEFT_NODISCARD weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kernel_spec *spec, bool *out_done);
 WEFT_NODISCARD weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec);
 /* Kernels of reductions; *done is false when the fusion does not have the form they take. */
 WEFT_NODISCARD weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec, bool *done);

@@ -177,7 +177,7 @@ weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec)
   bool updates = false, is_loop;
 
   if (strategy && strcmp(strategy, "region") == 0) return gen_emit_region_kernel(part, spec);
-  WEFT_TRY(gen_emit_scalar_loop_kernel(part, spec, &is_loop));
+  WEFT_TRY(gen_emit_small_loop_kernel(part, spec, &is_loop));
   if (is_loop) return NULL;
   while (root->op == HLO_RESHAPE || root->op == HLO_BITCAST) root = root->operands[0];
   if (root->op == HLO_TUPLE && spec->fusion->u.fusion.alias_count)

@@ -17,7 +17,7 @@ libweftcore_la_SOURCES += \
   %D%/part.c \
   %D%/region.c \
   %D%/row.c \
-  %D%/scalar_loop.c \
+  %D%/small_loop.c \
   %D%/target.c \
   %D%/transpose.c \
   %D%/update.c

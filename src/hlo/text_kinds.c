@@ -520,7 +520,7 @@ static weft_status *read_padding(hlo_reader *r, attr_value v)
       dims[rank].interior = 0;
       if (hlo_rd_accept(r, '_')) WEFT_TRY(hlo_rd_int(r, &dims[rank].interior));
       rank++;
-    } while (hlo_rd_accept(r, 'x'));
+    } while (r->p[-1] != '\n' && r->p[-1] != ' ' && hlo_rd_accept(r, 'x')) /* not the next line's `x = ...` */;
   }
   copy = weft_arena_memdup(r->arena, dims, (size_t)rank * sizeof *dims);
   WEFT_TRY_ALLOC(copy);

@@ -43,7 +43,7 @@ static weft_status *read_window_part(hlo_reader *r, const window_part *part, hlo
       memcpy(dim + part->high, &value, sizeof value);
     }
     count++;
-  } while (hlo_rd_accept(r, 'x'));
+  } while (r->p[-1] != '\n' && r->p[-1] != ' ' && hlo_rd_accept(r, 'x')) /* not the next line's `x = ...` */;
   if (*rank != 0 && *rank != count) return hlo_rd_error(r, at, "window: %d dimensions here, %d before", count, *rank);
   *rank = count;
   return NULL;

@@ -1,6 +1,7 @@
-/* small-loops: a while whose changing state is scalars and whose body is short becomes one kernel (kCustom, "loop"): the
- * state lives in registers, arrays that the loop only reads are the kernel's operands, and no iteration goes through the
- * executor.  The results are the state's elements that are used after the loop. */
+/* small-loops: a while with a short body over little data becomes one kernel (kCustom, "loop"): no iteration goes through
+ * the executor.  Its state may change in scalars, in small arrays, and in arrays of any size that are only updated in
+ * place (the next value is a dynamic-update-slice of the old one), which share their operand's buffer; arrays that the
+ * loop only reads are operands.  The results are the state's elements that are used after the loop. */
 #include <config.h>
 
 #include "passes/fusion.h"
@@ -9,9 +10,18 @@
 
 enum {
   MOST_INSTRUCTIONS = 200, /* of body and condition */
-  MOST_ELEMENTS = 16,      /* of a value inside: it is computed element by element where it is used */
+  MOST_ELEMENTS = 32,      /* of a value inside: its elements are computed one by one */
+  MOST_WORK = 600,         /* elements of all values inside */
   MOST_REDUCED = 64,       /* elements of a reduction inside */
 };
+
+static bool updates_in_place(const while_loop *w, int i)
+{
+  const hlo_instr *next = while_next(w, i);
+
+  return next->op == HLO_DYNAMIC_UPDATE_SLICE && next->user_count == 1 && next->operands[0] == w->in_body[i] &&
+         hlo_shape_elems(next->operands[1]->shape) <= MOST_ELEMENTS;
+}
 
 static bool is_simple(const hlo_instr *instr)
 {
@@ -24,7 +34,7 @@ static bool is_simple(const hlo_instr *instr)
   if (hlo_opcode_is_elementwise(instr->op)) return true;
   switch (instr->op) {
   case HLO_CONSTANT: case HLO_RESHAPE: case HLO_BITCAST: case HLO_BROADCAST: case HLO_SLICE: case HLO_DYNAMIC_SLICE:
-  case HLO_IOTA: case HLO_CONCATENATE: case HLO_BITCAST_CONVERT:
+  case HLO_IOTA: case HLO_CONCATENATE: case HLO_BITCAST_CONVERT: case HLO_TRANSPOSE: case HLO_REVERSE: case HLO_PAD:
     return true;
   case HLO_REDUCE: return instr->operand_count == 2 && hlo_shape_elems(instr->operands[0]->shape) <= MOST_REDUCED;
   default: return false;
@@ -34,24 +44,67 @@ static bool is_simple(const hlo_instr *instr)
 static bool has_short_body(const while_loop *w)
 {
   const hlo_computation *comps[] = {w->body, w->cond};
+  int64_t work = 0;
 
   if (w->body->instr_count + w->cond->instr_count > MOST_INSTRUCTIONS) return false;
   for (int c = 0; c < 2; c++)
-    for (const hlo_instr *instr = comps[c]->first; instr; instr = instr->next)
-      if (!is_simple(instr)) return false;
+    for (const hlo_instr *instr = comps[c]->first; instr; instr = instr->next) {
+      bool is_update = false;
+      if (instr->op == HLO_DYNAMIC_UPDATE_SLICE) /* one that is the next value of the element it updates */
+        is_update = c == 0 && instr->operands[0]->op == HLO_GET_TUPLE_ELEMENT &&
+                    instr->operands[0]->operands[0] == w->body->params[0] &&
+                    while_next(w, (int)instr->operands[0]->u.tuple_index) == instr &&
+                    updates_in_place(w, (int)instr->operands[0]->u.tuple_index);
+      if (!is_update && !is_simple(instr)) return false;
+      if (is_update) work += hlo_shape_elems(instr->operands[1]->shape);
+      else if (instr->op != HLO_GET_TUPLE_ELEMENT && hlo_shape_is_array(instr->shape))
+        work += hlo_shape_elems(instr->op == HLO_REDUCE ? instr->operands[0]->shape : instr->shape);
+    }
+  return work <= MOST_WORK;
+}
+
+/* What does not change is not wanted after the loop (while-simplifier sees to that). */
+static bool has_small_state(const while_loop *w)
+{
+  for (int i = 0; i < w->count; i++) {
+    const hlo_shape *shape = while_init(w, i)->shape;
+    bool is_wanted = w->after[i] && (w->after[i]->user_count > 0 || w->after[i] == w->loop->parent->root);
+    if (!hlo_shape_is_array(shape) || hlo_shape_is_dynamic(shape) || hlo_shape_elems(shape) == 0) return false;
+    if (while_is_invariant(w, i)) {
+      if (is_wanted) return false;
+    } else if (updates_in_place(w, i) && !hlo_shape_is_scalar(shape)) {
+      if (!is_wanted) return false;
+    } else if (hlo_shape_elems(shape) > MOST_ELEMENTS) {
+      return false;
+    }
+  }
   return true;
 }
 
-/* What changes is scalar, and what does not is not wanted after the loop (while-simplifier sees to that). */
-static bool has_scalar_state(const while_loop *w)
+/* Results that are updated in place share the buffer of the operand they start from, if nothing else reads that. */
+static weft_status *share_buffers(hlo_instr *fusion)
 {
-  for (int i = 0; i < w->count; i++) {
-    if (!hlo_shape_is_array(while_init(w, i)->shape) || hlo_shape_is_dynamic(while_init(w, i)->shape)) return false;
-    if (while_is_invariant(w, i) ? w->after[i] && w->after[i]->user_count > 0
-                                 : !hlo_shape_is_scalar(while_init(w, i)->shape))
-      return false;
+  hlo_module *module = fusion->parent->module;
+  const hlo_computation *comp = fusion->called[0];
+  const hlo_instr *root = comp->root, *loop = NULL;
+  int count = root->op == HLO_TUPLE ? root->operand_count : 1, shared = 0;
+  hlo_output_alias *aliases = WEFT_ARENA_ARRAY(&module->arena, hlo_output_alias, count);
+
+  WEFT_TRY_ALLOC(aliases);
+  for (int64_t r = 0; r < count; r++) {
+    const hlo_instr *result = root->op == HLO_TUPLE ? root->operands[r] : root, *init, *next;
+    loop = result->operands[0];
+    init = loop->operands[0]->operands[result->u.tuple_index];
+    next = loop->called[0]->root->operands[result->u.tuple_index];
+    if (next->op != HLO_DYNAMIC_UPDATE_SLICE || hlo_shape_is_scalar(next->shape) || init->op != HLO_PARAMETER ||
+        init->user_count != 1)
+      continue;
+    aliases[shared].operand = init->u.parameter_number;
+    WEFT_TRY(hlo_ints_new(module, root->op == HLO_TUPLE, &r, &aliases[shared++].output_index));
   }
-  return true;
+  fusion->u.fusion.alias_count = shared;
+  fusion->u.fusion.aliases = aliases;
+  return NULL;
 }
 
 static weft_status *make_kernel(while_loop *w, pass_map *map, bool *changed)
@@ -74,7 +127,8 @@ static weft_status *make_kernel(while_loop *w, pass_map *map, bool *changed)
   for (int i = 0; i < output_count; i++) members[2 + i] = outputs[output_count - 1 - i];
   WEFT_TRY(pass_outline(members, member_count, outputs, output_count, map, "loop_fusion", &fusion));
   *changed = true;
-  return pass_fusion_classify(fusion, "loop");
+  WEFT_TRY(pass_fusion_classify(fusion, "loop"));
+  return share_buffers(fusion);
 }
 
 static weft_status *small_loops_run(hlo_module *module, pass_ctx *ctx, bool *changed)
@@ -90,7 +144,7 @@ static weft_status *small_loops_run(hlo_module *module, pass_ctx *ctx, bool *cha
       bool is_tuple;
       if (instr->op != HLO_WHILE || pass_has_control_edges(instr)) continue;
       WEFT_TRY(while_open(instr, ctx->scratch, &w, &is_tuple));
-      if (is_tuple && has_short_body(&w) && has_scalar_state(&w)) WEFT_TRY(make_kernel(&w, &map, &found));
+      if (is_tuple && has_short_body(&w) && has_small_state(&w)) WEFT_TRY(make_kernel(&w, &map, &found));
     }
     if (found) WEFT_TRY(hlo_computation_sort(comps.v[i]));
     *changed |= found;
