@@ -620,23 +620,29 @@ static weft_status *lower_call(lowering *l, const mlir_op *op)
   return lower_tuple_results(l, op, in);
 }
 
-/* A region that runs in place, once: sdy.manual_computation and named_computation on one device. */
-static weft_status *lower_inline_region(lowering *l, const mlir_op *op)
+weft_status *lower_inlined(lowering *l, const mlir_op *op, hlo_instr *const *args, int *out_count,
+                           hlo_instr ***out_results)
 {
   const mlir_block *block;
-  hlo_instr **args, **results;
-  int count;
 
-  if (l->module->num_partitions > 1)
-    return WEFT_ERR(UNIMPLEMENTED, "sdy.%s for %" PRId64 " partitions is not supported", op->name,
-                    l->module->num_partitions);
   WEFT_TRY(only_block(op, 0, &block));
-  WEFT_TRY(lower_operands(l, op, &args));
   if (block->arg_count != op->operand_count)
     return WEFT_ERR(INVALID_ARGUMENT, "%d arguments for %d operands", block->arg_count, op->operand_count);
   for (int i = 0; i < block->arg_count; i++) block->args[i].instr = args[i];
-  WEFT_TRY(lower_block(l, block, &count, &results));
-  if (count != op->result_count) return WEFT_ERR(INVALID_ARGUMENT, "%d results, expected %d", count, op->result_count);
+  WEFT_TRY(lower_block(l, block, out_count, out_results));
+  if (*out_count != op->result_count)
+    return WEFT_ERR(INVALID_ARGUMENT, "%d results, expected %d", *out_count, op->result_count);
+  return NULL;
+}
+
+/* A region that runs in place, once: sdy.named_computation. */
+static weft_status *lower_inline_region(lowering *l, const mlir_op *op)
+{
+  hlo_instr **args, **results;
+  int count;
+
+  WEFT_TRY(lower_operands(l, op, &args));
+  WEFT_TRY(lower_inlined(l, op, args, &count, &results));
   for (int i = 0; i < count; i++) WEFT_TRY(lower_result(l, op, i, results[i]));
   return NULL;
 }
@@ -660,7 +666,8 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
       {SHLO_STABLEHLO, "while", lower_while}, {SHLO_STABLEHLO, "if", lower_branches},
       {SHLO_STABLEHLO, "case", lower_branches}, {SHLO_STABLEHLO, "composite", lower_call},
       {SHLO_FUNC, "call", lower_call}, {SHLO_STABLEHLO, "call", lower_call},
-      {SHLO_SDY, "manual_computation", lower_inline_region}, {SHLO_SDY, "named_computation", lower_inline_region},
+      {SHLO_SDY, "manual_computation", lower_manual_computation}, {SHLO_SDY, "named_computation", lower_inline_region},
+      {SHLO_SDY, "sharding_constraint", lower_sharding_constraint}, {SHLO_SDY, "reshard", lower_sharding_constraint},
       {SHLO_SDY, "sharding_group", lower_identity}, {SHLO_BUILTIN, "unrealized_conversion_cast", lower_identity},
   };
 
@@ -671,7 +678,7 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
     if (structural[i].dialect == op->dialect && strcmp(structural[i].name, op->name) == 0)
       return structural[i].rule(l, op);
   switch (op->dialect) {
-  case SHLO_SDY: return lower_identity(l, op); /* shardings of one device say nothing */
+  case SHLO_SDY: return lower_identity(l, op); /* barriers to propagation, collectives on whole arrays */
   case SHLO_CHLO: return lower_chlo_op(l, op);
   case SHLO_CHECK: return lower_check(l, op);
   case SHLO_INTERPRETER: return lower_interpreter(l, op);
@@ -770,6 +777,7 @@ static weft_status *lower_entry(lowering *l, lower_function *f, const shlo_optio
   f->busy = false;
   WEFT_TRY(function_root(l, count, results));
   WEFT_TRY(plain_entry_layout(l->module));
+  WEFT_TRY(lower_result_shardings(l, f->op, count, results));
   return argument_attributes(l, f->op, count);
 }
 

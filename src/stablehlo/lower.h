@@ -1,6 +1,7 @@
 /* stablehlo/lower.h -- what the files of the lowering share: lower.c (programs, functions, regions, control flow),
  * lower_ops.c (one function per kind of operation), lower_chlo.c (CHLO), lower_quant.c (quantized types),
- * lower_dynamic.c (values and shapes that must be known now), lower_comm.c (collectives, custom-calls, host). */
+ * lower_dynamic.c (values and shapes that must be known now), lower_comm.c (collectives, custom-calls, host),
+ * lower_sdy.c (Shardy's meshes, shardings and manual regions). */
 #ifndef WEFT_STABLEHLO_LOWER_H
 #define WEFT_STABLEHLO_LOWER_H
 
@@ -28,6 +29,7 @@ typedef struct lowering {
   lower_function *functions;
   bool inline_calls;        /* shapes are dynamic: a callee is lowered anew for each call, in place */
   int depth;                /* of regions and inlined calls */
+  int manual;               /* of sdy.manual_computation: inside, shapes are one partition's */
   int stamp;                /* of the last search for captured values */
   struct { mlir_value *value; hlo_instr *before; } *undo; /* bindings to restore when a region ends */
   int undo_count, undo_capacity;
@@ -126,6 +128,19 @@ lower_rule lower_chlo_op;
 lower_rule lower_all_gather, lower_all_reduce, lower_all_to_all, lower_async_done, lower_async_start, lower_check,
     lower_collective_broadcast, lower_collective_permute, lower_custom_call, lower_infeed, lower_interpreter,
     lower_outfeed, lower_recv, lower_reduce_scatter, lower_send;
+/* ---- lower_sdy.c -------------------------------------------------------------------------------------------------- */
+
+/* A TensorSharding as tiles of an array of that rank. */
+WEFT_NODISCARD weft_status *lower_sharding(lowering *l, const mlir_attr *sharding, int rank, const hlo_sharding **out);
+/* {mesh, axes} of replica groups as lists. */
+WEFT_NODISCARD weft_status *lower_mesh_groups(lowering *l, const mlir_attr *groups, hlo_replica_groups *out);
+/* The module's sharding of its results, from what the entry function says of them. */
+WEFT_NODISCARD weft_status *lower_result_shardings(lowering *l, const mlir_op *func, int count, hlo_instr *const *results);
+/* The block of a region inlined: its operations and results in the place of `op`. */
+WEFT_NODISCARD weft_status *lower_inlined(lowering *l, const mlir_op *op, hlo_instr *const *args, int *out_count,
+                                          hlo_instr ***out_results);
+lower_rule lower_manual_computation, lower_sharding_constraint;
+
 /* Sharding and frontend attributes of an operation or argument (a dictionary's entries), on its instruction. */
 WEFT_NODISCARD weft_status *lower_discardable(lowering *l, int count, const mlir_named_attr *attrs, hlo_instr *instr);
 

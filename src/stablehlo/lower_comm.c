@@ -17,7 +17,7 @@ static weft_status *replica_groups(lowering *l, const mlir_op *op, hlo_replica_g
   int64_t rows, columns;
 
   if (!a) return NULL;
-  if (a->kind == MLIR_DICT) return WEFT_ERR(UNIMPLEMENTED, "replica groups by mesh axes are not supported");
+  if (a->kind == MLIR_DICT) return lower_mesh_groups(l, a, out);
   WEFT_TRY(lower_ints(l, op, "replica_groups", &flat));
   rows = a->kind == MLIR_DENSE && a->type->rank == 2 ? a->type->dims[0] : 1;
   columns = a->kind == MLIR_DENSE && a->type->rank == 2 ? a->type->dims[1] : flat.count;
@@ -739,6 +739,9 @@ weft_status *lower_discardable(lowering *l, int count, const mlir_named_attr *at
       WEFT_TRY(hlo_parse_sharding(l->arena, a->u.text.s, a->u.text.size, &sharding));
       WEFT_TRY(lower_new_extra(l, instr, &extra));
       extra->sharding = sharding;
+    } else if (strcmp(attrs[i].name, "sdy.sharding") == 0 && instr->op == HLO_PARAMETER && l->module->num_partitions > 1) {
+      WEFT_TRY(lower_new_extra(l, instr, &extra));
+      WEFT_TRY(lower_sharding(l, a, hlo_shape_is_array(instr->shape) ? instr->shape->rank : 0, &extra->sharding));
     } else if (strcmp(attrs[i].name, "mhlo.frontend_attributes") == 0 && a->kind == MLIR_DICT && a->u.dict.count > 0) {
       hlo_key_value *pairs = WEFT_ARENA_ARRAY(l->arena, hlo_key_value, a->u.dict.count);
       WEFT_TRY_ALLOC(pairs);

@@ -7,7 +7,9 @@
  *  - attribute names are VHLO's; what StableHLO groups in one attribute (gather<...>, dot<...>, conv<...>,
  *    channel_handle<...>) is spread over the operation, so offset_dims is an attribute of the gather itself;
  *  - an enumeration is its word ("LT"), whatever it was written as; lists of integers may be MLIR_DENSE or MLIR_ARRAY:
- *    use the accessors, which take both.
+ *    use the accessors, which take both;
+ *  - a mesh of sdy is a dictionary {axes = [{name, size}], device_ids}, a sharding {mesh, dims = [{axes, is_closed}],
+ *    replicated, unreduced} with axes {name, sub_axis_info = {pre_size, size}}; shardings per value are an array.
  * All of it lives in the program's arena; dense constants point into the input, which must outlive the program. */
 #ifndef WEFT_STABLEHLO_MLIR_H
 #define WEFT_STABLEHLO_MLIR_H

@@ -1,6 +1,6 @@
 /* stablehlo/vhlo.c -- attributes, types and properties in the encodings of the builtin and vhlo dialects
  * (facts: programs.md 9.4-9.6).  Both give the same mlir_attr and mlir_type forms as the text reader.
- * Attributes of sdy say nothing on one device and are kept as opaque bytes. */
+ * Attributes of sdy that no lowering asks for (sharding rules, parameters of its collectives) are opaque bytes. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -426,11 +426,63 @@ static weft_status *vhlo_attr(bc_reader *r, bc_cursor *c, const mlir_attr **out)
   }
 }
 
+/* Meshes and shardings, in the fields that mlir.h names. */
+static weft_status *sdy_attr(bc_reader *r, bc_cursor *c, const mlir_attr **out)
+{
+  uint64_t code = 0, index;
+  uint8_t closed;
+  int64_t n, m;
+  bool flag;
+  const mlir_attr *x, *y, *z, *w;
+
+  WEFT_TRY(bc_varint(r, c, &code));
+  switch (code) {
+  case 0: case 7: case 16: return list(r, c, out); /* manual axes; a sharding per value */
+  case 1:
+    WEFT_TRY(string(r, c, &x));
+    WEFT_TRY(bc_svarint(r, c, &n));
+    WEFT_TRY(int_attr(r, c, n, &y));
+    return FIELDS(r, c, out, {"name", x}, {"size", y});
+  case 2:
+    WEFT_TRY(list(r, c, &x));
+    WEFT_TRY(int_list(r, c, &y));
+    return FIELDS(r, c, out, {"axes", x}, {"device_ids", y});
+  case 3:
+    WEFT_TRY(bc_svarint(r, c, &n));
+    WEFT_TRY(bc_svarint(r, c, &m));
+    WEFT_TRY(int_attr(r, c, n, &x));
+    WEFT_TRY(int_attr(r, c, m, &y));
+    return FIELDS(r, c, out, {"pre_size", x}, {"size", y});
+  case 4:
+    WEFT_TRY(string(r, c, &x));
+    WEFT_TRY(bc_flagged(r, c, &index, &flag));
+    if (!flag) return FIELDS(r, c, out, {"name", x});
+    if (index >= (uint64_t)r->attr_count) return bc_fail(r, c->p, "attribute %" PRIu64 " of %d", index, r->attr_count);
+    WEFT_TRY(bc_attr(r, (int)index, &y));
+    return FIELDS(r, c, out, {"name", x}, {"sub_axis_info", y});
+  case 5:
+    WEFT_TRY(list(r, c, &x));
+    WEFT_TRY(bc_byte(r, c, &closed));
+    WEFT_TRY(bc_flagged(r, c, &index, &flag)); /* a priority of propagation */
+    WEFT_TRY(int_attr(r, c, closed != 0, &y));
+    return FIELDS(r, c, out, {"axes", x}, {"is_closed", y});
+  case 6: case 15: case 17:
+    WEFT_TRY(bc_attr_ref(r, c, &x));
+    WEFT_TRY(list(r, c, &y));
+    WEFT_TRY(list(r, c, &z));
+    if (code == 6) return FIELDS(r, c, out, {"mesh", x}, {"dims", y}, {"replicated", z});
+    WEFT_TRY(list(r, c, &w));
+    if (code == 17) WEFT_TRY(bc_varint(r, c, &index)); /* how unreduced axes combine */
+    return FIELDS(r, c, out, {"mesh", x}, {"dims", y}, {"replicated", z}, {"unreduced", w});
+  default: return opaque(r, c, out);
+  }
+}
+
 weft_status *bc_decode_attr(bc_reader *r, const char *dialect, bc_cursor *c, const mlir_attr **out)
 {
   if (strcmp(dialect, "builtin") == 0) return builtin_attr(r, c, out);
   if (strcmp(dialect, "vhlo") == 0) return vhlo_attr(r, c, out);
-  if (strcmp(dialect, "sdy") == 0) return opaque(r, c, out);
+  if (strcmp(dialect, "sdy") == 0) return sdy_attr(r, c, out);
   return WEFT_ERR(UNIMPLEMENTED, "attributes of the dialect \"%.64s\" are not known", dialect);
 }
 
