@@ -5,3 +5,6 @@ EXTRA_DIST += bench/kernels.hlo
 EXTRA_PROGRAMS += bench/coord_bench
 bench_coord_bench_SOURCES = bench/coord_bench.c
 EXTRA_DIST += bench/coord_bench.py
+EXTRA_PROGRAMS += bench/collectives_bench
+bench_collectives_bench_SOURCES = bench/collectives_bench.c
+EXTRA_DIST += bench/collectives.sh bench/collectives_mpi.c bench/collectives_gloo.cc

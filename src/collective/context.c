@@ -201,7 +201,7 @@ typedef struct round_result {
 
 static void drive(coll_group *g, int64_t now_ns, round_result *r)
 {
-  if (atomic_load_explicit(&g->pending, memory_order_relaxed) == 0 && !g->direct.running) return;
+  if (atomic_load_explicit(&g->pending, memory_order_relaxed) == 0) return;
   bool helped = atomic_load_explicit(&g->helpers, memory_order_relaxed) > 0;
   if (!coll_group_try_lock(g)) {
     r->moved = true; /* look again soon */

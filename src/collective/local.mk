@@ -2,6 +2,8 @@
 pkginclude_HEADERS += include/weft/collective.h
 libweftcore_la_SOURCES += \
   %D%/address.h %D%/bootstrap.c \
+  %D%/bench.c %D%/bench.h \
+  %D%/clique.c %D%/clique.h \
   %D%/comm.c \
   %D%/context.c %D%/context.h \
   %D%/diagnose.c \

@@ -1,0 +1,294 @@
+/* collective/bench.c -- one line per operation and size: `all-reduce weft-shm ranks 2 bytes 64 ...`. */
+#include <config.h>
+
+#include "collective/bench.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "collective/internal.h"
+#include "collective/select.h"
+
+enum { MOST_RANKS = 64, MOST_ITERATIONS = 4000 };
+
+typedef enum bench_how { BENCH_DEVICES, BENCH_SHM, BENCH_FABRIC } bench_how;
+static const char *const how_names[] = {"devices", "shm", "fabric"};
+
+typedef struct bench {
+  bench_how how;
+  int ranks;
+  int64_t min_bytes, max_bytes;
+  const char *ops;
+  double scale;      /* of the number of iterations */
+  const char *tune;  /* file to write */
+  char directory[64];
+} bench;
+
+static const weft_coll_kind kinds[] = {WEFT_ALL_REDUCE, WEFT_ALL_GATHER, WEFT_REDUCE_SCATTER, WEFT_ALL_TO_ALL, WEFT_BROADCAST, WEFT_BARRIER};
+
+/* A rank's operation of `bytes`: the whole vector; of all-gather the result, of reduce-scatter and all-to-all the input. */
+static weft_coll_op op_of(weft_coll_kind kind, int ranks, int64_t bytes, float *send, float *recv)
+{
+  bool blocks = kind == WEFT_ALL_GATHER || kind == WEFT_REDUCE_SCATTER || kind == WEFT_ALL_TO_ALL;
+  bool reduces = kind == WEFT_ALL_REDUCE || kind == WEFT_REDUCE_SCATTER;
+  int64_t elems = kind == WEFT_BARRIER ? 0 : bytes / 4 / (blocks ? ranks : 1);
+  return (weft_coll_op){.kind = kind, .dtype = WEFT_F32, .reduction = reduces ? WEFT_SUM : WEFT_REDUCE_NONE,
+                        .count = (size_t)WEFT_MAX(elems, (int64_t)(kind != WEFT_BARRIER)), .send = send, .recv = recv};
+}
+
+static int iterations_of(const bench *b, int64_t bytes)
+{
+  int n = bytes <= 4 << 10 ? 2000 : bytes <= 64 << 10 ? 500 : bytes <= 1 << 20 ? 100 : bytes <= 16 << 20 ? 12 : 4;
+  n = (int)(n * b->scale);
+  return WEFT_MAX(3, WEFT_MIN(n, MOST_ITERATIONS));
+}
+
+static int by_value(const void *a, const void *b)
+{
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
+/* Times one operation; every rank calls it.  The median of rank 0, in ns; negative after an error. */
+static int64_t measure(weft_comm *comm, const weft_coll_op *op, int iterations, int64_t *samples)
+{
+  weft_coll_op barrier = {.kind = WEFT_BARRIER};
+
+  for (int i = -WEFT_MAX(2, iterations / 10); i < iterations; i++) {
+    if (i == 0 && weft_coll_run(comm, &barrier, NULL) != NULL) return -1;
+    int64_t begin = weft_now_ns();
+    weft_status *st = weft_coll_run(comm, op, NULL);
+    if (i >= 0) samples[i] = weft_now_ns() - begin;
+    if (st) {
+      fprintf(stderr, "rank %d: %s\n", comm->rank, weft_status_text(st, false));
+      weft_status_free(st);
+      return -1;
+    }
+  }
+  qsort(samples, (size_t)iterations, sizeof *samples, by_value);
+  return samples[iterations / 2];
+}
+
+static bool wanted(const bench *b, weft_coll_kind kind)
+{
+  const char *name = weft_coll_kind_name(kind), *at = b->ops ? strstr(b->ops, name) : name;
+  return at && (!b->ops || at[strlen(name)] == ',' || at[strlen(name)] == '\0');
+}
+
+static void print_line(const bench *b, weft_coll_kind kind, const char *variant, int64_t bytes, const int64_t *sorted, int n)
+{
+  double p50_us = (double)sorted[n / 2] / 1e3, p99_us = (double)sorted[n - 1 - n / 100] / 1e3;
+  printf("%-15s weft-%-7s%s ranks %d  bytes %9lld  iters %5d  p50 %11.2f us  p99 %11.2f us  %8.3f GB/s\n", weft_coll_kind_name(kind),
+         how_names[b->how], variant, b->ranks, (long long)bytes, n, p50_us, p99_us, (double)bytes / (double)WEFT_MAX(sorted[n / 2], INT64_C(1)));
+  fflush(stdout);
+}
+
+/* The best algorithm of each size, as rows of a table: sizes in a row that agree become one. */
+static int tune(const bench *b, weft_comm *comm, float *send, float *recv, int64_t *samples)
+{
+  FILE *out = comm->rank == 0 ? fopen(b->tune, "we") : NULL;
+  if (comm->rank == 0 && !out) {
+    perror(b->tune);
+    return 1;
+  }
+  if (out) fprintf(out, "# kind most-ranks most-bytes algorithm: measured by weft bench collectives --tune, %s\n", how_names[b->how]);
+  for (size_t k = 0; k < WEFT_COUNT(kinds); k++) {
+    int last = -1;
+    for (int64_t bytes = b->min_bytes; bytes <= b->max_bytes && wanted(b, kinds[k]); bytes *= 4) {
+      weft_coll_op op = op_of(kinds[k], b->ranks, bytes, send, recv);
+      coll_problem p = {.kind = kinds[k], .size = b->ranks, .bytes = (int64_t)op.count * 4, .elem_bytes = 4,
+                        .topology = comm->group->topology.size ? &comm->group->topology : NULL};
+      int64_t best_ns = INT64_MAX;
+      int best = -1;
+      for (int a = 1; a < COLL_ALGORITHM_COUNT; a++) {
+        if (!coll_algorithm_applies((coll_algorithm)a, &p)) continue;
+        comm->group->forced_algorithm = a;
+        int64_t ns = measure(comm, &op, iterations_of(b, bytes) / 2 + 1, samples);
+        if (ns < 0) return 1;
+        if (ns < best_ns) {
+          best_ns = ns;
+          best = a;
+        }
+        if (out) printf("%-15s %9lld bytes  %-20s %11.2f us\n", weft_coll_kind_name(kinds[k]), (long long)bytes,
+                        coll_algorithm_name((coll_algorithm)a), (double)ns / 1e3);
+      }
+      comm->group->forced_algorithm = COLL_ALG_AUTO;
+      if (out && last >= 0 && best != last)
+        fprintf(out, "%s %d %lld %s\n", weft_coll_kind_name(kinds[k]), b->ranks, (long long)(p.bytes / 2), coll_algorithm_name((coll_algorithm)last));
+      last = best;
+    }
+    if (out && last >= 0)
+      fprintf(out, "%s %d %lld %s\n", weft_coll_kind_name(kinds[k]), b->ranks, (long long)INT64_MAX, coll_algorithm_name((coll_algorithm)last));
+  }
+  return out && fclose(out) != 0;
+}
+
+static int run_rank(const bench *b, weft_comm *comm)
+{
+  size_t room = (size_t)b->max_bytes + 4096;
+  float *send = aligned_alloc(4096, WEFT_ALIGN_UP(room, (size_t)4096)), *recv = aligned_alloc(4096, WEFT_ALIGN_UP(room, (size_t)4096));
+  int64_t *samples = malloc(MOST_ITERATIONS * sizeof *samples);
+  int failed = !send || !recv || !samples;
+
+  if (!failed) {
+    memset(send, 0, room);
+    memset(recv, 0, room);
+  }
+  if (!failed && b->tune) failed = tune(b, comm, send, recv, samples);
+  for (size_t k = 0; k < WEFT_COUNT(kinds) && !failed && !b->tune; k++) {
+    if (!wanted(b, kinds[k])) continue;
+    for (int64_t bytes = b->min_bytes; bytes <= b->max_bytes && !failed; bytes = bytes == 64 ? 4096 : bytes == 16 << 20 ? 64 << 20 : bytes * 16) {
+      weft_coll_op op = op_of(kinds[k], b->ranks, bytes, send, recv);
+      int n = iterations_of(b, kinds[k] == WEFT_BARRIER ? 0 : bytes);
+      failed = measure(comm, &op, n, samples) < 0;
+      if (comm->rank == 0 && !failed) print_line(b, kinds[k], "", kinds[k] == WEFT_BARRIER ? 0 : bytes, samples, n);
+      if (kinds[k] == WEFT_BARRIER) break;
+    }
+  }
+  free(send);
+  free(recv);
+  free(samples);
+  return failed;
+}
+
+/* ---- ranks ---- */
+
+typedef struct device {
+  const bench *b;
+  weft_comm *comm;
+  int failed;
+} device;
+
+static void *run_device(void *arg)
+{
+  device *d = arg;
+  d->failed = run_rank(d->b, d->comm);
+  return NULL;
+}
+
+static int run_devices(const bench *b)
+{
+  weft_comm *comms[MOST_RANKS];
+  int ranks[MOST_RANKS], failed = 0;
+  pthread_t threads[MOST_RANKS];
+  device devices[MOST_RANKS];
+
+  for (int r = 0; r < b->ranks; r++) ranks[r] = r;
+  weft_comm_spec spec = {.name = "bench", .size = b->ranks, .ranks = ranks, .rank_count = b->ranks};
+  weft_status *st = weft_comm_create(&spec, comms);
+  if (st) {
+    fprintf(stderr, "%s\n", weft_status_text(st, false));
+    weft_status_free(st);
+    return 1;
+  }
+  if (b->tune) {
+    fprintf(stderr, "devices of one process need no table: tune shm or fabric\n");
+    return 2;
+  }
+  for (int r = 0; r < b->ranks; r++) {
+    devices[r] = (device){b, comms[r], 1};
+    pthread_create(&threads[r], NULL, run_device, &devices[r]);
+  }
+  for (int r = 0; r < b->ranks; r++) pthread_join(threads[r], NULL);
+  for (int r = 0; r < b->ranks; r++) {
+    failed |= devices[r].failed;
+    weft_comm_destroy(comms[r]);
+  }
+  return failed;
+}
+
+static int run_process(const bench *b, int rank)
+{
+  char label[32];
+  weft_kv *kv = NULL;
+  weft_comm *comm = NULL;
+  weft_comm_spec spec = {.name = "bench", .size = b->ranks, .ranks = &rank, .rank_count = 1};
+
+  snprintf(label, sizeof label, "bench-node%d", rank);
+  if (b->how == BENCH_FABRIC) setenv("WEFT_COLLECTIVE_NODE", label, 0);
+  weft_status *st = weft_kv_file_new(b->directory, &kv);
+  spec.kv = kv;
+  if (!st) st = weft_comm_create(&spec, &comm);
+  int failed = 1;
+  if (st)
+    fprintf(stderr, "rank %d: %s\n", rank, weft_status_text(st, false));
+  else
+    failed = run_rank(b, comm);
+  weft_status_free(st);
+  weft_comm_destroy(comm);
+  weft_kv_destroy(kv);
+  return failed;
+}
+
+static int run_processes(bench *b)
+{
+  pid_t pids[MOST_RANKS];
+  int failed = 0, status;
+
+  snprintf(b->directory, sizeof b->directory, "/tmp/weft-bench-XXXXXX");
+  if (!mkdtemp(b->directory)) return 1;
+  fflush(stdout);
+  for (int r = 0; r < b->ranks; r++) {
+    pids[r] = fork();
+    if (pids[r] == 0) _exit(run_process(b, r));
+    if (pids[r] < 0) return 1;
+  }
+  for (int r = 0; r < b->ranks; r++) {
+    waitpid(pids[r], &status, 0);
+    failed |= status != 0;
+  }
+  rmdir(b->directory);
+  return failed;
+}
+
+static const char usage[] =
+  "usage: weft bench collectives [options]\n"
+  "  --how devices|shm|fabric  threads of one process; processes by shared memory; processes by libfabric (default shm)\n"
+  "  --ranks N                 2\n"
+  "  --ops LIST                all-reduce,all-gather,reduce-scatter,all-to-all,broadcast,barrier\n"
+  "  --min-bytes N --max-bytes N   64 to 16777216\n"
+  "  --scale X                 times the usual number of iterations\n"
+  "  --tune FILE               measure every algorithm and write the table for WEFT_COLLECTIVE_TABLE\n";
+
+int cli_bench_collectives_main(int argc, char **argv)
+{
+  bench b = {.how = BENCH_SHM, .ranks = 2, .min_bytes = 64, .max_bytes = 16 << 20, .scale = 1};
+
+  for (int i = 1; i < argc; i++) {
+    const char *value = i + 1 < argc ? argv[i + 1] : "";
+    size_t how = 0;
+    if (strcmp(argv[i], "--how") == 0) {
+      while (how < WEFT_COUNT(how_names) && strcmp(how_names[how], value) != 0) how++;
+      if (how == WEFT_COUNT(how_names)) break;
+      b.how = (bench_how)how;
+    } else if (strcmp(argv[i], "--ranks") == 0) {
+      b.ranks = atoi(value);
+    } else if (strcmp(argv[i], "--ops") == 0) {
+      b.ops = value;
+    } else if (strcmp(argv[i], "--min-bytes") == 0) {
+      b.min_bytes = atoll(value);
+    } else if (strcmp(argv[i], "--max-bytes") == 0) {
+      b.max_bytes = atoll(value);
+    } else if (strcmp(argv[i], "--scale") == 0) {
+      b.scale = atof(value);
+    } else if (strcmp(argv[i], "--tune") == 0) {
+      b.tune = value;
+    } else {
+      fprintf(strcmp(argv[i], "--help") == 0 ? stdout : stderr, "%s", usage);
+      return strcmp(argv[i], "--help") != 0;
+    }
+    i++;
+  }
+  if (b.ranks < 1 || b.ranks > MOST_RANKS || b.min_bytes < 4 || b.max_bytes < b.min_bytes || b.max_bytes > INT64_C(1) << 32 || !(b.scale > 0)) {
+    fprintf(stderr, "%s", usage);
+    return 2;
+  }
+  return b.how == BENCH_DEVICES ? run_devices(&b) : run_processes(&b);
+}

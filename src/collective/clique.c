@@ -1,0 +1,525 @@
+/* collective/clique.c -- the registry: find or make a clique, queue for it, hold it, drop it.
+ *
+ * Each clique has a line of holds; a hold stands in the lines of all its cliques, entered under one lock, so lines
+ * never cross.  The first in every one of its lines has them; if a communicator is missing then, a thread makes it
+ * (creation waits for other processes, so it has a thread of its own and blocks nobody).
+ *
+ * A spent communicator's successor needs a name that all members choose alike: "<prefix>/<hash of key>/<generation>".
+ * Whoever finds generation n spent sets the key "<prefix>/<hash of key>" to n + 1, and whoever makes one reads it. */
+#include <config.h>
+
+#include "collective/clique.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/thread.h"
+
+/* The communicators of a clique's local ranks. */
+typedef struct comm_set {
+  struct comm_set *next;
+  uint64_t hash, generation;
+  int count;
+  weft_comm *comms[];
+} comm_set;
+
+/* A place in one clique's line. */
+typedef struct place {
+  struct place *next;
+  coll_clique_hold *hold;
+  coll_clique *clique;
+} place;
+
+struct coll_clique {
+  coll_clique *next;
+  int64_t *devices;
+  uint64_t *incarnations; /* NULL: one process */
+  int *local_ranks;
+  int size, local_count;
+  uint64_t purpose, hash;
+  comm_set *set; /* NULL until made, and after it was dropped */
+  bool creating;
+  place *line;   /* the first has it */
+};
+
+struct coll_clique_hold {
+  coll_cliques *cliques;
+  coll_clique_hold *next, *next_fired; /* next: of those that have not fired */
+  int refs;           /* its owner, threads that make communicators for it, a list of fired ones */
+  int count;
+  weft_event *event;  /* NULL once it has fired */
+  weft_status *error; /* that it fires with */
+  weft_deadline deadline;
+  volatile bool cancel;
+  place places[];
+};
+
+struct coll_cliques {
+  weft_mutex mu;
+  weft_cond changed; /* for the timer thread, and when a thread ends */
+  weft_kv *kv;
+  char *prefix;
+  coll_clique *all WEFT_GUARDED_BY(mu);
+  coll_clique_hold *waiting WEFT_GUARDED_BY(mu);
+  uint64_t *dead WEFT_GUARDED_BY(mu);
+  size_t dead_count WEFT_GUARDED_BY(mu);
+  int threads WEFT_GUARDED_BY(mu);
+  bool has_timer, closing WEFT_GUARDED_BY(mu);
+};
+
+/* What is left to do once the lock is released. */
+typedef struct leftovers {
+  coll_clique_hold *fired;
+  comm_set *dropped;
+} leftovers;
+
+/* ---- keys ---- */
+
+static uint64_t hash_key(const coll_clique_key *key)
+{
+  uint64_t h = 0xcbf29ce484222325u ^ key->purpose;
+  for (int i = 0; i < key->size; i++) {
+    h = (h ^ (uint64_t)key->devices[i]) * 0x100000001b3u;
+    h = (h ^ (key->incarnations ? key->incarnations[i] : 0)) * 0x9e3779b97f4a7c15u;
+    h ^= h >> 31;
+  }
+  return h;
+}
+
+static bool is_key(const coll_clique *c, const coll_clique_key *key, uint64_t hash)
+{
+  size_t n = (size_t)key->size;
+  return c->hash == hash && c->size == key->size && c->purpose == key->purpose &&
+         memcmp(c->devices, key->devices, n * sizeof *key->devices) == 0 && !c->incarnations == !key->incarnations &&
+         (!key->incarnations || memcmp(c->incarnations, key->incarnations, n * sizeof *key->incarnations) == 0);
+}
+
+static void *copy_of(const void *data, size_t bytes)
+{
+  void *copy = malloc(bytes ? bytes : 1);
+  if (copy && bytes) memcpy(copy, data, bytes);
+  return copy;
+}
+
+static void set_free(comm_set *set)
+{
+  for (int i = 0; set && i < set->count; i++) weft_comm_destroy(set->comms[i]);
+  free(set);
+}
+
+static void clique_free(coll_clique *c)
+{
+  set_free(c->set);
+  free(c->devices);
+  free(c->incarnations);
+  free(c->local_ranks);
+  free(c);
+}
+WEFT_DEFINE_AUTO(coll_clique, clique_free)
+
+static weft_status *find_locked(coll_cliques *cs, const coll_clique_request *r, coll_clique **out)
+{
+  uint64_t hash = hash_key(&r->key);
+  size_t n = (size_t)r->key.size;
+
+  for (coll_clique *c = cs->all; c; c = c->next)
+    if (is_key(c, &r->key, hash)) {
+      *out = c;
+      return NULL;
+    }
+  WEFT_AUTO(coll_clique) c = calloc(1, sizeof *c);
+  WEFT_TRY_ALLOC(c);
+  c->size = r->key.size;
+  c->local_count = r->local_count;
+  c->purpose = r->key.purpose;
+  c->hash = hash;
+  WEFT_TRY_ALLOC(c->devices = copy_of(r->key.devices, n * sizeof *c->devices));
+  WEFT_TRY_ALLOC(c->local_ranks = copy_of(r->local_ranks, (size_t)r->local_count * sizeof *c->local_ranks));
+  if (r->key.incarnations) WEFT_TRY_ALLOC(c->incarnations = copy_of(r->key.incarnations, n * sizeof *c->incarnations));
+  c->next = cs->all;
+  cs->all = c;
+  *out = WEFT_MOVE(c);
+  return NULL;
+}
+
+static weft_status *check_alive_locked(const coll_cliques *cs, const coll_clique_key *key)
+{
+  for (int i = 0; key->incarnations && i < key->size; i++)
+    for (size_t d = 0; d < cs->dead_count; d++)
+      if (cs->dead[d] == key->incarnations[i])
+        return WEFT_ERR(FAILED_PRECONDITION, "Incarnation id %llu is stale", (unsigned long long)cs->dead[d]);
+  return NULL;
+}
+
+/* ---- holds ---- */
+
+static void hold_unref_locked(coll_clique_hold *h)
+{
+  if (--h->refs) return;
+  weft_status_free(h->error);
+  free(h);
+}
+
+static void leave_lines_locked(coll_clique_hold *h)
+{
+  for (int i = 0; i < h->count; i++)
+    for (place **at = &h->places[i].clique->line; *at; at = &(*at)->next)
+      if (*at == &h->places[i]) {
+        *at = (*at)->next;
+        break;
+      }
+}
+
+/* It has its cliques, or h->error. */
+static void fire_locked(coll_clique_hold *h, leftovers *l)
+{
+  coll_clique_hold **at = &h->cliques->waiting;
+
+  while (*at != h) at = &(*at)->next;
+  *at = h->next;
+  h->refs++;
+  h->next_fired = l->fired;
+  l->fired = h;
+}
+
+static void clean_up(coll_cliques *cs, leftovers l)
+{
+  for (comm_set *set = l.dropped, *next; set; set = next) {
+    char key[256], text[24];
+    next = set->next;
+    snprintf(key, sizeof key, "%.160s/%016llx", cs->prefix, (unsigned long long)set->hash);
+    snprintf(text, sizeof text, "%llu", (unsigned long long)set->generation + 1);
+    if (cs->kv) weft_status_ignore(weft_kv_set(cs->kv, key, text, strlen(text), true));
+    set_free(set);
+  }
+  for (coll_clique_hold *h = l.fired, *next; h; h = next) {
+    next = h->next_fired;
+    weft_event *event = WEFT_MOVE(h->event);
+    weft_event_set(event, weft_status_dup(h->error)); /* its owner may release the hold from here on */
+    weft_event_release(event);
+    weft_mutex_lock(&cs->mu);
+    hold_unref_locked(h);
+    weft_mutex_unlock(&cs->mu);
+  }
+}
+
+/* ---- making communicators ---- */
+
+typedef struct creation {
+  coll_clique_hold *hold;
+  coll_clique *clique;
+} creation;
+
+static void advance_locked(coll_cliques *cs, leftovers *l);
+
+static uint64_t stored_generation(coll_cliques *cs, uint64_t hash)
+{
+  char key[256];
+  WEFT_AUTO_STR text = NULL;
+  size_t size;
+
+  if (!cs->kv) return 0;
+  snprintf(key, sizeof key, "%.160s/%016llx", cs->prefix, (unsigned long long)hash);
+  weft_status *st = weft_kv_try_get(cs->kv, key, &text, &size);
+  uint64_t generation = st ? 0 : strtoull(text, NULL, 10);
+  weft_status_ignore(st);
+  return generation;
+}
+
+static weft_status *make_set(const coll_clique_hold *h, const coll_clique *c, comm_set **out)
+{
+  coll_cliques *cs = h->cliques;
+  char name[256];
+  comm_set *set = calloc(1, sizeof *set + (size_t)c->local_count * sizeof *set->comms);
+
+  WEFT_TRY_ALLOC(set);
+  *set = (comm_set){.hash = c->hash, .generation = stored_generation(cs, c->hash), .count = c->local_count};
+  snprintf(name, sizeof name, "%.160s/%016llx/%llu", cs->prefix, (unsigned long long)c->hash, (unsigned long long)set->generation);
+  weft_comm_spec spec = {.kv = cs->kv, .name = name, .size = c->size, .ranks = c->local_ranks, .rank_count = c->local_count,
+                         .incarnation = c->incarnations ? c->incarnations[c->local_ranks[0]] : 0, .device_ids = c->devices,
+                         .deadline = h->deadline, .cancel = &h->cancel};
+  weft_status *st = weft_comm_create(&spec, set->comms);
+  if (st) {
+    free(set);
+    return st;
+  }
+  *out = set;
+  return NULL;
+}
+
+static void *create_thread(void *arg)
+{
+  creation *c = arg;
+  coll_clique_hold *h = c->hold;
+  coll_cliques *cs = h->cliques;
+  leftovers l = {0};
+  comm_set *set = NULL;
+  weft_status *st = make_set(h, c->clique, &set);
+
+  weft_mutex_lock(&cs->mu);
+  c->clique->set = set;
+  c->clique->creating = false;
+  if (st && h->event && !h->error)
+    h->error = st;
+  else
+    weft_status_free(st);
+  advance_locked(cs, &l);
+  hold_unref_locked(h);
+  weft_mutex_unlock(&cs->mu);
+  clean_up(cs, l);
+  free(c);
+  weft_mutex_lock(&cs->mu);
+  cs->threads--;
+  weft_cond_broadcast(&cs->changed);
+  weft_mutex_unlock(&cs->mu); /* nothing of the registry is touched after this */
+  return NULL;
+}
+
+static weft_status *start_thread_locked(coll_cliques *cs, const char *name, void *(*run)(void *), void *arg)
+{
+  pthread_t thread;
+
+  WEFT_TRY(weft_thread_start(&thread, name, run, arg));
+  pthread_detach(thread);
+  cs->threads++;
+  return NULL;
+}
+
+static weft_status *start_creation_locked(coll_clique_hold *h, coll_clique *clique)
+{
+  creation *c = malloc(sizeof *c);
+
+  WEFT_TRY_ALLOC(c);
+  *c = (creation){h, clique};
+  weft_status *st = start_thread_locked(h->cliques, "weft-clique", create_thread, c);
+  if (st) {
+    free(c);
+    return st;
+  }
+  h->refs++;
+  clique->creating = true;
+  return NULL;
+}
+
+/* ---- the lines ---- */
+
+static bool is_first(const coll_clique_hold *h)
+{
+  for (int i = 0; i < h->count; i++)
+    if (h->places[i].clique->line != &h->places[i]) return false;
+  return true;
+}
+
+/* Drops what is spent and makes what is missing.  True when all is there. */
+static bool complete_locked(coll_clique_hold *h, leftovers *l)
+{
+  bool all = true;
+
+  for (int i = 0; i < h->count && !h->error; i++) {
+    coll_clique *c = h->places[i].clique;
+    weft_status *spent = c->set ? weft_comm_health(c->set->comms[0]) : NULL;
+    if (spent) {
+      weft_status_free(spent);
+      c->set->next = l->dropped;
+      l->dropped = WEFT_MOVE(c->set);
+    }
+    if (!c->set && !c->creating) h->error = start_creation_locked(h, c);
+    all = all && c->set;
+  }
+  return all;
+}
+
+static bool is_creating(const coll_clique_hold *h)
+{
+  for (int i = 0; i < h->count; i++)
+    if (h->places[i].clique->creating && h->places[i].clique->line == &h->places[i]) return true;
+  return false;
+}
+
+static void advance_locked(coll_cliques *cs, leftovers *l)
+{
+  for (coll_clique_hold *h = cs->waiting, *next; h; h = next) {
+    next = h->next;
+    bool complete = !h->error && is_first(h) && complete_locked(h, l);
+    if (h->error && !is_creating(h)) { /* its places go to others only once its threads have ended */
+      leave_lines_locked(h);
+      fire_locked(h, l);
+      next = cs->waiting; /* those before it may have become first */
+    } else if (complete) {
+      fire_locked(h, l);
+    }
+  }
+}
+
+/* Ends what waits too long. */
+static void *timer_thread(void *arg)
+{
+  coll_cliques *cs = arg;
+
+  weft_mutex_lock(&cs->mu);
+  while (!cs->closing) {
+    weft_deadline first = WEFT_NO_DEADLINE;
+    leftovers l = {0};
+    for (coll_clique_hold *h = cs->waiting; h; h = h->next) {
+      if (h->error) continue;
+      if (weft_deadline_passed(h->deadline)) {
+        h->error = WEFT_ERR(DEADLINE_EXCEEDED, "a run waited too long for its %d cliques", h->count);
+        h->cancel = true;
+      } else {
+        first = weft_deadline_min(first, h->deadline);
+      }
+    }
+    advance_locked(cs, &l);
+    if (l.fired || l.dropped) {
+      weft_mutex_unlock(&cs->mu);
+      clean_up(cs, l);
+      weft_mutex_lock(&cs->mu);
+      continue;
+    }
+    weft_cond_wait(&cs->changed, &cs->mu, first);
+  }
+  cs->threads--;
+  weft_cond_broadcast(&cs->changed);
+  weft_mutex_unlock(&cs->mu);
+  return NULL;
+}
+
+/* ---- the interface ---- */
+
+weft_status *coll_cliques_new(weft_kv *kv, const char *prefix, coll_cliques **out_cliques)
+{
+  coll_cliques *cs = calloc(1, sizeof *cs);
+
+  *out_cliques = NULL;
+  WEFT_TRY_ALLOC(cs);
+  cs->kv = kv;
+  cs->prefix = strdup(prefix);
+  if (!cs->prefix) {
+    free(cs);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  }
+  weft_mutex_init(&cs->mu);
+  weft_cond_init(&cs->changed);
+  *out_cliques = cs;
+  return NULL;
+}
+
+void coll_cliques_free(coll_cliques *cs)
+{
+  if (!cs) return;
+  weft_mutex_lock(&cs->mu);
+  cs->closing = true;
+  weft_cond_broadcast(&cs->changed);
+  while (cs->threads) weft_cond_wait(&cs->changed, &cs->mu, WEFT_NO_DEADLINE);
+  weft_mutex_unlock(&cs->mu);
+  for (coll_clique *c = cs->all, *next; c; c = next) {
+    next = c->next;
+    clique_free(c);
+  }
+  weft_cond_fini(&cs->changed);
+  weft_mutex_fini(&cs->mu);
+  free(cs->dead);
+  free(cs->prefix);
+  free(cs);
+}
+
+static weft_status *check_request(const coll_clique_request *r)
+{
+  if (r->key.size < 1 || r->local_count < 1 || r->local_count > r->key.size)
+    return WEFT_ERR(INVALID_ARGUMENT, "a clique of %d devices, %d of them here", r->key.size, r->local_count);
+  return NULL;
+}
+
+weft_status *coll_cliques_acquire(coll_cliques *cs, const coll_clique_request *requests, int count, weft_deadline deadline,
+                                  coll_clique_hold **out_hold, weft_event **out_event)
+{
+  WEFT_AUTO(weft_event) event = NULL;
+  coll_clique_hold *h;
+  weft_status *st = NULL;
+  leftovers l = {0};
+
+  *out_hold = NULL;
+  *out_event = NULL;
+  for (int i = 0; i < count; i++) WEFT_TRY(check_request(&requests[i]));
+  WEFT_TRY(weft_event_new(&event));
+  WEFT_TRY_ALLOC(h = calloc(1, sizeof *h + (size_t)count * sizeof *h->places));
+  *h = (coll_clique_hold){.cliques = cs, .refs = 1, .count = count, .deadline = deadline, .event = weft_event_retain(event)};
+  weft_mutex_lock(&cs->mu);
+  for (int i = 0; i < count && !st; i++) {
+    st = check_alive_locked(cs, &requests[i].key);
+    h->places[i].hold = h;
+    if (!st) st = find_locked(cs, &requests[i], &h->places[i].clique);
+  }
+  for (int i = 0; i < count && !st; i++) {
+    bool doubled = false; /* the same clique twice in one request: one place will do */
+    for (int k = 0; k < i; k++) doubled |= h->places[k].clique == h->places[i].clique;
+    if (doubled) st = WEFT_ERR(INVALID_ARGUMENT, "a clique is requested twice");
+  }
+  if (!st && !cs->has_timer) st = start_thread_locked(cs, "weft-cliques", timer_thread, cs);
+  cs->has_timer |= !st;
+  if (!st) {
+    for (int i = 0; i < count; i++) {
+      place **at = &h->places[i].clique->line;
+      while (*at) at = &(*at)->next;
+      *at = &h->places[i];
+    }
+    coll_clique_hold **at = &cs->waiting;
+    while (*at) at = &(*at)->next;
+    *at = h;
+    advance_locked(cs, &l);
+    if (cs->waiting) weft_cond_broadcast(&cs->changed); /* the timer looks at its deadline */
+  }
+  weft_mutex_unlock(&cs->mu);
+  clean_up(cs, l);
+  if (st) {
+    weft_event_release(h->event);
+    free(h);
+    return st;
+  }
+  *out_hold = h;
+  *out_event = WEFT_MOVE(event);
+  return NULL;
+}
+
+weft_comm *coll_clique_hold_comm(const coll_clique_hold *hold, int request, int rank)
+{
+  const coll_clique *c = hold->places[request].clique;
+
+  for (int i = 0; i < c->local_count; i++)
+    if (c->local_ranks[i] == rank) return c->set->comms[i];
+  return NULL;
+}
+
+void coll_clique_hold_release(coll_clique_hold *h)
+{
+  if (!h) return;
+  coll_cliques *cs = h->cliques;
+  leftovers l = {0};
+
+  weft_mutex_lock(&cs->mu);
+  bool waits = false;
+  for (const coll_clique_hold *w = cs->waiting; w; w = w->next) waits |= w == h;
+  if (waits) {
+    if (!h->error) h->error = WEFT_ERR(CANCELLED, "the run was released before it had its cliques");
+    h->cancel = true;
+  } else if (!h->error) {
+    leave_lines_locked(h);
+  }
+  advance_locked(cs, &l);
+  hold_unref_locked(h);
+  weft_mutex_unlock(&cs->mu);
+  clean_up(cs, l);
+}
+
+void coll_cliques_incarnation_died(coll_cliques *cs, uint64_t incarnation, const char *detail)
+{
+  weft_mutex_lock(&cs->mu);
+  uint64_t *more = realloc(cs->dead, (cs->dead_count + 1) * sizeof *more);
+  if (more) {
+    cs->dead = more;
+    cs->dead[cs->dead_count++] = incarnation;
+  }
+  weft_mutex_unlock(&cs->mu);
+  weft_coll_incarnation_died(incarnation, detail);
+}

@@ -1,0 +1,173 @@
+/* tests/collective/clique_test.c -- cliques are found again, queued for without deadlock, dropped when spent. */
+#include "test.h"
+
+#include <pthread.h>
+
+#include "collective/clique.h"
+
+static const int64_t devices[] = {0, 1, 2, 3};
+static const int first_two[] = {0, 1};
+
+static coll_clique_request pair(int a) { return (coll_clique_request){{devices + a, NULL, 2, 0}, first_two, 2}; }
+
+static weft_deadline soon(void) { return weft_deadline_after_ms(10000); }
+
+TEST(the_same_key_gives_the_same_communicator)
+{
+  coll_cliques *cs;
+  coll_clique_hold *hold;
+  weft_event *event;
+  weft_comm *first = NULL;
+
+  T_OK(coll_cliques_new(NULL, "t", &cs));
+  for (int i = 0; i < 3; i++) {
+    coll_clique_request r = pair(0);
+    T_OK(coll_cliques_acquire(cs, &r, 1, soon(), &hold, &event));
+    T_OK(weft_event_await(event, soon()));
+    weft_comm *comm = coll_clique_hold_comm(hold, 0, 1);
+    if (i == 1) T_TRUE(comm == first);
+    first = comm;
+    if (i == 1) weft_comm_abort(comm, NULL); /* spent: the third is a new one */
+    if (i == 2) T_TRUE(weft_comm_health(comm) == NULL);
+    coll_clique_hold_release(hold);
+    weft_event_release(event);
+  }
+  coll_cliques_free(cs);
+}
+
+/* Every order in which three runs with crossing cliques can acquire and release, on one thread: all get theirs. */
+TEST(crossing_cliques_cannot_deadlock_in_any_interleaving)
+{
+  coll_cliques *cs;
+  int interleavings = 0;
+
+  T_OK(coll_cliques_new(NULL, "t", &cs));
+  for (int code = 0; code < 729; code++) { /* six choices of the next run to move: acquire, then release */
+    coll_clique_hold *holds[3] = {NULL};
+    weft_event *events[3] = {NULL};
+    int moves[3] = {0}, bad = 0;
+    for (int step = 0, rest = code; step < 6; step++, rest /= 3) moves[rest % 3]++;
+    for (int run = 0; run < 3; run++) bad |= moves[run] != 2;
+    if (bad) continue;
+    interleavings++;
+    bool wants_release[3] = {false};
+    int rest = code, acquired[3] = {0};
+    for (int step = 0; step < 6; step++, rest /= 3) {
+      int run = rest % 3;
+      coll_clique_request both[2] = {pair(run), pair((run + 1) % 3)}; /* run and the next share one */
+      if (!acquired[run]++)
+        T_OK(coll_cliques_acquire(cs, both, 2, soon(), &holds[run], &events[run]));
+      else
+        wants_release[run] = true;
+      for (int again = 0; again < 3; again++)
+        for (int r = 0; r < 3; r++)
+          if (wants_release[r] && holds[r] && weft_event_is_ready(events[r])) {
+            coll_clique_hold_release(holds[r]);
+            holds[r] = NULL;
+          }
+    }
+    for (int left = 3; left;) { /* whatever is held is released once it is ready: everybody must get there */
+      left = 0;
+      for (int r = 0; r < 3; r++) {
+        if (!holds[r]) continue;
+        left++;
+        if (!weft_event_is_ready(events[r])) continue;
+        T_OK(weft_event_await(events[r], soon()));
+        coll_clique_hold_release(holds[r]);
+        holds[r] = NULL;
+      }
+    }
+    for (int r = 0; r < 3; r++) weft_event_release(events[r]);
+  }
+  T_EQ_INT(interleavings, 90);
+  coll_cliques_free(cs);
+}
+
+TEST(waiting_in_line_has_a_deadline_and_can_be_cancelled)
+{
+  coll_cliques *cs;
+  coll_clique_hold *first, *second, *third;
+  weft_event *events[3];
+  coll_clique_request r = pair(0);
+
+  T_OK(coll_cliques_new(NULL, "t", &cs));
+  T_OK(coll_cliques_acquire(cs, &r, 1, soon(), &first, &events[0]));
+  T_OK(weft_event_await(events[0], soon()));
+  T_OK(coll_cliques_acquire(cs, &r, 1, weft_deadline_after_ms(20), &second, &events[1]));
+  T_OK(coll_cliques_acquire(cs, &r, 1, soon(), &third, &events[2]));
+  T_CODE(weft_event_await(events[1], soon()), WEFT_DEADLINE_EXCEEDED);
+  coll_clique_hold_release(third);
+  T_CODE(weft_event_await(events[2], soon()), WEFT_CANCELLED);
+  coll_clique_hold_release(second);
+  coll_clique_hold_release(first);
+  for (int i = 0; i < 3; i++) weft_event_release(events[i]);
+  coll_cliques_free(cs);
+}
+
+TEST(a_dead_incarnation_makes_keys_stale)
+{
+  coll_cliques *cs;
+  coll_clique_hold *hold;
+  weft_event *event;
+  uint64_t incarnations[] = {11, 12};
+  coll_clique_request r = {{devices, incarnations, 2, 0}, first_two, 1};
+
+  T_OK(coll_cliques_new(NULL, "t", &cs));
+  coll_cliques_incarnation_died(cs, 12, "heartbeat");
+  T_FAILS(coll_cliques_acquire(cs, &r, 1, soon(), &hold, &event), "Incarnation id 12 is stale");
+  coll_cliques_free(cs);
+}
+
+typedef struct member {
+  weft_kv *kv;
+  int rank;
+  const char *error;
+} member;
+
+/* A process with one device of two, as a thread. */
+static void *be_member(void *arg)
+{
+  member *m = arg;
+  uint64_t incarnations[] = {101, 102};
+  coll_cliques *cs;
+  coll_clique_hold *hold;
+  weft_event *event;
+
+  m->error = "failed";
+  if (coll_cliques_new(m->kv, "job", &cs)) return NULL;
+  for (int i = 0; i < 3; i++) {
+    coll_clique_request r = {{devices, incarnations, 2, 0}, &m->rank, 1};
+    if (coll_cliques_acquire(cs, &r, 1, soon(), &hold, &event)) return NULL;
+    weft_status *st = weft_event_await(event, soon());
+    float x = 1, y = 0;
+    weft_coll_op op = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = &x, .recv = &y};
+    if (!st) st = weft_coll_run(coll_clique_hold_comm(hold, 0, m->rank), &op, NULL);
+    if (st || y != 2) return NULL;
+    if (i == 1) weft_comm_abort(coll_clique_hold_comm(hold, 0, m->rank), NULL);
+    coll_clique_hold_release(hold);
+    weft_event_release(event);
+  }
+  coll_cliques_free(cs);
+  m->error = NULL;
+  return NULL;
+}
+
+TEST(members_of_two_processes_agree_on_the_next_generation)
+{
+  weft_kv *kv;
+  member members[2];
+  pthread_t threads[2];
+
+  T_OK(weft_kv_local_new(&kv));
+  for (int i = 0; i < 2; i++) {
+    members[i] = (member){kv, i, NULL};
+    pthread_create(&threads[i], NULL, be_member, &members[i]);
+  }
+  for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < 2; i++) T_TRUE(members[i].error == NULL);
+  weft_kv_destroy(kv);
+}
+
+TEST_MAIN(UNIT(the_same_key_gives_the_same_communicator), UNIT(crossing_cliques_cannot_deadlock_in_any_interleaving),
+          UNIT(waiting_in_line_has_a_deadline_and_can_be_cancelled), UNIT(a_dead_incarnation_makes_keys_stale),
+          UNIT(members_of_two_processes_agree_on_the_next_generation))
