@@ -4,6 +4,7 @@
 #include "collective/bench.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,6 +131,22 @@ static int tune(const bench *b, weft_comm *comm, float *send, float *recv, int64
   return out && fclose(out) != 0;
 }
 
+/* Ranks take turns on the CPUs that the process may use, as mpirun binds its own. */
+static void pin(int rank)
+{
+  cpu_set_t allowed, one;
+  int count;
+
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || (count = CPU_COUNT(&allowed)) < 1) return;
+  CPU_ZERO(&one);
+  for (int cpu = 0, skip = rank % count; cpu < CPU_SETSIZE; cpu++) {
+    if (!CPU_ISSET(cpu, &allowed) || skip-- > 0) continue;
+    CPU_SET(cpu, &one);
+    break;
+  }
+  sched_setaffinity(0, sizeof one, &one);
+}
+
 static int run_rank(const bench *b, weft_comm *comm)
 {
   size_t room = (size_t)b->max_bytes + 4096;
@@ -169,6 +186,7 @@ typedef struct device {
 static void *run_device(void *arg)
 {
   device *d = arg;
+  pin(d->comm->rank);
   d->failed = run_rank(d->b, d->comm);
   return NULL;
 }
@@ -211,6 +229,7 @@ static int run_process(const bench *b, int rank)
   weft_comm *comm = NULL;
   weft_comm_spec spec = {.name = "bench", .size = b->ranks, .ranks = &rank, .rank_count = 1};
 
+  pin(rank);
   snprintf(label, sizeof label, "bench-node%d", rank);
   if (b->how == BENCH_FABRIC) setenv("WEFT_COLLECTIVE_NODE", label, 0);
   weft_status *st = weft_kv_file_new(b->directory, &kv);

@@ -34,6 +34,8 @@ static void op_free(coll_op *op)
 static void comm_free(weft_comm *comm)
 {
   if (!comm) return;
+  coll_op *spare = atomic_load(&comm->spare);
+  if (spare) op_free(spare);
   coll_flight_close(comm);
   for (int i = 0; i < COLL_CACHED_SCHEDULES; i++) coll_schedule_fini(&comm->cache[i].schedule);
   free(comm->lateness);

@@ -80,6 +80,8 @@ void coll_group_unlock(coll_group *g) WEFT_NO_THREAD_SAFETY
       g->finished = op->next;
       fired[count].to = op->completion;
       fired[count++].st = WEFT_MOVE(op->result);
+      coll_op *none = NULL; /* to its rank's next post, or to the group's */
+      if (atomic_compare_exchange_strong_explicit(&op->comm->spare, &none, op, memory_order_release, memory_order_relaxed)) continue;
       op->next = g->free_ops;
       g->free_ops = op;
     }
@@ -194,8 +196,9 @@ static bool help(coll_group *g, bool (*ready)(const void *ctx), const void *ctx)
 
   atomic_fetch_add_explicit(&g->helpers, 1, memory_order_relaxed);
   for (int spins = 1; !done; spins++) {
-    bool moved = false;
-    if (coll_group_try_lock(g)) {
+    /* where all ranks are here, whoever arrives last does the work: only large work is worth joining */
+    bool useful = !g->use_direct || atomic_load_explicit(&g->direct.running, memory_order_relaxed), moved = false;
+    if (useful && coll_group_try_lock(g)) {
       moved = coll_group_progress_locked(g);
       coll_group_unlock(g);
     }
@@ -274,16 +277,14 @@ static weft_status *spent(coll_group *g)
 static weft_status *op_new(weft_comm *comm, coll_op **out_op)
 {
   coll_group *g = comm->group;
-  weft_status *st = NULL;
+  coll_op *op = atomic_exchange_explicit(&comm->spare, NULL, memory_order_acquire); /* pairs with coll_group_unlock */
 
-  coll_group_lock(g);
-  coll_op *op = NULL;
-  if (g->error)
-    st = spent(g);
-  else if (!(op = op_take_locked(g)))
-    st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  coll_group_unlock(g);
-  if (!op) return st;
+  if (!op) {
+    coll_group_lock(g);
+    op = op_take_locked(g);
+    coll_group_unlock(g);
+  }
+  WEFT_TRY_ALLOC(op);
   *op = (coll_op){.comm = comm,
                   .arrays = op->arrays, .arrays_capacity = op->arrays_capacity,
                   .stage = op->stage, .stage_capacity = op->stage_capacity,
@@ -305,7 +306,7 @@ static void set_times(coll_op *op, const weft_coll_call *call)
   if (call && call->deadline.at_ns)
     op->deadline_ns = call->deadline.at_ns;
   else
-    op->deadline_ns = g->timeout_ns > 0 ? weft_deadline_after_ns(g->timeout_ns).at_ns : INT64_MAX;
+    op->deadline_ns = g->timeout_ns > 0 && g->timeout_ns < INT64_MAX - now_ns ? now_ns + g->timeout_ns : INT64_MAX;
   op->warn_at_ns = warn_ns > 0 && warn_ns < INT64_MAX - now_ns ? now_ns + warn_ns : INT64_MAX;
 }
 

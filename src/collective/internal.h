@@ -140,6 +140,7 @@ struct weft_comm {
   coll_group *group;
   int rank, local; /* local: its index among the group's */
   coll_op *head, **tail; /* collectives in order; head is the active one */
+  _Atomic(coll_op *) spare; /* the next post takes it without the lock */
   coll_fifo p2p_sends, p2p_recvs; /* sends to ranks of this process and receives, unmatched, oldest first */
   uint64_t next_seq, ended_seq;
   weft_comm_lateness *lateness; /* [size] */
@@ -168,7 +169,7 @@ typedef struct coll_direct {
   coll_reducer reducer;
   coll_op *first; /* of those that have arrived */
   int arrived, workers;
-  bool running;
+  atomic_bool running; /* changed under the lock */
 } coll_direct;
 
 typedef struct coll_address coll_address;

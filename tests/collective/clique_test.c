@@ -143,7 +143,14 @@ static void *be_member(void *arg)
     weft_coll_op op = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = &x, .recv = &y};
     if (!st) st = weft_coll_run(coll_clique_hold_comm(hold, 0, m->rank), &op, NULL);
     if (st || y != 2) return NULL;
-    if (i == 1) weft_comm_abort(coll_clique_hold_comm(hold, 0, m->rank), NULL);
+    if (i == 1) { /* both have their result: now it may go */
+      char *value, key[2][8] = {"done0", "done1"};
+      size_t size;
+      weft_status_ignore(weft_kv_set(m->kv, key[m->rank], "", 0, true));
+      if (weft_kv_get(m->kv, key[!m->rank], soon(), &value, &size)) return NULL;
+      free(value);
+      weft_comm_abort(coll_clique_hold_comm(hold, 0, m->rank), NULL);
+    }
     coll_clique_hold_release(hold);
     weft_event_release(event);
   }

@@ -206,7 +206,7 @@ static void finish_all(coll_group *g)
   int64_t first_ns = INT64_MAX, last_ns = 0, now_ns = weft_now_ns();
   int last = -1;
 
-  d->running = false;
+  atomic_store_explicit(&d->running, false, memory_order_relaxed);
   d->arrived = 0;
   if (g->error) {
     while (g->all_pending) coll_op_finish_locked(g->all_pending, weft_status_dup(g->error));
@@ -241,7 +241,7 @@ static void start(coll_group *g)
   if (g->error) return;
   atomic_store_explicit(&d->next_chunk, 0, memory_order_relaxed);
   atomic_store_explicit(&d->done_chunks, 0, memory_order_relaxed);
-  d->running = true;
+  atomic_store_explicit(&d->running, true, memory_order_relaxed);
 }
 
 static bool is_small(const coll_direct *d)
