@@ -100,7 +100,6 @@ void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns)
 {
   weft_comm *comm = op->comm;
   coll_group *g = comm->group;
-  bool collective = op->args.kind != WEFT_SEND && op->args.kind != WEFT_RECV;
 
   *op->pending_prev = op->pending_next;
   if (op->pending_next) op->pending_next->pending_prev = op->pending_prev;
@@ -112,7 +111,7 @@ void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns)
     memcpy(op->parts[i].recv, op->stage + at, op->parts[i].bytes);
   op->result = st;
   atomic_store_explicit(&g->pending, atomic_load_explicit(&g->pending, memory_order_relaxed) - 1, memory_order_relaxed);
-  if (collective) { /* the oldest of its rank, unless all are failing */
+  if (op->collective) { /* the oldest of its rank, unless all are failing */
     coll_op **at = &comm->head;
     while (*at != op) at = &(*at)->next;
     *at = op->next;
@@ -331,7 +330,8 @@ static weft_status *op_submit(coll_op *op, bool driven)
     op->pending_next = g->all_pending;
     if (g->all_pending) g->all_pending->pending_prev = &op->pending_next;
     g->all_pending = op;
-    if (op->args.kind == WEFT_SEND || op->args.kind == WEFT_RECV) {
+    op->collective = op->args.kind != WEFT_SEND && op->args.kind != WEFT_RECV;
+    if (!op->collective) {
       coll_flight_posted_locked(op);
       coll_p2p_post_locked(op);
     } else {

@@ -67,36 +67,40 @@ typedef struct coll_part {
 } coll_part;
 
 struct coll_op {
+  /* first what other ranks' threads touch: few cache lines */
   coll_op *next;          /* in its rank's queue, the finished list or the free list */
-  coll_op *next_runnable;
   coll_op *pending_next, **pending_prev; /* in the group's list of all that have not ended */
   weft_comm *comm;
-  weft_coll_op args;      /* its array pointers are not valid after the post */
-  weft_coll_site site;
+  uint64_t seq, fingerprint;
+  int64_t posted_ns;
+  coll_flight_entry *flight;
+  char *memory[COLL_MEMORY_COUNT];
+  coll_completion completion;
+  weft_status *result;
+  size_t part_count;
+  bool collective;        /* not a send or receive */
+  bool runnable, started, warned;
+  int last_peer;          /* whose data came last, -1: nobody's in particular */
+
   coll_problem problem;
   coll_reducer reducer;
-  uint64_t seq, fingerprint;
-  int64_t posted_ns, warn_at_ns, deadline_ns;
-  coll_completion completion;
-  coll_flight_entry *flight;
-
-  char *memory[COLL_MEMORY_COUNT];
+  weft_coll_op args;      /* its array pointers are not valid after the post */
+  weft_coll_site site;
+  int64_t warn_at_ns, deadline_ns;
+  coll_op *next_runnable;
   const coll_schedule *schedule; /* NULL until it starts (and for direct and point-to-point operations) */
   size_t next_step;              /* first step of the round after the current one */
   coll_msg *msgs;                /* one for each message of a round */
   int unmatched;                 /* messages of the round that have not ended */
-  bool runnable, started, warned;
-  int last_peer;                 /* whose data came last */
 
   int64_t *arrays; /* offsets and sizes in bytes, copied from the caller */
   char *stage;     /* copy of an input that overlaps its output, or packed parts */
   char *tmp;       /* scratch */
   coll_part *parts;
-  size_t arrays_capacity, stage_capacity, tmp_capacity, msgs_capacity, parts_capacity, part_count;
+  size_t arrays_capacity, stage_capacity, tmp_capacity, msgs_capacity, parts_capacity;
   int phase;       /* ragged all-to-all: 2 input is staged; send and receive: coll_p2p_phase */
   coll_msg p2p;    /* of a send or receive operation */
   uint64_t p2p_id; /* number of the transfer, given by the sender */
-  weft_status *result;
 };
 
 /* A FIFO of messages. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MIN_LATE_NS = 2000 }; /* less is nobody's fault */
 enum { CHUNK_BYTES = 64 << 10, INLINE_BYTES = 64 << 10, CHUNKS_WORTH_A_WAKE = 4 };
 
 /* ---- making jobs ---- */
@@ -220,11 +221,14 @@ static void finish_all(coll_group *g)
       last = r;
     }
   }
+  if (last_ns < MIN_LATE_NS) last = -1;
   for (int r = 0; r < g->size; r++) {
-    weft_comm_lateness *late = &g->locals[r]->lateness[last];
-    late->waited_ns += last_ns;
-    late->max_ns = WEFT_MAX(late->max_ns, last_ns);
     op_of(g, r)->last_peer = last;
+    if (last >= 0) {
+      weft_comm_lateness *late = &g->locals[r]->lateness[last];
+      late->waited_ns += last_ns;
+      late->max_ns = WEFT_MAX(late->max_ns, last_ns);
+    }
     coll_op_finish_at_locked(op_of(g, r), NULL, now_ns);
   }
   for (int r = 0; r < g->size && !g->error; r++)
