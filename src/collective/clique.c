@@ -40,6 +40,7 @@ struct coll_clique {
   uint64_t purpose, hash;
   comm_set *set; /* NULL until made, and after it was dropped */
   bool creating;
+  uint64_t least_generation; /* of the next: one more than the last that was spent */
   place *line;   /* the first has it */
 };
 
@@ -235,6 +236,7 @@ static weft_status *make_set(const coll_clique_hold *h, const coll_clique *c, co
 
   WEFT_TRY_ALLOC(set);
   *set = (comm_set){.hash = c->hash, .generation = stored_generation(cs, c->hash), .count = c->local_count};
+  set->generation = WEFT_MAX(set->generation, c->least_generation);
   snprintf(name, sizeof name, "%.160s/%016llx/%llu", cs->prefix, (unsigned long long)c->hash, (unsigned long long)set->generation);
   weft_comm_spec spec = {.kv = cs->kv, .name = name, .size = c->size, .ranks = c->local_ranks, .rank_count = c->local_count,
                          .incarnation = c->incarnations ? c->incarnations[c->local_ranks[0]] : 0, .device_ids = c->devices,
@@ -321,6 +323,7 @@ static bool complete_locked(coll_clique_hold *h, leftovers *l)
     weft_status *spent = c->set ? weft_comm_health(c->set->comms[0]) : NULL;
     if (spent) {
       weft_status_free(spent);
+      c->least_generation = c->set->generation + 1;
       c->set->next = l->dropped;
       l->dropped = WEFT_MOVE(c->set);
     }

@@ -75,9 +75,9 @@ static void on_signal(int number)
 
 /* ---- watching descriptors ---- */
 
-weft_status *coll_context_watch(int fd, coll_group *g, uint64_t id, bool output)
+static weft_status *watch_for(int fd, coll_group *g, uint64_t id, uint32_t events)
 {
-  struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | (output ? EPOLLOUT : 0), .data.u64 = id};
+  struct epoll_event event = {.events = events, .data.u64 = id};
   weft_status *st = NULL;
   size_t i = 0;
 
@@ -100,6 +100,13 @@ weft_status *coll_context_watch(int fd, coll_group *g, uint64_t id, bool output)
   weft_mutex_unlock(&context.mu);
   return st;
 }
+
+weft_status *coll_context_watch(int fd, coll_group *g, uint64_t id, bool output)
+{
+  return watch_for(fd, g, id, EPOLLIN | EPOLLRDHUP | (output ? EPOLLOUT : 0));
+}
+
+weft_status *coll_context_watch_once(int fd, coll_group *g, uint64_t id) { return watch_for(fd, g, id, EPOLLIN | EPOLLONESHOT); }
 
 void coll_context_unwatch(int fd)
 {
@@ -216,6 +223,8 @@ static void drive(coll_group *g, int64_t now_ns, round_result *r)
 
 static bool arm(coll_group *g)
 {
+  if (atomic_load_explicit(&g->pending, memory_order_relaxed) == 0 || atomic_load_explicit(&g->helpers, memory_order_relaxed) > 0)
+    return true; /* a helper polls, and wakes us when it gives up */
   coll_group_lock(g);
   bool quiet = !g->open_links || coll_links_arm_locked(g);
   coll_group_unlock(g);

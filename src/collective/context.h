@@ -9,6 +9,9 @@
 WEFT_NODISCARD weft_status *coll_context_watch(int fd, coll_group *g, uint64_t id, bool output);
 void coll_context_unwatch(int fd);
 
+/* The same for one wake-up: it must be asked for again before each sleep. */
+WEFT_NODISCARD weft_status *coll_context_watch_once(int fd, coll_group *g, uint64_t id);
+
 /* A number that no other link of this process has. */
 uint64_t coll_context_next_id(void);
 

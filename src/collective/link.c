@@ -20,7 +20,7 @@
 
 #define HEADER_MAGIC UINT32_C(0x3147534d)
 
-enum { PIECE_BYTES = 32 << 10, SITE_BYTES = COLL_STREAM_UNIT, MOST_OFFERS = 65536 };
+enum { PIECE_BYTES = 64 << 10, SITE_BYTES = COLL_STREAM_UNIT, MOST_OFFERS = 65536 };
 
 typedef enum link_state {
   LINK_WAITING,    /* for the peer's connection */

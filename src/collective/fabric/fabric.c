@@ -26,7 +26,8 @@
 #include "base/log.h"
 #include "collective/context.h"
 
-enum { CHUNK_BYTES = 32 << 10, SLOTS = 16, CREDIT_SLOTS = 4, CREDIT_CHANNEL = COLL_CHANNELS };
+enum { SLOTS = 8, CREDIT_SLOTS = 4, CREDIT_CHANNEL = COLL_CHANNELS };
+static const size_t chunk_bytes[COLL_CHANNELS] = {64 << 10, 16 << 10};
 #define FLUSH_NS WEFT_NS_PER_S
 
 typedef enum slot_state { SLOT_FREE, SLOT_WAITING /* to be posted */, SLOT_POSTED, SLOT_DONE } slot_state;
@@ -39,7 +40,7 @@ typedef struct slot {
   fabric_stream *stream;
   slot_state state;
   bool sends;
-  size_t bytes;
+  size_t bytes, room; /* room: of a receive's memory */
   char *data;
   uint64_t tag;
 } slot;
@@ -67,6 +68,7 @@ struct fabric_stream {
 };
 
 struct coll_fabric {
+  coll_group *group;
   struct fi_info *info;
   struct fid_fabric *fabric;
   struct fid_domain *domain;
@@ -74,6 +76,7 @@ struct coll_fabric {
   struct fid_cq *cq;
   struct fid_ep *ep;
   int wait_fd;
+  uint64_t wait_id;
   int in_flight; /* sends that have not completed */
   fabric_stream *streams;
 };
@@ -173,11 +176,12 @@ static weft_status *fabric_of(coll_group *g, const char *inet)
   struct coll_fabric *f = calloc(1, sizeof *f);
   WEFT_TRY_ALLOC(f);
   weft_status *st = fabric_init(f, inet);
-  if (!st && f->wait_fd >= 0) st = coll_context_watch(f->wait_fd, g, coll_context_next_id(), false);
   if (st) {
     fabric_fini(f);
     return st;
   }
+  f->group = g;
+  f->wait_id = coll_context_next_id();
   g->fabric = f;
   WEFT_LOG("coll", DEBUG, "%s: libfabric provider %s at %s", g->name, f->info->fabric_attr->prov_name, inet);
   return NULL;
@@ -214,7 +218,7 @@ static void post(slot *sl)
   ssize_t failed;
 
   if (!sl->sends)
-    failed = fi_trecv(f->ep, sl->data, CHUNK_BYTES, NULL, FI_ADDR_UNSPEC, sl->tag, 0, &sl->context);
+    failed = fi_trecv(f->ep, sl->data, sl->room, NULL, FI_ADDR_UNSPEC, sl->tag, 0, &sl->context);
   else if (sl->bytes <= inject)
     failed = fi_tinject(f->ep, sl->data, sl->bytes, s->peer, sl->tag);
   else
@@ -288,7 +292,7 @@ static void completed(const struct fi_cq_tagged_entry *e)
   } else {
     sl->state = SLOT_DONE;
     sl->bytes = e->len;
-    if (e->len == 0 || e->len % COLL_STREAM_UNIT || e->len > CHUNK_BYTES) broke(s, "message of an odd size", FI_EINVAL);
+    if (e->len == 0 || e->len % COLL_STREAM_UNIT || e->len > sl->room) broke(s, "message of an odd size", FI_EINVAL);
   }
 }
 
@@ -337,7 +341,7 @@ static size_t fabric_space(coll_stream *base, int channel, void **at)
   slot *sl = &s->out[channel].slots[s->out[channel].begun % SLOTS];
 
   *at = sl->data;
-  return s->broken || s->credits[channel] == 0 || sl->state != SLOT_FREE ? 0 : CHUNK_BYTES;
+  return s->broken || s->credits[channel] == 0 || sl->state != SLOT_FREE ? 0 : chunk_bytes[channel];
 }
 
 static void fabric_commit(coll_stream *base, int channel, size_t bytes)
@@ -384,7 +388,11 @@ static bool fabric_arm(coll_stream *base)
 
   give_credits(of(base), true);
   if (poll_fabric(f)) return false;
-  return f->wait_fd >= 0 && fi_trywait(f->fabric, fids, 1) == FI_SUCCESS;
+  if (f->wait_fd < 0 || fi_trywait(f->fabric, fids, 1) != FI_SUCCESS) return false;
+  weft_status *st = coll_context_watch_once(f->wait_fd, f->group, f->wait_id);
+  bool watched = !st;
+  weft_status_ignore(st);
+  return watched; /* else nobody sleeps */
 }
 
 static bool fabric_poll(coll_stream *base) { return poll_fabric(of(base)->fabric); }
@@ -414,7 +422,7 @@ static uint64_t tag_of(int channel, int src, int dst) { return (uint64_t)channel
 weft_status *coll_fabric_stream(coll_group *g, const coll_address *to, int theirs, int mine, coll_stream **out_stream)
 {
   coll_address own = g->addresses[mine];
-  size_t memory_bytes = (size_t)(2 * COLL_CHANNELS * SLOTS) * CHUNK_BYTES + (size_t)(2 * CREDIT_SLOTS) * COLL_STREAM_UNIT;
+  size_t memory_bytes = (size_t)(2 * SLOTS) * (chunk_bytes[0] + chunk_bytes[1]) + (size_t)(2 * CREDIT_SLOTS) * COLL_STREAM_UNIT;
 
   *out_stream = NULL;
   WEFT_TRY(coll_fabric_name(g, &own));
@@ -437,15 +445,15 @@ weft_status *coll_fabric_stream(coll_group *g, const coll_address *to, int their
   char *at = s->memory;
   for (int c = 0; c < COLL_CHANNELS; c++) {
     s->credits[c] = SLOTS;
-    for (int i = 0; i < SLOTS; i++, at += 2 * CHUNK_BYTES) {
+    for (int i = 0; i < SLOTS; i++, at += 2 * chunk_bytes[c]) {
       s->out[c].slots[i] = (slot){.stream = s, .sends = true, .data = at, .tag = tag_of(c, mine, theirs)};
-      s->in[c].slots[i] = (slot){.stream = s, .data = at + CHUNK_BYTES, .tag = tag_of(c, theirs, mine)};
+      s->in[c].slots[i] = (slot){.stream = s, .data = at + chunk_bytes[c], .room = chunk_bytes[c], .tag = tag_of(c, theirs, mine)};
       post(&s->in[c].slots[i]);
     }
   }
   for (int i = 0; i < CREDIT_SLOTS; i++, at += 2 * COLL_STREAM_UNIT) {
     s->credit_out[i] = (slot){.stream = s, .sends = true, .data = at, .bytes = sizeof s->owed, .tag = tag_of(CREDIT_CHANNEL, mine, theirs)};
-    s->credit_in[i] = (slot){.stream = s, .data = at + COLL_STREAM_UNIT, .tag = tag_of(CREDIT_CHANNEL, theirs, mine)};
+    s->credit_in[i] = (slot){.stream = s, .data = at + COLL_STREAM_UNIT, .room = COLL_STREAM_UNIT, .tag = tag_of(CREDIT_CHANNEL, theirs, mine)};
     post(&s->credit_in[i]);
   }
   *out_stream = &s->base;
