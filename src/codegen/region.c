@@ -197,6 +197,17 @@ static weft_status *build_child(region *r, instance *in, const hlo_instr *x, int
   return NULL;
 }
 
+/* The body yields this leaf of its state as it got it.  (States of nested tuples are not looked into.) */
+static bool is_invariant(const hlo_instr *loop, int leaf)
+{
+  const hlo_computation *body = loop->called[0];
+  const hlo_instr *root = body->root, *next;
+
+  if (root->op != HLO_TUPLE || hlo_shape_leaf_count(root->shape) != root->operand_count) return false;
+  next = root->operands[leaf];
+  return next->op == HLO_GET_TUPLE_ELEMENT && next->operands[0] == body->params[0] && next->u.tuple_index == leaf;
+}
+
 static weft_status *settle_while(region *r, instance *in, const hlo_instr *x, int depth)
 {
   int n = hlo_shape_leaf_count(x->shape), mine = node_of(in, x), init = node_of(in, x->operands[0]);
@@ -206,7 +217,7 @@ static weft_status *settle_while(region *r, instance *in, const hlo_instr *x, in
   WEFT_TRY_ALLOC(copies);
   in->copies[x->id - in->low] = copies;
   for (int i = 0; i < n; i++) {
-    bool taken = is_fixed(r, init + i);
+    bool taken = is_fixed(r, init + i) && !is_invariant(x, i);
     for (int j = 0; j < i && !taken; j++) taken = find(r, mine + j) == find(r, init + i);
     copies[i] = taken;
     if (!taken) unite(r, mine + i, init + i);
@@ -313,6 +324,11 @@ static void reserve(region *r, int64_t *at, int64_t bytes)
   r->scratch += bytes;
 }
 
+static int alias_leaf(const hlo_instr *fusion, const hlo_output_alias *alias)
+{
+  return alias->output_index.count ? hlo_shape_leaf_offset(fusion->shape, alias->output_index.v[0]) : 0;
+}
+
 static weft_status *lay_out(region *r, const hlo_instr *fusion)
 {
   const hlo_computation *comp = fusion->called[0];
@@ -322,12 +338,19 @@ static weft_status *lay_out(region *r, const hlo_instr *fusion)
   for (int i = 0; i < comp->param_count; i++)
     for (int l = 0; l < hlo_shape_leaf_count(comp->params[i]->shape); l++)
       r->places[node_of(r->top, comp->params[i]) + l] = (place){.kind = PLACE_OPERAND, .index = leaf++};
+  for (int a = 0; a < fusion->u.fusion.alias_count; a++) { /* brought into the result first, and ours from then on */
+    const hlo_output_alias *alias = &fusion->u.fusion.aliases[a];
+    const hlo_instr *param = comp->params[alias->operand];
+    if (!hlo_shape_is_array(param->shape)) continue;
+    r->places[node_of(r->top, param)] = (place){.kind = PLACE_RESULT, .index = alias_leaf(fusion, alias)};
+  }
   WEFT_TRY(settle(r, r->top, 0));
   WEFT_TRY_ALLOC(r->result_copies = WEFT_ARENA_ARRAY(r->part->arena, bool, results));
   for (int i = 0; i < results; i++) {
     int root = find(r, node_of(r->top, comp->root) + i);
-    r->result_copies[i] = r->places[root].kind != PLACE_NONE;
-    if (!r->result_copies[i]) r->places[root] = (place){.kind = PLACE_RESULT, .index = i};
+    place p = r->places[root];
+    r->result_copies[i] = p.kind != PLACE_NONE && (p.kind != PLACE_RESULT || p.index != i);
+    if (p.kind == PLACE_NONE) r->places[root] = (place){.kind = PLACE_RESULT, .index = i};
   }
   for (int i = 0; i < r->nodes; i++) {
     if (find(r, i) != i || r->places[i].kind != PLACE_NONE || r->bytes[i] == 0) continue;
@@ -488,6 +511,17 @@ weft_status *gen_emit_region_kernel(gen_part *part, gen_kernel_spec *spec)
   WEFT_TRY(lay_out(&r, fusion));
   info->scratch_bytes = r.scratch;
   WEFT_TRY(gen_frame_open(part, spec, 0, &r.f));
+  for (int a = 0; a < fusion->u.fusion.alias_count; a++) {
+    const hlo_output_alias *alias = &fusion->u.fusion.aliases[a];
+    const hlo_instr *param = fusion->called[0]->params[alias->operand];
+    if (!hlo_shape_is_array(param->shape)) continue;
+    gen_ssa from = r.f.env.params[alias->operand].buffers->ptr, to = r.f.results[alias_leaf(fusion, alias)].ptr;
+    gen_emit *e = &r.f.e;
+    gen_if moved;
+    gen_if_begin(e, &moved, gen_icmp(e, LLVMIntNE, LLVMBuildPtrToInt(e->b, from, part->i64, ""), LLVMBuildPtrToInt(e->b, to, part->i64, "")));
+    copy_bytes(&r, to, from, hlo_shape_bytes(param->shape));
+    gen_if_end(e, &moved);
+  }
   WEFT_TRY(emit_instance(&r, r.top));
   int root = node_of(r.top, fusion->called[0]->root);
   for (int i = 0; i < hlo_shape_leaf_count(fusion->shape); i++)

@@ -21,6 +21,7 @@ libweftcore_la_SOURCES += \
   %D%/pass.c %D%/pass.h %D%/passes.h \
   %D%/pipeline_cpu.c \
   %D%/reduce_window_rewriter.c \
+  %D%/regions.c \
   %D%/rng_expander.c \
   %D%/schedule.c \
   %D%/small_loops.c \

@@ -32,6 +32,16 @@ TEST(a_loop_with_state_updates_and_branches)
   check_kernel(loop_text, NULL);
 }
 
+TEST(a_loop_that_updates_its_operands_in_place)
+{
+  char text[sizeof loop_text + 200];
+  snprintf(text, sizeof text, "%s", loop_text);
+  char *tail = strstr(text, ", backend_config=\"region\"");
+  sprintf(tail, ", backend_config=\"region\", output_to_operand_aliasing={{1}: (0, {}), {2}: (1, {})} }\n");
+  check_kernel(text, NULL);
+  check_kernel(text, &(kernel_check){.donate = true});
+}
+
 /* Values that change places every iteration, a constant in the state, and results that are operands. */
 TEST(state_that_swaps_and_passes_through)
 {
@@ -79,7 +89,8 @@ TEST(what_a_region_cannot_hold_is_named)
 int main(void)
 {
   const struct CMUnitTest units[] = {
-    UNIT(a_loop_with_state_updates_and_branches), UNIT(state_that_swaps_and_passes_through),
+    UNIT(a_loop_with_state_updates_and_branches), UNIT(a_loop_that_updates_its_operands_in_place),
+    UNIT(state_that_swaps_and_passes_through),
     UNIT(branches_by_index_calls_and_reductions), UNIT(what_a_region_cannot_hold_is_named),
   };
   return cmocka_run_group_tests(units, NULL, NULL);

@@ -1,0 +1,206 @@
+/* regions: a while whose iterations do little work each becomes one kernel (kCustom, "region"): codegen makes one native
+ * function of it, with no dispatch inside.
+ *
+ * Runs after copy insertion, on the scheduled module: the bodies keep their order and their copies, so that state may be
+ * updated in place.  The results are the elements of the state that are used after the loop; each is declared to share
+ * its initial value's buffer, as it did before.  Elements that the loop does not change are read where they are.  Large
+ * arrays may pass through a region as long as an iteration touches little of them (dynamic-slice, in-place updates).
+ * Small dots in such loops become loop fusions.  Loops with library calls or collectives inside are left alone. */
+#include <config.h>
+
+#include "passes/fusion.h"
+#include "passes/passes.h"
+
+enum {
+  MOST_WORK = 1 << 13,        /* elements computed by one kernel of the body: beyond, dispatching it costs nothing */
+  MOST_DOT_WORK = 1 << 15,    /* multiply-adds of a dot */
+  MOST_INSTRS = 4000,         /* of a region, kernels' insides not counted */
+  MOST_HIDDEN_BYTES = 1 << 16, /* of a changing array that is not used after the loop: it lives in scratch */
+  MOST_DEPTH = 16,
+};
+
+/* Elements that the kernel computes: the largest array inside, what an in-place update leaves alone not counted. */
+static int64_t kernel_work(const hlo_instr *fusion)
+{
+  int64_t work = 0;
+
+  HLO_FOREACH(x, fusion->called[0]) {
+    if (!hlo_shape_is_array(x->shape) || x->op == HLO_PARAMETER || x->op == HLO_CONSTANT) continue;
+    if (fusion->u.fusion.alias_count && (x->op == HLO_DYNAMIC_UPDATE_SLICE || x->op == HLO_SCATTER)) continue;
+    if (fusion->u.fusion.alias_count && (x->op == HLO_RESHAPE || x->op == HLO_BITCAST)) continue;
+    work = WEFT_MAX(work, hlo_shape_elems(x->shape));
+    for (int i = 0; x->op == HLO_REDUCE && i < x->operand_count; i++)
+      work = WEFT_MAX(work, hlo_shape_elems(x->operands[i]->shape));
+    if (x->op == HLO_DOT) work = WEFT_MAX(work, hlo_shape_elems(x->shape) * 4);
+  }
+  return work;
+}
+
+static bool is_small_dot(const hlo_instr *dot)
+{
+  int64_t work = hlo_shape_elems(dot->shape);
+
+  for (int i = 0; i < dot->u.dot->lhs_contracting.count; i++)
+    work *= dot->operands[0]->shape->dims[dot->u.dot->lhs_contracting.v[i]];
+  return dot->operand_count == 2 && !dot->u.dot->sparsity && work <= MOST_DOT_WORK;
+}
+
+static bool fits(const hlo_computation *comp, int *instrs, int depth)
+{
+  if (depth > MOST_DEPTH) return false;
+  HLO_FOREACH(x, comp) {
+    if (++*instrs > MOST_INSTRS || pass_has_control_edges(x)) return false;
+    if (!hlo_shape_is_array(x->shape) && !hlo_shape_is_tuple(x->shape)) return false;
+    switch (x->op) {
+    case HLO_PARAMETER: case HLO_TUPLE: case HLO_GET_TUPLE_ELEMENT: case HLO_BITCAST: case HLO_RESHAPE:
+    case HLO_CONSTANT:
+      break;
+    case HLO_COPY:
+      if (hlo_shape_total_bytes(x->shape) > MOST_HIDDEN_BYTES) return false;
+      break;
+    case HLO_FUSION:
+      if (kernel_work(x) > MOST_WORK) return false;
+      break;
+    case HLO_DOT:
+      if (!is_small_dot(x)) return false;
+      break;
+    case HLO_WHILE: case HLO_CONDITIONAL: case HLO_CALL:
+      for (int i = 0; i < x->called_count; i++)
+        if (!fits(x->called[i], instrs, depth + 1)) return false;
+      break;
+    default: return false;
+    }
+  }
+  return true;
+}
+
+/* The body yields element i as it got it. */
+static bool is_invariant(const hlo_instr *loop, int i)
+{
+  const hlo_computation *body = loop->called[0];
+  const hlo_instr *next = body->root->operands[i];
+
+  return next->op == HLO_GET_TUPLE_ELEMENT && next->operands[0] == body->params[0] && next->u.tuple_index == i;
+}
+
+/* State in the form that regions take: a tuple of arrays, built for this loop, read by get-tuple-element only. */
+static bool has_plain_state(const hlo_instr *loop)
+{
+  const hlo_instr *init = loop->operands[0];
+
+  if (init->op != HLO_TUPLE || init->user_count != 1 || loop == loop->parent->root) return false;
+  if (loop->called[0]->root->op != HLO_TUPLE || pass_has_control_edges(init) || pass_has_control_edges(loop)) return false;
+  for (int i = 0; i < init->operand_count; i++)
+    if (!hlo_shape_is_array(init->operands[i]->shape)) return false;
+  for (int i = 0; i < init->operand_count; i++) {
+    bool used = false;
+    for (int k = 0; k < loop->user_count; k++) used = used || loop->users[k]->u.tuple_index == i;
+    if (!used && !is_invariant(loop, i) && hlo_shape_bytes(init->operands[i]->shape) > MOST_HIDDEN_BYTES) return false;
+    if (used && is_invariant(loop, i)) return false; /* while-simplifier replaces those; an alias would not be right */
+  }
+  for (int k = 0; k < loop->user_count; k++)
+    if (loop->users[k]->op != HLO_GET_TUPLE_ELEMENT || pass_has_control_edges(loop->users[k])) return false;
+  return loop->user_count > 0;
+}
+
+static weft_status *wrap_dots(hlo_computation *comp, pass_map *map)
+{
+  HLO_FOREACH(x, comp) {
+    hlo_instr *fusion;
+    if (x->op == HLO_DOT) {
+      WEFT_TRY(pass_outline(&x, 1, &x, 1, map, "dot_fusion", &fusion));
+      WEFT_TRY(pass_fusion_classify(fusion, NULL));
+    } else if (x->op != HLO_FUSION) {
+      for (int i = 0; i < x->called_count; i++) WEFT_TRY(wrap_dots(x->called[i], map));
+    }
+  }
+  return NULL;
+}
+
+static weft_status *make_region(hlo_instr *loop, pass_map *map)
+{
+  hlo_module *module = loop->parent->module;
+  hlo_instr *init = loop->operands[0], *fusion;
+  int n = init->operand_count, outputs = 0;
+  hlo_instr **members = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, n + 2), **given = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, n);
+  hlo_output_alias *aliases = WEFT_ARENA_ARRAY(&module->arena, hlo_output_alias, n);
+  hlo_extra *extra;
+
+  if (!members || !given || !aliases) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  for (int i = 0; i < 2; i++) WEFT_TRY(wrap_dots(loop->called[i], map));
+  members[0] = init;
+  members[1] = loop;
+  for (int i = 0; i < n; i++) {
+    hlo_instr *first = NULL;
+    for (int k = loop->user_count - 1; k >= 0; k--) { /* one element each */
+      hlo_instr *user = loop->users[k];
+      if (user->u.tuple_index != i || user == first) continue;
+      if (!first) {
+        first = user;
+        continue;
+      }
+      WEFT_TRY(hlo_replace(user, first));
+      k = loop->user_count;
+    }
+    if (!first) continue;
+    given[outputs] = init->operands[i];
+    members[2 + outputs++] = first;
+  }
+  for (int k = outputs - 1; k >= 0; k--) hlo_move_before(members[2 + k], loop->next);
+  WEFT_TRY(pass_outline(members, outputs + 2, members + 2, outputs, map, "region", &fusion));
+  fusion->u.fusion.kind = HLO_FUSION_CUSTOM;
+  fusion->u.fusion.aliases = aliases;
+  for (int64_t r = 0; r < outputs; r++) {
+    for (int k = 0; k < fusion->operand_count; k++) {
+      bool taken = false;
+      if (fusion->operands[k] != given[r]) continue;
+      for (int a = 0; a < fusion->u.fusion.alias_count; a++) taken = taken || aliases[a].operand == k;
+      if (taken) break;
+      hlo_output_alias *alias = &aliases[fusion->u.fusion.alias_count++];
+      alias->operand = k;
+      WEFT_TRY(hlo_ints_new(module, outputs > 1, &r, &alias->output_index));
+      break;
+    }
+  }
+  WEFT_TRY(hlo_mutable_extra(fusion, &extra));
+  extra->backend_config = "region";
+  extra->backend_config_is_json = false;
+  return NULL;
+}
+
+/* What a region contains is no longer a place to look for regions. */
+static weft_status *mark_inside(const hlo_computation *comp, pass_map *inside)
+{
+  if (pass_map_get(inside, comp->id)) return NULL;
+  WEFT_TRY(pass_map_set(inside, comp->id, (void *)comp));
+  HLO_FOREACH(x, comp)
+    for (int i = 0; i < x->called_count; i++) WEFT_TRY(mark_inside(x->called[i], inside));
+  return NULL;
+}
+
+static weft_status *regions_run(hlo_module *module, pass_ctx *ctx, bool *changed)
+{
+  pass_map map = {.arena = ctx->scratch}, inside = {.arena = ctx->scratch};
+  pass_comps comps;
+
+  WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
+  for (int i = comps.count - 1; i >= 0; i--) { /* callers first: the outermost loop that fits */
+    hlo_computation *comp = comps.v[i];
+    hlo_instr **loops = WEFT_ARENA_ARRAY(ctx->scratch, hlo_instr *, comp->instr_count);
+    int count = 0;
+    WEFT_TRY_ALLOC(loops);
+    if (pass_map_get(&inside, comp->id)) continue;
+    HLO_FOREACH(x, comp)
+      if (x->op == HLO_WHILE) loops[count++] = x;
+    for (int k = 0; k < count; k++) {
+      int instrs = 0;
+      if (!has_plain_state(loops[k]) || !fits(loops[k]->called[0], &instrs, 0) || !fits(loops[k]->called[1], &instrs, 0))
+        continue;
+      for (int c = 0; c < 2; c++) WEFT_TRY(mark_inside(loops[k]->called[c], &inside));
+      WEFT_TRY(make_region(loops[k], &map));
+      *changed = true;
+    }
+  }
+  return *changed ? hlo_module_gc(module) : NULL;
+}
+const hlo_pass pass_regions = {"regions", regions_run};
