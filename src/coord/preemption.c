@@ -45,12 +45,12 @@ weft_status *weft_coord_preemption_options_load(weft_coord_preemption_options *o
 /* ---- the signal ---- */
 
 static atomic_bool sigterm_watched; /* by somebody in this process */
-static volatile sig_atomic_t sigterm_came;
+static atomic_bool sigterm_came;    /* lock-free, so a handler may set it */
 
 static void on_sigterm(int signal_number)
 {
   (void)signal_number;
-  sigterm_came = 1;
+  atomic_store(&sigterm_came, true);
 }
 
 /* ---- the thread ---- */
@@ -189,7 +189,7 @@ static void *listen_for_notice(void *arg)
     WEFT_AUTO_STR notice = NULL;
     size_t size;
     weft_status *st;
-    if (p->options.watch_sigterm && sigterm_came && !p->has_announced) {
+    if (p->options.watch_sigterm && atomic_load(&sigterm_came) && !p->has_announced) {
       st = announce(p, 0);
       p->has_announced = st == NULL;
       weft_status_free(st);
@@ -227,7 +227,7 @@ static weft_status *watch_sigterm(weft_coord_preemption *p)
 
   if (atomic_exchange(&sigterm_watched, true))
     return WEFT_ERR(FAILED_PRECONDITION, "another preemption manager of this process watches SIGTERM");
-  sigterm_came = 0;
+  atomic_store(&sigterm_came, false);
   sigemptyset(&action.sa_mask);
   sigaction(SIGTERM, &action, &p->old_action);
   return NULL;

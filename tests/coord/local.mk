@@ -1,5 +1,5 @@
 # tests of src/coord
-COORD_PY_TESTS = %D%/jaxlib_client_test.py %D%/agent_jaxlib_test.py %D%/launch_test.py
+COORD_PY_TESTS = %D%/jaxlib_client_test.py %D%/agent_jaxlib_test.py %D%/launch_test.py %D%/hostile_test.py
 TESTS += $(COORD_PY_TESTS)
 EXTRA_DIST += $(COORD_PY_TESTS) %D%/jaxlib_common.py %D%/jaxlib_peer.py %D%/jaxlib_service.py %D%/jax_program.py
 
@@ -13,6 +13,10 @@ check_PROGRAMS += %D%/sim_test
 %C%_sim_test_SOURCES = %D%/sim_test.c tests/test.h
 %C%_sim_test_CFLAGS = $(TEST_CFLAGS)
 %C%_sim_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/wire_test
+%C%_wire_test_SOURCES = %D%/wire_test.c tests/test.h
+%C%_wire_test_CFLAGS = $(TEST_CFLAGS)
+%C%_wire_test_LDADD = $(TEST_LIBS)
 check_PROGRAMS += %D%/service_test %D%/cluster_test %D%/agent_test
 %C%_agent_test_SOURCES = %D%/agent_test.c tests/test.h
 %C%_agent_test_CFLAGS = $(TEST_CFLAGS)

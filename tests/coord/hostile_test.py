@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Strangers at the service's port: whatever they send or do not send, the job goes on."""
+import os
+import random
+import socket
+import struct
+import subprocess
+import sys
+
+from jaxlib_common import HERE, Service, all_succeed, run, wait_for_line, weft
+
+PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
+SETTINGS, PING, RST, HEADERS, DATA, CONTINUATION, WINDOW_UPDATE = 4, 6, 3, 1, 0, 9, 8
+
+
+def frame(kind, flags, stream, payload=b''):
+  return struct.pack('>I', len(payload))[1:] + bytes([kind, flags]) + struct.pack('>I', stream) + payload
+
+
+def literal(name, value):
+  return b'\x00' + bytes([len(name)]) + name + b'\x7f' + varint(len(value) - 127) + value if len(value) >= 127 \
+      else b'\x00' + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+def varint(n):
+  out = b''
+  while n >= 128:
+    out += bytes([n & 127 | 128])
+    n >>= 7
+  return out + bytes([n])
+
+
+def request_headers(path=b'/xla.coordination.CoordinationService/InsertKeyValue', extra=b''):
+  return (literal(b':method', b'POST') + literal(b':scheme', b'http') + literal(b':path', path) +
+          literal(b':authority', b'x') + literal(b'te', b'trailers') + literal(b'content-type', b'application/grpc') + extra)
+
+
+def attack(address, *pieces):
+  """Sends the bytes and reads what comes until the service closes or is silent for a moment."""
+  host, port = address.rsplit(':', 1)
+  with socket.create_connection((host, int(port)), timeout=5) as s:
+    got = b''
+    try:
+      for piece in pieces:
+        s.sendall(piece)
+      s.settimeout(0.3)
+      while len(got) < 1 << 20:
+        data = s.recv(65536)
+        if not data:
+          break
+        got += data
+    except OSError:
+      pass
+    return got
+
+
+def agent(address, task, *commands):
+  program = os.path.join(os.environ.get('WEFT_BUILDDIR', HERE + '/../../build'), 'tests/coord/agent_peer')
+  return subprocess.Popen([program, address, str(task), *commands], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+class Job:
+  """A service with two agents that have to survive what is done to it meanwhile."""
+
+  def __enter__(self):
+    self.service = Service(2, '--max-total', '64M', '--max-value', '1M')
+    address = self.service.address
+    self.agents = [agent(address, t, 'connect', 'get,go,20000', 'barrier,b,10', 'shutdown') for t in range(2)]
+    for p in self.agents:
+      wait_for_line(p, 'connect')
+    return address
+
+  def __exit__(self, kind, *_):
+    try:
+      if kind is None:
+        subprocess.run([weft(), 'coord', 'kv', self.service.address, 'set', 'go', '1'], check=True, timeout=20)
+        all_succeed(self.agents, 20)
+        assert self.service.stop() == 0
+    finally:
+      self.service.__exit__()
+
+
+def garbage():
+  rng = random.Random(1)
+  with Job() as address:
+    for _ in range(40):
+      attack_bytes = rng.randbytes(rng.randrange(1, 4000))
+      attack(address, attack_bytes if rng.random() < 0.5 else PREFACE + attack_bytes)
+
+
+def broken_frames():
+  with Job() as address:
+    for bad in (frame(HEADERS, 4, 1, b'\xff' * 50),                       # HPACK that is none
+                frame(HEADERS, 4, 2, request_headers()),                  # an even stream
+                frame(DATA, 0, 1, b'x'),                                  # data without a stream
+                frame(CONTINUATION, 4, 1, b'x'),
+                frame(HEADERS, 0, 1, request_headers()),                  # headers that never end
+                b'\xff\xff\xff' + bytes([DATA, 0, 0, 0, 0, 1]),           # 16 MiB announced
+                frame(WINDOW_UPDATE, 0, 0, b'\x7f\xff\xff\xff'),
+                frame(SETTINGS, 0, 0, b'\x00\x04\xff\xff\xff\xff')):      # a window over 2^31
+      attack(address, PREFACE, frame(SETTINGS, 0, 0), bad)
+
+
+def messages_that_lie_about_their_length():
+  with Job() as address:
+    start = PREFACE + frame(SETTINGS, 0, 0)
+    for body in (b'', b'\x00', b'\x00\xff\xff\xff\xff', b'\x00\x00\x00\x00\x00extra', b'\x01\x00\x00\x00\x04junk', b'\x07\x00\x00\x00\x00'):
+      got = attack(address, start, frame(HEADERS, 4, 1, request_headers(extra=literal(b'grpc-encoding', b'gzip'))), frame(DATA, 1, 1, body))
+      assert b'grpc-status' in got or len(got) > 40, got
+
+
+def floods():
+  with Job() as address:
+    start = PREFACE + frame(SETTINGS, 0, 0)
+    attack(address, start, frame(PING, 0, 0, b'12345678') * 20000)
+    attack(address, start, frame(SETTINGS, 0, 0) * 20000)
+    attack(address, start, b''.join(frame(HEADERS, 4, n, request_headers()) + frame(RST, 0, n, b'\0\0\0\x08') for n in range(1, 8000, 2)))
+    attack(address, start, frame(HEADERS, 0, 1, request_headers()) + frame(CONTINUATION, 0, 1, b'') * 20000)
+
+
+def metadata_without_end():
+  with Job() as address:
+    start = PREFACE + frame(SETTINGS, 0, 0)
+    big = b''.join(literal(b'x-%d' % i, b'v' * 1000) for i in range(14))
+    attack(address, start, frame(HEADERS, 4, 1, request_headers(extra=big)), frame(DATA, 1, 1, b'\0\0\0\0\0'))
+    more = b''.join(literal(b'y-%d' % i, b'v' * 1000) for i in range(15))
+    got = attack(address, start, frame(HEADERS, 0, 1, request_headers(extra=big)), frame(CONTINUATION, 4, 1, more), frame(DATA, 1, 1, b'\0\0\0\0\0'))
+    assert got, 'no answer'
+
+
+def half_open_connections():
+  with Job() as address:
+    host, port = address.rsplit(':', 1)
+    silent = [socket.create_connection((host, int(port))) for _ in range(300)]
+    for s in silent[:100]:
+      s.sendall(PREFACE[:10])
+    for s in silent[100:200]:
+      s.sendall(PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, 4, 1, request_headers()))
+    # they stay open while the job ends
+
+
+def bodies_that_never_end_stay_within_the_limit():
+  with Job() as address:
+    host, port = address.rsplit(':', 1)
+    hogs = []
+    for _ in range(8):
+      s = socket.create_connection((host, int(port)))
+      s.settimeout(1)
+      hogs.append(s)
+      try:
+        s.sendall(PREFACE + frame(SETTINGS, 0, 0))
+        for stream in range(1, 60, 2):
+          s.sendall(frame(HEADERS, 4, stream, request_headers()) + frame(DATA, 0, stream, b'\x00\x00\x0f\xff\xff' + b'x' * 16000) * 20)
+      except OSError:
+        pass
+    out = subprocess.run([weft(), 'coord', 'status', address, '--json'], capture_output=True, text=True, timeout=20)
+    import json
+    if out.returncode == 0:  # it may say that its memory is used up: that is an answer too
+      assert json.loads(out.stdout)['memory_bytes'] <= 64 << 20
+    for s in hogs:
+      s.close()
+
+
+if __name__ == '__main__':
+  sys.exit(run([garbage, broken_frames, messages_that_lie_about_their_length, floods, metadata_without_end, half_open_connections,
+                bodies_that_never_end_stay_within_the_limit], needs_jaxlib=False))
