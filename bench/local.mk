@@ -2,7 +2,7 @@
 EXTRA_PROGRAMS = bench/kernels
 bench_kernels_SOURCES = bench/kernels.c
 EXTRA_DIST += bench/kernels.hlo
-EXTRA_PROGRAMS += bench/coord_bench
+noinst_PROGRAMS += bench/coord_bench
 bench_coord_bench_SOURCES = bench/coord_bench.c
 EXTRA_DIST += bench/coord_bench.py
 EXTRA_PROGRAMS += bench/collectives_bench

@@ -7,8 +7,7 @@
 
 enum { MAX_MISSING = 100, MAX_BARRIERS = 1000 };
 
-static weft_status *fill_barrier(const coord_service *service, const coord_barrier *barrier, int64_t now_ns,
-                                 weft_arena *arena, Ca__Barrier *m)
+static weft_status *fill_barrier(const coord_barrier *barrier, int64_t now_ns, weft_arena *arena, Ca__Barrier *m)
 {
   ca__barrier__init(m);
   m->id = codec_text(barrier->id);
@@ -19,7 +18,6 @@ static weft_status *fill_barrier(const coord_service *service, const coord_barri
   m->participants = barrier->count;
   m->missing = WEFT_ARENA_ARRAY(arena, int32_t, MAX_MISSING);
   WEFT_TRY_ALLOC(m->missing);
-  (void)service;
   for (int32_t i = 0; i < barrier->count && m->n_missing < MAX_MISSING; i++)
     if (!barrier->arrived[i]) m->missing[m->n_missing++] = barrier->is_everyone ? i : barrier->tasks[i];
   return NULL;
@@ -57,7 +55,7 @@ weft_status *coord_service_status(const coord_service *service, int64_t now_ns, 
     Ca__Barrier *b = WEFT_ARENA_NEW(arena, Ca__Barrier);
     if (m.n_barriers == MAX_BARRIERS) break;
     WEFT_TRY_ALLOC(b);
-    WEFT_TRY(fill_barrier(service, barrier, now_ns, arena, b));
+    WEFT_TRY(fill_barrier(barrier, now_ns, arena, b));
     m.barriers[m.n_barriers++] = b;
   }
   HASH_ITER(hh, service->waits, wait, next_wait) DL_FOREACH(wait->calls, call) m.waiting_gets++;

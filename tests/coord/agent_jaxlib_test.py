@@ -186,6 +186,25 @@ def restarted_agent_ends_the_job(service):
     assert code == 7 and 'ABORTED' in out, out
 
 
+def preempted_with(service, is_ours_told):
+  with service(2) as s:
+    ours = agent(s.address, 0, 'connect', 'preempt,stopped-at/0', 'barrier,stopped,10')
+    theirs = spawn(s.address, 1, 'preempt', 'stopped-at/1')
+    wait_for_line(ours, 'connect')
+    wait_for_line(theirs, 'stepping')
+    time.sleep(0.5)
+    (ours if is_ours_told else theirs).send_signal(signal.SIGTERM)
+    all_succeed([ours, theirs], 30)
+
+
+def all_stop_at_the_step_when_ours_is_told_to_end(service):
+  preempted_with(service, True)
+
+
+def all_stop_at_the_step_when_jaxlibs_is_told_to_end(service):
+  preempted_with(service, False)
+
+
 def case(test, service, name):
   def run_case():
     test(service)
@@ -197,5 +216,6 @@ if __name__ == '__main__':
   tests = [four_agents_start_and_leave, agents_and_jaxlib_clients_mix, missing_agent_fails_the_start, keys_and_values,
            barriers, killed_agent_ends_the_others, stopped_agent_is_lost, briefly_stopped_agent_is_not,
            early_leaver_fails_the_shutdown, recoverable_agent_restarts, states_are_watched, restarted_service_is_noticed,
-           service_that_goes_away_ends_the_agents, restarted_agent_ends_the_job]
+           service_that_goes_away_ends_the_agents, restarted_agent_ends_the_job,
+           all_stop_at_the_step_when_ours_is_told_to_end, all_stop_at_the_step_when_jaxlibs_is_told_to_end]
   sys.exit(run([case(t, s, n) for t in tests for s, n in ((Service, 'our'), (JaxlibService, 'jaxlibs'))]))

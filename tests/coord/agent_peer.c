@@ -145,6 +145,21 @@ static weft_status *run(char **arg, int count)
       if (version == -1) return WEFT_ERR(CANCELLED, "the service is shutting down");
     }
   }
+  if (IS("preempt")) { /* steps until all have agreed to stop; publishes the step */
+    weft_coord_preemption_options options;
+    WEFT_AUTO(weft_coord_preemption) preemption = NULL;
+    char text[32];
+    WEFT_TRY(weft_coord_preemption_options_load(&options));
+    WEFT_TRY(weft_coord_preemption_new(agent, &options, &preemption));
+    for (int64_t step = 1; step < 1000; step++) {
+      if (weft_coord_preemption_reached_sync_point(preemption, step)) {
+        snprintf(text, sizeof text, "%" PRId64, step);
+        return weft_kv_set(kv, arg[1], text, strlen(text), false);
+      }
+      pause_seconds(0.03);
+    }
+    return WEFT_ERR(DEADLINE_EXCEEDED, "no sync point");
+  }
   if (IS("report")) return weft_coord_agent_report_error(agent, WEFT_DATA_LOSS, arg[1]);
   return WEFT_ERR(INVALID_ARGUMENT, "no command %s", arg[0]);
 }

@@ -136,6 +136,22 @@ def scenario_live_with(client, task, *everyone):
   print('with', flush=True)
 
 
+def scenario_preempt(client, task, key):
+  manager = _jax.create_preemption_sync_manager()
+  manager.initialize(client)
+  print('stepping', flush=True)
+  for step in range(1, 1000):
+    if manager.reached_sync_point(step):
+      client.key_value_set(key, str(step))
+      break
+    time.sleep(0.05)
+  else:
+    raise AssertionError('no sync point')
+  client.wait_at_barrier('stopped', 10000)
+  steps = {value for _, value in client.key_value_dir_get('stopped-at')}
+  assert len(steps) == 1, steps
+
+
 def scenario_barrier(client, task, name, seconds='20'):
   client.wait_at_barrier(name, int(float(seconds) * 1000))
 
