@@ -186,7 +186,8 @@ static bool alias_declared(const hlo_instr *instr, int result_leaf, int operand,
 }
 
 /* True if the step reads element i of that operand for element i of that result alone: whatever depends on it inside the
- * fusion is elementwise or a reshape, and no other result does. */
+ * fusion is elementwise or a reshape, and other results that do are as long as this one (then all are computed before
+ * any is stored). */
 static bool same_index_only(checker *c, const hlo_instr *instr, int result_leaf, int operand)
 {
   const hlo_shape *shape = instr->operands[operand]->shape;
@@ -201,7 +202,9 @@ static bool same_index_only(checker *c, const hlo_instr *instr, int result_leaf,
       const hlo_instr *x = at->operands[i];
       if (!c->depends[x->id]) continue;
       if (at == comp->root && at->op == HLO_TUPLE) {
-        if (i != result_leaf) return false;
+        for (int k = 0; i != result_leaf && k < at->operand_count; k++)
+          if (!hlo_shape_is_array(at->operands[k]->shape) ||
+              hlo_shape_elems(at->operands[k]->shape) != hlo_shape_elems(shape)) return false;
       } else if (at->op != HLO_RESHAPE && at->op != HLO_BITCAST &&
                  !(hlo_opcode_is_elementwise(at->op) && hlo_shape_same_dims(x->shape, at->shape))) {
         return false;

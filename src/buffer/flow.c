@@ -37,7 +37,7 @@ bool buf_is_alias(const hlo_instr *instr)
 typedef struct walker {
   buf_flow *flow;
   int *passes_through; /* by leaf_base + leaf: see find_invariants */
-  int *reached;        /* by instruction id, of fused computations: see reach_elementwise */
+  uint64_t *reached;   /* by instruction id, of fused computations: see reach_elementwise */
   int step;
 } walker;
 
@@ -106,90 +106,118 @@ static int leaf_at(const hlo_shape *shape, hlo_ints path)
   return leaf;
 }
 
-enum { UNREACHED = -1, MIXED = -2 };
+/* Sets of results, the first 63 of them; MIXED: reached otherwise than at the same index. */
+static const uint64_t MIXED = UINT64_C(1) << 63;
 
-static void reach(int *reached, const hlo_instr *operand, int result)
-{
-  int *mine = &reached[operand->id];
-  *mine = *mine == UNREACHED || *mine == result ? result : MIXED;
-}
-
-/* For each instruction of a loop fusion: the one result that its elements reach, each at its own index only, through
- * elementwise operations and reshapes (which keep the linear index); else MIXED. */
-static void reach_elementwise(int *reached, const hlo_instr *fusion)
+/* For each instruction of a loop fusion: the results that its elements reach, each at its own index only, through
+ * elementwise operations and reshapes (which keep the linear index). */
+static void reach_elementwise(uint64_t *reached, const hlo_instr *fusion)
 {
   const hlo_computation *comp = fusion->called[0];
 
-  HLO_FOREACH(instr, comp) reached[instr->id] = UNREACHED;
-  if (comp->root->op != HLO_TUPLE) reached[comp->root->id] = 0;
+  HLO_FOREACH(instr, comp) reached[instr->id] = 0;
+  if (comp->root->op != HLO_TUPLE) reached[comp->root->id] = 1;
   for (const hlo_instr *instr = comp->last; instr; instr = instr->prev) {
     bool is_root_tuple = instr == comp->root && instr->op == HLO_TUPLE;
-    int result = reached[instr->id];
-    if (!is_root_tuple && result == UNREACHED) continue;
-    for (int i = 0; i < instr->operand_count; i++) {
+    uint64_t results = reached[instr->id];
+    for (int i = 0; i < instr->operand_count && (is_root_tuple || results); i++) {
       const hlo_instr *operand = instr->operands[i];
       bool same = hlo_shape_is_array(operand->shape) &&
                   ((hlo_opcode_is_elementwise(instr->op) && hlo_shape_same_dims(instr->shape, operand->shape)) ||
                    instr->op == HLO_RESHAPE || instr->op == HLO_BITCAST);
-      if (is_root_tuple) reach(reached, operand, hlo_shape_is_array(operand->shape) ? i : MIXED);
-      else reach(reached, operand, same ? result : MIXED);
+      if (!is_root_tuple) reached[operand->id] |= same ? results : MIXED;
+      else reached[operand->id] |= i < 63 && hlo_shape_is_array(operand->shape) ? UINT64_C(1) << i : MIXED;
     }
   }
 }
 
-/* The result leaf that may be written over leaf `leaf` of operand `i` (an elementwise one, or a declared alias); or -1. */
-static int overwriter(const walker *w, const hlo_instr *instr, int i, int leaf, bool *out_declared)
+/* Results of one element count are walked together, all computed before any is stored (codegen's promise); else each in
+ * its turn. */
+static bool walked_together(const hlo_shape *results)
+{
+  for (int k = 1; hlo_shape_is_tuple(results) && k < results->rank; k++)
+    if (!hlo_shape_is_array(results->elements[k]) || !hlo_shape_is_array(results->elements[0]) ||
+        hlo_shape_elems(results->elements[k]) != hlo_shape_elems(results->elements[0])) return false;
+  return true;
+}
+
+/* What one operand leaf allows: `declared` >= 0: that result, by an alias; else any of `results`. */
+typedef struct permit { int value, declared; uint64_t results; } permit;
+
+static permit permit_of(const walker *w, const hlo_instr *instr, int i, int leaf)
 {
   const hlo_instr *operand = instr->operands[i];
+  permit p = {.value = values_at(w->flow, operand)[leaf], .declared = -1};
   int count;
   const hlo_output_alias *aliases = output_aliases(instr, &count);
 
-  *out_declared = true;
-  for (int a = 0; a < count; a++)
+  for (int a = 0; a < count && p.declared < 0; a++)
     if (aliases[a].operand == i && leaf_at(operand->shape, aliases[a].operand_index) == leaf)
-      return leaf_at(instr->shape, aliases[a].output_index);
-  *out_declared = false;
-  if (instr->op == HLO_FUSION)
-    return instr->u.fusion.kind == HLO_FUSION_LOOP && hlo_shape_is_array(operand->shape)
-               ? WEFT_MAX(w->reached[hlo_parameter(instr->called[0], i)->id], -1) : -1;
-  return hlo_opcode_is_elementwise(instr->op) && instr->op != HLO_COPY &&
-                 hlo_shape_same_dims(instr->shape, operand->shape) ? 0 : -1;
+      p.declared = leaf_at(instr->shape, aliases[a].output_index);
+  if (p.declared >= 0 || !hlo_shape_is_array(operand->shape)) return p;
+  if (instr->op == HLO_FUSION && instr->u.fusion.kind == HLO_FUSION_LOOP) {
+    uint64_t results = w->reached[hlo_parameter(instr->called[0], i)->id];
+    bool one = (results & (results - 1)) == 0;
+    if (!(results & MIXED) && (one || walked_together(instr->shape))) p.results = results;
+  } else if (instr->op != HLO_FUSION && instr->op != HLO_COPY && hlo_opcode_is_elementwise(instr->op) &&
+             hlo_shape_same_dims(instr->shape, operand->shape)) {
+    p.results = 1;
+  }
+  return p;
 }
 
-/* What `instr` reads, and over which of it it may write.  An operand given twice may be overwritten only if both slots
- * allow the same. */
+static weft_status *add_overwrite(walker *w, const hlo_instr *instr, int from, int result)
+{
+  buf_flow *flow = w->flow;
+  int to = values_at(flow, instr)[result];
+
+  if (flow->values[from].bytes != flow->values[to].bytes) return NULL;
+  flow->overwrites = grow(&flow->arena, flow->overwrites, flow->overwrite_count, &flow->overwrite_capacity,
+                          sizeof *flow->overwrites);
+  WEFT_TRY_ALLOC(flow->overwrites);
+  flow->overwrites[flow->overwrite_count++] = (buf_overwrite){from, to};
+  return NULL;
+}
+
+static int compare_permits(const void *a, const void *b)
+{
+  const permit *x = a, *y = b;
+  return (x->value > y->value) - (x->value < y->value);
+}
+
+/* What `instr` reads, and over which of it it may write.  An operand given twice may be overwritten only as both slots
+ * allow. */
 static weft_status *walk_operands(walker *w, const hlo_instr *instr, int step)
 {
   buf_flow *flow = w->flow;
-  int first = flow->overwrite_count;
+  int total = 0, count = 0;
+  permit *permits;
 
+  for (int i = 0; i < instr->operand_count; i++) total += flow->leaf_count[instr->operands[i]->id];
+  permits = WEFT_ARENA_ARRAY(&flow->arena, permit, total);
+  WEFT_TRY_ALLOC(permits);
   if (instr->op == HLO_FUSION && instr->u.fusion.kind == HLO_FUSION_LOOP) reach_elementwise(w->reached, instr);
-  for (int i = 0; i < instr->operand_count; i++) {
-    const hlo_instr *operand = instr->operands[i];
-    for (int leaf = 0; leaf < flow->leaf_count[operand->id]; leaf++) {
-      bool declared;
-      int value = values_at(flow, operand)[leaf], over = overwriter(w, instr, i, leaf, &declared), seen = first;
-      int to = over < 0 ? -1 : values_at(flow, instr)[over];
-      WEFT_TRY(add_read(flow, value, instr, 2 * step + 1));
-      if (declared)
-        WEFT_TRY(add_tie(flow, (buf_tie){.kind = BUF_TIE_IN_PLACE, .from = value, .to = to, .instr = instr, .operand = i,
+  for (int i = 0; i < instr->operand_count; i++)
+    for (int leaf = 0; leaf < flow->leaf_count[instr->operands[i]->id]; leaf++) {
+      permit p = permit_of(w, instr, i, leaf);
+      WEFT_TRY(add_read(flow, p.value, instr, 2 * step + 1));
+      if (p.declared >= 0)
+        WEFT_TRY(add_tie(flow, (buf_tie){.kind = BUF_TIE_IN_PLACE, .from = p.value,
+                                         .to = values_at(flow, instr)[p.declared], .instr = instr, .operand = i,
                                          .leaf = leaf}));
-      while (seen < flow->overwrite_count && flow->overwrites[seen].from != value) seen++;
-      if (seen < flow->overwrite_count) {
-        if (flow->overwrites[seen].to != to || declared) flow->overwrites[seen].to = -1;
-        continue;
-      }
-      flow->overwrites = grow(&flow->arena, flow->overwrites, flow->overwrite_count, &flow->overwrite_capacity,
-                              sizeof *flow->overwrites);
-      WEFT_TRY_ALLOC(flow->overwrites);
-      flow->overwrites[flow->overwrite_count++] = (buf_overwrite){value, to};
+      permits[count++] = p;
     }
+  if (count > 1) qsort(permits, (size_t)count, sizeof *permits, compare_permits);
+  for (int i = 0, end; i < count; i = end) {
+    permit p = permits[i];
+    for (end = i + 1; end < count && permits[end].value == p.value; end++) {
+      if (p.declared >= 0 || permits[end].declared >= 0) p = (permit){.value = p.value, .declared = -1};
+      else p.results &= permits[end].results;
+    }
+    if (p.declared >= 0) WEFT_TRY(add_overwrite(w, instr, p.value, p.declared));
+    for (int r = 0; p.declared < 0 && p.results >> r; r++)
+      if (p.results >> r & 1) WEFT_TRY(add_overwrite(w, instr, p.value, r));
   }
-  for (int i = first, end = flow->overwrite_count; i < end; i++) /* keep those that are allowed */
-    if (flow->overwrites[i].to >= 0 &&
-        flow->values[flow->overwrites[i].to].bytes == flow->values[flow->overwrites[i].from].bytes)
-      flow->overwrites[first++] = flow->overwrites[i];
-  flow->overwrite_count = first;
   return NULL;
 }
 
@@ -527,7 +555,7 @@ static weft_status *build(buf_flow *flow)
   WEFT_TRY(number_leaves(flow, sequential, &total));
   flow->value_of = WEFT_ARENA_ARRAY(&flow->arena, int, total);
   w.passes_through = WEFT_ARENA_ARRAY(&flow->arena, int, total);
-  w.reached = WEFT_ARENA_ARRAY(&flow->arena, int, ids);
+  w.reached = WEFT_ARENA_ARRAY(&flow->arena, uint64_t, ids);
   if (!flow->value_of || !w.passes_through || !w.reached) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   WEFT_TRY(find_invariants(&w, sequential));
   WEFT_TRY(add_entry(&w));

@@ -103,6 +103,17 @@ static const struct {
    "no { ROOT p = f32[8] parameter(0) }\n"
    "ENTRY e { a = f32[8] parameter(0) q = pred[] parameter(1) b = f32[8] cosine(a)\n"
    " c = f32[8] conditional(q, b, b), true_computation=yes, false_computation=no ROOT r = f32[8] add(c, b) }\n"},
+  {"several results over operands that all of them read", 0,
+   "HloModule m, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }\n"
+   "f { m = f32[8] parameter(0) p = f32[8] parameter(1) g = f32[8] parameter(2) n = f32[8] add(m, g)\n"
+   " q = f32[8] multiply(n, p) r = f32[8] subtract(q, m) ROOT t = (f32[8], f32[8]) tuple(n, r) }\n"
+   "ENTRY e { m = f32[8] parameter(0) p = f32[8] parameter(1) g = f32[8] parameter(2)\n"
+   " ROOT u = (f32[8], f32[8]) fusion(m, p, g), kind=kLoop, calls=f }\n"},
+  {"results of different lengths are written one after the other", 1,
+   "HloModule m, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias) }\n"
+   "f { m = f32[8] parameter(0) n = f32[8] negate(m) s = f32[4] slice(m), slice={[0:4]}\n"
+   " ROOT t = (f32[8], f32[4]) tuple(n, s) }\n"
+   "ENTRY e { m = f32[8] parameter(0) ROOT u = (f32[8], f32[4]) fusion(m), kind=kLoop, calls=f }\n"},
   {"a call's result", 0,
    "HloModule m, is_scheduled=true\n"
    "f { p = f32[8] parameter(0) ROOT s = f32[8] sine(p) }\n"
