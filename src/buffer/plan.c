@@ -42,7 +42,8 @@ static weft_status *number_allocs(buf_plan *plan, const buf_classes *classes, in
     const buf_value *value = &flow->values[v];
     if (value->param_leaf < 0) continue;
     plan->allocs[value->param_leaf] = (buf_alloc){.kind = BUF_PARAMETER, .bytes = value->bytes,
-                                                  .param_leaf = value->param_leaf, .read_only = value->read_only};
+                                                  .param_leaf = value->param_leaf, .read_only = value->read_only,
+                                                  .written = classes->classes[buf_class_of(classes, v)].count > 1};
     class_alloc[buf_class_of(classes, v)] = value->param_leaf;
     plan->stats.parameter_bytes += value->bytes;
   }

@@ -24,6 +24,7 @@ typedef struct buf_alloc {
   int64_t bytes;
   int param_leaf;             /* BUF_PARAMETER: leaf number over all parameters in order */
   bool read_only;             /* a constant, or a parameter that the run must not change */
+  bool written;               /* BUF_PARAMETER: the run puts other values there, or hands it out as a result */
   const hlo_literal *literal; /* BUF_CONSTANT: borrowed from the module */
 } buf_alloc;
 

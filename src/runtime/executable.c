@@ -300,7 +300,7 @@ static weft_status *bind(weft_run *run)
     bool sole;
     weft_storage *storage = rt_buffer_take(run->inputs[p], run->donated[p], &sole);
     run->input_memory[p] = storage;
-    if (storage && !sole && exe->param_bytes[p] > 0 && weft_executable_donates(exe, p)) {
+    if (storage && !sole && exe->param_bytes[p] > 0 && buf_plan_alloc(plan, buf_plan_param_alloc(plan, p))->written) {
       weft_storage *copy;
       WEFT_TRY(weft_storage_new(run->device, storage->bytes, &copy));
       memcpy(copy->data, storage->data, (size_t)storage->bytes);
