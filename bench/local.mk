@@ -1,6 +1,7 @@
 # bench
-EXTRA_PROGRAMS = bench/kernels
+EXTRA_PROGRAMS = bench/kernels bench/dispatch
 bench_kernels_SOURCES = bench/kernels.c
+bench_dispatch_SOURCES = bench/dispatch.c
 EXTRA_DIST += bench/kernels.hlo
 noinst_PROGRAMS += bench/coord_bench
 bench_coord_bench_SOURCES = bench/coord_bench.c
