@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "cpu/cpu_internal.h"
-#include "runtime/clique.h"
+#include "runtime/grouping.h"
 
 typedef struct collective_thunk {
   rt_thunk base;

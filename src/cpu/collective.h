@@ -3,7 +3,7 @@
 #define WEFT_CPU_COLLECTIVE_H
 
 #include "cpu/lower.h"
-#include "runtime/clique.h"
+#include "runtime/grouping.h"
 
 int64_t cpu_collective_scratch(const hlo_instr *instr);
 

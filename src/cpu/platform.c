@@ -12,7 +12,6 @@
 #include "cpu/platform.h"
 #include "cpu/topology.h"
 
-enum { DEVICES_A_PROCESS = 2048 }; /* global id = process * this + ordinal, as XLA's CPU client numbers them */
 static const int64_t HUGE = 2 << 20; /* allocations from this size on are mapped, and ask for huge pages */
 
 static const weft_option options[] = {
@@ -71,11 +70,13 @@ static void destroy(weft_platform *platform)
 {
   cpu_platform *cpu = (cpu_platform *)platform;
 
-  rt_cliques_free(platform->cliques);
+  coll_cliques_free(platform->cliques);
+  free(platform->incarnations);
   rt_pool_free(platform->pool);
   for (int i = 0; i < platform->device_count; i++) rt_device_fini(&platform->devices[i]);
   free(platform->devices);
   cpu_topology_free(cpu->topology);
+  weft_mutex_fini(&platform->launch_mu);
   free(cpu);
 }
 
@@ -85,22 +86,29 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
   int devices, threads;
 
   WEFT_TRY(weft_options_load(&cpu_options, &cpu->settings));
-  devices = wanted->device_count > 0 ? wanted->device_count : (int)WEFT_MIN(cpu->settings.devices, DEVICES_A_PROCESS + 1);
+  devices = wanted->device_count > 0 ? wanted->device_count : (int)WEFT_MIN(cpu->settings.devices, WEFT_DEVICES_A_PROCESS + 1);
   threads = wanted->threads > 0 ? wanted->threads : (int)WEFT_MIN(cpu->settings.threads, 4096);
-  if (devices < 1 || devices > DEVICES_A_PROCESS)
-    return WEFT_ERR(INVALID_ARGUMENT, "%d devices: 1 to %d are possible", devices, DEVICES_A_PROCESS);
+  if (devices < 1 || devices > WEFT_DEVICES_A_PROCESS)
+    return WEFT_ERR(INVALID_ARGUMENT, "%d devices: 1 to %d are possible", devices, WEFT_DEVICES_A_PROCESS);
   if (threads < 1) threads = cpu_usable_threads();
   base->process_index = wanted->process_index;
   base->memory_limit = cpu_memory_bytes();
   base->devices = calloc((size_t)devices, sizeof *base->devices);
   WEFT_TRY_ALLOC(base->devices);
   for (int i = 0; i < devices; i++) {
-    int64_t id = wanted->device_ids ? wanted->device_ids[i] : (int64_t)wanted->process_index * DEVICES_A_PROCESS + i;
+    int64_t id = wanted->device_ids ? wanted->device_ids[i] : (int64_t)wanted->process_index * WEFT_DEVICES_A_PROCESS + i;
     WEFT_TRY(rt_device_init(&base->devices[i], base, id, i, "cpu"));
     if (cpu->settings.cache_bytes > 0) base->devices[i].cache_limit = cpu->settings.cache_bytes;
     base->device_count++;
   }
-  WEFT_TRY(rt_cliques_new(wanted->kv, wanted->incarnation, &base->cliques));
+  if (wanted->incarnations && wanted->process_count > 0) {
+    size_t bytes = (size_t)wanted->process_count * sizeof *base->incarnations;
+    base->incarnations = malloc(bytes);
+    WEFT_TRY_ALLOC(base->incarnations);
+    memcpy(base->incarnations, wanted->incarnations, bytes);
+    base->process_count = wanted->process_count;
+  }
+  WEFT_TRY(coll_cliques_new(wanted->kv, "weft/clique", &base->cliques));
   if (cpu->settings.pin) WEFT_TRY(cpu_topology_new(&cpu->topology));
   return rt_pool_new(&(rt_pool_options){.threads = threads, .on_start = on_worker_start, .ctx = cpu}, &base->pool);
 }
@@ -114,6 +122,7 @@ static weft_status *create(const weft_platform_options *wanted, weft_platform **
   WEFT_TRY_ALLOC(cpu);
   cpu->base.ops = &cpu_platform_ops;
   atomic_init(&cpu->base.refs, 1);
+  weft_mutex_init(&cpu->base.launch_mu);
   st = fill(cpu, wanted);
   if (st) {
     destroy(&cpu->base);

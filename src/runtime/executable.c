@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collective/settings.h"
 #include "runtime/runtime_internal.h"
 #include "runtime/trace.h"
 
@@ -19,6 +20,7 @@ struct weft_run {
   weft_run *next;           /* in a queue, or in the executable's free list */
   weft_executable *exe;     /* retained while in flight */
   weft_device *device;
+  int index;                /* of device in exe->devices */
   rt_run_info info;
   rt_frame *frame;
   atomic_int waiting;       /* inputs not defined yet, and one for the launch itself */
@@ -31,6 +33,9 @@ struct weft_run {
   weft_storage **output_memory; /* by output */
   void **base;              /* by allocation */
   void *temp;
+  struct rt_hold *hold;     /* cliques, or NULL; released at the end */
+  weft_event_waiter hold_waiter;
+  weft_comm **comms;        /* by grouping */
 };
 
 struct weft_executable {
@@ -46,9 +51,10 @@ struct weft_executable {
   int64_t *places;          /* replica * partition_count + partition of each */
   bool runs_inline;
   int64_t *global_ids;      /* by place: the device that is there */
-  weft_comm **comms;        /* by local device, then grouping; filled by the first launch */
+  int request_count;        /* cliques with a local device: one for each group of each grouping */
+  coll_clique_request *requests;
+  int *request_of;          /* by local device, then grouping: its clique; -1: none */
   weft_arena arena;
-  weft_mutex connect_mu;    /* order: before the cliques' own */
   weft_mutex mu;
   weft_run *free_runs WEFT_GUARDED_BY(mu);
 };
@@ -118,8 +124,7 @@ static weft_status *fill_devices(weft_executable *exe, const weft_compile_option
     return WEFT_ERR(INVALID_ARGUMENT, "the program wants %lld devices, this process has %d", (long long)total,
                     platform->device_count);
   exe->global_ids = WEFT_ARENA_ARRAY(&exe->arena, int64_t, total);
-  exe->comms = WEFT_ARENA_ARRAY(&exe->arena, weft_comm *, (int64_t)platform->device_count * exe->parts.grouping_count);
-  if (!exe->global_ids || !exe->comms) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  if (!exe->global_ids) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   exe->devices = WEFT_ARENA_ARRAY(&exe->arena, weft_device *, platform->device_count);
   exe->places = WEFT_ARENA_ARRAY(&exe->arena, int64_t, platform->device_count);
   if (!exe->devices || !exe->places) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
@@ -133,6 +138,41 @@ static weft_status *fill_devices(weft_executable *exe, const weft_compile_option
     exe->places[exe->device_count] = i;
     exe->devices[exe->device_count++] = device;
   }
+  return NULL;
+}
+
+/* The cliques that a launch will ask for. */
+static weft_status *fill_requests(weft_executable *exe)
+{
+  int groupings = exe->parts.grouping_count;
+
+  exe->request_of = WEFT_ARENA_ARRAY(&exe->arena, int, (int64_t)exe->device_count * groupings);
+  exe->requests = WEFT_ARENA_ARRAY(&exe->arena, coll_clique_request, (int64_t)exe->device_count * groupings);
+  if (!exe->request_of || !exe->requests) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  for (int i = 0; i < exe->device_count * groupings; i++) exe->request_of[i] = -1;
+  for (int g = 0; g < groupings; g++)
+    for (int d = 0; d < exe->device_count; d++) {
+      const rt_grouping *grouping = &exe->parts.groupings[g];
+      int group = grouping->group_of[exe->places[d]], count = 0;
+      if (group < 0 || exe->request_of[d * groupings + g] >= 0) continue;
+      hlo_ints members = grouping->groups[group];
+      int64_t *ids = WEFT_ARENA_ARRAY(&exe->arena, int64_t, members.count);
+      int *ranks = WEFT_ARENA_ARRAY(&exe->arena, int, members.count);
+      if (!ids || !ranks) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+      for (int i = 0; i < members.count; i++) {
+        ids[i] = exe->global_ids[members.v[i]];
+        if (weft_platform_device_by_id(exe->platform, ids[i])) ranks[count++] = i;
+      }
+      int request = 0; /* another grouping may have this very group */
+      while (request < exe->request_count &&
+             (exe->requests[request].key.size != members.count ||
+              memcmp(exe->requests[request].key.devices, ids, (size_t)members.count * sizeof *ids) != 0)) request++;
+      for (int other = d; other < exe->device_count; other++)
+        if (grouping->group_of[exe->places[other]] == group) exe->request_of[other * groupings + g] = request;
+      if (request < exe->request_count) continue;
+      exe->requests[exe->request_count++] = (coll_clique_request){
+        .key = {.devices = ids, .size = members.count}, .local_ranks = ranks, .local_count = count};
+    }
   return NULL;
 }
 
@@ -154,9 +194,9 @@ weft_status *weft_executable_new(weft_platform *platform, rt_compiled *parts, co
   exe->parts = *parts;
   weft_arena_init(&exe->arena);
   weft_mutex_init(&exe->mu);
-  weft_mutex_init(&exe->connect_mu);
   WEFT_TRY(fill_types(exe));
   WEFT_TRY(fill_devices(exe, options));
+  WEFT_TRY(fill_requests(exe));
   exe->runs_inline = exe->device_count == 1 && exe->parts.grouping_count == 0 && rt_program_cost_ns(exe->parts.program) < INLINE_NS;
   *out_executable = WEFT_MOVE(exe);
   return NULL;
@@ -182,7 +222,6 @@ void weft_executable_release(weft_executable *exe)
   buf_plan_free(exe->parts.plan);
   hlo_module_free(exe->parts.module);
   weft_mutex_fini(&exe->mu);
-  weft_mutex_fini(&exe->connect_mu);
   weft_arena_fini(&exe->arena);
   free(exe);
   weft_platform_release(platform);
@@ -227,9 +266,9 @@ weft_status *weft_executable_svg(const weft_executable *exe, FILE *out)
 static weft_status *new_run(weft_executable *exe, weft_run **out_run)
 {
   size_t params = (size_t)exe->param_count, outputs = (size_t)exe->output_count;
-  size_t allocs = (size_t)buf_plan_alloc_count(exe->parts.plan);
+  size_t allocs = (size_t)buf_plan_alloc_count(exe->parts.plan), groupings = (size_t)exe->parts.grouping_count;
   char *memory = calloc(1, sizeof(weft_run) + params * (sizeof(weft_event_waiter) + 2 * sizeof(void *) + sizeof(bool)) +
-                               (2 * outputs + allocs) * sizeof(void *) + 64);
+                               (2 * outputs + allocs + groupings) * sizeof(void *) + 64);
   weft_run *run = (weft_run *)memory;
 
   WEFT_TRY_ALLOC(memory);
@@ -240,6 +279,7 @@ static weft_status *new_run(weft_executable *exe, weft_run **out_run)
   run->outputs = (weft_buffer **)memory, memory += outputs * sizeof *run->outputs;
   run->output_memory = (weft_storage **)memory, memory += outputs * sizeof *run->output_memory;
   run->base = (void **)memory, memory += allocs * sizeof *run->base;
+  run->comms = (weft_comm **)memory, memory += groupings * sizeof *run->comms;
   run->donated = (bool *)memory;
   *out_run = run;
   return NULL;
@@ -255,6 +295,22 @@ static weft_status *acquire_run(weft_executable *exe, weft_run **out_run)
   run->exe = weft_executable_retain(exe);
   *out_run = run;
   return NULL;
+}
+
+/* The cliques that the runs of a launch need, held until the last of them has ended. */
+struct rt_hold {
+  atomic_int refs;
+  coll_clique_hold *hold;
+  weft_event *ready;
+};
+
+static void release_hold(struct rt_hold *hold)
+{
+  /* acq_rel: all runs have ended before the cliques go to the next in line */
+  if (!hold || atomic_fetch_sub_explicit(&hold->refs, 1, memory_order_acq_rel) != 1) return;
+  coll_clique_hold_release(hold->hold);
+  weft_event_release(hold->ready);
+  free(hold);
 }
 
 /* Gives up what the run still holds, and keeps its memory.  The last reference to the executable may go here. */
@@ -278,6 +334,8 @@ static void recycle_run(weft_run *run)
   }
   weft_event_release(run->done);
   run->done = NULL;
+  release_hold(run->hold);
+  run->hold = NULL;
   weft_mutex_lock(&exe->mu);
   run->next = exe->free_runs;
   exe->free_runs = run;
@@ -376,11 +434,31 @@ static void end_run(weft_run *run, weft_status *st)
 
 static void program_done(void *arg, weft_status *st) { end_run(arg, st); }
 
+/* The communicators of this run's device in the cliques that the launch holds. */
+static weft_status *bind_comms(weft_run *run)
+{
+  const weft_executable *exe = run->exe;
+  int groupings = exe->parts.grouping_count;
+
+  if (!run->hold) return NULL;
+  const weft_status *error = weft_event_error(run->hold->ready);
+  if (error) return weft_status_note(weft_status_dup(error), __FILE__, __LINE__, "cliques of \"%s\"",
+                                     exe->parts.module->name);
+  for (int g = 0; g < groupings; g++) {
+    int request = exe->request_of[run->index * groupings + g];
+    if (request >= 0)
+      run->comms[g] = coll_clique_hold_comm(run->hold->hold, request,
+                                            exe->parts.groupings[g].rank_of[exe->places[run->index]]);
+  }
+  return NULL;
+}
+
 /* On a worker or the launching thread, when it is this run's turn. */
 static void start_run(weft_run *run)
 {
   weft_status *st = input_error(run);
 
+  if (!st) st = bind_comms(run);
   if (!st) st = bind(run);
   if (!st && !rt_frame_run(run->frame, run->exe->platform->pool, &run->info, program_done, run, &st)) return;
   end_run(run, st);
@@ -495,7 +573,8 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
   run->device = exe->devices[device];
   run->info = (rt_run_info){.device_ordinal = run->device->ordinal, .device_id = run->device->id,
                             .launch_id = launch->launch_id, .user = launch->user,
-                            .comms = exe->comms + (int64_t)device * exe->parts.grouping_count};
+                            .comms = run->comms};
+  run->index = device;
   weft_executable_place(exe, device, &run->info.replica_id, &run->info.partition_id);
   atomic_store_explicit(&run->waiting, 1, memory_order_relaxed);
   for (int p = 0; p < exe->param_count; p++)
@@ -513,7 +592,7 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
 }
 
 /* Cannot fail any more: donated inputs are gone now, and the run is on its way. */
-static void set_off(weft_executable *exe, int device, const weft_launch *launch, weft_run *run)
+static void set_off(weft_executable *exe, int device, const weft_launch *launch, struct rt_hold *hold, weft_run *run)
 {
   for (int p = 0; p < exe->param_count; p++) {
     if (run->donated[p]) weft_buffer_delete(run->inputs[p]);
@@ -521,57 +600,94 @@ static void set_off(weft_executable *exe, int device, const weft_launch *launch,
     atomic_fetch_add_explicit(&run->waiting, 1, memory_order_relaxed);
     weft_event_on_ready_slot(weft_buffer_defined(run->inputs[p]), &run->waiters[p], input_defined, run);
   }
+  if (hold) {
+    atomic_fetch_add_explicit(&hold->refs, 1, memory_order_relaxed);
+    run->hold = hold;
+    atomic_fetch_add_explicit(&run->waiting, 1, memory_order_relaxed);
+    weft_event_on_ready_slot(hold->ready, &run->hold_waiter, input_defined, run);
+  }
   for (int o = 0; o < exe->output_count; o++) launch->outputs[device][o] = weft_buffer_retain(run->outputs[o]);
   if (launch->done) launch->done[device] = weft_event_retain(run->done);
   submit(run);
 }
 
-/* The communicator of one local device for one grouping. */
-static weft_status *connect_one(weft_executable *exe, int device, int grouping, weft_deadline deadline)
+/* Incarnations of the processes of each device of each request, as one block that keys point into. */
+static weft_status *set_incarnations(const weft_executable *exe, const weft_launch *launch, coll_clique_request *requests,
+                                     uint64_t **out_block)
 {
-  const rt_grouping *g = &exe->parts.groupings[grouping];
-  int64_t place = exe->places[device];
-  weft_comm **comm = &exe->comms[(int64_t)device * exe->parts.grouping_count + grouping];
-  weft_status *health, *st;
+  const uint64_t *known = launch->incarnations ? launch->incarnations : exe->platform->incarnations;
+  size_t total = 0, at = 0;
 
-  if (g->group_of[place] < 0) return NULL;
-  health = *comm ? weft_comm_health(*comm) : NULL;
-  if (*comm && !health) return NULL;
-  weft_status_free(health);
-  hlo_ints members = g->groups[g->group_of[place]];
-  int64_t *ids = malloc((size_t)members.count * (sizeof *ids + sizeof(bool)));
-  WEFT_TRY_ALLOC(ids);
-  bool *is_local = (bool *)(ids + members.count);
-  for (int i = 0; i < members.count; i++) {
-    ids[i] = exe->global_ids[members.v[i]];
-    is_local[i] = weft_platform_device_by_id(exe->platform, ids[i]) != NULL;
+  *out_block = NULL;
+  if (!known) return NULL;
+  for (int r = 0; r < exe->request_count; r++) total += (size_t)requests[r].key.size;
+  *out_block = malloc(total * sizeof **out_block + 1);
+  WEFT_TRY_ALLOC(*out_block);
+  for (int r = 0; r < exe->request_count; r++) {
+    requests[r].key.incarnations = *out_block + at;
+    for (int i = 0; i < requests[r].key.size; i++) {
+      int64_t process = requests[r].key.devices[i] / WEFT_DEVICES_A_PROCESS;
+      if (process < 0 || process >= exe->platform->process_count)
+        return WEFT_ERR(INVALID_ARGUMENT, "device %lld is of no known process", (long long)requests[r].key.devices[i]);
+      (*out_block)[at++] = known[process];
+    }
   }
-  st = rt_cliques_get(exe->platform->cliques, members.count, ids, is_local, g->rank_of[place], deadline, comm);
-  free(ids);
-  return st;
+  return NULL;
 }
 
-/* Before a launch: communicators that are missing or have failed.  Every process goes through them in the same order, so
- * that rendezvous of programs that share devices cannot cross. */
-static weft_status *connect(weft_executable *exe)
+/* Long enough for the rendezvous, and for each run that is still to come before this one. */
+static weft_deadline hold_deadline(const weft_executable *exe)
 {
-  weft_status *st = NULL;
+  const coll_settings *settings = coll_settings_get();
+  int64_t before = 0, ns;
 
-  if (exe->parts.grouping_count == 0) return NULL;
-  weft_mutex_lock(&exe->connect_mu);
-  for (int g = 0; g < exe->parts.grouping_count && !st; g++)
-    for (int d = 0; d < exe->device_count && !st; d++) st = connect_one(exe, d, g, (weft_deadline){0});
-  weft_mutex_unlock(&exe->connect_mu);
+  if (settings->timeout_ns <= 0 || settings->connect_ns <= 0) return WEFT_NO_DEADLINE; /* as the user set it */
+  for (int d = 0; d < exe->device_count; d++) {
+    weft_mutex_lock(&exe->devices[d]->mu);
+    before = WEFT_MAX(before, exe->devices[d]->submitted - exe->devices[d]->ended);
+    weft_mutex_unlock(&exe->devices[d]->mu);
+  }
+  if (__builtin_mul_overflow(before, settings->timeout_ns, &ns) ||
+      __builtin_add_overflow(ns, settings->connect_ns, &ns)) return WEFT_NO_DEADLINE;
+  return weft_deadline_after_ns(ns);
+}
+
+/* Asks for the cliques; nothing blocks: the runs wait for the hold as for an input. */
+static weft_status *acquire_hold(weft_executable *exe, const weft_launch *launch, struct rt_hold **out_hold)
+{
+  struct rt_hold *hold;
+  coll_clique_request *requests;
+  uint64_t *incarnations = NULL;
+  weft_status *st;
+
+  *out_hold = NULL;
+  if (exe->request_count == 0) return NULL;
+  hold = calloc(1, sizeof *hold);
+  requests = malloc((size_t)exe->request_count * sizeof *requests);
+  if (!hold || !requests) {
+    free(hold);
+    free(requests);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  }
+  atomic_init(&hold->refs, 1);
+  memcpy(requests, exe->requests, (size_t)exe->request_count * sizeof *requests);
+  st = set_incarnations(exe, launch, requests, &incarnations);
+  if (!st) st = coll_cliques_acquire(exe->platform->cliques, requests, exe->request_count,
+                                     hold_deadline(exe), &hold->hold, &hold->ready);
+  free(incarnations);
+  free(requests);
+  if (st) free(hold);
+  else *out_hold = hold;
   return st;
 }
 
 weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *launch)
 {
   weft_run *one, **runs = &one;
+  struct rt_hold *hold = NULL;
   weft_status *st = NULL;
   int prepared = 0;
 
-  WEFT_TRY_NOTE(connect(exe), "connecting the devices of \"%s\"", exe->parts.module->name);
   if (exe->device_count > 1) runs = calloc((size_t)exe->device_count, sizeof(weft_run *));
   WEFT_TRY_ALLOC(runs);
   for (; !st && prepared < exe->device_count; prepared++) {
@@ -581,10 +697,15 @@ weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *lau
     if (st) st = weft_status_note(st, __FILE__, __LINE__, "launch of \"%s\" on device %lld", exe->parts.module->name,
                                   (long long)exe->devices[prepared]->id);
   }
+  /* Cliques and queues are entered in one step: of two launches, the same one is first in both. */
+  if (exe->request_count > 0) weft_mutex_lock(&exe->platform->launch_mu);
+  if (!st) st = acquire_hold(exe, launch, &hold);
   for (int d = 0; d < prepared; d++) {
     if (st) recycle_run(runs[d]);
-    else set_off(exe, d, launch, runs[d]);
+    else set_off(exe, d, launch, hold, runs[d]);
   }
+  if (exe->request_count > 0) weft_mutex_unlock(&exe->platform->launch_mu);
+  release_hold(hold);
   if (runs != &one) free(runs);
   return st;
 }

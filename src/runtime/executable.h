@@ -36,6 +36,7 @@ typedef struct weft_launch {
   weft_event **done;                 /* [device], or NULL: filled with events (new references) of the end of each run */
   const bool *keep;                  /* [param leaf], or NULL: true forbids donation of that input */
   int64_t launch_id;                 /* the same in every process */
+  const uint64_t *incarnations;      /* by process, or NULL: those that the platform was made with */
   void *user;                        /* handed to custom calls; must live until every `done` is ready */
 } weft_launch;
 

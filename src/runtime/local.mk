@@ -1,10 +1,10 @@
 libweftcore_la_SOURCES += \
   %D%/buffer.c %D%/buffer.h \
-  %D%/clique.c %D%/clique.h \
   %D%/device.c %D%/device.h \
   %D%/executable.c %D%/executable.h \
   %D%/executor.c \
   %D%/ffi.c %D%/ffi.h %D%/ffi_attrs.c \
+  %D%/grouping.c %D%/grouping.h \
   %D%/platform.c %D%/platform.h \
   %D%/pool.c %D%/pool.h \
   %D%/program.c %D%/program.h %D%/program_internal.h \

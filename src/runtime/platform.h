@@ -9,13 +9,16 @@
 #include "runtime/executable.h"
 #include "runtime/pool.h"
 
+enum { WEFT_DEVICES_A_PROCESS = 2048 }; /* as XLA's CPU client numbers devices */
+
 typedef struct weft_platform_options {
   int device_count;   /* of this process; 0: WEFT_DEVICES, by default 1 */
   int threads;        /* of the worker pool; 0: WEFT_THREADS, by default one a usable core */
   int process_index, process_count; /* 0, 0: alone */
   weft_kv *kv;                      /* where processes meet; borrowed for the platform's life; NULL: alone */
-  uint64_t incarnation;             /* of this process, unique in the job; 0: random */
-  const int64_t *device_ids;        /* global ids of this process's devices; NULL: process_index * 2048 + ordinal */
+  const uint64_t *incarnations;     /* [process_count] of each process, unique in the job; NULL: alone, or given at launch */
+  const int64_t *device_ids;        /* global ids of this process's devices; NULL: process_index * WEFT_DEVICES_A_PROCESS + ordinal,
+                                     * which several processes must keep to */
 } weft_platform_options;
 
 typedef struct weft_compile_options {

@@ -249,7 +249,7 @@ static weft_status *collect_edges(graph *g, int alloc_count)
     last_of_group[thunk->order_group] = t;
   }
   for (int i = 0; i < seq->edge_count; i++) WEFT_TRY(add_edge(g, (edge){seq->edges[i][0], seq->edges[i][1], false}));
-  qsort(g->edges, (size_t)g->count, sizeof *g->edges, compare_edges);
+  if (g->count > 0) qsort(g->edges, (size_t)g->count, sizeof *g->edges, compare_edges);
   for (int i = 0; i < g->count; i++)
     if (kept == 0 || g->edges[i].from != g->edges[kept - 1].from || g->edges[i].to != g->edges[kept - 1].to)
       g->edges[kept++] = g->edges[i];

@@ -5,7 +5,8 @@
 #include <stdatomic.h>
 
 #include "base/thread.h"
-#include "runtime/clique.h"
+#include "runtime/grouping.h"
+#include "collective/clique.h"
 #include "runtime/executable.h"
 #include "runtime/platform.h"
 #include "runtime/program.h"
@@ -18,7 +19,10 @@ struct weft_platform {         /* first member of a platform's own struct */
   rt_pool *pool;
   int device_count, process_index;
   weft_device *devices;        /* device_count of them */
-  rt_cliques *cliques;
+  coll_cliques *cliques;
+  weft_mutex launch_mu;        /* of launches with collectives; order: before the cliques', devices' and pool's */
+  int process_count;
+  uint64_t *incarnations;      /* by process, or NULL */
   int64_t memory_limit;        /* bytes of the machine that devices may take together */
 };
 

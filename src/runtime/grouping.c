@@ -1,14 +1,9 @@
 #include <config.h>
 
-#include "runtime/clique.h"
+#include "runtime/grouping.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include "base/thread.h"
-
-/* ---- groups ---------------------------------------------------------------------------------------------------- */
 
 weft_status *rt_group_mode_of(const hlo_instr *instr, rt_group_mode *out_mode)
 {
@@ -230,133 +225,4 @@ bool rt_grouping_equal(const rt_grouping *a, const rt_grouping *b)
     if (a->groups[i].count != b->groups[i].count ||
         memcmp(a->groups[i].v, b->groups[i].v, (size_t)a->groups[i].count * sizeof(int64_t)) != 0) return false;
   return true;
-}
-
-/* ---- communicators --------------------------------------------------------------------------------------------- */
-
-typedef struct clique {
-  struct clique *next;
-  int size, epoch;      /* epoch: how often it was made, counted alike by every process */
-  int64_t *device_ids;
-  weft_comm **comms;    /* by rank; NULL: another process's */
-} clique;
-
-struct rt_cliques {
-  weft_kv *kv;
-  uint64_t incarnation;
-  weft_mutex mu;        /* held during a rendezvous: cliques are made one after the other, in the caller's order */
-  clique *first WEFT_GUARDED_BY(mu); /* few: one for each set of devices that talk */
-  weft_comm **spent WEFT_GUARDED_BY(mu); /* failed ones, freed at the end: launches in flight may still name them */
-  int spent_count WEFT_GUARDED_BY(mu);
-};
-
-weft_status *rt_cliques_new(weft_kv *kv, uint64_t incarnation, rt_cliques **out_cliques)
-{
-  rt_cliques *cliques = calloc(1, sizeof *cliques);
-
-  *out_cliques = NULL;
-  WEFT_TRY_ALLOC(cliques);
-  cliques->kv = kv;
-  cliques->incarnation = incarnation;
-  weft_mutex_init(&cliques->mu);
-  *out_cliques = cliques;
-  return NULL;
-}
-
-static void free_clique(clique *c)
-{
-  for (int r = 0; c->comms && r < c->size; r++) weft_comm_destroy(c->comms[r]);
-  free(c->comms);
-  free(c->device_ids);
-  free(c);
-}
-
-void rt_cliques_free(rt_cliques *cliques)
-{
-  if (!cliques) return;
-  for (clique *c = cliques->first, *next; c; c = next) {
-    next = c->next;
-    free_clique(c);
-  }
-  for (int i = 0; i < cliques->spent_count; i++) weft_comm_destroy(cliques->spent[i]);
-  free(cliques->spent);
-  weft_mutex_fini(&cliques->mu);
-  free(cliques);
-}
-
-static weft_status *find_locked(rt_cliques *cliques, int size, const int64_t *device_ids, clique **out)
-  WEFT_REQUIRES(cliques->mu)
-{
-  for (clique *c = cliques->first; c; c = c->next)
-    if (c->size == size && memcmp(c->device_ids, device_ids, (size_t)size * sizeof *device_ids) == 0) {
-      *out = c;
-      return NULL;
-    }
-  clique *c = calloc(1, sizeof *c);
-  WEFT_TRY_ALLOC(c);
-  c->size = size;
-  c->device_ids = malloc((size_t)size * sizeof *device_ids);
-  c->comms = calloc((size_t)size, sizeof(weft_comm *));
-  if (!c->device_ids || !c->comms) {
-    free_clique(c);
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  }
-  memcpy(c->device_ids, device_ids, (size_t)size * sizeof *device_ids);
-  c->next = cliques->first;
-  cliques->first = c;
-  *out = c;
-  return NULL;
-}
-
-/* All local ranks at once; `old` ones move to the spent. */
-static weft_status *make_locked(rt_cliques *cliques, clique *c, const bool *is_local, weft_deadline deadline)
-  WEFT_REQUIRES(cliques->mu)
-{
-  uint64_t hash = 14695981039346656037u;
-  char name[80];
-  int count = 0;
-  weft_status *st;
-  int *ranks = malloc((size_t)c->size * sizeof *ranks);
-  weft_comm **made = malloc((size_t)c->size * sizeof(weft_comm *));
-  weft_comm **spent = realloc(cliques->spent, (size_t)(cliques->spent_count + c->size) * sizeof(weft_comm *));
-
-  if (spent) cliques->spent = spent;
-  if (!ranks || !made || !spent) {
-    free(ranks);
-    free(made);
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  }
-  for (int r = 0; r < c->size; r++) {
-    hash = (hash ^ (uint64_t)c->device_ids[r]) * 1099511628211u;
-    if (is_local[r]) ranks[count++] = r;
-    if (c->comms[r]) cliques->spent[cliques->spent_count++] = c->comms[r];
-    c->comms[r] = NULL;
-  }
-  snprintf(name, sizeof name, "weft/clique/%d-%016" PRIx64 "/%d", c->size, hash, c->epoch++);
-  st = weft_comm_create(&(weft_comm_spec){.kv = cliques->kv, .name = name, .size = c->size, .ranks = ranks,
-                                          .rank_count = count, .incarnation = cliques->incarnation,
-                                          .device_ids = c->device_ids, .deadline = deadline}, made);
-  for (int i = 0; !st && i < count; i++) c->comms[ranks[i]] = made[i];
-  free(ranks);
-  free(made);
-  return st;
-}
-
-weft_status *rt_cliques_get(rt_cliques *cliques, int size, const int64_t *device_ids, const bool *is_local, int rank,
-                            weft_deadline deadline, weft_comm **out_comm)
-{
-  clique *c = NULL;
-  weft_status *st;
-
-  *out_comm = NULL;
-  weft_mutex_lock(&cliques->mu);
-  st = find_locked(cliques, size, device_ids, &c);
-  if (!st) {
-    weft_status *health = c->comms[rank] ? weft_comm_health(c->comms[rank]) : NULL;
-    if (!c->comms[rank] || health) st = make_locked(cliques, c, is_local, deadline);
-    weft_status_free(health);
-    if (!st) *out_comm = c->comms[rank];
-  }
-  weft_mutex_unlock(&cliques->mu);
-  return st;
 }
