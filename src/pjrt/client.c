@@ -163,6 +163,7 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
   options.device_count = (int)s.device_count;
   options.process_index = client->process_index;
   options.process_count = client->process_count;
+  options.kv = client->kv;
   WEFT_TRY(weft_platform_new(&cpu_platform_ops, &options, &client->platform));
   client->local_count = weft_platform_device_count(client->platform);
   counts = calloc((size_t)client->process_count, sizeof *counts);

@@ -218,7 +218,9 @@ static weft_status *compile(PJRT_Client *client, hlo_module *module, const void 
   pjrt_options_fini(&options);
   WEFT_TRY(st);
   hash = hash_bytes(hash, p->source, p->source_size);
-  hash = hash_bytes(hash, p->options, p->options_size);
+  /* Launch ids grow out of the fingerprint, so processes must agree on it: their options say which process each is. */
+  if (client->process_count == 1) hash = hash_bytes(hash, p->options, p->options_size);
+  else hash = hash_bytes(hash, p->assignment, p->assignment_size);
   hash = hash_bytes(hash, pjrt_platform_version, strlen(pjrt_platform_version));
   snprintf(p->fingerprint, sizeof p->fingerprint, "weft-%016" PRIx64, hash);
   WEFT_TRY(describe_outputs(p));

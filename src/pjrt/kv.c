@@ -1,7 +1,11 @@
-/* pjrt/kv.c -- the key-value interface over the callbacks that a client hands in. */
+/* pjrt/kv.c -- the key-value interface over the callbacks that a client hands in.
+ *
+ * That store writes each key once.  What overwrites a key goes to the first free one of key, key/~1, key/~2, ..., and a
+ * reader takes the last that there is: so a process that comes back is found at its new address. */
 #include <config.h>
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,39 +42,87 @@ static weft_status *take_value(char *value, size_t size, void (*deleter)(char *)
   return NULL;
 }
 
-static weft_status *kv_get(weft_kv *base, const char *key, weft_deadline deadline, char **out_value, size_t *out_size)
+enum { MAX_VERSIONS = 1000, MAX_KEY = 600 };
+
+static weft_status *version_key(const char *key, int version, char *buf)
 {
-  callback_kv *kv = (callback_kv *)base;
+  int n = version ? snprintf(buf, MAX_KEY, "%s/~%d", key, version) : snprintf(buf, MAX_KEY, "%s", key);
+
+  return n < MAX_KEY ? NULL : WEFT_ERR(INVALID_ARGUMENT, "a key of %zu bytes", strlen(key));
+}
+
+static weft_status *get_one(callback_kv *kv, const char *key, weft_deadline deadline, char **out_value, size_t *out_size)
+{
   int timeout_ms = weft_deadline_poll_ms(deadline);
   PJRT_KeyValueGetCallback_Args args = {
       .struct_size = sizeof args, .key = key, .key_size = strlen(key), .timeout_in_ms = timeout_ms < 0 ? INT_MAX : timeout_ms,
       .callback_error = &callback_error, .user_arg = kv->get_arg};
 
-  *out_value = NULL;
   WEFT_TRY_NOTE(pjrt_status(kv->get(&args)), "key \"%s\"", key);
   return take_value(args.value, args.value_size, args.value_deleter_callback, out_value, out_size);
 }
 
-static weft_status *kv_try_get(weft_kv *base, const char *key, char **out_value, size_t *out_size)
+static weft_status *try_get_one(callback_kv *kv, const char *key, char **out_value, size_t *out_size)
 {
-  callback_kv *kv = (callback_kv *)base;
   PJRT_KeyValueTryGetCallback_Args args = {.struct_size = sizeof args, .key = key, .key_size = strlen(key),
                                            .callback_error = &callback_error, .user_arg = kv->try_get_arg};
 
-  *out_value = NULL;
-  if (!kv->try_get) return kv_get(base, key, weft_deadline_after_ms(1), out_value, out_size);
+  if (!kv->try_get) return get_one(kv, key, weft_deadline_after_ms(1), out_value, out_size);
   WEFT_TRY(pjrt_status(kv->try_get(&args)));
   return take_value(args.value, args.value_size, args.value_deleter_callback, out_value, out_size);
+}
+
+/* Replaces the value by the newest there is. */
+static weft_status *newest(callback_kv *kv, const char *key, char **value, size_t *size)
+{
+  char versioned[MAX_KEY];
+
+  for (int version = 1; version < MAX_VERSIONS; version++) {
+    char *newer;
+    size_t newer_size;
+    WEFT_TRY(version_key(key, version, versioned));
+    weft_status *st = try_get_one(kv, versioned, &newer, &newer_size);
+    if (st) {
+      weft_status_free(st); /* there is none: or the next call to the store says what is wrong with it */
+      break;
+    }
+    free(*value);
+    *value = newer;
+    *size = newer_size;
+  }
+  return NULL;
+}
+
+static weft_status *kv_get(weft_kv *base, const char *key, weft_deadline deadline, char **out_value, size_t *out_size)
+{
+  *out_value = NULL;
+  WEFT_TRY(get_one((callback_kv *)base, key, deadline, out_value, out_size));
+  return newest((callback_kv *)base, key, out_value, out_size);
+}
+
+static weft_status *kv_try_get(weft_kv *base, const char *key, char **out_value, size_t *out_size)
+{
+  *out_value = NULL;
+  WEFT_TRY(try_get_one((callback_kv *)base, key, out_value, out_size));
+  return newest((callback_kv *)base, key, out_value, out_size);
 }
 
 static weft_status *kv_set(weft_kv *base, const char *key, const void *value, size_t size, bool overwrite)
 {
   callback_kv *kv = (callback_kv *)base;
-  PJRT_KeyValuePutCallback_Args args = {.struct_size = sizeof args, .key = key, .key_size = strlen(key), .value = value,
-                                        .value_size = size, .callback_error = &callback_error, .user_arg = kv->put_arg};
+  char versioned[MAX_KEY];
+  weft_status *st = NULL;
 
-  if (overwrite) return WEFT_ERR(UNIMPLEMENTED, "the client's key-value store does not overwrite (key \"%s\")", key);
-  WEFT_TRY_NOTE(pjrt_status(kv->put(&args)), "key \"%s\"", key);
+  for (int version = 0; version < MAX_VERSIONS; version++) {
+    weft_status_free(st);
+    WEFT_TRY(version_key(key, version, versioned));
+    PJRT_KeyValuePutCallback_Args args = {.struct_size = sizeof args, .key = versioned, .key_size = strlen(versioned),
+                                          .value = value, .value_size = size, .callback_error = &callback_error,
+                                          .user_arg = kv->put_arg};
+    st = pjrt_status(kv->put(&args));
+    if (!st || !overwrite || weft_status_code(st) != WEFT_ALREADY_EXISTS) break;
+  }
+  WEFT_TRY_NOTE(st, "key \"%s\"", key);
   return NULL;
 }
 
