@@ -9,3 +9,6 @@ EXTRA_DIST += bench/coord_bench.py
 EXTRA_PROGRAMS += bench/collectives_bench
 bench_collectives_bench_SOURCES = bench/collectives_bench.c
 EXTRA_DIST += bench/collectives.sh bench/collectives_mpi.c bench/collectives_gloo.cc
+EXTRA_PROGRAMS += bench/collectives_demo
+bench_collectives_demo_SOURCES = bench/collectives_demo.c
+EXTRA_DIST += bench/collectives_demo.sh

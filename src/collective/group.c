@@ -460,11 +460,11 @@ void coll_op_describe(const coll_op *op, char *out, size_t size)
   const char *name = op->site.instruction, *source = op->site.source;
   bool reduces = op->args.reduction != WEFT_REDUCE_NONE;
 
-  snprintf(out, size, "%s %s[%zu]%s%s%s%s%s%s%s%s (seq %llu, %lld bytes)", weft_coll_kind_name(op->args.kind),
+  snprintf(out, size, "%s %s[%zu]%s%s%s%s%s%s%s%s%s (seq %llu, %lld bytes)", weft_coll_kind_name(op->args.kind),
            weft_dtype_name(op->args.dtype), op->args.count, reduces ? " " : "",
            reduces ? weft_reduction_name(op->args.reduction) : "", name ? " \"" : "", name ? name : "",
            name ? "\"" : "", source ? " at " : "", source ? source : "",
-           op->site.executable ? " in a program" : "", (unsigned long long)op->seq, (long long)op->problem.bytes);
+           op->site.executable ? " of " : "", op->site.executable ? op->site.executable : "", (unsigned long long)op->seq, (long long)op->problem.bytes);
 }
 
 int weft_comm_rank(const weft_comm *comm) { return comm->rank; }

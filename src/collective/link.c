@@ -857,7 +857,10 @@ void coll_links_fail_locked(coll_group *g, const weft_status *st, bool tell_peer
     link->sends = link->recvs = link->frames = link->offered = link->incoming = (coll_fifo){0};
     link->rx1_msg = NULL;
   }
-  coll_listener_bury(g->id, reason.text);
+  uint64_t posted = 0;
+  for (int i = 0; i < g->local_count; i++)
+    if (g->locals[i]) posted = WEFT_MAX(posted, g->locals[i]->next_seq);
+  coll_listener_bury(g->id, posted, reason.text);
 }
 
 void coll_links_close_locked(coll_group *g)

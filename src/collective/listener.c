@@ -44,7 +44,7 @@ static struct {
 
 static struct {
   weft_mutex mu; /* innermost */
-  struct { uint64_t group_id; char reason[256]; } of[GRAVES] WEFT_GUARDED_BY(mu);
+  struct { uint64_t group_id, posted; char reason[256]; } of[GRAVES] WEFT_GUARDED_BY(mu);
   unsigned next WEFT_GUARDED_BY(mu);
 } graves = {.mu = WEFT_MUTEX_INITIALIZER};
 
@@ -298,11 +298,12 @@ void coll_listener_stop(void) /* the progress thread has ended */
   weft_mutex_unlock(&listener.mu);
 }
 
-void coll_listener_bury(uint64_t group_id, const char *reason)
+void coll_listener_bury(uint64_t group_id, uint64_t posted, const char *reason)
 {
   weft_mutex_lock(&graves.mu);
   unsigned slot = graves.next++ % GRAVES;
   graves.of[slot].group_id = group_id;
+  graves.of[slot].posted = posted;
   snprintf(graves.of[slot].reason, sizeof graves.of[slot].reason, "%s", reason);
   weft_mutex_unlock(&graves.mu);
 }
@@ -338,6 +339,16 @@ static void answer(int fd, const coll_query *q)
     coll_group_unlock(g);
     coll_group_release(g);
   }
+  weft_mutex_lock(&graves.mu);
+  for (int i = 0; i < GRAVES && !a.known; i++) { /* it may have failed and gone already */
+    if (graves.of[i].group_id != q->group_id || !graves.of[i].reason[0]) continue;
+    a.known = 1;
+    a.posted = graves.of[i].posted;
+    a.arrived = a.posted > q->seq;
+    snprintf(a.text, sizeof a.text, "had posted %llu operations", (unsigned long long)a.posted);
+    snprintf(a.spent, sizeof a.spent, "%s", graves.of[i].reason);
+  }
+  weft_mutex_unlock(&graves.mu);
   coll_frame_send(fd, COLL_FRAME_ANSWER, &a, sizeof a, -1);
 }
 

@@ -17,7 +17,7 @@ int64_t coll_listener_timer_ns(void); /* when it next has to look at held connec
 WEFT_NODISCARD weft_status *coll_dial(const coll_address *to, bool local, int *out_fd);
 
 /* Remembers why a communicator ended, so that a rank which comes late is told. */
-void coll_listener_bury(uint64_t group_id, const char *reason);
+void coll_listener_bury(uint64_t group_id, uint64_t posted, const char *reason); /* posted: collectives, by its ranks here */
 
 /* ---- the frames of a control connection ---- */
 

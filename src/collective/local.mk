@@ -1,5 +1,6 @@
 # src/collective: see README.md in this folder.
 pkginclude_HEADERS += include/weft/collective.h
+EXTRA_DIST += docs/collectives.md
 libweftcore_la_SOURCES += \
   %D%/address.h %D%/bootstrap.c \
   %D%/bench.c %D%/bench.h \
