@@ -280,7 +280,7 @@ int cli_bench_collectives_main(int argc, char **argv)
 {
   bench b = {.how = BENCH_SHM, .ranks = 2, .min_bytes = 64, .max_bytes = 16 << 20, .scale = 1};
 
-  for (int i = 1; i < argc; i++) {
+  for (int i = 1; i < argc; i += 2) {
     const char *value = i + 1 < argc ? argv[i + 1] : "";
     size_t how = 0;
     if (strcmp(argv[i], "--how") == 0) {
@@ -303,7 +303,6 @@ int cli_bench_collectives_main(int argc, char **argv)
       fprintf(strcmp(argv[i], "--help") == 0 ? stdout : stderr, "%s", usage);
       return strcmp(argv[i], "--help") != 0;
     }
-    i++;
   }
   if (b.ranks < 1 || b.ranks > MOST_RANKS || b.min_bytes < 4 || b.max_bytes < b.min_bytes || b.max_bytes > INT64_C(1) << 32 || !(b.scale > 0)) {
     fprintf(stderr, "%s", usage);

@@ -413,7 +413,8 @@ static bool progress(coll_link *link)
   if (link->stream->ops->poll) any |= link->stream->ops->poll(link->stream);
   if (link->recvs.head) any |= receive_steps(link);
   if (link->sends.head && !g->error) any |= send_steps(link);
-  if (p2p && !g->error) any |= receive_p2p(link) | send_p2p(link);
+  if (p2p && !g->error) any |= receive_p2p(link);
+  if (p2p && !g->error) any |= send_p2p(link);
   if (!any && !g->error) {
     weft_status *st = link->stream->ops->health(link->stream);
     if (st) {
