@@ -149,6 +149,7 @@ static bool can_take(const hlo_instr *user, const hlo_instr *instr)
   case HLO_SELECT_AND_SCATTER: case HLO_COPY: return false;
   case HLO_CONCATENATE:
     return user->operand_count <= MOST_CONCATENATED || elems(user) <= SMALL_ARRAY || is_generator(instr);
+  case HLO_DOT: return is_generator(instr) || is_view(instr);
   case HLO_REDUCE_WINDOW: return is_generator(instr) || is_view(instr) || instr->op == HLO_CONVERT;
   default: return true;
   }

@@ -4,7 +4,7 @@
  *   scatter                                             kCustom   "scatter"   operands it updates are shared with it
  *   dynamic-update-slice of a parameter                 kCustom   "dus"       that parameter is shared with it
  *   reduce, reduce-window, select-and-scatter           kInput
- *   as the maker says                                   kCustom   "row", "loop"
+ *   as the maker says                                   kCustom   "row", "loop", "region"
  *   anything else                                       kLoop
  *
  * A parameter is shared only if nothing else in the fusion reads it: the kernel may overwrite it as it goes. */

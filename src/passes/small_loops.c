@@ -109,23 +109,10 @@ static weft_status *share_buffers(hlo_instr *fusion)
 
 static weft_status *make_kernel(while_loop *w, pass_map *map, bool *changed)
 {
-  hlo_instr **members = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, w->count + 2), **outputs, *fusion;
-  int member_count = 0, output_count = 0;
+  hlo_instr *fusion;
 
-  outputs = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, w->count);
-  WEFT_TRY_ALLOC(members);
-  WEFT_TRY_ALLOC(outputs);
-  members[member_count++] = w->loop->operands[0];
-  members[member_count++] = w->loop;
-  for (int i = 0; i < w->count; i++) {
-    if (!w->after[i] || (w->after[i]->user_count == 0 && w->after[i] != w->loop->parent->root)) continue;
-    members[member_count++] = outputs[output_count++] = w->after[i];
-    hlo_move_before(w->after[i], w->loop->next);
-  }
-  if (output_count == 0) return NULL; /* dead */
-  /* The list has the elements right behind the loop, in the opposite order of the members' loop above. */
-  for (int i = 0; i < output_count; i++) members[2 + i] = outputs[output_count - 1 - i];
-  WEFT_TRY(pass_outline(members, member_count, outputs, output_count, map, "loop_fusion", &fusion));
+  WEFT_TRY(while_outline(w, map, "loop_fusion", &fusion));
+  if (!fusion) return NULL;
   *changed = true;
   WEFT_TRY(pass_fusion_classify(fusion, "loop"));
   return share_buffers(fusion);

@@ -2,6 +2,8 @@
 
 #include "passes/util.h"
 
+enum { TINY_DOT_WORK = 1024 }; /* multiplications */
+
 #include <math.h>
 #include <string.h>
 
@@ -109,6 +111,16 @@ bool pass_is_alias_op(hlo_opcode op)
   }
 }
 
+/* So little work that calling a library for it would take longer. */
+static bool is_tiny_dot(const hlo_instr *dot)
+{
+  double work = (double)hlo_shape_elems(dot->shape);
+
+  for (int i = 0; i < dot->u.dot->lhs_contracting.count; i++)
+    work *= (double)dot->operands[0]->shape->dims[dot->u.dot->lhs_contracting.v[i]];
+  return work <= TINY_DOT_WORK && dot->operand_count == 2 && !dot->u.dot->sparsity && !pass_has_control_edges(dot);
+}
+
 bool pass_needs_kernel(const hlo_instr *instr)
 {
   if (pass_is_alias_op(instr->op) || hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op) ||
@@ -116,10 +128,11 @@ bool pass_needs_kernel(const hlo_instr *instr)
     return false;
   switch (instr->op) {
   case HLO_FUSION: case HLO_WHILE: case HLO_CONDITIONAL: case HLO_CALL: case HLO_CUSTOM_CALL:
-  case HLO_SCAN: case HLO_DOT: case HLO_RAGGED_DOT: case HLO_SCALED_DOT: case HLO_CONVOLUTION: case HLO_SORT: case HLO_TOPK:
+  case HLO_SCAN: case HLO_RAGGED_DOT: case HLO_SCALED_DOT: case HLO_CONVOLUTION: case HLO_SORT: case HLO_TOPK:
   case HLO_FFT: case HLO_CHOLESKY: case HLO_TRIANGULAR_SOLVE: case HLO_COPY:
   case HLO_PARTITION_ID: case HLO_REPLICA_ID:
     return false;
+  case HLO_DOT: return is_tiny_dot(instr);
   default: return true;
   }
 }

@@ -149,6 +149,27 @@ weft_status *while_add_invariants(while_loop *w, int count, hlo_instr **values)
   return set_state_shape(w);
 }
 
+weft_status *while_outline(while_loop *w, pass_map *map, const char *name, hlo_instr **out_fusion)
+{
+  hlo_instr **members = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, w->count + 2);
+  hlo_instr **outputs = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, w->count);
+  int count = 0;
+
+  *out_fusion = NULL;
+  WEFT_TRY_ALLOC(members);
+  WEFT_TRY_ALLOC(outputs);
+  for (int i = 0; i < w->count; i++) {
+    if (!w->after[i] || (w->after[i]->user_count == 0 && w->after[i] != w->loop->parent->root)) continue;
+    outputs[count++] = w->after[i];
+    hlo_move_before(w->after[i], w->loop->next); /* the list has them behind the loop, the last one first */
+  }
+  if (count == 0) return NULL;
+  members[0] = w->loop->operands[0];
+  members[1] = w->loop;
+  for (int i = 0; i < count; i++) members[2 + i] = outputs[count - 1 - i];
+  return pass_outline(members, count + 2, outputs, count, map, name, out_fusion);
+}
+
 /* ---- trip count -------------------------------------------------------------------------------------------------- */
 
 static bool integer_constant(const hlo_instr *x, int64_t *value)

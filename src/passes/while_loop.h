@@ -35,6 +35,10 @@ WEFT_NODISCARD weft_status *while_keep(while_loop *w, const bool *keep);
 /* Adds `count` invariant elements with these initial values; values[i] becomes the element inside the body. */
 WEFT_NODISCARD weft_status *while_add_invariants(while_loop *w, int count, hlo_instr **values);
 
+/* Moves the loop and its initial tuple into a fusion, whose results are the elements used after the loop.  *out_fusion is
+ * NULL, and nothing is changed, if there are none.  `map` as for pass_outline. */
+WEFT_NODISCARD weft_status *while_outline(while_loop *w, pass_map *map, const char *name, hlo_instr **out_fusion);
+
 /* The number of iterations of a counted loop: constant start, constant step, compared with a constant; -1 if unknown. */
 int64_t while_trip_count(const while_loop *w);
 
