@@ -633,8 +633,9 @@ int cli_run_main(int argc, char **argv)
 
   weft_arena_init(&state.arena);
   if (!st && !done) st = run_program(&state);
+  if (strncmp(weft_status_message(st), "check.", 6) == 0) state.differences++; /* the program's own test failed */
   exit_code = cli_report("run", st);
-  if (exit_code == CLI_OK && state.differences) exit_code = CLI_DIFFERENT;
+  if (state.differences && exit_code != CLI_USAGE) exit_code = CLI_DIFFERENT;
   fini(&state);
   free(options.inputs);
   return exit_code;

@@ -7,6 +7,7 @@
 #include "base/macros.h"
 #include "cpu/lapack.h"
 #include "cpu/lower.h"
+#include "hlo/check.h"
 #include "runtime/ffi.h"
 
 enum { API_TYPED_FFI = 4 };
@@ -32,6 +33,37 @@ static weft_status *marker_execute(const rt_thunk *thunk, rt_ctx *ctx)
   return NULL;
 }
 static const rt_thunk_ops marker_ops = {.size = sizeof(rt_thunk_ops), .kind = "marker", .run = marker_execute};
+
+/* ---- checks ------------------------------------------------------------------------------------------------------------- */
+
+/* check.*: a program that tests itself fails with the element that differs. */
+typedef struct check_thunk {
+  rt_thunk base;
+  hlo_check_rule rule;
+  const hlo_shape *shape;
+} check_thunk;
+
+static weft_status *check_run(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  const check_thunk *check = (const check_thunk *)thunk;
+  void *const *args = rt_args(thunk, ctx);
+
+  return hlo_check(&check->rule, &(hlo_literal){.shape = check->shape, .data = args[0]},
+                   &(hlo_literal){.shape = check->shape, .data = args[1]});
+}
+static const rt_thunk_ops check_ops = {.size = sizeof(rt_thunk_ops), .kind = "check", .run = check_run};
+
+static weft_status *check_make(cpu_lowering *low, rt_thunk **out_thunk)
+{
+  check_thunk *check;
+
+  WEFT_TRY(cpu_thunk_new(low, &check_ops, sizeof(check_thunk), out_thunk));
+  check = (check_thunk *)*out_thunk;
+  WEFT_TRY(hlo_check_rule_of(low->instr, &check->rule));
+  check->shape = hlo_shape_copy(low->arena, low->instr->operands[0]->shape);
+  WEFT_TRY_ALLOC(check->shape);
+  return NULL;
+}
 
 /* ---- typed FFI ------------------------------------------------------------------------------------------------------------ */
 
@@ -69,6 +101,7 @@ weft_status *cpu_custom_call_make(cpu_lowering *low, rt_thunk **out_thunk)
   const hlo_custom_call_attrs *attrs = low->instr->u.custom;
   XLA_FFI_Handler_Bundle bundle;
 
+  if (hlo_is_check(low->instr)) return check_make(low, out_thunk);
   if (is_marker(attrs->target) && low->operand_count == low->result_count)
     return cpu_thunk_new(low, &marker_ops, sizeof(rt_thunk), out_thunk);
   bool found = rt_ffi_find(attrs->target, &bundle);

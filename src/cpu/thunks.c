@@ -198,7 +198,7 @@ static void unwrap(const hlo_literal *literal, void *const **args)
 static weft_status *evaluate(const cpu_eval_thunk *t, void *const *args, weft_arena *arena)
 {
   const hlo_instr *instr = t->instr;
-  hlo_eval_options options = HLO_EVAL_DEFAULT;
+  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .stepwise_sums = true}; /* as kernels of that type would */
   const hlo_literal **operands = WEFT_ARENA_ARRAY(arena, const hlo_literal *, instr->operand_count), *result;
 
   WEFT_TRY_ALLOC(operands);

@@ -1,4 +1,5 @@
 libweftcore_la_SOURCES += \
+  %D%/check.c %D%/check.h \
   %D%/eval.c %D%/eval_complex.c %D%/eval_dot.c %D%/eval_elem.c %D%/eval_fn.c %D%/eval_internal.h %D%/eval_linalg.c \
   %D%/eval_move.c %D%/eval_reduce.c %D%/eval_rng.c \
   %D%/hlo.c %D%/infer.c %D%/infer_control.c %D%/infer_linear.c %D%/infer_internal.h %D%/literal.c %D%/opcode.c \

@@ -34,10 +34,4 @@ const char *shlo_function_name(const shlo_program *program, int module, int func
 bool shlo_function_is_public(const shlo_program *program, int module, int function);
 WEFT_NODISCARD weft_status *shlo_lower(shlo_program *program, const shlo_options *options, hlo_module **out_module);
 
-/* What the custom-calls named check.* do, on the operands' values: NULL if the check holds.
- * A check operation of the dialect carries its tolerance in backend_config; the custom-call of the StableHLO test data has
- * none and follows the rules of that runner (programs.md section 8).
- * Errors: FAILED_PRECONDITION naming the element, what was got and what was wanted; NOT_FOUND if the target is no check. */
-WEFT_NODISCARD weft_status *shlo_check(const hlo_instr *instr, const hlo_literal *const *operands);
-
 #endif

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 
+#include "hlo/check.h"
 #include "hlo/eval.h"
 #include "hlo/infer.h"
 #include "passes/pass.h"
@@ -40,8 +41,10 @@ static weft_status *custom_call(void *ctx, const hlo_instr *instr, const hlo_lit
                                 const hlo_literal **out)
 {
   hlo_literal *empty;
+  hlo_check_rule rule;
 
-  WEFT_TRY(shlo_check(instr, operands));
+  WEFT_TRY(hlo_check_rule_of(instr, &rule));
+  WEFT_TRY(hlo_check(&rule, operands[0], operands[1]));
   ++*(int *)ctx;
   WEFT_TRY(hlo_literal_new(arena, instr->shape, &empty));
   *out = empty;

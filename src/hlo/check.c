@@ -1,4 +1,4 @@
-/* stablehlo/check.c -- the custom-calls check.*: a program that tests itself.
+/* hlo/check.c -- the custom-calls check.*: a program that tests itself.
  * Rules (programs.md section 8): expect_eq compares with ==; expect_almost_eq within an absolute tolerance, NaN equal to
  * NaN; expect_close by the number of floats in between (ULP).  check.eq: integers exactly, floats within 1e-4. */
 #include <inttypes.h>
@@ -7,13 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stablehlo/stablehlo.h"
-
-typedef struct check_rule {
-  enum { EQUAL, BITWISE, ALMOST, CLOSE } kind;
-  double tolerance;
-  uint64_t min_ulp, max_ulp;
-} check_rule;
+#include "hlo/check.h"
 
 /* Bits of part `part` of element i, as an integer that grows with the value: zero is 0 for both signs. */
 static int64_t float_order(const hlo_literal *lit, weft_dtype type, int64_t i)
@@ -50,18 +44,18 @@ static uint64_t ulp_distance(const hlo_literal *got, const hlo_literal *want, we
 }
 
 /* Whether part i of an array of `type` (components of complex arrays count as elements) passes. */
-static bool passes(const check_rule *rule, const hlo_literal *got, const hlo_literal *want, weft_dtype type, int64_t i)
+static bool passes(const hlo_check_rule *rule, const hlo_literal *got, const hlo_literal *want, weft_dtype type, int64_t i)
 {
   size_t bytes = weft_dtype_bytes(type);
 
-  if (rule->kind == BITWISE || !weft_dtype_is_float(type))
+  if (rule->kind == HLO_CHECK_BITWISE || !weft_dtype_is_float(type))
     return memcmp((const char *)got->data + (size_t)i * bytes, (const char *)want->data + (size_t)i * bytes, bytes) == 0;
   double a = float_value(got, type, i), b = float_value(want, type, i);
   switch (rule->kind) {
-  case ALMOST:
+  case HLO_CHECK_ALMOST:
     if (isnan(a) || isnan(b)) return isnan(a) && isnan(b);
     return a == b || fabs(a - b) <= rule->tolerance;
-  case CLOSE: {
+  case HLO_CHECK_CLOSE: {
     uint64_t distance = ulp_distance(got, want, type, i);
     return distance >= rule->min_ulp && distance <= rule->max_ulp;
   }
@@ -80,7 +74,7 @@ static void element_text(const hlo_literal *lit, weft_dtype type, int64_t i, cha
   }
 }
 
-static weft_status *compare(const char *name, const check_rule *rule, const hlo_literal *got, const hlo_literal *want)
+weft_status *hlo_check(const hlo_check_rule *rule, const hlo_literal *got, const hlo_literal *want)
 {
   weft_dtype type = weft_dtype_component(got->shape->type);
   int parts = type == got->shape->type ? 1 : 2;
@@ -94,22 +88,20 @@ static weft_status *compare(const char *name, const check_rule *rule, const hlo_
   if (first < 0) return NULL;
   char a[64], b[64], index[256] = "";
   int64_t rest = first / parts;
-  int used = 0;
   for (int d = got->shape->rank - 1, at = 0; d >= 0; d--, at++) { /* row-major index, last dimension first */
     char piece[32], before[224];
     snprintf(before, sizeof before, "%.*s", 200, index);
     snprintf(piece, sizeof piece, "%" PRId64 "%s", rest % got->shape->dims[d], at ? "," : "");
-    used = snprintf(index, sizeof index, "%s%s", piece, before);
+    snprintf(index, sizeof index, "%s%s", piece, before);
     rest /= got->shape->dims[d];
   }
-  (void)used;
   element_text(got, type, first, a, sizeof a);
   element_text(want, type, first, b, sizeof b);
   char ulp[64] = "";
-  if (rule->kind == CLOSE && weft_dtype_is_float(type))
+  if (rule->kind == HLO_CHECK_CLOSE && weft_dtype_is_float(type))
     snprintf(ulp, sizeof ulp, ", %" PRIu64 " ULP apart", ulp_distance(got, want, type, first));
   return WEFT_ERR(FAILED_PRECONDITION, "%s: element [%s]%s of %s: got %s, want %s%s; %" PRId64 " of %" PRId64 " differ",
-                  name, index, parts == 1 ? "" : first % 2 ? " (imaginary)" : " (real)",
+                  rule->name, index, parts == 1 ? "" : first % 2 ? " (imaginary)" : " (real)",
                   hlo_shape_format(got->shape, (char[128]){0}, 128), a, b, ulp, failed, n);
 }
 
@@ -124,29 +116,33 @@ static const char *field(const char *config, const char *key)
   return at ? at + strlen(quoted) : NULL;
 }
 
-weft_status *shlo_check(const hlo_instr *instr, const hlo_literal *const *operands)
+bool hlo_is_check(const hlo_instr *instr)
 {
-  static const struct { const char *target; check_rule rule; } rules[] = {
-      {"check.expect_eq", {.kind = EQUAL}},
-      {"check.expect_almost_eq", {.kind = ALMOST, .tolerance = 1e-3}},
-      {"check.expect_close", {.kind = CLOSE, .max_ulp = 3}},
-      {"check.eq", {.kind = ALMOST, .tolerance = 1e-4}},
+  return instr->op == HLO_CUSTOM_CALL && strncmp(instr->u.custom->target, "check.", 6) == 0;
+}
+
+weft_status *hlo_check_rule_of(const hlo_instr *instr, hlo_check_rule *out_rule)
+{
+  static const hlo_check_rule rules[] = {
+      {.name = "check.expect_eq", .kind = HLO_CHECK_EQUAL},
+      {.name = "check.expect_almost_eq", .kind = HLO_CHECK_ALMOST, .tolerance = 1e-3},
+      {.name = "check.expect_close", .kind = HLO_CHECK_CLOSE, .max_ulp = 3},
+      {.name = "check.eq", .kind = HLO_CHECK_ALMOST, .tolerance = 1e-4},
   };
   const char *target = instr->u.custom->target, *config = instr->extra ? instr->extra->backend_config : NULL, *at;
-  check_rule rule;
   size_t i;
 
-  for (i = 0; i < WEFT_COUNT(rules) && strcmp(rules[i].target, target) != 0; i++) {}
-  if (i == WEFT_COUNT(rules)) return WEFT_ERR(NOT_FOUND, "\"%s\" is no check", target);
-  rule = rules[i].rule;
-  if (instr->operand_count != 2 || !hlo_shape_is_array(operands[0]->shape) ||
-      !hlo_shape_equal(operands[0]->shape, operands[1]->shape, false))
-    return WEFT_ERR(FAILED_PRECONDITION, "%s: shapes differ: %s (got), %s (want)", target,
-                    instr->operand_count > 0 ? hlo_shape_format(operands[0]->shape, (char[128]){0}, 128) : "none",
-                    instr->operand_count > 1 ? hlo_shape_format(operands[1]->shape, (char[128]){0}, 128) : "none");
-  if ((at = field(config, "tolerance"))) rule.tolerance = strtod(at, NULL);
-  if ((at = field(config, "min_ulp_difference"))) rule.min_ulp = strtoull(at, NULL, 10);
-  if ((at = field(config, "max_ulp_difference"))) rule.max_ulp = strtoull(at, NULL, 10);
-  if ((at = field(config, "bitwise")) && strncmp(at, "true", 4) == 0) rule.kind = BITWISE;
-  return compare(target, &rule, operands[0], operands[1]);
+  for (i = 0; i < WEFT_COUNT(rules) && strcmp(rules[i].name, target) != 0; i++) {}
+  if (i == WEFT_COUNT(rules)) return WEFT_ERR(UNIMPLEMENTED, "\"%s\" is no check", target);
+  *out_rule = rules[i];
+  if (instr->operand_count != 2 || !hlo_shape_is_array(instr->operands[0]->shape) ||
+      !hlo_shape_equal(instr->operands[0]->shape, instr->operands[1]->shape, false))
+    return WEFT_ERR(INVALID_ARGUMENT, "%s: shapes differ: %s (got), %s (want)", target,
+                    instr->operand_count > 0 ? hlo_shape_format(instr->operands[0]->shape, (char[128]){0}, 128) : "none",
+                    instr->operand_count > 1 ? hlo_shape_format(instr->operands[1]->shape, (char[128]){0}, 128) : "none");
+  if ((at = field(config, "tolerance"))) out_rule->tolerance = strtod(at, NULL);
+  if ((at = field(config, "min_ulp_difference"))) out_rule->min_ulp = strtoull(at, NULL, 10);
+  if ((at = field(config, "max_ulp_difference"))) out_rule->max_ulp = strtoull(at, NULL, 10);
+  if ((at = field(config, "bitwise")) && strncmp(at, "true", 4) == 0) out_rule->kind = HLO_CHECK_BITWISE;
+  return NULL;
 }
