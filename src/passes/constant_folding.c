@@ -83,7 +83,7 @@ static weft_status *add_literal(hlo_instr *before, const hlo_literal *literal, h
 /* Evaluated in the scratch arena: a result may share the memory of an operand made there. */
 static weft_status *fold(hlo_instr *instr, weft_deadline pass_deadline, weft_arena *scratch, bool *changed)
 {
-  hlo_eval_options options = HLO_EVAL_DEFAULT;
+  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .stepwise_sums = true}; /* what a kernel would give */
   const hlo_literal **operands = WEFT_ARENA_ARRAY(scratch, const hlo_literal *, instr->operand_count);
   const hlo_literal *result;
   hlo_instr *constant;
