@@ -125,7 +125,7 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   c->scratch_bytes = c->out_at + (c->order_out ? hlo_shape_bytes(out) : 0);
 
   bool same_type = lhs->type == out->type && rhs->type == out->type;
-  c->plain = is_plain(c);
+  c->plain = is_plain(c); /* also without spatial dimensions */
   c->direct = c->groups > 1 && c->out_features <= DIRECT_FEATURES && same_type &&
               (out->type == WEFT_F32 || out->type == WEFT_F64);
   plan_tasks(c);
@@ -192,21 +192,51 @@ static bool next_index(int rank, const int64_t *size, int64_t *idx)
   return false;
 }
 
+/* The taps of a kernel along the last spatial dimension, for an output pixel: neighbours in memory where nothing is dilated
+ * or reversed.  `tap` is 0 in that dimension; `image` is one batch element's first pixel. */
+static char *patch_line(const cpu_conv *c, const char *image, const int64_t *at, int64_t *tap, char *to)
+{
+  int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), run = c->in_features * bytes, pixel_bytes = c->lhs_features * bytes;
+  int last = c->spatial - 1;
+  int64_t taps = c->kernel_size[last];
+  const hlo_window_dim *w = &c->window[last];
+
+  if (w->window_dilation != 1 || w->base_dilation != 1 || w->reversal) {
+    for (tap[last] = 0; tap[last] < taps; tap[last]++, to += run) {
+      int64_t pixel = input_pixel(c, at, tap);
+      if (pixel < 0) memset(to, 0, (size_t)run);
+      else memcpy(to, image + pixel * pixel_bytes, (size_t)run);
+    }
+    tap[last] = 0;
+    return to;
+  }
+  int64_t first = at[last] * w->stride - w->pad_low; /* may be outside; lo .. hi are the taps inside */
+  int64_t lo = WEFT_MIN(taps, WEFT_MAX(0, -first)), hi = WEFT_MAX(lo, WEFT_MIN(taps, c->in_size[last] - first));
+  int64_t pixel = -1;
+  if (lo < hi) {
+    tap[last] = lo;
+    pixel = input_pixel(c, at, tap);
+    tap[last] = 0;
+  }
+  if (pixel < 0) lo = hi = taps; /* outside in another dimension */
+  memset(to, 0, (size_t)(lo * run));
+  if (run == pixel_bytes) memcpy(to + lo * run, image + pixel * pixel_bytes, (size_t)((hi - lo) * run));
+  else
+    for (int64_t t = lo; t < hi; t++) memcpy(to + t * run, image + (pixel + t - lo) * pixel_bytes, (size_t)run);
+  memset(to + hi * run, 0, (size_t)((taps - hi) * run));
+  return to + taps * run;
+}
+
 /* patches[rows, taps, in_features] for rows first.. of a group; `lhs` points at the group's first feature, batch 0. */
 static void make_patches(const cpu_conv *c, const char *lhs, int64_t first, int64_t rows, char *patches)
 {
-  int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), run = c->in_features * bytes, pixel_bytes = c->lhs_features * bytes;
-  int64_t at[HLO_MAX_RANK];
+  int64_t pixel_bytes = c->lhs_features * (int64_t)weft_dtype_bytes(c->lhs_type), at[HLO_MAX_RANK];
 
   for (int64_t r = 0; r < rows; r++) {
     int64_t tap[HLO_MAX_RANK] = {0};
     const char *image = lhs + row_position(c, first + r, at) * c->in_pixels * pixel_bytes;
-    do {
-      int64_t pixel = input_pixel(c, at, tap);
-      if (pixel < 0) memset(patches, 0, (size_t)run);
-      else memcpy(patches, image + pixel * pixel_bytes, (size_t)run);
-      patches += run;
-    } while (next_index(c->spatial, c->kernel_size, tap));
+    do patches = patch_line(c, image, at, tap, patches);
+    while (next_index(c->spatial - 1, c->kernel_size, tap));
   }
 }
 

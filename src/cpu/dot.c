@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "cpu/hot.h"
 
 /* ---- transposing copy -------------------------------------------------------------------------------------------- */
 
@@ -17,6 +18,7 @@ typedef struct transpose_job {
   char *dst;
   const char *src;
   int64_t rows_per_task, rows;
+  int dense; /* the dimension with step 1 in the source */
 } transpose_job;
 
 /* A row is the last dimension. */
@@ -40,6 +42,53 @@ static void transpose_rows(void *ctx, int64_t task)
   }
 }
 
+enum { BLOCK = 32 };
+
+/* dst[x * dst_step + y] = src[x + y * src_step], block by block so that both sides stay in cache lines. */
+static CPU_HOT void transpose_plane(char *dst, const char *src, int64_t xs, int64_t ys, int64_t dst_step, int64_t src_step,
+                                    int64_t bytes)
+{
+#define PLANE(type)                                                                            \
+  do {                                                                                         \
+    type *to = (type *)dst;                                                                    \
+    const type *from = (const type *)src;                                                      \
+    for (int64_t x0 = 0; x0 < xs; x0 += BLOCK)                                                 \
+      for (int64_t y0 = 0; y0 < ys; y0 += BLOCK)                                               \
+        for (int64_t x = x0; x < WEFT_MIN(x0 + BLOCK, xs); x++)                                \
+          for (int64_t y = y0; y < WEFT_MIN(y0 + BLOCK, ys); y++)                              \
+            to[x * dst_step + y] = from[x + y * src_step];                                     \
+  } while (0)
+  switch (bytes) {
+  case 1: PLANE(uint8_t); break;
+  case 2: PLANE(uint16_t); break;
+  case 4: PLANE(uint32_t); break;
+  case 8: PLANE(uint64_t); break;
+  default: PLANE(unsigned __int128);
+  }
+#undef PLANE
+}
+
+/* All but the last dimension and the one that is dense in the source, job->dense, number the planes. */
+static void transpose_task(void *ctx, int64_t plane)
+{
+  const transpose_job *job = ctx;
+  const cpu_transpose *t = job->t;
+  int last = t->rank - 1;
+  int64_t from = 0, to = 0, dst_step = t->size[last], dense_step = 0;
+
+  for (int d = last - 1; d >= 0; dst_step *= t->size[d], d--) {
+    if (d == job->dense) {
+      dense_step = dst_step;
+      continue;
+    }
+    from += plane % t->size[d] * t->step[d];
+    to += plane % t->size[d] * dst_step;
+    plane /= t->size[d];
+  }
+  transpose_plane(job->dst + to * t->elem_bytes, job->src + from * t->elem_bytes, t->size[job->dense], t->size[last],
+                  dense_step, t->step[last], t->elem_bytes);
+}
+
 void cpu_transpose_run(const cpu_transpose *t, rt_pool *pool, void *dst, const void *src)
 {
   if (t->elems == 0) return;
@@ -47,7 +96,13 @@ void cpu_transpose_run(const cpu_transpose *t, rt_pool *pool, void *dst, const v
     memcpy(dst, src, (size_t)t->elem_bytes);
     return;
   }
-  transpose_job job = {t, dst, src, 1, t->elems / t->size[t->rank - 1]};
+  transpose_job job = {t, dst, src, 1, t->elems / t->size[t->rank - 1], -1};
+  for (int d = 0; d < t->rank - 1; d++)
+    if (t->step[d] == 1 && t->size[d] >= 4 && t->step[t->rank - 1] != 1) job.dense = d;
+  if (job.dense >= 0) {
+    rt_parallel_for(pool, job.rows / t->size[job.dense], transpose_task, &job);
+    return;
+  }
   job.rows_per_task = WEFT_MAX(1, 65536 / WEFT_MAX(1, t->size[t->rank - 1]));
   rt_parallel_for(pool, (job.rows + job.rows_per_task - 1) / job.rows_per_task, transpose_rows, &job);
 }

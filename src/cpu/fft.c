@@ -13,6 +13,7 @@
 
 enum {
   LANES = 16,               /* lines side by side */
+  TRANSPOSE = 16,           /* elements of a line read or written at a time */
   LARGEST_PRIME = 31,       /* done as a plain sum */
   LANE_BYTES = 1 << 20,     /* of a task's lines: longer ones go fewer at a time */
 };

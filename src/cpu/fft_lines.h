@@ -16,6 +16,7 @@ static CPU_HOT void NAME(stage)(int r, int64_t m, int64_t run, const REAL *twidd
   for (int64_t p = 0; p < m; p++, twiddle += 2 * (r - 1), xr += run, xi += run, yr += r * run, yi += r * run) {
     switch (r) {
     case 2:
+      CPU_INDEPENDENT
       for (int64_t q = 0; q < run; q++) {
         REAL ar = xr[q], ai = xi[q], br = xr[q + step], bi = xi[q + step], dr = ar - br, di = ai - bi;
         yr[q] = ar + br;
@@ -26,6 +27,7 @@ static CPU_HOT void NAME(stage)(int r, int64_t m, int64_t run, const REAL *twidd
       break;
     case 4: {
       REAL w1r = twiddle[0], w1i = twiddle[1], w2r = twiddle[2], w2i = twiddle[3], w3r = twiddle[4], w3i = twiddle[5];
+      CPU_INDEPENDENT
       for (int64_t q = 0; q < run; q++) {
         REAL ar = xr[q], ai = xi[q], br = xr[q + step], bi = xi[q + step];
         REAL cr = xr[q + 2 * step], ci = xi[q + 2 * step], dr = xr[q + 3 * step], di = xi[q + 3 * step];
@@ -43,10 +45,56 @@ static CPU_HOT void NAME(stage)(int r, int64_t m, int64_t run, const REAL *twidd
       }
       break;
     }
+    case 3: {
+      REAL c = (REAL)-0.5, d = roots[3]; /* of exp(-2 pi i / 3) */
+      CPU_INDEPENDENT
+      for (int64_t q = 0; q < run; q++) {
+        REAL br = xr[q + step], bi = xi[q + step], cr = xr[q + 2 * step], ci = xi[q + 2 * step];
+        REAL sr = br + cr, si = bi + ci, er = (br - cr) * d, ei = (bi - ci) * d;
+        REAL mr = xr[q] + c * sr, mi = xi[q] + c * si;
+        REAL ur = mr - ei, ui = mi + er, vr = mr + ei, vi = mi - er;
+        yr[q] = xr[q] + sr;
+        yi[q] = xi[q] + si;
+        yr[q + run] = ur * twiddle[0] - ui * twiddle[1];
+        yi[q + run] = ur * twiddle[1] + ui * twiddle[0];
+        yr[q + 2 * run] = vr * twiddle[2] - vi * twiddle[3];
+        yi[q + 2 * run] = vr * twiddle[3] + vi * twiddle[2];
+      }
+      break;
+    }
+    case 5: {
+      REAL c1 = roots[2], d1 = roots[3], c2 = roots[4], d2 = roots[5]; /* of exp(-2 pi i / 5) and its square */
+      REAL w1r = twiddle[0], w1i = twiddle[1], w2r = twiddle[2], w2i = twiddle[3];
+      REAL w3r = twiddle[4], w3i = twiddle[5], w4r = twiddle[6], w4i = twiddle[7];
+      CPU_INDEPENDENT
+      for (int64_t q = 0; q < run; q++) {
+        REAL s1r = xr[q + step] + xr[q + 4 * step], s1i = xi[q + step] + xi[q + 4 * step];
+        REAL e1r = xr[q + step] - xr[q + 4 * step], e1i = xi[q + step] - xi[q + 4 * step];
+        REAL s2r = xr[q + 2 * step] + xr[q + 3 * step], s2i = xi[q + 2 * step] + xi[q + 3 * step];
+        REAL e2r = xr[q + 2 * step] - xr[q + 3 * step], e2i = xi[q + 2 * step] - xi[q + 3 * step];
+        REAL m1r = xr[q] + c1 * s1r + c2 * s2r, m1i = xi[q] + c1 * s1i + c2 * s2i;
+        REAL m2r = xr[q] + c2 * s1r + c1 * s2r, m2i = xi[q] + c2 * s1i + c1 * s2i;
+        REAL t1r = d1 * e1r + d2 * e2r, t1i = d1 * e1i + d2 * e2i, t2r = d2 * e1r - d1 * e2r, t2i = d2 * e1i - d1 * e2i;
+        REAL ar = m1r - t1i, ai = m1i + t1r, br = m2r - t2i, bi = m2i + t2r;
+        REAL cr = m2r + t2i, ci = m2i - t2r, er = m1r + t1i, ei = m1i - t1r;
+        yr[q] = xr[q] + s1r + s2r;
+        yi[q] = xi[q] + s1i + s2i;
+        yr[q + run] = ar * w1r - ai * w1i;
+        yi[q + run] = ar * w1i + ai * w1r;
+        yr[q + 2 * run] = br * w2r - bi * w2i;
+        yi[q + 2 * run] = br * w2i + bi * w2r;
+        yr[q + 3 * run] = cr * w3r - ci * w3i;
+        yi[q + 3 * run] = cr * w3i + ci * w3r;
+        yr[q + 4 * run] = er * w4r - ei * w4i;
+        yi[q + 4 * run] = er * w4i + ei * w4r;
+      }
+      break;
+    }
     default: /* a small prime: the sum as it stands */
       for (int j = 0; j < r; j++) {
         REAL wr = j ? twiddle[2 * j - 2] : 1, wi = j ? twiddle[2 * j - 1] : 0;
         REAL *tor = yr + j * run, *toi = yi + j * run;
+        CPU_INDEPENDENT
         for (int64_t q = 0; q < run; q++) {
           tor[q] = xr[q];
           toi[q] = xi[q];
@@ -54,11 +102,13 @@ static CPU_HOT void NAME(stage)(int r, int64_t m, int64_t run, const REAL *twidd
         for (int k = 1; k < r; k++) {
           REAL cr = roots[2 * (j * k % r)], ci = roots[2 * (j * k % r) + 1];
           const REAL *fr = xr + k * step, *fi = xi + k * step;
+          CPU_INDEPENDENT
           for (int64_t q = 0; q < run; q++) {
             tor[q] += fr[q] * cr - fi[q] * ci;
             toi[q] += fr[q] * ci + fi[q] * cr;
           }
         }
+        CPU_INDEPENDENT
         for (int64_t q = 0; q < run; q++) {
           REAL tr = tor[q] * wr - toi[q] * wi;
           toi[q] = tor[q] * wi + toi[q] * wr;
@@ -191,22 +241,17 @@ static CPU_HOT void NAME(task)(const fft_pass *p, int64_t first, int64_t lanes, 
   REAL scale = p->inverse ? (REAL)1 / (REAL)n : 1;
 
   if (p->in_length < n) memset(memory, 0, (size_t)(2 * size) * sizeof(REAL));
-  for (int64_t lane = 0; lane < lanes; lane++) {
-    int64_t line = first + lane, at = line / p->inner * p->in_length * p->inner + line % p->inner;
-    if (p->real_in) {
-      const REAL *from = (const REAL *)p->in + at;
-      for (int64_t k = 0; k < n; k++) {
-        a.re[k * lanes + lane] = from[k * p->inner];
-        a.im[k * lanes + lane] = 0;
-      }
-    } else {
-      const REAL *from = (const REAL *)p->in + 2 * at;
-      for (int64_t k = 0; k < p->in_length; k++) {
-        a.re[k * lanes + lane] = from[2 * k * p->inner];
-        a.im[k * lanes + lane] = from[2 * k * p->inner + 1];
+  for (int64_t k0 = 0; k0 < p->in_length; k0 += TRANSPOSE) /* block by block: both sides stay in cache lines */
+    for (int64_t lane = 0; lane < lanes; lane++) {
+      int64_t line = first + lane, at = line / p->inner * p->in_length * p->inner + line % p->inner;
+      for (int64_t k = k0; k < WEFT_MIN(k0 + TRANSPOSE, p->in_length); k++) {
+        const REAL *from = (const REAL *)p->in + (at + k * p->inner) * (p->real_in ? 1 : 2);
+        a.re[k * lanes + lane] = from[0];
+        a.im[k * lanes + lane] = p->real_in ? 0 : from[1];
       }
     }
-    if (p->real_out) { /* half a spectrum: the other half mirrors it, and what must be real is taken as real */
+  if (p->real_out) /* half a spectrum: the other half mirrors it, and what must be real is taken as real */
+    for (int64_t lane = 0; lane < lanes; lane++) {
       a.im[lane] = 0;
       if (n % 2 == 0) a.im[n / 2 * lanes + lane] = 0;
       for (int64_t k = n / 2 + 1; k < n; k++) {
@@ -214,7 +259,6 @@ static CPU_HOT void NAME(task)(const fft_pass *p, int64_t first, int64_t lanes, 
         a.im[k * lanes + lane] = -a.im[(n - k) * lanes + lane];
       }
     }
-  }
   if (p->inverse) { /* swapping the parts before and after turns the transform into its inverse */
     NAME(pair) turned = {a.im, a.re}, spare = {b.im, b.re};
     NAME(pair) got = NAME(line)(l, lanes, turned, spare, memory + 4 * size);
@@ -222,17 +266,13 @@ static CPU_HOT void NAME(task)(const fft_pass *p, int64_t first, int64_t lanes, 
   } else {
     a = NAME(line)(l, lanes, a, b, memory + 4 * size);
   }
-  for (int64_t lane = 0; lane < lanes; lane++) {
-    int64_t line = first + lane, at = line / p->inner * p->out_length * p->inner + line % p->inner;
-    if (p->real_out) {
-      REAL *to = (REAL *)p->out + at;
-      for (int64_t k = 0; k < p->out_length; k++) to[k * p->inner] = a.re[k * lanes + lane] * scale;
-    } else {
-      REAL *to = (REAL *)p->out + 2 * at;
-      for (int64_t k = 0; k < p->out_length; k++) {
-        to[2 * k * p->inner] = a.re[k * lanes + lane] * scale;
-        to[2 * k * p->inner + 1] = a.im[k * lanes + lane] * scale;
+  for (int64_t k0 = 0; k0 < p->out_length; k0 += TRANSPOSE)
+    for (int64_t lane = 0; lane < lanes; lane++) {
+      int64_t line = first + lane, at = line / p->inner * p->out_length * p->inner + line % p->inner;
+      for (int64_t k = k0; k < WEFT_MIN(k0 + TRANSPOSE, p->out_length); k++) {
+        REAL *to = (REAL *)p->out + (at + k * p->inner) * (p->real_out ? 1 : 2);
+        to[0] = a.re[k * lanes + lane] * scale;
+        if (!p->real_out) to[1] = a.im[k * lanes + lane] * scale;
       }
     }
-  }
 }

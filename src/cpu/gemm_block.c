@@ -1,9 +1,10 @@
 /* The blocked product after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008): A and B
- * are packed in blocks of BLOCK_K contracted elements, A in panels of 8 rows and B in panels of 3 vectors' width, zeros
- * filling the last; a block of 8 rows by 3 vectors of C stays in 24 registers over the block of k.
+ * are taken in blocks of BLOCK_K contracted elements.  B is packed into panels of 2 or 3 vectors' width, zeros filling the last; A is
+ * packed into panels of 8 rows only where its rows are not dense.  A block of 8 rows by up to 3 vectors of C stays in 24
+ * registers over the block of k.
  *
- *   for each block of k:   pack A, pack B
- *     for each panel of A (stays in L1):  for each panel of B (from L2):  C block += panel . panel */
+ *   for each block of k:   pack B
+ *     for each 8 rows of A (stay in L1):  for each panel of B (from L2):  C block += rows . panel */
 #include <config.h>
 
 #include "cpu/gemm_block.h"
@@ -27,53 +28,74 @@ bool cpu_block_is_fast(void)
 /* ---- one block of C ---------------------------------------------------------------------------------------------- */
 
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-#define ROW_ZERO(i) vec s##i##0 = {0}, s##i##1 = {0}, s##i##2 = {0};
-#define ROW_ADD(i) s##i##0 += b0 * a[i], s##i##1 += b1 * a[i], s##i##2 += b2 * a[i];
-#define ROW_SUMS(i) sums[i][0] = s##i##0, sums[i][1] = s##i##1, sums[i][2] = s##i##2;
-#define ROW_STORE(i)                                                   \
-  to = (vec *)(c + i * c_row);                                         \
-  if (add) s##i##0 += to[0], s##i##1 += to[1], s##i##2 += to[2];       \
-  to[0] = s##i##0, to[1] = s##i##1, to[2] = s##i##2;
+#define ROW_POINTER(i) const elem *a##i = rows[i];
+#define ZERO_1(i) vec s##i##0 = {0};
+#define ZERO_2(i) ZERO_1(i) vec s##i##1 = {0};
+#define ZERO_3(i) ZERO_2(i) vec s##i##2 = {0};
+#define ADD_1(i) s##i##0 += b0 * a##i[at];
+#define ADD_2(i) s##i##0 += b0 * a##i[at], s##i##1 += b1 * a##i[at];
+#define ADD_3(i) s##i##0 += b0 * a##i[at], s##i##1 += b1 * a##i[at], s##i##2 += b2 * a##i[at];
+#define SUMS_1(i) sums[i][0] = s##i##0;
+#define SUMS_2(i) SUMS_1(i) sums[i][1] = s##i##1;
+#define SUMS_3(i) SUMS_2(i) sums[i][2] = s##i##2;
+#define LOAD_1 vec b0 = *(const vec *)b;
+#define LOAD_2 LOAD_1 vec b1 = *(const vec *)(b + LANES);
+#define LOAD_3 LOAD_2 vec b2 = *(const vec *)(b + 2 * LANES);
 
-/* c[rows, cols] (+)= a panel . b panel; all of the block is computed, what is outside is not stored. */
-#define MICRO(name, type)                                                                                              \
-  static CPU_HOT void name(int64_t k, const type *a, const type *b, type *c, int64_t c_row, int64_t rows, int64_t cols, \
-                           bool add)                                                                                   \
-  {                                                                                                                    \
-    typedef type vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(type)), may_alias));                     \
-    enum { LANES = VECTOR_BYTES / sizeof(type) };                                                                      \
-    EACH_ROW(ROW_ZERO)                                                                                                 \
-    for (int64_t l = 0; l < k; l++, a += ROWS, b += VECTORS * LANES) {                                                 \
-      vec b0 = *(const vec *)b, b1 = *(const vec *)(b + LANES), b2 = *(const vec *)(b + 2 * LANES);                    \
-      EACH_ROW(ROW_ADD)                                                                                                \
-    }                                                                                                                  \
-    if (rows == ROWS && cols == VECTORS * LANES) {                                                                     \
-      vec *to;                                                                                                         \
-      EACH_ROW(ROW_STORE)                                                                                              \
-      return;                                                                                                          \
-    }                                                                                                                  \
-    vec sums[ROWS][VECTORS];                                                                                           \
-    EACH_ROW(ROW_SUMS)                                                                                                 \
-    for (int64_t i = 0; i < rows; i++)                                                                                 \
-      for (int64_t j = 0; j < cols; j++) {                                                                             \
-        type x = sums[i][j / LANES][j % LANES];                                                                        \
-        c[i * c_row + j] = add ? (type)(c[i * c_row + j] + x) : x;                                                     \
-      }                                                                                                                \
-  }                                                                                                                    \
-  static void name##_all(int64_t m, int64_t n, int64_t k, const void *pa, const void *pb, void *c, int64_t c_row, bool add) \
-  {                                                                                                                    \
-    int64_t width = VECTORS * VECTOR_BYTES / (int64_t)sizeof(type);                                                    \
-    for (int64_t i = 0; i < m; i += ROWS)                                                                              \
-      for (int64_t j = 0; j < n; j += width)                                                                           \
-        name(k, (const type *)pa + i * k, (const type *)pb + j * k, (type *)c + i * c_row + j, c_row,                  \
-             WEFT_MIN(ROWS, m - i), WEFT_MIN(width, n - j), add);                                                      \
+/* sums[8][count] = rows . the first `count` vectors of b's panel; element l of row i is rows[i][l * step]. */
+#define MICRO(name, type, count)                                                                                  \
+  static CPU_HOT void name##_##count(int64_t k, const type *const *rows, int64_t step, const type *b, int64_t width, \
+                                     type (*restrict out)[VECTORS * VECTOR_BYTES / sizeof(type)])                 \
+  {                                                                                                               \
+    typedef type elem;                                                                                            \
+    typedef type vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(type)), may_alias));                \
+    enum { LANES = VECTOR_BYTES / sizeof(type) };                                                                 \
+    vec sums[ROWS][count];                                                                                        \
+    EACH_ROW(ROW_POINTER)                                                                                         \
+    EACH_ROW(ZERO_##count)                                                                                        \
+    for (int64_t l = 0, at = 0; l < k; l++, at += step, b += width) {                                             \
+      LOAD_##count                                                                                                \
+      EACH_ROW(ADD_##count)                                                                                       \
+    }                                                                                                             \
+    EACH_ROW(SUMS_##count)                                                                                        \
+    for (int i = 0; i < ROWS; i++) memcpy(out[i], sums[i], sizeof sums[i]);                                       \
   }
-MICRO(micro_f32, float)
-MICRO(micro_f64, double)
-MICRO(micro_u8, uint8_t)
-MICRO(micro_u16, uint16_t)
-MICRO(micro_u32, uint32_t)
-MICRO(micro_u64, uint64_t)
+
+/* c[m,n] (+)= a . panels of b.  a is read as it lies where that is row by row (step 1), or in packed panels (step ROWS). */
+#define MICRO_ALL(name, type)                                                                                     \
+  MICRO(name, type, 1)                                                                                            \
+  MICRO(name, type, 2)                                                                                            \
+  MICRO(name, type, 3)                                                                                            \
+  static CPU_HOT void name(int64_t m, int64_t n, int64_t k, const type *a, int64_t a_row, const type *pb,         \
+                           int64_t width, type *c, int64_t c_row, bool add)                                       \
+  {                                                                                                               \
+    enum { LANES = VECTOR_BYTES / sizeof(type) };                                                                 \
+    type sums[ROWS][VECTORS * LANES];                                                                             \
+    for (int64_t i = 0; i < m; i += ROWS)                                                                         \
+      for (int64_t j = 0; j < n; j += width) {                                                                    \
+        int64_t count = WEFT_MIN(ROWS, m - i), cols = WEFT_MIN(width, n - j);                                     \
+        const type *rows[ROWS];                                                                                   \
+        for (int64_t q = 0; q < ROWS; q++) /* missing rows: the last one again */                                 \
+          rows[q] = a_row ? a + (i + WEFT_MIN(q, count - 1)) * a_row : a + i * k + q;                             \
+        int64_t step = a_row ? 1 : ROWS;                                                                          \
+        if (cols > 2 * LANES) name##_3(k, rows, step, pb + j * k, width, sums);                                          \
+        else if (cols > LANES) name##_2(k, rows, step, pb + j * k, width, sums);                                         \
+        else name##_1(k, rows, step, pb + j * k, width, sums);                                                           \
+        for (int64_t q = 0; q < count; q++) {                                                                     \
+          type *to = c + (i + q) * c_row + j;                                                                     \
+          if (add)                                                                                                \
+            for (int64_t p = 0; p < cols; p++) to[p] = (type)(to[p] + sums[q][p]);                                \
+          else                                                                                                    \
+            for (int64_t p = 0; p < cols; p++) to[p] = sums[q][p];                                                \
+        }                                                                                                         \
+      }                                                                                                           \
+  }
+MICRO_ALL(micro_f32, float)
+MICRO_ALL(micro_f64, double)
+MICRO_ALL(micro_u8, uint8_t)
+MICRO_ALL(micro_u16, uint16_t)
+MICRO_ALL(micro_u32, uint32_t)
+MICRO_ALL(micro_u64, uint64_t)
 
 /* ---- packing ------------------------------------------------------------------------------------------------------- */
 
@@ -130,22 +152,25 @@ static const char *stage(const cpu_gemm *g, weft_dtype type, const char *from, i
   return spare;
 }
 
-/* Where things are in a tile's scratch: packed a, packed b, converted operands, sums that c cannot hold. */
+/* Where things are in a tile's scratch: packed a, converted a, packed b, converted b, sums that c cannot hold. */
 typedef struct scratch_plan {
   bool in_place; /* sums are made in c */
-  int64_t block, width, b_at, spare_at, sum_at, bytes;
+  int64_t block, width, left_at, b_at, spare_at, sum_at, bytes;
 } scratch_plan;
 
 static scratch_plan plan_scratch(const cpu_gemm *g, int64_t m, int64_t n)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(g->compute);
   bool same_width = (int64_t)weft_dtype_bytes(g->c_type) == bytes;
-  scratch_plan p = {.block = WEFT_MIN(g->k, BLOCK_K), .width = VECTORS * VECTOR_BYTES / bytes};
+  int64_t lanes = VECTOR_BYTES / bytes, vectors = (g->n + lanes - 1) / lanes;
+  /* panels of 2 vectors where panels of 3 would leave a last one of 1 */
+  scratch_plan p = {.block = WEFT_MIN(g->k, BLOCK_K), .width = (vectors % 3 == 1 && vectors < 12 ? 2 : VECTORS) * lanes};
 
   p.in_place = g->c_type == g->compute || (weft_dtype_is_integer(g->compute) && same_width);
-  p.b_at = WEFT_ALIGN_UP((m + ROWS) * p.block * bytes, 64);
+  p.left_at = WEFT_ALIGN_UP((m + ROWS) * p.block * bytes, 64);
+  p.b_at = p.left_at + WEFT_ALIGN_UP(m * p.block * bytes, 64);
   p.spare_at = p.b_at + WEFT_ALIGN_UP((n + p.width) * p.block * bytes, 64);
-  p.sum_at = p.spare_at + WEFT_ALIGN_UP(WEFT_MAX(m, n) * p.block * bytes, 64);
+  p.sum_at = p.spare_at + WEFT_ALIGN_UP(n * p.block * bytes, 64);
   p.bytes = p.sum_at + (p.in_place ? 0 : m * n * bytes);
   return p;
 }
@@ -162,19 +187,24 @@ void cpu_block_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
 
   for (int64_t l = 0; l < g->k; l += p.block) {
     int64_t k = WEFT_MIN(p.block, g->k - l), major = g->a_row, minor = g->a_col;
-    const char *from = stage(g, g->a_type, a + l * g->a_col * a_bytes, m, k, &major, &minor, spare);
-    pack(bytes, m, k, from, major, minor, pa, ROWS);
+    const char *from = stage(g, g->a_type, a + l * g->a_col * a_bytes, m, k, &major, &minor, pa + p.left_at);
+    const void *left = from;
+    int64_t a_row = minor == 1 ? major : 0;
+    if (!a_row) {
+      pack(bytes, m, k, from, major, minor, pa, ROWS);
+      left = pa;
+    }
     major = g->b_col;
     minor = g->b_row;
     from = stage(g, g->b_type, b + l * g->b_row * b_bytes, n, k, &major, &minor, spare);
     pack(bytes, n, k, from, major, minor, pb, p.width);
     switch (g->compute) {
-    case WEFT_F32: micro_f32_all(m, n, k, pa, pb, sum, sum_row, l > 0); break;
-    case WEFT_F64: micro_f64_all(m, n, k, pa, pb, sum, sum_row, l > 0); break;
-    case WEFT_U8: micro_u8_all(m, n, k, pa, pb, sum, sum_row, l > 0); break;
-    case WEFT_U16: micro_u16_all(m, n, k, pa, pb, sum, sum_row, l > 0); break;
-    case WEFT_U32: micro_u32_all(m, n, k, pa, pb, sum, sum_row, l > 0); break;
-    default: micro_u64_all(m, n, k, pa, pb, sum, sum_row, l > 0);
+    case WEFT_F32: micro_f32(m, n, k, left, a_row, (const void *)pb, p.width, (void *)sum, sum_row, l > 0); break;
+    case WEFT_F64: micro_f64(m, n, k, left, a_row, (const void *)pb, p.width, (void *)sum, sum_row, l > 0); break;
+    case WEFT_U8: micro_u8(m, n, k, left, a_row, (const void *)pb, p.width, (void *)sum, sum_row, l > 0); break;
+    case WEFT_U16: micro_u16(m, n, k, left, a_row, (const void *)pb, p.width, (void *)sum, sum_row, l > 0); break;
+    case WEFT_U32: micro_u32(m, n, k, left, a_row, (const void *)pb, p.width, (void *)sum, sum_row, l > 0); break;
+    default: micro_u64(m, n, k, left, a_row, (const void *)pb, p.width, (void *)sum, sum_row, l > 0);
     }
   }
   for (int64_t i = 0; i < m && !p.in_place; i++)

@@ -8,6 +8,13 @@
 #define CPU_HOT_OPT __attribute__((optimize("O3")))
 #endif
 
+/* Before a loop whose turns touch different memory. */
+#if defined __clang__
+#define CPU_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define CPU_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 /* Sanitizers' runtimes are not up when the dynamic linker resolves clones. */
 #if defined __x86_64__ && defined __linux__ && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
 #define CPU_HOT CPU_HOT_OPT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))

@@ -67,7 +67,7 @@ static key_map map_of(const cpu_sort_key *key)
   return m;
 }
 
-static inline uint64_t key_of(const key_map *m, const char *from)
+static inline __attribute__((always_inline)) uint64_t key_of(const key_map *m, const char *from)
 {
   uint64_t bits = load_bits(from, m->bytes);
 
@@ -492,21 +492,37 @@ typedef struct topk_job {
   atomic_bool failed;
 } topk_job;
 
+/* Goes through a row keeping those that may be among the k first; whenever there are `room` of them, the k least stay, and
+ * the greatest of these bars all that is not less from then on. */
 static void topk_task(void *ctx, int64_t row)
 {
   topk_job *job = ctx;
   const cpu_topk *t = job->t;
   int64_t bytes = (int64_t)weft_dtype_bytes(t->type), index_bytes = (int64_t)weft_dtype_bytes(t->index_type);
+  int64_t room = WEFT_MIN(t->n, 2 * t->k + 1024), kept = 0;
   key_map map = map_of(&(cpu_sort_key){.type = t->type, .descending = t->largest});
-  item *data = rt_thread_scratch(2 * t->n * (int64_t)sizeof *data), *spare = data + t->n;
+  item *data = rt_thread_scratch(2 * room * (int64_t)sizeof *data), *spare = data + room;
   const char *in = job->in + row * t->n * bytes;
+  uint64_t bar = UINT64_MAX;
+  bool barred = false;
 
   if (!data) {
     atomic_store_explicit(&job->failed, true, memory_order_relaxed); /* read after the loop's join */
     return;
   }
-  for (int64_t i = 0; i < t->n; i++) data[i] = (item)key_of(&map, in + i * bytes) << 64 | (uint64_t)i;
-  item *front = select_least(data, spare, t->n, t->k, (int)bytes);
+  for (int64_t i = 0; i < t->n && t->k > 0; i++) {
+    uint64_t key = key_of(&map, in + i * bytes);
+    if (barred && key >= bar) continue; /* equal ones come later in the order, for their position */
+    data[kept++] = (item)key << 64 | (uint64_t)i;
+    if (kept < room || t->k >= room) continue;
+    item *least = select_least(data, spare, kept, t->k, (int)bytes);
+    if (least != data) memcpy(data, least, (size_t)t->k * sizeof *data);
+    kept = t->k;
+    bar = 0;
+    for (int64_t p = 0; p < kept; p++) bar = WEFT_MAX(bar, (uint64_t)(data[p] >> 64));
+    barred = true;
+  }
+  item *front = select_least(data, spare, kept, t->k, (int)bytes);
   item *first = sort_item(front, front == data ? spare : data, t->k, 64, (int)bytes);
   for (int64_t i = 0; i < t->k; i++) {
     uint64_t at = (uint64_t)first[i];
