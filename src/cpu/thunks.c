@@ -2,6 +2,7 @@
  * no kernel. */
 #include <config.h>
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "cpu/cpu_internal.h"
@@ -36,13 +37,14 @@ typedef struct kernel_run {
   void *const *args;
   const gen_phase *phase;
   int64_t tasks;
+  atomic_bool no_memory;
 } kernel_run;
 
 static const double TASK_NS = 20000; /* work worth handing to another thread */
 
 /* The kernel's private scratch goes between its results and the shared memory: such kernels get a copy of their arguments,
  * kept in front of that scratch. */
-static void call_kernel(const cpu_kernel_thunk *t, const gen_phase *phase, void *const *args, int64_t begin, int64_t end)
+static bool call_kernel(const cpu_kernel_thunk *t, const gen_phase *phase, void *const *args, int64_t begin, int64_t end)
 {
   const gen_kernel *k = &t->kernel;
   int leaves = k->operand_leaves + k->result_leaves;
@@ -50,23 +52,26 @@ static void call_kernel(const cpu_kernel_thunk *t, const gen_phase *phase, void 
 
   if (k->scratch_bytes == 0) {
     phase->fn(args, begin, end);
-    return;
+    return true;
   }
   char *memory = rt_thread_scratch(room + k->scratch_bytes);
+  if (!memory) return false;
   void **copy = (void **)memory;
   memcpy(copy, args, (size_t)leaves * sizeof *copy);
   copy[leaves] = memory + room;
   if (k->shared_bytes > 0) copy[leaves + 1] = args[leaves];
   phase->fn(copy, begin, end);
+  return true;
 }
 
 static void run_task(void *ctx, int64_t task)
 {
-  const kernel_run *r = ctx;
+  kernel_run *r = ctx;
   int64_t units = r->phase->units; /* tasks of sizes that differ by at most one; products fit: tasks are few */
   int64_t share = units / r->tasks, rest = units % r->tasks;
   int64_t begin = task * share + WEFT_MIN(task, rest);
-  call_kernel(r->thunk, r->phase, r->args, begin, begin + share + (task < rest));
+  if (!call_kernel(r->thunk, r->phase, r->args, begin, begin + share + (task < rest)))
+    atomic_store_explicit(&r->no_memory, true, memory_order_relaxed); /* the end of the loop orders it */
 }
 
 static weft_status *kernel_execute(const rt_thunk *thunk, rt_ctx *ctx)
@@ -74,17 +79,14 @@ static weft_status *kernel_execute(const rt_thunk *thunk, rt_ctx *ctx)
   const cpu_kernel_thunk *t = (const cpu_kernel_thunk *)thunk;
   void *const *args = rt_args(thunk, ctx);
 
-  if (t->kernel.scratch_bytes > 0 && !rt_thread_scratch(t->kernel.scratch_bytes + 4096 + 8 * t->kernel.arg_count))
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "no memory for %lld bytes of scratch", (long long)t->kernel.scratch_bytes);
   for (int p = 0; p < t->kernel.phase_count; p++) {
     const gen_phase *phase = &t->kernel.phases[p];
     if (phase->units == 0) continue;
-    if (t->tasks[p] <= 1) {
-      call_kernel(t, phase, args, 0, phase->units);
-    } else {
-      kernel_run r = {t, args, phase, t->tasks[p]};
-      rt_parallel_for(ctx->pool, t->tasks[p], run_task, &r);
-    }
+    kernel_run r = {.thunk = t, .args = args, .phase = phase, .tasks = t->tasks[p]};
+    if (r.tasks > 1) rt_parallel_for(ctx->pool, r.tasks, run_task, &r);
+    else r.no_memory = !call_kernel(t, phase, args, 0, phase->units);
+    if (WEFT_UNLIKELY(r.no_memory))
+      return WEFT_ERR(RESOURCE_EXHAUSTED, "no memory for %lld bytes of scratch", (long long)t->kernel.scratch_bytes);
   }
   return NULL;
 }

@@ -403,11 +403,11 @@ static weft_status *input_error(const weft_run *run)
   return NULL;
 }
 
-/* The run has ended: hands out the results, then lets the next one start. */
+/* The run has ended: hands out the results, then lets the next one start.  Whoever waits for it may give up the platform
+ * meanwhile; the device stays, since destroying a platform first joins its workers, and a launching thread holds on. */
 static void end_run(weft_run *run, weft_status *st)
 {
   weft_device *device = run->device;
-  weft_platform *platform = weft_platform_retain(device->platform); /* the run may hold the last reference */
   weft_event *done = weft_event_retain(run->done);
 
   if (run->temp) rt_device_give(device, run->temp, buf_plan_alloc(run->exe->parts.plan,
@@ -429,7 +429,6 @@ static void end_run(weft_run *run, weft_status *st)
   weft_cond_broadcast(&device->changed);
   weft_mutex_unlock(&device->mu);
   pump(device);
-  weft_platform_release(platform);
 }
 
 static void program_done(void *arg, weft_status *st) { end_run(arg, st); }
@@ -487,7 +486,8 @@ static void input_defined(void *ctx, const weft_status *error)
 {
   weft_run *run = ctx;
   weft_device *device = run->device;
-  weft_platform *platform = weft_platform_retain(device->platform);
+  bool worker = rt_pool_is_worker(device->platform->pool); /* a worker need not hold the platform: see end_run */
+  weft_platform *platform = worker ? NULL : weft_platform_retain(device->platform);
 
   (void)error; /* looked at when the run starts */
   /* acq_rel: pairs with pump; the run may start, and end, as soon as this is 0 */
@@ -681,10 +681,24 @@ static weft_status *acquire_hold(weft_executable *exe, const weft_launch *launch
   return st;
 }
 
+/* Prepared runs are on their way; or, with an error, given up. */
+static weft_status *set_off_all(weft_executable *exe, const weft_launch *launch, weft_run **runs, int prepared,
+                                weft_status *st)
+{
+  struct rt_hold *hold = NULL;
+
+  if (!st) st = acquire_hold(exe, launch, &hold);
+  for (int d = 0; d < prepared; d++) {
+    if (st) recycle_run(runs[d]);
+    else set_off(exe, d, launch, hold, runs[d]);
+  }
+  release_hold(hold);
+  return st;
+}
+
 weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *launch)
 {
   weft_run *one, **runs = &one;
-  struct rt_hold *hold = NULL;
   weft_status *st = NULL;
   int prepared = 0;
 
@@ -697,15 +711,13 @@ weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *lau
     if (st) st = weft_status_note(st, __FILE__, __LINE__, "launch of \"%s\" on device %lld", exe->parts.module->name,
                                   (long long)exe->devices[prepared]->id);
   }
-  /* Cliques and queues are entered in one step: of two launches, the same one is first in both. */
-  if (exe->request_count > 0) weft_mutex_lock(&exe->platform->launch_mu);
-  if (!st) st = acquire_hold(exe, launch, &hold);
-  for (int d = 0; d < prepared; d++) {
-    if (st) recycle_run(runs[d]);
-    else set_off(exe, d, launch, hold, runs[d]);
+  if (exe->request_count > 0) { /* cliques and queues in one step: of two launches, the same one is first in both */
+    weft_mutex_lock(&exe->platform->launch_mu);
+    st = set_off_all(exe, launch, runs, prepared, st);
+    weft_mutex_unlock(&exe->platform->launch_mu);
+  } else {
+    st = set_off_all(exe, launch, runs, prepared, st);
   }
-  if (exe->request_count > 0) weft_mutex_unlock(&exe->platform->launch_mu);
-  release_hold(hold);
   if (runs != &one) free(runs);
   return st;
 }

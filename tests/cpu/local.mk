@@ -20,3 +20,7 @@ check_PROGRAMS += %D%/launch_test
 %C%_launch_test_LDFLAGS = $(AM_LDFLAGS) $(WRAP_ALLOC)
 TESTS += %D%/linalg_jax.py
 EXTRA_DIST += %D%/linalg_jax.py
+check_PROGRAMS += %D%/processes_test
+%C%_processes_test_SOURCES = %D%/processes_test.c %D%/run.h tests/test.h
+%C%_processes_test_CFLAGS = $(TEST_CFLAGS)
+%C%_processes_test_LDADD = $(TEST_LIBS)
