@@ -15,9 +15,9 @@ class JaxlibService:
 
   def __init__(self, tasks, *options):
     seconds = dict(zip(options[::2], options[1::2]))
-    values = {'tasks': tasks, 'hb': int(seconds.get('--heartbeat-timeout', '10').rstrip('s')),
+    values = {'tasks': tasks, 'hb': int(seconds.get('--heartbeat-timeout', '30').rstrip('s')),
               'register': int(seconds.get('--register-timeout', '60').rstrip('s')),
-              'stop': int(seconds.get('--shutdown-timeout', '20').rstrip('s')),
+              'stop': int(seconds.get('--shutdown-timeout', '60').rstrip('s')),
               'recoverable': seconds.get('--recoverable', '0') == '1', 'address': seconds.get('--bind')}
     self.process = subprocess.Popen([jaxlib_common.python(), os.path.join(jaxlib_common.HERE, 'jaxlib_service.py'),
                                      repr(values)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -62,56 +62,56 @@ def missing_agent_fails_the_start(service):
 def keys_and_values(service):
   with service(2) as s:
     all_succeed([
-        agent(s.address, t, 'connect', f'set,kv//a/{t}/,v{t}', 'get,kv/a/0,9000,v0', 'get,/kv/a/1,9000,v1',
-              f'fails,ALREADY_EXISTS,already exists', f'set,kv/a/{t},x', 'barrier,read,9', f'set,kv/a/{t},new,overwrite',
+        agent(s.address, t, 'connect', f'set,kv//a/{t}/,v{t}', 'get,kv/a/0,30000,v0', 'get,/kv/a/1,30000,v1',
+              f'fails,ALREADY_EXISTS,already exists', f'set,kv/a/{t},x', 'barrier,read,30', f'set,kv/a/{t},new,overwrite',
               f'try,kv/a/{t},new', 'fails,NOT_FOUND,Config key none not found', 'try,none',
               'fails,DEADLINE_EXCEEDED,none', 'get,none,100', f'setbig,big/{t}', f'getbig,big/{1 - t}', 'list,kv/a,2',
-              'increment,n,5', 'barrier,counted,9', 'try,n,10', 'barrier,tried,9', 'delete,kv', 'list,kv,0', 'shutdown')
+              'increment,n,5', 'barrier,counted,30', 'try,n,10', 'barrier,tried,30', 'delete,kv', 'list,kv,0', 'shutdown')
         for t in range(2)])
 
 
 def barriers(service):
   with service(3) as s:
-    again = ['barrier,again,9'] * 5
+    again = ['barrier,again,30'] * 5
     late = ['fails,DEADLINE_EXCEEDED,Barrier timed out', 'barrier,late,0.5']
     all_succeed([
-        agent(s.address, 0, 'connect', *again, 'barrier,two,9,0,1', *late, 'set,late,1', 'barrier,were-late,9',
-              'barrier,late,9', 'fails,INVALID_ARGUMENT,', 'barrier,conflict,9,0,1', 'shutdown'),
-        agent(s.address, 1, 'connect', *again, 'barrier,two,9,1,0', 'get,late,9000', *late, 'barrier,were-late,9',
-              'barrier,late,9', 'fails,INVALID_ARGUMENT,', 'barrier,conflict,9', 'shutdown'),
-        agent(s.address, 2, 'connect', *again, 'get,late,9000', *late, 'barrier,were-late,9', 'barrier,late,9',
+        agent(s.address, 0, 'connect', *again, 'barrier,two,30,0,1', *late, 'set,late,1', 'barrier,were-late,30',
+              'barrier,late,30', 'fails,INVALID_ARGUMENT,', 'barrier,conflict,30,0,1', 'shutdown'),
+        agent(s.address, 1, 'connect', *again, 'barrier,two,30,1,0', 'get,late,30000', *late, 'barrier,were-late,30',
+              'barrier,late,30', 'fails,INVALID_ARGUMENT,', 'barrier,conflict,30', 'shutdown'),
+        agent(s.address, 2, 'connect', *again, 'get,late,30000', *late, 'barrier,were-late,30', 'barrier,late,30',
               'shutdown')])
 
 
 def killed_agent_ends_the_others(service):
-  with service(3, '--heartbeat-timeout', '2s') as s:
-    victim = agent(s.address, 1, 'hb=2', 'connect', 'sleep,60')
-    ours = agent(s.address, 0, 'hb=2', 'connect', 'fails,INTERNAL,', 'barrier,b,30')
-    theirs = spawn(s.address, 2, 'hb=2', 'idle', 30)
+  with service(3, '--heartbeat-timeout', '4s') as s:
+    victim = agent(s.address, 1, 'hb=4', 'connect', 'sleep,60')
+    ours = agent(s.address, 0, 'hb=4', 'connect', 'fails,INTERNAL,', 'barrier,b,30')
+    theirs = spawn(s.address, 2, 'hb=4', 'idle', 30)
     for p, line in (victim, 'connect'), (ours, 'connect'), (theirs, 'connected'):
       wait_for_line(p, line)
     victim.kill()
-    (_, _, _), (code, out, _), (their_code, _, err) = finish([victim, ours, theirs], 20)
+    (_, _, _), (code, out, _), (their_code, _, err) = finish([victim, ours, theirs], 60)
     assert code == 7 or (code == 0 and 'barrier' in out), (code, out)
     assert their_code != 0 and 'heartbeat' in err, err
 
 
 def stopped_agent_is_lost(service):
-  with service(2, '--heartbeat-timeout', '2s') as s:
-    peers = [agent(s.address, t, 'hb=2', 'connect', 'sleep,30') for t in range(2)]
+  with service(2, '--heartbeat-timeout', '4s') as s:
+    peers = [agent(s.address, t, 'hb=4', 'connect', 'sleep,30') for t in range(2)]
     for p in peers:
       wait_for_line(p, 'connect')
     peers[1].send_signal(signal.SIGSTOP)
-    (code, out, _), = finish(peers[:1], 15)
+    (code, out, _), = finish(peers[:1], 60)
     assert code == 7 and 'UNAVAILABLE' in out, out
     peers[1].send_signal(signal.SIGCONT)
-    (code, out, _), = finish(peers[1:], 15)
+    (code, out, _), = finish(peers[1:], 60)
     assert code == 7, out
 
 
 def briefly_stopped_agent_is_not(service):
   with service(2, '--heartbeat-timeout', '4s') as s:
-    peers = [agent(s.address, t, 'hb=4', 'connect', 'sleep,5', 'barrier,b,9', 'shutdown') for t in range(2)]
+    peers = [agent(s.address, t, 'hb=4', 'connect', 'sleep,5', 'barrier,b,30', 'shutdown') for t in range(2)]
     for p in peers:
       wait_for_line(p, 'connect')
     peers[1].send_signal(signal.SIGSTOP)
@@ -127,48 +127,48 @@ def early_leaver_fails_the_shutdown(service):
 
 
 def recoverable_agent_restarts(service):
-  with service(2, '--heartbeat-timeout', '2s', '--recoverable', '1') as s:
-    stayer = agent(s.address, 0, 'hb=2', 'connect', 'waitlive,2,1', 'set,gone,1', 'waitlive,2,2', 'barrier,b,20', 'shutdown')
-    victim = agent(s.address, 1, 'hb=2', 'connect', 'live,2,2', 'sleep,60')
+  with service(2, '--heartbeat-timeout', '4s', '--recoverable', '1') as s:
+    stayer = agent(s.address, 0, 'hb=4', 'connect', 'waitlive,2,1', 'set,gone,1', 'waitlive,2,2', 'barrier,b,20', 'shutdown')
+    victim = agent(s.address, 1, 'hb=4', 'connect', 'live,2,2', 'sleep,60')
     wait_for_line(victim, 'connect')
     victim.kill()
     victim.communicate()
     observer = agent(s.address, 1, 'observe', 'get,gone,20000')
     all_succeed([observer])
-    all_succeed([stayer, agent(s.address, 1, 'hb=2', 'connect', 'waitlive,2,2', 'barrier,b,20', 'shutdown')], 40)
+    all_succeed([stayer, agent(s.address, 1, 'hb=4', 'connect', 'waitlive,2,2', 'barrier,b,20', 'shutdown')], 60)
 
 
 def states_are_watched(service):
-  with service(2, '--heartbeat-timeout', '2s', '--recoverable', '1') as s:
-    watcher = agent(s.address, 0, 'hb=2', 'connect', 'watch,3,3', 'watch,3,4', 'watch,3,3', 'shutdown')
-    victim = agent(s.address, 1, 'hb=2', 'connect', 'sleep,60')
+  with service(2, '--heartbeat-timeout', '4s', '--recoverable', '1') as s:
+    watcher = agent(s.address, 0, 'hb=4', 'connect', 'watch,3,3', 'watch,3,4', 'watch,3,3', 'shutdown')
+    victim = agent(s.address, 1, 'hb=4', 'connect', 'sleep,60')
     wait_for_line(victim, 'connect')
     wait_for_line(watcher, 'watch')
     victim.kill()
     victim.communicate()
     wait_for_line(watcher, 'watch')
-    again = agent(s.address, 1, 'hb=2', 'connect', 'sleep,4')
+    again = agent(s.address, 1, 'hb=4', 'connect', 'sleep,4')
     all_succeed([watcher, again])
 
 
 def restarted_service_is_noticed(service):
-  with service(1, '--heartbeat-timeout', '2s') as s:
-    peer = agent(s.address, 0, 'hb=2', 'connect', 'survive', 'sleep,6', 'fails,INTERNAL,wrong service incarnation',
+  with service(1, '--heartbeat-timeout', '4s') as s:
+    peer = agent(s.address, 0, 'hb=4', 'connect', 'survive', 'sleep,6', 'fails,INTERNAL,wrong service incarnation',
                  'set,a,b', 'fails,FAILED_PRECONDITION,in error', 'barrier,b,1')
     wait_for_line(peer, 'connect')
     s.process.kill()
     s.process.wait()
-    with service(1, '--bind', s.address, '--heartbeat-timeout', '2s'):
-      all_succeed([peer], 20)
+    with service(1, '--bind', s.address, '--heartbeat-timeout', '4s'):
+      all_succeed([peer], 60)
 
 
 def service_that_goes_away_ends_the_agents(service):
-  with service(2, '--heartbeat-timeout', '2s') as s:
-    peers = [agent(s.address, t, 'hb=2', 'connect', 'sleep,30') for t in range(2)]
+  with service(2, '--heartbeat-timeout', '4s') as s:
+    peers = [agent(s.address, t, 'hb=4', 'connect', 'sleep,30') for t in range(2)]
     for p in peers:
       wait_for_line(p, 'connect')
     s.process.kill()
-    for code, out, _ in finish(peers, 15):
+    for code, out, _ in finish(peers, 60):
       assert code == 7, (code, out)
 
 
@@ -181,8 +181,8 @@ def restarted_agent_ends_the_job(service):
     victim.kill()
     victim.communicate()
     again = agent(s.address, 1, 'init=1', 'fails,ABORTED,', 'connect')
-    all_succeed([again], 20)
-    (code, out, _), = finish([stayer], 20)
+    all_succeed([again], 60)
+    (code, out, _), = finish([stayer], 60)
     assert code == 7 and 'ABORTED' in out, out
 
 
@@ -194,7 +194,7 @@ def preempted_with(service, is_ours_told):
     wait_for_line(theirs, 'stepping')
     time.sleep(0.5)
     (ours if is_ours_told else theirs).send_signal(signal.SIGTERM)
-    all_succeed([ours, theirs], 30)
+    all_succeed([ours, theirs], 60)
 
 
 def all_stop_at_the_step_when_ours_is_told_to_end(service):

@@ -175,8 +175,8 @@ int main(int argc, char **argv)
   options.address = argv[1];
   options.task_id = atoi(argv[2]);
   options.on_error = on_error;
-  options.heartbeat_timeout_ns = 10 * WEFT_NS_PER_S;
-  options.init_timeout_ns = options.shutdown_timeout_ns = 20 * WEFT_NS_PER_S;
+  options.heartbeat_timeout_ns = 30 * WEFT_NS_PER_S;
+  options.init_timeout_ns = options.shutdown_timeout_ns = 60 * WEFT_NS_PER_S;
   for (; first < argc && strchr(argv[first], '='); first++) {
     int64_t ns = (int64_t)(atof(strchr(argv[first], '=') + 1) * 1e9);
     if (strncmp(argv[first], "hb", 2) == 0) options.heartbeat_timeout_ns = ns;

@@ -48,24 +48,24 @@ def live_nodes_with_incarnations():
 
 
 def killed_process_ends_the_others():
-  with Service(3, '--heartbeat-timeout', '2s') as s:
-    peers = [spawn(s.address, t, 'hb=2', 'idle', 30) for t in range(3)]
+  with Service(3, '--heartbeat-timeout', '4s') as s:
+    peers = [spawn(s.address, t, 'hb=4', 'idle', 30) for t in range(3)]
     for p in peers:
       wait_for_line(p, 'connected')
     peers[1].kill()
-    for number, (code, _, err) in enumerate(finish(peers, 20)):
+    for number, (code, _, err) in enumerate(finish(peers, 60)):
       assert code != 0
       if number != 1:
         assert 'heartbeat timeout' in err and 'task 1' in err, err
 
 
 def killed_process_fails_the_barrier():
-  with Service(2, '--heartbeat-timeout', '2s', '--recoverable', '0') as s:
-    waiter = spawn(s.address, 0, 'hb=2', 'barrier', 'b', 30)
-    victim = spawn(s.address, 1, 'hb=2', 'idle', 30)
+  with Service(2, '--heartbeat-timeout', '4s', '--recoverable', '0') as s:
+    waiter = spawn(s.address, 0, 'hb=4', 'barrier', 'b', 30)
+    victim = spawn(s.address, 1, 'hb=4', 'idle', 30)
     wait_for_line(victim, 'connected')
     victim.kill()
-    (code, _, err), _ = finish([waiter, victim], 20)
+    (code, _, err), _ = finish([waiter, victim], 60)
     assert code != 0 and 'heartbeat timeout' in err, err
 
 
@@ -73,20 +73,20 @@ def early_leaver_fails_the_shutdown():
   with Service(2, '--shutdown-timeout', '2s') as s:
     leaver = spawn(s.address, 0, 'leave')
     stayer = spawn(s.address, 1, 'idle', 20)
-    (code, _, err), (other, _, err1) = finish([leaver, stayer], 30)
+    (code, _, err), (other, _, err1) = finish([leaver, stayer], 60)
     assert code != 0 and other != 0, (code, other)
     assert 'timed out' in err or 'timed out' in err1, err + err1
 
 
 def recoverable_job_survives_a_death_and_a_restart():
-  with Service(2, '--heartbeat-timeout', '2s', '--recoverable') as s:
-    victim = spawn(s.address, 1, 'hb=2', 'idle', 60)
-    stayer = spawn(s.address, 0, 'hb=2', 'live_without', 1, 0, 1)
+  with Service(2, '--heartbeat-timeout', '4s', '--recoverable') as s:
+    victim = spawn(s.address, 1, 'hb=4', 'idle', 60)
+    stayer = spawn(s.address, 0, 'hb=4', 'live_without', 1, 0, 1)
     wait_for_line(victim, 'connected')
     victim.kill()
-    all_succeed([stayer], 20)
+    all_succeed([stayer], 60)
     victim.communicate()
-    all_succeed([spawn(s.address, t, 'hb=2', 'live_with', 0, 1) for t in range(2)])
+    all_succeed([spawn(s.address, t, 'hb=4', 'live_with', 0, 1) for t in range(2)])
 
 
 def restarted_process_joins_the_running_barrier():
@@ -96,19 +96,19 @@ def restarted_process_joins_the_running_barrier():
     wait_for_line(victim, 'connected')
     victim.kill()
     victim.communicate()
-    all_succeed([stayer, spawn(s.address, 1, 'hb=4', 'barrier', 'rejoin', 30)])
+    all_succeed([stayer, spawn(s.address, 1, 'hb=4', 'barrier', 'rejoin', 60)])
 
 
 def stopped_process_is_lost():
-  with Service(2, '--heartbeat-timeout', '2s') as s:
-    peers = [spawn(s.address, t, 'hb=2', 'idle', 30) for t in range(2)]
+  with Service(2, '--heartbeat-timeout', '4s') as s:
+    peers = [spawn(s.address, t, 'hb=4', 'idle', 30) for t in range(2)]
     for p in peers:
       wait_for_line(p, 'connected')
     peers[1].send_signal(signal.SIGSTOP)
-    (code, _, err), = finish(peers[:1], 15)
+    (code, _, err), = finish(peers[:1], 60)
     assert code != 0 and 'task 1' in err, err
     peers[1].send_signal(signal.SIGCONT)
-    (code, _, err), = finish(peers[1:], 15)
+    (code, _, err), = finish(peers[1:], 60)
     assert code != 0, err
 
 
@@ -121,17 +121,17 @@ def process_restarted_too_early_ends_the_job():
     victim.kill()
     victim.communicate()
     again = spawn(s.address, 1, 'init=3', 'idle', 5)
-    for code, _, err in finish([first, again], 30):
+    for code, _, err in finish([first, again], 60):
       assert code != 0 and 'ABORTED' in err, err
 
 
 def restarted_service_is_noticed():
-  with Service(1, '--heartbeat-timeout', '2s') as s:
-    peer = spawn(s.address, 0, 'hb=2', 'idle', 30)
+  with Service(1, '--heartbeat-timeout', '4s') as s:
+    peer = spawn(s.address, 0, 'hb=4', 'idle', 30)
     wait_for_line(peer, 'connected')
     s.stop()
-    with Service(1, '--bind', s.address, '--heartbeat-timeout', '2s'):
-      (code, _, err), = finish([peer], 15)
+    with Service(1, '--bind', s.address, '--heartbeat-timeout', '4s'):
+      (code, _, err), = finish([peer], 60)
       assert code != 0, err
 
 

@@ -14,7 +14,7 @@ _jax = jaxlib_common.load()
 
 def main():
   address, task = sys.argv[1], int(sys.argv[2])
-  opts = {'hb': 10, 'init': 20, 'stop': 20, 'gzip': 1, 'connect': 1}
+  opts = {'hb': 30, 'init': 60, 'stop': 60, 'gzip': 1, 'connect': 1}
   args = sys.argv[3:]
   while args and '=' in args[0]:
     name, value = args.pop(0).split('=')
@@ -55,9 +55,9 @@ def scenario_kv(client, task, count):
   count = int(count)
   client.key_value_set(f'kv/a//{task}/', f'value {task}')
   for peer in range(count):
-    got = client.blocking_key_value_get(f'kv/a/{peer}', 10000)
+    got = client.blocking_key_value_get(f'kv/a/{peer}', 30000)
     assert got == f'value {peer}', got
-  client.wait_at_barrier('kv-compared', 20000)
+  client.wait_at_barrier('kv-compared', 30000)
   expect('ALREADY_EXISTS', 'already exists', lambda: client.key_value_set(f'kv/a/{task}', 'x'))
   client.key_value_set(f'kv/a/{task}', 'new', allow_overwrite=True)
   assert client.key_value_try_get(f'kv/a/{task}') == 'new'
@@ -66,16 +66,16 @@ def scenario_kv(client, task, count):
   blob = bytes(range(256)) * 4096 * 4
   client.key_value_set_bytes(f'kv/bytes/{task}', blob)
   for peer in range(count):
-    assert client.blocking_key_value_get_bytes(f'kv/bytes/{peer}', 10000) == blob
-  client.wait_at_barrier('kv-done', 10000)
+    assert client.blocking_key_value_get_bytes(f'kv/bytes/{peer}', 30000) == blob
+  client.wait_at_barrier('kv-done', 30000)
   assert sorted(k for k, _ in client.key_value_dir_get('kv/a')) == [f'kv/a/{p}' for p in range(count)]
   assert sum(len(v) for _, v in client.key_value_dir_get_bytes('kv/bytes/')) == count * len(blob)
   assert client.key_value_dir_get('kv/b') == []
-  client.wait_at_barrier('kv-listed', 10000)
+  client.wait_at_barrier('kv-listed', 30000)
   client.key_value_increment('counter', 5)
-  client.wait_at_barrier('kv-incremented', 10000)
+  client.wait_at_barrier('kv-incremented', 30000)
   assert int(client.key_value_try_get('counter')) == 5 * count
-  client.wait_at_barrier('kv-read', 10000)
+  client.wait_at_barrier('kv-read', 30000)
   if task == 0:
     assert client.key_value_increment('counter', -5 * count) == 0
     client.key_value_delete('kv')
@@ -87,20 +87,20 @@ def scenario_kv(client, task, count):
 def scenario_barriers(client, task, count):
   count = int(count)
   for _ in range(20):
-    client.wait_at_barrier('again', 10000)
+    client.wait_at_barrier('again', 30000)
   if task < 2:
-    client.wait_at_barrier('two', 10000, process_ids=[1, 0])
+    client.wait_at_barrier('two', 30000, process_ids=[1, 0])
   expect('INVALID_ARGUMENT', 'Conflicting tasks specified',
-         lambda: client.wait_at_barrier('conflict', 10000, process_ids=[task, (task + 1) % count][:2] if task else [0, 1, 2]))
-  client.wait_at_barrier('between', 10000)
+         lambda: client.wait_at_barrier('conflict', 30000, process_ids=[task, (task + 1) % count][:2] if task else [0, 1, 2]))
+  client.wait_at_barrier('between', 30000)
   if task == 0:
     expect('DEADLINE_EXCEEDED', 'Barrier timed out', lambda: client.wait_at_barrier('late', 500))
     client.key_value_set('late', '1')
   else:
-    client.blocking_key_value_get('late', 10000)
+    client.blocking_key_value_get('late', 30000)
     expect('DEADLINE_EXCEEDED', 'Barrier timed out', lambda: client.wait_at_barrier('late', 500))
-  client.wait_at_barrier('all-were-late', 10000)
-  client.wait_at_barrier('late', 10000)
+  client.wait_at_barrier('all-were-late', 30000)
+  client.wait_at_barrier('late', 30000)
   if task == 0:
     expect('INVALID_ARGUMENT', 'A non-participating task', lambda: client.wait_at_barrier('others', 5000, process_ids=[1]))
   client.shutdown()
@@ -132,7 +132,7 @@ def scenario_live_with(client, task, *everyone):
   everyone = [int(t) for t in everyone]
   while sorted(client.get_live_nodes(everyone)) != sorted(everyone):
     time.sleep(0.2)
-  client.wait_at_barrier('together', 20000)
+  client.wait_at_barrier('together', 30000)
   print('with', flush=True)
 
 
@@ -147,7 +147,7 @@ def scenario_preempt(client, task, key):
     time.sleep(0.05)
   else:
     raise AssertionError('no sync point')
-  client.wait_at_barrier('stopped', 10000)
+  client.wait_at_barrier('stopped', 30000)
   steps = {value for _, value in client.key_value_dir_get('stopped-at')}
   assert len(steps) == 1, steps
 

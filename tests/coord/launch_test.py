@@ -106,8 +106,8 @@ def agents_find_the_service():
 
 def recoverable_agents_come_together_after_a_death():
   peer = os.path.join(os.environ.get('WEFT_BUILDDIR', HERE + '/../../build'), 'tests/coord/agent_peer')
-  r = launch('-n', '3', '--recoverable', '--heartbeat-timeout', '2s', '--fault', 'restart:rank=1,after=1s,delay=1s',
-             *shell(f'exec {peer} $WEFT_COORD_ADDRESS $WEFT_PROCESS_ID hb=2 connect sleep,2 waitlive,3,3 barrier,b,20 shutdown'))
+  r = launch('-n', '3', '--recoverable', '--heartbeat-timeout', '4s', '--fault', 'restart:rank=1,after=1s,delay=1s',
+             *shell(f'exec {peer} $WEFT_COORD_ADDRESS $WEFT_PROCESS_ID hb=4 connect sleep,2 waitlive,3,3 barrier,b,20 shutdown'))
   assert r.returncode == 0, r
 
 
