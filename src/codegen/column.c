@@ -302,6 +302,6 @@ weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec, bool 
   info->flops = (double)hlo_shape_elems(c.in) * gen_element_flops(c.comp);
   info->bytes = (double)hlo_shape_total_bytes(spec->fusion->shape);
   for (int i = 0; i < spec->fusion->operand_count; i++) info->bytes += (double)hlo_shape_total_bytes(spec->fusion->operands[i]->shape);
-  info->phases[0].unit_ns = (info->bytes / 8 + info->flops / 8) / (double)units;
+  info->phases[0].unit_ns = (info->bytes / 10 + info->flops / 24) / (double)units;
   return NULL;
 }

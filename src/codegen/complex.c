@@ -85,6 +85,44 @@ static gen_value ctanh_(gen_emit *e, gen_value z)
 static gen_value times_i(gen_emit *e, gen_value z) { return (gen_value){neg(e, z.im), z.re}; }
 static gen_value over_i(gen_emit *e, gen_value z) { return (gen_value){z.im, neg(e, z.re)}; }
 
+/* Kahan, "Branch cuts for complex elementary functions": products of square roots keep the signs of zeros. */
+static gen_value casin_(gen_emit *e, gen_value z)
+{
+  gen_ssa one = gen_f(z.re, 1);
+  gen_value p = csqrt_(e, (gen_value){add(e, one, z.re), z.im}), m = csqrt_(e, (gen_value){sub(e, one, z.re), neg(e, z.im)});
+  gen_ssa re = sub(e, mul(e, m.re, p.re), mul(e, m.im, p.im)), im = sub(e, mul(e, m.re, p.im), mul(e, m.im, p.re));
+
+  return (gen_value){gen_math(e, HLO_ATAN2, z.re, re), fn(e, HLO_ASINH, im)};
+}
+
+static gen_value cacos_(gen_emit *e, gen_value z)
+{
+  gen_ssa one = gen_f(z.re, 1), two = gen_f(z.re, 2);
+  gen_value p = csqrt_(e, (gen_value){add(e, one, z.re), z.im}), m = csqrt_(e, (gen_value){sub(e, one, z.re), neg(e, z.im)});
+  gen_ssa im = sub(e, mul(e, p.re, m.im), mul(e, p.im, m.re));
+
+  return (gen_value){mul(e, two, gen_math(e, HLO_ATAN2, m.re, p.re)), fn(e, HLO_ASINH, im)};
+}
+
+static gen_value cacosh_(gen_emit *e, gen_value z)
+{
+  gen_ssa one = gen_f(z.re, 1), two = gen_f(z.re, 2);
+  gen_value p = csqrt_(e, (gen_value){add(e, z.re, one), z.im}), m = csqrt_(e, (gen_value){sub(e, z.re, one), z.im});
+  gen_ssa re = add(e, mul(e, m.re, p.re), mul(e, m.im, p.im));
+
+  return (gen_value){fn(e, HLO_ASINH, re), mul(e, two, gen_math(e, HLO_ATAN2, m.im, p.re))};
+}
+
+static gen_value catanh_(gen_emit *e, gen_value z)
+{
+  gen_ssa a = fabs_(e, z.re), one = gen_f(a, 1), y2 = mul(e, z.im, z.im), gap = sub(e, one, a);
+  gen_ssa ratio = quo(e, mul(e, gen_f(a, 4), a), add(e, mul(e, gap, gap), y2));
+  gen_ssa re = gen_intrinsic2(e, "llvm.copysign", mul(e, gen_f(a, 0.25), fn(e, HLO_LOG1P, ratio)), z.re);
+  gen_ssa under = sub(e, mul(e, gap, add(e, one, a)), y2);
+
+  return (gen_value){re, mul(e, gen_f(a, 0.5), gen_math(e, HLO_ATAN2, mul(e, gen_f(a, 2), z.im), under))};
+}
+
 bool gen_complex_math(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_value *out)
 {
   gen_value one = {gen_f(a.re, 1), gen_f(a.re, 0)};
@@ -130,6 +168,11 @@ bool gen_complex_math(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_
     *out = over_i(e, s);
     return true;
   }
+  case HLO_ASIN: *out = casin_(e, a); return true;
+  case HLO_ACOS: *out = cacos_(e, a); return true;
+  case HLO_ACOSH: *out = cacosh_(e, a); return true;
+  case HLO_ATANH: *out = catanh_(e, a); return true;
+  case HLO_ASINH: *out = over_i(e, casin_(e, times_i(e, a))); return true;
   case HLO_TANH: *out = ctanh_(e, a); return true;
   case HLO_TAN: *out = over_i(e, ctanh_(e, times_i(e, a))); return true;
   case HLO_LOGISTIC: {

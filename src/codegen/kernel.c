@@ -165,7 +165,7 @@ weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec)
   info->bytes = result_bytes(spec->fusion);
   info->flops = (double)elems * gen_element_flops(f->comp);
   info->phases[0] = (gen_phase){.units = together ? units : 1};
-  if (info->phases[0].units) info->phases[0].unit_ns = (info->bytes / 8 + info->flops / 8) / (double)info->phases[0].units;
+  if (info->phases[0].units) info->phases[0].unit_ns = (info->bytes / 10 + info->flops / 24) / (double)info->phases[0].units;
   return NULL;
 }
 

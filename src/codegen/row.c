@@ -468,7 +468,7 @@ weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec, bool *do
   info->flops = (double)(r.rows * r.cols) * gen_element_flops(r.comp);
   info->bytes = (double)hlo_shape_total_bytes(spec->fusion->shape);
   for (int i = 0; i < spec->fusion->operand_count; i++) info->bytes += (double)hlo_shape_total_bytes(spec->fusion->operands[i]->shape);
-  info->phases[0].unit_ns = (info->bytes / 8 + info->flops / 8) / (double)info->phases[0].units;
+  info->phases[0].unit_ns = (info->bytes / 10 + info->flops / 24) / (double)info->phases[0].units;
   if (r.blocks > 1) info->phases[1].unit_ns = 2 * (double)r.blocks;
   return NULL;
 }

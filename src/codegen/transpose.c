@@ -240,6 +240,6 @@ weft_status *gen_emit_transpose_kernel(gen_part *part, gen_kernel_spec *spec, bo
   info->bytes = (double)hlo_shape_total_bytes(spec->fusion->shape);
   for (int i = 0; i < spec->fusion->operand_count; i++) info->bytes += (double)hlo_shape_total_bytes(spec->fusion->operands[i]->shape);
   info->flops = (double)hlo_shape_elems(t.shape) * gen_element_flops(comp);
-  info->phases[0].unit_ns = (info->bytes / 5 + info->flops / 8) / (double)info->phases[0].units;
+  info->phases[0].unit_ns = (info->bytes / 5 + info->flops / 24) / (double)info->phases[0].units;
   return NULL;
 }

@@ -153,7 +153,7 @@ weft_status *gen_emit_dus_kernel(gen_part *part, gen_kernel_spec *spec)
     info->flops += (double)hlo_shape_elems(update->shape) * gen_element_flops(comp);
   }
   gen_frame_close(&f);
-  info->phases[1].unit_ns = (info->bytes + info->flops) / 8 / (double)WEFT_MAX(info->phases[1].units, 1);
+  info->phases[1].unit_ns = (info->bytes / 10 + info->flops / 24) / (double)WEFT_MAX(info->phases[1].units, 1);
   return NULL;
 }
 

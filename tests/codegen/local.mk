@@ -18,3 +18,7 @@ check_PROGRAMS += %D%/region_test
 %C%_region_test_SOURCES = %D%/region_test.c %D%/harness.c %D%/harness.h tests/test.h
 %C%_region_test_CFLAGS = $(TEST_CFLAGS)
 %C%_region_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/programs_test
+%C%_programs_test_SOURCES = %D%/programs_test.c tests/test.h
+%C%_programs_test_CFLAGS = $(TEST_CFLAGS)
+%C%_programs_test_LDADD = $(TEST_LIBS)
