@@ -75,8 +75,8 @@ weft_status *simplify_to(simplifier *s, hlo_instr *instr, hlo_instr *with)
 {
   s->done = true;
   WEFT_TRY(push_users(s, instr));
-  for (int i = 0; i < instr->operand_count; i++) { /* one user less may enable a rule */
-    WEFT_TRY(push_users(s, instr->operands[i]));
+  for (int i = 0; i < instr->operand_count; i++) { /* one user less may enable a rule: there are some for sole users */
+    if (instr->operands[i]->user_count <= 2) WEFT_TRY(push_users(s, instr->operands[i]));
     if (rules[instr->operands[i]->op]) WEFT_TRY(pass_worklist_push(&s->work, instr->operands[i]));
   }
   WEFT_TRY(push_new(s, with, 0));
