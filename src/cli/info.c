@@ -6,19 +6,27 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include <weft/coord.h>
 
 #include "cli/cli.h"
+#include "codegen/codegen.h"
+#include "collective/settings.h"
+#include "cpu/platform.h"
+#include "cpu/topology.h"
 
 /* Settings that are read where they are used, without a module's table. */
 static const weft_option base_options[] = {
     {"WEFT_LOG", WEFT_OPT_STRING, "warn", 0, "what to log on standard error: [module:]level, comma-separated"},
+    {"WEFT_TRACE", WEFT_OPT_STRING, "", 0, "file for a trace that Perfetto and chrome://tracing open"},
+    {"WEFT_CACHE_DIR", WEFT_OPT_STRING, "", 0, "folder that keeps machine code of kernels"},
+    {"WEFT_DUMP_LLVM", WEFT_OPT_STRING, "", 0, "folder for LLVM IR and assembly"},
+    {"WEFT_COMPILE_THREADS", WEFT_OPT_INT, "", 0, "threads that compile kernels; by default the online processors"},
 };
 static const weft_option_table base_table = {"base", base_options, WEFT_COUNT(base_options)};
 
-const weft_option_table *const cli_option_tables[] = {&base_table, &weft_coord_service_option_table,
+const weft_option_table *const cli_option_tables[] = {&base_table, &cpu_options, &coll_option_table,
+                                                      &weft_coord_service_option_table,
                                                       &weft_coord_agent_option_table, NULL};
 
 static const char *type_name(weft_option_type type)
@@ -83,9 +91,13 @@ int cli_info_main(int argc, char **argv)
   printf("weft %s\n", PACKAGE_VERSION);
   printf("  host               %s, %s %s, %s\n", host.nodename, host.sysname, host.release, host.machine);
   printf("  LLVM               %s\n", WEFT_LLVM_VERSION);
-  printf("  processors online  %ld\n", sysconf(_SC_NPROCESSORS_ONLN));
+  printf("  kernels are for    %s\n", gen_target_description());
+  printf("\nmachine:\n");
+  fflush(stdout);
+  weft_status *st = cpu_topology_print(stdout);
+  if (st) fprintf(stderr, "weft info: %s\n", weft_status_text(st, false));
+  weft_status_free(st);
   read_choice("/sys/kernel/mm/transparent_hugepage/enabled", huge, sizeof huge);
-  printf("  huge pages         transparent: %s\n", huge);
   print_settings();
   if (strcmp(huge, "never") == 0)
     printf("\nwarning: transparent huge pages are off; large programs run slower "

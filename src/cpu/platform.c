@@ -20,7 +20,7 @@ static const weft_option options[] = {
   {"WEFT_PIN", WEFT_OPT_BOOL, "0", offsetof(cpu_settings, pin), "Bind each worker to a core"},
   {"WEFT_HUGE_PAGES", WEFT_OPT_BOOL, "1", offsetof(cpu_settings, huge_pages), "Ask for huge pages for large arrays"},
   {"WEFT_CACHE_BYTES", WEFT_OPT_BYTES, "0", offsetof(cpu_settings, cache_bytes),
-   "Freed memory that a device keeps for reuse; 0: an eighth of the machine's"},
+   "Freed memory that a device keeps for reuse; 0: an eighth of the machine's for all devices"},
 };
 const weft_option_table cpu_options = {"cpu", options, WEFT_COUNT(options)};
 
@@ -98,7 +98,7 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
   for (int i = 0; i < devices; i++) {
     int64_t id = wanted->device_ids ? wanted->device_ids[i] : (int64_t)wanted->process_index * WEFT_DEVICES_A_PROCESS + i;
     WEFT_TRY(rt_device_init(&base->devices[i], base, id, i, "cpu"));
-    if (cpu->settings.cache_bytes > 0) base->devices[i].cache_limit = cpu->settings.cache_bytes;
+    base->devices[i].cache_limit = cpu->settings.cache_bytes > 0 ? cpu->settings.cache_bytes : base->memory_limit / 8 / devices;
     base->device_count++;
   }
   if (wanted->incarnations && wanted->process_count > 0) {

@@ -123,18 +123,17 @@ weft_status *cpu_topology_print(FILE *out)
 
   WEFT_TRY(load(&t));
   for (size_t i = 0; i < WEFT_COUNT(kinds); i++)
-    fprintf(out, "%-18s %d\n", kinds[i].name, hwloc_get_nbobjs_by_type(t, kinds[i].type));
-  fprintf(out, "%-18s %d\n", "usable threads", cpu_usable_threads());
+    fprintf(out, "  %-18s %d\n", kinds[i].name, hwloc_get_nbobjs_by_type(t, kinds[i].type));
+  fprintf(out, "  %-18s %d\n", "usable threads", cpu_usable_threads());
   for (size_t i = 0; i < WEFT_COUNT(caches); i++) {
     hwloc_obj_t cache = hwloc_get_obj_by_type(t, caches[i].type, 0);
     if (cache)
-      fprintf(out, "%-18s %d x %llu KiB\n", caches[i].name, hwloc_get_nbobjs_by_type(t, caches[i].type),
+      fprintf(out, "  %-18s %d x %llu KiB\n", caches[i].name, hwloc_get_nbobjs_by_type(t, caches[i].type),
               (unsigned long long)cache->attr->cache.size >> 10);
   }
   hwloc_topology_destroy(t);
-  fprintf(out, "%-18s %.1f GiB\n", "memory", (double)cpu_memory_bytes() / (1 << 30));
+  fprintf(out, "  %-18s %.1f GiB\n", "memory", (double)cpu_memory_bytes() / (1 << 30));
   read_line("/sys/kernel/mm/transparent_hugepage/enabled", line, sizeof line);
-  fprintf(out, "%-18s %s%s\n", "huge pages", *line ? line : "unknown",
-          strstr(line, "[never]") ? "  (off: large arrays will be slower; \"madvise\" is enough)" : "");
+  fprintf(out, "  %-18s transparent: %s\n", "huge pages", *line ? line : "unknown");
   return NULL;
 }

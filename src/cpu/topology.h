@@ -9,7 +9,7 @@
 
 int cpu_usable_threads(void); /* hardware threads that this process may use */
 int64_t cpu_memory_bytes(void);
-/* Packages, cores, caches, NUMA nodes; huge pages and what is amiss with them. */
+/* Packages, cores, caches, NUMA nodes, memory, huge pages: indented lines. */
 WEFT_NODISCARD weft_status *cpu_topology_print(FILE *out);
 
 #endif
