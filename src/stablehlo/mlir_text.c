@@ -1399,6 +1399,7 @@ weft_status *text_region(text_parser *ps, mlir_region *region, int arg_count, ml
   block->args = args;
   for (int i = 0; i < arg_count; i++) WEFT_TRY(text_define(ps, names[i], sizes[i], &args[i], 1));
   while (!text_accept(ps, '}')) {
+    if (text_peek(ps) < 0) return text_fail(ps, ps->p, "expected '}', found the end");
     if (text_peek(ps) != '^') {
       WEFT_TRY(parse_op(ps, block));
       continue;

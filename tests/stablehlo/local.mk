@@ -7,3 +7,7 @@ check_PROGRAMS += %D%/bytecode_test
 %C%_bytecode_test_SOURCES = %D%/bytecode_test.c tests/test.h
 %C%_bytecode_test_CFLAGS = $(TEST_CFLAGS)
 %C%_bytecode_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/text_test
+%C%_text_test_SOURCES = %D%/text_test.c tests/test.h
+%C%_text_test_CFLAGS = $(TEST_CFLAGS)
+%C%_text_test_LDADD = $(TEST_LIBS)

@@ -1,0 +1,247 @@
+/* StableHLO text: both assemblies of an operation mean the same, constants in every spelling, regions and what they see,
+ * choice and refinement of functions, and errors that point at the fault. */
+#include "test.h"
+
+#include "hlo/eval.h"
+#include "hlo/infer.h"
+#include "hlo/text.h"
+#include "stablehlo/stablehlo.h"
+
+/* The module as HLO text; the caller frees it. */
+static char *lower_text(const char *program, const shlo_options *options)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  char *text;
+  size_t size;
+
+  T_OK(shlo_parse(program, strlen(program), options, &module));
+  T_OK(hlo_verify(module));
+  T_OK(hlo_print_to_string(module, HLO_PRINT_DEFAULT, &text, &size));
+  return text;
+}
+
+static weft_status *parse(const char *program)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  return shlo_parse(program, strlen(program), NULL, &module);
+}
+
+static const char head[] = "func.func @main(%a: tensor<4x6xf32>, %b: tensor<6x3xf32>, %i: tensor<i32>, %p: tensor<4x6xi1>) {\n";
+static const char foot[] = "\n  return\n}\n";
+
+TEST(custom_and_generic_assembly_mean_the_same)
+{
+  static const struct { const char *custom, *generic; } pairs[] = {
+      {"%0 = stablehlo.add %a, %a : tensor<4x6xf32>",
+       "%0 = \"stablehlo.add\"(%a, %a) : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xf32>"},
+      {"%0 = stablehlo.compare  LT, %a, %a,  TOTALORDER : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xi1>",
+       "%0 = \"stablehlo.compare\"(%a, %a) <{comparison_direction = #stablehlo<comparison_direction LT>, compare_type = "
+       "#stablehlo<comparison_type TOTALORDER>}> : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xi1>"},
+      {"%0 = stablehlo.slice %a [0:4:2, 1:3] : (tensor<4x6xf32>) -> tensor<2x2xf32>",
+       "%0 = \"stablehlo.slice\"(%a) {start_indices = array<i64: 0, 1>, limit_indices = dense<[4, 3]> : tensor<2xi64>, "
+       "strides = array<i64: 2, 1>} : (tensor<4x6xf32>) -> tensor<2x2xf32>"},
+      {"%0 = stablehlo.transpose %a, dims = [1, 0] : (tensor<4x6xf32>) -> tensor<6x4xf32>",
+       "%0 = \"stablehlo.transpose\"(%a) {permutation = dense<[1, 0]> : tensor<2xi64>} : (tensor<4x6xf32>) -> tensor<6x4xf32>"},
+      {"%0 = stablehlo.dynamic_slice %a, %i, %i, sizes = [1, 4] : (tensor<4x6xf32>, tensor<i32>, tensor<i32>) -> "
+       "tensor<1x4xf32>",
+       "%0 = \"stablehlo.dynamic_slice\"(%a, %i, %i) <{slice_sizes = array<i64: 1, 4>}> : (tensor<4x6xf32>, tensor<i32>, "
+       "tensor<i32>) -> tensor<1x4xf32>"},
+      {"%0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0], precision = [HIGH, DEFAULT] : (tensor<4x6xf32>, "
+       "tensor<6x3xf32>) -> tensor<4x3xf32>",
+       "%0 = \"stablehlo.dot_general\"(%a, %b) <{dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], "
+       "rhs_contracting_dimensions = [0]>, precision_config = [#stablehlo<precision HIGH>, #stablehlo<precision DEFAULT>]}> "
+       ": (tensor<4x6xf32>, tensor<6x3xf32>) -> tensor<4x3xf32>"},
+      {"%c = stablehlo.constant dense<0.0> : tensor<f32>\n"
+       "%0 = stablehlo.reduce(%a init: %c) applies stablehlo.maximum across dimensions = [1] : (tensor<4x6xf32>, tensor<f32>) "
+       "-> tensor<4xf32>",
+       "%c = stablehlo.constant dense<0.0> : tensor<f32>\n"
+       "%0 = \"stablehlo.reduce\"(%a, %c) ({\n^bb0(%x: tensor<f32>, %y: tensor<f32>):\n%m = stablehlo.maximum %x, %y : "
+       "tensor<f32>\nstablehlo.return %m : tensor<f32>\n}) {dimensions = dense<1> : tensor<1xi64>} : (tensor<4x6xf32>, "
+       "tensor<f32>) -> tensor<4xf32>"},
+      {"%0 = stablehlo.select %p, %a, %a : tensor<4x6xi1>, tensor<4x6xf32>",
+       "%0 = \"stablehlo.select\"(%p, %a, %a) : (tensor<4x6xi1>, tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xf32>"},
+      {"%0 = stablehlo.reduce_precision %a, format = e5m10 : tensor<4x6xf32>",
+       "%0 = \"stablehlo.reduce_precision\"(%a) <{exponent_bits = 5 : i32, mantissa_bits = 10 : i32}> : (tensor<4x6xf32>) -> "
+       "tensor<4x6xf32>"},
+      {"%0 = stablehlo.abs %a : tensor<4x6xf32>", /* VHLO in its own spelling */
+       "%0 = \"vhlo.abs_v1\"(%a) : (tensor<4x6xf32>) -> tensor<4x6xf32>"},
+  };
+  char program[2][2048];
+
+  for (size_t i = 0; i < WEFT_COUNT(pairs); i++) {
+    snprintf(program[0], sizeof *program, "%s%s%s", head, pairs[i].custom, foot);
+    snprintf(program[1], sizeof *program, "%s%s%s", head, pairs[i].generic, foot);
+    WEFT_AUTO_STR custom = lower_text(program[0], NULL);
+    WEFT_AUTO_STR generic = lower_text(program[1], NULL);
+    T_EQ_STR(custom, generic);
+  }
+}
+
+/* Evaluates a program without arguments; the result lives in `arena`. */
+static const hlo_literal *evaluate(const char *program, weft_arena *arena)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  hlo_eval_options options = HLO_EVAL_DEFAULT;
+  const hlo_literal *result;
+
+  T_OK(shlo_parse(program, strlen(program), NULL, &module));
+  T_OK(hlo_verify(module));
+  T_OK(hlo_eval_module(module, NULL, &options, arena, &result));
+  return result;
+}
+
+TEST(constants_in_every_spelling)
+{
+  static const struct { const char *constant, *type; double first, second; } cases[] = {
+      {"dense<1.5>", "tensor<2xf32>", 1.5, 1.5},
+      {"dense<[1.5, -2.0e-1]>", "tensor<2xf64>", 1.5, -0.2},
+      {"dense<\"0x0000803F000000C0\">", "tensor<2xf32>", 1, -2},
+      {"dense<\"0x0000803F\">", "tensor<2xf32>", 1, 1},
+      {"dense<[0x3F800000, 0xC0000000]>", "tensor<2xf32>", 1, -2},
+      {"dense<[0x3F80, 2.0]>", "tensor<2xbf16>", 1, 2},
+      {"dense<[true, false]>", "tensor<2xi1>", 1, 0},
+      {"dense<\"0x0100\">", "tensor<2xi1>", 1, 0},
+      {"dense<[-8, 7]>", "tensor<2xi4>", -8, 7},
+      {"dense<[255, 0]>", "tensor<2xui8>", 255, 0},
+      {"dense<[(1.0, 2.0), (3.0, 4.0)]>", "tensor<2xcomplex<f32>>", 1, 3},
+      {"dense<[1.0, 2.0]>", "tensor<2xf8E4M3FN>", 1, 2},
+      {"dense_resource<blob>", "tensor<2xf32>", 1, -2},
+  };
+  char program[512];
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    weft_arena arena;
+    weft_arena_init(&arena);
+    snprintf(program, sizeof program,
+             "func.func @main() -> %s {\n  %%0 = stablehlo.constant %s : %s\n  return %%0 : %s\n}\n"
+             "{-# dialect_resources: { builtin: { blob: \"0x040000000000803F000000C0\" } } #-}",
+             cases[i].type, cases[i].constant, cases[i].type, cases[i].type);
+    const hlo_literal *value = evaluate(program, &arena);
+    if (hlo_literal_get_f64(value, 0) != cases[i].first || hlo_literal_get_f64(value, 1) != cases[i].second)
+      fail_msg("%s: got %g, %g", cases[i].constant, hlo_literal_get_f64(value, 0), hlo_literal_get_f64(value, 1));
+    weft_arena_fini(&arena);
+  }
+}
+
+TEST(a_splat_is_a_broadcast_of_a_scalar)
+{
+  WEFT_AUTO_STR text = lower_text("func.func @main() -> tensor<1000x1000xf32> {\n"
+                                  "  %0 = stablehlo.constant dense<2.0> : tensor<1000x1000xf32>\n"
+                                  "  return %0 : tensor<1000x1000xf32>\n}", NULL);
+  T_TRUE(strstr(text, "f32[] constant(2)") != NULL);
+  T_TRUE(strstr(text, "f32[1000,1000] broadcast(") != NULL);
+}
+
+/* The loop uses %n and %k from outside: one a value, one a constant. */
+TEST(loops_see_values_from_outside)
+{
+  weft_arena arena;
+  weft_arena_init(&arena);
+  const hlo_literal *r = evaluate(
+      "func.func @main() -> tensor<i32> {\n"
+      "  %k = stablehlo.constant dense<3> : tensor<i32>\n"
+      "  %z = stablehlo.constant dense<0> : tensor<i32>\n"
+      "  %n = stablehlo.multiply %k, %k : tensor<i32>\n"
+      "  %0:2 = stablehlo.while(%i = %z, %s = %z) : tensor<i32>, tensor<i32> cond {\n"
+      "    %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+      "    stablehlo.return %p : tensor<i1>\n"
+      "  } do {\n"
+      "    %j = stablehlo.add %i, %k : tensor<i32>\n"
+      "    %t = stablehlo.add %s, %n : tensor<i32>\n"
+      "    stablehlo.return %j, %t : tensor<i32>, tensor<i32>\n"
+      "  }\n"
+      "  return %0#1 : tensor<i32>\n}", &arena);
+  T_EQ_INT(hlo_literal_get_s64(r, 0), 27);
+  weft_arena_fini(&arena);
+}
+
+TEST(a_function_is_chosen_and_its_shapes_refined)
+{
+  static const char program[] =
+      "module @m {\n"
+      "  func.func private @helper(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }\n"
+      "  func.func public @f(%x: tensor<?x2xf32>) -> tensor<?xf32> {\n"
+      "    %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x2xf32>) -> tensor<i32>\n"
+      "    %two = stablehlo.constant dense<2> : tensor<i32>\n"
+      "    %m = stablehlo.multiply %n, %two : tensor<i32>\n"
+      "    %s = stablehlo.reshape %m : (tensor<i32>) -> tensor<1xi32>\n"
+      "    %0 = stablehlo.dynamic_reshape %x, %s : (tensor<?x2xf32>, tensor<1xi32>) -> tensor<?xf32>\n"
+      "    return %0 : tensor<?xf32>\n  }\n}";
+  WEFT_AUTO(shlo_program) p = NULL;
+  WEFT_AUTO(hlo_module) module = NULL;
+  hlo_shape shape = {.type = WEFT_F32, .rank = 2, .dims = (const int64_t[]){5, 2}};
+  const hlo_shape *shapes[] = {&shape};
+  char buf[64];
+
+  T_OK(shlo_read(program, sizeof program - 1, &p));
+  T_EQ_INT(shlo_module_count(p), 1);
+  T_EQ_INT(shlo_function_count(p, 0), 2);
+  T_EQ_STR(shlo_function_name(p, 0, 1), "f");
+  T_TRUE(!shlo_function_is_public(p, 0, 0) && shlo_function_is_public(p, 0, 1));
+  T_CODE(shlo_lower(p, NULL, &module), WEFT_UNIMPLEMENTED); /* the first public function, whose shape is open */
+  T_OK(shlo_lower(p, &(shlo_options){.argument_count = 1, .argument_shapes = shapes}, &module));
+  T_EQ_STR(hlo_shape_format(module->entry->root->shape, buf, sizeof buf), "f32[10]");
+  T_CODE(shlo_lower(p, &(shlo_options){.function = "g"}, &module), WEFT_NOT_FOUND);
+}
+
+TEST(donated_and_aliased_arguments)
+{
+  WEFT_AUTO_STR text = lower_text(
+      "func.func public @main(%a: tensor<4xf32> {tf.aliasing_output = 0 : i32}, %b: tensor<4xf32> {jax.buffer_donor = true}) "
+      "-> tensor<4xf32> {\n  %0 = stablehlo.add %a, %b : tensor<4xf32>\n  return %0 : tensor<4xf32>\n}", NULL);
+  T_TRUE(strstr(text, "input_output_alias={ {}: (0, {}, may-alias) }") != NULL);
+  T_TRUE(strstr(text, "buffer_donor={ (1, {}) }") != NULL);
+}
+
+TEST(errors_point_at_the_fault)
+{
+  static const struct { const char *program, *error; } cases[] = {
+      {"func.func @main() {\n  %0 = stablehlo.add %x, %x : tensor<f32>\n  return\n}", "2:22: %x is not defined"},
+      {"func.func @main(%a: tensor<2xf33>) {\n  return\n}", "1:30: \"f33\" is not a type"},
+      {"func.func @main(%a: tensor<2xf32>) {\n  %a = stablehlo.abs %a : tensor<2xf32>\n  return\n}", "defined twice"},
+      {"func.func @main() -> tensor<2xf32> {\n  %0 = stablehlo.constant dense<[1.0]> : tensor<2xf32>\n  return %0 : "
+       "tensor<2xf32>\n}", "2:37: dense constant: expected ',': too few elements"},
+      {"func.func @main() -> tensor<2xi8> {\n  %0 = stablehlo.constant dense<[1, 300]> : tensor<2xi8>\n  return %0 : "
+       "tensor<2xi8>\n}", "out of the range of its type"},
+      {"func.func @main() {\n  %0 = stablehlo.constant dense<\"0x00\"> : tensor<99999999999xf32>\n  return\n}",
+       "too few elements"},
+      {"func.func @main(%a: tensor<4xf32>) -> tensor<3xf32> {\n  %0 = stablehlo.slice %a [0:2] : (tensor<4xf32>) -> "
+       "tensor<3xf32>\n  return %0 : tensor<3xf32>\n}", "result 0 is declared f32[3], its operands give f32[2]"},
+      {"func.func @main(%a: tensor<4xf32>) {\n  %0 = stablehlo.frobnicate %a : tensor<4xf32>\n  return\n}",
+       "operation \"frobnicate\" is not supported"},
+      {"func.func @main() {\n  call @main() : () -> ()\n  return\n}", "function \"main\" calls itself"},
+      {"func.func @main() {\n  call @gone() : () -> ()\n  return\n}", "there is no function \"gone\""},
+      {"func.func @main(%a: tensor<4xf32>) {", "found the end"},
+      {"// nothing", "there is no function"},
+      {"func.func @main(%a: tensor<4xf32>, %b: tensor<5xf32>) {\n  %0 = stablehlo.add %a, %b : (tensor<4xf32>, tensor<5xf32>) "
+       "-> tensor<4xf32>\n  return\n}", "add: dimensions differ: f32[4] (operand 0), f32[5] (operand 1)"},
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) T_FAILS(parse(cases[i].program), cases[i].error);
+  T_FAILS(parse(cases[7].program), "frobnicate at 2:8");
+}
+
+TEST(nesting_is_bounded)
+{
+  enum { DEEP = 100000 };
+  static char program[DEEP + 64];
+
+  strcpy(program, "func.func @main() attributes {a = ");
+  memset(program + strlen(program), '[', DEEP);
+  T_FAILS(parse(program), "nested deeper than");
+}
+
+TEST(programs_are_told_from_hlo_by_their_content)
+{
+  T_TRUE(shlo_is_program("ML\xefR\x0d", 5));
+  T_TRUE(shlo_is_program("// comment\nmodule @m {}", 23));
+  T_TRUE(shlo_is_program("#loc = loc(unknown)\n", 20));
+  T_TRUE(!shlo_is_program("HloModule m", 11));
+  T_TRUE(!shlo_is_program("\x0a\x03jit", 5));
+  T_TRUE(!shlo_is_program("", 0));
+}
+
+TEST_MAIN(UNIT(custom_and_generic_assembly_mean_the_same), UNIT(constants_in_every_spelling),
+          UNIT(a_splat_is_a_broadcast_of_a_scalar), UNIT(loops_see_values_from_outside),
+          UNIT(a_function_is_chosen_and_its_shapes_refined), UNIT(donated_and_aliased_arguments),
+          UNIT(errors_point_at_the_fault), UNIT(nesting_is_bounded), UNIT(programs_are_told_from_hlo_by_their_content))
