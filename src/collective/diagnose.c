@@ -180,6 +180,20 @@ static weft_status *report(coll_group *g, const coll_op *op, const inquiry *qs, 
   return st;
 }
 
+/* A peer that has gone meanwhile may have told us about its end before. */
+static void recall(const coll_group *g, inquiry *q, uint64_t seq)
+{
+  if (q->verdict == ARRIVED || q->verdict == ABSENT) return;
+  for (int i = 0; i < g->local_count; i++) {
+    const coll_link *link = g->links[(size_t)i * (size_t)g->size + (size_t)q->rank];
+    int64_t posted = link ? coll_link_told(link) : -1;
+    if (posted < 0) continue;
+    q->verdict = (uint64_t)posted > seq ? ARRIVED : ABSENT;
+    snprintf(q->answer.text, sizeof q->answer.text, "had posted %lld operations", (long long)posted);
+    snprintf(q->answer.spent, sizeof q->answer.spent, "it said so, and left");
+  }
+}
+
 static int by_rank(const void *a, const void *b) { return ((const inquiry *)a)->rank - ((const inquiry *)b)->rank; }
 
 /* Looks at ranks and asks ranks; the lock is held on entry and exit, not meanwhile.  NULL: the group failed meanwhile. */
@@ -204,6 +218,7 @@ static weft_status *diagnose_locked(coll_group *g, const coll_op *op) WEFT_NO_TH
     coll_group_unlock(g);
     ask_all(g, qs, remote, seq);
     coll_group_lock(g);
+    for (int i = 0; i < remote && !g->error; i++) recall(g, &qs[i], seq);
   }
   qsort(qs, (size_t)count, sizeof *qs, by_rank);
   if (!g->error) st = report(g, op, qs, count); /* frozen and healthy: op is still pending */

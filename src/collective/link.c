@@ -60,6 +60,7 @@ struct coll_link {
   offer *offers, **offers_tail;
   size_t offer_count;
   uint64_t next_p2p_id;
+  int64_t told; /* see coll_link_told */
 };
 
 static uint64_t arrivals; /* under any group's lock: only order within one group matters */
@@ -76,6 +77,7 @@ void coll_rank_describe(const coll_group *g, int rank, char *out, size_t size)
     snprintf(out, size, "rank %d (device %lld on %.64s, pid %d)", rank, (long long)g->device_ids[rank], a->host, a->pid);
 }
 
+int64_t coll_link_told(const coll_link *link) { return link->told; }
 bool coll_link_is_waiting(const coll_link *link) { return link->state == LINK_WAITING; }
 
 static void peer_died(coll_link *link, const char *how)
@@ -628,7 +630,7 @@ coll_link *coll_link_of_locked(coll_group *g, int local, int peer)
       return NULL;
     }
     *link = (coll_link){.group = g, .id = coll_context_next_id(), .local = local, .peer = peer, .fd = -1,
-                        .next_open = g->open_links, .state = LINK_WAITING};
+                        .next_open = g->open_links, .state = LINK_WAITING, .told = -1};
     link->offers_tail = &link->offers;
     *slot = g->open_links = link;
   }
@@ -777,10 +779,12 @@ static void on_frame(coll_link *link)
   case COLL_FRAME_ACCEPT: on_accept(link); return;
   case COLL_FRAME_REFUSE: on_reason(link, "refused by"); return;
   case COLL_FRAME_ABORT:
-    if (!link->group->frozen)
+    if (!link->group->frozen) {
       on_reason(link, "aborted by");
-    else
-      link->state = LINK_LEFT; /* our own deadline has passed, and we are about to say so */
+    } else if (link->reader.frame.bytes == sizeof(coll_reason)) { /* we are about to fail for our own deadline */
+      link->state = LINK_LEFT;
+      link->told = (int64_t)((const coll_reason *)link->reader.payload)->posted;
+    }
     return;
   case COLL_FRAME_GOODBYE: link->state = LINK_LEFT; return;
   case COLL_FRAME_YIELD:
@@ -846,10 +850,14 @@ void coll_link_ready_locked(coll_group *g, uint64_t id)
 void coll_links_fail_locked(coll_group *g, const weft_status *st, bool tell_peers)
 {
   coll_reason reason = {.code = weft_status_code(st)};
+  uint64_t posted = 0;
 
   if (!g->addresses) return;
   snprintf(reason.text, sizeof reason.text, "%s", weft_status_message(st));
   for (coll_link *link = g->open_links; link; link = link->next_open) {
+    const weft_comm *comm = g->locals[link->local];
+    reason.posted = comm ? comm->next_seq : 0;
+    posted = WEFT_MAX(posted, reason.posted);
     if (link->fd >= 0) {
       if (tell_peers && link->state != LINK_CONNECTING) coll_frame_send(link->fd, COLL_FRAME_ABORT, &reason, sizeof reason, -1);
       coll_context_unwatch(link->fd);
@@ -858,9 +866,6 @@ void coll_links_fail_locked(coll_group *g, const weft_status *st, bool tell_peer
     link->sends = link->recvs = link->frames = link->offered = link->incoming = (coll_fifo){0};
     link->rx1_msg = NULL;
   }
-  uint64_t posted = 0;
-  for (int i = 0; i < g->local_count; i++)
-    if (g->locals[i]) posted = WEFT_MAX(posted, g->locals[i]->next_seq);
   coll_listener_bury(g->id, posted, reason.text);
 }
 

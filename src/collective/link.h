@@ -36,6 +36,9 @@ WEFT_NODISCARD weft_status *coll_link_adopt_locked(coll_group *g, const coll_hel
 /* Connects, or prepares to be connected to.  NULL: the group has failed. */
 coll_link *coll_link_of_locked(coll_group *g, int local, int peer);
 bool coll_link_is_ready(const coll_link *link);
+
+/* How many collectives the peer had posted when it told us, while we were frozen, that it had failed; -1: it did not. */
+int64_t coll_link_told(const coll_link *link);
 bool coll_link_is_waiting(const coll_link *link); /* for a connection, by either side */
 
 /* Dials if the link waits, address known.  Unlike above an error spends nothing: the caller may try again. */

@@ -48,8 +48,9 @@ typedef struct coll_hello {
 typedef enum coll_transport { COLL_TRANSPORT_SHM = 1, COLL_TRANSPORT_FABRIC } coll_transport;
 
 typedef struct coll_reason {
-  int32_t code;
-  char text[2040];
+  int32_t code, reserved;
+  uint64_t posted; /* collectives, by the sender's rank */
+  char text[2032];
 } coll_reason;
 
 typedef struct coll_query {

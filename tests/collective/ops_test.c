@@ -2,6 +2,10 @@
  * a process and for processes over shared memory. */
 #include "world.h"
 
+#include <unistd.h>
+
+#include "collective/link.h"
+
 enum { GUARD = 64 };
 
 /* Element i of rank r's input, small enough that sums and products are exact in every type that has them. */
@@ -588,7 +592,36 @@ TEST(arguments_that_make_no_sense_are_refused)
   world_close(&w);
 }
 
-TEST_MAIN(UNIT(devices_of_a_process), UNIT(every_algorithm_between_devices), UNIT(processes_over_shared_memory),
+/* Whoever can reach the socket can write to it: nothing of it may do harm. */
+TEST(strangers_at_the_door_do_no_harm)
+{
+  world w;
+  unsigned seed = 12345;
+  world_open_processes(&w, 2, NULL);
+  const coll_address *to = &w.comms[0]->group->addresses[1];
+  for (int i = 0; i < 200; i++) {
+    int fd;
+    char bytes[600];
+    T_OK(coll_dial(to, i % 2, &fd));
+    usleep(i % 2 ? 0 : 1000);
+    for (size_t k = 0; k < sizeof bytes; k++) bytes[k] = (char)(seed = seed * 1103515245 + 12345) >> 3;
+    if (i % 4 == 1) { /* a greeting with a good head and wild contents */
+      coll_frame frame = {COLL_FRAME_HELLO, sizeof(coll_hello)};
+      memcpy(bytes, &frame, sizeof frame);
+      if (i % 8 == 1) memcpy(bytes + sizeof frame, &w.comms[1]->group->id, 8);
+    } else if (i % 4 == 3) {
+      coll_frame frame = {COLL_FRAME_QUERY, sizeof(coll_query)};
+      memcpy(bytes, &frame, sizeof frame);
+    }
+    ssize_t written = write(fd, bytes, i % 3 ? sizeof bytes : (size_t)(i % 13));
+    (void)written;
+    if (i % 5) close(fd); /* some stay open */
+  }
+  run_trial(&w, WEFT_ALL_REDUCE, WEFT_F32, WEFT_SUM, 1000, 0, false, "with strangers about");
+  world_close(&w);
+}
+
+TEST_MAIN(UNIT(strangers_at_the_door_do_no_harm), UNIT(devices_of_a_process), UNIT(every_algorithm_between_devices), UNIT(processes_over_shared_memory),
           UNIT(large_messages_over_shared_memory), UNIT(a_custom_reducer_folds_in_rank_order_everywhere),
           UNIT(rank_order_gives_the_same_bits_everywhere), UNIT(nan_is_contagious_and_minus_zero_is_less),
           UNIT(ragged_rows_go_where_they_are_sent), UNIT(tagged_messages_in_any_order_and_from_anybody),

@@ -464,7 +464,6 @@ int main(void)
     UNIT(creation_names_who_did_not_come_and_can_be_cancelled),
     UNIT(local_deadline_names_the_missing_device), UNIT(ten_thousand_aborts_leave_no_memory_behind), /* last: they start threads */
   };
-  setenv("FI_LOG_LEVEL", "error", 0);
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   snprintf(shared->directory, sizeof shared->directory, "/tmp/weft-survive-XXXXXX");
   if (!mkdtemp(shared->directory)) return 99;
