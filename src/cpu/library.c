@@ -98,6 +98,7 @@ const cpu_maker cpu_makers[] = {
   {HLO_CONVOLUTION, convolution_make, convolution_scratch},
   {HLO_DOT, dot_make, dot_scratch},
   {HLO_FFT, fft_make, cpu_fft_scratch},
+  {HLO_RNG_GET_AND_UPDATE_STATE, cpu_rng_state_make, NULL},
   {HLO_SORT, sort_make, sort_scratch},
   {HLO_TOPK, topk_make, NULL},
   {HLO_TRIANGULAR_SOLVE, triangular_solve_make, NULL},

@@ -10,6 +10,7 @@ libweftcore_la_SOURCES += \
   %D%/custom_call.c %D%/lapack.c %D%/lapack.h %D%/library.c %D%/linalg.c %D%/linalg.h \
   %D%/lower.h \
   %D%/platform.c %D%/platform.h \
+  %D%/rng_state.c \
   %D%/sort.c %D%/sort.h %D%/sort_match.c \
   %D%/thunks.c \
   %D%/topology.c %D%/topology.h

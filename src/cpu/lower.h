@@ -32,6 +32,8 @@ typedef struct cpu_maker {
 /* Custom calls, by their target: cpu/custom_call.c. */
 WEFT_NODISCARD weft_status *cpu_custom_call_make(cpu_lowering *low, rt_thunk **out_thunk);
 
+WEFT_NODISCARD weft_status *cpu_rng_state_make(cpu_lowering *low, rt_thunk **out_thunk); /* cpu/rng_state.c */
+
 /* The library kernels, ended by an entry with make NULL. */
 extern const cpu_maker cpu_makers[];
 

@@ -80,7 +80,9 @@ static weft_status *parse_string(cursor *c, bool quoted_only, XLA_FFI_ByteSpan *
     WEFT_TRY_ALLOC(out->ptr);
     return NULL;
   }
-  to = weft_arena_alloc(c->arena, strlen(c->at));
+  size_t most = 1; /* what is between the quotes is never longer once read */
+  while (c->at[most] && c->at[most] != '"') most += c->at[most] == '\\' && c->at[most + 1] ? 2 : 1;
+  to = weft_arena_alloc(c->arena, most);
   WEFT_TRY_ALLOC(to);
   for (c->at++; *c->at != '"'; c->at++) {
     if (!*c->at) return syntax(c, "string without end");

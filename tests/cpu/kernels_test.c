@@ -11,6 +11,7 @@
 #include "hlo/eval.h"
 #include "hlo/infer.h"
 #include "hlo/text.h"
+#include "cpu/run.h"
 
 static uint64_t seed = 1;
 
@@ -439,6 +440,23 @@ TEST(topk_is_the_evaluators)
   }
 }
 
+/* ---- random state ------------------------------------------------------------------------------------------------ */
+
+TEST(rng_goes_on_from_run_to_run)
+{
+  static const char text[] = "HloModule m\nENTRY e {\n  a = f32[] constant(2)\n  b = f32[] constant(5)\n"
+                             "  ROOT r = f32[500] rng(a, b), distribution=rng_uniform\n}\n";
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
+  float first[500], second[500];
+
+  T_OK(test_run(exe, NULL, (void *[]){first}));
+  T_OK(test_run(exe, NULL, (void *[]){second}));
+  for (int i = 0; i < 500; i++) T_TRUE(first[i] >= 2 && first[i] < 5 && second[i] >= 2 && second[i] < 5);
+  T_TRUE(memcmp(first, second, sizeof first) != 0);
+  weft_executable_release(exe);
+}
+
 /* Work is split by shape alone. */
 TEST(the_number_of_threads_changes_no_bit)
 {
@@ -467,4 +485,4 @@ TEST(the_number_of_threads_changes_no_bit)
 TEST_MAIN(UNIT(dot_of_every_form_and_type), UNIT(dot_rounds_operands_as_its_algorithm_says),
           UNIT(convolution_of_every_form_and_type), UNIT(fft_of_every_kind_and_length),
           UNIT(cholesky_and_triangular_solve_of_every_form), UNIT(sort_is_the_evaluators_to_the_bit), UNIT(sort_by_several_keys),
-          UNIT(a_comparator_that_is_not_by_keys_is_refused), UNIT(topk_is_the_evaluators), UNIT(the_number_of_threads_changes_no_bit))
+          UNIT(a_comparator_that_is_not_by_keys_is_refused), UNIT(topk_is_the_evaluators), UNIT(rng_goes_on_from_run_to_run), UNIT(the_number_of_threads_changes_no_bit))
