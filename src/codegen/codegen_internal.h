@@ -40,6 +40,7 @@ typedef struct gen_part {
   LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, ptr, voidt;
   LLVMMetadataRef alias_domain, empty_node;
   unsigned md_scope, md_noalias, md_invariant;
+  bool raw_narrow;               /* this kernel only moves narrow floats: they stay the bits they are */
   struct gen_inner_table *inner; /* kernels inside regions (region.c), or NULL */
 } gen_part;
 
@@ -322,6 +323,8 @@ typedef struct gen_nest {
 } gen_nest;
 WEFT_NODISCARD weft_status *gen_nest_of(gen_emit *e, const hlo_computation *comp, const hlo_instr *const *roots,
                                         int root_count, const hlo_shape *shape, gen_nest *out);
+/* No operation of `comp` computes with floats narrower than f32. */
+bool gen_only_moves_narrow(const hlo_computation *comp);
 /* Registers' widest element among what `comp` computes, in bytes. */
 int gen_widest_bytes(const hlo_computation *comp);
 int gen_choose_lanes(int widest_bytes, int64_t extent);

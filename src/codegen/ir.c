@@ -7,6 +7,7 @@
 
 LLVMTypeRef gen_register_type(gen_part *p, weft_dtype type)
 {
+  if (p->raw_narrow && weft_dtype_is_float(type) && weft_dtype_bits(type) < 32) return gen_storage_type(p, type);
   switch (type) {
   case WEFT_PRED: return p->i1;
   case WEFT_S16: case WEFT_U16: return p->i16;

@@ -170,7 +170,7 @@ weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec)
 }
 
 /* A region says so; else the strategy is what the results are, whatever the fusion's kind says. */
-weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec)
+static weft_status *emit_by_strategy(gen_part *part, gen_kernel_spec *spec)
 {
   const hlo_instr *root = spec->fusion->called[0]->root;
   const char *strategy = spec->fusion->extra ? spec->fusion->extra->backend_config : NULL;
@@ -196,4 +196,14 @@ weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec)
     if (done) return NULL;
   }
   return gen_emit_loop_kernel(part, spec);
+}
+
+weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec)
+{
+  bool outer = part->raw_narrow;
+
+  part->raw_narrow = gen_only_moves_narrow(spec->fusion->called[0]);
+  weft_status *st = emit_by_strategy(part, spec);
+  part->raw_narrow = outer;
+  return st;
 }

@@ -157,17 +157,22 @@ gen_ssa gen_wrap_int(gen_emit *e, weft_dtype type, gen_ssa v)
   return gen_bin(e, LLVMAShr, gen_bin(e, LLVMShl, v, gen_i(v, 8 - bits)), gen_i(v, 8 - bits));
 }
 
+static bool is_coded(gen_emit *e, weft_dtype type) /* differs between memory and registers */
+{
+  return weft_dtype_is_float(type) && type != WEFT_F32 && type != WEFT_F64 && !e->part->raw_narrow;
+}
+
 static gen_ssa from_storage(gen_emit *e, weft_dtype type, gen_ssa v)
 {
   if (type == WEFT_PRED) return gen_icmp(e, LLVMIntNE, v, gen_i(v, 0));
-  if (weft_dtype_is_float(type) && type != WEFT_F32 && type != WEFT_F64) return gen_decode_float(e, type, v);
+  if (is_coded(e, type)) return gen_decode_float(e, type, v);
   return v;
 }
 
 static gen_ssa to_storage(gen_emit *e, weft_dtype type, gen_ssa v)
 {
   if (type == WEFT_PRED) return gen_cast(e, LLVMZExt, v, e->part->i8);
-  if (weft_dtype_is_float(type) && type != WEFT_F32 && type != WEFT_F64) return gen_encode_float(e, type, v);
+  if (is_coded(e, type)) return gen_encode_float(e, type, v);
   return v;
 }
 
@@ -190,6 +195,7 @@ gen_value gen_literal_element(gen_emit *e, const hlo_literal *lit, int64_t index
     uint64_t bits = 0;
     memcpy(&bits, (const char *)lit->data + weft_dtype_bytes(type) * (size_t)index, weft_dtype_bytes(type));
     if (type == WEFT_F64) return (gen_value){.re = LLVMConstBitCast(LLVMConstInt(p->i64, bits, 0), t)};
+    if (type != WEFT_F32 && p->raw_narrow) return (gen_value){.re = LLVMConstInt(t, bits, 0)};
     float v = weft_float_decode(type, bits);
     uint32_t wide;
     memcpy(&wide, &v, sizeof wide);

@@ -141,6 +141,8 @@ static const struct { const char *params, *body, *result; } cases[] = {
   {"c64[20,30]", "  ROOT r = c64[30,20] transpose(p0), dimensions={1,0}", "c64[30,20]"},
   {"s8[2,40,50] s8[2,50,40]", "  t = s8[2,50,40] transpose(p0), dimensions={0,2,1}\n  a = s8[2,50,40] add(t, p1)\n  ROOT r = (s8[2,50,40], s8[2,50,40]) tuple(a, t)", "(s8[2,50,40], s8[2,50,40])"},
   {"f32[4,16,3,32]", "  t = f32[4,3,32,16] transpose(p0), dimensions={0,2,3,1}\n  ROOT r = f32[4,96,16] reshape(t)", "f32[4,96,16]"},
+  {"bf16[3,50] bf16[] bf16[3,40]", "  x = bf16[3,60] pad(p0, p1), padding=0_0x4_6\n  y = bf16[3,100] concatenate(x, p2), dimensions={1}\n  ROOT r = bf16[3,77] slice(y), slice={[0:3], [11:88]}", "bf16[3,77]"},
+  {"f8e4m3fn[90] pred[90] f8e4m3fn[90]", "  c = f8e4m3fn[] constant(1.5)\n  b = f8e4m3fn[90] broadcast(c), dimensions={}\n  x = f8e4m3fn[90] select(p1, p0, b)\n  ROOT r = (f8e4m3fn[90], f8e4m3fn[90]) tuple(x, p2)", "(f8e4m3fn[90], f8e4m3fn[90])"},
   {"bf16[5,7,9]", "  ROOT r = bf16[9,5,7] transpose(p0), dimensions={2,0,1}", "bf16[9,5,7]"},
   {"f32[6,64]", "  x = f32[384] reshape(p0)\n  ROOT r = f32[384] add(x, x)", "f32[384]"},
   {"f32[6,35]", "  x = f32[14,15] reshape(p0)\n  y = f32[15,14] transpose(x), dimensions={1,0}\n  ROOT r = f32[5,42] reshape(y)", "f32[5,42]"},
