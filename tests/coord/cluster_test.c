@@ -42,7 +42,7 @@ static const struct {
   {NULL, {"PMI_RANK=2", "PMI_SIZE=3", "MPI_LOCALRANKID=2", "MPI_LOCALNRANKS=3", "JAX_COORDINATOR_PORT=7"}, "hydra", "127.0.0.1:7", 3, 2, 2, NULL},
   {NULL, {"KUBERNETES_SERVICE_HOST=10.0.0.1", "JOB_COMPLETION_INDEX=2", "HOSTNAME=train-2", "WEFT_K8S_SUBDOMAIN=svc", "WEFT_NUM_PROCESSES=4"},
    "k8s", "train-0.svc:55527", 4, 2, 0, NULL},
-  {NULL, {"KUBERNETES_SERVICE_HOST=10.0.0.1", "JOB_COMPLETION_INDEX=2", "HOSTNAME=set-workers-0-2", "WEFT_K8S_HOSTS_FILE=/tmp/weft-cluster-hosts",
+  {NULL, {"KUBERNETES_SERVICE_HOST=10.0.0.1", "JOB_COMPLETION_INDEX=2", "HOSTNAME=set-workers-0-2", "WEFT_K8S_HOSTS_FILE=coord_test_hosts",
           "WEFT_NUM_PROCESSES=4"}, "k8s", "set-workers-0-0.set:55527", 4, 2, 0, NULL},
   {NULL, {"KUBERNETES_SERVICE_HOST=10.0.0.1", "JOB_COMPLETION_INDEX=2", "HOSTNAME=train-2", "WEFT_K8S_SUBDOMAIN=svc"}, NULL, NULL, 0, 0, 0,
    "set WEFT_NUM_PROCESSES"},
@@ -61,7 +61,7 @@ static void forget_all(void)
 
 TEST(each_launcher_is_recognised_and_mistakes_are_named)
 {
-  FILE *hosts = fopen("/tmp/weft-cluster-hosts", "w");
+  FILE *hosts = fopen("coord_test_hosts", "w");
 
   fprintf(hosts, "127.0.0.1 localhost\n10.0.0.9\tset-workers-0-2.set.default.svc.cluster.local\tset-workers-0-2\n");
   fclose(hosts);
@@ -82,7 +82,7 @@ TEST(each_launcher_is_recognised_and_mistakes_are_named)
     T_EQ_INT(c.process_id, cases[i].id);
     T_EQ_INT(c.local_id, cases[i].local);
   }
-  unlink("/tmp/weft-cluster-hosts");
+  unlink("coord_test_hosts");
 }
 
 TEST_MAIN(UNIT(each_launcher_is_recognised_and_mistakes_are_named))
