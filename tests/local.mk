@@ -10,6 +10,9 @@ WRAP_ALLOC = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalig
 TESTS += $(check_PROGRAMS) tests/layering_test.sh
 EXTRA_DIST += tests/layering_test.sh
 
+TESTS += tests/jax/e2e_test.py
+EXTRA_DIST += tests/jax/e2e_test.py
+
 include tests/base/local.mk
 include tests/hlo/local.mk
 include tests/stablehlo/local.mk

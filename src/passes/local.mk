@@ -26,6 +26,8 @@ libweftcore_la_SOURCES += \
   %D%/schedule.c \
   %D%/small_loops.c \
   %D%/sort_simplifier.c \
+  %D%/spmd/reshard.c %D%/spmd/reshard.h %D%/spmd/rules.c %D%/spmd/rules.h %D%/spmd/spmd.c %D%/spmd/tiling.c \
+  %D%/spmd/tiling.h \
   %D%/tuple_simplifier.c \
   %D%/util.c %D%/util.h \
   %D%/while_loop.c %D%/while_loop.h \

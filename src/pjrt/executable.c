@@ -514,89 +514,22 @@ PJRT_Error *pjrt_Executable_GetCompileOptions(PJRT_Executable_GetCompileOptions_
   return NULL;
 }
 
-/* The bytes of top-level field 4 (host_program_shape) of a serialised HloModuleProto of our own making. */
-static void find_program_shape(const uint8_t *data, size_t size, const uint8_t **out, size_t *out_size)
-{
-  size_t at = 0;
-
-  *out = NULL;
-  *out_size = 0;
-  while (at < size) {
-    uint64_t value[2] = {0, 0}; /* the tag, then the value or length */
-    for (int i = 0; i < 2; i++) {
-      int shift = 0;
-      while (at < size && data[at] & 0x80 && shift < 63) {
-        value[i] |= (uint64_t)(data[at++] & 0x7f) << shift;
-        shift += 7;
-      }
-      if (at < size) value[i] |= (uint64_t)data[at++] << shift;
-    }
-    if ((value[0] & 7) != 2) continue; /* a varint field: done with it */
-    if (value[1] > size - at) return;
-    if (value[0] >> 3 == 4) {
-      *out = data + at;
-      *out_size = value[1];
-      return;
-    }
-    at += value[1];
-  }
-}
-
-static void put_bytes(FILE *out, int field, const void *data, size_t size)
-{
-  fputc(field << 3 | 2, out);
-  for (size_t left = size;; left >>= 7) {
-    fputc((int)(left & 0x7f) | (left >= 0x80 ? 0x80 : 0), out);
-    if (left < 0x80) break;
-  }
-  fwrite(data, 1, size, out);
-}
-
-/* HloModuleProtoWithConfig: the module, and the config that clients want at least. */
-static weft_status *optimized_program(const pjrt_program *p, char **out_data, size_t *out_size)
-{
-  PjrtPb__ModuleConfig config = PJRT_PB__MODULE_CONFIG__INIT;
-  uint8_t config_bytes[64];
-  const uint8_t *shape;
-  char *config_text = NULL;
-  size_t config_size, shape_size, module_size;
-  void *module;
-  FILE *out;
-
-  WEFT_TRY(hlo_to_proto(weft_executable_module(p->exe), &module, &module_size));
-  find_program_shape(module, module_size, &shape, &shape_size);
-  config.replica_count = weft_executable_replica_count(p->exe);
-  config.num_partitions = weft_executable_partition_count(p->exe);
-  out = open_memstream(&config_text, &config_size);
-  if (out) {
-    put_bytes(out, 1, shape, shape_size); /* entry_computation_layout */
-    fwrite(config_bytes, 1, pjrt_pb__module_config__pack(&config, config_bytes), out);
-    fclose(out);
-  }
-  out = config_text ? open_memstream(out_data, out_size) : NULL;
-  if (out) {
-    put_bytes(out, 1, module, module_size);
-    put_bytes(out, 2, config_text, config_size);
-    fclose(out);
-  }
-  free(module);
-  free(config_text);
-  return out && *out_data ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-}
-
 /* Two calls: without `code` for the size, then for the bytes. */
 PJRT_Error *pjrt_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args *args)
 {
   static const char format[] = "hlo_with_config";
-  WEFT_AUTO_STR data = NULL;
+  void *data = NULL;
   size_t size = 0;
+  weft_status *st = NULL;
 
-  PJRT_TRY(optimized_program(args->executable->program, &data, &size));
+  PJRT_TRY(hlo_to_proto_with_config(weft_executable_module(args->executable->program->exe), &data, &size));
   args->program->format = format;
   args->program->format_size = sizeof format - 1;
   if (args->program->code && args->program->code_size < size)
-    return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "code_size is %zu, the program has %zu bytes", args->program->code_size, size));
-  if (args->program->code) memcpy(args->program->code, data, size);
+    st = WEFT_ERR(INVALID_ARGUMENT, "code_size is %zu, the program has %zu bytes", args->program->code_size, size);
+  else if (args->program->code)
+    memcpy(args->program->code, data, size);
   args->program->code_size = size;
-  return NULL;
+  free(data);
+  return pjrt_error(st);
 }

@@ -17,3 +17,5 @@ check_PROGRAMS += %D%/golden_test
 %C%_golden_test_CFLAGS = $(TEST_CFLAGS)
 %C%_golden_test_LDADD = $(TEST_LIBS)
 EXTRA_DIST += %D%/golden
+TESTS += %D%/spmd_test.py
+EXTRA_DIST += %D%/spmd_test.py
