@@ -5,22 +5,30 @@
 #include <string.h>
 
 #include "pjrt/internal.h"
+#include "runtime/ffi.h"
 
 /* ---- contexts ---- */
 
 static void context_release(PJRT_ExecuteContext *context)
 {
   if (!context || __atomic_sub_fetch(&context->refs, 1, __ATOMIC_ACQ_REL) != 0) return;
-  free(context->data);
+  rt_ffi_user_data_free(context->data);
   free(context);
 }
 
 PJRT_Error *pjrt_ExecuteContext_Create(PJRT_ExecuteContext_Create_Args *args)
 {
-  args->context = calloc(1, sizeof *args->context);
-  if (!args->context) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
-  args->context->refs = 1;
-  return NULL;
+  PJRT_ExecuteContext *context = calloc(1, sizeof *context);
+  weft_status *st;
+
+  if (!context) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
+  context->refs = 1;
+  st = rt_ffi_user_data_new(&context->data);
+  if (st)
+    context_release(context);
+  else
+    args->context = context;
+  return pjrt_error(st);
 }
 
 PJRT_Error *pjrt_ExecuteContext_Destroy(PJRT_ExecuteContext_Destroy_Args *args)
@@ -135,7 +143,7 @@ static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
     if (index >= 0 && index < p->param_count) f->keep[index] = true;
   }
   launch = (weft_launch){.inputs = (weft_buffer *const *const *)f->inputs, .outputs = (weft_buffer **const *)f->outputs,
-                         .done = f->done, .keep = f->keep, .launch_id = o->launch_id, .user = o->context};
+                         .done = f->done, .keep = f->keep, .launch_id = o->launch_id, .user = o->context ? o->context->data : NULL};
   st = weft_executable_launch(p->exe, &launch);
   for (int d = 0; !st && o->context && d < p->device_count; d++) {
     weft_status *unheld;

@@ -138,11 +138,9 @@ void pjrt_options_fini(pjrt_options *options);
 
 /* ---- execution contexts (execute.c): data that custom calls of one execution find by type ---- */
 
-typedef struct pjrt_user_data { int64_t type_id; void *data; } pjrt_user_data;
 struct PJRT_ExecuteContext {
   int refs; /* atomic: the handle, and launches in flight */
-  int count, capacity;
-  pjrt_user_data *data;
+  struct rt_ffi_user_data *data;
 };
 
 /* ---- executables (executable.c, execute.c) ---- */

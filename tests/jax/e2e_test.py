@@ -11,6 +11,7 @@ if os.environ.get("WEFT_PYTHON") and os.environ.get("WEFT_E2E") != "1":
     os.environ["WEFT_E2E"] = "1"
     os.execv(os.environ["WEFT_PYTHON"], [os.environ["WEFT_PYTHON"]] + sys.argv)
 PLUGIN = os.environ.get("WEFT_PLUGIN") or os.path.join(os.environ.get("WEFT_BUILDDIR", "build"), ".libs", "pjrt_weft.so")
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))  # the jax_plugins package
 try:
     import jax  # noqa: F401
 except ImportError:
@@ -19,7 +20,7 @@ except ImportError:
 if not os.path.exists(PLUGIN):
     print(f"Bail out! no plugin at {PLUGIN}")
     sys.exit(1)
-os.environ["PJRT_NAMES_AND_LIBRARY_PATHS"] = f"weft:{PLUGIN}"
+os.environ["WEFT_PJRT_PLUGIN"] = PLUGIN
 os.environ["JAX_PLATFORMS"] = "weft,cpu"
 os.environ.setdefault("WEFT_NUM_DEVICES", "8")
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"

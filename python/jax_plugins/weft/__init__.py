@@ -2,6 +2,7 @@
 
 The library is looked for in $WEFT_PJRT_PLUGIN, beside this file, where `pkg-config weft` says, and in the usual prefixes.
 """
+import ctypes
 import os
 import subprocess
 
@@ -29,6 +30,75 @@ def library_path():
     raise FileNotFoundError("pjrt_weft.so is in none of: " + ", ".join(tried) + "; set WEFT_PJRT_PLUGIN to its path")
 
 
+class _Extension(ctypes.Structure):
+    """The head of a PJRT extension; the FFI extension's functions follow it."""
+
+
+_Extension._fields_ = [("size", ctypes.c_size_t), ("type", ctypes.c_int), ("next", ctypes.POINTER(_Extension)),
+                       ("type_register", ctypes.c_void_p), ("user_data_add", ctypes.c_void_p),
+                       ("register_handler", ctypes.c_void_p)]
+
+
+class _RegisterHandler(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("name", ctypes.c_char_p), ("name_size", ctypes.c_size_t),
+                ("handler", ctypes.c_void_p), ("platform", ctypes.c_char_p), ("platform_size", ctypes.c_size_t),
+                ("traits", ctypes.c_uint)]
+
+
+def _register_handler_function(path):
+    """The plugin's own way to take a typed FFI handler: function(name, pointer)."""
+    get_api = ctypes.CDLL(path).GetPjrtApi
+    get_api.restype = ctypes.POINTER(_Extension * 1)
+    extension = ctypes.cast(ctypes.cast(get_api(), ctypes.POINTER(ctypes.c_void_p))[1], ctypes.POINTER(_Extension))
+    ffi = 5  # PJRT_Extension_Type_FFI
+    while extension and extension.contents.type != ffi:
+        extension = extension.contents.next
+    if not extension:
+        return None
+    register = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_RegisterHandler))(extension.contents.register_handler)
+
+    def call(name, pointer):
+        text = name.encode() if isinstance(name, str) else bytes(name)
+        args = _RegisterHandler(ctypes.sizeof(_RegisterHandler), text, len(text), pointer, b"Host", 4, 0)
+        if register(ctypes.byref(args)):
+            raise RuntimeError(f"Weft did not take the FFI handler {name!r}")
+
+    return call
+
+
+def _execute_pointer(function):
+    """The execute handler of what jax.ffi registers: a capsule, or a dict of them by stage."""
+    capsule = function.get("execute") if isinstance(function, dict) else function
+    get_pointer, get_name = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_GetName
+    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    return get_pointer(capsule, get_name(capsule))
+
+
+def _forward_ffi_handlers(path):
+    """Gives Weft every typed handler that JAX's own CPU backend has or will get: jax.ffi targets and Python callbacks.
+
+    jaxlib lets one function per platform take registrations, the first to ask; ours serves both backends.
+    """
+    from jax._src.lib import xla_client
+
+    register = _register_handler_function(path)
+    if register is None:
+        return
+    native = xla_client._xla.register_custom_call_target
+    typed_ffi = 1
+
+    def take(name, function, platform, api_version, traits=None):
+        native(name, function, platform, api_version, traits) if traits is not None else native(name, function, platform, api_version)
+        if api_version == typed_ffi:
+            register(name, _execute_pointer(function))
+
+    for name, function in xla_client.custom_call_targets("Host").items():
+        if "callback" in name:  # linear algebra Weft has its own
+            register(name, _execute_pointer(function))
+    xla_client.register_custom_call_handler("cpu", take)
+
+
 def initialize():
     """Called by JAX when it looks for plugins."""
     import jax._src.xla_bridge as xla_bridge
@@ -36,4 +106,6 @@ def initialize():
     options = {}
     if os.environ.get("WEFT_NUM_DEVICES"):
         options["num_devices"] = int(os.environ["WEFT_NUM_DEVICES"])
-    xla_bridge.register_plugin("weft", library_path=library_path(), options=options)
+    path = library_path()
+    xla_bridge.register_plugin("weft", library_path=path, options=options)
+    _forward_ffi_handlers(path)
