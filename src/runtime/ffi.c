@@ -195,12 +195,15 @@ weft_status *rt_ffi_user_data_add(rt_ffi_user_data *data, int64_t type_id, void 
 
 /* ---- calls ------------------------------------------------------------------------------------------------------------------ */
 
+enum { BLANK_STATE_BYTES = 1024 };
+
 struct rt_ffi_call {
   XLA_FFI_Handler_Bundle bundle;
   XLA_FFI_Attrs attrs;
   int arg_count, ret_count;
   XLA_FFI_Buffer *buffers;  /* arguments, then results; data NULL */
   object *state;            /* of the instantiate stage */
+  void *blank_state;        /* see rt_ffi_call_new; NULL for most */
 };
 
 /* One call in flight. */
@@ -236,7 +239,8 @@ static void fill_buffer(XLA_FFI_Buffer *buffer, const hlo_shape *shape)
 /* The frame's lists of pointers are in one block of the arena, shared by all runs but for the buffers themselves. */
 static XLA_FFI_CallFrame frame_of(rt_ffi_call *call, XLA_FFI_ExecutionContext *ctx, XLA_FFI_ExecutionStage stage)
 {
-  return (XLA_FFI_CallFrame){.struct_size = sizeof(XLA_FFI_CallFrame), .api = rt_ffi_api(), .ctx = ctx, .stage = stage,
+  /* XLA counts the frame's size up to `future`, and handlers compare for equality. */
+  return (XLA_FFI_CallFrame){.struct_size = offsetof(XLA_FFI_CallFrame, future), .api = rt_ffi_api(), .ctx = ctx, .stage = stage,
                              .args = {.struct_size = sizeof(XLA_FFI_Args)}, .rets = {.struct_size = sizeof(XLA_FFI_Rets)},
                              .attrs = call->attrs};
 }
@@ -275,6 +279,13 @@ weft_status *rt_ffi_call_new(weft_arena *arena, const hlo_instr *instr, const XL
       rt_ffi_call_free(call);
       return st;
     }
+  }
+  /* jaxlib's Python callbacks keep a cache of transposes in the state that their instantiate stage makes, and that stage
+   * does not come through PJRT's extension.  They look into the cache only for results that are not C-contiguous, which
+   * the jax_plugins package rules out; all they need else is a pointer. */
+  if (!bundle->instantiate && instr->op == HLO_CUSTOM_CALL && strstr(instr->u.custom->target, "_python_cpu_callback")) {
+    call->blank_state = weft_arena_alloc(arena, BLANK_STATE_BYTES);
+    WEFT_TRY_ALLOC(call->blank_state);
   }
   *out_call = call;
   return NULL;
@@ -405,8 +416,8 @@ static XLA_FFI_Error *api_State_Get(XLA_FFI_State_Get_Args *args)
 {
   object **state = state_of(args->ctx, args->stage), *found = state ? object_find(*state, args->type_id->type_id) : NULL;
 
-  if (!found) return error_new(WEFT_NOT_FOUND, "the state is not set");
-  args->state = found->data;
+  if (!found && !args->ctx->call->blank_state) return error_new(WEFT_NOT_FOUND, "the state is not set");
+  args->state = found ? found->data : args->ctx->call->blank_state;
   return NULL;
 }
 

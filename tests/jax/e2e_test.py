@@ -278,6 +278,13 @@ def pure_callback():
 
 
 @behaviour
+def callback_results_in_fortran_order():
+    f = jax.jit(lambda x: jax.pure_callback(lambda a: np.asfortranarray(np.asarray(a) * 2), jax.ShapeDtypeStruct(x.shape, x.dtype), x))
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_array_equal(np.asarray(f(on_weft(x))), x * 2)
+
+
+@behaviour
 def io_callback_and_debug_callback_run_in_order():
     seen = []
 

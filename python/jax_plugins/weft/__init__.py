@@ -90,13 +90,27 @@ def _forward_ffi_handlers(path):
 
     def take(name, function, platform, api_version, traits=None):
         native(name, function, platform, api_version, traits) if traits is not None else native(name, function, platform, api_version)
-        if api_version == typed_ffi:
+        if api_version == typed_ffi and not str(name).startswith("lapack_"):
             register(name, _execute_pointer(function))
 
     for name, function in xla_client.custom_call_targets("Host").items():
-        if "callback" in name:  # linear algebra Weft has its own
+        if not name.startswith("lapack_"):  # Weft has linear algebra of its own
             register(name, _execute_pointer(function))
     xla_client.register_custom_call_handler("cpu", take)
+
+
+def _keep_callback_results_contiguous():
+    """jaxlib's callback handler transposes results that are not C-contiguous with a cache that only XLA's own client sets
+    up; here results are made contiguous before it sees them."""
+    import jax._src.callback as callbacks
+    import numpy as np
+
+    emit = callbacks.emit_python_callback
+
+    def emit_contiguous(ctx, callback, *args, **kwargs):
+        return emit(ctx, lambda *a: tuple(np.asarray(r, order="C") for r in callback(*a)), *args, **kwargs)
+
+    callbacks.emit_python_callback = emit_contiguous
 
 
 def initialize():
@@ -109,3 +123,4 @@ def initialize():
     path = library_path()
     xla_bridge.register_plugin("weft", library_path=path, options=options)
     _forward_ffi_handlers(path)
+    _keep_callback_results_contiguous()
