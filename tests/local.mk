@@ -10,6 +10,10 @@ WRAP_ALLOC = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalig
 TESTS += $(check_PROGRAMS) tests/layering_test.sh
 EXTRA_DIST += tests/layering_test.sh
 
+# Run under ThreadSanitizer by .ci/run, one list a line:
+# tsan: tests/base/kv_test tests/runtime/executor_test tests/runtime/ffi_test tests/cpu/run_test tests/cpu/launch_test
+# tsan: tests/cpu/collective_test tests/collective/clique_test tests/collective/survive_test tests/coord/service_test
+# tsan: tests/coord/agent_test tests/coord/wire_test
 TESTS += tests/jax/e2e_test.py
 EXTRA_DIST += tests/jax/e2e_test.py
 
