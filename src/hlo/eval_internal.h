@@ -103,4 +103,10 @@ eval_op eval_cholesky, eval_triangular_solve, eval_fft, eval_batch_norm_training
     eval_batch_norm_grad;                                                                             /* eval_linalg.c */
 eval_op eval_rng, eval_rng_bit_generator, eval_rng_get_and_update_state;                              /* eval_rng.c */
 
+/* glibc offers C11's constructors of complex numbers to gcc only. */
+#if defined(_Complex_I) && !defined(CMPLXL)
+#define CMPLX(re, im) __builtin_complex((double)(re), (double)(im))
+#define CMPLXL(re, im) __builtin_complex((long double)(re), (long double)(im))
+#endif
+
 #endif
