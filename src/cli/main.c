@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "collective/bench.h"
+#include "collective/flight.h"
 
 static const struct command {
   const char *name;
@@ -18,12 +20,24 @@ static const struct command {
     {"launch", cli_launch_main, "start the processes of a job, here or in an allocation"},
 };
 
+/* Commands of one module with a word of their own before the options. */
+static const struct {
+  const char *name, *word;
+  int (*main)(int argc, char **argv);
+  const char *summary;
+} special[] = {
+    {"inspect", "--flight", cli_flight_main, "FILE...: join flight recorders of collectives: who diverged first"},
+    {"bench", "collectives", cli_bench_collectives_main, "measure collectives, tune their algorithm table"},
+};
+
 static void print_help(FILE *out)
 {
   fprintf(out,
           "Usage: weft COMMAND [OPTIONS] ...\n\n"
           "Compiles HLO and StableHLO programs and runs them on CPUs.\n\nCommands:\n");
   for (size_t i = 0; i < WEFT_COUNT(commands); i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+  for (size_t i = 0; i < WEFT_COUNT(special); i++)
+    fprintf(out, "  %s %s  %s\n", special[i].name, special[i].word, special[i].summary);
   fprintf(out, "\n`weft COMMAND --help` tells more.  Exit codes: 0 done, 1 results differ, 2 bad input or usage, 3 failed.\n");
 }
 
@@ -41,6 +55,8 @@ int main(int argc, char **argv)
     printf("weft %s\n", PACKAGE_VERSION);
     return CLI_OK;
   }
+  for (size_t i = 0; i < WEFT_COUNT(special) && argc > 2; i++)
+    if (strcmp(argv[1], special[i].name) == 0 && strcmp(argv[2], special[i].word) == 0) return special[i].main(argc - 2, argv + 2);
   for (size_t i = 0; i < WEFT_COUNT(commands); i++)
     if (strcmp(argv[1], commands[i].name) == 0) return commands[i].main(argc - 1, argv + 1);
   fprintf(stderr, "weft: no command \"%s\"; see `weft --help`\n", argv[1]);

@@ -256,7 +256,11 @@ static int run_processes(bench *b)
   fflush(stdout);
   for (int r = 0; r < b->ranks; r++) {
     pids[r] = fork();
-    if (pids[r] == 0) _exit(run_process(b, r));
+    if (pids[r] == 0) {
+      int rank_failed = run_process(b, r);
+      fflush(stdout);
+      _exit(rank_failed);
+    }
     if (pids[r] < 0) return 1;
   }
   for (int r = 0; r < b->ranks; r++) {

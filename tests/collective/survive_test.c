@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/kv.h"
+#include "collective/flight.h"
 #include "weft/collective.h"
 
 enum { MOST = 8, TEXT = 3000 };
@@ -264,6 +265,39 @@ TEST(a_sleeping_rank_is_named_with_what_it_did_last)
   }
 }
 
+TEST(recorders_of_killed_processes_say_who_never_came)
+{
+  pid_t pids[MOST];
+  char paths[4][160], *text = NULL;
+  const char *list[4];
+  size_t size;
+  DIR *dir;
+  int n = 0;
+  scene s = {"recorded", 4, "shm", WEFT_NS_PER_S, sleeps, WEFT_ALL_REDUCE, NULL};
+
+  setenv("WEFT_COLLECTIVE_FLIGHT_DIR", shared->directory, 1);
+  play(&s, pids);
+  await(&s, pids, 0x7, 15000); /* kills the sleeper */
+  unsetenv("WEFT_COLLECTIVE_FLIGHT_DIR");
+  dir = opendir(shared->directory);
+  for (struct dirent *e; (e = readdir(dir)) && n < 4;) {
+    if (strncmp(e->d_name, "flight-", 7) != 0) continue;
+    snprintf(paths[n], sizeof paths[n], "%s/%.80s", shared->directory, e->d_name);
+    list[n] = paths[n];
+    n++;
+  }
+  closedir(dir);
+  T_EQ_INT(n, 4);
+  FILE *out = open_memstream(&text, &size);
+  T_OK(coll_flight_join(list, n, out));
+  fclose(out);
+  if (!strstr(text, "ranks are missing at seq 2") || !strstr(text, "rank 3 (") || !strstr(text, "never posted it\n      last: all-reduce"))
+    fail_msg("%s", text);
+  free(text);
+  T_FAILS(coll_flight_join((const char *[]){"/etc/passwd"}, 1, stderr), "no flight recorder");
+  for (int i = 0; i < n; i++) unlink(paths[i]);
+}
+
 TEST(a_stopped_rank_is_told_apart)
 {
   pid_t pids[MOST];
@@ -458,6 +492,7 @@ int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(a_killed_rank_ends_every_operation_at_once), UNIT(a_sleeping_rank_is_named_with_what_it_did_last),
+    UNIT(recorders_of_killed_processes_say_who_never_came),
     UNIT(a_stopped_rank_is_told_apart), UNIT(stopped_and_continued_in_time_is_no_error),
     UNIT(ranks_that_disagree_are_told_both_sides), UNIT(faults_of_the_transport_end_in_an_error_or_do_no_harm),
     UNIT(the_next_communicator_works_with_a_restarted_rank), UNIT(splitting_needs_no_store),
