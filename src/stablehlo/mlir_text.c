@@ -460,6 +460,7 @@ static weft_status *function_type(text_parser *ps, const mlir_type **out)
   text_list types = {0};
   mlir_type *t;
 
+  WEFT_TRY(grow(ps, &types.items, 0, &types.capacity, sizeof(void *))); /* () -> () has elements, too: none */
   WEFT_TRY(text_type_list(ps, &types));
   WEFT_TRY(new_type(ps, MLIR_FUNCTION, &t));
   t->count = types.count;
