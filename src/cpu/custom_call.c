@@ -5,10 +5,12 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/thread.h"
 #include "cpu/lapack.h"
 #include "cpu/lower.h"
 #include "hlo/check.h"
 #include "runtime/ffi.h"
+#include "runtime/platform.h"
 
 enum { API_TYPED_FFI = 4 };
 
@@ -91,10 +93,53 @@ static weft_status *ffi_start(const rt_thunk *thunk, rt_ctx *ctx)
   return NULL;
 }
 
+/* Python callbacks may launch programs on this very device and wait for them: they run on a thread of their own, not on a
+ * worker that those programs need, and the device's queue goes on meanwhile. */
+static bool calls_back(const char *target) { return strstr(target, "python_cpu_callback") != NULL; }
+
+static void callback_done(void *arg, weft_status *st)
+{
+  const rt_thunk_state *state = arg;
+
+  weft_device_leave_callback(((rt_ctx *)state->words.b)->info->device);
+  ffi_done(arg, st);
+}
+
+static void *run_callback(void *arg)
+{
+  const rt_thunk_state *state = arg;
+  const rt_thunk *thunk = state->words.a;
+  rt_ctx *ctx = state->words.b;
+  weft_platform *platform = weft_device_platform(ctx->info->device); /* retained for this thread */
+
+  weft_device_enter_callback(ctx->info->device);
+  rt_ffi_call_start(((const ffi_thunk *)thunk)->call, rt_args(thunk, ctx), ctx->pool, ctx->info, callback_done, arg);
+  weft_platform_release(platform);
+  return NULL;
+}
+
+static weft_status *callback_start(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  rt_thunk_state *state = &ctx->states[thunk->index];
+  weft_platform *platform = weft_platform_retain(weft_device_platform(ctx->info->device));
+  pthread_t thread;
+  weft_status *st;
+
+  state->words.a = (void *)thunk;
+  state->words.b = ctx;
+  st = weft_thread_start(&thread, "weft-callback", run_callback, state);
+  if (st) weft_platform_release(platform);
+  else pthread_detach(thread);
+  return st;
+}
+
 static void ffi_destroy(rt_thunk *thunk) { rt_ffi_call_free(((ffi_thunk *)thunk)->call); }
 
 static const rt_thunk_ops ffi_ops = {.size = sizeof(rt_thunk_ops), .kind = "custom-call", .start = ffi_start,
                                      .destroy = ffi_destroy};
+
+static const rt_thunk_ops callback_ops = {.size = sizeof(rt_thunk_ops), .kind = "callback", .start = callback_start,
+                                          .destroy = ffi_destroy};
 
 weft_status *cpu_custom_call_make(cpu_lowering *low, rt_thunk **out_thunk)
 {
@@ -113,6 +158,6 @@ weft_status *cpu_custom_call_make(cpu_lowering *low, rt_thunk **out_thunk)
   if (attrs->api_version != API_TYPED_FFI)
     return WEFT_ERR(UNIMPLEMENTED, "custom call \"%s\": API version %d; only typed FFI (4) is served", attrs->target,
                     attrs->api_version);
-  WEFT_TRY(cpu_thunk_new(low, &ffi_ops, sizeof(ffi_thunk), out_thunk));
+  WEFT_TRY(cpu_thunk_new(low, calls_back(attrs->target) ? &callback_ops : &ffi_ops, sizeof(ffi_thunk), out_thunk));
   return rt_ffi_call_new(low->arena, low->instr, &bundle, &((ffi_thunk *)*out_thunk)->call);
 }

@@ -571,7 +571,7 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
 
   run->job = (rt_job){.run = start_job};
   run->device = exe->devices[device];
-  run->info = (rt_run_info){.device_ordinal = run->device->ordinal, .device_id = run->device->id,
+  run->info = (rt_run_info){.device = run->device, .device_ordinal = run->device->ordinal, .device_id = run->device->id,
                             .launch_id = launch->launch_id, .user = launch->user,
                             .comms = run->comms};
   run->index = device;

@@ -74,6 +74,7 @@ typedef union rt_thunk_state {
 
 /* Who runs: constant during a run. */
 typedef struct rt_run_info {
+  struct weft_device *device;       /* NULL where a program runs without one (tests) */
   int device_ordinal;               /* local */
   int64_t device_id;                /* global */
   int64_t replica_id, partition_id;
