@@ -328,7 +328,8 @@ bool gen_only_moves_narrow(const hlo_computation *comp);
 /* Registers' widest element among what `comp` computes, in bytes. */
 int gen_widest_bytes(const hlo_computation *comp);
 int gen_choose_lanes(int widest_bytes, int64_t extent);
-/* Work per element, for estimates. */
+/* Bytes that a kernel moves, and work per element: for estimates. */
+double gen_fusion_bytes(const hlo_instr *fusion);
 double gen_element_flops(const hlo_computation *comp);
 
 /* Emits body(linear) for all elements of `nest` in loops; the innermost in vectors where that pays. */

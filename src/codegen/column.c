@@ -300,8 +300,7 @@ weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec, bool 
     info->phases[1].unit_ns = (double)(c.results * c.blocks) / 8 / (double)info->phases[1].units;
   }
   info->flops = (double)hlo_shape_elems(c.in) * gen_element_flops(c.comp);
-  info->bytes = (double)hlo_shape_total_bytes(spec->fusion->shape);
-  for (int i = 0; i < spec->fusion->operand_count; i++) info->bytes += (double)hlo_shape_total_bytes(spec->fusion->operands[i]->shape);
+  info->bytes = gen_fusion_bytes(spec->fusion);
   info->phases[0].unit_ns = (info->bytes / 10 + info->flops / 24) / (double)units;
   return NULL;
 }

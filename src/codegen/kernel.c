@@ -122,11 +122,25 @@ static weft_status *loop_body(void *ctx, gen_emit *e, gen_affine linear)
   return NULL;
 }
 
-static double result_bytes(const hlo_instr *x)
+/* What a kernel reads of a parameter: the slices taken from it, where nothing else is done with it. */
+static double bytes_read(const hlo_instr *param)
 {
-  double bytes = (double)hlo_shape_total_bytes(x->shape);
-  for (int i = 0; i < x->operand_count; i++)
-    bytes += (double)hlo_shape_total_bytes(x->operands[i]->shape);
+  double all = (double)hlo_shape_total_bytes(param->shape), slices = 0;
+
+  for (int i = 0; i < param->user_count; i++) {
+    const hlo_instr *user = param->users[i];
+    bool takes_part = user->op == HLO_SLICE || user->op == HLO_DYNAMIC_SLICE || user->op == HLO_GATHER;
+    if (!takes_part || user->operands[0] != param) return all;
+    slices += (double)hlo_shape_total_bytes(user->shape);
+  }
+  return WEFT_MIN(all, slices);
+}
+
+double gen_fusion_bytes(const hlo_instr *fusion)
+{
+  double bytes = (double)hlo_shape_total_bytes(fusion->shape);
+
+  for (int i = 0; i < fusion->called[0]->param_count; i++) bytes += bytes_read(fusion->called[0]->params[i]);
   return bytes;
 }
 
@@ -162,7 +176,7 @@ weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec)
   }
   gen_frame_close(f);
   info->phase_count = 1;
-  info->bytes = result_bytes(spec->fusion);
+  info->bytes = gen_fusion_bytes(spec->fusion);
   info->flops = (double)elems * gen_element_flops(f->comp);
   info->phases[0] = (gen_phase){.units = together ? units : 1};
   if (info->phases[0].units) info->phases[0].unit_ns = (info->bytes / 10 + info->flops / 24) / (double)info->phases[0].units;
