@@ -13,7 +13,7 @@ from jaxlib_common import HERE, weft
 
 def launch(*args, env=None, timeout=60):
   return subprocess.run([weft(), 'launch', *args], capture_output=True, text=True, timeout=timeout,
-                        env={**os.environ, **(env or {})})
+                        env={**{k: v for k, v in os.environ.items() if not k.startswith('SLURM_')}, **(env or {})})
 
 
 def shell(script):
@@ -134,6 +134,5 @@ if __name__ == '__main__':
       mistakes_are_named,
       agents_find_the_service,
       recoverable_agents_come_together_after_a_death,
-      jax_program_needs_no_change,
-      jax_program_agrees_on_a_step_before_preemption,
-  ]))
+  ] + ([jax_program_needs_no_change, jax_program_agrees_on_a_step_before_preemption] if jaxlib_common.has_jaxlib() else []),
+                              needs_jaxlib=False))
