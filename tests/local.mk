@@ -14,8 +14,9 @@ EXTRA_DIST += tests/layering_test.sh
 # tsan: tests/base/kv_test tests/runtime/executor_test tests/runtime/ffi_test tests/cpu/run_test tests/cpu/launch_test
 # tsan: tests/cpu/collective_test tests/collective/clique_test tests/collective/survive_test tests/coord/service_test
 # tsan: tests/coord/agent_test tests/coord/wire_test
-TESTS += tests/jax/e2e_test.py
-EXTRA_DIST += tests/jax/e2e_test.py
+TESTS += tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py
+EXTRA_DIST += tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py
+EXTRA_DIST += examples/jax/transformer_2d.py
 
 include tests/base/local.mk
 include tests/hlo/local.mk

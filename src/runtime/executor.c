@@ -155,13 +155,14 @@ static bool drain(rt_seq_run *run, enum entry entry, int ended, weft_status *st)
     int wanted = WEFT_MIN(run->ready_count, frame->program->threads - run->working - helpers);
     const rt_thunk *thunk = seq->thunks[node];
     bool skip = run->error != NULL;
-    if (thunk->ops->start) release_waiters(run, seq->nodes[node].started_begin, seq->nodes[node].started_count);
     if (wanted > 0) atomic_fetch_add_explicit(&run->helpers, wanted, memory_order_relaxed);
     weft_mutex_unlock(&run->mu);
     if (wanted > 0) rt_pool_offer(frame->ctx.pool, &run->job, wanted);
     st = NULL;
     bool done = skip || execute(frame, thunk, &st);
     weft_mutex_lock(&run->mu);
+    /* not before it has started: another thread would start the next of its order group first */
+    if (thunk->ops->start) release_waiters(run, seq->nodes[node].started_begin, seq->nodes[node].started_count);
     if (done) node_ended(run, node, st);
   }
   bool finished = --run->working == 0 && run->left == 0;

@@ -590,7 +590,12 @@ static weft_status *sdy_mesh(text_parser *ps, mlir_op *op, text_attrs *attrs)
   WEFT_TRY(text_symbol(ps, &a));
   WEFT_TRY(text_add_attr(ps, attrs, "sym_name", a));
   WEFT_TRY(text_expect(ps, '='));
-  WEFT_TRY(text_attr(ps, &a));
+  if (text_accept(ps, '<')) {
+    WEFT_TRY(text_sdy_mesh(ps, &a));
+    WEFT_TRY(text_expect(ps, '>'));
+  } else {
+    WEFT_TRY(text_attr(ps, &a)); /* #sdy.mesh<...>, or an alias of it */
+  }
   WEFT_TRY(text_add_attr(ps, attrs, "mesh", a));
   return text_peek(ps) == '{' ? text_dict(ps, attrs) : NULL;
 }
@@ -599,13 +604,25 @@ static weft_status *sdy_mesh(text_parser *ps, mlir_op *op, text_attrs *attrs)
  * named_computation<"name">(%a) [in_shardings=... out_shardings=...] (%arg: T) { ... } {...} : (T) -> U */
 static weft_status *sdy_computation(text_parser *ps, mlir_op *op, text_attrs *attrs)
 {
+  static const char *const shardings[] = {"in_shardings", "out_shardings"};
   text_list operands = {0};
   arguments args = {0};
+  const mlir_attr *a;
 
   if (named(op, "named_computation")) WEFT_TRY(opaque_until(ps, "(", "name", attrs));
   WEFT_TRY(parenthesized_operands(ps, &operands));
   set_operands(op, &operands);
-  WEFT_TRY(opaque_until(ps, "(", "shardings", attrs));
+  for (size_t i = 0; i < WEFT_COUNT(shardings); i++) {
+    if (!text_accept_word(ps, shardings[i])) continue;
+    WEFT_TRY(text_expect(ps, '='));
+    WEFT_TRY(text_sdy_per_value(ps, &a));
+    WEFT_TRY(text_add_attr(ps, attrs, shardings[i], a));
+  }
+  if (text_accept_word(ps, "manual_axes")) {
+    WEFT_TRY(text_expect(ps, '='));
+    WEFT_TRY(text_sdy_manual_axes(ps, &a));
+    WEFT_TRY(text_add_attr(ps, attrs, "manual_axes", a));
+  }
   WEFT_TRY(parse_arguments(ps, &args));
   op->regions = WEFT_ARENA_NEW(ps->arena, mlir_region);
   WEFT_TRY_ALLOC(op->regions);
@@ -625,7 +642,14 @@ static weft_status *sdy_op(text_parser *ps, mlir_op *op, text_attrs *attrs)
     if (!text_accept(ps, ',')) break;
   }
   set_operands(op, &operands);
-  WEFT_TRY(opaque_until(ps, ":", "sharding", attrs));
+  if (text_accept(ps, '<')) {
+    const mlir_attr *a;
+    WEFT_TRY(text_sdy_sharding(ps, &a));
+    WEFT_TRY(text_add_attr(ps, attrs, "sharding", a));
+    WEFT_TRY(text_expect(ps, '>'));
+  } else {
+    WEFT_TRY(opaque_until(ps, ":", "after", attrs));
+  }
   return tail(ps, op, attrs);
 }
 

@@ -214,7 +214,7 @@ weft_status *text_skip_location(text_parser *ps)
   return text_expect(ps, ')');
 }
 
-static weft_status *integer(text_parser *ps, int64_t *out)
+weft_status *text_integer(text_parser *ps, int64_t *out)
 {
   const char *start;
   bool negative;
@@ -328,7 +328,7 @@ weft_status *text_use(text_parser *ps, mlir_value **out)
   if (!n) return text_fail(ps, name - 1, "%%%.*s is not defined", (int)WEFT_MIN(size, 64), name);
   if (ps->p < ps->end && *ps->p == '#') {
     ps->p++;
-    WEFT_TRY(integer(ps, &index));
+    WEFT_TRY(text_integer(ps, &index));
   }
   if (index < 0 || index >= n->count)
     return text_fail(ps, name - 1, "%%%.*s has %d values", (int)WEFT_MIN(size, 64), name, n->count);
@@ -357,7 +357,7 @@ static weft_status *dimensions(text_parser *ps, int *rank, int64_t *dims)
     if (*ps->p == '?') {
       ps->p++;
     } else {
-      WEFT_TRY(integer(ps, &dim));
+      WEFT_TRY(text_integer(ps, &dim));
       if (dim < 0) return text_fail(ps, start, "a dimension over 2^63");
     }
     if (!text_accept(ps, 'x')) return text_fail(ps, ps->p, "expected 'x' after a dimension");
@@ -514,9 +514,9 @@ static weft_status *quantized_type(text_parser *ps, const mlir_type **out)
   q->min = is_signed ? -((int64_t)1 << (bits - 1)) : 0;
   q->max = is_signed ? ((int64_t)1 << (bits - 1)) - 1 : ((int64_t)1 << bits) - 1;
   if (text_accept(ps, '<')) {
-    WEFT_TRY(integer(ps, &q->min));
+    WEFT_TRY(text_integer(ps, &q->min));
     WEFT_TRY(text_expect(ps, ':'));
-    WEFT_TRY(integer(ps, &q->max));
+    WEFT_TRY(text_integer(ps, &q->max));
     WEFT_TRY(text_expect(ps, '>'));
   }
   WEFT_TRY(text_expect(ps, ':'));
@@ -525,7 +525,7 @@ static weft_status *quantized_type(text_parser *ps, const mlir_type **out)
   q->expressed = expressed->dtype;
   if (text_accept(ps, ':')) {
     if (text_peek(ps) == '{') return WEFT_ERR(UNIMPLEMENTED, "quantization of sub-channels (blocks) is not supported");
-    WEFT_TRY(integer(ps, &axis));
+    WEFT_TRY(text_integer(ps, &axis));
     if (axis < 0 || axis >= HLO_MAX_RANK) return text_fail(ps, start, "quantized dimension %" PRId64, axis);
   }
   WEFT_TRY(text_expect(ps, ','));
@@ -535,7 +535,7 @@ static weft_status *quantized_type(text_parser *ps, const mlir_type **out)
     WEFT_TRY(grow(ps, &zeros, count, &zero_capacity, sizeof(int64_t)));
     WEFT_TRY(real(ps, &scales[count]));
     zeros[count] = 0;
-    if (text_accept(ps, ':')) WEFT_TRY(integer(ps, &zeros[count]));
+    if (text_accept(ps, ':')) WEFT_TRY(text_integer(ps, &zeros[count]));
     count++;
   } while (list && text_accept(ps, ','));
   if (list) WEFT_TRY(text_expect(ps, '}'));
@@ -751,7 +751,7 @@ static weft_status *number_attr(text_parser *ps, const mlir_attr **out)
     if (*start == '-') a->u.i = (int64_t)-(uint64_t)a->u.i;
     ps->p = q;
   } else {
-    WEFT_TRY(integer(ps, &a->u.i));
+    WEFT_TRY(text_integer(ps, &a->u.i));
   }
   if (!ps->bare_numbers && text_accept(ps, ':')) {
     WEFT_TRY(text_type(ps, &a->type));
@@ -850,7 +850,7 @@ static weft_status *resource_attr(text_parser *ps, const mlir_attr **out)
   return NULL;
 }
 
-static weft_status *int_attr(text_parser *ps, int64_t v, const mlir_attr **out)
+weft_status *text_int_attr(text_parser *ps, int64_t v, const mlir_attr **out)
 {
   mlir_attr *a;
 
@@ -866,7 +866,7 @@ static weft_status *ints_attr(text_parser *ps, int count, const int64_t *v, cons
   const mlir_attr **items = WEFT_ARENA_ARRAY(ps->arena, const mlir_attr *, count);
 
   WEFT_TRY_ALLOC(items);
-  for (int i = 0; i < count; i++) WEFT_TRY(int_attr(ps, v[i], &items[i]));
+  for (int i = 0; i < count; i++) WEFT_TRY(text_int_attr(ps, v[i], &items[i]));
   WEFT_TRY(text_new_attr(ps, MLIR_ARRAY, &a));
   a->u.array.count = count;
   a->u.array.items = items;
@@ -894,7 +894,7 @@ static weft_status *conv_bracket(text_parser *ps, text_attrs *attrs, char first,
     } else {
       int64_t number;
       const char *at = ps->p;
-      WEFT_TRY(integer(ps, &number));
+      WEFT_TRY(text_integer(ps, &number));
       if (number < 0 || number >= HLO_MAX_RANK || spatial[number] >= 0)
         return text_fail(ps, at, "spatial dimension %" PRId64, number);
       spatial[number] = position;
@@ -903,9 +903,9 @@ static weft_status *conv_bracket(text_parser *ps, text_attrs *attrs, char first,
     position++;
   } while (text_accept(ps, ','));
   WEFT_TRY(text_expect(ps, ']'));
-  WEFT_TRY(int_attr(ps, where[0], &a));
+  WEFT_TRY(text_int_attr(ps, where[0], &a));
   WEFT_TRY(text_add_attr(ps, attrs, first_name, a));
-  WEFT_TRY(int_attr(ps, where[1], &a));
+  WEFT_TRY(text_int_attr(ps, where[1], &a));
   WEFT_TRY(text_add_attr(ps, attrs, second_name, a));
   WEFT_TRY(ints_attr(ps, count, spatial, &a));
   return text_add_attr(ps, attrs, spatial_name, a);
@@ -957,6 +957,11 @@ static weft_status *dict_of(text_parser *ps, const char *name, size_t size, cons
   return NULL;
 }
 
+weft_status *text_dict_attr(text_parser *ps, const text_attrs *attrs, const mlir_attr **out)
+{
+  return dict_of(ps, NULL, 0, attrs, out);
+}
+
 /* True if `word =` comes next. */
 static bool field_follows(text_parser *ps)
 {
@@ -1002,6 +1007,9 @@ static weft_status *dialect_attr_body(text_parser *ps, const char *name, size_t 
     ps->p--; /* the caller takes the bracket */
     return NULL;
   }
+  if (word_is(name, size, "sdy.sharding")) return text_sdy_sharding(ps, out);
+  if (word_is(name, size, "sdy.sharding_per_value")) return text_sdy_per_value(ps, out);
+  if (word_is(name, size, "sdy.mesh")) return text_sdy_mesh(ps, out);
   if (field_follows(ps)) {
     WEFT_TRY(struct_body(ps, &attrs));
     return dict_of(ps, name, size, &attrs, out);
@@ -1084,19 +1092,19 @@ static weft_status *word_or_type_attr(text_parser *ps, const mlir_attr **out)
 }
 
 /* (2)4: the part of a mesh axis of size 4 behind a part of size 2 */
-static weft_status *sub_axis_attr(text_parser *ps, const mlir_attr **out)
+weft_status *text_sub_axis(text_parser *ps, const mlir_attr **out)
 {
   text_attrs attrs = {0};
   int64_t pre_size, size;
   const mlir_attr *a;
 
   WEFT_TRY(text_expect(ps, '('));
-  WEFT_TRY(integer(ps, &pre_size));
+  WEFT_TRY(text_integer(ps, &pre_size));
   WEFT_TRY(text_expect(ps, ')'));
-  WEFT_TRY(integer(ps, &size));
-  WEFT_TRY(int_attr(ps, pre_size, &a));
+  WEFT_TRY(text_integer(ps, &size));
+  WEFT_TRY(text_int_attr(ps, pre_size, &a));
   WEFT_TRY(text_add_attr(ps, &attrs, "pre_size", a));
-  WEFT_TRY(int_attr(ps, size, &a));
+  WEFT_TRY(text_int_attr(ps, size, &a));
   WEFT_TRY(text_add_attr(ps, &attrs, "size", a));
   return dict_of(ps, NULL, 0, &attrs, out);
 }
@@ -1129,7 +1137,7 @@ static weft_status *bare_attr(text_parser *ps, const mlir_attr **out)
     WEFT_TRY(text_dict(ps, &attrs));
     return dict_of(ps, NULL, 0, &attrs, out);
   case '#': ps->p++; return hash_attr(ps, out);
-  case '?': ps->p++; return int_attr(ps, MLIR_DYNAMIC, out);
+  case '?': ps->p++; return text_int_attr(ps, MLIR_DYNAMIC, out);
   case '<': /* a nameless struct: <lhs_precision_type = tf32, ...> */
     ps->p++;
     if (field_follows(ps)) {
@@ -1142,7 +1150,7 @@ static weft_status *bare_attr(text_parser *ps, const mlir_attr **out)
     }
     return text_expect(ps, '>');
   case '(':
-    if (ps->p + 1 < ps->end && is_digit(ps->p[1])) return sub_axis_attr(ps, out);
+    if (ps->p + 1 < ps->end && is_digit(ps->p[1])) return text_sub_axis(ps, out);
     __attribute__((fallthrough));
   case '!':
     WEFT_TRY(text_new_attr(ps, MLIR_TYPE, &a));
@@ -1308,7 +1316,7 @@ static weft_status *parse_op(text_parser *ps, mlir_block *block)
     if (name_count == WEFT_COUNT(names)) return text_fail(ps, ps->p, "more than %zu names of results", WEFT_COUNT(names));
     WEFT_TRY(text_value_name(ps, &r->name, &r->size));
     r->count = 1;
-    if (text_accept(ps, ':')) WEFT_TRY(integer(ps, &r->count));
+    if (text_accept(ps, ':')) WEFT_TRY(text_integer(ps, &r->count));
     if (r->count < 1 || r->count > 1 << 20) return text_fail(ps, r->name, "%" PRId64 " results", r->count);
     result_count += r->count;
     name_count++;
@@ -1355,7 +1363,7 @@ static weft_status *block_label(text_parser *ps, mlir_block *block)
   WEFT_TRY(text_expect(ps, '^'));
   if (!text_word(ps, &word, &size)) {
     int64_t number;
-    WEFT_TRY(integer(ps, &number));
+    WEFT_TRY(text_integer(ps, &number));
   }
   if (text_accept(ps, '(')) {
     while (!text_accept(ps, ')')) {

@@ -1,5 +1,5 @@
-/* stablehlo/mlir_text.h -- what the two files of the text reader share: mlir_text.c (lexing, types, attributes, generic
- * operations) and mlir_pretty.c (the custom assembly of single operations). */
+/* stablehlo/mlir_text.h -- what the files of the text reader share: mlir_text.c (lexing, types, attributes, generic
+ * operations), mlir_pretty.c (the custom assembly of single operations) and mlir_sdy.c (Shardy's attributes). */
 #ifndef WEFT_STABLEHLO_MLIR_TEXT_H
 #define WEFT_STABLEHLO_MLIR_TEXT_H
 
@@ -68,6 +68,16 @@ WEFT_NODISCARD weft_status *text_conv_dims(text_parser *ps, text_attrs *attrs); 
 WEFT_NODISCARD weft_status *text_new_attr(text_parser *ps, mlir_attr_kind kind, mlir_attr **out);
 WEFT_NODISCARD weft_status *text_word_attr(text_parser *ps, mlir_attr_kind kind, const char *s, size_t size,
                                            const mlir_attr **out);
+WEFT_NODISCARD weft_status *text_integer(text_parser *ps, int64_t *out);
+WEFT_NODISCARD weft_status *text_int_attr(text_parser *ps, int64_t v, const mlir_attr **out);
+WEFT_NODISCARD weft_status *text_dict_attr(text_parser *ps, const text_attrs *attrs, const mlir_attr **out);
+WEFT_NODISCARD weft_status *text_sub_axis(text_parser *ps, const mlir_attr **out); /* (2)4 of a mesh axis */
+
+/* mlir_sdy.c: Shardy's attributes, without the brackets around them.  text_sdy_per_value: [<...>, <...>] */
+WEFT_NODISCARD weft_status *text_sdy_mesh(text_parser *ps, const mlir_attr **out);
+WEFT_NODISCARD weft_status *text_sdy_sharding(text_parser *ps, const mlir_attr **out);
+WEFT_NODISCARD weft_status *text_sdy_per_value(text_parser *ps, const mlir_attr **out);
+WEFT_NODISCARD weft_status *text_sdy_manual_axes(text_parser *ps, const mlir_attr **out); /* {"x", "y"} */
 
 /* `%name` or `%name#2`, which must be defined. */
 WEFT_NODISCARD weft_status *text_use(text_parser *ps, mlir_value **out);
