@@ -777,8 +777,8 @@ static weft_status *lower_entry(lowering *l, lower_function *f, const shlo_optio
   f->busy = false;
   WEFT_TRY(function_root(l, count, results));
   WEFT_TRY(plain_entry_layout(l->module));
-  WEFT_TRY(lower_result_shardings(l, f->op, count, results));
-  return argument_attributes(l, f->op, count);
+  WEFT_TRY(argument_attributes(l, f->op, count));
+  return lower_result_shardings(l, f->op, count, results);
 }
 
 static const mlir_block *module_block(const mlir_module *m)

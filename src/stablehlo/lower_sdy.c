@@ -116,30 +116,77 @@ weft_status *lower_mesh_groups(lowering *l, const mlir_attr *groups, hlo_replica
   return hlo_groups_from_mesh(l->arena, mesh, count, axes, out);
 }
 
+/* ---- results ------------------------------------------------------------------------------------------------------ */
+
+/* Shardings by instruction id, as far as they follow: NULL where nothing is known. */
+typedef struct known_shardings { const hlo_sharding **by_id; int budget; } known_shardings;
+
+static bool divides(const hlo_sharding *s, const hlo_shape *shape)
+{
+  if (!hlo_shape_is_array(shape) || s->kind != HLO_SHARDING_TILED || s->tile_dims.count < shape->rank) return false;
+  for (int i = 0; i < shape->rank; i++)
+    if (shape->dims[i] % s->tile_dims.v[i] != 0) return false;
+  return true;
+}
+
+static bool same_dims(const hlo_shape *a, const hlo_shape *b)
+{
+  return hlo_shape_is_array(a) && hlo_shape_is_array(b) && a->rank == b->rank &&
+         memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0;
+}
+
+/* Forward through one computation: annotations say it, operations on elements inherit it from their operands, calls
+ * follow their function. */
+static void follow_shardings(known_shardings *k, const hlo_computation *comp, int depth)
+{
+  HLO_FOREACH(instr, comp) {
+    const hlo_sharding **own = &k->by_id[instr->id];
+    bool is_custom = instr->op == HLO_CUSTOM_CALL;
+    if (--k->budget < 0) return;
+    if (instr->extra && instr->extra->sharding && instr->extra->sharding->kind == HLO_SHARDING_TILED &&
+        (instr->op == HLO_PARAMETER || is_custom)) {
+      *own = instr->extra->sharding;
+    } else if (hlo_opcode_is_elementwise(instr->op)) {
+      *own = NULL;
+      for (int i = 0; i < instr->operand_count && !*own; i++)
+        if (same_dims(instr->operands[i]->shape, instr->shape)) *own = k->by_id[instr->operands[i]->id];
+    } else if (instr->op == HLO_CALL && instr->called_count == 1 && depth < 8 && !hlo_shape_is_tuple(instr->shape)) {
+      const hlo_computation *callee = instr->called[0];
+      for (int i = 0; i < callee->param_count; i++) k->by_id[callee->params[i]->id] = k->by_id[instr->operands[i]->id];
+      follow_shardings(k, callee, depth + 1);
+      *own = k->by_id[callee->root->id];
+    }
+    if (*own && !divides(*own, instr->shape)) *own = NULL;
+  }
+}
+
+/* What the function says of a result, else what follows for it, else replicated. */
+static weft_status *result_sharding(lowering *l, const mlir_attr *dict, const hlo_instr *result, const known_shardings *k,
+                                    const hlo_sharding **out)
+{
+  const mlir_attr *sdy = mlir_dict_get(dict, "sdy.sharding");
+  const char *text = mlir_attr_text(mlir_dict_get(dict, "mhlo.sharding"), "");
+  static const hlo_sharding replicated = {.kind = HLO_SHARDING_REPLICATED};
+
+  if (sdy) return lower_sharding(l, sdy, hlo_shape_is_array(result->shape) ? result->shape->rank : 0, out);
+  if (text[0] == '{') return hlo_parse_sharding(l->arena, text, strlen(text), out);
+  *out = k->by_id[result->id] ? k->by_id[result->id] : &replicated;
+  return NULL;
+}
+
 weft_status *lower_result_shardings(lowering *l, const mlir_op *func, int count, hlo_instr *const *results)
 {
   const mlir_attr *dicts = mlir_attr_of(func, "res_attrs");
   const hlo_sharding **shardings = WEFT_ARENA_ARRAY(l->arena, const hlo_sharding *, count);
+  known_shardings known = {WEFT_ARENA_ARRAY(&l->scratch, const hlo_sharding *, l->module->next_id), 8 * l->module->next_id};
   hlo_sharding *tuple;
-  bool any = false;
 
   WEFT_TRY_ALLOC(shardings);
-  if (l->module->num_partitions <= 1 || array_count(dicts) < count) return NULL;
-  for (int i = 0; i < count; i++) {
-    const mlir_attr *sdy = mlir_dict_get(dicts->u.array.items[i], "sdy.sharding");
-    const char *text = mlir_attr_text(mlir_dict_get(dicts->u.array.items[i], "mhlo.sharding"), "");
-    if (sdy)
-      WEFT_TRY(lower_sharding(l, sdy, hlo_shape_is_array(results[i]->shape) ? results[i]->shape->rank : 0, &shardings[i]));
-    else if (text[0] == '{')
-      WEFT_TRY(hlo_parse_sharding(l->arena, text, strlen(text), &shardings[i]));
-    any |= shardings[i] != NULL;
-  }
-  if (!any) return NULL;
-  for (int i = 0; i < count; i++) {
-    if (shardings[i]) continue;
-    shardings[i] = WEFT_ARENA_NEW(l->arena, hlo_sharding); /* all zero: replicated */
-    WEFT_TRY_ALLOC(shardings[i]);
-  }
+  WEFT_TRY_ALLOC(known.by_id);
+  if (l->module->num_partitions <= 1 || count == 0) return NULL;
+  follow_shardings(&known, l->comp, 0);
+  for (int i = 0; i < count; i++)
+    WEFT_TRY(result_sharding(l, i < array_count(dicts) ? dicts->u.array.items[i] : NULL, results[i], &known, &shardings[i]));
   l->module->spmd_output_sharding = shardings[0];
   if (!hlo_shape_is_tuple(l->comp->root->shape)) return NULL;
   tuple = WEFT_ARENA_NEW(l->arena, hlo_sharding);

@@ -352,8 +352,13 @@ def shardings_mean_what_they_mean_to_jax():
 def unspecified_outputs_have_a_sharding():
     mesh = mesh_on("weft", "2x4")
     x = put(mesh, rand(8, 16), P("x", "y"))
+    y = jax.jit(lambda x: jax.nn.relu(x * 2) + 3 * x)(x)
+    assert y.sharding.is_equivalent_to(x.sharding, 2), y.sharding
+    z = jax.jit(lambda x: lax.with_sharding_constraint(x.T, NamedSharding(mesh, P("y"))))(x)
+    assert z.sharding.is_equivalent_to(NamedSharding(mesh, P("y")), 2), z.sharding
+    s = jax.jit(jax.shard_map(lambda x: x * 2, mesh=mesh, in_specs=P("x"), out_specs=P("x")))(x)
+    assert s.sharding.is_equivalent_to(NamedSharding(mesh, P("x")), 2), s.sharding
     y = jax.jit(lambda x: x * 2)(x)
-    assert y.sharding.device_set == x.sharding.device_set
     np.testing.assert_allclose(np.asarray(y), np.asarray(x) * 2)
 
 
