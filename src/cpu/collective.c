@@ -148,8 +148,9 @@ static void operation_ended(void *ctx, const weft_status *error)
 {
   collective_state *s = ctx;
 
+  weft_status *st = weft_status_dup(error); /* the event's: gone with its last reference */
   weft_event_release(s->event);
-  if (error || !packs_results(s->thunk)) rt_thunk_done(&s->thunk->base, s->ctx, weft_status_dup(error));
+  if (st || !packs_results(s->thunk)) rt_thunk_done(&s->thunk->base, s->ctx, st);
   else rt_pool_offer(s->ctx->pool, &s->job, 1);
 }
 
