@@ -6,6 +6,10 @@
 import os
 import sys
 
+if os.environ.get("WEFT_SANITIZED"):
+    print("1..0 # SKIP Python cannot load a plugin built with a sanitizer")
+    sys.exit(0)
+
 if os.environ.get("WEFT_PYTHON") and os.environ.get("WEFT_E2E") != "1":
     os.environ["WEFT_E2E"] = "1"
     os.execv(os.environ["WEFT_PYTHON"], [os.environ["WEFT_PYTHON"]] + sys.argv)

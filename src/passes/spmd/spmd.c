@@ -184,18 +184,54 @@ static weft_status *remove_unused_gathers(hlo_module *module)
   return NULL;
 }
 
+/* Collectives without a manual region around them: somebody has partitioned this program already (dumps of partitioned
+ * programs keep the shardings of their parameters, whose shapes are tiles by then). */
+static bool is_partitioned(const hlo_module *module)
+{
+  bool collectives = false;
+
+  for (const hlo_computation *c = module->first; c; c = c->next)
+    for (const hlo_instr *i = c->first; i; i = i->next) {
+      if (is_call_to(i, "SPMDFullToShardShape")) return false;
+      collectives |= hlo_opcode_is_collective(i->op) || i->op == HLO_PARTITION_ID;
+    }
+  return collectives;
+}
+
+/* A result that is cut in another way than the parameter it was to share memory with cannot share it. */
+static weft_status *drop_uneven_aliases(hlo_module *module)
+{
+  hlo_input_output_alias *kept = WEFT_ARENA_ARRAY(&module->arena, hlo_input_output_alias, module->alias_count);
+  int count = 0;
+
+  WEFT_TRY_ALLOC(kept);
+  for (int i = 0; i < module->alias_count; i++) {
+    const hlo_input_output_alias *a = &module->aliases[i];
+    const hlo_shape *result = hlo_shape_at(module->entry->root->shape, a->output_index.v, a->output_index.count),
+                    *param = a->parameter < module->entry->param_count
+                                 ? hlo_shape_at(module->entry->params[a->parameter]->shape, a->parameter_index.v,
+                                                a->parameter_index.count)
+                                 : NULL;
+    if (result && param && hlo_shape_equal(result, param, false)) kept[count++] = *a;
+  }
+  module->aliases = kept;
+  module->alias_count = count;
+  return NULL;
+}
+
 static weft_status *spmd_run(hlo_module *module, pass_ctx *pass, bool *changed)
 {
   spmd_ctx ctx = {.module = module, .arena = &module->arena, .tiled = {.arena = pass->scratch}};
   const hlo_sharding *results = module->spmd_output_sharding;
 
-  if (module->num_partitions <= 1) return NULL;
+  if (module->num_partitions <= 1 || is_partitioned(module)) return NULL;
   if (!results) results = sharding_of(module->entry->root); /* which a rewrite may replace */
   HLO_FOREACH_COMPUTATION(comp, module) WEFT_TRY(note_border_shardings(comp));
   for (int i = 0; i < module->entry->param_count; i++) WEFT_TRY(cut_parameter(&ctx, module->entry->params[i], i));
   WEFT_TRY(partition_entry(&ctx));
   WEFT_TRY(cut_results(&ctx, results));
   WEFT_TRY(remove_unused_gathers(module));
+  WEFT_TRY(drop_uneven_aliases(module));
   HLO_FOREACH_COMPUTATION(comp, module) {
     if (comp == module->entry) continue;
     HLO_FOREACH(instr, comp) {
