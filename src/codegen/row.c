@@ -199,11 +199,10 @@ static weft_status *keep_values(pass_ctx_ *p, gen_emit *e, gen_affine col)
 
 static weft_status *step(pass_ctx_ *p, gen_emit *e, gen_affine col, gen_value *slots)
 {
-  const hlo_shape *in = p->accs[0].reduce->operands[0]->shape;
   gen_affine linear = gen_affine_add(e, gen_affine_scale(e, p->row, p->r->cols), col);
 
   for (int i = 0; i < p->count; i += p->accs[i].leaves) {
-    in = p->accs[i].reduce->operands[0]->shape;
+    const hlo_shape *in = p->accs[i].reduce->operands[0]->shape;
     WEFT_TRY(gen_accs_step(e, &p->r->f->env, p->accs + i, p->accs[i].leaves, slots + i, gen_delinearize(e, in, linear)));
   }
   return keep_values(p, e, col);

@@ -40,11 +40,13 @@ void coll_engine_deliver(coll_msg *msg, const void *data, size_t bytes)
 
 static void run_local(coll_op *op, const coll_step *step)
 {
-  char *dst = op->memory[step->dst_in] + step->dst;
-  const char *src = op->memory[step->src_in] + step->src;
+  char *dst;
+  const char *src;
   enum { PARTS_ON_STACK = 64 };
 
-  if (step->bytes == 0) return;
+  if (step->bytes == 0) return; /* and the memory may be NULL */
+  dst = op->memory[step->dst_in] + step->dst;
+  src = op->memory[step->src_in] + step->src;
   switch (step->kind) {
   case COLL_COPY:
     if (dst != src) memmove(dst, src, (size_t)step->bytes);

@@ -9,7 +9,7 @@ libweftcore_la_SOURCES += \
   %D%/context.c %D%/context.h \
   %D%/diagnose.c \
   %D%/engine.c \
-  %D%/fabric/fabric.c %D%/fabric/fabric.h \
+  %D%/fabric/fabric.c %D%/fabric/library.c %D%/fabric/fabric.h \
   %D%/fault.c \
   %D%/flight.c %D%/flight.h \
   %D%/group.c %D%/internal.h \

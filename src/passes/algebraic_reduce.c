@@ -154,7 +154,8 @@ weft_status *simplify_dot(simplifier *s, hlo_instr *instr)
     WEFT_TRY(hlo_add_reducer(instr->parent->module, HLO_ADD, wide, &adder));
     x = pb_reshape(&b, pb_convert(&b, x, wide), batch + 1, dims);
     y = pb_reshape(&b, pb_convert(&b, y, wide), batch + 1, dims);
-    x = pb_reduce(&b, pb_mul(&b, x, y), pb_scalar(&b, wide, 0), 1, &last, adder);
+    hlo_instr *zero = pb_scalar(&b, wide, 0); /* before the product: arguments of a call have no order */
+    x = pb_reduce(&b, pb_mul(&b, x, y), zero, 1, &last, adder);
     return simplify_built(s, &b, instr, b.error ? NULL : pb_reshape_like(&b, pb_convert(&b, x, type), instr->shape));
   }
   return NULL;

@@ -170,10 +170,11 @@ void check_kernel(const char *text, const kernel_check *how)
     T_EQ_INT(kernel->operand_leaves, n);
     for (int r = 0; r < results; r++) {
       int64_t bytes = hlo_shape_bytes(hlo_shape_leaf(want->shape, r));
-      args[n++] = guarded(bytes);
+      args[n++] = NULL;
       for (int a = 0; how->donate && a < fusion->u.fusion.alias_count; a++)
         if (fusion->u.fusion.aliases[a].output_index.count == 0 || fusion->u.fusion.aliases[a].output_index.v[0] == r)
           args[n - 1] = copies[fusion->u.fusion.aliases[a].operand];
+      if (!args[n - 1]) args[n - 1] = guarded(bytes);
     }
     if (kernel->scratch_bytes) args[n++] = guarded(kernel->scratch_bytes);
     if (kernel->shared_bytes) args[n++] = guarded(kernel->shared_bytes);

@@ -33,12 +33,12 @@ static weft_status *convert(const char *to)
   st = memchr(data, '\0', size) || *data == '\n' ? hlo_from_proto(data, size, &module) : hlo_parse(data, size, &module);
   free(data);
   WEFT_TRY(st);
-  if (strcmp(to, "verify") == 0) return hlo_verify(module);
-  if (strcmp(to, "text") == 0) st = hlo_print_to_string(module, HLO_PRINT_DEFAULT, (char **)&result, &written);
+  if (strcmp(to, "verify") == 0) st = hlo_verify(module);
+  else if (strcmp(to, "text") == 0) st = hlo_print_to_string(module, HLO_PRINT_DEFAULT, (char **)&result, &written);
   else if (strcmp(to, "proto") == 0) st = hlo_to_proto(module, &result, &written);
   else if (strcmp(to, "config") == 0) st = hlo_to_proto_with_config(module, &result, &written);
   else st = WEFT_ERR(INVALID_ARGUMENT, "expected text, proto, config or verify");
-  if (!st && fwrite(result, 1, written, stdout) != written) st = WEFT_ERR(UNKNOWN, "cannot write");
+  if (!st && result && fwrite(result, 1, written, stdout) != written) st = WEFT_ERR(UNKNOWN, "cannot write");
   free(result);
   hlo_module_free(module);
   return st;

@@ -10,6 +10,9 @@ import subprocess
 import sys
 import tempfile
 
+if os.environ.get("WEFT_PYTHON") and "WEFT_SPMD" not in os.environ:
+    os.environ["WEFT_SPMD"] = "1"
+    os.execv(os.environ["WEFT_PYTHON"], [os.environ["WEFT_PYTHON"]] + sys.argv)
 try:
     import numpy as np
 except ImportError:
