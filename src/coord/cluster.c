@@ -94,12 +94,13 @@ static bool slurm_present(void)
 static weft_status *slurm_fill(weft_coord_cluster *c)
 {
   const char *list = env("SLURM_STEP_NODELIST"), *rest = list + strcspn(list, ",[");
+  const char *first = *rest == '[' ? rest + 1 : ""; /* of the numbers in brackets */
   char host[256];
   int64_t job;
 
   WEFT_TRY(env_number("SLURM_JOB_ID", 0, INT64_MAX, &job));
   snprintf(host, sizeof host, "%.*s%.*s", (int)WEFT_MIN(rest - list, (ptrdiff_t)128), list,
-           *rest == '[' ? (int)WEFT_MIN(strcspn(rest + 1, ",-]"), (size_t)32) : 0, rest + 1);
+           (int)WEFT_MIN(strcspn(first, ",-]"), (size_t)32), first);
   set_address(c, host, strlen(host), job % PORT_COUNT + FIRST_PORT);
   WEFT_TRY(number_from("SLURM_NTASKS", NULL, 1, &c->process_count));
   WEFT_TRY(number_from("SLURM_PROCID", NULL, 0, &c->process_id));
