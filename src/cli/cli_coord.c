@@ -351,12 +351,13 @@ static weft_status *barrier(int argc, char **argv)
 static const struct subcommand {
   const char *name;
   weft_status *(*run)(int argc, char **argv);
+  const weft_option_table *options;
   const char *usage, *summary;
 } subcommands[] = {
-  {"serve", serve, "[OPTIONS]", "run a coordination service until SIGINT or SIGTERM"},
-  {"status", status, "ADDRESS [--watch] [--json]", "tasks, heartbeats, barriers and who is missing"},
-  {"kv", key_value, "ADDRESS get KEY [--timeout 10s] | set KEY VALUE | delete KEY | list DIR | increment KEY N", "keys and values"},
-  {"barrier", barrier, "ADDRESS ID --task N [--tasks 0,1,...] [--timeout 60s]", "wait at a barrier, as that task; an id serves once"},
+  {"serve", serve, &weft_coord_service_option_table, "[OPTIONS]", "run a coordination service until SIGINT or SIGTERM"},
+  {"status", status, &weft_coord_agent_option_table, "ADDRESS [--watch] [--json]", "tasks, heartbeats, barriers and who is missing"},
+  {"kv", key_value, &weft_coord_agent_option_table, "ADDRESS get KEY [--timeout 10s] | set KEY VALUE | delete KEY | list DIR | increment KEY N", "keys and values"},
+  {"barrier", barrier, &weft_coord_agent_option_table, "ADDRESS ID --task N [--tasks 0,1,...] [--timeout 60s]", "wait at a barrier, as that task; an id serves once"},
 };
 
 static void print_help(void)
@@ -364,19 +365,29 @@ static void print_help(void)
   printf("Usage: weft coord SUBCOMMAND ...\n\n");
   for (size_t i = 0; i < WEFT_COUNT(subcommands); i++)
     printf("  %-8s %s\n           %s\n", subcommands[i].name, subcommands[i].usage, subcommands[i].summary);
-  printf("\nOptions of serve (each is a WEFT_COORD_* variable too):\n");
-  print_options(&weft_coord_service_option_table);
-  printf("\nOptions of the others:\n");
-  print_options(&weft_coord_agent_option_table);
+  printf("\n`weft coord SUBCOMMAND --help` lists its options.\n");
 }
+
+static void print_subcommand_help(const struct subcommand *sub)
+{
+  printf("Usage: weft coord %s %s\n\n%c%s.\n\nOptions (each is a %s* variable too):\n", sub->name, sub->usage,
+         toupper((unsigned char)sub->summary[0]), sub->summary + 1, COORD_PREFIX);
+  print_options(sub->options);
+}
+
+static bool is_help(const char *arg) { return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0; }
 
 int cli_coord_main(int argc, char **argv)
 {
-  if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+  if (argc < 2 || is_help(argv[1])) {
     print_help();
     return argc < 2 ? CLI_USAGE : CLI_OK;
   }
-  for (size_t i = 0; i < WEFT_COUNT(subcommands); i++)
-    if (strcmp(argv[1], subcommands[i].name) == 0) return cli_report("coord", subcommands[i].run(argc - 2, argv + 2));
+  for (size_t i = 0; i < WEFT_COUNT(subcommands); i++) {
+    if (strcmp(argv[1], subcommands[i].name) != 0) continue;
+    if (argc < 3 || !is_help(argv[2])) return cli_report("coord", subcommands[i].run(argc - 2, argv + 2));
+    print_subcommand_help(&subcommands[i]);
+    return CLI_OK;
+  }
   return cli_report("coord", WEFT_ERR(INVALID_ARGUMENT, "no subcommand \"%s\"", argv[1]));
 }

@@ -59,6 +59,11 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], special[i].name) == 0 && strcmp(argv[2], special[i].word) == 0) return special[i].main(argc - 2, argv + 2);
   for (size_t i = 0; i < WEFT_COUNT(commands); i++)
     if (strcmp(argv[1], commands[i].name) == 0) return commands[i].main(argc - 1, argv + 1);
+  for (size_t i = 0; i < WEFT_COUNT(special); i++)
+    if (strcmp(argv[1], special[i].name) == 0) { /* without its word */
+      fprintf(stderr, "Usage: weft %s %s ...\n\n  %s\n", special[i].name, special[i].word, special[i].summary);
+      return argc > 2 && strcmp(argv[2], "--help") == 0 ? CLI_OK : CLI_USAGE;
+    }
   fprintf(stderr, "weft: no command \"%s\"; see `weft --help`\n", argv[1]);
   return CLI_USAGE;
 }
