@@ -1,8 +1,9 @@
 # bench
-EXTRA_PROGRAMS = bench/kernels bench/dispatch
+EXTRA_PROGRAMS = bench/kernels bench/dispatch bench/read
 bench_kernels_SOURCES = bench/kernels.c
 bench_dispatch_SOURCES = bench/dispatch.c
-EXTRA_DIST += bench/kernels.hlo
+bench_read_SOURCES = bench/read.c
+EXTRA_DIST += bench/kernels.hlo bench/read_jaxlib.py
 noinst_PROGRAMS += bench/coord_bench
 bench_coord_bench_SOURCES = bench/coord_bench.c
 EXTRA_DIST += bench/coord_bench.py

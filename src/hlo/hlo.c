@@ -130,13 +130,23 @@ static void note_name(hlo_module *module, const char *name)
   if (suffix >= module->next_suffix) module->next_suffix = suffix + 1;
 }
 
+/* Every new instruction passes here: no printf. */
 weft_status *hlo_unique_name(hlo_module *module, const char *stem, const char **out_name)
 {
-  size_t length;
+  char digits[24], *p = digits + sizeof digits, *name;
+  uint64_t suffix = (uint64_t)module->next_suffix++;
+  size_t length, digit_count;
 
   name_suffix(stem, &length);
-  *out_name = weft_arena_printf(&module->arena, "%.*s.%" PRId64, (int)length, stem, module->next_suffix++);
-  WEFT_TRY_ALLOC(*out_name);
+  do *--p = (char)('0' + suffix % 10);
+  while (suffix /= 10);
+  *--p = '.';
+  digit_count = (size_t)(digits + sizeof digits - p);
+  name = weft_arena_alloc(&module->arena, length + digit_count + 1);
+  WEFT_TRY_ALLOC(name);
+  memcpy(name, stem, length);
+  memcpy(name + length, p, digit_count);
+  *out_name = name;
   return NULL;
 }
 

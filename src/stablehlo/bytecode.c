@@ -206,7 +206,6 @@ static weft_status *read_dialects(bc_reader *r, bc_cursor c)
       uint64_t name = 0;
       bool registered;
       bc_op_name *op = &r->ops[r->op_count];
-      char full[160];
       const uint8_t *at = c.p;
       if (r->version >= 5) {
         WEFT_TRY(bc_flagged(r, &c, &name, &registered));
@@ -214,10 +213,9 @@ static weft_status *read_dialects(bc_reader *r, bc_cursor c)
         WEFT_TRY(bc_varint(r, &c, &name));
       }
       if (name >= (uint64_t)r->string_count) return bc_fail(r, at, "an operation named by string %" PRIu64, name);
-      int n = snprintf(full, sizeof full, "%s.%s", r->dialects[dialect], r->strings[name].s);
-      if (n >= (int)sizeof full) return bc_fail(r, at, "an operation with a name of %d characters", n);
-      WEFT_TRY(mlir_op_name(r->arena, full, (size_t)n, &op->dialect, &op->name, &op->version));
-      op->dialect_name = r->dialects[dialect];
+      op->dialect = r->dialects[dialect];
+      op->spelling = weft_arena_printf(r->arena, "%s.%s", op->dialect, r->strings[name].s);
+      WEFT_TRY_ALLOC(op->spelling);
       r->op_count++;
     }
   }
@@ -257,9 +255,9 @@ static weft_status *read_offsets(bc_reader *r, bc_cursor sizes, bc_cursor bytes)
 static weft_status *read_properties(bc_reader *r, bc_cursor c)
 {
   WEFT_TRY(bc_count(r, &c, &r->property_count));
-  r->properties = WEFT_ARENA_ARRAY(r->arena, bc_cursor, r->property_count);
+  r->properties = WEFT_ARENA_ARRAY(r->arena, bc_properties, r->property_count);
   WEFT_TRY_ALLOC(r->properties);
-  for (int i = 0; i < r->property_count; i++) WEFT_TRY(bc_blob(r, &c, &r->properties[i]));
+  for (int i = 0; i < r->property_count; i++) WEFT_TRY(bc_blob(r, &c, &r->properties[i].bytes));
   return NULL;
 }
 
@@ -347,20 +345,6 @@ weft_status *bc_type_ref(bc_reader *r, bc_cursor *c, const mlir_type **out)
   return bc_type(r, index, out);
 }
 
-weft_status *bc_add_attr(bc_reader *r, bc_attrs *attrs, const char *name, const mlir_attr *value)
-{
-  if (attrs->count == attrs->capacity) {
-    int capacity = attrs->capacity ? 2 * attrs->capacity : 8;
-    mlir_named_attr *grown = WEFT_ARENA_ARRAY(r->arena, mlir_named_attr, capacity);
-    WEFT_TRY_ALLOC(grown);
-    if (attrs->count) memcpy(grown, attrs->items, (size_t)attrs->count * sizeof(*grown));
-    attrs->items = grown;
-    attrs->capacity = capacity;
-  }
-  attrs->items[attrs->count++] = (mlir_named_attr){name, value};
-  return NULL;
-}
-
 /* ---- IR ----------------------------------------------------------------------------------------------------------- */
 
 enum { OP_ATTRS = 1, OP_RESULTS = 2, OP_OPERANDS = 4, OP_SUCCESSORS = 8, OP_REGIONS = 0x10, OP_USE_LISTS = 0x20,
@@ -445,37 +429,66 @@ static weft_status *read_regions(bc_reader *r, bc_cursor *c, mlir_op *op, const 
   return NULL;
 }
 
+static weft_status *op_name(bc_reader *r, bc_cursor *c, const bc_op_name **out)
+{
+  int index;
+  bc_op_name *name;
+
+  WEFT_TRY(bc_index(r, c, r->op_count, &index));
+  *out = name = &r->ops[index];
+  if (name->kind) return NULL;
+  WEFT_TRY(mlir_kind(r->program, name->spelling, strlen(name->spelling), &name->kind));
+  return bc_list_properties(r, name);
+}
+
+/* Attributes of an operation: its properties, or its dictionary, or both, one behind the other. */
+static weft_status *read_attrs(bc_reader *r, bc_cursor *c, mlir_op *op, const bc_op_name *name, uint8_t mask)
+{
+  const uint8_t *at = c->p;
+  const mlir_attr *dict = NULL;
+  int index;
+
+  if (mask & OP_ATTRS) {
+    WEFT_TRY(bc_attr_ref(r, c, &dict));
+    if (dict->kind != MLIR_DICT) return bc_fail(r, at, "attributes that are no dictionary");
+    op->attrs = dict->u.dict.items;
+    op->attr_count = dict->u.dict.count;
+  }
+  if (!(mask & OP_PROPERTIES)) return NULL;
+  WEFT_TRY(bc_index(r, c, r->property_count, &index));
+  bc_properties *p = &r->properties[index];
+  if (p->op != name) WEFT_TRY_NOTE(bc_decode_properties(r, name, p), "properties of %s", name->spelling);
+  if (!dict) {
+    op->attrs = p->attrs;
+  } else if (p->count > 0) {
+    mlir_named_attr *all = WEFT_ARENA_ARRAY(r->arena, mlir_named_attr, op->attr_count + p->count);
+    WEFT_TRY_ALLOC(all);
+    for (int i = 0; i < op->attr_count; i++) all[i] = op->attrs[i];
+    for (int i = 0; i < p->count; i++) all[op->attr_count + i] = p->attrs[i];
+    op->attrs = all;
+  }
+  op->attr_count += p->count;
+  return NULL;
+}
+
 static weft_status *read_op(bc_reader *r, bc_cursor *c, mlir_block *block, scope *s)
 {
   const uint8_t *at = c->p;
   mlir_op *op = WEFT_ARENA_NEW(r->arena, mlir_op);
-  bc_attrs attrs = {0};
-  int name, location, index;
+  const bc_op_name *name;
+  int location;
   uint8_t mask = 0;
 
   WEFT_TRY_ALLOC(op);
-  WEFT_TRY(bc_index(r, c, r->op_count, &name));
-  const bc_op_name *n = &r->ops[name];
-  op->name = n->name;
-  op->dialect = n->dialect;
+  WEFT_TRY(op_name(r, c, &name));
+  op->kind = name->kind;
+  op->name = name->kind->name;
+  op->dialect = name->kind->dialect;
   op->position = (size_t)(at - (const uint8_t *)r->program->input);
-  WEFT_TRY(mlir_check_version(r->program, n->name, n->version));
   WEFT_TRY(bc_byte(r, c, &mask));
   WEFT_TRY(bc_index(r, c, r->attr_count, &location));
-  if (mask & OP_ATTRS) {
-    const mlir_attr *dict;
-    WEFT_TRY(bc_attr_ref(r, c, &dict));
-    if (dict->kind != MLIR_DICT) return bc_fail(r, at, "attributes that are no dictionary");
-    for (int i = 0; i < dict->u.dict.count; i++)
-      WEFT_TRY(bc_add_attr(r, &attrs, dict->u.dict.items[i].name, dict->u.dict.items[i].value));
-  }
-  if (mask & OP_PROPERTIES) {
-    WEFT_TRY(bc_index(r, c, r->property_count, &index));
-    bc_cursor bytes = r->properties[index];
-    WEFT_TRY_NOTE(bc_properties(r, n, &bytes, &attrs), "properties of %s.%s", n->dialect_name, n->name);
-  }
-  op->attrs = attrs.items;
-  op->attr_count = attrs.count;
+  WEFT_TRY(bc_location(r, location, &op->location));
+  WEFT_TRY(read_attrs(r, c, op, name, mask));
   if (mask & OP_RESULTS) {
     WEFT_TRY(bc_count(r, c, &op->result_count));
     op->results = WEFT_ARENA_ARRAY(r->arena, mlir_value, op->result_count);
@@ -497,7 +510,9 @@ static weft_status *read_block_arguments(bc_reader *r, bc_cursor *c, mlir_block 
 {
   WEFT_TRY(bc_count(r, c, &block->arg_count));
   block->args = WEFT_ARENA_ARRAY(r->arena, mlir_value, block->arg_count);
+  block->arg_locations = WEFT_ARENA_ARRAY(r->arena, const mlir_location *, block->arg_count);
   WEFT_TRY_ALLOC(block->args);
+  WEFT_TRY_ALLOC(block->arg_locations);
   for (int i = 0; i < block->arg_count; i++) {
     uint64_t type = 0;
     bool located = true;
@@ -509,7 +524,9 @@ static weft_status *read_block_arguments(bc_reader *r, bc_cursor *c, mlir_block 
     }
     if (type >= (uint64_t)r->type_count) return bc_fail(r, c->p, "type %" PRIu64 " of %d", type, r->type_count);
     WEFT_TRY(bc_type(r, (int)type, &block->args[i].type));
-    if (located) WEFT_TRY(bc_index(r, c, r->attr_count, &location));
+    if (!located) continue;
+    WEFT_TRY(bc_index(r, c, r->attr_count, &location));
+    WEFT_TRY(bc_location(r, location, &block->arg_locations[i]));
   }
   if (r->version >= 3) {
     uint8_t mask = 0;

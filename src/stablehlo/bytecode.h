@@ -17,14 +17,27 @@ typedef struct bc_entry {
   bool custom;          /* in its dialect's encoding; else NUL-terminated assembly */
   bool busy;            /* being decoded: meeting it again is a cycle */
   const void *value;    /* const mlir_attr * or const mlir_type *, or NULL: not yet */
+  const mlir_location *location; /* when one was asked for */
 } bc_entry;
 
+/* One inherent attribute of an operation. */
+typedef struct bc_property { const char *name; bool optional; } bc_property;
+
+/* An operation's name; what is NULL or negative is worked out when an operation has it. */
 typedef struct bc_op_name {
-  shlo_dialect dialect;
-  const char *name;
-  int version;
-  const char *dialect_name;
+  const char *spelling, *dialect; /* "vhlo.add_v1", "vhlo" */
+  mlir_op_kind *kind;
+  int property_count;
+  const bc_property *properties;
 } bc_op_name;
+
+/* The properties of an operation, which many share: decoded for `op`. */
+typedef struct bc_properties {
+  bc_cursor bytes;
+  const bc_op_name *op;
+  int count;
+  mlir_named_attr *attrs;
+} bc_properties;
 
 typedef struct bc_reader {
   mlir_program *program;
@@ -35,7 +48,7 @@ typedef struct bc_reader {
   const char **dialects;
   bc_op_name *ops;
   bc_entry *attrs, *types;
-  bc_cursor *properties;
+  bc_properties *properties;
   int depth;
   mlir_value **values;   /* by number; NULL where not defined */
   int64_t value_capacity;
@@ -62,9 +75,10 @@ WEFT_NODISCARD weft_status *bc_type_ref(bc_reader *r, bc_cursor *c, const mlir_t
 /* vhlo.c: one entry in its dialect's encoding; all its bytes are taken. */
 WEFT_NODISCARD weft_status *bc_decode_attr(bc_reader *r, const char *dialect, bc_cursor *c, const mlir_attr **out);
 WEFT_NODISCARD weft_status *bc_decode_type(bc_reader *r, const char *dialect, bc_cursor *c, const mlir_type **out);
-/* The properties of an operation, appended to its attributes. */
-typedef struct bc_attrs { mlir_named_attr *items; int count, capacity; } bc_attrs;
-WEFT_NODISCARD weft_status *bc_add_attr(bc_reader *r, bc_attrs *attrs, const char *name, const mlir_attr *value);
-WEFT_NODISCARD weft_status *bc_properties(bc_reader *r, const bc_op_name *op, bc_cursor *c, bc_attrs *attrs);
+/* The inherent attributes of the operation `op`, looked up by its name without version. */
+WEFT_NODISCARD weft_status *bc_list_properties(bc_reader *r, bc_op_name *op);
+WEFT_NODISCARD weft_status *bc_decode_properties(bc_reader *r, const bc_op_name *op, bc_properties *properties);
+/* A location: the entry of an attribute, or NULL when it says nothing. */
+WEFT_NODISCARD weft_status *bc_location(bc_reader *r, int index, const mlir_location **out);
 
 #endif

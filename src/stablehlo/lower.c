@@ -132,7 +132,7 @@ weft_status *lower_new_extra(lowering *l, hlo_instr *instr, hlo_extra **out)
 
 /* ---- shapes ------------------------------------------------------------------------------------------------------- */
 
-weft_status *lower_static_shape(lowering *l, const mlir_type *type, const hlo_shape **out)
+static weft_status *new_static_shape(lowering *l, const mlir_type *type, const hlo_shape **out)
 {
   bool dynamic[HLO_MAX_RANK] = {0}, any = false;
   int64_t dims[HLO_MAX_RANK] = {0};
@@ -175,6 +175,20 @@ weft_status *lower_static_shape(lowering *l, const mlir_type *type, const hlo_sh
   case MLIR_UNRANKED: return NULL;
   default: return WEFT_ERR(UNIMPLEMENTED, "values of a type that is no tensor, token or tuple are not supported");
   }
+}
+
+weft_status *lower_static_shape(lowering *l, const mlir_type *type, const hlo_shape **out)
+{
+  mlir_type *t = (mlir_type *)(uintptr_t)type;
+
+  if (t->made_by != l->program->lowerings) {
+    const hlo_shape *shape;
+    WEFT_TRY(new_static_shape(l, t, &shape)); /* fails on what is no tensor, which may be a static type */
+    t->shape = shape;
+    t->made_by = l->program->lowerings;
+  }
+  *out = t->shape;
+  return NULL;
 }
 
 weft_status *lower_shape(lowering *l, const mlir_type *type, const hlo_shape **out)
@@ -271,7 +285,7 @@ weft_status *lower_result(lowering *l, const mlir_op *op, int i, hlo_instr *inst
 
   if (i >= op->result_count) return WEFT_ERR(INVALID_ARGUMENT, "%d results, more are needed", op->result_count);
   WEFT_TRY(lower_static_shape(l, op->results[i].type, &declared));
-  if (declared && !shapes_agree(declared, instr->shape))
+  if (declared && declared != instr->shape && !shapes_agree(declared, instr->shape))
     return WEFT_ERR(INVALID_ARGUMENT, "result %d is declared %s, its operands give %s", i,
                     hlo_shape_format(declared, (char[160]){0}, 160), hlo_shape_format(instr->shape, (char[160]){0}, 160));
   op->results[i].instr = instr;
@@ -658,32 +672,122 @@ static weft_status *lower_identity(lowering *l, const mlir_op *op)
   return NULL;
 }
 
+static const lower_entry *find_rule(const mlir_op *op)
+{
+  static const struct { shlo_dialect dialect; lower_entry entry; } structural[] = {
+      {SHLO_STABLEHLO, {"while", lower_while, LOWER_STRUCTURE}}, {SHLO_STABLEHLO, {"if", lower_branches, LOWER_STRUCTURE}},
+      {SHLO_STABLEHLO, {"case", lower_branches, LOWER_STRUCTURE}}, {SHLO_STABLEHLO, {"composite", lower_call, LOWER_STRUCTURE}},
+      {SHLO_FUNC, {"call", lower_call, LOWER_STRUCTURE}}, {SHLO_STABLEHLO, {"call", lower_call, LOWER_STRUCTURE}},
+      {SHLO_SDY, {"manual_computation", lower_manual_computation, LOWER_STRUCTURE}},
+      {SHLO_SDY, {"named_computation", lower_inline_region, LOWER_STRUCTURE}},
+      {SHLO_SDY, {"sharding_constraint", lower_sharding_constraint, LOWER_STRUCTURE}},
+      {SHLO_SDY, {"reshard", lower_sharding_constraint, LOWER_STRUCTURE}},
+      {SHLO_BUILTIN, {"unrealized_conversion_cast", lower_identity, LOWER_STRUCTURE}},
+  };
+  static const lower_entry dialects[] = { /* of Shardy: barriers to propagation, collectives on whole arrays */
+      [SHLO_SDY] = {NULL, lower_identity, LOWER_STRUCTURE}, [SHLO_CHLO] = {NULL, lower_chlo_op, LOWER_STRUCTURE},
+      [SHLO_CHECK] = {NULL, lower_check, LOWER_STRUCTURE}, [SHLO_INTERPRETER] = {NULL, lower_interpreter, LOWER_STRUCTURE}};
+
+  for (size_t i = 0; i < WEFT_COUNT(structural); i++)
+    if (structural[i].dialect == op->dialect && strcmp(structural[i].entry.name, op->name) == 0)
+      return &structural[i].entry;
+  if (op->dialect < WEFT_COUNT(dialects) && dialects[op->dialect].rule) return &dialects[op->dialect];
+  return op->dialect == SHLO_STABLEHLO ? lower_find_entry(op->name) : NULL;
+}
+
+/* Names, files and lines that a location says, and how much of it has been looked at: parts may be shared. */
+typedef struct place { char name[256]; const mlir_location *file; int budget; } place;
+
+static void find_place(const mlir_location *loc, place *out)
+{
+  for (bool named = false; loc && out->budget-- > 0; loc = loc->inner) {
+    size_t used = strlen(out->name), length = loc->name ? strcspn(loc->name, "@") : 0;
+    if (length > 0 && !named && loc->name[length - 1] != ':') { /* "Mul:" is a type of operation */
+      named = true;
+      snprintf(out->name + used, sizeof out->name - used, "%s%.*s", used ? ";" : "", (int)WEFT_MIN(length, 250), loc->name);
+    }
+    if (loc->file && !out->file) out->file = loc;
+    for (int i = 0; i < loc->rest_count; i++) find_place(loc->rest[i], out);
+  }
+}
+
+weft_status *lower_metadata(lowering *l, const mlir_location *location, const hlo_extra **out)
+{
+  mlir_location *loc = (mlir_location *)(uintptr_t)location;
+  hlo_metadata *m;
+  hlo_extra *extra;
+  place p = {.budget = 256};
+
+  if (loc->made_by != l->program->lowerings) {
+    loc->made_by = l->program->lowerings;
+    loc->extra = NULL;
+    find_place(loc, &p);
+    if (p.name[0] || p.file) {
+      extra = WEFT_ARENA_NEW(l->arena, hlo_extra);
+      m = WEFT_ARENA_NEW(l->arena, hlo_metadata);
+      WEFT_TRY_ALLOC(extra);
+      WEFT_TRY_ALLOC(m);
+      if (p.name[0]) {
+        m->op_name = weft_arena_strdup(l->arena, p.name);
+        WEFT_TRY_ALLOC(m->op_name);
+      }
+      if (p.file) {
+        void **copy; /* one for all that name the file */
+        WEFT_TRY(mlir_table_slot(&l->scratch, &l->files, p.file->file, strlen(p.file->file), &copy));
+        if (!*copy) *copy = weft_arena_strdup(l->arena, p.file->file);
+        WEFT_TRY_ALLOC(*copy);
+        m->source_file = *copy;
+        m->source_line = p.file->line;
+        m->source_end_line = p.file->end_line;
+        m->source_column = p.file->column;
+        m->source_end_column = p.file->end_column;
+      }
+      extra->metadata = m;
+      loc->extra = extra;
+    }
+  }
+  *out = loc->extra;
+  return NULL;
+}
+
+/* What `op` has become says where it comes from: the instructions of the current computation behind `before`. */
+static weft_status *locate(lowering *l, const mlir_location *location, const hlo_instr *before)
+{
+  const hlo_extra *extra;
+
+  if (!location) return NULL;
+  WEFT_TRY(lower_metadata(l, location, &extra));
+  for (hlo_instr *in = before ? before->next : l->comp->first; in && extra; in = in->next) {
+    hlo_extra *own;
+    if (!in->extra) {
+      in->extra = extra;
+    } else if (!in->extra->metadata) {
+      WEFT_TRY(hlo_mutable_extra(in, &own));
+      own->metadata = extra->metadata;
+    }
+  }
+  return NULL;
+}
+
 enum { MOST_INSTRUCTIONS = 1 << 19 }; /* and 64 for each byte of input */
 
 weft_status *lower_op(lowering *l, const mlir_op *op)
 {
-  static const struct { shlo_dialect dialect; const char *name; lower_rule *rule; } structural[] = {
-      {SHLO_STABLEHLO, "while", lower_while}, {SHLO_STABLEHLO, "if", lower_branches},
-      {SHLO_STABLEHLO, "case", lower_branches}, {SHLO_STABLEHLO, "composite", lower_call},
-      {SHLO_FUNC, "call", lower_call}, {SHLO_STABLEHLO, "call", lower_call},
-      {SHLO_SDY, "manual_computation", lower_manual_computation}, {SHLO_SDY, "named_computation", lower_inline_region},
-      {SHLO_SDY, "sharding_constraint", lower_sharding_constraint}, {SHLO_SDY, "reshard", lower_sharding_constraint},
-      {SHLO_SDY, "sharding_group", lower_identity}, {SHLO_BUILTIN, "unrealized_conversion_cast", lower_identity},
-  };
+  const hlo_instr *before = l->comp->last;
+  const lower_entry *entry;
 
   /* Calls in place multiply: a small program may not become any size. */
   if ((size_t)l->module->next_id > MOST_INSTRUCTIONS + 64 * l->program->size)
     return WEFT_ERR(RESOURCE_EXHAUSTED, "over %d instructions from %zu bytes", l->module->next_id, l->program->size);
-  for (size_t i = 0; i < WEFT_COUNT(structural); i++)
-    if (structural[i].dialect == op->dialect && strcmp(structural[i].name, op->name) == 0)
-      return structural[i].rule(l, op);
-  switch (op->dialect) {
-  case SHLO_SDY: return lower_identity(l, op); /* barriers to propagation, collectives on whole arrays */
-  case SHLO_CHLO: return lower_chlo_op(l, op);
-  case SHLO_CHECK: return lower_check(l, op);
-  case SHLO_INTERPRETER: return lower_interpreter(l, op);
-  default: return lower_table_op(l, op);
+  if (!op->kind->rule) op->kind->rule = find_rule(op);
+  entry = op->kind->rule;
+  if (!entry) return WEFT_ERR(UNIMPLEMENTED, "operation \"%s\" is not supported", op->name);
+  if (entry->code == LOWER_STRUCTURE) {
+    WEFT_TRY(entry->rule(l, op));
+  } else {
+    WEFT_TRY(lower_table_op(l, op));
   }
+  return locate(l, op->location, before);
 }
 
 /* ---- the module --------------------------------------------------------------------------------------------------- */
@@ -755,7 +859,7 @@ static weft_status *plain_entry_layout(hlo_module *module)
   return NULL;
 }
 
-static weft_status *lower_entry(lowering *l, lower_function *f, const shlo_options *options)
+static weft_status *lower_entry_function(lowering *l, lower_function *f, const shlo_options *options)
 {
   const mlir_block *block;
   hlo_instr **results;
@@ -771,6 +875,8 @@ static weft_status *lower_entry(lowering *l, lower_function *f, const shlo_optio
     const hlo_shape *shape;
     WEFT_TRY_NOTE(entry_shape(l, block->args[i].type, i, options, &shape), "argument %d of \"%s\"", i, f->name);
     WEFT_TRY(add_parameter(l->comp, i, shape, &block->args[i].instr));
+    if (block->arg_locations && block->arg_locations[i])
+      WEFT_TRY(lower_metadata(l, block->arg_locations[i], &block->args[i].instr->extra));
   }
   f->busy = true;
   WEFT_TRY_NOTE(lower_block(l, block, &count, &results), "function \"%s\"", f->name);
@@ -825,7 +931,7 @@ static weft_status *lower_module(lowering *l, const shlo_options *options)
   }
   if (!entry)
     return WEFT_ERR(NOT_FOUND, "there is no function \"%s\"", options && options->function ? options->function : "main");
-  WEFT_TRY(lower_entry(l, entry, options));
+  WEFT_TRY(lower_entry_function(l, entry, options));
   return hlo_module_gc(l->module);
 }
 
@@ -922,6 +1028,7 @@ weft_status *shlo_lower(shlo_program *program, const shlo_options *options, hlo_
   l.module = module;
   l.arena = &module->arena;
   weft_arena_init(&l.scratch);
+  program->p.lowerings++;
   for (int r = 0; r < l.source->op->region_count; r++) forget_instructions(&l.source->op->regions[r], 0);
   st = lower_module(&l, options);
   weft_arena_fini(&l.scratch);

@@ -31,6 +31,7 @@ typedef struct lowering {
   int depth;                /* of regions and inlined calls */
   int manual;               /* of sdy.manual_computation: inside, shapes are one partition's */
   int stamp;                /* of the last search for captured values */
+  mlir_table files;         /* names of source files in the module */
   struct { mlir_value *value; hlo_instr *before; } *undo; /* bindings to restore when a region ends */
   int undo_count, undo_capacity;
   const hlo_literal **known; /* by instruction id: values worked out by lower_value, in scratch */
@@ -40,6 +41,14 @@ typedef struct lowering {
 } lowering;
 
 typedef weft_status *lower_rule(lowering *l, const mlir_op *op);
+
+/* What becomes of the operations of a name. */
+typedef struct lower_entry {
+  const char *name;
+  lower_rule *rule;
+  int code;            /* hlo_opcode of operations that become one instruction; 0: none; or: */
+} lower_entry;
+enum { LOWER_STRUCTURE = -1 }; /* quantized values and discardable attributes are the rule's affair */
 
 /* ---- lower.c ------------------------------------------------------------------------------------------------------ */
 
@@ -58,6 +67,8 @@ WEFT_NODISCARD weft_status *lower_scalar_region(lowering *l, const mlir_op *op, 
                                                 weft_dtype as, hlo_computation **out);
 /* A function as a computation, lowered once. */
 WEFT_NODISCARD weft_status *lower_called_function(lowering *l, const char *name, hlo_computation **out);
+/* What a location says, shared by all that comes from it; NULL if it says nothing. */
+WEFT_NODISCARD weft_status *lower_metadata(lowering *l, const mlir_location *location, const hlo_extra **out);
 lower_function *lower_find_function(lowering *l, const char *name);
 WEFT_NODISCARD weft_status *lower_shape(lowering *l, const mlir_type *type, const hlo_shape **out);
 /* The type's shape if it is static, else NULL. */
@@ -104,7 +115,9 @@ lower_rule lower_dynamic_broadcast_in_dim, lower_dynamic_conv, lower_dynamic_gat
 
 /* ---- lower_ops.c -------------------------------------------------------------------------------------------------- */
 
-WEFT_NODISCARD weft_status *lower_table_op(lowering *l, const mlir_op *op); /* UNIMPLEMENTED naming it if unknown */
+/* The entry of an operation of StableHLO by name, or NULL; the operation by that entry (quantized values, attributes). */
+const lower_entry *lower_find_entry(const char *name);
+WEFT_NODISCARD weft_status *lower_table_op(lowering *l, const mlir_op *op);
 WEFT_NODISCARD weft_status *lower_convolution_with(lowering *l, const mlir_op *op, hlo_ints padding);
 WEFT_NODISCARD weft_status *lower_gather_with(lowering *l, const mlir_op *op, hlo_ints slice_sizes);
 WEFT_NODISCARD weft_status *lower_reduce_window_with(lowering *l, const mlir_op *op, int inputs, hlo_computation *f,

@@ -465,12 +465,13 @@ static weft_status *broadcast_op(lowering *l, const mlir_op *op)
 {
   hlo_instr **operands;
   mlir_op plain = *op;
+  mlir_op_kind kind = {0};
   mlir_value *values = WEFT_ARENA_ARRAY(&l->scratch, mlir_value, op->operand_count);
 
   WEFT_TRY_ALLOC(values);
   WEFT_TRY(lower_operands(l, op, &operands));
   WEFT_TRY(broadcast_operands(l, op, operands));
-  plain.name = op->name + strlen("broadcast_");
+  plain.name = kind.name = op->name + strlen("broadcast_");
   plain.operands = WEFT_ARENA_ARRAY(&l->scratch, mlir_value *, op->operand_count);
   WEFT_TRY_ALLOC(plain.operands);
   for (int i = 0; i < op->operand_count; i++) {
@@ -479,6 +480,7 @@ static weft_status *broadcast_op(lowering *l, const mlir_op *op)
   }
   bool chlo = strcmp(plain.name, "next_after") == 0 || strcmp(plain.name, "polygamma") == 0 || strcmp(plain.name, "zeta") == 0;
   plain.dialect = chlo ? SHLO_CHLO : SHLO_STABLEHLO;
+  plain.kind = &kind;
   return chlo ? lower_chlo_op(l, &plain) : lower_table_op(l, &plain);
 }
 

@@ -8,8 +8,7 @@
 
 /* ---- elementwise -------------------------------------------------------------------------------------------------- */
 
-/* HLO opcode of an operation that maps to one by name. */
-static hlo_opcode opcode_of(const char *name);
+static const lower_entry *entry_of(const mlir_op *op);
 
 static weft_status *accuracy(lowering *l, const mlir_op *op, hlo_instr *in)
 {
@@ -36,7 +35,7 @@ static weft_status *accuracy(lowering *l, const mlir_op *op, hlo_instr *in)
 static weft_status *elementwise(lowering *l, const mlir_op *op)
 {
   hlo_instr **operands, *in;
-  hlo_opcode code = opcode_of(op->name);
+  hlo_opcode code = entry_of(op)->code;
 
   WEFT_TRY(lower_operands(l, op, &operands));
   if (op->operand_count > 0 && operands[0]->shape->type == WEFT_PRED) { /* arithmetic of truth values */
@@ -271,7 +270,7 @@ static weft_status *same(lowering *l, const mlir_op *op)
   hlo_instr **operands, *in;
 
   WEFT_TRY(lower_operands(l, op, &operands));
-  WEFT_TRY(lower_simple(l, opcode_of(op->name), NULL, op->operand_count, operands, &in));
+  WEFT_TRY(lower_simple(l, entry_of(op)->code, NULL, op->operand_count, operands, &in));
   return lower_result(l, op, 0, in);
 }
 
@@ -934,7 +933,7 @@ static weft_status *device_id(lowering *l, const mlir_op *op)
 }
 
 /* Sorted by name: bsearch. */
-static const struct table_entry { const char *name; lower_rule *rule; hlo_opcode code; } table[] = {
+static const lower_entry table[] = {
     {"abs", elementwise, HLO_ABS},
     {"add", elementwise, HLO_ADD},
     {"after_all", after_all, 0},
@@ -1051,19 +1050,23 @@ static const struct table_entry { const char *name; lower_rule *rule; hlo_opcode
 
 static int by_name(const void *key, const void *entry)
 {
-  return strcmp(key, ((const struct table_entry *)entry)->name);
+  return strcmp(key, ((const lower_entry *)entry)->name);
 }
 
-static const struct table_entry *find(const char *name)
+const lower_entry *lower_find_entry(const char *name)
 {
   return bsearch(name, table, WEFT_COUNT(table), sizeof *table, by_name);
 }
 
-static hlo_opcode opcode_of(const char *name) { return find(name)->code; }
+static const lower_entry *entry_of(const mlir_op *op)
+{
+  if (!op->kind->rule) op->kind->rule = lower_find_entry(op->name);
+  return op->kind->rule;
+}
 
 weft_status *lower_table_op(lowering *l, const mlir_op *op)
 {
-  const struct table_entry *entry = op->dialect == SHLO_STABLEHLO ? find(op->name) : NULL;
+  const lower_entry *entry = entry_of(op);
 
   if (!entry) return WEFT_ERR(UNIMPLEMENTED, "operation \"%s\" is not supported", op->name);
   if (lower_is_quantized(op)) return lower_quantized_op(l, op);

@@ -103,7 +103,7 @@ int64_t mlir_tensor_elems(const mlir_type *t)
 const mlir_attr *mlir_attr_of(const mlir_op *op, const char *name)
 {
   for (int i = 0; i < op->attr_count; i++)
-    if (strcmp(op->attrs[i].name, name) == 0) return op->attrs[i].value;
+    if (op->attrs[i].name[0] == name[0] && strcmp(op->attrs[i].name, name) == 0) return op->attrs[i].value;
   return NULL;
 }
 
@@ -170,10 +170,16 @@ weft_status *mlir_attr_ints(const mlir_program *program, const mlir_module *modu
   elems = mlir_tensor_elems(a->type);
   if ((!weft_dtype_is_integer(a->type->dtype) && a->type->dtype != WEFT_PRED) || elems > INT32_MAX)
     return WEFT_ERR(INVALID_ARGUMENT, "expected a list of integers");
-  hlo_literal lit = {.shape = hlo_shape_array(arena, a->type->dtype, 1, &elems)};
   WEFT_TRY(mlir_dense_size(program, module, a, &n, &splat));
+  if (a->form == MLIR_DENSE_BLOB && a->type->dtype == WEFT_S64 && !splat) { /* what artifacts have most of */
+    out->count = (int)elems;
+    out->v = weft_arena_memdup(arena, a->u.text.s, (size_t)elems * sizeof(int64_t));
+    WEFT_TRY_ALLOC(out->v);
+    return NULL;
+  }
   /* A splat names many numbers in few bytes: what dims and paddings have is bounded by the rank. */
   if (splat && elems > 1 << 20) return WEFT_ERR(INVALID_ARGUMENT, "a list of %" PRId64 " integers", elems);
+  hlo_literal lit = {.shape = hlo_shape_array(arena, a->type->dtype, 1, &elems)};
   WEFT_TRY_ALLOC(lit.shape);
   lit.data = weft_arena_alloc_array(arena, (size_t)elems + 1, weft_dtype_bytes(a->type->dtype));
   v = WEFT_ARENA_ARRAY(arena, int64_t, elems);
@@ -525,49 +531,91 @@ const char *mlir_position(const mlir_program *program, size_t offset, char *buf,
   return buf;
 }
 
-static bool starts_with(const char *name, size_t size, const char *prefix)
+/* ---- tables ------------------------------------------------------------------------------------------------------- */
+
+struct mlir_entry {
+  struct mlir_entry *next;
+  const char *text;
+  uint32_t size, hash;
+  void *value;
+};
+
+uint32_t mlir_hash(const char *text, size_t size)
 {
-  return size > strlen(prefix) && memcmp(name, prefix, strlen(prefix)) == 0;
+  uint32_t h = 2166136261u;
+
+  for (size_t i = 0; i < size; i++) h = (h ^ (unsigned char)text[i]) * 16777619u;
+  return h;
 }
 
-weft_status *mlir_op_name(weft_arena *arena, const char *name, size_t size, shlo_dialect *out_dialect,
-                          const char **out_name, int *out_version)
+static struct mlir_entry *find_entry(const mlir_table *table, const char *text, size_t size, uint32_t hash)
 {
-  static const struct { const char *prefix; shlo_dialect dialect; } dialects[] = {
-      {"stablehlo.", SHLO_STABLEHLO}, {"vhlo.", SHLO_STABLEHLO}, {"mhlo.", SHLO_STABLEHLO}, {"chlo.", SHLO_CHLO},
-      {"func.", SHLO_FUNC}, {"check.", SHLO_CHECK}, {"interpreter.", SHLO_INTERPRETER}, {"sdy.", SHLO_SDY},
-      {"builtin.", SHLO_BUILTIN}};
+  struct mlir_entry *e = table->bucket_count ? table->buckets[hash & (uint32_t)(table->bucket_count - 1)] : NULL;
 
-  *out_dialect = SHLO_OTHER;
-  *out_version = 0;
-  for (size_t i = 0; i < WEFT_COUNT(dialects); i++)
-    if (starts_with(name, size, dialects[i].prefix)) {
-      *out_dialect = dialects[i].dialect;
-      if (name[0] == 'v') { /* vhlo: NAME_vN */
-        size_t digit = size;
-        while (digit > 0 && name[digit - 1] >= '0' && name[digit - 1] <= '9') digit--;
-        if (digit < size && size - digit < 4 && digit > 7 && name[digit - 1] == 'v' && name[digit - 2] == '_') {
-          *out_version = atoi((char[4]){name[digit], digit + 1 < size ? name[digit + 1] : '\0',
-                                        digit + 2 < size ? name[digit + 2] : '\0', '\0'});
-          size = digit - 2;
-        }
-      }
-      name += strlen(dialects[i].prefix);
-      size -= strlen(dialects[i].prefix);
-      break;
+  while (e && (e->hash != hash || e->size != size || memcmp(e->text, text, size) != 0)) e = e->next;
+  return e;
+}
+
+void *mlir_table_get(const mlir_table *table, const char *text, size_t size)
+{
+  const struct mlir_entry *e = find_entry(table, text, size, mlir_hash(text, size));
+
+  return e ? e->value : NULL;
+}
+
+static weft_status *grow_table(weft_arena *arena, mlir_table *table)
+{
+  int wanted = table->bucket_count ? 4 * table->bucket_count : 64;
+  struct mlir_entry **buckets = WEFT_ARENA_ARRAY(arena, struct mlir_entry *, wanted);
+
+  WEFT_TRY_ALLOC(buckets);
+  for (int i = 0; i < table->bucket_count; i++)
+    for (struct mlir_entry *e = table->buckets[i], *next; e; e = next) {
+      struct mlir_entry **bucket = &buckets[e->hash & (uint32_t)(wanted - 1)];
+      next = e->next;
+      e->next = *bucket;
+      *bucket = e;
     }
-  *out_name = weft_arena_strndup(arena, name, size);
-  WEFT_TRY_ALLOC(*out_name);
-  if (*out_dialect == SHLO_OTHER &&
-      (strcmp(*out_name, "return") == 0 || strcmp(*out_name, "call") == 0 || strcmp(*out_name, "func") == 0))
-    *out_dialect = SHLO_FUNC;
-  if (*out_dialect == SHLO_OTHER && strcmp(*out_name, "module") == 0) *out_dialect = SHLO_BUILTIN;
-  /* VHLO has its own func, call and return. */
-  if (*out_version > 0 && (strcmp(*out_name, "func") == 0 || strcmp(*out_name, "call") == 0)) *out_dialect = SHLO_FUNC;
+  table->buckets = buckets;
+  table->bucket_count = wanted;
   return NULL;
 }
 
-weft_status *mlir_check_version(const mlir_program *program, const char *name, int version)
+weft_status *mlir_table_slot(weft_arena *arena, mlir_table *table, const char *text, size_t size, void ***out_slot)
+{
+  uint32_t hash = mlir_hash(text, size);
+  struct mlir_entry *e = find_entry(table, text, size, hash), **bucket;
+
+  if (!e) {
+    if (table->count >= table->bucket_count) WEFT_TRY(grow_table(arena, table));
+    e = WEFT_ARENA_NEW(arena, struct mlir_entry);
+    WEFT_TRY_ALLOC(e);
+    bucket = &table->buckets[hash & (uint32_t)(table->bucket_count - 1)];
+    *e = (struct mlir_entry){.next = *bucket, .text = text, .size = (uint32_t)size, .hash = hash};
+    *bucket = e;
+    table->count++;
+  }
+  *out_slot = &e->value;
+  return NULL;
+}
+
+/* ---- kinds of operations ------------------------------------------------------------------------------------------ */
+
+int mlir_version_suffix(const char *name, size_t size, size_t *out_size)
+{
+  size_t digit = size;
+  int version = 0;
+
+  *out_size = size;
+  while (digit > 0 && name[digit - 1] >= '0' && name[digit - 1] <= '9') digit--;
+  if (digit == size || size - digit > 3 || digit < 3 || name[digit - 1] != 'v' || name[digit - 2] != '_') return 0;
+  for (size_t i = digit; i < size; i++) version = 10 * version + (name[i] - '0');
+  *out_size = digit - 2;
+  return version;
+}
+
+/* Refuses versions of VHLO operations newer than known. */
+static weft_status *check_version(const mlir_program *program, const char *name, int version)
 {
   static const char *const second[] = { /* operations that have a second version; all others have one */
       "all_gather", "all_reduce", "all_to_all", "cbrt", "collective_broadcast", "composite", "cosine", "custom_call",
@@ -580,5 +628,47 @@ weft_status *mlir_check_version(const mlir_program *program, const char *name, i
   if (version > newest)
     return WEFT_ERR(UNIMPLEMENTED, "vhlo.%s_v%d: versions up to %d are known%s%s", name, version, newest,
                     program->producer ? "; the producer is " : "", program->producer ? program->producer : "");
+  return NULL;
+}
+
+static weft_status *new_kind(mlir_program *program, const char *name, size_t size, mlir_op_kind **out)
+{
+  static const struct { const char *prefix; shlo_dialect dialect; } dialects[] = {
+      {"stablehlo.", SHLO_STABLEHLO}, {"vhlo.", SHLO_STABLEHLO}, {"mhlo.", SHLO_STABLEHLO}, {"chlo.", SHLO_CHLO},
+      {"func.", SHLO_FUNC}, {"check.", SHLO_CHECK}, {"interpreter.", SHLO_INTERPRETER}, {"sdy.", SHLO_SDY},
+      {"builtin.", SHLO_BUILTIN}};
+  static const struct { const char *name; shlo_dialect dialect; } bare[] = {
+      {"return", SHLO_FUNC}, {"call", SHLO_FUNC}, {"func", SHLO_FUNC}, {"module", SHLO_BUILTIN}};
+  mlir_op_kind *kind = WEFT_ARENA_NEW(&program->arena, mlir_op_kind);
+  int version = 0;
+
+  WEFT_TRY_ALLOC(kind);
+  kind->dialect = SHLO_OTHER;
+  for (size_t i = 0; i < WEFT_COUNT(dialects) && kind->dialect == SHLO_OTHER; i++) {
+    size_t prefix = strlen(dialects[i].prefix);
+    if (size <= prefix || memcmp(name, dialects[i].prefix, prefix) != 0) continue;
+    kind->dialect = dialects[i].dialect;
+    if (name[0] == 'v') version = mlir_version_suffix(name, size, &size);
+    name += prefix;
+    size -= prefix;
+  }
+  kind->name = weft_arena_strndup(&program->arena, name, size);
+  WEFT_TRY_ALLOC(kind->name);
+  WEFT_TRY(check_version(program, kind->name, version));
+  /* Functions may stand without their dialect's name, and VHLO has some of its own. */
+  for (size_t i = 0; i < WEFT_COUNT(bare); i++)
+    if (strcmp(kind->name, bare[i].name) == 0 && (kind->dialect == SHLO_OTHER || (version > 0 && bare[i].name[0] != 'r')))
+      kind->dialect = bare[i].dialect;
+  *out = kind;
+  return NULL;
+}
+
+weft_status *mlir_kind(mlir_program *program, const char *spelling, size_t size, mlir_op_kind **out)
+{
+  void **slot;
+
+  WEFT_TRY(mlir_table_slot(&program->arena, &program->kinds, spelling, size, &slot));
+  if (!*slot) WEFT_TRY(new_kind(program, spelling, size, (mlir_op_kind **)slot));
+  *out = *slot;
   return NULL;
 }

@@ -51,6 +51,8 @@ struct mlir_type {
   const mlir_type *const *elements; /* FUNCTION: inputs, then results */
   const mlir_quant *quant;      /* QUANTIZED, and a tensor of it */
   const char *text;             /* OTHER: as written */
+  const hlo_shape *shape;       /* made of it by the program's lowering number `made_by`; NULL: it is not static */
+  int made_by;
 };
 
 /* ---- attributes --------------------------------------------------------------------------------------------------- */
@@ -92,6 +94,27 @@ struct mlir_attr {
 typedef enum shlo_dialect { SHLO_STABLEHLO, SHLO_CHLO, SHLO_FUNC, SHLO_CHECK, SHLO_INTERPRETER, SHLO_SDY, SHLO_BUILTIN,
                             SHLO_OTHER } shlo_dialect;
 
+/* What all operations of one spelling share; made once in a program. */
+typedef struct mlir_op_kind {
+  const char *name;       /* without dialect and version */
+  shlo_dialect dialect;
+  const void *assembly;   /* for the text reader: how the operation is written; NULL until asked for */
+  const void *rule;       /* for the lowering: what becomes of it; likewise */
+} mlir_op_kind;
+
+/* Where something comes from: `"name"("file":3:7)`, of which each part may be missing.  What is missing here is that of
+ * `inner`, or else of the first of `rest` that has it (the parts of a fused location). */
+typedef struct mlir_location mlir_location;
+struct mlir_location {
+  const char *name, *file;     /* or NULL */
+  int line, column, end_line, end_column;
+  const mlir_location *inner;  /* or NULL */
+  int rest_count;
+  const mlir_location *const *rest;
+  int made_by;                 /* the program's lowering number `made_by` has made of it: */
+  const hlo_extra *extra;
+};
+
 typedef struct mlir_op mlir_op;
 typedef struct mlir_block mlir_block;
 typedef struct mlir_region mlir_region;
@@ -111,19 +134,21 @@ struct mlir_block {
   mlir_op *first, *last;
   int arg_count;
   mlir_value *args;
-  const mlir_attr **arg_locs; /* or NULL */
+  const mlir_location **arg_locations; /* by argument, or NULL */
   mlir_block *next;
 };
 
 struct mlir_op {
-  const char *name;       /* without dialect and version */
+  const char *name;       /* of its kind, for short: without dialect and version */
   shlo_dialect dialect;
   int operand_count, result_count, attr_count, region_count;
   mlir_value **operands;
   mlir_value *results;
-  mlir_named_attr *attrs; /* inherent and discardable alike */
+  const mlir_named_attr *attrs; /* inherent and discardable alike; operations may share them */
   mlir_region *regions;
   size_t position;
+  mlir_op_kind *kind;
+  const mlir_location *location; /* or NULL: not known */
   mlir_op *next;
 };
 
@@ -137,6 +162,12 @@ typedef struct mlir_module {
   const mlir_resource *resources; /* dialect_resources of text */
 } mlir_module;
 
+/* From text, which is borrowed, to what it names. */
+typedef struct mlir_table {
+  struct mlir_entry **buckets;
+  int bucket_count, count;
+} mlir_table;
+
 typedef struct mlir_program {
   weft_arena arena;
   const char *input;
@@ -145,6 +176,8 @@ typedef struct mlir_program {
   const char *producer;          /* of bytecode: "StableHLO_v1.9.0"; else NULL */
   int module_count;
   mlir_module *modules;
+  int lowerings;                 /* begun so far */
+  mlir_table kinds;              /* of operations, by their spelling: "stablehlo.add", "vhlo.add_v1" */
 } mlir_program;
 
 /* ---- readers ------------------------------------------------------------------------------------------------------ */
@@ -197,10 +230,17 @@ WEFT_NODISCARD weft_status *mlir_dense_read(const mlir_program *program, const m
 
 /* ---- building, for the readers ------------------------------------------------------------------------------------ */
 
-/* "stablehlo.add", "vhlo.add_v1", "func.func", "return" -> dialect, name (in the arena), version (0: none). */
-WEFT_NODISCARD weft_status *mlir_op_name(weft_arena *arena, const char *name, size_t size, shlo_dialect *out_dialect,
-                                         const char **out_name, int *out_version);
-/* Refuses versions of VHLO operations newer than known. */
-WEFT_NODISCARD weft_status *mlir_check_version(const mlir_program *program, const char *name, int version);
+/* The place of what `text` names, NULL in it if the name is new. */
+WEFT_NODISCARD weft_status *mlir_table_slot(weft_arena *arena, mlir_table *table, const char *text, size_t size,
+                                            void ***out_slot);
+/* What the table has for `text`, or NULL. */
+void *mlir_table_get(const mlir_table *table, const char *text, size_t size);
+uint32_t mlir_hash(const char *text, size_t size);
+
+/* The kind of an operation by its spelling, which must live as long as the program: "stablehlo.add", "vhlo.add_v1",
+ * "func.func", "return".  Errors: UNIMPLEMENTED for versions of VHLO operations newer than known. */
+WEFT_NODISCARD weft_status *mlir_kind(mlir_program *program, const char *spelling, size_t size, mlir_op_kind **out);
+/* The version in the spelling of a VHLO operation ("add_v1": 1), else 0; *out_size is the name's size without it. */
+int mlir_version_suffix(const char *name, size_t size, size_t *out_size);
 
 #endif

@@ -225,7 +225,7 @@ static weft_status *optional_dict(text_parser *ps, text_list *dicts)
   return text_push(ps, dicts, a);
 }
 
-typedef struct arguments { text_list names, sizes, types, dicts; } arguments;
+typedef struct arguments { text_list names, sizes, types, dicts, locations; } arguments;
 
 /* (%a: T {attributes} loc(...), ...) or types alone */
 static weft_status *parse_arguments(text_parser *ps, arguments *args)
@@ -235,6 +235,7 @@ static weft_status *parse_arguments(text_parser *ps, arguments *args)
     const char *name = "";
     size_t size = 0;
     const mlir_type *t;
+    const mlir_location *location;
     if (args->types.count > 0) WEFT_TRY(text_expect(ps, ','));
     if (text_peek(ps) == '%') {
       WEFT_TRY(text_value_name(ps, &name, &size));
@@ -245,7 +246,8 @@ static weft_status *parse_arguments(text_parser *ps, arguments *args)
     WEFT_TRY(text_push(ps, &args->sizes, (void *)size));
     WEFT_TRY(text_push(ps, &args->types, t));
     WEFT_TRY(optional_dict(ps, &args->dicts));
-    WEFT_TRY(text_skip_location(ps));
+    WEFT_TRY(text_location(ps, &location));
+    WEFT_TRY(text_push(ps, &args->locations, location));
   }
   return NULL;
 }
@@ -263,7 +265,9 @@ static weft_status *region_with(text_parser *ps, mlir_region *region, const argu
     sizes[i] = (size_t)args->sizes.items[i];
     if (sizes[i] == 0) return text_fail(ps, ps->p, "an argument without name");
   }
-  return text_region(ps, region, n, values, (const char *const *)args->names.items, sizes);
+  return text_region(ps, region, &(text_arguments){.count = n, .values = values, .sizes = sizes,
+                                                   .names = (const char *const *)args->names.items,
+                                                   .locations = (const mlir_location **)args->locations.items});
 }
 
 /* func [public|private] @name(args) [-> results] [attributes {...}] [{ body }] */
@@ -326,7 +330,7 @@ static weft_status *module(text_parser *ps, mlir_op *op, text_attrs *attrs)
   op->regions = WEFT_ARENA_NEW(ps->arena, mlir_region);
   WEFT_TRY_ALLOC(op->regions);
   op->region_count = 1;
-  return text_region(ps, &op->regions[0], 0, NULL, NULL, NULL);
+  return text_region(ps, &op->regions[0], NULL);
 }
 
 static weft_status *parenthesized_operands(text_parser *ps, text_list *operands)
@@ -445,7 +449,6 @@ static weft_status *applied_region(text_parser *ps, mlir_op *op, const char *nam
   mlir_op *body, *ret;
   const mlir_type *scalar;
   const mlir_value *init = op->operands[op->operand_count - 1];
-  int version;
 
   WEFT_TRY_ALLOC(block);
   WEFT_TRY(mlir_new_tensor(ps->arena, init->type->element ? init->type->element : init->type, 0, NULL, NULL, &scalar));
@@ -453,14 +456,13 @@ static weft_status *applied_region(text_parser *ps, mlir_op *op, const char *nam
   block->args = WEFT_ARENA_ARRAY(ps->arena, mlir_value, 2);
   WEFT_TRY_ALLOC(block->args);
   block->args[0].type = block->args[1].type = scalar;
-  WEFT_TRY(text_new_op(ps, NULL, SHLO_STABLEHLO, &body));
-  WEFT_TRY(mlir_op_name(ps->arena, name, size, &body->dialect, &body->name, &version));
+  WEFT_TRY(text_new_op(ps, name, size, &body));
   body->operand_count = 2;
   body->operands = WEFT_ARENA_ARRAY(ps->arena, mlir_value *, 2);
   WEFT_TRY_ALLOC(body->operands);
   for (int i = 0; i < 2; i++) body->operands[i] = &block->args[i];
   WEFT_TRY(text_set_results(ps, body, 1, &scalar));
-  WEFT_TRY(text_new_op(ps, "return", SHLO_STABLEHLO, &ret));
+  WEFT_TRY(text_new_op(ps, "stablehlo.return", strlen("stablehlo.return"), &ret));
   ret->operand_count = 1;
   ret->operands = WEFT_ARENA_NEW(ps->arena, mlir_value *);
   WEFT_TRY_ALLOC(ret->operands);
@@ -515,7 +517,7 @@ static weft_status *reduce(text_parser *ps, mlir_op *op, text_attrs *attrs)
       WEFT_TRY(text_push(ps, &pairs.types, pair.types.items[i]));
     }
   }
-  WEFT_TRY(text_skip_location(ps));
+  WEFT_TRY(text_location(ps, &op->location));
   for (int side = 0; side < 2; side++)
     for (int i = side; i < pairs.types.count; i += 2) {
       WEFT_TRY(text_push(ps, &args.names, pairs.names.items[i]));
@@ -653,13 +655,16 @@ static weft_status *sdy_op(text_parser *ps, mlir_op *op, text_attrs *attrs)
   return tail(ps, op, attrs);
 }
 
-weft_status *text_pretty_op(text_parser *ps, mlir_op *op, text_attrs *attrs)
+/* How an operation is written. */
+typedef struct assembly {
+  shlo_dialect dialect;
+  const char *name;
+  weft_status *(*parse)(text_parser *, mlir_op *, text_attrs *);
+} assembly;
+
+static const assembly *find_assembly(const mlir_op_kind *kind)
 {
-  static const struct {
-    shlo_dialect dialect;
-    const char *name;
-    weft_status *(*parse)(text_parser *, mlir_op *, text_attrs *);
-  } special[] = {
+  static const assembly special[] = {
       {SHLO_STABLEHLO, "constant", constant}, {SHLO_FUNC, "func", func}, {SHLO_BUILTIN, "module", module},
       {SHLO_FUNC, "call", call}, {SHLO_STABLEHLO, "custom_call", call}, {SHLO_STABLEHLO, "composite", composite},
       {SHLO_STABLEHLO, "slice", slice}, {SHLO_STABLEHLO, "get_tuple_element", get_tuple_element},
@@ -669,7 +674,15 @@ weft_status *text_pretty_op(text_parser *ps, mlir_op *op, text_attrs *attrs)
       {SHLO_SDY, "return", universal},
   };
 
+  static const assembly sdy = {.parse = sdy_op}, other = {.parse = universal};
+
   for (size_t i = 0; i < WEFT_COUNT(special); i++)
-    if (special[i].dialect == op->dialect && named(op, special[i].name)) return special[i].parse(ps, op, attrs);
-  return op->dialect == SHLO_SDY ? sdy_op(ps, op, attrs) : universal(ps, op, attrs);
+    if (special[i].dialect == kind->dialect && strcmp(special[i].name, kind->name) == 0) return &special[i];
+  return kind->dialect == SHLO_SDY ? &sdy : &other;
+}
+
+weft_status *text_pretty_op(text_parser *ps, mlir_op *op, text_attrs *attrs)
+{
+  if (!op->kind->assembly) op->kind->assembly = find_assembly(op->kind);
+  return ((const assembly *)op->kind->assembly)->parse(ps, op, attrs);
 }

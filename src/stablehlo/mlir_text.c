@@ -203,17 +203,6 @@ weft_status *text_balanced(text_parser *ps, char close, const char **out, size_t
   return text_fail(ps, start, "no '%c' closes this", close);
 }
 
-weft_status *text_skip_location(text_parser *ps)
-{
-  const char *s;
-  size_t n;
-
-  if (!text_accept_word(ps, "loc")) return NULL;
-  WEFT_TRY(text_expect(ps, '('));
-  WEFT_TRY(text_balanced(ps, ')', &s, &n));
-  return text_expect(ps, ')');
-}
-
 weft_status *text_integer(text_parser *ps, int64_t *out)
 {
   const char *start;
@@ -254,13 +243,6 @@ static weft_status *real(text_parser *ps, double *out)
 
 /* ---- values ------------------------------------------------------------------------------------------------------- */
 
-static uint32_t hash_text(const char *s, size_t n)
-{
-  uint32_t h = 2166136261u;
-  for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)s[i]) * 16777619u;
-  return h;
-}
-
 weft_status *text_value_name(text_parser *ps, const char **name, size_t *size)
 {
   WEFT_TRY(text_expect(ps, '%'));
@@ -273,7 +255,7 @@ weft_status *text_value_name(text_parser *ps, const char **name, size_t *size)
 
 static text_name *find_name(text_parser *ps, const char *name, size_t size)
 {
-  uint32_t hash = hash_text(name, size);
+  uint32_t hash = mlir_hash(name, size);
 
   if (ps->bucket_count == 0) return NULL;
   for (int i = ps->buckets[hash & (uint32_t)(ps->bucket_count - 1)]; i >= 0; i = ps->names[i].next)
@@ -303,7 +285,7 @@ weft_status *text_define(text_parser *ps, const char *name, size_t size, mlir_va
     for (int i = 0; i < ps->name_count; i++) link_name(ps, i);
   }
   ps->names[ps->name_count] =
-      (text_name){.name = name, .size = (uint32_t)size, .hash = hash_text(name, size), .values = values, .count = count};
+      (text_name){.name = name, .size = (uint32_t)size, .hash = mlir_hash(name, size), .values = values, .count = count};
   link_name(ps, ps->name_count++);
   return NULL;
 }
@@ -420,7 +402,7 @@ static size_t type_span(const char *p, const char *end)
 static weft_status *tensor_type(text_parser *ps, const mlir_type **out)
 {
   size_t n = type_span(ps->p, ps->end);
-  text_cached_type *slot = &ps->cache[hash_text(ps->p, n) % TEXT_TYPE_CACHE];
+  text_cached_type *slot = &ps->cache[mlir_hash(ps->p, n) % TEXT_TYPE_CACHE];
   const char *start = ps->p;
 
   if (n > 0 && slot->size == n && memcmp(slot->text, start, n) == 0) {
@@ -612,11 +594,8 @@ static weft_status *dialect_type(text_parser *ps, const mlir_type **out)
   if (IS("stablehlo.future")) return tuple_type(ps, MLIR_FUTURE, out);
 #undef IS
   if (size > 5 && memcmp(word, "vhlo.", 5) == 0) return vhlo_type(ps, word + 5, size - 5, out);
-  for (int i = 0; i < ps->alias_count; i++)
-    if (ps->aliases[i].type && ps->aliases[i].size == size && memcmp(ps->aliases[i].name, word, size) == 0) {
-      *out = ps->aliases[i].type;
-      return NULL;
-    }
+  *out = mlir_table_get(&ps->type_aliases, word, size);
+  if (*out) return NULL;
   if (ps->p < ps->end && *ps->p == '<') {
     ps->p++;
     WEFT_TRY(text_balanced(ps, '>', &body, &body_size));
@@ -1037,11 +1016,8 @@ static weft_status *hash_attr(text_parser *ps, const mlir_attr **out)
     WEFT_TRY(dialect_attr_body(ps, word, size, out));
     return text_expect(ps, '>');
   }
-  for (int i = 0; i < ps->alias_count; i++)
-    if (ps->aliases[i].attr && ps->aliases[i].size == size && memcmp(ps->aliases[i].name, word, size) == 0) {
-      *out = ps->aliases[i].attr;
-      return NULL;
-    }
+  *out = mlir_table_get(&ps->attr_aliases, word, size);
+  if (*out) return NULL;
   return text_fail(ps, word - 1, "#%.*s is not defined", (int)WEFT_MIN(size, 64), word);
 }
 
@@ -1069,9 +1045,10 @@ static weft_status *word_or_type_attr(text_parser *ps, const mlir_attr **out)
     if (word_is(word, size, "dense_resource")) return resource_attr(ps, out);
     if (word_is(word, size, "array")) return dense_array_attr(ps, out);
   }
-  if (word_is(word, size, "loc")) {
+  if (word_is(word, size, "loc") && next == '(') {
+    const mlir_location *ignored;
     ps->p = start;
-    WEFT_TRY(text_skip_location(ps));
+    WEFT_TRY(text_location(ps, &ignored));
     WEFT_TRY(text_new_attr(ps, MLIR_UNIT, &a));
     *out = a;
     return NULL;
@@ -1200,13 +1177,16 @@ weft_status *text_dict(text_parser *ps, text_attrs *attrs)
 
 /* ---- operations --------------------------------------------------------------------------------------------------- */
 
-weft_status *text_new_op(text_parser *ps, const char *name, shlo_dialect dialect, mlir_op **out)
+weft_status *text_new_op(text_parser *ps, const char *spelling, size_t size, mlir_op **out)
 {
-  *out = WEFT_ARENA_NEW(ps->arena, mlir_op);
-  WEFT_TRY_ALLOC(*out);
-  (*out)->name = name;
-  (*out)->dialect = dialect;
-  (*out)->position = (size_t)(ps->p - ps->program->input);
+  mlir_op *op = WEFT_ARENA_NEW(ps->arena, mlir_op);
+
+  WEFT_TRY_ALLOC(op);
+  WEFT_TRY(mlir_kind(ps->program, spelling, size, &op->kind));
+  op->name = op->kind->name;
+  op->dialect = op->kind->dialect;
+  op->position = (size_t)(ps->p - ps->program->input);
+  *out = op;
   return NULL;
 }
 
@@ -1250,7 +1230,7 @@ static weft_status *generic_op(text_parser *ps, mlir_op *op, text_attrs *attrs)
     do {
       mlir_region *region = WEFT_ARENA_NEW(ps->arena, mlir_region);
       WEFT_TRY_ALLOC(region);
-      WEFT_TRY(text_region(ps, region, 0, NULL, NULL, NULL));
+      WEFT_TRY(text_region(ps, region, NULL));
       WEFT_TRY(text_push(ps, &regions, region));
     } while (text_accept(ps, ','));
     WEFT_TRY(text_expect(ps, ')'));
@@ -1303,13 +1283,12 @@ static weft_status *spread(text_parser *ps, mlir_op *op, text_attrs *attrs)
 static weft_status *parse_op(text_parser *ps, mlir_block *block)
 {
   result_name names[64];
-  int name_count = 0, version;
+  int name_count = 0;
   int64_t result_count = 0;
   const char *word, *at;
   size_t size;
   mlir_op *op;
   text_attrs attrs = {0};
-  char *quoted;
 
   while (text_peek(ps) == '%') {
     result_name *r = &names[name_count];
@@ -1325,25 +1304,26 @@ static weft_status *parse_op(text_parser *ps, mlir_block *block)
       break;
     }
   }
-  WEFT_TRY(text_new_op(ps, NULL, SHLO_OTHER, &op));
   skip_space(ps);
   at = ps->p;
-  op->position = (size_t)(at - ps->program->input);
   bool generic = text_peek(ps) == '"';
   if (generic) {
-    WEFT_TRY(text_string(ps, &quoted, &size));
-    word = quoted;
+    const char *close = memchr(at + 1, '"', (size_t)(ps->end - at - 1));
+    if (!close) return text_fail(ps, at, "a string without end");
+    word = at + 1;
+    size = (size_t)(close - word);
+    ps->p = close + 1;
   } else if (!text_word(ps, &word, &size)) {
     return text_fail(ps, ps->p, "expected an operation");
   }
-  WEFT_TRY(mlir_op_name(ps->arena, word, size, &op->dialect, &op->name, &version));
-  WEFT_TRY(mlir_check_version(ps->program, op->name, version));
+  WEFT_TRY(text_new_op(ps, word, size, &op));
+  op->position = (size_t)(at - ps->program->input);
   if (generic) {
     WEFT_TRY_NOTE(generic_op(ps, op, &attrs), "in \"%.*s\"", (int)WEFT_MIN(size, 64), word);
   } else {
     WEFT_TRY_NOTE(text_pretty_op(ps, op, &attrs), "in %.*s", (int)WEFT_MIN(size, 64), word);
   }
-  WEFT_TRY(text_skip_location(ps));
+  WEFT_TRY(text_location(ps, &op->location));
   WEFT_TRY(spread(ps, op, &attrs));
   if (name_count > 0 && result_count != op->result_count)
     return text_fail(ps, at, "%d results, %" PRId64 " are named", op->result_count, result_count);
@@ -1359,6 +1339,7 @@ static weft_status *block_label(text_parser *ps, mlir_block *block)
   const char *word;
   size_t size;
   text_list names = {0}, types = {0};
+  const mlir_location *ignored;
 
   WEFT_TRY(text_expect(ps, '^'));
   if (!text_word(ps, &word, &size)) {
@@ -1375,7 +1356,7 @@ static weft_status *block_label(text_parser *ps, mlir_block *block)
       WEFT_TRY(text_expect(ps, ':'));
       WEFT_TRY(text_type(ps, &t));
       WEFT_TRY(text_push(ps, &types, t));
-      WEFT_TRY(text_skip_location(ps));
+      WEFT_TRY(text_location(ps, &ignored));
     }
   }
   WEFT_TRY(text_expect(ps, ':'));
@@ -1394,8 +1375,7 @@ static weft_status *block_label(text_parser *ps, mlir_block *block)
   return NULL;
 }
 
-weft_status *text_region(text_parser *ps, mlir_region *region, int arg_count, mlir_value *args,
-                         const char *const *names, const size_t *sizes)
+weft_status *text_region(text_parser *ps, mlir_region *region, const text_arguments *args)
 {
   int mark = ps->name_count;
   mlir_block *block = WEFT_ARENA_NEW(ps->arena, mlir_block);
@@ -1404,9 +1384,13 @@ weft_status *text_region(text_parser *ps, mlir_region *region, int arg_count, ml
   WEFT_TRY(enter(ps));
   WEFT_TRY(text_expect(ps, '{'));
   *region = (mlir_region){.first = block, .block_count = 1};
-  block->arg_count = arg_count;
-  block->args = args;
-  for (int i = 0; i < arg_count; i++) WEFT_TRY(text_define(ps, names[i], sizes[i], &args[i], 1));
+  if (args) {
+    block->arg_count = args->count;
+    block->args = args->values;
+    block->arg_locations = args->locations;
+  }
+  for (int i = 0; i < block->arg_count; i++)
+    WEFT_TRY(text_define(ps, args->names[i], args->sizes[i], &args->values[i], 1));
   while (!text_accept(ps, '}')) {
     if (text_peek(ps) < 0) return text_fail(ps, ps->p, "expected '}', found the end");
     if (text_peek(ps) != '^') {
@@ -1428,23 +1412,27 @@ weft_status *text_region(text_parser *ps, mlir_region *region, int arg_count, ml
 
 /* ---- modules ------------------------------------------------------------------------------------------------------ */
 
-/* #name = attribute, !name = type */
+/* #name = attribute, #name = loc(...), !name = type */
 static weft_status *alias(text_parser *ps)
 {
-  text_alias a = {0};
   bool is_type = *ps->p == '!';
+  const char *name, *start;
+  size_t size;
+  void **slot;
 
   ps->p++;
-  if (!text_word(ps, &a.name, &a.size)) return text_fail(ps, ps->p, "expected the name of an alias");
+  if (!text_word(ps, &name, &size)) return text_fail(ps, ps->p, "expected the name of an alias");
   WEFT_TRY(text_expect(ps, '='));
-  if (is_type) {
-    WEFT_TRY(text_type(ps, &a.type));
-  } else {
-    WEFT_TRY(text_attr(ps, &a.attr));
+  WEFT_TRY(mlir_table_slot(ps->arena, is_type ? &ps->type_aliases : &ps->attr_aliases, name, size, &slot));
+  if (is_type) return text_type(ps, (const mlir_type **)slot);
+  skip_space(ps);
+  start = ps->p;
+  if (text_accept_word(ps, "loc")) {
+    ps->p = start;
+    WEFT_TRY(text_location_alias(ps, name, size));
+    ps->p = start; /* and an attribute that says nothing */
   }
-  WEFT_TRY(grow(ps, &ps->aliases, ps->alias_count, &ps->alias_capacity, sizeof(text_alias)));
-  ps->aliases[ps->alias_count++] = a;
-  return NULL;
+  return text_attr(ps, (const mlir_attr **)slot);
 }
 
 /* {-# dialect_resources: { builtin: { name: "0x..." } } #-}: every pair of a name and a hex string counts. */
@@ -1494,7 +1482,7 @@ static weft_status *parse_module(text_parser *ps)
   if (top->first && !top->first->next && top->first->dialect == SHLO_BUILTIN) {
     ps->module->op = top->first;
   } else { /* functions without a module around them */
-    WEFT_TRY(text_new_op(ps, "module", SHLO_BUILTIN, &ps->module->op));
+    WEFT_TRY(text_new_op(ps, "builtin.module", strlen("builtin.module"), &ps->module->op));
     ps->module->op->regions = WEFT_ARENA_NEW(ps->arena, mlir_region);
     WEFT_TRY_ALLOC(ps->module->op->regions);
     ps->module->op->region_count = 1;

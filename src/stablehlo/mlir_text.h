@@ -1,5 +1,6 @@
 /* stablehlo/mlir_text.h -- what the files of the text reader share: mlir_text.c (lexing, types, attributes, generic
- * operations), mlir_pretty.c (the custom assembly of single operations) and mlir_sdy.c (Shardy's attributes). */
+ * operations), mlir_pretty.c (the custom assembly of single operations), mlir_loc.c (locations) and mlir_sdy.c (Shardy's
+ * attributes). */
 #ifndef WEFT_STABLEHLO_MLIR_TEXT_H
 #define WEFT_STABLEHLO_MLIR_TEXT_H
 
@@ -12,8 +13,6 @@ typedef struct text_name {     /* a name of values in scope */
   int count;
   int next;                    /* in its bucket, or -1 */
 } text_name;
-
-typedef struct text_alias { const char *name; size_t size; const mlir_attr *attr; const mlir_type *type; } text_alias;
 
 /* Types by their text: programs repeat few. */
 enum { TEXT_TYPE_CACHE = 256 };
@@ -30,8 +29,8 @@ typedef struct text_parser {
   int name_count, name_capacity;
   int *buckets;
   int bucket_count;
-  text_alias *aliases;
-  int alias_count, alias_capacity;
+  mlir_table attr_aliases, type_aliases; /* const mlir_attr *, const mlir_type * by name */
+  mlir_table location_aliases;           /* mlir_location *: used before they are defined, at the end of the file */
   mlir_resource *resources;
   int resource_capacity;
   text_cached_type cache[TEXT_TYPE_CACHE];
@@ -85,12 +84,22 @@ WEFT_NODISCARD weft_status *text_use(text_parser *ps, mlir_value **out);
 WEFT_NODISCARD weft_status *text_value_name(text_parser *ps, const char **name, size_t *size);
 WEFT_NODISCARD weft_status *text_define(text_parser *ps, const char *name, size_t size, mlir_value *values, int count);
 
-/* A region `{ ... }`.  `args` are defined in its first block as `names` (block labels then may not have arguments). */
-WEFT_NODISCARD weft_status *text_region(text_parser *ps, mlir_region *region, int arg_count, mlir_value *args,
-                                        const char *const *names, const size_t *sizes);
-WEFT_NODISCARD weft_status *text_new_op(text_parser *ps, const char *name, shlo_dialect dialect, mlir_op **out);
+/* Arguments of a region, which its first block defines. */
+typedef struct text_arguments {
+  int count;
+  mlir_value *values;
+  const char *const *names;
+  const size_t *sizes;
+  const mlir_location **locations; /* or NULL */
+} text_arguments;
+/* A region `{ ... }`; block labels may have arguments if `args` is NULL. */
+WEFT_NODISCARD weft_status *text_region(text_parser *ps, mlir_region *region, const text_arguments *args);
+/* Of that spelling, which lives as long as the program. */
+WEFT_NODISCARD weft_status *text_new_op(text_parser *ps, const char *spelling, size_t size, mlir_op **out);
 WEFT_NODISCARD weft_status *text_set_results(text_parser *ps, mlir_op *op, int count, const mlir_type *const *types);
-WEFT_NODISCARD weft_status *text_skip_location(text_parser *ps); /* optional loc(...) */
+/* mlir_loc.c: optional loc(...), NULL if there is none; what #name stands for, after `=`. */
+WEFT_NODISCARD weft_status *text_location(text_parser *ps, const mlir_location **out);
+WEFT_NODISCARD weft_status *text_location_alias(text_parser *ps, const char *name, size_t size);
 void text_append(mlir_block *block, mlir_op *op);
 
 /* mlir_pretty.c: the rest of an operation after its name. */

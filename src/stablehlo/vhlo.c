@@ -853,31 +853,147 @@ static const struct { const char *dialect, *op; int version; const char *attrs; 
     {"vhlo", "unary_einsum", 0, "einsum_config"},
 };
 
-weft_status *bc_properties(bc_reader *r, const bc_op_name *op, bc_cursor *c, bc_attrs *attrs)
+weft_status *bc_list_properties(bc_reader *r, bc_op_name *op)
 {
-  const char *names = "";
+  const char *names = "", *base = op->kind->name;
+  size_t ignored;
+  int version = mlir_version_suffix(op->spelling, strlen(op->spelling), &ignored), count = 0;
+  bc_property *list;
 
   for (size_t i = 0; i < WEFT_COUNT(properties); i++)
-    if (strcmp(properties[i].op, op->name) == 0 && strcmp(properties[i].dialect, op->dialect_name) == 0 &&
-        (properties[i].version == 0 || properties[i].version == op->version))
+    if (strcmp(properties[i].op, base) == 0 && strcmp(properties[i].dialect, op->dialect) == 0 &&
+        (properties[i].version == 0 || properties[i].version == version))
       names = properties[i].attrs;
+  list = WEFT_ARENA_ARRAY(r->arena, bc_property, strlen(names) / 2 + 1);
+  WEFT_TRY_ALLOC(list);
   while (*names) {
     bool optional = *names == '?';
     size_t size = strcspn(names += optional, " ");
-    const mlir_attr *value;
-    const char *name = weft_arena_strndup(r->arena, names, size);
-    uint64_t index = 0;
-    const uint8_t *at = c->p;
-    WEFT_TRY_ALLOC(name);
+    list[count] = (bc_property){weft_arena_strndup(r->arena, names, size), optional};
+    WEFT_TRY_ALLOC(list[count++].name);
     names += size + (names[size] == ' ');
-    WEFT_TRY(bc_varint(r, c, &index));
-    if (optional && !(index & 1)) continue;
-    if (optional) index >>= 1;
-    if (index >= (uint64_t)r->attr_count) return bc_fail(r, at, "attribute %" PRIu64 " of %d", index, r->attr_count);
-    WEFT_TRY(bc_attr(r, (int)index, &value));
-    WEFT_TRY(bc_add_attr(r, attrs, name, value));
   }
-  if (c->p != c->end)
-    return bc_fail(r, c->p, "%td bytes of properties that %s.%s does not have", c->end - c->p, op->dialect_name, op->name);
+  op->property_count = count;
+  op->properties = list;
+  return NULL;
+}
+
+weft_status *bc_decode_properties(bc_reader *r, const bc_op_name *op, bc_properties *p)
+{
+  mlir_named_attr *attrs = WEFT_ARENA_ARRAY(r->arena, mlir_named_attr, op->property_count);
+  bc_cursor c = p->bytes;
+  int count = 0;
+
+  WEFT_TRY_ALLOC(attrs);
+  for (int i = 0; i < op->property_count; i++) {
+    uint64_t index = 0;
+    const uint8_t *at = c.p;
+    WEFT_TRY(bc_varint(r, &c, &index));
+    if (op->properties[i].optional && !(index & 1)) continue;
+    if (op->properties[i].optional) index >>= 1;
+    if (index >= (uint64_t)r->attr_count) return bc_fail(r, at, "attribute %" PRIu64 " of %d", index, r->attr_count);
+    WEFT_TRY(bc_attr(r, (int)index, &attrs[count].value));
+    attrs[count++].name = op->properties[i].name;
+  }
+  if (c.p != c.end)
+    return bc_fail(r, c.p, "%td bytes of properties that %s does not have", c.end - c.p, op->spelling);
+  p->op = op;
+  p->count = count;
+  p->attrs = attrs;
+  return NULL;
+}
+
+/* ---- locations ---------------------------------------------------------------------------------------------------- */
+
+enum { CALL_SITE = 10, FILE_LINE_COLUMN, FUSED, FUSED_WITH_METADATA, NAMED, UNKNOWN, FILE_RANGE = 22 };
+
+static weft_status *location_ref(bc_reader *r, bc_cursor *c, const mlir_location **out)
+{
+  int index;
+
+  WEFT_TRY(bc_index(r, c, r->attr_count, &index));
+  return bc_location(r, index, out);
+}
+
+static int clamp_line(uint64_t n) { return (int)WEFT_MIN(n, (uint64_t)INT32_MAX); }
+
+/* line | line, column | line, columns | line, column, end line, end column */
+static weft_status *file_range(bc_reader *r, bc_cursor *c, mlir_location *loc)
+{
+  uint64_t v[4] = {0};
+  int count;
+
+  WEFT_TRY(bc_count(r, c, &count));
+  if (count > 4) return bc_fail(r, c->p, "%d numbers of a place in a file", count);
+  for (int i = 0; i < count; i++) WEFT_TRY(bc_varint(r, c, &v[i]));
+  loc->line = loc->end_line = clamp_line(v[0]);
+  loc->column = loc->end_column = clamp_line(v[1]);
+  if (count == 3) loc->end_column = clamp_line(v[2]);
+  if (count == 4) {
+    loc->end_line = clamp_line(v[2]);
+    loc->end_column = clamp_line(v[3]);
+  }
+  return NULL;
+}
+
+static weft_status *fused_location(bc_reader *r, bc_cursor *c, mlir_location *loc)
+{
+  const mlir_location **parts;
+
+  WEFT_TRY(bc_count(r, c, &loc->rest_count));
+  parts = WEFT_ARENA_ARRAY(r->arena, const mlir_location *, loc->rest_count);
+  WEFT_TRY_ALLOC(parts);
+  for (int i = 0; i < loc->rest_count; i++) WEFT_TRY(location_ref(r, c, &parts[i]));
+  loc->rest = parts;
+  return NULL;
+}
+
+/* `entry` is marked busy while it is decoded: what contains itself, or is too deep, says nothing. */
+static weft_status *decode_location(bc_reader *r, bc_cursor c, mlir_location *loc)
+{
+  bc_string s = {0};
+  uint64_t code = 0, line = 0, column = 0;
+
+  WEFT_TRY(bc_varint(r, &c, &code));
+  switch (code) {
+  case CALL_SITE: return location_ref(r, &c, &loc->inner); /* the callee; callers are not kept */
+  case FILE_LINE_COLUMN: case FILE_RANGE:
+    WEFT_TRY(bc_string_ref(r, &c, &s));
+    loc->file = s.s;
+    if (code == FILE_RANGE) return file_range(r, &c, loc);
+    WEFT_TRY(bc_varint(r, &c, &line));
+    WEFT_TRY(bc_varint(r, &c, &column));
+    loc->line = loc->end_line = clamp_line(line);
+    loc->column = loc->end_column = clamp_line(column);
+    return NULL;
+  case FUSED: case FUSED_WITH_METADATA: return fused_location(r, &c, loc);
+  case NAMED: {
+    const mlir_attr *name;
+    WEFT_TRY(bc_attr_ref(r, &c, &name));
+    loc->name = mlir_attr_text(name, NULL);
+    return location_ref(r, &c, &loc->inner);
+  }
+  default: return NULL;
+  }
+}
+
+weft_status *bc_location(bc_reader *r, int index, const mlir_location **out)
+{
+  bc_entry *e = &r->attrs[index];
+  mlir_location *loc;
+
+  *out = NULL;
+  if (e->busy || r->depth >= MLIR_MAX_DEPTH || strcmp(r->dialects[e->dialect], "builtin") != 0 || !e->custom) return NULL;
+  if (!e->location) {
+    loc = WEFT_ARENA_NEW(r->arena, mlir_location);
+    WEFT_TRY_ALLOC(loc);
+    e->busy = true;
+    r->depth++;
+    WEFT_TRY(decode_location(r, e->bytes, loc));
+    r->depth--;
+    e->busy = false;
+    e->location = loc;
+  }
+  *out = e->location;
   return NULL;
 }

@@ -37,7 +37,7 @@ static char *lowered(shlo_program *program, const char *function, bool *out_ok)
 
   *out_ok = st == NULL;
   if (!st) st = hlo_verify(module);
-  if (!st) st = hlo_print_to_string(module, HLO_PRINT_DEFAULT, &text, &size);
+  if (!st) st = hlo_print_to_string(module, (hlo_print_options){.large_constants = true}, &text, &size);
   if (st) {
     *out_ok = false;
     text = strdup(weft_status_message(st));

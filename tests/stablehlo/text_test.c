@@ -193,6 +193,42 @@ TEST(donated_and_aliased_arguments)
   T_TRUE(strstr(text, "buffer_donor={ (1, {}) }") != NULL);
 }
 
+/* What XLA's metadata says of the same locations: names joined, call sites by their callee, the first place. */
+TEST(locations_become_metadata)
+{
+  static const struct { const char *location, *metadata; } cases[] = {
+      {"loc(unknown)", NULL},
+      {"loc(\"a.py\":3:7)",
+       "metadata={source_file=\"a.py\" source_line=3 source_end_line=3 source_column=7 source_end_column=7}"},
+      {"loc(\"a.py\":3:7 to :9)", "source_line=3 source_end_line=3 source_column=7 source_end_column=9"},
+      {"loc(\"a.py\":3:7 to 4:9)", "source_line=3 source_end_line=4 source_column=7 source_end_column=9"},
+      {"loc(\"jit(f)/sin\")", "metadata={op_name=\"jit(f)/sin\"}"},
+      {"loc(\"jit(f)/sin\"(callsite(\"g\"(\"a.py\":3:7) at callsite(\"b.py\":1:2 at \"c.py\":3:4))))",
+       "metadata={op_name=\"jit(f)/sin\" source_file=\"a.py\" source_line=3"},
+      {"loc(\"Sin:\"(\"x@f\"(\"a.py\":3:7)))", "metadata={op_name=\"x\" source_file=\"a.py\""},
+      {"loc(fused[\"x\", \"y\"(\"a.py\":3:7)])", "metadata={op_name=\"x;y\" source_file=\"a.py\""},
+      {"loc(fused<{k = \"v\"}>[unknown, \"a.py\":3:7])", "metadata={source_file=\"a.py\""},
+      {"loc(#late)", "metadata={op_name=\"late\" source_file=\"a.py\" source_line=9"},
+      {"loc(#missing)", NULL},
+      {"loc(#cycle)", "metadata={op_name=\"cycle\"}"},
+  };
+  char program[1024];
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    snprintf(program, sizeof program,
+             "func.func @main(%%a: tensor<2xf32> loc(\"argument\")) -> tensor<2xf32> {\n"
+             "  %%0 = stablehlo.sine %%a : tensor<2xf32> %s\n  return %%0 : tensor<2xf32> loc(#late)\n}\n"
+             "#late = loc(\"late\"(#file))\n#file = loc(\"a.py\":9:1)\n#cycle = loc(\"cycle\"(#cycle))\n",
+             cases[i].location);
+    WEFT_AUTO_STR text = lower_text(program, NULL);
+    const char *sine = strstr(text, "sine(");
+    T_TRUE(strstr(text, "parameter(0), metadata={op_name=\"argument\"}") != NULL);
+    T_TRUE(sine != NULL);
+    if (cases[i].metadata ? !strstr(sine, cases[i].metadata) : strstr(sine, "metadata") != NULL)
+      fail_msg("%s gives %s", cases[i].location, sine);
+  }
+}
+
 TEST(errors_point_at_the_fault)
 {
   static const struct { const char *program, *error; } cases[] = {
@@ -244,4 +280,4 @@ TEST(programs_are_told_from_hlo_by_their_content)
 TEST_MAIN(UNIT(custom_and_generic_assembly_mean_the_same), UNIT(constants_in_every_spelling),
           UNIT(a_splat_is_a_broadcast_of_a_scalar), UNIT(loops_see_values_from_outside),
           UNIT(a_function_is_chosen_and_its_shapes_refined), UNIT(donated_and_aliased_arguments),
-          UNIT(errors_point_at_the_fault), UNIT(nesting_is_bounded), UNIT(programs_are_told_from_hlo_by_their_content))
+          UNIT(locations_become_metadata), UNIT(errors_point_at_the_fault), UNIT(nesting_is_bounded), UNIT(programs_are_told_from_hlo_by_their_content))
