@@ -17,6 +17,7 @@
 enum {
   PANEL_K = 1024,          /* contracted elements converted at a time */
   TINY_FLOPS = 2000,
+  SKINNY = 64,
   MIN_TILE = 256,          /* BLAS loses little down to this */
   TILE_MFLOPS = 100,       /* a tile is worth about a millisecond */
 };
@@ -96,14 +97,14 @@ void cpu_gemm_init(cpu_gemm *g)
     g->kind = CPU_GEMM_TINY;
   else if (in_place && suits_blas && g->via == WEFT_INVALID && (is_vector || !use_block)) g->kind = CPU_GEMM_BLAS;
   else g->kind = use_block ? CPU_GEMM_BLOCK : CPU_GEMM_CONVERT;
-  /* Halve the longer side until a tile is small enough to share out, but not for vectors: those are bound by memory,
-   * and split so that a tile reads a few megabytes. */
+  /* Halve the longer side until a tile is small enough to share out, but not for few rows or columns: those are bound
+   * by memory, and split so that a tile reads a few megabytes. */
   g->tile_m = WEFT_MAX(g->m, 1);
   g->tile_n = WEFT_MAX(g->n, 1);
   double most = TILE_MFLOPS * 1e6 * (g->kind == CPU_GEMM_AMX ? 2 : weft_dtype_is_integer(g->compute) ? 0.2 : 1);
-  if (is_vector) {
-    most = 2e6;
-    least = 256;
+  if (WEFT_MIN(g->m, g->n) < SKINNY) {
+    most = WEFT_MIN(most, 2e6 * (double)WEFT_MAX(1, WEFT_MIN(g->m, g->n)));
+    least = is_vector ? 256 : 128;
   }
   while (2.0 * (double)g->tile_m * (double)g->tile_n * (double)g->k > most) {
     int64_t *longer = g->tile_m > g->tile_n ? &g->tile_m : &g->tile_n;

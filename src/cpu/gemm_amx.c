@@ -3,7 +3,9 @@
  *   C[16][16] += A[16][K] . B[K][16]      K = 32 bf16 or 64 s8; C is f32 or s32
  *
  * where B is stored with the 2 (or 4) elements that meet in one 32-bit lane side by side.  Both operands are packed into
- * such tiles, zero-padded, then each 32 x 32 block of C is run over K with four accumulators.
+ * such tiles, zero-padded: B a panel of columns at a time, A 32 rows at a time; then each 32 x 32 block of C is run over
+ * K with four accumulators.  A product with a small A and a B of dense columns is computed as C' = B' . A', so that a large
+ * matrix of weights is read once, in the order in which it lies.
  * The hardware treats bf16 denormals as zero (Intel SDM, TDPBF16PS). */
 #include <config.h>
 
@@ -25,7 +27,11 @@
 /* gcc's tile intrinsics do not say which memory they read: stores must be done before them. */
 #define SETTLE(ptr) __asm__ volatile("" : : "r"(ptr) : "memory")
 
-enum { TILE = 16, TILE_BYTES = 1024, ROW_BYTES = 64, ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+enum {
+  TILE = 16, TILE_BYTES = 1024, ROW_BYTES = 64,
+  PANEL_BYTES = 1 << 20, /* of packed B: half of L2 */
+  ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18,
+};
 
 static bool have_bf16, have_int8;
 
@@ -45,45 +51,73 @@ bool cpu_amx_fits(const cpu_gemm *g)
   static pthread_once_t once = PTHREAD_ONCE_INIT;
 
   pthread_once(&once, detect);
-  if (g->m < TILE || g->n < TILE || g->k < 32 || (g->via != WEFT_INVALID && g->via != g->a_type)) return false;
+  if (WEFT_MIN(g->m, g->n) < 2 || WEFT_MAX(g->m, g->n) < TILE || g->k < 32 || (g->via != WEFT_INVALID && g->via != g->a_type)) return false;
   if (g->a_type == WEFT_BF16 && g->b_type == WEFT_BF16)
     return have_bf16 && (g->c_type == WEFT_F32 || g->c_type == WEFT_BF16);
   return g->a_type == WEFT_S8 && g->b_type == WEFT_S8 && g->c_type == WEFT_S32 && have_int8;
 }
 
-/* What both packers walk over: `lanes` elements of `bytes` meet in a 32-bit lane. */
-typedef struct packing {
-  int64_t bytes, lanes, k, k_tiles;
-} packing;
+/* One operand: element l of row (of A) or column (of B) i is at i * across + l * along. */
+typedef struct side {
+  const char *data;
+  int64_t count, across, along;
+} side;
 
-/* to[row block][k tile][16 rows][64 bytes] */
-static AMX void pack_a(const packing *p, int64_t m, const char *a, int64_t row, int64_t col, char *to)
+/* The product as the tiles see it.  `lanes` elements of `bytes` meet in a 32-bit lane. */
+typedef struct product {
+  side a, b;
+  bool swapped;           /* a and b have changed places, and C is written transposed */
+  bool is_bf16;
+  int64_t bytes, lanes, k, k_tiles, strip; /* bytes of 16 packed rows or columns */
+  int64_t panel;          /* columns of B packed at a time */
+} product;
+
+static product plan_product(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b)
 {
-  int64_t per_row = ROW_BYTES / p->bytes;
+  int64_t bytes = (int64_t)weft_dtype_bytes(g->a_type), per_tile = ROW_BYTES / bytes;
+  product p = {
+    .a = {a, m, g->a_row, g->a_col}, .b = {b, n, g->b_col, g->b_row}, .swapped = g->b_row == 1 && m < n,
+    .is_bf16 = g->a_type == WEFT_BF16, .bytes = bytes, .lanes = 4 / bytes, .k = g->k,
+    .k_tiles = (g->k + per_tile - 1) / per_tile,
+  };
 
-  for (int64_t i0 = 0; i0 < m; i0 += TILE)
-    for (int64_t t = 0; t < p->k_tiles; t++, to += TILE_BYTES)
-      for (int64_t i = 0; i < TILE; i++) {
-        int64_t l0 = t * per_row, count = i0 + i < m ? WEFT_MIN(per_row, p->k - l0) : 0;
-        const char *from = a + ((i0 + i) * row + l0 * col) * p->bytes;
-        char *out = to + i * ROW_BYTES;
-        if (col == 1) {
-          __mmask64 mask = count * p->bytes >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (count * p->bytes)) - 1;
-          _mm512_storeu_si512(out, _mm512_maskz_loadu_epi8(mask, from));
-          continue;
-        }
-        memset(out, 0, ROW_BYTES);
-        if (p->bytes == 2)
-          for (int64_t l = 0; l < count; l++) memcpy(out + 2 * l, from + l * col * 2, 2);
-        else
-          for (int64_t l = 0; l < count; l++) out[l] = from[l * col];
-      }
+  if (p.swapped) {
+    side left = p.a;
+    p.a = p.b;
+    p.b = left;
+  }
+  p.strip = p.k_tiles * TILE_BYTES;
+  p.panel = WEFT_MIN(WEFT_ALIGN_UP(p.b.count, 2 * TILE), 2 * TILE * WEFT_MAX(1, PANEL_BYTES / (2 * p.strip)));
+  return p;
 }
 
-/* One row of a tile of B: 16 lanes of elements l .. l + lanes of each of `count` columns; `rows` of them exist. */
-static AMX void pack_b_row(const packing *p, const char *b, int64_t row, int64_t col, int64_t rows, int64_t count,
-                           char *out)
+/* Two blocks of 16 rows from i0: to[block][k tile][16 rows][64 bytes].  Row by row, as a dense row is read best. */
+static AMX void pack_a(const product *p, int64_t i0, char *to)
 {
+  int64_t per_tile = ROW_BYTES / p->bytes, rows = WEFT_MIN(2 * TILE, p->a.count - i0);
+
+  if (p->a.along != 1 || rows % TILE) memset(to, 0, (size_t)(2 * p->strip));
+  for (int64_t i = 0; i < rows; i++) {
+    const char *from = p->a.data + (i0 + i) * p->a.across * p->bytes;
+    char *out = to + i / TILE * p->strip + i % TILE * ROW_BYTES;
+    for (int64_t l = 0; l < p->k; l += per_tile, out += TILE_BYTES) {
+      int64_t count = WEFT_MIN(per_tile, p->k - l);
+      if (p->a.along == 1) {
+        __mmask64 mask = count == per_tile ? ~(__mmask64)0 : ((__mmask64)1 << (count * p->bytes)) - 1;
+        _mm512_storeu_si512(out, _mm512_maskz_loadu_epi8(mask, from + l * p->bytes));
+      } else if (p->bytes == 2)
+        for (int64_t q = 0; q < count; q++) memcpy(out + 2 * q, from + (l + q) * p->a.along * 2, 2);
+      else
+        for (int64_t q = 0; q < count; q++) out[q] = from[(l + q) * p->a.along];
+    }
+  }
+}
+
+/* One row of a tile of B, where the 16 lanes take elements l .. l + lanes of each of `count` columns; `rows` of them exist. */
+static AMX inline void pack_b_row(const product *p, const char *b, int64_t rows, int64_t count, char *out)
+{
+  int64_t row = p->b.along, col = p->b.across;
+
   if (col == 1) { /* rows are dense: spread each over the lanes and shift it into place */
     __m512i sum = _mm512_setzero_si512();
     __mmask16 mask = (__mmask16)((1u << count) - 1);
@@ -106,35 +140,57 @@ static AMX void pack_b_row(const packing *p, const char *b, int64_t row, int64_t
   }
 }
 
-/* to[column block][k tile][16 rows][16 lanes].  Walks b as it lies: along its rows, or along its columns. */
-static void pack_b(const packing *p, int64_t n, const char *b, int64_t row, int64_t col, char *to)
+/* A whole tile of bf16 whose rows are dense. */
+static AMX void pack_b_dense(const product *p, const char *b, char *to)
 {
-  int64_t strip = p->k_tiles * TILE_BYTES, rows = p->k_tiles * TILE, blocks = (n + TILE - 1) / TILE;
+  int64_t row = p->b.along * 2;
 
-  for (int64_t i = 0; i < rows * blocks; i++) {
-    int64_t q = col == 1 ? i / blocks : i % rows, j = (col == 1 ? i % blocks : i / rows) * TILE, l = q * p->lanes;
-    pack_b_row(p, b + (l * row + j * col) * p->bytes, row, col, WEFT_MAX(0, WEFT_MIN(p->lanes, p->k - l)),
-               WEFT_MIN(TILE, n - j), to + j / TILE * strip + q * ROW_BYTES);
+  for (int q = 0; q < TILE; q++, b += 2 * row, to += ROW_BYTES) {
+    _mm_prefetch(b + 2 * TILE * row, _MM_HINT_T0); /* the next tile's */
+    _mm_prefetch(b + (2 * TILE + 1) * row, _MM_HINT_T0);
+    __m512i even = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)b));
+    __m512i odd = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(b + row)));
+    _mm512_storeu_si512(to, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
   }
 }
 
-/* One block of 2 x 2 tiles into sums[4][16][16].  `wide`, `tall`: whether the second tiles exist. */
-static AMX void multiply(bool is_bf16, int64_t k_tiles, const char *a, const char *b, bool tall, bool wide,
-                         uint32_t sums[4][TILE * TILE])
+/* Columns j0 .. j0 + n: to[column block][k tile][16 rows][16 lanes].  Walks b as it lies: along its rows, or its columns. */
+static AMX void pack_b(const product *p, int64_t j0, int64_t n, char *to)
 {
-  const char *a1 = tall ? a + k_tiles * TILE_BYTES : a, *b1 = wide ? b + k_tiles * TILE_BYTES : b;
+  int64_t blocks = (n + TILE - 1) / TILE, per_tile = TILE * p->lanes;
+  bool by_row = p->b.across == 1;
+
+  for (int64_t outer = 0; outer < (by_row ? p->k_tiles : blocks); outer++)
+    for (int64_t inner = 0; inner < (by_row ? blocks : p->k_tiles); inner++) {
+      int64_t t = by_row ? outer : inner, block = by_row ? inner : outer, columns = WEFT_MIN(TILE, n - block * TILE);
+      const char *from = p->b.data + (t * per_tile * p->b.along + (j0 + block * TILE) * p->b.across) * p->bytes;
+      char *tile = to + block * p->strip + t * TILE_BYTES;
+      if (by_row && p->bytes == 2 && columns == TILE && (t + 1) * per_tile <= p->k) {
+        pack_b_dense(p, from, tile);
+        continue;
+      }
+      for (int64_t q = 0, l = t * per_tile; q < TILE; q++, l += p->lanes)
+        pack_b_row(p, from + q * p->lanes * p->b.along * p->bytes, WEFT_MAX(0, WEFT_MIN(p->lanes, p->k - l)), columns,
+                   tile + q * ROW_BYTES);
+    }
+}
+
+/* One block of 2 x 2 tiles into sums[4][16][16].  `wide`, `tall`: whether the second tiles exist. */
+static AMX void multiply(const product *p, const char *a, const char *b, bool tall, bool wide, uint32_t sums[4][TILE * TILE])
+{
+  const char *a1 = tall ? a + p->strip : a, *b1 = wide ? b + p->strip : b;
 
   SETTLE(a);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  for (int64_t t = 0; t < k_tiles * TILE_BYTES; t += TILE_BYTES) {
+  for (int64_t t = 0; t < p->strip; t += TILE_BYTES) {
     _tile_loadd(4, a + t, ROW_BYTES);
     _tile_loadd(6, b + t, ROW_BYTES);
     _tile_loadd(5, a1 + t, ROW_BYTES);
     _tile_loadd(7, b1 + t, ROW_BYTES);
-    if (is_bf16) {
+    if (p->is_bf16) {
       _tile_dpbf16ps(0, 4, 6);
       _tile_dpbf16ps(1, 4, 7);
       _tile_dpbf16ps(2, 5, 6);
@@ -165,40 +221,48 @@ static AMX void configure_tiles(void)
 }
 static AMX void release_tiles(void) { _tile_release(); }
 
-static packing packing_of(const cpu_gemm *g)
+/* Writes a tile of sums, whose row i and column j are c's from `c` on, or the other way round. */
+static void store_tile(const cpu_gemm *g, const product *p, const uint32_t *sums, int64_t i0, int64_t j0, char *c)
 {
-  int64_t bytes = (int64_t)weft_dtype_bytes(g->a_type), per_tile = ROW_BYTES / bytes;
+  int64_t rows = WEFT_MIN(TILE, p->a.count - i0), cols = WEFT_MIN(TILE, p->b.count - j0);
+  int64_t c_bytes = (int64_t)weft_dtype_bytes(g->c_type);
+  weft_dtype type = p->is_bf16 ? WEFT_F32 : WEFT_S32;
 
-  return (packing){bytes, 4 / bytes, g->k, (g->k + per_tile - 1) / per_tile};
+  if (p->swapped)
+    for (int64_t j = 0; j < cols; j++)
+      cpu_convert(g->c_type, c + ((j0 + j) * g->c_row + i0) * c_bytes, type, sums + j, TILE, rows);
+  else
+    for (int64_t i = 0; i < rows; i++)
+      cpu_convert(g->c_type, c + ((i0 + i) * g->c_row + j0) * c_bytes, type, sums + i * TILE, 1, cols);
 }
 
 int64_t cpu_amx_scratch(const cpu_gemm *g)
 {
-  return ((g->tile_m + TILE - 1) / TILE + (g->tile_n + TILE - 1) / TILE) * packing_of(g).k_tiles * TILE_BYTES;
+  product p = plan_product(g, g->tile_m, g->tile_n, NULL, NULL);
+
+  return (2 + p.panel / TILE) * p.strip;
 }
 
 void cpu_amx_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
 {
-  int64_t c_bytes = (int64_t)weft_dtype_bytes(g->c_type);
-  packing p = packing_of(g);
-  int64_t strip = p.k_tiles * TILE_BYTES, m_tiles = (m + TILE - 1) / TILE, n_tiles = (n + TILE - 1) / TILE;
-  char *pa = scratch, *pb = pa + m_tiles * strip;
-  bool is_bf16 = g->a_type == WEFT_BF16;
+  product p = plan_product(g, m, n, a, b);
+  char *packed_a = scratch, *packed_b = packed_a + 2 * p.strip;
   _Alignas(64) uint32_t sums[4][TILE * TILE];
 
-  pack_a(&p, m, a, g->a_row, g->a_col, pa);
-  pack_b(&p, n, b, g->b_row, g->b_col, pb);
   configure_tiles();
-  for (int64_t jt = 0; jt < n_tiles; jt += 2)
-    for (int64_t it = 0; it < m_tiles; it += 2) {
-      multiply(is_bf16, p.k_tiles, pa + it * strip, pb + jt * strip, it + 1 < m_tiles, jt + 1 < n_tiles, sums);
-      for (int part = 0; part < 4; part++) {
-        int64_t i0 = (it + part / 2) * TILE, j0 = (jt + part % 2) * TILE;
-        for (int64_t i = i0; i < WEFT_MIN(i0 + TILE, m) && j0 < n; i++)
-          cpu_convert(g->c_type, c + (i * g->c_row + j0) * c_bytes, is_bf16 ? WEFT_F32 : WEFT_S32,
-                      sums[part] + (i - i0) * TILE, 1, WEFT_MIN(TILE, n - j0));
+  for (int64_t j0 = 0; j0 < p.b.count; j0 += p.panel) {
+    int64_t end = WEFT_MIN(j0 + p.panel, p.b.count);
+    pack_b(&p, j0, end - j0, packed_b);
+    for (int64_t i = 0; i < p.a.count; i += 2 * TILE) {
+      pack_a(&p, i, packed_a);
+      for (int64_t j = j0; j < end; j += 2 * TILE) {
+        multiply(&p, packed_a, packed_b + (j - j0) / TILE * p.strip, i + TILE < p.a.count, j + TILE < end, sums);
+        for (int part = 0; part < 4; part++)
+          if (i + part / 2 * TILE < p.a.count && j + part % 2 * TILE < end)
+            store_tile(g, &p, sums[part], i + part / 2 * TILE, j + part % 2 * TILE, c);
       }
     }
+  }
   release_tiles();
 }
 

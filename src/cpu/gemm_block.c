@@ -1,7 +1,9 @@
 /* The blocked product after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008): A and B
  * are taken in blocks of BLOCK_K contracted elements.  B is packed into panels of 2 or 3 vectors' width, zeros filling the last; A is
  * packed into panels of 8 rows only where its rows are not dense.  A block of 8 rows by up to 3 vectors of C stays in 24
- * registers over the block of k.
+ * registers over the block of k.  A skinny product reads the large operand once, so packing that would cost more than
+ * it saves: B of dense rows is streamed a few rows at a time into sums in C, and B of dense columns changes places with A
+ * (C' = B' . A').
  *
  *   for each block of k:   pack B
  *     for each 8 rows of A (stay in L1):  for each panel of B (from L2):  C block += rows . panel */
@@ -14,7 +16,7 @@
 #include "base/macros.h"
 #include "cpu/hot.h"
 
-enum { BLOCK_K = 256, ROWS = 8, VECTORS = 3, VECTOR_BYTES = 64 };
+enum { BLOCK_K = 256, ROWS = 8, DEPTH = 8, VECTORS = 3, VECTOR_BYTES = 64, SKINNY = 16 };
 
 bool cpu_block_is_fast(void)
 {
@@ -78,9 +80,9 @@ bool cpu_block_is_fast(void)
         for (int64_t q = 0; q < ROWS; q++) /* missing rows: the last one again */                                 \
           rows[q] = a_row ? a + (i + WEFT_MIN(q, count - 1)) * a_row : a + i * k + q;                             \
         int64_t step = a_row ? 1 : ROWS;                                                                          \
-        if (cols > 2 * LANES) name##_3(k, rows, step, pb + j * k, width, sums);                                          \
-        else if (cols > LANES) name##_2(k, rows, step, pb + j * k, width, sums);                                         \
-        else name##_1(k, rows, step, pb + j * k, width, sums);                                                           \
+        if (cols > 2 * LANES) name##_3(k, rows, step, pb + j * k, width, sums);                                   \
+        else if (cols > LANES) name##_2(k, rows, step, pb + j * k, width, sums);                                  \
+        else name##_1(k, rows, step, pb + j * k, width, sums);                                                    \
         for (int64_t q = 0; q < count; q++) {                                                                     \
           type *to = c + (i + q) * c_row + j;                                                                     \
           if (add)                                                                                                \
@@ -96,6 +98,42 @@ MICRO_ALL(micro_u8, uint8_t)
 MICRO_ALL(micro_u16, uint16_t)
 MICRO_ALL(micro_u32, uint32_t)
 MICRO_ALL(micro_u64, uint64_t)
+
+/* ---- few rows of C ------------------------------------------------------------------------------------------------ */
+
+/* c[m,n] (+)= a . b for dense rows of b, DEPTH of them at a time, and whole vectors of columns.  a as above. */
+#define STREAM(name, type)                                                                                        \
+  static CPU_HOT void name(int64_t m, int64_t n, int64_t k, const type *a, int64_t a_row, const type *b,          \
+                           int64_t b_row, type *c, int64_t c_row, bool add)                                       \
+  {                                                                                                               \
+    typedef type vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(type)), may_alias));                \
+    enum { LANES = VECTOR_BYTES / sizeof(type) };                                                                 \
+    const type *rows[SKINNY];                                                                                     \
+    int64_t step = a_row ? 1 : ROWS, l = 0;                                                                       \
+    for (int64_t i = 0; i < m; i++) rows[i] = a_row ? a + i * a_row : a + i / ROWS * ROWS * k + i % ROWS;         \
+    for (int64_t i = 0; i < m && !add; i++) memset(c + i * c_row, 0, (size_t)n * sizeof(type));                   \
+    for (; l + DEPTH <= k; l += DEPTH)                                                                            \
+      for (int64_t j = 0; j < n; j += LANES) {                                                                    \
+        vec x[DEPTH];                                                                                             \
+        for (int q = 0; q < DEPTH; q++) x[q] = *(const vec *)(b + (l + q) * b_row + j);                           \
+        for (int64_t i = 0; i < m; i++) {                                                                         \
+          vec sum = *(vec *)(c + i * c_row + j);                                                                  \
+          const type *from = rows[i] + l * step;                                                                  \
+          for (int q = 0; q < DEPTH; q++) sum += x[q] * from[q * step];                                           \
+          *(vec *)(c + i * c_row + j) = sum;                                                                      \
+        }                                                                                                         \
+      }                                                                                                           \
+    for (; l < k; l++)                                                                                            \
+      for (int64_t i = 0; i < m; i++)                                                                             \
+        for (int64_t j = 0; j < n; j += LANES)                                                                    \
+          *(vec *)(c + i * c_row + j) += *(const vec *)(b + l * b_row + j) * rows[i][l * step];                   \
+  }
+STREAM(stream_f32, float)
+STREAM(stream_f64, double)
+STREAM(stream_u8, uint8_t)
+STREAM(stream_u16, uint16_t)
+STREAM(stream_u32, uint32_t)
+STREAM(stream_u64, uint64_t)
 
 /* ---- packing ------------------------------------------------------------------------------------------------------- */
 
@@ -152,61 +190,90 @@ static const char *stage(const cpu_gemm *g, weft_dtype type, const char *from, i
   return spare;
 }
 
-/* Where things are in a tile's scratch: packed a, converted a, packed b, converted b, sums that c cannot hold. */
-typedef struct scratch_plan {
+/* A tile as the loops see it: which operand is on the left, and where things are in the scratch: packed left, converted
+ * left, packed right, converted right, sums that c cannot hold. */
+typedef struct tile_plan {
+  bool swapped;  /* C' = B' . A' */
+  bool streamed; /* the right operand's rows are read as they lie, if they are dense */
   bool in_place; /* sums are made in c */
-  int64_t block, width, left_at, b_at, spare_at, sum_at, bytes;
-} scratch_plan;
+  int64_t m, n, block, width, left_at, b_at, spare_at, sum_at, bytes;
+} tile_plan;
 
-static scratch_plan plan_scratch(const cpu_gemm *g, int64_t m, int64_t n)
+static tile_plan plan_tile(const cpu_gemm *g, int64_t m, int64_t n)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(g->compute);
   bool same_width = (int64_t)weft_dtype_bytes(g->c_type) == bytes;
-  int64_t lanes = VECTOR_BYTES / bytes, vectors = (g->n + lanes - 1) / lanes;
-  /* panels of 2 vectors where panels of 3 would leave a last one of 1 */
-  scratch_plan p = {.block = WEFT_MIN(g->k, BLOCK_K), .width = (vectors % 3 == 1 && vectors < 12 ? 2 : VECTORS) * lanes};
+  tile_plan p = {.swapped = g->b_row == 1 && g->b_col != 1 && m <= SKINNY && n > m, .m = m, .n = n};
 
-  p.in_place = g->c_type == g->compute || (weft_dtype_is_integer(g->compute) && same_width);
-  p.left_at = WEFT_ALIGN_UP((m + ROWS) * p.block * bytes, 64);
-  p.b_at = p.left_at + WEFT_ALIGN_UP(m * p.block * bytes, 64);
-  p.spare_at = p.b_at + WEFT_ALIGN_UP((n + p.width) * p.block * bytes, 64);
-  p.sum_at = p.spare_at + WEFT_ALIGN_UP(n * p.block * bytes, 64);
+  if (p.swapped) {
+    p.m = n;
+    p.n = m;
+  }
+  p.streamed = p.m <= SKINNY;
+  int64_t lanes = VECTOR_BYTES / bytes, vectors = ((p.swapped ? g->m : g->n) + lanes - 1) / lanes;
+  /* panels of 2 vectors where panels of 3 would leave a last one of 1 */
+  p.width = (vectors % 3 == 1 && vectors < 12 ? 2 : VECTORS) * lanes;
+  p.block = WEFT_MIN(g->k, BLOCK_K);
+  p.in_place = !p.swapped && (g->c_type == g->compute || (weft_dtype_is_integer(g->compute) && same_width));
+  p.left_at = WEFT_ALIGN_UP((p.m + ROWS) * p.block * bytes, 64);
+  p.b_at = p.left_at + WEFT_ALIGN_UP(p.m * p.block * bytes, 64);
+  p.spare_at = p.b_at + WEFT_ALIGN_UP((p.n + p.width) * p.block * bytes, 64);
+  p.sum_at = p.spare_at + WEFT_ALIGN_UP(p.n * p.block * bytes, 64);
   p.bytes = p.sum_at + (p.in_place ? 0 : m * n * bytes);
   return p;
 }
 
-int64_t cpu_block_scratch(const cpu_gemm *g) { return plan_scratch(g, g->tile_m, g->tile_n).bytes; }
+int64_t cpu_block_scratch(const cpu_gemm *g) { return plan_tile(g, g->tile_m, g->tile_n).bytes; }
+
+/* `b_row`: how b's rows lie, to be streamed; 0: b is packed in panels of `width`. */
+static void multiply(weft_dtype type, int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row, const void *b,
+                     int64_t b_row, int64_t width, void *c, int64_t c_row, bool add)
+{
+#define MULTIPLY(suffix)                                                        \
+  if (b_row) stream_##suffix(m, n, k, a, a_row, b, b_row, c, c_row, add);       \
+  else micro_##suffix(m, n, k, a, a_row, b, width, c, c_row, add);              \
+  break
+
+  switch (type) {
+  case WEFT_F32: MULTIPLY(f32);
+  case WEFT_F64: MULTIPLY(f64);
+  case WEFT_U8: MULTIPLY(u8);
+  case WEFT_U16: MULTIPLY(u16);
+  case WEFT_U32: MULTIPLY(u32);
+  default: MULTIPLY(u64);
+  }
+#undef MULTIPLY
+}
 
 void cpu_block_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(g->compute), c_bytes = (int64_t)weft_dtype_bytes(g->c_type);
-  int64_t a_bytes = (int64_t)weft_dtype_bytes(g->a_type), b_bytes = (int64_t)weft_dtype_bytes(g->b_type);
-  scratch_plan p = plan_scratch(g, m, n);
+  tile_plan p = plan_tile(g, m, n);
   char *pa = scratch, *pb = pa + p.b_at, *spare = pa + p.spare_at, *sum = p.in_place ? c : pa + p.sum_at;
-  int64_t sum_row = p.in_place ? g->c_row : n;
+  int64_t sum_row = p.in_place ? g->c_row : p.n;
+  struct { const char *data; weft_dtype type; int64_t bytes, across, along; } /* element l of row or column i */
+    left = {a, g->a_type, (int64_t)weft_dtype_bytes(g->a_type), g->a_row, g->a_col},
+    right = {b, g->b_type, (int64_t)weft_dtype_bytes(g->b_type), g->b_col, g->b_row}, other = left;
 
+  if (p.swapped) {
+    left = right;
+    right = other;
+  }
   for (int64_t l = 0; l < g->k; l += p.block) {
-    int64_t k = WEFT_MIN(p.block, g->k - l), major = g->a_row, minor = g->a_col;
-    const char *from = stage(g, g->a_type, a + l * g->a_col * a_bytes, m, k, &major, &minor, pa + p.left_at);
-    const void *left = from;
+    int64_t k = WEFT_MIN(p.block, g->k - l), major = left.across, minor = left.along;
+    const char *from = stage(g, left.type, left.data + l * left.along * left.bytes, p.m, k, &major, &minor, pa + p.left_at);
+    const char *rows = minor == 1 ? from : pa;
     int64_t a_row = minor == 1 ? major : 0;
-    if (!a_row) {
-      pack(bytes, m, k, from, major, minor, pa, ROWS);
-      left = pa;
-    }
-    major = g->b_col;
-    minor = g->b_row;
-    from = stage(g, g->b_type, b + l * g->b_row * b_bytes, n, k, &major, &minor, spare);
-    pack(bytes, n, k, from, major, minor, pb, p.width);
-    switch (g->compute) {
-    case WEFT_F32: micro_f32(m, n, k, left, a_row, (const void *)pb, p.width, (void *)sum, sum_row, l > 0); break;
-    case WEFT_F64: micro_f64(m, n, k, left, a_row, (const void *)pb, p.width, (void *)sum, sum_row, l > 0); break;
-    case WEFT_U8: micro_u8(m, n, k, left, a_row, (const void *)pb, p.width, (void *)sum, sum_row, l > 0); break;
-    case WEFT_U16: micro_u16(m, n, k, left, a_row, (const void *)pb, p.width, (void *)sum, sum_row, l > 0); break;
-    case WEFT_U32: micro_u32(m, n, k, left, a_row, (const void *)pb, p.width, (void *)sum, sum_row, l > 0); break;
-    default: micro_u64(m, n, k, left, a_row, (const void *)pb, p.width, (void *)sum, sum_row, l > 0);
-    }
+    if (minor != 1) pack(bytes, p.m, k, from, major, minor, pa, ROWS);
+    major = right.across;
+    minor = right.along;
+    from = stage(g, right.type, right.data + l * right.along * right.bytes, p.n, k, &major, &minor, spare);
+    int64_t lanes = VECTOR_BYTES / bytes, whole = p.streamed && major == 1 ? p.n / lanes * lanes : 0;
+    if (whole) multiply(g->compute, p.m, whole, k, rows, a_row, from, minor, 0, sum, sum_row, l > 0);
+    if (whole == p.n) continue;
+    pack(bytes, p.n - whole, k, from + whole * major * bytes, major, minor, pb, p.width);
+    multiply(g->compute, p.m, p.n - whole, k, rows, a_row, pb, 0, p.width, sum + whole * bytes, sum_row, l > 0);
   }
   for (int64_t i = 0; i < m && !p.in_place; i++)
-    cpu_convert(g->c_type, c + i * g->c_row * c_bytes, g->compute, sum + i * n * bytes, 1, n);
+    cpu_convert(g->c_type, c + i * g->c_row * c_bytes, g->compute, sum + i * (p.swapped ? 1 : n) * bytes, p.swapped ? m : 1, n);
 }

@@ -165,6 +165,12 @@ TEST(dot_of_every_form_and_type)
     {"18,40,19", "40,33", "18,19,33", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
     {"3,0", "0,5", "3,5", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
     {"0,4", "4,5", "0,5", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
+    {"5,70", "70,65", "5,65", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"}, /* skinny */
+    {"5,70", "90,70", "5,90", "lhs_contracting_dims={1}, rhs_contracting_dims={1}"},
+    {"11,600", "600,100", "11,100", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
+    {"11,600", "100,600", "11,100", "lhs_contracting_dims={1}, rhs_contracting_dims={1}"},
+    {"100,64", "64,3", "100,3", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
+    {"64,5", "40,64", "5,40", "lhs_contracting_dims={0}, rhs_contracting_dims={1}"},
     {"260,300", "300,270", "260,270", "lhs_contracting_dims={1}, rhs_contracting_dims={0}"},
   };
   WEFT_AUTO(rt_pool) pool = new_pool();
