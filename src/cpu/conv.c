@@ -3,7 +3,8 @@
  * Arrays are brought into canonical order where they are not: input [batch, space, features], kernel [space, in, out],
  * output [batch, space, features].  Then each group is   out[pixels, out] = patches[pixels, taps * in] . kernel[taps * in, out]
  * where a row of `patches` is the part of the input that one output pixel sees: zeros for padding and for the holes of
- * base dilation.  Patches are made for a few hundred pixels at a time.  Groups of few features run as plain loops. */
+ * base dilation.  Patches are made for a few hundred pixels at a time.  Groups of few features run as plain loops, over
+ * the features of a pixel or, where the spatial dimensions are innermost, over planes (conv_plane.c). */
 #include <config.h>
 
 #include "cpu/conv.h"
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "cpu/conv_plane.h"
 #include "cpu/hot.h"
 
 enum {
@@ -19,6 +21,8 @@ enum {
   MIN_ROWS = 48,
   TASK_MFLOPS = 50,
   DIRECT_FEATURES = 12,       /* at most this many output features a group: loops */
+  MAX_DIRECT_TAPS = 256,
+  VECTOR_BYTES = 64,
 };
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
@@ -117,17 +121,19 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   rhs_dims[n + 1] = attrs->rhs_out_feature;
   out_dims[0] = attrs->out_batch;
   out_dims[n + 1] = attrs->out_feature;
-  c->order_lhs = plan_order(&c->lhs_order, lhs, lhs_dims);
+  c->by_plane = cpu_conv_plane_init(c, attrs, lhs, out);
+  c->order_lhs = plan_order(&c->lhs_order, lhs, lhs_dims) && !c->by_plane;
   c->order_rhs = plan_order(&c->rhs_order, rhs, rhs_dims);
-  c->order_out = plan_result_order(&c->out_order, out, out_dims);
+  c->order_out = plan_result_order(&c->out_order, out, out_dims) && !c->by_plane;
   c->rhs_at = c->order_lhs ? WEFT_ALIGN_UP(hlo_shape_bytes(lhs), 64) : 0;
   c->out_at = c->rhs_at + (c->order_rhs ? WEFT_ALIGN_UP(hlo_shape_bytes(rhs), 64) : 0);
   c->scratch_bytes = c->out_at + (c->order_out ? hlo_shape_bytes(out) : 0);
 
   bool same_type = lhs->type == out->type && rhs->type == out->type;
   c->plain = is_plain(c); /* also without spatial dimensions */
-  c->direct = c->groups > 1 && c->out_features <= DIRECT_FEATURES && same_type &&
-              (out->type == WEFT_F32 || out->type == WEFT_F64);
+  c->direct = c->groups > 1 && c->out_features <= DIRECT_FEATURES && same_type && n > 0 && c->taps <= MAX_DIRECT_TAPS &&
+              (out->type == WEFT_F32 || out->type == WEFT_F64 ||
+               (out->type == WEFT_BF16 && c->in_features == 1 && c->out_features == 1));
   plan_tasks(c);
   int64_t k = c->taps * c->in_features;
   c->gemm = (cpu_gemm){
@@ -136,7 +142,7 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
     .c_row = c->all_features, .via = WEFT_INVALID,
   };
   cpu_gemm_init(&c->gemm);
-  if (c->gemm.kind == CPU_GEMM_NONE && !c->direct)
+  if (c->gemm.kind == CPU_GEMM_NONE && !c->direct && !c->by_plane)
     return WEFT_ERR(UNIMPLEMENTED, "convolution of %s and %s to %s", weft_dtype_name(lhs->type),
                     weft_dtype_name(rhs->type), weft_dtype_name(out->type));
   return NULL;
@@ -268,42 +274,134 @@ static void gemm_task(void *ctx, int64_t task)
   for (int64_t t = 0; t < gemm.tiles; t++) cpu_gemm_tile(&gemm, t, a, rhs, out, scratch + c->patch_bytes);
 }
 
-/* out[group][o] += in[group][i] * kernel[i][group][o] for all groups of one tap. */
-#define DIRECT_TAP(name, type)                                                                                  \
-  static CPU_HOT void name(const cpu_conv *c, const type *restrict in, const type *restrict kernel, type *restrict out) \
-  {                                                                                                             \
-    if (c->in_features == 1 && c->out_features == 1) { /* depthwise */                                          \
-      for (int64_t g = 0; g < c->groups; g++) out[g] += in[g] * kernel[g];                                      \
-      return;                                                                                                   \
-    }                                                                                                           \
-    for (int64_t g = 0; g < c->groups; g++)                                                                     \
-      for (int64_t i = 0; i < c->in_features; i++)                                                              \
-        for (int64_t o = 0; o < c->out_features; o++)                                                           \
-          out[g * c->out_features + o] +=                                                                       \
-              in[g * c->in_features + i] * kernel[i * c->all_features + g * c->out_features + o];               \
+/* One output pixel of the direct form: tap t reads the input from `in` + offset[t] on; `kernel` is [taps, in, out] of the
+ * type of the sums, and row[t] the tap's place in it.  Taps outside are not in the lists. */
+typedef struct direct_pixel {
+  const char *in;
+  const void *kernel;
+  int taps;
+  int64_t offset[MAX_DIRECT_TAPS], row[MAX_DIRECT_TAPS];
+} direct_pixel;
+
+/* out[g] = sum over t of in[t][g] * kernel[t][g]: depthwise. */
+#define DEPTHWISE(name, elem, sum, LOAD)                                                                          \
+  static CPU_HOT void name(const direct_pixel *p, int64_t groups, sum *restrict out)                              \
+  {                                                                                                               \
+    typedef sum vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(sum)), may_alias));                  \
+    enum { LANES = VECTOR_BYTES / sizeof(sum) };                                                                  \
+    int64_t g = 0;                                                                                                \
+    for (; g + 2 * LANES <= groups; g += 2 * LANES) {                                                             \
+      vec s0 = {0}, s1 = {0};                                                                                     \
+      for (int t = 0; t < p->taps; t++) {                                                                         \
+        const elem *x = (const elem *)(p->in + p->offset[t]) + g;                                                 \
+        const vec *k = (const vec *)((const sum *)p->kernel + p->row[t] + g);                                     \
+        s0 += LOAD(x) * k[0];                                                                                     \
+        s1 += LOAD(x + LANES) * k[1];                                                                             \
+      }                                                                                                           \
+      *(vec *)(out + g) = s0;                                                                                     \
+      *(vec *)(out + g + LANES) = s1;                                                                             \
+    }                                                                                                             \
+    for (; g < groups; g += LANES) { /* what is left, by way of padded vectors */                                 \
+      size_t count = (size_t)WEFT_MIN(LANES, groups - g);                                                         \
+      elem x[LANES] = {0};                                                                                        \
+      vec s = {0}, k = {0};                                                                                       \
+      for (int t = 0; t < p->taps; t++) {                                                                         \
+        memcpy(x, (const elem *)(p->in + p->offset[t]) + g, count * sizeof(elem));                                \
+        memcpy(&k, (const sum *)p->kernel + p->row[t] + g, count * sizeof(sum));                                  \
+        s += LOAD(x) * k;                                                                                         \
+      }                                                                                                           \
+      memcpy(out + g, &s, count * sizeof(sum));                                                                   \
+    }                                                                                                             \
   }
-DIRECT_TAP(direct_f32, float)
-DIRECT_TAP(direct_f64, double)
+#define LOAD_AS_IS(from) (*(const vec *)(from))
+typedef uint16_t half_lanes __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
+typedef uint32_t lanes_u32 __attribute__((vector_size(VECTOR_BYTES)));
+#define LOAD_BF16(from) ((vec)(__builtin_convertvector(*(const half_lanes *)(from), lanes_u32) << 16))
+DEPTHWISE(depthwise_f32, float, float, LOAD_AS_IS)
+DEPTHWISE(depthwise_f64, double, double, LOAD_AS_IS)
+DEPTHWISE(depthwise_bf16, uint16_t, float, LOAD_BF16)
+
+/* out[group][o] = sum over t, i of in[t][group][i] * kernel[t][i][group][o]. */
+#define DIRECT(name, type)                                                                                        \
+  static CPU_HOT void name(const cpu_conv *c, const direct_pixel *p, type *restrict out)                          \
+  {                                                                                                               \
+    memset(out, 0, (size_t)c->all_features * sizeof *out);                                                        \
+    for (int t = 0; t < p->taps; t++) {                                                                           \
+      const type *in = (const type *)(p->in + p->offset[t]), *kernel = (const type *)p->kernel + p->row[t];       \
+      for (int64_t g = 0; g < c->groups; g++)                                                                     \
+        for (int64_t i = 0; i < c->in_features; i++)                                                              \
+          for (int64_t o = 0; o < c->out_features; o++)                                                           \
+            out[g * c->out_features + o] +=                                                                       \
+                in[g * c->in_features + i] * kernel[i * c->all_features + g * c->out_features + o];               \
+    }                                                                                                             \
+  }
+DIRECT(direct_f32, float)
+DIRECT(direct_f64, double)
+
+static bool is_depthwise(const cpu_conv *c) { return c->in_features == 1 && c->out_features == 1; }
+
+/* Lists the taps inside for output pixel `at`, from the image's first pixel on. */
+static void list_taps(const cpu_conv *c, const int64_t *at, const char *image, direct_pixel *p)
+{
+  int64_t tap[HLO_MAX_RANK] = {0}, pixel_bytes = c->lhs_features * (int64_t)weft_dtype_bytes(c->lhs_type), row = 0;
+
+  p->in = image;
+  p->taps = 0;
+  do {
+    int64_t pixel = input_pixel(c, at, tap);
+    if (pixel >= 0) {
+      p->offset[p->taps] = pixel * pixel_bytes;
+      p->row[p->taps++] = row;
+    }
+    row += c->in_features * c->all_features;
+  } while (next_index(c->spatial, c->kernel_size, tap));
+}
+
+/* Whether the taps of output pixel x along the last dimension are all inside, so that x + 1 is like x, one stride on. */
+static bool is_inside(const cpu_conv *c, int64_t x)
+{
+  int last = c->spatial - 1;
+  const hlo_window_dim *w = &c->window[last];
+  int64_t first = x * w->stride - w->pad_low;
+
+  return w->base_dilation == 1 && first >= 0 && first + (c->kernel_size[last] - 1) * w->window_dilation < c->in_size[last];
+}
 
 static void direct_task(void *ctx, int64_t task)
 {
   conv_job *job = ctx;
   const cpu_conv *c = job->c;
   int64_t first = task * c->rows_per_task, end = WEFT_MIN(first + c->rows_per_task, c->batch * c->out_pixels);
-  int64_t bytes = (int64_t)weft_dtype_bytes(c->out_type), at[HLO_MAX_RANK];
+  bool narrow = c->out_type == WEFT_BF16;
+  int64_t out_bytes = (int64_t)weft_dtype_bytes(c->out_type), lhs_bytes = (int64_t)weft_dtype_bytes(c->lhs_type);
+  int64_t at[HLO_MAX_RANK], weights = c->taps * c->in_features * c->all_features, last = c->spatial - 1;
+  direct_pixel p = {.kernel = job->rhs};
+  float *scratch = narrow ? rt_thread_scratch((weights + c->all_features) * (int64_t)sizeof(float)) : NULL;
 
+  if (narrow && !scratch) {
+    atomic_store_explicit(&job->failed, true, memory_order_relaxed); /* read after the loop's join */
+    return;
+  }
+  if (narrow) {
+    cpu_convert(WEFT_F32, scratch, c->rhs_type, job->rhs, 1, weights);
+    p.kernel = scratch;
+  }
   for (int64_t row = first; row < end; row++) {
-    int64_t tap[HLO_MAX_RANK] = {0}, image = row_position(c, row, at) * c->in_pixels;
-    char *out = job->out + row * c->all_features * bytes;
-    const char *kernel = job->rhs;
-    memset(out, 0, (size_t)(c->all_features * bytes));
-    do {
-      int64_t pixel = input_pixel(c, at, tap);
-      const char *in = job->lhs + (image + pixel) * c->lhs_features * bytes;
-      if (pixel >= 0 && c->out_type == WEFT_F32) direct_f32(c, (const void *)in, (const void *)kernel, (void *)out);
-      else if (pixel >= 0) direct_f64(c, (const void *)in, (const void *)kernel, (void *)out);
-      kernel += c->in_features * c->all_features * bytes;
-    } while (next_index(c->spatial, c->kernel_size, tap));
+    int64_t batch = row_position(c, row, at);
+    char *out = job->out + row * c->all_features * out_bytes;
+    if (row > first && at[last] > 0 && is_inside(c, at[last] - 1) && is_inside(c, at[last]))
+      p.in += c->window[last].stride * c->lhs_features * lhs_bytes;
+    else list_taps(c, at, job->lhs + batch * c->in_pixels * c->lhs_features * lhs_bytes, &p);
+    if (narrow) {
+      depthwise_bf16(&p, c->groups, scratch + weights);
+      cpu_convert(WEFT_BF16, out, WEFT_F32, scratch + weights, 1, c->all_features);
+    } else if (c->out_type == WEFT_F32) {
+      if (is_depthwise(c)) depthwise_f32(&p, c->groups, (float *)out);
+      else direct_f32(c, &p, (float *)out);
+    } else {
+      if (is_depthwise(c)) depthwise_f64(&p, c->groups, (double *)out);
+      else direct_f64(c, &p, (double *)out);
+    }
   }
 }
 
@@ -326,6 +424,7 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
     cpu_transpose_run(&c->rhs_order, pool, ordered, rhs);
     job.rhs = ordered;
   }
+  if (c->by_plane) return cpu_conv_plane_run(c, pool, job.lhs, job.rhs, out);
   if (c->direct) rt_parallel_for(pool, c->tasks_per_group, direct_task, &job);
   else rt_parallel_for(pool, c->tasks_per_group * c->groups * c->batch_groups, gemm_task, &job);
   if (atomic_load(&job.failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "convolution: out of memory for patches");

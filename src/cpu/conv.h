@@ -5,6 +5,15 @@
 
 #include "cpu/dot.h"
 
+/* The form of conv_plane.c.  A plane is spread into `elems` elements of the type of the sums. */
+typedef struct cpu_conv_plane {
+  weft_dtype compute;
+  int64_t lhs_batch_step, lhs_feature_step, out_batch_step, out_feature_step;
+  int64_t size[HLO_MAX_RANK], step[HLO_MAX_RANK]; /* of the spread plane */
+  int64_t phase;                                  /* elements of its last dimension side by side: size / stride */
+  int64_t elems, buffer_bytes, row_bytes, groups_per_task;
+} cpu_conv_plane;
+
 typedef struct cpu_conv {
   weft_dtype lhs_type, rhs_type, out_type;
   int spatial;
@@ -19,6 +28,8 @@ typedef struct cpu_conv {
   bool order_lhs, order_rhs, order_out; /* the array must be copied into canonical order, or the result out of it */
   cpu_transpose lhs_order, rhs_order, out_order;
   bool direct;                          /* few features a group: loops; else products of matrices */
+  bool by_plane;                        /* few features, spatial dimensions innermost: conv_plane.c */
+  cpu_conv_plane plane;
   bool plain;                           /* 1 x 1, stride 1: the input is the matrix */
   int64_t rows_per_task, tasks_per_group;
   cpu_gemm gemm;                        /* of one task with all its rows */

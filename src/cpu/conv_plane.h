@@ -1,0 +1,15 @@
+/* cpu/conv_plane.h -- convolutions of few features a group whose spatial dimensions are innermost (depthwise convolution
+ * as frameworks that keep channels first write it): plane by plane, vectors along the last dimension. */
+#ifndef WEFT_CPU_CONV_PLANE_H
+#define WEFT_CPU_CONV_PLANE_H
+
+#include "cpu/conv.h"
+
+/* Whether `conv`, planned but for this, suits; then sets conv->plane and conv->by_plane.  In lhs and out the planes must
+ * be dense. */
+bool cpu_conv_plane_init(cpu_conv *conv, const hlo_conv_attrs *attrs, const hlo_shape *lhs, const hlo_shape *out);
+/* `rhs` is in canonical order.  Errors: RESOURCE_EXHAUSTED. */
+WEFT_NODISCARD weft_status *cpu_conv_plane_run(const cpu_conv *conv, rt_pool *pool, const void *lhs, const void *rhs,
+                                               void *out);
+
+#endif
