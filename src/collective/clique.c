@@ -515,14 +515,32 @@ void coll_clique_hold_release(coll_clique_hold *h)
   clean_up(cs, l);
 }
 
+static bool needs(const coll_clique_hold *h, uint64_t incarnation)
+{
+  for (int i = 0; i < h->count; i++)
+    for (int r = 0; h->places[i].clique->incarnations && r < h->places[i].clique->size; r++)
+      if (h->places[i].clique->incarnations[r] == incarnation) return true;
+  return false;
+}
+
 void coll_cliques_incarnation_died(coll_cliques *cs, uint64_t incarnation, const char *detail)
 {
+  leftovers l = {0};
+
   weft_mutex_lock(&cs->mu);
   uint64_t *more = realloc(cs->dead, (cs->dead_count + 1) * sizeof *more);
   if (more) {
     cs->dead = more;
     cs->dead[cs->dead_count++] = incarnation;
   }
+  for (coll_clique_hold *h = cs->waiting; h; h = h->next) {
+    if (h->error || !needs(h, incarnation)) continue;
+    h->error = WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected%s%s",
+                        (unsigned long long)incarnation, detail ? ": " : "", detail ? detail : "");
+    h->cancel = true;
+  }
+  advance_locked(cs, &l);
   weft_mutex_unlock(&cs->mu);
+  clean_up(cs, l);
   weft_coll_incarnation_died(incarnation, detail);
 }

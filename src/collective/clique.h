@@ -49,7 +49,7 @@ weft_comm *coll_clique_hold_comm(const coll_clique_hold *hold, int request, int 
  * makes a new one, under a new name that its members agree on by counting.  NULL is fine. */
 void coll_clique_hold_release(coll_clique_hold *hold);
 
-/* From now on keys with this incarnation are stale; communicators that have it are aborted. */
+/* From now on keys with this incarnation are stale; holds that wait for it fail, communicators that have it are aborted. */
 void coll_cliques_incarnation_died(coll_cliques *cliques, uint64_t incarnation, const char *detail);
 
 #endif

@@ -268,6 +268,8 @@ static weft_status *post(const collective_thunk *t, rt_ctx *ctx, const weft_coll
   weft_coll_call call = {.site = t->site};
 
   call.site.launch_id = (uint64_t)ctx->info->launch_id;
+  call.warn_ns = ctx->info->collective_warn_ns;
+  if (ctx->info->collective_timeout_ns) call.deadline = weft_deadline_after_ns(ctx->info->collective_timeout_ns);
   *s = (collective_state){.job = {.run = finish_job}, .thunk = t, .ctx = ctx};
   if (count == 1) WEFT_TRY(weft_coll_post(ctx->info->comms[t->grouping_index], &ops[0], &call, &s->event));
   else WEFT_TRY(weft_coll_post_group(ctx->info->comms[t->grouping_index], ops, (size_t)count, &call, &s->event));

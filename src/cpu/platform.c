@@ -92,6 +92,7 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
     return WEFT_ERR(INVALID_ARGUMENT, "%d devices: 1 to %d are possible", devices, WEFT_DEVICES_A_PROCESS);
   if (threads < 1) threads = cpu_usable_threads();
   base->process_index = wanted->process_index;
+  base->process_count = WEFT_MAX(wanted->process_count, 1);
   base->memory_limit = cpu_memory_bytes();
   base->devices = calloc((size_t)devices, sizeof *base->devices);
   WEFT_TRY_ALLOC(base->devices);
@@ -106,7 +107,6 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
     base->incarnations = malloc(bytes);
     WEFT_TRY_ALLOC(base->incarnations);
     memcpy(base->incarnations, wanted->incarnations, bytes);
-    base->process_count = wanted->process_count;
   }
   WEFT_TRY(coll_cliques_new(wanted->kv, "weft/clique", &base->cliques));
   if (cpu->settings.pin) WEFT_TRY(cpu_topology_new(&cpu->topology));

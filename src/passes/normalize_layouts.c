@@ -8,7 +8,10 @@
  *                                                          bitcast to their physical shape and transposed
  *   anything else                                          the layout is dropped: HLO's meaning is logical
  *
- * The bitcasts beside custom-calls, and the custom-calls, are the only instructions that still have layouts. */
+ * The bitcasts beside custom-calls, and the custom-calls, are the only instructions that still have layouts.
+ *
+ * normalize-entry-layout: the entry's part of this for programs of several partitions, after the partitioner, which cuts
+ * parameters and results by their logical dimensions. */
 #include <config.h>
 
 #include "passes/build.h"
@@ -165,7 +168,6 @@ static weft_status *normalize_entry(hlo_module *module, weft_arena *scratch, boo
   pass_build b = {.comp = entry};
   hlo_instr *root;
 
-  WEFT_TRY(take_entry_layout(module));
   for (int i = 0; i < entry->param_count; i++) {
     if (!has_other_layout(module->entry_param_shapes[i])) continue;
     WEFT_TRY(normalize_parameter(entry->params[i], module->entry_param_shapes[i], scratch));
@@ -200,7 +202,8 @@ static weft_status *normalize_layouts_run(hlo_module *module, pass_ctx *ctx, boo
         WEFT_TRY(constrain_custom_call(instr, &kept, changed));
       }
     }
-  WEFT_TRY(normalize_entry(module, ctx->scratch, changed));
+  WEFT_TRY(take_entry_layout(module));
+  if (module->num_partitions <= 1) WEFT_TRY(normalize_entry(module, ctx->scratch, changed));
   HLO_FOREACH_COMPUTATION(comp, module)
     HLO_FOREACH(instr, comp) {
       if (!has_any_layout(instr->shape) || pass_map_get(&kept, instr->id)) continue;
@@ -211,3 +214,9 @@ static weft_status *normalize_layouts_run(hlo_module *module, pass_ctx *ctx, boo
   return NULL;
 }
 const hlo_pass pass_normalize_layouts = {"normalize-layouts", normalize_layouts_run};
+
+static weft_status *normalize_entry_layout_run(hlo_module *module, pass_ctx *ctx, bool *changed)
+{
+  return module->num_partitions > 1 ? normalize_entry(module, ctx->scratch, changed) : NULL;
+}
+const hlo_pass pass_normalize_entry_layout = {"normalize-entry-layout", normalize_entry_layout_run};

@@ -9,7 +9,7 @@
 
 static const struct pass_entry legality_entries[] = {
   PASS(normalize_layouts), PASS(remove_annotations), PASS(call_inliner), PASS(spmd_partitioner),
-  PASS(flatten), PASS(map_inliner),
+  PASS(normalize_entry_layout), PASS(flatten), PASS(map_inliner),
   PASS(batch_norm_expander), PASS(rng_expander), PASS(elementwise_expander), PASS(dynamic_dimensions),
   PASS(reduce_window_rewriter), PASS(dot_canonicalizer), PASS(dce),
 };

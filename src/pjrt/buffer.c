@@ -6,58 +6,71 @@
 
 #include "pjrt/internal.h"
 
-weft_status *pjrt_buffer_new(weft_buffer *buffer, PJRT_Device *device, PJRT_Memory *memory, PJRT_Buffer **out_buffer)
+weft_status *pjrt_buffer_new(weft_buffer *buffer, PJRT_Memory *memory, const pjrt_layout *layout, PJRT_Buffer **out_buffer)
 {
   *out_buffer = malloc(sizeof **out_buffer);
   if (!*out_buffer) {
     weft_buffer_release(buffer);
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   }
-  **out_buffer = (PJRT_Buffer){buffer, device, memory};
+  **out_buffer = (PJRT_Buffer){buffer, pjrt_memory_of(memory)->device, memory, layout};
+  pjrt_client_retain((*out_buffer)->device->client);
+  pjrt_handle_born(*out_buffer, PJRT_KIND_BUFFER);
   return NULL;
 }
 
-/* Where a new buffer goes: `memory` if given, else the default memory of `device`. */
-static weft_status *place(PJRT_Device *device, PJRT_Memory *memory, PJRT_Device **out_device, PJRT_Memory **out_memory)
-{
-  *out_device = memory ? pjrt_memory_of(memory)->device : device;
-  if (!*out_device) return WEFT_ERR(INVALID_ARGUMENT, "neither a device nor a memory was given");
-  if (!(*out_device)->device)
-    return WEFT_ERR(INVALID_ARGUMENT, "device %d belongs to process %d", (*out_device)->description.id,
-                    (*out_device)->description.process_index);
-  *out_memory = memory ? memory : (*out_device)->memories[0];
-  return NULL;
-}
-
-static weft_status *read_type(PJRT_Buffer_Type type, const int64_t *dims, size_t rank, weft_array_type *out)
+weft_status *pjrt_type_read(PJRT_Buffer_Type type, const int64_t *dims, size_t rank, weft_array_type *out)
 {
   hlo_shape shape = {.rank = (int)rank, .dims = dims};
 
   *out = (weft_array_type){.type = weft_dtype_from_pjrt((int)type), .rank = (int)rank};
   if (out->type == WEFT_INVALID) return WEFT_ERR(INVALID_ARGUMENT, "unknown PJRT_Buffer_Type %d", (int)type);
   if (rank > HLO_MAX_RANK) return WEFT_ERR(INVALID_ARGUMENT, "rank %zu is over %d", rank, HLO_MAX_RANK);
+  if (rank && !dims) return WEFT_ERR(INVALID_ARGUMENT, "%zu dimensions, and no sizes", rank);
   shape.type = out->type;
   if (!hlo_shape_is_sane(&shape)) return WEFT_ERR(INVALID_ARGUMENT, "an array with a negative dimension or over 2^63 bytes");
   if (rank) memcpy(out->dims, dims, rank * sizeof *dims);
   return NULL;
 }
 
-/* Device layouts other than row-major are not offered; JAX asks for them only where the user does. */
-static weft_status *check_layout(const PJRT_Buffer_MemoryLayout *layout, size_t rank)
+weft_status *pjrt_place(PJRT_Device *device, PJRT_Memory *memory, PJRT_Buffer_Type type, const int64_t *dims, size_t rank,
+                        const PJRT_Buffer_MemoryLayout *layout, pjrt_placement *out)
 {
-  if (!layout || layout->type != PJRT_Buffer_MemoryLayout_Type_Tiled) return NULL;
-  if (layout->tiled.num_tiles) return WEFT_ERR(UNIMPLEMENTED, "tiled device layouts");
-  for (size_t i = 0; i < layout->tiled.minor_to_major_size; i++)
-    if (layout->tiled.minor_to_major[i] != (int64_t)(rank - 1 - i))
-      return WEFT_ERR(UNIMPLEMENTED, "a device layout other than row-major");
+  out->device = memory ? pjrt_memory_of(memory)->device : device;
+  if (!out->device) return WEFT_ERR(INVALID_ARGUMENT, "neither a device nor a memory was given");
+  if (!out->device->device)
+    return WEFT_ERR(INVALID_ARGUMENT, "device %d belongs to process %d", out->device->description.id,
+                    out->device->description.process_index);
+  out->memory = memory ? memory : out->device->memories[0];
+  WEFT_TRY(pjrt_type_read(type, dims, rank, &out->type));
+  return pjrt_layout_read(layout, &out->type, &out->layout);
+}
+
+static weft_status *wrap(const pjrt_placement *at, weft_storage *storage, weft_event *defined, PJRT_Buffer **out_buffer)
+{
+  weft_buffer *buffer;
+
+  WEFT_TRY(weft_buffer_new(at->device->device, &at->type, storage, defined, &buffer));
+  return pjrt_buffer_new(buffer, at->memory, at->layout, out_buffer);
+}
+
+weft_status *pjrt_buffer_allocate(const pjrt_placement *at, weft_event *defined, PJRT_Buffer **out_buffer,
+                                  weft_storage **out_storage)
+{
+  WEFT_AUTO(weft_storage) storage = NULL;
+
+  WEFT_TRY(weft_storage_new(at->device->device, weft_array_bytes(&at->type), &storage));
+  WEFT_TRY(wrap(at, storage, defined, out_buffer));
+  if (out_storage) *out_storage = WEFT_MOVE(storage);
   return NULL;
 }
 
-static bool is_dense(const weft_array_type *type, const int64_t *strides, size_t count)
+/* ---- elements from one order to another ---- */
+
+static bool is_dense(const weft_array_type *type, const int64_t *strides)
 {
   int64_t want = (int64_t)weft_dtype_bytes(type->type);
 
-  if (count == 0) return true;
   for (int i = type->rank - 1; i >= 0; i--) {
     if (type->dims[i] != 1 && strides[i] != want) return false;
     want *= type->dims[i];
@@ -65,43 +78,84 @@ static bool is_dense(const weft_array_type *type, const int64_t *strides, size_t
   return true;
 }
 
-/* Rows of the innermost dimension one after the other, by any strides. */
-static void copy_strided(const weft_array_type *type, const char *from, const int64_t *strides, char *to)
+/* Rows of the innermost dimension one after the other, by any strides on both sides. */
+static void copy_strided(const weft_array_type *type, const char *from, const int64_t *from_strides, char *to,
+                         const int64_t *to_strides)
 {
   int64_t index[HLO_MAX_RANK] = {0}, inner = type->rank ? type->dims[type->rank - 1] : 1;
-  size_t size = weft_dtype_bytes(type->type);
-  int64_t step = type->rank ? strides[type->rank - 1] : 0;
+  int64_t size = (int64_t)weft_dtype_bytes(type->type);
+  int64_t from_step = type->rank ? from_strides[type->rank - 1] : size, to_step = type->rank ? to_strides[type->rank - 1] : size;
 
   for (int i = 0; i < type->rank; i++)
     if (type->dims[i] == 0) return;
   for (;;) {
-    const char *at = from;
+    const char *x = from;
+    char *y = to;
     int d;
-    for (int i = 0; i < type->rank - 1; i++) at += index[i] * strides[i];
-    if (step == (int64_t)size) {
-      memcpy(to, at, size * (size_t)inner);
-      to += size * (size_t)inner;
-    } else {
-      for (int64_t i = 0; i < inner; i++, at += step, to += size) memcpy(to, at, size);
+    for (int i = 0; i < type->rank - 1; i++) {
+      x += index[i] * from_strides[i];
+      y += index[i] * to_strides[i];
     }
+    if (from_step == size && to_step == size)
+      memcpy(y, x, (size_t)(size * inner));
+    else
+      for (int64_t i = 0; i < inner; i++, x += from_step, y += to_step) memcpy(y, x, (size_t)size);
     for (d = type->rank - 2; d >= 0 && ++index[d] == type->dims[d]; d--) index[d] = 0;
     if (d < 0) return;
   }
 }
 
-/* Integers of less than a byte come with any upper bits; ours are extended by sign or zero. */
-static void extend_narrow(const weft_array_type *type, void *data)
+/* `type` and strides with the dimensions from major to minor in `layout`. */
+static void reorder(const weft_array_type *type, const int64_t *strides, const pjrt_layout *layout, weft_array_type *out_type,
+                    int64_t *out_strides)
 {
-  int unused = 8 - weft_dtype_bits(type->type);
-  int64_t bytes = weft_array_bytes(type);
-
-  if (!weft_dtype_is_integer(type->type) || unused <= 0) return;
-  for (int64_t i = 0; i < bytes; i++) {
-    uint8_t *at = (uint8_t *)data + i;
-    *at = weft_dtype_is_signed(type->type) ? (uint8_t)((int8_t)(*at << unused) >> unused)
-                                           : (uint8_t)((uint8_t)(*at << unused) >> unused);
+  *out_type = (weft_array_type){.type = type->type, .rank = type->rank};
+  for (int i = 0; i < type->rank; i++) {
+    int64_t dim = layout->minor_to_major[type->rank - 1 - i];
+    out_type->dims[i] = type->dims[dim];
+    out_strides[i] = strides[dim];
   }
 }
+
+void pjrt_extend_narrow(weft_dtype type, void *data, int64_t bytes)
+{
+  int unused = 8 - weft_dtype_bits(type);
+
+  if (!weft_dtype_is_integer(type) || unused <= 0) return;
+  for (int64_t i = 0; i < bytes; i++) {
+    uint8_t *at = (uint8_t *)data + i;
+    *at = weft_dtype_is_signed(type) ? (uint8_t)((int8_t)(*at << unused) >> unused) : (uint8_t)((uint8_t)(*at << unused) >> unused);
+  }
+}
+
+/* True if host elements by `strides` (NULL: row-major) are already in the order of `at`. */
+static bool is_in_order(const pjrt_placement *at, const int64_t *strides)
+{
+  weft_array_type type;
+  int64_t plain[HLO_MAX_RANK], ordered[HLO_MAX_RANK];
+
+  pjrt_layout_strides(pjrt_layout_row_major(at->type.rank), &at->type, plain);
+  reorder(&at->type, strides ? strides : plain, at->layout, &type, ordered);
+  return is_dense(&type, ordered);
+}
+
+void pjrt_fill(const pjrt_placement *at, const void *data, const int64_t *strides, void *to)
+{
+  int64_t plain[HLO_MAX_RANK], ordered[HLO_MAX_RANK], dense[HLO_MAX_RANK], bytes = weft_array_bytes(&at->type);
+  weft_array_type type;
+
+  if (is_in_order(at, strides)) {
+    if (bytes) memcpy(to, data, (size_t)bytes);
+  } else {
+    pjrt_layout_strides(pjrt_layout_row_major(at->type.rank), &at->type, plain);
+    reorder(&at->type, strides ? strides : plain, at->layout, &type, ordered);
+    pjrt_layout_strides(pjrt_layout_row_major(type.rank), &type, dense);
+    copy_strided(&type, data, ordered, to, dense);
+  }
+  pjrt_extend_narrow(at->type.type, to, bytes);
+}
+
+/* ---- in from the host ---- */
 
 static void set_event(void *event)
 {
@@ -109,68 +163,47 @@ static void set_event(void *event)
   weft_event_release(event);
 }
 
-/* Aliases the host's bytes: `done` fires when the last holder lets go of them. */
-static weft_status *alias_host(PJRT_Device *device, const weft_array_type *type, const void *data, weft_event *done,
-                               weft_buffer **out_buffer)
+/* A view of bytes that are somebody else's; on_free(ctx) also where this fails. */
+static weft_status *view(const pjrt_placement *at, void *data, void (*on_free)(void *ctx), void *ctx, PJRT_Buffer **out_buffer)
 {
-  weft_storage *storage;
-  weft_status *st = weft_storage_view(device->device, (void *)data, weft_array_bytes(type), set_event,
-                                      weft_event_retain(done), &storage);
+  WEFT_AUTO(weft_storage) storage = NULL;
+  weft_status *st = weft_storage_view(at->device->device, data, weft_array_bytes(&at->type), on_free, ctx, &storage);
 
-  if (st) {
-    weft_event_release(done);
-    return st;
-  }
-  st = weft_buffer_new(device->device, type, storage, NULL, out_buffer);
-  weft_storage_release(storage);
-  return st;
+  if (st) on_free(ctx);
+  WEFT_TRY(st);
+  return wrap(at, storage, NULL, out_buffer);
 }
 
-static weft_status *copy_host(PJRT_Device *device, const weft_array_type *type, const void *data, const int64_t *strides,
-                              bool dense, weft_buffer **out_buffer)
+static weft_status *copy_host(const pjrt_placement *at, const void *data, const int64_t *strides, PJRT_Buffer **out_buffer)
 {
-  weft_storage *storage;
-  weft_status *st;
+  WEFT_AUTO(weft_storage) storage = NULL;
 
-  WEFT_TRY(weft_storage_new(device->device, weft_array_bytes(type), &storage));
-  if (dense)
-    memcpy(weft_storage_data(storage), data, (size_t)weft_array_bytes(type));
-  else
-    copy_strided(type, data, strides, weft_storage_data(storage));
-  extend_narrow(type, weft_storage_data(storage));
-  st = weft_buffer_new(device->device, type, storage, NULL, out_buffer);
-  weft_storage_release(storage);
-  return st;
+  WEFT_TRY(pjrt_buffer_allocate(at, NULL, out_buffer, &storage));
+  pjrt_fill(at, data, strides, weft_storage_data(storage));
+  return NULL;
 }
 
 static weft_status *from_host(PJRT_Client_BufferFromHostBuffer_Args *args)
 {
-  weft_array_type type;
-  PJRT_Device *device;
-  PJRT_Memory *memory;
+  pjrt_placement at;
   WEFT_AUTO(weft_event) done = NULL;
-  WEFT_AUTO(weft_buffer) buffer = NULL;
-  bool dense, alias;
+  const int64_t *strides = args->num_byte_strides ? args->byte_strides : NULL;
+  bool alias;
 
-  WEFT_TRY(place(args->device, args->memory, &device, &memory));
-  WEFT_TRY(read_type(args->type, args->dims, args->num_dims, &type));
-  WEFT_TRY(check_layout(args->device_layout, args->num_dims));
+  WEFT_TRY(pjrt_place(args->device, args->memory, args->type, args->dims, args->num_dims, args->device_layout, &at));
   if (args->num_byte_strides && args->num_byte_strides != args->num_dims)
     return WEFT_ERR(INVALID_ARGUMENT, "%zu byte strides for %zu dimensions", args->num_byte_strides, args->num_dims);
-  dense = is_dense(&type, args->byte_strides, args->num_byte_strides);
-  alias = dense && args->host_buffer_semantics == PJRT_HostBufferSemantics_kImmutableZeroCopy &&
-          (uintptr_t)args->data % BUF_ALIGN == 0 && weft_dtype_bits(type.type) >= 8 && weft_array_bytes(&type) > 0;
+  if (!args->data && weft_array_bytes(&at.type) > 0) return WEFT_ERR(INVALID_ARGUMENT, "no data was given");
+  alias = args->host_buffer_semantics == PJRT_HostBufferSemantics_kImmutableZeroCopy && (uintptr_t)args->data % BUF_ALIGN == 0 &&
+          weft_dtype_bits(at.type.type) >= 8 && weft_array_bytes(&at.type) > 0 && is_in_order(&at, strides);
   WEFT_TRY(weft_event_new(&done));
-  if (type.type == WEFT_TOKEN) {
-    WEFT_TRY(weft_buffer_new(device->device, &type, NULL, NULL, &buffer));
-    weft_event_set(done, NULL);
-  } else if (alias) {
-    WEFT_TRY(alias_host(device, &type, args->data, done, &buffer));
-  } else {
-    WEFT_TRY(copy_host(device, &type, args->data, args->byte_strides, dense, &buffer));
-    weft_event_set(done, NULL);
-  }
-  WEFT_TRY(pjrt_buffer_new(WEFT_MOVE(buffer), device, memory, &args->buffer));
+  if (at.type.type == WEFT_TOKEN)
+    WEFT_TRY(wrap(&at, NULL, NULL, &args->buffer));
+  else if (alias)
+    WEFT_TRY(view(&at, (void *)args->data, set_event, weft_event_retain(done), &args->buffer));
+  else
+    WEFT_TRY(copy_host(&at, args->data, strides, &args->buffer));
+  if (!alias) weft_event_set(done, NULL);
   return pjrt_event_new(WEFT_MOVE(done), &args->done_with_host_buffer);
 }
 
@@ -181,37 +214,23 @@ PJRT_Error *pjrt_Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Ar
 
 PJRT_Error *pjrt_Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuffer_Args *args)
 {
-  weft_array_type type;
-  PJRT_Device *device;
-  PJRT_Memory *memory;
-  weft_storage *storage;
-  weft_buffer *buffer;
-  weft_status *st;
+  pjrt_placement at;
 
-  PJRT_TRY(place(args->device, args->memory, &device, &memory));
-  PJRT_TRY(read_type(args->shape_element_type, args->shape_dims, args->shape_num_dims, &type));
-  PJRT_TRY(check_layout(args->shape_layout, args->shape_num_dims));
-  PJRT_TRY(weft_storage_new(device->device, weft_array_bytes(&type), &storage));
-  st = weft_buffer_new(device->device, &type, storage, NULL, &buffer);
-  weft_storage_release(storage);
-  PJRT_TRY(st);
-  return pjrt_error(pjrt_buffer_new(buffer, device, memory, &args->buffer));
+  PJRT_TRY(pjrt_place(args->device, args->memory, args->shape_element_type, args->shape_dims, args->shape_num_dims,
+                      args->shape_layout, &at));
+  return pjrt_error(pjrt_buffer_allocate(&at, NULL, &args->buffer, NULL));
 }
 
 PJRT_Error *pjrt_Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args *args)
 {
-  weft_array_type type;
-  PJRT_Device *device;
-  PJRT_Memory *memory;
+  pjrt_placement at;
   weft_buffer *buffer;
 
-  PJRT_TRY(place(NULL, args->memory, &device, &memory));
-  PJRT_TRY(read_type(args->shape_element_type, args->shape_dims, args->shape_num_dims, &type));
-  PJRT_TRY(weft_buffer_from_error(device->device, &type,
-                                  weft_status_new((weft_code)args->error_code, __FILE__, __LINE__, "%.*s",
-                                                  (int)args->error_message_size, args->error_message),
-                                  &buffer));
-  return pjrt_error(pjrt_buffer_new(buffer, device, memory, &args->buffer));
+  PJRT_TRY(pjrt_place(NULL, args->memory, args->shape_element_type, args->shape_dims, args->shape_num_dims,
+                      args->shape_layout, &at));
+  PJRT_TRY(weft_buffer_from_error(at.device->device, &at.type,
+                                  pjrt_status_of(args->error_code, args->error_message, args->error_message_size), &buffer));
+  return pjrt_error(pjrt_buffer_new(buffer, at.memory, at.layout, &args->buffer));
 }
 
 typedef struct delete_ctx {
@@ -230,34 +249,24 @@ static void call_delete(void *ctx)
 /* Memory of somebody else; where it is not aligned for our kernels it is copied and given back at once. */
 static weft_status *view_device(PJRT_Client_CreateViewOfDeviceBuffer_Args *args)
 {
-  weft_array_type type;
-  PJRT_Device *device;
-  PJRT_Memory *memory;
-  WEFT_AUTO(weft_buffer) buffer = NULL;
-  weft_storage *storage;
+  pjrt_placement at;
   delete_ctx *ctx;
-  weft_status *st;
 
-  WEFT_TRY(place(args->device, PJRT_HAS(args, memory) ? args->memory : NULL, &device, &memory));
-  WEFT_TRY(read_type(args->element_type, args->dims, args->num_dims, &type));
-  WEFT_TRY(check_layout(args->layout, args->num_dims));
+  WEFT_TRY(pjrt_place(args->device, PJRT_HAS(args, memory) ? args->memory : NULL, args->element_type, args->dims,
+                      args->num_dims, args->layout, &at));
+  if (!args->device_buffer_ptr && weft_array_bytes(&at.type) > 0) return WEFT_ERR(INVALID_ARGUMENT, "no memory was given");
   if ((uintptr_t)args->device_buffer_ptr % BUF_ALIGN != 0) {
-    WEFT_TRY(copy_host(device, &type, args->device_buffer_ptr, NULL, true, &buffer));
+    WEFT_AUTO(weft_storage) storage = NULL;
+    WEFT_TRY(pjrt_buffer_allocate(&at, NULL, &args->buffer, &storage));
+    memcpy(weft_storage_data(storage), args->device_buffer_ptr, (size_t)weft_array_bytes(&at.type));
+    pjrt_extend_narrow(at.type.type, weft_storage_data(storage), weft_array_bytes(&at.type));
     if (args->on_delete_callback) args->on_delete_callback(args->device_buffer_ptr, args->on_delete_callback_arg);
-    return pjrt_buffer_new(WEFT_MOVE(buffer), device, memory, &args->buffer);
+    return NULL;
   }
   ctx = malloc(sizeof *ctx);
   WEFT_TRY_ALLOC(ctx);
   *ctx = (delete_ctx){args->on_delete_callback, args->device_buffer_ptr, args->on_delete_callback_arg};
-  st = weft_storage_view(device->device, args->device_buffer_ptr, weft_array_bytes(&type), call_delete, ctx, &storage);
-  if (st) {
-    free(ctx);
-    return st;
-  }
-  st = weft_buffer_new(device->device, &type, storage, NULL, &buffer);
-  weft_storage_release(storage);
-  WEFT_TRY(st);
-  return pjrt_buffer_new(WEFT_MOVE(buffer), device, memory, &args->buffer);
+  return view(&at, args->device_buffer_ptr, call_delete, ctx, &args->buffer);
 }
 
 PJRT_Error *pjrt_Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDeviceBuffer_Args *args)
@@ -270,7 +279,9 @@ PJRT_Error *pjrt_Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDeviceB
 PJRT_Error *pjrt_Buffer_Destroy(PJRT_Buffer_Destroy_Args *args)
 {
   if (!args->buffer) return NULL;
+  pjrt_handle_gone(args->buffer);
   weft_buffer_release(args->buffer->buffer);
+  pjrt_client_release(args->buffer->device->client);
   free(args->buffer);
   return NULL;
 }
@@ -306,23 +317,15 @@ PJRT_Error *pjrt_Buffer_DynamicDimensionIndices(PJRT_Buffer_DynamicDimensionIndi
   return NULL;
 }
 
-/* The minor-to-major order of every rank: descending from its last dimension. */
-static const int64_t *descending(int rank)
-{
-  static const int64_t order[HLO_MAX_RANK] = {31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16,
-                                              15, 14, 13, 12, 11, 10, 9,  8,  7,  6,  5,  4,  3,  2,  1,  0};
-  return order + HLO_MAX_RANK - rank;
-}
-
 PJRT_Error *pjrt_Buffer_GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args *args)
 {
-  int rank = weft_buffer_type(args->buffer->buffer)->rank;
+  const pjrt_layout *layout = args->buffer->layout;
 
   args->layout = (PJRT_Buffer_MemoryLayout){.struct_size = sizeof args->layout,
                                             .type = PJRT_Buffer_MemoryLayout_Type_Tiled};
   args->layout.tiled = (PJRT_Buffer_MemoryLayout_Tiled){.struct_size = sizeof args->layout.tiled,
-                                                        .minor_to_major = descending(rank),
-                                                        .minor_to_major_size = (size_t)rank};
+                                                        .minor_to_major = layout->minor_to_major,
+                                                        .minor_to_major_size = (size_t)layout->rank};
   return NULL;
 }
 
@@ -370,12 +373,7 @@ PJRT_Error *pjrt_Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args *args)
     PJRT_TRY(weft_event_new_ready(WEFT_ERR(INVALID_ARGUMENT, "Buffer has been deleted or donated."), &event));
     return pjrt_error(pjrt_event_new(event, &args->event));
   }
-  event = weft_buffer_defined(args->buffer->buffer);
-  if (event)
-    weft_event_retain(event);
-  else
-    PJRT_TRY(weft_event_new_ready(NULL, &event));
-  return pjrt_error(pjrt_event_new(event, &args->event));
+  return pjrt_error(pjrt_event_new(weft_event_retain(weft_buffer_defined(args->buffer->buffer)), &args->event));
 }
 
 static weft_status *data_of(PJRT_Buffer *buffer, void **out_data)
@@ -427,32 +425,21 @@ typedef struct host_copy {
   weft_event *done;    /* retained */
   char *to;
   int64_t offset, bytes;
-  int order[HLO_MAX_RANK]; /* dimensions from major to minor in the destination */
-  bool row_major;
+  bool as_it_lies;          /* bytes [offset, +bytes) of the storage; else elements by the strides: */
+  weft_array_type type;     /* dimensions in the order in which they are copied */
+  int64_t from_strides[HLO_MAX_RANK], to_strides[HLO_MAX_RANK];
 } host_copy;
 
 static weft_status *do_copy(const host_copy *c)
 {
   WEFT_AUTO(weft_storage) storage = NULL;
-  const weft_array_type *type = weft_buffer_type(c->buffer);
-  weft_array_type out = *type;
-  int64_t strides[HLO_MAX_RANK], transposed[HLO_MAX_RANK], stride = (int64_t)weft_dtype_bytes(type->type);
 
   WEFT_TRY(weft_buffer_storage(c->buffer, &storage));
   if (c->bytes == 0 || !storage) return NULL;
-  if (c->row_major) {
+  if (c->as_it_lies)
     memcpy(c->to, (const char *)weft_storage_data(storage) + c->offset, (size_t)c->bytes);
-    return NULL;
-  }
-  for (int i = type->rank - 1; i >= 0; i--) {
-    strides[i] = stride;
-    stride *= type->dims[i];
-  }
-  for (int i = 0; i < type->rank; i++) {
-    out.dims[i] = type->dims[c->order[i]];
-    transposed[i] = strides[c->order[i]];
-  }
-  copy_strided(&out, weft_storage_data(storage), transposed, c->to);
+  else
+    copy_strided(&c->type, weft_storage_data(storage), c->from_strides, c->to, c->to_strides);
   return NULL;
 }
 
@@ -466,13 +453,12 @@ static void copy_when_defined(void *ctx, const weft_status *error)
   free(c);
 }
 
-/* Takes `copy`'s fields but its references, which it makes. */
-static weft_status *start_copy(PJRT_Buffer *buffer, const host_copy *copy, PJRT_Event **out_event)
+/* Copies what `copy` says; its references are made here. */
+static weft_status *start_copy(PJRT_Buffer *buffer, const host_copy *copy, weft_event **out_event)
 {
   WEFT_AUTO(weft_event) done = NULL;
-  weft_event *defined = weft_buffer_defined(buffer->buffer);
   host_copy *c;
-  weft_status *st = NULL;
+  weft_status *st;
 
   if (weft_buffer_is_deleted(buffer->buffer)) return WEFT_ERR(INVALID_ARGUMENT, "Buffer has been deleted or donated.");
   WEFT_TRY(weft_event_new(&done));
@@ -481,112 +467,118 @@ static weft_status *start_copy(PJRT_Buffer *buffer, const host_copy *copy, PJRT_
   *c = *copy;
   c->buffer = weft_buffer_retain(buffer->buffer);
   c->done = weft_event_retain(done);
-  if (defined)
-    st = weft_event_on_ready(defined, copy_when_defined, c);
-  else
-    copy_when_defined(c, NULL);
+  st = weft_event_on_ready(weft_buffer_defined(buffer->buffer), copy_when_defined, c);
   if (st) copy_when_defined(c, st);
   weft_status_free(st);
-  return pjrt_event_new(WEFT_MOVE(done), out_event);
-}
-
-static weft_status *read_host_layout(const PJRT_Buffer_MemoryLayout *layout, const weft_array_type *type, host_copy *c)
-{
-  c->row_major = true;
-  for (int i = 0; i < type->rank; i++) c->order[i] = i;
-  if (!layout) return NULL;
-  if (layout->type == PJRT_Buffer_MemoryLayout_Type_Strides) {
-    int64_t want = (int64_t)weft_dtype_bytes(type->type);
-    for (int i = type->rank - 1; i >= 0; i--) {
-      if (type->dims[i] > 1 && layout->strides.byte_strides[i] != want)
-        return WEFT_ERR(UNIMPLEMENTED, "a host layout by strides that is not row-major");
-      want *= type->dims[i];
-    }
-    return NULL;
-  }
-  if (layout->tiled.num_tiles) return WEFT_ERR(UNIMPLEMENTED, "a tiled host layout");
-  if (layout->tiled.minor_to_major_size != (size_t)type->rank)
-    return WEFT_ERR(INVALID_ARGUMENT, "a host layout of rank %zu for an array of rank %d",
-                    layout->tiled.minor_to_major_size, type->rank);
-  for (int i = 0; i < type->rank; i++) {
-    int64_t dim = layout->tiled.minor_to_major[type->rank - 1 - i];
-    if (dim < 0 || dim >= type->rank) return WEFT_ERR(INVALID_ARGUMENT, "dimension %lld in a host layout", (long long)dim);
-    c->order[i] = (int)dim;
-    c->row_major &= dim == i;
-  }
+  *out_event = WEFT_MOVE(done);
   return NULL;
 }
 
-PJRT_Error *pjrt_Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args *args)
+/* How the elements lie at the destination.  Errors: INVALID_ARGUMENT if that is more than `room` bytes. */
+static weft_status *read_host_layout(const PJRT_Buffer *buffer, const PJRT_Buffer_MemoryLayout *given, int64_t room,
+                                     host_copy *c)
 {
-  const weft_array_type *type = weft_buffer_type(args->src->buffer);
-  host_copy copy = {.to = args->dst, .bytes = weft_array_bytes(type)};
+  const weft_array_type *type = weft_buffer_type(buffer->buffer);
+  const pjrt_layout *order = pjrt_layout_row_major(type->rank);
+  int64_t from[HLO_MAX_RANK], to[HLO_MAX_RANK], reach = (int64_t)weft_dtype_bytes(type->type);
+  weft_array_type ignored;
+  bool by_strides = given && given->type == PJRT_Buffer_MemoryLayout_Type_Strides;
+
+  if (by_strides && given->strides.num_byte_strides != (size_t)type->rank)
+    return WEFT_ERR(INVALID_ARGUMENT, "%zu byte strides for an array of rank %d", given->strides.num_byte_strides, type->rank);
+  if (given && !by_strides) WEFT_TRY(pjrt_layout_read(given, type, &order));
+  pjrt_layout_strides(order, type, to);
+  if (by_strides) memcpy(to, given->strides.byte_strides, (size_t)type->rank * sizeof *to);
+  for (int i = 0; i < type->rank && c->bytes > 0; i++) {
+    int64_t span;
+    if (to[i] < 0 || __builtin_mul_overflow(to[i], type->dims[i] - 1, &span) || __builtin_add_overflow(reach, span, &reach))
+      return WEFT_ERR(INVALID_ARGUMENT, "byte stride %lld of dimension %d", (long long)to[i], i);
+  }
+  if (c->bytes > 0 && reach > room)
+    return WEFT_ERR(INVALID_ARGUMENT, "dst has %lld bytes, the buffer %lld", (long long)room, (long long)reach);
+  pjrt_layout_strides(buffer->layout, type, from);
+  reorder(type, from, order, &c->type, c->from_strides);
+  reorder(type, to, order, &ignored, c->to_strides);
+  c->as_it_lies = is_dense(&c->type, c->from_strides) && is_dense(&c->type, c->to_strides);
+  return NULL;
+}
+
+static weft_status *to_host(PJRT_Buffer_ToHostBuffer_Args *args)
+{
+  host_copy copy = {.to = args->dst, .bytes = weft_array_bytes(weft_buffer_type(args->src->buffer))};
+  weft_event *event;
 
   if (!args->dst) {
     args->dst_size = (size_t)copy.bytes;
     return NULL;
   }
-  if (args->dst_size < (size_t)copy.bytes)
-    return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "dst has %zu bytes, the buffer %lld", args->dst_size,
-                               (long long)copy.bytes));
-  PJRT_TRY(read_host_layout(args->host_layout, type, &copy));
-  return pjrt_error(start_copy(args->src, &copy, &args->event));
+  WEFT_TRY(read_host_layout(args->src, args->host_layout, (int64_t)WEFT_MIN(args->dst_size, (size_t)INT64_MAX), &copy));
+  WEFT_TRY(start_copy(args->src, &copy, &event));
+  return pjrt_event_new(event, &args->event);
 }
 
-static weft_status *check_range(PJRT_Buffer *buffer, int64_t offset, int64_t size)
-{
-  int64_t bytes = weft_array_bytes(weft_buffer_type(buffer->buffer));
+PJRT_Error *pjrt_Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args *args) { return pjrt_error(to_host(args)); }
 
-  if (offset < 0 || size < 0 || offset > bytes || size > bytes - offset)
+weft_status *pjrt_check_range(int64_t total, int64_t offset, int64_t size)
+{
+  if (offset < 0 || size < 0 || offset > total || size > total - offset)
     return WEFT_ERR(INVALID_ARGUMENT, "bytes [%lld, +%lld) of a buffer of %lld bytes", (long long)offset, (long long)size,
-                    (long long)bytes);
+                    (long long)total);
   return NULL;
+}
+
+weft_status *pjrt_copy_raw(PJRT_Buffer *buffer, void *to, int64_t offset, int64_t bytes, weft_event **out_event)
+{
+  host_copy copy = {.to = to, .offset = offset, .bytes = bytes, .as_it_lies = true};
+
+  WEFT_TRY(pjrt_check_range(weft_array_bytes(weft_buffer_type(buffer->buffer)), offset, bytes));
+  if (!to && bytes > 0) return WEFT_ERR(INVALID_ARGUMENT, "no destination was given");
+  return start_copy(buffer, &copy, out_event);
 }
 
 PJRT_Error *pjrt_Buffer_CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args *args)
 {
-  host_copy copy = {.to = args->dst, .offset = args->offset, .bytes = args->transfer_size, .row_major = true};
+  weft_event *event;
 
-  PJRT_TRY(check_range(args->buffer, args->offset, args->transfer_size));
-  return pjrt_error(start_copy(args->buffer, &copy, &args->event));
+  PJRT_TRY(pjrt_copy_raw(args->buffer, args->dst, args->offset, args->transfer_size, &event));
+  return pjrt_error(pjrt_event_new(event, &args->event));
 }
 
 /* ---- device to device ---- */
 
-static weft_status *copy_to(PJRT_Buffer *buffer, PJRT_Device *device, PJRT_Memory *memory, PJRT_Buffer **out_buffer)
+static weft_status *copy_to(PJRT_Buffer *buffer, PJRT_Memory *memory, PJRT_Buffer **out_buffer)
 {
+  const PJRT_Device *device;
   weft_buffer *copy;
 
-  WEFT_TRY(place(device, memory, &device, &memory));
+  if (!memory) return WEFT_ERR(INVALID_ARGUMENT, "the destination is of another process, or none was given");
+  device = pjrt_memory_of(memory)->device;
   if (weft_buffer_is_deleted(buffer->buffer)) return WEFT_ERR(INVALID_ARGUMENT, "Buffer has been deleted or donated.");
   WEFT_TRY(weft_buffer_copy_to_device(buffer->buffer, device->device, &copy));
-  return pjrt_buffer_new(copy, device, memory, out_buffer);
+  return pjrt_buffer_new(copy, memory, buffer->layout, out_buffer);
 }
 
 PJRT_Error *pjrt_Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args *args)
 {
-  return pjrt_error(copy_to(args->buffer, args->dst_device, NULL, &args->dst_buffer));
+  return pjrt_error(copy_to(args->buffer, args->dst_device ? args->dst_device->memories[0] : NULL, &args->dst_buffer));
 }
 
 PJRT_Error *pjrt_Buffer_CopyToMemory(PJRT_Buffer_CopyToMemory_Args *args)
 {
-  return pjrt_error(copy_to(args->buffer, NULL, args->dst_memory, &args->dst_buffer));
+  return pjrt_error(copy_to(args->buffer, args->dst_memory, &args->dst_buffer));
 }
 
 /* The same bytes under another type of the same size. */
 PJRT_Error *pjrt_Buffer_Bitcast(PJRT_Buffer_Bitcast_Args *args)
 {
-  weft_array_type type;
+  pjrt_placement at;
   WEFT_AUTO(weft_storage) storage = NULL;
-  weft_buffer *buffer;
   int64_t have = weft_array_bytes(weft_buffer_type(args->buffer->buffer));
 
-  PJRT_TRY(read_type(args->element_type, args->dims, args->num_dims, &type));
-  PJRT_TRY(check_layout(args->device_layout, args->num_dims));
-  if (weft_array_bytes(&type) != have)
+  PJRT_TRY(pjrt_place(NULL, args->buffer->memory, args->element_type, args->dims, args->num_dims, args->device_layout, &at));
+  if (weft_array_bytes(&at.type) != have)
     return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "bitcast of %lld bytes to %lld", (long long)have,
-                               (long long)weft_array_bytes(&type)));
+                               (long long)weft_array_bytes(&at.type)));
   PJRT_TRY(weft_buffer_storage(args->buffer->buffer, &storage));
-  PJRT_TRY(weft_buffer_new(args->buffer->device->device, &type, storage, weft_buffer_defined(args->buffer->buffer), &buffer));
-  return pjrt_error(pjrt_buffer_new(buffer, args->buffer->device, args->buffer->memory, &args->out_buffer));
+  return pjrt_error(wrap(&at, storage, weft_buffer_defined(args->buffer->buffer), &args->out_buffer));
 }

@@ -99,9 +99,16 @@ static weft_status *exchange_counts(PJRT_Client *client, int *counts)
   return NULL;
 }
 
-static void client_free(PJRT_Client *client)
+PJRT_Client *pjrt_client_retain(PJRT_Client *client)
 {
-  if (!client) return;
+  __atomic_add_fetch(&client->refs, 1, __ATOMIC_RELAXED); /* the caller's reference keeps it alive */
+  return client;
+}
+
+void pjrt_client_release(PJRT_Client *client)
+{
+  /* acq_rel: all use of the client happens before it is freed */
+  if (!client || __atomic_sub_fetch(&client->refs, 1, __ATOMIC_ACQ_REL) != 0) return;
   for (int i = 0; client->devices && i < client->device_count; i++) pjrt_device_fini(&client->devices[i]);
   pjrt_topology_free(client->topology);
   weft_platform_release(client->platform);
@@ -110,9 +117,11 @@ static void client_free(PJRT_Client *client)
   free(client->device_list);
   free(client->local_list);
   free(client->memory_list);
+  free(client->incarnations);
+  weft_mutex_fini(&client->mu);
   free(client);
 }
-WEFT_DEFINE_AUTO(PJRT_Client, client_free)
+WEFT_DEFINE_AUTO(PJRT_Client, pjrt_client_release)
 
 static weft_status *make_devices(PJRT_Client *client, const int *counts)
 {
@@ -156,9 +165,12 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
   weft_status *st = NULL;
 
   WEFT_TRY_ALLOC(client);
+  client->refs = 1;
+  weft_mutex_init(&client->mu);
   WEFT_TRY(read_settings(args, &s));
   client->process_index = (int)s.node_id;
   client->process_count = (int)s.num_nodes;
+  WEFT_TRY_ALLOC(client->incarnations = calloc((size_t)client->process_count, sizeof *client->incarnations));
   if (s.num_nodes > 1) WEFT_TRY(pjrt_kv_new(args, &client->kv)); /* without several nodes the callbacks are garbage */
   options.device_count = (int)s.device_count;
   options.process_index = client->process_index;
@@ -180,12 +192,16 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
 PJRT_Error *pjrt_Client_Create(PJRT_Client_Create_Args *args)
 {
   PJRT_TRY(client_new(args, &args->client));
+  pjrt_handle_born(args->client, PJRT_KIND_CLIENT);
   return NULL;
 }
 
 PJRT_Error *pjrt_Client_Destroy(PJRT_Client_Destroy_Args *args)
 {
-  client_free(args->client);
+  if (!args->client) return NULL;
+  pjrt_handle_gone(args->client);
+  if (args->client->kv) pjrt_kv_close(args->client->kv);
+  pjrt_client_release(args->client);
   return NULL;
 }
 
@@ -278,8 +294,34 @@ PJRT_Error *pjrt_Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignm
   return NULL;
 }
 
+/* One process's news: ends what waits for an incarnation that is gone. */
+static void take_process_info(PJRT_Client *client, const PJRT_ProcessInfo *info)
+{
+  bool gone = info->state == PJRT_ProcessState_kDisconnected || info->state == PJRT_ProcessState_kError;
+  char detail[512];
+  uint64_t before;
+
+  if (info->task_id < 0 || info->task_id >= client->process_count) return;
+  weft_mutex_lock(&client->mu);
+  before = client->incarnations[info->task_id];
+  client->incarnations[info->task_id] = gone ? 0 : info->incarnation_id;
+  weft_mutex_unlock(&client->mu);
+  snprintf(detail, sizeof detail, "task %d %s%s%.*s", info->task_id, gone ? "is gone" : "has restarted",
+           info->error_message_size ? ": " : "", (int)WEFT_MIN(info->error_message_size, (size_t)400),
+           info->error_message ? info->error_message : "");
+  if (before && (gone || before != info->incarnation_id)) weft_platform_incarnation_died(client->platform, before, detail);
+  if (gone && info->incarnation_id && info->incarnation_id != before)
+    weft_platform_incarnation_died(client->platform, info->incarnation_id, detail);
+}
+
+/* An error here would kill the process, so what is wrong is passed over. */
 PJRT_Error *pjrt_Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args *args)
 {
-  (void)args; /* every collective's own control connection notices a dead peer; an error here would kill the process */
+  const char *at = (const char *)args->process_infos;
+
+  for (size_t i = 0; i < args->num_process_infos; i++) {
+    take_process_info(args->client, (const PJRT_ProcessInfo *)at);
+    at += WEFT_ALIGN_UP(args->process_infos[0].struct_size, (size_t)8);
+  }
   return NULL;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "pjrt/internal.h"
+#include "runtime/trace.h"
 
 const char *const pjrt_memory_kinds[PJRT_MEMORY_KINDS] = {"device", "pinned_host", "unpinned_host"};
 const char pjrt_device_kind[] = "cpu";
@@ -62,6 +63,8 @@ weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, 
   pjrt_describe(&device->description, id, process_index, local_ordinal);
   device->client = client;
   device->device = local;
+  pjrt_handle_born(device, PJRT_KIND_DEVICE);
+  pjrt_handle_born(&device->description, PJRT_KIND_DESCRIPTION);
   for (int kind = 0; local && kind < PJRT_MEMORY_KINDS; kind++) {
     pjrt_memory *m = calloc(1, sizeof *m);
     WEFT_TRY_ALLOC(m);
@@ -74,15 +77,19 @@ weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, 
              pjrt_memory_kinds[kind]);
     snprintf(m->to_string, sizeof m->to_string, "%s_%d", pjrt_memory_kinds[kind], m->id);
     device->memories[kind] = &m->abi;
+    pjrt_handle_born(m, PJRT_KIND_MEMORY);
   }
   return NULL;
 }
 
 void pjrt_device_fini(PJRT_Device *device)
 {
+  pjrt_handle_gone(device);
+  pjrt_handle_gone(&device->description);
   for (int kind = 0; kind < PJRT_MEMORY_KINDS; kind++) {
     pjrt_memory *m = pjrt_memory_of(device->memories[kind]);
     if (!m) continue;
+    pjrt_handle_gone(m);
     for (size_t i = 0; i < WEFT_COUNT(m->user); i++)
       if (m->user[i].dtor) m->user[i].dtor(m->user[i].data);
     weft_mutex_fini(&m->mu);
@@ -189,6 +196,53 @@ PJRT_Error *pjrt_Device_MemoryStats(PJRT_Device_MemoryStats_Args *args)
   args->bytes_limit_is_set = stats.bytes_limit > 0;
   args->pool_bytes = stats.cached_bytes;
   args->pool_bytes_is_set = true;
+  return NULL;
+}
+
+PJRT_Error *pjrt_Device_ClearMemoryStats(PJRT_Device_ClearMemoryStats_Args *args)
+{
+  if (!args->device->device)
+    return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "device %d belongs to process %d", args->device->description.id,
+                               args->device->description.process_index));
+  weft_device_clear_memory_stats(args->device->device);
+  return NULL;
+}
+
+PJRT_Error *pjrt_Device_PoisonExecution(PJRT_Device_PoisonExecution_Args *args)
+{
+  if (!args->device->device)
+    return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "device %d belongs to process %d", args->device->description.id,
+                               args->device->description.process_index));
+  args->poisoned = weft_device_poison(args->device->device, args->launch_id,
+                                      pjrt_status_of(args->error_code, args->error_message, args->error_message_size));
+  return NULL;
+}
+
+/* A span in the trace (WEFT_TRACE) from creation to destruction. */
+struct PJRT_AsyncTrackingEvent {
+  int device;
+  int64_t begin_ns;
+  char description[64];
+};
+
+/* Clients abort when this fails: without memory there is no event, which Destroy takes too. */
+PJRT_Error *pjrt_Device_CreateAsyncTrackingEvent(PJRT_Device_CreateAsyncTrackingEvent_Args *args)
+{
+  PJRT_AsyncTrackingEvent *event = calloc(1, sizeof *event);
+
+  args->event = event;
+  if (!event) return NULL;
+  event->device = args->device->description.local_ordinal;
+  event->begin_ns = weft_now_ns();
+  snprintf(event->description, sizeof event->description, "%.*s", (int)WEFT_MIN(args->description_size, sizeof event->description),
+           args->description ? args->description : "");
+  return NULL;
+}
+
+PJRT_Error *pjrt_AsyncTrackingEvent_Destroy(PJRT_AsyncTrackingEvent_Destroy_Args *args)
+{
+  if (args->event && rt_trace_on) rt_trace_event("client", args->event->description, args->event->device, args->event->begin_ns);
+  free(args->event);
   return NULL;
 }
 

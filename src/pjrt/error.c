@@ -104,6 +104,11 @@ weft_status *pjrt_status(PJRT_Error *error)
   return st;
 }
 
+weft_status *pjrt_status_of(PJRT_Error_Code code, const char *message, size_t size)
+{
+  return weft_status_new((weft_code)code, __FILE__, __LINE__, "%.*s", (int)WEFT_MIN(size, (size_t)4096), message ? message : "");
+}
+
 void pjrt_Error_Destroy(PJRT_Error_Destroy_Args *args)
 {
   if (args->error) args->error->vtable->destroy(args->error);

@@ -14,12 +14,14 @@ weft_status *pjrt_event_new(weft_event *event, PJRT_Event **out_event)
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   }
   (*out_event)->event = event;
+  pjrt_handle_born(*out_event, PJRT_KIND_EVENT);
   return NULL;
 }
 
 PJRT_Error *pjrt_Event_Destroy(PJRT_Event_Destroy_Args *args)
 {
   if (!args->event) return NULL;
+  pjrt_handle_gone(args->event);
   weft_event_release(args->event->event);
   free(args->event);
   return NULL;

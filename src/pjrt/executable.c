@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/platform.h"
 #include "hlo/infer.h"
 #include "hlo/proto.h"
 #include "pjrt/compile.pb-c.h"
@@ -14,6 +15,17 @@
 
 /* ---- programs ---- */
 
+static void values_fini(pjrt_values *v)
+{
+  free(v->types);
+  free(v->dims);
+  free(v->ranks);
+  free(v->memories);
+  free(v->kinds);
+  free(v->kind_sizes);
+  free(v->layouts);
+}
+
 static void program_release(pjrt_program *p)
 {
   if (!p || __atomic_sub_fetch(&p->refs, 1, __ATOMIC_ACQ_REL) != 0) return;
@@ -21,13 +33,8 @@ static void program_release(pjrt_program *p)
   free(p->name);
   free(p->source);
   free(p->options);
-  free(p->output_types);
-  free(p->output_dims);
-  free(p->output_ranks);
-  free(p->output_kinds);
-  free(p->output_kind_sizes);
-  free(p->output_layouts);
-  free(p->param_layouts);
+  values_fini(&p->params);
+  values_fini(&p->outputs);
   pjrt_shardings_fini(&p->param_shardings);
   pjrt_shardings_fini(&p->output_shardings);
   free(p->devices);
@@ -48,6 +55,7 @@ weft_status *pjrt_read_program(const PJRT_Program *program, hlo_module **out_mod
   WEFT_AUTO(hlo_module) module = NULL;
 
   *out_module = NULL;
+  if (!program->format || (!program->code && program->code_size)) return WEFT_ERR(INVALID_ARGUMENT, "a program without code or format");
   if (program->format_size == 4 && memcmp(program->format, "mlir", 4) == 0)
     WEFT_TRY(shlo_parse(program->code, program->code_size, NULL, &module));
   else if (program->format_size == 3 && memcmp(program->format, "hlo", 3) == 0)
@@ -67,37 +75,83 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size)
   return hash;
 }
 
-/* Types, dimensions and memory kinds of the outputs, kept ready: clients ask on every execution. */
-static weft_status *describe_outputs(pjrt_program *p)
+/* HLO's memory spaces as indices of memory kinds: see src/stablehlo/lower.c. */
+static int memory_of(const hlo_shape *shape)
 {
-  size_t count = (size_t)weft_executable_output_count(p->exe), dims = 0;
+  int64_t space = shape->layout ? shape->layout->memory_space : 0;
 
-  p->output_count = (int)count;
-  p->param_count = weft_executable_param_count(p->exe);
-  for (size_t i = 0; i < count; i++) dims += (size_t)weft_executable_output_type(p->exe, (int)i)->rank;
-  p->output_types = calloc(count + 1, sizeof *p->output_types);
-  p->output_ranks = calloc(count + 1, sizeof *p->output_ranks);
-  p->output_dims = calloc(dims + 1, sizeof *p->output_dims);
-  p->output_kinds = calloc(count + 1, sizeof *p->output_kinds);
-  p->output_kind_sizes = calloc(count + 1, sizeof *p->output_kind_sizes);
-  if (!p->output_types || !p->output_ranks || !p->output_dims || !p->output_kinds || !p->output_kind_sizes)
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  dims = 0;
-  for (size_t i = 0; i < count; i++) {
-    const weft_array_type *type = weft_executable_output_type(p->exe, (int)i);
-    p->output_types[i] = (PJRT_Buffer_Type)weft_dtype_to_pjrt(type->type);
-    p->output_ranks[i] = (size_t)type->rank;
-    memcpy(&p->output_dims[dims], type->dims, (size_t)type->rank * sizeof *type->dims);
-    dims += (size_t)type->rank;
-    p->output_kinds[i] = pjrt_memory_kinds[0];
-    p->output_kind_sizes[i] = strlen(pjrt_memory_kinds[0]);
-  }
-  WEFT_TRY(pjrt_layouts_of(p->output_count, weft_executable_output_type, p->exe, &p->output_layouts));
-  return pjrt_layouts_of(p->param_count, weft_executable_param_type, p->exe, &p->param_layouts);
+  return space == 5 ? 1 : space == 6 ? 2 : 0;
 }
 
+/* One leaf of a parameter or result; its dimensions start at `dims`. */
+static weft_status *describe_value(pjrt_values *v, int i, const weft_array_type *type, const hlo_shape *entry_shape, int64_t *dims)
+{
+  const hlo_layout *layout = entry_shape->layout;
+
+  v->types[i] = (PJRT_Buffer_Type)weft_dtype_to_pjrt(type->type);
+  v->ranks[i] = (size_t)type->rank;
+  memcpy(dims, type->dims, (size_t)type->rank * sizeof *dims);
+  v->memories[i] = memory_of(entry_shape);
+  v->kinds[i] = pjrt_memory_kinds[v->memories[i]];
+  v->kind_sizes[i] = strlen(v->kinds[i]);
+  if (layout && layout->minor_to_major) return pjrt_layout_get(layout->minor_to_major, type->rank, &v->layouts[i]);
+  v->layouts[i] = pjrt_layout_row_major(type->rank);
+  return NULL;
+}
+
+/* Kept ready: clients ask on every execution.  `shapes`: those that hold the leaves, one after the other. */
+static weft_status *describe_values(const weft_executable *exe, int count,
+                                    const weft_array_type *(*type_of)(const weft_executable *exe, int index),
+                                    const hlo_shape *const *shapes, int shape_count, pjrt_values *v)
+{
+  size_t slots = (size_t)count + 1, dims = 0;
+  int at = 0;
+
+  for (int i = 0; i < count; i++) dims += (size_t)type_of(exe, i)->rank;
+  v->count = count;
+  v->types = calloc(slots, sizeof *v->types);
+  v->ranks = calloc(slots, sizeof *v->ranks);
+  v->dims = calloc(dims + 1, sizeof *v->dims);
+  v->memories = calloc(slots, sizeof *v->memories);
+  v->kinds = calloc(slots, sizeof *v->kinds);
+  v->kind_sizes = calloc(slots, sizeof *v->kind_sizes);
+  v->layouts = calloc(slots, sizeof *v->layouts);
+  if (!v->types || !v->ranks || !v->dims || !v->memories || !v->kinds || !v->kind_sizes || !v->layouts)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  dims = 0;
+  for (int s = 0; s < shape_count; s++)
+    for (int leaf = 0; leaf < hlo_shape_leaf_count(shapes[s]); leaf++, at++) {
+      WEFT_TRY(describe_value(v, at, type_of(exe, at), hlo_shape_leaf(shapes[s], leaf), &v->dims[dims]));
+      dims += v->ranks[at];
+    }
+  return NULL;
+}
+
+/* The pipeline keeps the entry's logical shapes and layouts beside the physical program. */
+static weft_status *describe_program(pjrt_program *p)
+{
+  const hlo_module *module = weft_executable_module(p->exe);
+
+  WEFT_TRY(describe_values(p->exe, weft_executable_param_count(p->exe), weft_executable_param_type, module->entry_param_shapes,
+                           module->entry->param_count, &p->params));
+  return describe_values(p->exe, weft_executable_output_count(p->exe), weft_executable_output_type,
+                         &module->entry_result_shape, 1, &p->outputs);
+}
+
+/* Where a program is compiled: for a client, or ahead of time for a topology on a platform of its own. */
+typedef struct target {
+  weft_platform *platform;
+  const PJRT_TopologyDescription *topology;
+  const PJRT_Client *client; /* NULL: ahead of time */
+} target;
+
+static target target_of(const PJRT_Client *client) { return (target){client->platform, client->topology, client}; }
+
+/* Nobody runs what is compiled ahead of time, so it has no devices to name. */
 static weft_status *describe_devices(pjrt_program *p, const PJRT_Client *client)
 {
+  if (!client) return NULL;
+  p->client = client;
   p->device_count = weft_executable_device_count(p->exe);
   p->devices = calloc((size_t)p->device_count + 1, sizeof *p->devices);
   p->places = calloc((size_t)p->device_count + 1, sizeof *p->places);
@@ -112,7 +166,7 @@ static weft_status *describe_devices(pjrt_program *p, const PJRT_Client *client)
 }
 
 /* DeviceAssignmentProto of the assignment in `options`, or of the default one. */
-static weft_status *serialize_assignment(pjrt_program *p, const PJRT_Client *client, const pjrt_options *options)
+static weft_status *serialize_assignment(pjrt_program *p, const PJRT_TopologyDescription *topology, const pjrt_options *options)
 {
   PjrtPb__DeviceAssignment pb = PJRT_PB__DEVICE_ASSIGNMENT__INIT;
   int64_t replicas = options->replica_count, partitions = options->partition_count;
@@ -131,7 +185,7 @@ static weft_status *serialize_assignment(pjrt_program *p, const PJRT_Client *cli
       for (int64_t r = 0; r < replicas; r++) {
         int64_t flat = r * partitions + part;
         ids[part * replicas + r] = options->assignment ? options->assignment[flat]
-                                   : flat < client->device_count ? client->devices[flat].description.id : 0;
+                                   : flat < topology->count ? topology->descriptions[flat].id : 0;
       }
     }
     pb.n_computation_devices = (size_t)partitions;
@@ -180,7 +234,7 @@ static void describe_costs(pjrt_program *p)
 }
 
 /* Takes `module`.  `options_data` is kept for Serialize and GetCompileOptions. */
-static weft_status *compile(PJRT_Client *client, hlo_module *module, const void *options_data, size_t options_size,
+static weft_status *compile(target on, hlo_module *module, const void *options_data, size_t options_size,
                             pjrt_program **out_program)
 {
   WEFT_AUTO(hlo_module) owned = module;
@@ -204,6 +258,8 @@ static weft_status *compile(PJRT_Client *client, hlo_module *module, const void 
   compile_options.partition_count = options.partition_count;
   compile_options.device_assignment = options.assignment;
   compile_options.dump_dir = options.dump_dir;
+  compile_options.collective_timeout_ns = options.collective_timeout_s * WEFT_NS_PER_S;
+  compile_options.collective_warn_ns = options.collective_warn_s * WEFT_NS_PER_S;
   module->replica_count = options.replica_count;
   module->num_partitions = options.partition_count;
   if (options.partition_count > 1) {
@@ -213,18 +269,18 @@ static weft_status *compile(PJRT_Client *client, hlo_module *module, const void 
       return st;
     }
   }
-  st = weft_compile(client->platform, WEFT_MOVE(owned), &compile_options, &p->exe);
-  if (!st) st = serialize_assignment(p, client, &options);
+  st = weft_compile(on.platform, WEFT_MOVE(owned), &compile_options, &p->exe);
+  if (!st) st = serialize_assignment(p, on.topology, &options);
   pjrt_options_fini(&options);
   WEFT_TRY(st);
   hash = hash_bytes(hash, p->source, p->source_size);
   /* Launch ids grow out of the fingerprint, so processes must agree on it: their options say which process each is. */
-  if (client->process_count == 1) hash = hash_bytes(hash, p->options, p->options_size);
+  if (on.topology->process_count == 1) hash = hash_bytes(hash, p->options, p->options_size);
   else hash = hash_bytes(hash, p->assignment, p->assignment_size);
   hash = hash_bytes(hash, pjrt_platform_version, strlen(pjrt_platform_version));
   snprintf(p->fingerprint, sizeof p->fingerprint, "weft-%016" PRIx64, hash);
-  WEFT_TRY(describe_outputs(p));
-  WEFT_TRY(describe_devices(p, client));
+  WEFT_TRY(describe_program(p));
+  WEFT_TRY(describe_devices(p, on.client));
   describe_costs(p);
   *out_program = WEFT_MOVE(p);
   return NULL;
@@ -239,7 +295,8 @@ static weft_status *load(PJRT_Client *client, pjrt_program *program, PJRT_Loaded
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   }
   (*out)->program = program;
-  (*out)->client = client;
+  (*out)->client = pjrt_client_retain(client);
+  pjrt_handle_born(*out, PJRT_KIND_LOADED);
   return NULL;
 }
 
@@ -249,31 +306,80 @@ PJRT_Error *pjrt_Client_Compile(PJRT_Client_Compile_Args *args)
   pjrt_program *program;
 
   PJRT_TRY(pjrt_read_program(args->program, &module));
-  PJRT_TRY(compile(args->client, module, args->compile_options, args->compile_options_size, &program));
+  PJRT_TRY(compile(target_of(args->client), module, args->compile_options, args->compile_options_size, &program));
   return pjrt_error(load(args->client, program, &args->executable));
+}
+
+/* Takes the reference. */
+static weft_status *executable_new(pjrt_program *program, PJRT_Executable **out)
+{
+  *out = calloc(1, sizeof **out);
+  if (!*out) {
+    program_release(program);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  }
+  (*out)->program = program;
+  pjrt_handle_born(*out, PJRT_KIND_EXECUTABLE);
+  return NULL;
+}
+
+/* A platform that stands for process 0 of `topology`: it compiles, and nothing runs on it. */
+static weft_status *platform_for(const PJRT_TopologyDescription *topology, weft_platform **out_platform)
+{
+  weft_platform_options options = {.threads = 1};
+  int64_t *ids = calloc((size_t)topology->count + 1, sizeof *ids);
+  weft_status *st;
+
+  WEFT_TRY_ALLOC(ids);
+  for (int i = 0; i < topology->count; i++)
+    if (topology->descriptions[i].process_index == 0) ids[options.device_count++] = topology->descriptions[i].id;
+  options.device_ids = ids;
+  st = weft_platform_new(&cpu_platform_ops, &options, out_platform);
+  free(ids);
+  return st;
+}
+
+static weft_status *compile_ahead(PJRT_Compile_Args *args, pjrt_program **out_program)
+{
+  WEFT_AUTO(weft_platform) platform = NULL;
+  hlo_module *module;
+  target on;
+
+  if (!args->client && !args->topology) return WEFT_ERR(INVALID_ARGUMENT, "neither a client nor a topology was given");
+  WEFT_TRY(pjrt_read_program(args->program, &module));
+  if (args->client) return compile(target_of(args->client), module, args->compile_options, args->compile_options_size, out_program);
+  on = (target){.topology = args->topology};
+  weft_status *st = platform_for(args->topology, &platform);
+  if (st) {
+    hlo_module_free(module);
+    return st;
+  }
+  on.platform = platform;
+  return compile(on, module, args->compile_options, args->compile_options_size, out_program);
 }
 
 PJRT_Error *pjrt_Compile(PJRT_Compile_Args *args)
 {
+  pjrt_program *program;
+
+  PJRT_TRY(compile_ahead(args, &program));
+  return pjrt_error(executable_new(program, &args->executable));
+}
+
+/* What was compiled for another client or ahead of time is compiled here again: kernels are bound to their process. */
+PJRT_Error *pjrt_Client_Load(PJRT_Client_Load_Args *args)
+{
+  const pjrt_program *p = args->executable->program;
+  bool overridden = PJRT_HAS(args, compile_options_size) && args->compile_options && args->compile_options_size;
   hlo_module *module;
   pjrt_program *program;
 
-  if (!args->client)
-    return pjrt_error(WEFT_ERR(UNIMPLEMENTED, "compilation for a topology without a client to compile on"));
-  PJRT_TRY(pjrt_read_program(args->program, &module));
-  PJRT_TRY(compile(args->client, module, args->compile_options, args->compile_options_size, &program));
-  args->executable = calloc(1, sizeof *args->executable);
-  if (!args->executable) {
-    program_release(program);
-    return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
-  }
-  args->executable->program = program;
-  return NULL;
-}
-
-PJRT_Error *pjrt_Client_Load(PJRT_Client_Load_Args *args)
-{
-  return pjrt_error(load(args->client, program_retain(args->executable->program), &args->loaded_executable));
+  if (p->client == args->client && !overridden)
+    return pjrt_error(load(args->client, program_retain(args->executable->program), &args->loaded_executable));
+  PJRT_TRY(hlo_from_proto(p->source, p->source_size, &module));
+  PJRT_TRY(compile(target_of(args->client), module, overridden ? args->compile_options : p->options,
+                   overridden ? args->compile_options_size : p->options_size, &program));
+  return pjrt_error(load(args->client, program, &args->loaded_executable));
 }
 
 /* ---- serialisation: a header, the compile options, the module before compilation ---- */
@@ -328,7 +434,7 @@ static weft_status *deserialize(PJRT_Client *client, const char *bytes, size_t s
     options_size = header.options_size;
   }
   WEFT_TRY(hlo_from_proto(bytes + sizeof header + header.options_size, header.source_size, &module));
-  return compile(client, module, options, options_size, out_program);
+  return compile(target_of(client), module, options, options_size, out_program);
 }
 
 PJRT_Error *pjrt_Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args *args)
@@ -348,6 +454,7 @@ PJRT_Error *pjrt_Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoa
 PJRT_Error *pjrt_Executable_Destroy(PJRT_Executable_Destroy_Args *args)
 {
   if (!args->executable) return NULL;
+  pjrt_handle_gone(args->executable);
   program_release(args->executable->program);
   free(args->executable);
   return NULL;
@@ -356,17 +463,16 @@ PJRT_Error *pjrt_Executable_Destroy(PJRT_Executable_Destroy_Args *args)
 PJRT_Error *pjrt_LoadedExecutable_Destroy(PJRT_LoadedExecutable_Destroy_Args *args)
 {
   if (!args->executable) return NULL;
+  pjrt_handle_gone(args->executable);
   program_release(args->executable->program);
+  pjrt_client_release(args->executable->client);
   free(args->executable);
   return NULL;
 }
 
 PJRT_Error *pjrt_LoadedExecutable_GetExecutable(PJRT_LoadedExecutable_GetExecutable_Args *args)
 {
-  args->executable = calloc(1, sizeof *args->executable);
-  if (!args->executable) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
-  args->executable->program = program_retain(args->loaded_executable->program);
-  return NULL;
+  return pjrt_error(executable_new(program_retain(args->loaded_executable->program), &args->executable));
 }
 
 PJRT_Error *pjrt_LoadedExecutable_Delete(PJRT_LoadedExecutable_Delete_Args *args)
@@ -429,7 +535,7 @@ PJRT_Error *pjrt_Executable_NumPartitions(PJRT_Executable_NumPartitions_Args *ar
 
 PJRT_Error *pjrt_Executable_NumOutputs(PJRT_Executable_NumOutputs_Args *args)
 {
-  args->num_outputs = (size_t)args->executable->program->output_count;
+  args->num_outputs = (size_t)args->executable->program->outputs.count;
   return NULL;
 }
 
@@ -482,24 +588,32 @@ PJRT_Error *pjrt_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMe
 
 PJRT_Error *pjrt_Executable_OutputElementTypes(PJRT_Executable_OutputElementTypes_Args *args)
 {
-  args->output_types = args->executable->program->output_types;
-  args->num_output_types = (size_t)args->executable->program->output_count;
+  args->output_types = args->executable->program->outputs.types;
+  args->num_output_types = (size_t)args->executable->program->outputs.count;
   return NULL;
 }
 
 PJRT_Error *pjrt_Executable_OutputDimensions(PJRT_Executable_OutputDimensions_Args *args)
 {
-  args->num_outputs = (size_t)args->executable->program->output_count;
-  args->dims = args->executable->program->output_dims;
-  args->dim_sizes = args->executable->program->output_ranks;
+  args->num_outputs = (size_t)args->executable->program->outputs.count;
+  args->dims = args->executable->program->outputs.dims;
+  args->dim_sizes = args->executable->program->outputs.ranks;
   return NULL;
 }
 
 PJRT_Error *pjrt_Executable_OutputMemoryKinds(PJRT_Executable_OutputMemoryKinds_Args *args)
 {
-  args->num_outputs = (size_t)args->executable->program->output_count;
-  args->memory_kinds = args->executable->program->output_kinds;
-  args->memory_kind_sizes = args->executable->program->output_kind_sizes;
+  args->num_outputs = (size_t)args->executable->program->outputs.count;
+  args->memory_kinds = args->executable->program->outputs.kinds;
+  args->memory_kind_sizes = args->executable->program->outputs.kind_sizes;
+  return NULL;
+}
+
+PJRT_Error *pjrt_Executable_ParameterMemoryKinds(PJRT_Executable_ParameterMemoryKinds_Args *args)
+{
+  args->num_parameters = (size_t)args->executable->program->params.count;
+  args->memory_kinds = args->executable->program->params.kinds;
+  args->memory_kind_sizes = args->executable->program->params.kind_sizes;
   return NULL;
 }
 

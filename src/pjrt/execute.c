@@ -27,12 +27,13 @@ PJRT_Error *pjrt_ExecuteContext_Create(PJRT_ExecuteContext_Create_Args *args)
   if (st)
     context_release(context);
   else
-    args->context = context;
+    pjrt_handle_born(args->context = context, PJRT_KIND_CONTEXT);
   return pjrt_error(st);
 }
 
 PJRT_Error *pjrt_ExecuteContext_Destroy(PJRT_ExecuteContext_Destroy_Args *args)
 {
+  pjrt_handle_gone(args->context);
   context_release(args->context);
   return NULL;
 }
@@ -86,9 +87,17 @@ static weft_status *check(const PJRT_LoadedExecutable_Execute_Args *args)
   if (args->num_devices != (size_t)p->device_count)
     return WEFT_ERR(INVALID_ARGUMENT, "arguments for %zu devices; the program runs on %d of this process", args->num_devices,
                     p->device_count);
-  if (args->num_args != (size_t)p->param_count)
+  if (args->num_args != (size_t)p->params.count)
     return WEFT_ERR(INVALID_ARGUMENT, "Execution supplied %zu buffers but compiled program expected %d buffers",
-                    args->num_args, p->param_count);
+                    args->num_args, p->params.count);
+  for (size_t d = 0; d < args->num_devices; d++) {
+    if (p->params.count && !args->argument_lists[d]) return WEFT_ERR(INVALID_ARGUMENT, "argument_lists[%zu] is NULL", d);
+    if (!args->output_lists[d] && p->outputs.count) return WEFT_ERR(INVALID_ARGUMENT, "output_lists[%zu] is NULL", d);
+    for (size_t i = 0; i < args->num_args; i++)
+      WEFT_TRY_NOTE(pjrt_check_handle(args->argument_lists[d][i], PJRT_KIND_BUFFER, "an argument"), "argument %zu of device %zu", i, d);
+  }
+  if (args->options->num_non_donatable_input_indices && !args->options->non_donatable_input_indices)
+    return WEFT_ERR(INVALID_ARGUMENT, "non_donatable_input_indices is NULL");
   if (args->options->num_send_ops || args->options->num_recv_ops)
     return WEFT_ERR(UNIMPLEMENTED, "host send and receive callbacks");
   return NULL;
@@ -101,11 +110,12 @@ static weft_status *hand_out(PJRT_LoadedExecutable_Execute_Args *args, frame *f)
   weft_status *st = NULL;
 
   for (int d = 0; d < p->device_count; d++)
-    for (int i = 0; i < p->output_count; i++) {
+    for (int i = 0; i < p->outputs.count; i++) {
       weft_buffer *buffer = f->outputs[d][i];
       weft_status *now;
       args->output_lists[d][i] = NULL;
-      now = pjrt_buffer_new(buffer, p->devices[d], p->devices[d]->memories[0], &args->output_lists[d][i]);
+      now = pjrt_buffer_new(buffer, p->devices[d]->memories[p->outputs.memories[i]], p->outputs.layouts[i],
+                            &args->output_lists[d][i]);
       if (st)
         weft_status_free(now);
       else
@@ -125,26 +135,47 @@ static weft_status *hand_out(PJRT_LoadedExecutable_Execute_Args *args, frame *f)
   return st;
 }
 
+/* What the client knows of each process at this launch; *out_incarnations stays NULL where it says nothing. */
+static weft_status *read_incarnations(const PJRT_Client *client, const PJRT_ExecuteOptions *o, uint64_t **out_incarnations)
+{
+  *out_incarnations = NULL;
+  if (client->process_count == 1 || !PJRT_HAS(o, incarnation_ids) || o->num_tasks == 0) return NULL;
+  if (!o->task_ids || !o->incarnation_ids) return WEFT_ERR(INVALID_ARGUMENT, "%zu tasks without ids", o->num_tasks);
+  *out_incarnations = calloc((size_t)client->process_count, sizeof **out_incarnations);
+  WEFT_TRY_ALLOC(*out_incarnations);
+  for (size_t i = 0; i < o->num_tasks; i++)
+    if (o->task_ids[i] >= 0 && o->task_ids[i] < client->process_count)
+      (*out_incarnations)[o->task_ids[i]] = (uint64_t)o->incarnation_ids[i];
+  return NULL;
+}
+
 static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
 {
   const pjrt_program *p = args->executable->program;
   const PJRT_ExecuteOptions *o = args->options;
   weft_launch launch;
   weft_status *st;
+  uint64_t *incarnations;
   frame *f;
 
   WEFT_TRY(check(args));
-  f = frame_new(args->num_devices, args->num_args, (size_t)p->output_count);
-  WEFT_TRY_ALLOC(f);
+  WEFT_TRY(read_incarnations(args->executable->client, o, &incarnations));
+  f = frame_new(args->num_devices, args->num_args, (size_t)p->outputs.count);
+  if (!f) {
+    free(incarnations);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  }
   for (size_t d = 0; d < args->num_devices; d++)
     for (size_t i = 0; i < args->num_args; i++) f->buffers[d * args->num_args + i] = args->argument_lists[d][i]->buffer;
   for (size_t i = 0; i < o->num_non_donatable_input_indices; i++) {
     int64_t index = o->non_donatable_input_indices[i];
-    if (index >= 0 && index < p->param_count) f->keep[index] = true;
+    if (index >= 0 && index < p->params.count) f->keep[index] = true;
   }
   launch = (weft_launch){.inputs = (weft_buffer *const *const *)f->inputs, .outputs = (weft_buffer **const *)f->outputs,
-                         .done = f->done, .keep = f->keep, .launch_id = o->launch_id, .user = o->context ? o->context->data : NULL};
+                         .done = f->done, .keep = f->keep, .launch_id = o->launch_id, .incarnations = incarnations,
+                         .user = o->context ? o->context->data : NULL};
   st = weft_executable_launch(p->exe, &launch);
+  free(incarnations);
   for (int d = 0; !st && o->context && d < p->device_count; d++) {
     weft_status *unheld;
     __atomic_add_fetch(&o->context->refs, 1, __ATOMIC_RELAXED);

@@ -15,7 +15,7 @@
 #include "runtime/platform.h"
 #include "weft/pjrt_c_api.h"
 
-#define X(name) PJRT_##name pjrt_##name;
+#define X(name) PJRT_##name pjrt_##name, pjrt_checked_##name; /* clients call the latter: see check.c */
 PJRT_API_FUNCTIONS(X)
 #undef X
 
@@ -23,12 +23,37 @@ PJRT_API_FUNCTIONS(X)
 #define PJRT_HAS(args, member) \
   ((args)->struct_size >= offsetof(__typeof__(*(args)), member) + sizeof((args)->member))
 
+/* ---- handles (check.c) ---- */
+
+#define PJRT_HANDLE_KINDS(X)                                                                                        \
+  X(CLIENT, "client") X(DEVICE, "device") X(MEMORY, "memory") X(DESCRIPTION, "device description")                  \
+  X(BUFFER, "buffer") X(EVENT, "event") X(EXECUTABLE, "executable") X(LOADED, "loaded executable")                  \
+  X(TOPOLOGY, "topology") X(MANAGER, "transfer manager") X(CONTEXT, "execution context") X(RAW_BUFFER, "raw buffer")
+typedef enum pjrt_handle_kind {
+#define X(kind, text) PJRT_KIND_##kind,
+  PJRT_HANDLE_KINDS(X)
+#undef X
+} pjrt_handle_kind;
+
+/* Called where handles are made and destroyed; debug builds remember. */
+#ifndef NDEBUG
+void pjrt_handle_born(const void *handle, pjrt_handle_kind kind);
+void pjrt_handle_gone(const void *handle); /* NULL is fine */
+#else
+static inline void pjrt_handle_born(const void *handle, pjrt_handle_kind kind) { (void)handle, (void)kind; }
+static inline void pjrt_handle_gone(const void *handle) { (void)handle; }
+#endif
+/* For handles in arrays, which rows do not reach.  INVALID_ARGUMENT naming `what`. */
+WEFT_NODISCARD weft_status *pjrt_check_handle(const void *handle, pjrt_handle_kind kind, const char *what);
+
 /* ---- errors (error.c) ---- */
 
 /* Takes `st`; NULL for NULL. */
 PJRT_Error *pjrt_error(weft_status *st);
 /* Takes an error of any origin and makes it a status; NULL for NULL. */
 weft_status *pjrt_status(PJRT_Error *error);
+/* An error in a client's words.  Not NULL, whatever the code. */
+weft_status *pjrt_status_of(PJRT_Error_Code code, const char *message, size_t size);
 #define PJRT_TRY(expr)                                  \
   do {                                                  \
     weft_status *st_ = (expr);                          \
@@ -45,7 +70,7 @@ WEFT_NODISCARD weft_status *pjrt_event_new(weft_event *event, PJRT_Event **out_e
 
 /* ---- devices and memories (device.c) ---- */
 
-enum { PJRT_MEMORY_KINDS = 3 }; /* device, pinned_host, unpinned_host: one storage, three names */
+enum { PJRT_MEMORY_KINDS = 3 }; /* device, pinned_host, unpinned_host */
 
 struct PJRT_DeviceDescription {
   int id, process_index, local_ordinal;
@@ -53,8 +78,8 @@ struct PJRT_DeviceDescription {
 };
 
 struct PJRT_Device {
-  PJRT_DeviceDescription description;
   PJRT_Client *client;
+  PJRT_DeviceDescription description; /* not first: both are handles, told apart by their addresses */
   weft_device *device; /* NULL: of another process */
   PJRT_Memory *memories[PJRT_MEMORY_KINDS];
 };
@@ -81,7 +106,7 @@ static inline pjrt_memory *pjrt_memory_of(PJRT_Memory *memory) { return (pjrt_me
 /* ---- topology (topology.c) ---- */
 
 struct PJRT_TopologyDescription {
-  int count;
+  int count, process_count;
   PJRT_DeviceDescription *descriptions; /* owned */
   PJRT_DeviceDescription **pointers;
   uint64_t fingerprint;
@@ -94,6 +119,7 @@ void pjrt_topology_free(PJRT_TopologyDescription *topology);
 /* ---- clients (client.c) ---- */
 
 struct PJRT_Client {
+  int refs; /* atomic: the handle, and every buffer, loaded executable and transfer manager */
   weft_platform *platform;
   int process_index, process_count;
   int device_count, local_count;
@@ -102,24 +128,74 @@ struct PJRT_Client {
   PJRT_Device **local_list;
   PJRT_Memory **memory_list;  /* of local devices */
   weft_kv *kv;                /* the client's callbacks, or NULL */
+  weft_mutex mu;
+  uint64_t *incarnations WEFT_GUARDED_BY(mu); /* [process_count]: the last one that each process was seen alive as; 0: none */
   PJRT_TopologyDescription *topology;
 };
+PJRT_Client *pjrt_client_retain(PJRT_Client *client); /* returns client */
+void pjrt_client_release(PJRT_Client *client);        /* NULL is fine */
 PJRT_Device *pjrt_client_device(const PJRT_Client *client, int id); /* by global id, or NULL */
 extern const char pjrt_platform_name[], pjrt_platform_version[];
 
+/* From now on the client's callbacks are not called: CANCELLED instead. */
+void pjrt_kv_close(weft_kv *kv);
 /* A store over a client's callbacks. */
 WEFT_NODISCARD weft_status *pjrt_kv_new(const PJRT_Client_Create_Args *args, weft_kv **out_kv);
+
+/* ---- layouts (layouts.c) ---- */
+
+/* A dense order of dimensions; unique, so pointers compare; lives for ever.  Also the extension's opaque handle. */
+typedef struct PJRT_Layouts_MemoryLayout pjrt_layout;
+struct PJRT_Layouts_MemoryLayout {
+  pjrt_layout *next; /* private */
+  int rank;
+  int64_t minor_to_major[HLO_MAX_RANK];
+  char text[4 * HLO_MAX_RANK];
+};
+const pjrt_layout *pjrt_layout_row_major(int rank);
+/* INVALID_ARGUMENT for what is no permutation. */
+WEFT_NODISCARD weft_status *pjrt_layout_get(const int64_t *minor_to_major, int rank, const pjrt_layout **out_layout);
+/* What a client asks for; NULL: row-major.  UNIMPLEMENTED for tiles. */
+WEFT_NODISCARD weft_status *pjrt_layout_read(const PJRT_Buffer_MemoryLayout *given, const weft_array_type *type,
+                                             const pjrt_layout **out_layout);
+/* Bytes between neighbours along each dimension. */
+void pjrt_layout_strides(const pjrt_layout *layout, const weft_array_type *type, int64_t *out_strides);
 
 /* ---- buffers (buffer.c) ---- */
 
 struct PJRT_Buffer {
-  weft_buffer *buffer; /* owned reference */
+  weft_buffer *buffer; /* owned reference: its type is the logical one, its bytes lie as `layout` says */
   PJRT_Device *device;
   PJRT_Memory *memory;
+  const pjrt_layout *layout;
 };
 /* Takes the reference `buffer`. */
-WEFT_NODISCARD weft_status *pjrt_buffer_new(weft_buffer *buffer, PJRT_Device *device, PJRT_Memory *memory,
+WEFT_NODISCARD weft_status *pjrt_buffer_new(weft_buffer *buffer, PJRT_Memory *memory, const pjrt_layout *layout,
                                             PJRT_Buffer **out_buffer);
+
+/* Errors: INVALID_ARGUMENT for what is no array or token, or too large. */
+WEFT_NODISCARD weft_status *pjrt_type_read(PJRT_Buffer_Type type, const int64_t *dims, size_t rank, weft_array_type *out);
+
+/* Where and what a new buffer is, as clients say it in several places.  Errors: INVALID_ARGUMENT, UNIMPLEMENTED. */
+typedef struct pjrt_placement {
+  weft_array_type type;
+  PJRT_Device *device; /* of this process */
+  PJRT_Memory *memory;
+  const pjrt_layout *layout;
+} pjrt_placement;
+WEFT_NODISCARD weft_status *pjrt_place(PJRT_Device *device, PJRT_Memory *memory, PJRT_Buffer_Type type, const int64_t *dims,
+                                       size_t rank, const PJRT_Buffer_MemoryLayout *layout, pjrt_placement *out);
+/* A buffer on fresh storage, which is valid once `defined` (NULL: now) is ready.  *out_storage is retained; it may be NULL. */
+WEFT_NODISCARD weft_status *pjrt_buffer_allocate(const pjrt_placement *at, weft_event *defined, PJRT_Buffer **out_buffer,
+                                                 weft_storage **out_storage);
+/* Host elements (by `strides`, NULL: row-major) into device bytes; narrow integers are extended. */
+void pjrt_fill(const pjrt_placement *at, const void *data, const int64_t *strides, void *to);
+/* Integers of less than a byte come with any upper bits; ours are extended by sign or zero. */
+void pjrt_extend_narrow(weft_dtype type, void *data, int64_t bytes);
+/* Starts copying bytes [offset, +bytes) of a buffer, once they are defined, to `to`. */
+WEFT_NODISCARD weft_status *pjrt_copy_raw(PJRT_Buffer *buffer, void *to, int64_t offset, int64_t bytes,
+                                          weft_event **out_event);
+WEFT_NODISCARD weft_status *pjrt_check_range(int64_t total, int64_t offset, int64_t size);
 
 /* ---- compile options (options.c) ---- */
 
@@ -157,6 +233,18 @@ WEFT_NODISCARD weft_status *pjrt_shardings_read(const hlo_module *module, pjrt_s
                                                 pjrt_shardings *out_outputs);
 void pjrt_shardings_fini(pjrt_shardings *shardings);
 
+/* A program's parameters or results as clients ask for them. */
+typedef struct pjrt_values {
+  int count;
+  PJRT_Buffer_Type *types;
+  int64_t *dims;         /* of all, one after the other */
+  size_t *ranks;
+  int *memories;         /* indices of kinds */
+  const char **kinds;
+  size_t *kind_sizes;
+  const pjrt_layout **layouts;
+} pjrt_values;
+
 /* What is common to an executable and its loaded form; counted. */
 typedef struct pjrt_program {
   int refs; /* atomic */
@@ -167,15 +255,10 @@ typedef struct pjrt_program {
   size_t source_size;
   char *options;         /* serialized CompileOptionsProto as given */
   size_t options_size;
-  int param_count, output_count;
-  PJRT_Buffer_Type *output_types;
-  int64_t *output_dims;  /* all outputs' dimensions, one after the other */
-  size_t *output_ranks;
-  const char **output_kinds;
-  size_t *output_kind_sizes;
-  void **output_layouts, **param_layouts; /* static layouts, see layouts.c */
+  pjrt_values params, outputs;
   pjrt_shardings param_shardings, output_shardings; /* empty for one device */
   PJRT_NamedValue costs[3];
+  const PJRT_Client *client; /* only compared: the client it can run on; NULL: compiled ahead of time */
   int device_count;
   PJRT_Device **devices; /* of this process, in the order of argument_lists */
   PJRT_LogicalDeviceIds *places;
@@ -195,10 +278,5 @@ struct PJRT_LoadedExecutable {
 
 /* A module from what a client sends: MLIR text or bytecode, or a serialized HloModuleProto.  Verified. */
 WEFT_NODISCARD weft_status *pjrt_read_program(const PJRT_Program *program, hlo_module **out_module);
-
-/* An array of `count` static layouts (PJRT_Layouts_MemoryLayout *), the caller's to free (layouts.c). */
-WEFT_NODISCARD weft_status *pjrt_layouts_of(int count,
-                                            const weft_array_type *(*type_of)(const weft_executable *exe, int index),
-                                            const weft_executable *exe, void ***out_layouts);
 
 #endif

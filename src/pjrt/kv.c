@@ -17,7 +17,15 @@ typedef struct callback_kv {
   PJRT_KeyValueTryGetCallback try_get; /* or NULL: a client older than it */
   PJRT_KeyValuePutCallback put;
   void *get_arg, *try_get_arg, *put_arg;
+  atomic_bool closed;
 } callback_kv;
+
+static weft_status *check_open(callback_kv *kv)
+{
+  return atomic_load(&kv->closed) ? WEFT_ERR(CANCELLED, "the client has been destroyed") : NULL;
+}
+
+void pjrt_kv_close(weft_kv *kv) { atomic_store(&((callback_kv *)kv)->closed, true); }
 
 /* How the other side makes an error out of ours. */
 static PJRT_Error *make_error(PJRT_Error_Code code, const char *message, size_t size)
@@ -58,6 +66,7 @@ static weft_status *get_one(callback_kv *kv, const char *key, weft_deadline dead
       .struct_size = sizeof args, .key = key, .key_size = strlen(key), .timeout_in_ms = timeout_ms < 0 ? INT_MAX : timeout_ms,
       .callback_error = &callback_error, .user_arg = kv->get_arg};
 
+  WEFT_TRY(check_open(kv));
   WEFT_TRY_NOTE(pjrt_status(kv->get(&args)), "key \"%s\"", key);
   return take_value(args.value, args.value_size, args.value_deleter_callback, out_value, out_size);
 }
@@ -68,6 +77,7 @@ static weft_status *try_get_one(callback_kv *kv, const char *key, char **out_val
                                            .callback_error = &callback_error, .user_arg = kv->try_get_arg};
 
   if (!kv->try_get) return get_one(kv, key, weft_deadline_after_ms(1), out_value, out_size);
+  WEFT_TRY(check_open(kv));
   WEFT_TRY(pjrt_status(kv->try_get(&args)));
   return take_value(args.value, args.value_size, args.value_deleter_callback, out_value, out_size);
 }
@@ -115,6 +125,7 @@ static weft_status *kv_set(weft_kv *base, const char *key, const void *value, si
 
   for (int version = 0; version < MAX_VERSIONS; version++) {
     weft_status_free(st);
+    WEFT_TRY(check_open(kv));
     WEFT_TRY(version_key(key, version, versioned));
     PJRT_KeyValuePutCallback_Args args = {.struct_size = sizeof args, .key = versioned, .key_size = strlen(versioned),
                                           .value = value, .value_size = size, .callback_error = &callback_error,

@@ -72,7 +72,9 @@ static weft_status *apply_override(const PjrtPb__Override *o, pjrt_options *out)
     if (strcmp(debug_options[i].name, o->key) != 0) continue;
     WEFT_TRY(convert(o, debug_options[i].kind, &value));
     if (strcmp(o->key, "xla_dump_to") == 0) return set_text(&out->dump_dir, value.text);
-    if (strcmp(o->key, "xla_cpu_collective_timeout_seconds") == 0) out->collective_timeout_s = value.number;
+    if (strcmp(o->key, "xla_cpu_collective_timeout_seconds") == 0 ||
+        strcmp(o->key, "xla_cpu_collective_call_terminate_timeout_seconds") == 0)
+      out->collective_timeout_s = value.number;
     if (strcmp(o->key, "xla_cpu_collective_call_warn_stuck_seconds") == 0) out->collective_warn_s = value.number;
     return NULL;
   }
@@ -103,6 +105,18 @@ static weft_status *read_assignment(const PjrtPb__DeviceAssignment *a, pjrt_opti
   return NULL;
 }
 
+/* jaxlib sends all of DebugOptions, so XLA's own default says only that nobody set the option. */
+static int64_t unless_default(int64_t seconds, int64_t xla_default) { return seconds == xla_default ? 0 : seconds; }
+
+static weft_status *read_debug_options(const PjrtPb__DebugOptions *pb, pjrt_options *out)
+{
+  int64_t whole = unless_default(pb->collective_timeout_s, 1800), call = unless_default(pb->collective_terminate_timeout_s, 40);
+
+  out->collective_timeout_s = whole > 0 && call > 0 ? WEFT_MIN(whole, call) : WEFT_MAX(whole, call);
+  out->collective_warn_s = unless_default(pb->collective_warn_stuck_s, 20);
+  return set_text(&out->dump_dir, pb->dump_to);
+}
+
 static weft_status *read_options(const PjrtPb__CompileOptions *pb, pjrt_options *out)
 {
   const PjrtPb__BuildOptions *build = pb->build;
@@ -118,11 +132,7 @@ static weft_status *read_options(const PjrtPb__CompileOptions *pb, pjrt_options 
                       (long long)out->partition_count);
     out->use_shardy = build->use_shardy;
     if (build->device_assignment && !out->portable) WEFT_TRY(read_assignment(build->device_assignment, out));
-    if (build->debug_options) {
-      WEFT_TRY(set_text(&out->dump_dir, build->debug_options->dump_to));
-      out->collective_timeout_s = build->debug_options->collective_timeout_s;
-      out->collective_warn_s = build->debug_options->collective_warn_stuck_s;
-    }
+    if (build->debug_options) WEFT_TRY(read_debug_options(build->debug_options, out));
   }
   for (size_t i = 0; i < pb->n_overrides; i++) WEFT_TRY(apply_override(pb->overrides[i], out));
   return NULL;

@@ -35,7 +35,7 @@ static PJRT_Api api = {
     .struct_size = sizeof api,
     .pjrt_api_version = {.struct_size = sizeof(PJRT_Api_Version), .major_version = PJRT_API_MAJOR,
                          .minor_version = PJRT_API_MINOR},
-#define X(name) .PJRT_##name = pjrt_##name,
+#define X(name) .PJRT_##name = pjrt_checked_##name,
     PJRT_API_FUNCTIONS(X)
 #undef X
 };

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pjrt/compile.pb-c.h"
 #include "pjrt/internal.h"
 
 enum { MAX_DESCRIPTIONS = 1 << 22 };
@@ -28,10 +29,13 @@ weft_status *pjrt_topology_new(const PJRT_DeviceDescription *descriptions, int c
   for (int i = 0; i < count; i++) {
     t->descriptions[i] = descriptions[i];
     t->pointers[i] = &t->descriptions[i];
+    pjrt_handle_born(&t->descriptions[i], PJRT_KIND_DESCRIPTION);
     hash = (hash ^ (uint32_t)descriptions[i].id) * UINT64_C(0x100000001b3);
     hash = (hash ^ (uint32_t)descriptions[i].process_index) * UINT64_C(0x100000001b3);
   }
+  for (int i = 0; i < count; i++) t->process_count = WEFT_MAX(t->process_count, descriptions[i].process_index + 1);
   t->fingerprint = hash;
+  pjrt_handle_born(t, PJRT_KIND_TOPOLOGY);
   *out_topology = t;
   return NULL;
 }
@@ -39,6 +43,8 @@ weft_status *pjrt_topology_new(const PJRT_DeviceDescription *descriptions, int c
 void pjrt_topology_free(PJRT_TopologyDescription *topology)
 {
   if (!topology) return;
+  for (int i = 0; topology->descriptions && i < topology->count; i++) pjrt_handle_gone(&topology->descriptions[i]);
+  pjrt_handle_gone(topology);
   free(topology->descriptions);
   free(topology->pointers);
   free(topology);
@@ -159,4 +165,46 @@ PJRT_Error *pjrt_TopologyDescription_Deserialize(PJRT_TopologyDescription_Deseri
   free(descriptions);
   if (in) fclose(in);
   return pjrt_error(st);
+}
+
+PJRT_Error *pjrt_TopologyDescription_GetMemorySpaceKindIds(PJRT_TopologyDescription_GetMemorySpaceKindIds_Args *args)
+{
+  static const int ids[PJRT_MEMORY_KINDS] = {0, 1, 2};
+
+  args->memory_space_kind_ids = ids;
+  args->num_memory_space_kind_ids = PJRT_MEMORY_KINDS;
+  return NULL;
+}
+
+static void free_shape(const char *shape) { free((void *)shape); }
+
+/* A ShapeProto: every memory takes every dense layout, so the canonical shape is the one asked for, row-major by default. */
+PJRT_Error *pjrt_TopologyDescription_MakeCanonicalShapeForMemorySpace(
+    PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace_Args *args)
+{
+  PjrtPb__Layout layout_pb = PJRT_PB__LAYOUT__INIT;
+  PjrtPb__Shape pb = PJRT_PB__SHAPE__INIT;
+  protobuf_c_boolean is_dynamic[HLO_MAX_RANK] = {0};
+  weft_array_type type;
+  const pjrt_layout *layout;
+  uint8_t *bytes;
+
+  if (args->memory_space_kind_id < 0 || args->memory_space_kind_id >= PJRT_MEMORY_KINDS)
+    return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "there is no memory of kind %d", args->memory_space_kind_id));
+  PJRT_TRY(pjrt_type_read(args->element_type, args->dims, args->num_dims, &type));
+  PJRT_TRY(pjrt_layout_read(args->layout, &type, &layout));
+  layout_pb.n_minor_to_major = (size_t)type.rank;
+  layout_pb.minor_to_major = (int64_t *)layout->minor_to_major;
+  pb.element_type = weft_dtype_to_proto(type.type);
+  pb.n_dimensions = pb.n_is_dynamic_dimension = (size_t)type.rank;
+  pb.dimensions = type.dims;
+  pb.is_dynamic_dimension = is_dynamic;
+  pb.layout = &layout_pb;
+  args->serialized_shape_size = pjrt_pb__shape__get_packed_size(&pb);
+  bytes = malloc(args->serialized_shape_size + 1);
+  if (!bytes) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
+  pjrt_pb__shape__pack(&pb, bytes);
+  args->serialized_shape = (const char *)bytes;
+  args->serialized_shape_deleter = free_shape;
+  return NULL;
 }

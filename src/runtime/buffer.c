@@ -342,3 +342,60 @@ weft_status *weft_buffer_copy_to_device(weft_buffer *buffer, weft_device *device
   weft_event_on_ready_slot(buffer->defined, &c->waiter, source_defined, c);
   return NULL;
 }
+
+/* ---- promises -------------------------------------------------------------------------------------------------- */
+
+weft_status *weft_buffer_promise(weft_device *device, const weft_array_type *type, weft_buffer **out_buffer)
+{
+  WEFT_AUTO(weft_event) defined = NULL;
+
+  *out_buffer = NULL;
+  WEFT_TRY(weft_event_new(&defined));
+  return weft_buffer_new(device, type, NULL, defined, out_buffer);
+}
+
+typedef struct fulfilment {
+  weft_buffer *source, *promise; /* retained; the source is in use */
+  bool donate;
+  weft_event_waiter waiter;
+} fulfilment;
+
+static void fulfil(void *ctx, const weft_status *error)
+{
+  fulfilment *f = ctx;
+  bool sole;
+
+  if (!error) {
+    weft_storage *storage = rt_buffer_take(f->source, f->donate, &sole);
+    if (storage) rt_buffer_fill(f->promise, storage);
+  }
+  weft_event_set(f->promise->defined, weft_status_dup(error));
+  rt_buffer_end_use(f->source);
+  weft_buffer_release(f->source);
+  weft_buffer_release(f->promise);
+  free(f);
+}
+
+weft_status *weft_buffer_fulfil(weft_buffer *promise, weft_buffer *source, bool donate)
+{
+  fulfilment *f;
+  weft_status *st;
+
+  if (source->bytes != promise->bytes || source->device != promise->device)
+    return WEFT_ERR(INVALID_ARGUMENT, "%lld bytes on device %lld for a buffer of %lld bytes on device %lld",
+                    (long long)source->bytes, (long long)source->device->id, (long long)promise->bytes,
+                    (long long)promise->device->id);
+  WEFT_TRY_ALLOC(f = calloc(1, sizeof *f));
+  st = rt_buffer_use(source, donate);
+  if (st) {
+    free(f);
+    return st;
+  }
+  f->source = weft_buffer_retain(source);
+  f->promise = weft_buffer_retain(promise);
+  f->donate = donate;
+  weft_event_on_ready_slot(source->defined, &f->waiter, fulfil, f);
+  return NULL;
+}
+
+void weft_buffer_fail(weft_buffer *promise, weft_status *error) { weft_event_set(promise->defined, error); }

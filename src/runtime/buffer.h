@@ -49,6 +49,16 @@ WEFT_NODISCARD weft_status *weft_buffer_from_error(weft_device *device, const we
 WEFT_NODISCARD weft_status *weft_buffer_copy_to_device(weft_buffer *buffer, weft_device *device,
                                                        weft_buffer **out_buffer);
 
+
+/* A buffer without bytes, pending until somebody fulfils it or makes it an error, which must happen once. */
+WEFT_NODISCARD weft_status *weft_buffer_promise(weft_device *device, const weft_array_type *type, weft_buffer **out_buffer);
+/* `promise` gets the bytes of `source` once that is defined, or its error.  `donate`: the source is deleted now, and the
+ * bytes move.  Otherwise both share them.  On an error (INVALID_ARGUMENT: another size; FAILED_PRECONDITION: the source is
+ * deleted; RESOURCE_EXHAUSTED) the promise still is one. */
+WEFT_NODISCARD weft_status *weft_buffer_fulfil(weft_buffer *promise, weft_buffer *source, bool donate);
+/* Takes `error`. */
+void weft_buffer_fail(weft_buffer *promise, weft_status *error);
+
 weft_buffer *weft_buffer_retain(weft_buffer *buffer);
 void weft_buffer_release(weft_buffer *buffer);
 WEFT_DEFINE_AUTO(weft_buffer, weft_buffer_release)

@@ -86,6 +86,14 @@ weft_memory_stats weft_device_memory(const weft_device *device)
   return stats;
 }
 
+void weft_device_clear_memory_stats(weft_device *device)
+{
+  weft_mutex_lock(&device->memory_mu);
+  device->memory.peak_bytes = device->memory.bytes_in_use;
+  device->memory.allocation_count = device->memory.largest_bytes = 0;
+  weft_mutex_unlock(&device->memory_mu);
+}
+
 /* ---- the device itself ----------------------------------------------------------------------------------------- */
 
 weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_t id, int ordinal, const char *kind)

@@ -22,6 +22,12 @@ typedef struct weft_memory_stats {
   int64_t bytes_in_use, peak_bytes, cached_bytes, bytes_limit, allocation_count, largest_bytes;
 } weft_memory_stats;
 weft_memory_stats weft_device_memory(const weft_device *device);
+/* Peaks and counts start anew. */
+void weft_device_clear_memory_stats(weft_device *device);
+
+/* A run of launch `launch_id` that has not started yet will never compute: its outputs get `error` (taken) now.  False if
+ * there is no such run: it has started, or ended, or never was. */
+bool weft_device_poison(weft_device *device, int64_t launch_id, weft_status *error);
 
 /* Waits until all work submitted to `device` so far has ended.  DEADLINE_EXCEEDED at `deadline`. */
 WEFT_NODISCARD weft_status *weft_device_sync(weft_device *device, weft_deadline deadline);

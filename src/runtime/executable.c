@@ -36,6 +36,7 @@ struct weft_run {
   struct rt_hold *hold;     /* cliques, or NULL; released at the end */
   weft_event_waiter hold_waiter;
   weft_comm **comms;        /* by grouping */
+  bool poisoned;            /* under device->mu: `done` is an error already */
 };
 
 struct weft_executable {
@@ -50,6 +51,7 @@ struct weft_executable {
   weft_device **devices;    /* local ones, by replica then partition */
   int64_t *places;          /* replica * partition_count + partition of each */
   bool runs_inline;
+  int64_t collective_timeout_ns, collective_warn_ns; /* 0: the settings */
   int64_t *global_ids;      /* by place: the device that is there */
   int request_count;        /* cliques with a local device: one for each group of each grouping */
   coll_clique_request *requests;
@@ -194,6 +196,8 @@ weft_status *weft_executable_new(weft_platform *platform, rt_compiled *parts, co
   exe->parts = *parts;
   weft_arena_init(&exe->arena);
   weft_mutex_init(&exe->mu);
+  exe->collective_timeout_ns = options->collective_timeout_ns;
+  exe->collective_warn_ns = options->collective_warn_ns;
   WEFT_TRY(fill_types(exe));
   WEFT_TRY(fill_devices(exe, options));
   WEFT_TRY(fill_requests(exe));
@@ -455,7 +459,7 @@ static weft_status *bind_comms(weft_run *run)
 /* On a worker or the launching thread, when it is this run's turn. */
 static void start_run(weft_run *run)
 {
-  weft_status *st = input_error(run);
+  weft_status *st = run->poisoned ? WEFT_ERR(CANCELLED, "poisoned") : input_error(run); /* `done` says what by */
 
   if (!st) st = bind_comms(run);
   if (!st) st = bind(run);
@@ -573,8 +577,10 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
   run->device = exe->devices[device];
   run->info = (rt_run_info){.device = run->device, .device_ordinal = run->device->ordinal, .device_id = run->device->id,
                             .launch_id = launch->launch_id, .user = launch->user,
-                            .comms = run->comms};
+                            .collective_timeout_ns = exe->collective_timeout_ns,
+                            .collective_warn_ns = exe->collective_warn_ns, .comms = run->comms};
   run->index = device;
+  run->poisoned = false;
   weft_executable_place(exe, device, &run->info.replica_id, &run->info.partition_id);
   atomic_store_explicit(&run->waiting, 1, memory_order_relaxed);
   for (int p = 0; p < exe->param_count; p++)
@@ -639,16 +645,16 @@ static weft_status *set_incarnations(const weft_executable *exe, const weft_laun
 static weft_deadline hold_deadline(const weft_executable *exe)
 {
   const coll_settings *settings = coll_settings_get();
-  int64_t before = 0, ns;
+  int64_t before = 0, ns, timeout_ns = exe->collective_timeout_ns ? exe->collective_timeout_ns : settings->timeout_ns;
 
-  if (settings->timeout_ns <= 0 || settings->connect_ns <= 0) return WEFT_NO_DEADLINE; /* as the user set it */
+  if (timeout_ns <= 0 || settings->connect_ns <= 0) return WEFT_NO_DEADLINE; /* as the user set it */
   for (int d = 0; d < exe->device_count; d++) {
     weft_mutex_lock(&exe->devices[d]->mu);
     before = WEFT_MAX(before, exe->devices[d]->submitted - exe->devices[d]->ended);
     weft_mutex_unlock(&exe->devices[d]->mu);
   }
-  if (__builtin_mul_overflow(before, settings->timeout_ns, &ns) ||
-      __builtin_add_overflow(ns, settings->connect_ns, &ns)) return WEFT_NO_DEADLINE;
+  if (__builtin_mul_overflow(before, timeout_ns, &ns) ||
+      __builtin_add_overflow(ns, WEFT_MIN(settings->connect_ns, timeout_ns), &ns)) return WEFT_NO_DEADLINE;
   return weft_deadline_after_ns(ns);
 }
 
@@ -720,6 +726,22 @@ weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *lau
   }
   if (runs != &one) free(runs);
   return st;
+}
+
+bool weft_device_poison(weft_device *device, int64_t launch_id, weft_status *error)
+{
+  WEFT_AUTO(weft_event) done = NULL;
+
+  weft_mutex_lock(&device->mu);
+  for (weft_run *run = device->first; run && !done; run = run->next)
+    if (run->info.launch_id == launch_id && !run->poisoned) {
+      run->poisoned = true;
+      done = weft_event_retain(run->done);
+    }
+  weft_mutex_unlock(&device->mu);
+  if (done) weft_event_set(done, error);
+  else weft_status_free(error);
+  return done;
 }
 
 /* ---- the queue as others see it -------------------------------------------------------------------------------- */

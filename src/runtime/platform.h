@@ -27,6 +27,7 @@ typedef struct weft_compile_options {
   buf_order order;
   int64_t budget_bytes;                   /* BUF_BUDGET */
   const char *dump_dir;                   /* a numbered HLO file after each pass; or NULL */
+  int64_t collective_timeout_ns, collective_warn_ns; /* of the program's collectives; 0: the settings */
   bool keep_text;                         /* keep the kernels' IR and assembly */
   /* Observes the passes (see pass_observer); NULL: none. */
   void (*pass_observer)(void *ctx, const char *pass, bool changed, int64_t ns, const hlo_module *module);
@@ -59,6 +60,10 @@ rt_pool *weft_platform_pool(const weft_platform *platform);
 int weft_platform_device_count(const weft_platform *platform); /* of this process */
 weft_device *weft_platform_device(const weft_platform *platform, int ordinal);
 weft_device *weft_platform_device_by_id(const weft_platform *platform, int64_t id); /* NULL: not of this process */
+
+/* A process of the job is gone, or has come back as another incarnation: collectives that wait for this one fail with
+ * FAILED_PRECONDITION, which names it and `detail`. */
+void weft_platform_incarnation_died(weft_platform *platform, uint64_t incarnation, const char *detail);
 
 WEFT_NODISCARD weft_status *weft_compile(weft_platform *platform, hlo_module *module,
                                          const weft_compile_options *options, weft_executable **out_executable);

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hlo/text.h"
+
 /* ---- emission ----------------------------------------------------------------------------------------------------- */
 
 weft_status *lower_emit(lowering *l, hlo_opcode op, const hlo_shape *given, int count, hlo_instr *const *operands,
@@ -845,17 +847,99 @@ static weft_status *entry_shape(lowering *l, const mlir_type *type, int i, const
   return NULL;
 }
 
-/* Programs exchange row-major arrays: the layout of a custom call that is the result stays inside. */
-static weft_status *plain_entry_layout(hlo_module *module)
+/* Memory kinds as HLO writes them, in a layout's memory space: S(5) is XLA's for the host, S(6) our own. */
+static int64_t memory_space_of(const char *kind)
 {
-  hlo_computation *entry = module->entry;
+  return strcmp(kind, "pinned_host") == 0 ? 5 : strcmp(kind, "unpinned_host") == 0 ? 6 : 0;
+}
 
-  if (hlo_shape_is_default_layout(entry->root->shape)) return NULL;
-  module->has_entry_layout = true;
-  module->entry_param_shapes = WEFT_ARENA_ARRAY(&module->arena, const hlo_shape *, entry->param_count);
-  module->entry_result_shape = hlo_shape_without_layout(&module->arena, entry->root->shape);
-  WEFT_TRY_ALLOC(module->entry_param_shapes && module->entry_result_shape);
-  for (int i = 0; i < entry->param_count; i++) module->entry_param_shapes[i] = entry->params[i]->shape;
+/* What JAX says of an argument or a result: mhlo.layout_mode ("default", "auto" or a layout's text), mhlo.memory_kind. */
+static weft_status *placed_shape(lowering *l, const hlo_shape *shape, const mlir_attr *dict, const hlo_shape **out)
+{
+  bool given = dict && dict->kind == MLIR_DICT && hlo_shape_is_array(shape);
+  const char *mode = given ? mlir_attr_text(mlir_dict_get(dict, "mhlo.layout_mode"), "") : "";
+  int64_t space = given ? memory_space_of(mlir_attr_text(mlir_dict_get(dict, "mhlo.memory_kind"), "")) : 0;
+  hlo_layout *layout;
+  hlo_shape *copy;
+
+  *out = shape;
+  if (mode[0] == '{') {
+    char *text = weft_arena_printf(l->arena, "%s%s", hlo_shape_text(l->arena, shape, false), mode);
+    WEFT_TRY_ALLOC(text);
+    WEFT_TRY_NOTE(hlo_parse_shape(l->arena, text, strlen(text), out), "mhlo.layout_mode");
+    if ((*out)->layout && (*out)->layout->tile_count) return WEFT_ERR(UNIMPLEMENTED, "mhlo.layout_mode \"%s\": tiled layouts", mode);
+  }
+  if (space == 0) return NULL;
+  if (!(*out)->layout) {
+    int64_t order[HLO_MAX_RANK];
+    for (int i = 0; i < shape->rank; i++) order[i] = shape->rank - 1 - i;
+    WEFT_TRY_ALLOC(*out = hlo_shape_with_layout(l->arena, *out, order));
+  }
+  WEFT_TRY_ALLOC(copy = weft_arena_memdup(l->arena, *out, sizeof *copy));
+  WEFT_TRY_ALLOC(layout = weft_arena_memdup(l->arena, copy->layout, sizeof *layout));
+  layout->memory_space = space;
+  copy->layout = layout;
+  *out = copy;
+  return NULL;
+}
+
+/* `shape`, that of result value `x`, in the order in which x's bytes are there without a copy: that of the parameter or
+ * computed value (row-major) below its transposes. */
+static const hlo_shape *cheapest_layout(lowering *l, const hlo_instr *x, const hlo_shape *shape)
+{
+  int64_t to_result[HLO_MAX_RANK], above[HLO_MAX_RANK], minor_to_major[HLO_MAX_RANK]; /* to_result: of x's dimensions */
+  const hlo_layout *base;
+
+  for (int i = 0; i < shape->rank; i++) to_result[i] = i;
+  for (; x->op == HLO_TRANSPOSE; x = x->operands[0]) {
+    memcpy(above, to_result, sizeof above);
+    for (int i = 0; i < shape->rank; i++) to_result[x->dims.v[i]] = above[i];
+  }
+  base = x->op == HLO_PARAMETER ? l->module->entry_param_shapes[x->u.parameter_number]->layout : NULL;
+  for (int i = 0; i < shape->rank; i++)
+    minor_to_major[i] = to_result[base && base->minor_to_major ? base->minor_to_major[i] : shape->rank - 1 - i];
+  return hlo_shape_with_layout(l->arena, shape, minor_to_major);
+}
+
+static bool is_auto(const mlir_attr *dict)
+{
+  return dict && dict->kind == MLIR_DICT && strcmp(mlir_attr_text(mlir_dict_get(dict, "mhlo.layout_mode"), ""), "auto") == 0;
+}
+
+static const mlir_attr *dict_of(const mlir_attr *dicts, int i)
+{
+  return dicts && dicts->kind == MLIR_ARRAY && i < dicts->u.array.count ? dicts->u.array.items[i] : NULL;
+}
+
+/* Programs exchange row-major arrays in device memory unless attributes say otherwise; the layout of a custom call that is
+ * the result stays inside. */
+static weft_status *entry_layout(lowering *l, const mlir_op *func)
+{
+  hlo_module *module = l->module;
+  const hlo_computation *entry = module->entry;
+  const hlo_shape *root = entry->root->shape, *plain = hlo_shape_without_layout(l->arena, root), **elements;
+  const mlir_attr *args = mlir_attr_of(func, "arg_attrs"), *results = mlir_attr_of(func, "res_attrs");
+  bool is_tuple = hlo_shape_is_tuple(root);
+  int count = is_tuple ? root->rank : 1;
+
+  module->has_entry_layout = !hlo_shape_is_default_layout(root);
+  module->entry_param_shapes = WEFT_ARENA_ARRAY(l->arena, const hlo_shape *, entry->param_count);
+  elements = WEFT_ARENA_ARRAY(l->arena, const hlo_shape *, count);
+  WEFT_TRY_ALLOC(plain && module->entry_param_shapes && elements);
+  for (int i = 0; i < entry->param_count; i++) {
+    WEFT_TRY_NOTE(placed_shape(l, entry->params[i]->shape, dict_of(args, i), &module->entry_param_shapes[i]), "argument %d", i);
+    module->has_entry_layout |= module->entry_param_shapes[i] != entry->params[i]->shape;
+  }
+  for (int i = 0; i < count; i++) {
+    const hlo_shape *shape = is_tuple ? plain->elements[i] : plain;
+    const hlo_instr *value = !is_tuple ? entry->root : entry->root->op == HLO_TUPLE ? entry->root->operands[i] : NULL;
+    if (value && hlo_shape_is_array(shape) && is_auto(dict_of(results, i)))
+      WEFT_TRY_ALLOC(shape = cheapest_layout(l, value, shape));
+    WEFT_TRY_NOTE(placed_shape(l, shape, dict_of(results, i), &elements[i]), "result %d", i);
+    module->has_entry_layout |= elements[i]->layout != NULL;
+  }
+  module->entry_result_shape = is_tuple ? hlo_shape_tuple(l->arena, count, elements) : elements[0];
+  WEFT_TRY_ALLOC(module->entry_result_shape);
   return NULL;
 }
 
@@ -882,7 +966,7 @@ static weft_status *lower_entry_function(lowering *l, lower_function *f, const s
   WEFT_TRY_NOTE(lower_block(l, block, &count, &results), "function \"%s\"", f->name);
   f->busy = false;
   WEFT_TRY(function_root(l, count, results));
-  WEFT_TRY(plain_entry_layout(l->module));
+  WEFT_TRY(entry_layout(l, f->op));
   WEFT_TRY(argument_attributes(l, f->op, count));
   return lower_result_shardings(l, f->op, count, results);
 }

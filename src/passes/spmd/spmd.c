@@ -99,6 +99,22 @@ static weft_status *rewrite_border(spmd_ctx *ctx, hlo_instr *instr, bool *done)
 
 /* ---- parameters, operations and results of the entry ---- */
 
+/* `shape` with the layouts of `model`, an entry shape of the same structure.  Tuples are no deeper than HLO_MAX_TUPLE_DEPTH. */
+static const hlo_shape *like_entry_shape(weft_arena *arena, const hlo_shape *shape, const hlo_shape *model)
+{
+  hlo_shape *copy;
+
+  if (hlo_shape_is_tuple(shape)) {
+    const hlo_shape **elements = WEFT_ARENA_ARRAY(arena, const hlo_shape *, shape->rank);
+    for (int i = 0; elements && i < shape->rank; i++)
+      if (!(elements[i] = like_entry_shape(arena, shape->elements[i], model->elements[i]))) return NULL;
+    return elements ? hlo_shape_tuple(arena, shape->rank, elements) : NULL;
+  }
+  copy = hlo_shape_copy(arena, shape);
+  if (copy) copy->layout = model->layout;
+  return copy;
+}
+
 static weft_status *cut_parameter(spmd_ctx *ctx, hlo_instr *param, int number)
 {
   hlo_module *module = ctx->module;
@@ -110,7 +126,10 @@ static weft_status *cut_parameter(spmd_ctx *ctx, hlo_instr *param, int number)
   WEFT_TRY(spmd_tiling_of(sharding_of(param), full->rank, module->num_partitions, ctx->arena, &tiling));
   if (spmd_tiling_is_whole(&tiling)) return NULL;
   WEFT_TRY_NOTE(spmd_tile_shape(&tiling, full, ctx->arena, &param->shape), "parameter %d", number);
-  if (module->has_entry_layout) module->entry_param_shapes[number] = param->shape;
+  if (module->has_entry_layout) {
+    module->entry_param_shapes[number] = like_entry_shape(ctx->arena, param->shape, module->entry_param_shapes[number]);
+    WEFT_TRY_ALLOC(module->entry_param_shapes[number]);
+  }
   while (before && before->op == HLO_PARAMETER) before = before->next;
   /* users of the parameter want the whole: they are moved aside while the gather becomes its only user */
   WEFT_TRY(hlo_add(module->entry, before, HLO_BITCAST, full, 0, NULL, NULL, &stand_in));
@@ -165,7 +184,10 @@ static weft_status *cut_results(spmd_ctx *ctx, const hlo_sharding *sharding)
     hlo_instr *old = entry->root;
     entry->root = is_tuple ? pb_tuple(&b, count, elements) : elements[0];
     WEFT_TRY(pass_build_finish(&b));
-    module->entry_result_shape = entry->root->shape;
+    if (module->has_entry_layout) {
+      module->entry_result_shape = like_entry_shape(ctx->arena, entry->root->shape, module->entry_result_shape);
+      WEFT_TRY_ALLOC(module->entry_result_shape);
+    }
     if (old != entry->root && hlo_is_dead(old)) WEFT_TRY(hlo_remove_with_dead_operands(old));
   }
   return NULL;

@@ -1,0 +1,502 @@
+/* The plugin through its table, one behaviour a test.  What XLA's own conformance test asks for is in the first part. */
+#include "client.h"
+
+static const char add_one[] =
+    "module @jit_f { func.func public @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {\n"
+    "  %c = stablehlo.constant dense<1.0> : tensor<2x3xf32>\n"
+    "  %y = stablehlo.add %x, %c : tensor<2x3xf32>\n  return %y : tensor<2x3xf32> } }";
+static const float six[] = {0, 1, 2, 3, 4, 5};
+static const int64_t dims23[] = {2, 3};
+
+static void check_floats(PJRT_Buffer *buffer, const float *want, size_t count)
+{
+  float got[64];
+
+  read_floats(buffer, got, count);
+  for (size_t i = 0; i < count; i++)
+    if (got[i] != want[i]) fail_msg("element %zu: got %g, want %g", i, got[i], want[i]);
+}
+
+/* ---- what XLA's conformance test expects of every plugin ---- */
+
+TEST(a_client_has_devices_with_dense_ids_and_refuses_others)
+{
+  PJRT_Client *client = make_client(3);
+  PJRT_Client_Devices_Args devices = CALL(Client_Devices, .client = client);
+
+  T_EQ_INT(devices.num_devices, 3);
+  for (int i = 0; i < 3; i++) {
+    T_TRUE(CALL(Client_LookupDevice, .client = client, .id = i).device == devices.devices[i]);
+    T_TRUE(CALL(Client_LookupAddressableDevice, .client = client, .local_hardware_id = i).addressable_device == devices.devices[i]);
+    T_EQ_INT(CALL(Device_LocalHardwareId, .device = devices.devices[i]).local_hardware_id, i);
+  }
+  FAILS("No matching device found for device_id -1", Client_LookupDevice, .client = client, .id = -1);
+  FAILS("No matching device found for device_id 3", Client_LookupDevice, .client = client, .id = 3);
+  CALL(Client_Destroy, .client = client);
+}
+
+TEST(the_default_assignment_needs_room_and_positive_counts)
+{
+  PJRT_Client *client = make_client(4);
+  int ids[4];
+
+  CALL(Client_DefaultDeviceAssignment, .client = client, .num_replicas = 2, .num_partitions = 2, .default_assignment_size = 4,
+       .default_assignment = ids);
+  for (int i = 0; i < 4; i++) T_EQ_INT(ids[i], i);
+  FAILS("default_assignment_size 1", Client_DefaultDeviceAssignment, .client = client, .num_replicas = 2, .num_partitions = 1,
+        .default_assignment_size = 1, .default_assignment = ids);
+  FAILS("must be positive", Client_DefaultDeviceAssignment, .client = client, .num_replicas = 0, .num_partitions = 1,
+        .default_assignment_size = 4, .default_assignment = ids);
+  CALL(Client_Destroy, .client = client);
+}
+
+TEST(programs_and_options_that_are_none_are_refused_by_name)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_LoadedExecutable *exe;
+  PJRT_Program program = {.struct_size = sizeof program, .code = "x", .code_size = 1, .format = "invalid", .format_size = 7};
+
+  T_FAILS(try_compile(client, add_one, "\xff\xff\xff", 3, &exe), "PJRT_Client_Compile: failed to deserialize CompileOptionsProto");
+  T_FAILS(try_compile(client, "module { nonsense", "", 0, &exe), "");
+  FAILS("Unknown program format 'invalid'.", Client_Compile, .client = client, .program = &program);
+  /* env_option_overrides {"xla_no_such": true} */
+  T_FAILS(try_compile(client, add_one, "\x3a\x11\x0a\x0bxla_no_such\x12\x02\x10\x01", 19, &exe), "No such compile option: 'xla_no_such'");
+  CALL(Client_Destroy, .client = client);
+}
+
+TEST(the_plugin_says_which_programs_it_reads)
+{
+  PJRT_Plugin_Attributes_Args args = CALL(Plugin_Attributes);
+  bool version = false;
+
+  for (size_t i = 0; i < args.num_attributes; i++) version |= strcmp(args.attributes[i].name, "stablehlo_current_version") == 0;
+  T_TRUE(version);
+}
+
+TEST(external_references_are_counted)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL);
+
+  FAILS("", Buffer_DecreaseExternalReferenceCount, .buffer = x);
+  CALL(Buffer_IncreaseExternalReferenceCount, .buffer = x);
+  T_TRUE(CALL(Buffer_OpaqueDeviceMemoryDataPointer, .buffer = x).device_memory_ptr != NULL);
+  CALL(Buffer_DecreaseExternalReferenceCount, .buffer = x);
+  FAILS("", Buffer_DecreaseExternalReferenceCount, .buffer = x);
+  destroy_buffer(x);
+  CALL(Client_Destroy, .client = client);
+}
+
+/* ---- compiling and running ---- */
+
+TEST(a_program_runs_and_is_the_same_after_serialisation)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_LoadedExecutable *exe = compile(client, add_one), *again;
+  PJRT_Executable *program = CALL(LoadedExecutable_GetExecutable, .loaded_executable = exe).executable;
+  PJRT_Executable_Serialize_Args bytes = CALL(Executable_Serialize, .executable = program);
+  PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL), *y, *z;
+  char *damaged = malloc(bytes.serialized_bytes_size);
+
+  T_EQ_INT(CALL(Executable_NumOutputs, .executable = program).num_outputs, 1);
+  T_EQ_INT(CALL(Executable_ParameterMemoryKinds, .executable = program).num_parameters, 1);
+  T_OK(execute(exe, &x, 1, 0, &y, NULL));
+  check_floats(y, (float[]){1, 2, 3, 4, 5, 6}, 6);
+  memcpy(damaged, bytes.serialized_bytes, bytes.serialized_bytes_size);
+  damaged[bytes.serialized_bytes_size - 1] ^= 1;
+  FAILS("damaged", Executable_DeserializeAndLoad, .client = client, .serialized_executable = damaged,
+        .serialized_executable_size = bytes.serialized_bytes_size);
+  again = CALL(Executable_DeserializeAndLoad, .client = client, .serialized_executable = bytes.serialized_bytes,
+               .serialized_executable_size = bytes.serialized_bytes_size).loaded_executable;
+  T_OK(execute(again, &y, 1, 1, &z, NULL));
+  check_floats(z, (float[]){2, 3, 4, 5, 6, 7}, 6);
+  free(damaged);
+  bytes.serialized_executable_deleter(bytes.serialized_executable);
+  CALL(Executable_Destroy, .executable = program);
+  CALL(LoadedExecutable_Destroy, .executable = exe);
+  CALL(LoadedExecutable_Destroy, .executable = again);
+  destroy_buffer(x);
+  destroy_buffer(y);
+  destroy_buffer(z);
+  CALL(Client_Destroy, .client = client);
+}
+
+TEST(a_topology_compiles_without_a_client_and_a_client_loads_the_result)
+{
+  PJRT_TopologyDescription *topology = CALL(TopologyDescription_Create, .topology_name = "2x4", .topology_name_size = 3).topology;
+  PJRT_TopologyDescription_Serialize_Args bytes = CALL(TopologyDescription_Serialize, .topology = topology);
+  PJRT_TopologyDescription *copy = CALL(TopologyDescription_Deserialize, .serialized_topology = bytes.serialized_bytes,
+                                        .serialized_topology_size = bytes.serialized_bytes_size).topology;
+  PJRT_Program program = {.struct_size = sizeof program, .code = (char *)add_one, .code_size = sizeof add_one - 1, .format = "mlir",
+                          .format_size = 4};
+  PJRT_Executable *ahead = CALL(Compile, .topology = copy, .program = &program).executable;
+  PJRT_Client *client = make_client(1);
+  PJRT_LoadedExecutable *exe = CALL(Client_Load, .client = client, .executable = ahead).loaded_executable;
+  PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL), *y;
+
+  T_EQ_INT(CALL(TopologyDescription_GetDeviceDescriptions, .topology = copy).num_descriptions, 8);
+  T_TRUE(CALL(TopologyDescription_Fingerprint, .topology = copy).fingerprint ==
+         CALL(TopologyDescription_Fingerprint, .topology = topology).fingerprint);
+  T_TRUE(CALL(Executable_GetCompiledMemoryStats, .executable = ahead).argument_size_in_bytes == 24);
+  T_OK(execute(exe, &x, 1, 0, &y, NULL));
+  check_floats(y, (float[]){1, 2, 3, 4, 5, 6}, 6);
+  FAILS("not a serialized topology", TopologyDescription_Deserialize, .serialized_topology = "junk", .serialized_topology_size = 4);
+  FAILS("neither a client nor a topology", Compile, .program = &program);
+  bytes.serialized_topology_deleter(bytes.serialized_topology);
+  destroy_buffer(x);
+  destroy_buffer(y);
+  CALL(LoadedExecutable_Destroy, .executable = exe);
+  CALL(Executable_Destroy, .executable = ahead);
+  CALL(TopologyDescription_Destroy, .topology = topology);
+  CALL(TopologyDescription_Destroy, .topology = copy);
+  CALL(Client_Destroy, .client = client);
+}
+
+/* ---- layouts and memories ---- */
+
+static PJRT_Buffer_MemoryLayout tiled(const int64_t *minor_to_major, size_t rank)
+{
+  return (PJRT_Buffer_MemoryLayout){.struct_size = sizeof(PJRT_Buffer_MemoryLayout), .type = PJRT_Buffer_MemoryLayout_Type_Tiled,
+                                    .tiled = {.minor_to_major = minor_to_major, .minor_to_major_size = rank}};
+}
+
+TEST(a_buffer_lies_in_memory_as_its_layout_says)
+{
+  PJRT_Client *client = make_client(1);
+  int64_t column_major[] = {0, 1}, twice[] = {0, 0};
+  PJRT_Buffer_MemoryLayout layout = tiled(column_major, 2), none = tiled(twice, 2);
+  PJRT_Buffer *x = make_floats(client, six, dims23, 2, &layout);
+  float raw[6], want[] = {0, 3, 1, 4, 2, 5};
+
+  check_floats(x, six, 6);
+  T_OK(outcome(CALL(Buffer_CopyRawToHost, .buffer = x, .dst = raw, .transfer_size = sizeof raw).event));
+  T_TRUE(memcmp(raw, want, sizeof raw) == 0);
+  T_OK(outcome(CALL(Buffer_ToHostBuffer, .src = x, .host_layout = &layout, .dst = raw, .dst_size = sizeof raw).event));
+  T_TRUE(memcmp(raw, want, sizeof raw) == 0);
+  T_EQ_INT(CALL(Buffer_GetMemoryLayout, .buffer = x).layout.tiled.minor_to_major[0], 0);
+  FAILS("no permutation", Client_BufferFromHostBuffer, .client = client, .data = six, .type = PJRT_Buffer_Type_F32, .dims = dims23,
+        .num_dims = 2, .memory = memory_of(client, 0, 0), .device_layout = &none);
+  destroy_buffer(x);
+  CALL(Client_Destroy, .client = client);
+}
+
+TEST(results_go_to_the_host_by_any_strides)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL);
+  int64_t padded[] = {16, 4}, negative[] = {-12, 4};
+  PJRT_Buffer_MemoryLayout layout = {.struct_size = sizeof layout, .type = PJRT_Buffer_MemoryLayout_Type_Strides,
+                                     .strides = {.byte_strides = padded, .num_byte_strides = 2}};
+  float rows[8] = {-1, -1, -1, -1, -1, -1, -1, -1}, want[8] = {0, 1, 2, -1, 3, 4, 5, -1};
+
+  T_OK(outcome(CALL(Buffer_ToHostBuffer, .src = x, .host_layout = &layout, .dst = rows, .dst_size = 28).event));
+  T_TRUE(memcmp(rows, want, sizeof rows) == 0);
+  FAILS("dst has 24 bytes, the buffer 28", Buffer_ToHostBuffer, .src = x, .host_layout = &layout, .dst = rows, .dst_size = 24);
+  layout.strides.byte_strides = negative;
+  FAILS("byte stride -12", Buffer_ToHostBuffer, .src = x, .host_layout = &layout, .dst = rows, .dst_size = sizeof rows);
+  destroy_buffer(x);
+  CALL(Client_Destroy, .client = client);
+}
+
+/* mhlo.layout_mode and mhlo.memory_kind say where and how arguments and results lie. */
+TEST(a_program_takes_and_gives_the_layouts_and_memories_it_names)
+{
+  static const char text[] =
+      "module @jit_t { func.func public @main(%x: tensor<2x3xf32> {mhlo.layout_mode = \"{0,1}\", mhlo.memory_kind = \"pinned_host\"})"
+      " -> (tensor<3x2xf32> {mhlo.layout_mode = \"{0,1}\", mhlo.memory_kind = \"unpinned_host\"}, tensor<2x3xf32>) {\n"
+      "  %y = stablehlo.transpose %x, dims = [1, 0] : (tensor<2x3xf32>) -> tensor<3x2xf32>\n"
+      "  return %y, %x : tensor<3x2xf32>, tensor<2x3xf32> } }";
+  PJRT_Client *client = make_client(1);
+  PJRT_LoadedExecutable *exe = compile(client, text);
+  PJRT_Executable *program = CALL(LoadedExecutable_GetExecutable, .loaded_executable = exe).executable;
+  PJRT_Executable_OutputMemoryKinds_Args kinds = CALL(Executable_OutputMemoryKinds, .executable = program);
+  PJRT_Executable_ParameterMemoryKinds_Args params = CALL(Executable_ParameterMemoryKinds, .executable = program);
+  int64_t column_major[] = {0, 1};
+  PJRT_Buffer_MemoryLayout layout = tiled(column_major, 2);
+  PJRT_Buffer *x = make_floats(client, six, dims23, 2, &layout), *out[2];
+
+  T_EQ_STR(kinds.memory_kinds[0], "unpinned_host");
+  T_EQ_STR(kinds.memory_kinds[1], "device");
+  T_EQ_STR(params.memory_kinds[0], "pinned_host");
+  T_OK(execute(exe, &x, 1, 0, out, NULL));
+  check_floats(out[0], (float[]){0, 3, 1, 4, 2, 5}, 6);
+  check_floats(out[1], six, 6);
+  T_EQ_INT(CALL(Buffer_GetMemoryLayout, .buffer = out[0]).layout.tiled.minor_to_major[0], 0);
+  T_EQ_INT(CALL(Buffer_GetMemoryLayout, .buffer = out[1]).layout.tiled.minor_to_major[0], 1);
+  T_TRUE(CALL(Buffer_Memory, .buffer = out[0]).memory == memory_of(client, 0, 2));
+  destroy_buffer(x);
+  destroy_buffer(out[0]);
+  destroy_buffer(out[1]);
+  CALL(Executable_Destroy, .executable = program);
+  CALL(LoadedExecutable_Destroy, .executable = exe);
+  CALL(Client_Destroy, .client = client);
+}
+
+TEST(a_copy_to_another_memory_is_a_storage_of_its_own)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL);
+  PJRT_Buffer *y = CALL(Buffer_CopyToMemory, .buffer = x, .dst_memory = memory_of(client, 0, 1)).dst_buffer;
+
+  T_OK(buffer_outcome(y));
+  T_TRUE(CALL(Buffer_UnsafePointer, .buffer = x).buffer_pointer != CALL(Buffer_UnsafePointer, .buffer = y).buffer_pointer);
+  T_TRUE(CALL(Buffer_Memory, .buffer = y).memory == memory_of(client, 0, 1));
+  CALL(Buffer_Delete, .buffer = x);
+  check_floats(y, six, 6);
+  FAILS("deleted or donated", Buffer_CopyToMemory, .buffer = x, .dst_memory = memory_of(client, 0, 1));
+  destroy_buffer(x);
+  destroy_buffer(y);
+  CALL(Client_Destroy, .client = client);
+}
+
+TEST(memory_kinds_have_ids_and_canonical_shapes)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_TopologyDescription *topology = CALL(Client_TopologyDescription, .client = client).topology;
+  PJRT_TopologyDescription_GetMemorySpaceKindIds_Args kinds = CALL(TopologyDescription_GetMemorySpaceKindIds, .topology = topology);
+  PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace_Args shape =
+      CALL(TopologyDescription_MakeCanonicalShapeForMemorySpace, .topology = topology, .dims = dims23, .num_dims = 2,
+           .element_type = PJRT_Buffer_Type_F32);
+  /* ShapeProto: element_type 11, dimensions [2,3], layout {minor_to_major [1,0]}, is_dynamic [0,0] */
+  static const char want[] = "\x10\x0b\x1a\x02\x02\x03\x2a\x04\x0a\x02\x01\x00\x32\x02\x00\x00";
+
+  T_EQ_INT(kinds.num_memory_space_kind_ids, 3);
+  for (int i = 0; i < 3; i++) T_EQ_INT(CALL(Memory_Kind_Id, .memory = memory_of(client, 0, i)).kind_id, kinds.memory_space_kind_ids[i]);
+  T_EQ_INT(shape.serialized_shape_size, sizeof want - 1);
+  T_TRUE(memcmp(shape.serialized_shape, want, sizeof want - 1) == 0);
+  shape.serialized_shape_deleter(shape.serialized_shape);
+  CALL(Client_Destroy, .client = client);
+}
+
+/* ---- buffers that get their bytes later ---- */
+
+static PJRT_AsyncHostToDeviceTransferManager *make_manager(PJRT_Client *client, size_t count)
+{
+  PJRT_ShapeSpec specs[4];
+
+  for (size_t i = 0; i < count; i++)
+    specs[i] = (PJRT_ShapeSpec){.struct_size = sizeof specs[i], .dims = dims23, .num_dims = 2, .element_type = PJRT_Buffer_Type_F32};
+  return CALL(Client_CreateBuffersForAsyncHostToDevice, .client = client, .shape_specs = specs, .num_shape_specs = count,
+              .memory = memory_of(client, 0, 0)).transfer_manager;
+}
+
+TEST(a_transfer_in_pieces_defines_its_buffer_with_the_last)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_AsyncHostToDeviceTransferManager *m = make_manager(client, 2);
+  PJRT_Buffer *x = CALL(AsyncHostToDeviceTransferManager_RetrieveBuffer, .transfer_manager = m, .buffer_index = 0).buffer_out;
+  PJRT_Buffer *y = CALL(AsyncHostToDeviceTransferManager_RetrieveBuffer, .transfer_manager = m, .buffer_index = 1).buffer_out;
+  PJRT_LoadedExecutable *exe = compile(client, add_one);
+  PJRT_Buffer *z;
+
+  T_EQ_INT(CALL(AsyncHostToDeviceTransferManager_BufferCount, .transfer_manager = m).buffer_count, 2);
+  T_EQ_INT(CALL(AsyncHostToDeviceTransferManager_BufferSize, .transfer_manager = m, .buffer_index = 1).buffer_size, 24);
+  T_TRUE(CALL(AsyncHostToDeviceTransferManager_Device, .transfer_manager = m).device_out == device_of(client, 0));
+  T_OK(execute(exe, &x, 1, 0, &z, NULL)); /* waits for x */
+  T_OK(outcome(CALL(AsyncHostToDeviceTransferManager_TransferData, .transfer_manager = m, .data = six + 4, .offset = 16,
+                    .transfer_size = 8).done_with_h2d_transfer));
+  PJRT_Event *ready = CALL(Buffer_ReadyEvent, .buffer = x).event;
+  T_TRUE(!CALL(Event_IsReady, .event = ready).is_ready);
+  T_OK(outcome(CALL(AsyncHostToDeviceTransferManager_TransferData, .transfer_manager = m, .data = six, .transfer_size = 16,
+                    .is_last_transfer = true).done_with_h2d_transfer));
+  T_OK(outcome(ready));
+  check_floats(x, six, 6);
+  check_floats(z, (float[]){1, 2, 3, 4, 5, 6}, 6);
+  T_OK(outcome(CALL(AsyncHostToDeviceTransferManager_TransferLiteral, .transfer_manager = m, .buffer_index = 1, .data = six,
+                    .shape_dims = dims23, .shape_num_dims = 2, .shape_element_type = PJRT_Buffer_Type_F32).done_with_h2d_transfer));
+  check_floats(y, six, 6);
+  FAILS("has had its last transfer", AsyncHostToDeviceTransferManager_TransferData, .transfer_manager = m, .data = six, .transfer_size = 4);
+  FAILS("has been retrieved already", AsyncHostToDeviceTransferManager_RetrieveBuffer, .transfer_manager = m);
+  FAILS("buffer 2 of a transfer manager with 2", AsyncHostToDeviceTransferManager_BufferSize, .transfer_manager = m, .buffer_index = 2);
+  CALL(AsyncHostToDeviceTransferManager_Destroy, .transfer_manager = m);
+  destroy_buffer(x);
+  destroy_buffer(y);
+  destroy_buffer(z);
+  CALL(LoadedExecutable_Destroy, .executable = exe);
+  CALL(Client_Destroy, .client = client);
+}
+
+TEST(a_transfer_that_fails_or_is_given_up_ends_its_buffer)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_AsyncHostToDeviceTransferManager *m = make_manager(client, 3);
+  PJRT_Buffer *x = CALL(AsyncHostToDeviceTransferManager_RetrieveBuffer, .transfer_manager = m, .buffer_index = 0).buffer_out;
+  PJRT_Buffer *y = CALL(AsyncHostToDeviceTransferManager_RetrieveBuffer, .transfer_manager = m, .buffer_index = 1).buffer_out;
+
+  FAILS("bytes [20, +8) of a buffer of 24", AsyncHostToDeviceTransferManager_TransferData, .transfer_manager = m, .data = six,
+        .offset = 20, .transfer_size = 8);
+  CALL(AsyncHostToDeviceTransferManager_SetBufferError, .transfer_manager = m, .error_code = PJRT_Error_Code_DATA_LOSS,
+       .error_message = "the disk is gone", .error_message_size = 16);
+  T_FAILS(buffer_outcome(x), "the disk is gone");
+  CALL(AsyncHostToDeviceTransferManager_Destroy, .transfer_manager = m);
+  T_FAILS(buffer_outcome(y), "destroyed before the transfer to buffer 1");
+  destroy_buffer(x);
+  destroy_buffer(y);
+  CALL(Client_Destroy, .client = client);
+}
+
+static PJRT_Client_CreateAliasBuffer_Args make_alias(PJRT_Client *client)
+{
+  return CALL(Client_CreateAliasBuffer, .client = client, .memory = memory_of(client, 0, 0), .shape_dims = dims23, .shape_num_dims = 2,
+              .shape_element_type = PJRT_Buffer_Type_F32);
+}
+
+TEST(an_alias_is_what_fulfils_it)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_LoadedExecutable *exe = compile(client, add_one);
+  PJRT_Client_CreateAliasBuffer_Args good = make_alias(client), bad = make_alias(client), wrong = make_alias(client);
+  PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL), *y, *small = make_floats(client, six, dims23, 1, NULL);
+
+  T_OK(execute(exe, &good.alias_buffer, 1, 0, &y, NULL));
+  CALL(Client_FulfillAliasBuffer, .client = client, .buffer = x, .fulfill_alias_buffer_cb = good.fulfill_alias_buffer_cb);
+  destroy_buffer(x);
+  check_floats(good.alias_buffer, six, 6);
+  check_floats(y, (float[]){1, 2, 3, 4, 5, 6}, 6);
+  CALL(Client_FulfillAliasBuffer, .client = client, .status_code = PJRT_Error_Code_ABORTED, .error_message = "no", .error_message_size = 2,
+       .fulfill_alias_buffer_cb = bad.fulfill_alias_buffer_cb);
+  T_FAILS(buffer_outcome(bad.alias_buffer), "no");
+  FAILS("8 bytes", Client_FulfillAliasBuffer, .client = client, .buffer = small, .fulfill_alias_buffer_cb = wrong.fulfill_alias_buffer_cb);
+  T_FAILS(buffer_outcome(wrong.alias_buffer), "8 bytes");
+  destroy_buffer(good.alias_buffer);
+  destroy_buffer(bad.alias_buffer);
+  destroy_buffer(wrong.alias_buffer);
+  destroy_buffer(small);
+  destroy_buffer(y);
+  CALL(LoadedExecutable_Destroy, .executable = exe);
+  CALL(Client_Destroy, .client = client);
+}
+
+TEST(a_donation_with_a_dependency_waits_for_it)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL);
+  uintptr_t bytes = CALL(Buffer_UnsafePointer, .buffer = x).buffer_pointer;
+  PJRT_Buffer_DonateWithControlDependency_Args d = CALL(Buffer_DonateWithControlDependency, .buffer = x);
+  PJRT_Event *ready = CALL(Buffer_ReadyEvent, .buffer = d.out_buffer).event;
+
+  T_TRUE(CALL(Buffer_IsDeleted, .buffer = x).is_deleted);
+  T_TRUE(!CALL(Event_IsReady, .event = ready).is_ready);
+  d.dependency_ready_callback(&(PJRT_Buffer_DonateWithControlDependency_Callback_Args){
+      .struct_size = sizeof(PJRT_Buffer_DonateWithControlDependency_Callback_Args), .callback_data = d.callback_data});
+  T_OK(outcome(ready));
+  check_floats(d.out_buffer, six, 6);
+  T_TRUE(CALL(Buffer_UnsafePointer, .buffer = d.out_buffer).buffer_pointer == bytes); /* moved, not copied */
+  FAILS("deleted", Buffer_DonateWithControlDependency, .buffer = x);
+  destroy_buffer(x);
+  destroy_buffer(d.out_buffer);
+  CALL(Client_Destroy, .client = client);
+}
+
+TEST(a_raw_copy_starts_when_its_destination_is_named)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL);
+  PJRT_Buffer_CopyRawToHostFuture_Args f = CALL(Buffer_CopyRawToHostFuture, .buffer = x, .offset = 4, .transfer_size = 8);
+  PJRT_Buffer_CopyRawToHostFuture_Args g = CALL(Buffer_CopyRawToHostFuture, .buffer = x, .transfer_size = 8);
+  float got[2];
+
+  destroy_buffer(x);
+  f.future_ready_callback(&(PJRT_Buffer_CopyRawToHostFuture_Callback_Args){
+      .struct_size = sizeof(PJRT_Buffer_CopyRawToHostFuture_Callback_Args), .callback_data = f.callback_data, .dst = got});
+  T_OK(outcome(f.event));
+  T_TRUE(got[0] == 1 && got[1] == 2);
+  g.future_ready_callback(&(PJRT_Buffer_CopyRawToHostFuture_Callback_Args){
+      .struct_size = sizeof(PJRT_Buffer_CopyRawToHostFuture_Callback_Args), .callback_data = g.callback_data,
+      .error_code = PJRT_Error_Code_CANCELLED, .error_message = "gone", .error_message_size = 4});
+  T_FAILS(outcome(g.event), "gone");
+  CALL(Client_Destroy, .client = client);
+}
+
+TEST(an_execution_that_has_not_started_can_be_poisoned)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_LoadedExecutable *exe = compile(client, add_one);
+  PJRT_Client_CreateAliasBuffer_Args alias = make_alias(client);
+  PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL), *y, *z;
+  PJRT_Event *done;
+  PJRT_Device *device = device_of(client, 0);
+
+  T_OK(execute(exe, &alias.alias_buffer, 1, 7, &y, &done)); /* its input never comes by itself */
+  T_TRUE(!CALL(Device_PoisonExecution, .device = device, .launch_id = 8, .error_code = PJRT_Error_Code_ABORTED).poisoned);
+  T_TRUE(CALL(Device_PoisonExecution, .device = device, .launch_id = 7, .error_code = PJRT_Error_Code_ABORTED,
+              .error_message = "poison", .error_message_size = 6).poisoned);
+  T_FAILS(buffer_outcome(y), "poison");
+  T_FAILS(outcome(done), "poison");
+  CALL(Client_FulfillAliasBuffer, .client = client, .buffer = x, .fulfill_alias_buffer_cb = alias.fulfill_alias_buffer_cb);
+  T_OK(execute(exe, &x, 1, 9, &z, NULL));
+  check_floats(z, (float[]){1, 2, 3, 4, 5, 6}, 6);
+  destroy_buffer(alias.alias_buffer);
+  destroy_buffer(x);
+  destroy_buffer(y);
+  destroy_buffer(z);
+  CALL(LoadedExecutable_Destroy, .executable = exe);
+  CALL(Client_Destroy, .client = client);
+}
+
+/* ---- waits, lifetimes, small things ---- */
+
+static void destroy_own_event(PJRT_Error *error, void *arg)
+{
+  PJRT_Event **event = arg;
+
+  status_of(error);
+  CALL(Event_Destroy, .event = *event);
+  *event = NULL;
+}
+
+TEST(an_event_may_be_destroyed_in_its_own_callback)
+{
+  PJRT_Event *event = CALL(Event_Create).event, *keep = event;
+
+  CALL(Event_OnReady, .event = event, .callback = destroy_own_event, .user_arg = &event);
+  CALL(Event_Set, .event = keep);
+  T_TRUE(event == NULL);
+}
+
+TEST(memory_statistics_can_start_anew)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL);
+
+  destroy_buffer(x);
+  T_TRUE(CALL(Device_MemoryStats, .device = device_of(client, 0)).peak_bytes_in_use > 0);
+  CALL(Device_ClearMemoryStats, .device = device_of(client, 0));
+  T_EQ_INT(CALL(Device_MemoryStats, .device = device_of(client, 0)).peak_bytes_in_use, 0);
+  CALL(AsyncTrackingEvent_Destroy,
+       .event = CALL(Device_CreateAsyncTrackingEvent, .device = device_of(client, 0), .description = "step", .description_size = 4).event);
+  CALL(Client_DmaMap, .client = client, .data = (void *)six, .size = sizeof six);
+  CALL(Client_DmaUnmap, .client = client, .data = (void *)six);
+  CALL(Client_Destroy, .client = client);
+}
+
+TEST(handles_may_be_destroyed_in_any_order)
+{
+  for (int order = 0; order < 6; order++) {
+    PJRT_Client *client = make_client(1);
+    PJRT_LoadedExecutable *exe = compile(client, add_one);
+    PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL), *y;
+    PJRT_Event *done;
+    T_OK(execute(exe, &x, 1, 0, &y, &done));
+    for (int step = 0; step < 3; step++) switch ((order + (order < 3 ? step : 3 - step)) % 3) {
+      case 0: CALL(Client_Destroy, .client = client); break;
+      case 1: CALL(LoadedExecutable_Destroy, .executable = exe); break;
+      default: destroy_buffer(x); break;
+      }
+    T_OK(outcome(done));
+    check_floats(y, (float[]){1, 2, 3, 4, 5, 6}, 6);
+    destroy_buffer(y);
+  }
+}
+
+TEST_MAIN(UNIT(a_client_has_devices_with_dense_ids_and_refuses_others), UNIT(the_default_assignment_needs_room_and_positive_counts),
+          UNIT(programs_and_options_that_are_none_are_refused_by_name), UNIT(the_plugin_says_which_programs_it_reads),
+          UNIT(external_references_are_counted), UNIT(a_program_runs_and_is_the_same_after_serialisation),
+          UNIT(a_topology_compiles_without_a_client_and_a_client_loads_the_result), UNIT(a_buffer_lies_in_memory_as_its_layout_says),
+          UNIT(results_go_to_the_host_by_any_strides), UNIT(a_program_takes_and_gives_the_layouts_and_memories_it_names),
+          UNIT(a_copy_to_another_memory_is_a_storage_of_its_own), UNIT(memory_kinds_have_ids_and_canonical_shapes),
+          UNIT(a_transfer_in_pieces_defines_its_buffer_with_the_last), UNIT(a_transfer_that_fails_or_is_given_up_ends_its_buffer),
+          UNIT(an_alias_is_what_fulfils_it), UNIT(a_donation_with_a_dependency_waits_for_it),
+          UNIT(a_raw_copy_starts_when_its_destination_is_named), UNIT(an_execution_that_has_not_started_can_be_poisoned),
+          UNIT(an_event_may_be_destroyed_in_its_own_callback), UNIT(memory_statistics_can_start_anew),
+          UNIT(handles_may_be_destroyed_in_any_order))
