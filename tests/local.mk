@@ -15,7 +15,7 @@ EXTRA_DIST += tests/layering_test.sh tests/lsan.supp
 # tsan: tests/base/kv_test tests/runtime/executor_test tests/collective/clique_test tests/collective/survive_test
 # tsan: tests/coord/service_test tests/coord/agent_test tests/coord/wire_test
 TESTS += tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py
-EXTRA_DIST += tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py
+EXTRA_DIST += tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py tests/jax/upstream_multiprocess.py
 EXTRA_DIST += examples/jax/transformer_2d.py
 
 include tests/base/local.mk

@@ -17,7 +17,8 @@ PLUGIN = os.environ.get("WEFT_PLUGIN") or os.path.join(os.environ.get("WEFT_BUIL
 PYTHON = os.environ.get("WEFT_PYTHON") or sys.executable
 PROCESSES, DEVICES, LIMIT_S = 2, 2, 150
 NAMES = ["every process sees all devices", "psum over both processes", "every collective over both processes",
-         "jit of a global array", "two axes, one in each process", "a loop of collectives"]
+         "jit of a global array", "two axes, one in each process", "a loop of collectives",
+         "a program for another process's devices"]
 
 
 def worker(index, port):
@@ -34,7 +35,7 @@ def worker(index, port):
     mesh = Mesh(np.array(devices), ("x",))
 
     def spread(a, mesh, spec):
-        return jax.make_array_from_callback(a.shape, NamedSharding(mesh, spec), lambda i: a[i])
+        return jax.make_array_from_callback(a.shape, NamedSharding(mesh, spec), lambda i: a[i], dtype=a.dtype)
 
     def local_equals(array, want):
         for s in array.addressable_shards:
@@ -91,7 +92,12 @@ def worker(index, port):
             got = f(spread(a, mesh, P("x")))
         local_equals(got, want.reshape(-1))
 
-    for name, f in zip(NAMES, (sees_all, psum, collectives, jit_global, two_axes, loop)):
+    def elsewhere():
+        there = Mesh(np.array(devices[:DEVICES]), ("x",))
+        a = np.arange(4.0, dtype=np.float32)
+        local_equals(jax.jit(lambda a, b: a + b)(spread(a, there, P("x")), spread(a, there, P("x"))), 2 * a)
+
+    for name, f in zip(NAMES, (sees_all, psum, collectives, jit_global, two_axes, loop, elsewhere)):
         try:
             f()
             print(f"PASS {name}", flush=True)

@@ -238,6 +238,11 @@ def pmap_with_collectives(mesh):
 
 
 @on("8")
+def manual_region_without_operands(mesh):
+    return smap(mesh, lambda: lax.axis_index("x")[None], (), P("x"))()
+
+
+@on("8")
 def pmap_of_four_devices(mesh):
     return jax.pmap(lambda x: lax.pmean(jnp.sin(x), "i"), "i", devices=list(mesh.devices.flat)[2:6])(rand(4, 5))
 

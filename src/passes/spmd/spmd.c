@@ -214,7 +214,7 @@ static bool is_partitioned(const hlo_module *module)
 
   for (const hlo_computation *c = module->first; c; c = c->next)
     for (const hlo_instr *i = c->first; i; i = i->next) {
-      if (is_call_to(i, "SPMDFullToShardShape")) return false;
+      if (is_call_to(i, "SPMDFullToShardShape") || is_call_to(i, "SPMDShardToFullShape")) return false;
       collectives |= hlo_opcode_is_collective(i->op) || i->op == HLO_PARTITION_ID;
     }
   return collectives;
