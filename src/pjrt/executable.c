@@ -262,14 +262,11 @@ static weft_status *compile(target on, hlo_module *module, const void *options_d
   compile_options.collective_warn_ns = options.collective_warn_s * WEFT_NS_PER_S;
   module->replica_count = options.replica_count;
   module->num_partitions = options.partition_count;
-  if (options.partition_count > 1) {
-    st = pjrt_shardings_read(module, &p->param_shardings, &p->output_shardings);
-    if (st) {
-      pjrt_options_fini(&options);
-      return st;
-    }
-  }
-  st = weft_compile(on.platform, WEFT_MOVE(owned), &compile_options, &p->exe);
+  st = hlo_ints_new(module, options.parameter_flag_count, options.parameter_flags, &module->propagate_to_parameters);
+  if (!st) st = hlo_ints_new(module, options.output_flag_count, options.output_flags, &module->propagate_to_output);
+  if (!st) st = weft_compile(on.platform, WEFT_MOVE(owned), &compile_options, &p->exe);
+  if (!st && options.partition_count > 1) /* what the compiler has made of them */
+    st = pjrt_shardings_read(weft_executable_module(p->exe), &p->param_shardings, &p->output_shardings);
   if (!st) st = serialize_assignment(p, on.topology, &options);
   pjrt_options_fini(&options);
   WEFT_TRY(st);

@@ -205,6 +205,8 @@ typedef struct pjrt_options {
   int64_t *assignment;    /* [replica][partition], malloc'd; NULL when not given */
   bool portable;
   bool use_shardy;
+  int parameter_flag_count, output_flag_count;
+  int64_t *parameter_flags, *output_flags; /* which shardings propagation may choose: 0/1 each, malloc'd */
   char *dump_dir;         /* malloc'd or NULL */
   int64_t collective_timeout_s, collective_warn_s; /* 0: not given */
 } pjrt_options;
@@ -228,7 +230,7 @@ typedef struct pjrt_shardings {
   size_t *sizes;
   bool *owned;
 } pjrt_shardings;
-/* Of a module's parameters and results, before it is compiled.  On failure both may be partly filled: fini them. */
+/* Of a compiled module's parameters and results.  On failure both may be partly filled: fini them. */
 WEFT_NODISCARD weft_status *pjrt_shardings_read(const hlo_module *module, pjrt_shardings *out_params,
                                                 pjrt_shardings *out_outputs);
 void pjrt_shardings_fini(pjrt_shardings *shardings);

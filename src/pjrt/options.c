@@ -117,6 +117,15 @@ static weft_status *read_debug_options(const PjrtPb__DebugOptions *pb, pjrt_opti
   return set_text(&out->dump_dir, pb->dump_to);
 }
 
+static weft_status *read_flags(size_t count, const protobuf_c_boolean *flags, int *out_count, int64_t **out)
+{
+  *out = calloc(count + 1, sizeof **out);
+  WEFT_TRY_ALLOC(*out);
+  *out_count = (int)count;
+  for (size_t i = 0; i < count; i++) (*out)[i] = flags[i] != 0;
+  return NULL;
+}
+
 static weft_status *read_options(const PjrtPb__CompileOptions *pb, pjrt_options *out)
 {
   const PjrtPb__BuildOptions *build = pb->build;
@@ -131,6 +140,9 @@ static weft_status *read_options(const PjrtPb__CompileOptions *pb, pjrt_options 
       return WEFT_ERR(INVALID_ARGUMENT, "%lld replicas of %lld partitions", (long long)out->replica_count,
                       (long long)out->partition_count);
     out->use_shardy = build->use_shardy;
+    WEFT_TRY(read_flags(build->n_propagate_to_parameters, build->propagate_to_parameters, &out->parameter_flag_count,
+                        &out->parameter_flags));
+    WEFT_TRY(read_flags(build->n_propagate_to_output, build->propagate_to_output, &out->output_flag_count, &out->output_flags));
     if (build->device_assignment && !out->portable) WEFT_TRY(read_assignment(build->device_assignment, out));
     if (build->debug_options) WEFT_TRY(read_debug_options(build->debug_options, out));
   }
@@ -156,5 +168,7 @@ void pjrt_options_fini(pjrt_options *options)
 {
   free(options->assignment);
   free(options->dump_dir);
+  free(options->parameter_flags);
+  free(options->output_flags);
   *options = (pjrt_options){0};
 }

@@ -1,5 +1,5 @@
-/* pjrt/shardings.c -- the Shardings extension: how parameters and results lie over the devices, as the program that came
- * in says; what it leaves open is replicated. */
+/* pjrt/shardings.c -- the Shardings extension: how parameters and results lie over the devices, as the program says and the
+ * partitioner has completed it. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -39,6 +39,7 @@ static weft_status *shardings_new(int count, pjrt_shardings *out)
   out->sizes = calloc((size_t)count + 1, sizeof *out->sizes);
   out->owned = calloc((size_t)count + 1, sizeof *out->owned);
   if (!out->bytes || !out->sizes || !out->owned) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  out->bytes[0] = "";
   return NULL;
 }
 
@@ -83,7 +84,7 @@ static PJRT_Error *output_shardings(PJRT_Shardings_PJRT_Executable_OutputShardin
 {
   const pjrt_shardings *s = &args->executable->program->output_shardings;
 
-  args->num_outputs = (size_t)s->count;
+  args->num_outputs = (size_t)WEFT_MAX(s->count, 1); /* clients want one for no outputs at all, too */
   args->shardings = s->bytes;
   args->sharding_sizes = s->sizes;
   return NULL;

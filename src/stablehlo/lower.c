@@ -684,6 +684,7 @@ static const lower_entry *find_rule(const mlir_op *op)
       {SHLO_SDY, {"named_computation", lower_inline_region, LOWER_STRUCTURE}},
       {SHLO_SDY, {"sharding_constraint", lower_sharding_constraint, LOWER_STRUCTURE}},
       {SHLO_SDY, {"reshard", lower_sharding_constraint, LOWER_STRUCTURE}},
+      {SHLO_SDY, {"sharding_group", lower_sharding_group, LOWER_STRUCTURE}},
       {SHLO_BUILTIN, {"unrealized_conversion_cast", lower_identity, LOWER_STRUCTURE}},
   };
   static const lower_entry dialects[] = { /* of Shardy: barriers to propagation, collectives on whole arrays */
@@ -968,7 +969,7 @@ static weft_status *lower_entry_function(lowering *l, lower_function *f, const s
   WEFT_TRY(function_root(l, count, results));
   WEFT_TRY(entry_layout(l, f->op));
   WEFT_TRY(argument_attributes(l, f->op, count));
-  return lower_result_shardings(l, f->op, count, results);
+  return lower_result_shardings(l, f->op, count);
 }
 
 static const mlir_block *module_block(const mlir_module *m)

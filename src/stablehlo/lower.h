@@ -29,7 +29,6 @@ typedef struct lowering {
   lower_function *functions;
   bool inline_calls;        /* shapes are dynamic: a callee is lowered anew for each call, in place */
   int depth;                /* of regions and inlined calls */
-  int manual;               /* of sdy.manual_computation: inside, shapes are one partition's */
   int stamp;                /* of the last search for captured values */
   mlir_table files;         /* names of source files in the module */
   struct { mlir_value *value; hlo_instr *before; } *undo; /* bindings to restore when a region ends */
@@ -143,16 +142,16 @@ lower_rule lower_all_gather, lower_all_reduce, lower_all_to_all, lower_async_don
     lower_outfeed, lower_recv, lower_reduce_scatter, lower_send;
 /* ---- lower_sdy.c -------------------------------------------------------------------------------------------------- */
 
-/* A TensorSharding as tiles of an array of that rank. */
-WEFT_NODISCARD weft_status *lower_sharding(lowering *l, const mlir_attr *sharding, int rank, const hlo_sharding **out);
+/* A TensorSharding as a named sharding. */
+WEFT_NODISCARD weft_status *lower_sharding(lowering *l, const mlir_attr *sharding, const hlo_sharding **out);
 /* {mesh, axes} of replica groups as lists. */
 WEFT_NODISCARD weft_status *lower_mesh_groups(lowering *l, const mlir_attr *groups, hlo_replica_groups *out);
 /* The module's sharding of its results, from what the entry function says of them. */
-WEFT_NODISCARD weft_status *lower_result_shardings(lowering *l, const mlir_op *func, int count, hlo_instr *const *results);
+WEFT_NODISCARD weft_status *lower_result_shardings(lowering *l, const mlir_op *func, int count);
 /* The block of a region inlined: its operations and results in the place of `op`. */
 WEFT_NODISCARD weft_status *lower_inlined(lowering *l, const mlir_op *op, hlo_instr *const *args, int *out_count,
                                           hlo_instr ***out_results);
-lower_rule lower_manual_computation, lower_sharding_constraint;
+lower_rule lower_manual_computation, lower_sharding_constraint, lower_sharding_group;
 
 /* Sharding and frontend attributes of an operation or argument (a dictionary's entries), on its instruction. */
 WEFT_NODISCARD weft_status *lower_discardable(lowering *l, int count, const mlir_named_attr *attrs, hlo_instr *instr);

@@ -741,7 +741,7 @@ weft_status *lower_discardable(lowering *l, int count, const mlir_named_attr *at
       extra->sharding = sharding;
     } else if (strcmp(attrs[i].name, "sdy.sharding") == 0 && instr->op == HLO_PARAMETER && l->module->num_partitions > 1) {
       WEFT_TRY(lower_new_extra(l, instr, &extra));
-      WEFT_TRY(lower_sharding(l, a, hlo_shape_is_array(instr->shape) ? instr->shape->rank : 0, &extra->sharding));
+      WEFT_TRY(lower_sharding(l, a, &extra->sharding));
     } else if (strcmp(attrs[i].name, "mhlo.frontend_attributes") == 0 && a->kind == MLIR_DICT && a->u.dict.count > 0) {
       hlo_key_value *pairs = WEFT_ARENA_ARRAY(l->arena, hlo_key_value, a->u.dict.count);
       WEFT_TRY_ALLOC(pairs);

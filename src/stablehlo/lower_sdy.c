@@ -1,10 +1,10 @@
 /* stablehlo/lower_sdy.c -- Shardy: meshes and shardings become device lists, manual computations become the custom-calls
  * of XLA's partitioner around a region of one partition's shapes:
  *
- *   Sharding {tiles} -> SPMDFullToShardShape -> region -> Sharding {manual} -> SPMDShardToFullShape {tiles}
+ *   Sharding -> SPMDFullToShardShape -> region -> SPMDShardToFullShape -> Sharding
  *
- * A manual computation may leave axes free.  The tiles at its borders are then those of its manual axes alone: along free
- * axes every partition holds the whole and computes the same.  On one partition all of it says nothing. */
+ * Shardings stay named, with their open dimensions, for the partitioner to complete.  Those of the borders have the manual
+ * axes alone, which they list; a manual computation may leave axes free.  On one partition all of it says nothing. */
 #include <string.h>
 
 #include "hlo/sharding.h"
@@ -83,25 +83,31 @@ static weft_status *read_axes(lowering *l, const mlir_attr *list, const mlir_att
   return NULL;
 }
 
-static weft_status *read_sharding(lowering *l, const mlir_attr *a, const mlir_attr *only, int rank, const hlo_sharding **out)
+/* As a named sharding: of all axes, or of those in `only`. */
+static weft_status *read_sharding(lowering *l, const mlir_attr *a, const mlir_attr *only, const hlo_sharding **out)
 {
   const mlir_attr *dims = mlir_dict_get(a, "dims");
-  hlo_sharding named = {.kind = HLO_SHARDING_NAMED, .dim_count = array_count(dims)};
-  struct hlo_named_dim *list = WEFT_ARENA_ARRAY(l->arena, struct hlo_named_dim, named.dim_count);
+  hlo_sharding *named = WEFT_ARENA_NEW(l->arena, hlo_sharding);
+  struct hlo_named_dim *list = WEFT_ARENA_ARRAY(l->arena, struct hlo_named_dim, array_count(dims));
 
+  WEFT_TRY_ALLOC(named);
   WEFT_TRY_ALLOC(list);
   if (!a || a->kind != MLIR_DICT) return WEFT_ERR(INVALID_ARGUMENT, "a sharding that is none");
-  WEFT_TRY(read_mesh(l, mlir_dict_get(a, "mesh"), &named.mesh));
-  for (int d = 0; d < named.dim_count; d++)
-    WEFT_TRY(read_axes(l, mlir_dict_get(dims->u.array.items[d], "axes"), only, &list[d].axis_count, &list[d].axes));
-  named.dims = list;
-  WEFT_TRY(read_axes(l, mlir_dict_get(a, "unreduced"), NULL, &named.unreduced_count, &named.unreduced));
-  return hlo_sharding_from_named(l->arena, &named, rank, out);
+  *named = (hlo_sharding){.kind = HLO_SHARDING_NAMED, .dim_count = array_count(dims), .dims = list};
+  WEFT_TRY(read_mesh(l, mlir_dict_get(a, "mesh"), &named->mesh));
+  for (int d = 0; d < named->dim_count; d++) {
+    const mlir_attr *dim = dims->u.array.items[d];
+    WEFT_TRY(read_axes(l, mlir_dict_get(dim, "axes"), only, &list[d].axis_count, &list[d].axes));
+    list[d].open = !mlir_attr_int(mlir_dict_get(dim, "is_closed"), 0);
+  }
+  WEFT_TRY(read_axes(l, mlir_dict_get(a, "unreduced"), NULL, &named->unreduced_count, &named->unreduced));
+  *out = named;
+  return NULL;
 }
 
-weft_status *lower_sharding(lowering *l, const mlir_attr *sharding, int rank, const hlo_sharding **out)
+weft_status *lower_sharding(lowering *l, const mlir_attr *sharding, const hlo_sharding **out)
 {
-  return read_sharding(l, sharding, NULL, rank, out);
+  return read_sharding(l, sharding, NULL, out);
 }
 
 weft_status *lower_mesh_groups(lowering *l, const mlir_attr *groups, hlo_replica_groups *out)
@@ -118,75 +124,28 @@ weft_status *lower_mesh_groups(lowering *l, const mlir_attr *groups, hlo_replica
 
 /* ---- results ------------------------------------------------------------------------------------------------------ */
 
-/* Shardings by instruction id, as far as they follow: NULL where nothing is known. */
-typedef struct known_shardings { const hlo_sharding **by_id; int budget; } known_shardings;
-
-static bool divides(const hlo_sharding *s, const hlo_shape *shape)
-{
-  if (!hlo_shape_is_array(shape) || s->kind != HLO_SHARDING_TILED || s->tile_dims.count < shape->rank) return false;
-  for (int i = 0; i < shape->rank; i++)
-    if (shape->dims[i] % s->tile_dims.v[i] != 0) return false;
-  return true;
-}
-
-static bool same_dims(const hlo_shape *a, const hlo_shape *b)
-{
-  return hlo_shape_is_array(a) && hlo_shape_is_array(b) && a->rank == b->rank &&
-         memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0;
-}
-
-/* Forward through one computation: annotations say it, operations on elements inherit it from their operands, calls
- * follow their function. */
-static void follow_shardings(known_shardings *k, const hlo_computation *comp, int depth)
-{
-  HLO_FOREACH(instr, comp) {
-    const hlo_sharding **own = &k->by_id[instr->id];
-    bool is_custom = instr->op == HLO_CUSTOM_CALL;
-    if (--k->budget < 0) return;
-    if (instr->extra && instr->extra->sharding && instr->extra->sharding->kind == HLO_SHARDING_TILED &&
-        (instr->op == HLO_PARAMETER || is_custom)) {
-      *own = instr->extra->sharding;
-    } else if (hlo_opcode_is_elementwise(instr->op)) {
-      *own = NULL;
-      for (int i = 0; i < instr->operand_count && !*own; i++)
-        if (same_dims(instr->operands[i]->shape, instr->shape)) *own = k->by_id[instr->operands[i]->id];
-    } else if (instr->op == HLO_CALL && instr->called_count == 1 && depth < 8 && !hlo_shape_is_tuple(instr->shape)) {
-      const hlo_computation *callee = instr->called[0];
-      for (int i = 0; i < callee->param_count; i++) k->by_id[callee->params[i]->id] = k->by_id[instr->operands[i]->id];
-      follow_shardings(k, callee, depth + 1);
-      *own = k->by_id[callee->root->id];
-    }
-    if (*own && !divides(*own, instr->shape)) *own = NULL;
-  }
-}
-
-/* What the function says of a result, else what follows for it, else replicated. */
-static weft_status *result_sharding(lowering *l, const mlir_attr *dict, const hlo_instr *result, const known_shardings *k,
-                                    const hlo_sharding **out)
+/* What the function says of a result; UNKNOWN is for the partitioner to decide. */
+static weft_status *result_sharding(lowering *l, const mlir_attr *dict, const hlo_sharding **out)
 {
   const mlir_attr *sdy = mlir_dict_get(dict, "sdy.sharding");
   const char *text = mlir_attr_text(mlir_dict_get(dict, "mhlo.sharding"), "");
-  static const hlo_sharding replicated = {.kind = HLO_SHARDING_REPLICATED};
+  static const hlo_sharding unknown = {.kind = HLO_SHARDING_UNKNOWN};
 
-  if (sdy) return lower_sharding(l, sdy, hlo_shape_is_array(result->shape) ? result->shape->rank : 0, out);
-  if (text[0] == '{') return hlo_parse_sharding(l->arena, text, strlen(text), out);
-  *out = k->by_id[result->id] ? k->by_id[result->id] : &replicated;
-  return NULL;
+  *out = &unknown;
+  if (sdy) return lower_sharding(l, sdy, out);
+  return text[0] == '{' ? hlo_parse_sharding(l->arena, text, strlen(text), out) : NULL;
 }
 
-weft_status *lower_result_shardings(lowering *l, const mlir_op *func, int count, hlo_instr *const *results)
+weft_status *lower_result_shardings(lowering *l, const mlir_op *func, int count)
 {
   const mlir_attr *dicts = mlir_attr_of(func, "res_attrs");
   const hlo_sharding **shardings = WEFT_ARENA_ARRAY(l->arena, const hlo_sharding *, count);
-  known_shardings known = {WEFT_ARENA_ARRAY(&l->scratch, const hlo_sharding *, l->module->next_id), 8 * l->module->next_id};
   hlo_sharding *tuple;
 
   WEFT_TRY_ALLOC(shardings);
-  WEFT_TRY_ALLOC(known.by_id);
   if (l->module->num_partitions <= 1 || count == 0) return NULL;
-  follow_shardings(&known, l->comp, 0);
   for (int i = 0; i < count; i++)
-    WEFT_TRY(result_sharding(l, i < array_count(dicts) ? dicts->u.array.items[i] : NULL, results[i], &known, &shardings[i]));
+    WEFT_TRY(result_sharding(l, i < array_count(dicts) ? dicts->u.array.items[i] : NULL, &shardings[i]));
   l->module->spmd_output_sharding = shardings[0];
   if (!hlo_shape_is_tuple(l->comp->root->shape)) return NULL;
   tuple = WEFT_ARENA_NEW(l->arena, hlo_sharding);
@@ -217,23 +176,60 @@ static weft_status *annotate(lowering *l, const char *target, hlo_instr *x, cons
   return NULL;
 }
 
-/* Inside a manual computation only free axes are left to speak of, along which every partition holds the whole. */
+/* A constraint, or a reshard, which is one that must be met.  Of a scalar it says something only if that is a sum; the
+ * scalars of reducers have constraints too. */
 weft_status *lower_sharding_constraint(lowering *l, const mlir_op *op)
 {
+  const mlir_attr *given = mlir_attr_of(op, "sharding");
   const hlo_sharding *sharding;
   hlo_instr *x;
 
   WEFT_TRY(lower_operand(l, op, 0, &x));
-  if (l->module->num_partitions > 1 && l->manual == 0 && hlo_shape_is_array(x->shape) && x->shape->rank > 0) {
-    WEFT_TRY(lower_sharding(l, mlir_attr_of(op, "sharding"), x->shape->rank, &sharding));
+  if (l->module->num_partitions > 1 && hlo_shape_is_array(x->shape) &&
+      (x->shape->rank > 0 || array_count(mlir_dict_get(given, "unreduced")))) {
+    WEFT_TRY(lower_sharding(l, given, &sharding));
     WEFT_TRY(annotate(l, "Sharding", x, x->shape, sharding, &x));
   }
   return lower_result(l, op, 0, x);
 }
 
+/* A member of a group of values that are to be cut alike. */
+weft_status *lower_sharding_group(lowering *l, const mlir_op *op)
+{
+  hlo_sharding *sharding = WEFT_ARENA_NEW(l->arena, hlo_sharding);
+  hlo_instr *x;
+
+  WEFT_TRY_ALLOC(sharding);
+  *sharding = (hlo_sharding){.kind = HLO_SHARDING_UNKNOWN, .shard_group = 1, .shard_group_id = mlir_attr_int(mlir_attr_of(op, "group_id"), 0)};
+  WEFT_TRY(lower_operand(l, op, 0, &x));
+  if (l->module->num_partitions <= 1 || !hlo_shape_is_array(x->shape)) return NULL;
+  return annotate(l, "Sharding", x, x->shape, sharding, &x);
+}
+
+/* What stands at a border: how the manual axes cut the array, and which they are. */
+static weft_status *border_sharding(lowering *l, const mlir_attr *given, const mlir_attr *axes, const hlo_sharding **out)
+{
+  int count = array_count(axes);
+  hlo_axis_ref *manual = WEFT_ARENA_ARRAY(l->arena, hlo_axis_ref, count);
+  const hlo_sharding *sharding;
+  hlo_sharding *named;
+
+  WEFT_TRY_ALLOC(manual);
+  WEFT_TRY(read_sharding(l, given, axes, &sharding));
+  named = weft_arena_memdup(l->arena, sharding, sizeof *named);
+  WEFT_TRY_ALLOC(named);
+  for (int i = 0; i < count; i++) {
+    manual[i].name = weft_arena_strdup(l->arena, mlir_attr_text(axes->u.array.items[i], ""));
+    WEFT_TRY_ALLOC(manual[i].name);
+  }
+  named->manual = manual;
+  named->manual_count = count;
+  *out = named;
+  return NULL;
+}
+
 weft_status *lower_manual_computation(lowering *l, const mlir_op *op)
 {
-  static const hlo_sharding manual = {.kind = HLO_SHARDING_MANUAL};
   const mlir_attr *in = mlir_attr_of(op, "in_shardings"), *out = mlir_attr_of(op, "out_shardings");
   const mlir_attr *axes = mlir_attr_of(op, "manual_axes");
   bool one = l->module->num_partitions <= 1;
@@ -248,23 +244,23 @@ weft_status *lower_manual_computation(lowering *l, const mlir_op *op)
                op->regions[0].first->arg_count != op->operand_count))
     return WEFT_ERR(INVALID_ARGUMENT, "%d operands with %d shardings, %d results with %d", op->operand_count,
                     array_count(in), op->result_count, array_count(out));
-  for (int i = 0; !one && i < op->operand_count; i++) {
+  for (int i = 0; !one && array_count(axes) && i < op->operand_count; i++) {
     if (!hlo_shape_is_array(args[i]->shape)) continue;
-    WEFT_TRY(read_sharding(l, in->u.array.items[i], axes, args[i]->shape->rank, &sharding));
-    WEFT_TRY(lower_shape(l, op->regions[0].first->args[i].type, &shape));
+    WEFT_TRY(lower_sharding(l, in->u.array.items[i], &sharding));
     WEFT_TRY(annotate(l, "Sharding", args[i], args[i]->shape, sharding, &x));
-    WEFT_TRY(annotate(l, "SPMDFullToShardShape", x, shape, &manual, &args[i]));
+    WEFT_TRY(border_sharding(l, in->u.array.items[i], axes, &sharding));
+    WEFT_TRY(lower_shape(l, op->regions[0].first->args[i].type, &shape));
+    WEFT_TRY(annotate(l, "SPMDFullToShardShape", x, shape, sharding, &args[i]));
   }
-  l->manual++;
   WEFT_TRY(lower_inlined(l, op, args, &count, &results));
-  l->manual--;
   for (int i = 0; i < count; i++) {
     x = results[i];
-    if (!one && hlo_shape_is_array(x->shape)) {
-      WEFT_TRY(read_sharding(l, out->u.array.items[i], axes, x->shape->rank, &sharding));
+    if (!one && array_count(axes) && hlo_shape_is_array(x->shape)) {
+      WEFT_TRY(border_sharding(l, out->u.array.items[i], axes, &sharding));
       WEFT_TRY(lower_shape(l, op->results[i].type, &shape));
-      WEFT_TRY(annotate(l, "Sharding", x, x->shape, &manual, &x));
       WEFT_TRY(annotate(l, "SPMDShardToFullShape", x, shape, sharding, &x));
+      WEFT_TRY(lower_sharding(l, out->u.array.items[i], &sharding));
+      WEFT_TRY(annotate(l, "Sharding", x, shape, sharding, &x));
     }
     WEFT_TRY(lower_result(l, op, i, x));
   }
