@@ -38,17 +38,33 @@ static weft_status *read_integer(const PJRT_NamedValue *value, const char *name,
   return NULL;
 }
 
+/* The number of devices that the environment asks for: WEFT_NUM_DEVICES, else XLA's own flag; 0 without either. */
+static weft_status *environment_devices(int64_t *out)
+{
+  static const char flag[] = "--xla_force_host_platform_device_count=";
+  const char *count = getenv("WEFT_NUM_DEVICES"), *xla = getenv("XLA_FLAGS");
+  char text[16];
+
+  *out = 0;
+  if (!count || !*count) {
+    for (count = NULL; xla && (xla = strstr(xla, flag)) != NULL;) count = xla += sizeof flag - 1;   /* the last one counts */
+    if (!count) return NULL;
+    snprintf(text, sizeof text, "%.*s", (int)strcspn(count, " \t\n"), count);
+    count = text;
+  }
+  WEFT_TRY(weft_option_parse(WEFT_OPT_INT, "WEFT_NUM_DEVICES", count, out));
+  if (*out < 1 || *out > MAX_DEVICES)
+    return WEFT_ERR(INVALID_ARGUMENT, "%lld devices are asked for in the environment, not in [1, %d]", (long long)*out,
+                    MAX_DEVICES);
+  return NULL;
+}
+
 static weft_status *read_settings(const PJRT_Client_Create_Args *args, client_settings *s)
 {
-  const char *count = getenv("WEFT_NUM_DEVICES");
   const char *at = (const char *)args->create_options;
 
   *s = (client_settings){.device_count = 0, .num_nodes = 1};
-  if (count && *count) {
-    WEFT_TRY(weft_option_parse(WEFT_OPT_INT, "WEFT_NUM_DEVICES", count, &s->device_count));
-    if (s->device_count < 1 || s->device_count > MAX_DEVICES)
-      return WEFT_ERR(INVALID_ARGUMENT, "WEFT_NUM_DEVICES is %lld, not in [1, %d]", (long long)s->device_count, MAX_DEVICES);
-  }
+  WEFT_TRY(environment_devices(&s->device_count));
   for (size_t i = 0; i < args->num_options; i++) {
     const PJRT_NamedValue *value = (const PJRT_NamedValue *)at;
     size_t stride = args->create_options[0].struct_size;

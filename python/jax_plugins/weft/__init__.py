@@ -117,9 +117,8 @@ def initialize():
     """Called by JAX when it looks for plugins."""
     import jax._src.xla_bridge as xla_bridge
 
-    options = {}
-    if os.environ.get("WEFT_NUM_DEVICES"):
-        options["num_devices"] = int(os.environ["WEFT_NUM_DEVICES"])
+    devices = int(os.environ.get("WEFT_NUM_DEVICES") or xla_bridge.num_cpu_devices.value)  # -1: JAX was not told
+    options = {"num_devices": devices} if devices > 0 else {}
     path = library_path()
     xla_bridge.register_plugin("weft", library_path=path, options=options)
     _forward_ffi_handlers(path)
