@@ -198,7 +198,9 @@ static weft_status *merge(merger *m, hlo_instr *a, hlo_instr *b, hlo_instr **out
   WEFT_TRY(pass_outline(members, member_count, results, outputs, &m->map, "loop_multi_fusion", out));
   WEFT_TRY(pass_fusion_classify(*out, NULL));
   WEFT_TRY(pass_map_set(&m->place, (*out)->id, (void *)place));
-  for (int i = 0; i < (*out)->user_count; i++) WEFT_TRY(pass_map_set(&m->place, (*out)->users[i]->id, (void *)place));
+  for (int i = 0; i < (*out)->user_count; i++)
+    if ((*out)->users[i]->op == HLO_GET_TUPLE_ELEMENT)
+      WEFT_TRY(pass_map_set(&m->place, (*out)->users[i]->id, (void *)place));
   return NULL;
 }
 

@@ -204,6 +204,7 @@ struct rt_ffi_call {
   XLA_FFI_Buffer *buffers;  /* arguments, then results; data NULL */
   object *state;            /* of the instantiate stage */
   void *blank_state;        /* see rt_ffi_call_new; NULL for most */
+  size_t packed_bytes;      /* of all buffers whose elements are packed for the handler */
 };
 
 /* One call in flight. */
@@ -227,8 +228,58 @@ typedef struct run {
   XLA_FFI_CallFrame frame;
   void (*done)(void *arg, weft_status *st);
   void *arg;
+  void *const *data;        /* with packed elements: the buffers as Weft has them */
   XLA_FFI_Buffer buffers[];
 } run;
+
+/* ---- elements below a byte ---------------------------------------------------------------------------------------------
+ * Weft keeps one a byte; handlers expect them packed, the first in the low bits. */
+
+/* Bits of an element that handlers expect packed; 0 for all others. */
+static int packed_bits(const XLA_FFI_Buffer *buffer)
+{
+  weft_dtype type = weft_dtype_from_proto((int)buffer->dtype);
+  int bits = weft_dtype_bits(type);
+
+  return type != WEFT_PRED && bits > 0 && bits < 8 && 8 % bits == 0 ? bits : 0;
+}
+
+static size_t element_count(const XLA_FFI_Buffer *buffer)
+{
+  size_t count = 1;
+
+  for (int64_t d = 0; d < buffer->rank; d++) count *= (size_t)buffer->dims[d];
+  return count;
+}
+
+static size_t packed_bytes(const XLA_FFI_Buffer *buffer)
+{
+  return (element_count(buffer) * (size_t)packed_bits(buffer) + 7) / 8;
+}
+
+static void pack(uint8_t *to, const uint8_t *from, const XLA_FFI_Buffer *shape)
+{
+  int bits = packed_bits(shape);
+
+  memset(to, 0, packed_bytes(shape));
+  for (size_t i = 0; i < element_count(shape); i++) {
+    size_t at = i * (size_t)bits;
+    to[at / 8] |= (uint8_t)((from[i] & ((1 << bits) - 1)) << at % 8);
+  }
+}
+
+static void unpack(uint8_t *to, const XLA_FFI_Buffer *from)
+{
+  const uint8_t *packed = from->data;
+  bool is_signed = weft_dtype_is_signed(weft_dtype_from_proto((int)from->dtype));
+  int bits = packed_bits(from), sign = is_signed ? 1 << (bits - 1) : 0;
+
+  for (size_t i = 0; i < element_count(from); i++) {
+    size_t at = i * (size_t)bits;
+    int value = packed[at / 8] >> at % 8 & ((1 << bits) - 1);
+    to[i] = (uint8_t)((value ^ sign) - sign);
+  }
+}
 
 static void fill_buffer(XLA_FFI_Buffer *buffer, const hlo_shape *shape)
 {
@@ -270,6 +321,7 @@ weft_status *rt_ffi_call_new(weft_arena *arena, const hlo_instr *instr, const XL
     WEFT_TRY_ALLOC(copy);
     fill_buffer(&call->buffers[count++], copy);
   }
+  for (int i = 0; i < count; i++) call->packed_bytes += packed_bytes(&call->buffers[i]);
   WEFT_TRY(rt_ffi_attrs_parse(arena, config, &call->attrs));
   if (bundle->instantiate) {
     XLA_FFI_ExecutionContext ctx = {.call = call};
@@ -300,10 +352,14 @@ void rt_ffi_call_free(rt_ffi_call *call)
 static void run_end(void *arg, weft_status *st)
 {
   run *r = arg;
+  rt_ffi_call *call = r->ctx.call;
   void (*done)(void *, weft_status *) = r->done;
   void *done_arg = r->arg;
 
   for (int i = 0; i < XLA_FFI_ExecutionStage_EXECUTE; i++) objects_free(r->ctx.states[i]);
+  for (int i = call->arg_count; r->data && !st && i < call->arg_count + call->ret_count; i++)
+    if (r->data[i] != r->buffers[i].data)
+      unpack(r->data[i], &r->buffers[i]);
   free(r);
   done(done_arg, st);
 }
@@ -314,8 +370,10 @@ void rt_ffi_call_start(rt_ffi_call *call, void *const *buffers, rt_pool *pool, c
                        void (*done)(void *arg, weft_status *st), void *arg)
 {
   size_t count = (size_t)(call->arg_count + call->ret_count);
-  /* buffers, then pointers to them, then their kinds */
-  run *r = malloc(sizeof *r + count * (sizeof(XLA_FFI_Buffer) + sizeof(void *) + sizeof(XLA_FFI_ArgType)));
+  size_t data_count = call->packed_bytes ? count : 0;
+  /* buffers, then pointers to them, then Weft's own data, then the buffers' kinds, then packed elements */
+  run *r = malloc(sizeof *r + count * (sizeof(XLA_FFI_Buffer) + sizeof(void *) + sizeof(XLA_FFI_ArgType)) +
+                  data_count * sizeof(void *) + call->packed_bytes);
   weft_status *st = NULL;
 
   if (!r) {
@@ -323,13 +381,18 @@ void rt_ffi_call_start(rt_ffi_call *call, void *const *buffers, rt_pool *pool, c
     return;
   }
   void **pointers = (void **)(r->buffers + count);
-  XLA_FFI_ArgType *kinds = (XLA_FFI_ArgType *)(pointers + count);
+  XLA_FFI_ArgType *kinds = (XLA_FFI_ArgType *)(pointers + count + data_count);
+  uint8_t *packed = (uint8_t *)(kinds + count);
   r->ctx = (XLA_FFI_ExecutionContext){.call = call, .pool = pool, .info = info};
   r->done = done;
   r->arg = arg;
+  r->data = data_count ? memcpy(pointers + count, buffers, count * sizeof *buffers) : NULL;
   for (size_t i = 0; i < count; i++) {
+    bool is_packed = packed_bits(&call->buffers[i]) != 0;
     r->buffers[i] = call->buffers[i];
-    r->buffers[i].data = buffers[i];
+    r->buffers[i].data = is_packed ? packed : buffers[i];
+    if (is_packed && i < (size_t)call->arg_count) pack(packed, buffers[i], &call->buffers[i]);
+    packed += packed_bytes(&call->buffers[i]);
     pointers[i] = &r->buffers[i];
     kinds[i] = XLA_FFI_ArgType_BUFFER; /* the same number as XLA_FFI_RetType_BUFFER */
   }

@@ -107,6 +107,9 @@ case("clamp", lambda x: jnp.clip(x, -0.5, 0.5), rand((100,), np.float32))
 case("popcount, clz", lambda x: lax.population_count(x) + lax.clz(x), rand((64,), np.uint32))
 case("bitcast f32 u32", lambda x: lax.bitcast_convert_type(x, np.uint32), rand((9,), np.float32))
 case("nan in max and min", lambda x, y: (jnp.maximum(x, y), jnp.minimum(y, x)), np.array([1, np.nan, 3], np.float32), np.array([np.nan, 2, 3], np.float32))
+for d in F:
+    case(f"maximum of an absolute value and 0, {name_of(d)}", lambda x: (jnp.maximum(abs(x), 0), jnp.maximum(0, abs(x)), jnp.minimum(-abs(x), 0),
+                                                                        jnp.maximum(-abs(x), 0)), np.array([-3, 3, 0, -0.0, np.nan, -np.inf], d))
 case("nextafter", jnp.nextafter, rand((9,), np.float32), rand((9,), np.float32, 1))
 
 # -- shapes -------------------------------------------------------------------------------------------------------------
@@ -279,6 +282,14 @@ def pure_callback():
     f = jax.jit(lambda x: jax.pure_callback(lambda a: np.sin(a), jax.ShapeDtypeStruct(x.shape, x.dtype), x))
     x = np.arange(5, dtype=np.float32)
     np.testing.assert_allclose(np.asarray(f(on_weft(x))), np.sin(x), rtol=1e-6)
+
+
+@behaviour
+def callbacks_see_elements_below_a_byte():
+    for dtype, values in {"int2": [-2, 1, 0], "uint2": [3, 1, 0], "int4": [-8, 7, -1], "uint4": [15, 1, 8], "float4_e2m1fn": [-6, 0.5, 3]}.items():
+        x = np.array(values, getattr(ml_dtypes, dtype))
+        f = jax.jit(lambda x: jax.pure_callback(lambda a: a[::-1], jax.ShapeDtypeStruct(x.shape, x.dtype), x).astype(np.float32) + 1)
+        np.testing.assert_array_equal(np.asarray(f(on_weft(x))), np.array(values[::-1], np.float32) + 1)
 
 
 @behaviour
