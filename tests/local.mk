@@ -8,7 +8,7 @@ TEST_LIBS = libweftcore.la $(CMOCKA_LIBS)
 # for programs that include tests/alloc.h
 WRAP_ALLOC = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign
 TESTS += $(check_PROGRAMS) tests/layering_test.sh
-EXTRA_DIST += tests/layering_test.sh tests/lsan.supp
+EXTRA_DIST += tests/layering_test.sh tests/lsan.supp tests/valgrind.supp
 
 # Run under ThreadSanitizer by .ci/run, one list a line.  Tests that load LLVM and OpenBLAS end in SIGSEGV under clang 19's
 # TSan before main; they wait for a build of those without it (HACKING.md).

@@ -5,6 +5,23 @@
 
 #include "weft/pjrt_c_api.h"
 
+/* ---- Weft's own (version 1): what `weft run` shows and the API has no word for ----
+ *
+ * Weft also takes, beside XLA's names:
+ *   create option   num_threads (int64)   worker threads of the process
+ *   compile option  weft_memory (string, in env_option_overrides)   "topological", "sequential" or "budget=BYTES" */
+
+#define PJRT_Extension_Type_Weft ((PJRT_Extension_Type)0x57656674)
+PJRT_STRUCT(PJRT_Weft_ParameterDimensions_Args, /* on one device */
+  PJRT_Executable *executable; int parameter; /* out: */ const int64_t *dims; size_t num_dims;)
+PJRT_STRUCT(PJRT_Weft_MemoryBound_Args, /* no plan of the temporaries can be smaller */
+  PJRT_Executable *executable; /* out: */ int64_t bytes;)
+typedef struct PJRT_Weft_Extension {
+  PJRT_Extension_Base base;
+  PJRT_Error *(*parameter_dimensions)(PJRT_Weft_ParameterDimensions_Args *args);
+  PJRT_Error *(*memory_bound)(PJRT_Weft_MemoryBound_Args *args);
+} PJRT_Weft_Extension;
+
 /* ---- layouts (version 4): a layout travels as its HLO text, "{1,0}" ---- */
 
 typedef struct PJRT_Layouts_MemoryLayout PJRT_Layouts_MemoryLayout;

@@ -5,8 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "buffer/hazard.h"
 #include "buffer/plan_internal.h"
+
+weft_status *buf_order_parse(const char *text, buf_order *out_order, int64_t *out_budget)
+{
+  *out_budget = 0;
+  if (strncmp(text, "budget=", 7) == 0) {
+    *out_order = BUF_BUDGET;
+    return weft_option_parse(WEFT_OPT_BYTES, "budget", text + 7, out_budget);
+  }
+  if (strcmp(text, "topological") != 0 && strcmp(text, "sequential") != 0)
+    return WEFT_ERR(INVALID_ARGUMENT, "expected topological, sequential or budget=BYTES, got \"%s\"", text);
+  *out_order = strcmp(text, "sequential") == 0 ? BUF_SEQUENTIAL : BUF_TOPOLOGICAL;
+  return NULL;
+}
 
 static weft_status *add_buffer(buf_plan *plan, buf_buffer buffer)
 {

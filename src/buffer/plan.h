@@ -38,6 +38,9 @@ typedef enum buf_order {
   BUF_SEQUENTIAL,  /* the schedule's order, best fit: least memory */
   BUF_BUDGET,      /* topological as far as budget_bytes allows, then reuse that adds the cheapest dependences */
 } buf_order;
+/* "topological", "sequential" or "budget=BYTES" (with a unit: "1.5GB"); for the first two *out_budget is 0.
+ * INVALID_ARGUMENT for anything else. */
+WEFT_NODISCARD weft_status *buf_order_parse(const char *text, buf_order *out_order, int64_t *out_budget);
 
 typedef struct buf_options {
   buf_order order;

@@ -41,21 +41,6 @@ static void print_help(FILE *out)
           "  --order ORDER          memory order: topological (default), sequential, budget=BYTES\n");
 }
 
-static weft_status *parse_order(const char *text, weft_compile_options *compile)
-{
-  if (strcmp(text, "topological") == 0) {
-    compile->order = BUF_TOPOLOGICAL;
-  } else if (strcmp(text, "sequential") == 0) {
-    compile->order = BUF_SEQUENTIAL;
-  } else if (strncmp(text, "budget=", 7) == 0) {
-    compile->order = BUF_BUDGET;
-    return weft_option_parse(WEFT_OPT_BYTES, "--order budget", text + 7, &compile->budget_bytes);
-  } else {
-    return WEFT_ERR(INVALID_ARGUMENT, "--order: expected topological, sequential or budget=BYTES, got \"%s\"", text);
-  }
-  return NULL;
-}
-
 static weft_status *parse_options(int argc, char **argv, inspect_options *o, bool *done)
 {
   static const struct option options[] = {
@@ -74,7 +59,7 @@ static weft_status *parse_options(int argc, char **argv, inspect_options *o, boo
       case 'k': o->kernel = optarg; break;
       case 'c': o->cost = true; break;
       case 's': o->svg = optarg; break;
-      case 'r': WEFT_TRY(parse_order(optarg, &o->compile)); break;
+      case 'r': WEFT_TRY_NOTE(buf_order_parse(optarg, &o->compile.order, &o->compile.budget_bytes), "--order"); break;
       case 'h':
         print_help(stdout);
         *done = true;
@@ -190,7 +175,7 @@ static weft_status *inspect(inspect_options *o)
   weft_platform_options platform_options = {0};
   observer ob = {.o = o};
 
-  WEFT_TRY(cli_load_program(o->program, &module));
+  WEFT_TRY(cli_load_module(o->program, &module));
   if (o->emit) WEFT_TRY(emit(o, module));
   if (!(o->optimized || o->passes || o->after || o->memory || o->thunks || o->kernel || o->cost)) return NULL;
   platform_options.device_count = (int)WEFT_MIN(module->replica_count * module->num_partitions, 4096);

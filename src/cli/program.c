@@ -27,7 +27,34 @@ static weft_status *parse_program(const char *data, size_t size, hlo_module **ou
   return proto ? hlo_from_proto(data, size, out_module) : hlo_parse(data, size, out_module);
 }
 
-weft_status *cli_load_program(const char *path, hlo_module **out_module)
+weft_status *cli_load_program(const char *path, cli_program *p)
+{
+  char *data;
+  size_t size;
+
+  *p = (cli_program){0};
+  WEFT_TRY(cli_read_file(path, &data, &size));
+  p->memory = data;
+  WEFT_TRY_NOTE(parse_program(data, size, &p->module), "in %s", path);
+  WEFT_TRY_NOTE(hlo_verify(p->module), "in %s", path);
+  p->code = (cli_code){data, size, "mlir"};
+  if (shlo_is_program(data, size)) return NULL;
+  free(p->memory);
+  p->memory = NULL;
+  WEFT_TRY(hlo_to_proto(p->module, &p->memory, &p->code.size));
+  p->code.bytes = p->memory;
+  p->code.format = "hlo";
+  return NULL;
+}
+
+void cli_program_fini(cli_program *p)
+{
+  hlo_module_free(p->module);
+  free(p->memory);
+  *p = (cli_program){0};
+}
+
+weft_status *cli_load_module(const char *path, hlo_module **out_module)
 {
   WEFT_AUTO(hlo_module) module = NULL;
   WEFT_AUTO_STR data = NULL;

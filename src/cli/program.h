@@ -6,9 +6,26 @@
 
 #include "hlo/hlo.h"
 
+/* A program's bytes as PJRT plugins take them. */
+typedef struct cli_code {
+  const void *bytes;
+  size_t size;
+  const char *format; /* "mlir" or "hlo" */
+} cli_code;
+
+typedef struct cli_program {
+  hlo_module *module; /* owned */
+  cli_code code;
+  void *memory;       /* owned: of the code */
+} cli_program;
+
 /* Reads, parses and verifies a program; the format (HLO text, HloModuleProto, StableHLO text or bytecode) is told by
- * its first bytes. */
-WEFT_NODISCARD weft_status *cli_load_program(const char *path, hlo_module **out_module);
+ * its first bytes.  *out_program is to be ended also after an error. */
+WEFT_NODISCARD weft_status *cli_load_program(const char *path, cli_program *out_program);
+void cli_program_fini(cli_program *program);
+
+/* The module alone. */
+WEFT_NODISCARD weft_status *cli_load_module(const char *path, hlo_module **out_module);
 
 /* What values an input may take so that the program does something sensible with it. */
 typedef struct cli_range {

@@ -14,9 +14,8 @@
 #include "base/npy.h"
 #include "cli/cli.h"
 #include "cli/program.h"
+#include "cli/session.h"
 #include "hlo/eval.h"
-#include "cpu/platform.h"
-#include "runtime/platform.h"
 
 typedef struct run_options {
   const char *program;
@@ -27,21 +26,18 @@ typedef struct run_options {
   double rtol, atol;
   int repeat, devices, threads;
   bool json, reference, quiet;
-  buf_order order;
-  int64_t budget_bytes;
+  const char *plugin, *other; /* files; NULL: our own, none to compare with */
+  const char *memory;
 } run_options;
 
 /* One run of the command: what it has made so far. */
 typedef struct run_state {
   const run_options *o;
   weft_arena arena;
-  hlo_module *reference; /* a copy of the program before compilation, for --compare=reference */
-  weft_platform *platform;
-  weft_executable *exe;
+  cli_program program;      /* its module also serves as the reference, and tells what inputs may be */
+  cli_session session;
   int devices, params, outputs;
   hlo_literal **arguments;  /* one per parameter leaf, the same for every device */
-  weft_buffer ***inputs;    /* [device][leaf] */
-  weft_buffer ***results;   /* [device][leaf] */
   hlo_literal **values;     /* results on the host: [device * outputs + leaf] */
   double load_ms, compile_ms, first_ms, median_ms, min_ms;
   int differences;
@@ -51,7 +47,7 @@ static void print_help(FILE *out)
 {
   fprintf(out,
           "Usage: weft run PROGRAM [OPTIONS]\n\n"
-          "Compiles PROGRAM (HLO text or HloModuleProto, told apart by content), runs it and prints a summary.\n\n"
+          "Compiles PROGRAM (HLO text, HloModuleProto or StableHLO, told apart by content), runs it and prints a summary.\n\n"
           "  --input FILE.npy       the next parameter's value; give one per parameter, in order.\n"
           "                         Without: pseudo-random values, indices kept in range\n"
           "  --seed N               of the pseudo-random inputs (default 0)\n"
@@ -59,6 +55,8 @@ static void print_help(FILE *out)
           "  --output-dir DIR       write the results as DIR/result_N.npy\n"
           "  --expect DIR           compare with DIR/result_N.npy; exit 1 and say where if they differ\n"
           "  --compare reference    compare with the reference evaluator in the same way\n"
+          "  --compare PLUGIN.so    compare with what another PJRT plugin makes of the same program and inputs\n"
+          "  --plugin PLUGIN.so     run on this PJRT plugin instead of Weft\n"
           "  --rtol R, --atol A     tolerances: |got - want| <= A + R * |want| (default 1e-4, 1e-5)\n"
           "  --repeat N             run N times more and print the median\n"
           "  --devices N            run on N devices of this process (default 1)\n"
@@ -70,12 +68,13 @@ static void print_help(FILE *out)
 
 static weft_status *parse_options(int argc, char **argv, run_options *o, bool *done)
 {
-  enum { INPUT = 256, SEED, SAVE_INPUTS, OUTPUT_DIR, EXPECT, COMPARE, RTOL, ATOL, REPEAT, DEVICES, THREADS, MEMORY, JSON,
+  enum { INPUT = 256, SEED, SAVE_INPUTS, OUTPUT_DIR, EXPECT, COMPARE, PLUGIN, RTOL, ATOL, REPEAT, DEVICES, THREADS, MEMORY, JSON,
          QUIET };
   static const struct option options[] = {
       {"input", required_argument, NULL, INPUT}, {"seed", required_argument, NULL, SEED},
       {"save-inputs", required_argument, NULL, SAVE_INPUTS}, {"output-dir", required_argument, NULL, OUTPUT_DIR},
       {"expect", required_argument, NULL, EXPECT}, {"compare", required_argument, NULL, COMPARE},
+      {"plugin", required_argument, NULL, PLUGIN},
       {"rtol", required_argument, NULL, RTOL}, {"atol", required_argument, NULL, ATOL},
       {"repeat", required_argument, NULL, REPEAT}, {"devices", required_argument, NULL, DEVICES},
       {"threads", required_argument, NULL, THREADS}, {"memory", required_argument, NULL, MEMORY},
@@ -96,10 +95,10 @@ static weft_status *parse_options(int argc, char **argv, run_options *o, bool *d
       case OUTPUT_DIR: o->output_dir = optarg; break;
       case EXPECT: o->expect_dir = optarg; break;
       case COMPARE:
-        if (strcmp(optarg, "reference") != 0)
-          return WEFT_ERR(INVALID_ARGUMENT, "--compare: expected \"reference\", got \"%s\"", optarg);
-        o->reference = true;
+        if (strcmp(optarg, "reference") == 0) o->reference = true;
+        else o->other = optarg;
         break;
+      case PLUGIN: o->plugin = optarg; break;
       case RTOL:
       case ATOL:
         *(c == RTOL ? &o->rtol : &o->atol) = strtod(optarg, &end);
@@ -113,18 +112,7 @@ static weft_status *parse_options(int argc, char **argv, run_options *o, bool *d
           return WEFT_ERR(INVALID_ARGUMENT, "%s: %" PRId64 " is not in [0, 1000000]", argv[optind - 2], number);
         *(c == REPEAT ? &o->repeat : c == DEVICES ? &o->devices : &o->threads) = (int)number;
         break;
-      case MEMORY:
-        if (strcmp(optarg, "topological") == 0) {
-          o->order = BUF_TOPOLOGICAL;
-        } else if (strcmp(optarg, "sequential") == 0) {
-          o->order = BUF_SEQUENTIAL;
-        } else if (strncmp(optarg, "budget=", 7) == 0) {
-          o->order = BUF_BUDGET;
-          WEFT_TRY(weft_option_parse(WEFT_OPT_BYTES, "--memory budget", optarg + 7, &o->budget_bytes));
-        } else {
-          return WEFT_ERR(INVALID_ARGUMENT, "--memory: expected topological, sequential or budget=BYTES, got \"%s\"", optarg);
-        }
-        break;
+      case MEMORY: o->memory = optarg; break;
       case JSON: o->json = true; break;
       case QUIET: o->quiet = true; break;
       case 'h':
@@ -147,38 +135,53 @@ static weft_status *make_directory(const char *path)
   return NULL;
 }
 
-static weft_status *compile(run_state *s)
+/* N devices: what the program says it wants, else N replicas. */
+static cli_session_options session_options(const run_state *s, const char *plugin)
 {
-  WEFT_AUTO(hlo_module) module = NULL;
-  weft_platform_options platform = {.device_count = s->o->devices, .threads = s->o->threads};
-  weft_compile_options compile = {.order = s->o->order, .budget_bytes = s->o->budget_bytes};
-  int64_t start = weft_now_ns();
+  const hlo_module *module = s->program.module;
+  cli_session_options o = {.plugin = plugin, .devices = s->o->devices, .threads = s->o->threads, .memory = s->o->memory,
+                           .replicas = WEFT_MAX(module->replica_count, 1), .partitions = WEFT_MAX(module->num_partitions, 1)};
 
-  WEFT_TRY(cli_load_program(s->o->program, &module));
-  s->load_ms = ms_since(start);
-  /* N devices: what the program says it wants, else N replicas */
   if (s->o->devices > 1) {
     if (module->num_partitions > 1)
-      compile.partition_count = s->o->devices;
+      o.partitions = s->o->devices;
     else
-      compile.replica_count = s->o->devices;
-  } else if (module->replica_count * module->num_partitions > 1) {
-    platform.device_count = (int)WEFT_MIN(module->replica_count * module->num_partitions, 4096);
+      o.replicas = s->o->devices;
+  } else if (o.replicas * o.partitions > 1) {
+    o.devices = (int)WEFT_MIN(o.replicas * o.partitions, 4096);
   }
-  WEFT_TRY(hlo_module_clone(module, &s->reference));
-  WEFT_TRY(weft_platform_new(&cpu_platform_ops, &platform, &s->platform));
+  return o;
+}
+
+static weft_status *compile(run_state *s)
+{
+  int64_t start = weft_now_ns();
+  cli_session_options options;
+
+  WEFT_TRY(cli_load_program(s->o->program, &s->program));
+  s->load_ms = ms_since(start);
+  options = session_options(s, s->o->plugin);
+  for (int i = 0; i < s->program.module->entry->param_count; i++)
+    s->params += hlo_shape_leaf_count(s->program.module->entry->params[i]->shape);
   start = weft_now_ns();
-  WEFT_TRY(weft_compile(s->platform, WEFT_MOVE(module), &compile, &s->exe));
+  WEFT_TRY(cli_session_open(&s->session, &options, &s->program.code, s->params, &s->arena));
   s->compile_ms = ms_since(start);
-  s->devices = weft_executable_device_count(s->exe);
-  s->params = weft_executable_param_count(s->exe);
-  s->outputs = weft_executable_output_count(s->exe);
+  s->devices = s->session.devices;
+  s->outputs = s->session.outputs;
   return NULL;
 }
 
-static const hlo_shape *shape_of(weft_arena *arena, const weft_array_type *type)
+/* Leaf `leaf` of the program's parameters, whole. */
+static const hlo_shape *param_leaf(const run_state *s, int leaf)
 {
-  return type->type == WEFT_TOKEN ? hlo_shape_token(arena) : hlo_shape_array(arena, type->type, type->rank, type->dims);
+  const hlo_computation *entry = s->program.module->entry;
+
+  for (int i = 0; i < entry->param_count; i++) {
+    int count = hlo_shape_leaf_count(entry->params[i]->shape);
+    if (leaf < count) return hlo_shape_leaf(entry->params[i]->shape, leaf);
+    leaf -= count;
+  }
+  return NULL;
 }
 
 /* An .npy file as a literal of type `type`. */
@@ -198,12 +201,10 @@ static weft_status *read_literal(run_state *s, const char *path, weft_dtype type
   return st;
 }
 
-static weft_status *read_input(run_state *s, int leaf, hlo_literal **out_value)
+static weft_status *read_input(run_state *s, int leaf, const hlo_shape *want, hlo_literal **out_value)
 {
-  const hlo_shape *want = shape_of(&s->arena, weft_executable_param_type(s->exe, leaf));
   char got_text[256], want_text[256];
 
-  WEFT_TRY_ALLOC(want);
   WEFT_TRY(read_literal(s, s->o->inputs[leaf], want->type, out_value));
   if (!hlo_shape_equal((*out_value)->shape, want, false))
     return WEFT_ERR(INVALID_ARGUMENT, "%s holds %s, parameter %d is %s", s->o->inputs[leaf],
@@ -218,30 +219,20 @@ static weft_status *make_inputs(run_state *s)
 
   if (s->o->input_count > s->params)
     return WEFT_ERR(INVALID_ARGUMENT, "%d inputs given, the program has %d parameters", s->o->input_count, s->params);
-  WEFT_TRY(cli_input_ranges(s->reference, &s->arena, &ranges));
+  WEFT_TRY(cli_input_ranges(s->program.module, &s->arena, &ranges));
   s->arguments = WEFT_ARENA_ARRAY(&s->arena, hlo_literal *, s->params);
-  s->inputs = WEFT_ARENA_ARRAY(&s->arena, weft_buffer **, s->devices);
   WEFT_TRY_ALLOC(s->arguments);
-  WEFT_TRY_ALLOC(s->inputs);
   for (int leaf = 0; leaf < s->params; leaf++) {
     const hlo_shape *shape;
+    WEFT_TRY(cli_session_param_shape(&s->session, leaf, param_leaf(s, leaf), &shape));
     if (leaf < s->o->input_count) {
-      WEFT_TRY(read_input(s, leaf, &s->arguments[leaf]));
+      WEFT_TRY(read_input(s, leaf, shape, &s->arguments[leaf]));
       continue;
     }
-    shape = shape_of(&s->arena, weft_executable_param_type(s->exe, leaf));
-    WEFT_TRY_ALLOC(shape);
     WEFT_TRY(hlo_literal_new(&s->arena, shape, &s->arguments[leaf]));
     cli_fill_input(shape, ranges[leaf], s->o->seed, leaf, s->arguments[leaf]->data);
   }
-  for (int d = 0; d < s->devices; d++) {
-    s->inputs[d] = WEFT_ARENA_ARRAY(&s->arena, weft_buffer *, s->params);
-    WEFT_TRY_ALLOC(s->inputs[d]);
-    for (int leaf = 0; leaf < s->params; leaf++)
-      WEFT_TRY(weft_buffer_from_host(weft_executable_device(s->exe, d), weft_executable_param_type(s->exe, leaf),
-                                     s->arguments[leaf]->data, &s->inputs[d][leaf]));
-  }
-  return NULL;
+  return cli_session_put(&s->session, s->arguments);
 }
 
 static weft_status *save(const char *directory, const char *stem, int number, const hlo_literal *value)
@@ -253,38 +244,6 @@ static weft_status *save(const char *directory, const char *stem, int number, co
   return weft_npy_write(path, value->shape->type, value->shape->rank, value->shape->dims, value->data);
 }
 
-static void release_results(run_state *s)
-{
-  for (int d = 0; s->results && d < s->devices; d++)
-    for (int leaf = 0; leaf < s->outputs; leaf++) {
-      weft_buffer_release(s->results[d][leaf]);
-      s->results[d][leaf] = NULL;
-    }
-}
-
-/* One launch, waited for. */
-static weft_status *launch(run_state *s, const bool *keep, weft_event **done, int64_t launch_id, double *out_ms)
-{
-  weft_launch l = {.inputs = (weft_buffer *const *const *)s->inputs, .outputs = s->results, .done = done, .keep = keep,
-                   .launch_id = launch_id};
-  weft_status *st, *first = NULL;
-  int64_t start;
-
-  release_results(s);
-  start = weft_now_ns();
-  WEFT_TRY(weft_executable_launch(s->exe, &l));
-  for (int d = 0; d < s->devices; d++) {
-    st = weft_event_await(done[d], WEFT_NO_DEADLINE); /* every collective in it has a deadline of its own */
-    weft_event_release(done[d]);
-    if (first)
-      weft_status_free(st);
-    else
-      first = st;
-  }
-  *out_ms = ms_since(start);
-  return first;
-}
-
 static int compare_doubles(const void *a, const void *b)
 {
   double x = *(const double *)a, y = *(const double *)b;
@@ -294,43 +253,19 @@ static int compare_doubles(const void *a, const void *b)
 
 static weft_status *run(run_state *s)
 {
-  bool *keep = WEFT_ARENA_ARRAY(&s->arena, bool, s->params);
-  weft_event **done = WEFT_ARENA_ARRAY(&s->arena, weft_event *, s->devices);
   double *times = WEFT_ARENA_ARRAY(&s->arena, double, s->o->repeat);
 
-  s->results = WEFT_ARENA_ARRAY(&s->arena, weft_buffer **, s->devices);
-  WEFT_TRY_ALLOC(keep);
-  WEFT_TRY_ALLOC(done);
   WEFT_TRY_ALLOC(times);
-  WEFT_TRY_ALLOC(s->results);
-  for (int d = 0; d < s->devices; d++) {
-    s->results[d] = WEFT_ARENA_ARRAY(&s->arena, weft_buffer *, s->outputs);
-    WEFT_TRY_ALLOC(s->results[d]);
-  }
-  for (int i = 0; i < s->params; i++) keep[i] = true; /* the same inputs serve every run */
-  WEFT_TRY(launch(s, keep, done, 0, &s->first_ms));
-  for (int i = 0; i < s->o->repeat; i++) WEFT_TRY(launch(s, keep, done, i + 1, &times[i]));
+  WEFT_TRY(cli_session_run(&s->session, 0, &s->first_ms));
+  for (int i = 0; i < s->o->repeat; i++) WEFT_TRY(cli_session_run(&s->session, i + 1, &times[i]));
   if (s->o->repeat) {
     qsort(times, (size_t)s->o->repeat, sizeof *times, compare_doubles);
     s->min_ms = times[0];
     s->median_ms = (times[(s->o->repeat - 1) / 2] + times[s->o->repeat / 2]) / 2;
   }
-  return NULL;
-}
-
-static weft_status *fetch_results(run_state *s)
-{
   s->values = WEFT_ARENA_ARRAY(&s->arena, hlo_literal *, s->devices * s->outputs);
   WEFT_TRY_ALLOC(s->values);
-  for (int d = 0; d < s->devices; d++)
-    for (int leaf = 0; leaf < s->outputs; leaf++) {
-      hlo_literal **value = &s->values[d * s->outputs + leaf];
-      const hlo_shape *shape = shape_of(&s->arena, weft_executable_output_type(s->exe, leaf));
-      WEFT_TRY_ALLOC(shape);
-      WEFT_TRY(hlo_literal_new(&s->arena, shape, value));
-      if ((*value)->data) WEFT_TRY(weft_buffer_to_host(s->results[d][leaf], (*value)->data, WEFT_NO_DEADLINE));
-    }
-  return NULL;
+  return cli_session_fetch(&s->session, s->values);
 }
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
@@ -446,9 +381,32 @@ static const hlo_literal *literal_leaf(const hlo_literal *lit, int leaf)
   return lit;
 }
 
+/* The same program and inputs on another plugin, device by device. */
+static weft_status *compare_with_plugin(run_state *s)
+{
+  cli_session_options options = session_options(s, s->o->other);
+  hlo_literal **values = WEFT_ARENA_ARRAY(&s->arena, hlo_literal *, s->devices * s->outputs);
+  cli_session other;
+  double ms;
+  weft_status *st;
+
+  WEFT_TRY_ALLOC(values);
+  options.memory = NULL;
+  st = cli_session_open(&other, &options, &s->program.code, s->params, &s->arena);
+  if (!st && (other.devices != s->devices || other.outputs != s->outputs))
+    st = WEFT_ERR(INVALID_ARGUMENT, "%s has %d results on %d devices, %s %d on %d", s->o->other, other.outputs, other.devices,
+                  s->session.plugin, s->outputs, s->devices);
+  if (!st) st = cli_session_put(&other, s->arguments);
+  if (!st) st = cli_session_run(&other, 0, &ms);
+  if (!st) st = cli_session_fetch(&other, values);
+  for (int i = 0; !st && i < s->devices * s->outputs; i++) compare(s, s->o->other, i % s->outputs, s->values[i], values[i]);
+  cli_session_close(&other);
+  return st;
+}
+
 static weft_status *compare_with_reference(run_state *s)
 {
-  const hlo_computation *entry = s->reference->entry;
+  const hlo_computation *entry = s->program.module->entry;
   const hlo_literal **arguments = WEFT_ARENA_ARRAY(&s->arena, const hlo_literal *, entry->param_count), *result;
   hlo_eval_options options = HLO_EVAL_DEFAULT;
   int leaf = 0;
@@ -456,7 +414,7 @@ static weft_status *compare_with_reference(run_state *s)
   WEFT_TRY_ALLOC(arguments);
   for (int i = 0; i < entry->param_count; i++)
     WEFT_TRY(gather_argument(s, entry->params[i]->shape, &leaf, &arguments[i]));
-  WEFT_TRY(hlo_eval_module(s->reference, arguments, &options, &s->arena, &result));
+  WEFT_TRY(hlo_eval_module(s->program.module, arguments, &options, &s->arena, &result));
   for (int i = 0; i < s->outputs; i++) compare(s, "the reference evaluator", i, s->values[i], literal_leaf(result, i));
   return NULL;
 }
@@ -537,21 +495,19 @@ static void print_json_number(double x)
     printf("null");
 }
 
-static void print_json(const run_state *s)
+static void print_json(const run_state *s, const cli_memory *memory)
 {
-  const buf_stats *stats = buf_plan_stats(weft_executable_plan(s->exe));
-
   printf("{\"program\": ");
   cli_json_string(stdout, s->o->program);
   printf(", \"module\": ");
-  cli_json_string(stdout, weft_executable_module(s->exe)->name);
+  cli_json_string(stdout, s->program.module->name);
   printf(", \"devices\": %d, \"load_ms\": %.6g, \"compile_ms\": %.6g, \"first_run_ms\": %.6g", s->devices, s->load_ms,
          s->compile_ms, s->first_ms);
   if (s->o->repeat) printf(", \"repeat\": %d, \"median_ms\": %.6g, \"min_ms\": %.6g", s->o->repeat, s->median_ms, s->min_ms);
-  printf(", \"parameter_bytes\": %" PRId64 ", \"output_bytes\": %" PRId64 ", \"temp_bytes\": %" PRId64
-         ", \"temp_lower_bound_bytes\": %" PRId64 ", \"code_bytes\": %" PRId64 ", \"peak_rss_mb\": %.6g, \"results\": [",
-         stats->parameter_bytes, stats->output_bytes, stats->temp_bytes, stats->lower_bound_bytes,
-         weft_executable_code_bytes(s->exe), peak_rss_mb());
+  printf(", \"parameter_bytes\": %" PRId64 ", \"output_bytes\": %" PRId64 ", \"temp_bytes\": %" PRId64, memory->parameters,
+         memory->outputs, memory->temporaries);
+  if (memory->bound >= 0) printf(", \"temp_lower_bound_bytes\": %" PRId64, memory->bound);
+  printf(", \"code_bytes\": %" PRId64 ", \"peak_rss_mb\": %.6g, \"results\": [", memory->code, peak_rss_mb());
   for (int i = 0; i < s->devices * s->outputs; i++) {
     const hlo_literal *value = s->values[i];
     char shape[256];
@@ -570,19 +526,17 @@ static void print_json(const run_state *s)
     printf("}");
   }
   printf("]");
-  if (s->o->expect_dir || s->o->reference) printf(", \"differences\": %d", s->differences);
+  if (s->o->expect_dir || s->o->reference || s->o->other) printf(", \"differences\": %d", s->differences);
   printf("}\n");
 }
 
-static void print_text(const run_state *s)
+static void print_text(const run_state *s, const cli_memory *memory)
 {
-  const buf_stats *stats = buf_plan_stats(weft_executable_plan(s->exe));
-
-  printf("%s: read %.1f ms, compiled in %.1f ms, first run %.3f ms", weft_executable_module(s->exe)->name, s->load_ms,
+  printf("%s: read %.1f ms, compiled in %.1f ms, first run %.3f ms", s->program.module->name, s->load_ms,
          s->compile_ms, s->first_ms);
   if (s->o->repeat) printf(", median of %d more %.3f ms (least %.3f)", s->o->repeat, s->median_ms, s->min_ms);
   printf("\nmemory: %.2f MB of parameters, %.2f MB of results, %.2f MB of temporaries; the process at most %.0f MB\n",
-         (double)stats->parameter_bytes / 1e6, (double)stats->output_bytes / 1e6, (double)stats->temp_bytes / 1e6,
+         (double)memory->parameters / 1e6, (double)memory->outputs / 1e6, (double)memory->temporaries / 1e6,
          peak_rss_mb());
   if (!s->o->quiet) print_values(s);
 }
@@ -590,6 +544,7 @@ static void print_text(const run_state *s)
 static weft_status *run_program(run_state *s)
 {
   const run_options *o = s->o;
+  cli_memory memory;
 
   WEFT_TRY(compile(s));
   WEFT_TRY(make_inputs(s));
@@ -598,28 +553,25 @@ static weft_status *run_program(run_state *s)
     for (int i = 0; i < s->params; i++) WEFT_TRY(save(o->input_dir, "input", i, s->arguments[i]));
   }
   WEFT_TRY(run(s));
-  WEFT_TRY(fetch_results(s));
   if (o->output_dir) {
     WEFT_TRY(make_directory(o->output_dir));
     for (int i = 0; i < s->devices * s->outputs; i++) WEFT_TRY(save(o->output_dir, "result", i, s->values[i]));
   }
   if (o->expect_dir) WEFT_TRY(compare_with_files(s));
   if (o->reference) WEFT_TRY(compare_with_reference(s));
+  if (o->other) WEFT_TRY(compare_with_plugin(s));
+  WEFT_TRY(cli_session_memory(&s->session, &memory));
   if (o->json)
-    print_json(s);
+    print_json(s, &memory);
   else
-    print_text(s);
+    print_text(s, &memory);
   return NULL;
 }
 
 static void fini(run_state *s)
 {
-  release_results(s);
-  for (int d = 0; s->inputs && d < s->devices; d++)
-    for (int leaf = 0; s->inputs[d] && leaf < s->params; leaf++) weft_buffer_release(s->inputs[d][leaf]);
-  weft_executable_release(s->exe);
-  weft_platform_release(s->platform);
-  hlo_module_free(s->reference);
+  cli_session_close(&s->session);
+  cli_program_fini(&s->program);
   weft_arena_fini(&s->arena);
 }
 

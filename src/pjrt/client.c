@@ -16,7 +16,7 @@ const char pjrt_platform_version[] = "weft " PACKAGE_VERSION " (LLVM " WEFT_LLVM
 enum { MAX_DEVICES = 2048, MAX_PROCESSES = 1 << 16 }; /* a process's devices have ids process * MAX_DEVICES + ordinal */
 
 typedef struct client_settings {
-  int64_t device_count, node_id, num_nodes;
+  int64_t device_count, threads, node_id, num_nodes;
 } client_settings;
 
 /* An integer option, which a text-only route of JAX may send as a string. */
@@ -74,12 +74,14 @@ static weft_status *read_settings(const PJRT_Client_Create_Args *args, client_se
     snprintf(name, sizeof name, "%.*s", (int)WEFT_MIN(value->name_size, sizeof name - 1), value->name);
     if (strcmp(name, "num_devices") == 0 || strcmp(name, "cpu_device_count") == 0)
       WEFT_TRY(read_integer(value, name, 1, MAX_DEVICES, &s->device_count));
+    else if (strcmp(name, "num_threads") == 0)
+      WEFT_TRY(read_integer(value, name, 1, 4096, &s->threads));
     else if (strcmp(name, "node_id") == 0 || strcmp(name, "process_id") == 0)
       WEFT_TRY(read_integer(value, name, 0, MAX_PROCESSES, &s->node_id));
     else if (strcmp(name, "num_nodes") == 0)
       WEFT_TRY(read_integer(value, name, 1, MAX_PROCESSES, &s->num_nodes));
     else if (strcmp(name, "asynchronous") != 0 && strcmp(name, "partition_index") != 0)
-      return WEFT_ERR(INVALID_ARGUMENT, "unknown option \"%s\" (num_devices, node_id, num_nodes are known)", name);
+      return WEFT_ERR(INVALID_ARGUMENT, "unknown option \"%s\" (num_devices, num_threads, node_id, num_nodes are known)", name);
   }
   if (s->node_id >= s->num_nodes)
     return WEFT_ERR(INVALID_ARGUMENT, "node_id %lld is not below num_nodes %lld", (long long)s->node_id,
@@ -189,6 +191,7 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
   WEFT_TRY_ALLOC(client->incarnations = calloc((size_t)client->process_count, sizeof *client->incarnations));
   if (s.num_nodes > 1) WEFT_TRY(pjrt_kv_new(args, &client->kv)); /* without several nodes the callbacks are garbage */
   options.device_count = (int)s.device_count;
+  options.threads = (int)s.threads;
   options.process_index = client->process_index;
   options.process_count = client->process_count;
   options.kv = client->kv;

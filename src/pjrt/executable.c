@@ -10,7 +10,7 @@
 #include "hlo/infer.h"
 #include "hlo/proto.h"
 #include "pjrt/compile.pb-c.h"
-#include "pjrt/internal.h"
+#include "pjrt/extensions.h"
 #include "stablehlo/stablehlo.h"
 
 /* ---- programs ---- */
@@ -258,6 +258,8 @@ static weft_status *compile(target on, hlo_module *module, const void *options_d
   compile_options.partition_count = options.partition_count;
   compile_options.device_assignment = options.assignment;
   compile_options.dump_dir = options.dump_dir;
+  compile_options.order = options.order;
+  compile_options.budget_bytes = options.budget_bytes;
   compile_options.collective_timeout_ns = options.collective_timeout_s * WEFT_NS_PER_S;
   compile_options.collective_warn_ns = options.collective_warn_s * WEFT_NS_PER_S;
   module->replica_count = options.replica_count;
@@ -388,6 +390,13 @@ typedef struct serial_header {
 } serial_header;
 static const char serial_magic[8] = {'w', 'e', 'f', 't', 'e', 'x', 'e', '1'};
 
+/* Of the header, with no checksum in it, and all that follows it. */
+static uint64_t checksum_of(serial_header header, const void *rest, size_t size)
+{
+  header.checksum = 0;
+  return hash_bytes(hash_bytes(UINT64_C(0xcbf29ce484222325), &header, sizeof header), rest, size);
+}
+
 static void free_serialized(PJRT_SerializedExecutable *serialized) { free(serialized); }
 
 PJRT_Error *pjrt_Executable_Serialize(PJRT_Executable_Serialize_Args *args)
@@ -401,7 +410,7 @@ PJRT_Error *pjrt_Executable_Serialize(PJRT_Executable_Serialize_Args *args)
   memcpy(header.magic, serial_magic, sizeof header.magic);
   memcpy(bytes + sizeof header, p->options, p->options_size);
   memcpy(bytes + sizeof header + p->options_size, p->source, p->source_size);
-  header.checksum = hash_bytes(UINT64_C(0xcbf29ce484222325), bytes + sizeof header, size - sizeof header);
+  header.checksum = checksum_of(header, bytes + sizeof header, size - sizeof header);
   memcpy(bytes, &header, sizeof header);
   args->serialized_bytes = bytes;
   args->serialized_bytes_size = size;
@@ -419,12 +428,11 @@ static weft_status *deserialize(PJRT_Client *client, const char *bytes, size_t s
   if (size < sizeof header || memcmp(bytes, serial_magic, sizeof serial_magic) != 0)
     return WEFT_ERR(INVALID_ARGUMENT, "not a serialized executable of Weft (%zu bytes)", size);
   memcpy(&header, bytes, sizeof header);
-  header.version[sizeof header.version - 1] = '\0';
-  if (strcmp(header.version, PACKAGE_VERSION) != 0)
-    return WEFT_ERR(FAILED_PRECONDITION, "the executable was serialized by Weft %s, this is %s", header.version,
-                    PACKAGE_VERSION);
+  if (!memchr(header.version, '\0', sizeof header.version) || strcmp(header.version, PACKAGE_VERSION) != 0)
+    return WEFT_ERR(FAILED_PRECONDITION, "the executable was serialized by Weft %.*s, this is %s",
+                    (int)sizeof header.version, header.version, PACKAGE_VERSION);
   if (header.options_size > size - sizeof header || header.source_size != size - sizeof header - header.options_size ||
-      header.checksum != hash_bytes(UINT64_C(0xcbf29ce484222325), bytes + sizeof header, size - sizeof header))
+      header.checksum != checksum_of(header, bytes + sizeof header, size - sizeof header))
     return WEFT_ERR(DATA_LOSS, "the serialized executable is damaged");
   if (!options) {
     options = bytes + sizeof header;
@@ -644,3 +652,30 @@ PJRT_Error *pjrt_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Ar
   free(data);
   return pjrt_error(st);
 }
+
+/* ---- Weft's own extension ---- */
+
+static PJRT_Error *parameter_dimensions(PJRT_Weft_ParameterDimensions_Args *args)
+{
+  const weft_array_type *type;
+
+  PJRT_TRY(pjrt_check_handle(args->executable, PJRT_KIND_EXECUTABLE, "executable"));
+  if (args->parameter < 0 || args->parameter >= args->executable->program->params.count)
+    return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "parameter %d of %d", args->parameter, args->executable->program->params.count));
+  type = weft_executable_param_type(args->executable->program->exe, args->parameter);
+  args->dims = type->dims;
+  args->num_dims = (size_t)type->rank;
+  return NULL;
+}
+
+static PJRT_Error *memory_bound(PJRT_Weft_MemoryBound_Args *args)
+{
+  PJRT_TRY(pjrt_check_handle(args->executable, PJRT_KIND_EXECUTABLE, "executable"));
+  args->bytes = buf_plan_stats(weft_executable_plan(args->executable->program->exe))->lower_bound_bytes;
+  return NULL;
+}
+
+PJRT_Weft_Extension pjrt_weft_extension = {
+    .base = {.struct_size = sizeof(PJRT_Weft_Extension), .type = PJRT_Extension_Type_Weft},
+    .parameter_dimensions = parameter_dimensions,
+    .memory_bound = memory_bound};

@@ -6,6 +6,7 @@
 #include "weft/pjrt_extensions.h"
 
 extern PJRT_Layouts_Extension pjrt_layouts_extension;
+extern PJRT_Weft_Extension pjrt_weft_extension;
 extern PJRT_FFI_Extension pjrt_ffi_extension;
 extern PJRT_Shardings_Extension pjrt_shardings_extension;
 extern PJRT_MemoryDescriptions_Extension pjrt_memory_descriptions_extension;

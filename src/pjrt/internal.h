@@ -209,6 +209,8 @@ typedef struct pjrt_options {
   int64_t *parameter_flags, *output_flags; /* which shardings propagation may choose: 0/1 each, malloc'd */
   char *dump_dir;         /* malloc'd or NULL */
   int64_t collective_timeout_s, collective_warn_s; /* 0: not given */
+  buf_order order;        /* weft_memory */
+  int64_t budget_bytes;
 } pjrt_options;
 /* Reads a CompileOptionsProto.  Errors: INVALID_ARGUMENT in the words that JAX's tests expect. */
 WEFT_NODISCARD weft_status *pjrt_options_read(const void *data, size_t size, pjrt_options *out_options);

@@ -68,6 +68,11 @@ static weft_status *apply_override(const PjrtPb__Override *o, pjrt_options *out)
 {
   override_value value;
 
+  if (strcmp(o->key, "weft_memory") == 0) {
+    WEFT_TRY(convert(o, TEXT, &value));
+    WEFT_TRY_NOTE(buf_order_parse(value.text, &out->order, &out->budget_bytes), "compile option weft_memory");
+    return NULL;
+  }
   for (size_t i = 0; i < WEFT_COUNT(debug_options); i++) {
     if (strcmp(debug_options[i].name, o->key) != 0) continue;
     WEFT_TRY(convert(o, debug_options[i].kind, &value));
