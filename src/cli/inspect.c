@@ -17,7 +17,7 @@
 
 typedef struct inspect_options {
   const char *program;
-  const char *emit;      /* hlo, hlo-proto */
+  const char *emit;      /* hlo, hlo-proto, stablehlo */
   const char *svg;       /* of the memory plan, or of the thunks */
   const char *after;     /* print the module after this pass */
   const char *kernel;    /* print this fusion's code */
@@ -29,7 +29,8 @@ static void print_help(FILE *out)
 {
   fprintf(out,
           "Usage: weft inspect PROGRAM WHAT ... [OPTIONS]\n\n"
-          "  --emit=hlo|hlo-proto   the program as read, converted, on standard output\n"
+          "  --emit=hlo|hlo-proto|stablehlo\n"
+          "                         the program as read, converted, on standard output\n"
           "  --optimized            the module as it is executed, as HLO text\n"
           "  --passes               what each pass did: changed or not, time, instructions\n"
           "  --after PASS           the module after that pass, as HLO text\n"
@@ -39,6 +40,12 @@ static void print_help(FILE *out)
           "  --cost                 bytes moved and operations done, by kind of step\n"
           "  --svg FILE             draw the memory plan (with --memory) or the steps (with --thunks)\n"
           "  --order ORDER          memory order: topological (default), sequential, budget=BYTES\n");
+}
+
+/* Something that needs the compiled program. */
+static bool wants_more(const inspect_options *o)
+{
+  return o->optimized || o->passes || o->after || o->memory || o->thunks || o->kernel || o->cost;
 }
 
 static weft_status *parse_options(int argc, char **argv, inspect_options *o, bool *done)
@@ -69,7 +76,7 @@ static weft_status *parse_options(int argc, char **argv, inspect_options *o, boo
   if (optind != argc - 1) return WEFT_ERR(INVALID_ARGUMENT, "expected one program; see `weft inspect --help`");
   o->program = argv[optind];
   if (o->svg && !o->memory && !o->thunks) o->memory = true;
-  if (!(o->emit || o->optimized || o->passes || o->after || o->memory || o->thunks || o->kernel || o->cost)) o->memory = true;
+  if (!o->emit && !wants_more(o)) o->memory = true;
   return NULL;
 }
 
@@ -85,7 +92,7 @@ static weft_status *emit(const inspect_options *o, const hlo_module *module)
     free(data);
     return ok ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "cannot write to standard output");
   }
-  return WEFT_ERR(INVALID_ARGUMENT, "--emit: expected hlo or hlo-proto, got \"%s\"", o->emit);
+  return WEFT_ERR(INVALID_ARGUMENT, "--emit: expected hlo, hlo-proto or stablehlo, got \"%s\"", o->emit);
 }
 
 /* What the pass observer prints to. */
@@ -174,10 +181,12 @@ static weft_status *inspect(inspect_options *o)
   WEFT_AUTO(weft_executable) exe = NULL;
   weft_platform_options platform_options = {0};
   observer ob = {.o = o};
+  bool prints_source = o->emit && strcmp(o->emit, "stablehlo") == 0;
 
-  WEFT_TRY(cli_load_module(o->program, &module));
-  if (o->emit) WEFT_TRY(emit(o, module));
-  if (!(o->optimized || o->passes || o->after || o->memory || o->thunks || o->kernel || o->cost)) return NULL;
+  if (prints_source) WEFT_TRY(cli_print_stablehlo(o->program, stdout));
+  if (!prints_source || wants_more(o)) WEFT_TRY(cli_load_module(o->program, &module));
+  if (o->emit && !prints_source) WEFT_TRY(emit(o, module));
+  if (!wants_more(o)) return NULL;
   platform_options.device_count = (int)WEFT_MIN(module->replica_count * module->num_partitions, 4096);
   WEFT_TRY(weft_platform_new(&cpu_platform_ops, &platform_options, &platform));
   o->compile.pass_observer = observe;

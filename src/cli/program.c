@@ -67,3 +67,17 @@ weft_status *cli_load_module(const char *path, hlo_module **out_module)
   *out_module = WEFT_MOVE(module);
   return NULL;
 }
+
+weft_status *cli_print_stablehlo(const char *path, FILE *out)
+{
+  WEFT_AUTO(shlo_program) program = NULL;
+  WEFT_AUTO_STR data = NULL;
+  size_t size;
+
+  WEFT_TRY(cli_read_file(path, &data, &size));
+  if (!shlo_is_program(data, size))
+    return WEFT_ERR(UNIMPLEMENTED, "%s is no StableHLO program: HLO is not turned into StableHLO", path);
+  WEFT_TRY_NOTE(shlo_read(data, size, &program), "in %s", path);
+  WEFT_TRY_NOTE(shlo_print(program, out), "in %s", path);
+  return NULL;
+}

@@ -3,6 +3,7 @@
 #define WEFT_CLI_PROGRAM_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include "hlo/hlo.h"
 
@@ -26,6 +27,9 @@ void cli_program_fini(cli_program *program);
 
 /* The module alone. */
 WEFT_NODISCARD weft_status *cli_load_module(const char *path, hlo_module **out_module);
+
+/* The StableHLO program of a file as MLIR text.  Errors: UNIMPLEMENTED for programs of other kinds. */
+WEFT_NODISCARD weft_status *cli_print_stablehlo(const char *path, FILE *out);
 
 /* What values an input may take so that the program does something sensible with it. */
 typedef struct cli_range {

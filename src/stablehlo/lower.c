@@ -1098,6 +1098,8 @@ bool shlo_function_is_public(const shlo_program *program, int module, int functi
   return strcmp(mlir_attr_text(mlir_attr_of(function_at(program, module, function), "sym_visibility"), ""), "private") != 0;
 }
 
+weft_status *shlo_print(const shlo_program *program, FILE *out) { return mlir_print(&program->p, out); }
+
 weft_status *shlo_lower(shlo_program *program, const shlo_options *options, hlo_module **out_module)
 {
   WEFT_AUTO(hlo_module) module = NULL;

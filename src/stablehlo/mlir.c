@@ -648,7 +648,8 @@ static weft_status *new_kind(mlir_program *program, const char *name, size_t siz
     size_t prefix = strlen(dialects[i].prefix);
     if (size <= prefix || memcmp(name, dialects[i].prefix, prefix) != 0) continue;
     kind->dialect = dialects[i].dialect;
-    if (name[0] == 'v') version = mlir_version_suffix(name, size, &size);
+    kind->is_vhlo = name[0] == 'v';
+    if (kind->is_vhlo) version = mlir_version_suffix(name, size, &size);
     name += prefix;
     size -= prefix;
   }

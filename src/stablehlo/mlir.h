@@ -14,6 +14,8 @@
 #ifndef WEFT_STABLEHLO_MLIR_H
 #define WEFT_STABLEHLO_MLIR_H
 
+#include <stdio.h>
+
 #include "base/arena.h"
 #include "base/status.h"
 #include "hlo/hlo.h"
@@ -98,6 +100,7 @@ typedef enum shlo_dialect { SHLO_STABLEHLO, SHLO_CHLO, SHLO_FUNC, SHLO_CHECK, SH
 typedef struct mlir_op_kind {
   const char *name;       /* without dialect and version */
   shlo_dialect dialect;
+  bool is_vhlo;           /* an attribute that has its default value stands for none */
   const void *assembly;   /* for the text reader: how the operation is written; NULL until asked for */
   const void *rule;       /* for the lowering: what becomes of it; likewise */
 } mlir_op_kind;
@@ -191,6 +194,10 @@ WEFT_NODISCARD weft_status *mlir_parse_type_text(mlir_program *program, const ch
                                                  const mlir_type **out);
 WEFT_NODISCARD weft_status *mlir_parse_attr_text(mlir_program *program, const char *text, size_t size,
                                                  const mlir_attr **out);
+
+/* All modules as MLIR text, split by `// -----`.  Locations are left out.
+ * Errors: UNIMPLEMENTED naming an attribute that only bytecode can hold. */
+WEFT_NODISCARD weft_status *mlir_print(const mlir_program *program, FILE *out);
 
 /* "12:5" in text, "byte 345" in bytecode; writes at most `size` bytes, returns buf. */
 const char *mlir_position(const mlir_program *program, size_t offset, char *buf, size_t size);

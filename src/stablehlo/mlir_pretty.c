@@ -59,23 +59,34 @@ static weft_status *tail(text_parser *ps, mlir_op *op, text_attrs *attrs)
 
 /* ---- the universal shape ------------------------------------------------------------------------------------------ */
 
+static const struct { const char *op, *key, *attr; } keys[] = {
+    {"iota", "dim", "iota_dimension"}, {"dynamic_iota", "dim", "iota_dimension"}, {"concatenate", "dim", "dimension"},
+    {"get_dimension_size", "dim", "dimension"}, {"set_dimension_size", "dim", "dimension"},
+    {"broadcast_in_dim", "dims", "broadcast_dimensions"}, {"dynamic_broadcast_in_dim", "dims", "broadcast_dimensions"},
+    {"transpose", "dims", "permutation"}, {"reverse", "dims", "dimensions"}, {"map", "dims", "dimensions"},
+    {"dynamic_slice", "sizes", "slice_sizes"}, {"broadcast", "sizes", "broadcast_sizes"},
+    {"pad", "low", "edge_padding_low"}, {"pad", "high", "edge_padding_high"}, {"pad", "interior", "interior_padding"},
+    {"fft", "type", "fft_type"}, {"fft", "length", "fft_length"}, {"rng_bit_generator", "algorithm", "rng_algorithm"},
+    {"rng", "distribution", "rng_distribution"}, {"dot_general", "precision", "precision_config"},
+    {"dot", "precision", "precision_config"}, {"custom_call", "precision", "precision_config"},
+};
+
 static const char *attribute_name(const mlir_op *op, const char *key)
 {
-  static const struct { const char *op, *key, *attr; } names[] = {
-      {"iota", "dim", "iota_dimension"}, {"dynamic_iota", "dim", "iota_dimension"}, {"concatenate", "dim", "dimension"},
-      {"get_dimension_size", "dim", "dimension"}, {"set_dimension_size", "dim", "dimension"},
-      {"broadcast_in_dim", "dims", "broadcast_dimensions"}, {"dynamic_broadcast_in_dim", "dims", "broadcast_dimensions"},
-      {"transpose", "dims", "permutation"}, {"reverse", "dims", "dimensions"}, {"map", "dims", "dimensions"},
-      {"dynamic_slice", "sizes", "slice_sizes"}, {"broadcast", "sizes", "broadcast_sizes"},
-      {"pad", "low", "edge_padding_low"}, {"pad", "high", "edge_padding_high"}, {"pad", "interior", "interior_padding"},
-      {"fft", "type", "fft_type"}, {"fft", "length", "fft_length"}, {"rng_bit_generator", "algorithm", "rng_algorithm"},
-      {"rng", "distribution", "rng_distribution"}, {"dot_general", "precision", "precision_config"},
-      {"dot", "precision", "precision_config"}, {"custom_call", "precision", "precision_config"},
-  };
-
-  for (size_t i = 0; i < WEFT_COUNT(names); i++)
-    if (strcmp(names[i].op, op->name) == 0 && strcmp(names[i].key, key) == 0) return names[i].attr;
+  for (size_t i = 0; i < WEFT_COUNT(keys); i++)
+    if (strcmp(keys[i].op, op->name) == 0 && strcmp(keys[i].key, key) == 0) return keys[i].attr;
   return key;
+}
+
+bool text_key_of(const char *op, int index, const char **out_key, const char **out_attr)
+{
+  for (size_t i = 0; i < WEFT_COUNT(keys); i++)
+    if (strcmp(keys[i].op, op) == 0 && index-- == 0) {
+      *out_key = keys[i].key;
+      *out_attr = keys[i].attr;
+      return true;
+    }
+  return false;
 }
 
 /* e8m7 */
@@ -611,7 +622,11 @@ static weft_status *sdy_computation(text_parser *ps, mlir_op *op, text_attrs *at
   arguments args = {0};
   const mlir_attr *a;
 
-  if (named(op, "named_computation")) WEFT_TRY(opaque_until(ps, "(", "name", attrs));
+  if (text_accept(ps, '<')) {
+    WEFT_TRY(text_attr(ps, &a));
+    WEFT_TRY(text_add_attr(ps, attrs, "name", a));
+    WEFT_TRY(text_expect(ps, '>'));
+  }
   WEFT_TRY(parenthesized_operands(ps, &operands));
   set_operands(op, &operands);
   for (size_t i = 0; i < WEFT_COUNT(shardings); i++) {

@@ -986,6 +986,7 @@ static weft_status *dialect_attr_body(text_parser *ps, const char *name, size_t 
     ps->p--; /* the caller takes the bracket */
     return NULL;
   }
+  if (word_is(name, size, "sdy") && text_accept_word(ps, "manual_axes")) return text_sdy_manual_axes(ps, out);
   if (word_is(name, size, "sdy.sharding")) return text_sdy_sharding(ps, out);
   if (word_is(name, size, "sdy.sharding_per_value")) return text_sdy_per_value(ps, out);
   if (word_is(name, size, "sdy.mesh")) return text_sdy_mesh(ps, out);

@@ -104,6 +104,8 @@ void text_append(mlir_block *block, mlir_op *op);
 
 /* mlir_pretty.c: the rest of an operation after its name. */
 WEFT_NODISCARD weft_status *text_pretty_op(text_parser *ps, mlir_op *op, text_attrs *attrs);
+/* The custom assembly `key = value` number `index` of an operation: false when there are no more. */
+bool text_key_of(const char *op, int index, const char **out_key, const char **out_attr);
 WEFT_NODISCARD weft_status *text_types(text_parser *ps, text_list *types); /* T, T, ... */
 WEFT_NODISCARD weft_status *text_type_list(text_parser *ps, text_list *types); /* T or (T, ...) */
 

@@ -4,6 +4,8 @@
 #ifndef WEFT_STABLEHLO_STABLEHLO_H
 #define WEFT_STABLEHLO_STABLEHLO_H
 
+#include <stdio.h>
+
 #include "hlo/hlo.h"
 
 typedef struct shlo_program shlo_program;
@@ -32,6 +34,8 @@ int shlo_module_count(const shlo_program *program);
 int shlo_function_count(const shlo_program *program, int module);
 const char *shlo_function_name(const shlo_program *program, int module, int function);
 bool shlo_function_is_public(const shlo_program *program, int module, int function);
+/* The program as StableHLO text that MLIR's own parser takes, whatever it was read from. */
+WEFT_NODISCARD weft_status *shlo_print(const shlo_program *program, FILE *out);
 WEFT_NODISCARD weft_status *shlo_lower(shlo_program *program, const shlo_options *options, hlo_module **out_module);
 
 #endif
