@@ -44,7 +44,7 @@ def run_xla(program, inputs, expect, repeat):
     args += ["--expect-from", expect] if expect else []
     done = subprocess.run(args, capture_output=True, text=True, timeout=1200, env=env)
     if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1][-300:])
+        raise RuntimeError(f"XLA exits with {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1][-300:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 

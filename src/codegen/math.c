@@ -154,7 +154,8 @@ static gen_ssa cosh_(gen_emit *e, gen_ssa x) /* f64 */
 
 /* ---- log and its kin --------------------------------------------------------------------------------------------------------- */
 
-static gen_ssa log_(gen_emit *e, gen_ssa x)
+/* log(x + low), where `low` (NULL: 0) is what was lost as x was rounded. */
+static gen_ssa log_of_sum(gen_emit *e, gen_ssa x, gen_ssa low)
 {
   bool wide = is_f64(e, x);
   int mantissa = wide ? 52 : 23;
@@ -172,10 +173,12 @@ static gen_ssa log_(gen_emit *e, gen_ssa x)
     gen_ssa s = quo(e, f, add(e, f, gen_f(f, 2))), z = mul(e, s, s), half = mul(e, f2, gen_f(f, 0.5));
     gen_ssa t = mul(e, s, gen_fma(e, POLY(e, z, log_f64), z, half));
     t = gen_fma(e, k, gen_f(k, 0x1.a39ef35793c76p-33), t);
+    if (low) t = add(e, t, quo(e, low, x));
     r = gen_fma(e, k, gen_f(k, 0x1.62e42feep-1), sub(e, f, sub(e, half, t)));
   } else {
     gen_ssa t = gen_fma(e, POLY(e, f, log_f32), mul(e, f, f2), mul(e, f2, gen_f(f, -0.5)));
     t = gen_fma(e, k, gen_f(k, 0x1.7f7d1cf79abcap-20), t);
+    if (low) t = add(e, t, quo(e, low, x));
     r = gen_fma(e, k, gen_f(k, 0x1.62e4p-1), add(e, f, t));
   }
   gen_ssa inf = gen_f(x, __builtin_inf());
@@ -185,15 +188,24 @@ static gen_ssa log_(gen_emit *e, gen_ssa x)
   return gen_select(e, ordinary, r, special);
 }
 
-/* f64: the rounding error of 1 + x is put back. */
+static gen_ssa log_(gen_emit *e, gen_ssa x) { return log_of_sum(e, x, NULL); }
+
 static gen_ssa log1p_(gen_emit *e, gen_ssa x)
 {
-  gen_ssa one = gen_f(x, 1), u = add(e, x, one), l = log_(e, u), inf = gen_f(x, __builtin_inf());
-  gen_ssa d = sub(e, u, one), error = gen_select(e, lt(e, abs_(e, x), 1), sub(e, x, d), sub(e, one, sub(e, u, x)));
-  gen_ssa corrected = add(e, l, quo(e, error, u));
-  gen_ssa edge = gen_bin(e, LLVMOr, eq(e, u, 0), gen_fcmp(e, LLVMRealOEQ, u, inf));
+  gen_ssa one = gen_f(x, 1), u = add(e, x, one), d = sub(e, u, one);
+  gen_ssa lost = gen_select(e, lt(e, abs_(e, x), 1), sub(e, x, d), sub(e, one, sub(e, u, x)));
 
-  return gen_select(e, eq(e, x, 0), x, gen_select(e, edge, l, corrected));
+  return gen_select(e, eq(e, x, 0), x, log_of_sum(e, u, lost));
+}
+
+/* One step of Newton's method mends what two roundings lost; 0, infinity and NaN are right as they are. */
+static gen_ssa rsqrt_(gen_emit *e, gen_ssa x)
+{
+  gen_ssa y = quo(e, gen_f(x, 1), sqrt_(e, x)), error = gen_fma(e, neg(e, mul(e, x, y)), y, gen_f(x, 1));
+  gen_ssa better = gen_fma(e, mul(e, error, gen_f(x, 0.5)), y, y);
+  gen_ssa ordinary = gen_bin(e, LLVMAnd, gt(e, x, 0), gen_fcmp(e, LLVMRealOLT, x, gen_f(x, __builtin_inf())));
+
+  return gen_select(e, ordinary, better, y);
 }
 
 static gen_ssa asinh_(gen_emit *e, gen_ssa x) /* f64 */
@@ -438,7 +450,7 @@ gen_ssa gen_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b)
   if (b) gen_unify(e, &a, &b);
   switch (op) {
   case HLO_SQRT: return sqrt_(e, a);
-  case HLO_RSQRT: return quo(e, one, sqrt_(e, a));
+  case HLO_RSQRT: return rsqrt_(e, a);
   case HLO_LOGISTIC: return quo(e, one, add(e, gen_math(e, HLO_EXP, neg(e, a), NULL), one));
   case HLO_EXP: case HLO_LOG: case HLO_TANH:
     if (!is_f64(e, a)) return emit_math(e, op, a, NULL);
