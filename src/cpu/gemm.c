@@ -1,5 +1,5 @@
 /* Matrix products: the choice of a kernel, and those that use OpenBLAS, directly or on converted panels.  Our own are in
- * gemm_amx.c and gemm_block.c.  See gemm.h. */
+ * gemm_amx.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
 #include <config.h>
 
 #include "cpu/gemm.h"
@@ -12,11 +12,11 @@
 #include "base/macros.h"
 #include "cpu/gemm_amx.h"
 #include "cpu/gemm_block.h"
+#include "cpu/gemm_tiny.h"
 #include "cpu/hot.h"
 
 enum {
   PANEL_K = 1024,          /* contracted elements converted at a time */
-  TINY_FLOPS = 2000,
   SKINNY = 64,
   MIN_TILE = 256,          /* BLAS loses little down to this */
   TILE_MFLOPS = 100,       /* a tile is worth about a millisecond */
@@ -93,7 +93,7 @@ void cpu_gemm_init(cpu_gemm *g)
 
   if (cpu_amx_fits(g)) g->kind = CPU_GEMM_AMX;
   else if (g->compute == WEFT_INVALID) g->kind = CPU_GEMM_NONE;
-  else if (in_place && is_real && g->via == WEFT_INVALID && g->m * g->n <= TINY_FLOPS && g->flops <= TINY_FLOPS)
+  else if (in_place && is_real && g->via == WEFT_INVALID && cpu_tiny_fits(g))
     g->kind = CPU_GEMM_TINY;
   else if (in_place && suits_blas && g->via == WEFT_INVALID && (is_vector || !use_block)) g->kind = CPU_GEMM_BLAS;
   else g->kind = use_block ? CPU_GEMM_BLOCK : CPU_GEMM_CONVERT;
@@ -168,24 +168,6 @@ static void blas_gemm(weft_dtype type, int64_t m, int64_t n, int64_t k, const vo
   }
 }
 
-/* ---- tiny products ----------------------------------------------------------------------------------------------- */
-
-#define TINY_GEMM(name, type)                                                               \
-  static CPU_HOT void name(const cpu_gemm *g, int64_t m, int64_t n, const type *a, const type *b, type *restrict c) \
-  {                                                                                         \
-    for (int64_t i = 0; i < m; i++) {                                                       \
-      type *row = c + i * g->c_row;                                                         \
-      memset(row, 0, (size_t)n * sizeof(type));                                             \
-      for (int64_t l = 0; l < g->k; l++) {                                                  \
-        type x = a[i * g->a_row + l * g->a_col];                                            \
-        const type *from = b + l * g->b_row;                                                \
-        for (int64_t j = 0; j < n; j++) row[j] += x * from[j * g->b_col];                   \
-      }                                                                                     \
-    }                                                                                       \
-  }
-TINY_GEMM(tiny_f32, float)
-TINY_GEMM(tiny_f64, double)
-
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
 /* to[rows, cols] dense = from, in type `type`, rounded to g->via on the way. */
@@ -245,12 +227,6 @@ static void tile_by_panels(const cpu_gemm *g, int64_t m, int64_t n, const char *
   }
   for (int64_t i = 0; i < m; i++)
     cpu_convert(g->c_type, c + i * g->c_row * c_bytes, g->compute, sum + i * n * bytes, 1, n);
-}
-
-void cpu_gemm_tiny(const cpu_gemm *g, const void *a, const void *b, void *c)
-{
-  if (g->c_type == WEFT_F32) tiny_f32(g, g->m, g->n, a, b, c);
-  else tiny_f64(g, g->m, g->n, a, b, c);
 }
 
 void cpu_gemm_tile(const cpu_gemm *g, int64_t tile, const void *a, const void *b, void *c, void *scratch)

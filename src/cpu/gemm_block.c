@@ -16,7 +16,7 @@
 #include "base/macros.h"
 #include "cpu/hot.h"
 
-enum { BLOCK_K = 256, ROWS = 8, DEPTH = 8, VECTORS = 3, VECTOR_BYTES = 64, SKINNY = 16 };
+enum { BLOCK_K = 256, ROWS = 8, DEPTH = 8, VECTORS = 3, VECTOR_BYTES = 64, SKINNY = 16, CLOSE_BYTES = 1 << 18 };
 
 bool cpu_block_is_fast(void)
 {
@@ -46,7 +46,7 @@ bool cpu_block_is_fast(void)
 
 /* sums[8][count] = rows . the first `count` vectors of b's panel; element l of row i is rows[i][l * step]. */
 #define MICRO(name, type, count)                                                                                  \
-  static CPU_HOT void name##_##count(int64_t k, const type *const *rows, int64_t step, const type *b, int64_t width, \
+  static CPU_HOT void name##_##count(int64_t k, const type *const *rows, int64_t step, const type *b, int64_t b_row, \
                                      type (*restrict out)[VECTORS * VECTOR_BYTES / sizeof(type)])                 \
   {                                                                                                               \
     typedef type elem;                                                                                            \
@@ -55,7 +55,7 @@ bool cpu_block_is_fast(void)
     vec sums[ROWS][count];                                                                                        \
     EACH_ROW(ROW_POINTER)                                                                                         \
     EACH_ROW(ZERO_##count)                                                                                        \
-    for (int64_t l = 0, at = 0; l < k; l++, at += step, b += width) {                                             \
+    for (int64_t l = 0, at = 0; l < k; l++, at += step, b += b_row) {                                             \
       LOAD_##count                                                                                                \
       EACH_ROW(ADD_##count)                                                                                       \
     }                                                                                                             \
@@ -63,13 +63,14 @@ bool cpu_block_is_fast(void)
     for (int i = 0; i < ROWS; i++) memcpy(out[i], sums[i], sizeof sums[i]);                                       \
   }
 
-/* c[m,n] (+)= a . panels of b.  a is read as it lies where that is row by row (step 1), or in packed panels (step ROWS). */
+/* c[m,n] (+)= a . b.  a is read as it lies where that is row by row (step 1), or in packed panels (step ROWS).  So is b:
+ * column j starts at j * b_panel, and its rows are b_row apart. */
 #define MICRO_ALL(name, type)                                                                                     \
   MICRO(name, type, 1)                                                                                            \
   MICRO(name, type, 2)                                                                                            \
   MICRO(name, type, 3)                                                                                            \
-  static CPU_HOT void name(int64_t m, int64_t n, int64_t k, const type *a, int64_t a_row, const type *pb,         \
-                           int64_t width, type *c, int64_t c_row, bool add)                                       \
+  static CPU_HOT void name(int64_t m, int64_t n, int64_t k, const type *a, int64_t a_row, const type *b,          \
+                           int64_t b_row, int64_t b_panel, int64_t width, type *c, int64_t c_row, bool add)       \
   {                                                                                                               \
     enum { LANES = VECTOR_BYTES / sizeof(type) };                                                                 \
     type sums[ROWS][VECTORS * LANES];                                                                             \
@@ -80,9 +81,9 @@ bool cpu_block_is_fast(void)
         for (int64_t q = 0; q < ROWS; q++) /* missing rows: the last one again */                                 \
           rows[q] = a_row ? a + (i + WEFT_MIN(q, count - 1)) * a_row : a + i * k + q;                             \
         int64_t step = a_row ? 1 : ROWS;                                                                          \
-        if (cols > 2 * LANES) name##_3(k, rows, step, pb + j * k, width, sums);                                   \
-        else if (cols > LANES) name##_2(k, rows, step, pb + j * k, width, sums);                                  \
-        else name##_1(k, rows, step, pb + j * k, width, sums);                                                    \
+        if (cols > 2 * LANES) name##_3(k, rows, step, b + j * b_panel, b_row, sums);                                   \
+        else if (cols > LANES) name##_2(k, rows, step, b + j * b_panel, b_row, sums);                                  \
+        else name##_1(k, rows, step, b + j * b_panel, b_row, sums);                                                    \
         for (int64_t q = 0; q < count; q++) {                                                                     \
           type *to = c + (i + q) * c_row + j;                                                                     \
           if (add)                                                                                                \
@@ -225,13 +226,19 @@ static tile_plan plan_tile(const cpu_gemm *g, int64_t m, int64_t n)
 
 int64_t cpu_block_scratch(const cpu_gemm *g) { return plan_tile(g, g->tile_m, g->tile_n).bytes; }
 
-/* `b_row`: how b's rows lie, to be streamed; 0: b is packed in panels of `width`. */
-static void multiply(weft_dtype type, int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row, const void *b,
-                     int64_t b_row, int64_t width, void *c, int64_t c_row, bool add)
+/* The right operand of a block of k: its rows as they lie, or packed panels. */
+typedef struct right_block {
+  const void *data;
+  int64_t row, panel, width;
+  bool streamed;
+} right_block;
+
+static void multiply(weft_dtype type, int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row, right_block b, void *c,
+                     int64_t c_row, bool add)
 {
-#define MULTIPLY(suffix)                                                        \
-  if (b_row) stream_##suffix(m, n, k, a, a_row, b, b_row, c, c_row, add);       \
-  else micro_##suffix(m, n, k, a, a_row, b, width, c, c_row, add);              \
+#define MULTIPLY(suffix)                                                                          \
+  if (b.streamed) stream_##suffix(m, n, k, a, a_row, b.data, b.row, c, c_row, add);               \
+  else micro_##suffix(m, n, k, a, a_row, b.data, b.row, b.panel, b.width, c, c_row, add);         \
   break
 
   switch (type) {
@@ -268,11 +275,15 @@ void cpu_block_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
     major = right.across;
     minor = right.along;
     from = stage(g, right.type, right.data + l * right.along * right.bytes, p.n, k, &major, &minor, spare);
-    int64_t lanes = VECTOR_BYTES / bytes, whole = p.streamed && major == 1 ? p.n / lanes * lanes : 0;
-    if (whole) multiply(g->compute, p.m, whole, k, rows, a_row, from, minor, 0, sum, sum_row, l > 0);
+    /* whole vectors of dense rows need no packing where they are used once, or are close together */
+    bool direct = major == 1 && (p.streamed || k * minor * bytes <= CLOSE_BYTES);
+    int64_t lanes = VECTOR_BYTES / bytes, whole = direct ? p.n / lanes * lanes : 0;
+    if (whole)
+      multiply(g->compute, p.m, whole, k, rows, a_row, (right_block){from, minor, 1, p.width, p.streamed}, sum, sum_row, l > 0);
     if (whole == p.n) continue;
     pack(bytes, p.n - whole, k, from + whole * major * bytes, major, minor, pb, p.width);
-    multiply(g->compute, p.m, p.n - whole, k, rows, a_row, pb, 0, p.width, sum + whole * bytes, sum_row, l > 0);
+    multiply(g->compute, p.m, p.n - whole, k, rows, a_row, (right_block){pb, p.width, k, p.width, false}, sum + whole * bytes,
+             sum_row, l > 0);
   }
   for (int64_t i = 0; i < m && !p.in_place; i++)
     cpu_convert(g->c_type, c + i * g->c_row * c_bytes, g->compute, sum + i * (p.swapped ? 1 : n) * bytes, p.swapped ? m : 1, n);
