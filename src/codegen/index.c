@@ -136,9 +136,31 @@ static gen_ssa divide_ssa(gen_emit *e, gen_ssa v, int64_t div, int64_t mod, int6
   return narrow ? gen_cast(e, LLVMZExt, v, e->part->i64) : v;
 }
 
+/* a / factor, if a is factor * high + low with 0 <= low < factor: then a / (factor * d) is high / d. */
+static bool drop_low_part(gen_emit *e, gen_affine a, int64_t factor, gen_affine *out_high)
+{
+  gen_term *high = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count);
+  int64_t low_base = a.base % factor < 0 ? a.base % factor + factor : a.base % factor, low_least = low_base, low_most = low_base;
+  int count = 0;
+
+  for (int i = 0; i < a.count; i++) {
+    int64_t least, most;
+    if (a.terms[i].coef % factor == 0) {
+      high[count] = a.terms[i];
+      high[count++].coef /= factor;
+      continue;
+    }
+    term_range(e, &a.terms[i], &least, &most);
+    low_least += least;
+    low_most += most;
+  }
+  *out_high = (gen_affine){.base = (a.base - low_base) / factor, .count = count, .terms = high};
+  return low_least >= 0 && low_most < factor;
+}
+
 gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
 {
-  int64_t lo, hi, rest_lo = 0, rest_hi = 0, common = div;
+  int64_t lo, hi, rest_lo = 0, rest_hi = 0;
 
   gen_affine_range(e, a, &lo, &hi);
   if (mod == 1) return gen_affine_const(0);
@@ -154,7 +176,6 @@ gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
   for (int i = 0; i < a.count; i++) {
     const gen_term *t = &a.terms[i];
     int64_t l, h;
-    common = gcd(common, t->coef);
     term_range(e, t, &l, &h);
     if (t->coef % div == 0) {
       if (mod && t->coef % (div * mod) == 0 && l >= 0) continue;
@@ -195,12 +216,10 @@ gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
       }
     }
   }
-  if (a.base) common = gcd(common, a.base);
-  if (common > 1 && div % common == 0) { /* (g*x) / (g*d) = x / d */
-    gen_term *t = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count);
-    memcpy(t, a.terms, sizeof *t * (size_t)a.count);
-    for (int i = 0; i < a.count; i++) t[i].coef /= common;
-    return gen_affine_digit(e, (gen_affine){.base = a.base / common, .count = a.count, .terms = t}, div / common, mod);
+  for (int i = 0; i < a.count; i++) {
+    gen_affine high;
+    int64_t factor = gcd(div, a.terms[i].coef);
+    if (factor > 1 && drop_low_part(e, a, factor, &high)) return gen_affine_digit(e, high, div / factor, mod);
   }
   gen_ssa v = divide_ssa(e, gen_affine_ssa(e, a), div, mod, hi);
   return gen_affine_value(e, v, 0, mod ? mod - 1 : hi / div);

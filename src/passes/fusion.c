@@ -252,10 +252,10 @@ static double asked_by(const hlo_instr *user, const hlo_instr *instr, double t)
   double ratio = elems(user) > 0 ? elems(instr) / elems(user) : 0;
 
   switch (user->op) {
-  case HLO_BROADCAST: { /* what does not change along the minor dimensions is computed once for them */
+  case HLO_BROADCAST: { /* what does not change along the minor dimensions is computed once for them, if all are walked */
     double repeats = 1;
     for (int d = to->rank - 1; d >= 0 && !pass_ints_contain(user->dims, d); d--) repeats *= (double)to->dims[d];
-    return t / repeats;
+    return WEFT_MAX(t / repeats, WEFT_MIN(t, elems(instr)));
   }
   case HLO_PAD: case HLO_CONCATENATE: return t * ratio;
   case HLO_REDUCE: return t * ratio;

@@ -144,7 +144,7 @@ def main():
         p.run(buffers)
         times.append(time.perf_counter() - start)
     report = {"compile_ms": p.compile_s * 1e3, "first_run_ms": first * 1e3, **p.memory(),
-              "median_ms": float(np.median(times)) * 1e3 if times else None,
+              "median_ms": float(np.median(times)) * 1e3 if times else None, "min_ms": min(times) * 1e3 if times else None,
               "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
     if args.expect_from:
         wrong = []
