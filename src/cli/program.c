@@ -27,6 +27,20 @@ static weft_status *parse_program(const char *data, size_t size, hlo_module **ou
   return proto ? hlo_from_proto(data, size, out_module) : hlo_parse(data, size, out_module);
 }
 
+/* Parameters and results become row-major, as arrays in .npy files are, whatever layouts the entry asks for. */
+static weft_status *use_row_major(hlo_module *module)
+{
+  const hlo_computation *entry = module->entry;
+
+  module->entry_param_shapes = WEFT_ARENA_ARRAY(&module->arena, const hlo_shape *, entry->param_count);
+  WEFT_TRY_ALLOC(module->entry_param_shapes);
+  for (int i = 0; i < entry->param_count; i++)
+    WEFT_TRY_ALLOC(module->entry_param_shapes[i] = hlo_shape_without_layout(&module->arena, entry->params[i]->shape));
+  WEFT_TRY_ALLOC(module->entry_result_shape = hlo_shape_without_layout(&module->arena, entry->root->shape));
+  module->has_entry_layout = true;
+  return NULL;
+}
+
 weft_status *cli_load_program(const char *path, cli_program *p)
 {
   char *data;
@@ -41,6 +55,7 @@ weft_status *cli_load_program(const char *path, cli_program *p)
   if (shlo_is_program(data, size)) return NULL;
   free(p->memory);
   p->memory = NULL;
+  WEFT_TRY(use_row_major(p->module));
   WEFT_TRY(hlo_to_proto(p->module, &p->memory, &p->code.size));
   p->code.bytes = p->memory;
   p->code.format = "hlo";

@@ -23,7 +23,7 @@ typedef struct run_options {
   int input_count;
   uint64_t seed;
   const char *output_dir, *input_dir, *expect_dir;
-  double rtol, atol;
+  double rtol, atol; /* negative: by element type */
   int repeat, devices, threads;
   bool json, reference, quiet;
   const char *plugin, *other; /* files; NULL: our own, none to compare with */
@@ -57,7 +57,8 @@ static void print_help(FILE *out)
           "  --compare reference    compare with the reference evaluator in the same way\n"
           "  --compare PLUGIN.so    compare with what another PJRT plugin makes of the same program and inputs\n"
           "  --plugin PLUGIN.so     run on this PJRT plugin instead of Weft\n"
-          "  --rtol R, --atol A     tolerances: |got - want| <= A + R * |want| (default 1e-4, 1e-5)\n"
+          "  --rtol R, --atol A     tolerances: |got - want| <= A + R * |want|.  Default A: R / 10; default R: 1e-9 for\n"
+          "                         f64, 1e-4 for f32, 4e-3 for f16, 3e-2 for bf16, 0.3 for narrower floats\n"
           "  --repeat N             run N times more and print the median\n"
           "  --devices N            run on N devices of this process (default 1)\n"
           "  --threads N            worker threads (default: one a core; WEFT_THREADS)\n"
@@ -83,7 +84,7 @@ static weft_status *parse_options(int argc, char **argv, run_options *o, bool *d
   int64_t number;
   char *end;
 
-  *o = (run_options){.rtol = 1e-4, .atol = 1e-5, .inputs = calloc((size_t)argc, sizeof *o->inputs)};
+  *o = (run_options){.rtol = -1, .atol = -1, .inputs = calloc((size_t)argc, sizeof *o->inputs)};
   WEFT_TRY_ALLOC(o->inputs);
   for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) switch (c) {
       case INPUT: o->inputs[o->input_count++] = optarg; break;
@@ -292,16 +293,32 @@ static double difference(double got, double want)
   return fabs(got - want);
 }
 
-/* Prints where `got` differs most and counts it; integers must be equal. */
+/* Some roundings of the type, and what sums in another order add. */
+static double default_tolerance(weft_dtype type)
+{
+  weft_dtype part = weft_dtype_is_complex(type) ? weft_dtype_component(type) : type;
+
+  switch (part) {
+  case WEFT_F64: return 1e-9;
+  case WEFT_F32: return 1e-4;
+  case WEFT_F16: return 4e-3;
+  case WEFT_BF16: return 3e-2;
+  default: return 0.3;
+  }
+}
+
+/* Says where `got` differs most and counts it; integers must be equal. */
 static void compare(run_state *s, const char *what, int leaf, const hlo_literal *got, const hlo_literal *want)
 {
   int64_t count = got->data ? hlo_shape_elems(got->shape) : 0, worst = -1, wrong = 0;
   bool exact = weft_dtype_is_integer(got->shape->type) || got->shape->type == WEFT_PRED;
-  double worst_excess = 0;
+  double rtol = s->o->rtol < 0 ? default_tolerance(want->shape->type) : s->o->rtol, worst_excess = 0;
+  double atol = s->o->atol < 0 ? rtol / 10 : s->o->atol;
+  FILE *out = s->o->json ? stderr : stdout; /* standard output is one JSON object then */
   char where[256], got_text[256], want_text[256];
 
   if (!hlo_shape_equal(got->shape, want->shape, false)) {
-    printf("result %d: got %s, want %s (%s)\n", leaf, hlo_shape_format(got->shape, got_text, sizeof got_text),
+    fprintf(out, "result %d: got %s, want %s (%s)\n", leaf, hlo_shape_format(got->shape, got_text, sizeof got_text),
            hlo_shape_format(want->shape, want_text, sizeof want_text), what);
     s->differences++;
     return;
@@ -313,7 +330,7 @@ static void compare(run_state *s, const char *what, int leaf, const hlo_literal 
     } else {
       double re = hlo_literal_get_f64(want, i), im = hlo_literal_get_imag(want, i);
       double error = fmax(difference(hlo_literal_get_f64(got, i), re), difference(hlo_literal_get_imag(got, i), im));
-      double allowed = s->o->atol + s->o->rtol * (isfinite(re) && isfinite(im) ? hypot(re, im) : 0);
+      double allowed = atol + rtol * (isfinite(re) && isfinite(im) ? hypot(re, im) : 0);
       excess = error <= allowed ? 0 : allowed > 0 ? error / allowed : INFINITY;
     }
     if (excess == 0) continue;
@@ -327,10 +344,10 @@ static void compare(run_state *s, const char *what, int leaf, const hlo_literal 
   s->differences++;
   index_text(got->shape, worst, where, sizeof where);
   if (exact)
-    printf("result %d: %" PRId64 " of %" PRId64 " elements differ from %s; first at [%s]: got %" PRId64 ", want %" PRId64 "\n",
+    fprintf(out, "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; first at [%s]: got %" PRId64 ", want %" PRId64 "\n",
            leaf, wrong, count, what, where, hlo_literal_get_s64(got, worst), hlo_literal_get_s64(want, worst));
   else
-    printf("result %d: %" PRId64 " of %" PRId64 " elements differ from %s; worst at [%s]: got %.9g, want %.9g "
+    fprintf(out, "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; worst at [%s]: got %.9g, want %.9g "
            "(%.3g times the tolerance)\n",
            leaf, wrong, count, what, where, hlo_literal_get_f64(got, worst), hlo_literal_get_f64(want, worst), worst_excess);
 }

@@ -21,17 +21,38 @@ typedef struct tiles {
   gen_affine h_at;
 } tiles;
 
-static void find_turned(const hlo_instr *x, tiles *t, int depth)
+static bool keeps_place(const hlo_instr *x)
 {
-  if (depth > 32 || t->turned_count > MAX_TURNED) return;
-  if (x->op == HLO_TRANSPOSE) {
-    for (int i = 0; i < t->turned_count; i++)
-      if (t->turned[i] == x) return;
-    if (t->turned_count < MAX_TURNED) t->turned[t->turned_count] = x;
-    t->turned_count++;
-  } else if (x->op == HLO_RESHAPE || x->op == HLO_BITCAST || x->op == HLO_TUPLE || hlo_opcode_is_elementwise(x->op)) {
-    for (int i = 0; i < x->operand_count; i++) find_turned(x->operands[i], t, depth + 1);
+  return x->op == HLO_RESHAPE || x->op == HLO_BITCAST || x->op == HLO_TUPLE || hlo_opcode_is_elementwise(x->op);
+}
+
+/* The transposes that are read at the result's own place, through elementwise operations only.  False if there is none or
+ * one of them is also read at another place: what stands for it in a tile is right for the tile's place alone. */
+static bool find_turned(tiles *t, const hlo_computation *comp)
+{
+  const hlo_instr *order[MOST_OPS];
+  uint32_t in_place = 0, elsewhere = 0;
+  int count = 0;
+
+  HLO_FOREACH(x, comp) {
+    if (x == comp->root) in_place |= UINT32_C(1) << count;
+    order[count++] = x;
   }
+  for (int k = count - 1; k >= 0; k--) { /* users before their operands */
+    const hlo_instr *x = order[k];
+    bool here = in_place >> k & 1, there = elsewhere >> k & 1;
+    if (here && x->op == HLO_TRANSPOSE) {
+      if (there || t->turned_count == MAX_TURNED) return false;
+      t->turned[t->turned_count++] = x;
+    }
+    for (int i = 0; i < x->operand_count && (here || there); i++)
+      for (int j = 0; j < k; j++) {
+        if (order[j] != x->operands[i]) continue;
+        if (here && keeps_place(x)) in_place |= UINT32_C(1) << j;
+        if (there || !keeps_place(x)) elsewhere |= UINT32_C(1) << j;
+      }
+  }
+  return t->turned_count > 0;
 }
 
 /* The stride, in the transpose's own row-major order, of the operand's innermost dimension; 0 if it has none. */
@@ -53,8 +74,7 @@ static bool recognise(tiles *t, const hlo_computation *comp)
 {
   int64_t stride;
 
-  find_turned(comp->root, t, 0);
-  if (t->turned_count == 0 || t->turned_count > MAX_TURNED || t->nest.count < 2) return false;
+  if (t->nest.count < 2 || !find_turned(t, comp)) return false;
   stride = turned_stride(t->turned[0]);
   for (int i = 0; i < t->turned_count; i++)
     if (turned_stride(t->turned[i]) != stride || t->turned[i]->shape->type == WEFT_PRED) return false;

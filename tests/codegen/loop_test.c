@@ -138,6 +138,7 @@ static const struct { const char *params, *body, *result; } cases[] = {
   {"f32[37,51]", "  ROOT r = f32[51,37] transpose(p0), dimensions={1,0}", "f32[51,37]"},
   {"f64[3,20,19] f64[3,19,20]", "  t = f64[3,19,20] transpose(p0), dimensions={0,2,1}\n  ROOT r = f64[3,19,20] add(t, p1)", "f64[3,19,20]"},
   {"bf16[17,5,33]", "  ROOT r = bf16[33,5,17] transpose(p0), dimensions={2,1,0}", "bf16[33,5,17]"},
+  {"f64[16,16]", "  t = f64[16,16] transpose(p0), dimensions={1,0}\n  v = f64[16,16] reverse(t), dimensions={0,1}\n  ROOT r = f64[16,16] subtract(v, t)", "f64[16,16]"},
   {"c64[20,30]", "  ROOT r = c64[30,20] transpose(p0), dimensions={1,0}", "c64[30,20]"},
   {"s8[2,40,50] s8[2,50,40]", "  t = s8[2,50,40] transpose(p0), dimensions={0,2,1}\n  a = s8[2,50,40] add(t, p1)\n  ROOT r = (s8[2,50,40], s8[2,50,40]) tuple(a, t)", "(s8[2,50,40], s8[2,50,40])"},
   {"f32[4,16,3,32]", "  t = f32[4,3,32,16] transpose(p0), dimensions={0,2,3,1}\n  ROOT r = f32[4,96,16] reshape(t)", "f32[4,96,16]"},
