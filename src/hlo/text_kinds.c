@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <strings.h>
 
 bool hlo_list_is_empty(attr_value v)
 {
@@ -540,9 +541,12 @@ const hlo_attr_kind hlo_kind_padding = {read_padding, NULL, print_padding};
 
 static weft_status *read_precision_word(hlo_reader *r, void *out)
 {
+  hlo_span word = hlo_rd_peek_word(r);
+
   for (size_t i = 0; i < WEFT_COUNT(precision_words); i++) {
-    if (!hlo_rd_accept_word(r, precision_words[i])) continue;
+    if (word.length != strlen(precision_words[i]) || strncasecmp(word.p, precision_words[i], word.length) != 0) continue;
     *(hlo_precision *)out = (hlo_precision)i;
+    hlo_rd_skip(r, word.length);
     return NULL;
   }
   return hlo_rd_expected(r, "default, high, highest or packed_nibble");

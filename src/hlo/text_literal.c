@@ -145,18 +145,24 @@ static bool at_ellipsis(const hlo_reader *r)
   return hlo_rd_accept(&ahead, '{') && strncmp(ahead.p, "...", 3) == 0;
 }
 
+/* Zeros whose memory is not paid for by text. */
+static weft_status *new_unpaid(hlo_reader *r, const hlo_shape *shape, hlo_literal **out)
+{
+  if ((uint64_t)hlo_shape_bytes(shape) > MAX_ELIDED_BYTES - r->elided_bytes)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "elided constants of more than %d bytes", (int)MAX_ELIDED_BYTES);
+  r->elided_bytes += (size_t)hlo_shape_bytes(shape);
+  return hlo_literal_new(r->arena, shape, out);
+}
+
 static weft_status *read_elided(hlo_reader *r, const hlo_shape *shape, hlo_literal **out)
 {
   const char *at = r->p;
 
   if (hlo_shape_is_dynamic(shape)) return hlo_rd_error(r, at, "a constant of dynamic shape");
-  if ((uint64_t)hlo_shape_bytes(shape) > MAX_ELIDED_BYTES - r->elided_bytes)
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "elided constants of more than %d bytes", (int)MAX_ELIDED_BYTES);
-  r->elided_bytes += (size_t)hlo_shape_bytes(shape);
   hlo_rd_skip(r, 1);
   hlo_rd_skip(r, 3);
   WEFT_TRY(hlo_rd_expect(r, '}'));
-  WEFT_TRY(hlo_literal_new(r->arena, shape, out));
+  WEFT_TRY(new_unpaid(r, shape, out));
   (*out)->elided = true;
   return NULL;
 }
@@ -191,8 +197,13 @@ weft_status *hlo_rd_literal(hlo_reader *r, const hlo_shape *shape, const hlo_lit
     *out = lit;
     return NULL;
   }
-  /* Each element takes a byte of text or more, so the memory is bounded by the text's size. */
   if (hlo_shape_is_dynamic(shape)) return hlo_rd_error(r, at, "a constant of dynamic shape");
+  if (shape->rank > 0 && hlo_shape_elems(shape) > 0 && !hlo_rd_at(r, '{')) { /* a lone value is the first element, as in XLA */
+    WEFT_TRY(new_unpaid(r, shape, &lit));
+    *out = lit;
+    return read_element(r, lit, 0);
+  }
+  /* Each element takes a byte of text or more, so the memory is bounded by the text's size. */
   if (hlo_shape_elems(shape) > r->end - r->p)
     return hlo_rd_error(r, at, "the text is too short for the %" PRId64 " elements of this constant", hlo_shape_elems(shape));
   WEFT_TRY(hlo_literal_new(r->arena, shape, &lit));

@@ -245,6 +245,7 @@ static weft_status *read_async(hlo_reader *r, const char *at, hlo_instr *instr, 
       return hlo_rd_error(r, at, "an async start needs its shape: ((operands), result, context...)");
     WEFT_TRY(new_wrapped_computation(r, wrapped_op, instr, &wrapped));
     WEFT_TRY(hlo_rd_async_attributes(r, instr, wrapped));
+    hlo_computation_move_before(wrapped->parent, r->scope->comp); /* behind those written inline in its attributes */
     if (instr->extra) wrapped->parent->execution_thread = instr->extra->async_thread;
     return hlo_set_called(instr, 1, &wrapped->parent);
   }
@@ -379,54 +380,32 @@ weft_status *hlo_rd_instr_ref(hlo_reader *r, hlo_instr **out)
 
 /* ---- computations ------------------------------------------------------------------------------------------------ */
 
-/* What a signature says, to be compared with the body. */
-typedef struct signature {
-  bool present;
-  const char *at;
-  int param_count;
-  const hlo_shape **params;
-  const hlo_shape *result;
-} signature;
-
-static weft_status *read_signature(hlo_reader *r, signature *sig)
+/* The result that a signature promises, NULL without one.  Parameters are said again, and better, by the body: texts exist
+ * whose signatures were not kept up. */
+static weft_status *read_signature(hlo_reader *r, const hlo_shape **out_result)
 {
-  size_t mark = r->stack_used;
-
-  sig->at = r->p;
+  *out_result = NULL;
   if (!hlo_rd_accept(r, '(')) return NULL;
-  sig->present = true;
-  while (!hlo_rd_at(r, ')')) {
+  for (bool more = !hlo_rd_at(r, ')'); more; more = hlo_rd_accept(r, ',')) {
     const hlo_shape *shape;
     hlo_span name;
 
-    if (r->stack_used > mark) WEFT_TRY(hlo_rd_expect(r, ','));
     WEFT_TRY(hlo_rd_word(r, "a parameter's name", &name));
-    WEFT_TRY(hlo_rd_expect(r, ':'));
+    hlo_rd_accept(r, ':');
     WEFT_TRY(hlo_rd_shape(r, &shape));
-    WEFT_TRY(hlo_rd_push(r, &shape, sizeof shape));
   }
   WEFT_TRY(hlo_rd_expect(r, ')'));
-  WEFT_TRY(hlo_rd_take(r, mark, sizeof(hlo_shape *), &sig->params, &sig->param_count));
   WEFT_TRY(hlo_rd_expect_text(r, "->"));
-  return hlo_rd_shape(r, &sig->result);
+  return hlo_rd_shape(r, out_result);
 }
 
-static weft_status *check_signature(const hlo_reader *r, const signature *sig, const hlo_computation *comp)
+static weft_status *check_result(const hlo_reader *r, const char *at, const hlo_shape *result, const hlo_computation *comp)
 {
   char a[200], b[200];
 
-  if (!sig->present) return NULL;
-  if (sig->param_count != comp->param_count)
-    return hlo_rd_error(r, sig->at, "the signature has %d parameters, the body %d", sig->param_count, comp->param_count);
-  for (int i = 0; i < sig->param_count; i++)
-    if (!hlo_shape_equal(sig->params[i], comp->params[i]->shape, false))
-      return hlo_rd_error(r, sig->at, "parameter %d is %s in the signature, %s in the body", i,
-                          hlo_shape_format(sig->params[i], a, sizeof a),
-                          hlo_shape_format(comp->params[i]->shape, b, sizeof b));
-  if (!hlo_shape_equal(sig->result, comp->root->shape, false))
-    return hlo_rd_error(r, sig->at, "the result is %s in the signature, %s in the body",
-                        hlo_shape_format(sig->result, a, sizeof a), hlo_shape_format(comp->root->shape, b, sizeof b));
-  return NULL;
+  if (!result || hlo_shape_equal(result, comp->root->shape, false)) return NULL;
+  return hlo_rd_error(r, at, "the result is %s in the signature, %s in the body", hlo_shape_format(result, a, sizeof a),
+                      hlo_shape_format(comp->root->shape, b, sizeof b));
 }
 
 static weft_status *check_parameters(const hlo_reader *r, const char *at, const hlo_computation *comp)
@@ -481,9 +460,9 @@ weft_status *hlo_rd_computation_ref(hlo_reader *r, hlo_computation **out)
 
 static weft_status *read_computation(hlo_reader *r)
 {
-  const char *at = r->p, *text;
+  const char *begin = r->p, *at, *text;
   bool entry = hlo_rd_accept_word(r, "ENTRY");
-  signature sig = {0};
+  const hlo_shape *result;
   hlo_computation *comp;
   hlo_span name;
 
@@ -491,15 +470,16 @@ static weft_status *read_computation(hlo_reader *r)
   WEFT_TRY(claim_computation_name(r, name));
   WEFT_TRY(hlo_rd_keep(r, name, &text));
   WEFT_TRY(hlo_computation_new(r->module, text, &comp));
-  WEFT_TRY(read_signature(r, &sig));
+  at = r->p;
+  WEFT_TRY(read_signature(r, &result));
   WEFT_TRY(read_body(r, comp));
-  WEFT_TRY(check_signature(r, &sig, comp));
+  WEFT_TRY(check_result(r, at, result, comp));
   if (hlo_rd_accept(r, ',')) {
     WEFT_TRY(hlo_rd_expect_text(r, "execution_thread="));
     WEFT_TRY(hlo_rd_string(r, &comp->execution_thread));
   }
   WEFT_TRY(add_computation_name(r, name, comp, false));
-  if (entry && r->module->entry) return hlo_rd_error(r, at, "the module has a second ENTRY");
+  if (entry && r->module->entry) return hlo_rd_error(r, begin, "the module has a second ENTRY");
   if (entry) r->module->entry = comp;
   return NULL;
 }

@@ -167,7 +167,7 @@ static weft_status *read_named(hlo_reader *r, hlo_sharding *s)
 
   s->kind = HLO_SHARDING_NAMED;
   WEFT_TRY(read_mesh(r, &s->mesh));
-  WEFT_TRY(hlo_rd_expect(r, ','));
+  hlo_rd_accept(r, ','); /* XLA does without */
   WEFT_TRY(hlo_rd_expect(r, '['));
   mark = r->stack_used;
   while (!hlo_rd_at(r, ']')) {

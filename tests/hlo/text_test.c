@@ -147,6 +147,18 @@ static const struct { const char *what, *text, *printed; } forms[] = {
    "HloModule m /* c */\n// line\n%f (p.1: f32[2], /*index=1*/q: f32[2]) -> f32[2] {\n  %p.1 = f32[2]{0} parameter(0)\n"
    "  %q = f32[2]{0} parameter(1)\n  ROOT %r = f32[2]{0} add(f32[2]{0} %p.1, f32[2]{0} %q)\n}\n",
    "HloModule m\n\nENTRY f {\n  p.1 = f32[2] parameter(0)\n  q = f32[2] parameter(1)\n  ROOT r = f32[2] add(p.1, q)\n}\n"},
+  {"a signature's parameters are not believed", "ENTRY e (a f32[2]) -> f32[] { x = f32[] parameter(0)\n ROOT y = f32[] negate(x) }",
+   "HloModule module\n\nENTRY e {\n  x = f32[] parameter(0)\n  ROOT y = f32[] negate(x)\n}\n"},
+  {"a lone value is the first element", "e { c = s32[2,2] constant(7) }", "HloModule module\n\nENTRY e {\n  ROOT c = s32[2,2] constant({ {7,0}, {0,0} })\n}\n"},
+  {"words of precision in capitals", "e { x = f32[2] parameter(0)\n d = f32[] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}, operand_precision={HIGHEST,high} }",
+   "HloModule module\n\nENTRY e {\n  x = f32[2] parameter(0)\n"
+   "  ROOT d = f32[] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}, operand_precision={highest,high}\n}\n"},
+  {"an async form whose computation stands in place",
+   "e { x = s32[] parameter(0)\n s = ((s32[]), s32[], s32[]) call-start(x), to_apply={ a = s32[] parameter(0)\n b = s32[] abs(a) }\n ROOT d = s32[] call-done(s) }",
+   "HloModule module\n\ninline.3 {\n  a = s32[] parameter(0)\n  ROOT b = s32[] abs(a)\n}\n\n"
+   "async_computation.0 {\n  parameter.1 = s32[] parameter(0)\n  ROOT call.2 = s32[] call(parameter.1), to_apply=inline.3\n}\n\n"
+   "ENTRY e {\n  x = s32[] parameter(0)\n  s = ((s32[]), s32[], s32[]) async-start(x), calls=async_computation.0\n"
+   "  ROOT d = s32[] async-done(s), calls=async_computation.0\n}\n"},
   {"branches by name and by number",
    "b { p = s32[] parameter(0) }\nENTRY e { x = s32[] parameter(0)\n c = pred[] constant(true)\n"
    " i = s32[] conditional(c, x, x), branch_computations={b, b}\n ROOT j = s32[] conditional(x, x), branch_computations={b} }",
@@ -378,8 +390,8 @@ static const struct { const char *text, *error; } errors[] = {
   {E("x = f32[] parameter(0)") E("y = f32[] parameter(0)"), "expected '{', got \"m\""},
   {"e { x = f32[] parameter(0) }\ne { x = f32[] parameter(0) }", "2:1: a computation \"e\" exists already"},
   {"ENTRY e { x = f32[] parameter(0) }\nENTRY f { x = f32[] parameter(0) }", "2:1: the module has a second ENTRY"},
-  {"e (a: f32[2]) -> f32[] { x = f32[] parameter(0) }", "1:3: parameter 0 is f32[2] in the signature, f32[] in the body"},
-  {"e () -> f32[] { x = f32[] parameter(0) }", "1:3: the signature has 0 parameters, the body 1"},
+  {"e () -> f32[2] { x = f32[] parameter(0) }", "1:3: the result is f32[2] in the signature, f32[] in the body"},
+  {E("c = s32[1000000000] constant(1)"), "elided constants of more than 1073741824 bytes"},
   {"HloModule m, entry_computation_layout={(s32[])->f32[]}\ne { x = f32[] parameter(0) }",
    "parameter 0 is s32[] in entry_computation_layout, f32[] in the entry computation"},
   {E("c = s32[2] constant({1, 2, 3})"), "dimension 0 has more than the shape's 2 elements"},
