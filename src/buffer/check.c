@@ -185,7 +185,8 @@ static bool alias_declared(const hlo_instr *instr, int result_leaf, int operand,
   return false;
 }
 
-/* True if the step reads element i of that operand for element i of that result alone: whatever depends on it inside the
+/* True if the step reads element i of that operand for element i of that result alone (or, a sort, reads a slice before it
+ * writes it): whatever depends on it inside the
  * fusion is elementwise or a reshape, and other results that do are as long as this one (then all are computed before
  * any is stored). */
 static bool same_index_only(checker *c, const hlo_instr *instr, int result_leaf, int operand)
@@ -193,6 +194,7 @@ static bool same_index_only(checker *c, const hlo_instr *instr, int result_leaf,
   const hlo_shape *shape = instr->operands[operand]->shape;
 
   if (!hlo_shape_is_array(shape)) return false;
+  if (instr->op == HLO_SORT) return result_leaf == operand;
   if (instr->op != HLO_FUSION) return hlo_opcode_is_elementwise(instr->op) && hlo_shape_same_dims(shape, instr->shape);
   if (instr->u.fusion.kind != HLO_FUSION_LOOP) return false;
   const hlo_computation *comp = instr->called[0];

@@ -159,6 +159,8 @@ static permit permit_of(const walker *w, const hlo_instr *instr, int i, int leaf
     uint64_t results = w->reached[hlo_parameter(instr->called[0], i)->id];
     bool one = (results & (results - 1)) == 0;
     if (!(results & MIXED) && (one || walked_together(instr->shape))) p.results = results;
+  } else if (instr->op == HLO_SORT) { /* a slice is read before it is written */
+    p.results = i < 63 ? UINT64_C(1) << i : 0;
   } else if (instr->op != HLO_FUSION && instr->op != HLO_COPY && hlo_opcode_is_elementwise(instr->op) &&
              hlo_shape_same_dims(instr->shape, operand->shape)) {
     p.results = 1;

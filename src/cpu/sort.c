@@ -215,18 +215,22 @@ static bool key_is_small(const cpu_sort *s, const cpu_sort_key *key)
   return weft_dtype_bytes(key->type) <= 4 && s->n < INT64_C(1) << 32;
 }
 
-static void gather(const cpu_sort *s, int operand, const char *in, char *out, int64_t base, const int64_t *order,
-                   int64_t begin, int64_t end, char *copy)
+/* Elements [begin, end) of a slice, side by side: what a result that lies on its operand is gathered from. */
+static void copy_slice(const cpu_sort *s, int operand, const char *in, int64_t base, int64_t begin, int64_t end, char *copy)
 {
   int64_t bytes = s->bytes[operand], step = s->inner * bytes;
 
-  in += base * bytes;
+  for (int64_t p = begin; p < end; p++) memcpy(copy + p * bytes, in + base * bytes + p * step, (size_t)bytes);
+}
+
+/* `copy`: of the whole slice, or NULL to read the operand. */
+static void gather(const cpu_sort *s, int operand, const char *in, char *out, int64_t base, const int64_t *order,
+                   int64_t begin, int64_t end, const char *copy)
+{
+  int64_t bytes = s->bytes[operand], step = s->inner * bytes, in_step = copy ? bytes : step;
+
+  in = copy ? copy : in + base * bytes;
   out += base * bytes;
-  if (copy) { /* in place: from a dense copy */
-    for (int64_t p = 0; p < s->n; p++) memcpy(copy + p * bytes, in + p * step, (size_t)bytes);
-    in = copy;
-  }
-  int64_t in_step = copy ? bytes : step;
 #define GATHER(size) \
   case size: for (int64_t p = begin; p < end; p++) memcpy(out + p * step, in + order[p] * in_step, size); break
   switch (bytes) {
@@ -300,10 +304,12 @@ static void sort_slice(const cpu_sort *s, void *const *ins, void *const *outs, i
                                 : (void *)sort_item(job.data, job.spare, n, 64, (int)job.map.bytes);
     apply_items(&job, sorted, sorted == job.data ? job.spare : job.data);
   }
-  for (int i = 0; i < s->operand_count; i++)
-    gather(s, i, ins[i], outs[i], base, order, 0, n, ins[i] == outs[i] ? (order == (int64_t *)memory ? data : spare) : NULL);
+  for (int i = 0; i < s->operand_count; i++) {
+    char *copy = ins[i] != outs[i] ? NULL : order == (int64_t *)memory ? data : spare;
+    if (copy) copy_slice(s, i, ins[i], base, 0, n, copy);
+    gather(s, i, ins[i], outs[i], base, order, 0, n, copy);
+  }
 }
-
 
 static void slices_task(void *ctx, int64_t task)
 {
@@ -363,14 +369,20 @@ typedef struct gather_job {
   const int64_t *order;
   int64_t base;
   int operand;
-  const char *copy;
+  char *copy; /* NULL: the result is not on its operand */
 } gather_job;
+
+static void copy_task(void *ctx, int64_t piece)
+{
+  const gather_job *g = ctx;
+  copy_slice(g->s, g->operand, g->ins[g->operand], g->base, piece * PIECE, WEFT_MIN((piece + 1) * PIECE, g->s->n), g->copy);
+}
 
 static void gather_task(void *ctx, int64_t piece)
 {
   const gather_job *g = ctx;
   gather(g->s, g->operand, g->ins[g->operand], g->outs[g->operand], g->base, g->order, piece * PIECE,
-         WEFT_MIN((piece + 1) * PIECE, g->s->n), NULL);
+         WEFT_MIN((piece + 1) * PIECE, g->s->n), g->copy);
 }
 
 static void sort_long_slice(const cpu_sort *s, rt_pool *pool, void *const *ins, void *const *outs, int64_t slice,
@@ -397,10 +409,9 @@ static void sort_long_slice(const cpu_sort *s, rt_pool *pool, void *const *ins, 
     apply_items(&job, job.data, job.spare);
   }
   for (int i = 0; i < s->operand_count; i++) {
-    char *copy = memory + order_bytes(n);
-    gather_job g = {s, ins, outs, job.order, base, i, NULL};
-    if (ins[i] == outs[i]) gather(s, i, ins[i], outs[i], base, job.order, 0, n, copy);
-    else rt_parallel_for(pool, pieces, gather_task, &g);
+    gather_job g = {s, ins, outs, job.order, base, i, ins[i] == outs[i] ? memory + order_bytes(n) : NULL};
+    if (g.copy) rt_parallel_for(pool, pieces, copy_task, &g);
+    rt_parallel_for(pool, pieces, gather_task, &g);
   }
 }
 

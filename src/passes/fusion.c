@@ -312,7 +312,7 @@ static weft_status *collect(planner *p, const hlo_instr *instr)
 
 /* ---- decisions --------------------------------------------------------------------------------------------------- */
 
-static weft_status *add_member(planner *p, int index, hlo_instr *instr, double evaluations)
+static weft_status *add_member(planner *p, int index, hlo_instr *instr, double surplus)
 {
   group *g = &p->groups[index];
 
@@ -325,7 +325,7 @@ static weft_status *add_member(planner *p, int index, hlo_instr *instr, double e
     g->member_capacity = capacity;
   }
   g->members[g->member_count++] = instr;
-  g->extra += WEFT_MAX(evaluations - elems(instr), 0) * pass_element_cost(instr);
+  g->extra += surplus * pass_element_cost(instr);
   g->could_be_row &= keeps_rows(instr);
   return NULL;
 }
@@ -346,17 +346,46 @@ static weft_status *new_group(planner *p, hlo_instr *root, int *out_index)
   return add_member(p, *out_index, root, 0);
 }
 
-/* One group's room for `instr` evaluated that often, `repeats` of which (of all groups) are surplus. */
-static bool has_room(planner *p, const hlo_instr *instr, const part *want, double surplus)
+/* What one group would evaluate of `instr` beyond once an element: its share of what all that want it would. */
+static double surplus_of(const planner *p, const hlo_instr *instr, const part *want)
+{
+  double total = 0;
+
+  for (int i = 0; i < p->now_count; i++) total += p->now[i].evaluations;
+  return is_generator(instr) || total <= elems(instr) ? 0 : (total - elems(instr)) * (want->evaluations / total);
+}
+
+/* Computing it adds nothing to what the group reads: at most one array besides generators. */
+static bool adds_no_array(const hlo_instr *instr)
+{
+  const hlo_instr *array = NULL;
+
+  for (int i = 0; i < instr->operand_count; i++) {
+    const hlo_instr *x = instr->operands[i];
+    if (is_generator(x) || hlo_shape_is_scalar(x->shape) || x == array) continue;
+    if (array) return false;
+    array = x;
+  }
+  return true;
+}
+
+/* A group that is full still takes what would only be one more array to read. */
+static bool is_full(const group *g, const hlo_instr *instr)
+{
+  if (is_generator(instr)) return false;
+  return g->member_count >= MOST_MEMBERS + (adds_no_array(instr) ? MOST_MEMBERS / 4 : 0);
+}
+
+static bool has_room(planner *p, const hlo_instr *instr, const part *want)
 {
   group *g = &p->groups[want->group];
   double extra;
 
-  if (g->member_count >= MOST_MEMBERS || reads_updated(g, instr)) return false;
+  if (is_full(g, instr) || reads_updated(g, instr)) return false;
   if (g->is_row &&
       !(fits_rows(instr, g->rows, g->cols) && is_spread_by_rows(p, want->group, instr, g->rows, g->cols)))
     return false;
-  extra = g->extra + surplus * pass_element_cost(instr);
+  extra = g->extra + surplus_of(p, instr, want) * pass_element_cost(instr);
   return extra <= EXTRA_PER_ELEMENT * g->space || extra <= FREE_EXTRA;
 }
 
@@ -379,22 +408,14 @@ static bool is_one_of_many_picks(const hlo_instr *instr)
 
 static bool joins(planner *p, const hlo_instr *instr)
 {
-  double total = 0;
-
   if (p->now_count == 0 || !can_join(instr)) return false;
-  if (is_generator(instr)) {
-    for (int i = 0; i < p->now_count; i++)
-      if (!has_room(p, instr, &p->now[i], 0)) return false;
-    return true;
+  if (!is_generator(instr)) {
+    if (p->outside || (p->now_count > MOST_GROUPS && !is_view(instr))) return false;
+    if (is_one_of_many_picks(instr)) return false;
+    if (instr->op == HLO_REDUCE && !reduce_joins(p, instr)) return false;
   }
-  if (p->outside || (p->now_count > MOST_GROUPS && !is_view(instr))) return false;
-  if (is_one_of_many_picks(instr)) return false;
-  if (instr->op == HLO_REDUCE) return reduce_joins(p, instr) && has_room(p, instr, &p->now[0], 0);
-  for (int i = 0; i < p->now_count; i++) total += p->now[i].evaluations;
-  for (int i = 0; i < p->now_count; i++) {
-    double share = total > elems(instr) ? (total - elems(instr)) * (p->now[i].evaluations / total) : 0;
-    if (!has_room(p, instr, &p->now[i], share)) return false;
-  }
+  for (int i = 0; i < p->now_count; i++)
+    if (!has_room(p, instr, &p->now[i])) return false;
   return true;
 }
 
@@ -416,7 +437,7 @@ static weft_status *decide(planner *p, hlo_instr *instr)
   if (is_root) mine->v[at++] = (part){own, elems(instr)};
   for (int i = 0; does_join && i < p->now_count; i++) {
     mine->v[at++] = p->now[i];
-    WEFT_TRY(add_member(p, p->now[i].group, instr, p->now[i].evaluations));
+    WEFT_TRY(add_member(p, p->now[i].group, instr, surplus_of(p, instr, &p->now[i])));
   }
   return pass_map_set(&p->parts, instr->id, mine);
 }

@@ -128,12 +128,48 @@ TEST(real_programs_go_through_the_pipeline)
   free(entries);
 }
 
+/* Rounds of a cipher are one chain, longer than a kernel may be, whose every value is used twice: cut anywhere, it neither
+ * computes much twice nor writes constants to memory. */
+TEST(a_long_chain_is_cut_without_repeating_it)
+{
+  enum { ROUNDS = 60 };
+  char *text;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+  hlo_module *module;
+  int64_t before, after = 0;
+
+  fprintf(out, "e { x.0 = u32[4000] parameter(0)\n y.0 = u32[4000] parameter(1)\n");
+  for (int i = 0; i < ROUNDS; i++)
+    fprintf(out,
+            " l.%d = u32[] constant(%d)\n L.%d = u32[4000] broadcast(l.%d), dimensions={}\n r.%d = u32[] constant(%d)\n"
+            " R.%d = u32[4000] broadcast(r.%d), dimensions={}\n x.%d = u32[4000] add(x.%d, y.%d)\n"
+            " a.%d = u32[4000] shift-left(y.%d, L.%d)\n b.%d = u32[4000] shift-right-logical(y.%d, R.%d)\n"
+            " o.%d = u32[4000] or(a.%d, b.%d)\n y.%d = u32[4000] xor(x.%d, o.%d)\n",
+            i, 1 + i % 31, i, i, i, 31 - i % 31, i, i, i + 1, i, i, i, i, i, i, i, i, i, i, i, i + 1, i + 1, i);
+  fprintf(out, " ROOT z = u32[4000] add(x.%d, y.%d) }", ROUNDS, ROUNDS);
+  fclose(out);
+  T_OK(hlo_parse(text, size, &module));
+  free(text);
+  before = 5 * ROUNDS + 1;
+  T_OK(pass_run(&pass_cpu_pipeline, module, &options, NULL, NULL));
+  HLO_FOREACH(instr, module->entry) {
+    if (instr->op != HLO_FUSION) continue;
+    T_TRUE(instr->operand_count > 0);
+    HLO_FOREACH(inner, instr->called[0]) after += hlo_opcode_is_elementwise(inner->op);
+  }
+  T_TRUE(after >= before);
+  T_TRUE(after <= before + before / 5);
+  hlo_module_free(module);
+}
+
 static const char *chosen;
 TEST(the_chosen_file) { run_file(chosen, true); }
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest all[] = {UNIT(real_programs_go_through_the_pipeline)};
+  const struct CMUnitTest all[] = {UNIT(a_long_chain_is_cut_without_repeating_it),
+                                  UNIT(real_programs_go_through_the_pipeline)};
   const struct CMUnitTest one[] = {UNIT(the_chosen_file)};
 
   if (argc < 2) return cmocka_run_group_tests(all, NULL, NULL);
