@@ -1,6 +1,7 @@
 bin_PROGRAMS += weft
 weft_SOURCES = \
-  %D%/cli.h %D%/cli_coord.c %D%/cli_launch.c %D%/info.c %D%/inputs.c %D%/inspect.c %D%/main.c %D%/program.c %D%/program.h %D%/run.c %D%/session.c %D%/session.h %D%/util.c \
+  %D%/cli.h %D%/cli_coord.c %D%/cli_launch.c %D%/info.c %D%/inputs.c %D%/inspect.c %D%/main.c %D%/program.c %D%/program.h %D%/progress.c %D%/progress.h \
+  %D%/run.c %D%/session.c %D%/session.h %D%/util.c \
   src/pjrt/plugin.c
 weft_CFLAGS = $(AM_CFLAGS)
 weft_LDADD = libweftcore.la

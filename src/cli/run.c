@@ -14,6 +14,7 @@
 #include "base/npy.h"
 #include "cli/cli.h"
 #include "cli/program.h"
+#include "cli/progress.h"
 #include "cli/session.h"
 #include "hlo/eval.h"
 
@@ -158,6 +159,8 @@ static weft_status *compile(run_state *s)
 {
   int64_t start = weft_now_ns();
   cli_session_options options;
+  cli_progress progress;
+  weft_status *st;
 
   WEFT_TRY(cli_load_program(s->o->program, &s->program));
   s->load_ms = ms_since(start);
@@ -165,7 +168,10 @@ static weft_status *compile(run_state *s)
   for (int i = 0; i < s->program.module->entry->param_count; i++)
     s->params += hlo_shape_leaf_count(s->program.module->entry->params[i]->shape);
   start = weft_now_ns();
-  WEFT_TRY(cli_session_open(&s->session, &options, &s->program.code, s->params, &s->arena));
+  cli_progress_begin(&progress);
+  st = cli_session_open(&s->session, &options, &s->program.code, s->params, &s->arena);
+  cli_progress_end(&progress);
+  WEFT_TRY(st);
   s->compile_ms = ms_since(start);
   s->devices = s->session.devices;
   s->outputs = s->session.outputs;

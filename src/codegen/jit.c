@@ -110,9 +110,48 @@ static bool cache_path(const gen_part *p, int level, char *path, size_t size)
     key[i] = hash_bytes(key[i], LLVMGetBufferStart(bitcode), LLVMGetBufferSize(bitcode));
   }
   LLVMDisposeMemoryBuffer(bitcode);
-  mkdir(p->options->cache_dir, 0777);
+  mkdir(p->options->cache_dir, 0700); /* what lies there is run */
   return snprintf(path, size, "%s/%016llx%016llx.o", p->options->cache_dir, (unsigned long long)key[0],
                   (unsigned long long)key[1]) < (int)size;
+}
+
+/* A file of the cache is the object's bytes and their hash, so that one cut short or damaged is made anew. */
+static uint64_t seal_of(const char *code, size_t size) { return hash_bytes(UINT64_C(0x452821e638d01377), code, size); }
+
+static bool read_cached(const char *path, LLVMMemoryBufferRef *out_code)
+{
+  LLVMMemoryBufferRef file;
+  char *message = NULL;
+  uint64_t seal;
+  bool whole = false;
+
+  if (LLVMCreateMemoryBufferWithContentsOfFile(path, &file, &message)) {
+    LLVMDisposeMessage(message);
+    return false;
+  }
+  const char *data = LLVMGetBufferStart(file);
+  size_t size = LLVMGetBufferSize(file);
+  if (size > sizeof seal) {
+    memcpy(&seal, data + size - sizeof seal, sizeof seal);
+    whole = seal == seal_of(data, size - sizeof seal);
+  }
+  if (whole) *out_code = LLVMCreateMemoryBufferWithMemoryRangeCopy(data, size - sizeof seal, "cached");
+  LLVMDisposeMemoryBuffer(file);
+  return whole;
+}
+
+static weft_status *write_cached(const char *path, LLVMMemoryBufferRef code)
+{
+  size_t size = LLVMGetBufferSize(code);
+  uint64_t seal = seal_of(LLVMGetBufferStart(code), size);
+  char *data = malloc(size + sizeof seal);
+
+  WEFT_TRY_ALLOC(data);
+  memcpy(data, LLVMGetBufferStart(code), size);
+  memcpy(data + size, &seal, sizeof seal);
+  weft_status *st = write_file(path, data, size + sizeof seal);
+  free(data);
+  return st;
 }
 
 /* ---- compiling ----------------------------------------------------------------------------------------------------------------- */
@@ -164,7 +203,7 @@ static weft_status *compile(gen_part *p, LLVMTargetMachineRef machine, int level
 weft_status *gen_part_compile(gen_part *p, int level, const char *name, gen_object *out)
 {
   LLVMTargetMachineRef machine;
-  char path[4096], *message = NULL;
+  char path[4096];
 
   *out = (gen_object){0};
   WEFT_TRY(gen_target_machine(p->target, level, &machine));
@@ -176,6 +215,7 @@ weft_status *gen_part_compile(gen_part *p, int level, const char *name, gen_obje
   LLVMDisposeTargetData(layout);
   dump_ir(p, name, ".ll");
 #ifndef NDEBUG
+  char *message = NULL;
   if (LLVMVerifyModule(p->mod, LLVMReturnStatusAction, &message)) {
     weft_status *bad = WEFT_ERR(INTERNAL, "LLVM: the emitted module is malformed: %.2000s", message);
     LLVMDisposeMessage(message);
@@ -186,13 +226,12 @@ weft_status *gen_part_compile(gen_part *p, int level, const char *name, gen_obje
 #endif
   bool cache = cache_path(p, level, path, sizeof path) && !p->options->keep_text && !p->options->dump_dir;
   weft_status *st = NULL;
-  if (cache && !LLVMCreateMemoryBufferWithContentsOfFile(path, &out->code, &message)) {
+  if (cache && read_cached(path, &out->code)) {
     out->cached = true;
   } else {
-    if (message) LLVMDisposeMessage(message);
     st = compile(p, machine, level, name, out);
     if (!st && cache) {
-      weft_status *write = write_file(path, LLVMGetBufferStart(out->code), LLVMGetBufferSize(out->code));
+      weft_status *write = write_cached(path, out->code);
       if (write) WEFT_LOG("codegen", WARN, "%s", weft_status_text(write, false));
       weft_status_ignore(write);
     }

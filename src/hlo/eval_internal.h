@@ -94,7 +94,7 @@ WEFT_NODISCARD weft_status *eval_computation(eval_ctx *ctx, const hlo_computatio
 
 eval_op eval_elementwise, eval_bitcast_convert;                                                       /* eval_elem.c */
 eval_op eval_broadcast, eval_concatenate, eval_dynamic_reshape, eval_dynamic_slice, eval_dynamic_update_slice,
-    eval_gather, eval_get_dimension_size, eval_iota, eval_pad, eval_reshape, eval_reverse, eval_set_dimension_size,
+    eval_gather, eval_get_dimension_size, eval_iota, eval_pad, eval_bitcast, eval_reshape, eval_reverse, eval_set_dimension_size,
     eval_slice, eval_transpose;                                                                       /* eval_move.c */
 eval_op eval_map, eval_reduce, eval_reduce_window, eval_scan, eval_scatter, eval_select_and_scatter,
     eval_sort, eval_topk;                                                                             /* eval_reduce.c */

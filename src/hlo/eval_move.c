@@ -145,6 +145,44 @@ weft_status *eval_reshape(eval_ctx *ctx, const hlo_instr *instr, const hlo_liter
   return NULL;
 }
 
+/* Between the row-major elements of a literal and the order that the shape's layout gives them in memory. */
+static void relayout(const hlo_shape *shape, const char *from, char *to, bool to_memory)
+{
+  int64_t idx[HLO_MAX_RANK] = {0}, stride[HLO_MAX_RANK], step = 1, k = 0;
+  size_t bytes = weft_dtype_bytes(shape->type);
+
+  for (int i = 0; i < shape->rank; i++) {
+    int64_t d = shape->layout ? shape->layout->minor_to_major[i] : shape->rank - 1 - i;
+    stride[d] = step;
+    step *= shape->dims[d];
+  }
+  if (hlo_shape_elems(shape) == 0) return;
+  do {
+    int64_t at = 0;
+    for (int d = 0; d < shape->rank; d++) at += idx[d] * stride[d];
+    memcpy(to + bytes * (size_t)(to_memory ? at : k), from + bytes * (size_t)(to_memory ? k : at), bytes);
+    k++;
+  } while (eval_next(shape->rank, shape->dims, idx));
+}
+
+/* The same bytes in memory: what they mean depends on both layouts. */
+weft_status *eval_bitcast(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands, const hlo_literal **out)
+{
+  const hlo_shape *from = instr->operands[0]->shape;
+  const hlo_literal *flat;
+  hlo_literal *memory, *result;
+
+  if (hlo_shape_is_default_layout(from) && hlo_shape_is_default_layout(instr->shape))
+    return eval_reshape(ctx, instr, operands, out);
+  WEFT_TRY(eval_reshape(ctx, instr, operands, &flat)); /* the sizes agree */
+  WEFT_TRY(eval_result(ctx, from, &memory));
+  WEFT_TRY(eval_result(ctx, instr->shape, &result));
+  relayout(from, operands[0]->data, memory->data, true);
+  relayout(instr->shape, memory->data, result->data, false);
+  *out = result;
+  return NULL;
+}
+
 /* Sizes come as scalars, one a dimension; static data allow only those of the result's shape. */
 weft_status *eval_dynamic_reshape(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                   const hlo_literal **out)

@@ -3,6 +3,7 @@
  *   entry parameter or result with another entry layout   physical row-major shape, transposed from / to the logical one;
  *                                                          module->entry_* keep the logical shape and layout
  *   bitcast between layouts                                transpose to physical, reshape, transpose to logical
+ *   bitcast to another element type                        the same around a bitcast-convert of the row of all elements
  *   custom-call with layout constraints                    keeps them (its foreign code relies on them): operands are
  *                                                          transposed and then bitcast to the constrained shape, results
  *                                                          bitcast to their physical shape and transposed
@@ -90,15 +91,34 @@ static weft_status *redirect(hlo_instr *from, hlo_instr *to, int user_count, hlo
   return NULL;
 }
 
+/* The bytes of `x` as a row of elements of another type, whose widths may differ. */
+static hlo_instr *convert_row(pass_build *b, hlo_instr *x, weft_dtype to)
+{
+  int64_t from_bits = weft_dtype_bits(x->shape->type), to_bits = weft_dtype_bits(to), elems = hlo_shape_elems(x->shape);
+  int64_t narrow = WEFT_MAX(1, to_bits / from_bits), wide = WEFT_MAX(1, from_bits / to_bits);
+  int64_t from[] = {elems / narrow, narrow}, dims[] = {elems / narrow, wide};
+
+  x = pb_reshape(b, x, narrow > 1 ? 2 : 1, from);
+  return pb_instr(b, HLO_BITCAST_CONVERT, hlo_shape_array(&b->comp->module->arena, to, wide > 1 ? 2 : 1, dims), 1, &x);
+}
+
 static weft_status *expand_bitcast(hlo_instr *bitcast)
 {
   hlo_instr *x = bitcast->operands[0];
   pass_build b = PASS_BUILD_AT(bitcast);
-  const hlo_shape *bytes = physical_array(&bitcast->parent->module->arena, bitcast->shape);
+  const hlo_shape *bytes;
+  int from = weft_dtype_bits(x->shape->type), to;
 
-  if (x->shape->type != bitcast->shape->type) return NULL; /* same bits, another type: code generation's */
+  if (!hlo_shape_is_array(x->shape) || !hlo_shape_is_array(bitcast->shape)) return NULL;
+  bytes = physical_array(&bitcast->parent->module->arena, bitcast->shape);
   WEFT_TRY_ALLOC(bytes);
-  x = pb_reshape_like(&b, to_physical(&b, x, x->shape), bytes);
+  to = weft_dtype_bits(bytes->type);
+  if (WEFT_MAX(from, to) % WEFT_MIN(from, to) || weft_dtype_is_complex(x->shape->type) != weft_dtype_is_complex(bytes->type))
+    return WEFT_ERR(UNIMPLEMENTED, "bitcast %s from %s to %s", bitcast->name, weft_dtype_name(x->shape->type),
+                    weft_dtype_name(bytes->type));
+  x = to_physical(&b, x, x->shape);
+  if (!b.error && x->shape->type != bytes->type) x = convert_row(&b, x, bytes->type);
+  x = pb_reshape_like(&b, x, bytes);
   return pass_build_replace(&b, bitcast, to_logical(&b, x, bitcast->shape, false));
 }
 

@@ -6,3 +6,6 @@ EXTRA_DIST += %D%/plugin_test.sh
 check_LTLIBRARIES = %D%/faulty_plugin.la
 %C%_faulty_plugin_la_SOURCES = %D%/faulty_plugin.c
 %C%_faulty_plugin_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -rpath /nowhere
+
+TESTS += %D%/run_test.sh
+EXTRA_DIST += %D%/run_test.sh %D%/programs

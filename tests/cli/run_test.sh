@@ -1,0 +1,110 @@
+#!/bin/sh
+# The weft command from outside: exit codes, comparisons, files, JSON, traces, the cache of kernels.
+# Small programs stand in tests/cli/programs; each agrees with the reference evaluator.
+weft=$WEFT_BUILDDIR/weft
+programs=$WEFT_SRCDIR/tests/cli/programs
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+cases=0
+
+ok() { # STATUS DESCRIPTION
+  cases=$((cases + 1))
+  if [ "$1" -eq 0 ]; then echo "ok $cases - $2"; return; fi
+  echo "not ok $cases - $2"
+  sed 's/^/# /' "$tmp/out" "$tmp/err"
+}
+# exits WANTED DESCRIPTION COMMAND...: its output is in $tmp/out and $tmp/err
+exits() {
+  wanted=$1 what=$2
+  shift 2
+  timeout 300 "$@" >"$tmp/out" 2>"$tmp/err"
+  code=$?
+  [ $code -eq "$wanted" ] || echo "# exit code $code, wanted $wanted: $*"
+  ok "$((code != wanted))" "$what"
+}
+says() { grep -q -e "$1" "$tmp/out" "$tmp/err"; ok $? "... and says \"$1\""; }
+json() { # an expression on the object `d`
+  if ! command -v python3 >/dev/null; then cases=$((cases + 1)); echo "ok $cases - $1 # SKIP no python3"; return; fi
+  python3 -c "import json, sys; d = json.load(open(sys.argv[1])); assert $1" "$2" 2>>"$tmp/err"
+  ok $? "$1"
+}
+
+for program in "$programs"/*.hlo; do
+  exits 0 "$(basename "$program") agrees with the reference" "$weft" run "$program" --quiet --compare reference
+done
+
+add=$programs/add.hlo
+exits 0 "results and inputs are written" "$weft" run "$add" --output-dir "$tmp/results" --save-inputs "$tmp/inputs"
+exits 0 "what was written is what is expected" \
+  "$weft" run "$add" --input "$tmp/inputs/input_0.npy" --input "$tmp/inputs/input_1.npy" --expect "$tmp/results"
+exits 1 "other inputs give other results" "$weft" run "$add" --seed 3 --expect "$tmp/results"
+says "result 0: 6 of 6 elements differ from .*result_0.npy; worst at \[[0-9],[0-9]\]: got .*, want .* times the tolerance"
+exits 0 "a tolerance as large as the differences" "$weft" run "$add" --seed 3 --expect "$tmp/results" --atol 100
+exits 1 "differences beside JSON" "$weft" run "$add" --seed 3 --expect "$tmp/results" --json
+json 'd["differences"] == 1 and d["results"][0]["shape"] == "f32[2,3]"' "$tmp/out"
+exits 0 "JSON of timed runs" "$weft" run "$add" --repeat 3 --json
+json 'd["repeat"] == 3 and d["median_ms"] > 0 and d["compile_ms"] > 0 and d["peak_rss_mb"] > 0 and d["temp_bytes"] == 0' "$tmp/out"
+
+exits 2 "no program" "$weft" run
+exits 2 "an unknown option" "$weft" run "$add" --bogus
+exits 2 "a file that is not there" "$weft" run "$tmp/none.hlo"
+says "no such file"
+exits 2 "an expectation that is not there" "$weft" run "$add" --expect "$tmp/none"
+echo 'e { x = f32[4' >"$tmp/bad.hlo"
+exits 2 "text that ends early" "$weft" run "$tmp/bad.hlo"
+says "2:1: expected ',', got the end of the text"
+exits 2 "more inputs than parameters" \
+  "$weft" run "$add" --input "$tmp/inputs/input_0.npy" --input "$tmp/inputs/input_0.npy" --input "$tmp/inputs/input_0.npy"
+says "3 inputs given, the program has 2 parameters"
+head -c 40 "$tmp/inputs/input_0.npy" >"$tmp/short.npy"
+exits 2 "an array file cut short" "$weft" run "$add" --input "$tmp/short.npy"
+echo 'e { x = f32[4611686018427387904] parameter(0) }' >"$tmp/huge.hlo"
+exits 2 "2^62 elements" "$weft" run "$tmp/huge.hlo"
+echo 'e { x = f32[1099511627776] parameter(0) }' >"$tmp/big.hlo"
+exits 3 "an array larger than the machine" "$weft" run "$tmp/big.hlo"
+
+exits 0 "a trace" env WEFT_TRACE="$tmp/trace.json" "$weft" run "$add"
+json 'all(e["ph"] for e in d["traceEvents"])' "$tmp/trace.json"
+
+# The cache: filled by the first run, used by the second, damaged files are made anew, an unusable folder only warns.
+cached() { WEFT_CACHE_DIR=$tmp/cache "$weft" run "$add" --quiet --compare reference >"$tmp/out" 2>"$tmp/err"; }
+cached
+ok $? "a run that fills the cache"
+[ "$(stat -c %a "$tmp/cache")" = 700 ]
+ok $? "the folder is the user's alone"
+file=$(ls "$tmp/cache"/*.o)
+cp "$file" "$tmp/object"
+touch -d '2 days ago' "$file"
+cached
+[ -n "$(find "$file" -mtime +0)" ]
+ok $? "a run that takes the kernel from the cache"
+for damage in "head -c 300 $tmp/object" "head -c 700 /dev/urandom" true; do
+  $damage >"$file"
+  cached && cmp -s "$file" "$tmp/object"
+  ok $? "a damaged file is made anew ($damage)"
+done
+touch "$tmp/file"
+exits 0 "a cache that cannot be" env WEFT_CACHE_DIR="$tmp/file" "$weft" run "$add"
+says "WARN codegen"
+
+exits 0 "weft info" "$weft" info
+says "WEFT_CACHE_DIR"
+exits 0 "the plan" "$weft" inspect "$programs/tiles.hlo" --memory --svg "$tmp/plan.svg"
+says "lower bound .*fragmentation"
+head -c 4 "$tmp/plan.svg" | grep -q "<svg"
+ok $? "a picture of it"
+exits 0 "the steps" "$weft" inspect "$programs/tiles.hlo" --thunks --svg "$tmp/steps.svg"
+says "thunks"
+exits 0 "the passes" "$weft" inspect "$programs/tiles.hlo" --passes
+says "fusion .*changed"
+exits 0 "the module after a pass" "$weft" inspect "$programs/tiles.hlo" --after fusion
+says "kind=kLoop"
+exits 0 "the executed module" "$weft" inspect "$programs/tiles.hlo" --optimized
+kernel=$(sed -n 's/^.* \([a-z_.0-9-]*fusion[.0-9]*\) = .*/\1/p' "$tmp/out" | head -n 1)
+exits 0 "a kernel's code" "$weft" inspect "$programs/tiles.hlo" --kernel "$kernel"
+says "define .*ptr"
+exits 0 "what it costs" "$weft" inspect "$programs/tiles.hlo" --cost
+exits 2 "a kernel that is not there" "$weft" inspect "$programs/tiles.hlo" --kernel none
+"$weft" inspect "$programs/tiles.hlo" --emit=hlo-proto >"$tmp/tiles.pb"
+exits 0 "a proto, told by its content" "$weft" run "$tmp/tiles.pb" --quiet --compare reference
+echo "1..$cases"
