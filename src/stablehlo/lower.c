@@ -352,6 +352,15 @@ static weft_status *add_parameter(hlo_computation *comp, int i, const hlo_shape 
   return hlo_add_parameter(comp, i, shape, name, out);
 }
 
+/* A computation for a region: functions alone have names of their own. */
+static weft_status *new_region(lowering *l, const char *stem, hlo_computation **out)
+{
+  const char *name;
+
+  WEFT_TRY(hlo_unique_name(l->module, stem, &name));
+  return hlo_computation_new(l->module, name, out);
+}
+
 weft_status *lower_scalar_region(lowering *l, const mlir_op *op, int region, const char *name, weft_dtype as,
                                  hlo_computation **out)
 {
@@ -361,7 +370,7 @@ weft_status *lower_scalar_region(lowering *l, const mlir_op *op, int region, con
   int count, mark = l->undo_count;
 
   WEFT_TRY(only_block(op, region, &block));
-  WEFT_TRY(hlo_computation_new(l->module, name, &comp));
+  WEFT_TRY(new_region(l, name, &comp));
   for (int i = 0; i < block->arg_count; i++) {
     const hlo_shape *shape;
     WEFT_TRY(lower_shape(l, block->args[i].type, &shape));
@@ -449,7 +458,7 @@ static weft_status *lower_tuple_region(lowering *l, const mlir_op *op, int regio
   n = block->arg_count;
   if (n + c->count != tuple->rank)
     return WEFT_ERR(INVALID_ARGUMENT, "region %d has %d arguments, expected %d", region, n, tuple->rank - c->count);
-  WEFT_TRY(hlo_computation_new(l->module, name, out_comp));
+  WEFT_TRY(new_region(l, name, out_comp));
   WEFT_TRY(hlo_add_parameter(*out_comp, 0, tuple, "state", &param));
   for (int i = 0; i < tuple->rank; i++) {
     WEFT_TRY(hlo_add_gte(*out_comp, NULL, param, i, &element));

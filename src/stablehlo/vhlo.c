@@ -719,6 +719,11 @@ weft_status *bc_decode_type(bc_reader *r, const char *dialect, bc_cursor *c, con
 {
   if (strcmp(dialect, "builtin") == 0) return builtin_type(r, c, out);
   if (strcmp(dialect, "vhlo") == 0) return vhlo_type(r, c, out);
+  if (strcmp(dialect, "stablehlo") == 0) { /* a type that stands in an attribute of another dialect's operation */
+    uint64_t code;
+    WEFT_TRY(bc_varint(r, c, &code));
+    if (code == 0) return plain_type(r, MLIR_TOKEN, out);
+  }
   return WEFT_ERR(UNIMPLEMENTED, "types of the dialect \"%.64s\" are not known", dialect);
 }
 

@@ -157,10 +157,13 @@ weft_status *spmd_local_shape(const spmd_grid *grid, const spmd_sharding *s, con
                               const hlo_shape **out)
 {
   int64_t dims[HLO_MAX_RANK];
+  hlo_shape *made;
 
   for (int d = 0; d < full->rank; d++) dims[d] = full->dims[d] / spmd_axes_size(grid, &s->dims[d], 0);
-  *out = hlo_shape_array(arena, full->type, full->rank, dims);
-  WEFT_TRY_ALLOC(*out);
+  made = hlo_shape_array(arena, full->type, full->rank, dims);
+  WEFT_TRY_ALLOC(made);
+  made->layout = full->layout;
+  *out = made;
   return NULL;
 }
 

@@ -68,7 +68,14 @@ static void identity(const hlo_instr *instr, spmd_factors *f)
 
 static void nullary(const hlo_instr *instr, spmd_factors *f) { same_dims(f, instr->shape->rank, none); }
 
-/* The dimensions that the attribute names move or mix elements; the others are left alone. */
+static void reverse(const hlo_instr *instr, spmd_factors *f)
+{
+  f->is_linear = f->passes_through = true;
+  same_dims(f, instr->shape->rank, none);
+  for (int i = 0; i < instr->dims.count; i++) f->factor[instr->dims.v[i]].is_moved = true;
+}
+
+/* The dimensions that the attribute names mix elements; the others are left alone. */
 static void all_but_dims(const hlo_instr *instr, spmd_factors *f)
 {
   f->is_linear = f->is_additive = instr->op != HLO_SORT;
@@ -139,6 +146,23 @@ static void reshape(const hlo_instr *instr, spmd_factors *f)
     use(f, 1, at[1], factor);
     left[0] /= size;
     left[1] /= size;
+  }
+}
+
+static int64_t nth_major(const hlo_shape *s, int i) { return s->layout ? s->layout->minor_to_major[s->rank - 1 - i] : i; }
+
+/* The same memory under another layout, beside calls of foreign code: dimensions by their order in memory. */
+static void bitcast(const hlo_instr *instr, spmd_factors *f)
+{
+  const hlo_shape *from = f->tensors[0].shape, *to = instr->shape;
+
+  f->is_linear = f->passes_through = true;
+  for (int i = 0; i < to->rank && from->type == to->type && from->rank == to->rank; i++) {
+    int factor;
+    if (from->dims[nth_major(from, i)] != to->dims[nth_major(to, i)]) return;
+    factor = add_factor(f, to->dims[nth_major(to, i)]);
+    use(f, 0, nth_major(from, i), factor);
+    use(f, 1, nth_major(to, i), factor);
   }
 }
 
@@ -321,6 +345,7 @@ static void index_factors(spmd_factors *f, const indexing *x, bool cut_indices, 
       if (x->index_batching.v[i] == d) batch = (int)x->batching.v[i];
     if (batch < 0 && !cut_indices) continue;
     factor = add_factor(f, indices->dims[d]);
+    f->factor[factor].is_reduced = batch < 0 && also >= 0; /* each partition scatters its part of the updates */
     use(f, x->indices, d, factor);
     use(f, x->small, to, factor);
     if (batch >= 0) use(f, x->big, batch, factor);
@@ -348,7 +373,9 @@ static void scatter(const hlo_instr *instr, spmd_factors *f)
 
   if (instr->operand_count != 3) return;
   f->is_linear = f->is_additive = true;
-  index_factors(f, &x, false, 3);
+  f->reducer = hlo_reducer_op(instr->called[0]);
+  f->counted_once = 0;
+  index_factors(f, &x, f->reducer == HLO_ADD && instr->shape->type != WEFT_PRED, 3);
 }
 
 /* Matrices in the last two dimensions; a solve's right-hand sides are independent too. */
@@ -392,10 +419,14 @@ static void topk(const hlo_instr *instr, spmd_factors *f) { leading(f, instr->op
 static void custom_call(const hlo_instr *instr, spmd_factors *f)
 {
   const char *batch = hlo_frontend_attribute(instr, "num_batch_dims");
+  static const char *const markers[] = {"Sharding", "LayoutConstraint", "annotate_device_placement", "MoveToHost", "MoveToDevice"};
 
-  if (strcmp(instr->u.custom->target, "Sharding") == 0 || strcmp(instr->u.custom->target, "annotate_device_placement") == 0) {
-    if (instr->operand_count == 1) identity(instr, f);
-  } else if (strcmp(instr->u.custom->target, "TopK") == 0 && instr->operand_count == 1) {
+  for (size_t i = 0; i < WEFT_COUNT(markers); i++)
+    if (strcmp(instr->u.custom->target, markers[i]) == 0 && instr->operand_count == 1) {
+      identity(instr, f);
+      return;
+    }
+  if (strcmp(instr->u.custom->target, "TopK") == 0 && instr->operand_count == 1) {
     leading(f, instr->operands[0]->shape->rank - 1);
   } else if (batch) {
     leading(f, WEFT_MIN(atoi(batch), HLO_MAX_RANK));
@@ -425,13 +456,14 @@ static void all_to_all(const hlo_instr *instr, spmd_factors *f)
 }
 
 static const struct { hlo_opcode op; factor_rule *rule; } rules[] = {
-    {HLO_ALL_GATHER, collective}, {HLO_ALL_REDUCE, collective}, {HLO_ALL_TO_ALL, all_to_all}, {HLO_BITCAST_CONVERT, bitcast_convert},
+    {HLO_ALL_GATHER, collective}, {HLO_ALL_REDUCE, collective}, {HLO_ALL_TO_ALL, all_to_all}, {HLO_BITCAST, bitcast},
+    {HLO_BITCAST_CONVERT, bitcast_convert},
     {HLO_BROADCAST, broadcast}, {HLO_CHOLESKY, matrices}, {HLO_COLLECTIVE_BROADCAST, collective},
     {HLO_COLLECTIVE_PERMUTE, collective}, {HLO_CONCATENATE, all_but_dims}, {HLO_CONSTANT, nullary},
     {HLO_CONVOLUTION, convolution}, {HLO_CUSTOM_CALL, custom_call}, {HLO_DOT, dot}, {HLO_DYNAMIC_SLICE, slice},
     {HLO_DYNAMIC_UPDATE_SLICE, update_slice}, {HLO_FFT, fft}, {HLO_GATHER, gather}, {HLO_IOTA, nullary}, {HLO_MAP, elementwise},
     {HLO_PAD, pad}, {HLO_REDUCE, reduce}, {HLO_REDUCE_SCATTER, collective}, {HLO_REDUCE_WINDOW, window}, {HLO_RESHAPE, reshape},
-    {HLO_REVERSE, all_but_dims}, {HLO_SCATTER, scatter}, {HLO_SELECT_AND_SCATTER, window}, {HLO_SLICE, slice}, {HLO_SORT, all_but_dims},
+    {HLO_REVERSE, reverse}, {HLO_SCATTER, scatter}, {HLO_SELECT_AND_SCATTER, window}, {HLO_SLICE, slice}, {HLO_SORT, all_but_dims},
     {HLO_TOPK, topk}, {HLO_TRANSPOSE, transpose}, {HLO_TRIANGULAR_SOLVE, matrices},
 };
 
@@ -439,7 +471,7 @@ static bool is_array_leaf(const hlo_shape *shape) { return hlo_shape_is_array(sh
 
 static weft_status *new_factors(int operand_count, int tensor_count, weft_arena *arena, spmd_factors *out)
 {
-  *out = (spmd_factors){.operand_count = operand_count, .tensor_count = tensor_count, .reducer = HLO_OPCODE_COUNT};
+  *out = (spmd_factors){.operand_count = operand_count, .tensor_count = tensor_count, .reducer = HLO_OPCODE_COUNT, .counted_once = -1};
   out->tensors = WEFT_ARENA_ARRAY(arena, spmd_tensor, tensor_count);
   WEFT_TRY_ALLOC(out->tensors);
   for (int t = 0; t < tensor_count; t++) {

@@ -16,6 +16,7 @@ enum { SPMD_MAX_FACTORS = 3 * HLO_MAX_RANK };
 typedef struct spmd_factor {
   int64_t size;
   bool is_reduced; /* indexes no result: partial results are combined */
+  bool is_moved;   /* elements change places along it: cut alike on both sides, but computed whole */
 } spmd_factor;
 
 typedef struct spmd_use { uint8_t dim, factor; } spmd_use;
@@ -31,7 +32,8 @@ typedef struct spmd_factors {
   spmd_factor factor[SPMD_MAX_FACTORS];
   int operand_count, tensor_count; /* operands, then results */
   spmd_tensor *tensors;
-  hlo_opcode reducer;     /* how partial results combine: ADD, MAXIMUM, ... */
+  hlo_opcode reducer;     /* how partial results combine: ADD, MAXIMUM, ...; COUNT: they do not */
+  int counted_once;       /* an operand that only one of the partial results may have in it; -1: none */
   bool passes_through;    /* elements go by unchanged or one by one: propagated first */
   bool is_linear;         /* of sums: f(a + b) = f(a) + f(b) for all operands together, or one operand at a time */
   bool is_additive;       /* sums of operands: all of them are partial, or none */

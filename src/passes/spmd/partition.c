@@ -44,6 +44,38 @@ static weft_status *add_form(partitioner *w, const hlo_instr *instr, const spmd_
 
 /* ---- values in the sharding that is wanted ---------------------------------------------------------------------------------- */
 
+/* A sharding of an array as that of its dimensions in their order in memory. */
+static weft_status *in_memory_order(partitioner *w, const spmd_sharding *s, const int64_t *minor_to_major, spmd_sharding *out)
+{
+  WEFT_TRY(spmd_sharding_copy(w->scratch, s, out));
+  for (int i = 0; i < s->rank; i++) out->dims[i] = s->dims[minor_to_major[s->rank - 1 - i]];
+  return NULL;
+}
+
+/* spmd_reshard; values beside calls of foreign code may have another layout, which they keep. */
+static weft_status *reshard(partitioner *w, hlo_instr *x, const spmd_sharding *from, const spmd_sharding *to, hlo_instr **out)
+{
+  const hlo_layout *layout = x->shape->layout;
+  int64_t dims[HLO_MAX_RANK];
+  spmd_sharding from_order, to_order;
+  hlo_shape *shape;
+
+  if (spmd_sharding_equal(from, to) || !hlo_shape_is_array(x->shape) || hlo_shape_is_default_layout(x->shape))
+    return spmd_reshard(&w->mover, &w->b, x, from, to, out);
+  for (int i = 0; i < x->shape->rank; i++) dims[i] = x->shape->dims[layout->minor_to_major[x->shape->rank - 1 - i]];
+  WEFT_TRY(in_memory_order(w, from, layout->minor_to_major, &from_order));
+  WEFT_TRY(in_memory_order(w, to, layout->minor_to_major, &to_order));
+  x = pb_instr(&w->b, HLO_BITCAST, hlo_shape_array(w->arena, x->shape->type, x->shape->rank, dims), 1, &x);
+  WEFT_TRY(pass_build_finish(&w->b));
+  WEFT_TRY(spmd_reshard(&w->mover, &w->b, x, &from_order, &to_order, &x));
+  for (int i = 0; i < x->shape->rank; i++) dims[layout->minor_to_major[x->shape->rank - 1 - i]] = x->shape->dims[i];
+  shape = hlo_shape_array(w->arena, x->shape->type, x->shape->rank, dims);
+  WEFT_TRY_ALLOC(shape);
+  shape->layout = layout;
+  *out = pb_instr(&w->b, HLO_BITCAST, shape, 1, &x);
+  return pass_build_finish(&w->b);
+}
+
 /* Array `instr` as a tile of `want`; each form is made once. */
 static weft_status *array_as(partitioner *w, const hlo_instr *instr, const spmd_sharding *want, hlo_instr **out)
 {
@@ -54,7 +86,7 @@ static weft_status *array_as(partitioner *w, const hlo_instr *instr, const spmd_
       *out = f->tile;
       return NULL;
     }
-  WEFT_TRY(spmd_reshard(&w->mover, &w->b, first->tile, first->s, want, out));
+  WEFT_TRY(reshard(w, first->tile, first->s, want, out));
   {
     spmd_sharding *copy = WEFT_ARENA_NEW(w->scratch, spmd_sharding);
     WEFT_TRY_ALLOC(copy);
@@ -102,7 +134,7 @@ static weft_status *tuple_as(partitioner *w, hlo_instr *x, const hlo_shape *whol
     return NULL;
   }
   if (!hlo_shape_is_tuple(whole)) {
-    WEFT_TRY(spmd_reshard(&w->mover, &w->b, x, have[first], want[first], out));
+    WEFT_TRY(reshard(w, x, have[first], want[first], out));
     ++*at;
     return NULL;
   }
@@ -161,7 +193,7 @@ static void take_axes(const spmd_grid *grid, const spmd_factors *f, int t, const
 
   spmd_factor_axes(grid, f, t, s, axes);
   for (int i = 0; i < f->count; i++) {
-    if (spmd_axes_common(&c->axes[i], &axes[i]) != c->axes[i].count) continue;
+    if (f->factor[i].is_moved || spmd_axes_common(&c->axes[i], &axes[i]) != c->axes[i].count) continue;
     for (int k = c->axes[i].count; k < axes[i].count && !(*used >> axes[i].v[k] & 1); k++) {
       spmd_axes_push(&c->axes[i], axes[i].v[k]);
       *used |= UINT32_C(1) << axes[i].v[k];
@@ -374,6 +406,12 @@ static weft_status *compute(partitioner *w, const hlo_instr *instr)
     made = pb_clone(&w->b, instr, NULL);
     WEFT_TRY(pass_build_finish(&w->b));
     return settle(w, instr, made, &whole);
+  }
+  if (c.partial && f.counted_once >= 0) {
+    spmd_axes axes = {0};
+    for (int a = 0; a < w->p->grid.count; a++)
+      if (c.partial >> a & 1) spmd_axes_push(&axes, a);
+    WEFT_TRY(spmd_keep_first(&w->mover, &w->b, operands[f.counted_once], &axes, &operands[f.counted_once]));
   }
   made = pb_clone(&w->b, instr, operands);
   WEFT_TRY(pass_build_finish(&w->b));

@@ -117,6 +117,8 @@ static weft_status *visit_while(spmd_program *p, const hlo_instr *instr, int dep
   WEFT_TRY(alike(p, instr->shape, spmd_leaves_of(p, instr->operands[0]), carry));
   WEFT_TRY(visit(p, condition, depth + 1));
   WEFT_TRY(visit(p, body, depth + 1));
+  for (int i = 0; i < carry->count; i++) /* sums that come in as sums and go round as sums */
+    carry->v[i]->unreduced = spmd_leaves_of(p, instr->operands[0])->v[i]->unreduced & spmd_leaves_of(p, body->root)->v[i]->unreduced;
   WEFT_TRY(fresh_leaves(p, condition->root->shape, &whole));
   WEFT_TRY(require_root(p, condition, whole));
   return require_root(p, body, carry);

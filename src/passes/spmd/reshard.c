@@ -81,7 +81,7 @@ weft_status *spmd_number_along(spmd_mover *m, pass_build *b, const spmd_axes *ax
 /* ---- steps ---------------------------------------------------------------------------------------------------------------- */
 
 /* One collective or slice on the way.  `axes` are the ones that it is about. */
-typedef enum step_kind { DONE, SCATTER_SUM, SUM, PERMUTE, EXCHANGE, SLICE, GATHER, MASK } step_kind;
+typedef enum step_kind { DONE, SCATTER_SUM, SUM, PLACE, PERMUTE, EXCHANGE, SLICE, GATHER, MASK } step_kind;
 typedef struct step { step_kind kind; int dim, to_dim; spmd_axes axes; } step;
 
 static spmd_axes tail(const spmd_axes *axes, int from)
@@ -110,6 +110,19 @@ static bool sum_step(const spmd_sharding *cur, const spmd_sharding *to, spmd_mas
   for (int a = 0; a < SPMD_MAX_AXES; a++)
     if (partial >> a & 1) spmd_axes_push(&out->axes, a);
   return true;
+}
+
+/* Axes that cut a dimension and are to be summed over instead: every tile among zeros. */
+static bool place_step(const spmd_sharding *cur, const spmd_sharding *to, step *out)
+{
+  spmd_mask come = to->unreduced & ~cur->unreduced;
+
+  for (int d = 0; d < cur->rank; d++) {
+    int common = spmd_axes_common(&cur->dims[d], &to->dims[d]);
+    *out = (step){.kind = PLACE, .dim = d, .axes = tail(&cur->dims[d], common)};
+    if (out->axes.count && !(spmd_axes_mask(&out->axes) & ~come)) return true;
+  }
+  return false;
 }
 
 static bool permute_step(const spmd_grid *grid, const spmd_sharding *cur, const spmd_sharding *to, step *out)
@@ -173,7 +186,7 @@ static step next_step(const spmd_grid *grid, const spmd_sharding *cur, const spm
   spmd_mask come = to->unreduced & ~cur->unreduced;
   step s;
 
-  if (sum_step(cur, to, partial | (cur->unreduced & ~to->unreduced), &s) || permute_step(grid, cur, to, &s) ||
+  if (sum_step(cur, to, partial | (cur->unreduced & ~to->unreduced), &s) || place_step(cur, to, &s) || permute_step(grid, cur, to, &s) ||
       exchange_step(cur, to, &s) || slice_step(cur, to, &s) || gather_step(cur, to, &s))
     return s;
   s = (step){.kind = come ? MASK : DONE};
@@ -196,6 +209,7 @@ static void advance(spmd_sharding *cur, const spmd_sharding *to, spmd_mask *part
     for (int i = 0; i < s->axes.count; i++) spmd_axes_push(&cur->dims[s->to_dim], s->axes.v[i]);
     cur->dims[s->dim].count -= s->axes.count;
     break;
+  case PLACE: cur->unreduced |= mask; /* fall through */
   case GATHER: cur->dims[s->dim].count -= s->axes.count; break;
   case PERMUTE: memcpy(cur->dims, to->dims, (size_t)cur->rank * sizeof *cur->dims); break;
   case MASK: cur->unreduced |= mask; break;
@@ -282,25 +296,44 @@ static weft_status *permute(spmd_mover *m, pass_build *b, hlo_instr *x, const sp
   return pass_build_finish(b);
 }
 
+/* Where this partition's tile begins in an array whose dimension s->dim has tiles of `size`. */
+static weft_status *starts(spmd_mover *m, pass_build *b, int rank, const step *s, int64_t size, hlo_instr **out)
+{
+  for (int d = 0; d < rank; d++) {
+    if (d == s->dim) WEFT_TRY(spmd_number_along(m, b, &s->axes, size, &out[d]));
+    else out[d] = pb_int(b, WEFT_S32, 0);
+  }
+  return NULL;
+}
+
 static weft_status *slice_along(spmd_mover *m, pass_build *b, hlo_instr *x, const step *s, hlo_instr **out)
 {
-  hlo_instr *operands[HLO_MAX_RANK + 1];
+  hlo_instr *operands[HLO_MAX_RANK + 1] = {x};
   int64_t n = spmd_axes_size(m->grid, &s->axes, 0);
   const hlo_shape *shape = scaled(m, x->shape, s->dim, 1, n);
 
   WEFT_TRY_ALLOC(shape);
-  operands[0] = x;
-  for (int d = 0; d < x->shape->rank; d++) {
-    if (d == s->dim) WEFT_TRY(spmd_number_along(m, b, &s->axes, shape->dims[d], &operands[d + 1]));
-    else operands[d + 1] = pb_int(b, WEFT_S32, 0);
-  }
+  WEFT_TRY(starts(m, b, x->shape->rank, s, shape->dims[s->dim], operands + 1));
   *out = pb_instr(b, HLO_DYNAMIC_SLICE, shape, x->shape->rank + 1, operands);
   if (*out) (*out)->u.slice_sizes = pb_ints(b, shape->rank, shape->dims);
   return pass_build_finish(b);
 }
 
-/* The first partition along the axes keeps the values, the others have zeros. */
-static weft_status *mask(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_axes *axes, hlo_instr **out)
+static weft_status *place(spmd_mover *m, pass_build *b, hlo_instr *x, const step *s, hlo_instr **out)
+{
+  int64_t n = spmd_axes_size(m->grid, &s->axes, 0);
+  const hlo_shape *shape = scaled(m, x->shape, s->dim, n, 1);
+  hlo_instr *operands[HLO_MAX_RANK + 2];
+
+  WEFT_TRY_ALLOC(shape);
+  operands[0] = pb_fill(b, pb_scalar(b, shape->type, 0), shape);
+  operands[1] = x;
+  WEFT_TRY(starts(m, b, shape->rank, s, x->shape->dims[s->dim], operands + 2));
+  *out = pb_instr(b, HLO_DYNAMIC_UPDATE_SLICE, shape, shape->rank + 2, operands);
+  return pass_build_finish(b);
+}
+
+weft_status *spmd_keep_first(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_axes *axes, hlo_instr **out)
 {
   hlo_instr *number, *first;
 
@@ -318,7 +351,8 @@ static weft_status *take_step(spmd_mover *m, pass_build *b, hlo_instr *x, const 
 
   if (s->kind == PERMUTE) return permute(m, b, x, cur, to, out);
   if (s->kind == SLICE) return slice_along(m, b, x, s, out);
-  if (s->kind == MASK) return mask(m, b, x, &s->axes, out);
+  if (s->kind == PLACE) return place(m, b, x, s, out);
+  if (s->kind == MASK) return spmd_keep_first(m, b, x, &s->axes, out);
   WEFT_TRY(attrs_along(m, &s->axes, &attrs));
   if (s->kind == EXCHANGE) return exchange(m, b, x, s, attrs, out);
   if (s->kind == GATHER) {
@@ -373,6 +407,7 @@ weft_status *spmd_combine_cost(const spmd_mover *m, const hlo_shape *whole, cons
     case PERMUTE: *out_bytes += bytes; break;
     case EXCHANGE: *out_bytes += bytes * (n - 1) / n; break;
     case SLICE: bytes /= n; break;
+    case PLACE: bytes *= n; break;
     case GATHER:
       *out_bytes += bytes * (n - 1);
       bytes *= n;

@@ -29,6 +29,9 @@ WEFT_NODISCARD weft_status *spmd_combine_cost(const spmd_mover *m, const hlo_sha
 /* s32[]: this partition's number along `axes`, times `scale`. */
 WEFT_NODISCARD weft_status *spmd_number_along(spmd_mover *m, pass_build *b, const spmd_axes *axes, int64_t scale, hlo_instr **out);
 
+/* The tile on the first partition along `axes`, zeros on the others. */
+WEFT_NODISCARD weft_status *spmd_keep_first(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_axes *axes, hlo_instr **out);
+
 /* For shardings that no axes express: this partition's tile of `whole`, and the whole array from all tiles. */
 WEFT_NODISCARD weft_status *spmd_slice(spmd_mover *m, pass_build *b, hlo_instr *whole, const spmd_tiling *tiling, hlo_instr **out);
 WEFT_NODISCARD weft_status *spmd_gather(spmd_mover *m, pass_build *b, hlo_instr *tile, const spmd_tiling *tiling, hlo_instr **out);

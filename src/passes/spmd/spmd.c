@@ -50,6 +50,43 @@ static weft_status *drop_uneven_aliases(hlo_module *module)
   return NULL;
 }
 
+static bool is_aliased(const hlo_module *module, const hlo_ints *output)
+{
+  for (int i = 0; i < module->alias_count; i++)
+    if (module->aliases[i].output_index.count == output->count && pass_same_ints(module->aliases[i].output_index.v, output->v, output->count))
+      return true;
+  return false;
+}
+
+/* A parameter given away shares memory with a result of its size, once sizes are those of tiles; it stays the caller's if
+ * there is none. */
+static weft_status *settle_donors(hlo_module *module)
+{
+  const hlo_shape *root = module->entry->root->shape;
+  bool is_tuple = hlo_shape_is_tuple(root);
+  int results = is_tuple ? root->rank : 1;
+  hlo_input_output_alias *aliases = WEFT_ARENA_ARRAY(&module->arena, hlo_input_output_alias, module->alias_count + module->donor_count);
+
+  WEFT_TRY_ALLOC(aliases);
+  if (module->alias_count) memcpy(aliases, module->aliases, (size_t)module->alias_count * sizeof *aliases);
+  module->aliases = aliases;
+  for (int i = 0; i < module->donor_count; i++) {
+    const hlo_buffer_donor *donor = &module->donors[i];
+    const hlo_shape *param = donor->parameter < module->entry->param_count ? module->entry->params[donor->parameter]->shape : NULL;
+    for (int64_t r = 0; r < results && param && hlo_shape_is_array(param) && donor->parameter_index.count == 0; r++) {
+      hlo_ints output = {0};
+      const hlo_shape *result = is_tuple ? root->elements[r] : root;
+      if (!hlo_shape_is_array(result) || hlo_shape_bytes(result) != hlo_shape_bytes(param)) continue;
+      if (is_tuple) WEFT_TRY(hlo_ints_new(module, 1, &r, &output));
+      if (is_aliased(module, &output)) continue;
+      aliases[module->alias_count++] = (hlo_input_output_alias){.output_index = output, .parameter = donor->parameter};
+      break;
+    }
+  }
+  module->donor_count = 0;
+  return NULL;
+}
+
 /* `shape` with the layouts of `model`, an entry shape of the same structure.  Tuples are no deeper than HLO_MAX_TUPLE_DEPTH. */
 static const hlo_shape *like_entry_shape(weft_arena *arena, const hlo_shape *shape, const hlo_shape *model)
 {
@@ -132,6 +169,7 @@ static weft_status *spmd_run(hlo_module *module, pass_ctx *pass, bool *changed)
   for (int i = 0; i < comps.count; i++) WEFT_TRY(spmd_partition(&p, &next_channel, comps.v[i]));
   WEFT_TRY(cut_entry_layout(module));
   WEFT_TRY(drop_uneven_aliases(module));
+  WEFT_TRY(settle_donors(module));
   *changed = true;
   return NULL;
 }
