@@ -14,9 +14,9 @@ EXTRA_DIST += tests/layering_test.sh tests/lsan.supp tests/valgrind.supp
 # TSan before main; they wait for a build of those without it (HACKING.md).
 # tsan: tests/base/kv_test tests/runtime/executor_test tests/collective/clique_test tests/collective/survive_test
 # tsan: tests/coord/service_test tests/coord/agent_test tests/coord/wire_test
-TESTS += tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py
-EXTRA_DIST += tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py tests/jax/upstream_multiprocess.py
-EXTRA_DIST += examples/jax/transformer_2d.py
+TESTS += tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py
+EXTRA_DIST += tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py tests/jax/upstream_multiprocess.py
+EXTRA_DIST += examples/jax/transformer_2d.py examples/jax/survivor.py examples/jax/preempted.py
 
 include tests/base/local.mk
 include tests/hlo/local.mk

@@ -126,7 +126,7 @@ typedef struct weft_coll_site {
   const char *executable;  /* "jit_step" */
   const char *instruction; /* "all-reduce.12" */
   const char *source;      /* "train.py:41" */
-  uint64_t launch_id;      /* of the run; ranks that give different ones disagree (0: not given) */
+  uint64_t launch_id;      /* of the run, counted alike by all ranks; who gives another one disagrees (0: not given) */
 } weft_coll_site;
 
 typedef struct weft_coll_call {
@@ -186,6 +186,7 @@ weft_status *weft_comm_health(weft_comm *comm);
 
 int weft_comm_rank(const weft_comm *comm);
 int weft_comm_size(const weft_comm *comm);
+uint64_t weft_comm_serial(const weft_comm *comm); /* not zero; no other communicator of this process has or had it */
 uint64_t weft_comm_incarnation(const weft_comm *comm, int rank);
 
 /* ---- posting ---- */

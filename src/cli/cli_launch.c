@@ -23,7 +23,7 @@
 
 #include "cli/cli.h"
 
-enum { MAX_PROCESSES = 4096, MAX_FAULTS = 64, LINE_BYTES = 8192, STREAMS = 2, EXIT_SIGNAL = 128, MAX_RESTARTS = 10 };
+enum { MAX_PROCESSES = 4096, MAX_FAULTS = 64, LINE_BYTES = 8192, STREAMS = 2, EXIT_SIGNAL = 128, RESTARTS = 10 };
 
 extern char **environ;
 
@@ -58,6 +58,7 @@ typedef struct launch {
   int count;
   int64_t devices; /* of each process; 0: not said */
   bool recoverable, is_plain, no_jax_env, is_local;
+  int64_t restarts;    /* of one process, when recoverable; then the job goes on without it */
   int64_t grace_ns;
   char **command;
   const char *runner; /* srun or mpirun; NULL: start the processes here */
@@ -153,7 +154,8 @@ static weft_status *make_environment(const launch *l, int rank, environment *env
   for (char **var = environ; *var; var++) WEFT_TRY(env_put(env, strdup(*var)));
   WEFT_TRY(env_set(env, "WEFT_COORD_ADDRESS=%s", l->address));
   WEFT_TRY(env_set(env, "WEFT_NUM_PROCESSES=%d", l->count));
-  if (l->devices > 0) WEFT_TRY(env_set(env, "WEFT_DEVICES_PER_PROCESS=%" PRId64, l->devices));
+  WEFT_TRY(env_set(env, "WEFT_COORD_HEARTBEAT_TIMEOUT=%gs", (double)l->service_options.heartbeat_timeout_ns / WEFT_NS_PER_S));
+  if (l->devices > 0) WEFT_TRY(env_set(env, "WEFT_NUM_DEVICES=%" PRId64, l->devices));
   if (l->recoverable) WEFT_TRY(env_set(env, "JAX_ENABLE_RECOVERABILITY=1"));
   if (rank < 0) return l->no_jax_env ? NULL : env_set(env, "JAX_COORDINATOR_ADDRESS=%s", l->address);
   WEFT_TRY(env_set(env, "WEFT_PROCESS_ID=%d", rank));
@@ -317,12 +319,16 @@ static void process_ended(launch *l, process *p, int wait_status)
     say("rank %d was killed by signal %d (%s)", p->rank, WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
   else
     say("rank %d exited with %d", p->rank, p->exit_code);
-  if (l->recoverable && p->restarts < MAX_RESTARTS) {
+  if (l->recoverable && p->restarts < l->restarts) {
     p->restarts++;
     p->restart_at_ns = weft_now_ns() + WEFT_NS_PER_S / 2;
     return;
   }
   if (!l->exit_code) l->exit_code = p->exit_code;
+  if (l->recoverable) {
+    if (l->running > 0) say("the job goes on without rank %d", p->rank);
+    return;
+  }
   if (l->running > 0) say("stopping the others");
   stop_all(l);
 }
@@ -459,6 +465,14 @@ static bool is_over(const launch *l)
   return true;
 }
 
+/* Of the job.  Who was lost from a recoverable one does not count while others reach the end. */
+static int exit_code(const launch *l)
+{
+  for (int i = 0; l->recoverable && i < l->count; i++)
+    if (l->processes[i].has_ended && l->processes[i].exit_code == 0) return 0;
+  return l->exit_code;
+}
+
 static weft_status *mind(launch *l, int signal_fd)
 {
   struct pollfd *fds = calloc((size_t)l->count * STREAMS + 1, sizeof *fds);
@@ -551,8 +565,9 @@ static void print_help(void)
          "Starts N processes of COMMAND on this machine, with the coordination service inside, and minds them.\n"
          "Inside a Slurm or MPI allocation it runs srun or mpirun instead (--local: here all the same).\n\n"
          "  -n N                      processes\n"
-         "  --devices-per-process D   devices that each process makes (WEFT_DEVICES_PER_PROCESS, JAX_NUM_CPU_DEVICES)\n"
-         "  --recoverable             a process that fails is started again, up to %d times, and the job goes on\n"
+         "  --devices-per-process D   devices that each process makes (WEFT_NUM_DEVICES, JAX_NUM_CPU_DEVICES)\n"
+         "  --recoverable             a process that fails is started again, and the job goes on\n"
+         "  --restarts N              how often each (default %d); then the job goes on without it\n"
          "  --bind HOST:PORT          where the service listens (default 127.0.0.1:0, a free port)\n"
          "  --heartbeat-timeout T     silence after which a process counts as dead (default 100s)\n"
          "  --register-timeout T, --shutdown-timeout T   longest wait for the last process (default 60m, 5m)\n"
@@ -563,8 +578,9 @@ static void print_help(void)
          "  --fault SPEC              for tests: kill:rank=2,after=3s  stop:rank=1,after=2s,for=5s\n"
          "                            restart:rank=0,after=3s,delay=1s; may be given again\n\n"
          "Each process gets WEFT_COORD_ADDRESS, WEFT_COORD_TASK, WEFT_NUM_PROCESSES, WEFT_PROCESS_ID, WEFT_LOCAL_PROCESS_ID.\n"
-         "Exit code: 0 if all ended with 0, else the code of the first that failed (128 + signal if it was killed).\n",
-         MAX_RESTARTS);
+         "Exit code: 0 if all ended with 0, else the code of the first that failed (128 + signal if it was killed);\n"
+         "under --recoverable 0 if any ended with 0.\n",
+         RESTARTS);
 }
 
 static weft_status *parse(launch *l, int argc, char **argv)
@@ -573,7 +589,7 @@ static weft_status *parse(launch *l, int argc, char **argv)
   const char *fault_text = NULL;
   int64_t count = 0;
   const struct value_option values[] = {
-    {"-n", WEFT_OPT_INT, &count}, {"--devices-per-process", WEFT_OPT_INT, &l->devices},
+    {"-n", WEFT_OPT_INT, &count}, {"--restarts", WEFT_OPT_INT, &l->restarts}, {"--devices-per-process", WEFT_OPT_INT, &l->devices},
     {"--bind", WEFT_OPT_STRING, &l->service_options.address}, {"--grace", WEFT_OPT_DURATION, &l->grace_ns},
     {"--heartbeat-timeout", WEFT_OPT_DURATION, &l->service_options.heartbeat_timeout_ns},
     {"--register-timeout", WEFT_OPT_DURATION, &l->service_options.register_timeout_ns},
@@ -670,7 +686,7 @@ static weft_status *run(launch *l)
 
 int cli_launch_main(int argc, char **argv)
 {
-  launch l = {.grace_ns = 10 * WEFT_NS_PER_S};
+  launch l = {.grace_ns = 10 * WEFT_NS_PER_S, .restarts = RESTARTS};
   weft_status *st;
 
   if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
@@ -685,5 +701,5 @@ int cli_launch_main(int argc, char **argv)
       if (l.processes[i].streams[k].fd >= 0) close(l.processes[i].streams[k].fd);
   free(l.processes);
   weft_coord_service_stop(l.service);
-  return st ? cli_report("launch", st) : l.exit_code;
+  return st ? cli_report("launch", st) : exit_code(&l);
 }

@@ -77,9 +77,11 @@ static bool group_allocate(coll_group *g, const weft_comm_spec *spec)
 
 static weft_status *add_local(coll_group *g, int local, int rank)
 {
+  static _Atomic uint64_t last_serial;
   weft_comm *comm = calloc(1, sizeof *comm);
 
   WEFT_TRY_ALLOC(comm);
+  comm->serial = ++last_serial;
   g->locals[local] = comm;
   g->local_of[rank] = local;
   comm->group = g;

@@ -469,6 +469,7 @@ void coll_op_describe(const coll_op *op, char *out, size_t size)
 
 int weft_comm_rank(const weft_comm *comm) { return comm->rank; }
 int weft_comm_size(const weft_comm *comm) { return comm->group->size; }
+uint64_t weft_comm_serial(const weft_comm *comm) { return comm->serial; }
 uint64_t weft_comm_incarnation(const weft_comm *comm, int rank) { return comm->group->incarnations[rank]; }
 
 weft_status *weft_comm_health(weft_comm *comm)

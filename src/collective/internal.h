@@ -143,6 +143,7 @@ typedef struct coll_cached {
 struct weft_comm {
   coll_group *group;
   int rank, local; /* local: its index among the group's */
+  uint64_t serial;
   coll_op *head, **tail; /* collectives in order; head is the active one */
   _Atomic(coll_op *) spare; /* the next post takes it without the lock */
   coll_fifo p2p_sends, p2p_recvs; /* sends to ranks of this process and receives, unmatched, oldest first */

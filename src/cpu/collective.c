@@ -267,7 +267,7 @@ static weft_status *post(const collective_thunk *t, rt_ctx *ctx, const weft_coll
   collective_state *s = (collective_state *)&ctx->states[t->base.index];
   weft_coll_call call = {.site = t->site};
 
-  call.site.launch_id = (uint64_t)ctx->info->launch_id;
+  call.site.launch_id = ctx->info->comm_launches[t->grouping_index];
   call.warn_ns = ctx->info->collective_warn_ns;
   if (ctx->info->collective_timeout_ns) call.deadline = weft_deadline_after_ns(ctx->info->collective_timeout_ns);
   *s = (collective_state){.job = {.run = finish_job}, .thunk = t, .ctx = ctx};

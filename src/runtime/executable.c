@@ -36,8 +36,16 @@ struct weft_run {
   struct rt_hold *hold;     /* cliques, or NULL; released at the end */
   weft_event_waiter hold_waiter;
   weft_comm **comms;        /* by grouping */
+  uint64_t *comm_launches;  /* by grouping */
   bool poisoned;            /* under device->mu: `done` is an error already */
 };
+
+/* The first launch over a communicator.  Launches are counted from there: a process that was restarted, or one that met an
+ * error before it launched, counts from elsewhere than its peers, and all get a new communicator. */
+typedef struct first_launch {
+  uint64_t comm_serial;
+  int64_t launch_id;
+} first_launch;
 
 struct weft_executable {
   atomic_int refs;
@@ -59,6 +67,7 @@ struct weft_executable {
   weft_arena arena;
   weft_mutex mu;
   weft_run *free_runs WEFT_GUARDED_BY(mu);
+  first_launch *first_launches WEFT_GUARDED_BY(mu); /* by local device, then grouping */
 };
 
 /* ---- making ---------------------------------------------------------------------------------------------------- */
@@ -150,7 +159,8 @@ static weft_status *fill_requests(weft_executable *exe)
 
   exe->request_of = WEFT_ARENA_ARRAY(&exe->arena, int, (int64_t)exe->device_count * groupings);
   exe->requests = WEFT_ARENA_ARRAY(&exe->arena, coll_clique_request, (int64_t)exe->device_count * groupings);
-  if (!exe->request_of || !exe->requests) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  exe->first_launches = WEFT_ARENA_ARRAY(&exe->arena, first_launch, (int64_t)exe->device_count * groupings);
+  if (!exe->request_of || !exe->requests || !exe->first_launches) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   for (int i = 0; i < exe->device_count * groupings; i++) exe->request_of[i] = -1;
   for (int g = 0; g < groupings; g++)
     for (int d = 0; d < exe->device_count; d++) {
@@ -272,7 +282,7 @@ static weft_status *new_run(weft_executable *exe, weft_run **out_run)
   size_t params = (size_t)exe->param_count, outputs = (size_t)exe->output_count;
   size_t allocs = (size_t)buf_plan_alloc_count(exe->parts.plan), groupings = (size_t)exe->parts.grouping_count;
   char *memory = calloc(1, sizeof(weft_run) + params * (sizeof(weft_event_waiter) + 2 * sizeof(void *) + sizeof(bool)) +
-                               (2 * outputs + allocs + groupings) * sizeof(void *) + 64);
+                               (2 * outputs + allocs + groupings) * sizeof(void *) + groupings * sizeof(uint64_t) + 64);
   weft_run *run = (weft_run *)memory;
 
   WEFT_TRY_ALLOC(memory);
@@ -284,6 +294,7 @@ static weft_status *new_run(weft_executable *exe, weft_run **out_run)
   run->output_memory = (weft_storage **)memory, memory += outputs * sizeof *run->output_memory;
   run->base = (void **)memory, memory += allocs * sizeof *run->base;
   run->comms = (weft_comm **)memory, memory += groupings * sizeof *run->comms;
+  run->comm_launches = (uint64_t *)memory, memory += groupings * sizeof *run->comm_launches;
   run->donated = (bool *)memory;
   *out_run = run;
   return NULL;
@@ -437,6 +448,21 @@ static void end_run(weft_run *run, weft_status *st)
 
 static void program_done(void *arg, weft_status *st) { end_run(arg, st); }
 
+/* Counts modulo 2^32, as JAX's launch ids wrap; never 0. */
+static uint64_t number_of_launch(weft_run *run, int grouping)
+{
+  weft_executable *exe = run->exe;
+  uint64_t serial = weft_comm_serial(run->comms[grouping]);
+  int64_t first_id;
+
+  weft_mutex_lock(&exe->mu);
+  first_launch *first = &exe->first_launches[run->index * exe->parts.grouping_count + grouping];
+  if (first->comm_serial != serial) *first = (first_launch){serial, run->info.launch_id};
+  first_id = first->launch_id;
+  weft_mutex_unlock(&exe->mu);
+  return 1 + (uint32_t)((uint64_t)run->info.launch_id - (uint64_t)first_id);
+}
+
 /* The communicators of this run's device in the cliques that the launch holds. */
 static weft_status *bind_comms(weft_run *run)
 {
@@ -449,9 +475,9 @@ static weft_status *bind_comms(weft_run *run)
                                      exe->parts.module->name);
   for (int g = 0; g < groupings; g++) {
     int request = exe->request_of[run->index * groupings + g];
-    if (request >= 0)
-      run->comms[g] = coll_clique_hold_comm(run->hold->hold, request,
-                                            exe->parts.groupings[g].rank_of[exe->places[run->index]]);
+    if (request < 0) continue;
+    run->comms[g] = coll_clique_hold_comm(run->hold->hold, request, exe->parts.groupings[g].rank_of[exe->places[run->index]]);
+    run->comm_launches[g] = number_of_launch(run, g);
   }
   return NULL;
 }
@@ -578,7 +604,8 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
   run->info = (rt_run_info){.device = run->device, .device_ordinal = run->device->ordinal, .device_id = run->device->id,
                             .launch_id = launch->launch_id, .user = launch->user,
                             .collective_timeout_ns = exe->collective_timeout_ns,
-                            .collective_warn_ns = exe->collective_warn_ns, .comms = run->comms};
+                            .collective_warn_ns = exe->collective_warn_ns, .comms = run->comms,
+                            .comm_launches = run->comm_launches};
   run->index = device;
   run->poisoned = false;
   weft_executable_place(exe, device, &run->info.replica_id, &run->info.partition_id);

@@ -80,6 +80,7 @@ typedef struct rt_run_info {
   int64_t replica_id, partition_id;
   int64_t launch_id;                /* the same on every device of one launch */
   struct weft_comm *const *comms;   /* by grouping of the program: this device's communicators */
+  const uint64_t *comm_launches;    /* by grouping: number of this launch of the program among those over that communicator */
   int64_t collective_timeout_ns, collective_warn_ns; /* 0: the communicator's */
   void *user;                       /* the launch's context (FFI user data), or NULL */
 } rt_run_info;

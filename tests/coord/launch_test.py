@@ -52,6 +52,18 @@ def recoverable_job_restarts_what_fails():
   assert r.returncode == 0 and sorted(r.stdout.splitlines()) == ['[0] ran', '[1] ran'], r
 
 
+def recoverable_job_goes_on_without_the_lost():
+  r = launch('-n', '3', '--recoverable', '--restarts', '0', *shell('[ $WEFT_PROCESS_ID = 1 ] && exit 3; sleep 0.3; echo ran'))
+  assert r.returncode == 0 and sorted(r.stdout.splitlines()) == ['[0] ran', '[2] ran'] and 'without rank 1' in r.stderr, r
+  r = launch('-n', '2', '--recoverable', '--restarts', '1', *shell('exit 7'))
+  assert r.returncode == 7, r
+
+
+def each_process_makes_the_devices_asked_for():
+  r = launch('-n', '2', '--devices-per-process', '3', *shell('echo $WEFT_NUM_DEVICES $JAX_NUM_CPU_DEVICES'))
+  assert sorted(r.stdout.splitlines()) == ['[0] 3 3', '[1] 3 3'], r
+
+
 def faults_are_replayed():
   r = launch('-n', '2', '--fault', 'restart:rank=1,after=0.5s,delay=0.2s', '--fault', 'stop:rank=0,after=0.2s,for=0.5s',
              *shell('echo start; sleep 1.5'))
@@ -130,6 +142,8 @@ if __name__ == '__main__':
       deaf_process_is_killed_after_the_grace,
       killed_process_gives_its_signal,
       recoverable_job_restarts_what_fails,
+      recoverable_job_goes_on_without_the_lost,
+      each_process_makes_the_devices_asked_for,
       faults_are_replayed,
       signals_are_passed_on,
       inside_an_allocation_the_runner_starts_the_processes,
