@@ -41,7 +41,8 @@ static weft_coll_op op_of(weft_coll_kind kind, int ranks, int64_t bytes, float *
   bool reduces = kind == WEFT_ALL_REDUCE || kind == WEFT_REDUCE_SCATTER;
   int64_t elems = kind == WEFT_BARRIER ? 0 : bytes / 4 / (blocks ? ranks : 1);
   return (weft_coll_op){.kind = kind, .dtype = WEFT_F32, .reduction = reduces ? WEFT_SUM : WEFT_REDUCE_NONE,
-                        .count = (size_t)WEFT_MAX(elems, (int64_t)(kind != WEFT_BARRIER)), .send = send, .recv = recv};
+                        .count = (size_t)WEFT_MAX(elems, (int64_t)(kind != WEFT_BARRIER)),
+                        .send = kind == WEFT_BROADCAST ? recv : send, .recv = recv}; /* a broadcast is in place, as MPI's is */
 }
 
 static int iterations_of(const bench *b, int64_t bytes)

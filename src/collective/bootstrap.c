@@ -264,6 +264,12 @@ weft_status *coll_bootstrap(coll_group *g, const weft_comm_spec *spec)
 
   if (deadline.at_ns == 0) deadline = connect_ns ? weft_deadline_after_ns(connect_ns) : WEFT_NO_DEADLINE;
   weft_status *st = meet(g, spec, deadline);
+  coll_group_lock(g);
+  if (st && g->error) { /* what spent it, rather than that it is spent */
+    weft_status_free(st);
+    st = weft_status_dup(g->error);
+  }
+  coll_group_unlock(g);
   for (int i = 0; i < g->local_count; i++) { /* whoever needed them has read them, or never will */
     rank_key(g, g->locals[i]->rank, key, sizeof key);
     weft_status_ignore(weft_kv_remove(spec->kv, key));

@@ -206,9 +206,14 @@ typedef struct round_result {
   int64_t next_timer_ns;
 } round_result;
 
+static bool needs_driving(coll_group *g)
+{
+  return atomic_load_explicit(&g->pending, memory_order_relaxed) > 0 || atomic_load_explicit(&g->unsent, memory_order_relaxed);
+}
+
 static void drive(coll_group *g, int64_t now_ns, round_result *r)
 {
-  if (atomic_load_explicit(&g->pending, memory_order_relaxed) == 0) return;
+  if (!needs_driving(g)) return;
   bool helped = atomic_load_explicit(&g->helpers, memory_order_relaxed) > 0;
   if (!coll_group_try_lock(g)) {
     r->moved = true; /* look again soon */
@@ -216,14 +221,16 @@ static void drive(coll_group *g, int64_t now_ns, round_result *r)
   }
   if (!helped) r->moved |= coll_group_progress_locked(g);
   coll_group_timers_locked(g, now_ns);
-  r->polls |= !helped && g->open_links && g->all_pending;
+  bool unsent = atomic_load_explicit(&g->unsent, memory_order_relaxed);
+  r->polls |= !helped && g->open_links && (g->all_pending || unsent);
+  if (unsent) r->next_timer_ns = WEFT_MIN(r->next_timer_ns, now_ns + WEFT_NS_PER_MS);
   r->next_timer_ns = WEFT_MIN(r->next_timer_ns, atomic_load_explicit(&g->next_timer_ns, memory_order_relaxed));
   coll_group_unlock(g);
 }
 
 static bool arm(coll_group *g)
 {
-  if (atomic_load_explicit(&g->pending, memory_order_relaxed) == 0 || atomic_load_explicit(&g->helpers, memory_order_relaxed) > 0)
+  if (!needs_driving(g) || atomic_load_explicit(&g->helpers, memory_order_relaxed) > 0)
     return true; /* a helper polls, and wakes us when it gives up */
   coll_group_lock(g);
   bool quiet = !g->open_links || coll_links_arm_locked(g);

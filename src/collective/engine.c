@@ -19,6 +19,12 @@ const char *coll_msg_source(const coll_msg *msg)
   return msg->op->memory[msg->step->src_in] + msg->step->src;
 }
 
+char *coll_msg_target(const coll_msg *msg)
+{
+  if (!msg->step) return msg->op->memory[COLL_OUT];
+  return msg->step->kind == COLL_RECV ? msg->op->memory[msg->step->dst_in] + msg->step->dst : NULL;
+}
+
 int64_t coll_msg_bytes(const coll_msg *msg) { return msg->step ? msg->step->bytes : msg->op->problem.bytes; }
 
 void coll_engine_deliver(coll_msg *msg, const void *data, size_t bytes)
@@ -231,6 +237,23 @@ static weft_status *load_first(coll_op *op)
 
 /* ---- rounds ---- */
 
+/* Posts the messages of the round that begins at `begin`; returns its end. */
+static size_t post_round(coll_op *op, size_t begin)
+{
+  const coll_step *step;
+  size_t i = begin, msgs = 0;
+
+  do {
+    step = &op->schedule->steps[i++];
+    if (step->kind > COLL_RECV_REDUCE) continue;
+    coll_msg *msg = &op->msgs[msgs++];
+    *msg = (coll_msg){.op = op, .step = step};
+    op->unmatched++;
+    post_message(op->comm->group, msg);
+  } while (!step->ends_round && !op->comm->group->error);
+  return i;
+}
+
 /* Enters rounds until one waits.  True when the schedule has ended. */
 static bool run_rounds(coll_op *op)
 {
@@ -238,23 +261,12 @@ static bool run_rounds(coll_op *op)
   const coll_schedule *s = op->schedule;
 
   while (op->next_step < s->count) {
-    size_t i = op->next_step, msgs = 0;
-    const coll_step *step;
+    size_t begin = op->next_step;
     op->unmatched = 1; /* held here until all are posted */
-    do {
-      step = &s->steps[i++];
-      if (step->kind > COLL_RECV_REDUCE) {
-        run_local(op, step);
-      } else {
-        coll_msg *msg = &op->msgs[msgs++];
-        *msg = (coll_msg){.op = op, .step = step};
-        op->unmatched++;
-        post_message(g, msg);
-      }
-      if (g->error) return false;
-    } while (!step->ends_round);
-    op->next_step = i;
-    if (--op->unmatched > 0) return false;
+    op->next_step = post_round(op, begin);
+    for (size_t i = begin; i < op->next_step && !g->error; i++) /* while messages travel */
+      if (s->steps[i].kind > COLL_RECV_REDUCE) run_local(op, &s->steps[i]);
+    if (g->error || --op->unmatched > 0) return false;
   }
   return true;
 }

@@ -218,6 +218,7 @@ static bool help(coll_group *g, bool (*ready)(const void *ctx), const void *ctx)
     }
   }
   atomic_fetch_sub_explicit(&g->helpers, 1, memory_order_relaxed);
+  if (atomic_load_explicit(&g->unsent, memory_order_relaxed)) coll_context_wake_by(weft_now_ns() + WEFT_NS_PER_MS);
   return done;
 }
 
@@ -349,8 +350,8 @@ static weft_status *op_submit(coll_op *op, bool driven)
     }
     coll_group_progress_locked(g);
   }
-  bool poll = g->open_links && g->all_pending;
-  bool left = g->all_pending != NULL;
+  bool left = g->all_pending || atomic_load_explicit(&g->unsent, memory_order_relaxed);
+  bool poll = g->open_links && left;
   coll_group_unlock(g);
   if (driven || !left || st) return st;
   if (poll)

@@ -205,6 +205,7 @@ struct coll_group {
   coll_op *all_pending;
   atomic_int pending;   /* operations that have not ended; written under the lock */
   atomic_int helpers;   /* threads in weft_coll_wait that poll */
+  atomic_bool unsent;   /* a stream needs polling although its operations have ended; written under the lock */
   _Atomic int64_t next_timer_ns; /* no operation is due for a warning or its deadline before */
   bool frozen;          /* a deadline has passed: nothing moves until the diagnosis is ready */
   weft_status *error;   /* what spent the group */
@@ -262,6 +263,7 @@ void coll_engine_make_runnable_locked(coll_op *op);
 /* The payload's next `bytes` have come: copies or reduces them into place. */
 void coll_engine_deliver(coll_msg *msg, const void *data, size_t bytes);
 const char *coll_msg_source(const coll_msg *msg);
+char *coll_msg_target(const coll_msg *msg); /* where a receive's payload goes as it is; NULL: it is reduced */
 int64_t coll_msg_bytes(const coll_msg *msg);
 
 /* Posts a send or receive operation. */

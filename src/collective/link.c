@@ -20,14 +20,17 @@
 
 #define HEADER_MAGIC UINT32_C(0x3147534d)
 
-enum { PIECE_BYTES = 64 << 10, SITE_BYTES = COLL_STREAM_UNIT, MOST_OFFERS = 65536 };
+enum { PIECE_BYTES = 64 << 10, BULK_PIECE_BYTES = 256 << 10, SITE_BYTES = COLL_STREAM_UNIT, MOST_OFFERS = 65536 };
+
+/* How long a peer whose stream broke has to say why on the control connection, before it counts as dead. */
+#define WORD_NS (50 * WEFT_NS_PER_MS)
 
 typedef enum link_state {
   LINK_WAITING,    /* for the peer's connection */
   LINK_CONNECTING, /* our connection is under way */
   LINK_GREETING,   /* HELLO sent */
   LINK_READY,
-  LINK_LEFT,       /* the peer said goodbye; what it sent before still counts */
+  LINK_LEFT,       /* the peer said goodbye; what it sent before still counts, and may still be on its way */
 } link_state;
 
 typedef enum coll_p2p_phase { P2P_TO_SEND, P2P_OFFERED, P2P_DATA_TO_SEND, P2P_ACCEPT_TO_SEND, P2P_DATA_TO_COME } coll_p2p_phase;
@@ -51,7 +54,11 @@ struct coll_link {
   coll_header rx;            /* of the message coming in on channel 0 */
   char rx_site[SITE_BYTES + 1];
   bool rx_open;
-  uint64_t tx_count, rx_count; /* messages begun on channel 0 */
+  bool lending;              /* the payload of sends.head */
+  size_t borrowing;          /* bytes under way for recvs.head */
+  char *scratch;             /* BULK_PIECE_BYTES, for what is borrowed and then reduced; NULL until needed */
+  uint64_t tx_count[COLL_CHANNELS], rx_count[COLL_CHANNELS]; /* messages begun */
+  uint64_t rx_last[COLL_CHANNELS]; /* of one that left: how many it sent */
   coll_fifo frames;          /* channel 1: operations with something to send */
   coll_fifo offered;         /* our offers, waiting for ACCEPT */
   coll_fifo incoming;        /* our accepts, waiting for DATA */
@@ -61,6 +68,7 @@ struct coll_link {
   size_t offer_count;
   uint64_t next_p2p_id;
   int64_t told; /* see coll_link_told */
+  int64_t broken_ns; /* when the stream was first seen broken, 0: it works */
 };
 
 static uint64_t arrivals; /* under any group's lock: only order within one group matters */
@@ -105,7 +113,7 @@ static uint32_t check_of(const coll_header *h)
   return (uint32_t)(sum ^ (uint32_t)h->root);
 }
 
-static coll_header header_of(const coll_op *op, coll_message_type type, uint64_t id, int64_t bytes)
+static coll_header header_of(const coll_op *op, int type, uint64_t id, int64_t bytes)
 {
   coll_header h = {.magic = HEADER_MAGIC, .type = (uint8_t)type, .kind = (uint8_t)op->args.kind,
                    .dtype = (uint8_t)op->args.dtype, .reduction = (uint8_t)op->args.reduction, .seq = op->seq,
@@ -151,11 +159,11 @@ static void garbage(coll_link *link, const char *what)
 /* ---- channel 0: schedules ---- */
 
 /* Writes the header into a unit of its own, and the site after it.  Returns the bytes used. */
-static size_t put_header(char *at, const coll_op *op, coll_message_type type, uint64_t id, int64_t bytes, bool with_site)
+static size_t put_header(char *at, const coll_op *op, int type, uint64_t id, int64_t bytes)
 {
   coll_header h = header_of(op, type, id, bytes);
+  bool with_site = type & COLL_MESSAGE_HAS_SITE;
 
-  if (with_site) h.type |= COLL_MESSAGE_HAS_SITE;
   h.check = check_of(&h);
   memcpy(at, &h, sizeof h);
   if (!with_site) return sizeof h;
@@ -165,18 +173,18 @@ static size_t put_header(char *at, const coll_op *op, coll_message_type type, ui
 }
 
 /* Writes as much of a message as there is room for.  True when all of it is out. */
-static bool send_some(coll_link *link, int channel, coll_msg *msg, coll_message_type type)
+static bool send_some(coll_link *link, int channel, coll_msg *msg, int type)
 {
   coll_stream *s = link->stream;
   int64_t bytes = coll_msg_bytes(msg);
-  bool with_site = channel == 0 && msg->op->site.instruction;
-  size_t lead = COLL_STREAM_UNIT + (with_site ? SITE_BYTES : 0);
+  size_t lead = COLL_STREAM_UNIT + (type & COLL_MESSAGE_HAS_SITE ? SITE_BYTES : 0);
 
   for (;;) {
     void *at;
     size_t room = s->ops->space(s, channel, &at), used = 0;
     if (room < COLL_STREAM_UNIT || (!msg->header_done && room < lead)) return false;
-    if (!msg->header_done) used = put_header(at, msg->op, type, channel ? msg->op->p2p_id : link->tx_count++, bytes, with_site);
+    if (!msg->header_done) used = put_header(at, msg->op, type, channel ? msg->op->p2p_id : link->tx_count[0], bytes);
+    link->tx_count[channel] += !msg->header_done;
     int64_t left = bytes - msg->done_bytes;
     size_t n = WEFT_MIN((size_t)left, WEFT_MIN(room - used, (size_t)PIECE_BYTES));
     if ((int64_t)n < left) n &= ~(size_t)(COLL_STREAM_UNIT - 1);
@@ -188,13 +196,33 @@ static bool send_some(coll_link *link, int channel, coll_msg *msg, coll_message_
   }
 }
 
+/* Announces a large payload and lends it, if there is room for that now. */
+static void lend(coll_link *link, coll_msg *msg, int type)
+{
+  coll_stream *s = link->stream;
+  void *at;
+
+  if (s->ops->space(s, 0, &at) < COLL_STREAM_UNIT + SITE_BYTES) return;
+  s->ops->lend(s, coll_msg_source(msg), (size_t)coll_msg_bytes(msg));
+  s->ops->commit(s, 0, put_header(at, msg->op, type | COLL_MESSAGE_IS_LENT, link->tx_count[0]++, coll_msg_bytes(msg)));
+  msg->header_done = link->lending = true;
+}
+
 static bool send_steps(coll_link *link)
 {
+  coll_stream *s = link->stream;
   bool any = false;
 
   for (coll_msg *msg; (msg = link->sends.head);) {
     int64_t before = msg->done_bytes;
-    bool had_header = msg->header_done, done = send_some(link, 0, msg, COLL_MESSAGE_STEP);
+    int type = COLL_MESSAGE_STEP | (msg->op->site.instruction ? COLL_MESSAGE_HAS_SITE : 0);
+    bool had_header = msg->header_done, done = false;
+    if (!had_header && s->ops->bulk_least && (size_t)coll_msg_bytes(msg) >= s->ops->bulk_least(s))
+      lend(link, msg, type);
+    else if (!link->lending)
+      done = send_some(link, 0, msg, type);
+    else if ((done = s->ops->lent(s)))
+      link->lending = false;
     any |= done || msg->done_bytes != before || msg->header_done != had_header;
     if (!done) break;
     coll_fifo_pop(&link->sends);
@@ -213,7 +241,8 @@ static bool open_step(coll_link *link, const coll_op *op)
 
   if (got < sizeof h) return false;
   memcpy(&h, at, sizeof h);
-  if (!header_is_sound(&h) || (h.type & ~COLL_MESSAGE_HAS_SITE) != COLL_MESSAGE_STEP) {
+  if (!header_is_sound(&h) || (h.type & ~(COLL_MESSAGE_HAS_SITE | COLL_MESSAGE_IS_LENT)) != COLL_MESSAGE_STEP ||
+      (h.type & COLL_MESSAGE_IS_LENT && !s->ops->borrow)) {
     garbage(link, "a message header is damaged");
     return false;
   }
@@ -229,11 +258,11 @@ static bool open_step(coll_link *link, const coll_op *op)
     disagree(link, &h, link->rx_site, op);
     return false;
   }
-  if (h.id != link->rx_count) {
+  if (h.id != link->rx_count[0]) {
     garbage(link, "a message came twice, or one got lost");
     return false;
   }
-  link->rx_count++;
+  link->rx_count[0]++;
   link->rx = h;
   link->rx_open = true;
   s->ops->consume(s, 0, lead);
@@ -256,6 +285,31 @@ static bool receive_some(coll_link *link, int channel, coll_msg *msg, int64_t to
   return true;
 }
 
+/* The same for a payload that is lent: whole to where it belongs, or piece by piece to be reduced. */
+static bool borrow_some(coll_link *link, coll_msg *msg, size_t total)
+{
+  coll_stream *s = link->stream;
+  char *target = coll_msg_target(msg);
+
+  while ((size_t)msg->done_bytes < total) {
+    if (!link->borrowing) {
+      if (!target && !link->scratch && !(link->scratch = malloc(BULK_PIECE_BYTES))) {
+        coll_group_fail_locked(link->group, WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory for a message"), true);
+        return false;
+      }
+      link->borrowing = target ? total : WEFT_MIN(total - (size_t)msg->done_bytes, (size_t)BULK_PIECE_BYTES);
+      s->ops->borrow(s, target ? target : link->scratch, link->borrowing);
+    }
+    if (!s->ops->borrowed(s)) return false;
+    if (target)
+      msg->done_bytes = (int64_t)total;
+    else
+      coll_engine_deliver(msg, link->scratch, link->borrowing);
+    link->borrowing = 0;
+  }
+  return true;
+}
+
 static bool receive_steps(coll_link *link)
 {
   bool any = false;
@@ -270,7 +324,8 @@ static bool receive_steps(coll_link *link)
       }
     }
     int64_t before = msg->done_bytes;
-    bool done = receive_some(link, 0, msg, (int64_t)link->rx.bytes);
+    bool done = link->rx.type & COLL_MESSAGE_IS_LENT ? borrow_some(link, msg, link->rx.bytes)
+                                                     : receive_some(link, 0, msg, (int64_t)link->rx.bytes);
     any |= msg->done_bytes != before;
     if (!done) break;
     link->rx_open = false;
@@ -299,8 +354,9 @@ static bool send_p2p(coll_link *link)
       bool offers = op->phase == P2P_TO_SEND;
       if (link->stream->ops->space(link->stream, 1, &at) < COLL_STREAM_UNIT) break;
       coll_fifo_pop(&link->frames);
+      link->tx_count[1]++;
       link->stream->ops->commit(link->stream, 1, put_header(at, op, offers ? COLL_MESSAGE_OFFER : COLL_MESSAGE_ACCEPT,
-                                                            op->p2p_id, op->problem.bytes, false));
+                                                            op->p2p_id, op->problem.bytes));
       op->phase = offers ? P2P_OFFERED : P2P_DATA_TO_COME;
       coll_fifo_push(offers ? &link->offered : &link->incoming, msg);
     }
@@ -379,6 +435,7 @@ static bool receive_p2p(coll_link *link)
     if (s->ops->data(s, 1, &at) < sizeof h) break;
     memcpy(&h, at, sizeof h);
     s->ops->consume(s, 1, sizeof h);
+    link->rx_count[1]++;
     any = true;
     coll_msg *met = NULL;
     if (!header_is_sound(&h)) {
@@ -405,13 +462,25 @@ static bool has_p2p(const coll_link *link)
   return link->frames.head || link->offered.head || link->incoming.head || link->rx1_msg || (comm && comm->p2p_recvs.head);
 }
 
+/* Of a peer that has left: true if it sent nothing that is still to come, and we need something of it. */
+static bool waits_in_vain(const coll_link *link)
+{
+  bool steps = link->recvs.head && !link->rx_open && link->rx_count[0] >= link->rx_last[0];
+  bool p2p = link->offered.head || link->incoming.head;
+  const weft_comm *comm = link->group->locals[link->local];
+
+  for (const coll_msg *m = comm ? comm->p2p_recvs.head : NULL; m; m = m->next) p2p |= m->op->args.peer == link->peer;
+  p2p = p2p && !link->rx1_msg && link->rx_count[1] >= link->rx_last[1];
+  return link->sends.head || steps || p2p;
+}
+
 static bool progress(coll_link *link)
 {
   coll_group *g = link->group;
   bool any = false, p2p = has_p2p(link);
 
   if (!coll_link_is_ready(link)) return false;
-  if (!link->sends.head && !link->recvs.head && !p2p) return false;
+  if (!link->sends.head && !link->recvs.head && !p2p && !link->stream->unsent) return false;
   if (link->stream->ops->poll) any |= link->stream->ops->poll(link->stream);
   if (link->recvs.head) any |= receive_steps(link);
   if (link->sends.head && !g->error) any |= send_steps(link);
@@ -420,12 +489,13 @@ static bool progress(coll_link *link)
   if (!any && !g->error) {
     weft_status *st = link->stream->ops->health(link->stream);
     if (st) {
-      if (weft_status_code(st) == WEFT_UNAVAILABLE)
-        peer_died(link, weft_status_message(st));
-      else
+      if (!link->broken_ns) link->broken_ns = weft_now_ns();
+      if (weft_status_code(st) != WEFT_UNAVAILABLE)
         garbage(link, weft_status_message(st));
+      else if (weft_now_ns() - link->broken_ns > WORD_NS)
+        peer_died(link, weft_status_message(st));
       weft_status_free(st);
-    } else if (link->state == LINK_LEFT && (link->sends.head || link->recvs.head || link->offered.head || link->incoming.head)) {
+    } else if (link->state == LINK_LEFT && waits_in_vain(link)) {
       char who[256];
       coll_rank_describe(g, link->peer, who, sizeof who);
       coll_group_fail_locked(g, WEFT_ERR(FAILED_PRECONDITION, "%s left the communicator", who), true);
@@ -436,9 +506,13 @@ static bool progress(coll_link *link)
 
 bool coll_links_poll_locked(coll_group *g)
 {
-  bool any = false;
+  bool any = false, unsent = false;
 
-  for (coll_link *link = g->open_links; link && !g->error; link = link->next_open) any |= progress(link);
+  for (coll_link *link = g->open_links; link && !g->error; link = link->next_open) {
+    any |= progress(link);
+    unsent |= link->stream && link->stream->unsent;
+  }
+  atomic_store_explicit(&g->unsent, unsent && !g->error, memory_order_relaxed);
   return any;
 }
 
@@ -461,11 +535,12 @@ bool coll_links_arm_locked(coll_group *g)
 {
   bool quiet = true;
 
-  if (!g->all_pending || g->frozen) return true;
+  if ((!g->all_pending && !atomic_load_explicit(&g->unsent, memory_order_relaxed)) || g->frozen) return true;
   for (coll_link *link = g->open_links; link && !g->error; link = link->next_open) {
     if (!coll_link_is_ready(link)) continue;
     bool still = link->stream->ops->arm(link->stream);
-    quiet = quiet && (still || !(link->sends.head || link->recvs.head || has_p2p(link)));
+    quiet = quiet && (still || !(link->sends.head || link->recvs.head || has_p2p(link) || link->stream->unsent));
+    quiet = quiet && !link->broken_ns;
     look_for_strays(link);
   }
   return quiet;
@@ -571,6 +646,7 @@ static weft_status *become_ready(coll_link *link)
   link->stream->ring = ring_peer;
   link->stream->ring_ctx = link;
   if (*faults) WEFT_TRY(coll_fault_new(WEFT_MOVE(link->stream), faults, cut, link, &link->stream));
+  if (link->stream->ops->bulk_least) link->stream->ops->bulk_least(link->stream); /* finds out, and says so */
   link->state = LINK_READY;
   coll_context_wake(); /* messages may have been posted already */
   return NULL;
@@ -786,7 +862,14 @@ static void on_frame(coll_link *link)
       link->told = (int64_t)((const coll_reason *)link->reader.payload)->posted;
     }
     return;
-  case COLL_FRAME_GOODBYE: link->state = LINK_LEFT; return;
+  case COLL_FRAME_GOODBYE:
+    if (link->reader.frame.bytes != sizeof link->rx_last) {
+      garbage(link, "a control frame of the wrong size");
+      return;
+    }
+    memcpy(link->rx_last, link->reader.payload, sizeof link->rx_last);
+    link->state = LINK_LEFT;
+    return;
   case COLL_FRAME_YIELD:
     if (link->state != LINK_GREETING) return;
     hang_up(link);
@@ -863,6 +946,7 @@ void coll_links_fail_locked(coll_group *g, const weft_status *st, bool tell_peer
       coll_context_unwatch(link->fd);
       shutdown(link->fd, SHUT_WR);
     }
+    if (link->stream && link->stream->ops->revoke) link->stream->ops->revoke(link->stream);
     link->sends = link->recvs = link->frames = link->offered = link->incoming = (coll_fifo){0};
     link->rx1_msg = NULL;
   }
@@ -873,13 +957,14 @@ void coll_links_close_locked(coll_group *g)
 {
   for (coll_link *link = g->open_links, *next; link; link = next) {
     next = link->next_open;
-    if (link->fd >= 0 && !g->error && link->state == LINK_READY) coll_frame_send(link->fd, COLL_FRAME_GOODBYE, NULL, 0, -1);
+    if (link->fd >= 0 && !g->error && link->state == LINK_READY) coll_frame_send(link->fd, COLL_FRAME_GOODBYE, link->tx_count, sizeof link->tx_count, -1);
     hang_up(link);
     for (offer *o = link->offers, *after; o; o = after) {
       after = o->next;
       free(o);
     }
     g->links[(size_t)link->local * (size_t)g->size + (size_t)link->peer] = NULL;
+    free(link->scratch);
     free(link);
   }
   g->open_links = NULL;

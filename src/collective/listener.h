@@ -28,7 +28,7 @@ typedef enum coll_frame_type {
   COLL_FRAME_REFUSE,   /* code, text */
   COLL_FRAME_ABORT,    /* code, text: the sender's communicator is spent */
   COLL_FRAME_YIELD,    /* both sides dialled: the lower rank's connection stays, and this is not it */
-  COLL_FRAME_GOODBYE,  /* the sender destroyed its communicator in peace */
+  COLL_FRAME_GOODBYE,  /* the sender destroyed its communicator in peace; how many messages it sent, by channel */
   COLL_FRAME_QUERY,    /* coll_query: what does this rank do? */
   COLL_FRAME_ANSWER,   /* coll_answer */
 } coll_frame_type;

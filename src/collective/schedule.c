@@ -63,6 +63,18 @@ static blocks evenly(const coll_problem *p, int n)
 static blocks per_rank(const coll_problem *p) { return (blocks){.n = p->size, .prefix = p->prefix, .equal = p->bytes}; }
 static group everybody(const coll_problem *p) { return (group){p->size, p->rank, NULL}; }
 
+/* The ranks of this rank's node, and the i-th rank of any node. */
+static group my_node(const coll_problem *p)
+{
+  const coll_topology *t = p->topology;
+  int node = t->node[p->rank];
+  group g = {t->first[node + 1] - t->first[node], 0, t->ranks + t->first[node]};
+
+  while (g.member[g.me] != p->rank) g.me++;
+  return g;
+}
+static int on_node(const coll_topology *t, int node, int i) { return t->ranks[t->first[node] + i]; }
+
 static void emit(builder *b, coll_step step)
 {
   coll_schedule *s = b->s;
@@ -121,13 +133,14 @@ static place scratch(builder *b, int64_t bytes)
   return where;
 }
 
-/* ---- all-gather among a group: block i of `data` is at member i; at the end all blocks are everywhere ---- */
+/* ---- all-gather among a group: block i of `data` is at member i, whose first round finds it at `own` as well; at the
+ * end all blocks are everywhere ---- */
 
-static void gather_ring(builder *b, group g, blocks bl, place data)
+static void gather_ring(builder *b, group g, blocks bl, place data, place own)
 {
   for (int s = 0; s < g.n - 1; s++) {
     int out = wrap(g.me - s, g.n), in = wrap(g.me - s - 1, g.n);
-    send(b, real(g, wrap(g.me + 1, g.n)), plus(data, begin(bl, out)), length(bl, out));
+    send(b, real(g, wrap(g.me + 1, g.n)), s ? plus(data, begin(bl, out)) : own, length(bl, out));
     recv(b, real(g, wrap(g.me - 1, g.n)), plus(data, begin(bl, in)), length(bl, in));
     end_round(b);
   }
@@ -148,32 +161,51 @@ static void recv_run(builder *b, group g, int peer, blocks bl, place data, int f
 }
 
 /* Bruck's dissemination with every block in its final place: after round k a rank holds blocks me .. me + 2^(k+1) - 1. */
-static void gather_bruck(builder *b, group g, blocks bl, place data)
+static void gather_bruck(builder *b, group g, blocks bl, place data, place own)
 {
   for (int have = 1; have < g.n; have *= 2) {
-    int count = WEFT_MIN(have, g.n - have), from = wrap(g.me + have, g.n);
-    send_run(b, g, wrap(g.me - have, g.n), bl, data, g.me, count);
+    int count = WEFT_MIN(have, g.n - have), from = wrap(g.me + have, g.n), to = wrap(g.me - have, g.n);
+    if (have == 1)
+      send(b, real(g, to), own, length(bl, g.me));
+    else
+      send_run(b, g, to, bl, data, g.me, count);
     recv_run(b, g, from, bl, data, from, count);
     end_round(b);
   }
 }
 
-static void gather_direct(builder *b, group g, blocks bl, place data)
+static void gather_direct(builder *b, group g, blocks bl, place data, place own)
 {
   for (int i = 1; i < g.n; i++) {
     int to = wrap(g.me + i, g.n), from = wrap(g.me - i, g.n);
-    send(b, real(g, to), plus(data, begin(bl, g.me)), length(bl, g.me));
+    send(b, real(g, to), own, length(bl, g.me));
     recv(b, real(g, from), plus(data, begin(bl, from)), length(bl, from));
   }
   end_round(b);
 }
 
-static void all_gather_in(builder *b, group g, blocks bl, place data, coll_algorithm algorithm)
+/* Between nodes each rank goes round with those of its number on other nodes, then in the node with what that brought:
+ * a block crosses to a node once, and all ranks of a node share that work. */
+static void gather_lanes(builder *b)
 {
-  switch (algorithm) {
-  case COLL_ALG_RING: gather_ring(b, g, bl, data); return;
-  case COLL_ALG_BRUCK: gather_bruck(b, g, bl, data); return;
-  default: gather_direct(b, g, bl, data); return;
+  const coll_topology *t = b->p->topology;
+  group node = my_node(b->p);
+  blocks bl = per_rank(b->p);
+  int n = t->node_count, mine = t->node[b->p->rank];
+
+  for (int s = 0; s < n - 1; s++) {
+    int out = on_node(t, wrap(mine - s, n), node.me), in = on_node(t, wrap(mine - s - 1, n), node.me);
+    send(b, on_node(t, wrap(mine + 1, n), node.me), s ? plus(OUT, begin(bl, out)) : IN, length(bl, out));
+    recv(b, on_node(t, wrap(mine - 1, n), node.me), plus(OUT, begin(bl, in)), length(bl, in));
+    end_round(b);
+  }
+  for (int s = 0; s < node.n - 1; s++) {
+    for (int i = 0; i < n; i++) {
+      int out = on_node(t, i, wrap(node.me - s, node.n)), in = on_node(t, i, wrap(node.me - s - 1, node.n));
+      send(b, real(node, wrap(node.me + 1, node.n)), plus(OUT, begin(bl, out)), length(bl, out));
+      recv(b, real(node, wrap(node.me - 1, node.n)), plus(OUT, begin(bl, in)), length(bl, in));
+    }
+    end_round(b);
   }
 }
 
@@ -182,9 +214,14 @@ static void build_all_gather(builder *b, coll_algorithm algorithm)
   const coll_problem *p = b->p;
   blocks bl = per_rank(p);
 
-  copy(b, plus(OUT, begin(bl, p->rank)), IN, length(bl, p->rank));
-  end_round(b);
-  all_gather_in(b, everybody(p), bl, OUT, algorithm);
+  copy(b, plus(OUT, begin(bl, p->rank)), IN, length(bl, p->rank)); /* beside the first round */
+  if (p->size == 1) end_round(b);
+  switch (algorithm) {
+  case COLL_ALG_RING: gather_ring(b, everybody(p), bl, OUT, IN); return;
+  case COLL_ALG_BRUCK: gather_bruck(b, everybody(p), bl, OUT, IN); return;
+  case COLL_ALG_LANES: gather_lanes(b); return;
+  default: gather_direct(b, everybody(p), bl, OUT, IN); return;
+  }
 }
 
 /* ---- reduce-scatter among a group: block me of the sum ends at `out` ---- */
@@ -237,6 +274,34 @@ static void reduce_scatter_halving(builder *b, group g, blocks bl, place in, pla
   }
 }
 
+/* In the node each rank sums what is for the ranks of its number on all nodes; those then sum between nodes. */
+static void reduce_scatter_lanes(builder *b)
+{
+  const coll_problem *p = b->p;
+  const coll_topology *t = p->topology;
+  group node = my_node(p);
+  int n = t->node_count, m = node.n, *lane = malloc((size_t)n * sizeof *lane);
+  blocks bl = {.n = n, .equal = p->bytes};
+  place sums = scratch(b, n * p->bytes), partial[2] = {scratch(b, n * p->bytes), scratch(b, n * p->bytes)};
+
+  if (!lane) {
+    b->failed = true;
+    return;
+  }
+  for (int i = 0; i < n; i++) lane[i] = on_node(t, i, node.me);
+  for (int s = 0; s < m - 1; s++) {
+    place from = partial[(s + 1) & 1], to = s == m - 2 ? sums : partial[s & 1];
+    for (int i = 0; i < n; i++) {
+      int pass = on_node(t, i, wrap(node.me - s - 1, m)), take = on_node(t, i, wrap(node.me - s - 2, m));
+      send(b, real(node, wrap(node.me + 1, m)), s ? plus(from, begin(bl, i)) : plus(IN, p->bytes * pass), p->bytes);
+      recv_reduce(b, real(node, wrap(node.me - 1, m)), plus(to, begin(bl, i)), plus(IN, p->bytes * take), p->bytes, true);
+    }
+    end_round(b);
+  }
+  reduce_scatter_ring(b, (group){n, t->node[p->rank], lane}, bl, sums, OUT);
+  free(lane);
+}
+
 static void build_reduce_scatter(builder *b, coll_algorithm algorithm)
 {
   const coll_problem *p = b->p;
@@ -251,6 +316,7 @@ static void build_reduce_scatter(builder *b, coll_algorithm algorithm)
   switch (algorithm) {
   case COLL_ALG_RING: reduce_scatter_ring(b, g, bl, IN, OUT); return;
   case COLL_ALG_RECURSIVE_DOUBLING: reduce_scatter_halving(b, g, bl, IN, OUT); return;
+  case COLL_ALG_LANES: reduce_scatter_lanes(b); return;
   default: reduce_scatter_direct(b, g, bl, IN, OUT); return;
   }
 }
@@ -366,7 +432,7 @@ static void all_reduce_ring(builder *b, group g, blocks bl, place in, place out)
                 length(bl, take), true);
     end_round(b);
   }
-  gather_ring(b, g, bl, out);
+  gather_ring(b, g, bl, out, plus(out, begin(bl, g.me)));
 }
 
 /* In-order binary tree over 1..n: node i of level t (its lowest set bit) has children i -/+ 2^(t-1). */
@@ -402,48 +468,80 @@ static int64_t segment_count(const coll_problem *p, int64_t bytes)
   return WEFT_MAX((int64_t)1, WEFT_MIN((int64_t)MAX_SEGMENTS, (bytes + segment - 1) / segment));
 }
 
-/* Half the vector up and down one tree, the other half in a tree shifted by one rank, whose inner nodes are the
- * leaves of the first (Sanders, Speck and Traff 2009).  Segments follow each other. */
+/* One of the two trees, as this rank sees it. */
+typedef struct tree {
+  int parent, child[2]; /* ranks, -1: none */
+  bool under_root;
+  int64_t base;
+  blocks part;          /* the segments of its half */
+} tree;
+
+static tree tree_of(const coll_problem *p, int t)
+{
+  /* Broadcast and reduce: numbers shift so that the root is the tree's; all-reduce: the second tree shifts by one. */
+  int n = p->size, top = 1 << (31 - __builtin_clz((unsigned)n));
+  int shift = p->kind == WEFT_ALL_REDUCE ? t : wrap(p->root - (top - 1), n);
+  int self = wrap(p->rank - shift, n) + 1;
+  tree_links near = tree_around(self, n);
+  blocks halves = evenly(p, 2);
+  tree made = {.parent = -1, .child = {-1, -1}, .base = begin(halves, t),
+               .part = {.equal = -1, .elems = length(halves, t) / p->elem_bytes, .elem_bytes = p->elem_bytes,
+                        .n = (int)segment_count(p, length(halves, t))}};
+
+  for (int c = 0; c < 2; c++)
+    if (near.child[c]) made.child[c] = wrap(near.child[c] - 1 + shift, n);
+  if (near.parent) {
+    made.parent = wrap(near.parent - 1 + shift, n);
+    made.under_root = tree_around(near.parent, n).parent == 0;
+  }
+  return made;
+}
+
+static place segment_at(const tree *t, place data, int s) { return plus(data, t->base + begin(t->part, s)); }
+
+/* Segment s comes from child c while segment s - 1 goes up; a leaf, which waits for nothing, sends segment s.  So a rank's
+ * round s depends on round s of the ranks below it and on nobody's later ones, in either tree. */
+static void tree_up(builder *b, const tree *t, place acc, int s, int c)
+{
+  bool leaf = t->child[0] < 0;
+  int goes = leaf ? s : s - 1;
+
+  if (s < t->part.n && t->child[c] >= 0) {
+    place dst = segment_at(t, acc, s);
+    recv_reduce(b, t->child[c], dst, c ? dst : segment_at(t, IN, s), length(t->part, s), false);
+  }
+  if (c == 0 && t->parent >= 0 && goes >= 0 && goes < t->part.n)
+    send(b, t->parent, segment_at(t, leaf ? IN : acc, goes), length(t->part, goes));
+}
+
+/* And down: here the root is ahead by a segment, and leaves are behind, except the root's own. */
+static void tree_down(builder *b, const tree *t, place full, int s)
+{
+  int comes = t->child[0] < 0 && !t->under_root ? s - 1 : s, goes = t->parent < 0 ? s : s - 1;
+
+  if (t->parent >= 0 && comes >= 0 && comes < t->part.n) recv(b, t->parent, segment_at(t, OUT, comes), length(t->part, comes));
+  for (int c = 0; c < 2 && goes >= 0 && goes < t->part.n; c++)
+    if (t->child[c] >= 0) send(b, t->child[c], segment_at(t, full, goes), length(t->part, goes));
+}
+
+/* Half the vector up and down one tree, the other half at the same time in a tree shifted by one rank, whose inner nodes
+ * are the leaves of the first (Sanders, Speck and Traff 2009).  Segments follow each other. */
 static void build_double_tree(builder *b)
 {
   const coll_problem *p = b->p;
-  bool reduce = p->kind != WEFT_BROADCAST;
-  bool spread = p->kind != WEFT_REDUCE;
-  int n = p->size;
-  blocks halves = evenly(p, 2);
+  tree trees[2] = {tree_of(p, 0), tree_of(p, 1)};
+  int steps = WEFT_MAX(trees[0].part.n, trees[1].part.n);
   place acc = p->kind == WEFT_REDUCE && p->rank != p->root ? scratch(b, p->bytes) : OUT;
+  place full = p->kind == WEFT_BROADCAST && p->rank == p->root ? IN : OUT;
 
-  for (int t = 0; t < 2; t++) {
-    /* Broadcast and reduce: numbers shift so that the root is the tree's; all-reduce: the second tree shifts by one. */
-    int top = 1 << (31 - __builtin_clz((unsigned)n));
-    int shift = p->kind == WEFT_ALL_REDUCE ? t : wrap(p->root - (top - 1), n);
-    int self = wrap(p->rank - shift, n) + 1;
-    tree_links near = tree_around(self, n);
-    int parent = near.parent ? wrap(near.parent - 1 + shift, n) : -1;
-    int child[2] = {near.child[0] ? wrap(near.child[0] - 1 + shift, n) : -1,
-                    near.child[1] ? wrap(near.child[1] - 1 + shift, n) : -1};
-    blocks part = {.equal = -1, .elems = length(halves, t) / p->elem_bytes, .elem_bytes = p->elem_bytes};
-    int64_t base = begin(halves, t);
-
-    part.n = (int)segment_count(p, length(halves, t));
-    for (int s = 0; reduce && s <= part.n; s++) { /* receive segment s while segment s - 1 goes up */
-      place own = s < part.n ? plus(IN, base + begin(part, s)) : IN;
-      place dst = s < part.n ? plus(acc, base + begin(part, s)) : acc;
-      bool has_child = child[0] >= 0;
-      if (s < part.n && has_child) recv_reduce(b, child[0], dst, own, length(part, s), false);
-      if (s > 0 && parent >= 0)
-        send(b, parent, plus(has_child ? acc : IN, base + begin(part, s - 1)), length(part, s - 1));
-      end_round(b);
-      if (s < part.n && child[1] >= 0) recv_reduce(b, child[1], dst, dst, length(part, s), false);
+  for (int s = 0; p->kind != WEFT_BROADCAST && s <= steps; s++)
+    for (int c = 0; c < 2; c++) {
+      for (int t = 0; t < 2; t++) tree_up(b, &trees[t], acc, s, c);
       end_round(b);
     }
-    place full = p->kind == WEFT_BROADCAST && p->rank == p->root ? IN : OUT;
-    for (int s = 0; spread && s <= part.n; s++) { /* and down */
-      if (s < part.n && parent >= 0) recv(b, parent, plus(OUT, base + begin(part, s)), length(part, s));
-      for (int c = 0; s > 0 && c < 2; c++)
-        if (child[c] >= 0) send(b, child[c], plus(full, base + begin(part, s - 1)), length(part, s - 1));
-      end_round(b);
-    }
+  for (int s = 0; p->kind != WEFT_REDUCE && s <= steps; s++) {
+    for (int t = 0; t < 2; t++) tree_down(b, &trees[t], full, s);
+    end_round(b);
   }
 }
 
@@ -463,7 +561,7 @@ static void all_reduce_in(builder *b, group g, place in, place out, coll_algorit
   case COLL_ALG_RING: all_reduce_ring(b, g, bl, in, out); return;
   default:
     reduce_scatter_direct(b, g, bl, in, plus(out, begin(bl, g.me)));
-    gather_direct(b, g, bl, out);
+    gather_direct(b, g, bl, out, plus(out, begin(bl, g.me)));
   }
 }
 
@@ -559,7 +657,7 @@ static void build_gather_fold(builder *b)
     end_round(b);
   } else {
     end_round(b);
-    all_gather_in(b, everybody(p), bl, parts, p->size > 4 ? COLL_ALG_BRUCK : COLL_ALG_DIRECT);
+    (p->size > 4 ? gather_bruck : gather_direct)(b, everybody(p), bl, parts, plus(parts, begin(bl, p->rank)));
   }
   fold(b, OUT, parts, p->bytes, p->size);
   end_round(b);
@@ -711,16 +809,6 @@ static void build_all_to_all(builder *b, coll_algorithm algorithm)
 
 /* ---- two levels ---- */
 
-static group my_node(const coll_problem *p)
-{
-  const coll_topology *t = p->topology;
-  int node = t->node[p->rank];
-  group g = {t->first[node + 1] - t->first[node], 0, t->ranks + t->first[node]};
-
-  while (g.member[g.me] != p->rank) g.me++;
-  return g;
-}
-
 static coll_algorithm between_leaders(int64_t bytes, int n)
 {
   if (bytes <= 16 << 10) return COLL_ALG_RECURSIVE_DOUBLING;
@@ -766,7 +854,7 @@ static void build_lanes(builder *b)
     b->failed = true;
     return;
   }
-  for (int i = 0; i < t->node_count; i++) lane[i] = t->ranks[t->first[i] + node.me];
+  for (int i = 0; i < t->node_count; i++) lane[i] = on_node(t, i, node.me);
   reduce_scatter_ring(b, node, bl, IN, sum);
   coll_problem slice = *p; /* the same operation on this rank's slice */
   builder inner = {&slice, b->s, false};
@@ -774,7 +862,7 @@ static void build_lanes(builder *b)
   all_reduce_in(&inner, (group){t->node_count, t->node[p->rank], lane}, sum, plus(OUT, begin(bl, node.me)),
                 between_leaders(mine, t->node_count));
   b->failed |= inner.failed;
-  gather_ring(b, node, bl, OUT);
+  gather_ring(b, node, bl, OUT, plus(OUT, begin(bl, node.me)));
   free(lane);
 }
 
@@ -804,8 +892,7 @@ static void build_broadcast(builder *b, coll_algorithm algorithm)
 {
   const coll_problem *p = b->p;
 
-  if (p->rank == p->root) copy(b, OUT, IN, p->bytes);
-  end_round(b);
+  if (p->rank == p->root) copy(b, OUT, IN, p->bytes); /* beside the first round: the data goes out of IN */
   switch (algorithm) {
   case COLL_ALG_CHAIN: broadcast_chain(b); return;
   case COLL_ALG_SCATTER_GATHER: broadcast_scatter_gather(b); return;
@@ -884,6 +971,7 @@ static const struct {
   {WEFT_REDUCE_SCATTER, COLL_ALG_RING, ANY, build_reduce_scatter},
   {WEFT_REDUCE_SCATTER, COLL_ALG_RECURSIVE_DOUBLING, POWER_OF_TWO, build_reduce_scatter},
   {WEFT_REDUCE_SCATTER, COLL_ALG_DIRECT, RANK_ORDER_TOO, build_reduce_scatter},
+  {WEFT_REDUCE_SCATTER, COLL_ALG_LANES, EQUAL_NODES | EQUAL_BLOCKS, build_reduce_scatter},
   {WEFT_BROADCAST, COLL_ALG_BINOMIAL, ANY, build_broadcast},
   {WEFT_BROADCAST, COLL_ALG_CHAIN, ANY, build_broadcast},
   {WEFT_BROADCAST, COLL_ALG_SCATTER_GATHER, ANY, build_broadcast},
@@ -892,6 +980,8 @@ static const struct {
   {WEFT_ALL_GATHER, COLL_ALG_RING, ANY, build_all_gather},
   {WEFT_ALL_GATHER, COLL_ALG_BRUCK, ANY, build_all_gather},
   {WEFT_ALL_GATHER, COLL_ALG_DIRECT, ANY, build_all_gather},
+  {WEFT_ALL_GATHER, COLL_ALG_LANES, EQUAL_NODES, build_all_gather},
+  {WEFT_ALL_GATHER_V, COLL_ALG_LANES, EQUAL_NODES, build_all_gather},
   {WEFT_ALL_GATHER_V, COLL_ALG_RING, ANY, build_all_gather},
   {WEFT_ALL_GATHER_V, COLL_ALG_BRUCK, ANY, build_all_gather},
   {WEFT_ALL_GATHER_V, COLL_ALG_DIRECT, ANY, build_all_gather},

@@ -2,6 +2,7 @@
  *
  * Sending: ask for space, write into it, commit.  Receiving: look at the data in place, consume it.  Amounts are
  * multiples of COLL_STREAM_UNIT.  The memory belongs to the transport, so nobody's buffer is in use after a commit.
+ * What is large may be lent instead: see bulk_least.
  * All calls are made under the group's lock. */
 #ifndef WEFT_COLLECTIVE_STREAM_H
 #define WEFT_COLLECTIVE_STREAM_H
@@ -35,6 +36,16 @@ typedef struct coll_stream_ops {
   /* Optional: moves what the transport itself has to move.  True if something did. */
   bool (*poll)(coll_stream *s);
 
+  /* Optional, all or none: large messages go from memory to memory, past the stream's own.  One thing at a time is lent
+   * and one borrowed; the memory is in the transport's hands from `lend` until `lent` says true, and from `borrow` until
+   * `borrowed` does, or until `revoke`, which ends both at once. */
+  size_t (*bulk_least)(coll_stream *s);                             /* from this size on; SIZE_MAX: not with this peer */
+  void (*lend)(coll_stream *s, const void *data, size_t bytes);     /* before the peer is told, in the stream */
+  bool (*lent)(coll_stream *s);                                     /* the peer has it all */
+  void (*borrow)(coll_stream *s, void *into, size_t bytes);         /* the next bytes of what the peer lends */
+  bool (*borrowed)(coll_stream *s);
+  void (*revoke)(coll_stream *s);
+
   /* The reason why the stream broke, owned by the caller; NULL while it works. */
   weft_status *(*health)(coll_stream *s);
 
@@ -45,6 +56,7 @@ struct coll_stream {
   const coll_stream_ops *ops;
   void (*ring)(void *ctx); /* wakes the peer's progress thread */
   void *ring_ctx;
+  bool unsent; /* what was committed leaves only when the stream is polled again */
 };
 
 /* Shared memory between two processes.  The maker hands *out_fd (a sealed memfd, to be closed by the caller) to the
@@ -56,5 +68,11 @@ WEFT_NODISCARD weft_status *coll_shm_open(int fd, coll_stream **out_stream);
  * docs/collectives.md.  `disconnect` cuts the control connection. */
 WEFT_NODISCARD weft_status *coll_fault_new(coll_stream *inner, const char *spec, void (*disconnect)(void *ctx),
                                            void *ctx, coll_stream **out_stream);
+
+/* How far the process has come in its faults' count, and where the last one happened (0: none did). */
+typedef struct coll_fault_counts {
+  unsigned long moves, fired_at;
+} coll_fault_counts;
+coll_fault_counts coll_fault_seen(void);
 
 #endif

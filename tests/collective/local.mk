@@ -1,5 +1,5 @@
 # tests of src/collective
-check_PROGRAMS += %D%/schedule_test %D%/ops_test %D%/survive_test %D%/clique_test
+check_PROGRAMS += %D%/schedule_test %D%/ops_test %D%/survive_test %D%/faults_test %D%/clique_test
 %C%_schedule_test_SOURCES = %D%/schedule_test.c tests/test.h
 %C%_schedule_test_CFLAGS = $(TEST_CFLAGS)
 %C%_schedule_test_LDADD = $(TEST_LIBS)
@@ -12,3 +12,6 @@ check_PROGRAMS += %D%/schedule_test %D%/ops_test %D%/survive_test %D%/clique_tes
 %C%_clique_test_SOURCES = %D%/clique_test.c tests/test.h
 %C%_clique_test_CFLAGS = $(TEST_CFLAGS)
 %C%_clique_test_LDADD = $(TEST_LIBS)
+%C%_faults_test_SOURCES = %D%/faults_test.c tests/test.h
+%C%_faults_test_CFLAGS = $(TEST_CFLAGS)
+%C%_faults_test_LDADD = $(TEST_LIBS)

@@ -1,9 +1,11 @@
 /* collective/fabric/fabric.c -- streams over libfabric's tagged RDM endpoints.
  *
  * A group has one endpoint; every stream posts receives for its own tags on it before its peer may send.  A commit is
- * one message, sent from the stream's own memory into the peer's posted memory, so that no user's buffer is ever in
- * libfabric's hands and an abort has nothing to wait for.  (RMA is left out on purpose: on the tcp, net and rxm
- * providers it is an emulation by messages, and elsewhere it needs registration modes that differ by provider.)
+ * one message, sent from the stream's own memory into the peer's posted memory.  What is lent goes from the user's
+ * memory to the user's: the borrower posts a receive there and tells how many bytes it wants, the lender sends those.
+ * libfabric gives memory of an unfinished send back only when the endpoint closes, so that is what revoking does.
+ * (RMA is left out on purpose: on the tcp, net and rxm providers it is an emulation by messages, and elsewhere it needs
+ * registration modes that differ by provider.)
  * Each channel has a window: the receiver gives credits back as it consumes.  Receives of one tag complete in the order
  * in which messages were sent (FI_ORDER_SAS), so a slot's place is its order.
  *
@@ -26,8 +28,8 @@
 #include "base/log.h"
 #include "collective/context.h"
 
-enum { SLOTS = 8, CREDIT_SLOTS = 4, CREDIT_CHANNEL = COLL_CHANNELS };
-static const size_t chunk_bytes[COLL_CHANNELS] = {64 << 10, 16 << 10};
+enum { SLOTS = 16, CREDIT_SLOTS = 4, CREDIT_CHANNEL = COLL_CHANNELS, BULK_CHANNEL, BULK_BYTES = 128 << 10 };
+static const size_t chunk_bytes[COLL_CHANNELS] = {(64 << 10) + 2 * COLL_STREAM_UNIT, 8 << 10}; /* 64 KiB with header and name */
 #define FLUSH_NS WEFT_NS_PER_S
 
 typedef enum slot_state { SLOT_FREE, SLOT_WAITING /* to be posted */, SLOT_POSTED, SLOT_DONE } slot_state;
@@ -52,6 +54,12 @@ typedef struct lane {
   size_t consumed; /* bytes of the oldest one */
 } lane;
 
+/* What a receiver tells its sender. */
+typedef struct credit {
+  uint32_t owed[COLL_CHANNELS]; /* messages that it has consumed since the last one */
+  uint64_t wanted;              /* bytes of bulk that it has asked for since the beginning of time */
+} credit;
+
 struct fabric_stream {
   coll_stream base;
   struct coll_fabric *fabric;
@@ -59,10 +67,14 @@ struct fabric_stream {
   fi_addr_t peer;
   lane out[COLL_CHANNELS], in[COLL_CHANNELS];
   int credits[COLL_CHANNELS]; /* messages that the peer has room for */
-  uint32_t owed[COLL_CHANNELS]; /* credits to give back */
+  credit due;                 /* to be told */
+  uint64_t wanted_told;
   slot credit_in[CREDIT_SLOTS], credit_out[CREDIT_SLOTS];
-  uint32_t credit_words[2 * CREDIT_SLOTS][COLL_CHANNELS];
+  slot bulk_in, bulk_out;
+  const char *lent_at;        /* what follows the bulk that has been sent */
+  uint64_t lent, sent, wanted; /* bytes of bulk since the beginning of time; wanted by the peer */
   char *memory;
+  bool waits; /* a slot does */
   bool broken, closed;
   char why[160];
 };
@@ -77,7 +89,6 @@ struct coll_fabric {
   struct fid_ep *ep;
   int wait_fd;
   uint64_t wait_id;
-  int in_flight; /* sends that have not completed */
   fabric_stream *streams;
 };
 
@@ -225,28 +236,59 @@ static void post(slot *sl)
     failed = fi_tsend(f->ep, sl->data, sl->bytes, NULL, s->peer, sl->tag, &sl->context);
   if (failed == -FI_EAGAIN) {
     sl->state = SLOT_WAITING;
+    s->waits = true;
   } else if (failed) {
     broke(s, sl->sends ? "send" : "receive", (int)failed);
   } else {
     bool injected = sl->sends && sl->bytes <= inject;
     sl->state = injected ? SLOT_FREE : SLOT_POSTED;
-    if (sl->sends && !injected) f->in_flight++;
   }
 }
 
+/* Tells what is due, if it is enough to be worth a message, or `all`. */
 static void give_credits(fabric_stream *s, bool all)
 {
-  bool enough = false;
+  bool enough = s->due.wanted != s->wanted_told;
 
-  for (int c = 0; c < COLL_CHANNELS; c++) enough |= s->owed[c] >= (all ? 1u : SLOTS / 2u);
+  for (int c = 0; c < COLL_CHANNELS; c++) enough |= s->due.owed[c] >= (all ? 1u : SLOTS / 2u);
   for (int i = 0; i < CREDIT_SLOTS && enough; i++) {
     slot *sl = &s->credit_out[i];
     if (sl->state != SLOT_FREE) continue;
-    memcpy(sl->data, s->owed, sizeof s->owed);
-    memset(s->owed, 0, sizeof s->owed);
+    memcpy(sl->data, &s->due, sizeof s->due);
+    memset(s->due.owed, 0, sizeof s->due.owed);
+    s->wanted_told = s->due.wanted;
     post(sl);
+    s->base.unsent |= sl->state != SLOT_FREE;
     return;
   }
+}
+
+static void take_credit(fabric_stream *s, const char *data, size_t bytes)
+{
+  credit told;
+
+  if (bytes != sizeof told) return;
+  memcpy(&told, data, sizeof told);
+  for (int c = 0; c < COLL_CHANNELS; c++)
+    if (told.owed[c] <= SLOTS) s->credits[c] = WEFT_MIN(s->credits[c] + (int)told.owed[c], SLOTS);
+  if (told.wanted > s->wanted) s->wanted = told.wanted; /* two that cross say the later one's */
+}
+
+/* Sends what the peer wants of what is lent to it. */
+static void send_bulk(fabric_stream *s)
+{
+  slot *sl = &s->bulk_out;
+
+  if (sl->state != SLOT_FREE || s->wanted <= s->sent) return;
+  sl->bytes = (size_t)(s->wanted - s->sent);
+  if (sl->bytes > s->lent - s->sent) {
+    broke(s, "peer wants more than it was lent", FI_EINVAL);
+    return;
+  }
+  sl->data = (char *)s->lent_at;
+  s->lent_at += sl->bytes;
+  s->sent += sl->bytes;
+  post(sl);
 }
 
 /* Receives of a lane are posted in order, sends too: a later one never overtakes one that waits. */
@@ -261,8 +303,22 @@ static bool post_waiting(lane *l, uint64_t first)
   return true;
 }
 
-static void retry(fabric_stream *s)
+/* Committed and credits given, but not gone yet.  (What was injected counts as gone: libfabric tells no more.) */
+static bool has_unsent(const fabric_stream *s)
 {
+  bool found = false;
+
+  for (int c = 0; c < COLL_CHANNELS; c++)
+    for (int i = 0; i < SLOTS; i++) found |= s->out[c].slots[i].state != SLOT_FREE;
+  for (int i = 0; i < CREDIT_SLOTS; i++) found |= s->credit_out[i].state != SLOT_FREE;
+  return found;
+}
+
+static void post_all_waiting(fabric_stream *s)
+{
+  slot *bulk[2] = {&s->bulk_in, &s->bulk_out};
+
+  s->waits = false;
   for (int c = 0; c < COLL_CHANNELS; c++) {
     post_waiting(&s->out[c], s->out[c].begun); /* the oldest of a full ring is where the next one goes */
     post_waiting(&s->in[c], s->in[c].begun);
@@ -271,7 +327,16 @@ static void retry(fabric_stream *s)
     if (s->credit_in[i].state == SLOT_WAITING) post(&s->credit_in[i]);
     if (s->credit_out[i].state == SLOT_WAITING) post(&s->credit_out[i]);
   }
+  for (int i = 0; i < 2; i++)
+    if (bulk[i]->state == SLOT_WAITING) post(bulk[i]);
+}
+
+static void retry(fabric_stream *s)
+{
+  if (s->waits) post_all_waiting(s);
+  send_bulk(s);
   give_credits(s, false);
+  if (s->base.unsent) s->base.unsent = has_unsent(s);
 }
 
 static void completed(const struct fi_cq_tagged_entry *e)
@@ -281,14 +346,13 @@ static void completed(const struct fi_cq_tagged_entry *e)
   bool is_credit = sl >= s->credit_in && sl < s->credit_in + CREDIT_SLOTS;
 
   if (sl->sends) {
-    s->fabric->in_flight--;
     sl->state = SLOT_FREE;
   } else if (is_credit) {
-    uint32_t words[COLL_CHANNELS];
-    memcpy(words, sl->data, sizeof words);
-    for (int c = 0; c < COLL_CHANNELS; c++)
-      if (e->len == sizeof words && words[c] <= SLOTS) s->credits[c] = WEFT_MIN(s->credits[c] + (int)words[c], SLOTS);
+    take_credit(s, sl->data, e->len);
     post(sl);
+  } else if (sl == &s->bulk_in) {
+    sl->state = SLOT_DONE;
+    if (e->len != sl->room) broke(s, "message of an odd size", FI_EINVAL);
   } else {
     sl->state = SLOT_DONE;
     sl->bytes = e->len;
@@ -303,7 +367,6 @@ static void failed_completion(struct coll_fabric *f)
   if (fi_cq_readerr(f->cq, &error, 0) < 0 || !error.op_context) return;
   slot *sl = WEFT_CONTAINER_OF(error.op_context, slot, context);
   if (sl->sends) {
-    f->in_flight--;
     sl->state = SLOT_FREE;
   }
   broke(sl->stream, sl->sends ? "send" : "receive", error.err);
@@ -315,6 +378,7 @@ static bool poll_fabric(struct coll_fabric *f)
   bool any = false;
   ssize_t n;
 
+  if (!f->ep) return false;
   while ((n = fi_cq_read(f->cq, entries, WEFT_COUNT(entries))) != -FI_EAGAIN) {
     if (n == -FI_EAVAIL) {
       failed_completion(f);
@@ -354,6 +418,7 @@ static void fabric_commit(coll_stream *base, int channel, size_t bytes)
   sl->bytes = bytes;
   sl->state = SLOT_WAITING;
   post_waiting(l, l->begun); /* behind those that wait already */
+  s->base.unsent |= sl->state != SLOT_FREE;
 }
 
 static size_t fabric_data(coll_stream *base, int channel, const void **at)
@@ -377,7 +442,7 @@ static void fabric_consume(coll_stream *base, int channel, size_t bytes)
   l->begun++;
   sl->state = SLOT_WAITING;
   post_waiting(l, l->begun);
-  s->owed[channel]++;
+  s->due.owed[channel]++;
   give_credits(s, false);
 }
 
@@ -386,6 +451,7 @@ static bool fabric_arm(coll_stream *base)
   struct coll_fabric *f = of(base)->fabric;
   struct fid *fids[] = {&f->cq->fid};
 
+  if (!f->ep) return true;
   give_credits(of(base), true);
   if (poll_fabric(f)) return false;
   if (f->wait_fd < 0 || fi_trywait(f->fabric, fids, 1) != FI_SUCCESS) return false;
@@ -393,6 +459,55 @@ static bool fabric_arm(coll_stream *base)
   bool watched = !st;
   weft_status_ignore(st);
   return watched; /* else nobody sleeps */
+}
+
+static size_t fabric_bulk_least(coll_stream *base)
+{
+  (void)base;
+  return BULK_BYTES;
+}
+
+static void fabric_lend(coll_stream *base, const void *data, size_t bytes)
+{
+  of(base)->lent_at = data;
+  of(base)->lent += bytes;
+}
+
+static bool fabric_lent(coll_stream *base)
+{
+  const fabric_stream *s = of(base);
+  return s->sent == s->lent && s->bulk_out.state == SLOT_FREE;
+}
+
+static void fabric_borrow(coll_stream *base, void *into, size_t bytes)
+{
+  fabric_stream *s = of(base);
+
+  s->bulk_in.data = into;
+  s->bulk_in.room = bytes;
+  post(&s->bulk_in);
+  s->due.wanted += bytes;
+  give_credits(s, false);
+}
+
+static bool fabric_borrowed(coll_stream *base)
+{
+  fabric_stream *s = of(base);
+
+  if (s->bulk_in.state != SLOT_DONE) return false;
+  s->bulk_in.state = SLOT_FREE;
+  return true;
+}
+
+static void fabric_revoke(coll_stream *base)
+{
+  fabric_stream *s = of(base);
+  struct coll_fabric *f = s->fabric;
+  bool busy = s->bulk_out.state != SLOT_FREE || s->bulk_in.state == SLOT_WAITING || s->bulk_in.state == SLOT_POSTED;
+
+  if (!busy || !f->ep) return;
+  fi_close(&f->ep->fid);
+  f->ep = NULL; /* and with it all streams of the group, whose communicator is spent */
 }
 
 static bool fabric_poll(coll_stream *base) { return poll_fabric(of(base)->fabric); }
@@ -411,6 +526,12 @@ static const coll_stream_ops fabric_ops = {
   .data = fabric_data,
   .consume = fabric_consume,
   .arm = fabric_arm,
+  .bulk_least = fabric_bulk_least,
+  .lend = fabric_lend,
+  .lent = fabric_lent,
+  .borrow = fabric_borrow,
+  .borrowed = fabric_borrowed,
+  .revoke = fabric_revoke,
   .poll = fabric_poll,
   .health = fabric_health,
   .close = fabric_close,
@@ -452,22 +573,14 @@ weft_status *coll_fabric_stream(coll_group *g, const coll_address *to, int their
     }
   }
   for (int i = 0; i < CREDIT_SLOTS; i++, at += 2 * COLL_STREAM_UNIT) {
-    s->credit_out[i] = (slot){.stream = s, .sends = true, .data = at, .bytes = sizeof s->owed, .tag = tag_of(CREDIT_CHANNEL, mine, theirs)};
+    s->credit_out[i] = (slot){.stream = s, .sends = true, .data = at, .bytes = sizeof s->due, .tag = tag_of(CREDIT_CHANNEL, mine, theirs)};
     s->credit_in[i] = (slot){.stream = s, .data = at + COLL_STREAM_UNIT, .room = COLL_STREAM_UNIT, .tag = tag_of(CREDIT_CHANNEL, theirs, mine)};
     post(&s->credit_in[i]);
   }
+  s->bulk_out = (slot){.stream = s, .sends = true, .tag = tag_of(BULK_CHANNEL, mine, theirs)};
+  s->bulk_in = (slot){.stream = s, .tag = tag_of(BULK_CHANNEL, theirs, mine)};
   *out_stream = &s->base;
   return NULL;
-}
-
-static bool has_unsent(const struct coll_fabric *f)
-{
-  if (f->in_flight) return true;
-  for (const fabric_stream *s = f->streams; s; s = s->next)
-    for (int c = 0; c < COLL_CHANNELS && !s->broken; c++)
-      for (int i = 0; i < SLOTS; i++)
-        if (s->out[c].slots[i].state == SLOT_WAITING) return true;
-  return false;
 }
 
 void coll_fabric_close(coll_group *g)
@@ -477,8 +590,11 @@ void coll_fabric_close(coll_group *g)
 
   if (!f) return;
   for (fabric_stream *s = f->streams; s; s = s->next) s->closed = g->error != NULL;
-  while (!g->error && has_unsent(f) && weft_now_ns() < give_up_ns) {
+  while (!g->error && f->ep && weft_now_ns() < give_up_ns) {
+    bool unsent = false;
     poll_fabric(f);
+    for (const fabric_stream *s = f->streams; s; s = s->next) unsent |= !s->broken && has_unsent(s);
+    if (!unsent) break;
     sched_yield();
   }
   if (f->wait_fd >= 0) coll_context_unwatch(f->wait_fd);

@@ -4,7 +4,11 @@
  * bytes from the beginning of time.  Each ring is mapped twice in a row, so that any run of bytes in it is contiguous.
  * The memfd has no name and lives as long as a process maps it: a SIGKILL leaves nothing behind.
  *
- *   page 0: control of 2 directions x 2 channels, 256 bytes each;  then the four rings
+ * Large messages are read by the receiver straight out of the sender's memory (process_vm_readv), where the kernel
+ * allows that; each side tries at the start, on a number that only the right process has.  A sender whose operation
+ * fails revokes what it lent before its buffers are free: whoever reads on will see that, and not take the data.
+ *
+ *   page 0: control of 2 directions x 2 channels, 256 bytes each; the two sides;  then the four rings
  */
 #include <config.h>
 
@@ -14,7 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "collective/stream.h"
@@ -31,8 +37,22 @@ typedef struct ring_control {
 } ring_control;
 _Static_assert(sizeof(ring_control) == 256, "four lines");
 
+typedef enum reading { READING_UNTRIED, READING_WORKS, READING_FAILS } reading;
+
+/* What one side says about itself, and lends. */
+typedef struct shm_side {
+  _Alignas(64) _Atomic uint64_t cookie; /* a random number, which it also has at `cookie_at`; 0: not yet */
+  uint64_t cookie_at;
+  int32_t pid;
+  atomic_int reads; /* `reading`: can it read the other's memory? */
+  _Alignas(64) _Atomic uint64_t lent_at; /* byte n of all that it ever lent is at this address + n */
+  atomic_int revoked;
+  _Alignas(64) _Atomic uint64_t taken;   /* bytes that it has read of all that the other ever lent */
+} shm_side;
+
 typedef struct shm_header {
   ring_control rings[RINGS];
+  shm_side sides[2]; /* the maker's first */
   uint64_t magic, ring_bytes;
 } shm_header;
 _Static_assert(sizeof(shm_header) <= CONTROL_BYTES, "one page");
@@ -49,8 +69,15 @@ typedef struct shm_stream {
   coll_stream base;
   shm_header *header;
   shm_ring out[COLL_CHANNELS], in[COLL_CHANNELS];
-  bool corrupt;
+  shm_side *self, *peer;
+  uint64_t cookie;
+  uint64_t lent, taken; /* bytes since the beginning of time */
+  char *into;           /* what is borrowed goes there */
+  size_t into_bytes;
+  bool lending, corrupt;
 } shm_stream;
+
+static shm_stream *of(coll_stream *base) { return WEFT_CONTAINER_OF(base, shm_stream, base); }
 
 static size_t size_of_channel(int channel, size_t ring_bytes)
 {
@@ -59,12 +86,12 @@ static size_t size_of_channel(int channel, size_t ring_bytes)
 
 static size_t shm_space(coll_stream *base, int channel, void **at)
 {
-  shm_ring *r = &WEFT_CONTAINER_OF(base, shm_stream, base)->out[channel];
+  shm_ring *r = &of(base)->out[channel];
 
   *at = r->data + r->mine % r->size;
   if (r->mine - r->theirs > r->size / 2) { /* the line is only fetched when the ring looks full */
     uint64_t tail = atomic_load_explicit(&r->control->tail, memory_order_acquire); /* pairs with shm_consume */
-    if (r->mine - tail > r->size) WEFT_CONTAINER_OF(base, shm_stream, base)->corrupt = true;
+    if (r->mine - tail > r->size) of(base)->corrupt = true;
     if (tail % COLL_STREAM_UNIT == 0 && r->mine - tail <= r->size) r->theirs = tail;
   }
   return r->size - (size_t)(r->mine - r->theirs);
@@ -79,7 +106,7 @@ static void wake(shm_stream *s, atomic_int *sleeps)
 
 static void shm_commit(coll_stream *base, int channel, size_t bytes)
 {
-  shm_stream *s = WEFT_CONTAINER_OF(base, shm_stream, base);
+  shm_stream *s = of(base);
   shm_ring *r = &s->out[channel];
 
   r->mine += bytes;
@@ -89,7 +116,7 @@ static void shm_commit(coll_stream *base, int channel, size_t bytes)
 
 static size_t shm_data(coll_stream *base, int channel, const void **at)
 {
-  shm_stream *s = WEFT_CONTAINER_OF(base, shm_stream, base);
+  shm_stream *s = of(base);
   shm_ring *r = &s->in[channel];
 
   if (r->theirs == r->mine) {
@@ -106,7 +133,7 @@ static size_t shm_data(coll_stream *base, int channel, const void **at)
 
 static void shm_consume(coll_stream *base, int channel, size_t bytes)
 {
-  shm_stream *s = WEFT_CONTAINER_OF(base, shm_stream, base);
+  shm_stream *s = of(base);
   shm_ring *r = &s->in[channel];
 
   r->mine += bytes;
@@ -116,7 +143,7 @@ static void shm_consume(coll_stream *base, int channel, size_t bytes)
 
 static bool shm_arm(coll_stream *base)
 {
-  shm_stream *s = WEFT_CONTAINER_OF(base, shm_stream, base);
+  shm_stream *s = of(base);
   bool quiet = true;
 
   for (int c = 0; c < COLL_CHANNELS; c++) {
@@ -130,18 +157,104 @@ static bool shm_arm(coll_stream *base)
     bool was_full = s->out[c].mine - s->out[c].theirs >= s->out[c].size;
     quiet = quiet && head == s->in[c].theirs && !(was_full && tail != s->out[c].theirs);
   }
+  quiet = quiet && !(s->lending && atomic_load_explicit(&s->peer->taken, memory_order_acquire) == s->lent);
   return quiet;
+}
+
+/* ---- lending ---- */
+
+/* Sizes from which one copy by the kernel is cheaper than two through the ring. */
+enum { BULK_BYTES = 32 << 10, READ_AT_ONCE = 1 << 20 };
+
+/* Bytes of the peer's memory.  False where it has gone, or forbids that. */
+static bool read_peer(const shm_stream *s, void *into, uint64_t at, size_t bytes)
+{
+  struct iovec local = {into, bytes}, remote = {(void *)(uintptr_t)at, bytes};
+  return process_vm_readv(s->peer->pid, &local, 1, &remote, 1, 0) == (ssize_t)bytes;
+}
+
+/* Can we read the peer's memory?  Another process of that number, in another namespace, does not have the cookie. */
+static void try_reading(shm_stream *s)
+{
+  uint64_t found = 0, cookie = atomic_load_explicit(&s->peer->cookie, memory_order_acquire); /* pairs with introduce */
+
+  if (!cookie) return;
+  bool works = read_peer(s, &found, s->peer->cookie_at, sizeof found) && found == cookie;
+  atomic_store_explicit(&s->self->reads, works ? READING_WORKS : READING_FAILS, memory_order_relaxed);
+}
+
+static void introduce(shm_stream *s)
+{
+  while (getrandom(&s->cookie, sizeof s->cookie, 0) != sizeof s->cookie || !s->cookie) {}
+  s->self->pid = (int32_t)getpid();
+  s->self->cookie_at = (uintptr_t)&s->cookie;
+  atomic_store_explicit(&s->self->cookie, s->cookie, memory_order_release);
+  try_reading(s);
+}
+
+static size_t shm_bulk_least(coll_stream *base)
+{
+  shm_stream *s = of(base);
+
+  if (atomic_load_explicit(&s->self->reads, memory_order_relaxed) == READING_UNTRIED) try_reading(s);
+  return atomic_load_explicit(&s->peer->reads, memory_order_relaxed) == READING_WORKS ? BULK_BYTES : SIZE_MAX;
+}
+
+static void shm_lend(coll_stream *base, const void *data, size_t bytes)
+{
+  shm_stream *s = of(base);
+
+  atomic_store_explicit(&s->self->lent_at, (uintptr_t)data - s->lent, memory_order_relaxed); /* the header's commit releases it */
+  s->lent += bytes;
+  s->lending = true;
+}
+
+static bool shm_lent(coll_stream *base)
+{
+  shm_stream *s = of(base);
+
+  s->lending = atomic_load_explicit(&s->peer->taken, memory_order_acquire) != s->lent; /* pairs with shm_borrowed */
+  return !s->lending;
+}
+
+static void shm_borrow(coll_stream *base, void *into, size_t bytes)
+{
+  of(base)->into = into;
+  of(base)->into_bytes = bytes;
+}
+
+static bool shm_borrowed(coll_stream *base)
+{
+  shm_stream *s = of(base);
+  uint64_t at = atomic_load_explicit(&s->peer->lent_at, memory_order_relaxed);
+
+  for (size_t done = 0, n; done < s->into_bytes; done += n) {
+    n = WEFT_MIN(s->into_bytes - done, (size_t)READ_AT_ONCE);
+    if (!read_peer(s, s->into + done, at + s->taken + done, n)) return false;
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with shm_revoke: if its buffers are free, we see that they are */
+    if (atomic_load_explicit(&s->peer->revoked, memory_order_relaxed)) return false; /* its abort is on the way */
+  }
+  s->taken += s->into_bytes;
+  atomic_store_explicit(&s->self->taken, s->taken, memory_order_release);
+  wake(s, &s->in[0].control->producer_sleeps);
+  return true;
+}
+
+static void shm_revoke(coll_stream *base)
+{
+  atomic_store_explicit(&of(base)->self->revoked, 1, memory_order_relaxed);
+  atomic_thread_fence(memory_order_seq_cst);
 }
 
 static weft_status *shm_health(coll_stream *base)
 {
-  if (!WEFT_CONTAINER_OF(base, shm_stream, base)->corrupt) return NULL;
+  if (!of(base)->corrupt) return NULL;
   return WEFT_ERR(DATA_LOSS, "the shared memory of a peer holds impossible counters");
 }
 
 static void shm_close(coll_stream *base)
 {
-  shm_stream *s = WEFT_CONTAINER_OF(base, shm_stream, base);
+  shm_stream *s = of(base);
 
   for (int c = 0; c < COLL_CHANNELS; c++) {
     if (s->out[c].data) munmap(s->out[c].data, 2 * s->out[c].size);
@@ -158,6 +271,12 @@ static const coll_stream_ops shm_ops = {
   .data = shm_data,
   .consume = shm_consume,
   .arm = shm_arm,
+  .bulk_least = shm_bulk_least,
+  .lend = shm_lend,
+  .lent = shm_lent,
+  .borrow = shm_borrow,
+  .borrowed = shm_borrowed,
+  .revoke = shm_revoke,
   .health = shm_health,
   .close = shm_close,
 };
@@ -200,6 +319,9 @@ static weft_status *map_all(int fd, size_t ring_bytes, bool maker, coll_stream *
     return st;
   }
   s->base.ops = &shm_ops;
+  s->self = &s->header->sides[!maker];
+  s->peer = &s->header->sides[maker];
+  introduce(s);
   *out_stream = &s->base;
   return NULL;
 }
