@@ -22,6 +22,7 @@
 #ifndef WEFT_COLLECTIVE_H
 #define WEFT_COLLECTIVE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -157,7 +158,7 @@ typedef struct weft_comm_spec {
   uint64_t incarnation;       /* of this process; 0: a random one */
   const int64_t *device_ids;  /* [size] global device of each rank, for reports; NULL: the rank; copied */
   weft_deadline deadline;     /* for the rendezvous; {0}: WEFT_COLLECTIVE_CONNECT_TIMEOUT from now */
-  const volatile bool *cancel; /* optional: creation ends with CANCELLED soon after it becomes true */
+  const atomic_bool *cancel; /* optional: creation ends with CANCELLED soon after it becomes true */
   int64_t timeout_ns, warn_ns; /* defaults of its operations: 0: the settings; negative: none */
   weft_coll_order order;
 } weft_comm_spec;

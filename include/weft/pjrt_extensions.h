@@ -1,5 +1,6 @@
 /* weft/pjrt_extensions.h -- the extensions of the PJRT C API that Weft offers: our own text of the public ABI.
- * Sources of the facts: xla/pjrt/c/pjrt_c_api_{layouts,ffi,shardings,memory_descriptions}_extension.h. */
+ * Sources of the facts: xla/pjrt/c/pjrt_c_api_{layouts,ffi,shardings,memory_descriptions,raw_buffer,profiler}_extension.h,
+ * xla/pjrt/extensions/cross_host_transfers, xla/backends/profiler/plugin/profiler_c_api.h. */
 #ifndef WEFT_PJRT_EXTENSIONS_H
 #define WEFT_PJRT_EXTENSIONS_H
 
@@ -98,6 +99,96 @@ typedef struct PJRT_Shardings_Extension {
   PJRT_Error *(*parameter_shardings)(PJRT_Shardings_PJRT_Executable_ParameterShardings_Args *args);
   PJRT_Error *(*output_shardings)(PJRT_Shardings_PJRT_Executable_OutputShardings_Args *args);
 } PJRT_Shardings_Extension;
+
+/* ---- cross-host transfers (version 6): a key, the same on both sides, names each transfer ---- */
+
+PJRT_STRUCT(PJRT_Transfers_CrossHostSendBuffers_Args,
+  PJRT_Client *client; size_t num_buffers; PJRT_Buffer **buffers; const int32_t *dst_global_device_ids;
+  const int64_t *transfer_keys; /* out: */ PJRT_Event **send_events;)
+PJRT_STRUCT(PJRT_Transfers_CrossHostReceiveBuffers_Args,
+  PJRT_Client *client; size_t num_shapes; size_t *shape_num_dims; const int64_t **dims; PJRT_Buffer_Type *element_types;
+  PJRT_Buffer_MemoryLayout **layouts; PJRT_Device *device; const int32_t *src_global_device_ids;
+  const int64_t *transfer_keys; /* out: */ PJRT_Buffer **buffers;)
+/* The older way, by descriptors that clients carry: Weft answers UNIMPLEMENTED. */
+typedef struct PJRT_Transfers_CrossHostRecvNotifierInfo {
+  void *user_arg;
+  void (*notifier)(void);
+} PJRT_Transfers_CrossHostRecvNotifierInfo;
+PJRT_STRUCT(PJRT_Transfers_MakeCrossHostReceiveBuffers_Args,
+  PJRT_Client *client; size_t num_shapes; size_t *shape_num_dims; const int64_t **dims; PJRT_Buffer_Type *element_types;
+  PJRT_Buffer_MemoryLayout **layouts; PJRT_Device *device; PJRT_Transfers_CrossHostRecvNotifierInfo notifier;
+  /* out: */ PJRT_Buffer **buffers; size_t num_buffers;)
+typedef struct PJRT_Transfers_CrossHostRemoteSendCallbackInfo {
+  void *user_arg;
+  void (*on_done)(PJRT_Error *error, bool sends_were_enqueued, void *user_arg);
+} PJRT_Transfers_CrossHostRemoteSendCallbackInfo;
+PJRT_STRUCT(PJRT_Transfers_CopyToRemoteDevice_Args,
+  PJRT_Buffer *buffer; PJRT_Event *event; char **serialized_descriptor; size_t *serialized_descriptor_size;
+  PJRT_Transfers_CrossHostRemoteSendCallbackInfo on_done;
+  void (*descriptor_destructor)(char **descriptor, size_t *descriptor_size);)
+typedef struct PJRT_CrossHostTransfers_Extension {
+  PJRT_Extension_Base base;
+  PJRT_Error *(*make_cross_host_receive_buffers)(PJRT_Transfers_MakeCrossHostReceiveBuffers_Args *args);
+  void (*copy_to_remote_device)(PJRT_Transfers_CopyToRemoteDevice_Args *args);
+  PJRT_Error *(*cross_host_receive_buffers)(PJRT_Transfers_CrossHostReceiveBuffers_Args *args);
+  PJRT_Error *(*cross_host_send_buffers)(PJRT_Transfers_CrossHostSendBuffers_Args *args);
+} PJRT_CrossHostTransfers_Extension;
+
+/* ---- raw buffers (version 2): the bytes of a buffer ---- */
+
+typedef struct PJRT_RawBuffer PJRT_RawBuffer;
+PJRT_STRUCT(PJRT_RawBuffer_CreateRawAliasOfBuffer_Args, PJRT_Buffer *buffer; /* out: */ PJRT_RawBuffer *raw_buffer;)
+PJRT_STRUCT(PJRT_RawBuffer_Destroy_Args, PJRT_RawBuffer *buffer;)
+PJRT_STRUCT(PJRT_RawBuffer_GetHostPointer_Args, PJRT_RawBuffer *buffer; /* out: */ void *host_pointer;)
+PJRT_STRUCT(PJRT_RawBuffer_GetOnDeviceSizeInBytes_Args, PJRT_RawBuffer *buffer; /* out: */ size_t on_device_size_in_bytes;)
+PJRT_STRUCT(PJRT_RawBuffer_GetMemorySpace_Args, PJRT_RawBuffer *buffer; /* out: */ PJRT_Memory *memory_space;)
+PJRT_STRUCT(PJRT_RawBuffer_CopyRawDeviceToHost_Args,
+  PJRT_RawBuffer *buffer; void *dst; int64_t offset; int64_t transfer_size; /* out: */ PJRT_Event *event;)
+PJRT_STRUCT(PJRT_RawBuffer_CopyRawHostToDevice_Args,
+  PJRT_RawBuffer *buffer; const void *src; int64_t offset; int64_t transfer_size; /* out: */ PJRT_Event *event;)
+typedef struct PJRT_RawBuffer_Extension {
+  PJRT_Extension_Base base;
+  PJRT_Error *(*create_raw_alias_of_buffer)(PJRT_RawBuffer_CreateRawAliasOfBuffer_Args *args);
+  PJRT_Error *(*destroy)(PJRT_RawBuffer_Destroy_Args *args);
+  PJRT_Error *(*get_on_device_size_in_bytes)(PJRT_RawBuffer_GetOnDeviceSizeInBytes_Args *args);
+  PJRT_Error *(*get_memory_space)(PJRT_RawBuffer_GetMemorySpace_Args *args);
+  PJRT_Error *(*copy_raw_host_to_device)(PJRT_RawBuffer_CopyRawHostToDevice_Args *args);
+  PJRT_Error *(*copy_raw_device_to_host)(PJRT_RawBuffer_CopyRawDeviceToHost_Args *args);
+  PJRT_Error *(*get_host_pointer)(PJRT_RawBuffer_GetHostPointer_Args *args);
+} PJRT_RawBuffer_Extension;
+
+/* ---- profiler (version 1): as an extension of the API it has the functions; as one of arguments, a context's id ---- */
+
+typedef struct PLUGIN_Profiler PLUGIN_Profiler;
+typedef struct PLUGIN_Profiler_Error PLUGIN_Profiler_Error;
+#define PLUGIN_STRUCT(name, ...) typedef struct name { size_t struct_size; __VA_ARGS__ } name;
+PLUGIN_STRUCT(PLUGIN_Profiler_Error_Destroy_Args, void *priv; PLUGIN_Profiler_Error *error;)
+PLUGIN_STRUCT(PLUGIN_Profiler_Error_Message_Args,
+  void *priv; const PLUGIN_Profiler_Error *error; /* out: */ const char *message; size_t message_size;)
+PLUGIN_STRUCT(PLUGIN_Profiler_Error_GetCode_Args, void *priv; const PLUGIN_Profiler_Error *error; /* out: */ int code;)
+PLUGIN_STRUCT(PLUGIN_Profiler_Create_Args, const char *options; size_t options_size; /* out: */ PLUGIN_Profiler *profiler;)
+PLUGIN_STRUCT(PLUGIN_Profiler_Destroy_Args, PLUGIN_Profiler *profiler;)
+PLUGIN_STRUCT(PLUGIN_Profiler_Start_Args, PLUGIN_Profiler *profiler;)
+PLUGIN_STRUCT(PLUGIN_Profiler_Stop_Args, PLUGIN_Profiler *profiler;)
+PLUGIN_STRUCT(PLUGIN_Profiler_CollectData_Args, /* buffer NULL: only the size */
+  PLUGIN_Profiler *profiler; uint8_t *buffer; size_t buffer_size_in_bytes;)
+typedef struct PLUGIN_Profiler_Api {
+  size_t struct_size;
+  void *priv;
+  void (*error_destroy)(PLUGIN_Profiler_Error_Destroy_Args *args);
+  void (*error_message)(PLUGIN_Profiler_Error_Message_Args *args);
+  PLUGIN_Profiler_Error *(*error_get_code)(PLUGIN_Profiler_Error_GetCode_Args *args);
+  PLUGIN_Profiler_Error *(*create)(PLUGIN_Profiler_Create_Args *args);
+  PLUGIN_Profiler_Error *(*destroy)(PLUGIN_Profiler_Destroy_Args *args);
+  PLUGIN_Profiler_Error *(*start)(PLUGIN_Profiler_Start_Args *args);
+  PLUGIN_Profiler_Error *(*stop)(PLUGIN_Profiler_Stop_Args *args);
+  PLUGIN_Profiler_Error *(*collect_data)(PLUGIN_Profiler_CollectData_Args *args);
+} PLUGIN_Profiler_Api;
+typedef struct PJRT_Profiler_Extension {
+  PJRT_Extension_Base base;
+  PLUGIN_Profiler_Api *profiler_api;
+  int64_t traceme_context_id;
+} PJRT_Profiler_Extension;
 
 /* ---- memory descriptions (version 1) ---- */
 

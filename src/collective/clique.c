@@ -52,7 +52,7 @@ struct coll_clique_hold {
   weft_event *event;  /* NULL once it has fired */
   weft_status *error; /* that it fires with */
   weft_deadline deadline;
-  volatile bool cancel;
+  atomic_bool cancel;
   place places[];
 };
 

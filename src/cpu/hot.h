@@ -15,8 +15,18 @@
 #define CPU_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-/* Sanitizers' runtimes are not up when the dynamic linker resolves clones. */
-#if defined __x86_64__ && defined __linux__ && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+/* Sanitizers' runtimes are not up when the dynamic linker resolves clones: the resolvers, which are instrumented too, would
+ * crash before main.  gcc says so by macros, clang 19 by features. */
+#if defined __has_feature
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define CPU_NO_CLONES
+#endif
+#endif
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define CPU_NO_CLONES
+#endif
+
+#if defined __x86_64__ && defined __linux__ && !defined CPU_NO_CLONES
 #define CPU_HOT CPU_HOT_OPT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define CPU_HOT CPU_HOT_OPT

@@ -129,6 +129,7 @@ void pjrt_client_release(PJRT_Client *client)
   if (!client || __atomic_sub_fetch(&client->refs, 1, __ATOMIC_ACQ_REL) != 0) return;
   for (int i = 0; client->devices && i < client->device_count; i++) pjrt_device_fini(&client->devices[i]);
   pjrt_topology_free(client->topology);
+  pjrt_links_free(client);
   weft_platform_release(client->platform);
   weft_kv_destroy(client->kv);
   free(client->devices);

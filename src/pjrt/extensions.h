@@ -6,6 +6,9 @@
 #include "weft/pjrt_extensions.h"
 
 extern PJRT_Layouts_Extension pjrt_layouts_extension;
+extern PJRT_CrossHostTransfers_Extension pjrt_cross_host_extension;
+extern PJRT_RawBuffer_Extension pjrt_raw_buffer_extension;
+extern PJRT_Profiler_Extension pjrt_profiler_extension;
 extern PJRT_Weft_Extension pjrt_weft_extension;
 extern PJRT_FFI_Extension pjrt_ffi_extension;
 extern PJRT_Shardings_Extension pjrt_shardings_extension;

@@ -128,6 +128,7 @@ struct PJRT_Client {
   PJRT_Device **local_list;
   PJRT_Memory **memory_list;  /* of local devices */
   weft_kv *kv;                /* the client's callbacks, or NULL */
+  struct pjrt_link *links;    /* communicators of cross-host transfers (cross_host.c) */
   weft_mutex mu;
   uint64_t *incarnations WEFT_GUARDED_BY(mu); /* [process_count]: the last one that each process was seen alive as; 0: none */
   PJRT_TopologyDescription *topology;
@@ -160,6 +161,10 @@ WEFT_NODISCARD weft_status *pjrt_layout_read(const PJRT_Buffer_MemoryLayout *giv
                                              const pjrt_layout **out_layout);
 /* Bytes between neighbours along each dimension. */
 void pjrt_layout_strides(const pjrt_layout *layout, const weft_array_type *type, int64_t *out_strides);
+
+/* ---- cross-host transfers (cross_host.c) ---- */
+
+void pjrt_links_free(PJRT_Client *client); /* before the platform goes */
 
 /* ---- buffers (buffer.c) ---- */
 

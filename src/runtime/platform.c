@@ -54,6 +54,8 @@ rt_pool *weft_platform_pool(const weft_platform *platform) { return platform->po
 int weft_platform_device_count(const weft_platform *platform) { return platform->device_count; }
 weft_device *weft_platform_device(const weft_platform *platform, int ordinal) { return &platform->devices[ordinal]; }
 
+struct coll_cliques *weft_platform_cliques(const weft_platform *platform) { return platform->cliques; }
+
 void weft_platform_incarnation_died(weft_platform *platform, uint64_t incarnation, const char *detail)
 {
   coll_cliques_incarnation_died(platform->cliques, incarnation, detail);

@@ -61,6 +61,7 @@ int weft_platform_device_count(const weft_platform *platform); /* of this proces
 weft_device *weft_platform_device(const weft_platform *platform, int ordinal);
 weft_device *weft_platform_device_by_id(const weft_platform *platform, int64_t id); /* NULL: not of this process */
 
+struct coll_cliques *weft_platform_cliques(const weft_platform *platform); /* borrowed: communicators of this process */
 /* A process of the job is gone, or has come back as another incarnation: collectives that wait for this one fail with
  * FAILED_PRECONDITION, which names it and `detail`. */
 void weft_platform_incarnation_died(weft_platform *platform, uint64_t incarnation, const char *detail);

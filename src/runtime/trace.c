@@ -13,19 +13,16 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-typedef struct event {
-  int64_t begin, end;
-  int thread, device;
-  char kind[16], name[56];
-} event;
+typedef rt_trace_record event;
 
 enum { MOST_EVENTS = 1 << 20 }; /* 100 MB; later ones are counted and dropped */
 
-bool rt_trace_on;
+atomic_bool rt_trace_on;
 static const char *path;
 static weft_mutex mu = WEFT_MUTEX_INITIALIZER;
 static event *events WEFT_GUARDED_BY(mu);
 static size_t count, capacity, dropped WEFT_GUARDED_BY(mu);
+static int captures WEFT_GUARDED_BY(mu);
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void read_environment(void)
@@ -58,6 +55,40 @@ void rt_trace_event(const char *kind, const char *name, int device, int64_t begi
   weft_mutex_unlock(&mu);
 }
 
+void rt_trace_capture(void)
+{
+  rt_trace_init();
+  weft_mutex_lock(&mu);
+  captures++;
+  rt_trace_on = true;
+  weft_mutex_unlock(&mu);
+}
+
+void rt_trace_release(void)
+{
+  weft_mutex_lock(&mu);
+  if (--captures == 0 && !(path && *path)) {
+    rt_trace_on = false;
+    free(events);
+    events = NULL;
+    count = capacity = dropped = 0;
+  }
+  weft_mutex_unlock(&mu);
+}
+
+rt_trace_record *rt_trace_between(int64_t from_ns, int64_t to_ns, size_t *out_count)
+{
+  rt_trace_record *copy;
+
+  *out_count = 0;
+  weft_mutex_lock(&mu);
+  copy = count ? malloc(count * sizeof *copy) : NULL;
+  for (size_t i = 0; copy && i < count; i++)
+    if (events[i].begin >= from_ns && events[i].begin < to_ns) copy[(*out_count)++] = events[i];
+  weft_mutex_unlock(&mu);
+  return copy;
+}
+
 static void json_string(FILE *out, const char *text)
 {
   for (; *text; text++) {
@@ -72,7 +103,7 @@ weft_status *rt_trace_flush(void)
   FILE *out;
   int failed;
 
-  if (!rt_trace_on) return NULL;
+  if (!path || !*path) return NULL;
   out = fopen(path, "w");
   if (!out) return WEFT_ERR(PERMISSION_DENIED, "WEFT_TRACE: cannot write \"%s\": %s", path, strerror(errno));
   fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n", out);

@@ -2,18 +2,32 @@
 #ifndef WEFT_RUNTIME_TRACE_H
 #define WEFT_RUNTIME_TRACE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
 
-/* True if WEFT_TRACE was set when the process first asked. */
-extern bool rt_trace_on;
+/* True if WEFT_TRACE was set when the process first asked, and while somebody captures. */
+extern atomic_bool rt_trace_on;
 /* Reads WEFT_TRACE; idempotent and thread-safe.  Platforms call it. */
 void rt_trace_init(void);
 
 /* One event on the calling thread, from begin_ns (weft_now_ns) to now.  Strings are copied. */
 void rt_trace_event(const char *kind, const char *name, int device, int64_t begin_ns);
+
+/* What has been recorded, to read. */
+typedef struct rt_trace_record {
+  int64_t begin, end; /* weft_now_ns() */
+  int thread, device;
+  char kind[16], name[56];
+} rt_trace_record;
+
+/* Events are recorded from here to rt_trace_release, whatever WEFT_TRACE says.  Captures may overlap. */
+void rt_trace_capture(void);
+void rt_trace_release(void);
+/* A copy of the events that began in [from_ns, to_ns), the caller's to free.  NULL and 0 without any, or without memory. */
+rt_trace_record *rt_trace_between(int64_t from_ns, int64_t to_ns, size_t *out_count);
 
 /* Writes what has been recorded so far to the file. */
 WEFT_NODISCARD weft_status *rt_trace_flush(void);

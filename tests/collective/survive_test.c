@@ -391,7 +391,8 @@ TEST(creation_names_who_did_not_come_and_can_be_cancelled)
     weft_kv *kv;
     weft_comm *comm;
     int rank = 0;
-    bool cancel = true, ok = true;
+    atomic_bool cancel = true;
+    bool ok = true;
     T_OK(weft_kv_local_new(&kv));
     weft_comm_spec spec = {.kv = kv, .name = "lonely", .size = 2, .ranks = &rank, .rank_count = 1, .deadline = weft_deadline_after_ms(300)};
     weft_status *st = weft_comm_create(&spec, &comm);

@@ -18,7 +18,7 @@ PYTHON = os.environ.get("WEFT_PYTHON") or sys.executable
 PROCESSES, DEVICES, LIMIT_S = 2, 2, 150
 NAMES = ["every process sees all devices", "psum over both processes", "every collective over both processes",
          "jit of a global array", "two axes, one in each process", "a loop of collectives",
-         "a program for another process's devices"]
+         "a program for another process's devices", "device_put to another process's devices"]
 
 
 def worker(index, port):
@@ -97,7 +97,17 @@ def worker(index, port):
         a = np.arange(4.0, dtype=np.float32)
         local_equals(jax.jit(lambda a, b: a + b)(spread(a, there, P("x")), spread(a, there, P("x"))), 2 * a)
 
-    for name, f in zip(NAMES, (sees_all, psum, collectives, jit_global, two_axes, loop, elsewhere)):
+    def transfer():
+        here, there = (Mesh(np.array(devices[i * DEVICES:(i + 1) * DEVICES]), ("x",)) for i in range(PROCESSES))
+        a = np.arange(16.0, dtype=np.float32).reshape(4, 4)
+        x = spread(a, here, P("x"))
+        for k in range(3):  # the source is still being computed when the transfer starts
+            y = jax.device_put(jax.jit(lambda x: x * 2)(x), NamedSharding(there, P("x")))
+            z = jax.device_put(y, NamedSharding(here, P("x")))
+            local_equals(y, 2 * a)
+            local_equals(z, 2 * a)
+
+    for name, f in zip(NAMES, (sees_all, psum, collectives, jit_global, two_axes, loop, elsewhere, transfer)):
         try:
             f()
             print(f"PASS {name}", flush=True)

@@ -434,6 +434,140 @@ TEST(an_execution_that_has_not_started_can_be_poisoned)
   CALL(Client_Destroy, .client = client);
 }
 
+/* ---- extensions ---- */
+
+static const void *extension(PJRT_Extension_Type type)
+{
+  for (const PJRT_Extension_Base *e = GetPjrtApi()->extension_start; e; e = e->next)
+    if (e->type == type) return e;
+  fail_msg("there is no extension %d", (int)type);
+  return NULL;
+}
+
+TEST(a_raw_buffer_is_the_bytes_of_a_buffer)
+{
+  const PJRT_RawBuffer_Extension *raw = extension(PJRT_Extension_Type_RawBuffer);
+  PJRT_Client *client = make_client(1);
+  PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL);
+  PJRT_RawBuffer_CreateRawAliasOfBuffer_Args made = {.struct_size = sizeof made, .buffer = x};
+  float piece[2] = {70, 80}, all[6], want[6] = {0, 70, 80, 3, 4, 5};
+
+  must_succeed(raw->create_raw_alias_of_buffer(&made), "create");
+  PJRT_RawBuffer_GetOnDeviceSizeInBytes_Args size = {.struct_size = sizeof size, .buffer = made.raw_buffer};
+  PJRT_RawBuffer_GetMemorySpace_Args space = {.struct_size = sizeof space, .buffer = made.raw_buffer};
+  PJRT_RawBuffer_CopyRawHostToDevice_Args in = {.struct_size = sizeof in, .buffer = made.raw_buffer, .src = piece, .offset = 4,
+                                                .transfer_size = 8};
+  PJRT_RawBuffer_CopyRawDeviceToHost_Args out = {.struct_size = sizeof out, .buffer = made.raw_buffer, .dst = all, .transfer_size = 24};
+  PJRT_RawBuffer_GetHostPointer_Args pointer = {.struct_size = sizeof pointer, .buffer = made.raw_buffer};
+  must_succeed(raw->get_on_device_size_in_bytes(&size), "size");
+  must_succeed(raw->get_memory_space(&space), "memory");
+  must_succeed(raw->copy_raw_host_to_device(&in), "in");
+  T_OK(outcome(in.event));
+  check_floats(x, want, 6); /* the buffer has the same bytes */
+  destroy_buffer(x);
+  must_succeed(raw->copy_raw_device_to_host(&out), "out"); /* and the alias outlives it */
+  T_OK(outcome(out.event));
+  must_succeed(raw->get_host_pointer(&pointer), "pointer");
+  T_EQ_INT(size.on_device_size_in_bytes, 24);
+  T_TRUE(space.memory_space == memory_of(client, 0, 0));
+  T_TRUE(memcmp(all, want, sizeof all) == 0 && memcmp(pointer.host_pointer, want, sizeof want) == 0);
+  in.offset = 20;
+  T_FAILS(status_of(raw->copy_raw_host_to_device(&in)), "bytes [20, +8) of a buffer of 24");
+  PJRT_RawBuffer_Destroy_Args gone = {.struct_size = sizeof gone, .buffer = made.raw_buffer};
+  must_succeed(raw->destroy(&gone), "destroy");
+  CALL(Client_Destroy, .client = client);
+}
+
+TEST(a_profile_has_what_ran_while_it_was_taken)
+{
+  const PLUGIN_Profiler_Api *api = ((const PJRT_Profiler_Extension *)extension(PJRT_Extension_Type_Profiler))->profiler_api;
+  PJRT_Client *client = make_client(1);
+  PJRT_LoadedExecutable *exe = compile(client, add_one);
+  PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL), *y;
+  PLUGIN_Profiler_Create_Args made = {0};
+
+  assert_null(api->create(&made));
+  PLUGIN_Profiler_Start_Args start = {.profiler = made.profiler};
+  PLUGIN_Profiler_Stop_Args stop = {.profiler = made.profiler};
+  PLUGIN_Profiler_CollectData_Args data = {.profiler = made.profiler};
+  PLUGIN_Profiler_Error_Destroy_Args twice = {0};
+  assert_null(api->start(&start));
+  twice.error = api->start(&start);
+  assert_non_null(twice.error);
+  PLUGIN_Profiler_Error_GetCode_Args code = {.error = twice.error};
+  assert_null(api->error_get_code(&code));
+  T_EQ_INT(code.code, WEFT_FAILED_PRECONDITION);
+  api->error_destroy(&twice);
+  T_OK(execute(exe, &x, 1, 0, &y, NULL));
+  T_OK(buffer_outcome(y));
+  assert_null(api->stop(&stop));
+  assert_null(api->collect_data(&data));
+  T_TRUE(data.buffer && memmem(data.buffer, data.buffer_size_in_bytes, "/device:CUSTOM:Weft", 19) != NULL);
+  T_TRUE(memmem(data.buffer, data.buffer_size_in_bytes, "weft thread", 11) != NULL);
+  PLUGIN_Profiler_Destroy_Args gone = {.profiler = made.profiler};
+  assert_null(api->destroy(&gone));
+  destroy_buffer(x);
+  destroy_buffer(y);
+  CALL(LoadedExecutable_Destroy, .executable = exe);
+  CALL(Client_Destroy, .client = client);
+}
+
+/* Keys, not order, say which receive a send is for; a send waits for its buffer, and tells when there will be none. */
+TEST(transfers_between_devices_meet_by_their_keys)
+{
+  const PJRT_CrossHostTransfers_Extension *x = extension(PJRT_Extension_Type_CrossHostTransfers);
+  PJRT_Client *client = make_client(2);
+  PJRT_Client_CreateAliasBuffer_Args late = make_alias(client), never = make_alias(client);
+  PJRT_Buffer *now = make_floats(client, six, dims23, 2, NULL), *sent[] = {late.alias_buffer, now}, *got[2];
+  PJRT_Event *events[2];
+  size_t ranks[] = {2, 2};
+  const int64_t *dims[] = {dims23, dims23}, keys[] = {1, 2}, keys_back[] = {2, 1};
+  int32_t to[] = {1, 1}, from[] = {0, 0};
+  PJRT_Buffer_Type types[] = {PJRT_Buffer_Type_F32, PJRT_Buffer_Type_F32};
+  PJRT_Transfers_CrossHostSendBuffers_Args send = {.struct_size = sizeof send, .client = client, .num_buffers = 2, .buffers = sent,
+                                                   .dst_global_device_ids = to, .transfer_keys = keys, .send_events = events};
+  PJRT_Transfers_CrossHostReceiveBuffers_Args receive = {
+      .struct_size = sizeof receive, .client = client, .num_shapes = 2, .shape_num_dims = ranks, .dims = dims, .element_types = types,
+      .device = device_of(client, 1), .src_global_device_ids = from, .transfer_keys = keys_back, .buffers = got};
+
+  must_succeed(x->cross_host_send_buffers(&send), "send");
+  must_succeed(x->cross_host_receive_buffers(&receive), "receive");
+  T_OK(outcome(events[1]));
+  check_floats(got[0], six, 6); /* key 2: it was there at once */
+  PJRT_Event *second = CALL(Buffer_ReadyEvent, .buffer = got[1]).event;
+  T_TRUE(!CALL(Event_IsReady, .event = second).is_ready);
+  CALL(Client_FulfillAliasBuffer, .client = client, .buffer = now, .fulfill_alias_buffer_cb = late.fulfill_alias_buffer_cb);
+  T_OK(outcome(events[0]));
+  T_OK(outcome(second));
+  check_floats(got[1], six, 6);
+  T_TRUE(CALL(Buffer_Device, .buffer = got[1]).device == device_of(client, 1));
+  destroy_buffer(got[0]);
+  destroy_buffer(got[1]);
+
+  send.num_buffers = receive.num_shapes = 1;
+  sent[0] = never.alias_buffer;
+  receive.transfer_keys = keys;
+  must_succeed(x->cross_host_send_buffers(&send), "send");
+  must_succeed(x->cross_host_receive_buffers(&receive), "receive");
+  CALL(Client_FulfillAliasBuffer, .client = client, .status_code = PJRT_Error_Code_DATA_LOSS, .error_message = "lost", .error_message_size = 4,
+       .fulfill_alias_buffer_cb = never.fulfill_alias_buffer_cb);
+  T_FAILS(outcome(events[0]), "lost");
+  T_FAILS(buffer_outcome(got[0]), "lost");
+  destroy_buffer(got[0]);
+  sent[0] = now; /* the next transfer has a new link */
+  must_succeed(x->cross_host_send_buffers(&send), "send");
+  must_succeed(x->cross_host_receive_buffers(&receive), "receive");
+  T_OK(outcome(events[0]));
+  check_floats(got[0], six, 6);
+  destroy_buffer(got[0]);
+  to[0] = 7;
+  T_FAILS(status_of(x->cross_host_send_buffers(&send)), "there is no device 7");
+  destroy_buffer(now);
+  destroy_buffer(late.alias_buffer);
+  destroy_buffer(never.alias_buffer);
+  CALL(Client_Destroy, .client = client);
+}
+
 /* ---- waits, lifetimes, small things ---- */
 
 static void destroy_own_event(PJRT_Error *error, void *arg)
@@ -498,5 +632,7 @@ TEST_MAIN(UNIT(a_client_has_devices_with_dense_ids_and_refuses_others), UNIT(the
           UNIT(a_transfer_in_pieces_defines_its_buffer_with_the_last), UNIT(a_transfer_that_fails_or_is_given_up_ends_its_buffer),
           UNIT(an_alias_is_what_fulfils_it), UNIT(a_donation_with_a_dependency_waits_for_it),
           UNIT(a_raw_copy_starts_when_its_destination_is_named), UNIT(an_execution_that_has_not_started_can_be_poisoned),
+          UNIT(a_raw_buffer_is_the_bytes_of_a_buffer),
+          UNIT(a_profile_has_what_ran_while_it_was_taken), UNIT(transfers_between_devices_meet_by_their_keys),
           UNIT(an_event_may_be_destroyed_in_its_own_callback), UNIT(memory_statistics_can_start_anew),
           UNIT(handles_may_be_destroyed_in_any_order))
