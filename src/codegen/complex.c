@@ -123,6 +123,43 @@ static gen_value catanh_(gen_emit *e, gen_value z)
   return (gen_value){re, mul(e, gen_f(a, 0.5), gen_math(e, HLO_ATAN2, mul(e, gen_f(a, 2), z.im), under))};
 }
 
+/* log|1+z| = log1p(x(2+x) + y^2) / 2 while that does not cancel; parts in f32 are computed in f64. */
+static gen_value clog1p_(gen_emit *e, gen_value z)
+{
+  bool narrow = gen_scalar_type(z.re) == e->part->f32;
+  gen_ssa x = narrow ? gen_cast(e, LLVMFPExt, z.re, e->part->f64) : z.re;
+  gen_ssa y = narrow ? gen_cast(e, LLVMFPExt, z.im, e->part->f64) : z.im;
+  gen_ssa t = add(e, mul(e, x, add(e, gen_f(x, 2), x)), mul(e, y, y));
+  gen_ssa above = gen_fcmp(e, LLVMRealOGT, t, gen_f(t, narrow ? -0.75 : -0.5));
+  gen_ssa below = gen_fcmp(e, LLVMRealOLT, t, gen_f(t, narrow ? 1e30 : 0.5));
+  gen_ssa near = mul(e, gen_f(t, 0.5), fn(e, HLO_LOG1P, t));
+  gen_value far = clog_(e, (gen_value){add(e, z.re, gen_f(z.re, 1)), z.im});
+
+  if (narrow) near = gen_cast(e, LLVMFPTrunc, near, e->part->f32);
+  return (gen_value){gen_select(e, gen_bin(e, LLVMAnd, above, below), near, far.re), far.im};
+}
+
+/* -i log((x + iy) / sqrt(x^2 + y^2)), y being the first argument */
+static gen_value catan2_(gen_emit *e, gen_value y, gen_value x)
+{
+  gen_value x2 = gen_complex_mul(e, x, x), y2 = gen_complex_mul(e, y, y), iy = times_i(e, y);
+  gen_value root = csqrt_(e, (gen_value){add(e, x2.re, y2.re), add(e, x2.im, y2.im)});
+  gen_value sum = {add(e, x.re, iy.re), add(e, x.im, iy.im)};
+
+  return over_i(e, clog_(e, gen_complex_div(e, sum, root)));
+}
+
+/* The greater, or the less, by real parts, then by imaginary parts; NaN wins. */
+static gen_value extremum(gen_emit *e, gen_value a, gen_value b, LLVMRealPredicate before)
+{
+  gen_ssa by_re = gen_fcmp(e, before, a.re, b.re), equal = gen_fcmp(e, LLVMRealOEQ, a.re, b.re);
+  gen_ssa less = gen_bin(e, LLVMOr, by_re, gen_bin(e, LLVMAnd, equal, gen_fcmp(e, before, a.im, b.im)));
+  gen_ssa take_b = gen_bin(e, LLVMAnd, gen_fcmp(e, LLVMRealORD, a.re, a.im),
+                           gen_bin(e, LLVMOr, less, gen_fcmp(e, LLVMRealUNO, b.re, b.im)));
+
+  return (gen_value){gen_select(e, take_b, b.re, a.re), gen_select(e, take_b, b.im, a.im)};
+}
+
 bool gen_complex_math(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_value *out)
 {
   gen_value one = {gen_f(a.re, 1), gen_f(a.re, 0)};
@@ -138,13 +175,10 @@ bool gen_complex_math(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_
     *out = (gen_value){gen_select(e, zero, a.re, quo(e, a.re, r)), gen_select(e, zero, a.im, quo(e, a.im, r))};
     return true;
   }
-  case HLO_LOG1P: { /* log|1+z| = log1p(x(2+x) + y^2) / 2 */
-    gen_ssa t = add(e, mul(e, a.re, add(e, gen_f(a.re, 2), a.re)), mul(e, a.im, a.im));
-    gen_ssa near = mul(e, gen_f(t, 0.5), fn(e, HLO_LOG1P, t));
-    gen_value up = {add(e, a.re, gen_f(a.re, 1)), a.im}, far = clog_(e, up);
-    *out = (gen_value){gen_select(e, gen_fcmp(e, LLVMRealOLT, fabs_(e, t), gen_f(t, 0.5)), near, far.re), far.im};
-    return true;
-  }
+  case HLO_LOG1P: *out = clog1p_(e, a); return true;
+  case HLO_ATAN2: *out = catan2_(e, a, b); return true;
+  case HLO_MAXIMUM: *out = extremum(e, a, b, LLVMRealOLT); return true;
+  case HLO_MINIMUM: *out = extremum(e, a, b, LLVMRealOGT); return true;
   case HLO_EXPM1: { /* expm1(x) cos y - 2 sin^2(y/2), exp(x) sin y */
     gen_ssa s = fn(e, HLO_SIN, mul(e, a.im, gen_f(a.im, 0.5))), two = gen_f(s, 2);
     gen_ssa re = sub(e, mul(e, fn(e, HLO_EXPM1, a.re), fn(e, HLO_COS, a.im)), mul(e, two, mul(e, s, s)));

@@ -9,3 +9,5 @@ check_LTLIBRARIES = %D%/faulty_plugin.la
 
 TESTS += %D%/run_test.sh
 EXTRA_DIST += %D%/run_test.sh %D%/programs
+TESTS += %D%/check_test.sh
+EXTRA_DIST += %D%/check_test.sh

@@ -1,4 +1,5 @@
-/* The programs of openxla/stablehlo that check themselves, run by the reference evaluator.
+/* The programs of openxla/stablehlo that check themselves, run by the reference evaluator; compiled with CONFORMANCE_CPU,
+ * run by the CPU's compiler, with the constants of the program as arguments, lest everything is worked out at compile time.
  * One test per group prints its counts; a failure that no line of `reasons` explains fails the test, and so does a
  * reason that explains nothing any more.  CONFORMANCE=substring runs the matching files alone and prints each failure. */
 #include "test.h"
@@ -6,10 +7,12 @@
 #include <dirent.h>
 #include <errno.h>
 
+#include "cpu/platform.h"
 #include "hlo/check.h"
 #include "hlo/eval.h"
 #include "hlo/infer.h"
 #include "passes/pass.h"
+#include "passes/passes.h"
 #include "stablehlo/stablehlo.h"
 
 /* Why a program cannot pass: group, file, module of a split file (-1: any), and the reason. */
@@ -37,6 +40,79 @@ static char *read_file(const char *path, size_t *out_size)
   return data;
 }
 
+#ifdef CONFORMANCE_CPU
+
+/* The entry's constants become its parameters; their values in *out, in the module's arena. */
+static weft_status *constants_to_parameters(hlo_module *module, const hlo_literal ***out)
+{
+  static const struct pass_entry inliner[] = {{&pass_call_inliner, NULL}};
+  static const pass_pipeline pipeline = {"inline", inliner, 1, 1};
+  hlo_computation *entry;
+  int count = 0;
+
+  WEFT_TRY(pass_run(&pipeline, module, &(pass_options){0}, NULL, NULL));
+  entry = module->entry;
+  *out = WEFT_ARENA_ARRAY(&module->arena, const hlo_literal *, entry->instr_count);
+  HLO_FOREACH(in, entry) {
+    hlo_instr *parameter;
+    if (in->op != HLO_CONSTANT || in == entry->root || !hlo_shape_is_array(in->shape)) continue;
+    (*out)[count] = in->u.literal;
+    WEFT_TRY(hlo_add_parameter(entry, count++, in->shape, NULL, &parameter));
+    hlo_move_before(parameter, entry->first);
+    WEFT_TRY(hlo_replace_uses(in, parameter));
+    WEFT_TRY(hlo_remove(in));
+  }
+  module->has_entry_layout = false;
+  return hlo_verify(module);
+}
+
+static weft_status *await_outputs(int count, weft_buffer **outputs)
+{
+  weft_status *st = NULL;
+
+  for (int i = 0; i < count; i++) {
+    weft_status *one = weft_event_await(weft_buffer_defined(outputs[i]), weft_deadline_after_ms(60000));
+    if (!st) st = one;
+    else weft_status_free(one);
+    weft_buffer_release(outputs[i]);
+  }
+  return st;
+}
+
+static weft_status *run(hlo_module *borrowed, int *checks)
+{
+  static weft_platform *platform;
+  enum { MOST = 256 };
+  weft_buffer *in[MOST], *out[MOST];
+  weft_buffer *const *ins[] = {in};
+  weft_buffer **outs[] = {out};
+  const hlo_literal **values;
+  hlo_module *module;
+  weft_executable *exe;
+  weft_status *st;
+
+  if (!platform) WEFT_TRY(weft_platform_new(&cpu_platform_ops, &(weft_platform_options){.device_count = 1}, &platform));
+  WEFT_TRY(hlo_module_clone(borrowed, &module));
+  for (const hlo_instr *i = module->entry->first; i; i = i->next) *checks += hlo_is_check(i);
+  st = constants_to_parameters(module, &values);
+  if (st) {
+    hlo_module_free(module);
+    return st;
+  }
+  WEFT_TRY(weft_compile(platform, module, &(weft_compile_options){0}, &exe));
+  int inputs = weft_executable_param_count(exe), outputs = weft_executable_output_count(exe);
+  T_TRUE(inputs <= MOST && outputs <= MOST);
+  for (int i = 0; i < inputs; i++)
+    T_OK(weft_buffer_from_host(weft_executable_device(exe, 0), weft_executable_param_type(exe, i), values[i]->data, &in[i]));
+  st = weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs});
+  for (int i = 0; i < inputs; i++) weft_buffer_release(in[i]);
+  if (!st) st = await_outputs(outputs, out);
+  weft_executable_release(exe);
+  return st;
+}
+
+#else
+
 static weft_status *custom_call(void *ctx, const hlo_instr *instr, const hlo_literal *const *operands, weft_arena *arena,
                                 const hlo_literal **out)
 {
@@ -51,27 +127,35 @@ static weft_status *custom_call(void *ctx, const hlo_instr *instr, const hlo_lit
   return NULL;
 }
 
-/* Lowers module `index` of a program, and function `function` of it if there is no main. */
-static weft_status *run_function(shlo_program *program, int index, const char *function, int *checks)
+static weft_status *run(hlo_module *module, int *checks)
 {
-  WEFT_AUTO(hlo_module) module = NULL;
   hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .max_loop_iterations = 1 << 20, .custom_call = custom_call,
                               .ctx = checks, .stepwise_sums = true};
   weft_arena arena;
   const hlo_literal *result;
 
-  WEFT_TRY(shlo_lower(program, &(shlo_options){.module = index, .function = function}, &module));
-  WEFT_TRY(hlo_verify(module));
   if (getenv("CONFORMANCE_PASSES")) { /* tests/passes/stablehlo.sh: the pipeline keeps what they mean */
     pass_options passes = {.disabled = getenv("CONFORMANCE_DISABLED"), .num_threads = 2, .fold_limit_bytes = 1 << 10};
     WEFT_TRY(pass_run(&pass_cpu_pipeline, module, &passes, NULL, NULL));
     WEFT_TRY(hlo_verify(module));
   }
-  if (module->entry->param_count > 0) return NULL; /* takes arguments: reading it is what can be tested */
   weft_arena_init(&arena);
   weft_status *st = hlo_eval_module(module, NULL, &options, &arena, &result);
   weft_arena_fini(&arena);
   return st;
+}
+
+#endif
+
+/* Lowers module `index` of a program, and function `function` of it if there is no main. */
+static weft_status *run_function(shlo_program *program, int index, const char *function, int *checks)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+
+  WEFT_TRY(shlo_lower(program, &(shlo_options){.module = index, .function = function}, &module));
+  WEFT_TRY(hlo_verify(module));
+  if (module->entry->param_count > 0) return NULL; /* takes arguments: reading it is what can be tested */
+  return run(module, checks);
 }
 
 static weft_status *run_module(shlo_program *program, int index, int *checks)
