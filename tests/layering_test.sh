@@ -16,7 +16,7 @@ BEGIN {
   allow["cpu"]        = "cpu runtime passes codegen collective buffer hlo base"
   allow["gpu"]        = "gpu runtime passes codegen collective buffer hlo base"
   allow["pjrt"]       = "pjrt runtime stablehlo hlo passes buffer coord collective base cpu"
-  allow["cli"]        = "cli runtime stablehlo hlo passes buffer codegen coord collective base cpu"
+  allow["cli"]        = "cli pjrt runtime stablehlo hlo passes buffer codegen coord collective base cpu"
   home["llvm-c/"]     = "codegen cpu gpu"
   home["hwloc.h"]     = "cpu"
   home["cblas.h"]     = "cpu"

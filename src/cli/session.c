@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/deadline.h"
+#include "pjrt/compile.pb-c.h"
 
 const PJRT_Api *GetPjrtApi(void); /* src/pjrt/plugin.c is part of this program */
 
@@ -79,81 +80,64 @@ static weft_status *make_client(cli_session *s, const cli_session_options *o)
   return NULL;
 }
 
-/* ---- CompileOptionsProto, written by hand: numbers of xla/pjrt/proto/compile_options.proto ---- */
+/* ---- compile options ---- */
 
-typedef struct wire {
-  unsigned char *at, *end;
-} wire;
+enum { MAX_DEVICES = 1024 };
 
-static void put_varint(wire *w, uint64_t value)
+/* Devices as the plugin assigns them, by partition and then replica. */
+static weft_status *fill_assignment(cli_session *s, const cli_session_options *o, PjrtPb__DeviceAssignment *out)
 {
-  for (; w->at < w->end; value >>= 7) {
-    *w->at++ = (unsigned char)(value < 0x80 ? value : value | 0x80);
-    if (value < 0x80) return;
+  int count = (int)(o->replicas * o->partitions), *ids = WEFT_ARENA_ARRAY(s->arena, int, count);
+  int64_t *numbers = WEFT_ARENA_ARRAY(s->arena, int64_t, count);
+  PjrtPb__ComputationDevices *rows = WEFT_ARENA_ARRAY(s->arena, PjrtPb__ComputationDevices, o->partitions);
+
+  out->computation_devices = WEFT_ARENA_ARRAY(s->arena, PjrtPb__ComputationDevices *, o->partitions);
+  WEFT_TRY_ALLOC(ids && numbers && rows && out->computation_devices);
+  CALL(s, args, Client_DefaultDeviceAssignment, .client = s->client, .num_replicas = (int)o->replicas,
+       .num_partitions = (int)o->partitions, .default_assignment_size = (size_t)count, .default_assignment = ids);
+  out->replica_count = (int32_t)o->replicas;
+  out->n_computation_devices = (size_t)(out->computation_count = (int32_t)o->partitions);
+  for (int64_t p = 0; p < o->partitions; p++) {
+    pjrt_pb__computation_devices__init(out->computation_devices[p] = &rows[p]);
+    rows[p].n_replica_device_ids = (size_t)o->replicas;
+    rows[p].replica_device_ids = &numbers[p * o->replicas];
+    for (int64_t r = 0; r < o->replicas; r++) rows[p].replica_device_ids[r] = ids[r * o->partitions + p];
   }
-}
-static void put_int(wire *w, int field, int64_t value)
-{
-  put_varint(w, (uint64_t)field << 3);
-  put_varint(w, (uint64_t)value);
-}
-static void put_bytes(wire *w, int field, const void *data, size_t size)
-{
-  put_varint(w, (uint64_t)field << 3 | 2);
-  put_varint(w, size);
-  if (w->at + size > w->end) return;
-  memcpy(w->at, data, size);
-  w->at += size;
+  return NULL;
 }
 
-enum { OPTIONS_ROOM = 1 << 17 };
-
-/* Devices as the plugin assigns them: by [computation][replica] on the wire. */
-static void put_assignment(wire *w, const int *ids, int64_t replicas, int64_t partitions, unsigned char *room)
+/* The packed CompileOptionsProto. */
+static weft_status *compile_options(cli_session *s, const cli_session_options *o, uint8_t **out_bytes, size_t *out_size)
 {
-  wire all = {room, room + OPTIONS_ROOM};
+  PjrtPb__CompileOptions all = PJRT_PB__COMPILE_OPTIONS__INIT;
+  PjrtPb__BuildOptions build = PJRT_PB__BUILD_OPTIONS__INIT;
+  PjrtPb__DeviceAssignment assignment = PJRT_PB__DEVICE_ASSIGNMENT__INIT;
+  PjrtPb__Override memory = PJRT_PB__OVERRIDE__INIT, *overrides[] = {&memory};
+  PjrtPb__OverrideValue order = PJRT_PB__OVERRIDE_VALUE__INIT;
 
-  put_int(&all, 1, replicas);
-  put_int(&all, 2, partitions);
-  for (int64_t p = 0; p < partitions; p++) {
-    unsigned char list[1 << 13];
-    wire one = {list, list + sizeof list};
-    for (int64_t r = 0; r < replicas; r++) put_int(&one, 1, ids[r * partitions + p]);
-    put_bytes(&all, 3, list, (size_t)(one.at - list));
+  if (o->replicas > MAX_DEVICES || o->partitions > MAX_DEVICES || o->replicas * o->partitions > MAX_DEVICES)
+    return WEFT_ERR(INVALID_ARGUMENT, "%" PRId64 " replicas of %" PRId64 " partitions: at most %d devices are possible here",
+                    o->replicas, o->partitions, MAX_DEVICES);
+  build.device_ordinal = -1;
+  build.num_replicas = o->replicas;
+  build.num_partitions = o->partitions;
+  build.use_spmd_partitioning = o->partitions > 1;
+  if (o->replicas * o->partitions > 1) {
+    WEFT_TRY(fill_assignment(s, o, &assignment));
+    build.device_assignment = &assignment;
   }
-  put_bytes(w, 9, room, (size_t)(all.at - room));
-}
-
-static weft_status *compile_options(cli_session *s, const cli_session_options *o, unsigned char **out_bytes, size_t *out_size)
-{
-  int64_t count = o->replicas * o->partitions;
-  unsigned char *room = weft_arena_alloc(s->arena, OPTIONS_ROOM), *inner = weft_arena_alloc(s->arena, OPTIONS_ROOM);
-  unsigned char *bytes = weft_arena_alloc(s->arena, 2 * OPTIONS_ROOM);
-  int *ids = WEFT_ARENA_ARRAY(s->arena, int, count);
-  wire build = {inner, inner + OPTIONS_ROOM}, all = {bytes, bytes + 2 * OPTIONS_ROOM};
-
-  WEFT_TRY_ALLOC(room && inner && bytes && ids);
-  if (count > 1024) return WEFT_ERR(INVALID_ARGUMENT, "%" PRId64 " devices: at most 1024 are possible here", count);
-  put_int(&build, 1, -1);
-  put_int(&build, 4, o->replicas);
-  put_int(&build, 5, o->partitions);
-  put_int(&build, 6, o->partitions > 1);
-  if (count > 1) {
-    CALL(s, args, Client_DefaultDeviceAssignment, .client = s->client, .num_replicas = (int)o->replicas,
-         .num_partitions = (int)o->partitions, .default_assignment_size = (size_t)count, .default_assignment = ids);
-    put_assignment(&build, ids, o->replicas, o->partitions, room);
-  }
-  put_bytes(&all, 3, inner, (size_t)(build.at - inner));
+  all.build = &build;
   if (o->memory) {
-    unsigned char value[256], entry[512];
-    wire v = {value, value + sizeof value}, e = {entry, entry + sizeof entry};
-    put_bytes(&v, 1, o->memory, strlen(o->memory));
-    put_bytes(&e, 1, "weft_memory", 11);
-    put_bytes(&e, 2, value, (size_t)(v.at - value));
-    put_bytes(&all, 7, entry, (size_t)(e.at - entry));
+    memory.key = (char *)"weft_memory";
+    memory.value = &order;
+    order.value_case = PJRT_PB__OVERRIDE_VALUE__VALUE_TEXT;
+    order.text = (char *)(uintptr_t)o->memory;
+    all.overrides = overrides;
+    all.n_overrides = WEFT_COUNT(overrides);
   }
-  *out_bytes = bytes;
-  *out_size = (size_t)(all.at - bytes);
+  *out_size = pjrt_pb__compile_options__get_packed_size(&all);
+  WEFT_TRY_ALLOC(*out_bytes = weft_arena_alloc(s->arena, *out_size));
+  pjrt_pb__compile_options__pack(&all, *out_bytes);
   return NULL;
 }
 
@@ -161,7 +145,7 @@ weft_status *cli_session_open(cli_session *s, const cli_session_options *o, cons
 {
   PJRT_Program program = {.struct_size = sizeof program, .code = (char *)code->bytes, .code_size = code->size,
                           .format = code->format, .format_size = strlen(code->format)};
-  unsigned char *options;
+  uint8_t *options;
   size_t options_size;
   int64_t *numbers;
 
