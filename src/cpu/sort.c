@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "cpu/hot.h"
 
 enum {
   RUN = 16,                 /* sorted by insertion */
@@ -496,6 +497,38 @@ static item *select_least(item *data, item *spare, int64_t n, int64_t k, int key
   return data;
 }
 
+enum { SCAN = 32 };
+
+/* Whether any of SCAN elements has a key below `bar`.  Keys of plain orders are the bits with some flipped: which ones, the
+ * topmost bit says. */
+#define ANY_BELOW(name, type)                                                                      \
+  static CPU_HOT bool name(const type *in, type flip_clear, type flip_set, type bar)               \
+  {                                                                                                \
+    type any = 0;                                                                                  \
+    for (int i = 0; i < SCAN; i++) {                                                               \
+      type x = in[i], key = x ^ (x >> (sizeof(type) * 8 - 1) ? flip_set : flip_clear);             \
+      any |= key < bar;                                                                            \
+    }                                                                                              \
+    return any;                                                                                    \
+  }
+ANY_BELOW(any_below_8, uint8_t)
+ANY_BELOW(any_below_16, uint16_t)
+ANY_BELOW(any_below_32, uint32_t)
+ANY_BELOW(any_below_64, uint64_t)
+
+static bool any_below(const key_map *m, const char *in, uint64_t bar)
+{
+  uint64_t order = m->descending ? m->mask : 0;
+  uint64_t clear = order ^ (m->is_float || m->is_signed ? m->sign : 0), set = m->is_float ? order ^ m->mask : clear;
+
+  switch (m->bytes) {
+  case 1: return any_below_8((const void *)in, (uint8_t)clear, (uint8_t)set, (uint8_t)bar);
+  case 2: return any_below_16((const void *)in, (uint16_t)clear, (uint16_t)set, (uint16_t)bar);
+  case 4: return any_below_32((const void *)in, (uint32_t)clear, (uint32_t)set, (uint32_t)bar);
+  default: return any_below_64((const void *)in, clear, set, bar);
+  }
+}
+
 typedef struct topk_job {
   const cpu_topk *t;
   const char *in;
@@ -510,7 +543,7 @@ static void topk_task(void *ctx, int64_t row)
   topk_job *job = ctx;
   const cpu_topk *t = job->t;
   int64_t bytes = (int64_t)weft_dtype_bytes(t->type), index_bytes = (int64_t)weft_dtype_bytes(t->index_type);
-  int64_t room = WEFT_MIN(t->n, 2 * t->k + 1024), kept = 0;
+  int64_t room = WEFT_MIN(t->n, 2 * t->k + 128), kept = 0; /* little room: the bar is soon low */
   key_map map = map_of(&(cpu_sort_key){.type = t->type, .descending = t->largest});
   item *data = rt_thread_scratch(2 * room * (int64_t)sizeof *data), *spare = data + room;
   const char *in = job->in + row * t->n * bytes;
@@ -522,6 +555,10 @@ static void topk_task(void *ctx, int64_t row)
     return;
   }
   for (int64_t i = 0; i < t->n && t->k > 0; i++) {
+    if (barred && i % SCAN == 0 && i + SCAN <= t->n && !any_below(&map, in + i * bytes, bar)) {
+      i += SCAN - 1;
+      continue;
+    }
     uint64_t key = key_of(&map, in + i * bytes);
     if (barred && key >= bar) continue; /* equal ones come later in the order, for their position */
     data[kept++] = (item)key << 64 | (uint64_t)i;

@@ -422,7 +422,8 @@ TEST(a_comparator_that_is_not_by_keys_is_refused)
 TEST(topk_is_the_evaluators)
 {
   static const char *const cases[][3] = {{"f32", "5,200", "7"}, {"bf16", "3,33", "33"}, {"s32", "2,1000", "10"},
-                                         {"f64", "1,5", "0"},   {"u8", "4,300", "3"}};
+                                         {"f64", "1,5", "0"},   {"u8", "4,300", "3"},   {"f32", "3,9001", "7"}, {"bf16", "2,5000", "9"},
+                                         {"s64", "1,7000", "5"}, {"u16", "1,6000", "20"}, {"s8", "2,4000", "4"}};
   WEFT_AUTO(rt_pool) pool = new_pool();
 
   for (size_t i = 0; i < 2 * WEFT_COUNT(cases); i++) {
