@@ -6,6 +6,7 @@
 
 #include <cblas.h>
 #include <limits.h>
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -19,7 +20,8 @@ enum {
   PANEL_K = 1024,          /* contracted elements converted at a time */
   SKINNY = 64,
   MIN_TILE = 256,          /* BLAS loses little down to this */
-  TILE_MFLOPS = 100,       /* a tile is worth about a millisecond */
+  TILE_MFLOPS = 25,
+  SMALL_TILE_MFLOPS = 2,   /* some 20 us */
 };
 
 static void one_thread(void) { openblas_set_num_threads(1); }
@@ -105,6 +107,11 @@ void cpu_gemm_init(cpu_gemm *g)
   if (WEFT_MIN(g->m, g->n) < SKINNY) {
     most = WEFT_MIN(most, 2e6 * (double)WEFT_MAX(1, WEFT_MIN(g->m, g->n)));
     least = is_vector ? 256 : 128;
+  }
+  if (g->kind == CPU_GEMM_BLOCK && cpu_block_reads_in_place(g)) { /* rows are independent: tiles as small as pays */
+    int64_t rows = (int64_t)(SMALL_TILE_MFLOPS * 1e6 / WEFT_MAX(2.0 * (double)g->n * (double)g->k, 1.0));
+    g->tile_m = WEFT_MIN(g->tile_m, WEFT_ALIGN_UP(WEFT_MAX(rows, 1), 32));
+    most = INFINITY;
   }
   while (2.0 * (double)g->tile_m * (double)g->tile_n * (double)g->k > most) {
     int64_t *longer = g->tile_m > g->tile_n ? &g->tile_m : &g->tile_n;

@@ -27,6 +27,12 @@ bool cpu_block_is_fast(void)
 #endif
 }
 
+bool cpu_block_reads_in_place(const cpu_gemm *g)
+{
+  return g->via == WEFT_INVALID && g->b_type == g->compute && g->b_col == 1 && g->m > SKINNY &&
+         WEFT_MIN(g->k, BLOCK_K) * g->b_row * (int64_t)weft_dtype_bytes(g->compute) <= CLOSE_BYTES;
+}
+
 /* ---- one block of C ---------------------------------------------------------------------------------------------- */
 
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)

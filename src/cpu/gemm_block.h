@@ -7,6 +7,9 @@
 /* True where it beats BLAS on floats: with 32 vector registers of 64 bytes. */
 bool cpu_block_is_fast(void);
 
+/* Whether b is used as it lies, so that tiles of few rows cost nothing. */
+bool cpu_block_reads_in_place(const cpu_gemm *gemm);
+
 /* c[m,n] = a . b with gemm's k, steps and types; gemm->compute is F32, F64 or an unsigned integer type, to which operands
  * are converted as they are packed. */
 void cpu_block_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
