@@ -95,6 +95,7 @@ LIBRARY_THUNK(fft, cpu_fft, cpu_fft_init(&plan, low->arena, instr),
 const cpu_maker cpu_makers[] = {
   {HLO_CUSTOM_CALL, cpu_custom_call_make, NULL},
   {HLO_CHOLESKY, cholesky_make, NULL},
+  {HLO_CONCATENATE, cpu_concatenate_make, NULL},
   {HLO_CONVOLUTION, convolution_make, convolution_scratch},
   {HLO_DOT, dot_make, dot_scratch},
   {HLO_FFT, fft_make, cpu_fft_scratch},

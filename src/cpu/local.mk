@@ -1,6 +1,6 @@
 libweftcore_la_SOURCES += \
   %D%/collective.c %D%/collective.h \
-  %D%/compiler.c \
+  %D%/compiler.c %D%/concatenate.c \
   %D%/conv.c %D%/conv.h %D%/conv_plane.c %D%/conv_plane.h \
   %D%/convert.c \
   %D%/cpu_internal.h \

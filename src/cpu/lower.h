@@ -33,6 +33,7 @@ typedef struct cpu_maker {
 WEFT_NODISCARD weft_status *cpu_custom_call_make(cpu_lowering *low, rt_thunk **out_thunk);
 
 WEFT_NODISCARD weft_status *cpu_rng_state_make(cpu_lowering *low, rt_thunk **out_thunk); /* cpu/rng_state.c */
+WEFT_NODISCARD weft_status *cpu_concatenate_make(cpu_lowering *low, rt_thunk **out_thunk); /* cpu/concatenate.c */
 
 /* The library kernels, ended by an entry with make NULL. */
 extern const cpu_maker cpu_makers[];

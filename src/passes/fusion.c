@@ -27,8 +27,6 @@ enum {
   FREE_EXTRA = 64,             /* repeated work that never matters */
   MOST_MEMBERS = 96,           /* instructions in a kernel: compile time grows faster than their number */
   MOST_GROUPS = 8,             /* groups that one instruction may be computed in, unless it is free */
-  MOST_CONCATENATED = 8,       /* operands of a concatenate that others join */
-  SMALL_ARRAY = 1024,          /* elements: of these a concatenate takes any number of operands */
   MANY_PICKS = 8,              /* slices of one element from one array */
   INNER_REDUCE_WORK = 512,     /* a reduction this small (all its evaluations) joins any group */
   ROW_MOST_COLS = 1 << 16,     /* longer rows do not stay in the cache */
@@ -120,7 +118,8 @@ static bool can_join(const hlo_instr *instr)
   if (!hlo_shape_is_array(instr->shape) || pass_has_control_edges(instr)) return false;
   if (hlo_opcode_is_elementwise(instr->op)) return instr->op != HLO_COPY;
   switch (instr->op) {
-  case HLO_BITCAST_CONVERT: case HLO_BROADCAST: case HLO_CONCATENATE: case HLO_DYNAMIC_SLICE: case HLO_GATHER:
+  case HLO_CONCATENATE: return !pass_is_wide_concatenate(instr);
+  case HLO_BITCAST_CONVERT: case HLO_BROADCAST: case HLO_DYNAMIC_SLICE: case HLO_GATHER:
   case HLO_IOTA: case HLO_PAD: case HLO_REDUCE: case HLO_RESHAPE: case HLO_BITCAST: case HLO_REVERSE: case HLO_SLICE:
   case HLO_TRANSPOSE:
     return true;
@@ -148,7 +147,7 @@ static bool can_take(const hlo_instr *user, const hlo_instr *instr)
   switch (user->op) {
   case HLO_SELECT_AND_SCATTER: case HLO_COPY: return false;
   case HLO_CONCATENATE:
-    return user->operand_count <= MOST_CONCATENATED || elems(user) <= SMALL_ARRAY || is_generator(instr);
+    return !pass_is_wide_concatenate(user);
   case HLO_DOT: return is_generator(instr) || is_view(instr);
   case HLO_REDUCE_WINDOW: return is_generator(instr) || is_view(instr) || instr->op == HLO_CONVERT;
   default: return true;

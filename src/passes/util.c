@@ -121,6 +121,12 @@ static bool is_tiny_dot(const hlo_instr *dot)
   return work <= TINY_DOT_WORK && dot->operand_count == 2 && !dot->u.dot->sparsity && !pass_has_control_edges(dot);
 }
 
+bool pass_is_wide_concatenate(const hlo_instr *instr)
+{
+  return instr->op == HLO_CONCATENATE && instr->operand_count > PASS_FUSED_CONCATENATED &&
+         hlo_shape_elems(instr->shape) > PASS_SMALL_CONCATENATED;
+}
+
 bool pass_needs_kernel(const hlo_instr *instr)
 {
   if (pass_is_alias_op(instr->op) || hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op) ||
@@ -132,6 +138,7 @@ bool pass_needs_kernel(const hlo_instr *instr)
   case HLO_FFT: case HLO_CHOLESKY: case HLO_TRIANGULAR_SOLVE: case HLO_COPY:
   case HLO_PARTITION_ID: case HLO_REPLICA_ID:
     return false;
+  case HLO_CONCATENATE: return !pass_is_wide_concatenate(instr);
   case HLO_DOT: return is_tiny_dot(instr);
   default: return true;
   }

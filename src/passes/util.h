@@ -57,6 +57,9 @@ WEFT_NODISCARD weft_status *pass_sequential(const hlo_module *module, weft_arena
 
 /* True for instructions that name or group existing buffers and compute nothing. */
 bool pass_is_alias_op(hlo_opcode op);
+enum { PASS_FUSED_CONCATENATED = 8, PASS_SMALL_CONCATENATED = 1024 };
+/* A concatenate of so many operands, and elements, that it is a library call: its kernel would have a loop for each operand. */
+bool pass_is_wide_concatenate(const hlo_instr *instr);
 /* True if the instruction becomes (part of) a compiled kernel rather than a library call, control flow or a collective. */
 bool pass_needs_kernel(const hlo_instr *instr);
 /* True if `value` is a scalar constant x with op(x, y) = y for every y. */

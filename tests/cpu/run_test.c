@@ -37,4 +37,32 @@ TEST(a_loop_counts)
   weft_platform_release(platform);
 }
 
-TEST_MAIN(UNIT(a_scalar_add_goes_through_everything), UNIT(a_loop_counts))
+/* Twelve operands, joined along a dimension that is neither the first nor the last. */
+TEST(a_wide_concatenate_is_copied)
+{
+  enum { N = 12, ROWS = 3, INNER = 10 };
+  weft_platform *platform = test_platform(1, 2);
+  char text[2048];
+  int at = snprintf(text, sizeof text, "HloModule m\nENTRY e {\n"), width = 0;
+  static int32_t in[N][ROWS * N * INNER], got[ROWS * N * (N + 1) / 2 * INNER];
+  const void *inputs[N];
+
+  for (int i = 0; i < N; i++, width += i) {
+    at += snprintf(text + at, sizeof text - (size_t)at, "  p%d = s32[%d,%d,%d] parameter(%d)\n", i, ROWS, i + 1, INNER, i);
+    for (int k = 0; k < ROWS * (i + 1) * INNER; k++) in[i][k] = i * 1000 + k;
+    inputs[i] = in[i];
+  }
+  at += snprintf(text + at, sizeof text - (size_t)at, "  ROOT r = s32[%d,%d,%d] concatenate(p0", ROWS, width, INNER);
+  for (int i = 1; i < N; i++) at += snprintf(text + at, sizeof text - (size_t)at, ", p%d", i);
+  snprintf(text + at, sizeof text - (size_t)at, "), dimensions={1}\n}\n");
+  weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
+  T_OK(test_run(exe, inputs, (void *[]){got}));
+  const int32_t *place = got;
+  for (int row = 0; row < ROWS; row++)
+    for (int i = 0; i < N; i++)
+      for (int k = 0; k < (i + 1) * INNER; k++) T_EQ_INT(*place++, i * 1000 + row * (i + 1) * INNER + k);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+TEST_MAIN(UNIT(a_wide_concatenate_is_copied), UNIT(a_scalar_add_goes_through_everything), UNIT(a_loop_counts))

@@ -1,0 +1,68 @@
+/* concatenate of many operands: a table of what goes where, and copies.  A compiled kernel would have a loop for each
+ * operand; those of few operands are fused with what makes and takes them. */
+#include <config.h>
+
+#include <string.h>
+
+#include "base/macros.h"
+#include "cpu/lower.h"
+#include "runtime/pool.h"
+
+enum { TASK_BYTES = 1 << 18 };
+
+/* The result is `rows` rows; operand i gives bytes at[i] .. at[i + 1] of each. */
+typedef struct concatenate_thunk {
+  rt_thunk base;
+  int count;
+  int64_t rows, pieces_per_task;
+  int64_t at[];
+} concatenate_thunk;
+
+typedef struct concatenate_job {
+  const concatenate_thunk *t;
+  void *const *args; /* operands, then the result */
+} concatenate_job;
+
+/* A piece is one operand's part of one row. */
+static void concatenate_task(void *ctx, int64_t task)
+{
+  const concatenate_job *job = ctx;
+  const concatenate_thunk *t = job->t;
+  int64_t first = task * t->pieces_per_task, end = WEFT_MIN(first + t->pieces_per_task, t->rows * t->count);
+  char *out = job->args[t->count];
+
+  for (int64_t piece = first; piece < end; piece++) {
+    int64_t row = piece / t->count, i = piece % t->count, bytes = t->at[i + 1] - t->at[i];
+    memcpy(out + row * t->at[t->count] + t->at[i], (const char *)job->args[i] + row * bytes, (size_t)bytes);
+  }
+}
+
+static weft_status *concatenate_execute(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  const concatenate_thunk *t = (const concatenate_thunk *)thunk;
+  concatenate_job job = {t, rt_args(thunk, ctx)};
+
+  rt_parallel_for(ctx->pool, (t->rows * t->count + t->pieces_per_task - 1) / t->pieces_per_task, concatenate_task, &job);
+  return NULL;
+}
+
+static const rt_thunk_ops concatenate_ops = {.size = sizeof(rt_thunk_ops), .kind = "concatenate", .run = concatenate_execute};
+
+weft_status *cpu_concatenate_make(cpu_lowering *low, rt_thunk **out_thunk)
+{
+  const hlo_instr *instr = low->instr;
+  const hlo_shape *shape = instr->shape;
+  int n = instr->operand_count;
+  int64_t rows = 1, inner = (int64_t)weft_dtype_bytes(shape->type);
+
+  for (int d = 0; d < instr->dims.v[0]; d++) rows *= shape->dims[d];
+  for (int d = (int)instr->dims.v[0] + 1; d < shape->rank; d++) inner *= shape->dims[d];
+  WEFT_TRY(cpu_thunk_new(low, &concatenate_ops, sizeof(concatenate_thunk) + (size_t)(n + 1) * sizeof(int64_t), out_thunk));
+  concatenate_thunk *t = (concatenate_thunk *)*out_thunk;
+  t->count = n;
+  t->rows = rows;
+  for (int i = 0; i < n; i++) t->at[i + 1] = t->at[i] + instr->operands[i]->shape->dims[instr->dims.v[0]] * inner;
+  t->pieces_per_task = WEFT_MAX(1, TASK_BYTES / WEFT_MAX(1, t->at[n] / n));
+  t->base.splits = true;
+  return NULL;
+}
