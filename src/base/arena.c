@@ -29,7 +29,7 @@ static void free_blocks(struct weft_arena_block *block)
 void weft_arena_fini(weft_arena *arena)
 {
   free_blocks(arena->head);
-  *arena = (weft_arena){.limit_bytes = arena->limit_bytes};
+  *arena = (weft_arena){.limit_bytes = arena->limit_bytes, .exhausted = arena->exhausted};
 }
 
 void weft_arena_reset(weft_arena *arena)
@@ -72,23 +72,30 @@ static void *alloc_in_new_block(weft_arena *arena, size_t size)
   return block->data;
 }
 
+static void *fail(weft_arena *arena)
+{
+  if (arena->exhausted) arena->exhausted(arena);
+  return NULL;
+}
+
 void *weft_arena_alloc(weft_arena *arena, size_t size)
 {
-  if (size > SIZE_MAX - ALIGNMENT) return NULL;
+  if (size > SIZE_MAX - ALIGNMENT) return fail(arena);
   size = size ? WEFT_ALIGN_UP(size, (size_t)ALIGNMENT) : ALIGNMENT;
   if (WEFT_LIKELY(arena->next && (size_t)(arena->end - arena->next) >= size)) {
     void *result = arena->next;
     arena->next += size;
     return result;
   }
-  return alloc_in_new_block(arena, size);
+  void *result = alloc_in_new_block(arena, size);
+  return result ? result : fail(arena);
 }
 
 void *weft_arena_alloc_array(weft_arena *arena, size_t count, size_t size)
 {
   size_t bytes;
 
-  if (__builtin_mul_overflow(count, size, &bytes)) return NULL;
+  if (__builtin_mul_overflow(count, size, &bytes)) return fail(arena);
   return weft_arena_alloc(arena, bytes);
 }
 

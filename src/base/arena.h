@@ -13,6 +13,7 @@ typedef struct weft_arena {
   char *next, *end;              /* the free part of head */
   size_t total_bytes;            /* taken from malloc */
   size_t limit_bytes;            /* 0: none; allocations past it fail */
+  void (*exhausted)(struct weft_arena *arena); /* NULL, or called before an allocation returns NULL; it may leap away */
 } weft_arena;
 
 void weft_arena_init(weft_arena *arena); /* takes no memory yet */

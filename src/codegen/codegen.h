@@ -50,6 +50,7 @@ typedef struct gen_options {
   const char *cache_dir;     /* of object files, or NULL; created if absent */
   const char *dump_dir;      /* NAME.ll and NAME.s of each LLVM module before and after passes, or NULL */
   bool keep_text;            /* keep IR and assembly for gen_code_text() */
+  int64_t emission_bytes;    /* most memory for what one thread's emission of a part needs besides LLVM's; 0: no bound */
 } gen_options;
 /* From the environment: WEFT_CACHE_DIR, WEFT_DUMP_LLVM, WEFT_COMPILE_THREADS (default: the online processors). */
 WEFT_NODISCARD weft_status *gen_options_load(gen_options *out_options);

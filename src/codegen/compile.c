@@ -3,6 +3,7 @@
 
 #include "codegen/codegen.h"
 
+#include <setjmp.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -261,27 +262,46 @@ static void emit_table(gen_part *p, const part_job *job, unit **units, int unit_
   LLVMSetGlobalConstant(table, 1);
 }
 
+/* The memory of an emission.  Emitters hand values and indices to each other by the thousand and have no use for one that
+ * could not be made, so an allocation that fails ends the emission: it goes back to emit_part.  Nothing but the arena and
+ * the part's LLVM context belongs to an emission. */
+typedef struct part_memory {
+  weft_arena arena;
+  jmp_buf out_of_memory;
+} part_memory;
+
+static void leap(weft_arena *arena) { longjmp(((part_memory *)arena)->out_of_memory, 1); }
+
+static weft_status *emit_part(compile_job *job, int part, part_memory *memory, gen_part *p)
+{
+  part_job *mine = &job->code->parts[part];
+
+  memory->arena.limit_bytes = (size_t)job->options->emission_bytes;
+  memory->arena.exhausted = leap;
+  if (setjmp(memory->out_of_memory)) return WEFT_ERR(RESOURCE_EXHAUSTED, "code generation: out of memory");
+  WEFT_TRY(gen_part_init(p, job->options, job->target, &memory->arena, mine->table));
+  for (int i = 0; i < job->code->unit_count; i++)
+    if (job->units[i]->part == part) WEFT_TRY(emit_unit(p, job->units[i]));
+  gen_ssa *entries = WEFT_ARENA_ARRAY(&memory->arena, gen_ssa, mine->slots);
+  emit_table(p, mine, job->units, job->code->unit_count, part, entries);
+  memory->arena.exhausted = NULL;
+  return NULL;
+}
+
 static weft_status *compile_part(compile_job *job, int part)
 {
-  gen_code *code = job->code;
-  part_job *mine = &code->parts[part];
-  weft_arena arena;
-  gen_part p;
-  weft_status *st;
+  part_job *mine = &job->code->parts[part];
+  part_memory memory;
+  gen_part p = {0};
   int64_t start = weft_now_ns();
 
   snprintf(mine->table, sizeof mine->table, "weft.part%d", part);
-  weft_arena_init(&arena);
-  st = gen_part_init(&p, job->options, job->target, &arena, mine->table);
-  for (int i = 0; i < code->unit_count && !st; i++)
-    if (job->units[i]->part == part) st = emit_unit(&p, job->units[i]);
-  gen_ssa *entries = st ? NULL : WEFT_ARENA_ARRAY(&arena, gen_ssa, mine->slots);
-  if (!st && !entries) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  if (!st) emit_table(&p, mine, job->units, code->unit_count, part, entries);
+  weft_arena_init(&memory.arena);
+  weft_status *st = emit_part(job, part, &memory, &p);
   mine->emit_ns = weft_now_ns() - start;
   if (!st) st = gen_part_compile(&p, mine->weight > HUGE_KERNEL ? GEN_OPT_FAST : GEN_OPT_FULL, mine->table, &mine->object);
   gen_part_fini(&p);
-  weft_arena_fini(&arena);
+  weft_arena_fini(&memory.arena);
   return st;
 }
 

@@ -205,8 +205,39 @@ static void check_folder(const char *folder, bool is_hlo, int every)
 TEST(kernels_of_stablehlo_programs) { check_folder("stablehlo/testdata", false, getenv("WEFT_EXHAUSTIVE") ? 1 : EVERY); }
 TEST(kernels_of_interpreted_programs) { check_folder("stablehlo/interpret", false, getenv("WEFT_EXHAUSTIVE") ? 1 : EVERY); }
 
+/* Whatever bound on memory stops an emission, it ends with an error, and leaks nothing (sanitizers look). */
+TEST(emission_without_memory_is_an_error)
+{
+  static const char text[] =
+    "HloModule m\nadd { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
+    "f { x = f32[8,40,30] parameter(0) t = f32[40,8,30] transpose(x), dimensions={1,0,2} e = f32[40,8,30] exponential(t)\n"
+    "  z = f32[] constant(0) p = f32[42,8,30] pad(e, z), padding=1_1x0_0x0_0\n ROOT s = f32[42,8] reduce(p, z), dimensions={2}, to_apply=add }\n"
+    "ENTRY e { x = f32[8,40,30] parameter(0) ROOT r = f32[42,8] fusion(x), kind=kLoop, calls=f }\n";
+  int failures = 0;
+
+  for (int64_t bytes = 1024; bytes < 1 << 20; bytes *= 2) {
+    hlo_module *module;
+    gen_options options;
+    gen_code *code = NULL;
+    T_OK(hlo_parse(text, strlen(text), &module));
+    T_OK(gen_options_load(&options));
+    options.emission_bytes = bytes;
+    weft_status *st = gen_compile(module, &options, &code);
+    if (st) {
+      T_EQ_INT(weft_status_code(st), WEFT_RESOURCE_EXHAUSTED);
+      weft_status_free(st);
+      failures++;
+    } else {
+      gen_code_free(code);
+    }
+    hlo_module_free(module);
+  }
+  T_TRUE(failures > 1 && failures < 10);
+}
+
 int main(void)
 {
-  const struct CMUnitTest units[] = {UNIT(kernels_of_stablehlo_programs), UNIT(kernels_of_interpreted_programs)};
+  const struct CMUnitTest units[] = {UNIT(emission_without_memory_is_an_error), UNIT(kernels_of_stablehlo_programs),
+                                     UNIT(kernels_of_interpreted_programs)};
   return cmocka_run_group_tests(units, NULL, NULL);
 }
