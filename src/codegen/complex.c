@@ -78,8 +78,10 @@ static gen_value ctanh_(gen_emit *e, gen_value z)
   gen_ssa h = fn(e, HLO_TANH, z.re), t = fn(e, HLO_TAN, z.im), one = gen_f(h, 1);
   gen_ssa t2 = mul(e, t, t), cosh = fn(e, HLO_COSH, z.re), sech2 = quo(e, one, mul(e, cosh, cosh));
   gen_ssa d = add(e, one, mul(e, mul(e, h, h), t2));
+  gen_ssa at_infinity = gen_fcmp(e, LLVMRealOEQ, fabs_(e, z.re), gen_f(h, __builtin_inf()));   /* whatever y is */
 
-  return (gen_value){quo(e, mul(e, h, add(e, one, t2)), d), quo(e, mul(e, t, sech2), d)};
+  return (gen_value){gen_select(e, at_infinity, h, quo(e, mul(e, h, add(e, one, t2)), d)),
+                     gen_select(e, at_infinity, gen_intrinsic2(e, "llvm.copysign", gen_f(h, 0), t), quo(e, mul(e, t, sech2), d))};
 }
 
 static gen_value times_i(gen_emit *e, gen_value z) { return (gen_value){neg(e, z.im), z.re}; }
@@ -182,7 +184,8 @@ bool gen_complex_math(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_
   case HLO_EXPM1: { /* expm1(x) cos y - 2 sin^2(y/2), exp(x) sin y */
     gen_ssa s = fn(e, HLO_SIN, mul(e, a.im, gen_f(a.im, 0.5))), two = gen_f(s, 2);
     gen_ssa re = sub(e, mul(e, fn(e, HLO_EXPM1, a.re), fn(e, HLO_COS, a.im)), mul(e, two, mul(e, s, s)));
-    *out = (gen_value){re, mul(e, fn(e, HLO_EXP, a.re), fn(e, HLO_SIN, a.im))};
+    gen_ssa im = mul(e, fn(e, HLO_EXP, a.re), fn(e, HLO_SIN, a.im)), is_real = gen_fcmp(e, LLVMRealOEQ, a.im, gen_f(s, 0));
+    *out = (gen_value){re, gen_select(e, is_real, a.im, im)};
     return true;
   }
   case HLO_COS: {

@@ -110,6 +110,8 @@ case("nan in max and min", lambda x, y: (jnp.maximum(x, y), jnp.minimum(y, x)), 
 for d in F:
     case(f"maximum of an absolute value and 0, {name_of(d)}", lambda x: (jnp.maximum(abs(x), 0), jnp.maximum(0, abs(x)), jnp.minimum(-abs(x), 0),
                                                                         jnp.maximum(-abs(x), 0)), np.array([-3, 3, 0, -0.0, np.nan, -np.inf], d))
+case("complex functions at infinity", lambda z: (jnp.expm1(z), jnp.tan(z), jnp.tanh(z)),
+     np.array([complex(1.7e23, 0), complex(-np.inf, np.inf), complex(np.inf, -np.inf), complex(-np.inf, np.nan), complex(2, np.inf)], np.complex64))
 case("nextafter", jnp.nextafter, rand((9,), np.float32), rand((9,), np.float32, 1))
 
 # -- shapes -------------------------------------------------------------------------------------------------------------
@@ -297,6 +299,13 @@ def callback_results_in_fortran_order():
     f = jax.jit(lambda x: jax.pure_callback(lambda a: np.asfortranarray(np.asarray(a) * 2), jax.ShapeDtypeStruct(x.shape, x.dtype), x))
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     np.testing.assert_array_equal(np.asarray(f(on_weft(x))), x * 2)
+
+
+@behaviour
+def callback_results_with_dimensions_of_0_and_1():
+    for result in (np.ones((2, 0), np.float32), np.ones((0, 3, 2), np.int8), np.arange(20, dtype=np.float32).reshape(5, 4)[::2][:1]):
+        f = jax.jit(lambda x: jax.pure_callback(lambda _: result, jax.ShapeDtypeStruct(result.shape, result.dtype), x))
+        np.testing.assert_array_equal(np.asarray(f(on_weft(np.float32(0)))), result)
 
 
 @behaviour

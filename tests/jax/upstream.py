@@ -264,7 +264,7 @@ def main():
     args = arguments()
     done, lock = {}, threading.Lock()
     with tempfile.TemporaryDirectory(prefix="weft-upstream-") as args.work, \
-            concurrent.futures.ThreadPoolExecutor(args.jobs) as pool, concurrent.futures.ThreadPoolExecutor(len(args.files)) as files:
+            concurrent.futures.ThreadPoolExecutor(args.jobs) as pool, concurrent.futures.ThreadPoolExecutor(2) as files:  # two files overlap
         def one(name):
             start = time.time()
             weft, xla = run_file(args, pool, name)

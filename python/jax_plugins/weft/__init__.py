@@ -99,16 +99,27 @@ def _forward_ffi_handlers(path):
     xla_client.register_custom_call_handler("cpu", take)
 
 
-def _keep_callback_results_contiguous():
-    """jaxlib's callback handler transposes results that are not C-contiguous with a cache that only XLA's own client sets
-    up; here results are made contiguous before it sees them."""
-    import jax._src.callback as callbacks
+def _row_major(array):
+    """The array in row-major order, with the strides that jaxlib computes: numpy has its own for dimensions of size 0 and 1."""
     import numpy as np
+
+    array = np.asarray(array, order="C")
+    strides, bytes_below = [], array.itemsize
+    for size in reversed(array.shape):
+        strides.insert(0, bytes_below)
+        bytes_below *= size
+    return array if list(array.strides) == strides else np.lib.stride_tricks.as_strided(array, strides=strides)
+
+
+def _keep_callback_results_contiguous():
+    """jaxlib's callback handler transposes results with other strides than row-major with a cache that only XLA's own client
+    sets up; here results get those strides before it sees them."""
+    import jax._src.callback as callbacks
 
     emit = callbacks.emit_python_callback
 
     def emit_contiguous(ctx, callback, *args, **kwargs):
-        return emit(ctx, lambda *a: tuple(np.asarray(r, order="C") for r in callback(*a)), *args, **kwargs)
+        return emit(ctx, lambda *a: tuple(_row_major(r) for r in callback(*a)), *args, **kwargs)
 
     callbacks.emit_python_callback = emit_contiguous
 
