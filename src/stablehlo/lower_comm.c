@@ -743,6 +743,13 @@ weft_status *lower_discardable(lowering *l, int count, const mlir_named_attr *at
     } else if (strcmp(attrs[i].name, "sdy.sharding") == 0 && instr->op == HLO_PARAMETER && l->module->num_partitions > 1) {
       WEFT_TRY(lower_new_extra(l, instr, &extra));
       WEFT_TRY(lower_sharding(l, a, &extra->sharding));
+    } else if (strcmp(attrs[i].name, "sdy.sharding") == 0 && instr->op == HLO_CUSTOM_CALL && a->kind == MLIR_ARRAY &&
+               a->u.array.count > 0) { /* of a host callback: all its results are on one device */
+      const hlo_sharding *one;
+      WEFT_TRY(lower_sharding(l, a->u.array.items[0], &one));
+      if (one->kind != HLO_SHARDING_NAMED || one->mesh->axis_count > 0 || one->mesh->device_ids.count != 1) continue;
+      WEFT_TRY(lower_new_extra(l, instr, &extra));
+      extra->sharding = one;
     } else if (strcmp(attrs[i].name, "mhlo.frontend_attributes") == 0 && a->kind == MLIR_DICT && a->u.dict.count > 0) {
       hlo_key_value *pairs = WEFT_ARENA_ARRAY(l->arena, hlo_key_value, a->u.dict.count);
       WEFT_TRY_ALLOC(pairs);

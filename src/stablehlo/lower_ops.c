@@ -1071,5 +1071,7 @@ weft_status *lower_table_op(lowering *l, const mlir_op *op)
   if (!entry) return WEFT_ERR(UNIMPLEMENTED, "operation \"%s\" is not supported", op->name);
   if (lower_is_quantized(op)) return lower_quantized_op(l, op);
   WEFT_TRY(entry->rule(l, op));
-  return op->result_count > 0 ? lower_discardable(l, op->attr_count, op->attrs, op->results[0].instr) : NULL;
+  if (op->result_count > 0) return lower_discardable(l, op->attr_count, op->attrs, op->results[0].instr);
+  if (!l->comp->last || l->comp->last->op != HLO_CUSTOM_CALL) return NULL;   /* a call for its effect alone */
+  return lower_discardable(l, op->attr_count, op->attrs, l->comp->last);
 }

@@ -956,15 +956,15 @@ static weft_status *fused_location(bc_reader *r, bc_cursor *c, mlir_location *lo
 /* `entry` is marked busy while it is decoded: what contains itself, or is too deep, says nothing. */
 static weft_status *decode_location(bc_reader *r, bc_cursor c, mlir_location *loc)
 {
-  bc_string s = {0};
+  const mlir_attr *name;
   uint64_t code = 0, line = 0, column = 0;
 
   WEFT_TRY(bc_varint(r, &c, &code));
   switch (code) {
   case CALL_SITE: return location_ref(r, &c, &loc->inner); /* the callee; callers are not kept */
   case FILE_LINE_COLUMN: case FILE_RANGE:
-    WEFT_TRY(bc_string_ref(r, &c, &s));
-    loc->file = s.s;
+    WEFT_TRY(bc_attr_ref(r, &c, &name));
+    loc->file = mlir_attr_text(name, NULL);
     if (code == FILE_RANGE) return file_range(r, &c, loc);
     WEFT_TRY(bc_varint(r, &c, &line));
     WEFT_TRY(bc_varint(r, &c, &column));
@@ -972,12 +972,10 @@ static weft_status *decode_location(bc_reader *r, bc_cursor c, mlir_location *lo
     loc->column = loc->end_column = clamp_line(column);
     return NULL;
   case FUSED: case FUSED_WITH_METADATA: return fused_location(r, &c, loc);
-  case NAMED: {
-    const mlir_attr *name;
+  case NAMED:
     WEFT_TRY(bc_attr_ref(r, &c, &name));
     loc->name = mlir_attr_text(name, NULL);
     return location_ref(r, &c, &loc->inner);
-  }
   default: return NULL;
   }
 }

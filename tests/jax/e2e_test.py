@@ -295,6 +295,31 @@ def callbacks_see_elements_below_a_byte():
 
 
 @behaviour
+def instructions_name_the_file_they_come_from():
+    text = jax.jit(lambda x: jnp.sin(x) * 2).lower(on_weft(np.ones(3))).compile().as_text()
+    assert f'source_file="{__file__}"' in text, text
+
+
+@behaviour
+def a_callback_of_a_sharded_program_runs_on_its_device_alone():
+    mesh = Mesh(np.array(jax.devices("weft")), ("d",))
+    x = jax.device_put(np.arange(8.0), NamedSharding(mesh, P("d")))
+    for ordered in (False, True):
+        seen = []
+
+        def f(x):
+            io_callback(lambda v: seen.append(v.sum()), None, x, ordered=ordered)
+            y, flags = io_callback(lambda v: (np.asarray(v) + 1, np.asarray(v) > 3), (jax.ShapeDtypeStruct(x.shape, x.dtype),
+                                   jax.ShapeDtypeStruct(x.shape, np.bool_)), x, ordered=ordered)
+            return x * y + flags
+
+        got = jax.jit(f, out_shardings=NamedSharding(mesh, P()))(x)
+        jax.effects_barrier()
+        assert seen == [28.0], seen
+        np.testing.assert_array_equal(np.asarray(got), np.arange(8.0) * (np.arange(8.0) + 1) + (np.arange(8.0) > 3))
+
+
+@behaviour
 def callback_results_in_fortran_order():
     f = jax.jit(lambda x: jax.pure_callback(lambda a: np.asfortranarray(np.asarray(a) * 2), jax.ShapeDtypeStruct(x.shape, x.dtype), x))
     x = np.arange(12, dtype=np.float32).reshape(3, 4)

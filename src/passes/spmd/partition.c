@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "hlo/sharding.h"
+#include "passes/spmd/one_partition.h"
 #include "passes/spmd/reshard.h"
 
 /* A value in one of the shardings that somebody wanted it in. */
@@ -362,18 +363,21 @@ static weft_status *add_offset(partitioner *w, const hlo_instr *instr, const spm
   return pass_build_finish(&w->b);
 }
 
-/* What is the same everywhere, done everywhere. */
+/* What is the same everywhere, done everywhere: but a call that a sharding gives to one partition is made there. */
 static weft_status *compute_whole(partitioner *w, const hlo_instr *instr)
 {
   hlo_instr **operands = WEFT_ARENA_ARRAY(w->scratch, hlo_instr *, instr->operand_count), *made;
   const spmd_leaves *want = spmd_leaves_of(w->p, instr);
   spmd_sharding **whole = WEFT_ARENA_ARRAY(w->scratch, spmd_sharding *, want->count);
+  int64_t only = spmd_only_partition(instr);
 
   WEFT_TRY_ALLOC(operands);
   WEFT_TRY_ALLOC(whole);
   for (int i = 0; i < instr->operand_count; i++) WEFT_TRY(whole_value(w, instr->operands[i], &operands[i]));
   for (int i = 0; i < want->count; i++) WEFT_TRY(spmd_sharding_new(w->scratch, want->v[i]->rank, &whole[i]));
-  made = pb_clone(&w->b, instr, operands);
+  if (instr->op == HLO_CUSTOM_CALL && hlo_has_side_effect(instr) && only >= 0 && only < w->p->grid.device_count)
+    WEFT_TRY(spmd_call_on_one(&w->mover, &w->b, instr, operands, only, &made));
+  else made = pb_clone(&w->b, instr, operands);
   WEFT_TRY(pass_build_finish(&w->b));
   return settle(w, instr, made, whole);
 }
