@@ -338,7 +338,9 @@ static weft_status *infer_bitcast(const hlo_instr *in, const hlo_shape **out)
   const hlo_shape *x = infer_operand(in, 0);
 
   WEFT_TRY(infer_given(in, out));
-  if (hlo_shape_is_array(x) && hlo_shape_is_array(*out) &&
+  if (hlo_shape_is_array(x) != hlo_shape_is_array(*out) || (!hlo_shape_is_array(x) && !hlo_shape_equal(x, *out, false)))
+    return INFER_FAIL(in, "from %s to %s: both must be arrays, or the same", SHAPE_TEXT(x), SHAPE_TEXT(*out));
+  if (hlo_shape_is_array(x) &&
       hlo_shape_elems(x) * weft_dtype_bits(x->type) != hlo_shape_elems(*out) * weft_dtype_bits((*out)->type))
     return INFER_FAIL(in, "sizes differ: %s (operand), %s (result)", SHAPE_TEXT(x), SHAPE_TEXT(*out));
   return NULL;
