@@ -16,7 +16,7 @@ libweftcore_la_SOURCES += \
   %D%/licm.c \
   %D%/map_inliner.c \
   %D%/multi_output_fusion.c \
-  %D%/no_ops.c \
+  %D%/async_expander.c %D%/no_ops.c \
   %D%/normalize_layouts.c \
   %D%/pass.c %D%/pass.h %D%/passes.h \
   %D%/pipeline_cpu.c \

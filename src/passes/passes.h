@@ -9,6 +9,7 @@
 /* Legality: what later stages need not know. */
 extern const hlo_pass pass_normalize_layouts;
 extern const hlo_pass pass_normalize_entry_layout;
+extern const hlo_pass pass_async_expander;
 extern const hlo_pass pass_remove_annotations, pass_remove_barriers; /* no_ops.c */
 extern const hlo_pass pass_call_inliner, pass_flatten, pass_map_inliner;
 extern const hlo_pass pass_spmd_partitioner; /* spmd/ */
