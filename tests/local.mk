@@ -14,8 +14,8 @@ EXTRA_DIST += tests/layering_test.sh tests/lsan.supp tests/valgrind.supp
 # tsan: tests/base/kv_test tests/runtime/executor_test tests/runtime/ffi_test tests/collective/clique_test
 # tsan: tests/collective/survive_test tests/coord/service_test tests/coord/agent_test tests/coord/wire_test
 # tsan: tests/cpu/run_test tests/cpu/launch_test tests/cpu/collective_test tests/pjrt/plugin_test tests/pjrt/hostile_test
-TESTS += tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py
-EXTRA_DIST += tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py tests/jax/upstream_multiprocess.py
+TESTS += tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py
+EXTRA_DIST += tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py tests/jax/upstream_multiprocess.py
 EXTRA_DIST += examples/jax/transformer_2d.py examples/jax/survivor.py examples/jax/preempted.py
 
 include tests/base/local.mk
