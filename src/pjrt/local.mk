@@ -8,7 +8,7 @@ PJRT_PB_H = %D%/compile.pb-c.h
 	@test -f $@
 BUILT_SOURCES += $(PJRT_PB_H)
 CLEANFILES += $(PJRT_PB_C) $(PJRT_PB_H)
-EXTRA_DIST += %D%/compile.proto
+EXTRA_DIST += %D%/compile.proto %D%/README.md
 nodist_libweftcore_la_SOURCES += $(PJRT_PB_C)
 
 pkginclude_HEADERS += include/weft/pjrt_extensions.h
