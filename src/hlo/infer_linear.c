@@ -160,13 +160,62 @@ weft_status *infer_map(const hlo_instr *in, const hlo_shape **out)
   return infer_array(in, result, x->rank, x->dims, x->dynamic, out);
 }
 
-/* Inputs, then num_carries inits; the result (stacked outputs and last carries) is free. */
+/* `slice` with a dimension of size `n` inserted at `dim`. */
+static weft_status *stacked(const hlo_instr *in, const hlo_shape *slice, int64_t dim, int64_t n, const hlo_shape **out)
+{
+  int64_t dims[HLO_MAX_RANK];
+
+  if (!hlo_shape_is_array(slice) || slice->rank == HLO_MAX_RANK || dim > slice->rank)
+    return INFER_FAIL(in, "slices of %s cannot be stacked along dimension %" PRId64, SHAPE_TEXT(slice), dim);
+  for (int d = 0; d <= slice->rank; d++) dims[d] = d < dim ? slice->dims[d] : d == dim ? n : slice->dims[d - 1];
+  return infer_array(in, slice->type, slice->rank + 1, dims, NULL, out);
+}
+
+/* Inputs, then num_carries inits; the computation takes slices and carries and gives slices of the outputs and carries;
+ * the result is the stacked outputs and the last carries. */
 weft_status *infer_scan(const hlo_instr *in, const hlo_shape **out)
 {
+  int inputs = in->operand_count - (int)in->u.scan.num_carries;
+  int64_t n = 0;
+
   if (in->u.scan.num_carries < 0 || in->u.scan.num_carries > in->operand_count)
     return INFER_FAIL(in, "%" PRId64 " carries of %d operands", in->u.scan.num_carries, in->operand_count);
   WEFT_TRY(infer_need_calls(in, 1));
-  return infer_given(in, out);
+  const hlo_computation *f = in->called[0];
+  const hlo_shape *root = f->root->shape;
+  int results = hlo_shape_is_tuple(root) ? root->rank : 1, outputs = results - (int)in->u.scan.num_carries;
+  if (in->dims.count != 1 || in->dims.v[0] < 0) return INFER_FAIL(in, "%d dimensions given, expected 1", in->dims.count);
+  if (f->param_count != in->operand_count || outputs < 0)
+    return INFER_FAIL(in, "the computation takes %d and gives %d values: %d operands, %" PRId64 " carries", f->param_count,
+                      results, in->operand_count, in->u.scan.num_carries);
+  const hlo_shape **elements = WEFT_ARENA_ARRAY(infer_arena(in), const hlo_shape *, results);
+  WEFT_TRY_ALLOC(elements);
+  for (int i = 0; i < inputs; i++) {
+    const hlo_shape *x = infer_operand(in, i), *whole;
+    WEFT_TRY(infer_need_array(in, i));
+    if (in->dims.v[0] >= x->rank || (i > 0 && x->dims[in->dims.v[0]] != n))
+      return INFER_FAIL(in, "%s (operand %d) has no dimension %" PRId64 " of the common size", SHAPE_TEXT(x), i, in->dims.v[0]);
+    n = x->dims[in->dims.v[0]];
+    WEFT_TRY(stacked(in, f->params[i]->shape, in->dims.v[0], n, &whole));
+    if (!hlo_shape_equal(whole, x, false))
+      return INFER_FAIL(in, "the computation takes slices of %s, not of %s (operand %d)", SHAPE_TEXT(whole), SHAPE_TEXT(x), i);
+  }
+  for (int i = 0; i < results; i++) {
+    const hlo_shape *part = hlo_shape_is_tuple(root) ? root->elements[i] : root;
+    int carry = inputs + i - outputs;
+    if (i < outputs && inputs == 0) return infer_given(in, out); /* nothing says how many outputs there are */
+    if (i < outputs) {
+      WEFT_TRY(stacked(in, part, in->dims.v[0], n, &elements[i]));
+      continue;
+    }
+    elements[i] = infer_operand(in, carry);
+    if (!hlo_shape_equal(part, elements[i], false) || !hlo_shape_equal(f->params[carry]->shape, part, false))
+      return INFER_FAIL(in, "a carry of %s (operand %d) is %s and becomes %s", SHAPE_TEXT(elements[i]), carry,
+                        SHAPE_TEXT(f->params[carry]->shape), SHAPE_TEXT(part));
+  }
+  if (hlo_shape_is_tuple(root)) return infer_tuple(in, results, elements, out);
+  *out = elements[0];
+  return NULL;
 }
 
 weft_status *infer_sort(const hlo_instr *in, const hlo_shape **out)

@@ -138,8 +138,8 @@ lower_rule lower_uniform_quantize, lower_uniform_dequantize;
 
 lower_rule lower_chlo_op;
 lower_rule lower_all_gather, lower_all_reduce, lower_all_to_all, lower_async_done, lower_async_start, lower_check,
-    lower_collective_broadcast, lower_collective_permute, lower_custom_call, lower_infeed, lower_interpreter,
-    lower_outfeed, lower_recv, lower_reduce_scatter, lower_send;
+    lower_collective_broadcast, lower_collective_permute, lower_collective_reduce, lower_custom_call, lower_infeed,
+    lower_interpreter, lower_outfeed, lower_recv, lower_reduce_scatter, lower_send;
 /* ---- lower_sdy.c -------------------------------------------------------------------------------------------------- */
 
 /* A TensorSharding as a named sharding. */

@@ -398,6 +398,30 @@ static weft_status *top_k(lowering *l, const mlir_op *op)
   return lower_tuple_results(l, op, in);
 }
 
+/* N inputs, then the carries; the region takes a slice of each input and the carries. */
+static weft_status *scan(lowering *l, const mlir_op *op)
+{
+  hlo_instr **operands, *in;
+  hlo_computation *f;
+  hlo_ints segments;
+  int64_t dim = mlir_attr_int(mlir_attr_of(op, "dimension"), 0);
+  const mlir_attr *associative = mlir_attr_of(op, "is_associative");
+
+  WEFT_TRY(lower_ints(l, op, "operandSegmentSizes", &segments));
+  if (segments.count != 2 || segments.v[0] < 0 || segments.v[1] < 0 || segments.v[0] + segments.v[1] != op->operand_count)
+    return WEFT_ERR(INVALID_ARGUMENT, "operandSegmentSizes do not say which of %d operands are carries", op->operand_count);
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(lower_scalar_region(l, op, 0, "scanned", WEFT_INVALID, &f));
+  WEFT_TRY(lower_emit(l, HLO_SCAN, NULL, op->operand_count, operands, &in));
+  WEFT_TRY(hlo_set_called(in, 1, &f));
+  WEFT_TRY(hlo_ints_new(l->module, 1, &dim, &in->dims));
+  in->u.scan.num_carries = segments.v[1];
+  in->u.scan.is_reverse = mlir_attr_bool(mlir_attr_of(op, "is_reverse"), false);
+  in->u.scan.is_associative = !associative ? 0 : mlir_attr_bool(associative, false) ? 1 : 2;
+  WEFT_TRY(lower_finish(in));
+  return lower_tuple_results(l, op, in);
+}
+
 static weft_status *ragged_dot(lowering *l, const mlir_op *op)
 {
   hlo_instr **operands, *in;
@@ -536,6 +560,7 @@ weft_status *lower_chlo_op(lowering *l, const mlir_op *op)
     if (strcmp(op->name, formulas[i].name) == 0) return formula(l, op, i);
   if (strcmp(op->name, "top_k") == 0) return top_k(l, op);
   if (strcmp(op->name, "ragged_dot") == 0) return ragged_dot(l, op);
+  if (strcmp(op->name, "scan") == 0) return scan(l, op);
   if (strcmp(op->name, "constant") == 0 || strcmp(op->name, "constant_like") == 0) return constant(l, op);
   if (strncmp(op->name, "broadcast_", 10) == 0) return broadcast_op(l, op);
   return WEFT_ERR(UNIMPLEMENTED, "operation \"chlo.%s\" is not supported", op->name);

@@ -45,7 +45,7 @@ static weft_status *collective_attrs(lowering *l, const mlir_op *op, hlo_collect
   c->channel_id = mlir_attr_int(mlir_attr_of(op, "channel_id"), 0);
   c->use_global_device_ids = mlir_attr_bool(mlir_attr_of(op, "use_global_device_ids"), false);
   c->is_host_transfer = mlir_attr_bool(mlir_attr_of(op, "is_host_transfer"), false);
-  c->has_dynamic_root = mlir_attr_bool(mlir_attr_of(op, "has_dynamic_root"), false);
+  c->has_dynamic_root = op->region_count == 0 && mlir_attr_bool(mlir_attr_of(op, "has_dynamic_root"), false);
   WEFT_TRY(lower_ints(l, op, "source_target_pairs", &pairs));
   if (pairs.count % 2) return WEFT_ERR(INVALID_ARGUMENT, "source_target_pairs has %d numbers", pairs.count);
   c->pair_count = pairs.count / 2;
@@ -116,6 +116,15 @@ weft_status *lower_reduce_scatter(lowering *l, const mlir_op *op)
 weft_status *lower_all_reduce(lowering *l, const mlir_op *op)
 {
   return collective(l, op, HLO_ALL_REDUCE, NULL, NULL);
+}
+
+/* The root has the result; what others have is open, so that all may have it, and which is the root does not matter. */
+weft_status *lower_collective_reduce(lowering *l, const mlir_op *op)
+{
+  mlir_op all = *op;
+
+  if (mlir_attr_bool(mlir_attr_of(op, "has_dynamic_root"), false) && op->operand_count > 1) all.operand_count--;
+  return lower_all_reduce(l, &all);
 }
 
 weft_status *lower_collective_permute(lowering *l, const mlir_op *op)

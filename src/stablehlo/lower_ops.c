@@ -315,6 +315,8 @@ static weft_status *torch_index_select(lowering *l, const mlir_op *op)
   WEFT_TRY_ALLOC(g);
   for (int i = 0; i < 2; i++) WEFT_TRY(lower_operand(l, op, i, &operands[i]));
   int rank = operands[0]->shape->rank, index_rank = operands[1]->shape->rank;
+  if (!hlo_shape_is_array(operands[0]->shape) || !hlo_shape_is_array(operands[1]->shape))
+    return WEFT_ERR(INVALID_ARGUMENT, "an operand is no array");
   if (batches < 0 || batches > index_rank || dim < batches || dim >= rank || rank + index_rank > HLO_MAX_RANK)
     return WEFT_ERR(INVALID_ARGUMENT, "dim %" PRId64 ", batch_dims %" PRId64, dim, batches);
   for (int d = 0; d < rank; d++) {
@@ -356,6 +358,7 @@ static weft_status *reduction(lowering *l, const mlir_op *op, hlo_opcode code, h
   hlo_computation *f;
   int n = op->operand_count / 2;
 
+  if (n == 0) return WEFT_ERR(INVALID_ARGUMENT, "%d operands", op->operand_count);
   WEFT_TRY(lower_operands(l, op, &operands));
   WEFT_TRY(lower_scalar_region(l, op, 0, "reducer", WEFT_INVALID, &f));
   WEFT_TRY(promote(l, operands, n, f, n));
@@ -956,6 +959,7 @@ static const lower_entry table[] = {
     {"clamp", elementwise, HLO_CLAMP},
     {"collective_broadcast", lower_collective_broadcast, 0},
     {"collective_permute", lower_collective_permute, 0},
+    {"collective_reduce", lower_collective_reduce, 0},
     {"compare", compare, 0},
     {"complex", elementwise, HLO_COMPLEX},
     {"concatenate", concatenate, 0},

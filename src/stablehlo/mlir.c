@@ -636,7 +636,7 @@ static weft_status *new_kind(mlir_program *program, const char *name, size_t siz
   static const struct { const char *prefix; shlo_dialect dialect; } dialects[] = {
       {"stablehlo.", SHLO_STABLEHLO}, {"vhlo.", SHLO_STABLEHLO}, {"mhlo.", SHLO_STABLEHLO}, {"chlo.", SHLO_CHLO},
       {"func.", SHLO_FUNC}, {"check.", SHLO_CHECK}, {"interpreter.", SHLO_INTERPRETER}, {"sdy.", SHLO_SDY},
-      {"builtin.", SHLO_BUILTIN}};
+      {"builtin.", SHLO_BUILTIN}, {"arith.constant", SHLO_STABLEHLO}};
   static const struct { const char *name; shlo_dialect dialect; } bare[] = {
       {"return", SHLO_FUNC}, {"call", SHLO_FUNC}, {"func", SHLO_FUNC}, {"module", SHLO_BUILTIN}};
   mlir_op_kind *kind = WEFT_ARENA_NEW(&program->arena, mlir_op_kind);
@@ -645,8 +645,8 @@ static weft_status *new_kind(mlir_program *program, const char *name, size_t siz
   WEFT_TRY_ALLOC(kind);
   kind->dialect = SHLO_OTHER;
   for (size_t i = 0; i < WEFT_COUNT(dialects) && kind->dialect == SHLO_OTHER; i++) {
-    size_t prefix = strlen(dialects[i].prefix);
-    if (size <= prefix || memcmp(name, dialects[i].prefix, prefix) != 0) continue;
+    size_t prefix = strcspn(dialects[i].prefix, ".") + 1, whole = strlen(dialects[i].prefix);
+    if (size <= prefix || size < whole || memcmp(name, dialects[i].prefix, whole) != 0) continue;
     kind->dialect = dialects[i].dialect;
     kind->is_vhlo = name[0] == 'v';
     if (kind->is_vhlo) version = mlir_version_suffix(name, size, &size);

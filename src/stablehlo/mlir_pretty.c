@@ -37,7 +37,7 @@ static weft_status *result_types(text_parser *ps, mlir_op *op)
     return text_set_results(ps, op, f->result_count, f->elements + f->count);
   }
   WEFT_TRY(text_types(ps, &types));
-  if (text_accept_str(ps, "->")) { /* T -> U */
+  if (text_accept_str(ps, "->") || text_accept_word(ps, "to")) { /* T -> U */
     int inputs = types.count;
     WEFT_TRY(text_type_list(ps, &types));
     return text_set_results(ps, op, types.count - inputs, (const mlir_type *const *)types.items + inputs);
@@ -570,6 +570,46 @@ static weft_status *while_op(text_parser *ps, mlir_op *op, text_attrs *attrs)
   return region_with(ps, &op->regions[1], &args);
 }
 
+static weft_status *segments(text_parser *ps, text_attrs *attrs, const char *name, int first, int second)
+{
+  text_list items = {0};
+  const mlir_attr *a;
+
+  WEFT_TRY(text_int_attr(ps, first, &a));
+  WEFT_TRY(text_push(ps, &items, a));
+  WEFT_TRY(text_int_attr(ps, second, &a));
+  WEFT_TRY(text_push(ps, &items, a));
+  WEFT_TRY(array_of(ps, &items, &a));
+  ((mlir_attr *)(uintptr_t)a)->type = mlir_element_type(WEFT_S32);
+  return text_add_attr(ps, attrs, name, a);
+}
+
+/* scan(%x, ...) inits(%c, ...) dimension = 0 [attributes {...}] { region } : types */
+static weft_status *scan(text_parser *ps, mlir_op *op, text_attrs *attrs)
+{
+  text_list operands = {0}, inits = {0};
+  const mlir_attr *a;
+
+  WEFT_TRY(parenthesized_operands(ps, &operands));
+  WEFT_TRY(text_expect_word(ps, "inits"));
+  WEFT_TRY(parenthesized_operands(ps, &inits));
+  int inputs = operands.count;
+  for (int i = 0; i < inits.count; i++) WEFT_TRY(text_push(ps, &operands, inits.items[i]));
+  set_operands(op, &operands);
+  WEFT_TRY(text_expect_word(ps, "dimension"));
+  WEFT_TRY(text_expect(ps, '='));
+  WEFT_TRY(text_attr(ps, &a));
+  WEFT_TRY(text_add_attr(ps, attrs, "dimension", a));
+  if (text_accept_word(ps, "attributes")) WEFT_TRY(text_dict(ps, attrs));
+  op->regions = WEFT_ARENA_NEW(ps->arena, mlir_region);
+  WEFT_TRY_ALLOC(op->regions);
+  op->region_count = 1;
+  WEFT_TRY(text_region(ps, &op->regions[0], NULL));
+  WEFT_TRY(tail(ps, op, attrs));
+  WEFT_TRY(segments(ps, attrs, "operandSegmentSizes", inputs, inits.count));
+  return segments(ps, attrs, "resultSegmentSizes", op->result_count - inits.count, inits.count);
+}
+
 /* ---- Shardy ------------------------------------------------------------------------------------------------------- */
 
 /* Text up to the next `%`, `:`, `(` or the end of the line's operation, kept as an opaque attribute. */
@@ -684,7 +724,7 @@ static const assembly *find_assembly(const mlir_op_kind *kind)
       {SHLO_FUNC, "call", call}, {SHLO_STABLEHLO, "custom_call", call}, {SHLO_STABLEHLO, "composite", composite},
       {SHLO_STABLEHLO, "slice", slice}, {SHLO_STABLEHLO, "get_tuple_element", get_tuple_element},
       {SHLO_STABLEHLO, "convolution", convolution}, {SHLO_STABLEHLO, "dynamic_conv", convolution},
-      {SHLO_STABLEHLO, "reduce", reduce}, {SHLO_STABLEHLO, "while", while_op}, {SHLO_SDY, "mesh", sdy_mesh},
+      {SHLO_CHLO, "scan", scan}, {SHLO_STABLEHLO, "reduce", reduce}, {SHLO_STABLEHLO, "while", while_op}, {SHLO_SDY, "mesh", sdy_mesh},
       {SHLO_SDY, "manual_computation", sdy_computation}, {SHLO_SDY, "named_computation", sdy_computation},
       {SHLO_SDY, "return", universal},
   };

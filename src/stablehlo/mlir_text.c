@@ -485,7 +485,7 @@ static weft_status *quantized_type(text_parser *ps, const mlir_type **out)
   WEFT_TRY(text_expect(ps, '<'));
   if (!text_word(ps, &word, &size)) return text_fail(ps, ps->p, "expected a storage type");
   char name[16];
-  int prefix = word[0] == 'u'; /* u8 here, ui8 elsewhere */
+  int prefix = word[0] == 'u' && size > 1 && word[1] != 'i'; /* u8 here, ui8 elsewhere */
   if (size < 2 || size > 8) return text_fail(ps, word, "not a storage type");
   snprintf(name, sizeof name, "%s%.*s", prefix ? "ui" : "", (int)size - prefix, word + prefix);
   q->storage = mlir_dtype_from_name(name, strlen(name));
@@ -910,6 +910,7 @@ static weft_status *struct_body(text_parser *ps, text_attrs *attrs)
     size_t size;
     const mlir_attr *value;
     if (attrs->count > 0) WEFT_TRY(text_expect(ps, ','));
+    if (text_peek(ps) == '>') break; /* a comma behind the last field */
     if (!text_word(ps, &word, &size)) return text_fail(ps, ps->p, "expected a field");
     key = weft_arena_strndup(ps->arena, word, size);
     WEFT_TRY_ALLOC(key);

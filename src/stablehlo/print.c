@@ -1001,7 +1001,8 @@ static void print_module(printer *p, const mlir_op *op)
   }
   print_attributes(p, op, done, "attributes {");
   put(p, op->attr_count ? " " : "");
-  print_region(p, &op->regions[0], false);
+  if (op->region_count > 0) print_region(p, &op->regions[0], false);
+  else put(p, "{}");
 }
 
 /* while(%arg = %x, ...) : T, ... cond { ... } do { ... }: both regions have arguments of the same names. */
@@ -1226,7 +1227,7 @@ static void print_op(printer *p, const mlir_op *op)
     print_return(p, op);
     return;
   }
-  if (op->dialect == SHLO_FUNC && named(op, "func")) {
+  if (op->dialect == SHLO_FUNC && named(op, "func") && op->region_count == 1) {
     print_func(p, op);
     return;
   }

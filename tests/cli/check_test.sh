@@ -36,6 +36,26 @@ program 'check.expect_almost_eq_const %1, dense<[2.0, 4.0, 6.1]> : tensor<3xf32>
 expect 1 'element \[2\] of f32\[3\]: got 6, want 6.09' 'an element that is not close'
 program 'stablehlo.custom_call @check.expect_close(%0, %1) {has_side_effect = true, max_ulp_difference = 3 : i64} : (tensor<3xf32>, tensor<3xf32>) -> ()'
 expect 1 'element \[0\] of f32\[3\]: got 1, want 2' 'a check as JAX writes it'
+cat >"$folder/program.mlir" <<'END'
+func.func @main() {
+  %x = arith.constant dense<[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]> : tensor<3x2xf32>
+  %c = stablehlo.constant dense<[10.0, 20.0]> : tensor<2xf32>
+  %0:2 = chlo.scan(%x) inits(%c) dimension=0 attributes {is_reverse = true} {
+  ^bb0(%a: tensor<2xf32>, %b: tensor<2xf32>):
+    %s = stablehlo.add %a, %b : tensor<2xf32>
+    stablehlo.return %s, %s : tensor<2xf32>, tensor<2xf32>
+  } : (tensor<3x2xf32>, tensor<2xf32>) -> (tensor<3x2xf32>, tensor<2xf32>)
+  check.expect_eq_const %0#0, dense<[[19.0, 32.0], [18.0, 30.0], [15.0, 26.0]]> : tensor<3x2xf32>
+  %1 = "stablehlo.collective_reduce"(%0#1) ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = stablehlo.add %a, %b : tensor<f32>
+    stablehlo.return %s : tensor<f32>
+  }) {replica_groups = dense<0> : tensor<1x1xi64>} : (tensor<2xf32>) -> tensor<2xf32>
+  check.expect_eq_const %1, dense<[19.0, 32.0]> : tensor<2xf32>
+  return
+}
+END
+expect 0 'module' 'a scan and a collective reduction on one device'
 program '%2 = stablehlo.frobnicate %1 : tensor<3xf32>'
 expect 2 '"frobnicate" is not supported' 'an operation that is not known is another kind of failure'
 echo "1..$count"

@@ -26,12 +26,25 @@ static weft_status *parse(const char *program)
   return shlo_parse(program, strlen(program), NULL, &module);
 }
 
-static const char head[] = "func.func @main(%a: tensor<4x6xf32>, %b: tensor<6x3xf32>, %i: tensor<i32>, %p: tensor<4x6xi1>) {\n";
+static const char head[] = "func.func @main(%a: tensor<4x6xf32>, %b: tensor<6x3xf32>, %i: tensor<i32>, %p: tensor<4x6xi1>, %z: tensor<6xf32>) {\n";
 static const char foot[] = "\n  return\n}\n";
 
 TEST(custom_and_generic_assembly_mean_the_same)
 {
   static const struct { const char *custom, *generic; } pairs[] = {
+      {"%0 = arith.constant dense<1.0> : tensor<2xf32>",
+       "%0 = \"stablehlo.constant\"() {value = dense<1.0> : tensor<2xf32>} : () -> tensor<2xf32>"},
+      {"%0 = builtin.unrealized_conversion_cast %a : tensor<4x6xf32> to tensor<4x6xf32>\n  %1 = stablehlo.abs %0 : tensor<4x6xf32>",
+       "%0 = \"stablehlo.abs\"(%a) : (tensor<4x6xf32>) -> tensor<4x6xf32>"},
+      {"%0 = stablehlo.uniform_quantize %a : (tensor<4x6xf32>) -> tensor<4x6x!quant.uniform<ui8:f32, 34.0:16>>",
+       "%0 = \"stablehlo.uniform_quantize\"(%a) : (tensor<4x6xf32>) -> tensor<4x6x!quant.uniform<u8:f32, 34.0:16>>"},
+      {"%0:2 = chlo.scan(%a) inits(%z) dimension=0 {\n  ^b(%x: tensor<6xf32>, %y: tensor<6xf32>):\n    %s = stablehlo.add %x, %y : "
+       "tensor<6xf32>\n    stablehlo.return %s, %s : tensor<6xf32>, tensor<6xf32>\n  } : (tensor<4x6xf32>, tensor<6xf32>) -> "
+       "(tensor<4x6xf32>, tensor<6xf32>)",
+       "%0:2 = \"chlo.scan\"(%a, %z) <{dimension = 0 : i64, operandSegmentSizes = array<i32: 1, 1>, resultSegmentSizes = "
+       "array<i32: 1, 1>}> ({\n  ^b(%x: tensor<6xf32>, %y: tensor<6xf32>):\n    %s = stablehlo.add %x, %y : "
+       "tensor<6xf32>\n    stablehlo.return %s, %s : tensor<6xf32>, tensor<6xf32>\n  }) : (tensor<4x6xf32>, tensor<6xf32>) -> "
+       "(tensor<4x6xf32>, tensor<6xf32>)"},
       {"%0 = stablehlo.add %a, %a : tensor<4x6xf32>",
        "%0 = \"stablehlo.add\"(%a, %a) : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xf32>"},
       {"%0 = stablehlo.compare  LT, %a, %a,  TOTALORDER : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xi1>",
@@ -249,6 +262,14 @@ TEST(errors_point_at_the_fault)
       {"func.func @main() {\n  call @gone() : () -> ()\n  return\n}", "there is no function \"gone\""},
       {"func.func @main(%a: tensor<4xf32>) {", "found the end"},
       {"// nothing", "there is no function"},
+      {"func.func @main(%a: tensor<2x3xf32>, %i: tensor<3xf32>) {\n  %0:2 = chlo.scan(%a) inits(%i) dimension = 1 {\n"
+       "  ^b(%x: tensor<3xf32>, %y: tensor<3xf32>):\n    stablehlo.return %x, %y : tensor<3xf32>, tensor<3xf32>\n  } : "
+       "(tensor<2x3xf32>, tensor<3xf32>) -> (tensor<2x3xf32>, tensor<3xf32>)\n  return\n}",
+       "scan: the computation takes slices of f32[3,3], not of f32[2,3] (operand 0)"},
+      {"func.func @main() {\n  \"stablehlo.reduce_window\"() ({\n  ^b(%x: tensor<f32>):\n    stablehlo.return %x : tensor<f32>\n"
+       "  }) : () -> ()\n  return\n}", "reduce_window at 2:3"},
+      {"func.func @main(%a: tuple<tensor<2xf32>>, %i: tensor<1xi32>) {\n  %0 = \"stablehlo.torch_index_select\"(%a, %i) {dim = 0 : "
+       "i64, batch_dims = 0 : i64} : (tuple<tensor<2xf32>>, tensor<1xi32>) -> tensor<1xf32>\n  return\n}", "is no array"},
       {"func.func @main(%a: tensor<4xf32>, %b: tensor<5xf32>) {\n  %0 = stablehlo.add %a, %b : (tensor<4xf32>, tensor<5xf32>) "
        "-> tensor<4xf32>\n  return\n}", "add: dimensions differ: f32[4] (operand 0), f32[5] (operand 1)"},
   };
