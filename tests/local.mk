@@ -7,11 +7,12 @@ TEST_CFLAGS = $(AM_CFLAGS) -I$(top_srcdir)/tests $(CMOCKA_CFLAGS) -Wno-missing-p
 TEST_LIBS = libweftcore.la $(CMOCKA_LIBS)
 # for programs that include tests/alloc.h
 WRAP_ALLOC = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign
-TESTS += $(check_PROGRAMS) tests/layering_test.sh
-EXTRA_DIST += tests/layering_test.sh tests/lsan.supp tests/valgrind.supp
+TESTS += $(check_PROGRAMS) tests/layering_test.sh tests/installed_headers_test.sh
+EXTRA_DIST += tests/layering_test.sh tests/installed_headers_test.sh tests/lsan.supp tests/valgrind.supp
 
 # Run under ThreadSanitizer by .ci/run, one list a line.
 # tsan: tests/base/kv_test tests/runtime/executor_test tests/runtime/ffi_test tests/collective/clique_test
+# tsan: tests/collective/ops_test tests/collective/faults_test
 # tsan: tests/collective/survive_test tests/coord/service_test tests/coord/agent_test tests/coord/wire_test
 # tsan: tests/cpu/run_test tests/cpu/launch_test tests/cpu/collective_test tests/pjrt/plugin_test tests/pjrt/hostile_test
 TESTS += tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py

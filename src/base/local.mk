@@ -10,3 +10,7 @@ libweftcore_la_SOURCES += \
   %D%/options.c %D%/options.h \
   %D%/status.c %D%/status.h \
   %D%/thread.c %D%/thread.h
+
+# what the public headers include: <weft/collective.h> says "base/status.h", and weft.pc has -I.../weft
+weftbasedir = $(pkgincludedir)/base
+weftbase_HEADERS = %D%/deadline.h %D%/dtype.def %D%/dtype.h %D%/event.h %D%/kv.h %D%/macros.h %D%/options.h %D%/status.h

@@ -13,6 +13,7 @@
 #include <weft/coord.h>
 
 #include "cli/cli.h"
+#include "collective/flight.h"
 
 #define COORD_PREFIX "WEFT_COORD_"
 
@@ -219,9 +220,28 @@ static void print_status_json(const weft_coord_status_report *r)
   printf("]}\n");
 }
 
+/* The flight recorder of every process that has published where to ask for it. */
+static weft_status *print_flights(weft_coord_agent *agent)
+{
+  weft_coord_entry *found = NULL;
+  size_t count = 0;
+
+  WEFT_TRY(weft_coord_agent_list(agent, COLL_FLIGHT_KEYS, &found, &count));
+  for (size_t i = 0; i < count; i++) {
+    printf("\nincarnation %s\n", strrchr(found[i].key, '/') + 1);
+    fflush(stdout);
+    weft_status *st = coll_flight_ask(found[i].value, found[i].size, weft_deadline_after_ms(2000), stdout);
+    if (st) printf("  %s\n", weft_status_message(st));
+    weft_status_free(st);
+  }
+  if (count == 0) printf("\nno process has a communicator with others\n");
+  free(found);
+  return NULL;
+}
+
 static weft_status *status(int argc, char **argv)
 {
-  bool json = take_flag("--json", &argc, argv), watch = take_flag("--watch", &argc, argv);
+  bool json = take_flag("--json", &argc, argv), watch = take_flag("--watch", &argc, argv), flight = take_flag("--flight", &argc, argv);
   WEFT_AUTO(weft_coord_agent) agent = NULL;
 
   WEFT_TRY(open_agent(&argc, &argv, &agent));
@@ -231,6 +251,7 @@ static weft_status *status(int argc, char **argv)
     WEFT_TRY(weft_coord_agent_status(agent, &report));
     if (watch && !json) printf("\033[H\033[2J"); /* home, clear */
     (json ? print_status_json : print_status)(report);
+    if (flight && !json) WEFT_TRY(print_flights(agent));
     fflush(stdout);
     if (!watch) return NULL;
     nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
@@ -355,7 +376,8 @@ static const struct subcommand {
   const char *usage, *summary;
 } subcommands[] = {
   {"serve", serve, &weft_coord_service_option_table, "[OPTIONS]", "run a coordination service until SIGINT or SIGTERM"},
-  {"status", status, &weft_coord_agent_option_table, "ADDRESS [--watch] [--json]", "tasks, heartbeats, barriers and who is missing"},
+  {"status", status, &weft_coord_agent_option_table, "ADDRESS [--watch] [--json] [--flight]",
+   "tasks, heartbeats, barriers and who is missing; the collectives of all processes"},
   {"kv", key_value, &weft_coord_agent_option_table, "ADDRESS get KEY [--timeout 10s] | set KEY VALUE | delete KEY | list DIR | increment KEY N", "keys and values"},
   {"barrier", barrier, &weft_coord_agent_option_table, "ADDRESS ID --task N [--tasks 0,1,...] [--timeout 60s]", "wait at a barrier, as that task; an id serves once"},
 };

@@ -16,6 +16,7 @@
 
 #include "collective/internal.h"
 #include "collective/select.h"
+#include "collective/simulate.h"
 
 enum { MOST_RANKS = 64, MOST_ITERATIONS = 4000 };
 
@@ -176,6 +177,48 @@ static int run_rank(const bench *b, weft_comm *comm)
   return failed;
 }
 
+/* ---- sizes that nobody here has ---- */
+
+/* What every algorithm costs on the model network, as rows of a Markdown table. */
+static int simulate(void)
+{
+  enum { RANKS_PER_NODE = 8, MOST_SIMULATED = 65536, MOST_ROUNDS = 4096 };
+  static const int sizes[] = {64, 1024, 65536};
+  static const int64_t bytes[] = {64, 1 << 20};
+  static int labels[MOST_SIMULATED];
+  coll_topology topology = {0};
+  coll_sim_result r;
+
+  for (int i = 0; i < MOST_SIMULATED; i++) labels[i] = i / RANKS_PER_NODE;
+  printf("| operation | algorithm | bytes | ranks | rounds | bytes sent by a rank | bytes over a node's link | time |\n|---|---|---|---|---|---|---|---|\n");
+  for (size_t k = 0; k < WEFT_COUNT(kinds); k++)
+    for (size_t z = 0; z < WEFT_COUNT(bytes) - (kinds[k] == WEFT_BARRIER); z++)
+      for (int a = 1; a < COLL_ALGORITHM_COUNT; a++)
+        for (size_t n = 0; n < WEFT_COUNT(sizes); n++) {
+          bool blocks = kinds[k] == WEFT_ALL_GATHER || kinds[k] == WEFT_REDUCE_SCATTER || kinds[k] == WEFT_ALL_TO_ALL;
+          int64_t each = kinds[k] == WEFT_BARRIER ? 0 : blocks ? WEFT_MAX(bytes[z] / sizes[n] / 8 * 8, (int64_t)8) : bytes[z];
+          weft_status *st = coll_topology_init(&topology, labels, sizes[n]);
+          coll_problem p = {.kind = kinds[k], .size = sizes[n], .bytes = each, .elem_bytes = 8, .topology = &topology};
+          coll_schedule schedule = {0};
+          bool fits = !st && coll_algorithm_applies((coll_algorithm)a, &p);
+          if (fits) st = coll_schedule_build(&p, (coll_algorithm)a, &schedule);
+          fits = fits && schedule.count <= MOST_ROUNDS && (double)schedule.count * sizes[n] < 3e7; /* else it would take hours */
+          coll_schedule_fini(&schedule);
+          if (!st && fits) st = coll_simulate(&p, (coll_algorithm)a, NULL, false, &r);
+          if (!st && fits)
+            printf("| %s | %s | %lld | %d | %lld | %lld | %lld | %.1f us |\n", weft_coll_kind_name(kinds[k]),
+                   coll_algorithm_name((coll_algorithm)a), (long long)(blocks ? each * sizes[n] : each), sizes[n],
+                   (long long)r.rounds, (long long)r.rank_bytes, (long long)r.link_bytes, r.time_ns / 1e3);
+          fflush(stdout);
+          coll_topology_fini(&topology);
+          if (!st) continue;
+          fprintf(stderr, "%s\n", weft_status_text(st, false));
+          weft_status_free(st);
+          return 1;
+        }
+  return 0;
+}
+
 /* ---- ranks ---- */
 
 typedef struct device {
@@ -279,6 +322,7 @@ static const char usage[] =
   "  --ops LIST                all-reduce,all-gather,reduce-scatter,all-to-all,broadcast,barrier\n"
   "  --min-bytes N --max-bytes N   64 to 16777216\n"
   "  --scale X                 times the usual number of iterations\n"
+  "  --simulate yes            what every algorithm costs on the simulated network, for 64 to 65536 ranks, 8 a node\n"
   "  --tune FILE               measure every algorithm and write the table for WEFT_COLLECTIVE_TABLE\n";
 
 int cli_bench_collectives_main(int argc, char **argv)
@@ -302,6 +346,8 @@ int cli_bench_collectives_main(int argc, char **argv)
       b.max_bytes = atoll(value);
     } else if (strcmp(argv[i], "--scale") == 0) {
       b.scale = atof(value);
+    } else if (strcmp(argv[i], "--simulate") == 0) {
+      return simulate();
     } else if (strcmp(argv[i], "--tune") == 0) {
       b.tune = value;
     } else {

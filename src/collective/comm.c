@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "collective/address.h"
 #include "collective/context.h"
+#include "collective/flight.h"
 #include "collective/internal.h"
 #include "collective/link.h"
 
@@ -40,6 +41,21 @@ static void comm_free(weft_comm *comm)
   for (int i = 0; i < COLL_CACHED_SCHEDULES; i++) coll_schedule_fini(&comm->cache[i].schedule);
   free(comm->lateness);
   free(comm);
+}
+
+weft_comm *coll_comm_retain(weft_comm *comm)
+{
+  atomic_fetch_add_explicit(&comm->refs, 1, memory_order_relaxed);
+  return comm;
+}
+
+void coll_comm_release(weft_comm *comm)
+{
+  coll_group *g = comm->group;
+
+  if (atomic_fetch_sub_explicit(&comm->refs, 1, memory_order_acq_rel) != 1) return; /* acq_rel: as for groups */
+  comm_free(comm);
+  coll_group_release(g);
 }
 
 void coll_group_release(coll_group *g)
@@ -85,6 +101,7 @@ static weft_status *add_local(coll_group *g, int local, int rank)
   g->locals[local] = comm;
   g->local_of[rank] = local;
   comm->group = g;
+  atomic_init(&comm->refs, 1);
   comm->rank = rank;
   comm->local = local;
   comm->tail = &comm->head;
@@ -95,11 +112,12 @@ static weft_status *add_local(coll_group *g, int local, int rank)
 weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t id, coll_group **out_group)
 {
   const coll_settings *settings = coll_settings_get();
-  WEFT_AUTO(coll_group) g = calloc(1, sizeof *g);
+  WEFT_AUTO(coll_group) g = aligned_alloc(64, sizeof *g);
   coll_algorithm forced = COLL_ALG_AUTO;
 
   *out_group = NULL;
   WEFT_TRY_ALLOC(g);
+  memset(g, 0, sizeof *g);
   atomic_init(&g->refs, 1);
   weft_mutex_init(&g->mu);
   g->id = id;
@@ -179,6 +197,7 @@ weft_status *weft_comm_create(const weft_comm_spec *given, weft_comm **out_comms
     coll_context_remove(g);
     return weft_status_note(st, __FILE__, __LINE__, "creating communicator %s", g->name);
   }
+  if (!alone && given->incarnation) coll_flight_publish(spec.kv, given->incarnation);
   return hand_out(WEFT_MOVE(g), out_comms);
 }
 
@@ -341,8 +360,7 @@ void weft_comm_destroy(weft_comm *comm)
   if (last) coll_links_close_locked(g);
   coll_group_unlock(g);
   if (last) coll_context_remove(g);
-  comm_free(comm);
-  coll_group_release(g);
+  coll_comm_release(comm);
 }
 
 /* ---- deaths reported from outside ---- */

@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "collective/context.h"
+#include "collective/flight.h"
 #include "collective/link.h"
 
 enum { MOST_ASKED = 256, MOST_LISTED = 16 };
@@ -257,4 +258,60 @@ void coll_diagnose_start_locked(coll_group *g)
   }
   const coll_op *op = most_overdue_locked(g);
   if (op) coll_group_fail_locked(g, diagnose_locked(g, op), false);
+}
+
+/* ---- the whole recorder of another process ---- */
+
+void coll_flight_publish(weft_kv *kv, uint64_t incarnation)
+{
+  static _Atomic uint64_t published; /* communicators come often, processes once */
+  uint64_t mark = incarnation ^ (uintptr_t)kv;
+  char key[64];
+  coll_address own;
+
+  if (atomic_exchange(&published, mark) == mark) return;
+  weft_status *st = coll_address_own(&own);
+  snprintf(key, sizeof key, COLL_FLIGHT_KEYS "/%llu", (unsigned long long)incarnation);
+  if (!st) st = weft_kv_set(kv, key, &own, sizeof own, true);
+  weft_status_ignore(st);
+}
+
+static bool wait_for(int fd, short events, weft_deadline deadline)
+{
+  struct pollfd one = {.fd = fd, .events = events};
+  return poll(&one, 1, weft_deadline_poll_ms(deadline)) > 0;
+}
+
+static weft_status *read_text(int fd, const coll_address *who, weft_deadline deadline, FILE *out)
+{
+  coll_frame_reader reader = {.passed_fd = -1};
+
+  if (!wait_for(fd, POLLOUT, deadline) || !coll_frame_send(fd, COLL_FRAME_FLIGHT, NULL, 0, -1))
+    return WEFT_ERR(UNAVAILABLE, "pid %d on %.64s cannot be reached", who->pid, who->host);
+  while (wait_for(fd, POLLIN, deadline)) {
+    coll_read_result got;
+    while ((got = coll_frame_read(&reader, fd)) == COLL_READ_FRAME && reader.frame.type == COLL_FRAME_TEXT)
+      fwrite(reader.payload, 1, reader.frame.bytes, out);
+    if (got == COLL_READ_END) return NULL;
+    if (got != COLL_READ_NONE) return WEFT_ERR(UNAVAILABLE, "pid %d on %.64s sent garbage", who->pid, who->host);
+  }
+  return WEFT_ERR(DEADLINE_EXCEEDED, "pid %d on %.64s does not answer: stopped, or starved of CPU", who->pid, who->host);
+}
+
+weft_status *coll_flight_ask(const void *address, size_t bytes, weft_deadline deadline, FILE *out)
+{
+  coll_address to;
+  int fd;
+
+  if (bytes != sizeof to || (memcpy(&to, address, sizeof to), to.magic != COLL_ADDRESS_MAGIC))
+    return WEFT_ERR(INVALID_ARGUMENT, "no address of a process with a flight recorder: %zu bytes", bytes);
+  WEFT_TRY(coll_address_check(&to, bytes, to.size));
+  weft_status *st = coll_dial(&to, true, &fd);
+  if (st) { /* not on this node, or gone */
+    weft_status_free(st);
+    WEFT_TRY(coll_dial(&to, false, &fd));
+  }
+  st = read_text(fd, &to, deadline, out);
+  close(fd);
+  return st;
 }

@@ -21,6 +21,15 @@ typedef struct coll_flight_header {
  * Errors: NOT_FOUND, INVALID_ARGUMENT (not a recorder file; different communicators). */
 WEFT_NODISCARD weft_status *coll_flight_join(const char *const *paths, int count, FILE *out);
 
+/* Puts this process's address into the store, under COLL_FLIGHT_KEYS, so that its recorder can be asked for.  A failure is
+ * of no account. */
+#define COLL_FLIGHT_KEYS "weft/flight"
+void coll_flight_publish(weft_kv *kv, uint64_t incarnation);
+
+/* Asks the process behind such a key's value for its recorder's text and writes it to `out`.
+ * Errors: INVALID_ARGUMENT (no address), UNAVAILABLE (nobody there), DEADLINE_EXCEEDED (no answer: stopped, or starved). */
+WEFT_NODISCARD weft_status *coll_flight_ask(const void *address, size_t bytes, weft_deadline deadline, FILE *out);
+
 /* `weft inspect --flight FILE...`: argv[0] is ignored.  Returns the exit status. */
 int cli_flight_main(int argc, char **argv);
 

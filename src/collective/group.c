@@ -191,12 +191,12 @@ void coll_group_timers_locked(coll_group *g, int64_t now_ns)
 static bool help(coll_group *g, bool (*ready)(const void *ctx), const void *ctx)
 {
   int64_t spin_ns = coll_settings_get()->spin_ns, since_ns = 0;
-  bool done = ready(ctx);
+  bool done = ready(ctx), polls = !g->use_direct;
 
-  atomic_fetch_add_explicit(&g->helpers, 1, memory_order_relaxed);
+  if (polls) atomic_fetch_add_explicit(&g->helpers, 1, memory_order_relaxed);
   for (int spins = 1; !done; spins++) {
     /* where all ranks are here, whoever arrives last does the work: only large work is worth joining */
-    bool useful = !g->use_direct || atomic_load_explicit(&g->direct.running, memory_order_relaxed), moved = false;
+    bool useful = polls || atomic_load_explicit(&g->direct.running, memory_order_relaxed), moved = false;
     if (useful && coll_group_try_lock(g)) {
       moved = coll_group_progress_locked(g);
       coll_group_unlock(g);
@@ -217,8 +217,8 @@ static bool help(coll_group *g, bool (*ready)(const void *ctx), const void *ctx)
       coll_group_unlock(g);
     }
   }
-  atomic_fetch_sub_explicit(&g->helpers, 1, memory_order_relaxed);
-  if (atomic_load_explicit(&g->unsent, memory_order_relaxed)) coll_context_wake_by(weft_now_ns() + WEFT_NS_PER_MS);
+  if (polls) atomic_fetch_sub_explicit(&g->helpers, 1, memory_order_relaxed);
+  if (polls && atomic_load_explicit(&g->unsent, memory_order_relaxed)) coll_context_wake_by(weft_now_ns() + WEFT_NS_PER_MS);
   return done;
 }
 
@@ -230,10 +230,9 @@ static bool waiter_ready(const void *waiter)
 
 weft_status *weft_coll_wait(weft_comm *comm, weft_event *event)
 {
-  coll_group *g = coll_group_retain(comm->group); /* the operation may end with the communicator's destruction */
-
-  if (!help(g, event_ready, event)) coll_context_wake();
-  coll_group_release(g);
+  coll_comm_retain(comm); /* the operation may end with its destruction */
+  if (!help(comm->group, event_ready, event)) coll_context_wake();
+  coll_comm_release(comm);
   return weft_event_await(event, WEFT_NO_DEADLINE); /* every operation has a deadline of its own */
 }
 
@@ -398,10 +397,13 @@ weft_status *weft_coll_post(weft_comm *comm, const weft_coll_op *op, const weft_
 weft_status *weft_coll_run(weft_comm *comm, const weft_coll_op *op, const weft_coll_call *call)
 {
   coll_waiter waiter = {0};
-  WEFT_AUTO(coll_group) g = coll_group_retain(comm->group);
+  weft_status *st;
 
-  WEFT_TRY(post_to(comm, op, 1, call, (coll_completion){.waiter = &waiter}, true));
-  return await_waiter(g, &waiter);
+  coll_comm_retain(comm);
+  st = post_to(comm, op, 1, call, (coll_completion){.waiter = &waiter}, true);
+  if (!st) st = await_waiter(comm->group, &waiter);
+  coll_comm_release(comm);
+  return st;
 }
 
 /* All-reduces that may travel as one message: `count` from the first on. */

@@ -141,7 +141,8 @@ typedef struct coll_cached {
 } coll_cached;
 
 struct weft_comm {
-  coll_group *group;
+  coll_group *group; /* a reference of it, once the communicator is handed out */
+  atomic_int refs;   /* the owner's, and one of each thread that runs or waits for an operation */
   int rank, local; /* local: its index among the group's */
   uint64_t serial;
   coll_op *head, **tail; /* collectives in order; head is the active one */
@@ -167,21 +168,33 @@ typedef struct coll_job {
 } coll_job;
 
 typedef struct coll_direct {
+  coll_op *first; /* of those that have arrived */
+  int arrived, workers;
+  atomic_bool running; /* changed under the lock */
   coll_job *jobs;
   void **pointers;
   size_t job_count, job_capacity, pointer_count, pointer_capacity, chunk_count;
   atomic_size_t next_chunk, done_chunks;
   coll_reducer reducer;
-  coll_op *first; /* of those that have arrived */
-  int arrived, workers;
-  atomic_bool running; /* changed under the lock */
 } coll_direct;
 
 typedef struct coll_address coll_address;
 
 struct coll_group {
-  weft_mutex mu;
-  atomic_int refs;      /* communicators, the progress thread, helpers, the diagnosis */
+  /* first what every operation writes: few cache lines */
+  _Alignas(64) weft_mutex mu;
+  coll_op *all_pending, *finished;
+  weft_status *error;   /* what spent the group */
+  atomic_int pending;   /* operations that have not ended; written under the lock */
+  atomic_bool unsent;   /* a stream needs polling although its operations have ended; written under the lock */
+  bool frozen;          /* a deadline has passed: nothing moves until the diagnosis is ready */
+  _Atomic int64_t next_timer_ns; /* no operation is due for a warning or its deadline before */
+  coll_op *runnable, **runnable_tail;
+  coll_op *free_ops;
+  coll_direct direct;
+
+  _Alignas(64) atomic_int refs; /* communicators, the progress thread, helpers, the diagnosis */
+  atomic_int helpers;   /* threads in weft_coll_wait that poll links */
   coll_group *next_in_context;
   char *name;
   uint64_t id;
@@ -199,18 +212,7 @@ struct coll_group {
   coll_pair *pairs;     /* [local_count * local_count]: from, to */
   coll_link **links;    /* [local_count * size]; NULL: none yet */
   coll_link *open_links; /* all that exist */
-  coll_direct direct;
-  coll_op *runnable, **runnable_tail;
-  coll_op *finished, *free_ops;
-  coll_op *all_pending;
-  atomic_int pending;   /* operations that have not ended; written under the lock */
-  atomic_int helpers;   /* threads in weft_coll_wait that poll */
-  atomic_bool unsent;   /* a stream needs polling although its operations have ended; written under the lock */
-  _Atomic int64_t next_timer_ns; /* no operation is due for a warning or its deadline before */
-  bool frozen;          /* a deadline has passed: nothing moves until the diagnosis is ready */
-  weft_status *error;   /* what spent the group */
   struct coll_fabric *fabric;
-  bool closing;
   uint64_t splits;
 };
 
@@ -225,6 +227,9 @@ void coll_group_unlock(coll_group *g) WEFT_RELEASES(g->mu);
 coll_group *coll_group_retain(coll_group *g);
 void coll_group_release(coll_group *g);
 WEFT_DEFINE_AUTO(coll_group, coll_group_release)
+
+weft_comm *coll_comm_retain(weft_comm *comm);
+void coll_comm_release(weft_comm *comm);
 
 /* A group without links, all fields that `spec` gives set.  Its communicators are in g->locals. */
 WEFT_NODISCARD weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t id, coll_group **out_group);

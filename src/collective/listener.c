@@ -352,6 +352,19 @@ static void answer(int fd, const coll_query *q)
   coll_frame_send(fd, COLL_FRAME_ANSWER, &a, sizeof a, -1);
 }
 
+/* The newest part of the recorder's text, as much as a socket takes at once. */
+static void tell_flight(int fd)
+{
+  enum { MOST_TEXT = 96 << 10 };
+  WEFT_AUTO_STR text = weft_coll_flight_text();
+  size_t bytes = text ? strlen(text) : 0;
+
+  for (size_t at = bytes > MOST_TEXT ? bytes - MOST_TEXT : 0, n; at < bytes; at += n) {
+    n = WEFT_MIN(bytes - at, (size_t)COLL_MOST_FRAME_BYTES);
+    if (!coll_frame_send(fd, COLL_FRAME_TEXT, text + at, n, -1)) return;
+  }
+}
+
 /* True if the connection has found its place, or there is none for it. */
 static bool place_hello(held *h)
 {
@@ -396,6 +409,10 @@ static bool serve(held *h)
     coll_query q;
     memcpy(&q, h->reader.payload, sizeof q);
     answer(h->fd, &q);
+    return true;
+  }
+  if (h->reader.frame.type == COLL_FRAME_FLIGHT) {
+    tell_flight(h->fd);
     return true;
   }
   if (h->reader.frame.type != COLL_FRAME_HELLO || h->reader.frame.bytes != sizeof(coll_hello)) return true;

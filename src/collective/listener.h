@@ -31,6 +31,8 @@ typedef enum coll_frame_type {
   COLL_FRAME_GOODBYE,  /* the sender destroyed its communicator in peace; how many messages it sent, by channel */
   COLL_FRAME_QUERY,    /* coll_query: what does this rank do? */
   COLL_FRAME_ANSWER,   /* coll_answer */
+  COLL_FRAME_FLIGHT,   /* what does this process's flight recorder say? */
+  COLL_FRAME_TEXT,     /* a part of the answer; the last one ends with the connection */
 } coll_frame_type;
 
 typedef struct coll_frame {

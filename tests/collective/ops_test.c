@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include "collective/flight.h"
 #include "collective/link.h"
 
 enum { GUARD = 64 };
@@ -539,6 +540,32 @@ TEST(a_group_of_operations_ends_together)
   }
 }
 
+TEST(the_recorder_of_another_process_can_be_asked_for)
+{
+  world w;
+  weft_comm_spec base = {.incarnation = 77};
+  WEFT_AUTO_STR address = NULL;
+  char *text = NULL;
+  size_t bytes, length;
+
+  world_open_processes(&w, 2, &base);
+  weft_coll_call call = {.site = {.instruction = "all-reduce.5"}};
+  float x[2] = {1, 2}, y[2];
+  weft_coll_op ops[2] = {{.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = &x[0], .recv = &y[0]},
+                         {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = &x[1], .recv = &y[1]}};
+  T_OK(world_run(&w, ops, &call));
+  T_OK(weft_kv_get(w.kv, COLL_FLIGHT_KEYS "/77", weft_deadline_after_ms(1000), &address, &bytes));
+  FILE *out = open_memstream(&text, &length);
+  T_OK(coll_flight_ask(address, bytes, weft_deadline_after_ms(5000), out));
+  fflush(out);
+  if (!strstr(text, "all-reduce.5")) fail_msg("%s", text);
+  T_CODE(coll_flight_ask("nonsense", 8, weft_deadline_after_ms(1000), out), WEFT_INVALID_ARGUMENT);
+  world_close(&w);
+  T_CODE(coll_flight_ask(address, bytes, weft_deadline_after_ms(1000), out), WEFT_UNAVAILABLE);
+  fclose(out);
+  free(text);
+}
+
 TEST(split_makes_communicators_of_colors)
 {
   enum { SIZE = 6 };
@@ -625,5 +652,5 @@ TEST_MAIN(UNIT(strangers_at_the_door_do_no_harm), UNIT(devices_of_a_process), UN
           UNIT(large_messages_over_shared_memory), UNIT(a_custom_reducer_folds_in_rank_order_everywhere),
           UNIT(rank_order_gives_the_same_bits_everywhere), UNIT(nan_is_contagious_and_minus_zero_is_less),
           UNIT(ragged_rows_go_where_they_are_sent), UNIT(tagged_messages_in_any_order_and_from_anybody),
-          UNIT(a_group_of_operations_ends_together), UNIT(split_makes_communicators_of_colors),
+          UNIT(a_group_of_operations_ends_together), UNIT(the_recorder_of_another_process_can_be_asked_for), UNIT(split_makes_communicators_of_colors),
           UNIT(arguments_that_make_no_sense_are_refused))
