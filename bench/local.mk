@@ -4,6 +4,7 @@ bench_kernels_SOURCES = bench/kernels.c
 bench_dispatch_SOURCES = bench/dispatch.c
 bench_read_SOURCES = bench/read.c
 EXTRA_DIST += bench/kernels.hlo bench/suite.py bench/read_jaxlib.py
+EXTRA_DIST += bench/jax_bench.py
 noinst_PROGRAMS += bench/coord_bench
 bench_coord_bench_SOURCES = bench/coord_bench.c
 EXTRA_DIST += bench/coord_bench.py

@@ -3,19 +3,16 @@
 
 Written with shard_map, so that every collective stands where it happens: one psum over "model" behind attention and one
 behind the MLP (forward), their transposes (backward), one pmean over "data" for the gradients.  The same script runs on
-any backend; with both at hand it compares their losses:
+any backend, in one process or in several that share the 8 devices; with several platforms it compares their losses:
 
-    WEFT_NUM_DEVICES=8 PJRT_NAMES_AND_LIBRARY_PATHS=weft:build/.libs/pjrt_weft.so python transformer_2d.py weft cpu
+    PJRT_NAMES_AND_LIBRARY_PATHS=weft:build/.libs/pjrt_weft.so python transformer_2d.py weft cpu
+    ... python transformer_2d.py --processes 2 weft        starts 2 processes of 4 devices: one row of the mesh each
 """
-import os
+import common
+
+import socket
+import subprocess
 import sys
-
-platforms = sys.argv[1:] or ["weft"]
-os.environ.setdefault("WEFT_NUM_DEVICES", "8")
-os.environ["JAX_PLATFORMS"] = ",".join(platforms)
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
-
-import time  # noqa: E402
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
@@ -25,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P  # noqa: E402
 
 DATA, MODEL = 2, 4
 BATCH, LENGTH, WIDTH, HEADS, HIDDEN, VOCABULARY = 8, 32, 64, 8, 256, 97
-STEPS, RATE = 20, 0.5
+RATE = 0.5
 
 SPECS = {  # how each weight lies over the mesh; "model" cuts heads and hidden units
     "embedding": P(), "query": P(None, "model", None), "key": P(None, "model", None), "value": P(None, "model", None),
@@ -65,7 +62,7 @@ def loss_of(w, tokens):
     return -lax.pmean(picked.mean(), "data")
 
 
-def train(platform):
+def run(platform, steps, report=print):
     mesh = Mesh(np.array(jax.devices(platform)[:DATA * MODEL]).reshape(DATA, MODEL), ("data", "model"))
     loss = jax.shard_map(loss_of, mesh=mesh, in_specs=(SPECS, P("data")), out_specs=P())
 
@@ -74,25 +71,32 @@ def train(platform):
         value, gradient = jax.value_and_grad(loss)(w, tokens)
         return jax.tree.map(lambda a, g: a - RATE * g, w, gradient), value
 
-    w = {k: jax.device_put(v, NamedSharding(mesh, SPECS[k])) for k, v in weights().items()}
+    def spread(a, spec):  # every process has the whole and gives its devices their parts
+        return jax.make_array_from_callback(a.shape, NamedSharding(mesh, spec), lambda at: a[at])
+    w = {k: spread(v, SPECS[k]) for k, v in weights().items()}
     start = np.random.RandomState(1).randint(0, VOCABULARY, (BATCH, 1))
     tokens = ((start + np.arange(LENGTH) * 5) % VOCABULARY).astype(np.int32)  # a rule that can be learnt
-    tokens = jax.device_put(tokens, NamedSharding(mesh, P("data")))
-    losses, began = [], time.time()
-    for i in range(STEPS):
-        w, value = step(w, tokens)
-        losses.append(float(value))
-        if i == 0:
-            compiled, began = time.time() - began, time.time()
-    print(f"{platform}: first step {compiled:.2f} s, then {(time.time() - began) / (STEPS - 1) * 1e3:.1f} ms a step; "
-          f"loss {losses[0]:.5f} -> {losses[-1]:.5f}")
-    return losses
+    return common.train(platform, steps, step, w, [spread(tokens, P("data"))], report if jax.process_index() == 0 else lambda *_: None)
+
+
+def start_processes(count):
+    """The same command once for each process; the first one reports."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    command = [sys.executable] + sys.argv + ["--port", str(port), "--process"]
+    children = [subprocess.Popen(command + [str(i)]) for i in range(count)]
+    try:
+        return max(child.wait() for child in children)
+    finally:
+        for child in children:
+            child.kill()
 
 
 if __name__ == "__main__":
-    runs = [train(p) for p in platforms]
-    assert runs[0][-1] < runs[0][0]
-    for other in runs[1:]:
-        difference = max(abs(a - b) for a, b in zip(runs[0], other))
-        print(f"largest difference of the losses: {difference:.2e}")
-        assert difference < 2e-3
+    options = common.options
+    if options.processes > 1 and options.process < 0:
+        sys.exit(start_processes(options.processes))
+    if options.processes > 1:
+        jax.distributed.initialize(f"127.0.0.1:{options.port}", options.processes, options.process)
+    common.main(run, 20)

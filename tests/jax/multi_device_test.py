@@ -338,6 +338,33 @@ def scalars_and_empty_arrays(mesh):
     return jax.jit(lambda x, s: (x * s, x[:0], s + 1))(x, np.float32(3))
 
 
+@on()
+def scatter_and_gather_of_sharded_tables(mesh):
+    table, at = put(mesh, rand(16, 8), P(None, "y")), put(mesh, np.arange(8, dtype=np.int32) * 3 % 16, P("x"))
+
+    def f(table, at):
+        rows = table[at]
+        return rows, jnp.zeros_like(table).at[at].add(rows * 2), jax.grad(lambda t: jnp.sum(t[at] ** 3))(table)
+    return jax.jit(f)(table, at)
+
+
+@on()
+def sums_left_unreduced(mesh):
+    mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    with jax.set_mesh(mesh):
+        x, w = put(mesh, rand(4, 8), P(None, "y")), put(mesh, rand(8, 6, seed=1), P("y", None))
+        f = jax.jit(lambda x, w: jnp.einsum("ab,bc->ac", x, w, out_sharding=P(unreduced={"y"})))
+        y = f(x, w)
+        parts = np.stack([np.asarray(s.data) for s in y.addressable_shards])
+        return parts, jax.jit(lambda a: jax.reshard(a + a, P("y", None)))(y)
+
+
+@on()
+def programs_that_hand_on_their_operands(mesh):
+    f = jax.shard_map(lambda x: x, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    return jax.jit(f)(rand(8)), jax.jit(lambda x: (x, x))(put(mesh, rand(8), P("y")))
+
+
 # -- behaviour on Weft --------------------------------------------------------------------------------------------------
 @weft
 def shardings_mean_what_they_mean_to_jax():
@@ -369,6 +396,29 @@ def unspecified_outputs_have_a_sharding():
     assert s.sharding.is_equivalent_to(NamedSharding(mesh, P("x")), 2), s.sharding
     y = jax.jit(lambda x: x * 2)(x)
     np.testing.assert_allclose(np.asarray(y), np.asarray(x) * 2)
+
+
+@on()
+def output_shardings_follow_as_they_do_in_xla(mesh):
+    """The number of rows and columns of each result's tiles."""
+    x, w = put(mesh, rand(8, 16), P("x", "y")), put(mesh, rand(16, 8, seed=1), P("y", None))
+    functions = [lambda x, w: x @ w, lambda x, w: w.T, lambda x, w: x.sum(0), lambda x, w: x.sum(1), lambda x, w: jnp.sin(x) + 1,
+                 lambda x, w: x.reshape(8, 4, 4), lambda x, w: x.reshape(128), lambda x, w: x[:, ::2], lambda x, w: x[::-1],
+                 lambda x, w: lax.fori_loop(0, 3, lambda i, a: a * 2, x), lambda x, w: lax.scan(lambda c, r: (c, r * 2), 0, x)[1],
+                 lambda x, w: jax.nn.softmax(x), lambda x, w: jnp.broadcast_to(x[None], (3, 8, 16)), lambda x, w: jnp.cumsum(x, 1),
+                 lambda x, w: x[:, 2:10], lambda x, w: lax.dynamic_update_slice(x, x[:, :8], (0, 4)), lambda x, w: jnp.sort(x, 1),
+                 lambda x, w: jnp.concatenate([x, x], 1), lambda x, w: jnp.pad(x, ((0, 0), (8, 8))), lambda x, w: x @ x.T,
+                 lambda x, w: lax.top_k(x, 2)[0], lambda x, w: jnp.fft.fft(x), lambda x, w: jnp.argmax(x, 1),
+                 lambda x, w: lax.conv(x[None, None], jnp.ones((4, 1, 3, 3)), (1, 1), "SAME")]
+    return [np.array(y.sharding.shard_shape(y.shape)) for y in (jax.jit(f)(x, w) for f in functions)]
+
+
+@weft
+def what_is_donated_and_fits_no_result_stays():
+    mesh = mesh_on("weft", "8")
+    x = put(mesh, rand(16, 2), P("x"))
+    jax.jit(lambda x: x @ x.T, donate_argnums=0)(x)
+    assert not x.is_deleted()
 
 
 @weft

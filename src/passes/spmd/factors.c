@@ -46,6 +46,32 @@ static void same_dims(spmd_factors *f, int rank, hlo_ints but)
 
 static const hlo_ints none = {0};
 
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+  while (b) {
+    int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+/* Dimensions of several tensors along which elements change places, or are left out or added: cut alike as far as all sizes
+ * allow, but computed whole. */
+static void moved(spmd_factors *f, int count, const int *tensors, const int64_t *dims)
+{
+  int64_t size = 0;
+  int factor;
+
+  if (f->count == SPMD_MAX_FACTORS) return;
+  for (int i = 0; i < count; i++) size = common_divisor(size, f->tensors[tensors[i]].shape->dims[dims[i]]);
+  factor = add_factor(f, size);
+  f->factor[factor].is_moved = true;
+  for (int i = 0; i < count; i++) use(f, tensors[i], dims[i], factor);
+}
+
+static void moved_dim(spmd_factors *f, int64_t dim, int a, int b) { moved(f, 2, (int[]){a, b}, (int64_t[]){dim, dim}); }
+
 /* ---- one function a kind of operation ---------------------------------------------------------------------------------- */
 
 typedef void factor_rule(const hlo_instr *instr, spmd_factors *f);
@@ -75,12 +101,20 @@ static void reverse(const hlo_instr *instr, spmd_factors *f)
   for (int i = 0; i < instr->dims.count; i++) f->factor[instr->dims.v[i]].is_moved = true;
 }
 
-/* The dimensions that the attribute names mix elements; the others are left alone. */
+/* The dimension that the attribute names is mixed; the others are left alone. */
 static void all_but_dims(const hlo_instr *instr, spmd_factors *f)
 {
+  int tensors[MAX_USES];
+  int64_t dims[MAX_USES];
+
   f->is_linear = f->is_additive = instr->op != HLO_SORT;
   f->passes_through = true;
   same_dims(f, f->tensors[result_tensor(f)].shape->rank, instr->dims);
+  for (int t = 0; t < f->tensor_count && t < MAX_USES; t++) {
+    tensors[t] = t;
+    dims[t] = instr->dims.v[0];
+  }
+  if (f->tensor_count <= MAX_USES) moved(f, f->tensor_count, tensors, dims);
 }
 
 static void broadcast(const hlo_instr *instr, spmd_factors *f)
@@ -123,12 +157,7 @@ static void reshape(const hlo_instr *instr, spmd_factors *f)
     size = WEFT_MIN(left[0], left[1]);
     if (left[0] % size || left[1] % size || f->count == SPMD_MAX_FACTORS) {
       /* their common divisor is major in both; then on to where both sides end together */
-      int64_t a = left[0], b = left[1], gcd = a, rest = b;
-      while (rest) {
-        int64_t next = gcd % rest;
-        gcd = rest;
-        rest = next;
-      }
+      int64_t a = left[0], b = left[1], gcd = common_divisor(a, b);
       if (gcd > 1 && f->count < SPMD_MAX_FACTORS) {
         factor = add_factor(f, gcd);
         use(f, 0, at[0], factor);
@@ -187,6 +216,7 @@ static void kept_dims(const hlo_instr *instr, spmd_factors *f, const int *tensor
     int factor;
     bool same = true;
     for (int i = 0; i < count; i++) same &= f->tensors[tensors[i]].shape->dims[d] == instr->shape->dims[d];
+    if (!same && instr->op != HLO_DYNAMIC_SLICE) moved_dim(f, d, 0, result_tensor(f));
     if (!same) continue;
     factor = add_factor(f, instr->shape->dims[d]);
     for (int i = 0; i < count; i++) use(f, tensors[i], d, factor);
@@ -205,7 +235,10 @@ static void pad(const hlo_instr *instr, spmd_factors *f)
   for (int d = 0; d < instr->shape->rank; d++) {
     const hlo_pad_dim *p = &instr->u.pad.dims[d];
     int factor;
-    if (p->low || p->high || p->interior) continue;
+    if (p->low || p->high || p->interior) {
+      moved_dim(f, d, 0, 2);
+      continue;
+    }
     factor = add_factor(f, instr->shape->dims[d]);
     use(f, 0, d, factor);
     use(f, 2, d, factor);
@@ -218,7 +251,10 @@ static void window(const hlo_instr *instr, spmd_factors *f)
   for (int d = 0; d < instr->u.window->rank; d++) {
     const hlo_window_dim *w = &instr->u.window->dims[d];
     int factor;
-    if (w->size != 1 || w->stride != 1 || w->pad_low || w->pad_high || w->base_dilation != 1) continue;
+    if (w->size != 1 || w->stride != 1 || w->pad_low || w->pad_high || w->base_dilation != 1) {
+      moved_dim(f, d, 0, result_tensor(f));
+      continue;
+    }
     factor = add_factor(f, f->tensors[0].shape->dims[d]);
     for (int t = 0; t < f->tensor_count; t++)
       if (f->tensors[t].shape->rank == instr->u.window->rank) use(f, t, d, factor);
@@ -278,7 +314,7 @@ static void dot(const hlo_instr *instr, spmd_factors *f)
   }
 }
 
-/* Batch and features; with groups, the groups.  Spatial dimensions are whole. */
+/* Batch and features; with groups, the groups.  Spatial dimensions are computed whole. */
 static void convolution(const hlo_instr *instr, spmd_factors *f)
 {
   const hlo_conv_attrs *c = instr->u.conv;
@@ -287,6 +323,8 @@ static void convolution(const hlo_instr *instr, spmd_factors *f)
 
   f->reducer = HLO_ADD;
   f->is_linear = true;
+  for (int i = 0; i < c->lhs_spatial.count; i++)
+    moved(f, 2, (int[]){0, 2}, (int64_t[]){c->lhs_spatial.v[i], c->out_spatial.v[i]});
   if (c->batch_group_count != 1) return;
   factor = add_factor(f, f->tensors[0].shape->dims[c->lhs_batch]);
   use(f, 0, c->lhs_batch, factor);
@@ -412,6 +450,7 @@ static void fft(const hlo_instr *instr, spmd_factors *f)
 {
   f->is_linear = true;
   leading(f, instr->shape->rank - instr->dims.count);
+  for (int d = instr->shape->rank - instr->dims.count; d < instr->shape->rank; d++) moved_dim(f, d, 0, 1);
 }
 static void topk(const hlo_instr *instr, spmd_factors *f) { leading(f, instr->operands[0]->shape->rank - 1); }
 
@@ -536,6 +575,7 @@ void spmd_factor_axes(const spmd_grid *grid, const spmd_factors *f, int t, const
       spmd_axes_push(axes, s->dims[dim].v[at++]);
     }
     open &= left == 1;
+    if (f->factor[tensor->uses[u].factor].is_moved && at < s->dims[dim].count) axes->count = 0; /* all or nothing */
   }
 }
 

@@ -16,7 +16,7 @@ enum { SPMD_MAX_FACTORS = 3 * HLO_MAX_RANK };
 typedef struct spmd_factor {
   int64_t size;
   bool is_reduced; /* indexes no result: partial results are combined */
-  bool is_moved;   /* elements change places along it: cut alike on both sides, but computed whole */
+  bool is_moved;   /* elements change places along it: cut alike on all sides, but computed whole */
 } spmd_factor;
 
 typedef struct spmd_use { uint8_t dim, factor; } spmd_use;

@@ -45,6 +45,20 @@ static weft_status *add_form(partitioner *w, const hlo_instr *instr, const spmd_
 
 /* ---- values in the sharding that is wanted ---------------------------------------------------------------------------------- */
 
+/* The form from which `want` is had for the least bytes. */
+static weft_status *nearest_form(partitioner *w, const hlo_instr *instr, const spmd_sharding *want, const form **out, double *out_bytes)
+{
+  *out = NULL;
+  for (const form *f = form_of(w, instr); f; f = f->next) {
+    double bytes;
+    WEFT_TRY(spmd_combine_cost(&w->mover, instr->shape, f->s, 0, want, w->scratch, &bytes));
+    if (*out && bytes >= *out_bytes) continue;
+    *out = f;
+    *out_bytes = bytes;
+  }
+  return NULL;
+}
+
 /* A sharding of an array as that of its dimensions in their order in memory. */
 static weft_status *in_memory_order(partitioner *w, const spmd_sharding *s, const int64_t *minor_to_major, spmd_sharding *out)
 {
@@ -80,14 +94,16 @@ static weft_status *reshard(partitioner *w, hlo_instr *x, const spmd_sharding *f
 /* Array `instr` as a tile of `want`; each form is made once. */
 static weft_status *array_as(partitioner *w, const hlo_instr *instr, const spmd_sharding *want, hlo_instr **out)
 {
-  const form *first = form_of(w, instr);
+  const form *from;
+  double bytes;
 
-  for (const form *f = first; f; f = f->next)
+  for (const form *f = form_of(w, instr); f; f = f->next)
     if (spmd_sharding_equal(f->s, want)) {
       *out = f->tile;
       return NULL;
     }
-  WEFT_TRY(reshard(w, first->tile, first->s, want, out));
+  WEFT_TRY(nearest_form(w, instr, want, &from, &bytes));
+  WEFT_TRY(reshard(w, from->tile, from->s, want, out));
   {
     spmd_sharding *copy = WEFT_ARENA_NEW(w->scratch, spmd_sharding);
     WEFT_TRY_ALLOC(copy);
@@ -174,7 +190,8 @@ static weft_status *settle(partitioner *w, const hlo_instr *instr, hlo_instr *x,
   hlo_instr *tile;
 
   WEFT_TRY(tuple_as(w, x, instr->shape, have, want->v, &at, &tile));
-  return add_form(w, instr, want->v[0], tile);
+  WEFT_TRY(add_form(w, instr, want->v[0], tile));
+  return tile != x && hlo_shape_is_array(instr->shape) ? add_form(w, instr, have[0], x) : NULL;
 }
 
 /* ---- operations on arrays ------------------------------------------------------------------------------------------------------ */
@@ -263,9 +280,10 @@ static weft_status *complete(partitioner *w, const hlo_instr *instr, const spmd_
   c->cost = work_of(instr, grid, f, c);
   for (int t = 0; t < f->tensor_count; t++) {
     int r = t - f->operand_count;
+    const form *from;
     double bytes;
     if (!hlo_shape_is_array(f->tensors[t].shape)) continue;
-    if (r < 0) WEFT_TRY(spmd_combine_cost(&w->mover, f->tensors[t].shape, have[t], 0, &c->tensors[t], w->scratch, &bytes));
+    if (r < 0) WEFT_TRY(nearest_form(w, instr->operands[t], &c->tensors[t], &from, &bytes));
     else WEFT_TRY(spmd_combine_cost(&w->mover, f->tensors[t].shape, &c->tensors[t], c->partial & ~c->tensors[t].unreduced, want[r], w->scratch, &bytes));
     c->cost += bytes;
   }

@@ -393,6 +393,7 @@ static bool grow(const spmd_grid *grid, spmd_edge *e, int t, int factor, const s
     left /= grid->sizes[a];
     spmd_axes_push(&axes[factor], a);
   }
+  if (f->factor[factor].is_moved && axes[factor].count < best->count) axes[factor] = had; /* sizes differ: no part of a mesh axis */
   if (axes[factor].count > had.count) {
     spmd_axes dims[HLO_MAX_RANK];
     spmd_sharding made = {.rank = s->rank, .dims = dims};
