@@ -7,12 +7,14 @@ For each program and round it runs `weft run` and jaxlib in a process of its own
 Weft generates (saved once as .npy), and takes the median over the rounds.  On a machine that others use too, --best takes
 the shortest run instead of the median one: what is left is what the program costs.  Prints compile, first run, median run and
 temporary bytes of each, the ratios Weft / XLA (below 1: Weft is better) and their geometric means.  Results are compared
-too: a fast wrong answer is no answer.  Needs jax 0.10.2 in $WEFT_PYTHON or this interpreter.
+too: a fast wrong answer is no answer.  Where results in bf16 or f16 differ by more than the tolerance, both sides are held
+against XLA's own results for the program in f32, and agree if Weft's are as close to those.  Needs jax 0.10.2 in $WEFT_PYTHON or this interpreter.
 """
 import argparse
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -39,14 +41,25 @@ def run_weft(weft, program, inputs, outputs, repeat, extra):
     return json.loads(done.stdout)
 
 
-def run_xla(program, inputs, expect, repeat):
+def run_xla(program, inputs, expect, repeat, *more):
     env = dict(os.environ, JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="3")
     args = [PYTHON, ORACLE, program, "--json", "--repeat", str(repeat), "--inputs", inputs]
-    args += ["--expect-from", expect] if expect else []
+    args += (["--expect-from", expect] if expect else []) + list(more)
     done = subprocess.run(args, capture_output=True, text=True, timeout=1200, env=env)
     if done.returncode:
         raise RuntimeError(f"XLA exits with {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1][-300:]}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def judge(program, tmp):
+    """A verdict on results that differ, by way of the program in f32; None if it uses no narrow type."""
+    with open(program, "rb") as f:
+        if not re.search(rb"\bb?f16\[", f.read()):
+            return None
+    run_xla(program, f"{tmp}/in", None, 0, "--outputs", f"{tmp}/xla")
+    ours, theirs = run_xla(program, f"{tmp}/in", f"{tmp}/out", 0, "--judge", f"{tmp}/xla")
+    verdict = "agrees in noise" if ours <= theirs else "differs"
+    return f"{verdict}: error against f32 {ours:.4f}, XLA's {theirs:.4f}"
 
 
 def geomean(values):
@@ -78,6 +91,8 @@ def main():
                                                  args.weft_args.split()))
                     rows["xla"].append(run_xla(program, inputs, outputs if r == 0 else None, args.repeat))
                 verdict = rows["xla"][0].get("verdict", "?")
+                if verdict != "agrees":
+                    verdict = judge(program, tmp) or verdict
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 print(f"{name:44} failed: {error}")
                 continue

@@ -807,17 +807,31 @@ static weft_status *emit_moved(gen_emit *e, gen_env *env, const hlo_instr *instr
   return emit_operand(e, env, instr, 0, gen_index_seal(at), out);
 }
 
+/* What is in memory is read at its place there: an index that a mask guards may be outside the array in one dimension, so
+ * that its digits in another shape would be no simple terms. */
+static weft_status *emit_reshape(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx, gen_value *out)
+{
+  const hlo_instr *x = instr->operands[0];
+  gen_affine place = gen_linearize(e, instr->shape, idx);
+  int leaf = 0;
+
+  if (x->shape->type != instr->shape->type) return gen_unimplemented(e, instr, "changed element type");
+  gen_resolve(&env, &x, &leaf);
+  const gen_source *source = source_of(env, x);
+  if (source && source->kind == GEN_SOURCE_BUFFER) {
+    *out = gen_load(e, &source->buffers[leaf], place);
+    return NULL;
+  }
+  return gen_emit_leaf(e, env, x, leaf, gen_delinearize(e, instr->operands[0]->shape, place), out);
+}
+
 static weft_status *emit_one(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx, gen_value *out)
 {
   switch (instr->op) {
   case HLO_CONSTANT: return emit_constant(e, instr, idx, out);
   case HLO_IOTA: return emit_iota(e, instr, idx, out);
   case HLO_BROADCAST: case HLO_TRANSPOSE: case HLO_SLICE: case HLO_REVERSE: return emit_moved(e, env, instr, idx, out);
-  case HLO_RESHAPE: case HLO_BITCAST: {
-    const hlo_shape *in = instr->operands[0]->shape;
-    if (in->type != instr->shape->type) return gen_unimplemented(e, instr, "changed element type");
-    return emit_operand(e, env, instr, 0, gen_delinearize(e, in, gen_linearize(e, instr->shape, idx)), out);
-  }
+  case HLO_RESHAPE: case HLO_BITCAST: return emit_reshape(e, env, instr, idx, out);
   case HLO_PAD: return emit_pad(e, env, instr, idx, out);
   case HLO_CONCATENATE: return emit_concatenate(e, env, instr, idx, out);
   case HLO_DYNAMIC_SLICE: return emit_dynamic_slice(e, env, instr, idx, out);

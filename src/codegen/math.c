@@ -402,6 +402,7 @@ static gen_ssa emit_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b)
   if (is_f64(e, a)) return wide_math(e, op, a, b, false);
   if (op == HLO_EXP) return exp_(e, a);
   if (op == HLO_LOG) return log_(e, a);
+  if (op == HLO_LOG1P) return log1p_(e, a);
   if (op == HLO_TANH) return tanh_(e, a);
   if (op == HLO_ERF) return erf_(e, a);
   gen_ssa r = wide_math(e, op, widen(e, a), b ? widen(e, b) : NULL, true);

@@ -24,7 +24,7 @@ def _client():
 class Program:
     """An HLO module compiled by XLA:CPU."""
 
-    def __init__(self, path, client=None):
+    def __init__(self, path, client=None, widen=False):
         xc = _client()
         with open(path, "rb") as f:
             data = f.read()
@@ -35,6 +35,8 @@ class Program:
         if is_text(data):
             data = re.sub(rb", input_output_alias=\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}", b"", data, count=1)
             data = re.sub(rb", is_stable=(true|false)", b"", data)  # of topk; newer than this jaxlib, whose order is stable
+            if widen:
+                data = re.sub(rb"\bb?f16\[", b"f32[", data)
             data = re.sub(rb", buffer_donor=\{(?:[^{}]|\{[^{}]*\})*\}", b"", data, count=1)
         self.module = xc.hlo.hlo_module_from_text(data.decode()) if is_text(data) else xc.hlo.HloModule.from_serialized_hlo_module_proto(data)
         computation = xc.XlaComputation(self.module.as_serialized_hlo_module_proto())
@@ -122,15 +124,46 @@ def compare(got, want):
     return f"{int(bad.sum())} of {bad.size} elements differ, first at {tuple(int(i) for i in at)}: got {got[at]}, want {want[at]}"
 
 
+def relative_error(got, want):
+    """Root mean square of got - want, relative to want's."""
+    scale = np.sqrt(np.mean(want ** 2)) if want.size else 0.0
+    return float(np.sqrt(np.mean((got - want) ** 2)) / scale) if scale else 0.0
+
+
+def judge(program, inputs, ours, theirs):
+    """How far two sets of results are from the same program computed in f32 where it says bf16 or f16: two means over
+    the floating-point results.  Where two implementations round narrow types in different places, this tells noise
+    from error."""
+    narrow = Program(program)
+    p = Program(program, widen=True)
+    shapes = [(leaf_dtype(a), leaf_dtype(b)) for a, b in zip(flat_shapes(narrow.shape.parameter_shapes()),
+                                                             flat_shapes(p.shape.parameter_shapes()))]
+    types = [leaf_dtype(s) for s in flat_shapes([narrow.shape.result_shape()])]
+    del narrow
+    buffers = [p.put([load_npy(f"{inputs}/input_{i}.npy", a).astype(b)])[0] for i, (a, b) in enumerate(shapes)]
+    errors = []
+    for i, o in enumerate(p.run(buffers)):
+        want = np.asarray(o)
+        if want.dtype.kind != "f":
+            continue
+        errors.append([relative_error(load_npy(f"{d}/result_{i}.npy", types[i]).astype(np.float64), want.astype(np.float64))
+                       for d in (ours, theirs)])
+    return [float(e) for e in np.mean(errors, axis=0)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program")
     parser.add_argument("--inputs", help="directory with input_N.npy")
     parser.add_argument("--outputs", help="directory for result_N.npy")
     parser.add_argument("--expect-from", help="directory with result_N.npy of Weft, to compare with XLA's")
+    parser.add_argument("--judge", help="another directory like --expect-from: how far are both from the program in f32?")
     parser.add_argument("--repeat", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if args.judge:
+        print(json.dumps(judge(args.program, args.inputs, args.expect_from, args.judge)))
+        return
     p = Program(args.program)
     dtypes = [leaf_dtype(s) for s in flat_shapes(p.shape.parameter_shapes())]
     arrays = [load_npy(f"{args.inputs}/input_{i}.npy", d) for i, d in enumerate(dtypes)] if args.inputs else []
