@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/npy.h"
 #include "cli/cli.h"
 #include "hlo/infer.h"
 #include "hlo/proto.h"
@@ -16,6 +17,45 @@
 static bool looks_like_proto(const char *data, size_t size)
 {
   return size > 0 && (unsigned char)data[0] < 0x20 && data[0] != '\n' && data[0] != '\t' && data[0] != '\r';
+}
+
+enum { MOST_INPUTS = 4096, MOST_KNOWN = 64 /* elements of an argument that may be sizes */ };
+
+/* An .npy file as a shape, whose type is WEFT_INVALID if NumPy has no name for it, and as a value if it may be sizes. */
+static weft_status *read_refinement(weft_arena *arena, const char *path, const hlo_shape **out_shape,
+                                    const hlo_literal **out_value)
+{
+  weft_npy array;
+  hlo_literal *value = NULL;
+  weft_status *st = NULL;
+
+  WEFT_TRY(weft_npy_read(path, WEFT_INVALID, &array));
+  *out_shape = hlo_shape_array(arena, array.type, array.rank, array.dims);
+  if (!*out_shape) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  if (!st && weft_dtype_is_integer(array.type) && hlo_shape_elems(*out_shape) <= MOST_KNOWN) {
+    st = hlo_literal_new(arena, *out_shape, &value);
+    if (!st) memcpy(value->data, array.data, (size_t)array.bytes);
+  }
+  weft_npy_fini(&array);
+  *out_value = value;
+  return st;
+}
+
+/* A StableHLO program; its unknown dimensions follow from the inputs. */
+static weft_status *parse_stablehlo(const char *data, size_t size, weft_arena *arena, int count, const char *const *inputs,
+                                    bool *out_refined, hlo_module **out_module)
+{
+  WEFT_AUTO(shlo_program) program = NULL;
+  const hlo_shape **shapes = WEFT_ARENA_ARRAY(arena, const hlo_shape *, count);
+  const hlo_literal **values = WEFT_ARENA_ARRAY(arena, const hlo_literal *, count);
+
+  WEFT_TRY_ALLOC(shapes && values);
+  WEFT_TRY(shlo_read(data, size, &program));
+  *out_refined = count > 0 && shlo_is_dynamic(program, 0);
+  if (!*out_refined) return shlo_lower(program, NULL, out_module);
+  for (int i = 0; i < count; i++) WEFT_TRY(read_refinement(arena, inputs[i], &shapes[i], &values[i]));
+  return shlo_lower(program, &(shlo_options){.argument_count = count, .argument_shapes = shapes, .argument_values = values},
+                    out_module);
 }
 
 static weft_status *parse_program(const char *data, size_t size, hlo_module **out_module)
@@ -41,18 +81,26 @@ static weft_status *use_row_major(hlo_module *module)
   return NULL;
 }
 
-weft_status *cli_load_program(const char *path, cli_program *p)
+weft_status *cli_load_program(const char *path, int input_count, const char *const *inputs, cli_program *p)
 {
+  bool is_stablehlo, refined = false;
+  weft_arena scratch;
   char *data;
   size_t size;
+  weft_status *st;
 
   *p = (cli_program){0};
   WEFT_TRY(cli_read_file(path, &data, &size));
   p->memory = data;
-  WEFT_TRY_NOTE(parse_program(data, size, &p->module), "in %s", path);
+  is_stablehlo = shlo_is_program(data, size);
+  weft_arena_init(&scratch);
+  st = is_stablehlo ? parse_stablehlo(data, size, &scratch, WEFT_MIN(input_count, MOST_INPUTS), inputs, &refined, &p->module)
+                    : parse_program(data, size, &p->module);
+  weft_arena_fini(&scratch);
+  WEFT_TRY_NOTE(st, "in %s", path);
   WEFT_TRY_NOTE(hlo_verify(p->module), "in %s", path);
   p->code = (cli_code){data, size, "mlir"};
-  if (shlo_is_program(data, size)) return NULL;
+  if (is_stablehlo && !refined) return NULL;
   free(p->memory);
   p->memory = NULL;
   WEFT_TRY(use_row_major(p->module));

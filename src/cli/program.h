@@ -21,8 +21,10 @@ typedef struct cli_program {
 } cli_program;
 
 /* Reads, parses and verifies a program; the format (HLO text, HloModuleProto, StableHLO text or bytecode) is told by
- * its first bytes.  *out_program is to be ended also after an error. */
-WEFT_NODISCARD weft_status *cli_load_program(const char *path, cli_program *out_program);
+ * its first bytes.  The shapes of `inputs` (.npy files, one an argument), and the values of integers among them, decide
+ * the unknown dimensions of a StableHLO program.  *out_program is to be ended also after an error. */
+WEFT_NODISCARD weft_status *cli_load_program(const char *path, int input_count, const char *const *inputs,
+                                             cli_program *out_program);
 void cli_program_fini(cli_program *program);
 
 /* The module alone. */

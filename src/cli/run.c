@@ -50,6 +50,7 @@ static void print_help(FILE *out)
           "Usage: weft run PROGRAM [OPTIONS]\n\n"
           "Compiles PROGRAM (HLO text, HloModuleProto or StableHLO, told apart by content), runs it and prints a summary.\n\n"
           "  --input FILE.npy       the next parameter's value; give one per parameter, in order.\n"
+          "                         They decide the unknown dimensions (`?`) of a StableHLO program.\n"
           "                         Without: pseudo-random values, indices kept in range\n"
           "  --seed N               of the pseudo-random inputs (default 0)\n"
           "  --save-inputs DIR      write the inputs as DIR/input_N.npy\n"
@@ -162,7 +163,7 @@ static weft_status *compile(run_state *s)
   cli_progress progress;
   weft_status *st;
 
-  WEFT_TRY(cli_load_program(s->o->program, &s->program));
+  WEFT_TRY(cli_load_program(s->o->program, s->o->input_count, s->o->inputs, &s->program));
   s->load_ms = ms_since(start);
   options = session_options(s, s->o->plugin);
   for (int i = 0; i < s->program.module->entry->param_count; i++)

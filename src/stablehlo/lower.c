@@ -842,6 +842,8 @@ static weft_status *entry_shape(lowering *l, const mlir_type *type, int i, const
   WEFT_TRY(lower_static_shape(l, type, out));
   if (!options || options->argument_count == 0) return *out ? NULL : lower_shape(l, type, out);
   given = options->argument_shapes[i];
+  if (given->type == WEFT_INVALID) given = hlo_shape_with_type(l->arena, given, type->dtype);
+  WEFT_TRY_ALLOC(given);
   if (given->type != type->dtype && type->kind == MLIR_TENSOR)
     return WEFT_ERR(INVALID_ARGUMENT, "argument %d is of type %s, expected %s", i, weft_dtype_name(given->type),
                     weft_dtype_name(type->dtype));
@@ -971,6 +973,8 @@ static weft_status *lower_entry_function(lowering *l, lower_function *f, const s
     WEFT_TRY(add_parameter(l->comp, i, shape, &block->args[i].instr));
     if (block->arg_locations && block->arg_locations[i])
       WEFT_TRY(lower_metadata(l, block->arg_locations[i], &block->args[i].instr->extra));
+    if (options && options->argument_values && options->argument_values[i])
+      WEFT_TRY(lower_remember(l, block->args[i].instr, options->argument_values[i]));
   }
   f->busy = true;
   WEFT_TRY_NOTE(lower_block(l, block, &count, &results), "function \"%s\"", f->name);
@@ -1106,6 +1110,8 @@ bool shlo_function_is_public(const shlo_program *program, int module, int functi
 {
   return strcmp(mlir_attr_text(mlir_attr_of(function_at(program, module, function), "sym_visibility"), ""), "private") != 0;
 }
+
+bool shlo_is_dynamic(const shlo_program *program, int module) { return lower_is_dynamic_program(&program->p.modules[module]); }
 
 weft_status *shlo_print(const shlo_program *program, FILE *out) { return mlir_print(&program->p, out); }
 

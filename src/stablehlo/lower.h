@@ -102,6 +102,8 @@ WEFT_NODISCARD weft_status *lower_new_extra(lowering *l, hlo_instr *instr, hlo_e
 /* The value of an integer array that shapes depend on, by constant folding.
  * Errors: UNIMPLEMENTED, if it depends on an argument. */
 WEFT_NODISCARD weft_status *lower_known_ints(lowering *l, hlo_instr *x, hlo_ints *out);
+/* From here on the value of an instruction is known. */
+WEFT_NODISCARD weft_status *lower_remember(lowering *l, const hlo_instr *in, const hlo_literal *value);
 bool lower_is_dynamic_program(const mlir_module *module);
 /* The custom-calls by which JAX writes operations of dynamic shape; *out_known is false for any other target. */
 WEFT_NODISCARD weft_status *lower_dynamic_custom_call(lowering *l, const mlir_op *op, const char *target, bool *out_known);

@@ -29,7 +29,7 @@ bool lower_is_dynamic_program(const mlir_module *module)
 
 /* ---- values ------------------------------------------------------------------------------------------------------- */
 
-static weft_status *remember(lowering *l, const hlo_instr *in, const hlo_literal *value)
+weft_status *lower_remember(lowering *l, const hlo_instr *in, const hlo_literal *value)
 {
   if (in->id >= l->known_capacity) {
     int capacity = WEFT_MAX(2 * l->known_capacity, in->id + 64);
@@ -60,7 +60,7 @@ static weft_status *known_value(lowering *l, const hlo_instr *in, int depth, con
   WEFT_TRY_ALLOC(operands);
   for (int i = 0; i < in->operand_count; i++) WEFT_TRY(known_value(l, in->operands[i], depth + 1, &operands[i]));
   WEFT_TRY(hlo_eval_instr(in, operands, &options, &l->scratch, out));
-  return remember(l, in, *out);
+  return lower_remember(l, in, *out);
 }
 
 weft_status *lower_known_ints(lowering *l, hlo_instr *x, hlo_ints *out)

@@ -14,7 +14,8 @@ typedef struct shlo_options {
   const char *function;  /* the entry; NULL: "main", else the first public function */
   int module;            /* which module of a split file (`// -----`) */
   int argument_count;    /* when not 0: shapes of the entry's arguments, which refine its `?` dimensions (borrowed) */
-  const hlo_shape *const *argument_shapes;
+  const hlo_shape *const *argument_shapes;     /* an element type of WEFT_INVALID stands for the declared one */
+  const hlo_literal *const *argument_values;   /* when not NULL: by argument, values that sizes may depend on, or NULL */
 } shlo_options;
 
 /* True for bytes that look like a StableHLO program: MLIR bytecode's magic, or text that is MLIR and not HLO. */
@@ -32,6 +33,7 @@ void shlo_program_free(shlo_program *program); /* NULL is fine */
 WEFT_DEFINE_AUTO(shlo_program, shlo_program_free)
 int shlo_module_count(const shlo_program *program);
 int shlo_function_count(const shlo_program *program, int module);
+bool shlo_is_dynamic(const shlo_program *program, int module); /* it has dimensions that are not known */
 const char *shlo_function_name(const shlo_program *program, int module, int function);
 bool shlo_function_is_public(const shlo_program *program, int module, int function);
 /* The program as StableHLO text that MLIR's own parser takes, whatever it was read from. */

@@ -6,17 +6,18 @@ folder=$(mktemp -d "${TMPDIR:-/tmp}/weft-check.XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT
 count=0
 
-# expect EXIT WORDS -- [PROGRAM]: what `weft run` says of it
+# expect EXIT WORDS DESCRIPTION [OPTIONS...]: what `weft run` says of the program
 expect()
 {
-  count=$((count + 1))
-  "$weft" run "$folder/program.mlir" >"$folder/out" 2>&1
+  count=$((count + 1)) exit_code=$1 words=$2 what=$3
+  shift 3
+  "$weft" run "$folder/program.mlir" "$@" >"$folder/out" 2>&1
   got=$?
-  if [ $got -eq "$1" ] && grep -q -e "$2" "$folder/out"; then
-    echo "ok $count - $3"
+  if [ $got -eq "$exit_code" ] && grep -q -e "$words" "$folder/out"; then
+    echo "ok $count - $what"
   else
-    echo "not ok $count - $3"
-    echo "# exit $got, expected $1 with \"$2\""
+    echo "not ok $count - $what"
+    echo "# exit $got, expected $exit_code with \"$words\""
     sed 's/^/# /' "$folder/out"
   fi
 }
@@ -56,6 +57,30 @@ func.func @main() {
 }
 END
 expect 0 'module' 'a scan and a collective reduction on one device'
+# Unknown dimensions follow from the inputs: n = 3 is written by weft itself.
+cat >"$folder/program.mlir" <<'END'
+func.func @main() -> (tensor<i64>, tensor<3xf32>) {
+  %n = stablehlo.constant dense<3> : tensor<i64>
+  %a = stablehlo.constant dense<[1.0, 2.0, 3.0]> : tensor<3xf32>
+  return %n, %a : tensor<i64>, tensor<3xf32>
+}
+END
+"$weft" run "$folder/program.mlir" --output-dir "$folder/inputs" >/dev/null
+cat >"$folder/program.mlir" <<'END'
+func.func @main(%n: tensor<i64>, %a: tensor<?xf32>) {
+  %c = stablehlo.constant dense<2> : tensor<i64>
+  %m = stablehlo.multiply %n, %c : tensor<i64>
+  %s = stablehlo.reshape %m : (tensor<i64>) -> tensor<1xi64>
+  %i = stablehlo.dynamic_iota %s, dim = 0 : (tensor<1xi64>) -> tensor<?xf32>
+  %b = stablehlo.concatenate %a, %i, dim = 0 : (tensor<?xf32>, tensor<?xf32>) -> tensor<?xf32>
+  stablehlo.custom_call @check.expect_eq(%b, %b) {has_side_effect = true} : (tensor<?xf32>, tensor<?xf32>) -> ()
+  %w = stablehlo.constant dense<[1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0]> : tensor<9xf32>
+  stablehlo.custom_call @check.expect_eq(%b, %w) {has_side_effect = true} : (tensor<?xf32>, tensor<9xf32>) -> ()
+  return
+}
+END
+expect 0 'module' 'sizes that depend on values of the inputs' --input "$folder/inputs/result_0.npy" --input "$folder/inputs/result_1.npy"
+expect 2 'unknown size that no argument' 'a program with unknown sizes, without inputs'
 program '%2 = stablehlo.frobnicate %1 : tensor<3xf32>'
 expect 2 '"frobnicate" is not supported' 'an operation that is not known is another kind of failure'
 echo "1..$count"
