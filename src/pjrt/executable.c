@@ -243,6 +243,7 @@ static weft_status *compile(target on, hlo_module *module, const void *options_d
   pjrt_options options;
   weft_status *st;
   uint64_t hash = UINT64_C(0xcbf29ce484222325);
+  int dump_number = 0;
 
   WEFT_TRY_ALLOC(p);
   p->refs = 1;
@@ -257,11 +258,12 @@ static weft_status *compile(target on, hlo_module *module, const void *options_d
   compile_options.replica_count = options.replica_count;
   compile_options.partition_count = options.partition_count;
   compile_options.device_assignment = options.assignment;
-  compile_options.dump_dir = options.dump_dir;
+  compile_options.dump_dir = options.dump_passes ? options.dump_dir : NULL;
   compile_options.order = options.order;
   compile_options.budget_bytes = options.budget_bytes;
   compile_options.collective_timeout_ns = options.collective_timeout_s * WEFT_NS_PER_S;
   compile_options.collective_warn_ns = options.collective_warn_s * WEFT_NS_PER_S;
+  pjrt_dump(&options, module, "before_optimizations", &dump_number);
   module->replica_count = options.replica_count;
   module->num_partitions = options.partition_count;
   st = hlo_ints_new(module, options.parameter_flag_count, options.parameter_flags, &module->propagate_to_parameters);
@@ -269,6 +271,7 @@ static weft_status *compile(target on, hlo_module *module, const void *options_d
   if (!st) st = weft_compile(on.platform, WEFT_MOVE(owned), &compile_options, &p->exe);
   if (!st && options.partition_count > 1) /* what the compiler has made of them */
     st = pjrt_shardings_read(weft_executable_module(p->exe), &p->param_shardings, &p->output_shardings);
+  if (!st) pjrt_dump(&options, weft_executable_module(p->exe), "cpu_after_optimizations", &dump_number);
   if (!st) st = serialize_assignment(p, on.topology, &options);
   pjrt_options_fini(&options);
   WEFT_TRY(st);

@@ -212,7 +212,8 @@ typedef struct pjrt_options {
   bool use_shardy;
   int parameter_flag_count, output_flag_count;
   int64_t *parameter_flags, *output_flags; /* which shardings propagation may choose: 0/1 each, malloc'd */
-  char *dump_dir;         /* malloc'd or NULL */
+  char *dump_dir;         /* malloc'd or NULL: where the program goes before and after optimisation */
+  bool dump_passes, dump_proto, dump_text; /* after each pass too; in which forms: text if neither is asked for */
   int64_t collective_timeout_s, collective_warn_s; /* 0: not given */
   buf_order order;        /* weft_memory */
   int64_t budget_bytes;
@@ -253,6 +254,10 @@ typedef struct pjrt_values {
   size_t *kind_sizes;
   const pjrt_layout **layouts;
 } pjrt_values;
+
+/* Writes `module` to DIR/module_NNNN.NAME.STAGE.txt and .hlo.pb, as the options say; NNNN is `number`, a fresh one where it
+ * is 0.  A dump that fails is logged and no more. */
+void pjrt_dump(const pjrt_options *options, const hlo_module *module, const char *stage, int *number);
 
 /* What is common to an executable and its loaded form; counted. */
 typedef struct pjrt_program {

@@ -77,6 +77,9 @@ static weft_status *apply_override(const PjrtPb__Override *o, pjrt_options *out)
     if (strcmp(debug_options[i].name, o->key) != 0) continue;
     WEFT_TRY(convert(o, debug_options[i].kind, &value));
     if (strcmp(o->key, "xla_dump_to") == 0) return set_text(&out->dump_dir, value.text);
+    if (strcmp(o->key, "xla_dump_hlo_pass_re") == 0) out->dump_passes = *value.text;
+    if (strcmp(o->key, "xla_dump_hlo_as_text") == 0) out->dump_text = value.flag;
+    if (strcmp(o->key, "xla_dump_hlo_as_proto") == 0) out->dump_proto = value.flag;
     if (strcmp(o->key, "xla_cpu_collective_timeout_seconds") == 0 ||
         strcmp(o->key, "xla_cpu_collective_call_terminate_timeout_seconds") == 0)
       out->collective_timeout_s = value.number;
@@ -119,6 +122,9 @@ static weft_status *read_debug_options(const PjrtPb__DebugOptions *pb, pjrt_opti
 
   out->collective_timeout_s = whole > 0 && call > 0 ? WEFT_MIN(whole, call) : WEFT_MAX(whole, call);
   out->collective_warn_s = unless_default(pb->collective_warn_stuck_s, 20);
+  out->dump_passes = pb->dump_pass_re && *pb->dump_pass_re; /* any pattern: all passes */
+  out->dump_text = pb->dump_as_text;
+  out->dump_proto = pb->dump_as_proto;
   return set_text(&out->dump_dir, pb->dump_to);
 }
 

@@ -875,7 +875,7 @@ static weft_status *placed_shape(lowering *l, const hlo_shape *shape, const mlir
   hlo_shape *copy;
 
   *out = shape;
-  if (mode[0] == '{') {
+  if (mode[0] == '{' && shape->rank > 0) {
     char *text = weft_arena_printf(l->arena, "%s%s", hlo_shape_text(l->arena, shape, false), mode);
     WEFT_TRY_ALLOC(text);
     WEFT_TRY_NOTE(hlo_parse_shape(l->arena, text, strlen(text), out), "mhlo.layout_mode");

@@ -107,9 +107,27 @@ def compile_options_are_taken_or_refused_by_name():
             raise AssertionError(f"{options} was taken")
 
 
+def programs_are_dumped_under_xlas_names():
+    f = jax.jit(lambda x: x * 3 + 1).lower(X)
+    with tempfile.TemporaryDirectory() as directory:
+        f.compile(compiler_options={"xla_dump_to": directory, "xla_dump_hlo_as_text": True, "xla_dump_hlo_as_proto": True})
+        stages = sorted(os.path.basename(p).split(".", 2)[2] for p in glob.glob(directory + "/module_*"))
+        assert stages == ["before_optimizations.hlo.pb", "before_optimizations.txt", "cpu_after_optimizations.hlo.pb",
+                          "cpu_after_optimizations.txt"], stages
+        (path,) = glob.glob(directory + "/*before_optimizations.txt")
+        assert "multiply" in open(path).read()
+
+
+def layouts_of_scalars_go_through_lowering():
+    f = jax.jit(lambda s, x: x * s)
+    compiled = f.lower(np.float32(2), X).compile()
+    again = jax.jit(f, in_shardings=compiled.input_formats[0]).lower(np.float32(2), X).compile()
+    np.testing.assert_array_equal(np.asarray(again(jnp.float32(2), jnp.asarray(X))), X * 2)
+
+
 CASES = [a_layout_given_to_device_put_is_kept, layouts_of_a_sharded_program, an_automatic_layout_saves_a_transpose,
          memory_kinds_of_results, a_topology_compiles_ahead_of_time, a_profile_shows_what_ran,
-         compile_options_are_taken_or_refused_by_name]
+         compile_options_are_taken_or_refused_by_name, programs_are_dumped_under_xlas_names, layouts_of_scalars_go_through_lowering]
 print(f"1..{len(CASES)}")
 failed = 0
 for number, case in enumerate(CASES, 1):

@@ -232,6 +232,19 @@ TEST(a_program_takes_and_gives_the_layouts_and_memories_it_names)
   CALL(Client_Destroy, .client = client);
 }
 
+TEST(layout_modes_of_scalars_are_taken_and_tiles_refused)
+{
+  static const char scalar[] = "module { func.func public @main(%x: tensor<f32> {mhlo.layout_mode = \"{}\"}) -> tensor<f32> { return %x : tensor<f32> } }";
+  static const char tiles[] = "module { func.func public @main(%x: tensor<8x8xf32> {mhlo.layout_mode = \"{1,0:T(8,128)}\"}) -> tensor<8x8xf32> "
+                              "{ return %x : tensor<8x8xf32> } }";
+  PJRT_Client *client = make_client(1);
+  PJRT_LoadedExecutable *exe = compile(client, scalar);
+
+  CALL(LoadedExecutable_Destroy, .executable = exe);
+  T_FAILS(try_compile(client, tiles, "", 0, &exe), "tiled layouts");
+  CALL(Client_Destroy, .client = client);
+}
+
 TEST(a_copy_to_another_memory_is_a_storage_of_its_own)
 {
   PJRT_Client *client = make_client(1);
@@ -628,6 +641,7 @@ TEST_MAIN(UNIT(a_client_has_devices_with_dense_ids_and_refuses_others), UNIT(the
           UNIT(external_references_are_counted), UNIT(a_program_runs_and_is_the_same_after_serialisation),
           UNIT(a_topology_compiles_without_a_client_and_a_client_loads_the_result), UNIT(a_buffer_lies_in_memory_as_its_layout_says),
           UNIT(results_go_to_the_host_by_any_strides), UNIT(a_program_takes_and_gives_the_layouts_and_memories_it_names),
+          UNIT(layout_modes_of_scalars_are_taken_and_tiles_refused),
           UNIT(a_copy_to_another_memory_is_a_storage_of_its_own), UNIT(memory_kinds_have_ids_and_canonical_shapes),
           UNIT(a_transfer_in_pieces_defines_its_buffer_with_the_last), UNIT(a_transfer_that_fails_or_is_given_up_ends_its_buffer),
           UNIT(an_alias_is_what_fulfils_it), UNIT(a_donation_with_a_dependency_waits_for_it),
