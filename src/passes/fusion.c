@@ -27,7 +27,7 @@ enum {
   FREE_EXTRA = 64,             /* repeated work that never matters */
   MOST_MEMBERS = 96,           /* instructions in a kernel: compile time grows faster than their number */
   MOST_GROUPS = 8,             /* groups that one instruction may be computed in, unless it is free */
-  MANY_PICKS = 8,              /* slices of one element from one array */
+  MANY_PICKS = 64,              /* slices of one element from one array */
   INNER_REDUCE_WORK = 512,     /* a reduction this small (all its evaluations) joins any group */
   ROW_MOST_COLS = 1 << 16,     /* longer rows do not stay in the cache */
   ROW_LONELY_ELEMS = 1 << 16,  /* fewer rows than ROW_LEAST_ROWS are worth it only for arrays up to this size */

@@ -9,7 +9,7 @@ FUZZ_FLAGS =
 TESTS += $(FUZZ_TARGETS)
 endif
 FUZZ_TARGETS = %D%/hlo_text_fuzz %D%/hlo_proto_fuzz %D%/stablehlo_text_fuzz %D%/stablehlo_bytecode_fuzz \
-  %D%/coord_h2_fuzz %D%/kv_file_fuzz %D%/ffi_attrs_fuzz
+  %D%/coord_h2_fuzz %D%/kv_file_fuzz %D%/ffi_attrs_fuzz %D%/npy_fuzz
 noinst_PROGRAMS += $(FUZZ_TARGETS)
 EXTRA_DIST += %D%/corpus %D%/replay.c
 
@@ -27,3 +27,5 @@ EXTRA_DIST += %D%/corpus %D%/replay.c
 %C%_kv_file_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
 %C%_ffi_attrs_fuzz_SOURCES = %D%/ffi_attrs_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
 %C%_ffi_attrs_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
+%C%_npy_fuzz_SOURCES = %D%/npy_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
+%C%_npy_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
