@@ -238,7 +238,8 @@ static weft_status *read_array_shape(hlo_reader *r, int depth, hlo_shape *shape)
     hlo_reader ahead = *r;
 
     hlo_rd_skip(&ahead, 1);
-    if (hlo_rd_at(&ahead, ':') || (*ahead.p >= '0' && *ahead.p <= '9')) WEFT_TRY(read_layout(r, shape, depth));
+    if (hlo_rd_at(&ahead, ':') || (*ahead.p >= '0' && *ahead.p <= '9') || (shape->rank == 0 && hlo_rd_at(&ahead, '}')))
+      WEFT_TRY(read_layout(r, shape, depth));
   }
   return NULL;
 }

@@ -232,6 +232,7 @@ TEST(shapes_in_every_notation)
 {
   static const struct { const char *text, *printed; } cases[] = {
     {"f32[]", "f32[]"},
+    {"f32[]{}", "f32[]"},
     {"bf16[2,3]{1,0}", "bf16[2,3]"}, /* the default layout goes without saying */
     {"f32[2,3]{0,1}", "f32[2,3]{0,1}"},
     {"s32[<=4,?,0]", "s32[<=4,?,0]"},

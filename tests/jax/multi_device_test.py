@@ -359,6 +359,18 @@ def sums_left_unreduced(mesh):
         return parts, jax.jit(lambda a: jax.reshard(a + a, P("y", None)))(y)
 
 
+@on("8")
+def loops_and_branches_over_reshards(mesh):
+    mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=(jax.sharding.AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        k, store = put(mesh, rand(16), P("x")), put(mesh, rand(16, seed=1), P(None))
+
+        def f(p, store, k):
+            body = lambda _, s: lax.cond(p, lambda: jax.reshard(k, P(None)) * 2, lambda: s)
+            return lax.fori_loop(0, 3, body, store).sum()
+        return jax.jit(jax.grad(f, (1, 2)))(jnp.array(True), store, k)
+
+
 @on()
 def programs_that_hand_on_their_operands(mesh):
     f = jax.shard_map(lambda x: x, mesh=mesh, in_specs=P("x"), out_specs=P("x"))

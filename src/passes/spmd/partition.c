@@ -557,6 +557,18 @@ static weft_status *parameter(partitioner *w, hlo_instr *param, hlo_instr **out_
   return add_form(w, *out_old, leaves->count ? leaves->v[0] : NULL, x);
 }
 
+/* A host callback that wants to see each partition's tiles (jax.debug.callback(..., partitioned=True)). */
+static bool sees_tiles(const hlo_instr *instr)
+{
+  return instr->op == HLO_CUSTOM_CALL && strstr(instr->u.custom->target, "_partitioned_python_") && hlo_shape_leaf_count(instr->shape) == 0;
+}
+
+static weft_status *call_on_tiles(partitioner *w, const hlo_instr *instr)
+{
+  WEFT_TRY(carry_over(w, instr, NULL));
+  return fit_attributes(w, instr, form_of(w, instr)->tile);
+}
+
 static weft_status *partition_instr(partitioner *w, hlo_instr *instr)
 {
   const spmd_border *border = pass_map_get(&w->p->borders, instr->id);
@@ -568,6 +580,7 @@ static weft_status *partition_instr(partitioner *w, hlo_instr *instr)
     WEFT_TRY(array_as(w, instr->operands[0], leaves->v[0], &x));
     return add_form(w, instr, leaves->v[0], x);
   }
+  if (sees_tiles(instr)) return call_on_tiles(w, instr);
   switch (instr->op) {
   case HLO_TUPLE:
   case HLO_GET_TUPLE_ELEMENT:

@@ -118,7 +118,7 @@ static weft_status *visit_while(spmd_program *p, const hlo_instr *instr, int dep
   WEFT_TRY(visit(p, condition, depth + 1));
   WEFT_TRY(visit(p, body, depth + 1));
   for (int i = 0; i < carry->count; i++) /* sums that come in as sums and go round as sums */
-    carry->v[i]->unreduced = spmd_leaves_of(p, instr->operands[0])->v[i]->unreduced & spmd_leaves_of(p, body->root)->v[i]->unreduced;
+    if (!carry->v[i]->fixed) carry->v[i]->unreduced = spmd_leaves_of(p, instr->operands[0])->v[i]->unreduced & spmd_leaves_of(p, body->root)->v[i]->unreduced;
   WEFT_TRY(fresh_leaves(p, condition->root->shape, &whole));
   WEFT_TRY(require_root(p, condition, whole));
   return require_root(p, body, carry);
@@ -186,7 +186,8 @@ static weft_status *visit_constraint(spmd_program *p, const hlo_instr *instr)
     WEFT_TRY(spmd_sharding_of(&p->grid, given, instr->shape, p->scratch, &s, &fits));
     if (fits) {
       *leaves->v[0] = s;
-      if (!operand->v[0]->fixed && instr->operands[0]->user_count == 1 && instr->operands[0]->op != HLO_PARAMETER)
+      if (!operand->v[0]->fixed && instr->operands[0]->user_count == 1 && instr->operands[0]->op != HLO_PARAMETER &&
+          instr->operands[0]->op != HLO_GET_TUPLE_ELEMENT) /* whose sharding others have, too */
         WEFT_TRY(spmd_sharding_copy(p->scratch, &s, operand->v[0]));
     }
   }
