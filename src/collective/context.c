@@ -203,6 +203,7 @@ char *weft_coll_flight_text(void)
 
 typedef struct round_result {
   bool moved, polls; /* polls: something is pending on a link that only we drive */
+  int64_t spin_ns;   /* the longest of the groups' */
   int64_t next_timer_ns;
 } round_result;
 
@@ -222,6 +223,7 @@ static void drive(coll_group *g, int64_t now_ns, round_result *r)
   if (!helped) r->moved |= coll_group_progress_locked(g);
   coll_group_timers_locked(g, now_ns);
   bool unsent = atomic_load_explicit(&g->unsent, memory_order_relaxed);
+  r->spin_ns = WEFT_MAX(r->spin_ns, coll_group_spin_ns(g));
   r->polls |= !helped && g->open_links && (g->all_pending || unsent);
   if (unsent) r->next_timer_ns = WEFT_MIN(r->next_timer_ns, now_ns + WEFT_NS_PER_MS);
   r->next_timer_ns = WEFT_MIN(r->next_timer_ns, atomic_load_explicit(&g->next_timer_ns, memory_order_relaxed));
@@ -245,7 +247,7 @@ static int timeout_ms(int64_t next_timer_ns)
 
 static void *progress(void *unused)
 {
-  int64_t spin_ns = coll_settings_get()->spin_ns, moved_at_ns = 0;
+  int64_t moved_at_ns = 0;
   size_t capacity = 0, count = 0;
   coll_group **groups = NULL;
 
@@ -261,7 +263,7 @@ static void *progress(void *unused)
     groups = snapshot(groups, &capacity, &count);
     for (size_t i = 0; i < count; i++) drive(groups[i], now_ns, &r);
     if (r.moved) moved_at_ns = now_ns;
-    sleeps = !r.polls || now_ns - moved_at_ns > spin_ns;
+    sleeps = !r.polls || now_ns - moved_at_ns > r.spin_ns;
     for (size_t i = 0; i < count; i++) {
       sleeps = sleeps && arm(groups[i]);
       coll_group_release(groups[i]);

@@ -187,10 +187,17 @@ void coll_group_timers_locked(coll_group *g, int64_t now_ns)
 
 /* ---- waiting ---- */
 
+/* A transfer that has begun goes on, while the network carries parts of it that nobody sees yet. */
+int64_t coll_group_spin_ns(const coll_group *g)
+{
+  enum { LONGER = 40 };
+  return coll_settings_get()->spin_ns * (atomic_load_explicit(&g->bulk, memory_order_relaxed) ? LONGER : 1);
+}
+
 /* Polls for a while, working; true once *ready(ctx). */
 static bool help(coll_group *g, bool (*ready)(const void *ctx), const void *ctx)
 {
-  int64_t spin_ns = coll_settings_get()->spin_ns, since_ns = 0;
+  int64_t since_ns = 0;
   bool done = ready(ctx), polls = !g->use_direct;
 
   if (polls) atomic_fetch_add_explicit(&g->helpers, 1, memory_order_relaxed);
@@ -210,7 +217,7 @@ static bool help(coll_group *g, bool (*ready)(const void *ctx), const void *ctx)
     sched_yield();
     int64_t now_ns = weft_now_ns();
     if (since_ns == 0) since_ns = now_ns;
-    if (now_ns - since_ns > spin_ns) break;
+    if (now_ns - since_ns > coll_group_spin_ns(g)) break;
     if (now_ns >= atomic_load_explicit(&g->next_timer_ns, memory_order_relaxed)) {
       coll_group_lock(g);
       coll_group_timers_locked(g, now_ns);

@@ -187,6 +187,7 @@ struct coll_group {
   weft_status *error;   /* what spent the group */
   atomic_int pending;   /* operations that have not ended; written under the lock */
   atomic_bool unsent;   /* a stream needs polling although its operations have ended; written under the lock */
+  atomic_bool bulk;     /* something large is on its way: worth polling for longer; written under the lock */
   bool frozen;          /* a deadline has passed: nothing moves until the diagnosis is ready */
   _Atomic int64_t next_timer_ns; /* no operation is due for a warning or its deadline before */
   coll_op *runnable, **runnable_tail;
@@ -247,6 +248,9 @@ bool coll_group_progress_locked(coll_group *g);
 
 /* Logs what is stuck and starts the diagnosis of what is overdue. */
 void coll_group_timers_locked(coll_group *g, int64_t now_ns);
+
+/* How long to poll, with nothing moving, before sleeping. */
+int64_t coll_group_spin_ns(const coll_group *g);
 
 /* One line about an operation: all-reduce f32[1024] sum "all-reduce.12" (seq 5). */
 void coll_op_describe(const coll_op *op, char *out, size_t size);

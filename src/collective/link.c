@@ -506,12 +506,14 @@ static bool progress(coll_link *link)
 
 bool coll_links_poll_locked(coll_group *g)
 {
-  bool any = false, unsent = false;
+  bool any = false, unsent = false, bulk = false;
 
   for (coll_link *link = g->open_links; link && !g->error; link = link->next_open) {
     any |= progress(link);
     unsent |= link->stream && link->stream->unsent;
+    bulk |= link->lending || link->borrowing;
   }
+  atomic_store_explicit(&g->bulk, bulk && !g->error, memory_order_relaxed);
   atomic_store_explicit(&g->unsent, unsent && !g->error, memory_order_relaxed);
   return any;
 }
