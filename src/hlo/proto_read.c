@@ -224,10 +224,21 @@ static weft_status *copy_bytes(proto_reader *r, ProtobufCBinaryData bytes, const
   return NULL;
 }
 
+/* Words that open something in HLO text where a name may stand. */
+static bool is_reserved(const char *text)
+{
+  static const char *const words[] = {"ROOT", "ENTRY", "FileNames", "FunctionNames", "FileLocations", "StackFrames"};
+
+  for (size_t i = 0; i < WEFT_COUNT(words); i++)
+    if (strcmp(text, words[i]) == 0) return true;
+  return false;
+}
+
 /* `text` with what HLO text cannot spell replaced, and new among `*used`. */
 static weft_status *copy_name(proto_reader *r, const char *text, const char *otherwise, name_in_use **used, const char **out)
 {
-  char *name = weft_arena_strdup(&r->scratch, text && *text ? text : otherwise);
+  if (!text || !*text) text = otherwise;
+  char *name = weft_arena_printf(&r->scratch, "%s%s", text, is_reserved(text) ? "_" : "");
   name_in_use *found, *entry = WEFT_ARENA_NEW(&r->scratch, name_in_use);
   const char *kept;
 

@@ -958,7 +958,7 @@ static void print_func(printer *p, const mlir_op *op)
   const mlir_attr *type = mlir_attr_of(op, "function_type");
   const mlir_attr *args = mlir_attr_of(op, "arg_attrs"), *results = mlir_attr_of(op, "res_attrs");
   const char *visibility = mlir_attr_text(mlir_attr_of(op, "sym_visibility"), "");
-  const mlir_block *block = op->regions[0].first;
+  const mlir_block *block = op->region_count ? op->regions[0].first : NULL;
   int count = 0;
 
   fprintf(p->out, "func.func %s%s", visibility, visibility[0] ? " " : "");
