@@ -53,8 +53,9 @@ static const PJRT_Memory_FunctionTable memory_table = {.struct_size = sizeof mem
 void pjrt_describe(PJRT_DeviceDescription *d, int id, int process_index, int local_ordinal)
 {
   *d = (PJRT_DeviceDescription){.id = id, .process_index = process_index, .local_ordinal = local_ordinal};
-  snprintf(d->debug_string, sizeof d->debug_string, "WeftCpuDevice(id=%d, process=%d)", id, process_index);
-  snprintf(d->to_string, sizeof d->to_string, "WeftCpuDevice(id=%d)", id);
+  /* as XLA's devices are called, which JAX's users and tests know */
+  snprintf(d->debug_string, sizeof d->debug_string, "cpu:%d", id);
+  snprintf(d->to_string, sizeof d->to_string, "CpuDevice(id=%d)", id);
 }
 
 weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, int process_index, int local_ordinal,

@@ -11,19 +11,21 @@
 
 /* ---- errors ------------------------------------------------------------------------------------------------------------ */
 
+/* jaxlib's own handlers read an error as the absl::Status that XLA's begin with: here one of a code without a message. */
 struct XLA_FFI_Error {
-  weft_code code;
+  uintptr_t status;
   char message[];
 };
+static weft_code error_code(const XLA_FFI_Error *error) { return (weft_code)(error->status >> 2); }
 
 static XLA_FFI_Error *error_new(weft_code code, const char *message)
 {
-  static XLA_FFI_Error no_memory = {.code = WEFT_RESOURCE_EXHAUSTED};
+  static XLA_FFI_Error no_memory = {.status = (uintptr_t)WEFT_RESOURCE_EXHAUSTED << 2 | 1};
   size_t size = strlen(message) + 1;
   XLA_FFI_Error *error = malloc(sizeof *error + size);
 
   if (!error) return &no_memory; /* never freed: see error_free */
-  error->code = code;
+  error->status = (uintptr_t)code << 2 | 1;
   memcpy(error->message, message, size);
   return error;
 }
@@ -37,7 +39,7 @@ static void error_free(XLA_FFI_Error *error)
 static weft_status *status_of(XLA_FFI_Error *error)
 {
   if (!error) return NULL;
-  weft_code code = error->code > WEFT_OK && error->code <= WEFT_UNAUTHENTICATED ? error->code : WEFT_UNKNOWN;
+  weft_code code = error_code(error) > WEFT_OK && error_code(error) <= WEFT_UNAUTHENTICATED ? error_code(error) : WEFT_UNKNOWN;
   weft_status *st = weft_status_new(code, __FILE__, __LINE__, "%s", error->message);
   error_free(error);
   return st;

@@ -31,6 +31,7 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_p
 
 import functools  # noqa: E402
 import traceback  # noqa: E402
+import warnings  # noqa: E402
 
 import jax.numpy as jnp  # noqa: E402
 import ml_dtypes  # noqa: E402
@@ -317,6 +318,44 @@ def a_callback_of_a_sharded_program_runs_on_its_device_alone():
         jax.effects_barrier()
         assert seen == [28.0], seen
         np.testing.assert_array_equal(np.asarray(got), np.arange(8.0) * (np.arange(8.0) + 1) + (np.arange(8.0) > 3))
+
+
+@behaviour
+def a_partitioned_debug_callback_sees_the_shards():
+    mesh = Mesh(np.array(jax.devices("weft")), ("d",))
+    seen = []
+    f = jax.jit(lambda x: (jax.debug.callback(lambda v: seen.append(v.tolist()), x, partitioned=True), x)[1])
+    f(jax.device_put(np.arange(16.0), NamedSharding(mesh, P("d"))))
+    jax.effects_barrier()
+    assert sorted(seen) == [[2.0 * i, 2.0 * i + 1] for i in range(8)], seen
+
+
+@behaviour
+def asking_a_cpu_callback_for_its_stream_is_an_error_not_a_crash():
+    from jax.experimental.buffer_callback import buffer_callback
+
+    def use(ctx, out, arg):
+        try:
+            ctx.stream
+        except jax.errors.JaxRuntimeError:
+            np.asarray(out)[...] = np.asarray(arg) * 2
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        f = jax.jit(buffer_callback(use, jax.ShapeDtypeStruct((3,), np.float64)))
+        np.testing.assert_array_equal(np.asarray(f(on_weft(np.ones(3)))), 2 * np.ones(3))
+
+
+@behaviour
+def references_to_scalars_are_arguments():
+    total = jax.new_ref(on_weft(np.float32(1)))
+
+    @jax.jit
+    def add(x):
+        total[...] += x
+
+    add(on_weft(np.float32(2)))
+    assert float(total[...]) == 3.0
 
 
 @behaviour

@@ -588,6 +588,11 @@ static weft_status *partition_instr(partitioner *w, hlo_instr *instr)
   case HLO_ADD_DEPENDENCY:
   case HLO_DOMAIN:
   case HLO_CALL: return carry_over(w, instr, NULL);
+  case HLO_CUSTOM_CALL:
+    /* JAX's callbacks on "local shards" (jax.debug.callback(partitioned=True)): each partition passes what it has. */
+    if (strncmp(instr->u.custom->target, "xla_ffi_partitioned_python_", 27) != 0) return compute(w, instr);
+    WEFT_TRY(carry_over(w, instr, NULL));
+    return fit_attributes(w, instr, form_of(w, instr)->tile);
   case HLO_WHILE: return carry_over(w, instr, &leaves);
   case HLO_CONDITIONAL: return conditional(w, instr);
   default: return compute(w, instr);
