@@ -117,7 +117,7 @@ double weft_float_decode_f64(weft_dtype type, uint64_t bits)
     return value;
   }
   if (f->nan_is_negative_zero) {
-    if (negative && exponent == 0 && mantissa == 0) return NAN;
+    if (negative && exponent == 0 && mantissa == 0) return -NAN;
   } else if (f->has_inf && exponent == top) {
     value = mantissa ? NAN : INFINITY;
     return copysign(value, negative ? -1 : 1);
@@ -137,6 +137,7 @@ uint64_t weft_float_encode_f64(weft_dtype type, double value)
   uint64_t wide, mantissa, result, sign_bit = 0, half, rest;
   int exponent, shift;
 
+  if (type == WEFT_F8E8M0FNU) value = (float)value; /* what f32 rounds to zero is none of its values */
   memcpy(&wide, &value, sizeof wide);
   if (type == WEFT_F64) return wide;
   if (f->has_sign && wide >> 63) sign_bit = UINT64_C(1) << (f->exponent_bits + f->mantissa_bits);
@@ -178,8 +179,7 @@ uint64_t weft_float_encode_f64(weft_dtype type, double value)
     half = UINT64_C(1) << (shift - 1);
     rest = mantissa & ((UINT64_C(1) << shift) - 1);
     mantissa >>= shift;
-    if (rest > half || (rest == half && (f->mantissa_bits ? mantissa & 1 : (uint64_t)(exponent + f->bias) & 1)))
-      mantissa++;
+    if (rest > half || (rest == half && (f->mantissa_bits ? mantissa & 1 : 1))) mantissa++; /* powers of two: upwards */
   }
   /* A carry out of the mantissa, or into the least normal, moves the exponent by plain addition. */
   if (f->has_zero)

@@ -16,6 +16,7 @@
 #include "cli/program.h"
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cpu/parallel.h"
 #include "hlo/eval.h"
 
 typedef struct run_options {
@@ -158,13 +159,11 @@ static cli_session_options session_options(const run_state *s, const char *plugi
 
 static weft_status *compile(run_state *s)
 {
-  int64_t start = weft_now_ns();
   cli_session_options options;
   cli_progress progress;
   weft_status *st;
+  int64_t start;
 
-  WEFT_TRY(cli_load_program(s->o->program, s->o->input_count, s->o->inputs, &s->program));
-  s->load_ms = ms_since(start);
   options = session_options(s, s->o->plugin);
   for (int i = 0; i < s->program.module->entry->param_count; i++)
     s->params += hlo_shape_leaf_count(s->program.module->entry->params[i]->shape);
@@ -565,11 +564,41 @@ static void print_text(const run_state *s, const cli_memory *memory)
   if (!s->o->quiet) print_values(s);
 }
 
+/* A program that runs others on several devices (StableHLO's interpreter.run_parallel) and checks what they give: the
+ * evaluator goes through it, the others are compiled. */
+static weft_status *run_driver(run_state *s)
+{
+  const hlo_module *module = s->program.module;
+  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .custom_call = cpu_interpreter_call};
+  const hlo_literal *result;
+
+  if (module->entry->param_count > 0) return WEFT_ERR(UNIMPLEMENTED, "interpreter.run_parallel in a program with parameters");
+  WEFT_TRY(hlo_eval_module(module, NULL, &options, &s->arena, &result));
+  s->devices = 1;
+  s->outputs = hlo_shape_leaf_count(result->shape);
+  s->values = WEFT_ARENA_ARRAY(&s->arena, hlo_literal *, s->outputs);
+  WEFT_TRY_ALLOC(s->values);
+  for (int i = 0; i < s->outputs; i++) s->values[i] = (hlo_literal *)literal_leaf(result, i);
+  if (!s->o->quiet) print_values(s);
+  return NULL;
+}
+
+static bool is_driver(const hlo_module *module)
+{
+  HLO_FOREACH(instr, module->entry)
+    if (cpu_is_run_parallel(instr)) return true;
+  return false;
+}
+
 static weft_status *run_program(run_state *s)
 {
   const run_options *o = s->o;
   cli_memory memory;
+  int64_t start = weft_now_ns();
 
+  WEFT_TRY(cli_load_program(o->program, o->input_count, o->inputs, &s->program));
+  s->load_ms = ms_since(start);
+  if (is_driver(s->program.module)) return run_driver(s);
   WEFT_TRY(compile(s));
   WEFT_TRY(make_inputs(s));
   if (o->input_dir) {

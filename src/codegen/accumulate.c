@@ -69,7 +69,8 @@ gen_value gen_identity(gen_emit *e, hlo_opcode op, weft_dtype type)
 
   if (weft_dtype_is_float(type) || weft_dtype_is_complex(type)) {
     double v = op == HLO_ADD ? -0.0 : op == HLO_MULTIPLY ? 1 : op == HLO_MAXIMUM ? -__builtin_inf() : __builtin_inf();
-    return (gen_value){LLVMConstReal(t, v), weft_dtype_is_complex(type) ? zero : NULL};
+    bool extreme = op == HLO_MAXIMUM || op == HLO_MINIMUM; /* of pairs in lexicographic order, too */
+    return (gen_value){LLVMConstReal(t, v), !weft_dtype_is_complex(type) ? NULL : extreme ? LLVMConstReal(t, v) : zero};
   }
   unsigned bits = LLVMGetIntTypeWidth(t);
   bool is_signed = weft_dtype_is_signed(type), is_pred = type == WEFT_PRED;
@@ -91,7 +92,13 @@ gen_value gen_combine(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value a, 
   case HLO_MULTIPLY:
     if (a.im) return gen_complex_mul(e, a, b);
     return (gen_value){gen_wrap_int(e, type, gen_bin(e, is_float ? LLVMFMul : is_pred ? LLVMAnd : LLVMMul, a.re, b.re)), NULL};
-  case HLO_MAXIMUM: case HLO_MINIMUM: return (gen_value){gen_max(e, type, op == HLO_MINIMUM, a.re, b.re), NULL};
+  case HLO_MAXIMUM: case HLO_MINIMUM:
+    if (a.im) {
+      gen_value r;
+      gen_complex_math(e, op, a, b, &r);
+      return r;
+    }
+    return (gen_value){gen_max(e, type, op == HLO_MINIMUM, a.re, b.re), NULL};
   default: return (gen_value){gen_bin(e, op == HLO_AND ? LLVMAnd : op == HLO_OR ? LLVMOr : LLVMXor, a.re, b.re), NULL};
   }
 }

@@ -12,6 +12,17 @@ static gen_ssa fabs_(gen_emit *e, gen_ssa a) { return gen_intrinsic1(e, "llvm.fa
 static gen_ssa sqrt_(gen_emit *e, gen_ssa a) { return gen_intrinsic1(e, "llvm.sqrt", a); }
 static gen_ssa fn(gen_emit *e, hlo_opcode op, gen_ssa a) { return gen_math(e, op, a, NULL); }
 
+/* A function of two numbers in f64 for the sake of accuracy, from and to f32. */
+static gen_value in_f64(gen_emit *e, hlo_opcode op, gen_value a, gen_value b)
+{
+  LLVMTypeRef f64 = e->part->f64, f32 = e->part->f32;
+  gen_value wide_a = {gen_cast(e, LLVMFPExt, a.re, f64), gen_cast(e, LLVMFPExt, a.im, f64)};
+  gen_value wide_b = {gen_cast(e, LLVMFPExt, b.re, f64), gen_cast(e, LLVMFPExt, b.im, f64)}, wide;
+
+  gen_complex_math(e, op, wide_a, wide_b, &wide);
+  return (gen_value){gen_cast(e, LLVMFPTrunc, wide.re, f32), gen_cast(e, LLVMFPTrunc, wide.im, f32)};
+}
+
 gen_value gen_complex_mul(gen_emit *e, gen_value a, gen_value b)
 {
   return (gen_value){sub(e, mul(e, a.re, b.re), mul(e, a.im, b.im)), add(e, mul(e, a.re, b.im), mul(e, a.im, b.re))};
@@ -27,9 +38,13 @@ gen_value gen_complex_div(gen_emit *e, gen_value a, gen_value b)
   gen_ssa re = quo(e, add(e, x, mul(e, y, ratio)), scale), t = sub(e, y, mul(e, x, ratio));
   gen_ssa im = quo(e, gen_select(e, re_big, t, neg(e, t)), scale);
   gen_ssa by_zero = gen_fcmp(e, LLVMRealOEQ, big, gen_f(big, 0));
+  /* Where both parts are infinite, the ratio is none: something finite over it is 0. */
+  gen_ssa inf = gen_f(big, __builtin_inf()), zero = gen_f(big, 0), sum = sub(e, add(e, a.re, a.im), add(e, a.re, a.im));
+  gen_ssa vanishes = gen_bin(e, LLVMAnd, gen_fcmp(e, LLVMRealOEQ, fabs_(e, small), inf), gen_fcmp(e, LLVMRealOEQ, sum, zero));
 
-  return (gen_value){gen_select(e, by_zero, quo(e, a.re, fabs_(e, big)), re),
-                     gen_select(e, by_zero, quo(e, a.im, fabs_(e, big)), im)};
+  re = gen_select(e, by_zero, quo(e, a.re, fabs_(e, big)), gen_select(e, vanishes, zero, re));
+  im = gen_select(e, by_zero, quo(e, a.im, fabs_(e, big)), gen_select(e, vanishes, zero, im));
+  return (gen_value){re, im};
 }
 
 /* |z| without overflow. */
@@ -59,6 +74,20 @@ static gen_value csqrt_(gen_emit *e, gen_value z)
   return (gen_value){re, gen_intrinsic2(e, "llvm.copysign", im, z.im)};
 }
 
+static gen_ssa is_infinite(gen_emit *e, gen_value z)
+{
+  gen_ssa inf = gen_f(z.re, __builtin_inf());
+  return gen_bin(e, LLVMOr, gen_fcmp(e, LLVMRealOEQ, fabs_(e, z.re), inf), gen_fcmp(e, LLVMRealOEQ, fabs_(e, z.im), inf));
+}
+
+/* 1 / z, and 0 where either part of z is infinite, whatever the other is. */
+static gen_value reciprocal(gen_emit *e, gen_value z)
+{
+  gen_ssa zero = gen_f(z.re, 0), far = is_infinite(e, z);
+  gen_value r = gen_complex_div(e, (gen_value){gen_f(z.re, 1), zero}, z);
+  return (gen_value){gen_select(e, far, zero, r.re), gen_select(e, far, zero, r.im)};
+}
+
 static gen_value cexp_(gen_emit *e, gen_value z)
 {
   gen_ssa m = fn(e, HLO_EXP, z.re), is_real = gen_fcmp(e, LLVMRealOEQ, z.im, gen_f(m, 0));
@@ -67,9 +96,16 @@ static gen_value cexp_(gen_emit *e, gen_value z)
   return (gen_value){gen_select(e, is_real, m, re), gen_select(e, is_real, z.im, im)};
 }
 
+/* Near the unit circle log|z| = log1p((x - 1)(x + 1) + y^2) / 2, with x the greater part. */
 static gen_value clog_(gen_emit *e, gen_value z)
 {
-  return (gen_value){fn(e, HLO_LOG, modulus(e, z)), gen_math(e, HLO_ATAN2, z.im, z.re)};
+  gen_ssa x = fabs_(e, z.re), y = fabs_(e, z.im), one = gen_f(x, 1);
+  gen_ssa big = gen_max(e, WEFT_F64, false, x, y), small = gen_max(e, WEFT_F64, true, x, y);
+  gen_ssa t = add(e, mul(e, sub(e, big, one), add(e, big, one)), mul(e, small, small));
+  gen_ssa near = gen_fcmp(e, LLVMRealOLT, fabs_(e, t), gen_f(t, 0.5));
+  gen_ssa re = gen_select(e, near, mul(e, gen_f(t, 0.5), fn(e, HLO_LOG1P, t)), fn(e, HLO_LOG, modulus(e, z)));
+
+  return (gen_value){re, gen_math(e, HLO_ATAN2, z.im, z.re)};
 }
 
 /* tanh(x + iy) = (tanh x (1 + tan^2 y) + i tan y (1 - tanh^2 x)) / (1 + tanh^2 x tan^2 y) */
@@ -122,7 +158,14 @@ static gen_value catanh_(gen_emit *e, gen_value z)
   gen_ssa re = gen_intrinsic2(e, "llvm.copysign", mul(e, gen_f(a, 0.25), fn(e, HLO_LOG1P, ratio)), z.re);
   gen_ssa under = sub(e, mul(e, gap, add(e, one, a)), y2);
 
-  return (gen_value){re, mul(e, gen_f(a, 0.5), gen_math(e, HLO_ATAN2, mul(e, gen_f(a, 2), z.im), under))};
+
+  gen_ssa im = mul(e, gen_f(a, 0.5), gen_math(e, HLO_ATAN2, mul(e, gen_f(a, 2), z.im), under)), far = is_infinite(e, z);
+  gen_ssa right = gen_intrinsic2(e, "llvm.copysign", gen_f(a, 1.5707963267948966), z.im);
+
+  right = gen_select(e, gen_fcmp(e, LLVMRealUNO, z.im, z.im), z.im, right);
+
+  return (gen_value){gen_select(e, far, gen_intrinsic2(e, "llvm.copysign", gen_f(a, 0), z.re), re),
+                     gen_select(e, far, right, im)};
 }
 
 /* log|1+z| = log1p(x(2+x) + y^2) / 2 while that does not cancel; parts in f32 are computed in f64. */
@@ -164,14 +207,16 @@ static gen_value extremum(gen_emit *e, gen_value a, gen_value b, LLVMRealPredica
 
 bool gen_complex_math(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_value *out)
 {
-  gen_value one = {gen_f(a.re, 1), gen_f(a.re, 0)};
-
+  if ((op == HLO_POWER || op == HLO_ATAN2) && gen_scalar_type(a.re) == e->part->f32) {
+    *out = in_f64(e, op, a, b);
+    return true;
+  }
   switch (op) {
   case HLO_ABS: *out = (gen_value){.re = modulus(e, a)}; return true;
   case HLO_EXP: *out = cexp_(e, a); return true;
   case HLO_LOG: *out = clog_(e, a); return true;
   case HLO_SQRT: *out = csqrt_(e, a); return true;
-  case HLO_RSQRT: *out = gen_complex_div(e, one, csqrt_(e, a)); return true;
+  case HLO_RSQRT: *out = reciprocal(e, csqrt_(e, a)); return true;
   case HLO_SIGN: {
     gen_ssa r = modulus(e, a), zero = gen_fcmp(e, LLVMRealOEQ, r, gen_f(r, 0));
     *out = (gen_value){gen_select(e, zero, a.re, quo(e, a.re, r)), gen_select(e, zero, a.im, quo(e, a.im, r))};
@@ -215,10 +260,10 @@ bool gen_complex_math(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_
   case HLO_LOGISTIC: {
     gen_value x = cexp_(e, (gen_value){neg(e, a.re), neg(e, a.im)});
     x.re = add(e, x.re, gen_f(x.re, 1));
-    *out = gen_complex_div(e, one, x);
+    *out = reciprocal(e, x);
     return true;
   }
-  case HLO_POWER: { /* exp(b log a); 0^0 = 1, 0^b = 0 */
+  case HLO_POWER: { /* exp(b log a); 0^0 = 1, 0^b = 0; a large b magnifies errors */
     gen_value r = cexp_(e, gen_complex_mul(e, b, clog_(e, a)));
     gen_ssa zero = gen_f(r.re, 0), nought = gen_fcmp(e, LLVMRealOEQ, modulus(e, a), zero);
     gen_ssa b_zero = gen_bin(e, LLVMAnd, gen_fcmp(e, LLVMRealOEQ, b.re, zero), gen_fcmp(e, LLVMRealOEQ, b.im, zero));

@@ -118,7 +118,7 @@ static gen_ssa int_op(gen_emit *e, hlo_opcode op, weft_dtype type, gen_ssa a, ge
     return bits < 8 ? gen_bin(e, LLVMSub, r, gen_i(r, 8 - bits)) : r;
   }
   case HLO_MULHI: {
-    LLVMTypeRef wide = LLVMIntTypeInContext(e->part->ctx, (unsigned)(2 * bits));
+    LLVMTypeRef wide = LLVMIntTypeInContext(e->part->ctx, (unsigned)WEFT_MAX(2 * bits, 16));
     LLVMOpcode extend = is_signed ? LLVMSExt : LLVMZExt;
     gen_ssa product = gen_bin(e, LLVMMul, gen_cast(e, extend, a, wide), gen_cast(e, extend, b, wide));
     return gen_cast(e, LLVMTrunc, gen_bin(e, LLVMLShr, product, gen_i(product, bits)), t);
@@ -173,7 +173,7 @@ static gen_ssa float_op(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b, gen_ss
   }
 }
 
-static gen_value complex_op(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, bool *known)
+static gen_value complex_op(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_value c, bool *known)
 {
   gen_value r = {0};
 
@@ -184,6 +184,10 @@ static gen_value complex_op(gen_emit *e, hlo_opcode op, gen_value a, gen_value b
   case HLO_MULTIPLY: return gen_complex_mul(e, a, b);
   case HLO_DIVIDE: return gen_complex_div(e, a, b);
   case HLO_NEGATE: return (gen_value){LLVMBuildFNeg(e->b, a.re, ""), LLVMBuildFNeg(e->b, a.im, "")};
+  case HLO_CLAMP:
+    gen_complex_math(e, HLO_MAXIMUM, b, a, &r);
+    gen_complex_math(e, HLO_MINIMUM, r, c, &r);
+    return r;
   default: *known = gen_complex_math(e, op, a, b, &r); return r;
   }
 }
@@ -276,6 +280,18 @@ weft_status *gen_convert(gen_emit *e, weft_dtype from, weft_dtype to, gen_value 
   return NULL;
 }
 
+/* On the type's own bits, and on f16's of what fits into f16, as XLA does: denormals there are not f32's. */
+static gen_ssa reduce_precision(gen_emit *e, weft_dtype type, gen_ssa v, int exponent_bits, int mantissa_bits)
+{
+  gen_part *p = e->part;
+
+  if (!is_narrow_float(type) || type == WEFT_BF16 || type == WEFT_F8E8M0FNU)
+    return gen_reduce_precision(e, v, exponent_bits, mantissa_bits);
+  gen_ssa half = gen_cast(e, LLVMBitCast, gen_encode_float(e, WEFT_F16, v), LLVMHalfTypeInContext(p->ctx));
+  half = gen_reduce_precision(e, half, exponent_bits, mantissa_bits);
+  return gen_decode_float(e, WEFT_F16, gen_cast(e, LLVMBitCast, half, p->i16));
+}
+
 /* ---- all of them ------------------------------------------------------------------------------------------------------------------- */
 
 weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr, const gen_value *x, gen_value *out)
@@ -301,14 +317,14 @@ weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr, const gen_valu
     return NULL;
   }
   case HLO_REDUCE_PRECISION:
-    out->re = gen_reduce_precision(e, a.re, instr->u.reduce_precision.exponent_bits, instr->u.reduce_precision.mantissa_bits);
+    out->re = reduce_precision(e, type, a.re, instr->u.reduce_precision.exponent_bits, instr->u.reduce_precision.mantissa_bits);
     return NULL;
   case HLO_STOCHASTIC_CONVERT: return gen_unimplemented(e, instr, NULL);
   default: break;
   }
   if (weft_dtype_is_complex(type)) {
     bool known;
-    *out = complex_op(e, instr->op, a, b, &known);
+    *out = complex_op(e, instr->op, a, b, c, &known);
     return known ? NULL : gen_unimplemented(e, instr, NULL);
   }
   if (weft_dtype_is_float(type)) {

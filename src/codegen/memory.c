@@ -41,7 +41,7 @@ gen_ssa gen_decode_float(gen_emit *e, weft_dtype type, gen_ssa bits)
     r = gen_select(e, gen_icmp(e, LLVMIntEQ, magnitude, gen_i(bits, magnitude_mask)), gen_i(bits, 0x7fc00000), r);
   r = gen_bin(e, LLVMOr, r, sign);
   if (f->nan_is_negative_zero)
-    r = gen_select(e, gen_icmp(e, LLVMIntEQ, bits, gen_i(bits, magnitude_mask + 1)), gen_i(bits, 0x7fc00000), r);
+    r = gen_select(e, gen_icmp(e, LLVMIntEQ, bits, gen_i(bits, magnitude_mask + 1)), gen_i(bits, 0xffc00000), r);
   return float_of(e, r);
 }
 
@@ -64,7 +64,7 @@ gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa v)
   int width = f->exponent_bits + f->mantissa_bits, shift = 23 - f->mantissa_bits;
   LLVMTypeRef storage = gen_storage_type(p, type);
 
-  if (gen_scalar_type(v) == p->f64) v = round_to_odd(e, v);
+  if (gen_scalar_type(v) == p->f64) v = type == WEFT_F8E8M0FNU ? gen_cast(e, LLVMFPTrunc, v, p->f32) : round_to_odd(e, v);
   if (type == WEFT_F16 && p->target->has_f16c) {
     gen_ssa half = gen_cast(e, LLVMFPTrunc, v, LLVMHalfTypeInContext(p->ctx));
     return gen_cast(e, LLVMBitCast, half, p->i16);
@@ -77,10 +77,9 @@ gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa v)
     r = gen_select(e, is_nan, gen_bin(e, LLVMOr, x, gen_i(x, 0x400000)), r);
     return gen_cast(e, LLVMTrunc, gen_bin(e, LLVMLShr, r, gen_i(x, 16)), storage);
   }
-  if (type == WEFT_F8E8M0FNU) { /* positive powers of two, ties to the even exponent */
-    gen_ssa odd = gen_bin(e, LLVMAnd, gen_bin(e, LLVMLShr, x, gen_i(x, 23)), gen_i(x, 1));
-    r = gen_bin(e, LLVMLShr, gen_bin(e, LLVMAdd, x, gen_bin(e, LLVMAdd, odd, gen_i(x, 0x3fffff))), gen_i(x, 23));
-    gen_ssa small = gen_cast(e, LLVMZExt, gen_icmp(e, LLVMIntUGT, x, gen_i(x, 0x600000)), p->i32);
+  if (type == WEFT_F8E8M0FNU) { /* positive powers of two, ties upwards */
+    r = gen_bin(e, LLVMLShr, gen_bin(e, LLVMAdd, x, gen_i(x, 0x400000)), gen_i(x, 23));
+    gen_ssa small = gen_cast(e, LLVMZExt, gen_icmp(e, LLVMIntUGE, x, gen_i(x, 0x600000)), p->i32);
     r = gen_select(e, gen_icmp(e, LLVMIntULT, x, gen_i(x, 0x800000)), small, r);
     gen_ssa bad = gen_bin(e, LLVMOr, is_nan, gen_icmp(e, LLVMIntSLE, x, gen_i(x, 0))); /* no zero, nothing negative */
     r = gen_select(e, bad, gen_i(x, 255), gen_intrinsic2(e, "llvm.umin", r, gen_i(x, 255)));
@@ -101,7 +100,13 @@ gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa v)
   int64_t nan = f->nan_is_negative_zero || !f->has_nan ? ones + 1 : f->has_inf ? top | (int64_t)1 << (f->mantissa_bits - 1) : ones;
   int64_t over = f->has_inf ? top : f->has_nan ? nan : most;
   r = gen_select(e, gen_icmp(e, LLVMIntUGT, r, gen_i(x, most)), gen_i(x, over), r);
-  r = gen_select(e, is_nan, gen_i(x, nan), r);
+  gen_ssa nan_bits = gen_i(x, nan);
+  if (f->has_inf) { /* as much of the payload as there is room for, if it still says NaN */
+    gen_ssa payload = gen_bin(e, LLVMAnd, gen_bin(e, LLVMLShr, abs, gen_i(x, shift)), gen_i(x, ones - top));
+    gen_ssa kept = gen_bin(e, LLVMOr, payload, gen_i(x, top));
+    nan_bits = gen_select(e, gen_icmp(e, LLVMIntEQ, payload, gen_i(x, 0)), nan_bits, kept);
+  }
+  r = gen_select(e, is_nan, nan_bits, r);
   gen_ssa sign = gen_bin(e, LLVMAnd, gen_bin(e, LLVMLShr, x, gen_i(x, 31 - width)), gen_i(x, ones + 1));
   gen_ssa with_sign = gen_bin(e, LLVMOr, r, sign);
   if (f->nan_is_negative_zero) { /* no -0, and NaN has its sign already */
@@ -118,13 +123,14 @@ gen_ssa gen_round_to(gen_emit *e, weft_dtype type, gen_ssa value)
 
 gen_ssa gen_reduce_precision(gen_emit *e, gen_ssa v, int exponent_bits, int mantissa_bits)
 {
-  bool is_f64 = gen_scalar_type(v) == e->part->f64;
-  int own_mantissa = is_f64 ? 52 : 23, own_exponent = is_f64 ? 11 : 8, drop = own_mantissa - mantissa_bits;
-  int64_t own_bias = is_f64 ? 1023 : 127;
-  gen_ssa x = bits_of(e, v), sign, r = x;
-  int64_t inf = (int64_t)((INT64_C(1) << own_exponent) - 1) << own_mantissa;
-  int64_t sign_bit = is_f64 ? INT64_MIN : (int64_t)INT32_MIN;
+  bool is_f64 = gen_scalar_type(v) == e->part->f64, is_f16 = gen_scalar_type(v) == LLVMHalfTypeInContext(e->part->ctx);
+  const weft_float_format *own = weft_dtype_float_format(is_f64 ? WEFT_F64 : is_f16 ? WEFT_F16 : WEFT_F32);
+  int own_mantissa = own->mantissa_bits, own_exponent = own->exponent_bits, drop = own_mantissa - mantissa_bits;
+  int64_t own_bias = own->bias;
   LLVMTypeRef float_type = gen_scalar_type(v);
+  gen_ssa x = is_f16 ? gen_cast(e, LLVMBitCast, v, e->part->i16) : bits_of(e, v), sign, r = x;
+  int64_t inf = (int64_t)((INT64_C(1) << own_exponent) - 1) << own_mantissa;
+  int64_t sign_bit = is_f64 ? INT64_MIN : is_f16 ? INT16_MIN : INT32_MIN;
 
   sign = gen_bin(e, LLVMAnd, x, gen_i(x, sign_bit));
   if (drop > 0) { /* round to nearest even */

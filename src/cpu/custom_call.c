@@ -147,6 +147,7 @@ weft_status *cpu_custom_call_make(cpu_lowering *low, rt_thunk **out_thunk)
   XLA_FFI_Handler_Bundle bundle;
 
   if (hlo_is_check(low->instr)) return check_make(low, out_thunk);
+  if (strcmp(attrs->target, "interpreter.print") == 0) return cpu_print_make(low, out_thunk);
   if (is_marker(attrs->target) && low->operand_count == low->result_count)
     return cpu_thunk_new(low, &marker_ops, sizeof(rt_thunk), out_thunk);
   bool found = rt_ffi_find(attrs->target, &bundle);

@@ -98,6 +98,8 @@ const cpu_maker cpu_makers[] = {
   {HLO_CONCATENATE, cpu_concatenate_make, NULL},
   {HLO_CONVOLUTION, convolution_make, convolution_scratch},
   {HLO_DOT, dot_make, dot_scratch},
+  {HLO_INFEED, cpu_feed_make, NULL},
+  {HLO_OUTFEED, cpu_feed_make, NULL},
   {HLO_FFT, fft_make, cpu_fft_scratch},
   {HLO_RNG_GET_AND_UPDATE_STATE, cpu_rng_state_make, NULL},
   {HLO_SORT, sort_make, sort_scratch},

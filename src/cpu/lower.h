@@ -35,6 +35,9 @@ WEFT_NODISCARD weft_status *cpu_custom_call_make(cpu_lowering *low, rt_thunk **o
 WEFT_NODISCARD weft_status *cpu_rng_state_make(cpu_lowering *low, rt_thunk **out_thunk); /* cpu/rng_state.c */
 WEFT_NODISCARD weft_status *cpu_concatenate_make(cpu_lowering *low, rt_thunk **out_thunk); /* cpu/concatenate.c */
 
+WEFT_NODISCARD weft_status *cpu_feed_make(cpu_lowering *low, rt_thunk **out_thunk);      /* cpu/feed.c: infeed, outfeed, */
+WEFT_NODISCARD weft_status *cpu_print_make(cpu_lowering *low, rt_thunk **out_thunk);     /* and interpreter.print */
+
 /* The library kernels, ended by an entry with make NULL. */
 extern const cpu_maker cpu_makers[];
 

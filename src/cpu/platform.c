@@ -98,9 +98,9 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
   WEFT_TRY_ALLOC(base->devices);
   for (int i = 0; i < devices; i++) {
     int64_t id = wanted->device_ids ? wanted->device_ids[i] : (int64_t)wanted->process_index * WEFT_DEVICES_A_PROCESS + i;
+    base->device_count++; /* half made, it can be destroyed */
     WEFT_TRY(rt_device_init(&base->devices[i], base, id, i, "cpu"));
     base->devices[i].cache_limit = cpu->settings.cache_bytes > 0 ? cpu->settings.cache_bytes : base->memory_limit / 8 / devices;
-    base->device_count++;
   }
   if (wanted->incarnations && wanted->process_count > 0) {
     size_t bytes = (size_t)wanted->process_count * sizeof *base->incarnations;

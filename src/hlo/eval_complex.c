@@ -21,7 +21,7 @@ static cplx log1p_c(cplx z)
   real x = creall(z), y = cimagl(z), im = atan2l(y, 1 + x);
   real xx = x * x, yy = y * y, xx_low = fmal(x, x, -xx), yy_low = fmal(y, y, -yy);
 
-  if (!isfinite(x) || !isfinite(y) || fabsl(x) > 0x1p60L || fabsl(y) > 0x1p60L) return clogl(make(1 + x, y));
+  if (!isfinite(x) || !isfinite(y) || fabsl(x) > 0x1p60L || fabsl(y) > 0x1p60L || x < -0.5L) return clogl(make(1 + x, y));
   /* largest two first, exactly: s + e = 2x + yy */
   real s = 2 * x + yy, t = s - 2 * x, e = (2 * x - (s - t)) + (yy - t);
   real s2 = s + xx, t2 = s2 - s, e2 = (s - (s2 - t2)) + (xx - t2);
@@ -34,7 +34,8 @@ static cplx expm1_c(cplx z)
   real x = creall(z), y = cimagl(z), h = sinl(y / 2);
 
   if (y == 0) return make(expm1l(x), y);
-  if (!isfinite(x) || !isfinite(y)) return cexpl(z) - 1;
+  if (!isfinite(y)) return make(NAN, NAN);
+  if (!isfinite(x)) return cexpl(z) - 1;
   return make(expm1l(x) * cosl(y) - 2 * h * h, expl(x) * sinl(y));
 }
 
@@ -75,11 +76,11 @@ eval_scalar eval_complex_unary(hlo_opcode op, eval_scalar x)
   case HLO_CBRT: r = pow_c(z, 1.0L / 3); break;
   case HLO_COS: r = ccosl(z); break;
   case HLO_COSH: r = ccoshl(z); break;
-  case HLO_EXP: r = isinf(cimagl(z)) ? (NAN + NAN * I) : cexpl(z); break; /* no direction: where C lets zero win */
+  case HLO_EXP: r = isfinite(cimagl(z)) ? cexpl(z) : make(NAN, NAN); break; /* no direction: where C lets zero win */
   case HLO_EXPM1: r = expm1_c(z); break;
   case HLO_LOG: r = clogl(z); break;
   case HLO_LOG1P: r = log1p_c(z); break;
-  case HLO_LOGISTIC: r = 1 / (1 + cexpl(-z)); break;
+  case HLO_LOGISTIC: r = isfinite(cimagl(z)) ? 1 / (1 + cexpl(-z)) : make(NAN, NAN); break;
   case HLO_RSQRT: r = 1 / csqrtl(z); break;
   case HLO_SIN: r = csinl(z); break;
   case HLO_SINH: r = csinhl(z); break;

@@ -4,6 +4,7 @@
  * integers wrap; predicates are or-ed ands. */
 #include <config.h>
 
+#include <math.h>
 #include <string.h>
 
 #include "hlo/eval_internal.h"
@@ -319,6 +320,7 @@ weft_status *eval_convolution(eval_ctx *ctx, const hlo_instr *instr, const hlo_l
         l += at / w->base_dilation * step_of(ls, c->lhs_spatial.v[d]);
         r += tap * step_of(rs, c->rhs_spatial.v[d]);
       }
+      if (!inside && ls->type == WEFT_F8E8M0FNU) sum.re = NAN; /* what is around and between is 0, which it lacks */
       for (int64_t f = 0; f < in_features && inside; f++)
         accumulate(class, rounded, &sum, lhs[l + f * lhs_feature_step], rhs[r + f * rhs_feature_step]);
     } while (eval_next(spatial, kernel_size, inner));

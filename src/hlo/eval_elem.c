@@ -248,17 +248,15 @@ static eval_scalar pred_op(hlo_opcode op, eval_scalar a, eval_scalar b)
 
 /* ---- floats -------------------------------------------------------------------------------------------------------- */
 
-/* NaN wins; -0 is less than +0. */
+/* NaN wins; zeros are equal, whatever their signs, and of equals the second is taken, as XLA:CPU does. */
 static double float_max(double a, double b)
 {
   if (isnan(a) || isnan(b)) return isnan(a) ? a : b;
-  if (a == b) return signbit(a) ? b : a;
   return a > b ? a : b;
 }
 static double float_min(double a, double b)
 {
   if (isnan(a) || isnan(b)) return isnan(a) ? a : b;
-  if (a == b) return signbit(a) ? a : b;
   return a < b ? a : b;
 }
 
@@ -378,12 +376,20 @@ static eval_scalar binary(hlo_opcode op, weft_dtype type, eval_scalar a, eval_sc
   }
 }
 
-/* Rounds the mantissa to nearest even, then makes an overflow infinite and an underflow a zero, on the bits. */
+/* Rounds the mantissa to nearest even, then makes an overflow infinite and an underflow a zero, on the bits: of f16 for
+ * the types that fit into it, as XLA has it. */
 static void reduce_precision(const hlo_instr *instr, weft_dtype type, const void *in, void *out)
 {
+  weft_dtype own = type == WEFT_F8E8M0FNU ? WEFT_F32 : weft_dtype_bits(type) <= 8 ? WEFT_F16 : type;
   const weft_float_format *f = weft_dtype_float_format(type);
   int exponent_bits = instr->u.reduce_precision.exponent_bits, mantissa_bits = instr->u.reduce_precision.mantissa_bits;
-  uint64_t bits = load_bits(type, in), sign_bit = UINT64_C(1) << (f->exponent_bits + f->mantissa_bits);
+
+  if (exponent_bits == f->exponent_bits && mantissa_bits == f->mantissa_bits) { /* the type's own */
+    memcpy(out, in, weft_dtype_bytes(type));
+    return;
+  }
+  f = weft_dtype_float_format(own);
+  uint64_t bits = own == type ? load_bits(type, in) : weft_float_encode_f64(own, eval_load(type, in).re), sign_bit = UINT64_C(1) << (f->exponent_bits + f->mantissa_bits);
   uint64_t exponent_mask = ((UINT64_C(1) << f->exponent_bits) - 1) << f->mantissa_bits;
   bool is_nan = isnan(eval_load(type, in).re);
   uint64_t result = bits;
@@ -400,6 +406,7 @@ static void reduce_precision(const hlo_instr *instr, weft_dtype type, const void
     else if (exponent <= -reduced_bias) result = bits & sign_bit;
   }
   if (is_nan) result = mantissa_bits > 0 ? bits : exponent_mask; /* no bit is left to say NaN: infinity, as XLA has it */
+  if (own != type) result = weft_float_encode_f64(type, weft_float_decode_f64(own, result));
   memcpy(out, &result, weft_dtype_bytes(type));
 }
 
@@ -489,6 +496,7 @@ void eval_elem_apply(const hlo_instr *instr, const void *const *in, void *out)
     if (instr->operand_count == 2) x = binary(instr->op, type, x, eval_load(type, in[1]));
     else if (weft_dtype_is_complex(type)) x = eval_complex_unary(instr->op, x);
     else x = binary(instr->op, type, x, y);
+    if (to == WEFT_F8E8M0FNU) x.re = (float)x.re; /* what underflows there is no power of two */
   }
   eval_store(to, out, x);
 }
@@ -529,6 +537,7 @@ static uint64_t get_lane(weft_dtype type, const hlo_literal *lit, int64_t elemen
 }
 static void set_lane(weft_dtype type, hlo_literal *lit, int64_t element, uint64_t bits)
 {
+  if (type == WEFT_PRED) bits = bits != 0;
   if (weft_dtype_is_signed(type)) bits = (uint64_t)sign_extend(bits, weft_dtype_bits(type));
   memcpy(eval_at(lit, element), &bits, weft_dtype_bytes(type));
 }
@@ -547,7 +556,7 @@ weft_status *eval_bitcast_convert(eval_ctx *ctx, const hlo_instr *instr, const h
   int64_t from_count = hlo_shape_elems(in->shape), to_count = hlo_shape_elems(result->shape);
   if (from_count * from_bits != to_count * to_bits)
     return WEFT_ERR(INVALID_ARGUMENT, "bitcast-convert %s: sizes in bits differ", instr->name);
-  if (from_bits >= 8 && to_bits >= 8 && from_bits % 8 == 0 && to_bits % 8 == 0) {
+  if (from_bits >= 8 && to_bits >= 8 && from_bits % 8 == 0 && to_bits % 8 == 0 && to != WEFT_PRED) {
     memcpy(result->data, in->data, (size_t)hlo_shape_bytes(result->shape));
   } else if (from_bits <= to_bits) {
     int parts = to_bits / from_bits;

@@ -45,7 +45,14 @@ static void philox(uint64_t key, unsigned __int128 counter, uint32_t out[4])
 
 static void store_bits(hlo_literal *lit, int64_t i, uint64_t bits)
 {
-  memcpy(eval_at(lit, i), &bits, weft_dtype_bytes(lit->shape->type));
+  weft_dtype type = lit->shape->type;
+
+  if (weft_dtype_is_integer(type)) {
+    eval_store(type, eval_at(lit, i), (eval_scalar){.u = bits});
+    return;
+  }
+  if (weft_dtype_bits(type) < 8) bits &= (UINT64_C(1) << weft_dtype_bits(type)) - 1;
+  memcpy(eval_at(lit, i), &bits, weft_dtype_bytes(type));
 }
 
 /* The dimension XLA halves so that each counter gives two 32-bit numbers: the first even one, else the longest. */

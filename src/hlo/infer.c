@@ -574,7 +574,10 @@ static weft_status *infer_rng(const hlo_instr *in, const hlo_shape **out)
 {
   WEFT_TRY(infer_given_array(in, out));
   for (int i = 0; i < 2; i++) WEFT_TRY(infer_need_scalar(in, i, (*out)->type));
+  bool is_float = weft_dtype_is_float((*out)->type), is_discrete = weft_dtype_is_integer((*out)->type) || (*out)->type == WEFT_PRED;
   if (in->u.distribution == HLO_RNG_INVALID) return INFER_FAIL(in, "no distribution");
+  if (!is_float && !(is_discrete && in->u.distribution == HLO_RNG_UNIFORM))
+    return INFER_FAIL(in, "element type %s is not allowed", weft_dtype_name((*out)->type));
   return NULL;
 }
 

@@ -290,17 +290,22 @@ static hlo_instr *normal_floats(pass_build *b, hlo_instr *key, hlo_instr *counte
   return pb_reshape_like(b, combine_pair(b, &p, pair, vector), shape);
 }
 
+/* What numbers of a type are made in. */
+static weft_dtype wide_type(weft_dtype type)
+{
+  if (weft_dtype_bits(type) >= 32) return type;
+  return weft_dtype_is_float(type) ? WEFT_F32 : weft_dtype_is_signed(type) ? WEFT_S32 : WEFT_U32;
+}
+
 static weft_status *expand_rng(hlo_instr *rng)
 {
-  weft_dtype type = rng->shape->type, wide = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32 ? WEFT_F32 : type;
+  weft_dtype type = rng->shape->type, wide = wide_type(type);
   const hlo_shape *shape = hlo_shape_with_type(&rng->parent->module->arena, rng->shape, wide);
   pass_build b = PASS_BUILD_AT(rng);
   int64_t two = 2;
   hlo_instr *state, *key, *counter[2], *least, *most, *value;
 
   WEFT_TRY_ALLOC(shape);
-  if (!weft_dtype_is_float(wide) && weft_dtype_bits(type) != 32 && weft_dtype_bits(type) != 64)
-    return WEFT_ERR(UNIMPLEMENTED, "rng \"%s\" of element type %s", rng->name, weft_dtype_name(type));
   state = pb_instr(&b, HLO_RNG_GET_AND_UPDATE_STATE, shape_of(&b, WEFT_U64, 1, &two), 0, NULL);
   if (state) state->u.delta = hlo_shape_elems(shape) * (weft_dtype_bits(wide) / 32);
   key = pb_int(&b, WEFT_U64, (int64_t)((uint64_t)rng->id * 0x9E3779B97F4A7C15u));
@@ -308,6 +313,7 @@ static weft_status *expand_rng(hlo_instr *rng)
   counter[1] = pick(&b, state, 1);
   least = pb_fill(&b, pb_convert(&b, rng->operands[0], wide), shape);
   most = pb_fill(&b, pb_convert(&b, rng->operands[1], wide), shape);
+  if (type == WEFT_PRED && !b.error) least = pb_splat_int(&b, least, 0), most = pb_splat_int(&b, most, 2); /* either */
   if (rng->u.distribution == HLO_RNG_NORMAL) {
     value = pb_add(&b, least, pb_mul(&b, most, normal_floats(&b, key, counter, shape)));
   } else if (weft_dtype_is_float(wide)) {

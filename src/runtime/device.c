@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/feed.h"
 #include "runtime/runtime_internal.h"
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
@@ -103,7 +104,8 @@ weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_
   weft_mutex_init(&device->memory_mu);
   weft_mutex_init(&device->mu);
   weft_cond_init(&device->changed);
-  return NULL;
+  WEFT_TRY(rt_feed_new(&device->infeed));
+  return rt_feed_new(&device->outfeed);
 }
 
 void rt_device_fini(weft_device *device)
@@ -113,6 +115,8 @@ void rt_device_fini(weft_device *device)
       next = block->next;
       device->platform->ops->deallocate(device, block, class_bytes(class));
     }
+  rt_feed_free(device->infeed);
+  rt_feed_free(device->outfeed);
   weft_cond_fini(&device->changed);
   weft_mutex_fini(&device->mu);
   weft_mutex_fini(&device->memory_mu);

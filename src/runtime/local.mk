@@ -3,6 +3,7 @@ libweftcore_la_SOURCES += \
   %D%/device.c %D%/device.h \
   %D%/executable.c %D%/executable.h \
   %D%/executor.c \
+  %D%/feed.c %D%/feed.h \
   %D%/ffi.c %D%/ffi.h %D%/ffi_attrs.c \
   %D%/grouping.c %D%/grouping.h \
   %D%/platform.c %D%/platform.h \

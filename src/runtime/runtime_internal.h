@@ -37,6 +37,8 @@ struct weft_device {
   const char *kind;
   int numa_node;               /* -1: unknown */
 
+  struct rt_feed *infeed, *outfeed;
+
   weft_mutex memory_mu;
   rt_block *free_blocks[RT_SIZE_CLASSES] WEFT_GUARDED_BY(memory_mu);
   weft_memory_stats memory WEFT_GUARDED_BY(memory_mu);

@@ -24,3 +24,18 @@ check_PROGRAMS += %D%/processes_test
 %C%_processes_test_SOURCES = %D%/processes_test.c %D%/run.h tests/test.h
 %C%_processes_test_CFLAGS = $(TEST_CFLAGS)
 %C%_processes_test_LDADD = $(TEST_LIBS)
+# Every operation with every type: docs/operations.md.
+check_PROGRAMS += %D%/optable_test
+%C%_optable_test_SOURCES = %D%/optable_test.c %D%/optable.def
+%C%_optable_test_CFLAGS = $(TEST_CFLAGS)
+check_PROGRAMS += %D%/random_test
+%C%_random_test_SOURCES = %D%/random_test.c %D%/run.h tests/random_program.h tests/passes/eval_compare.h tests/test.h
+%C%_random_test_CFLAGS = $(TEST_CFLAGS)
+%C%_random_test_LDADD = $(TEST_LIBS)
+# Live comparison with XLA:CPU.
+TESTS += %D%/optable_jax.py
+EXTRA_DIST += %D%/optable_jax.py
+check_PROGRAMS += %D%/collective_modes_test
+%C%_collective_modes_test_SOURCES = %D%/collective_modes_test.c %D%/run.h tests/test.h
+%C%_collective_modes_test_CFLAGS = $(TEST_CFLAGS)
+%C%_collective_modes_test_LDADD = $(TEST_LIBS)

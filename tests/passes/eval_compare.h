@@ -50,8 +50,8 @@ static inline bool near(double got, double want, double tolerance)
   return fabs(got - want) <= tolerance * fmax(1, fabs(want));
 }
 
-/* False, with a message, at the first difference. */
-static inline bool literals_near(const hlo_literal *got, const hlo_literal *want, const char *what)
+/* False, with a message, at the first difference.  `slack`: least tolerance of floats. */
+static inline bool literals_within(const hlo_literal *got, const hlo_literal *want, const char *what, double slack)
 {
   if (!hlo_shape_equal(got->shape, want->shape, false)) {
     print_message("# %s: shapes differ\n", what);
@@ -59,11 +59,12 @@ static inline bool literals_near(const hlo_literal *got, const hlo_literal *want
   }
   if (hlo_shape_is_tuple(want->shape)) {
     for (int i = 0; i < want->shape->rank; i++)
-      if (!literals_near(got->elements[i], want->elements[i], what)) return false;
+      if (!literals_within(got->elements[i], want->elements[i], what, slack)) return false;
     return true;
   }
   if (!hlo_shape_is_array(want->shape)) return true;
   double tolerance = tolerance_of(want->shape->type);
+  if (tolerance > 0) tolerance = fmax(tolerance, slack);
   for (int64_t i = 0; i < hlo_shape_elems(want->shape); i++) {
     if (tolerance == 0 ? hlo_literal_get_s64(got, i) == hlo_literal_get_s64(want, i)
                        : near(hlo_literal_get_f64(got, i), hlo_literal_get_f64(want, i), tolerance) &&
@@ -76,6 +77,11 @@ static inline bool literals_near(const hlo_literal *got, const hlo_literal *want
     return false;
   }
   return true;
+}
+
+static inline bool literals_near(const hlo_literal *got, const hlo_literal *want, const char *what)
+{
+  return literals_within(got, want, what, 0);
 }
 
 #endif

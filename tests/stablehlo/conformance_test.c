@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 
+#include "cpu/parallel.h"
 #include "cpu/platform.h"
 #include "hlo/check.h"
 #include "hlo/eval.h"
@@ -40,7 +41,33 @@ static char *read_file(const char *path, size_t *out_size)
   return data;
 }
 
+/* By the evaluator; the programs of interpreter.run_parallel on devices of this process. */
+static weft_status *evaluate(hlo_module *module, int *checks)
+{
+  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .max_loop_iterations = 1 << 20, .custom_call = cpu_interpreter_call,
+                              .ctx = checks, .stepwise_sums = true};
+  weft_arena arena;
+  const hlo_literal *result;
+
+  if (getenv("CONFORMANCE_PASSES")) { /* tests/passes/stablehlo.sh: the pipeline keeps what they mean */
+    pass_options passes = {.disabled = getenv("CONFORMANCE_DISABLED"), .num_threads = 2, .fold_limit_bytes = 1 << 10};
+    WEFT_TRY(pass_run(&pass_cpu_pipeline, module, &passes, NULL, NULL));
+    WEFT_TRY(hlo_verify(module));
+  }
+  weft_arena_init(&arena);
+  weft_status *st = hlo_eval_module(module, NULL, &options, &arena, &result);
+  weft_arena_fini(&arena);
+  return st;
+}
+
 #ifdef CONFORMANCE_CPU
+
+static bool is_driver(const hlo_module *module)
+{
+  HLO_FOREACH(in, module->entry)
+    if (cpu_is_run_parallel(in)) return true;
+  return false;
+}
 
 /* The entry's constants become its parameters; their values in *out, in the module's arena. */
 static weft_status *constants_to_parameters(hlo_module *module, const hlo_literal ***out)
@@ -91,6 +118,7 @@ static weft_status *run(hlo_module *borrowed, int *checks)
   weft_executable *exe;
   weft_status *st;
 
+  if (is_driver(borrowed)) return evaluate(borrowed, checks);
   if (!platform) WEFT_TRY(weft_platform_new(&cpu_platform_ops, &(weft_platform_options){.device_count = 1}, &platform));
   WEFT_TRY(hlo_module_clone(borrowed, &module));
   for (const hlo_instr *i = module->entry->first; i; i = i->next) *checks += hlo_is_check(i);
@@ -113,37 +141,7 @@ static weft_status *run(hlo_module *borrowed, int *checks)
 
 #else
 
-static weft_status *custom_call(void *ctx, const hlo_instr *instr, const hlo_literal *const *operands, weft_arena *arena,
-                                const hlo_literal **out)
-{
-  hlo_literal *empty;
-  hlo_check_rule rule;
-
-  WEFT_TRY(hlo_check_rule_of(instr, &rule));
-  WEFT_TRY(hlo_check(&rule, operands[0], operands[1]));
-  ++*(int *)ctx;
-  WEFT_TRY(hlo_literal_new(arena, instr->shape, &empty));
-  *out = empty;
-  return NULL;
-}
-
-static weft_status *run(hlo_module *module, int *checks)
-{
-  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .max_loop_iterations = 1 << 20, .custom_call = custom_call,
-                              .ctx = checks, .stepwise_sums = true};
-  weft_arena arena;
-  const hlo_literal *result;
-
-  if (getenv("CONFORMANCE_PASSES")) { /* tests/passes/stablehlo.sh: the pipeline keeps what they mean */
-    pass_options passes = {.disabled = getenv("CONFORMANCE_DISABLED"), .num_threads = 2, .fold_limit_bytes = 1 << 10};
-    WEFT_TRY(pass_run(&pass_cpu_pipeline, module, &passes, NULL, NULL));
-    WEFT_TRY(hlo_verify(module));
-  }
-  weft_arena_init(&arena);
-  weft_status *st = hlo_eval_module(module, NULL, &options, &arena, &result);
-  weft_arena_fini(&arena);
-  return st;
-}
+static weft_status *run(hlo_module *module, int *checks) { return evaluate(module, checks); }
 
 #endif
 

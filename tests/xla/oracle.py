@@ -90,7 +90,7 @@ def dtype_of(name):
         return np.dtype(plain[name])
     names = {"s4": "int4", "u4": "uint4", "s2": "int2", "u2": "uint2"}
     if name.startswith("f"):
-        names[name] = "float" + name[1:].replace("b11", "b11")
+        names[name] = f"float{name[1]}_{name[2:]}"
     return np.dtype(getattr(ml_dtypes, names[name]))
 
 

@@ -1,0 +1,196 @@
+#include <config.h>
+
+#include "runtime/feed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/runtime_internal.h"
+
+typedef struct item {
+  struct item *next;
+  int64_t bytes;
+  char data[];
+} item;
+
+/* A thunk that found the queue empty; lies in its rt_thunk_state. */
+typedef struct waiter {
+  struct waiter *next;
+  const rt_thunk *thunk;
+  rt_ctx *ctx;
+  int first, count;
+} waiter;
+_Static_assert(sizeof(waiter) <= sizeof(rt_thunk_state), "a waiter fits");
+
+struct rt_feed {
+  weft_mutex mu; /* a leaf */
+  weft_cond changed;
+  item *first, *last WEFT_GUARDED_BY(mu);
+  waiter *waiting, *last_waiting WEFT_GUARDED_BY(mu); /* only while there is no item */
+  int64_t bytes WEFT_GUARDED_BY(mu);
+  bool closed WEFT_GUARDED_BY(mu);
+};
+
+weft_status *rt_feed_new(rt_feed **out_feed)
+{
+  *out_feed = calloc(1, sizeof **out_feed);
+  WEFT_TRY_ALLOC(*out_feed);
+  weft_mutex_init(&(*out_feed)->mu);
+  weft_cond_init(&(*out_feed)->changed);
+  return NULL;
+}
+
+void rt_feed_free(rt_feed *feed)
+{
+  if (!feed) return;
+  for (item *i = feed->first, *next; i; i = next) {
+    next = i->next;
+    free(i);
+  }
+  weft_cond_fini(&feed->changed);
+  weft_mutex_fini(&feed->mu);
+  free(feed);
+}
+
+static int64_t bytes_of(const rt_thunk *thunk, int first, int count)
+{
+  int64_t bytes = 0;
+  for (int i = first; i < first + count; i++) bytes += thunk->uses[i].slice.bytes;
+  return bytes;
+}
+
+/* The item goes into the thunk's results. */
+static weft_status *deliver(const rt_thunk *thunk, rt_ctx *ctx, int first, int count, const char *data, int64_t bytes)
+{
+  void *const *args = rt_args(thunk, ctx);
+  int64_t want = bytes_of(thunk, first, count);
+
+  if (bytes != want)
+    return WEFT_ERR(INVALID_ARGUMENT, "infeed %s takes %lld bytes, the next item has %lld", thunk->name, (long long)want,
+                    (long long)bytes);
+  for (int i = first; i < first + count; i++) {
+    if (thunk->uses[i].slice.bytes > 0) memcpy(args[i], data, (size_t)thunk->uses[i].slice.bytes);
+    data += thunk->uses[i].slice.bytes;
+  }
+  return NULL;
+}
+
+static waiter *pop_waiter_locked(rt_feed *feed) WEFT_REQUIRES(feed->mu);
+static waiter *pop_waiter_locked(rt_feed *feed)
+{
+  waiter *w = feed->waiting;
+  if (w) feed->waiting = w->next;
+  return w;
+}
+
+/* Appends an item (owned by the queue from then on), or hands it to a waiting thunk. */
+static weft_status *push(rt_feed *feed, item *new_item)
+{
+  weft_status *st = NULL;
+  waiter *w = NULL;
+
+  weft_mutex_lock(&feed->mu);
+  if (feed->closed) st = WEFT_ERR(FAILED_PRECONDITION, "the infeed is closed");
+  else if (feed->bytes + new_item->bytes > RT_FEED_BYTES)
+    st = WEFT_ERR(RESOURCE_EXHAUSTED, "%lld bytes wait in the queue already", (long long)feed->bytes);
+  else if (!(w = pop_waiter_locked(feed))) {
+    *(feed->first ? &feed->last->next : &feed->first) = new_item;
+    feed->last = new_item;
+    feed->bytes += new_item->bytes;
+    weft_cond_broadcast(&feed->changed);
+  }
+  weft_mutex_unlock(&feed->mu);
+  if (w) rt_thunk_done(w->thunk, w->ctx, deliver(w->thunk, w->ctx, w->first, w->count, new_item->data, new_item->bytes));
+  if (st || w) free(new_item);
+  return st;
+}
+
+static item *pop_locked(rt_feed *feed) WEFT_REQUIRES(feed->mu);
+static item *pop_locked(rt_feed *feed)
+{
+  item *i = feed->first;
+  if (i) {
+    feed->first = i->next;
+    feed->bytes -= i->bytes;
+  }
+  return i;
+}
+
+weft_status *rt_feed_take(rt_feed *feed, const rt_thunk *thunk, rt_ctx *ctx, int first, int count)
+{
+  waiter *w = (waiter *)&ctx->states[thunk->index];
+  bool closed;
+
+  weft_mutex_lock(&feed->mu);
+  item *i = pop_locked(feed);
+  closed = feed->closed;
+  if (!i && !closed) {
+    *w = (waiter){.thunk = thunk, .ctx = ctx, .first = first, .count = count};
+    *(feed->waiting ? &feed->last_waiting->next : &feed->waiting) = w;
+    feed->last_waiting = w;
+  }
+  weft_mutex_unlock(&feed->mu);
+  if (!i) return closed ? WEFT_ERR(FAILED_PRECONDITION, "infeed %s: nothing was fed", thunk->name) : NULL;
+  weft_status *st = deliver(thunk, ctx, first, count, i->data, i->bytes);
+  free(i);
+  if (!st) rt_thunk_done(thunk, ctx, NULL);
+  return st;
+}
+
+weft_status *rt_feed_put(rt_feed *feed, const rt_thunk *thunk, rt_ctx *ctx, int count)
+{
+  void *const *args = rt_args(thunk, ctx);
+  int64_t bytes = bytes_of(thunk, 0, count), at = 0;
+  item *i = calloc(1, sizeof *i + (size_t)bytes);
+
+  WEFT_TRY_ALLOC(i);
+  i->bytes = bytes;
+  for (int k = 0; k < count; k++) {
+    if (thunk->uses[k].slice.bytes > 0) memcpy(i->data + at, args[k], (size_t)thunk->uses[k].slice.bytes);
+    at += thunk->uses[k].slice.bytes;
+  }
+  return push(feed, i);
+}
+
+weft_status *weft_device_infeed(weft_device *device, const void *data, int64_t bytes)
+{
+  item *i = calloc(1, sizeof *i + (size_t)bytes);
+
+  WEFT_TRY_ALLOC(i);
+  i->bytes = bytes;
+  if (bytes > 0) memcpy(i->data, data, (size_t)bytes);
+  return push(device->infeed, i);
+}
+
+void weft_device_close_infeed(weft_device *device)
+{
+  rt_feed *feed = device->infeed;
+
+  weft_mutex_lock(&feed->mu);
+  feed->closed = true;
+  waiter *w = feed->waiting;
+  feed->waiting = NULL;
+  weft_mutex_unlock(&feed->mu);
+  for (waiter *next; w; w = next) {
+    next = w->next;
+    rt_thunk_done(w->thunk, w->ctx, WEFT_ERR(FAILED_PRECONDITION, "infeed %s: nothing was fed", w->thunk->name));
+  }
+}
+
+weft_status *weft_device_outfeed(weft_device *device, void *data, int64_t bytes, weft_deadline deadline)
+{
+  rt_feed *feed = device->outfeed;
+  weft_status *st = NULL;
+  item *i;
+
+  weft_mutex_lock(&feed->mu);
+  while (!feed->first && weft_cond_wait(&feed->changed, &feed->mu, deadline)) {}
+  i = pop_locked(feed);
+  weft_mutex_unlock(&feed->mu);
+  if (!i) return WEFT_ERR(DEADLINE_EXCEEDED, "nothing came out of device %lld", (long long)device->id);
+  if (i->bytes != bytes)
+    st = WEFT_ERR(INVALID_ARGUMENT, "%lld bytes are wanted, the next item has %lld", (long long)bytes, (long long)i->bytes);
+  else if (bytes > 0) memcpy(data, i->data, (size_t)bytes);
+  free(i);
+  return st;
+}

@@ -1,0 +1,31 @@
+/* runtime/feed.h -- a device's two queues to and from running programs: infeed and outfeed.
+ * An item is the bytes of all leaves of one infeed or outfeed instruction, in order.  Threads: thread-safe. */
+#ifndef WEFT_RUNTIME_FEED_H
+#define WEFT_RUNTIME_FEED_H
+
+#include "runtime/device.h"
+#include "runtime/thunk.h"
+
+/* Gives `device` an item; `data` is copied.
+ * Errors: RESOURCE_EXHAUSTED beyond RT_FEED_BYTES waiting; FAILED_PRECONDITION after weft_device_close_infeed. */
+WEFT_NODISCARD weft_status *weft_device_infeed(weft_device *device, const void *data, int64_t bytes);
+/* No more will come: an infeed that finds the queue empty, now or later, fails with FAILED_PRECONDITION. */
+void weft_device_close_infeed(weft_device *device);
+/* Waits for the next item of the outfeed, which must be of `bytes` bytes.
+ * Errors: DEADLINE_EXCEEDED; INVALID_ARGUMENT if it has another size (it is lost). */
+WEFT_NODISCARD weft_status *weft_device_outfeed(weft_device *device, void *data, int64_t bytes, weft_deadline deadline);
+
+enum { RT_FEED_BYTES = 1 << 30 }; /* that may wait in one queue */
+
+/* ---- for the platforms ---- */
+
+typedef struct rt_feed rt_feed;
+WEFT_NODISCARD weft_status *rt_feed_new(rt_feed **out_feed);
+void rt_feed_free(rt_feed *feed); /* NULL is fine */
+
+/* A thunk waits for an item: fills its arguments [first, first + count) and ends it.  Errors: as `start` of a thunk. */
+WEFT_NODISCARD weft_status *rt_feed_take(rt_feed *feed, const rt_thunk *thunk, rt_ctx *ctx, int first, int count);
+/* A thunk's arguments [0, count) become an item.  RESOURCE_EXHAUSTED beyond RT_FEED_BYTES. */
+WEFT_NODISCARD weft_status *rt_feed_put(rt_feed *feed, const rt_thunk *thunk, rt_ctx *ctx, int count);
+
+#endif
