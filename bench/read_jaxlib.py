@@ -1,6 +1,6 @@
 """What reading a StableHLO program costs jaxlib: Module.parse of text, deserialize_portable_artifact of bytecode, and
 the way from there to an HloModuleProto (what its clients do next).  One line a file, as bench/read prints."""
-import resource
+import os
 import sys
 import time
 
@@ -46,4 +46,9 @@ def measure(path):
 
 
 for path in sys.argv[1:]:
-    measure(path)
+    child = os.fork()  # memory is measured from a fresh heap
+    if child == 0:
+        measure(path)
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
