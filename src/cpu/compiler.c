@@ -319,6 +319,7 @@ static weft_status *compile(compiler *c)
   gen_options gen;
   pass_options passes = {.fold_limit_bytes = 1 << 20, .allow_excess_precision = true,
                          .num_threads = rt_pool_threads(c->platform->base.pool), .dump_dir = options->dump_dir};
+  if (!passes.dump_dir && *c->platform->settings.dump_hlo) passes.dump_dir = c->platform->settings.dump_hlo;
   int64_t begin = weft_now_ns();
 
   WEFT_TRY(pass_run(&pass_cpu_pipeline, c->out.module, &passes, options->pass_observer, options->observer_ctx));

@@ -10,6 +10,7 @@
 typedef struct cpu_settings {
   int64_t devices, threads, cache_bytes;
   bool pin, huge_pages;
+  const char *dump_hlo; /* "": nowhere */
 } cpu_settings;
 
 typedef struct cpu_platform {

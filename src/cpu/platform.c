@@ -19,6 +19,7 @@ static const weft_option options[] = {
   {"WEFT_THREADS", WEFT_OPT_INT, "0", offsetof(cpu_settings, threads), "Worker threads; 0: one a usable core"},
   {"WEFT_PIN", WEFT_OPT_BOOL, "0", offsetof(cpu_settings, pin), "Bind each worker to a core"},
   {"WEFT_HUGE_PAGES", WEFT_OPT_BOOL, "1", offsetof(cpu_settings, huge_pages), "Ask for huge pages for large arrays"},
+  {"WEFT_DUMP_HLO", WEFT_OPT_STRING, "", offsetof(cpu_settings, dump_hlo), "Folder for the HLO after each pass, numbered"},
   {"WEFT_CACHE_BYTES", WEFT_OPT_BYTES, "0", offsetof(cpu_settings, cache_bytes),
    "Freed memory that a device keeps for reuse; 0: an eighth of the machine's for all devices"},
 };

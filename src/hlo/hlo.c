@@ -68,6 +68,14 @@ void hlo_module_free(hlo_module *module)
   free(module);
 }
 
+const char *hlo_module_file_name(const hlo_module *module, char buf[HLO_FILE_NAME_BYTES])
+{
+  snprintf(buf, HLO_FILE_NAME_BYTES, "%s", module->name);
+  for (char *c = buf; *c; c++)
+    if (!isalnum((unsigned char)*c) && !strchr("-_", *c) && (*c != '.' || c == buf)) *c = '_';
+  return buf;
+}
+
 /* Keeps `source` alive as long as `module`, whose instructions share its attributes. */
 static weft_status *keep_alive(hlo_module *module, const hlo_module *source)
 {

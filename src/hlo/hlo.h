@@ -310,6 +310,10 @@ struct hlo_module {
 WEFT_NODISCARD weft_status *hlo_module_new(const char *name, hlo_module **out_module);
 void hlo_module_free(hlo_module *module); /* NULL is fine */
 WEFT_DEFINE_AUTO(hlo_module, hlo_module_free)
+/* The name as a part of a file's name.  It is a stranger's: what is not a letter, digit, '-', '_' or '.' inside
+ * becomes '_'. */
+enum { HLO_FILE_NAME_BYTES = 128 };
+const char *hlo_module_file_name(const hlo_module *module, char buf[HLO_FILE_NAME_BYTES]); /* returns buf */
 WEFT_NODISCARD weft_status *hlo_module_clone(const hlo_module *module, hlo_module **out_module);
 
 /* Appends an empty computation.  `name` is copied and must be new in the module (hlo_unique_name makes one). */

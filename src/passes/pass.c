@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/deadline.h"
 #include "hlo/infer.h"
@@ -35,12 +36,13 @@ static bool is_listed(const char *list, const char *name)
 
 static weft_status *dump(pass_session *s, const char *pass)
 {
-  char path[4096];
+  char path[4096], name[HLO_FILE_NAME_BYTES];
   FILE *file;
   weft_status *st;
 
   if (!s->options->dump_dir) return NULL;
-  snprintf(path, sizeof path, "%s/%.100s.%04d.%s.hlo", s->options->dump_dir, s->module->name, s->sequence++, pass);
+  mkdir(s->options->dump_dir, 0777); /* or it is there */
+  snprintf(path, sizeof path, "%.3800s/%s.%04d.%s.hlo", s->options->dump_dir, hlo_module_file_name(s->module, name), s->sequence++, pass);
   file = fopen(path, "w");
   if (!file) return WEFT_ERR(PERMISSION_DENIED, "cannot write \"%s\": %s", path, strerror(errno));
   st = hlo_print(s->module, (hlo_print_options){.metadata = true}, file);

@@ -29,12 +29,10 @@ static void write_file(const char *path, const hlo_module *module, const void *b
 void pjrt_dump(const pjrt_options *options, const hlo_module *module, const char *stage, int *number)
 {
   static atomic_int last;
-  char path[4096], name[201];
+  char path[4096], name[HLO_FILE_NAME_BYTES];
 
   if (!options->dump_dir) return;
-  snprintf(name, sizeof name, "%s", module->name); /* a stranger's: it stays inside the directory */
-  for (char *at = name; *at; at++)
-    if (*at == '/') *at = '_';
+  hlo_module_file_name(module, name);
   if (*number == 0) *number = atomic_fetch_add(&last, 1) + 1;
   mkdir(options->dump_dir, 0777); /* or it is there */
   if (options->dump_text || !options->dump_proto) {

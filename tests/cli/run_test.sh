@@ -63,6 +63,12 @@ exits 2 "2^62 elements" "$weft" run "$tmp/huge.hlo"
 echo 'e { x = f32[1099511627776] parameter(0) }' >"$tmp/big.hlo"
 exits 3 "an array larger than the machine" "$weft" run "$tmp/big.hlo"
 
+mkdir "$tmp/dumps"
+printf 'module @"../../evil" { func.func @main(%%a: tensor<f32>) -> tensor<f32> { return %%a : tensor<f32> } }' >"$tmp/evil.mlir"
+exits 0 "a dump of each pass" env WEFT_DUMP_HLO="$tmp/dumps/here" "$weft" run "$tmp/evil.mlir"
+[ "$(ls "$tmp/dumps")" = here ] && grep -q HloModule "$tmp"/dumps/here/*.hlo
+ok $? "a module's name leads nowhere else"
+
 exits 0 "a trace" env WEFT_TRACE="$tmp/trace.json" "$weft" run "$add"
 json 'all(e["ph"] for e in d["traceEvents"])' "$tmp/trace.json"
 
