@@ -33,14 +33,16 @@ TEST(every_narrow_float_survives_decode_and_encode)
   }
 }
 
-/* Values from the OCP 8-bit, OCP microscaling and IEEE 754 format tables. */
+/* Values from the OCP 8-bit, OCP microscaling and IEEE 754 format tables.  3.0 lies half-way between two powers of two:
+ * ml_dtypes and XLA round such ties of f8e8m0fnu upwards. */
 TEST(known_values)
 {
   static const struct { weft_dtype type; double value; uint64_t bits; } cases[] = {
     {WEFT_F16, 65504, 0x7bff}, {WEFT_F16, 65520, 0x7c00}, {WEFT_F16, 0x1p-24, 1}, {WEFT_F16, 0x1p-25, 0},
     {WEFT_BF16, 1.0, 0x3f80}, {WEFT_F8E4M3FN, 448, 0x7e}, {WEFT_F8E4M3FN, 465, 0x7f}, {WEFT_F8E4M3FN, 0x1p-9, 1},
     {WEFT_F8E5M2, 57344, 0x7b}, {WEFT_F8E5M2, INFINITY, 0x7c}, {WEFT_F8E4M3FNUZ, 240, 0x7f},
-    {WEFT_F8E5M2FNUZ, 57344, 0x7f}, {WEFT_F8E8M0FNU, 1.0, 127}, {WEFT_F8E8M0FNU, 0x1p127, 254}, {WEFT_F8E8M0FNU, 3, 128},
+    {WEFT_F8E5M2FNUZ, 57344, 0x7f}, {WEFT_F8E8M0FNU, 1.0, 127}, {WEFT_F8E8M0FNU, 0x1p127, 254}, {WEFT_F8E8M0FNU, 3, 129},
+    {WEFT_F8E8M0FNU, 6, 130}, {WEFT_F8E8M0FNU, 2.5, 128}, {WEFT_F8E8M0FNU, 0.75, 127},
     {WEFT_F6E2M3FN, 7.5, 0x1f}, {WEFT_F6E3M2FN, 28, 0x1f}, {WEFT_F4E2M1FN, 6, 7}, {WEFT_F4E2M1FN, 100, 7},
     {WEFT_F8E4M3, 240, 0x77}, {WEFT_F8E3M4, 15.5, 0x6f},
   };
