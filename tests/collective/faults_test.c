@@ -260,7 +260,8 @@ static bool is_expected(const fault *f, int code, const char *text, bool finishe
   case HARMLESS: return false;
   case FATAL:
   case CUT: return (code == WEFT_FAILED_PRECONDITION && strstr(text, "is not connected")) || (creating && code == WEFT_DEADLINE_EXCEEDED);
-  case LATE: return code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED;
+  case LATE: /* or what posts an operation once another's deadline has spent the communicator */
+    return code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED || (code == WEFT_FAILED_PRECONDITION && strstr(text, "was aborted: "));
   case GARBLED:
     return code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED || (code == WEFT_FAILED_PRECONDITION && !strstr(text, "is not connected"));
   }
