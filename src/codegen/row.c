@@ -134,19 +134,37 @@ static void mark_wanted(const rows *r, const hlo_instr *x, int pass, uint32_t *w
   for (int i = 0; i < x->operand_count; i++) mark_wanted(r, x->operands[i], pass, wanted);
 }
 
+/* Is element (row, col) of `x` only ever wanted for element (row, col) of what uses it, up to the reduces and results?
+ * Users are asked first: `in_place` says it of them. */
+static bool is_used_in_place(const rows *r, const hlo_instr *x, const bool *in_place)
+{
+  for (int i = 0; i < x->user_count; i++) {
+    const hlo_instr *u = x->users[i];
+    if (u->op == HLO_REDUCE && level_of(r, u) > 0) continue;
+    if (!in_place[u->id - r->low]) return false;
+    if (u->op == HLO_TUPLE || hlo_opcode_is_elementwise(u->op)) continue;
+    if ((u->op != HLO_RESHAPE && u->op != HLO_BITCAST) || hlo_shape_elems(u->shape) != hlo_shape_elems(x->shape)) return false;
+  }
+  return true;
+}
+
 static weft_status *choose_kept(rows *r, gen_part *part)
 {
   int count = 0;
   HLO_FOREACH(x, r->comp) count = WEFT_MAX(count, x->id - r->low + 1);
   uint32_t *wanted = WEFT_ARENA_ARRAY(part->arena, uint32_t, count);
+  bool *in_place = WEFT_ARENA_ARRAY(part->arena, bool, count);
 
   WEFT_TRY_ALLOC(wanted);
+  WEFT_TRY_ALLOC(in_place);
   for (int i = 0; i < r->reduce_count; i++)
     for (int k = 0; k < r->reduces[i]->operand_count / 2; k++)
       mark_wanted(r, r->reduces[i]->operands[k], level_of(r, r->reduces[i]) - 1, wanted);
   mark_wanted(r, r->comp->root, r->stages, wanted);
   for (const hlo_instr *x = r->comp->last; x; x = x->prev) { /* users first: a kept user spares its operands */
     uint32_t passes = wanted[x->id - r->low];
+    in_place[x->id - r->low] = is_used_in_place(r, x, in_place);
+    if (!in_place[x->id - r->low]) continue;
     if (!hlo_shape_is_array(x->shape) || hlo_shape_elems(x->shape) != r->rows * r->cols || !is_costly(x)) continue;
     if (__builtin_popcount(passes) < 2 || r->kept_count == MAX_KEPT) continue;
     r->kept_stage[r->kept_count] = __builtin_ctz(passes);

@@ -126,6 +126,21 @@ TEST(softmax_and_layer_norm_by_rows)
   }
 }
 
+/* What a row kernel keeps of a row it must only use at its own place: not where a transpose, a reverse or a slice stands between. */
+TEST(costly_values_that_move_before_they_are_used)
+{
+  check_kernel(fusion(reducer("add", "f32"), "f32[2,3,2,19] f32[2,3,2,19]",
+                      "  d = f32[2,3,2,19] divide(p0, p1)\n  t = f32[3,2,2,19] transpose(d), dimensions={1,2,0,3}\n  z = f32[] constant(0)\n"
+                      "  s = f32[3,2,2] reduce(t, z), dimensions={3}, to_apply=add\n"
+                      "  b = f32[3,2,2,19] broadcast(s), dimensions={0,1,2}\n  ROOT r = f32[3,2,2,19] subtract(t, b)", "f32[3,2,2,19]"),
+               &(kernel_check){.low = 1, .high = 2, .rtol = 1e-5});
+  check_kernel(fusion(reducer("add", "f32"), "f32[5,40]",
+                      "  e = f32[5,40] exponential(p0)\n  z = f32[] constant(0)\n  s = f32[5] reduce(e, z), dimensions={1}, to_apply=add\n"
+                      "  b = f32[5,40] broadcast(s), dimensions={0}\n  v = f32[5,40] reverse(e), dimensions={1}\n"
+                      "  q = f32[5,40] divide(v, b)\n  ROOT r = f32[5,40] add(q, e)", "f32[5,40]"),
+               &(kernel_check){.low = 0, .high = 1, .rtol = 1e-5});
+}
+
 TEST(reduce_window_forms)
 {
   check_kernel(fusion(reducer("maximum", "f32"), "f32[2,9,10,5]", "  z = f32[] constant(-inf)\n  ROOT r = f32[2,4,5,5] reduce-window(p0, z), window={size=1x3x3x1 stride=1x2x2x1 pad=0_0x0_0x1_0x0_0}, to_apply=max", "f32[2,4,5,5]"), NULL);
@@ -138,7 +153,7 @@ int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(sums_of_every_form), UNIT(other_reducers), UNIT(argmax_and_fused_forms), UNIT(long_sums_in_two_phases),
-    UNIT(softmax_and_layer_norm_by_rows), UNIT(reduce_window_forms),
+    UNIT(softmax_and_layer_norm_by_rows), UNIT(costly_values_that_move_before_they_are_used), UNIT(reduce_window_forms),
   };
   return cmocka_run_group_tests(units, NULL, NULL);
 }
