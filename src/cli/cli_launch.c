@@ -699,7 +699,8 @@ int cli_launch_main(int argc, char **argv)
   for (int i = 0; l.processes && i < l.count; i++)
     for (int k = 0; k < STREAMS; k++)
       if (l.processes[i].streams[k].fd >= 0) close(l.processes[i].streams[k].fd);
-  free(l.processes);
   weft_coord_service_stop(l.service);
-  return st ? cli_report("launch", st) : exit_code(&l);
+  int code = st ? cli_report("launch", st) : exit_code(&l);
+  free(l.processes);
+  return code;
 }

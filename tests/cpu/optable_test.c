@@ -160,7 +160,7 @@ static const double edge_floats[32] = {
 static int64_t edge_integer(weft_dtype type, int64_t i)
 {
   int bits = weft_dtype_bits(type);
-  int64_t least = weft_dtype_is_signed(type) ? -(INT64_C(1) << (bits - 1)) : 0;
+  int64_t least = weft_dtype_is_signed(type) ? (int64_t)(~UINT64_C(0) << (bits - 1)) : 0;
   int64_t most = weft_dtype_is_signed(type) ? ~least : bits == 64 ? -1 : (INT64_C(1) << bits) - 1;
   const int64_t some[] = {0, 1, -1, least, most, least + 1, most - 1, 2, 3, -2, 7, 8, bits - 1, bits, bits + 1, 31, 32, 63, 64};
   return i < (int64_t)WEFT_COUNT(some) ? some[i] : (int64_t)random64();
