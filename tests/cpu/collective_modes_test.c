@@ -186,7 +186,10 @@ static void write_program(const setup *s, size_t c, char *text)
           "scatter { a = X parameter(0) ROOT r = Q reduce-scatter(a), " G ", dimensions={1}, to_apply=add }\n"
           "exchange { a = X parameter(0) ROOT r = X all-to-all(a), " G ", dimensions={1} }\n"
           "ENTRY e { x = X parameter(0) half = f32[] constant(0.5)\n%s }\n", s->replicas, s->partitions, body);
-  if (!strstr(body, "calls=scatter")) *strstr(text, "scatter {") = 0, strcat(text, strstr(text + strlen(text) + 1, "exchange {"));
+  if (!strstr(body, "calls=scatter")) {
+    char *unused = strstr(text, "scatter {"), *rest = strstr(unused, "exchange {");
+    memmove(unused, rest, strlen(rest) + 1);
+  }
   replace(text, "@", groups);
   replace(text, "X", x);
   replace(text, "Q", y);
