@@ -349,10 +349,14 @@ static void compare(run_state *s, const char *what, int leaf, const hlo_literal 
   if (!wrong) return;
   s->differences++;
   index_text(got->shape, worst, where, sizeof where);
-  if (exact)
-    fprintf(out, "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; first at [%s]: got %" PRId64 ", want %" PRId64 "\n",
-           leaf, wrong, count, what, where, hlo_literal_get_s64(got, worst), hlo_literal_get_s64(want, worst));
-  else
+  if (exact) {
+    int64_t g = hlo_literal_get_s64(got, worst), w = hlo_literal_get_s64(want, worst);
+    fprintf(out, weft_dtype_is_signed(got->shape->type)
+                   ? "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; first at [%s]: got %" PRId64 ", want %" PRId64 "\n"
+                   : "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; first at [%s]: got %" PRIu64 ", want %" PRIu64 "\n",
+            leaf, wrong, count, what, where, g, w);
+  }
+  if (!exact)
     fprintf(out, "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; worst at [%s]: got %.9g, want %.9g "
            "(%.3g times the tolerance)\n",
            leaf, wrong, count, what, where, hlo_literal_get_f64(got, worst), hlo_literal_get_f64(want, worst), worst_excess);

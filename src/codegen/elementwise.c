@@ -134,17 +134,18 @@ static bool is_false(gen_ssa v) { return LLVMIsConstant(v) && LLVMIsNull(v); }
 gen_ssa gen_max(gen_emit *e, weft_dtype type, bool min, gen_ssa a, gen_ssa b)
 {
   if (!weft_dtype_is_float(type)) return int_op(e, min ? HLO_MINIMUM : HLO_MAXIMUM, type, a, b, NULL);
-  /* Against a constant one comparison does; and LLVM 19 makes x > 0 ? |x| : 0 of the general form for max(|x|, 0). */
   if (is_false(gen_fcmp(e, LLVMRealUNO, a, a))) {
     gen_ssa constant = a;
     a = b;
     b = constant;
   }
-  if (is_false(gen_fcmp(e, LLVMRealUNO, b, b)))
-    return gen_select(e, gen_fcmp(e, min ? LLVMRealULT : LLVMRealUGT, a, b), a, b);
-  /* The comparison gives b when either is NaN: right for b, and a's NaN goes on top. */
-  gen_ssa r = gen_select(e, gen_fcmp(e, min ? LLVMRealOLT : LLVMRealOGT, a, b), a, b);
-  return gen_select(e, gen_fcmp(e, LLVMRealUNO, a, a), a, r);
+  /* Of a constant that is not NaN one comparison decides, and whether equality is its win where the two may be 0 and -0. */
+  if (is_false(gen_fcmp(e, LLVMRealUNO, b, b))) {
+    bool is_zero = LLVMIsNull(b);
+    LLVMRealPredicate wins = min ? (is_zero ? LLVMRealULE : LLVMRealULT) : is_zero ? LLVMRealUGT : LLVMRealUGE;
+    return gen_select(e, gen_fcmp(e, wins, a, b), a, b);
+  }
+  return gen_intrinsic2(e, min ? "llvm.minimum" : "llvm.maximum", a, b);
 }
 
 static gen_ssa float_op(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b, gen_ssa c)

@@ -249,15 +249,16 @@ static eval_scalar pred_op(hlo_opcode op, eval_scalar a, eval_scalar b)
 /* ---- floats -------------------------------------------------------------------------------------------------------- */
 
 /* NaN wins; zeros are equal, whatever their signs, and of equals the second is taken, as XLA:CPU does. */
+/* IEEE 754-2019 maximum and minimum: NaN wins, -0 < 0. */
 static double float_max(double a, double b)
 {
   if (isnan(a) || isnan(b)) return isnan(a) ? a : b;
-  return a > b ? a : b;
+  return a > b || (a == b && !signbit(a)) ? a : b;
 }
 static double float_min(double a, double b)
 {
   if (isnan(a) || isnan(b)) return isnan(a) ? a : b;
-  return a < b ? a : b;
+  return a < b || (a == b && signbit(a)) ? a : b;
 }
 
 static double float_op(hlo_opcode op, double a, double b)

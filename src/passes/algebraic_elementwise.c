@@ -102,33 +102,40 @@ weft_status *simplify_multiply(simplifier *s, hlo_instr *instr)
   return merge_constants(s, instr);
 }
 
-/* The value of a real scalar constant (or a broadcast of one). */
-static bool constant_value(const hlo_instr *x, double *value)
+/* The constant that all elements of `x` are, or NULL. */
+static const hlo_literal *splat_of(const hlo_instr *x)
 {
   while (x->op == HLO_BROADCAST) x = x->operands[0];
-  if (x->op != HLO_CONSTANT || !hlo_shape_is_array(x->shape) || weft_dtype_is_complex(x->shape->type) ||
-      !hlo_literal_is_splat(x->u.literal) || x->u.literal->elided)
-    return false;
-  *value = hlo_literal_get_f64(x->u.literal, 0);
+  return x->op == HLO_CONSTANT && hlo_shape_is_array(x->shape) && hlo_literal_is_splat(x->u.literal) ? x->u.literal : NULL;
+}
+
+/* Is `y` of an unsigned type and 2^exponent?  Asked of the bits: a double holds 53 of them. */
+static bool is_unsigned_power_of_two(const hlo_instr *y, int *exponent)
+{
+  const hlo_literal *c = weft_dtype_is_unsigned(y->shape->type) ? splat_of(y) : NULL;
+  uint64_t bits = c ? (uint64_t)hlo_literal_get_s64(c, 0) : 0;
+
+  if (bits == 0 || (bits & (bits - 1)) != 0) return false;
+  *exponent = __builtin_ctzll(bits);
   return true;
 }
 
 weft_status *simplify_divide(simplifier *s, hlo_instr *instr)
 {
   hlo_instr *x = instr->operands[0], *y = instr->operands[1];
+  const hlo_literal *constant = splat_of(y);
   pass_build b = PASS_BUILD_AT(instr);
-  double c;
   int exponent;
 
   if (is_all(y, 1)) return simplify_to(s, instr, x);
-  if (!constant_value(y, &c)) return NULL;
   /* By a power of two well inside the range: multiplication by the inverse is exact in the same cases. */
-  if (weft_dtype_is_float(instr->shape->type) && weft_dtype_bits(instr->shape->type) >= 16 &&
-      fabs(frexp(c, &exponent)) == 0.5 && exponent > -13 && exponent < 14)
-    return simplify_built(s, &b, instr, pb_mul(&b, x, pb_splat(&b, instr, 1 / c)));
-  if (weft_dtype_is_unsigned(instr->shape->type) && c >= 2 && frexp(c, &exponent) == 0.5)
-    return simplify_built(s, &b, instr,
-                          pb_op2(&b, HLO_SHIFT_RIGHT_LOGICAL, x, pb_splat(&b, instr, exponent - 1)));
+  if (constant && weft_dtype_is_float(instr->shape->type) && weft_dtype_bits(instr->shape->type) >= 16) {
+    double c = hlo_literal_get_f64(constant, 0);
+    if (fabs(frexp(c, &exponent)) == 0.5 && exponent > -13 && exponent < 14)
+      return simplify_built(s, &b, instr, pb_mul(&b, x, pb_splat(&b, instr, 1 / c)));
+  }
+  if (is_unsigned_power_of_two(y, &exponent))
+    return simplify_built(s, &b, instr, pb_op2(&b, HLO_SHIFT_RIGHT_LOGICAL, x, pb_splat_int(&b, instr, exponent)));
   return NULL;
 }
 
@@ -136,19 +143,23 @@ weft_status *simplify_remainder(simplifier *s, hlo_instr *instr)
 {
   hlo_instr *x = instr->operands[0], *y = instr->operands[1];
   pass_build b = PASS_BUILD_AT(instr);
-  double c;
   int exponent;
 
-  if (weft_dtype_is_unsigned(instr->shape->type) && constant_value(y, &c) && c >= 1 && frexp(c, &exponent) == 0.5)
-    return simplify_built(s, &b, instr, pb_op2(&b, HLO_AND, x, pb_splat(&b, instr, c - 1)));
+  if (is_unsigned_power_of_two(y, &exponent)) {
+    hlo_instr *mask = pb_splat_int(&b, instr, (int64_t)((UINT64_C(1) << exponent) - 1));
+    return simplify_built(s, &b, instr, pb_op2(&b, HLO_AND, x, mask));
+  }
   return NULL;
 }
 
 static bool is_all_ones(const hlo_instr *x)
 {
-  return x->shape->type == WEFT_PRED ? is_all(x, 1)
-         : weft_dtype_is_signed(x->shape->type) ? is_all(x, -1)
-                                                : is_all(x, ldexp(1, weft_dtype_bits(x->shape->type)) - 1);
+  const hlo_literal *c = splat_of(x);
+  weft_dtype type = x->shape->type;
+
+  if (!c) return false;
+  if (type == WEFT_PRED) return hlo_literal_get_s64(c, 0) == 1;
+  return (uint64_t)hlo_literal_get_s64(c, 0) << (64 - weft_dtype_bits(type)) == ~UINT64_C(0) << (64 - weft_dtype_bits(type));
 }
 
 weft_status *simplify_and(simplifier *s, hlo_instr *instr)
@@ -282,7 +293,8 @@ weft_status *simplify_power(simplifier *s, hlo_instr *instr)
 
   if (is_all(y, 1)) return simplify_to(s, instr, x);
   if (is_all(y, 2)) return simplify_built(s, &b, instr, pb_mul(&b, x, x));
-  if (is_all(y, 3)) return simplify_built(s, &b, instr, pb_mul(&b, pb_mul(&b, x, x), x));
+  bool rounds_twice = weft_dtype_is_float(instr->shape->type) && weft_dtype_bits(instr->shape->type) < 32;
+  if (is_all(y, 3) && !rounds_twice) return simplify_built(s, &b, instr, pb_mul(&b, pb_mul(&b, x, x), x));
   if (is_all(y, 0)) return simplify_built(s, &b, instr, pb_splat(&b, instr, 1));
   if (is_all(y, -1) && is_floating(instr)) return simplify_built(s, &b, instr, pb_div(&b, pb_splat(&b, instr, 1), x));
   return NULL;
