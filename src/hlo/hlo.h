@@ -432,6 +432,8 @@ bool hlo_instr_equal(const hlo_instr *a, const hlo_instr *b);
 bool hlo_computation_equal(const hlo_computation *a, const hlo_computation *b);
 uint64_t hlo_instr_hash(const hlo_instr *instr);  /* equal instructions hash alike; operands by id */
 uint64_t hlo_computation_hash(const hlo_computation *comp); /* structural, independent of names and ids */
+/* The same groups in the same form. */
+bool hlo_replica_groups_equal(const hlo_replica_groups *a, const hlo_replica_groups *b);
 /* The opcode of a reducer `(a, b) -> op(a, b)` of scalars in either order, else HLO_OPCODE_COUNT. */
 hlo_opcode hlo_reducer_op(const hlo_computation *comp);
 /* Called computations that run once per element inside a kernel (reduce, map, sort, ... not while, call, conditional). */

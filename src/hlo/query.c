@@ -176,6 +176,37 @@ static bool same_aliases(int a_count, const hlo_output_alias *a, int b_count, co
   return true;
 }
 
+static bool same_mesh(const hlo_mesh *a, const hlo_mesh *b)
+{
+  if (a->axis_count != b->axis_count || !same_ints(a->device_ids, b->device_ids)) return false;
+  for (int i = 0; i < a->axis_count; i++)
+    if (a->axes[i].size != b->axes[i].size || !same_text(a->axes[i].name, b->axes[i].name)) return false;
+  return true;
+}
+
+bool hlo_replica_groups_equal(const hlo_replica_groups *a, const hlo_replica_groups *b)
+{
+  if (a->form != b->form) return false;
+  switch (a->form) {
+  case HLO_GROUPS_LIST:
+    if (a->group_count != b->group_count) return false;
+    for (int i = 0; i < a->group_count; i++)
+      if (!same_ints(a->groups[i], b->groups[i])) return false;
+    return true;
+  case HLO_GROUPS_IOTA:
+    return a->num_groups == b->num_groups && a->group_size == b->group_size && same_ints(a->reshape_dims, b->reshape_dims) &&
+           same_ints(a->transpose_perm, b->transpose_perm);
+  case HLO_GROUPS_MESH:
+    if (a->axis_count != b->axis_count || !same_mesh(a->mesh, b->mesh)) return false;
+    for (int i = 0; i < a->axis_count; i++)
+      if (a->axes[i].pre_size != b->axes[i].pre_size || a->axes[i].size != b->axes[i].size ||
+          !same_text(a->axes[i].name, b->axes[i].name))
+        return false;
+    return true;
+  }
+  return false;
+}
+
 /* Custom calls and collectives are compared by identity of their attributes: they are never merged. */
 static bool same_attributes(const hlo_instr *a, const hlo_instr *b)
 {

@@ -5,7 +5,8 @@
  * A shard is a supervisor with one process for each surviving rank; those live through all cases of the shard.  The
  * victim of a case is a process of its own with WEFT_COLLECTIVE_FAULTS set, so the next case has a restarted rank.  A
  * dry run counts the victim's moves; then fault by fault is struck at move 1, 2, ... up to the end.  By default a few
- * faults at one move of each (operation, algorithm, transport) are tried; WEFT_TEST_LONG=1 tries all, with 2 to 8 ranks. */
+ * faults at one move of each (operation, algorithm, transport) are tried; WEFT_TEST_LONG=1 tries all, with 2 to 8 ranks;
+ * WEFT_TEST_LONG=n every n-th move; WEFT_TEST_ONLY=kill only the faults with that in their name. */
 #include "test.h"
 
 #include <dirent.h>
@@ -327,7 +328,14 @@ static bool run_case(const fault *f, unsigned long at, int64_t *began)
 
 /* ---- all cases ---- */
 
-static bool is_long(void) { return getenv("WEFT_TEST_LONG") != NULL; }
+/* Every how many moves a fault strikes; 0: a short run. */
+static unsigned stride(void)
+{
+  const char *text = getenv("WEFT_TEST_LONG");
+  return text ? (unsigned)WEFT_MAX(atoi(text), 1) : 0;
+}
+
+static bool is_long(void) { return stride() != 0; }
 
 /* Everything about the operation in `shared`. */
 static void sweep(unsigned salt)
@@ -345,7 +353,7 @@ static void sweep(unsigned salt)
       run_case(&faults[i], 1 + (salt * 7919u + (unsigned)i * 104729u) % moves, &began);
       continue;
     }
-    for (unsigned long at = 1; run_case(&faults[i], at, &began) && at < 4 * moves; at++) {}
+    for (unsigned long at = 1 + salt % stride(); run_case(&faults[i], at, &began) && at < 4 * moves; at += stride()) {}
   }
 }
 

@@ -99,6 +99,8 @@ static int exchanged_tuple(const setup *s, int device, int i)
   int each = s->rows * s->columns;
   return x_of(member(s, device, i / each), i % each) + rank_in(s, device);
 }
+/* x + 2 x + the sum again of what is the same everywhere. */
+static int several_sums(const setup *s, int device, int i) { return (3 + s->size) * sum(s, device, i); }
 static int from_root(const setup *s, int device, int i) { return x_of(member(s, device, 0), i); }
 static int summed_and_more(const setup *s, int device, int i) { return sum(s, device, i) + 2 * x_of(device, i); }
 
@@ -113,6 +115,8 @@ static const struct {
   {"all-reduce, maximum", "ROOT y = X all-reduce(x), " G ", to_apply=max", greatest, "rc", true},
   {"all-reduce of a tuple", "f = f32[3] broadcast(half), dimensions={} t = (X, f32[3]) all-reduce(x, f), " G ", to_apply=add_both "
    "ROOT y = X get-tuple-element(t), index=0", sum, "rc", true},
+  {"all-reduces, one of which needs another", "z = X add(x, x) a = X all-reduce(x), " G ", to_apply=add b = X all-reduce(z), " G ", "
+   "to_apply=add_both c = X all-reduce(a), " G ", to_apply=add d = X add(a, b) ROOT y = X add(c, d)", several_sums, "rc", true},
   {"all-gather of rows", "ROOT y = Q all-gather(x), " G ", dimensions={0}", gathered0, "Rc", true},
   {"all-gather of columns", "ROOT y = Q all-gather(x), " G ", dimensions={1}", gathered1, "rC", true},
   {"reduce-scatter of rows", "ROOT y = Q reduce-scatter(x), " G ", dimensions={0}, to_apply=add", scattered0, "2c", true},

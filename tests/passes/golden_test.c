@@ -9,7 +9,7 @@
 #include "passes/passes.h"
 
 static const hlo_pass *const passes[] = {
-  &pass_algebraic_simplifier, &pass_batch_norm_expander, &pass_call_inliner, &pass_conditional_simplifier,
+  &pass_algebraic_simplifier, &pass_all_reduce_combiner, &pass_batch_norm_expander, &pass_call_inliner, &pass_conditional_simplifier,
   &pass_constant_folding, &pass_cse, &pass_dce, &pass_dot_canonicalizer, &pass_dynamic_dimensions,
   &pass_elementwise_expander, &pass_flatten, &pass_fusion, &pass_licm, &pass_map_inliner, &pass_multi_output_fusion,
   &pass_normalize_layouts, &pass_reduce_window_rewriter, &pass_regions, &pass_remove_annotations, &pass_remove_barriers,

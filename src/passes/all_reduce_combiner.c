@@ -1,0 +1,160 @@
+/* all-reduce-combiner: small all-reduces of one reduction, type and set of groups become one with several operands, which
+ * travels as one message (weft_coll_post_group packs it).
+ *
+ * Those of one kind are taken together.  The level of an instruction is the most of them on a path that leads to it: two
+ * of one level do not need each other, and since levels grow along every edge out of one, joining those of a level
+ * closes no cycle.  Kind after kind, each on what the one before left; each costs a walk over the computation.
+ * Left alone: what has control edges (they would have to move), a reducer that is not one operation, several operands. */
+#include <config.h>
+
+#include <stdlib.h>
+
+#include "passes/build.h"
+#include "passes/passes.h"
+
+enum {
+  MOST_BYTES = 1 << 20, /* in one message: above that latency is not what it costs, and one that waits holds up the rest */
+  MOST_PARTS = 256,
+  MOST_KINDS = 16,      /* of a computation: bounds the walks */
+};
+
+typedef struct member {
+  hlo_instr *instr;
+  int kind;       /* index into combiner.kinds */
+  intptr_t level;
+  int place;      /* in the list's order, among members */
+} member;
+
+typedef struct combiner {
+  hlo_computation *comp;
+  weft_arena *arena;
+  hlo_instr *kinds[MOST_KINDS]; /* the first of each */
+  int kind_count, member_count;
+  member *members;              /* in the list's order */
+  pass_map level;               /* by id, as an integer */
+} combiner;
+
+static bool is_candidate(const hlo_instr *instr)
+{
+  return instr->op == HLO_ALL_REDUCE && instr->operand_count == 1 && hlo_shape_is_array(instr->shape) &&
+         !pass_has_control_edges(instr) && !instr->u.collective->constrain_layout &&
+         hlo_reducer_op(instr->called[0]) != HLO_OPCODE_COUNT && hlo_shape_bytes(instr->shape) <= MOST_BYTES / 2;
+}
+
+static bool is_same_kind(const hlo_instr *a, const hlo_instr *b)
+{
+  const hlo_collective_attrs *x = a->u.collective, *y = b->u.collective;
+
+  return a->shape->type == b->shape->type && hlo_reducer_op(a->called[0]) == hlo_reducer_op(b->called[0]) &&
+         (x->channel_id > 0) == (y->channel_id > 0) && x->use_global_device_ids == y->use_global_device_ids &&
+         hlo_replica_groups_equal(&x->groups, &y->groups);
+}
+
+/* The candidates of the computation by kind; those of a kind too many are left out. */
+static weft_status *find_members(combiner *c)
+{
+  c->members = WEFT_ARENA_ARRAY(c->arena, member, c->comp->instr_count);
+  WEFT_TRY_ALLOC(c->members);
+  HLO_FOREACH(instr, c->comp) {
+    int kind = 0;
+    if (!is_candidate(instr)) continue;
+    while (kind < c->kind_count && !is_same_kind(c->kinds[kind], instr)) kind++;
+    if (kind == MOST_KINDS) continue;
+    if (kind == c->kind_count) c->kinds[c->kind_count++] = instr;
+    c->members[c->member_count] = (member){.instr = instr, .kind = kind, .place = c->member_count};
+    c->member_count++;
+  }
+  return NULL;
+}
+
+/* The level after `instr`: of those who use its result. */
+static intptr_t level_after(const combiner *c, const hlo_instr *instr, int kind)
+{
+  bool counts = is_candidate(instr) && is_same_kind(c->kinds[kind], instr);
+  return (intptr_t)pass_map_get(&c->level, instr->id) + counts;
+}
+
+static weft_status *set_levels(combiner *c, int kind)
+{
+  HLO_FOREACH(instr, c->comp) {
+    intptr_t level = 0;
+    for (int i = 0; i < instr->operand_count; i++) level = WEFT_MAX(level, level_after(c, instr->operands[i], kind));
+    for (int i = 0; i < instr->control_pred_count; i++) level = WEFT_MAX(level, level_after(c, instr->control_preds[i], kind));
+    WEFT_TRY(pass_map_set(&c->level, instr->id, (void *)level));
+  }
+  return NULL;
+}
+
+static int by_level(const void *a, const void *b)
+{
+  const member *x = a, *y = b;
+  return x->level != y->level ? (x->level > y->level) - (x->level < y->level) : x->place - y->place;
+}
+
+/* One instruction where the last of them stands. */
+static weft_status *combine(combiner *c, const member *members, int count)
+{
+  hlo_instr **operands = WEFT_ARENA_ARRAY(c->arena, hlo_instr *, count);
+  const hlo_shape **shapes = WEFT_ARENA_ARRAY(c->arena, const hlo_shape *, count);
+  hlo_instr *first = members[0].instr, *last = members[count - 1].instr;
+  pass_build b = PASS_BUILD_AT(last);
+
+  WEFT_TRY_ALLOC(operands);
+  WEFT_TRY_ALLOC(shapes);
+  for (int i = 0; i < count; i++) {
+    operands[i] = members[i].instr->operands[0];
+    shapes[i] = members[i].instr->shape;
+  }
+  hlo_instr *all = pb_instr(&b, HLO_ALL_REDUCE, hlo_shape_tuple(&c->comp->module->arena, count, shapes), count, operands);
+  if (all) {
+    all->u.collective = first->u.collective;
+    b.error = hlo_set_called(all, 1, first->called);
+  }
+  for (int i = 0; i < count && !b.error; i++) {
+    hlo_instr *part = pb_gte(&b, all, i);
+    if (part) b.error = hlo_replace(members[i].instr, part);
+  }
+  return pass_build_finish(&b);
+}
+
+/* Joins what may be joined of one kind. */
+static weft_status *combine_kind(combiner *c, int kind, bool *changed)
+{
+  member *own = WEFT_ARENA_ARRAY(c->arena, member, c->member_count);
+  int count = 0;
+  bool joined = false;
+
+  WEFT_TRY_ALLOC(own);
+  for (int i = 0; i < c->member_count; i++)
+    if (c->members[i].kind == kind) own[count++] = c->members[i];
+  if (count < 2) return NULL;
+  WEFT_TRY(set_levels(c, kind));
+  for (int i = 0; i < count; i++) own[i].level = (intptr_t)pass_map_get(&c->level, own[i].instr->id);
+  qsort(own, (size_t)count, sizeof *own, by_level);
+  for (int at = 0, end; at < count; at = end) {
+    int64_t bytes = 0;
+    for (end = at; end < count && own[end].level == own[at].level && end - at < MOST_PARTS; end++) {
+      bytes += hlo_shape_bytes(own[end].instr->shape);
+      if (bytes > MOST_BYTES) break;
+    }
+    if (end - at < 2) continue;
+    WEFT_TRY(combine(c, own + at, end - at));
+    joined = true;
+  }
+  *changed |= joined;
+  return joined ? hlo_computation_sort(c->comp) : NULL;
+}
+
+static weft_status *all_reduce_combiner_run(hlo_module *module, pass_ctx *ctx, bool *changed)
+{
+  pass_comps comps;
+
+  WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
+  for (int i = 0; i < comps.count; i++) {
+    combiner c = {.comp = comps.v[i], .arena = ctx->scratch, .level = {.arena = ctx->scratch}};
+    WEFT_TRY(find_members(&c));
+    for (int kind = 0; kind < c.kind_count; kind++) WEFT_TRY(combine_kind(&c, kind, changed));
+  }
+  return NULL;
+}
+const hlo_pass pass_all_reduce_combiner = {"all-reduce-combiner", all_reduce_combiner_run};
