@@ -120,14 +120,15 @@ static void print_memory(const char *when)
 {
   char path[64], line[256];
   FILE *f;
-  long kib = 0;
+  long kib = 0, own_kib = 0;
 
   if (!pid) return;
   snprintf(path, sizeof path, "/proc/%ld/status", pid);
   f = fopen(path, "re");
-  while (f && fgets(line, sizeof line, f)) sscanf(line, "VmRSS: %ld", &kib);
+  while (f && fgets(line, sizeof line, f)) if (sscanf(line, "VmRSS: %ld", &kib) != 1) sscanf(line, "RssAnon: %ld", &own_kib);
   if (f) fclose(f);
-  printf("memory %-22s %8.1f MiB  %8.1f KiB per task\n", when, (double)kib / 1024, (double)kib / task_count);
+  printf("memory %-22s %8.1f MiB  %8.1f MiB without files  %6.1f KiB per task\n", when, (double)kib / 1024, (double)own_kib / 1024,
+         (double)own_kib / task_count);
 }
 
 /* Seconds of processor time that the service has taken so far. */

@@ -12,11 +12,14 @@
 #include <openssl/err.h>
 
 enum {
-  READ_BYTES = 64 << 10,
-  WRITE_BYTES = 64 << 10,  /* gathered from frames before a write */
+  BUFFER_BYTES = 64 << 10,
+  FRAME_BYTES = 17 << 10,  /* nghttp2 hands out a frame of at most 16 KiB at a time */
   READS_PER_TURN = 16,     /* then others get theirs */
   TURN_BYTES = 4 << 20,    /* written to one connection before others get theirs */
 };
+
+/* What was read, or frames gathered for a write: of one connection at a time. */
+static _Thread_local uint8_t buffer[BUFFER_BYTES];
 
 /* ---- bytes ---- */
 
@@ -68,6 +71,26 @@ static io_result write_some(coord_conn *conn, const uint8_t *buf, size_t size, s
 
 /* ---- writing ---- */
 
+/* Writes of `data` what the socket takes; the rest is kept for when it takes more. */
+static io_result write_and_keep(coord_conn *conn, const uint8_t *data, size_t size)
+{
+  io_result result = IO_OK;
+  size_t n;
+
+  while (size > 0 && (result = write_some(conn, data, size, &n)) == IO_OK) {
+    data += n;
+    size -= n;
+  }
+  if (result != IO_AGAIN) return result;
+  conn->unsent = malloc(size);
+  if (!conn->unsent) return IO_FAILED;
+  memcpy(conn->unsent, data, size);
+  conn->unsent_size = size;
+  conn->unsent_offset = 0;
+  return IO_AGAIN;
+}
+
+/* Writes what was kept. */
 static io_result write_unsent(coord_conn *conn)
 {
   while (conn->unsent_offset < conn->unsent_size) {
@@ -77,32 +100,24 @@ static io_result write_unsent(coord_conn *conn)
     conn->unsent_offset += n;
   }
   conn->unsent_size = conn->unsent_offset = 0;
+  free(WEFT_MOVE(conn->unsent));
   return IO_OK;
 }
 
-/* Moves frames into the gathering buffer. */
-static io_result gather(coord_conn *conn)
+/* Fills the buffer with frames; the size is 0 when there are none. */
+static io_result gather(coord_conn *conn, size_t *out_size)
 {
   const uint8_t *data;
   size_t n;
 
-  while (conn->unsent_size < WRITE_BYTES) {
+  for (*out_size = 0; *out_size + FRAME_BYTES <= sizeof buffer; *out_size += n) {
     weft_status *st = coord_h2_send(conn->h2, &data, &n);
-    uint8_t *grown;
-    if (st) {
+    if (st || n > FRAME_BYTES) {
       weft_status_free(st);
       return IO_FAILED;
     }
     if (n == 0) break;
-    if (conn->unsent_size + n > conn->unsent_capacity) {
-      size_t bigger = WEFT_MAX(conn->unsent_size + n, WEFT_MAX(2 * conn->unsent_capacity, (size_t)1024));
-      grown = realloc(conn->unsent, bigger);
-      if (!grown) return IO_FAILED;
-      conn->unsent = grown;
-      conn->unsent_capacity = bigger;
-    }
-    memcpy(conn->unsent + conn->unsent_size, data, n);
-    conn->unsent_size += n;
+    memcpy(buffer + *out_size, data, n);
   }
   return IO_OK;
 }
@@ -112,27 +127,22 @@ static void over(coord_conn *conn, const char *why) { conn->closed(conn, why); }
 /* Writes what there is.  False: the connection is over, and gone. */
 static bool flush(coord_conn *conn)
 {
-  size_t written = 0;
-  io_result result = IO_OK;
+  size_t written = 0, n;
+  io_result result;
   bool wanted = conn->wants_write;
 
   if (conn->connecting || conn->handshaking) return true;
   conn->wants_write = false;
-  while (written < TURN_BYTES) {
-    result = conn->unsent_size > 0 ? IO_OK : gather(conn);
-    if (result != IO_OK || conn->unsent_size == 0) break;
-    written += conn->unsent_size - conn->unsent_offset;
-    result = write_unsent(conn);
-    if (result != IO_OK) break;
+  result = write_unsent(conn);
+  while (result == IO_OK && written < TURN_BYTES) {
+    result = gather(conn, &n);
+    if (result != IO_OK || n == 0) break;
+    written += n;
+    result = write_and_keep(conn, buffer, n);
   }
   if (result == IO_CLOSED || result == IO_FAILED || !coord_h2_is_alive(conn->h2)) {
     over(conn, "the connection was closed");
     return false;
-  }
-  if (conn->unsent_size == 0 && conn->unsent) { /* thousands of connections are quiet most of the time */
-    free(conn->unsent);
-    conn->unsent = NULL;
-    conn->unsent_capacity = 0;
   }
   if (written >= TURN_BYTES) conn->wants_write = true;
   if (conn->wants_write != wanted)
@@ -199,7 +209,6 @@ static bool handshake(coord_conn *conn)
 
 static void on_ready(coord_io *io, uint32_t events)
 {
-  static _Thread_local uint8_t buf[READ_BYTES];
   coord_conn *conn = WEFT_CONTAINER_OF(io, coord_conn, io);
   io_result result = IO_OK;
   weft_status *st = NULL;
@@ -209,11 +218,11 @@ static void on_ready(coord_io *io, uint32_t events)
   if (conn->handshaking && !handshake(conn)) return;
   if (events & EPOLLOUT) coord_conn_touch(conn);
   for (int i = 0; i < READS_PER_TURN && !st; i++) {
-    result = read_some(conn, buf, sizeof buf, &n);
+    result = read_some(conn, buffer, sizeof buffer, &n);
     if (result != IO_OK) break;
-    st = coord_h2_recv(conn->h2, buf, n);
+    st = coord_h2_recv(conn->h2, buffer, n);
     coord_conn_touch(conn);
-    if (n < sizeof buf && !conn->ssl) break;
+    if (n < sizeof buffer && !conn->ssl) break;
   }
   if (st) {
     weft_status_free(st);

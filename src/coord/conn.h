@@ -18,8 +18,8 @@ typedef struct coord_conn {
   bool is_dirty;  /* in the list of those that may have something to write */
   struct coord_conn *next_dirty;
   struct coord_conns *group;
-  uint8_t *unsent;
-  size_t unsent_size, unsent_offset, unsent_capacity;
+  uint8_t *unsent; /* what the socket did not take; NULL: nothing */
+  size_t unsent_size, unsent_offset;
   /* The connection is over; called once, from the loop or from coord_conns_flush.  The callee calls coord_conn_fini. */
   void (*closed)(struct coord_conn *conn, const char *why);
 } coord_conn;

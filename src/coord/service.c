@@ -371,16 +371,15 @@ static coord_task_info task_info(const coord_service *service, int32_t id)
                            .error_message = weft_status_message(task->error), .is_reported = task->is_reported};
 }
 
-static bool snapshot(coord_service *service, coord_reply *out)
+/* Made once for each version: thousands ask for it. */
+static coord_reply snapshot(coord_service *service)
 {
-  coord_task_info *infos = WEFT_ARENA_ARRAY(&service->scratch, coord_task_info, service->config.task_count);
-
-  if (!infos) return false;
-  for (int32_t i = 0; i < service->config.task_count; i++) infos[i] = task_info(service, i);
-  if (service->watch_share == 0) service->watch_share = ++service->last_share;
-  *out = (coord_reply){.version = service->version, .infos = infos, .info_count = (size_t)service->config.task_count,
+  if (service->watch_share == 0) {
+    for (int32_t i = 0; i < service->config.task_count; i++) service->infos[i] = task_info(service, i);
+    service->watch_share = ++service->last_share;
+  }
+  return (coord_reply){.version = service->version, .infos = service->infos, .info_count = (size_t)service->config.task_count,
                        .share = service->watch_share};
-  return true;
 }
 
 static void handle_watch(coord_service *service, const coord_request *request, coord_call *call)
@@ -391,8 +390,7 @@ static void handle_watch(coord_service *service, const coord_request *request, c
     return coord_answer_free(service, call, COORD_ERR(INVALID_ARGUMENT, "WatchTasks: version %" PRId64 " is yet to come, the latest is %" PRId64,
                                                       request->version, service->version));
   if (request->version == service->version) return coord_hold(service, call, COORD_HELD_WATCH, NULL, &service->watchers);
-  if (!snapshot(service, &reply))
-    return coord_answer_free(service, call, COORD_ERR(RESOURCE_EXHAUSTED, "out of memory"));
+  reply = snapshot(service);
   coord_answer(service, call, &reply, NULL);
 }
 
@@ -402,7 +400,8 @@ static void answer_watchers(coord_service *service)
   coord_reply reply;
 
   service->version_changed = false;
-  if (!service->watchers || !snapshot(service, &reply)) return;
+  if (!service->watchers) return;
+  reply = snapshot(service);
   while (service->watchers) coord_answer(service, service->watchers, &reply, NULL);
 }
 
@@ -566,8 +565,9 @@ weft_status *coord_service_new(const coord_service_config *config, int64_t now_n
   weft_arena_init(&service->scratch);
   service->started_ns = service->now_ns = now_ns;
   service->tasks = calloc((size_t)config->task_count, sizeof *service->tasks);
+  service->infos = calloc((size_t)config->task_count, sizeof *service->infos);
   service->kv = coord_kv_store_new(config->budget);
-  if (!service->tasks || !service->kv) {
+  if (!service->tasks || !service->infos || !service->kv) {
     coord_service_free(service);
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   }
@@ -587,6 +587,7 @@ void coord_service_free(coord_service *service)
   coord_barriers_free(service);
   for (int32_t i = 0; service->tasks && i < service->config.task_count; i++) weft_status_free(service->tasks[i].error);
   free(service->tasks);
+  free(service->infos);
   coord_kv_store_free(service->kv);
   weft_status_free(service->first_error);
   weft_arena_fini(&service->scratch);

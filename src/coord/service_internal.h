@@ -83,7 +83,8 @@ struct coord_service {
   coord_call *watchers;
   int64_t version;          /* of the tasks' states */
   bool version_changed;     /* watchers are to be answered */
-  uint64_t watch_share;     /* of the snapshot of `version`; 0: none made yet */
+  coord_task_info *infos;   /* the snapshot of `version` */
+  uint64_t watch_share;     /* of that snapshot; 0: none made yet */
   uint64_t last_share;
   size_t held;
   int64_t started_ns, now_ns, next_stale_check_ns;

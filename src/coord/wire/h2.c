@@ -22,6 +22,7 @@ enum {
   MAX_METADATA_BYTES = 16384, /* of one call's headers; longer ones are refused */
   MAX_PATH_BYTES = 128,
   MAX_SECRET_BYTES = 512,
+  SMALL_OUTPUT_BYTES = 32, /* most replies: kept within the call */
   STREAM_WINDOW_BYTES = 4 << 20,
   CONNECTION_WINDOW_BYTES = 16 << 20,
 };
@@ -42,7 +43,8 @@ struct coord_h2_call {
   uint8_t *in; /* the peer's message with its frame */
   size_t in_size, in_capacity;
 
-  uint8_t *out; /* ours: frame and head */
+  uint8_t *out; /* ours: frame and head; `small_out` or malloc'd */
+  uint8_t small_out[SMALL_OUTPUT_BYTES];
   size_t out_size, out_sent;
   coord_blob *tail;
   size_t tail_sent;
@@ -125,7 +127,7 @@ static void call_free(coord_h2_call *call)
   drop_input(call);
   coord_budget_give(budget_of(h2), call->charged_bytes);
   weft_status_free(call->refused);
-  free(call->out);
+  if (call->out != call->small_out) free(call->out);
   coord_blob_release(call->tail);
   if (h2->handler) {
     free(call->secret);
@@ -237,8 +239,10 @@ static bool set_output(coord_h2_call *call, const void *head, size_t head_size, 
 {
   size_t length = head_size + (tail ? tail->size : 0);
 
-  if (length > UINT32_MAX || !charge(call, head_size)) return false;
-  call->out = malloc(GRPC_FRAME_BYTES + head_size);
+  if (length > UINT32_MAX) return false;
+  call->out = call->small_out;
+  if (GRPC_FRAME_BYTES + head_size > sizeof call->small_out)
+    call->out = charge(call, head_size) ? malloc(GRPC_FRAME_BYTES + head_size) : NULL;
   if (!call->out) return false;
   call->out[0] = 0;
   for (int i = 0; i < 4; i++) call->out[1 + i] = (uint8_t)(length >> (24 - 8 * i));
@@ -305,19 +309,22 @@ void coord_h2_fail(coord_h2_call *call, const weft_status *st)
 
 /* ---- the server's half of the callbacks ---- */
 
+/* Whether a header's name or value is that literal. */
+#define IS(text, length, literal) ((length) == sizeof literal - 1 && memcmp(text, literal, sizeof literal - 1) == 0)
+
 /* Header values that a stranger sends are kept only where the protocol needs them, and up to a length. */
-static void server_header(coord_h2_call *call, const char *name, const char *value, size_t length)
+static void server_header(coord_h2_call *call, const char *name, size_t name_length, const char *value, size_t length)
 {
-  if (strcmp(name, ":path") == 0) {
+  if (IS(name, name_length, ":path")) {
     if (length >= MAX_PATH_BYTES)
       refuse(call, COORD_ERR(UNIMPLEMENTED, "path of %zu bytes", length));
     else
       memcpy(call->path, value, length);
-  } else if (strcmp(name, ":method") == 0) {
-    call->is_post = strcmp(value, "POST") == 0;
-  } else if (strcmp(name, "grpc-encoding") == 0) {
-    call->gzip = strcmp(value, "gzip") == 0;
-  } else if (strcmp(name, COORD_H2_SECRET_HEADER) == 0 && length < MAX_SECRET_BYTES && !call->secret) {
+  } else if (IS(name, name_length, ":method")) {
+    call->is_post = IS(value, length, "POST");
+  } else if (IS(name, name_length, "grpc-encoding")) {
+    call->gzip = IS(value, length, "gzip");
+  } else if (IS(name, name_length, COORD_H2_SECRET_HEADER) && length < MAX_SECRET_BYTES && !call->secret) {
     call->secret = strndup(value, length);
   }
 }
@@ -350,20 +357,20 @@ static void server_dispatch(coord_h2_call *call)
 
 /* ---- the client's half ---- */
 
-static void client_header(coord_h2_call *call, const char *name, const char *value, size_t length)
+static void client_header(coord_h2_call *call, const char *name, size_t name_length, const char *value, size_t length)
 {
-  if (strcmp(name, ":status") == 0) {
+  if (IS(name, name_length, ":status")) {
     call->http_status = atoi(value);
-  } else if (strcmp(name, "grpc-status") == 0) {
+  } else if (IS(name, name_length, "grpc-status")) {
     call->grpc_status = length > 0 && length < 4 ? atoi(value) : WEFT_UNKNOWN;
-  } else if (strcmp(name, "grpc-message") == 0 && !call->message) {
+  } else if (IS(name, name_length, "grpc-message") && !call->message) {
     call->message = malloc(length + 1);
     if (call->message) coord_percent_decode(value, length, call->message);
-  } else if (strcmp(name, "grpc-status-details-bin") == 0 && !call->details) {
+  } else if (IS(name, name_length, "grpc-status-details-bin") && !call->details) {
     call->details = malloc(length + 4);
     if (call->details && !coord_base64_decode(value, length, call->details, &call->details_size)) call->details_size = 0;
-  } else if (strcmp(name, "grpc-encoding") == 0) {
-    call->gzip = strcmp(value, "gzip") == 0;
+  } else if (IS(name, name_length, "grpc-encoding")) {
+    call->gzip = IS(value, length, "gzip");
   }
 }
 
@@ -479,7 +486,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return 0;
   }
   /* nghttp2 terminates both strings */
-  (h2->handler ? server_header : client_header)(call, (const char *)name, (const char *)value, value_length);
+  (h2->handler ? server_header : client_header)(call, (const char *)name, name_length, (const char *)value,
+                                                value_length);
   return 0;
 }
 
