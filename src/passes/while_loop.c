@@ -221,15 +221,15 @@ int64_t while_trip_count(const while_loop *w)
   if (!(next->operands[0] == w->in_body[counter] && integer_constant(next->operands[1], &step)) &&
       !(next->operands[1] == w->in_body[counter] && integer_constant(next->operands[0], &step)))
     return -1;
-  if (direction == HLO_NE && step != 0) {
-    if (__builtin_sub_overflow(limit, start, &distance) || distance % step || distance / step < 0) return -1;
-    return distance / step;
-  }
   if (step < 0) { /* count down as up */
     if (__builtin_sub_overflow(0, step, &step) || __builtin_sub_overflow(0, start, &start) ||
         __builtin_sub_overflow(0, limit, &limit))
       return -1;
     direction = swapped(direction);
+  }
+  if (direction == HLO_NE && step != 0) {
+    if (__builtin_sub_overflow(limit, start, &distance) || distance < 0 || distance % step) return -1;
+    return distance / step;
   }
   if (step == 0 || (direction != HLO_LT && direction != HLO_LE)) return -1;
   if (direction == HLO_LE && __builtin_add_overflow(limit, 1, &limit)) return -1;
@@ -238,10 +238,8 @@ int64_t while_trip_count(const while_loop *w)
   distance = (distance + step - 1) / step;
   /* The counter must not wrap in its own type before it gets there. */
   int bits = weft_dtype_bits(while_init(w, counter)->shape->type);
-  if (bits < 64) {
-    int64_t end;
-    if (__builtin_mul_overflow(distance, step, &end) || __builtin_add_overflow(end, start, &end)) return -1;
-    if (end >= (INT64_C(1) << (bits - weft_dtype_is_signed(while_init(w, counter)->shape->type)))) return -1;
-  }
+  int64_t end;
+  if (__builtin_mul_overflow(distance, step, &end) || __builtin_add_overflow(end, start, &end)) return -1;
+  if (bits < 64 && end >= INT64_C(1) << (bits - weft_dtype_is_signed(while_init(w, counter)->shape->type))) return -1;
   return distance;
 }

@@ -170,8 +170,9 @@ static weft_status *drop_unused(while_loop *w, weft_arena *arena, bool *changed)
     l.live[i] = true;
     queue[queued++] = i;
   }
+  /* What has an effect stays, whether or not the token it makes is read after the loop. */
   for (hlo_instr *instr = w->body->first; instr; instr = instr->next)
-    if (instr->user_count == 0 && instr != w->body->root && !hlo_is_dead(instr) && instr->op != HLO_PARAMETER)
+    if (instr != w->body->root && instr->op != HLO_PARAMETER && (pass_has_control_edges(instr) || hlo_has_side_effect(instr)))
       WEFT_TRY(mark(&l, instr, queue, &queued));
   while (queued > 0) WEFT_TRY(mark(&l, while_next(w, queue[--queued]), queue, &queued));
   for (int i = 0; i < w->count; i++) live_count += l.live[i];

@@ -130,6 +130,43 @@ TEST(real_programs_go_through_the_pipeline)
 
 /* Rounds of a cipher are one chain, longer than a kernel may be, whose every value is used twice: cut anywhere, it neither
  * computes much twice nor writes constants to memory. */
+/* Loops that once ended the process or lost an element that an effect in the body still needs. */
+TEST(loops_at_the_edges)
+{
+  static const char *const programs[] = {
+    /* the token is not read after the loop, the outfeed stays */
+    "HloModule m\nbody { p = (s32[], token[], s32[]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
+    " t = token[] get-tuple-element(p), index=1 one = s32[] constant(1) n = s32[] add(i, one)\n"
+    " o = token[] outfeed(i, t), outfeed_shape=s32[]\n ROOT r = (s32[], token[], s32[]) tuple(n, o, i) }\n"
+    "cond { p = (s32[], token[], s32[]) parameter(0) i = s32[] get-tuple-element(p), index=0 l = s32[] constant(20)\n"
+    " ROOT c = pred[] compare(i, l), direction=LT }\n"
+    "ENTRY e { z = s32[] constant(0) t = token[] after-all() s = (s32[], token[], s32[]) tuple(z, t, z)\n"
+    " w = (s32[], token[], s32[]) while(s), condition=cond, body=body ROOT r = s32[] get-tuple-element(w), index=0 }\n",
+    /* 2^63 trips downwards: the distance has no negative */
+    "HloModule m\nbody { p = (s64[], f32[]) parameter(0) i = s64[] get-tuple-element(p), index=0\n"
+    " d = f32[] get-tuple-element(p), index=1 k = s64[] constant(-1) n = s64[] add(i, k) e = f32[] add(d, d)\n"
+    " ROOT r = (s64[], f32[]) tuple(n, e) }\n"
+    "cond { p = (s64[], f32[]) parameter(0) i = s64[] get-tuple-element(p), index=0 l = s64[] constant(-9223372036854775808)\n"
+    " ROOT c = pred[] compare(i, l), direction=NE }\n"
+    "ENTRY e { z = s64[] constant(0) x = f32[] parameter(0) s = (s64[], f32[]) tuple(z, x)\n"
+    " w = (s64[], f32[]) while(s), condition=cond, body=body ROOT r = f32[] get-tuple-element(w), index=1 }\n",
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(programs); i++) {
+    WEFT_AUTO(hlo_module) module = NULL;
+    bool has_loop = false, has_outfeed = false;
+    T_OK(hlo_parse(programs[i], strlen(programs[i]), &module));
+    T_OK(pass_run(&pass_cpu_pipeline, module, &options, NULL, NULL));
+    HLO_FOREACH_COMPUTATION(comp, module)
+      HLO_FOREACH(instr, comp) {
+        has_loop |= instr->op == HLO_WHILE;
+        has_outfeed |= instr->op == HLO_OUTFEED;
+      }
+    T_TRUE(has_loop);
+    T_TRUE(has_outfeed == (i == 0));
+  }
+}
+
 TEST(a_long_chain_is_cut_without_repeating_it)
 {
   enum { ROUNDS = 60 };
@@ -168,7 +205,7 @@ TEST(the_chosen_file) { run_file(chosen, true); }
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest all[] = {UNIT(a_long_chain_is_cut_without_repeating_it),
+  const struct CMUnitTest all[] = {UNIT(loops_at_the_edges), UNIT(a_long_chain_is_cut_without_repeating_it),
                                   UNIT(real_programs_go_through_the_pipeline)};
   const struct CMUnitTest one[] = {UNIT(the_chosen_file)};
 
