@@ -191,6 +191,16 @@ static weft_status *ragged_op(const collective_thunk *t, void *const *args, weft
   return NULL;
 }
 
+/* The rank that operand i comes from: the last operand has one for each, or one for all.  A rank that there is not is for
+ * the communicator to refuse. */
+static int dynamic_root(const collective_thunk *t, void *const *args, int i)
+{
+  const hlo_shape *roots = operand_shape(t->instr, t->count);
+  int64_t root = integer_at(args[t->count], roots->type, hlo_shape_elems(roots) > i ? i : 0);
+
+  return (int)WEFT_MAX(-1, WEFT_MIN(root, INT32_MAX));
+}
+
 /* Operation i of the thunk; `staging` moves through the scratch. */
 static void fill_op(const collective_thunk *t, void *const *args, int rank, int64_t id, int i, char **staging,
                     weft_coll_op *op)
@@ -234,7 +244,8 @@ static void fill_op(const collective_thunk *t, void *const *args, int rank, int6
     break;
   case HLO_COLLECTIVE_BROADCAST:
     op->kind = WEFT_BROADCAST;
-    if (rank != 0) op->send = NULL;
+    if (instr->u.collective->has_dynamic_root) op->root = dynamic_root(t, args, i);
+    if (rank != op->root) op->send = NULL;
     break;
   default: /* collective-permute */
     op->kind = WEFT_PERMUTE;
@@ -408,14 +419,12 @@ weft_status *cpu_collective_thunk_new(cpu_lowering *low, const rt_grouping *grou
   t->grouping_index = grouping_index;
   t->partitions = partitions;
   t->by_partition = mode == RT_CROSS_PARTITION;
-  t->count = pairwise || instr->op == HLO_RAGGED_ALL_TO_ALL ? 1 : instr->operand_count;
+  t->count = pairwise || instr->op == HLO_RAGGED_ALL_TO_ALL ? 1 : instr->operand_count - instr->u.collective->has_dynamic_root;
   t->first_result = low->operand_count + forwarded;
   t->scratch = low->use_count > low->operand_count + low->result_count ? low->use_count - 1 : -1;
   t->group_size = grouping->group_count ? grouping->groups[0].count : 1;
   t->site = (weft_coll_site){.executable = executable, .instruction = instr->name};
   thunk->detail = hlo_opcode_name(instr->op);
-  if (instr->u.collective->is_host_transfer) return WEFT_ERR(UNIMPLEMENTED, "transfers to the host");
-  if (instr->u.collective->has_dynamic_root) return WEFT_ERR(UNIMPLEMENTED, "collective-broadcast with a dynamic root");
   if (moving_dim(instr) >= 0 || is_tuple_all_to_all(instr) || instr->op == HLO_RAGGED_ALL_TO_ALL)
     for (int g = 0; g < grouping->group_count; g++)
       if (grouping->groups[g].count != t->group_size)

@@ -123,6 +123,7 @@ static weft_status *lower_collective(compiler *c, cpu_lowering *low, rt_thunk **
   rt_grouping grouping;
   int at = 0;
 
+  if (low->instr->u.collective->is_host_transfer) return cpu_host_transfer_make(low, &c->platform->base, out);
   WEFT_TRY(rt_grouping_new(arena, low->instr, c->replicas, c->partitions, &grouping));
   while (at < c->out.grouping_count && !rt_grouping_equal(&c->groupings[at], &grouping)) at++; /* a program has few */
   if (at == c->out.grouping_count) {

@@ -24,6 +24,40 @@ weft_status *cpu_feed_make(cpu_lowering *low, rt_thunk **out_thunk)
   return cpu_thunk_new(low, low->instr->op == HLO_INFEED ? &infeed_ops : &outfeed_ops, sizeof(rt_thunk), out_thunk);
 }
 
+/* send and recv with the host: through its channel, on platforms where it loops back. */
+typedef struct host_transfer_thunk {
+  rt_thunk base;
+  rt_feed *channel; /* of the platform */
+  int first, count; /* arguments that travel */
+} host_transfer_thunk;
+
+static weft_status *host_send_run(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  const host_transfer_thunk *t = (const host_transfer_thunk *)thunk;
+  return rt_feed_put(t->channel, thunk, ctx, t->count);
+}
+static weft_status *host_recv_start(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  const host_transfer_thunk *t = (const host_transfer_thunk *)thunk;
+  return rt_feed_take(t->channel, thunk, ctx, t->first, t->count);
+}
+static const rt_thunk_ops host_send_ops = {.size = sizeof(rt_thunk_ops), .kind = "host-send", .run = host_send_run};
+static const rt_thunk_ops host_recv_ops = {.size = sizeof(rt_thunk_ops), .kind = "host-recv", .start = host_recv_start};
+
+weft_status *cpu_host_transfer_make(cpu_lowering *low, weft_platform *platform, rt_thunk **out_thunk)
+{
+  bool sends = low->instr->op == HLO_SEND;
+  host_transfer_thunk *t;
+
+  if (sends && low->operand_count != 2) return WEFT_ERR(UNIMPLEMENTED, "a send of a tuple to the host");
+  if (sends) low->uses[low->operand_count].access = RT_READ; /* the first result is the operand's memory */
+  WEFT_TRY(cpu_thunk_new(low, sends ? &host_send_ops : &host_recv_ops, sizeof *t, out_thunk));
+  t = (host_transfer_thunk *)*out_thunk;
+  t->first = sends ? 0 : low->operand_count;
+  t->count = sends ? 1 : low->result_count - 2; /* the last two: context and token */
+  return rt_channel_feed(platform, low->instr->u.collective->channel_id, &t->channel);
+}
+
 typedef struct print_thunk {
   rt_thunk base;
   const hlo_instr *instr; /* of the executable's module */

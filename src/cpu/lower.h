@@ -7,6 +7,8 @@
 
 /* One instruction being lowered.  `uses` is complete and in the order of the kernel ABI: operands' leaves, results'
  * leaves, then the scratch if the maker asked for it; a maker may change `access` of an operand it updates in place. */
+struct weft_platform;
+
 typedef struct cpu_lowering {
   weft_arena *arena; /* the program's: thunks and what they keep live here */
   const hlo_instr *instr;
@@ -36,7 +38,9 @@ WEFT_NODISCARD weft_status *cpu_rng_state_make(cpu_lowering *low, rt_thunk **out
 WEFT_NODISCARD weft_status *cpu_concatenate_make(cpu_lowering *low, rt_thunk **out_thunk); /* cpu/concatenate.c */
 
 WEFT_NODISCARD weft_status *cpu_feed_make(cpu_lowering *low, rt_thunk **out_thunk);      /* cpu/feed.c: infeed, outfeed, */
-WEFT_NODISCARD weft_status *cpu_print_make(cpu_lowering *low, rt_thunk **out_thunk);     /* and interpreter.print */
+WEFT_NODISCARD weft_status *cpu_print_make(cpu_lowering *low, rt_thunk **out_thunk);     /* interpreter.print, */
+WEFT_NODISCARD weft_status *cpu_host_transfer_make(cpu_lowering *low, struct weft_platform *platform, /* and send and recv */
+                                                   rt_thunk **out_thunk);                      /* with the host */
 
 /* The library kernels, ended by an entry with make NULL. */
 extern const cpu_maker cpu_makers[];

@@ -9,7 +9,8 @@ bool cpu_is_run_parallel(const hlo_instr *instr);
 
 /* Runs its programs, replica by replica and partition by partition, on devices made for this call.  For hlo_eval_options:
  * `operands` are those of the programs one after the other, the results likewise, in `arena`.
- * Errors: UNIMPLEMENTED if the programs are not all the same; what compiling and running them gives. */
+ * Programs that differ run each on its device and talk through channels of the host.
+ * Errors: UNIMPLEMENTED if programs that differ have collectives; what compiling and running them gives. */
 WEFT_NODISCARD weft_status *cpu_run_parallel(const hlo_instr *call, const hlo_literal *const *operands, weft_arena *arena,
                                              const hlo_literal **out);
 

@@ -11,6 +11,7 @@
 #include "cpu/cpu_internal.h"
 #include "cpu/platform.h"
 #include "cpu/topology.h"
+#include "runtime/feed.h"
 
 static const int64_t HUGE = 2 << 20; /* allocations from this size on are mapped, and ask for huge pages */
 
@@ -77,6 +78,8 @@ static void destroy(weft_platform *platform)
   for (int i = 0; i < platform->device_count; i++) rt_device_fini(&platform->devices[i]);
   free(platform->devices);
   cpu_topology_free(cpu->topology);
+  rt_channels_free(platform);
+  weft_mutex_fini(&platform->channels_mu);
   weft_mutex_fini(&platform->launch_mu);
   free(cpu);
 }
@@ -124,6 +127,8 @@ static weft_status *create(const weft_platform_options *wanted, weft_platform **
   cpu->base.ops = &cpu_platform_ops;
   atomic_init(&cpu->base.refs, 1);
   weft_mutex_init(&cpu->base.launch_mu);
+  weft_mutex_init(&cpu->base.channels_mu);
+  cpu->base.host_loops_back = wanted->host_loops_back;
   st = fill(cpu, wanted);
   if (st) {
     destroy(&cpu->base);

@@ -1,9 +1,11 @@
 /* elementwise-expander: elementwise instructions that code generation does not know, by those it does.
  *   logistic            1 / (1 + exp(-x))
+ *   bitcast-convert     between complex types: by their parts as a last dimension of 2
  *   stochastic-convert  truncation, and one more in magnitude where the random number is below the fraction's bits */
 #include <config.h>
 
 #include <math.h>
+#include <string.h>
 
 #include "passes/build.h"
 #include "passes/passes.h"
@@ -47,6 +49,53 @@ static weft_status *expand_stochastic_convert(hlo_instr *instr)
   return pass_build_replace(&b, instr, result);
 }
 
+static hlo_instr *bitcast_to(pass_build *b, hlo_instr *x, weft_dtype type, int rank, const int64_t *dims)
+{
+  const hlo_shape *shape = hlo_shape_array(&b->comp->module->arena, type, rank, dims);
+
+  if (!shape && !b->error) b->error = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  return pb_instr(b, HLO_BITCAST_CONVERT, shape, 1, &x);
+}
+
+/* The real and the imaginary parts side by side: dims of x, then 2. */
+static hlo_instr *parts_of(pass_build *b, hlo_instr *x, weft_dtype part, int rank, const int64_t *dims)
+{
+  hlo_instr *parts[2];
+  const hlo_shape *shape = hlo_shape_with_type(&b->comp->module->arena, x->shape, part);
+  int64_t one[HLO_MAX_RANK];
+
+  if (!shape && !b->error) b->error = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  memcpy(one, dims, (size_t)rank * sizeof *one);
+  one[rank - 1] = 1;
+  for (int i = 0; i < 2; i++)
+    parts[i] = pb_reshape(b, pb_instr(b, i ? HLO_IMAG : HLO_REAL, shape, 1, &x), rank, one);
+  return pb_concat(b, rank - 1, 2, parts);
+}
+
+/* Between c64 and c128: f32[..., 2, 2] is f64[..., 2], the parts of what is on either side. */
+static weft_status *expand_complex_bitcast(hlo_instr *instr)
+{
+  pass_build b = PASS_BUILD_AT(instr);
+  const hlo_shape *from = instr->operands[0]->shape, *to = instr->shape;
+  int64_t dims[HLO_MAX_RANK];
+  int rank = WEFT_MAX(from->rank, to->rank) + 1, from_rank = from->rank + 1, to_rank = to->rank + 1;
+  hlo_instr *x, *part[2];
+
+  if (rank > HLO_MAX_RANK) return WEFT_ERR(UNIMPLEMENTED, "bitcast-convert \"%s\" of rank %d", instr->name, rank - 1);
+  memcpy(dims, (from_rank == rank ? from : to)->dims, (size_t)(rank - 1) * sizeof *dims);
+  dims[rank - 1] = dims[to_rank - 1] = dims[from_rank - 1] = 2;
+  x = parts_of(&b, instr->operands[0], weft_dtype_component(from->type), from_rank, dims);
+  x = bitcast_to(&b, x, weft_dtype_component(to->type), to_rank, dims);
+  for (int i = 0; i < 2; i++) part[i] = pb_reshape_like(&b, pb_slice_dim(&b, x, to_rank - 1, i, i + 1), to);
+  return pass_build_replace(&b, instr, pb_instr(&b, HLO_COMPLEX, to, 2, part));
+}
+
+static bool is_complex_bitcast(const hlo_instr *instr)
+{
+  return instr->op == HLO_BITCAST_CONVERT && weft_dtype_is_complex(instr->shape->type) &&
+         instr->shape->type != instr->operands[0]->shape->type;
+}
+
 static weft_status *elementwise_expander_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   (void)ctx;
@@ -54,6 +103,7 @@ static weft_status *elementwise_expander_run(hlo_module *module, pass_ctx *ctx, 
     HLO_FOREACH(instr, comp) {
       if (instr->op == HLO_LOGISTIC) WEFT_TRY(expand_logistic(instr));
       else if (instr->op == HLO_STOCHASTIC_CONVERT) WEFT_TRY(expand_stochastic_convert(instr));
+      else if (is_complex_bitcast(instr)) WEFT_TRY(expand_complex_bitcast(instr));
       else continue;
       *changed = true;
     }

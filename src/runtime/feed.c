@@ -66,7 +66,7 @@ static weft_status *deliver(const rt_thunk *thunk, rt_ctx *ctx, int first, int c
   int64_t want = bytes_of(thunk, first, count);
 
   if (bytes != want)
-    return WEFT_ERR(INVALID_ARGUMENT, "infeed %s takes %lld bytes, the next item has %lld", thunk->name, (long long)want,
+    return WEFT_ERR(INVALID_ARGUMENT, "%s takes %lld bytes, the next item has %lld", thunk->name, (long long)want,
                     (long long)bytes);
   for (int i = first; i < first + count; i++) {
     if (thunk->uses[i].slice.bytes > 0) memcpy(args[i], data, (size_t)thunk->uses[i].slice.bytes);
@@ -90,7 +90,7 @@ static weft_status *push(rt_feed *feed, item *new_item)
   waiter *w = NULL;
 
   weft_mutex_lock(&feed->mu);
-  if (feed->closed) st = WEFT_ERR(FAILED_PRECONDITION, "the infeed is closed");
+  if (feed->closed) st = WEFT_ERR(FAILED_PRECONDITION, "the queue is closed");
   else if (feed->bytes + new_item->bytes > RT_FEED_BYTES)
     st = WEFT_ERR(RESOURCE_EXHAUSTED, "%lld bytes wait in the queue already", (long long)feed->bytes);
   else if (!(w = pop_waiter_locked(feed))) {
@@ -130,7 +130,7 @@ weft_status *rt_feed_take(rt_feed *feed, const rt_thunk *thunk, rt_ctx *ctx, int
     feed->last_waiting = w;
   }
   weft_mutex_unlock(&feed->mu);
-  if (!i) return closed ? WEFT_ERR(FAILED_PRECONDITION, "infeed %s: nothing was fed", thunk->name) : NULL;
+  if (!i) return closed ? WEFT_ERR(FAILED_PRECONDITION, "%s: nothing was fed", thunk->name) : NULL;
   weft_status *st = deliver(thunk, ctx, first, count, i->data, i->bytes);
   free(i);
   if (!st) rt_thunk_done(thunk, ctx, NULL);
@@ -162,10 +162,8 @@ weft_status *weft_device_infeed(weft_device *device, const void *data, int64_t b
   return push(device->infeed, i);
 }
 
-void weft_device_close_infeed(weft_device *device)
+static void close_feed(rt_feed *feed)
 {
-  rt_feed *feed = device->infeed;
-
   weft_mutex_lock(&feed->mu);
   feed->closed = true;
   waiter *w = feed->waiting;
@@ -173,9 +171,11 @@ void weft_device_close_infeed(weft_device *device)
   weft_mutex_unlock(&feed->mu);
   for (waiter *next; w; w = next) {
     next = w->next;
-    rt_thunk_done(w->thunk, w->ctx, WEFT_ERR(FAILED_PRECONDITION, "infeed %s: nothing was fed", w->thunk->name));
+    rt_thunk_done(w->thunk, w->ctx, WEFT_ERR(FAILED_PRECONDITION, "%s: nothing was fed", w->thunk->name));
   }
 }
+
+void weft_device_close_infeed(weft_device *device) { close_feed(device->infeed); }
 
 weft_status *weft_device_outfeed(weft_device *device, void *data, int64_t bytes, weft_deadline deadline)
 {
@@ -193,4 +193,57 @@ weft_status *weft_device_outfeed(weft_device *device, void *data, int64_t bytes,
   else if (bytes > 0) memcpy(data, i->data, (size_t)bytes);
   free(i);
   return st;
+}
+
+/* ---- channels of the host -------------------------------------------------------------------------------------- */
+
+typedef struct rt_channel {
+  struct rt_channel *next;
+  int64_t id;
+  rt_feed *feed;
+} rt_channel;
+
+static weft_status *find_channel_locked(weft_platform *platform, int64_t id, rt_feed **out_feed)
+    WEFT_REQUIRES(platform->channels_mu);
+static weft_status *find_channel_locked(weft_platform *platform, int64_t id, rt_feed **out_feed)
+{
+  rt_channel *channel = platform->channels;
+
+  while (channel && channel->id != id) channel = channel->next;
+  if (!channel) {
+    channel = calloc(1, sizeof *channel);
+    WEFT_TRY_ALLOC(channel);
+    *channel = (rt_channel){.next = platform->channels, .id = id};
+    platform->channels = channel; /* half made, it can be freed */
+  }
+  if (!channel->feed) WEFT_TRY(rt_feed_new(&channel->feed));
+  *out_feed = channel->feed;
+  return NULL;
+}
+
+weft_status *rt_channel_feed(weft_platform *platform, int64_t id, rt_feed **out_feed)
+{
+  if (!platform->host_loops_back) return WEFT_ERR(UNIMPLEMENTED, "transfers to the host");
+  weft_mutex_lock(&platform->channels_mu);
+  weft_status *st = find_channel_locked(platform, id, out_feed);
+  weft_mutex_unlock(&platform->channels_mu);
+  return st;
+}
+
+void rt_channels_close(weft_platform *platform)
+{
+  weft_mutex_lock(&platform->channels_mu);
+  rt_channel *channel = platform->channels; /* only grows, at its head */
+  weft_mutex_unlock(&platform->channels_mu);
+  for (; channel; channel = channel->next)
+    if (channel->feed) close_feed(channel->feed);
+}
+
+void rt_channels_free(weft_platform *platform)
+{
+  for (rt_channel *channel = platform->channels, *next; channel; channel = next) {
+    next = channel->next;
+    rt_feed_free(channel->feed);
+    free(channel);
+  }
 }

@@ -19,6 +19,7 @@ typedef struct weft_platform_options {
   const uint64_t *incarnations;     /* [process_count] of each process, unique in the job; NULL: alone, or given at launch */
   const int64_t *device_ids;        /* global ids of this process's devices; NULL: process_index * WEFT_DEVICES_A_PROCESS + ordinal,
                                      * which several processes must keep to */
+  bool host_loops_back;             /* what a program sends to the host on a channel, the host sends to who receives on it */
 } weft_platform_options;
 
 typedef struct weft_compile_options {

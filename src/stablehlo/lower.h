@@ -37,6 +37,7 @@ typedef struct lowering {
   int known_capacity;
   int probe_count, probe_capacity;
   lower_probe *probes;      /* interpreter.probe by id */
+  hlo_instr *transferred;   /* token of the last transfer with the host */
 } lowering;
 
 typedef weft_status *lower_rule(lowering *l, const mlir_op *op);

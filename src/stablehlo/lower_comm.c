@@ -55,15 +55,13 @@ static weft_status *collective_attrs(lowering *l, const mlir_op *op, hlo_collect
 }
 
 /* One HLO collective of all operands; with a region, its computation. */
-static weft_status *collective(lowering *l, const mlir_op *op, hlo_opcode code, const char *dim_attr,
-                               const hlo_shape *given)
+static weft_status *collective_with(lowering *l, const mlir_op *op, hlo_collective_attrs *c, hlo_opcode code,
+                                    const char *dim_attr, const hlo_shape *given)
 {
   hlo_instr **operands, *in;
   hlo_computation *f = NULL;
-  hlo_collective_attrs *c;
 
   WEFT_TRY(lower_operands(l, op, &operands));
-  WEFT_TRY(collective_attrs(l, op, &c));
   if (op->region_count > 0) {
     WEFT_TRY(lower_scalar_region(l, op, 0, "reducer", WEFT_INVALID, &f));
     if (f->param_count != 2) return WEFT_ERR(INVALID_ARGUMENT, "the region takes %d arguments", f->param_count);
@@ -83,6 +81,15 @@ static weft_status *collective(lowering *l, const mlir_op *op, hlo_opcode code, 
   }
   WEFT_TRY(lower_finish(in));
   return lower_tuple_results(l, op, in);
+}
+
+static weft_status *collective(lowering *l, const mlir_op *op, hlo_opcode code, const char *dim_attr,
+                               const hlo_shape *given)
+{
+  hlo_collective_attrs *c;
+
+  WEFT_TRY(collective_attrs(l, op, &c));
+  return collective_with(l, op, c, code, dim_attr, given);
 }
 
 /* The declared shapes of the results, as one shape. */
@@ -118,13 +125,79 @@ weft_status *lower_all_reduce(lowering *l, const mlir_op *op)
   return collective(l, op, HLO_ALL_REDUCE, NULL, NULL);
 }
 
-/* The root has the result; what others have is open, so that all may have it, and which is the root does not matter. */
+/* Groups of partitions, as HLO's all-reduce has none: the flattened ids of each replica's. */
+static weft_status *flatten_partition_groups(lowering *l, const hlo_collective_attrs *from, hlo_collective_attrs **out)
+{
+  int64_t replicas = WEFT_MAX(l->module->replica_count, 1), partitions = WEFT_MAX(l->module->num_partitions, 1);
+  int groups = WEFT_MAX(from->groups.group_count, 1), n = 0;
+  hlo_collective_attrs *c = weft_arena_memdup(l->arena, from, sizeof *from);
+  hlo_ints *lists = WEFT_ARENA_ARRAY(l->arena, hlo_ints, replicas * groups);
+
+  WEFT_TRY_ALLOC(c && lists);
+  if (from->groups.form != HLO_GROUPS_LIST) return WEFT_ERR(UNIMPLEMENTED, "groups of partitions along a mesh");
+  for (int64_t r = 0; r < replicas; r++)
+    for (int g = 0; g < groups; g++) {
+      hlo_ints ids = from->groups.group_count ? from->groups.groups[g] : (hlo_ints){(int)partitions, NULL};
+      int64_t *flat = WEFT_ARENA_ARRAY(l->arena, int64_t, ids.count);
+      WEFT_TRY_ALLOC(flat);
+      for (int i = 0; i < ids.count; i++) flat[i] = r * partitions + (ids.v ? ids.v[i] : i);
+      lists[n++] = (hlo_ints){ids.count, flat};
+    }
+  c->groups = (hlo_replica_groups){.form = HLO_GROUPS_LIST, .group_count = n, .groups = lists};
+  c->use_global_device_ids = true;
+  *out = c;
+  return NULL;
+}
+
+/* pred[]: am I the root of the group?  The root tells the group who it is: 1 + its ids, since nobody is told by zeros. */
+static weft_status *is_root(lowering *l, hlo_collective_attrs *c, hlo_instr *root, hlo_instr **out)
+{
+  hlo_instr *ids[2], *told, *same[2];
+
+  for (int i = 0; i < 2; i++) {
+    WEFT_TRY(lower_simple(l, i ? HLO_PARTITION_ID : HLO_REPLICA_ID, NULL, 0, NULL, &ids[i]));
+    WEFT_TRY(lower_like(l, ids[i], 1, &same[i]));
+    WEFT_TRY(lower_binary(l, HLO_ADD, ids[i], same[i], &ids[i]));
+  }
+  WEFT_TRY(lower_emit(l, HLO_COLLECTIVE_BROADCAST, NULL, root ? 3 : 2, (hlo_instr *[]){ids[0], ids[1], root}, &told));
+  told->u.collective = c;
+  WEFT_TRY(lower_finish(told));
+  for (int i = 0; i < 2; i++) {
+    WEFT_TRY(hlo_add_gte(l->comp, NULL, told, i, &same[i]));
+    WEFT_TRY(hlo_add_compare(l->comp, NULL, HLO_EQ, same[i], ids[i], &same[i]));
+  }
+  return lower_binary(l, HLO_AND, same[0], same[1], out);
+}
+
+/* The root has the result, others zeros: an all-reduce of which they keep nothing. */
 weft_status *lower_collective_reduce(lowering *l, const mlir_op *op)
 {
+  hlo_instr *roots = NULL, *mine = NULL, *root = NULL, *zero, *in;
+  hlo_collective_attrs *c, *reduce;
   mlir_op all = *op;
 
-  if (mlir_attr_bool(mlir_attr_of(op, "has_dynamic_root"), false) && op->operand_count > 1) all.operand_count--;
-  return lower_all_reduce(l, &all);
+  WEFT_TRY(collective_attrs(l, op, &c));
+  c->use_global_device_ids = false;
+  reduce = c;
+  if (c->channel_id > 0) WEFT_TRY(flatten_partition_groups(l, c, &reduce));
+  c = weft_arena_memdup(l->arena, c, sizeof *c);
+  WEFT_TRY_ALLOC(c);
+  c->has_dynamic_root = mlir_attr_bool(mlir_attr_of(op, "has_dynamic_root"), false) && op->operand_count > 1;
+  if (c->has_dynamic_root) WEFT_TRY(lower_operand(l, op, --all.operand_count, &roots));
+  WEFT_TRY(collective_with(l, &all, reduce, HLO_ALL_REDUCE, NULL, NULL));
+  for (int i = 0; i < op->result_count; i++) {
+    if (c->has_dynamic_root) {
+      WEFT_TRY(hlo_add_slice(l->comp, NULL, roots, &(int64_t){i}, &(int64_t){i + 1}, NULL, &root));
+      mine = NULL;
+    }
+    if (!mine) WEFT_TRY(is_root(l, c, root, &mine));
+    in = op->results[i].instr;
+    WEFT_TRY(lower_like(l, in, 0, &zero));
+    WEFT_TRY(lower_emit(l, HLO_SELECT, NULL, 3, (hlo_instr *[]){mine, in, zero}, &in));
+    WEFT_TRY(lower_finish(in));
+    WEFT_TRY(lower_result(l, op, i, in));
+  }
+  return NULL;
 }
 
 weft_status *lower_collective_permute(lowering *l, const mlir_op *op)
@@ -218,6 +291,13 @@ static weft_status *data_and_token(lowering *l, const mlir_op *op, hlo_instr *da
   return lower_result(l, op, n, token);
 }
 
+/* Transfers with the host happen in the program's order, whatever tokens they share. */
+static weft_status *after_last_transfer(lowering *l, const hlo_collective_attrs *c, hlo_instr **token)
+{
+  if (!c->is_host_transfer || !l->transferred || l->transferred->parent != l->comp) return NULL;
+  return lower_simple(l, HLO_AFTER_ALL, NULL, 2, (hlo_instr *[]){*token, l->transferred}, token);
+}
+
 weft_status *lower_send(lowering *l, const mlir_op *op)
 {
   hlo_instr *data, *token, *in;
@@ -225,12 +305,14 @@ weft_status *lower_send(lowering *l, const mlir_op *op)
 
   WEFT_TRY(payload(l, op, false, &data, &token));
   WEFT_TRY(collective_attrs(l, op, &c));
+  WEFT_TRY(after_last_transfer(l, c, &token));
   WEFT_TRY(lower_emit(l, HLO_SEND, NULL, 2, (hlo_instr *[]){data, token}, &in));
   in->u.collective = c;
   WEFT_TRY(lower_finish(in));
   WEFT_TRY(lower_emit(l, HLO_SEND_DONE, NULL, 1, &in, &in));
   in->u.collective = c;
   WEFT_TRY(lower_finish(in));
+  if (c->is_host_transfer) l->transferred = in;
   return lower_result(l, op, 0, in);
 }
 
@@ -244,6 +326,7 @@ weft_status *lower_recv(lowering *l, const mlir_op *op)
   if (op->result_count < 1) return WEFT_ERR(INVALID_ARGUMENT, "no results");
   WEFT_TRY(declared_results(l, op, op->result_count - 1, &data));
   WEFT_TRY(collective_attrs(l, op, &c));
+  WEFT_TRY(after_last_transfer(l, c, &from));
   token = hlo_shape_token(l->arena);
   WEFT_TRY_ALLOC(token);
   shape = hlo_shape_tuple(l->arena, 3, (const hlo_shape *[]){data, hlo_shape_array(l->arena, WEFT_U32, 0, NULL), token});
@@ -257,6 +340,7 @@ weft_status *lower_recv(lowering *l, const mlir_op *op)
   hlo_instr *value, *done;
   WEFT_TRY(hlo_add_gte(l->comp, NULL, in, 0, &value));
   WEFT_TRY(hlo_add_gte(l->comp, NULL, in, 1, &done));
+  if (c->is_host_transfer) l->transferred = done;
   return data_and_token(l, op, value, done);
 }
 
@@ -697,6 +781,7 @@ static weft_status *run_parallel(lowering *l, const mlir_op *op)
   const hlo_shape *shape;
   hlo_instr **operands, *in;
   char config[96];
+  int64_t replicas = l->module->replica_count, partitions = l->module->num_partitions;
 
   for (int r = 0; r < rows; r++) {
     const mlir_attr *row = programs->u.array.items[r];
@@ -706,9 +791,13 @@ static weft_status *run_parallel(lowering *l, const mlir_op *op)
   }
   called = WEFT_ARENA_ARRAY(&l->scratch, hlo_computation *, (size_t)rows * (size_t)columns + (size_t)feeds);
   WEFT_TRY_ALLOC(called);
+  l->module->replica_count = rows; /* what the programs run on */
+  l->module->num_partitions = columns;
   for (int r = 0; r < rows; r++)
     for (int k = 0; k < columns; k++)
       WEFT_TRY(lower_called_function(l, mlir_attr_text(programs->u.array.items[r]->u.array.items[k], ""), &called[n++]));
+  l->module->replica_count = replicas;
+  l->module->num_partitions = partitions;
   for (int i = 0; i < feeds; i++)
     WEFT_TRY(lower_called_function(l, mlir_attr_text(infeed->u.array.items[i], ""), &called[n++]));
   WEFT_TRY(lower_operands(l, op, &operands));

@@ -105,6 +105,79 @@ static weft_status *declared(lowering *l, const mlir_op *op, const hlo_instr *li
   return NULL;
 }
 
+/* The unsigned integer of as many bits as an element of the type has. */
+static weft_dtype bits_type(weft_dtype type)
+{
+  switch (weft_dtype_is_complex(type) ? 0 : weft_dtype_bits(type)) {
+  case 2: return WEFT_U2;
+  case 4: return WEFT_U4;
+  case 8: return WEFT_U8;
+  case 16: return WEFT_U16;
+  case 32: return WEFT_U32;
+  case 64: return WEFT_U64;
+  default: return WEFT_INVALID;
+  }
+}
+
+/* 0, 1, ... along the last dimension of a shape. */
+static weft_status *positions(lowering *l, const hlo_shape *shape, hlo_instr **out)
+{
+  int64_t last = shape->rank - 1;
+
+  WEFT_TRY(lower_emit(l, HLO_IOTA, shape, 0, NULL, out));
+  WEFT_TRY(hlo_ints_new(l->module, 1, &last, &(*out)->dims));
+  return lower_finish(*out);
+}
+
+/* In StableHLO i1 is one bit, in memory a byte.  i1[..., n] -> an element of n bits: the sum of the bits in their places. */
+static weft_status *pack_bits(lowering *l, const mlir_op *op, hlo_instr *x, const hlo_shape *shape)
+{
+  weft_dtype bits = bits_type(shape->type);
+  int last = x->shape->rank - 1;
+  hlo_computation *add;
+  hlo_instr *at, *zero, *in;
+
+  if (bits == WEFT_INVALID || last < 0 || x->shape->dims[last] != weft_dtype_bits(shape->type))
+    return WEFT_ERR(INVALID_ARGUMENT, "%s from a minor dimension of %" PRId64 " bits", weft_dtype_name(shape->type),
+                    last < 0 ? 0 : x->shape->dims[last]);
+  WEFT_TRY(lower_convert(l, x, bits, &in));
+  WEFT_TRY(positions(l, in->shape, &at));
+  WEFT_TRY(lower_binary(l, HLO_SHIFT_LEFT, in, at, &in));
+  WEFT_TRY(hlo_add_reducer(l->module, HLO_ADD, bits, &add));
+  WEFT_TRY(hlo_add_scalar(l->comp, NULL, bits, 0, &zero));
+  WEFT_TRY(hlo_add_reduce(l->comp, NULL, in, zero, 1, &(int64_t){last}, add, &in));
+  WEFT_TRY(lower_simple(l, HLO_BITCAST_CONVERT, shape, 1, &in, &in));
+  return lower_result(l, op, 0, in);
+}
+
+/* An element of n bits -> i1[..., n]. */
+static weft_status *unpack_bits(lowering *l, const mlir_op *op, hlo_instr *x)
+{
+  const hlo_shape *from = x->shape, *words, *spread;
+  weft_dtype bits = bits_type(from->type);
+  int64_t dims[HLO_MAX_RANK], map[HLO_MAX_RANK];
+  hlo_instr *at, *one, *in;
+
+  if (bits == WEFT_INVALID || from->rank == HLO_MAX_RANK)
+    return WEFT_ERR(INVALID_ARGUMENT, "the bits of %s of rank %d", weft_dtype_name(from->type), from->rank);
+  for (int i = 0; i < from->rank; i++) {
+    dims[i] = from->dims[i];
+    map[i] = i;
+  }
+  dims[from->rank] = weft_dtype_bits(bits);
+  words = hlo_shape_with_type(l->arena, from, bits);
+  spread = hlo_shape_array(l->arena, bits, from->rank + 1, dims);
+  WEFT_TRY_ALLOC(words && spread);
+  WEFT_TRY(lower_simple(l, HLO_BITCAST_CONVERT, words, 1, &x, &in));
+  WEFT_TRY(lower_broadcast_in_dim(l, in, spread, (hlo_ints){from->rank, map}, &in));
+  WEFT_TRY(positions(l, spread, &at));
+  WEFT_TRY(lower_binary(l, HLO_SHIFT_RIGHT_LOGICAL, in, at, &in));
+  WEFT_TRY(lower_like(l, in, 1, &one));
+  WEFT_TRY(lower_binary(l, HLO_AND, in, one, &in));
+  WEFT_TRY(lower_convert(l, in, WEFT_PRED, &in));
+  return lower_result(l, op, 0, in);
+}
+
 static weft_status *bitcast_convert(lowering *l, const mlir_op *op)
 {
   hlo_instr *x, *in;
@@ -112,6 +185,8 @@ static weft_status *bitcast_convert(lowering *l, const mlir_op *op)
 
   WEFT_TRY(lower_operand(l, op, 0, &x));
   WEFT_TRY(declared(l, op, x, &shape));
+  if (x->shape->type == WEFT_PRED && shape->type != WEFT_PRED) return pack_bits(l, op, x, shape);
+  if (x->shape->type != WEFT_PRED && shape->type == WEFT_PRED) return unpack_bits(l, op, x);
   WEFT_TRY(lower_simple(l, HLO_BITCAST_CONVERT, shape, 1, &x, &in));
   return lower_result(l, op, 0, in);
 }

@@ -1,4 +1,4 @@
-/* The programs of openxla/stablehlo that check themselves, run by the reference evaluator; compiled with CONFORMANCE_CPU,
+/* The programs of openxla/stablehlo that check themselves, and those in tests/stablehlo/programs, run by the reference evaluator; compiled with CONFORMANCE_CPU,
  * run by the CPU's compiler, with the constants of the program as arguments, lest everything is worked out at compile time.
  * One test per group prints its counts; a failure that no line of `reasons` explains fails the test, and so does a
  * reason that explains nothing any more.  CONFORMANCE=substring runs the matching files alone and prints each failure. */
@@ -210,14 +210,14 @@ static void run_file(const char *group, const char *path, const char *file, coun
   for (int i = 0; i < shlo_module_count(program); i++) tell(group, file, i, run_module(program, i, &c->checks), c);
 }
 
-static void run_group(const char *group)
+static void run_folder(const char *group, const char *place)
 {
   const char *root = getenv("WEFT_SRCDIR"), *only = getenv("CONFORMANCE");
   struct dirent **files;
   char folder[512], path[1024];
   counts c = {0};
 
-  snprintf(folder, sizeof folder, "%s/../shared/testdata/stablehlo/%s", root ? root : ".", group);
+  snprintf(folder, sizeof folder, "%s/%s/%s", root ? root : ".", place, group);
   int n = scandir(folder, &files, NULL, alphasort);
   if (n < 0) T_SKIP("# SKIP no %s\n", folder);
   for (int i = 0; i < n; i++) {
@@ -236,11 +236,15 @@ static void run_group(const char *group)
       fail_msg("%s/%s passes now: its reason \"%s\" can go", group, reasons[i].file, reasons[i].why);
 }
 
+static void run_group(const char *group) { run_folder(group, "../shared/testdata/stablehlo"); }
+
 TEST(programs_made_by_jax) { run_group("testdata"); }
 TEST(operations_one_by_one) { run_group("interpret"); }
 TEST(chlo_operations) { run_group("interpret-chlo"); }
 TEST(accuracy_of_elementary_functions) { run_group("math"); }
 TEST(quantized_programs) { run_group("testdata-quantized"); }
 
-TEST_MAIN(UNIT(programs_made_by_jax), UNIT(operations_one_by_one), UNIT(chlo_operations),
+TEST(programs_of_our_own) { run_folder("programs", "tests/stablehlo"); }
+
+TEST_MAIN(UNIT(programs_of_our_own), UNIT(programs_made_by_jax), UNIT(operations_one_by_one), UNIT(chlo_operations),
           UNIT(accuracy_of_elementary_functions), UNIT(quantized_programs))
