@@ -40,6 +40,7 @@ static bool may_fold(const hlo_instr *instr, int64_t limit_bytes)
   }
   if (instr->operand_count == 0 || hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op)) return false;
   if (pass_has_control_edges(instr) || hlo_shape_is_token(instr->shape)) return false;
+  if (!hlo_shape_is_default_layout(instr->shape)) return false; /* the bitcast that a custom call's operand needs: literals have no layout */
   for (int i = 0; i < instr->operand_count; i++) {
     const hlo_instr *x = instr->operands[i];
     if (x->op == HLO_BROADCAST && x->operands[0]->op == HLO_CONSTANT) x = x->operands[0];

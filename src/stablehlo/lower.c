@@ -695,6 +695,7 @@ static const lower_entry *find_rule(const mlir_op *op)
       {SHLO_SDY, {"reshard", lower_sharding_constraint, LOWER_STRUCTURE}},
       {SHLO_SDY, {"sharding_group", lower_sharding_group, LOWER_STRUCTURE}},
       {SHLO_BUILTIN, {"unrealized_conversion_cast", lower_identity, LOWER_STRUCTURE}},
+      {SHLO_BUILTIN, {"cast", lower_identity, LOWER_STRUCTURE}}, /* tensor.cast: what the type says of the shape */
   };
   static const lower_entry dialects[] = { /* of Shardy: barriers to propagation, collectives on whole arrays */
       [SHLO_SDY] = {NULL, lower_identity, LOWER_STRUCTURE}, [SHLO_CHLO] = {NULL, lower_chlo_op, LOWER_STRUCTURE},

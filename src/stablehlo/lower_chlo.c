@@ -448,8 +448,9 @@ static weft_status *constant(lowering *l, const mlir_op *op)
 
   if (value && value->kind == MLIR_DENSE) {
     WEFT_TRY(lower_dense(l, value, &in));
-  } else { /* constant_like */
+  } else { /* constant_like: the operand's dimensions, the value's type */
     WEFT_TRY(lower_operand(l, op, 0, &x));
+    if (value && value->type && hlo_shape_is_array(x->shape)) WEFT_TRY(lower_convert(l, x, value->type->kind == MLIR_ELEMENT ? value->type->dtype : x->shape->type, &x));
     WEFT_TRY(lower_like(l, x, mlir_attr_double(value, 0), &in));
   }
   return lower_result(l, op, 0, in);

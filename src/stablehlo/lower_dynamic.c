@@ -276,23 +276,27 @@ static weft_status *dynamic_reduce_window(lowering *l, const mlir_op *op)
   return lower_reduce_window_with(l, op, first / 2, f, window);
 }
 
-/* inputs..., inits..., k -> the first k of each, in the order of the comparator: exact, by a sort. */
-static weft_status *dynamic_approx_top_k(lowering *l, const mlir_op *op)
+/* inputs..., inits... -> the first k of each, in the order of the comparator: exact, by a sort. */
+static weft_status *first_sorted(lowering *l, const mlir_op *op, int64_t k)
 {
   const mlir_attr *config = mlir_attr_of(op, "mhlo.backend_config");
   int n = op->result_count;
   hlo_instr **operands, *sorted;
   hlo_computation *f;
-  hlo_ints k;
 
   WEFT_TRY(lower_operands(l, op, &operands));
   WEFT_TRY(called(l, op, &f));
-  if (n < 1 || op->operand_count < 2 * n + 1) return WEFT_ERR(INVALID_ARGUMENT, "%d operands", op->operand_count);
-  WEFT_TRY(known_operand(l, op, 2 * n, &k));
+  if (n < 1 || op->operand_count < 2 * n) return WEFT_ERR(INVALID_ARGUMENT, "%d operands", op->operand_count);
+  for (int i = 0; i < n; i++)
+    if (!hlo_shape_is_array(operands[i]->shape)) return WEFT_ERR(INVALID_ARGUMENT, "operand %d is no array", i);
   int rank = operands[0]->shape->rank;
   int64_t dim = mlir_attr_int(mlir_dict_get(config, "reduction_dim"), -1);
   if (dim < 0) dim += rank;
-  if (dim < 0 || dim >= rank || k.count != 1) return WEFT_ERR(INVALID_ARGUMENT, "reduction_dim of rank %d", rank);
+  if (dim < 0 || dim >= rank) return WEFT_ERR(INVALID_ARGUMENT, "reduction_dim of rank %d", rank);
+  if (k < 0 && op->results[0].type->kind == MLIR_TENSOR && op->results[0].type->rank == rank)
+    k = op->results[0].type->dims[dim]; /* as the result says */
+  if (k < 0) k = mlir_attr_int(mlir_dict_get(config, "top_k"), -1);
+  if (k < 0) return WEFT_ERR(INVALID_ARGUMENT, "k is %" PRId64, k);
   WEFT_TRY(lower_emit(l, HLO_SORT, NULL, n, operands, &sorted));
   WEFT_TRY(hlo_set_called(sorted, 1, &f));
   WEFT_TRY(hlo_ints_new(l->module, 1, &dim, &sorted->dims));
@@ -302,12 +306,22 @@ static weft_status *dynamic_approx_top_k(lowering *l, const mlir_op *op)
     hlo_instr *x = sorted;
     int64_t start[HLO_MAX_RANK] = {0}, limit[HLO_MAX_RANK];
     if (n > 1) WEFT_TRY(hlo_add_gte(l->comp, NULL, sorted, i, &x));
-    for (int d = 0; d < rank; d++) limit[d] = d == dim ? WEFT_MIN(k.v[0], x->shape->dims[d]) : x->shape->dims[d];
-    if (limit[dim] < 0) return WEFT_ERR(INVALID_ARGUMENT, "k is %" PRId64, k.v[0]);
+    for (int d = 0; d < rank; d++) limit[d] = d == dim ? WEFT_MIN(k, x->shape->dims[d]) : x->shape->dims[d];
     WEFT_TRY(hlo_add_slice(l->comp, NULL, x, start, limit, NULL, &x));
     WEFT_TRY(lower_result(l, op, i, x));
   }
   return NULL;
+}
+
+static weft_status *approx_top_k(lowering *l, const mlir_op *op) { return first_sorted(l, op, -1); }
+
+static weft_status *dynamic_approx_top_k(lowering *l, const mlir_op *op)
+{
+  hlo_ints k;
+
+  if (op->operand_count < 2 * op->result_count + 1) return WEFT_ERR(INVALID_ARGUMENT, "%d operands", op->operand_count);
+  WEFT_TRY(known_operand(l, op, 2 * op->result_count, &k));
+  return k.count == 1 && k.v[0] >= 0 ? first_sorted(l, op, k.v[0]) : WEFT_ERR(INVALID_ARGUMENT, "k is no size");
 }
 
 /* Holds, or its message is the error: {0}, {1}, ... stand for the operands behind the condition. */
@@ -341,6 +355,7 @@ weft_status *lower_dynamic_custom_call(lowering *l, const mlir_op *op, const cha
       {"stablehlo.dynamic_rng_bit_generator", dynamic_rng_bit_generator},
       {"stablehlo.dynamic_reduce_window", dynamic_reduce_window},
       {"stablehlo.dynamic_approx_top_k", dynamic_approx_top_k},
+      {"ApproxTopK", approx_top_k},
       {"shape_assertion", shape_assertion},
   };
 

@@ -636,7 +636,7 @@ static weft_status *new_kind(mlir_program *program, const char *name, size_t siz
   static const struct { const char *prefix; shlo_dialect dialect; } dialects[] = {
       {"stablehlo.", SHLO_STABLEHLO}, {"vhlo.", SHLO_STABLEHLO}, {"mhlo.", SHLO_STABLEHLO}, {"chlo.", SHLO_CHLO},
       {"func.", SHLO_FUNC}, {"check.", SHLO_CHECK}, {"interpreter.", SHLO_INTERPRETER}, {"sdy.", SHLO_SDY},
-      {"builtin.", SHLO_BUILTIN}, {"arith.constant", SHLO_STABLEHLO}};
+      {"builtin.", SHLO_BUILTIN}, {"arith.constant", SHLO_STABLEHLO}, {"tensor.cast", SHLO_BUILTIN}};
   static const struct { const char *name; shlo_dialect dialect; } bare[] = {
       {"return", SHLO_FUNC}, {"call", SHLO_FUNC}, {"func", SHLO_FUNC}, {"module", SHLO_BUILTIN}};
   mlir_op_kind *kind = WEFT_ARENA_NEW(&program->arena, mlir_op_kind);

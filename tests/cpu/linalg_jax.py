@@ -135,6 +135,8 @@ for t in ["float32", "float64", "complex64", "complex128"]:
     check("eig " + t, eig, tol)
     check("schur " + t, schur, tol)
     check("hessenberg " + t, hessenberg, tol)
+    check("hessenberg of a constant " + t,
+          lambda: [run(lambda: jsl.hessenberg(a[0])) - run(jsl.hessenberg, a[0])], 0)
     check("tridiagonal " + t, tridiagonal, tol)
     check("tridiagonal solve " + t, tridiagonal_solve, tol)
     check("fft2 " + t, lambda: [run(jnp.fft.fft2, a) - np.fft.fft2(a)], tol)
