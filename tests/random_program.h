@@ -1,5 +1,8 @@
 /* Random HLO programs: a pool of values grows by random operations on random values of it.
- * The same seed gives the same program and arguments everywhere. */
+ * The same seed gives the same program and arguments everywhere.
+ *
+ * A *themed* program takes its dimensions from a few sizes of its own, some of them larger than a vector: its values fit
+ * each other row by row, transposed, reduced and spread again, which is what the kernels' strategies look for. */
 #ifndef WEFT_TESTS_RANDOM_PROGRAM_H
 #define WEFT_TESTS_RANDOM_PROGRAM_H
 
@@ -8,9 +11,10 @@
 #include "hlo/infer.h"
 #include "hlo/text.h"
 #include "passes/build.h"
+#include "passes/fusion.h"
 #include "passes/util.h"
 
-enum { POOL = 64, LARGEST = 200 /* elements */ };
+enum { POOL = 64, SIZES = 3, ARGUMENTS = 6, RESULTS = 8 };
 
 typedef struct maker {
   uint64_t state;
@@ -19,6 +23,10 @@ typedef struct maker {
   hlo_instr *pool[POOL];
   int count;
   int depth; /* of computations */
+  bool is_themed, in_kernel; /* in_kernel: only what a fusion may contain */
+  int64_t sizes[SIZES];      /* of the theme */
+  int64_t largest;           /* elements of a value */
+  int budget;                /* values that wanted() may still make */
   hlo_computation *adders[WEFT_DTYPE_COUNT], *maxers[WEFT_DTYPE_COUNT];
 } maker;
 
@@ -27,15 +35,67 @@ static hlo_instr *any(maker *m) { return m->pool[pick(m, m->count)]; }
 
 static const weft_dtype types[] = {WEFT_F32, WEFT_F32, WEFT_S32, WEFT_PRED, WEFT_F64, WEFT_U32, WEFT_BF16,
                                    WEFT_F32, WEFT_S32, WEFT_S8,  WEFT_U16, WEFT_S64, WEFT_U64,  WEFT_S4, WEFT_C64, WEFT_U8};
-static weft_dtype any_type(maker *m) { return types[pick(m, WEFT_COUNT(types))]; }
+/* A themed program has mostly one type, so that its values meet without converts between them. */
+static weft_dtype any_type(maker *m)
+{
+  if (m->is_themed && pick(m, 4)) return types[m->sizes[0] % (int64_t)WEFT_COUNT(types)];
+  return types[pick(m, WEFT_COUNT(types))];
+}
+
+static void shuffle(maker *m, int64_t *v, int count)
+{
+  for (int i = count - 1; i > 0; i--) {
+    int j = (int)pick(m, i + 1);
+    int64_t t = v[i];
+    v[i] = v[j];
+    v[j] = t;
+  }
+}
 
 static const hlo_shape *any_shape(maker *m, weft_dtype type)
 {
-  int64_t dims[4];
-  int rank = (int)pick(m, 4);
+  int64_t dims[SIZES + 1];
+  int rank = 0;
 
-  for (int i = 0; i < rank; i++) dims[i] = 1 + pick(m, 5);
+  if (m->is_themed) { /* some of the sizes, mostly in order */
+    for (int i = 0; i < SIZES; i++)
+      if (pick(m, 3)) dims[rank++] = m->sizes[i];
+    if (pick(m, 6) == 0) dims[rank++] = 1;
+    if (pick(m, 6) == 0) shuffle(m, dims, rank);
+  } else {
+    rank = (int)pick(m, 4);
+    for (int i = 0; i < rank; i++) dims[i] = 1 + pick(m, 5);
+  }
   return hlo_shape_array(m->arena, type, rank, dims);
+}
+
+/* Sizes whose product is small enough, some of them 1 or equal.  Few themes are large: an axis is cut into blocks then. */
+static void choose_theme(maker *m)
+{
+  static const int64_t some[] = {1, 2, 3, 5, 8, 8, 9, 16, 17, 31, 32, 40, 64, 65};
+  bool is_large = m->in_kernel && pick(m, 40) == 0;
+  int64_t total = 1;
+
+  m->is_themed = true;
+  m->largest = is_large ? 150000 : 3000;
+  for (int i = 0; i < SIZES; i++) {
+    m->sizes[i] = i && pick(m, 3) == 0 ? m->sizes[i - 1] : some[pick(m, WEFT_COUNT(some))];
+    if (i == SIZES - 1 && pick(m, 2)) m->sizes[i] = 1;
+    if (total * m->sizes[i] > 3000) m->sizes[i] = 1 + pick(m, 2);
+    total *= m->sizes[i];
+  }
+  if (is_large) m->sizes[pick(m, SIZES)] = 65536 / total + pick(m, 1000) + 1;
+}
+
+/* x repeated to that shape, its dimensions being some of the shape's in order; NULL if they are not. */
+static hlo_instr *spread(maker *m, hlo_instr *x, const hlo_shape *shape)
+{
+  int64_t map[HLO_MAX_RANK];
+  int found = 0;
+
+  for (int d = 0; d < shape->rank && found < x->shape->rank; d++)
+    if (shape->dims[d] == x->shape->dims[found] && (shape->rank - d == x->shape->rank - found || pick(m, 3))) map[found++] = d;
+  return found == x->shape->rank ? pb_broadcast(&m->b, x, shape->rank, shape->dims, map) : NULL;
 }
 
 /* Something of that type and shape: from the pool by convert, reshape or broadcast, or a constant. */
@@ -47,22 +107,27 @@ static hlo_instr *like(maker *m, const hlo_shape *shape)
     hlo_instr *x = any(m);
     if (hlo_shape_elems(x->shape) == hlo_shape_elems(shape))
       return pb_convert(b, pb_reshape_like(b, x, shape), shape->type);
-    if (x->shape->rank == 1 && shape->rank > 0)
-      for (int64_t d = 0; d < shape->rank; d++)
-        if (shape->dims[d] == x->shape->dims[0]) return pb_convert(b, pb_broadcast_1d(b, x, shape, d), shape->type);
     if (x->shape->rank == 0) return pb_convert(b, pb_fill(b, x, shape), shape->type);
+    if (x->shape->rank > shape->rank) continue;
+    hlo_instr *wide = spread(m, x, shape);
+    if (wide) return pb_convert(b, wide, shape->type);
   }
   if (pick(m, 2) && shape->rank > 0 && shape->type != WEFT_PRED) return pb_iota(b, shape, pick(m, shape->rank));
   return pb_fill(b, pb_scalar(b, shape->type, (double)pick(m, 4) - (weft_dtype_is_unsigned(shape->type) ? 0 : 1)), shape);
 }
 
+static hlo_instr *wanted(maker *m, const hlo_shape *shape);
+
+/* Another value of that shape, to go with one. */
+static hlo_instr *other(maker *m, const hlo_shape *shape) { return m->budget > 0 ? wanted(m, shape) : like(m, shape); }
+
 static hlo_instr *index_scalar(maker *m) { return like(m, hlo_shape_array(m->arena, WEFT_S32, 0, NULL)); }
 
-static hlo_instr *elementwise(maker *m)
+static hlo_instr *elementwise(maker *m, hlo_instr *x)
 {
   static const hlo_opcode real_ops[] = {HLO_ADD, HLO_SUBTRACT, HLO_MULTIPLY, HLO_MAXIMUM, HLO_MINIMUM};
   static const hlo_opcode bit_ops[] = {HLO_AND, HLO_OR, HLO_XOR};
-  hlo_instr *x = any(m);
+  static const hlo_opcode functions[] = {HLO_TANH, HLO_COS, HLO_TANH, HLO_LOGISTIC}; /* bounded: errors do not grow */
   pass_build *b = &m->b;
 
   switch (pick(m, 8)) {
@@ -70,18 +135,32 @@ static hlo_instr *elementwise(maker *m)
     if (x->shape->type == WEFT_PRED) return pb_op1(b, HLO_NOT, x);
     if (weft_dtype_is_unsigned(x->shape->type)) return x;
     return pb_op1(b, pick(m, 2) || weft_dtype_is_complex(x->shape->type) ? HLO_NEGATE : HLO_ABS, x);
-  case 1: return weft_dtype_is_float(x->shape->type) || weft_dtype_is_complex(x->shape->type) ? pb_op1(b, pick(m, 2) ? HLO_TANH : HLO_COS, x) : x;
-  case 2: return pb_compare(b, (hlo_direction)pick(m, weft_dtype_is_complex(x->shape->type) ? 2 : 6), x, like(m, x->shape));
+  case 1: return weft_dtype_is_float(x->shape->type) || weft_dtype_is_complex(x->shape->type) ? pb_op1(b, functions[pick(m, 4)], x) : x;
+  case 2: return pb_compare(b, (hlo_direction)pick(m, weft_dtype_is_complex(x->shape->type) ? 2 : 6), x, other(m, x->shape));
   case 3: {
     const hlo_shape *p = hlo_shape_with_type(m->arena, x->shape, WEFT_PRED);
-    return pb_select(b, like(m, p), x, like(m, x->shape));
+    return pb_select(b, other(m, p), x, other(m, x->shape));
   }
   case 4: return pb_convert(b, x, any_type(m));
   default:
     if (x->shape->type == WEFT_PRED || (weft_dtype_is_integer(x->shape->type) && pick(m, 3) == 0))
-      return pb_op2(b, bit_ops[pick(m, 3)], x, like(m, x->shape));
-    return pb_op2(b, real_ops[pick(m, 5)], x, like(m, x->shape));
+      return pb_op2(b, bit_ops[pick(m, 3)], x, other(m, x->shape));
+    return pb_op2(b, real_ops[pick(m, 5)], x, other(m, x->shape));
   }
+}
+
+static hlo_instr *update_slice(maker *m, hlo_instr *x)
+{
+  hlo_instr *operands[HLO_MAX_RANK + 2] = {x};
+  int64_t v[HLO_MAX_RANK];
+  int rank = x->shape->rank;
+
+  for (int i = 0; i < rank; i++) {
+    v[i] = 1 + pick(m, x->shape->dims[i]);
+    operands[i + 2] = index_scalar(m);
+  }
+  operands[1] = like(m, hlo_shape_array(m->arena, x->shape->type, rank, v));
+  return pb_instr(&m->b, HLO_DYNAMIC_UPDATE_SLICE, x->shape, rank + 2, operands);
 }
 
 static hlo_instr *movement(maker *m)
@@ -95,12 +174,7 @@ static hlo_instr *movement(maker *m)
   switch (pick(m, 9)) {
   case 0:
     for (int i = 0; i < rank; i++) v[i] = i;
-    for (int i = rank - 1; i > 0; i--) {
-      int j = (int)pick(m, i + 1);
-      int64_t t = v[i];
-      v[i] = v[j];
-      v[j] = t;
-    }
+    shuffle(m, v, rank);
     return pb_transpose(b, x, v);
   case 1: {
     int64_t dim = pick(m, rank), size = x->shape->dims[dim], start = pick(m, size);
@@ -136,15 +210,7 @@ static hlo_instr *movement(maker *m)
     if (r) r->u.slice_sizes = pb_ints(b, rank, v);
     return r;
   }
-  case 7: {
-    hlo_instr *operands[HLO_MAX_RANK + 2] = {x};
-    for (int i = 0; i < rank; i++) {
-      v[i] = 1 + pick(m, x->shape->dims[i]);
-      operands[i + 2] = index_scalar(m);
-    }
-    operands[1] = like(m, hlo_shape_array(m->arena, x->shape->type, rank, v));
-    return pb_instr(b, HLO_DYNAMIC_UPDATE_SLICE, x->shape, rank + 2, operands);
-  }
+  case 7: return update_slice(m, x);
   default: {
     int64_t dims[HLO_MAX_RANK], extra = 1 + pick(m, 3);
     for (int i = 0; i < rank; i++) {
@@ -157,23 +223,76 @@ static hlo_instr *movement(maker *m)
   }
 }
 
+/* The dimensions to reduce: any, or the last ones, or the first ones. */
+static int reduced_dims(maker *m, int rank, int64_t *v)
+{
+  int count = 0, some = 1 + (int)pick(m, rank), how = (int)pick(m, 3);
+
+  for (int i = 0; i < rank; i++)
+    if (how == 0 ? pick(m, 2) : how == 1 ? i >= rank - some : i < some) v[count++] = i;
+  return count;
+}
+
+/* The largest of the first operand and what came with it, the lesser of that where there are several. */
+static hlo_computation *add_arg_max(maker *m, weft_dtype type, weft_dtype with)
+{
+  const weft_dtype of[] = {type, with, type, with};
+  hlo_instr *p[4];
+  hlo_computation *comp;
+  const char *name;
+
+  T_OK(hlo_unique_name(m->b.comp->module, "arg_max", &name));
+  T_OK(hlo_computation_new(m->b.comp->module, name, &comp));
+  for (int i = 0; i < 4; i++) T_OK(hlo_add_parameter(comp, i, hlo_shape_array(m->arena, of[i], 0, NULL), NULL, &p[i]));
+  pass_build b = PASS_BUILD_IN(comp);
+  hlo_instr *same = pb_op2(&b, HLO_AND, pb_compare(&b, HLO_EQ, p[0], p[2]), pb_compare(&b, HLO_LE, p[1], p[3]));
+  hlo_instr *first = pb_op2(&b, HLO_OR, pb_compare(&b, HLO_GT, p[0], p[2]), same);
+  comp->root = pb_tuple(&b, 2, (hlo_instr *[]){pb_select(&b, first, p[0], p[2]), pb_select(&b, first, p[1], p[3])});
+  T_OK(pass_build_finish(&b));
+  return comp;
+}
+
+static hlo_instr *arg_max(maker *m, hlo_instr *x, int count, const int64_t *v)
+{
+  pass_build *b = &m->b;
+  weft_dtype type = x->shape->type;
+  hlo_instr *with = like(m, hlo_shape_with_type(m->arena, x->shape, WEFT_S32));
+  hlo_instr *low = pb_scalar(b, type, weft_dtype_is_float(type) ? -INFINITY : 0), *plain, *r;
+
+  /* for its shape */
+  plain = pb_reduce(b, x, low, count, v, m->maxers[type]);
+  if (!plain) return NULL;
+  const hlo_shape *shapes[] = {plain->shape, hlo_shape_with_type(m->arena, plain->shape, WEFT_S32)};
+  r = pb_instr(b, HLO_REDUCE, hlo_shape_tuple(m->arena, 2, shapes), 4, (hlo_instr *[]){x, with, low, pb_scalar(b, WEFT_S32, 99)});
+  if (!r) return NULL;
+  r->dims = pb_ints(b, count, v);
+  T_OK(hlo_set_called(r, 1, (hlo_computation *[]){add_arg_max(m, type, WEFT_S32)}));
+  return pb_gte(b, r, pick(m, 2));
+}
+
+static hlo_instr *reduce_over(maker *m, hlo_instr *x, int count, const int64_t *v)
+{
+  pass_build *b = &m->b;
+  bool is_max = pick(m, 2);
+
+  if (x->shape->type == WEFT_BF16) x = pb_convert(b, x, WEFT_F32);
+  weft_dtype type = x->shape->type;
+  hlo_computation **reducer = is_max ? &m->maxers[type] : &m->adders[type];
+  if (!*reducer) T_OK(hlo_add_reducer(b->comp->module, is_max ? HLO_MAXIMUM : HLO_ADD, type, reducer));
+  if (is_max && pick(m, 5) == 0) return arg_max(m, x, count, v);
+  return pb_reduce(b, x, pb_scalar(b, type, is_max && weft_dtype_is_float(type) ? -INFINITY : 0), count, v, *reducer);
+}
+
+static bool can_reduce(weft_dtype type) { return type != WEFT_PRED && !weft_dtype_is_complex(type); }
+
 static hlo_instr *reduction(maker *m)
 {
   hlo_instr *x = any(m);
-  pass_build *b = &m->b;
-  weft_dtype type;
   int64_t v[HLO_MAX_RANK];
-  int count = 0;
-  bool is_max = pick(m, 2);
 
-  if (x->shape->type == WEFT_PRED || x->shape->rank == 0 || weft_dtype_is_complex(x->shape->type)) return x;
-  if (x->shape->type == WEFT_BF16) x = pb_convert(b, x, WEFT_F32);
-  type = x->shape->type;
-  for (int i = 0; i < x->shape->rank; i++)
-    if (pick(m, 2)) v[count++] = i;
-  hlo_computation **reducer = is_max ? &m->maxers[type] : &m->adders[type];
-  if (!*reducer) T_OK(hlo_add_reducer(b->comp->module, is_max ? HLO_MAXIMUM : HLO_ADD, type, reducer));
-  return pb_reduce(b, x, pb_scalar(b, type, is_max && weft_dtype_is_float(type) ? -INFINITY : 0), count, v, *reducer);
+  if (x->shape->rank == 0 || !can_reduce(x->shape->type)) return x;
+  int count = reduced_dims(m, x->shape->rank, v);
+  return reduce_over(m, x, count, v);
 }
 
 static hlo_instr *product(maker *m)
@@ -226,7 +345,7 @@ static hlo_instr *indexed(maker *m)
   hlo_instr *x = any(m);
   pass_build *b = &m->b;
   int rank = x->shape->rank, kept = 0, mapped = 0;
-  bool batched = rank > 1 && pick(m, 2), scatters = pick(m, 2);
+  bool batched = rank > 1 && pick(m, 2), scatters = !m->in_kernel && pick(m, 2);
   int64_t sizes[HLO_MAX_RANK], map[HLO_MAX_RANK], dropped[HLO_MAX_RANK], window[HLO_MAX_RANK], result[HLO_MAX_RANK];
   int64_t index_dims[3], rows = 1 + pick(m, 4), zero = 0;
   int drops = 0, lead = batched ? 2 : 1;
@@ -246,7 +365,7 @@ static hlo_instr *indexed(maker *m)
   for (int i = 0; i < lead; i++) result[i] = index_dims[i];
   for (int i = 0; i < kept; i++) result[lead + i] = window[i];
   const hlo_shape *shape = hlo_shape_array(m->arena, x->shape->type, lead + kept, result);
-  if (hlo_shape_elems(shape) > LARGEST) return x;
+  if (hlo_shape_elems(shape) > m->largest) return x;
   hlo_ints batch = batched ? pb_ints(b, 1, &zero) : (hlo_ints){0};
   if (scatters) {
     hlo_scatter_attrs *a = WEFT_ARENA_NEW(m->arena, hlo_scatter_attrs);
@@ -386,11 +505,21 @@ static hlo_instr *recast(maker *m)
 
 static void grow(maker *m, int count);
 
+/* Of another computation of the same program. */
+static maker maker_inside(maker *m)
+{
+  maker inner = {.state = next_random(&m->state), .arena = m->arena, .depth = m->depth + 1, .is_themed = m->is_themed,
+                 .in_kernel = m->in_kernel, .largest = m->largest};
+
+  memcpy(inner.sizes, m->sizes, sizeof inner.sizes);
+  return inner;
+}
+
 /* A branch or a called function: computes the shape of `x` from a value of its own. */
 static hlo_computation *function_of(maker *m, const hlo_shape *argument, const hlo_shape *result)
 {
   hlo_module *module = m->b.comp->module;
-  maker inner = {.state = next_random(&m->state), .arena = m->arena, .depth = m->depth + 1};
+  maker inner = maker_inside(m);
   hlo_computation *comp;
   const char *name;
 
@@ -418,26 +547,203 @@ static hlo_instr *branching(maker *m)
 
 static void add_loop(maker *m);
 
+/* ---- from a result to what it needs: values that fit each other, none of them unused ------------------------------- */
+
+static hlo_instr *one_like(maker *m, const hlo_shape *shape, bool exact)
+{
+  for (int attempt = 0, at = (int)pick(m, m->count); attempt < m->count; attempt++, at = (at + 1) % m->count)
+    if (exact ? hlo_shape_equal(m->pool[at]->shape, shape, false) : hlo_shape_same_dims(m->pool[at]->shape, shape)) return m->pool[at];
+  return NULL;
+}
+
+static hlo_instr *leaf(maker *m, const hlo_shape *shape)
+{
+  hlo_instr *x = one_like(m, shape, true);
+
+  if (!x) x = one_like(m, shape, false);
+  if (x) return pb_convert(&m->b, x, shape->type);
+  if (!m->in_kernel || m->b.comp->param_count >= ARGUMENTS) return like(m, shape);
+  T_OK(hlo_add_parameter(m->b.comp, m->b.comp->param_count, shape, NULL, &x));
+  m->pool[m->count++] = x;
+  return x;
+}
+
+/* The shape with one size changed. */
+static const hlo_shape *resized(maker *m, const hlo_shape *shape, int64_t dim, int64_t size)
+{
+  int64_t dims[HLO_MAX_RANK];
+
+  memcpy(dims, shape->dims, sizeof *dims * (size_t)shape->rank);
+  dims[dim] = size;
+  return hlo_shape_array(m->arena, shape->type, shape->rank, dims);
+}
+
+static hlo_instr *wanted_transpose(maker *m, const hlo_shape *shape)
+{
+  int64_t v[HLO_MAX_RANK], dims[HLO_MAX_RANK];
+
+  for (int i = 0; i < shape->rank; i++) v[i] = i;
+  shuffle(m, v, shape->rank);
+  for (int i = 0; i < shape->rank; i++) dims[v[i]] = shape->dims[i];
+  return pb_transpose(&m->b, wanted(m, hlo_shape_array(m->arena, shape->type, shape->rank, dims)), v);
+}
+
+static hlo_instr *wanted_broadcast(maker *m, const hlo_shape *shape)
+{
+  int64_t map[HLO_MAX_RANK], dims[HLO_MAX_RANK];
+  int kept = 0;
+
+  for (int d = 0; d < shape->rank; d++)
+    if (pick(m, 2)) dims[kept] = shape->dims[d], map[kept++] = d;
+  return pb_broadcast(&m->b, wanted(m, hlo_shape_array(m->arena, shape->type, kept, dims)), shape->rank, shape->dims, map);
+}
+
+static hlo_instr *wanted_reduce(maker *m, const hlo_shape *shape)
+{
+  int64_t dims[HLO_MAX_RANK], over[HLO_MAX_RANK], place = pick(m, shape->rank + 1);
+  int more = shape->rank < 3 && pick(m, 4) == 0 ? 2 : 1;
+
+  for (int i = 0; i < shape->rank; i++) dims[i < place ? i : i + more] = shape->dims[i];
+  for (int i = 0; i < more; i++) dims[place + i] = m->sizes[pick(m, SIZES)], over[i] = place + i;
+  const hlo_shape *in = hlo_shape_array(m->arena, shape->type, shape->rank + more, dims);
+  if (!can_reduce(shape->type) || hlo_shape_elems(in) > m->largest) return leaf(m, shape);
+  hlo_instr *r = reduce_over(m, wanted(m, in), more, over);
+  return r ? pb_reshape_like(&m->b, r, shape) : NULL;
+}
+
+static hlo_instr *wanted_concatenate(maker *m, const hlo_shape *shape, int64_t d)
+{
+  int64_t first = pick(m, shape->dims[d] + 1);
+  hlo_instr *parts[2];
+
+  if (first == 0 || first == shape->dims[d]) return leaf(m, shape);
+  parts[0] = wanted(m, resized(m, shape, d, first));
+  parts[1] = wanted(m, resized(m, shape, d, shape->dims[d] - first));
+  return pb_concat(&m->b, d, 2, parts);
+}
+
+static hlo_instr *wanted_pad(maker *m, const hlo_shape *shape, int64_t d)
+{
+  hlo_pad_dim pads[HLO_MAX_RANK] = {{0}};
+  int64_t size = 1 + pick(m, shape->dims[d]), left = shape->dims[d] - size;
+
+  if (size > 1 && left >= size - 1 && pick(m, 2)) pads[d].interior = 1, left -= size - 1;
+  pads[d].low = pick(m, left + 3) - 1;
+  pads[d].high = left - pads[d].low;
+  if (size + pads[d].low <= 0 || size + pads[d].high <= 0) return leaf(m, shape);
+  hlo_instr *x = wanted(m, resized(m, shape, d, size));
+  return pb_pad(&m->b, x, other(m, hlo_shape_array(m->arena, shape->type, 0, NULL)), pads);
+}
+
+static hlo_instr *wanted_reshape(maker *m, const hlo_shape *shape)
+{
+  int64_t dims[HLO_MAX_RANK];
+  int rank = 0;
+
+  for (int d = 0; d < shape->rank; d++)
+    if (rank > 0 && pick(m, 3) == 0) dims[rank - 1] *= shape->dims[d]; /* joined */
+    else dims[rank++] = shape->dims[d];
+  if (pick(m, 3) == 0) shuffle(m, dims, rank);
+  if (rank < 3 && pick(m, 4) == 0) dims[rank++] = 1;
+  return pb_reshape_like(&m->b, wanted(m, hlo_shape_array(m->arena, shape->type, rank, dims)), shape);
+}
+
+/* Rows of an array, by their numbers. */
+static hlo_instr *wanted_gather(maker *m, const hlo_shape *shape)
+{
+  int64_t sizes[HLO_MAX_RANK], zero = 0, rows[] = {shape->dims[0], 1};
+  hlo_gather_attrs *a = WEFT_ARENA_NEW(m->arena, hlo_gather_attrs);
+
+  memcpy(sizes, shape->dims, sizeof *sizes * (size_t)shape->rank);
+  sizes[0] = 1;
+  hlo_instr *x = wanted(m, resized(m, shape, 0, 1 + pick(m, 9)));
+  hlo_instr *starts = wanted(m, hlo_shape_array(m->arena, WEFT_S32, 2, rows));
+  *a = (hlo_gather_attrs){.offset_dims = all_below(m, 1, shape->rank - 1), .collapsed_slice_dims = pb_ints(&m->b, 1, &zero),
+                          .start_index_map = pb_ints(&m->b, 1, &zero), .index_vector_dim = 1,
+                          .slice_sizes = pb_ints(&m->b, shape->rank, sizes)};
+  hlo_instr *r = pb_instr(&m->b, HLO_GATHER, shape, 2, (hlo_instr *[]){x, starts});
+  if (r) r->u.gather = a;
+  return r;
+}
+
+static hlo_instr *wanted_slice(maker *m, const hlo_shape *shape, int64_t d, bool is_dynamic)
+{
+  int64_t more = pick(m, 9), start = pick(m, more + 1);
+  hlo_instr *operands[HLO_MAX_RANK + 1] = {wanted(m, resized(m, shape, d, shape->dims[d] + more))};
+
+  if (!is_dynamic) return pb_slice_dim(&m->b, operands[0], d, start, start + shape->dims[d]);
+  for (int i = 0; i < shape->rank; i++) operands[i + 1] = i == d ? index_scalar(m) : pb_scalar(&m->b, WEFT_S32, 0);
+  hlo_instr *r = pb_instr(&m->b, HLO_DYNAMIC_SLICE, shape, shape->rank + 1, operands);
+  if (r) r->u.slice_sizes = pb_ints(&m->b, shape->rank, shape->dims);
+  return r;
+}
+
+static hlo_instr *make_wanted(maker *m, const hlo_shape *shape)
+{
+  int64_t d = shape->rank ? pick(m, shape->rank) : 0;
+
+  if (shape->rank == 0) return pick(m, 3) ? wanted_reduce(m, shape) : elementwise(m, wanted(m, shape));
+  switch (pick(m, 24)) {
+  case 0: case 1: case 2: return wanted_transpose(m, shape);
+  case 3: case 4: return wanted_broadcast(m, shape);
+  case 5: case 6: case 7: return wanted_reduce(m, shape);
+  case 8: return wanted_slice(m, shape, d, pick(m, 2));
+  case 9: return wanted_concatenate(m, shape, d);
+  case 10: return wanted_pad(m, shape, d);
+  case 11: return wanted_reshape(m, shape);
+  case 12: return wanted_gather(m, shape);
+  case 13: return update_slice(m, wanted(m, shape));
+  case 14: {
+    hlo_instr *x = wanted(m, shape), *r = pb_instr(&m->b, HLO_REVERSE, shape, 1, &x);
+    if (r) r->dims = pb_ints(&m->b, 1, &d);
+    return r;
+  }
+  default: return elementwise(m, wanted(m, shape));
+  }
+}
+
+static hlo_instr *wanted(maker *m, const hlo_shape *shape)
+{
+  hlo_instr *x = pick(m, 4) == 0 ? one_like(m, shape, true) : NULL;
+
+  if (x) return x;
+  if (m->budget-- <= 0 || hlo_shape_elems(shape) > m->largest) return leaf(m, shape);
+  x = make_wanted(m, shape);
+  if (m->b.error) T_OK(m->b.error);
+  x = pb_convert(&m->b, x, shape->type);
+  m->pool[m->count < POOL ? m->count++ : (int)pick(m, POOL)] = x;
+  return x;
+}
+
+/* ---- from values to what can be made of them -------------------------------------------------------------------------- */
+
+/* One more value. */
+static hlo_instr *another(maker *m)
+{
+  switch (pick(m, m->is_themed ? 20 : 16)) {
+  case 0: case 1: case 2: case 16: case 17: return movement(m);
+  case 3: return reduction(m);
+  case 18: case 19:
+    m->budget = 8;
+    return wanted(m, any_shape(m, any_type(m)));
+  case 4: return product(m);
+  case 5: return indexed(m);
+  case 6: return m->in_kernel || pick(m, 2) ? windows(m) : convolution(m);
+  case 7: return m->in_kernel || pick(m, 2) ? recast(m) : sorted(m);
+  case 8: return m->in_kernel || pick(m, 2) ? any(m) : branching(m);
+  case 9:
+    if (!m->in_kernel && m->depth < 2 && pick(m, 6) == 0) add_loop(m);
+    return any(m);
+  default: return elementwise(m, any(m));
+  }
+}
+
 static void grow(maker *m, int count)
 {
   for (int i = 0; i < count; i++) {
-    hlo_instr *x;
-    switch (pick(m, 16)) {
-    case 0: case 1: case 2: x = movement(m); break;
-    case 3: x = reduction(m); break;
-    case 4: x = product(m); break;
-    case 5: x = indexed(m); break;
-    case 6: x = pick(m, 2) ? windows(m) : convolution(m); break;
-    case 7: x = pick(m, 2) ? sorted(m) : recast(m); break;
-    case 8: x = pick(m, 2) ? branching(m) : any(m); break;
-    case 9:
-      if (m->depth < 2 && pick(m, 6) == 0) add_loop(m);
-      x = any(m);
-      break;
-    default: x = elementwise(m);
-    }
+    hlo_instr *x = another(m);
     if (m->b.error) T_OK(m->b.error);
-    if (hlo_shape_elems(x->shape) == 0 || hlo_shape_elems(x->shape) > LARGEST) continue;
+    if (hlo_shape_elems(x->shape) == 0 || hlo_shape_elems(x->shape) > m->largest) continue;
     m->pool[m->count < POOL ? m->count++ : (int)pick(m, POOL)] = x;
   }
 }
@@ -446,7 +752,7 @@ static void grow(maker *m, int count)
 static void add_loop(maker *m)
 {
   hlo_module *module = m->b.comp->module;
-  maker inner = {.state = next_random(&m->state), .arena = m->arena, .depth = m->depth + 1};
+  maker inner = maker_inside(m);
   hlo_instr *state[5], *next[5], *tuple, *param, *loop, *test, *limit;
   hlo_computation *body, *cond;
   const char *name;
@@ -464,8 +770,11 @@ static void add_loop(maker *m)
   for (int i = 0; i <= count; i++) inner.pool[inner.count++] = pb_gte(&inner.b, param, i);
   grow(&inner, 8);
   next[0] = pb_add(&inner.b, pb_gte(&inner.b, param, 0), pb_scalar(&inner.b, WEFT_S32, 1));
-  for (int i = 1; i <= count; i++)
-    next[i] = pick(m, 3) == 0 ? pb_gte(&inner.b, param, i) : like(&inner, state[i]->shape);
+  for (int i = 1; i <= count; i++) {
+    int how = (int)pick(m, 6);
+    hlo_instr *old = pb_gte(&inner.b, param, i);
+    next[i] = how < 2 ? old : how == 2 ? update_slice(&inner, old) : like(&inner, state[i]->shape);
+  }
   body->root = pb_tuple(&inner.b, count + 1, next);
   if (inner.b.error) T_OK(inner.b.error);
   T_OK(hlo_add_parameter(cond, 0, tuple->shape, NULL, &param));
@@ -478,33 +787,109 @@ static void add_loop(maker *m)
   for (int i = 0; i <= count && m->count < POOL; i++) m->pool[m->count++] = pb_gte(&m->b, loop, i);
 }
 
-enum { ARGUMENTS = 6, RESULTS = 8 };
-
-/* Program and arguments of a seed; `arena` holds the arguments. */
-static inline hlo_module *random_program(uint64_t seed, weft_arena *arena, const hlo_literal *arguments[ARGUMENTS])
+static hlo_module *begin_program(maker *m, weft_arena *arena, const hlo_literal *arguments[ARGUMENTS])
 {
-  maker m = {.state = seed};
-  hlo_instr *results[RESULTS];
   hlo_computation *entry;
   hlo_module *module;
 
   T_OK(hlo_module_new("random", &module));
   T_OK(hlo_computation_new(module, "entry", &entry));
   module->entry = entry;
-  m.arena = &module->arena;
-  m.b = PASS_BUILD_IN(entry);
+  m->arena = &module->arena;
+  m->b = PASS_BUILD_IN(entry);
   for (int i = 0; i < ARGUMENTS; i++) {
-    T_OK(hlo_add_parameter(entry, i, any_shape(&m, any_type(&m)), NULL, &m.pool[m.count++]));
-    arguments[i] = random_literal(arena, m.pool[i]->shape, &m.state);
+    T_OK(hlo_add_parameter(entry, i, any_shape(m, any_type(m)), NULL, &m->pool[m->count++]));
+    arguments[i] = random_literal(arena, m->pool[i]->shape, &m->state);
   }
+  return module;
+}
+
+/* Program and arguments of a seed; `arena` holds the arguments. */
+static inline hlo_module *random_program(uint64_t seed, weft_arena *arena, const hlo_literal *arguments[ARGUMENTS])
+{
+  maker m = {.state = seed, .largest = 200};
+  hlo_instr *results[RESULTS];
+
+  if (seed % 2) choose_theme(&m);
+  hlo_module *module = begin_program(&m, arena, arguments);
   grow(&m, 15);
   if (pick(&m, 2)) add_loop(&m);
   grow(&m, 15);
   if (pick(&m, 3) == 0) add_loop(&m);
   grow(&m, 5);
   for (int i = 0; i < RESULTS; i++) results[i] = any(&m);
-  entry->root = pb_tuple(&m.b, RESULTS, results);
+  module->entry->root = pb_tuple(&m.b, RESULTS, results);
   T_OK(pass_build_finish(&m.b));
+  T_OK(hlo_module_gc(module));
+  T_OK(hlo_verify(module));
+  return module;
+}
+
+/* Would arguments that differ in the last digits make the evaluator's own answer differ as much?  Then rounding tells
+ * nothing: a comparison or a conversion of almost equal numbers, a difference of large ones. */
+static inline bool is_sensitive(const hlo_module *module, const hlo_literal *const *arguments, const hlo_eval_options *eval,
+                                weft_arena *arena, const hlo_literal *want, double slack)
+{
+  const hlo_literal *nudged[ARGUMENTS], *other;
+
+  for (int sign = -1; sign <= 1; sign += 2) {
+    for (int k = 0; k < module->entry->param_count; k++) {
+      weft_dtype type = arguments[k]->shape->type;
+      bool is_complex = weft_dtype_is_complex(type);
+      hlo_literal *copy;
+      if (nudged[k] = arguments[k], !weft_dtype_is_float(type) && !is_complex) continue;
+      T_OK(hlo_literal_new(arena, arguments[k]->shape, &copy));
+      for (int64_t i = 0; i < hlo_shape_elems(copy->shape); i++) {
+        double factor = 1 + sign * (i % 3 - 1) * (weft_dtype_bits(type) < 32 ? 4e-3 : 2e-7);
+        hlo_literal_set_f64(copy, i, hlo_literal_get_f64(arguments[k], i) * factor, hlo_literal_get_imag(arguments[k], i) * factor);
+      }
+      nudged[k] = copy;
+    }
+    T_OK(hlo_eval_module(module, nudged, eval, arena, &other));
+    if (!literals_within(other, want, "# nudged", slack)) return true;
+  }
+  return false;
+}
+
+/* A module whose entry is one fusion of all its parameters, as no fusion pass would make it; with up to four results, mostly
+ * of one size.  Some update a parameter, the first one, in place. */
+static inline hlo_module *random_kernel(uint64_t seed, weft_arena *arena, const hlo_literal *arguments[ARGUMENTS])
+{
+  maker m = {.state = seed, .in_kernel = true, .largest = 200, .sizes = {2, 3, 5}};
+  hlo_instr *outer[ARGUMENTS], *results[4], *fusion, *updated = NULL;
+  int count = 1 + (int)(pick(&m, 3) == 0 ? pick(&m, 4) : 0);
+  hlo_computation *body, *entry;
+  hlo_module *module;
+
+  T_OK(hlo_module_new("random", &module));
+  m.arena = &module->arena;
+  T_OK(hlo_computation_new(module, "fused", &body));
+  m.b = PASS_BUILD_IN(body);
+  if (pick(&m, 6)) choose_theme(&m);
+  const hlo_shape *shape = any_shape(&m, any_type(&m));
+  T_OK(hlo_add_parameter(body, 0, shape, NULL, &m.pool[0]));
+  if (pick(&m, 6) == 0) updated = m.pool[0]; /* and nothing else reads it */
+  m.count = updated == NULL;
+  if (updated) m.pool[m.count++] = pb_scalar(&m.b, WEFT_S32, 1);
+  for (int i = 0; i < count; i++) {
+    m.budget = m.largest > 10000 ? 4 : 2 + (int)pick(&m, 16);
+    if (i > 0 && pick(&m, 4) == 0) shape = any_shape(&m, any_type(&m));
+    results[i] = i == 0 && updated ? update_slice(&m, updated) : wanted(&m, hlo_shape_with_type(m.arena, shape, any_type(&m)));
+  }
+  body->root = count == 1 ? results[0] : pb_tuple(&m.b, count, results);
+  T_OK(pass_build_finish(&m.b));
+  T_OK(hlo_computation_new(module, "entry", &entry));
+  module->entry = entry;
+  m.b = PASS_BUILD_IN(entry);
+  for (int i = 0; i < body->param_count; i++) {
+    T_OK(hlo_add_parameter(entry, i, body->params[i]->shape, NULL, &outer[i]));
+    arguments[i] = random_literal(arena, outer[i]->shape, &m.state);
+  }
+  fusion = pb_instr(&m.b, HLO_FUSION, body->root->shape, body->param_count, outer);
+  T_OK(pass_build_finish(&m.b));
+  T_OK(hlo_set_called(fusion, 1, &body));
+  T_OK(pass_fusion_classify(fusion, NULL));
+  entry->root = fusion;
   T_OK(hlo_module_gc(module));
   T_OK(hlo_verify(module));
   return module;

@@ -57,11 +57,13 @@ static bool reduces_rows(const hlo_instr *x, int64_t *out_rows, int64_t *out_col
 /* A value that depends on reduces may only be used where its row is the row at hand. */
 static bool stays_in_row(const rows *r, const hlo_instr *x)
 {
-  int64_t n = hlo_shape_elems(x->shape), m = hlo_shape_elems(x->operands[0]->shape);
-
   if (hlo_opcode_is_elementwise(x->op) || x->op == HLO_TUPLE || x->op == HLO_GET_TUPLE_ELEMENT || x->op == HLO_REDUCE) return true;
-  if (x->op == HLO_RESHAPE || x->op == HLO_BITCAST) return n == m;
-  if (x->op != HLO_BROADCAST || n != r->rows * r->cols) return x->op == HLO_BROADCAST && n == m;
+  if (x->op != HLO_RESHAPE && x->op != HLO_BITCAST && x->op != HLO_BROADCAST) return false;
+  int64_t n = hlo_shape_elems(x->shape), m = hlo_shape_elems(x->operands[0]->shape);
+  if (x->op != HLO_BROADCAST) return n == m;
+  for (int i = 1; i < x->dims.count; i++)
+    if (x->dims.v[i] < x->dims.v[i - 1]) return false; /* it transposes, too */
+  if (n != r->rows * r->cols) return n == m;
   if (m == 1) return r->rows == 1;
   if (m != r->rows) return false;
   int64_t leading = 1; /* the operand's dimensions are the leading ones */

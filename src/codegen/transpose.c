@@ -124,6 +124,7 @@ static weft_status *emit_tile(tiles *t, gen_emit *e, int h_var, int col_var)
 
   e->lanes = w;
   e->vars[h_var].lane = true;
+  int unturned = gen_memo_push(e); /* what is remembered has its lanes along h */
   for (int k = 0; k < t->turned_count; k++) {
     const hlo_instr *x = t->turned[k];
     gen_ssa re[64], im[64];
@@ -139,6 +140,7 @@ static weft_status *emit_tile(tiles *t, gen_emit *e, int h_var, int col_var)
     if (values[k][0].im) turn(e, im, w);
     for (int i = 0; i < w; i++) values[k][i] = (gen_value){re[i], values[k][i].im ? im[i] : NULL};
   }
+  gen_memo_pop(e, unturned);
   e->vars[h_var].lane = false;
   e->vars[col_var].lane = true;
   for (int j = 0; j < w; j++) {

@@ -58,9 +58,8 @@ static bool close_enough(double got, double want, double rtol, double atol)
   return fabs(got - want) <= atol + rtol * fabs(want);
 }
 
-static void compare_leaf(const char *text, const void *got_data, const hlo_literal *want, const kernel_check *how, int split)
+static void compare_leaf(const char *text, const hlo_literal *got, const hlo_literal *want, const kernel_check *how, int split)
 {
-  hlo_literal got = {.shape = want->shape, .data = (void *)got_data};
   weft_dtype type = want->shape->type;
   double rtol, atol;
 
@@ -70,18 +69,18 @@ static void compare_leaf(const char *text, const void *got_data, const hlo_liter
   for (int64_t i = 0; i < hlo_shape_elems(want->shape); i++) {
     bool same;
     if (weft_dtype_is_float(type) || weft_dtype_is_complex(type)) {
-      same = close_enough(hlo_literal_get_f64(&got, i), hlo_literal_get_f64(want, i), rtol, atol) &&
-             close_enough(hlo_literal_get_imag(&got, i), hlo_literal_get_imag(want, i), rtol, atol);
+      same = close_enough(hlo_literal_get_f64(got, i), hlo_literal_get_f64(want, i), rtol, atol) &&
+             close_enough(hlo_literal_get_imag(got, i), hlo_literal_get_imag(want, i), rtol, atol);
       if (!same)
         fail_msg("%s\nsplit %d, element %" PRId64 ": got %.17g + %.17gi, want %.17g + %.17gi", text, split, i,
-                 hlo_literal_get_f64(&got, i), hlo_literal_get_imag(&got, i), hlo_literal_get_f64(want, i),
+                 hlo_literal_get_f64(got, i), hlo_literal_get_imag(got, i), hlo_literal_get_f64(want, i),
                  hlo_literal_get_imag(want, i));
     } else {
       size_t size = weft_dtype_bytes(type);
-      same = memcmp((const char *)got.data + size * (size_t)i, (const char *)want->data + size * (size_t)i, size) == 0;
+      same = memcmp((const char *)got->data + size * (size_t)i, (const char *)want->data + size * (size_t)i, size) == 0;
       if (!same)
         fail_msg("%s\nsplit %d, element %" PRId64 ": got %" PRId64 ", want %" PRId64, text, split, i,
-                 hlo_literal_get_s64(&got, i), hlo_literal_get_s64(want, i));
+                 hlo_literal_get_s64(got, i), hlo_literal_get_s64(want, i));
     }
   }
 }
@@ -134,6 +133,59 @@ weft_status *compile_text(const char *text)
   return parse_and_compile(text, &module, &code);
 }
 
+hlo_literal *empty_literal(weft_arena *arena, const hlo_shape *shape)
+{
+  hlo_literal *literal;
+
+  T_OK(hlo_literal_new(arena, shape, &literal));
+  for (int i = 0; hlo_shape_is_tuple(shape) && i < shape->rank; i++) literal->elements[i] = empty_literal(arena, shape->elements[i]);
+  return literal;
+}
+
+static void *donated(const hlo_instr *fusion, int result, void **operands)
+{
+  for (int a = 0; a < fusion->u.fusion.alias_count; a++) {
+    const hlo_output_alias *alias = &fusion->u.fusion.aliases[a];
+    if (alias->output_index.count == 0 || alias->output_index.v[0] == result) return operands[alias->operand];
+  }
+  return NULL;
+}
+
+void run_kernel(const gen_kernel *kernel, const hlo_instr *fusion, const hlo_literal *const *inputs, bool donate, int split,
+                hlo_literal *got, const char *what)
+{
+  int n = 0, results = kernel->result_leaves, operands = kernel->operand_leaves;
+  void *args[128];
+
+  for (int i = 0; i < fusion->operand_count; i++) {
+    const hlo_literal *lit = inputs[fusion->operands[i]->u.parameter_number];
+    int64_t bytes = hlo_shape_bytes(lit->shape);
+    args[n] = guarded(bytes);
+    memcpy(args[n++], lit->data, (size_t)bytes);
+  }
+  T_EQ_INT(operands, n);
+  for (int r = 0; r < results; r++) {
+    void *over = donate ? donated(fusion, r, args) : NULL;
+    args[n++] = over ? over : guarded(hlo_shape_bytes(hlo_shape_leaf(fusion->shape, r)));
+  }
+  if (kernel->scratch_bytes) args[n++] = guarded(kernel->scratch_bytes);
+  if (kernel->shared_bytes) args[n++] = guarded(kernel->shared_bytes);
+  T_EQ_INT(kernel->arg_count, n);
+  for (int p = 0; p < kernel->phase_count; p++) run_phase(&kernel->phases[p], args, split);
+  for (int r = 0; r < results; r++) {
+    const hlo_literal *leaf = hlo_shape_is_tuple(got->shape) ? got->elements[r] : got;
+    int64_t bytes = hlo_shape_bytes(leaf->shape);
+    check_guards(what, args[operands + r], bytes);
+    memcpy(leaf->data, args[operands + r], (size_t)bytes);
+  }
+  if (kernel->scratch_bytes) check_guards(what, args[operands + results], kernel->scratch_bytes);
+  for (int i = 0; i < n; i++) {
+    bool again = false;
+    for (int k = 0; k < i; k++) again = again || args[k] == args[i];
+    if (!again) free((char *)args[i] - GUARD);
+  }
+}
+
 void check_kernel(const char *text, const kernel_check *how)
 {
   static const kernel_check plain;
@@ -141,8 +193,6 @@ void check_kernel(const char *text, const kernel_check *how)
   gen_code *code = NULL;
   weft_arena arena;
   const hlo_literal *inputs[64], *want;
-  void *args[128], *copies[64];
-  int n = 0;
 
   if (!how) how = &plain;
   weft_status *st = parse_and_compile(text, &module, &code);
@@ -158,39 +208,12 @@ void check_kernel(const char *text, const kernel_check *how)
     inputs[i] = lit;
   }
   T_OK(hlo_eval_module(module, inputs, &HLO_EVAL_DEFAULT, &arena, &want));
-  int results = hlo_shape_leaf_count(want->shape);
-  for (int split = 0; split < 3; split++) {
-    n = 0;
-    for (int i = 0; i < fusion->operand_count; i++) {
-      const hlo_literal *lit = inputs[fusion->operands[i]->u.parameter_number];
-      int64_t bytes = hlo_shape_bytes(lit->shape);
-      copies[i] = args[n++] = guarded(bytes);
-      memcpy(copies[i], lit->data, (size_t)bytes);
-    }
-    T_EQ_INT(kernel->operand_leaves, n);
-    for (int r = 0; r < results; r++) {
-      int64_t bytes = hlo_shape_bytes(hlo_shape_leaf(want->shape, r));
-      args[n++] = NULL;
-      for (int a = 0; how->donate && a < fusion->u.fusion.alias_count; a++)
-        if (fusion->u.fusion.aliases[a].output_index.count == 0 || fusion->u.fusion.aliases[a].output_index.v[0] == r)
-          args[n - 1] = copies[fusion->u.fusion.aliases[a].operand];
-      if (!args[n - 1]) args[n - 1] = guarded(bytes);
-    }
-    if (kernel->scratch_bytes) args[n++] = guarded(kernel->scratch_bytes);
-    if (kernel->shared_bytes) args[n++] = guarded(kernel->shared_bytes);
-    T_EQ_INT(kernel->arg_count, n);
-    for (int p = 0; p < kernel->phase_count; p++) run_phase(&kernel->phases[p], args, split);
-    for (int r = 0; r < results; r++) {
-      const hlo_literal *leaf = results == 1 && hlo_shape_is_array(want->shape) ? want : want->elements[r];
-      compare_leaf(text, args[kernel->operand_leaves + r], leaf, how, split);
-      check_guards(text, args[kernel->operand_leaves + r], hlo_shape_bytes(leaf->shape));
-    }
-    if (kernel->scratch_bytes) check_guards(text, args[kernel->operand_leaves + results], kernel->scratch_bytes);
-    for (int i = 0; i < n; i++) {
-      bool again = false;
-      for (int k = 0; k < i; k++) again = again || args[k] == args[i];
-      if (!again) free((char *)args[i] - GUARD);
-    }
+  hlo_literal *got = empty_literal(&arena, fusion->shape);
+  for (int split = 0; split < KERNEL_SPLITS; split++) {
+    run_kernel(kernel, fusion, inputs, how->donate, split, got, text);
+    for (int r = 0; r < kernel->result_leaves; r++)
+      compare_leaf(text, hlo_shape_is_tuple(got->shape) ? got->elements[r] : got,
+                   hlo_shape_is_tuple(want->shape) ? want->elements[r] : want, how, split);
   }
   weft_arena_fini(&arena);
   gen_code_free(code);

@@ -22,3 +22,7 @@ check_PROGRAMS += %D%/programs_test
 %C%_programs_test_SOURCES = %D%/programs_test.c tests/test.h
 %C%_programs_test_CFLAGS = $(TEST_CFLAGS)
 %C%_programs_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/random_test
+%C%_random_test_SOURCES = %D%/random_test.c %D%/harness.c %D%/harness.h tests/random_program.h tests/passes/eval_compare.h tests/test.h
+%C%_random_test_CFLAGS = $(TEST_CFLAGS)
+%C%_random_test_LDADD = $(TEST_LIBS)
