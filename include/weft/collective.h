@@ -17,8 +17,9 @@
  *                        operation (the text has both sides), or the communicator was aborted before
  *   CANCELLED            the communicator was destroyed with the operation pending
  *   INVALID_ARGUMENT     the arguments contradict each other or the type; nothing was sent
- * After any of the first three the communicator is spent: every later operation on it fails at once with
- * FAILED_PRECONDITION and the first error's text.  Destroy it and create another. */
+ * After any of the first three the communicator is spent.  Each rank hears of it with that code once: by what it has
+ * pending, or by what it posts next.  Every later operation fails at once with FAILED_PRECONDITION and the first error's
+ * text.  Destroy it and create another. */
 #ifndef WEFT_COLLECTIVE_H
 #define WEFT_COLLECTIVE_H
 

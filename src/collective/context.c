@@ -299,8 +299,25 @@ static void *progress(void *unused)
   return NULL;
 }
 
+/* ---- forks of the user's program ----
+ *
+ * A child has copies of our sockets: while it lived, the death of its parent would close none of them, and no peer would
+ * hear of it.  So it closes them at once.  It cannot use its parent's communicators. */
+
+static void before_fork(void) WEFT_NO_THREAD_SAFETY { weft_mutex_lock(&context.mu); }
+static void after_fork(void) WEFT_NO_THREAD_SAFETY { weft_mutex_unlock(&context.mu); }
+static void in_child(void) WEFT_NO_THREAD_SAFETY
+{
+  for (size_t i = 0; i < context.watch_count; i++) close(context.watches[i].fd);
+  after_fork();
+}
+static void mind_forks(void) { pthread_atfork(before_fork, after_fork, in_child); }
+
 static weft_status *start_locked(void) WEFT_REQUIRES(context.mu)
 {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+  pthread_once(&once, mind_forks);
   context.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
   context.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   struct epoll_event event = {.events = EPOLLIN, .data.u64 = UINT64_MAX};

@@ -113,12 +113,11 @@ static const char *state_of(const coll_flight_entry *e)
 /* all-reduce f32[10] sum "all-reduce.3" at train.py:4 */
 static void entry_text(const coll_flight_entry *e, char *out, size_t size)
 {
-  bool named = e->instruction[0], placed = e->source[0];
+  char operation[160], name[sizeof e->instruction + 1];
 
-  snprintf(out, size, "%s %s[%llu]%s%s%s%.48s%s%s%.32s", weft_coll_kind_name((weft_coll_kind)e->kind),
-           e->dtype < WEFT_DTYPE_COUNT ? weft_dtype_name((weft_dtype)e->dtype) : "?", (unsigned long long)e->count,
-           e->reduction ? " " : "", e->reduction ? weft_reduction_name((weft_reduction)e->reduction) : "",
-           named ? " \"" : "", e->instruction, named ? "\"" : "", placed ? " at " : "", e->source);
+  snprintf(name, sizeof name, "%.48s", e->instruction); /* a file's: perhaps without its end */
+  coll_describe(e->kind, e->dtype, e->count, e->reduction, name, operation, sizeof operation);
+  snprintf(out, size, "%s%s%.32s", operation, e->source[0] ? " at " : "", e->source);
 }
 
 /* The entries that are in use, oldest first. */

@@ -110,6 +110,7 @@ void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns)
   for (size_t i = 0, at = 0; i < op->part_count && !st; at += op->parts[i++].bytes)
     memcpy(op->parts[i].recv, op->stage + at, op->parts[i].bytes);
   op->result = st;
+  comm->told |= st != NULL;
   atomic_store_explicit(&g->pending, atomic_load_explicit(&g->pending, memory_order_relaxed) - 1, memory_order_relaxed);
   if (op->collective) { /* the oldest of its rank, unless all are failing */
     coll_op **at = &comm->head;
@@ -274,9 +275,15 @@ static void op_give_back(coll_group *g, coll_op *op)
   coll_group_unlock(g);
 }
 
-static weft_status *spent(coll_group *g)
+/* A rank that had nothing pending when the group failed hears of it now, with the code that it would have had then: what
+ * a rank is told does not hang on who was a moment faster. */
+static weft_status *spent_locked(weft_comm *comm)
 {
-  return WEFT_ERR(FAILED_PRECONDITION, "communicator %s was aborted: %s", g->name, weft_status_message(g->error));
+  const coll_group *g = comm->group;
+  weft_code code = comm->told ? WEFT_FAILED_PRECONDITION : weft_status_code(g->error);
+
+  comm->told = true;
+  return weft_status_new(code, __FILE__, __LINE__, "communicator %s was aborted: %s", g->name, weft_status_message(g->error));
 }
 
 /* A cleared operation that keeps the buffers of the last one. */
@@ -326,7 +333,7 @@ static weft_status *op_submit(coll_op *op, bool driven)
 
   coll_group_lock(g);
   if (g->error) {
-    st = spent(g);
+    st = spent_locked(comm);
     op->next = g->free_ops;
     g->free_ops = op;
   } else {
@@ -467,14 +474,13 @@ weft_status *weft_coll_post_group(weft_comm *comm, const weft_coll_op *ops, size
 
 void coll_op_describe(const coll_op *op, char *out, size_t size)
 {
-  const char *name = op->site.instruction, *source = op->site.source;
-  bool reduces = op->args.reduction != WEFT_REDUCE_NONE;
+  const weft_coll_site *site = &op->site;
+  char operation[200];
 
-  snprintf(out, size, "%s %s[%zu]%s%s%s%s%s%s%s%s%s (seq %llu, %lld bytes)", weft_coll_kind_name(op->args.kind),
-           weft_dtype_name(op->args.dtype), op->args.count, reduces ? " " : "",
-           reduces ? weft_reduction_name(op->args.reduction) : "", name ? " \"" : "", name ? name : "",
-           name ? "\"" : "", source ? " at " : "", source ? source : "",
-           op->site.executable ? " of " : "", op->site.executable ? op->site.executable : "", (unsigned long long)op->seq, (long long)op->problem.bytes);
+  coll_describe((int)op->args.kind, (int)op->args.dtype, op->args.count, (int)op->args.reduction, site->instruction, operation, sizeof operation);
+  snprintf(out, size, "%s%s%s%s%s (seq %llu, %lld bytes)", operation, site->source ? " at " : "", site->source ? site->source : "",
+           site->executable ? " of " : "", site->executable ? site->executable : "", (unsigned long long)op->seq,
+           (long long)op->problem.bytes);
 }
 
 int weft_comm_rank(const weft_comm *comm) { return comm->rank; }
@@ -497,6 +503,7 @@ void weft_comm_abort(weft_comm *comm, weft_status *st)
   WEFT_AUTO(coll_group) g = coll_group_retain(comm->group);
 
   coll_group_lock(g);
+  comm->told = true;
   coll_group_fail_locked(g, st ? st : WEFT_ERR(ABORTED, "aborted by rank %d", comm->rank), true);
   while (g->direct.running) { /* a chunk is a few microseconds */
     coll_direct_work_locked(g);

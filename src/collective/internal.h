@@ -149,6 +149,7 @@ struct weft_comm {
   _Atomic(coll_op *) spare; /* the next post takes it without the lock */
   coll_fifo p2p_sends, p2p_recvs; /* sends to ranks of this process and receives, unmatched, oldest first */
   uint64_t next_seq, ended_seq;
+  bool told; /* its owner has heard of group->error: by an operation that ended with it, or by having aborted it */
   weft_comm_lateness *lateness; /* [size] */
   coll_cached cache[COLL_CACHED_SCHEDULES];
   uint64_t cache_clock;
@@ -251,6 +252,9 @@ void coll_group_timers_locked(coll_group *g, int64_t now_ns);
 
 /* How long to poll, with nothing moving, before sleeping. */
 int64_t coll_group_spin_ns(const coll_group *g);
+
+/* all-reduce f32[1024] sum "all-reduce.12": `kind`, `dtype` and `reduction` may be a stranger's; `name` may be NULL. */
+void coll_describe(int kind, int dtype, uint64_t count, int reduction, const char *name, char *out, size_t size);
 
 /* One line about an operation: all-reduce f32[1024] sum "all-reduce.12" (seq 5). */
 void coll_op_describe(const coll_op *op, char *out, size_t size);

@@ -129,12 +129,10 @@ static bool header_is_sound(const coll_header *h)
 
 static void header_describe(const coll_header *h, const char *site, char *out, size_t size)
 {
-  bool reduces = h->reduction != WEFT_REDUCE_NONE;
+  char operation[200];
 
-  snprintf(out, size, "%s %s[%llu]%s%s%s%s%s (seq %llu, message of %llu bytes)", weft_coll_kind_name((weft_coll_kind)h->kind),
-           h->dtype < WEFT_DTYPE_COUNT ? weft_dtype_name((weft_dtype)h->dtype) : "?", (unsigned long long)h->count,
-           reduces ? " " : "", reduces ? weft_reduction_name((weft_reduction)h->reduction) : "", *site ? " \"" : "", site,
-           *site ? "\"" : "", (unsigned long long)h->seq, (unsigned long long)h->bytes);
+  coll_describe(h->kind, h->dtype, h->count, h->reduction, site, operation, sizeof operation);
+  snprintf(out, size, "%s (seq %llu, message of %llu bytes)", operation, (unsigned long long)h->seq, (unsigned long long)h->bytes);
 }
 
 static void disagree(coll_link *link, const coll_header *h, const char *site, const coll_op *mine)

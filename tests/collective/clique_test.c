@@ -118,6 +118,49 @@ TEST(a_dead_incarnation_makes_keys_stale)
   coll_cliques_free(cs);
 }
 
+/* The operation of a live clique ends, a run that waits in line hears of it, and other cliques go on. */
+TEST(a_dead_incarnation_ends_its_live_cliques_only)
+{
+  enum { OURS, THEIRS, IN_LINE, LIVING, HOLDS };
+  weft_kv *kv;
+  coll_cliques *cs[2]; /* of two processes */
+  coll_clique_hold *holds[HOLDS];
+  weft_event *events[HOLDS], *pending;
+  uint64_t incarnations[] = {11, 12}, others[] = {11, 11};
+  coll_clique_request dying[2], living = {{devices + 2, others, 2, 0}, first_two, 2};
+  float x = 1, y[2];
+  weft_coll_op op = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = &x, .recv = &y[0]};
+
+  T_OK(weft_kv_local_new(&kv));
+  for (int p = 0; p < 2; p++) {
+    T_OK(coll_cliques_new(kv, "t", &cs[p]));
+    dying[p] = (coll_clique_request){{devices, incarnations, 2, 0}, first_two + p, 1};
+    T_OK(coll_cliques_acquire(cs[p], &dying[p], 1, soon(), &holds[p], &events[p]));
+  }
+  T_OK(coll_cliques_acquire(cs[0], &dying[0], 1, soon(), &holds[IN_LINE], &events[IN_LINE]));
+  T_OK(coll_cliques_acquire(cs[0], &living, 1, soon(), &holds[LIVING], &events[LIVING]));
+  T_OK(weft_event_await(events[OURS], soon()));
+  T_OK(weft_event_await(events[THEIRS], soon()));
+  T_OK(weft_event_await(events[LIVING], soon()));
+  T_OK(weft_coll_post(coll_clique_hold_comm(holds[OURS], 0, 0), &op, NULL, &pending));
+  coll_cliques_incarnation_died(cs[0], 12, "heartbeat");
+  T_FAILS(weft_event_await(pending, soon()), "Task with incarnation id 12 is not connected");
+  T_FAILS(weft_event_await(events[IN_LINE], soon()), "12");
+  weft_event_release(pending);
+  T_OK(weft_coll_post(coll_clique_hold_comm(holds[LIVING], 0, 0), &op, NULL, &pending));
+  op.recv = &y[1];
+  T_OK(weft_coll_run(coll_clique_hold_comm(holds[LIVING], 0, 1), &op, NULL));
+  T_OK(weft_event_await(pending, soon()));
+  T_TRUE(y[0] == 2 && y[1] == 2);
+  weft_event_release(pending);
+  for (int i = 0; i < HOLDS; i++) {
+    coll_clique_hold_release(holds[i]);
+    weft_event_release(events[i]);
+  }
+  for (int p = 0; p < 2; p++) coll_cliques_free(cs[p]);
+  weft_kv_destroy(kv);
+}
+
 typedef struct member {
   weft_kv *kv;
   int rank;
@@ -177,4 +220,5 @@ TEST(members_of_two_processes_agree_on_the_next_generation)
 
 TEST_MAIN(UNIT(the_same_key_gives_the_same_communicator), UNIT(crossing_cliques_cannot_deadlock_in_any_interleaving),
           UNIT(waiting_in_line_has_a_deadline_and_can_be_cancelled), UNIT(a_dead_incarnation_makes_keys_stale),
+          UNIT(a_dead_incarnation_ends_its_live_cliques_only),
           UNIT(members_of_two_processes_agree_on_the_next_generation))

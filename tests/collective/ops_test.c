@@ -1,5 +1,5 @@
 /* tests/collective/ops_test.c -- every operation, type, reduction and algorithm against a scalar model, for devices of
- * a process and for processes over shared memory. */
+ * a process and for processes over shared memory; as ops_fabric_test, over libfabric. */
 #include "world.h"
 
 #include <unistd.h>
@@ -8,6 +8,10 @@
 #include "collective/link.h"
 
 enum { GUARD = 64 };
+
+/* How a rank's input lies to its output. */
+typedef enum layout { APART, IN_PLACE, SHIFTED, LAYOUT_COUNT } layout;
+static const char *const layout_names[] = {"", " in place", " overlapping"};
 
 /* Element i of rank r's input, small enough that sums and products are exact in every type that has them. */
 static double element(int rank, size_t i, weft_reduction reduction)
@@ -70,26 +74,30 @@ static double reduced(weft_dtype t, weft_reduction reduction, int size, size_t i
   return acc;
 }
 
+enum { UPDATES = 2 };
+
 /* One case: sizes, buffers with guards, expected outputs. */
 typedef struct trial {
   weft_coll_op ops[MOST_RANKS];
   char *in[MOST_RANKS], *out[MOST_RANKS], *want[MOST_RANKS];
   size_t in_elems[MOST_RANKS], out_elems[MOST_RANKS];
   size_t counts[MOST_RANKS], matrix[2][MOST_RANKS][MOST_RANKS];
+  weft_coll_ragged ragged[MOST_RANKS];
+  int64_t rows[4][MOST_RANKS][MOST_RANKS * UPDATES]; /* what weft_coll_ragged points to, by rank */
 } trial;
 
 static size_t uneven(int r, size_t count) { return r % 3 == 1 ? 0 : count + (size_t)(r % 2); }
 
-static void fill_in(trial *t, int size, weft_dtype type, weft_reduction reduction, bool in_place)
+static void fill_in(trial *t, int size, weft_dtype type, weft_reduction reduction, layout how)
 {
   size_t each = weft_dtype_bytes(type);
 
   for (int r = 0; r < size; r++) {
     size_t in = t->in_elems[r] * each, out = t->out_elems[r] * each;
-    t->out[r] = malloc(out + in + 2 * GUARD);
+    t->out[r] = malloc(out + in + each + 2 * GUARD);
     t->want[r] = calloc(1, out + 1);
-    memset(t->out[r], 0x5a, out + in + 2 * GUARD);
-    t->in[r] = in_place ? t->out[r] + GUARD : malloc(in + 1);
+    memset(t->out[r], 0x5a, out + in + each + 2 * GUARD);
+    t->in[r] = how == APART ? malloc(in + 1) : t->out[r] + GUARD + (how == SHIFTED ? each : 0);
     for (size_t i = 0; i < t->in_elems[r]; i++) put(type, t->in[r], i, element(r, i, reduction));
     t->ops[r].send = t->in[r];
     t->ops[r].recv = t->out[r] + GUARD;
@@ -98,9 +106,31 @@ static void fill_in(trial *t, int size, weft_dtype type, weft_reduction reductio
 
 static void want_at(trial *t, int rank, weft_dtype type, size_t i, double value) { put(type, t->want[rank], i, value); }
 
+/* Rank r sends o, in update u, ragged_rows(r, o, u) rows from anywhere; a receiver has room for `count + 2` of each, and
+ * what is not written keeps what it holds. */
+static size_t ragged_rows(int r, int o, int u, size_t count) { return (r + 2 * o + u) % 3 == 0 ? 0 : count + (size_t)((r + o + u) % 3); }
+
+static void prepare_ragged(trial *t, int r, int size, size_t count)
+{
+  size_t room = count + 2, rows = (size_t)size * UPDATES * room;
+
+  for (int o = 0; o < size; o++)
+    for (int u = 0; u < UPDATES; u++) {
+      int k = o * UPDATES + u;
+      t->rows[0][r][k] = (int64_t)((size_t)(size * UPDATES - 1 - k) * room); /* input offsets, backwards */
+      t->rows[1][r][k] = (int64_t)ragged_rows(r, o, u, count);
+      t->rows[2][r][k] = (int64_t)((size_t)(r * UPDATES + u) * room);
+      t->rows[3][r][k] = (int64_t)ragged_rows(o, r, u, count);
+    }
+  t->in_elems[r] = t->out_elems[r] = rows;
+  t->ragged[r] = (weft_coll_ragged){t->rows[0][r], t->rows[1][r], t->rows[2][r], t->rows[3][r], UPDATES, 1, (int64_t)rows, (int64_t)rows};
+  t->ops[r].ragged = &t->ragged[r];
+  t->ops[r].count = 0;
+}
+
 /* Sets up `kind` on every rank and computes what must come out. */
 static void prepare(trial *t, weft_coll_kind kind, int size, weft_dtype type, weft_reduction reduction, size_t count, int root,
-                    bool in_place)
+                    layout how)
 {
   size_t total = 0;
 
@@ -147,10 +177,11 @@ static void prepare(trial *t, weft_coll_kind kind, int size, weft_dtype type, we
       op->target = r + 1 < size ? r + 1 : -1;
       op->source = r - 1;
       break;
+    case WEFT_RAGGED_ALL_TO_ALL: prepare_ragged(t, r, size, count); break;
     default: fail_msg("no model");
     }
   }
-  fill_in(t, size, type, reduction, in_place);
+  fill_in(t, size, type, reduction, how);
   for (int r = 0; r < size; r++) {
     size_t n = (size_t)size, at = 0, before = 0;
     for (int o = 0; o < r; o++) before += t->counts[o];
@@ -191,14 +222,23 @@ static void prepare(trial *t, weft_coll_kind kind, int size, weft_dtype type, we
       }
       break;
     case WEFT_PERMUTE:
-      for (size_t i = 0; i < count; i++) want_at(t, r, type, i, r ? element(r - 1, i, reduction) : 0);
+      for (size_t i = 0; i < count && r; i++) want_at(t, r, type, i, element(r - 1, i, reduction)); /* rank 0: zero bytes */
+      break;
+    case WEFT_RAGGED_ALL_TO_ALL:
+      memcpy(t->want[r], t->ops[r].recv, t->out_elems[r] * weft_dtype_bytes(type));
+      for (int k = 0; k < size * UPDATES; k++) {
+        int from = k / UPDATES, u = k % UPDATES;
+        for (int64_t i = 0; i < t->rows[3][r][k]; i++)
+          want_at(t, r, type, (size_t)(t->rows[2][from][r * UPDATES + u] + i),
+                  element(from, (size_t)(t->rows[0][from][r * UPDATES + u] + i), reduction));
+      }
       break;
     default: break;
     }
   }
 }
 
-static void check_and_free(trial *t, weft_coll_kind kind, int size, weft_dtype type, weft_reduction reduction, const char *how, bool in_place)
+static void check_and_free(trial *t, weft_coll_kind kind, int size, weft_dtype type, weft_reduction reduction, const char *how, layout lies)
 {
   size_t each = weft_dtype_bytes(type);
 
@@ -208,34 +248,35 @@ static void check_and_free(trial *t, weft_coll_kind kind, int size, weft_dtype t
     for (size_t i = 0; i < bytes; i++)
       if (got[i] != want[i])
         fail_msg("%s %s %s of %d, %s%s: rank %d byte %zu of %zu: got %02x, want %02x", weft_coll_kind_name(kind),
-                 weft_dtype_name(type), weft_reduction_name(reduction), size, how, in_place ? " in place" : "", r, i, bytes,
+                 weft_dtype_name(type), weft_reduction_name(reduction), size, how, layout_names[lies], r, i, bytes,
                  got[i], want[i]);
     for (size_t i = 0; i < GUARD; i++)
-      if ((unsigned char)t->out[r][i] != 0x5a || (!in_place && got[bytes + i] != 0x5a))
+      if ((unsigned char)t->out[r][i] != 0x5a || (lies == APART && got[bytes + i] != 0x5a))
         fail_msg("%s of %d, %s: rank %d wrote outside its buffer", weft_coll_kind_name(kind), size, how, r);
-    if (!in_place) free(t->in[r]);
+    if (lies == APART) free(t->in[r]);
     free(t->out[r]);
     free(t->want[r]);
   }
 }
 
 static void run_trial(world *w, weft_coll_kind kind, weft_dtype type, weft_reduction reduction, size_t count, int root,
-                      bool in_place, const char *how)
+                      layout lies, const char *how)
 {
   static trial t;
   weft_coll_call call = {.deadline = weft_deadline_after_ms(60000), .will_wait = true};
 
-  prepare(&t, kind, w->size, type, reduction, count, root, in_place);
+  prepare(&t, kind, w->size, type, reduction, count, root, lies);
   weft_status *st = world_run(w, t.ops, &call);
   if (st)
     fail_msg("%s %s of %d ranks, %s, count %zu: %s", weft_coll_kind_name(kind), weft_dtype_name(type), w->size, how, count,
              weft_status_text(st, false));
-  check_and_free(&t, kind, w->size, type, reduction, how, in_place);
+  check_and_free(&t, kind, w->size, type, reduction, how, lies);
 }
 
 static const weft_coll_kind kinds[] = {
   WEFT_BARRIER, WEFT_ALL_REDUCE, WEFT_REDUCE, WEFT_REDUCE_SCATTER, WEFT_BROADCAST, WEFT_ALL_GATHER, WEFT_ALL_GATHER_V,
-  WEFT_GATHER, WEFT_GATHER_V, WEFT_SCATTER, WEFT_SCATTER_V, WEFT_ALL_TO_ALL, WEFT_ALL_TO_ALL_V, WEFT_PERMUTE,
+  WEFT_GATHER, WEFT_GATHER_V, WEFT_SCATTER, WEFT_SCATTER_V, WEFT_ALL_TO_ALL, WEFT_ALL_TO_ALL_V,
+  WEFT_RAGGED_ALL_TO_ALL, WEFT_PERMUTE,
 };
 
 static bool rooted(weft_coll_kind k)
@@ -254,10 +295,8 @@ static void all_kinds(world *w, bool every_algorithm, const size_t *counts, size
       world_force(w, (coll_algorithm)a);
       for (size_t c = 0; c < count_count; c++)
         for (int root = 0; root < (rooted(kinds[k]) ? WEFT_MIN(w->size, 3) : 1); root++)
-          for (int in_place = 0; in_place < 2; in_place++) {
-            if (rooted(kinds[k]) && in_place && kinds[k] != WEFT_BROADCAST) continue;
-            run_trial(w, kinds[k], WEFT_F32, WEFT_SUM, counts[c], root, in_place, coll_algorithm_name((coll_algorithm)a));
-          }
+          for (int lies = 0; lies < LAYOUT_COUNT; lies++)
+            run_trial(w, kinds[k], WEFT_F32, WEFT_SUM, counts[c], root, (layout)lies, coll_algorithm_name((coll_algorithm)a));
     }
   world_force(w, COLL_ALG_AUTO);
 }
@@ -269,6 +308,7 @@ static bool has_reduction(weft_dtype t, weft_reduction r)
   return !(weft_dtype_is_complex(t) && r >= WEFT_MIN);
 }
 
+/* Every type with every reduction that it has, and moved by every kind (with the values of a product). */
 static void all_types(world *w)
 {
   for (int t = WEFT_PRED; t <= WEFT_C128; t++)
@@ -276,8 +316,8 @@ static void all_types(world *w)
       weft_dtype type = (weft_dtype)t;
       if (!has_reduction(type, (weft_reduction)r)) continue;
       for (size_t k = 0; k < WEFT_COUNT(kinds); k++)
-        if (reduces(kinds[k]) || (r == WEFT_PRODUCT && kinds[k] == WEFT_ALL_TO_ALL))
-          run_trial(w, kinds[k], type, (weft_reduction)r, 131, 0, false, "types");
+        if (reduces(kinds[k]) || r == WEFT_PRODUCT)
+          run_trial(w, kinds[k], type, (weft_reduction)r, 131, 0, (layout)((t + r) % LAYOUT_COUNT), "types");
     }
 }
 
@@ -305,18 +345,19 @@ TEST(every_algorithm_between_devices)
   }
 }
 
-TEST(processes_over_shared_memory)
+TEST(processes)
 {
-  for (int size = 2; size <= 8; size = size == 5 ? 8 : size + 1) {
+  static const int sizes[] = {1, 2, 3, 4, 5, 7, 8, 16};
+  for (size_t i = 0; i < WEFT_COUNT(sizes); i++) {
     world w;
-    world_open_processes(&w, size, NULL);
-    all_kinds(&w, size != 4, few_counts, size == 8 ? 3 : 4);
-    if (size == 3) all_types(&w);
+    world_open_processes(&w, sizes[i], NULL);
+    all_kinds(&w, sizes[i] != 4 && sizes[i] != 16, few_counts, sizes[i] > 5 ? 3 : 4);
+    if (sizes[i] == 3) all_types(&w);
     world_close(&w);
   }
 }
 
-TEST(large_messages_over_shared_memory)
+TEST(large_messages_between_processes)
 {
   static const size_t counts[] = {300007};
   world w;
@@ -586,7 +627,7 @@ TEST(split_makes_communicators_of_colors)
     T_EQ_INT(weft_comm_size(parts[5]), 3);
     T_EQ_INT(weft_comm_rank(parts[5]), 0);
     world odd = {.size = 3, .comms = {parts[5], parts[1], parts[3]}};
-    run_trial(&odd, WEFT_ALL_REDUCE, WEFT_S32, WEFT_SUM, 10, 0, false, "split");
+    run_trial(&odd, WEFT_ALL_REDUCE, WEFT_S32, WEFT_SUM, 10, 0, APART, "split");
     world_close(&odd);
     weft_comm_destroy(parts[0]);
     weft_comm_destroy(parts[2]);
@@ -615,7 +656,7 @@ TEST(arguments_that_make_no_sense_are_refused)
   (void)x;
   world_open_devices(&w, 2);
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) T_FAILS(weft_coll_post(w.comms[0], &cases[i].op, NULL, &event), cases[i].says);
-  run_trial(&w, WEFT_ALL_REDUCE, WEFT_F32, WEFT_SUM, 4, 0, false, "after refusals");
+  run_trial(&w, WEFT_ALL_REDUCE, WEFT_F32, WEFT_SUM, 4, 0, APART, "after refusals");
   world_close(&w);
 }
 
@@ -644,13 +685,13 @@ TEST(strangers_at_the_door_do_no_harm)
     (void)written;
     if (i % 5) close(fd); /* some stay open */
   }
-  run_trial(&w, WEFT_ALL_REDUCE, WEFT_F32, WEFT_SUM, 1000, 0, false, "with strangers about");
+  run_trial(&w, WEFT_ALL_REDUCE, WEFT_F32, WEFT_SUM, 1000, 0, APART, "with strangers about");
   world_close(&w);
 }
 
-TEST_MAIN(UNIT(strangers_at_the_door_do_no_harm), UNIT(devices_of_a_process), UNIT(every_algorithm_between_devices), UNIT(processes_over_shared_memory),
-          UNIT(large_messages_over_shared_memory), UNIT(a_custom_reducer_folds_in_rank_order_everywhere),
+TEST_MAIN(UNIT(strangers_at_the_door_do_no_harm), UNIT(devices_of_a_process), UNIT(every_algorithm_between_devices), UNIT(processes),
+          UNIT(large_messages_between_processes), UNIT(a_custom_reducer_folds_in_rank_order_everywhere),
           UNIT(rank_order_gives_the_same_bits_everywhere), UNIT(nan_is_contagious_and_minus_zero_is_less),
           UNIT(ragged_rows_go_where_they_are_sent), UNIT(tagged_messages_in_any_order_and_from_anybody),
-          UNIT(a_group_of_operations_ends_together), UNIT(the_recorder_of_another_process_can_be_asked_for), UNIT(split_makes_communicators_of_colors),
-          UNIT(arguments_that_make_no_sense_are_refused))
+          UNIT(a_group_of_operations_ends_together), UNIT(the_recorder_of_another_process_can_be_asked_for),
+          UNIT(split_makes_communicators_of_colors), UNIT(arguments_that_make_no_sense_are_refused))
