@@ -13,7 +13,8 @@ EXTRA_DIST += tests/layering_test.sh tests/installed_headers_test.sh tests/lsan.
 # Run under ThreadSanitizer by .ci/run, one list a line.
 # tsan: tests/base/kv_test tests/runtime/executor_test tests/runtime/ffi_test tests/collective/clique_test
 # tsan: tests/collective/ops_test tests/collective/faults_test
-# tsan: tests/collective/survive_test tests/coord/service_test tests/coord/agent_test tests/coord/wire_test
+# tsan: tests/collective/survive_test tests/coord/service_test tests/coord/agent_test tests/coord/wire_test tests/coord/sim_test
+# tsan: tests/coord/launch_test.py
 # tsan: tests/cpu/run_test tests/cpu/launch_test tests/cpu/collective_test tests/pjrt/plugin_test tests/pjrt/hostile_test
 TESTS += tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py
 EXTRA_DIST += tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py tests/jax/upstream_multiprocess.py

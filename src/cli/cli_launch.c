@@ -134,15 +134,14 @@ static void env_free(environment *env)
 }
 
 /* What jax.distributed.initialize() reads.  JAX knows no variables of its own for count and rank; those of Open MPI are
- * the first it looks for, and only as text. */
+ * the first it looks for, and only as text.  A runner's processes find theirs in what the runner says. */
 static weft_status *jax_environment(const launch *l, int rank, environment *env)
 {
-  const char *colon = strrchr(l->address, ':');
-
   WEFT_TRY(env_set(env, "JAX_COORDINATOR_ADDRESS=%s", l->address));
   WEFT_TRY(env_set(env, "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0")); /* rank 0's own service: it stays unused */
   if (l->devices > 0) WEFT_TRY(env_set(env, "JAX_NUM_CPU_DEVICES=%" PRId64, l->devices));
-  WEFT_TRY(env_set(env, "OMPI_MCA_orte_hnp_uri=0.0;tcp://127.0.0.1%s", colon));
+  if (rank < 0) return NULL;
+  WEFT_TRY(env_set(env, "OMPI_MCA_orte_hnp_uri=0.0;tcp://127.0.0.1%s", strrchr(l->address, ':')));
   WEFT_TRY(env_set(env, "OMPI_COMM_WORLD_SIZE=%d", l->count));
   WEFT_TRY(env_set(env, "OMPI_COMM_WORLD_RANK=%d", rank));
   return env_set(env, "OMPI_COMM_WORLD_LOCAL_RANK=%d", rank);
@@ -157,10 +156,11 @@ static weft_status *make_environment(const launch *l, int rank, environment *env
   WEFT_TRY(env_set(env, "WEFT_COORD_HEARTBEAT_TIMEOUT=%gs", (double)l->service_options.heartbeat_timeout_ns / WEFT_NS_PER_S));
   if (l->devices > 0) WEFT_TRY(env_set(env, "WEFT_NUM_DEVICES=%" PRId64, l->devices));
   if (l->recoverable) WEFT_TRY(env_set(env, "JAX_ENABLE_RECOVERABILITY=1"));
-  if (rank < 0) return l->no_jax_env ? NULL : env_set(env, "JAX_COORDINATOR_ADDRESS=%s", l->address);
-  WEFT_TRY(env_set(env, "WEFT_PROCESS_ID=%d", rank));
-  WEFT_TRY(env_set(env, "WEFT_LOCAL_PROCESS_ID=%d", rank));
-  WEFT_TRY(env_set(env, "WEFT_COORD_TASK=%d", rank));
+  if (rank >= 0) {
+    WEFT_TRY(env_set(env, "WEFT_PROCESS_ID=%d", rank));
+    WEFT_TRY(env_set(env, "WEFT_LOCAL_PROCESS_ID=%d", rank));
+    WEFT_TRY(env_set(env, "WEFT_COORD_TASK=%d", rank));
+  }
   return l->no_jax_env ? NULL : jax_environment(l, rank, env);
 }
 

@@ -1,6 +1,7 @@
 /* One process of a job with our agent: what the tests start as a subprocess.
  *
  *   agent_peer ADDRESS TASK [hb=SECONDS] [init=SECONDS] [stop=SECONDS] COMMAND ...
+ *   agent_peer detect -     ...: address and task are what the launcher's environment says; task 0 has the service inside
  *
  * A command is a word with comma-separated arguments; "fails,CODE,FRAGMENT" makes the next one an expected failure.
  * Prints one line for each; exits 0 if all went as said, 7 if on_error was called. */
@@ -164,9 +165,27 @@ static weft_status *run(char **arg, int count)
   return WEFT_ERR(INVALID_ARGUMENT, "no command %s", arg[0]);
 }
 
+/* Takes the place that the environment gives.  The address in `cluster` is borrowed by the options. */
+static weft_status *take_place(weft_coord_cluster *cluster, weft_coord_agent_options *options)
+{
+  weft_coord_service_options service_options;
+  static weft_coord_service *service; /* as long as the process */
+
+  WEFT_TRY(weft_coord_cluster_detect(NULL, cluster));
+  printf("%s: process %" PRId32 " of %" PRId32 "\n", cluster->name, cluster->process_id, cluster->process_count);
+  options->address = cluster->address;
+  options->task_id = cluster->process_id;
+  if (cluster->process_id != 0 || getenv("WEFT_COORD_ADDRESS")) return NULL;
+  WEFT_TRY(weft_coord_service_options_load(&service_options));
+  service_options.address = cluster->address;
+  service_options.task_count = cluster->process_count;
+  return weft_coord_service_start(&service_options, &service);
+}
+
 int main(int argc, char **argv)
 {
   weft_coord_agent_options options;
+  weft_coord_cluster cluster;
   weft_status *st = weft_coord_agent_options_load(&options);
   char *want_code = NULL, *want_text = NULL;
   int first = 3;
@@ -183,7 +202,8 @@ int main(int argc, char **argv)
     if (strncmp(argv[first], "init", 4) == 0) options.init_timeout_ns = ns;
     if (strncmp(argv[first], "stop", 4) == 0) options.shutdown_timeout_ns = ns;
   }
-  st = weft_coord_agent_new(&options, &agent);
+  if (strcmp(argv[1], "detect") == 0) st = take_place(&cluster, &options);
+  if (!st) st = weft_coord_agent_new(&options, &agent);
   if (!st) st = weft_coord_agent_kv(agent, &kv);
   for (int i = first; i < argc && !st; i++) {
     char *args[MAX_ARGS], *word;

@@ -86,6 +86,10 @@ def wait_for_line(process, text):
       return
 
 
+class Skip(Exception):
+  """Raised by a test that cannot run here; says why."""
+
+
 def timed(test):
   begin = time.time()
   try:
@@ -110,6 +114,9 @@ def run(tests, needs_jaxlib=True):
     for number, future in enumerate(concurrent.futures.as_completed(started), 1):
       name = started[future].__name__
       seconds, error = future.result()
+      if isinstance(error, Skip):
+        print(f'ok {number} - {name} # SKIP {error}', flush=True)
+        continue
       print(f'{"not ok" if error else "ok"} {number} - {name} # {seconds:.1f} s')
       if error:
         failed += 1
