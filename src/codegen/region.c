@@ -80,6 +80,7 @@ typedef struct instance {
   int *node;                 /* by instruction id - low: its first leaf */
   struct instance ***kids;   /* by instruction id - low: one per called computation */
   bool **copies;             /* by instruction id - low: per leaf, see below */
+  inner **kernels;           /* by instruction id - low: of fusions */
 } instance;
 /* copies: while: [leaf] the initial value is copied in; [leaves + leaf] what the body yields is copied back.
  * conditional: [branch * leaves + leaf] what the branch yields is copied. */
@@ -170,7 +171,8 @@ static weft_status *build(region *r, const hlo_computation *comp, int depth, ins
   in->node = WEFT_ARENA_ARRAY(p->arena, int, high - in->low + 1);
   in->kids = WEFT_ARENA_ARRAY(p->arena, instance **, high - in->low + 1);
   in->copies = WEFT_ARENA_ARRAY(p->arena, bool *, high - in->low + 1);
-  if (!in->node || !in->kids || !in->copies) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  in->kernels = WEFT_ARENA_ARRAY(p->arena, inner *, high - in->low + 1);
+  if (!in->node || !in->kids || !in->copies || !in->kernels) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   HLO_FOREACH(x, comp) {
     WEFT_TRY(new_nodes(r, x->shape, &in->node[x->id - in->low]));
     if (x->called_count && x->op != HLO_FUSION)
@@ -284,6 +286,7 @@ static weft_status *settle(region *r, instance *in, int depth)
     case HLO_FUSION: {
       inner *k;
       WEFT_TRY(inner_kernel(r->part, x, &k));
+      in->kernels[x->id - in->low] = k;
       r->inner_scratch = WEFT_MAX(r->inner_scratch, k->info.scratch_bytes);
       r->inner_shared = WEFT_MAX(r->inner_shared, k->info.shared_bytes);
       for (int a = 0; a < x->u.fusion.alias_count; a++) {
@@ -394,10 +397,9 @@ static weft_status *emit_instance(region *r, instance *in);
 static weft_status *emit_fusion(region *r, instance *in, const hlo_instr *x)
 {
   gen_emit *e = &r->f.e;
-  inner *k;
+  const inner *k = in->kernels[x->id - in->low];
   int n = 0;
 
-  WEFT_TRY(inner_kernel(r->part, x, &k));
   gen_ssa *args = WEFT_ARENA_ARRAY(e->arena, gen_ssa, k->info.arg_count + 2);
   WEFT_TRY_ALLOC(args);
   for (int i = 0; i < x->operand_count; i++)
