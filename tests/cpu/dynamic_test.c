@@ -1,0 +1,120 @@
+/* Arrays whose sizes are known only at run time: what lies beyond the size never shows.  x is 1, 2, 4, 8, 16, 32, of which
+ * the first n count; what comes out is known exactly. */
+#include "cpu/run.h"
+
+#define ADD "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
+#define FIRST \
+  "ENTRY e { x = f32[6] parameter(0) n = s32[] parameter(1) d = f32[<=6] set-dimension-size(x, n), dimensions={0} z = f32[] constant(0)\n"
+#define SUM_AND_SIZE " ROOT both = (f32[], f32[]) tuple(s, k) }"
+
+enum { MOST = 6 };
+
+static const float x[MOST] = {1, 2, 4, 8, 16, 32};
+
+static double sum(int n) { return (double)(1 << n) - 1; }
+static double count(int n) { return n; }
+static double twice(int n) { return 2 * n; }
+static double squares(int n) { return (double)((1 << 2 * n) - 1) / 3; }
+static double five_sums(int n) { return 5 * sum(n); }
+static double everything(int n) { return n * 0 + 63; }
+static double largest(int n) { return n ? 1 << (n - 1) : -1; }
+static double last_place(int n) { return n ? n - 1 : 99; }
+static double three_more(int n) { return n + 3; }
+static double by_place(const double *v, int n) /* the dot product with 0, 1, 2 ... */
+{
+  double total = 0;
+  for (int i = 0; i < n; i++) total += i * v[i];
+  return total;
+}
+static double joined_by_place(int n)
+{
+  double v[2 * MOST + 1];
+  for (int i = 0; i < n; i++) v[i] = v[n + i] = x[i];
+  return by_place(v, 2 * n);
+}
+static double padded_by_place(int n)
+{
+  double v[MOST + 3] = {100};
+  for (int i = 0; i < n; i++) v[i + 1] = x[i];
+  v[n + 1] = v[n + 2] = 100;
+  return by_place(v, n + 3);
+}
+static double fewer(int n) { return sum(n < 2 ? n : 2); }
+static double two(int n) { return n * 0 + 2; }
+static double zero(int n) { return n * 0; }
+
+static const struct { const char *what, *text; double (*first)(int), (*second)(int); } programs[] = {
+  {"a sum", ADD FIRST "s = f32[] reduce(d, z), dimensions={0}, to_apply=add c = s32[] get-dimension-size(d), dimensions={0}\n"
+   "k = f32[] convert(c)" SUM_AND_SIZE, sum, count},
+  {"the operand is whole for others", ADD FIRST "s = f32[] reduce(x, z), dimensions={0}, to_apply=add\n"
+   "k = f32[] reduce(d, z), dimensions={0}, to_apply=add" SUM_AND_SIZE, everything, sum},
+  {"elementwise with an array of the bound", ADD FIRST "m = f32[<=6] multiply(x, d) s = f32[] reduce(m, z), dimensions={0}, to_apply=add\n"
+   "c = s32[] get-dimension-size(m), dimensions={0} k = f32[] convert(c)" SUM_AND_SIZE, squares, count},
+  {"a product", ADD FIRST "s = f32[] dot(d, d), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n"
+   "k = f32[] dot(x, d), lhs_contracting_dims={0}, rhs_contracting_dims={0}" SUM_AND_SIZE, squares, squares},
+  {"a free dimension of a product", ADD FIRST "o = f32[5] broadcast(z), dimensions={} e = f32[5] exponential(o)\n"
+   "p = f32[<=6,5] dot(d, e), lhs_contracting_dims={}, rhs_contracting_dims={} s = f32[] reduce(p, z), dimensions={0,1}, to_apply=add\n"
+   "c = s32[] get-dimension-size(p), dimensions={0} k = f32[] convert(c)" SUM_AND_SIZE, five_sums, count},
+  {"broadcast, transposed, reshaped", ADD FIRST "b = f32[5,<=6] broadcast(d), dimensions={1} t = f32[<=6,5] transpose(b), dimensions={1,0}\n"
+   "h = f32[1,<=6,5] reshape(t) s = f32[] reduce(h, z), dimensions={0,1,2}, to_apply=add\n"
+   "c = s32[] get-dimension-size(h), dimensions={1} k = f32[] convert(c)" SUM_AND_SIZE, five_sums, count},
+  {"joined", ADD FIRST "j = f32[<=12] concatenate(d, d), dimensions={0} p = f32[12] iota(), iota_dimension=0\n"
+   "s = f32[] dot(j, p), lhs_contracting_dims={0}, rhs_contracting_dims={0} c = s32[] get-dimension-size(j), dimensions={0}\n"
+   "k = f32[] convert(c)" SUM_AND_SIZE, joined_by_place, twice},
+  {"padded", ADD FIRST "w = f32[] constant(100) j = f32[<=9] pad(d, w), padding=1_2 p = f32[9] iota(), iota_dimension=0\n"
+   "s = f32[] dot(p, j), lhs_contracting_dims={0}, rhs_contracting_dims={0} c = s32[] get-dimension-size(j), dimensions={0}\n"
+   "k = f32[] convert(c)" SUM_AND_SIZE, padded_by_place, three_more},
+  {"the largest and where it is",
+   "arg { a = f32[] parameter(0) i = s32[] parameter(1) b = f32[] parameter(2) j = s32[] parameter(3) g = pred[] compare(a, b), direction=GT\n"
+   " v = f32[] select(g, a, b) w = s32[] select(g, i, j) ROOT t = (f32[], s32[]) tuple(v, w) }\n"
+   FIRST "i = s32[6] iota(), iota_dimension=0 low = f32[] constant(-1) no = s32[] constant(99)\n"
+   "m = (f32[], s32[]) reduce(d, i, low, no), dimensions={0}, to_apply=arg s = f32[] get-tuple-element(m), index=0\n"
+   "c = s32[] get-tuple-element(m), index=1 k = f32[] convert(c)" SUM_AND_SIZE, largest, last_place},
+  {"set again, to what is no constant", ADD FIRST "two = s32[] constant(2) m = s32[] minimum(n, two) g = f32[<=6] set-dimension-size(d, m), dimensions={0}\n"
+   "s = f32[] reduce(g, z), dimensions={0}, to_apply=add k = f32[] reduce(d, z), dimensions={0}, to_apply=add" SUM_AND_SIZE, fewer, sum},
+  {"a constant", ADD FIRST "two = s32[] constant(2) g = f32[<=6] set-dimension-size(x, two), dimensions={0} q = s32[] get-dimension-size(g), dimensions={0}\n"
+   "s = f32[] convert(q) k = f32[] constant(0)" SUM_AND_SIZE, two, zero},
+};
+
+TEST(what_is_beyond_a_size_does_not_show)
+{
+  weft_platform *platform = test_platform(1, 1);
+
+  for (size_t i = 0; i < WEFT_COUNT(programs); i++) {
+    weft_executable *exe = test_compile(platform, programs[i].text, BUF_TOPOLOGICAL);
+    for (int32_t n = 0; n <= MOST; n++) {
+      float first = -2, second = -2;
+      T_OK(test_run(exe, (const void *[]){x, &n}, (void *[]){&first, &second}));
+      if (first != (float)programs[i].first(n) || second != (float)programs[i].second(n))
+        fail_msg("%s, %d of %d: got %g and %g, want %g and %g", programs[i].what, n, MOST, (double)first, (double)second,
+                 programs[i].first(n), programs[i].second(n));
+    }
+    weft_executable_release(exe);
+  }
+  weft_platform_release(platform);
+}
+
+static const struct { const char *text, *words; } refused[] = {
+  {FIRST "ROOT r = f32[<=6] negate(d) }", "negate of an array whose size is known only at run time, as a result"},
+  {FIRST "ROOT r = f32[<=6] reverse(d), dimensions={0} }", "reverse of an array"},
+  {FIRST "r = f32[2,3] reshape(d) ROOT s = f32[3] slice(d), slice={[0:3]} }", "divides or joins"},
+  {FIRST "s = f32[3] slice(d), slice={[0:3]} ROOT t = (f32[3]) tuple(s) }", "slice of an array"},
+  {FIRST "r = f32[<=11] pad(d, z), padding=0_0_1 ROOT s = s32[] get-dimension-size(r), dimensions={0} }", "interior padding"},
+};
+
+TEST(what_is_not_followed_is_named)
+{
+  weft_platform *platform = test_platform(1, 1);
+
+  for (size_t i = 0; i < WEFT_COUNT(refused); i++) {
+    hlo_module *module;
+    weft_executable *exe = NULL;
+    T_OK(hlo_parse(refused[i].text, strlen(refused[i].text), &module));
+    weft_status *st = weft_compile(platform, module, &(weft_compile_options){0}, &exe);
+    if (!st || !strstr(weft_status_text(st, false), refused[i].words)) fail_msg("%s\n%s", refused[i].text, st ? weft_status_text(st, false) : "no error");
+    T_CODE(st, WEFT_UNIMPLEMENTED);
+  }
+  weft_platform_release(platform);
+}
+
+TEST_MAIN(UNIT(what_is_beyond_a_size_does_not_show), UNIT(what_is_not_followed_is_named))
