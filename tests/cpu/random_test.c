@@ -57,9 +57,10 @@ static bool check_seed(uint64_t seed, bool verbose)
   T_OK(test_run(exe, inputs, outputs));
   snprintf(what, sizeof what, "seed %" PRIu64, seed);
   bool same = literals_within(got, want, what, narrow ? 2e-2 : 0);
-  if (!same) { /* once more: the first was compiled and is gone */
+  if (!same) { /* made once more: the first was compiled and is gone */
     WEFT_AUTO(hlo_module) again = random_program(seed, &arena, arguments);
     same = decides_by_narrow_floats(again) || is_sensitive(again, arguments, &eval, &arena, want, narrow ? 2e-2 : 0);
+    if (same) print_message("# rounding decides that\n");
   }
   weft_arena_fini(&arena);
   return same;
