@@ -86,6 +86,74 @@ typedef struct PJRT_FFI_Extension {
   PJRT_Error *(*register_handler)(PJRT_FFI_Register_Handler_Args *args);
 } PJRT_FFI_Extension;
 
+/* ---- custom partitioners (version 1): functions of the framework that say how a custom-call is computed on tiles ---- */
+
+typedef struct JAX_CustomCallPartitioner_string { const char *data; size_t size; } JAX_CustomCallPartitioner_string;
+typedef struct JAX_CustomCallPartitioner_aval {
+  JAX_CustomCallPartitioner_string shape;    /* a ShapeProto */
+  bool has_sharding;
+  JAX_CustomCallPartitioner_string sharding; /* an OpSharding */
+} JAX_CustomCallPartitioner_aval;
+/* Arguments are the caller's; what comes out lives until cleanup_fn(data), which the caller calls once, errors included. */
+typedef struct JAX_CustomCallPartitioner_version_and_error {
+  int64_t api_version; /* 0 */
+  /* out: */
+  void *data;
+  void (*cleanup_fn)(void *data);
+  bool has_error;
+  PJRT_Error_Code code;
+  JAX_CustomCallPartitioner_string error_msg;
+} JAX_CustomCallPartitioner_version_and_error;
+typedef struct JAX_CustomCallPartitioner_Partition_Args {
+  JAX_CustomCallPartitioner_version_and_error header;
+  size_t num_args;
+  JAX_CustomCallPartitioner_aval *op_args, op_result;
+  JAX_CustomCallPartitioner_string backend_config;
+  /* out: */
+  JAX_CustomCallPartitioner_string mlir_module; /* text or bytecode */
+  JAX_CustomCallPartitioner_string *args_sharding, result_sharding;
+} JAX_CustomCallPartitioner_Partition_Args;
+typedef struct JAX_CustomCallPartitioner_Callbacks {
+  int64_t version;
+  void *private_data;
+  void (*dtor)(struct JAX_CustomCallPartitioner_Callbacks *callbacks);
+  void (*partition)(struct JAX_CustomCallPartitioner_Callbacks *callbacks, JAX_CustomCallPartitioner_Partition_Args *args);
+  void (*infer_sharding)(void);          /* these two serve partitioners without sharding rules; */
+  void (*propagate_user_sharding)(void); /* Weft does not call them */
+  bool can_side_effecting_have_replicated_sharding;
+} JAX_CustomCallPartitioner_Callbacks;
+typedef struct PJRT_Register_Custom_Partitioner_Args { /* no extension_start, here and below */
+  size_t struct_size;
+  const char *name;
+  size_t name_size;
+  JAX_CustomCallPartitioner_Callbacks *callbacks; /* the plugin's from here on */
+} PJRT_Register_Custom_Partitioner_Args;
+typedef struct PJRT_Register_Batch_Partitionable_Args {
+  size_t struct_size;
+  const char *name;
+  size_t name_size;
+} PJRT_Register_Batch_Partitionable_Args;
+typedef struct PJRT_Custom_Partitioner_Extension {
+  PJRT_Extension_Base base;
+  PJRT_Error *(*register_custom_partitioner)(PJRT_Register_Custom_Partitioner_Args *args);
+  PJRT_Error *(*register_batch_partitionable)(PJRT_Register_Batch_Partitionable_Args *args);
+} PJRT_Custom_Partitioner_Extension;
+
+/* The bytes of the backend_config of a custom-call "InspectSharding": a function to be told its operand's sharding while
+ * the program is compiled. */
+typedef struct JAX_InspectSharding_Callback_Args {
+  char *sharding_spec; /* an OpSharding */
+  size_t sharding_spec_size;
+  /* out: */
+  const char *error_txt; /* NULL: none */
+  void *error_scratch;
+  void (*free_error)(struct JAX_InspectSharding_Callback_Args *args);
+} JAX_InspectSharding_Callback_Args;
+typedef struct JAX_InspectSharding_Callback {
+  void (*call)(void *data, JAX_InspectSharding_Callback_Args *args);
+  void *data;
+} JAX_InspectSharding_Callback;
+
 /* ---- shardings (version 1): one serialized OpSharding each, NULL where unknown ---- */
 
 PJRT_STRUCT(PJRT_Shardings_PJRT_Executable_ParameterShardings_Args,

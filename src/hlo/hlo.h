@@ -188,7 +188,7 @@ typedef struct hlo_extra {
   const hlo_sharding *sharding;
   int frontend_count;
   const hlo_key_value *frontend_attributes; /* value: the string, or "{...}" text of a nested map */
-  const char *backend_config;               /* string or JSON text as given; NULL when absent */
+  const char *backend_config;               /* string or JSON text as given, "hex:00ff..." of bytes with a NUL; NULL when absent */
   bool backend_config_is_json;              /* printed bare rather than quoted */
   const hlo_metadata *metadata;
   const hlo_accuracy *accuracy;

@@ -917,6 +917,20 @@ weft_status *hlo_to_proto_with_config(const hlo_module *module, void **out_data,
   return st;
 }
 
+weft_status *hlo_shape_to_proto(const hlo_shape *shape, void **out_data, size_t *out_size)
+{
+  proto_writer w = {0};
+  HloPb__Shape *p;
+  weft_status *st;
+
+  *out_data = NULL;
+  weft_arena_init(&w.scratch);
+  st = put_shape(&w, shape, &p);
+  if (!st) st = pack(&p->base, out_data, out_size);
+  weft_arena_fini(&w.scratch);
+  return st;
+}
+
 weft_status *hlo_sharding_to_proto(const hlo_sharding *sharding, void **out_data, size_t *out_size)
 {
   proto_writer w = {0};

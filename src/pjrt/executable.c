@@ -307,8 +307,13 @@ PJRT_Error *pjrt_Client_Compile(PJRT_Client_Compile_Args *args)
   hlo_module *module;
   pjrt_program *program;
 
+  weft_status *st;
+
   PJRT_TRY(pjrt_read_program(args->program, &module));
-  PJRT_TRY(compile(target_of(args->client), module, args->compile_options, args->compile_options_size, &program));
+  pjrt_allow_inspection(true);
+  st = compile(target_of(args->client), module, args->compile_options, args->compile_options_size, &program);
+  pjrt_allow_inspection(false);
+  PJRT_TRY(st);
   return pjrt_error(load(args->client, program, &args->executable));
 }
 

@@ -166,6 +166,12 @@ void pjrt_layout_strides(const pjrt_layout *layout, const weft_array_type *type,
 
 void pjrt_links_free(PJRT_Client *client); /* before the platform goes */
 
+/* ---- custom partitioners (custom_partitioner.c) ---- */
+
+/* A program that comes straight from its framework may call "InspectSharding", whose functions are addresses in this process;
+ * one that was stored may not.  Of this thread, until set again. */
+void pjrt_allow_inspection(bool allow);
+
 /* ---- buffers (buffer.c) ---- */
 
 struct PJRT_Buffer {

@@ -468,7 +468,7 @@ static weft_status *read_attrs(bc_reader *r, bc_cursor *c, mlir_op *op, const bc
     op->attrs = all;
   }
   op->attr_count += p->count;
-  return NULL;
+  return mlir_spread(r->arena, op);
 }
 
 static weft_status *read_op(bc_reader *r, bc_cursor *c, mlir_block *block, scope *s)

@@ -132,6 +132,21 @@ weft_status *lower_new_extra(lowering *l, hlo_instr *instr, hlo_extra **out)
   return hlo_mutable_extra(instr, out);
 }
 
+weft_status *lower_frontend_attributes(lowering *l, hlo_instr *instr, int count, const hlo_key_value *pairs)
+{
+  hlo_key_value *all;
+  hlo_extra *extra;
+
+  WEFT_TRY(lower_new_extra(l, instr, &extra));
+  all = WEFT_ARENA_ARRAY(l->arena, hlo_key_value, extra->frontend_count + count);
+  WEFT_TRY_ALLOC(all);
+  for (int i = 0; i < extra->frontend_count; i++) all[i] = extra->frontend_attributes[i];
+  for (int i = 0; i < count; i++) all[extra->frontend_count + i] = pairs[i];
+  extra->frontend_attributes = all;
+  extra->frontend_count += count;
+  return NULL;
+}
+
 /* ---- shapes ------------------------------------------------------------------------------------------------------- */
 
 static weft_status *new_static_shape(lowering *l, const mlir_type *type, const hlo_shape **out)

@@ -97,6 +97,8 @@ WEFT_NODISCARD weft_status *lower_broadcast_in_dim(lowering *l, hlo_instr *x, co
 WEFT_NODISCARD weft_status *lower_dense(lowering *l, const mlir_attr *a, hlo_instr **out);
 WEFT_NODISCARD weft_status *lower_ints(lowering *l, const mlir_op *op, const char *name, hlo_ints *out);
 WEFT_NODISCARD weft_status *lower_new_extra(lowering *l, hlo_instr *instr, hlo_extra **out);
+/* Adds them to those that `instr` has; keys and values stay where they are. */
+WEFT_NODISCARD weft_status *lower_frontend_attributes(lowering *l, hlo_instr *instr, int count, const hlo_key_value *pairs);
 
 /* ---- lower_dynamic.c ---------------------------------------------------------------------------------------------- */
 
@@ -144,6 +146,8 @@ lower_rule lower_all_gather, lower_all_reduce, lower_all_to_all, lower_async_don
     lower_collective_broadcast, lower_collective_permute, lower_collective_reduce, lower_custom_call, lower_infeed,
     lower_interpreter, lower_outfeed, lower_recv, lower_reduce_scatter, lower_send;
 /* ---- lower_sdy.c -------------------------------------------------------------------------------------------------- */
+/* A sharding rule becomes the frontend attribute that XLA's programs have it in: Shardy's text. */
+WEFT_NODISCARD weft_status *lower_sharding_rule(lowering *l, const mlir_attr *rule, hlo_instr *instr);
 
 /* A TensorSharding as a named sharding. */
 WEFT_NODISCARD weft_status *lower_sharding(lowering *l, const mlir_attr *sharding, const hlo_sharding **out);

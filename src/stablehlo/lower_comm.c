@@ -528,6 +528,20 @@ static weft_status *set_backend_config(lowering *l, hlo_instr *in, const char *t
   return NULL;
 }
 
+/* Bytes that are no text: see hlo_extra. */
+static weft_status *set_backend_bytes(lowering *l, hlo_instr *in, const mlir_attr *bytes)
+{
+  size_t size = bytes->u.text.size;
+  char *hex;
+
+  if (!memchr(bytes->u.text.s, 0, size)) return set_backend_config(l, in, bytes->u.text.s);
+  hex = weft_arena_alloc_array(l->arena, 2 * size + 5, 1);
+  WEFT_TRY_ALLOC(hex);
+  memcpy(hex, "hex:", 5);
+  for (size_t i = 0; i < size; i++) snprintf(hex + 4 + 2 * i, 3, "%02x", (unsigned char)bytes->u.text.s[i]);
+  return set_backend_config(l, in, hex);
+}
+
 static weft_status *output_aliases(lowering *l, const mlir_op *op, hlo_custom_call_attrs *c)
 {
   const mlir_attr *a = mlir_attr_of(op, "output_operand_aliases");
@@ -679,7 +693,7 @@ weft_status *lower_custom_call(lowering *l, const mlir_op *op)
   WEFT_TRY(called_computations(l, op, in));
   in->u.custom = c;
   if (config && config->kind == MLIR_STRING && config->u.text.size > 0) {
-    WEFT_TRY(set_backend_config(l, in, config->u.text.s));
+    WEFT_TRY(set_backend_bytes(l, in, config));
   } else if (config && config->kind == MLIR_DICT && config->u.dict.count > 0) {
     const char *text;
     WEFT_TRY(attr_text(l, config, &text));
@@ -848,6 +862,8 @@ weft_status *lower_discardable(lowering *l, int count, const mlir_named_attr *at
       if (one->kind != HLO_SHARDING_NAMED || one->mesh->axis_count > 0 || one->mesh->device_ids.count != 1) continue;
       WEFT_TRY(lower_new_extra(l, instr, &extra));
       extra->sharding = one;
+    } else if (strcmp(attrs[i].name, "sdy.sharding_rule") == 0 && l->module->num_partitions > 1) {
+      WEFT_TRY(lower_sharding_rule(l, a, instr));
     } else if (strcmp(attrs[i].name, "mhlo.frontend_attributes") == 0 && a->kind == MLIR_DICT && a->u.dict.count > 0) {
       hlo_key_value *pairs = WEFT_ARENA_ARRAY(l->arena, hlo_key_value, a->u.dict.count);
       WEFT_TRY_ALLOC(pairs);
@@ -857,9 +873,7 @@ weft_status *lower_discardable(lowering *l, int count, const mlir_named_attr *at
         WEFT_TRY_ALLOC(pairs[k].key);
         WEFT_TRY_ALLOC(pairs[k].value);
       }
-      WEFT_TRY(lower_new_extra(l, instr, &extra));
-      extra->frontend_attributes = pairs;
-      extra->frontend_count = a->u.dict.count;
+      WEFT_TRY(lower_frontend_attributes(l, instr, a->u.dict.count, pairs));
     }
   }
   return NULL;

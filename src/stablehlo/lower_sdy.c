@@ -5,6 +5,9 @@
  *
  * Shardings stay named, with their open dimensions, for the partitioner to complete.  Those of the borders have the manual
  * axes alone, which they list; a manual computation may leave axes free.  On one partition all of it says nothing. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "hlo/sharding.h"
@@ -153,6 +156,81 @@ weft_status *lower_result_shardings(lowering *l, const mlir_op *func, int count)
   *tuple = (hlo_sharding){.kind = HLO_SHARDING_TUPLE, .tuple_count = count, .elements = shardings};
   l->module->spmd_output_sharding = tuple;
   return NULL;
+}
+
+/* ---- sharding rules --------------------------------------------------------------------------------------------- */
+
+/* Factors are letters from i on, then z_1, z_2, ... */
+static void put_factor(FILE *f, int64_t n)
+{
+  if (n < 'z' - 'i' + 1) fputc('i' + (int)n, f);
+  else fprintf(f, "z_%" PRId64, n - ('z' - 'i'));
+}
+
+static void put_factors(FILE *f, const mlir_attr *factors, const char *between)
+{
+  for (int i = 0; i < array_count(factors); i++) {
+    fputs(i ? between : "", f);
+    put_factor(f, mlir_attr_int(factors->u.array.items[i], 0));
+  }
+}
+
+/* ([i, jk], [j]) */
+static void put_mappings(FILE *f, const mlir_attr *tensors)
+{
+  fputc('(', f);
+  for (int t = 0; t < array_count(tensors); t++) {
+    const mlir_attr *dims = tensors->u.array.items[t];
+    fputs(t ? ", [" : "[", f);
+    for (int d = 0; d < array_count(dims); d++) {
+      fputs(d ? ", " : "", f);
+      put_factors(f, dims->u.array.items[d], "");
+    }
+    fputc(']', f);
+  }
+  fputc(')', f);
+}
+
+static weft_status *rule_text(lowering *l, const mlir_attr *rule, const char **out)
+{
+  static const char *const kinds[] = {"reduction", "need_replication", "permutation", "blocked_propagation"};
+  const mlir_attr *sizes = mlir_dict_get(rule, "factor_sizes");
+  char *text = NULL;
+  size_t size;
+  FILE *f = open_memstream(&text, &size);
+
+  WEFT_TRY_ALLOC(f);
+  put_mappings(f, mlir_dict_get(rule, "operands"));
+  fputs("->", f);
+  put_mappings(f, mlir_dict_get(rule, "results"));
+  fputs(" {", f);
+  for (int i = 0; i < array_count(sizes); i++) {
+    fputs(i ? ", " : "", f);
+    put_factor(f, i);
+    fprintf(f, "=%" PRId64, mlir_attr_int(sizes->u.array.items[i], 0));
+  }
+  fputc('}', f);
+  for (size_t k = 0; k < WEFT_COUNT(kinds); k++) {
+    if (array_count(mlir_dict_get(rule, kinds[k])) == 0) continue;
+    fprintf(f, " %s={", kinds[k]);
+    put_factors(f, mlir_dict_get(rule, kinds[k]), ", ");
+    fputc('}', f);
+  }
+  if (fclose(f) == 0 && text) *out = weft_arena_strndup(l->arena, text, size);
+  free(text);
+  WEFT_TRY_ALLOC(*out);
+  return NULL;
+}
+
+weft_status *lower_sharding_rule(lowering *l, const mlir_attr *rule, hlo_instr *instr)
+{
+  const char *text = NULL;
+
+  if (rule->kind == MLIR_OPAQUE) text = weft_arena_strndup(l->arena, rule->u.text.s, rule->u.text.size);
+  else if (rule->kind == MLIR_DICT) WEFT_TRY(rule_text(l, rule, &text));
+  else return WEFT_ERR(INVALID_ARGUMENT, "sdy.sharding_rule is no sharding rule");
+  WEFT_TRY_ALLOC(text);
+  return lower_frontend_attributes(l, instr, 1, &(hlo_key_value){"xla.sdy.sharding_rule", text});
 }
 
 /* ---- operations --------------------------------------------------------------------------------------------------- */

@@ -673,3 +673,37 @@ weft_status *mlir_kind(mlir_program *program, const char *spelling, size_t size,
   *out = *slot;
   return NULL;
 }
+
+weft_status *mlir_spread(weft_arena *arena, mlir_op *op)
+{
+  static const char *const grouped[] = {
+      "dimension_numbers", "dot_dimension_numbers", "scatter_dimension_numbers", "ragged_dot_dimension_numbers",
+      "channel_handle", "algorithm"};
+  mlir_named_attr *all;
+  int count = op->attr_count, group_count = 0, groups[WEFT_COUNT(grouped)];
+
+  for (int i = 0; i < op->attr_count; i++)
+    for (size_t g = 0; g < WEFT_COUNT(grouped) && group_count < (int)WEFT_COUNT(groups); g++) {
+      if (op->attrs[i].value->kind != MLIR_DICT || strcmp(op->attrs[i].name, grouped[g]) != 0) continue;
+      groups[group_count++] = i;
+      count += op->attrs[i].value->u.dict.count;
+    }
+  if (group_count == 0) return NULL;
+  all = WEFT_ARENA_ARRAY(arena, mlir_named_attr, count);
+  WEFT_TRY_ALLOC(all);
+  memcpy(all, op->attrs, (size_t)op->attr_count * sizeof *all);
+  count = op->attr_count;
+  for (int g = 0; g < group_count; g++) {
+    const mlir_attr *a = all[groups[g]].value;
+    bool channel = strcmp(all[groups[g]].name, "channel_handle") == 0;
+    for (int k = 0; k < a->u.dict.count; k++) {
+      all[count] = a->u.dict.items[k];
+      if (channel) all[count].name = strcmp(all[count].name, "handle") == 0 ? "channel_id" : "channel_type";
+      count++;
+    }
+    all[groups[g]].name = ""; /* taken apart */
+  }
+  op->attrs = all;
+  op->attr_count = count;
+  return NULL;
+}

@@ -9,7 +9,9 @@
  *  - an enumeration is its word ("LT"), whatever it was written as; lists of integers may be MLIR_DENSE or MLIR_ARRAY:
  *    use the accessors, which take both;
  *  - a mesh of sdy is a dictionary {axes = [{name, size}], device_ids}, a sharding {mesh, dims = [{axes, is_closed}],
- *    replicated, unreduced} with axes {name, sub_axis_info = {pre_size, size}}; shardings per value are an array.
+ *    replicated, unreduced} with axes {name, sub_axis_info = {pre_size, size}}; shardings per value are an array;
+ *    a sharding rule is {factor_sizes, operands, results, reduction, need_replication, permutation, blocked_propagation}, or,
+ *    in text, MLIR_OPAQUE.
  * All of it lives in the program's arena; dense constants point into the input, which must outlive the program. */
 #ifndef WEFT_STABLEHLO_MLIR_H
 #define WEFT_STABLEHLO_MLIR_H
@@ -246,6 +248,8 @@ uint32_t mlir_hash(const char *text, size_t size);
 
 /* The kind of an operation by its spelling, which must live as long as the program: "stablehlo.add", "vhlo.add_v1",
  * "func.func", "return".  Errors: UNIMPLEMENTED for versions of VHLO operations newer than known. */
+/* What StableHLO groups in one attribute is spread over the operation, under VHLO's names. */
+WEFT_NODISCARD weft_status *mlir_spread(weft_arena *arena, mlir_op *op);
 WEFT_NODISCARD weft_status *mlir_kind(mlir_program *program, const char *spelling, size_t size, mlir_op_kind **out);
 /* The version in the spelling of a VHLO operation ("add_v1": 1), else 0; *out_size is the name's size without it. */
 int mlir_version_suffix(const char *name, size_t size, size_t *out_size);

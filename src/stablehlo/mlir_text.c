@@ -1255,33 +1255,6 @@ static weft_status *generic_op(text_parser *ps, mlir_op *op, text_attrs *attrs)
 /* Names of results on the left of an operation. */
 typedef struct result_name { const char *name; size_t size; int64_t count; } result_name;
 
-/* What StableHLO groups in one attribute is spread over the operation, under VHLO's names. */
-static weft_status *spread(text_parser *ps, mlir_op *op, text_attrs *attrs)
-{
-  static const char *const grouped[] = {
-      "dimension_numbers", "dot_dimension_numbers", "scatter_dimension_numbers", "ragged_dot_dimension_numbers",
-      "channel_handle", "algorithm"};
-  int count = attrs->count;
-
-  for (int i = 0; i < count; i++) {
-    const mlir_attr *a = attrs->items[i].value;
-    if (a->kind != MLIR_DICT) continue;
-    for (size_t g = 0; g < WEFT_COUNT(grouped); g++) {
-      if (strcmp(attrs->items[i].name, grouped[g]) != 0) continue;
-      bool channel = strcmp(grouped[g], "channel_handle") == 0;
-      for (int k = 0; k < a->u.dict.count; k++) {
-        const char *name = a->u.dict.items[k].name;
-        if (channel) name = strcmp(name, "handle") == 0 ? "channel_id" : "channel_type";
-        WEFT_TRY(text_add_attr(ps, attrs, name, a->u.dict.items[k].value));
-      }
-      attrs->items[i] = (mlir_named_attr){"", a}; /* taken apart */
-    }
-  }
-  op->attrs = attrs->items;
-  op->attr_count = attrs->count;
-  return NULL;
-}
-
 static weft_status *parse_op(text_parser *ps, mlir_block *block)
 {
   result_name names[64];
@@ -1326,7 +1299,9 @@ static weft_status *parse_op(text_parser *ps, mlir_block *block)
     WEFT_TRY_NOTE(text_pretty_op(ps, op, &attrs), "in %.*s", (int)WEFT_MIN(size, 64), word);
   }
   WEFT_TRY(text_location(ps, &op->location));
-  WEFT_TRY(spread(ps, op, &attrs));
+  op->attrs = attrs.items;
+  op->attr_count = attrs.count;
+  WEFT_TRY(mlir_spread(ps->arena, op));
   if (name_count > 0 && result_count != op->result_count)
     return text_fail(ps, at, "%d results, %" PRId64 " are named", op->result_count, result_count);
   for (int i = 0, at_result = 0; i < name_count; at_result += (int)names[i++].count)

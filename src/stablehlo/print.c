@@ -819,7 +819,8 @@ static bool is_written(printer *p, const mlir_op *op, const mlir_named_attr *a)
   const struct attr_form *f = form_of(op, a->name);
 
   if (a->name[0] == '\0' || is_grouped(op, a->name) || f->form == GATHERED) return false;
-  if (a->value->kind == MLIR_OPAQUE && strncmp(a->name, "sdy.", 4) == 0) return false; /* rules for propagation */
+  if (strcmp(a->name, "sdy.sharding_rule") == 0 || (a->value->kind == MLIR_OPAQUE && strncmp(a->name, "sdy.", 4) == 0))
+    return false; /* rules for propagation */
   return !(op->kind->is_vhlo && f->neutral && is_neutral(p, a->value, f->neutral));
 }
 

@@ -1,6 +1,6 @@
 /* stablehlo/stablehlo.h -- StableHLO programs in, HLO modules out.
  * Reads MLIR text (StableHLO, CHLO, VHLO, func, check, interpreter, sdy) and portable artifacts (MLIR bytecode with VHLO
- * of every version from 0.9), which one lowering turns into HLO. */
+ * of every version from 0.9, or with StableHLO's own dialect), which one lowering turns into HLO. */
 #ifndef WEFT_STABLEHLO_STABLEHLO_H
 #define WEFT_STABLEHLO_STABLEHLO_H
 

@@ -1,6 +1,6 @@
-/* stablehlo/vhlo.c -- attributes, types and properties in the encodings of the builtin and vhlo dialects
- * (facts: programs.md 9.4-9.6).  Both give the same mlir_attr and mlir_type forms as the text reader.
- * Attributes of sdy that no lowering asks for (sharding rules, parameters of its collectives) are opaque bytes. */
+/* stablehlo/vhlo.c -- attributes, types and properties in the encodings of the builtin, vhlo, stablehlo and sdy dialects
+ * (facts: programs.md 9.4-9.6).  All give the same mlir_attr and mlir_type forms as the text reader.
+ * Attributes of sdy that no lowering asks for (parameters of its collectives) are opaque bytes. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -426,6 +426,86 @@ static weft_status *vhlo_attr(bc_reader *r, bc_cursor *c, const mlir_attr **out)
   }
 }
 
+/* The dialect as programs use it that are not portable artifacts (what JAX hands over for one operation). */
+static weft_status *stablehlo_attr(bc_reader *r, bc_cursor *c, const mlir_attr **out)
+{
+  enum { INT, INTS };
+  /* numbers of dimensions, as they follow each other */
+  static const struct { int code; struct { const char *name; int kind; } fields[10]; } records[] = {
+      {1, {{"handle", INT}, {"type", INT}}},
+      {4, {{"input_batch_dimension", INT}, {"input_feature_dimension", INT}, {"input_spatial_dimensions", INTS},
+           {"kernel_input_feature_dimension", INT}, {"kernel_output_feature_dimension", INT}, {"kernel_spatial_dimensions", INTS},
+           {"output_batch_dimension", INT}, {"output_feature_dimension", INT}, {"output_spatial_dimensions", INTS}}},
+      {5, {{"lhs_batching_dimensions", INTS}, {"rhs_batching_dimensions", INTS}, {"lhs_contracting_dimensions", INTS},
+           {"rhs_contracting_dimensions", INTS}}},
+      {7, {{"offset_dims", INTS}, {"collapsed_slice_dims", INTS}, {"operand_batching_dims", INTS},
+           {"start_indices_batching_dims", INTS}, {"start_index_map", INTS}, {"index_vector_dim", INT}}},
+      {11, {{"update_window_dims", INTS}, {"inserted_window_dims", INTS}, {"input_batching_dims", INTS},
+            {"scatter_indices_batching_dims", INTS}, {"scatter_dims_to_operand_dims", INTS}, {"index_vector_dim", INT}}},
+      {13, {{"bounds", INTS}}},
+      {14, {{"output_tuple_indices", INTS}, {"operand_index", INT}, {"operand_tuple_indices", INTS}}},
+  };
+  const uint8_t *at = c->p;
+  uint64_t code = 0;
+
+  WEFT_TRY(bc_varint(r, c, &code));
+  for (size_t i = 0; i < WEFT_COUNT(records); i++) {
+    mlir_named_attr items[WEFT_COUNT(records[i].fields)];
+    int count = 0;
+    if ((uint64_t)records[i].code != code) continue;
+    for (; count < (int)WEFT_COUNT(items) && records[i].fields[count].name; count++) {
+      int64_t n;
+      items[count].name = records[i].fields[count].name;
+      if (records[i].fields[count].kind == INTS) {
+        WEFT_TRY(int_list(r, c, &items[count].value));
+        continue;
+      }
+      WEFT_TRY(bc_svarint(r, c, &n));
+      WEFT_TRY(int_attr(r, c, n, &items[count].value));
+    }
+    return fields(r, c, count, items, out);
+  }
+  switch (code) {
+  case 2: return WORD(r, c, out, "EQ", "NE", "GE", "GT", "LE", "LT");
+  case 3: return WORD(r, c, out, "NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED");
+  case 6: return WORD(r, c, out, "FFT", "IFFT", "RFFT", "IRFFT");
+  case 8: return WORD(r, c, out, "DEFAULT", "HIGH", "HIGHEST");
+  case 9: return WORD(r, c, out, "DEFAULT", "THREE_FRY", "PHILOX");
+  case 10: return WORD(r, c, out, NULL, "UNIFORM", "NORMAL");
+  case 12: return WORD(r, c, out, "TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT");
+  case 16: return WORD(r, c, out, "DEFAULT", "HIGHEST", "TOLERANCE");
+  case 17: return result_accuracy(r, c, out);
+  default:
+    return WEFT_ERR(UNIMPLEMENTED, "byte %td: stablehlo attribute %" PRIu64 " is not supported", at - (const uint8_t *)r->program->input, code);
+  }
+}
+
+static weft_status *chlo_attr(bc_reader *r, bc_cursor *c, const mlir_attr **out)
+{
+  uint64_t code = 0;
+
+  WEFT_TRY(bc_varint(r, c, &code));
+  if (code == 0) return WORD(r, c, out, "EQ", "NE", "GE", "GT", "LE", "LT");
+  if (code == 1) return WORD(r, c, out, "NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED");
+  return WEFT_ERR(UNIMPLEMENTED, "chlo attribute %" PRIu64 " is not supported", code);
+}
+
+/* Which dimensions of an operation go together. */
+static weft_status *sharding_rule(bc_reader *r, bc_cursor *c, const mlir_attr **out)
+{
+  static const char *const names[] = {"factor_sizes", "operands", "results", "reduction", "need_replication", "permutation",
+                                      "blocked_propagation"};
+  mlir_named_attr items[WEFT_COUNT(names)];
+  uint8_t custom;
+
+  for (size_t i = 0; i < WEFT_COUNT(names); i++) {
+    items[i].name = names[i];
+    WEFT_TRY(i == 1 || i == 2 ? list(r, c, &items[i].value) : int_list(r, c, &items[i].value));
+  }
+  WEFT_TRY(bc_byte(r, c, &custom));
+  return fields(r, c, WEFT_COUNT(names), items, out);
+}
+
 /* Meshes and shardings, in the fields that mlir.h names. */
 static weft_status *sdy_attr(bc_reader *r, bc_cursor *c, const mlir_attr **out)
 {
@@ -474,6 +554,9 @@ static weft_status *sdy_attr(bc_reader *r, bc_cursor *c, const mlir_attr **out)
     WEFT_TRY(list(r, c, &w));
     if (code == 17) WEFT_TRY(bc_varint(r, c, &index)); /* how unreduced axes combine */
     return FIELDS(r, c, out, {"mesh", x}, {"dims", y}, {"replicated", z}, {"unreduced", w});
+  case 8: return int_list(r, c, out); /* the factors of a dimension */
+  case 9: return list(r, c, out);     /* the dimensions of a tensor */
+  case 10: return sharding_rule(r, c, out);
   default: return opaque(r, c, out);
   }
 }
@@ -483,6 +566,8 @@ weft_status *bc_decode_attr(bc_reader *r, const char *dialect, bc_cursor *c, con
   if (strcmp(dialect, "builtin") == 0) return builtin_attr(r, c, out);
   if (strcmp(dialect, "vhlo") == 0) return vhlo_attr(r, c, out);
   if (strcmp(dialect, "sdy") == 0) return sdy_attr(r, c, out);
+  if (strcmp(dialect, "stablehlo") == 0) return stablehlo_attr(r, c, out);
+  if (strcmp(dialect, "chlo") == 0) return chlo_attr(r, c, out);
   return WEFT_ERR(UNIMPLEMENTED, "attributes of the dialect \"%.64s\" are not known", dialect);
 }
 
@@ -729,9 +814,14 @@ weft_status *bc_decode_type(bc_reader *r, const char *dialect, bc_cursor *c, con
 
 /* ---- properties --------------------------------------------------------------------------------------------------- */
 
-/* Inherent attributes in stored order, alphabetical; `?` marks an optional one, `=` those that came with version 2. */
+/* Inherent attributes in stored order, alphabetical; `?` marks an optional one, `version` a row for that one alone (0: all).
+ * Operations of stablehlo that are not here have those of vhlo. */
 static const struct { const char *dialect, *op; int version; const char *attrs; } properties[] = {
     {"builtin", "module", 0, "?sym_name ?sym_visibility"},
+    {"chlo", "constant", 0, "value"},
+    {"chlo", "constant_like", 0, "value"},
+    {"chlo", "top_k", 0, "k"},
+    {"func", "call", 0, "?arg_attrs callee ?no_inline ?res_attrs"},
     {"func", "func", 0, "?arg_attrs function_type ?no_inline ?res_attrs sym_name ?sym_visibility"},
     {"func", "call", 0, "?arg_attrs callee ?no_inline ?res_attrs"},
     {"sdy", "all_gather", 0, "gathering_axes out_sharding"},
@@ -748,6 +838,40 @@ static const struct { const char *dialect, *op; int version; const char *attrs; 
     {"sdy", "reshard", 0, "sharding"},
     {"sdy", "sharding_constraint", 0, "sharding"},
     {"sdy", "sharding_group", 0, "group_id"},
+    {"stablehlo", "all_gather", 0, "all_gather_dim ?channel_handle replica_groups ?use_global_device_ids"},
+    {"stablehlo", "all_reduce", 0, "?channel_handle replica_groups ?use_global_device_ids"},
+    {"stablehlo", "all_to_all", 0, "?channel_handle concat_dimension replica_groups split_count split_dimension"},
+    {"stablehlo", "cbrt", 0, "?result_accuracy"},
+    {"stablehlo", "cholesky", 0, "?lower"},
+    {"stablehlo", "collective_broadcast", 0, "?channel_handle ?has_dynamic_root replica_groups"},
+    {"stablehlo", "collective_permute", 0, "?channel_handle source_target_pairs"},
+    {"stablehlo", "compare", 0, "?compare_type comparison_direction"},
+    {"stablehlo", "composite", 0, "?composite_attributes decomposition name ?version"},
+    {"stablehlo", "convolution", 0,
+     "batch_group_count dimension_numbers feature_group_count ?lhs_dilation ?padding ?precision_config ?rhs_dilation "
+     "?window_reversal ?window_strides"},
+    {"stablehlo", "cosine", 0, "?result_accuracy"},
+    {"stablehlo", "custom_call", 0,
+     "?api_version ?backend_config call_target_name ?called_computations ?has_side_effect ?operand_layouts "
+     "?output_operand_aliases ?result_layouts ?result_tilings"},
+    {"stablehlo", "dot", 0, "?precision_config"},
+    {"stablehlo", "dot_general", 0, "?algorithm dot_dimension_numbers ?precision_config"},
+    {"stablehlo", "exponential", 0, "?result_accuracy"},
+    {"stablehlo", "exponential_minus_one", 0, "?result_accuracy"},
+    {"stablehlo", "gather", 0, "dimension_numbers ?indices_are_sorted slice_sizes"},
+    {"stablehlo", "log", 0, "?result_accuracy"},
+    {"stablehlo", "log_plus_one", 0, "?result_accuracy"},
+    {"stablehlo", "logistic", 0, "?result_accuracy"},
+    {"stablehlo", "reduce_scatter", 0, "?channel_handle replica_groups scatter_dimension ?use_global_device_ids"},
+    {"stablehlo", "reduce_window", 0, "?base_dilations ?padding ?window_dilations window_dimensions ?window_strides"},
+    {"stablehlo", "rsqrt", 0, "?result_accuracy"},
+    {"stablehlo", "scatter", 0, "?indices_are_sorted scatter_dimension_numbers ?unique_indices"},
+    {"stablehlo", "select_and_scatter", 0, "?padding ?window_dimensions ?window_strides"},
+    {"stablehlo", "sine", 0, "?result_accuracy"},
+    {"stablehlo", "sort", 0, "?dimension ?is_stable"},
+    {"stablehlo", "sqrt", 0, "?result_accuracy"},
+    {"stablehlo", "tan", 0, "?result_accuracy"},
+    {"stablehlo", "tanh", 0, "?result_accuracy"},
     {"vhlo", "all_gather", 0, "all_gather_dim channel_id replica_groups use_global_device_ids"},
     {"vhlo", "all_reduce", 0, "channel_id replica_groups use_global_device_ids"},
     {"vhlo", "all_to_all", 0, "channel_id concat_dimension replica_groups split_count split_dimension"},
@@ -865,10 +989,13 @@ weft_status *bc_list_properties(bc_reader *r, bc_op_name *op)
   int version = mlir_version_suffix(op->spelling, strlen(op->spelling), &ignored), count = 0;
   bc_property *list;
 
-  for (size_t i = 0; i < WEFT_COUNT(properties); i++)
-    if (strcmp(properties[i].op, base) == 0 && strcmp(properties[i].dialect, op->dialect) == 0 &&
-        (properties[i].version == 0 || properties[i].version == version))
-      names = properties[i].attrs;
+  for (size_t i = 0; i < WEFT_COUNT(properties); i++) {
+    bool inherits = strcmp(op->dialect, "stablehlo") == 0 && strcmp(properties[i].dialect, "vhlo") == 0;
+    if (strcmp(properties[i].op, base) != 0 || (!inherits && strcmp(properties[i].dialect, op->dialect) != 0) ||
+        (properties[i].version && properties[i].version != version) || (inherits && *names))
+      continue;
+    names = properties[i].attrs;
+  }
   list = WEFT_ARENA_ARRAY(r->arena, bc_property, strlen(names) / 2 + 1);
   WEFT_TRY_ALLOC(list);
   while (*names) {
@@ -893,6 +1020,7 @@ weft_status *bc_decode_properties(bc_reader *r, const bc_op_name *op, bc_propert
   for (int i = 0; i < op->property_count; i++) {
     uint64_t index = 0;
     const uint8_t *at = c.p;
+    if (c.p == c.end && op->properties[i].optional) break; /* the producer is older than this one */
     WEFT_TRY(bc_varint(r, &c, &index));
     if (op->properties[i].optional && !(index & 1)) continue;
     if (op->properties[i].optional) index >>= 1;

@@ -509,6 +509,95 @@ def a_mesh_of_some_devices():
     np.testing.assert_allclose(np.asarray(y), [2, 4])
 
 
+# -- functions of the framework that are called while a program is partitioned ----------------------------------------------
+@on()
+def custom_partitioning(mesh):
+    """Computed by what the partition function says: parts of a product, summed over the contracted axis."""
+    from jax.experimental.custom_partitioning import custom_partitioning as custom
+
+    @custom
+    def product(a, b):
+        return a @ b, jnp.sum(a) * jnp.ones((), a.dtype)
+
+    def partition(mesh, args, results):
+        a = args[0].sharding.spec
+        spec = P(a[0] if a else None, None)
+        axes = tuple(n for d in a for n in ((d,) if isinstance(d, str) else d or ()))
+        local = lambda a, b: (lax.psum(a @ b, a_minor) if a_minor else a @ b, lax.psum(jnp.sum(a), axes) if axes else jnp.sum(a))
+        a_minor = a[1] if len(a) > 1 else None
+        return (mesh, local, tuple(NamedSharding(mesh, s) for s in (spec, P())),
+                tuple(NamedSharding(mesh, s) for s in (P(*a), P(a_minor, None))))
+
+    product.def_partition(partition, sharding_rule="i j, j k -> i k, ", reduction_factors=("j",))
+    a, b = put(mesh, rand(8, 16), P("x", "y")), put(mesh, rand(16, 4, seed=1), P(None, "x"))
+    y, total = jax.jit(lambda a, b: product(jnp.sin(a), b))(a, b)
+    assert y.sharding.is_equivalent_to(NamedSharding(mesh, P("x", None)), 2), y.sharding
+    return y, total, jax.jit(lambda a, b: lax.fori_loop(0, 3, lambda i, c: product(c, b @ b.T)[0] / 8, a))(a, b)
+
+
+@on("8")
+def custom_partitioning_of_every_attribute(mesh):
+    """The partition function's program arrives as StableHLO that is no portable artifact: each of its attributes is read."""
+    from jax.experimental.custom_partitioning import custom_partitioning as custom
+
+    def local(x):
+        image = x[:, None, None, :]
+        f = lax.conv_general_dilated(image, jnp.ones((2, 1, 1, 3)), (1, 2), ((0, 0), (1, 1)), rhs_dilation=(1, 2))[:, :, 0]
+        g = jnp.take(x, 3 - 2 * lax.iota(np.int32, 2), 1) + x.at[:, 0 * lax.iota(np.int32, 2)].add(2.0)[:, :2]
+        h = lax.reduce_window(x, -jnp.inf, lax.max, (1, 3), (1, 2), "SAME")
+        k = jnp.sort(jnp.abs(jnp.fft.fft(x, axis=1)), axis=1) + lax.cumsum(x, 1)
+        m = jnp.einsum("bi,bj->bij", x, x)[:, 0] * jnp.where(x > 0, x, -x) + lax.pad(x, 0.0, ((0, 0, 0), (1, -1, 0)))
+        n = lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.tanh(c[1])), (0, x))[1]
+        top, at = lax.top_k(x, 2)
+        bits = lax.rng_bit_generator(jnp.zeros(4, jnp.uint32), (2,), dtype=jnp.uint32)[1] * 0
+        return jnp.concatenate([f.reshape(x.shape[0], -1), g, h, k, m, n, top, at.astype(x.dtype), x[:, 1:4:2], lax.rev(x, (1,)),
+                                x.T.reshape(-1, x.shape[0]).T, x + bits.sum().astype(x.dtype)], axis=1)
+
+    f = custom(local)
+
+    def partition(mesh, args, result):
+        spec = NamedSharding(mesh, P("x", None))
+        return mesh, local, spec, (spec,)
+
+    f.def_partition(partition, sharding_rule="b i -> b o", need_replication_factors=("i", "o"))
+    return jax.jit(f)(put(mesh, rand(8, 6), P("x")))
+
+
+@on()
+def inspected_shardings(mesh):
+    seen = []
+
+    @jax.jit
+    def f(x):
+        y = jnp.sin(x)
+        jax.debug.inspect_array_sharding(y, callback=seen.append)
+        z = lax.with_sharding_constraint(y.T, NamedSharding(mesh, P("x", "y")))
+        jax.debug.inspect_array_sharding(z, callback=seen.append)
+        return z @ y
+
+    y = f(put(mesh, rand(8, 8), P("y")))
+    want = [NamedSharding(mesh, P("y", "x")), NamedSharding(mesh, P("x", "y"))]
+    assert len(seen) == 2 and all(s.is_equivalent_to(w, 2) for s, w in zip(seen, want)), seen
+    return y
+
+
+@weft
+def a_partition_function_that_raises():
+    from jax.experimental.custom_partitioning import custom_partitioning as custom
+
+    def partition(mesh, args, result):
+        raise ValueError("no way to cut this")
+
+    f = custom(lambda x: x + 1)
+    f.def_partition(partition, sharding_rule="i -> i")
+    try:
+        jax.jit(f)(put(mesh_on("weft", "8"), rand(8), P("x")))
+    except Exception as e:
+        assert "no way to cut this" in str(e), e
+        return
+    raise AssertionError("nothing was raised")
+
+
 # -- the runner ---------------------------------------------------------------------------------------------------------
 def agree(kind, f):
     want, got = ([np.asarray(a) for a in jax.tree.leaves(f(mesh_on(p, kind)))] for p in ("cpu", "weft"))

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "passes/spmd/custom.h"
 #include "passes/util.h"
 
 enum { MAX_USES = 2 * HLO_MAX_RANK };
@@ -454,12 +455,18 @@ static void fft(const hlo_instr *instr, spmd_factors *f)
 }
 static void topk(const hlo_instr *instr, spmd_factors *f) { leading(f, instr->operands[0]->shape->rank - 1); }
 
-/* A call whose frontend attribute says how many of its leading dimensions are a batch. */
+/* A call with a sharding rule, or one whose frontend attribute says how many of its leading dimensions are a batch. */
 static void custom_call(const hlo_instr *instr, spmd_factors *f)
 {
-  const char *batch = hlo_frontend_attribute(instr, "num_batch_dims");
-  static const char *const markers[] = {"Sharding", "LayoutConstraint", "annotate_device_placement", "MoveToHost", "MoveToDevice"};
+  const char *batch = hlo_frontend_attribute(instr, "num_batch_dims"), *rule = hlo_frontend_attribute(instr, "xla.sdy.sharding_rule");
+  static const char *const markers[] = {"Sharding", "LayoutConstraint", "annotate_device_placement", "MoveToHost", "MoveToDevice",
+                                        "InspectSharding"};
 
+  if (rule && spmd_rule_factors(rule, f)) {
+    if (!spmd_custom_of(instr)) /* nobody says how partial results combine */
+      for (int i = 0; i < f->count; i++) f->factor[i].is_moved |= f->factor[i].is_reduced;
+    return;
+  }
   for (size_t i = 0; i < WEFT_COUNT(markers); i++)
     if (strcmp(instr->u.custom->target, markers[i]) == 0 && instr->operand_count == 1) {
       identity(instr, f);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "hlo/sharding.h"
+#include "passes/spmd/custom.h"
 #include "passes/spmd/one_partition.h"
 #include "passes/spmd/reshard.h"
 
@@ -569,8 +570,30 @@ static weft_status *call_on_tiles(partitioner *w, const hlo_instr *instr)
   return fit_attributes(w, instr, form_of(w, instr)->tile);
 }
 
+/* A call whose program on tiles, or whose interest in a sharding, is somebody else's. */
+static weft_status *custom_call(partitioner *w, const hlo_instr *instr, const pass_custom_partitioner *custom)
+{
+  spmd_sharding **have = WEFT_ARENA_ARRAY(w->scratch, spmd_sharding *, instr->operand_count);
+  hlo_instr **operands = WEFT_ARENA_ARRAY(w->scratch, hlo_instr *, instr->operand_count), *made;
+  spmd_custom_call call;
+
+  WEFT_TRY_ALLOC(have);
+  WEFT_TRY_ALLOC(operands);
+  for (int i = 0; i < instr->operand_count; i++) have[i] = spmd_leaves_of(w->p, instr->operands[i])->v[0];
+  if (custom->inspect && instr->operand_count == 1 && hlo_shape_equal(instr->shape, instr->operands[0]->shape, false)) {
+    WEFT_TRY(spmd_custom_inspect(&w->mover, instr, custom, have[0]));
+    return settle(w, instr, form_of(w, instr->operands[0])->tile, have);
+  }
+  if (!custom->partition) return compute(w, instr);
+  WEFT_TRY(spmd_custom_ask(&w->mover, instr, custom, have, spmd_leaves_of(w->p, instr)->v, w->scratch, &call));
+  for (int i = 0; i < instr->operand_count; i++) WEFT_TRY(array_as(w, instr->operands[i], &call.operands[i], &operands[i]));
+  WEFT_TRY(spmd_custom_inline(&w->b, &call, operands, w->scratch, &made));
+  return settle(w, instr, made, call.results);
+}
+
 static weft_status *partition_instr(partitioner *w, hlo_instr *instr)
 {
+  const pass_custom_partitioner *custom = spmd_custom_of(instr);
   const spmd_border *border = pass_map_get(&w->p->borders, instr->id);
   const spmd_leaves *leaves = spmd_leaves_of(w->p, instr);
   hlo_instr *x;
@@ -581,6 +604,7 @@ static weft_status *partition_instr(partitioner *w, hlo_instr *instr)
     return add_form(w, instr, leaves->v[0], x);
   }
   if (sees_tiles(instr)) return call_on_tiles(w, instr);
+  if (custom) return custom_call(w, instr, custom);
   switch (instr->op) {
   case HLO_TUPLE:
   case HLO_GET_TUPLE_ELEMENT:
