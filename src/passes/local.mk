@@ -27,6 +27,7 @@ libweftcore_la_SOURCES += \
   %D%/small_loops.c \
   %D%/sort_simplifier.c \
   %D%/custom_partitioner.h %D%/spmd/axes.c %D%/spmd/axes.h %D%/spmd/custom.c %D%/spmd/custom.h %D%/spmd/rule.c \
+  %D%/spmd/edges.c %D%/spmd/edges.h %D%/spmd/parts.c %D%/spmd/parts.h \
   %D%/spmd/factors.c %D%/spmd/factors.h %D%/spmd/one_partition.c %D%/spmd/one_partition.h \
   %D%/spmd/partition.c %D%/spmd/partition.h \
   %D%/spmd/propagate.c %D%/spmd/propagate.h %D%/spmd/reshard.c %D%/spmd/reshard.h %D%/spmd/spmd.c %D%/spmd/tiling.c \

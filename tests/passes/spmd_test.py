@@ -126,7 +126,7 @@ CASES = [
     ("concatenate", array("x", (8, 6), (4, 1)) + f"ROOT y = f32[8,12] concatenate(x, x), dimensions={{1}}, {ROWS}", []),
     ("pad", array("x", (8, 3), (4, 1)) + f"z = f32[] constant(7)\n ROOT y = f32[8,6] pad(x, z), padding=0_0x1_2, {ROWS}", []),
     ("reverse", array("x", (8, 3), (4, 1)) + f"ROOT y = f32[8,3] reverse(x), dimensions={{1}}, {ROWS}", []),
-    ("reverse of a cut dimension", array("x", (8, 3), (4, 1)) + f"ROOT y = f32[8,3] reverse(x), dimensions={{0}}, {ROWS}", None),
+    ("reverse of a cut dimension", array("x", (8, 3), (4, 1)) + f"ROOT y = f32[8,3] reverse(x), dimensions={{0}}, {ROWS}", ["collective-permute"]),
     ("sort", array("x", (8, 6), (4, 1)) + f"y = f32[8,6] negate(x)\n ROOT s = f32[8,6] sort(y), dimensions={{1}}, to_apply=less, {ROWS}", []),
     ("gather with cut indices", INDICES + array("x", (8, 6)) + f"ROOT g = f32[4,6] gather(x, n.2), {GATHER}, {ROWS}", []),
     ("gather with cut rows", INDICES.split(" n.2")[0] + " " + array("x", (8, 8), (1, 4)) +
@@ -143,10 +143,52 @@ CASES = [
      f"ROOT c = f32[1,5,5,2] convolution(x, w), {CONV}, sharding={{replicated}}", ["all-reduce"]),
     ("grouped convolution", array("x", (1, 5, 5, 8), (1, 1, 1, 4)) + array("w", (3, 3, 1, 16), (1, 1, 1, 4)) +
      f"ROOT c = f32[1,5,5,16] convolution(x, w), {CONV}, feature_group_count=8, sharding={{devices=[1,1,1,4]<=[4]}}", []),
-    ("convolution over space is taken whole", array("x", (1, 8, 5, 2), (1, 4, 1, 1)) + array("w", (3, 3, 2, 2)) +
-     f"ROOT c = f32[1,8,5,2] convolution(x, w), {CONV}, sharding={{devices=[1,4,1,1]<=[4]}}", None),
+    ("convolution over space: a row from each neighbour", array("x", (1, 8, 5, 2), (1, 4, 1, 1)) + array("w", (3, 3, 2, 2)) +
+     f"ROOT c = f32[1,8,5,2] convolution(x, w), {CONV}, sharding={{devices=[1,4,1,1]<=[4]}}", ["collective-permute"] * 2),
+    ("convolution over two spatial dimensions", array("x", (1, 8, 6, 2), (1, 2, 2, 1)) + array("w", (3, 3, 2, 2)) +
+     f"ROOT c = f32[1,8,6,2] convolution(x, w), {CONV}, sharding={{devices=[1,2,2,1]<=[4]}}", ["collective-permute"] * 4),
+    ("convolution with strides and dilation over space", array("x", (1, 16, 5, 2), (1, 4, 1, 1)) + array("w", (3, 3, 2, 2)) +
+     "ROOT c = f32[1,8,5,2] convolution(x, w), window={size=3x3 stride=2x1 pad=2_1x1_1 rhs_dilate=2x1}, dim_labels=b01f_01io->b01f, "
+     "sharding={devices=[1,4,1,1]<=[4]}", ["collective-permute"] * 2),
+    ("slice of a cut dimension into a cut one", array("x", (8, 6), (4, 1)) + f"ROOT y = f32[4,6] slice(x), slice={{[2:6], [0:6]}}, {ROWS}",
+     ["collective-permute"] * 2),
+    ("slice with a stride along a cut dimension", array("x", (16, 6), (4, 1)) + f"ROOT y = f32[8,6] slice(x), slice={{[1:16:2], [0:6]}}, {ROWS}", []),
+    ("pad of a cut dimension", array("x", (8, 16), (4, 1)) + f"z = f32[] constant(7)\n ROOT y = f32[12,18] pad(x, z), padding=1_3x0_2, {ROWS}", None),
+    ("pad that takes away", array("x", (8, 16), (4, 1)) + f"z = f32[] constant(7)\n ROOT y = f32[8,16] pad(x, z), padding=-1_1x0_0, {ROWS}",
+     ["collective-permute"]),
+    ("concatenate along a cut dimension", array("x", (8, 16), (4, 1)) + array("v", (4, 16), (4, 1)) +
+     f"ROOT y = f32[12,16] concatenate(x, v), dimensions={{0}}, {ROWS}", None),
+    ("slices and concatenations of no rows", array("x", (8, 16), (4, 1)) + f"e = f32[0,16] slice(x), slice={{[8:8], [0:16]}}, {ROWS}\n "
+     f"ROOT y = f32[8,16] concatenate(e, x), dimensions={{0}}, {ROWS}", None),
+    ("windows along a cut dimension", array("x", (8, 6), (4, 1)) + "z = f32[] constant(0)\n "
+     f"ROOT y = f32[8,6] reduce-window(x, z), window={{size=3x1 pad=1_1x0_0}}, to_apply=add, {ROWS}", ["collective-permute"] * 2),
+    ("windows that start from something else", array("x", (8, 6), (4, 1)) + "z = f32[] constant(100)\n "
+     f"ROOT y = f32[4,6] reduce-window(x, z), window={{size=3x1 stride=2x1 pad=0_1x0_0}}, to_apply=add, {ROWS}", None),
+    ("a cumulative sum along a cut dimension", array("x", (8, 6), (4, 1)) + "z = f32[] constant(0)\n "
+     f"ROOT y = f32[8,6] reduce-window(x, z), window={{size=8x1 pad=7_0x0_0}}, to_apply=add, {ROWS}", ["all-gather"]),
+    ("a cumulative sum from the end", array("x", (8, 6), (4, 1)) + "z = f32[] constant(0)\n "
+     f"ROOT y = f32[8,6] reduce-window(x, z), window={{size=8x1 pad=0_7x0_0}}, to_apply=add, {ROWS}", ["all-gather"]),
     ("reduce-window", array("x", (8, 6), (4, 1)) + "z = f32[] constant(0)\n "
      f"ROOT y = f32[8,3] reduce-window(x, z), window={{size=1x2 stride=1x2}}, to_apply=add, {ROWS}", []),
+    ("dynamic-slice along a cut dimension", array("x", (16, 6), (4, 1)) + "z = s32[] constant(0)\n k = s32[] constant(3)\n "
+     "ROOT y = f32[3,6] dynamic-slice(x, k, z), dynamic_slice_sizes={3,6}, sharding={replicated}", ["all-reduce"]),
+    ("dynamic-slice past the end", array("x", (16, 6), (4, 1)) + "z = s32[] constant(0)\n k = s32[] constant(99)\n "
+     "ROOT y = f32[3,6] dynamic-slice(x, k, z), dynamic_slice_sizes={3,6}, sharding={replicated}", ["all-reduce"]),
+    ("dynamic-update-slice along a cut dimension moves nothing", array("x", (16, 6), (4, 1)) + array("u", (3, 6)) +
+     f"z = s32[] constant(0)\n k = s32[] constant(6)\n ROOT y = f32[16,6] dynamic-update-slice(x, u, k, z), {ROWS}", []),
+    ("dynamic-update-slice before the start", array("x", (16, 6), (4, 1)) + array("u", (3, 6)) +
+     f"z = s32[] constant(0)\n k = s32[] constant(-9)\n ROOT y = f32[16,6] dynamic-update-slice(x, u, k, z), {ROWS}", []),
+    ("gather from a table whose rows are cut: the owners' rows are added up", INDICES.split(" n.2")[0] + " " + array("x", (64, 6), (4, 1)) +
+     f"ROOT g = f32[4,6] gather(x, n), {GATHER}, sharding={{replicated}}", ["all-reduce"]),
+    ("gather of rows that are out of range", "n = s32[4] constant({-3,1,99,63})\n " + array("x", (64, 6), (4, 1)) +
+     f"ROOT g = f32[4,6] gather(x, n), {GATHER}, sharding={{replicated}}", ["all-reduce"]),
+    ("scatter into rows that are cut moves nothing", INDICES.split(" n.2")[0] + " " + array("x", (64, 6), (4, 1)) + array("u", (4, 6)) +
+     f"ROOT g = f32[64,6] scatter(x, n, u), {SCATTER}, {ROWS}", []),
+    ("the largest and its place along a cut dimension", "pick { a = f32[] parameter(0)\n i = s32[] parameter(1)\n b = f32[] parameter(2)\n "
+     "j = s32[] parameter(3)\n g = pred[] compare(a, b), direction=GE\n v = f32[] select(g, a, b)\n w = s32[] select(g, i, j)\n "
+     "ROOT t = (f32[], s32[]) tuple(v, w) }\n" + array("x.0", (8, 6), (4, 1)) + "x = f32[8,6] sine(x.0)\n i = s32[8,6] iota(), iota_dimension=0\n "
+     "l = f32[] constant(-inf)\n z = s32[] constant(0)\n r = (f32[6], s32[6]) reduce(x, i, l, z), dimensions={0}, to_apply=pick\n "
+     "ROOT k = s32[6] get-tuple-element(r), index=1, sharding={replicated}", ["all-gather"] * 2),
     ("select-and-scatter", array("x", (8, 6), (4, 1)) + array("u", (8, 3), (4, 1)) + "z = f32[] constant(0)\n "
      f"ROOT y = f32[8,6] select-and-scatter(x, u, z), window={{size=1x2 stride=1x2}}, select=more, scatter=add, {ROWS}", []),
     ("cholesky and triangular-solve over a batch",

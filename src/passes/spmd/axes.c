@@ -15,6 +15,7 @@ typedef struct cuts {
   int count;
   int64_t v[MAX_CUTS], total;
   hlo_ints devices; /* the first order of devices that is not the plain one */
+  const hlo_mesh *mesh; /* the first one */
 } cuts;
 
 /* Those that do not fit into the chain are left out: shardings that need them will not fit the grid. */
@@ -47,10 +48,26 @@ static void note_sharding(cuts *c, const hlo_sharding *s)
   if (s->kind == HLO_SHARDING_NAMED) {
     for (int i = s->mesh->axis_count - 1; i >= 0 && stride < c->total; stride *= WEFT_MAX(s->mesh->axes[i].size, 1), i--)
       add_cut(c, stride);
+    if (!c->mesh && s->mesh->axis_count) c->mesh = s->mesh;
     if (!c->devices.count && s->mesh->device_ids.count == c->total) c->devices = s->mesh->device_ids;
   } else if (s->kind == HLO_SHARDING_TILED) {
     if (s->iota_reshape.count) add_row_major(c, s->iota_reshape);
     else add_row_major(c, s->tile_dims);
+  }
+}
+
+/* Without a mesh each axis is one. */
+static void number_mesh_axes(const hlo_mesh *mesh, spmd_grid *grid)
+{
+  int64_t stride = 1;
+
+  for (int a = 0; a < grid->count; a++) grid->mesh_axis[a] = a;
+  for (int i = mesh ? mesh->axis_count - 1 : -1; i >= 0; i--) {
+    int64_t end = stride * WEFT_MAX(mesh->axes[i].size, 1);
+    for (int a = 0; a < grid->count; a++)
+      if (grid->strides[a] >= stride && grid->strides[a] < end) grid->mesh_axis[a] = SPMD_MAX_AXES + i;
+    if (end > grid->device_count) return;
+    stride = end;
   }
 }
 
@@ -80,6 +97,7 @@ weft_status *spmd_grid_of(const hlo_module *module, weft_arena *arena, spmd_grid
       done *= p;
     }
   }
+  number_mesh_axes(c.mesh, out);
   return NULL;
 }
 
@@ -127,6 +145,23 @@ spmd_mask spmd_axes_mask(const spmd_axes *axes)
 
   for (int i = 0; i < axes->count; i++) mask |= UINT32_C(1) << axes->v[i];
   return mask;
+}
+
+void spmd_sharding_drop_parts(const spmd_grid *grid, spmd_sharding *s)
+{
+  for (int d = 0; d < s->rank; d++) {
+    spmd_axes *axes = &s->dims[d];
+    for (int i = 0, end; i < axes->count; i = end) {
+      int mesh_axis = grid->mesh_axis[axes->v[i]], whole = 0;
+      bool in_order = true;
+      for (end = i; end < axes->count && grid->mesh_axis[axes->v[end]] == mesh_axis; end++)
+        in_order &= end == i || grid->strides[axes->v[end]] < grid->strides[axes->v[end - 1]];
+      for (int a = 0; a < grid->count; a++) whole += grid->mesh_axis[a] == mesh_axis;
+      if (in_order && end - i == whole) continue;
+      axes->count = (uint8_t)i;
+      break;
+    }
+  }
 }
 
 bool spmd_sharding_equal(const spmd_sharding *a, const spmd_sharding *b)

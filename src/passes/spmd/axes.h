@@ -17,6 +17,7 @@ typedef struct spmd_grid {
   int64_t sizes[SPMD_MAX_AXES], strides[SPMD_MAX_AXES]; /* of places, row-major: the first axis is the major one */
   int64_t device_count;
   const int64_t *devices; /* the partition at each place */
+  int mesh_axis[SPMD_MAX_AXES]; /* axes of the same number make up one axis of the module's (first) mesh */
 } spmd_grid;
 
 typedef struct spmd_axes {
@@ -51,6 +52,8 @@ WEFT_NODISCARD weft_status *spmd_sharding_to_hlo(const spmd_grid *grid, const sp
 WEFT_NODISCARD weft_status *spmd_sharding_new(weft_arena *arena, int rank, spmd_sharding **out); /* whole and open */
 WEFT_NODISCARD weft_status *spmd_sharding_copy(weft_arena *arena, const spmd_sharding *s, spmd_sharding *out);
 bool spmd_sharding_equal(const spmd_sharding *a, const spmd_sharding *b);
+/* Takes away what cuts a dimension by a part of a mesh axis: clients name shardings by whole ones. */
+void spmd_sharding_drop_parts(const spmd_grid *grid, spmd_sharding *s);
 spmd_mask spmd_sharding_axes(const spmd_sharding *s); /* that it uses, unreduced ones included */
 
 bool spmd_axes_equal(const spmd_axes *a, const spmd_axes *b);

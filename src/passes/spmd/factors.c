@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "passes/spmd/custom.h"
+#include "passes/spmd/parts.h"
 #include "passes/util.h"
 
 enum { MAX_USES = 2 * HLO_MAX_RANK };
@@ -59,19 +60,38 @@ static int64_t common_divisor(int64_t a, int64_t b)
 
 /* Dimensions of several tensors along which elements change places, or are left out or added: cut alike as far as all sizes
  * allow, but computed whole. */
-static void moved(spmd_factors *f, int count, const int *tensors, const int64_t *dims)
+static void moved(spmd_factors *f, int count, const int *tensors, const int64_t *dims, bool is_fetched)
 {
   int64_t size = 0;
   int factor;
 
   if (f->count == SPMD_MAX_FACTORS) return;
-  for (int i = 0; i < count; i++) size = common_divisor(size, f->tensors[tensors[i]].shape->dims[dims[i]]);
+  for (int i = 0; i < count; i++) {
+    if (f->tensors[tensors[i]].shape->dims[dims[i]] == 0) return;
+    size = common_divisor(size, f->tensors[tensors[i]].shape->dims[dims[i]]);
+  }
   factor = add_factor(f, size);
   f->factor[factor].is_moved = true;
+  f->factor[factor].is_fetched = is_fetched;
   for (int i = 0; i < count; i++) use(f, tensors[i], dims[i], factor);
 }
 
-static void moved_dim(spmd_factors *f, int64_t dim, int a, int b) { moved(f, 2, (int[]){a, b}, (int64_t[]){dim, dim}); }
+static void moved_dim(spmd_factors *f, int64_t dim, int a, int b, bool is_fetched)
+{
+  moved(f, 2, (int[]){a, b}, (int64_t[]){dim, dim}, is_fetched);
+}
+
+/* A factor of some tensors of which each partition does its own rows; an operand's alone is reduced. */
+static void own_rows(spmd_factors *f, int64_t dim, int count, const int *tensors)
+{
+  int factor;
+
+  if (f->count == SPMD_MAX_FACTORS) return;
+  factor = add_factor(f, f->tensors[tensors[0]].shape->dims[dim]);
+  f->factor[factor].in_parts = true;
+  f->factor[factor].is_reduced = count == 1;
+  for (int i = 0; i < count; i++) use(f, tensors[i], dim, factor);
+}
 
 /* ---- one function a kind of operation ---------------------------------------------------------------------------------- */
 
@@ -99,7 +119,7 @@ static void reverse(const hlo_instr *instr, spmd_factors *f)
 {
   f->is_linear = f->passes_through = true;
   same_dims(f, instr->shape->rank, none);
-  for (int i = 0; i < instr->dims.count; i++) f->factor[instr->dims.v[i]].is_moved = true;
+  for (int i = 0; i < instr->dims.count; i++) f->factor[instr->dims.v[i]].is_moved = f->factor[instr->dims.v[i]].is_fetched = true;
 }
 
 /* The dimension that the attribute names is mixed; the others are left alone. */
@@ -115,7 +135,7 @@ static void all_but_dims(const hlo_instr *instr, spmd_factors *f)
     tensors[t] = t;
     dims[t] = instr->dims.v[0];
   }
-  if (f->tensor_count <= MAX_USES) moved(f, f->tensor_count, tensors, dims);
+  if (f->tensor_count <= MAX_USES) moved(f, f->tensor_count, tensors, dims, instr->op == HLO_CONCATENATE);
 }
 
 static void broadcast(const hlo_instr *instr, spmd_factors *f)
@@ -211,17 +231,27 @@ static void bitcast_convert(const hlo_instr *instr, spmd_factors *f)
 /* Dimensions that are taken as a whole, each by the same test on the first operand and the result. */
 static void kept_dims(const hlo_instr *instr, spmd_factors *f, const int *tensors, int count)
 {
+  int longest = -1; /* of those that a dynamic slice takes a part of: one of them may be cut */
+
   f->is_linear = true;
   f->passes_through = true;
   for (int d = 0; d < instr->shape->rank; d++) {
     int factor;
     bool same = true;
     for (int i = 0; i < count; i++) same &= f->tensors[tensors[i]].shape->dims[d] == instr->shape->dims[d];
-    if (!same && instr->op != HLO_DYNAMIC_SLICE) moved_dim(f, d, 0, result_tensor(f));
+    if (!same && instr->op == HLO_SLICE) moved_dim(f, d, 0, result_tensor(f), true);
+    if (!same && instr->op == HLO_DYNAMIC_UPDATE_SLICE) {
+      if (spmd_parts_can_index(instr, 2 + d, d)) own_rows(f, d, 2, (int[]){0, result_tensor(f)});
+      else moved_dim(f, d, 0, result_tensor(f), false);
+    }
+    if (!same && instr->op == HLO_DYNAMIC_SLICE && spmd_parts_can_index(instr, 1 + d, d) &&
+        (longest < 0 || f->tensors[0].shape->dims[d] > f->tensors[0].shape->dims[longest]))
+      longest = d;
     if (!same) continue;
     factor = add_factor(f, instr->shape->dims[d]);
     for (int i = 0; i < count; i++) use(f, tensors[i], d, factor);
   }
+  if (longest >= 0) own_rows(f, longest, 1, (int[]){0});
 }
 
 static void slice(const hlo_instr *instr, spmd_factors *f) { kept_dims(instr, f, (int[]){0, result_tensor(f)}, 2); }
@@ -237,7 +267,7 @@ static void pad(const hlo_instr *instr, spmd_factors *f)
     const hlo_pad_dim *p = &instr->u.pad.dims[d];
     int factor;
     if (p->low || p->high || p->interior) {
-      moved_dim(f, d, 0, 2);
+      moved_dim(f, d, 0, 2, p->interior == 0);
       continue;
     }
     factor = add_factor(f, instr->shape->dims[d]);
@@ -249,11 +279,17 @@ static void pad(const hlo_instr *instr, spmd_factors *f)
 
 static void window(const hlo_instr *instr, spmd_factors *f)
 {
+  int cumulative = -1;
+  bool reverse, can_fetch = instr->op == HLO_REDUCE_WINDOW && instr->operand_count == 2 &&
+                            pass_is_identity(hlo_reducer_op(instr->called[0]), instr->operands[1]); /* it stands beside the array, too */
+
+  if (instr->op == HLO_REDUCE_WINDOW && !spmd_parts_is_cumulative(instr, &cumulative, &reverse)) cumulative = -1;
   for (int d = 0; d < instr->u.window->rank; d++) {
     const hlo_window_dim *w = &instr->u.window->dims[d];
     int factor;
     if (w->size != 1 || w->stride != 1 || w->pad_low || w->pad_high || w->base_dilation != 1) {
-      moved_dim(f, d, 0, result_tensor(f));
+      if (d == cumulative) own_rows(f, d, 2, (int[]){0, result_tensor(f)});
+      else moved_dim(f, d, 0, result_tensor(f), can_fetch && w->base_dilation == 1);
       continue;
     }
     factor = add_factor(f, f->tensors[0].shape->dims[d]);
@@ -266,7 +302,7 @@ static void reduce(const hlo_instr *instr, spmd_factors *f)
 {
   int inputs = instr->operand_count / 2, kept = 0;
   hlo_opcode op = hlo_reducer_op(instr->called[0]);
-  bool combines = inputs == 1 && op != HLO_OPCODE_COUNT && pass_is_identity(op, instr->operands[1]);
+  bool combines = inputs > 1 || (op != HLO_OPCODE_COUNT && pass_is_identity(op, instr->operands[1]));
 
   f->reducer = op;
   f->is_linear = op == HLO_ADD && inputs == 1;
@@ -276,6 +312,7 @@ static void reduce(const hlo_instr *instr, spmd_factors *f)
     if (reduced && !combines) continue;
     factor = add_factor(f, f->tensors[0].shape->dims[d]);
     f->factor[factor].is_reduced = reduced;
+    f->factor[factor].in_parts = reduced && inputs > 1;
     for (int t = 0; t < inputs; t++) use(f, t, d, factor);
     if (reduced) continue;
     for (int t = f->operand_count; t < f->tensor_count; t++) use(f, t, kept, factor);
@@ -315,7 +352,7 @@ static void dot(const hlo_instr *instr, spmd_factors *f)
   }
 }
 
-/* Batch and features; with groups, the groups.  Spatial dimensions are computed whole. */
+/* Batch and features; with groups, the groups; spatial dimensions with their neighbours' edges. */
 static void convolution(const hlo_instr *instr, spmd_factors *f)
 {
   const hlo_conv_attrs *c = instr->u.conv;
@@ -325,7 +362,7 @@ static void convolution(const hlo_instr *instr, spmd_factors *f)
   f->reducer = HLO_ADD;
   f->is_linear = true;
   for (int i = 0; i < c->lhs_spatial.count; i++)
-    moved(f, 2, (int[]){0, 2}, (int64_t[]){c->lhs_spatial.v[i], c->out_spatial.v[i]});
+    moved(f, 2, (int[]){0, 2}, (int64_t[]){c->lhs_spatial.v[i], c->out_spatial.v[i]}, c->window.dims[i].base_dilation == 1);
   if (c->batch_group_count != 1) return;
   factor = add_factor(f, f->tensors[0].shape->dims[c->lhs_batch]);
   use(f, 0, c->lhs_batch, factor);
@@ -392,15 +429,30 @@ static void index_factors(spmd_factors *f, const indexing *x, bool cut_indices, 
   }
 }
 
+/* The longest dimension that single rows are taken from; -1: there is none. */
+static int longest_indexed(const hlo_instr *instr, hlo_ints single, hlo_ints map)
+{
+  const hlo_shape *shape = instr->operands[0]->shape;
+  int longest = -1;
+
+  for (int i = 0; i < map.count; i++)
+    if (pass_ints_contain(single, map.v[i]) && spmd_parts_can_index(instr, 1, map.v[i]) &&
+        (longest < 0 || shape->dims[map.v[i]] > shape->dims[longest]))
+      longest = (int)map.v[i];
+  return longest;
+}
+
 static void gather(const hlo_instr *instr, spmd_factors *f)
 {
   const hlo_gather_attrs *g = instr->u.gather;
   indexing x = {.big = 0, .indices = 1, .small = 2, .window = g->offset_dims, .collapsed = g->collapsed_slice_dims,
                 .batching = g->operand_batching_dims, .index_batching = g->start_indices_batching_dims,
                 .index_vector_dim = g->index_vector_dim};
+  int longest;
 
   f->is_linear = true;
   index_factors(f, &x, true, -1);
+  if ((longest = longest_indexed(instr, g->collapsed_slice_dims, g->start_index_map)) >= 0) own_rows(f, longest, 1, (int[]){0});
 }
 
 static void scatter(const hlo_instr *instr, spmd_factors *f)
@@ -415,6 +467,10 @@ static void scatter(const hlo_instr *instr, spmd_factors *f)
   f->reducer = hlo_reducer_op(instr->called[0]);
   f->counted_once = 0;
   index_factors(f, &x, f->reducer == HLO_ADD && instr->shape->type != WEFT_PRED, 3);
+  for (int i = 0; i < s->scatter_dims_to_operand_dims.count; i++) {
+    int64_t d = s->scatter_dims_to_operand_dims.v[i];
+    if (pass_ints_contain(s->inserted_window_dims, d) && spmd_parts_can_index(instr, 1, d)) own_rows(f, d, 2, (int[]){0, 3});
+  }
 }
 
 /* Matrices in the last two dimensions; a solve's right-hand sides are independent too. */
@@ -451,7 +507,7 @@ static void fft(const hlo_instr *instr, spmd_factors *f)
 {
   f->is_linear = true;
   leading(f, instr->shape->rank - instr->dims.count);
-  for (int d = instr->shape->rank - instr->dims.count; d < instr->shape->rank; d++) moved_dim(f, d, 0, 1);
+  for (int d = instr->shape->rank - instr->dims.count; d < instr->shape->rank; d++) moved_dim(f, d, 0, 1, false);
 }
 static void topk(const hlo_instr *instr, spmd_factors *f) { leading(f, instr->operands[0]->shape->rank - 1); }
 
@@ -459,12 +515,12 @@ static void topk(const hlo_instr *instr, spmd_factors *f) { leading(f, instr->op
 static void custom_call(const hlo_instr *instr, spmd_factors *f)
 {
   const char *batch = hlo_frontend_attribute(instr, "num_batch_dims"), *rule = hlo_frontend_attribute(instr, "xla.sdy.sharding_rule");
+  bool custom = spmd_custom_of(instr) != NULL;
   static const char *const markers[] = {"Sharding", "LayoutConstraint", "annotate_device_placement", "MoveToHost", "MoveToDevice",
                                         "InspectSharding"};
 
-  if (rule && spmd_rule_factors(rule, f)) {
-    if (!spmd_custom_of(instr)) /* nobody says how partial results combine */
-      for (int i = 0; i < f->count; i++) f->factor[i].is_moved |= f->factor[i].is_reduced;
+  if (rule && (custom || !batch) && spmd_rule_factors(rule, f)) {
+    for (int i = 0; i < f->count; i++) f->factor[i].is_moved |= !custom; /* foreign code knows nothing of tiles */
     return;
   }
   for (size_t i = 0; i < WEFT_COUNT(markers); i++)

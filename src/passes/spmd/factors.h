@@ -16,7 +16,9 @@ enum { SPMD_MAX_FACTORS = 3 * HLO_MAX_RANK };
 typedef struct spmd_factor {
   int64_t size;
   bool is_reduced; /* indexes no result: partial results are combined */
-  bool is_moved;   /* elements change places along it: cut alike on all sides, but computed whole */
+  bool is_moved;   /* elements change places along it: cut alike on all sides, but computed whole; unless */
+  bool is_fetched; /* ... tiles get what they need of other tiles (edges.h) */
+  bool in_parts;   /* each partition does what concerns its own rows (parts.h) */
 } spmd_factor;
 
 typedef struct spmd_use { uint8_t dim, factor; } spmd_use;

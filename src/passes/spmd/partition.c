@@ -12,7 +12,9 @@
 
 #include "hlo/sharding.h"
 #include "passes/spmd/custom.h"
+#include "passes/spmd/edges.h"
 #include "passes/spmd/one_partition.h"
+#include "passes/spmd/parts.h"
 #include "passes/spmd/reshard.h"
 
 /* A value in one of the shardings that somebody wanted it in. */
@@ -212,7 +214,7 @@ static void take_axes(const spmd_grid *grid, const spmd_factors *f, int t, const
 
   spmd_factor_axes(grid, f, t, s, axes);
   for (int i = 0; i < f->count; i++) {
-    if (f->factor[i].is_moved || spmd_axes_common(&c->axes[i], &axes[i]) != c->axes[i].count) continue;
+    if ((f->factor[i].is_moved && !f->factor[i].is_fetched) || spmd_axes_common(&c->axes[i], &axes[i]) != c->axes[i].count) continue;
     for (int k = c->axes[i].count; k < axes[i].count && !(*used >> axes[i].v[k] & 1); k++) {
       spmd_axes_push(&c->axes[i], axes[i].v[k]);
       *used |= UINT32_C(1) << axes[i].v[k];
@@ -266,6 +268,8 @@ static weft_status *complete(partitioner *w, const hlo_instr *instr, const spmd_
     WEFT_TRY(spmd_sharding_new(w->scratch, hlo_shape_is_array(f->tensors[t].shape) ? f->tensors[t].shape->rank : 0, &made));
     c->tensors[t] = *made;
   }
+  for (int i = 0; i < f->count; i++)
+    if (f->factor[i].in_parts && !spmd_parts_fit(instr, f, i, spmd_axes_size(grid, &c->axes[i], 0))) c->axes[i].count = 0;
   for (int t = 0; t < f->tensor_count;) { /* drop what some tensor cannot have, and look again */
     if (spmd_factor_sharding(grid, f, t, c->axes, &c->tensors[t], &wrong)) {
       t++;
@@ -278,7 +282,7 @@ static weft_status *complete(partitioner *w, const hlo_instr *instr, const spmd_
   for (int i = 0; i < f->count; i++)
     if (f->factor[i].is_reduced) c->partial |= spmd_axes_mask(&c->axes[i]);
   keep_sums(instr, f, have, want[0], c);
-  c->cost = work_of(instr, grid, f, c);
+  c->cost = work_of(instr, grid, f, c) + spmd_edges_cost(grid, instr, f, c->axes, c->tensors);
   for (int t = 0; t < f->tensor_count; t++) {
     int r = t - f->operand_count;
     const form *from;
@@ -336,8 +340,8 @@ static weft_status *fit_attributes(partitioner *w, const hlo_instr *instr, hlo_i
     hlo_gather_attrs *g = weft_arena_memdup(w->arena, made->u.gather, sizeof *g);
     WEFT_TRY_ALLOC(g);
     g->slice_sizes = cut_ints(b, g->slice_sizes, instr->operands[0]->shape, made->operands[0]->shape);
-    for (int i = 0; i < g->operand_batching_dims.count; i++)
-      ((int64_t *)(uintptr_t)g->slice_sizes.v)[g->operand_batching_dims.v[i]] = 1;
+    for (int i = 0; i < g->slice_sizes.count; i++) /* single rows stay single */
+      if (instr->u.gather->slice_sizes.v[i] == 1) ((int64_t *)(uintptr_t)g->slice_sizes.v)[i] = 1;
     made->u.gather = g;
     break;
   }
@@ -436,6 +440,7 @@ static weft_status *compute(partitioner *w, const hlo_instr *instr)
       if (c.partial >> a & 1) spmd_axes_push(&axes, a);
     WEFT_TRY(spmd_keep_first(&w->mover, &w->b, operands[f.counted_once], &axes, &operands[f.counted_once]));
   }
+  if (spmd_edges_needed(&f, c.axes)) WEFT_TRY(spmd_edges_fetch(&w->mover, &w->b, instr, &f, c.axes, operands));
   made = pb_clone(&w->b, instr, operands);
   WEFT_TRY(pass_build_finish(&w->b));
   {
@@ -443,8 +448,17 @@ static weft_status *compute(partitioner *w, const hlo_instr *instr)
     WEFT_TRY(local_shape(w, instr->shape, got, &at, &made->shape));
   }
   WEFT_TRY(fit_attributes(w, instr, made));
+  WEFT_TRY(spmd_edges_finish(&w->mover, &w->b, instr, &f, c.axes, operands, &made));
   if (instr->op == HLO_IOTA) WEFT_TRY(add_offset(w, instr, got[0], &made));
   c.partial &= ~got[0]->unreduced;
+  if (spmd_parts_needed(&f, c.axes)) {
+    WEFT_TRY(spmd_parts_compute(&w->mover, &w->b, instr, &f, c.axes, made, &made));
+    if (instr->op == HLO_REDUCE) c.partial = 0; /* whole already */
+    if (c.partial) {
+      WEFT_TRY(spmd_parts_combine(&w->mover, &w->b, made, got[0], c.partial, want->v[0], &made));
+      return add_form(w, instr, want->v[0], made);
+    }
+  }
   if (!c.partial) return settle(w, instr, made, got);
   if (instr->op == HLO_REDUCE) reducer = instr->called[0];
   WEFT_TRY(spmd_combine(&w->mover, &w->b, made, got[0], c.partial, reducer, want->v[0], &made));

@@ -452,6 +452,14 @@ weft_status *spmd_propagate(spmd_program *p)
   propagate_edges(p, false);
   propagate_edges(p, true);
   for (int i = 0; i < p->results.count; i++)
-    if (p->results_open[i]) *p->results.v[i] = *spmd_leaves_of(p, p->module->entry->root)->v[i];
+    if (p->results_open[i]) {
+      WEFT_TRY(spmd_sharding_copy(p->scratch, spmd_leaves_of(p, p->module->entry->root)->v[i], p->results.v[i]));
+      spmd_sharding_drop_parts(&p->grid, p->results.v[i]);
+    }
+  for (int i = 0; i < p->module->entry->param_count; i++) {
+    const spmd_leaves *leaves = spmd_leaves_of(p, p->module->entry->params[i]);
+    for (int k = 0; k < leaves->count; k++)
+      if (!leaves->v[k]->fixed) spmd_sharding_drop_parts(&p->grid, leaves->v[k]);
+  }
   return NULL;
 }

@@ -31,11 +31,11 @@ static weft_status *group_attrs(spmd_mover *m, int64_t groups, int64_t size, con
   return NULL;
 }
 
-/* Groups of partitions that differ along `axes` alone, in the order of their numbers along them. */
-static weft_status *attrs_along(spmd_mover *m, const spmd_axes *axes, const hlo_collective_attrs **out)
+/* The partitions in groups that differ along `axes` alone, each in the order of their numbers along them. */
+static weft_status *groups_along(spmd_mover *m, const spmd_axes *axes, int64_t **out)
 {
   const spmd_grid *grid = m->grid;
-  int64_t size = spmd_axes_size(grid, axes, 0), *ids = WEFT_ARENA_ARRAY(m->arena, int64_t, grid->device_count);
+  int64_t *ids = *out = WEFT_ARENA_ARRAY(m->arena, int64_t, grid->device_count);
   spmd_axes all = {0};
 
   WEFT_TRY_ALLOC(ids);
@@ -43,7 +43,15 @@ static weft_status *attrs_along(spmd_mover *m, const spmd_axes *axes, const hlo_
     if (!spmd_axes_has(axes, a)) spmd_axes_push(&all, a);
   for (int i = 0; i < axes->count; i++) spmd_axes_push(&all, axes->v[i]);
   for (int64_t p = 0; p < grid->device_count; p++) ids[spmd_place_along(grid, &all, p)] = grid->devices[p];
-  return group_attrs(m, grid->device_count / size, size, ids, out);
+  return NULL;
+}
+
+static weft_status *attrs_along(spmd_mover *m, const spmd_axes *axes, const hlo_collective_attrs **out)
+{
+  int64_t size = spmd_axes_size(m->grid, axes, 0), *ids;
+
+  WEFT_TRY(groups_along(m, axes, &ids));
+  return group_attrs(m, m->grid->device_count / size, size, ids, out);
 }
 
 static const hlo_shape *scalar_shape(spmd_mover *m, weft_dtype type) { return hlo_shape_array(m->arena, type, 0, NULL); }
@@ -68,14 +76,22 @@ static weft_status *look_up(spmd_mover *m, pass_build *b, const int64_t *table, 
   return pass_build_finish(b);
 }
 
-weft_status *spmd_number_along(spmd_mover *m, pass_build *b, const spmd_axes *axes, int64_t scale, hlo_instr **out)
+weft_status *spmd_value_along(spmd_mover *m, pass_build *b, const spmd_axes *axes, const int64_t *values, hlo_instr **out)
 {
   int64_t *table = WEFT_ARENA_ARRAY(m->arena, int64_t, m->grid->device_count);
 
   WEFT_TRY_ALLOC(table);
-  for (int64_t p = 0; p < m->grid->device_count; p++)
-    table[m->grid->devices[p]] = spmd_place_along(m->grid, axes, p) * scale;
+  for (int64_t p = 0; p < m->grid->device_count; p++) table[m->grid->devices[p]] = values[spmd_place_along(m->grid, axes, p)];
   return look_up(m, b, table, out);
+}
+
+weft_status *spmd_number_along(spmd_mover *m, pass_build *b, const spmd_axes *axes, int64_t scale, hlo_instr **out)
+{
+  int64_t n = spmd_axes_size(m->grid, axes, 0), *values = WEFT_ARENA_ARRAY(m->arena, int64_t, n);
+
+  WEFT_TRY_ALLOC(values);
+  for (int64_t i = 0; i < n; i++) values[i] = i * scale;
+  return spmd_value_along(m, b, axes, values, out);
 }
 
 /* ---- steps ---------------------------------------------------------------------------------------------------------------- */
@@ -293,6 +309,38 @@ static weft_status *permute(spmd_mover *m, pass_build *b, hlo_instr *x, const sp
   attrs->pairs = (const int64_t (*)[2])pairs;
   attrs->pair_count = (int)count;
   *out = collective(b, HLO_COLLECTIVE_PERMUTE, x->shape, x, attrs);
+  return pass_build_finish(b);
+}
+
+weft_status *spmd_permute_along(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_axes *axes, const int64_t *sources, hlo_instr **out)
+{
+  int64_t n = spmd_axes_size(m->grid, axes, 0), count = m->grid->device_count, *ids,
+          (*pairs)[2] = weft_arena_alloc_array(m->arena, (size_t)count, sizeof *pairs);
+  hlo_collective_attrs *attrs;
+
+  WEFT_TRY_ALLOC(pairs);
+  WEFT_TRY(pass_build_finish(b));
+  WEFT_TRY(groups_along(m, axes, &ids));
+  WEFT_TRY(new_attrs(m, &attrs));
+  for (int64_t i = 0; i < count; i++) {
+    int64_t source = sources[i % n];
+    if (source < 0 || source >= n) continue;
+    pairs[attrs->pair_count][0] = ids[i - i % n + source];
+    pairs[attrs->pair_count++][1] = ids[i];
+  }
+  attrs->pairs = (const int64_t (*)[2])pairs;
+  *out = collective(b, HLO_COLLECTIVE_PERMUTE, x->shape, x, attrs);
+  return pass_build_finish(b);
+}
+
+weft_status *spmd_gather_along(spmd_mover *m, pass_build *b, hlo_instr *x, int64_t dim, const spmd_axes *axes, hlo_instr **out)
+{
+  const hlo_collective_attrs *attrs;
+
+  WEFT_TRY(pass_build_finish(b));
+  WEFT_TRY(attrs_along(m, axes, &attrs));
+  *out = collective(b, HLO_ALL_GATHER, scaled(m, x->shape, (int)dim, spmd_axes_size(m->grid, axes, 0), 1), x, attrs);
+  if (*out) (*out)->dims = pb_ints(b, 1, &dim);
   return pass_build_finish(b);
 }
 

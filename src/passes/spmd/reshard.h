@@ -29,6 +29,14 @@ WEFT_NODISCARD weft_status *spmd_combine_cost(const spmd_mover *m, const hlo_sha
 /* s32[]: this partition's number along `axes`, times `scale`. */
 WEFT_NODISCARD weft_status *spmd_number_along(spmd_mover *m, pass_build *b, const spmd_axes *axes, int64_t scale, hlo_instr **out);
 
+/* s32[]: values[this partition's number along `axes`]. */
+WEFT_NODISCARD weft_status *spmd_value_along(spmd_mover *m, pass_build *b, const spmd_axes *axes, const int64_t *values, hlo_instr **out);
+/* The x of number sources[i] along `axes`, on number i; zeros where that is no number. */
+WEFT_NODISCARD weft_status *spmd_permute_along(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_axes *axes, const int64_t *sources,
+                                               hlo_instr **out);
+/* All x along `axes`, one behind the other in dimension `dim`. */
+WEFT_NODISCARD weft_status *spmd_gather_along(spmd_mover *m, pass_build *b, hlo_instr *x, int64_t dim, const spmd_axes *axes, hlo_instr **out);
+
 /* The tile on the first partition along `axes`, zeros on the others. */
 WEFT_NODISCARD weft_status *spmd_keep_first(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_axes *axes, hlo_instr **out);
 

@@ -3,7 +3,8 @@
  * Every array gets a sharding from those that parameters, results, constraints and manual regions were given
  * (propagate.c), then each instruction is written again on tiles (partition.c), with collectives where a tile is needed in
  * another form (reshard.c).  What an operation's dimensions have to do with each other is said once, in factors.c; shardings
- * are lists of axes of one grid of partitions (axes.c).  Regions that are written per partition already (between
+ * are lists of axes of one grid of partitions (axes.c).  Along a dimension where elements change places, tiles get what they
+ * need of their neighbours (edges.c), or each partition does what concerns its own rows (parts.c).  Regions that are written per partition already (between
  * SPMDFullToShardShape and SPMDShardToFullShape) keep their collectives; axes that they do not manage cut them too.
  *
  * Runs after calls are inlined and bodies are unshared; leaves a module whose parameters and results have the shapes of one
@@ -15,16 +16,38 @@
 #include "passes/passes.h"
 #include "passes/spmd/partition.h"
 
+/* A collective of partitions each for itself. */
+static bool is_alone(const hlo_instr *instr)
+{
+  const hlo_collective_attrs *a = instr->u.collective;
+
+  if (!a) return false;
+  for (int i = 0; i < a->pair_count; i++)
+    if (a->pairs[i][0] != a->pairs[i][1]) return false;
+  if (instr->op == HLO_COLLECTIVE_PERMUTE) return true;
+  if (a->groups.form == HLO_GROUPS_IOTA) return a->groups.group_size == 1;
+  if (a->groups.form != HLO_GROUPS_LIST || a->groups.group_count == 0) return false;
+  for (int g = 0; g < a->groups.group_count; g++)
+    if (a->groups.groups[g].count != 1) return false;
+  return true;
+}
+
 /* Collectives without a manual region around them: somebody has partitioned this program already (dumps of partitioned
  * programs keep the shardings of their parameters, whose shapes are tiles by then). */
 static bool is_partitioned(const hlo_module *module)
 {
-  bool collectives = false;
+  bool collectives = false, named = false;
+
+  /* a mesh is a framework's; partition numbers may then be those of a shard_map over axes of size 1, which is no region */
+  for (int i = 0; i < module->entry->param_count; i++) {
+    const hlo_sharding *s = module->entry->params[i]->extra ? module->entry->params[i]->extra->sharding : NULL;
+    named |= s && s->kind == HLO_SHARDING_NAMED;
+  }
 
   for (const hlo_computation *c = module->first; c; c = c->next)
     for (const hlo_instr *i = c->first; i; i = i->next) {
       if (spmd_is_call_to(i, "SPMDFullToShardShape") || spmd_is_call_to(i, "SPMDShardToFullShape")) return false;
-      collectives |= hlo_opcode_is_collective(i->op) || i->op == HLO_PARTITION_ID;
+      collectives |= (hlo_opcode_is_collective(i->op) && !is_alone(i)) || (i->op == HLO_PARTITION_ID && !named);
     }
   return collectives;
 }
