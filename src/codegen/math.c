@@ -109,8 +109,15 @@ static gen_ssa exp_(gen_emit *e, gen_ssa x)
   r = reduce_ln2(e, x, &n);
   p = wide ? POLY(e, r, exp_f64) : POLY(e, r, exp_f32);
   p = add(e, gen_fma(e, p, mul(e, r, r), r), gen_f(r, 1));
-  gen_ssa half = i_bin(e, LLVMAShr, n, 1); /* in two steps: the last one rounds a denormal, or overflows */
-  return mul(e, mul(e, p, power_of_two(e, half)), power_of_two(e, gen_bin(e, LLVMSub, n, half)));
+  /* By 2^n in two steps: the last one may overflow.  A denormal result, for which the processor would stop, is rounded as
+   * the integer that its bits are. */
+  int bias = wide ? 1023 : 127, mantissa = wide ? 52 : 23;
+  gen_ssa half = i_bin(e, LLVMAShr, n, 1), rest = gen_bin(e, LLVMSub, n, half), magic = gen_f(x, wide ? 0x1p52 : 0x1p23);
+  gen_ssa tiny = lt(e, x, (1 - bias) * 0.6931471805599453);
+  rest = gen_select(e, tiny, i_bin(e, LLVMAdd, rest, bias - 1 + mantissa), rest);
+  r = mul(e, mul(e, p, power_of_two(e, half)), power_of_two(e, rest));
+  gen_ssa bits = gen_bin(e, LLVMSub, to_bits(e, add(e, r, magic)), LLVMConstBitCast(magic, LLVMTypeOf(n)));
+  return gen_select(e, tiny, from_bits(e, bits), r);
 }
 
 /* f64 only: 2^n (1 + p) - 1 without cancellation. */

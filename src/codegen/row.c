@@ -105,7 +105,8 @@ static bool recognise(rows *r, gen_part *part)
       if (is_rows && cols > 1 && n_rows == r->rows && cols == r->cols) {
         if (r->reduce_count == MAX_REDUCES) return false;
         r->reduces[r->reduce_count++] = x;
-        r->stages = WEFT_MAX(r->stages, ++level);
+        level++;
+        r->stages = WEFT_MAX(r->stages, level);
       } else if (level > 0) {
         return false;
       }

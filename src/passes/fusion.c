@@ -28,6 +28,7 @@ enum {
   MOST_MEMBERS = 96,           /* instructions in a kernel: compile time grows faster than their number */
   MOST_GROUPS = 8,             /* groups that one instruction may be computed in, unless it is free */
   MANY_PICKS = 64,              /* slices of one element from one array */
+  LANES = 8,                   /* evaluations that a vector does at once */
   INNER_REDUCE_WORK = 512,     /* a reduction this small (all its evaluations) joins any group */
   ROW_MOST_COLS = 1 << 16,     /* longer rows do not stay in the cache */
   ROW_LONELY_ELEMS = 1 << 16,  /* fewer rows than ROW_LEAST_ROWS are worth it only for arrays up to this size */
@@ -251,10 +252,11 @@ static double asked_by(const hlo_instr *user, const hlo_instr *instr, double t)
   double ratio = elems(user) > 0 ? elems(instr) / elems(user) : 0;
 
   switch (user->op) {
-  case HLO_BROADCAST: { /* what does not change along the minor dimensions is computed once for them, if all are walked */
+  case HLO_BROADCAST: { /* what does not change along the minor dimensions is computed once for them, if all are walked;
+                         * but one by one, not in lanes */
     double repeats = 1;
     for (int d = to->rank - 1; d >= 0 && !pass_ints_contain(user->dims, d); d--) repeats *= (double)to->dims[d];
-    return WEFT_MAX(t / repeats, WEFT_MIN(t, elems(instr)));
+    return WEFT_MAX(t / WEFT_MAX(repeats / LANES, 1), WEFT_MIN(t, elems(instr)));
   }
   case HLO_PAD: case HLO_CONCATENATE: return t * ratio;
   case HLO_REDUCE: return t * ratio;

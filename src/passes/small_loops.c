@@ -12,6 +12,7 @@ enum {
   MOST_INSTRUCTIONS = 200, /* of body and condition */
   MOST_ELEMENTS = 32,      /* of a value inside: its elements are computed one by one */
   MOST_WORK = 600,         /* elements of all values inside */
+  MOST_COST = 200,         /* elements of a costly value, times what one costs: more are better done in vectors */
   MOST_REDUCED = 64,       /* elements of a reduction inside */
 };
 
@@ -31,6 +32,8 @@ static bool is_simple(const hlo_instr *instr)
   if (instr->op == HLO_PARAMETER || (instr->op == HLO_TUPLE && instr == comp->root)) return true;
   if (instr->op == HLO_GET_TUPLE_ELEMENT) return instr->operands[0] == comp->params[0];
   if (!hlo_shape_is_array(instr->shape) || hlo_shape_elems(instr->shape) > MOST_ELEMENTS) return false;
+  if (hlo_opcode_is_transcendental(instr->op))
+    return (double)hlo_shape_elems(instr->shape) * pass_element_cost(instr) <= MOST_COST;
   if (hlo_opcode_is_elementwise(instr->op)) return true;
   switch (instr->op) {
   case HLO_CONSTANT: case HLO_RESHAPE: case HLO_BITCAST: case HLO_BROADCAST: case HLO_SLICE: case HLO_DYNAMIC_SLICE:

@@ -141,6 +141,30 @@ TEST(costly_values_that_move_before_they_are_used)
                &(kernel_check){.low = 0, .high = 1, .rtol = 1e-5});
 }
 
+/* Rows of few columns are taken side by side, in one block; few long rows in two phases. */
+TEST(the_form_decides_how_rows_are_taken)
+{
+  static const struct { const char *in, *out; int phases; int64_t units; } cases[] = {
+    {"f32[48,2]", "f32[48]", 1, 1}, {"f32[48,100]", "f32[48]", 1, 48}, {"f32[2,100000]", "f32[2]", 2, 12},
+  };
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    char body[300];
+    hlo_module *module = NULL;
+    gen_options options;
+    gen_code *code;
+    snprintf(body, sizeof body, "  z = f32[] constant(0)\n  ROOT r = %s reduce(p0, z), dimensions={1}, to_apply=add", cases[i].out);
+    const char *program = fusion(reducer("add", "f32"), cases[i].in, body, cases[i].out);
+    T_OK(hlo_parse(program, strlen(program), &module));
+    T_OK(gen_options_load(&options));
+    T_OK(gen_compile(module, &options, &code));
+    const gen_kernel *kernel = gen_code_kernel(code, module->entry->root);
+    assert_int_equal(kernel->phase_count, cases[i].phases);
+    assert_int_equal(kernel->phases[0].units, cases[i].units);
+    gen_code_free(code);
+    hlo_module_free(module);
+  }
+}
+
 TEST(reduce_window_forms)
 {
   check_kernel(fusion(reducer("maximum", "f32"), "f32[2,9,10,5]", "  z = f32[] constant(-inf)\n  ROOT r = f32[2,4,5,5] reduce-window(p0, z), window={size=1x3x3x1 stride=1x2x2x1 pad=0_0x0_0x1_0x0_0}, to_apply=max", "f32[2,4,5,5]"), NULL);
@@ -153,7 +177,7 @@ int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(sums_of_every_form), UNIT(other_reducers), UNIT(argmax_and_fused_forms), UNIT(long_sums_in_two_phases),
-    UNIT(softmax_and_layer_norm_by_rows), UNIT(costly_values_that_move_before_they_are_used), UNIT(reduce_window_forms),
+    UNIT(softmax_and_layer_norm_by_rows), UNIT(costly_values_that_move_before_they_are_used), UNIT(the_form_decides_how_rows_are_taken), UNIT(reduce_window_forms),
   };
   return cmocka_run_group_tests(units, NULL, NULL);
 }

@@ -36,7 +36,7 @@ static void add_row_major(cuts *c, hlo_ints dims)
 {
   int64_t stride = 1;
 
-  for (int i = dims.count - 1; i >= 0 && stride < c->total; stride *= WEFT_MAX(dims.v[i--], 1)) add_cut(c, stride);
+  for (int i = dims.count - 1; i >= 0 && stride < c->total; stride *= WEFT_MAX(dims.v[i], 1), i--) add_cut(c, stride);
 }
 
 static void note_sharding(cuts *c, const hlo_sharding *s)
