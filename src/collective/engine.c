@@ -13,16 +13,22 @@
 
 /* ---- data ---- */
 
+/* NULL where the operation has no such memory: nothing of it is touched then. */
+static char *place(const coll_op *op, int memory, int64_t offset)
+{
+  char *base = op->memory[memory];
+  return base ? base + offset : NULL;
+}
+
 const char *coll_msg_source(const coll_msg *msg)
 {
-  if (!msg->step) return msg->op->memory[COLL_IN];
-  return msg->op->memory[msg->step->src_in] + msg->step->src;
+  return msg->step ? place(msg->op, msg->step->src_in, msg->step->src) : msg->op->memory[COLL_IN];
 }
 
 char *coll_msg_target(const coll_msg *msg)
 {
   if (!msg->step) return msg->op->memory[COLL_OUT];
-  return msg->step->kind == COLL_RECV ? msg->op->memory[msg->step->dst_in] + msg->step->dst : NULL;
+  return msg->step->kind == COLL_RECV ? place(msg->op, msg->step->dst_in, msg->step->dst) : NULL;
 }
 
 int64_t coll_msg_bytes(const coll_msg *msg) { return msg->step ? msg->step->bytes : msg->op->problem.bytes; }
