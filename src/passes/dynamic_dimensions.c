@@ -92,6 +92,8 @@ static weft_status *follow_dot(tracker *t, hlo_instr *dot, sizes *out)
       if (!own[k].v[contracting[k].v[i]]) own[k].v[contracting[k].v[i]] = other->v[contracting[1 - k].v[i]];
   }
   for (int k = 0; k < 2; k++)
+    if (dot->operands[k]->shape->type == WEFT_F8E8M0FNU) return unimplemented(dot, ", of a type that has no zero");
+  for (int k = 0; k < 2; k++)
     WEFT_TRY(mask_operand(t, dot, k, &own[k], contracting[k], pb_scalar(&t->b, dot->operands[k]->shape->type, 0)));
   return NULL;
 }

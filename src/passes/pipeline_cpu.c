@@ -11,7 +11,7 @@ static const struct pass_entry legality_entries[] = {
   PASS(normalize_layouts), PASS(async_expander), PASS(remove_annotations), PASS(call_inliner), PASS(flatten), PASS(spmd_partitioner),
   PASS(normalize_entry_layout), PASS(flatten), PASS(map_inliner),
   PASS(batch_norm_expander), PASS(rng_expander), PASS(elementwise_expander), PASS(dynamic_dimensions),
-  PASS(reduce_window_rewriter), PASS(dot_canonicalizer), PASS(dce),
+  PASS(reduce_window_rewriter), PASS(dot_expander), PASS(dot_canonicalizer), PASS(dce),
 };
 static const pass_pipeline legality = {"legality", ENTRIES(legality_entries), .rounds = 1};
 

@@ -2,6 +2,8 @@
  * the first n count; what comes out is known exactly. */
 #include "cpu/run.h"
 
+#include <math.h>
+
 #define ADD "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
 #define FIRST \
   "ENTRY e { x = f32[6] parameter(0) n = s32[] parameter(1) d = f32[<=6] set-dimension-size(x, n), dimensions={0} z = f32[] constant(0)\n"
@@ -117,4 +119,24 @@ TEST(what_is_not_followed_is_named)
   weft_platform_release(platform);
 }
 
-TEST_MAIN(UNIT(what_is_beyond_a_size_does_not_show), UNIT(what_is_not_followed_is_named))
+/* A group's matrix is not read for the rows of others, zero times it is not added: it may hold anything. */
+TEST(groups_of_a_ragged_dot_do_not_meet)
+{
+  weft_platform *platform = test_platform(1, 1);
+  const float lhs[4] = {1, 2, 3, 4}, rhs[3] = {10, NAN, 100}, want[4] = {10, 20, 300, 0}, by_group[3] = {90, 0, 300};
+  float right[4] = {10, 40, 100, NAN}, got[4], sums[3];
+  const int32_t sizes[3] = {2, 0, 1};
+  weft_executable *exe = test_compile(platform,
+    "ENTRY e { l = f32[4,1] parameter(0) r = f32[3,1,1] parameter(1) s = s32[3] parameter(2) v = f32[4,1] parameter(3)\n"
+    "a = f32[4,1] ragged-dot(l, r, s), lhs_contracting_dims={1}, rhs_contracting_dims={1}, lhs_ragged_dims={0}, rhs_group_dims={0}\n"
+    "b = f32[3,1,1] ragged-dot(l, v, s), lhs_contracting_dims={0}, rhs_contracting_dims={0}, lhs_ragged_dims={0}, rhs_group_dims={}\n"
+    "ROOT t = (f32[4,1], f32[3,1,1]) tuple(a, b) }", BUF_TOPOLOGICAL);
+
+  T_OK(test_run(exe, (const void *[]){lhs, rhs, sizes, right}, (void *[]){got, sums}));
+  for (int i = 0; i < 4; i++) T_TRUE(got[i] == want[i]);
+  for (int i = 0; i < 3; i++) T_TRUE(sums[i] == by_group[i]);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+TEST_MAIN(UNIT(groups_of_a_ragged_dot_do_not_meet), UNIT(what_is_beyond_a_size_does_not_show), UNIT(what_is_not_followed_is_named))
