@@ -28,7 +28,7 @@ static weft_status *grid_of(const hlo_instr *call, grid *g)
 
   if (!config || sscanf(config, "{\"replicas\":%d,\"partitions\":%d,\"infeeds\":%d}", &g->replicas, &g->partitions, &g->infeeds) != 3 ||
       g->replicas < 1 || g->partitions < 1 || g->infeeds < 0 || (int64_t)g->replicas * g->partitions > MOST_DEVICES ||
-      call->called_count != g->replicas * g->partitions + g->infeeds)
+      call->called_count != (int64_t)g->replicas * g->partitions + g->infeeds)
     return WEFT_ERR(INVALID_ARGUMENT, "run_parallel: no grid of programs in %s", config ? config : "no backend_config");
   return NULL;
 }
@@ -49,6 +49,9 @@ static weft_status *order_members(hlo_module *module, const grid *g, hlo_instr *
     hlo_ints replicas = c->groups.group_count ? c->groups.groups[i] : (hlo_ints){g->replicas, NULL};
     int64_t *ids = WEFT_ARENA_ARRAY(&module->arena, int64_t, (int64_t)replicas.count * g->partitions);
     WEFT_TRY_ALLOC(ids);
+    for (int r = 0; replicas.v && r < replicas.count; r++)
+      if (replicas.v[r] < 0 || replicas.v[r] >= g->replicas)
+        return WEFT_ERR(INVALID_ARGUMENT, "run_parallel: %s names replica %lld of %d", instr->name, (long long)replicas.v[r], g->replicas);
     n = 0;
     for (int p = 0; p < g->partitions; p++)
       for (int r = 0; r < replicas.count; r++) ids[n++] = (replicas.v ? replicas.v[r] : r) * g->partitions + p;

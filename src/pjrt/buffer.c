@@ -457,17 +457,22 @@ static void copy_when_defined(void *ctx, const weft_status *error)
 static weft_status *start_copy(PJRT_Buffer *buffer, const host_copy *copy, weft_event **out_event)
 {
   WEFT_AUTO(weft_event) done = NULL;
+  WEFT_AUTO(weft_buffer) source = NULL;
   host_copy *c;
   weft_status *st;
 
   if (weft_buffer_is_deleted(buffer->buffer)) return WEFT_ERR(INVALID_ARGUMENT, "Buffer has been deleted or donated.");
   WEFT_TRY(weft_event_new(&done));
+  if (weft_event_is_ready(weft_buffer_defined(buffer->buffer)))
+    source = weft_buffer_retain(buffer->buffer);
+  else /* the client may delete or donate it before it is defined */
+    WEFT_TRY(weft_buffer_alias(buffer->buffer, weft_buffer_type(buffer->buffer), &source));
   c = malloc(sizeof *c);
   WEFT_TRY_ALLOC(c);
   *c = *copy;
-  c->buffer = weft_buffer_retain(buffer->buffer);
+  c->buffer = weft_buffer_retain(source);
   c->done = weft_event_retain(done);
-  st = weft_event_on_ready(weft_buffer_defined(buffer->buffer), copy_when_defined, c);
+  st = weft_event_on_ready(weft_buffer_defined(source), copy_when_defined, c);
   if (st) copy_when_defined(c, st);
   weft_status_free(st);
   *out_event = WEFT_MOVE(done);
@@ -484,11 +489,11 @@ static weft_status *read_host_layout(const PJRT_Buffer *buffer, const PJRT_Buffe
   weft_array_type ignored;
   bool by_strides = given && given->type == PJRT_Buffer_MemoryLayout_Type_Strides;
 
-  if (by_strides && given->strides.num_byte_strides != (size_t)type->rank)
+  if (by_strides && (given->strides.num_byte_strides != (size_t)type->rank || (type->rank > 0 && !given->strides.byte_strides)))
     return WEFT_ERR(INVALID_ARGUMENT, "%zu byte strides for an array of rank %d", given->strides.num_byte_strides, type->rank);
   if (given && !by_strides) WEFT_TRY(pjrt_layout_read(given, type, &order));
   pjrt_layout_strides(order, type, to);
-  if (by_strides) memcpy(to, given->strides.byte_strides, (size_t)type->rank * sizeof *to);
+  if (by_strides && type->rank > 0) memcpy(to, given->strides.byte_strides, (size_t)type->rank * sizeof *to);
   for (int i = 0; i < type->rank && c->bytes > 0; i++) {
     int64_t span;
     if (to[i] < 0 || __builtin_mul_overflow(to[i], type->dims[i] - 1, &span) || __builtin_add_overflow(reach, span, &reach))
@@ -572,13 +577,13 @@ PJRT_Error *pjrt_Buffer_CopyToMemory(PJRT_Buffer_CopyToMemory_Args *args)
 PJRT_Error *pjrt_Buffer_Bitcast(PJRT_Buffer_Bitcast_Args *args)
 {
   pjrt_placement at;
-  WEFT_AUTO(weft_storage) storage = NULL;
+  weft_buffer *alias;
   int64_t have = weft_array_bytes(weft_buffer_type(args->buffer->buffer));
 
   PJRT_TRY(pjrt_place(NULL, args->buffer->memory, args->element_type, args->dims, args->num_dims, args->device_layout, &at));
   if (weft_array_bytes(&at.type) != have)
     return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "bitcast of %lld bytes to %lld", (long long)have,
                                (long long)weft_array_bytes(&at.type)));
-  PJRT_TRY(weft_buffer_storage(args->buffer->buffer, &storage));
-  return pjrt_error(wrap(&at, storage, weft_buffer_defined(args->buffer->buffer), &args->out_buffer));
+  PJRT_TRY(weft_buffer_alias(args->buffer->buffer, &at.type, &alias));
+  return pjrt_error(pjrt_buffer_new(alias, at.memory, at.layout, &args->out_buffer));
 }

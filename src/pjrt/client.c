@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "cpu/platform.h"
 #include "pjrt/internal.h"
+#include "runtime/feed.h"
 
 /* Lowering rules, donation, callbacks and the compilation cache of JAX all ask for this word. */
 const char pjrt_platform_name[] = "cpu";
@@ -177,6 +178,7 @@ static weft_status *make_devices(PJRT_Client *client, const int *counts)
 
 static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client **out_client)
 {
+  static uint64_t last_serial; /* atomic */
   WEFT_AUTO(PJRT_Client) client = calloc(1, sizeof *client);
   weft_platform_options options = {0};
   client_settings s;
@@ -185,6 +187,7 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
 
   WEFT_TRY_ALLOC(client);
   client->refs = 1;
+  client->serial = __atomic_add_fetch(&last_serial, 1, __ATOMIC_RELAXED); /* a number, and nothing is published by it */
   weft_mutex_init(&client->mu);
   WEFT_TRY(read_settings(args, &s));
   client->process_index = (int)s.node_id;
@@ -198,6 +201,8 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
   options.kv = client->kv;
   WEFT_TRY(weft_platform_new(&cpu_platform_ops, &options, &client->platform));
   client->local_count = weft_platform_device_count(client->platform);
+  for (int i = 0; i < client->local_count; i++) /* the API has no way to feed: a program would wait for ever */
+    weft_device_close_infeed(weft_platform_device(client->platform, i));
   counts = calloc((size_t)client->process_count, sizeof *counts);
   WEFT_TRY_ALLOC(counts);
   counts[client->process_index] = client->local_count;

@@ -107,7 +107,7 @@ static weft_status *get_link(PJRT_Client *client, int64_t from, int64_t to, int 
 
 typedef struct transfer {
   pjrt_link *link;       /* a reference */
-  weft_buffer *buffer;   /* retained: what is sent; NULL: a receive */
+  weft_buffer *buffer;   /* what is sent, by an alias: the client may delete its own; NULL: a receive */
   weft_storage *storage; /* retained: of the bytes */
   weft_event *done, *operation;
   weft_dtype type;
@@ -191,20 +191,22 @@ static weft_status *send_one(PJRT_Client *client, PJRT_Buffer *buffer, int to, i
 {
   WEFT_AUTO(pjrt_link) link = NULL;
   WEFT_AUTO(weft_event) done = NULL;
+  WEFT_AUTO(weft_buffer) alias = NULL;
   const PJRT_Device *peer;
   transfer *t;
 
   WEFT_TRY(pjrt_check_handle(buffer, PJRT_KIND_BUFFER, "a buffer to send"));
   if (weft_buffer_is_deleted(buffer->buffer)) return WEFT_ERR(INVALID_ARGUMENT, "Buffer has been deleted or donated.");
   WEFT_TRY(peer_of(client, to, &peer));
+  WEFT_TRY(weft_buffer_alias(buffer->buffer, weft_buffer_type(buffer->buffer), &alias));
   WEFT_TRY(get_link(client, buffer->device->description.id, to, 0, &link));
   WEFT_TRY(weft_event_new(&done));
   WEFT_TRY(transfer_new(link, weft_buffer_type(buffer->buffer), key, done, &t));
   link = NULL; /* the transfer's now */
-  t->buffer = weft_buffer_retain(buffer->buffer);
+  t->buffer = WEFT_MOVE(alias);
   t->waiting = 2;
   weft_event_on_ready_slot(t->link->ready, &t->link_waiter, one_is_there, t);
-  weft_event_on_ready_slot(weft_buffer_defined(buffer->buffer), &t->buffer_waiter, one_is_there, t);
+  weft_event_on_ready_slot(weft_buffer_defined(t->buffer), &t->buffer_waiter, one_is_there, t);
   return pjrt_event_new(WEFT_MOVE(done), out_event);
 }
 

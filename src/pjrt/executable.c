@@ -151,7 +151,7 @@ static target target_of(const PJRT_Client *client) { return (target){client->pla
 static weft_status *describe_devices(pjrt_program *p, const PJRT_Client *client)
 {
   if (!client) return NULL;
-  p->client = client;
+  p->client_serial = client->serial;
   p->device_count = weft_executable_device_count(p->exe);
   p->devices = calloc((size_t)p->device_count + 1, sizeof *p->devices);
   p->places = calloc((size_t)p->device_count + 1, sizeof *p->places);
@@ -233,6 +233,12 @@ static void describe_costs(pjrt_program *p)
   p->costs[2].float_value = (float)transcendentals;
 }
 
+/* Clients may ask for any number of seconds. */
+static int64_t nanoseconds(int64_t seconds)
+{
+  return WEFT_MAX(WEFT_MIN(seconds, INT64_MAX / WEFT_NS_PER_S), -1) * WEFT_NS_PER_S;
+}
+
 /* Takes `module`.  `options_data` is kept for Serialize and GetCompileOptions. */
 static weft_status *compile(target on, hlo_module *module, const void *options_data, size_t options_size,
                             pjrt_program **out_program)
@@ -261,8 +267,8 @@ static weft_status *compile(target on, hlo_module *module, const void *options_d
   compile_options.dump_dir = options.dump_passes ? options.dump_dir : NULL;
   compile_options.order = options.order;
   compile_options.budget_bytes = options.budget_bytes;
-  compile_options.collective_timeout_ns = options.collective_timeout_s * WEFT_NS_PER_S;
-  compile_options.collective_warn_ns = options.collective_warn_s * WEFT_NS_PER_S;
+  compile_options.collective_timeout_ns = nanoseconds(options.collective_timeout_s);
+  compile_options.collective_warn_ns = nanoseconds(options.collective_warn_s);
   pjrt_dump(&options, module, "before_optimizations", &dump_number);
   module->replica_count = options.replica_count;
   module->num_partitions = options.partition_count;
@@ -381,7 +387,7 @@ PJRT_Error *pjrt_Client_Load(PJRT_Client_Load_Args *args)
   hlo_module *module;
   pjrt_program *program;
 
-  if (p->client == args->client && !overridden)
+  if (p->client_serial == args->client->serial && !overridden)
     return pjrt_error(load(args->client, program_retain(args->executable->program), &args->loaded_executable));
   PJRT_TRY(hlo_from_proto(p->source, p->source_size, &module));
   PJRT_TRY(compile(target_of(args->client), module, overridden ? args->compile_options : p->options,

@@ -120,6 +120,7 @@ void pjrt_topology_free(PJRT_TopologyDescription *topology);
 
 struct PJRT_Client {
   int refs; /* atomic: the handle, and every buffer, loaded executable and transfer manager */
+  uint64_t serial; /* not 0; addresses are used again, these are not */
   weft_platform *platform;
   int process_index, process_count;
   int device_count, local_count;
@@ -278,7 +279,7 @@ typedef struct pjrt_program {
   pjrt_values params, outputs;
   pjrt_shardings param_shardings, output_shardings; /* empty for one device */
   PJRT_NamedValue costs[3];
-  const PJRT_Client *client; /* only compared: the client it can run on; NULL: compiled ahead of time */
+  uint64_t client_serial; /* of the client it can run on; 0: compiled ahead of time */
   int device_count;
   PJRT_Device **devices; /* of this process, in the order of argument_lists */
   PJRT_LogicalDeviceIds *places;

@@ -53,7 +53,7 @@ weft_status *pjrt_layout_get(const int64_t *minor_to_major, int rank, const pjrt
       return WEFT_ERR(INVALID_ARGUMENT, "a layout whose minor_to_major is no permutation of %d dimensions", rank);
     seen |= UINT32_C(1) << minor_to_major[i];
   }
-  if (memcmp(plain->minor_to_major, minor_to_major, bytes) == 0) return NULL;
+  if (rank == 0 || memcmp(plain->minor_to_major, minor_to_major, bytes) == 0) return NULL;
   weft_mutex_lock(&mu);
   for (layout = others; layout; layout = layout->next)
     if (layout->rank == rank && memcmp(layout->minor_to_major, minor_to_major, bytes) == 0) break;
@@ -78,13 +78,15 @@ weft_status *pjrt_layout_read(const PJRT_Buffer_MemoryLayout *given, const weft_
   if (given->type == PJRT_Buffer_MemoryLayout_Type_Strides) {
     int64_t strides[HLO_MAX_RANK];
     pjrt_layout_strides(*out_layout, type, strides);
-    if (given->strides.num_byte_strides != (size_t)type->rank ||
+    if (given->strides.num_byte_strides != (size_t)type->rank || (type->rank > 0 && !given->strides.byte_strides))
+      return WEFT_ERR(INVALID_ARGUMENT, "%zu byte strides for an array of rank %d", given->strides.num_byte_strides, type->rank);
+    if (type->rank > 0 &&
         memcmp(strides, given->strides.byte_strides, (size_t)type->rank * sizeof *strides) != 0)
       return WEFT_ERR(UNIMPLEMENTED, "a device layout by strides other than row-major");
     return NULL;
   }
   if (given->tiled.num_tiles) return WEFT_ERR(UNIMPLEMENTED, "tiled layouts");
-  if (given->tiled.minor_to_major_size != (size_t)type->rank)
+  if (given->tiled.minor_to_major_size != (size_t)type->rank || (type->rank > 0 && !given->tiled.minor_to_major))
     return WEFT_ERR(INVALID_ARGUMENT, "a layout of %zu dimensions for an array of %d", given->tiled.minor_to_major_size,
                     type->rank);
   return pjrt_layout_get(given->tiled.minor_to_major, type->rank, out_layout);

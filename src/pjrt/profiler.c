@@ -233,8 +233,10 @@ static PLUGIN_Profiler_Error *collect_data(PLUGIN_Profiler_CollectData_Args *arg
 
   if (st) return error_of(st);
   if (!args->buffer) args->buffer = p->data;
-  else if (args->buffer_size_in_bytes >= p->size) memcpy(args->buffer, p->data, p->size);
-  else return error_of(WEFT_ERR(INVALID_ARGUMENT, "the profile has %zu bytes, the buffer %zu", p->size, args->buffer_size_in_bytes));
+  else if (args->buffer_size_in_bytes < p->size)
+    return error_of(WEFT_ERR(INVALID_ARGUMENT, "the profile has %zu bytes, the buffer %zu", p->size, args->buffer_size_in_bytes));
+  else if (p->size > 0)
+    memcpy(args->buffer, p->data, p->size);
   args->buffer_size_in_bytes = p->size;
   return NULL;
 }

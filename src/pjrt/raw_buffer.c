@@ -22,8 +22,7 @@ static PJRT_Error *create_raw_alias_of_buffer(PJRT_RawBuffer_CreateRawAliasOfBuf
   raw = calloc(1, sizeof *raw);
   if (!raw) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
   raw->alias = *args->buffer;
-  st = weft_buffer_promise(raw->alias.device->device, weft_buffer_type(args->buffer->buffer), &raw->alias.buffer);
-  if (!st && (st = weft_buffer_fulfil(raw->alias.buffer, args->buffer->buffer, false))) weft_buffer_release(raw->alias.buffer);
+  st = weft_buffer_alias(args->buffer->buffer, weft_buffer_type(args->buffer->buffer), &raw->alias.buffer);
   if (st) {
     free(raw);
     return pjrt_error(st);

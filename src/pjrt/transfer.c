@@ -320,7 +320,7 @@ PJRT_Error *pjrt_Buffer_DonateWithControlDependency(PJRT_Buffer_DonateWithContro
 /* ---- a raw copy whose destination comes later ---- */
 
 typedef struct late_copy {
-  PJRT_Buffer source; /* a reference of its own to the buffer */
+  PJRT_Buffer source; /* with an alias of the buffer: the client may delete its own */
   weft_event *done;   /* retained */
   int64_t offset, bytes;
 } late_copy;
@@ -351,9 +351,11 @@ static void destination_ready(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *arg
 PJRT_Error *pjrt_Buffer_CopyRawToHostFuture(PJRT_Buffer_CopyRawToHostFuture_Args *args)
 {
   WEFT_AUTO(weft_event) done = NULL;
+  WEFT_AUTO(weft_buffer) source = NULL;
   late_copy *c;
 
   PJRT_TRY(pjrt_check_range(weft_array_bytes(weft_buffer_type(args->buffer->buffer)), args->offset, args->transfer_size));
+  PJRT_TRY(weft_buffer_alias(args->buffer->buffer, weft_buffer_type(args->buffer->buffer), &source));
   PJRT_TRY(weft_event_new(&done));
   PJRT_TRY(pjrt_event_new(weft_event_retain(done), &args->event));
   c = malloc(sizeof *c);
@@ -362,7 +364,7 @@ PJRT_Error *pjrt_Buffer_CopyRawToHostFuture(PJRT_Buffer_CopyRawToHostFuture_Args
     return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
   }
   *c = (late_copy){.source = *args->buffer, .done = WEFT_MOVE(done), .offset = args->offset, .bytes = args->transfer_size};
-  weft_buffer_retain(c->source.buffer);
+  c->source.buffer = WEFT_MOVE(source);
   args->callback_data = c;
   args->future_ready_callback = destination_ready;
   return NULL;

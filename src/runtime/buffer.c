@@ -381,6 +381,7 @@ weft_status *weft_buffer_fulfil(weft_buffer *promise, weft_buffer *source, bool 
   fulfilment *f;
   weft_status *st;
 
+  if (source == promise) return WEFT_ERR(INVALID_ARGUMENT, "a buffer cannot be its own value");
   if (source->bytes != promise->bytes || source->device != promise->device)
     return WEFT_ERR(INVALID_ARGUMENT, "%lld bytes on device %lld for a buffer of %lld bytes on device %lld",
                     (long long)source->bytes, (long long)source->device->id, (long long)promise->bytes,
@@ -395,6 +396,16 @@ weft_status *weft_buffer_fulfil(weft_buffer *promise, weft_buffer *source, bool 
   f->promise = weft_buffer_retain(promise);
   f->donate = donate;
   weft_event_on_ready_slot(source->defined, &f->waiter, fulfil, f);
+  return NULL;
+}
+
+weft_status *weft_buffer_alias(weft_buffer *buffer, const weft_array_type *type, weft_buffer **out_alias)
+{
+  WEFT_AUTO(weft_buffer) alias = NULL;
+
+  WEFT_TRY(weft_buffer_promise(buffer->device, type, &alias));
+  WEFT_TRY(weft_buffer_fulfil(alias, buffer, false));
+  *out_alias = WEFT_MOVE(alias);
   return NULL;
 }
 

@@ -56,6 +56,9 @@ WEFT_NODISCARD weft_status *weft_buffer_promise(weft_device *device, const weft_
  * bytes move.  Otherwise both share them.  On an error (INVALID_ARGUMENT: another size; FAILED_PRECONDITION: the source is
  * deleted; RESOURCE_EXHAUSTED) the promise still is one. */
 WEFT_NODISCARD weft_status *weft_buffer_fulfil(weft_buffer *promise, weft_buffer *source, bool donate);
+/* A second buffer on the bytes of `buffer`, defined when that is, and there when that has been deleted or donated since.
+ * `type` has as many bytes.  Errors as weft_buffer_fulfil. */
+WEFT_NODISCARD weft_status *weft_buffer_alias(weft_buffer *buffer, const weft_array_type *type, weft_buffer **out_alias);
 /* Takes `error`. */
 void weft_buffer_fail(weft_buffer *promise, weft_status *error);
 

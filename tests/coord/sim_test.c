@@ -3,7 +3,8 @@
  * Processes run a small program (connect, rounds of keys and barriers, shutdown) on real agent cores against a real
  * service core; what lies between is simulated: every message travels as bytes, for a random time, and may be
  * overtaken.  Faults strike at random moments: processes die, die and come back, stop for a while, come back beside a
- * stopped old self; connections are reset or swallow everything; the service stops for a while, or is restarted.
+ * stopped old self; connections are reset or swallow everything; the service stops for a while, or is restarted; the
+ * whole machine sleeps; clocks jump.  A second test aims each fault at each step of the program.
  *
  * Checked in every run:
  *   - every operation ends by its deadline, every process comes to an end
@@ -51,6 +52,9 @@ typedef struct wire {
   weft_status *error;
 } wire;
 
+typedef enum fault_kind {
+  KILL, RESTART, STOP, ZOMBIE, RESET, DEAF, SERVICE_STOP, SERVICE_RESTART, SLEEP, SERVICE_CLOCK, CLOCK, FAULT_KINDS
+} fault_kind;
 typedef enum stage { CONNECT, SET, ADD, BARRIER, GET, LIVE, FINAL, SHUTDOWN, ENDED } stage;
 
 struct proc {
@@ -64,6 +68,7 @@ struct proc {
   int64_t stopped_until, next_tick;
   int epoch;
   int64_t deaf_until; /* a half-open connection: whatever is sent vanishes */
+  int64_t clock;      /* its own, ahead of the simulation's by so much */
   coord_op op;
   bool op_active, was_stopped;
   char key[64], value[64], id[32];
@@ -78,17 +83,29 @@ typedef struct event {
   wire *wire;
   proc *proc;
   int32_t task;
+  fault_kind fault;
 } event;
+
+/* One fault, when a task is first in a stage. */
+typedef struct aim {
+  bool is_taken;
+  int32_t task;
+  stage stage;
+  fault_kind fault;
+} aim;
 
 struct sim {
   uint64_t seed, random;
   int64_t now;
   int task_count;
   bool recoverable, had_fault, service_was_restarted, service_was_stopped;
+  bool some_have_left; /* of a recoverable job: who starts anew waits for them in vain */
+  bool has_late_fault; /* in the end that they share: it may be missed */
   coord_service *service;
   int service_life;
   uint64_t service_incarnation;
-  int64_t service_next, service_stopped_until;
+  int64_t service_next, service_stopped_until, service_clock; /* the clock as in proc */
+  aim aim;
   coord_budget budget;
   proc procs[MAX_PROCS];
   int proc_count;
@@ -152,6 +169,10 @@ static event pop(sim *s)
   s->heap[i] = last;
   return top;
 }
+
+static int64_t agent_now(const proc *p) { return p->sim->now + p->clock; }
+static int64_t service_now(const sim *s) { return s->now + s->service_clock; }
+static int64_t from_clock(int64_t at, int64_t clock) { return at == INT64_MAX ? at : at - clock; }
 
 /* Mostly quick, now and then slow enough to be overtaken by anything. */
 static int64_t travel(sim *s) { return rnd(s, 20) == 0 ? (int64_t)rnd(s, 400) * MS : (int64_t)rnd(s, 5000) * 1000; }
@@ -236,7 +257,7 @@ static void deliver_request(sim *s, wire *w)
   w->delivered = true;
   w->service_life = s->service_life;
   T_OK(coord_request_decode(COORD_DIALECT_X, w->method, w->request, w->request_size, &s->arena, &request));
-  coord_service_handle(s->service, s->now, &request, &w->call);
+  coord_service_handle(s->service, service_now(s), &request, &w->call);
   if (p->dead) push(s, (event){.at = s->now + travel(s), .kind = EV_DROP, .wire = w});
 }
 
@@ -255,17 +276,17 @@ static void deliver_reply(sim *s, wire *w)
   if (w->op_gone || p->dead || w->epoch != p->epoch || s->now < p->deaf_until) return;
   w->op_gone = true;
   if (!w->error) T_OK(coord_reply_decode(w->method, w->reply, w->reply_size, &s->arena, &reply));
-  coord_agent_core_reply(p->core, s->now, w->op, w->error ? NULL : &reply, w->error);
+  coord_agent_core_reply(p->core, agent_now(p), w->op, w->error ? NULL : &reply, w->error);
 }
 
-static void lose(sim *s, wire *w)
+static void lose(wire *w)
 {
   weft_status *st;
 
   if (w->op_gone || w->proc->dead) return;
   w->op_gone = true;
   st = WEFT_ERR(UNAVAILABLE, "connection reset");
-  coord_agent_core_reply(w->proc->core, s->now, w->op, NULL, st);
+  coord_agent_core_reply(w->proc->core, agent_now(w->proc), w->op, NULL, st);
   weft_status_free(st);
 }
 
@@ -367,18 +388,19 @@ static void op_done(coord_op *op, const coord_reply *reply, const weft_status *e
   (void)reply;
   p->op_active = false;
   if (p->dead) return;
-  if (!p->was_stopped && s->now > op->deadline_ns + TOLERANCE)
+  if (!p->was_stopped && agent_now(p) > op->deadline_ns + TOLERANCE)
     SIM_FAIL(s, "task %d, %s: %.1f s over its deadline\n", p->task, coord_method_name(op->request.method),
-             (double)(s->now - op->deadline_ns) / 1e9);
+             (double)(agent_now(p) - op->deadline_ns) / 1e9);
   if (error && s->verbose)
     print_message("%.3f task %d/%" PRIx64 " %s: %s %s\n", (double)s->now / 1e9, p->task, p->incarnation, coord_method_name(op->request.method), weft_code_name(code), weft_status_message(error));
   if (error && !s->had_fault && (!s->recoverable || s->now < FINAL_FROM))
     SIM_FAIL(s, "task %d fails without a fault: %s\n", p->task, weft_status_message(error));
   if (!error) op_succeeded(s, p);
+  if (p->stage == SHUTDOWN) s->some_have_left = true;
   if (p->stage == SHUTDOWN) return end_proc(s, p, error != NULL && !s->recoverable);
-  if (error && s->now >= FINAL_FROM && p->stage == FINAL && s->recoverable && !s->service_was_restarted && !p->failed && !p->replaced && code != WEFT_ABORTED)
+  if (error && s->now >= FINAL_FROM && p->stage == FINAL && s->recoverable && !s->has_late_fault && !p->failed && !p->replaced && code != WEFT_ABORTED)
     SIM_FAIL(s, "task %d: the final barrier fails: %s\n", p->task, weft_status_message(error));
-  if (error && (p->stage == CONNECT || p->failed || code == WEFT_ABORTED)) return end_proc(s, p, true);
+  if (error && (p->stage == CONNECT || (p->stage == FINAL && !s->some_have_left) || p->failed || code == WEFT_ABORTED)) return end_proc(s, p, true);
   switch (p->stage) {
   case CONNECT: p->stage = SET; break;
   case SET: p->stage = ADD; break;
@@ -407,16 +429,20 @@ static void step(sim *s, proc *p)
   *op = (coord_op){.done = op_done, .retry = COORD_RETRY_LOST};
   p->op_active = true;
   p->was_stopped = false;
+  if (s->aim.is_taken && s->aim.task == p->task && s->aim.stage == p->stage) {
+    s->aim.is_taken = false;
+    push(s, (event){.at = s->now + (int64_t)rnd(s, 20) * MS, .kind = EV_FAULT, .proc = p, .fault = s->aim.fault});
+  }
   switch (p->stage) {
   case CONNECT:
     s->began_connect[p->task] = true;
-    op->deadline_ns = s->now + 15 * S;
-    coord_agent_core_connect(p->core, s->now, op);
+    op->deadline_ns = agent_now(p) + 15 * S;
+    coord_agent_core_connect(p->core, agent_now(p), op);
     return;
   case SHUTDOWN:
     s->began_shutdown[p->task] = true;
-    op->deadline_ns = s->now + 13 * S;
-    coord_agent_core_shutdown(p->core, s->now, op);
+    op->deadline_ns = agent_now(p) + 13 * S;
+    coord_agent_core_shutdown(p->core, agent_now(p), op);
     return;
   case SET:
     s->began_round[p->task] = p->round;
@@ -424,36 +450,36 @@ static void step(sim *s, proc *p)
     snprintf(p->value, sizeof p->value, "%" PRIx64, rnd(s, UINT64_MAX));
     op->request = (coord_request){.method = COORD_INSERT_KEY_VALUE, .key = p->key, .value = p->value, .value_size = strlen(p->value)};
     op->retry = COORD_RETRY_NEVER;
-    op->deadline_ns = s->now + 5 * S;
+    op->deadline_ns = agent_now(p) + 5 * S;
     break;
   case ADD:
     op->request = (coord_request){.method = COORD_INCREMENT_KEY_VALUE, .key = "sum", .increment = 1};
     op->retry = COORD_RETRY_NEVER;
-    op->deadline_ns = s->now + 5 * S;
+    op->deadline_ns = agent_now(p) + 5 * S;
     s->increments_sent++;
     break;
   case BARRIER:
     snprintf(p->id, sizeof p->id, s->recoverable ? "b%d" : "b%d", s->recoverable ? p->round : p->round % 2);
     op->request = (coord_request){.method = COORD_BARRIER, .barrier_id = p->id, .timeout_ms = BARRIER_TIMEOUT / MS};
-    op->deadline_ns = s->now + BARRIER_TIMEOUT + 2 * S;
+    op->deadline_ns = agent_now(p) + BARRIER_TIMEOUT + 2 * S;
     break;
   case GET:
     op->request = (coord_request){.method = COORD_GET_KEY_VALUE, .key = rnd(s, 4) ? p->key : "never"};
-    op->deadline_ns = s->now + 2 * S;
+    op->deadline_ns = agent_now(p) + 2 * S;
     if (!s->had_fault) op->request.key = p->key;
     break;
   case LIVE:
     op->request = (coord_request){.method = COORD_GET_ALIVE_TASKS, .tasks = p->everyone, .task_count = (size_t)s->task_count};
-    op->deadline_ns = s->now + 6 * S;
-    if (s->recoverable && s->had_fault) op->deadline_ns = s->now + 1 * S;
+    op->deadline_ns = agent_now(p) + 6 * S;
+    if (s->recoverable && s->had_fault) op->deadline_ns = agent_now(p) + 1 * S;
     break;
   case FINAL:
     op->request = (coord_request){.method = COORD_BARRIER, .barrier_id = "final", .timeout_ms = 30000};
-    op->deadline_ns = s->now + 32 * S;
+    op->deadline_ns = agent_now(p) + 32 * S;
     break;
   case ENDED: return;
   }
-  coord_agent_core_call(p->core, s->now, op);
+  coord_agent_core_call(p->core, agent_now(p), op);
 }
 
 /* ---- the service ---- */
@@ -468,7 +494,7 @@ static void new_service(sim *s)
 
   config.incarnation = s->service_incarnation = rnd(s, UINT64_MAX - 1) + 1;
   s->service_life++;
-  T_OK(coord_service_new(&config, s->now, &s->service));
+  T_OK(coord_service_new(&config, service_now(s), &s->service));
   s->service_next = s->now;
 }
 
@@ -500,7 +526,7 @@ static void check_keys(sim *s)
   for (int i = 0; i < s->acked_count; i++) {
     if (s->acked[i].life != s->service_life) continue;
     request.key = s->acked[i].key;
-    coord_service_handle(s->service, s->now, &request, &w.call);
+    coord_service_handle(s->service, service_now(s), &request, &w.call);
     if (w.error) SIM_FAIL(s, "the acknowledged key %s is gone\n", request.key);
     T_OK(coord_reply_decode(w.method, w.reply, w.reply_size, &s->arena, &reply));
     if (reply.entries[0].value_size != strlen(s->acked[i].value) ||
@@ -519,45 +545,59 @@ static void stop_proc(proc *p, int64_t length)
   p->was_stopped = true;
 }
 
-static void fault(sim *s)
+static void fault(sim *s, proc *p, fault_kind kind)
 {
-  proc *p = &s->procs[rnd(s, (uint64_t)s->proc_count)];
   int64_t length = (int64_t)rnd(s, 6000) * MS;
 
-  if (s->verbose) print_message("%.3f fault on task %d/%" PRIx64 "\n", (double)s->now / 1e9, p->task, p->incarnation);
-  switch (rnd(s, 10)) {
-  case 0:
+  if (s->verbose) print_message("%.3f fault %d on task %d/%" PRIx64 "\n", (double)s->now / 1e9, kind, p->task, p->incarnation);
+  switch (kind) {
+  case KILL:
     kill_proc(s, p);
     if (s->recoverable) push(s, (event){.at = s->now + length, .kind = EV_START, .task = p->task});
     break;
-  case 1:
-  case 2:
+  case RESTART:
     kill_proc(s, p);
     if (!p->replaced) push(s, (event){.at = s->now + length / 3, .kind = EV_START, .task = p->task});
     break;
-  case 3:
-  case 4: stop_proc(p, length); break;
-  case 5: /* a zombie: it wakes up when its successor is at work */
+  case STOP: stop_proc(p, length); break;
+  case ZOMBIE: /* it wakes up when its successor is at work */
     stop_proc(p, length);
     if (!p->replaced && !p->dead) push(s, (event){.at = s->now + length / 2, .kind = EV_START, .task = p->task});
     break;
-  case 6: reset_connection(s, p); break;
-  case 7:
+  case RESET: reset_connection(s, p); break;
+  case DEAF:
     p->deaf_until = s->now + length;
     push(s, (event){.at = p->deaf_until, .kind = EV_RESET, .proc = p}); /* TCP gives up */
     break;
-  case 8:
+  case SLEEP:
+    for (int i = 0; i < s->proc_count; i++) stop_proc(&s->procs[i], length);
+    /* fall through */
+  case SERVICE_STOP:
     s->service_stopped_until = s->now + length;
     s->service_was_stopped = true;
     break;
-  case 9:
+  case SERVICE_RESTART:
     if (s->recoverable) return reset_connection(s, p);
     free_service(s);
     new_service(s);
     s->service_was_restarted = true;
     for (int i = 0; i < s->proc_count; i++) reset_connection(s, &s->procs[i]);
     break;
+  case SERVICE_CLOCK: s->service_clock += rnd(s, 2) ? length : -length; break;
+  case CLOCK:
+    p->clock += length;
+    p->was_stopped = true;
+    break;
+  case FAULT_KINDS: break;
   }
+}
+
+/* Those that are likely, twice. */
+static fault_kind random_fault(sim *s)
+{
+  uint64_t kind = rnd(s, FAULT_KINDS + 2);
+
+  return kind < FAULT_KINDS ? (fault_kind)kind : kind == FAULT_KINDS ? RESTART : STOP;
 }
 
 /* ---- a run ---- */
@@ -571,7 +611,7 @@ static void deliver(sim *s, event e)
     e.at = s->service_stopped_until;
     return push(s, e);
   }
-  if (!at_service && p && e.kind != EV_RESET && !p->dead && s->now < p->stopped_until) {
+  if (!at_service && p && e.kind != EV_RESET && e.kind != EV_FAULT && !p->dead && s->now < p->stopped_until) {
     p->was_stopped = true;
     e.at = p->stopped_until;
     return push(s, e);
@@ -580,10 +620,13 @@ static void deliver(sim *s, event e)
   case EV_REQUEST: deliver_request(s, e.wire); break;
   case EV_DROP: drop_call(s, e.wire); break;
   case EV_REPLY: deliver_reply(s, e.wire); break;
-  case EV_LOST: lose(s, e.wire); break;
+  case EV_LOST: lose(e.wire); break;
   case EV_STEP: step(s, e.proc); break;
   case EV_START: start_proc(s, e.task); break;
-  case EV_FAULT: fault(s); break;
+  case EV_FAULT:
+    if (!p) p = &s->procs[rnd(s, (uint64_t)s->proc_count)];
+    fault(s, p, e.fault);
+    break;
   case EV_RESET: if (!p->dead) reset_connection(s, p); break;
   }
 }
@@ -597,7 +640,10 @@ static bool all_ended(const sim *s)
   return true;
 }
 
-static void run_one(uint64_t seed, bool verbose)
+static int64_t tick_service(sim *s) { return from_clock(coord_service_tick(s->service, service_now(s)), s->service_clock); }
+
+/* `aimed` NULL: random faults, or none. */
+static void run_one(uint64_t seed, bool verbose, const aim *aimed)
 {
   sim *s = calloc(1, sizeof *s);
   int faults;
@@ -611,11 +657,15 @@ static void run_one(uint64_t seed, bool verbose)
   s->now = 1 * S;
   s->task_count = 1 + (int)rnd(s, MAX_TASKS);
   s->recoverable = rnd(s, 2);
-  faults = (int)rnd(s, 5);
-  s->had_fault = faults > 0;
+  faults = aimed ? 0 : (int)rnd(s, 5);
+  if (aimed) s->aim = *aimed;
+  s->has_late_fault = aimed && aimed->stage >= FINAL;
+  s->aim.task %= s->task_count;
+  s->had_fault = faults > 0 || aimed;
   new_service(s);
   for (int i = 0; i < s->task_count; i++) start_proc(s, i);
-  for (int i = 0; i < faults; i++) push(s, (event){.at = s->now + (int64_t)rnd(s, FAULTS_END / MS) * MS, .kind = EV_FAULT});
+  for (int i = 0; i < faults; i++)
+    push(s, (event){.at = s->now + (int64_t)rnd(s, FAULTS_END / MS) * MS, .kind = EV_FAULT, .fault = random_fault(s)});
 
   while (!all_ended(s)) {
     int64_t next = s->heap_count ? s->heap[0].at : INT64_MAX, service_at = WEFT_MAX(s->service_next, s->service_stopped_until);
@@ -640,19 +690,19 @@ static void run_one(uint64_t seed, bool verbose)
     if (!due && next <= service_at)
       deliver(s, pop(s));
     else if (!due)
-      s->service_next = coord_service_tick(s->service, s->now);
+      s->service_next = tick_service(s);
     /* what happened may have moved any timer */
-    if (!due) s->service_next = s->now < s->service_stopped_until ? s->service_next : coord_service_tick(s->service, s->now);
+    if (!due) s->service_next = s->now < s->service_stopped_until ? s->service_next : tick_service(s);
     for (int i = 0; i < s->proc_count; i++) {
       proc *p = &s->procs[i];
-      if (!p->dead && s->now >= p->stopped_until) p->next_tick = coord_agent_core_tick(p->core, s->now);
+      if (!p->dead && s->now >= p->stopped_until) p->next_tick = from_clock(coord_agent_core_tick(p->core, agent_now(p)), p->clock);
     }
     if (++steps % 64 == 0) check_held(s);
     weft_arena_reset(&s->arena);
   }
   check_held(s);
   check_keys(s);
-  if (s->recoverable && !s->service_was_restarted && s->finals < s->task_count)
+  if (s->recoverable && s->finals < s->task_count && !s->has_late_fault)
     SIM_FAIL(s, "only %d of %d tasks came through the final barrier\n", s->finals, s->task_count);
 
   for (int i = 0; i < s->proc_count; i++) {
@@ -673,12 +723,28 @@ static void run_one(uint64_t seed, bool verbose)
   free(s);
 }
 
-TEST(thousands_of_random_histories_keep_the_promises)
+static uint64_t number(const char *name, uint64_t otherwise)
 {
-  const char *runs = getenv("WEFT_SIM_RUNS"), *seed = getenv("WEFT_SIM_SEED");
-  uint64_t first = seed ? strtoull(seed, NULL, 0) : 1, count = runs ? strtoull(runs, NULL, 0) : 2000;
+  const char *value = getenv(name);
 
-  for (uint64_t i = 0; i < count; i++) run_one(first + i, getenv("WEFT_SIM_VERBOSE") != NULL);
+  return value ? strtoull(value, NULL, 0) : otherwise;
 }
 
-TEST_MAIN(UNIT(thousands_of_random_histories_keep_the_promises))
+TEST(thousands_of_random_histories_keep_the_promises)
+{
+  uint64_t first = number("WEFT_SIM_SEED", 1), count = number("WEFT_SIM_RUNS", 2000);
+
+  for (uint64_t i = 0; i < count; i++) run_one(first + i, getenv("WEFT_SIM_VERBOSE") != NULL, NULL);
+}
+
+/* Which step and fault it was follows from the seed, so that a seed repeats the run. */
+TEST(every_fault_at_every_step_keeps_the_promises)
+{
+  uint64_t cases = (uint64_t)FAULT_KINDS * ENDED, first = number("WEFT_SIM_SEED", 0), count = number("WEFT_SIM_RUNS", 8 * cases);
+
+  for (uint64_t seed = first; seed < first + count; seed++)
+    run_one(seed, getenv("WEFT_SIM_VERBOSE") != NULL,
+            &(aim){.is_taken = true, .task = (int32_t)(seed / cases), .stage = (stage)(seed % ENDED), .fault = (fault_kind)(seed / ENDED % FAULT_KINDS)});
+}
+
+TEST_MAIN(UNIT(thousands_of_random_histories_keep_the_promises), UNIT(every_fault_at_every_step_keeps_the_promises))

@@ -581,7 +581,114 @@ TEST(transfers_between_devices_meet_by_their_keys)
   CALL(Client_Destroy, .client = client);
 }
 
+/* What has begun goes on, though its buffer is deleted before it has a value. */
+TEST(copies_transfers_and_bitcasts_outlive_their_buffer)
+{
+  const PJRT_CrossHostTransfers_Extension *x = extension(PJRT_Extension_Type_CrossHostTransfers);
+  PJRT_Client *client = make_client(2);
+  PJRT_Client_CreateAliasBuffer_Args late = make_alias(client);
+  PJRT_Buffer *now = make_floats(client, six, dims23, 2, NULL), *got;
+  size_t rank = 2;
+  const int64_t *dims = dims23, key = 1, turned[] = {3, 2};
+  int32_t to = 1, from = 0;
+  PJRT_Buffer_Type type = PJRT_Buffer_Type_F32;
+  PJRT_Event *sent;
+  float whole[6], piece[2];
+
+  must_succeed(x->cross_host_send_buffers(&(PJRT_Transfers_CrossHostSendBuffers_Args){
+      .struct_size = sizeof(PJRT_Transfers_CrossHostSendBuffers_Args), .client = client, .num_buffers = 1, .buffers = &late.alias_buffer,
+      .dst_global_device_ids = &to, .transfer_keys = &key, .send_events = &sent}), "send");
+  must_succeed(x->cross_host_receive_buffers(&(PJRT_Transfers_CrossHostReceiveBuffers_Args){
+      .struct_size = sizeof(PJRT_Transfers_CrossHostReceiveBuffers_Args), .client = client, .num_shapes = 1, .shape_num_dims = &rank,
+      .dims = &dims, .element_types = &type, .device = device_of(client, 1), .src_global_device_ids = &from, .transfer_keys = &key,
+      .buffers = &got}), "receive");
+  PJRT_Event *copied = CALL(Buffer_ToHostBuffer, .src = late.alias_buffer, .dst = whole, .dst_size = sizeof whole).event;
+  PJRT_Buffer_CopyRawToHostFuture_Args raw = CALL(Buffer_CopyRawToHostFuture, .buffer = late.alias_buffer, .offset = 4, .transfer_size = 8);
+  PJRT_Buffer *bits = CALL(Buffer_Bitcast, .buffer = late.alias_buffer, .element_type = type, .dims = turned, .num_dims = 2).out_buffer;
+  CALL(Buffer_Delete, .buffer = late.alias_buffer);
+  CALL(Client_FulfillAliasBuffer, .client = client, .buffer = now, .fulfill_alias_buffer_cb = late.fulfill_alias_buffer_cb);
+  raw.future_ready_callback(&(PJRT_Buffer_CopyRawToHostFuture_Callback_Args){
+      .struct_size = sizeof(PJRT_Buffer_CopyRawToHostFuture_Callback_Args), .callback_data = raw.callback_data, .dst = piece});
+  T_OK(outcome(copied));
+  T_OK(outcome(raw.event));
+  T_OK(outcome(sent));
+  assert_memory_equal(whole, six, sizeof whole);
+  assert_memory_equal(piece, six + 1, sizeof piece);
+  check_floats(got, six, 6);
+  check_floats(bits, six, 6);
+  T_EQ_INT(CALL(Buffer_Dimensions, .buffer = bits).dims[0], 3);
+  destroy_buffer(got);
+  destroy_buffer(bits);
+  destroy_buffer(now);
+  destroy_buffer(late.alias_buffer);
+  CALL(Client_Destroy, .client = client);
+}
+
+/* A client's address may have been an earlier one's. */
+TEST(executable_of_a_client_that_is_gone_is_loaded_into_another)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_LoadedExecutable *loaded = compile(client, add_one);
+  PJRT_Executable *exe = CALL(LoadedExecutable_GetExecutable, .loaded_executable = loaded).executable;
+
+  CALL(LoadedExecutable_Destroy, .executable = loaded);
+  CALL(Client_Destroy, .client = client);
+  for (int i = 0; i < 4; i++) {
+    client = make_client(1);
+    PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL), *y;
+    loaded = CALL(Client_Load, .client = client, .executable = exe).loaded_executable;
+    T_TRUE(CALL(LoadedExecutable_AddressableDevices, .executable = loaded).addressable_devices[0] == device_of(client, 0));
+    T_OK(execute(loaded, &x, 1, 0, &y, NULL));
+    T_TRUE(CALL(Buffer_Device, .buffer = y).device == device_of(client, 0));
+    check_floats(y, (float[]){1, 2, 3, 4, 5, 6}, 6);
+    destroy_buffer(x);
+    destroy_buffer(y);
+    CALL(LoadedExecutable_Destroy, .executable = loaded);
+    CALL(Client_Destroy, .client = client);
+  }
+  CALL(Executable_Destroy, .executable = exe);
+}
+
+TEST(program_that_wants_to_be_fed_is_told_that_nothing_comes)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_LoadedExecutable *exe = compile(client,
+      "func.func @main() -> tensor<2xf32> {\n"
+      "  %t = stablehlo.create_token : !stablehlo.token\n"
+      "  %x:2 = \"stablehlo.infeed\"(%t) : (!stablehlo.token) -> (tensor<2xf32>, !stablehlo.token)\n"
+      "  return %x#0 : tensor<2xf32>\n}\n");
+  PJRT_Buffer *y;
+
+  T_OK(execute(exe, NULL, 0, 0, &y, NULL));
+  T_FAILS(buffer_outcome(y), "nothing was fed");
+  destroy_buffer(y);
+  CALL(LoadedExecutable_Destroy, .executable = exe);
+  CALL(Client_Destroy, .client = client);
+}
+
 /* ---- waits, lifetimes, small things ---- */
+
+TEST(layouts_without_their_numbers_are_refused)
+{
+  PJRT_Client *client = make_client(1);
+  PJRT_Buffer_MemoryLayout tiled = {.struct_size = sizeof tiled, .type = PJRT_Buffer_MemoryLayout_Type_Tiled},
+                           strides = {.struct_size = sizeof strides, .type = PJRT_Buffer_MemoryLayout_Type_Strides};
+  PJRT_Buffer *x = make_floats(client, six, NULL, 0, &tiled), *y = make_floats(client, six, NULL, 0, &strides); /* a scalar has none */
+  PJRT_Buffer *matrix = make_floats(client, six, dims23, 2, NULL);
+  float got[6];
+
+  tiled.tiled.minor_to_major_size = strides.strides.num_byte_strides = 2;
+  FAILS("a layout of 2 dimensions", Buffer_ToHostBuffer, .src = matrix, .dst = got, .dst_size = sizeof got, .host_layout = &tiled);
+  FAILS("2 byte strides", Buffer_ToHostBuffer, .src = matrix, .dst = got, .dst_size = sizeof got, .host_layout = &strides);
+  FAILS("a layout of 2 dimensions", Client_CreateUninitializedBuffer, .client = client, .device = device_of(client, 0), .shape_dims = dims23,
+        .shape_num_dims = 2, .shape_element_type = PJRT_Buffer_Type_F32, .shape_layout = &tiled);
+  FAILS("2 byte strides", Client_CreateUninitializedBuffer, .client = client, .device = device_of(client, 0), .shape_dims = dims23,
+        .shape_num_dims = 2, .shape_element_type = PJRT_Buffer_Type_F32, .shape_layout = &strides);
+  destroy_buffer(x);
+  destroy_buffer(y);
+  destroy_buffer(matrix);
+  CALL(Client_Destroy, .client = client);
+}
 
 static void destroy_own_event(PJRT_Error *error, void *arg)
 {
@@ -636,7 +743,9 @@ TEST(handles_may_be_destroyed_in_any_order)
   }
 }
 
-TEST_MAIN(UNIT(a_client_has_devices_with_dense_ids_and_refuses_others), UNIT(the_default_assignment_needs_room_and_positive_counts),
+TEST_MAIN(UNIT(copies_transfers_and_bitcasts_outlive_their_buffer), UNIT(executable_of_a_client_that_is_gone_is_loaded_into_another),
+          UNIT(program_that_wants_to_be_fed_is_told_that_nothing_comes), UNIT(layouts_without_their_numbers_are_refused),
+          UNIT(a_client_has_devices_with_dense_ids_and_refuses_others), UNIT(the_default_assignment_needs_room_and_positive_counts),
           UNIT(programs_and_options_that_are_none_are_refused_by_name), UNIT(the_plugin_says_which_programs_it_reads),
           UNIT(external_references_are_counted), UNIT(a_program_runs_and_is_the_same_after_serialisation),
           UNIT(a_topology_compiles_without_a_client_and_a_client_loads_the_result), UNIT(a_buffer_lies_in_memory_as_its_layout_says),
