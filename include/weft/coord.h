@@ -66,7 +66,7 @@ typedef struct weft_coord_agent_options {
   const char *address;          /* of the service, host:port */
   int64_t task_id;
   int64_t heartbeat_timeout_ns; /* as the service has it: heartbeats go out at half of it */
-  int64_t init_timeout_ns;      /* of connect: the service may not be there yet, other processes neither */
+  int64_t init_timeout_ns;      /* of connect: the service may not be there yet, other processes neither; 0: an hour */
   int64_t shutdown_timeout_ns;
   bool poll_for_error;          /* learn of other processes' failures at once, not at the next heartbeat */
   const char *secret_file;

@@ -102,6 +102,49 @@ TEST(keys_go_from_one_to_another)
   on_all(shutdown_one);
 }
 
+static void *connect_late(void *agent)
+{
+  usleep(300000);
+  return weft_coord_agent_connect(agent);
+}
+
+TEST(no_time_limit_for_the_start_is_a_long_one)
+{
+  pthread_t thread;
+  void *st;
+
+  prepare(2);
+  agent_options.init_timeout_ns = 0;
+  open_all();
+  pthread_create(&thread, NULL, connect_late, agents[1]);
+  T_OK(weft_coord_agent_connect(agents[0]));
+  pthread_join(thread, &st);
+  T_OK(st);
+  on_all(shutdown_one);
+}
+
+TEST(directory_of_large_values_is_read_whole)
+{
+  enum { KEYS = 10, SIZE = 1 << 20 };
+  WEFT_AUTO(weft_kv) kv = NULL;
+  weft_coord_entry *entries;
+  size_t count;
+  char key[16], *value = malloc(SIZE);
+
+  begin(1);
+  T_OK(weft_coord_agent_kv(agents[0], &kv));
+  for (int i = 0; i < KEYS; i++) {
+    memset(value, 'a' + i, SIZE);
+    snprintf(key, sizeof key, "dir/%d", i);
+    T_OK(weft_kv_set(kv, key, value, SIZE, false));
+  }
+  T_OK(weft_coord_agent_list(agents[0], "dir", &entries, &count));
+  T_EQ_INT(count, KEYS);
+  for (int i = 0; i < KEYS; i++) T_TRUE(entries[i].size == SIZE && entries[i].value[0] == 'a' + i && entries[i].value[SIZE - 1] == 'a' + i);
+  free(entries);
+  free(value);
+}
+
 static void *wait_at_b(void *agent) { return weft_coord_agent_barrier(agent, "b", 20 * S, NULL, 0); }
 
 TEST(barrier_in_progress_can_be_cancelled)
@@ -243,6 +286,106 @@ TEST(topology_is_the_same_for_all_and_after_a_restart)
   for (int i = 0; i < 3; i++) weft_coord_global_topology_free(WEFT_MOVE(globals[i]));
 }
 
+/* ---- topologies over a store of this process ---- */
+
+enum { MANY = 11 };
+static struct place {
+  const char *rack, *boot, *fabric;
+  int32_t partition;
+} places[MANY];
+static weft_kv *store;
+static weft_coord_global_topology *found[MANY];
+
+static void *exchange_in_store(void *arg)
+{
+  int id = (int)(intptr_t)arg;
+  const struct place *at = &places[id];
+  weft_coord_device device = {.name = "gpu", .kind = "gpu", .fabric_uuid = at->fabric};
+  weft_coord_local_topology local = {.process_id = id, .boot_id = at->boot, .partition_index = at->partition, .network_nodes = &at->rack,
+                                     .network_node_count = at->rack ? 1 : 0, .devices = &device, .device_count = 1};
+
+  return weft_coord_topology_exchange(store, &(weft_coord_topology_options){.platform = "p", .process_count = MANY, .local_timeout_ns = 20 * S,
+                                                                           .global_timeout_ns = 2 * S}, &local, &found[id]);
+}
+
+/* What process 0 makes of `places`; the others see the same, or no answer. */
+static weft_status *exchange_all(void)
+{
+  pthread_t threads[MANY];
+  void *st, *first;
+
+  agent_count = 0;
+  T_OK(weft_kv_local_new(&store));
+  for (intptr_t i = 0; i < MANY; i++) pthread_create(&threads[i], NULL, exchange_in_store, (void *)i);
+  pthread_join(threads[0], &first);
+  for (int i = 1; i < MANY; i++) {
+    pthread_join(threads[i], &st);
+    T_EQ_INT(st != NULL, first != NULL);
+    weft_status_free(st);
+    for (size_t p = 0; !first && p < MANY; p++) {
+      T_EQ_INT(found[i]->processes[p].process_id, found[0]->processes[p].process_id);
+      T_EQ_INT(found[i]->processes[p].devices[0].global_id, found[0]->processes[p].devices[0].global_id);
+    }
+  }
+  weft_kv_destroy(WEFT_MOVE(store));
+  return first;
+}
+
+static void forget_found(void)
+{
+  for (int i = 0; i < MANY; i++) weft_coord_global_topology_free(WEFT_MOVE(found[i]));
+}
+
+static void place_all(struct place at)
+{
+  for (int i = 0; i < MANY; i++) places[i] = at;
+}
+
+TEST(eleven_processes_are_counted_as_numbers)
+{
+  place_all((struct place){.boot = "b", .fabric = "", .partition = -1});
+  T_OK(exchange_all());
+  for (int i = 0; i < MANY; i++) {
+    T_EQ_INT(found[0]->processes[i].process_id, i); /* 10 after 9, not after 1 */
+    T_EQ_INT(found[0]->processes[i].devices[0].global_id, i);
+    T_EQ_INT(found[0]->processes[i].devices[0].partition_index, 0);
+  }
+  forget_found();
+}
+
+TEST(fabrics_make_partitions_where_every_device_has_one)
+{
+  place_all((struct place){.boot = "b", .fabric = "f1/0", .partition = -1});
+  places[0].fabric = "f2/0";
+  T_OK(exchange_all());
+  T_EQ_INT(found[0]->processes[0].devices[0].partition_index, 0); /* numbered as they appear */
+  T_EQ_INT(found[0]->processes[1].devices[0].partition_index, 1);
+  forget_found();
+  places[5].fabric = "00000000-0000/0"; /* no fabric: all go by their machines */
+  places[7].boot = "c";
+  T_OK(exchange_all());
+  for (int i = 0; i < MANY; i++) T_EQ_INT(found[0]->processes[i].devices[0].partition_index, i == 7);
+  T_EQ_INT(found[0]->processes[7].devices[0].global_id, MANY - 1); /* ids go partition by partition */
+  T_EQ_INT(found[0]->processes[8].devices[0].global_id, 7);
+  forget_found();
+}
+
+TEST(partitions_are_said_by_all_or_by_none)
+{
+  place_all((struct place){.rack = "r", .boot = "b", .fabric = "", .partition = 1});
+  places[3].partition = 0;
+  places[3].rack = "a"; /* the order of processes is kept all the same */
+  T_OK(exchange_all());
+  T_EQ_INT(found[0]->processes[3].process_id, 3);
+  T_EQ_INT(found[0]->processes[3].devices[0].global_id, 0);
+  T_EQ_INT(found[0]->processes[0].devices[0].global_id, 1);
+  T_EQ_INT(found[0]->processes[4].devices[0].partition_index, 1);
+  forget_found();
+  places[3].partition = -1;
+  T_FAILS(exchange_all(), "10 of 11 processes say their partition index");
+  forget_found();
+}
+
 TEST(topology_of_one_process_needs_no_service)
 {
   weft_coord_device device = {.name = "cpu0"};
@@ -297,6 +440,24 @@ TEST(all_stop_at_the_same_step)
   T_TRUE(reached_at[0] > 1);
   T_EQ_INT(reached_at[1], reached_at[0]);
   T_EQ_INT(reached_at[2], reached_at[0]);
+}
+
+TEST(no_step_is_agreed_on_with_a_task_in_error)
+{
+  weft_coord_preemption_options options;
+
+  begin(2);
+  T_OK(weft_coord_preemption_options_load(&options));
+  options.poll_ns = S / 20;
+  options.watch_sigterm = false;
+  for (int i = 0; i < 2; i++) T_OK(weft_coord_preemption_new(agents[i], &options, &preemptions[i]));
+  T_OK(weft_coord_agent_report_error(agents[1], WEFT_DATA_LOSS, "broken"));
+  weft_status_free(weft_coord_preemption_announce(preemptions[0], 0));
+  for (int64_t step = 1; step < 50; step++) {
+    T_TRUE(!weft_coord_preemption_reached_sync_point(preemptions[0], step));
+    usleep(2000);
+  }
+  for (int i = 0; i < 2; i++) weft_coord_preemption_free(WEFT_MOVE(preemptions[i]));
 }
 
 TEST(distant_preemption_waits_and_can_be_abandoned)
@@ -466,6 +627,8 @@ int main(void)
     U(keys_go_from_one_to_another), U(barrier_in_progress_can_be_cancelled), U(second_wait_for_the_same_barrier_is_refused),
     U(callback_may_not_block_the_agent), U(freeing_an_agent_ends_its_waiting_calls), U(second_service_on_a_port_is_refused),
     U(topology_is_the_same_for_all_and_after_a_restart), U(topology_of_one_process_needs_no_service),
+          U(eleven_processes_are_counted_as_numbers), U(fabrics_make_partitions_where_every_device_has_one), U(partitions_are_said_by_all_or_by_none),
+          U(no_step_is_agreed_on_with_a_task_in_error), U(no_time_limit_for_the_start_is_a_long_one), U(directory_of_large_values_is_read_whole),
     U(all_stop_at_the_same_step), U(distant_preemption_waits_and_can_be_abandoned),
     U(callers_without_the_secret_are_refused), U(tls_with_client_certificates), U(callbacks_of_somebody_else_serve_as_a_store),
   };

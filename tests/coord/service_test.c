@@ -157,6 +157,15 @@ TEST(registration_that_is_incomplete_ends_the_service_for_all)
   FAILS(reg(1, 1), ABORTED, "in error");
 }
 
+TEST(recoverable_job_too_wants_all_at_its_start)
+{
+  start(2, true);
+  asked *first = reg(0, 1);
+  pass(61 * S);
+  FAILS(first, DEADLINE_EXCEEDED, "task 1 (not registered)");
+  FAILS(reg(0, 1), ABORTED, "in error");
+}
+
 TEST(restart_during_registration_is_harmless)
 {
   start(2, false);
@@ -711,7 +720,7 @@ int main(void)
 {
 #define U(name) cmocka_unit_test_teardown(name, stop_all)
   const struct CMUnitTest units[] = {
-    U(registration_is_a_barrier), U(registration_that_is_incomplete_ends_the_service_for_all),
+    U(registration_is_a_barrier), U(registration_that_is_incomplete_ends_the_service_for_all), U(recoverable_job_too_wants_all_at_its_start),
     U(restart_during_registration_is_harmless), U(caller_that_is_gone_does_not_count_as_registered),
     U(restart_after_registration_fails_the_job), U(silent_task_is_lost_and_named),
     U(without_polls_everybody_learns_from_heartbeats), U(service_that_was_stopped_itself_forgives_silence),
