@@ -21,6 +21,7 @@ enum { MAX_ARGS = 16 };
 
 static weft_coord_agent *agent;
 static weft_kv *kv;
+static weft_coord_service *service; /* of task 0 under "detect" */
 static _Atomic bool die_on_error = true;
 
 static void on_error(void *ctx, const weft_status *error)
@@ -169,7 +170,6 @@ static weft_status *run(char **arg, int count)
 static weft_status *take_place(weft_coord_cluster *cluster, weft_coord_agent_options *options)
 {
   weft_coord_service_options service_options;
-  static weft_coord_service *service; /* as long as the process */
 
   WEFT_TRY(weft_coord_cluster_detect(NULL, cluster));
   printf("%s: process %" PRId32 " of %" PRId32 "\n", cluster->name, cluster->process_id, cluster->process_count);
@@ -234,5 +234,6 @@ int main(int argc, char **argv)
   }
   weft_kv_destroy(kv);
   weft_coord_agent_free(agent);
+  weft_coord_service_stop(service); /* after the others have their answers */
   return 0;
 }
