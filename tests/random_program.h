@@ -127,7 +127,7 @@ static hlo_instr *elementwise(maker *m, hlo_instr *x)
 {
   static const hlo_opcode real_ops[] = {HLO_ADD, HLO_SUBTRACT, HLO_MULTIPLY, HLO_MAXIMUM, HLO_MINIMUM};
   static const hlo_opcode bit_ops[] = {HLO_AND, HLO_OR, HLO_XOR};
-  static const hlo_opcode functions[] = {HLO_TANH, HLO_COS, HLO_TANH, HLO_LOGISTIC}; /* bounded: errors do not grow */
+  static const hlo_opcode functions[] = {HLO_TANH, HLO_COS, HLO_TANH, HLO_SIN}; /* bounded: errors do not grow */
   pass_build *b = &m->b;
 
   switch (pick(m, 8)) {
