@@ -7,6 +7,7 @@
 
 #include "cpu/lapack.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -185,13 +186,26 @@ static const int64_t m = 0;
 
 /* ---- factors ---------------------------------------------------------------------------------------------------------------- */
 
+int64_t cpu_nan_pivot(weft_dtype type, int64_t n, const void *factor)
+{
+  int64_t step = (n + 1) * (weft_dtype_is_complex(type) ? 2 : 1);
+  bool is_double = weft_dtype_component(type) == WEFT_F64;
+
+  for (int64_t j = 0; j < n; j++)
+    if (is_double ? isnan(((const double *)factor)[j * step]) : isnan(((const float *)factor)[j * step])) return j + 1;
+  return 0;
+}
+
 HANDLER(potrf, 1, 2, 2)
 {
   char uplo = attr_char(c, "uplo", 'L');
 
   copy_arg(c, 0, 0);
-  for (int64_t i = 0; i < c->batch; i++)
-    BY_KIND(c, potrf)(&uplo, &c->rows, part(c, ret(c, 0), i), &c->ld, part(c, ret(c, 1), i), 1);
+  for (int64_t i = 0; i < c->batch; i++) {
+    lapack_int *info = part(c, ret(c, 1), i);
+    BY_KIND(c, potrf)(&uplo, &c->rows, part(c, ret(c, 0), i), &c->ld, info, 1);
+    if (*info == 0) *info = (lapack_int)cpu_nan_pivot(weft_dtype_from_proto(arg(c, 0)->dtype), c->rows, part(c, ret(c, 0), i));
+  }
   return NULL;
 }
 
@@ -371,6 +385,16 @@ static void unpack_vectors(const call *c, const char *packed, const char *imagin
 #undef GET
 }
 
+/* Iterations on NaN or inf need not end: such a matrix has no eigenvalues, which info says by -4 (argument 4), as in jaxlib. */
+static bool all_finite(const call *c, const void *a)
+{
+  int64_t count = (int64_t)c->rows * c->rows * (c->bytes / c->real_bytes);
+
+  for (int64_t i = 0; i < count; i++)
+    if (!(c->real_bytes == 4 ? isfinite(((const float *)a)[i]) : isfinite(((const double *)a)[i]))) return false;
+  return true;
+}
+
 static XLA_FFI_Error *geev_complex(call *c, char left, char right, char *a)
 {
   int64_t n = c->rows;
@@ -379,8 +403,10 @@ static XLA_FFI_Error *geev_complex(call *c, char left, char right, char *a)
   if (!rwork) return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
   WITH_WORKSPACE(c, {
     memcpy(a, part(c, arg(c, 0), m), (size_t)(n * n * c->bytes));
-    BY_COMPLEX(c, geev)(&left, &right, &c->rows, a, &c->ld, part(c, ret(c, 0), m), part(c, ret(c, 1), m), &c->ld,
-                        part(c, ret(c, 2), m), &c->ld, WORK, LWORK, rwork, part(c, ret(c, 3), m), 1, 1);
+    *(lapack_int *)part(c, ret(c, 3), m) = -4;
+    if (*LWORK < 0 || all_finite(c, a))
+      BY_COMPLEX(c, geev)(&left, &right, &c->rows, a, &c->ld, part(c, ret(c, 0), m), part(c, ret(c, 1), m), &c->ld,
+                          part(c, ret(c, 2), m), &c->ld, WORK, LWORK, rwork, part(c, ret(c, 3), m), 1, 1);
   });
   free(rwork);
   return NULL;
@@ -393,10 +419,13 @@ static XLA_FFI_Error *geev_real(call *c, char left, char right, char *a)
 
   WITH_WORKSPACE(c, {
     memcpy(a, part(c, arg(c, 0), m), (size_t)size);
-    BY_REAL(c, geev)(&left, &right, &c->rows, a, &c->ld, part(c, ret(c, 0), m), part(c, ret(c, 1), m), vl, &c->ld, vr,
-                     &c->ld, WORK, LWORK, part(c, ret(c, 4), m), 1, 1);
-    if (*LWORK > 0 && left == 'V') unpack_vectors(c, vl, part(c, ret(c, 1), m), part(c, ret(c, 2), m));
-    if (*LWORK > 0 && right == 'V') unpack_vectors(c, vr, part(c, ret(c, 1), m), part(c, ret(c, 3), m));
+    lapack_int *info = part(c, ret(c, 4), m);
+    *info = -4;
+    if (*LWORK < 0 || all_finite(c, a))
+      BY_REAL(c, geev)(&left, &right, &c->rows, a, &c->ld, part(c, ret(c, 0), m), part(c, ret(c, 1), m), vl, &c->ld, vr,
+                       &c->ld, WORK, LWORK, info, 1, 1);
+    if (*LWORK > 0 && *info == 0 && left == 'V') unpack_vectors(c, vl, part(c, ret(c, 1), m), part(c, ret(c, 2), m));
+    if (*LWORK > 0 && *info == 0 && right == 'V') unpack_vectors(c, vr, part(c, ret(c, 1), m), part(c, ret(c, 3), m));
   });
   return NULL;
 }

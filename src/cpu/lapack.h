@@ -3,6 +3,7 @@
 #ifndef WEFT_CPU_LAPACK_H
 #define WEFT_CPU_LAPACK_H
 
+#include "base/dtype.h"
 #include <stddef.h>
 
 #include "base/status.h"
@@ -85,5 +86,9 @@ LAPACK_ALL(LAPACK_DECLARE_REAL)
 LAPACK_ALL(LAPACK_DECLARE_COMPLEX)
 LAPACK_REAL(LAPACK_DECLARE_REAL)
 LAPACK_COMPLEX(LAPACK_DECLARE_COMPLEX)
+
+/* Of an order-n Cholesky factor, f32, f64, c64 or c128: the first pivot, from 1 on, that is NaN; 0: none.  OpenBLAS takes NaN
+ * for a positive pivot, says nothing, and gives numbers behind it. */
+int64_t cpu_nan_pivot(weft_dtype type, int64_t n, const void *factor);
 
 #endif

@@ -58,7 +58,7 @@ static void cholesky_task(void *ctx, int64_t matrix)
   case WEFT_C64: cpotrf_(&uplo, &order, out, &order, &info, 1); break;
   default: zpotrf_(&uplo, &order, out, &order, &info, 1);
   }
-  if (info == 0) return;
+  if (info == 0 && cpu_nan_pivot(job->c->type, n, out) == 0) return;
   bool is_double = weft_dtype_component(job->c->type) == WEFT_F64;
   for (int64_t i = 0; i < size / (is_double ? 8 : 4); i++) {
     if (is_double) ((double *)out)[i] = NAN;

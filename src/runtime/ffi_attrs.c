@@ -3,7 +3,7 @@
  *   dict   := '{' [ entry { ',' entry } ] '}'          entry := (word | string) [ '=' value ]
  *   value  := number [ ':' type ] | true | false | string | dict | 'array' '<' type [ ':' number { ',' number } ] '>'
  *           | '[' [ value { ',' value } ] ']' (scalars of one type)
- *           | 'dense' '<' ( number | '[' numbers ']' ) '>' ':' 'tensor' '<' [ n 'x' ] type '>'
+ *           | 'dense' '<' [ number | '[' numbers ']' | '"0x' digits '"' ] '>' ':' 'tensor' '<' { n 'x' } type '>'
  *
  * A number without type is i64, or f64 when it has a point or exponent; a name without value is true.  The text is a
  * stranger's: nesting is bounded, and memory is a multiple of the text's length. */
@@ -17,7 +17,7 @@
 #include "hlo/literal.h"
 #include "runtime/ffi.h"
 
-enum { MAX_DEPTH = 16 };
+enum { MAX_DEPTH = 16, MOST_ELEMENTS = 1 << 20 /* of a dense array, which may be one repeated */ };
 
 typedef struct cursor {
   const char *start, *at;
@@ -159,12 +159,16 @@ static weft_status *parse_number(cursor *c, number *out)
   return NULL;
 }
 
+/* The low bytes: inf and NaN are written so. */
+static void store_bits(uint64_t bits, size_t bytes, void *to) { memcpy(to, &bits, bytes); }
+
 static void store_number(const number *x, weft_dtype type, void *to)
 {
   hlo_shape shape = HLO_SCALAR_SHAPE(type);
   hlo_literal lit = {.shape = &shape, .data = to};
 
   if (x->is_bool) hlo_literal_set_s64(&lit, 0, x->truth);
+  else if (weft_dtype_is_float(type) && x->text[0] == '0' && x->text[1] == 'x') store_bits(strtoull(x->text, NULL, 16), weft_dtype_bytes(type), to);
   else if (weft_dtype_is_float(type) || weft_dtype_is_complex(type)) hlo_literal_set_f64(&lit, 0, strtod(x->text, NULL), 0);
   else if (*x->text == '-') hlo_literal_set_s64(&lit, 0, strtoll(x->text, NULL, 0));
   else hlo_literal_set_s64(&lit, 0, (int64_t)strtoull(x->text, NULL, 0));
@@ -199,37 +203,81 @@ static weft_status *parse_numbers(cursor *c, char close, weft_dtype type, XLA_FF
   return NULL;
 }
 
+/* "0x0100FF..." as `count` elements, little-endian, an i1 in a byte; one stands for all. */
+static weft_status *parse_hex(cursor *c, weft_dtype type, size_t count, XLA_FFI_Array **out)
+{
+  XLA_FFI_Array *array = WEFT_ARENA_NEW(c->arena, XLA_FFI_Array);
+  size_t one = weft_dtype_bytes(type), digits, given;
+  unsigned char *to;
+
+  if (strncmp(c->at, "\"0x", 3) != 0) return syntax(c, "expected \"0x");
+  c->at += 3;
+  digits = strspn(c->at, "0123456789abcdefABCDEF");
+  given = digits / 2;
+  if (digits % 2 || c->at[digits] != '"' || (given != count * one && given != one))
+    return syntax(c, "hexadecimal digits of another length");
+  WEFT_TRY_ALLOC(array);
+  *array = (XLA_FFI_Array){.dtype = weft_dtype_to_proto(type), .size = count};
+  array->data = to = weft_arena_alloc_array(c->arena, count, one);
+  WEFT_TRY_ALLOC(to);
+  for (size_t i = 0; i < count * one; i++) {
+    const char *from = c->at + 2 * (i % given);
+    to[i] = (unsigned char)strtol((char[]){from[0], from[1], 0}, NULL, 16);
+  }
+  *out = array;
+  return NULL;
+}
+
+/* `count` times the one element. */
+static weft_status *repeat(cursor *c, size_t count, XLA_FFI_Array *array)
+{
+  size_t one = weft_dtype_bytes(weft_dtype_from_proto(array->dtype));
+  char *to = weft_arena_alloc_array(c->arena, count, one);
+
+  WEFT_TRY_ALLOC(to);
+  for (size_t i = 0; i < count; i++) memcpy(to + i * one, array->data, one);
+  array->data = to;
+  array->size = count;
+  return NULL;
+}
+
+/* After the word tensor: how many elements, and of what. */
+static weft_status *parse_tensor(cursor *c, size_t *out_count, weft_dtype *out_type)
+{
+  *out_count = 1;
+  WEFT_TRY(expect(c, '<'));
+  skip_space(c);
+  while (isdigit((unsigned char)*c->at)) {
+    char *end;
+    size_t dim = strtoull(c->at, &end, 10);
+    c->at = end;
+    WEFT_TRY(expect(c, 'x'));
+    if (__builtin_mul_overflow(*out_count, dim, out_count) || *out_count > MOST_ELEMENTS) return syntax(c, "too many elements");
+  }
+  WEFT_TRY(parse_type(c, out_type));
+  return expect(c, '>');
+}
+
 /* After the word dense. */
 static weft_status *parse_dense(cursor *c, XLA_FFI_Array **out)
 {
-  const char *from;
   weft_dtype type;
-  int64_t count = -1;
+  size_t count;
 
   WEFT_TRY(expect(c, '<'));
-  bool is_list = accept(c, '[');
-  from = c->at;
-  c->at += strcspn(c->at, is_list ? "]" : ">");
-  if (is_list) WEFT_TRY(expect(c, ']'));
+  skip_space(c);
+  cursor inner = *c;
+  bool is_list = *c->at == '[', is_empty = *c->at == '>', is_hex = *c->at == '"';
+  c->at += strcspn(c->at, ">");
   WEFT_TRY(expect(c, '>'));
   WEFT_TRY(expect(c, ':'));
   if (!accept_word(c, "tensor")) return syntax(c, "expected tensor");
-  WEFT_TRY(expect(c, '<'));
-  skip_space(c);
-  if (isdigit((unsigned char)*c->at)) {
-    char *end;
-    count = strtoll(c->at, &end, 10);
-    c->at = end;
-    WEFT_TRY(expect(c, 'x'));
-  }
-  WEFT_TRY(parse_type(c, &type));
-  WEFT_TRY(expect(c, '>'));
-  cursor inner = *c;
-  inner.at = from;
+  WEFT_TRY(parse_tensor(c, &count, &type));
+  if (is_hex) return parse_hex(&inner, type, count, out);
+  if (is_list) WEFT_TRY(expect(&inner, '['));
   WEFT_TRY(parse_numbers(&inner, is_list ? ']' : '>', type, out));
-  if (is_list && count >= 0 && (*out)->size != (size_t)count) return syntax(c, "dense list of another length");
-  if (!is_list && count >= 0 && count != 1) return syntax(c, "splats of several elements are not supported");
-  return NULL;
+  if (!is_list && (*out)->size == 1) return repeat(c, count, *out);
+  return (*out)->size == count && (is_list || is_empty) ? NULL : syntax(c, "dense list of another length");
 }
 
 static weft_status *parse_dict(cursor *c, XLA_FFI_Attrs *out);

@@ -73,6 +73,17 @@ for t in ["float32", "float64", "complex64", "complex128"]:
     def not_definite():
         return [np.isfinite(run(jnp.linalg.cholesky, -p)[:, 0, 0]).astype(float)]
 
+    def nan_pivot():
+        m = p.copy()
+        m[:, 0, 0] = np.nan
+        return [np.isfinite(np.diagonal(run(jnp.linalg.cholesky, m), axis1=-2, axis2=-1)).astype(float)]
+
+    def not_finite():
+        m = a.copy()
+        m[0, 1, 2] = np.inf
+        w, v = run(jnp.linalg.eig, m)
+        return [np.isfinite(w[0]).astype(float), np.isfinite(v[0]).astype(float), a[1] @ v[1] - v[1] * w[1]]
+
     def triangular():
         for trans, op in [(0, low), (1, low.swapaxes(-1, -2)), (2, adjoint(low))]:
             yield op @ run(lambda m, r: jsl.solve_triangular(m, r, lower=True, trans=trans), low, x) - x
@@ -122,6 +133,8 @@ for t in ["float32", "float64", "complex64", "complex128"]:
 
     check("cholesky " + t, cholesky, tol)
     check("cholesky of an indefinite matrix is NaN " + t, not_definite, 0)
+    check("cholesky of a NaN is NaN " + t, nan_pivot, 0)
+    check("eig of inf is NaN, of the next matrix not " + t, not_finite, tol)
     check("triangular solve " + t, triangular, tol)
     check("lu " + t, lu, tol)
     check("solve " + t, lambda: [a @ run(jnp.linalg.solve, a, x) - x], tol)

@@ -1,6 +1,7 @@
 /* Custom calls by XLA's typed FFI. */
 #include "test.h"
 
+#include <math.h>
 #include <pthread.h>
 
 #include "cpu/platform.h"
@@ -65,13 +66,38 @@ TEST(attributes_are_read_typed_and_sorted)
   weft_arena_fini(&arena);
 }
 
+TEST(dense_attributes_in_all_their_forms)
+{
+  static const char text[] = "{a = dense<\"0x01000000FEFFFFFF\"> : tensor<2xi32>, b = dense<7> : tensor<3xi16>, c = dense<> : tensor<0xf32>, "
+                             "d = dense<\"0xff\"> : tensor<2x2xi8>, e = 0x7F800000 : f32, f = array<f64: 0xFFF0000000000000, 1.0>}";
+  weft_arena arena;
+  XLA_FFI_Attrs attrs;
+
+  weft_arena_init(&arena);
+  T_OK(rt_ffi_attrs_parse(&arena, text, &attrs));
+  const XLA_FFI_Array *a = attrs.attrs[0], *b = attrs.attrs[1], *c = attrs.attrs[2], *d = attrs.attrs[3], *f = attrs.attrs[5];
+  const XLA_FFI_Scalar *e = attrs.attrs[4];
+  T_EQ_INT(a->size, 2);
+  T_EQ_INT(((const int32_t *)a->data)[1], -2);
+  T_EQ_INT(b->size, 3);
+  T_EQ_INT(((const int16_t *)b->data)[2], 7);
+  T_EQ_INT(c->size, 0);
+  T_EQ_INT(d->size, 4);
+  T_EQ_INT(((const int8_t *)d->data)[3], -1);
+  T_TRUE(*(const float *)e->value == INFINITY);
+  T_TRUE(((const double *)f->data)[0] == -INFINITY && ((const double *)f->data)[1] == 1);
+  weft_arena_fini(&arena);
+}
+
 TEST(bad_attributes_are_errors_that_point_at_the_fault)
 {
   static const struct { const char *text, *error; } cases[] = {
     {"{", "expected a name at byte 1"},        {"{a = }", "expected a value"},     {"{a = 1 : q7}", "unknown element type"},
     {"{a = \"x", "string without end"},        {"{a = 1, a = 2}", "twice"},        {"{a = 1} b", "text after"},
     {"{a = array<i32: 1", "expected '>'"},     {"{a = dense<[1]> : tensor<3xi32>}", "another length"},
-    {"a", "expected '{'"},
+    {"a", "expected '{'"},                     {"{a = dense<\"0x01\"> : tensor<2xi16>}", "another length"},
+    {"{a = dense<\"0x0\"> : tensor<1xi8>}", "another length"}, {"{a = dense<1> : tensor<9999999xi8>}", "too many elements"},
+    {"{a = dense<> : tensor<2xi8>}", "another length"},        {"{a = dense<1, 2> : tensor<2xi8>}", "another length"},
     {"{a={a={a={a={a={a={a={a={a={a={a={a={a={a={a={a={a={a={}}}}}}}}}}}}}}}}}}}", "too deep"},
   };
 
@@ -225,6 +251,6 @@ TEST(an_unknown_target_is_named)
   T_FAILS(run_call("nobody_knows", "{}", y, 1), "nobody_knows");
 }
 
-TEST_MAIN(UNIT(structures_have_the_sizes_of_the_abi), UNIT(attributes_are_read_typed_and_sorted),
+TEST_MAIN(UNIT(structures_have_the_sizes_of_the_abi), UNIT(attributes_are_read_typed_and_sorted), UNIT(dense_attributes_in_all_their_forms),
           UNIT(bad_attributes_are_errors_that_point_at_the_fault), UNIT(a_handler_reads_attributes_and_keeps_state),
           UNIT(an_error_of_a_handler_is_the_error_of_the_run), UNIT(a_handler_may_end_later), UNIT(an_unknown_target_is_named))

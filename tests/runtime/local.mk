@@ -7,3 +7,5 @@ check_PROGRAMS += %D%/ffi_test
 %C%_ffi_test_SOURCES = %D%/ffi_test.c tests/test.h
 %C%_ffi_test_CFLAGS = $(TEST_CFLAGS)
 %C%_ffi_test_LDADD = $(TEST_LIBS)
+TESTS += %D%/ffi_jax.py
+EXTRA_DIST += %D%/ffi_jax.py %D%/ffi_jax.cc
