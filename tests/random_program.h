@@ -233,6 +233,22 @@ static int reduced_dims(maker *m, int rank, int64_t *v)
   return count;
 }
 
+/* The larger of two, and at most 3: a combiner that is not one operation. */
+static hlo_computation *add_capped(maker *m, weft_dtype type)
+{
+  hlo_instr *p[2];
+  hlo_computation *comp;
+  const char *name;
+
+  T_OK(hlo_unique_name(m->b.comp->module, "capped", &name));
+  T_OK(hlo_computation_new(m->b.comp->module, name, &comp));
+  for (int i = 0; i < 2; i++) T_OK(hlo_add_parameter(comp, i, hlo_shape_array(m->arena, type, 0, NULL), NULL, &p[i]));
+  pass_build b = PASS_BUILD_IN(comp);
+  comp->root = pb_op2(&b, HLO_MINIMUM, pb_op2(&b, HLO_MAXIMUM, p[0], p[1]), pb_scalar(&b, type, 3));
+  T_OK(pass_build_finish(&b));
+  return comp;
+}
+
 /* The largest of the first operand and what came with it, the lesser of that where there are several. */
 static hlo_computation *add_arg_max(maker *m, weft_dtype type, weft_dtype with)
 {
@@ -280,7 +296,8 @@ static hlo_instr *reduce_over(maker *m, hlo_instr *x, int count, const int64_t *
   hlo_computation **reducer = is_max ? &m->maxers[type] : &m->adders[type];
   if (!*reducer) T_OK(hlo_add_reducer(b->comp->module, is_max ? HLO_MAXIMUM : HLO_ADD, type, reducer));
   if (is_max && pick(m, 5) == 0) return arg_max(m, x, count, v);
-  return pb_reduce(b, x, pb_scalar(b, type, is_max && weft_dtype_is_float(type) ? -INFINITY : 0), count, v, *reducer);
+  hlo_instr *init = pb_scalar(b, type, is_max && weft_dtype_is_float(type) && pick(m, 2) ? -INFINITY : (double)pick(m, 3));
+  return pb_reduce(b, x, init, count, v, pick(m, 6) ? *reducer : add_capped(m, type));
 }
 
 static bool can_reduce(weft_dtype type) { return type != WEFT_PRED && !weft_dtype_is_complex(type); }

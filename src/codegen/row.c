@@ -294,12 +294,14 @@ static weft_status *accumulate_columns(pass_ctx_ *p, gen_emit *e, gen_ssa lo, ge
   return NULL;
 }
 
-/* The reduces are now known for this row. */
+/* The reduces are now known for this row; where all are plain, their initial values are still to come. */
 static weft_status *bind_results(rows *r, gen_emit *e, gen_acc *accs, int count, gen_value *v)
 {
+  bool plain = gen_accs_are_plain(accs, count);
+
   for (int i = 0; i < count; i++) {
     gen_value init;
-    if (accs[i].op != HLO_OPCODE_COUNT) {
+    if (plain) {
       WEFT_TRY(gen_acc_init(e, &r->f->env, &accs[i], &init));
       v[i] = gen_combine(e, accs[i].op, accs[i].type, init, v[i]);
     }
