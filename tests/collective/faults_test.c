@@ -260,10 +260,11 @@ static bool is_expected(const fault *f, int code, const char *text, bool finishe
   switch (f->kind) {
   case HARMLESS: return false;
   case FATAL:
-  case CUT: return (code == WEFT_FAILED_PRECONDITION && strstr(text, "is not connected")) || (creating && code == WEFT_DEADLINE_EXCEEDED);
-  case LATE: return code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED;
+  case CUT: return (code == WEFT_FAILED_PRECONDITION && strstr(text, "is not connected")) || (creating && (code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED));
+  case LATE: /* or it first calls on one that has given up and left meanwhile */
+    return code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED || (code == WEFT_FAILED_PRECONDITION && strstr(text, "cannot be reached"));
   case GARBLED:
-    return code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED || (code == WEFT_FAILED_PRECONDITION && !strstr(text, "is not connected"));
+    return code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED || (code == WEFT_FAILED_PRECONDITION && (!strstr(text, "is not connected") || strstr(text, "cannot be reached")));
   }
   return false;
 }

@@ -101,6 +101,13 @@ static int exchanged_tuple(const setup *s, int device, int i)
 }
 /* x + 2 x + the sum again of what is the same everywhere. */
 static int several_sums(const setup *s, int device, int i) { return (3 + s->size) * sum(s, device, i); }
+/* Rank s sends rank r 1 + (r + s) % 2 rows; the others keep what was there. */
+static int ragged(const setup *s, int device, int i)
+{
+  int row = i / s->columns, from = row / 2, rank = rank_in(s, device);
+  if (row % 2 > (from + rank) % 2) return -7;
+  return x_of(member(s, device, from), (2 * rank + row % 2) * s->columns + i % s->columns);
+}
 static int from_root(const setup *s, int device, int i) { return x_of(member(s, device, 0), i); }
 static int summed_and_more(const setup *s, int device, int i) { return sum(s, device, i) + 2 * x_of(device, i); }
 
@@ -124,6 +131,7 @@ static const struct {
   {"all-to-all of rows", "ROOT y = X all-to-all(x), " G ", dimensions={0}", exchanged0, "rc", false},
   {"all-to-all of columns", "ROOT y = X all-to-all(x), " G ", dimensions={1}", exchanged1, "rc", false},
   {"all-to-all of a tuple", "TUPLE", exchanged_tuple, "Rc", false},
+  {"ragged-all-to-all", "RAGGED", ragged, "rc", false},
   {"collective-broadcast", "ROOT y = X collective-broadcast(x), " G, from_root, "rc", false},
   {"all-reduce-start", "s = X all-reduce-start(x), " G ", to_apply=add z = X add(x, x) d = X all-reduce-done(s) ROOT y = X add(d, z)",
    summed_and_more, "rc", true},
@@ -173,11 +181,31 @@ static void tuple_text(const setup *s, char *body)
   sprintf(at, "), dimensions={0}");
 }
 
+/* A device finds its rank by its number, x[0] / 1000. */
+static void ragged_text(const setup *s, char *body)
+{
+  char *at = body;
+
+  at += sprintf(at, "ranks = s32[%d] constant({", s->replicas * s->partitions);
+  for (int d = 0; d < s->replicas * s->partitions; d++) at += sprintf(at, "%s%d", d ? "," : "", rank_in(s, d));
+  sprintf(at, "})\n x0 = s32[1,1] slice(x), slice={[0:1],[0:1]} x1 = s32[] reshape(x0) k = s32[] constant(1000) me = s32[] divide(x1, k)\n"
+          "r0 = s32[1] dynamic-slice(ranks, me), dynamic_slice_sizes={1} r1 = s32[] reshape(r0) rank = I broadcast(r1), dimensions={}\n"
+          "i = I iota(), iota_dimension=0 c2 = s32[] constant(2) two = I broadcast(c2), dimensions={} c1 = s32[] constant(1)\n"
+          "one = I broadcast(c1), dimensions={} both = I add(i, rank) odd = I remainder(both, two) sizes = I add(odd, one)\n"
+          "from = I multiply(i, two) to = I multiply(rank, two) c7 = s32[] constant(-7) out = X broadcast(c7), dimensions={}\n"
+          "ROOT y = X ragged-all-to-all(x, out, from, sizes, to, sizes), " G);
+  char index[16];
+  sprintf(index, "s32[%d] ", s->size);
+  replace(body, "I ", index);
+  strcat(body, "\n");
+}
+
 static void write_program(const setup *s, size_t c, char *text)
 {
   char body[8192], groups[320], x[32], y[32];
 
   if (strcmp(cases[c].text, "TUPLE") == 0) tuple_text(s, body);
+  else if (strcmp(cases[c].text, "RAGGED") == 0) ragged_text(s, body);
   else strcpy(body, cases[c].text);
   sprintf(groups, "%s%s", s->groups, s->mode == CROSS_REPLICA ? "" : ", channel_id=1");
   if (s->mode == FLATTENED) strcat(groups, ", use_global_device_ids=true");
