@@ -230,18 +230,28 @@ static gen_ssa compare(gen_emit *e, const hlo_instr *instr, gen_value a, gen_val
 
 static bool is_narrow_float(weft_dtype type) { return weft_dtype_is_float(type) && type != WEFT_F32 && type != WEFT_F64; }
 
+/* To 16 bits or fewer by way of 32: LLVM takes saturating conversions of narrow vectors apart, lane by lane. */
+static gen_ssa float_to_narrow_int(gen_emit *e, weft_dtype to, gen_ssa v)
+{
+  int bits = weft_dtype_bits(to), magnitude = weft_dtype_is_signed(to) ? bits - 1 : bits;
+  gen_ssa low = gen_f(v, weft_dtype_is_signed(to) ? -(double)(1 << magnitude) : 0), high = gen_f(v, (1 << magnitude) - 1);
+  gen_ssa nan = gen_fcmp(e, LLVMRealUNO, v, v);
+
+  v = gen_select(e, gen_fcmp(e, LLVMRealOLT, v, low), low, v);
+  v = gen_select(e, gen_fcmp(e, LLVMRealOGT, v, high), high, v);
+  v = gen_select(e, nan, gen_f(v, 0), v);
+  v = gen_cast(e, LLVMFPToSI, v, e->part->i32);
+  return gen_cast(e, LLVMTrunc, v, gen_register_type(e->part, to));
+}
+
 static gen_ssa float_to_int(gen_emit *e, weft_dtype to, gen_ssa v)
 {
+  if (weft_dtype_bits(to) <= 16) return float_to_narrow_int(e, to, v);
   bool is_signed = weft_dtype_is_signed(to);
   const char *name = is_signed ? "llvm.fptosi.sat" : "llvm.fptoui.sat";
   LLVMTypeRef types[2] = {gen_type_like(v, gen_register_type(e->part, to)), LLVMTypeOf(v)};
   gen_ssa fn = LLVMGetIntrinsicDeclaration(e->part->mod, LLVMLookupIntrinsicID(name, 15), types, 2);
-  gen_ssa r = LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, &v, 1, "");
-  int bits = weft_dtype_bits(to);
-
-  if (bits >= 8) return r;
-  r = gen_intrinsic2(e, is_signed ? "llvm.smin" : "llvm.umin", r, gen_i(r, (1 << (is_signed ? bits - 1 : bits)) - 1));
-  return is_signed ? gen_intrinsic2(e, "llvm.smax", r, gen_i(r, -(1 << (bits - 1)))) : r;
+  return LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, &v, 1, "");
 }
 
 static gen_ssa convert_real(gen_emit *e, weft_dtype from, weft_dtype to, gen_ssa v)

@@ -4,7 +4,8 @@
  * (the ties of buffer/flow.h).  Copies that are already in the program are taken out first; then ties are merged as far
  * as live ranges allow, and each tie that cannot merge gets a copy where it stands.  The copy is a value of its own, so
  * the next round merges it.  Copies at the end of a loop body are meant to happen at once but run one after the other:
- * a swap of two carried values therefore takes a second round, whose copy is the temporary of the swap. */
+ * a swap of two carried values therefore takes a second round, whose copy is the temporary of the swap.  See
+ * later_branches for what conditionals need. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -81,6 +82,29 @@ static site site_of(const buf_tie *tie)
   return (site){NULL, (hlo_computation *)tie->comp, 0, tie->leaf};
 }
 
+/* Branches are laid out in time one after the other, so what only a later branch reads lives through an earlier one, with
+ * whose result it may have to share memory (loop state that the conditional renews).  Where the earlier branch ends with a
+ * copy already, another one there does not help: the later branch gets one, made before the conditional, and the state is
+ * free.  Stores the sites of such copies unless `sites` is NULL; returns their number. */
+static int later_branches(const buf_flow *flow, const buf_classes *classes, const buf_tie *tie, site *sites)
+{
+  hlo_instr *conditional = (hlo_instr *)tie->instr;
+  int to = buf_class_of(classes, tie->to), b = 0, count = 0;
+
+  if (tie->kind != BUF_TIE_BRANCH || flow->values[tie->from].instr->op != HLO_COPY) return 0;
+  while (conditional->called[b] != tie->comp) b++;
+  while (++b < conditional->called_count) {
+    const hlo_instr *operand = conditional->operands[b + 1];
+    for (int leaf = 0; leaf < flow->leaf_count[operand->id]; leaf++) {
+      int value = buf_flow_value(flow, operand, leaf);
+      if (buf_class_of(classes, value) != to || flow->values[value].instr->op == HLO_COPY) continue;
+      if (sites) sites[count] = (site){conditional, conditional->parent, b + 1, leaf};
+      count++;
+    }
+  }
+  return count;
+}
+
 /* One copy for each of `count` leaves of the same operand or root. */
 static weft_status *insert_at(const site *sites, int count, weft_arena *scratch)
 {
@@ -103,14 +127,16 @@ static weft_status *insert_copies(hlo_module *module, weft_arena *scratch, int *
   WEFT_AUTO(buf_classes) classes = NULL;
   bool *broken;
   site *sites;
-  int count = 0;
+  int count = 0, most = 0;
 
   WEFT_TRY(buf_flow_new(module, &flow));
   WEFT_TRY(buf_classes_new(flow, &classes));
   broken = WEFT_ARENA_ARRAY(scratch, bool, flow->tie_count);
   WEFT_TRY_ALLOC(broken);
   WEFT_TRY(buf_classes_merge_ties(flow, classes, broken, out_broken));
-  sites = WEFT_ARENA_ARRAY(scratch, site, *out_broken);
+  for (int i = 0; i < flow->tie_count; i++)
+    if (broken[i]) most += 1 + later_branches(flow, classes, &flow->ties[i], NULL);
+  sites = WEFT_ARENA_ARRAY(scratch, site, most);
   WEFT_TRY_ALLOC(sites);
   for (int i = 0; i < flow->tie_count; i++) {
     const buf_tie *tie = &flow->ties[i];
@@ -119,7 +145,9 @@ static weft_status *insert_copies(hlo_module *module, weft_arena *scratch, int *
       return WEFT_ERR(INVALID_ARGUMENT, "\"%s\": aliased buffers cannot be one: %lld and %lld bytes",
                       tie->instr ? tie->instr->name : module->name, (long long)flow->values[tie->from].bytes,
                       (long long)flow->values[tie->to].bytes);
-    sites[count++] = site_of(tie);
+    int later = later_branches(flow, classes, tie, sites + count);
+    if (!later) sites[count] = site_of(tie);
+    count += later ? later : 1;
   }
   qsort(sites, (size_t)count, sizeof *sites, compare_sites);
   for (int i = 0, end; i < count; i = end) {

@@ -103,6 +103,32 @@ static const struct {
    "no { ROOT p = f32[8] parameter(0) }\n"
    "ENTRY e { a = f32[8] parameter(0) q = pred[] parameter(1) b = f32[8] cosine(a)\n"
    " c = f32[8] conditional(q, b, b), true_computation=yes, false_computation=no ROOT r = f32[8] add(c, b) }\n"},
+  {"a conditional renews loop state that only its later branch reads", 8,
+   "HloModule m, is_scheduled=true\n"
+   "yes { p = f32[8] parameter(0) ROOT s = f32[8] sine(p) }\n"
+   "no { p = f32[8] parameter(0) ROOT s = f32[8] cosine(p) }\n"
+   "body { p = (s32[], f32[8], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
+   " x = f32[8] get-tuple-element(p), index=1 y = f32[8] get-tuple-element(p), index=2 one = s32[] constant(1)\n"
+   " j = s32[] add(i, one) c = f32[8] conditional(i, y, x), branch_computations={yes, no}\n"
+   " ROOT t = (s32[], f32[8], f32[8]) tuple(j, c, y) }\n"
+   "cond { p = (s32[], f32[8], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(5)\n"
+   " ROOT lt = pred[] compare(i, n), direction=LT }\n"
+   "ENTRY e { z = s32[] constant(0) a = f32[8] parameter(0) b = f32[8] sine(a)\n"
+   " t = (s32[], f32[8], f32[8]) tuple(z, a, b) w = (s32[], f32[8], f32[8]) while(t), body=body, condition=cond\n"
+   " ROOT x = f32[8] get-tuple-element(w), index=1 }\n"},
+  {"a conditional renews loop state or hands it on", 8,
+   "HloModule m, is_scheduled=true\n"
+   "yes { p = f32[8] parameter(0) ROOT s = f32[8] sine(p) }\n"
+   "no { ROOT p = f32[8] parameter(0) }\n"
+   "body { p = (s32[], f32[8], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
+   " x = f32[8] get-tuple-element(p), index=1 y = f32[8] get-tuple-element(p), index=2 one = s32[] constant(1)\n"
+   " j = s32[] add(i, one) c = f32[8] conditional(i, y, x), branch_computations={yes, no}\n"
+   " ROOT t = (s32[], f32[8], f32[8]) tuple(j, c, y) }\n"
+   "cond { p = (s32[], f32[8], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(5)\n"
+   " ROOT lt = pred[] compare(i, n), direction=LT }\n"
+   "ENTRY e { z = s32[] constant(0) a = f32[8] parameter(0) b = f32[8] sine(a)\n"
+   " t = (s32[], f32[8], f32[8]) tuple(z, a, b) w = (s32[], f32[8], f32[8]) while(t), body=body, condition=cond\n"
+   " ROOT x = f32[8] get-tuple-element(w), index=1 }\n"},
   {"several results over operands that all of them read", 0,
    "HloModule m, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }\n"
    "f { m = f32[8] parameter(0) p = f32[8] parameter(1) g = f32[8] parameter(2) n = f32[8] add(m, g)\n"
