@@ -208,7 +208,7 @@ static void describe_costs(pjrt_program *p)
   const hlo_module *module = weft_executable_module(p->exe);
   double flops = 0, transcendentals = 0;
 
-  /* one operation an element, two a multiply-add of a dot; loops count once, as XLA's analysis does without trip counts */
+  /* one operation an element, two a multiply-add of a dot or convolution; loops count once, as XLA's analysis does without trip counts */
   for (const hlo_computation *c = module->first; c; c = c->next)
     for (const hlo_instr *i = c->first; i; i = i->next) {
       double elems = hlo_shape_is_array(i->shape) ? (double)hlo_shape_elems(i->shape) : 0;
@@ -219,6 +219,9 @@ static void describe_costs(pjrt_program *p)
         for (int d = 0; d < i->u.dot->lhs_contracting.count; d++)
           k *= (double)i->operands[0]->shape->dims[i->u.dot->lhs_contracting.v[d]];
         flops += 2 * elems * k;
+      } else if (i->op == HLO_CONVOLUTION) {
+        flops += 2 * elems * (double)hlo_shape_elems(i->operands[1]->shape) /
+                 (double)WEFT_MAX(i->operands[1]->shape->dims[i->u.conv->rhs_out_feature], 1);
       } else if (hlo_opcode_is_elementwise(i->op) && i->op != HLO_COPY && i->op != HLO_CONVERT) {
         flops += elems;
       } else if (i->op == HLO_REDUCE) {

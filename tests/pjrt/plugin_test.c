@@ -743,6 +743,92 @@ TEST(handles_may_be_destroyed_in_any_order)
   }
 }
 
+/* ---- custom partitioners ---- */
+
+enum { SPLIT, RAISES, WRONG_TILE, WRONG_ARITY, NO_MODULE, NO_SHARDING };
+static struct { int kind, asked, cleaned; } partitioner;
+
+static void clean_up(void *data)
+{
+  assert_ptr_equal(data, &partitioner);
+  partitioner.cleaned++;
+}
+
+static JAX_CustomCallPartitioner_string text_of(const char *s) { return (JAX_CustomCallPartitioner_string){s, strlen(s)}; }
+
+static void split(JAX_CustomCallPartitioner_Callbacks *callbacks, JAX_CustomCallPartitioner_Partition_Args *args)
+{
+  static const char *const modules[] = {
+      [SPLIT] = "func.func public @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n %0 = stablehlo.negate %a : tensor<2xf32>\n return %0 : tensor<2xf32> }",
+      [RAISES] = "", [WRONG_TILE] = "func.func public @main(%a: tensor<3xf32>) -> tensor<3xf32> { return %a : tensor<3xf32> }",
+      [WRONG_ARITY] = "func.func public @main(%a: tensor<2xf32>, %b: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }",
+      [NO_MODULE] = "not a program", [NO_SHARDING] = "func.func public @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }"};
+
+  assert_ptr_equal(callbacks->private_data, &partitioner);
+  T_EQ_INT(args->num_args, 1);
+  T_EQ_INT(args->backend_config.size, 4);
+  assert_memory_equal(args->backend_config.data, "mine", 4);
+  assert_true(args->op_args[0].has_sharding && args->op_args[0].shape.size > 0);
+  partitioner.asked++;
+  args->header.data = &partitioner;
+  args->header.cleanup_fn = clean_up;
+  args->header.has_error = partitioner.kind == RAISES;
+  args->header.code = PJRT_Error_Code_INTERNAL;
+  args->header.error_msg = text_of("it raised");
+  args->mlir_module = text_of(modules[partitioner.kind]);
+  args->args_sharding = &args->op_args[0].sharding;
+  args->result_sharding = partitioner.kind == NO_SHARDING ? text_of("\xff\xff\xff") : args->op_args[0].sharding;
+}
+
+TEST(a_custom_partitioner_says_how_a_call_is_cut)
+{
+  static const char program[] =
+      "module attributes {mhlo.num_partitions = 2 : i32} { sdy.mesh @m = <[\"x\"=2]>\n"
+      "func.func public @main(%a: tensor<4xf32> {sdy.sharding = #sdy.sharding<@m, [{\"x\"}]>}) -> tensor<4xf32> {\n"
+      " %0 = stablehlo.custom_call @Splits(%a) {api_version = 2 : i32, backend_config = \"mine\", "
+      "sdy.sharding_rule = #sdy.op_sharding_rule<([i])->([i]) {i=4}, custom>} : (tensor<4xf32>) -> tensor<4xf32>\n"
+      " return %0 : tensor<4xf32> } }";
+  static const struct { int kind; const char *error; } cases[] = {
+      {SPLIT, NULL}, {RAISES, "it raised"}, {WRONG_TILE, "tiles are not those"}, {WRONG_ARITY, "2 operands"}, {NO_MODULE, ""}, {NO_SHARDING, ""}};
+  static JAX_CustomCallPartitioner_Callbacks callbacks = {.private_data = &partitioner, .partition = split};
+  const PJRT_Custom_Partitioner_Extension *x = extension(PJRT_Extension_Type_Custom_Partitioner);
+  PJRT_Register_Custom_Partitioner_Args args = {.struct_size = sizeof args, .name = "Splits!", .name_size = 6, .callbacks = &callbacks};
+  PJRT_Client *client = make_client(2);
+  PJRT_LoadedExecutable *exe;
+
+  must_succeed(x->register_custom_partitioner(&args), "register");
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    partitioner.kind = cases[i].kind;
+    partitioner.asked = partitioner.cleaned = 0;
+    if (cases[i].error) T_FAILS(try_compile(client, program, "\x1a\x04\x20\x01\x28\x02", 6, &exe), cases[i].error);
+    else T_OK(try_compile(client, program, "\x1a\x04\x20\x01\x28\x02", 6, &exe));
+    T_EQ_INT(partitioner.asked, 1);
+    T_EQ_INT(partitioner.cleaned, 1);
+    if (!cases[i].error) CALL(LoadedExecutable_Destroy, .executable = exe);
+  }
+  args.callbacks = NULL;
+  T_FAILS(status_of(x->register_custom_partitioner(&args)), "without name or function");
+  CALL(Client_Destroy, .client = client);
+}
+
+TEST(an_inspection_of_no_function_is_refused)
+{
+  static const char *const bytes[] = {"", "text", "\\00\\01", "\\01\\00\\00\\00\\00\\00\\00\\00\\01\\00\\00\\00\\00\\00\\00\\00"};
+  static const char *const errors[] = {"without the bytes", "without the bytes", "without the bytes", "in none of this process's libraries"};
+  PJRT_Client *client = make_client(2);
+  PJRT_LoadedExecutable *exe;
+
+  for (size_t i = 0; i < WEFT_COUNT(bytes); i++) {
+    char program[700];
+    snprintf(program, sizeof program,
+             "module attributes {mhlo.num_partitions = 2 : i32} { func.func public @main(%%a: tensor<4xf32>) -> tensor<4xf32> {\n"
+             " %%0 = stablehlo.custom_call @InspectSharding(%%a) {has_side_effect = true, backend_config = \"%s\"} : (tensor<4xf32>) -> tensor<4xf32>\n"
+             " return %%a : tensor<4xf32> } }", bytes[i]);
+    T_FAILS(try_compile(client, program, "\x1a\x04\x20\x01\x28\x02", 6, &exe), errors[i]);
+  }
+  CALL(Client_Destroy, .client = client);
+}
+
 TEST_MAIN(UNIT(copies_transfers_and_bitcasts_outlive_their_buffer), UNIT(executable_of_a_client_that_is_gone_is_loaded_into_another),
           UNIT(program_that_wants_to_be_fed_is_told_that_nothing_comes), UNIT(layouts_without_their_numbers_are_refused),
           UNIT(a_client_has_devices_with_dense_ids_and_refuses_others), UNIT(the_default_assignment_needs_room_and_positive_counts),
@@ -758,4 +844,5 @@ TEST_MAIN(UNIT(copies_transfers_and_bitcasts_outlive_their_buffer), UNIT(executa
           UNIT(a_raw_buffer_is_the_bytes_of_a_buffer),
           UNIT(a_profile_has_what_ran_while_it_was_taken), UNIT(transfers_between_devices_meet_by_their_keys),
           UNIT(an_event_may_be_destroyed_in_its_own_callback), UNIT(memory_statistics_can_start_anew),
-          UNIT(handles_may_be_destroyed_in_any_order))
+          UNIT(handles_may_be_destroyed_in_any_order),
+          UNIT(a_custom_partitioner_says_how_a_call_is_cut), UNIT(an_inspection_of_no_function_is_refused))

@@ -71,6 +71,8 @@ static bool mappings(const char **p, spmd_factors *f, int first, int count, bool
       if (dim == f->tensors[t].shape->rank) return false;
       while (factor(p, &n)) {
         spmd_tensor *tensor = &f->tensors[t];
+        for (int u = 0; uses && u < tensor->use_count; u++)
+          if (tensor->uses[u].factor == n) return false; /* one factor for two dimensions */
         if (uses && tensor->use_count == 2 * HLO_MAX_RANK) return false;
         if (uses) tensor->uses[tensor->use_count++] = (spmd_use){(uint8_t)dim, (uint8_t)n};
         else f->count = WEFT_MAX(f->count, n + 1);
