@@ -184,6 +184,11 @@ CASES = [
      f"ROOT g = f32[4,6] gather(x, n), {GATHER}, sharding={{replicated}}", ["all-reduce"]),
     ("scatter into rows that are cut moves nothing", INDICES.split(" n.2")[0] + " " + array("x", (64, 6), (4, 1)) + array("u", (4, 6)) +
      f"ROOT g = f32[64,6] scatter(x, n, u), {SCATTER}, {ROWS}", []),
+    ("scatter of cut updates into cut rows: sums of parts", "i.n = s32[64] iota(), iota_dimension=0\n s = s32[] constant(7)\n "
+     "b = s32[64] broadcast(s), dimensions={}\n n = s32[64] and(i.n, b)\n " + array("x", (8, 6), (2, 1, 2)).replace("<=[4]", "<=[4] last_tile_dim_replicate") +
+     array("u", (64, 6), (2, 1, 2)).replace("<=[4]", "<=[2,2]T(1,0) last_tile_dim_replicate") +
+     f"g = f32[8,6] scatter(x, n, u), {SCATTER}\n ROOT h = f32[8,6] custom-call(g), custom_call_target=\"Sharding\", {BOTH.replace('2,2', '2,1,2')}"
+     .replace("<=[4]}", "<=[4] last_tile_dim_replicate}"), None),
     ("the largest and its place along a cut dimension", "pick { a = f32[] parameter(0)\n i = s32[] parameter(1)\n b = f32[] parameter(2)\n "
      "j = s32[] parameter(3)\n g = pred[] compare(a, b), direction=GE\n v = f32[] select(g, a, b)\n w = s32[] select(g, i, j)\n "
      "ROOT t = (f32[], s32[]) tuple(v, w) }\n" + array("x.0", (8, 6), (4, 1)) + "x = f32[8,6] sine(x.0)\n i = s32[8,6] iota(), iota_dimension=0\n "

@@ -454,7 +454,7 @@ static weft_status *compute(partitioner *w, const hlo_instr *instr)
   if (spmd_parts_needed(&f, c.axes)) {
     WEFT_TRY(spmd_parts_compute(&w->mover, &w->b, instr, &f, c.axes, made, &made));
     if (instr->op == HLO_REDUCE) c.partial = 0; /* whole already */
-    if (c.partial) {
+    if (c.partial && (instr->op == HLO_GATHER || instr->op == HLO_DYNAMIC_SLICE)) { /* zeros but on the owner */
       WEFT_TRY(spmd_parts_combine(&w->mover, &w->b, made, got[0], c.partial, want->v[0], &made));
       return add_form(w, instr, want->v[0], made);
     }
