@@ -274,7 +274,8 @@ static void pad(const hlo_instr *instr, spmd_factors *f)
     use(f, 0, d, factor);
     use(f, 2, d, factor);
   }
-  f->is_linear = f->passes_through = true;
+  f->passes_through = true;
+  f->is_linear = hlo_is_constant_scalar(instr->operands[1], 0); /* else each part of a sum would be padded */
 }
 
 static void window(const hlo_instr *instr, spmd_factors *f)
@@ -305,7 +306,7 @@ static void reduce(const hlo_instr *instr, spmd_factors *f)
   bool combines = inputs > 1 || (op != HLO_OPCODE_COUNT && pass_is_identity(op, instr->operands[1]));
 
   f->reducer = op;
-  f->is_linear = op == HLO_ADD && inputs == 1;
+  f->is_linear = op == HLO_ADD && inputs == 1 && combines;
   for (int d = 0; d < f->tensors[0].shape->rank; d++) {
     bool reduced = pass_ints_contain(instr->dims, d);
     int factor;
