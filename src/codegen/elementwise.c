@@ -303,6 +303,38 @@ static gen_ssa reduce_precision(gen_emit *e, weft_dtype type, gen_ssa v, int exp
   return gen_decode_float(e, WEFT_F16, gen_cast(e, LLVMBitCast, half, p->i16));
 }
 
+/* ---- narrow floats kept in f32 ----------------------------------------------------------------------------------------------------- */
+
+/* Whether a value of narrow type has its type's precision, and not that of f32 in which operations before it computed. */
+static bool is_rounded(const hlo_instr *x)
+{
+  for (;; x = x->operands[0])
+    switch (x->op) {
+    case HLO_PARAMETER: case HLO_CONSTANT: case HLO_CONVERT: case HLO_GET_TUPLE_ELEMENT: return true;
+    case HLO_ABS: case HLO_NEGATE: case HLO_BITCAST: case HLO_BROADCAST: case HLO_COPY: case HLO_DYNAMIC_SLICE: case HLO_GATHER:
+    case HLO_RESHAPE: case HLO_REVERSE: case HLO_SLICE: case HLO_TRANSPOSE: break;
+    default: return false;
+    }
+}
+
+/* Operations that a rounding left out could turn to another answer: they jump, or look at bits, or hand on to a wide type. */
+static bool sees_rounding(hlo_opcode op)
+{
+  switch (op) {
+  case HLO_BITCAST_CONVERT: case HLO_CEIL: case HLO_COMPARE: case HLO_CONVERT: case HLO_FLOOR: case HLO_IS_FINITE:
+  case HLO_REMAINDER: case HLO_ROUND_AFZ: case HLO_ROUND_EVEN: case HLO_SIGN: return true;
+  default: return false;
+  }
+}
+
+static gen_ssa rounded_operand(gen_emit *e, const hlo_instr *instr, int i, gen_ssa v)
+{
+  weft_dtype type = i < instr->operand_count ? instr->operands[i]->shape->type : WEFT_INVALID;
+
+  if (!weft_dtype_is_float(type) || !is_narrow_float(type) || gen_scalar_type(v) != e->part->f32) return v;
+  return is_rounded(instr->operands[i]) ? v : gen_round_to(e, type, v);
+}
+
 /* ---- all of them ------------------------------------------------------------------------------------------------------------------- */
 
 weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr, const gen_value *x, gen_value *out)
@@ -311,6 +343,10 @@ weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr, const gen_valu
   gen_value a = x[0], b = instr->operand_count > 1 ? x[1] : (gen_value){0}, c = instr->operand_count > 2 ? x[2] : (gen_value){0};
 
   *out = (gen_value){0};
+  if (e->part->options->allow_excess_precision && sees_rounding(instr->op)) {
+    a.re = rounded_operand(e, instr, 0, a.re);
+    b.re = rounded_operand(e, instr, 1, b.re);
+  }
   switch (instr->op) {
   case HLO_COPY: case HLO_OPT_BARRIER: case HLO_ADD_DEPENDENCY: *out = a; return NULL;
   case HLO_CONVERT: return gen_convert(e, type, result, a, out);

@@ -401,6 +401,30 @@ static int forwarded_leaves(const cpu_lowering *low)
   }
 }
 
+/* The sizes of operands and results must be what groups of this size make of each other: the verifier, which knows no
+ * groups, has believed them. */
+static weft_status *check_sizes(const collective_thunk *t)
+{
+  const hlo_instr *instr = t->instr;
+  int64_t dim = moving_dim(instr);
+
+  for (int i = 0; i < t->count; i++) {
+    const hlo_shape *shape = operand_shape(instr, i);
+    int64_t in, out = result_use(t, i)->slice.bytes;
+
+    if (!hlo_shape_is_array(shape)) return WEFT_ERR(UNIMPLEMENTED, "%s of a tuple", hlo_opcode_name(instr->op));
+    in = hlo_shape_bytes(shape);
+    if (instr->op == HLO_REDUCE_SCATTER && __builtin_mul_overflow(out, t->group_size, &out)) out = -1;
+    if ((instr->op == HLO_ALL_GATHER || instr->op == HLO_ALL_GATHER_START) && __builtin_mul_overflow(in, t->group_size, &in))
+      in = -1;
+    if (instr->op == HLO_ALL_TO_ALL && dim >= 0 && shape->dims[dim] % t->group_size != 0) in = -1;
+    if (in != out || (is_tuple_all_to_all(instr) && !hlo_shape_same_dims(shape, operand_shape(instr, 0))))
+      return WEFT_ERR(INVALID_ARGUMENT, "%s: operand %d and its result do not fit groups of %lld", hlo_opcode_name(instr->op), i,
+                      (long long)t->group_size);
+  }
+  return NULL;
+}
+
 weft_status *cpu_collective_thunk_new(cpu_lowering *low, const rt_grouping *grouping, int grouping_index,
                                       int64_t partitions, const char *executable, rt_thunk **out_thunk)
 {
@@ -434,6 +458,7 @@ weft_status *cpu_collective_thunk_new(cpu_lowering *low, const rt_grouping *grou
     return WEFT_ERR(INVALID_ARGUMENT, "%d operands for groups of %lld", t->count, (long long)t->group_size);
   if (!pairwise && instr->op != HLO_RAGGED_ALL_TO_ALL && low->result_count - forwarded < t->count)
     return WEFT_ERR(UNIMPLEMENTED, "%d operands with %d results", t->count, low->result_count - forwarded);
+  if (!pairwise && instr->op != HLO_RAGGED_ALL_TO_ALL) WEFT_TRY(check_sizes(t));
   if (instr->called_count > 0) WEFT_TRY(set_reduction(low, t));
   *out_thunk = thunk;
   return NULL;

@@ -318,7 +318,7 @@ static weft_status *compile(compiler *c)
 {
   const weft_compile_options *options = c->options;
   gen_options gen;
-  pass_options passes = {.fold_limit_bytes = 1 << 20, .allow_excess_precision = true,
+  pass_options passes = {.fold_limit_bytes = 1 << 20,
                          .num_threads = rt_pool_threads(c->platform->base.pool), .dump_dir = options->dump_dir};
   if (!passes.dump_dir && *c->platform->settings.dump_hlo) passes.dump_dir = c->platform->settings.dump_hlo;
   int64_t begin = weft_now_ns();

@@ -25,6 +25,14 @@ static bool is_marker(const char *target)
   return false;
 }
 
+static bool copies_whole(const cpu_lowering *low)
+{
+  if (low->operand_count != low->result_count) return false;
+  for (int i = 0; i < low->operand_count; i++)
+    if (low->uses[i].slice.bytes != low->uses[low->operand_count + i].slice.bytes) return false;
+  return true;
+}
+
 static weft_status *marker_execute(const rt_thunk *thunk, rt_ctx *ctx)
 {
   void *const *args = rt_args(thunk, ctx);
@@ -148,7 +156,7 @@ weft_status *cpu_custom_call_make(cpu_lowering *low, rt_thunk **out_thunk)
 
   if (hlo_is_check(low->instr)) return check_make(low, out_thunk);
   if (strcmp(attrs->target, "interpreter.print") == 0) return cpu_print_make(low, out_thunk);
-  if (is_marker(attrs->target) && low->operand_count == low->result_count)
+  if (is_marker(attrs->target) && copies_whole(low))
     return cpu_thunk_new(low, &marker_ops, sizeof(rt_thunk), out_thunk);
   bool found = rt_ffi_find(attrs->target, &bundle);
   if (!found) { /* a user's handler of the same name goes before ours */

@@ -129,6 +129,8 @@ typedef struct hlo_collective_attrs { /* every collective, send, recv */
   bool use_global_device_ids, constrain_layout, is_host_transfer, has_dynamic_root;
   int pair_count;              /* source_target_pairs */
   const int64_t (*pairs)[2];
+  int slice_count;             /* collective-permute into a part of its second operand: a list for each slice */
+  const hlo_ints *slice_sizes;
   int64_t split_count;         /* all-to-all from StableHLO; 0 when not given */
 } hlo_collective_attrs;
 

@@ -207,7 +207,7 @@ weft_status *infer_collective_same(const hlo_instr *in, const hlo_shape **out)
       return INFER_FAIL(in, "source_target_pairs has {%" PRId64 ",%" PRId64 "}", c->pairs[p][0], c->pairs[p][1]);
   if (in->op == HLO_COLLECTIVE_BROADCAST && c->has_dynamic_root) count--; /* the last operand is the root */
   /* The in-place form of collective-permute (operand, destination, two tuples of offsets) gives its destination. */
-  if (in->op == HLO_COLLECTIVE_PERMUTE && in->shape && hlo_shape_is_array(in->shape) && count == 4) {
+  if (in->op == HLO_COLLECTIVE_PERMUTE && count == 4 && (c->slice_count || (in->shape && hlo_shape_is_array(in->shape)))) {
     *out = infer_operand(in, 1);
     return NULL;
   }

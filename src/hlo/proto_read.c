@@ -746,7 +746,41 @@ static weft_status *read_groups(proto_reader *r, const HloPb__Instruction *p, hl
   return NULL;
 }
 
-static weft_status *read_collective(proto_reader *r, const HloPb__Instruction *p, hlo_collective_attrs *c)
+/* How many slices of one input of a collective-permute there are: its offsets are a tuple of scalars, or a tuple of those. */
+static int slices_of(const hlo_shape *offsets)
+{
+  return hlo_shape_is_tuple(offsets) && offsets->rank && hlo_shape_is_tuple(offsets->elements[0]) ? offsets->rank : 1;
+}
+
+/* The message has the sizes of all slices in one list; each slice has as many as its input has dimensions.  What is left
+ * over, of sizes that do not fit the operands, stays together. */
+static weft_status *read_slice_sizes(proto_reader *r, const HloPb__Instruction *p, const hlo_instr *instr, hlo_collective_attrs *c)
+{
+  const size_t total = p->n_dynamic_slice_sizes;
+  hlo_ints *list = WEFT_ARENA_ARRAY(r->arena, hlo_ints, total + 1);
+  const hlo_shape *input, *offsets;
+  size_t used = 0;
+
+  WEFT_TRY_ALLOC(list);
+  if (!total) return NULL;
+  if (instr->operand_count != 4) return BAD("slice sizes of a %s with %d operands", p->opcode, instr->operand_count);
+  input = instr->operands[0]->shape;
+  offsets = instr->operands[2]->shape;
+  c->slice_sizes = list;
+  for (int i = 0; i < (hlo_shape_is_tuple(input) ? input->rank : 1); i++) {
+    const hlo_shape *x = hlo_shape_is_tuple(input) ? input->elements[i] : input;
+    const hlo_shape *at = !hlo_shape_is_tuple(input) ? offsets
+                          : hlo_shape_is_tuple(offsets) && i < offsets->rank ? offsets->elements[i] : NULL;
+
+    for (int s = 0; at && x->rank > 0 && s < slices_of(at) && used + (size_t)x->rank <= total; s++) {
+      WEFT_TRY(copy_ints(r, (size_t)x->rank, p->dynamic_slice_sizes + used, &list[c->slice_count++]));
+      used += (size_t)x->rank;
+    }
+  }
+  return used < total ? copy_ints(r, total - used, p->dynamic_slice_sizes + used, &list[c->slice_count++]) : NULL;
+}
+
+static weft_status *read_collective(proto_reader *r, const HloPb__Instruction *p, const hlo_instr *instr, hlo_collective_attrs *c)
 {
   int64_t(*pairs)[2] = weft_arena_alloc_array(r->arena, p->n_source_target_pairs, sizeof *pairs);
 
@@ -762,6 +796,7 @@ static weft_status *read_collective(proto_reader *r, const HloPb__Instruction *p
   c->constrain_layout = p->constrain_layout;
   c->is_host_transfer = p->is_host_transfer;
   c->has_dynamic_root = p->has_dynamic_root;
+  WEFT_TRY(read_slice_sizes(r, p, instr, c));
   return read_groups(r, p, &c->groups);
 }
 
@@ -947,7 +982,7 @@ static weft_status *read_own_attributes(proto_reader *r, const HloPb__Instructio
   default:
     if (hlo_opcode_is_collective(instr->op) || instr->op == HLO_SEND || instr->op == HLO_RECV ||
         instr->op == HLO_SEND_DONE || instr->op == HLO_RECV_DONE)
-      return read_collective(r, p, (hlo_collective_attrs *)instr->u.collective);
+      return read_collective(r, p, instr, (hlo_collective_attrs *)instr->u.collective);
     return NULL;
   }
 }

@@ -439,6 +439,20 @@ static weft_status *put_groups(proto_writer *w, const hlo_replica_groups *g, Hlo
   return NULL;
 }
 
+/* One after another: the operands' ranks say where each ends. */
+static weft_status *put_slice_sizes(proto_writer *w, const hlo_collective_attrs *c, HloPb__Instruction *p)
+{
+  int64_t total = 0, *sizes;
+
+  for (int i = 0; i < c->slice_count; i++) total += c->slice_sizes[i].count;
+  NEW_ARRAY(w, &sizes, total);
+  p->dynamic_slice_sizes = sizes;
+  p->n_dynamic_slice_sizes = (size_t)total;
+  for (int i = 0; i < c->slice_count; i++)
+    for (int d = 0; d < c->slice_sizes[i].count; d++) *sizes++ = c->slice_sizes[i].v[d];
+  return NULL;
+}
+
 static weft_status *put_collective(proto_writer *w, const hlo_collective_attrs *c, HloPb__Instruction *p)
 {
   p->channel_id = c->channel_id;
@@ -453,6 +467,7 @@ static weft_status *put_collective(proto_writer *w, const hlo_collective_attrs *
     p->source_target_pairs[i]->source = c->pairs[i][0];
     p->source_target_pairs[i]->target = c->pairs[i][1];
   }
+  WEFT_TRY(put_slice_sizes(w, c, p));
   return put_groups(w, &c->groups, p);
 }
 

@@ -205,6 +205,15 @@ bool hlo_shape_equal(const hlo_shape *a, const hlo_shape *b, bool layouts)
   return !layouts || same_layout(a, b);
 }
 
+bool hlo_shape_compatible(const hlo_shape *a, const hlo_shape *b)
+{
+  if (a->type != b->type || a->rank != b->rank) return false;
+  if (!a->elements) return hlo_shape_same_dims(a, b);
+  for (int i = 0; i < a->rank; i++)
+    if (!hlo_shape_compatible(a->elements[i], b->elements[i])) return false;
+  return true;
+}
+
 bool hlo_shape_same_dims(const hlo_shape *a, const hlo_shape *b)
 {
   return a->rank == b->rank && !a->elements && !b->elements &&

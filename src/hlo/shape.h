@@ -85,6 +85,8 @@ bool hlo_shape_is_sane(const hlo_shape *s);
 
 /* Equal types, dimensions and dynamism, recursively; `layouts` compares layouts too (NULL equals the default). */
 bool hlo_shape_equal(const hlo_shape *a, const hlo_shape *b, bool layouts);
+/* Equal types and dimensions, recursively, whether dynamic or not: what texts check of an operand's shape. */
+bool hlo_shape_compatible(const hlo_shape *a, const hlo_shape *b);
 /* Equal dimensions; element types may differ (arrays only). */
 bool hlo_shape_same_dims(const hlo_shape *a, const hlo_shape *b);
 /* True if minor_to_major is descending, or the layout is absent, in every array of s. */

@@ -225,6 +225,7 @@ static const hlo_attr group_attrs[] = {CHANNEL, GROUPS, {"has_dynamic_root", &hl
 static const hlo_attr permute_attrs[] = {
   CHANNEL,
   {"source_target_pairs", &hlo_kind_pairs, COLLECTIVE(pair_count), REQUIRED | ALWAYS, 0, NULL},
+  {"slice_sizes", &hlo_kind_int_lists, COLLECTIVE(slice_count), 0, 0, NULL},
 };
 static const hlo_attr send_attrs[] = {
   CHANNEL,
@@ -469,12 +470,13 @@ weft_status *hlo_rd_async_attributes(hlo_reader *r, hlo_instr *instr, hlo_instr 
 {
   const char *at = r->p, *owner = hlo_opcode_name(wrapped->op);
   attr_site outer = {.instr = instr}, inner = {.instr = wrapped};
-  attr_site *const sites[] = {&inner, &outer};
-  const attr_list lists[] = {op_table[wrapped->op].own, common_list};
-  uint64_t seen[2] = {0};
+  attr_site *const sites[] = {&outer, &inner, &outer};
+  /* The start's aliasing goes before the wrapped op's own of that name. */
+  const attr_list lists[] = {{async_start_attrs, instr->op == HLO_ASYNC_START}, op_table[wrapped->op].own, common_list};
+  uint64_t seen[3] = {0};
 
-  while (hlo_rd_accept(r, ',')) WEFT_TRY(read_one(r, 2, lists, sites, seen, owner));
-  if (instr->op == HLO_ASYNC_START) WEFT_TRY(check_required(r, at, lists[0], seen[0], owner));
+  while (hlo_rd_accept(r, ',')) WEFT_TRY(read_one(r, 3, lists, sites, seen, owner));
+  if (instr->op == HLO_ASYNC_START) WEFT_TRY(check_required(r, at, lists[1], seen[1], owner));
   WEFT_TRY(finish_site(r, &inner));
   return finish_site(r, &outer);
 }

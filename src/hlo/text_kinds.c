@@ -589,3 +589,20 @@ static void print_pairs(FILE *out, attr_value v)
   fputc('}', out);
 }
 const hlo_attr_kind hlo_kind_pairs = {read_pairs, hlo_list_is_empty, print_pairs};
+
+/* slice_sizes={{128,32},{64}} */
+static weft_status *read_int_list(hlo_reader *r, void *out) { return hlo_rd_ints(r, '{', '}', out); }
+static weft_status *read_int_lists(hlo_reader *r, attr_value v)
+{
+  return hlo_rd_list(r, '{', '}', sizeof(hlo_ints), read_int_list, v.field);
+}
+static void print_int_lists(FILE *out, attr_value v)
+{
+  fputc('{', out);
+  for (int i = 0; i < list_count(v); i++) {
+    if (i) fputc(',', out);
+    hlo_pr_ints(out, '{', LIST_ITEMS(v, hlo_ints)[i], '}');
+  }
+  fputc('}', out);
+}
+const hlo_attr_kind hlo_kind_int_lists = {read_int_lists, hlo_list_is_empty, print_int_lists};

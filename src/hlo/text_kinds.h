@@ -54,7 +54,8 @@ struct hlo_attr_kind {
 extern const hlo_attr_kind hlo_kind_int64, hlo_kind_count, hlo_kind_int32, hlo_kind_bool, hlo_kind_tristate,
     hlo_kind_float, hlo_kind_enum, hlo_kind_string, hlo_kind_word, hlo_kind_ignored, hlo_kind_braces, hlo_kind_config, hlo_kind_map,
     hlo_kind_metadata, hlo_kind_accuracy, hlo_kind_ints, hlo_kind_dim, hlo_kind_bools, hlo_kind_slice,
-    hlo_kind_padding, hlo_kind_precision, hlo_kind_pairs;
+    hlo_kind_padding, hlo_kind_precision, hlo_kind_pairs,
+    hlo_kind_int_lists;
 /* What is particular to HLO: windows, references, shapes, the module's header (text_kinds_hlo.c). */
 extern const hlo_attr_kind hlo_kind_window, hlo_kind_dim_labels, hlo_kind_computation, hlo_kind_computations,
     hlo_kind_branch, hlo_kind_branches, hlo_kind_control_preds, hlo_kind_shape, hlo_kind_shapes, hlo_kind_literal,

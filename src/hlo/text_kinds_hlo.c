@@ -310,17 +310,59 @@ static void print_shapes(FILE *out, attr_value v)
 }
 const hlo_attr_kind hlo_kind_shapes = {read_shapes, hlo_list_is_empty, print_shapes};
 
-static weft_status *read_literal(hlo_reader *r, attr_value v)
+/* The literals on the reader's stack above `mark` as one tuple. */
+static weft_status *take_tuple_literal(hlo_reader *r, size_t mark, const hlo_literal **out)
 {
+  hlo_literal *tuple = WEFT_ARENA_NEW(r->arena, hlo_literal);
+  const hlo_shape **shapes;
+  int count;
+
+  WEFT_TRY_ALLOC(tuple);
+  WEFT_TRY(hlo_rd_take(r, mark, sizeof *tuple->elements, &tuple->elements, &count));
+  shapes = WEFT_ARENA_ARRAY(r->arena, const hlo_shape *, count);
+  WEFT_TRY_ALLOC(shapes);
+  for (int i = 0; i < count; i++) shapes[i] = tuple->elements[i]->shape;
+  tuple->shape = hlo_shape_tuple(r->arena, count, shapes);
+  WEFT_TRY_ALLOC(tuple->shape);
+  *out = tuple;
+  return NULL;
+}
+/* typed := shape literal | '(' [ typed {',' typed} ] ')' */
+static weft_status *read_typed_literal(hlo_reader *r, int depth, const hlo_literal **out)
+{
+  size_t mark = r->stack_used;
   const hlo_shape *shape;
 
-  WEFT_TRY(hlo_rd_shape(r, &shape));
-  return hlo_rd_literal(r, shape, v.field);
-}
-static void print_literal(FILE *out, attr_value v)
-{
-  const hlo_literal *literal = *(const hlo_literal *const *)v.field;
+  if (!hlo_rd_at(r, '(')) {
+    WEFT_TRY(hlo_rd_shape(r, &shape));
+    return hlo_rd_literal(r, shape, out);
+  }
+  if (depth == HLO_MAX_TUPLE_DEPTH) return hlo_rd_error(r, r->p, "tuples nested over %d deep", HLO_MAX_TUPLE_DEPTH);
+  hlo_rd_skip(r, 1);
+  while (!hlo_rd_at(r, ')')) {
+    const hlo_literal *element;
 
+    if (r->stack_used > mark) WEFT_TRY(hlo_rd_expect(r, ','));
+    WEFT_TRY(read_typed_literal(r, depth + 1, &element));
+    WEFT_TRY(hlo_rd_push(r, &element, sizeof element));
+  }
+  WEFT_TRY(hlo_rd_expect(r, ')'));
+  return take_tuple_literal(r, mark, out);
+}
+static weft_status *read_literal(hlo_reader *r, attr_value v)
+{
+  return read_typed_literal(r, 0, v.field);
+}
+static void print_typed_literal(FILE *out, const hlo_literal *literal)
+{
+  if (hlo_shape_is_tuple(literal->shape)) {
+    for (int i = 0; i < literal->shape->rank; i++) {
+      fputs(i ? ", " : "( ", out);
+      print_typed_literal(out, literal->elements[i]);
+    }
+    fputs(literal->shape->rank ? " )" : "()", out);
+    return;
+  }
   hlo_pr_shape(out, literal->shape);
   if (hlo_shape_is_array(literal->shape) && !literal->shape->layout && literal->shape->rank > 0) {
     fputc('{', out); /* else the elements would be taken for the layout */
@@ -328,6 +370,10 @@ static void print_literal(FILE *out, attr_value v)
   }
   fputc(' ', out);
   hlo_pr_literal(out, literal, 0);
+}
+static void print_literal(FILE *out, attr_value v)
+{
+  print_typed_literal(out, *(const hlo_literal *const *)v.field);
 }
 const hlo_attr_kind hlo_kind_literal = {read_literal, hlo_pointer_is_null, print_literal};
 

@@ -129,7 +129,7 @@ static weft_status *read_elements(hlo_reader *r, hlo_literal *lit, int dim, int6
   for (int64_t i = 0; i < shape->dims[dim]; i++) {
     if (hlo_rd_at(r, '}'))
       return hlo_rd_error(r, r->p, "dimension %d has %" PRId64 " elements, the shape %" PRId64, dim, i, shape->dims[dim]);
-    if (i > 0) WEFT_TRY(hlo_rd_expect(r, ','));
+    if (i > 0 && !hlo_rd_at(r, '{')) WEFT_TRY(hlo_rd_expect(r, ',')); /* XLA misses no comma before a brace */
     WEFT_TRY(read_elements(r, lit, dim + 1, index));
   }
   if (hlo_rd_at(r, ','))

@@ -7,7 +7,8 @@
  *   expression  := [shape] opcode '(' operands | number | literal ')'
  *   operand     := [shape] name {'#' index} | expression
  *
- * A text of one instruction alone is a module too: operands that nothing defines become its parameters.
+ * A text of one instruction alone, or of its expression, is a module too: operands that nothing defines, or shapes in
+ * their place, become its parameters.
  * Called computations stand before their callers, operands before their users; so one pass is enough. */
 #include <config.h>
 
@@ -167,6 +168,8 @@ static weft_status *read_operand(hlo_reader *r, hlo_instr **out)
   hlo_span word;
 
   if (hlo_rd_at_shape(r)) WEFT_TRY(hlo_rd_shape(r, &shape));
+  if (shape && r->scope->implicit_params && (hlo_rd_at(r, ',') || hlo_rd_at(r, ')')))
+    return hlo_add_parameter(r->scope->comp, r->scope->comp->param_count, shape, NULL, out);
   WEFT_TRY(hlo_rd_word(r, "an operand", &word));
   if (hlo_rd_at(r, '(')) {
     r->p = at;
@@ -174,7 +177,7 @@ static weft_status *read_operand(hlo_reader *r, hlo_instr **out)
     return add_implicit_name(r, *out);
   }
   WEFT_TRY(read_name_operand(r, word, shape, out));
-  if (shape && !hlo_shape_equal(shape, (*out)->shape, false)) {
+  if (shape && !hlo_shape_compatible(shape, (*out)->shape)) {
     char a[200], b[200];
     return hlo_rd_error(r, at, "%s has the shape %s, not %s", (*out)->name, hlo_shape_format((*out)->shape, a, sizeof a),
                         hlo_shape_format(shape, b, sizeof b));
@@ -445,8 +448,8 @@ weft_status *hlo_rd_computation_ref(hlo_reader *r, hlo_computation **out)
     if (++r->depth > HLO_MAX_NESTING) return hlo_rd_error(r, r->p, "computations nested over %d deep", HLO_MAX_NESTING);
     WEFT_TRY(hlo_unique_name(r->module, "inline", &name));
     WEFT_TRY(hlo_computation_new(r->module, name, out));
+    hlo_computation_move_before(*out, r->scope->comp); /* at once: those inside it go before it */
     WEFT_TRY(read_body(r, *out));
-    hlo_computation_move_before(*out, r->scope->comp);
     r->depth--;
     return add_computation_name(r, (hlo_span){(*out)->name, strlen((*out)->name)}, *out, true);
   }
@@ -577,12 +580,13 @@ static weft_status *read_table(hlo_reader *r, bool *was_table)
 
 /* ---- modules ------------------------------------------------------------------------------------------------------ */
 
-/* [ROOT] name '=': one instruction by itself. */
+/* [ROOT] name '=', or a shape: one instruction by itself. */
 static bool at_bare_instruction(const hlo_reader *r)
 {
   hlo_reader ahead = *r;
   hlo_span word = hlo_rd_peek_word(&ahead);
 
+  if (hlo_rd_at_shape(r)) return true;
   if (word.length == 0) return false;
   hlo_rd_accept_word(&ahead, "ROOT");
   word = hlo_rd_peek_word(&ahead);
@@ -594,11 +598,12 @@ static bool at_bare_instruction(const hlo_reader *r)
 static weft_status *read_bare_instruction(hlo_reader *r)
 {
   hlo_scope scope = {.implicit_params = true};
+  hlo_instr *nameless;
   weft_status *st;
 
   WEFT_TRY(hlo_computation_new(r->module, "entry", &scope.comp));
   r->scope = &scope;
-  st = read_instruction(r);
+  st = hlo_rd_at_shape(r) ? read_expression(r, (hlo_span){0}, true, &nameless) : read_instruction(r);
   HASH_CLEAR(hh, scope.names);
   r->scope = NULL;
   scope.comp->root = scope.comp->last;
@@ -633,6 +638,7 @@ static weft_status *read_module(hlo_reader *r)
   if (hlo_rd_accept_word(r, "HloModule")) {
     WEFT_TRY(hlo_rd_word(r, "the module's name", &name));
     WEFT_TRY(hlo_rd_keep(r, name, &r->module->name));
+    hlo_rd_accept(r, ':'); /* of hand-written texts */
     WEFT_TRY(hlo_rd_module_attributes(r, r->module));
   }
   if (at_bare_instruction(r)) WEFT_TRY(read_bare_instruction(r));

@@ -7,13 +7,16 @@
 /* A dtype's name with '[' behind it, "b(", or '('. */
 bool hlo_rd_at_shape(const hlo_reader *r)
 {
+  const char *behind;
   hlo_span word;
 
   if (hlo_rd_at(r, '(')) return true;
   if (hlo_rd_at(r, '%')) return false;
   word = hlo_rd_peek_word(r);
   if (word.length == 0) return false;
-  if (word.p[word.length] == '[') return weft_dtype_from_name(word.p, word.length) != WEFT_INVALID;
+  behind = word.p + word.length;
+  while (*behind == ' ') behind++;
+  if (*behind == '[') return weft_dtype_from_name(word.p, word.length) != WEFT_INVALID;
   return word.length == 1 && word.p[0] == 'b' && word.p[1] == '(';
 }
 

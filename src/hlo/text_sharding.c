@@ -8,6 +8,22 @@
 
 /* ---- meshes ----------------------------------------------------------------------------------------------------- */
 
+/* maximal := 'maximal_mesh' '[' 'device_id' '=' int ']': one device, no axes   (the word is already read) */
+static weft_status *read_maximal_mesh(hlo_reader *r, const hlo_mesh **out)
+{
+  hlo_mesh *mesh = WEFT_ARENA_NEW(r->arena, hlo_mesh);
+  int64_t *device = WEFT_ARENA_NEW(r->arena, int64_t);
+
+  WEFT_TRY_ALLOC(mesh);
+  WEFT_TRY_ALLOC(device);
+  WEFT_TRY(hlo_rd_expect(r, '['));
+  WEFT_TRY(hlo_rd_expect_text(r, "device_id="));
+  WEFT_TRY(hlo_rd_int_in(r, 0, INT64_MAX, device));
+  mesh->device_ids = (hlo_ints){1, device};
+  *out = mesh;
+  return hlo_rd_expect(r, ']');
+}
+
 /* mesh := 'mesh' '[' axis '=' int {',' ...} ']' [',' 'device_ids' '=' '(' ids ')']   (the word is already read) */
 static weft_status *read_mesh(hlo_reader *r, const hlo_mesh **out)
 {
@@ -67,8 +83,14 @@ static weft_status *read_axes(hlo_reader *r, bool *open, const hlo_axis_ref **ou
   return hlo_rd_take(r, mark, sizeof(hlo_axis_ref), out, out_count);
 }
 
+static bool is_maximal(const hlo_mesh *mesh) { return mesh->axis_count == 0 && mesh->device_ids.count == 1; }
+
 static void print_mesh(FILE *out, const hlo_mesh *mesh)
 {
+  if (is_maximal(mesh)) {
+    fprintf(out, "maximal_mesh[device_id=%" PRId64 "]", mesh->device_ids.v[0]);
+    return;
+  }
   fputs("mesh[", out);
   for (int i = 0; i < mesh->axis_count; i++)
     fprintf(out, "%s'%s'=%" PRId64, i ? "," : "", mesh->axes[i].name, mesh->axes[i].size);
@@ -160,16 +182,39 @@ static weft_status *read_last_dims(hlo_reader *r, hlo_sharding *s)
 
 static const char *const reductions[] = {"sum", "max", "min"};
 
-/* named := 'mesh' '[' ... ']' ',' '[' axes {',' axes} ']' {',' ('replicated'|'unreduced'|'manual'|'metadata') '=' ...} */
-static weft_status *read_named(hlo_reader *r, hlo_sharding *s)
+/* All of a mesh's axes, whole. */
+static weft_status *all_axes(hlo_reader *r, const hlo_mesh *mesh, const hlo_axis_ref **out, int *out_count)
 {
-  size_t mark;
+  hlo_axis_ref *axes = WEFT_ARENA_ARRAY(r->arena, hlo_axis_ref, mesh->axis_count);
 
-  s->kind = HLO_SHARDING_NAMED;
-  WEFT_TRY(read_mesh(r, &s->mesh));
-  hlo_rd_accept(r, ','); /* XLA does without */
+  WEFT_TRY_ALLOC(axes);
+  for (int i = 0; i < mesh->axis_count; i++) axes[i].name = mesh->axes[i].name;
+  *out = axes;
+  *out_count = mesh->axis_count;
+  return NULL;
+}
+
+/* [reduction] axes; no reduction: sum. */
+static weft_status *read_unreduced(hlo_reader *r, hlo_sharding *s)
+{
+  while (s->unreduced_kind < 3 && !hlo_rd_accept_word(r, reductions[s->unreduced_kind])) s->unreduced_kind++;
+  s->unreduced_kind %= 3;
+  return hlo_rd_at(r, '{') ? read_axes(r, NULL, &s->unreduced, &s->unreduced_count)
+                           : all_axes(r, s->mesh, &s->unreduced, &s->unreduced_count);
+}
+
+/* dims := '[' axes {',' axes} ']', or a word for what all of the mesh's axes do. */
+static weft_status *read_named_dims(hlo_reader *r, hlo_sharding *s)
+{
+  size_t mark = r->stack_used;
+
+  if (hlo_rd_accept_word(r, "replicated")) return NULL;
+  if (hlo_rd_accept_word(r, "manual")) return all_axes(r, s->mesh, &s->manual, &s->manual_count);
+  if (hlo_rd_accept_word(r, "unreduced")) {
+    hlo_rd_accept(r, '=');
+    return read_unreduced(r, s);
+  }
   WEFT_TRY(hlo_rd_expect(r, '['));
-  mark = r->stack_used;
   while (!hlo_rd_at(r, ']')) {
     struct hlo_named_dim dim = {0};
 
@@ -178,14 +223,23 @@ static weft_status *read_named(hlo_reader *r, hlo_sharding *s)
     WEFT_TRY(hlo_rd_push(r, &dim, sizeof dim));
   }
   WEFT_TRY(hlo_rd_expect(r, ']'));
-  WEFT_TRY(hlo_rd_take(r, mark, sizeof *s->dims, &s->dims, &s->dim_count));
+  return hlo_rd_take(r, mark, sizeof *s->dims, &s->dims, &s->dim_count);
+}
+
+/* named := ( mesh [','] dims | maximal ) {',' ('replicated'|'unreduced'|'manual'|'metadata') '=' ...} '}' */
+static weft_status *read_named(hlo_reader *r, hlo_sharding *s, bool maximal)
+{
+  s->kind = HLO_SHARDING_NAMED;
+  WEFT_TRY((maximal ? read_maximal_mesh : read_mesh)(r, &s->mesh));
+  if (!maximal) {
+    hlo_rd_accept(r, ','); /* XLA does without */
+    WEFT_TRY(read_named_dims(r, s));
+  }
   while (hlo_rd_accept(r, ',')) {
     if (hlo_rd_accept_text(r, "replicated=")) {
       WEFT_TRY(read_axes(r, NULL, &s->replicated, &s->replicated_count));
     } else if (hlo_rd_accept_text(r, "unreduced=")) {
-      while (s->unreduced_kind < 3 && !hlo_rd_accept_word(r, reductions[s->unreduced_kind])) s->unreduced_kind++;
-      s->unreduced_kind %= 3; /* no word: sum */
-      WEFT_TRY(read_axes(r, NULL, &s->unreduced, &s->unreduced_count));
+      WEFT_TRY(read_unreduced(r, s));
     } else if (hlo_rd_accept_text(r, "manual=")) {
       WEFT_TRY(read_axes(r, NULL, &s->manual, &s->manual_count));
     } else if (hlo_rd_accept_text(r, "metadata=")) {
@@ -227,7 +281,8 @@ static weft_status *read_sharding(hlo_reader *r, bool nested, const hlo_sharding
   *out = s;
   WEFT_TRY(hlo_rd_expect(r, '{'));
   if (!nested && (hlo_rd_at(r, '{') || hlo_rd_at(r, '}'))) return read_tuple(r, s);
-  if (hlo_rd_accept_word(r, "mesh")) return read_named(r, s);
+  if (hlo_rd_accept_word(r, "mesh")) return read_named(r, s, false);
+  if (hlo_rd_accept_word(r, "maximal_mesh")) return read_named(r, s, true);
   while (!hlo_rd_at(r, '}')) {
     if (hlo_rd_accept_text(r, "devices=")) {
       WEFT_TRY(read_devices(r, s));
@@ -275,6 +330,7 @@ void hlo_pr_sharding(FILE *out, const hlo_sharding *s)
     break;
   case HLO_SHARDING_NAMED:
     print_mesh(out, s->mesh);
+    if (is_maximal(s->mesh)) break;
     fputs(", [", out);
     for (int i = 0; i < s->dim_count; i++) {
       if (i) fputs(", ", out);

@@ -341,8 +341,6 @@ weft_status *simplify_convert(simplifier *s, hlo_instr *instr)
   if (weft_dtype_is_integer(from) && weft_dtype_is_integer(via) && weft_dtype_is_integer(to) &&
       weft_dtype_bits(via) >= weft_dtype_bits(to)) /* integers wrap: only the low bits count */
     return simplify_built(s, &b, instr, pb_convert(&b, source, to));
-  if (s->options->allow_excess_precision && from == to && from == WEFT_F32 && via == WEFT_BF16)
-    return simplify_to(s, instr, source);
   return NULL;
 }
 

@@ -7,7 +7,6 @@
 /* What a pass may use and must respect. */
 typedef struct pass_options {
   int64_t fold_limit_bytes;      /* largest constant that folding may make */
-  bool allow_excess_precision;   /* bf16 chains may stay f32 inside a fusion */
   bool fast_math;
   int64_t num_threads;           /* compile-time knowledge of the worker pool, for heuristics only */
   const char *dump_dir;          /* WEFT_DUMP_HLO: a numbered file after each pass; or NULL */

@@ -99,4 +99,32 @@ TEST(every_collective_gives_each_device_its_part)
   weft_platform_release(platform);
 }
 
-TEST_MAIN(UNIT(every_collective_gives_each_device_its_part))
+/* The verifier knows no groups; a result of another size would be written past its end. */
+TEST(sizes_that_no_group_makes_do_not_compile)
+{
+  static const char *const texts[] = {
+    "r = f32[1,4] reduce-scatter(x), replica_groups={}, dimensions={0}, to_apply=add",
+    "r = f32[4,4] all-gather(x), replica_groups={}, dimensions={0}",
+    "r = f32[8,4] all-gather(x), replica_groups={{0,1},{2,3}}, dimensions={0}",
+    "r = f32[2,4] all-to-all(x), replica_groups={}, dimensions={0}",
+    "t = (f32[2,4]) tuple(x)\n r = (f32[2,4]) collective-permute(t), source_target_pairs={{0,1}}",
+    "b = f32[1,8] bitcast(x)\n r = (f32[2,4], f32[1,8]) all-to-all(x, b), replica_groups={{0,1},{2,3}}",
+  };
+  weft_platform *platform = test_platform(DEVICES, 2);
+
+  for (size_t i = 0; i < WEFT_COUNT(texts); i++) {
+    char text[1024];
+    hlo_module *module;
+    weft_executable *exe;
+
+    snprintf(text, sizeof text, "HloModule m, replica_count=4\nadd { a = f32[] parameter(0)\n b = f32[] parameter(1)\n"
+             " ROOT c = f32[] add(a, b) }\nENTRY e { x = f32[2,4] parameter(0)\n %s }\n", texts[i]);
+    T_OK(hlo_parse(text, strlen(text), &module));
+    weft_status *st = weft_compile(platform, module, &(weft_compile_options){0}, &exe);
+    if (!st) fail_msg("%s: compiles", texts[i]);
+    weft_status_free(st);
+  }
+  weft_platform_release(platform);
+}
+
+TEST_MAIN(UNIT(every_collective_gives_each_device_its_part), UNIT(sizes_that_no_group_makes_do_not_compile))

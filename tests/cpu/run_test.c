@@ -65,4 +65,48 @@ TEST(a_wide_concatenate_is_copied)
   weft_platform_release(platform);
 }
 
-TEST_MAIN(UNIT(a_wide_concatenate_is_copied), UNIT(a_scalar_add_goes_through_everything), UNIT(a_loop_counts))
+/* Narrow floats may stay f32 between the operations of a kernel, but not where that could be seen: (1 + 2^-8) squared
+ * is 1.01568603515625, which bf16 rounds to 1.015625. */
+TEST(roundings_that_a_program_can_see_are_made)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe = test_compile(platform,
+    "HloModule m\nENTRY e { p = bf16[4] parameter(0)\n q = bf16[4] parameter(1)\n r = bf16[4] parameter(2)\n"
+    " s = bf16[4] multiply(p, q)\n eq = pred[4] compare(s, r), direction=EQ\n wide = f32[4] convert(s)\n"
+    " whole = s32[4] convert(s)\n down = bf16[4] floor(s)\n w = f32[4] parameter(3)\n n = bf16[4] convert(w)\n"
+    " again = f32[4] convert(n)\n ROOT t = (pred[4], f32[4], s32[4], bf16[4], f32[4]) tuple(eq, wide, whole, down, again) }\n",
+    BUF_TOPOLOGICAL);
+  const uint16_t p[4] = {0x3f81, 0x3f81, 0x4380, 0xbf81}; /* 1.0078125, 1.0078125, 256, -1.0078125 */
+  const uint16_t q[4] = {0x3f81, 0x3f80, 0x3f81, 0x3f81};
+  const uint16_t r[4] = {0x3f82, 0x3f81, 0x4381, 0xbf82};
+  const float w[4] = {1.00390625f, 257, 1.5f, -3};
+  bool eq[4];
+  float wide[4], again[4];
+  int32_t whole[4];
+  uint16_t down[4];
+
+  T_OK(test_run(exe, (const void *[]){p, q, r, w}, (void *[]){eq, wide, whole, down, again}));
+  for (int i = 0; i < 4; i++) T_TRUE(eq[i]);
+  T_TRUE(wide[0] == 1.015625f && wide[1] == 1.0078125f && wide[2] == 258 && wide[3] == -1.015625f);
+  T_TRUE(whole[0] == 1 && whole[2] == 258 && whole[3] == -1);
+  T_TRUE(down[0] == 0x3f80 && down[3] == 0xc000);
+  T_TRUE(again[0] == 1 && again[1] == 256 && again[2] == 1.5f && again[3] == -3);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+/* MoveToHost and the like hand on their operand: a result of another size is no marker. */
+TEST(a_marker_of_another_size_does_not_compile)
+{
+  static const char text[] =
+    "HloModule m\nENTRY e { p = f32[1024] parameter(0)\n ROOT r = f32[8] custom-call(p), custom_call_target=\"MoveToHost\" }\n";
+  weft_platform *platform = test_platform(1, 1);
+  hlo_module *module;
+  weft_executable *exe;
+
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_FAILS(weft_compile(platform, module, &(weft_compile_options){0}, &exe), "MoveToHost");
+  weft_platform_release(platform);
+}
+
+TEST_MAIN(UNIT(roundings_that_a_program_can_see_are_made), UNIT(a_marker_of_another_size_does_not_compile), UNIT(a_wide_concatenate_is_copied), UNIT(a_scalar_add_goes_through_everything), UNIT(a_loop_counts))

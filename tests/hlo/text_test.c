@@ -119,6 +119,12 @@ static const struct { const char *what, *text, *printed; } forms[] = {
   {"one instruction alone makes its operands parameters", "ROOT d = f32[2] add(f32[2]{0} %p, f32[2]{0} %q), metadata={op_name=\"d\"}",
    "HloModule module\n\nENTRY entry {\n  p = f32[2] parameter(0)\n  q = f32[2] parameter(1)\n"
    "  ROOT d = f32[2] add(p, q), metadata={op_name=\"d\"}\n}\n"},
+  {"an expression alone, and shapes as its operands", "f32[2]{0} add(f32[2]{0}, f32[2] %q)",
+   "HloModule module\n\nENTRY entry {\n  parameter.0 = f32[2] parameter(0)\n  q = f32[2] parameter(1)\n"
+   "  ROOT add.1 = f32[2] add(parameter.0, q)\n}\n"},
+  {"what hand-written texts take liberties with: a colon, a space, a comma, an operand's bound",
+   "HloModule m:\nENTRY e { p = s32 [<=2] parameter(0)\n c = s32[2,1] constant({ {1} {2} })\n ROOT n = s32[<=2] negate(s32[2] p) }",
+   "HloModule m\n\nENTRY e {\n  p = s32[<=2] parameter(0)\n  c = s32[2,1] constant({ {1}, {2} })\n  ROOT n = s32[<=2] negate(p)\n}\n"},
   {"result shapes are inferred",
    "e { a = f32[2,3] parameter(0)\n b = transpose(a), dimensions={1,0}\n c = dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
    " t = tuple(c, a)\n g = get-tuple-element(t), index=0 }",
@@ -133,6 +139,12 @@ static const struct { const char *what, *text, *printed; } forms[] = {
    " b = f32[] parameter(1)\n c = f32[] add(a, b) } }",
    "HloModule module\n\ninline.0 {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n\n"
    "ENTRY e {\n  x = f32[8] parameter(0)\n  z = f32[] constant(0)\n  ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=inline.0\n}\n"},
+  {"computations in place inside others in place come first",
+   "ENTRY e { x = f32[] parameter(0)\n ROOT r = f32[] call(x), to_apply={ a = f32[] parameter(0)\n"
+   " b = f32[] call(a), to_apply={ c = f32[] parameter(0)\n d = f32[] negate(c) } } }",
+   "HloModule module\n\ninline.1 {\n  c = f32[] parameter(0)\n  ROOT d = f32[] negate(c)\n}\n\n"
+   "inline.0 {\n  a = f32[] parameter(0)\n  ROOT b = f32[] call(a), to_apply=inline.1\n}\n\n"
+   "ENTRY e {\n  x = f32[] parameter(0)\n  ROOT r = f32[] call(x), to_apply=inline.0\n}\n"},
   {"elements of tuples by #index, each made once",
    "e { t = (f32[], (s32[], f32[])) parameter(0)\n a = f32[] add(%t#0, %t#1#1)\n ROOT b = f32[] multiply(a, t#0) }",
    "HloModule module\n\nENTRY e {\n  t = (f32[], (s32[], f32[])) parameter(0)\n  get-tuple-element.0 = f32[] get-tuple-element(t), index=0\n"
@@ -255,6 +267,23 @@ TEST(shapes_in_every_notation)
   weft_arena_fini(&arena);
 }
 
+static void check_sharding(const char *given, const char *printed)
+{
+  const hlo_sharding *sharding;
+  weft_arena arena;
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+
+  weft_arena_init(&arena);
+  T_OK(hlo_parse_sharding(&arena, given, strlen(given), &sharding));
+  T_OK(hlo_print_sharding(sharding, out));
+  fclose(out);
+  T_EQ_STR(text, printed);
+  free(text);
+  weft_arena_fini(&arena);
+}
+
 TEST(shardings_print_as_they_are_read)
 {
   static const char *const cases[] = {
@@ -266,22 +295,22 @@ TEST(shardings_print_as_they_are_read)
     "{mesh['x'=2], [{}], unreduced=max{'x'}}",
     "{mesh['a'=2], device_ids=(1,0), [{}]}",
   };
-  weft_arena arena;
 
-  weft_arena_init(&arena);
-  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
-    const hlo_sharding *sharding;
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) check_sharding(cases[i], cases[i]);
+}
 
-    T_OK(hlo_parse_sharding(&arena, cases[i], strlen(cases[i]), &sharding));
-    T_OK(hlo_print_sharding(sharding, out));
-    fclose(out);
-    T_EQ_STR(text, cases[i]);
-    free(text);
-  }
-  weft_arena_fini(&arena);
+TEST(shardings_of_a_whole_mesh_may_be_words)
+{
+  static const struct { const char *text, *printed; } cases[] = {
+    {"{mesh['x'=2,'y'=2] replicated}", "{mesh['x'=2,'y'=2], []}"},
+    {"{mesh[], replicated}", "{mesh[], []}"},
+    {"{mesh['x'=2], manual}", "{mesh['x'=2], [], manual={'x'}}"},
+    {"{mesh['x'=2,'y'=2], unreduced}", "{mesh['x'=2,'y'=2], [], unreduced={'x', 'y'}}"},
+    {"{mesh['x'=2,'y'=2], unreduced=max{'y'}}", "{mesh['x'=2,'y'=2], [], unreduced=max{'y'}}"},
+    {"{maximal_mesh[device_id=3]}", "{maximal_mesh[device_id=3]}"},
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) check_sharding(cases[i].text, cases[i].printed);
 }
 
 /* Values by their bits, so that printing cannot hide what reading lost. */
@@ -484,7 +513,7 @@ TEST(texts_cut_anywhere_are_errors)
 
 TEST_MAIN(UNIT(real_programs_parse_and_print_the_same_again), UNIT(programs_with_every_opcode_parse_and_print_the_same_again),
           UNIT(every_form_is_read_and_printed_in_one), UNIT(print_options_give_the_form_of_old_dumps),
-          UNIT(shapes_in_every_notation), UNIT(shardings_print_as_they_are_read), UNIT(constants_have_the_bits_they_spell),
+          UNIT(shapes_in_every_notation), UNIT(shardings_print_as_they_are_read), UNIT(shardings_of_a_whole_mesh_may_be_words), UNIT(constants_have_the_bits_they_spell),
           UNIT(elided_constants_are_zeros_that_say_so), UNIT(numbers_do_not_depend_on_the_locale),
           UNIT(errors_point_at_the_fault_and_say_what_was_expected), UNIT(errors_quote_the_line), UNIT(nesting_is_bounded),
           UNIT(texts_cut_anywhere_are_errors))

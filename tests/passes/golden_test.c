@@ -45,7 +45,7 @@ static bool run_case(const hlo_pass *pass, const char *input_path, const char *o
   WEFT_AUTO(hlo_module) module = NULL;
   const struct pass_entry entry = {.pass = pass};
   const pass_pipeline pipeline = {pass->name, &entry, 1, 1};
-  const pass_options options = {.fold_limit_bytes = 1 << 12, .allow_excess_precision = true, .num_threads = 2};
+  const pass_options options = {.fold_limit_bytes = 1 << 12, .num_threads = 2};
   size_t size, want_size;
   char *input = read_file(input_path, &size), *want = read_file(output_path, &want_size), *got = NULL;
   bool same;

@@ -12,7 +12,7 @@
 #include "passes/passes.h"
 
 static const pass_options options = {
-  .fold_limit_bytes = 1 << 16, .allow_excess_precision = true, .num_threads = 2,
+  .fold_limit_bytes = 1 << 16, .num_threads = 2,
 };
 
 static char *read_file(const char *path, size_t *size)
