@@ -117,6 +117,7 @@ weft_status *eval_rng_bit_generator(eval_ctx *ctx, const hlo_instr *instr, const
                                     const hlo_literal **out)
 {
   const hlo_literal **elements = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, 2);
+  bool gives_state = hlo_shape_is_tuple(instr->shape); /* or the bits alone */
   int64_t words = hlo_shape_bytes(operands[0]->shape) / 8;
   uint64_t state[3] = {0}; /* key, counter, and for Philox its upper half */
   hlo_literal *new_state, *bits;
@@ -124,8 +125,8 @@ weft_status *eval_rng_bit_generator(eval_ctx *ctx, const hlo_instr *instr, const
   WEFT_TRY_ALLOC(elements);
   if (words < 2 || words > 3) return WEFT_ERR(INVALID_ARGUMENT, "rng-bit-generator: state of %lld words", (long long)words);
   memcpy(state, operands[0]->data, (size_t)words * 8);
-  WEFT_TRY(eval_result(ctx, instr->shape->elements[0], &new_state));
-  WEFT_TRY(eval_result(ctx, instr->shape->elements[1], &bits));
+  WEFT_TRY(eval_result(ctx, operands[0]->shape, &new_state));
+  WEFT_TRY(eval_result(ctx, gives_state ? instr->shape->elements[1] : instr->shape, &bits));
   if (instr->u.rng_algorithm == HLO_RNG_THREE_FRY) {
     state[1] += threefry_fill(state[0], state[1], bits);
   } else { /* the CPU's default is Philox */
@@ -137,7 +138,8 @@ weft_status *eval_rng_bit_generator(eval_ctx *ctx, const hlo_instr *instr, const
   }
   memcpy(new_state->data, state, (size_t)words * 8);
   elements[0] = new_state;
-  elements[1] = bits;
+  *out = elements[1] = bits;
+  if (!gives_state) return NULL;
   return eval_result_tuple(ctx, instr->shape, elements, out);
 }
 

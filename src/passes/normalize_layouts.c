@@ -18,7 +18,11 @@
 #include "passes/build.h"
 #include "passes/passes.h"
 
-static bool has_other_layout(const hlo_shape *shape) { return !hlo_shape_is_default_layout(shape); }
+/* Buffers, which only custom calls take and give, are not transposed. */
+static bool has_other_layout(const hlo_shape *shape)
+{
+  return (hlo_shape_is_array(shape) || hlo_shape_is_tuple(shape)) && !hlo_shape_is_default_layout(shape);
+}
 
 static void physical_order(const hlo_shape *shape, int64_t *major_to_minor)
 {

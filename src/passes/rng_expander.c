@@ -232,7 +232,8 @@ static hlo_instr *as_type(pass_build *b, hlo_instr *numbers, weft_dtype type)
 
 static weft_status *expand_bit_generator(hlo_instr *rng)
 {
-  const hlo_shape *data = rng->shape->elements[1];
+  bool gives_state = hlo_shape_is_tuple(rng->shape); /* or the bits alone */
+  const hlo_shape *data = gives_state ? rng->shape->elements[1] : rng->shape;
   hlo_instr *state = rng->operands[0], *key, *counter[2], *numbers, *parts[3];
   int words_in_state = state->shape->rank == 1 ? (int)state->shape->dims[0] : 0, count = 2;
   pass_build b = PASS_BUILD_AT(rng);
@@ -256,7 +257,7 @@ static weft_status *expand_bit_generator(hlo_instr *rng)
   for (int i = 1; i < count; i++) parts[i] = pb_reshape(&b, parts[i], 1, (int64_t[]){1});
   parts[0] = pb_concat(&b, 0, count, parts);
   parts[1] = as_type(&b, numbers, data->type);
-  return pass_build_replace(&b, rng, pb_tuple(&b, 2, parts));
+  return pass_build_replace(&b, rng, gives_state ? pb_tuple(&b, 2, parts) : parts[1]);
 }
 
 /* Numbers in [0, 1) of a float type of 32 or 64 bits. */

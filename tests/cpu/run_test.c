@@ -109,4 +109,36 @@ TEST(a_marker_of_another_size_does_not_compile)
   weft_platform_release(platform);
 }
 
-TEST_MAIN(UNIT(roundings_that_a_program_can_see_are_made), UNIT(a_marker_of_another_size_does_not_compile), UNIT(a_wide_concatenate_is_copied), UNIT(a_scalar_add_goes_through_everything), UNIT(a_loop_counts))
+TEST(a_custom_call_of_a_buffer_with_a_layout_is_refused_by_name)
+{
+  static const char text[] =
+    "HloModule m\nENTRY e { p = s32[2,8] parameter(0)\n b = b(s32[2,8]{0,1}) custom-call(p), custom_call_target=\"Pin\",\n"
+    " operand_layout_constraints={s32[2,8]{0,1}}\n ROOT r = s32[2,8] custom-call(b), custom_call_target=\"Unpin\" }\n";
+  weft_platform *platform = test_platform(1, 1);
+  hlo_module *module;
+  weft_executable *exe;
+
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_FAILS(weft_compile(platform, module, &(weft_compile_options){0}, &exe), "Pin");
+  weft_platform_release(platform);
+}
+
+TEST(random_bits_come_with_the_new_state_or_alone)
+{
+  weft_platform *platform = test_platform(1, 1);
+  weft_executable *exe = test_compile(platform,
+    "HloModule m\nENTRY e { s = u64[2] parameter(0)\n a = u32[4] rng-bit-generator(s), algorithm=rng_three_fry\n"
+    " b = (u64[2], u32[4]) rng-bit-generator(s), algorithm=rng_three_fry\n c = u32[4] get-tuple-element(b), index=1\n"
+    " ROOT t = (u32[4], u32[4]) tuple(a, c) }\n", BUF_TOPOLOGICAL);
+  const uint64_t seed[2] = {42, 7};
+  uint32_t alone[4] = {0}, with[4] = {1};
+
+  T_OK(test_run(exe, (const void *[]){seed}, (void *[]){alone, with}));
+  for (int i = 0; i < 4; i++) T_EQ_INT(alone[i], with[i]);
+  T_TRUE(alone[0] != alone[1]);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+TEST_MAIN(UNIT(roundings_that_a_program_can_see_are_made), UNIT(a_marker_of_another_size_does_not_compile),
+          UNIT(a_custom_call_of_a_buffer_with_a_layout_is_refused_by_name), UNIT(random_bits_come_with_the_new_state_or_alone), UNIT(a_wide_concatenate_is_copied), UNIT(a_scalar_add_goes_through_everything), UNIT(a_loop_counts))
