@@ -196,7 +196,7 @@ static weft_status *updates_last(hlo_computation *body, const by_id *ids, weft_a
   hlo_instr *root = body->root, **ready;
   int count = 0, taken = 0;
 
-  if (root->op != HLO_TUPLE || body->param_count != 1) return NULL;
+  if (root->op != HLO_TUPLE || body->param_count != 1 || root->user_count > 0) return NULL;
   ready = WEFT_ARENA_ARRAY(arena, hlo_instr *, root->operand_count);
   WEFT_TRY_ALLOC(ready);
   for (int i = 0; i < root->operand_count; i++) { /* readers: of other updates, and 1 to mark it as an update */
