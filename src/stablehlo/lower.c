@@ -461,6 +461,16 @@ static weft_status *find_captures(lowering *l, const mlir_region *regions, int c
 }
 
 /* A computation of one tuple parameter, whose elements become the block's arguments and then the captured values. */
+static weft_status *agrees_with_type(lowering *l, const mlir_type *type, const hlo_shape *shape, int region, int arg)
+{
+  const hlo_shape *declared;
+
+  WEFT_TRY(lower_static_shape(l, type, &declared));
+  if (!declared || shapes_agree(declared, shape)) return NULL;
+  return WEFT_ERR(INVALID_ARGUMENT, "argument %d of region %d is declared %s, but gets %s", arg, region,
+                  hlo_shape_format(declared, (char[160]){0}, 160), hlo_shape_format(shape, (char[160]){0}, 160));
+}
+
 static weft_status *lower_tuple_region(lowering *l, const mlir_op *op, int region, const char *name,
                                        const hlo_shape *tuple, const captures *c, int *out_count, hlo_instr ***out,
                                        hlo_computation **out_comp)
@@ -477,6 +487,7 @@ static weft_status *lower_tuple_region(lowering *l, const mlir_op *op, int regio
   WEFT_TRY(hlo_add_parameter(*out_comp, 0, tuple, "state", &param));
   for (int i = 0; i < tuple->rank; i++) {
     WEFT_TRY(hlo_add_gte(*out_comp, NULL, param, i, &element));
+    if (i < n) WEFT_TRY(agrees_with_type(l, block->args[i].type, element->shape, region, i));
     WEFT_TRY(lower_bind(l, i < n ? &block->args[i] : c->values[i - n], element));
   }
   l->comp = *out_comp;

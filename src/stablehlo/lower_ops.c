@@ -454,10 +454,21 @@ static weft_status *reduce(lowering *l, const mlir_op *op)
 
 static int64_t at_or(hlo_ints list, int i, int64_t fallback) { return i < list.count ? list.v[i] : fallback; }
 
+/* A list that may be left out, but not shortened. */
+static weft_status *need_count(const char *name, hlo_ints list, int count)
+{
+  if (list.count == 0 || list.count == count) return NULL;
+  return WEFT_ERR(INVALID_ARGUMENT, "%s has %d numbers, expected %d", name, list.count, count);
+}
+
+static const char *const window_names[] = {"window_dimensions", "window_strides", "base_dilations", "window_dilations", "padding"};
+
 static weft_status *new_window(lowering *l, int rank, const hlo_ints *w, hlo_window **out)
 {
   hlo_window_dim *dims = WEFT_ARENA_ARRAY(l->arena, hlo_window_dim, rank);
 
+  if (w[0].count != rank) return WEFT_ERR(INVALID_ARGUMENT, "window_dimensions has %d numbers, expected %d", w[0].count, rank);
+  for (size_t i = 1; i < WEFT_COUNT(window_names); i++) WEFT_TRY(need_count(window_names[i], w[i], i == 4 ? 2 * rank : rank));
   *out = WEFT_ARENA_NEW(l->arena, hlo_window);
   WEFT_TRY_ALLOC(*out);
   WEFT_TRY_ALLOC(dims);
@@ -472,10 +483,9 @@ static weft_status *new_window(lowering *l, int rank, const hlo_ints *w, hlo_win
 /* The window of reduce_window and select_and_scatter; sizes are given, all else has defaults. */
 static weft_status *window(lowering *l, const mlir_op *op, int rank, hlo_window **out)
 {
-  static const char *const names[] = {"window_dimensions", "window_strides", "base_dilations", "window_dilations", "padding"};
-  hlo_ints w[WEFT_COUNT(names)];
+  hlo_ints w[WEFT_COUNT(window_names)];
 
-  for (size_t i = 0; i < WEFT_COUNT(names); i++) WEFT_TRY(lower_ints(l, op, names[i], &w[i]));
+  for (size_t i = 0; i < WEFT_COUNT(w); i++) WEFT_TRY(lower_ints(l, op, window_names[i], &w[i]));
   return new_window(l, rank, w, out);
 }
 
@@ -735,6 +745,11 @@ weft_status *lower_convolution_with(lowering *l, const mlir_op *op, hlo_ints pad
   int rank = c->rhs_spatial.count;
   if (!hlo_shape_is_array(operands[1]->shape) || rank > HLO_MAX_RANK)
     return WEFT_ERR(INVALID_ARGUMENT, "%d spatial dimensions", rank);
+  WEFT_TRY(need_count("window_strides", strides, rank));
+  WEFT_TRY(need_count("lhs_dilation", lhs_dilation, rank));
+  WEFT_TRY(need_count("rhs_dilation", rhs_dilation, rank));
+  WEFT_TRY(need_count("window_reversal", reversal, rank));
+  WEFT_TRY(need_count("padding", padding, 2 * rank));
   hlo_window_dim *dims = WEFT_ARENA_ARRAY(l->arena, hlo_window_dim, rank);
   WEFT_TRY_ALLOC(dims);
   for (int i = 0; i < rank; i++) {

@@ -258,6 +258,14 @@ TEST(errors_point_at_the_fault)
        "tensor<3xf32>\n  return %0 : tensor<3xf32>\n}", "result 0 is declared f32[3], its operands give f32[2]"},
       {"func.func @main(%a: tensor<4xf32>) {\n  %0 = stablehlo.frobnicate %a : tensor<4xf32>\n  return\n}",
        "operation \"frobnicate\" is not supported"},
+      {"func.func @main(%a: tensor<4x2xf32>, %z: tensor<f32>) {\n  %0 = \"stablehlo.reduce_window\"(%a, %z) <{window_dimensions = "
+       "array<i64: 2, 2>, window_strides = array<i64: 2>}> ({\n  ^b(%x: tensor<f32>, %y: tensor<f32>):\n    %s = stablehlo.add %x, %y : "
+       "tensor<f32>\n    stablehlo.return %s : tensor<f32>\n  }) : (tensor<4x2xf32>, tensor<f32>) -> tensor<2x1xf32>\n  return\n}",
+       "window_strides has 1 numbers, expected 2"},
+      {"func.func @main(%a: tensor<2xf32>) {\n  %0 = \"stablehlo.while\"(%a) ({\n  ^b(%x: tensor<3xf32>):\n    %t = stablehlo.constant "
+       "dense<false> : tensor<i1>\n    stablehlo.return %t : tensor<i1>\n  }, {\n  ^b(%x: tensor<2xf32>):\n    stablehlo.return %x : "
+       "tensor<2xf32>\n  }) : (tensor<2xf32>) -> tensor<2xf32>\n  return\n}",
+       "argument 0 of region 0 is declared f32[3], but gets f32[2]"},
       {"func.func @main() {\n  call @main() : () -> ()\n  return\n}", "function \"main\" calls itself"},
       {"func.func @main() {\n  call @gone() : () -> ()\n  return\n}", "there is no function \"gone\""},
       {"func.func @main(%a: tensor<4xf32>) {", "found the end"},
