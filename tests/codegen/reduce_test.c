@@ -173,11 +173,25 @@ TEST(reduce_window_forms)
   check_kernel(fusion(reducer("add", "f32"), "f32[7,30]", "  z = f32[] constant(0)\n  ROOT r = f32[7,26] reduce-window(p0, z), window={size=1x3 rhs_dilate=1x2}, to_apply=add", "f32[7,26]"), &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
 }
 
+TEST(a_sum_beside_another_combiner_starts_from_its_initial_value_once)
+{
+  static const char capped[] = "cap {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  m = f32[] maximum(x, y)\n"
+                               "  k = f32[] constant(0.5)\n  ROOT r = f32[] minimum(m, k)\n}\n";
+  char defs[1024];
+
+  snprintf(defs, sizeof defs, "%s%s", reducer("add", "f32"), capped);
+  check_kernel(fusion(defs, "f32[16,64]",
+                      "  i = f32[] constant(5)\n  s = f32[16] reduce(p0, i), dimensions={1}, to_apply=add\n"
+                      "  c = f32[16] reduce(p0, i), dimensions={1}, to_apply=cap\n  ROOT r = f32[16] subtract(s, c)", "f32[16]"),
+               &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
+}
+
 int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(sums_of_every_form), UNIT(other_reducers), UNIT(argmax_and_fused_forms), UNIT(long_sums_in_two_phases),
     UNIT(softmax_and_layer_norm_by_rows), UNIT(costly_values_that_move_before_they_are_used), UNIT(the_form_decides_how_rows_are_taken), UNIT(reduce_window_forms),
+    UNIT(a_sum_beside_another_combiner_starts_from_its_initial_value_once),
   };
   return cmocka_run_group_tests(units, NULL, NULL);
 }
