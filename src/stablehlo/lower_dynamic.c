@@ -324,6 +324,13 @@ static weft_status *dynamic_approx_top_k(lowering *l, const mlir_op *op)
   return k.count == 1 && k.v[0] >= 0 ? first_sorted(l, op, k.v[0]) : WEFT_ERR(INVALID_ARGUMENT, "k is no size");
 }
 
+/* The order of two values' making: what they are does not depend on it. */
+static weft_status *control_dep(lowering *l, const mlir_op *op)
+{
+  (void)l;
+  return op->result_count == 0 ? NULL : WEFT_ERR(INVALID_ARGUMENT, "%d results", op->result_count);
+}
+
 /* Holds, or its message is the error: {0}, {1}, ... stand for the operands behind the condition. */
 static weft_status *shape_assertion(lowering *l, const mlir_op *op)
 {
@@ -356,6 +363,7 @@ weft_status *lower_dynamic_custom_call(lowering *l, const mlir_op *op, const cha
       {"stablehlo.dynamic_reduce_window", dynamic_reduce_window},
       {"stablehlo.dynamic_approx_top_k", dynamic_approx_top_k},
       {"ApproxTopK", approx_top_k},
+      {"control_dep", control_dep},
       {"shape_assertion", shape_assertion},
   };
 

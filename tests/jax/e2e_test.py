@@ -38,6 +38,7 @@ import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 from jax import lax  # noqa: E402
 from jax.experimental import io_callback  # noqa: E402
+from jax.experimental.control_deps import schedule  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
@@ -146,6 +147,9 @@ for d in (np.float32, np.float64, np.int32, ml_dtypes.bfloat16):
 for d in (np.float32, np.int32):
     case(f"top_k {name_of(d)}", lambda x: lax.top_k(x, 5), rand((6, 50), d))
     case(f"sort pairs {name_of(d)}", lambda x, y: lax.sort((x, y), num_keys=1), rand((64,), d), rand((64,), np.float32, 3))
+case("approx_max_k, approx_min_k", lambda x: (lax.approx_max_k(x, 5), lax.approx_min_k(x, 3, reduction_dimension=0)), rand((6, 50), np.float32))
+case("approx_max_k without the last step", lambda x: lax.approx_max_k(x, 4, aggregate_to_topk=False), rand((3, 2000), np.float32))
+case("an order of values that control_deps asks for", lambda x: (lambda a, b: (schedule([b, a]), a + b)[1])(jnp.sin(x), x * x), rand((9, 3), np.float32))
 case("prod, any, all", lambda x: (jnp.prod(x / 2), jnp.any(x > 1.9), jnp.all(x < 3)), rand((30,), np.float32), tol=4)
 case("cumprod, cummax, cumlogsumexp", lambda x: (lax.cumprod(x), lax.cummax(x), lax.cumlogsumexp(x)), rand((40,), np.float64), tol=8)
 case("max pool", lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME"), rand((2, 9, 9, 3), np.float32))
@@ -186,6 +190,7 @@ for d in (np.float32, np.float64, np.complex64, np.complex128):
     case(f"eigvalsh {name_of(d)}", jnp.linalg.eigvalsh, spd(6, d), tol=64)
     case(f"singular values {name_of(d)}", lambda a: jnp.linalg.svd(a, compute_uv=False), rand((6, 4), d), tol=64)
     case(f"triangular solve {name_of(d)}", lambda a, b: jax.scipy.linalg.solve_triangular(jnp.tril(a), b, lower=True), spd(6, d), rand((6, 3), d, 1), tol=64)
+    case(f"factors of constants {name_of(d)}", lambda a=rand((2, 5, 5), d): (lax.linalg.hessenberg(a), lax.linalg.lu(a)[0], jnp.linalg.qr(a)[1]), tol=64)
 case("batched cholesky", jnp.linalg.cholesky, np.stack([spd(4, np.float32, s) for s in range(3)]), tol=16)
 case("eig values f64", lambda a: jnp.sort(jnp.abs(jnp.linalg.eigvals(a))), rand((5, 5), np.float64), tol=64)
 case("lu reconstructs", lambda a: (lambda p, l, u: p @ l @ u)(*jax.scipy.linalg.lu(a)), rand((6, 6), np.float64), tol=64)

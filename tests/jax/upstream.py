@@ -3,7 +3,7 @@
 
     upstream.py --jax DIR [file...]        DIR is a checkout of JAX (tag jax-v0.10.2), never part of this tree
 
-Files are names below DIR/tests, with or without `.py` ("lax_test", "lax_numpy_*"); without any, the list of issue 6.
+Files are names below DIR/tests, with or without `.py` ("lax_test", "lax_numpy_*", "pallas/ops_test"); without any, the list of issue 6.
 Each file runs in worker processes of its own; a worker that crashes or hangs loses one test and is started again behind it.
 By default XLA runs only what did not pass on Weft (what passes on Weft is taken to pass on XLA); --full runs all on both.
 XLA's results are kept in --cache by file, version and settings; a second run costs Weft's time only.
@@ -117,7 +117,7 @@ def why_it_died(code, log):
 
 def run_shard(args, on, name, shard, only=None):
     """{test: [outcome, error, seconds]} of one shard; starts workers until every test has its line."""
-    folder = tempfile.mkdtemp(prefix=f"{name}-{on}-{shard}-", dir=args.work)
+    folder = tempfile.mkdtemp(prefix=f"{flat(name)}-{on}-{shard}-", dir=args.work)
     spec = {"jax": args.jax, "file": name, "out": os.path.join(folder, "out.jsonl"), "shard": shard, "shards": args.shards,
             "only": only, "done": [], "timeout": args.timeout}
     spec_path, log = os.path.join(folder, "spec.json"), os.path.join(folder, "log")
@@ -148,6 +148,11 @@ def run_shard(args, on, name, shard, only=None):
             return results
 
 
+def flat(name):
+    """A test file's name as part of a file's name."""
+    return name.replace(os.sep, "-")
+
+
 def digest(args, name):
     with open(os.path.join(args.jax, "tests", name + ".py"), "rb") as f:
         data = f.read()
@@ -158,7 +163,7 @@ class Cache:
     """XLA's results of one file, on disk."""
 
     def __init__(self, args, name):
-        self.path = os.path.join(args.cache, f"{name}-{digest(args, name)}.json")
+        self.path = os.path.join(args.cache, f"{flat(name)}-{digest(args, name)}.json")
         try:
             with open(self.path) as f:
                 kept = json.load(f)
@@ -248,10 +253,11 @@ def arguments():
     args.shards = args.shards or args.jobs
     if not os.path.exists(args.plugin):
         p.error(f"no plugin at {args.plugin}")
-    have = sorted(f[:-3] for f in os.listdir(os.path.join(args.jax, "tests")) if f.endswith("_test.py"))
+    tests = os.path.join(args.jax, "tests")
+    have = sorted(os.path.relpath(os.path.join(folder, f), tests)[:-3] for folder, _, names in os.walk(tests) for f in names if f.endswith("_test.py"))
     chosen = [n for pattern in (args.files or FILES) for n in have if fnmatch.fnmatch(n, pattern[:-3] if pattern.endswith(".py") else pattern)]
     if not chosen:
-        p.error("no such test file in " + os.path.join(args.jax, "tests"))
+        p.error("no such test file in " + tests)
     args.files = list(dict.fromkeys(chosen))
     args.version = subprocess.run([args.python, "-c", "import jax, jaxlib; print('jax', jax.__version__, 'jaxlib', jaxlib.__version__)"], cwd="/",
                                   capture_output=True, text=True, check=True).stdout.strip()
