@@ -149,6 +149,28 @@ static weft_status *read_incarnations(const PJRT_Client *client, const PJRT_Exec
   return NULL;
 }
 
+/* Whether Execute returns only after the program has run, and with its error.  JAX's own code counts on it: Pallas'
+ * interpreters launch programs that are little but callbacks, drop their results and take the effects for done, and an error
+ * that came later would be met by whatever has effects next.  XLA:CPU runs such programs inline. */
+static bool runs_at_once(const pjrt_program *p, const frame *f)
+{
+  if (!p->is_brief_callback || p->device_count != 1) return false;
+  for (int i = 0; i < p->params.count; i++)
+    if (!weft_event_is_ready(weft_buffer_defined(f->buffers[i]))) return false;
+  return true;
+}
+
+/* Waits for the run of the one device; where it failed, nothing is left to hand out. */
+static weft_status *finish(frame *f, int output_count)
+{
+  weft_status *st = weft_event_await(f->done[0], WEFT_NO_DEADLINE);
+
+  if (!st) return NULL;
+  for (int i = 0; i < output_count; i++) weft_buffer_release(f->outputs[0][i]);
+  weft_event_release(f->done[0]);
+  return st;
+}
+
 static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
 {
   const pjrt_program *p = args->executable->program;
@@ -156,6 +178,7 @@ static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
   weft_launch launch;
   weft_status *st;
   uint64_t *incarnations;
+  bool at_once;
   frame *f;
 
   WEFT_TRY(check(args));
@@ -175,6 +198,7 @@ static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
   launch = (weft_launch){.inputs = (weft_buffer *const *const *)f->inputs, .outputs = (weft_buffer **const *)f->outputs,
                          .done = f->done, .keep = f->keep, .launch_id = o->launch_id, .incarnations = incarnations,
                          .user = o->context ? o->context->data : NULL};
+  at_once = runs_at_once(p, f);
   st = weft_executable_launch(p->exe, &launch);
   free(incarnations);
   for (int d = 0; !st && o->context && d < p->device_count; d++) {
@@ -186,6 +210,7 @@ static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
     weft_status_ignore(weft_event_await(f->done[d], WEFT_NO_DEADLINE)); /* no memory for a callback: wait here */
     release_when_done(o->context, NULL);
   }
+  if (!st && at_once) st = finish(f, p->outputs.count);
   if (!st) st = hand_out(args, f);
   free(f);
   return st;

@@ -29,10 +29,15 @@ os.environ["JAX_PLATFORMS"] = "weft,cpu"
 os.environ.setdefault("WEFT_NUM_DEVICES", "8")
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 
+import concurrent.futures  # noqa: E402
 import functools  # noqa: E402
+import pickle  # noqa: E402
+import subprocess  # noqa: E402
+import time  # noqa: E402
 import traceback  # noqa: E402
 import warnings  # noqa: E402
 
+import jax.export  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
@@ -404,6 +409,85 @@ def a_callback_that_raises_is_an_error_not_a_crash():
         assert "no such value" in str(e), e
         return
     raise AssertionError("no error")
+
+
+@behaviour
+def effects_of_a_program_that_is_little_but_a_callback_have_happened_when_it_returns():
+    seen = []
+    f = jax.jit(lambda x: (io_callback(lambda v: (time.sleep(0.1), seen.append(int(v)))[1], None, x), ())[1]).lower(on_weft(np.int32(3))).compile()
+    f(on_weft(np.int32(3)))
+    assert seen == [3], seen
+
+
+@behaviour
+def a_callback_that_failed_is_not_met_again_by_the_next_effect():
+    def bad(_):
+        raise ValueError("no such value")
+
+    try:
+        jax.jit(lambda x: io_callback(bad, jax.ShapeDtypeStruct((), np.float32), x, ordered=True))(on_weft(np.float32(1))).block_until_ready()
+        raise AssertionError("no error")
+    except jax.errors.JaxRuntimeError as e:
+        assert "no such value" in str(e), e
+    y = jax.jit(lambda x: io_callback(lambda v: np.asarray(v), jax.ShapeDtypeStruct((), np.float32), x, ordered=True))(on_weft(np.float32(2)))
+    assert float(y) == 2
+    jax.effects_barrier()
+
+
+@behaviour
+def dlpack_copies_when_it_is_asked_to_and_refuses_when_it_may_not():
+    program = """if 1:
+        import jax, numpy as np
+        jax.devices()
+        raw = np.zeros(1024, np.uint8)
+        start = -raw.ctypes.data % 64
+        for shift in (0, 4):
+            x = raw[start + shift:start + shift + 400].view(np.float32)
+            for copy in (True, None, False):
+                try:
+                    y = jax.dlpack.from_dlpack(x, copy=copy)
+                    assert "weft" in y.device.client.platform_version and (y == 0).all()
+                    print(y.unsafe_buffer_pointer() == x.ctypes.data)
+                except ValueError as e:
+                    assert "which requires a copy" in str(e), e
+                    print("refused")"""
+    got = subprocess.run([sys.executable, "-c", program], env=dict(os.environ, JAX_PLATFORMS="weft", PYTHONPATH=sys.path[0]), capture_output=True, text=True, timeout=120)
+    assert got.stdout.split() == ["False", "True", "True", "False", "False", "refused"], got.stdout + got.stderr[-600:]
+
+
+@behaviour
+def exported_programs_run_again():
+    x = on_weft(np.arange(4.0))
+    again = jax.export.export(jax.jit(lambda x: jnp.sin(x) * 2))(x)
+    np.testing.assert_allclose(np.asarray(again.call(x)), np.sin(np.arange(4.0)) * 2, rtol=1e-12)
+
+
+@behaviour
+def threads_call_functions_at_once():
+    def work(i):
+        return float(jax.jit(lambda x: jnp.sum(jnp.cos(x * i)))(on_weft(np.arange(100.0))))
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        np.testing.assert_allclose(list(pool.map(work, range(16))), [np.cos(np.arange(100.0) * i).sum() for i in range(16)], rtol=1e-10)
+
+
+@behaviour
+def nans_are_found_where_they_are_made():
+    with jax.debug_nans(True):
+        try:
+            jax.jit(lambda x: jnp.log(x) * 0)(on_weft(np.float32(-1)))
+        except FloatingPointError as e:
+            assert "nan" in str(e), e
+            return
+    raise AssertionError("no error")
+
+
+@behaviour
+def arrays_are_pickled_and_caches_cleared():
+    x = jax.jit(lambda x: x + 1)(on_weft(np.arange(5)))
+    np.testing.assert_array_equal(np.asarray(pickle.loads(pickle.dumps(x))), np.arange(5) + 1)
+    jax.clear_caches()
+    np.testing.assert_array_equal(np.asarray(jax.jit(lambda x: x + 1)(x)), np.arange(5) + 2)
 
 
 @behaviour
