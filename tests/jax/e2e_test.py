@@ -222,6 +222,9 @@ case("scan reverse, length", lambda: lax.scan(lambda c, _: (c * 2 % 1001, c), 3,
 case("cond", lambda x: lax.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, x), rand((4,), np.float32))
 case("switch", lambda i, x: lax.switch(i, [lambda x: x, lambda x: -x, lambda x: x * x], x), np.int32(2), rand((4,), np.float32))
 case("switch out of range", lambda i, x: lax.switch(i, [lambda x: x, lambda x: -x], x), np.int32(9), rand((4,), np.float32))
+case("loop state that one branch renews and a later one hands on",
+     lambda x, y: lax.fori_loop(0, 6, lambda i, s: (lax.cond(i % 2 == 0, lambda s: s[0], lambda s: jnp.sin(s[1]) @ s[1] + i, s), s[1]), (x, y))[0],
+     rand((8, 8), np.float32), rand((8, 8), np.float32, 1), tol=16)
 case("nested loops", lambda x: lax.fori_loop(0, 4, lambda i, a: lax.fori_loop(0, i, lambda j, b: b + j, a), x), rand((3,), np.float32))
 case("map", lambda x: lax.map(lambda r: jnp.outer(r, r).sum(), x), rand((7, 4), np.float32), tol=8)
 
