@@ -163,7 +163,9 @@ weft_status *cpu_custom_call_make(cpu_lowering *low, rt_thunk **out_thunk)
     WEFT_TRY(cpu_lapack_register());
     found = rt_ffi_find(attrs->target, &bundle);
   }
-  if (!found) return WEFT_ERR(UNIMPLEMENTED, "no handler is registered for the custom call \"%s\"", attrs->target);
+  if (!found)
+    return WEFT_ERR(UNIMPLEMENTED, "no handler is registered for the custom call \"%s\"%s", attrs->target,
+                    calls_back(attrs->target) ? ": callbacks into Python need Weft's Python package (pip install ./python)" : "");
   if (attrs->api_version != API_TYPED_FFI)
     return WEFT_ERR(UNIMPLEMENTED, "custom call \"%s\": API version %d; only typed FFI (4) is served", attrs->target,
                     attrs->api_version);

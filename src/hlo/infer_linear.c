@@ -451,7 +451,8 @@ weft_status *infer_fft(const hlo_instr *in, const hlo_shape **out)
   for (int i = 0; i < n; i++) {
     int64_t length = in->dims.v[i], size = x->dims[rank - n + i];
     bool half = type == HLO_FFT_IRFFT && i == n - 1;
-    if (length < 0 || size != (half && length > 0 ? length / 2 + 1 : length))
+    bool fits = size == (half ? length / 2 + 1 : length) || (length == 0 && size == 0); /* IRFFT to 0: of none or of one */
+    if (length < 0 || !fits)
       return INFER_FAIL(in, "length %" PRId64 " does not match dimension %d of %s", length, rank - n + i, SHAPE_TEXT(x));
     if (half) dims[rank - n + i] = length;
   }

@@ -205,6 +205,14 @@ TEST(fft_halves_the_last_dimension_of_real_transforms)
   in->dims = INTS(8);
   in->u.fft_type = HLO_FFT_IRFFT;
   gives(in, "f32[3,8]");
+  in = OVER(FFT, NULL, ARRAY(C64, 3, 1));
+  in->dims = INTS(0);
+  in->u.fft_type = HLO_FFT_IRFFT;
+  gives(in, "f32[3,0]");
+  in = OVER(FFT, NULL, ARRAY(C64, 3, 2));
+  in->dims = INTS(0);
+  in->u.fft_type = HLO_FFT_IRFFT;
+  fails(in, "length 0 does not match dimension 1");
 }
 
 TEST(collectives_scale_one_dimension)

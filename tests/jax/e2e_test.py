@@ -203,6 +203,7 @@ case("expm", jax.scipy.linalg.expm, rand((4, 4), np.float64), tol=64)
 for n in (8, 12, 17):
     case(f"fft {n}", jnp.fft.fft, rand((3, n), np.complex64), tol=32)
     case(f"rfft, irfft {n}", lambda x, n=n: jnp.fft.irfft(jnp.fft.rfft(x), n), rand((3, n), np.float32), tol=32)
+case("irfft to nothing", lambda x: jax.lax.fft(x, "IRFFT", (0,)), rand((3, 1), np.complex64))
 case("fft2 c128", jnp.fft.fft2, rand((6, 10), np.complex128), tol=32)
 
 # -- random -------------------------------------------------------------------------------------------------------------
