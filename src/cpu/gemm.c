@@ -24,7 +24,15 @@ enum {
   SMALL_TILE_MFLOPS = 2,   /* some 20 us */
 };
 
-static void one_thread(void) { openblas_set_num_threads(1); }
+/* OpenBLAS starts a thread a core as it is loaded, and each spins for some 60 ms before it sleeps: the cores that our
+ * workers need.  Its builds without threads lack the function that ends them. */
+extern int blas_thread_shutdown_(void) __attribute__((weak));
+
+static void one_thread(void)
+{
+  openblas_set_num_threads(1);
+  if (blas_thread_shutdown_) blas_thread_shutdown_();
+}
 
 void cpu_blas_init(void)
 {

@@ -9,6 +9,7 @@
 
 #include "base/options.h"
 #include "cpu/cpu_internal.h"
+#include "cpu/gemm.h"
 #include "cpu/platform.h"
 #include "cpu/topology.h"
 #include "runtime/feed.h"
@@ -123,6 +124,7 @@ static weft_status *create(const weft_platform_options *wanted, weft_platform **
   weft_status *st;
 
   *out_platform = NULL;
+  cpu_blas_init();
   WEFT_TRY_ALLOC(cpu);
   cpu->base.ops = &cpu_platform_ops;
   atomic_init(&cpu->base.refs, 1);

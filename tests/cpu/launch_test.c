@@ -1,6 +1,11 @@
 #include "cpu/run.h"
 
+#include <dirent.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include "alloc.h"
 
@@ -210,6 +215,38 @@ TEST(the_last_reference_may_go_while_work_is_in_flight)
   weft_event_release(last);
 }
 
+/* Threads of this process that nobody named: the main one, and those libraries start as they are loaded. */
+static int count_unnamed_threads(void)
+{
+  char own[64], path[300], name[64];
+  int count = 0;
+  DIR *tasks = opendir("/proc/self/task");
+
+  if (!tasks) return 1;
+  prctl(PR_GET_NAME, own);
+  for (struct dirent *d; (d = readdir(tasks));) {
+    snprintf(path, sizeof path, "/proc/self/task/%s/comm", d->d_name);
+    FILE *f = d->d_name[0] == '.' ? NULL : fopen(path, "r");
+    if (!f) continue;
+    if (fgets(name, sizeof name, f)) count += strncmp(name, own, strlen(own)) == 0;
+    fclose(f);
+  }
+  closedir(tasks);
+  return count;
+}
+
+/* OpenBLAS's would spin on the workers' cores through the first runs. */
+TEST(no_threads_run_but_the_workers)
+{
+#ifdef __SANITIZE_THREAD__
+  T_SKIP("the sanitizer has a thread of its own");
+#endif
+  weft_platform *platform = test_platform(1, 2);
+  for (int i = 0; i < 1000 && count_unnamed_threads() > 1; i++) usleep(5000); /* one that was joined is still seen for a moment */
+  T_EQ_INT(count_unnamed_threads(), 1);
+  weft_platform_release(platform);
+}
+
 /* Either the launch says so, or its output does; and the next launch is fine. */
 TEST(every_allocation_of_a_launch_may_fail)
 {
@@ -234,8 +271,9 @@ TEST(every_allocation_of_a_launch_may_fail)
   weft_platform_release(platform);
 }
 
-TEST_MAIN(UNIT(a_donated_input_becomes_the_output), UNIT(what_others_see_is_copied_rather_than_donated),
+TEST_MAIN(UNIT(no_threads_run_but_the_workers), UNIT(a_donated_input_becomes_the_output),
+          UNIT(what_others_see_is_copied_rather_than_donated),
           UNIT(an_input_may_be_deleted_as_soon_as_the_launch_returns), UNIT(an_input_that_failed_poisons_the_outputs),
           UNIT(wrong_inputs_are_refused_before_anything_runs), UNIT(copies_go_between_devices_and_wait_for_their_source),
           UNIT(threads_may_launch_one_executable), UNIT(every_allocation_of_a_launch_may_fail),
-           UNIT(the_last_reference_may_go_while_work_is_in_flight))
+          UNIT(the_last_reference_may_go_while_work_is_in_flight))
