@@ -1,5 +1,6 @@
 /* sort-simplifier: an operand of a sort that the comparator does not look at and whose sorted form nobody reads goes;
- * a sort along a dimension of at most one element is its operands. */
+ * a sort along a dimension of at most one element is its operands; a sort of which only the first few are read is a topk
+ * (JAX's top_k arrives as a sort). */
 #include <config.h>
 
 #include "passes/build.h"
@@ -70,6 +71,81 @@ static weft_status *drop_unread(hlo_instr *sort, weft_arena *scratch, bool *chan
   return pass_build_replace(&b, sort, pb_tuple(&b, sort->operand_count, elements));
 }
 
+/* The order of topk: by the first operand alone, floats by total order. */
+static bool is_topk_order(const hlo_instr *sort, bool *largest)
+{
+  const hlo_computation *less = sort->called[0];
+  const hlo_instr *root = less->root;
+  weft_dtype type = sort->operands[0]->shape->type;
+  bool has_order = weft_dtype_is_integer(type) || type == WEFT_F16 || type == WEFT_BF16 || type == WEFT_F32 || type == WEFT_F64;
+
+  if (!has_order || root->op != HLO_COMPARE || (weft_dtype_is_float(type) && root->u.compare.type != HLO_COMPARE_TOTALORDER))
+    return false;
+  bool turned = root->operands[0] == less->params[1], greater = root->u.compare.direction == HLO_GT;
+  *largest = greater != turned;
+  return root->operands[turned] == less->params[0] && root->operands[!turned] == less->params[1] &&
+         (greater || root->u.compare.direction == HLO_LT);
+}
+
+/* How many elements along `dim` the users of `x` read from the front; the whole dimension if not all users are slices. */
+static int64_t read_from_front(const hlo_instr *x, int64_t dim)
+{
+  int64_t k = 0;
+
+  for (int i = 0; i < x->user_count && x != x->parent->root; i++) {
+    if (x->users[i]->op != HLO_SLICE) return x->shape->dims[dim];
+    k = WEFT_MAX(k, x->users[i]->u.slice.limit.v[dim]);
+  }
+  return x == x->parent->root ? x->shape->dims[dim] : k;
+}
+
+/* The slices of `from` become slices of `to`. */
+static weft_status *slice_instead(hlo_instr *from, hlo_instr *to)
+{
+  while (from->user_count > 0) WEFT_TRY(hlo_set_operand(from->users[0], 0, to));
+  return NULL;
+}
+
+/* sort(x) or sort(x, iota), read in the first quarter at most: beyond, sorting all of it costs little more. */
+static weft_status *first_few(hlo_instr *sort, bool *changed)
+{
+  const hlo_shape *shape = sort->operands[0]->shape, *parts[2], *both;
+  int64_t dim = sort->dims.v[0], dims[HLO_MAX_RANK], k = 0;
+  hlo_module *module = sort->parent->module;
+  pass_build b = PASS_BUILD_AT(sort);
+  hlo_instr *top, *elements[2];
+  bool largest;
+
+  if (sort->operand_count > 2 || dim != shape->rank - 1 || !is_topk_order(sort, &largest)) return NULL;
+  if (sort->operand_count == 1) {
+    k = read_from_front(sort, dim);
+  } else {
+    const hlo_instr *at = sort->operands[1];
+    if (at->op != HLO_IOTA || at->dims.v[0] != dim || at->shape->type != WEFT_S32 || sort == sort->parent->root) return NULL;
+    for (int i = 0; i < sort->user_count; i++) {
+      if (sort->users[i]->op != HLO_GET_TUPLE_ELEMENT) return NULL;
+      k = WEFT_MAX(k, read_from_front(sort->users[i], dim));
+    }
+  }
+  if (k == 0 || k > shape->dims[dim] / 4) return NULL;
+
+  for (int d = 0; d < shape->rank; d++) dims[d] = d == dim ? k : shape->dims[d];
+  WEFT_TRY_ALLOC(parts[0] = hlo_shape_array(&module->arena, shape->type, shape->rank, dims));
+  WEFT_TRY_ALLOC(parts[1] = hlo_shape_array(&module->arena, WEFT_S32, shape->rank, dims));
+  WEFT_TRY_ALLOC(both = hlo_shape_tuple(&module->arena, 2, parts));
+  top = pb_instr(&b, HLO_TOPK, both, 1, sort->operands);
+  for (int i = 0; i < 2; i++) elements[i] = pb_gte(&b, top, i);
+  WEFT_TRY(pass_build_finish(&b));
+  top->u.topk.k = k;
+  top->u.topk.largest = largest;
+  top->u.topk.is_stable = true;
+  if (sort->operand_count == 1) WEFT_TRY(slice_instead(sort, elements[0]));
+  for (int i = 0; sort->operand_count == 2 && i < sort->user_count; i++)
+    WEFT_TRY(slice_instead(sort->users[i], elements[sort->users[i]->u.tuple_index]));
+  *changed = true;
+  return NULL;
+}
+
 static weft_status *sort_simplifier_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   pass_comps comps;
@@ -81,9 +157,10 @@ static weft_status *sort_simplifier_run(hlo_module *module, pass_ctx *ctx, bool 
       if (instr->operands[0]->shape->dims[instr->dims.v[0]] <= 1) {
         WEFT_TRY(replace_by_operands(instr));
         *changed = true;
-      } else if (instr->operand_count > 1) {
-        WEFT_TRY(drop_unread(instr, ctx->scratch, changed));
+        continue;
       }
+      WEFT_TRY(first_few(instr, changed));
+      if (instr->operand_count > 1 && instr->user_count > 0) WEFT_TRY(drop_unread(instr, ctx->scratch, changed));
     }
   }
   return NULL;
