@@ -4,9 +4,9 @@
 
 #include "cpu/fft.h"
 
-#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <tgmath.h>
 
 #include "base/macros.h"
 #include "cpu/hot.h"
@@ -21,6 +21,7 @@ enum {
 /* One pass: all lines along one dimension. */
 typedef struct fft_pass {
   const cpu_fft_line *line;
+  const void *half_roots;   /* or NULL: complex numbers at both ends, in memory; lengths are in what is read and written */
   const void *in;
   void *out;
   int64_t inner, lines, in_length, out_length, lanes;
@@ -29,14 +30,18 @@ typedef struct fft_pass {
 } fft_pass;
 
 #define REAL float
+#define WIDE double
 #define NAME(x) x##_f32
 #include "cpu/fft_lines.h"
 #undef REAL
+#undef WIDE
 #undef NAME
 #define REAL double
+#define WIDE long double
 #define NAME(x) x##_f64
 #include "cpu/fft_lines.h"
 #undef REAL
+#undef WIDE
 #undef NAME
 
 /* ---- planning ---------------------------------------------------------------------------------------------------------- */
@@ -85,6 +90,10 @@ weft_status *cpu_fft_init(cpu_fft *f, weft_arena *arena, const hlo_instr *instr)
   if (hlo_shape_elems(in) == 0 || hlo_shape_elems(out) == 0) return NULL;
   for (int i = 0; i < f->transformed; i++) {
     int64_t n = instr->dims.v[f->transformed - 1 - i];
+    if (i == 0 && n % 2 == 0 && (f->type == HLO_FFT_RFFT || f->type == HLO_FFT_IRFFT)) {
+      WEFT_TRY(f->is_double ? half_roots_f64(arena, n, &f->half_roots) : half_roots_f32(arena, n, &f->half_roots));
+      n /= 2;
+    }
     for (int k = 0; k < i && !f->lines[i]; k++)
       if (f->lines[k]->n == n) f->lines[i] = f->lines[k];
     if (!f->lines[i]) WEFT_TRY(line_new(arena, n, f->is_double, &f->lines[i]));
@@ -95,7 +104,7 @@ weft_status *cpu_fft_init(cpu_fft *f, weft_arena *arena, const hlo_instr *instr)
 /* ---- running ------------------------------------------------------------------------------------------------------------- */
 
 /* Reals that a task needs for its lines: in, out, and twice the inner length for Bluestein. */
-static int64_t lane_reals(const cpu_fft_line *l) { return 4 * l->n + (l->inner ? 4 * l->inner->n : 0); }
+static int64_t lane_reals(const cpu_fft_line *l) { return 4 * (l->n + 1) + (l->inner ? 4 * l->inner->n : 0); }
 
 static void pass_task(void *ctx, int64_t task)
 {
@@ -121,6 +130,11 @@ static weft_status *run_pass(const cpu_fft *f, rt_pool *pool, int d, const int64
   for (int i = 0; i < f->rank; i++) {
     if (i != d) p.lines *= dims[i];
     if (i > d) p.inner *= dims[i];
+  }
+  if ((real_in || real_out) && f->half_roots) {
+    p.half_roots = f->half_roots;
+    *(real_in ? &p.in_length : &p.out_length) /= 2;
+    p.real_in = p.real_out = false;
   }
   p.lanes = WEFT_MAX(1, WEFT_MIN(LANES, LANE_BYTES / (lane_reals(p.line) * (f->is_double ? 8 : 4))));
   rt_parallel_for(pool, (p.lines + p.lanes - 1) / p.lanes, pass_task, &p);

@@ -25,6 +25,8 @@ typedef struct cpu_fft {
   int rank, transformed;              /* the last `transformed` dimensions */
   int64_t in_dims[HLO_MAX_RANK], out_dims[HLO_MAX_RANK];
   const cpu_fft_line *lines[CPU_FFT_MAX_DIMS]; /* of the last dimension first */
+  const void *half_roots;             /* exp(-2 pi i k / n) to n / 4, n the reals of a line if that is even: the last
+                                         dimension's lines are of n / 2 complex numbers then; else NULL */
   int64_t scratch_bytes;              /* irfft of several dimensions: its half spectrum */
 } cpu_fft;
 

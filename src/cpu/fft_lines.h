@@ -1,4 +1,4 @@
-/* cpu/fft_lines.h -- the transform itself, for one real type; included by fft.c with REAL and NAME(x) defined.
+/* cpu/fft_lines.h -- the transform itself, for one real type; included by fft.c with REAL, WIDE and NAME(x) defined.
  *
  * `lanes` lines are transformed side by side: element k of line b is at re[k * lanes + b], im[...].  Stockham's
  * self-sorting form: a stage of radix r turns x, seen as [r][m][s], into y, seen as [m][r][s],
@@ -170,13 +170,24 @@ static NAME(pair) NAME(line)(const cpu_fft_line *l, int64_t lanes, NAME(pair) a,
   return a;
 }
 
-/* A complex number of the tables: exp(-2 pi i k / n), from the angle reduced to an eighth of a turn. */
+/* A complex number of the tables, exp(-2 pi i k / n), computed in the next wider type. */
 static void NAME(root)(int64_t k, int64_t n, REAL *to)
 {
-  long double angle = 2 * acosl(-1) * (long double)(k % n) / (long double)n;
+  WIDE angle = 2 * acosl(-1) * (WIDE)(k % n) / (WIDE)n;
 
-  to[0] = (REAL)cosl(angle);
-  to[1] = (REAL)-sinl(angle);
+  to[0] = (REAL)cos(angle);
+  to[1] = (REAL)-sin(angle);
+}
+
+/* The factors that NAME(unzip) and NAME(zip) need for lines of n reals, n even. */
+static weft_status *NAME(half_roots)(weft_arena *arena, int64_t n, const void **out)
+{
+  REAL *to = WEFT_ARENA_ARRAY(arena, REAL, 2 * (n / 4 + 1));
+
+  WEFT_TRY_ALLOC(to);
+  *out = to;
+  for (int64_t k = 0; k <= n / 4; k++) NAME(root)(k, n, to + 2 * k);
+  return NULL;
 }
 
 static weft_status *NAME(tables)(weft_arena *arena, cpu_fft_line *l)
@@ -232,33 +243,178 @@ static weft_status *NAME(chirp)(weft_arena *arena, cpu_fft_line *l)
 
 /* ---- lines of an array ------------------------------------------------------------------------------------------------ */
 
+typedef struct NAME(number) { REAL re, im; } NAME(number);
+typedef REAL NAME(eight) __attribute__((vector_size(8 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+
+static CPU_INLINE void NAME(split)(int64_t count, const NAME(number) *from, REAL *re, REAL *im)
+{
+  int64_t i = 0;
+
+  for (; i + 8 <= count; i += 8) {
+    const NAME(eight) *both = (const void *)(from + i);
+    *(NAME(eight) *)(re + i) = __builtin_shufflevector(both[0], both[1], 0, 2, 4, 6, 8, 10, 12, 14);
+    *(NAME(eight) *)(im + i) = __builtin_shufflevector(both[0], both[1], 1, 3, 5, 7, 9, 11, 13, 15);
+  }
+  for (; i < count; i++) {
+    re[i] = from[i].re;
+    im[i] = from[i].im;
+  }
+}
+
+static CPU_INLINE void NAME(join)(int64_t count, const REAL *re, const REAL *im, REAL scale, NAME(number) *to)
+{
+  int64_t i = 0;
+
+  for (; i + 8 <= count; i += 8) {
+    NAME(eight) r = *(const NAME(eight) *)(re + i) * scale, j = *(const NAME(eight) *)(im + i) * scale, *both = (void *)(to + i);
+    both[0] = __builtin_shufflevector(r, j, 0, 8, 1, 9, 2, 10, 3, 11);
+    both[1] = __builtin_shufflevector(r, j, 4, 12, 5, 13, 6, 14, 7, 15);
+  }
+  for (; i < count; i++) {
+    to[i].re = re[i] * scale;
+    to[i].im = im[i] * scale;
+  }
+}
+
+/* Where element 0 of a line is. */
+static CPU_INLINE int64_t NAME(line_at)(int64_t line, int64_t n, int64_t inner) { return line / inner * n * inner + line % inner; }
+
+/* Elements of `lanes` lines into a.  Lines that lie side by side are split as they are; others are turned block by block, so
+ * that both sides stay in cache lines. */
+static CPU_INLINE void NAME(read_block)(const fft_pass *p, int64_t first, int64_t lanes, int64_t k0, int64_t ks, NAME(pair) a)
+{
+  NAME(number) block[TRANSPOSE * LANES];
+
+  for (int64_t lane = 0; lane < lanes; lane++) {
+    const NAME(number) *from = (const NAME(number) *)p->in + NAME(line_at)(first + lane, p->in_length, p->inner) + k0 * p->inner;
+    for (int64_t k = 0; k < ks; k++) block[k * lanes + lane] = from[k * p->inner];
+  }
+  NAME(split)(ks * lanes, block, a.re + k0 * lanes, a.im + k0 * lanes);
+}
+
+static CPU_INLINE void NAME(read)(const fft_pass *p, int64_t first, int64_t lanes, NAME(pair) a)
+{
+  const NAME(number) *in = (const NAME(number) *)p->in + NAME(line_at)(first, p->in_length, p->inner);
+  int64_t n = p->in_length, k = 0;
+
+  if (p->inner == lanes) return NAME(split)(n * lanes, in, a.re, a.im); /* one line, or all of a few */
+  if (first % p->inner + lanes <= p->inner) {
+    for (; k < n; k++) NAME(split)(lanes, in + k * p->inner, a.re + k * lanes, a.im + k * lanes);
+    return;
+  }
+  for (; k + TRANSPOSE <= n; k += TRANSPOSE) NAME(read_block)(p, first, lanes, k, TRANSPOSE, a);
+  if (k < n) NAME(read_block)(p, first, lanes, k, n - k, a);
+}
+
+static CPU_INLINE void NAME(write_block)(const fft_pass *p, int64_t first, int64_t lanes, int64_t k0, int64_t ks, NAME(pair) a,
+                                         REAL scale)
+{
+  NAME(number) block[TRANSPOSE * LANES];
+
+  NAME(join)(ks * lanes, a.re + k0 * lanes, a.im + k0 * lanes, scale, block);
+  for (int64_t lane = 0; lane < lanes; lane++) {
+    NAME(number) *to = (NAME(number) *)p->out + NAME(line_at)(first + lane, p->out_length, p->inner) + k0 * p->inner;
+    for (int64_t k = 0; k < ks; k++) to[k * p->inner] = block[k * lanes + lane];
+  }
+}
+
+static CPU_INLINE void NAME(write)(const fft_pass *p, int64_t first, int64_t lanes, NAME(pair) a, REAL scale)
+{
+  NAME(number) *out = (NAME(number) *)p->out + NAME(line_at)(first, p->out_length, p->inner);
+  int64_t n = p->out_length, k = 0;
+
+  if (p->inner == lanes) return NAME(join)(n * lanes, a.re, a.im, scale, out);
+  if (first % p->inner + lanes <= p->inner) {
+    for (; k < n; k++) NAME(join)(lanes, a.re + k * lanes, a.im + k * lanes, scale, out + k * p->inner);
+    return;
+  }
+  for (; k + TRANSPOSE <= n; k += TRANSPOSE) NAME(write_block)(p, first, lanes, k, TRANSPOSE, a, scale);
+  if (k < n) NAME(write_block)(p, first, lanes, k, n - k, a, scale);
+}
+
+/* n reals are h = n / 2 complex numbers z, even elements their real and odd ones their imaginary parts.  With Z the transform
+ * of z, E and O those of the even and the odd elements, and w = exp(-2 pi i / n), for 0 <= k <= h / 2:
+ *   Z[k] = E + i O, Z[h - k] = conj(E - i O);   X[k] = E + w^k O, X[h - k] = conj(E - w^k O)
+ * unzip makes the half spectrum X[0..h] of Z[0..h), zip goes back; both in place. */
+static CPU_INLINE void NAME(unzip)(int64_t h, int64_t lanes, NAME(pair) a, const REAL *w)
+{
+  for (int64_t k = 0; k <= h / 2; k++, w += 2) {
+    REAL *xr = a.re + k * lanes, *xi = a.im + k * lanes, *yr = a.re + (h - k) * lanes, *yi = a.im + (h - k) * lanes;
+    const REAL *zr = k ? yr : xr, *zi = k ? yi : xi; /* Z[h] is Z[0] */
+    CPU_INDEPENDENT
+    for (int64_t b = 0; b < lanes; b++) {
+      REAL er = (xr[b] + zr[b]) / 2, ei = (xi[b] - zi[b]) / 2, or = (xi[b] + zi[b]) / 2, oi = (zr[b] - xr[b]) / 2;
+      REAL tr = or * w[0] - oi * w[1], ti = or * w[1] + oi * w[0];
+      xr[b] = er + tr;
+      xi[b] = ei + ti;
+      yr[b] = er - tr;
+      yi[b] = ti - ei;
+    }
+  }
+}
+
+static CPU_INLINE void NAME(zip)(int64_t h, int64_t lanes, NAME(pair) a, const REAL *w)
+{
+  memset(a.im, 0, (size_t)lanes * sizeof(REAL)); /* what must be real is taken as real */
+  memset(a.im + h * lanes, 0, (size_t)lanes * sizeof(REAL));
+  for (int64_t k = 0; k <= h / 2; k++, w += 2) {
+    REAL *xr = a.re + k * lanes, *xi = a.im + k * lanes, *yr = a.re + (h - k) * lanes, *yi = a.im + (h - k) * lanes;
+    CPU_INDEPENDENT
+    for (int64_t b = 0; b < lanes; b++) {
+      REAL er = (xr[b] + yr[b]) / 2, ei = (xi[b] - yi[b]) / 2, tr = (xr[b] - yr[b]) / 2, ti = (xi[b] + yi[b]) / 2;
+      REAL or = tr * w[0] + ti * w[1], oi = ti * w[0] - tr * w[1];
+      yr[b] = er + oi;
+      yi[b] = or - ei;
+      xr[b] = er - oi;
+      xi[b] = ei + or;
+    }
+  }
+}
+
+/* Reals lie at one end of a transform only, along the last dimension.  (Here: of an odd length.) */
+static CPU_INLINE void NAME(read_reals)(const fft_pass *p, int64_t first, int64_t lanes, NAME(pair) a)
+{
+  for (int64_t k0 = 0; k0 < p->in_length; k0 += TRANSPOSE)
+    for (int64_t lane = 0; lane < lanes; lane++) {
+      const REAL *from = (const REAL *)p->in + (first + lane) * p->in_length;
+      for (int64_t k = k0; k < WEFT_MIN(k0 + TRANSPOSE, p->in_length); k++) a.re[k * lanes + lane] = from[k];
+    }
+  memset(a.im, 0, (size_t)(p->in_length * lanes) * sizeof(REAL));
+}
+
+static CPU_INLINE void NAME(write_reals)(const fft_pass *p, int64_t first, int64_t lanes, NAME(pair) a, REAL scale)
+{
+  for (int64_t k0 = 0; k0 < p->out_length; k0 += TRANSPOSE)
+    for (int64_t lane = 0; lane < lanes; lane++) {
+      REAL *to = (REAL *)p->out + (first + lane) * p->out_length;
+      for (int64_t k = k0; k < WEFT_MIN(k0 + TRANSPOSE, p->out_length); k++) to[k] = a.re[k * lanes + lane] * scale;
+    }
+}
+
+/* Half a spectrum of an odd length: the other half mirrors it, and what must be real is taken as real. */
+static CPU_INLINE void NAME(mirror)(int64_t n, int64_t lanes, NAME(pair) a)
+{
+  memset(a.im, 0, (size_t)lanes * sizeof(REAL));
+  for (int64_t k = n / 2 + 1; k < n; k++)
+    for (int64_t lane = 0; lane < lanes; lane++) {
+      a.re[k * lanes + lane] = a.re[(n - k) * lanes + lane];
+      a.im[k * lanes + lane] = -a.im[(n - k) * lanes + lane];
+    }
+}
+
 /* The lines `first .. first + lanes` along one dimension: read, transform, write. */
-static CPU_HOT void NAME(task)(const fft_pass *p, int64_t first, int64_t lanes, REAL *memory)
+static CPU_INLINE void NAME(some_lines)(const fft_pass *p, int64_t first, int64_t lanes, REAL *memory)
 {
   const cpu_fft_line *l = p->line;
-  int64_t n = l->n, size = n * lanes;
+  int64_t n = l->n, size = (n + 1) * lanes;
   NAME(pair) a = {memory, memory + size}, b = {memory + 2 * size, memory + 3 * size};
   REAL scale = p->inverse ? (REAL)1 / (REAL)n : 1;
 
   if (p->in_length < n) memset(memory, 0, (size_t)(2 * size) * sizeof(REAL));
-  for (int64_t k0 = 0; k0 < p->in_length; k0 += TRANSPOSE) /* block by block: both sides stay in cache lines */
-    for (int64_t lane = 0; lane < lanes; lane++) {
-      int64_t line = first + lane, at = line / p->inner * p->in_length * p->inner + line % p->inner;
-      for (int64_t k = k0; k < WEFT_MIN(k0 + TRANSPOSE, p->in_length); k++) {
-        const REAL *from = (const REAL *)p->in + (at + k * p->inner) * (p->real_in ? 1 : 2);
-        a.re[k * lanes + lane] = from[0];
-        a.im[k * lanes + lane] = p->real_in ? 0 : from[1];
-      }
-    }
-  if (p->real_out) /* half a spectrum: the other half mirrors it, and what must be real is taken as real */
-    for (int64_t lane = 0; lane < lanes; lane++) {
-      a.im[lane] = 0;
-      if (n % 2 == 0) a.im[n / 2 * lanes + lane] = 0;
-      for (int64_t k = n / 2 + 1; k < n; k++) {
-        a.re[k * lanes + lane] = a.re[(n - k) * lanes + lane];
-        a.im[k * lanes + lane] = -a.im[(n - k) * lanes + lane];
-      }
-    }
+  if (p->real_in) NAME(read_reals)(p, first, lanes, a);
+  else NAME(read)(p, first, lanes, a);
+  if (p->real_out) NAME(mirror)(n, lanes, a);
+  if (p->half_roots && p->inverse) NAME(zip)(n, lanes, a, p->half_roots);
   if (p->inverse) { /* swapping the parts before and after turns the transform into its inverse */
     NAME(pair) turned = {a.im, a.re}, spare = {b.im, b.re};
     NAME(pair) got = NAME(line)(l, lanes, turned, spare, memory + 4 * size);
@@ -266,13 +422,13 @@ static CPU_HOT void NAME(task)(const fft_pass *p, int64_t first, int64_t lanes, 
   } else {
     a = NAME(line)(l, lanes, a, b, memory + 4 * size);
   }
-  for (int64_t k0 = 0; k0 < p->out_length; k0 += TRANSPOSE)
-    for (int64_t lane = 0; lane < lanes; lane++) {
-      int64_t line = first + lane, at = line / p->inner * p->out_length * p->inner + line % p->inner;
-      for (int64_t k = k0; k < WEFT_MIN(k0 + TRANSPOSE, p->out_length); k++) {
-        REAL *to = (REAL *)p->out + (at + k * p->inner) * (p->real_out ? 1 : 2);
-        to[0] = a.re[k * lanes + lane] * scale;
-        if (!p->real_out) to[1] = a.im[k * lanes + lane] * scale;
-      }
-    }
+  if (p->half_roots && !p->inverse) NAME(unzip)(n, lanes, a, p->half_roots);
+  if (p->real_out) NAME(write_reals)(p, first, lanes, a, scale);
+  else NAME(write)(p, first, lanes, a, scale);
+}
+
+static CPU_HOT void NAME(task)(const fft_pass *p, int64_t first, int64_t lanes, REAL *memory)
+{
+  if (lanes == LANES) NAME(some_lines)(p, first, LANES, memory); /* a number that the compiler knows */
+  else NAME(some_lines)(p, first, lanes, memory);
 }

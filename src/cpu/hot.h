@@ -32,4 +32,7 @@
 #define CPU_HOT CPU_HOT_OPT
 #endif
 
+/* For what hot functions share: compiled as a part of each. */
+#define CPU_INLINE inline __attribute__((always_inline))
+
 #endif
