@@ -34,4 +34,5 @@ include tests/cpu/local.mk
 include tests/coord/local.mk
 include tests/pjrt/local.mk
 include tests/cli/local.mk
+include tests/xla/local.mk
 include tests/fuzz/local.mk

@@ -159,10 +159,10 @@ static void copy_rows(wide *to, int64_t to_row, const wide *from, int64_t from_r
     for (int64_t k = 0; k < WEFT_MIN(to_row, from_row); k++) to[r * to_row + k] = from[r * from_row + k];
 }
 
-weft_status *eval_fft(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
-                      const hlo_literal **out)
+static weft_status *transform_all(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *x, const hlo_shape *out_shape,
+                                  hlo_literal **out)
 {
-  const hlo_shape *in_shape = operands[0]->shape, *out_shape = instr->shape;
+  const hlo_shape *in_shape = x->shape;
   hlo_fft_type type = instr->u.fft_type;
   bool inverse = type == HLO_FFT_IFFT || type == HLO_FFT_IRFFT;
   int rank = in_shape->rank, transformed = instr->dims.count;
@@ -178,7 +178,7 @@ weft_status *eval_fft(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *
   wide *full = WEFT_ARENA_ARRAY(ctx->arena, wide, rows * full_row); /* zero beyond the input's part */
   WEFT_TRY_ALLOC(in && full);
   for (int64_t k = 0; k < rows * in_row; k++) {
-    zcplx z = load_c(operands[0], k);
+    zcplx z = load_c(x, k);
     in[k] = CMPLXL(creal(z), cimag(z));
   }
   /* the outer dimensions first, on the half spectrum where there is one */
@@ -196,6 +196,45 @@ weft_status *eval_fft(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *
   WEFT_TRY(transform_dim(ctx, full, rank, dims, rank - 1, inverse));
   for (int64_t r = 0; r < rows; r++)
     for (int64_t k = 0; k < out_row; k++) store_c(result, r * out_row + k, (zcplx)full[r * full_row + k]);
+  return NULL;
+}
+
+/* x, cut off or filled up with zeros. */
+static weft_status *resized(eval_ctx *ctx, const hlo_literal *x, const hlo_shape *shape, hlo_literal **out)
+{
+  int64_t common[HLO_MAX_RANK], at[HLO_MAX_RANK] = {0};
+
+  WEFT_TRY(eval_result(ctx, shape, out));
+  memset((*out)->data, 0, (size_t)hlo_shape_bytes(shape));
+  for (int d = 0; d < shape->rank; d++)
+    if ((common[d] = WEFT_MIN(shape->dims[d], x->shape->dims[d])) == 0) return NULL;
+  do store_c(*out, eval_offset(shape->rank, shape->dims, at), load_c(x, eval_offset(shape->rank, x->shape->dims, at)));
+  while (eval_next(shape->rank, common, at));
+  return NULL;
+}
+
+weft_status *eval_fft(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
+                      const hlo_literal **out)
+{
+  bool is_square = instr->u.fft_type == HLO_FFT_FFT || instr->u.fft_type == HLO_FFT_IFFT, fits = true;
+  hlo_shape *lengths = hlo_shape_copy(ctx->arena, operands[0]->shape);
+  int64_t *dims = weft_arena_memdup(ctx->arena, lengths ? lengths->dims : NULL, sizeof *dims * (size_t)operands[0]->shape->rank);
+  hlo_literal *x, *y;
+
+  WEFT_TRY_ALLOC(lengths && dims);
+  for (int i = 0, d = lengths->rank - instr->dims.count; is_square && i < instr->dims.count; i++, d++) {
+    fits &= dims[d] == instr->dims.v[i];
+    dims[d] = instr->dims.v[i];
+  }
+  if (fits) {
+    WEFT_TRY(transform_all(ctx, instr, operands[0], instr->shape, &y));
+  } else {
+    lengths->dims = dims;
+    WEFT_TRY(resized(ctx, operands[0], lengths, &x));
+    WEFT_TRY(transform_all(ctx, instr, x, lengths, &y));
+    WEFT_TRY(resized(ctx, y, instr->shape, &y));
+  }
+  *out = y;
   return NULL;
 }
 

@@ -317,7 +317,9 @@ weft_status *eval_scan(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal 
   const hlo_computation *comp = instr->called[0];
   int carries = (int)instr->u.scan.num_carries, inputs = instr->operand_count - carries;
   int outputs = (hlo_shape_is_tuple(instr->shape) ? instr->shape->rank : 1) - carries;
-  int64_t d = instr->dims.v[0], turns = inputs > 0 ? operands[0]->shape->dims[d] : 0;
+  bool is_tuple = hlo_shape_is_tuple(instr->shape);
+  const hlo_shape *counted = inputs > 0 ? operands[0]->shape : is_tuple ? instr->shape->elements[0] : instr->shape;
+  int64_t d = instr->dims.v[0], turns = counted->dims[d];
   const hlo_literal **args = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, instr->operand_count);
   hlo_literal **results;
 

@@ -92,10 +92,11 @@ weft_status *infer_need_scalar_function(const hlo_instr *in, int which, int para
       return INFER_FAIL(in, "parameter %d of \"%s\" is %s, expected %s[]", i, f->name, SHAPE_TEXT(p),
                         weft_dtype_name(types[i]));
   }
-  if (result_count != 1 && (!hlo_shape_is_tuple(root) || root->rank != result_count))
-    return INFER_FAIL(in, "\"%s\" gives %s, expected a tuple of %d scalars", f->name, SHAPE_TEXT(root), result_count);
+  bool is_tuple = hlo_shape_is_tuple(root);
+  if (is_tuple ? root->rank != result_count : result_count != 1)
+    return INFER_FAIL(in, "\"%s\" gives %s, expected %d scalars", f->name, SHAPE_TEXT(root), result_count);
   for (int i = 0; i < result_count; i++) {
-    const hlo_shape *r = result_count == 1 ? root : root->elements[i];
+    const hlo_shape *r = is_tuple ? root->elements[i] : root;
     if (!hlo_shape_is_scalar(r) || r->type != result_types[i])
       return INFER_FAIL(in, "result %d of \"%s\" is %s, expected %s[]", i, f->name, SHAPE_TEXT(r),
                         weft_dtype_name(result_types[i]));

@@ -171,6 +171,12 @@ weft_status *infer_all_reduce(const hlo_instr *in, const hlo_shape **out)
   WEFT_TRY(infer_need_calls(in, 1));
   for (int i = 0; i < in->operand_count; i++) WEFT_TRY(infer_need_array(in, i));
   WEFT_TRY(operand_shapes(in, in->operand_count, &elements));
+  for (int i = 0; in->shape && i < in->operand_count; i++) { /* to floats of another width where the writer says so */
+    const hlo_shape *y = given_result(in, in->shape, i), *x = elements[i];
+    if (!y || y->type == x->type || !weft_dtype_is_float(y->type) || !weft_dtype_is_float(x->type)) continue;
+    elements[i] = hlo_shape_with_type(infer_arena(in), x, y->type);
+    WEFT_TRY_ALLOC(elements[i]);
+  }
   return infer_one_or_tuple(in, in->operand_count, elements, out);
 }
 

@@ -31,7 +31,7 @@ WEFT_NODISCARD weft_status *infer_need_same_type(const hlo_instr *in, int a, int
 WEFT_NODISCARD weft_status *infer_need_dims(const hlo_instr *in, const char *what, hlo_ints dims, int rank);
 /* Exactly one called computation per expected one. */
 WEFT_NODISCARD weft_status *infer_need_calls(const hlo_instr *in, int count);
-/* Computation `which` takes scalars of `types` and gives results of `result_types` (a tuple unless exactly one). */
+/* Computation `which` takes scalars of `types` and gives results of `result_types`: a tuple, or the one result. */
 WEFT_NODISCARD weft_status *infer_need_scalar_function(const hlo_instr *in, int which, int param_count,
                                                        const weft_dtype *types, int result_count,
                                                        const weft_dtype *result_types);

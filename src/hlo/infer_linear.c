@@ -55,13 +55,14 @@ static weft_status *need_reducer(const hlo_instr *in, int *out_count)
   return NULL;
 }
 
-/* Results with the dimensions of `list` and the types of the inits. */
+/* Results with the dimensions of `list` and the types of the inits: a tuple if the function gives one. */
 static weft_status *reduced(const hlo_instr *in, int n, const dim_list *list, const hlo_shape **out)
 {
   const hlo_shape **elements = WEFT_ARENA_ARRAY(infer_arena(in), const hlo_shape *, n);
 
   WEFT_TRY_ALLOC(elements);
   for (int i = 0; i < n; i++) WEFT_TRY(finish(in, infer_operand(in, n + i)->type, list, &elements[i]));
+  if (hlo_shape_is_tuple(in->called[0]->root->shape)) return infer_tuple(in, n, elements, out);
   return infer_one_or_tuple(in, n, elements, out);
 }
 
@@ -171,6 +172,19 @@ static weft_status *stacked(const hlo_instr *in, const hlo_shape *slice, int64_t
   return infer_array(in, slice->type, slice->rank + 1, dims, NULL, out);
 }
 
+/* The length of a scan without inputs, which only its result says. */
+static weft_status *length_as_given(const hlo_instr *in, int64_t dim, int64_t *out)
+{
+  const hlo_shape *given = NULL;
+
+  WEFT_TRY(infer_given(in, &given));
+  if (hlo_shape_is_tuple(given) && given->rank > 0) given = given->elements[0];
+  if (!hlo_shape_is_array(given) || dim >= given->rank)
+    return INFER_FAIL(in, "the result %s has no dimension %" PRId64, SHAPE_TEXT(in->shape), dim);
+  *out = given->dims[dim];
+  return NULL;
+}
+
 /* Inputs, then num_carries inits; the computation takes slices and carries and gives slices of the outputs and carries;
  * the result is the stacked outputs and the last carries. */
 weft_status *infer_scan(const hlo_instr *in, const hlo_shape **out)
@@ -185,6 +199,7 @@ weft_status *infer_scan(const hlo_instr *in, const hlo_shape **out)
   const hlo_shape *root = f->root->shape;
   int results = hlo_shape_is_tuple(root) ? root->rank : 1, outputs = results - (int)in->u.scan.num_carries;
   if (in->dims.count != 1 || in->dims.v[0] < 0) return INFER_FAIL(in, "%d dimensions given, expected 1", in->dims.count);
+  if (inputs == 0 && outputs == 0) return INFER_FAIL(in, "neither inputs nor outputs");
   if (f->param_count != in->operand_count || outputs < 0)
     return INFER_FAIL(in, "the computation takes %d and gives %d values: %d operands, %" PRId64 " carries", f->param_count,
                       results, in->operand_count, in->u.scan.num_carries);
@@ -200,10 +215,10 @@ weft_status *infer_scan(const hlo_instr *in, const hlo_shape **out)
     if (!hlo_shape_equal(whole, x, false))
       return INFER_FAIL(in, "the computation takes slices of %s, not of %s (operand %d)", SHAPE_TEXT(whole), SHAPE_TEXT(x), i);
   }
+  if (inputs == 0 && outputs > 0) WEFT_TRY(length_as_given(in, in->dims.v[0], &n));
   for (int i = 0; i < results; i++) {
     const hlo_shape *part = hlo_shape_is_tuple(root) ? root->elements[i] : root;
     int carry = inputs + i - outputs;
-    if (i < outputs && inputs == 0) return infer_given(in, out); /* nothing says how many outputs there are */
     if (i < outputs) {
       WEFT_TRY(stacked(in, part, in->dims.v[0], n, &elements[i]));
       continue;
@@ -213,9 +228,12 @@ weft_status *infer_scan(const hlo_instr *in, const hlo_shape **out)
       return INFER_FAIL(in, "a carry of %s (operand %d) is %s and becomes %s", SHAPE_TEXT(elements[i]), carry,
                         SHAPE_TEXT(f->params[carry]->shape), SHAPE_TEXT(part));
   }
-  if (hlo_shape_is_tuple(root)) return infer_tuple(in, results, elements, out);
-  *out = elements[0];
-  return NULL;
+  /* One result is a tuple of one where the writer says so, whatever the computation's is. */
+  if (results == 1 && !hlo_shape_is_tuple(in->shape ? in->shape : root)) {
+    *out = elements[0];
+    return NULL;
+  }
+  return infer_tuple(in, results, elements, out);
 }
 
 weft_status *infer_sort(const hlo_instr *in, const hlo_shape **out)
@@ -436,26 +454,31 @@ weft_status *infer_triangular_solve(const hlo_instr *in, const hlo_shape **out)
   return infer_array(in, b->type, b->rank, b->dims, b->dynamic, out);
 }
 
+/* An FFT or IFFT of other lengths than the operand's cuts it off or fills it up, and gives as much of the transform. */
 weft_status *infer_fft(const hlo_instr *in, const hlo_shape **out)
 {
   const hlo_shape *x = infer_operand(in, 0);
-  int64_t dims[HLO_MAX_RANK];
+  int64_t dims[HLO_MAX_RANK], lengths[HLO_MAX_RANK];
   hlo_fft_type type = in->u.fft_type;
   int n = in->dims.count, rank = x->rank;
+  bool others = false;
 
   WEFT_TRY(infer_need_array(in, 0));
   if (n < 1 || n > 3 || n > rank) return INFER_FAIL(in, "%d lengths for %s, expected 1 to 3", n, SHAPE_TEXT(x));
   if (type == HLO_FFT_RFFT ? x->type != WEFT_F32 && x->type != WEFT_F64 : !weft_dtype_is_complex(x->type))
     return INFER_FAIL(in, "element type %s is not allowed", weft_dtype_name(x->type));
-  for (int d = 0; d < rank; d++) dims[d] = x->dims[d];
+  for (int d = 0; d < rank; d++) dims[d] = lengths[d] = x->dims[d];
   for (int i = 0; i < n; i++) {
     int64_t length = in->dims.v[i], size = x->dims[rank - n + i];
     bool half = type == HLO_FFT_IRFFT && i == n - 1;
     bool fits = size == (half ? length / 2 + 1 : length) || (length == 0 && size == 0); /* IRFFT to 0: of none or of one */
-    if (length < 0 || !fits)
+    lengths[rank - n + i] = length;
+    others |= !fits;
+    if (length < 0 || (!fits && (type == HLO_FFT_RFFT || type == HLO_FFT_IRFFT)))
       return INFER_FAIL(in, "length %" PRId64 " does not match dimension %d of %s", length, rank - n + i, SHAPE_TEXT(x));
     if (half) dims[rank - n + i] = length;
   }
+  if (others) WEFT_TRY(infer_array(in, x->type, rank, lengths, NULL, out)); /* what is transformed: is it too large? */
   if (type == HLO_FFT_RFFT && dims[rank - 1] > 0) dims[rank - 1] = dims[rank - 1] / 2 + 1;
   weft_dtype result = type == HLO_FFT_RFFT    ? weft_dtype_complex_of(x->type)
                       : type == HLO_FFT_IRFFT ? weft_dtype_component(x->type)

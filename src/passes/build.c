@@ -2,6 +2,7 @@
 
 #include "passes/build.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "passes/util.h"
@@ -166,6 +167,38 @@ hlo_instr *pb_slice_dim(pass_build *b, hlo_instr *x, int64_t dim, int64_t start,
   BUILD(b, hlo_add_slice(b->comp, b->before, x, starts, limits, NULL, &out));
 }
 
+/* The operands of a dynamic slice or update after the first `given`: starts, `at` along `dim`, zero elsewhere. */
+static void fill_starts(pass_build *b, hlo_instr **operands, int given, int rank, int64_t dim, hlo_instr *at)
+{
+  hlo_instr *zero = at && rank > 1 ? pb_int(b, at->shape->type, 0) : NULL;
+
+  for (int d = 0; d < rank; d++) operands[given + d] = d == dim ? at : zero;
+}
+
+hlo_instr *pb_slice_at(pass_build *b, hlo_instr *x, int64_t dim, hlo_instr *at, int64_t size)
+{
+  hlo_instr *operands[HLO_MAX_RANK + 1] = {x}, *slice;
+  int64_t sizes[HLO_MAX_RANK];
+
+  if (b->error) return NULL;
+  memcpy(sizes, x->shape->dims, (size_t)x->shape->rank * sizeof *sizes);
+  sizes[dim] = size;
+  fill_starts(b, operands, 1, x->shape->rank, dim, at);
+  slice = pb_instr(b, HLO_DYNAMIC_SLICE, hlo_shape_array(&b->comp->module->arena, x->shape->type, x->shape->rank, sizes),
+                   x->shape->rank + 1, operands);
+  if (slice) slice->u.slice_sizes = pb_ints(b, x->shape->rank, sizes);
+  return slice;
+}
+
+hlo_instr *pb_update_at(pass_build *b, hlo_instr *x, hlo_instr *part, int64_t dim, hlo_instr *at)
+{
+  hlo_instr *operands[HLO_MAX_RANK + 2] = {x, part};
+
+  if (b->error) return NULL;
+  fill_starts(b, operands, 2, x->shape->rank, dim, at);
+  return pb_instr(b, HLO_DYNAMIC_UPDATE_SLICE, x->shape, x->shape->rank + 2, operands);
+}
+
 hlo_instr *pb_concat(pass_build *b, int64_t dim, int count, hlo_instr *const *parts)
 {
   int64_t dims[HLO_MAX_RANK];
@@ -225,4 +258,48 @@ hlo_ints pb_ints(pass_build *b, int count, const int64_t *v)
 
   if (!b->error) b->error = hlo_ints_new(b->comp->module, count, v, &ints);
   return ints;
+}
+
+/* A computation on the loop's state; *state: its parameter. */
+static hlo_computation *loop_part(pass_build *b, const char *name, const char *part, const hlo_shape *shape, hlo_instr **state)
+{
+  char stem[128];
+  const char *unique;
+  hlo_computation *comp = NULL;
+
+  snprintf(stem, sizeof stem, "%s_%s", name, part);
+  if (!b->error) b->error = hlo_unique_name(b->comp->module, stem, &unique);
+  if (!b->error) b->error = hlo_computation_new(b->comp->module, unique, &comp);
+  if (!b->error) b->error = hlo_add_parameter(comp, 0, shape, NULL, state);
+  return b->error ? NULL : comp;
+}
+
+hlo_instr *pb_loop(pass_build *b, const char *name, int64_t trips, int count, hlo_instr *const *init, pb_loop_body *body,
+                   const void *context)
+{
+  weft_dtype index = trips < INT32_MAX ? WEFT_S32 : WEFT_S64;
+  hlo_instr **state = WEFT_ARENA_ARRAY(&b->comp->module->arena, hlo_instr *, 2 * (size_t)(count + 1)), **next, *param, *i;
+  hlo_computation *parts[2];
+
+  if (!b->error && !state) b->error = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  state[0] = pb_int(b, index, 0);
+  for (int k = 0; k < count; k++) state[k + 1] = init[k];
+  hlo_instr *loop = pb_tuple(b, count + 1, state);
+  if (loop) loop = pb_instr(b, HLO_WHILE, loop->shape, 1, &loop);
+  if (b->error) return NULL;
+
+  if (!(parts[0] = loop_part(b, name, "body", loop->shape, &param))) return NULL;
+  pass_build in = PASS_BUILD_IN(parts[0]);
+  in.origin = b->origin;
+  next = state + count + 1;
+  for (int k = 0; k <= count; k++) state[k] = pb_gte(&in, param, k);
+  if (!in.error) body(&in, context, state[0], state + 1, next + 1);
+  next[0] = pb_add(&in, state[0], pb_int(&in, index, 1));
+  parts[0]->root = pb_tuple(&in, count + 1, next);
+  if ((b->error = pass_build_finish(&in)) || !(parts[1] = loop_part(b, name, "condition", loop->shape, &param))) return NULL;
+  in = PASS_BUILD_IN(parts[1]);
+  i = pb_gte(&in, param, 0);
+  parts[1]->root = pb_compare(&in, HLO_LT, i, pb_int(&in, index, trips));
+  if (!(b->error = pass_build_finish(&in))) b->error = hlo_set_called(loop, 2, parts);
+  return b->error ? NULL : loop;
 }

@@ -56,6 +56,9 @@ hlo_instr *pb_reshape(pass_build *b, hlo_instr *x, int rank, const int64_t *dims
 hlo_instr *pb_reshape_like(pass_build *b, hlo_instr *x, const hlo_shape *dims);
 hlo_instr *pb_transpose(pass_build *b, hlo_instr *x, const int64_t *permutation);  /* x itself if the identity */
 hlo_instr *pb_slice_dim(pass_build *b, hlo_instr *x, int64_t dim, int64_t start, int64_t limit);
+/* dynamic-slice and dynamic-update-slice along one dimension from `at` on, a scalar; all of the others. */
+hlo_instr *pb_slice_at(pass_build *b, hlo_instr *x, int64_t dim, hlo_instr *at, int64_t size);
+hlo_instr *pb_update_at(pass_build *b, hlo_instr *x, hlo_instr *part, int64_t dim, hlo_instr *at);
 hlo_instr *pb_concat(pass_build *b, int64_t dim, int count, hlo_instr *const *parts);
 hlo_instr *pb_pad(pass_build *b, hlo_instr *x, hlo_instr *value, const hlo_pad_dim *pads);
 hlo_instr *pb_reduce(pass_build *b, hlo_instr *x, hlo_instr *init, int count, const int64_t *dims,
@@ -63,5 +66,11 @@ hlo_instr *pb_reduce(pass_build *b, hlo_instr *x, hlo_instr *init, int count, co
 hlo_instr *pb_tuple(pass_build *b, int count, hlo_instr *const *elements);
 hlo_instr *pb_gte(pass_build *b, hlo_instr *tuple, int64_t index);
 hlo_ints pb_ints(pass_build *b, int count, const int64_t *v);
+
+/* for (i = 0; i < trips; i++) state = body(i, state), as a while whose result is (i, state...).  The body writes the
+ * new state with `in`, which it may leave with an error. */
+typedef void pb_loop_body(pass_build *in, const void *context, hlo_instr *i, hlo_instr *const *state, hlo_instr **next);
+hlo_instr *pb_loop(pass_build *b, const char *name, int64_t trips, int count, hlo_instr *const *init, pb_loop_body *body,
+                   const void *context);
 
 #endif

@@ -148,61 +148,54 @@ static hlo_ints without(pass_build *b, hlo_ints dims, int64_t gone)
   return pb_ints(b, dims.count, v);
 }
 
-static hlo_instr *rows_of_group(const ragged *r, pass_build *b, hlo_instr *const *state)
-{
-  hlo_instr *g = state[0], *result = state[1], *lhs = state[2], *rhs = state[3], *at[HLO_MAX_RANK + 1] = {rhs};
-  int64_t sizes[HLO_MAX_RANK], kept[HLO_MAX_RANK], gone = r->attrs->rhs_group.v[0], batch[HLO_MAX_RANK];
-  hlo_dot_attrs attrs = *r->attrs;
-  int rank = rhs->shape->rank, n = 0;
+enum { RESULT, LHS, RHS, NUMBERS, STATE }; /* of the loop over groups */
 
-  for (int d = 0; d < rank; d++) {
-    at[d + 1] = d == gone ? g : pb_int(b, WEFT_S32, 0);
-    sizes[d] = d == gone ? 1 : rhs->shape->dims[d];
-    if (d != gone) kept[n++] = sizes[d];
-  }
+static hlo_instr *rows_of_group(const ragged *r, pass_build *b, hlo_instr *g, hlo_instr *const *state)
+{
+  hlo_instr *rhs = state[RHS];
+  int64_t kept[HLO_MAX_RANK], gone = r->attrs->rhs_group.v[0], batch[HLO_MAX_RANK];
+  hlo_dot_attrs attrs = *r->attrs;
+  int n = 0;
+
+  for (int d = 0; d < rhs->shape->rank; d++)
+    if (d != gone) kept[n++] = rhs->shape->dims[d];
   for (int i = 0; i < r->batches; i++) batch[i] = i;
-  const hlo_shape *one = hlo_shape_array(&r->module->arena, rhs->shape->type, rank, sizes);
-  hlo_instr *slice = pb_instr(b, HLO_DYNAMIC_SLICE, one, rank + 1, at);
-  if (slice) slice->u.slice_sizes = pb_ints(b, rank, sizes);
   attrs.rhs_batch = without(b, attrs.rhs_batch, gone);
   attrs.rhs_contracting = without(b, attrs.rhs_contracting, gone);
-  hlo_instr *dot = dot_of(b, lhs, pb_reshape(b, slice, n, kept), result->shape, &attrs);
-  return of_group(r, b, dot, result, state[4], g, batch, r->free_at);
+  hlo_instr *of_g = pb_reshape(b, pb_slice_at(b, rhs, gone, g, 1), n, kept);
+  hlo_instr *dot = dot_of(b, state[LHS], of_g, state[RESULT]->shape, &attrs);
+  return of_group(r, b, dot, state[RESULT], state[NUMBERS], g, batch, r->free_at);
 }
 
-static hlo_instr *result_of_group(const ragged *r, pass_build *b, hlo_instr *const *state)
+static hlo_instr *result_of_group(const ragged *r, pass_build *b, hlo_instr *g, hlo_instr *const *state)
 {
-  hlo_instr *g = state[0], *result = state[1], *lhs = state[2], *rhs = state[3], *operands[HLO_MAX_RANK + 2] = {result};
   const hlo_dot_attrs *a = r->attrs;
-  const hlo_shape *whole = result->shape;
+  const hlo_shape *whole = state[RESULT]->shape;
+  hlo_instr *x[2];
 
-  lhs = of_group(r, b, lhs, pb_splat(b, lhs, 0), state[4], g, a->lhs_batch.v, a->lhs_contracting.v[r->contracting]);
-  rhs = of_group(r, b, rhs, pb_splat(b, rhs, 0), state[4], g, a->rhs_batch.v, a->rhs_contracting.v[r->contracting]);
-  hlo_instr *dot = dot_of(b, lhs, rhs, hlo_shape_array(&r->module->arena, whole->type, whole->rank - 1, whole->dims + 1), a);
+  for (int i = 0; i < 2; i++) {
+    hlo_instr *all = state[LHS + i];
+    const hlo_ints batch = i ? a->rhs_batch : a->lhs_batch, contracting = i ? a->rhs_contracting : a->lhs_contracting;
+    x[i] = of_group(r, b, all, pb_splat(b, all, 0), state[NUMBERS], g, batch.v, contracting.v[r->contracting]);
+  }
+  hlo_instr *dot = dot_of(b, x[0], x[1], hlo_shape_array(&r->module->arena, whole->type, whole->rank - 1, whole->dims + 1), a);
   int64_t dims[HLO_MAX_RANK] = {1};
   for (int d = 1; d < whole->rank; d++) dims[d] = whole->dims[d];
-  operands[1] = pb_reshape(b, dot, whole->rank, dims);
-  for (int d = 0; d < whole->rank; d++) operands[d + 2] = d == 0 ? g : pb_int(b, WEFT_S32, 0);
-  return pb_instr(b, HLO_DYNAMIC_UPDATE_SLICE, whole, whole->rank + 2, operands);
+  return pb_update_at(b, state[RESULT], pb_reshape(b, dot, whole->rank, dims), 0, g);
 }
 
-enum { STATE = 5 }; /* group, result, lhs, rhs, group numbers */
-
-static weft_status *new_computation(const ragged *r, const char *stem, const hlo_shape *state, hlo_computation **out,
-                                    hlo_instr **out_param)
+static void ragged_body(pass_build *in, const void *context, hlo_instr *g, hlo_instr *const *state, hlo_instr **next)
 {
-  const char *name;
+  const ragged *r = context;
 
-  WEFT_TRY(hlo_unique_name(r->module, stem, &name));
-  WEFT_TRY(hlo_computation_new(r->module, name, out));
-  return hlo_add_parameter(*out, 0, state, NULL, out_param);
+  for (int k = LHS; k < STATE; k++) next[k] = state[k];
+  next[RESULT] = r->contracting >= 0 ? result_of_group(r, in, g, state) : rows_of_group(r, in, g, state);
 }
 
 static weft_status *expand_ragged(hlo_instr *instr, bool *changed)
 {
   pass_build b = PASS_BUILD_AT(instr);
-  hlo_instr *init[STATE], *state[STATE], *param, *tuple, *loop;
-  hlo_computation *body, *cond;
+  hlo_instr *init[STATE];
   ragged r;
 
   if (pass_ints_contain(instr->u.dot->lhs_batch, instr->u.dot->lhs_ragged.v[0])) {
@@ -210,33 +203,14 @@ static weft_status *expand_ragged(hlo_instr *instr, bool *changed)
     return pass_build_replace(&b, instr, dot_of(&b, instr->operands[0], instr->operands[1], instr->shape, instr->u.dot));
   }
   if (!open_ragged(instr, &r)) return NULL;
-  init[0] = pb_int(&b, WEFT_S32, 0);
-  init[1] = pb_splat(&b, instr, 0);
+  init[RESULT] = pb_splat(&b, instr, 0);
   for (int i = 0; i < 2; i++) { /* f8e8m0fnu has no zero to stand for other groups */
     hlo_instr *x = instr->operands[i];
-    init[2 + i] = x->shape->type == WEFT_F8E8M0FNU ? pb_convert(&b, x, WEFT_F32) : x;
+    init[LHS + i] = x->shape->type == WEFT_F8E8M0FNU ? pb_convert(&b, x, WEFT_F32) : x;
   }
-  WEFT_TRY(group_numbers(&r, &b, &init[4]));
-  tuple = pb_tuple(&b, STATE, init);
-  WEFT_TRY(pass_build_finish(&b));
-
-  WEFT_TRY(new_computation(&r, "ragged_body", tuple->shape, &body, &param));
-  pass_build in = PASS_BUILD_IN(body);
-  for (int i = 0; i < STATE; i++) state[i] = pb_gte(&in, param, i);
-  hlo_instr *next[STATE] = {pb_add(&in, state[0], pb_int(&in, WEFT_S32, 1)), NULL, state[2], state[3], state[4]};
-  if (!in.error) next[1] = r.contracting >= 0 ? result_of_group(&r, &in, state) : rows_of_group(&r, &in, state);
-  body->root = pb_tuple(&in, STATE, next);
-  WEFT_TRY(pass_build_finish(&in));
-  WEFT_TRY(new_computation(&r, "ragged_condition", tuple->shape, &cond, &param));
-  in = PASS_BUILD_IN(cond);
-  cond->root = pb_compare(&in, HLO_LT, pb_gte(&in, param, 0), pb_int(&in, WEFT_S32, r.groups));
-  WEFT_TRY(pass_build_finish(&in));
-
-  loop = pb_instr(&b, HLO_WHILE, tuple->shape, 1, &tuple);
-  WEFT_TRY(pass_build_finish(&b));
-  WEFT_TRY(hlo_set_called(loop, 2, (hlo_computation *[]){body, cond}));
+  WEFT_TRY(group_numbers(&r, &b, &init[NUMBERS]));
   *changed = true;
-  return pass_build_replace(&b, instr, pb_gte(&b, loop, 1));
+  return pass_build_replace(&b, instr, pb_gte(&b, pb_loop(&b, "ragged", r.groups, STATE, init, ragged_body, &r), 1 + RESULT));
 }
 
 static weft_status *dot_expander_run(hlo_module *module, pass_ctx *ctx, bool *changed)

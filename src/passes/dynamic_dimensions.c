@@ -106,9 +106,7 @@ static hlo_instr *joined(tracker *t, const hlo_instr *concatenate, sizes *out)
   hlo_instr *all = pb_splat(b, concatenate, 0), *at = pb_int(b, WEFT_S32, 0);
 
   for (int k = 0; k < concatenate->operand_count; k++) {
-    hlo_instr *operands[HLO_MAX_RANK + 2] = {all, concatenate->operands[k]};
-    for (int d = 0; d < concatenate->shape->rank; d++) operands[d + 2] = d == dim ? at : pb_int(b, WEFT_S32, 0);
-    all = pb_instr(b, HLO_DYNAMIC_UPDATE_SLICE, concatenate->shape, concatenate->shape->rank + 2, operands);
+    all = pb_update_at(b, all, concatenate->operands[k], dim, at);
     at = pb_add(b, at, size_of(t, concatenate->operands[k], dim));
   }
   out->v[dim] = at;

@@ -17,13 +17,14 @@ libweftcore_la_SOURCES += \
   %D%/licm.c \
   %D%/map_inliner.c \
   %D%/multi_output_fusion.c \
-  %D%/async_expander.c %D%/no_ops.c \
+  %D%/async_expander.c %D%/no_ops.c %D%/one_form.c \
   %D%/normalize_layouts.c \
   %D%/pass.c %D%/pass.h %D%/passes.h \
   %D%/pipeline_cpu.c \
   %D%/reduce_window_rewriter.c \
   %D%/regions.c \
   %D%/rng_expander.c \
+  %D%/scan_expander.c \
   %D%/schedule.c \
   %D%/small_loops.c \
   %D%/sort_simplifier.c \
