@@ -182,21 +182,23 @@ static int close_pair(void **state)
   return frontend.budget.used_bytes == 0 ? 0 : -1;
 }
 
-static void pump(void)
+/* All that one side has to say, to the other; how much it was. */
+static size_t move(coord_h2 *from, coord_h2 *to)
 {
   const uint8_t *data;
-  size_t size, moved;
+  size_t size, moved = 0;
 
-  do {
-    moved = 0;
-    for (int side = 0; side < 2; side++)
-      for (;;) {
-        T_OK(coord_h2_send(side ? server : client, &data, &size));
-        if (size == 0) break;
-        moved += size;
-        T_OK(coord_h2_recv(side ? client : server, data, size));
-      }
-  } while (moved);
+  for (;;) {
+    T_OK(coord_h2_send(from, &data, &size));
+    if (size == 0) return moved;
+    moved += size;
+    T_OK(coord_h2_recv(to, data, size));
+  }
+}
+
+static void pump(void)
+{
+  while (move(client, server) + move(server, client)) {}
 }
 
 typedef struct result {
@@ -289,6 +291,32 @@ TEST(wrong_calls_get_an_answer)
   expect_error(call_hex(X_PATH("InsertKeyValue"), "0a09 195500000000000000 1204 0a02ff41"), WEFT_INVALID_ARGUMENT, "UTF-8");
 }
 
+TEST(a_call_that_ends_before_its_reply_is_written_takes_it_along)
+{
+  coord_h2_call *started[3];
+  result kept[2] = {{.done = false}, {.done = false}}, dropped = {.done = false};
+  uint8_t data[64];
+  size_t size = from_hex("0a09 195500000000000000 1203 0a016b", data);
+
+  open_pair(1 << 20, 1 << 26);
+  T_OK(coord_h2_start(client, X_PATH("InsertKeyValue"), data, size, on_done, &kept[0], &started[0]));
+  size = from_hex("0a09 195500000000000000 12016b", data);
+  T_OK(coord_h2_start(client, X_PATH("TryGetKeyValue"), data, size, on_done, &dropped, &started[1]));
+  T_OK(coord_h2_start(client, X_PATH("TryGetKeyValue"), data, size, on_done, &kept[1], &started[2]));
+  T_TRUE(move(client, server) > 0); /* all three are answered now, nothing is written */
+  coord_h2_cancel(started[1]);
+  T_TRUE(move(client, server) > 0);
+  pump();
+  T_TRUE(!dropped.done);
+  expect_reply(kept[0], "");
+  expect_reply(kept[1], "0a03 0a016b");
+  T_OK(coord_h2_start(client, X_PATH("TryGetKeyValue"), data, size, on_done, &dropped, &started[0]));
+  T_TRUE(move(client, server) > 0); /* a connection that ends with a reply to write */
+  coord_h2_close(WEFT_MOVE(server), "gone");
+  coord_h2_close(WEFT_MOVE(client), "gone");
+  expect_error(dropped, WEFT_UNAVAILABLE, "gone");
+}
+
 TEST(messages_over_the_limit_are_refused_and_the_connection_goes_on)
 {
   enum { BIG = 5 << 20 };
@@ -336,6 +364,7 @@ int main(void)
   const struct CMUnitTest units[] = {
     UNIT(requests_are_the_protocols_bytes), UNIT(both_dialects_are_understood), UNIT(error_details_are_the_protocols_bytes),
     UNIT(texts_survive_their_encodings), UNIT(gzip_is_bounded), U(session_of_an_old_client), U(wrong_calls_get_an_answer),
+    U(a_call_that_ends_before_its_reply_is_written_takes_it_along),
     U(messages_over_the_limit_are_refused_and_the_connection_goes_on), U(total_memory_is_bounded),
   };
   return cmocka_run_group_tests(units, NULL, NULL);

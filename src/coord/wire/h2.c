@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include <nghttp2/nghttp2.h>
+#include <utlist.h>
 
 #include "coord/wire/text.h"
 #include "coord/wire/wire_status.h"
@@ -31,7 +32,9 @@ typedef enum call_state { CALL_OPEN, CALL_HANDED, CALL_ANSWERED, CALL_CANCELLED 
 
 struct coord_h2_call {
   coord_h2 *h2;
-  coord_h2_call *prev, *next; /* of the connection's calls */
+  coord_h2_call *prev, *next;             /* of the connection's calls */
+  coord_h2_call *prev_reply, *next_reply; /* of those whose reply nghttp2 does not know yet */
+  bool is_replied;                        /* it is on that list */
   int32_t stream_id;
   call_state state;
   size_t metadata_bytes;
@@ -69,6 +72,7 @@ struct coord_h2_call {
 struct coord_h2 {
   nghttp2_session *session;
   coord_h2_call *calls;
+  coord_h2_call *replies; /* handed to nghttp2 when the connection is written: see coord_h2_reply */
   const coord_h2_handler *handler; /* NULL: client */
   void *ctx;
   const coord_h2_limits *limits;
@@ -124,6 +128,7 @@ static void call_free(coord_h2_call *call)
   else
     h2->calls = call->next;
   if (call->next) call->next->prev = call->prev;
+  if (call->is_replied) DL_DELETE2(h2->replies, call, prev_reply, next_reply);
   drop_input(call);
   coord_budget_give(budget_of(h2), call->charged_bytes);
   weft_status_free(call->refused);
@@ -262,10 +267,10 @@ static nghttp2_nv header(const char *name, const char *value, size_t value_lengt
 void *coord_h2_call_user(coord_h2_call *call) { return call->user; }
 void *coord_h2_context(const coord_h2_call *call) { return call->h2->ctx; }
 
+/* Only keeps the reply.  What answers thousands of connections in a row would touch the state of each twice, once for
+ * nghttp2 and once for the socket, and the first of them would wait until all are through. */
 void coord_h2_reply(coord_h2_call *call, const void *head, size_t head_size, coord_blob *tail)
 {
-  nghttp2_nv headers[] = {HEADER(":status", "200"), HEADER("content-type", "application/grpc")};
-  nghttp2_data_provider body = {.source.ptr = call, .read_callback = read_body};
   weft_status *st = NULL;
 
   if (!set_output(call, head, head_size, tail)) {
@@ -275,8 +280,23 @@ void coord_h2_reply(coord_h2_call *call, const void *head, size_t head_size, coo
     return;
   }
   call->state = CALL_ANSWERED;
-  if (nghttp2_submit_response(call->h2->session, call->stream_id, headers, WEFT_COUNT(headers), &body) != 0)
-    nghttp2_submit_rst_stream(call->h2->session, NGHTTP2_FLAG_NONE, call->stream_id, NGHTTP2_INTERNAL_ERROR);
+  call->is_replied = true;
+  DL_APPEND2(call->h2->replies, call, prev_reply, next_reply);
+}
+
+static void submit_replies(coord_h2 *h2)
+{
+  nghttp2_nv headers[] = {HEADER(":status", "200"), HEADER("content-type", "application/grpc")};
+
+  for (size_t i = 0; i < WEFT_COUNT(headers); i++) headers[i].flags = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE;
+  while (h2->replies) {
+    coord_h2_call *call = h2->replies;
+    nghttp2_data_provider body = {.source.ptr = call, .read_callback = read_body};
+    call->is_replied = false;
+    DL_DELETE2(h2->replies, call, prev_reply, next_reply);
+    if (nghttp2_submit_response(h2->session, call->stream_id, headers, WEFT_COUNT(headers), &body) != 0)
+      nghttp2_submit_rst_stream(h2->session, NGHTTP2_FLAG_NONE, call->stream_id, NGHTTP2_INTERNAL_ERROR);
+  }
 }
 
 void coord_h2_fail(coord_h2_call *call, const weft_status *st)
@@ -631,8 +651,10 @@ weft_status *coord_h2_recv(coord_h2 *h2, const uint8_t *data, size_t size)
 
 weft_status *coord_h2_send(coord_h2 *h2, const uint8_t **out_data, size_t *out_size)
 {
-  ssize_t n = nghttp2_session_mem_send(h2->session, out_data);
+  ssize_t n;
 
+  submit_replies(h2);
+  n = nghttp2_session_mem_send(h2->session, out_data);
   *out_size = n > 0 ? (size_t)n : 0;
   return n < 0 ? WEFT_ERR(RESOURCE_EXHAUSTED, "HTTP/2: %s", nghttp2_strerror((int)n)) : NULL;
 }
