@@ -157,21 +157,28 @@ typedef struct conv_job {
   atomic_bool failed;
 } conv_job;
 
-/* Which input pixel tap `tap` (an index into the kernel) of output pixel `at` reads; -1: padding or a hole. */
-static int64_t input_pixel(const cpu_conv *c, const int64_t *at, const int64_t *tap)
+/* Where tap `tap` of output place `at` reads along one dimension of the input; -1: padding or a hole. */
+static inline int64_t input_place(const hlo_window_dim *w, int64_t taps, int64_t size, int64_t at, int64_t tap)
+{
+  int64_t x = at * w->stride + (w->reversal ? taps - 1 - tap : tap) * w->window_dilation - w->pad_low;
+
+  if (x < 0) return -1;
+  if (w->base_dilation != 1) {
+    if (x % w->base_dilation != 0) return -1;
+    x /= w->base_dilation;
+  }
+  return x < size ? x : -1;
+}
+
+/* Which input pixel tap `tap` (an index into the kernel) of output pixel `at` reads, by the first `dims` dimensions; -1:
+ * padding or a hole. */
+static int64_t input_pixel(const cpu_conv *c, int dims, const int64_t *at, const int64_t *tap)
 {
   int64_t pixel = 0;
 
-  for (int d = 0; d < c->spatial; d++) {
-    const hlo_window_dim *w = &c->window[d];
-    int64_t place = w->reversal ? c->kernel_size[d] - 1 - tap[d] : tap[d];
-    int64_t x = at[d] * w->stride + place * w->window_dilation - w->pad_low;
+  for (int d = 0; d < dims; d++) {
+    int64_t x = input_place(&c->window[d], c->kernel_size[d], c->in_size[d], at[d], tap[d]);
     if (x < 0) return -1;
-    if (w->base_dilation != 1) {
-      if (x % w->base_dilation != 0) return -1;
-      x /= w->base_dilation;
-    }
-    if (x >= c->in_size[d]) return -1;
     pixel += x * c->in_step[d];
   }
   return pixel;
@@ -198,51 +205,69 @@ static bool next_index(int rank, const int64_t *size, int64_t *idx)
   return false;
 }
 
-/* The taps of a kernel along the last spatial dimension, for an output pixel: neighbours in memory where nothing is dilated
- * or reversed.  `tap` is 0 in that dimension; `image` is one batch element's first pixel. */
-static char *patch_line(const cpu_conv *c, const char *image, const int64_t *at, int64_t *tap, char *to)
+static CPU_INLINE void copy_run(char *to, const char *from, int64_t bytes)
+{
+  typedef char wide __attribute__((vector_size(64), aligned(1), may_alias));
+  typedef char narrow __attribute__((vector_size(16), aligned(1), may_alias));
+  int64_t i = 0;
+
+  if (bytes >= 64) { /* the last vector overlaps the one before it */
+    for (; i + 64 <= bytes; i += 64) *(wide *)(to + i) = *(const wide *)(from + i);
+    *(wide *)(to + bytes - 64) = *(const wide *)(from + bytes - 64);
+  } else if (bytes >= 16) {
+    for (; i + 16 <= bytes; i += 16) *(narrow *)(to + i) = *(const narrow *)(from + i);
+    *(narrow *)(to + bytes - 16) = *(const narrow *)(from + bytes - 16);
+  } else {
+    memcpy(to, from, (size_t)bytes);
+  }
+}
+
+/* The taps along the last spatial dimension for `count` output pixels side by side, the first of them at x: `to` is where
+ * they belong in the first pixel's patch, `line` the input's line that they read, NULL where that is padding or a hole.
+ * Taps are neighbours in memory where nothing is dilated or reversed. */
+static CPU_HOT void patch_lines(const cpu_conv *c, const char *line, int64_t x, int64_t count, char *to, int64_t patch_bytes)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), run = c->in_features * bytes, pixel_bytes = c->lhs_features * bytes;
   int last = c->spatial - 1;
-  int64_t taps = c->kernel_size[last];
-  const hlo_window_dim *w = &c->window[last];
+  int64_t taps = c->kernel_size[last], size = c->in_size[last];
+  const hlo_window_dim w = c->window[last];
+  bool dense = w.window_dilation == 1 && w.base_dilation == 1 && !w.reversal;
 
-  if (w->window_dilation != 1 || w->base_dilation != 1 || w->reversal) {
-    for (tap[last] = 0; tap[last] < taps; tap[last]++, to += run) {
-      int64_t pixel = input_pixel(c, at, tap);
-      if (pixel < 0) memset(to, 0, (size_t)run);
-      else memcpy(to, image + pixel * pixel_bytes, (size_t)run);
+  for (int64_t i = 0; i < count; i++, to += patch_bytes) {
+    int64_t first = (x + i) * w.stride - w.pad_low; /* may be outside */
+    if (!line) {
+      memset(to, 0, (size_t)(taps * run));
+    } else if (dense && run == pixel_bytes) { /* lo .. hi are the taps inside */
+      int64_t lo = WEFT_MIN(taps, WEFT_MAX(0, -first)), hi = WEFT_MAX(lo, WEFT_MIN(taps, size - first));
+      memset(to, 0, (size_t)(lo * run));
+      copy_run(to + lo * run, line + (first + lo) * run, (hi - lo) * run);
+      memset(to + hi * run, 0, (size_t)((taps - hi) * run));
+    } else {
+      for (int64_t t = 0; t < taps; t++) {
+        int64_t at = input_place(&w, taps, size, x + i, t);
+        if (at < 0) memset(to + t * run, 0, (size_t)run);
+        else copy_run(to + t * run, line + at * pixel_bytes, run);
+      }
     }
-    tap[last] = 0;
-    return to;
   }
-  int64_t first = at[last] * w->stride - w->pad_low; /* may be outside; lo .. hi are the taps inside */
-  int64_t lo = WEFT_MIN(taps, WEFT_MAX(0, -first)), hi = WEFT_MAX(lo, WEFT_MIN(taps, c->in_size[last] - first));
-  int64_t pixel = -1;
-  if (lo < hi) {
-    tap[last] = lo;
-    pixel = input_pixel(c, at, tap);
-    tap[last] = 0;
-  }
-  if (pixel < 0) lo = hi = taps; /* outside in another dimension */
-  memset(to, 0, (size_t)(lo * run));
-  if (run == pixel_bytes) memcpy(to + lo * run, image + pixel * pixel_bytes, (size_t)((hi - lo) * run));
-  else
-    for (int64_t t = lo; t < hi; t++) memcpy(to + t * run, image + (pixel + t - lo) * pixel_bytes, (size_t)run);
-  memset(to + hi * run, 0, (size_t)((taps - hi) * run));
-  return to + taps * run;
 }
 
 /* patches[rows, taps, in_features] for rows first.. of a group; `lhs` points at the group's first feature, batch 0. */
 static void make_patches(const cpu_conv *c, const char *lhs, int64_t first, int64_t rows, char *patches)
 {
-  int64_t pixel_bytes = c->lhs_features * (int64_t)weft_dtype_bytes(c->lhs_type), at[HLO_MAX_RANK];
+  int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), pixel_bytes = c->lhs_features * bytes, at[HLO_MAX_RANK];
+  int64_t line_bytes = c->kernel_size[c->spatial - 1] * c->in_features * bytes, patch_bytes = c->taps * c->in_features * bytes;
 
-  for (int64_t r = 0; r < rows; r++) {
+  for (int64_t r = 0, count; r < rows; r += count, patches += count * patch_bytes) {
     int64_t tap[HLO_MAX_RANK] = {0};
     const char *image = lhs + row_position(c, first + r, at) * c->in_pixels * pixel_bytes;
-    do patches = patch_line(c, image, at, tap, patches);
-    while (next_index(c->spatial - 1, c->kernel_size, tap));
+    char *to = patches;
+    count = WEFT_MIN(rows - r, c->out_size[c->spatial - 1] - at[c->spatial - 1]);
+    do {
+      int64_t pixel = input_pixel(c, c->spatial - 1, at, tap);
+      patch_lines(c, pixel < 0 ? NULL : image + pixel * pixel_bytes, at[c->spatial - 1], count, to, patch_bytes);
+      to += line_bytes;
+    } while (next_index(c->spatial - 1, c->kernel_size, tap));
   }
 }
 
@@ -348,7 +373,7 @@ static void list_taps(const cpu_conv *c, const int64_t *at, const char *image, d
   p->in = image;
   p->taps = 0;
   do {
-    int64_t pixel = input_pixel(c, at, tap);
+    int64_t pixel = input_pixel(c, c->spatial, at, tap);
     if (pixel >= 0) {
       p->offset[p->taps] = pixel * pixel_bytes;
       p->row[p->taps++] = row;
