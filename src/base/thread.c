@@ -99,3 +99,22 @@ weft_status *weft_thread_start(pthread_t *out_thread, const char *name, void *(*
   pthread_setname_np(*out_thread, short_name);
   return NULL;
 }
+
+bool weft_thread_flush_denormals(bool flush)
+{
+#if defined __x86_64__
+  const unsigned both = 0x8040; /* flush to zero, denormals are zero: Intel SDM, MXCSR */
+  unsigned was = __builtin_ia32_stmxcsr(), now = flush ? was | both : was & ~both;
+  if (now != was) __builtin_ia32_ldmxcsr(now);
+  return (was & both) == both;
+#elif defined __aarch64__
+  const uint64_t fz = UINT64_C(1) << 24; /* Arm ARM, FPCR */
+  uint64_t was;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(was));
+  __asm__ volatile("msr fpcr, %0" : : "r"(flush ? was | fz : was & ~fz));
+  return (was & fz) != 0;
+#else
+  (void)flush;
+  return false;
+#endif
+}

@@ -64,4 +64,8 @@ bool weft_cond_wait(weft_cond *cond, weft_mutex *mu, weft_deadline deadline) WEF
 WEFT_NODISCARD weft_status *weft_thread_start(pthread_t *out_thread, const char *name, void *(*run)(void *arg),
                                               void *arg);
 
+/* From now on the calling thread takes denormal floats for zero, as operands and as results, or does not; returns how it
+ * was.  Where the processor cannot say, they are kept. */
+bool weft_thread_flush_denormals(bool flush);
+
 #endif

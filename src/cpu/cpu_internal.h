@@ -9,7 +9,7 @@
 /* Settings, from the environment (table: platform.c). */
 typedef struct cpu_settings {
   int64_t devices, threads, cache_bytes;
-  bool pin, huge_pages;
+  bool pin, huge_pages, flush_denormals;
   const char *dump_hlo; /* "": nowhere */
 } cpu_settings;
 

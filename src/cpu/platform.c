@@ -21,6 +21,8 @@ static const weft_option options[] = {
   {"WEFT_THREADS", WEFT_OPT_INT, "0", offsetof(cpu_settings, threads), "Worker threads; 0: one a usable core"},
   {"WEFT_PIN", WEFT_OPT_BOOL, "0", offsetof(cpu_settings, pin), "Bind each worker to a core"},
   {"WEFT_HUGE_PAGES", WEFT_OPT_BOOL, "1", offsetof(cpu_settings, huge_pages), "Ask for huge pages for large arrays"},
+  {"WEFT_FLUSH_DENORMALS", WEFT_OPT_BOOL, "0", offsetof(cpu_settings, flush_denormals),
+   "Take denormal floats for zero, as XLA:CPU does: arithmetic on them is many times slower than on others"},
   {"WEFT_DUMP_HLO", WEFT_OPT_STRING, "", offsetof(cpu_settings, dump_hlo), "Folder for the HLO after each pass, numbered"},
   {"WEFT_CACHE_BYTES", WEFT_OPT_BYTES, "0", offsetof(cpu_settings, cache_bytes),
    "Freed memory that a device keeps for reuse; 0: an eighth of the machine's for all devices"},
@@ -66,6 +68,7 @@ static void deallocate(weft_device *device, void *data, int64_t bytes)
 static void on_worker_start(void *ctx, int index)
 {
   const cpu_platform *cpu = ctx;
+  weft_thread_flush_denormals(cpu->base.flush_denormals); /* said either way: what the maker's thread does is inherited */
   if (cpu->topology) cpu_topology_bind(cpu->topology, index);
 }
 
@@ -96,6 +99,7 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
   if (devices < 1 || devices > WEFT_DEVICES_A_PROCESS)
     return WEFT_ERR(INVALID_ARGUMENT, "%d devices: 1 to %d are possible", devices, WEFT_DEVICES_A_PROCESS);
   if (threads < 1) threads = cpu_usable_threads();
+  base->flush_denormals = cpu->settings.flush_denormals;
   base->process_index = wanted->process_index;
   base->process_count = WEFT_MAX(wanted->process_count, 1);
   base->memory_limit = cpu_memory_bytes();

@@ -544,8 +544,11 @@ static void submit(weft_run *run)
     device->last = run;
   }
   weft_mutex_unlock(&device->mu);
-  if (here) start_run(run);
-  else if (atomic_fetch_sub_explicit(&run->waiting, 1, memory_order_acq_rel) == 1) pump(device);
+  if (here) {
+    bool was = weft_thread_flush_denormals(device->platform->flush_denormals); /* as the workers do */
+    start_run(run);
+    weft_thread_flush_denormals(was);
+  } else if (atomic_fetch_sub_explicit(&run->waiting, 1, memory_order_acq_rel) == 1) pump(device);
 }
 
 /* ---- launching ------------------------------------------------------------------------------------------------- */

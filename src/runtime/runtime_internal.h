@@ -24,7 +24,7 @@ struct weft_platform {         /* first member of a platform's own struct */
   int process_count;
   uint64_t *incarnations;      /* by process, or NULL */
   int64_t memory_limit;        /* bytes of the machine that devices may take together */
-  bool host_loops_back;
+  bool host_loops_back, flush_denormals;
   weft_mutex channels_mu;      /* a leaf */
   struct rt_channel *channels WEFT_GUARDED_BY(channels_mu);
 };

@@ -3,11 +3,13 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include "alloc.h"
+#include "base/thread.h"
 
 /* x + 1 in the memory of a donated x, over arrays large enough not to run on the launching thread. */
 #define STEP_TEXT                                                                                                  \
@@ -271,9 +273,41 @@ TEST(every_allocation_of_a_launch_may_fail)
   weft_platform_release(platform);
 }
 
+/* Half of the least normal float, on a worker and, of one element, on the launching thread. */
+TEST(denormals_are_kept_unless_the_platform_flushes_them)
+{
+  static const char *const texts[] = {
+    "HloModule one ENTRY e { x = f32[1] parameter(0) y = f32[1] parameter(1) ROOT r = f32[1] multiply(x, y) }\n",
+    "HloModule many ENTRY e { x = f32[100000] parameter(0) y = f32[100000] parameter(1)\n"
+    " ROOT r = f32[100000] multiply(x, y) }\n"};
+  static float x[STEP_N], y[STEP_N], z[STEP_N];
+
+  for (int i = 0; i < STEP_N; i++) {
+    x[i] = 0x1p-126f;
+    y[i] = 0.5f;
+  }
+  for (int flush = 0; flush < 2; flush++) {
+    setenv("WEFT_FLUSH_DENORMALS", flush ? "1" : "0", 1);
+    bool was = weft_thread_flush_denormals(!flush); /* the maker's own way is neither taken over nor changed */
+    weft_platform *platform = test_platform(1, 2);
+    for (size_t i = 0; i < WEFT_COUNT(texts); i++) {
+      weft_executable *exe = test_compile(platform, texts[i], BUF_TOPOLOGICAL);
+      T_OK(test_run(exe, (const void *[]){x, y}, (void *[]){z}));
+      weft_executable_release(exe);
+      uint32_t bits;
+      memcpy(&bits, &z[0], sizeof bits);
+      T_EQ_INT(bits, flush ? 0 : 1 << 22);
+    }
+    T_TRUE(weft_thread_flush_denormals(was) == !flush);
+    weft_platform_release(platform);
+  }
+  unsetenv("WEFT_FLUSH_DENORMALS");
+}
+
 TEST_MAIN(UNIT(no_threads_run_but_the_workers), UNIT(a_donated_input_becomes_the_output),
           UNIT(what_others_see_is_copied_rather_than_donated),
           UNIT(an_input_may_be_deleted_as_soon_as_the_launch_returns), UNIT(an_input_that_failed_poisons_the_outputs),
           UNIT(wrong_inputs_are_refused_before_anything_runs), UNIT(copies_go_between_devices_and_wait_for_their_source),
           UNIT(threads_may_launch_one_executable), UNIT(every_allocation_of_a_launch_may_fail),
-          UNIT(the_last_reference_may_go_while_work_is_in_flight))
+          UNIT(the_last_reference_may_go_while_work_is_in_flight),
+          UNIT(denormals_are_kept_unless_the_platform_flushes_them))
