@@ -134,12 +134,16 @@ weft_status *cli_load_module(const char *path, hlo_module **out_module)
 weft_status *cli_print_stablehlo(const char *path, FILE *out)
 {
   WEFT_AUTO(shlo_program) program = NULL;
+  WEFT_AUTO(hlo_module) module = NULL;
   WEFT_AUTO_STR data = NULL;
   size_t size;
 
   WEFT_TRY(cli_read_file(path, &data, &size));
-  if (!shlo_is_program(data, size))
-    return WEFT_ERR(UNIMPLEMENTED, "%s is no StableHLO program: HLO is not turned into StableHLO", path);
+  if (!shlo_is_program(data, size)) {
+    WEFT_TRY(cli_load_module(path, &module));
+    WEFT_TRY_NOTE(shlo_print_hlo(module, out), "in %s", path);
+    return NULL;
+  }
   WEFT_TRY_NOTE(shlo_read(data, size, &program), "in %s", path);
   WEFT_TRY_NOTE(shlo_print(program, out), "in %s", path);
   return NULL;

@@ -137,3 +137,53 @@ weft_status *hlo_groups_from_mesh(weft_arena *arena, const hlo_mesh *mesh, int a
   *out_groups = (hlo_replica_groups){.form = HLO_GROUPS_LIST, .group_count = (int)count, .groups = groups};
   return NULL;
 }
+
+/* Element `at` of an iota reshaped to dims and transposed by perm (NULL: not at all). */
+static int64_t transposed_iota(const int64_t *dims, const int64_t *perm, int rank, int64_t at)
+{
+  int64_t strides[HLO_MAX_RANK], stride = 1, value = 0;
+
+  for (int i = rank - 1; i >= 0; i--) {
+    strides[i] = stride;
+    stride *= dims[i];
+  }
+  for (int i = rank - 1; i >= 0; i--) {
+    int64_t source = perm ? perm[i] : i;
+    value += at % dims[source] * strides[source];
+    at /= dims[source];
+  }
+  return value;
+}
+
+static weft_status *groups_from_iota(weft_arena *arena, const hlo_replica_groups *g, hlo_replica_groups *out_groups)
+{
+  hlo_ints dims = g->reshape_dims, perm = g->transpose_perm, *groups;
+  int64_t total = 1, *ids;
+
+  if (dims.count > HLO_MAX_RANK || (perm.count && perm.count != dims.count))
+    return WEFT_ERR(INVALID_ARGUMENT, "replica_groups of rank %d", dims.count);
+  for (int i = 0; i < dims.count; i++)
+    if (dims.v[i] < 1 || __builtin_mul_overflow(total, dims.v[i], &total) || total > 1 << 24)
+      return WEFT_ERR(INVALID_ARGUMENT, "replica_groups dimensions are absurd");
+  for (int i = 0; i < perm.count; i++)
+    if (perm.v[i] < 0 || perm.v[i] >= dims.count) return WEFT_ERR(INVALID_ARGUMENT, "replica_groups transpose out of range");
+  if (g->num_groups < 1 || g->group_size < 1 || g->num_groups > total || g->num_groups * g->group_size != total)
+    return WEFT_ERR(INVALID_ARGUMENT, "%" PRId64 " groups of %" PRId64 " are not %" PRId64 " ids", g->num_groups,
+                    g->group_size, total);
+  groups = WEFT_ARENA_ARRAY(arena, hlo_ints, g->num_groups);
+  ids = WEFT_ARENA_ARRAY(arena, int64_t, total);
+  if (!groups || !ids) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  for (int64_t i = 0; i < total; i++) ids[i] = transposed_iota(dims.v, perm.count ? perm.v : NULL, dims.count, i);
+  for (int64_t i = 0; i < g->num_groups; i++) groups[i] = (hlo_ints){(int)g->group_size, ids + i * g->group_size};
+  *out_groups = (hlo_replica_groups){.form = HLO_GROUPS_LIST, .group_count = (int)g->num_groups, .groups = groups};
+  return NULL;
+}
+
+weft_status *hlo_groups_as_lists(weft_arena *arena, const hlo_replica_groups *groups, hlo_replica_groups *out_groups)
+{
+  if (groups->form == HLO_GROUPS_IOTA) return groups_from_iota(arena, groups, out_groups);
+  if (groups->form == HLO_GROUPS_MESH)
+    return hlo_groups_from_mesh(arena, groups->mesh, groups->axis_count, groups->axes, out_groups);
+  *out_groups = *groups;
+  return NULL;
+}

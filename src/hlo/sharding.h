@@ -20,6 +20,9 @@ WEFT_NODISCARD weft_status *hlo_mesh_axis_size(const hlo_mesh *mesh, const hlo_a
 WEFT_NODISCARD weft_status *hlo_sharding_from_named(weft_arena *arena, const hlo_sharding *named, int rank,
                                                     const hlo_sharding **out_sharding);
 
+/* Replica groups of any form as lists.  Errors: INVALID_ARGUMENT for iotas and meshes that do not add up. */
+WEFT_NODISCARD weft_status *hlo_groups_as_lists(weft_arena *arena, const hlo_replica_groups *groups,
+                                                hlo_replica_groups *out_groups);
 /* Replica groups along mesh axes as lists. */
 WEFT_NODISCARD weft_status *hlo_groups_from_mesh(weft_arena *arena, const hlo_mesh *mesh, int axis_count,
                                                  const hlo_axis_ref *axes, hlo_replica_groups *out_groups);

@@ -101,6 +101,23 @@ weft_status *lower_broadcast_in_dim(lowering *l, hlo_instr *x, const hlo_shape *
   return lower_finish(*out);
 }
 
+enum { MOST_ELIDED_BYTES = 1 << 30 }; /* of all elided constants: their memory is not paid for by text */
+
+/* Zeros that are marked to mean nothing, as HLO's {...} is. */
+static weft_status *elided(lowering *l, const mlir_type *t, hlo_instr **out)
+{
+  const hlo_shape *shape;
+  hlo_literal *literal;
+
+  WEFT_TRY(lower_shape(l, t, &shape));
+  if (hlo_shape_bytes(shape) > MOST_ELIDED_BYTES - l->elided_bytes)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "elided constants of more than %d bytes", MOST_ELIDED_BYTES);
+  l->elided_bytes += hlo_shape_bytes(shape);
+  WEFT_TRY(hlo_literal_new(l->arena, shape, &literal));
+  literal->elided = true;
+  return hlo_add_constant(l->comp, NULL, literal, out);
+}
+
 /* A dense constant; a splat is a broadcast of its one element. */
 weft_status *lower_dense(lowering *l, const mlir_attr *a, hlo_instr **out)
 {
@@ -110,6 +127,7 @@ weft_status *lower_dense(lowering *l, const mlir_attr *a, hlo_instr **out)
   int64_t count;
   bool splat;
 
+  if (mlir_is_elided(a)) return elided(l, t, out);
   WEFT_TRY(mlir_dense_size(l->program, l->source, a, &count, &splat));
   shape = hlo_shape_array(l->arena, t->dtype, splat ? 0 : t->rank, t->dims);
   WEFT_TRY_ALLOC(shape);
@@ -831,6 +849,32 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
 
 /* ---- the module --------------------------------------------------------------------------------------------------- */
 
+/* XLA's attribute of the module, which says what arguments cannot: parts of tuples, aliases that must be. */
+static weft_status *module_aliases(lowering *l)
+{
+  const mlir_attr *list = mlir_attr_of(l->source->op, "mhlo.input_output_alias");
+  int n = list && list->kind == MLIR_ARRAY ? list->u.array.count : 0;
+  hlo_input_output_alias *aliases = WEFT_ARENA_ARRAY(l->arena, hlo_input_output_alias, n);
+
+  WEFT_TRY_ALLOC(aliases);
+  for (int i = 0; i < n; i++) {
+    const mlir_attr *item = list->u.array.items[i], *alias = mlir_dict_get(item, "alias");
+    hlo_input_output_alias *a = &aliases[i];
+    a->must_alias = strcmp(mlir_attr_text(mlir_dict_get(alias, "kind"), ""), "must_alias") == 0;
+    a->parameter = mlir_attr_int(mlir_dict_get(alias, "parameter_number"), -1);
+    WEFT_TRY(mlir_attr_ints(l->program, l->source, l->arena, mlir_dict_get(alias, "parameter_index"), &a->parameter_index));
+    WEFT_TRY(mlir_attr_ints(l->program, l->source, l->arena, mlir_dict_get(item, "output_index"), &a->output_index));
+    if (a->parameter < 0 || a->parameter >= l->comp->param_count ||
+        !hlo_shape_at(l->comp->params[a->parameter]->shape, a->parameter_index.v, a->parameter_index.count) ||
+        !hlo_shape_at(l->comp->root->shape, a->output_index.v, a->output_index.count))
+      return WEFT_ERR(INVALID_ARGUMENT, "mhlo.input_output_alias: number %d names no part of an argument and a result", i);
+  }
+  if (n == 0) return NULL;
+  l->module->alias_count = n;
+  l->module->aliases = aliases;
+  return NULL;
+}
+
 /* What arguments say about aliasing: tf.aliasing_output and jax.buffer_donor. */
 static weft_status *argument_attributes(lowering *l, const mlir_op *func, int result_count)
 {
@@ -1009,6 +1053,7 @@ static weft_status *lower_entry_function(lowering *l, lower_function *f, const s
   WEFT_TRY(function_root(l, count, results));
   WEFT_TRY(entry_layout(l, f->op));
   WEFT_TRY(argument_attributes(l, f->op, count));
+  WEFT_TRY(module_aliases(l));
   return lower_result_shardings(l, f->op, count);
 }
 

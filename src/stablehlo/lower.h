@@ -30,6 +30,7 @@ typedef struct lowering {
   bool inline_calls;        /* shapes are dynamic: a callee is lowered anew for each call, in place */
   int depth;                /* of regions and inlined calls */
   int stamp;                /* of the last search for captured values */
+  int64_t elided_bytes;     /* of constants without elements */
   mlir_table files;         /* names of source files in the module */
   struct { mlir_value *value; hlo_instr *before; } *undo; /* bindings to restore when a region ends */
   int undo_count, undo_capacity;
@@ -141,7 +142,7 @@ lower_rule lower_uniform_quantize, lower_uniform_dequantize;
 
 /* ---- lower_chlo.c, lower_comm.c ----------------------------------------------------------------------------------- */
 
-lower_rule lower_chlo_op;
+lower_rule lower_chlo_op, lower_top_k;
 lower_rule lower_all_gather, lower_all_reduce, lower_all_to_all, lower_async_done, lower_async_start, lower_check,
     lower_collective_broadcast, lower_collective_permute, lower_collective_reduce, lower_custom_call, lower_infeed,
     lower_interpreter, lower_outfeed, lower_recv, lower_reduce_scatter, lower_send;

@@ -385,7 +385,7 @@ static val is_neg_inf(builder *b, val x) { return cmpc(b, HLO_EQ, x, -INFINITY);
 
 /* ---- operations --------------------------------------------------------------------------------------------------- */
 
-static weft_status *top_k(lowering *l, const mlir_op *op)
+weft_status *lower_top_k(lowering *l, const mlir_op *op)
 {
   hlo_instr *x, *in;
 
@@ -559,7 +559,7 @@ weft_status *lower_chlo_op(lowering *l, const mlir_op *op)
     }
   for (size_t i = 0; i < WEFT_COUNT(formulas); i++)
     if (strcmp(op->name, formulas[i].name) == 0) return formula(l, op, i);
-  if (strcmp(op->name, "top_k") == 0) return top_k(l, op);
+  if (strcmp(op->name, "top_k") == 0) return lower_top_k(l, op);
   if (strcmp(op->name, "ragged_dot") == 0) return ragged_dot(l, op);
   if (strcmp(op->name, "scan") == 0) return scan(l, op);
   if (strcmp(op->name, "constant") == 0 || strcmp(op->name, "constant_like") == 0) return constant(l, op);

@@ -612,6 +612,22 @@ static weft_status *custom_call_layouts(lowering *l, const mlir_op *op, hlo_inst
   return NULL;
 }
 
+static weft_status *custom_call_literal(lowering *l, const mlir_attr *a, hlo_custom_call_attrs *c)
+{
+  hlo_literal *literal;
+  const hlo_shape *shape;
+  int64_t count;
+  bool splat;
+
+  if (!a || a->kind != MLIR_DENSE) return NULL;
+  WEFT_TRY(mlir_dense_size(l->program, l->source, a, &count, &splat));
+  if (splat) return WEFT_ERR(UNIMPLEMENTED, "mhlo.literal of one element for all");
+  WEFT_TRY(lower_shape(l, a->type, &shape));
+  WEFT_TRY(hlo_literal_new(l->arena, shape, &literal));
+  c->literal = literal;
+  return mlir_dense_read(l->program, l->source, a, literal->data);
+}
+
 static weft_status *called_computations(lowering *l, const mlir_op *op, hlo_instr *in)
 {
   const mlir_attr *a = mlir_attr_of(op, "called_computations");
@@ -633,6 +649,17 @@ static weft_status *as_operation(lowering *l, const mlir_op *op, const char *nam
   chlo.dialect = SHLO_CHLO;
   chlo.name = name;
   return lower_chlo_op(l, &chlo);
+}
+
+/* Likewise; the attributes of the collective are a typed call's. */
+static weft_status *ragged_all_to_all(lowering *l, const mlir_op *op, const mlir_attr *config)
+{
+  mlir_op plain = *op;
+
+  if (config->kind != MLIR_DICT) return WEFT_ERR(INVALID_ARGUMENT, "backend_config is no dictionary");
+  plain.attrs = config->u.dict.items;
+  plain.attr_count = config->u.dict.count;
+  return collective(l, &plain, HLO_RAGGED_ALL_TO_ALL, NULL, NULL);
 }
 
 /* Annotations that say nothing on one partition. */
@@ -664,6 +691,7 @@ weft_status *lower_custom_call(lowering *l, const mlir_op *op)
   WEFT_TRY_ALLOC(shapes);
   WEFT_TRY_ALLOC(drop);
   if (strcmp(target, "mhlo.erf") == 0) return as_operation(l, op, "erf");
+  if (strcmp(target, "ragged_all_to_all") == 0 && config) return ragged_all_to_all(l, op, config);
   WEFT_TRY(lower_dynamic_custom_call(l, op, target, &known));
   if (known) return NULL;
   WEFT_TRY(lower_operands(l, op, &operands));
@@ -688,6 +716,7 @@ weft_status *lower_custom_call(lowering *l, const mlir_op *op)
     config = typed;
     c->api_version = 4;
   }
+  WEFT_TRY(custom_call_literal(l, mlir_attr_of(op, "mhlo.literal"), c));
   WEFT_TRY(output_aliases(l, op, c));
   WEFT_TRY(custom_call_layouts(l, op, in, c));
   WEFT_TRY(called_computations(l, op, in));

@@ -974,6 +974,30 @@ static weft_status *rng_bit_generator(lowering *l, const mlir_op *op)
   return lower_tuple_results(l, op, in);
 }
 
+/* Of MHLO, as XLA's own converters write it. */
+static weft_status *rng_state(lowering *l, const mlir_op *op)
+{
+  hlo_instr *in;
+  const hlo_shape *shape;
+
+  WEFT_TRY(declared(l, op, NULL, &shape));
+  WEFT_TRY(lower_emit(l, HLO_RNG_GET_AND_UPDATE_STATE, shape, 0, NULL, &in));
+  in->u.delta = mlir_attr_int(mlir_attr_of(op, "delta"), 1);
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+static weft_status *stochastic_convert(lowering *l, const mlir_op *op)
+{
+  hlo_instr **operands, *in;
+  const hlo_shape *shape;
+
+  WEFT_TRY(declared(l, op, NULL, &shape));
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(lower_simple(l, HLO_STOCHASTIC_CONVERT, shape, op->operand_count, operands, &in));
+  return lower_result(l, op, 0, in);
+}
+
 static weft_status *tuple(lowering *l, const mlir_op *op)
 {
   hlo_instr **operands, *in;
@@ -1129,9 +1153,11 @@ static const lower_entry table[] = {
     {"slice", slice, 0},
     {"sort", sort, 0},
     {"sqrt", elementwise, HLO_SQRT},
+    {"stochastic_convert", stochastic_convert, 0},
     {"subtract", elementwise, HLO_SUBTRACT},
     {"tan", elementwise, HLO_TAN},
     {"tanh", elementwise, HLO_TANH},
+    {"topk", lower_top_k, 0},
     {"torch_index_select", torch_index_select, 0},
     {"transpose", transpose, 0},
     {"triangular_solve", triangular_solve, 0},
@@ -1139,6 +1165,7 @@ static const lower_entry table[] = {
     {"unary_einsum", einsum, 0},
     {"uniform_dequantize", lower_uniform_dequantize, 0},
     {"uniform_quantize", lower_uniform_quantize, 0},
+    {"xla.rng_get_and_update_state", rng_state, 0},
     {"xor", elementwise, HLO_XOR},
 };
 

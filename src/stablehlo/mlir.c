@@ -453,6 +453,11 @@ static bool is_splat(const mlir_module *module, const mlir_attr *a, int64_t n)
   }
 }
 
+bool mlir_is_elided(const mlir_attr *a)
+{
+  return a->kind == MLIR_DENSE && a->form == MLIR_DENSE_RESOURCE && strcmp(a->u.text.s, "__elided__") == 0;
+}
+
 weft_status *mlir_dense_size(const mlir_program *program, const mlir_module *module, const mlir_attr *a,
                              int64_t *out_count, bool *out_splat)
 {

@@ -229,6 +229,8 @@ const char *mlir_attr_text(const mlir_attr *a, const char *fallback); /* string,
 WEFT_NODISCARD weft_status *mlir_attr_ints(const mlir_program *program, const mlir_module *module, weft_arena *arena,
                                            const mlir_attr *a, hlo_ints *out);
 
+/* dense_resource<__elided__>: what MLIR prints of a constant whose elements were left out. */
+bool mlir_is_elided(const mlir_attr *a);
 /* How many elements are to be decoded: all, or the one that stands for all of several (a splat).  What is written has the
  * size for it, so that memory for the elements is bounded by the input. */
 WEFT_NODISCARD weft_status *mlir_dense_size(const mlir_program *program, const mlir_module *module, const mlir_attr *a,

@@ -1257,8 +1257,8 @@ typedef struct result_name { const char *name; size_t size; int64_t count; } res
 
 static weft_status *parse_op(text_parser *ps, mlir_block *block)
 {
-  result_name names[64];
-  int name_count = 0;
+  result_name few[8], *names = few;
+  int name_count = 0, capacity = WEFT_COUNT(few);
   int64_t result_count = 0;
   const char *word, *at;
   size_t size;
@@ -1266,8 +1266,14 @@ static weft_status *parse_op(text_parser *ps, mlir_block *block)
   text_attrs attrs = {0};
 
   while (text_peek(ps) == '%') {
+    if (name_count == capacity) {
+      result_name *grown = WEFT_ARENA_ARRAY(ps->arena, result_name, 2 * capacity);
+      WEFT_TRY_ALLOC(grown);
+      memcpy(grown, names, (size_t)capacity * sizeof *grown);
+      names = grown;
+      capacity *= 2;
+    }
     result_name *r = &names[name_count];
-    if (name_count == WEFT_COUNT(names)) return text_fail(ps, ps->p, "more than %zu names of results", WEFT_COUNT(names));
     WEFT_TRY(text_value_name(ps, &r->name, &r->size));
     r->count = 1;
     if (text_accept(ps, ':')) WEFT_TRY(text_integer(ps, &r->count));

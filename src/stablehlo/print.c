@@ -216,6 +216,11 @@ static weft_status *dense(printer *p, const mlir_attr *a)
     print_type(p, t);
     return NULL;
   }
+  if (mlir_is_elided(a)) {
+    put(p, "dense_resource<__elided__> : ");
+    print_type(p, t);
+    return NULL;
+  }
   WEFT_TRY(mlir_dense_size(p->program, p->module, a, &count, &splat));
   l.data = weft_arena_alloc_array(&p->scratch, (size_t)count + 1, bytes);
   WEFT_TRY_ALLOC(l.shape && l.data);

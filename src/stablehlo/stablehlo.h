@@ -38,6 +38,10 @@ const char *shlo_function_name(const shlo_program *program, int module, int func
 bool shlo_function_is_public(const shlo_program *program, int module, int function);
 /* The program as StableHLO text that MLIR's own parser takes, whatever it was read from. */
 WEFT_NODISCARD weft_status *shlo_print(const shlo_program *program, FILE *out);
+/* An HLO module as such text.  What goes in and out of the entry keeps its layout, sharding and aliases; copies, fusions and
+ * the split of asynchronous operations are gone.
+ * Errors: UNIMPLEMENTED naming an instruction that StableHLO has no word for (sparse dots, permutes in place). */
+WEFT_NODISCARD weft_status *shlo_print_hlo(const hlo_module *module, FILE *out);
 WEFT_NODISCARD weft_status *shlo_lower(shlo_program *program, const shlo_options *options, hlo_module **out_module);
 
 #endif

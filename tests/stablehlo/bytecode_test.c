@@ -6,26 +6,8 @@
 
 #include "hlo/infer.h"
 #include "hlo/text.h"
+#include "stablehlo/read_file.h"
 #include "stablehlo/stablehlo.h"
-
-static char *read_file(const char *path, size_t *out_size)
-{
-  FILE *f = fopen(path, "rb");
-  char *data = NULL;
-
-  if (!f) return NULL;
-  if (fseek(f, 0, SEEK_END) == 0) {
-    *out_size = (size_t)ftell(f);
-    rewind(f);
-    data = malloc(*out_size + 1);
-    if (data && fread(data, 1, *out_size, f) != *out_size) {
-      free(data);
-      data = NULL;
-    }
-  }
-  fclose(f);
-  return data;
-}
 
 /* The function as HLO text, or the message why it has none. */
 static char *lowered(shlo_program *program, const char *function, bool *out_ok)

@@ -1,5 +1,6 @@
 /* The programs of openxla/stablehlo that check themselves, and those in tests/stablehlo/programs, run by the reference evaluator; compiled with CONFORMANCE_CPU,
- * run by the CPU's compiler, with the constants of the program as arguments, lest everything is worked out at compile time.
+ * run by the CPU's compiler, with the constants of the program as arguments, lest everything is worked out at compile time;
+ * with CONFORMANCE_RAISED, printed from HLO as StableHLO, read again, and then run by the evaluator.
  * One test per group prints its counts; a failure that no line of `reasons` explains fails the test, and so does a
  * reason that explains nothing any more.  CONFORMANCE=substring runs the matching files alone and prints each failure. */
 #include "test.h"
@@ -14,6 +15,7 @@
 #include "hlo/infer.h"
 #include "passes/pass.h"
 #include "passes/passes.h"
+#include "stablehlo/read_file.h"
 #include "stablehlo/stablehlo.h"
 
 /* Why a program cannot pass: group, file, module of a split file (-1: any), and the reason. */
@@ -21,25 +23,6 @@ typedef struct reason { const char *group, *file; int module; const char *why; b
 static reason reasons[] = {
 #include "stablehlo/conformance_reasons.h"
 };
-
-static char *read_file(const char *path, size_t *out_size)
-{
-  FILE *f = fopen(path, "rb");
-  char *data = NULL;
-
-  if (!f) return NULL;
-  if (fseek(f, 0, SEEK_END) == 0) {
-    *out_size = (size_t)ftell(f);
-    rewind(f);
-    data = malloc(*out_size + 1);
-    if (data && fread(data, 1, *out_size, f) != *out_size) {
-      free(data);
-      data = NULL;
-    }
-  }
-  fclose(f);
-  return data;
-}
 
 /* By the evaluator; the programs of interpreter.run_parallel on devices of this process. */
 static weft_status *evaluate(hlo_module *module, int *checks)
@@ -145,6 +128,31 @@ static weft_status *run(hlo_module *module, int *checks) { return evaluate(modul
 
 #endif
 
+#ifdef CONFORMANCE_RAISED
+
+/* The module printed as StableHLO and read again takes its place. */
+static weft_status *raise_and_lower(hlo_module **module)
+{
+  WEFT_AUTO_STR text = NULL;
+  size_t size;
+  FILE *f = open_memstream(&text, &size);
+  hlo_module *back;
+
+  T_TRUE(f != NULL);
+  weft_status *st = shlo_print_hlo(*module, f);
+  fclose(f);
+  if (!st) st = shlo_parse(text, size, NULL, &back);
+  if (st) {
+    if (getenv("CONFORMANCE")) print_message("%s\n", text);
+    return st;
+  }
+  hlo_module_free(*module);
+  *module = back;
+  return hlo_verify(back);
+}
+
+#endif
+
 /* Lowers module `index` of a program, and function `function` of it if there is no main. */
 static weft_status *run_function(shlo_program *program, int index, const char *function, int *checks)
 {
@@ -152,6 +160,9 @@ static weft_status *run_function(shlo_program *program, int index, const char *f
 
   WEFT_TRY(shlo_lower(program, &(shlo_options){.module = index, .function = function}, &module));
   WEFT_TRY(hlo_verify(module));
+#ifdef CONFORMANCE_RAISED
+  WEFT_TRY_NOTE(raise_and_lower(&module), "printed as StableHLO");
+#endif
   if (module->entry->param_count > 0) return NULL; /* takes arguments: reading it is what can be tested */
   return run(module, checks);
 }

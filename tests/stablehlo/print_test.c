@@ -5,24 +5,8 @@
 #include <dirent.h>
 
 #include "hlo/text.h"
+#include "stablehlo/read_file.h"
 #include "stablehlo/stablehlo.h"
-
-static char *read_file(const char *path, size_t *out_size)
-{
-  FILE *f = fopen(path, "rb");
-  char *data = NULL;
-
-  if (!f) return NULL;
-  if (fseek(f, 0, SEEK_END) == 0) {
-    *out_size = (size_t)ftell(f);
-    rewind(f);
-    data = malloc(*out_size + 1);
-    if (data && fread(data, 1, *out_size, f) != *out_size) *out_size = 0;
-    if (data) data[*out_size] = '\0';
-  }
-  fclose(f);
-  return data;
-}
 
 static char *printed(const shlo_program *program)
 {
