@@ -33,8 +33,8 @@ WEFT_NODISCARD weft_status *coll_address_check(const coll_address *address, size
 /* Meets the other ranks over spec->kv: fills g->addresses, incarnations, device ids, topology. */
 WEFT_NODISCARD weft_status *coll_bootstrap(coll_group *g, const weft_comm_spec *spec);
 
-/* The same where g->addresses is known; does not wait. */
-WEFT_NODISCARD weft_status *coll_bootstrap_known(coll_group *g);
+/* The same where everybody's address is known (malloc'd, taken); does not wait. */
+WEFT_NODISCARD weft_status *coll_bootstrap_known(coll_group *g, coll_address *addresses);
 
 uint64_t coll_hash_text(const char *text, uint64_t h);
 

@@ -284,13 +284,15 @@ static weft_status *dial_known(coll_group *g, int local, int peer, void *ctx)
   return NULL;
 }
 
-weft_status *coll_bootstrap_known(coll_group *g)
+weft_status *coll_bootstrap_known(coll_group *g, coll_address *addresses)
 {
   coll_link **links = calloc((size_t)g->size * (size_t)g->local_count, sizeof *links);
   weft_status *st;
 
+  if (!links) free(addresses);
   WEFT_TRY_ALLOC(links);
-  coll_group_lock(g);
+  coll_group_lock(g); /* deaths are reported to any group that there is */
+  g->addresses = addresses;
   for (int r = 0; r < g->size; r++) g->addresses[r].size = g->size;
   st = set_topology_locked(g);
   g->links = links;

@@ -241,11 +241,10 @@ static weft_status *make_part(coll_group *parent, const claim *claims, int color
   for (int i = 0; i < size; i++) g->incarnations[i] = parent->incarnations[members[i].rank];
   WEFT_TRY(coll_context_add(g));
   if (parent->addresses && local < size) {
-    weft_status *st = NULL;
-    g->addresses = calloc((size_t)size, sizeof *g->addresses);
-    if (!g->addresses) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-    for (int i = 0; !st && i < size; i++) g->addresses[i] = parent->addresses[members[i].rank];
-    if (!st) st = coll_bootstrap_known(g);
+    coll_address *addresses = calloc((size_t)size, sizeof *addresses);
+    weft_status *st = addresses ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+    for (int i = 0; !st && i < size; i++) addresses[i] = parent->addresses[members[i].rank];
+    if (!st) st = coll_bootstrap_known(g, addresses);
     if (st) {
       coll_context_remove(g);
       return st;

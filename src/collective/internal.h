@@ -187,7 +187,7 @@ struct coll_group {
   coll_op *all_pending, *finished;
   weft_status *error;   /* what spent the group */
   atomic_int pending;   /* operations that have not ended; written under the lock */
-  atomic_bool unsent;   /* a stream needs polling although its operations have ended; written under the lock */
+  atomic_bool unsent;   /* a stream needs polling although its operations have ended, or a refused link; written under the lock */
   atomic_bool bulk;     /* something large is on its way: worth polling for longer; written under the lock */
   bool frozen;          /* a deadline has passed: nothing moves until the diagnosis is ready */
   _Atomic int64_t next_timer_ns; /* no operation is due for a warning or its deadline before */
@@ -214,8 +214,9 @@ struct coll_group {
   coll_pair *pairs;     /* [local_count * local_count]: from, to */
   coll_link **links;    /* [local_count * size]; NULL: none yet */
   coll_link *open_links; /* all that exist */
+  int refused_count;     /* those among them whose peer refuses connections */
   struct coll_fabric *fabric;
-  uint64_t splits;
+  uint64_t splits, offers_seen;
 };
 
 /* ---- group.c: locking, posting, ending ---- */

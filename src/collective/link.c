@@ -25,11 +25,16 @@ enum { PIECE_BYTES = 64 << 10, BULK_PIECE_BYTES = 256 << 10, SITE_BYTES = COLL_S
 /* How long a peer whose stream broke has to say why on the control connection, before it counts as dead. */
 #define WORD_NS (50 * WEFT_NS_PER_MS)
 
+/* The same for a peer whose process refuses connections: it may have given up and left, and what it said about that comes
+ * by way of others, whom it was connected to. */
+#define REFUSED_WORD_NS WEFT_NS_PER_S
+
 typedef enum link_state {
   LINK_WAITING,    /* for the peer's connection */
   LINK_CONNECTING, /* our connection is under way */
   LINK_GREETING,   /* HELLO sent */
   LINK_READY,
+  LINK_REFUSED,    /* nobody listens at the peer's address; see REFUSED_WORD_NS */
   LINK_LEFT,       /* the peer said goodbye; what it sent before still counts, and may still be on its way */
 } link_state;
 
@@ -46,7 +51,7 @@ struct coll_link {
   coll_link *next_open;
   coll_group *group;
   uint64_t id;
-  int local, peer, fd;
+  int local, rank, peer, fd; /* rank: of ours, number `local`; its communicator may be gone while others of the group are not */
   link_state state;
   coll_stream *stream;       /* NULL until greeting (shm) or ready */
   coll_frame_reader reader;
@@ -68,10 +73,9 @@ struct coll_link {
   size_t offer_count;
   uint64_t next_p2p_id;
   int64_t told; /* see coll_link_told */
-  int64_t broken_ns; /* when the stream was first seen broken, 0: it works */
+  int64_t broken_ns; /* when the stream was first seen broken, or the connection refused; 0: it works */
+  weft_status *refused; /* why: LINK_REFUSED */
 };
-
-static uint64_t arrivals; /* under any group's lock: only order within one group matters */
 
 bool coll_link_is_ready(const coll_link *link) { return link->state == LINK_READY || link->state == LINK_LEFT; }
 
@@ -408,7 +412,7 @@ static void on_offer(coll_link *link, const coll_header *h)
     return;
   }
   o->header = *h;
-  o->arrival = arrivals++;
+  o->arrival = link->group->offers_seen++;
   *link->offers_tail = o;
   link->offers_tail = &o->next;
   link->offer_count++;
@@ -472,11 +476,45 @@ static bool waits_in_vain(const coll_link *link)
   return link->sends.head || steps || p2p;
 }
 
+static void hang_up(coll_link *link)
+{
+  if (link->fd >= 0) {
+    coll_context_unwatch(link->fd);
+    close(link->fd);
+  }
+  link->fd = -1;
+  if (link->stream) link->stream->ops->close(link->stream);
+  link->stream = NULL;
+}
+
+/* The connection cannot be made.  `st` is taken. */
+static void on_refused(coll_link *link, weft_status *st)
+{
+  hang_up(link);
+  link->state = LINK_REFUSED;
+  link->refused = st;
+  link->broken_ns = weft_now_ns();
+  link->group->refused_count++;
+  atomic_store_explicit(&link->group->unsent, true, memory_order_relaxed); /* the progress thread looks at the time */
+  coll_context_wake();
+}
+
+static void mind_refused(coll_link *link)
+{
+  char how[512];
+
+  if (weft_now_ns() - link->broken_ns <= REFUSED_WORD_NS) return;
+  snprintf(how, sizeof how, "cannot be reached: its process ended, or left all its communicators, and nobody has told us why (%s)",
+           weft_status_message(link->refused));
+  peer_died(link, how);
+}
+
 static bool progress(coll_link *link)
 {
   coll_group *g = link->group;
   bool any = false, p2p = has_p2p(link);
 
+  if (link->state == LINK_REFUSED) mind_refused(link);
   if (!coll_link_is_ready(link)) return false;
   if (!link->sends.head && !link->recvs.head && !p2p && !link->stream->unsent) return false;
   if (link->stream->ops->poll) any |= link->stream->ops->poll(link->stream);
@@ -512,7 +550,7 @@ bool coll_links_poll_locked(coll_group *g)
     bulk |= link->lending || link->borrowing;
   }
   atomic_store_explicit(&g->bulk, bulk && !g->error, memory_order_relaxed);
-  atomic_store_explicit(&g->unsent, unsent && !g->error, memory_order_relaxed);
+  atomic_store_explicit(&g->unsent, (unsent || g->refused_count) && !g->error, memory_order_relaxed);
   return any;
 }
 
@@ -610,10 +648,11 @@ static weft_status *fill_fabric(coll_group *g, coll_transport transport, coll_he
   return transport == COLL_TRANSPORT_FABRIC ? coll_fabric_name(g, &hello->address) : NULL;
 }
 
-static bool same_node(const coll_group *g, int local, int peer)
+static bool same_node(const coll_link *link)
 {
-  return strcmp(coll_settings_get()->transport, "fabric") != 0 &&
-         g->addresses[g->locals[local]->rank].node == g->addresses[peer].node;
+  const coll_address *addresses = link->group->addresses;
+
+  return strcmp(coll_settings_get()->transport, "fabric") != 0 && addresses[link->rank].node == addresses[link->peer].node;
 }
 
 static void ring_peer(void *ctx)
@@ -626,17 +665,6 @@ static void cut(void *ctx)
 {
   coll_link *link = ctx;
   if (link->fd >= 0) shutdown(link->fd, SHUT_RDWR);
-}
-
-static void hang_up(coll_link *link)
-{
-  if (link->fd >= 0) {
-    coll_context_unwatch(link->fd);
-    close(link->fd);
-  }
-  link->fd = -1;
-  if (link->stream) link->stream->ops->close(link->stream);
-  link->stream = NULL;
 }
 
 static weft_status *become_ready(coll_link *link)
@@ -655,18 +683,17 @@ static weft_status *become_ready(coll_link *link)
 static coll_hello hello_of(coll_link *link, coll_transport transport)
 {
   coll_group *g = link->group;
-  int me = g->locals[link->local]->rank;
 
-  return (coll_hello){.group_id = g->id, .src_incarnation = g->incarnations[me],
+  return (coll_hello){.group_id = g->id, .src_incarnation = g->incarnations[link->rank],
                       .dst_incarnation = g->addresses[link->peer].magic ? g->addresses[link->peer].incarnation : 0,
-                      .src = me, .dst = link->peer, .size = g->size, .transport = (int32_t)transport,
-                      .address = g->addresses[me]};
+                      .src = link->rank, .dst = link->peer, .size = g->size, .transport = (int32_t)transport,
+                      .address = g->addresses[link->rank]};
 }
 
 static weft_status *greet(coll_link *link)
 {
   coll_group *g = link->group;
-  bool local = same_node(g, link->local, link->peer);
+  bool local = same_node(link);
   coll_hello hello;
   int memory_fd = -1;
 
@@ -684,7 +711,7 @@ static weft_status *greet(coll_link *link)
 static weft_status *dial(coll_link *link)
 {
   coll_group *g = link->group;
-  bool local = same_node(g, link->local, link->peer);
+  bool local = same_node(link);
 
   WEFT_TRY(coll_dial(&g->addresses[link->peer], local, &link->fd));
   link->reader = (coll_frame_reader){.passed_fd = -1};
@@ -705,18 +732,14 @@ coll_link *coll_link_of_locked(coll_group *g, int local, int peer)
       coll_group_fail_locked(g, WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory for a link"), true);
       return NULL;
     }
-    *link = (coll_link){.group = g, .id = coll_context_next_id(), .local = local, .peer = peer, .fd = -1,
+    *link = (coll_link){.group = g, .id = coll_context_next_id(), .local = local, .rank = g->locals[local]->rank, .peer = peer, .fd = -1,
                         .next_open = g->open_links, .state = LINK_WAITING, .told = -1};
     link->offers_tail = &link->offers;
     *slot = g->open_links = link;
   }
   if (g->addresses[peer].magic) st = dial(link);
-  if (!st) return link;
-  char how[512];
-  snprintf(how, sizeof how, "cannot be reached: %s", weft_status_message(st));
-  weft_status_free(st);
-  peer_died(link, how);
-  return NULL;
+  if (st) on_refused(link, st);
+  return link;
 }
 
 weft_status *coll_link_dial_locked(coll_group *g, int local, int peer)
@@ -776,12 +799,15 @@ weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int 
   g->incarnations[peer] = hello->src_incarnation;
   if (!link) return weft_status_dup(g->error);
   if (coll_link_is_ready(link)) return WEFT_ERR(FAILED_PRECONDITION, "ranks %d and %d are connected already", peer, me);
-  if (link->state != LINK_WAITING && peer > me) { /* both dialled: ours stays */
+  if ((link->state == LINK_CONNECTING || link->state == LINK_GREETING) && peer > me) { /* both dialled: ours stays */
     coll_frame_send(fd, COLL_FRAME_YIELD, NULL, 0, -1);
     return WEFT_ERR(ALREADY_EXISTS, "our own connection is under way");
   }
   hang_up(link);
   link->state = LINK_WAITING;
+  link->broken_ns = 0;
+  g->refused_count -= link->refused != NULL;
+  weft_status_free(WEFT_MOVE(link->refused));
   link->reader = (coll_frame_reader){.passed_fd = -1};
   WEFT_TRY(open_stream(link, hello, passed_fd));
   coll_hello answer = hello_of(link, (coll_transport)hello->transport);
@@ -837,7 +863,7 @@ static void on_accept(coll_link *link)
     return;
   }
   memcpy(&hello, link->reader.payload, sizeof hello);
-  if (hello.group_id != g->id || hello.src != link->peer || hello.dst != g->locals[link->local]->rank ||
+  if (hello.group_id != g->id || hello.src != link->peer || hello.dst != link->rank ||
       hello.src_incarnation != g->addresses[link->peer].incarnation) {
     garbage(link, "an answer of another rank or incarnation");
     return;
@@ -898,12 +924,9 @@ void coll_link_ready_locked(coll_group *g, uint64_t id)
     getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &length);
     weft_status *st = error ? WEFT_ERR(UNAVAILABLE, "%s", strerror(error)) : greet(link);
     if (!st) return;
+    if (g->topology.size) return on_refused(link, st);
     hang_up(link);
-    if (g->addresses[link->peer].magic && !g->topology.size) { /* still meeting: the bootstrap tries again */
-      link->state = LINK_WAITING;
-    } else {
-      peer_died(link, weft_status_message(st));
-    }
+    link->state = LINK_WAITING; /* still meeting: the bootstrap tries again */
     weft_status_free(st);
     return;
   }
@@ -965,6 +988,7 @@ void coll_links_close_locked(coll_group *g)
     }
     g->links[(size_t)link->local * (size_t)g->size + (size_t)link->peer] = NULL;
     free(link->scratch);
+    weft_status_free(link->refused);
     free(link);
   }
   g->open_links = NULL;

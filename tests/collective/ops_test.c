@@ -610,30 +610,76 @@ TEST(the_recorder_of_another_process_can_be_asked_for)
 TEST(split_makes_communicators_of_colors)
 {
   enum { SIZE = 6 };
-  for (int how = 0; how < 2; how++) {
-    world w;
-    weft_comm *parts[SIZE] = {NULL};
-    if (how) {
-      /* each "process" splits by itself: in threads */
-      T_SKIP("covered by the multi-process tests\n");
-    }
-    world_open_devices(&w, SIZE);
-    int colors[SIZE] = {0, 1, 0, 1, -1, 1}, keys[SIZE] = {5, 0, 1, 0, 0, -3};
-    T_OK(weft_comm_split(w.comms, SIZE, colors, keys, weft_deadline_after_ms(5000), parts));
-    T_TRUE(parts[4] == NULL);
-    T_EQ_INT(weft_comm_size(parts[0]), 2);
-    T_EQ_INT(weft_comm_rank(parts[0]), 1); /* key 5 after key 1 */
-    T_EQ_INT(weft_comm_rank(parts[2]), 0);
-    T_EQ_INT(weft_comm_size(parts[5]), 3);
-    T_EQ_INT(weft_comm_rank(parts[5]), 0);
-    world odd = {.size = 3, .comms = {parts[5], parts[1], parts[3]}};
-    run_trial(&odd, WEFT_ALL_REDUCE, WEFT_S32, WEFT_SUM, 10, 0, APART, "split");
-    world_close(&odd);
+  world w;
+  weft_comm *parts[SIZE] = {NULL};
+  int colors[SIZE] = {0, 1, 0, 1, -1, 1}, keys[SIZE] = {5, 0, 1, 0, 0, -3};
+
+  world_open_devices(&w, SIZE);
+  T_OK(weft_comm_split(w.comms, SIZE, colors, keys, weft_deadline_after_ms(5000), parts));
+  T_TRUE(parts[4] == NULL);
+  T_EQ_INT(weft_comm_size(parts[0]), 2);
+  T_EQ_INT(weft_comm_rank(parts[0]), 1); /* key 5 after key 1 */
+  T_EQ_INT(weft_comm_rank(parts[2]), 0);
+  T_EQ_INT(weft_comm_size(parts[5]), 3);
+  T_EQ_INT(weft_comm_rank(parts[5]), 0);
+  world odd = {.size = 3, .comms = {parts[5], parts[1], parts[3]}};
+  run_trial(&odd, WEFT_ALL_REDUCE, WEFT_S32, WEFT_SUM, 10, 0, APART, "split");
+  world_close(&odd);
+  weft_comm_destroy(parts[0]);
+  weft_comm_destroy(parts[2]);
+  world_close(&w);
+}
+
+/* Two "processes" of two ranks each; the first part of each split goes while its connections are being made. */
+typedef struct half {
+  weft_comm_spec spec;
+  int ranks[2];
+  weft_comm *comms[2];
+  weft_status *st;
+} half;
+
+static void *create_half(void *arg)
+{
+  half *h = arg;
+
+  h->spec.ranks = h->ranks;
+  h->st = weft_comm_create(&h->spec, h->comms);
+  return NULL;
+}
+
+static void *split_and_leave(void *arg)
+{
+  half *h = arg;
+  const int colors[2] = {0, 0};
+
+  for (int i = 0; i < 30 && !h->st; i++) {
+    weft_comm *parts[2];
+    h->st = weft_comm_split(h->comms, 2, colors, NULL, weft_deadline_after_ms(20000), parts);
+    if (h->st) break;
     weft_comm_destroy(parts[0]);
-    weft_comm_destroy(parts[2]);
-    world_close(&w);
-    return;
+    usleep(200 * (unsigned)i);
+    weft_comm_destroy(parts[1]);
   }
+  return NULL;
+}
+
+TEST(a_part_may_leave_while_its_connections_are_made)
+{
+  weft_kv *kv;
+  half halves[2];
+  pthread_t threads[2];
+
+  T_OK(weft_kv_local_new(&kv));
+  for (int i = 0; i < 2; i++)
+    halves[i] = (half){.spec = {.kv = kv, .name = "halves", .size = 4, .rank_count = 2}, .ranks = {2 * i, 2 * i + 1}};
+  void *(*const steps[])(void *) = {create_half, split_and_leave};
+  for (size_t step = 0; step < WEFT_COUNT(steps); step++) {
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, steps[step], &halves[i]);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) T_OK(halves[i].st);
+  }
+  for (int i = 0; i < 4; i++) weft_comm_destroy(halves[i / 2].comms[i % 2]);
+  weft_kv_destroy(kv);
 }
 
 TEST(arguments_that_make_no_sense_are_refused)
@@ -694,4 +740,4 @@ TEST_MAIN(UNIT(strangers_at_the_door_do_no_harm), UNIT(devices_of_a_process), UN
           UNIT(rank_order_gives_the_same_bits_everywhere), UNIT(nan_is_contagious_and_minus_zero_is_less),
           UNIT(ragged_rows_go_where_they_are_sent), UNIT(tagged_messages_in_any_order_and_from_anybody),
           UNIT(a_group_of_operations_ends_together), UNIT(the_recorder_of_another_process_can_be_asked_for),
-          UNIT(split_makes_communicators_of_colors), UNIT(arguments_that_make_no_sense_are_refused))
+          UNIT(split_makes_communicators_of_colors), UNIT(a_part_may_leave_while_its_connections_are_made), UNIT(arguments_that_make_no_sense_are_refused))

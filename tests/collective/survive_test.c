@@ -211,6 +211,44 @@ static void splits(const scene *s, int rank, weft_comm *comm)
   finish(rank, st);
 }
 
+/* Of six ranks 0 and 3 are no neighbours: 0 first calls on 3 when 3 has left, and those who know why are stopped. */
+enum { EVERYBODY_IS_STOPPED = 1, THREE_HAS_LEFT, ZERO_HAS_CALLED };
+
+static void await_counter(int value)
+{
+  while (shared->counter < value) usleep(1000);
+}
+
+static void gives_up(const scene *s, int rank, weft_comm *comm)
+{
+  weft_coll_op send = {.kind = WEFT_SEND, .dtype = WEFT_F32, .count = 1, .send = &(float){1}, .peer = 3};
+  weft_event *event;
+  weft_status *st = NULL;
+
+  (void)s;
+  if (rank == 3) {
+    await_counter(EVERYBODY_IS_STOPPED);
+    weft_comm_abort(comm, WEFT_ERR(ABORTED, "lost patience"));
+    weft_comm_destroy(comm);
+    shared->event_ns = weft_now_ns();
+    shared->counter = THREE_HAS_LEFT;
+    for (;;) pause(); /* it lives on */
+  }
+  if (rank == 0) {
+    await_counter(THREE_HAS_LEFT);
+    st = weft_coll_post(comm, &send, NULL, &event);
+    shared->counter = ZERO_HAS_CALLED;
+    if (!st) {
+      st = weft_coll_wait(comm, event);
+      weft_event_release(event);
+    }
+  } else {
+    kill(getpid(), SIGSTOP);
+    st = run_kind(comm, WEFT_BARRIER, 0, NULL);
+  }
+  finish(rank, st);
+}
+
 /* ---- scenes ---- */
 
 static const char *const transports[] = {"shm", "fabric"};
@@ -308,6 +346,24 @@ TEST(a_stopped_rank_is_told_apart)
   play(&s, pids);
   await(&s, pids, 0x5, 15000);
   everybody_is(&s, 0x5, WEFT_DEADLINE_EXCEEDED, "does not answer", 3500);
+}
+
+TEST(one_that_gave_up_and_left_is_not_called_dead)
+{
+  for (size_t t = 0; t < WEFT_COUNT(transports); t++) {
+    if (!transport_works(transports[t])) continue;
+    static const int others[] = {1, 2, 4, 5};
+    pid_t pids[MOST];
+    int how;
+    scene s = {"gave-up", 6, transports[t], 20 * WEFT_NS_PER_S, gives_up, WEFT_BARRIER, NULL};
+    play(&s, pids);
+    for (size_t i = 0; i < WEFT_COUNT(others); i++) waitpid(pids[others[i]], &how, WUNTRACED);
+    shared->counter = EVERYBODY_IS_STOPPED;
+    for (int ms = 0; ms < 15000 && shared->counter < ZERO_HAS_CALLED; ms++) usleep(1000);
+    for (size_t i = 0; i < WEFT_COUNT(others); i++) kill(pids[others[i]], SIGCONT);
+    await(&s, pids, 0x37, 15000);
+    everybody_is(&s, 0x37, WEFT_ABORTED, "lost patience", 0);
+  }
 }
 
 TEST(stopped_and_continued_in_time_is_no_error)
@@ -499,7 +555,7 @@ int main(void)
   const struct CMUnitTest units[] = {
     UNIT(a_killed_rank_ends_every_operation_at_once), UNIT(a_sleeping_rank_is_named_with_what_it_did_last),
     UNIT(recorders_of_killed_processes_say_who_never_came),
-    UNIT(a_stopped_rank_is_told_apart), UNIT(stopped_and_continued_in_time_is_no_error),
+    UNIT(a_stopped_rank_is_told_apart), UNIT(one_that_gave_up_and_left_is_not_called_dead), UNIT(stopped_and_continued_in_time_is_no_error),
     UNIT(ranks_that_disagree_are_told_both_sides), UNIT(faults_of_the_transport_end_in_an_error_or_do_no_harm),
     UNIT(the_next_communicator_works_with_a_restarted_rank), UNIT(splitting_needs_no_store),
     UNIT(creation_names_who_did_not_come_and_can_be_cancelled),
