@@ -4,6 +4,8 @@
  * does: a swapped operand is a transposed one.  Dimensions are merged by reshapes; an operand that is a transpose is
  * taken from before it when that needs no other; and only what no GEMM can address is transposed.
  * Canonical dots whose operands are transposes are folded too, so the pass is run again after simplification.
+ * A dot that is only read transposed, as JAX writes the gradient of a weight, is the dot of swapped operands where that
+ * will do: the transpose of a product is the product of the transposes, the other way round.
  *
  * A large operand that has its contracting dimensions in the middle, [A, K, C], as einsums with per-head weights have,
  * is not transposed if the other operand is small: that one is repeated for each index of A instead, which becomes a
@@ -269,12 +271,50 @@ static weft_status *canonicalize(hlo_instr *dot, bool *changed)
   return pass_build_replace(&b, dot, pb_reshape_like(&b, result, dot->shape));
 }
 
+/* The dot that gives `transpose` at once: of the operands the other way round. */
+static weft_status *absorb_transpose(hlo_instr *transpose, bool *changed)
+{
+  weft_arena *arena = &transpose->parent->module->arena;
+  hlo_instr *dot = transpose->operands[0], *operands[2], *result;
+  pass_build b = PASS_BUILD_AT(transpose);
+  hlo_dot_attrs *attrs;
+
+  if (dot->op != HLO_DOT || dot->user_count != 1 || dot == dot->parent->root || dot->u.dot->sparsity) return NULL;
+  const hlo_dot_attrs *a = dot->u.dot;
+  int batch = a->lhs_batch.count, rank = dot->shape->rank;
+  int lhs_free = dot->operands[0]->shape->rank - batch - a->lhs_contracting.count, rhs_free = rank - batch - lhs_free;
+  for (int i = 0; i < rank; i++)
+    if (transpose->dims.v[i] != (i < batch ? i : i < batch + rhs_free ? i + lhs_free : i - rhs_free)) return NULL;
+  attrs = weft_arena_memdup(arena, a, sizeof *attrs);
+  WEFT_TRY_ALLOC(attrs);
+  attrs->lhs_batch = a->rhs_batch;
+  attrs->rhs_batch = a->lhs_batch;
+  attrs->lhs_contracting = a->rhs_contracting;
+  attrs->rhs_contracting = a->lhs_contracting;
+  if (a->precision_count == 2) {
+    attrs->precision = weft_arena_memdup(arena, (hlo_precision[]){a->precision[1], a->precision[0]}, 2 * sizeof(hlo_precision));
+    WEFT_TRY_ALLOC(attrs->precision);
+  }
+  operands[0] = dot->operands[1];
+  operands[1] = dot->operands[0];
+  result = pb_instr(&b, HLO_DOT, transpose->shape, 2, operands);
+  if (result) {
+    result->u.dot = attrs;
+    result->extra = dot->extra;
+  }
+  *changed = true;
+  return pass_build_replace(&b, transpose, result);
+}
+
 static weft_status *dot_canonicalizer_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   (void)ctx;
-  HLO_FOREACH_COMPUTATION(comp, module)
+  HLO_FOREACH_COMPUTATION(comp, module) {
+    HLO_FOREACH(instr, comp)
+      if (instr->op == HLO_TRANSPOSE) WEFT_TRY(absorb_transpose(instr, changed));
     HLO_FOREACH(instr, comp)
       if (instr->op == HLO_DOT) WEFT_TRY(canonicalize(instr, changed));
+  }
   return NULL;
 }
 const hlo_pass pass_dot_canonicalizer = {"dot-canonicalizer", dot_canonicalizer_run};
