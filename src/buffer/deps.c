@@ -80,8 +80,9 @@ static weft_status *find_descendants(buf_deps *d, buf_graph *g)
 {
   if (g->node_count > BUF_REACH_LIMIT) return NULL;
   g->words = (g->node_count + 63) / 64;
-  g->below = WEFT_ARENA_ARRAY(&d->arena, uint64_t, (int64_t)g->node_count * g->words);
+  if (!g->below) g->below = WEFT_ARENA_ARRAY(&d->arena, uint64_t, (int64_t)g->node_count * g->words);
   WEFT_TRY_ALLOC(g->below);
+  memset(g->below, 0, (size_t)g->node_count * (size_t)g->words * sizeof *g->below);
   for (int i = g->edge_end - 1; i >= g->edge_begin; i--) { /* sorted by `from`, and from < to: descendants are complete */
     uint64_t *mine = g->below + (int64_t)d->edges[i].from * g->words;
     const uint64_t *theirs = g->below + (int64_t)d->edges[i].to * g->words;
@@ -126,19 +127,28 @@ static weft_status *number_nodes(buf_deps *d, const buf_options *options)
   return NULL;
 }
 
-static weft_status *add_flow_edges(buf_deps *d, const buf_classes *classes)
+static weft_status *add_flow_edges(buf_deps *d, const bool *in_order)
 {
   const buf_flow *flow = d->plan->flow;
-  int *first_read, *by_value;
 
+  for (int c = 0; in_order && c < flow->module->next_computation_id; c++)
+    for (int n = 1; in_order[c] && n < d->graphs[c].node_count; n++)
+      WEFT_TRY(add_edge(d, d->graphs[c].nodes[n - 1], d->graphs[c].nodes[n]));
   for (int i = 0; i < flow->read_count; i++)
     WEFT_TRY(add_edge(d, flow->values[flow->reads[i].value].instr, flow->reads[i].instr));
   HLO_FOREACH_COMPUTATION(comp, flow->module)
     if (d->graphs[comp->id].comp)
       HLO_FOREACH(instr, comp)
         for (int i = 0; i < instr->control_pred_count; i++) WEFT_TRY(add_edge(d, instr->control_preds[i], instr));
+  return NULL;
+}
 
-  /* In one buffer, the next value is written when the last one has been read. */
+/* In one buffer, the next value is written when the last one has been read. */
+static weft_status *add_class_edges(buf_deps *d, const buf_classes *classes)
+{
+  const buf_flow *flow = d->plan->flow;
+  int *first_read, *by_value;
+
   first_read = WEFT_ARENA_ARRAY(&d->arena, int, flow->value_count + 1);
   by_value = WEFT_ARENA_ARRAY(&d->arena, int, flow->read_count);
   if (!first_read || !by_value) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
@@ -218,8 +228,15 @@ static weft_status *locate_buffers(buf_deps *d, const buf_classes *classes)
   return NULL;
 }
 
-weft_status *buf_deps_new(const buf_plan *plan, const buf_classes *classes, const buf_options *options,
-                          buf_deps **out_deps)
+static weft_status *index_graphs(buf_deps *d)
+{
+  index_edges(d);
+  for (int c = 0; c < d->plan->module->next_computation_id; c++)
+    if (d->graphs[c].comp) WEFT_TRY(find_descendants(d, &d->graphs[c]));
+  return NULL;
+}
+
+weft_status *buf_deps_new(const buf_plan *plan, const buf_options *options, buf_deps **out_deps)
 {
   WEFT_AUTO(buf_deps) d = calloc(1, sizeof *d);
   const hlo_module *module = plan->module;
@@ -233,13 +250,23 @@ weft_status *buf_deps_new(const buf_plan *plan, const buf_classes *classes, cons
   d->graphs = WEFT_ARENA_ARRAY(&d->arena, buf_graph, module->next_computation_id);
   if (!d->node_of || !d->depth || !d->graphs) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   WEFT_TRY(number_nodes(d, options));
-  WEFT_TRY(add_flow_edges(d, classes));
-  index_edges(d);
-  for (int c = 0; c < module->next_computation_id; c++)
-    if (d->graphs[c].comp) WEFT_TRY(find_descendants(d, &d->graphs[c]));
-  WEFT_TRY(locate_buffers(d, classes));
+  WEFT_TRY(add_flow_edges(d, options->in_order));
+  WEFT_TRY(index_graphs(d));
   *out_deps = WEFT_MOVE(d);
   return NULL;
+}
+
+bool buf_comes_before(const buf_deps *d, const hlo_instr *before, const hlo_instr *after)
+{
+  int comp = common(d, before->parent, after->parent)->id, x = buf_node_in(d, before, comp), y = buf_node_in(d, after, comp);
+  return x >= 0 && y > x && d->graphs[comp].below && buf_reaches(&d->graphs[comp], x, y);
+}
+
+weft_status *buf_deps_add_classes(buf_deps *d, const buf_classes *classes)
+{
+  WEFT_TRY(add_class_edges(d, classes));
+  WEFT_TRY(index_graphs(d));
+  return locate_buffers(d, classes);
 }
 
 void buf_deps_free(buf_deps *deps)

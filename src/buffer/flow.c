@@ -722,22 +722,3 @@ weft_status *buf_classes_merge_ties(const buf_flow *flow, buf_classes *classes, 
     }
   return NULL;
 }
-
-weft_status *buf_classes_merge_overwrites(const buf_flow *flow, buf_classes *classes, bool sole_reader)
-{
-  int *readers = WEFT_ARENA_ARRAY(&classes->arena, int, flow->value_count);
-  bool merged;
-
-  WEFT_TRY_ALLOC(readers);
-  for (int i = 0; i < flow->read_count; i++) /* the reads of one step stand together */
-    readers[flow->reads[i].value] += i == 0 || flow->reads[i].instr != flow->reads[i - 1].instr ||
-                                     flow->reads[i].value != flow->reads[i - 1].value;
-  for (int i = 0; i < flow->overwrite_count; i++) {
-    int from = flow->overwrites[i].from, to = flow->overwrites[i].to;
-    const struct buf_class *a = &classes->classes[buf_class_of(classes, from)],
-                           *b = &classes->classes[buf_class_of(classes, to)];
-    if (sole_reader && (readers[from] > 1 || a->members[a->count - 1] != from || b->members[0] != to)) continue;
-    WEFT_TRY(buf_classes_merge(flow, classes, from, to, &merged));
-  }
-  return NULL;
-}

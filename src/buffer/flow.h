@@ -99,9 +99,6 @@ int buf_class_of(const buf_classes *classes, int value);
 /* Puts two values into one class unless some of their classes' values clash, sizes differ, or memory is promised to two
  * parties.  *out_merged false: nothing changed. */
 WEFT_NODISCARD weft_status *buf_classes_merge(const buf_flow *flow, buf_classes *classes, int a, int b, bool *out_merged);
-/* Merges pairs of `overwrites` that may share, to save memory; with `sole_reader` only where nobody else reads the operand,
- * so that the sharing adds no dependence. */
-WEFT_NODISCARD weft_status *buf_classes_merge_overwrites(const buf_flow *flow, buf_classes *classes, bool sole_reader);
 /* Merges all ties, the dearest to copy first; broken[i] tells of tie i whether it could not. */
 WEFT_NODISCARD weft_status *buf_classes_merge_ties(const buf_flow *flow, buf_classes *classes, bool *broken,
                                                    int *out_broken_count);

@@ -158,6 +158,41 @@ static void fill_slices(buf_plan *plan, const buf_classes *classes, const int *c
     if (plan->scratch[id].bytes > 0) plan->scratch[id].offset = plan->buffers[plan->scratch[id].offset].offset;
 }
 
+/* True if all who read `from` are done when `writer` starts, besides itself; `next` leads from a read of a value to the next. */
+static bool readers_are_done(const buf_deps *deps, int first, const int *next, const hlo_instr *writer)
+{
+  for (int r = first; r >= 0; r = next[r]) {
+    const hlo_instr *reader = deps->plan->flow->reads[r].instr;
+    if (reader != writer && !buf_comes_before(deps, reader, writer)) return false;
+  }
+  return true;
+}
+
+/* Merges pairs of `overwrites` that may share, to save memory; with `deps` only where that adds no dependence. */
+static weft_status *merge_overwrites(const buf_flow *flow, buf_classes *classes, const buf_deps *deps)
+{
+  int *first = WEFT_ARENA_ARRAY(&classes->arena, int, flow->value_count);
+  int *next = WEFT_ARENA_ARRAY(&classes->arena, int, flow->read_count);
+  bool merged;
+
+  if (!first || !next) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  for (int v = 0; v < flow->value_count; v++) first[v] = -1;
+  for (int r = 0; r < flow->read_count; r++) {
+    next[r] = first[flow->reads[r].value];
+    first[flow->reads[r].value] = r;
+  }
+  for (int i = 0; i < flow->overwrite_count; i++) {
+    int from = flow->overwrites[i].from, to = flow->overwrites[i].to;
+    const struct buf_class *a = &classes->classes[buf_class_of(classes, from)],
+                           *b = &classes->classes[buf_class_of(classes, to)];
+    if (deps && (a->members[a->count - 1] != from || b->members[0] != to ||
+                 !readers_are_done(deps, first[from], next, flow->values[to].instr)))
+      continue;
+    WEFT_TRY(buf_classes_merge(flow, classes, from, to, &merged));
+  }
+  return NULL;
+}
+
 typedef struct change { int point; int64_t bytes; } change;
 
 static int compare_changes(const void *a, const void *b)
@@ -241,10 +276,11 @@ static weft_status *build(buf_plan *plan, const buf_options *options)
     return WEFT_ERR(INVALID_ARGUMENT, "\"%s\" leaf %d must be copied first: run copy-insertion", from->instr->name,
                     from->leaf);
   }
-  WEFT_TRY(buf_classes_merge_overwrites(flow, classes, options->order != BUF_SEQUENTIAL));
+  WEFT_TRY(buf_deps_new(plan, options, &deps));
+  WEFT_TRY(merge_overwrites(flow, classes, options->order == BUF_SEQUENTIAL ? NULL : deps));
   WEFT_TRY(number_allocs(plan, classes, class_alloc));
   WEFT_TRY(collect_buffers(plan, classes, class_alloc, options));
-  WEFT_TRY(buf_deps_new(plan, classes, options, &deps));
+  WEFT_TRY(buf_deps_add_classes(deps, classes));
   WEFT_TRY(buf_deps_span(deps, &plan->stats.critical_path_free));
   WEFT_TRY(buf_place(plan, deps, options));
   plan->allocs[plan->temp_alloc].bytes = plan->stats.temp_bytes;

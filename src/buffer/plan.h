@@ -50,6 +50,8 @@ typedef struct buf_options {
   /* Optional: estimated nanoseconds of an instruction by itself (called computations excluded). */
   double (*cost_ns)(void *ctx, const hlo_instr *instr);
   void *ctx;
+  /* Optional, by computation id: its steps run one after the other whatever the plan says, so that reuse adds nothing. */
+  const bool *in_order;
 } buf_options;
 
 /* What the plan costs and why.  Bytes; times are in units of cost_ns. */
@@ -62,7 +64,7 @@ typedef struct buf_stats {
   int buffer_count;            /* temporary buffers placed */
   int reused_count;            /* of them, in bytes that another one had before */
   int added_edge_count;        /* dependences that reuse adds (0 for topological) */
-  double critical_path_free;   /* longest path by data dependence alone */
+  double critical_path_free;   /* longest path by data dependence, and by order where options->in_order */
   double critical_path;        /* with the plan's reuse */
   double total_cost;           /* of all steps: a sequential run */
 } buf_stats;

@@ -59,8 +59,12 @@ typedef struct buf_deps {
 /* A graph above this has no reachability (n*n/8 bytes); its buffers are placed by the schedule's order. */
 enum { BUF_REACH_LIMIT = 16384 };
 
-WEFT_NODISCARD weft_status *buf_deps_new(const buf_plan *plan, const buf_classes *classes, const buf_options *options,
-                                         buf_deps **out_deps);
+/* What data, control and the executor's own order say. */
+WEFT_NODISCARD weft_status *buf_deps_new(const buf_plan *plan, const buf_options *options, buf_deps **out_deps);
+/* True if `before` has ended when `after` starts, whatever is run first; both are steps. */
+bool buf_comes_before(const buf_deps *deps, const hlo_instr *before, const hlo_instr *after);
+/* Adds the order of values in one buffer, and finds the touches of plan->buffers. */
+WEFT_NODISCARD weft_status *buf_deps_add_classes(buf_deps *deps, const buf_classes *classes);
 void buf_deps_free(buf_deps *deps);
 WEFT_DEFINE_AUTO(buf_deps, buf_deps_free)
 /* The node of `comp`'s graph that `instr` is or runs inside of; -1 for none. */

@@ -314,6 +314,41 @@ static weft_status *lower(compiler *c)
 
 static void free_code(void *code) { gen_code_free(code); }
 
+/* Which computations turned out to run in order; NULL if none does, or if the arena is too small to matter. */
+static weft_status *find_in_order(compiler *c, const bool **out_in_order)
+{
+  enum { SMALL_ARENA = 16 << 10 };
+  int comps = c->out.module->next_computation_id;
+  bool *in_order = WEFT_ARENA_ARRAY(&c->scratch, bool, comps), any = false;
+
+  *out_in_order = NULL;
+  WEFT_TRY_ALLOC(in_order);
+  for (int i = 0; i < comps; i++) any |= in_order[i] = c->seqs[i] && rt_seq_runs_in_order(c->seqs[i]);
+  if (any && buf_plan_stats(c->out.plan)->temp_bytes > SMALL_ARENA) *out_in_order = in_order;
+  return NULL;
+}
+
+/* The executor decides from the plan's dependences what it runs in order; there buffers may share by the schedule, which a
+ * second plan makes use of. */
+static weft_status *plan_and_lower(compiler *c)
+{
+  buf_options plan = {.order = c->options->order, .budget_bytes = c->options->budget_bytes,
+                      .scratch_bytes = scratch_bytes, .cost_ns = cost_ns, .ctx = c};
+
+  WEFT_TRY(buf_plan_new(c->out.module, &plan, &c->out.plan));
+  WEFT_TRY(lower(c));
+  if (plan.order == BUF_SEQUENTIAL) return NULL;
+  WEFT_TRY(find_in_order(c, &plan.in_order));
+  if (!plan.in_order) return NULL;
+  rt_program_free(c->out.program);
+  buf_plan_free(c->out.plan);
+  c->out.program = NULL;
+  c->out.plan = NULL;
+  c->out.grouping_count = 0;
+  WEFT_TRY(buf_plan_new(c->out.module, &plan, &c->out.plan));
+  return lower(c);
+}
+
 static weft_status *compile(compiler *c)
 {
   const weft_compile_options *options = c->options;
@@ -334,10 +369,7 @@ static weft_status *compile(compiler *c)
   c->out.code_bytes = gen_code_stats(c->code)->object_bytes;
   if (rt_trace_on) rt_trace_event("compile", "kernels", 0, begin);
   begin = weft_now_ns();
-  buf_options plan = {.order = options->order, .budget_bytes = options->budget_bytes, .scratch_bytes = scratch_bytes,
-                      .cost_ns = cost_ns, .ctx = c};
-  WEFT_TRY(buf_plan_new(c->out.module, &plan, &c->out.plan));
-  WEFT_TRY(lower(c));
+  WEFT_TRY(plan_and_lower(c));
   if (rt_trace_on) rt_trace_event("compile", "plan and thunks", 0, begin);
   return NULL;
 }

@@ -415,6 +415,7 @@ weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan
   return number_args(program);
 }
 
+bool rt_seq_runs_in_order(const rt_seq *seq) { return seq->in_order; }
 double rt_program_cost_ns(const rt_program *program) { return program->cost_ns; }
 int rt_program_thunk_count(const rt_program *program) { return program->thunk_count; }
 

@@ -35,6 +35,7 @@ WEFT_NODISCARD weft_status *rt_call_new(rt_program *program, const char *name, r
 /* Builds the graphs.  `plan` is borrowed for the program's life; `threads` is the pool's. */
 WEFT_NODISCARD weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan *plan, int threads);
 
+bool rt_seq_runs_in_order(const rt_seq *seq); /* once finished: one step after the other, rather than as a graph */
 double rt_program_cost_ns(const rt_program *program); /* all thunks once */
 int rt_program_thunk_count(const rt_program *program);
 WEFT_NODISCARD weft_status *rt_program_print(const rt_program *program, FILE *out);
