@@ -21,9 +21,8 @@ static hlo_module *prepare(const char *text, int *out_copies)
   return module;
 }
 
-static buf_stats plan(const hlo_module *module, buf_order order, int64_t budget)
+static buf_stats plan_with(const hlo_module *module, buf_options options)
 {
-  buf_options options = {.order = order, .budget_bytes = budget};
   buf_plan *p;
 
   T_OK(buf_plan_new(module, &options, &p));
@@ -31,6 +30,11 @@ static buf_stats plan(const hlo_module *module, buf_order order, int64_t budget)
   buf_stats stats = *buf_plan_stats(p);
   buf_plan_free(p);
   return stats;
+}
+
+static buf_stats plan(const hlo_module *module, buf_order order, int64_t budget)
+{
+  return plan_with(module, (buf_options){.order = order, .budget_bytes = budget});
 }
 
 static const struct {
@@ -219,6 +223,43 @@ TEST(topological_adds_no_dependence_and_sequential_is_smallest)
   hlo_module_free(module);
 }
 
+TEST(steps_that_run_in_order_share_by_the_schedule)
+{
+  hlo_module *module = chains(4, 10, 1 << 20);
+  const bool in_order[] = {true, true};
+  T_TRUE(module->next_computation_id <= 2);
+  buf_stats by_order = plan_with(module, (buf_options){.order = BUF_TOPOLOGICAL, .in_order = in_order});
+
+  T_EQ_INT(by_order.temp_bytes, plan(module, BUF_SEQUENTIAL, 0).temp_bytes);
+  T_EQ_INT(by_order.added_edge_count, 0);
+  hlo_module_free(module);
+}
+
+/* x + sum(x): the sum reads x too, but is done when the addition starts.  y is read by a step that nothing orders. */
+TEST(an_operand_is_overwritten_once_all_its_readers_are_done)
+{
+  static const char start[] =
+    "HloModule m, is_scheduled=true\n"
+    "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
+    "ENTRY e { p = f32[1000] parameter(0) zero = f32[] constant(0) x = f32[1000] sine(p)\n";
+  static const char *const ends[] = {
+    " s = f32[] reduce(x, zero), dimensions={0}, to_apply=add b = f32[1000] broadcast(s), dimensions={}\n"
+    " y = f32[1000] add(x, b) ROOT r = f32[1000] reverse(y), dimensions={0} }\n",
+    " s = f32[] reduce(x, zero), dimensions={0}, to_apply=add y = f32[1000] cosine(x)\n"
+    " z = f32[1000] reverse(y), dimensions={0} ROOT r = (f32[1000], f32[]) tuple(z, s) }\n",
+  };
+  static const int buffers[] = {3, 2}; /* x and y in one, s, b; x, y */
+
+  for (int i = 0; i < 2; i++) {
+    char text[1000];
+    int copies;
+    snprintf(text, sizeof text, "%s%s", start, ends[i]);
+    hlo_module *module = prepare(text, &copies);
+    T_EQ_INT(plan(module, BUF_TOPOLOGICAL, 0).buffer_count, buffers[i]);
+    hlo_module_free(module);
+  }
+}
+
 static uint64_t next_random(uint64_t *state)
 {
   *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -270,4 +311,5 @@ TEST(random_graphs_pass_the_checker_in_every_order)
 }
 
 TEST_MAIN(UNIT(copies_are_those_that_sharing_needs), UNIT(topological_adds_no_dependence_and_sequential_is_smallest),
-          UNIT(random_graphs_pass_the_checker_in_every_order))
+          UNIT(steps_that_run_in_order_share_by_the_schedule),
+          UNIT(an_operand_is_overwritten_once_all_its_readers_are_done), UNIT(random_graphs_pass_the_checker_in_every_order))
