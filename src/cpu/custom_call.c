@@ -10,6 +10,7 @@
 #include "cpu/lower.h"
 #include "hlo/check.h"
 #include "runtime/ffi.h"
+#include "runtime/lender.h"
 #include "runtime/platform.h"
 
 enum { API_TYPED_FFI = 4 };
@@ -101,27 +102,36 @@ static weft_status *ffi_start(const rt_thunk *thunk, rt_ctx *ctx)
   return NULL;
 }
 
-/* Python callbacks may launch programs on this very device and wait for them: they run on a thread of their own, not on a
- * worker that those programs need, and the device's queue goes on meanwhile. */
-static bool calls_back(const char *target) { return strstr(target, "python_cpu_callback") != NULL; }
+/* Python callbacks may launch programs on this very device and wait for them: they run on the launching thread or on one of
+ * their own, not on a worker that those programs need, and the device's queue goes on meanwhile. */
+enum callback_thread { OWN_THREAD, LENT_THREAD }; /* state->words.n */
 
 static void callback_done(void *arg, weft_status *st)
 {
   const rt_thunk_state *state = arg;
+  const rt_run_info *info = ((rt_ctx *)state->words.b)->info;
 
-  weft_device_leave_callback(((rt_ctx *)state->words.b)->info->device);
+  weft_device_leave_callback(info->device);
+  if (state->words.n == LENT_THREAD) rt_lender_give_back(info->lender); /* before anything follows this callback */
   ffi_done(arg, st);
 }
 
-static void *run_callback(void *arg)
+/* The platform is retained by the caller. */
+static void run_callback(void *arg)
 {
   const rt_thunk_state *state = arg;
   const rt_thunk *thunk = state->words.a;
   rt_ctx *ctx = state->words.b;
-  weft_platform *platform = weft_device_platform(ctx->info->device); /* retained for this thread */
 
   weft_device_enter_callback(ctx->info->device);
   rt_ffi_call_start(((const ffi_thunk *)thunk)->call, rt_args(thunk, ctx), ctx->pool, ctx->info, callback_done, arg);
+}
+
+static void *callback_thread(void *arg)
+{
+  weft_platform *platform = weft_device_platform(((rt_ctx *)((const rt_thunk_state *)arg)->words.b)->info->device);
+
+  run_callback(arg);
   weft_platform_release(platform);
   return NULL;
 }
@@ -129,13 +139,17 @@ static void *run_callback(void *arg)
 static weft_status *callback_start(const rt_thunk *thunk, rt_ctx *ctx)
 {
   rt_thunk_state *state = &ctx->states[thunk->index];
-  weft_platform *platform = weft_platform_retain(weft_device_platform(ctx->info->device));
+  weft_platform *platform;
   pthread_t thread;
   weft_status *st;
 
   state->words.a = (void *)thunk;
   state->words.b = ctx;
-  st = weft_thread_start(&thread, "weft-callback", run_callback, state);
+  state->words.n = LENT_THREAD;
+  if (ctx->info->lender && rt_lender_offer(ctx->info->lender, run_callback, state)) return NULL;
+  state->words.n = OWN_THREAD;
+  platform = weft_platform_retain(weft_device_platform(ctx->info->device));
+  st = weft_thread_start(&thread, "weft-callback", callback_thread, state);
   if (st) weft_platform_release(platform);
   else pthread_detach(thread);
   return st;
@@ -165,10 +179,10 @@ weft_status *cpu_custom_call_make(cpu_lowering *low, rt_thunk **out_thunk)
   }
   if (!found)
     return WEFT_ERR(UNIMPLEMENTED, "no handler is registered for the custom call \"%s\"%s", attrs->target,
-                    calls_back(attrs->target) ? ": callbacks into Python need Weft's Python package (pip install ./python)" : "");
+                    rt_ffi_calls_python(attrs->target) ? ": callbacks into Python need Weft's Python package (pip install ./python)" : "");
   if (attrs->api_version != API_TYPED_FFI)
     return WEFT_ERR(UNIMPLEMENTED, "custom call \"%s\": API version %d; only typed FFI (4) is served", attrs->target,
                     attrs->api_version);
-  WEFT_TRY(cpu_thunk_new(low, calls_back(attrs->target) ? &callback_ops : &ffi_ops, sizeof(ffi_thunk), out_thunk));
+  WEFT_TRY(cpu_thunk_new(low, rt_ffi_calls_python(attrs->target) ? &callback_ops : &ffi_ops, sizeof(ffi_thunk), out_thunk));
   return rt_ffi_call_new(low->arena, low->instr, &bundle, &((ffi_thunk *)*out_thunk)->call);
 }

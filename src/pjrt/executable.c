@@ -11,6 +11,7 @@
 #include "hlo/proto.h"
 #include "pjrt/compile.pb-c.h"
 #include "pjrt/extensions.h"
+#include "runtime/ffi.h"
 #include "stablehlo/stablehlo.h"
 
 /* ---- programs ---- */
@@ -207,13 +208,12 @@ static void describe_costs(pjrt_program *p)
   static const char *const names[] = {"bytes accessed", "flops", "transcendentals"};
   const hlo_module *module = weft_executable_module(p->exe);
   double flops = 0, transcendentals = 0;
-  bool calls_back = false;
 
   /* one operation an element, two a multiply-add of a dot or convolution; loops count once, as XLA's analysis does without trip counts */
   for (const hlo_computation *c = module->first; c; c = c->next)
     for (const hlo_instr *i = c->first; i; i = i->next) {
       double elems = hlo_shape_is_array(i->shape) ? (double)hlo_shape_elems(i->shape) : 0;
-      if (i->op == HLO_CUSTOM_CALL && strstr(i->u.custom->target, "python_cpu_callback")) calls_back = true;
+      if (i->op == HLO_CUSTOM_CALL && rt_ffi_calls_python(i->u.custom->target)) p->calls_python = true;
       if (hlo_opcode_is_transcendental(i->op)) {
         transcendentals += elems;
       } else if (i->op == HLO_DOT) {
@@ -236,7 +236,6 @@ static void describe_costs(pjrt_program *p)
   p->costs[0].float_value = (float)(stats->parameter_bytes + stats->output_bytes + 2 * stats->value_bytes);
   p->costs[1].float_value = (float)flops;
   p->costs[2].float_value = (float)transcendentals;
-  p->is_brief_callback = calls_back && flops + transcendentals < 1e5; /* some 50 us: no work worth doing meanwhile */
 }
 
 /* Clients may ask for any number of seconds. */

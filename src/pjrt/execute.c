@@ -6,6 +6,7 @@
 
 #include "pjrt/internal.h"
 #include "runtime/ffi.h"
+#include "runtime/lender.h"
 
 /* ---- contexts ---- */
 
@@ -54,13 +55,14 @@ typedef struct frame {
   weft_buffer **results;         /* [device * outputs + output] */
   weft_buffer ***outputs;        /* [device] into results */
   weft_event **done;             /* [device] */
+  weft_event_waiter *waiters;    /* [device] */
   bool *keep;                    /* [param] */
 } frame;
 
 static frame *frame_new(size_t devices, size_t params, size_t outputs)
 {
   size_t pointers = devices * (params + outputs + 3);
-  frame *f = calloc(1, sizeof *f + pointers * sizeof(void *) + params);
+  frame *f = calloc(1, sizeof *f + pointers * sizeof(void *) + devices * sizeof *f->waiters + params);
   void **at;
 
   if (!f) return NULL;
@@ -70,7 +72,8 @@ static frame *frame_new(size_t devices, size_t params, size_t outputs)
   f->results = (weft_buffer **)(at += devices);
   f->outputs = (weft_buffer ***)(at += devices * outputs);
   f->done = (weft_event **)(at += devices);
-  f->keep = (bool *)(at + devices);
+  f->waiters = (weft_event_waiter *)(at + devices);
+  f->keep = (bool *)(f->waiters + devices);
   for (size_t d = 0; d < devices; d++) {
     f->inputs[d] = &f->buffers[d * params];
     f->outputs[d] = &f->results[d * outputs];
@@ -149,25 +152,28 @@ static weft_status *read_incarnations(const PJRT_Client *client, const PJRT_Exec
   return NULL;
 }
 
-/* Whether Execute returns only after the program has run, and with its error.  JAX's own code counts on it: Pallas'
- * interpreters launch programs that are little but callbacks, drop their results and take the effects for done, and an error
- * that came later would be met by whatever has effects next.  XLA:CPU runs such programs inline. */
+/* Whether Execute returns only after the program has run, and with its error: one that calls Python does where its inputs are
+ * there, as on XLA:CPU.  JAX's own code counts on it: Pallas' interpreters drop results and take the effects for done, an
+ * error that came later would be met by whatever has effects next, and Python's end does not wait for callbacks. */
 static bool runs_at_once(const pjrt_program *p, const frame *f)
 {
-  if (!p->is_brief_callback || p->device_count != 1) return false;
-  for (int i = 0; i < p->params.count; i++)
+  if (!p->calls_python) return false;
+  for (int i = 0; i < p->device_count * p->params.count; i++)
     if (!weft_event_is_ready(weft_buffer_defined(f->buffers[i]))) return false;
   return true;
 }
 
-/* Waits for the run of the one device; where it failed, nothing is left to hand out. */
-static weft_status *finish(frame *f, int output_count)
+/* Waits until the launch has run, serving its callbacks if it may; where a device failed, nothing is left to hand out. */
+static weft_status *finish(const pjrt_program *p, frame *f, rt_lender *lender)
 {
-  weft_status *st = weft_event_await(f->done[0], WEFT_NO_DEADLINE);
+  const weft_status *error = NULL;
 
-  if (!st) return NULL;
-  for (int i = 0; i < output_count; i++) weft_buffer_release(f->outputs[0][i]);
-  weft_event_release(f->done[0]);
+  rt_lender_serve(lender, f->done, p->device_count, f->waiters);
+  for (int d = 0; d < p->device_count && !error; d++) error = weft_event_error(f->done[d]);
+  if (!error) return NULL;
+  weft_status *st = weft_status_dup(error);
+  for (int i = 0; i < p->device_count * p->outputs.count; i++) weft_buffer_release(f->results[i]);
+  for (int d = 0; d < p->device_count; d++) weft_event_release(f->done[d]);
   return st;
 }
 
@@ -178,6 +184,7 @@ static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
   weft_launch launch;
   weft_status *st;
   uint64_t *incarnations;
+  rt_lender lender;
   bool at_once;
   frame *f;
 
@@ -199,6 +206,10 @@ static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
                          .done = f->done, .keep = f->keep, .launch_id = o->launch_id, .incarnations = incarnations,
                          .user = o->context ? o->context->data : NULL};
   at_once = runs_at_once(p, f);
+  if (at_once) {
+    rt_lender_init(&lender);
+    if (p->device_count == 1) launch.lender = &lender; /* those of several devices may wait for each other, and see no thread's context */
+  }
   st = weft_executable_launch(p->exe, &launch);
   free(incarnations);
   for (int d = 0; !st && o->context && d < p->device_count; d++) {
@@ -210,7 +221,8 @@ static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
     weft_status_ignore(weft_event_await(f->done[d], WEFT_NO_DEADLINE)); /* no memory for a callback: wait here */
     release_when_done(o->context, NULL);
   }
-  if (!st && at_once) st = finish(f, p->outputs.count);
+  if (!st && at_once) st = finish(p, f, &lender);
+  if (at_once) rt_lender_fini(&lender);
   if (!st) st = hand_out(args, f);
   free(f);
   return st;

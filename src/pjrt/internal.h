@@ -279,7 +279,7 @@ typedef struct pjrt_program {
   pjrt_values params, outputs;
   pjrt_shardings param_shardings, output_shardings; /* empty for one device */
   PJRT_NamedValue costs[3];
-  bool is_brief_callback; /* little but calls to Python: see execute.c */
+  bool calls_python;     /* see execute.c */
   uint64_t client_serial; /* of the client it can run on; 0: compiled ahead of time */
   int device_count;
   PJRT_Device **devices; /* of this process, in the order of argument_lists */

@@ -605,7 +605,7 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
   run->job = (rt_job){.run = start_job};
   run->device = exe->devices[device];
   run->info = (rt_run_info){.device = run->device, .device_ordinal = run->device->ordinal, .device_id = run->device->id,
-                            .launch_id = launch->launch_id, .user = launch->user,
+                            .launch_id = launch->launch_id, .user = launch->user, .lender = launch->lender,
                             .collective_timeout_ns = exe->collective_timeout_ns,
                             .collective_warn_ns = exe->collective_warn_ns, .comms = run->comms,
                             .comm_launches = run->comm_launches};

@@ -38,6 +38,7 @@ typedef struct weft_launch {
   int64_t launch_id;                 /* the same in every process */
   const uint64_t *incarnations;      /* by process, or NULL: those that the platform was made with */
   void *user;                        /* handed to custom calls; must live until every `done` is ready */
+  struct rt_lender *lender;          /* the launching thread, which will serve until then: host callbacks run there; or NULL */
 } weft_launch;
 
 /* Submits and returns; a small program whose inputs are ready may run at once on the caller.  Donated inputs are marked

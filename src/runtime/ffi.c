@@ -89,6 +89,8 @@ weft_status *rt_ffi_register(const char *name, size_t length, const XLA_FFI_Hand
   return NULL;
 }
 
+bool rt_ffi_calls_python(const char *name) { return strstr(name, "python_cpu_callback") != NULL; }
+
 bool rt_ffi_find(const char *name, XLA_FFI_Handler_Bundle *out_bundle)
 {
   size_t length = strlen(name);

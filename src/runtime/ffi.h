@@ -17,6 +17,7 @@ const XLA_FFI_Api *rt_ffi_api(void);
 /* Thread-safe.  `name` is copied.  Errors: INVALID_ARGUMENT without an execute handler; RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *rt_ffi_register(const char *name, size_t length, const XLA_FFI_Handler_Bundle *bundle);
 bool rt_ffi_find(const char *name, XLA_FFI_Handler_Bundle *out_bundle);
+bool rt_ffi_calls_python(const char *name); /* jaxlib's handlers of host callbacks, by their names */
 
 /* Gives `*type_id` a number if it is 0, else records that number, with how to destroy objects of that type (or NULL). */
 WEFT_NODISCARD weft_status *rt_ffi_type_register(const char *name, size_t length, int64_t *type_id,

@@ -6,6 +6,7 @@ libweftcore_la_SOURCES += \
   %D%/feed.c %D%/feed.h \
   %D%/ffi.c %D%/ffi.h %D%/ffi_attrs.c \
   %D%/grouping.c %D%/grouping.h \
+  %D%/lender.c %D%/lender.h \
   %D%/platform.c %D%/platform.h \
   %D%/pool.c %D%/pool.h \
   %D%/program.c %D%/program.h %D%/program_internal.h \

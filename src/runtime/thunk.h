@@ -83,6 +83,7 @@ typedef struct rt_run_info {
   const uint64_t *comm_launches;    /* by grouping: number of this launch of the program among those over that communicator */
   int64_t collective_timeout_ns, collective_warn_ns; /* 0: the communicator's */
   void *user;                       /* the launch's context (FFI user data), or NULL */
+  struct rt_lender *lender;         /* for host callbacks, or NULL: see weft_launch */
 } rt_run_info;
 
 /* One run of a program on one device. */

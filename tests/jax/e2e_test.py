@@ -33,6 +33,7 @@ import concurrent.futures  # noqa: E402
 import functools  # noqa: E402
 import pickle  # noqa: E402
 import subprocess  # noqa: E402
+import threading  # noqa: E402
 import time  # noqa: E402
 import traceback  # noqa: E402
 import warnings  # noqa: E402
@@ -421,6 +422,16 @@ def effects_of_a_program_that_is_little_but_a_callback_have_happened_when_it_ret
     f = jax.jit(lambda x: (io_callback(lambda v: (time.sleep(0.1), seen.append(int(v)))[1], None, x), ())[1]).lower(on_weft(np.int32(3))).compile()
     f(on_weft(np.int32(3)))
     assert seen == [3], seen
+
+
+@behaviour
+def a_callback_runs_on_the_thread_that_launched_its_program_as_on_xla():
+    x, seen = on_weft(np.ones((300, 300), np.float32)), []
+    f = jax.jit(lambda x: jax.pure_callback(lambda v: (seen.append(threading.get_ident()), np.asarray(v))[1], jax.ShapeDtypeStruct((), np.float32),
+                                            jnp.sum(x @ x)))
+    for _ in range(3):
+        assert float(f(x)) == 300.0 ** 3
+    assert seen == [threading.get_ident()] * 3, seen
 
 
 @behaviour

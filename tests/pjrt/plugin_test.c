@@ -1,6 +1,11 @@
 /* The plugin through its table, one behaviour a test.  What XLA's own conformance test asks for is in the first part. */
 #include "client.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "weft/xla_ffi.h"
+
 static const char add_one[] =
     "module @jit_f { func.func public @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {\n"
     "  %c = stablehlo.constant dense<1.0> : tensor<2x3xf32>\n"
@@ -754,6 +759,60 @@ static void clean_up(void *data)
   partitioner.cleaned++;
 }
 
+/* ---- programs that call Python ---- */
+
+/* Stands for jaxlib's handler; called in two places of a program, which meet where `together`. */
+static struct { bool together; atomic_int inside, calls, elsewhere; pthread_t launcher; } python;
+
+static XLA_FFI_Error *call_python(XLA_FFI_CallFrame *frame)
+{
+  atomic_fetch_add(&python.inside, 1);
+  for (int ms = 0; python.together && atomic_load(&python.inside) < 2 && ms < 20000; ms++) usleep(1000);
+  if (!pthread_equal(pthread_self(), python.launcher)) atomic_fetch_add(&python.elsewhere, 1);
+  atomic_fetch_add(&python.calls, 1);
+  *(float *)((XLA_FFI_Buffer *)frame->rets.rets[0])->data = 1 + *(const float *)((const XLA_FFI_Buffer *)frame->args.args[0])->data;
+  return NULL;
+}
+
+TEST(a_program_that_calls_python_does_so_on_its_launcher_and_has_run_on_return)
+{
+  static const char name[] = "test_python_cpu_callback", platform[] = "Host";
+  static const char call[] = "stablehlo.custom_call @test_python_cpu_callback(%s) {api_version = 4 : i32, has_side_effect = true} : "
+                             "(tensor<f32>) -> tensor<f32>";
+  PJRT_FFI_Register_Handler_Args args = {.struct_size = sizeof args, .target_name = name, .target_name_size = sizeof name - 1,
+                                         .handler = (void *)call_python, .platform_name = platform, .platform_name_size = sizeof platform - 1};
+  PJRT_Client *client = make_client(1);
+
+  must_succeed(((const PJRT_FFI_Extension *)extension(PJRT_Extension_Type_FFI))->register_handler(&args), "register");
+  for (int together = 0; together < 2; together++) { /* the second call needs the first's result, or its presence */
+    char first[200], second[200], text[700];
+    snprintf(first, sizeof first, call, "%x");
+    snprintf(second, sizeof second, call, together ? "%x" : "%0");
+    snprintf(text, sizeof text, "module { func.func public @main(%%x: tensor<f32>) -> (tensor<f32>, tensor<f32>) {\n %%0 = %s\n %%1 = %s\n"
+             " return %%0, %%1 : tensor<f32>, tensor<f32> } }", first, second);
+    PJRT_LoadedExecutable *exe = compile(client, text);
+    PJRT_Buffer *x = make_floats(client, (float[]){5}, NULL, 0, NULL), *out[2];
+    for (int run = 0; run < 3; run++) {
+      PJRT_Event *done;
+      python.together = together;
+      python.inside = python.calls = python.elsewhere = 0;
+      python.launcher = pthread_self();
+      T_OK(execute(exe, &x, 1, run + 1, out, &done));
+      T_TRUE(CALL(Event_IsReady, .event = done).is_ready);
+      T_OK(outcome(done));
+      T_EQ_INT(python.calls, 2);
+      T_EQ_INT(python.elsewhere, together);
+      check_floats(out[0], (float[]){6}, 1);
+      check_floats(out[1], (float[]){together ? 6 : 7}, 1);
+      destroy_buffer(out[0]);
+      destroy_buffer(out[1]);
+    }
+    destroy_buffer(x);
+    CALL(LoadedExecutable_Destroy, .executable = exe);
+  }
+  CALL(Client_Destroy, .client = client);
+}
+
 static JAX_CustomCallPartitioner_string text_of(const char *s) { return (JAX_CustomCallPartitioner_string){s, strlen(s)}; }
 
 static void split(JAX_CustomCallPartitioner_Callbacks *callbacks, JAX_CustomCallPartitioner_Partition_Args *args)
@@ -829,7 +888,7 @@ TEST(an_inspection_of_no_function_is_refused)
   CALL(Client_Destroy, .client = client);
 }
 
-TEST_MAIN(UNIT(copies_transfers_and_bitcasts_outlive_their_buffer), UNIT(executable_of_a_client_that_is_gone_is_loaded_into_another),
+TEST_MAIN(UNIT(a_program_that_calls_python_does_so_on_its_launcher_and_has_run_on_return), UNIT(copies_transfers_and_bitcasts_outlive_their_buffer), UNIT(executable_of_a_client_that_is_gone_is_loaded_into_another),
           UNIT(program_that_wants_to_be_fed_is_told_that_nothing_comes), UNIT(layouts_without_their_numbers_are_refused),
           UNIT(a_client_has_devices_with_dense_ids_and_refuses_others), UNIT(the_default_assignment_needs_room_and_positive_counts),
           UNIT(programs_and_options_that_are_none_are_refused_by_name), UNIT(the_plugin_says_which_programs_it_reads),

@@ -1,0 +1,32 @@
+/* runtime/lender.h -- a thread that waits for its launch and lends itself to the launch's host callbacks meanwhile.
+ *
+ * A callback into the thread's own language then finds what belongs to that thread (Python's contexts), and needs no
+ * thread of its own. */
+#ifndef WEFT_RUNTIME_LENDER_H
+#define WEFT_RUNTIME_LENDER_H
+
+#include "base/event.h"
+#include "base/thread.h"
+
+typedef struct rt_lender {
+  weft_mutex mu;
+  weft_cond changed;
+  bool busy WEFT_GUARDED_BY(mu);               /* from an offer taken to rt_lender_give_back */
+  void (*call)(void *arg) WEFT_GUARDED_BY(mu); /* offered, not begun; or NULL */
+  void *arg WEFT_GUARDED_BY(mu);
+  int pending WEFT_GUARDED_BY(mu);             /* events not ready yet */
+} rt_lender;
+
+void rt_lender_init(rt_lender *lender); /* the caller's memory; the calling thread must come to rt_lender_serve */
+void rt_lender_fini(rt_lender *lender);
+
+/* Has the lender call call(arg) soon.  False if it is at work already: callbacks may wait for each other.  Not to be called
+ * once the events that it waits for are ready.  Thread-safe. */
+bool rt_lender_offer(rt_lender *lender, void (*call)(void *arg), void *arg);
+/* From inside call(arg), once, when it will not block any more: the next offer is taken. */
+void rt_lender_give_back(rt_lender *lender);
+
+/* Serves until all `count` events are ready.  `slots`: memory for as many. */
+void rt_lender_serve(rt_lender *lender, weft_event *const *events, int count, weft_event_waiter *slots);
+
+#endif
