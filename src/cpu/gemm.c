@@ -13,6 +13,7 @@
 #include "base/macros.h"
 #include "cpu/gemm_amx.h"
 #include "cpu/gemm_block.h"
+#include "cpu/gemm_dense.h"
 #include "cpu/gemm_tiny.h"
 #include "cpu/hot.h"
 
@@ -105,6 +106,7 @@ void cpu_gemm_init(cpu_gemm *g)
   else if (g->compute == WEFT_INVALID) g->kind = CPU_GEMM_NONE;
   else if (in_place && is_real && g->via == WEFT_INVALID && cpu_tiny_fits(g))
     g->kind = CPU_GEMM_TINY;
+  else if (cpu_dense_fits(g)) g->kind = CPU_GEMM_DENSE;
   else if (in_place && suits_blas && g->via == WEFT_INVALID && (is_vector || !use_block)) g->kind = CPU_GEMM_BLAS;
   else g->kind = use_block ? CPU_GEMM_BLOCK : CPU_GEMM_CONVERT;
   /* Halve the longer side until a tile is small enough to share out, but not for few rows or columns: those are bound
@@ -126,9 +128,11 @@ void cpu_gemm_init(cpu_gemm *g)
     if (*longer < 2 * least) break;
     *longer = WEFT_ALIGN_UP((*longer + 1) / 2, 32);
   }
+  if (g->kind == CPU_GEMM_DENSE) cpu_dense_plan(g);
   g->tiles_n = (g->n + g->tile_n - 1) / g->tile_n;
   g->tiles = g->m && g->n ? (g->m + g->tile_m - 1) / g->tile_m * g->tiles_n : 0;
   switch (g->kind) {
+  case CPU_GEMM_DENSE: break;
   case CPU_GEMM_AMX: g->scratch_bytes = cpu_amx_scratch(g); break;
   case CPU_GEMM_BLOCK: g->scratch_bytes = WEFT_MAX(cpu_block_scratch(g), vector_scratch(g)); break;
   case CPU_GEMM_CONVERT: g->scratch_bytes = WEFT_MAX(panel_scratch(g, NULL), vector_scratch(g)); break;
@@ -263,6 +267,7 @@ void cpu_gemm_tile(const cpu_gemm *g, int64_t tile, const void *a, const void *b
   case CPU_GEMM_BLAS:
     blas_gemm(g->c_type, m, n, g->k, from_a, g->a_row, g->a_col, from_b, g->b_row, g->b_col, false, to, g->c_row);
     break;
+  case CPU_GEMM_DENSE: cpu_dense_tile(g, m, n, from_a, from_b, to, scratch); break;
   case CPU_GEMM_AMX: cpu_amx_tile(g, m, n, from_a, from_b, to, scratch); break;
   case CPU_GEMM_BLOCK:
     if (!tile_by_vector(g, m, n, from_a, from_b, to, scratch)) cpu_block_tile(g, m, n, from_a, from_b, to, scratch);

@@ -11,6 +11,7 @@
 typedef enum cpu_gemm_kind {
   CPU_GEMM_NONE,    /* no kernel for these types */
   CPU_GEMM_TINY,    /* f32, f64: a loop, where a call of BLAS would cost more than the work */
+  CPU_GEMM_DENSE,   /* gemm_dense.c: f32, f64 */
   CPU_GEMM_BLAS,    /* f32, f64, c64, c128 throughout: OpenBLAS in place */
   CPU_GEMM_CONVERT, /* panels are converted to a BLAS type, the result back */
   CPU_GEMM_BLOCK,   /* gemm_block.c: every real type, converted as it is packed; integers wrap */

@@ -1,0 +1,290 @@
+/* Products of f32 and of f64 after the scheme of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication"
+ * (2008), and BLIS: a block of C of 14 rows by two vectors (6 rows with AVX2) stays in registers while k runs,
+ *
+ *   for each block of k, for each panel of B, two vectors wide (stays in L1):
+ *     for each panel of A, of a block's rows (from L2):  C block += panel of A . panel of B
+ *
+ * A panel of B is packed unless it lies close together.  A is read as it lies: numbers are spread over a vector one by one,
+ * for which any steps do, and packing it cost more than it saved in everything that was measured.  Blocks of k are a matter of
+ * k alone, and within one each element of C is summed up in order: how C is cut into tiles and blocks changes no bit. */
+#include <config.h>
+
+#include "cpu/gemm_dense.h"
+
+#if defined __x86_64__
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "base/macros.h"
+
+/* Elements between neighbours: rows of a, columns of a, rows of b, rows of c. */
+typedef struct micro_steps { int64_t a_row, a_col, b_row, c_row; } micro_steps;
+typedef void micro_fn(int64_t k, const void *a, const void *b, void *c, const micro_steps *steps, int64_t last, bool add);
+
+enum {
+  MAX_ROWS = 14, VECTORS = 2,
+  LEAST_SIDE = 17,                         /* fewer rows or columns: gemm_block.c reads the other operand once */
+  BLOCK_K = 256,                           /* a panel of B is at most 32 KiB */
+  CLOSE_BYTES = 1 << 18,                   /* a panel of B spread over no more is not packed */
+  NEAR_BYTES = 1 << 19,
+  MOST_ROWS = 392,                         /* of A: a block of k of them stays in L2 */
+  LEAST_ROWS = 2 * MAX_ROWS, LEAST_ROWS_PACKED = 8 * MAX_ROWS,
+  TILES = 32,                              /* wanted, for many threads or uneven ones */
+};
+#define LEAST_TILE_FLOPS 1e6 /* some 8 us */
+#define MOST_TILE_FLOPS 16e6
+
+/* ---- kernels ------------------------------------------------------------------------------------------------------- */
+
+#define WITH_VECTORS(X, rows) X(rows, 1) X(rows, 2)
+#define UP_TO_6(X)                                                                                              \
+  WITH_VECTORS(X, 1) WITH_VECTORS(X, 2) WITH_VECTORS(X, 3) WITH_VECTORS(X, 4) WITH_VECTORS(X, 5) WITH_VECTORS(X, 6)
+#define UP_TO_14(X)                                                                                             \
+  UP_TO_6(X) WITH_VECTORS(X, 7) WITH_VECTORS(X, 8) WITH_VECTORS(X, 9) WITH_VECTORS(X, 10) WITH_VECTORS(X, 11)  \
+  WITH_VECTORS(X, 12) WITH_VECTORS(X, 13) WITH_VECTORS(X, 14)
+
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
+#define EACH_VARIANT UP_TO_14
+#define NAME(x) f32_512_##x
+#define ELEM float
+#define VEC __m512
+#define LANES 16
+#define MASK __mmask16
+#define MASK_OF(count) ((MASK)((1u << (count)) - 1))
+#define LOAD _mm512_loadu_ps
+#define LOAD_MASKED _mm512_maskz_loadu_ps
+#define STORE _mm512_storeu_ps
+#define STORE_MASKED _mm512_mask_storeu_ps
+#define SPLAT _mm512_set1_ps
+#define ZERO _mm512_setzero_ps()
+#define FMA _mm512_fmadd_ps
+#include "cpu/gemm_micro.h"
+
+#define NAME(x) f64_512_##x
+#define ELEM double
+#define VEC __m512d
+#define LANES 8
+#define MASK __mmask8
+#define MASK_OF(count) ((MASK)((1u << (count)) - 1))
+#define LOAD _mm512_loadu_pd
+#define LOAD_MASKED _mm512_maskz_loadu_pd
+#define STORE _mm512_storeu_pd
+#define STORE_MASKED _mm512_mask_storeu_pd
+#define SPLAT _mm512_set1_pd
+#define ZERO _mm512_setzero_pd()
+#define FMA _mm512_fmadd_pd
+#include "cpu/gemm_micro.h"
+
+#undef TARGET
+#undef EACH_VARIANT
+#define TARGET __attribute__((target("avx2,fma")))
+#define EACH_VARIANT UP_TO_6
+
+/* From place 8 - n on, n lanes are chosen. */
+static const int32_t choose_32[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+static const int64_t choose_64[8] = {-1, -1, -1, -1};
+
+#define NAME(x) f32_256_##x
+#define ELEM float
+#define VEC __m256
+#define MASK __m256i
+#define LANES 8
+#define MASK_OF(count) _mm256_loadu_si256((const __m256i *)(choose_32 + 8 - (count)))
+#define LOAD _mm256_loadu_ps
+#define LOAD_MASKED(m, p) _mm256_maskload_ps(p, m)
+#define STORE _mm256_storeu_ps
+#define STORE_MASKED _mm256_maskstore_ps
+#define SPLAT _mm256_set1_ps
+#define ZERO _mm256_setzero_ps()
+#define FMA _mm256_fmadd_ps
+#include "cpu/gemm_micro.h"
+
+#define NAME(x) f64_256_##x
+#define ELEM double
+#define VEC __m256d
+#define MASK __m256i
+#define LANES 4
+#define MASK_OF(count) _mm256_loadu_si256((const __m256i *)(choose_64 + 4 - (count)))
+#define LOAD _mm256_loadu_pd
+#define LOAD_MASKED(m, p) _mm256_maskload_pd(p, m)
+#define STORE _mm256_storeu_pd
+#define STORE_MASKED _mm256_maskstore_pd
+#define SPLAT _mm256_set1_pd
+#define ZERO _mm256_setzero_pd()
+#define FMA _mm256_fmadd_pd
+#include "cpu/gemm_micro.h"
+
+/* ---- packing ------------------------------------------------------------------------------------------------------- */
+
+/* to[k][width] = a panel of B of `cols` columns `across` apart, whose rows are `along` apart. */
+#define PACK(name, type, VEC, LANES, LOAD, LOAD_MASKED, STORE, TURN, choose)                                          \
+  static TARGET void name(int64_t cols, int64_t k, const void *panel, int64_t across, int64_t along, void *target,    \
+                          int64_t width)                                                                              \
+  {                                                                                                                   \
+    const type *from = panel;                                                                                         \
+    type *to = target;                                                                                                \
+    int64_t last = (cols - 1) / LANES * LANES;                                                                        \
+    __m256i mask = _mm256_loadu_si256((const __m256i *)(choose + LANES - (cols - last)));                             \
+    if (across == 1)                                                                                                  \
+      for (int64_t l = 0; l < k; l++, from += along, to += width) {                                                   \
+        for (int64_t j = 0; j < last; j += LANES) STORE(to + j, LOAD(from + j));                                      \
+        STORE(to + last, LOAD_MASKED(from + last, mask));                                                             \
+      }                                                                                                               \
+    else if (along == 1 && k >= LANES)                                                                                \
+      for (int64_t l = 0; l < k; l = l + LANES < k ? WEFT_MIN(l + LANES, k - LANES) : k) /* the last ones overlap */  \
+        for (int64_t j = 0; j < cols; j += LANES) {                                                                   \
+          VEC v[LANES];                                                                                               \
+          for (int64_t q = 0; q < LANES; q++) v[q] = LOAD(from + WEFT_MIN(j + q, cols - 1) * across + l);             \
+          TURN(v);                                                                                                    \
+          for (int64_t q = 0; q < LANES; q++) STORE(to + (l + q) * width + j, v[q]);                                  \
+        }                                                                                                             \
+    else                                                                                                              \
+      for (int64_t l = 0; l < k; l++)                                                                                 \
+        for (int64_t j = 0; j < cols; j++) to[l * width + j] = from[j * across + l * along];                          \
+  }
+
+/* Vector j gets element j of each. */
+static inline TARGET void turn_8x8(__m256 v[8])
+{
+#define PAIR(i) __m256 lo##i = _mm256_unpacklo_ps(v[i], v[i + 1]), hi##i = _mm256_unpackhi_ps(v[i], v[i + 1]);
+#define QUAD(i, j)                                                                                                    \
+  __m256 q##i##0 = _mm256_shuffle_ps(lo##i, lo##j, 0x44), q##i##1 = _mm256_shuffle_ps(lo##i, lo##j, 0xee),            \
+         q##i##2 = _mm256_shuffle_ps(hi##i, hi##j, 0x44), q##i##3 = _mm256_shuffle_ps(hi##i, hi##j, 0xee);
+#define WHOLE(i)                                                                                                      \
+  v[i] = _mm256_permute2f128_ps(q0##i, q4##i, 0x20);                                                                  \
+  v[i + 4] = _mm256_permute2f128_ps(q0##i, q4##i, 0x31);
+  PAIR(0) PAIR(2) PAIR(4) PAIR(6)
+  QUAD(0, 2) QUAD(4, 6)
+  WHOLE(0) WHOLE(1) WHOLE(2) WHOLE(3)
+#undef PAIR
+#undef QUAD
+#undef WHOLE
+}
+
+static inline TARGET void turn_4x4(__m256d v[4])
+{
+  __m256d t0 = _mm256_unpacklo_pd(v[0], v[1]), t1 = _mm256_unpackhi_pd(v[0], v[1]);
+  __m256d t2 = _mm256_unpacklo_pd(v[2], v[3]), t3 = _mm256_unpackhi_pd(v[2], v[3]);
+
+  v[0] = _mm256_permute2f128_pd(t0, t2, 0x20);
+  v[1] = _mm256_permute2f128_pd(t1, t3, 0x20);
+  v[2] = _mm256_permute2f128_pd(t0, t2, 0x31);
+  v[3] = _mm256_permute2f128_pd(t1, t3, 0x31);
+}
+
+PACK(pack_f32, float, __m256, 8, _mm256_loadu_ps, _mm256_maskload_ps, _mm256_storeu_ps, turn_8x8, choose_32)
+PACK(pack_f64, double, __m256d, 4, _mm256_loadu_pd, _mm256_maskload_pd, _mm256_storeu_pd, turn_4x4, choose_64)
+
+/* ---- the choice ------------------------------------------------------------------------------------------------------ */
+
+typedef struct kernel {
+  int64_t rows, lanes; /* of the largest block of C, and of a vector */
+  void (*pack)(int64_t cols, int64_t k, const void *panel, int64_t across, int64_t along, void *to, int64_t width);
+  micro_fn *micro[MAX_ROWS + 1][VECTORS + 1];
+} kernel;
+
+#define ENTRY(kind, rows, vectors) [rows][vectors] = kind##_micro_##rows##_##vectors,
+#define ENTRY_F32_512(rows, vectors) ENTRY(f32_512, rows, vectors)
+#define ENTRY_F64_512(rows, vectors) ENTRY(f64_512, rows, vectors)
+#define ENTRY_F32_256(rows, vectors) ENTRY(f32_256, rows, vectors)
+#define ENTRY_F64_256(rows, vectors) ENTRY(f64_256, rows, vectors)
+
+static const kernel kernels[2][2] = { /* AVX-512 or not, f64 or not */
+  {{6, 8, pack_f32, {UP_TO_6(ENTRY_F32_256)}}, {6, 4, pack_f64, {UP_TO_6(ENTRY_F64_256)}}},
+  {{14, 16, pack_f32, {UP_TO_14(ENTRY_F32_512)}}, {14, 8, pack_f64, {UP_TO_14(ENTRY_F64_512)}}},
+};
+
+bool cpu_dense_narrow;
+
+/* NULL: this processor has none of them. */
+static const kernel *kernel_for(weft_dtype type)
+{
+  bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+              __builtin_cpu_supports("avx512dq") && !cpu_dense_narrow;
+
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return NULL;
+  return &kernels[wide][type == WEFT_F64];
+}
+
+/* ---- tiles ----------------------------------------------------------------------------------------------------------- */
+
+static int64_t parts_of(int64_t size, int64_t most) { return (size + most - 1) / most; }
+
+/* The size of parts of nearly the same size, at most `most`. */
+static int64_t even_part(int64_t size, int64_t most) { return size ? parts_of(size, parts_of(size, most)) : 1; }
+
+static int64_t block_of_k(const cpu_gemm *g) { return even_part(g->k, BLOCK_K); }
+
+/* Whether a panel of B is packed for `m` rows of A. */
+static bool packs(const cpu_gemm *g, int64_t m)
+{
+  return g->b_col != 1 ||
+         (m > 2 * MAX_ROWS && block_of_k(g) * g->b_row * (int64_t)weft_dtype_bytes(g->c_type) > CLOSE_BYTES);
+}
+
+bool cpu_dense_fits(const cpu_gemm *g)
+{
+  return (g->c_type == WEFT_F32 || g->c_type == WEFT_F64) && g->a_type == g->c_type && g->b_type == g->c_type &&
+         g->via == WEFT_INVALID && WEFT_MIN(g->m, g->n) >= LEAST_SIDE && kernel_for(g->c_type);
+}
+
+void cpu_dense_plan(cpu_gemm *g)
+{
+  const kernel *kernel = kernel_for(g->c_type);
+  int64_t bytes = (int64_t)weft_dtype_bytes(g->c_type), width = VECTORS * kernel->lanes;
+  double most = WEFT_MAX(LEAST_TILE_FLOPS, WEFT_MIN(MOST_TILE_FLOPS, g->flops / TILES));
+  double of_row = WEFT_MAX(2.0 * (double)g->n * (double)g->k, 1);
+
+  g->tile_n = WEFT_MAX(g->n, 1);
+  if (g->n * g->k * bytes <= NEAR_BYTES) { /* B stays in L2, and rows of A pass by it once */
+    g->tile_m = even_part(g->m, WEFT_MAX((int64_t)(most / of_row), packs(g, g->m) ? LEAST_ROWS_PACKED : LEAST_ROWS));
+  } else {
+    g->tile_m = even_part(g->m, MOST_ROWS);
+    double columns = most / (2.0 * (double)g->tile_m * (double)g->k);
+    g->tile_n = WEFT_MIN(g->tile_n, WEFT_ALIGN_UP(WEFT_MAX((int64_t)columns, 1), width));
+  }
+  g->scratch_bytes = width * block_of_k(g) * bytes;
+}
+
+void cpu_dense_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
+{
+  const kernel *kernel = kernel_for(g->c_type);
+  int64_t bytes = (int64_t)weft_dtype_bytes(g->c_type), width = VECTORS * kernel->lanes;
+  int64_t block = block_of_k(g), height = even_part(m, kernel->rows);
+  bool pack = packs(g, m);
+  micro_steps steps = {g->a_row, g->a_col, pack ? width : g->b_row, g->c_row};
+
+  for (int64_t l = 0; l < g->k; l += block)
+    for (int64_t j = 0; j < n; j += width) {
+      int64_t k = WEFT_MIN(block, g->k - l), cols = WEFT_MIN(width, n - j), vectors = parts_of(cols, kernel->lanes);
+      const char *panel = b + (l * g->b_row + j * g->b_col) * bytes;
+      if (pack) {
+        kernel->pack(cols, k, panel, g->b_col, g->b_row, scratch, width);
+        panel = scratch;
+      }
+      for (int64_t i = 0; i < m; i += height)
+        kernel->micro[WEFT_MIN(height, m - i)][vectors](k, a + (i * g->a_row + l * g->a_col) * bytes, panel,
+                                                       c + (i * g->c_row + j) * bytes, &steps,
+                                                       cols - (vectors - 1) * kernel->lanes, l > 0);
+    }
+}
+
+#else
+
+bool cpu_dense_narrow;
+
+bool cpu_dense_fits(const cpu_gemm *gemm)
+{
+  (void)gemm;
+  return false;
+}
+
+void cpu_dense_plan(cpu_gemm *gemm) { (void)gemm; }
+
+void cpu_dense_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
+{
+  (void)gemm, (void)m, (void)n, (void)a, (void)b, (void)c, (void)scratch;
+}
+
+#endif

@@ -1,0 +1,15 @@
+/* cpu/gemm_dense.h -- matrix products of f32 and of f64 on processors with AVX2 and FMA, or AVX-512. */
+#ifndef WEFT_CPU_GEMM_DENSE_H
+#define WEFT_CPU_GEMM_DENSE_H
+
+#include "cpu/gemm.h"
+
+bool cpu_dense_fits(const cpu_gemm *gemm); /* types, sizes and this machine suit */
+void cpu_dense_plan(cpu_gemm *gemm);       /* sets the tiles and their scratch */
+/* c[m,n] = a . b with gemm's k and steps. */
+void cpu_dense_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
+
+/* For tests: vectors of 256 bits also where there are 512. */
+extern bool cpu_dense_narrow;
+
+#endif

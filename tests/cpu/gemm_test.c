@@ -1,0 +1,194 @@
+/* Products of matrices against exact sums: every small size, every order of the operands, both widths of vectors. */
+#include "test.h"
+
+#include <math.h>
+
+#include "cpu/dot.h"
+#include "cpu/gemm_dense.h"
+
+enum { SIDE = 40, DEPTH = 600, LEAD = 43, GUARD = 3 };
+
+/* Whole numbers, so that sums are exact in any order. */
+static double left_at(int64_t i, int64_t l) { return (double)((i * 31 + l * 17) % 13 - 6); }
+static double right_at(int64_t l, int64_t j) { return (double)((l * 29 + j * 23) % 11 - 5); }
+
+static double want[SIDE][SIDE];
+
+static void sum_up(int64_t k)
+{
+  memset(want, 0, sizeof want);
+  for (int64_t l = 0; l < k; l++)
+    for (int64_t i = 0; i < SIDE; i++)
+      for (int64_t j = 0; j < SIDE; j++) want[i][j] += left_at(i, l) * right_at(l, j);
+}
+
+static void put(weft_dtype type, void *to, int64_t at, double x)
+{
+  if (type == WEFT_F32) ((float *)to)[at] = (float)x;
+  else ((double *)to)[at] = x;
+}
+static double get(weft_dtype type, const void *from, int64_t at)
+{
+  return type == WEFT_F32 ? (double)((const float *)from)[at] : ((const double *)from)[at];
+}
+
+/* An operand of [SIDE, k] with steps `across` and `along`, in memory that ends with its last element. */
+static void *operand(weft_dtype type, int64_t k, int64_t across, int64_t along, bool is_right)
+{
+  void *data = malloc(weft_dtype_bytes(type) * (size_t)((SIDE - 1) * across + (k - 1) * along + 1));
+
+  T_TRUE(data);
+  for (int64_t i = 0; i < SIDE; i++)
+    for (int64_t l = 0; l < k; l++) put(type, data, i * across + l * along, is_right ? right_at(l, i) : left_at(i, l));
+  return data;
+}
+
+static void check_result(const cpu_gemm *g, const void *c, const char *how)
+{
+  for (int64_t i = 0; i < g->m; i++)
+    for (int64_t j = 0; j < g->c_row; j++) {
+      double got = get(g->c_type, c, i * g->c_row + j), expected = j < g->n ? want[i][j] : -99;
+      if (got != expected)
+        fail_msg("%s %s, %lld x %lld x %lld, steps %lld %lld, %lld %lld: [%lld, %lld] is %g, not %g", how,
+                 weft_dtype_name(g->c_type), (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->a_row,
+                 (long long)g->a_col, (long long)g->b_row, (long long)g->b_col, (long long)i, (long long)j, got, expected);
+    }
+}
+
+/* The kernel that cpu_gemm_init chooses, and the packed one, which it leaves alone for the smallest. */
+static void check_product(cpu_gemm g, const void *a, const void *b, void *c, void *scratch, int64_t scratch_bytes)
+{
+  cpu_gemm dense = g;
+
+  for (int64_t i = 0; i < g.m * g.c_row; i++) put(g.c_type, c, i, -99);
+  cpu_gemm_init(&g);
+  T_TRUE(g.kind != CPU_GEMM_NONE && g.scratch_bytes <= scratch_bytes);
+  for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, c, scratch);
+  check_result(&g, c, "chosen");
+  dense.m = dense.n = SIDE;
+  if (!cpu_dense_fits(&dense)) return;
+  dense.m = g.m;
+  dense.n = g.n;
+  for (int64_t i = 0; i < g.m * g.c_row; i++) put(g.c_type, c, i, -99);
+  cpu_dense_plan(&dense);
+  T_TRUE(dense.scratch_bytes <= scratch_bytes);
+  cpu_dense_tile(&dense, g.m, g.n, a, b, c, scratch);
+  check_result(&dense, c, cpu_dense_narrow ? "narrow" : "dense");
+}
+
+static void check_sizes(weft_dtype type, int64_t k, int order, void *c, void *scratch, int64_t scratch_bytes)
+{
+  static const int64_t sides[] = {1, 2, 7, 8, 13, 16, 17, 24, 31, 33, 40};
+  /* rows dense, columns dense, neither */
+  int64_t a_row = order % 3 == 0 ? k + GUARD : order % 3 == 1 ? 1 : 2 * k, a_col = order % 3 == 0 ? 1 : order % 3 == 1 ? LEAD : 2;
+  int64_t b_row = order / 3 == 0 ? LEAD : order / 3 == 1 ? 1 : 2 * LEAD, b_col = order / 3 == 0 ? 1 : order / 3 == 1 ? k + GUARD : 2;
+  void *a = operand(type, k, a_row, a_col, false), *b = operand(type, k, b_col, b_row, true);
+
+  for (int64_t side = 1; side <= SIDE; side++)
+    for (size_t s = 0; s < WEFT_COUNT(sides); s++)
+      for (int swap = 0; swap < 2; swap++) {
+        cpu_gemm g = {.a_type = type, .b_type = type, .c_type = type, .m = swap ? sides[s] : side, .n = swap ? side : sides[s],
+                      .k = k, .a_row = a_row, .a_col = a_col, .b_row = b_row, .b_col = b_col, .via = WEFT_INVALID};
+        g.c_row = g.n + GUARD;
+        check_product(g, a, b, c, scratch, scratch_bytes);
+      }
+  free(a);
+  free(b);
+}
+
+static void check_orders(bool narrow)
+{
+  static const int64_t depths[] = {1, 2, 9, 40};
+  enum { SCRATCH = 1 << 20 };
+  void *c = malloc(sizeof(double) * SIDE * (SIDE + GUARD)), *scratch = aligned_alloc(64, SCRATCH);
+
+  T_TRUE(c && scratch);
+  cpu_dense_narrow = narrow;
+  for (size_t d = 0; d < WEFT_COUNT(depths); d++) {
+    sum_up(depths[d]);
+    for (int order = 0; order < 9; order++)
+      for (int wide = 0; wide < 2; wide++) check_sizes(wide ? WEFT_F64 : WEFT_F32, depths[d], order, c, scratch, SCRATCH);
+  }
+  cpu_dense_narrow = false;
+  free(c);
+  free(scratch);
+}
+
+TEST(every_small_size_and_order_is_exact) { check_orders(false); }
+TEST(so_it_is_with_vectors_of_256_bits) { check_orders(true); }
+
+/* Several blocks of k, tiles and threads; whole numbers again. */
+TEST(large_products_are_exact)
+{
+  static const struct { int64_t m, n, k; bool a_turned, b_turned; } cases[] = {
+    {450, 70, 600, false, false}, {450, 70, 600, true, true}, {33, 1100, 513, false, true}, {61, 1100, 257, true, false},
+    {1000, 17, 300, false, false}, {17, 1000, 300, true, true}};
+  WEFT_AUTO(rt_pool) pool = NULL;
+
+  T_OK(rt_pool_new(&(rt_pool_options){.threads = 3}, &pool));
+  for (size_t n = 0; n < 4 * WEFT_COUNT(cases); n++) {
+    int64_t rows = cases[n / 4].m, cols = cases[n / 4].n, k = cases[n / 4].k;
+    bool a_turned = cases[n / 4].a_turned, b_turned = cases[n / 4].b_turned;
+    weft_dtype type = n & 1 ? WEFT_F64 : WEFT_F32;
+    int64_t a_dims[] = {a_turned ? k : rows, a_turned ? rows : k}, b_dims[] = {b_turned ? cols : k, b_turned ? k : cols};
+    int64_t c_dims[] = {rows, cols}, a_sum = !a_turned, b_sum = b_turned;
+    hlo_shape lhs = {.type = type, .rank = 2, .dims = a_dims}, rhs = {.type = type, .rank = 2, .dims = b_dims};
+    hlo_shape out = {.type = type, .rank = 2, .dims = c_dims};
+    hlo_dot_attrs attrs = {.lhs_contracting = {1, &a_sum}, .rhs_contracting = {1, &b_sum}};
+    cpu_dot dot;
+    void *a = malloc((size_t)(rows * k) * 8), *b = malloc((size_t)(cols * k) * 8), *c = malloc((size_t)(rows * cols) * 8);
+
+    T_TRUE(a && b && c);
+    cpu_dense_narrow = n & 2;
+    for (int64_t i = 0; i < rows; i++)
+      for (int64_t l = 0; l < k; l++) put(type, a, a_turned ? l * rows + i : i * k + l, left_at(i, l));
+    for (int64_t j = 0; j < cols; j++)
+      for (int64_t l = 0; l < k; l++) put(type, b, b_turned ? j * k + l : l * cols + j, right_at(l, j));
+    T_OK(cpu_dot_init(&dot, &attrs, &lhs, &rhs, &out));
+    T_OK(cpu_dot_run(&dot, pool, a, b, c, NULL));
+    for (int64_t i = 0; i < rows; i += 1 + i % 7)
+      for (int64_t j = 0; j < cols; j += 1 + j % 5) {
+        double sum = 0;
+        for (int64_t l = 0; l < k; l++) sum += left_at(i, l) * right_at(l, j);
+        if (get(type, c, i * cols + j) != sum)
+          fail_msg("case %zu: [%lld, %lld] is %g, not %g", n, (long long)i, (long long)j, get(type, c, i * cols + j), sum);
+      }
+    free(a), free(b), free(c);
+  }
+  cpu_dense_narrow = false;
+}
+
+/* What is not finite reaches its row or column and nothing else, also where it meets a zero, and beside the edges. */
+TEST(infinities_and_nan_go_where_they_belong)
+{
+  enum { M = 45, N = 51, K = 300 };
+  static float a[M * K], b[K * N], c[M * N];
+  cpu_gemm g = {.a_type = WEFT_F32, .b_type = WEFT_F32, .c_type = WEFT_F32, .m = M, .n = N, .k = K, .a_row = K, .a_col = 1,
+                .b_row = N, .b_col = 1, .c_row = N, .via = WEFT_INVALID};
+
+  for (int narrow = 0; narrow < 2; narrow++) {
+    for (int i = 0; i < M * K; i++) a[i] = 1;
+    for (int i = 0; i < K * N; i++) b[i] = i % N == 7 ? 0 : 1;
+    a[4 * K + 299] = INFINITY;
+    a[44 * K] = NAN;
+    b[256 * N + 50] = -INFINITY;
+    cpu_dense_narrow = narrow;
+    cpu_gemm_init(&g);
+    void *scratch = aligned_alloc(64, WEFT_ALIGN_UP((size_t)g.scratch_bytes + 64, (size_t)64));
+    T_TRUE(scratch);
+    for (int64_t t = 0; t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, c, scratch);
+    for (int i = 0; i < M; i++)
+      for (int j = 0; j < N; j++) {
+        float got = c[i * N + j];
+        if (i == 44 || (i == 4 && (j == 7 || j == 50))) T_TRUE(isnan(got));
+        else if (i == 4) T_TRUE(got == INFINITY);
+        else if (j == 50) T_TRUE(got == -INFINITY);
+        else T_TRUE(got == (j == 7 ? 0 : 300));
+      }
+    free(scratch);
+  }
+  cpu_dense_narrow = false;
+}
+
+TEST_MAIN(UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
+          UNIT(infinities_and_nan_go_where_they_belong))
