@@ -6,22 +6,55 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { FIRST_BLOCK = 4096, LARGEST_STEP = 1 << 20, ALIGNMENT = 16 };
+enum { FIRST_BLOCK = 4 << 10, LARGE_BLOCK = 256 << 10, PAGE = 64 << 10 /* or a part of it */, HUGE_PAGE = 2 << 20, ALIGNMENT = 16 };
 
 struct weft_arena_block {
   struct weft_arena_block *older;
   size_t size; /* of data */
+  size_t mapped_bytes; /* 0: from malloc */
   _Alignas(ALIGNMENT) char data[];
 };
 
 void weft_arena_init(weft_arena *arena) { *arena = (weft_arena){0}; }
 
+/* Leak checkers do not see what only mapped memory refers to. */
+#if defined __SANITIZE_ADDRESS__
+#define MAY_MAP 0
+#elif defined __has_feature
+#define MAY_MAP !__has_feature(address_sanitizer)
+#else
+#define MAY_MAP 1
+#endif
+
+/* In huge pages where they fit: most of what touching new memory costs is a fault for each page. */
+static struct weft_arena_block *map_block(size_t bytes)
+{
+  struct weft_arena_block *block;
+  size_t mapped;
+  char *base, *at;
+
+  if (bytes > SIZE_MAX - 2 * (size_t)HUGE_PAGE) return NULL;
+  mapped = WEFT_ALIGN_UP(bytes, (size_t)PAGE);
+  base = mmap(NULL, mapped + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) return NULL;
+  at = (char *)WEFT_ALIGN_UP((uintptr_t)base, (uintptr_t)HUGE_PAGE);
+  if (at > base) munmap(base, (size_t)(at - base));
+  munmap(at + mapped, (size_t)(base + HUGE_PAGE - at)); /* never nothing: base is less than a huge page below */
+  (void)madvise(at, mapped, MADV_HUGEPAGE); /* a wish */
+  block = (struct weft_arena_block *)at;
+  block->mapped_bytes = mapped;
+  block->size = mapped - sizeof *block;
+  return block;
+}
+
 static void free_blocks(struct weft_arena_block *block)
 {
   while (block) {
     struct weft_arena_block *older = block->older;
-    free(block);
+    if (block->mapped_bytes) munmap(block, block->mapped_bytes);
+    else free(block);
     block = older;
   }
 }
@@ -45,20 +78,26 @@ void weft_arena_reset(weft_arena *arena)
   arena->total_bytes = head->size;
 }
 
-/* Blocks come zeroed from calloc and reset clears what was used, so allocations need no memset. */
+/* Blocks come zeroed from calloc or the system and reset clears what was used, so allocations need no memset. */
 static void *alloc_in_new_block(weft_arena *arena, size_t size)
 {
-  size_t step = arena->head ? WEFT_MIN(arena->head->size * 2, (size_t)LARGEST_STEP) : (size_t)FIRST_BLOCK;
-  size_t block_size = WEFT_MAX(size, step);
+  size_t step = !arena->head                       ? (size_t)FIRST_BLOCK
+                : arena->head->size >= LARGE_BLOCK ? HUGE_PAGE - sizeof *arena->head
+                                                   : arena->head->size * 2;
+  size_t left = arena->limit_bytes ? arena->limit_bytes - WEFT_MIN(arena->total_bytes, arena->limit_bytes) : SIZE_MAX;
+  size_t block_size = WEFT_MAX(size, WEFT_MIN(step, left));
   struct weft_arena_block *block;
 
-  if (block_size > SIZE_MAX - sizeof *block) return NULL;
-  if (arena->limit_bytes && block_size > arena->limit_bytes - WEFT_MIN(arena->total_bytes, arena->limit_bytes))
-    return NULL;
-  block = calloc(1, sizeof *block + block_size);
-  if (!block) return NULL;
-  block->size = block_size;
-  arena->total_bytes += block_size;
+  if (size > left || block_size > SIZE_MAX - sizeof *block) return NULL;
+  if (MAY_MAP && sizeof *block + block_size >= HUGE_PAGE) {
+    block = map_block(sizeof *block + block_size);
+    if (!block) return NULL;
+  } else {
+    block = calloc(1, sizeof *block + block_size);
+    if (!block) return NULL;
+    block->size = block_size;
+  }
+  arena->total_bytes += block->size;
   /* An outsized request gets a block of its own behind the current one, whose free part stays in use. */
   if (arena->head && size > step) {
     block->older = arena->head->older;
@@ -68,7 +107,7 @@ static void *alloc_in_new_block(weft_arena *arena, size_t size)
   block->older = arena->head;
   arena->head = block;
   arena->next = block->data + size;
-  arena->end = block->data + block_size;
+  arena->end = block->data + block->size;
   return block->data;
 }
 

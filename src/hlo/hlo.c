@@ -510,7 +510,16 @@ static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opco
   instr->name = owned_name;
   instr->id = comp->module->next_id++;
   instr->parent = comp;
-  for (int i = 0; i < operand_count; i++) WEFT_TRY(hlo_append_operand(instr, operands[i]));
+  if (operand_count > 0) {
+    int capacity = 1; /* as append_pointer has it */
+    while (capacity < operand_count) capacity *= 2;
+    instr->operands = WEFT_ARENA_ARRAY(arena, hlo_instr *, capacity);
+    WEFT_TRY_ALLOC(instr->operands);
+    memcpy(instr->operands, operands, (size_t)operand_count * sizeof *operands);
+    instr->operand_count = operand_count;
+    for (int i = 0; i < operand_count; i++)
+      WEFT_TRY_ALLOC(append_pointer(arena, &operands[i]->users, &operands[i]->user_count, instr));
+  }
   link_instr(comp, instr, before);
   *out_instr = instr;
   return NULL;

@@ -37,20 +37,19 @@ weft_status *bc_byte(const bc_reader *r, bc_cursor *c, uint8_t *out)
 }
 
 /* The trailing zero bits of the first byte count the bytes that follow. */
-weft_status *bc_varint(const bc_reader *r, bc_cursor *c, uint64_t *out)
+weft_status *bc_long_varint(const bc_reader *r, bc_cursor *c, uint64_t *out)
 {
   uint64_t value = 0;
   int extra;
 
   if (c->p == c->end) return bc_fail(r, c->p, "it ends too early");
-  if (*c->p & 1) {
-    *out = *c->p++ >> 1;
-    return NULL;
-  }
   extra = *c->p ? __builtin_ctz(*c->p) : 8;
   if (c->end - c->p < extra + 1) return bc_fail(r, c->p, "it ends inside a number");
   if (extra == 8) {
     memcpy(&value, c->p + 1, 8);
+  } else if (c->end - c->p >= 8) { /* all at once, without what follows it */
+    memcpy(&value, c->p, 8);
+    value = value << (56 - 8 * extra) >> (57 - 7 * extra);
   } else {
     memcpy(&value, c->p, (size_t)extra + 1);
     value >>= extra + 1;

@@ -57,7 +57,13 @@ typedef struct bc_reader {
 WEFT_PRINTF(3, 4) weft_status *bc_fail(const bc_reader *r, const uint8_t *at, const char *fmt, ...);
 
 WEFT_NODISCARD weft_status *bc_byte(const bc_reader *r, bc_cursor *c, uint8_t *out);
-WEFT_NODISCARD weft_status *bc_varint(const bc_reader *r, bc_cursor *c, uint64_t *out);
+WEFT_NODISCARD weft_status *bc_long_varint(const bc_reader *r, bc_cursor *c, uint64_t *out);
+WEFT_NODISCARD static inline weft_status *bc_varint(const bc_reader *r, bc_cursor *c, uint64_t *out)
+{
+  if (c->p == c->end || !(*c->p & 1)) return bc_long_varint(r, c, out);
+  *out = *c->p++ >> 1; /* most are one byte */
+  return NULL;
+}
 WEFT_NODISCARD weft_status *bc_svarint(const bc_reader *r, bc_cursor *c, int64_t *out);
 WEFT_NODISCARD weft_status *bc_flagged(const bc_reader *r, bc_cursor *c, uint64_t *out, bool *out_flag);
 /* A count of things that take a byte each at least: bounded by what is left. */

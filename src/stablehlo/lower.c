@@ -355,7 +355,7 @@ weft_status *lower_block(lowering *l, const mlir_block *block, int *out_count, h
 {
   WEFT_TRY(enter(l));
   for (const mlir_op *op = block->first; op; op = op->next) {
-    if (strcmp(op->name, "return") != 0) {
+    if (op->name[0] != 'r' || strcmp(op->name, "return") != 0) {
       WEFT_TRY_NOTE(lower_op(l, op), "%s at %s", op->name, LOWER_AT(l, op));
       continue;
     }
@@ -1093,7 +1093,7 @@ static weft_status *lower_module(lowering *l, const shlo_options *options)
           (lower_function){.name = mlir_attr_text(mlir_attr_of(op, "sym_name"), ""), .op = op};
   l->module->replica_count = WEFT_MAX(mlir_attr_int(mlir_attr_of(l->source->op, "mhlo.num_replicas"), 1), 1);
   l->module->num_partitions = WEFT_MAX(mlir_attr_int(mlir_attr_of(l->source->op, "mhlo.num_partitions"), 1), 1);
-  l->inline_calls = lower_is_dynamic_program(l->source);
+  l->inline_calls = lower_is_dynamic_program(l->program, l->source);
   entry = lower_find_function(l, options && options->function ? options->function : "main");
   for (int i = 0; !entry && !(options && options->function) && i < l->function_count; i++) {
     const char *visibility = mlir_attr_text(mlir_attr_of(l->functions[i].op, "sym_visibility"), "");
@@ -1183,7 +1183,10 @@ bool shlo_function_is_public(const shlo_program *program, int module, int functi
   return strcmp(mlir_attr_text(mlir_attr_of(function_at(program, module, function), "sym_visibility"), ""), "private") != 0;
 }
 
-bool shlo_is_dynamic(const shlo_program *program, int module) { return lower_is_dynamic_program(&program->p.modules[module]); }
+bool shlo_is_dynamic(const shlo_program *program, int module)
+{
+  return lower_is_dynamic_program(&program->p, &program->p.modules[module]);
+}
 
 weft_status *shlo_print(const shlo_program *program, FILE *out) { return mlir_print(&program->p, out); }
 
@@ -1202,8 +1205,9 @@ weft_status *shlo_lower(shlo_program *program, const shlo_options *options, hlo_
   l.module = module;
   l.arena = &module->arena;
   weft_arena_init(&l.scratch);
-  program->p.lowerings++;
-  for (int r = 0; r < l.source->op->region_count; r++) forget_instructions(&l.source->op->regions[r], 0);
+  l.stamp = 1 << 30; /* above what printing has left in values */
+  if (program->p.lowerings++ > 0)
+    for (int r = 0; r < l.source->op->region_count; r++) forget_instructions(&l.source->op->regions[r], 0);
   st = lower_module(&l, options);
   weft_arena_fini(&l.scratch);
   WEFT_TRY(st);

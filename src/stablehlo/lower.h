@@ -108,7 +108,7 @@ WEFT_NODISCARD weft_status *lower_frontend_attributes(lowering *l, hlo_instr *in
 WEFT_NODISCARD weft_status *lower_known_ints(lowering *l, hlo_instr *x, hlo_ints *out);
 /* From here on the value of an instruction is known. */
 WEFT_NODISCARD weft_status *lower_remember(lowering *l, const hlo_instr *in, const hlo_literal *value);
-bool lower_is_dynamic_program(const mlir_module *module);
+bool lower_is_dynamic_program(const mlir_program *program, const mlir_module *module);
 /* The custom-calls by which JAX writes operations of dynamic shape; *out_known is false for any other target. */
 WEFT_NODISCARD weft_status *lower_dynamic_custom_call(lowering *l, const mlir_op *op, const char *target, bool *out_known);
 /* Shapes of a custom-call's results: as declared, or from the operands that indices_of_shape_operands names, which the

@@ -876,6 +876,7 @@ weft_status *lower_discardable(lowering *l, int count, const mlir_named_attr *at
   if (instr->op == HLO_GET_TUPLE_ELEMENT) instr = instr->operands[0];
   for (int i = 0; i < count; i++) {
     const mlir_attr *a = attrs[i].value;
+    if (strncmp(attrs[i].name, "mhlo.", 5) != 0 && strncmp(attrs[i].name, "sdy.", 4) != 0) continue;
     if (strcmp(attrs[i].name, "mhlo.sharding") == 0 && a->kind == MLIR_STRING && a->u.text.s[0] == '{') {
       const hlo_sharding *sharding;
       WEFT_TRY(hlo_parse_sharding(l->arena, a->u.text.s, a->u.text.size, &sharding));

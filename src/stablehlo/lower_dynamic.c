@@ -22,9 +22,9 @@ static bool block_is_dynamic(const mlir_block *block, int depth)
   return false;
 }
 
-bool lower_is_dynamic_program(const mlir_module *module)
+bool lower_is_dynamic_program(const mlir_program *program, const mlir_module *module)
 {
-  return module->op->region_count > 0 && block_is_dynamic(module->op->regions[0].first, 0);
+  return program->has_dynamic_types && module->op->region_count > 0 && block_is_dynamic(module->op->regions[0].first, 0);
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------- */

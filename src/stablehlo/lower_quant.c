@@ -110,14 +110,13 @@ bool lower_is_quantized(const mlir_op *op)
   const mlir_quant *first = NULL;
   bool differ = false;
 
-  if (strncmp(op->name, "uniform_", 8) == 0) return false;
   for (int i = 0; i < op->operand_count + op->result_count; i++) {
     const mlir_type *t = i < op->operand_count ? op->operands[i]->type : op->results[i - op->operand_count].type;
     if (!t->quant) continue;
     if (first) differ |= !same_quant(first, t->quant);
     else first = t->quant;
   }
-  return first && (differ || !moves_elements(op->name));
+  return first && strncmp(op->name, "uniform_", 8) != 0 && (differ || !moves_elements(op->name));
 }
 
 /* The type of the values: the expressed type in place of the quantized one. */

@@ -178,6 +178,7 @@ typedef struct mlir_program {
   const char *input;
   size_t size;
   bool is_text;
+  bool has_dynamic_types;        /* a dimension of some type is not known */
   const char *producer;          /* of bytecode: "StableHLO_v1.9.0"; else NULL */
   int module_count;
   mlir_module *modules;

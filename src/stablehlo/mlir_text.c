@@ -383,6 +383,7 @@ static weft_status *shaped_type(text_parser *ps, mlir_type_kind kind, const mlir
     return positioned;
   }
   if (unranked || kind == MLIR_BUFFER) ((mlir_type *)(uintptr_t)*out)->kind = unranked ? MLIR_UNRANKED : MLIR_BUFFER;
+  ps->program->has_dynamic_types |= mlir_type_is_dynamic(*out);
   return NULL;
 }
 

@@ -652,6 +652,7 @@ static weft_status *shaped_type(bc_reader *r, bc_cursor *c, mlir_type_kind kind,
     return positioned;
   }
   ((mlir_type *)(uintptr_t)*out)->kind = kind;
+  r->program->has_dynamic_types |= mlir_type_is_dynamic(*out);
   return NULL;
 }
 
@@ -1114,8 +1115,9 @@ weft_status *bc_location(bc_reader *r, int index, const mlir_location **out)
   mlir_location *loc;
 
   *out = NULL;
-  if (e->busy || r->depth >= MLIR_MAX_DEPTH || strcmp(r->dialects[e->dialect], "builtin") != 0 || !e->custom) return NULL;
+  if (e->busy || r->depth >= MLIR_MAX_DEPTH || !e->custom) return NULL;
   if (!e->location) {
+    if (strcmp(r->dialects[e->dialect], "builtin") != 0) return NULL;
     loc = WEFT_ARENA_NEW(r->arena, mlir_location);
     WEFT_TRY_ALLOC(loc);
     e->busy = true;
