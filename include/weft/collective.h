@@ -200,7 +200,7 @@ WEFT_NODISCARD weft_status *weft_coll_post(weft_comm *comm, const weft_coll_op *
 
 /* Posts `count` operations as one: they run together, and the event fires when all have ended.  The same number and
  * kinds on every rank.  Sends and receives may be among them.  All-reduces of one type and reduction that are small
- * travel as one message. */
+ * travel as one message; so do all-gathers, and reduce-scatters of even blocks. */
 WEFT_NODISCARD weft_status *weft_coll_post_group(weft_comm *comm, const weft_coll_op *ops, size_t count,
                                                  const weft_coll_call *call, weft_event **out_event);
 

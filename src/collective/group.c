@@ -107,8 +107,7 @@ void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns)
     op->flight->ended_ns = now_ns;
     op->flight->code = weft_status_code(st);
   }
-  for (size_t i = 0, at = 0; i < op->part_count && !st; at += op->parts[i++].bytes)
-    memcpy(op->parts[i].recv, op->stage + at, op->parts[i].bytes);
+  if (op->part_count && !st) coll_op_unpack(op);
   op->result = st;
   comm->told |= st != NULL;
   atomic_store_explicit(&g->pending, atomic_load_explicit(&g->pending, memory_order_relaxed) - 1, memory_order_relaxed);
@@ -420,24 +419,6 @@ weft_status *weft_coll_run(weft_comm *comm, const weft_coll_op *op, const weft_c
   return st;
 }
 
-/* All-reduces that may travel as one message: `count` from the first on. */
-static size_t fusable(const weft_coll_op *ops, size_t count)
-{
-  enum { MOST_BYTES = 1 << 20 };
-  size_t bytes = 0, n = 0;
-
-  for (; n < count; n++) {
-    const weft_coll_op *op = &ops[n];
-    size_t each = weft_dtype_bytes(op->dtype);
-    if (op->kind != WEFT_ALL_REDUCE || op->dtype != ops[0].dtype || op->reduction != ops[0].reduction ||
-        op->reduction == WEFT_CUSTOM || each == 0 || op->count > MOST_BYTES / each)
-      break;
-    bytes += op->count * each;
-    if (bytes > MOST_BYTES) break;
-  }
-  return WEFT_MAX(n, (size_t)1);
-}
-
 weft_status *weft_coll_post_group(weft_comm *comm, const weft_coll_op *ops, size_t count, const weft_coll_call *call,
                                   weft_event **out_event)
 {
@@ -457,7 +438,7 @@ weft_status *weft_coll_post_group(weft_comm *comm, const weft_coll_op *ops, size
   atomic_flag_clear(&batch->failed);
   batch->event = weft_event_retain(event);
   while (posted < count && !st) {
-    size_t n = fusable(ops + posted, count - posted);
+    size_t n = coll_op_fusable(ops + posted, count - posted, comm->group->size);
     atomic_fetch_add(&batch->left, 1);
     st = post_to(comm, ops + posted, n, call, (coll_completion){.batch = batch}, call && call->will_wait);
     if (st) atomic_fetch_sub(&batch->left, 1);

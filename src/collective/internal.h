@@ -60,7 +60,7 @@ typedef struct coll_flight_entry {
   char instruction[48], executable[24], source[32];
 } coll_flight_entry;
 
-/* A part of a fused all-reduce: where it goes back to. */
+/* A part of a fused operation: where its result goes, and the bytes of a block of it. */
 typedef struct coll_part {
   void *recv;
   size_t bytes;

@@ -263,10 +263,50 @@ weft_status *coll_op_prepare(coll_op *op, const weft_coll_op *args, const weft_c
   return NULL;
 }
 
+/* How many blocks of each part there are, a rank's each: of the input, of the result. */
+static int in_blocks(const weft_coll_op *op, int size) { return op->kind == WEFT_REDUCE_SCATTER ? size : 1; }
+static int out_blocks(const weft_coll_op *op, int size) { return op->kind == WEFT_ALL_GATHER ? size : 1; }
+
+size_t coll_op_fusable(const weft_coll_op *ops, size_t count, int size)
+{
+  enum { MOST_BYTES = 1 << 20 };
+  size_t bytes = 0, n = 0;
+
+  for (; n < count; n++) {
+    const weft_coll_op *op = &ops[n];
+    size_t each = weft_dtype_bytes(op->dtype) * (size_t)(in_blocks(op, size) * out_blocks(op, size));
+    bool may = op->kind == WEFT_ALL_REDUCE || op->kind == WEFT_ALL_GATHER || (op->kind == WEFT_REDUCE_SCATTER && !op->recv_counts);
+    if (!may || op->kind != ops[0].kind || op->dtype != ops[0].dtype || op->reduction != ops[0].reduction ||
+        op->reduction == WEFT_CUSTOM || each == 0 || op->count > MOST_BYTES / each)
+      break;
+    bytes += op->count * each;
+    if (bytes > MOST_BYTES) break;
+  }
+  return WEFT_MAX(n, (size_t)1);
+}
+
+/* All parts' first blocks, then their second ones, and so on. */
+static void pack(char *at, const weft_coll_op *ops, const coll_op *op, size_t count, int blocks)
+{
+  for (int b = 0; b < blocks; b++)
+    for (size_t i = 0; i < count; at += op->parts[i++].bytes)
+      if (op->parts[i].bytes) memcpy(at, (const char *)ops[i].send + (size_t)b * op->parts[i].bytes, op->parts[i].bytes);
+}
+
+void coll_op_unpack(const coll_op *op)
+{
+  const char *at = op->memory[COLL_OUT];
+
+  for (int b = 0; b < out_blocks(&op->args, op->comm->group->size); b++)
+    for (size_t i = 0; i < op->part_count; at += op->parts[i++].bytes)
+      if (op->parts[i].bytes) memcpy((char *)op->parts[i].recv + (size_t)b * op->parts[i].bytes, at, op->parts[i].bytes);
+}
+
 weft_status *coll_op_fuse(coll_op *op, const weft_coll_op *ops, size_t count, const weft_coll_call *call)
 {
   weft_coll_op whole = ops[0];
-  size_t elem_bytes = weft_dtype_bytes(whole.dtype), at = 0;
+  int size = op->comm->group->size, in = in_blocks(&whole, size), out = out_blocks(&whole, size);
+  size_t elem_bytes = weft_dtype_bytes(whole.dtype), bytes;
 
   if (count > op->parts_capacity) {
     coll_part *grown = realloc(op->parts, count * sizeof *grown);
@@ -278,14 +318,17 @@ weft_status *coll_op_fuse(coll_op *op, const weft_coll_op *ops, size_t count, co
   for (size_t i = 0; i < count; i++) {
     op->parts[i] = (coll_part){ops[i].recv, ops[i].count * elem_bytes};
     if (ops[i].count && (!ops[i].send || !ops[i].recv))
-      return WEFT_ERR(INVALID_ARGUMENT, "all-reduce %zu of a group without its buffers", i);
+      return WEFT_ERR(INVALID_ARGUMENT, "%s %zu of a group without its buffers", weft_coll_kind_name(whole.kind), i);
     whole.count += ops[i].count;
   }
-  WEFT_TRY(coll_stage_reserve(op, whole.count * elem_bytes + 1));
-  for (size_t i = 0; i < count; at += op->parts[i++].bytes)
-    if (op->parts[i].bytes) memcpy(op->stage + at, ops[i].send, op->parts[i].bytes);
-  whole.send = whole.recv = op->stage;
+  bytes = whole.count * elem_bytes;
+  bool in_place = whole.kind == WEFT_ALL_REDUCE;
+  WEFT_TRY(coll_stage_reserve(op, bytes * (size_t)(in_place ? 1 : in + out) + 1));
+  pack(op->stage, ops, op, count, in);
+  whole.send = op->stage;
+  whole.recv = in_place ? op->stage : op->stage + bytes * (size_t)in;
   WEFT_TRY(coll_op_prepare(op, &whole, call));
+  for (size_t i = 0; i < count; i++) op->fingerprint = mix(op->fingerprint, ops[i].count);
   op->part_count = count;
   return NULL;
 }

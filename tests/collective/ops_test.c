@@ -581,6 +581,70 @@ TEST(a_group_of_operations_ends_together)
   }
 }
 
+TEST(gathers_and_scatters_of_a_group_travel_together)
+{
+  enum { N = 4, MOST = 7 };
+  static const size_t counts[N] = {3, 0, MOST, 1};
+  for (int how = 0; how < 2; how++)
+    for (int size = 1; size <= 5; size++)
+      for (int scatters = 0; scatters < 2; scatters++) {
+        world w;
+        weft_event *events[MOST_RANKS];
+        static int32_t in[MOST_RANKS][N][MOST_RANKS * MOST], out[MOST_RANKS][N][MOST_RANKS * MOST];
+        if (how)
+          world_open_processes(&w, size, NULL);
+        else
+          world_open_devices(&w, size);
+        for (int r = 0; r < size; r++) {
+          weft_coll_op ops[N];
+          for (int k = 0; k < N; k++) {
+            for (int i = 0; i < MOST_RANKS * MOST; i++) {
+              in[r][k][i] = 1000 * (r + 1) + 100 * k + i;
+              out[r][k][i] = -1;
+            }
+            ops[k] = (weft_coll_op){.kind = scatters ? WEFT_REDUCE_SCATTER : WEFT_ALL_GATHER, .dtype = WEFT_S32, .count = counts[k],
+                                    .reduction = scatters ? WEFT_SUM : WEFT_REDUCE_NONE, .send = in[r][k], .recv = out[r][k]};
+          }
+          uint64_t before = w.comms[r]->next_seq;
+          T_OK(weft_coll_post_group(w.comms[r], ops, N, NULL, &events[r]));
+          T_EQ_INT(w.comms[r]->next_seq - before, 1);
+        }
+        for (int r = 0; r < size; r++) {
+          T_OK(weft_coll_wait(w.comms[r], events[r]));
+          weft_event_release(events[r]);
+          for (int k = 0; k < N; k++) {
+            int n = (int)counts[k], elems = scatters ? n : n * size;
+            for (int i = 0; i < elems; i++)
+              T_EQ_INT(out[r][k][i], scatters ? 1000 * size * (size + 1) / 2 + size * (100 * k + r * n + i)
+                                              : 1000 * (i / n + 1) + 100 * k + i % n);
+            T_EQ_INT(out[r][k][elems], -1);
+          }
+        }
+        world_close(&w);
+      }
+}
+
+TEST(groups_cut_in_other_places_are_told_apart)
+{
+  world w;
+  weft_event *events[2];
+  float in[2][10] = {{0}}, out[2][10];
+
+  world_open_processes(&w, 2, NULL);
+  for (int r = 0; r < 2; r++) {
+    weft_coll_op op = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 4, .send = in[r], .recv = out[r]};
+    weft_coll_op ops[2] = {op, op};
+    ops[0].count += (size_t)r;
+    ops[1].count -= (size_t)r;
+    T_OK(weft_coll_post_group(w.comms[r], ops, 2, NULL, &events[r]));
+  }
+  for (int r = 0; r < 2; r++) {
+    T_CODE(weft_coll_wait(w.comms[r], events[r]), WEFT_FAILED_PRECONDITION);
+    weft_event_release(events[r]);
+  }
+  world_close(&w);
+}
+
 TEST(the_recorder_of_another_process_can_be_asked_for)
 {
   world w;
@@ -739,5 +803,6 @@ TEST_MAIN(UNIT(strangers_at_the_door_do_no_harm), UNIT(devices_of_a_process), UN
           UNIT(large_messages_between_processes), UNIT(a_custom_reducer_folds_in_rank_order_everywhere),
           UNIT(rank_order_gives_the_same_bits_everywhere), UNIT(nan_is_contagious_and_minus_zero_is_less),
           UNIT(ragged_rows_go_where_they_are_sent), UNIT(tagged_messages_in_any_order_and_from_anybody),
-          UNIT(a_group_of_operations_ends_together), UNIT(the_recorder_of_another_process_can_be_asked_for),
+          UNIT(a_group_of_operations_ends_together),
+          UNIT(gathers_and_scatters_of_a_group_travel_together), UNIT(groups_cut_in_other_places_are_told_apart), UNIT(the_recorder_of_another_process_can_be_asked_for),
           UNIT(split_makes_communicators_of_colors), UNIT(a_part_may_leave_while_its_connections_are_made), UNIT(arguments_that_make_no_sense_are_refused))
