@@ -1,8 +1,9 @@
 libweftcore_la_SOURCES += \
   %D%/algebraic.h %D%/algebraic_elementwise.c %D%/algebraic_reduce.c %D%/algebraic_shape.c %D%/algebraic_simplifier.c \
-  %D%/all_reduce_combiner.c %D%/batch_norm_expander.c \
+  %D%/batch_norm_expander.c \
   %D%/build.c %D%/build.h \
   %D%/call_inliner.c \
+  %D%/collective_combiner.c \
   %D%/conditional_simplifier.c \
   %D%/constant_folding.c \
   %D%/cse.c \

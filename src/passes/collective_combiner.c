@@ -1,5 +1,5 @@
-/* all-reduce-combiner: small all-reduces of one reduction, type and set of groups become one with several operands, which
- * travels as one message (weft_coll_post_group packs it).
+/* all-reduce-combiner, all-gather-combiner, reduce-scatter-combiner: small collectives of one kind (reduction, type, set of
+ * groups, dimension) become one with several operands, which travels as one message (weft_coll_post_group packs it).
  *
  * Those of one kind are taken together.  The level of an instruction is the most of them on a path that leads to it: two
  * of one level do not need each other, and since levels grow along every edge out of one, joining those of a level
@@ -26,6 +26,7 @@ typedef struct member {
 } member;
 
 typedef struct combiner {
+  hlo_opcode op;
   hlo_computation *comp;
   weft_arena *arena;
   hlo_instr *kinds[MOST_KINDS]; /* the first of each */
@@ -34,18 +35,29 @@ typedef struct combiner {
   pass_map level;               /* by id, as an integer */
 } combiner;
 
-static bool is_candidate(const hlo_instr *instr)
+/* What a rank sends or gets, whichever is more: an all-gather's result, a reduce-scatter's operand. */
+static int64_t message_bytes(const hlo_instr *instr)
 {
-  return instr->op == HLO_ALL_REDUCE && instr->operand_count == 1 && hlo_shape_is_array(instr->shape) &&
+  return WEFT_MAX(hlo_shape_bytes(instr->shape), hlo_shape_bytes(instr->operands[0]->shape));
+}
+
+/* The dimension that an all-gather or reduce-scatter goes along. */
+static int64_t moved_dim(const hlo_instr *instr) { return instr->dims.count ? instr->dims.v[0] : -1; }
+
+static hlo_opcode reduction_of(const hlo_instr *instr) { return instr->called_count ? hlo_reducer_op(instr->called[0]) : HLO_OPCODE_COUNT; }
+
+static bool is_candidate(const combiner *c, const hlo_instr *instr)
+{
+  return instr->op == c->op && instr->operand_count == 1 && hlo_shape_is_array(instr->shape) &&
          !pass_has_control_edges(instr) && !instr->u.collective->constrain_layout &&
-         hlo_reducer_op(instr->called[0]) != HLO_OPCODE_COUNT && hlo_shape_bytes(instr->shape) <= MOST_BYTES / 2;
+         (instr->called_count == 0 || reduction_of(instr) != HLO_OPCODE_COUNT) && message_bytes(instr) <= MOST_BYTES / 2;
 }
 
 static bool is_same_kind(const hlo_instr *a, const hlo_instr *b)
 {
   const hlo_collective_attrs *x = a->u.collective, *y = b->u.collective;
 
-  return a->shape->type == b->shape->type && hlo_reducer_op(a->called[0]) == hlo_reducer_op(b->called[0]) &&
+  return a->shape->type == b->shape->type && reduction_of(a) == reduction_of(b) && moved_dim(a) == moved_dim(b) &&
          (x->channel_id > 0) == (y->channel_id > 0) && x->use_global_device_ids == y->use_global_device_ids &&
          hlo_replica_groups_equal(&x->groups, &y->groups);
 }
@@ -57,7 +69,7 @@ static weft_status *find_members(combiner *c)
   WEFT_TRY_ALLOC(c->members);
   HLO_FOREACH(instr, c->comp) {
     int kind = 0;
-    if (!is_candidate(instr)) continue;
+    if (!is_candidate(c, instr)) continue;
     while (kind < c->kind_count && !is_same_kind(c->kinds[kind], instr)) kind++;
     if (kind == MOST_KINDS) continue;
     if (kind == c->kind_count) c->kinds[c->kind_count++] = instr;
@@ -70,7 +82,7 @@ static weft_status *find_members(combiner *c)
 /* The level after `instr`: of those who use its result. */
 static intptr_t level_after(const combiner *c, const hlo_instr *instr, int kind)
 {
-  bool counts = is_candidate(instr) && is_same_kind(c->kinds[kind], instr);
+  bool counts = is_candidate(c, instr) && is_same_kind(c->kinds[kind], instr);
   return (intptr_t)pass_map_get(&c->level, instr->id) + counts;
 }
 
@@ -105,10 +117,11 @@ static weft_status *combine(combiner *c, const member *members, int count)
     operands[i] = members[i].instr->operands[0];
     shapes[i] = members[i].instr->shape;
   }
-  hlo_instr *all = pb_instr(&b, HLO_ALL_REDUCE, hlo_shape_tuple(&c->comp->module->arena, count, shapes), count, operands);
+  hlo_instr *all = pb_instr(&b, c->op, hlo_shape_tuple(&c->comp->module->arena, count, shapes), count, operands);
   if (all) {
     all->u.collective = first->u.collective;
-    b.error = hlo_set_called(all, 1, first->called);
+    all->dims = first->dims;
+    if (first->called_count) b.error = hlo_set_called(all, 1, first->called);
   }
   for (int i = 0; i < count && !b.error; i++) {
     hlo_instr *part = pb_gte(&b, all, i);
@@ -134,7 +147,7 @@ static weft_status *combine_kind(combiner *c, int kind, bool *changed)
   for (int at = 0, end; at < count; at = end) {
     int64_t bytes = 0;
     for (end = at; end < count && own[end].level == own[at].level && end - at < MOST_PARTS; end++) {
-      bytes += hlo_shape_bytes(own[end].instr->shape);
+      bytes += message_bytes(own[end].instr);
       if (bytes > MOST_BYTES) break;
     }
     if (end - at < 2) continue;
@@ -145,16 +158,25 @@ static weft_status *combine_kind(combiner *c, int kind, bool *changed)
   return joined ? hlo_computation_sort(c->comp) : NULL;
 }
 
-static weft_status *all_reduce_combiner_run(hlo_module *module, pass_ctx *ctx, bool *changed)
+static weft_status *combine_all(hlo_opcode op, hlo_module *module, const pass_ctx *ctx, bool *changed)
 {
   pass_comps comps;
 
   WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
   for (int i = 0; i < comps.count; i++) {
-    combiner c = {.comp = comps.v[i], .arena = ctx->scratch, .level = {.arena = ctx->scratch}};
+    combiner c = {.op = op, .comp = comps.v[i], .arena = ctx->scratch, .level = {.arena = ctx->scratch}};
     WEFT_TRY(find_members(&c));
     for (int kind = 0; kind < c.kind_count; kind++) WEFT_TRY(combine_kind(&c, kind, changed));
   }
   return NULL;
 }
-const hlo_pass pass_all_reduce_combiner = {"all-reduce-combiner", all_reduce_combiner_run};
+
+#define COMBINER(word, name, op)                                                                                       \
+  static weft_status *word##_combiner_run(hlo_module *module, pass_ctx *ctx, bool *changed)                            \
+  {                                                                                                                    \
+    return combine_all(op, module, ctx, changed);                                                                      \
+  }                                                                                                                    \
+  const hlo_pass pass_##word##_combiner = {name, word##_combiner_run}
+COMBINER(all_reduce, "all-reduce-combiner", HLO_ALL_REDUCE);
+COMBINER(all_gather, "all-gather-combiner", HLO_ALL_GATHER);
+COMBINER(reduce_scatter, "reduce-scatter-combiner", HLO_REDUCE_SCATTER);
