@@ -25,7 +25,7 @@
 #define EXTRA_PER_ELEMENT 3.0  /* repeated work allowed per element of a group */
 enum {
   FREE_EXTRA = 64,             /* repeated work that never matters */
-  MOST_MEMBERS = 96,           /* instructions in a kernel: compile time grows faster than their number */
+  MOST_MEMBERS = 160,          /* instructions in a kernel: compile time grows faster than their number */
   MOST_GROUPS = 8,             /* groups that one instruction may be computed in, unless it is free */
   MANY_PICKS = 64,              /* slices of one element from one array */
   LANES = 8,                   /* evaluations that a vector does at once */

@@ -1,9 +1,12 @@
 /* schedule: fixes the order of every sequential computation and marks the module scheduled.
  *
- * Two orders are tried: the program's own, and depth first from the results, operands with the larger values first, so
- * that what a value needs is computed just before it.  The one with the lower peak of live bytes is kept (the executor
- * runs the data-flow graph anyway; the order matters for liveness and for the sequential plan).  Then each asynchronous
- * start moves up to its operands and each done moves down to its first user, so that what they do has time. */
+ * Three orders are tried: the program's own; depth first from the results, operands with the larger values first, so that
+ * what a value needs is computed just before it; and a list schedule, where of what is ready the instruction that frees
+ * most comes first.  The one with the lowest peak of live bytes is kept (the executor runs the data-flow graph anyway; the
+ * order matters for liveness and for what runs in order).  Then each asynchronous start moves up to its operands and each
+ * done moves down to its first user, so that what they do has time.
+ *
+ * A value that is a result of the program counts nothing: it has memory of its own from the start. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -14,39 +17,53 @@
 typedef struct scheduler {
   weft_arena *arena;
   int count;
-  hlo_instr **program, **order; /* both orders */
+  hlo_instr **program;          /* the order it came in */
   int *place;                   /* by id: position in the order being looked at */
-  char *state;                  /* by id, of depth first: 0 new, 1 open, 2 done */
+  char *state;                  /* by id, while an order is made: 0 new, 1 open, 2 done */
+  const bool *is_result;        /* by id: a value that is a result of the entry */
 } scheduler;
 
+/* An instruction that passes memory on and never runs. */
 static bool is_alias(const hlo_instr *instr) { return pass_is_alias_op(instr->op) && instr->op != HLO_CONSTANT; }
 
-static int64_t own_bytes(const hlo_instr *instr)
+/* An element of a tuple that its producer computes: the elements are the values then, not the tuple. */
+static bool is_element(const hlo_instr *instr)
 {
-  return pass_is_alias_op(instr->op) ? 0 : hlo_shape_total_bytes(instr->shape);
+  return instr->op == HLO_GET_TUPLE_ELEMENT && !pass_is_alias_op(instr->operands[0]->op);
+}
+
+static int64_t value_bytes(const scheduler *s, const hlo_instr *instr)
+{
+  if (s->is_result[instr->id] || (pass_is_alias_op(instr->op) && !is_element(instr))) return 0;
+  if (!hlo_shape_is_tuple(instr->shape)) return hlo_shape_total_bytes(instr->shape);
+  for (int i = 0; i < instr->user_count; i++)
+    if (is_element(instr->users[i])) return 0;
+  return hlo_shape_total_bytes(instr->shape);
 }
 
 /* The most bytes alive at once when `order` is run one after the other. */
 static int64_t peak_bytes(scheduler *s, hlo_instr *const *order)
 {
   int64_t live = 0, peak = 0;
-  int *last = s->place;
-  int64_t *freed = WEFT_ARENA_ARRAY(s->arena, int64_t, s->count + 1);
+  int *place = s->place;
+  int64_t *change = WEFT_ARENA_ARRAY(s->arena, int64_t, s->count + 1);
   int *end = WEFT_ARENA_ARRAY(s->arena, int, s->count);
 
-  if (!freed || !end) return INT64_MAX;
-  for (int i = 0; i < s->count; i++) last[order[i]->id] = i;
+  if (!change || !end) return INT64_MAX;
+  for (int i = 0; i < s->count; i++) place[order[i]->id] = i;
   for (int i = s->count - 1; i >= 0; i--) { /* an alias keeps its operands as long as itself */
     const hlo_instr *instr = order[i];
+    int64_t bytes = value_bytes(s, instr);
     end[i] = instr == instr->parent->root ? s->count - 1 : i;
     for (int k = 0; k < instr->user_count; k++) {
-      int user = last[instr->users[k]->id];
+      int user = place[instr->users[k]->id];
       end[i] = WEFT_MAX(end[i], is_alias(instr->users[k]) ? end[user] : user);
     }
-    freed[end[i] + 1] += own_bytes(instr);
+    change[is_element(instr) ? place[instr->operands[0]->id] : i] += bytes;
+    change[end[i] + 1] -= bytes;
   }
   for (int i = 0; i < s->count; i++) {
-    live += own_bytes(order[i]) - freed[i];
+    live += change[i];
     peak = WEFT_MAX(peak, live);
   }
   return peak;
@@ -77,7 +94,7 @@ static weft_status *open_visit(scheduler *s, hlo_instr *instr, visit *v)
   return NULL;
 }
 
-static weft_status *depth_first(scheduler *s)
+static weft_status *depth_first(scheduler *s, hlo_instr **order)
 {
   visit *stack = WEFT_ARENA_ARRAY(s->arena, visit, s->count + 1);
   int depth = 0, placed = 0;
@@ -86,7 +103,7 @@ static weft_status *depth_first(scheduler *s)
   for (int i = 0; i < s->count; i++) { /* parameters stand first, as they are */
     if (s->program[i]->op != HLO_PARAMETER) continue;
     s->state[s->program[i]->id] = 2;
-    s->order[placed++] = s->program[i];
+    order[placed++] = s->program[i];
   }
   for (int i = 0; i < s->count; i++) {
     hlo_instr *start = s->program[i];
@@ -100,13 +117,197 @@ static weft_status *depth_first(scheduler *s)
         continue;
       }
       s->state[v->instr->id] = 2;
-      s->order[placed++] = v->instr;
+      order[placed++] = v->instr;
       depth--;
     }
   }
   if (placed != s->count) return WEFT_ERR(INTERNAL, "schedule: %d of %d instructions placed", placed, s->count);
   return NULL;
 }
+
+/* ---- the list schedule ------------------------------------------------------------------------------------------- */
+
+typedef struct list {
+  scheduler *s;
+  int *waits;              /* by program position: operands and control predecessors that have not run */
+  int *read_begin, *reads; /* by program position: the values that a step reads, as positions */
+  int *user_begin, *users; /* by program position: the steps that read a value */
+  int *left;               /* by program position: of those, how many have not run */
+  int64_t *gain;           /* by program position: bytes that running it now would free, less those it makes */
+  struct entry { int64_t gain; int at; } *heap;
+  int heap_count, heap_capacity;
+} list;
+
+static bool goes_first(struct entry a, struct entry b) { return a.gain != b.gain ? a.gain > b.gain : a.at < b.at; }
+
+/* Entries are not removed when their gain grows: the one with the gain of now counts. */
+static weft_status *offer(list *l, int at)
+{
+  struct entry e = {l->gain[at], at};
+  int i = l->heap_count++;
+
+  if (i == l->heap_capacity) {
+    int wider = 2 * l->heap_capacity + 64;
+    struct entry *bigger = WEFT_ARENA_ARRAY(l->s->arena, struct entry, wider);
+    WEFT_TRY_ALLOC(bigger);
+    if (i) memcpy(bigger, l->heap, (size_t)i * sizeof *bigger);
+    l->heap = bigger;
+    l->heap_capacity = wider;
+  }
+  for (; i > 0 && goes_first(e, l->heap[(i - 1) / 2]); i = (i - 1) / 2) l->heap[i] = l->heap[(i - 1) / 2];
+  l->heap[i] = e;
+  return NULL;
+}
+
+static struct entry take(list *l)
+{
+  struct entry first = l->heap[0], e = l->heap[--l->heap_count];
+
+  for (int i = 0, child;; i = child) {
+    child = 2 * i + 1;
+    if (child + 1 < l->heap_count && goes_first(l->heap[child + 1], l->heap[child])) child++;
+    if (child >= l->heap_count || !goes_first(l->heap[child], e)) {
+      l->heap[i] = e;
+      return first;
+    }
+    l->heap[i] = l->heap[child];
+  }
+}
+
+/* Which values each step reads, through aliases; the root's are never over. */
+static weft_status *find_reads(list *l)
+{
+  scheduler *s = l->s;
+  int *seen = WEFT_ARENA_ARRAY(s->arena, int, s->count), capacity = 4 * s->count + 16, total = 0;
+  const hlo_instr **stack = WEFT_ARENA_ARRAY(s->arena, const hlo_instr *, s->count + 1);
+
+  l->reads = WEFT_ARENA_ARRAY(s->arena, int, capacity);
+  if (!seen || !stack || !l->reads) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  for (int i = 0; i < s->count; i++) {
+    const hlo_instr *step = s->program[i];
+    int depth = 0;
+    l->read_begin[i] = total;
+    if (is_alias(step) && step != step->parent->root) continue;
+    stack[depth++] = step;
+    while (depth > 0) {
+      const hlo_instr *at = stack[--depth];
+      for (int k = 0; k < at->operand_count; k++) {
+        const hlo_instr *x = at->operands[k];
+        int place = s->place[x->id];
+        if (seen[place] == i + 1) continue;
+        seen[place] = i + 1;
+        if (is_alias(x) && !is_element(x)) {
+          stack[depth++] = x;
+          continue;
+        }
+        if (value_bytes(s, x) == 0) continue;
+        if (total == capacity) {
+          int *bigger = WEFT_ARENA_ARRAY(s->arena, int, 2 * capacity);
+          WEFT_TRY_ALLOC(bigger);
+          memcpy(bigger, l->reads, (size_t)total * sizeof *bigger);
+          l->reads = bigger;
+          capacity *= 2;
+        }
+        l->reads[total++] = place;
+      }
+    }
+  }
+  l->read_begin[s->count] = total;
+  l->users = WEFT_ARENA_ARRAY(s->arena, int, total);
+  WEFT_TRY_ALLOC(l->users);
+  for (int r = 0; r < total; r++) l->left[l->reads[r]]++;
+  for (int v = 0; v < s->count; v++) l->user_begin[v + 1] = l->user_begin[v] + l->left[v];
+  int *fill = seen;
+  memcpy(fill, l->user_begin, (size_t)s->count * sizeof *fill);
+  for (int i = 0; i < s->count; i++)
+    for (int r = l->read_begin[i]; r < l->read_begin[i + 1]; r++) l->users[fill[l->reads[r]]++] = i;
+  return NULL;
+}
+
+/* Step `at` has run: values that now have one reader left are what that one frees. */
+static weft_status *has_read(list *l, int at)
+{
+  for (int r = l->read_begin[at]; r < l->read_begin[at + 1]; r++) {
+    int value = l->reads[r];
+    if (--l->left[value] != 1) continue;
+    for (int u = l->user_begin[value]; u < l->user_begin[value + 1]; u++) {
+      int last = l->users[u];
+      const hlo_instr *instr = l->s->program[last];
+      if (l->s->state[instr->id] == 2) continue;
+      l->gain[last] += value_bytes(l->s, l->s->program[value]);
+      if (l->s->state[instr->id] == 1) WEFT_TRY(offer(l, last));
+    }
+  }
+  return NULL;
+}
+
+/* Takes `at` into the order, and with it at once the aliases that become ready: they cost nothing. */
+static weft_status *run_step(list *l, int at, hlo_instr **order, int *placed)
+{
+  scheduler *s = l->s;
+  int begin = *placed;
+
+  order[(*placed)++] = s->program[at];
+  s->state[s->program[at]->id] = 2;
+  for (int i = begin; i < *placed; i++) {
+    const hlo_instr *done = order[i];
+    for (int u = 0; u < done->user_count + done->control_succ_count; u++) {
+      hlo_instr *next = u < done->user_count ? done->users[u] : done->control_succs[u - done->user_count];
+      int place = s->place[next->id];
+      if (--l->waits[place] > 0) continue;
+      if (is_alias(next)) {
+        s->state[next->id] = 2;
+        order[(*placed)++] = next;
+      } else {
+        s->state[next->id] = 1;
+        WEFT_TRY(offer(l, place));
+      }
+    }
+  }
+  return has_read(l, at);
+}
+
+static weft_status *list_schedule(scheduler *s, hlo_instr **order)
+{
+  list l = {
+    .s = s, .waits = WEFT_ARENA_ARRAY(s->arena, int, s->count), .left = WEFT_ARENA_ARRAY(s->arena, int, s->count),
+    .read_begin = WEFT_ARENA_ARRAY(s->arena, int, s->count + 1), .user_begin = WEFT_ARENA_ARRAY(s->arena, int, s->count + 1),
+    .gain = WEFT_ARENA_ARRAY(s->arena, int64_t, s->count),
+  };
+  int placed = 0;
+
+  if (!l.waits || !l.left || !l.read_begin || !l.user_begin || !l.gain) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  for (int i = 0; i < s->count; i++) s->place[s->program[i]->id] = i;
+  WEFT_TRY(find_reads(&l));
+  for (int i = 0; i < s->count; i++) {
+    const hlo_instr *instr = s->program[i];
+    s->state[instr->id] = 0;
+    for (int k = 0; k < instr->user_count; k++) l.waits[s->place[instr->users[k]->id]]++;
+    for (int k = 0; k < instr->control_succ_count; k++) l.waits[s->place[instr->control_succs[k]->id]]++;
+    l.gain[i] -= value_bytes(s, instr);
+    if (is_element(instr)) l.gain[s->place[instr->operands[0]->id]] -= value_bytes(s, instr);
+    for (int r = l.read_begin[i]; r < l.read_begin[i + 1]; r++)
+      if (l.left[l.reads[r]] == 1) l.gain[i] += value_bytes(s, s->program[l.reads[r]]);
+  }
+  for (int i = 0; i < s->count; i++) { /* parameters stand first, and aliases of them */
+    hlo_instr *instr = s->program[i];
+    if (s->state[instr->id] || l.waits[i] > 0) continue;
+    if (is_alias(instr)) {
+      WEFT_TRY(run_step(&l, i, order, &placed));
+    } else {
+      s->state[instr->id] = 1;
+      WEFT_TRY(offer(&l, i));
+    }
+  }
+  while (l.heap_count > 0) {
+    struct entry e = take(&l);
+    if (s->state[s->program[e.at]->id] == 1 && e.gain == l.gain[e.at]) WEFT_TRY(run_step(&l, e.at, order, &placed));
+  }
+  if (placed != s->count) return WEFT_ERR(INTERNAL, "schedule: %d of %d instructions placed", placed, s->count);
+  return NULL;
+}
+
+/* ---- asynchronous pairs ------------------------------------------------------------------------------------------- */
 
 static bool is_start(hlo_opcode op)
 {
@@ -171,6 +372,7 @@ typedef struct by_id {
   char *state;
   double *async_place;
   int *readers;
+  bool *is_result;
 } by_id;
 
 /* The element of the loop's state that `x` is in the body, or -1. */
@@ -233,24 +435,56 @@ static weft_status *updates_last(hlo_computation *body, const by_id *ids, weft_a
   return NULL;
 }
 
+/* Marks the values that are results of the program. */
+static weft_status *mark_results(const hlo_computation *entry, bool *is_result, weft_arena *arena)
+{
+  const hlo_instr **stack = WEFT_ARENA_ARRAY(arena, const hlo_instr *, entry->instr_count);
+  bool *seen = is_result;
+  int depth = 0;
+
+  WEFT_TRY_ALLOC(stack);
+  stack[depth++] = entry->root;
+  seen[entry->root->id] = true;
+  while (depth > 0) {
+    const hlo_instr *at = stack[--depth];
+    if (!is_alias(at) || is_element(at)) continue;
+    for (int i = 0; i < at->operand_count; i++) {
+      if (seen[at->operands[i]->id]) continue;
+      seen[at->operands[i]->id] = true;
+      stack[depth++] = at->operands[i];
+    }
+  }
+  return NULL;
+}
+
 static weft_status *schedule_computation(hlo_computation *comp, bool is_loop_body, const by_id *ids, weft_arena *arena)
 {
+  static weft_status *(*const makers[])(scheduler *s, hlo_instr **order) = {depth_first, list_schedule};
   scheduler s = {
     .arena = arena, .count = comp->instr_count, .program = WEFT_ARENA_ARRAY(arena, hlo_instr *, comp->instr_count),
-    .order = WEFT_ARENA_ARRAY(arena, hlo_instr *, comp->instr_count), .place = ids->place, .state = ids->state,
+    .place = ids->place, .state = ids->state, .is_result = ids->is_result,
   };
+  hlo_instr **best = s.program;
   bool has_async = false;
+  int64_t least;
   int at = 0;
 
   WEFT_TRY_ALLOC(s.program);
-  WEFT_TRY_ALLOC(s.order);
   HLO_FOREACH(instr, comp) {
     s.program[at++] = instr;
     has_async |= is_start(instr->op);
   }
-  WEFT_TRY(depth_first(&s));
-  if (peak_bytes(&s, s.order) < peak_bytes(&s, s.program))
-    for (int i = 0; i < s.count; i++) hlo_move_before(s.order[i], NULL);
+  least = peak_bytes(&s, s.program);
+  for (size_t m = 0; m < WEFT_COUNT(makers); m++) {
+    hlo_instr **order = WEFT_ARENA_ARRAY(arena, hlo_instr *, s.count);
+    WEFT_TRY_ALLOC(order);
+    WEFT_TRY(makers[m](&s, order));
+    int64_t peak = peak_bytes(&s, order);
+    if (peak >= least) continue;
+    least = peak;
+    best = order;
+  }
+  for (int i = 0; best != s.program && i < s.count; i++) hlo_move_before(best[i], NULL);
   if (has_async) spread_async(comp, ids->async_place);
   return is_loop_body ? updates_last(comp, ids, arena) : NULL;
 }
@@ -262,12 +496,15 @@ static weft_status *schedule_run(hlo_module *module, pass_ctx *ctx, bool *change
     .state = WEFT_ARENA_ARRAY(ctx->scratch, char, module->next_id),
     .async_place = WEFT_ARENA_ARRAY(ctx->scratch, double, module->next_id),
     .readers = WEFT_ARENA_ARRAY(ctx->scratch, int, module->next_id),
+    .is_result = WEFT_ARENA_ARRAY(ctx->scratch, bool, module->next_id),
   };
   bool *is_body = WEFT_ARENA_ARRAY(ctx->scratch, bool, module->next_computation_id);
   pass_comps comps;
 
   WEFT_TRY_ALLOC(is_body);
-  if (!ids.place || !ids.state || !ids.async_place || !ids.readers) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  if (!ids.place || !ids.state || !ids.async_place || !ids.readers || !ids.is_result)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  WEFT_TRY(mark_results(module->entry, ids.is_result, ctx->scratch));
   WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
   for (int i = 0; i < comps.count; i++)
     HLO_FOREACH(instr, comps.v[i])
