@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MEMO_BUCKETS = 1024, MAX_DEPTH = 3000, UNROLL_REDUCE = 4 };
+enum { MEMO_BUCKETS = 1024, MAX_DEPTH = 3000, UNROLL_REDUCE = 4, BRANCH_WORK = 4, BRANCH_STEPS = 32 };
 
 /* ---- memory of what was emitted ----------------------------------------------------------------------------------------- */
 
@@ -172,6 +172,56 @@ static weft_status *emit_scalar(gen_emit *e, gen_env *env, const hlo_instr *x, g
 
 static gen_ssa and_mask(gen_emit *e, gen_ssa a, gen_ssa b) { return !a ? b : !b ? a : gen_bin(e, LLVMAnd, a, b); }
 
+/* Whether more than a few operations make a value of `x` from what is in memory: few are cheaper done in vain than jumped
+ * over.  Looks at BRANCH_STEPS instructions at most. */
+static void count_work(const hlo_instr *x, int *work, int *steps)
+{
+  if (x->op == HLO_PARAMETER || x->op == HLO_CONSTANT || x->op == HLO_IOTA || --*steps < 0) return;
+  if (hlo_opcode_is_transcendental(x->op) || x->op == HLO_REDUCE || x->op == HLO_DOT || x->op == HLO_REDUCE_WINDOW)
+    *work += BRANCH_WORK;
+  else if (hlo_opcode_is_elementwise(x->op)) ++*work;
+  for (int i = 0; i < x->operand_count && *work < BRANCH_WORK; i++) count_work(x->operands[i], work, steps);
+}
+
+static bool is_worth_a_branch(const hlo_instr *x)
+{
+  int work = 0, steps = BRANCH_STEPS;
+
+  count_work(x, &work, &steps);
+  return work >= BRANCH_WORK || steps < 0;
+}
+
+/* emit_guarded for a condition that all lanes share: what is not wanted is not computed. */
+static weft_status *emit_branch(gen_emit *e, gen_env *env, const hlo_instr *x, const gen_index *idx, gen_ssa cond,
+                                gen_value otherwise, gen_value *out)
+{
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), after;
+  gen_if block;
+
+  gen_if_begin(e, &block, cond);
+  int mark = gen_memo_push(e);
+  WEFT_TRY(gen_emit_leaf(e, env, x, 0, idx, out));
+  gen_memo_pop(e, mark);
+  gen_ssa *values[] = {&out->re, &out->im}, others[] = {otherwise.re, otherwise.im};
+  for (int i = 0; i < 2; i++)
+    if (*values[i] && gen_is_vector(others[i])) *values[i] = gen_splat(e, *values[i], e->lanes);
+  after = LLVMGetInsertBlock(e->b);
+  gen_if_end(e, &block);
+  for (int i = 0; i < 2; i++) {
+    if (!*values[i]) continue;
+    LLVMBasicBlockRef merge = LLVMGetInsertBlock(e->b);
+    if (gen_is_vector(*values[i]) && !gen_is_vector(others[i])) {
+      LLVMPositionBuilderBefore(e->b, LLVMGetBasicBlockTerminator(before));
+      others[i] = gen_splat(e, others[i], e->lanes);
+      LLVMPositionBuilderAtEnd(e->b, merge);
+    }
+    gen_ssa phi = LLVMBuildPhi(e->b, LLVMTypeOf(*values[i]), "");
+    LLVMAddIncoming(phi, (gen_ssa[]){*values[i], others[i]}, (LLVMBasicBlockRef[]){after, before}, 2);
+    *values[i] = phi;
+  }
+  return NULL;
+}
+
 /* `x` at idx where `cond`, else `otherwise`.  cond NULL: always. */
 static weft_status *emit_guarded(gen_emit *e, gen_env *env, const hlo_instr *x, const gen_index *idx, gen_ssa cond,
                                  gen_value otherwise, gen_value *out)
@@ -179,6 +229,7 @@ static weft_status *emit_guarded(gen_emit *e, gen_env *env, const hlo_instr *x, 
   gen_ssa mask = e->mask;
 
   if (!cond) return gen_emit_leaf(e, env, x, 0, idx, out);
+  if (!gen_is_vector(cond) && is_worth_a_branch(x)) return emit_branch(e, env, x, idx, cond, otherwise, out);
   int mark = gen_memo_push(e);
   e->mask = and_mask(e, mask, cond);
   weft_status *st = gen_emit_leaf(e, env, x, 0, idx, out);

@@ -162,6 +162,17 @@ static const struct { const char *params, *body, *result; } cases[] = {
   {"f32[10,20] f32[]", "  ROOT r = f32[15,27] pad(p0, p1), padding=2_3x4_3", "f32[15,27]"},
   {"f32[10,20] f32[]", "  ROOT r = f32[9,15] pad(p0, p1), padding=-2_1x-3_-2", "f32[9,15]"},
   {"f32[10,20] f32[]", "  ROOT r = f32[33,43] pad(p0, p1), padding=2_3_2x1_3_1", "f32[33,43]"},
+  /* padded along another dimension than the lanes', what is costly is computed where it is wanted: a branch */
+  {"f32[5,40] f32[40]", "  x = f32[5,40] exponential(p0)\n  z = f32[] constant(0)\n  a = f32[10,40] pad(x, z), padding=1_0_1x0_0\n"
+   "  l = f32[5,40] log(p0)\n  b = f32[10,40] pad(l, z), padding=0_1_1x0_0\n  s = f32[10,40] add(a, b)\n"
+   "  t = f32[10,40] tanh(s)\n  c = f32[19,40] pad(t, z), padding=0_0_1x0_0\n  q = f32[19,40] broadcast(p1), dimensions={1}\n"
+   "  ROOT r = f32[19,40] add(c, q)", "f32[19,40]"},
+  {"c64[4,33] c64[]", "  x = c64[4,33] exponential(p0)\n  ROOT r = c64[9,33] pad(x, p1), padding=1_1_1x0_0", "c64[9,33]"},
+  {"f32[3,20] f32[5,20] s32[]", "  x = f32[3,20] exponential(p0)\n  y = f32[5,20] tanh(p1)\n  z = f32[8,20] concatenate(x, y), dimensions={0}\n"
+   "  i = s32[] constant(0)\n  ROOT r = f32[6,20] dynamic-slice(z, p2, i), dynamic_slice_sizes={6,20}", "f32[6,20]"},
+  {"f32[9,40] f32[3] s32[]", "  x = f32[3] exponential(p1)\n  b = f32[3,40] broadcast(x), dimensions={0}\n  i = s32[] constant(0)\n"
+   "  d = f32[9,40] dynamic-update-slice(p0, b, p2, i)\n  ROOT r = f32[9,40] negate(d)", "f32[9,40]"},
+  {"f32[9] f32[]", "  x = f32[9] exponential(p0)\n  ROOT r = f32[19] pad(x, p1), padding=1_1_1", "f32[19]"},
   {"f32[7,5] f32[]", "  x = f32[9,5] pad(p0, p1), padding=1_1x0_0\n  y = f32[5,9] transpose(x), dimensions={1,0}\n  ROOT r = f32[5,9] add(y, y)", "f32[5,9]"},
   {"f32[10] f32[20] f32[3]", "  ROOT r = f32[33] concatenate(p0, p1, p2), dimensions={0}", "f32[33]"},
   {"f32[10,40] f32[10,3] f32[10,20]", "  ROOT r = f32[10,63] concatenate(p0, p1, p2), dimensions={1}", "f32[10,63]"},
