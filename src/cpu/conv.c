@@ -3,7 +3,8 @@
  * Arrays are brought into canonical order where they are not: input [batch, space, features], kernel [space, in, out],
  * output [batch, space, features].  Then each group is   out[pixels, out] = patches[pixels, taps * in] . kernel[taps * in, out]
  * where a row of `patches` is the part of the input that one output pixel sees: zeros for padding and for the holes of
- * base dilation.  Patches are made for a few hundred pixels at a time.  Groups of few features run as plain loops, over
+ * base dilation.  Patches are made for a few hundred pixels at a time.  With base dilation (the gradient of strides), the
+ * output pixels fall into classes that meet the same taps in what is no hole: each is a convolution of its own.  Groups of few features run as plain loops, over
  * the features of a pixel or, where the spatial dimensions are innermost, over planes (conv_plane.c). */
 #include <config.h>
 
@@ -23,6 +24,7 @@ enum {
   DIRECT_FEATURES = 12,       /* at most this many output features a group: loops */
   MAX_DIRECT_TAPS = 256,
   VECTOR_BYTES = 64,
+  MOST_PHASES = 256,
 };
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
@@ -71,6 +73,19 @@ static bool is_plain(const cpu_conv *c)
   return true;
 }
 
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+  while (b) {
+    int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+/* Output pixels so far apart along a dimension meet the same taps. */
+static int64_t phase_step(const hlo_window_dim *w) { return w->base_dilation / common_divisor(w->stride, w->base_dilation); }
+
 static void plan_tasks(cpu_conv *c)
 {
   int64_t k = c->taps * c->in_features, rows = c->batch * c->out_pixels;
@@ -84,6 +99,19 @@ static void plan_tasks(cpu_conv *c)
   c->rows_per_task = WEFT_MAX(1, WEFT_MIN(c->rows_per_task, rows));
   c->tasks_per_group = (rows + c->rows_per_task - 1) / c->rows_per_task;
   c->patch_bytes = c->plain || c->direct ? 0 : WEFT_ALIGN_UP(c->rows_per_task * k * lhs_bytes, 64);
+}
+
+static void plan_products(cpu_conv *c, int64_t c_row)
+{
+  int64_t k = c->taps * c->in_features;
+
+  plan_tasks(c);
+  c->gemm = (cpu_gemm){
+    .a_type = c->lhs_type, .b_type = c->rhs_type, .c_type = c->out_type, .m = c->rows_per_task, .n = c->out_features,
+    .k = k, .a_row = c->plain ? c->lhs_features : k, .a_col = 1, .b_row = c->all_features, .b_col = 1,
+    .c_row = c_row, .via = WEFT_INVALID,
+  };
+  cpu_gemm_init(&c->gemm);
 }
 
 weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_shape *lhs, const hlo_shape *rhs,
@@ -134,14 +162,14 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   c->direct = c->groups > 1 && c->out_features <= DIRECT_FEATURES && same_type && n > 0 && c->taps <= MAX_DIRECT_TAPS &&
               (out->type == WEFT_F32 || out->type == WEFT_F64 ||
                (out->type == WEFT_BF16 && c->in_features == 1 && c->out_features == 1));
-  plan_tasks(c);
-  int64_t k = c->taps * c->in_features;
-  c->gemm = (cpu_gemm){
-    .a_type = c->lhs_type, .b_type = c->rhs_type, .c_type = c->out_type, .m = c->rows_per_task, .n = c->out_features,
-    .k = k, .a_row = c->plain ? c->lhs_features : k, .a_col = 1, .b_row = c->all_features, .b_col = 1,
-    .c_row = c->all_features, .via = WEFT_INVALID,
-  };
-  cpu_gemm_init(&c->gemm);
+  int64_t phases = 1;
+  for (int d = 0; d < n && phases <= MOST_PHASES; d++) phases *= WEFT_MIN(phase_step(&c->window[d]), MOST_PHASES + 1);
+  c->by_phase = phases > 1 && phases <= MOST_PHASES && !c->direct && !c->by_plane;
+  if (c->by_phase) { /* the taps of one class */
+    c->phase_rhs_at = WEFT_ALIGN_UP(c->scratch_bytes, 64);
+    c->scratch_bytes = c->phase_rhs_at + hlo_shape_bytes(rhs);
+  }
+  plan_products(c, c->all_features);
   if (c->gemm.kind == CPU_GEMM_NONE && !c->direct && !c->by_plane)
     return WEFT_ERR(UNIMPLEMENTED, "convolution of %s and %s to %s", weft_dtype_name(lhs->type),
                     weft_dtype_name(rhs->type), weft_dtype_name(out->type));
@@ -150,8 +178,14 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
 
 /* ---- running ------------------------------------------------------------------------------------------------------- */
 
+/* A class of output pixels: from `start` on, `step` apart, in an output of `size`. */
+typedef struct conv_phase {
+  int64_t start[HLO_MAX_RANK], step[HLO_MAX_RANK], size[HLO_MAX_RANK];
+} conv_phase;
+
 typedef struct conv_job {
   const cpu_conv *c;
+  const conv_phase *phase; /* or NULL: all output pixels */
   const char *lhs, *rhs;
   char *out;
   atomic_bool failed;
@@ -271,6 +305,21 @@ static void make_patches(const cpu_conv *c, const char *lhs, int64_t first, int6
   }
 }
 
+/* Puts rows first.. of a class where they belong in the output, whose features begin at `out`. */
+static void spread_rows(const cpu_conv *c, const conv_phase *p, int64_t first, int64_t rows, const char *from, char *out)
+{
+  int64_t bytes = (int64_t)weft_dtype_bytes(c->out_type), run = c->out_features * bytes, at[HLO_MAX_RANK];
+  int last = c->spatial - 1;
+
+  for (int64_t r = 0, count; r < rows; r += count) {
+    int64_t pixel = row_position(c, first + r, at);
+    for (int d = 0; d < c->spatial; d++) pixel = pixel * p->size[d] + p->start[d] + at[d] * p->step[d];
+    count = WEFT_MIN(rows - r, c->out_size[last] - at[last]);
+    char *to = out + pixel * c->all_features * bytes;
+    for (int64_t i = 0; i < count; i++, from += run, to += p->step[last] * c->all_features * bytes) memcpy(to, from, (size_t)run);
+  }
+}
+
 /* One group's rows first..; the group's place among feature groups and batch groups alike gives its output features. */
 static void gemm_task(void *ctx, int64_t task)
 {
@@ -281,9 +330,10 @@ static void gemm_task(void *ctx, int64_t task)
   int64_t out_bytes = (int64_t)weft_dtype_bytes(c->out_type), features_at = group * c->out_features;
   int64_t lhs_at = c->groups > 1 ? group * c->in_features : group * c->batch * c->in_pixels * c->lhs_features;
   const char *lhs = job->lhs + lhs_at * lhs_bytes, *rhs = job->rhs + features_at * rhs_bytes;
-  char *out = job->out + (first * c->all_features + features_at) * out_bytes;
+  char *out = job->out + ((job->phase ? 0 : first * c->all_features) + features_at) * out_bytes;
   cpu_gemm gemm = c->gemm;
-  char *scratch = rt_thread_scratch(c->patch_bytes + WEFT_MAX(1, gemm.scratch_bytes));
+  int64_t rows_at = c->patch_bytes + WEFT_ALIGN_UP(WEFT_MAX(1, gemm.scratch_bytes), 64); /* of a class: to be spread */
+  char *scratch = rt_thread_scratch(rows_at + (job->phase ? c->rows_per_task * c->out_features * out_bytes : 0));
 
   if (!scratch) {
     atomic_store_explicit(&job->failed, true, memory_order_relaxed); /* read after the loop's join */
@@ -296,7 +346,78 @@ static void gemm_task(void *ctx, int64_t task)
     make_patches(c, lhs, first, gemm.m, scratch);
     a = scratch;
   }
-  for (int64_t t = 0; t < gemm.tiles; t++) cpu_gemm_tile(&gemm, t, a, rhs, out, scratch + c->patch_bytes);
+  char *to = job->phase ? scratch + rows_at : out;
+  for (int64_t t = 0; t < gemm.tiles; t++) cpu_gemm_tile(&gemm, t, a, rhs, to, scratch + c->patch_bytes);
+  if (job->phase) spread_rows(c, job->phase, first, gemm.m, to, out);
+}
+
+/* The taps along one dimension that output places `start` + i * phase_step meet outside of holes, as the window of a
+ * convolution without base dilation; their numbers, ascending, in `taps`. */
+static hlo_window_dim phase_window(const hlo_window_dim *w, int64_t start, int64_t size, int64_t *taps)
+{
+  hlo_window_dim of = *w;
+  int64_t first = 0;
+
+  of.size = 0;
+  for (int64_t tap = 0; tap < size; tap++) {
+    int64_t place = w->reversal ? size - 1 - tap : tap, x = start * w->stride + place * w->window_dilation - w->pad_low;
+    if (x % w->base_dilation != 0) continue;
+    if (of.size == 0 || w->reversal) first = x / w->base_dilation; /* of the least place */
+    taps[of.size++] = tap;
+  }
+  of.pad_low = -first;
+  of.stride = w->stride / common_divisor(w->stride, w->base_dilation);
+  of.window_dilation = w->window_dilation / common_divisor(w->window_dilation, w->base_dilation);
+  of.base_dilation = 1;
+  return of;
+}
+
+/* The class of output pixels from p->start on.  False without memory. */
+static bool run_phase(const conv_job *job, rt_pool *pool, conv_phase *p, char *kernel)
+{
+  cpu_conv c = *job->c;
+  int64_t most = 1, tap[HLO_MAX_RANK] = {0}, row = c.in_features * c.all_features * (int64_t)weft_dtype_bytes(c.rhs_type);
+  char *to = kernel;
+
+  for (int d = 0; d < c.spatial; d++) most = WEFT_MAX(most, c.kernel_size[d]);
+  int64_t *taps = rt_thread_scratch(most * c.spatial * (int64_t)sizeof *taps);
+  if (!taps) return false;
+  c.plain = false;
+  c.taps = c.out_pixels = 1;
+  for (int d = 0; d < c.spatial; d++) {
+    c.window[d] = phase_window(&job->c->window[d], p->start[d], c.kernel_size[d], taps + d * most);
+    c.taps *= c.kernel_size[d] = c.window[d].size;
+    c.out_pixels *= c.out_size[d] = (p->size[d] - p->start[d] + p->step[d] - 1) / p->step[d];
+  }
+  if (c.taps == 0) return true; /* holes only */
+  do {
+    int64_t at = 0;
+    for (int d = 0; d < c.spatial; d++) at = at * job->c->kernel_size[d] + taps[d * most + tap[d]];
+    memcpy(to, job->rhs + at * row, (size_t)row);
+    to += row;
+  } while (next_index(c.spatial, c.kernel_size, tap));
+  plan_products(&c, c.out_features);
+  conv_job mine = {.c = &c, .phase = p, .lhs = job->lhs, .rhs = kernel, .out = job->out};
+  rt_parallel_for(pool, c.tasks_per_group * c.groups * c.batch_groups, gemm_task, &mine);
+  return !atomic_load(&mine.failed);
+}
+
+static bool run_phases(const conv_job *job, rt_pool *pool, char *kernel)
+{
+  const cpu_conv *c = job->c;
+  conv_phase p = {{0}, {0}, {0}};
+  int64_t classes[HLO_MAX_RANK];
+  bool done = true;
+
+  for (int d = 0; d < c->spatial; d++) {
+    p.size[d] = c->out_size[d];
+    p.step[d] = phase_step(&c->window[d]);
+    classes[d] = WEFT_MIN(p.step[d], p.size[d]);
+  }
+  memset(job->out, 0, (size_t)(c->batch * c->out_pixels * c->all_features) * weft_dtype_bytes(c->out_type)); /* what meets holes only */
+  do done = run_phase(job, pool, &p, kernel);
+  while (done && next_index(c->spatial, classes, p.start));
+  return done;
 }
 
 /* One output pixel of the direct form: tap t reads the input from `in` + offset[t] on; `kernel` is [taps, in, out] of the
@@ -451,6 +572,7 @@ weft_status *cpu_conv_run(const cpu_conv *c, rt_pool *pool, const void *lhs, con
   }
   if (c->by_plane) return cpu_conv_plane_run(c, pool, job.lhs, job.rhs, out);
   if (c->direct) rt_parallel_for(pool, c->tasks_per_group, direct_task, &job);
+  else if (c->by_phase) atomic_store(&job.failed, !run_phases(&job, pool, (char *)scratch + c->phase_rhs_at));
   else rt_parallel_for(pool, c->tasks_per_group * c->groups * c->batch_groups, gemm_task, &job);
   if (atomic_load(&job.failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "convolution: out of memory for patches");
   if (c->order_out) cpu_transpose_run(&c->out_order, pool, out, job.out);

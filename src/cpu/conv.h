@@ -30,11 +30,12 @@ typedef struct cpu_conv {
   bool direct;                          /* few features a group: loops; else products of matrices */
   bool by_plane;                        /* few features, spatial dimensions innermost: conv_plane.c */
   cpu_conv_plane plane;
+  bool by_phase;                        /* base dilation: a convolution without it for each class of output pixels */
   bool plain;                           /* 1 x 1, stride 1: the input is the matrix */
   int64_t rows_per_task, tasks_per_group;
   cpu_gemm gemm;                        /* of one task with all its rows */
   int64_t patch_bytes;                  /* the matrix of input patches of one task, in its scratch */
-  int64_t rhs_at, out_at, scratch_bytes;
+  int64_t rhs_at, out_at, phase_rhs_at, scratch_bytes;
 } cpu_conv;
 
 /* Plans.  Errors: UNIMPLEMENTED for element types without a kernel. */

@@ -217,6 +217,15 @@ TEST(convolution_of_every_form_and_type)
     {"3,4", "4,6", "3,6", "window={}, dim_labels=bf_io->bf"},
     {"2,5,5,3", "7,7,3,2", "2,1,1,2", "window={size=7x7 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"},
     {"2,5,5,3", "3,3,3,2", "2,1,3,2", "window={size=3x3 pad=-1_-1x0_0}, dim_labels=b01f_01io->b01f"},
+    /* base dilation: by classes of output pixels, some of which meet holes only */
+    {"2,4,5,24", "3,3,24,20", "2,8,15,20", "window={size=3x3 pad=2_1x2_2 lhs_dilate=2x3}, dim_labels=b01f_01io->b01f"},
+    {"2,4,5,24", "1,1,24,20", "2,10,9,20", "window={size=1x1 lhs_dilate=3x2}, dim_labels=b01f_01io->b01f"},
+    {"2,7,24", "4,24,20", "2,8,20", "window={size=4 stride=2 pad=-1_3 lhs_dilate=3 rhs_dilate=2 rhs_reversal=1}, dim_labels=b0f_0io->b0f"},
+    {"2,7,48", "3,24,40", "2,13,40", "window={size=3 pad=1_1 lhs_dilate=2}, dim_labels=b0f_0io->b0f, feature_group_count=2"},
+    {"4,6,24", "3,24,40", "2,19,40", "window={size=3 lhs_dilate=4}, dim_labels=b0f_0io->b0f, batch_group_count=2"},
+    {"2,7,24", "2,24,20", "2,20,12", "window={size=2 lhs_dilate=2}, dim_labels=b0f_0io->bf0"},
+    {"1,5,24", "3,24,20", "1,5,20", "window={size=3 stride=2 pad=1_1 lhs_dilate=2}, dim_labels=b0f_0io->b0f"},
+    {"2,1,24", "3,24,20", "2,3,20", "window={size=3 pad=2_2 lhs_dilate=9}, dim_labels=b0f_0io->b0f"},
   };
   WEFT_AUTO(rt_pool) pool = new_pool();
   char text[1024];
