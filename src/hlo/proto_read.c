@@ -1454,6 +1454,20 @@ weft_status *hlo_from_proto(const void *data, size_t size, hlo_module **out_modu
   return NULL;
 }
 
+weft_status *hlo_shape_from_proto(weft_arena *arena, const void *data, size_t size, const hlo_shape **out)
+{
+  proto_reader r = {.arena = arena};
+  const HloPb__Shape *p;
+  weft_status *st;
+
+  *out = NULL;
+  weft_arena_init(&r.scratch);
+  st = unpack(&r, &hlo_pb__shape__descriptor, data, size, &p);
+  if (!st) st = read_shape(&r, p, 0, out);
+  weft_arena_fini(&r.scratch);
+  return st;
+}
+
 weft_status *hlo_sharding_from_proto(weft_arena *arena, const void *data, size_t size, const hlo_sharding **out)
 {
   proto_reader r = {.arena = arena};

@@ -112,6 +112,21 @@ hlo_shape *hlo_shape_with_layout(weft_arena *arena, const hlo_shape *shape, cons
   return s;
 }
 
+hlo_shape *hlo_shape_in_memory(weft_arena *arena, const hlo_shape *shape, int64_t memory_space)
+{
+  int64_t order[HLO_MAX_RANK];
+  hlo_layout *layout;
+  hlo_shape *s;
+
+  for (int i = 0; i < shape->rank; i++) order[i] = shape->rank - 1 - i;
+  s = shape->layout ? copy_shape(arena, shape, false) : hlo_shape_with_layout(arena, shape, order);
+  layout = s ? weft_arena_memdup(arena, shape->layout ? shape->layout : s->layout, sizeof *layout) : NULL;
+  if (!layout) return NULL;
+  layout->memory_space = memory_space;
+  s->layout = layout;
+  return s;
+}
+
 bool hlo_shape_is_dynamic(const hlo_shape *s)
 {
   if (s->elements) {

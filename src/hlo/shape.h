@@ -65,6 +65,7 @@ hlo_shape *hlo_shape_token(weft_arena *arena);
 hlo_shape *hlo_shape_copy(weft_arena *arena, const hlo_shape *shape);                         /* deep */
 hlo_shape *hlo_shape_with_type(weft_arena *arena, const hlo_shape *shape, weft_dtype type);   /* same dims and layout */
 hlo_shape *hlo_shape_with_layout(weft_arena *arena, const hlo_shape *shape, const int64_t *minor_to_major); /* NULL: default */
+hlo_shape *hlo_shape_in_memory(weft_arena *arena, const hlo_shape *shape, int64_t memory_space); /* an array; its order kept */
 hlo_shape *hlo_shape_without_layout(weft_arena *arena, const hlo_shape *shape);               /* deep, dynamic kept */
 
 static inline bool hlo_shape_is_tuple(const hlo_shape *s) { return s->type == WEFT_TUPLE; }

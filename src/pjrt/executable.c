@@ -279,6 +279,7 @@ static weft_status *compile(target on, hlo_module *module, const void *options_d
   module->num_partitions = options.partition_count;
   st = hlo_ints_new(module, options.parameter_flag_count, options.parameter_flags, &module->propagate_to_parameters);
   if (!st) st = hlo_ints_new(module, options.output_flag_count, options.output_flags, &module->propagate_to_output);
+  if (!st) st = pjrt_options_lay_out(&options, module);
   if (!st) st = weft_compile(on.platform, WEFT_MOVE(owned), &compile_options, &p->exe);
   if (!st && options.partition_count > 1) /* what the compiler has made of them */
     st = pjrt_shardings_read(weft_executable_module(p->exe), &p->param_shardings, &p->output_shardings);

@@ -212,6 +212,7 @@ WEFT_NODISCARD weft_status *pjrt_check_range(int64_t total, int64_t offset, int6
 /* ---- compile options (options.c) ---- */
 
 typedef struct pjrt_options {
+  struct PjrtPb__CompileOptions *message; /* owned: what the rest was read from */
   int64_t replica_count, partition_count;
   int assignment_count;
   int64_t *assignment;    /* [replica][partition], malloc'd; NULL when not given */
@@ -228,6 +229,9 @@ typedef struct pjrt_options {
 /* Reads a CompileOptionsProto.  Errors: INVALID_ARGUMENT in the words that JAX's tests expect. */
 WEFT_NODISCARD weft_status *pjrt_options_read(const void *data, size_t size, pjrt_options *out_options);
 void pjrt_options_fini(pjrt_options *options);
+/* Gives the entry of `module` the layouts that the options ask for its arguments and result, before those of the program.
+ * Errors: INVALID_ARGUMENT for shapes that are not the program's; UNIMPLEMENTED for tiles. */
+WEFT_NODISCARD weft_status *pjrt_options_lay_out(const pjrt_options *options, hlo_module *module);
 
 /* ---- execution contexts (execute.c): data that custom calls of one execution find by type ---- */
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hlo/proto.h"
 #include "pjrt/compile.pb-c.h"
 #include "pjrt/internal.h"
 
@@ -166,20 +167,78 @@ weft_status *pjrt_options_read(const void *data, size_t size, pjrt_options *out_
   PjrtPb__CompileOptions *pb = pjrt_pb__compile_options__unpack(NULL, size, data);
   weft_status *st;
 
-  *out_options = (pjrt_options){0};
+  *out_options = (pjrt_options){.message = pb};
   if (!pb)
     return WEFT_ERR(INVALID_ARGUMENT, "PJRT_Client_Compile: failed to deserialize CompileOptionsProto (%zu bytes)", size);
   st = read_options(pb, out_options);
-  pjrt_pb__compile_options__free_unpacked(pb, NULL);
   if (st) pjrt_options_fini(out_options);
   return st;
 }
 
 void pjrt_options_fini(pjrt_options *options)
 {
+  if (options->message) pjrt_pb__compile_options__free_unpacked(options->message, NULL);
   free(options->assignment);
   free(options->dump_dir);
   free(options->parameter_flags);
   free(options->output_flags);
   *options = (pjrt_options){0};
+}
+
+/* ---- layouts of arguments and result ---- */
+
+/* `own` as `asked` lies in memory; memory kinds of the program stay unless `asked` has one. */
+static weft_status *lie_as(weft_arena *arena, const hlo_shape *own, const hlo_shape *asked, const hlo_shape **out)
+{
+  int64_t space = own->layout ? own->layout->memory_space : 0;
+
+  *out = asked;
+  if (hlo_shape_is_tuple(own)) {
+    const hlo_shape **elements = WEFT_ARENA_ARRAY(arena, const hlo_shape *, own->rank);
+    WEFT_TRY_ALLOC(elements);
+    for (int i = 0; i < own->rank; i++) WEFT_TRY(lie_as(arena, own->elements[i], asked->elements[i], &elements[i]));
+    WEFT_TRY_ALLOC(*out = hlo_shape_tuple(arena, own->rank, elements));
+  } else if (asked->layout && (asked->layout->tile_count || asked->layout->split_count)) {
+    return WEFT_ERR(UNIMPLEMENTED, "tiled layouts");
+  } else if (space && !(asked->layout && asked->layout->memory_space)) {
+    WEFT_TRY_ALLOC(*out = hlo_shape_in_memory(arena, asked, space));
+  }
+  return NULL;
+}
+
+static weft_status *lay_out(hlo_module *module, const hlo_shape *own, ProtobufCBinaryData bytes, const hlo_shape **out)
+{
+  const hlo_shape *asked;
+  char a[128], b[128];
+
+  WEFT_TRY(hlo_shape_from_proto(&module->arena, bytes.data, bytes.len, &asked));
+  if (!hlo_shape_equal(own, asked, false))
+    return WEFT_ERR(INVALID_ARGUMENT, "the layout is for %s, the program has %s", hlo_shape_format(asked, a, sizeof a),
+                    hlo_shape_format(own, b, sizeof b));
+  return lie_as(&module->arena, own, asked, out);
+}
+
+weft_status *pjrt_options_lay_out(const pjrt_options *options, hlo_module *module)
+{
+  const PjrtPb__CompileOptions *pb = options->message;
+  const hlo_computation *entry = module->entry;
+  bool has_result = pb->build && pb->build->result_layout.len > 0;
+
+  if (pb->n_argument_layouts == 0 && !has_result) return NULL;
+  if (pb->n_argument_layouts && pb->n_argument_layouts != (size_t)entry->param_count)
+    return WEFT_ERR(INVALID_ARGUMENT, "CompileOptions specify %zu argument layouts, but computation has %d arguments",
+                    pb->n_argument_layouts, entry->param_count);
+  if (!module->has_entry_layout) {
+    module->entry_param_shapes = WEFT_ARENA_ARRAY(&module->arena, const hlo_shape *, entry->param_count);
+    WEFT_TRY_ALLOC(module->entry_param_shapes);
+    for (int i = 0; i < entry->param_count; i++) module->entry_param_shapes[i] = hlo_parameter(entry, i)->shape;
+    module->entry_result_shape = entry->root->shape;
+    module->has_entry_layout = true;
+  }
+  for (size_t i = 0; i < pb->n_argument_layouts; i++)
+    WEFT_TRY_NOTE(lay_out(module, module->entry_param_shapes[i], pb->argument_layouts[i], &module->entry_param_shapes[i]),
+                  "layout of argument %zu", i);
+  if (has_result)
+    WEFT_TRY_NOTE(lay_out(module, module->entry_result_shape, pb->build->result_layout, &module->entry_result_shape), "layout of the result");
+  return NULL;
 }

@@ -942,8 +942,6 @@ static weft_status *placed_shape(lowering *l, const hlo_shape *shape, const mlir
   bool given = dict && dict->kind == MLIR_DICT && hlo_shape_is_array(shape);
   const char *mode = given ? mlir_attr_text(mlir_dict_get(dict, "mhlo.layout_mode"), "") : "";
   int64_t space = given ? memory_space_of(mlir_attr_text(mlir_dict_get(dict, "mhlo.memory_kind"), "")) : 0;
-  hlo_layout *layout;
-  hlo_shape *copy;
 
   *out = shape;
   if (mode[0] == '{' && shape->rank > 0) {
@@ -952,17 +950,7 @@ static weft_status *placed_shape(lowering *l, const hlo_shape *shape, const mlir
     WEFT_TRY_NOTE(hlo_parse_shape(l->arena, text, strlen(text), out), "mhlo.layout_mode");
     if ((*out)->layout && (*out)->layout->tile_count) return WEFT_ERR(UNIMPLEMENTED, "mhlo.layout_mode \"%s\": tiled layouts", mode);
   }
-  if (space == 0) return NULL;
-  if (!(*out)->layout) {
-    int64_t order[HLO_MAX_RANK];
-    for (int i = 0; i < shape->rank; i++) order[i] = shape->rank - 1 - i;
-    WEFT_TRY_ALLOC(*out = hlo_shape_with_layout(l->arena, *out, order));
-  }
-  WEFT_TRY_ALLOC(copy = weft_arena_memdup(l->arena, *out, sizeof *copy));
-  WEFT_TRY_ALLOC(layout = weft_arena_memdup(l->arena, copy->layout, sizeof *layout));
-  layout->memory_space = space;
-  copy->layout = layout;
-  *out = copy;
+  if (space != 0) WEFT_TRY_ALLOC(*out = hlo_shape_in_memory(l->arena, *out, space));
   return NULL;
 }
 

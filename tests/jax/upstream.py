@@ -76,10 +76,18 @@ def first_error(report):
     return " ".join(lines[:6])[:600] if lines else ""
 
 
+def lend_test_modules(checkout):
+    """Modules that only tests use (hypothesis_test_util, pallas_test_util) are in the checkout, not in the installed package."""
+    import jax._src.pallas
+    for package in (jax._src, jax._src.pallas):
+        package.__path__.append(os.path.join(checkout, *package.__name__.split(".")))
+
+
 def work(spec_path):
     import pytest
     with open(spec_path) as f:
         spec = json.load(f)
+    lend_test_modules(spec["jax"])
     test = os.path.join(spec["jax"], "tests", spec["file"] + ".py")
     args = ["-q", "--no-header", "--tb=short", "-p", "no:faulthandler", "-p", "no:cacheprovider", "--rootdir", spec["jax"],
             "-c", os.path.join(spec["jax"], "pyproject.toml"), test]

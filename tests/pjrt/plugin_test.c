@@ -237,6 +237,39 @@ TEST(a_program_takes_and_gives_the_layouts_and_memories_it_names)
   CALL(Client_Destroy, .client = client);
 }
 
+TEST(layouts_of_compile_options_are_those_of_arguments_and_result)
+{
+  /* f32[2,3]{0,1} as a ShapeProto; argument_layouts {it}, executable_build_options.result_layout it, or one that is wrong */
+#define SHAPE(rows) "\x10\x0b\x1a\x02" rows "\x03\x2a\x04\x0a\x02\x00\x01"
+  static const char both[] = "\x0a\x0c" SHAPE("\x02") "\x1a\x0e\x12\x0c" SHAPE("\x02"), result[] = "\x1a\x0e\x12\x0c" SHAPE("\x02"),
+                    two[] = "\x0a\x0c" SHAPE("\x02") "\x0a\x0c" SHAPE("\x02"), other[] = "\x0a\x0c" SHAPE("\x04"),
+                    tiled_shape[] = "\x0a\x11\x10\x0b\x1a\x02\x02\x03\x2a\x09\x0a\x02\x00\x01\x32\x03\x0a\x01\x08";
+  PJRT_Client *client = make_client(1);
+  PJRT_LoadedExecutable *exe;
+  int64_t column_major[] = {0, 1};
+  PJRT_Buffer_MemoryLayout layout = tiled(column_major, 2);
+  PJRT_Buffer *row = make_floats(client, six, dims23, 2, NULL), *column = make_floats(client, six, dims23, 2, &layout), *y;
+  float raw[6], want[] = {1, 4, 2, 5, 3, 6};
+
+  for (int i = 0; i < 2; i++) {
+    T_OK(try_compile(client, add_one, i ? result : both, i ? sizeof result - 1 : sizeof both - 1, &exe));
+    T_OK(execute(exe, i ? &row : &column, 1, 1, &y, NULL));
+    check_floats(y, (float[]){1, 2, 3, 4, 5, 6}, 6);
+    T_EQ_INT(CALL(Buffer_GetMemoryLayout, .buffer = y).layout.tiled.minor_to_major[0], 0);
+    T_OK(outcome(CALL(Buffer_CopyRawToHost, .buffer = y, .dst = raw, .transfer_size = sizeof raw).event));
+    assert_memory_equal(raw, want, sizeof raw);
+    destroy_buffer(y);
+    CALL(LoadedExecutable_Destroy, .executable = exe);
+  }
+  T_FAILS(try_compile(client, add_one, two, sizeof two - 1, &exe), "2 argument layouts, but computation has 1 arguments");
+  T_FAILS(try_compile(client, add_one, other, sizeof other - 1, &exe), "the layout is for f32[4,3], the program has f32[2,3]");
+  T_FAILS(try_compile(client, add_one, tiled_shape, sizeof tiled_shape - 1, &exe), "tiled layouts");
+  T_FAILS(try_compile(client, add_one, "\x0a\x01\xff", 3, &exe), "layout of argument 0");
+  destroy_buffer(row);
+  destroy_buffer(column);
+  CALL(Client_Destroy, .client = client);
+}
+
 TEST(layout_modes_of_scalars_are_taken_and_tiles_refused)
 {
   static const char scalar[] = "module { func.func public @main(%x: tensor<f32> {mhlo.layout_mode = \"{}\"}) -> tensor<f32> { return %x : tensor<f32> } }";
@@ -888,7 +921,7 @@ TEST(an_inspection_of_no_function_is_refused)
   CALL(Client_Destroy, .client = client);
 }
 
-TEST_MAIN(UNIT(a_program_that_calls_python_does_so_on_its_launcher_and_has_run_on_return), UNIT(copies_transfers_and_bitcasts_outlive_their_buffer), UNIT(executable_of_a_client_that_is_gone_is_loaded_into_another),
+TEST_MAIN(UNIT(layouts_of_compile_options_are_those_of_arguments_and_result), UNIT(a_program_that_calls_python_does_so_on_its_launcher_and_has_run_on_return), UNIT(copies_transfers_and_bitcasts_outlive_their_buffer), UNIT(executable_of_a_client_that_is_gone_is_loaded_into_another),
           UNIT(program_that_wants_to_be_fed_is_told_that_nothing_comes), UNIT(layouts_without_their_numbers_are_refused),
           UNIT(a_client_has_devices_with_dense_ids_and_refuses_others), UNIT(the_default_assignment_needs_room_and_positive_counts),
           UNIT(programs_and_options_that_are_none_are_refused_by_name), UNIT(the_plugin_says_which_programs_it_reads),
