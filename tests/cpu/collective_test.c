@@ -10,6 +10,8 @@ static float want_pair_max(int d, int i) { return x_of(d % 2 ? 3 : 2, i); }
 static float want_gather0(int d, int i) { (void)d; return x_of(i / 8, i % 8); }                  /* f32[8,4] */
 static float want_gather1(int d, int i) { (void)d; return x_of(i % 16 / 4, i / 16 * 4 + i % 4); } /* f32[2,16] */
 static float want_scatter1(int d, int i) { return want_sum(0, i * 4 + d); }                       /* f32[2,1] */
+static float want_gathers(int d, int i) { return i < 32 ? want_gather1(d, i) : 2 * want_gather1(d, i - 16); }
+static float want_scatters(int d, int i) { return (float)(1 + i % 2) * want_scatter1(d, i / 2); } /* f32[2,2] */
 static float want_all_to_all(int d, int i) { return x_of(i % 4, i / 4 * 4 + d); }                 /* split dim 1 */
 static float want_permute(int d, int i) { return d == 0 ? 0 : d == 3 ? x_of(3, i) : x_of(d - 1, i); }
 static float want_broadcast(int d, int i) { return d == 3 ? 0 : x_of(1, i); }
@@ -34,6 +36,14 @@ static const struct {
    want_gather1},
   {"reduce-scatter along the second", "ROOT r = f32[2,1] reduce-scatter(x), replica_groups={{0,1,2,3}}, dimensions={1}, "
    "to_apply=add", ADD, 2, want_scatter1},
+  {"all-gathers along the second that travel as one", /* of x and of a row of twice x: f32[2,16] and f32[1,16] above each other */
+   "g = f32[2,16] all-gather(x), replica_groups={{0,1,2,3}}, dimensions={1}\n y = f32[2,4] add(x, x)\n"
+   " row = f32[1,4] slice(y), slice={[1:2],[0:4]} h = f32[1,16] all-gather(row), replica_groups={{0,1,2,3}}, dimensions={1}\n"
+   " ROOT r = f32[3,16] concatenate(g, h), dimensions={0}", "", 48, want_gathers},
+  {"reduce-scatters along the second that travel as one",
+   "g = f32[2,1] reduce-scatter(x), replica_groups={{0,1,2,3}}, dimensions={1}, to_apply=add\n y = f32[2,4] add(x, x)\n"
+   " h = f32[2,1] reduce-scatter(y), replica_groups={{0,1,2,3}}, dimensions={1}, to_apply=add\n"
+   " ROOT r = f32[2,2] concatenate(g, h), dimensions={1}", ADD, 4, want_scatters},
   {"all-to-all along the second", "ROOT r = f32[2,4] all-to-all(x), replica_groups={{0,1,2,3}}, dimensions={1}", "", 8,
    want_all_to_all},
   {"collective-permute", "ROOT r = f32[2,4] collective-permute(x), source_target_pairs={{0,1},{1,2},{3,3}}", "", 8,
