@@ -57,6 +57,12 @@ static const coll_rule rank_ordered[] = {
   {WEFT_REDUCE, 16, 8 << 10, COLL_ALG_GATHER_FOLD},
 };
 
+/* Every rank on a node of its own: a message costs more than its bytes. */
+static const coll_rule apart[] = {
+  {WEFT_ALL_TO_ALL, 2, INT64_MAX, COLL_ALG_DIRECT},
+  {WEFT_ALL_TO_ALL, 8, 8 << 10, COLL_ALG_BRUCK},
+};
+
 static coll_rule *loaded; /* a file's rows, before the defaults; immutable after `once` */
 static size_t loaded_count;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -138,6 +144,7 @@ coll_algorithm coll_select(const coll_group *g, const coll_problem *p)
     return (coll_algorithm)g->forced_algorithm;
   if (search(loaded, loaded_count, p, &found)) return found;
   if (p->rank_order && search(rank_ordered, WEFT_COUNT(rank_ordered), p, &found)) return found;
+  if ((!p->topology || p->topology->node_count == p->size) && search(apart, WEFT_COUNT(apart), p, &found)) return found;
   search(defaults, WEFT_COUNT(defaults), p, &found);
   return found;
 }
