@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "cli/cli.h"
 #include "cli/program.h"
 #include "codegen/codegen.h"
@@ -22,6 +23,7 @@ typedef struct inspect_options {
   const char *after;     /* print the module after this pass */
   const char *kernel;    /* print this fusion's code */
   bool memory, passes, thunks, optimized, assembly, cost;
+  int64_t devices;
   weft_compile_options compile;
 } inspect_options;
 
@@ -39,7 +41,8 @@ static void print_help(FILE *out)
           "  --kernel NAME          LLVM IR and assembly of the fusion of that name\n"
           "  --cost                 bytes moved and operations done, by kind of step\n"
           "  --svg FILE             draw the memory plan (with --memory) or the steps (with --thunks)\n"
-          "  --order ORDER          memory order: topological (default), sequential, budget=BYTES\n");
+          "  --order ORDER          memory order: topological (default), sequential, budget=BYTES\n"
+          "  --devices N            compile for N devices, as `weft run --devices N` does\n");
 }
 
 /* Something that needs the compiled program. */
@@ -54,7 +57,7 @@ static weft_status *parse_options(int argc, char **argv, inspect_options *o, boo
       {"emit", required_argument, NULL, 'e'}, {"optimized", no_argument, NULL, 'o'}, {"passes", no_argument, NULL, 'p'},
       {"after", required_argument, NULL, 'a'}, {"memory", no_argument, NULL, 'm'}, {"thunks", no_argument, NULL, 't'},
       {"kernel", required_argument, NULL, 'k'}, {"cost", no_argument, NULL, 'c'}, {"svg", required_argument, NULL, 's'},
-      {"order", required_argument, NULL, 'r'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+      {"order", required_argument, NULL, 'r'}, {"devices", required_argument, NULL, 'd'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 
   for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) switch (c) {
       case 'e': o->emit = optarg; break;
@@ -67,6 +70,11 @@ static weft_status *parse_options(int argc, char **argv, inspect_options *o, boo
       case 'c': o->cost = true; break;
       case 's': o->svg = optarg; break;
       case 'r': WEFT_TRY_NOTE(buf_order_parse(optarg, &o->compile.order, &o->compile.budget_bytes), "--order"); break;
+      case 'd':
+        WEFT_TRY(weft_option_parse(WEFT_OPT_INT, "--devices", optarg, &o->devices));
+        if (o->devices < 1 || o->devices > 1 << 20)
+          return WEFT_ERR(INVALID_ARGUMENT, "--devices: expected a number from 1 to %d, got \"%s\"", 1 << 20, optarg);
+        break;
       case 'h':
         print_help(stdout);
         *done = true;
@@ -187,7 +195,8 @@ static weft_status *inspect(inspect_options *o)
   if (!prints_source || wants_more(o)) WEFT_TRY(cli_load_module(o->program, &module));
   if (o->emit && !prints_source) WEFT_TRY(emit(o, module));
   if (!wants_more(o)) return NULL;
-  platform_options.device_count = (int)WEFT_MIN(module->replica_count * module->num_partitions, 4096);
+  cli_counts(module, (int)o->devices, &o->compile.replica_count, &o->compile.partition_count);
+  platform_options.device_count = (int)WEFT_MIN(o->compile.replica_count * o->compile.partition_count, 4096);
   WEFT_TRY(weft_platform_new(&cpu_platform_ops, &platform_options, &platform));
   o->compile.pass_observer = observe;
   o->compile.observer_ctx = &ob;

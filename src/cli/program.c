@@ -117,6 +117,13 @@ void cli_program_fini(cli_program *p)
   *p = (cli_program){0};
 }
 
+void cli_counts(const hlo_module *module, int devices, int64_t *out_replicas, int64_t *out_partitions)
+{
+  *out_replicas = WEFT_MAX(module->replica_count, 1);
+  *out_partitions = WEFT_MAX(module->num_partitions, 1);
+  if (devices > 1) *(*out_partitions > 1 ? out_partitions : out_replicas) = devices;
+}
+
 weft_status *cli_load_module(const char *path, hlo_module **out_module)
 {
   WEFT_AUTO(hlo_module) module = NULL;

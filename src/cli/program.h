@@ -30,6 +30,10 @@ void cli_program_fini(cli_program *program);
 /* The module alone. */
 WEFT_NODISCARD weft_status *cli_load_module(const char *path, hlo_module **out_module);
 
+/* How many replicas and partitions `module` runs as: what it says, or on `devices` > 1 so many partitions if it has partitions,
+ * else replicas. */
+void cli_counts(const hlo_module *module, int devices, int64_t *out_replicas, int64_t *out_partitions);
+
 /* The StableHLO program of a file as MLIR text.  Errors: UNIMPLEMENTED for programs of other kinds. */
 WEFT_NODISCARD weft_status *cli_print_stablehlo(const char *path, FILE *out);
 

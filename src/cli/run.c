@@ -139,21 +139,12 @@ static weft_status *make_directory(const char *path)
   return NULL;
 }
 
-/* N devices: what the program says it wants, else N replicas. */
 static cli_session_options session_options(const run_state *s, const char *plugin)
 {
-  const hlo_module *module = s->program.module;
-  cli_session_options o = {.plugin = plugin, .devices = s->o->devices, .threads = s->o->threads, .memory = s->o->memory,
-                           .replicas = WEFT_MAX(module->replica_count, 1), .partitions = WEFT_MAX(module->num_partitions, 1)};
+  cli_session_options o = {.plugin = plugin, .devices = s->o->devices, .threads = s->o->threads, .memory = s->o->memory};
 
-  if (s->o->devices > 1) {
-    if (module->num_partitions > 1)
-      o.partitions = s->o->devices;
-    else
-      o.replicas = s->o->devices;
-  } else if (o.replicas * o.partitions > 1) {
-    o.devices = (int)WEFT_MIN(o.replicas * o.partitions, 4096);
-  }
+  cli_counts(s->program.module, s->o->devices, &o.replicas, &o.partitions);
+  if (s->o->devices > 1 || o.replicas * o.partitions > 1) o.devices = (int)WEFT_MIN(o.replicas * o.partitions, 4096);
   return o;
 }
 

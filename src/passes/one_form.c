@@ -2,8 +2,11 @@
  *
  *   a reducer that gives a tuple of one      gives the one; a reduce or reduce-window with it gives an array, in a tuple
  *   fft of other lengths than the array's    the array cut or filled up with zeros, and its transform likewise
- *   all-reduce to floats of another width    of the converted operands */
+ *   all-reduce to floats of another width    of the converted operands
+ *   custom-call "TopK"                       topk, which XLA writes so in programs it has optimised */
 #include <config.h>
+
+#include <string.h>
 
 #include "passes/build.h"
 #include "passes/passes.h"
@@ -105,6 +108,39 @@ static weft_status *convert_operands(hlo_instr *all_reduce, bool *changed)
   return NULL;
 }
 
+/* The comparator says which end of the order is wanted: it compares its first two arguments. */
+static weft_status *topk_of_custom_call(hlo_instr *call, bool *changed)
+{
+  const hlo_shape *result = call->shape, *x;
+  pass_build b = PASS_BUILD_AT(call);
+
+  if (strcmp(call->u.custom->target, "TopK") != 0 || call->operand_count != 1 || call->called_count != 1 ||
+      !hlo_shape_is_tuple(result) || result->rank != 2 || result->elements[1]->type != WEFT_S32 ||
+      pass_has_control_edges(call))
+    return NULL;
+  const hlo_computation *order = call->called[0];
+  const hlo_instr *root = order->root;
+  x = call->operands[0]->shape;
+  if (root->op != HLO_COMPARE || order->param_count < 2 || root->operands[0] != order->params[0] ||
+      root->operands[1] != order->params[1] ||
+      (root->u.compare.direction != HLO_GT && root->u.compare.direction != HLO_LT) || x->rank == 0 ||
+      result->elements[0]->type != x->type)
+    return NULL;
+  for (int e = 0; e < 2; e++)
+    for (int d = 0; d < x->rank; d++)
+      if (result->elements[e]->rank != x->rank || result->elements[e]->dims[d] > x->dims[d] ||
+          (d < x->rank - 1 && result->elements[e]->dims[d] != x->dims[d]))
+        return NULL;
+  if (result->elements[0]->dims[x->rank - 1] != result->elements[1]->dims[x->rank - 1]) return NULL;
+  hlo_instr *top = pb_instr(&b, HLO_TOPK, result, 1, call->operands);
+  WEFT_TRY(pass_build_finish(&b));
+  top->u.topk.k = result->elements[0]->dims[x->rank - 1];
+  top->u.topk.largest = root->u.compare.direction == HLO_GT;
+  top->u.topk.is_stable = true;
+  *changed = true;
+  return hlo_replace(call, top);
+}
+
 static weft_status *one_form_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   pass_map copies = {.arena = ctx->scratch};
@@ -112,7 +148,8 @@ static weft_status *one_form_run(hlo_module *module, pass_ctx *ctx, bool *change
   HLO_FOREACH_COMPUTATION(comp, module)
     HLO_FOREACH(instr, comp) {
       if (instr->op == HLO_ALL_REDUCE || instr->op == HLO_ALL_REDUCE_START) WEFT_TRY(convert_operands(instr, changed));
-      if (instr->op == HLO_FFT) WEFT_TRY(fit_fft(instr, changed));
+      if (instr->op == HLO_CUSTOM_CALL) WEFT_TRY(topk_of_custom_call(instr, changed));
+      else if (instr->op == HLO_FFT) WEFT_TRY(fit_fft(instr, changed));
       else if (reduces(instr->op)) WEFT_TRY(unwrap_reducer(instr, &copies, changed));
     }
   return *changed ? hlo_module_gc(module) : NULL;

@@ -110,6 +110,12 @@ kernel=$(sed -n 's/^.* \([a-z_.0-9-]*fusion[.0-9]*\) = .*/\1/p' "$tmp/out" | hea
 exits 0 "a kernel's code" "$weft" inspect "$programs/tiles.hlo" --kernel "$kernel"
 says "define .*ptr"
 exits 0 "what it costs" "$weft" inspect "$programs/tiles.hlo" --cost
+cat >"$tmp/gather.hlo" <<END
+HloModule gather
+ENTRY e { a = f32[4] parameter(0) ROOT b = f32[32] all-gather(a), dimensions={0}, replica_groups=[1,8]<=[8] }
+END
+exits 0 "a program of eight devices" "$weft" inspect "$tmp/gather.hlo" --devices 8 --memory
+exits 2 "no devices" "$weft" inspect "$tmp/gather.hlo" --devices 0
 exits 2 "a kernel that is not there" "$weft" inspect "$programs/tiles.hlo" --kernel none
 "$weft" inspect "$programs/tiles.hlo" --emit=hlo-proto >"$tmp/tiles.pb"
 exits 0 "a proto, told by its content" "$weft" run "$tmp/tiles.pb" --quiet --compare reference
