@@ -836,8 +836,12 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
   /* Calls in place multiply: a small program may not become any size. */
   if ((size_t)l->module->next_id > MOST_INSTRUCTIONS + 64 * l->program->size)
     return WEFT_ERR(RESOURCE_EXHAUSTED, "over %d instructions from %zu bytes", l->module->next_id, l->program->size);
-  if (!op->kind->rule) op->kind->rule = find_rule(op);
+  if (!op->kind->rule) {
+    op->kind->rule = find_rule(op);
+    op->kind->constraint = lower_find_constraint(op);
+  }
   entry = op->kind->rule;
+  if (op->kind->constraint) WEFT_TRY(((const lower_constraint *)op->kind->constraint)->check(l, op));
   if (!entry) return WEFT_ERR(UNIMPLEMENTED, "operation \"%s\" is not supported", op->name);
   if (entry->code == LOWER_STRUCTURE) {
     WEFT_TRY(entry->rule(l, op));

@@ -1,7 +1,7 @@
 /* stablehlo/lower.h -- what the files of the lowering share: lower.c (programs, functions, regions, control flow),
  * lower_ops.c (one function per kind of operation), lower_chlo.c (CHLO), lower_quant.c (quantized types),
  * lower_dynamic.c (values and shapes that must be known now), lower_comm.c (collectives, custom-calls, host),
- * lower_sdy.c (Shardy's meshes, shardings and manual regions). */
+ * lower_sdy.c (Shardy's meshes, shardings and manual regions), constraints.c (what is checked of operations). */
 #ifndef WEFT_STABLEHLO_LOWER_H
 #define WEFT_STABLEHLO_LOWER_H
 
@@ -50,6 +50,14 @@ typedef struct lower_entry {
   int code;            /* hlo_opcode of operations that become one instruction; 0: none; or: */
 } lower_entry;
 enum { LOWER_STRUCTURE = -1 }; /* quantized values and discardable attributes are the rule's affair */
+
+/* ---- constraints.c ------------------------------------------------------------------------------------------------ */
+
+/* What the specification demands of an operation beyond what inference checks. */
+typedef struct lower_constraint { const char *name; lower_rule *check; } lower_constraint;
+const lower_constraint *lower_find_constraint(const mlir_op *op); /* or NULL */
+/* Of an operation with an operand or result that is quantized per axis. */
+WEFT_NODISCARD weft_status *lower_check_per_axis(const mlir_op *op);
 
 /* ---- lower.c ------------------------------------------------------------------------------------------------------ */
 
@@ -135,7 +143,7 @@ WEFT_NODISCARD weft_status *lower_dot_attrs(lowering *l, const mlir_op *op, hlo_
 /* ---- lower_quant.c ------------------------------------------------------------------------------------------------ */
 
 /* An operand or result is quantized and the operation computes with it; what only moves elements moves stored ones. */
-bool lower_is_quantized(const mlir_op *op);
+WEFT_NODISCARD weft_status *lower_is_quantized(const mlir_op *op, bool *out);
 /* An operation on quantized values that computes: dequantize, the operation on floats, quantize. */
 WEFT_NODISCARD weft_status *lower_quantized_op(lowering *l, const mlir_op *op);
 lower_rule lower_uniform_quantize, lower_uniform_dequantize;

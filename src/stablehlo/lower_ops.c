@@ -1188,9 +1188,11 @@ static const lower_entry *entry_of(const mlir_op *op)
 weft_status *lower_table_op(lowering *l, const mlir_op *op)
 {
   const lower_entry *entry = entry_of(op);
+  bool quantized;
 
   if (!entry) return WEFT_ERR(UNIMPLEMENTED, "operation \"%s\" is not supported", op->name);
-  if (lower_is_quantized(op)) return lower_quantized_op(l, op);
+  WEFT_TRY(lower_is_quantized(op, &quantized));
+  if (quantized) return lower_quantized_op(l, op);
   WEFT_TRY(entry->rule(l, op));
   if (op->result_count > 0) return lower_discardable(l, op->attr_count, op->attrs, op->results[0].instr);
   if (!l->comp->last || l->comp->last->op != HLO_CUSTOM_CALL) return NULL;   /* a call for its effect alone */

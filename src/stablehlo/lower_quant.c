@@ -105,18 +105,20 @@ static bool same_quant(const mlir_quant *a, const mlir_quant *b)
          memcmp(a->zeros, b->zeros, (size_t)a->count * sizeof(int64_t)) == 0;
 }
 
-bool lower_is_quantized(const mlir_op *op)
+weft_status *lower_is_quantized(const mlir_op *op, bool *out)
 {
   const mlir_quant *first = NULL;
-  bool differ = false;
+  bool differ = false, per_axis = false;
 
   for (int i = 0; i < op->operand_count + op->result_count; i++) {
     const mlir_type *t = i < op->operand_count ? op->operands[i]->type : op->results[i - op->operand_count].type;
     if (!t->quant) continue;
+    per_axis |= t->quant->axis >= 0;
     if (first) differ |= !same_quant(first, t->quant);
     else first = t->quant;
   }
-  return first && strncmp(op->name, "uniform_", 8) != 0 && (differ || !moves_elements(op->name));
+  *out = first && strncmp(op->name, "uniform_", 8) != 0 && (differ || !moves_elements(op->name));
+  return per_axis ? lower_check_per_axis(op) : NULL;
 }
 
 /* The type of the values: the expressed type in place of the quantized one. */

@@ -105,6 +105,7 @@ typedef struct mlir_op_kind {
   bool is_vhlo;           /* an attribute that has its default value stands for none */
   const void *assembly;   /* for the text reader: how the operation is written; NULL until asked for */
   const void *rule;       /* for the lowering: what becomes of it; likewise */
+  const void *constraint; /* and what is checked before, or NULL */
 } mlir_op_kind;
 
 /* Where something comes from: `"name"("file":3:7)`, of which each part may be missing.  What is missing here is that of

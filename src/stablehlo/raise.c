@@ -838,7 +838,7 @@ static void set_dot(raising *r, mlir_op *op, const hlo_dot_attrs *d)
   set_ints(r, op, "rhs_batching_dimensions", d->rhs_batch);
   set_ints(r, op, "lhs_contracting_dimensions", d->lhs_contracting);
   set_ints(r, op, "rhs_contracting_dimensions", d->rhs_contracting);
-  set_precision(r, op, WEFT_MIN(d->precision_count, 2), d->precision);
+  if (d->algorithm == HLO_ALG_UNSET) set_precision(r, op, WEFT_MIN(d->precision_count, 2), d->precision); /* one or the other */
 }
 
 static void dot(raising *r, const hlo_instr *in)
@@ -1289,8 +1289,18 @@ static hlo_replica_groups listed_groups(raising *r, const hlo_instr *in, int64_t
   check(r, hlo_groups_as_lists(&r->program.arena, &in->u.collective->groups, &g));
   *out_size = 0;
   for (int i = 0; i < g.group_count; i++) *out_size = WEFT_MAX(*out_size, g.groups[i].count);
-  if (*out_size == 0)
-    *out_size = in->u.collective->channel_id > 0 ? r->module->num_partitions : r->module->replica_count;
+  if (*out_size > 0) return g;
+  bool everybody = in->u.collective->use_global_device_ids;
+  *out_size = everybody                             ? r->module->num_partitions * r->module->replica_count
+              : in->u.collective->channel_id > 0 ? r->module->num_partitions
+                                                 : r->module->replica_count;
+  if (everybody || in->op == HLO_ALL_TO_ALL) { /* these have to say who takes part */
+    int64_t *ids = MAKE(r, int64_t, *out_size);
+    hlo_ints *one = MAKE(r, hlo_ints, 1);
+    for (int64_t i = 0; i < *out_size; i++) ids[i] = i;
+    *one = (hlo_ints){(int)*out_size, ids};
+    g = (hlo_replica_groups){.form = HLO_GROUPS_LIST, .group_count = 1, .groups = one};
+  }
   return g;
 }
 
@@ -1320,9 +1330,14 @@ static const raised *collective(raising *r, const hlo_instr *in, const char *spe
   values operands = operand_leaves(r, in, 0);
   int count;
   const mlir_type **types = leaf_types(r, shape, &count);
-  mlir_op *op = emit(r, spelling, operands.count, operands.v, count, types);
   const hlo_collective_attrs *c = in->u.collective;
+  mlir_op *op;
 
+  if (c->has_dynamic_root) { /* one root for all, or one each; StableHLO has the latter */
+    mlir_value **root = &operands.v[operands.count - 1];
+    if ((*root)->type->dims[0] != count) *root = broadcast_to(r, *root, 1, &(int64_t){count}, &(int64_t){0});
+  }
+  op = emit(r, spelling, operands.count, operands.v, count, types);
   set_extra(r, op, in);
   if (dim) set_int(r, op, dim, in->dims.count ? in->dims.v[0] : 0);
   if (in->op == HLO_COLLECTIVE_PERMUTE || in->op == HLO_COLLECTIVE_PERMUTE_START) {

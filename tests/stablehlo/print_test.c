@@ -123,7 +123,7 @@ TEST(forms_that_the_test_data_lacks_come_back)
       "    %z = stablehlo.add %x, %y : tensor<f32>\n    stablehlo.return %z : tensor<f32>\n  }) {replica_groups = "
       "dense<[[0, 1], [2, -1]]> : tensor<2x2xi64>, channel_handle = #stablehlo.channel_handle<handle = 3, type = 1>, "
       "use_global_device_ids} : (tensor<4xf32>) -> tensor<4xf32>\n"
-      "  %3 = stablehlo.dot_general %0, %2, contracting_dims = [0] x [0], precision = [HIGH, DEFAULT], algorithm = "
+      "  %3 = stablehlo.dot_general %0, %2, contracting_dims = [0] x [0], precision = [DEFAULT, DEFAULT], algorithm = "
       "<lhs_precision_type = tf32, rhs_precision_type = tf32, accumulation_type = f32, lhs_component_count = 1, "
       "rhs_component_count = 1, num_primitive_operations = 1, allow_imprecise_accumulation = false> : "
       "(tensor<4xf32>, tensor<4xf32>) -> tensor<f64>\n  return %3 : tensor<f64>\n}\n",

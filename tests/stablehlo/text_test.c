@@ -306,7 +306,59 @@ TEST(programs_are_told_from_hlo_by_their_content)
   T_TRUE(!shlo_is_program("", 0));
 }
 
+/* What the specification demands beyond shapes: each message names operation and constraint. */
+TEST(broken_constraints_are_named)
+{
+#define ADD(t) "({\n^bb0(%x: tensor<" t ">, %y: tensor<" t ">):\n  %z = stablehlo.add %x, %y : tensor<" t ">\n" \
+               "  stablehlo.return %z : tensor<" t ">\n})"
+  static const struct { const char *body, *error; } cases[] = {
+      {"%0 = \"stablehlo.all_reduce\"(%a) " ADD("f32") " {replica_groups = dense<[[0, 1, 1, 3]]> : tensor<1x4xi64>} : "
+       "(tensor<4xf32>) -> tensor<4xf32>", "id 1 is twice in replica_groups (all_reduce C1)"},
+      {"%0 = \"stablehlo.all_reduce\"(%a) " ADD("f32") " {replica_groups = dense<[[0, 3]]> : tensor<1x2xi64>} : "
+       "(tensor<4xf32>) -> tensor<4xf32>", "id 1 is not in replica_groups, which have 2 ids (all_reduce C3)"},
+      {"%0 = \"stablehlo.all_reduce\"(%a) " ADD("i32") " {replica_groups = dense<0> : tensor<1x1xi64>} : "
+       "(tensor<4xf32>) -> tensor<4xf32>", "(all_reduce C5)"},
+      {"%0 = \"stablehlo.all_gather\"(%a) {all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1, 2], [3, -1, -1]]> : "
+       "tensor<2x3xi64>} : (tensor<4xf32>) -> tensor<12xf32>", "(all_gather C4)"},
+      {"%0 = \"stablehlo.collective_permute\"(%a) {source_target_pairs = dense<[[0, 1], [0, 2]]> : tensor<2x2xi64>} : "
+       "(tensor<4xf32>) -> tensor<4xf32>", "source 0 is in two pairs (collective_permute C2)"},
+      {"%0 = \"stablehlo.collective_permute\"(%a) {source_target_pairs = dense<[[0, 1], [2, 1]]> : tensor<2x2xi64>} : "
+       "(tensor<4xf32>) -> tensor<4xf32>", "target 1 is in two pairs (collective_permute C3)"},
+      {"%0 = \"stablehlo.all_to_all\"(%a) {split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = 2 : i64, "
+       "replica_groups = dense<[[0, 1, 2]]> : tensor<1x3xi64>} : (tensor<4xf32>) -> tensor<4xf32>", "(all_to_all C8)"},
+      {"%i = stablehlo.constant dense<0> : tensor<i32>\n%0 = \"stablehlo.reduce\"(%a, %i) " ADD("f32") " {dimensions = array<i64: 0>} : "
+       "(tensor<4xf32>, tensor<i32>) -> tensor<f32>", "s32 of the initial value cannot become f32 of result 0 of the region (reduce C6)"},
+      {"%0 = \"stablehlo.custom_call\"(%a) {call_target_name = \"t\", operand_layouts = [dense<0> : tensor<1xindex>]} : "
+       "(tensor<4xf32>) -> tensor<4xf32>", "(custom_call C1)"},
+      {"%0 = \"stablehlo.custom_call\"(%a) {call_target_name = \"t\", output_operand_aliases = [#stablehlo.output_operand_alias<"
+       "output_tuple_indices = [], operand_index = 0, operand_tuple_indices = []>]} : (tensor<4xf32>) -> tensor<5xf32>",
+       "alias 0 is between values of different types (custom_call C2)"},
+      {"%0 = \"stablehlo.custom_call\"(%a) {call_target_name = \"t\", backend_config = \"s\", api_version = 4 : i32} : "
+       "(tensor<4xf32>) -> tensor<4xf32>", "(custom_call C4)"},
+      {"%0 = stablehlo.composite \"nameless\" %a {decomposition = @f} : (tensor<4xf32>) -> tensor<4xf32>", "(composite C1)"},
+      {"%0 = stablehlo.composite \"a.b\" %a {decomposition = @g} : (tensor<4xf32>) -> tensor<4xf32>", "(composite C3)"},
+      {"%0 = \"stablehlo.tanh\"(%a) {result_accuracy = #stablehlo.result_accuracy<atol = 1.0, rtol = 0.0, ulps = 0, mode = "
+       "#stablehlo.result_accuracy_mode<HIGHEST>>} : (tensor<4xf32>) -> tensor<4xf32>", "mode HIGHEST has tolerances (tanh I2)"},
+      {"%i = stablehlo.constant dense<0> : tensor<i32>\n%j = stablehlo.constant dense<0> : tensor<i64>\n"
+       "%b = stablehlo.reshape %a : (tensor<4xf32>) -> tensor<2x2xf32>\n%0 = \"stablehlo.dynamic_slice\"(%b, %i, %j) "
+       "{slice_sizes = array<i64: 1, 1>} : (tensor<2x2xf32>, tensor<i32>, tensor<i64>) -> tensor<1x1xf32>", "(dynamic_slice C3)"},
+      {"%q = \"stablehlo.uniform_quantize\"(%a) : (tensor<4xf32>) -> tensor<4x!quant.uniform<i8:f32:0, {0.1, 0.2, 0.3, 0.4}>>\n"
+       "%0 = \"stablehlo.abs\"(%q) : (tensor<4x!quant.uniform<i8:f32:0, {0.1, 0.2, 0.3, 0.4}>>) -> "
+       "tensor<4x!quant.uniform<i8:f32:0, {0.1, 0.2, 0.3, 0.4}>>", "quantized per axis (abs I1)"},
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    char program[2048];
+    snprintf(program, sizeof program, "func.func @main(%%a: tensor<4xf32>) {\n%s\nreturn\n}\n"
+             "func.func private @f(%%a: tensor<4xf32>) -> tensor<4xf32> {\n  return %%a : tensor<4xf32>\n}\n"
+             "func.func private @g(%%a: tensor<5xf32>) -> tensor<5xf32> {\n  return %%a : tensor<5xf32>\n}\n", cases[i].body);
+    T_FAILS(parse(program), cases[i].error);
+  }
+#undef ADD
+}
+
 TEST_MAIN(UNIT(custom_and_generic_assembly_mean_the_same), UNIT(constants_in_every_spelling),
           UNIT(a_splat_is_a_broadcast_of_a_scalar), UNIT(loops_see_values_from_outside),
           UNIT(a_function_is_chosen_and_its_shapes_refined), UNIT(donated_and_aliased_arguments),
-          UNIT(locations_become_metadata), UNIT(errors_point_at_the_fault), UNIT(nesting_is_bounded), UNIT(programs_are_told_from_hlo_by_their_content))
+          UNIT(locations_become_metadata), UNIT(errors_point_at_the_fault), UNIT(nesting_is_bounded), UNIT(programs_are_told_from_hlo_by_their_content),
+          UNIT(broken_constraints_are_named))
