@@ -24,7 +24,8 @@ typedef void micro_fn(int64_t k, const void *a, const void *b, void *c, const mi
 
 enum {
   MAX_ROWS = 14, VECTORS = 2,
-  LEAST_SIDE = 17,                         /* fewer rows or columns: gemm_block.c reads the other operand once */
+  LEAST_PACKED = 17,                       /* for fewer rows gemm_block.c turns the product round instead */
+  LEAST_FAR = 9,                           /* for fewer rows gemm_block.c reads a large B in longer runs */
   BLOCK_K = 256,                           /* a panel of B is at most 32 KiB */
   CLOSE_BYTES = 1 << 18,                   /* a panel of B spread over no more is not packed */
   NEAR_BYTES = 1 << 19,
@@ -223,10 +224,15 @@ static bool packs(const cpu_gemm *g, int64_t m)
          (m > 2 * MAX_ROWS && block_of_k(g) * g->b_row * (int64_t)weft_dtype_bytes(g->c_type) > CLOSE_BYTES);
 }
 
+/* Whether B stays in L2. */
+static bool is_near(const cpu_gemm *g) { return g->n * g->k * (int64_t)weft_dtype_bytes(g->c_type) <= NEAR_BYTES; }
+
 bool cpu_dense_fits(const cpu_gemm *g)
 {
-  return (g->c_type == WEFT_F32 || g->c_type == WEFT_F64) && g->a_type == g->c_type && g->b_type == g->c_type &&
-         g->via == WEFT_INVALID && WEFT_MIN(g->m, g->n) >= LEAST_SIDE && kernel_for(g->c_type);
+  if ((g->c_type != WEFT_F32 && g->c_type != WEFT_F64) || g->a_type != g->c_type || g->b_type != g->c_type ||
+      g->via != WEFT_INVALID || WEFT_MIN(g->m, g->n) < 2 || !kernel_for(g->c_type))
+    return false;
+  return g->b_col == 1 ? g->m >= LEAST_FAR || is_near(g) : g->m >= LEAST_PACKED;
 }
 
 void cpu_dense_plan(cpu_gemm *g)
@@ -237,7 +243,7 @@ void cpu_dense_plan(cpu_gemm *g)
   double of_row = WEFT_MAX(2.0 * (double)g->n * (double)g->k, 1);
 
   g->tile_n = WEFT_MAX(g->n, 1);
-  if (g->n * g->k * bytes <= NEAR_BYTES) { /* B stays in L2, and rows of A pass by it once */
+  if (is_near(g) && g->m > LEAST_ROWS) { /* rows of A pass by B */
     g->tile_m = even_part(g->m, WEFT_MAX((int64_t)(most / of_row), packs(g, g->m) ? LEAST_ROWS_PACKED : LEAST_ROWS));
   } else {
     g->tile_m = even_part(g->m, MOST_ROWS);
