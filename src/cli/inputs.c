@@ -87,6 +87,12 @@ static weft_status *follow(walk *w, const hlo_instr *user, int index, int leaf)
   case HLO_SCATTER:
     if (index == (user->operand_count - 1) / 2) note_bound(w, scatter_bound(user));
     return NULL;
+  case HLO_SET_DIMENSION_SIZE:
+    if (index == 1) note_bound(w, user->shape->dims[user->dims.v[0]] + 1);
+    return NULL;
+  case HLO_DYNAMIC_RESHAPE:
+    if (index > 0) note_bound(w, user->shape->dims[index - 1] + 1);
+    return NULL;
   case HLO_LOG:
   case HLO_SQRT:
   case HLO_RSQRT: w->facts.positive = true; return NULL;

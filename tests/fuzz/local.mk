@@ -8,7 +8,7 @@ FUZZ_MAIN = tests/fuzz/replay.c
 FUZZ_FLAGS =
 TESTS += $(FUZZ_TARGETS)
 endif
-FUZZ_TARGETS = %D%/hlo_text_fuzz %D%/hlo_proto_fuzz %D%/stablehlo_text_fuzz %D%/stablehlo_bytecode_fuzz \
+FUZZ_TARGETS = %D%/hlo_text_fuzz %D%/hlo_proto_fuzz %D%/hlo_run_fuzz %D%/stablehlo_text_fuzz %D%/stablehlo_bytecode_fuzz \
   %D%/coord_h2_fuzz %D%/kv_file_fuzz %D%/ffi_attrs_fuzz %D%/npy_fuzz
 noinst_PROGRAMS += $(FUZZ_TARGETS)
 EXTRA_DIST += %D%/corpus %D%/replay.c
@@ -17,6 +17,8 @@ EXTRA_DIST += %D%/corpus %D%/replay.c
 %C%_hlo_text_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
 %C%_hlo_proto_fuzz_SOURCES = %D%/hlo_proto_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
 %C%_hlo_proto_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
+%C%_hlo_run_fuzz_SOURCES = %D%/hlo_run_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
+%C%_hlo_run_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
 %C%_stablehlo_text_fuzz_SOURCES = %D%/stablehlo_text_fuzz.c %D%/stablehlo_fuzz.h %D%/fuzz.h $(FUZZ_MAIN)
 %C%_stablehlo_text_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
 %C%_stablehlo_bytecode_fuzz_SOURCES = %D%/stablehlo_bytecode_fuzz.c %D%/stablehlo_fuzz.h %D%/fuzz.h $(FUZZ_MAIN)
