@@ -59,6 +59,8 @@ static const coll_rule rank_ordered[] = {
 
 /* Every rank on a node of its own: a message costs more than its bytes. */
 static const coll_rule apart[] = {
+  {WEFT_ALL_GATHER, 3, INT64_MAX, COLL_ALG_DIRECT},
+  {WEFT_ALL_GATHER, 8, 256 << 10, COLL_ALG_BRUCK},
   {WEFT_ALL_TO_ALL, 2, INT64_MAX, COLL_ALG_DIRECT},
   {WEFT_ALL_TO_ALL, 8, 8 << 10, COLL_ALG_BRUCK},
 };
