@@ -17,10 +17,13 @@ PJRT_STRUCT(PJRT_Weft_ParameterDimensions_Args, /* on one device */
   PJRT_Executable *executable; int parameter; /* out: */ const int64_t *dims; size_t num_dims;)
 PJRT_STRUCT(PJRT_Weft_MemoryBound_Args, /* no plan of the temporaries can be smaller */
   PJRT_Executable *executable; /* out: */ int64_t bytes;)
+PJRT_STRUCT(PJRT_Weft_FfiRegister_Args, /* as the FFI extension's handlers, but of all stages */
+  const char *target_name; size_t target_name_size; const void *handlers[4] /* by XLA_FFI_ExecutionStage; NULL: none */;)
 typedef struct PJRT_Weft_Extension {
   PJRT_Extension_Base base;
   PJRT_Error *(*parameter_dimensions)(PJRT_Weft_ParameterDimensions_Args *args);
   PJRT_Error *(*memory_bound)(PJRT_Weft_MemoryBound_Args *args);
+  PJRT_Error *(*ffi_register)(PJRT_Weft_FfiRegister_Args *args);
 } PJRT_Weft_Extension;
 
 /* ---- layouts (version 4): a layout travels as its HLO text, "{1,0}" ---- */

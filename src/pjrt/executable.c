@@ -698,4 +698,5 @@ static PJRT_Error *memory_bound(PJRT_Weft_MemoryBound_Args *args)
 PJRT_Weft_Extension pjrt_weft_extension = {
     .base = {.struct_size = sizeof(PJRT_Weft_Extension), .type = PJRT_Extension_Type_Weft},
     .parameter_dimensions = parameter_dimensions,
-    .memory_bound = memory_bound};
+    .memory_bound = memory_bound,
+    .ffi_register = pjrt_ffi_register};

@@ -25,6 +25,16 @@ static PJRT_Error *register_handler(PJRT_FFI_Register_Handler_Args *args)
   return pjrt_error(rt_ffi_register(args->target_name, args->target_name_size, &bundle));
 }
 
+PJRT_Error *pjrt_ffi_register(PJRT_Weft_FfiRegister_Args *args)
+{
+  XLA_FFI_Handler_Bundle bundle = {.instantiate = (XLA_FFI_Handler *)args->handlers[XLA_FFI_ExecutionStage_INSTANTIATE],
+                                   .prepare = (XLA_FFI_Handler *)args->handlers[XLA_FFI_ExecutionStage_PREPARE],
+                                   .initialize = (XLA_FFI_Handler *)args->handlers[XLA_FFI_ExecutionStage_INITIALIZE],
+                                   .execute = (XLA_FFI_Handler *)args->handlers[XLA_FFI_ExecutionStage_EXECUTE]};
+
+  return pjrt_error(rt_ffi_register(args->target_name, args->target_name_size, &bundle));
+}
+
 PJRT_FFI_Extension pjrt_ffi_extension = {
     .base = {.struct_size = sizeof(PJRT_FFI_Extension), .type = PJRT_Extension_Type_FFI},
     .type_register = type_register,

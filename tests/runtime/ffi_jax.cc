@@ -107,6 +107,37 @@ static ffi::Future Later(ffi::Buffer<ffi::F32> x, bool fails, ffi::Result<ffi::B
 XLA_FFI_DEFINE_HANDLER_SYMBOL(later, Later,
                               ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F32>>().Attr<bool>("fails").Ret<ffi::Buffer<ffi::F32>>());
 
+// All stages: the first keeps a state for the others, which count in it.
+struct Counter {
+  static inline ffi::TypeId id = {};
+  int32_t start, prepared = 0, initialized = 0, executed = 0;
+};
+extern "C" {
+ffi::TypeId* counter_id() { return &Counter::id; }
+const ffi::TypeInfo* counter_info() {
+  static const ffi::TypeInfo info = ffi::MakeTypeInfo<Counter>();
+  return &info;
+}
+}
+static ffi::ErrorOr<std::unique_ptr<Counter>> Instantiate(int32_t start) {
+  auto counter = std::make_unique<Counter>();
+  counter->start = start;
+  return counter;
+}
+XLA_FFI_DEFINE_HANDLER_SYMBOL(stages_instantiate, Instantiate, ffi::Ffi::BindInstantiate().Attr<int32_t>("start"));
+static ffi::Error Prepare(Counter* counter) { return counter->prepared++, ffi::Error::Success(); }
+XLA_FFI_DEFINE_HANDLER_SYMBOL(stages_prepare, Prepare, ffi::Ffi::Bind<ffi::ExecutionStage::kPrepare>().Ctx<ffi::State<Counter>>());
+static ffi::Error Initialize(Counter* counter) { return counter->initialized++, ffi::Error::Success(); }
+XLA_FFI_DEFINE_HANDLER_SYMBOL(stages_initialize, Initialize,
+                              ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>().Ctx<ffi::State<Counter>>());
+static ffi::Error Execute(Counter* counter, ffi::Result<ffi::BufferR1<ffi::S32>> y) {
+  const int32_t seen[4] = {counter->start, counter->prepared, counter->initialized, ++counter->executed};
+  std::copy(seen, seen + 4, y->typed_data());
+  return ffi::Error::Success();
+}
+XLA_FFI_DEFINE_HANDLER_SYMBOL(stages_execute, Execute,
+                              ffi::Ffi::Bind().Ctx<ffi::State<Counter>>().Ret<ffi::BufferR1<ffi::S32>>());
+
 // The platform's threads.
 static ffi::Error Threads(ffi::ThreadPool pool, ffi::Result<ffi::BufferR0<ffi::S32>> y) {
   std::atomic<int32_t> done{0};

@@ -39,6 +39,13 @@ subprocess.run([compiler, "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-I" + 
 handlers = ctypes.CDLL(library)
 for name in ("attributes", "buffers", "failing", "strict", "later", "threads"):
     jax.ffi.register_ffi_target("test_" + name, jax.ffi.pycapsule(getattr(handlers, name)), platform="cpu")
+ctypes.pythonapi.PyCapsule_New.restype = ctypes.py_object
+ctypes.pythonapi.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+handlers.counter_id.restype = handlers.counter_info.restype = ctypes.c_void_p
+capsule_of = lambda get: ctypes.pythonapi.PyCapsule_New(get(), None, None)
+jax.ffi.register_ffi_type("test_counter", {"type_id": capsule_of(handlers.counter_id), "type_info": capsule_of(handlers.counter_info)}, platform="cpu")
+jax.ffi.register_ffi_target("test_stages", {stage: jax.ffi.pycapsule(getattr(handlers, "stages_" + stage)) for stage in (
+    "instantiate", "prepare", "initialize", "execute")}, platform="cpu")
 shutil.rmtree(folder)
 count = failed = 0
 
@@ -102,5 +109,16 @@ later = lambda fails: (lambda x: jax.ffi.ffi_call("test_later", jax.ShapeDtypeSt
 check("a result that comes later", later(False), x.reshape(6))
 check("an error that comes later", later(True), x.reshape(6))
 check("the platform's threads", lambda: jax.ffi.ffi_call("test_threads", jax.ShapeDtypeStruct((), np.int32))())
+# The state of the instantiate stage counts the runs of one program by stage.  XLA's CPU runs neither prepare nor initialize.
+stages = jax.jit(lambda: jax.ffi.ffi_call("test_stages", jax.ShapeDtypeStruct((4,), np.int32))(start=np.int32(10)))
+for round in range(2):
+    rounds = []
+    for platform in ("weft", "cpu"):
+        with jax.default_device(jax.devices(platform)[0]):
+            rounds.append(np.asarray(stages()).tolist())
+    count += 1
+    ok = rounds == [[10, round + 1, round + 1, round + 1], [10, 0, 0, round + 1]]
+    failed += not ok
+    print(f"{'' if ok else 'not '}ok {count} - every stage of a handler, run {round + 1}" + ("" if ok else f"\n# {rounds}"))
 print(f"1..{count}")
 sys.exit(1 if failed else 0)

@@ -31,71 +31,102 @@ def library_path():
 
 
 class _Extension(ctypes.Structure):
-    """The head of a PJRT extension; the FFI extension's functions follow it."""
+    """The head of a PJRT extension; up to three functions follow it."""
 
 
 _Extension._fields_ = [("size", ctypes.c_size_t), ("type", ctypes.c_int), ("next", ctypes.POINTER(_Extension)),
-                       ("type_register", ctypes.c_void_p), ("user_data_add", ctypes.c_void_p),
-                       ("register_handler", ctypes.c_void_p)]
+                       ("functions", ctypes.c_void_p * 3)]
+_FFI, _WEFT = 5, 0x57656674  # PJRT_Extension_Type_*
 
 
 class _RegisterHandler(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("name", ctypes.c_char_p), ("name_size", ctypes.c_size_t),
-                ("handler", ctypes.c_void_p), ("platform", ctypes.c_char_p), ("platform_size", ctypes.c_size_t),
-                ("traits", ctypes.c_uint)]
+    """PJRT_Weft_FfiRegister_Args"""
+    _fields_ = [("size", ctypes.c_size_t), ("extension", ctypes.c_void_p), ("name", ctypes.c_char_p),
+                ("name_size", ctypes.c_size_t), ("handlers", ctypes.c_void_p * 4)]
 
 
-def _register_handler_function(path):
-    """The plugin's own way to take a typed FFI handler: function(name, pointer)."""
+class _RegisterType(ctypes.Structure):
+    """PJRT_FFI_Type_Register_Args"""
+    _fields_ = [("size", ctypes.c_size_t), ("extension", ctypes.c_void_p), ("name", ctypes.c_char_p),
+                ("name_size", ctypes.c_size_t), ("type_id", ctypes.c_int64), ("type_info", ctypes.c_void_p)]
+
+
+class _TypeInfo(ctypes.Structure):
+    """PJRT_FFI_Type_Info"""
+    _fields_ = [("deleter", ctypes.c_void_p), ("serialize", ctypes.c_void_p), ("deserialize", ctypes.c_void_p)]
+
+
+def _function(path, kind, index, args_type):
+    """Function `index` of the plugin's extension of that type; None if there is none."""
     get_api = ctypes.CDLL(path).GetPjrtApi
-    get_api.restype = ctypes.POINTER(_Extension * 1)
-    extension = ctypes.cast(ctypes.cast(get_api(), ctypes.POINTER(ctypes.c_void_p))[1], ctypes.POINTER(_Extension))
-    ffi = 5  # PJRT_Extension_Type_FFI
-    while extension and extension.contents.type != ffi:
+    get_api.restype = ctypes.POINTER(ctypes.c_void_p)
+    extension = ctypes.cast(get_api()[1], ctypes.POINTER(_Extension))
+    while extension and extension.contents.type != kind:
         extension = extension.contents.next
-    if not extension:
+    if not extension or extension.contents.size < (3 + index + 1) * ctypes.sizeof(ctypes.c_void_p):
         return None
-    register = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_RegisterHandler))(extension.contents.register_handler)
+    function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(args_type))(extension.contents.functions[index])
 
-    def call(name, pointer):
+    def call(what, name, *fields):
         text = name.encode() if isinstance(name, str) else bytes(name)
-        args = _RegisterHandler(ctypes.sizeof(_RegisterHandler), text, len(text), pointer, b"Host", 4, 0)
-        if register(ctypes.byref(args)):
-            raise RuntimeError(f"Weft did not take the FFI handler {name!r}")
+        if function(ctypes.byref(args_type(ctypes.sizeof(args_type), None, text, len(text), *fields))):
+            raise RuntimeError(f"Weft did not take the {what} {name!r}")
 
     return call
 
 
-def _execute_pointer(function):
-    """The execute handler of what jax.ffi registers: a capsule, or a dict of them by stage."""
-    capsule = function.get("execute") if isinstance(function, dict) else function
+def _pointer(capsule):
+    if capsule is None:
+        return None
     get_pointer, get_name = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_GetName
     get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
     return get_pointer(capsule, get_name(capsule))
 
 
+def _stages(name, function):
+    """The handlers of what jax.ffi registers: a capsule, or a dict of them by stage.  Of jaxlib's own targets (Python callbacks)
+    the stages before execute are jaxlib's affair."""
+    if not isinstance(function, dict):
+        function = {"execute": function}
+    stages = ("instantiate", "prepare", "initialize", "execute")
+    if str(name).startswith("xla_"):
+        stages = (None, None, None, "execute")
+    return (ctypes.c_void_p * 4)(*[_pointer(function.get(stage)) for stage in stages])
+
+
 def _forward_ffi_handlers(path):
-    """Gives Weft every typed handler that JAX's own CPU backend has or will get: jax.ffi targets and Python callbacks.
+    """Gives Weft every typed handler that JAX's own CPU backend has or will get: jax.ffi targets and Python callbacks; and the
+    types of what handlers keep between their stages.
 
     jaxlib lets one function per platform take registrations, the first to ask; ours serves both backends.
     """
     from jax._src.lib import xla_client
 
-    register = _register_handler_function(path)
-    if register is None:
+    register, register_type = _function(path, _WEFT, 2, _RegisterHandler), _function(path, _FFI, 0, _RegisterType)
+    if register is None or register_type is None:
         return
-    native = xla_client._xla.register_custom_call_target
+    native, native_type = xla_client._xla.register_custom_call_target, xla_client._xla.register_custom_type
     typed_ffi = 1
 
     def take(name, function, platform, api_version, traits=None):
         native(name, function, platform, api_version, traits) if traits is not None else native(name, function, platform, api_version)
         if api_version == typed_ffi and not str(name).startswith("lapack_"):
-            register(name, _execute_pointer(function))
+            register("FFI handler", name, _stages(name, function))
+
+    def take_type(name, registration):
+        native_type(name, registration)  # which decides on the number of the type
+        type_id = ctypes.c_int64.from_address(_pointer(registration["type_id"])).value
+        info = _pointer(registration.get("type_info"))
+        # XLA_FFI_TypeInfo has a head of two words before the deleter, PJRT's struct has none.
+        deleter = ctypes.c_void_p.from_address(info + 2 * ctypes.sizeof(ctypes.c_void_p)).value if info else None
+        kept = _TypeInfo(deleter)
+        register_type("FFI type", name, type_id, ctypes.addressof(kept))
 
     for name, function in xla_client.custom_call_targets("Host").items():
         if not name.startswith("lapack_"):  # Weft has linear algebra of its own
-            register(name, _execute_pointer(function))
+            register("FFI handler", name, _stages(name, function))
+    xla_client.register_custom_type_handler("cpu", take_type)  # first: handlers name types
     xla_client.register_custom_call_handler("cpu", take)
 
 
