@@ -1,5 +1,5 @@
 /* Matrix products: the choice of a kernel, and those that use OpenBLAS, directly or on converted panels.  Our own are in
- * gemm_amx.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
+ * gemm_amx.c, gemm_dense.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
 #include <config.h>
 
 #include "cpu/gemm.h"
@@ -132,7 +132,7 @@ void cpu_gemm_init(cpu_gemm *g)
   g->tiles_n = (g->n + g->tile_n - 1) / g->tile_n;
   g->tiles = g->m && g->n ? (g->m + g->tile_m - 1) / g->tile_m * g->tiles_n : 0;
   switch (g->kind) {
-  case CPU_GEMM_DENSE: break;
+  case CPU_GEMM_DENSE: break; /* planned above */
   case CPU_GEMM_AMX: g->scratch_bytes = cpu_amx_scratch(g); break;
   case CPU_GEMM_BLOCK: g->scratch_bytes = WEFT_MAX(cpu_block_scratch(g), vector_scratch(g)); break;
   case CPU_GEMM_CONVERT: g->scratch_bytes = WEFT_MAX(panel_scratch(g, NULL), vector_scratch(g)); break;

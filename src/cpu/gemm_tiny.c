@@ -14,7 +14,7 @@ enum { FLOPS = 2000, DENSE_FLOPS = 70000, ROWS = 8, MOST_STEP = 1 << 24 };
 
 bool cpu_tiny_fits(const cpu_gemm *g)
 {
-  bool dense = g->b_col == 1 && cpu_block_is_fast();
+  bool dense = g->b_col == 1 && g->n > 1 && cpu_block_is_fast(); /* one column: lanes go along it, by BLAS */
 
   return g->m * g->n <= (dense ? DENSE_FLOPS : FLOPS) && g->flops <= (dense ? DENSE_FLOPS : FLOPS);
 }
