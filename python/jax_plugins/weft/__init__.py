@@ -205,6 +205,15 @@ def _import_dlpack(platforms):
         dlpack._DL_DEVICE_TO_PLATFORM[dlpack.DLDeviceType.kDLCPU] = "weft"
 
 
+def _stand_in_for_cpu(platforms):
+    """jax.devices("cpu"), and what looks for the host (pure_callback): Weft's where JAX_PLATFORMS leaves XLA's CPU backend out."""
+    import jax._src.xla_bridge as xla_bridge
+
+    native = xla_bridge._get_backend_uncached
+    if "weft" in platforms and "cpu" not in platforms:
+        xla_bridge._get_backend_uncached = lambda platform=None: native("weft" if platform == "cpu" else platform)
+
+
 def initialize():
     """Called by JAX when it looks for plugins."""
     import jax._src.xla_bridge as xla_bridge
@@ -216,4 +225,5 @@ def initialize():
     _forward_ffi_handlers(path)
     _keep_callback_results_contiguous()
     _name_the_missing_stream()
+    _stand_in_for_cpu((xla_bridge.config.jax_platforms.value or "").split(","))
     _import_dlpack((xla_bridge.config.jax_platforms.value or "weft").split(","))
