@@ -7,8 +7,8 @@ For each program and round it runs `weft run` and jaxlib in a process of its own
 Weft generates (saved once as .npy), and takes the median over the rounds.  On a machine that others use too, --best takes
 the shortest run instead of the median one: what is left is what the program costs.  Prints compile, first run, median run and
 temporary bytes of each, the ratios Weft / XLA (below 1: Weft is better) and their geometric means.  Results are compared
-too: a fast wrong answer is no answer.  Where results in bf16 or f16 differ by more than the tolerance, both sides are held
-against XLA's own results for the program in f32, and agree if Weft's are as close to those.  Needs jax 0.10.2 in $WEFT_PYTHON or this interpreter.
+too: a fast wrong answer is no answer.  Where results differ by more than the tolerance, both sides are held against XLA's own
+results for the program in wider floats (bf16 and f16 in f32, else f32 in f64), and agree if Weft's are as close to those.  Needs jax 0.10.2 in $WEFT_PYTHON or this interpreter.
 """
 import argparse
 import json
@@ -52,14 +52,14 @@ def run_xla(program, inputs, expect, repeat, *more):
 
 
 def judge(program, tmp):
-    """A verdict on results that differ, by way of the program in f32; None if it uses no narrow type."""
+    """A verdict on results that differ, by way of the program in wider floats; None if there are none to widen."""
     with open(program, "rb") as f:
-        if not re.search(rb"\bb?f16\[", f.read()):
+        if not re.search(rb"\b(b?f16|f32)\[", f.read()):
             return None
     run_xla(program, f"{tmp}/in", None, 0, "--outputs", f"{tmp}/xla")
     ours, theirs = run_xla(program, f"{tmp}/in", f"{tmp}/out", 0, "--judge", f"{tmp}/xla")
     verdict = "agrees in noise" if ours <= theirs else "differs"
-    return f"{verdict}: error against f32 {ours:.4f}, XLA's {theirs:.4f}"
+    return f"{verdict}: error against wider floats {ours:.2g}, XLA's {theirs:.2g}"
 
 
 def geomean(values):

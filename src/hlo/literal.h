@@ -14,7 +14,7 @@ typedef struct hlo_literal {
   const hlo_shape *shape;
   void *data;                            /* array: hlo_shape_bytes() bytes; NULL for tuple and token */
   const struct hlo_literal **elements;   /* tuple */
-  bool elided;                           /* written `{...}`: data are zero and mean nothing */
+  bool elided;                           /* written `{...}`: data are made up */
 } hlo_literal;
 
 /* A zeroed literal of that shape (borrowed; layouts ignored), in `arena`.

@@ -137,7 +137,6 @@ static weft_status *read_elements(hlo_reader *r, hlo_literal *lit, int dim, int6
   return hlo_rd_expect(r, '}');
 }
 
-/* `{...}`: zeros, marked as elided. */
 static bool at_ellipsis(const hlo_reader *r)
 {
   hlo_reader ahead = *r;
@@ -154,6 +153,38 @@ static weft_status *new_unpaid(hlo_reader *r, const hlo_shape *shape, hlo_litera
   return hlo_literal_new(r->arena, shape, out);
 }
 
+/* Floats that XLA:CPU takes for zero. */
+static void flush_denormals(weft_dtype type, hlo_literal *lit)
+{
+  int64_t count = hlo_shape_bytes(lit->shape) / (int64_t)sizeof(uint64_t);
+  uint64_t *wide = lit->data;
+  uint32_t *single = lit->data;
+
+  if (type == WEFT_F64 || type == WEFT_C128)
+    for (int64_t i = 0; i < count; i++)
+      if ((wide[i] >> 52 & 0x7ff) == 0) wide[i] = 0;
+  if (type == WEFT_F32 || type == WEFT_C64)
+    for (int64_t i = 0; i < hlo_shape_bytes(lit->shape) / (int64_t)sizeof(uint32_t); i++)
+      if ((single[i] >> 23 & 0xff) == 0) single[i] = 0;
+}
+
+/* What `{...}` left out is made up as XLA does, so that a program computes the same there: words that count up through the
+ * whole text, and bytes for what fills no word (see kDots in xla/hlo/parser/hlo_parser.cc). */
+static void fill_elided(hlo_reader *r, hlo_literal *lit)
+{
+  int64_t bytes = hlo_shape_bytes(lit->shape), words = bytes / 4;
+  weft_dtype type = lit->shape->type;
+  uint32_t *word = lit->data;
+  int bits = type == WEFT_PRED ? 1 : weft_dtype_bits(type);
+  uint8_t *byte = lit->data, mask = bits < 8 ? (uint8_t)((1u << bits) - 1) : 0xff;
+
+  for (int64_t i = 0; i < words; i++) word[i] = r->elided_words++;
+  for (int64_t i = 0; i < bytes % 4; i++) byte[words + i] = r->elided_rest++;
+  if (mask != 0xff)
+    for (int64_t i = 0; i < bytes; i++) byte[i] &= mask;
+  flush_denormals(type, lit);
+}
+
 static weft_status *read_elided(hlo_reader *r, const hlo_shape *shape, hlo_literal **out)
 {
   const char *at = r->p;
@@ -164,6 +195,7 @@ static weft_status *read_elided(hlo_reader *r, const hlo_shape *shape, hlo_liter
   WEFT_TRY(hlo_rd_expect(r, '}'));
   WEFT_TRY(new_unpaid(r, shape, out));
   (*out)->elided = true;
+  fill_elided(r, *out);
   return NULL;
 }
 

@@ -361,13 +361,19 @@ TEST(constants_have_the_bits_they_spell)
   }
 }
 
-TEST(elided_constants_are_zeros_that_say_so)
+/* Made up as jaxlib 0.10.2 does: hlo_module_from_text of these gives these values. */
+TEST(elided_constants_are_made_up_as_xla_does_and_say_so)
 {
-  hlo_module *module = parse("e { c = s32[3,4] constant({...}) }");
-  const hlo_literal *lit = module->entry->root->u.literal;
+  hlo_module *module = parse("e { a = s32[3,4] constant({...}) b = f32[9] constant({...}) c = pred[7] constant({...})\n"
+                             " d = u8[6] constant({...}) ROOT t = (s32[3,4], f32[9], pred[7], u8[6]) tuple(a, b, c, d) }");
+  hlo_instr *const *parts = module->entry->root->operands;
+  static const int preds[] = {1, 0, 1, 0, 0, 0, 0}, bytes[] = {22, 3, 4, 0, 0, 0};
 
-  T_TRUE(lit->elided);
-  for (int i = 0; i < 12; i++) T_EQ_INT(hlo_literal_get_s64(lit, i), 0);
+  for (int i = 0; i < 4; i++) T_TRUE(parts[i]->u.literal->elided);
+  for (int i = 0; i < 12; i++) T_EQ_INT(hlo_literal_get_s64(parts[0]->u.literal, i), i);
+  for (int i = 0; i < 9; i++) T_TRUE(((const float *)parts[1]->u.literal->data)[i] == 0);
+  for (int i = 0; i < 7; i++) T_EQ_INT(((const uint8_t *)parts[2]->u.literal->data)[i], preds[i]);
+  for (int i = 0; i < 6; i++) T_EQ_INT(((const uint8_t *)parts[3]->u.literal->data)[i], bytes[i]);
   hlo_module_free(module);
 }
 
@@ -514,6 +520,6 @@ TEST(texts_cut_anywhere_are_errors)
 TEST_MAIN(UNIT(real_programs_parse_and_print_the_same_again), UNIT(programs_with_every_opcode_parse_and_print_the_same_again),
           UNIT(every_form_is_read_and_printed_in_one), UNIT(print_options_give_the_form_of_old_dumps),
           UNIT(shapes_in_every_notation), UNIT(shardings_print_as_they_are_read), UNIT(shardings_of_a_whole_mesh_may_be_words), UNIT(constants_have_the_bits_they_spell),
-          UNIT(elided_constants_are_zeros_that_say_so), UNIT(numbers_do_not_depend_on_the_locale),
+          UNIT(elided_constants_are_made_up_as_xla_does_and_say_so), UNIT(numbers_do_not_depend_on_the_locale),
           UNIT(errors_point_at_the_fault_and_say_what_was_expected), UNIT(errors_quote_the_line), UNIT(nesting_is_bounded),
           UNIT(texts_cut_anywhere_are_errors))

@@ -36,7 +36,8 @@ class Program:
             data = re.sub(rb", input_output_alias=\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}", b"", data, count=1)
             data = re.sub(rb", is_stable=(true|false)", b"", data)  # of topk; newer than this jaxlib, whose order is stable
             if widen:
-                data = re.sub(rb"\bb?f16\[", b"f32[", data)
+                narrow = re.search(rb"\bb?f16\[", data)
+                data = re.sub(rb"\bb?f16\[", b"f32[", data) if narrow else re.sub(rb"\bf32\[", b"f64[", data)
             data = re.sub(rb", buffer_donor=\{(?:[^{}]|\{[^{}]*\})*\}", b"", data, count=1)
         self.module = xc.hlo.hlo_module_from_text(data.decode()) if is_text(data) else xc.hlo.HloModule.from_serialized_hlo_module_proto(data)
         computation = xc.XlaComputation(self.module.as_serialized_hlo_module_proto())
@@ -125,15 +126,19 @@ def compare(got, want):
 
 
 def relative_error(got, want):
-    """Root mean square of got - want, relative to want's."""
+    """Root mean square of got - want, relative to want's; infinite if NaNs are in other places."""
+    number = ~np.isnan(want)
+    if np.isnan(got[number]).any() or not np.isnan(got[~number]).all():
+        return float("inf")
+    got, want = got[number & np.isfinite(want)], want[number & np.isfinite(want)]
     scale = np.sqrt(np.mean(want ** 2)) if want.size else 0.0
     return float(np.sqrt(np.mean((got - want) ** 2)) / scale) if scale else 0.0
 
 
 def judge(program, inputs, ours, theirs):
-    """How far two sets of results are from the same program computed in f32 where it says bf16 or f16: two means over
-    the floating-point results.  Where two implementations round narrow types in different places, this tells noise
-    from error."""
+    """How far two sets of results are from the same program computed in f32 where it says bf16 or f16, in f64 if it says
+    f32: two means over the floating-point results.  Where two implementations round in different places, this tells
+    noise from error."""
     narrow = Program(program)
     p = Program(program, widen=True)
     shapes = [(leaf_dtype(a), leaf_dtype(b)) for a, b in zip(flat_shapes(narrow.shape.parameter_shapes()),
@@ -157,7 +162,7 @@ def main():
     parser.add_argument("--inputs", help="directory with input_N.npy")
     parser.add_argument("--outputs", help="directory for result_N.npy")
     parser.add_argument("--expect-from", help="directory with result_N.npy of Weft, to compare with XLA's")
-    parser.add_argument("--judge", help="another directory like --expect-from: how far are both from the program in f32?")
+    parser.add_argument("--judge", help="another directory like --expect-from: how far are both from the program in wider floats?")
     parser.add_argument("--repeat", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
