@@ -588,7 +588,7 @@ static void print_group(printer *p, const mlir_op *op, const struct group *g)
 /* [b, f, 0, 1] */
 static void print_conv_operand(printer *p, const mlir_op *op, const char *const *names, const char *letters)
 {
-  char labels[HLO_MAX_RANK + 2][8];
+  char labels[HLO_MAX_RANK + 2][12];
   hlo_ints spatial;
   int rank;
 
