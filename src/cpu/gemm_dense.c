@@ -247,7 +247,7 @@ void cpu_dense_plan(cpu_gemm *g)
     g->tile_m = even_part(g->m, WEFT_MAX((int64_t)(most / of_row), packs(g, g->m) ? LEAST_ROWS_PACKED : LEAST_ROWS));
   } else {
     g->tile_m = even_part(g->m, MOST_ROWS);
-    double columns = most / (2.0 * (double)g->tile_m * (double)g->k);
+    double columns = most / WEFT_MAX(2.0 * (double)g->tile_m * (double)g->k, 1);
     g->tile_n = WEFT_MIN(g->tile_n, WEFT_ALIGN_UP(WEFT_MAX((int64_t)columns, 1), width));
   }
   g->scratch_bytes = width * block_of_k(g) * bytes;

@@ -122,7 +122,8 @@ TEST(large_products_are_exact)
 {
   static const struct { int64_t m, n, k; bool a_turned, b_turned; } cases[] = {
     {450, 70, 600, false, false}, {450, 70, 600, true, true}, {33, 1100, 513, false, true}, {61, 1100, 257, true, false},
-    {1000, 17, 300, false, false}, {17, 1000, 300, true, true}};
+    {1000, 17, 300, false, false}, {17, 1000, 300, true, true},
+    {20, 4000, 0, false, false}};
   WEFT_AUTO(rt_pool) pool = NULL;
 
   T_OK(rt_pool_new(&(rt_pool_options){.threads = 3}, &pool));
@@ -136,7 +137,7 @@ TEST(large_products_are_exact)
     hlo_shape out = {.type = type, .rank = 2, .dims = c_dims};
     hlo_dot_attrs attrs = {.lhs_contracting = {1, &a_sum}, .rhs_contracting = {1, &b_sum}};
     cpu_dot dot;
-    void *a = malloc((size_t)(rows * k) * 8), *b = malloc((size_t)(cols * k) * 8), *c = malloc((size_t)(rows * cols) * 8);
+    void *a = malloc((size_t)(rows * k) * 8 + 1), *b = malloc((size_t)(cols * k) * 8 + 1), *c = malloc((size_t)(rows * cols) * 8);
 
     T_TRUE(a && b && c);
     cpu_dense_narrow = n & 2;
