@@ -57,7 +57,7 @@ static const hlo_literal *argument(weft_arena *arena, const hlo_shape *shape)
 {
   hlo_literal *literal;
 
-  FUZZ_OK(hlo_literal_new(arena, hlo_shape_without_layout(arena, shape), &literal));
+  FUZZ_OK(hlo_literal_new(arena, hlo_shape_array(arena, shape->type, shape->rank, shape->dims), &literal)); /* whole */
   for (int64_t i = 0; i < hlo_shape_elems(shape); i++) {
     int64_t value = (i * 5 + 3) % 11 - (i % 3 == 0 ? 4 : 0);
     if (is_exact(shape)) hlo_literal_set_s64(literal, i, shape->type == WEFT_PRED ? value & 1 : value);
