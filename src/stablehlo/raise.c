@@ -229,6 +229,7 @@ static void set(raising *r, mlir_op *op, const char *name, const mlir_attr *valu
   mlir_named_attr *attrs = (mlir_named_attr *)(uintptr_t)op->attrs;
 
   if (!attrs) op->attrs = attrs = MAKE(r, mlir_named_attr, MOST_ATTRS);
+  if (op->attr_count == MOST_ATTRS) give_up(r, WEFT_ERR(INTERNAL, "%s: too many attributes", name));
   attrs[op->attr_count++] = (mlir_named_attr){name, value};
 }
 
@@ -1629,12 +1630,12 @@ static const mlir_attr *argument_dict(raising *r, const hlo_computation *c, int 
 
   set_extra(r, holder, c->params[i]);
   if (c != m->entry) return dict(r, holder->attr_count, holder->attrs);
+  bool donated = false;
   for (int k = 0; r->aliases_by_argument && k < m->alias_count; k++)
     if (m->aliases[k].parameter == i)
       set(r, holder, "tf.aliasing_output", number(r, WEFT_S32, aliased_result(m, &m->aliases[k])));
-  for (int k = 0; k < m->donor_count; k++)
-    if (m->donors[k].parameter == i && m->donors[k].parameter_index.count == 0)
-      set(r, holder, "jax.buffer_donor", truth(r, true));
+  for (int k = 0; k < m->donor_count; k++) donated |= m->donors[k].parameter == i && m->donors[k].parameter_index.count == 0;
+  if (donated) set(r, holder, "jax.buffer_donor", truth(r, true));
   layout = m->has_entry_layout ? layout_text(r, m->entry_param_shapes[i]) : NULL;
   if (layout) set(r, holder, "mhlo.layout_mode", words(r, MLIR_STRING, layout));
   return dict(r, holder->attr_count, holder->attrs);
@@ -1742,9 +1743,14 @@ static void raise_module(raising *r)
   set(r, out->op, "sym_name", words(r, MLIR_STRING, m->name));
   set(r, out->op, "mhlo.num_partitions", number(r, WEFT_S32, m->num_partitions));
   set(r, out->op, "mhlo.num_replicas", number(r, WEFT_S32, m->replica_count));
+  bool *aliased = MAKE(r, bool, m->entry->param_count);
   r->aliases_by_argument = true;
-  for (int i = 0; i < m->alias_count; i++)
-    r->aliases_by_argument &= !m->aliases[i].must_alias && aliased_result(m, &m->aliases[i]) >= 0;
+  for (int i = 0; i < m->alias_count; i++) {
+    const hlo_input_output_alias *a = &m->aliases[i];
+    bool said = a->must_alias || aliased_result(m, a) < 0 || a->parameter < 0 || a->parameter >= m->entry->param_count;
+    r->aliases_by_argument &= !said && !aliased[a->parameter]; /* one output an argument */
+    if (!said) aliased[a->parameter] = true;
+  }
   if (!r->aliases_by_argument) set(r, out->op, "mhlo.input_output_alias", module_aliases(r));
   r->block = new_block(r, &out->op->regions[0], 0, NULL);
   raise_function(r, m->entry);

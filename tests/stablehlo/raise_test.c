@@ -179,6 +179,22 @@ TEST(what_is_said_of_arguments_results_and_calls_is_kept)
       "  ROOT r = (f32[4], f32[4]) tuple(a, a)\n}\n", NULL);
   HAS(tuples, "{0}: (0, {1}, must-alias)");
 
+  /* More outputs than an argument may name. */
+  WEFT_AUTO_STR outputs = NULL;
+  size_t outputs_size;
+  FILE *f = open_memstream(&outputs, &outputs_size);
+  T_TRUE(f != NULL);
+  fprintf(f, "HloModule m, input_output_alias={ ");
+  for (int i = 0; i < 40; i++) fprintf(f, "%s{%d}: (0, {}, may-alias)", i ? ", " : "", i);
+  fprintf(f, " }\nENTRY e {\n  p = f32[] parameter(0)\n  ROOT r = (");
+  for (int i = 0; i < 40; i++) fprintf(f, "%sf32[]", i ? ", " : "");
+  fprintf(f, ") tuple(");
+  for (int i = 0; i < 40; i++) fprintf(f, "%sp", i ? ", " : "");
+  fprintf(f, ")\n}\n");
+  fclose(f);
+  WEFT_AUTO_STR many = back_text(outputs, NULL);
+  HAS(many, "{39}: (0, {}, may-alias)");
+
   calls = back_text(
       "HloModule m\n"
       "ENTRY e {\n  p = f32[4,6]{0,1} parameter(0)\n  q = f32[<=8] parameter(1)\n"
