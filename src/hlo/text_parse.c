@@ -366,7 +366,9 @@ static weft_status *read_instruction(hlo_reader *r)
   WEFT_TRY(hlo_rd_word(r, "an instruction's name", &name));
   WEFT_TRY(claim_name(r, name));
   WEFT_TRY(hlo_rd_expect(r, '='));
+  unsigned names = HASH_COUNT(r->scope->names);
   WEFT_TRY(read_expression(r, name, true, &instr));
+  if (HASH_COUNT(r->scope->names) != names) WEFT_TRY(claim_name(r, name)); /* its operands made some */
   WEFT_TRY(add_name(r, name, instr, false));
   if (root && comp->root) return hlo_rd_error(r, at, "the computation has a second ROOT");
   if (root) comp->root = instr;

@@ -422,6 +422,7 @@ static const struct { const char *text, *error; } errors[] = {
    "4:38: expected one of EQ, NE, GE, GT, LE, LT, got \"LESS\""},
   {E("x = f32[] parameter(0)\ny = f32[] call(x), to_apply=f"), "4:29: no computation \"f\" comes before this one"},
   {E("x = f32[] parameter(0)\ny = f32[] call(x), to_apply=e"), "no computation \"e\" comes before this one"},
+  {"ROOT p = add(f32[2] %p, f32[2] %q)", "1:6: \"p\" is defined twice in this computation"},
   {E("x = f32[] parameter(0)\nROOT y = f32[] negate(x)\nROOT z = f32[] negate(x)"), "5:1: the computation has a second ROOT"},
   {E("x = f32[] parameter(0)") E("y = f32[] parameter(0)"), "expected '{', got \"m\""},
   {"e { x = f32[] parameter(0) }\ne { x = f32[] parameter(0) }", "2:1: a computation \"e\" exists already"},
