@@ -214,7 +214,8 @@ static bool help(coll_group *g, bool (*ready)(const void *ctx), const void *ctx)
     }
     if ((done = ready(ctx))) break;
     if (moved) since_ns = 0;
-    if (spins % (g->fabric ? 1 : SPINS_BEFORE_YIELDING)) { /* a look at libfabric takes as long as a yield */
+    bool looked_long = atomic_load_explicit(&g->has_fabric, memory_order_relaxed); /* as long as a yield takes */
+    if (!looked_long && spins % SPINS_BEFORE_YIELDING) {
       cpu_relax();
       continue;
     }

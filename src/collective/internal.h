@@ -188,6 +188,7 @@ struct coll_group {
   weft_status *error;   /* what spent the group */
   atomic_int pending;   /* operations that have not ended; written under the lock */
   atomic_bool unsent;   /* a stream needs polling although its operations have ended, or a refused link; written under the lock */
+  atomic_bool has_fabric; /* `fabric` is there; written under the lock */
   atomic_bool bulk;     /* something large is on its way: worth polling for longer; written under the lock */
   bool frozen;          /* a deadline has passed: nothing moves until the diagnosis is ready */
   _Atomic int64_t next_timer_ns; /* no operation is due for a warning or its deadline before */

@@ -194,6 +194,7 @@ static weft_status *fabric_of(coll_group *g, const char *inet)
   f->group = g;
   f->wait_id = coll_context_next_id();
   g->fabric = f;
+  atomic_store_explicit(&g->has_fabric, true, memory_order_relaxed);
   WEFT_LOG("coll", DEBUG, "%s: libfabric provider %s at %s", g->name, f->info->fabric_attr->prov_name, inet);
   return NULL;
 }
