@@ -71,7 +71,9 @@ def main():
     parser.add_argument("--timeout", type=float, default=300, help="seconds for a file")
     parser.add_argument("--python", default=os.environ.get("WEFT_PYTHON", sys.executable))
     args = parser.parse_args()
-    files = args.files or [f for f in sorted(glob.glob(f"{args.jax}/tests/multiprocess/*_test.py")) if "tpu_" not in f]
+    folder = f"{args.jax}/tests/multiprocess"
+    files = [f if os.path.exists(f) else f"{folder}/{f.removesuffix('.py')}.py" for f in args.files]
+    files = files or [f for f in sorted(glob.glob(f"{folder}/*_test.py")) if "tpu_" not in f]
     if not files:
         parser.error(f"no tests/multiprocess in {args.jax}")
     failed = 0
