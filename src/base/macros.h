@@ -3,6 +3,7 @@
 #define WEFT_BASE_MACROS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define WEFT_NODISCARD __attribute__((warn_unused_result))
 #define WEFT_PRINTF(fmt_index, first_arg) __attribute__((format(printf, fmt_index, first_arg)))
@@ -27,6 +28,17 @@
   {                                                                \
     if (*location) destroy(*location);                             \
   }
+
+/* The greatest common divisor, not negative; of 0 and b it is b. */
+static inline WEFT_UNUSED int64_t weft_gcd(int64_t a, int64_t b)
+{
+  while (b) {
+    int64_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a < 0 ? -a : a;
+}
 
 /* Moves the pointer out of `lvalue`, which becomes NULL. */
 #define WEFT_MOVE(lvalue)                \

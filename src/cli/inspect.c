@@ -57,7 +57,8 @@ static weft_status *parse_options(int argc, char **argv, inspect_options *o, boo
       {"emit", required_argument, NULL, 'e'}, {"optimized", no_argument, NULL, 'o'}, {"passes", no_argument, NULL, 'p'},
       {"after", required_argument, NULL, 'a'}, {"memory", no_argument, NULL, 'm'}, {"thunks", no_argument, NULL, 't'},
       {"kernel", required_argument, NULL, 'k'}, {"cost", no_argument, NULL, 'c'}, {"svg", required_argument, NULL, 's'},
-      {"order", required_argument, NULL, 'r'}, {"devices", required_argument, NULL, 'd'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+      {"order", required_argument, NULL, 'r'}, {"devices", required_argument, NULL, 'd'},
+      {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
 
   for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) switch (c) {
       case 'e': o->emit = optarg; break;

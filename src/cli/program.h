@@ -34,7 +34,7 @@ WEFT_NODISCARD weft_status *cli_load_module(const char *path, hlo_module **out_m
  * else replicas. */
 void cli_counts(const hlo_module *module, int devices, int64_t *out_replicas, int64_t *out_partitions);
 
-/* The StableHLO program of a file as MLIR text.  Errors: UNIMPLEMENTED for programs of other kinds. */
+/* The program of a file, HLO or StableHLO, as StableHLO text.  Errors: UNIMPLEMENTED for HLO that StableHLO has no word for. */
 WEFT_NODISCARD weft_status *cli_print_stablehlo(const char *path, FILE *out);
 
 /* What values an input may take so that the program does something sensible with it. */

@@ -116,15 +116,6 @@ gen_affine gen_affine_scale(gen_emit *e, gen_affine a, int64_t factor)
   return (gen_affine){.base = a.base * factor, .count = a.count, .terms = t};
 }
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-  while (b) {
-    int64_t r = a % b;
-    a = b, b = r;
-  }
-  return a < 0 ? -a : a;
-}
-
 /* (v / div) % mod on an i64 or a vector of i64 known to be in [0, hi]; 32-bit division where that is enough. */
 static gen_ssa divide_ssa(gen_emit *e, gen_ssa v, int64_t div, int64_t mod, int64_t hi)
 {
@@ -218,7 +209,7 @@ gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
   }
   for (int i = 0; i < a.count; i++) {
     gen_affine high;
-    int64_t factor = gcd(div, a.terms[i].coef);
+    int64_t factor = weft_gcd(div, a.terms[i].coef);
     if (factor > 1 && drop_low_part(e, a, factor, &high)) return gen_affine_digit(e, high, div / factor, mod);
   }
   gen_ssa v = divide_ssa(e, gen_affine_ssa(e, a), div, mod, hi);

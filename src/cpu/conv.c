@@ -73,18 +73,8 @@ static bool is_plain(const cpu_conv *c)
   return true;
 }
 
-static int64_t common_divisor(int64_t a, int64_t b)
-{
-  while (b) {
-    int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
 /* Output pixels so far apart along a dimension meet the same taps. */
-static int64_t phase_step(const hlo_window_dim *w) { return w->base_dilation / common_divisor(w->stride, w->base_dilation); }
+static int64_t phase_step(const hlo_window_dim *w) { return w->base_dilation / weft_gcd(w->stride, w->base_dilation); }
 
 static void plan_tasks(cpu_conv *c)
 {
@@ -367,8 +357,8 @@ static hlo_window_dim phase_window(const hlo_window_dim *w, int64_t start, int64
     taps[of.size++] = tap;
   }
   of.pad_low = -first;
-  of.stride = w->stride / common_divisor(w->stride, w->base_dilation);
-  of.window_dilation = w->window_dilation / common_divisor(w->window_dilation, w->base_dilation);
+  of.stride = w->stride / weft_gcd(w->stride, w->base_dilation);
+  of.window_dilation = w->window_dilation / weft_gcd(w->window_dilation, w->base_dilation);
   of.base_dilation = 1;
   return of;
 }

@@ -3,9 +3,9 @@
 #ifndef WEFT_CPU_LAPACK_H
 #define WEFT_CPU_LAPACK_H
 
-#include "base/dtype.h"
 #include <stddef.h>
 
+#include "base/dtype.h"
 #include "base/status.h"
 
 typedef int lapack_int;

@@ -238,7 +238,7 @@ weft_status *cpu_eval_thunk_new(cpu_lowering *low, rt_thunk **out_thunk)
 double cpu_cost_ns(const hlo_instr *instr, const gen_code *code)
 {
   const gen_kernel *kernel = code && instr->op == HLO_FUSION ? gen_code_kernel(code, instr) : NULL;
-  double bytes = (double)hlo_shape_total_bytes(instr->shape), flops = 0;
+  double bytes = (double)hlo_shape_total_bytes(instr->shape);
 
   if (kernel) {
     double ns = 0;
@@ -246,14 +246,5 @@ double cpu_cost_ns(const hlo_instr *instr, const gen_code *code)
     return ns;
   }
   for (int i = 0; i < instr->operand_count; i++) bytes += (double)hlo_shape_total_bytes(instr->operands[i]->shape);
-  if (instr->op == HLO_DOT) {
-    const hlo_shape *lhs = instr->operands[0]->shape;
-    flops = 2 * (double)hlo_shape_elems(instr->shape);
-    for (int i = 0; i < instr->u.dot->lhs_contracting.count; i++) flops *= (double)lhs->dims[instr->u.dot->lhs_contracting.v[i]];
-  } else if (instr->op == HLO_CONVOLUTION) {
-    double kernel_elems = (double)hlo_shape_elems(instr->operands[1]->shape);
-    flops = 2 * (double)hlo_shape_elems(instr->shape) * kernel_elems /
-            WEFT_MAX(1, (double)instr->shape->dims[instr->u.conv->out_feature]);
-  }
-  return 100 + bytes / 10 + flops / 40;
+  return 100 + bytes / 10 + hlo_multiply_add_flops(instr) / 40;
 }

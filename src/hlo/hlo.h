@@ -436,6 +436,8 @@ uint64_t hlo_instr_hash(const hlo_instr *instr);  /* equal instructions hash ali
 uint64_t hlo_computation_hash(const hlo_computation *comp); /* structural, independent of names and ids */
 /* The same groups in the same form. */
 bool hlo_replica_groups_equal(const hlo_replica_groups *a, const hlo_replica_groups *b);
+/* Operations of a dot or convolution, two a multiply-add; 0 for others. */
+double hlo_multiply_add_flops(const hlo_instr *instr);
 /* The opcode of a reducer `(a, b) -> op(a, b)` of scalars in either order, else HLO_OPCODE_COUNT. */
 hlo_opcode hlo_reducer_op(const hlo_computation *comp);
 /* Called computations that run once per element inside a kernel (reduce, map, sort, ... not while, call, conditional). */

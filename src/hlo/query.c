@@ -7,30 +7,32 @@
 
 #include "hlo/hlo.h"
 
-/* Call chains are as deep as a program makes them; past this depth the answer is the safe one. */
-enum { MAX_CALL_DEPTH = 200 };
+/* Call chains are as deep, and callers of one computation as many, as a program makes them; past these the answer is the
+ * safe one. */
+enum { MAX_CALL_DEPTH = 200, MAX_VISITS = 1 << 18 };
 
-static bool computation_has_side_effect(const hlo_computation *comp, int depth);
+static bool computation_has_side_effect(const hlo_computation *comp, int depth, int *visits);
 
-static bool has_side_effect(const hlo_instr *instr, int depth)
+static bool has_side_effect(const hlo_instr *instr, int depth, int *visits)
 {
+  if (++*visits > MAX_VISITS) return true;
   if (hlo_opcode_has_side_effect(instr->op)) return true;
   if (hlo_opcode_is_collective(instr->op) && instr->u.collective && instr->u.collective->channel_id) return true;
   if (instr->op == HLO_CUSTOM_CALL && instr->u.custom && instr->u.custom->has_side_effect) return true;
   for (int i = 0; i < instr->called_count; i++)
-    if (computation_has_side_effect(instr->called[i], depth + 1)) return true;
+    if (computation_has_side_effect(instr->called[i], depth + 1, visits)) return true;
   return false;
 }
 
-static bool computation_has_side_effect(const hlo_computation *comp, int depth)
+static bool computation_has_side_effect(const hlo_computation *comp, int depth, int *visits)
 {
   if (depth > MAX_CALL_DEPTH) return true;
   for (const hlo_instr *instr = comp->first; instr; instr = instr->next)
-    if (has_side_effect(instr, depth)) return true;
+    if (has_side_effect(instr, depth, visits)) return true;
   return false;
 }
 
-bool hlo_has_side_effect(const hlo_instr *instr) { return has_side_effect(instr, 0); }
+bool hlo_has_side_effect(const hlo_instr *instr) { return has_side_effect(instr, 0, &(int){0}); }
 
 bool hlo_is_dead(const hlo_instr *instr)
 {
@@ -57,6 +59,20 @@ bool hlo_calls_are_embedded(hlo_opcode op)
   case HLO_CUSTOM_CALL: return false;
   default: return hlo_opcode_calls(op);
   }
+}
+
+double hlo_multiply_add_flops(const hlo_instr *instr)
+{
+  double flops = 2 * (instr->op == HLO_DOT || instr->op == HLO_CONVOLUTION ? (double)hlo_shape_elems(instr->shape) : 0);
+
+  if (instr->op == HLO_DOT) {
+    const hlo_ints contracting = instr->u.dot->lhs_contracting;
+    for (int i = 0; i < contracting.count; i++) flops *= (double)instr->operands[0]->shape->dims[contracting.v[i]];
+  } else if (instr->op == HLO_CONVOLUTION) {
+    const hlo_shape *kernel = instr->operands[1]->shape;
+    flops *= (double)hlo_shape_elems(kernel) / (double)WEFT_MAX(kernel->dims[instr->u.conv->rhs_out_feature], 1);
+  }
+  return flops;
 }
 
 hlo_opcode hlo_reducer_op(const hlo_computation *comp)

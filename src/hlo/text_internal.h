@@ -21,8 +21,8 @@ typedef struct hlo_reader {
   char *stack;                 /* scratch for lists whose length is not known yet: malloc'd, see hlo_rd_push */
   size_t stack_used, stack_size;
   size_t elided_bytes;         /* of `{...}` constants so far */
-  uint32_t elided_words;       /* what they were filled with last; likewise of what fills no word */
-  uint8_t elided_rest;
+  uint32_t elided_words;       /* what the next word of one is filled with */
+  uint8_t elided_rest;         /* likewise a byte behind the last whole word */
   int depth;                   /* of inline computations and nested operand expressions */
   /* The rest is for whole modules (text_parse.c). */
   hlo_module *module;

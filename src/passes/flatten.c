@@ -6,7 +6,7 @@
 
 #include "passes/passes.h"
 
-enum { FLAT_LIMIT = 8 << 20 }; /* instructions added */
+enum { FLAT_LIMIT = 2 << 20 }; /* instructions added */
 
 static bool owns_callees(hlo_opcode op)
 {

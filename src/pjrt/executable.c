@@ -202,6 +202,14 @@ static weft_status *serialize_assignment(pjrt_program *p, const PJRT_TopologyDes
   return NULL;
 }
 
+static bool calls_python(const hlo_module *module)
+{
+  for (const hlo_computation *c = module->first; c; c = c->next)
+    for (const hlo_instr *i = c->first; i; i = i->next)
+      if (i->op == HLO_CUSTOM_CALL && rt_ffi_calls_python(i->u.custom->target)) return true;
+  return false;
+}
+
 static void describe_costs(pjrt_program *p)
 {
   const buf_stats *stats = buf_plan_stats(weft_executable_plan(p->exe));
@@ -209,21 +217,13 @@ static void describe_costs(pjrt_program *p)
   const hlo_module *module = weft_executable_module(p->exe);
   double flops = 0, transcendentals = 0;
 
-  /* one operation an element, two a multiply-add of a dot or convolution; loops count once, as XLA's analysis does without trip counts */
+  /* one operation an element besides multiply-adds; loops count once, as XLA's analysis does without trip counts */
   for (const hlo_computation *c = module->first; c; c = c->next)
     for (const hlo_instr *i = c->first; i; i = i->next) {
       double elems = hlo_shape_is_array(i->shape) ? (double)hlo_shape_elems(i->shape) : 0;
-      if (i->op == HLO_CUSTOM_CALL && rt_ffi_calls_python(i->u.custom->target)) p->calls_python = true;
+      flops += hlo_multiply_add_flops(i);
       if (hlo_opcode_is_transcendental(i->op)) {
         transcendentals += elems;
-      } else if (i->op == HLO_DOT) {
-        double k = 1;
-        for (int d = 0; d < i->u.dot->lhs_contracting.count; d++)
-          k *= (double)i->operands[0]->shape->dims[i->u.dot->lhs_contracting.v[d]];
-        flops += 2 * elems * k;
-      } else if (i->op == HLO_CONVOLUTION) {
-        flops += 2 * elems * (double)hlo_shape_elems(i->operands[1]->shape) /
-                 (double)WEFT_MAX(i->operands[1]->shape->dims[i->u.conv->rhs_out_feature], 1);
       } else if (hlo_opcode_is_elementwise(i->op) && i->op != HLO_COPY && i->op != HLO_CONVERT) {
         flops += elems;
       } else if (i->op == HLO_REDUCE) {
@@ -296,6 +296,7 @@ static weft_status *compile(target on, hlo_module *module, const void *options_d
   WEFT_TRY(describe_program(p));
   WEFT_TRY(describe_devices(p, on.client));
   describe_costs(p);
+  p->calls_python = calls_python(weft_executable_module(p->exe));
   *out_program = WEFT_MOVE(p);
   return NULL;
 }

@@ -128,8 +128,6 @@ TEST(real_programs_go_through_the_pipeline)
   free(entries);
 }
 
-/* Rounds of a cipher are one chain, longer than a kernel may be, whose every value is used twice: cut anywhere, it neither
- * computes much twice nor writes constants to memory. */
 /* Loops that once ended the process or lost an element that an effect in the body still needs. */
 TEST(loops_at_the_edges)
 {
@@ -167,6 +165,35 @@ TEST(loops_at_the_edges)
   }
 }
 
+/* Forty levels, each of two of the level below: 2 KB of text, 2^40 instructions once inlined. */
+TEST(computations_that_double_are_refused)
+{
+  static const char *const forms[] = {
+    "p = f32[] parameter(0) a = f32[] call(p), to_apply=c%d ROOT b = f32[] call(a), to_apply=c%d",
+    "p = f32[] parameter(0) a = f32[] map(p), dimensions={}, to_apply=c%d ROOT b = f32[] map(a), dimensions={}, to_apply=c%d",
+  };
+
+  for (size_t form = 0; form < WEFT_COUNT(forms); form++) {
+    WEFT_AUTO(hlo_module) module = NULL;
+    char *text;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    fprintf(out, "HloModule m\nc0 { p = f32[] parameter(0) ROOT s = f32[] sine(p) }\n");
+    for (int level = 1; level <= 40; level++) {
+      fprintf(out, "%sc%d { ", level == 40 ? "ENTRY " : "", level);
+      fprintf(out, forms[form], level - 1, level - 1);
+      fprintf(out, " }\n");
+    }
+    fclose(out);
+    T_OK(hlo_parse(text, size, &module));
+    free(text);
+    T_TRUE(hlo_has_side_effect(module->entry->root)); /* nobody looks into all of them: the safe answer */
+    T_FAILS(pass_run(&pass_cpu_pipeline, module, &options, NULL, NULL), "instructions when");
+  }
+}
+
+/* Rounds of a cipher are one chain, longer than a kernel may be, whose every value is used twice: cut anywhere, it neither
+ * computes much twice nor writes constants to memory. */
 TEST(a_long_chain_is_cut_without_repeating_it)
 {
   enum { ROUNDS = 60 };
@@ -205,7 +232,8 @@ TEST(the_chosen_file) { run_file(chosen, true); }
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest all[] = {UNIT(loops_at_the_edges), UNIT(a_long_chain_is_cut_without_repeating_it),
+  const struct CMUnitTest all[] = {UNIT(loops_at_the_edges), UNIT(computations_that_double_are_refused),
+                                  UNIT(a_long_chain_is_cut_without_repeating_it),
                                   UNIT(real_programs_go_through_the_pipeline)};
   const struct CMUnitTest one[] = {UNIT(the_chosen_file)};
 

@@ -48,16 +48,6 @@ static void same_dims(spmd_factors *f, int rank, hlo_ints but)
 
 static const hlo_ints none = {0};
 
-static int64_t common_divisor(int64_t a, int64_t b)
-{
-  while (b) {
-    int64_t rest = a % b;
-    a = b;
-    b = rest;
-  }
-  return a;
-}
-
 /* Dimensions of several tensors along which elements change places, or are left out or added: cut alike as far as all sizes
  * allow, but computed whole. */
 static void moved(spmd_factors *f, int count, const int *tensors, const int64_t *dims, bool is_fetched)
@@ -68,7 +58,7 @@ static void moved(spmd_factors *f, int count, const int *tensors, const int64_t 
   if (f->count == SPMD_MAX_FACTORS) return;
   for (int i = 0; i < count; i++) {
     if (f->tensors[tensors[i]].shape->dims[dims[i]] == 0) return;
-    size = common_divisor(size, f->tensors[tensors[i]].shape->dims[dims[i]]);
+    size = weft_gcd(size, f->tensors[tensors[i]].shape->dims[dims[i]]);
   }
   factor = add_factor(f, size);
   f->factor[factor].is_moved = true;
@@ -178,7 +168,7 @@ static void reshape(const hlo_instr *instr, spmd_factors *f)
     size = WEFT_MIN(left[0], left[1]);
     if (left[0] % size || left[1] % size || f->count == SPMD_MAX_FACTORS) {
       /* their common divisor is major in both; then on to where both sides end together */
-      int64_t a = left[0], b = left[1], gcd = common_divisor(a, b);
+      int64_t a = left[0], b = left[1], gcd = weft_gcd(a, b);
       if (gcd > 1 && f->count < SPMD_MAX_FACTORS) {
         factor = add_factor(f, gcd);
         use(f, 0, at[0], factor);
