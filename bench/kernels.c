@@ -7,24 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../tests/read_file.h"
+
 #include "base/deadline.h"
 #include "codegen/codegen.h"
 #include "hlo/text.h"
-
-static char *read_all(const char *path, size_t *size)
-{
-  FILE *f = fopen(path, "rb");
-  char *text = NULL;
-
-  if (!f) return NULL;
-  fseek(f, 0, SEEK_END);
-  *size = (size_t)ftell(f);
-  rewind(f);
-  text = malloc(*size + 1);
-  if (text && fread(text, 1, *size, f) != *size) text[0] = '\0';
-  fclose(f);
-  return text;
-}
 
 static void fill(void *data, const hlo_shape *shape)
 {
@@ -75,7 +62,7 @@ static weft_status *bench(const char *path, double seconds)
   gen_options options;
   size_t size;
 
-  text = read_all(path, &size);
+  text = read_file(path, &size);
   if (!text) return WEFT_ERR(NOT_FOUND, "cannot read %s", path);
   WEFT_TRY(hlo_parse(text, size, &module));
   WEFT_TRY(gen_options_load(&options));

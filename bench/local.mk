@@ -1,6 +1,6 @@
 # bench
 EXTRA_PROGRAMS = bench/kernels bench/dispatch bench/read
-bench_kernels_SOURCES = bench/kernels.c
+bench_kernels_SOURCES = bench/kernels.c tests/read_file.h
 bench_dispatch_SOURCES = bench/dispatch.c
 bench_read_SOURCES = bench/read.c
 EXTRA_DIST += bench/kernels.hlo bench/suite.py bench/read_jaxlib.py

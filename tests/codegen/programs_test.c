@@ -1,5 +1,6 @@
 /* Every operation of the StableHLO test programs as a kernel, on random inputs, against the evaluator.
  * PROGRAMS=substring takes matching files only. */
+#include "read_file.h"
 #include "test.h"
 
 #include <dirent.h>
@@ -141,19 +142,12 @@ static weft_status *check_program(const char *path, bool is_hlo, const char *nam
 {
   WEFT_AUTO(hlo_module) module = NULL;
   WEFT_AUTO(gen_code) code = NULL;
-  WEFT_AUTO_STR text = NULL;
+  size_t size = 0;
+  WEFT_AUTO_STR text = read_file(path, &size);
   gen_options options;
   pass_options passes = {.num_threads = 1};
-  FILE *f = fopen(path, "rb");
-  size_t size = 0;
 
-  if (!f) return WEFT_ERR(NOT_FOUND, "%s", path);
-  fseek(f, 0, SEEK_END);
-  size = (size_t)ftell(f);
-  rewind(f);
-  text = malloc(size + 1);
-  if (fread(text, 1, size, f) != size) size = 0;
-  fclose(f);
+  if (!text) return WEFT_ERR(NOT_FOUND, "%s", path);
   WEFT_TRY(is_hlo ? hlo_parse(text, size, &module) : shlo_parse(text, size, NULL, &module));
   WEFT_TRY(pass_run(&one_by_one, module, &passes, NULL, NULL));
   WEFT_TRY(gen_options_load(&options));

@@ -19,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "read_file.h"
+
 #include "hlo/eval.h"
 #include "hlo/infer.h"
 #include "hlo/text.h"
@@ -99,31 +101,14 @@ static weft_status *run_case(const char *program, const char *args_text, const c
   return st;
 }
 
-static char *read_file(const char *path)
-{
-  FILE *f = fopen(path, "rb");
-  char *text = NULL;
-  size_t size = 0, got = 0;
-
-  if (!f) return NULL;
-  do {
-    text = realloc(text, size * 2 + 4096);
-    if (!text) break;
-    size = size * 2 + 4095;
-    got += fread(text + got, 1, size - got, f);
-    text[got] = 0;
-  } while (got == size);
-  fclose(f);
-  return text;
-}
-
 static int golden_main(int argc, char **argv)
 {
   char path[4096], *at;
+  size_t size;
   int number = 0, failed = 0;
 
   snprintf(path, sizeof path, "%s/tests/hlo/eval_golden.txt", getenv("WEFT_SRCDIR") ? getenv("WEFT_SRCDIR") : ".");
-  char *text = read_file(argc > 1 ? argv[1] : path);
+  char *text = read_file(argc > 1 ? argv[1] : path, &size);
   if (!text) {
     printf("1..0 # SKIP no %s\n", argc > 1 ? argv[1] : path);
     return 0;

@@ -8,12 +8,12 @@ check_PROGRAMS += %D%/infer_test
 %C%_infer_test_CFLAGS = $(TEST_CFLAGS)
 %C%_infer_test_LDADD = $(TEST_LIBS)
 check_PROGRAMS += %D%/text_test
-%C%_text_test_SOURCES = %D%/text_test.c tests/test.h
+%C%_text_test_SOURCES = %D%/text_test.c tests/read_file.h tests/test.h
 %C%_text_test_CFLAGS = $(TEST_CFLAGS)
 %C%_text_test_LDADD = $(TEST_LIBS)
 # Values that jaxlib computed: some in the tree, and anew where there is a jaxlib.
 check_PROGRAMS += %D%/eval_golden_test
-%C%_eval_golden_test_SOURCES = %D%/eval_golden_test.c %D%/golden.h
+%C%_eval_golden_test_SOURCES = %D%/eval_golden_test.c %D%/golden.h tests/read_file.h
 %C%_eval_golden_test_CFLAGS = $(TEST_CFLAGS)
 TESTS += %D%/eval_golden.py
 EXTRA_DIST += %D%/eval_golden.py %D%/eval_golden.txt
@@ -25,6 +25,6 @@ EXTRA_DIST += %D%/xla_cross_test.py %D%/jax_dumps_test.py tests/data/hlo/async.h
   tests/data/hlo/control.hlo tests/data/hlo/elementwise.hlo tests/data/hlo/linear.hlo tests/data/hlo/movement.hlo \
   tests/data/hlo/reductions.hlo
 check_PROGRAMS += %D%/proto_test
-%C%_proto_test_SOURCES = %D%/proto_test.c tests/test.h
+%C%_proto_test_SOURCES = %D%/proto_test.c tests/read_file.h tests/test.h
 %C%_proto_test_CFLAGS = $(TEST_CFLAGS)
 %C%_proto_test_LDADD = $(TEST_LIBS)

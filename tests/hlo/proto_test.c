@@ -1,4 +1,5 @@
 /* HloModuleProto: what goes through it and back, and what is refused. */
+#include "read_file.h"
 #include "test.h"
 
 #include <dirent.h>
@@ -26,21 +27,6 @@ static char *print_body(const hlo_module *module)
   return body;
 }
 
-static char *read_file(const char *path, size_t *size)
-{
-  FILE *f = fopen(path, "rb");
-  char *data;
-
-  if (!f) fail_msg("cannot open %s", path);
-  fseek(f, 0, SEEK_END);
-  *size = (size_t)ftell(f);
-  rewind(f);
-  data = malloc(*size + 1);
-  T_TRUE(fread(data, 1, *size, f) == *size);
-  fclose(f);
-  return data;
-}
-
 static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 /* Computations share names of instructions: a proto may not. */
@@ -62,9 +48,11 @@ static void round_trip(const char *path)
 {
   size_t size, proto_size;
   char *text = read_file(path, &size), *before, *after;
-  hlo_module *module = parse(text, size), *again = NULL;
+  hlo_module *module, *again = NULL;
   void *proto;
 
+  T_TRUE(text != NULL);
+  module = parse(text, size);
   T_OK(hlo_to_proto(module, &proto, &proto_size));
   T_OK(hlo_from_proto(proto, proto_size, &again));
   before = print_body(module);

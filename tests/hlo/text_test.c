@@ -1,4 +1,5 @@
 /* HLO text: what is read, what is printed, and what errors say. */
+#include "read_file.h"
 #include "test.h"
 
 #include <dirent.h>
@@ -38,22 +39,6 @@ static char *print(const hlo_module *module) { return print_with(module, HLO_PRI
 
 /* ---- whole files ---- */
 
-static char *read_file(const char *path, size_t *size)
-{
-  FILE *f = fopen(path, "rb");
-  char *data;
-
-  if (!f) fail_msg("cannot open %s", path);
-  fseek(f, 0, SEEK_END);
-  *size = (size_t)ftell(f);
-  rewind(f);
-  data = malloc(*size + 1);
-  T_TRUE(fread(data, 1, *size, f) == *size);
-  data[*size] = '\0';
-  fclose(f);
-  return data;
-}
-
 /* Calls `check` with the name and text of every .hlo file of a folder; false if there is no such folder. */
 static bool each_file(const char *folder, void (*check)(const char *name, const char *text, size_t size))
 {
@@ -68,6 +53,7 @@ static bool each_file(const char *folder, void (*check)(const char *name, const 
     if (length < 4 || strcmp(entry->d_name + length - 4, ".hlo") != 0) continue;
     snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
     text = read_file(path, &size);
+    T_TRUE(text != NULL);
     check(entry->d_name, text, size);
     free(text);
   }

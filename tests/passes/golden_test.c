@@ -1,5 +1,6 @@
 /* One pass, HLO in and HLO out: golden/PASS/CASE.hlo beside CASE.out.  A case says in its first comment what it shows and
  * where the meaning is written down.  WEFT_UPDATE_GOLDEN=1 rewrites the .out files: review the difference. */
+#include "read_file.h"
 #include "test.h"
 
 #include <dirent.h>
@@ -16,22 +17,6 @@ static const hlo_pass *const passes[] = {
   &pass_rng_expander, &pass_scan_expander, &pass_schedule, &pass_small_loops, &pass_sort_simplifier, &pass_tuple_simplifier, &pass_while_simplifier, &pass_wrap,
   &pass_zero_sized,
 };
-
-static char *read_file(const char *path, size_t *size)
-{
-  FILE *file = fopen(path, "rb");
-  char *text;
-
-  *size = 0;
-  if (!file) return NULL;
-  fseek(file, 0, SEEK_END);
-  *size = (size_t)ftell(file);
-  rewind(file);
-  text = calloc(1, *size + 1);
-  *size = fread(text, 1, *size, file);
-  fclose(file);
-  return text;
-}
 
 static const hlo_pass *find_pass(const char *name)
 {

@@ -2,6 +2,7 @@
  * debug builds), and what comes out has the form that the back end expects.  Instruction counts and times are printed.
  *
  *   pipeline_test FILE     runs one file and prints the result, for people */
+#include "read_file.h"
 #include "test.h"
 
 #include <dirent.h>
@@ -14,21 +15,6 @@
 static const pass_options options = {
   .fold_limit_bytes = 1 << 16, .num_threads = 2,
 };
-
-static char *read_file(const char *path, size_t *size)
-{
-  FILE *file = fopen(path, "rb");
-  char *text;
-
-  if (!file) return NULL;
-  fseek(file, 0, SEEK_END);
-  *size = (size_t)ftell(file);
-  rewind(file);
-  text = malloc(*size + 1);
-  *size = fread(text, 1, *size, file);
-  fclose(file);
-  return text;
-}
 
 static int64_t instr_count(const hlo_module *module)
 {

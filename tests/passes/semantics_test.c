@@ -1,6 +1,7 @@
 /* The pipeline keeps what programs mean: small real programs give the same results on the reference evaluator before
  * and after.  semantics_test FILE... checks the files named. */
 #include "eval_compare.h"
+#include "read_file.h"
 
 #include "hlo/text.h"
 #include "passes/passes.h"
@@ -14,21 +15,6 @@ static const char *const programs[] = {
   "mean_axis_1x4096x1024_bf16", "mha_block_1x12x128x64_bf16",
   "topk_logits_k10_1x50000_bf16",
 };
-
-static char *read_file(const char *path, size_t *size)
-{
-  FILE *file = fopen(path, "rb");
-  char *text;
-
-  if (!file) return NULL;
-  fseek(file, 0, SEEK_END);
-  *size = (size_t)ftell(file);
-  rewind(file);
-  text = malloc(*size + 1);
-  *size = fread(text, 1, *size, file);
-  fclose(file);
-  return text;
-}
 
 /* Sharding annotations do nothing on one device. */
 static weft_status *identity(void *ctx, const hlo_instr *instr, const hlo_literal *const *operands, weft_arena *arena,

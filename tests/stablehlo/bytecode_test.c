@@ -6,7 +6,7 @@
 
 #include "hlo/infer.h"
 #include "hlo/text.h"
-#include "stablehlo/read_file.h"
+#include "read_file.h"
 #include "stablehlo/stablehlo.h"
 
 /* The function as HLO text, or the message why it has none. */

@@ -15,7 +15,7 @@
 #include "hlo/infer.h"
 #include "passes/pass.h"
 #include "passes/passes.h"
-#include "stablehlo/read_file.h"
+#include "read_file.h"
 #include "stablehlo/stablehlo.h"
 
 /* Why a program cannot pass: group, file, module of a split file (-1: any), and the reason. */

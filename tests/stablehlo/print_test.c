@@ -5,7 +5,7 @@
 #include <dirent.h>
 
 #include "hlo/text.h"
-#include "stablehlo/read_file.h"
+#include "read_file.h"
 #include "stablehlo/stablehlo.h"
 
 static char *printed(const shlo_program *program)

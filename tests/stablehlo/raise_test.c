@@ -5,7 +5,7 @@
 
 #include <dirent.h>
 
-#include "stablehlo/read_file.h"
+#include "read_file.h"
 #include "stablehlo/stablehlo.h"
 
 /* *out_text, if wanted, is the caller's. */

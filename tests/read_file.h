@@ -1,6 +1,8 @@
 /* A file's bytes with a NUL behind them, the caller's to free; NULL if it cannot be read. */
-#ifndef WEFT_TESTS_STABLEHLO_READ_FILE_H
-#define WEFT_TESTS_STABLEHLO_READ_FILE_H
+#ifndef WEFT_TESTS_READ_FILE_H
+#define WEFT_TESTS_READ_FILE_H
+
+#include <config.h>
 
 #include <stdio.h>
 #include <stdlib.h>
