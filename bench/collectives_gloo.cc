@@ -1,5 +1,5 @@
 /* bench/collectives_gloo.cc -- the peer: Gloo over TCP, measured like bench/collectives_bench.c.  Built by
- * collectives.sh.  Arguments: rank ranks directory max-bytes. */
+ * collectives.sh.  Arguments: rank ranks directory max-bytes [scale]. */
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -22,6 +22,7 @@ int main(int, char **argv)
 {
   int rank = atoi(argv[1]), ranks = atoi(argv[2]);
   long max = atol(argv[4]);
+  double scale = argv[5] ? atof(argv[5]) : 1; // of the number of iterations
   gloo::transport::tcp::attr attr;
   attr.iface = "lo";
   auto device = gloo::transport::tcp::CreateDevice(attr);
@@ -76,6 +77,7 @@ int main(int, char **argv)
         gloo::barrier(o);
       };
       int n = bytes <= 4096 ? 500 : bytes <= 65536 ? 200 : bytes <= 1 << 20 ? 50 : bytes <= 16 << 20 ? 8 : 3;
+      n = std::max(3, (int)(n * scale));
       std::vector<double> samples;
       for (int i = -3; i < n; i++) {
         auto begin = std::chrono::steady_clock::now();

@@ -37,11 +37,19 @@ int main(int argc, char **argv)
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   long max = argc > 2 ? atol(argv[2]) : 16 << 20;
-  float *send = calloc((size_t)max + 4096, 1), *recv = calloc((size_t)max + 4096, 1);
+  double scale = argc > 3 ? atof(argv[3]) : 1; /* of the number of iterations */
+  const char *ops = argc > 4 ? argv[4] : "";   /* a list of names; empty: all */
+  size_t room = ((size_t)max + 8191) / 4096 * 4096;
+  float *send = aligned_alloc(4096, room), *recv = aligned_alloc(4096, room);
   double *samples = calloc(4000, sizeof *samples);
+  if (!send || !recv || !samples) return 1;
+  memset(send, 0, room); /* memory that nobody wrote is one page of zeros, which is quick to read */
+  memset(recv, 0, room);
   for (int k = 0; k < 6; k++)
-    for (long bytes = 64; bytes <= max; bytes = bytes == 64 ? 4096 : bytes == 16 << 20 ? 64 << 20 : bytes * 16) {
+    for (long bytes = 64; bytes <= max && (!*ops || strstr(ops, names[k])); bytes = bytes == 64 ? 4096 : bytes == 16 << 20 ? 64 << 20 : bytes * 16) {
       int n = bytes <= 4096 ? 2000 : bytes <= 65536 ? 500 : bytes <= 1 << 20 ? 100 : bytes <= 16 << 20 ? 12 : 4;
+      n = n * scale > 3 ? (int)(n * scale) : 3;
+      n = n < 4000 ? n : 4000;
       for (int i = -(n / 10 > 2 ? n / 10 : 2); i < n; i++) {
         if (i == 0) MPI_Barrier(MPI_COMM_WORLD);
         double begin = MPI_Wtime();

@@ -148,12 +148,12 @@ static weft_status *find_schedule(coll_op *op, const coll_problem *problem, coll
 {
   weft_comm *comm = op->comm;
   bool plain = !problem->prefix && !problem->send_at;
-  coll_algorithm algorithm = coll_select(comm->group, problem);
+  int forced = comm->group->forced_algorithm;
   coll_cached *oldest = comm->cache;
 
   for (int i = 0; i < COLL_CACHED_SCHEDULES; i++) {
     coll_cached *c = &comm->cache[i];
-    if (plain && c->used && c->algorithm == algorithm && same_problem(&c->key, problem)) {
+    if (plain && c->used && c->forced == forced && same_problem(&c->key, problem)) {
       c->used = ++comm->cache_clock;
       *out = c;
       return NULL;
@@ -161,9 +161,9 @@ static weft_status *find_schedule(coll_op *op, const coll_problem *problem, coll
     if (c->used < oldest->used) oldest = c;
   }
   oldest->used = 0;
-  WEFT_TRY(coll_schedule_build(problem, algorithm, &oldest->schedule));
+  WEFT_TRY(coll_schedule_build(problem, coll_select(comm->group, problem), &oldest->schedule));
   oldest->key = *problem;
-  oldest->algorithm = algorithm;
+  oldest->forced = forced;
   oldest->round_msgs = most_messages(&oldest->schedule);
   oldest->used = plain ? ++comm->cache_clock : 0;
   *out = oldest;

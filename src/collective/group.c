@@ -84,8 +84,10 @@ void coll_group_unlock(coll_group *g) WEFT_NO_THREAD_SAFETY
       g->finished = op->next;
       fired[count].to = op->completion;
       fired[count++].st = WEFT_MOVE(op->result);
-      coll_op *none = NULL; /* to its rank's next post, or to the group's */
-      if (atomic_compare_exchange_strong_explicit(&op->comm->spare, &none, op, memory_order_release, memory_order_relaxed)) continue;
+      if (!atomic_load_explicit(&op->comm->spare, memory_order_relaxed)) { /* to its rank's next post, or to the group's */
+        atomic_store_explicit(&op->comm->spare, op, memory_order_release); /* only here, under the lock, does it become one */
+        continue;
+      }
       op->next = g->free_ops;
       g->free_ops = op;
     }
@@ -153,6 +155,12 @@ void coll_group_fail_locked(coll_group *g, weft_status *st, bool tell_peers)
     if (g->locals[i]) g->locals[i]->p2p_sends = g->locals[i]->p2p_recvs = (coll_fifo){0};
 }
 
+/* Is anything on its way?  Looking costs a system call where there is libfabric. */
+static bool links_matter(const coll_group *g)
+{
+  return g->open_links && (g->all_pending || atomic_load_explicit(&g->unsent, memory_order_relaxed));
+}
+
 bool coll_group_progress_locked(coll_group *g)
 {
   bool moved = false, again;
@@ -162,7 +170,7 @@ bool coll_group_progress_locked(coll_group *g)
     if (g->frozen) return moved;
     if (g->runnable) again |= coll_engine_drain_locked(g);
     if (g->direct.running) again |= coll_direct_work_locked(g);
-    if (g->open_links) again |= coll_links_poll_locked(g);
+    if (links_matter(g)) again |= coll_links_poll_locked(g);
     moved |= again;
   } while (again);
   return moved;
@@ -202,7 +210,7 @@ int64_t coll_group_spin_ns(const coll_group *g)
 static bool help(coll_group *g, bool (*ready)(const void *ctx), const void *ctx)
 {
   int64_t since_ns = 0;
-  bool done = ready(ctx), polls = !g->use_direct;
+  bool done = ready(ctx), polls = !g->use_direct && !done;
 
   if (polls) atomic_fetch_add_explicit(&g->helpers, 1, memory_order_relaxed);
   for (int spins = 1; !done; spins++) {
@@ -230,7 +238,7 @@ static bool help(coll_group *g, bool (*ready)(const void *ctx), const void *ctx)
     }
   }
   if (polls) atomic_fetch_sub_explicit(&g->helpers, 1, memory_order_relaxed);
-  if (polls && atomic_load_explicit(&g->unsent, memory_order_relaxed)) coll_context_wake_by(weft_now_ns() + WEFT_NS_PER_MS);
+  if (atomic_load_explicit(&g->unsent, memory_order_relaxed)) coll_context_wake_by(weft_now_ns() + WEFT_NS_PER_MS);
   return done;
 }
 
@@ -302,13 +310,9 @@ static weft_status *op_new(weft_comm *comm, coll_op **out_op)
     coll_group_unlock(g);
   }
   WEFT_TRY_ALLOC(op);
-  *op = (coll_op){.comm = comm,
-                  .arrays = op->arrays, .arrays_capacity = op->arrays_capacity,
-                  .stage = op->stage, .stage_capacity = op->stage_capacity,
-                  .tmp = op->tmp, .tmp_capacity = op->tmp_capacity,
-                  .msgs = op->msgs, .msgs_capacity = op->msgs_capacity,
-                  .parts = op->parts, .parts_capacity = op->parts_capacity,
-                  .last_peer = -1};
+  memset(op, 0, offsetof(coll_op, problem));
+  op->comm = comm;
+  op->last_peer = -1;
   *out_op = op;
   return NULL;
 }

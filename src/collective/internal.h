@@ -82,25 +82,26 @@ struct coll_op {
   bool runnable, started, warned;
   int last_peer;          /* whose data came last, -1: nobody's in particular */
 
-  coll_problem problem;
   coll_reducer reducer;
-  weft_coll_op args;      /* its array pointers are not valid after the post */
   weft_coll_site site;
   int64_t warn_at_ns, deadline_ns;
   coll_op *next_runnable;
   const coll_schedule *schedule; /* NULL until it starts (and for direct and point-to-point operations) */
   size_t next_step;              /* first step of the round after the current one */
-  coll_msg *msgs;                /* one for each message of a round */
   int unmatched;                 /* messages of the round that have not ended */
+  int phase;       /* ragged all-to-all: 2 input is staged; send and receive: coll_p2p_phase */
+  coll_msg p2p;    /* of a send or receive operation */
+  uint64_t p2p_id; /* number of the transfer, given by the sender */
 
+  /* from here on nothing is cleared for the next use: what coll_op_prepare sets, and buffers that stay */
+  coll_problem problem;
+  weft_coll_op args; /* its array pointers are not valid after the post */
+  coll_msg *msgs;    /* one for each message of a round */
   int64_t *arrays; /* offsets and sizes in bytes, copied from the caller */
   char *stage;     /* copy of an input that overlaps its output, or packed parts */
   char *tmp;       /* scratch */
   coll_part *parts;
   size_t arrays_capacity, stage_capacity, tmp_capacity, msgs_capacity, parts_capacity;
-  int phase;       /* ragged all-to-all: 2 input is staged; send and receive: coll_p2p_phase */
-  coll_msg p2p;    /* of a send or receive operation */
-  uint64_t p2p_id; /* number of the transfer, given by the sender */
 };
 
 /* A FIFO of messages. */
@@ -134,7 +135,7 @@ typedef struct coll_pair {
 enum { COLL_CACHED_SCHEDULES = 8 };
 typedef struct coll_cached {
   coll_problem key; /* without arrays */
-  coll_algorithm algorithm;
+  int forced;       /* the group's forced_algorithm then */
   coll_schedule schedule;
   size_t round_msgs; /* most messages of a round */
   uint64_t used;     /* 0: empty */

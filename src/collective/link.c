@@ -106,15 +106,12 @@ static void peer_died(coll_link *link, const char *how)
 
 static uint32_t check_of(const coll_header *h)
 {
-  const unsigned char *bytes = (const unsigned char *)h;
-  uint64_t x, sum = 0x9e3779b97f4a7c15u;
+  enum { WORDS = offsetof(coll_header, root) / 8 };
+  uint64_t words[WORDS], sum = (uint64_t)(uint32_t)h->root * 0xff51afd7ed558ccdu;
 
-  for (size_t i = 0; i + 8 <= offsetof(coll_header, root); i += 8) {
-    memcpy(&x, bytes + i, 8);
-    sum = (sum ^ x) * 0xff51afd7ed558ccdu;
-    sum ^= sum >> 32;
-  }
-  return (uint32_t)(sum ^ (uint32_t)h->root);
+  memcpy(words, h, sizeof words);
+  for (size_t i = 0; i < WORDS; i++) sum += words[i] * (0x9e3779b97f4a7c15u + 2 * i * 0xc4ceb9fe1a85ec53u); /* odd, each another */
+  return (uint32_t)(sum ^ sum >> 32);
 }
 
 static coll_header header_of(const coll_op *op, int type, uint64_t id, int64_t bytes)
@@ -542,7 +539,7 @@ static bool progress(coll_link *link)
 
 bool coll_links_poll_locked(coll_group *g)
 {
-  bool any = false, unsent = false, bulk = false;
+  bool any = coll_fabric_poll(g), unsent = false, bulk = false;
 
   for (coll_link *link = g->open_links; link && !g->error; link = link->next_open) {
     any |= progress(link);
@@ -597,6 +594,7 @@ void coll_link_post_locked(coll_group *g, int local, int peer, coll_msg *msg)
     send_steps(link);
   else
     receive_steps(link);
+  if (link->stream->unsent) atomic_store_explicit(&g->unsent, true, memory_order_relaxed);
 }
 
 /* The oldest offer that a receive would take, of all links of its rank. */

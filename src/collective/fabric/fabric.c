@@ -377,17 +377,14 @@ static bool poll_fabric(struct coll_fabric *f)
 {
   struct fi_cq_tagged_entry entries[16];
   bool any = false;
-  ssize_t n;
+  ssize_t n = WEFT_COUNT(entries);
 
   if (!f->ep) return false;
-  while ((n = fi_cq_read(f->cq, entries, WEFT_COUNT(entries))) != -FI_EAGAIN) {
-    if (n == -FI_EAVAIL) {
-      failed_completion(f);
-    } else if (n < 0) {
-      break;
-    }
+  while (n == WEFT_COUNT(entries) || n == -FI_EAVAIL) { /* to ask again after fewer costs a system call */
+    n = fi_cq_read(f->cq, entries, WEFT_COUNT(entries));
+    if (n == -FI_EAVAIL) failed_completion(f);
     for (ssize_t i = 0; i < n; i++) completed(&entries[i]);
-    any = true;
+    any |= n > 0 || n == -FI_EAVAIL;
   }
   for (fabric_stream *s = f->streams; s; s = s->next)
     if (!s->closed && !s->broken) retry(s);
@@ -511,8 +508,6 @@ static void fabric_revoke(coll_stream *base)
   f->ep = NULL; /* and with it all streams of the group, whose communicator is spent */
 }
 
-static bool fabric_poll(coll_stream *base) { return poll_fabric(of(base)->fabric); }
-
 static weft_status *fabric_health(coll_stream *base)
 {
   return of(base)->broken ? WEFT_ERR(UNAVAILABLE, "%s", of(base)->why) : NULL;
@@ -533,7 +528,6 @@ static const coll_stream_ops fabric_ops = {
   .borrow = fabric_borrow,
   .borrowed = fabric_borrowed,
   .revoke = fabric_revoke,
-  .poll = fabric_poll,
   .health = fabric_health,
   .close = fabric_close,
 };

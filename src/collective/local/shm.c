@@ -61,7 +61,7 @@ _Static_assert(sizeof(shm_header) <= CONTROL_BYTES, "one page");
 typedef struct shm_ring {
   ring_control *control;
   char *data;
-  size_t size;
+  size_t size; /* a power of two */
   uint64_t mine, theirs; /* producer: head, last seen tail; consumer: tail, last seen head */
 } shm_ring;
 
@@ -88,7 +88,7 @@ static size_t shm_space(coll_stream *base, int channel, void **at)
 {
   shm_ring *r = &of(base)->out[channel];
 
-  *at = r->data + r->mine % r->size;
+  *at = r->data + (r->mine & (r->size - 1));
   if (r->mine - r->theirs > r->size / 2) { /* the line is only fetched when the ring looks full */
     uint64_t tail = atomic_load_explicit(&r->control->tail, memory_order_acquire); /* pairs with shm_consume */
     if (r->mine - tail > r->size) of(base)->corrupt = true;
@@ -119,7 +119,9 @@ static size_t shm_data(coll_stream *base, int channel, const void **at)
   shm_stream *s = of(base);
   shm_ring *r = &s->in[channel];
 
+  *at = r->data + (r->mine & (r->size - 1));
   if (r->theirs == r->mine) {
+    __builtin_prefetch(*at); /* on its way together with the counter's line, not after it */
     uint64_t head = atomic_load_explicit(&r->control->head, memory_order_acquire); /* pairs with shm_commit */
     if (head - r->mine > r->size || head % COLL_STREAM_UNIT) {
       s->corrupt = true;
@@ -127,7 +129,6 @@ static size_t shm_data(coll_stream *base, int channel, const void **at)
     }
     r->theirs = head;
   }
-  *at = r->data + r->mine % r->size;
   return (size_t)(r->theirs - r->mine);
 }
 
