@@ -343,6 +343,25 @@ weft_status *infer_dot(const hlo_instr *in, const hlo_shape **out) /* and scaled
   return finish(in, product_type(in), &list, out);
 }
 
+/* Group sizes are [groups], or one such list for each place in the dimensions of lhs that are outside the ragged one: batch
+ * dimensions, and those of the ragged one's kind, up to it. */
+static weft_status *need_group_sizes(const hlo_instr *in, hlo_ints contracting, bool batch)
+{
+  const hlo_dot_attrs *a = in->u.dot;
+  const hlo_shape *lhs = infer_operand(in, 0), *sizes = infer_operand(in, 2);
+  int64_t outer[HLO_MAX_RANK], ragged = a->lhs_ragged.v[0];
+  int n = 0;
+
+  if (sizes->rank == 1) return NULL;
+  for (int i = 0; i < a->lhs_batch.count && !(batch && a->lhs_batch.v[i] == ragged); i++) outer[n++] = a->lhs_batch.v[i];
+  for (int i = 0; i < contracting.count && contracting.v[i] != ragged; i++) outer[n++] = contracting.v[i];
+  for (int i = 0; !batch && contracting.count == 0 && i < ragged; i++)
+    if (!infer_contains(a->lhs_batch, i) && !infer_contains(a->lhs_contracting, i)) outer[n++] = i;
+  bool agree = sizes->rank == n + 1;
+  for (int i = 0; agree && i < n; i++) agree = sizes->dims[i] == lhs->dims[outer[i]];
+  return agree ? NULL : INFER_FAIL(in, "group sizes are %s, which does not fit %s (lhs)", SHAPE_TEXT(sizes), SHAPE_TEXT(lhs));
+}
+
 /* The ragged dimension of lhs is free (rhs has a group dimension), contracting (the result gets one) or batch. */
 weft_status *infer_ragged_dot(const hlo_instr *in, const hlo_shape **out)
 {
@@ -359,6 +378,10 @@ weft_status *infer_ragged_dot(const hlo_instr *in, const hlo_shape **out)
   int64_t groups = sizes->dims[sizes->rank - 1], ragged = a->lhs_ragged.v[0];
   bool contracting = infer_contains(a->lhs_contracting, ragged), batch = infer_contains(a->lhs_batch, ragged);
   int want = contracting || batch ? 0 : 1;
+  WEFT_TRY(need_group_sizes(in, contracting ? a->lhs_contracting : (hlo_ints){0}, batch));
+  for (int i = 0; i < a->rhs_group.count; i++)
+    if (infer_contains(a->rhs_batch, a->rhs_group.v[i]) || infer_contains(a->rhs_contracting, a->rhs_group.v[i]))
+      return INFER_FAIL(in, "dimension %" PRId64 " of rhs is a group dimension and a batch or contracting one", a->rhs_group.v[i]);
   if (a->rhs_group.count != want)
     return INFER_FAIL(in, "%d group dimensions of rhs, expected %d", a->rhs_group.count, want);
   if (want && rhs->dims[a->rhs_group.v[0]] != groups)

@@ -91,22 +91,28 @@ static weft_status *check_reduce(lowering *l, const mlir_op *op)
   return reducer_of_operands(l, op, "C6", 0, op->operand_count / 2, 0, op->operand_count / 2);
 }
 
+/* padding is a list of pairs, however it is written. */
+static weft_status *check_padding(const mlir_op *op, const char *c)
+{
+  const mlir_attr *a = mlir_attr_of(op, "padding");
+  bool pairs = !a || a->kind != MLIR_DENSE || (a->type->rank == 2 && a->type->dims[1] == 2);
+
+  for (int i = 0; a && a->kind == MLIR_ARRAY && i < a->u.array.count; i++)
+    pairs &= a->u.array.items[i]->kind != MLIR_ARRAY || a->u.array.items[i]->u.array.count == 2;
+  return pairs ? NULL : BROKEN(op, c, "padding is no list of pairs");
+}
+
 static weft_status *check_reduce_window(lowering *l, const mlir_op *op)
 {
-  const mlir_attr *padding = mlir_attr_of(op, "padding");
-
-  if (padding && padding->kind == MLIR_DENSE && (padding->type->rank != 2 || padding->type->dims[1] != 2))
-    return BROKEN(op, "C12", "padding is no list of pairs");
+  WEFT_TRY(check_padding(op, "C12"));
   return reducer_of_operands(l, op, "C13", 0, op->operand_count / 2, 0, op->operand_count / 2);
 }
 
 static weft_status *check_select_and_scatter(lowering *l, const mlir_op *op)
 {
   const mlir_block *select = op->region_count > 0 ? op->regions[0].first : NULL;
-  const mlir_attr *padding = mlir_attr_of(op, "padding");
 
-  if (padding && padding->kind == MLIR_DENSE && (padding->type->rank != 2 || padding->type->dims[1] != 2))
-    return BROKEN(op, "C8", "padding is no list of pairs");
+  WEFT_TRY(check_padding(op, "C8"));
   if (op->operand_count == 3 && select && select->last) {
     for (int i = 0; i < select->arg_count; i++)
       if (!is_tensor(select->args[i].type) ||
@@ -397,7 +403,6 @@ static weft_status *check_convolution(lowering *l, const mlir_op *op)
 {
   static const char *const quantized[] = {"C28", NULL, "C31", "C32", "C33", "C34"};
   const mlir_type *x = op->operand_count > 1 ? op->operands[0]->type : NULL, *y = x ? op->operands[1]->type : NULL;
-  const mlir_attr *padding = mlir_attr_of(op, "padding");
 
   (void)l;
   WEFT_TRY(check_precision(op, "C24"));
@@ -409,8 +414,7 @@ static weft_status *check_convolution(lowering *l, const mlir_op *op)
     if (result && result->axis >= 0 && result->axis != mlir_attr_int(mlir_attr_of(op, "output_feature_dimension"), -1))
       return BROKEN(op, "C30", "the result is quantized along dimension %d", result->axis);
   }
-  if (padding && padding->kind == MLIR_DENSE && (padding->type->rank != 2 || padding->type->dims[1] != 2))
-    return BROKEN(op, "C4", "padding is no list of pairs");
+  WEFT_TRY(check_padding(op, "C4"));
   if (x && !x->quant && !y->quant && is_tensor(x) && is_tensor(y) && x->dtype != y->dtype &&
       !(kind_of(x->dtype) == 2 && kind_of(y->dtype) == 2))
     return BROKEN(op, "C27", "%s and %s", weft_dtype_name(x->dtype), weft_dtype_name(y->dtype));
@@ -475,11 +479,28 @@ static const mlir_type *part_of(const mlir_type *t, hlo_ints path)
   return t;
 }
 
-static weft_status *check_aliases(lowering *l, const mlir_op *op, const mlir_type *results)
+static bool same_path(hlo_ints a, hlo_ints b)
+{
+  return a.count == b.count && (a.count == 0 || memcmp(a.v, b.v, (size_t)a.count * sizeof(*a.v)) == 0);
+}
+
+static int count_buffers(const mlir_type *t)
+{
+  int n = t->kind == MLIR_BUFFER;
+
+  for (int i = 0; t->kind == MLIR_TUPLE && i < t->count; i++) n += count_buffers(t->elements[i]);
+  return n;
+}
+
+/* Aliases are between parts of one type; those of buffers use no part twice, and name all buffers that are results. */
+static weft_status *check_aliases(lowering *l, const mlir_op *op, const mlir_type *results, bool makes_buffer)
 {
   const mlir_attr *a = mlir_attr_of(op, "output_operand_aliases");
+  int n = a && a->kind == MLIR_ARRAY ? a->u.array.count : 0, buffers = 0;
+  struct { int64_t operand; hlo_ints in, out; } *seen = weft_arena_alloc_array(&l->scratch, (size_t)n, sizeof *seen);
 
-  for (int i = 0; a && a->kind == MLIR_ARRAY && i < a->u.array.count; i++) {
+  WEFT_TRY_ALLOC(seen);
+  for (int i = 0; i < n; i++) {
     const mlir_attr *d = a->u.array.items[i];
     int64_t operand = mlir_attr_int(mlir_dict_get(d, "operand_index"), -1);
     hlo_ints in, out;
@@ -489,6 +510,38 @@ static weft_status *check_aliases(lowering *l, const mlir_op *op, const mlir_typ
     const mlir_type *from = part_of(op->operands[operand]->type, in), *to = part_of(results, out);
     if (!from || !to) return BROKEN(op, "C2", "alias %d names no part of an operand or a result", i);
     if (!mlir_type_equal(from, to)) return BROKEN(op, "C2", "alias %d is between values of different types", i);
+    if (to->kind != MLIR_BUFFER) continue;
+    for (int k = 0; k < buffers; k++)
+      if (same_path(seen[k].out, out) || (seen[k].operand == operand && same_path(seen[k].in, in)))
+        return BROKEN(op, "C2", "alias %d is of a buffer that another is of", i);
+    seen[buffers].operand = operand;
+    seen[buffers].in = in;
+    seen[buffers++].out = out;
+  }
+  if (!makes_buffer && buffers < count_buffers(results)) return BROKEN(op, "C2", "a buffer that is a result aliases no operand");
+  return NULL;
+}
+
+/* The calls that make buffers of arrays, arrays of buffers, or buffers of nothing. */
+static const struct { const char *target; mlir_type_kind operand, result; } buffer_calls[] = {
+    {"CreateBuffer", MLIR_NONE, MLIR_BUFFER}, {"Pin", MLIR_TENSOR, MLIR_BUFFER}, {"Unpin", MLIR_BUFFER, MLIR_TENSOR}};
+
+static weft_status *check_buffer_call(const mlir_op *op, const char *target, bool *out_makes_buffer)
+{
+  *out_makes_buffer = false;
+  for (size_t i = 0; i < WEFT_COUNT(buffer_calls); i++) {
+    if (strcmp(target, buffer_calls[i].target) != 0) continue;
+    int operands = buffer_calls[i].operand != MLIR_NONE;
+    if (op->operand_count != operands || op->result_count != 1)
+      return BROKEN(op, "C3", "%s with %d operands and %d results", target, op->operand_count, op->result_count);
+    const mlir_type *to = op->results[0].type;
+    *out_makes_buffer = to->kind == MLIR_BUFFER;
+    if (to->kind != buffer_calls[i].result) return BROKEN(op, "C3", "%s does not give a %s", target, *out_makes_buffer ? "tensor" : "memref");
+    if (!operands) return NULL;
+    mlir_type from = *op->operands[0]->type;
+    if (from.kind != buffer_calls[i].operand) return BROKEN(op, "C3", "%s does not take a %s", target, *out_makes_buffer ? "tensor" : "memref");
+    from.kind = to->kind;
+    if (!mlir_type_equal(&from, to)) return BROKEN(op, "C3", "operand and result of %s are of different types", target);
   }
   return NULL;
 }
@@ -502,7 +555,7 @@ static weft_status *check_custom_call(lowering *l, const mlir_op *op)
   const char *target = mlir_attr_text(mlir_attr_of(op, "call_target_name"), "");
   mlir_type all = {.kind = MLIR_TUPLE, .count = op->result_count, .elements = results};
   bool typed = mlir_attr_int(version, 1) == 4 || strcmp(mlir_attr_text(version, ""), "API_VERSION_TYPED_FFI") == 0;
-  bool empty = (!in || in->kind != MLIR_ARRAY || in->u.array.count == 0) && (!out || out->kind != MLIR_ARRAY || out->u.array.count == 0);
+  bool makes_buffer, empty = (!in || in->kind != MLIR_ARRAY || in->u.array.count == 0) && (!out || out->kind != MLIR_ARRAY || out->u.array.count == 0);
 
   WEFT_TRY_ALLOC(types);
   for (int i = 0; i < op->operand_count; i++) types[i] = op->operands[i]->type;
@@ -515,8 +568,8 @@ static weft_status *check_custom_call(lowering *l, const mlir_op *op)
     WEFT_TRY(check_layouts(l, op, "operand", op->operand_count, types, in));
     WEFT_TRY(check_layouts(l, op, "result", outputs, one ? results[0]->elements : results, out));
   }
-  WEFT_TRY(check_aliases(l, op, op->result_count == 1 ? results[0] : &all));
-  if (strcmp(target, "CreateBuffer") == 0 && op->operand_count > 0) return BROKEN(op, "C3", "CreateBuffer with operands");
+  WEFT_TRY(check_buffer_call(op, target, &makes_buffer));
+  WEFT_TRY(check_aliases(l, op, op->result_count == 1 ? results[0] : &all, makes_buffer));
   if (!config || op->kind->is_vhlo) return NULL;
   if (typed && config->kind != MLIR_DICT) return BROKEN(op, "C4", "backend_config of a typed call is no dictionary");
   if (!typed && config->kind == MLIR_DICT) return BROKEN(op, "C4", "backend_config is a dictionary, the call is not typed");
@@ -567,6 +620,129 @@ static weft_status *check_accuracy(lowering *l, const mlir_op *op)
   return NULL;
 }
 
+static const char *const collectives_and_slices[] = {"all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute",
+                                                     "collective_reduce", "dynamic_slice", "dynamic_update_slice", "reduce_scatter", "slice"};
+
+/* One operation that may run in the background, on the operands, and its one result. */
+static weft_status *check_async_start(lowering *l, const mlir_op *op)
+{
+  const mlir_block *body = op->region_count == 1 ? op->regions[0].first : NULL;
+  const mlir_op *first = body ? body->first : NULL, *end = body ? body->last : NULL;
+  const mlir_type *future = op->result_count == 1 ? op->results[0].type : NULL;
+  bool known = false;
+
+  (void)l;
+  if (!end || !future) return NULL; /* said elsewhere */
+  if (first->next != end) return BROKEN(op, "C1", "the region has not one operation and a return");
+  for (size_t i = 0; i < WEFT_COUNT(collectives_and_slices); i++) known |= strcmp(first->name, collectives_and_slices[i]) == 0;
+  if (!known || first->dialect != SHLO_STABLEHLO) return BROKEN(op, "C1", "%s is no collective or slice", first->name);
+  for (int i = 0; i < WEFT_MIN(body->arg_count, op->operand_count); i++)
+    if (!mlir_type_equal(body->args[i].type, op->operands[i]->type)) return BROKEN(op, "C2", "operand %d and the region's argument are of different types", i);
+  if (end->operand_count != 1) return BROKEN(op, "C3", "the region returns %d values, expected 1", end->operand_count);
+  if (future->kind != MLIR_FUTURE || future->count != 1 || !mlir_type_equal(future->elements[0], end->operands[0]->type))
+    return BROKEN(op, "C3", "the result is no future of what the region returns");
+  return NULL;
+}
+
+/* ---- quantized types ---------------------------------------------------------------------------------------------- */
+
+static bool same_parameters(const mlir_quant *a, const mlir_quant *b)
+{
+  return a->count == b->count && memcmp(a->scales, b->scales, (size_t)a->count * sizeof(*a->scales)) == 0 &&
+         memcmp(a->zeros, b->zeros, (size_t)a->count * sizeof(*a->zeros)) == 0;
+}
+
+static bool same_stored(const mlir_quant *a, const mlir_quant *b)
+{
+  return a->storage == b->storage && a->expressed == b->expressed && a->min == b->min && a->max == b->max;
+}
+
+/* Operands and results are all quantized or none is; all as the same type, but for scales and zero points. */
+static weft_status *check_add(lowering *l, const mlir_op *op)
+{
+  const mlir_quant *sum = op->result_count == 1 ? op->results[0].type->quant : NULL;
+  static const char *const axes[] = {"C6", "C7"};
+  bool per_axis = false;
+
+  (void)l;
+  for (int i = 0; i < op->operand_count; i++)
+    if ((op->operands[i]->type->quant != NULL) != (sum != NULL)) return BROKEN(op, "C2", "operand %d or the result is quantized, the other is not", i);
+  for (int i = 0; sum && i < WEFT_MIN(op->operand_count, 2); i++) {
+    const mlir_quant *q = op->operands[i]->type->quant;
+    if (q->storage != sum->storage) return BROKEN(op, "C3", "operand %d is stored as another type than the result", i);
+    if (q->expressed != sum->expressed) return BROKEN(op, "C4", "operand %d stands for another type than the result", i);
+    if (q->axis < 0) continue;
+    if (sum->axis < 0) return BROKEN(op, "C5", "operand %d is quantized per axis, the result is not", i);
+    if (q->axis != sum->axis) return BROKEN(op, axes[i], "operand %d is quantized along dimension %d, the result along %d", i, q->axis, sum->axis);
+    per_axis = true;
+  }
+  if (sum && sum->axis >= 0 && !per_axis) return BROKEN(op, "C5", "the result is quantized per axis, no operand is");
+  return NULL;
+}
+
+/* The product of the first `n` dimensions; 0 if one is unknown. */
+static int64_t product_before(const mlir_type *t, int n)
+{
+  int64_t product = 1;
+
+  for (int i = 0; i < WEFT_MIN(n, t->rank); i++) product *= t->dims[i] == MLIR_DYNAMIC ? 0 : t->dims[i];
+  return product;
+}
+
+/* What moves all of an array leaves its quantization, but for where the quantized dimension is. */
+static weft_status *check_moved(lowering *l, const mlir_op *op)
+{
+  const mlir_type *x = op->operand_count ? op->operands[0]->type : NULL, *y = op->result_count == 1 ? op->results[0].type : NULL;
+  const mlir_quant *from = x ? x->quant : NULL, *to = y ? y->quant : NULL;
+  bool broadcast = strstr(op->name, "broadcast") != NULL, transpose = strcmp(op->name, "transpose") == 0;
+  hlo_ints map;
+
+  if (!from && !to) return NULL;
+  if (!from || !to || x->kind != MLIR_TENSOR || y->kind != MLIR_TENSOR || (from->axis < 0) != (to->axis < 0) || !same_stored(from, to))
+    return BROKEN(op, "C1", "operand and result are quantized in different ways");
+  if (!(broadcast && from->axis >= 0) && !same_parameters(from, to)) return BROKEN(op, "C1", "operand and result differ in scales or zero points");
+  if (from->axis < 0) return NULL;
+  if (from->axis >= x->rank || to->axis >= y->rank) return BROKEN(op, "C1", "the quantized dimension is not one of the array");
+  if (!broadcast && !transpose) {
+    int64_t before = product_before(x, from->axis), after = product_before(y, to->axis);
+    bool known = x->dims[from->axis] != MLIR_DYNAMIC && y->dims[to->axis] != MLIR_DYNAMIC;
+    if ((known && x->dims[from->axis] != y->dims[to->axis]) || (before > 0 && after > 0 && before != after))
+      return BROKEN(op, "C3", "the quantized dimension does not stay as it is");
+    return NULL;
+  }
+  WEFT_TRY(ints_of(l, op, transpose ? "permutation" : "broadcast_dimensions", &map));
+  const mlir_quant *source = transpose ? to : from, *target = transpose ? from : to;
+  if (source->axis >= map.count || map.v[source->axis] != target->axis)
+    return BROKEN(op, transpose ? "C4" : "C6", "the quantized dimension is %d of the operand, %d of the result", from->axis, to->axis);
+  for (int i = 0; broadcast && from->count == 1 && i < to->count; i++)
+    if (from->scales[0] != to->scales[i] || from->zeros[0] != to->zeros[i])
+      return BROKEN(op, "C6", "scale or zero point %d of the result is not the operand's", i);
+  return NULL;
+}
+
+/* HLO knows arrays with several dimensions of unknown size, StableHLO's static operations one. */
+static weft_status *check_reshape(lowering *l, const mlir_op *op)
+{
+  const mlir_type *t = op->result_count == 1 ? op->results[0].type : NULL;
+  int bounded = 0;
+
+  for (int i = 0; t && t->kind == MLIR_TENSOR && t->bounds && i < t->rank; i++) bounded += t->bounds[i] != MLIR_DYNAMIC;
+  if (bounded > 1) return BROKEN(op, "C2", "%d bounded dimensions, expected at most 1", bounded);
+  return check_moved(l, op);
+}
+
+static weft_status *check_uniform_quantize(lowering *l, const mlir_op *op)
+{
+  const mlir_type *x = op->operand_count ? op->operands[0]->type : NULL;
+  const mlir_quant *to = op->result_count == 1 ? op->results[0].type->quant : NULL;
+
+  (void)l;
+  if (x && to && (x->quant ? x->quant->expressed : x->dtype) != to->expressed)
+    return BROKEN(op, "C2", "the result stands for %s, the operand for %s", weft_dtype_name(to->expressed),
+                  weft_dtype_name(x->quant ? x->quant->expressed : x->dtype));
+  return NULL;
+}
+
 /* Types quantized per axis belong to few operations. */
 weft_status *lower_check_per_axis(const mlir_op *op)
 {
@@ -582,9 +758,12 @@ weft_status *lower_check_per_axis(const mlir_op *op)
 
 /* Sorted by name: bsearch. */
 static const lower_constraint table[] = {
+    {"add", check_add},
     {"all_gather", check_all_gather},
     {"all_reduce", check_all_reduce},
     {"all_to_all", check_all_to_all},
+    {"async_start", check_async_start},
+    {"broadcast_in_dim", check_moved},
     {"cbrt", check_accuracy},
     {"collective_broadcast", check_collective_broadcast},
     {"collective_permute", check_collective_permute},
@@ -595,7 +774,9 @@ static const lower_constraint table[] = {
     {"cosine", check_accuracy},
     {"custom_call", check_custom_call},
     {"dot_general", check_dot_general},
+    {"dynamic_broadcast_in_dim", check_moved},
     {"dynamic_conv", check_convolution},
+    {"dynamic_reshape", check_moved},
     {"dynamic_slice", check_indices},
     {"dynamic_update_slice", check_indices},
     {"exponential", check_accuracy},
@@ -609,6 +790,7 @@ static const lower_constraint table[] = {
     {"reduce", check_reduce},
     {"reduce_scatter", check_reduce_scatter},
     {"reduce_window", check_reduce_window},
+    {"reshape", check_reshape},
     {"rng", check_rng},
     {"rsqrt", check_accuracy},
     {"scatter", check_scatter},
@@ -618,6 +800,8 @@ static const lower_constraint table[] = {
     {"sqrt", check_accuracy},
     {"tan", check_accuracy},
     {"tanh", check_accuracy},
+    {"transpose", check_moved},
+    {"uniform_quantize", check_uniform_quantize},
 };
 
 static int by_name(const void *key, const void *entry) { return strcmp(key, ((const lower_constraint *)entry)->name); }

@@ -605,6 +605,7 @@ static weft_status *find_callee(lowering *l, const char *name, lower_function **
 {
   *out = lower_find_function(l, name);
   if (!*out) return WEFT_ERR(INVALID_ARGUMENT, "there is no function \"%s\"", name ? name : "");
+  (*out)->reached = true;
   if ((*out)->busy) return WEFT_ERR(INVALID_ARGUMENT, "function \"%s\" calls itself", name);
   if ((*out)->op->regions[0].block_count == 0)
     return WEFT_ERR(UNIMPLEMENTED, "function \"%s\" is declared and has no body", name);
@@ -1070,6 +1071,19 @@ static void forget_instructions(const mlir_region *region, int depth)
   }
 }
 
+/* What nobody calls is not lowered, but has to keep what the specification demands. */
+static weft_status *check_region(lowering *l, const mlir_region *region, int depth)
+{
+  if (depth > MLIR_MAX_DEPTH) return WEFT_ERR(INVALID_ARGUMENT, "regions nested deeper than %d", MLIR_MAX_DEPTH);
+  for (const mlir_block *b = region->first; b; b = b->next)
+    for (const mlir_op *op = b->first; op; op = op->next) {
+      const lower_constraint *c = lower_find_constraint(op);
+      if (c) WEFT_TRY_NOTE(c->check(l, op), "%s at %s", op->name, LOWER_AT(l, op));
+      for (int r = 0; r < op->region_count; r++) WEFT_TRY(check_region(l, &op->regions[r], depth + 1));
+    }
+  return NULL;
+}
+
 static weft_status *lower_module(lowering *l, const shlo_options *options)
 {
   const mlir_block *block = module_block(l->source);
@@ -1094,6 +1108,9 @@ static weft_status *lower_module(lowering *l, const shlo_options *options)
   if (!entry)
     return WEFT_ERR(NOT_FOUND, "there is no function \"%s\"", options && options->function ? options->function : "main");
   WEFT_TRY(lower_entry_function(l, entry, options));
+  for (int i = 0; i < l->function_count; i++)
+    if (!l->functions[i].reached)
+      WEFT_TRY_NOTE(check_region(l, l->functions[i].op->regions, 0), "function \"%s\"", l->functions[i].name);
   return hlo_module_gc(l->module);
 }
 

@@ -14,6 +14,7 @@ typedef struct lower_function {
   const mlir_op *op;
   hlo_computation *comp;  /* once lowered */
   bool busy;              /* being lowered: a call of it now is recursion */
+  bool reached;           /* something calls it */
 } lower_function;
 
 typedef struct lower_probe { const char *id; hlo_instr *instr; } lower_probe;
@@ -114,6 +115,9 @@ WEFT_NODISCARD weft_status *lower_frontend_attributes(lowering *l, hlo_instr *in
 /* The value of an integer array that shapes depend on, by constant folding.
  * Errors: UNIMPLEMENTED, if it depends on an argument. */
 WEFT_NODISCARD weft_status *lower_known_ints(lowering *l, hlo_instr *x, hlo_ints *out);
+/* The result's shape: as declared, or with the sizes that operand `i` gives.
+ * Errors: INVALID_ARGUMENT, if operand `i` is a constant that says something else. */
+WEFT_NODISCARD weft_status *lower_shape_operand(lowering *l, const mlir_op *op, int i, weft_dtype type, const hlo_shape **out);
 /* From here on the value of an instruction is known. */
 WEFT_NODISCARD weft_status *lower_remember(lowering *l, const hlo_instr *in, const hlo_literal *value);
 bool lower_is_dynamic_program(const mlir_program *program, const mlir_module *module);

@@ -2,6 +2,7 @@
  * Formulas are written as expressions over a builder that keeps the first error, so that they read as formulas.
  * Sources: Lanczos (g = 7, n = 9) for lgamma and digamma; Giles 2010, "Approximating the erfinv function"; Cephes'
  * rational and Chebyshev approximations of erfc and i1e; Euler-Maclaurin for the Hurwitz zeta function. */
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -405,12 +406,16 @@ static weft_status *scan(lowering *l, const mlir_op *op)
   hlo_computation *f;
   hlo_ints segments;
   int64_t dim = mlir_attr_int(mlir_attr_of(op, "dimension"), 0);
+  int64_t size = mlir_attr_int(mlir_attr_of(op, "scan_dim_size"), -1);
   const mlir_attr *associative = mlir_attr_of(op, "is_associative");
 
   WEFT_TRY(lower_ints(l, op, "operandSegmentSizes", &segments));
   if (segments.count != 2 || segments.v[0] < 0 || segments.v[1] < 0 || segments.v[0] + segments.v[1] != op->operand_count)
     return WEFT_ERR(INVALID_ARGUMENT, "operandSegmentSizes do not say which of %d operands are carries", op->operand_count);
   WEFT_TRY(lower_operands(l, op, &operands));
+  for (int i = 0; size >= 0 && i < segments.v[0]; i++)
+    if (hlo_shape_is_array(operands[i]->shape) && dim >= 0 && dim < operands[i]->shape->rank && operands[i]->shape->dims[dim] != size)
+      return WEFT_ERR(INVALID_ARGUMENT, "scan_dim_size is %" PRId64 ", operand %d has %" PRId64, size, i, operands[i]->shape->dims[dim]);
   WEFT_TRY(lower_scalar_region(l, op, 0, "scanned", WEFT_INVALID, &f));
   WEFT_TRY(lower_emit(l, HLO_SCAN, NULL, op->operand_count, operands, &in));
   WEFT_TRY(hlo_set_called(in, 1, &f));
@@ -461,13 +466,16 @@ static weft_status *broadcast_operands(lowering *l, const mlir_op *op, hlo_instr
 {
   hlo_ints given;
   int64_t dims[HLO_MAX_RANK], map[HLO_MAX_RANK];
-  int rank = 0;
+  int rank = 0, least = HLO_MAX_RANK;
 
   WEFT_TRY(lower_ints(l, op, "broadcast_dimensions", &given));
   for (int i = 0; i < op->operand_count; i++) {
     if (!hlo_shape_is_array(operands[i]->shape)) return WEFT_ERR(INVALID_ARGUMENT, "operand %d is no array", i);
     rank = WEFT_MAX(rank, operands[i]->shape->rank);
+    least = WEFT_MIN(least, operands[i]->shape->rank);
   }
+  if (given.count > 0 && given.count != least)
+    return WEFT_ERR(INVALID_ARGUMENT, "%d broadcast_dimensions for an operand of rank %d", given.count, least);
   for (int d = 0; d < rank; d++) dims[d] = 1;
   for (int pass = 0; pass < 2; pass++)
     for (int i = 0; i < op->operand_count; i++) {
@@ -494,6 +502,10 @@ static weft_status *broadcast_op(lowering *l, const mlir_op *op)
   mlir_value *values = WEFT_ARENA_ARRAY(&l->scratch, mlir_value, op->operand_count);
 
   WEFT_TRY_ALLOC(values);
+  for (int i = 0; i < op->operand_count && op->result_count == 1; i++) {
+    const mlir_quant *q = op->operands[i]->type->quant, *to = op->results[0].type->quant;
+    if (q && to && q->storage != to->storage) return WEFT_ERR(INVALID_ARGUMENT, "operand %d is stored as another type than the result", i);
+  }
   WEFT_TRY(lower_operands(l, op, &operands));
   WEFT_TRY(broadcast_operands(l, op, operands));
   plain.name = kind.name = op->name + strlen("broadcast_");

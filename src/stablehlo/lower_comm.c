@@ -813,6 +813,38 @@ static weft_status *probe(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, x);
 }
 
+static const mlir_type *function_type(lowering *l, const mlir_attr *name)
+{
+  const lower_function *f = lower_find_function(l, mlir_attr_text(name, ""));
+  const mlir_attr *a = f ? mlir_attr_of(f->op, "function_type") : NULL;
+
+  return a && a->kind == MLIR_TYPE && a->type->kind == MLIR_FUNCTION ? a->type : NULL;
+}
+
+/* Operands and results are those of all programs in turn; what fills the infeed gives one array each. */
+static weft_status *check_programs(lowering *l, const mlir_op *op, const mlir_attr *programs, const mlir_attr *infeed)
+{
+  int operands = 0, results = 0;
+  const mlir_type *f;
+
+  for (int r = 0; r < programs->u.array.count; r++)
+    for (int k = 0; k < programs->u.array.items[r]->u.array.count; k++) {
+      if (!(f = function_type(l, programs->u.array.items[r]->u.array.items[k]))) return NULL; /* said when it is called */
+      operands += f->count;
+      results += f->result_count;
+    }
+  if (op->operand_count != operands || op->result_count != results)
+    return WEFT_ERR(INVALID_ARGUMENT, "%d operands and %d results, the programs have %d and %d", op->operand_count, op->result_count,
+                    operands, results);
+  if (infeed && infeed->kind == MLIR_ARRAY && infeed->u.array.count == 0) return WEFT_ERR(INVALID_ARGUMENT, "an empty infeed");
+  for (int i = 0; infeed && infeed->kind == MLIR_ARRAY && i < infeed->u.array.count; i++) {
+    if (!(f = function_type(l, infeed->u.array.items[i]))) continue;
+    if (f->result_count != 1 || f->elements[f->count]->kind != MLIR_TENSOR)
+      return WEFT_ERR(INVALID_ARGUMENT, "infeed function %d does not give one tensor", i);
+  }
+  return NULL;
+}
+
 /* run_parallel programs=[[@f, @g], ...] infeed=[@q...]: a custom-call whose called computations are the programs, row by
  * row, then the infeed queues; backend_config says how many of each: {"replicas":2,"partitions":1,"infeeds":0}. */
 static weft_status *run_parallel(lowering *l, const mlir_op *op)
@@ -832,6 +864,8 @@ static weft_status *run_parallel(lowering *l, const mlir_op *op)
       return WEFT_ERR(INVALID_ARGUMENT, "programs is no matrix of functions");
     columns = row->u.array.count;
   }
+  if (rows == 0 || columns == 0) return WEFT_ERR(INVALID_ARGUMENT, "no programs");
+  WEFT_TRY(check_programs(l, op, programs, infeed));
   called = WEFT_ARENA_ARRAY(&l->scratch, hlo_computation *, (size_t)rows * (size_t)columns + (size_t)feeds);
   WEFT_TRY_ALLOC(called);
   l->module->replica_count = rows; /* what the programs run on */

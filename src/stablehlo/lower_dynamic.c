@@ -88,15 +88,32 @@ static weft_status *known_operand(lowering *l, const mlir_op *op, int i, hlo_int
   return NULL;
 }
 
-/* The result's shape: as declared, or with the sizes that operand `i` gives. */
-static weft_status *shape_from(lowering *l, const mlir_op *op, int i, weft_dtype type, const hlo_shape **out)
+static bool is_constant(const hlo_instr *x)
 {
+  return x->op == HLO_CONSTANT || (x->op == HLO_BROADCAST && x->operands[0]->op == HLO_CONSTANT);
+}
+
+static weft_status *disagrees(const hlo_shape *declared, hlo_ints dims)
+{
+  for (int i = 0; i < WEFT_MIN(dims.count, declared->rank); i++)
+    if (declared->dynamic && declared->dynamic[i] ? dims.v[i] > declared->dims[i] : dims.v[i] != declared->dims[i])
+      return WEFT_ERR(INVALID_ARGUMENT, "dimension %d of the result is declared %" PRId64 ", its operand gives %" PRId64, i,
+                      declared->dims[i], dims.v[i]);
+  if (dims.count == declared->rank) return NULL;
+  return WEFT_ERR(INVALID_ARGUMENT, "the result is declared of rank %d, its operand gives %d", declared->rank, dims.count);
+}
+
+weft_status *lower_shape_operand(lowering *l, const mlir_op *op, int i, weft_dtype type, const hlo_shape **out)
+{
+  hlo_instr *x;
   hlo_ints dims;
 
   if (op->result_count != 1) return WEFT_ERR(INVALID_ARGUMENT, "%d results, expected 1", op->result_count);
+  WEFT_TRY(lower_operand(l, op, i, &x));
   WEFT_TRY(lower_static_shape(l, op->results[0].type, out));
-  if (*out) return NULL;
-  WEFT_TRY(known_operand(l, op, i, &dims));
+  if (*out && !is_constant(x)) return NULL;
+  WEFT_TRY_NOTE(lower_known_ints(l, x, &dims), "operand %d", i);
+  if (*out) return disagrees(*out, dims);
   if (dims.count > HLO_MAX_RANK) return WEFT_ERR(INVALID_ARGUMENT, "a shape of rank %d", dims.count);
   *out = hlo_shape_array(l->arena, type, dims.count, dims.v);
   WEFT_TRY_ALLOC(*out);
@@ -113,7 +130,7 @@ weft_status *lower_dynamic_broadcast_in_dim(lowering *l, const mlir_op *op)
   hlo_ints map;
 
   WEFT_TRY(lower_operand(l, op, 0, &x));
-  WEFT_TRY(shape_from(l, op, 1, x->shape->type, &shape));
+  WEFT_TRY(lower_shape_operand(l, op, 1, x->shape->type, &shape));
   WEFT_TRY(lower_ints(l, op, "broadcast_dimensions", &map));
   WEFT_TRY(lower_broadcast_in_dim(l, x, shape, map, &x));
   return lower_result(l, op, 0, x);
@@ -125,7 +142,7 @@ weft_status *lower_dynamic_reshape(lowering *l, const mlir_op *op)
   const hlo_shape *shape;
 
   WEFT_TRY(lower_operand(l, op, 0, &x));
-  WEFT_TRY(shape_from(l, op, 1, x->shape->type, &shape));
+  WEFT_TRY(lower_shape_operand(l, op, 1, x->shape->type, &shape));
   WEFT_TRY(lower_simple(l, HLO_RESHAPE, shape, 1, &x, &in));
   return lower_result(l, op, 0, in);
 }
@@ -137,7 +154,7 @@ weft_status *lower_dynamic_iota(lowering *l, const mlir_op *op)
   int64_t dim = mlir_attr_int(mlir_attr_of(op, "iota_dimension"), 0);
 
   if (op->result_count != 1) return WEFT_ERR(INVALID_ARGUMENT, "%d results, expected 1", op->result_count);
-  WEFT_TRY(shape_from(l, op, 0, op->results[0].type->dtype, &shape));
+  WEFT_TRY(lower_shape_operand(l, op, 0, op->results[0].type->dtype, &shape));
   WEFT_TRY(lower_emit(l, HLO_IOTA, shape, 0, NULL, &in));
   WEFT_TRY(hlo_ints_new(l->module, 1, &dim, &in->dims));
   WEFT_TRY(lower_finish(in));

@@ -610,12 +610,14 @@ static weft_status *precision(lowering *l, const mlir_op *op, int *out_count, co
   if (!a || a->kind != MLIR_ARRAY) return NULL;
   list = WEFT_ARENA_ARRAY(l->arena, hlo_precision, a->u.array.count);
   WEFT_TRY_ALLOC(list);
-  for (int i = 0; i < a->u.array.count; i++)
-    for (size_t w = 0; w < WEFT_COUNT(words); w++)
-      if (strcmp(mlir_attr_text(a->u.array.items[i], ""), words[w]) == 0) {
-        list[i] = (hlo_precision)w;
-        all_default &= w == 0;
-      }
+  for (int i = 0; i < a->u.array.count; i++) {
+    const char *word = mlir_attr_text(a->u.array.items[i], "");
+    size_t w = 0;
+    while (w < WEFT_COUNT(words) && strcmp(word, words[w]) != 0) w++;
+    if (w == WEFT_COUNT(words)) return WEFT_ERR(INVALID_ARGUMENT, "precision \"%s\" is none of DEFAULT, HIGH, HIGHEST", word);
+    list[i] = (hlo_precision)w;
+    all_default &= w == 0;
+  }
   if (all_default) return NULL; /* the same as none given */
   *out_count = a->u.array.count;
   *out = list;
@@ -635,6 +637,10 @@ static weft_status *dot_algorithm(const mlir_op *op, hlo_dot_algorithm *out)
   const char *parts[3] = {"", "", ""};
   static const char *const names[3] = {"lhs_precision_type", "rhs_precision_type", "accumulation_type"};
   int64_t operations = mlir_attr_int(mlir_attr_of(op, "num_primitive_operations"), 1);
+  int64_t components[2] = {mlir_attr_int(mlir_attr_of(op, "lhs_component_count"), 1),
+                           mlir_attr_int(mlir_attr_of(op, "rhs_component_count"), 1)};
+  bool imprecise = mlir_attr_bool(mlir_attr_of(op, "allow_imprecise_accumulation"), false);
+  bool plain = components[0] == 1 && components[1] == 1;
 
   for (int i = 0; i < 3; i++) {
     const mlir_attr *a = mlir_attr_of(op, names[i]);
@@ -643,19 +649,19 @@ static weft_status *dot_algorithm(const mlir_op *op, hlo_dot_algorithm *out)
                : a->kind == MLIR_TYPE && a->type->kind == MLIR_OTHER ? a->type->text
                                                                      : mlir_attr_text(a, "");
   }
-  if (parts[0][0] == 'f' && parts[0][1] == '8' && parts[1][0] == 'f' && parts[1][1] == '8') {
-    *out = mlir_attr_bool(mlir_attr_of(op, "allow_imprecise_accumulation"), false)
-               ? HLO_ALG_ANY_F8_ANY_F8_F32_FAST_ACCUM : HLO_ALG_ANY_F8_ANY_F8_F32;
+  if (plain && strncmp(parts[0], "f8", 2) == 0 && strncmp(parts[1], "f8", 2) == 0 && strcmp(parts[2], "f32") == 0 && operations == 1) {
+    *out = imprecise ? HLO_ALG_ANY_F8_ANY_F8_F32_FAST_ACCUM : HLO_ALG_ANY_F8_ANY_F8_F32;
     return NULL;
   }
-  for (size_t i = 0; i < WEFT_COUNT(table); i++)
+  for (size_t i = 0; plain && !imprecise && i < WEFT_COUNT(table); i++)
     if (strcmp(parts[0], table[i].lhs) == 0 && strcmp(parts[1], table[i].rhs) == 0 &&
         strcmp(parts[2], table[i].accumulator) == 0 && operations == table[i].operations) {
       *out = table[i].algorithm;
       return NULL;
     }
-  return WEFT_ERR(UNIMPLEMENTED, "the algorithm %s x %s -> %s in %" PRId64 " operations is not known", parts[0], parts[1],
-                  parts[2], operations);
+  return WEFT_ERR(INVALID_ARGUMENT, "no hardware has the algorithm %s x %s -> %s of %" PRId64 " and %" PRId64 " components in %" PRId64
+                  " operations%s", parts[0], parts[1], parts[2], components[0], components[1], operations,
+                  imprecise ? ", imprecise" : "");
 }
 
 weft_status *lower_dot_attrs(lowering *l, const mlir_op *op, hlo_dot_attrs **out)
@@ -936,17 +942,11 @@ static weft_status *batch_norm(lowering *l, const mlir_op *op)
 static weft_status *rng(lowering *l, const mlir_op *op)
 {
   const char *word = mlir_attr_text(mlir_attr_of(op, "rng_distribution"), "");
-  hlo_instr *operands[3], *in;
+  hlo_instr *operands[2], *in;
   const hlo_shape *shape;
-  hlo_ints dims;
 
-  for (int i = 0; i < 3; i++) WEFT_TRY(lower_operand(l, op, i, &operands[i]));
-  WEFT_TRY(lower_static_shape(l, op->results[0].type, &shape));
-  if (!shape) {
-    WEFT_TRY(lower_known_ints(l, operands[2], &dims));
-    shape = hlo_shape_array(l->arena, op->results[0].type->dtype, dims.count, dims.v);
-    WEFT_TRY_ALLOC(shape);
-  }
+  for (int i = 0; i < 2; i++) WEFT_TRY(lower_operand(l, op, i, &operands[i]));
+  WEFT_TRY(lower_shape_operand(l, op, 2, op->results[0].type->dtype, &shape));
   WEFT_TRY(lower_emit(l, HLO_RNG, shape, 2, operands, &in));
   in->u.distribution = strcmp(word, "UNIFORM") == 0  ? HLO_RNG_UNIFORM
                        : strcmp(word, "NORMAL") == 0 ? HLO_RNG_NORMAL

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,8 @@ weft_status *mlir_new_tensor(weft_arena *arena, const mlir_type *element, int ra
   if (rank > HLO_MAX_RANK) return WEFT_ERR(INVALID_ARGUMENT, "a tensor of rank %d, over %d", rank, HLO_MAX_RANK);
   for (int i = 0; i < rank; i++) {
     if (dims[i] < 0 && dims[i] != MLIR_DYNAMIC) return WEFT_ERR(INVALID_ARGUMENT, "a dimension of %" PRId64, dims[i]);
+    if (dims[i] != MLIR_DYNAMIC && bounds && bounds[i] != MLIR_DYNAMIC)
+      return WEFT_ERR(INVALID_ARGUMENT, "dimension %d of size %" PRId64 " has a bound, which is for sizes that are not known", i, dims[i]);
     if (dims[i] > 0 && __builtin_mul_overflow(bytes, dims[i], &bytes))
       return WEFT_ERR(INVALID_ARGUMENT, "a tensor of more than 2^63 bytes");
   }
@@ -53,6 +56,27 @@ weft_status *mlir_new_tensor(weft_arena *arena, const mlir_type *element, int ra
     WEFT_TRY_ALLOC(t->bounds);
   }
   *out = t;
+  return NULL;
+}
+
+weft_status *mlir_check_quant(const mlir_quant *q)
+{
+  double least = weft_float_decode_f64(q->expressed, weft_dtype_float_format(q->expressed)->has_zero ? 1 : 0);
+  int bits = weft_dtype_bits(q->storage);
+  bool is_signed = weft_dtype_is_signed(q->storage);
+  int64_t lowest = is_signed ? -((int64_t)1 << (bits - 1)) : 0, highest = ((int64_t)1 << (bits - is_signed)) - 1;
+
+  if (q->min < lowest || q->min >= q->max || q->max > highest)
+    return WEFT_ERR(INVALID_ARGUMENT, "stored values from %" PRId64 " to %" PRId64 " of %s (quantized_type C3)", q->min, q->max,
+                    weft_dtype_name(q->storage));
+  for (int i = 0; i < q->count; i++) {
+    double held = weft_float_decode_f64(q->expressed, weft_float_encode_f64(q->expressed, q->scales[i]));
+    if (!(q->scales[i] >= least) || !isfinite(held))
+      return WEFT_ERR(INVALID_ARGUMENT, "scale %g is out of %s's range (quantized_type C4)", q->scales[i], weft_dtype_name(q->expressed));
+    if (q->zeros[i] < q->min || q->zeros[i] > q->max)
+      return WEFT_ERR(INVALID_ARGUMENT, "zero point %" PRId64 " is not from %" PRId64 " to %" PRId64 " (quantized_type C7)", q->zeros[i],
+                      q->min, q->max);
+  }
   return NULL;
 }
 

@@ -213,6 +213,8 @@ const mlir_type *mlir_element_type(weft_dtype dtype); /* static */
 weft_dtype mlir_dtype_from_name(const char *name, size_t size);
 WEFT_NODISCARD weft_status *mlir_new_tensor(weft_arena *arena, const mlir_type *element, int rank, const int64_t *dims,
                                             const int64_t *bounds, const mlir_type **out);
+/* What the specification demands of the parameters of a quantized type.  Errors: INVALID_ARGUMENT naming the constraint. */
+WEFT_NODISCARD weft_status *mlir_check_quant(const mlir_quant *q);
 bool mlir_type_is_dynamic(const mlir_type *t);
 bool mlir_type_equal(const mlir_type *a, const mlir_type *b);
 /* Number of elements; 0 when a dimension is dynamic.  Types are checked when made: it does not overflow. */

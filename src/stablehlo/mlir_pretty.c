@@ -42,6 +42,7 @@ static weft_status *result_types(text_parser *ps, mlir_op *op)
     WEFT_TRY(text_type_list(ps, &types));
     return text_set_results(ps, op, types.count - inputs, (const mlir_type *const *)types.items + inputs);
   }
+  if (named(op, "select") && types.count != 2) return text_fail(ps, ps->p, "expected the types of predicate and result, got %d", types.count);
   bool same = named(op, "optimization_barrier");
   bool none = named(op, "return") || (op->dialect == SHLO_CHECK) || (op->dialect == SHLO_SDY && named(op, "sharding_group"));
   int skip = same ? 0 : none ? types.count : types.count - 1;
@@ -134,8 +135,10 @@ static weft_status *keyed(text_parser *ps, mlir_op *op, const char *key, text_at
   if (named(op, "dot_general") && strcmp(key, "batching_dims") == 0) return dim_pair(ps, "batching", attrs);
   if (named(op, "dot_general") && strcmp(key, "contracting_dims") == 0) return dim_pair(ps, "contracting", attrs);
   ps->bare_numbers = true;
+  const char *start = ps->p;
   WEFT_TRY(text_attr(ps, &a));
   ps->bare_numbers = false;
+  if (strcmp(key, "precision") == 0 && a->kind != MLIR_ARRAY) return text_fail(ps, start, "expected a list of precisions");
   return text_add_attr(ps, attrs, attribute_name(op, key), a);
 }
 
@@ -153,6 +156,7 @@ static weft_status *item(text_parser *ps, mlir_op *op, text_list *operands, text
     return keyed(ps, op, key, attrs);
   }
   ps->p = start;
+  if (!named(op, "compare") && op->dialect != SHLO_CHECK) return text_fail(ps, start, "expected an operand or an attribute by name");
   WEFT_TRY(text_attr(ps, &a)); /* a word of compare, the constant of check.expect_eq_const */
   const char *name = a->kind == MLIR_ENUM && named(op, "compare")
                          ? (attrs->count ? "compare_type" : "comparison_direction")

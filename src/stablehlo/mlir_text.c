@@ -349,6 +349,15 @@ static weft_status *dimensions(text_parser *ps, int *rank, int64_t *dims)
   return NULL;
 }
 
+/* An error that does not know where it is. */
+static weft_status *positioned(text_parser *ps, const char *at, weft_status *st)
+{
+  weft_status *out = st ? text_fail(ps, at, "%s", weft_status_message(st)) : NULL;
+
+  weft_status_free(st);
+  return out;
+}
+
 static weft_status *shaped_type(text_parser *ps, mlir_type_kind kind, const mlir_type **out)
 {
   int64_t dims[HLO_MAX_RANK], bound_values[HLO_MAX_RANK];
@@ -376,12 +385,7 @@ static weft_status *shaped_type(text_parser *ps, mlir_type_kind kind, const mlir
     bounds = bound_values;
   }
   WEFT_TRY(text_expect(ps, '>'));
-  weft_status *st = mlir_new_tensor(ps->arena, element, rank, dims, bounds, out);
-  if (st) {
-    weft_status *positioned = text_fail(ps, start, "%s", weft_status_message(st));
-    weft_status_free(st);
-    return positioned;
-  }
+  WEFT_TRY(positioned(ps, start, mlir_new_tensor(ps->arena, element, rank, dims, bounds, out)));
   if (unranked || kind == MLIR_BUFFER) ((mlir_type *)(uintptr_t)*out)->kind = unranked ? MLIR_UNRANKED : MLIR_BUFFER;
   ps->program->has_dynamic_types |= mlir_type_is_dynamic(*out);
   return NULL;
@@ -487,7 +491,7 @@ static weft_status *quantized_type(text_parser *ps, const mlir_type **out)
   if (!text_word(ps, &word, &size)) return text_fail(ps, ps->p, "expected a storage type");
   char name[16];
   int prefix = word[0] == 'u' && size > 1 && word[1] != 'i'; /* u8 here, ui8 elsewhere */
-  if (size < 2 || size > 8) return text_fail(ps, word, "not a storage type");
+  if (size < 2 || size > 8 || word[0] == 's') return text_fail(ps, word, "not a storage type");
   snprintf(name, sizeof name, "%s%.*s", prefix ? "ui" : "", (int)size - prefix, word + prefix);
   q->storage = mlir_dtype_from_name(name, strlen(name));
   if (!weft_dtype_is_integer(q->storage)) return text_fail(ps, word, "not a storage type");
@@ -527,6 +531,7 @@ static weft_status *quantized_type(text_parser *ps, const mlir_type **out)
   q->count = count;
   q->scales = scales;
   q->zeros = zeros;
+  WEFT_TRY_NOTE(positioned(ps, start, mlir_check_quant(q)), "a quantized type");
   WEFT_TRY(new_type(ps, MLIR_QUANTIZED, &t));
   t->dtype = q->storage;
   t->quant = q;
@@ -903,8 +908,8 @@ weft_status *text_conv_dims(text_parser *ps, text_attrs *attrs)
                       "output_spatial_dimensions");
 }
 
-/* key = value, ... up to '>' */
-static weft_status *struct_body(text_parser *ps, text_attrs *attrs)
+/* key = value, ... up to '>'; what VHLO holds is its own. */
+static weft_status *struct_body(text_parser *ps, bool vhlo, text_attrs *attrs)
 {
   while (text_peek(ps) != '>') {
     const char *word, *key;
@@ -916,6 +921,8 @@ static weft_status *struct_body(text_parser *ps, text_attrs *attrs)
     key = weft_arena_strndup(ps->arena, word, size);
     WEFT_TRY_ALLOC(key);
     WEFT_TRY(text_expect(ps, '='));
+    if (vhlo && text_peek(ps) == '#' && (ps->end - ps->p < 5 || memcmp(ps->p, "#vhlo", 5) != 0))
+      return text_fail(ps, ps->p, "%s of VHLO is of another dialect", key);
     WEFT_TRY(text_attr(ps, &value));
     WEFT_TRY(text_add_attr(ps, attrs, key, value));
   }
@@ -961,6 +968,26 @@ static bool word_is(const char *word, size_t size, const char *s)
   return size == strlen(s) && memcmp(word, s, size) == 0;
 }
 
+/* vhlo.dict_v1's: {#vhlo.string_v1<"key"> = #vhlo.integer_v1<1 : i32>, ...} */
+static weft_status *vhlo_dict(text_parser *ps, const mlir_attr **out)
+{
+  text_attrs attrs = {0};
+
+  WEFT_TRY(text_expect(ps, '{'));
+  while (!text_accept(ps, '}')) {
+    const mlir_attr *key, *value;
+    if (attrs.count > 0) WEFT_TRY(text_expect(ps, ','));
+    const char *start = ps->p;
+    if (text_peek(ps) != '#') return text_fail(ps, start, "expected a key of VHLO: #vhlo.string_v1<...>");
+    WEFT_TRY(text_attr(ps, &key));
+    if (key->kind != MLIR_STRING) return text_fail(ps, start, "a key that is no string");
+    WEFT_TRY(text_expect(ps, '='));
+    WEFT_TRY(text_attr(ps, &value));
+    WEFT_TRY(text_add_attr(ps, &attrs, key->u.text.s, value));
+  }
+  return text_dict_attr(ps, &attrs, out);
+}
+
 /* The inside of #name<...>: fields, an enumeration's word, a wrapped attribute (vhlo), or text kept as it is. */
 static weft_status *dialect_attr_body(text_parser *ps, const char *name, size_t size, const mlir_attr **out)
 {
@@ -977,7 +1004,7 @@ static weft_status *dialect_attr_body(text_parser *ps, const char *name, size_t 
   }
   if (word_is(name, size, "stablehlo.conv") || word_is(name, size, "mhlo.conv")) {
     if (text_accept_word(ps, "raw")) {
-      WEFT_TRY(struct_body(ps, &attrs));
+      WEFT_TRY(struct_body(ps, false, &attrs));
     } else {
       WEFT_TRY(text_conv_dims(ps, &attrs));
     }
@@ -993,9 +1020,10 @@ static weft_status *dialect_attr_body(text_parser *ps, const char *name, size_t 
   if (word_is(name, size, "sdy.sharding_per_value")) return text_sdy_per_value(ps, out);
   if (word_is(name, size, "sdy.mesh")) return text_sdy_mesh(ps, out);
   if (field_follows(ps)) {
-    WEFT_TRY(struct_body(ps, &attrs));
+    WEFT_TRY(struct_body(ps, vhlo, &attrs));
     return dict_of(ps, name, size, &attrs, out);
   }
+  if (word_is(name, size, "vhlo.dict_v1")) return vhlo_dict(ps, out);
   if (vhlo && text_peek(ps) != '>') return text_attr(ps, out);
   if (size < 4 || memcmp(name, "sdy.", 4) != 0) {
     const char *start = ps->p;
@@ -1121,7 +1149,7 @@ static weft_status *bare_attr(text_parser *ps, const mlir_attr **out)
   case '<': /* a nameless struct: <lhs_precision_type = tf32, ...> */
     ps->p++;
     if (field_follows(ps)) {
-      WEFT_TRY(struct_body(ps, &attrs));
+      WEFT_TRY(struct_body(ps, false, &attrs));
       WEFT_TRY(dict_of(ps, NULL, 0, &attrs, out));
     } else {
       const char *text;

@@ -625,6 +625,15 @@ static weft_status *function_type(bc_reader *r, bc_cursor *c, const mlir_type **
   return NULL;
 }
 
+/* An error that does not know where it is. */
+static weft_status *positioned(bc_reader *r, const uint8_t *at, weft_status *st)
+{
+  weft_status *out = st ? bc_fail(r, at, "%s", weft_status_message(st)) : NULL;
+
+  weft_status_free(st);
+  return out;
+}
+
 static weft_status *shaped_type(bc_reader *r, bc_cursor *c, mlir_type_kind kind, const mlir_attr *encoding,
                                 const mlir_type **out)
 {
@@ -645,12 +654,7 @@ static weft_status *shaped_type(bc_reader *r, bc_cursor *c, mlir_type_kind kind,
   WEFT_TRY(bc_type_ref(r, c, &element));
   if (element->kind != MLIR_ELEMENT && element->kind != MLIR_INDEX && element->kind != MLIR_QUANTIZED)
     return bc_fail(r, at, "a tensor of something that is no element type");
-  weft_status *st = mlir_new_tensor(r->arena, element, rank, dims, list ? bounds : NULL, out);
-  if (st) {
-    weft_status *positioned = bc_fail(r, at, "%s", weft_status_message(st));
-    weft_status_free(st);
-    return positioned;
-  }
+  WEFT_TRY(positioned(r, at, mlir_new_tensor(r->arena, element, rank, dims, list ? bounds : NULL, out)));
   ((mlir_type *)(uintptr_t)*out)->kind = kind;
   r->program->has_dynamic_types |= mlir_type_is_dynamic(*out);
   return NULL;
@@ -726,6 +730,7 @@ static weft_status *quantized_type(bc_reader *r, bc_cursor *c, bool per_axis, co
         [WEFT_S2] = WEFT_U2, [WEFT_S4] = WEFT_U4, [WEFT_S8] = WEFT_U8, [WEFT_S16] = WEFT_U16, [WEFT_S32] = WEFT_U32};
     q->storage = unsigned_of[q->storage];
   }
+  WEFT_TRY(positioned(r, at, mlir_check_quant(q)));
   *t = (mlir_type){.kind = MLIR_QUANTIZED, .dtype = q->storage, .quant = q};
   *out = t;
   return NULL;

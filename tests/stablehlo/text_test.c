@@ -311,6 +311,7 @@ TEST(broken_constraints_are_named)
 {
 #define ADD(t) "({\n^bb0(%x: tensor<" t ">, %y: tensor<" t ">):\n  %z = stablehlo.add %x, %y : tensor<" t ">\n" \
                "  stablehlo.return %z : tensor<" t ">\n})"
+#define Q(storage, scale) "tensor<4x!quant.uniform<" storage ":f32, " scale ">>"
   static const struct { const char *body, *error; } cases[] = {
       {"%0 = \"stablehlo.all_reduce\"(%a) " ADD("f32") " {replica_groups = dense<[[0, 1, 1, 3]]> : tensor<1x4xi64>} : "
        "(tensor<4xf32>) -> tensor<4xf32>", "id 1 is twice in replica_groups (all_reduce C1)"},
@@ -345,6 +346,48 @@ TEST(broken_constraints_are_named)
       {"%q = \"stablehlo.uniform_quantize\"(%a) : (tensor<4xf32>) -> tensor<4x!quant.uniform<i8:f32:0, {0.1, 0.2, 0.3, 0.4}>>\n"
        "%0 = \"stablehlo.abs\"(%q) : (tensor<4x!quant.uniform<i8:f32:0, {0.1, 0.2, 0.3, 0.4}>>) -> "
        "tensor<4x!quant.uniform<i8:f32:0, {0.1, 0.2, 0.3, 0.4}>>", "quantized per axis (abs I1)"},
+      {"%q = stablehlo.uniform_quantize %a : (tensor<4xf32>) -> " Q("i8", "0.5") "\n%0 = \"stablehlo.add\"(%q, %q) : "
+       "(" Q("i8", "0.5") ", " Q("i8", "0.5") ") -> tensor<4xf32>", "(add C2)"},
+      {"%q = stablehlo.uniform_quantize %a : (tensor<4xf32>) -> " Q("i8", "0.5") "\n%0 = \"stablehlo.add\"(%q, %q) : "
+       "(" Q("i8", "0.5") ", " Q("i8", "0.5") ") -> " Q("i4", "0.5"), "(add C3)"},
+      {"%q = stablehlo.uniform_quantize %a : (tensor<4xf32>) -> " Q("i8", "0.5") "\n%0 = \"stablehlo.transpose\"(%q) "
+       "{permutation = array<i64: 0>} : (" Q("i8", "0.5") ") -> " Q("i8", "0.25"), "differ in scales or zero points (transpose C1)"},
+      {"%q = stablehlo.uniform_quantize %a : (tensor<4xf32>) -> " Q("i8", "0.5") "\n%0 = \"stablehlo.reshape\"(%q) : "
+       "(" Q("i8", "0.5") ") -> " Q("i8", "0.5:1"), "(reshape C1)"},
+      {"%q = stablehlo.uniform_quantize %a : (tensor<4xf32>) -> tensor<4x!quant.uniform<i8:f32:0, {0.1, 0.2, 0.3, 0.4}>>\n"
+       "%0 = \"stablehlo.reshape\"(%q) : (tensor<4x!quant.uniform<i8:f32:0, {0.1, 0.2, 0.3, 0.4}>>) -> "
+       "tensor<2x2x!quant.uniform<i8:f32:1, {0.1, 0.2}>>", "(reshape C1)"},
+      {"%0 = stablehlo.uniform_quantize %a : (tensor<4xf32>) -> tensor<4x!quant.uniform<i8:f64, 0.5>>", "(uniform_quantize C2)"},
+      {"%0 = stablehlo.uniform_quantize %a : (tensor<4xf32>) -> " Q("i8", "0.5:300"), "zero point 300 is not from -128 to 127 (quantized_type C7)"},
+      {"%0 = stablehlo.uniform_quantize %a : (tensor<4xf32>) -> tensor<4x!quant.uniform<i8:f16, 1.0e5>>", "(quantized_type C4)"},
+      {"%0 = stablehlo.uniform_quantize %a : (tensor<4xf32>) -> " Q("i8<-8:8000>", "0.5"), "(quantized_type C3)"},
+      {"%0 = stablehlo.uniform_quantize %a : (tensor<4xf32>) -> " Q("si8", "0.5"), "not a storage type"},
+      {"%s = stablehlo.constant dense<[2, 3]> : tensor<2xi64>\n%0 = stablehlo.dynamic_reshape %a, %s : (tensor<4xf32>, "
+       "tensor<2xi64>) -> tensor<2x2xf32>", "dimension 1 of the result is declared 2, its operand gives 3"},
+      {"%s = stablehlo.constant dense<4> : tensor<1xi64>\n%0 = stablehlo.dynamic_iota %s, dim = 0 : (tensor<1xi64>) -> "
+       "tensor<5xf32>", "is declared 5, its operand gives 4"},
+      {"%0 = stablehlo.dot %a, %a, precision = [BEST] : (tensor<4xf32>, tensor<4xf32>) -> tensor<f32>", "precision \"BEST\""},
+      {"%0 = stablehlo.dot_general %a, %a, contracting_dims = [0] x [0], algorithm = <lhs_precision_type = f32, rhs_precision_type = f32, "
+       "accumulation_type = f32, lhs_component_count = 3, rhs_component_count = 1, num_primitive_operations = 1, "
+       "allow_imprecise_accumulation = false> : (tensor<4xf32>, tensor<4xf32>) -> tensor<f32>", "of 3 and 1 components in 1 operations"},
+      {"%0 = \"stablehlo.async_start\"(%a) ({\n^bb0(%x: tensor<4xf32>):\n  %y = stablehlo.negate %x : tensor<4xf32>\n"
+       "  stablehlo.return %y : tensor<4xf32>\n}) : (tensor<4xf32>) -> !stablehlo.future<tensor<4xf32>>", "negate is no collective or slice"},
+      {"%0 = \"stablehlo.async_start\"(%a) ({\n^bb0(%x: tensor<4xf32>):\n  %y = stablehlo.slice %x [0:2] : (tensor<4xf32>) -> tensor<2xf32>\n"
+       "  stablehlo.return %y : tensor<2xf32>\n}) : (tensor<4xf32>) -> !stablehlo.future<tensor<4xf32>>", "(async_start C3)"},
+      {"%0 = \"stablehlo.custom_call\"(%a) {call_target_name = \"Pin\", api_version = 4 : i32} : (tensor<4xf32>) -> tensor<4xf32>",
+       "Pin does not give a memref (custom_call C3)"},
+      {"%0 = \"stablehlo.custom_call\"(%a) {call_target_name = \"t\", api_version = 4 : i32} : (tensor<4xf32>) -> memref<4xf32>",
+       "a buffer that is a result aliases no operand (custom_call C2)"},
+      {"%0 = \"chlo.broadcast_add\"(%a, %a) {broadcast_dimensions = array<i64: 0, 1>} : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>",
+       "2 broadcast_dimensions for an operand of rank 1"},
+      {"\"interpreter.run_parallel\"() {programs = []} : () -> ()", "no programs"},
+      {"\"interpreter.run_parallel\"(%a, %a) {programs = [[@f]]} : (tensor<4xf32>, tensor<4xf32>) -> ()",
+       "2 operands and 0 results, the programs have 1 and 1"},
+      {"%0 = \"interpreter.run_parallel\"(%a) {infeed = [], programs = [[@f]]} : (tensor<4xf32>) -> tensor<4xf32>", "an empty infeed"},
+      {"%p = stablehlo.constant dense<true> : tensor<i1>\n%0 = stablehlo.select %p, %a, %a : tensor<i1>, tensor<4xf32>, tensor<4xf32>",
+       "expected the types of predicate and result, got 3"},
+      {"%0 = stablehlo.dot %a, %a, [HIGH] : (tensor<4xf32>, tensor<4xf32>) -> tensor<f32>", "expected an operand or an attribute by name"},
+      {"%0 = stablehlo.slice %a [0:1] : (tensor<4xf32>) -> tensor<1xf32, #stablehlo.bounds<1>>", "dimension 0 of size 1 has a bound"},
   };
 
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
@@ -353,12 +396,31 @@ TEST(broken_constraints_are_named)
              "func.func private @f(%%a: tensor<4xf32>) -> tensor<4xf32> {\n  return %%a : tensor<4xf32>\n}\n"
              "func.func private @g(%%a: tensor<5xf32>) -> tensor<5xf32> {\n  return %%a : tensor<5xf32>\n}\n", cases[i].body);
     T_FAILS(parse(program), cases[i].error);
+    snprintf(program, sizeof program, "func.func @main() {\n  return\n}\nfunc.func @uncalled(%%a: tensor<4xf32>) {\n%s\nreturn\n}\n"
+             "func.func private @g(%%a: tensor<5xf32>) -> tensor<5xf32> {\n  return %%a : tensor<5xf32>\n}\n", cases[i].body);
+    if (strstr(cases[i].error, " C")) T_FAILS(parse(program), strchr(cases[i].error, '(')); /* constraints hold for what nobody calls */
   }
 #undef ADD
+#undef Q
+}
+
+TEST(dictionaries_of_vhlo_have_keys_of_vhlo)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  static const char head[] = "func.func @main() attributes {a = #vhlo.dict_v1<{", tail[] = "}>} {\n  return\n}";
+  char text[256];
+
+  snprintf(text, sizeof text, "%s#vhlo.string_v1<\"k\"> = #vhlo.integer_v1<1 : i32>, #vhlo.string_v1<\"l\"> = #vhlo.array_v1<[]>%s", head, tail);
+  T_OK(shlo_parse(text, strlen(text), NULL, &module));
+  snprintf(text, sizeof text, "%s\"k\" = #vhlo.array_v1<[]>%s", head, tail);
+  T_FAILS(parse(text), "expected a key of VHLO");
+  snprintf(text, sizeof text, "%s#vhlo.string_v1<\"k\"> = #vhlo.result_accuracy_v1<ulps = 0, mode = #stablehlo.result_accuracy_mode<DEFAULT>>%s",
+           head, tail);
+  T_FAILS(parse(text), "mode of VHLO is of another dialect");
 }
 
 TEST_MAIN(UNIT(custom_and_generic_assembly_mean_the_same), UNIT(constants_in_every_spelling),
           UNIT(a_splat_is_a_broadcast_of_a_scalar), UNIT(loops_see_values_from_outside),
           UNIT(a_function_is_chosen_and_its_shapes_refined), UNIT(donated_and_aliased_arguments),
           UNIT(locations_become_metadata), UNIT(errors_point_at_the_fault), UNIT(nesting_is_bounded), UNIT(programs_are_told_from_hlo_by_their_content),
-          UNIT(broken_constraints_are_named))
+          UNIT(broken_constraints_are_named), UNIT(dictionaries_of_vhlo_have_keys_of_vhlo))
