@@ -9,6 +9,7 @@ libweftcore_la_SOURCES += \
   %D%/npy.c %D%/npy.h \
   %D%/options.c %D%/options.h \
   %D%/status.c %D%/status.h \
+  %D%/svg.c %D%/svg.h \
   %D%/thread.c %D%/thread.h
 
 # what the public headers include: <weft/collective.h> says "base/status.h", and weft.pc has -I.../weft

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/svg.h"
 #include "buffer/plan_internal.h"
 
 enum { LISTED = 20 }; /* buffers that buf_plan_print names */
@@ -57,25 +58,15 @@ weft_status *buf_plan_print(const buf_plan *plan, FILE *out)
   return ferror(out) ? WEFT_ERR(UNKNOWN, "cannot write the plan: %s", strerror(errno)) : NULL;
 }
 
-static void xml_text(FILE *out, const char *text)
-{
-  for (; *text; text++) {
-    const char *entity = *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : *text == '&' ? "&amp;" : *text == '"' ? "&quot;" : NULL;
-    if (entity) fputs(entity, out);
-    else fputc(*text, out);
-  }
-}
-
 weft_status *buf_plan_svg(const buf_plan *plan, FILE *out)
 {
   enum { WIDTH = 1600, HEIGHT = 900, LEFT = 90, TOP = 50, BOTTOM = 40 };
   double steps = WEFT_MAX(plan->flow->step_count, 1), total = (double)WEFT_MAX(plan->stats.temp_bytes, 1);
   double dx = (WIDTH - LEFT - 20) / steps, dy = (HEIGHT - TOP - BOTTOM) / total;
 
-  fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
-               "font-size=\"11\">\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", WIDTH, HEIGHT, WIDTH, HEIGHT);
+  weft_svg_begin(out, WIDTH, HEIGHT);
   fprintf(out, "<text x=\"%d\" y=\"24\" font-size=\"16\">", LEFT);
-  xml_text(out, plan->module->name);
+  weft_svg_escaped(out, plan->module->name);
   fprintf(out, ": %s of temporaries, lower bound %s, %d buffers</text>\n", BYTES(plan->stats.temp_bytes),
           BYTES(plan->stats.lower_bound_bytes), plan->stats.buffer_count);
   for (int i = 0; i <= 4; i++) {
@@ -94,21 +85,13 @@ weft_status *buf_plan_svg(const buf_plan *plan, FILE *out)
     double y = HEIGHT - BOTTOM - (double)buffer->offset * dy - h;
     unsigned hue = (unsigned)b * 137u % 360u;
     fprintf(out, "<g><title>");
-    xml_text(out, buffer->instr->name);
+    weft_svg_escaped(out, buffer->instr->name);
     fprintf(out, "%s\n%s at %" PRId64 "\nsteps %.0f to %.0f</title>"
                  "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"hsl(%u,55%%,%d%%)\" stroke=\"#555\" "
                  "stroke-width=\"0.3\"/>", buffer->kind == BUFFER_SCRATCH ? " (scratch)" : "", BYTES(buffer->bytes),
             buffer->offset, begin, end - 1, x, y, w, h, hue, buffer->kind == BUFFER_SCRATCH ? 85 : 75);
-    int room = (int)(w / 6.2);
-    if (h >= 11 && room >= 3) {
-      char name[64];
-      snprintf(name, sizeof name, "%.*s", WEFT_MIN(room, 60), buffer->instr->name);
-      fprintf(out, "<text x=\"%.2f\" y=\"%.2f\">", x + 2, y + WEFT_MIN(h / 2 + 4, 14));
-      xml_text(out, name);
-      fputs("</text>", out);
-    }
+    if (h >= 11) weft_svg_label(out, x + 2, y + WEFT_MIN(h / 2 + 4, 14), w - 4, buffer->instr->name);
     fputs("</g>\n", out);
   }
-  fputs("</svg>\n", out);
-  return ferror(out) ? WEFT_ERR(UNKNOWN, "cannot write the drawing: %s", strerror(errno)) : NULL;
+  return weft_svg_end(out);
 }

@@ -13,6 +13,7 @@
 
 #include "base/npy.h"
 #include "cli/cli.h"
+#include "cli/profile.h"
 #include "cli/program.h"
 #include "cli/progress.h"
 #include "cli/session.h"
@@ -27,9 +28,9 @@ typedef struct run_options {
   const char *output_dir, *input_dir, *expect_dir;
   double rtol, atol; /* negative: by element type */
   int repeat, devices, threads;
-  bool json, reference, quiet;
+  bool json, reference, quiet, profile;
   const char *plugin, *other; /* files; NULL: our own, none to compare with */
-  const char *memory;
+  const char *memory, *timeline;
 } run_options;
 
 /* One run of the command: what it has made so far. */
@@ -41,6 +42,7 @@ typedef struct run_state {
   int devices, params, outputs;
   hlo_literal **arguments;  /* one per parameter leaf, the same for every device */
   hlo_literal **values;     /* results on the host: [device * outputs + leaf] */
+  cli_profile profile;
   double load_ms, compile_ms, first_ms, median_ms, min_ms;
   int differences;
 } run_state;
@@ -63,6 +65,8 @@ static void print_help(FILE *out)
           "  --rtol R, --atol A     tolerances: |got - want| <= A + R * |want|.  Default A: R / 10; default R: 1e-9 for\n"
           "                         f64, 1e-4 for f32, 4e-3 for f16, 3e-2 for bf16, 0.3 for narrower floats\n"
           "  --repeat N             run N times more and print the median\n"
+          "  --profile              run once more and print where the time went, step by step\n"
+          "  --timeline FILE.svg    run once more and draw what ran when on which thread\n"
           "  --devices N            run on N devices of this process (default 1)\n"
           "  --threads N            worker threads (default: one a core; WEFT_THREADS)\n"
           "  --memory ORDER         topological (default), sequential, or budget=BYTES\n"
@@ -72,8 +76,8 @@ static void print_help(FILE *out)
 
 static weft_status *parse_options(int argc, char **argv, run_options *o, bool *done)
 {
-  enum { INPUT = 256, SEED, SAVE_INPUTS, OUTPUT_DIR, EXPECT, COMPARE, PLUGIN, RTOL, ATOL, REPEAT, DEVICES, THREADS, MEMORY, JSON,
-         QUIET };
+  enum { INPUT = 256, SEED, SAVE_INPUTS, OUTPUT_DIR, EXPECT, COMPARE, PLUGIN, RTOL, ATOL, REPEAT, PROFILE, TIMELINE, DEVICES,
+         THREADS, MEMORY, JSON, QUIET };
   static const struct option options[] = {
       {"input", required_argument, NULL, INPUT}, {"seed", required_argument, NULL, SEED},
       {"save-inputs", required_argument, NULL, SAVE_INPUTS}, {"output-dir", required_argument, NULL, OUTPUT_DIR},
@@ -81,6 +85,7 @@ static weft_status *parse_options(int argc, char **argv, run_options *o, bool *d
       {"plugin", required_argument, NULL, PLUGIN},
       {"rtol", required_argument, NULL, RTOL}, {"atol", required_argument, NULL, ATOL},
       {"repeat", required_argument, NULL, REPEAT}, {"devices", required_argument, NULL, DEVICES},
+      {"profile", no_argument, NULL, PROFILE}, {"timeline", required_argument, NULL, TIMELINE},
       {"threads", required_argument, NULL, THREADS}, {"memory", required_argument, NULL, MEMORY},
       {"json", no_argument, NULL, JSON}, {"quiet", no_argument, NULL, QUIET}, {"help", no_argument, NULL, 'h'},
       {NULL, 0, NULL, 0}};
@@ -108,6 +113,8 @@ static weft_status *parse_options(int argc, char **argv, run_options *o, bool *d
         *(c == RTOL ? &o->rtol : &o->atol) = strtod(optarg, &end);
         if (end == optarg || *end) return WEFT_ERR(INVALID_ARGUMENT, "expected a tolerance, got \"%s\"", optarg);
         break;
+      case PROFILE: o->profile = true; break;
+      case TIMELINE: o->timeline = optarg; break;
       case REPEAT:
       case DEVICES:
       case THREADS:
@@ -249,6 +256,32 @@ static int compare_doubles(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
+static weft_status *draw_timeline(const run_state *s)
+{
+  FILE *out = fopen(s->o->timeline, "w");
+  weft_status *st;
+
+  if (!out) return WEFT_ERR(INVALID_ARGUMENT, "cannot write %s: %s", s->o->timeline, strerror(errno));
+  st = cli_profile_draw(&s->profile, s->program.module->name, out);
+  if (fclose(out) != 0 && !st) st = WEFT_ERR(INVALID_ARGUMENT, "cannot write %s: %s", s->o->timeline, strerror(errno));
+  return st;
+}
+
+/* One more run, recorded: recording takes time, so none of those that are timed. */
+static weft_status *profile(run_state *s)
+{
+  weft_status *st;
+  double ms;
+
+  if (s->o->plugin) return WEFT_ERR(UNIMPLEMENTED, "--profile and --timeline of another plugin (%s)", s->o->plugin);
+  cli_profile_begin(&s->profile);
+  st = cli_session_run(&s->session, s->o->repeat + 1, &ms);
+  weft_status *recorded = cli_profile_end(&s->profile, &s->arena);
+  if (st) weft_status_free(recorded);
+  WEFT_TRY(st ? st : recorded);
+  return s->o->timeline ? draw_timeline(s) : NULL;
+}
+
 static weft_status *run(run_state *s)
 {
   double *times = WEFT_ARENA_ARRAY(&s->arena, double, s->o->repeat);
@@ -261,6 +294,7 @@ static weft_status *run(run_state *s)
     s->min_ms = times[0];
     s->median_ms = (times[(s->o->repeat - 1) / 2] + times[s->o->repeat / 2]) / 2;
   }
+  if (s->o->profile || s->o->timeline) WEFT_TRY(profile(s));
   s->values = WEFT_ARENA_ARRAY(&s->arena, hlo_literal *, s->devices * s->outputs);
   WEFT_TRY_ALLOC(s->values);
   return cli_session_fetch(&s->session, s->values);
@@ -544,6 +578,10 @@ static void print_json(const run_state *s, const cli_memory *memory)
     printf("}");
   }
   printf("]");
+  if (s->o->profile) {
+    printf(", \"profile\": ");
+    cli_profile_json(&s->profile, stdout);
+  }
   if (s->o->expect_dir || s->o->reference || s->o->other) printf(", \"differences\": %d", s->differences);
   printf("}\n");
 }
@@ -557,6 +595,7 @@ static void print_text(const run_state *s, const cli_memory *memory)
          (double)memory->parameters / 1e6, (double)memory->outputs / 1e6, (double)memory->temporaries / 1e6,
          peak_rss_mb());
   if (!s->o->quiet) print_values(s);
+  if (s->o->profile) cli_profile_print(&s->profile, stdout);
 }
 
 /* A program that runs others on several devices (StableHLO's interpreter.run_parallel) and checks what they give: the

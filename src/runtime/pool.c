@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/thread.h"
+#include "runtime/trace.h"
 
 struct rt_pool {
   rt_pool_options options;
@@ -174,7 +175,9 @@ static void help(rt_job *job)
   loop *l = WEFT_CONTAINER_OF(job, loop, job);
   atomic_int *left = &l->left;
 
+  int64_t begin = WEFT_UNLIKELY(rt_trace_on) ? weft_now_ns() : 0;
   run_indices(l);
+  if (WEFT_UNLIKELY(begin != 0)) rt_trace_event("share", "(of another thread's step)", -1, begin);
   atomic_fetch_add_explicit(left, 1, memory_order_release);
   /* The loop may be gone now; waking an address is harmless whatever is there. */
   syscall(SYS_futex, left, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/svg.h"
 #include "buffer/hazard.h"
 #include "runtime/program_internal.h"
 
@@ -528,17 +529,6 @@ weft_status *rt_program_print(const rt_program *program, FILE *out)
   return ferror(out) ? WEFT_ERR(UNKNOWN, "cannot write the program") : NULL;
 }
 
-static void svg_text(FILE *out, double x, double y, const char *text)
-{
-  fprintf(out, "<text x=\"%.0f\" y=\"%.0f\">", x, y);
-  for (; *text; text++) {
-    if (*text == '<') fputs("&lt;", out);
-    else if (*text == '&') fputs("&amp;", out);
-    else fputc(*text, out);
-  }
-  fputs("</text>\n", out);
-}
-
 /* Rows by depth in the graph, dependences as lines; one block a sequence. */
 weft_status *rt_program_svg(const rt_program *program, FILE *out)
 {
@@ -553,9 +543,7 @@ weft_status *rt_program_svg(const rt_program *program, FILE *out)
   int *row = (int *)memory, *column = row + most, *used = column + most;
   for (int pass = 0; pass < 2; pass++) {
     double y0 = TOP;
-    if (pass)
-      fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" font-family=\"sans-serif\" "
-                   "font-size=\"11\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n", width + 20, height + 20);
+    if (pass) weft_svg_begin(out, width + 20, height + 20);
     for (int s = program->seq_count - 1; s >= 0; s--) {
       const rt_seq *seq = program->seqs[s];
       int rows = 0;
@@ -570,7 +558,7 @@ weft_status *rt_program_svg(const rt_program *program, FILE *out)
         rows = WEFT_MAX(rows, row[t] + 1);
         width = WEFT_MAX(width, 20 + (column[t] + 1) * (double)WIDE);
       }
-      if (pass) svg_text(out, 10, y0 - 8, seq->name);
+      if (pass) weft_svg_label(out, 10, y0 - 8, width, seq->name);
       for (int t = 0; pass && t < seq->count; t++) {
         double x = 10 + column[t] * WIDE, y = y0 + row[t] * HIGH;
         for (int k = 0; k < seq->nodes[t].successor_count; k++) {
@@ -580,14 +568,11 @@ weft_status *rt_program_svg(const rt_program *program, FILE *out)
         }
         fprintf(out, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\" rx=\"4\" fill=\"%s\" stroke=\"#555\"/>\n", x, y,
                 BOX_W, BOX_H, seq->thunks[t]->ops->control ? "#fde8c8" : seq->thunks[t]->ops->start ? "#d8f0d8" : "#dde8f8");
-        char label[40];
-        snprintf(label, sizeof label, "%.24s", seq->thunks[t]->name);
-        svg_text(out, x + 5, y + 18, label);
+        weft_svg_label(out, x + 5, y + 18, BOX_W - 5, seq->thunks[t]->name);
       }
       y0 += rows * HIGH + TOP + 10;
     }
     height = y0;
   }
-  fputs("</svg>\n", out);
-  return ferror(out) ? WEFT_ERR(UNKNOWN, "cannot write the drawing") : NULL;
+  return weft_svg_end(out);
 }

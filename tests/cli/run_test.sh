@@ -45,6 +45,14 @@ json 'd["differences"] == 1 and d["results"][0]["shape"] == "f32[2,3]"' "$tmp/ou
 exits 0 "JSON of timed runs" "$weft" run "$add" --repeat 3 --json
 json 'd["repeat"] == 3 and d["median_ms"] > 0 and d["compile_ms"] > 0 and d["peak_rss_mb"] > 0 and d["temp_bytes"] == 0' "$tmp/out"
 
+exits 0 "a profile and a timeline" "$weft" run "$programs/scan.hlo" --quiet --profile --timeline "$tmp/timeline.svg"
+says "self ms .* step"
+exits 0 "the timeline is XML" python3 -c 'import sys, xml.dom.minidom as x; assert x.parse(sys.argv[1]).getElementsByTagName("g")' "$tmp/timeline.svg"
+exits 0 "a profile in JSON" "$weft" run "$programs/scan.hlo" --json --profile
+json 'd["profile"] and all(s["count"] > 0 and s["self_ms"] >= 0 and s["kind"] and s["name"] for s in d["profile"])' "$tmp/out"
+exits 2 "a timeline that cannot be written" "$weft" run "$add" --timeline "$tmp/none/timeline.svg"
+says "cannot write"
+
 exits 2 "no program" "$weft" run
 exits 2 "an unknown option" "$weft" run "$add" --bogus
 exits 2 "a file that is not there" "$weft" run "$tmp/none.hlo"
