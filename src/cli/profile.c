@@ -115,7 +115,26 @@ weft_status *cli_profile_end(cli_profile *p, weft_arena *arena)
   return add_up(p, arena);
 }
 
-void cli_profile_print(const cli_profile *p, FILE *out)
+static const hlo_instr *find_instr(const hlo_module *module, const char *name)
+{
+  if (module)
+    HLO_FOREACH_COMPUTATION(comp, module)
+      HLO_FOREACH(instr, comp)
+        if (strcmp(instr->name, name) == 0) return instr;
+  return NULL;
+}
+
+/* The step's name, and the operation and the line of source that it comes from, where the program tells. */
+static const char *describe(const cli_step *step, const hlo_module *module, char *buf, size_t size)
+{
+  const hlo_instr *instr = find_instr(module, step->sample->name);
+
+  if (instr) hlo_describe(instr, buf, size);
+  else snprintf(buf, size, "%s", step->sample->name);
+  return buf;
+}
+
+void cli_profile_print(const cli_profile *p, const hlo_module *module, FILE *out)
 {
   double wall = (double)(p->end - p->begin), all = (double)WEFT_MAX(p->busy_ns, 1);
 
@@ -124,8 +143,10 @@ void cli_profile_print(const cli_profile *p, FILE *out)
   if (p->step_count > 0) fprintf(out, "%12s %7s %9s %12s  %-14s %s\n", "self ms", "%", "count", "mean us", "kind", "step");
   for (size_t i = 0; i < p->step_count && i < LISTED; i++) {
     const cli_step *step = &p->steps[i];
+    char where[256];
     fprintf(out, "%12.3f %7.1f %9lld %12.2f  %-14s %s\n", (double)step->self_ns / 1e6, 100 * (double)step->self_ns / all,
-            (long long)step->count, (double)step->self_ns / 1e3 / (double)step->count, step->sample->kind, step->sample->name);
+            (long long)step->count, (double)step->self_ns / 1e3 / (double)step->count, step->sample->kind,
+            describe(step, module, where, sizeof where));
   }
   if (p->step_count > LISTED) fprintf(out, "%12s %zu more steps\n", "...", p->step_count - LISTED);
 }

@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "hlo/hlo.h"
 
 typedef struct cli_span cli_span;
 typedef struct cli_step cli_step;
@@ -25,7 +26,8 @@ void cli_profile_begin(cli_profile *profile);
 /* Once after each cli_profile_begin.  Memory is the arena's. */
 WEFT_NODISCARD weft_status *cli_profile_end(cli_profile *profile, weft_arena *arena);
 
-void cli_profile_print(const cli_profile *profile, FILE *out);
+/* `module`: as it was executed, for where steps come from; or NULL. */
+void cli_profile_print(const cli_profile *profile, const hlo_module *module, FILE *out);
 /* An array of {"kind", "name", "count", "self_ms"}. */
 void cli_profile_json(const cli_profile *profile, FILE *out);
 /* An SVG: time from left to right, a band for each thread, what was called below what called it. */

@@ -595,7 +595,15 @@ static void print_text(const run_state *s, const cli_memory *memory)
          (double)memory->parameters / 1e6, (double)memory->outputs / 1e6, (double)memory->temporaries / 1e6,
          peak_rss_mb());
   if (!s->o->quiet) print_values(s);
-  if (s->o->profile) cli_profile_print(&s->profile, stdout);
+}
+
+static weft_status *print_profile(run_state *s)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+
+  WEFT_TRY(cli_session_optimized(&s->session, &module));
+  cli_profile_print(&s->profile, module, stdout);
+  return NULL;
 }
 
 /* A program that runs others on several devices (StableHLO's interpreter.run_parallel) and checks what they give: the
@@ -652,7 +660,7 @@ static weft_status *run_program(run_state *s)
     print_json(s, &memory);
   else
     print_text(s, &memory);
-  return NULL;
+  return o->profile && !o->json ? print_profile(s) : NULL;
 }
 
 static void fini(run_state *s)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/deadline.h"
+#include "hlo/proto.h"
 #include "pjrt/compile.pb-c.h"
 
 const PJRT_Api *GetPjrtApi(void); /* src/pjrt/plugin.c is part of this program */
@@ -291,6 +292,17 @@ weft_status *cli_session_fetch(cli_session *s, hlo_literal **values)
   for (int d = 0; d < s->devices; d++)
     for (int i = 0; i < s->outputs; i++) WEFT_TRY(fetch(s, s->results[d][i], &values[d * s->outputs + i]));
   return NULL;
+}
+
+weft_status *cli_session_optimized(cli_session *s, hlo_module **out)
+{
+  PJRT_Program program = {.struct_size = sizeof program};
+
+  CALL(s, size, Executable_OptimizedProgram, .executable = s->exe, .program = &program);
+  program.code = weft_arena_alloc(s->arena, program.code_size);
+  WEFT_TRY_ALLOC(program.code);
+  CALL(s, args, Executable_OptimizedProgram, .executable = s->exe, .program = &program);
+  return hlo_from_proto(program.code, program.code_size, out);
 }
 
 weft_status *cli_session_memory(cli_session *s, cli_memory *out)

@@ -46,6 +46,9 @@ WEFT_NODISCARD weft_status *cli_session_run(cli_session *session, int launch_id,
 /* The results of the last run: [device * outputs + output]. */
 WEFT_NODISCARD weft_status *cli_session_fetch(cli_session *session, hlo_literal **values);
 
+/* The module as it is executed, the caller's to free. */
+WEFT_NODISCARD weft_status *cli_session_optimized(cli_session *session, hlo_module **out);
+
 /* Sizes of the compiled program; `bound` -1 where the plugin does not tell. */
 typedef struct cli_memory {
   int64_t parameters, outputs, temporaries, bound, code;

@@ -50,6 +50,12 @@ says "self ms .* step"
 exits 0 "the timeline is XML" python3 -c 'import sys, xml.dom.minidom as x; assert x.parse(sys.argv[1]).getElementsByTagName("g")' "$tmp/timeline.svg"
 exits 0 "a profile in JSON" "$weft" run "$programs/scan.hlo" --json --profile
 json 'd["profile"] and all(s["count"] > 0 and s["self_ms"] >= 0 and s["kind"] and s["name"] for s in d["profile"])' "$tmp/out"
+cat >"$tmp/named.hlo" <<'END'
+e { x = f32[40,40] parameter(0)
+ ROOT d = f32[40,40] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="jit(step)/dot_general" source_file="step.py" source_line=41} }
+END
+exits 0 "the profile of a program that tells its source" "$weft" run "$tmp/named.hlo" --profile
+says "dot .*(jit(step)/dot_general, step.py:41)"
 exits 2 "a timeline that cannot be written" "$weft" run "$add" --timeline "$tmp/none/timeline.svg"
 says "cannot write"
 
