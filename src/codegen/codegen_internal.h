@@ -107,6 +107,7 @@ typedef struct gen_emit {
   gen_ssa mask;            /* lanes whose loads are allowed: i1 or a vector of i1; NULL: all */
   gen_memo *memo;
   int depth;
+  int emitted;             /* values so far */
   const hlo_instr *kernel; /* for messages */
 } gen_emit;
 

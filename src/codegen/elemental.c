@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MEMO_BUCKETS = 1024, MAX_DEPTH = 3000, UNROLL_REDUCE = 4, BRANCH_WORK = 4, BRANCH_STEPS = 32 };
+enum { MEMO_BUCKETS = 1024, MAX_DEPTH = 3000, MAX_EMITTED = 1 << 16, UNROLL_REDUCE = 4, BRANCH_WORK = 4, BRANCH_STEPS = 32 };
 
 /* ---- memory of what was emitted ----------------------------------------------------------------------------------------- */
 
@@ -966,6 +966,8 @@ weft_status *gen_emit_at(gen_emit *e, gen_env *env, const hlo_instr *instr, cons
   const gen_value *known = memo_get(e, env, instr, idx);
   if (known) return *out_values = known, NULL;
   if (e->depth >= MAX_DEPTH) return gen_unimplemented(e, instr, "nested too deeply");
+  if (++e->emitted > MAX_EMITTED) /* computations that use each other twice at every level would grow without bound */
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "the code of one kernel computes over %d values", MAX_EMITTED);
   e->depth++;
   if (!source && is_pointwise(instr)) {
     st = emit_pointwise(e, env, instr, idx);

@@ -297,19 +297,11 @@ static weft_status *mark_called(const hlo_computation *comp, bool *marked, weft_
 static weft_status *clone_computation(clone_ctx *ctx, const hlo_computation *comp, const char *name,
                                       hlo_computation *before, weft_arena *scratch, hlo_computation **out_comp)
 {
-  int most = 0;
+  int count = ctx->from->next_id;
 
   ctx->least = 0;
-  if (ctx->to == ctx->from) { /* one body: its ids lie close together */
-    ctx->least = INT_MAX;
-    for (const hlo_instr *instr = comp->first; instr; instr = instr->next) {
-      ctx->least = WEFT_MIN(ctx->least, instr->id);
-      most = WEFT_MAX(most, instr->id);
-    }
-  } else {
-    most = ctx->from->next_id;
-  }
-  ctx->instrs = WEFT_ARENA_ARRAY(scratch, hlo_instr *, most - (int64_t)ctx->least + 1);
+  if (ctx->to == ctx->from) hlo_id_range(comp, &ctx->least, &count);
+  ctx->instrs = WEFT_ARENA_ARRAY(scratch, hlo_instr *, count);
   WEFT_TRY_ALLOC(ctx->instrs);
   if (ctx->to != ctx->from) {
     bool *needed = WEFT_ARENA_ARRAY(scratch, bool, ctx->from->next_computation_id);
@@ -431,18 +423,20 @@ static weft_status *sort_computation(hlo_computation *comp, weft_arena *scratch)
 {
   enum { UNSEEN, OPEN, DONE };
   struct frame { hlo_instr *instr; int next; } *stack;
-  char *state = WEFT_ARENA_ARRAY(scratch, char, comp->module->next_id + 1);
   hlo_instr **order = WEFT_ARENA_ARRAY(scratch, hlo_instr *, comp->instr_count + 1);
-  int depth = 0, count = 0;
+  int depth = 0, count = 0, least, ids;
+  char *state;
 
+  hlo_id_range(comp, &least, &ids);
+  state = WEFT_ARENA_ARRAY(scratch, char, ids);
   stack = WEFT_ARENA_ARRAY(scratch, struct frame, comp->instr_count + 1);
   WEFT_TRY_ALLOC(state);
   WEFT_TRY_ALLOC(order);
   WEFT_TRY_ALLOC(stack);
   for (hlo_instr *start = comp->first; start; start = start->next) {
-    if (state[start->id] == DONE) continue;
+    if (state[start->id - least] == DONE) continue;
     stack[depth++] = (struct frame){start, 0};
-    state[start->id] = OPEN;
+    state[start->id - least] = OPEN;
     while (depth) {
       struct frame *top = &stack[depth - 1];
       int total = top->instr->operand_count + top->instr->control_pred_count;
@@ -450,15 +444,15 @@ static weft_status *sort_computation(hlo_computation *comp, weft_arena *scratch)
         int i = top->next++;
         hlo_instr *need = i < top->instr->operand_count ? top->instr->operands[i]
                                                         : top->instr->control_preds[i - top->instr->operand_count];
-        if (state[need->id] == OPEN)
+        if (state[need->id - least] == OPEN)
           return WEFT_ERR(INVALID_ARGUMENT, "computation %s: %s and %s depend on each other", comp->name, need->name,
                           top->instr->name);
-        if (state[need->id] == UNSEEN) {
-          state[need->id] = OPEN;
+        if (state[need->id - least] == UNSEEN) {
+          state[need->id - least] = OPEN;
           stack[depth++] = (struct frame){need, 0};
         }
       } else {
-        state[top->instr->id] = DONE;
+        state[top->instr->id - least] = DONE;
         order[count++] = top->instr;
         depth--;
       }

@@ -442,6 +442,9 @@ double hlo_multiply_add_flops(const hlo_instr *instr);
 hlo_opcode hlo_reducer_op(const hlo_computation *comp);
 /* Called computations that run once per element inside a kernel (reduce, map, sort, ... not while, call, conditional). */
 bool hlo_calls_are_embedded(hlo_opcode op);
+/* The ids of a computation's instructions: a table by id needs `*out_count` entries from `*out_least` on.  A computation
+ * is built at once, so its ids lie close together and the table is about as long as its list. */
+void hlo_id_range(const hlo_computation *comp, int *out_least, int *out_count);
 /* A frontend attribute's value, or NULL. */
 const char *hlo_frontend_attribute(const hlo_instr *instr, const char *key);
 /* "%dot.7 (jit(f)/dot_general, step.py:41)" for messages: writes at most `size` bytes, returns buf. */

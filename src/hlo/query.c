@@ -9,30 +9,39 @@
 
 /* Call chains are as deep, and callers of one computation as many, as a program makes them; past these the answer is the
  * safe one. */
-enum { MAX_CALL_DEPTH = 200, MAX_VISITS = 1 << 18 };
+enum { MAX_CALL_DEPTH = 200, MAX_VISITS = 1 << 18, REMEMBERED = 256 };
 
-static bool computation_has_side_effect(const hlo_computation *comp, int depth, int *visits);
+typedef struct effect_search {
+  int visits;
+  const hlo_computation *clear[REMEMBERED]; /* computations without effects, by the end of their ids */
+} effect_search;
 
-static bool has_side_effect(const hlo_instr *instr, int depth, int *visits)
+static bool instr_itself_has_side_effect(const hlo_instr *instr)
 {
-  if (++*visits > MAX_VISITS) return true;
   if (hlo_opcode_has_side_effect(instr->op)) return true;
   if (hlo_opcode_is_collective(instr->op) && instr->u.collective && instr->u.collective->channel_id) return true;
-  if (instr->op == HLO_CUSTOM_CALL && instr->u.custom && instr->u.custom->has_side_effect) return true;
-  for (int i = 0; i < instr->called_count; i++)
-    if (computation_has_side_effect(instr->called[i], depth + 1, visits)) return true;
-  return false;
+  return instr->op == HLO_CUSTOM_CALL && instr->u.custom && instr->u.custom->has_side_effect;
 }
 
-static bool computation_has_side_effect(const hlo_computation *comp, int depth, int *visits)
+static bool calls_have_side_effect(effect_search *s, const hlo_instr *instr, int depth)
 {
   if (depth > MAX_CALL_DEPTH) return true;
-  for (const hlo_instr *instr = comp->first; instr; instr = instr->next)
-    if (has_side_effect(instr, depth, visits)) return true;
+  for (int i = 0; i < instr->called_count; i++) {
+    const hlo_computation *comp = instr->called[i], **known = &s->clear[comp->id % REMEMBERED];
+    if (*known == comp) continue;
+    for (const hlo_instr *x = comp->first; x; x = x->next)
+      if (++s->visits > MAX_VISITS || instr_itself_has_side_effect(x) || calls_have_side_effect(s, x, depth + 1))
+        return true;
+    *known = comp;
+  }
   return false;
 }
 
-bool hlo_has_side_effect(const hlo_instr *instr) { return has_side_effect(instr, 0, &(int){0}); }
+bool hlo_has_side_effect(const hlo_instr *instr)
+{
+  if (instr_itself_has_side_effect(instr)) return true;
+  return instr->called_count > 0 && calls_have_side_effect(&(effect_search){0}, instr, 0);
+}
 
 bool hlo_is_dead(const hlo_instr *instr)
 {
@@ -293,14 +302,17 @@ static bool same_attributes(const hlo_instr *a, const hlo_instr *b)
   }
 }
 
+static bool computation_equal(const hlo_computation *a, const hlo_computation *b, int depth, int *visits);
+
 /* Everything but operands. */
-static bool same_but_operands(const hlo_instr *a, const hlo_instr *b)
+static bool same_but_operands(const hlo_instr *a, const hlo_instr *b, int depth, int *visits)
 {
+  if (++*visits > MAX_VISITS) return false;
   if (a->op != b->op || a->operand_count != b->operand_count || a->called_count != b->called_count ||
       !hlo_shape_equal(a->shape, b->shape, true) || !same_attributes(a, b))
     return false;
   for (int i = 0; i < a->called_count; i++)
-    if (!hlo_computation_equal(a->called[i], b->called[i])) return false;
+    if (!computation_equal(a->called[i], b->called[i], depth + 1, visits)) return false;
   return true;
 }
 
@@ -310,12 +322,10 @@ bool hlo_instr_equal(const hlo_instr *a, const hlo_instr *b)
   if (a->operand_count != b->operand_count) return false;
   for (int i = 0; i < a->operand_count; i++)
     if (a->operands[i] != b->operands[i]) return false;
-  return same_but_operands(a, b);
+  return same_but_operands(a, b, 0, &(int){0});
 }
 
-/* The ids of a computation's instructions: its table by id needs `*out_count` entries from `*out_least`.  A computation
- * is built at once, so its ids lie close together and the table is about as long as its list. */
-static void id_range(const hlo_computation *comp, int *out_least, int *out_count)
+void hlo_id_range(const hlo_computation *comp, int *out_least, int *out_count)
 {
   int least = comp->first ? comp->first->id : 0, most = least;
 
@@ -328,8 +338,8 @@ static void id_range(const hlo_computation *comp, int *out_least, int *out_count
 }
 
 /* Walks both lists together; operands must sit at the same places.  Equal computations listed in another order count
- * as different, which is safe. */
-bool hlo_computation_equal(const hlo_computation *a, const hlo_computation *b)
+ * as different, which is safe; so do those that call too deep, or too much. */
+static bool computation_equal(const hlo_computation *a, const hlo_computation *b, int depth, int *visits)
 {
   weft_arena scratch;
   const hlo_instr **twin;
@@ -337,19 +347,24 @@ bool hlo_computation_equal(const hlo_computation *a, const hlo_computation *b)
   int least, count;
 
   if (a == b) return true;
-  if (a->instr_count != b->instr_count || a->param_count != b->param_count) return false;
+  if (a->instr_count != b->instr_count || a->param_count != b->param_count || depth > MAX_CALL_DEPTH) return false;
   weft_arena_init(&scratch);
-  id_range(a, &least, &count);
+  hlo_id_range(a, &least, &count);
   twin = WEFT_ARENA_ARRAY(&scratch, const hlo_instr *, count);
   equal = twin != NULL;
   for (const hlo_instr *x = a->first, *y = b->first; equal && x; x = x->next, y = y->next) {
     twin[x->id - least] = y;
-    equal = same_but_operands(x, y);
+    equal = same_but_operands(x, y, depth, visits);
     for (int i = 0; equal && i < x->operand_count; i++) equal = twin[x->operands[i]->id - least] == y->operands[i];
   }
   equal = equal && twin[a->root->id - least] == b->root;
   weft_arena_fini(&scratch);
   return equal;
+}
+
+bool hlo_computation_equal(const hlo_computation *a, const hlo_computation *b)
+{
+  return computation_equal(a, b, 0, &(int){0});
 }
 
 /* ---- hashes ------------------------------------------------------------------------------------------------------ */
@@ -403,7 +418,12 @@ static uint64_t hash_literal(uint64_t hash, const hlo_literal *lit)
   return hash_bytes(hash, (const char *)lit->data + bytes - HASHED_LITERAL_BYTES / 2, HASHED_LITERAL_BYTES / 2);
 }
 
-static uint64_t hash_but_operands(const hlo_instr *instr)
+static uint64_t computation_hash(const hlo_computation *comp, int depth);
+
+/* What is called is looked into to a depth that keeps this linear for all but hostile programs. */
+enum { HASHED_CALLS = 3 };
+
+static uint64_t hash_but_operands(const hlo_instr *instr, int depth)
 {
   uint64_t hash = hash_shape(mix(1, instr->op), instr->shape);
 
@@ -419,33 +439,36 @@ static uint64_t hash_but_operands(const hlo_instr *instr)
     break;
   default: break;
   }
-  for (int i = 0; i < instr->called_count; i++) hash = mix(hash, hlo_computation_hash(instr->called[i]));
+  if (depth < HASHED_CALLS)
+    for (int i = 0; i < instr->called_count; i++) hash = mix(hash, computation_hash(instr->called[i], depth + 1));
   return hash;
 }
 
 uint64_t hlo_instr_hash(const hlo_instr *instr)
 {
-  uint64_t hash = hash_but_operands(instr);
+  uint64_t hash = hash_but_operands(instr, 0);
 
   for (int i = 0; i < instr->operand_count; i++) hash = mix(hash, (uint64_t)instr->operands[i]->id);
   return hash;
 }
 
-uint64_t hlo_computation_hash(const hlo_computation *comp)
+static uint64_t computation_hash(const hlo_computation *comp, int depth)
 {
   weft_arena scratch;
   int *place, at = 0, least, count;
   uint64_t hash = mix(2, (uint64_t)comp->instr_count);
 
   weft_arena_init(&scratch);
-  id_range(comp, &least, &count);
+  hlo_id_range(comp, &least, &count);
   place = WEFT_ARENA_ARRAY(&scratch, int, count);
   for (const hlo_instr *instr = comp->first; place && instr; instr = instr->next) {
     place[instr->id - least] = at++;
-    hash = mix(hash, hash_but_operands(instr));
+    hash = mix(hash, hash_but_operands(instr, depth));
     for (int i = 0; i < instr->operand_count; i++) hash = mix(hash, (uint64_t)place[instr->operands[i]->id - least]);
   }
   if (place && comp->root) hash = mix(hash, (uint64_t)place[comp->root->id - least]);
   weft_arena_fini(&scratch);
   return hash;
 }
+
+uint64_t hlo_computation_hash(const hlo_computation *comp) { return computation_hash(comp, 0); }

@@ -18,14 +18,31 @@ static void *grown(weft_arena *arena, const void *old, int count, int need, size
   return v;
 }
 
+/* Room for `id`, and on its side for half as much again. */
+static weft_status *widen(pass_map *map, int id)
+{
+  int least = map->capacity ? WEFT_MIN(map->least, id) : id, most = WEFT_MAX(map->least + map->capacity - 1, id);
+  int room = (most - least) / 2 + 32;
+  void **v;
+
+  if (map->capacity && id < map->least) least = WEFT_MAX(least - room, 0);
+  else most += room;
+  v = weft_arena_alloc_array(map->arena, (size_t)(most - least + 1), sizeof *v);
+  WEFT_TRY_ALLOC(v);
+  if (map->capacity) memcpy(v + (map->least - least), map->v, (size_t)map->capacity * sizeof *v);
+  map->v = v;
+  map->least = least;
+  map->capacity = most - least + 1;
+  return NULL;
+}
+
 weft_status *pass_map_set(pass_map *map, int id, void *value)
 {
-  if (id >= map->capacity) {
-    void **v = grown(map->arena, map->v, map->capacity, id + 1, sizeof *v, &map->capacity);
-    WEFT_TRY_ALLOC(v);
-    map->v = v;
+  if (id < map->least || id - map->least >= map->capacity) {
+    if (!value) return NULL; /* it is absent */
+    WEFT_TRY(widen(map, id));
   }
-  map->v[id] = value;
+  map->v[id - map->least] = value;
   return NULL;
 }
 
@@ -168,7 +185,7 @@ bool pass_has_control_edges(const hlo_instr *instr)
 
 /* ---- inlining and outlining -------------------------------------------------------------------------------------- */
 
-static weft_status *mapped_operands(const hlo_instr *instr, const pass_map *map, hlo_instr ***operands, int *capacity)
+weft_status *pass_mapped_operands(const hlo_instr *instr, const pass_map *map, hlo_instr ***operands, int *capacity)
 {
   if (instr->operand_count > *capacity) {
     *operands = grown(map->arena, NULL, 0, instr->operand_count, sizeof **operands, capacity);
@@ -189,13 +206,13 @@ weft_status *pass_inline(hlo_instr *call, const hlo_computation *callee, pass_ma
       WEFT_TRY(pass_map_set(map, instr->id, call->operands[instr->u.parameter_number]));
       continue;
     }
-    WEFT_TRY(mapped_operands(instr, map, &operands, &capacity));
+    WEFT_TRY(pass_mapped_operands(instr, map, &operands, &capacity));
     WEFT_TRY(hlo_add_clone(call->parent, call, instr, operands, &copy));
     WEFT_TRY(pass_map_set(map, instr->id, copy));
     for (int i = 0; i < instr->control_pred_count; i++)
       WEFT_TRY(hlo_add_control_edge(pass_map_get(map, instr->control_preds[i]->id), copy));
     /* What ran after the call's control predecessors, and before its successors, still does. */
-    if (!hlo_has_side_effect(instr)) continue;
+    if (!pass_has_control_edges(call) || !hlo_has_side_effect(instr)) continue;
     for (int i = 0; i < call->control_pred_count; i++) WEFT_TRY(hlo_add_control_edge(call->control_preds[i], copy));
     for (int i = 0; i < call->control_succ_count; i++) WEFT_TRY(hlo_add_control_edge(copy, call->control_succs[i]));
   }
@@ -253,7 +270,7 @@ weft_status *pass_outline(hlo_instr *const *members, int count, hlo_instr *const
     for (int k = 0; k < members[i]->operand_count; k++)
       if (!pass_map_get(map, members[i]->operands[k]->id))
         WEFT_TRY(bring_in(body, members[i]->operands[k], map, outside, &outside_count));
-    WEFT_TRY(mapped_operands(members[i], map, &operands, &capacity));
+    WEFT_TRY(pass_mapped_operands(members[i], map, &operands, &capacity));
     WEFT_TRY(hlo_add_clone(body, NULL, members[i], operands, &copy));
     WEFT_TRY(pass_map_set(map, members[i]->id, copy));
   }

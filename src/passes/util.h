@@ -18,14 +18,18 @@ static inline bool pass_ints_contain(hlo_ints ints, int64_t v)
 }
 
 /* From dense ids (of instructions or computations) to pointers; NULL where nothing was set.  Grows as ids do, so that
- * instructions made during the pass may be keys. */
+ * instructions made during the pass may be keys.  As long as the range of the ids set: those of one computation lie close
+ * together. */
 typedef struct pass_map {
   weft_arena *arena;
   void **v;
-  int capacity;
+  int least, capacity; /* v[0] belongs to id `least` */
 } pass_map;
 
-static inline void *pass_map_get(const pass_map *map, int id) { return id < map->capacity ? map->v[id] : NULL; }
+static inline void *pass_map_get(const pass_map *map, int id)
+{
+  return id >= map->least && id - map->least < map->capacity ? map->v[id - map->least] : NULL;
+}
 WEFT_NODISCARD weft_status *pass_map_set(pass_map *map, int id, void *value);
 
 /* Instructions to visit, each at most once at a time. */
@@ -65,6 +69,10 @@ bool pass_needs_kernel(const hlo_instr *instr);
 /* True if `value` is a scalar constant x with op(x, y) = y for every y. */
 bool pass_is_identity(hlo_opcode op, const hlo_instr *value);
 bool pass_has_control_edges(const hlo_instr *instr);
+
+/* What stands in `map` for the operands of `instr`: in *operands, which is made longer in the map's arena where it must. */
+WEFT_NODISCARD weft_status *pass_mapped_operands(const hlo_instr *instr, const pass_map *map, hlo_instr ***operands,
+                                                 int *capacity);
 
 /* Moves the contents of `callee` (one used by nobody else afterwards) in place of `call`, whose operands stand for its
  * parameters.  The callee is copied and left as it is; `call` is removed.  *out_root (may be NULL) is what replaced it. */

@@ -151,30 +151,62 @@ TEST(loops_at_the_edges)
   }
 }
 
+/* `levels` computations of one body, each using the one below where it says %d, the last as entry. */
+static hlo_module *tower(const char *body, int levels)
+{
+  hlo_module *module;
+  char *text;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+
+  fprintf(out, "HloModule m\nc0 { p = f32[] parameter(0) ROOT s = f32[] sine(p) }\n");
+  for (int level = 1; level <= levels; level++) {
+    fprintf(out, "%sc%d { p = f32[] parameter(0) ", level == levels ? "ENTRY " : "", level);
+    fprintf(out, body, level - 1, level - 1);
+    fprintf(out, " }\n");
+  }
+  fclose(out);
+  T_OK(hlo_parse(text, size, &module));
+  free(text);
+  return module;
+}
+
 /* Forty levels, each of two of the level below: 2 KB of text, 2^40 instructions once inlined. */
 TEST(computations_that_double_are_refused)
 {
   static const char *const forms[] = {
-    "p = f32[] parameter(0) a = f32[] call(p), to_apply=c%d ROOT b = f32[] call(a), to_apply=c%d",
-    "p = f32[] parameter(0) a = f32[] map(p), dimensions={}, to_apply=c%d ROOT b = f32[] map(a), dimensions={}, to_apply=c%d",
+    "a = f32[] call(p), to_apply=c%d ROOT b = f32[] call(a), to_apply=c%d",
+    "a = f32[] map(p), dimensions={}, to_apply=c%d ROOT b = f32[] map(a), dimensions={}, to_apply=c%d",
+    "a = f32[] fusion(p), kind=kLoop, calls=c%d ROOT b = f32[] fusion(a), kind=kLoop, calls=c%d",
+    "q = pred[] compare(p, p), direction=EQ a = f32[] conditional(q, p, p), true_computation=c%d, false_computation=c%d "
+    "ROOT b = f32[] sine(a)",
   };
 
   for (size_t form = 0; form < WEFT_COUNT(forms); form++) {
-    WEFT_AUTO(hlo_module) module = NULL;
-    char *text;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    fprintf(out, "HloModule m\nc0 { p = f32[] parameter(0) ROOT s = f32[] sine(p) }\n");
-    for (int level = 1; level <= 40; level++) {
-      fprintf(out, "%sc%d { ", level == 40 ? "ENTRY " : "", level);
-      fprintf(out, forms[form], level - 1, level - 1);
-      fprintf(out, " }\n");
-    }
-    fclose(out);
-    T_OK(hlo_parse(text, size, &module));
-    free(text);
-    T_TRUE(hlo_has_side_effect(module->entry->root)); /* nobody looks into all of them: the safe answer */
+    WEFT_AUTO(hlo_module) module = tower(forms[form], 40);
+    WEFT_AUTO(hlo_module) twin = tower(forms[form], 40);
+    T_TRUE(!hlo_has_side_effect(module->entry->root));
+    T_TRUE(hlo_computation_hash(module->entry) == hlo_computation_hash(twin->entry));
+    (void)hlo_computation_equal(module->entry, twin->entry); /* ends; "no" is the safe answer to what is too long to see */
     T_FAILS(pass_run(&pass_cpu_pipeline, module, &options, NULL, NULL), "instructions when");
+  }
+}
+
+/* What is inlined is copied once, however deep it lies. */
+TEST(computations_that_nest_cost_what_they_hold)
+{
+  static const char *const forms[] = {
+    "a = f32[] tanh(p) ROOT b = f32[] call(a), to_apply=c%d",
+    "a = f32[] tanh(p) ROOT b = f32[] map(a), dimensions={}, to_apply=c%d",
+    "a = f32[] tanh(p) ROOT b = f32[] fusion(a), kind=kLoop, calls=c%d",
+  };
+  enum { LEVELS = 2000 };
+
+  for (size_t form = 0; form < WEFT_COUNT(forms); form++) {
+    WEFT_AUTO(hlo_module) module = tower(forms[form], LEVELS);
+    int before = module->next_id;
+    T_OK(pass_run(&pass_cpu_pipeline, module, &options, NULL, NULL));
+    T_TRUE(module->next_id < 6 * before);
   }
 }
 
@@ -218,7 +250,7 @@ TEST(the_chosen_file) { run_file(chosen, true); }
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest all[] = {UNIT(loops_at_the_edges), UNIT(computations_that_double_are_refused),
+  const struct CMUnitTest all[] = {UNIT(loops_at_the_edges), UNIT(computations_that_double_are_refused), UNIT(computations_that_nest_cost_what_they_hold),
                                   UNIT(a_long_chain_is_cut_without_repeating_it),
                                   UNIT(real_programs_go_through_the_pipeline)};
   const struct CMUnitTest one[] = {UNIT(the_chosen_file)};
