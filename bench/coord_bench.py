@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Our coordination service and jaxlib's under the same load.  usage: coord_bench.py [BUILD_DIR] [TASKS ...]"""
+"""Our coordination service and jaxlib's under the same load.  usage: coord_bench.py [BUILD_DIR] [TASKS ...] [--seconds S --barriers B]"""
 import os
 import subprocess
 import sys
@@ -13,12 +13,15 @@ from agent_jaxlib_test import JaxlibService  # noqa: E402
 
 OPTIONS = ['--heartbeat-timeout', '3000s', '--recoverable', '1', '--register-timeout', '600s']
 
-for tasks in [int(t) for t in sys.argv[2:]] or [64, 1024, 4096]:
+numbers = sys.argv[2:]
+of_the_load = numbers[next((i for i, a in enumerate(numbers) if a.startswith('--')), len(numbers)):]
+
+for tasks in [int(t) for t in numbers[:len(numbers) - len(of_the_load)]] or [64, 1024, 4096]:
   for name, service in ('weft', jaxlib_common.Service), ('jaxlib', JaxlibService):
     print(f'--- {name}, {tasks} tasks', flush=True)
     with service(tasks, *OPTIONS) as s:
       try:
-        subprocess.run([os.path.join(build, 'bench/coord_bench'), s.address, '--tasks', str(tasks), '--pid', str(s.process.pid)],
-                       timeout=300, check=False)
+        subprocess.run([os.path.join(build, 'bench/coord_bench'), s.address, '--tasks', str(tasks), '--pid', str(s.process.pid),
+                        *of_the_load], timeout=300, check=False)
       except subprocess.TimeoutExpired:
         print('does not end within 300 s')

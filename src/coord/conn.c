@@ -164,6 +164,10 @@ void coord_conns_flush(coord_conns *group)
     coord_conn *conn = group->dirty;
     group->dirty = conn->next_dirty;
     conn->is_dirty = false;
+    if (group->dirty) { /* while this one is written */
+      coord_h2_prefetch(group->dirty->h2);
+      __builtin_prefetch(group->dirty->next_dirty);
+    }
     flush(conn);
   }
 }
@@ -233,12 +237,14 @@ static void on_ready(coord_io *io, uint32_t events)
   if (result == IO_FAILED) return over(conn, "the connection was reset");
 }
 
+static void prefetch(const coord_io *io) { coord_h2_prefetch(WEFT_CONTAINER_OF(io, coord_conn, io)->h2); }
+
 weft_status *coord_conn_init(coord_conn *conn, coord_conns *group, coord_loop *loop, int fd, SSL *ssl, coord_h2 *h2,
                              bool connecting, void (*closed)(coord_conn *conn, const char *why))
 {
   weft_status *st;
 
-  *conn = (coord_conn){.io = {.fd = fd, .ready = on_ready}, .group = group, .loop = loop, .h2 = h2, .ssl = ssl,
+  *conn = (coord_conn){.io = {.fd = fd, .ready = on_ready, .prefetch = prefetch}, .group = group, .loop = loop, .h2 = h2, .ssl = ssl,
                        .connecting = connecting, .handshaking = ssl != NULL, .closed = closed};
   st = coord_loop_add(loop, &conn->io, EPOLLIN | (connecting || ssl ? EPOLLOUT : 0u));
   conn->wants_write = connecting || ssl;

@@ -22,6 +22,7 @@ libweftcore_la_SOURCES += \
   %D%/wire/text.c %D%/wire/text.h \
   %D%/wire/wire_status.c %D%/wire/wire_status.h \
   %D%/wire/blob.c %D%/wire/blob.h \
+  %D%/wire/pool.c %D%/wire/pool.h \
   %D%/wire/h2.c %D%/wire/h2.h
 libweftcore_la_SOURCES += \
   %D%/message.h \

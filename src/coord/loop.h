@@ -13,6 +13,7 @@ typedef struct coord_loop coord_loop;
 typedef struct coord_io {
   int fd;
   void (*ready)(struct coord_io *io, uint32_t events); /* EPOLLIN, EPOLLOUT, ... ; may remove any io, its own too */
+  void (*prefetch)(const struct coord_io *io);         /* NULL, or brings into the caches what `ready` will use */
 } coord_io;
 
 /* Work handed to the loop's thread; memory of the caller until `run` is called. */
@@ -31,6 +32,10 @@ void coord_loop_remove(coord_loop *loop, coord_io *io);
 
 /* Thread-safe.  Jobs run in order. */
 void coord_loop_post(coord_loop *loop, coord_job *job);
+
+/* Lets the loop look for events for so long before it sleeps, while events come that fast: to be woken takes longer than
+ * a small call.  0, the default: it sleeps at once. */
+void coord_loop_set_spin(coord_loop *loop, int64_t spin_ns);
 
 /* Runs until coord_loop_quit.  After each batch of events `after` is called with the time; it returns when it wants
  * to be called next at the latest (INT64_MAX: not by itself). */

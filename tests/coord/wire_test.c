@@ -4,6 +4,7 @@
 #include "base/deadline.h"
 #include "coord/frontend.h"
 #include "coord/wire/codec.h"
+#include "coord/wire/pool.h"
 #include "coord/wire/text.h"
 #include "coord/wire/wire_status.h"
 
@@ -358,6 +359,57 @@ TEST(total_memory_is_bounded)
   weft_arena_fini(&arena);
 }
 
+/* Each object keeps its bytes, whatever is allocated, grown and freed around it, in the pool and past its end. */
+TEST(pool_objects_keep_their_bytes)
+{
+  enum { OBJECTS = 96, STEPS = 20000 };
+  coord_pool *pool = aligned_alloc(_Alignof(coord_pool), sizeof *pool);
+  struct { uint8_t *bytes; size_t size; } objects[OBJECTS] = {0};
+  uint32_t random = 12345;
+
+  coord_pool_init(pool);
+  for (int step = 0; step < STEPS; step++) {
+    size_t i = (random = random * 1664525 + 1013904223) >> 8 & 0xffff, size = 1 + (random >> 24) * 3;
+    uint8_t *old = objects[i %= OBJECTS].bytes;
+    for (size_t k = 0; k < objects[i].size; k++) T_EQ_INT(old[k], (uint8_t)i);
+    switch (step % 3) {
+    case 0: coord_pool_free(pool, old); old = coord_pool_alloc(pool, size); break;
+    case 1: old = coord_pool_resize(pool, old, size); break;
+    case 2: coord_pool_free(pool, old); old = coord_pool_zeroed(pool, size, 1); break;
+    }
+    T_TRUE(old != NULL);
+    T_EQ_INT((uintptr_t)old % COORD_POOL_UNIT, 0);
+    for (size_t k = 0; k < WEFT_MIN(size, objects[i].size); k++)
+      if (step % 3 != 0) T_EQ_INT(old[k], step % 3 == 1 ? (uint8_t)i : 0);
+    memset(old, (int)i, size);
+    objects[i].bytes = old;
+    objects[i].size = size;
+  }
+  for (size_t i = 0; i < OBJECTS; i++) coord_pool_free(pool, objects[i].bytes);
+  coord_pool_prefetch(pool);
+  free(pool);
+}
+
+/* What one call after the other needs is the memory of the call before. */
+TEST(pool_memory_is_used_again)
+{
+  coord_pool *pool = aligned_alloc(_Alignof(coord_pool), sizeof *pool);
+  void *first, *objects[8];
+  int used = 0;
+
+  coord_pool_init(pool);
+  first = coord_pool_alloc(pool, 3000);
+  for (int round = 0; round < 1000; round++) {
+    for (size_t i = 0; i < WEFT_COUNT(objects); i++) objects[i] = coord_pool_alloc(pool, 40 * (i + 1));
+    for (size_t i = 0; i < WEFT_COUNT(objects); i++) coord_pool_free(pool, objects[i]);
+    if (round == 0) used = pool->used;
+  }
+  T_EQ_INT(pool->used, used);
+  T_TRUE(coord_pool_zeroed(pool, SIZE_MAX, 2) == NULL);
+  coord_pool_free(pool, first);
+  free(pool);
+}
+
 int main(void)
 {
 #define U(name) cmocka_unit_test_teardown(name, close_pair)
@@ -366,6 +418,7 @@ int main(void)
     UNIT(texts_survive_their_encodings), UNIT(gzip_is_bounded), U(session_of_an_old_client), U(wrong_calls_get_an_answer),
     U(a_call_that_ends_before_its_reply_is_written_takes_it_along),
     U(messages_over_the_limit_are_refused_and_the_connection_goes_on), U(total_memory_is_bounded),
+    UNIT(pool_objects_keep_their_bytes), UNIT(pool_memory_is_used_again),
   };
   return cmocka_run_group_tests(units, NULL, NULL);
 }

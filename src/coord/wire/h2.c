@@ -15,6 +15,7 @@
 #include <nghttp2/nghttp2.h>
 #include <utlist.h>
 
+#include "coord/wire/pool.h"
 #include "coord/wire/text.h"
 #include "coord/wire/wire_status.h"
 
@@ -80,6 +81,7 @@ struct coord_h2 {
   size_t max_message_bytes;
   char *authority, *secret;
   bool has_spoken;
+  coord_pool pool; /* of session and calls */
 };
 
 static coord_budget *budget_of(coord_h2 *h2) { return h2->handler ? h2->limits->budget : &h2->unlimited; }
@@ -94,13 +96,13 @@ static bool charge(coord_h2_call *call, size_t bytes)
 static coord_h2_call *call_new(coord_h2 *h2, int32_t stream_id)
 {
   size_t user_bytes = h2->handler ? h2->handler->call_bytes : 0, size = sizeof(coord_h2_call) + user_bytes;
-  coord_h2_call *call = calloc(1, size);
+  coord_h2_call *call = coord_pool_zeroed(&h2->pool, 1, size);
 
   if (!call) return NULL;
   call->h2 = h2;
   call->stream_id = stream_id;
   if (!charge(call, size)) {
-    free(call);
+    coord_pool_free(&h2->pool, call);
     return NULL;
   }
   call->next = h2->calls;
@@ -140,7 +142,7 @@ static void call_free(coord_h2_call *call)
     free(call->message);
     free(call->details);
   }
-  free(call);
+  coord_pool_free(&h2->pool, call);
 }
 
 /* The first reason counts; takes st. */
@@ -551,8 +553,24 @@ static int on_stream_close(nghttp2_session *session, int32_t stream_id, uint32_t
   return 0;
 }
 
+static void *pool_malloc(size_t size, void *pool) { return coord_pool_alloc(pool, size); }
+static void *pool_calloc(size_t count, size_t size, void *pool) { return coord_pool_zeroed(pool, count, size); }
+static void *pool_realloc(void *memory, size_t size, void *pool) { return coord_pool_resize(pool, memory, size); }
+static void pool_free(void *memory, void *pool) { coord_pool_free(pool, memory); }
+
+static coord_h2 *h2_new(void)
+{
+  coord_h2 *h2 = aligned_alloc(_Alignof(coord_h2), sizeof *h2);
+
+  if (!h2) return NULL;
+  memset(h2, 0, offsetof(coord_h2, pool));
+  coord_pool_init(&h2->pool);
+  return h2;
+}
+
 static weft_status *session_new(coord_h2 *h2)
 {
+  nghttp2_mem memory = {&h2->pool, pool_malloc, pool_free, pool_calloc, pool_realloc};
   nghttp2_session_callbacks *callbacks = NULL;
   nghttp2_option *option = NULL;
   nghttp2_settings_entry settings[] = {
@@ -572,8 +590,8 @@ static weft_status *session_new(coord_h2 *h2)
     nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
     nghttp2_option_set_no_closed_streams(option, 1);
     nghttp2_option_set_peer_max_concurrent_streams(option, UINT32_MAX); /* until the peer says otherwise */
-    rc = h2->handler ? nghttp2_session_server_new2(&h2->session, callbacks, h2, option)
-                     : nghttp2_session_client_new2(&h2->session, callbacks, h2, option);
+    rc = h2->handler ? nghttp2_session_server_new3(&h2->session, callbacks, h2, option, &memory)
+                     : nghttp2_session_client_new3(&h2->session, callbacks, h2, option, &memory);
   }
   if (rc == 0) rc = nghttp2_submit_settings(h2->session, NGHTTP2_FLAG_NONE, settings, h2->handler ? 3 : 4);
   if (rc == 0)
@@ -586,7 +604,7 @@ static weft_status *session_new(coord_h2 *h2)
 weft_status *coord_h2_server_new(const coord_h2_handler *handler, void *ctx, const coord_h2_limits *limits,
                                  coord_h2 **out_h2)
 {
-  coord_h2 *h2 = calloc(1, sizeof *h2);
+  coord_h2 *h2 = h2_new();
   weft_status *st;
 
   *out_h2 = NULL;
@@ -605,7 +623,7 @@ weft_status *coord_h2_server_new(const coord_h2_handler *handler, void *ctx, con
 weft_status *coord_h2_client_new(const char *authority, const char *secret, size_t max_message_bytes,
                                  coord_h2 **out_h2)
 {
-  coord_h2 *h2 = calloc(1, sizeof *h2);
+  coord_h2 *h2 = h2_new();
   weft_status *st;
 
   *out_h2 = NULL;
@@ -657,6 +675,12 @@ weft_status *coord_h2_send(coord_h2 *h2, const uint8_t **out_data, size_t *out_s
   n = nghttp2_session_mem_send(h2->session, out_data);
   *out_size = n > 0 ? (size_t)n : 0;
   return n < 0 ? WEFT_ERR(RESOURCE_EXHAUSTED, "HTTP/2: %s", nghttp2_strerror((int)n)) : NULL;
+}
+
+void coord_h2_prefetch(const coord_h2 *h2)
+{
+  __builtin_prefetch(h2);
+  coord_pool_prefetch(&h2->pool);
 }
 
 bool coord_h2_has_spoken(const coord_h2 *h2) { return h2->has_spoken; }

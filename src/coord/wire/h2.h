@@ -63,6 +63,9 @@ WEFT_NODISCARD weft_status *coord_h2_recv(coord_h2 *h2, const uint8_t *data, siz
 /* The next bytes to write, valid until the next call on h2; *out_size 0 when there are none. */
 WEFT_NODISCARD weft_status *coord_h2_send(coord_h2 *h2, const uint8_t **out_data, size_t *out_size);
 
+/* Starts to bring the connection's memory into the caches: it is about to be used. */
+void coord_h2_prefetch(const coord_h2 *h2);
+
 /* True once the peer has sent a whole frame: it speaks HTTP/2. */
 bool coord_h2_has_spoken(const coord_h2 *h2);
 

@@ -1,0 +1,35 @@
+/* coord/wire/pool.h -- the memory of one connection, in one place.
+ * A thread that serves thousands of connections in turn finds nothing of the next one in its caches.  A hundred lines would
+ * then be waited for one after the other; lying together they need fewer, and can be fetched at once, before their use. */
+#ifndef WEFT_COORD_WIRE_POOL_H
+#define WEFT_COORD_WIRE_POOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+  COORD_POOL_UNIT = 16,        /* bytes that sizes are rounded to; also the alignment */
+  COORD_POOL_UNITS = 640,      /* of a pool: several calls at a time; beyond them objects are malloc'd */
+  COORD_POOL_MAX_BYTES = 512,  /* of an object; larger ones are tables and buffers of which little is read: malloc'd */
+  COORD_POOL_CLASSES = COORD_POOL_MAX_BYTES / COORD_POOL_UNIT + 2,
+};
+
+typedef struct coord_pool {
+  uint16_t used;                            /* units that were ever handed out */
+  uint16_t free_blocks[COORD_POOL_CLASSES]; /* by size in units: the first of a list, or 0 */
+  _Alignas(64) uint8_t memory[COORD_POOL_UNITS * COORD_POOL_UNIT];
+} coord_pool;
+
+void coord_pool_init(coord_pool *pool);
+
+/* As malloc, calloc, realloc and free.  The first object may be of any size that fits: all others serve it.  Free
+ * everything before the pool ends: some of it is malloc'd. */
+void *coord_pool_alloc(coord_pool *pool, size_t size);
+void *coord_pool_zeroed(coord_pool *pool, size_t count, size_t size);
+void *coord_pool_resize(coord_pool *pool, void *memory, size_t size);
+void coord_pool_free(coord_pool *pool, void *memory);
+
+/* Starts to bring into the caches all that was handed out. */
+void coord_pool_prefetch(const coord_pool *pool);
+
+#endif
