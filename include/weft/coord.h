@@ -172,7 +172,7 @@ typedef struct weft_coord_task_info {
 WEFT_NODISCARD weft_status *weft_coord_agent_watch(weft_coord_agent *agent, int64_t *version, weft_deadline deadline,
                                                    weft_coord_task_info **out_infos, size_t *out_count);
 
-/* Tells the job that this process has failed. */
+/* Tells the job that this process has failed; gives up after some seconds, for the process is about to end. */
 WEFT_NODISCARD weft_status *weft_coord_agent_report_error(weft_coord_agent *agent, weft_code code, const char *message);
 
 /* What the service knows, for tools.  Ours says all; jaxlib's only the tasks' states (then is_partial is set). */

@@ -1,7 +1,7 @@
 /* cli/cli_launch.c -- weft launch: N processes on this machine, the coordinator inside.
  *
  * One loop over poll(2): output of the processes, signals (a signalfd), and the time of the next thing due (a fault, a
- * restart, the end of a grace period).  Inside a batch system's allocation the same loop minds one srun or mpirun. */
+ * restart, the end of a grace period).  With a runner (srun, mpirun) the same loop minds that one process. */
 #include <config.h>
 
 #include <errno.h>
@@ -54,6 +54,12 @@ typedef struct fault {
   bool is_done, has_stopped;
 } fault;
 
+/* "NAME=value", each malloc'd; ends with NULL. */
+typedef struct environment {
+  char **vars;
+  size_t count, capacity;
+} environment;
+
 typedef struct launch {
   int count;
   int64_t devices; /* of each process; 0: not said */
@@ -61,7 +67,8 @@ typedef struct launch {
   int64_t restarts;    /* of one process, when recoverable; then the job goes on without it */
   int64_t grace_ns;
   char **command;
-  const char *runner; /* srun or mpirun; NULL: start the processes here */
+  const char *runner;  /* "srun", "mpirun --hostfile hosts", ...; NULL: start the processes here */
+  environment to_runner; /* what its command line carries */
   weft_coord_service_options service_options;
   weft_coord_service *service;
   const char *address;
@@ -80,11 +87,6 @@ typedef struct launch {
 } launch;
 
 /* ---- environment ---- */
-
-typedef struct environment {
-  char **vars;
-  size_t count, capacity;
-} environment;
 
 static bool same_name(const char *var, const char *assignment)
 {
@@ -537,23 +539,43 @@ static const char *find_runner(void)
   return NULL;
 }
 
-/* One child, the runner, which numbers and minds the processes. */
+/* Is this variable one that the processes want on whatever machine they are? */
+static bool concerns_processes(const char *assignment)
+{
+  static const char *const beginnings[] = {"WEFT_", "JAX_", "FI_", "XLA_FLAGS=", "PJRT_NAMES_AND_LIBRARY_PATHS="};
+
+  for (size_t i = 0; i < WEFT_COUNT(beginnings); i++)
+    if (strncmp(assignment, beginnings[i], strlen(beginnings[i])) == 0) return true;
+  return false;
+}
+
+/* One child, the runner, which numbers and minds the processes: RUNNER -n COUNT [env NAME=value ...] COMMAND.
+ * srun hands the environment on; mpirun does so on its own machine only, and each kind of it has other options for more. */
 static weft_status *start_runner(launch *l, int count, char ***out_command)
 {
-  static char number[16];
+  static char number[16], runner[4096];
+  const environment *env = &l->to_runner;
   size_t n = 0, words = 0;
-  char **command;
+  bool is_srun = strncmp(l->runner, "srun", 4) == 0;
+  char **command, *rest = runner;
 
   while (l->command[words]) words++;
-  command = calloc(words + 6, sizeof *command);
+  WEFT_TRY(make_environment(l, -1, &l->to_runner));
+  command = calloc(strlen(l->runner) + env->count + words + 8, sizeof *command);
   WEFT_TRY_ALLOC(command);
+  *out_command = command;
+  if ((size_t)snprintf(runner, sizeof runner, "%s", l->runner) >= sizeof runner)
+    return WEFT_ERR(INVALID_ARGUMENT, "--runner: more than %zu bytes", sizeof runner);
+  for (char *word; (word = strsep(&rest, " \t"));)
+    if (*word) command[n++] = word;
+  if (n == 0) return WEFT_ERR(INVALID_ARGUMENT, "--runner: no command");
   snprintf(number, sizeof number, "%d", count);
-  command[n++] = (char *)(uintptr_t)l->runner;
   command[n++] = (char *)(uintptr_t)"-n";
   command[n++] = number;
-  if (strcmp(l->runner, "srun") == 0) command[n++] = (char *)(uintptr_t)"--label";
+  command[n++] = (char *)(uintptr_t)(is_srun ? "--label" : "env");
+  for (size_t i = 0; i < env->count && !is_srun; i++)
+    if (concerns_processes(env->vars[i])) command[n++] = env->vars[i];
   memcpy(command + n, l->command, words * sizeof *command);
-  *out_command = command;
   return start_process(l, &l->processes[0], command, -1);
 }
 
@@ -563,7 +585,8 @@ static void print_help(void)
 {
   printf("Usage: weft launch -n N [OPTIONS] -- COMMAND ...\n\n"
          "Starts N processes of COMMAND on this machine, with the coordination service inside, and minds them.\n"
-         "Inside a Slurm or MPI allocation it runs srun or mpirun instead (--local: here all the same).\n\n"
+         "Inside a Slurm or MPI allocation it runs srun or mpirun instead (--local: here all the same).\n"
+         "A command that is `weft run PROGRAM` runs the program on the devices of all processes.\n\n"
          "  -n N                      processes\n"
          "  --devices-per-process D   devices that each process makes (WEFT_NUM_DEVICES, JAX_NUM_CPU_DEVICES)\n"
          "  --recoverable             a process that fails is started again, and the job goes on\n"
@@ -575,6 +598,7 @@ static void print_help(void)
          "  --plain                   output without \"[rank] \" in front of each line\n"
          "  --no-jax-env              set WEFT_* only, not what jax.distributed.initialize() reads\n"
          "  --local                   start the processes here even inside an allocation\n"
+         "  --runner 'WORDS'          let this start them, wherever: \"mpirun --hostfile hosts\"; it gets -n N and the command\n"
          "  --fault SPEC              for tests: kill:rank=2,after=3s  stop:rank=1,after=2s,for=5s\n"
          "                            restart:rank=0,after=3s,delay=1s; may be given again\n\n"
          "Each process gets WEFT_COORD_ADDRESS, WEFT_COORD_TASK, WEFT_NUM_PROCESSES, WEFT_PROCESS_ID, WEFT_LOCAL_PROCESS_ID.\n"
@@ -594,7 +618,7 @@ static weft_status *parse(launch *l, int argc, char **argv)
     {"--heartbeat-timeout", WEFT_OPT_DURATION, &l->service_options.heartbeat_timeout_ns},
     {"--register-timeout", WEFT_OPT_DURATION, &l->service_options.register_timeout_ns},
     {"--shutdown-timeout", WEFT_OPT_DURATION, &l->service_options.shutdown_timeout_ns},
-    {"--fault", WEFT_OPT_STRING, &fault_text},
+    {"--fault", WEFT_OPT_STRING, &fault_text}, {"--runner", WEFT_OPT_STRING, &l->runner},
   };
   const struct { const char *name; bool *out; } flags[] = {
     {"--recoverable", &l->recoverable}, {"--plain", &l->is_plain}, {"--no-jax-env", &l->no_jax_env}, {"--local", &l->is_local},
@@ -632,15 +656,16 @@ static weft_status *parse(launch *l, int argc, char **argv)
 
 static weft_status *start_service(launch *l)
 {
+  bool is_anywhere = l->runner && strcmp(l->service_options.address, "127.0.0.1:0") == 0; /* the default */
   const char *port;
   char host[256];
 
   l->service_options.task_count = l->count;
   l->service_options.recoverable = l->recoverable;
-  if (l->runner) l->service_options.address = "0.0.0.0:0"; /* the processes are on other machines */
+  if (is_anywhere) l->service_options.address = "0.0.0.0:0"; /* the processes are on other machines */
   WEFT_TRY(weft_coord_service_start(&l->service_options, &l->service));
   l->address = weft_coord_service_address(l->service);
-  if (!l->runner) return NULL;
+  if (!is_anywhere) return NULL;
   port = strrchr(l->address, ':');
   if (gethostname(host, sizeof host) != 0) return WEFT_ERR(INTERNAL, "gethostname: %s", strerror(errno));
   snprintf(l->address_text, sizeof l->address_text, "%s%s", host, port);
@@ -661,7 +686,7 @@ static weft_status *run(launch *l)
   sigprocmask(SIG_BLOCK, &signals, &l->original_mask); /* before the service's thread: it inherits */
   signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signal_fd < 0) return WEFT_ERR(RESOURCE_EXHAUSTED, "signalfd: %s", strerror(errno));
-  if (!l->is_local) l->runner = find_runner();
+  if (!l->is_local && !l->runner) l->runner = find_runner();
   WEFT_TRY(start_service(l));
   l->processes = calloc((size_t)l->count, sizeof *l->processes);
   WEFT_TRY_ALLOC(l->processes);
@@ -671,7 +696,7 @@ static weft_status *run(launch *l)
   }
   l->started_ns = weft_now_ns();
   if (l->runner) {
-    say("inside an allocation: running %s -n %d", l->runner, count);
+    say("running %s -n %d", l->runner, count);
     l->is_plain = true;
     st = start_runner(l, count, &command);
     l->count = 1;
@@ -680,6 +705,7 @@ static weft_status *run(launch *l)
   if (st) stop_all(l);
   if (!st) st = mind(l, signal_fd);
   free(command);
+  env_free(&l->to_runner);
   close(signal_fd);
   return st;
 }

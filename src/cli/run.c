@@ -28,7 +28,7 @@ typedef struct run_options {
   const char *output_dir, *input_dir, *expect_dir;
   double rtol, atol; /* negative: by element type */
   int repeat, devices, threads;
-  bool json, reference, quiet, profile;
+  bool json, reference, quiet, profile, alone;
   const char *plugin, *other; /* files; NULL: our own, none to compare with */
   const char *memory, *timeline;
 } run_options;
@@ -38,8 +38,10 @@ typedef struct run_state {
   const run_options *o;
   weft_arena arena;
   cli_program program;      /* its module also serves as the reference, and tells what inputs may be */
+  cli_job job;
   cli_session session;
-  int devices, params, outputs;
+  int devices, params, outputs; /* devices: of this process, */
+  int first_device;             /* the program's number of the first */
   hlo_literal **arguments;  /* one per parameter leaf, the same for every device */
   hlo_literal **values;     /* results on the host: [device * outputs + leaf] */
   cli_profile profile;
@@ -67,7 +69,9 @@ static void print_help(FILE *out)
           "  --repeat N             run N times more and print the median\n"
           "  --profile              run once more and print where the time went, step by step\n"
           "  --timeline FILE.svg    run once more and draw what ran when on which thread\n"
-          "  --devices N            run on N devices of this process (default 1)\n"
+          "  --devices N            run on N devices (default: what the program says, else one a process), all in this process;\n"
+          "                         under `weft launch`, srun or mpirun spread evenly over the processes of the job\n"
+          "  --alone                be no part of such a job\n"
           "  --threads N            worker threads (default: one a core; WEFT_THREADS)\n"
           "  --memory ORDER         topological (default), sequential, or budget=BYTES\n"
           "  --json                 print one JSON object\n"
@@ -77,7 +81,7 @@ static void print_help(FILE *out)
 static weft_status *parse_options(int argc, char **argv, run_options *o, bool *done)
 {
   enum { INPUT = 256, SEED, SAVE_INPUTS, OUTPUT_DIR, EXPECT, COMPARE, PLUGIN, RTOL, ATOL, REPEAT, PROFILE, TIMELINE, DEVICES,
-         THREADS, MEMORY, JSON, QUIET };
+         THREADS, MEMORY, JSON, QUIET, ALONE };
   static const struct option options[] = {
       {"input", required_argument, NULL, INPUT}, {"seed", required_argument, NULL, SEED},
       {"save-inputs", required_argument, NULL, SAVE_INPUTS}, {"output-dir", required_argument, NULL, OUTPUT_DIR},
@@ -87,7 +91,8 @@ static weft_status *parse_options(int argc, char **argv, run_options *o, bool *d
       {"repeat", required_argument, NULL, REPEAT}, {"devices", required_argument, NULL, DEVICES},
       {"profile", no_argument, NULL, PROFILE}, {"timeline", required_argument, NULL, TIMELINE},
       {"threads", required_argument, NULL, THREADS}, {"memory", required_argument, NULL, MEMORY},
-      {"json", no_argument, NULL, JSON}, {"quiet", no_argument, NULL, QUIET}, {"help", no_argument, NULL, 'h'},
+      {"json", no_argument, NULL, JSON}, {"quiet", no_argument, NULL, QUIET}, {"alone", no_argument, NULL, ALONE},
+      {"help", no_argument, NULL, 'h'},
       {NULL, 0, NULL, 0}};
   int64_t number;
   char *end;
@@ -126,6 +131,7 @@ static weft_status *parse_options(int argc, char **argv, run_options *o, bool *d
       case MEMORY: o->memory = optarg; break;
       case JSON: o->json = true; break;
       case QUIET: o->quiet = true; break;
+      case ALONE: o->alone = true; break;
       case 'h':
         print_help(stdout);
         *done = true;
@@ -146,13 +152,30 @@ static weft_status *make_directory(const char *path)
   return NULL;
 }
 
-static cli_session_options session_options(const run_state *s, const char *plugin)
+/* How many devices the job has where the program does not say. */
+static int devices_of_job(const run_state *s)
 {
-  cli_session_options o = {.plugin = plugin, .devices = s->o->devices, .threads = s->o->threads, .memory = s->o->memory};
+  const char *each = getenv("WEFT_NUM_DEVICES");
 
-  cli_counts(s->program.module, s->o->devices, &o.replicas, &o.partitions);
-  if (s->o->devices > 1 || o.replicas * o.partitions > 1) o.devices = (int)WEFT_MIN(o.replicas * o.partitions, 4096);
-  return o;
+  return s->o->devices ? s->o->devices : s->job.place.process_count * (each ? WEFT_MIN(WEFT_MAX(atoi(each), 1), 4096) : 1);
+}
+
+static weft_status *session_options(run_state *s, const char *plugin, cli_session_options *out)
+{
+  int total;
+
+  *out = (cli_session_options){.plugin = plugin, .devices = s->o->devices, .threads = s->o->threads, .memory = s->o->memory};
+  cli_counts(s->program.module, s->o->devices, &out->replicas, &out->partitions);
+  if (cli_job_has_others(&s->job) && out->replicas * out->partitions == 1)
+    cli_counts(s->program.module, devices_of_job(s), &out->replicas, &out->partitions);
+  total = (int)WEFT_MIN(out->replicas * out->partitions, 4096);
+  if (s->o->devices > 1 || total > 1) out->devices = cli_job_share(&s->job, total, &s->first_device);
+  if (!cli_job_has_others(&s->job)) return NULL;
+  if (total < s->job.place.process_count)
+    return WEFT_ERR(INVALID_ARGUMENT, "%s runs on %d devices, which are too few for the job's %d processes (--alone: each process by itself)",
+                    s->o->program, total, (int)s->job.place.process_count);
+  out->job = &s->job;
+  return NULL;
 }
 
 static weft_status *compile(run_state *s)
@@ -162,7 +185,7 @@ static weft_status *compile(run_state *s)
   weft_status *st;
   int64_t start;
 
-  options = session_options(s, s->o->plugin);
+  WEFT_TRY(session_options(s, s->o->plugin, &options));
   for (int i = 0; i < s->program.module->entry->param_count; i++)
     s->params += hlo_shape_leaf_count(s->program.module->entry->params[i]->shape);
   start = weft_now_ns();
@@ -436,13 +459,15 @@ static const hlo_literal *literal_leaf(const hlo_literal *lit, int leaf)
 /* The same program and inputs on another plugin, device by device. */
 static weft_status *compare_with_plugin(run_state *s)
 {
-  cli_session_options options = session_options(s, s->o->other);
+  cli_session_options options;
   hlo_literal **values = WEFT_ARENA_ARRAY(&s->arena, hlo_literal *, s->devices * s->outputs);
   cli_session other;
   double ms;
   weft_status *st;
 
   WEFT_TRY_ALLOC(values);
+  if (cli_job_has_others(&s->job)) return WEFT_ERR(UNIMPLEMENTED, "--compare with another plugin in a job of several processes");
+  WEFT_TRY(session_options(s, s->o->other, &options));
   options.memory = NULL;
   st = cli_session_open(&other, &options, &s->program.code, s->params, &s->arena);
   if (!st && (other.devices != s->devices || other.outputs != s->outputs))
@@ -508,7 +533,7 @@ static void print_values(const run_state *s)
     int64_t count;
 
     hlo_shape_format(value->shape, shape, sizeof shape);
-    if (s->devices > 1) printf("device %d ", i / s->outputs);
+    if (s->devices > 1 || cli_job_has_others(&s->job)) printf("device %d ", s->first_device + i / s->outputs);
     printf("result %d  %s", i % s->outputs, shape);
     if (!value->data || (count = hlo_shape_elems(value->shape)) == 0) {
       printf("\n");
@@ -641,6 +666,8 @@ static weft_status *run_program(run_state *s)
   WEFT_TRY(cli_load_program(o->program, o->input_count, o->inputs, &s->program));
   s->load_ms = ms_since(start);
   if (is_driver(s->program.module)) return run_driver(s);
+  s->job.place.process_count = 1;
+  if (!o->alone) WEFT_TRY(cli_job_join(&s->job));
   WEFT_TRY(compile(s));
   WEFT_TRY(make_inputs(s));
   if (o->input_dir) {
@@ -650,10 +677,11 @@ static weft_status *run_program(run_state *s)
   WEFT_TRY(run(s));
   if (o->output_dir) {
     WEFT_TRY(make_directory(o->output_dir));
-    for (int i = 0; i < s->devices * s->outputs; i++) WEFT_TRY(save(o->output_dir, "result", i, s->values[i]));
+    for (int i = 0; i < s->devices * s->outputs; i++)
+      WEFT_TRY(save(o->output_dir, "result", s->first_device * s->outputs + i, s->values[i]));
   }
-  if (o->expect_dir) WEFT_TRY(compare_with_files(s));
-  if (o->reference) WEFT_TRY(compare_with_reference(s));
+  if (o->expect_dir && s->first_device == 0) WEFT_TRY(compare_with_files(s));
+  if (o->reference && s->first_device == 0) WEFT_TRY(compare_with_reference(s));
   if (o->other) WEFT_TRY(compare_with_plugin(s));
   WEFT_TRY(cli_session_memory(&s->session, &memory));
   if (o->json)
@@ -665,7 +693,9 @@ static weft_status *run_program(run_state *s)
 
 static void fini(run_state *s)
 {
+  cli_job_unwatch(&s->job);
   cli_session_close(&s->session);
+  cli_job_close(&s->job);
   cli_program_fini(&s->program);
   weft_arena_fini(&s->arena);
 }
@@ -680,6 +710,9 @@ int cli_run_main(int argc, char **argv)
 
   weft_arena_init(&state.arena);
   if (!st && !done) st = run_program(&state);
+  weft_status *left = cli_job_leave(&state.job, st);
+  if (st) weft_status_free(left);
+  else st = left;
   if (strncmp(weft_status_message(st), "check.", 6) == 0) state.differences++; /* the program's own test failed */
   exit_code = cli_report("run", st);
   if (state.differences && exit_code != CLI_USAGE) exit_code = CLI_DIFFERENT;

@@ -71,14 +71,19 @@ static PJRT_NamedValue int_option(const char *name, int64_t value)
 
 static weft_status *make_client(cli_session *s, const cli_session_options *o)
 {
-  PJRT_NamedValue options[2];
-  size_t count = 0;
+  PJRT_NamedValue options[4];
+  PJRT_Client_Create_Args args = {.struct_size = sizeof args, .create_options = options};
 
-  if (o->devices > 0) options[count++] = int_option("cpu_device_count", o->devices); /* XLA's plugin knows it too */
-  if (o->threads > 0) options[count++] = int_option("num_threads", o->threads);
-  CALL(s, args, Client_Create, .create_options = options, .num_options = count);
+  if (o->devices > 0) options[args.num_options++] = int_option("cpu_device_count", o->devices); /* XLA's plugin knows it too */
+  if (o->threads > 0) options[args.num_options++] = int_option("num_threads", o->threads);
+  if (o->job) {
+    options[args.num_options++] = int_option("node_id", o->job->place.process_id);
+    options[args.num_options++] = int_option("num_nodes", o->job->place.process_count);
+    cli_job_give_store(o->job, &args);
+  }
+  WEFT_TRY_NOTE(status_of(s->api, s->api->PJRT_Client_Create(&args)), "PJRT_Client_Create of %s", s->plugin);
   s->client = args.client;
-  return NULL;
+  return o->job ? cli_job_watch(o->job, s->api, s->client) : NULL;
 }
 
 /* ---- compile options ---- */

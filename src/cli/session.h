@@ -3,6 +3,7 @@
 #ifndef WEFT_CLI_SESSION_H
 #define WEFT_CLI_SESSION_H
 
+#include "cli/job.h"
 #include "cli/program.h"
 #include "hlo/literal.h"
 #include "weft/pjrt_extensions.h"
@@ -16,7 +17,7 @@ typedef struct cli_session {
   PJRT_Client *client;
   PJRT_LoadedExecutable *loaded;
   PJRT_Executable *exe;
-  int devices, params, outputs;
+  int devices, params, outputs; /* devices: of this process */
   PJRT_Device *const *device_list; /* [devices] */
   PJRT_Buffer ***inputs;     /* [device][param] */
   PJRT_Buffer ***results;    /* [device][output] */
@@ -28,6 +29,7 @@ typedef struct cli_session_options {
   int devices, threads;      /* 0: the plugin's default */
   int64_t replicas, partitions;
   const char *memory;        /* Weft's compile option weft_memory, or NULL */
+  cli_job *job;              /* the other processes, or NULL: none */
 } cli_session_options;
 
 /* Makes a client and compiles.  *session is to be closed also after an error.

@@ -355,6 +355,15 @@ static void advance_locked(coll_cliques *cs, leftovers *l)
   }
 }
 
+enum { SAY_WHO_MS = 1000 };
+
+/* A creation ends at the hold's deadline by itself and says who did not come; the timer is there if it does not. */
+static weft_deadline patience(const coll_clique_hold *h)
+{
+  return is_creating(h) && h->deadline.at_ns < INT64_MAX - SAY_WHO_MS * WEFT_NS_PER_MS
+           ? (weft_deadline){h->deadline.at_ns + SAY_WHO_MS * WEFT_NS_PER_MS} : h->deadline;
+}
+
 /* Ends what waits too long. */
 static void *timer_thread(void *arg)
 {
@@ -366,11 +375,12 @@ static void *timer_thread(void *arg)
     leftovers l = {0};
     for (coll_clique_hold *h = cs->waiting; h; h = h->next) {
       if (h->error) continue;
-      if (weft_deadline_passed(h->deadline)) {
-        h->error = WEFT_ERR(DEADLINE_EXCEEDED, "a run waited too long for its %d cliques", h->count);
+      if (weft_deadline_passed(patience(h))) {
+        h->error = WEFT_ERR(DEADLINE_EXCEEDED, "a run waited too long for its %d cliques, which %s", h->count,
+                            is_creating(h) ? "are being made" : "other runs have");
         h->cancel = true;
       } else {
-        first = weft_deadline_min(first, h->deadline);
+        first = weft_deadline_min(first, patience(h));
       }
     }
     advance_locked(cs, &l);

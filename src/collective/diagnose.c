@@ -18,13 +18,14 @@
 
 enum { MOST_ASKED = 256, MOST_LISTED = 16 };
 
-typedef enum verdict { UNASKED, SILENT, GONE, ARRIVED, ABSENT, STRANGER } verdict;
+typedef enum verdict { UNASKED, SILENT, GONE, UNREACHED, ARRIVED, ABSENT, STRANGER } verdict;
 
 /* One rank of another process, and what became of the question. */
 typedef struct inquiry {
   int rank, fd;
   bool connecting, asked;
   verdict verdict;
+  int error; /* errno of a connection that failed otherwise than by a refusal, 0: none yet */
   coll_frame_reader reader;
   coll_answer answer;
 } inquiry;
@@ -40,6 +41,14 @@ static void ask(inquiry *q, const coll_group *g, uint64_t seq)
     q->verdict = GONE;
 }
 
+/* A machine that refuses is there, and the process is not; else nothing is known of the process. */
+static void not_connected(inquiry *q, int error)
+{
+  if (error == EAGAIN) return; /* a local socket with a long queue: silent */
+  q->verdict = error == ECONNREFUSED || error == ENOENT || error == EPIPE || error == ECONNRESET ? GONE : UNREACHED;
+  q->error = error;
+}
+
 static void on_ready(inquiry *q, const coll_group *g, uint64_t seq)
 {
   if (q->connecting) {
@@ -47,7 +56,7 @@ static void on_ready(inquiry *q, const coll_group *g, uint64_t seq)
     socklen_t length = sizeof error;
     getsockopt(q->fd, SOL_SOCKET, SO_ERROR, &error, &length);
     if (error)
-      q->verdict = GONE;
+      not_connected(q, error);
     else
       ask(q, g, seq);
     return;
@@ -80,7 +89,8 @@ static void ask_all(coll_group *g, inquiry *qs, int count, uint64_t seq)
     weft_status *st = coll_dial(&g->addresses[qs[i].rank], local, &qs[i].fd);
     qs[i].reader.passed_fd = -1;
     qs[i].connecting = !local;
-    qs[i].verdict = st ? GONE : SILENT;
+    qs[i].verdict = SILENT;
+    if (st) not_connected(&qs[i], errno);
     weft_status_ignore(st);
     if (qs[i].verdict == SILENT && local) ask(&qs[i], g, seq);
   }
@@ -95,8 +105,10 @@ static void ask_all(coll_group *g, inquiry *qs, int count, uint64_t seq)
     for (int i = 0; i < count; i++)
       if (fds[i].revents) on_ready(&qs[i], g, seq);
   }
-  for (int i = 0; i < count; i++)
+  for (int i = 0; i < count; i++) {
+    if (qs[i].verdict == SILENT && qs[i].connecting) qs[i].verdict = UNREACHED;
     if (qs[i].fd >= 0) close(qs[i].fd);
+  }
   free(fds);
 }
 
@@ -109,6 +121,9 @@ static void list(FILE *out, const coll_group *g, const inquiry *q, int *listed)
   fprintf(out, "\n    %s ", who);
   switch (q->verdict) {
   case GONE: fprintf(out, "is gone: nobody listens at its address"); break;
+  case UNREACHED:
+    fprintf(out, "cannot be reached (%s): its machine is down, or the network between", q->error ? strerror(q->error) : "no answer to a connection");
+    break;
   case SILENT: fprintf(out, "is alive to the kernel, but does not answer: stopped, or starved of CPU"); break;
   case STRANGER: fprintf(out, "has left the communicator, or has not made it yet"); break;
   case ABSENT: fprintf(out, "%s", q->answer.text); break;
@@ -170,7 +185,9 @@ static weft_status *report(coll_group *g, const coll_op *op, const inquiry *qs, 
   fprintf(out, "%s on communicator %s passed its deadline by rank %d's clock, %.1f s after it was posted", text, g->name,
           op->comm->rank, (double)(weft_now_ns() - op->posted_ns) / 1e9);
   if (p2p) {
-    fprintf(out, "\n  rank %d waits for rank %d", op->comm->rank, op->args.peer);
+    int listed = 0;
+    fprintf(out, "\n  rank %d waits for%s", op->comm->rank, count ? "" : " any rank");
+    for (int i = 0; i < count; i++) list(out, g, &qs[i], &listed);
   } else {
     list_those(out, g, "arrived", qs, count, here);
     list_those(out, g, "not arrived", qs, count, not_here);
@@ -202,20 +219,22 @@ static weft_status *diagnose_locked(coll_group *g, const coll_op *op) WEFT_NO_TH
 {
   int count = WEFT_MIN(g->size, MOST_ASKED), remote = 0, filled;
   inquiry *qs = calloc((size_t)count, sizeof *qs);
-  uint64_t seq = op->seq;
   bool p2p = op->args.kind == WEFT_SEND || op->args.kind == WEFT_RECV;
+  uint64_t seq = p2p ? UINT64_MAX : op->seq; /* those have no place in the order, and so have not arrived */
   weft_status *st = NULL;
 
   if (!qs) return WEFT_ERR(DEADLINE_EXCEEDED, "an operation on communicator %s passed its deadline", g->name);
-  for (int r = 0; r < count; r++)
+  int first = p2p ? WEFT_MAX(op->args.peer, 0) : 0, end = p2p ? op->args.peer + 1 : count;
+  for (int r = first; r < end; r++)
     if (g->local_of[r] < 0) qs[remote++] = (inquiry){.rank = r, .fd = -1};
   filled = remote;
-  for (int r = 0; r < count; r++) {
+  for (int r = first; r < end; r++) {
     if (g->local_of[r] < 0) continue;
     qs[filled] = (inquiry){.rank = r, .fd = -1};
     look_at(&qs[filled++], g->locals[g->local_of[r]], seq, weft_now_ns());
   }
-  if (remote && g->topology.size && !p2p) {
+  count = filled;
+  if (remote && g->topology.size) {
     coll_group_unlock(g);
     ask_all(g, qs, remote, seq);
     coll_group_lock(g);

@@ -249,15 +249,12 @@ static void compare(const recorder *rs, int count, FILE *out)
   }
   for (uint64_t seq = begin; seq < end; seq++) {
     const coll_flight_entry *first = NULL;
-    int first_rank = -1, absent = 0, different = 0, unended = 0;
+    int absent = 0, different = 0, unended = 0;
     for (int i = 0; i < count; i++) {
       const coll_flight_entry *e = find(&rs[i], seq);
       absent += !e;
       unended += e && (!e->ended_ns || e->code);
-      if (e && !first) {
-        first = e;
-        first_rank = rs[i].header.rank;
-      }
+      if (!first) first = e;
       different += e && first && !agree(first, e);
     }
     if (!absent && !different && !unended) continue;
@@ -276,11 +273,17 @@ static void compare(const recorder *rs, int count, FILE *out)
                 state_of(&rs[i].entries[rs[i].count - 1]));
       }
     }
-    (void)first_rank;
     return;
   }
   fprintf(out, "all ranks agree on seq %llu to %llu, and all of it ended\n", (unsigned long long)begin,
           (unsigned long long)end);
+}
+
+/* Those of a communicator together, in the order of ranks. */
+static int by_communicator(const void *a, const void *b)
+{
+  const coll_flight_header *x = &((const recorder *)a)->header, *y = &((const recorder *)b)->header;
+  return x->group_id != y->group_id ? (x->group_id < y->group_id ? -1 : 1) : x->rank - y->rank;
 }
 
 weft_status *coll_flight_join(const char *const *paths, int count, FILE *out)
@@ -289,15 +292,12 @@ weft_status *coll_flight_join(const char *const *paths, int count, FILE *out)
   weft_status *st = NULL;
 
   WEFT_TRY_ALLOC(rs);
-  for (int i = 0; i < count && !st; i++) {
-    st = read_recorder(paths[i], &rs[i]);
-    if (!st && rs[i].header.group_id != rs[0].header.group_id)
-      st = WEFT_ERR(INVALID_ARGUMENT, "%s is of communicator %s, %s of %s", paths[i], rs[i].header.name, paths[0],
-                    rs[0].header.name);
-  }
-  if (!st && count) {
-    fprintf(out, "communicator %s: recorders of %d of %d ranks\n", rs[0].header.name, count, rs[0].header.size);
-    compare(rs, count, out);
+  for (int i = 0; i < count && !st; i++) st = read_recorder(paths[i], &rs[i]);
+  qsort(rs, (size_t)count, sizeof *rs, by_communicator);
+  for (int i = 0, end; i < count && !st; i = end) {
+    for (end = i + 1; end < count && rs[end].header.group_id == rs[i].header.group_id;) end++;
+    fprintf(out, "communicator %s: recorders of %d of %d ranks\n", rs[i].header.name, end - i, rs[i].header.size);
+    compare(rs + i, end - i, out);
   }
   for (int i = 0; i < count; i++) free(rs[i].entries);
   free(rs);

@@ -17,8 +17,8 @@ typedef struct coll_flight_header {
   char host[64], name[128];
 } coll_flight_header;
 
-/* Joins the recorders of all ranks and writes who diverged first to `out`.
- * Errors: NOT_FOUND, INVALID_ARGUMENT (not a recorder file; different communicators). */
+/* Joins the recorders of all ranks and writes who diverged first to `out`, for each communicator by itself.
+ * Errors: NOT_FOUND, INVALID_ARGUMENT (not a recorder file). */
 WEFT_NODISCARD weft_status *coll_flight_join(const char *const *paths, int count, FILE *out);
 
 /* Puts this process's address into the store, under COLL_FLIGHT_KEYS, so that its recorder can be asked for.  A failure is

@@ -159,6 +159,7 @@ weft_status *coll_dial(const coll_address *to, bool local, int *out_fd)
   socklen_t length;
 
   *out_fd = -1;
+  errno = EADDRNOTAVAIL;
   if (local)
     length = local_name(to->local_name, (struct sockaddr_un *)&name);
   else if (!inet_name(to->inet, to->port, &name, &length))
@@ -167,8 +168,10 @@ weft_status *coll_dial(const coll_address *to, bool local, int *out_fd)
   if (fd < 0) return WEFT_ERR(RESOURCE_EXHAUSTED, "socket: %s", strerror(errno));
   if (!local) tune(fd);
   if (connect(fd, (struct sockaddr *)&name, length) != 0 && errno != EINPROGRESS) {
-    weft_status *st = WEFT_ERR(UNAVAILABLE, "connecting to host %.64s, pid %d: %s", to->host, to->pid, strerror(errno));
+    int error = errno;
+    weft_status *st = WEFT_ERR(UNAVAILABLE, "connecting to host %.64s, pid %d: %s", to->host, to->pid, strerror(error));
     close(fd);
+    errno = error;
     return st;
   }
   *out_fd = fd;

@@ -13,7 +13,7 @@ void coll_listener_ready(void);
 bool coll_listener_holds(void); /* connections that wait for a communicator to be made here */
 int64_t coll_listener_timer_ns(void); /* when it next has to look at held connections */
 
-/* A connection, non-blocking.  EINPROGRESS is no error: wait for output. */
+/* A connection, non-blocking.  EINPROGRESS is no error: wait for output.  After an error errno says why. */
 WEFT_NODISCARD weft_status *coll_dial(const coll_address *to, bool local, int *out_fd);
 
 /* Remembers why a communicator ended, so that a rank which comes late is told. */

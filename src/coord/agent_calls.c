@@ -291,7 +291,8 @@ weft_status *weft_coord_agent_watch(weft_coord_agent *agent, int64_t *version, w
 weft_status *weft_coord_agent_report_error(weft_coord_agent *agent, weft_code code, const char *message)
 {
   coord_agent_call call = {
-    .op = {.request = {.method = COORD_REPORT_ERROR, .error_code = code, .error_message = message}, .deadline_ns = prompt_deadline()},
+    .op = {.request = {.method = COORD_REPORT_ERROR, .error_code = code, .error_message = message},
+           .deadline_ns = weft_deadline_after_ns(COORD_LAST_WORD_NS).at_ns},
   };
 
   return coord_agent_run(agent, &call);

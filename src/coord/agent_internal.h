@@ -11,6 +11,7 @@
 #include "coord/conn.h"
 
 #define COORD_GRACE_NS (10 * WEFT_NS_PER_S)  /* for the service to answer what it times itself */
+#define COORD_LAST_WORD_NS (3 * WEFT_NS_PER_S) /* for the report of who is about to end: the service may be what has gone */
 #define COORD_PROMPT_NS (60 * WEFT_NS_PER_S) /* for calls that it answers at once */
 
 struct weft_coord_agent {

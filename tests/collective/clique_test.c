@@ -104,6 +104,27 @@ TEST(waiting_in_line_has_a_deadline_and_can_be_cancelled)
   coll_cliques_free(cs);
 }
 
+TEST(who_does_not_come_to_a_clique_is_named)
+{
+  coll_cliques *cs;
+  coll_clique_hold *hold;
+  weft_event *event;
+  weft_kv *kv;
+  coll_clique_request r = {{devices, NULL, 3, 0}, first_two, 2};
+
+  T_OK(weft_kv_local_new(&kv));
+  T_OK(coll_cliques_new(kv, "t", &cs));
+  T_OK(coll_cliques_acquire(cs, &r, 1, weft_deadline_after_ms(200), &hold, &event));
+  weft_status *st = weft_event_await(event, soon());
+  T_EQ_INT(weft_status_code(st), WEFT_DEADLINE_EXCEEDED);
+  if (!strstr(weft_status_message(st), "rank 2")) fail_msg("%s", weft_status_text(st, true));
+  weft_status_free(st);
+  weft_event_release(event);
+  coll_clique_hold_release(hold);
+  coll_cliques_free(cs);
+  weft_kv_destroy(kv);
+}
+
 TEST(a_dead_incarnation_makes_keys_stale)
 {
   coll_cliques *cs;
@@ -219,6 +240,6 @@ TEST(members_of_two_processes_agree_on_the_next_generation)
 }
 
 TEST_MAIN(UNIT(the_same_key_gives_the_same_communicator), UNIT(crossing_cliques_cannot_deadlock_in_any_interleaving),
-          UNIT(waiting_in_line_has_a_deadline_and_can_be_cancelled), UNIT(a_dead_incarnation_makes_keys_stale),
+          UNIT(waiting_in_line_has_a_deadline_and_can_be_cancelled), UNIT(who_does_not_come_to_a_clique_is_named), UNIT(a_dead_incarnation_makes_keys_stale),
           UNIT(a_dead_incarnation_ends_its_live_cliques_only),
           UNIT(members_of_two_processes_agree_on_the_next_generation))

@@ -6,7 +6,8 @@
  * victim of a case is a process of its own with WEFT_COLLECTIVE_FAULTS set, so the next case has a restarted rank.  A
  * dry run counts the victim's moves; then fault by fault is struck at move 1, 2, ... up to the end.  By default a few
  * faults at one move of each (operation, algorithm, transport) are tried; WEFT_TEST_LONG=1 tries all, with 2 to 8 ranks;
- * WEFT_TEST_LONG=n every n-th move; WEFT_TEST_ONLY=kill only the faults with that in their name. */
+ * WEFT_TEST_LONG=n every n-th move; WEFT_TEST_SECONDS=n draws from all of them for so long (by WEFT_TEST_SEED);
+ * WEFT_TEST_ONLY=kill only the faults with that in their name. */
 #include "test.h"
 
 #include <dirent.h>
@@ -335,7 +336,13 @@ static unsigned stride(void)
   return text ? (unsigned)WEFT_MAX(atoi(text), 1) : 0;
 }
 
-static bool is_long(void) { return stride() != 0; }
+static int64_t seconds(void)
+{
+  const char *text = getenv("WEFT_TEST_SECONDS");
+  return text ? atoi(text) : 0;
+}
+
+static bool is_long(void) { return stride() || seconds(); }
 
 /* Everything about the operation in `shared`. */
 static void sweep(unsigned salt)
@@ -348,7 +355,7 @@ static void sweep(unsigned salt)
     const char *only = getenv("WEFT_TEST_ONLY");
     if (only && !strstr(faults[i].spec, only)) continue;
     if (shared->count == LARGE && strncmp(faults[i].spec, "corrupt", 7) == 0) continue; /* payloads carry no checksum */
-    if (!is_long()) { /* half of the faults, a quarter where a case takes longer */
+    if (!stride()) { /* half of the faults, a quarter where a case takes longer */
       if ((salt + i) % (strcmp(transport, "fabric") == 0 ? 4 : 2)) continue;
       run_case(&faults[i], 1 + (salt * 7919u + (unsigned)i * 104729u) % moves, &began);
       continue;
@@ -369,12 +376,20 @@ static const weft_coll_kind kinds[] = {
   WEFT_PERMUTE, WEFT_SEND,
 };
 
-/* The cases whose number is `shard` modulo `shards`. */
-static void run_shard(unsigned shard, unsigned shards)
+typedef struct problem {
+  int size, victim;
+  weft_coll_kind kind;
+  coll_algorithm algorithm;
+  size_t count;
+} problem;
+
+enum { MOST_PROBLEMS = 4096 };
+
+static int list_problems(problem *out)
 {
   static const int sizes_short[] = {4}, sizes_long[] = {2, 3, 4, 5, 8};
   const int *sizes = is_long() ? sizes_long : sizes_short;
-  unsigned number = 0;
+  int count = 0;
 
   for (size_t z = 0; z < (is_long() ? WEFT_COUNT(sizes_long) : WEFT_COUNT(sizes_short)); z++)
     for (size_t k = 0; k < WEFT_COUNT(kinds); k++)
@@ -382,17 +397,37 @@ static void run_shard(unsigned shard, unsigned shards)
         coll_problem p = {.kind = kinds[k], .size = sizes[z], .bytes = 4, .elem_bytes = 4};
         bool applies = kinds[k] == WEFT_SEND ? a == COLL_ALG_DIRECT : coll_algorithm_applies((coll_algorithm)a, &p);
         for (int large = 0; applies && large <= (kinds[k] != WEFT_BARRIER); large++)
-          for (int victim = 0; victim < sizes[z]; victim++) {
-            if (!is_long() && victim != (a + large) % sizes[z]) continue;
-            if (number++ % shards != shard) continue;
-            shared->size = sizes[z];
-            shared->victim = victim;
-            shared->kind = kinds[k];
-            shared->algorithm = (coll_algorithm)a;
-            shared->count = large ? LARGE : SMALL;
-            sweep(number);
-          }
+          for (int victim = 0; victim < sizes[z]; victim++)
+            if ((is_long() || victim == (a + large) % sizes[z]) && count < MOST_PROBLEMS)
+              out[count++] = (problem){sizes[z], victim, kinds[k], (coll_algorithm)a, large ? LARGE : SMALL};
       }
+  return count;
+}
+
+static void take_up(const problem *p, unsigned salt)
+{
+  shared->size = p->size;
+  shared->victim = p->victim;
+  shared->kind = p->kind;
+  shared->algorithm = p->algorithm;
+  shared->count = p->count;
+  sweep(salt);
+}
+
+/* The problems whose number is `shard` modulo `shards`, or what chance draws for some seconds. */
+static void run_shard(unsigned shard, unsigned shards)
+{
+  static problem problems[MOST_PROBLEMS];
+  unsigned count = (unsigned)list_problems(problems);
+  int64_t end_ns = weft_now_ns() + seconds() * WEFT_NS_PER_S;
+  const char *seed = getenv("WEFT_TEST_SEED");
+
+  for (unsigned i = shard; i < count && !seconds(); i += shards) take_up(&problems[i], i + 1);
+  srand((seed ? (unsigned)atoi(seed) : (unsigned)time(NULL)) * shards + shard);
+  while (weft_now_ns() < end_ns) {
+    unsigned salt = (unsigned)rand();
+    take_up(&problems[(unsigned)rand() % count], salt);
+  }
 }
 
 static int supervise(const char *over, unsigned shard, unsigned shards)

@@ -90,15 +90,18 @@ def signals_are_passed_on():
 
 
 def inside_an_allocation_the_runner_starts_the_processes():
-  for variable, runner, label in ('SLURM_JOB_ID', 'srun', ' --label'), ('PBS_NODEFILE', 'mpirun', ''):
+  for variable, runner, extra in ('SLURM_JOB_ID', 'srun', '--label'), ('PBS_NODEFILE', 'mpirun', 'env'):
     with tempfile.TemporaryDirectory() as d:
       with open(f'{d}/{runner}', 'w') as f:
         f.write('#!/bin/sh\necho runner "$@"; echo at $WEFT_COORD_ADDRESS for $WEFT_NUM_PROCESSES\nexit 6\n')
       os.chmod(f'{d}/{runner}', 0o755)
       env = {'PATH': f'{d}:' + os.environ['PATH'], variable: '1'}
       r = launch('-n', '4', '--', 'prog', 'arg', env=env)
-      assert r.returncode == 6 and r.stdout.startswith(f'runner -n 4{label} prog arg\nat '), r
+      assert r.returncode == 6 and r.stdout.startswith(f'runner -n 4 {extra} ') and ' prog arg\nat ' in r.stdout, r
+      assert (' WEFT_NUM_PROCESSES=4 ' in r.stdout) == (runner == 'mpirun'), r # mpirun does not hand our variables on
       assert ' for 4' in r.stdout
+      r = launch('-n', '4', '--runner', f'{runner}  --with option', '--', 'prog', env={'PATH': env['PATH']})
+      assert r.returncode == 6 and r.stdout.startswith(f'runner --with option -n 4 {extra} '), r
       r = launch('-n', '1', '--local', '--', 'echo', 'here', env=env)
       assert r.stdout == '[0] here\n', r
 

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""`weft run` in a job of several processes: the same results as in one, and the specified errors when a process dies, is
+stopped, or the network between two machines (network namespaces) breaks."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import jaxlib_common
+from jaxlib_common import Skip, weft
+
+PATH = os.environ.get('PATH', '') + ':/usr/sbin:/sbin'
+# Each of four devices has its own values; all meet in an all-reduce, and pairs exchange in a loop.
+PROGRAM = '''HloModule ring, replica_count=4
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
+body {
+  p = (s32[], f32[6]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[6] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  half = f32[] constant(0.5)
+  h = f32[6] broadcast(half), dimensions={}
+  s = f32[6] all-reduce(x), replica_groups={{0,2},{1,3}}, to_apply=add
+  y = f32[6] multiply(s, h)
+  z = f32[6] collective-permute(y), source_target_pairs={{0,1},{1,2},{2,3},{3,0}}
+  n = s32[] add(i, one)
+  ROOT t = (s32[], f32[6]) tuple(n, z)
+}
+more { p = (s32[], f32[6]) parameter(0) i = s32[] get-tuple-element(p), index=0 k = s32[] constant(COUNT) ROOT c = pred[] compare(i, k), direction=LT }
+ENTRY e {
+  r = u32[] replica-id()
+  f = f32[] convert(r)
+  b = f32[6] broadcast(f), dimensions={}
+  i = f32[6] iota(), iota_dimension=0
+  x = f32[6] add(b, i)
+  zero = s32[] constant(0)
+  init = (s32[], f32[6]) tuple(zero, x)
+  w = (s32[], f32[6]) while(init), condition=more, body=body
+  v = f32[6] get-tuple-element(w), index=1
+  ROOT s = f32[6] all-reduce(v), replica_groups={}, to_apply=add
+}
+'''
+
+
+def clean_environment(**more):
+  drop = 'SLURM_', 'OMPI_', 'PMIX_', 'PMI_', 'WEFT_COORD', 'WEFT_NUM', 'WEFT_PROCESS', 'JAX_'
+  return {**{k: v for k, v in os.environ.items() if not k.startswith(drop)}, 'PATH': PATH, **more}
+
+
+class Folder:
+  """The program in a folder that goes away."""
+
+  def __init__(self, count=3):
+    self.count = count
+
+  def __enter__(self):
+    self.path = tempfile.mkdtemp(prefix='weft-run-')
+    self.program = self.path + '/program.hlo'
+    with open(self.program, 'w') as f:
+      f.write(PROGRAM.replace('COUNT', str(self.count)))
+    return self
+
+  def __exit__(self, *_):
+    shutil.rmtree(self.path, ignore_errors=True)
+
+  def results(self, name):
+    found = []
+    for d in range(4):
+      with open(f'{self.path}/{name}/result_{d}.npy', 'rb') as f:
+        found.append(f.read())
+    return found
+
+
+def run(command, timeout=90, **env):
+  return subprocess.run(command, env=clean_environment(**env), capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def succeeds(command, **env):
+  r = run(command, **env)
+  assert r.returncode == 0, (r.returncode, r.stdout[-2000:], r.stderr[-4000:])
+  return r
+
+
+def processes_compute_what_one_does():
+  with Folder() as f:
+    succeeds([weft(), 'run', f.program, '--output-dir', f.path + '/alone'], WEFT_COLLECTIVE_ORDER='rank')
+    for count in 2, 3, 4:
+      for transport in ('shm',) if os.environ.get('WEFT_TEST_NO_FABRIC') else ('shm', 'fabric'):
+        folder = f'{f.path}/{count}{transport}'
+        r = succeeds([weft(), 'launch', '-n', str(count), '--', weft(), 'run', f.program, '--output-dir', folder],
+                     WEFT_COLLECTIVE_ORDER='rank', WEFT_COLLECTIVE_TRANSPORT=transport)
+        assert f.results(f'{count}{transport}') == f.results('alone'), (count, transport)
+        for d in range(4):
+          assert f'device {d} result 0' in r.stdout, r.stdout
+
+
+def too_few_devices_are_an_error_and_alone_is_alone():
+  with Folder() as f:
+    r = run([weft(), 'launch', '-n', '5', '--', weft(), 'run', f.program])
+    assert r.returncode == 2 and 'too few for the job\'s 5 processes' in r.stderr, r
+    r = succeeds([weft(), 'launch', '-n', '2', '--', weft(), 'run', '--alone', f.program])
+    assert r.stdout.count('device 3 result 0') == 2, r.stdout
+
+
+def on_survivors(rank, fault, **env):
+  """What the other ranks of four say when `fault` strikes one in an endless run; SIGTERM does not end them."""
+  with Folder(1000000000) as f:
+    return run([weft(), 'launch', '-n', '4', '--grace', '60s', '--', 'sh', '-c',
+                f'trap "" TERM; [ $WEFT_PROCESS_ID != {rank} ] || export WEFT_COLLECTIVE_FAULTS={fault}; '
+                f'exec {weft()} run --quiet {f.program}'], **env)
+
+
+def death_of_a_process_is_told_to_all():
+  r = on_survivors(2, 'kill@500', WEFT_COLLECTIVE_TIMEOUT='200s')
+  lines = [line for line in r.stderr.splitlines() if 'weft run:' in line]
+  assert r.returncode == 137 and len(lines) == 3, r.stderr
+  assert any('is not connected: rank' in line for line in lines), r.stderr
+  for line in lines: # who waits for a survivor hears that this one has left
+    assert 'FAILED_PRECONDITION: ' in line and ('is not connected' in line or 'left the communicator' in line), line
+
+
+def stopped_process_is_named_at_the_deadline():
+  r = on_survivors(1, 'stop@500', WEFT_COLLECTIVE_TIMEOUT='2s')
+  assert 'passed its deadline' in r.stderr, r.stderr
+  assert '(device 2048' in r.stderr and 'does not answer: stopped, or starved of CPU' in r.stderr, r.stderr
+
+
+# ---- mpirun, on one machine and on two ----
+
+
+class Machines:
+  """Two network namespaces with a cable, and what starts a command in one of them as ssh would: without our environment."""
+  ADDRESSES = '10.91.0.1', '10.91.0.2'
+
+  def __enter__(self):
+    if os.geteuid() != 0 or not shutil.which('ip', path=PATH):
+      raise Skip('needs root and ip')
+    if os.environ.get('WEFT_TEST_NO_FABRIC'):
+      raise Skip('no libfabric here')
+    self.folder = tempfile.mkdtemp(prefix='weft-machines-')
+    self.names = [os.path.basename(self.folder) + c for c in 'ab'] # tests run side by side
+    self.shell = self.folder + '/shell'
+    a, b = self.names
+    setup = f'''set -e
+      ip netns add {a}; ip netns add {b}
+      ip link add wa netns {a} type veth peer name wb netns {b}
+      for x in {a} {b}; do ip netns exec $x ip link set lo up; done
+      ip netns exec {a} ip addr add {self.ADDRESSES[0]}/24 dev wa; ip netns exec {a} ip link set wa up
+      ip netns exec {b} ip addr add {self.ADDRESSES[1]}/24 dev wb; ip netns exec {b} ip link set wb up'''
+    if subprocess.run(['sh', '-c', setup], env=clean_environment(), stderr=subprocess.DEVNULL, check=False).returncode != 0:
+      self.__exit__()
+      raise Skip('no network namespaces or veth pairs here')
+    with open(self.shell, 'w') as f:
+      f.write(f'''#!/bin/sh
+case $1 in {self.ADDRESSES[0]}) name={a};; *) name={b};; esac
+shift
+exec env -i PATH="{PATH}" HOME="$HOME" ip netns exec $name sh -c "$*"
+''')
+    os.chmod(self.shell, 0o755)
+    return self
+
+  def __exit__(self, *_):
+    for name in self.names:
+      subprocess.run(['ip', 'netns', 'del', name], env=clean_environment(), stderr=subprocess.DEVNULL, check=False)
+    shutil.rmtree(self.folder, ignore_errors=True)
+
+  def on_first(self, *command):
+    return ['ip', 'netns', 'exec', self.names[0], *command]
+
+  def mpirun(self, hosts):
+    return ['mpirun', '--allow-run-as-root', '--oversubscribe', '--mca', 'plm', 'rsh', '--mca', 'plm_rsh_agent', self.shell,
+            '--mca', 'oob_tcp_if_include', '10.91.0.0/24', '--host', hosts]
+
+
+def need_open_mpi():
+  if not shutil.which('mpirun', path=PATH) or 'Open MPI) 4' not in run(['mpirun', '--version']).stdout:
+    raise Skip('no mpirun of Open MPI 4')
+
+
+def program_under_mpirun():
+  need_open_mpi()
+  with Folder() as f:
+    succeeds([weft(), 'run', f.program, '--output-dir', f.path + '/alone'], WEFT_COLLECTIVE_ORDER='rank')
+    succeeds(['mpirun', '--allow-run-as-root', '--oversubscribe', '-n', '4', weft(), 'run', f.program, '--output-dir', f.path + '/mpi'],
+             WEFT_COLLECTIVE_ORDER='rank')
+    assert f.results('mpi') == f.results('alone')
+
+
+def program_under_mpirun_on_two_machines():
+  """By itself, by `weft launch`, which brings service and settings along, and from a machine that has none of the processes."""
+  need_open_mpi()
+  with Machines() as m, Folder() as f:
+    first, second = m.ADDRESSES
+    weft_run = [os.path.abspath(weft()), 'run', f.program]
+    succeeds([weft(), 'run', f.program, '--output-dir', f.path + '/alone'], WEFT_COLLECTIVE_ORDER='rank')
+    succeeds(m.on_first(*m.mpirun(f'{first}:2,{second}:2'), '-n', '4', '-x', 'WEFT_COLLECTIVE_ORDER=rank', *weft_run,
+                        '--output-dir', f.path + '/mpi'))
+    succeeds(m.on_first(weft(), 'launch', '-n', '4', '--bind', first + ':0', '--runner', ' '.join(m.mpirun(f'{second}:2,{first}:2')),
+                        '--', *weft_run, '--output-dir', f.path + '/launch'), WEFT_COLLECTIVE_ORDER='rank')
+    for way in 'mpi', 'launch':
+      assert f.results(way) == f.results('alone'), way
+    r = run(m.on_first(*m.mpirun(second + ':4'), '-n', '4', *weft_run))
+    assert r.returncode != 0 and f'"ompi" names {first} as the first machine: set WEFT_COORD_ADDRESS' in r.stderr, r
+
+
+def wait_until_all_run(folder):
+  """The recorders of the communicator of all four exist, and their last operations are of the program."""
+  for _ in range(300):
+    files = [name for name in os.listdir(folder) if name.startswith('flight-')]
+    if sum('rank3' in name for name in files) == 1:
+      r = run([weft(), 'inspect', '--flight'] + [f'{folder}/{name}' for name in files])
+      if 'collective-permute' in r.stdout:
+        return
+    time.sleep(0.2)
+  raise AssertionError('the processes do not get to work')
+
+
+def partition_between_machines_ends_in_deadlines():
+  """Both sides list who is missing; the process whose deadline is first may be on either."""
+  with Machines() as m, Folder(1000000000) as f, tempfile.TemporaryFile('w+') as said:
+    program = f'{os.path.abspath(weft())} run --quiet {f.program}'
+    env = (f'WEFT_COORD_ADDRESS={m.ADDRESSES[0]}:7777 WEFT_NUM_PROCESSES=4 WEFT_COLLECTIVE_TIMEOUT=3s '
+           f'WEFT_COLLECTIVE_FLIGHT_DIR={f.path}')
+    ranks = [subprocess.Popen([m.shell, m.ADDRESSES[r // 2], f'{env} WEFT_PROCESS_ID={r} exec {program}'], stdout=said, stderr=said)
+             for r in range(4)]
+    try:
+      wait_until_all_run(f.path)
+      subprocess.run(m.on_first('ip', 'link', 'set', 'wa', 'down'), env=clean_environment(), check=True)
+      codes = [p.wait(timeout=60) for p in ranks] # 3 s, the diagnosis, and three for a service that cannot be told
+    finally:
+      for p in ranks:
+        p.kill()
+        p.wait()
+    said.seek(0)
+    text = said.read()
+    assert codes == [3, 3, 3, 3] and text.count('weft run:') == 4, (codes, text)
+    assert text.count('passed its deadline') >= 2 and 'not arrived: ' in text, text
+    assert 'cannot be reached (' in text and 'is gone' not in text and 'starved of CPU' not in text, text
+
+
+if __name__ == '__main__':
+  sys.exit(jaxlib_common.run([
+      processes_compute_what_one_does,
+      too_few_devices_are_an_error_and_alone_is_alone,
+      death_of_a_process_is_told_to_all,
+      stopped_process_is_named_at_the_deadline,
+      program_under_mpirun,
+      program_under_mpirun_on_two_machines,
+      partition_between_machines_ends_in_deadlines,
+  ], needs_jaxlib=False))
