@@ -11,6 +11,7 @@
 #define WEFT_PASSES_BUILD_H
 
 #include "hlo/hlo.h"
+#include "passes/util.h"
 
 typedef struct pass_build {
   hlo_computation *comp;
@@ -66,6 +67,12 @@ hlo_instr *pb_reduce(pass_build *b, hlo_instr *x, hlo_instr *init, int count, co
 hlo_instr *pb_tuple(pass_build *b, int count, hlo_instr *const *elements);
 hlo_instr *pb_gte(pass_build *b, hlo_instr *tuple, int64_t index);
 hlo_ints pb_ints(pass_build *b, int count, const int64_t *v);
+
+/* f on whole arrays of `dims`, element by element: its parameters stand for the arguments.  f is pointwise: it holds only
+ * elementwise instructions, maps, constants and parameters.  `values` is scratch, for any number of calls. */
+hlo_instr *pb_apply(pass_build *b, const hlo_computation *f, hlo_instr *const *arguments, const hlo_shape *dims,
+                    pass_map *values);
+bool pass_is_pointwise(const hlo_computation *f);
 
 /* for (i = 0; i < trips; i++) state = body(i, state), as a while whose result is (i, state...).  The body writes the
  * new state with `in`, which it may leave with an error. */

@@ -9,6 +9,10 @@
  * must fit a small allowance per element of the group (EXTRA_PER_ELEMENT); so expensive operations are practically
  * never repeated and chains of stencils cannot grow exponentially.  Generators (broadcasts of scalars, iotas) are free.
  *
+ * Joining costs code too: an instruction is emitted once for each way on which the root reaches it through pads, slices
+ * and the like, for each asks at another index.  Pyramids of them (associative scans and their gradients) have few
+ * evaluations and exponentially many ways, so ways are told apart (paths) and counted for each group (MOST_REPEATS).
+ *
  * `row` groups: where a reduction over trailing dimensions feeds, row by row, instructions that are in one group
  * already (softmax, layer norm; mean = sum * 1/n), the reduction joins and the group is evaluated row by row: every
  * value is either per element (rows x cols) or per row, and is computed once.
@@ -17,6 +21,7 @@
 #include <config.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "passes/fusion.h"
@@ -26,6 +31,7 @@
 enum {
   FREE_EXTRA = 64,             /* repeated work that never matters */
   MOST_MEMBERS = 160,          /* instructions in a kernel: compile time grows faster than their number */
+  MOST_REPEATS = 24,           /* emissions of them beyond the first of each: one for each index that is asked for */
   MOST_GROUPS = 8,             /* groups that one instruction may be computed in, unless it is free */
   MANY_PICKS = 64,              /* slices of one element from one array */
   LANES = 8,                   /* evaluations that a vector does at once */
@@ -39,16 +45,23 @@ typedef struct group {
   hlo_instr *root;
   double space;                 /* elements evaluated: of the result, or of what a reduction at the root reads */
   double extra;                 /* repeated work so far */
-  int member_count, member_capacity;
+  int member_count, member_capacity, repeats;
   hlo_instr **members;          /* users before operands; the root first */
   bool could_be_row, is_row;
   int64_t rows, cols;           /* once is_row */
 } group;
 
+/* The ways from the root of a group to an instruction: of each, a hash over the users that change the index, ascending. */
+typedef struct paths {
+  int count; /* above MOST_REPEATS: too many, and not all are in v */
+  const uint64_t *v;
+} paths;
+
 /* An instruction's part in one group. */
 typedef struct part {
   int group;
   double evaluations;
+  paths paths;
 } part;
 
 typedef struct parts {
@@ -272,20 +285,61 @@ static double asked_by(const hlo_instr *user, const hlo_instr *instr, double t)
   }
 }
 
-static weft_status *add_demand(planner *p, int g, double evaluations, bool at_same_index)
+static int compare_hashes(const void *a, const void *b)
+{
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
+/* The paths of `user`, each one step longer. */
+static weft_status *paths_through(planner *p, const hlo_instr *user, paths from, paths *out)
+{
+  uint64_t *v = WEFT_ARENA_ARRAY(p->arena, uint64_t, from.count);
+
+  *out = (paths){from.count, v};
+  if (from.count > MOST_REPEATS) return NULL;
+  WEFT_TRY_ALLOC(v);
+  for (int i = 0; i < from.count; i++) v[i] = (from.v[i] + (uint64_t)user->id + 1) * UINT64_C(0x9e3779b97f4a7c15);
+  qsort(v, (size_t)from.count, sizeof *v, compare_hashes);
+  return NULL;
+}
+
+static weft_status *join_paths(planner *p, paths *to, paths more)
+{
+  uint64_t *v;
+  int i = 0, k = 0, n = 0;
+
+  if (to->count > MOST_REPEATS || (to->count && to->v == more.v)) return NULL;
+  if (!to->count || more.count > MOST_REPEATS) {
+    *to = more;
+    return NULL;
+  }
+  v = WEFT_ARENA_ARRAY(p->arena, uint64_t, to->count + more.count);
+  WEFT_TRY_ALLOC(v);
+  while (i < to->count || k < more.count) {
+    uint64_t next = k == more.count || (i < to->count && to->v[i] < more.v[k]) ? to->v[i] : more.v[k];
+    i += i < to->count && to->v[i] == next;
+    k += k < more.count && more.v[k] == next;
+    v[n++] = next;
+  }
+  *to = (paths){n, v};
+  return NULL;
+}
+
+static weft_status *add_demand(planner *p, int g, double evaluations, bool at_same_index, paths ways)
 {
   int slot;
 
   if (p->stamp[g] != p->current) {
     p->stamp[g] = p->current;
     p->slot[g] = p->now_count;
-    p->now[p->now_count] = (part){g, 0};
+    p->now[p->now_count] = (part){.group = g};
     p->same_index[p->now_count++] = 0;
   }
   slot = p->slot[g];
   if (at_same_index) p->same_index[slot] = WEFT_MAX(p->same_index[slot], evaluations);
   else p->now[slot].evaluations += evaluations;
-  return NULL;
+  return join_paths(p, &p->now[slot].paths, ways);
 }
 
 /* Collects in p->now the groups that want `instr`, and how often; and whether it must be in memory. */
@@ -304,7 +358,10 @@ static weft_status *collect(planner *p, const hlo_instr *instr)
     for (int k = 0; k < its->count; k++) {
       const group *g = &p->groups[its->v[k].group];
       double asked = g->is_row ? asked_by_row(g, instr) : asked_by(user, instr, its->v[k].evaluations);
-      WEFT_TRY(add_demand(p, its->v[k].group, asked, g->is_row || hlo_opcode_is_elementwise(user->op)));
+      bool at_same_index = g->is_row || hlo_opcode_is_elementwise(user->op);
+      paths ways = its->v[k].paths;
+      if (!at_same_index) WEFT_TRY(paths_through(p, user, ways, &ways));
+      WEFT_TRY(add_demand(p, its->v[k].group, asked, at_same_index, ways));
     }
   }
   for (int i = 0; i < p->now_count; i++) p->now[i].evaluations += p->same_index[i];
@@ -313,7 +370,7 @@ static weft_status *collect(planner *p, const hlo_instr *instr)
 
 /* ---- decisions --------------------------------------------------------------------------------------------------- */
 
-static weft_status *add_member(planner *p, int index, hlo_instr *instr, double surplus)
+static weft_status *add_member(planner *p, int index, hlo_instr *instr, double surplus, int repeats)
 {
   group *g = &p->groups[index];
 
@@ -326,6 +383,7 @@ static weft_status *add_member(planner *p, int index, hlo_instr *instr, double s
     g->member_capacity = capacity;
   }
   g->members[g->member_count++] = instr;
+  g->repeats += repeats;
   g->extra += surplus * pass_element_cost(instr);
   g->could_be_row &= keeps_rows(instr);
   return NULL;
@@ -344,7 +402,7 @@ static weft_status *new_group(planner *p, hlo_instr *root, int *out_index)
   if (root->op == HLO_SCATTER) space = root->operands[root->operand_count - 1]->shape;
   space = hlo_shape_leaf(space, 0);
   g->space = space && hlo_shape_is_array(space) ? (double)hlo_shape_elems(space) : 0;
-  return add_member(p, *out_index, root, 0);
+  return add_member(p, *out_index, root, 0, 0);
 }
 
 /* What one group would evaluate of `instr` beyond once an element: its share of what all that want it would. */
@@ -370,11 +428,17 @@ static bool adds_no_array(const hlo_instr *instr)
   return true;
 }
 
+static int repeats_of(const hlo_instr *instr, const part *want)
+{
+  return is_generator(instr) ? 0 : want->paths.count - 1;
+}
+
 /* A group that is full still takes what would only be one more array to read. */
-static bool is_full(const group *g, const hlo_instr *instr)
+static bool is_full(const group *g, const hlo_instr *instr, int repeats)
 {
   if (is_generator(instr)) return false;
-  return g->member_count >= MOST_MEMBERS + (adds_no_array(instr) ? MOST_MEMBERS / 4 : 0);
+  return g->repeats + repeats > MOST_REPEATS ||
+         g->member_count >= MOST_MEMBERS + (adds_no_array(instr) ? MOST_MEMBERS / 4 : 0);
 }
 
 static bool has_room(planner *p, const hlo_instr *instr, const part *want)
@@ -382,7 +446,7 @@ static bool has_room(planner *p, const hlo_instr *instr, const part *want)
   group *g = &p->groups[want->group];
   double extra;
 
-  if (is_full(g, instr) || reads_updated(g, instr)) return false;
+  if (is_full(g, instr, repeats_of(instr, want)) || reads_updated(g, instr)) return false;
   if (g->is_row &&
       !(fits_rows(instr, g->rows, g->cols) && is_spread_by_rows(p, want->group, instr, g->rows, g->cols)))
     return false;
@@ -422,6 +486,7 @@ static bool joins(planner *p, const hlo_instr *instr)
 
 static weft_status *decide(planner *p, hlo_instr *instr)
 {
+  static const uint64_t at_root = 0;
   parts *mine;
   bool does_join, is_root;
   int own = -1, at = 0;
@@ -435,10 +500,10 @@ static weft_status *decide(planner *p, hlo_instr *instr)
   mine->count = is_root + (does_join ? p->now_count : 0);
   mine->v = WEFT_ARENA_ARRAY(p->arena, part, mine->count);
   WEFT_TRY_ALLOC(mine->v);
-  if (is_root) mine->v[at++] = (part){own, elems(instr)};
+  if (is_root) mine->v[at++] = (part){own, elems(instr), {1, &at_root}};
   for (int i = 0; does_join && i < p->now_count; i++) {
     mine->v[at++] = p->now[i];
-    WEFT_TRY(add_member(p, p->now[i].group, instr, surplus_of(p, instr, &p->now[i])));
+    WEFT_TRY(add_member(p, p->now[i].group, instr, surplus_of(p, instr, &p->now[i]), repeats_of(instr, &p->now[i])));
   }
   return pass_map_set(&p->parts, instr->id, mine);
 }

@@ -9,38 +9,60 @@
 
 enum { INLINE_LIMIT = 2 << 20 }; /* instructions added */
 
+static const hlo_instr *first_not_pointwise(const hlo_computation *f)
+{
+  HLO_FOREACH(instr, f)
+    if (instr->op != HLO_PARAMETER && instr->op != HLO_CONSTANT && instr->op != HLO_MAP && !hlo_opcode_is_elementwise(instr->op))
+      return instr;
+  return NULL;
+}
+
+bool pass_is_pointwise(const hlo_computation *f) { return !first_not_pointwise(f); }
+
+static hlo_instr *apply_one(pass_build *b, const hlo_instr *instr, const hlo_shape *dims, pass_map *values, hlo_instr ***operands,
+                            int *capacity)
+{
+  int64_t all_dims[HLO_MAX_RANK];
+  hlo_instr *value;
+
+  if (instr->op == HLO_CONSTANT) return pb_fill(b, pb_clone(b, instr, NULL), dims);
+  b->error = pass_mapped_operands(instr, values, operands, capacity);
+  value = pb_clone(b, instr, *operands);
+  if (!value) return NULL;
+  for (int d = 0; d < dims->rank; d++) all_dims[d] = d;
+  if (instr->op == HLO_MAP) value->dims = pb_ints(b, dims->rank, all_dims);
+  value->shape = hlo_shape_with_type(&b->comp->module->arena, dims, instr->shape->type);
+  if (!value->shape) b->error = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  return value;
+}
+
+hlo_instr *pb_apply(pass_build *b, const hlo_computation *f, hlo_instr *const *arguments, const hlo_shape *dims, pass_map *values)
+{
+  hlo_instr **operands = NULL;
+  int capacity = 0;
+
+  HLO_FOREACH(instr, f) {
+    hlo_instr *value = instr->op == HLO_PARAMETER ? arguments[instr->u.parameter_number]
+                                                  : apply_one(b, instr, dims, values, &operands, &capacity);
+    if (!b->error) b->error = pass_map_set(values, instr->id, value);
+    if (b->error) return NULL;
+  }
+  return pass_map_get(values, f->root->id);
+}
+
 static weft_status *inline_map(hlo_instr *map, pass_map *values, int64_t *added)
 {
   const hlo_computation *f = map->called[0];
-  weft_arena *arena = &map->parent->module->arena;
+  const hlo_instr *odd = first_not_pointwise(f);
   pass_build b = PASS_BUILD_AT(map);
-  hlo_instr **operands = NULL;
-  int capacity = 0;
 
   *added += f->instr_count;
   if (*added > INLINE_LIMIT)
     return WEFT_ERR(RESOURCE_EXHAUSTED, "the maps below \"%s\" have over %d instructions when inlined", map->name, INLINE_LIMIT);
-  for (hlo_instr *instr = f->first; instr; instr = instr->next) {
-    hlo_instr *value;
-    if (instr->op == HLO_PARAMETER) {
-      value = map->operands[instr->u.parameter_number];
-    } else if (instr->op == HLO_CONSTANT) {
-      value = pb_fill(&b, pb_clone(&b, instr, NULL), map->shape);
-    } else if (hlo_opcode_is_elementwise(instr->op) || instr->op == HLO_MAP) {
-      WEFT_TRY(pass_mapped_operands(instr, values, &operands, &capacity));
-      value = pb_clone(&b, instr, operands);
-      if (value) value->shape = hlo_shape_with_type(arena, map->shape, instr->shape->type);
-      if (value && instr->op == HLO_MAP) value->dims = map->dims;
-    } else {
-      weft_status_ignore(pass_build_finish(&b));
-      return WEFT_ERR(UNIMPLEMENTED, "map: its computation \"%s\" holds a %s, which is not elementwise", f->name,
-                      hlo_opcode_name(instr->op));
-    }
-    if (b.error) return pass_build_finish(&b);
-    WEFT_TRY_ALLOC(value->shape);
-    WEFT_TRY(pass_map_set(values, instr->id, value));
-  }
-  return pass_build_replace(&b, map, pass_map_get(values, f->root->id));
+  if (odd)
+    return WEFT_ERR(UNIMPLEMENTED, "map: its computation \"%s\" holds a %s, which is not elementwise", f->name,
+                    hlo_opcode_name(odd->op));
+  return pass_build_replace(&b, map, pb_apply(&b, f, map->operands, map->shape, values));
 }
 
 /* Callers first: what was inlined is met again in the caller, and computations that only maps call stay as they are. */

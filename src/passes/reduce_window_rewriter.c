@@ -9,11 +9,15 @@
  *     carry = prefixes of last, moved by one, along m  (this rewrite again, while m > B)
  *     out   = carry (+) inner, reshape, slice        -> [.., n, ..]
  *
- * The grouping of operands changes, their order does not: fit for any associative reducer, and the same on every run. */
+ * The grouping of operands changes, their order does not: fit for any associative reducer, and the same on every run.
+ * The initial value comes in once for each block and for each element of padding, so it must be the reducer's identity;
+ * of a computation (logaddexp) that is tried on a few values. */
 #include <config.h>
 
+#include <math.h>
 #include <string.h>
 
+#include "hlo/eval.h"
 #include "passes/build.h"
 #include "passes/passes.h"
 
@@ -24,6 +28,7 @@ typedef struct scan {
   hlo_computation *reducer;
   int64_t dim;
   bool is_reverse;
+  pass_map *values; /* scratch of pb_apply */
 } scan;
 
 /* The one dimension with a window, if the instruction is a prefix or suffix reduction along it. */
@@ -44,8 +49,56 @@ static bool is_scan(const hlo_instr *instr, scan *s)
   int64_t n = instr->shape->dims[found];
   const hlo_window_dim *p = &w->dims[found];
   if (p->size != n || p->pad_low + p->pad_high != n - 1 || (p->pad_low && p->pad_high)) return false;
-  *s = (scan){instr->operands[0], instr->operands[1], instr->called[0], found, p->pad_high > 0};
+  *s = (scan){instr->operands[0], instr->operands[1], instr->called[0], found, p->pad_high > 0, NULL};
   return true;
+}
+
+static weft_status *apply_to(const hlo_computation *f, const hlo_literal *x, const hlo_literal *y, weft_arena *arena, double *out)
+{
+  const hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE};
+  const hlo_literal *result;
+
+  WEFT_TRY(hlo_eval_computation(f, (const hlo_literal *[]){x, y}, &options, arena, &result));
+  *out = hlo_literal_get_f64(result, 0);
+  return NULL;
+}
+
+/* *out: f(init, x) = f(x, init) = x for each x of a sample. */
+static weft_status *leaves_sample(const hlo_computation *f, const hlo_literal *init, weft_arena *arena, bool *out)
+{
+  static const double sample[] = {0, 1, -1, 0.5, -2.75, 3, 17, 96, -120, INFINITY, -INFINITY};
+  weft_dtype type = init->shape->type;
+
+  *out = true;
+  for (size_t i = 0; i < WEFT_COUNT(sample) && *out; i++) {
+    hlo_literal *x;
+    double before, after;
+    WEFT_TRY(hlo_literal_scalar_f64(arena, type, sample[i], &x));
+    WEFT_TRY(apply_to(f, init, x, arena, &before));
+    WEFT_TRY(apply_to(f, x, init, arena, &after));
+    *out = before == hlo_literal_get_f64(x, 0) && after == before;
+  }
+  return NULL;
+}
+
+static weft_status *starts_from_identity(const scan *s, weft_arena *arena, bool *out)
+{
+  hlo_opcode op = hlo_reducer_op(s->reducer);
+
+  *out = op != HLO_OPCODE_COUNT && pass_is_identity(op, s->init);
+  if (op != HLO_OPCODE_COUNT || s->init->op != HLO_CONSTANT || !weft_dtype_is_float(s->init->shape->type) ||
+      !pass_is_pointwise(s->reducer))
+    return NULL;
+  return leaves_sample(s->reducer, s->init->u.literal, arena, out);
+}
+
+static hlo_instr *combine(pass_build *b, const scan *s, hlo_instr *before, hlo_instr *after)
+{
+  hlo_opcode op = hlo_reducer_op(s->reducer);
+
+  if (b->error) return NULL;
+  if (op != HLO_OPCODE_COUNT) return pb_op2(b, op, before, after);
+  return pb_apply(b, s->reducer, (hlo_instr *[]){before, after}, before->shape, s->values);
 }
 
 static hlo_instr *plain_scan(pass_build *b, const scan *s, hlo_instr *x, int64_t dim)
@@ -101,7 +154,6 @@ static hlo_instr *blocked_scan(pass_build *b, const scan *s, hlo_instr *x, int64
   int64_t split_dims[HLO_MAX_RANK], dims[HLO_MAX_RANK], map[HLO_MAX_RANK], n, size, blocks, last_at;
   hlo_pad_dim pads[HLO_MAX_RANK] = {{0}};
   hlo_instr *inner, *last, *carry, *out;
-  hlo_opcode op = hlo_reducer_op(s->reducer);
   int rank;
 
   if (b->error) return NULL;
@@ -124,7 +176,7 @@ static hlo_instr *blocked_scan(pass_build *b, const scan *s, hlo_instr *x, int64
   last = pb_reshape(b, pb_slice_dim(b, inner, dim + 1, last_at, last_at + 1), rank, dims);
   carry = blocked_scan(b, s, moved_by_one(b, s, last, dim), dim);
   carry = pb_broadcast(b, carry, rank + 1, split_dims, map);
-  out = s->is_reverse ? pb_op2(b, op, inner, carry) : pb_op2(b, op, carry, inner);
+  out = s->is_reverse ? combine(b, s, inner, carry) : combine(b, s, carry, inner);
   dims[dim] = blocks * size;
   out = pb_reshape(b, out, rank, dims);
   return s->is_reverse ? pb_slice_dim(b, out, dim, blocks * size - n, blocks * size) : pb_slice_dim(b, out, dim, 0, n);
@@ -132,16 +184,19 @@ static hlo_instr *blocked_scan(pass_build *b, const scan *s, hlo_instr *x, int64
 
 static weft_status *reduce_window_rewriter_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
+  pass_map values = {.arena = ctx->scratch};
   pass_comps comps;
 
   WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
   for (int i = 0; i < comps.count; i++) {
     HLO_FOREACH(instr, comps.v[i]) {
       pass_build b = PASS_BUILD_AT(instr);
+      bool fits;
       scan s;
-      if (instr->op != HLO_REDUCE_WINDOW || !is_scan(instr, &s) || s.x->shape->dims[s.dim] < LEAST_SIZE ||
-          !pass_is_identity(hlo_reducer_op(s.reducer), s.init))
-        continue;
+      if (instr->op != HLO_REDUCE_WINDOW || !is_scan(instr, &s) || s.x->shape->dims[s.dim] < LEAST_SIZE) continue;
+      WEFT_TRY(starts_from_identity(&s, ctx->scratch, &fits));
+      if (!fits) continue;
+      s.values = &values;
       WEFT_TRY(pass_build_replace(&b, instr, blocked_scan(&b, &s, s.x, s.dim)));
       *changed = true;
     }

@@ -1,0 +1,69 @@
+/* What the fusion pass may not do: let code grow with the number of ways between two values. */
+#include "test.h"
+
+#include "hlo/text.h"
+#include "passes/passes.h"
+#include "passes/util.h"
+
+enum { LEVELS = 24, MOST_EMISSIONS = 512, SIZE = 40 };
+
+/* Each level uses the one before at its own index and moved by one: 2^LEVELS ways from the root to the parameter. */
+static char *pyramid(size_t *size)
+{
+  char *text;
+  FILE *out = open_memstream(&text, size);
+
+  T_TRUE(out != NULL);
+  fprintf(out, "HloModule pyramid\nENTRY e {\n  z = f32[] constant(0)\n  x0 = f32[%d] parameter(0)\n", SIZE);
+  for (int i = 0; i < LEVELS; i++)
+    fprintf(out,
+            "  n%d = f32[%d] negate(x%d)\n  a%d = f32[%d] abs(x%d)\n  s%d = f32[%d] slice(a%d), slice={[0:%d]}\n"
+            "  p%d = f32[%d] pad(s%d, z), padding=1_0\n  x%d = f32[%d] add(n%d, p%d)\n",
+            i, SIZE, i, i, SIZE, i, i, SIZE - 1, i, SIZE - 1, i, SIZE, i, i + 1, SIZE, i, i);
+  fprintf(out, "  ROOT r = f32[%d] negate(x%d)\n}\n", SIZE, LEVELS);
+  fclose(out);
+  return text;
+}
+
+/* How often a kernel of `body` computes its instructions: once for each way. */
+static double emissions(const hlo_computation *body, weft_arena *arena)
+{
+  pass_map ways = {.arena = arena};
+  double sum = 0;
+
+  for (const hlo_instr *instr = body->last; instr; instr = instr->prev) {
+    double *mine = WEFT_ARENA_NEW(arena, double);
+    *mine = instr == body->root;
+    for (int i = 0; i < instr->user_count; i++) *mine += *(const double *)pass_map_get(&ways, instr->users[i]->id);
+    sum += *mine;
+    T_OK(pass_map_set(&ways, instr->id, mine));
+  }
+  return sum;
+}
+
+TEST(pyramids_of_pads_are_not_emitted_once_for_each_way)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  const struct pass_entry entry = {.pass = &pass_fusion};
+  const pass_pipeline pipeline = {"fusion", &entry, 1, 1};
+  const pass_options options = {.num_threads = 2};
+  weft_arena arena;
+  size_t size;
+  char *text = pyramid(&size);
+  int fusions = 0;
+
+  weft_arena_init(&arena);
+  T_OK(hlo_parse(text, size, &module));
+  T_OK(pass_run(&pipeline, module, &options, NULL, NULL));
+  HLO_FOREACH(instr, module->entry) {
+    if (instr->op != HLO_FUSION) continue;
+    double count = emissions(instr->called[0], &arena);
+    if (count > MOST_EMISSIONS) fail_msg("%s: %.0f emissions", instr->name, count);
+    fusions++;
+  }
+  T_TRUE(fusions >= 2 && fusions < LEVELS);
+  weft_arena_fini(&arena);
+  free(text);
+}
+
+TEST_MAIN(UNIT(pyramids_of_pads_are_not_emitted_once_for_each_way))
