@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { FIRST_BLOCK = 4 << 10, LARGE_BLOCK = 256 << 10, PAGE = 64 << 10 /* or a part of it */, HUGE_PAGE = 2 << 20, ALIGNMENT = 16 };
+enum { FIRST_BLOCK = 4 << 10, LARGE_BLOCK = 256 << 10, PAGE = 64 << 10 /* or a part of it */, HUGE_PAGE = 2 << 20, ALIGNMENT = WEFT_ARENA_ALIGNMENT };
 
 struct weft_arena_block {
   struct weft_arena_block *older;
@@ -117,25 +117,17 @@ static void *fail(weft_arena *arena)
   return NULL;
 }
 
-void *weft_arena_alloc(weft_arena *arena, size_t size)
+void *weft_arena_alloc_slowly(weft_arena *arena, size_t size)
 {
   if (size > SIZE_MAX - ALIGNMENT) return fail(arena);
   size = size ? WEFT_ALIGN_UP(size, (size_t)ALIGNMENT) : ALIGNMENT;
-  if (WEFT_LIKELY(arena->next && (size_t)(arena->end - arena->next) >= size)) {
+  if (arena->next && (size_t)(arena->end - arena->next) >= size) {
     void *result = arena->next;
     arena->next += size;
     return result;
   }
   void *result = alloc_in_new_block(arena, size);
   return result ? result : fail(arena);
-}
-
-void *weft_arena_alloc_array(weft_arena *arena, size_t count, size_t size)
-{
-  size_t bytes;
-
-  if (__builtin_mul_overflow(count, size, &bytes)) return fail(arena);
-  return weft_arena_alloc(arena, bytes);
 }
 
 void *weft_arena_memdup(weft_arena *arena, const void *data, size_t size)

@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/macros.h"
 
@@ -22,11 +23,27 @@ void weft_arena_fini(weft_arena *arena);
 /* Frees all but the newest block and starts again in it. */
 void weft_arena_reset(weft_arena *arena);
 
+enum { WEFT_ARENA_ALIGNMENT = 16 };
+void *weft_arena_alloc_slowly(weft_arena *arena, size_t size); /* what weft_arena_alloc does when the block is full */
+
 /* `size` zeroed bytes aligned to 16, or NULL without memory or past the limit.  Size 0 gives a unique pointer. */
-void *weft_arena_alloc(weft_arena *arena, size_t size);
+static inline void *weft_arena_alloc(weft_arena *arena, size_t size)
+{
+  size_t left = (uintptr_t)arena->end - (uintptr_t)arena->next, wanted = WEFT_ALIGN_UP(size, (size_t)WEFT_ARENA_ALIGNMENT);
+  void *result = arena->next;
+
+  if (WEFT_UNLIKELY(size - 1 >= left || wanted > left)) return weft_arena_alloc_slowly(arena, size);
+  arena->next += wanted;
+  return result;
+}
 
 /* count * size zeroed bytes; NULL also when the product overflows. */
-void *weft_arena_alloc_array(weft_arena *arena, size_t count, size_t size);
+static inline void *weft_arena_alloc_array(weft_arena *arena, size_t count, size_t size)
+{
+  size_t bytes;
+
+  return weft_arena_alloc(arena, __builtin_mul_overflow(count, size, &bytes) ? SIZE_MAX : bytes);
+}
 
 /* Copies; NULL without memory. */
 void *weft_arena_memdup(weft_arena *arena, const void *data, size_t size);

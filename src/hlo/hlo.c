@@ -14,12 +14,13 @@ struct hlo_module_ref {
   hlo_module *module;
 };
 
-/* Appends to a list whose capacity is the next power of two at or above its count: it grows when it is full. */
+/* Appends to a list whose capacity is the next power of two at or above its count (1, if there is a list): it grows when
+ * it is full. */
 static bool append_pointer(weft_arena *arena, void *list_location, int *count, void *item)
 {
   void ***list = list_location;
 
-  if ((*count & (*count - 1)) == 0) {
+  if ((*count & (*count - 1)) == 0 && (*count || !*list)) {
     void **grown = WEFT_ARENA_ARRAY(arena, void *, *count ? *count * 2 : 1);
     if (!grown) return false;
     if (*count) memcpy(grown, *list, (size_t)*count * sizeof *grown);
@@ -123,7 +124,7 @@ static int64_t name_suffix(const char *name, size_t *stem_length)
   int64_t number = 0;
 
   *stem_length = length;
-  while (at > 0 && isdigit((unsigned char)name[at - 1])) at--;
+  while (at > 0 && name[at - 1] >= '0' && name[at - 1] <= '9') at--;
   if (at == length || at == 0 || name[at - 1] != '.' || length - at > 17) return -1;
   for (size_t i = at; i < length; i++) number = number * 10 + (name[i] - '0');
   *stem_length = at - 1;
@@ -138,23 +139,46 @@ static void note_name(hlo_module *module, const char *name)
   if (suffix >= module->next_suffix) module->next_suffix = suffix + 1;
 }
 
-/* Every new instruction passes here: no printf. */
+/* A name to be written: a stem, and behind it ".N" of a new N, or nothing.  Every new instruction has one: no printf. */
+enum { NAME_DIGITS = 24 };
+typedef struct new_name {
+  const char *stem;
+  size_t length;
+  char digits[NAME_DIGITS];
+  int from; /* of digits, to their end */
+} new_name;
+
+static new_name numbered_name(hlo_module *module, const char *stem, size_t length)
+{
+  new_name name = {.stem = stem, .length = length, .from = NAME_DIGITS};
+  uint64_t suffix = (uint64_t)module->next_suffix++;
+
+  do name.digits[--name.from] = (char)('0' + suffix % 10);
+  while (suffix /= 10);
+  name.digits[--name.from] = '.';
+  return name;
+}
+
+static size_t name_size(const new_name *name) { return name->length + (size_t)(NAME_DIGITS - name->from) + 1; }
+
+static const char *write_name(const new_name *name, char *out)
+{
+  memcpy(out, name->stem, name->length);
+  memcpy(out + name->length, name->digits + name->from, (size_t)(NAME_DIGITS - name->from));
+  return out;
+}
+
 weft_status *hlo_unique_name(hlo_module *module, const char *stem, const char **out_name)
 {
-  char digits[24], *p = digits + sizeof digits, *name;
-  uint64_t suffix = (uint64_t)module->next_suffix++;
-  size_t length, digit_count;
+  size_t length;
+  new_name name;
+  char *text;
 
   name_suffix(stem, &length);
-  do *--p = (char)('0' + suffix % 10);
-  while (suffix /= 10);
-  *--p = '.';
-  digit_count = (size_t)(digits + sizeof digits - p);
-  name = weft_arena_alloc(&module->arena, length + digit_count + 1);
-  WEFT_TRY_ALLOC(name);
-  memcpy(name, stem, length);
-  memcpy(name + length, p, digit_count);
-  *out_name = name;
+  name = numbered_name(module, stem, length);
+  text = weft_arena_alloc(&module->arena, name_size(&name));
+  WEFT_TRY_ALLOC(text);
+  *out_name = write_name(&name, text);
   return NULL;
 }
 
@@ -224,11 +248,12 @@ typedef struct clone_ctx {
   hlo_computation **comps; /* by source computation id: the clone, or NULL */
   hlo_instr **instrs;      /* by source instruction id less `least` */
   int least;
+  weft_arena *scratch;
 } clone_ctx;
 
+static new_name given_name(hlo_module *module, const char *name);
 static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
-                              int operand_count, hlo_instr *const *operands, const char *owned_name,
-                              hlo_instr **out_instr);
+                              int operand_count, hlo_instr *const *operands, const new_name *name, hlo_instr **out_instr);
 
 static void copy_attributes(hlo_instr *to, const hlo_instr *from)
 {
@@ -244,12 +269,14 @@ static weft_status *clone_body(clone_ctx *ctx, const hlo_computation *comp, hlo_
 
   for (const hlo_instr *instr = comp->first; instr; instr = instr->next) {
     hlo_instr *clone;
-    const char *name;
+    new_name name = given_name(ctx->to, instr->name);
 
-    WEFT_TRY(copy_name(ctx->to, instr->name, &name));
-    WEFT_TRY(add_instr(copy, NULL, instr->op, instr->shape, 0, NULL, name, &clone));
-    for (int i = 0; i < instr->operand_count; i++)
-      WEFT_TRY(hlo_append_operand(clone, ctx->instrs[instr->operands[i]->id - ctx->least]));
+    hlo_instr *few[8], **operands = few;
+
+    if (instr->operand_count > (int)WEFT_COUNT(few)) operands = WEFT_ARENA_ARRAY(ctx->scratch, hlo_instr *, instr->operand_count);
+    WEFT_TRY_ALLOC(operands);
+    for (int i = 0; i < instr->operand_count; i++) operands[i] = ctx->instrs[instr->operands[i]->id - ctx->least];
+    WEFT_TRY(add_instr(copy, NULL, instr->op, instr->shape, instr->operand_count, operands, &name, &clone));
     copy_attributes(clone, instr);
     if (instr->called_count) {
       clone->called = WEFT_ARENA_ARRAY(arena, hlo_computation *, instr->called_count);
@@ -295,8 +322,9 @@ static weft_status *mark_called(const hlo_computation *comp, bool *marked, weft_
 }
 
 static weft_status *clone_computation(clone_ctx *ctx, const hlo_computation *comp, const char *name,
-                                      hlo_computation *before, weft_arena *scratch, hlo_computation **out_comp)
+                                      hlo_computation *before, hlo_computation **out_comp)
 {
+  weft_arena *scratch = ctx->scratch;
   int count = ctx->from->next_id;
 
   ctx->least = 0;
@@ -324,14 +352,14 @@ static weft_status *clone_computation(clone_ctx *ctx, const hlo_computation *com
 weft_status *hlo_computation_clone(hlo_module *module, const hlo_computation *comp, const char *name,
                                    hlo_computation *before, hlo_computation **out_comp)
 {
-  clone_ctx ctx = {.to = module, .from = comp->module};
   weft_arena scratch;
+  clone_ctx ctx = {.to = module, .from = comp->module, .scratch = &scratch};
   weft_status *st = NULL;
 
   *out_comp = NULL;
   if (name || module->computation_count) st = hlo_unique_name(module, name ? name : comp->name, &name);
   weft_arena_init(&scratch);
-  if (!st) st = clone_computation(&ctx, comp, name, before, &scratch, out_comp);
+  if (!st) st = clone_computation(&ctx, comp, name, before, out_comp);
   weft_arena_fini(&scratch);
   return st;
 }
@@ -490,25 +518,32 @@ void hlo_computation_remove_parameter(hlo_computation *comp, int64_t number)
 
 /* ---- building ---------------------------------------------------------------------------------------------------- */
 
+static new_name given_name(hlo_module *module, const char *name)
+{
+  note_name(module, name);
+  return (new_name){.stem = name, .length = strlen(name), .from = NAME_DIGITS};
+}
+
+/* One piece of memory: the instruction, room for its first user, its operands, its name. */
 static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
-                              int operand_count, hlo_instr *const *operands, const char *owned_name,
-                              hlo_instr **out_instr)
+                              int operand_count, hlo_instr *const *operands, const new_name *name, hlo_instr **out_instr)
 {
   weft_arena *arena = &comp->module->arena;
-  hlo_instr *instr = WEFT_ARENA_NEW(arena, hlo_instr);
+  int capacity = operand_count > 0;
+  hlo_instr *instr;
 
   *out_instr = NULL;
+  while (capacity < operand_count) capacity *= 2; /* as append_pointer has it */
+  instr = weft_arena_alloc(arena, sizeof *instr + (1 + (size_t)capacity) * sizeof(hlo_instr *) + name_size(name));
   WEFT_TRY_ALLOC(instr);
+  instr->users = (hlo_instr **)(instr + 1);
+  instr->name = write_name(name, (char *)(instr->users + 1 + capacity));
   instr->op = op;
   instr->shape = shape;
-  instr->name = owned_name;
   instr->id = comp->module->next_id++;
   instr->parent = comp;
   if (operand_count > 0) {
-    int capacity = 1; /* as append_pointer has it */
-    while (capacity < operand_count) capacity *= 2;
-    instr->operands = WEFT_ARENA_ARRAY(arena, hlo_instr *, capacity);
-    WEFT_TRY_ALLOC(instr->operands);
+    instr->operands = instr->users + 1;
     memcpy(instr->operands, operands, (size_t)operand_count * sizeof *operands);
     instr->operand_count = operand_count;
     for (int i = 0; i < operand_count; i++)
@@ -522,13 +557,10 @@ static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opco
 weft_status *hlo_add(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
                      int operand_count, hlo_instr *const *operands, const char *name, hlo_instr **out_instr)
 {
-  const char *owned;
+  const char *stem = hlo_opcode_name(op);
+  new_name own = name ? given_name(comp->module, name) : numbered_name(comp->module, stem, strlen(stem));
 
-  if (name)
-    WEFT_TRY(copy_name(comp->module, name, &owned));
-  else
-    WEFT_TRY(hlo_unique_name(comp->module, hlo_opcode_name(op), &owned));
-  return add_instr(comp, before, op, shape, operand_count, operands, owned, out_instr);
+  return add_instr(comp, before, op, shape, operand_count, operands, &own, out_instr);
 }
 
 weft_status *hlo_add_parameter(hlo_computation *comp, int64_t number, const hlo_shape *shape, const char *name,
@@ -567,14 +599,14 @@ weft_status *hlo_add_constant(hlo_computation *comp, hlo_instr *before, const hl
 weft_status *hlo_add_clone(hlo_computation *comp, hlo_instr *before, const hlo_instr *instr, hlo_instr *const *operands,
                            hlo_instr **out_instr)
 {
-  const char *name;
+  size_t length;
 
-  *out_instr = NULL;
-  WEFT_TRY(hlo_unique_name(comp->module, instr->name, &name));
+  name_suffix(instr->name, &length);
+  new_name name = numbered_name(comp->module, instr->name, length);
   WEFT_TRY(add_instr(comp, before, instr->op, instr->shape, instr->operand_count, operands ? operands : instr->operands,
-                     name, out_instr));
+                     &name, out_instr));
   copy_attributes(*out_instr, instr);
-  return hlo_set_called(*out_instr, instr->called_count, instr->called);
+  return instr->called_count ? hlo_set_called(*out_instr, instr->called_count, instr->called) : NULL;
 }
 
 /* An array shape in the module of `comp`. */

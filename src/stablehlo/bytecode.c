@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SECTION_STRING, SECTION_DIALECT, SECTION_ATTR_TYPE, SECTION_OFFSET, SECTION_IR, SECTION_RESOURCE,
@@ -36,8 +37,7 @@ weft_status *bc_byte(const bc_reader *r, bc_cursor *c, uint8_t *out)
   return NULL;
 }
 
-/* The trailing zero bits of the first byte count the bytes that follow. */
-weft_status *bc_long_varint(const bc_reader *r, bc_cursor *c, uint64_t *out)
+weft_status *bc_last_varint(const bc_reader *r, bc_cursor *c, uint64_t *out)
 {
   uint64_t value = 0;
   int extra;
@@ -45,17 +45,9 @@ weft_status *bc_long_varint(const bc_reader *r, bc_cursor *c, uint64_t *out)
   if (c->p == c->end) return bc_fail(r, c->p, "it ends too early");
   extra = *c->p ? __builtin_ctz(*c->p) : 8;
   if (c->end - c->p < extra + 1) return bc_fail(r, c->p, "it ends inside a number");
-  if (extra == 8) {
-    memcpy(&value, c->p + 1, 8);
-  } else if (c->end - c->p >= 8) { /* all at once, without what follows it */
-    memcpy(&value, c->p, 8);
-    value = value << (56 - 8 * extra) >> (57 - 7 * extra);
-  } else {
-    memcpy(&value, c->p, (size_t)extra + 1);
-    value >>= extra + 1;
-  }
+  memcpy(&value, c->p + (extra == 8), (size_t)extra + (extra < 8));
+  *out = extra == 8 ? value : value >> (extra + 1);
   c->p += extra + 1;
-  *out = value;
   return NULL;
 }
 
@@ -76,27 +68,9 @@ weft_status *bc_flagged(const bc_reader *r, bc_cursor *c, uint64_t *out, bool *o
   return NULL;
 }
 
-weft_status *bc_count(const bc_reader *r, bc_cursor *c, int *out)
+weft_status *bc_bad_number(const bc_reader *r, const uint8_t *at, const char *what, uint64_t n, uint64_t limit)
 {
-  const uint8_t *at = c->p;
-  uint64_t n = 0;
-
-  WEFT_TRY(bc_varint(r, c, &n));
-  if (n > (uint64_t)(c->end - c->p) || n > INT32_MAX / 2)
-    return bc_fail(r, at, "a count of %" PRIu64 " with %td bytes left", n, c->end - c->p);
-  *out = (int)n;
-  return NULL;
-}
-
-weft_status *bc_index(const bc_reader *r, bc_cursor *c, int limit, int *out)
-{
-  const uint8_t *at = c->p;
-  uint64_t n = 0;
-
-  WEFT_TRY(bc_varint(r, c, &n));
-  if (n >= (uint64_t)limit) return bc_fail(r, at, "index %" PRIu64 " of %d", n, limit);
-  *out = (int)n;
-  return NULL;
+  return bc_fail(r, at, "%s of %" PRIu64 ", the limit is %" PRIu64, what, n, limit);
 }
 
 weft_status *bc_string_ref(const bc_reader *r, bc_cursor *c, bc_string *out)
@@ -175,6 +149,8 @@ static weft_status *read_dialects(bc_reader *r, bc_cursor c)
   int capacity;
 
   WEFT_TRY(bc_count(r, &c, &r->dialect_count));
+  r->builtin = -1;
+  if (r->dialect_count >= 1 << 14) return bc_fail(r, c.p, "%d dialects", r->dialect_count);
   r->dialects = WEFT_ARENA_ARRAY(r->arena, const char *, r->dialect_count);
   WEFT_TRY_ALLOC(r->dialects);
   for (int i = 0; i < r->dialect_count; i++) {
@@ -187,6 +163,7 @@ static weft_status *read_dialects(bc_reader *r, bc_cursor c)
     }
     if (name >= (uint64_t)r->string_count) return bc_fail(r, c.p, "a dialect named by string %" PRIu64, name);
     r->dialects[i] = r->strings[name].s;
+    if (strcmp(r->dialects[i], "builtin") == 0) r->builtin = i;
     if (versioned) {
       int id;
       bc_cursor skipped;
@@ -221,6 +198,11 @@ static weft_status *read_dialects(bc_reader *r, bc_cursor c)
   return NULL;
 }
 
+static uint64_t offset_of(const bc_reader *r, const uint8_t *p)
+{
+  return (uint64_t)(p - (const uint8_t *)r->program->input) & (((uint64_t)1 << 46) - 1);
+}
+
 /* Groups of one dialect each: number, then flagged sizes, which follow each other in section 2. */
 static weft_status *read_entries(bc_reader *r, bc_cursor *sizes, bc_cursor *bytes, bc_entry *entries, int total)
 {
@@ -231,9 +213,11 @@ static weft_status *read_entries(bc_reader *r, bc_cursor *sizes, bc_cursor *byte
     if (count > total - done) return bc_fail(r, sizes->p, "more attributes or types than announced");
     for (int i = 0; i < count; i++, done++) {
       uint64_t size = 0;
-      entries[done].dialect = dialect;
-      WEFT_TRY(bc_flagged(r, sizes, &size, &entries[done].custom));
-      WEFT_TRY(take(r, bytes, size, &entries[done].bytes));
+      bool custom = false;
+      bc_cursor taken;
+      WEFT_TRY(bc_flagged(r, sizes, &size, &custom));
+      WEFT_TRY(take(r, bytes, size, &taken));
+      entries[done] = (bc_entry){.at = offset_of(r, taken.p), .dialect = (uint64_t)dialect, .custom = custom};
     }
   }
   return NULL;
@@ -243,12 +227,13 @@ static weft_status *read_offsets(bc_reader *r, bc_cursor sizes, bc_cursor bytes)
 {
   WEFT_TRY(bc_count(r, &sizes, &r->attr_count));
   WEFT_TRY(bc_count(r, &sizes, &r->type_count));
-  r->attrs = WEFT_ARENA_ARRAY(r->arena, bc_entry, r->attr_count);
-  r->types = WEFT_ARENA_ARRAY(r->arena, bc_entry, r->type_count);
+  r->attrs = WEFT_ARENA_ARRAY(r->arena, bc_entry, (int64_t)r->attr_count + r->type_count + 1);
   WEFT_TRY_ALLOC(r->attrs);
-  WEFT_TRY_ALLOC(r->types);
+  r->types = r->attrs + r->attr_count;
   WEFT_TRY(read_entries(r, &sizes, &bytes, r->attrs, r->attr_count));
-  return read_entries(r, &sizes, &bytes, r->types, r->type_count);
+  WEFT_TRY(read_entries(r, &sizes, &bytes, r->types, r->type_count));
+  r->types[r->type_count].at = offset_of(r, bytes.p); /* where the last one ends */
+  return NULL;
 }
 
 static weft_status *read_properties(bc_reader *r, bc_cursor c)
@@ -264,67 +249,66 @@ static weft_status *read_properties(bc_reader *r, bc_cursor c)
 
 static weft_status *begin_entry(bc_reader *r, bc_entry *e)
 {
-  if (e->busy) return bc_fail(r, e->bytes.p, "an attribute or type that contains itself");
-  if (++r->depth > MLIR_MAX_DEPTH) return bc_fail(r, e->bytes.p, "nested deeper than %d", MLIR_MAX_DEPTH);
+  const uint8_t *at = bc_entry_bytes(r, e).p;
+
+  if (e->busy) return bc_fail(r, at, "an attribute or type that contains itself");
+  if (++r->depth > MLIR_MAX_DEPTH) return bc_fail(r, at, "nested deeper than %d", MLIR_MAX_DEPTH);
   e->busy = true;
   return NULL;
 }
 
-/* Without an encoding of its dialect: assembly, NUL-terminated. */
-static weft_status *assembly(const bc_reader *r, const bc_entry *e, size_t *out_size)
+static void end_entry(bc_reader *r, bc_entry *e, const void *value)
 {
-  const uint8_t *nul = memchr(e->bytes.p, 0, (size_t)(e->bytes.end - e->bytes.p));
+  e->value = value;
+  e->busy = false;
+  r->depth--;
+}
 
-  if (!nul) return bc_fail(r, e->bytes.p, "assembly without NUL");
-  *out_size = (size_t)(nul - e->bytes.p);
+/* Without an encoding of its dialect: assembly, NUL-terminated. */
+static weft_status *assembly(const bc_reader *r, bc_cursor c, size_t *out_size)
+{
+  const uint8_t *nul = memchr(c.p, 0, (size_t)(c.end - c.p));
+
+  if (!nul) return bc_fail(r, c.p, "assembly without NUL");
+  *out_size = (size_t)(nul - c.p);
   return NULL;
 }
 
 weft_status *bc_attr(bc_reader *r, int index, const mlir_attr **out)
 {
+  static const mlir_attr location = {.kind = MLIR_OPAQUE, .u.text.s = ""};
   bc_entry *e = &r->attrs[index];
+  bc_cursor c = bc_entry_bytes(r, e);
   size_t size;
 
-  if (!e->value) {
-    const mlir_attr *a = NULL;
-    bc_cursor c = e->bytes;
-    WEFT_TRY(begin_entry(r, e));
-    if (e->custom) {
-      WEFT_TRY(bc_decode_attr(r, r->dialects[e->dialect], &c, &a));
-      if (c.p != c.end) return bc_fail(r, c.p, "%td bytes too many in an attribute", c.end - c.p);
-    } else {
-      WEFT_TRY(assembly(r, e, &size));
-      WEFT_TRY(mlir_parse_attr_text(r->program, (const char *)e->bytes.p, size, &a));
-    }
-    e->value = a;
-    e->busy = false;
-    r->depth--;
+  *out = e->is_location ? &location : e->value;
+  if (*out) return NULL;
+  WEFT_TRY(begin_entry(r, e));
+  if (e->custom) {
+    WEFT_TRY(bc_decode_attr(r, r->dialects[e->dialect], &c, out));
+    if (c.p != c.end) return bc_fail(r, c.p, "%td bytes too many in an attribute", c.end - c.p);
+  } else {
+    WEFT_TRY(assembly(r, c, &size));
+    WEFT_TRY(mlir_parse_attr_text(r->program, (const char *)c.p, size, out));
   }
-  *out = e->value;
+  end_entry(r, e, *out);
   return NULL;
 }
 
-weft_status *bc_type(bc_reader *r, int index, const mlir_type **out)
+weft_status *bc_decode_type_entry(bc_reader *r, bc_entry *e, const mlir_type **out)
 {
-  bc_entry *e = &r->types[index];
+  bc_cursor c = bc_entry_bytes(r, e);
   size_t size;
 
-  if (!e->value) {
-    const mlir_type *t = NULL;
-    bc_cursor c = e->bytes;
-    WEFT_TRY(begin_entry(r, e));
-    if (e->custom) {
-      WEFT_TRY(bc_decode_type(r, r->dialects[e->dialect], &c, &t));
-      if (c.p != c.end) return bc_fail(r, c.p, "%td bytes too many in a type", c.end - c.p);
-    } else {
-      WEFT_TRY(assembly(r, e, &size));
-      WEFT_TRY(mlir_parse_type_text(r->program, (const char *)e->bytes.p, size, &t));
-    }
-    e->value = t;
-    e->busy = false;
-    r->depth--;
+  WEFT_TRY(begin_entry(r, e));
+  if (e->custom) {
+    WEFT_TRY(bc_decode_type(r, r->dialects[e->dialect], &c, out));
+    if (c.p != c.end) return bc_fail(r, c.p, "%td bytes too many in a type", c.end - c.p);
+  } else {
+    WEFT_TRY(assembly(r, c, &size));
+    WEFT_TRY(mlir_parse_type_text(r->program, (const char *)c.p, size, out));
   }
-  *out = e->value;
+  end_entry(r, e, *out);
   return NULL;
 }
 
@@ -336,23 +320,19 @@ weft_status *bc_attr_ref(bc_reader *r, bc_cursor *c, const mlir_attr **out)
   return bc_attr(r, index, out);
 }
 
-weft_status *bc_type_ref(bc_reader *r, bc_cursor *c, const mlir_type **out)
-{
-  int index;
-
-  WEFT_TRY(bc_index(r, c, r->type_count, &index));
-  return bc_type(r, index, out);
-}
-
 /* ---- IR ----------------------------------------------------------------------------------------------------------- */
 
 enum { OP_ATTRS = 1, OP_RESULTS = 2, OP_OPERANDS = 4, OP_SUCCESSORS = 8, OP_REGIONS = 0x10, OP_USE_LISTS = 0x20,
        OP_PROPERTIES = 0x40 };
 
 /* Values of a region are numbered from `base`; `next` is the one defined next. */
-typedef struct scope { int64_t base, end, next; } scope;
+typedef struct scope {
+  int64_t base, end, next;
+  weft_arena *results; /* where the values of its operations go */
+} scope;
 
 static weft_status *read_region(bc_reader *r, bc_cursor *c, mlir_region *region, int64_t base);
+static weft_status *put_aside(const bc_reader *r, bc_cursor *c, mlir_region *region);
 
 static weft_status *define(bc_reader *r, bc_cursor *c, scope *s, int count, mlir_value *values)
 {
@@ -381,7 +361,7 @@ static weft_status *skip_use_lists(bc_reader *r, bc_cursor *c, int value_count)
 static weft_status *read_operands(bc_reader *r, bc_cursor *c, mlir_op *op, const scope *s)
 {
   WEFT_TRY(bc_count(r, c, &op->operand_count));
-  op->operands = WEFT_ARENA_ARRAY(r->arena, mlir_value *, op->operand_count);
+  op->operands = WEFT_ARENA_ARRAY(r->op_arena, mlir_value *, op->operand_count);
   WEFT_TRY_ALLOC(op->operands);
   for (int i = 0; i < op->operand_count; i++) {
     const uint8_t *at = c->p;
@@ -403,7 +383,7 @@ static weft_status *read_regions(bc_reader *r, bc_cursor *c, mlir_op *op, const 
   WEFT_TRY(bc_flagged(r, c, &count, &isolated));
   if (count > (uint64_t)(c->end - c->p)) return bc_fail(r, at, "%" PRIu64 " regions", count);
   op->region_count = (int)count;
-  op->regions = WEFT_ARENA_ARRAY(r->arena, mlir_region, count);
+  op->regions = WEFT_ARENA_ARRAY(r->op_arena, mlir_region, count);
   WEFT_TRY_ALLOC(op->regions);
   if (!isolated) {
     for (int i = 0; i < op->region_count; i++) WEFT_TRY(read_region(r, c, &op->regions[i], s->end));
@@ -421,7 +401,8 @@ static weft_status *read_regions(bc_reader *r, bc_cursor *c, mlir_op *op, const 
     inner = &nested;
   }
   if (id != SECTION_IR) return bc_fail(r, at, "section %d where regions are expected", id);
-  for (int i = 0; i < op->region_count; i++) WEFT_TRY(read_region(r, inner, &op->regions[i], 0));
+  if (r->in_parts && inner != c && op->region_count == 1 && op->dialect == SHLO_FUNC) WEFT_TRY(put_aside(r, inner, op->regions));
+  for (int i = 0; i < op->region_count && !op->regions[i].first; i++) WEFT_TRY(read_region(r, inner, &op->regions[i], 0));
   if (inner != c && inner->p != inner->end) return bc_fail(r, inner->p, "bytes after the regions of an operation");
   r->values = outer;
   r->value_capacity = outer_capacity;
@@ -447,6 +428,7 @@ static weft_status *read_attrs(bc_reader *r, bc_cursor *c, mlir_op *op, const bc
   const mlir_attr *dict = NULL;
   int index;
 
+  op->shares_attrs = true;
   if (mask & OP_ATTRS) {
     WEFT_TRY(bc_attr_ref(r, c, &dict));
     if (dict->kind != MLIR_DICT) return bc_fail(r, at, "attributes that are no dictionary");
@@ -460,20 +442,21 @@ static weft_status *read_attrs(bc_reader *r, bc_cursor *c, mlir_op *op, const bc
   if (!dict) {
     op->attrs = p->attrs;
   } else if (p->count > 0) {
-    mlir_named_attr *all = WEFT_ARENA_ARRAY(r->arena, mlir_named_attr, op->attr_count + p->count);
+    mlir_named_attr *all = WEFT_ARENA_ARRAY(r->op_arena, mlir_named_attr, op->attr_count + p->count);
     WEFT_TRY_ALLOC(all);
-    for (int i = 0; i < op->attr_count; i++) all[i] = op->attrs[i];
-    for (int i = 0; i < p->count; i++) all[op->attr_count + i] = p->attrs[i];
+    memcpy(all, op->attrs, (size_t)op->attr_count * sizeof *all);
+    memcpy(all + op->attr_count, p->attrs, (size_t)p->count * sizeof *all);
     op->attrs = all;
+    op->shares_attrs = false;
   }
   op->attr_count += p->count;
-  return mlir_spread(r->arena, op);
+  return NULL;
 }
 
 static weft_status *read_op(bc_reader *r, bc_cursor *c, mlir_block *block, scope *s)
 {
   const uint8_t *at = c->p;
-  mlir_op *op = WEFT_ARENA_NEW(r->arena, mlir_op);
+  mlir_op *op = WEFT_ARENA_NEW(r->op_arena, mlir_op);
   const bc_op_name *name;
   int location;
   uint8_t mask = 0;
@@ -490,7 +473,7 @@ static weft_status *read_op(bc_reader *r, bc_cursor *c, mlir_block *block, scope
   WEFT_TRY(read_attrs(r, c, op, name, mask));
   if (mask & OP_RESULTS) {
     WEFT_TRY(bc_count(r, c, &op->result_count));
-    op->results = WEFT_ARENA_ARRAY(r->arena, mlir_value, op->result_count);
+    op->results = WEFT_ARENA_ARRAY(s->results, mlir_value, op->result_count);
     WEFT_TRY_ALLOC(op->results);
     for (int i = 0; i < op->result_count; i++) WEFT_TRY(bc_type_ref(r, c, &op->results[i].type));
   }
@@ -505,11 +488,11 @@ static weft_status *read_op(bc_reader *r, bc_cursor *c, mlir_block *block, scope
   return NULL;
 }
 
-static weft_status *read_block_arguments(bc_reader *r, bc_cursor *c, mlir_block *block, scope *s)
+static weft_status *read_block_arguments(bc_reader *r, bc_cursor *c, mlir_block *block)
 {
   WEFT_TRY(bc_count(r, c, &block->arg_count));
-  block->args = WEFT_ARENA_ARRAY(r->arena, mlir_value, block->arg_count);
-  block->arg_locations = WEFT_ARENA_ARRAY(r->arena, const mlir_location *, block->arg_count);
+  block->args = WEFT_ARENA_ARRAY(r->op_arena, mlir_value, block->arg_count);
+  block->arg_locations = WEFT_ARENA_ARRAY(r->op_arena, const mlir_location *, block->arg_count);
   WEFT_TRY_ALLOC(block->args);
   WEFT_TRY_ALLOC(block->arg_locations);
   for (int i = 0; i < block->arg_count; i++) {
@@ -532,18 +515,26 @@ static weft_status *read_block_arguments(bc_reader *r, bc_cursor *c, mlir_block 
     WEFT_TRY(bc_byte(r, c, &mask));
     if (mask) WEFT_TRY(skip_use_lists(r, c, block->arg_count));
   }
-  return define(r, c, s, block->arg_count, block->args);
+  return NULL;
+}
+
+/* How many operations follow, and the block's arguments. */
+static weft_status *read_block_head(bc_reader *r, bc_cursor *c, mlir_block *block, uint64_t *out_ops)
+{
+  const uint8_t *at = c->p;
+  bool arguments = false;
+
+  WEFT_TRY(bc_flagged(r, c, out_ops, &arguments));
+  if (*out_ops > (uint64_t)(c->end - c->p)) return bc_fail(r, at, "%" PRIu64 " operations", *out_ops);
+  return arguments ? read_block_arguments(r, c, block) : NULL;
 }
 
 static weft_status *read_block(bc_reader *r, bc_cursor *c, mlir_block *block, scope *s)
 {
-  const uint8_t *at = c->p;
   uint64_t ops = 0;
-  bool arguments = false;
 
-  WEFT_TRY(bc_flagged(r, c, &ops, &arguments));
-  if (ops > (uint64_t)(c->end - c->p)) return bc_fail(r, at, "%" PRIu64 " operations", ops);
-  if (arguments) WEFT_TRY(read_block_arguments(r, c, block, s));
+  WEFT_TRY(read_block_head(r, c, block, &ops));
+  WEFT_TRY(define(r, c, s, block->arg_count, block->args));
   for (uint64_t i = 0; i < ops; i++) WEFT_TRY(read_op(r, c, block, s));
   return NULL;
 }
@@ -554,7 +545,7 @@ static weft_status *reserve_values(bc_reader *r, int64_t count)
   int64_t capacity = WEFT_MAX(2 * r->value_capacity, count);
 
   if (count <= r->value_capacity) return NULL;
-  grown = WEFT_ARENA_ARRAY(r->arena, mlir_value *, capacity);
+  grown = WEFT_ARENA_ARRAY(r->numbers, mlir_value *, capacity);
   WEFT_TRY_ALLOC(grown);
   if (r->value_capacity) memcpy(grown, r->values, (size_t)r->value_capacity * sizeof(*grown));
   r->values = grown;
@@ -573,9 +564,9 @@ static weft_status *read_region(bc_reader *r, bc_cursor *c, mlir_region *region,
   if (region->block_count > 0) {
     WEFT_TRY(bc_count(r, c, &values));
     WEFT_TRY(reserve_values(r, base + values));
-    scope s = {.base = base, .end = base + values, .next = base};
+    scope s = {.base = base, .end = base + values, .next = base, .results = r->op_arena};
     for (int i = 0; i < region->block_count; i++) {
-      mlir_block *block = WEFT_ARENA_NEW(r->arena, mlir_block);
+      mlir_block *block = WEFT_ARENA_NEW(r->op_arena, mlir_block);
       WEFT_TRY_ALLOC(block);
       *tail = block;
       tail = &block->next;
@@ -587,11 +578,94 @@ static weft_status *read_region(bc_reader *r, bc_cursor *c, mlir_region *region,
   return NULL;
 }
 
+/* ---- bodies of functions, one operation after the other ------------------------------------------------------------- */
+
+struct mlir_unread {
+  const bc_reader *reader;
+  bc_cursor at; /* behind the arguments */
+  uint64_t ops;
+  int values;
+};
+
+/* Of a body that is one block only the arguments are read now; `c` is then behind it. */
+static weft_status *put_aside(const bc_reader *reader, bc_cursor *c, mlir_region *region)
+{
+  bc_reader r = *reader;
+  bc_cursor at = *c;
+  mlir_block *block = WEFT_ARENA_NEW(r.op_arena, mlir_block);
+  struct mlir_unread *unread = WEFT_ARENA_NEW(r.op_arena, struct mlir_unread);
+  int blocks;
+
+  WEFT_TRY_ALLOC(block && unread);
+  WEFT_TRY(bc_count(&r, &at, &blocks));
+  if (blocks != 1) return NULL;
+  WEFT_TRY(bc_count(&r, &at, &unread->values));
+  WEFT_TRY(read_block_head(&r, &at, block, &unread->ops));
+  unread->reader = reader;
+  unread->at = at;
+  block->unread = unread;
+  *region = (mlir_region){.first = block, .block_count = 1};
+  c->p = c->end;
+  return NULL;
+}
+
+struct mlir_stream {
+  bc_reader r;
+  bc_cursor at;
+  uint64_t ops;
+  scope scope;
+  weft_arena op, values; /* the last operation that was asked for; what lives as long as the stream */
+};
+
+weft_status *mlir_stream_open(const mlir_block *block, mlir_stream **out)
+{
+  const struct mlir_unread *unread = block->unread;
+  mlir_stream *s = *out = calloc(1, sizeof *s);
+
+  WEFT_TRY_ALLOC(s);
+  weft_arena_init(&s->op);
+  weft_arena_init(&s->values);
+  s->r = *unread->reader;
+  s->r.values = NULL;
+  s->r.value_capacity = 0;
+  s->r.in_parts = false;
+  s->r.op_arena = &s->op;
+  s->r.numbers = &s->values;
+  s->at = unread->at;
+  s->ops = unread->ops;
+  s->scope = (scope){.end = unread->values, .results = &s->values};
+  WEFT_TRY(reserve_values(&s->r, unread->values));
+  return define(&s->r, &s->at, &s->scope, block->arg_count, block->args);
+}
+
+weft_status *mlir_stream_next(mlir_stream *s, const mlir_op **out)
+{
+  mlir_block block = {0};
+
+  *out = NULL;
+  if (s->ops == 0) return s->at.p == s->at.end ? NULL : bc_fail(&s->r, s->at.p, "bytes after the regions of an operation");
+  s->ops--;
+  weft_arena_reset(&s->op);
+  WEFT_TRY(read_op(&s->r, &s->at, &block, &s->scope));
+  *out = block.first;
+  return NULL;
+}
+
+void mlir_stream_close(mlir_stream *s)
+{
+  if (!s) return;
+  weft_arena_fini(&s->op);
+  weft_arena_fini(&s->values);
+  free(s);
+}
+
+/* ---- the module ----------------------------------------------------------------------------------------------------- */
+
 /* One block of one operation, the module. */
 static weft_status *read_ir(bc_reader *r, bc_cursor c)
 {
   mlir_block block = {0};
-  scope s = {0};
+  scope s = {.results = r->arena};
   mlir_module *m = WEFT_ARENA_NEW(r->arena, mlir_module);
 
   WEFT_TRY_ALLOC(m);
@@ -607,38 +681,61 @@ static weft_status *read_ir(bc_reader *r, bc_cursor c)
   return NULL;
 }
 
-weft_status *mlir_read_bytecode(mlir_program *program)
+/* Whether bodies may be left for later: types decide whether sizes are unknown, which changes how all of it is lowered. */
+static bool may_read_in_parts(bc_reader *r)
 {
-  bc_reader r = {.program = program, .arena = &program->arena};
-  bc_cursor c = {(const uint8_t *)program->input + 4, (const uint8_t *)program->input + program->size};
+  const mlir_type *ignored;
+  weft_status *st = NULL;
+
+  for (int i = 0; i < r->type_count && !st; i++) st = bc_type(r, i, &ignored);
+  weft_status_free(st); /* reading all of it tells whether the type matters */
+  r->depth = 0;
+  return !st && !r->program->has_dynamic_types;
+}
+
+static weft_status *read_container(bc_reader *r)
+{
+  bc_cursor c = {(const uint8_t *)r->program->input + 4, (const uint8_t *)r->program->input + r->program->size};
   bc_cursor sections[SECTION_COUNT] = {{0}};
   uint64_t version = 0;
   const uint8_t *nul;
 
-  WEFT_TRY(bc_varint(&r, &c, &version));
+  WEFT_TRY(bc_varint(r, &c, &version));
   nul = memchr(c.p, 0, (size_t)(c.end - c.p));
-  if (!nul) return bc_fail(&r, c.p, "the producer's name does not end");
-  program->producer = (const char *)c.p;
+  if (!nul) return bc_fail(r, c.p, "the producer's name does not end");
+  r->program->producer = (const char *)c.p;
   if (version > NEWEST_VERSION)
     return WEFT_ERR(UNIMPLEMENTED, "bytecode version %" PRIu64 " of producer %.64s: versions up to %d are known", version,
-                    program->producer, NEWEST_VERSION);
-  r.version = (int)version;
+                    r->program->producer, NEWEST_VERSION);
+  r->version = (int)version;
   c.p = nul + 1;
   while (c.p < c.end) {
     const uint8_t *at = c.p;
     bc_cursor payload;
     int id;
-    WEFT_TRY(section(&r, &c, &id, &payload));
-    if (id >= SECTION_COUNT) return bc_fail(&r, at, "section %d is not known", id);
-    if (sections[id].p) return bc_fail(&r, at, "section %d comes twice", id);
+    WEFT_TRY(section(r, &c, &id, &payload));
+    if (id >= SECTION_COUNT) return bc_fail(r, at, "section %d is not known", id);
+    if (sections[id].p) return bc_fail(r, at, "section %d comes twice", id);
     sections[id] = payload;
   }
   static const int needed[] = {SECTION_STRING, SECTION_DIALECT, SECTION_ATTR_TYPE, SECTION_OFFSET, SECTION_IR};
   for (size_t i = 0; i < WEFT_COUNT(needed); i++)
-    if (!sections[needed[i]].p) return bc_fail(&r, c.p, "section %d is missing", needed[i]);
-  WEFT_TRY(read_strings(&r, sections[SECTION_STRING]));
-  WEFT_TRY(read_dialects(&r, sections[SECTION_DIALECT]));
-  WEFT_TRY(read_offsets(&r, sections[SECTION_OFFSET], sections[SECTION_ATTR_TYPE]));
-  if (sections[SECTION_PROPERTIES].p) WEFT_TRY(read_properties(&r, sections[SECTION_PROPERTIES]));
-  return read_ir(&r, sections[SECTION_IR]);
+    if (!sections[needed[i]].p) return bc_fail(r, c.p, "section %d is missing", needed[i]);
+  WEFT_TRY(read_strings(r, sections[SECTION_STRING]));
+  WEFT_TRY(read_dialects(r, sections[SECTION_DIALECT]));
+  WEFT_TRY(read_offsets(r, sections[SECTION_OFFSET], sections[SECTION_ATTR_TYPE]));
+  r->in_parts = r->in_parts && may_read_in_parts(r);
+  if (sections[SECTION_PROPERTIES].p) WEFT_TRY(read_properties(r, sections[SECTION_PROPERTIES]));
+  return read_ir(r, sections[SECTION_IR]);
+}
+
+weft_status *mlir_read_bytecode(mlir_program *program, bool in_parts)
+{
+  bc_reader *reader = WEFT_ARENA_NEW(&program->arena, bc_reader);
+
+  WEFT_TRY_ALLOC(reader);
+  *reader = (bc_reader){.near_end = (const uint8_t *)program->input + program->size - WEFT_MIN(program->size, (size_t)7),
+                        .program = program, .arena = &program->arena, .op_arena = &program->arena, .numbers = &program->arena,
+                        .in_parts = in_parts};
+  return read_container(reader);
 }

@@ -3,6 +3,8 @@
 #ifndef WEFT_STABLEHLO_BYTECODE_H
 #define WEFT_STABLEHLO_BYTECODE_H
 
+#include <string.h>
+
 #include "stablehlo/mlir.h"
 
 /* Bytes that are left of something. */
@@ -10,14 +12,14 @@ typedef struct bc_cursor { const uint8_t *p, *end; } bc_cursor;
 
 typedef struct bc_string { const char *s; size_t size; } bc_string;
 
-/* An attribute or type: where it is written, and what it is once asked for. */
+/* An attribute or type: where it is written (up to where the next one is), and what it is once asked for. */
 typedef struct bc_entry {
-  bc_cursor bytes;
-  int dialect;
-  bool custom;          /* in its dialect's encoding; else NUL-terminated assembly */
-  bool busy;            /* being decoded: meeting it again is a cycle */
   const void *value;    /* const mlir_attr * or const mlir_type *, or NULL: not yet */
-  const mlir_location *location; /* when one was asked for */
+  uint64_t at : 46;     /* offset in the input */
+  uint64_t dialect : 14;
+  uint64_t custom : 1;  /* in its dialect's encoding; else NUL-terminated assembly */
+  uint64_t busy : 1;    /* being decoded: meeting it again is a cycle */
+  uint64_t is_location : 1; /* the value is a const mlir_location * */
 } bc_entry;
 
 /* One inherent attribute of an operation. */
@@ -36,13 +38,18 @@ typedef struct bc_properties {
   bc_cursor bytes;
   const bc_op_name *op;
   int count;
-  mlir_named_attr *attrs;
+  const mlir_named_attr *attrs;
 } bc_properties;
 
 typedef struct bc_reader {
   mlir_program *program;
-  weft_arena *arena;
+  weft_arena *arena;     /* the program's: attributes, types, kinds */
+  weft_arena *op_arena;  /* operations and their regions */
+  weft_arena *numbers;   /* the table of values */
+  bool in_parts;         /* bodies of functions are left for later */
+  const uint8_t *near_end; /* fewer than 8 bytes of input from here on */
   int version;           /* of the bytecode */
+  int builtin;           /* which dialect has the locations, or -1 */
   int string_count, dialect_count, op_count, attr_count, type_count, property_count;
   bc_string *strings;
   const char **dialects;
@@ -57,26 +64,72 @@ typedef struct bc_reader {
 WEFT_PRINTF(3, 4) weft_status *bc_fail(const bc_reader *r, const uint8_t *at, const char *fmt, ...);
 
 WEFT_NODISCARD weft_status *bc_byte(const bc_reader *r, bc_cursor *c, uint8_t *out);
-WEFT_NODISCARD weft_status *bc_long_varint(const bc_reader *r, bc_cursor *c, uint64_t *out);
+/* The trailing zero bits of the first byte count the bytes that follow. */
+WEFT_NODISCARD weft_status *bc_last_varint(const bc_reader *r, bc_cursor *c, uint64_t *out); /* the input may end in it */
 WEFT_NODISCARD static inline weft_status *bc_varint(const bc_reader *r, bc_cursor *c, uint64_t *out)
 {
-  if (c->p == c->end || !(*c->p & 1)) return bc_long_varint(r, c, out);
-  *out = *c->p++ >> 1; /* most are one byte */
+  uint64_t v;
+  int bytes;
+
+  if (WEFT_UNLIKELY(c->p >= r->near_end || *c->p == 0)) return bc_last_varint(r, c, out);
+  memcpy(&v, c->p, 8);
+  bytes = __builtin_ctzll(v) + 1;
+  if (WEFT_UNLIKELY(c->end - c->p < bytes)) return bc_last_varint(r, c, out);
+  *out = v << (64 - 8 * bytes) >> (64 - 7 * bytes);
+  c->p += bytes;
   return NULL;
 }
 WEFT_NODISCARD weft_status *bc_svarint(const bc_reader *r, bc_cursor *c, int64_t *out);
 WEFT_NODISCARD weft_status *bc_flagged(const bc_reader *r, bc_cursor *c, uint64_t *out, bool *out_flag);
+
+WEFT_NODISCARD weft_status *bc_bad_number(const bc_reader *r, const uint8_t *at, const char *what, uint64_t n, uint64_t limit);
 /* A count of things that take a byte each at least: bounded by what is left. */
-WEFT_NODISCARD weft_status *bc_count(const bc_reader *r, bc_cursor *c, int *out);
+WEFT_NODISCARD static inline weft_status *bc_count(const bc_reader *r, bc_cursor *c, int *out)
+{
+  const uint8_t *at = c->p;
+  uint64_t n = 0, limit;
+
+  WEFT_TRY(bc_varint(r, c, &n));
+  limit = WEFT_MIN((uint64_t)(c->end - c->p), (uint64_t)INT32_MAX / 2);
+  if (WEFT_UNLIKELY(n > limit)) return bc_bad_number(r, at, "a count", n, limit);
+  *out = (int)n;
+  return NULL;
+}
 /* An index below `limit`. */
-WEFT_NODISCARD weft_status *bc_index(const bc_reader *r, bc_cursor *c, int limit, int *out);
+WEFT_NODISCARD static inline weft_status *bc_index(const bc_reader *r, bc_cursor *c, int limit, int *out)
+{
+  const uint8_t *at = c->p;
+  uint64_t n = 0;
+
+  WEFT_TRY(bc_varint(r, c, &n));
+  if (WEFT_UNLIKELY(n >= (uint64_t)limit)) return bc_bad_number(r, at, "an index", n, (uint64_t)limit);
+  *out = (int)n;
+  return NULL;
+}
 WEFT_NODISCARD weft_status *bc_string_ref(const bc_reader *r, bc_cursor *c, bc_string *out);
 WEFT_NODISCARD weft_status *bc_blob(const bc_reader *r, bc_cursor *c, bc_cursor *out);
 
+static inline bc_cursor bc_entry_bytes(const bc_reader *r, const bc_entry *e)
+{
+  const uint8_t *input = (const uint8_t *)r->program->input;
+
+  return (bc_cursor){input + e->at, input + e[1].at};
+}
 WEFT_NODISCARD weft_status *bc_attr(bc_reader *r, int index, const mlir_attr **out);
-WEFT_NODISCARD weft_status *bc_type(bc_reader *r, int index, const mlir_type **out);
+WEFT_NODISCARD weft_status *bc_decode_type_entry(bc_reader *r, bc_entry *e, const mlir_type **out);
+WEFT_NODISCARD static inline weft_status *bc_type(bc_reader *r, int index, const mlir_type **out)
+{
+  *out = r->types[index].value;
+  return *out ? NULL : bc_decode_type_entry(r, &r->types[index], out);
+}
 WEFT_NODISCARD weft_status *bc_attr_ref(bc_reader *r, bc_cursor *c, const mlir_attr **out); /* index, then the attribute */
-WEFT_NODISCARD weft_status *bc_type_ref(bc_reader *r, bc_cursor *c, const mlir_type **out);
+WEFT_NODISCARD static inline weft_status *bc_type_ref(bc_reader *r, bc_cursor *c, const mlir_type **out)
+{
+  int index;
+
+  WEFT_TRY(bc_index(r, c, r->type_count, &index));
+  return bc_type(r, index, out);
+}
 
 /* vhlo.c: one entry in its dialect's encoding; all its bytes are taken. */
 WEFT_NODISCARD weft_status *bc_decode_attr(bc_reader *r, const char *dialect, bc_cursor *c, const mlir_attr **out);
@@ -85,6 +138,14 @@ WEFT_NODISCARD weft_status *bc_decode_type(bc_reader *r, const char *dialect, bc
 WEFT_NODISCARD weft_status *bc_list_properties(bc_reader *r, bc_op_name *op);
 WEFT_NODISCARD weft_status *bc_decode_properties(bc_reader *r, const bc_op_name *op, bc_properties *properties);
 /* A location: the entry of an attribute, or NULL when it says nothing. */
-WEFT_NODISCARD weft_status *bc_location(bc_reader *r, int index, const mlir_location **out);
+WEFT_NODISCARD weft_status *bc_new_location(bc_reader *r, bc_entry *e, const mlir_location **out);
+WEFT_NODISCARD static inline weft_status *bc_location(bc_reader *r, int index, const mlir_location **out)
+{
+  bc_entry *e = &r->attrs[index];
+
+  if (!e->is_location) return bc_new_location(r, e, out);
+  *out = e->value;
+  return NULL;
+}
 
 #endif

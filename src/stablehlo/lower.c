@@ -323,6 +323,8 @@ weft_status *lower_result(lowering *l, const mlir_op *op, int i, hlo_instr *inst
   if (declared && declared != instr->shape && !shapes_agree(declared, instr->shape))
     return WEFT_ERR(INVALID_ARGUMENT, "result %d is declared %s, its operands give %s", i,
                     hlo_shape_format(declared, (char[160]){0}, 160), hlo_shape_format(instr->shape, (char[160]){0}, 160));
+  if (declared && declared != instr->shape && hlo_shape_equal(declared, instr->shape, true))
+    instr->shape = declared; /* one for all values of the type */
   op->results[i].instr = instr;
   return NULL;
 }
@@ -351,21 +353,41 @@ static weft_status *enter(lowering *l)
   return NULL;
 }
 
-weft_status *lower_block(lowering *l, const mlir_block *block, int *out_count, hlo_instr ***out)
+static weft_status *lower_operations(lowering *l, const mlir_op *op, mlir_stream *stream, int *out_count, hlo_instr ***out)
 {
-  WEFT_TRY(enter(l));
-  for (const mlir_op *op = block->first; op; op = op->next) {
+  while (op) {
     if (op->name[0] != 'r' || strcmp(op->name, "return") != 0) {
       WEFT_TRY_NOTE(lower_op(l, op), "%s at %s", op->name, LOWER_AT(l, op));
+      if (stream) WEFT_TRY(mlir_stream_next(stream, &op));
+      else op = op->next;
       continue;
     }
-    if (op->next) return WEFT_ERR(INVALID_ARGUMENT, "%s: operations after a return", LOWER_AT(l, op));
     *out_count = op->operand_count;
     WEFT_TRY(lower_operands(l, op, out));
-    l->depth--;
-    return NULL;
+    if (stream) WEFT_TRY(mlir_stream_next(stream, &op));
+    else op = op->next;
+    return op ? WEFT_ERR(INVALID_ARGUMENT, "%s: operations after a return", LOWER_AT(l, op)) : NULL;
   }
   return WEFT_ERR(INVALID_ARGUMENT, "a block without return");
+}
+
+weft_status *lower_block(lowering *l, const mlir_block *block, int *out_count, hlo_instr ***out)
+{
+  mlir_stream *stream = NULL;
+  const mlir_op *first = block->first;
+
+  WEFT_TRY(enter(l));
+  if (!block->unread) {
+    WEFT_TRY(lower_operations(l, first, NULL, out_count, out));
+  } else {
+    weft_status *st = mlir_stream_open(block, &stream);
+    if (!st) st = mlir_stream_next(stream, &first);
+    if (!st) st = lower_operations(l, first, stream, out_count, out);
+    mlir_stream_close(stream);
+    WEFT_TRY(st);
+  }
+  l->depth--;
+  return NULL;
 }
 
 static weft_status *only_block(const mlir_op *op, int region, const mlir_block **out)
@@ -379,9 +401,9 @@ static weft_status *only_block(const mlir_op *op, int region, const mlir_block *
 
 static weft_status *add_parameter(hlo_computation *comp, int i, const hlo_shape *shape, hlo_instr **out)
 {
-  char name[24];
+  char name[24] = {'a', 'r', 'g', (char)('0' + i)}; /* reducers have few: no printf for them */
 
-  snprintf(name, sizeof name, "arg%d", i);
+  if (i > 9) snprintf(name, sizeof name, "arg%d", i);
   return hlo_add_parameter(comp, i, shape, name, out);
 }
 
@@ -394,8 +416,24 @@ static weft_status *new_region(lowering *l, const char *stem, hlo_computation **
   return hlo_computation_new(l->module, name, out);
 }
 
-weft_status *lower_scalar_region(lowering *l, const mlir_op *op, int region, const char *name, weft_dtype as,
-                                 hlo_computation **out)
+static bool is_scalar(const mlir_type *t) { return t->kind == MLIR_TENSOR && t->rank == 0 && !t->quant; }
+
+/* The operation of a region of scalars that returns op(first argument, second argument) of their type; or NULL. */
+static const mlir_op *reducing_op(const mlir_block *b)
+{
+  const mlir_op *op = b->first, *end = op ? op->next : NULL;
+
+  if (b->arg_count != 2 || !is_scalar(b->args[0].type) || !mlir_type_equal(b->args[0].type, b->args[1].type)) return NULL;
+  if (!end || end->next) return NULL;
+  if (op->operand_count != 2 || op->result_count != 1 || op->attr_count > 0 || op->region_count > 0) return NULL;
+  if (op->operands[0] != &b->args[0] || op->operands[1] != &b->args[1] ||
+      !mlir_type_equal(op->results[0].type, b->args[0].type))
+    return NULL;
+  return end->operand_count == 1 && end->operands[0] == &op->results[0] && strcmp(end->name, "return") == 0 ? op : NULL;
+}
+
+static weft_status *new_scalar_region(lowering *l, const mlir_op *op, int region, const char *name, weft_dtype as,
+                                      hlo_computation **out)
 {
   hlo_computation *outer = l->comp, *comp;
   const mlir_block *block;
@@ -423,6 +461,34 @@ weft_status *lower_scalar_region(lowering *l, const mlir_op *op, int region, con
   unbind(l, mark);
   l->comp = outer;
   *out = comp;
+  return NULL;
+}
+
+weft_status *lower_scalar_region(lowering *l, const mlir_op *op, int region, const char *name, weft_dtype as,
+                                 hlo_computation **out)
+{
+  const mlir_block *block;
+  const mlir_op *what;
+  const mlir_type *type;
+  int known = 0;
+
+  WEFT_TRY(only_block(op, region, &block));
+  what = as == WEFT_INVALID ? reducing_op(block) : NULL;
+  if (!what) return new_scalar_region(l, op, region, name, as, out);
+  /* Sums and maxima: most are one of few, which all reductions share. */
+  type = what->results[0].type;
+  for (; known < l->reducer_count; known++)
+    if (l->reducers[known].kind == what->kind && l->reducers[known].type == type->dtype) break;
+  if (known < l->reducer_count) {
+    *out = l->reducers[known].comp;
+    return NULL;
+  }
+  WEFT_TRY(new_scalar_region(l, op, region, name, as, out));
+  if (known == (int)WEFT_COUNT(l->reducers)) return NULL;
+  l->reducers[known].kind = what->kind;
+  l->reducers[known].type = type->dtype;
+  l->reducers[known].comp = *out;
+  l->reducer_count++;
   return NULL;
 }
 
@@ -833,10 +899,15 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
 {
   const hlo_instr *before = l->comp->last;
   const lower_entry *entry;
+  lower_form *form;
+  bool done = false;
 
   /* Calls in place multiply: a small program may not become any size. */
   if ((size_t)l->module->next_id > MOST_INSTRUCTIONS + 64 * l->program->size)
     return WEFT_ERR(RESOURCE_EXHAUSTED, "over %d instructions from %zu bytes", l->module->next_id, l->program->size);
+  WEFT_TRY(lower_find_form(l, op, &form));
+  if (form) WEFT_TRY(lower_repeat(l, op, form, &done));
+  if (done) return locate(l, op->location, before);
   if (!op->kind->rule) {
     op->kind->rule = find_rule(op);
     op->kind->constraint = lower_find_constraint(op);
@@ -849,6 +920,7 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
   } else {
     WEFT_TRY(lower_table_op(l, op));
   }
+  if (form) lower_note_form(l, op, before, form);
   return locate(l, op->location, before);
 }
 
@@ -1029,8 +1101,8 @@ static weft_status *lower_entry_function(lowering *l, lower_function *f, const s
   if (options && options->argument_count && options->argument_count != block->arg_count)
     return WEFT_ERR(INVALID_ARGUMENT, "function \"%s\" takes %d arguments, %d shapes are given", f->name,
                     block->arg_count, options->argument_count);
-  WEFT_TRY(hlo_computation_new(l->module, f->name, &l->comp));
-  l->module->entry = l->comp;
+  WEFT_TRY(hlo_computation_new(l->module, f->name, &f->comp));
+  l->module->entry = l->comp = f->comp;
   for (int i = 0; i < block->arg_count; i++) {
     const hlo_shape *shape;
     WEFT_TRY_NOTE(entry_shape(l, block->args[i].type, i, options, &shape), "argument %d of \"%s\"", i, f->name);
@@ -1071,17 +1143,38 @@ static void forget_instructions(const mlir_region *region, int depth)
   }
 }
 
-/* What nobody calls is not lowered, but has to keep what the specification demands. */
+static weft_status *check_region(lowering *l, const mlir_region *region, int depth);
+
+static weft_status *check_op(lowering *l, const mlir_op *op, int depth)
+{
+  const lower_constraint *c = lower_find_constraint(op);
+
+  if (c) WEFT_TRY_NOTE(c->check(l, op), "%s at %s", op->name, LOWER_AT(l, op));
+  for (int r = 0; r < op->region_count; r++) WEFT_TRY(check_region(l, &op->regions[r], depth));
+  return NULL;
+}
+
 static weft_status *check_region(lowering *l, const mlir_region *region, int depth)
 {
   if (depth > MLIR_MAX_DEPTH) return WEFT_ERR(INVALID_ARGUMENT, "regions nested deeper than %d", MLIR_MAX_DEPTH);
   for (const mlir_block *b = region->first; b; b = b->next)
-    for (const mlir_op *op = b->first; op; op = op->next) {
-      const lower_constraint *c = lower_find_constraint(op);
-      if (c) WEFT_TRY_NOTE(c->check(l, op), "%s at %s", op->name, LOWER_AT(l, op));
-      for (int r = 0; r < op->region_count; r++) WEFT_TRY(check_region(l, &op->regions[r], depth + 1));
-    }
+    for (const mlir_op *op = b->first; op; op = op->next) WEFT_TRY(check_op(l, op, depth + 1));
   return NULL;
+}
+
+/* What nobody calls is not lowered, but has to keep what the specification demands. */
+static weft_status *check_function(lowering *l, const mlir_op *func)
+{
+  const mlir_block *block = func->regions[0].first;
+  mlir_stream *stream = NULL;
+  const mlir_op *op = NULL;
+  weft_status *st;
+
+  if (!block || !block->unread) return check_region(l, func->regions, 0);
+  st = mlir_stream_open(block, &stream);
+  while (!st && (st = mlir_stream_next(stream, &op)) == NULL && op) st = check_op(l, op, 1);
+  mlir_stream_close(stream);
+  return st;
 }
 
 static weft_status *lower_module(lowering *l, const shlo_options *options)
@@ -1110,7 +1203,7 @@ static weft_status *lower_module(lowering *l, const shlo_options *options)
   WEFT_TRY(lower_entry_function(l, entry, options));
   for (int i = 0; i < l->function_count; i++)
     if (!l->functions[i].reached)
-      WEFT_TRY_NOTE(check_region(l, l->functions[i].op->regions, 0), "function \"%s\"", l->functions[i].name);
+      WEFT_TRY_NOTE(check_function(l, l->functions[i].op), "function \"%s\"", l->functions[i].name);
   return hlo_module_gc(l->module);
 }
 
@@ -1137,7 +1230,7 @@ bool shlo_is_program(const void *bytes, size_t size)
   return false;
 }
 
-weft_status *shlo_read(const void *bytes, size_t size, shlo_program **out_program)
+static weft_status *read_program(const void *bytes, size_t size, bool in_parts, shlo_program **out_program)
 {
   WEFT_AUTO(shlo_program) program = calloc(1, sizeof *program);
 
@@ -1147,12 +1240,17 @@ weft_status *shlo_read(const void *bytes, size_t size, shlo_program **out_progra
   program->p.input = bytes;
   program->p.size = size;
   if (size >= 4 && memcmp(bytes, bytecode_magic, 4) == 0) {
-    WEFT_TRY(mlir_read_bytecode(&program->p));
+    WEFT_TRY(mlir_read_bytecode(&program->p, in_parts));
   } else {
     WEFT_TRY(mlir_read_text(&program->p));
   }
   *out_program = WEFT_MOVE(program);
   return NULL;
+}
+
+weft_status *shlo_read(const void *bytes, size_t size, shlo_program **out_program)
+{
+  return read_program(bytes, size, false, out_program);
 }
 
 void shlo_program_free(shlo_program *program)
@@ -1229,6 +1327,6 @@ weft_status *shlo_parse(const void *bytes, size_t size, const shlo_options *opti
   WEFT_AUTO(shlo_program) program = NULL;
 
   *out_module = NULL;
-  WEFT_TRY(shlo_read(bytes, size, &program));
+  WEFT_TRY(read_program(bytes, size, true, &program));
   return shlo_lower(program, options, out_module);
 }

@@ -1,6 +1,7 @@
 /* stablehlo/lower.h -- what the files of the lowering share: lower.c (programs, functions, regions, control flow),
  * lower_ops.c (one function per kind of operation), lower_chlo.c (CHLO), lower_quant.c (quantized types),
  * lower_dynamic.c (values and shapes that must be known now), lower_comm.c (collectives, custom-calls, host),
+ * lower_repeat.c (operations like earlier ones),
  * lower_sdy.c (Shardy's meshes, shardings and manual regions), constraints.c (what is checked of operations). */
 #ifndef WEFT_STABLEHLO_LOWER_H
 #define WEFT_STABLEHLO_LOWER_H
@@ -16,6 +17,8 @@ typedef struct lower_function {
   bool busy;              /* being lowered: a call of it now is recursion */
   bool reached;           /* something calls it */
 } lower_function;
+
+typedef struct lower_form lower_form; /* what an operation has become (lower_repeat.c) */
 
 typedef struct lower_probe { const char *id; hlo_instr *instr; } lower_probe;
 
@@ -40,6 +43,9 @@ typedef struct lowering {
   int probe_count, probe_capacity;
   lower_probe *probes;      /* interpreter.probe by id */
   hlo_instr *transferred;   /* token of the last transfer with the host */
+  lower_form *forms;        /* of operations so far, or NULL */
+  int reducer_count;
+  struct { const mlir_op_kind *kind; weft_dtype type; hlo_computation *comp; } reducers[16];
 } lowering;
 
 typedef weft_status *lower_rule(lowering *l, const mlir_op *op);
@@ -59,6 +65,14 @@ typedef struct lower_constraint { const char *name; lower_rule *check; } lower_c
 const lower_constraint *lower_find_constraint(const mlir_op *op); /* or NULL */
 /* Of an operation with an operand or result that is quantized per axis. */
 WEFT_NODISCARD weft_status *lower_check_per_axis(const mlir_op *op);
+
+/* ---- lower_repeat.c ----------------------------------------------------------------------------------------------- */
+
+/* Where the form of `op` is kept, or NULL: it cannot be repeated.  Done if an operation of that form came before; or else
+ * what `op` has become, the instructions behind `before`, is noted for the next. */
+WEFT_NODISCARD weft_status *lower_find_form(lowering *l, const mlir_op *op, lower_form **out);
+WEFT_NODISCARD weft_status *lower_repeat(lowering *l, const mlir_op *op, const lower_form *form, bool *out_done);
+void lower_note_form(lowering *l, const mlir_op *op, const hlo_instr *before, lower_form *form);
 
 /* ---- lower.c ------------------------------------------------------------------------------------------------------ */
 

@@ -115,9 +115,8 @@ struct mlir_location {
   const char *name, *file;     /* or NULL */
   int line, column, end_line, end_column;
   const mlir_location *inner;  /* or NULL */
-  int rest_count;
   const mlir_location *const *rest;
-  int made_by;                 /* the program's lowering number `made_by` has made of it: */
+  int rest_count, made_by;     /* the program's lowering number `made_by` has made of it: */
   const hlo_extra *extra;
 };
 
@@ -142,6 +141,7 @@ struct mlir_block {
   mlir_value *args;
   const mlir_location **arg_locations; /* by argument, or NULL */
   mlir_block *next;
+  const struct mlir_unread *unread; /* not NULL: its operations come from mlir_stream_next */
 };
 
 struct mlir_op {
@@ -150,7 +150,8 @@ struct mlir_op {
   int operand_count, result_count, attr_count, region_count;
   mlir_value **operands;
   mlir_value *results;
-  const mlir_named_attr *attrs; /* inherent and discardable alike; operations may share them */
+  const mlir_named_attr *attrs; /* inherent and discardable alike; operations may share them: */
+  bool shares_attrs;      /* they are others' as well, and live as long as the program */
   mlir_region *regions;
   size_t position;
   mlir_op_kind *kind;
@@ -189,10 +190,19 @@ typedef struct mlir_program {
 
 /* ---- readers ------------------------------------------------------------------------------------------------------ */
 
-/* Both take a program whose arena, input and size are set and fill in modules.
+/* Both take a program whose arena, input and size are set and fill in modules.  `in_parts`: operations of functions that
+ * are one block may be left for later, if no type has unknown sizes.
  * Errors: INVALID_ARGUMENT "line:column: ..." or "byte N: ..."; UNIMPLEMENTED for a newer version, by name. */
 WEFT_NODISCARD weft_status *mlir_read_text(mlir_program *program);
-WEFT_NODISCARD weft_status *mlir_read_bytecode(mlir_program *program);
+WEFT_NODISCARD weft_status *mlir_read_bytecode(mlir_program *program, bool in_parts);
+
+/* The operations of a block that was left for later, one after the other: NULL at the end.  Each lives until the next is
+ * asked for, their results as long as the stream.  Open or not, *out is closed by mlir_stream_close. */
+typedef struct mlir_stream mlir_stream;
+WEFT_NODISCARD weft_status *mlir_stream_open(const mlir_block *block, mlir_stream **out);
+WEFT_NODISCARD weft_status *mlir_stream_next(mlir_stream *stream, const mlir_op **out);
+void mlir_stream_close(mlir_stream *stream); /* NULL is fine */
+
 /* A type or attribute in MLIR assembly of its own (bytecode without custom encoding). */
 WEFT_NODISCARD weft_status *mlir_parse_type_text(mlir_program *program, const char *text, size_t size,
                                                  const mlir_type **out);

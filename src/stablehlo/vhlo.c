@@ -1036,9 +1036,11 @@ weft_status *bc_decode_properties(bc_reader *r, const bc_op_name *op, bc_propert
   }
   if (c.p != c.end)
     return bc_fail(r, c.p, "%td bytes of properties that %s does not have", c.end - c.p, op->spelling);
+  mlir_op parts = {.attrs = attrs, .attr_count = count};
+  WEFT_TRY(mlir_spread(r->arena, &parts));
   p->op = op;
-  p->count = count;
-  p->attrs = attrs;
+  p->count = parts.attr_count;
+  p->attrs = parts.attrs;
   return NULL;
 }
 
@@ -1114,24 +1116,22 @@ static weft_status *decode_location(bc_reader *r, bc_cursor c, mlir_location *lo
   }
 }
 
-weft_status *bc_location(bc_reader *r, int index, const mlir_location **out)
+weft_status *bc_new_location(bc_reader *r, bc_entry *e, const mlir_location **out)
 {
-  bc_entry *e = &r->attrs[index];
   mlir_location *loc;
 
   *out = NULL;
-  if (e->busy || r->depth >= MLIR_MAX_DEPTH || !e->custom) return NULL;
-  if (!e->location) {
-    if (strcmp(r->dialects[e->dialect], "builtin") != 0) return NULL;
-    loc = WEFT_ARENA_NEW(r->arena, mlir_location);
-    WEFT_TRY_ALLOC(loc);
-    e->busy = true;
-    r->depth++;
-    WEFT_TRY(decode_location(r, e->bytes, loc));
-    r->depth--;
-    e->busy = false;
-    e->location = loc;
-  }
-  *out = e->location;
+  if (e->busy || r->depth >= MLIR_MAX_DEPTH || !e->custom || e->value) return NULL;
+  if ((int)e->dialect != r->builtin) return NULL;
+  loc = WEFT_ARENA_NEW(r->arena, mlir_location);
+  WEFT_TRY_ALLOC(loc);
+  e->busy = true;
+  r->depth++;
+  WEFT_TRY(decode_location(r, bc_entry_bytes(r, e), loc));
+  r->depth--;
+  e->busy = false;
+  e->value = loc;
+  e->is_location = true;
+  *out = loc;
   return NULL;
 }

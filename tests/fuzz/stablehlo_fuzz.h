@@ -13,8 +13,12 @@
 static inline int stablehlo_fuzz(const uint8_t *data, size_t size)
 {
   shlo_program *program = NULL;
-  weft_status *st = shlo_read(data, size, &program);
+  hlo_module *entry = NULL;
+  weft_status *st = shlo_parse(data, size, NULL, &entry); /* reads bodies as it lowers them */
 
+  hlo_module_free(entry);
+  weft_status_free(st);
+  st = shlo_read(data, size, &program);
   if (st) {
     weft_status_free(st);
     return 0;

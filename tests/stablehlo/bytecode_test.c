@@ -9,13 +9,11 @@
 #include "read_file.h"
 #include "stablehlo/stablehlo.h"
 
-/* The function as HLO text, or the message why it has none. */
-static char *lowered(shlo_program *program, const char *function, bool *out_ok)
+/* The module as HLO text, or the message why there is none. */
+static char *text_of(weft_status *st, hlo_module *module, bool *out_ok)
 {
-  WEFT_AUTO(hlo_module) module = NULL;
   char *text = NULL;
   size_t size;
-  weft_status *st = shlo_lower(program, &(shlo_options){.function = function}, &module);
 
   *out_ok = st == NULL;
   if (!st) st = hlo_verify(module);
@@ -26,6 +24,23 @@ static char *lowered(shlo_program *program, const char *function, bool *out_ok)
     weft_status_free(st);
   }
   return text;
+}
+
+static char *lowered(shlo_program *program, const char *function, bool *out_ok)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  weft_status *st = shlo_lower(program, &(shlo_options){.function = function}, &module);
+
+  return text_of(st, module, out_ok);
+}
+
+/* The same from bytes in one step, which reads bodies of functions while it lowers them. */
+static char *parsed(const char *bytes, size_t size, const char *function, bool *out_ok)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  weft_status *st = shlo_parse(bytes, size, &(shlo_options){.function = function}, &module);
+
+  return text_of(st, module, out_ok);
 }
 
 static int compare_twins(const char *name, const char *folder, int *out_refused)
@@ -48,12 +63,14 @@ static int compare_twins(const char *name, const char *folder, int *out_refused)
   T_EQ_INT(shlo_function_count(a, 0), shlo_function_count(b, 0));
   for (int i = 0; i < shlo_function_count(a, 0); i++) {
     const char *function = shlo_function_name(a, 0, i);
-    bool ok[2];
+    bool ok[3];
     T_EQ_STR(function, shlo_function_name(b, 0, i));
     WEFT_AUTO_STR got = lowered(a, function, &ok[0]);
     WEFT_AUTO_STR want = lowered(b, function, &ok[1]);
     if (!got || !want || strcmp(got, want) != 0)
       fail_msg("%s: \"%s\" from bytecode:\n%s\nfrom text:\n%s", name, function, got ? got : "", want ? want : "");
+    WEFT_AUTO_STR at_once = parsed(bytecode, bytecode_size, function, &ok[2]);
+    T_EQ_STR(at_once, got);
     *out_refused += !ok[0];
     if (!ok[0] && getenv("VERBOSE")) print_message("# %s: %s: %s\n", name, function, got);
     compared++;
