@@ -2,7 +2,8 @@
  *
  * A group has one endpoint; every stream posts receives for its own tags on it before its peer may send.  A commit is
  * one message, sent from the stream's own memory into the peer's posted memory.  What is lent goes from the user's
- * memory to the user's: the borrower posts a receive there and tells how many bytes it wants, the lender sends those.
+ * memory to the user's, in pieces: the borrower posts receives for the next two there and tells how many bytes it wants, and in
+ * which pieces; the lender sends those.  (A message of many MB at once would leave every cache before it is read.)
  * libfabric gives memory of an unfinished send back only when the endpoint closes, so that is what revoking does.
  * (RMA is left out on purpose: on the tcp, net and rxm providers it is an emulation by messages, and elsewhere it needs
  * registration modes that differ by provider.)
@@ -28,7 +29,8 @@
 #include "base/log.h"
 #include "collective/context.h"
 
-enum { SLOTS = 16, CREDIT_SLOTS = 4, CREDIT_CHANNEL = COLL_CHANNELS, BULK_CHANNEL, BULK_BYTES = 128 << 10 };
+enum { SLOTS = 16, CREDIT_SLOTS = 4, CREDIT_CHANNEL = COLL_CHANNELS, BULK_CHANNEL };
+enum { BULK_BYTES = 128 << 10, MOST_PIECE_BYTES = 1 << 20, PIECES_AHEAD = 2 };
 static const size_t chunk_bytes[COLL_CHANNELS] = {(64 << 10) + 2 * COLL_STREAM_UNIT, 8 << 10}; /* 64 KiB with header and name */
 #define FLUSH_NS WEFT_NS_PER_S
 
@@ -58,6 +60,7 @@ typedef struct lane {
 typedef struct credit {
   uint32_t owed[COLL_CHANNELS]; /* messages that it has consumed since the last one */
   uint64_t wanted;              /* bytes of bulk that it has asked for since the beginning of time */
+  uint64_t piece;               /* of what is lent now: all are that long, but for the last one */
 } credit;
 
 struct fabric_stream {
@@ -70,9 +73,13 @@ struct fabric_stream {
   credit due;                 /* to be told */
   uint64_t wanted_told;
   slot credit_in[CREDIT_SLOTS], credit_out[CREDIT_SLOTS];
-  slot bulk_in, bulk_out;
+  lane bulk_in, bulk_out;
+  uint64_t asked;             /* pieces of bulk */
+  char *into;                 /* what is borrowed and not asked for yet goes there */
+  size_t into_bytes;
   const char *lent_at;        /* what follows the bulk that has been sent */
   uint64_t lent, sent, wanted; /* bytes of bulk since the beginning of time; wanted by the peer */
+  uint64_t piece;              /* as the peer wants them */
   char *memory;
   bool waits; /* a slot does */
   bool broken, closed;
@@ -272,24 +279,9 @@ static void take_credit(fabric_stream *s, const char *data, size_t bytes)
   memcpy(&told, data, sizeof told);
   for (int c = 0; c < COLL_CHANNELS; c++)
     if (told.owed[c] <= SLOTS) s->credits[c] = WEFT_MIN(s->credits[c] + (int)told.owed[c], SLOTS);
-  if (told.wanted > s->wanted) s->wanted = told.wanted; /* two that cross say the later one's */
-}
-
-/* Sends what the peer wants of what is lent to it. */
-static void send_bulk(fabric_stream *s)
-{
-  slot *sl = &s->bulk_out;
-
-  if (sl->state != SLOT_FREE || s->wanted <= s->sent) return;
-  sl->bytes = (size_t)(s->wanted - s->sent);
-  if (sl->bytes > s->lent - s->sent) {
-    broke(s, "peer wants more than it was lent", FI_EINVAL);
-    return;
-  }
-  sl->data = (char *)s->lent_at;
-  s->lent_at += sl->bytes;
-  s->sent += sl->bytes;
-  post(sl);
+  if (told.wanted <= s->wanted) return; /* of two that cross the later one counts */
+  s->wanted = told.wanted;
+  s->piece = told.piece;
 }
 
 /* Receives of a lane are posted in order, sends too: a later one never overtakes one that waits. */
@@ -302,6 +294,45 @@ static bool post_waiting(lane *l, uint64_t first)
     if (sl->state == SLOT_WAITING) return false;
   }
   return true;
+}
+
+/* Sends what the peer wants of what is lent to it. */
+static void send_bulk(fabric_stream *s)
+{
+  lane *l = &s->bulk_out;
+
+  while (s->wanted > s->sent && !s->broken) {
+    slot *sl = &l->slots[l->begun % SLOTS];
+    if (sl->state != SLOT_FREE) return;
+    sl->bytes = (size_t)WEFT_MIN(s->piece, s->lent - s->sent);
+    if (sl->bytes == 0 || sl->bytes > s->wanted - s->sent) {
+      broke(s, "peer wants other than it was lent", FI_EINVAL);
+      return;
+    }
+    sl->data = (char *)s->lent_at;
+    sl->state = SLOT_WAITING;
+    s->lent_at += sl->bytes;
+    s->sent += sl->bytes;
+    l->begun++;
+    post_waiting(l, l->begun);
+  }
+}
+
+/* Posts receives for the next pieces of what is borrowed. */
+static void ask_for_bulk(fabric_stream *s)
+{
+  lane *l = &s->bulk_in;
+
+  while (s->into_bytes > 0 && s->asked - l->begun < PIECES_AHEAD) {
+    slot *sl = &l->slots[s->asked++ % SLOTS];
+    sl->data = s->into;
+    sl->room = WEFT_MIN(s->into_bytes, (size_t)s->due.piece);
+    sl->state = SLOT_WAITING;
+    s->into += sl->room;
+    s->into_bytes -= sl->room;
+    s->due.wanted += sl->room;
+    post_waiting(l, l->begun);
+  }
 }
 
 /* Committed and credits given, but not gone yet.  (What was injected counts as gone: libfabric tells no more.) */
@@ -317,8 +348,6 @@ static bool has_unsent(const fabric_stream *s)
 
 static void post_all_waiting(fabric_stream *s)
 {
-  slot *bulk[2] = {&s->bulk_in, &s->bulk_out};
-
   s->waits = false;
   for (int c = 0; c < COLL_CHANNELS; c++) {
     post_waiting(&s->out[c], s->out[c].begun); /* the oldest of a full ring is where the next one goes */
@@ -328,8 +357,8 @@ static void post_all_waiting(fabric_stream *s)
     if (s->credit_in[i].state == SLOT_WAITING) post(&s->credit_in[i]);
     if (s->credit_out[i].state == SLOT_WAITING) post(&s->credit_out[i]);
   }
-  for (int i = 0; i < 2; i++)
-    if (bulk[i]->state == SLOT_WAITING) post(bulk[i]);
+  post_waiting(&s->bulk_in, s->bulk_in.begun);
+  post_waiting(&s->bulk_out, s->bulk_out.begun);
 }
 
 static void retry(fabric_stream *s)
@@ -351,7 +380,7 @@ static void completed(const struct fi_cq_tagged_entry *e)
   } else if (is_credit) {
     take_credit(s, sl->data, e->len);
     post(sl);
-  } else if (sl == &s->bulk_in) {
+  } else if (sl >= s->bulk_in.slots && sl < s->bulk_in.slots + SLOTS) {
     sl->state = SLOT_DONE;
     if (e->len != sl->room) broke(s, "message of an odd size", FI_EINVAL);
   } else {
@@ -474,17 +503,20 @@ static void fabric_lend(coll_stream *base, const void *data, size_t bytes)
 static bool fabric_lent(coll_stream *base)
 {
   const fabric_stream *s = of(base);
-  return s->sent == s->lent && s->bulk_out.state == SLOT_FREE;
+  bool sent = s->sent == s->lent;
+
+  for (int i = 0; i < SLOTS && sent; i++) sent = s->bulk_out.slots[i].state == SLOT_FREE;
+  return sent;
 }
 
 static void fabric_borrow(coll_stream *base, void *into, size_t bytes)
 {
   fabric_stream *s = of(base);
 
-  s->bulk_in.data = into;
-  s->bulk_in.room = bytes;
-  post(&s->bulk_in);
-  s->due.wanted += bytes;
+  s->into = into;
+  s->into_bytes = bytes;
+  s->due.piece = WEFT_MIN(bytes, (size_t)MOST_PIECE_BYTES);
+  ask_for_bulk(s);
   give_credits(s, false);
 }
 
@@ -492,17 +524,24 @@ static bool fabric_borrowed(coll_stream *base)
 {
   fabric_stream *s = of(base);
 
-  if (s->bulk_in.state != SLOT_DONE) return false;
-  s->bulk_in.state = SLOT_FREE;
-  return true;
+  lane *l = &s->bulk_in;
+
+  for (slot *sl; (sl = &l->slots[l->begun % SLOTS])->state == SLOT_DONE; l->begun++) sl->state = SLOT_FREE;
+  ask_for_bulk(s);
+  give_credits(s, false);
+  return s->into_bytes == 0 && s->asked == l->begun;
 }
 
 static void fabric_revoke(coll_stream *base)
 {
   fabric_stream *s = of(base);
   struct coll_fabric *f = s->fabric;
-  bool busy = s->bulk_out.state != SLOT_FREE || s->bulk_in.state == SLOT_WAITING || s->bulk_in.state == SLOT_POSTED;
+  bool busy = false;
 
+  for (int i = 0; i < SLOTS; i++) {
+    slot_state in = s->bulk_in.slots[i].state;
+    busy |= s->bulk_out.slots[i].state != SLOT_FREE || in == SLOT_WAITING || in == SLOT_POSTED;
+  }
   if (!busy || !f->ep) return;
   fi_close(&f->ep->fid);
   f->ep = NULL; /* and with it all streams of the group, whose communicator is spent */
@@ -572,8 +611,10 @@ weft_status *coll_fabric_stream(coll_group *g, const coll_address *to, int their
     s->credit_in[i] = (slot){.stream = s, .data = at + COLL_STREAM_UNIT, .room = COLL_STREAM_UNIT, .tag = tag_of(CREDIT_CHANNEL, theirs, mine)};
     post(&s->credit_in[i]);
   }
-  s->bulk_out = (slot){.stream = s, .sends = true, .tag = tag_of(BULK_CHANNEL, mine, theirs)};
-  s->bulk_in = (slot){.stream = s, .tag = tag_of(BULK_CHANNEL, theirs, mine)};
+  for (int i = 0; i < SLOTS; i++) {
+    s->bulk_out.slots[i] = (slot){.stream = s, .sends = true, .tag = tag_of(BULK_CHANNEL, mine, theirs)};
+    s->bulk_in.slots[i] = (slot){.stream = s, .tag = tag_of(BULK_CHANNEL, theirs, mine)};
+  }
   *out_stream = &s->base;
   return NULL;
 }
