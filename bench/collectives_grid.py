@@ -76,7 +76,7 @@ def goal(name, ranks, size, cores):
 def report(best, markdown):
     cores, misses = len(os.sched_getaffinity(0)), []
     names = [n for n in ("weft-devices", "weft-shm", "mpi-shm", "weft-fabric", "mpi-tcp", "gloo-tcp") if any(c[3] == n for c in best)]
-    rows = sorted({c[:3] for c in best}, key=lambda c: (c[1], ["all-r", "all-g", "reduc", "all-t", "broad", "barri"].index(c[0][:5]), c[2]))
+    rows = sorted({c[:3] for c in best}, key=lambda c: (c[1], ["all-r", "all-g", "reduc", "all-t", "broad", "send", "barri"].index(c[0][:5]), c[2]))
     bar = "| " if markdown else ""
     print(bar + (" | " if markdown else "  ").join(f"{t:>{w}}" for t, w in [("operation", 15), ("ranks", 5), ("bytes", 9)] + [(n, 12) for n in names]))
     if markdown:

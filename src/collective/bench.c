@@ -33,7 +33,7 @@ typedef struct bench {
   char directory[64];
 } bench;
 
-static const weft_coll_kind kinds[] = {WEFT_ALL_REDUCE, WEFT_ALL_GATHER, WEFT_REDUCE_SCATTER, WEFT_ALL_TO_ALL, WEFT_BROADCAST, WEFT_BARRIER};
+static const weft_coll_kind kinds[] = {WEFT_ALL_REDUCE, WEFT_ALL_GATHER, WEFT_REDUCE_SCATTER, WEFT_ALL_TO_ALL, WEFT_BROADCAST, WEFT_SEND, WEFT_BARRIER};
 
 /* A rank's operation of `bytes`: the whole vector; of all-gather the result, of reduce-scatter and all-to-all the input. */
 static weft_coll_op op_of(weft_coll_kind kind, int ranks, int64_t bytes, float *send, float *recv)
@@ -59,6 +59,23 @@ static int by_value(const void *a, const void *b)
   return x < y ? -1 : x > y;
 }
 
+/* A send goes to the next rank of a pair, with a receive of the same. */
+static weft_status *run_once(weft_comm *comm, const weft_coll_op *op)
+{
+  int partner = comm->rank ^ 1;
+  weft_coll_op both[2] = {*op, *op};
+  weft_event *event;
+
+  if (op->kind != WEFT_SEND) return weft_coll_run(comm, op, NULL);
+  if (partner >= comm->group->size) return NULL;
+  both[1].kind = WEFT_RECV;
+  both[0].peer = both[1].peer = partner;
+  WEFT_TRY(weft_coll_post_group(comm, both, 2, &(weft_coll_call){.will_wait = true}, &event));
+  weft_status *st = weft_coll_wait(comm, event);
+  weft_event_release(event);
+  return st;
+}
+
 /* Times one operation; every rank calls it.  The median of rank 0, in ns; negative after an error. */
 static int64_t measure(weft_comm *comm, const weft_coll_op *op, int iterations, int64_t *samples)
 {
@@ -67,7 +84,7 @@ static int64_t measure(weft_comm *comm, const weft_coll_op *op, int iterations, 
   for (int i = -WEFT_MAX(2, iterations / 10); i < iterations; i++) {
     if (i == 0 && weft_coll_run(comm, &barrier, NULL) != NULL) return -1;
     int64_t begin = weft_now_ns();
-    weft_status *st = weft_coll_run(comm, op, NULL);
+    weft_status *st = run_once(comm, op);
     if (i >= 0) samples[i] = weft_now_ns() - begin;
     if (st) {
       fprintf(stderr, "rank %d: %s\n", comm->rank, weft_status_text(st, false));
@@ -104,7 +121,7 @@ static int tune(const bench *b, weft_comm *comm, float *send, float *recv, int64
   if (out) fprintf(out, "# kind most-ranks most-bytes algorithm: measured by weft bench collectives --tune, %s\n", how_names[b->how]);
   for (size_t k = 0; k < WEFT_COUNT(kinds); k++) {
     int last = -1;
-    for (int64_t bytes = b->min_bytes; bytes <= b->max_bytes && wanted(b, kinds[k]); bytes *= 4) {
+    for (int64_t bytes = b->min_bytes; bytes <= b->max_bytes && kinds[k] != WEFT_SEND && wanted(b, kinds[k]); bytes *= 4) {
       weft_coll_op op = op_of(kinds[k], b->ranks, bytes, send, recv);
       coll_problem p = {.kind = kinds[k], .size = b->ranks, .bytes = (int64_t)op.count * 4, .elem_bytes = 4,
                         .topology = comm->group->topology.size ? &comm->group->topology : NULL};
@@ -193,7 +210,7 @@ static int simulate(void)
   printf("| operation | algorithm | bytes | ranks | rounds | bytes sent by a rank | bytes over a node's link | time |\n|---|---|---|---|---|---|---|---|\n");
   for (size_t k = 0; k < WEFT_COUNT(kinds); k++)
     for (size_t z = 0; z < WEFT_COUNT(bytes) - (kinds[k] == WEFT_BARRIER); z++)
-      for (int a = 1; a < COLL_ALGORITHM_COUNT; a++)
+      for (int a = 1; a < COLL_ALGORITHM_COUNT && kinds[k] != WEFT_SEND; a++)
         for (size_t n = 0; n < WEFT_COUNT(sizes); n++) {
           bool blocks = kinds[k] == WEFT_ALL_GATHER || kinds[k] == WEFT_REDUCE_SCATTER || kinds[k] == WEFT_ALL_TO_ALL;
           int64_t each = kinds[k] == WEFT_BARRIER ? 0 : blocks ? WEFT_MAX(bytes[z] / sizes[n] / 8 * 8, (int64_t)8) : bytes[z];
@@ -319,7 +336,7 @@ static const char usage[] =
   "usage: weft bench collectives [options]\n"
   "  --how devices|shm|fabric  threads of one process; processes by shared memory; processes by libfabric (default shm)\n"
   "  --ranks N                 2\n"
-  "  --ops LIST                all-reduce,all-gather,reduce-scatter,all-to-all,broadcast,barrier\n"
+  "  --ops LIST                all-reduce,all-gather,reduce-scatter,all-to-all,broadcast,send,barrier\n"
   "  --min-bytes N --max-bytes N   64 to 16777216\n"
   "  --scale X                 times the usual number of iterations\n"
   "  --simulate yes            what every algorithm costs on the simulated network, for 64 to 65536 ranks, 8 a node\n"

@@ -3,7 +3,10 @@
  * Channel 0 carries the messages of schedules, in order: each is a header, perhaps the instruction's name, and the
  * payload, padded to units.  A message stays in the stream until its receive is posted; that is the flow control.
  * Channel 1 carries sends and receives: OFFER, answered by ACCEPT once a receive matches, then DATA.  So nothing on it
- * ever waits for a receive that is not posted. */
+ * ever waits for a receive that is not posted.
+ *
+ * Large payloads of both are lent.  One thing at a time is: a schedule's message may wait for a send's, whose receive is
+ * posted, but not the other way round.  A send that finds something lent goes through the stream instead. */
 #include <config.h>
 
 #include "collective/link.h"
@@ -59,8 +62,9 @@ struct coll_link {
   coll_header rx;            /* of the message coming in on channel 0 */
   char rx_site[SITE_BYTES + 1];
   bool rx_open;
-  bool lending;              /* the payload of sends.head */
-  size_t borrowing;          /* bytes under way for recvs.head */
+  coll_msg *lends;           /* sends.head or frames.head, if its payload is lent */
+  coll_msg *borrows;         /* recvs.head or rx1_msg, while some of what is lent to it is under way: */
+  size_t borrowing;          /* so many bytes */
   char *scratch;             /* BULK_PIECE_BYTES, for what is borrowed and then reduced; NULL until needed */
   uint64_t tx_count[COLL_CHANNELS], rx_count[COLL_CHANNELS]; /* messages begun */
   uint64_t rx_last[COLL_CHANNELS]; /* of one that left: how many it sent */
@@ -195,33 +199,48 @@ static bool send_some(coll_link *link, int channel, coll_msg *msg, int type)
   }
 }
 
+static bool is_bulk(const coll_link *link, const coll_msg *msg)
+{
+  coll_stream *s = link->stream;
+  return s->ops->bulk_least && (size_t)coll_msg_bytes(msg) >= s->ops->bulk_least(s);
+}
+
 /* Announces a large payload and lends it, if there is room for that now. */
-static void lend(coll_link *link, coll_msg *msg, int type)
+static void lend(coll_link *link, int channel, coll_msg *msg, int type)
 {
   coll_stream *s = link->stream;
   void *at;
 
-  if (s->ops->space(s, 0, &at) < COLL_STREAM_UNIT + SITE_BYTES) return;
+  if (s->ops->space(s, channel, &at) < COLL_STREAM_UNIT + SITE_BYTES) return;
+  uint64_t number = link->tx_count[channel]++;
   s->ops->lend(s, coll_msg_source(msg), (size_t)coll_msg_bytes(msg));
-  s->ops->commit(s, 0, put_header(at, msg->op, type | COLL_MESSAGE_IS_LENT, link->tx_count[0]++, coll_msg_bytes(msg)));
-  msg->header_done = link->lending = true;
+  s->ops->commit(s, channel, put_header(at, msg->op, type | COLL_MESSAGE_IS_LENT, channel ? msg->op->p2p_id : number, coll_msg_bytes(msg)));
+  msg->header_done = true;
+  link->lends = msg;
+}
+
+/* Does the peer have all that is lent to it? */
+static bool is_lent(coll_link *link)
+{
+  if (!link->stream->ops->lent(link->stream)) return false;
+  link->lends = NULL;
+  return true;
 }
 
 static bool send_steps(coll_link *link)
 {
-  coll_stream *s = link->stream;
   bool any = false;
 
   for (coll_msg *msg; (msg = link->sends.head);) {
     int64_t before = msg->done_bytes;
     int type = COLL_MESSAGE_STEP | (msg->op->site.instruction ? COLL_MESSAGE_HAS_SITE : 0);
     bool had_header = msg->header_done, done = false;
-    if (!had_header && s->ops->bulk_least && (size_t)coll_msg_bytes(msg) >= s->ops->bulk_least(s))
-      lend(link, msg, type);
-    else if (!link->lending)
+    if (link->lends == msg)
+      done = is_lent(link);
+    else if (had_header || !is_bulk(link, msg))
       done = send_some(link, 0, msg, type);
-    else if ((done = s->ops->lent(s)))
-      link->lending = false;
+    else if (!link->lends)
+      lend(link, 0, msg, type);
     any |= done || msg->done_bytes != before || msg->header_done != had_header;
     if (!done) break;
     coll_fifo_pop(&link->sends);
@@ -290,6 +309,10 @@ static bool borrow_some(coll_link *link, coll_msg *msg, size_t total)
   coll_stream *s = link->stream;
   char *target = coll_msg_target(msg);
 
+  if (link->borrows && link->borrows != msg) {
+    garbage(link, "it lends two things at once");
+    return false;
+  }
   while ((size_t)msg->done_bytes < total) {
     if (!link->borrowing) {
       if (!target && !link->scratch && !(link->scratch = malloc(BULK_PIECE_BYTES))) {
@@ -297,9 +320,11 @@ static bool borrow_some(coll_link *link, coll_msg *msg, size_t total)
         return false;
       }
       link->borrowing = target ? total : WEFT_MIN(total - (size_t)msg->done_bytes, (size_t)BULK_PIECE_BYTES);
+      link->borrows = msg;
       s->ops->borrow(s, target ? target : link->scratch, link->borrowing);
     }
     if (!s->ops->borrowed(s)) return false;
+    link->borrows = NULL;
     if (target)
       msg->done_bytes = (int64_t)total;
     else
@@ -338,6 +363,15 @@ static bool receive_steps(coll_link *link)
 
 /* ---- channel 1: sends and receives ---- */
 
+/* Sends an accepted payload, lent where that is worth it.  True when the peer has it. */
+static bool send_data(coll_link *link, coll_msg *msg)
+{
+  if (link->lends == msg) return is_lent(link);
+  if (msg->header_done || link->lends || !is_bulk(link, msg)) return send_some(link, 1, msg, COLL_MESSAGE_DATA);
+  lend(link, 1, msg, COLL_MESSAGE_DATA);
+  return false;
+}
+
 static bool send_p2p(coll_link *link)
 {
   bool any = false;
@@ -346,7 +380,7 @@ static bool send_p2p(coll_link *link)
     coll_op *op = msg->op;
     void *at;
     if (op->phase == P2P_DATA_TO_SEND) {
-      if (!send_some(link, 1, msg, COLL_MESSAGE_DATA)) break;
+      if (!send_data(link, msg)) break;
       coll_fifo_pop(&link->frames);
       coll_op_finish_locked(op, NULL);
     } else {
@@ -425,7 +459,8 @@ static bool receive_p2p(coll_link *link)
     coll_header h;
     if (link->rx1_msg) {
       int64_t before = link->rx1_msg->done_bytes;
-      bool done = receive_some(link, 1, link->rx1_msg, (int64_t)link->rx1.bytes);
+      bool done = link->rx1.type & COLL_MESSAGE_IS_LENT ? borrow_some(link, link->rx1_msg, link->rx1.bytes)
+                                                        : receive_some(link, 1, link->rx1_msg, (int64_t)link->rx1.bytes);
       any |= done || link->rx1_msg->done_bytes != before;
       if (!done) break;
       coll_op_finish_locked(WEFT_MOVE(link->rx1_msg)->op, NULL);
@@ -444,7 +479,7 @@ static bool receive_p2p(coll_link *link)
     } else if (h.type == COLL_MESSAGE_ACCEPT && (met = take(&link->offered, has_id, &h, 0))) {
       met->op->phase = P2P_DATA_TO_SEND;
       coll_fifo_push(&link->frames, met);
-    } else if (h.type == COLL_MESSAGE_DATA && (met = take(&link->incoming, has_id, &h, 0)) &&
+    } else if ((h.type & ~(s->ops->borrow ? COLL_MESSAGE_IS_LENT : 0)) == COLL_MESSAGE_DATA && (met = take(&link->incoming, has_id, &h, 0)) &&
                (int64_t)h.bytes == met->op->problem.bytes) {
       link->rx1 = h;
       link->rx1_msg = met;
@@ -544,7 +579,7 @@ bool coll_links_poll_locked(coll_group *g)
   for (coll_link *link = g->open_links; link && !g->error; link = link->next_open) {
     any |= progress(link);
     unsent |= link->stream && link->stream->unsent;
-    bulk |= link->lending || link->borrowing;
+    bulk |= link->lends || link->borrows;
   }
   atomic_store_explicit(&g->bulk, bulk && !g->error, memory_order_relaxed);
   atomic_store_explicit(&g->unsent, (unsent || g->refused_count) && !g->error, memory_order_relaxed);
@@ -969,7 +1004,7 @@ void coll_links_fail_locked(coll_group *g, const weft_status *st, bool tell_peer
     }
     if (link->stream && link->stream->ops->revoke) link->stream->ops->revoke(link->stream);
     link->sends = link->recvs = link->frames = link->offered = link->incoming = (coll_fifo){0};
-    link->rx1_msg = NULL;
+    link->rx1_msg = link->lends = link->borrows = NULL;
   }
   coll_listener_bury(g->id, posted, reason.text);
 }

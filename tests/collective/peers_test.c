@@ -181,6 +181,51 @@ TEST(messages_may_be_empty_piped_answered_and_ones_own)
   }
 }
 
+/* Large payloads go from memory to memory, one at a time on a connection: none may wait for an operation that is not posted. */
+TEST(large_messages_wait_for_no_collective_and_cross_each_other)
+{
+  enum { COUNT = 300001, BYTES = COUNT * 4 };
+  int32_t *sent[2], *got[2], *gathered[2];
+
+  for (int r = 0; r < 2; r++) {
+    sent[r] = malloc(BYTES);
+    got[r] = malloc(BYTES);
+    gathered[r] = malloc(2 * BYTES);
+    for (int i = 0; i < COUNT; i++) sent[r][i] = r * COUNT + i;
+  }
+  for (int processes = 0; processes < 2; processes++) {
+    mail m = {.count = 0};
+    weft_event *gathers[2];
+    open_world(&m.w, 2, processes);
+    for (int turn = 0; turn < 3; turn++) {
+      for (int r = 0; r < 2; r++) memset(got[r], 0, BYTES), memset(gathered[r], 0, 2 * BYTES);
+      for (int r = 0; r < 2; r++) { /* rank 1 comes to the gather only when it has its message */
+        weft_coll_op gather = {.kind = WEFT_ALL_GATHER, .dtype = WEFT_S32, .count = COUNT, .send = sent[r], .recv = gathered[r]};
+        T_OK(weft_coll_post(m.w.comms[r], &gather, NULL, &gathers[r]));
+        if (r == 1) break;
+        post(&m, 0, WEFT_SEND, 1, 5, sent[0], COUNT);
+        post(&m, 1, WEFT_RECV, 0, 5, got[1], COUNT);
+        await_all(&m);
+      }
+      post(&m, 0, WEFT_SEND, 1, 6, sent[0], COUNT);
+      post(&m, 1, WEFT_SEND, 0, 6, sent[1], COUNT);
+      assert_memory_equal(got[1], sent[0], BYTES);
+      memset(got[1], 0, BYTES);
+      post(&m, 0, WEFT_RECV, 1, 6, got[0], COUNT);
+      post(&m, 1, WEFT_RECV, 0, 6, got[1], COUNT);
+      await_all(&m);
+      for (int r = 0; r < 2; r++) {
+        T_OK(weft_coll_wait(m.w.comms[r], gathers[r]));
+        weft_event_release(gathers[r]);
+        assert_memory_equal(got[r], sent[!r], BYTES);
+        for (int b = 0; b < 2; b++) assert_memory_equal(gathered[r] + b * COUNT, sent[b], BYTES);
+      }
+    }
+    world_close(&m.w);
+  }
+  for (int r = 0; r < 2; r++) free(sent[r]), free(got[r]), free(gathered[r]);
+}
+
 TEST(all_to_all_v_reads_and_writes_where_it_is_told)
 {
   enum { SIZE = 3, ROOM = 10 };
@@ -319,5 +364,6 @@ TEST(a_child_of_a_dead_rank_does_not_keep_it_alive)
 
 TEST_MAIN(UNIT(a_child_of_a_dead_rank_does_not_keep_it_alive), /* first: it forks */
           UNIT(a_lone_rank_is_told_in_time_whatever_it_waits_for), UNIT(nobody_leaves_a_barrier_before_the_last_enters),
-          UNIT(messages_may_be_empty_piped_answered_and_ones_own), UNIT(all_to_all_v_reads_and_writes_where_it_is_told),
+          UNIT(messages_may_be_empty_piped_answered_and_ones_own),
+          UNIT(large_messages_wait_for_no_collective_and_cross_each_other), UNIT(all_to_all_v_reads_and_writes_where_it_is_told),
           UNIT(large_reduce_scatters_are_right_every_time), UNIT(thousands_of_operations_leave_no_memory_behind))
