@@ -15,10 +15,6 @@
 
 enum { SPINS_BEFORE_SLEEPING_LOCK = 200, FIRED_AT_ONCE = 16 };
 
-/* Where there are more ranks than cores, the one that is waited for wants ours: a yield that nobody takes costs a quarter
- * of a microsecond, the spins before it cost each rank's turn. */
-enum { SPINS_BEFORE_YIELDING = 4 };
-
 static inline void cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -113,7 +109,7 @@ void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns)
     op->flight->ended_ns = now_ns;
     op->flight->code = weft_status_code(st);
   }
-  if (op->part_count && !st) coll_op_unpack(op);
+  if (op->fused && !st) coll_op_unpack(op);
   op->result = st;
   comm->told |= st != NULL;
   atomic_store_explicit(&g->pending, atomic_load_explicit(&g->pending, memory_order_relaxed) - 1, memory_order_relaxed);
@@ -215,15 +211,16 @@ static bool help(coll_group *g, bool (*ready)(const void *ctx), const void *ctx)
   if (polls) atomic_fetch_add_explicit(&g->helpers, 1, memory_order_relaxed);
   for (int spins = 1; !done; spins++) {
     /* where all ranks are here, whoever arrives last does the work: only large work is worth joining */
-    bool useful = polls || atomic_load_explicit(&g->direct.running, memory_order_relaxed), moved = false;
+    bool rests = spins % g->spins == 0; /* only then a look at the group: whoever works on it has those lines */
+    bool useful = polls || (rests && atomic_load_explicit(&g->direct.running, memory_order_relaxed)), moved = false;
     if (useful && coll_group_try_lock(g)) {
       moved = coll_group_progress_locked(g);
       coll_group_unlock(g);
     }
     if ((done = ready(ctx))) break;
     if (moved) since_ns = 0;
-    bool looked_long = atomic_load_explicit(&g->has_fabric, memory_order_relaxed); /* as long as a yield takes */
-    if (!looked_long && spins % SPINS_BEFORE_YIELDING) {
+    bool looked_long = polls && atomic_load_explicit(&g->has_fabric, memory_order_relaxed); /* as long as a yield takes */
+    if (!looked_long && !rests) {
       cpu_relax();
       continue;
     }
@@ -274,8 +271,10 @@ static coll_op *op_take_locked(coll_group *g)
 {
   coll_op *op = g->free_ops;
 
-  if (!op) return calloc(1, sizeof *op);
-  g->free_ops = op->next;
+  if (op)
+    g->free_ops = op->next;
+  else if ((op = aligned_alloc(_Alignof(coll_op), sizeof *op)))
+    memset(op, 0, sizeof *op);
   return op;
 }
 

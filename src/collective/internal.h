@@ -67,8 +67,8 @@ typedef struct coll_part {
 } coll_part;
 
 struct coll_op {
-  /* first what other ranks' threads touch: few cache lines */
-  coll_op *next;          /* in its rank's queue, the finished list or the free list */
+  /* first what other ranks' threads touch: two cache lines */
+  _Alignas(64) coll_op *next; /* in its rank's queue, the finished list or the free list */
   coll_op *pending_next, **pending_prev; /* in the group's list of all that have not ended */
   weft_comm *comm;
   uint64_t seq, fingerprint;
@@ -77,11 +77,11 @@ struct coll_op {
   char *memory[COLL_MEMORY_COUNT];
   coll_completion completion;
   weft_status *result;
-  size_t part_count;
-  bool collective;        /* not a send or receive */
-  bool runnable, started, warned;
   int last_peer;          /* whose data came last, -1: nobody's in particular */
+  bool collective;        /* not a send or receive */
+  bool runnable, started, fused;
 
+  bool warned;
   coll_reducer reducer;
   weft_coll_site site;
   int64_t warn_at_ns, deadline_ns;
@@ -100,7 +100,8 @@ struct coll_op {
   int64_t *arrays; /* offsets and sizes in bytes, copied from the caller */
   char *stage;     /* copy of an input that overlaps its output, or packed parts */
   char *tmp;       /* scratch */
-  coll_part *parts;
+  coll_part *parts; /* if it is fused */
+  size_t part_count;
   size_t arrays_capacity, stage_capacity, tmp_capacity, msgs_capacity, parts_capacity;
 };
 
@@ -142,15 +143,15 @@ typedef struct coll_cached {
 } coll_cached;
 
 struct weft_comm {
-  coll_group *group; /* a reference of it, once the communicator is handed out */
+  _Alignas(64) coll_group *group; /* a reference of it, once the communicator is handed out */
   atomic_int refs;   /* the owner's, and one of each thread that runs or waits for an operation */
   int rank, local; /* local: its index among the group's */
-  uint64_t serial;
+  bool told; /* its owner has heard of group->error: by an operation that ended with it, or by having aborted it */
   coll_op *head, **tail; /* collectives in order; head is the active one */
   _Atomic(coll_op *) spare; /* the next post takes it without the lock */
+  uint64_t next_seq, ended_seq; /* the end of what other ranks' threads touch: one cache line */
+  uint64_t serial;
   coll_fifo p2p_sends, p2p_recvs; /* sends to ranks of this process and receives, unmatched, oldest first */
-  uint64_t next_seq, ended_seq;
-  bool told; /* its owner has heard of group->error: by an operation that ended with it, or by having aborted it */
   weft_comm_lateness *lateness; /* [size] */
   coll_cached cache[COLL_CACHED_SCHEDULES];
   uint64_t cache_clock;
@@ -177,7 +178,7 @@ typedef struct coll_direct {
   void **pointers;
   size_t job_count, job_capacity, pointer_count, pointer_capacity, chunk_count;
   atomic_size_t next_chunk, done_chunks;
-  coll_reducer reducer;
+  const coll_reducer *reducer; /* of one of the operations */
 } coll_direct;
 
 typedef struct coll_address coll_address;
@@ -211,6 +212,7 @@ struct coll_group {
   coll_topology topology;
   int64_t timeout_ns, warn_ns;
   bool rank_order, use_direct;
+  int spins; /* of a waiter before it yields its core */
   int forced_algorithm; /* coll_algorithm, AUTO: none */
 
   coll_pair *pairs;     /* [local_count * local_count]: from, to */

@@ -199,10 +199,11 @@ static bool send_some(coll_link *link, int channel, coll_msg *msg, int type)
   }
 }
 
+/* Worth lending?  A send's payload sooner: the channel of sends holds little. */
 static bool is_bulk(const coll_link *link, const coll_msg *msg)
 {
   coll_stream *s = link->stream;
-  return s->ops->bulk_least && (size_t)coll_msg_bytes(msg) >= s->ops->bulk_least(s);
+  return s->ops->bulk_least && (size_t)coll_msg_bytes(msg) >= s->ops->bulk_least(s) / (msg->step ? 1 : 4);
 }
 
 /* Announces a large payload and lends it, if there is room for that now. */

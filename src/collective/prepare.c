@@ -330,5 +330,6 @@ weft_status *coll_op_fuse(coll_op *op, const weft_coll_op *ops, size_t count, co
   WEFT_TRY(coll_op_prepare(op, &whole, call));
   for (size_t i = 0; i < count; i++) op->fingerprint = mix(op->fingerprint, ops[i].count);
   op->part_count = count;
+  op->fused = true;
   return NULL;
 }

@@ -111,11 +111,11 @@ static bool add_ragged(coll_group *g, int from, int to)
   return true;
 }
 
-/* False without memory. */
-static bool make_jobs(coll_group *g)
+/* The jobs of what all have posted, as `any` says it.  False without memory. */
+static bool make_jobs(coll_group *g, const coll_op *any)
 {
   coll_direct *d = &g->direct;
-  const coll_problem *p = &op_of(g, 0)->problem;
+  const coll_problem *p = &any->problem;
   int n = g->size;
   bool ok = true;
 
@@ -173,7 +173,7 @@ static void run_chunk(const coll_direct *d, const coll_job *job, size_t chunk)
     for (int i = 0; i < job->dst_count; i++)
       if (dsts[i] != parts[0]) memcpy((char *)dsts[i] + at, (char *)parts[0] + at, bytes);
   } else {
-    coll_fold(&d->reducer, dsts, job->dst_count, (const void *const *)parts, job->part_count, at, bytes);
+    coll_fold(d->reducer, dsts, job->dst_count, (const void *const *)parts, job->part_count, at, bytes);
   }
 }
 
@@ -235,13 +235,14 @@ static void finish_all(coll_group *g)
     if (g->locals[r]->head) coll_direct_arrive_locked(g->locals[r]->head);
 }
 
-static void start(coll_group *g)
+/* `last` arrived last: its memory is the nearest. */
+static void start(coll_group *g, const coll_op *last)
 {
   coll_direct *d = &g->direct;
 
   d->job_count = d->pointer_count = d->chunk_count = 0;
-  d->reducer = op_of(g, 0)->reducer;
-  if (!make_jobs(g)) coll_group_fail_locked(g, WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory for an operation's jobs"), true);
+  d->reducer = &last->reducer;
+  if (!make_jobs(g, last)) coll_group_fail_locked(g, WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory for an operation's jobs"), true);
   if (g->error) return;
   atomic_store_explicit(&d->next_chunk, 0, memory_order_relaxed);
   atomic_store_explicit(&d->done_chunks, 0, memory_order_relaxed);
@@ -293,7 +294,7 @@ void coll_direct_arrive_locked(coll_op *op)
     return;
   }
   if (d->arrived < g->size) return;
-  start(g);
+  start(g, op);
   if (d->running && !is_small(d) && d->chunk_count >= CHUNKS_WORTH_A_WAKE) coll_context_wake();
 }
 
