@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """`weft run` in a job of several processes: the same results as in one, and the specified errors when a process dies, is
-stopped, or the network between two machines (network namespaces) breaks."""
+stopped, or the network between two machines (network namespaces) breaks.
+
+    run_test.py --random FROM TO    those of the random programs (collective_programs.py), in one process and in several"""
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 
+import collective_programs
 import jaxlib_common
 from jaxlib_common import Skip, weft
 
@@ -102,6 +106,38 @@ def too_few_devices_are_an_error_and_alone_is_alone():
     assert r.returncode == 2 and 'too few for the job\'s 5 processes' in r.stderr, r
     r = succeeds([weft(), 'launch', '-n', '2', '--', weft(), 'run', '--alone', f.program])
     assert r.stdout.count('device 3 result 0') == 2, r.stdout
+
+
+def read_s32(path):
+  with open(path, 'rb') as f:
+    data = f.read()
+  start = 10 + struct.unpack('<H', data[8:10])[0]
+  return list(struct.unpack(f'<{(len(data) - start) // 4}i', data[start:]))
+
+
+def check_random(seed, processes, **env):
+  p = collective_programs.Program(seed)
+  with tempfile.TemporaryDirectory() as d:
+    with open(d + '/p.hlo', 'w') as f:
+      f.write(p.text)
+    r = run(([weft(), 'launch', '-n', str(processes), '--'] if processes > 1 else []) +
+            [weft(), 'run', '--quiet', d + '/p.hlo', '--output-dir', d], **env)
+    about = f'program {seed} in {processes} processes {env}'
+    assert r.returncode == 0, (about, r.stderr[-3000:], p.text)
+    for device, results in enumerate(p.want):
+      for k, want in enumerate(results):
+        got = read_s32(f'{d}/result_{device * len(results) + k}.npy')
+        assert got == want, (f'{about}, device {device}, result {k}: got {got}, want {want}', p.text)
+  return p.devices
+
+
+def random_programs_of_collectives():
+  for seed in range(12):
+    devices = check_random(seed, 1)
+    if seed % 3 == 0:
+      check_random(seed, min(devices, 2 + seed // 3))
+  if not os.environ.get('WEFT_TEST_NO_FABRIC'):
+    check_random(2, 2, WEFT_COLLECTIVE_TRANSPORT='fabric')
 
 
 def on_survivors(rank, fault, **env):
@@ -207,7 +243,7 @@ def program_under_mpirun_on_two_machines():
 
 def wait_until_all_run(folder):
   """The recorders of the communicator of all four exist, and their last operations are of the program."""
-  for _ in range(300):
+  for _ in range(600):
     files = [name for name in os.listdir(folder) if name.startswith('flight-')]
     if sum('rank3' in name for name in files) == 1:
       r = run([weft(), 'inspect', '--flight'] + [f'{folder}/{name}' for name in files])
@@ -241,8 +277,13 @@ def partition_between_machines_ends_in_deadlines():
 
 
 if __name__ == '__main__':
+  if sys.argv[1:2] == ['--random']:
+    for number in range(int(sys.argv[2]), int(sys.argv[3])):
+      check_random(number, min(check_random(number, 1), 2 + number % 4))
+    sys.exit(0)
   sys.exit(jaxlib_common.run([
       processes_compute_what_one_does,
+      random_programs_of_collectives,
       too_few_devices_are_an_error_and_alone_is_alone,
       death_of_a_process_is_told_to_all,
       stopped_process_is_named_at_the_deadline,
