@@ -188,11 +188,12 @@ class Machines:
     if subprocess.run(['sh', '-c', setup], env=clean_environment(), stderr=subprocess.DEVNULL, check=False).returncode != 0:
       self.__exit__()
       raise Skip('no network namespaces or veth pairs here')
+    sanitizers = ' '.join(f"{k}='{v}'" for k, v in os.environ.items() if k in ('ASAN_OPTIONS', 'LSAN_OPTIONS', 'UBSAN_OPTIONS'))
     with open(self.shell, 'w') as f:
       f.write(f'''#!/bin/sh
 case $1 in {self.ADDRESSES[0]}) name={a};; *) name={b};; esac
 shift
-exec env -i PATH="{PATH}" HOME="$HOME" ip netns exec $name sh -c "$*"
+exec env -i PATH="{PATH}" HOME="$HOME" {sanitizers} ip netns exec $name sh -c "$*"
 ''')
     os.chmod(self.shell, 0o755)
     return self
