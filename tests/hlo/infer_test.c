@@ -158,7 +158,7 @@ TEST(dot_pairs_its_dimensions)
   in->u.dot = &(hlo_dot_attrs){.lhs_batch = INTS(0), .rhs_batch = INTS(1), .lhs_contracting = INTS(3), .rhs_contracting = INTS(2),
                                .lhs_ragged = INTS(2), .rhs_group = INTS(0)};
   gives(in, "f32[19,17,11,7]");
-  hlo_dot_attrs *dims = in->u.dot;
+  const hlo_dot_attrs *dims = in->u.dot;
   in = OVER(RAGGED_DOT, NULL, ARRAY(F32, 19, 17, 11, 5), ARRAY(F32, 3, 19, 5, 7), ARRAY(S32, 19, 11, 3));
   in->u.dot = dims;
   fails(in, "group sizes are s32[19,11,3], which does not fit f32[19,17,11,5] (lhs)");
