@@ -747,7 +747,7 @@ static weft_status *check_uniform_quantize(lowering *l, const mlir_op *op)
 weft_status *lower_check_per_axis(const mlir_op *op)
 {
   static const char *const allowed[] = {
-      "add", "broadcast", "broadcast_in_dim", "constant", "convolution", "custom_call", "dot", "dot_general", "dynamic_broadcast_in_dim",
+      "add", "bitcast_convert", "broadcast", "broadcast_in_dim", "constant", "convolution", "custom_call", "dot", "dot_general", "dynamic_broadcast_in_dim",
       "dynamic_conv", "dynamic_reshape", "get_dimension_size", "get_tuple_element", "infeed", "outfeed", "recv", "reshape", "send",
       "transpose", "tuple", "uniform_dequantize", "uniform_quantize"};
 

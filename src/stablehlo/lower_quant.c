@@ -82,19 +82,40 @@ weft_status *lower_uniform_quantize(lowering *l, const mlir_op *op)
 
 /* ---- any other operation ------------------------------------------------------------------------------------------ */
 
+static bool is_among(const char *name, size_t count, const char *const *names)
+{
+  for (size_t i = 0; i < count; i++)
+    if (strcmp(names[i], name) == 0) return true;
+  return false;
+}
+
+/* Values pass through whatever they stand for. */
+static bool carries_values(const char *name)
+{
+  static const char *const names[] = {"async_done", "bitcast_convert", "custom_call", "get_dimension_size", "get_tuple_element", "infeed",
+                                      "optimization_barrier", "outfeed", "recv", "send", "tuple"};
+  return is_among(name, WEFT_COUNT(names), names);
+}
+
 static bool moves_elements(const char *name)
 {
   static const char *const names[] = {
-      "broadcast", "broadcast_in_dim", "concatenate", "constant", "custom_call", "dynamic_broadcast_in_dim",
+      "broadcast", "broadcast_in_dim", "concatenate", "constant", "dynamic_broadcast_in_dim",
       "dynamic_gather", "dynamic_iota", "dynamic_pad", "dynamic_reshape", "dynamic_slice", "dynamic_update_slice", "gather",
-      "get_dimension_size", "get_tuple_element", "optimization_barrier", "pad", "real_dynamic_slice", "reduce",
+      "pad", "real_dynamic_slice", "reduce", "collective_reduce",
       "reduce_window", "reshape", "reverse", "scatter", "select", "select_and_scatter", "set_dimension_size", "slice",
-      "sort", "transpose", "tuple", "all_gather", "all_to_all", "collective_broadcast", "collective_permute", "map",
-      "all_reduce", "reduce_scatter", "bitcast_convert"};
+      "sort", "transpose", "all_gather", "all_to_all", "collective_broadcast", "collective_permute", "map",
+      "all_reduce", "reduce_scatter"};
+  return is_among(name, WEFT_COUNT(names), names);
+}
 
-  for (size_t i = 0; i < WEFT_COUNT(names); i++)
-    if (strcmp(names[i], name) == 0) return true;
-  return false;
+/* The result that operand `i` becomes part of; of n inputs and as many initial values or updates, one of n. */
+static int flows_to(const mlir_op *op, int i)
+{
+  int n = op->result_count;
+
+  if (n <= 1) return 0;
+  return strcmp(op->name, "scatter") == 0 && i > n ? i - n - 1 : i % n;
 }
 
 /* The same scales, zeros and bounds; the axis may have moved. */
@@ -107,17 +128,20 @@ static bool same_quant(const mlir_quant *a, const mlir_quant *b)
 
 weft_status *lower_is_quantized(const mlir_op *op, bool *out)
 {
-  const mlir_quant *first = NULL;
-  bool differ = false, per_axis = false;
+  bool any = false, differ = false, per_axis = false;
 
-  for (int i = 0; i < op->operand_count + op->result_count; i++) {
-    const mlir_type *t = i < op->operand_count ? op->operands[i]->type : op->results[i - op->operand_count].type;
-    if (!t->quant) continue;
-    per_axis |= t->quant->axis >= 0;
-    if (first) differ |= !same_quant(first, t->quant);
-    else first = t->quant;
+  for (int i = 0; i < op->result_count; i++) {
+    const mlir_quant *q = op->results[i].type->quant;
+    any |= q != NULL;
+    per_axis |= q && q->axis >= 0;
   }
-  *out = first && strncmp(op->name, "uniform_", 8) != 0 && (differ || !moves_elements(op->name));
+  for (int i = 0; i < op->operand_count; i++) {
+    const mlir_quant *q = op->operands[i]->type->quant, *to = op->result_count ? op->results[flows_to(op, i)].type->quant : NULL;
+    any |= q != NULL;
+    per_axis |= q && q->axis >= 0;
+    differ |= q && to && !same_quant(q, to);
+  }
+  *out = any && strncmp(op->name, "uniform_", 8) != 0 && !carries_values(op->name) && (differ || !moves_elements(op->name));
   return per_axis ? lower_check_per_axis(op) : NULL;
 }
 
@@ -125,6 +149,49 @@ weft_status *lower_is_quantized(const mlir_op *op, bool *out)
 static weft_status *expressed_type(lowering *l, const mlir_type *t, const mlir_type **out)
 {
   return mlir_new_tensor(&l->scratch, mlir_element_type(t->quant->expressed), t->rank, t->dims, t->bounds, out);
+}
+
+/* A reduction in a wider or another quantized type: operands become what the region takes, which computes by itself. */
+static weft_status *reduce_requantized(lowering *l, const mlir_op *op)
+{
+  mlir_op wide = *op;
+  mlir_value *operands = WEFT_ARENA_ARRAY(&l->scratch, mlir_value, op->operand_count);
+  const mlir_block *block = op->regions[0].first;
+  hlo_instr *x;
+
+  wide.operands = WEFT_ARENA_ARRAY(&l->scratch, mlir_value *, op->operand_count);
+  WEFT_TRY_ALLOC(operands);
+  WEFT_TRY_ALLOC(wide.operands);
+  for (int i = 0; i < op->operand_count; i++) {
+    const mlir_type *t = op->operands[i]->type, *to;
+    int arg = flows_to(op, i);
+    wide.operands[i] = op->operands[i];
+    if (!t->quant) continue;
+    if (!block || arg >= block->arg_count || !block->args[arg].type->quant)
+      return WEFT_ERR(INVALID_ARGUMENT, "operand %d is quantized, argument %d of the region is not", i, arg);
+    to = block->args[arg].type->element;
+    WEFT_TRY(mlir_new_tensor(&l->scratch, to, t->rank, t->dims, t->bounds, &operands[i].type));
+    WEFT_TRY(lower_operand(l, op, i, &x));
+    if (!same_quant(t->quant, to->quant)) {
+      WEFT_TRY(dequantize(l, x, t->quant, &x));
+      WEFT_TRY(quantize(l, x, to->quant, &x));
+    }
+    operands[i].instr = x;
+    wide.operands[i] = &operands[i];
+  }
+  for (int i = 0; i < op->result_count; i++)
+    if (block && (i >= block->arg_count || !block->args[i].type->quant || !op->results[i].type->quant ||
+                  !same_quant(block->args[i].type->quant, op->results[i].type->quant)))
+      return WEFT_ERR(INVALID_ARGUMENT, "result %d is of another quantized type than the region's", i);
+  WEFT_TRY(lower_table_op(l, &wide));
+  for (int i = 0; i < op->result_count; i++) WEFT_TRY(lower_result(l, op, i, wide.results[i].instr));
+  return NULL;
+}
+
+static bool is_reduction(const char *name)
+{
+  static const char *const names[] = {"all_reduce", "collective_reduce", "reduce", "reduce_scatter", "reduce_window", "scatter"};
+  return is_among(name, WEFT_COUNT(names), names);
 }
 
 weft_status *lower_quantized_op(lowering *l, const mlir_op *op)
@@ -138,6 +205,7 @@ weft_status *lower_quantized_op(lowering *l, const mlir_op *op)
   WEFT_TRY_ALLOC(operands);
   WEFT_TRY_ALLOC(floats.operands);
   WEFT_TRY_ALLOC(floats.results);
+  if (op->region_count == 1 && is_reduction(op->name)) return reduce_requantized(l, op);
   if (op->region_count > 0) return WEFT_ERR(UNIMPLEMENTED, "\"%s\" of quantized values that differ in scale", op->name);
   for (int i = 0; i < op->operand_count; i++) {
     floats.operands[i] = op->operands[i];

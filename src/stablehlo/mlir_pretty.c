@@ -156,7 +156,7 @@ static weft_status *item(text_parser *ps, mlir_op *op, text_list *operands, text
     return keyed(ps, op, key, attrs);
   }
   ps->p = start;
-  if (!named(op, "compare") && op->dialect != SHLO_CHECK) return text_fail(ps, start, "expected an operand or an attribute by name");
+  if (!named(op, "compare") && op->dialect <= SHLO_CHLO) return text_fail(ps, start, "expected an operand or an attribute by name");
   WEFT_TRY(text_attr(ps, &a)); /* a word of compare, the constant of check.expect_eq_const */
   const char *name = a->kind == MLIR_ENUM && named(op, "compare")
                          ? (attrs->count ? "compare_type" : "comparison_direction")
