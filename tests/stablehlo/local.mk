@@ -39,3 +39,5 @@ check_PROGRAMS += %D%/raised_golden_test
 EXTRA_DIST += %D%/raised.hlo
 TESTS += %D%/raise_jaxlib_test.py
 EXTRA_DIST += %D%/raise_jaxlib_test.py
+TESTS += %D%/random_jaxlib_test.py
+EXTRA_DIST += %D%/random_jaxlib_test.py
