@@ -22,7 +22,7 @@
 #include "coord/wire/codec.h"
 
 enum {
-  MAX_BARRIERS = 10000,
+  MAX_BARRIERS = 20000,
   MAX_VALUE = 64,
   MAX_CALL_BYTES = 512, /* of a barrier's call as it is written */
 };
@@ -41,7 +41,7 @@ typedef struct client {
 static coord_loop *loop;
 static coord_conns group;
 static client *clients;
-static int32_t task_count = 64, barrier_count = 15;
+static int32_t task_count = 64, barrier_count;
 static uint64_t service_incarnation;
 static int64_t version;
 static int64_t pending, operations, stop_at_ns;
@@ -295,6 +295,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[i], "--seconds") == 0) seconds = atof(argv[i + 1]);
     if (strcmp(argv[i], "--barriers") == 0) barrier_count = atoi(argv[i + 1]);
   }
+  if (barrier_count == 0) barrier_count = WEFT_MAX(15, 16384 / WEFT_MAX(task_count, 1)); /* small ones need more of a warm-up */
   if (argc < 2 || task_count < 1 || barrier_count < 1 || barrier_count > MAX_BARRIERS) {
     fprintf(stderr, "usage: coord_bench ADDRESS [--tasks N] [--pid PID] [--seconds S] [--barriers B]\n");
     return 2;

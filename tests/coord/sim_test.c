@@ -103,6 +103,7 @@ struct sim {
   bool has_late_fault; /* in the end that they share: it may be missed */
   coord_service *service;
   int service_life;
+  int failed_start_life; /* of the service whose registration barrier ran out of time: that job is over */
   uint64_t service_incarnation;
   int64_t service_next, service_stopped_until, service_clock; /* the clock as in proc */
   aim aim;
@@ -336,14 +337,18 @@ static void kill_proc(sim *s, proc *p)
       if (w->proc == p && w->delivered && !w->answered) push(s, (event){.at = s->now + travel(s), .kind = EV_DROP, .wire = w});
 }
 
-/* A supervisor starts it anew, if the job is of that kind. */
+static bool start_has_failed(const sim *s) { return s->failed_start_life == s->service_life; }
+
+/* A supervisor starts it anew, if the job is of that kind; it gives up on one that never started. */
 static void end_proc(sim *s, proc *p, bool failed)
 {
+  bool again = failed && s->recoverable && !p->replaced && !(start_has_failed(s) && s->now > FINAL_FROM);
+
   p->stage = ENDED;
   p->failed |= failed;
   if (s->verbose) print_message("%.3f task %d/%" PRIx64 " ends%s\n", (double)s->now / 1e9, p->task, p->incarnation, failed ? " failed" : "");
   if (failed) kill_proc(s, p);
-  if (failed && s->recoverable && !p->replaced)
+  if (again)
     push(s, (event){.at = s->now + 500 * MS + (int64_t)rnd(s, 1000) * MS, .kind = EV_START, .task = p->task});
 }
 
@@ -384,6 +389,7 @@ static void op_done(coord_op *op, const coord_reply *reply, const weft_status *e
   proc *p = WEFT_CONTAINER_OF(op, proc, op);
   sim *s = p->sim;
   weft_code code = weft_status_code(error);
+  int64_t counter;
 
   (void)reply;
   p->op_active = false;
@@ -395,6 +401,7 @@ static void op_done(coord_op *op, const coord_reply *reply, const weft_status *e
     print_message("%.3f task %d/%" PRIx64 " %s: %s %s\n", (double)s->now / 1e9, p->task, p->incarnation, coord_method_name(op->request.method), weft_code_name(code), weft_status_message(error));
   if (error && !s->had_fault && (!s->recoverable || s->now < FINAL_FROM))
     SIM_FAIL(s, "task %d fails without a fault: %s\n", p->task, weft_status_message(error));
+  if (p->stage == CONNECT && code == WEFT_DEADLINE_EXCEEDED && coord_barrier_counter(error, &counter)) s->failed_start_life = s->service_life;
   if (!error) op_succeeded(s, p);
   if (p->stage == SHUTDOWN) s->some_have_left = true;
   if (p->stage == SHUTDOWN) return end_proc(s, p, error != NULL && !s->recoverable);
@@ -702,7 +709,7 @@ static void run_one(uint64_t seed, bool verbose, const aim *aimed)
   }
   check_held(s);
   check_keys(s);
-  if (s->recoverable && s->finals < s->task_count && !s->has_late_fault)
+  if (s->recoverable && s->finals < s->task_count && !s->has_late_fault && !start_has_failed(s))
     SIM_FAIL(s, "only %d of %d tasks came through the final barrier\n", s->finals, s->task_count);
 
   for (int i = 0; i < s->proc_count; i++) {
