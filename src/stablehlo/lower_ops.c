@@ -792,82 +792,132 @@ static int label_index(const char *labels, int n, char c)
   return -1;
 }
 
-/* einsum "ij,jk->ik" and unary_einsum "ij->i": a dot or a sum, then a transpose. */
+/* A part of an einsum_config: one character for each dimension. */
+typedef struct einsum_labels { int count; char of[HLO_MAX_RANK]; } einsum_labels;
+
+/* "b...i" as labels; an ellipsis stands for `ellipsis` dimensions, which are 1, 2, ... from the right in all parts. */
+static weft_status *read_labels(const char *config, const char *s, size_t size, int ellipsis, einsum_labels *out)
+{
+  bool seen = false;
+
+  *out = (einsum_labels){0};
+  for (size_t i = 0; i < size; i++) {
+    bool dots = size - i >= 3 && memcmp(s + i, "...", 3) == 0;
+    bool letter = (s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z');
+    int n = dots ? ellipsis : 1;
+    if (s[i] == ' ') continue;
+    if ((!dots && !letter) || (dots && seen)) return WEFT_ERR(INVALID_ARGUMENT, "einsum_config \"%s\"", config);
+    if (n < 0 || out->count + n > HLO_MAX_RANK) return WEFT_ERR(INVALID_ARGUMENT, "einsum_config \"%s\": the rank differs", config);
+    for (int k = 0; k < n; k++) out->of[out->count++] = dots ? (char)(n - k) : s[i];
+    seen |= dots;
+    i += dots ? 2 : 0;
+  }
+  for (int i = 0; i < out->count; i++)
+    if (label_index(out->of, i, out->of[i]) >= 0) return WEFT_ERR(UNIMPLEMENTED, "einsum_config \"%s\": a label twice in one operand", config);
+  return NULL;
+}
+
+/* Dimensions that an ellipsis in `s` stands for, in an array of that rank. */
+static int ellipsis_of(const char *s, size_t size, int rank)
+{
+  int letters = 0;
+
+  for (size_t i = 0; i < size; i++) letters += s[i] != '.' && s[i] != ' ';
+  return memchr(s, '.', size) ? rank - letters : 0;
+}
+
+/* Sums over the labels that none of two others has. */
+static weft_status *sum_alone(lowering *l, hlo_instr **x, einsum_labels *labels, const einsum_labels *a, const einsum_labels *b)
+{
+  int64_t dims[HLO_MAX_RANK];
+  hlo_computation *add;
+  hlo_instr *zero;
+  int summed = 0, kept = 0;
+
+  for (int i = 0; i < labels->count; i++) {
+    bool alone = label_index(a->of, a->count, labels->of[i]) < 0 && label_index(b->of, b->count, labels->of[i]) < 0;
+    if (alone) dims[summed++] = i;
+    else labels->of[kept++] = labels->of[i];
+  }
+  labels->count = kept;
+  if (summed == 0) return NULL;
+  WEFT_TRY(hlo_add_reducer(l->module, HLO_ADD, (*x)->shape->type, &add));
+  WEFT_TRY(hlo_add_scalar(l->comp, NULL, (*x)->shape->type, 0, &zero));
+  return hlo_add_reduce(l->comp, NULL, *x, zero, summed, dims, add, x);
+}
+
+/* A dot over what both operands have: batch dimensions if the result has them, else contracting. */
+static weft_status *einsum_dot(lowering *l, const mlir_op *op, hlo_instr *const *operands, const einsum_labels *labels,
+                               const einsum_labels *result, einsum_labels *out_order, hlo_instr **out)
+{
+  int64_t batch[2][HLO_MAX_RANK], contracting[2][HLO_MAX_RANK];
+  int batches = 0, contractions = 0, n = 0;
+  hlo_dot_attrs *a = WEFT_ARENA_NEW(l->arena, hlo_dot_attrs);
+  const hlo_shape *wish;
+
+  WEFT_TRY_ALLOC(a);
+  for (int k = 0; k < labels[0].count; k++) {
+    int other = label_index(labels[1].of, labels[1].count, labels[0].of[k]);
+    bool kept = label_index(result->of, result->count, labels[0].of[k]) >= 0;
+    int64_t(*to)[HLO_MAX_RANK] = kept ? batch : contracting;
+    int *count = kept ? &batches : &contractions;
+    if (other < 0) continue;
+    to[0][*count] = k;
+    to[1][(*count)++] = other;
+    if (kept) out_order->of[n++] = labels[0].of[k];
+  }
+  for (int i = 0; i < 2; i++)
+    for (int k = 0; k < labels[i].count; k++)
+      if (label_index(labels[1 - i].of, labels[1 - i].count, labels[i].of[k]) < 0) {
+        if (n == HLO_MAX_RANK) return WEFT_ERR(INVALID_ARGUMENT, "einsum: a result of rank over %d", HLO_MAX_RANK);
+        out_order->of[n++] = labels[i].of[k];
+      }
+  out_order->count = n;
+  WEFT_TRY(hlo_ints_new(l->module, batches, batch[0], &a->lhs_batch));
+  WEFT_TRY(hlo_ints_new(l->module, batches, batch[1], &a->rhs_batch));
+  WEFT_TRY(hlo_ints_new(l->module, contractions, contracting[0], &a->lhs_contracting));
+  WEFT_TRY(hlo_ints_new(l->module, contractions, contracting[1], &a->rhs_contracting));
+  WEFT_TRY(precision(l, op, &a->precision_count, &a->precision));
+  WEFT_TRY(product_type(l, op, &wish));
+  WEFT_TRY(lower_emit(l, HLO_DOT, wish, 2, operands, out));
+  (*out)->u.dot = a;
+  return lower_finish(*out);
+}
+
+/* einsum "ij,jk->ik" and unary_einsum "ij->i": sums over what one operand alone has, a dot, a transpose. */
 static weft_status *einsum(lowering *l, const mlir_op *op)
 {
   const char *config = mlir_attr_text(mlir_attr_of(op, "einsum_config"), ""), *arrow = strstr(config, "->");
-  const char *comma = strchr(config, ',');
+  const char *comma = strchr(config, ','), *starts[2] = {config, comma ? comma + 1 : ""};
+  int n = comma ? 2 : 1, ellipsis = 0;
+  einsum_labels labels[2] = {0}, result, order;
+  int64_t permutation[HLO_MAX_RANK];
   hlo_instr *operands[2], *in;
-  const char *labels[2] = {config, comma ? comma + 1 : ""}, *result = arrow ? arrow + 2 : "";
-  int counts[2], n = comma ? 2 : 1, result_count = (int)strlen(result), order_count = 0;
-  int64_t batch[2][HLO_MAX_RANK], contracting[2][HLO_MAX_RANK], permutation[HLO_MAX_RANK];
-  int batches = 0, contractions = 0;
-  char order[3 * HLO_MAX_RANK];
+  bool identity = true;
 
   if (!arrow || op->operand_count != n || (comma && comma > arrow))
     return WEFT_ERR(INVALID_ARGUMENT, "einsum_config \"%s\" for %d operands", config, op->operand_count);
-  counts[0] = (int)((comma ? comma : arrow) - config);
-  counts[1] = comma ? (int)(arrow - comma - 1) : 0;
   for (int i = 0; i < n; i++) {
+    size_t size = (size_t)((comma && i == 0 ? comma : arrow) - starts[i]);
     WEFT_TRY(lower_operand(l, op, i, &operands[i]));
-    if (!hlo_shape_is_array(operands[i]->shape) || counts[i] != operands[i]->shape->rank)
-      return WEFT_ERR(UNIMPLEMENTED, "einsum_config \"%s\": ellipsis or a rank that differs", config);
-    for (int k = 0; k < counts[i]; k++)
-      if (label_index(labels[i] + k + 1, counts[i] - k - 1, labels[i][k]) >= 0)
-        return WEFT_ERR(UNIMPLEMENTED, "einsum_config \"%s\": a label twice in one operand", config);
+    if (!hlo_shape_is_array(operands[i]->shape)) return WEFT_ERR(INVALID_ARGUMENT, "operand %d is no array", i);
+    int dots = ellipsis_of(starts[i], size, operands[i]->shape->rank);
+    WEFT_TRY(read_labels(config, starts[i], size, dots, &labels[i]));
+    if (labels[i].count != operands[i]->shape->rank)
+      return WEFT_ERR(INVALID_ARGUMENT, "einsum_config \"%s\": operand %d is of rank %d", config, i, operands[i]->shape->rank);
+    ellipsis = WEFT_MAX(ellipsis, dots);
   }
-  if (n == 1) {
-    hlo_computation *add;
-    hlo_instr *zero;
-    int64_t dims[HLO_MAX_RANK];
-    int summed = 0;
-    for (int k = 0; k < counts[0]; k++) {
-      if (label_index(result, result_count, labels[0][k]) < 0) dims[summed++] = k;
-      else order[order_count++] = labels[0][k];
-    }
-    in = operands[0];
-    if (summed > 0) {
-      WEFT_TRY(hlo_add_reducer(l->module, HLO_ADD, in->shape->type, &add));
-      WEFT_TRY(hlo_add_scalar(l->comp, NULL, in->shape->type, 0, &zero));
-      WEFT_TRY(hlo_add_reduce(l->comp, NULL, in, zero, summed, dims, add, &in));
-    }
+  WEFT_TRY(read_labels(config, arrow + 2, strlen(arrow + 2), ellipsis, &result));
+  for (int i = 0; i < n; i++) WEFT_TRY(sum_alone(l, &operands[i], &labels[i], &labels[1 - i], &result));
+  if (n == 2) {
+    WEFT_TRY(einsum_dot(l, op, operands, labels, &result, &order, &in));
   } else {
-    for (int k = 0; k < counts[0]; k++) {
-      int other = label_index(labels[1], counts[1], labels[0][k]);
-      bool kept = label_index(result, result_count, labels[0][k]) >= 0;
-      if (other < 0 && !kept)
-        return WEFT_ERR(UNIMPLEMENTED, "einsum_config \"%s\": a sum over one operand alone", config);
-      if (other < 0) continue;
-      int64_t(*to)[HLO_MAX_RANK] = kept ? batch : contracting;
-      int *count = kept ? &batches : &contractions;
-      to[0][*count] = k;
-      to[1][(*count)++] = other;
-      if (kept) order[order_count++] = labels[0][k];
-    }
-    for (int i = 0; i < 2; i++)
-      for (int k = 0; k < counts[i]; k++)
-        if (label_index(labels[1 - i], counts[1 - i], labels[i][k]) < 0) {
-          if (label_index(result, result_count, labels[i][k]) < 0)
-            return WEFT_ERR(UNIMPLEMENTED, "einsum_config \"%s\": a sum over one operand alone", config);
-          order[order_count++] = labels[i][k];
-        }
-    hlo_dot_attrs *a = WEFT_ARENA_NEW(l->arena, hlo_dot_attrs);
-    WEFT_TRY_ALLOC(a);
-    WEFT_TRY(hlo_ints_new(l->module, batches, batch[0], &a->lhs_batch));
-    WEFT_TRY(hlo_ints_new(l->module, batches, batch[1], &a->rhs_batch));
-    WEFT_TRY(hlo_ints_new(l->module, contractions, contracting[0], &a->lhs_contracting));
-    WEFT_TRY(hlo_ints_new(l->module, contractions, contracting[1], &a->rhs_contracting));
-    WEFT_TRY(precision(l, op, &a->precision_count, &a->precision));
-    const hlo_shape *wish;
-    WEFT_TRY(product_type(l, op, &wish));
-    WEFT_TRY(lower_emit(l, HLO_DOT, wish, 2, operands, &in));
-    in->u.dot = a;
-    WEFT_TRY(lower_finish(in));
+    order = labels[0];
+    in = operands[0];
   }
-  if (order_count != result_count) return WEFT_ERR(INVALID_ARGUMENT, "einsum_config \"%s\"", config);
-  bool identity = true;
-  for (int i = 0; i < result_count; i++) {
-    int at = label_index(order, order_count, result[i]);
+  if (order.count != result.count) return WEFT_ERR(INVALID_ARGUMENT, "einsum_config \"%s\"", config);
+  for (int i = 0; i < result.count; i++) {
+    int at = label_index(order.of, order.count, result.of[i]);
     if (at < 0) return WEFT_ERR(INVALID_ARGUMENT, "einsum_config \"%s\"", config);
     permutation[i] = at;
     identity &= at == i;

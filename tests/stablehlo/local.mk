@@ -1,5 +1,5 @@
 # tests of src/stablehlo
-EXTRA_DIST += %D%/programs/bitcast_convert.mlir %D%/programs/front_ends.mlir %D%/programs/host_channels.mlir %D%/programs/quantized.mlir %D%/programs/roots.mlir
+EXTRA_DIST += %D%/programs/bitcast_convert.mlir %D%/programs/einsum.mlir %D%/programs/front_ends.mlir %D%/programs/host_channels.mlir %D%/programs/quantized.mlir %D%/programs/roots.mlir
 check_PROGRAMS += %D%/conformance_test
 %C%_conformance_test_SOURCES = %D%/conformance_test.c tests/read_file.h %D%/conformance_reasons.h tests/test.h
 %C%_conformance_test_CFLAGS = $(TEST_CFLAGS)
