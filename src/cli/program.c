@@ -13,10 +13,15 @@
 #include "hlo/text.h"
 #include "stablehlo/stablehlo.h"
 
-/* A serialized message starts with a field tag, which in XLA's messages is a control character; text never does. */
+/* A serialized message starts with a field tag, which in XLA's messages is a control character.  The tag of an
+ * HloModuleProto's name, 0x0a, is a newline too: then one of the tags and lengths behind it decides, since text has no
+ * control characters but white space. */
 static bool looks_like_proto(const char *data, size_t size)
 {
-  return size > 0 && (unsigned char)data[0] < 0x20 && data[0] != '\n' && data[0] != '\t' && data[0] != '\r';
+  if (size == 0 || (unsigned char)data[0] >= 0x20) return false;
+  for (size_t i = 0; i < WEFT_MIN(size, (size_t)4096); i++)
+    if ((unsigned char)data[i] < 0x20 && !(data[i] >= '\t' && data[i] <= '\r')) return true;
+  return false;
 }
 
 enum { MOST_INPUTS = 4096, MOST_KNOWN = 64 /* elements of an argument that may be sizes */ };
@@ -60,11 +65,8 @@ static weft_status *parse_stablehlo(const char *data, size_t size, weft_arena *a
 
 static weft_status *parse_program(const char *data, size_t size, hlo_module **out_module)
 {
-  /* field 1 of HloModuleProto, length-delimited, has the tag 0x0a, which is also a newline: what follows it decides */
-  bool proto = looks_like_proto(data, size) || (size > 2 && data[0] == '\n' && (size_t)(unsigned char)data[1] + 2 < size &&
-                                                 memchr(data, '\0', WEFT_MIN(size, (size_t)4096)));
   if (shlo_is_program(data, size)) return shlo_parse(data, size, NULL, out_module);
-  return proto ? hlo_from_proto(data, size, out_module) : hlo_parse(data, size, out_module);
+  return looks_like_proto(data, size) ? hlo_from_proto(data, size, out_module) : hlo_parse(data, size, out_module);
 }
 
 /* Parameters and results become row-major, as arrays in .npy files are, whatever layouts the entry asks for. */

@@ -34,9 +34,10 @@ static void erase_pointer(void *list_location, int *count, const void *item)
 {
   void **list = *(void ***)list_location;
 
-  for (int i = *count - 1; i >= 0; i--) { /* from the end: what was added last tends to go first */
-    if (list[i] != item) continue;
-    list[i] = list[--*count];
+  for (int i = 0, last = *count - 1; i <= last - i; i++) { /* from both ends: some go in order, some in reverse */
+    int at = list[last - i] == item ? last - i : i;
+    if (list[at] != item) continue;
+    list[at] = list[--*count];
     return;
   }
 }
@@ -739,6 +740,7 @@ weft_status *hlo_add_tuple(hlo_computation *comp, hlo_instr *before, int count, 
   WEFT_TRY_ALLOC(shape);
   for (int i = 0; i < count; i++) shapes[i] = elements[i]->shape;
   *shape = (hlo_shape){.type = WEFT_TUPLE, .rank = count, .elements = shapes};
+  hlo_shape_note_flat(shape);
   return hlo_add(comp, before, HLO_TUPLE, shape, count, elements, NULL, out_instr);
 }
 

@@ -364,6 +364,7 @@ static weft_status *read_shape(proto_reader *r, const HloPb__Shape *p, int depth
       return BAD("a buffer shape that does not hold one array");
     shape->rank = (int)p->n_elements;
     shape->elements = elements;
+    if (hlo_shape_is_tuple(shape)) hlo_shape_note_flat(shape);
     return NULL;
   }
   return hlo_shape_is_array(shape) ? read_array_shape(r, p, shape, depth) : NULL;

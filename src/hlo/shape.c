@@ -18,6 +18,12 @@ hlo_shape *hlo_shape_array(weft_arena *arena, weft_dtype type, int rank, const i
   return s->dims ? s : NULL;
 }
 
+void hlo_shape_note_flat(hlo_shape *tuple)
+{
+  tuple->is_flat = true;
+  for (int i = 0; i < tuple->rank; i++) tuple->is_flat &= !hlo_shape_is_tuple(tuple->elements[i]);
+}
+
 hlo_shape *hlo_shape_tuple(weft_arena *arena, int count, const hlo_shape *const *elements)
 {
   hlo_shape *s = WEFT_ARENA_NEW(arena, hlo_shape);
@@ -26,6 +32,7 @@ hlo_shape *hlo_shape_tuple(weft_arena *arena, int count, const hlo_shape *const 
   s->type = WEFT_TUPLE;
   s->rank = count;
   s->elements = weft_arena_memdup(arena, elements, (size_t)count * sizeof *elements);
+  if (s->elements) hlo_shape_note_flat(s);
   return s->elements ? s : NULL;
 }
 
@@ -252,6 +259,7 @@ int hlo_shape_leaf_count(const hlo_shape *s)
   int count = 0;
 
   if (!hlo_shape_is_tuple(s)) return 1;
+  if (s->is_flat) return s->rank;
   for (int i = 0; i < s->rank; i++) count += hlo_shape_leaf_count(s->elements[i]);
   return count;
 }
@@ -259,6 +267,7 @@ int hlo_shape_leaf_count(const hlo_shape *s)
 const hlo_shape *hlo_shape_leaf(const hlo_shape *s, int leaf)
 {
   if (!hlo_shape_is_tuple(s)) return leaf == 0 ? s : NULL;
+  if (s->is_flat) return leaf >= 0 && leaf < s->rank ? s->elements[leaf] : NULL;
   for (int i = 0; i < s->rank; i++) {
     int below = hlo_shape_leaf_count(s->elements[i]);
     if (leaf < below) return hlo_shape_leaf(s->elements[i], leaf);
@@ -271,6 +280,7 @@ int hlo_shape_leaf_offset(const hlo_shape *s, int64_t index)
 {
   int offset = 0;
 
+  if (s->is_flat) return (int)index;
   for (int64_t i = 0; i < index; i++) offset += hlo_shape_leaf_count(s->elements[i]);
   return offset;
 }

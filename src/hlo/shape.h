@@ -52,6 +52,7 @@ struct hlo_shape {
   const bool *dynamic;      /* array: per dimension, or NULL when all are static */
   const hlo_layout *layout; /* array: or NULL for the default (descending minor_to_major, i.e. row-major) */
   const hlo_shape *const *elements; /* tuple elements; for WEFT_BUFFER the one array */
+  bool is_flat;             /* tuple: known to have no tuple within, so that leaf i is element i; false is always right */
 };
 
 /* Scalars and other shapes made of constants may be static: */
@@ -61,6 +62,7 @@ struct hlo_shape {
  * NULL only without memory. */
 hlo_shape *hlo_shape_array(weft_arena *arena, weft_dtype type, int rank, const int64_t *dims);
 hlo_shape *hlo_shape_tuple(weft_arena *arena, int count, const hlo_shape *const *elements);
+void hlo_shape_note_flat(hlo_shape *tuple); /* sets is_flat of one built by hand */
 hlo_shape *hlo_shape_token(weft_arena *arena);
 hlo_shape *hlo_shape_copy(weft_arena *arena, const hlo_shape *shape);                         /* deep */
 hlo_shape *hlo_shape_with_type(weft_arena *arena, const hlo_shape *shape, weft_dtype type);   /* same dims and layout */

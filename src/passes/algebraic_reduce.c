@@ -53,6 +53,37 @@ static weft_status *reduce_of_reshape(simplifier *s, hlo_instr *reduce)
   return built_reduce(s, &b, reduce, reduce->operands[0]->operands[0], count, dims);
 }
 
+/* reduce(broadcast(y)) = broadcast(reduce(y)): what only repeats elements along a reduced dimension is a product by their
+ * number for sums, and nothing for what is the same of x and x as of x. */
+static weft_status *reduce_of_broadcast(simplifier *s, hlo_instr *reduce)
+{
+  hlo_instr *x = reduce->operands[0], *y = x->operands[0];
+  const hlo_opcode op = hlo_reducer_op(reduce->called[0]);
+  const bool is_sum = op == HLO_ADD && (weft_dtype_is_float(y->shape->type) || weft_dtype_is_integer(y->shape->type));
+  int64_t place[HLO_MAX_RANK], dims[HLO_MAX_RANK], map[HLO_MAX_RANK], repeats = 1;
+  int kept = 0, rank = 0, count = 0;
+  pass_build b = PASS_BUILD_AT(reduce);
+
+  for (int64_t d = 0; d < x->shape->rank; d++) {
+    if (!pass_ints_contain(reduce->dims, d)) place[d] = kept++;
+    else if (!pass_ints_contain(x->dims, d)) repeats *= x->shape->dims[d];
+  }
+  for (int i = 0; i < y->shape->rank; i++) {
+    if (pass_ints_contain(reduce->dims, x->dims.v[i])) dims[count++] = i;
+    else map[rank++] = place[x->dims.v[i]];
+  }
+  if (count == reduce->dims.count && rank == kept) return NULL; /* nothing is repeated */
+  if (repeats != 1 && !is_sum && op != HLO_MAXIMUM && op != HLO_MINIMUM && op != HLO_AND && op != HLO_OR) return NULL;
+  if (count > 0) y = pb_reduce(&b, y, reduce->operands[1], count, dims, reduce->called[0]);
+  if (repeats != 1 && is_sum) {
+    weft_dtype type = reduce->shape->type, wide = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32 ? WEFT_F32 : type;
+    hlo_instr *one = pb_convert(&b, y, wide);
+    hlo_instr *times = !one ? NULL : weft_dtype_is_float(wide) ? pb_splat(&b, one, (double)repeats) : pb_splat_int(&b, one, repeats);
+    y = pb_convert(&b, pb_mul(&b, one, times), type);
+  }
+  return simplify_built(s, &b, reduce, pb_broadcast(&b, y, kept, reduce->shape->dims, map));
+}
+
 weft_status *simplify_reduce(simplifier *s, hlo_instr *instr)
 {
   hlo_instr *x = instr->operands[0];
@@ -71,6 +102,7 @@ weft_status *simplify_reduce(simplifier *s, hlo_instr *instr)
   if (count == 0) return simplify_built(s, &b, instr, pb_reshape_like(&b, x, instr->shape));
   if (units) return built_reduce(s, &b, instr, x, count, dims);
   if (x->op == HLO_RESHAPE) return reduce_of_reshape(s, instr);
+  if (x->op == HLO_BROADCAST) return reduce_of_broadcast(s, instr);
   if (x->op == HLO_REDUCE && x->operand_count == 2 && x->user_count == 1 && starts_from_identity(x) &&
       hlo_computation_equal(x->called[0], instr->called[0])) {
     int64_t kept[HLO_MAX_RANK];

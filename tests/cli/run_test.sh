@@ -133,4 +133,14 @@ exits 2 "no devices" "$weft" inspect "$tmp/gather.hlo" --devices 0
 exits 2 "a kernel that is not there" "$weft" inspect "$programs/tiles.hlo" --kernel none
 "$weft" inspect "$programs/tiles.hlo" --emit=hlo-proto >"$tmp/tiles.pb"
 exits 0 "a proto, told by its content" "$weft" run "$tmp/tiles.pb" --quiet --compare reference
+# Its first byte is a newline's and it goes on for kilobytes without a byte of zeros.
+{
+  echo "HloModule a_module"
+  echo "ENTRY main { x = f32[] parameter(0)"
+  echo "y0 = f32[] add(x, x)"
+  for i in $(seq 1 200); do echo "y$i = f32[] add(x, y$((i - 1)))"; done
+  echo "ROOT z = f32[] negate(y200) }"
+} >"$tmp/chain.hlo"
+"$weft" inspect "$tmp/chain.hlo" --emit=hlo-proto >"$tmp/chain.pb"
+exits 0 "a proto that begins with a newline" "$weft" run "$tmp/chain.pb" --quiet --compare reference
 echo "1..$cases"
