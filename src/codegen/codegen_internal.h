@@ -69,6 +69,7 @@ typedef struct gen_term {
   int64_t coef, div, mod;
   int64_t lo, hi;  /* value: inclusive bounds, known to the emitter */
   gen_ssa value;   /* i64 or a vector of i64 */
+  const struct gen_affine *of; /* value: (of / div) % mod, where that is known; else NULL */
   int var;
 } gen_term;
 typedef struct gen_affine {

@@ -96,6 +96,30 @@ static int simplify(gen_emit *e, gen_term *t, int count)
   return count;
 }
 
+static bool are_neighbours(const gen_term *high, const gen_term *low)
+{
+  return high->var < 0 && low->var < 0 && high->of && low->of && low->mod && high->div == low->div * low->mod &&
+         high->coef == low->coef * low->mod && gen_affine_equal(*high->of, *low->of);
+}
+
+/* Puts neighbouring digits of one sum together again, as simplify does with those of a variable. */
+static gen_affine join_digits(gen_emit *e, gen_affine sum)
+{
+  for (int i = 0; i < sum.count; i++)
+    for (int j = 0; j < sum.count; j++) {
+      const gen_term *high = &sum.terms[i], *low = &sum.terms[j];
+      if (!are_neighbours(high, low)) continue;
+      gen_term *others = WEFT_ARENA_ARRAY(e->arena, gen_term, sum.count);
+      int count = 0;
+      for (int k = 0; k < sum.count; k++)
+        if (k != i && k != j) others[count++] = sum.terms[k];
+      gen_affine joined = gen_affine_digit(e, *low->of, low->div, high->mod ? low->mod * high->mod : 0);
+      return gen_affine_add(e, (gen_affine){.base = sum.base, .count = count, .terms = others},
+                            gen_affine_scale(e, joined, low->coef));
+    }
+  return sum;
+}
+
 gen_affine gen_affine_add(gen_emit *e, gen_affine a, gen_affine b)
 {
   if (a.count == 0) return gen_affine_offset(b, a.base);
@@ -103,7 +127,7 @@ gen_affine gen_affine_add(gen_emit *e, gen_affine a, gen_affine b)
   gen_term *t = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count + b.count);
   memcpy(t, a.terms, sizeof *t * (size_t)a.count);
   memcpy(t + a.count, b.terms, sizeof *t * (size_t)b.count);
-  return (gen_affine){.base = a.base + b.base, .count = simplify(e, t, a.count + b.count), .terms = t};
+  return join_digits(e, (gen_affine){.base = a.base + b.base, .count = simplify(e, t, a.count + b.count), .terms = t});
 }
 
 gen_affine gen_affine_scale(gen_emit *e, gen_affine a, int64_t factor)
@@ -149,6 +173,21 @@ static bool drop_low_part(gen_emit *e, gen_affine a, int64_t factor, gen_affine 
   return low_least >= 0 && low_most < factor;
 }
 
+/* a without its multiples of `period`, which change nothing below it; a itself if what is left may be negative. */
+static gen_affine without_multiples(gen_emit *e, gen_affine a, int64_t period)
+{
+  gen_term *kept = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count);
+  gen_affine rest = {.base = a.base, .terms = kept};
+  int64_t lo, hi;
+
+  for (int i = 0; i < a.count; i++) {
+    term_range(e, &a.terms[i], &lo, &hi);
+    if (a.terms[i].coef % period || lo < 0) kept[rest.count++] = a.terms[i];
+  }
+  gen_affine_range(e, rest, &lo, &hi);
+  return lo >= 0 ? rest : a;
+}
+
 gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
 {
   int64_t lo, hi, rest_lo = 0, rest_hi = 0;
@@ -159,6 +198,10 @@ gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
   if (div == 1 && mod == 0) return a;
   if (a.count == 0) return gen_affine_const(mod ? a.base / div % mod : a.base / div);
   if (lo >= 0 && hi < div) return gen_affine_const(0);
+  if (mod) {
+    gen_affine rest = without_multiples(e, a, div * mod);
+    if (rest.count < a.count) return gen_affine_digit(e, rest, div, mod);
+  }
 
   /* Multiples of div*mod vanish; multiples of div divide; the rest must stay below div. */
   gen_term *quotient = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count), *rest = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count);
@@ -213,7 +256,9 @@ gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
     if (factor > 1 && drop_low_part(e, a, factor, &high)) return gen_affine_digit(e, high, div / factor, mod);
   }
   gen_ssa v = divide_ssa(e, gen_affine_ssa(e, a), div, mod, hi);
-  return gen_affine_value(e, v, 0, mod ? mod - 1 : hi / div);
+  gen_affine *of = WEFT_ARENA_NEW(e->arena, gen_affine);
+  *of = a;
+  return one_term(e, (gen_term){.coef = 1, .div = div, .mod = mod, .var = -1, .value = v, .of = of, .hi = mod ? mod - 1 : hi / div});
 }
 
 /* In vector mode: how a term of the lane variable moves from lane to lane. */

@@ -286,6 +286,24 @@ static gen_ssa any_lane(gen_emit *e, gen_ssa mask)
   return gen_is_vector(mask) ? gen_intrinsic1(e, "llvm.vector.reduce.or", mask) : mask;
 }
 
+/* All that lies between the first lane and the last is loaded as one vector, from which lanes are picked: cheaper than a
+ * gather while few vectors hold it. */
+static bool is_worth_a_span(gen_part *p, LLVMTypeRef element, int64_t step, int lanes)
+{
+  enum { MOST_STEP = 4, MOST_BYTES = 256 };
+
+  return step > 2 && step <= MOST_STEP && (lanes - 1) * step * type_bytes(p, element) < MOST_BYTES;
+}
+
+static gen_ssa load_span(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa first, int step, int lanes)
+{
+  int picked[64];
+
+  for (int i = 0; i < lanes; i++) picked[i] = i * step;
+  gen_ssa v = load_plain(e, buf, element, first, (lanes - 1) * step + 1);
+  return gen_shuffle(e, v, LLVMGetPoison(LLVMTypeOf(v)), lanes, picked);
+}
+
 static gen_ssa load_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_affine linear)
 {
   gen_ssa uniform, varying;
@@ -313,6 +331,8 @@ static gen_ssa load_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef el
     gen_ssa high = load_plain(e, buf, element, LLVMBuildNSWAdd(e->b, uniform, gen_i64(e, lanes - 1), ""), lanes);
     return gen_shuffle(e, low, high, lanes, even);
   }
+  if (!varying && !e->mask && is_worth_a_span(e->part, element, step, lanes))
+    return load_span(e, buf, element, uniform, (int)step, lanes);
   gen_ssa at = gen_affine_ssa(e, linear);
   if (e->mask) at = gen_select(e, e->mask, at, gen_i(at, 0));
   return gather(e, buf, element, at);
