@@ -1,0 +1,124 @@
+/* stablehlo/raise.h -- HLO modules as StableHLO: the way back from what lower*.c does.  What its files share: raise.c (the
+ * module, functions, regions, control flow, the table of rules), raise_build.c (types, attributes, operations and values to
+ * build with), raise_ops.c (instructions that compute or move), raise_comm.c (custom-calls and communication).
+ *
+ * The module becomes the operations of mlir.h, which print.c prints.  Tuples dissolve: the value of an instruction is one
+ * MLIR value or a list of values (`raised`), and operations give and take leaves.  stablehlo.tuple appears only where a
+ * tuple goes through a call.  What loops, branches and reducers call becomes their regions; what calls, fusions and
+ * custom-calls call becomes private functions.  Pairs of start and done become the operation itself, at the start.
+ * Copies and domains are their operands.  Layouts stay where they mean something: at the entry, at custom-calls, in
+ * bitcasts, which become transpose, reshape and bitcast_convert. */
+#ifndef WEFT_STABLEHLO_RAISE_H
+#define WEFT_STABLEHLO_RAISE_H
+
+#include <setjmp.h>
+
+#include "stablehlo/mlir.h"
+
+typedef struct raised raised;
+struct raised {
+  mlir_value *value;            /* NULL: a tuple of */
+  int count;
+  const raised *const *elements;
+};
+
+typedef struct raising {
+  mlir_program program;         /* its arena holds everything */
+  jmp_buf stop;
+  weft_status *st;              /* why it stopped; NULL: no memory */
+  const hlo_module *module;
+  mlir_block *block;            /* where operations go */
+  const raised **at;            /* by instruction id */
+  size_t left;                  /* operations that may still be made: computations may be called from many places */
+  int depth;                    /* of regions */
+  bool aliases_by_argument;     /* else the module says them */
+} raising;
+
+typedef struct raised_values { mlir_value **v; int count, capacity; } raised_values;
+
+/* ---- raise_build.c ------------------------------------------------------------------------------------------------ */
+
+/* Everything is in the arena, so what fails may leap out. */
+_Noreturn void raise_give_up(raising *r, weft_status *st);
+void raise_check(raising *r, weft_status *st); /* gives up if it is one */
+#define REFUSE(r, in, ...) raise_give_up(r, weft_status_note(WEFT_ERR(UNIMPLEMENTED, __VA_ARGS__), __FILE__, __LINE__, \
+                                                             "%s", hlo_describe(in, (char[160]){0}, 160)))
+#define MAKE(r, type, count) WEFT_ARENA_ARRAY(&(r)->program.arena, type, count)
+#define TEXT(r, ...) weft_arena_printf(&(r)->program.arena, __VA_ARGS__)
+
+const mlir_type *raise_new_type(raising *r, mlir_type_kind kind, int count, const mlir_type *const *elements);
+const mlir_type *raise_array_type(raising *r, weft_dtype type, int rank, const int64_t *dims);
+const mlir_type *raise_type_of(raising *r, const hlo_shape *s);
+
+/* Attributes. */
+mlir_attr *raise_new_attr(raising *r, mlir_attr_kind kind);
+const mlir_attr *raise_number(raising *r, weft_dtype type, int64_t v);
+const mlir_attr *raise_truth(raising *r, bool v);
+const mlir_attr *raise_real(raising *r, weft_dtype type, double v);
+const mlir_attr *raise_words(raising *r, mlir_attr_kind kind, const char *s);
+const mlir_attr *raise_of_type(raising *r, const mlir_type *type);
+const mlir_attr *raise_list(raising *r, int count, const mlir_attr *const *items);
+const mlir_attr *raise_ints(raising *r, int count, const int64_t *v);
+const mlir_attr *raise_dict(raising *r, int count, const mlir_named_attr *items);
+const mlir_attr *raise_literal_attr(raising *r, const hlo_literal *l);
+const mlir_attr *raise_matrix(raising *r, int64_t rows, int64_t columns, const int64_t *v);
+const mlir_attr *raise_sharding_attr(raising *r, const hlo_sharding *sharding);
+
+/* Operations, at the end of the current block. */
+mlir_op *raise_emit(raising *r, const char *spelling, int operand_count, mlir_value *const *operands, int result_count,
+                    const mlir_type *const *types);
+mlir_value *raise_make(raising *r, const char *spelling, int count, mlir_value *const *operands, const mlir_type *type);
+void raise_set(raising *r, mlir_op *op, const char *name, const mlir_attr *value);
+void raise_set_ints(raising *r, mlir_op *op, const char *name, hlo_ints v);
+void raise_set_int(raising *r, mlir_op *op, const char *name, int64_t v);
+void raise_set_extra(raising *r, mlir_op *op, const hlo_instr *in);
+/* An operation of all operands and results of `in`, with what it says besides; and its results as the value of `in`. */
+mlir_op *raise_as_op(raising *r, const hlo_instr *in, const char *spelling);
+mlir_op *raise_give(raising *r, const hlo_instr *in, mlir_op *op);
+
+/* Values: `operand` of an instruction; a tuple where one value is wanted is made. */
+const raised *raise_single(raising *r, mlir_value *value);
+const raised *raise_tuple_of(raising *r, int count, const raised *const *elements);
+const raised *raise_operand(raising *r, const hlo_instr *in, int i);
+mlir_value *raise_value_of(raising *r, const raised *x);
+const raised *raise_element(raising *r, const raised *x, int64_t i);
+mlir_value *raise_array_operand(raising *r, const hlo_instr *in, int i);
+void raise_push(raising *r, raised_values *list, mlir_value *v);
+void raise_push_leaves(raising *r, raised_values *list, const raised *x);
+raised_values raise_operand_leaves(raising *r, const hlo_instr *in, int first);
+const mlir_type **raise_leaf_types(raising *r, const hlo_shape *s, int *out_count);
+const raised *raise_from_leaves(raising *r, const hlo_shape *s, mlir_value *leaves, int *at);
+const raised *raise_results_of(raising *r, const mlir_op *op, const hlo_shape *s);
+
+/* ---- raise.c ------------------------------------------------------------------------------------------------------ */
+
+void raise_called(raising *r, mlir_op *op, const hlo_instr *in);
+bool raise_gives_elements(const hlo_shape *s);
+const mlir_type **raise_function_results(raising *r, const hlo_shape *s, int *out_count);
+const char *raise_function_name(raising *r, const hlo_computation *c);
+mlir_op *raise_as_call(raising *r, const hlo_instr *in, const char *spelling);
+void raise_give_call(raising *r, const hlo_instr *in, mlir_op *op);
+const mlir_attr *raise_parsed_dict(raising *r, const char *text);
+
+typedef void raise_rule(raising *r, const hlo_instr *in);
+
+/* ---- raise_ops.c -------------------------------------------------------------------------------------------------- */
+
+mlir_value *raise_scalar(raising *r, weft_dtype type, int64_t v);
+mlir_value *raise_slice_of(raising *r, mlir_value *x, const int64_t *start, const int64_t *limit, const int64_t *stride);
+mlir_value *raise_reshaped(raising *r, mlir_value *x, int rank, const int64_t *dims);
+mlir_value *raise_broadcast_to(raising *r, mlir_value *x, int rank, const int64_t *dims, const int64_t *map);
+raise_rule raise_elementwise, raise_compare, raise_reduce_precision, raise_with_dims, raise_constant, raise_pad,
+    raise_slice, raise_dynamic_slice, raise_gather, raise_scatter, raise_reduce, raise_reduce_window,
+    raise_select_and_scatter, raise_map, raise_sort, raise_scan, raise_top_k, raise_dot, raise_ragged_dot,
+    raise_scaled_dot, raise_convolution, raise_fft, raise_cholesky, raise_triangular_solve, raise_batch_norm, raise_rng,
+    raise_rng_bit_generator, raise_rng_state, raise_stochastic_convert, raise_bitcast, raise_dynamic_reshape;
+
+/* ---- raise_comm.c ------------------------------------------------------------------------------------------------- */
+
+raise_rule raise_custom_call, raise_all_reduce, raise_all_gather, raise_reduce_scatter, raise_collective_permute,
+    raise_collective_broadcast, raise_all_to_all, raise_collective_start, raise_async_start, raise_copy_start,
+    raise_second_of_start, raise_first_of_start, raise_send, raise_send_done, raise_recv, raise_recv_done, raise_feed,
+    raise_ragged_all_to_all;
+
+#endif
