@@ -25,7 +25,7 @@ NOT_FOR_XLA = {"topk_logits_k10_1x50000_bf16.hlo": "is_stable of topk is newer t
 
 def convert(to, program):
     data = program.encode() if isinstance(program, str) else program
-    done = subprocess.run([CONVERT, to], input=data, capture_output=True, timeout=60, check=False)
+    done = subprocess.run([CONVERT, to], input=data, capture_output=True, timeout=300, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr.decode()[:1000])
     return done.stdout
