@@ -33,6 +33,10 @@ typedef struct bench {
   char directory[64];
 } bench;
 
+/* What --ops may name besides: every rank copies its vector, the measure of what memory can do; and the CPU time of a wait. */
+enum { BENCH_MEMCPY = WEFT_COLL_KIND_COUNT };
+static const char memcpy_name[] = "memcpy", wait_name[] = "wait";
+
 static const weft_coll_kind kinds[] = {WEFT_ALL_REDUCE, WEFT_ALL_GATHER, WEFT_REDUCE_SCATTER, WEFT_ALL_TO_ALL, WEFT_BROADCAST, WEFT_SEND, WEFT_BARRIER};
 
 /* A rank's operation of `bytes`: the whole vector; of all-gather the result, of reduce-scatter and all-to-all the input. */
@@ -66,6 +70,10 @@ static weft_status *run_once(weft_comm *comm, const weft_coll_op *op)
   weft_coll_op both[2] = {*op, *op};
   weft_event *event;
 
+  if ((int)op->kind == BENCH_MEMCPY) {
+    memcpy(op->recv, op->send, 4 * op->count);
+    return weft_coll_run(comm, &(weft_coll_op){.kind = WEFT_BARRIER}, NULL); /* until all have */
+  }
   if (op->kind != WEFT_SEND) return weft_coll_run(comm, op, NULL);
   if (partner >= comm->group->size) return NULL;
   both[1].kind = WEFT_RECV;
@@ -96,17 +104,20 @@ static int64_t measure(weft_comm *comm, const weft_coll_op *op, int iterations, 
   return samples[iterations / 2];
 }
 
-static bool wanted(const bench *b, weft_coll_kind kind)
-{
-  const char *name = weft_coll_kind_name(kind), *at = b->ops ? strstr(b->ops, name) : name;
-  return at && (!b->ops || at[strlen(name)] == ',' || at[strlen(name)] == '\0');
-}
+static const char *name_of(int kind) { return kind == BENCH_MEMCPY ? memcpy_name : weft_coll_kind_name((weft_coll_kind)kind); }
 
-static void print_line(const bench *b, weft_coll_kind kind, const char *variant, int64_t bytes, const int64_t *sorted, int n)
+static bool named(const bench *b, const char *name)
+{
+  const char *at = b->ops ? strstr(b->ops, name) : NULL;
+  return at && (at[strlen(name)] == ',' || at[strlen(name)] == '\0');
+}
+static bool wanted(const bench *b, weft_coll_kind kind) { return !b->ops || named(b, weft_coll_kind_name(kind)); }
+
+static void print_line(const bench *b, int kind, int64_t bytes, const int64_t *sorted, int n)
 {
   double p50_us = (double)sorted[n / 2] / 1e3, p99_us = (double)sorted[n - 1 - n / 100] / 1e3;
-  printf("%-15s weft-%-7s%s ranks %d  bytes %9lld  iters %5d  p50 %11.2f us  p99 %11.2f us  %8.3f GB/s\n", weft_coll_kind_name(kind),
-         how_names[b->how], variant, b->ranks, (long long)bytes, n, p50_us, p99_us, (double)bytes / (double)WEFT_MAX(sorted[n / 2], INT64_C(1)));
+  printf("%-15s weft-%-7s ranks %d  bytes %9lld  iters %5d  p50 %11.2f us  p99 %11.2f us  %8.3f GB/s\n", name_of(kind),
+         how_names[b->how], b->ranks, (long long)bytes, n, p50_us, p99_us, (double)bytes / (double)WEFT_MAX(sorted[n / 2], INT64_C(1)));
   fflush(stdout);
 }
 
@@ -166,6 +177,47 @@ static void pin(int rank)
   sched_setaffinity(0, sizeof one, &one);
 }
 
+/* All sizes of an operation.  True after an error. */
+static bool run_sizes(const bench *b, weft_comm *comm, int kind, float *send, float *recv, int64_t *samples)
+{
+  bool empty = kind == WEFT_BARRIER;
+
+  for (int64_t bytes = b->min_bytes; bytes <= b->max_bytes; bytes = bytes == 64 ? 4096 : bytes == 16 << 20 ? 64 << 20 : bytes * 16) {
+    weft_coll_op op = op_of((weft_coll_kind)kind, b->ranks, bytes, send, recv);
+    int n = iterations_of(b, empty ? 0 : bytes);
+    if (measure(comm, &op, n, samples) < 0) return true;
+    if (comm->rank == 0) print_line(b, kind, empty ? 0 : bytes, samples, n);
+    if (empty) break;
+  }
+  return false;
+}
+
+static double cpu_s(void)
+{
+  struct rusage used;
+
+  getrusage(RUSAGE_SELF, &used);
+  return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+/* Rank 0's process waits in a barrier for the others, which sleep. */
+static bool run_wait(const bench *b, weft_comm *comm)
+{
+  enum { SECONDS = 2 };
+  weft_coll_op barrier = {.kind = WEFT_BARRIER};
+  weft_status *st = weft_coll_run(comm, &barrier, NULL);
+  double before_s = cpu_s();
+
+  if (!st && comm->rank != 0) sleep(SECONDS);
+  if (!st) st = weft_coll_run(comm, &barrier, NULL);
+  if (!st && comm->rank == 0)
+    printf("%-15s weft-%-7s ranks %d  %d s in a barrier: %.2f %% of a core\n", wait_name, how_names[b->how], b->ranks, SECONDS,
+           100 * (cpu_s() - before_s) / SECONDS);
+  bool failed = st != NULL;
+  weft_status_free(st);
+  return failed;
+}
+
 static int run_rank(const bench *b, weft_comm *comm)
 {
   size_t room = (size_t)b->max_bytes + 4096;
@@ -178,16 +230,10 @@ static int run_rank(const bench *b, weft_comm *comm)
     memset(recv, 0, room);
   }
   if (!failed && b->tune) failed = tune(b, comm, send, recv, samples);
-  for (size_t k = 0; k < WEFT_COUNT(kinds) && !failed && !b->tune; k++) {
-    if (!wanted(b, kinds[k])) continue;
-    for (int64_t bytes = b->min_bytes; bytes <= b->max_bytes && !failed; bytes = bytes == 64 ? 4096 : bytes == 16 << 20 ? 64 << 20 : bytes * 16) {
-      weft_coll_op op = op_of(kinds[k], b->ranks, bytes, send, recv);
-      int n = iterations_of(b, kinds[k] == WEFT_BARRIER ? 0 : bytes);
-      failed = measure(comm, &op, n, samples) < 0;
-      if (comm->rank == 0 && !failed) print_line(b, kinds[k], "", kinds[k] == WEFT_BARRIER ? 0 : bytes, samples, n);
-      if (kinds[k] == WEFT_BARRIER) break;
-    }
-  }
+  for (size_t k = 0; k < WEFT_COUNT(kinds) && !failed && !b->tune; k++)
+    if (wanted(b, kinds[k])) failed = run_sizes(b, comm, (int)kinds[k], send, recv, samples);
+  if (!failed && named(b, memcpy_name)) failed = run_sizes(b, comm, BENCH_MEMCPY, send, recv, samples);
+  if (!failed && named(b, wait_name)) failed = run_wait(b, comm);
   free(send);
   free(recv);
   free(samples);
@@ -336,7 +382,8 @@ static const char usage[] =
   "usage: weft bench collectives [options]\n"
   "  --how devices|shm|fabric  threads of one process; processes by shared memory; processes by libfabric (default shm)\n"
   "  --ranks N                 2\n"
-  "  --ops LIST                all-reduce,all-gather,reduce-scatter,all-to-all,broadcast,send,barrier\n"
+  "  --ops LIST                all-reduce,all-gather,reduce-scatter,all-to-all,broadcast,send,barrier; besides: memcpy (of every rank's\n"
+  "                            vector), wait (CPU time of a process that waits)\n"
   "  --min-bytes N --max-bytes N   64 to 16777216\n"
   "  --scale X                 times the usual number of iterations\n"
   "  --simulate yes            what every algorithm costs on the simulated network, for 64 to 65536 ranks, 8 a node\n"

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "collective/fabric/fabric.h"
 #include "collective/link.h"
 #include "collective/listener.h"
 
@@ -225,7 +226,7 @@ static void drive(coll_group *g, int64_t now_ns, round_result *r)
   bool unsent = atomic_load_explicit(&g->unsent, memory_order_relaxed);
   r->spin_ns = WEFT_MAX(r->spin_ns, coll_group_spin_ns(g));
   r->polls |= !helped && g->open_links && (g->all_pending || unsent);
-  if (unsent) r->next_timer_ns = WEFT_MIN(r->next_timer_ns, now_ns + WEFT_NS_PER_MS);
+  if (unsent || coll_fabric_wait_lies(g)) r->next_timer_ns = WEFT_MIN(r->next_timer_ns, now_ns + WEFT_NS_PER_MS);
   r->next_timer_ns = WEFT_MIN(r->next_timer_ns, atomic_load_explicit(&g->next_timer_ns, memory_order_relaxed));
   coll_group_unlock(g);
 }

@@ -950,7 +950,7 @@ void coll_link_ready_locked(coll_group *g, uint64_t id)
 {
   coll_link *link = find_link(g, id);
 
-  if (!link) coll_fabric_poll(g); /* its descriptor has a number too */
+  if (!link) coll_fabric_woken(g); /* its descriptor has a number too */
   if (!link || link->fd < 0 || g->error) return;
   if (link->state == LINK_CONNECTING) {
     int error = 0;

@@ -96,6 +96,7 @@ struct coll_fabric {
   struct fid_ep *ep;
   int wait_fd;
   uint64_t wait_id;
+  int idle_wakes; /* of that descriptor, since anything completed */
   fabric_stream *streams;
 };
 
@@ -415,12 +416,25 @@ static bool poll_fabric(struct coll_fabric *f)
     for (ssize_t i = 0; i < n; i++) completed(&entries[i]);
     any |= n > 0 || n == -FI_EAVAIL;
   }
+  if (any) f->idle_wakes = 0;
   for (fabric_stream *s = f->streams; s; s = s->next)
     if (!s->closed && !s->broken) retry(s);
   return any;
 }
 
 bool coll_fabric_poll(coll_group *g) { return g->fabric && poll_fabric(g->fabric); }
+
+/* Some providers (net and tcp of libfabric 1.17) leave the signal on the descriptor set: who slept on it would never sleep. */
+bool coll_fabric_wait_lies(const coll_group *g)
+{
+  enum { FEW = 16 };
+  return g->fabric && g->fabric->idle_wakes > FEW;
+}
+
+void coll_fabric_woken(coll_group *g)
+{
+  if (g->fabric && !poll_fabric(g->fabric) && !coll_fabric_wait_lies(g)) g->fabric->idle_wakes++;
+}
 
 /* ---- the stream ---- */
 
@@ -481,6 +495,7 @@ static bool fabric_arm(coll_stream *base)
   if (!f->ep) return true;
   give_credits(of(base), true);
   if (poll_fabric(f)) return false;
+  if (coll_fabric_wait_lies(f->group)) return true; /* the progress thread looks now and then */
   if (f->wait_fd < 0 || fi_trywait(f->fabric, fids, 1) != FI_SUCCESS) return false;
   weft_status *st = coll_context_watch_once(f->wait_fd, f->group, f->wait_id);
   bool watched = !st;

@@ -17,6 +17,11 @@ WEFT_NODISCARD weft_status *coll_fabric_stream(coll_group *g, const coll_address
 /* Moves what libfabric has to move.  True if anything completed. */
 bool coll_fabric_poll(coll_group *g);
 
+/* The same after its descriptor became readable.  Where it does that again and again for nothing, it lies: then nobody sleeps
+ * on it, but looks every millisecond. */
+void coll_fabric_woken(coll_group *g);
+bool coll_fabric_wait_lies(const coll_group *g);
+
 /* Closes the endpoint and frees the streams, once what was committed is out (or soon, after a failure). */
 void coll_fabric_close(coll_group *g);
 
