@@ -78,6 +78,23 @@ static weft_status *serve_if_needed(cli_job *job)
 
 /* ---- joining ---- */
 
+static weft_status *learn_incarnations(cli_job *job)
+{
+  weft_coord_task_info *infos = NULL;
+  int64_t version = -1;
+
+  WEFT_TRY(weft_coord_agent_watch(job->observer, &version, weft_deadline_after_ms(60000), &infos, &job->task_count));
+  job->tasks = calloc(job->task_count + 1, sizeof *job->tasks);
+  job->incarnations = calloc(job->task_count + 1, sizeof *job->incarnations);
+  for (size_t i = 0; job->tasks && job->incarnations && i < job->task_count; i++) {
+    job->tasks[i] = infos[i].task;
+    job->incarnations[i] = (int64_t)infos[i].incarnation;
+  }
+  free(infos);
+  WEFT_TRY_ALLOC(job->tasks && job->incarnations);
+  return NULL;
+}
+
 weft_status *cli_job_join(cli_job *job)
 {
   weft_coord_agent_options options;
@@ -100,7 +117,8 @@ weft_status *cli_job_join(cli_job *job)
   WEFT_TRY(weft_coord_agent_kv(job->agent, &job->kv));
   WEFT_TRY_NOTE(weft_coord_agent_connect(job->agent), "as process %d of %d", (int)job->place.process_id, (int)job->place.process_count);
   WEFT_TRY(weft_coord_agent_new(&options, &job->observer));
-  return weft_coord_agent_observe(job->observer);
+  WEFT_TRY(weft_coord_agent_observe(job->observer));
+  return learn_incarnations(job);
 }
 
 int cli_job_share(const cli_job *job, int total, int *out_first)
@@ -245,5 +263,7 @@ void cli_job_close(cli_job *job)
   weft_coord_agent_free(job->observer);
   weft_coord_agent_free(job->agent);
   weft_coord_service_stop(job->service);
+  free(job->tasks);
+  free(job->incarnations);
   *job = (cli_job){.place.process_count = 1};
 }

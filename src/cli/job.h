@@ -14,6 +14,9 @@ typedef struct cli_job {
   weft_coord_agent *agent;
   weft_coord_agent *observer;   /* sees the others' states also when `agent` has been told of a failure */
   weft_kv *kv;
+  int *tasks;                   /* [task_count] the processes as they were when all had come, */
+  int64_t *incarnations;        /* and which lives of them these are: as a launch says it to PJRT */
+  size_t task_count;
   const PJRT_Api *api;          /* of the client that is told of deaths; NULL: nobody watches */
   PJRT_Client *client;
   pthread_t watcher;

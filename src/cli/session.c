@@ -155,7 +155,7 @@ weft_status *cli_session_open(cli_session *s, const cli_session_options *o, cons
   size_t options_size;
   int64_t *numbers;
 
-  *s = (cli_session){.arena = arena, .params = params};
+  *s = (cli_session){.arena = arena, .params = params, .job = o->job};
   WEFT_TRY(load_plugin(s, o->plugin));
   WEFT_TRY(make_client(s, o));
   WEFT_TRY(compile_options(s, o, &options, &options_size));
@@ -255,6 +255,11 @@ weft_status *cli_session_run(cli_session *s, int launch_id, double *out_ms)
   weft_status *first = NULL;
   int64_t start;
 
+  if (s->job) {
+    options.num_tasks = s->job->task_count;
+    options.task_ids = s->job->tasks;
+    options.incarnation_ids = s->job->incarnations;
+  }
   WEFT_TRY_ALLOC(done);
   release(s, s->results, s->outputs);
   start = weft_now_ns();

@@ -21,6 +21,7 @@ typedef struct cli_session {
   PJRT_Device *const *device_list; /* [devices] */
   PJRT_Buffer ***inputs;     /* [device][param] */
   PJRT_Buffer ***results;    /* [device][output] */
+  const cli_job *job;        /* or NULL */
   const int64_t *param_numbers; /* 0, 1, ...: inputs serve every run, so none is donated */
 } cli_session;
 

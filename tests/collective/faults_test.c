@@ -119,6 +119,20 @@ static int count_entries(const char *path)
   return count;
 }
 
+/* What the descriptors are: the evidence if there is one too many. */
+static void list_descriptors(char *out, size_t size)
+{
+  DIR *dir = opendir("/proc/self/fd");
+  size_t at = 0;
+
+  if (!dir) return;
+  for (struct dirent *e; (e = readdir(dir)) && at < size;) {
+    char what[48] = "";
+    if (readlinkat(dirfd(dir), e->d_name, what, sizeof what - 1) > 0) at += (size_t)snprintf(out + at, size - at, " %s=%s", e->d_name, what);
+  }
+  closedir(dir);
+}
+
 /* The heap's own counters are per arena; this is what the system sees. */
 static long resident_kib(void)
 {
@@ -142,6 +156,7 @@ static void play(int rank)
   weft_status_free(st);
   weft_comm_destroy(comm);
   o->descriptors = count_entries("/proc/self/fd");
+  if (o->code == WEFT_OK) list_descriptors(o->text, sizeof o->text);
   o->resident_kib = resident_kib();
 }
 
@@ -459,7 +474,7 @@ static int supervise(const char *over, unsigned shard, unsigned shards)
     run_case(NULL, 0, &began);
   }
   if (after->descriptors != before.descriptors) {
-    printf("# %d descriptors, before %d\n", after->descriptors, before.descriptors);
+    printf("# %d descriptors, before %d:%s\n", after->descriptors, before.descriptors, before.text);
     complain("end", "leaks descriptors", shared->size - 1);
   }
   qsort(counts.known_ms, (size_t)counts.known_count, sizeof *counts.known_ms, by_value);

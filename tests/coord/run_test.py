@@ -5,6 +5,7 @@ stopped, or the network between two machines (network namespaces) breaks.
     run_test.py --random FROM TO    those of the random programs (collective_programs.py), in one process and in several"""
 import os
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -163,6 +164,28 @@ def stopped_process_is_named_at_the_deadline():
   assert '(device 2048' in r.stderr and 'does not answer: stopped, or starved of CPU' in r.stderr, r.stderr
 
 
+def recorders_of_a_running_job_can_be_asked_for():
+  with Folder(1000000000) as f, socket.socket() as probe:
+    probe.bind(('127.0.0.1', 0))
+    address = f'127.0.0.1:{probe.getsockname()[1]}'
+    probe.close()
+    job = subprocess.Popen([weft(), 'launch', '-n', '4', '--bind', address, '--grace', '1s', '--', weft(), 'run', '--quiet', f.program],
+                           env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+      for _ in range(300):
+        said = run([weft(), 'coord', 'status', address, '--flight']).stdout
+        if said.count('\nincarnation ') == 4 and all(f' rank {r} (device {2048 * r}): ' in said for r in range(4)):
+          break
+        assert job.poll() is None
+        time.sleep(0.2)
+      else:
+        raise AssertionError(said)
+    finally:
+      job.terminate()
+      job.wait(timeout=60)
+  assert 'collective-permute f32[6] "z"' in said and 'all-reduce f32[6] sum "s"' in said, said
+
+
 # ---- mpirun, on one machine and on two ----
 
 
@@ -288,6 +311,7 @@ if __name__ == '__main__':
       too_few_devices_are_an_error_and_alone_is_alone,
       death_of_a_process_is_told_to_all,
       stopped_process_is_named_at_the_deadline,
+      recorders_of_a_running_job_can_be_asked_for,
       program_under_mpirun,
       program_under_mpirun_on_two_machines,
       partition_between_machines_ends_in_deadlines,
