@@ -139,10 +139,13 @@ const char *weft_code_name(weft_code code)
   return "UNKNOWN";
 }
 
+enum { SHOWN_NOTES = 12 }; /* from either end of a long chain */
+
 const char *weft_status_text(weft_status *st, bool debug)
 {
   char *text = NULL;
   size_t size = 0;
+  int count = 0, at = 0;
   FILE *out;
 
   if (!st) return "OK";
@@ -151,7 +154,10 @@ const char *weft_status_text(weft_status *st, bool debug)
   if (!out) return st->message;
   fprintf(out, "%s: %s", weft_code_name(st->code), st->message);
   if (debug) fprintf(out, " [%s:%d]", st->file, st->line);
-  for (const note *n = st->first_note; n; n = n->next) {
+  for (const note *n = st->first_note; n; n = n->next) count++;
+  for (const note *n = st->first_note; n; n = n->next, at++) {
+    if (at == SHOWN_NOTES && count > 2 * SHOWN_NOTES) fprintf(out, "\n  ... %d more ...", count - 2 * SHOWN_NOTES);
+    if (at >= SHOWN_NOTES && at < count - SHOWN_NOTES) continue;
     fprintf(out, "\n  %s", n->text);
     if (debug) fprintf(out, " [%s:%d]", n->file, n->line);
   }

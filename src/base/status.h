@@ -59,7 +59,8 @@ weft_code weft_status_code(const weft_status *st); /* WEFT_OK for NULL */
 const char *weft_status_message(const weft_status *st);
 
 /* Everything a person should see, "CODE: message" and one indented context line for each note, as a string
- * borrowed from st until the next call on it.  Source positions (file:line) are included only when `debug`. */
+ * borrowed from st until the next call on it; of very many notes the first and the last.  Source positions (file:line)
+ * are included only when `debug`. */
 const char *weft_status_text(weft_status *st, bool debug);
 
 /* The upper-case name of a code ("INVALID_ARGUMENT"), static. */

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MEMO_BUCKETS = 1024, MAX_DEPTH = 3000, MAX_EMITTED = 1 << 16, UNROLL_REDUCE = 4, BRANCH_WORK = 4, BRANCH_STEPS = 32 };
+enum { MEMO_BUCKETS = 1024, MAX_DEPTH = 500, MAX_EMITTED = 1 << 16, UNROLL_REDUCE = 4, BRANCH_WORK = 4, BRANCH_STEPS = 32 };
 
 /* ---- memory of what was emitted ----------------------------------------------------------------------------------------- */
 

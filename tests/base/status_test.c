@@ -41,5 +41,17 @@ TEST(payloads_are_replaced_by_type_and_copied_with_the_status)
   weft_status_free(copy);
 }
 
+TEST(of_very_many_notes_the_ends_are_shown)
+{
+  weft_status *st = WEFT_ERR(INTERNAL, "deep");
+
+  for (int i = 0; i < 200; i++) st = weft_status_note(st, __FILE__, __LINE__, "level %d.", i);
+  const char *text = weft_status_text(st, false);
+  T_TRUE(strstr(text, "level 0.") && strstr(text, "level 199.") && strstr(text, "more ...") && !strstr(text, "level 100."));
+  T_TRUE(strlen(text) < 600);
+  weft_status_free(st);
+}
+
 TEST_MAIN(UNIT(an_error_keeps_its_code_message_and_context), UNIT(null_is_success_everywhere),
+          UNIT(of_very_many_notes_the_ends_are_shown),
           UNIT(payloads_are_replaced_by_type_and_copied_with_the_status))

@@ -70,6 +70,14 @@ says "2:1: expected ',', got the end of the text"
 exits 2 "more inputs than parameters" \
   "$weft" run "$add" --input "$tmp/inputs/input_0.npy" --input "$tmp/inputs/input_0.npy" --input "$tmp/inputs/input_0.npy"
 says "3 inputs given, the program has 2 parameters"
+awk 'BEGIN {
+  print "c0 { p = f32[] parameter(0) q = f32[] parameter(1) ROOT s = f32[] add(p, q) }"
+  for (i = 1; i < 3000; i++) print "c" i " { p = f32[] parameter(0) q = f32[] parameter(1) a = f32[1] broadcast(p), dimensions={}" \
+    " ROOT r = f32[] reduce(a, q), dimensions={0}, to_apply=c" i - 1 " }"
+  print "ENTRY e { x = f32[4] parameter(0) z = f32[] constant(0) ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=c2999 }"
+}' >"$tmp/deep.hlo"
+exits 2 "reducers that nest 3000 deep" "$weft" run "$tmp/deep.hlo"
+says "nested too deeply"
 head -c 40 "$tmp/inputs/input_0.npy" >"$tmp/short.npy"
 exits 2 "an array file cut short" "$weft" run "$add" --input "$tmp/short.npy"
 echo 'e { x = f32[4611686018427387904] parameter(0) }' >"$tmp/huge.hlo"
