@@ -13,7 +13,9 @@
 
 enum {
   MOST_WORK = 1 << 13,        /* elements computed by one kernel of the body: beyond, dispatching it costs nothing */
-  MOST_DOT_WORK = 1 << 15,    /* multiply-adds of a dot */
+  MOST_DOT_WORK = 1 << 12,    /* multiply-adds of a product of matrices: beyond, the library's blocks win */
+  MOST_ROW_WORK = 1 << 15,    /* of a product by a few rows or columns, which has nothing to block */
+  FEW_ROWS = 4,
   MOST_INSTRS = 4000,         /* of a region, kernels' insides not counted */
   MOST_HIDDEN_BYTES = 1 << 16, /* of a changing array that is not used after the loop: it lives in scratch */
   MOST_DEPTH = 16,
@@ -38,11 +40,15 @@ static int64_t kernel_work(const hlo_instr *fusion)
 
 static bool is_small_dot(const hlo_instr *dot)
 {
-  int64_t work = hlo_shape_elems(dot->shape);
+  int64_t depth = 1, batch = 1;
 
   for (int i = 0; i < dot->u.dot->lhs_contracting.count; i++)
-    work *= dot->operands[0]->shape->dims[dot->u.dot->lhs_contracting.v[i]];
-  return dot->operand_count == 2 && !dot->u.dot->sparsity && work <= MOST_DOT_WORK;
+    depth *= dot->operands[0]->shape->dims[dot->u.dot->lhs_contracting.v[i]];
+  for (int i = 0; i < dot->u.dot->lhs_batch.count; i++) batch *= dot->shape->dims[i];
+  int64_t rows = hlo_shape_elems(dot->operands[0]->shape) / WEFT_MAX(depth * batch, 1);
+  int64_t columns = hlo_shape_elems(dot->operands[1]->shape) / WEFT_MAX(depth * batch, 1);
+  int64_t most = WEFT_MIN(rows, columns) < FEW_ROWS ? MOST_ROW_WORK : MOST_DOT_WORK;
+  return dot->operand_count == 2 && !dot->u.dot->sparsity && hlo_shape_elems(dot->shape) * depth <= most;
 }
 
 static bool fits(const hlo_computation *comp, int *instrs, int depth)
