@@ -22,7 +22,7 @@ libweftcore_la_SOURCES += \
   %D%/normalize_layouts.c \
   %D%/pass.c %D%/pass.h %D%/passes.h \
   %D%/pipeline_cpu.c \
-  %D%/reduce_window_rewriter.c \
+  %D%/reduce_splitter.c %D%/reduce_window_rewriter.c \
   %D%/regions.c \
   %D%/rng_expander.c \
   %D%/scan_expander.c \
