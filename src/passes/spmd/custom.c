@@ -93,7 +93,7 @@ static weft_status *prepare(spmd_mover *m, hlo_module *module, weft_arena *scrat
   static const pass_options options = {0};
   pass_ctx ctx = {.options = &options, .scratch = scratch};
   int64_t last = 0, first = m->next_channel;
-  bool changed;
+  bool changed = false;
 
   WEFT_TRY(hlo_verify(module));
   WEFT_TRY(pass_call_inliner.run(module, &ctx, &changed));
