@@ -8,7 +8,7 @@ here=$(dirname "$0"); work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 mpicc -O2 "$here/collectives_mpi.c" -o "$work/mpi" 2>/dev/null || echo "# no Open MPI: left out"
 c++ -O2 "$here/collectives_gloo.cc" -o "$work/gloo" -lgloo -lpthread 2>/dev/null || echo "# no Gloo: left out"
 for n in "$@"; do
-  for how in devices shm fabric; do "$build/bench/collectives_bench" --how $how --ranks "$n" --max-bytes "$max"; done
+  for how in devices shm fabric; do "$build/weft" bench collectives --how $how --ranks "$n" --max-bytes "$max"; done
   if [ -x "$work/mpi" ]; then
     run="mpirun --allow-run-as-root --oversubscribe -n $n --mca btl_base_warn_component_unused 0"
     $run --mca pml ob1 --mca btl vader,self "$work/mpi" mpi-shm "$max" || echo "# mpi-shm failed"

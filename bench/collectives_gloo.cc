@@ -1,4 +1,4 @@
-/* bench/collectives_gloo.cc -- the peer: Gloo over TCP, measured like bench/collectives_bench.c.  Built by
+/* bench/collectives_gloo.cc -- the peer: Gloo over TCP, measured like `weft bench collectives`.  Built by
  * collectives.sh.  Arguments: rank ranks directory max-bytes [scale]. */
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>

@@ -34,7 +34,7 @@ def build(work):
 
 def commands(args, peers, work, ranks, turn):
     """What one round runs, by name: each a list of processes."""
-    weft, most, scale = [f"{args.build}/bench/collectives_bench", "--ranks", str(ranks), "--max-bytes", str(args.max_bytes),
+    weft, most, scale = [f"{args.build}/weft", "bench", "collectives", "--ranks", str(ranks), "--max-bytes", str(args.max_bytes),
                          "--scale", str(args.scale)], str(args.max_bytes), str(args.scale)
     if args.ops:
         weft += ["--ops", args.ops]

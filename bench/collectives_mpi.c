@@ -1,4 +1,4 @@
-/* bench/collectives_mpi.c -- the peer: Open MPI, measured like bench/collectives_bench.c.  Built by collectives.sh. */
+/* bench/collectives_mpi.c -- the peer: Open MPI, measured like `weft bench collectives`.  Built by collectives.sh. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -576,6 +576,275 @@ def image_augmentation():
     return run, (normal(0, 32, 32, 32, 3),)
 
 
+# -- further kinds --------------------------------------------------------------------------------------------------------
+@program
+def gpt_prefill_grouped_heads():
+    w = {"q": weights(0, 256, 256), "k": weights(1, 256, 64), "v": weights(2, 256, 64), "o": weights(3, 256, 256)}
+
+    def rope(x):
+        t, d = x.shape[1], x.shape[-1] // 2
+        angle = jnp.arange(t)[:, None] / 10000 ** (jnp.arange(d) / d)
+        c, s = jnp.cos(angle)[:, None], jnp.sin(angle)[:, None]
+        a, b = x[..., :d], x[..., d:]
+        return jnp.concatenate([a * c - b * s, a * s + b * c], -1)
+
+    def run(w, x):
+        b, t, _ = x.shape
+        q = rope((x @ w["q"]).reshape(b, t, 8, 32)).reshape(b, t, 2, 4, 32)
+        k, v = rope((x @ w["k"]).reshape(b, t, 2, 32)), (x @ w["v"]).reshape(b, t, 2, 32)
+        score = jnp.einsum("btghd,bsgd->bghts", q, k) / math.sqrt(32)
+        score = jnp.where(jnp.tril(jnp.ones((t, t), bool)), score, -1e30)
+        return jnp.einsum("bghts,bsgd->btghd", jax.nn.softmax(score), v).reshape(b, t, 256) @ w["o"]
+
+    return run, (w, normal(4, 2, 128, 256))
+
+
+@program
+def lora_lion_step():
+    w, a = weights(0, 512, 512), {"down": weights(1, 512, 8), "up": np.zeros((8, 512), np.float32)}
+
+    def loss(a, x, y):
+        return jnp.mean((jax.nn.gelu(x @ w + x @ a["down"] @ a["up"]) - y) ** 2)
+
+    def step(a, m, x, y):
+        g = jax.grad(loss)(a, x, y)
+        a = jax.tree.map(lambda a, m, g: a - 1e-4 * (jnp.sign(0.9 * m + 0.1 * g) + 0.1 * a), a, m, g)
+        return a, jax.tree.map(lambda m, g: 0.99 * m + 0.01 * g, m, g)
+
+    return step, (a, jax.tree.map(np.zeros_like, a), normal(2, 64, 512), normal(3, 64, 512))
+
+
+@program
+def diffusion_denoise_steps():
+    w = {"a": weights(0, 3, 3, 4, 32), "b": weights(1, 3, 3, 32, 32), "c": weights(2, 3, 3, 32, 3), "t": weights(3, 16, 32)}
+
+    def denoise(x, t):
+        angle = t * jnp.exp(-jnp.arange(8.0))
+        time = jnp.concatenate([jnp.sin(angle), jnp.cos(angle)]) @ w["t"]
+        h = jax.nn.silu(conv(jnp.concatenate([x, jnp.ones_like(x[..., :1]) * t], -1), w["a"]) + time)
+        h = h + jax.nn.silu(conv(h, w["b"]))
+        return conv(h, w["c"])
+
+    def run(x, key):
+        def step(carry, t):
+            x, key = carry
+            key, sub = jax.random.split(key)
+            x = x - 0.1 * denoise(x, t) + 0.01 * jax.random.normal(sub, x.shape)
+            return (x, key), jnp.mean(x)
+        return lax.scan(step, (x, key), jnp.linspace(1, 0, 4))
+
+    return run, (normal(4, 2, 32, 32, 3), np.array([1, 2], np.uint32))
+
+
+@program
+def transposed_conv_step():
+    w = {"a": weights(0, 4, 4, 32, 16), "b": weights(1, 4, 4, 16, 8)}
+
+    def loss(w, x):
+        y = jax.nn.relu(lax.conv_transpose(x, w["a"], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")))
+        return jnp.mean(lax.conv_transpose(y, w["b"], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")) ** 2)
+
+    return jax.value_and_grad(loss), (w, normal(2, 4, 16, 16, 32))
+
+
+@program
+def depthwise_separable_step():
+    w = {"d": weights(0, 3, 3, 1, 64), "p": weights(1, 1, 1, 64, 64)}
+
+    def loss(w, x):
+        for stride in (1, 2):
+            x = lax.conv_general_dilated(x, w["d"], (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=64)
+            x = jax.nn.relu6(conv(x, w["p"]))
+        return jnp.mean(x)
+
+    return jax.value_and_grad(loss), (w, normal(2, 4, 28, 28, 64))
+
+
+@program
+def group_norm_avg_pool_step():
+    def loss(x, scale):
+        g = x.reshape(*x.shape[:3], 8, -1)
+        mean, var = g.mean((1, 2, 4), keepdims=True), g.var((1, 2, 4), keepdims=True)
+        y = ((g - mean) * lax.rsqrt(var + 1e-5)).reshape(x.shape) * scale
+        y = lax.reduce_window(jax.nn.silu(y), 0.0, lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") / 4
+        return jnp.mean(y ** 2)
+
+    return jax.value_and_grad(loss, (0, 1)), (normal(0, 4, 32, 32, 64), normal(1, 64))
+
+
+@program
+def message_passing_attention():
+    source, target = np.random.RandomState(0).randint(0, 500, (2, 4000)).astype(np.int32)
+    w = {"m": weights(1, 64, 64), "a": weights(2, 128)}
+
+    def loss(w, h):
+        for _ in range(2):
+            m = h @ w["m"]
+            e = jax.nn.leaky_relu(jnp.concatenate([m[source], m[target]], -1) @ w["a"])
+            e = jnp.exp(e - jax.ops.segment_max(e, target, 500)[target])
+            e = e / (jax.ops.segment_sum(e, target, 500)[target] + 1e-9)
+            h = jax.nn.elu(jax.ops.segment_sum(e[:, None] * m[source], target, 500))
+        return jnp.sum(h ** 2)
+
+    return jax.value_and_grad(loss), (w, normal(3, 500, 64))
+
+
+@program
+def histogram_and_bincount():
+    def run(x, y):
+        h, _ = jnp.histogram(x, bins=64, range=(-3, 3))
+        return h, jnp.bincount(y, length=1000), jnp.zeros(1000).at[y].add(x), jnp.zeros(1000).at[y].max(x)
+
+    return run, (normal(0, 50000), np.random.RandomState(1).randint(0, 1000, 50000).astype(np.int32))
+
+
+@program
+def embedding_bag_step():
+    bags = np.random.RandomState(0).randint(0, 5000, (256, 16)).astype(np.int32)
+
+    def loss(table, y):
+        return jnp.mean((table[bags].mean(1) - y) ** 2)
+
+    def step(table, y):
+        return table - 0.1 * jax.grad(loss)(table, y)
+
+    return step, (normal(1, 5000, 64), normal(2, 256, 64))
+
+
+@program
+def nucleus_sampling():
+    def run(logits, key):
+        order = jnp.argsort(-logits)
+        p = jax.nn.softmax(jnp.take_along_axis(logits, order, -1))
+        keep = jnp.cumsum(p, -1) - p < 0.9
+        pick = jax.random.categorical(key, jnp.where(keep, jnp.log(p), -jnp.inf))
+        return jnp.take_along_axis(order, pick[:, None], 1)
+
+    return run, (normal(0, 8, 8000, scale=3), np.array([0, 7], np.uint32))
+
+
+@program
+def top_100_of_rows():
+    return lambda x: lax.top_k(x, 100), (normal(0, 64, 10000),)
+
+
+@program
+def batched_cholesky_4():
+    def run(a, b):
+        c = jnp.linalg.cholesky(a @ a.mT + 4 * jnp.eye(4))
+        return jax.scipy.linalg.cho_solve((c, True), b[..., None])
+
+    return run, (normal(0, 2000, 4, 4), normal(1, 2000, 4))
+
+
+@program
+def kalman_filter():
+    f, h = np.eye(4, dtype=np.float32) + np.diag(np.full(2, 0.1, np.float32), 2), np.eye(2, 4, dtype=np.float32)
+
+    def run(zs):
+        def step(carry, z):
+            x, p = f @ carry[0], f @ carry[1] @ f.T + 0.01 * jnp.eye(4)
+            gain = p @ h.T @ jnp.linalg.inv(h @ p @ h.T + 0.1 * jnp.eye(2))
+            x = x + gain @ (z - h @ x)
+            return (x, p - gain @ h @ p), x
+        return lax.scan(step, (jnp.zeros(4), jnp.eye(4)), zs)[1]
+
+    return jax.vmap(run), (normal(0, 16, 100, 2),)
+
+
+@program
+def newton_logistic_hessian():
+    x, y = normal(0, 512, 24), (normal(1, 512) > 0).astype(np.float32)
+
+    def loss(w):
+        return jnp.mean(jnp.logaddexp(0, x @ w) - y * (x @ w)) + 0.01 * w @ w
+
+    def run(w):
+        return lax.fori_loop(0, 5, lambda i, w: w - jnp.linalg.solve(jax.hessian(loss)(w), jax.grad(loss)(w)), w)
+
+    return run, (np.zeros(24, np.float32),)
+
+
+@program
+def lorenz_rk4_ensemble():
+    def f(s):
+        x, y, z = s
+        return jnp.stack([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z])
+
+    def step(s, _):
+        a = f(s)
+        b = f(s + 0.005 * a)
+        c = f(s + 0.005 * b)
+        d = f(s + 0.01 * c)
+        return s + 0.01 / 6 * (a + 2 * b + 2 * c + d), None
+
+    return jax.vmap(lambda s: lax.scan(step, s, None, length=200)[0]), (normal(0, 1000, 3),)
+
+
+@program
+def padded_diffusion_scan():
+    def step(u, _):
+        inner = u[1:-1, 1:-1] + 0.2 * (u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1])
+        return u.at[1:-1, 1:-1].set(inner), None
+
+    return lambda u: lax.scan(step, u, None, length=50)[0], (normal(0, 130, 130),)
+
+
+@program
+def fft_band_filter():
+    def run(x):
+        spectrum = jnp.fft.rfft(x)
+        f = jnp.fft.rfftfreq(x.shape[-1])
+        return jnp.fft.irfft(jnp.where((f > 0.05) & (f < 0.2), spectrum, 0)), jnp.abs(spectrum) ** 2
+
+    return run, (normal(0, 64, 4096),)
+
+
+@program
+def trilinear_sampling():
+    def run(volume, at):
+        return jax.scipy.ndimage.map_coordinates(volume, [at[0], at[1], at[2]], 1, mode="nearest")
+
+    return run, (normal(0, 32, 32, 32), np.random.RandomState(1).uniform(0, 31, (3, 20000)).astype(np.float32))
+
+
+@program
+def reflected_pad_blur():
+    def run(x):
+        x = jnp.pad(x, ((0, 0), (2, 2), (2, 2)), mode="reflect")
+        k = jnp.array([1, 4, 6, 4, 1.0]) / 16
+        x = sum(k[i] * x[:, i:x.shape[1] - 4 + i] for i in range(5))
+        return sum(k[i] * x[:, :, i:x.shape[2] - 4 + i] for i in range(5))
+
+    return run, (normal(0, 8, 256, 256),)
+
+
+@program
+def linear_recurrence_step():
+    def loss(a, x):
+        def join(l, r):
+            return l[0] * r[0], r[0] * l[1] + r[1]
+        a = jax.nn.sigmoid(a)
+        return jnp.mean(lax.associative_scan(join, (jnp.broadcast_to(a, x.shape), x), axis=1)[1] ** 2)
+
+    return jax.value_and_grad(loss, (0, 1)), (normal(0, 64), normal(1, 4, 256, 64))
+
+
+@program
+def lstm_one_row():
+    w = weights(0, 64 + 64, 256)
+
+    def run(xs):
+        def cell(carry, x):
+            h, c = carry
+            i, f, g, o = jnp.split(jnp.concatenate([x, h], -1) @ w, 4, -1)
+            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            return (jax.nn.sigmoid(o) * jnp.tanh(c), c), h
+        return lax.scan(cell, (jnp.zeros((1, 64), xs.dtype), jnp.zeros((1, 64), xs.dtype)), xs)[1]
+
+    return run, (normal(1, 100, 1, 64),)
+
+
 # -- the runner ---------------------------------------------------------------------------------------------------------
 def place(device, tree):
     return jax.tree.map(lambda a: jax.device_put(a, device), tree)

@@ -16,7 +16,8 @@
 
 enum { POOL = 64, SIZES = 3, ARGUMENTS = 6, RESULTS = 8 };
 
-typedef struct maker {
+typedef struct maker maker;
+struct maker {
   uint64_t state;
   pass_build b;
   weft_arena *arena; /* the module's */
@@ -28,7 +29,8 @@ typedef struct maker {
   int64_t largest;           /* elements of a value */
   int budget;                /* values that wanted() may still make */
   hlo_computation *adders[WEFT_DTYPE_COUNT], *maxers[WEFT_DTYPE_COUNT];
-} maker;
+  hlo_instr *(*rare)(maker *m); /* further kinds (random_kinds.h), or NULL */
+};
 
 static int64_t pick(maker *m, int64_t below) { return (int64_t)(next_random(&m->state) % (uint64_t)below); }
 static hlo_instr *any(maker *m) { return m->pool[pick(m, m->count)]; }
@@ -526,7 +528,7 @@ static void grow(maker *m, int count);
 static maker maker_inside(maker *m)
 {
   maker inner = {.state = next_random(&m->state), .arena = m->arena, .depth = m->depth + 1, .is_themed = m->is_themed,
-                 .in_kernel = m->in_kernel, .largest = m->largest};
+                 .in_kernel = m->in_kernel, .largest = m->largest, .rare = m->rare};
 
   memcpy(inner.sizes, m->sizes, sizeof inner.sizes);
   return inner;
@@ -751,6 +753,7 @@ static hlo_instr *another(maker *m)
   case 9:
     if (!m->in_kernel && m->depth < 2 && pick(m, 6) == 0) add_loop(m);
     return any(m);
+  case 10: case 11: case 12: return m->rare && !m->in_kernel ? m->rare(m) : elementwise(m, any(m));
   default: return elementwise(m, any(m));
   }
 }
@@ -821,10 +824,11 @@ static hlo_module *begin_program(maker *m, weft_arena *arena, const hlo_literal 
   return module;
 }
 
-/* Program and arguments of a seed; `arena` holds the arguments. */
-static inline hlo_module *random_program(uint64_t seed, weft_arena *arena, const hlo_literal *arguments[ARGUMENTS])
+/* Program and arguments of a seed; `arena` holds the arguments.  `rare`: further kinds, or NULL. */
+static inline hlo_module *random_program(uint64_t seed, hlo_instr *(*rare)(maker *m), weft_arena *arena,
+                                         const hlo_literal *arguments[ARGUMENTS])
 {
-  maker m = {.state = seed, .largest = 200};
+  maker m = {.state = seed, .largest = 200, .rare = rare};
   hlo_instr *results[RESULTS];
 
   if (seed % 2) choose_theme(&m);

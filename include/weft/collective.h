@@ -55,7 +55,8 @@
   X(RAGGED_ALL_TO_ALL, "ragged-all-to-all")   /* HLO's: see weft_coll_ragged */                                      \
   X(PERMUTE, "collective-permute")            /* send[count] to rank `target`, recv[count] from `source`; -1: none,  \
                                                  and no source zeroes recv */                                        \
-  X(SEND, "send")                             /* send[count] to rank `peer` under `tag`; not ordered with collectives */ \
+  X(SEND, "send")                             /* send[count] to rank `peer` under `tag`; not ordered with collectives;   \
+                                                 a small one may end before it is received */                        \
   X(RECV, "recv")                             /* recv[count] from `peer`, or from any rank: peer -1 */
 
 typedef enum weft_coll_kind {
@@ -186,8 +187,12 @@ void weft_comm_abort(weft_comm *comm, weft_status *st);
 /* The error that spent the communicator, owned by the caller; NULL while it is healthy. */
 weft_status *weft_comm_health(weft_comm *comm);
 
+/* Has a rank of this process heard of that error?  By an operation that ended with it, or by having aborted the communicator. */
+bool weft_comm_is_told(weft_comm *comm);
+
 int weft_comm_rank(const weft_comm *comm);
 int weft_comm_size(const weft_comm *comm);
+int weft_comm_local_count(const weft_comm *comm); /* ranks that live in this process */
 uint64_t weft_comm_serial(const weft_comm *comm); /* not zero; no other communicator of this process has or had it */
 uint64_t weft_comm_incarnation(const weft_comm *comm, int rank);
 
@@ -203,6 +208,24 @@ WEFT_NODISCARD weft_status *weft_coll_post(weft_comm *comm, const weft_coll_op *
  * travel as one message; so do all-gathers, and reduce-scatters of even blocks. */
 WEFT_NODISCARD weft_status *weft_coll_post_group(weft_comm *comm, const weft_coll_op *ops, size_t count,
                                                  const weft_coll_call *call, weft_event **out_event);
+
+/* For callers that must not block and allocate nothing: posts `count` operations as one (as weft_coll_post_group), and works on
+ * them for a moment.  *out_pending false: they have ended meanwhile, and the error is theirs or that nothing was posted.  True:
+ * waiter->fn(ctx, error) will be called once, on any thread, `error` taken; it must not compute. */
+typedef struct weft_coll_waiter {
+  void (*fn)(void *ctx, weft_status *error); /* by the caller */
+  void *ctx;
+  weft_status *status; /* private from here on */
+  atomic_int state;
+} weft_coll_waiter;
+
+typedef struct weft_coll_patience {
+  int64_t poll_ns;          /* so long the caller would look for something to do anyway; 0: it has something */
+  const atomic_int *wanted; /* not 0: it has now.  May be NULL */
+} weft_coll_patience;
+
+WEFT_NODISCARD weft_status *weft_coll_start(weft_comm *comm, const weft_coll_op *ops, size_t count, const weft_coll_call *call,
+                                            weft_coll_patience patience, weft_coll_waiter *waiter, bool *out_pending);
 
 /* Waits for an event of `comm`, working on its operations meanwhile: the lowest latency.  Returns a copy of its error. */
 WEFT_NODISCARD weft_status *weft_coll_wait(weft_comm *comm, weft_event *event);

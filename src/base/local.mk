@@ -8,6 +8,7 @@ libweftcore_la_SOURCES += \
   %D%/macros.h \
   %D%/npy.c %D%/npy.h \
   %D%/options.c %D%/options.h \
+  %D%/quote.c %D%/quote.h \
   %D%/status.c %D%/status.h \
   %D%/svg.c %D%/svg.h \
   %D%/thread.c %D%/thread.h

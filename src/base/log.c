@@ -32,11 +32,16 @@ static void read_rules(void)
     struct rule *rule = &rules[rule_count];
 
     if (colon) snprintf(rule->module, sizeof rule->module, "%.*s", (int)(colon - at), at);
-    for (size_t i = 0; i < WEFT_COUNT(level_names); i++) {
-      if (level_length != strlen(level_names[i]) || strncasecmp(level, level_names[i], level_length) != 0) continue;
+    size_t i = 0;
+    while (i < WEFT_COUNT(level_names) &&
+           (level_length != strlen(level_names[i]) || strncasecmp(level, level_names[i], level_length) != 0)) i++;
+    if (i < WEFT_COUNT(level_names)) {
       rule->level = (weft_log_level)i;
       rule_count++;
-      break;
+    } else {
+      dprintf(STDERR_FILENO, "weft[%d] WARN log: WEFT_LOG: expected [module:]error|warn|info|debug, got \"%.*s\"\n", (int)getpid(),
+              (int)length, at);
+      rule->module[0] = '\0';
     }
     at += length;
     if (*at == ',') at++;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -86,4 +87,15 @@ weft_status *weft_options_load(const weft_option_table *table, void *settings)
     WEFT_TRY(weft_option_parse(option->type, option->name, text, (char *)settings + option->offset));
   }
   return NULL;
+}
+
+const char *weft_bytes_text(int64_t bytes, char *buf, size_t size)
+{
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = (double)bytes;
+  size_t unit = 0;
+
+  for (; value >= 1024 && unit + 1 < WEFT_COUNT(units); unit++) value /= 1024;
+  snprintf(buf, size, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+  return buf;
 }

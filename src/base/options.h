@@ -38,4 +38,8 @@ WEFT_NODISCARD weft_status *weft_options_load(const weft_option_table *table, vo
 /* Parses one value as `type` into *out (of the type that the enum's comment states). */
 WEFT_NODISCARD weft_status *weft_option_parse(weft_option_type type, const char *what, const char *text, void *out);
 
+/* "330.8 KiB" in `buf`, which it returns. */
+const char *weft_bytes_text(int64_t bytes, char *buf, size_t size);
+#define WEFT_BYTES(n) weft_bytes_text((n), (char[32]){0}, 32)
+
 #endif

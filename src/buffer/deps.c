@@ -139,7 +139,7 @@ static weft_status *add_flow_edges(buf_deps *d, const bool *in_order)
   HLO_FOREACH_COMPUTATION(comp, flow->module)
     if (d->graphs[comp->id].comp)
       HLO_FOREACH(instr, comp)
-        for (int i = 0; i < instr->control_pred_count; i++) WEFT_TRY(add_edge(d, instr->control_preds[i], instr));
+        for (int i = 0; i < instr->control->pred_count; i++) WEFT_TRY(add_edge(d, instr->control->preds[i], instr));
   return NULL;
 }
 

@@ -21,7 +21,17 @@ typedef struct placer {
   uint64_t **after;       /* by buffer: the nodes that come after all its touches */
   weft_arena scratch;
   int *placed, placed_count; /* sorted by offset */
+  int64_t *best;             /* by buffer: its offset in the best order so far */
 } placer;
+
+/* One attempt; forgets what the last one had in scratch memory. */
+static weft_status *start(placer *p)
+{
+  weft_arena_reset(&p->scratch);
+  p->best = WEFT_ARENA_ARRAY(&p->scratch, int64_t, p->plan->buffer_count);
+  p->after = WEFT_ARENA_ARRAY(&p->scratch, uint64_t *, p->plan->buffer_count);
+  return p->best && p->after ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+}
 
 enum {
   FEW = 2048,   /* groups up to this are placed in each of several orders, the best kept */
@@ -112,10 +122,9 @@ static int by_end(const void *a, const void *b)
 static weft_status *place_group(placer *p, int *ids, int count, int64_t *out_bytes)
 {
   static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_time};
-  int64_t *best = WEFT_ARENA_ARRAY(&p->scratch, int64_t, p->plan->buffer_count);
 
   p->placed = WEFT_ARENA_ARRAY(&p->scratch, int, count);
-  if (!best || !p->placed) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  WEFT_TRY_ALLOC(p->placed);
   *out_bytes = INT64_MAX;
   sorting = p->plan->buffers;
   for (int o = 0; o < (count <= FEW ? (int)WEFT_COUNT(orders) : 1); o++) {
@@ -128,9 +137,9 @@ static weft_status *place_group(placer *p, int *ids, int count, int64_t *out_byt
     }
     if (bytes >= *out_bytes) continue;
     *out_bytes = bytes;
-    for (int i = 0; i < count; i++) best[ids[i]] = p->plan->buffers[ids[i]].offset;
+    for (int i = 0; i < count; i++) p->best[ids[i]] = p->plan->buffers[ids[i]].offset;
   }
-  for (int i = 0; i < count; i++) p->plan->buffers[ids[i]].offset = best[ids[i]];
+  for (int i = 0; i < count; i++) p->plan->buffers[ids[i]].offset = p->best[ids[i]];
   return NULL;
 }
 
@@ -249,11 +258,10 @@ static weft_status *place_frames(placer *p, double slack, int64_t *out_bytes)
   groups of;
   int64_t *base;
 
-  weft_arena_reset(&p->scratch);
   p->slack = slack;
-  p->after = WEFT_ARENA_ARRAY(&p->scratch, uint64_t *, plan->buffer_count);
+  WEFT_TRY(start(p));
   base = WEFT_ARENA_ARRAY(&p->scratch, int64_t, module->next_computation_id);
-  if (!p->after || !base) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  WEFT_TRY_ALLOC(base);
   WEFT_TRY(group_by_home(p, &of));
   HLO_FOREACH_COMPUTATION(comp, module)
     if (p->deps->graphs[comp->id].comp)
@@ -275,7 +283,7 @@ static weft_status *place_sequential(placer *p, int64_t *out_bytes)
   buf_plan *plan = p->plan;
   int count = 0, *ids;
 
-  weft_arena_reset(&p->scratch);
+  WEFT_TRY(start(p));
   ids = WEFT_ARENA_ARRAY(&p->scratch, int, plan->buffer_count);
   WEFT_TRY_ALLOC(ids);
   p->graph = NULL;

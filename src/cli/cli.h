@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 
-#include "base/options.h"
 #include "base/status.h"
 
 /* Exit codes of every subcommand. */
@@ -15,15 +14,16 @@ int cli_inspect_main(int argc, char **argv);
 int cli_info_main(int argc, char **argv);
 int cli_coord_main(int argc, char **argv);
 int cli_launch_main(int argc, char **argv);
+int cli_bench_main(int argc, char **argv);
 
 /* Takes the error, prints it as "weft COMMAND: text" on standard error, returns the exit code that fits: CLI_USAGE for
  * what the user gave (INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED, ...), CLI_FAILED for the rest; CLI_OK for NULL. */
 int cli_report(const char *command, weft_status *st);
 
-/* The tables of settings of all modules, for `weft info`; ends with NULL. */
-extern const weft_option_table *const cli_option_tables[];
+/* Says on standard error which WEFT_* variables are no settings, but nearly one: misspelt. */
+void cli_warn_of_environment(void);
 
-/* Reads a whole file.  *out_data is malloc'd, NUL-terminated past its end, the caller's.
+/* Reads a whole file; "-" is standard input.  *out_data is malloc'd, NUL-terminated past its end, the caller's.
  * Errors: NOT_FOUND, INVALID_ARGUMENT (a directory), RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cli_read_file(const char *path, char **out_data, size_t *out_size);
 

@@ -13,6 +13,7 @@
 #include <weft/coord.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "collective/flight.h"
 
 #define COORD_PREFIX "WEFT_COORD_"
@@ -78,7 +79,7 @@ static weft_status *serve(int argc, char **argv)
 
   WEFT_TRY(weft_coord_service_options_load(&options));
   WEFT_TRY(take_options(&weft_coord_service_option_table, &options, &argc, argv));
-  if (argc > 0) return WEFT_ERR(INVALID_ARGUMENT, "serve: what is \"%s\"?", argv[0]);
+  if (argc > 0) return WEFT_ERR(INVALID_ARGUMENT, "serve: what is \"%s\"? (see `weft coord serve --help`)", argv[0]);
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
@@ -106,7 +107,8 @@ static weft_status *open_agent(int *argc, char ***argv, weft_coord_agent **out_a
     --*argc;
   }
   WEFT_TRY(weft_coord_agent_new(&options, out_agent));
-  return weft_coord_agent_observe(*out_agent);
+  WEFT_TRY_NOTE(weft_coord_agent_observe(*out_agent), "asking the coordination service at %s", options.address);
+  return NULL;
 }
 
 /* Takes a lone "--name" out of the arguments. */
@@ -399,6 +401,16 @@ static void print_subcommand_help(const struct subcommand *sub)
 
 static bool is_help(const char *arg) { return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0; }
 
+static weft_status *no_subcommand(const char *name)
+{
+  cli_guess guess = {.word = name};
+  char hint[64];
+
+  for (size_t i = 0; i < WEFT_COUNT(subcommands); i++) cli_guess_offer(&guess, subcommands[i].name);
+  return WEFT_ERR(INVALID_ARGUMENT, "no subcommand \"%s\"%s (see `weft coord --help`)", name,
+                  cli_guess_text(&guess, hint, sizeof hint));
+}
+
 int cli_coord_main(int argc, char **argv)
 {
   if (argc < 2 || is_help(argv[1])) {
@@ -411,5 +423,5 @@ int cli_coord_main(int argc, char **argv)
     print_subcommand_help(&subcommands[i]);
     return CLI_OK;
   }
-  return cli_report("coord", WEFT_ERR(INVALID_ARGUMENT, "no subcommand \"%s\"", argv[1]));
+  return cli_report("coord", no_subcommand(argv[1]));
 }

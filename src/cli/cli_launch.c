@@ -22,6 +22,7 @@
 #include <weft/coord.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 
 enum { MAX_PROCESSES = 4096, MAX_FAULTS = 64, LINE_BYTES = 8192, STREAMS = 2, EXIT_SIGNAL = 128, RESTARTS = 10 };
 
@@ -40,6 +41,7 @@ typedef struct process {
   pid_t pid; /* 0: not running */
   bool has_ended;
   int exit_code;
+  int asked_by; /* the signal with which stop_next or do_due asked it to end; 0: not asked */
   int restarts;
   int64_t restart_at_ns; /* 0: not */
   stream streams[STREAMS];
@@ -81,7 +83,7 @@ typedef struct launch {
   bool is_stopping;
   int stop_next;         /* the processes end in order, highest rank first */
   int64_t kill_at_ns;
-  int exit_code;         /* of the first that failed */
+  int exit_code;         /* of the first that failed, or of one that a signal killed: those who exited may have failed by that */
   int signals_seen;
   sigset_t original_mask;
 } launch;
@@ -235,10 +237,11 @@ static void become(const launch *l, char **command, char **env, const int *write
   sigprocmask(SIG_SETMASK, &l->original_mask, NULL);
   environ = env;
   execvp(command[0], command);
+  bool missing = errno == ENOENT;
   write_all(STDERR_FILENO, "weft launch: cannot run ", 24);
   write_all(STDERR_FILENO, command[0], strlen(command[0]));
-  write_all(STDERR_FILENO, "\n", 1);
-  _exit(errno == ENOENT ? 127 : 126);
+  write_all(STDERR_FILENO, missing ? ": no such command\n" : ": it cannot be executed\n", missing ? 18 : 24);
+  _exit(missing ? 127 : 126);
 }
 
 static weft_status *start_process(launch *l, process *p, char **command, int rank)
@@ -282,13 +285,19 @@ static void signal_process(const process *p, int signal_number)
   if (p->pid > 0 && kill(-p->pid, signal_number) != 0) kill(p->pid, signal_number);
 }
 
+static void ask_to_end(process *p, int signal_number)
+{
+  p->asked_by = signal_number;
+  signal_process(p, signal_number);
+}
+
 /* Asks the process of the highest rank that still runs to end; the next is asked when it has. */
 static void stop_next(launch *l)
 {
   while (l->stop_next >= 0 && l->processes[l->stop_next].pid == 0) l->stop_next--;
   if (l->stop_next < 0) return;
   signal_process(&l->processes[l->stop_next], SIGCONT);
-  signal_process(&l->processes[l->stop_next], SIGTERM);
+  ask_to_end(&l->processes[l->stop_next], SIGTERM);
   l->kill_at_ns = weft_now_ns() + l->grace_ns;
 }
 
@@ -301,13 +310,32 @@ static void stop_all(launch *l)
   stop_next(l);
 }
 
+static void say_how_ended(const process *p, int wait_status)
+{
+  if (WIFSIGNALED(wait_status))
+    say("rank %d was killed by signal %d (%s)", p->rank, WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+  else
+    say("rank %d exited with %d", p->rank, p->exit_code);
+}
+
+/* While the others are stopped: peers notice that a process is killed sooner than its parent does, and exit; so the first
+ * that ended need not be the one that failed first. */
+static void ended_while_stopping(launch *l, const process *p, int wait_status)
+{
+  bool was_asked = p->asked_by && (WTERMSIG(wait_status) == SIGTERM || WTERMSIG(wait_status) == p->asked_by);
+
+  if (WIFSIGNALED(wait_status) && !was_asked && l->signals_seen == 0) {
+    say_how_ended(p, wait_status);
+    if (l->exit_code < EXIT_SIGNAL) l->exit_code = p->exit_code;
+  }
+  stop_next(l);
+}
+
 static void process_ended(launch *l, process *p, int wait_status)
 {
-  bool was_killed = WIFSIGNALED(wait_status);
-
   p->pid = 0;
   p->has_ended = true;
-  p->exit_code = was_killed ? EXIT_SIGNAL + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+  p->exit_code = WIFSIGNALED(wait_status) ? EXIT_SIGNAL + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
   l->running--;
   for (int i = 0; i < STREAMS; i++)
     while (p->streams[i].fd >= 0) { /* what it said last; a grandchild may keep the pipe open */
@@ -315,12 +343,9 @@ static void process_ended(launch *l, process *p, int wait_status)
       if (poll(&ready, 1, 0) <= 0) break;
       read_stream(l, p, &p->streams[i]);
     }
-  if (l->is_stopping) return stop_next(l);
+  if (l->is_stopping) return ended_while_stopping(l, p, wait_status);
   if (p->exit_code == 0 || p->restart_at_ns) return;
-  if (was_killed)
-    say("rank %d was killed by signal %d (%s)", p->rank, WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
-  else
-    say("rank %d exited with %d", p->rank, p->exit_code);
+  say_how_ended(p, wait_status);
   if (l->recoverable && p->restarts < l->restarts) {
     p->restarts++;
     p->restart_at_ns = weft_now_ns() + WEFT_NS_PER_S / 2;
@@ -439,7 +464,7 @@ static int64_t do_due(launch *l)
   }
   if (l->is_stopping && l->stop_next >= 0) {
     if (now_ns >= l->kill_at_ns) {
-      signal_process(&l->processes[l->stop_next], SIGKILL);
+      ask_to_end(&l->processes[l->stop_next], SIGKILL);
       l->kill_at_ns = now_ns + WEFT_NS_PER_S;
     }
     next_ns = WEFT_MIN(next_ns, l->kill_at_ns);
@@ -581,74 +606,53 @@ static weft_status *start_runner(launch *l, int count, char ***out_command)
 
 /* ---- the command ---- */
 
-static void print_help(void)
+static weft_status *add_fault(void *out, const char *text)
 {
-  printf("Usage: weft launch -n N [OPTIONS] -- COMMAND ...\n\n"
-         "Starts N processes of COMMAND on this machine, with the coordination service inside, and minds them.\n"
-         "Inside a Slurm or MPI allocation it runs srun or mpirun instead (--local: here all the same).\n"
-         "A command that is `weft run PROGRAM` runs the program on the devices of all processes.\n\n"
-         "  -n N                      processes\n"
-         "  --devices-per-process D   devices that each process makes (WEFT_NUM_DEVICES, JAX_NUM_CPU_DEVICES)\n"
-         "  --recoverable             a process that fails is started again, and the job goes on\n"
-         "  --restarts N              how often each (default %d); then the job goes on without it\n"
-         "  --bind HOST:PORT          where the service listens (default 127.0.0.1:0, a free port)\n"
-         "  --heartbeat-timeout T     silence after which a process counts as dead (default 100s)\n"
-         "  --register-timeout T, --shutdown-timeout T   longest wait for the last process (default 60m, 5m)\n"
-         "  --grace T                 between SIGTERM and SIGKILL when the rest is stopped (default 10s)\n"
-         "  --plain                   output without \"[rank] \" in front of each line\n"
-         "  --no-jax-env              set WEFT_* only, not what jax.distributed.initialize() reads\n"
-         "  --local                   start the processes here even inside an allocation\n"
-         "  --runner 'WORDS'          let this start them, wherever: \"mpirun --hostfile hosts\"; it gets -n N and the command\n"
-         "  --fault SPEC              for tests: kill:rank=2,after=3s  stop:rank=1,after=2s,for=5s\n"
-         "                            restart:rank=0,after=3s,delay=1s; may be given again\n\n"
-         "Each process gets WEFT_COORD_ADDRESS, WEFT_COORD_TASK, WEFT_NUM_PROCESSES, WEFT_PROCESS_ID, WEFT_LOCAL_PROCESS_ID.\n"
-         "Exit code: 0 if all ended with 0, else the code of the first that failed (128 + signal if it was killed);\n"
-         "under --recoverable 0 if any ended with 0.\n",
-         RESTARTS);
+  launch *l = out;
+
+  if (l->fault_count == MAX_FAULTS) return WEFT_ERR(INVALID_ARGUMENT, "more than %d faults", MAX_FAULTS);
+  return parse_fault(text, &l->faults[l->fault_count++]);
 }
 
-static weft_status *parse(launch *l, int argc, char **argv)
+static weft_status *parse(launch *l, int argc, char **argv, bool *out_helped)
 {
-  struct value_option { const char *name; weft_option_type type; void *out; };
-  const char *fault_text = NULL;
   int64_t count = 0;
-  const struct value_option values[] = {
-    {"-n", WEFT_OPT_INT, &count}, {"--restarts", WEFT_OPT_INT, &l->restarts}, {"--devices-per-process", WEFT_OPT_INT, &l->devices},
-    {"--bind", WEFT_OPT_STRING, &l->service_options.address}, {"--grace", WEFT_OPT_DURATION, &l->grace_ns},
-    {"--heartbeat-timeout", WEFT_OPT_DURATION, &l->service_options.heartbeat_timeout_ns},
-    {"--register-timeout", WEFT_OPT_DURATION, &l->service_options.register_timeout_ns},
-    {"--shutdown-timeout", WEFT_OPT_DURATION, &l->service_options.shutdown_timeout_ns},
-    {"--fault", WEFT_OPT_STRING, &fault_text}, {"--runner", WEFT_OPT_STRING, &l->runner},
+  weft_coord_service_options *service = &l->service_options;
+  const cli_option options[] = {
+      {"-n", "N", "processes", .type = WEFT_OPT_INT, .out = &count},
+      {"--devices-per-process", "D", "devices that each process makes (WEFT_NUM_DEVICES, JAX_NUM_CPU_DEVICES)", .type = WEFT_OPT_INT, .out = &l->devices},
+      {"--recoverable", NULL, "a process that fails is started again, and the job goes on", .out = &l->recoverable},
+      {"--restarts", "N", "how often each (default 10); then the job goes on without it", .type = WEFT_OPT_INT, .out = &l->restarts},
+      {"--bind", "HOST:PORT", "where the service listens (default 127.0.0.1:0, a free port)", .type = WEFT_OPT_STRING, .out = &service->address},
+      {"--heartbeat-timeout", "T", "silence after which a process counts as dead (default 100s)", .type = WEFT_OPT_DURATION, .out = &service->heartbeat_timeout_ns},
+      {"--register-timeout", "T", "longest wait for the last process, at the start and at the end (default 60m, 5m)",
+       .type = WEFT_OPT_DURATION, .out = &service->register_timeout_ns},
+      {"--shutdown-timeout", "T", NULL, .type = WEFT_OPT_DURATION, .out = &service->shutdown_timeout_ns},
+      {"--grace", "T", "between SIGTERM and SIGKILL when the rest is stopped (default 10s)", .type = WEFT_OPT_DURATION, .out = &l->grace_ns},
+      {"--plain", NULL, "output without \"[rank] \" in front of each line", .out = &l->is_plain},
+      {"--no-jax-env", NULL, "set WEFT_* only, not what jax.distributed.initialize() reads", .out = &l->no_jax_env},
+      {"--local", NULL, "start the processes here even inside an allocation", .out = &l->is_local},
+      {"--runner", "'WORDS'", "let this start them, wherever: \"mpirun --hostfile hosts\"; it gets -n N and the command", .type = WEFT_OPT_STRING, .out = &l->runner},
+      {"--fault", "SPEC", "for tests: kill:rank=2,after=3s  stop:rank=1,after=2s,for=5s\n"
+                          "restart:rank=0,after=3s,delay=1s; may be given again", .set = add_fault, .out = l},
   };
-  const struct { const char *name; bool *out; } flags[] = {
-    {"--recoverable", &l->recoverable}, {"--plain", &l->is_plain}, {"--no-jax-env", &l->no_jax_env}, {"--local", &l->is_local},
-  };
-  int i = 1;
+  const cli_command command = {
+      "launch", "-n N [OPTIONS] -- COMMAND ...",
+      "Starts N processes of COMMAND on this machine, with the coordination service inside, and minds them.\n"
+      "Inside a Slurm or MPI allocation it runs srun or mpirun instead (--local: here all the same).\n"
+      "A command that is `weft run PROGRAM` runs the program on the devices of all processes.",
+      .options = options, .option_count = WEFT_COUNT(options), .ends_at_words = true, .notes =
+      "\nEach process gets WEFT_COORD_ADDRESS, WEFT_COORD_TASK, WEFT_NUM_PROCESSES, WEFT_PROCESS_ID, WEFT_LOCAL_PROCESS_ID.\n"
+      "Exit code: 0 if all ended with 0, else the code of the first that failed, or 128 + signal of one that was killed;\n"
+      "under --recoverable 0 if any ended with 0."};
 
-  for (; i < argc && argv[i][0] == '-'; i++) {
-    bool is_known = false;
-    if (strcmp(argv[i], "--") == 0) {
-      i++;
-      break;
-    }
-    for (size_t k = 0; k < WEFT_COUNT(flags); k++)
-      if (strcmp(argv[i], flags[k].name) == 0) *flags[k].out = is_known = true;
-    for (size_t k = 0; k < WEFT_COUNT(values) && !is_known; k++) {
-      if (strcmp(argv[i], values[k].name) != 0) continue;
-      if (i + 1 == argc) return WEFT_ERR(INVALID_ARGUMENT, "%s wants a value", argv[i]);
-      WEFT_TRY(weft_option_parse(values[k].type, values[k].name, argv[++i], values[k].out));
-      is_known = true;
-    }
-    if (!is_known) return WEFT_ERR(INVALID_ARGUMENT, "no option %s; see `weft launch --help`", argv[i]);
-    if (!fault_text) continue;
-    if (l->fault_count == MAX_FAULTS) return WEFT_ERR(INVALID_ARGUMENT, "more than %d faults", MAX_FAULTS);
-    WEFT_TRY(parse_fault(fault_text, &l->faults[l->fault_count++]));
-    fault_text = NULL;
-  }
-  if (count < 1 || count > MAX_PROCESSES) return WEFT_ERR(INVALID_ARGUMENT, "-n: expected 1 to %d processes", MAX_PROCESSES);
-  if (i >= argc) return WEFT_ERR(INVALID_ARGUMENT, "no command");
+  WEFT_TRY(cli_parse_options(&command, &argc, argv, out_helped));
+  if (*out_helped) return NULL;
+  if (count < 1 || count > MAX_PROCESSES)
+    return WEFT_ERR(INVALID_ARGUMENT, "-n: expected 1 to %d processes (see `weft launch --help`)", MAX_PROCESSES);
+  if (argc < 2) return WEFT_ERR(INVALID_ARGUMENT, "no command (see `weft launch --help`)");
   l->count = (int)count;
-  l->command = argv + i;
+  l->command = argv + 1;
   for (int k = 0; k < l->fault_count; k++)
     if (l->faults[k].rank >= l->count) return WEFT_ERR(INVALID_ARGUMENT, "--fault: there is no rank %d", l->faults[k].rank);
   return NULL;
@@ -713,14 +717,11 @@ static weft_status *run(launch *l)
 int cli_launch_main(int argc, char **argv)
 {
   launch l = {.grace_ns = 10 * WEFT_NS_PER_S, .restarts = RESTARTS};
-  weft_status *st;
+  bool helped = false;
+  weft_status *st = weft_coord_service_options_load(&l.service_options);
 
-  if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-    print_help();
-    return argc < 2 ? CLI_USAGE : CLI_OK;
-  }
-  st = weft_coord_service_options_load(&l.service_options);
-  if (!st) st = parse(&l, argc, argv);
+  if (!st) st = parse(&l, argc, argv, &helped);
+  if (helped) return CLI_OK;
   if (!st) st = run(&l);
   for (int i = 0; l.processes && i < l.count; i++)
     for (int k = 0; k < STREAMS; k++)

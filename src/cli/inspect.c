@@ -2,15 +2,15 @@
 #include <config.h>
 
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/options.h"
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "cli/program.h"
 #include "codegen/codegen.h"
+#include "collective/flight.h"
 #include "hlo/proto.h"
 #include "hlo/text.h"
 #include "cpu/platform.h"
@@ -22,28 +22,10 @@ typedef struct inspect_options {
   const char *svg;       /* of the memory plan, or of the thunks */
   const char *after;     /* print the module after this pass */
   const char *kernel;    /* print this fusion's code */
-  bool memory, passes, thunks, optimized, assembly, cost;
+  bool memory, passes, thunks, optimized, cost, flight;
   int64_t devices;
   weft_compile_options compile;
 } inspect_options;
-
-static void print_help(FILE *out)
-{
-  fprintf(out,
-          "Usage: weft inspect PROGRAM WHAT ... [OPTIONS]\n\n"
-          "  --emit=hlo|hlo-proto|stablehlo\n"
-          "                         the program as read, converted, on standard output\n"
-          "  --optimized            the module as it is executed, as HLO text\n"
-          "  --passes               what each pass did: changed or not, time, instructions\n"
-          "  --after PASS           the module after that pass, as HLO text\n"
-          "  --memory               the memory plan: peak, lower bound, fragmentation, reuse, critical path\n"
-          "  --thunks               the steps of the program and what each waits for\n"
-          "  --kernel NAME          LLVM IR and assembly of the fusion of that name\n"
-          "  --cost                 bytes moved and operations done, by kind of step\n"
-          "  --svg FILE             draw the memory plan (with --memory) or the steps (with --thunks)\n"
-          "  --order ORDER          memory order: topological (default), sequential, budget=BYTES\n"
-          "  --devices N            compile for N devices, as `weft run --devices N` does\n");
-}
 
 /* Something that needs the compiled program. */
 static bool wants_more(const inspect_options *o)
@@ -51,39 +33,40 @@ static bool wants_more(const inspect_options *o)
   return o->optimized || o->passes || o->after || o->memory || o->thunks || o->kernel || o->cost;
 }
 
-static weft_status *parse_options(int argc, char **argv, inspect_options *o, bool *done)
+static weft_status *set_order(void *out, const char *text)
 {
-  static const struct option options[] = {
-      {"emit", required_argument, NULL, 'e'}, {"optimized", no_argument, NULL, 'o'}, {"passes", no_argument, NULL, 'p'},
-      {"after", required_argument, NULL, 'a'}, {"memory", no_argument, NULL, 'm'}, {"thunks", no_argument, NULL, 't'},
-      {"kernel", required_argument, NULL, 'k'}, {"cost", no_argument, NULL, 'c'}, {"svg", required_argument, NULL, 's'},
-      {"order", required_argument, NULL, 'r'}, {"devices", required_argument, NULL, 'd'},
-      {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+  weft_compile_options *compile = out;
 
-  for (int c; (c = getopt_long(argc, argv, "h", options, NULL)) != -1;) switch (c) {
-      case 'e': o->emit = optarg; break;
-      case 'o': o->optimized = true; break;
-      case 'p': o->passes = true; break;
-      case 'a': o->after = optarg; break;
-      case 'm': o->memory = true; break;
-      case 't': o->thunks = true; break;
-      case 'k': o->kernel = optarg; break;
-      case 'c': o->cost = true; break;
-      case 's': o->svg = optarg; break;
-      case 'r': WEFT_TRY_NOTE(buf_order_parse(optarg, &o->compile.order, &o->compile.budget_bytes), "--order"); break;
-      case 'd':
-        WEFT_TRY(weft_option_parse(WEFT_OPT_INT, "--devices", optarg, &o->devices));
-        if (o->devices < 1 || o->devices > 1 << 20)
-          return WEFT_ERR(INVALID_ARGUMENT, "--devices: expected a number from 1 to %d, got \"%s\"", 1 << 20, optarg);
-        break;
-      case 'h':
-        print_help(stdout);
-        *done = true;
-        return NULL;
-      default: return WEFT_ERR(INVALID_ARGUMENT, "see `weft inspect --help`");
-      }
-  if (optind != argc - 1) return WEFT_ERR(INVALID_ARGUMENT, "expected one program; see `weft inspect --help`");
-  o->program = argv[optind];
+  return buf_order_parse(text, &compile->order, &compile->budget_bytes);
+}
+
+/* What is not an option stays in argv[1], argv[2], ..., of which *argc counts one more. */
+static weft_status *parse_options(int *argc, char **argv, inspect_options *o, bool *out_helped)
+{
+  const cli_option options[] = {
+      {"--emit", "hlo|hlo-proto|stablehlo", "the program as read, converted, on standard output", .type = WEFT_OPT_STRING, .out = &o->emit},
+      {"--optimized", NULL, "the module as it is executed, as HLO text", .out = &o->optimized},
+      {"--passes", NULL, "what each pass did: changed or not, time, instructions", .out = &o->passes},
+      {"--after", "PASS", "the module after that pass, as HLO text", .type = WEFT_OPT_STRING, .out = &o->after},
+      {"--memory", NULL, "the memory plan: peak, lower bound, fragmentation, reuse, critical path (the default)", .out = &o->memory},
+      {"--thunks", NULL, "the steps of the program and what each waits for", .out = &o->thunks},
+      {"--kernel", "NAME", "LLVM IR and assembly of the fusion of that name", .type = WEFT_OPT_STRING, .out = &o->kernel},
+      {"--cost", NULL, "bytes touched, by kind of step", .out = &o->cost},
+      {"--svg", "FILE", "draw the memory plan (with --memory) or the steps (with --thunks)", .type = WEFT_OPT_STRING, .out = &o->svg},
+      {"--order", "ORDER", "memory order: topological (default), sequential, budget=BYTES", .set = set_order, .out = &o->compile},
+      {"--devices", "N", "compile for N devices, as `weft run --devices N` does", .type = WEFT_OPT_INT, .out = &o->devices, .most = 1 << 20},
+      {"--flight", NULL, "instead: join the flight recorders of a job's ranks (files of WEFT_COLLECTIVE_FLIGHT_DIR) and\n"
+                         "say at which collective they first diverged", .out = &o->flight},
+  };
+  const cli_command command = {
+      "inspect", "PROGRAM [WHAT ...]\n       weft inspect --flight FILE ...",
+      "Shows what becomes of a program (`-` is standard input) on its way to machine code.", .options = options, .option_count = WEFT_COUNT(options)};
+
+  WEFT_TRY(cli_parse_options(&command, argc, argv, out_helped));
+  if (*out_helped) return NULL;
+  if (o->flight) return *argc > 1 ? NULL : WEFT_ERR(INVALID_ARGUMENT, "--flight: expected files; see `weft inspect --help`");
+  if (*argc != 2) return WEFT_ERR(INVALID_ARGUMENT, "expected one program; see `weft inspect --help`");
+  o->program = argv[1];
   if (o->svg && !o->memory && !o->thunks) o->memory = true;
   if (!o->emit && !wants_more(o)) o->memory = true;
   return NULL;
@@ -216,9 +199,10 @@ static weft_status *inspect(inspect_options *o)
 int cli_inspect_main(int argc, char **argv)
 {
   inspect_options options = {0};
-  bool done = false;
-  weft_status *st = parse_options(argc, argv, &options, &done);
+  bool helped = false;
+  weft_status *st = parse_options(&argc, argv, &options, &helped);
 
-  if (!st && !done) st = inspect(&options);
+  if (!st && !helped)
+    st = options.flight ? coll_flight_join((const char *const *)argv + 1, argc - 1, stdout) : inspect(&options);
   return cli_report("inspect", st);
 }

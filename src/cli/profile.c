@@ -165,24 +165,34 @@ void cli_profile_json(const cli_profile *p, FILE *out)
   fputc(']', out);
 }
 
-enum { WIDTH = 1600, LEFT = 90, RIGHT = 40, TOP = 60, ROW = 18, GAP = 14 };
+enum { WIDTH = 1600, LEFT = 90, RIGHT = 40, TOP = 70, ROW = 18, GAP = 14 };
 
-static void draw_span(const rt_trace_record *r, double x, double y, double w, FILE *out)
+static void draw_span(const rt_trace_record *r, double x, double y, double w, weft_svg_key *key, FILE *out)
 {
   fputs("<g><title>", out);
   weft_svg_escaped(out, r->name);
   fprintf(out, " (%s) on device %d: %.3f us</title><rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" "
-               "fill=\"hsl(%u,55%%,75%%)\" stroke=\"#555\" stroke-width=\"%s\"/>", r->kind, r->device,
-          (double)(r->end - r->begin) / 1e3, x, y, w, ROW - 2, weft_svg_hue(r->name), w < 2 ? "0" : "0.3");
-  weft_svg_label(out, x + 2, y + 12, w - 4, r->name);
+               "fill=\"%s\" stroke=\"#555\" stroke-width=\"%s\"/>", r->kind, r->device,
+          (double)(r->end - r->begin) / 1e3, x, y, w, ROW - 2, weft_svg_colour(key, r->kind), w < 2 ? "0" : "0.3");
+  weft_svg_label(out, x + 3, y + 12, w - 6, r->name);
   fputs("</g>\n", out);
 }
 
-weft_status *cli_profile_draw(const cli_profile *p, const char *title, FILE *out)
+static void draw_axis(double ms, double height, FILE *out)
 {
-  double scale = (WIDTH - LEFT - RIGHT) / (double)WEFT_MAX(p->end - p->begin, 1), y = TOP, drawn_to[MOST_DEPTH + 1];
-  int rows = 0, thread = -1;
+  double mark = weft_svg_marks(ms, 10, false), scale = (WIDTH - LEFT - RIGHT) / ms;
+
+  for (double at = 0; at <= ms; at += mark)
+    fprintf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.0f\" stroke=\"#ddd\"/><text x=\"%.1f\" y=\"%d\" "
+                 "text-anchor=\"middle\">%.6g ms</text>\n", LEFT + at * scale, TOP - 8, LEFT + at * scale, height - 20,
+            LEFT + at * scale, TOP - 12, at);
+}
+
+/* Pixels of the whole: a band for each thread, as many rows as its steps nest. */
+static double height_of(const cli_profile *p)
+{
   double height = TOP + 30;
+  int rows = 0;
 
   for (size_t i = 0; i < p->span_count; i++) {
     rows = WEFT_MAX(rows, p->spans[i].depth + 1);
@@ -190,17 +200,21 @@ weft_status *cli_profile_draw(const cli_profile *p, const char *title, FILE *out
     height += rows * ROW + GAP;
     rows = 0;
   }
+  return height;
+}
+
+weft_status *cli_profile_draw(const cli_profile *p, const char *title, FILE *out)
+{
+  double all_ns = (double)WEFT_MAX(p->end - p->begin, 1), scale = (WIDTH - LEFT - RIGHT) / all_ns;
+  double y = TOP, height = height_of(p), drawn_to[MOST_DEPTH + 1];
+  int rows = 0, thread = -1;
+  weft_svg_key key = {0};
+
   weft_svg_begin(out, WIDTH, height);
   fprintf(out, "<text x=\"%d\" y=\"24\" font-size=\"16\">", LEFT);
   weft_svg_escaped(out, title);
-  fprintf(out, ": one run, %.3f ms</text>\n", (double)(p->end - p->begin) / 1e6);
-  for (int i = 0; i <= 5; i++) {
-    double x = LEFT + i * (WIDTH - LEFT - RIGHT) / 5.0;
-    fprintf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.0f\" stroke=\"#ddd\"/><text x=\"%.1f\" y=\"%d\" "
-                 "text-anchor=\"middle\">%.4g ms</text>\n", x, TOP - 8, x, height - 20, x, TOP - 12,
-            (double)(p->end - p->begin) * i / 5e6);
-  }
-  rows = 0;
+  fprintf(out, ": one run, %.3f ms</text>\n", all_ns / 1e6);
+  draw_axis(all_ns / 1e6, height, out);
   for (size_t i = 0; i < p->span_count; i++) {
     const cli_span *span = &p->spans[i];
     double x = LEFT + (double)(span->record.begin - p->begin) * scale;
@@ -214,8 +228,9 @@ weft_status *cli_profile_draw(const cli_profile *p, const char *title, FILE *out
     }
     rows = WEFT_MAX(rows, span->depth + 1);
     if (x + w <= drawn_to[span->depth] + 0.1) continue; /* nobody could see it: the file stays small */
-    draw_span(&span->record, x, y + span->depth * ROW, w, out);
+    draw_span(&span->record, x, y + span->depth * ROW, w, &key, out);
     drawn_to[span->depth] = x + w;
   }
+  weft_svg_legend(out, &key, WIDTH - RIGHT, 24);
   return weft_svg_end(out);
 }

@@ -66,7 +66,10 @@ static weft_status *parse_stablehlo(const char *data, size_t size, weft_arena *a
 static weft_status *parse_program(const char *data, size_t size, hlo_module **out_module)
 {
   if (shlo_is_program(data, size)) return shlo_parse(data, size, NULL, out_module);
-  return looks_like_proto(data, size) ? hlo_from_proto(data, size, out_module) : hlo_parse(data, size, out_module);
+  if (looks_like_proto(data, size)) return hlo_from_proto(data, size, out_module);
+  if (memchr(data, '\0', WEFT_MIN(size, (size_t)4096)))
+    return WEFT_ERR(INVALID_ARGUMENT, "no program: expected HLO text, an HloModuleProto or StableHLO (text or bytecode)");
+  return hlo_parse(data, size, out_module);
 }
 
 /* Parameters and results become row-major, as arrays in .npy files are, whatever layouts the entry asks for. */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -64,15 +65,16 @@ static weft_status *read_open_file(int fd, const char *path, char **out_data, si
 weft_status *cli_read_file(const char *path, char **out_data, size_t *out_size)
 {
   weft_status *st;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  bool is_input = strcmp(path, "-") == 0;
+  int fd = is_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
 
   *out_data = NULL;
   *out_size = 0;
   if (fd < 0)
     return errno == ENOENT ? WEFT_ERR(NOT_FOUND, "%s: no such file", path)
                            : WEFT_ERR(INVALID_ARGUMENT, "%s: %s", path, strerror(errno));
-  st = read_open_file(fd, path, out_data, out_size);
-  close(fd);
+  st = read_open_file(fd, is_input ? "standard input" : path, out_data, out_size);
+  if (!is_input) close(fd);
   return st;
 }
 

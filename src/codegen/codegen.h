@@ -32,7 +32,7 @@ typedef struct gen_kernel {
   int operand_leaves, result_leaves;
   int64_t scratch_bytes;   /* private to a range while it runs; contents undefined before */
   int64_t shared_bytes;    /* one per run of the kernel, kept from phase to phase */
-  double bytes, flops;     /* moved and done by a whole run, estimated */
+  double bytes;            /* read and written by a whole run, estimated */
   const char *symbol;      /* of phase 0, borrowed from the gen_code; the same for kernels compiled once */
 } gen_kernel;
 
@@ -88,5 +88,12 @@ const char *gen_code_assembly(const gen_code *code, const gen_kernel *kernel);
 
 /* The machine that code is made for: "x86_64 sapphirerapids +avx512f ...", for `weft info`.  Static after first call. */
 const char *gen_target_description(void);
+
+/* An estimate of the time on one core, in ns, of an operation that a library does. */
+double gen_library_ns(const hlo_instr *instr);
+
+/* Whether a step of `ns` on one core that touches `bytes` ends sooner if `threads` share it. */
+typedef enum gen_step { GEN_KERNEL, GEN_LIBRARY } gen_step;
+bool gen_pays_to_share(gen_step kind, double ns, double bytes, int threads);
 
 #endif

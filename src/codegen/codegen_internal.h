@@ -169,6 +169,8 @@ void gen_if_end(gen_emit *e, gen_if *block);
 
 gen_value gen_load(gen_emit *e, const gen_buffer *buf, gen_affine linear);
 void gen_store(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen_value v);
+/* Stores values[i * apart] at linear + i for i < count: `linear` steps by `count` from lane to lane. */
+void gen_store_joined(gen_emit *e, const gen_buffer *buf, gen_affine linear, const gen_value *values, int apart, int count);
 /* Storage bits (integer) of a narrow float to f32 and back. */
 gen_ssa gen_decode_float(gen_emit *e, weft_dtype type, gen_ssa bits);
 gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa value);
@@ -322,17 +324,20 @@ typedef struct gen_nest {
   int64_t extent[HLO_MAX_RANK], stride[HLO_MAX_RANK];
   int cut_count[HLO_MAX_RANK];         /* places where a loop is best split: concatenate, pad */
   const int64_t *cuts[HLO_MAX_RANK];   /* ascending, within (0, extent) */
+  int period;                          /* elements that one step of the innermost loop makes, side by side; 0 is 1 */
 } gen_nest;
 WEFT_NODISCARD weft_status *gen_nest_of(gen_emit *e, const hlo_computation *comp, const hlo_instr *const *roots,
                                         int root_count, const hlo_shape *shape, gen_nest *out);
+/* Makes short rows, and neighbours that interior padding treats differently, one step of the innermost loop. */
+WEFT_NODISCARD weft_status *gen_nest_join(gen_emit *e, const hlo_computation *comp, const hlo_instr *const *roots, int root_count,
+                                          gen_nest *nest);
 /* No operation of `comp` computes with floats narrower than f32. */
 bool gen_only_moves_narrow(const hlo_computation *comp);
 /* Registers' widest element among what `comp` computes, in bytes. */
 int gen_widest_bytes(const hlo_computation *comp);
 int gen_choose_lanes(int widest_bytes, int64_t extent);
-/* Bytes that a kernel moves, and work per element: for estimates. */
-double gen_fusion_bytes(const hlo_instr *fusion);
-double gen_element_flops(const hlo_computation *comp);
+/* Estimates what the kernel of `fusion` moves and how long its main phase takes: the one that nobody has priced. */
+void gen_price(gen_part *part, const hlo_instr *fusion, gen_kernel *kernel);
 
 /* Emits body(linear) for all elements of `nest` in loops; the innermost in vectors where that pays. */
 typedef weft_status *gen_body_fn(void *ctx, gen_emit *e, gen_affine linear);

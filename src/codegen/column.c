@@ -297,10 +297,7 @@ weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec, bool 
     WEFT_TRY(gen_emit_nest(e, &all, gen_widest_bytes(c.comp), f.begin, f.end, &info->phases[1].units, combine_blocks, &ctx));
     gen_frame_close(&f);
     info->phase_count = 2;
-    info->phases[1].unit_ns = (double)(c.results * c.blocks) / 8 / (double)info->phases[1].units;
+    info->phases[1].unit_ns = (double)(c.results * c.blocks) / 16 / (double)info->phases[1].units;
   }
-  info->flops = (double)hlo_shape_elems(c.in) * gen_element_flops(c.comp);
-  info->bytes = gen_fusion_bytes(spec->fusion);
-  info->phases[0].unit_ns = (info->bytes / 10 + info->flops / 24) / (double)units;
   return NULL;
 }

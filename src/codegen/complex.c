@@ -96,14 +96,44 @@ static gen_value cexp_(gen_emit *e, gen_value z)
   return (gen_value){gen_select(e, is_real, m, re), gen_select(e, is_real, z.im, im)};
 }
 
-/* Near the unit circle log|z| = log1p((x - 1)(x + 1) + y^2) / 2, with x the greater part. */
+/* a + b, rounded, and what rounding lost is added to *lost (Knuth). */
+static gen_ssa two_sum(gen_emit *e, gen_ssa a, gen_ssa b, gen_ssa *lost)
+{
+  gen_ssa s = add(e, a, b), from_b = sub(e, s, a), from_a = sub(e, s, from_b);
+
+  *lost = add(e, *lost, add(e, sub(e, a, from_a), sub(e, b, from_b)));
+  return s;
+}
+
+/* What rounding lost of the square xx of x: fused even where that is a call. */
+static gen_ssa square_low(gen_emit *e, gen_ssa x, gen_ssa xx)
+{
+  return gen_intrinsic(e, "llvm.fma", 3, (gen_ssa[]){x, x, neg(e, xx)});
+}
+
+/* a + x^2 + y^2 where it cancels: the squares in two parts each, no rounding forgotten. */
+static gen_ssa add_squares(gen_emit *e, gen_ssa a, gen_ssa x, gen_ssa y)
+{
+  gen_ssa xx = mul(e, x, x), yy = mul(e, y, y), lost = add(e, square_low(e, x, xx), square_low(e, y, yy));
+  gen_ssa s = two_sum(e, a, xx, &lost);
+
+  s = two_sum(e, s, yy, &lost);
+  return add(e, s, lost);
+}
+
+/* log(1 + t) / 2, or what is given where 1 + t is small or immense. */
+static gen_ssa half_log1p(gen_emit *e, gen_ssa t, gen_ssa far)
+{
+  gen_ssa above = gen_fcmp(e, LLVMRealOGT, t, gen_f(t, -0.75)), below = gen_fcmp(e, LLVMRealOLT, t, gen_f(t, 1e30));
+  return gen_select(e, gen_bin(e, LLVMAnd, above, below), mul(e, gen_f(t, 0.5), fn(e, HLO_LOG1P, t)), far);
+}
+
+/* log|z| = log1p(x^2 + y^2 - 1) / 2 */
 static gen_value clog_(gen_emit *e, gen_value z)
 {
-  gen_ssa x = fabs_(e, z.re), y = fabs_(e, z.im), one = gen_f(x, 1);
+  gen_ssa x = fabs_(e, z.re), y = fabs_(e, z.im);
   gen_ssa big = gen_max(e, WEFT_F64, false, x, y), small = gen_max(e, WEFT_F64, true, x, y);
-  gen_ssa t = add(e, mul(e, sub(e, big, one), add(e, big, one)), mul(e, small, small));
-  gen_ssa near = gen_fcmp(e, LLVMRealOLT, fabs_(e, t), gen_f(t, 0.5));
-  gen_ssa re = gen_select(e, near, mul(e, gen_f(t, 0.5), fn(e, HLO_LOG1P, t)), fn(e, HLO_LOG, modulus(e, z)));
+  gen_ssa re = half_log1p(e, add_squares(e, gen_f(x, -1), big, small), fn(e, HLO_LOG, modulus(e, z)));
 
   return (gen_value){re, gen_math(e, HLO_ATAN2, z.im, z.re)};
 }
@@ -168,20 +198,12 @@ static gen_value catanh_(gen_emit *e, gen_value z)
                      gen_select(e, far, right, im)};
 }
 
-/* log|1+z| = log1p(x(2+x) + y^2) / 2 while that does not cancel; parts in f32 are computed in f64. */
+/* log|1+z| = log1p(2x + x^2 + y^2) / 2 */
 static gen_value clog1p_(gen_emit *e, gen_value z)
 {
-  bool narrow = gen_scalar_type(z.re) == e->part->f32;
-  gen_ssa x = narrow ? gen_cast(e, LLVMFPExt, z.re, e->part->f64) : z.re;
-  gen_ssa y = narrow ? gen_cast(e, LLVMFPExt, z.im, e->part->f64) : z.im;
-  gen_ssa t = add(e, mul(e, x, add(e, gen_f(x, 2), x)), mul(e, y, y));
-  gen_ssa above = gen_fcmp(e, LLVMRealOGT, t, gen_f(t, narrow ? -0.75 : -0.5));
-  gen_ssa below = gen_fcmp(e, LLVMRealOLT, t, gen_f(t, narrow ? 1e30 : 0.5));
-  gen_ssa near = mul(e, gen_f(t, 0.5), fn(e, HLO_LOG1P, t));
   gen_value far = clog_(e, (gen_value){add(e, z.re, gen_f(z.re, 1)), z.im});
 
-  if (narrow) near = gen_cast(e, LLVMFPTrunc, near, e->part->f32);
-  return (gen_value){gen_select(e, gen_bin(e, LLVMAnd, above, below), near, far.re), far.im};
+  return (gen_value){half_log1p(e, add_squares(e, mul(e, gen_f(z.re, 2), z.re), z.re, z.im), far.re), far.im};
 }
 
 /* -i log((x + iy) / sqrt(x^2 + y^2)), y being the first argument */

@@ -845,8 +845,8 @@ static weft_status *emit_moved(gen_emit *e, gen_env *env, const hlo_instr *instr
     break;
   case HLO_SLICE:
     for (int i = 0; i < in->rank; i++)
-      at->d[i] = gen_affine_offset(gen_affine_scale(e, idx->d[i], instr->u.slice.stride.count ? instr->u.slice.stride.v[i] : 1),
-                                   instr->u.slice.start.v[i]);
+      at->d[i] = gen_affine_offset(gen_affine_scale(e, idx->d[i], instr->u.slice->stride.count ? instr->u.slice->stride.v[i] : 1),
+                                   instr->u.slice->start.v[i]);
     break;
   default: /* reverse */
     memcpy(at->d, idx->d, sizeof at->d[0] * (size_t)in->rank);

@@ -195,6 +195,9 @@ gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
   gen_affine_range(e, a, &lo, &hi);
   if (mod == 1) return gen_affine_const(0);
   if (mod && lo >= 0 && hi / div < mod) mod = 0;
+  if (lo >= div && lo / div == hi / div) return gen_affine_const(mod ? lo / div % mod : lo / div);
+  if (mod && lo >= div * mod && lo / (div * mod) == hi / (div * mod)) /* between seams: within one period */
+    return gen_affine_digit(e, gen_affine_offset(a, -(lo / (div * mod) * div * mod)), div, 0);
   if (div == 1 && mod == 0) return a;
   if (a.count == 0) return gen_affine_const(mod ? a.base / div % mod : a.base / div);
   if (lo >= 0 && hi < div) return gen_affine_const(0);

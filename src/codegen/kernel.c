@@ -104,6 +104,7 @@ void gen_frame_close(gen_frame *f) { gen_emit_finish(&f->e, NULL); }
 typedef struct loop_ctx {
   gen_frame *f;
   int first, count; /* the results walked together */
+  int period;       /* elements of each at once */
 } loop_ctx;
 
 /* All values are computed before the first is stored: a result may lie on an operand. */
@@ -111,37 +112,17 @@ static weft_status *loop_body(void *ctx, gen_emit *e, gen_affine linear)
 {
   loop_ctx *l = ctx;
   gen_frame *f = l->f;
-  gen_value *values = WEFT_ARENA_ARRAY(e->arena, gen_value, l->count);
+  gen_value *values = WEFT_ARENA_ARRAY(e->arena, gen_value, l->period * l->count);
 
   WEFT_TRY_ALLOC(values);
-  for (int r = 0; r < l->count; r++) {
-    const hlo_shape *shape = hlo_shape_leaf(f->fusion->shape, l->first + r);
-    WEFT_TRY(gen_emit_leaf(e, &f->env, f->comp->root, l->first + r, gen_delinearize(e, shape, linear), &values[r]));
-  }
-  for (int r = 0; r < l->count; r++) gen_store(e, &f->results[l->first + r], linear, values[r]);
+  for (int i = 0; i < l->period; i++)
+    for (int r = 0; r < l->count; r++) {
+      const hlo_shape *shape = hlo_shape_leaf(f->fusion->shape, l->first + r);
+      const gen_index *at = gen_delinearize(e, shape, gen_affine_offset(linear, i));
+      WEFT_TRY(gen_emit_leaf(e, &f->env, f->comp->root, l->first + r, at, &values[i * l->count + r]));
+    }
+  for (int r = 0; r < l->count; r++) gen_store_joined(e, &f->results[l->first + r], linear, values + r, l->count, l->period);
   return NULL;
-}
-
-/* What a kernel reads of a parameter: the slices taken from it, where nothing else is done with it. */
-static double bytes_read(const hlo_instr *param)
-{
-  double all = (double)hlo_shape_total_bytes(param->shape), slices = 0;
-
-  for (int i = 0; i < param->user_count; i++) {
-    const hlo_instr *user = param->users[i];
-    bool takes_part = user->op == HLO_SLICE || user->op == HLO_DYNAMIC_SLICE || user->op == HLO_GATHER;
-    if (!takes_part || user->operands[0] != param) return all;
-    slices += (double)hlo_shape_total_bytes(user->shape);
-  }
-  return WEFT_MIN(all, slices);
-}
-
-double gen_fusion_bytes(const hlo_instr *fusion)
-{
-  double bytes = (double)hlo_shape_total_bytes(fusion->shape);
-
-  for (int i = 0; i < fusion->called[0]->param_count; i++) bytes += bytes_read(fusion->called[0]->params[i]);
-  return bytes;
 }
 
 weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec)
@@ -151,19 +132,18 @@ weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec)
   const hlo_shape *shape = spec->fusion->shape;
   int leaves = hlo_shape_leaf_count(shape), widest = gen_widest_bytes(spec->fusion->called[0]);
   bool together = true;
-  int64_t units = 0, elems = 0;
+  int64_t units = 0;
 
   for (int r = 0; r < leaves; r++) {
     const hlo_shape *leaf = hlo_shape_leaf(shape, r);
     if (!hlo_shape_is_array(leaf)) return WEFT_ERR(UNIMPLEMENTED, "codegen: a fusion with a %s result", weft_dtype_name(leaf->type));
     together = together && hlo_shape_elems(leaf) == hlo_shape_elems(hlo_shape_leaf(shape, 0));
-    elems += hlo_shape_elems(leaf);
   }
   WEFT_TRY(gen_frame_open(part, spec, 0, f));
   const hlo_instr **roots = WEFT_ARENA_ARRAY(part->arena, const hlo_instr *, leaves);
   WEFT_TRY_ALLOC(roots);
   for (int first = 0; first < leaves; first += together ? leaves : 1) {
-    loop_ctx ctx = {f, first, together ? leaves : 1};
+    loop_ctx ctx = {f, first, together ? leaves : 1, 1};
     gen_nest nest;
     for (int r = 0; r < ctx.count; r++) {
       gen_env *env = &f->env;
@@ -172,14 +152,13 @@ weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec)
       gen_resolve(&env, &roots[r], &leaf);
     }
     WEFT_TRY(gen_nest_of(&f->e, f->comp, roots, ctx.count, hlo_shape_leaf(shape, first), &nest));
+    WEFT_TRY(gen_nest_join(&f->e, f->comp, roots, ctx.count, &nest));
+    ctx.period = WEFT_MAX(nest.period, 1);
     WEFT_TRY(gen_emit_nest(&f->e, &nest, widest, together ? f->begin : NULL, f->end, &units, loop_body, &ctx));
   }
   gen_frame_close(f);
   info->phase_count = 1;
-  info->bytes = gen_fusion_bytes(spec->fusion);
-  info->flops = (double)elems * gen_element_flops(f->comp);
   info->phases[0] = (gen_phase){.units = together ? units : 1};
-  if (info->phases[0].units) info->phases[0].unit_ns = (info->bytes / 10 + info->flops / 24) / (double)info->phases[0].units;
   return NULL;
 }
 
@@ -219,5 +198,6 @@ weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec)
   part->raw_narrow = gen_only_moves_narrow(spec->fusion->called[0]);
   weft_status *st = emit_by_strategy(part, spec);
   part->raw_narrow = outer;
+  if (!st) gen_price(part, spec->fusion, spec->info);
   return st;
 }

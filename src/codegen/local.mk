@@ -5,6 +5,7 @@ libweftcore_la_SOURCES += \
   %D%/column.c \
   %D%/compile.c \
   %D%/complex.c \
+  %D%/cost.c \
   %D%/elemental.c \
   %D%/elementwise.c \
   %D%/index.c \

@@ -286,22 +286,34 @@ static gen_ssa any_lane(gen_emit *e, gen_ssa mask)
   return gen_is_vector(mask) ? gen_intrinsic1(e, "llvm.vector.reduce.or", mask) : mask;
 }
 
-/* All that lies between the first lane and the last is loaded as one vector, from which lanes are picked: cheaper than a
- * gather while few vectors hold it. */
-static bool is_worth_a_span(gen_part *p, LLVMTypeRef element, int64_t step, int lanes)
+enum { MOST_STEP = 8 };
+
+/* Lanes `step` apart are picked from whole vectors: cheaper than a gather, and accesses to the elements between share the loads.
+ * NULL where that might read past an end. */
+static gen_ssa load_picked(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_affine linear, int step)
 {
-  enum { MOST_STEP = 4, MOST_BYTES = 256 };
+  int lanes = e->lanes, picked[64];
+  int64_t lo, hi, r = (linear.base % step + step) % step;
+  gen_ssa v = NULL, uniform, varying;
 
-  return step > 2 && step <= MOST_STEP && (lanes - 1) * step * type_bytes(p, element) < MOST_BYTES;
-}
-
-static gen_ssa load_span(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa first, int step, int lanes)
-{
-  int picked[64];
-
-  for (int i = 0; i < lanes; i++) picked[i] = i * step;
-  gen_ssa v = load_plain(e, buf, element, first, (lanes - 1) * step + 1);
-  return gen_shuffle(e, v, LLVMGetPoison(LLVMTypeOf(v)), lanes, picked);
+  for (int i = 0; i < linear.count; i++)
+    if (linear.terms[i].coef % step) return NULL;
+  gen_affine_range(e, linear, &lo, &hi);
+  if (lo < r || hi - r + step > buf->elems) return NULL;
+  gen_affine_split(e, gen_affine_offset(linear, -r), &uniform, &lo, &varying);
+  for (int k = 0; k < step; k++) {
+    gen_ssa part = load_plain(e, buf, element, LLVMBuildNSWAdd(e->b, uniform, gen_i64(e, (int64_t)k * lanes), ""), lanes);
+    for (int i = 0; i < lanes; i++) {
+      int at = (int)r + i * step - k * lanes;
+      picked[i] = at < 0 ? i : at < lanes ? lanes + at : i;
+    }
+    v = v ? gen_shuffle(e, v, part, lanes, picked) : part;
+    if (k == 0) {
+      for (int i = 0; i < lanes; i++) picked[i] = WEFT_MIN((int)r + i * step, lanes - 1);
+      v = gen_shuffle(e, v, LLVMGetPoison(LLVMTypeOf(v)), lanes, picked);
+    }
+  }
+  return v;
 }
 
 static gen_ssa load_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_affine linear)
@@ -324,6 +336,10 @@ static gen_ssa load_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef el
     gen_ssa v = load_plain(e, buf, element, first, lanes);
     return gen_shuffle(e, v, LLVMGetPoison(LLVMTypeOf(v)), lanes, reversed);
   }
+  if (!varying && step > 1 && step <= MOST_STEP && !e->mask) {
+    gen_ssa v = load_picked(e, buf, element, linear, (int)step);
+    if (v) return v;
+  }
   if (!varying && step == 2 && !e->mask) { /* two overlapping vectors: nothing past the last element is read */
     int even[64];
     for (int i = 0; i < lanes; i++) even[i] = 2 * i < lanes ? 2 * i : 2 * i + 1;
@@ -331,8 +347,6 @@ static gen_ssa load_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef el
     gen_ssa high = load_plain(e, buf, element, LLVMBuildNSWAdd(e->b, uniform, gen_i64(e, lanes - 1), ""), lanes);
     return gen_shuffle(e, low, high, lanes, even);
   }
-  if (!varying && !e->mask && is_worth_a_span(e->part, element, step, lanes))
-    return load_span(e, buf, element, uniform, (int)step, lanes);
   gen_ssa at = gen_affine_ssa(e, linear);
   if (e->mask) at = gen_select(e, e->mask, at, gen_i(at, 0));
   return gather(e, buf, element, at);
@@ -419,4 +433,51 @@ void gen_store(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen_value 
   gen_affine re = gen_affine_scale(e, linear, 2);
   store_component(e, buf, element, re, v.re);
   store_component(e, buf, element, gen_affine_offset(re, 1), v.im);
+}
+
+/* out[k] = lanes k * lanes .. of values[0][0], values[1][0], ..., values[0][1], ...: by halves where there are two. */
+static void interleave(gen_emit *e, const gen_ssa *values, int count, gen_ssa *out)
+{
+  int lanes = e->lanes, picked[64];
+
+  if (count == 1) {
+    out[0] = values[0];
+  } else if (count % 2 == 0) {
+    gen_ssa even[MOST_STEP], odd[MOST_STEP], joined[2][MOST_STEP];
+    for (int i = 0; i < count / 2; i++) even[i] = values[2 * i], odd[i] = values[2 * i + 1];
+    interleave(e, even, count / 2, joined[0]);
+    interleave(e, odd, count / 2, joined[1]);
+    for (int k = 0; k < count; k++) {
+      for (int i = 0; i < lanes; i++) picked[i] = k % 2 * (lanes / 2) + i / 2 + i % 2 * lanes;
+      out[k] = gen_shuffle(e, joined[0][k / 2], joined[1][k / 2], lanes, picked);
+    }
+  } else {
+    for (int k = 0; k < count; k++) {
+      out[k] = values[0];
+      for (int v = 1; v < count; v++) {
+        for (int i = 0; i < lanes; i++) {
+          int from = (k * lanes + i) / count, of = (k * lanes + i) % count;
+          picked[i] = of == v ? lanes + from : v == 1 ? from : i;
+        }
+        out[k] = gen_shuffle(e, out[k], values[v], lanes, picked);
+      }
+    }
+  }
+}
+
+void gen_store_joined(gen_emit *e, const gen_buffer *buf, gen_affine linear, const gen_value *values, int apart, int count)
+{
+  LLVMTypeRef element = gen_storage_type(e->part, buf->type);
+  gen_ssa uniform, varying, parts[MOST_STEP], joined[MOST_STEP];
+  int64_t step;
+
+  gen_affine_split(e, linear, &uniform, &step, &varying);
+  if (count == 1 || varying || step != count || count > MOST_STEP || weft_dtype_is_complex(buf->type)) {
+    for (int i = 0; i < count; i++) gen_store(e, buf, gen_affine_offset(linear, i), values[i * apart]);
+    return;
+  }
+  for (int i = 0; i < count; i++) parts[i] = gen_splat(e, to_storage(e, buf->type, values[i * apart].re), e->lanes);
+  interleave(e, parts, count, joined);
+  for (int i = 0; i < count; i++)
+    store_plain(e, buf, element, LLVMBuildNSWAdd(e->b, uniform, gen_i64(e, (int64_t)i * e->lanes), ""), joined[i]);
 }

@@ -110,7 +110,7 @@ static void marks_of(const hlo_instr *x, marks *const *known, marks *m)
   }
   case HLO_SLICE: case HLO_DYNAMIC_SLICE: case HLO_PAD: case HLO_CONCATENATE:
     for (int d = 0; d < out->rank; d++) {
-      bool strided = (x->op == HLO_SLICE && x->u.slice.stride.count && x->u.slice.stride.v[d] != 1) ||
+      bool strided = (x->op == HLO_SLICE && x->u.slice->stride.count && x->u.slice->stride.v[d] != 1) ||
                      (x->op == HLO_PAD && x->u.pad.dims[d].interior > 0);
       bool changed = x->op == HLO_CONCATENATE ? d == x->dims.v[0] : in->dims[d] != out->dims[d];
       if (changed || strided) mark_dim(m, out, d, strided);
@@ -240,6 +240,78 @@ weft_status *gen_nest_of(gen_emit *e, const hlo_computation *comp, const hlo_ins
   return place_cuts(e, found, nest);
 }
 
+/* ---- neighbours side by side --------------------------------------------------------------------------------------------------- */
+
+enum { MOST_PERIOD = 8, MOST_JOINED = 600, LEAST_ROWS = 16, MOST_VISITS = 4096, LONG_PERIOD = 1 << 20 };
+
+/* With indices known modulo the result, interior padding along the last dimension is decided when code is made.  A program may
+ * pad by any width: what is as long as LONG_PERIOD or longer is that; and concatenate anything any number of times: `left`
+ * operations are looked at. */
+static int64_t padding_period(const hlo_instr *x, int depth, int *left)
+{
+  int64_t period = 1;
+  int last = x->shape->rank - 1;
+
+  if (depth > 16 || --*left < 0 || !hlo_shape_is_array(x->shape) || last < 0) return 1;
+  if (x->op == HLO_PAD) {
+    int64_t interior = WEFT_MIN(x->u.pad.dims[last].interior, LONG_PERIOD - 1);
+    return WEFT_MIN((interior + 1) * padding_period(x->operands[0], depth + 1, left), LONG_PERIOD);
+  }
+  if (x->op == HLO_SLICE) {
+    int64_t stride = x->u.slice->stride.count ? x->u.slice->stride.v[last] : 1;
+    period = padding_period(x->operands[0], depth + 1, left);
+    return period == LONG_PERIOD ? period : period / weft_gcd(period, stride);
+  }
+  if (x->op != HLO_CONCATENATE && !hlo_opcode_is_elementwise(x->op)) return 1;
+  for (int k = 0; k < x->operand_count; k++) {
+    int64_t p = padding_period(x->operands[k], depth + 1 + (x->operand_count > 1), left);
+    if (p <= MOST_PERIOD) period *= p / weft_gcd(period, p);
+    if (period > MOST_PERIOD) return period;
+  }
+  return period;
+}
+
+/* Short rows: too short for vectors, or cut into pieces. */
+static bool is_short(const gen_nest *nest)
+{
+  int last = nest->count - 1;
+  int64_t n = nest->extent[last];
+
+  return last > 0 && n <= MOST_PERIOD && nest->extent[last - 1] >= LEAST_ROWS && ((n & (n - 1)) != 0 || n == 2 || nest->cut_count[last] > 0);
+}
+
+weft_status *gen_nest_join(gen_emit *e, const hlo_computation *comp, const hlo_instr *const *roots, int root_count, gen_nest *nest)
+{
+  int last = nest->count - 1, size = 0, kept = 0, left = MOST_VISITS;
+  int64_t period = 1;
+
+  HLO_FOREACH(x, comp) size++;
+  if (is_short(nest)) {
+    period = nest->extent[last];
+    if (period * size > MOST_JOINED) return NULL;
+    nest->count = last;
+    nest->period = (int)period;
+    return NULL;
+  }
+  for (int i = 0; i < root_count; i++) {
+    int64_t p = padding_period(roots[i], 0, &left);
+    if (p > MOST_PERIOD) return NULL;
+    period *= p / weft_gcd(period, p);
+  }
+  if (period == 1 || period > MOST_PERIOD || nest->extent[last] % period || nest->extent[last] / period < LEAST_ROWS ||
+      period * size > MOST_JOINED) return NULL;
+  nest->period = (int)period;
+  nest->extent[last] /= period;
+  nest->stride[last] = period;
+  int64_t *cuts = WEFT_ARENA_ARRAY(e->arena, int64_t, nest->cut_count[last] + 1);
+  WEFT_TRY_ALLOC(cuts);
+  for (int i = 0; i < nest->cut_count[last]; i++)
+    if (nest->cuts[last][i] % period == 0) cuts[kept++] = nest->cuts[last][i] / period;
+  nest->cuts[last] = cuts;
+  nest->cut_count[last] = kept;
+  return NULL;
+}
+
 /* ---- emitting -------------------------------------------------------------------------------------------------------------------- */
 
 static bool is_narrow(const hlo_shape *s)
@@ -277,19 +349,6 @@ int gen_widest_bytes(const hlo_computation *comp)
     if (x->shape->rank > 0) widest = WEFT_MAX(widest, bytes);
   }
   return widest;
-}
-
-double gen_element_flops(const hlo_computation *comp)
-{
-  double flops = 0;
-
-  HLO_FOREACH(x, comp) {
-    if (hlo_opcode_is_transcendental(x->op)) flops += 20;
-    else if (x->op == HLO_DIVIDE || x->op == HLO_REMAINDER || x->op == HLO_SQRT) flops += 5;
-    else if (hlo_opcode_is_elementwise(x->op)) flops += 1;
-    else if (x->op == HLO_GATHER) flops += 4;
-  }
-  return flops;
 }
 
 int gen_choose_lanes(int widest_bytes, int64_t extent)
@@ -348,7 +407,7 @@ typedef struct nest_walk {
 static weft_status *lanes_body(void *ctx, gen_emit *e, gen_affine i)
 {
   nest_walk *w = ctx;
-  return w->body(w->ctx, e, gen_affine_add(e, w->outer, i));
+  return w->body(w->ctx, e, gen_affine_add(e, w->outer, gen_affine_scale(e, i, w->nest->stride[w->nest->count - 1])));
 }
 
 static gen_ssa const_max(gen_emit *e, gen_ssa a, int64_t b)
@@ -404,7 +463,8 @@ weft_status *gen_emit_nest(gen_emit *e, const gen_nest *nest, int widest_bytes, 
 {
   nest_walk w = {nest, widest_bytes, body, ctx, gen_affine_const(0), begin, end, 0};
   int last = nest->count - 1, folded = 1;
-  int64_t inner = nest->extent[last], outer = 1, block = WEFT_MAX(BLOCK_BYTES / widest_bytes, 64), product;
+  int64_t inner = nest->extent[last], outer = 1, product;
+  int64_t block = WEFT_MAX(BLOCK_BYTES / widest_bytes / WEFT_MAX(nest->period, 1), 64);
 
   for (int g = 0; g < last; g++) outer *= nest->extent[g];
   if (outer * inner == 0) return *out_units = 0, NULL;

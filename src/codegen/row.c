@@ -487,9 +487,6 @@ weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec, bool *do
   info->phases[0].units = r.rows * r.blocks;
   info->phases[info->phase_count - 1].units = r.blocks > 1 ? r.rows : r.rows * r.blocks;
   WEFT_TRY(r.blocks > 1 ? two_phases(&r, part) : one_phase(&r, part));
-  info->flops = (double)(r.rows * r.cols) * gen_element_flops(r.comp);
-  info->bytes = gen_fusion_bytes(spec->fusion);
-  info->phases[0].unit_ns = (info->bytes / 10 + info->flops / 24) / (double)info->phases[0].units;
   if (r.blocks > 1) info->phases[1].unit_ns = 2 * (double)r.blocks;
   return NULL;
 }

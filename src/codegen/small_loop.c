@@ -274,6 +274,6 @@ weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kernel_spec *spec, b
   }
   gen_frame_close(f);
   spec->info->phase_count = 1;
-  spec->info->phases[0] = (gen_phase){.units = 1, .unit_ns = 1000};
+  spec->info->phases[0] = (gen_phase){.units = 1};
   return NULL;
 }

@@ -259,8 +259,5 @@ weft_status *gen_emit_transpose_kernel(gen_part *part, gen_kernel_spec *spec, bo
   gen_loop_end(e, &loop);
   gen_frame_close(&f);
   info->phase_count = 1;
-  info->bytes = gen_fusion_bytes(spec->fusion);
-  info->flops = (double)hlo_shape_elems(t.shape) * gen_element_flops(comp);
-  info->phases[0].unit_ns = (info->bytes / 5 + info->flops / 24) / (double)info->phases[0].units;
   return NULL;
 }

@@ -149,11 +149,8 @@ weft_status *gen_emit_dus_kernel(gen_part *part, gen_kernel_spec *spec)
     WEFT_TRY(gen_nest_of(&f.e, comp, &update, 1, update->shape, &nest));
     WEFT_TRY(gen_emit_nest(&f.e, &nest, gen_widest_bytes(comp), leaves == 1 ? f.begin : NULL, f.end, &units, store_update, &ctx));
     if (leaves == 1) info->phases[1].units = units;
-    info->bytes += 2 * (double)hlo_shape_bytes(update->shape);
-    info->flops += (double)hlo_shape_elems(update->shape) * gen_element_flops(comp);
   }
   gen_frame_close(&f);
-  info->phases[1].unit_ns = (info->bytes / 10 + info->flops / 24) / (double)WEFT_MAX(info->phases[1].units, 1);
   return NULL;
 }
 
@@ -311,7 +308,7 @@ weft_status *gen_emit_scatter_kernel(gen_part *part, gen_kernel_spec *spec)
   const hlo_shape *operand = scatter->operands[0]->shape, *updates = scatter->operands[n + 1]->shape;
   scatter_ctx s = {.f = &f, .scatter = scatter, .n = n, .split = -1};
   base *bases = WEFT_ARENA_ARRAY(part->arena, base, n);
-  int64_t window = 1, places;
+  int64_t window = 1;
 
   WEFT_TRY_ALLOC(bases);
   for (int i = 0; i < n; i++) bases[i] = (base){scatter->operands[i], i};
@@ -339,10 +336,6 @@ weft_status *gen_emit_scatter_kernel(gen_part *part, gen_kernel_spec *spec)
   s.begin = f.begin, s.end = f.end;
   if (hlo_shape_elems(updates) > 0) WEFT_TRY(scatter_dims(&s, &f.e, 0));
   gen_frame_close(&f);
-  places = window ? hlo_shape_elems(updates) / window : 0;
-  info->bytes = 3.0 * n * (double)hlo_shape_bytes(updates) + (double)hlo_shape_bytes(scatter->operands[n]->shape);
-  info->flops = (double)hlo_shape_elems(updates) * gen_element_flops(scatter->called[0]);
-  info->phases[1].unit_ns = 2.0 * (double)places + info->bytes / 4 / (double)info->phases[1].units;
   return NULL;
 }
 
@@ -496,12 +489,7 @@ weft_status *gen_emit_select_and_scatter_kernel(gen_part *part, gen_kernel_spec 
   if (hlo_shape_elems(source) > 0 && hlo_shape_elems(instr->shape) > 0)
     WEFT_TRY(pick_source(&p, e, 0, apart ? f.begin : NULL, f.end));
   gen_frame_close(&f);
-  int64_t taps = 1;
-  for (int d = 0; d < in->rank; d++) taps *= w->dims[d].size;
   info->phase_count = 2;
   info->phases[1].units = apart ? source->dims[0] : 1;
-  info->flops = (double)(taps * hlo_shape_elems(source));
-  info->bytes = 2.0 * (double)(hlo_shape_bytes(in) + hlo_shape_bytes(source));
-  info->phases[1].unit_ns = info->flops * 2 / (double)info->phases[1].units;
   return NULL;
 }

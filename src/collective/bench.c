@@ -18,20 +18,14 @@
 #include "collective/select.h"
 #include "collective/simulate.h"
 
-enum { MOST_RANKS = 64, MOST_ITERATIONS = 4000 };
-
-typedef enum bench_how { BENCH_DEVICES, BENCH_SHM, BENCH_FABRIC } bench_how;
-static const char *const how_names[] = {"devices", "shm", "fabric"};
+enum { MOST_ITERATIONS = 4000 };
 
 typedef struct bench {
-  bench_how how;
-  int ranks;
-  int64_t min_bytes, max_bytes;
-  const char *ops;
-  double scale;      /* of the number of iterations */
-  const char *tune;  /* file to write */
+  coll_bench_options o;
   char directory[64];
 } bench;
+
+static const char *const how_names[] = {"devices", "shm", "fabric"};
 
 /* What --ops may name besides: every rank copies its vector, the measure of what memory can do; and the CPU time of a wait. */
 enum { BENCH_MEMCPY = WEFT_COLL_KIND_COUNT };
@@ -53,7 +47,7 @@ static weft_coll_op op_of(weft_coll_kind kind, int ranks, int64_t bytes, float *
 static int iterations_of(const bench *b, int64_t bytes)
 {
   int n = bytes <= 4 << 10 ? 2000 : bytes <= 64 << 10 ? 500 : bytes <= 1 << 20 ? 100 : bytes <= 16 << 20 ? 12 : 4;
-  n = (int)(n * b->scale);
+  n = (int)(n * b->o.scale);
   return WEFT_MAX(3, WEFT_MIN(n, MOST_ITERATIONS));
 }
 
@@ -108,33 +102,33 @@ static const char *name_of(int kind) { return kind == BENCH_MEMCPY ? memcpy_name
 
 static bool named(const bench *b, const char *name)
 {
-  const char *at = b->ops ? strstr(b->ops, name) : NULL;
+  const char *at = b->o.ops ? strstr(b->o.ops, name) : NULL;
   return at && (at[strlen(name)] == ',' || at[strlen(name)] == '\0');
 }
-static bool wanted(const bench *b, weft_coll_kind kind) { return !b->ops || named(b, weft_coll_kind_name(kind)); }
+static bool wanted(const bench *b, weft_coll_kind kind) { return !b->o.ops || named(b, weft_coll_kind_name(kind)); }
 
 static void print_line(const bench *b, int kind, int64_t bytes, const int64_t *sorted, int n)
 {
   double p50_us = (double)sorted[n / 2] / 1e3, p99_us = (double)sorted[n - 1 - n / 100] / 1e3;
   printf("%-15s weft-%-7s ranks %d  bytes %9lld  iters %5d  p50 %11.2f us  p99 %11.2f us  %8.3f GB/s\n", name_of(kind),
-         how_names[b->how], b->ranks, (long long)bytes, n, p50_us, p99_us, (double)bytes / (double)WEFT_MAX(sorted[n / 2], INT64_C(1)));
+         how_names[b->o.how], b->o.ranks, (long long)bytes, n, p50_us, p99_us, (double)bytes / (double)WEFT_MAX(sorted[n / 2], INT64_C(1)));
   fflush(stdout);
 }
 
 /* The best algorithm of each size, as rows of a table: sizes in a row that agree become one. */
 static int tune(const bench *b, weft_comm *comm, float *send, float *recv, int64_t *samples)
 {
-  FILE *out = comm->rank == 0 ? fopen(b->tune, "we") : NULL;
+  FILE *out = comm->rank == 0 ? fopen(b->o.tune, "we") : NULL;
   if (comm->rank == 0 && !out) {
-    perror(b->tune);
+    perror(b->o.tune);
     return 1;
   }
-  if (out) fprintf(out, "# kind most-ranks most-bytes algorithm: measured by weft bench collectives --tune, %s\n", how_names[b->how]);
+  if (out) fprintf(out, "# kind most-ranks most-bytes algorithm: measured by weft bench collectives --tune, %s\n", how_names[b->o.how]);
   for (size_t k = 0; k < WEFT_COUNT(kinds); k++) {
     int last = -1;
-    for (int64_t bytes = b->min_bytes; bytes <= b->max_bytes && kinds[k] != WEFT_SEND && wanted(b, kinds[k]); bytes *= 4) {
-      weft_coll_op op = op_of(kinds[k], b->ranks, bytes, send, recv);
-      coll_problem p = {.kind = kinds[k], .size = b->ranks, .bytes = (int64_t)op.count * 4, .elem_bytes = 4,
+    for (int64_t bytes = b->o.min_bytes; bytes <= b->o.max_bytes && kinds[k] != WEFT_SEND && wanted(b, kinds[k]); bytes *= 4) {
+      weft_coll_op op = op_of(kinds[k], b->o.ranks, bytes, send, recv);
+      coll_problem p = {.kind = kinds[k], .size = b->o.ranks, .bytes = (int64_t)op.count * 4, .elem_bytes = 4,
                         .topology = comm->group->topology.size ? &comm->group->topology : NULL};
       int64_t best_ns = INT64_MAX;
       int best = -1;
@@ -152,11 +146,11 @@ static int tune(const bench *b, weft_comm *comm, float *send, float *recv, int64
       }
       comm->group->forced_algorithm = COLL_ALG_AUTO;
       if (out && last >= 0 && best != last)
-        fprintf(out, "%s %d %lld %s\n", weft_coll_kind_name(kinds[k]), b->ranks, (long long)(p.bytes / 2), coll_algorithm_name((coll_algorithm)last));
+        fprintf(out, "%s %d %lld %s\n", weft_coll_kind_name(kinds[k]), b->o.ranks, (long long)(p.bytes / 2), coll_algorithm_name((coll_algorithm)last));
       last = best;
     }
     if (out && last >= 0)
-      fprintf(out, "%s %d %lld %s\n", weft_coll_kind_name(kinds[k]), b->ranks, (long long)INT64_MAX, coll_algorithm_name((coll_algorithm)last));
+      fprintf(out, "%s %d %lld %s\n", weft_coll_kind_name(kinds[k]), b->o.ranks, (long long)INT64_MAX, coll_algorithm_name((coll_algorithm)last));
   }
   return out && fclose(out) != 0;
 }
@@ -182,8 +176,8 @@ static bool run_sizes(const bench *b, weft_comm *comm, int kind, float *send, fl
 {
   bool empty = kind == WEFT_BARRIER;
 
-  for (int64_t bytes = b->min_bytes; bytes <= b->max_bytes; bytes = bytes == 64 ? 4096 : bytes == 16 << 20 ? 64 << 20 : bytes * 16) {
-    weft_coll_op op = op_of((weft_coll_kind)kind, b->ranks, bytes, send, recv);
+  for (int64_t bytes = b->o.min_bytes; bytes <= b->o.max_bytes; bytes = bytes == 64 ? 4096 : bytes == 16 << 20 ? 64 << 20 : bytes * 16) {
+    weft_coll_op op = op_of((weft_coll_kind)kind, b->o.ranks, bytes, send, recv);
     int n = iterations_of(b, empty ? 0 : bytes);
     if (measure(comm, &op, n, samples) < 0) return true;
     if (comm->rank == 0) print_line(b, kind, empty ? 0 : bytes, samples, n);
@@ -211,7 +205,7 @@ static bool run_wait(const bench *b, weft_comm *comm)
   if (!st && comm->rank != 0) sleep(SECONDS);
   if (!st) st = weft_coll_run(comm, &barrier, NULL);
   if (!st && comm->rank == 0)
-    printf("%-15s weft-%-7s ranks %d  %d s in a barrier: %.2f %% of a core\n", wait_name, how_names[b->how], b->ranks, SECONDS,
+    printf("%-15s weft-%-7s ranks %d  %d s in a barrier: %.2f %% of a core\n", wait_name, how_names[b->o.how], b->o.ranks, SECONDS,
            100 * (cpu_s() - before_s) / SECONDS);
   bool failed = st != NULL;
   weft_status_free(st);
@@ -220,7 +214,7 @@ static bool run_wait(const bench *b, weft_comm *comm)
 
 static int run_rank(const bench *b, weft_comm *comm)
 {
-  size_t room = (size_t)b->max_bytes + 4096;
+  size_t room = (size_t)b->o.max_bytes + 4096;
   float *send = aligned_alloc(4096, WEFT_ALIGN_UP(room, (size_t)4096)), *recv = aligned_alloc(4096, WEFT_ALIGN_UP(room, (size_t)4096));
   int64_t *samples = malloc(MOST_ITERATIONS * sizeof *samples);
   int failed = !send || !recv || !samples;
@@ -229,8 +223,8 @@ static int run_rank(const bench *b, weft_comm *comm)
     memset(send, 0, room);
     memset(recv, 0, room);
   }
-  if (!failed && b->tune) failed = tune(b, comm, send, recv, samples);
-  for (size_t k = 0; k < WEFT_COUNT(kinds) && !failed && !b->tune; k++)
+  if (!failed && b->o.tune) failed = tune(b, comm, send, recv, samples);
+  for (size_t k = 0; k < WEFT_COUNT(kinds) && !failed && !b->o.tune; k++)
     if (wanted(b, kinds[k])) failed = run_sizes(b, comm, (int)kinds[k], send, recv, samples);
   if (!failed && named(b, memcpy_name)) failed = run_sizes(b, comm, BENCH_MEMCPY, send, recv, samples);
   if (!failed && named(b, wait_name)) failed = run_wait(b, comm);
@@ -243,7 +237,7 @@ static int run_rank(const bench *b, weft_comm *comm)
 /* ---- sizes that nobody here has ---- */
 
 /* What every algorithm costs on the model network, as rows of a Markdown table. */
-static int simulate(void)
+int coll_bench_simulate(void)
 {
   enum { RANKS_PER_NODE = 8, MOST_SIMULATED = 65536, MOST_ROUNDS = 4096 };
   static const int sizes[] = {64, 1024, 65536};
@@ -300,29 +294,29 @@ static void *run_device(void *arg)
 
 static int run_devices(const bench *b)
 {
-  weft_comm *comms[MOST_RANKS];
-  int ranks[MOST_RANKS], failed = 0;
-  pthread_t threads[MOST_RANKS];
-  device devices[MOST_RANKS];
+  weft_comm *comms[COLL_BENCH_MOST_RANKS];
+  int ranks[COLL_BENCH_MOST_RANKS], failed = 0;
+  pthread_t threads[COLL_BENCH_MOST_RANKS];
+  device devices[COLL_BENCH_MOST_RANKS];
 
-  for (int r = 0; r < b->ranks; r++) ranks[r] = r;
-  weft_comm_spec spec = {.name = "bench", .size = b->ranks, .ranks = ranks, .rank_count = b->ranks};
+  for (int r = 0; r < b->o.ranks; r++) ranks[r] = r;
+  weft_comm_spec spec = {.name = "bench", .size = b->o.ranks, .ranks = ranks, .rank_count = b->o.ranks};
   weft_status *st = weft_comm_create(&spec, comms);
   if (st) {
     fprintf(stderr, "%s\n", weft_status_text(st, false));
     weft_status_free(st);
     return 1;
   }
-  if (b->tune) {
+  if (b->o.tune) {
     fprintf(stderr, "devices of one process need no table: tune shm or fabric\n");
     return 2;
   }
-  for (int r = 0; r < b->ranks; r++) {
+  for (int r = 0; r < b->o.ranks; r++) {
     devices[r] = (device){b, comms[r], 1};
     pthread_create(&threads[r], NULL, run_device, &devices[r]);
   }
-  for (int r = 0; r < b->ranks; r++) pthread_join(threads[r], NULL);
-  for (int r = 0; r < b->ranks; r++) {
+  for (int r = 0; r < b->o.ranks; r++) pthread_join(threads[r], NULL);
+  for (int r = 0; r < b->o.ranks; r++) {
     failed |= devices[r].failed;
     weft_comm_destroy(comms[r]);
   }
@@ -334,11 +328,11 @@ static int run_process(const bench *b, int rank)
   char label[32];
   weft_kv *kv = NULL;
   weft_comm *comm = NULL;
-  weft_comm_spec spec = {.name = "bench", .size = b->ranks, .ranks = &rank, .rank_count = 1};
+  weft_comm_spec spec = {.name = "bench", .size = b->o.ranks, .ranks = &rank, .rank_count = 1};
 
   pin(rank);
   snprintf(label, sizeof label, "bench-node%d", rank);
-  if (b->how == BENCH_FABRIC) setenv("WEFT_COLLECTIVE_NODE", label, 0);
+  if (b->o.how == COLL_BENCH_FABRIC) setenv("WEFT_COLLECTIVE_NODE", label, 0);
   weft_status *st = weft_kv_file_new(b->directory, &kv);
   spec.kv = kv;
   if (!st) st = weft_comm_create(&spec, &comm);
@@ -355,13 +349,13 @@ static int run_process(const bench *b, int rank)
 
 static int run_processes(bench *b)
 {
-  pid_t pids[MOST_RANKS];
+  pid_t pids[COLL_BENCH_MOST_RANKS];
   int failed = 0, status;
 
   snprintf(b->directory, sizeof b->directory, "/tmp/weft-bench-XXXXXX");
   if (!mkdtemp(b->directory)) return 1;
   fflush(stdout);
-  for (int r = 0; r < b->ranks; r++) {
+  for (int r = 0; r < b->o.ranks; r++) {
     pids[r] = fork();
     if (pids[r] == 0) {
       int rank_failed = run_process(b, r);
@@ -370,7 +364,7 @@ static int run_processes(bench *b)
     }
     if (pids[r] < 0) return 1;
   }
-  for (int r = 0; r < b->ranks; r++) {
+  for (int r = 0; r < b->o.ranks; r++) {
     waitpid(pids[r], &status, 0);
     failed |= status != 0;
   }
@@ -378,50 +372,9 @@ static int run_processes(bench *b)
   return failed;
 }
 
-static const char usage[] =
-  "usage: weft bench collectives [options]\n"
-  "  --how devices|shm|fabric  threads of one process; processes by shared memory; processes by libfabric (default shm)\n"
-  "  --ranks N                 2\n"
-  "  --ops LIST                all-reduce,all-gather,reduce-scatter,all-to-all,broadcast,send,barrier; besides: memcpy (of every rank's\n"
-  "                            vector), wait (CPU time of a process that waits)\n"
-  "  --min-bytes N --max-bytes N   64 to 16777216\n"
-  "  --scale X                 times the usual number of iterations\n"
-  "  --simulate yes            what every algorithm costs on the simulated network, for 64 to 65536 ranks, 8 a node\n"
-  "  --tune FILE               measure every algorithm and write the table for WEFT_COLLECTIVE_TABLE\n";
-
-int cli_bench_collectives_main(int argc, char **argv)
+int coll_bench_run(const coll_bench_options *options)
 {
-  bench b = {.how = BENCH_SHM, .ranks = 2, .min_bytes = 64, .max_bytes = 16 << 20, .scale = 1};
+  bench b = {.o = *options};
 
-  for (int i = 1; i < argc; i += 2) {
-    const char *value = i + 1 < argc ? argv[i + 1] : "";
-    size_t how = 0;
-    if (strcmp(argv[i], "--how") == 0) {
-      while (how < WEFT_COUNT(how_names) && strcmp(how_names[how], value) != 0) how++;
-      if (how == WEFT_COUNT(how_names)) break;
-      b.how = (bench_how)how;
-    } else if (strcmp(argv[i], "--ranks") == 0) {
-      b.ranks = atoi(value);
-    } else if (strcmp(argv[i], "--ops") == 0) {
-      b.ops = value;
-    } else if (strcmp(argv[i], "--min-bytes") == 0) {
-      b.min_bytes = atoll(value);
-    } else if (strcmp(argv[i], "--max-bytes") == 0) {
-      b.max_bytes = atoll(value);
-    } else if (strcmp(argv[i], "--scale") == 0) {
-      b.scale = atof(value);
-    } else if (strcmp(argv[i], "--simulate") == 0) {
-      return simulate();
-    } else if (strcmp(argv[i], "--tune") == 0) {
-      b.tune = value;
-    } else {
-      fprintf(strcmp(argv[i], "--help") == 0 ? stdout : stderr, "%s", usage);
-      return strcmp(argv[i], "--help") != 0;
-    }
-  }
-  if (b.ranks < 1 || b.ranks > MOST_RANKS || b.min_bytes < 4 || b.max_bytes < b.min_bytes || b.max_bytes > INT64_C(1) << 32 || !(b.scale > 0)) {
-    fprintf(stderr, "%s", usage);
-    return 2;
-  }
-  return b.how == BENCH_DEVICES ? run_devices(&b) : run_processes(&b);
+  return b.o.how == COLL_BENCH_DEVICES ? run_devices(&b) : run_processes(&b);
 }

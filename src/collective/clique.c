@@ -313,6 +313,18 @@ static bool is_first(const coll_clique_hold *h)
   return true;
 }
 
+/* A communicator of collectives that is spent stays until a rank here has heard of it: the launch that the others gave up has
+ * to fail here too, not to meet their next one on a new communicator.  Transfers find each other by their tags. */
+static bool is_to_be_dropped(const coll_clique *c)
+{
+  if (!c->set) return false;
+  if (c->purpose == 0) return weft_comm_is_told(c->set->comms[0]);
+  weft_status *spent = weft_comm_health(c->set->comms[0]);
+  bool drop = spent != NULL;
+  weft_status_free(spent);
+  return drop;
+}
+
 /* Drops what is spent and makes what is missing.  True when all is there. */
 static bool complete_locked(coll_clique_hold *h, leftovers *l)
 {
@@ -320,9 +332,7 @@ static bool complete_locked(coll_clique_hold *h, leftovers *l)
 
   for (int i = 0; i < h->count && !h->error; i++) {
     coll_clique *c = h->places[i].clique;
-    weft_status *spent = c->set ? weft_comm_health(c->set->comms[0]) : NULL;
-    if (spent) {
-      weft_status_free(spent);
+    if (is_to_be_dropped(c)) {
       c->least_generation = c->set->generation + 1;
       c->set->next = l->dropped;
       l->dropped = WEFT_MOVE(c->set);
@@ -355,7 +365,7 @@ static void advance_locked(coll_cliques *cs, leftovers *l)
   }
 }
 
-enum { SAY_WHO_MS = 1000 };
+enum { SAY_WHO_MS = 5000 };
 
 /* A creation ends at the hold's deadline by itself and says who did not come; the timer is there if it does not. */
 static weft_deadline patience(const coll_clique_hold *h)

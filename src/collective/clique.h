@@ -45,8 +45,8 @@ WEFT_NODISCARD weft_status *coll_cliques_acquire(coll_cliques *cliques, const co
 /* The communicator of a local rank of request `request`; good while the hold is held and its event has fired well. */
 weft_comm *coll_clique_hold_comm(const coll_clique_hold *hold, int request, int rank);
 
-/* Lets the cliques go to the next in line.  A clique whose communicator is spent is dropped: the next acquisition
- * makes a new one, under a new name that its members agree on by counting.  NULL is fine. */
+/* Lets the cliques go to the next in line.  A clique whose communicator is spent is dropped (one for collectives: once one of
+ * the ranks here has heard of it): the next acquisition makes a new one, under a new name that its members agree on by counting.  NULL is fine. */
 void coll_clique_hold_release(coll_clique_hold *hold);
 
 /* From now on keys with this incarnation are stale; holds that wait for it fail, communicators that have it are aborted. */

@@ -29,14 +29,15 @@ static void op_free(coll_op *op)
   free(op->tmp);
   free(op->msgs);
   free(op->parts);
+  coll_jobs_fini(&op->jobs);
   free(op);
 }
 
 static void comm_free(weft_comm *comm)
 {
   if (!comm) return;
-  coll_op *spare = atomic_load(&comm->spare);
-  if (spare) op_free(spare);
+  for (int i = 0; i < 2; i++)
+    if (comm->spare[i]) op_free(comm->spare[i]);
   coll_flight_close(comm);
   for (int i = 0; i < COLL_CACHED_SCHEDULES; i++) coll_schedule_fini(&comm->cache[i].schedule);
   free(comm->lateness);
@@ -67,7 +68,7 @@ void coll_group_release(coll_group *g)
     op_free(op);
   }
   for (int i = 0; g->locals && i < g->local_count; i++) comm_free(g->locals[i]);
-  coll_direct_fini(&g->direct);
+  coll_direct_fini(g);
   coll_topology_fini(&g->topology);
   weft_status_free(g->error);
   weft_mutex_fini(&g->mu);
@@ -146,6 +147,7 @@ weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t id, coll_group 
   g->spins = spins_of(g);
   atomic_init(&g->next_timer_ns, INT64_MAX);
   WEFT_TRY_ALLOC(group_allocate(g, spec));
+  if (g->local_count == g->size) WEFT_TRY(coll_direct_init(g));
   for (int r = 0; r < g->size; r++) {
     g->local_of[r] = -1;
     g->device_ids[r] = spec->device_ids ? spec->device_ids[r] : r;
@@ -352,12 +354,8 @@ void weft_comm_destroy(weft_comm *comm)
   int cancelled = 0;
 
   coll_group_lock(g);
-  while (g->direct.running) { /* its memory is being worked on: a few microseconds a chunk */
-    coll_direct_work_locked(g);
-    coll_group_unlock(g);
-    sched_yield();
-    coll_group_lock(g);
-  }
+  atomic_store(&g->disturbed, true);
+  coll_group_settle_locked(g);
   for (coll_op *op = g->all_pending, *next; op; op = next) {
     next = op->pending_next;
     if (op->comm != comm) continue;

@@ -155,13 +155,19 @@ static void list_those(FILE *out, const coll_group *g, const char *title, const 
 /* What this process's rank does, in the form of an answer. */
 static void look_at(inquiry *q, const weft_comm *comm, uint64_t seq, int64_t now_ns)
 {
+  const coll_slot *slot = comm && comm->group->use_direct ? coll_direct_slot(comm->group, comm->rank, seq) : NULL;
+  int64_t posted_ns = 0;
+
   if (!comm) {
     q->verdict = STRANGER;
     return;
   }
-  q->verdict = comm->next_seq > seq ? ARRIVED : ABSENT;
+  q->verdict = coll_comm_posted(comm) > seq ? ARRIVED : ABSENT;
   for (const coll_op *op = comm->head; op; op = op->next)
-    if (op->seq == seq) q->answer.arrived_ago_ns = WEFT_MAX(now_ns - op->posted_ns, INT64_C(1));
+    if (op->seq == seq) posted_ns = op->posted_ns;
+  if (!posted_ns && slot && q->verdict == ARRIVED) /* it does not sleep yet: nobody has ended what is overdue */
+    posted_ns = atomic_load(&slot->word) / 2 == seq + 1 ? slot->posted_ns : now_ns;
+  if (posted_ns) q->answer.arrived_ago_ns = WEFT_MAX(now_ns - posted_ns, INT64_C(1));
   coll_flight_status_locked(comm, q->answer.text, sizeof q->answer.text);
 }
 

@@ -235,7 +235,7 @@ static weft_status *load_ragged_rows(coll_op *op)
 static weft_status *load_first(coll_op *op)
 {
   op->started = true;
-  op->flight->started_ns = op->posted_ns;
+  coll_flight_started(op);
   if (op->args.kind != WEFT_RAGGED_ALL_TO_ALL) return load_schedule(op, &op->problem);
   if (op->memory[COLL_IN] != op->args.send) op->phase = 2; /* staged: see load_ragged_rows */
   return load_ragged_sizes(op);
@@ -304,6 +304,10 @@ void coll_engine_run_locked(coll_op *op)
   coll_group *g = comm->group;
   weft_status *st = NULL;
 
+  if (g->use_direct) {
+    coll_direct_arrive_locked(op);
+    return;
+  }
   if (!op->started) st = load_first(op);
   while (!st) {
     if (!run_rounds(op)) return;

@@ -184,8 +184,11 @@ static bool fault_borrowed(coll_stream *base) { return outer(base)->inner->ops->
 
 static void fault_revoke(coll_stream *base)
 {
-  coll_stream *inner = outer(base)->inner;
-  if (inner->ops->revoke) inner->ops->revoke(inner);
+  fault_stream *f = outer(base);
+
+  f->until_ns = 0; /* what is held back is never sent */
+  memset(f->held_bytes, 0, sizeof f->held_bytes);
+  if (f->inner->ops->revoke) f->inner->ops->revoke(f->inner);
 }
 
 static bool fault_arm(coll_stream *base)

@@ -71,33 +71,64 @@ void coll_flight_close(weft_comm *comm)
     free(comm->flight);
 }
 
-static void copy_text(char *out, size_t size, const char *text)
+/* An entry is written by the thread whose turn it is, and read by any: with atomics, so that what is read is at worst of two
+ * operations. */
+#define PUT(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
+typedef uint64_t __attribute__((may_alias)) word;
+_Static_assert(sizeof(coll_flight_entry) % sizeof(word) == 0, "whole words");
+
+static coll_flight_entry read_entry(const coll_flight_entry *e)
 {
-  size_t n = text ? strnlen(text, size - 1) : 0;
-  if (n) memcpy(out, text, n);
-  out[n] = '\0';
+  coll_flight_entry copy;
+
+  for (size_t i = 0; i < sizeof copy / sizeof(word); i++) ((word *)&copy)[i] = __atomic_load_n((const word *)e + i, __ATOMIC_RELAXED);
+  return copy;
 }
 
-void coll_flight_posted_locked(coll_op *op)
+/* As much of `text` as `size` bytes hold, with its end. */
+static void put_text(char *out, size_t size, const char *text)
+{
+  size_t n = text ? strnlen(text, size - 1) : 0;
+
+  for (size_t i = 0; i < n; i++) PUT(out[i], text[i]);
+  PUT(out[n], '\0');
+}
+
+void coll_flight_posted(coll_op *op)
 {
   weft_comm *comm = op->comm;
-  coll_flight_entry *e = &comm->flight[comm->flight_next++ % (uint64_t)coll_settings_get()->flight_entries];
+  uint64_t number = atomic_load_explicit(&comm->flight_next, memory_order_relaxed);
+  coll_flight_entry *e = &comm->flight[number % (uint64_t)coll_settings_get()->flight_entries];
 
-  e->seq = op->seq;
-  e->bytes = (uint64_t)op->problem.bytes;
-  e->count = op->args.count;
-  e->posted_ns = op->posted_ns;
-  e->started_ns = e->ended_ns = 0;
-  e->root = op->args.kind == WEFT_SEND || op->args.kind == WEFT_RECV ? op->args.peer : op->problem.root;
-  e->code = 0;
-  e->kind = (uint8_t)op->args.kind;
-  e->dtype = (uint8_t)op->args.dtype;
-  e->reduction = (uint8_t)op->args.reduction;
-  e->in_use = 1;
-  copy_text(e->instruction, sizeof e->instruction, op->site.instruction);
-  copy_text(e->executable, sizeof e->executable, op->site.executable);
-  copy_text(e->source, sizeof e->source, op->site.source);
+  /* no atomic increment: a send posted at the moment in which another thread's collective runs alone may share its entry */
+  atomic_store_explicit(&comm->flight_next, number + 1, memory_order_relaxed);
+  PUT(e->seq, op->seq);
+  PUT(e->bytes, (uint64_t)op->problem.bytes);
+  PUT(e->count, op->args.count);
+  PUT(e->posted_ns, op->posted_ns);
+  PUT(e->started_ns, op->alone ? op->posted_ns : 0);
+  PUT(e->ended_ns, 0);
+  PUT(e->root, op->collective ? op->problem.root : op->args.peer);
+  PUT(e->code, 0);
+  PUT(e->kind, (uint8_t)op->args.kind);
+  PUT(e->dtype, (uint8_t)op->args.dtype);
+  PUT(e->reduction, (uint8_t)op->args.reduction);
+  PUT(e->in_use, 1);
+  put_text(e->instruction, sizeof e->instruction, op->site.instruction);
+  put_text(e->executable, sizeof e->executable, op->site.executable);
+  put_text(e->source, sizeof e->source, op->site.source);
   op->flight = e;
+}
+
+void coll_flight_started(const coll_op *op) { PUT(op->flight->started_ns, op->posted_ns); }
+
+void coll_flight_ended(const coll_op *op, weft_code code, int64_t now_ns)
+{
+  coll_flight_entry *e = op->flight;
+
+  if (__atomic_load_n(&e->seq, __ATOMIC_RELAXED) != op->seq) return; /* overwritten since */
+  PUT(e->ended_ns, now_ns);
+  PUT(e->code, (int32_t)code);
 }
 
 /* ---- printing ---- */
@@ -120,22 +151,30 @@ static void entry_text(const coll_flight_entry *e, char *out, size_t size)
   snprintf(out, size, "%s%s%.32s", operation, e->source[0] ? " at " : "", e->source);
 }
 
-/* The entries that are in use, oldest first. */
-static const coll_flight_entry *entry_at(const coll_flight_entry *ring, uint64_t capacity, uint64_t next, uint64_t i)
+/* The entries that are in use, oldest first: how many, and a copy of each. */
+static uint64_t entries_of(const weft_comm *comm)
 {
-  uint64_t first = next > capacity ? next - capacity : 0;
-  return &ring[(first + i) % capacity];
+  uint64_t next = atomic_load_explicit(&comm->flight_next, memory_order_relaxed);
+  return WEFT_MIN(next, (uint64_t)coll_settings_get()->flight_entries);
+}
+static coll_flight_entry entry_at(const weft_comm *comm, uint64_t i)
+{
+  uint64_t capacity = (uint64_t)coll_settings_get()->flight_entries;
+  uint64_t next = atomic_load_explicit(&comm->flight_next, memory_order_relaxed);
+
+  return read_entry(&comm->flight[(next > capacity ? next - capacity + i : i) % capacity]);
 }
 
-static void print_ring(const coll_flight_entry *ring, uint64_t capacity, uint64_t next, int64_t now_ns, FILE *out)
+static void print_ring(const weft_comm *comm, int64_t now_ns, FILE *out)
 {
-  for (uint64_t i = 0; i < WEFT_MIN(next, capacity); i++) {
-    const coll_flight_entry *e = entry_at(ring, capacity, next, i);
+  for (uint64_t i = 0; i < entries_of(comm); i++) {
+    coll_flight_entry e = entry_at(comm, i);
     char text[256];
-    entry_text(e, text, sizeof text);
-    fprintf(out, "    %s%6llu  %-10s %10.3f ms ago", is_p2p(e) ? "p" : " ", (unsigned long long)e->seq, state_of(e),
-            (double)(now_ns - e->posted_ns) / 1e6);
-    if (e->ended_ns) fprintf(out, "  took %.3f ms", (double)(e->ended_ns - e->posted_ns) / 1e6);
+    if (!e.in_use) continue; /* being written for the first time */
+    entry_text(&e, text, sizeof text);
+    fprintf(out, "    %s%6llu  %-10s %10.3f ms ago", is_p2p(&e) ? "p" : " ", (unsigned long long)e.seq, state_of(&e),
+            (double)(now_ns - e.posted_ns) / 1e6);
+    if (e.ended_ns) fprintf(out, "  took %.3f ms", (double)(e.ended_ns - e.posted_ns) / 1e6);
     fprintf(out, "  %s\n", text);
   }
 }
@@ -150,40 +189,39 @@ void coll_flight_text_locked(coll_group *g, FILE *out)
     const weft_comm *comm = g->locals[i];
     if (!comm) continue;
     fprintf(out, "  rank %d (device %lld): %llu collectives posted, %llu ended\n", comm->rank,
-            (long long)g->device_ids[comm->rank], (unsigned long long)comm->next_seq, (unsigned long long)comm->ended_seq);
+            (long long)g->device_ids[comm->rank], (unsigned long long)coll_comm_posted(comm), (unsigned long long)comm->ended_seq);
     for (int r = 0; r < g->size && r < 1024; r++) {
-      const weft_comm_lateness *late = &comm->lateness[r];
-      if (late->times_last && g->size > 1)
+      weft_comm_lateness late = coll_comm_lateness(comm, r);
+      if (late.times_last && g->size > 1)
         fprintf(out, "    rank %d came last %llu times, waited for %.3f ms in all, %.3f ms at most\n", r,
-                (unsigned long long)late->times_last, (double)late->waited_ns / 1e6, (double)late->max_ns / 1e6);
+                (unsigned long long)late.times_last, (double)late.waited_ns / 1e6, (double)late.max_ns / 1e6);
     }
-    print_ring(comm->flight, (uint64_t)coll_settings_get()->flight_entries, comm->flight_next, now_ns, out);
+    print_ring(comm, now_ns, out);
   }
 }
 
 void coll_flight_status_locked(const weft_comm *comm, char *out, size_t size)
 {
-  uint64_t capacity = (uint64_t)coll_settings_get()->flight_entries;
-  const coll_flight_entry *last = NULL;
+  coll_flight_entry last = {0};
   int64_t now_ns = weft_now_ns();
   char text[256];
 
-  for (uint64_t i = WEFT_MIN(comm->flight_next, capacity); i-- > 0 && !last;) {
-    const coll_flight_entry *e = entry_at(comm->flight, capacity, comm->flight_next, i);
-    if (!is_p2p(e)) last = e;
+  for (uint64_t i = entries_of(comm); i-- > 0 && !last.in_use;) {
+    coll_flight_entry e = entry_at(comm, i);
+    if (!is_p2p(&e)) last = e;
   }
-  if (!last) {
+  if (!last.in_use) {
     snprintf(out, size, "has posted nothing in the %.1f s since the communicator was made",
              (double)(now_ns - comm->flight_idle_since_ns) / 1e9);
     return;
   }
-  entry_text(last, text, sizeof text);
-  if (last->ended_ns)
-    snprintf(out, size, "last seen at %s (seq %llu), which ended %.1f s ago", text, (unsigned long long)last->seq,
-             (double)(now_ns - last->ended_ns) / 1e9);
+  entry_text(&last, text, sizeof text);
+  if (last.ended_ns)
+    snprintf(out, size, "last seen at %s (seq %llu), which ended %.1f s ago", text, (unsigned long long)last.seq,
+             (double)(now_ns - last.ended_ns) / 1e9);
   else
-    snprintf(out, size, "in %s (seq %llu) for %.1f s", text, (unsigned long long)last->seq,
-             (double)(now_ns - last->posted_ns) / 1e9);
+    snprintf(out, size, "in %s (seq %llu) for %.1f s", text, (unsigned long long)last.seq,
+             (double)(now_ns - last.posted_ns) / 1e9);
 }
 
 /* ---- joining files ---- */
@@ -192,6 +230,8 @@ typedef struct recorder {
   coll_flight_header header;
   coll_flight_entry *entries; /* collectives only, by seq */
   uint64_t count;
+  coll_flight_entry last; /* of all, sends and receives too */
+  int64_t last_ns;        /* when its rank last posted something or was done with it, by the clock of all hosts; INT64_MIN: there is none */
 } recorder;
 
 static int by_seq(const void *a, const void *b)
@@ -200,12 +240,22 @@ static int by_seq(const void *a, const void *b)
   return x < y ? -1 : x > y;
 }
 
+static void keep_last(recorder *r, const coll_flight_entry *e)
+{
+  int64_t ns = WEFT_MAX(e->posted_ns, e->code ? 0 : e->ended_ns); /* an error is no step forward */
+
+  ns = (int64_t)((uint64_t)ns + (uint64_t)r->header.realtime_offset_ns); /* a file's: any numbers */
+  if (ns < r->last_ns) return;
+  r->last = *e;
+  r->last_ns = ns;
+}
+
 static weft_status *read_recorder(const char *path, recorder *r)
 {
   FILE *file = fopen(path, "re");
   weft_status *st = NULL;
 
-  *r = (recorder){0};
+  *r = (recorder){.last_ns = INT64_MIN};
   if (!file) return WEFT_ERR(NOT_FOUND, "%s: %s", path, strerror(errno));
   if (fread(&r->header, sizeof r->header, 1, file) != 1 || r->header.magic != COLL_FLIGHT_MAGIC ||
       r->header.entry_bytes != sizeof(coll_flight_entry) || r->header.capacity > 1 << 20 || r->header.size < 1)
@@ -217,6 +267,7 @@ static weft_status *read_recorder(const char *path, recorder *r)
     coll_flight_entry *e = &r->entries[r->count];
     if (fread(e, sizeof *e, 1, file) != 1) break;
     e->instruction[sizeof e->instruction - 1] = e->source[sizeof e->source - 1] = e->executable[sizeof e->executable - 1] = '\0';
+    if (e->in_use) keep_last(r, e);
     r->count += e->in_use && !is_p2p(e);
   }
   fclose(file);
@@ -264,8 +315,8 @@ static void compare(const recorder *rs, int count, FILE *out)
     for (int i = 0; i < count; i++) {
       const coll_flight_entry *e = find(&rs[i], seq);
       if (e) entry_text(e, text, sizeof text);
-      fprintf(out, "  rank %d (%s, pid %d): %s%s%s%s\n", rs[i].header.rank, rs[i].header.host, rs[i].header.pid,
-              e ? text : "never posted it", e ? ", " : "", e ? state_of(e) : "",
+      fprintf(out, "  rank %d (device %lld on %s, pid %d): %s%s%s%s\n", rs[i].header.rank, (long long)rs[i].header.device_id,
+              rs[i].header.host, rs[i].header.pid, e ? text : "never posted it", e ? ", " : "", e ? state_of(e) : "",
               e && !agree(first, e) ? "  <- differs from the first" : "");
       if (!e && rs[i].count) {
         entry_text(&rs[i].entries[rs[i].count - 1], text, sizeof text);
@@ -286,6 +337,36 @@ static int by_communicator(const void *a, const void *b)
   return x->group_id != y->group_id ? (x->group_id < y->group_id ? -1 : 1) : x->rank - y->rank;
 }
 
+static int by_last_step(const void *a, const void *b)
+{
+  const recorder *x = a, *y = b;
+  return (x->last_ns > y->last_ns) - (x->last_ns < y->last_ns);
+}
+
+static bool is_same_process(const recorder *a, const recorder *b)
+{
+  return a->header.pid == b->header.pid && strcmp(a->header.host, b->header.host) == 0;
+}
+
+/* Who went quiet first is where to look first: the others wait for it, or for those that do.  Sorts the recorders. */
+static void write_quietest(recorder *rs, int count, FILE *out)
+{
+  char text[256];
+  int processes = 0;
+
+  qsort(rs, (size_t)count, sizeof *rs, by_last_step);
+  for (int i = 0; i < count; i++) {
+    int later = i + 1;
+    while (later < count && !is_same_process(&rs[i], &rs[later])) later++;
+    if (later < count || rs[i].last_ns == INT64_MIN) continue; /* that one says what this process did last */
+    entry_text(&rs[i].last, text, sizeof text);
+    if (processes++ == 0) fprintf(out, "the last step of each process, who went quiet first on top:\n");
+    fprintf(out, "  pid %d on %s (device %lld), %.3f ms before the last step of all: %s (seq %llu of %s), %s\n", rs[i].header.pid, rs[i].header.host,
+            (long long)rs[i].header.device_id, ((double)rs[count - 1].last_ns - (double)rs[i].last_ns) / 1e6, text,
+            (unsigned long long)rs[i].last.seq, rs[i].header.name, state_of(&rs[i].last));
+  }
+}
+
 weft_status *coll_flight_join(const char *const *paths, int count, FILE *out)
 {
   recorder *rs = calloc((size_t)count + 1, sizeof *rs);
@@ -299,20 +380,8 @@ weft_status *coll_flight_join(const char *const *paths, int count, FILE *out)
     fprintf(out, "communicator %s: recorders of %d of %d ranks\n", rs[i].header.name, end - i, rs[i].header.size);
     compare(rs + i, end - i, out);
   }
+  if (!st) write_quietest(rs, count, out);
   for (int i = 0; i < count; i++) free(rs[i].entries);
   free(rs);
   return st;
-}
-
-int cli_flight_main(int argc, char **argv)
-{
-  if (argc < 2) {
-    fprintf(stderr, "usage: weft inspect --flight FILE...\n");
-    return 2;
-  }
-  weft_status *st = coll_flight_join((const char *const *)argv + 1, argc - 1, stdout);
-  if (!st) return 0;
-  fprintf(stderr, "weft: %s\n", weft_status_text(st, false));
-  weft_status_free(st);
-  return 1;
 }

@@ -30,7 +30,4 @@ void coll_flight_publish(weft_kv *kv, uint64_t incarnation);
  * Errors: INVALID_ARGUMENT (no address), UNAVAILABLE (nobody there), DEADLINE_EXCEEDED (no answer: stopped, or starved). */
 WEFT_NODISCARD weft_status *coll_flight_ask(const void *address, size_t bytes, weft_deadline deadline, FILE *out);
 
-/* `weft inspect --flight FILE...`: argv[0] is ignored.  Returns the exit status. */
-int cli_flight_main(int argc, char **argv);
-
 #endif

@@ -29,26 +29,28 @@ typedef struct coll_msg {
   bool header_done;
 } coll_msg;
 
-/* Who waits in weft_coll_run: on the waiter's stack. */
-typedef struct coll_waiter {
-  atomic_int state; /* 0 pending, 1 done, 2 pending with the waiter asleep on this word */
-  weft_status *status; /* written before state becomes 1 */
-} coll_waiter;
+/* weft_coll_waiter.state; `status` is written before it becomes DONE. */
+enum coll_waiter_state {
+  COLL_WAITER_LOOKS,
+  COLL_WAITER_DONE,
+  COLL_WAITER_SLEEPS, /* on this word */
+  COLL_WAITER_LEFT,   /* and is to be called */
+};
+
+/* Where an operation's result goes: exactly one is set. */
+typedef struct coll_completion {
+  weft_event *event;
+  weft_coll_waiter *waiter;
+  struct coll_batch *batch;
+} coll_completion;
 
 /* Several operations with one completion. */
 typedef struct coll_batch {
   atomic_int left;
   atomic_flag failed;
   weft_status *status; /* the first error; its writer holds `failed` */
-  weft_event *event;
+  coll_completion to;
 } coll_batch;
-
-/* Where an operation's result goes: exactly one is set. */
-typedef struct coll_completion {
-  weft_event *event;
-  coll_waiter *waiter;
-  coll_batch *batch;
-} coll_completion;
 
 /* What a recorder entry says; fixed size, for files.  Times are of CLOCK_MONOTONIC, 0: not yet. */
 typedef struct coll_flight_entry {
@@ -59,6 +61,21 @@ typedef struct coll_flight_entry {
   int32_t waits_for; /* rank whose data is missing, -1 */
   char instruction[48], executable[24], source[32];
 } coll_flight_entry;
+
+/* One job of an operation whose ranks all are here: the fold of `part_count` parts (one: a copy; none: zeroes) to
+ * `dst_count` places.  The pointers are runs of coll_jobs.pointers. */
+typedef struct coll_job {
+  size_t parts, dsts;
+  int part_count, dst_count;
+  size_t bytes, first_chunk;
+} coll_job;
+
+typedef struct coll_jobs {
+  coll_job *jobs;
+  void **pointers;
+  size_t job_count, job_capacity, pointer_count, pointer_capacity, chunk_count;
+  const coll_reducer *reducer; /* of one of the operations */
+} coll_jobs;
 
 /* A part of a fused operation: where its result goes, and the bytes of a block of it. */
 typedef struct coll_part {
@@ -80,6 +97,8 @@ struct coll_op {
   int last_peer;          /* whose data came last, -1: nobody's in particular */
   bool collective;        /* not a send or receive */
   bool runnable, started, fused;
+  bool slotted;           /* what it gives fits in a slot: it never needs the others' buffers */
+  bool alone;             /* its rank runs it outside the lock: see COLL_TURN_ALONE */
 
   bool warned;
   coll_reducer reducer;
@@ -101,6 +120,7 @@ struct coll_op {
   char *stage;     /* copy of an input that overlaps its output, or packed parts */
   char *tmp;       /* scratch */
   coll_part *parts; /* if it is fused */
+  coll_jobs jobs;   /* its rank's, if it is slotted */
   size_t part_count;
   size_t arrays_capacity, stage_capacity, tmp_capacity, msgs_capacity, parts_capacity;
 };
@@ -142,43 +162,59 @@ typedef struct coll_cached {
   uint64_t used;     /* 0: empty */
 } coll_cached;
 
+/* weft_comm.turn: flags below, the number of collectives posted above. */
+enum {
+  COLL_TURN_ALONE = 1,  /* a thread runs one outside the lock; what is posted meanwhile queues behind it */
+  COLL_TURN_QUEUED = 2, /* the queue is not empty: changed under the lock */
+  COLL_TURN_NEXT = 4,
+};
+
 struct weft_comm {
   _Alignas(64) coll_group *group; /* a reference of it, once the communicator is handed out */
-  atomic_int refs;   /* the owner's, and one of each thread that runs or waits for an operation */
+  atomic_int refs;   /* the owner's, and one of each thread that waits for an operation in the queue */
   int rank, local; /* local: its index among the group's */
   bool told; /* its owner has heard of group->error: by an operation that ended with it, or by having aborted it */
   coll_op *head, **tail; /* collectives in order; head is the active one */
-  _Atomic(coll_op *) spare; /* the next post takes it without the lock */
-  uint64_t next_seq, ended_seq; /* the end of what other ranks' threads touch: one cache line */
+  _Atomic(coll_op *) spare[2]; /* the next post takes one without the lock; 0 is put there under the lock, 1 by whose turn it is */
+  _Atomic uint64_t turn;
+  _Atomic uint64_t ended_seq; /* the end of what other ranks' threads touch: one cache line */
   uint64_t serial;
   coll_fifo p2p_sends, p2p_recvs; /* sends to ranks of this process and receives, unmatched, oldest first */
-  weft_comm_lateness *lateness; /* [size] */
+  weft_comm_lateness *lateness; /* [size]; by coll_comm_waited and coll_comm_lateness only */
   coll_cached cache[COLL_CACHED_SCHEDULES];
   uint64_t cache_clock;
   coll_flight_entry *flight; /* ring */
-  uint64_t flight_next;
+  _Atomic uint64_t flight_next;
   int64_t flight_idle_since_ns;
   void *flight_map; /* where it is a file's */
   size_t flight_map_bytes;
 };
 
-/* One job of an operation whose ranks all are here: the fold of `part_count` parts (one: a copy; none: zeroes) to
- * `dst_count` places.  The pointers are runs of coll_direct.pointers. */
-typedef struct coll_job {
-  size_t parts, dsts;
-  int part_count, dst_count;
-  size_t bytes, first_chunk;
-} coll_job;
+/* How the ranks of one process meet: each writes to slots of its own, and reads those of the others.  A rank has two, for
+ * operations of even and of odd number: it arrives at the next but one only when all have arrived at the next, and so are
+ * done with this one. */
+typedef struct coll_slot {
+  _Alignas(128) _Atomic uint64_t word; /* twice its operation's number, which is seq + 1; 1 more: it is queued, for others to end */
+  uint64_t fingerprint;
+  int64_t posted_ns;
+  coll_op *op; /* pending until all have met */
+  char payload[];  /* its input, if it is slotted */
+} coll_slot;
+
+/* Who looks whether all have arrived. */
+typedef struct coll_meeting {
+  uint64_t number, fingerprint; /* of the operation, as a slot has them */
+  int seen;      /* that many have arrived: the lowest ranks, if the operation is slotted */
+  bool stranger; /* the rank `seen` is at another operation */
+} coll_meeting;
 
 typedef struct coll_direct {
-  coll_op *first; /* of those that have arrived */
-  int arrived, workers;
+  coll_meeting meeting[2]; /* of the operations in the queue: as with slots, there may be two, the next and who is late for the last */
+  const coll_op *first[2]; /* who was there first; it may be gone once all have met */
+  int workers;
   atomic_bool running; /* changed under the lock */
-  coll_job *jobs;
-  void **pointers;
-  size_t job_count, job_capacity, pointer_count, pointer_capacity, chunk_count;
+  coll_jobs jobs;
   atomic_size_t next_chunk, done_chunks;
-  const coll_reducer *reducer; /* of one of the operations */
 } coll_direct;
 
 typedef struct coll_address coll_address;
@@ -212,6 +248,9 @@ struct coll_group {
   coll_topology topology;
   int64_t timeout_ns, warn_ns;
   bool rank_order, use_direct;
+  atomic_bool disturbed; /* spent, or a rank leaves: who runs alone comes and queues, and nobody does any more */
+  char *slots;           /* if all ranks are here: see coll_direct_slot */
+  size_t slot_bytes;     /* of each, with its payload */
   int spins; /* of a waiter before it yields its core */
   int forced_algorithm; /* coll_algorithm, AUTO: none */
 
@@ -245,9 +284,23 @@ WEFT_NODISCARD weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t 
 void coll_op_finish_locked(coll_op *op, weft_status *st);
 void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns);
 
+/* `peer` came last, `late_ns` after the first. */
+void coll_comm_waited(weft_comm *comm, int peer, int64_t late_ns);
+weft_comm_lateness coll_comm_lateness(const weft_comm *comm, int peer);
+
+/* How many collectives it has posted: the number of the next. */
+static inline uint64_t coll_comm_posted(const weft_comm *comm)
+{
+  return atomic_load_explicit(&comm->turn, memory_order_relaxed) / COLL_TURN_NEXT;
+}
+
 /* Spends the group: all its operations end with copies of `st` (taken), links close.  A second call is ignored.
  * Peers hear about it unless `silent`. */
 void coll_group_fail_locked(coll_group *g, weft_status *st, bool tell_peers);
+
+/* Waits, a few microseconds, until nobody works outside the lock on the group's memory, which is disturbed: what is pending
+ * is in the queue then.  Releases the lock meanwhile. */
+void coll_group_settle_locked(coll_group *g);
 
 /* Runs whatever can run now; may release the lock meanwhile.  True if anything moved. */
 bool coll_group_progress_locked(coll_group *g);
@@ -289,9 +342,28 @@ void coll_p2p_post_locked(coll_op *op);
 
 /* ---- local/direct.c: operations whose ranks all are in this process ---- */
 
-void coll_direct_arrive_locked(coll_op *op); /* became its rank's oldest */
+WEFT_NODISCARD weft_status *coll_direct_init(coll_group *g);
+void coll_direct_fini(coll_group *g);
+void coll_jobs_fini(coll_jobs *jobs);
+
+bool coll_direct_fits(const coll_op *op); /* slotted? */
+static inline coll_slot *coll_direct_slot(const coll_group *g, int rank, uint64_t seq)
+{
+  return (coll_slot *)(g->slots + (2 * (size_t)rank + (seq & 1)) * g->slot_bytes);
+}
+
+/* Tells the others that the operation is here; `queued`: somebody else is to end it. */
+void coll_direct_publish(coll_op *op, bool queued);
+
+bool coll_direct_met(const coll_group *g, coll_meeting *m); /* all have, or a stranger has */
+
+/* What an operation that runs alone does once all have met: its result, in time.  False without memory.  *others: some
+ * are in the queue. */
+bool coll_direct_end_alone(coll_op *op, bool *others);
+void coll_direct_end_queued_locked(coll_group *g, uint64_t seq); /* those that have met there */
+
+void coll_direct_arrive_locked(coll_op *op); /* became its rank's oldest, or joined the queue after it had arrived */
 bool coll_direct_work_locked(coll_group *g); /* may release the lock meanwhile; true if it did something */
-void coll_direct_fini(coll_direct *direct);
 
 /* ---- select.c ---- */
 
@@ -301,7 +373,9 @@ coll_algorithm coll_select(const coll_group *g, const coll_problem *problem);
 
 WEFT_NODISCARD weft_status *coll_flight_open(weft_comm *comm);
 void coll_flight_close(weft_comm *comm);
-void coll_flight_posted_locked(coll_op *op);
+void coll_flight_posted(coll_op *op); /* by who posts it */
+void coll_flight_started(const coll_op *op);
+void coll_flight_ended(const coll_op *op, weft_code code, int64_t now_ns);
 void coll_flight_text_locked(coll_group *g, FILE *out);
 
 /* What the rank does or did last, for a report on an operation of number `seq`. */

@@ -3,7 +3,8 @@
  * Channel 0 carries the messages of schedules, in order: each is a header, perhaps the instruction's name, and the
  * payload, padded to units.  A message stays in the stream until its receive is posted; that is the flow control.
  * Channel 1 carries sends and receives: OFFER, answered by ACCEPT once a receive matches, then DATA.  So nothing on it
- * ever waits for a receive that is not posted.
+ * ever waits for a receive that is not posted.  Small sends do not ask (EAGER): what no receive has met yet is kept here,
+ * and each peer has so much ROOM for that; when it is used up, its sends ask again.
  *
  * Large payloads of both are lent.  One thing at a time is: a schedule's message may wait for a send's, whose receive is
  * posted, but not the other way round.  A send that finds something lent goes through the stream instead. */
@@ -24,6 +25,7 @@
 #define HEADER_MAGIC UINT32_C(0x3147534d)
 
 enum { PIECE_BYTES = 64 << 10, BULK_PIECE_BYTES = 256 << 10, SITE_BYTES = COLL_STREAM_UNIT, MOST_OFFERS = 65536 };
+enum { EAGER_BYTES = 64 << 10, EAGER_ROOM = 256 << 10 };
 
 /* How long a peer whose stream broke has to say why on the control connection, before it counts as dead. */
 #define WORD_NS (50 * WEFT_NS_PER_MS)
@@ -41,13 +43,17 @@ typedef enum link_state {
   LINK_LEFT,       /* the peer said goodbye; what it sent before still counts, and may still be on its way */
 } link_state;
 
-typedef enum coll_p2p_phase { P2P_TO_SEND, P2P_OFFERED, P2P_DATA_TO_SEND, P2P_ACCEPT_TO_SEND, P2P_DATA_TO_COME } coll_p2p_phase;
+typedef enum coll_p2p_phase {
+  P2P_TO_SEND, P2P_EAGER_TO_SEND, P2P_OFFERED, P2P_DATA_TO_SEND, P2P_ACCEPT_TO_SEND, P2P_DATA_TO_COME
+} coll_p2p_phase;
 
-/* An offer that no receive has met yet. */
+/* An offer that no receive has met yet, or what came without being asked for. */
 typedef struct offer {
   struct offer *next;
   coll_header header;
   uint64_t arrival; /* of all offers of the group, for receives from any rank */
+  size_t got;       /* bytes of an eager payload */
+  char payload[];
 } offer;
 
 struct coll_link {
@@ -75,7 +81,9 @@ struct coll_link {
   coll_msg *rx1_msg;         /* whose DATA is coming in */
   offer *offers, **offers_tail;
   size_t offer_count;
-  uint64_t next_p2p_id;
+  offer *storing;            /* the last one, while its payload is coming in */
+  uint64_t next_p2p_id, rx_p2p_id; /* of our next send, and the peer's */
+  size_t room_there, room_here, room_due; /* for eager sends: at the peer, of the peer's here, and what we have not told it yet */
   int64_t told; /* see coll_link_told */
   int64_t broken_ns; /* when the stream was first seen broken, or the connection refused; 0: it works */
   weft_status *refused; /* why: LINK_REFUSED */
@@ -120,11 +128,17 @@ static uint32_t check_of(const coll_header *h)
 
 static coll_header header_of(const coll_op *op, int type, uint64_t id, int64_t bytes)
 {
-  coll_header h = {.magic = HEADER_MAGIC, .type = (uint8_t)type, .kind = (uint8_t)op->args.kind,
+  coll_header h = {.type = (uint8_t)type, .kind = (uint8_t)op->args.kind,
                    .dtype = (uint8_t)op->args.dtype, .reduction = (uint8_t)op->args.reduction, .seq = op->seq,
                    .bytes = (uint64_t)bytes, .count = op->args.count, .fingerprint = op->fingerprint,
                    .tag = op->args.tag, .id = id, .root = op->problem.root};
   return h;
+}
+
+void coll_header_seal(coll_header *h)
+{
+  h->magic = HEADER_MAGIC;
+  h->check = check_of(h);
 }
 
 static bool header_is_sound(const coll_header *h)
@@ -167,7 +181,7 @@ static size_t put_header(char *at, const coll_op *op, int type, uint64_t id, int
   coll_header h = header_of(op, type, id, bytes);
   bool with_site = type & COLL_MESSAGE_HAS_SITE;
 
-  h.check = check_of(&h);
+  coll_header_seal(&h);
   memcpy(at, &h, sizeof h);
   if (!with_site) return sizeof h;
   memset(at + sizeof h, 0, SITE_BYTES);
@@ -199,11 +213,11 @@ static bool send_some(coll_link *link, int channel, coll_msg *msg, int type)
   }
 }
 
-/* Worth lending?  A send's payload sooner: the channel of sends holds little. */
+/* Worth lending? */
 static bool is_bulk(const coll_link *link, const coll_msg *msg)
 {
   coll_stream *s = link->stream;
-  return s->ops->bulk_least && (size_t)coll_msg_bytes(msg) >= s->ops->bulk_least(s) / (msg->step ? 1 : 4);
+  return s->ops->bulk_least && (size_t)coll_msg_bytes(msg) >= s->ops->bulk_least(s);
 }
 
 /* Announces a large payload and lends it, if there is room for that now. */
@@ -364,24 +378,58 @@ static bool receive_steps(coll_link *link)
 
 /* ---- channel 1: sends and receives ---- */
 
-/* Sends an accepted payload, lent where that is worth it.  True when the peer has it. */
+/* Of the receiver's room. */
+static size_t eager_cost(int64_t bytes) { return sizeof(offer) + (size_t)bytes; }
+
+static bool may_be_eager(const coll_link *link, const coll_msg *msg)
+{
+  int64_t bytes = coll_msg_bytes(msg);
+  return bytes <= EAGER_BYTES && eager_cost(bytes) <= link->room_there && !is_bulk(link, msg);
+}
+
+/* Sends the payload of a send: unasked or accepted, lent where that is worth it.  True when the peer has it. */
 static bool send_data(coll_link *link, coll_msg *msg)
 {
+  if (msg->op->phase == P2P_EAGER_TO_SEND) return send_some(link, 1, msg, COLL_MESSAGE_EAGER);
   if (link->lends == msg) return is_lent(link);
   if (msg->header_done || link->lends || !is_bulk(link, msg)) return send_some(link, 1, msg, COLL_MESSAGE_DATA);
   lend(link, 1, msg, COLL_MESSAGE_DATA);
   return false;
 }
 
+/* Tells the peer of the room that it has again, between messages, when it is worth one. */
+static void give_room(coll_link *link)
+{
+  coll_header h = {.type = COLL_MESSAGE_ROOM, .bytes = link->room_due};
+  const coll_msg *open = link->frames.head;
+  void *at;
+
+  if (link->room_due < EAGER_ROOM / 2 || (open && open->header_done) || link->stream->ops->space(link->stream, 1, &at) < sizeof h) return;
+  coll_header_seal(&h);
+  memcpy(at, &h, sizeof h);
+  link->tx_count[1]++;
+  link->stream->ops->commit(link->stream, 1, sizeof h);
+  link->room_here += link->room_due;
+  link->room_due = 0;
+}
+
 static bool send_p2p(coll_link *link)
 {
   bool any = false;
 
+  give_room(link);
   for (coll_msg *msg; (msg = link->frames.head);) {
     coll_op *op = msg->op;
     void *at;
-    if (op->phase == P2P_DATA_TO_SEND) {
-      if (!send_data(link, msg)) break;
+    if (op->phase == P2P_TO_SEND && may_be_eager(link, msg)) {
+      link->room_there -= eager_cost(op->problem.bytes);
+      op->phase = P2P_EAGER_TO_SEND;
+    }
+    if (op->phase == P2P_DATA_TO_SEND || op->phase == P2P_EAGER_TO_SEND) {
+      int64_t before = msg->done_bytes;
+      bool done = send_data(link, msg);
+      any |= msg->done_bytes != before;
+      if (!done) break;
       coll_fifo_pop(&link->frames);
       coll_op_finish_locked(op, NULL);
     } else {
@@ -399,15 +447,42 @@ static bool send_p2p(coll_link *link)
   return any;
 }
 
-static void accept_offer(coll_link *link, coll_op *recv, const coll_header *h)
+/* A receive and what the peer offers, or sends unasked, have met.  False if the group failed. */
+static bool meet(coll_link *link, coll_op *recv, const coll_header *h)
 {
   if ((int64_t)h->bytes != recv->problem.bytes || h->dtype != recv->args.dtype) {
     disagree(link, h, "", recv);
-    return;
+    return false;
   }
   recv->p2p_id = h->id;
-  recv->phase = P2P_ACCEPT_TO_SEND;
-  coll_fifo_push(&link->frames, &recv->p2p);
+  recv->phase = h->type == COLL_MESSAGE_OFFER ? P2P_ACCEPT_TO_SEND : P2P_DATA_TO_COME;
+  if (h->type == COLL_MESSAGE_OFFER) coll_fifo_push(&link->frames, &recv->p2p);
+  return true;
+}
+
+static void received(coll_link *link, coll_op *recv, const coll_header *h)
+{
+  if (h->type == COLL_MESSAGE_EAGER) link->room_due += eager_cost((int64_t)h->bytes);
+  coll_op_finish_locked(recv, NULL);
+}
+
+/* The rest of a payload goes straight to the receive. */
+static void receive_rest(coll_link *link, coll_op *recv, const coll_header *h)
+{
+  link->rx1 = *h;
+  link->rx1_msg = &recv->p2p;
+}
+
+/* Takes what was kept for a receive, as far as it has come. */
+static void receive_kept(coll_link *link, coll_op *recv, const offer *o)
+{
+  if (o->got) coll_engine_deliver(&recv->p2p, o->payload, o->got);
+  if (link->storing != o) {
+    received(link, recv, &o->header);
+    return;
+  }
+  link->storing = NULL;
+  receive_rest(link, recv, &o->header);
 }
 
 /* Takes the message that `fits` out of a FIFO. */
@@ -430,24 +505,61 @@ static bool wants_offer(const coll_op *op, const coll_header *h, int peer)
   return op->args.tag == h->tag && (op->args.peer < 0 || op->args.peer == peer);
 }
 
-static void on_offer(coll_link *link, const coll_header *h)
+/* Keeps what no receive has met yet. */
+static void keep(coll_link *link, const coll_header *h)
 {
-  coll_msg *recv = take(&link->group->locals[link->local]->p2p_recvs, wants_offer, h, link->peer);
+  bool eager = h->type == COLL_MESSAGE_EAGER;
+  offer *o = link->offer_count < MOST_OFFERS ? malloc(sizeof *o + (eager ? h->bytes : 0)) : NULL;
 
-  if (recv) {
-    accept_offer(link, recv->op, h);
-    return;
-  }
-  offer *o = link->offer_count < MOST_OFFERS ? calloc(1, sizeof *o) : NULL;
   if (!o) {
     garbage(link, "more offers of messages than anybody receives");
     return;
   }
-  o->header = *h;
-  o->arrival = link->group->offers_seen++;
+  *o = (offer){.header = *h, .arrival = link->group->offers_seen++};
   *link->offers_tail = o;
   link->offers_tail = &o->next;
   link->offer_count++;
+  if (eager) link->storing = o;
+}
+
+/* An offer, or a send that did not ask. */
+static void on_send(coll_link *link, const coll_header *h)
+{
+  bool eager = h->type == COLL_MESSAGE_EAGER;
+
+  if (h->id != link->rx_p2p_id++) {
+    garbage(link, "a message came twice, or one got lost");
+    return;
+  }
+  if (eager && (h->bytes > EAGER_BYTES || eager_cost((int64_t)h->bytes) > link->room_here)) {
+    garbage(link, "more than it was given room for");
+    return;
+  }
+  if (eager) link->room_here -= eager_cost((int64_t)h->bytes);
+  coll_msg *recv = take(&link->group->locals[link->local]->p2p_recvs, wants_offer, h, link->peer);
+  if (!recv)
+    keep(link, h);
+  else if (meet(link, recv->op, h) && eager)
+    receive_rest(link, recv->op, h);
+}
+
+/* Takes in what is kept.  True when it is complete. */
+static bool store_some(coll_link *link)
+{
+  coll_stream *s = link->stream;
+  offer *o = link->storing;
+
+  while (o->got < o->header.bytes) {
+    const void *at;
+    size_t n = s->ops->data(s, 1, &at); /* asked once: the peer writes meanwhile */
+    n = WEFT_MIN(n, (size_t)o->header.bytes - o->got);
+    if (n == 0) return false;
+    memcpy(o->payload + o->got, at, n);
+    s->ops->consume(s, 1, WEFT_ALIGN_UP(n, (size_t)COLL_STREAM_UNIT));
+    o->got += n;
+  }
+  link->storing = NULL;
+  return true;
 }
 
 static bool receive_p2p(coll_link *link)
@@ -464,7 +576,15 @@ static bool receive_p2p(coll_link *link)
                                                         : receive_some(link, 1, link->rx1_msg, (int64_t)link->rx1.bytes);
       any |= done || link->rx1_msg->done_bytes != before;
       if (!done) break;
-      coll_op_finish_locked(WEFT_MOVE(link->rx1_msg)->op, NULL);
+      received(link, WEFT_MOVE(link->rx1_msg)->op, &link->rx1);
+      continue;
+    }
+    if (link->storing) {
+      size_t before = link->storing->got;
+      const offer *o = link->storing;
+      bool done = store_some(link);
+      any |= done || o->got != before;
+      if (!done) break;
       continue;
     }
     if (s->ops->data(s, 1, &at) < sizeof h) break;
@@ -475,15 +595,17 @@ static bool receive_p2p(coll_link *link)
     coll_msg *met = NULL;
     if (!header_is_sound(&h)) {
       garbage(link, "a message header is damaged");
-    } else if (h.type == COLL_MESSAGE_OFFER) {
-      on_offer(link, &h);
+    } else if (h.type == COLL_MESSAGE_OFFER || h.type == COLL_MESSAGE_EAGER) {
+      on_send(link, &h);
+    } else if (h.type == COLL_MESSAGE_ROOM && h.bytes <= EAGER_ROOM - link->room_there) {
+      link->room_there += h.bytes;
     } else if (h.type == COLL_MESSAGE_ACCEPT && (met = take(&link->offered, has_id, &h, 0))) {
       met->op->phase = P2P_DATA_TO_SEND;
       coll_fifo_push(&link->frames, met);
     } else if ((h.type & ~(s->ops->borrow ? COLL_MESSAGE_IS_LENT : 0)) == COLL_MESSAGE_DATA && (met = take(&link->incoming, has_id, &h, 0)) &&
                (int64_t)h.bytes == met->op->problem.bytes) {
-      link->rx1 = h;
-      link->rx1_msg = met;
+      receive_rest(link, met->op, &h);
+      if (h.type & COLL_MESSAGE_IS_LENT) break; /* reading it takes long: first lend what the peer has accepted, so that both read at once */
     } else {
       garbage(link, "a message that answers nothing");
     }
@@ -604,17 +726,18 @@ static void look_for_strays(coll_link *link)
 
 bool coll_links_arm_locked(coll_group *g)
 {
-  bool quiet = true;
+  bool quiet = true, waits = false;
 
   if ((!g->all_pending && !atomic_load_explicit(&g->unsent, memory_order_relaxed)) || g->frozen) return true;
   for (coll_link *link = g->open_links; link && !g->error; link = link->next_open) {
     if (!coll_link_is_ready(link)) continue;
-    bool still = link->stream->ops->arm(link->stream);
-    quiet = quiet && (still || !(link->sends.head || link->recvs.head || has_p2p(link) || link->stream->unsent));
-    quiet = quiet && !link->broken_ns;
+    bool still = link->stream->ops->arm(link->stream), needed = link->sends.head || link->recvs.head || has_p2p(link) || link->stream->unsent;
+    quiet = quiet && (still || !needed) && !link->broken_ns;
+    waits |= needed;
     look_for_strays(link);
   }
-  return quiet;
+  bool fabric_still = g->error || coll_fabric_arm(g);
+  return quiet && (fabric_still || !waits);
 }
 
 /* ---- posting ---- */
@@ -670,7 +793,7 @@ bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op)
   *at = o->next;
   if (!o->next) link->offers_tail = at;
   link->offer_count--;
-  accept_offer(link, op, &o->header);
+  if (meet(link, op, &o->header) && o->header.type == COLL_MESSAGE_EAGER) receive_kept(link, op, o);
   free(o);
   return true;
 }
@@ -767,7 +890,7 @@ coll_link *coll_link_of_locked(coll_group *g, int local, int peer)
       return NULL;
     }
     *link = (coll_link){.group = g, .id = coll_context_next_id(), .local = local, .rank = g->locals[local]->rank, .peer = peer, .fd = -1,
-                        .next_open = g->open_links, .state = LINK_WAITING, .told = -1};
+                        .next_open = g->open_links, .state = LINK_WAITING, .told = -1, .room_there = EAGER_ROOM, .room_here = EAGER_ROOM};
     link->offers_tail = &link->offers;
     *slot = g->open_links = link;
   }
@@ -996,7 +1119,7 @@ void coll_links_fail_locked(coll_group *g, const weft_status *st, bool tell_peer
   snprintf(reason.text, sizeof reason.text, "%s", weft_status_message(st));
   for (coll_link *link = g->open_links; link; link = link->next_open) {
     const weft_comm *comm = g->locals[link->local];
-    reason.posted = comm ? comm->next_seq : 0;
+    reason.posted = comm ? coll_comm_posted(comm) : 0;
     posted = WEFT_MAX(posted, reason.posted);
     if (link->fd >= 0) {
       if (tell_peers && link->state != LINK_CONNECTING) coll_frame_send(link->fd, COLL_FRAME_ABORT, &reason, sizeof reason, -1);
@@ -1006,6 +1129,7 @@ void coll_links_fail_locked(coll_group *g, const weft_status *st, bool tell_peer
     if (link->stream && link->stream->ops->revoke) link->stream->ops->revoke(link->stream);
     link->sends = link->recvs = link->frames = link->offered = link->incoming = (coll_fifo){0};
     link->rx1_msg = link->lends = link->borrows = NULL;
+    link->storing = NULL;
   }
   coll_listener_bury(g->id, posted, reason.text);
 }

@@ -19,11 +19,15 @@ typedef struct coll_header {
 } coll_header;
 _Static_assert(sizeof(coll_header) == COLL_STREAM_UNIT, "one unit");
 
+void coll_header_seal(coll_header *header); /* sets magic and check: all else is said */
+
 typedef enum coll_message_type {
   COLL_MESSAGE_STEP = 1, /* of a schedule; on channel 0, all others on channel 1 */
   COLL_MESSAGE_OFFER,    /* a send wants to send */
   COLL_MESSAGE_ACCEPT,   /* a receive has met that offer */
   COLL_MESSAGE_DATA,     /* so here it comes */
+  COLL_MESSAGE_EAGER,    /* a small send, which comes unasked: see link.c */
+  COLL_MESSAGE_ROOM,     /* so many bytes of those have been received */
   COLL_MESSAGE_IS_LENT = 0x40,  /* flag: no payload follows; it is lent (stream.h) */
   COLL_MESSAGE_HAS_SITE = 0x80, /* flag: one unit with the instruction's name follows */
 } coll_message_type;

@@ -22,7 +22,7 @@
 #include "collective/context.h"
 #include "collective/link.h"
 
-enum { MOST_HELD = 1024, GRAVES = 256 };
+enum { MOST_HELD = 1024, GRAVES = 256, LISTEN_TRIES = 8 };
 #define HOLD_NS (120 * WEFT_NS_PER_S)
 
 /* A connection that has not said yet, or whose communicator is not made yet. */
@@ -226,17 +226,34 @@ static void find_inet(const char *wanted, char *out, size_t size)
   freeifaddrs(all);
 }
 
+/* -1: errno says why. */
+static int listen_at(const struct sockaddr_storage *name, socklen_t length, int reuse)
+{
+  int fd = socket(name->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), saved;
+
+  if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse) == 0 &&
+      bind(fd, (const struct sockaddr *)name, length) == 0 && listen(fd, SOMAXCONN) == 0)
+    return fd;
+  saved = errno;
+  if (fd >= 0) close(fd);
+  errno = saved;
+  return -1;
+}
+
 static weft_status *listen_inet(coll_address *own)
 {
   struct sockaddr_storage name;
   socklen_t length;
+  int fd = -1;
 
   find_inet(coll_settings_get()->interface, own->inet, sizeof own->inet);
   if (!inet_name(own->inet, 0, &name, &length)) return WEFT_ERR(UNAVAILABLE, "no network address");
-  listener.inet_fd = socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (listener.inet_fd < 0 || bind(listener.inet_fd, (struct sockaddr *)&name, length) != 0 ||
-      listen(listener.inet_fd, SOMAXCONN) != 0 || getsockname(listener.inet_fd, (struct sockaddr *)&name, &length) != 0)
-    return WEFT_ERR(UNAVAILABLE, "listening on %s: %s", own->inet, strerror(errno));
+  /* Where connections that ended a minute ago hold all ports, theirs are shared: with SO_REUSEADDR, which may give one port
+   * to two who then race to listen (so not at first, and more than once). */
+  for (int tries = 0; fd < 0 && tries < LISTEN_TRIES; tries++) fd = listen_at(&name, length, tries > 0);
+  if (fd < 0) return WEFT_ERR(UNAVAILABLE, "listening on %s: %s", own->inet, strerror(errno));
+  listener.inet_fd = fd;
+  if (getsockname(fd, (struct sockaddr *)&name, &length) != 0) return WEFT_ERR(UNAVAILABLE, "listening on %s: %s", own->inet, strerror(errno));
   own->port = ntohs(name.ss_family == AF_INET ? ((struct sockaddr_in *)&name)->sin_port : ((struct sockaddr_in6 *)&name)->sin6_port);
   return NULL;
 }
@@ -331,9 +348,9 @@ static void answer(int fd, const coll_query *q)
     const weft_comm *comm = g->locals[g->local_of[q->rank]];
     if (comm) {
       a.known = 1;
-      a.posted = comm->next_seq;
+      a.posted = coll_comm_posted(comm);
       a.ended = comm->ended_seq;
-      a.arrived = comm->next_seq > q->seq;
+      a.arrived = coll_comm_posted(comm) > q->seq;
       for (coll_op *op = comm->head; op; op = op->next)
         if (op->seq == q->seq) a.arrived_ago_ns = weft_now_ns() - op->posted_ns;
       coll_flight_status_locked(comm, a.text, sizeof a.text);

@@ -225,6 +225,10 @@ void coll_fold(const coll_reducer *r, void *const *dsts, int dst_count, const vo
   _Alignas(64) char acc[FOLD_BLOCK_BYTES];
   float sum[F32_BLOCK], term[F32_BLOCK];
 
+  if (part_count == 2 && dst_count == 1) {
+    coll_reduce(r, (char *)dsts[0] + start, (const char *)parts[0] + start, (const char *)parts[1] + start, bytes);
+    return;
+  }
   for (size_t i = 0; i < count; i += block) {
     size_t at = start + i * r->elem_bytes, n = WEFT_MIN(block, count - i);
     const char *first = (const char *)parts[0] + at;

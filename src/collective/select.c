@@ -11,7 +11,7 @@
 #include "collective/select.h"
 
 /* The first row that covers kind, ranks and bytes, and applies, is taken.  Bytes: of the vector or of one block.
- * Measured on a two-core node (bench/collectives_bench) and checked on the simulator's network. */
+ * Measured on a two-core node (`weft bench collectives`) and checked on the simulator's network. */
 static const coll_rule defaults[] = {
   {WEFT_BARRIER, INT32_MAX, INT64_MAX, COLL_ALG_DISSEMINATION},
   {WEFT_ALL_REDUCE, INT32_MAX, 16 << 10, COLL_ALG_HIERARCHICAL},

@@ -1,8 +1,8 @@
 /* Collectives, send and recv as thunks over communicators.
  *
- * A thunk posts its operation and ends when the communicator's event fires: nobody waits.  The start of an asynchronous
- * pair is the same thunk, since the executor overlaps it with whatever does not need its result; the done half is only a
- * name.  Where blocks are not contiguous (a dimension other than the first), operands are packed into the thunk's
+ * A thunk posts its operation and ends when the communicator says so: nobody waits, but that a worker which would find
+ * nothing else to do looks for the others for a moment first.  The start of an asynchronous pair is the same thunk, since
+ * the executor overlaps it with whatever does not need its result; the done half is only a name.  Where blocks are not contiguous (a dimension other than the first), operands are packed into the thunk's
  * scratch before posting, results unpacked from it after, by a worker. */
 #include <config.h>
 
@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "cpu/cpu_internal.h"
+#include "hlo/frames.h"
 #include "runtime/grouping.h"
 
 typedef struct collective_thunk {
@@ -32,8 +33,7 @@ typedef struct collective_thunk {
 /* One run of a thunk: lies in its rt_thunk_state. */
 typedef struct collective_state {
   rt_job job;
-  weft_event_waiter waiter;
-  weft_event *event;
+  weft_coll_waiter waiter;
   const collective_thunk *thunk;
   rt_ctx *ctx;
 } collective_state;
@@ -114,9 +114,8 @@ static void unpack_results(const collective_thunk *t, void *const *args)
 {
   const hlo_instr *instr = t->instr;
   int64_t dim = moving_dim(instr);
-  char *from = t->scratch >= 0 ? args[t->scratch] : NULL;
+  char *from = args[t->scratch];
 
-  if (instr->op == HLO_REDUCE_SCATTER) return; /* its scratch holds operands */
   if (is_tuple_all_to_all(instr)) from += t->count * aligned_bytes(operand_shape(instr, 0));
   for (int i = 0; i < t->count; i++) {
     const hlo_shape *shape = operand_shape(instr, i);
@@ -133,23 +132,22 @@ static void unpack_results(const collective_thunk *t, void *const *args)
   }
 }
 
+/* The scratch of reduce-scatter holds operands. */
+static bool packs_results(const collective_thunk *t) { return t->scratch >= 0 && t->instr->op != HLO_REDUCE_SCATTER; }
+
 static void finish_job(rt_job *job)
 {
   collective_state *s = WEFT_CONTAINER_OF(job, collective_state, job);
 
-  unpack_results(s->thunk, rt_args(&s->thunk->base, s->ctx));
+  if (packs_results(s->thunk)) unpack_results(s->thunk, rt_args(&s->thunk->base, s->ctx));
   rt_thunk_done(&s->thunk->base, s->ctx, NULL);
 }
 
-static bool packs_results(const collective_thunk *t) { return t->scratch >= 0 && t->instr->op != HLO_REDUCE_SCATTER; }
-
 /* On whatever thread ended the operation: it must not compute. */
-static void operation_ended(void *ctx, const weft_status *error)
+static void operation_ended(void *ctx, weft_status *st)
 {
   collective_state *s = ctx;
 
-  weft_status *st = weft_status_dup(error); /* the event's: gone with its last reference */
-  weft_event_release(s->event);
   if (st || !packs_results(s->thunk)) rt_thunk_done(&s->thunk->base, s->ctx, st);
   else rt_pool_offer(s->ctx->pool, &s->job, 1);
 }
@@ -272,19 +270,31 @@ static void tuple_all_to_all_op(const collective_thunk *t, void *const *args, we
                        .recv = staging + t->count * aligned_bytes(shape), .count = (size_t)hlo_shape_elems(shape)};
 }
 
-/* Posts; on success the operation's end will end the thunk. */
+/* A worker that finds nothing to do looks longer before it sleeps; but a step of this very device may wait for this thread. */
+enum { POLL_NS = 15000 };
+
+/* How long this thread may look for the others: if all devices of this process can do so at the same time. */
+static weft_coll_patience patience_of(const rt_pool *pool, const weft_comm *comm)
+{
+  bool idle = pool && rt_pool_is_worker(pool) && weft_comm_local_count(comm) <= rt_pool_threads(pool);
+
+  return (weft_coll_patience){idle ? POLL_NS : 0, pool ? rt_pool_wanted(pool) : NULL};
+}
+
+/* Posts; on success the operation's end ends the thunk. */
 static weft_status *post(const collective_thunk *t, rt_ctx *ctx, const weft_coll_op *ops, int count)
 {
   collective_state *s = (collective_state *)&ctx->states[t->base.index];
+  weft_comm *comm = ctx->info->comms[t->grouping_index];
   weft_coll_call call = {.site = t->site};
+  bool pending;
 
   call.site.launch_id = ctx->info->comm_launches[t->grouping_index];
   call.warn_ns = ctx->info->collective_warn_ns;
   if (ctx->info->collective_timeout_ns) call.deadline = weft_deadline_after_ns(ctx->info->collective_timeout_ns);
-  *s = (collective_state){.job = {.run = finish_job}, .thunk = t, .ctx = ctx};
-  if (count == 1) WEFT_TRY(weft_coll_post(ctx->info->comms[t->grouping_index], &ops[0], &call, &s->event));
-  else WEFT_TRY(weft_coll_post_group(ctx->info->comms[t->grouping_index], ops, (size_t)count, &call, &s->event));
-  weft_event_on_ready_slot(s->event, &s->waiter, operation_ended, s);
+  *s = (collective_state){.job = {.run = finish_job}, .waiter = {.fn = operation_ended, .ctx = s}, .thunk = t, .ctx = ctx};
+  WEFT_TRY(weft_coll_start(comm, ops, (size_t)count, &call, patience_of(ctx->pool, comm), &s->waiter, &pending));
+  if (!pending) finish_job(&s->job);
   return NULL;
 }
 
@@ -425,6 +435,17 @@ static weft_status *check_sizes(const collective_thunk *t)
   return NULL;
 }
 
+/* "train.py:41", or NULL where nobody knows. */
+static const char *source_of(const cpu_lowering *low)
+{
+  const char *file, *slash;
+  int line;
+
+  if (!hlo_source_place(low->instr, &file, &line)) return NULL;
+  slash = strrchr(file, '/');
+  return weft_arena_printf(low->arena, "%s:%d", slash ? slash + 1 : file, line);
+}
+
 weft_status *cpu_collective_thunk_new(cpu_lowering *low, const rt_grouping *grouping, int grouping_index,
                                       int64_t partitions, const char *executable, rt_thunk **out_thunk)
 {
@@ -447,13 +468,16 @@ weft_status *cpu_collective_thunk_new(cpu_lowering *low, const rt_grouping *grou
   t->first_result = low->operand_count + forwarded;
   t->scratch = low->use_count > low->operand_count + low->result_count ? low->use_count - 1 : -1;
   t->group_size = grouping->group_count ? grouping->groups[0].count : 1;
-  t->site = (weft_coll_site){.executable = executable, .instruction = instr->name};
+  t->site = (weft_coll_site){.executable = executable, .instruction = instr->name, .source = source_of(low)};
   thunk->detail = hlo_opcode_name(instr->op);
   if (moving_dim(instr) >= 0 || is_tuple_all_to_all(instr) || instr->op == HLO_RAGGED_ALL_TO_ALL)
     for (int g = 0; g < grouping->group_count; g++)
       if (grouping->groups[g].count != t->group_size)
         return WEFT_ERR(INVALID_ARGUMENT, "groups of different sizes: %d and %lld", grouping->groups[g].count,
                         (long long)t->group_size);
+  if (instr->op == HLO_RAGGED_ALL_TO_ALL && hlo_shape_elems(operand_shape(instr, 2)) % t->group_size != 0)
+    return WEFT_ERR(INVALID_ARGUMENT, "ragged-all-to-all: %lld offsets for groups of %lld",
+                    (long long)hlo_shape_elems(operand_shape(instr, 2)), (long long)t->group_size);
   if (is_tuple_all_to_all(instr) && t->count != t->group_size)
     return WEFT_ERR(INVALID_ARGUMENT, "%d operands for groups of %lld", t->count, (long long)t->group_size);
   if (!pairwise && instr->op != HLO_RAGGED_ALL_TO_ALL && low->result_count - forwarded < t->count)

@@ -82,18 +82,6 @@ static weft_status *fill_uses(compiler *c, const hlo_instr *instr, cpu_lowering 
   return NULL;
 }
 
-/* How often a counted loop runs: passes (and XLA's dumps) note it as {"known_trip_count":{"n":"5"}}; -1: unknown. */
-static int64_t known_trips(const hlo_instr *loop)
-{
-  const char *at = loop->extra ? loop->extra->backend_config : NULL;
-  long long n;
-
-  at = at ? strstr(at, "\"known_trip_count\"") : NULL;
-  at = at ? strstr(at, "\"n\"") : NULL;
-  at = at ? strpbrk(at + 3, "0123456789}") : NULL;
-  return at && sscanf(at, "%lld", &n) == 1 ? n : -1;
-}
-
 static weft_status *lower_control(compiler *c, const hlo_instr *instr, rt_thunk **out)
 {
   rt_program *program = c->out.program;
@@ -104,7 +92,7 @@ static weft_status *lower_control(compiler *c, const hlo_instr *instr, rt_thunk 
   switch (instr->op) {
   case HLO_WHILE:
     WEFT_TRY(rt_while_new(program, instr->name, called[1], called[0],
-                          buf_plan_slice(c->out.plan, instr->called[1]->root, 0), known_trips(instr), out));
+                          buf_plan_slice(c->out.plan, instr->called[1]->root, 0), hlo_known_trip_count(instr), out));
     break;
   case HLO_CONDITIONAL:
     WEFT_TRY(rt_conditional_new(program, instr->name, instr->called_count, called,
@@ -276,8 +264,8 @@ static weft_status *lower_computation(compiler *c, const hlo_computation *comp)
     }
     c->node_of[instr->id] = count++;
     WEFT_TRY(add_token_edges(c, &e, instr));
-    for (int i = 0; i < instr->control_pred_count; i++)
-      WEFT_TRY(add_edge(c, &e, c->node_of[instr->control_preds[i]->id], c->node_of[instr->id]));
+    for (int i = 0; i < instr->control->pred_count; i++)
+      WEFT_TRY(add_edge(c, &e, c->node_of[instr->control->preds[i]->id], c->node_of[instr->id]));
   }
   return rt_seq_new(c->out.program, comp->name, count, thunks, e.count, (const int(*)[2])e.v, &c->seqs[comp->id]);
 }

@@ -42,7 +42,7 @@ static weft_status *concatenate_execute(const rt_thunk *thunk, rt_ctx *ctx)
   const concatenate_thunk *t = (const concatenate_thunk *)thunk;
   concatenate_job job = {t, rt_args(thunk, ctx)};
 
-  rt_parallel_for(ctx->pool, (t->rows * t->count + t->pieces_per_task - 1) / t->pieces_per_task, concatenate_task, &job);
+  rt_parallel_for(thunk->splits ? ctx->pool : NULL, (t->rows * t->count + t->pieces_per_task - 1) / t->pieces_per_task, concatenate_task, &job);
   return NULL;
 }
 
@@ -63,6 +63,6 @@ weft_status *cpu_concatenate_make(cpu_lowering *low, rt_thunk **out_thunk)
   t->rows = rows;
   for (int i = 0; i < n; i++) t->at[i + 1] = t->at[i] + instr->operands[i]->shape->dims[instr->dims.v[0]] * inner;
   t->pieces_per_task = WEFT_MAX(1, TASK_BYTES / WEFT_MAX(1, t->at[n] / n));
-  t->base.splits = true;
+  t->base.splits = cpu_pays_to_share(low, t->base.cost_ns);
   return NULL;
 }

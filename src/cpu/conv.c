@@ -264,9 +264,9 @@ static CPU_HOT void patch_lines(const cpu_conv *c, const char *line, int64_t x, 
       memset(to, 0, (size_t)(taps * run));
     } else if (dense && run == pixel_bytes) { /* lo .. hi are the taps inside */
       int64_t lo = WEFT_MIN(taps, WEFT_MAX(0, -first)), hi = WEFT_MAX(lo, WEFT_MIN(taps, size - first));
-      memset(to, 0, (size_t)(lo * run));
+      if (lo > 0) memset(to, 0, (size_t)(lo * run)); /* most patches touch no edge, and a call costs as much as a short run */
       copy_run(to + lo * run, line + (first + lo) * run, (hi - lo) * run);
-      memset(to + hi * run, 0, (size_t)((taps - hi) * run));
+      if (hi < taps) memset(to + hi * run, 0, (size_t)((taps - hi) * run));
     } else {
       for (int64_t t = 0; t < taps; t++) {
         int64_t at = input_place(&w, taps, size, x + i, t);

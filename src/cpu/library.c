@@ -18,6 +18,7 @@
   {                                                                                                                \
     const plan_type *plan = &((const name##_thunk *)thunk)->plan;                                                  \
     void *const *args = rt_args(thunk, ctx);                                                                       \
+    rt_pool *pool = thunk->splits ? ctx->pool : NULL;                                                              \
     return RUN;                                                                                                    \
   }                                                                                                                \
   static const rt_thunk_ops name##_ops = {.size = sizeof(rt_thunk_ops), .kind = #name, .run = name##_execute};     \
@@ -28,7 +29,7 @@
     WEFT_TRY(INIT);                                                                                                \
     WEFT_TRY(cpu_thunk_new(low, &name##_ops, sizeof(name##_thunk), out_thunk));                                    \
     ((name##_thunk *)*out_thunk)->plan = plan;                                                                     \
-    (*out_thunk)->splits = true;                                                                                   \
+    (*out_thunk)->splits = cpu_pays_to_share(low, (*out_thunk)->cost_ns);                                          \
     return NULL;                                                                                                   \
   }
 
@@ -38,7 +39,7 @@ static const hlo_shape *operand_shape(const hlo_instr *instr, int i) { return in
 
 LIBRARY_THUNK(dot, cpu_dot,
               cpu_dot_init(&plan, instr->u.dot, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape),
-              cpu_dot_run(plan, ctx->pool, args[0], args[1], args[2], plan->scratch_bytes ? args[3] : NULL))
+              cpu_dot_run(plan, pool, args[0], args[1], args[2], plan->scratch_bytes ? args[3] : NULL))
 
 static int64_t dot_scratch(const hlo_instr *instr)
 {
@@ -52,7 +53,7 @@ static int64_t dot_scratch(const hlo_instr *instr)
 
 LIBRARY_THUNK(convolution, cpu_conv,
               cpu_conv_init(&plan, instr->u.conv, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape),
-              cpu_conv_run(plan, ctx->pool, args[0], args[1], args[2], plan->scratch_bytes ? args[3] : NULL))
+              cpu_conv_run(plan, pool, args[0], args[1], args[2], plan->scratch_bytes ? args[3] : NULL))
 
 static int64_t convolution_scratch(const hlo_instr *instr)
 {
@@ -67,7 +68,7 @@ static int64_t convolution_scratch(const hlo_instr *instr)
 /* ---- sort and top-k ------------------------------------------------------------------------------------------------- */
 
 LIBRARY_THUNK(sort, cpu_sort, cpu_sort_init(&plan, instr, gen_code_compare(low->code, instr->called[0])),
-              cpu_sort_run(plan, ctx->pool, args, args + plan->operand_count,
+              cpu_sort_run(plan, pool, args, args + plan->operand_count,
                            plan->scratch_bytes ? args[2 * plan->operand_count] : NULL))
 
 static int64_t sort_scratch(const hlo_instr *instr)
@@ -80,15 +81,15 @@ static int64_t sort_scratch(const hlo_instr *instr)
   return bytes;
 }
 
-LIBRARY_THUNK(topk, cpu_topk, cpu_topk_init(&plan, instr), cpu_topk_run(plan, ctx->pool, args[0], args[1], args[2]))
+LIBRARY_THUNK(topk, cpu_topk, cpu_topk_init(&plan, instr), cpu_topk_run(plan, pool, args[0], args[1], args[2]))
 
 /* ---- linear algebra and Fourier transforms -------------------------------------------------------------------------- */
 
-LIBRARY_THUNK(cholesky, cpu_cholesky, cpu_cholesky_init(&plan, instr), cpu_cholesky_run(plan, ctx->pool, args[0], args[1]))
+LIBRARY_THUNK(cholesky, cpu_cholesky, cpu_cholesky_init(&plan, instr), cpu_cholesky_run(plan, pool, args[0], args[1]))
 LIBRARY_THUNK(triangular_solve, cpu_triangular_solve, cpu_triangular_solve_init(&plan, instr),
-              cpu_triangular_solve_run(plan, ctx->pool, args[0], args[1], args[2]))
+              cpu_triangular_solve_run(plan, pool, args[0], args[1], args[2]))
 LIBRARY_THUNK(fft, cpu_fft, cpu_fft_init(&plan, low->arena, instr),
-              cpu_fft_run(plan, ctx->pool, args[0], args[1], plan->scratch_bytes ? args[2] : NULL))
+              cpu_fft_run(plan, pool, args[0], args[1], plan->scratch_bytes ? args[2] : NULL))
 
 /* ---- the table ------------------------------------------------------------------------------------------------------- */
 

@@ -23,6 +23,9 @@ typedef struct cpu_lowering {
 /* A thunk of `size` bytes (rt_thunk first), zeroed, with ops, name and uses set; the rest is the maker's. */
 WEFT_NODISCARD weft_status *cpu_thunk_new(cpu_lowering *low, const rt_thunk_ops *ops, size_t size, rt_thunk **out_thunk);
 
+/* Whether a step of the library of `ns` on one thread is done sooner by all of the pool's. */
+bool cpu_pays_to_share(const cpu_lowering *low, double ns);
+
 /* How one opcode becomes a thunk (table in cpu/library.c).  A maker returns UNIMPLEMENTED, naming what it lacks, to hand
  * the instruction to the reference evaluator. */
 typedef struct cpu_maker {

@@ -499,33 +499,39 @@ static item *select_least(item *data, item *spare, int64_t n, int64_t k, int key
 
 enum { SCAN = 32 };
 
-/* Whether any of SCAN elements has a key below `bar`.  Keys of plain orders are the bits with some flipped: which ones, the
- * topmost bit says. */
-#define ANY_BELOW(name, type)                                                                      \
-  static CPU_HOT bool name(const type *in, type flip_clear, type flip_set, type bar)               \
-  {                                                                                                \
-    type any = 0;                                                                                  \
-    for (int i = 0; i < SCAN; i++) {                                                               \
-      type x = in[i], key = x ^ (x >> (sizeof(type) * 8 - 1) ? flip_set : flip_clear);             \
-      any |= key < bar;                                                                            \
-    }                                                                                              \
-    return any;                                                                                    \
+/* Appends to `kept` those of SCAN elements whose keys are below `bar`, the first of which is number `at`; SCAN items are written
+ * there in any case.  Keys of plain orders are the bits with some flipped: which ones, the topmost bit says. */
+#define KEEP_BELOW(name, type)                                                                               \
+  static CPU_HOT int64_t name(const type *in, type flip_clear, type flip_set, type bar, int64_t at, item *kept) \
+  {                                                                                                          \
+    type keys[SCAN], any = 0;                                                                                \
+    int64_t count = 0;                                                                                       \
+    for (int i = 0; i < SCAN; i++) {                                                                         \
+      keys[i] = in[i] ^ (in[i] >> (sizeof(type) * 8 - 1) ? flip_set : flip_clear);                           \
+      any |= keys[i] < bar;                                                                                  \
+    }                                                                                                        \
+    if (!any) return 0;                                                                                      \
+    for (int i = 0; i < SCAN; i++) { /* no branch: nobody could guess it */                                  \
+      kept[count] = (item)keys[i] << 64 | (uint64_t)(at + i);                                                \
+      count += keys[i] < bar;                                                                                \
+    }                                                                                                        \
+    return count;                                                                                            \
   }
-ANY_BELOW(any_below_8, uint8_t)
-ANY_BELOW(any_below_16, uint16_t)
-ANY_BELOW(any_below_32, uint32_t)
-ANY_BELOW(any_below_64, uint64_t)
+KEEP_BELOW(keep_below_8, uint8_t)
+KEEP_BELOW(keep_below_16, uint16_t)
+KEEP_BELOW(keep_below_32, uint32_t)
+KEEP_BELOW(keep_below_64, uint64_t)
 
-static bool any_below(const key_map *m, const char *in, uint64_t bar)
+static int64_t keep_below(const key_map *m, const char *in, uint64_t bar, int64_t at, item *kept)
 {
   uint64_t order = m->descending ? m->mask : 0;
   uint64_t clear = order ^ (m->is_float || m->is_signed ? m->sign : 0), set = m->is_float ? order ^ m->mask : clear;
 
   switch (m->bytes) {
-  case 1: return any_below_8((const void *)in, (uint8_t)clear, (uint8_t)set, (uint8_t)bar);
-  case 2: return any_below_16((const void *)in, (uint16_t)clear, (uint16_t)set, (uint16_t)bar);
-  case 4: return any_below_32((const void *)in, (uint32_t)clear, (uint32_t)set, (uint32_t)bar);
-  default: return any_below_64((const void *)in, clear, set, bar);
+  case 1: return keep_below_8((const void *)in, (uint8_t)clear, (uint8_t)set, (uint8_t)bar, at, kept);
+  case 2: return keep_below_16((const void *)in, (uint16_t)clear, (uint16_t)set, (uint16_t)bar, at, kept);
+  case 4: return keep_below_32((const void *)in, (uint32_t)clear, (uint32_t)set, (uint32_t)bar, at, kept);
+  default: return keep_below_64((const void *)in, clear, set, bar, at, kept);
   }
 }
 
@@ -545,7 +551,7 @@ static void topk_task(void *ctx, int64_t row)
   int64_t bytes = (int64_t)weft_dtype_bytes(t->type), index_bytes = (int64_t)weft_dtype_bytes(t->index_type);
   int64_t room = WEFT_MIN(t->n, 2 * t->k + 128), kept = 0; /* little room: the bar is soon low */
   key_map map = map_of(&(cpu_sort_key){.type = t->type, .descending = t->largest});
-  item *data = rt_thread_scratch(2 * room * (int64_t)sizeof *data), *spare = data + room;
+  item *data = rt_thread_scratch(2 * (room + SCAN) * (int64_t)sizeof *data), *spare = data + room + SCAN;
   const char *in = job->in + row * t->n * bytes;
   uint64_t bar = UINT64_MAX;
   bool barred = false;
@@ -554,14 +560,15 @@ static void topk_task(void *ctx, int64_t row)
     atomic_store_explicit(&job->failed, true, memory_order_relaxed); /* read after the loop's join */
     return;
   }
-  for (int64_t i = 0; i < t->n && t->k > 0; i++) {
-    if (barred && i % SCAN == 0 && i + SCAN <= t->n && !any_below(&map, in + i * bytes, bar)) {
-      i += SCAN - 1;
-      continue;
+  for (int64_t i = 0; i < t->n && t->k > 0;) {
+    if (barred && i + SCAN <= t->n) { /* elements equal to the bar come later in the order, for their position */
+      kept += keep_below(&map, in + i * bytes, bar, i, data + kept);
+      i += SCAN;
+    } else {
+      uint64_t key = key_of(&map, in + i * bytes);
+      if (!barred || key < bar) data[kept++] = (item)key << 64 | (uint64_t)i;
+      i++;
     }
-    uint64_t key = key_of(&map, in + i * bytes);
-    if (barred && key >= bar) continue; /* equal ones come later in the order, for their position */
-    data[kept++] = (item)key << 64 | (uint64_t)i;
     if (kept < room || t->k >= room) continue;
     item *least = select_least(data, spare, kept, t->k, (int)bytes);
     if (least != data) memcpy(data, least, (size_t)t->k * sizeof *data);

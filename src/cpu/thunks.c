@@ -24,6 +24,14 @@ weft_status *cpu_thunk_new(cpu_lowering *low, const rt_thunk_ops *ops, size_t si
   return NULL;
 }
 
+bool cpu_pays_to_share(const cpu_lowering *low, double ns)
+{
+  double bytes = 0;
+
+  for (int i = 0; i < low->operand_count + low->result_count; i++) bytes += (double)low->uses[i].slice.bytes;
+  return gen_pays_to_share(GEN_LIBRARY, ns, bytes, low->threads);
+}
+
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
 
 typedef struct cpu_kernel_thunk {
@@ -40,7 +48,7 @@ typedef struct kernel_run {
   atomic_bool no_memory;
 } kernel_run;
 
-static const double TASK_NS = 20000; /* work worth handing to another thread */
+static const double TASK_NS = 10000; /* work worth handing to another thread */
 
 /* The kernel's private scratch goes between its results and the shared memory: such kernels get a copy of their arguments,
  * kept in front of that scratch. */
@@ -103,7 +111,8 @@ weft_status *cpu_kernel_thunk_new(cpu_lowering *low, const gen_kernel *kernel, r
   for (int p = 0; p < kernel->phase_count; p++) {
     double ns = kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
     int64_t most = WEFT_MIN(kernel->phases[p].units, 8 * (int64_t)low->threads);
-    t->tasks[p] = ns < 2 * TASK_NS ? 1 : (int64_t)WEFT_MIN(ns / TASK_NS, (double)most);
+    bool shared = ns >= 2 * TASK_NS && gen_pays_to_share(GEN_KERNEL, ns, kernel->bytes, low->threads);
+    t->tasks[p] = shared ? (int64_t)WEFT_MIN(ns / TASK_NS, (double)most) : 1;
     thunk->splits |= t->tasks[p] > 1;
     thunk->cost_ns += ns;
   }
@@ -238,13 +247,9 @@ weft_status *cpu_eval_thunk_new(cpu_lowering *low, rt_thunk **out_thunk)
 double cpu_cost_ns(const hlo_instr *instr, const gen_code *code)
 {
   const gen_kernel *kernel = code && instr->op == HLO_FUSION ? gen_code_kernel(code, instr) : NULL;
-  double bytes = (double)hlo_shape_total_bytes(instr->shape);
+  double ns = 0;
 
-  if (kernel) {
-    double ns = 0;
-    for (int p = 0; p < kernel->phase_count; p++) ns += kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
-    return ns;
-  }
-  for (int i = 0; i < instr->operand_count; i++) bytes += (double)hlo_shape_total_bytes(instr->operands[i]->shape);
-  return 100 + bytes / 10 + hlo_multiply_add_flops(instr) / 40;
+  if (!kernel) return gen_library_ns(instr);
+  for (int p = 0; p < kernel->phase_count; p++) ns += kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
+  return ns;
 }

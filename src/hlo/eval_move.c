@@ -74,7 +74,7 @@ weft_status *eval_slice(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal
   if (hlo_shape_elems(result->shape) == 0) return NULL;
   do {
     for (int d = 0; d < in->shape->rank; d++)
-      from[d] = instr->u.slice.start.v[d] + idx[d] * instr->u.slice.stride.v[d];
+      from[d] = instr->u.slice->start.v[d] + idx[d] * instr->u.slice->stride.v[d];
     copy_element(result, k++, in, eval_offset(in->shape->rank, in->shape->dims, from));
   } while (eval_next(result->shape->rank, result->shape->dims, idx));
   return NULL;

@@ -30,6 +30,13 @@ static bool append_pointer(weft_arena *arena, void *list_location, int *count, v
   return true;
 }
 
+static bool has_pointer(hlo_instr *const *list, int count, const hlo_instr *item)
+{
+  for (int i = 0; i < count; i++)
+    if (list[i] == item) return true;
+  return false;
+}
+
 static void erase_pointer(void *list_location, int *count, const void *item)
 {
   void **list = *(void ***)list_location;
@@ -40,6 +47,56 @@ static void erase_pointer(void *list_location, int *count, const void *item)
     list[at] = list[--*count];
     return;
   }
+}
+
+/* The lists of operands and users.  A list is `1 << room` pointers and behind them as many numbers: an operand's number is
+ * where this use stands in the operand's `users`, a user's which of its operands the use is.  So either end of a use finds the
+ * other at once, however long the lists are. */
+static size_t list_bytes(int room) { return (sizeof(hlo_instr *) + sizeof(int)) << room; }
+
+static int *list_numbers(hlo_instr **list, int room) { return (int *)(list + (1 << room)); }
+
+static int room_for(int count) { return count > 1 ? 32 - __builtin_clz((unsigned)count - 1) : 0; }
+
+static bool list_reserve(weft_arena *arena, hlo_instr ***list, int count, uint8_t *room)
+{
+  hlo_instr **grown;
+  int wider = *list ? *room + 1 : 0;
+
+  if (*list && count < 1 << *room) return true;
+  grown = weft_arena_alloc(arena, list_bytes(wider));
+  if (!grown) return false;
+  if (count) {
+    memcpy(grown, *list, (size_t)count * sizeof *grown);
+    memcpy(list_numbers(grown, wider), list_numbers(*list, *room), (size_t)count * sizeof(int));
+  }
+  *list = grown;
+  *room = (uint8_t)wider;
+  return true;
+}
+
+static void link_use(hlo_instr *user, int slot, hlo_instr *operand, int place)
+{
+  user->operands[slot] = operand;
+  list_numbers(user->operands, user->operand_room)[slot] = place;
+  operand->users[place] = user;
+  list_numbers(operand->users, operand->user_room)[place] = slot;
+}
+
+static bool add_use(weft_arena *arena, hlo_instr *user, int slot, hlo_instr *operand)
+{
+  if (!list_reserve(arena, &operand->users, operand->user_count, &operand->user_room)) return false;
+  link_use(user, slot, operand, operand->user_count++);
+  return true;
+}
+
+/* The last use takes the place of the one removed. */
+static void remove_use(const hlo_instr *user, int slot)
+{
+  hlo_instr *operand = user->operands[slot];
+  int place = list_numbers(user->operands, user->operand_room)[slot], last = --operand->user_count;
+
+  link_use(operand->users[last], list_numbers(operand->users, operand->user_room)[last], operand, place);
 }
 
 /* ---- modules ----------------------------------------------------------------------------------------------------- */
@@ -258,6 +315,7 @@ static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opco
 
 static void copy_attributes(hlo_instr *to, const hlo_instr *from)
 {
+  to->metadata = from->metadata;
   to->extra = from->extra;
   to->dims = from->dims;
   to->u = from->u;
@@ -286,8 +344,8 @@ static weft_status *clone_body(clone_ctx *ctx, const hlo_computation *comp, hlo_
       for (int i = 0; i < instr->called_count; i++)
         clone->called[i] = ctx->to == ctx->from ? instr->called[i] : ctx->comps[instr->called[i]->id];
     }
-    for (int i = 0; i < instr->control_pred_count; i++)
-      WEFT_TRY(hlo_add_control_edge(ctx->instrs[instr->control_preds[i]->id - ctx->least], clone));
+    for (int i = 0; i < instr->control->pred_count; i++)
+      WEFT_TRY(hlo_add_control_edge(ctx->instrs[instr->control->preds[i]->id - ctx->least], clone));
     ctx->instrs[instr->id - ctx->least] = clone;
   }
   copy->params = WEFT_ARENA_ARRAY(arena, hlo_instr *, comp->param_count);
@@ -468,11 +526,11 @@ static weft_status *sort_computation(hlo_computation *comp, weft_arena *scratch)
     state[start->id - least] = OPEN;
     while (depth) {
       struct frame *top = &stack[depth - 1];
-      int total = top->instr->operand_count + top->instr->control_pred_count;
+      int total = top->instr->operand_count + top->instr->control->pred_count;
       if (top->next < total) {
         int i = top->next++;
         hlo_instr *need = i < top->instr->operand_count ? top->instr->operands[i]
-                                                        : top->instr->control_preds[i - top->instr->operand_count];
+                                                        : top->instr->control->preds[i - top->instr->operand_count];
         if (state[need->id - least] == OPEN)
           return WEFT_ERR(INVALID_ARGUMENT, "computation %s: %s and %s depend on each other", comp->name, need->name,
                           top->instr->name);
@@ -525,30 +583,34 @@ static new_name given_name(hlo_module *module, const char *name)
   return (new_name){.stem = name, .length = strlen(name), .from = NAME_DIGITS};
 }
 
-/* One piece of memory: the instruction, room for its first user, its operands, its name. */
+static const hlo_control no_control;
+
+/* One piece of memory: the instruction, its operands, room for its first user, its name. */
 static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
                               int operand_count, hlo_instr *const *operands, const new_name *name, hlo_instr **out_instr)
 {
   weft_arena *arena = &comp->module->arena;
-  int capacity = operand_count > 0;
+  int room = room_for(operand_count);
+  size_t operand_bytes = operand_count ? WEFT_ALIGN_UP(list_bytes(room), sizeof(hlo_instr *)) : 0;
   hlo_instr *instr;
+  char *rest;
 
   *out_instr = NULL;
-  while (capacity < operand_count) capacity *= 2; /* as append_pointer has it */
-  instr = weft_arena_alloc(arena, sizeof *instr + (1 + (size_t)capacity) * sizeof(hlo_instr *) + name_size(name));
+  instr = weft_arena_alloc(arena, sizeof *instr + operand_bytes + list_bytes(0) + name_size(name));
   WEFT_TRY_ALLOC(instr);
-  instr->users = (hlo_instr **)(instr + 1);
-  instr->name = write_name(name, (char *)(instr->users + 1 + capacity));
+  rest = (char *)(instr + 1);
+  instr->users = (hlo_instr **)(rest + operand_bytes);
+  instr->name = write_name(name, rest + operand_bytes + list_bytes(0));
   instr->op = op;
   instr->shape = shape;
   instr->id = comp->module->next_id++;
   instr->parent = comp;
+  instr->control = &no_control;
   if (operand_count > 0) {
-    instr->operands = instr->users + 1;
-    memcpy(instr->operands, operands, (size_t)operand_count * sizeof *operands);
+    instr->operands = (hlo_instr **)rest;
+    instr->operand_room = (uint8_t)room;
     instr->operand_count = operand_count;
-    for (int i = 0; i < operand_count; i++)
-      WEFT_TRY_ALLOC(append_pointer(arena, &operands[i]->users, &operands[i]->user_count, instr));
+    for (int i = 0; i < operand_count; i++) WEFT_TRY_ALLOC(add_use(arena, instr, i, operands[i]));
   }
   link_instr(comp, instr, before);
   *out_instr = instr;
@@ -692,21 +754,33 @@ weft_status *hlo_add_broadcast(hlo_computation *comp, hlo_instr *before, hlo_ins
 weft_status *hlo_add_slice(hlo_computation *comp, hlo_instr *before, hlo_instr *x, const int64_t *start,
                            const int64_t *limit, const int64_t *stride, hlo_instr **out_instr)
 {
-  int64_t dims[HLO_MAX_RANK], ones[HLO_MAX_RANK];
+  int64_t dims[HLO_MAX_RANK];
   const hlo_shape *shape;
-  hlo_instr *slice;
   int rank = x->shape->rank;
 
   *out_instr = NULL;
-  for (int i = 0; i < rank; i++) ones[i] = 1;
-  if (!stride) stride = ones;
-  for (int i = 0; i < rank; i++) dims[i] = (limit[i] - start[i] + stride[i] - 1) / stride[i];
+  for (int i = 0; i < rank; i++) {
+    int64_t step = stride ? stride[i] : 1;
+    dims[i] = (limit[i] - start[i] + step - 1) / step;
+  }
   WEFT_TRY(new_shape(comp, x->shape->type, rank, dims, &shape));
-  WEFT_TRY(hlo_add(comp, before, HLO_SLICE, shape, 1, &x, NULL, &slice));
-  WEFT_TRY(hlo_ints_new(comp->module, rank, start, &slice->u.slice.start));
-  WEFT_TRY(hlo_ints_new(comp->module, rank, limit, &slice->u.slice.limit));
-  WEFT_TRY(hlo_ints_new(comp->module, rank, stride, &slice->u.slice.stride));
-  *out_instr = slice;
+  WEFT_TRY(hlo_add(comp, before, HLO_SLICE, shape, 1, &x, NULL, out_instr));
+  return hlo_set_slice(*out_instr, rank, start, limit, stride);
+}
+
+weft_status *hlo_set_slice(hlo_instr *slice, int rank, const int64_t *start, const int64_t *limit, const int64_t *stride)
+{
+  struct { hlo_slice_attrs attrs; int64_t lists[]; } *made;
+
+  made = weft_arena_alloc(&slice->parent->module->arena, sizeof *made + 3 * (size_t)rank * sizeof *made->lists);
+  WEFT_TRY_ALLOC(made);
+  for (int i = 0; i < rank; i++) {
+    made->lists[i] = start[i];
+    made->lists[rank + i] = limit[i];
+    made->lists[2 * rank + i] = stride ? stride[i] : 1;
+  }
+  made->attrs = (hlo_slice_attrs){{rank, made->lists}, {rank, made->lists + rank}, {rank, made->lists + 2 * rank}};
+  slice->u.slice = &made->attrs;
   return NULL;
 }
 
@@ -797,84 +871,98 @@ weft_status *hlo_append_operand(hlo_instr *instr, hlo_instr *operand)
 {
   weft_arena *arena = &instr->parent->module->arena;
 
-  if (!append_pointer(arena, &instr->operands, &instr->operand_count, operand) ||
-      !append_pointer(arena, &operand->users, &operand->user_count, instr))
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  WEFT_TRY_ALLOC(list_reserve(arena, &instr->operands, instr->operand_count, &instr->operand_room));
+  WEFT_TRY_ALLOC(add_use(arena, instr, instr->operand_count, operand));
+  instr->operand_count++;
   return NULL;
 }
 
 weft_status *hlo_set_operand(hlo_instr *instr, int index, hlo_instr *operand)
 {
   if (instr->operands[index] == operand) return NULL;
-  if (!append_pointer(&instr->parent->module->arena, &operand->users, &operand->user_count, instr))
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  erase_pointer(&instr->operands[index]->users, &instr->operands[index]->user_count, instr);
-  instr->operands[index] = operand;
+  remove_use(instr, index);
+  WEFT_TRY_ALLOC(add_use(&instr->parent->module->arena, instr, index, operand));
   return NULL;
 }
 
-void hlo_remove_operand(hlo_instr *instr, int index)
+void hlo_keep_operands(hlo_instr *instr, const bool *keep)
 {
-  erase_pointer(&instr->operands[index]->users, &instr->operands[index]->user_count, instr);
-  memmove(&instr->operands[index], &instr->operands[index + 1],
-          (size_t)(instr->operand_count - index - 1) * sizeof *instr->operands);
-  instr->operand_count--;
+  const int *places = list_numbers(instr->operands, instr->operand_room);
+  int kept = 0;
+
+  for (int i = 0; i < instr->operand_count; i++)
+    if (!keep[i]) remove_use(instr, i);
+  for (int i = 0; i < instr->operand_count; i++)
+    if (keep[i]) link_use(instr, kept++, instr->operands[i], places[i]);
+  instr->operand_count = kept;
 }
 
 weft_status *hlo_replace_uses(hlo_instr *from, hlo_instr *to)
 {
   weft_arena *arena = &from->parent->module->arena;
+  const int *slots = list_numbers(from->users, from->user_room);
   int kept = 0;
 
   if (from == to) return NULL;
-  for (int i = 0; i < from->user_count; i++) {
-    hlo_instr *user = from->users[i];
-    if (user == to) {
-      from->users[kept++] = user;
-      continue;
-    }
-    if (!append_pointer(arena, &to->users, &to->user_count, user)) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-    for (int j = 0; j < user->operand_count; j++) /* one slot an entry: a user with two slots is met twice */
-      if (user->operands[j] == from) {
-        user->operands[j] = to;
-        break;
-      }
-  }
+  for (int i = 0; i < from->user_count; i++)
+    if (from->users[i] == to)
+      link_use(to, slots[i], from, kept++);
+    else
+      WEFT_TRY_ALLOC(add_use(arena, from->users[i], slots[i], to));
   from->user_count = kept;
-  /* The capacity rule of append_pointer: a shorter list may sit in larger memory, never the other way round. */
   if (from->parent->root == from) from->parent->root = to;
   return NULL;
+}
+
+/* Its own, which it has from its first edge on; NULL without memory. */
+static hlo_control *own_control(weft_arena *arena, hlo_instr *instr)
+{
+  if (instr->control == &no_control) {
+    hlo_control *own = WEFT_ARENA_NEW(arena, hlo_control);
+    if (!own) return NULL;
+    instr->control = own;
+  }
+  return (hlo_control *)instr->control;
 }
 
 weft_status *hlo_add_control_edge(hlo_instr *from, hlo_instr *to)
 {
   weft_arena *arena = &from->parent->module->arena;
+  hlo_control *before = own_control(arena, to), *after = own_control(arena, from);
 
-  for (int i = 0; i < to->control_pred_count; i++)
-    if (to->control_preds[i] == from) return NULL;
-  if (!append_pointer(arena, &to->control_preds, &to->control_pred_count, from) ||
-      !append_pointer(arena, &from->control_succs, &from->control_succ_count, to))
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  WEFT_TRY_ALLOC(before && after);
+  if (before->pred_count < after->succ_count ? has_pointer(before->preds, before->pred_count, from)
+                                             : has_pointer(after->succs, after->succ_count, to))
+    return NULL;
+  WEFT_TRY_ALLOC(append_pointer(arena, &before->preds, &before->pred_count, from) &&
+                 append_pointer(arena, &after->succs, &after->succ_count, to));
   return NULL;
 }
 
 void hlo_remove_control_edges(hlo_instr *instr)
 {
-  for (int i = 0; i < instr->control_pred_count; i++)
-    erase_pointer(&instr->control_preds[i]->control_succs, &instr->control_preds[i]->control_succ_count, instr);
-  for (int i = 0; i < instr->control_succ_count; i++)
-    erase_pointer(&instr->control_succs[i]->control_preds, &instr->control_succs[i]->control_pred_count, instr);
-  instr->control_pred_count = instr->control_succ_count = 0;
+  hlo_control *own = (hlo_control *)instr->control, *other;
+
+  if (own == &no_control) return;
+  for (int i = 0; i < own->pred_count; i++) {
+    other = (hlo_control *)own->preds[i]->control;
+    erase_pointer(&other->succs, &other->succ_count, instr);
+  }
+  for (int i = 0; i < own->succ_count; i++) {
+    other = (hlo_control *)own->succs[i]->control;
+    erase_pointer(&other->preds, &other->pred_count, instr);
+  }
+  own->pred_count = own->succ_count = 0;
 }
 
 weft_status *hlo_replace(hlo_instr *from, hlo_instr *to)
 {
   if (from == to) return NULL;
   WEFT_TRY(hlo_replace_uses(from, to));
-  for (int i = 0; i < from->control_pred_count; i++)
-    if (from->control_preds[i] != to) WEFT_TRY(hlo_add_control_edge(from->control_preds[i], to));
-  for (int i = 0; i < from->control_succ_count; i++)
-    if (from->control_succs[i] != to) WEFT_TRY(hlo_add_control_edge(to, from->control_succs[i]));
+  for (int i = 0; i < from->control->pred_count; i++)
+    if (from->control->preds[i] != to) WEFT_TRY(hlo_add_control_edge(from->control->preds[i], to));
+  for (int i = 0; i < from->control->succ_count; i++)
+    if (from->control->succs[i] != to) WEFT_TRY(hlo_add_control_edge(to, from->control->succs[i]));
   hlo_remove_control_edges(from);
   return from->user_count || from->op == HLO_PARAMETER ? NULL : hlo_remove(from);
 }
@@ -884,12 +972,11 @@ weft_status *hlo_remove(hlo_instr *instr)
   if (instr->user_count || instr->parent->root == instr)
     return WEFT_ERR(INTERNAL, "removal of %s, which is in use", instr->name);
   if (instr->op == HLO_PARAMETER) return WEFT_ERR(INTERNAL, "removal of parameter %s", instr->name);
-  for (int i = 0; i < instr->control_pred_count; i++)
-    for (int j = 0; j < instr->control_succ_count; j++)
-      WEFT_TRY(hlo_add_control_edge(instr->control_preds[i], instr->control_succs[j]));
+  for (int i = 0; i < instr->control->pred_count; i++)
+    for (int j = 0; j < instr->control->succ_count; j++)
+      WEFT_TRY(hlo_add_control_edge(instr->control->preds[i], instr->control->succs[j]));
   hlo_remove_control_edges(instr);
-  for (int i = 0; i < instr->operand_count; i++)
-    erase_pointer(&instr->operands[i]->users, &instr->operands[i]->user_count, instr);
+  for (int i = 0; i < instr->operand_count; i++) remove_use(instr, i);
   unlink_instr(instr);
   instr->parent = NULL;
   return NULL;

@@ -35,6 +35,8 @@ typedef enum hlo_compare_type { /* DEFAULT: by the operands' element type */
 
 typedef struct hlo_pad_dim { int64_t low, high, interior; } hlo_pad_dim;
 
+typedef struct hlo_slice_attrs { hlo_ints start, limit, stride; /* empty strides are ones */ } hlo_slice_attrs;
+
 typedef struct hlo_window_dim {
   int64_t size, stride, pad_low, pad_high;
   int64_t window_dilation, base_dilation; /* at least 1 */
@@ -192,7 +194,6 @@ typedef struct hlo_extra {
   const hlo_key_value *frontend_attributes; /* value: the string, or "{...}" text of a nested map */
   const char *backend_config;               /* string or JSON text as given, "hex:00ff..." of bytes with a NUL; NULL when absent */
   bool backend_config_is_json;              /* printed bare rather than quoted */
-  const hlo_metadata *metadata;
   const hlo_accuracy *accuracy;
   hlo_ints parameter_replication;
   const char *statistics, *origin;          /* text, kept for printing */
@@ -201,19 +202,27 @@ typedef struct hlo_extra {
 
 /* ---- instructions ---------------------------------------------------------------------------------------------- */
 
-struct hlo_instr {
+/* What runs before an instruction, and after it, for other reasons than operands. */
+typedef struct hlo_control {
+  int pred_count, succ_count;
+  hlo_instr **preds, **succs;
+} hlo_control;
+
+struct hlo_instr { /* what a module's memory is made of: keep it small */
   hlo_opcode op;
+  uint8_t operand_room, user_room; /* of hlo.c: what the lists have memory for */
   int id;                    /* unique in the module, below hlo_module.next_id: index arrays by it */
-  int operand_count, user_count, called_count, control_pred_count, control_succ_count;
+  int operand_count, user_count, called_count;
   const hlo_shape *shape;
   const char *name;          /* unique in the computation; without '%' */
   hlo_instr **operands;
   hlo_instr **users;         /* one entry per operand slot that names this instruction, unordered */
   hlo_computation **called;  /* while: body, condition; conditional: branches; select-and-scatter: select, scatter */
-  hlo_instr **control_preds, **control_succs;
+  const hlo_control *control; /* never NULL: without edges they share one that is empty */
   hlo_computation *parent;   /* NULL once removed */
   hlo_instr *prev, *next;    /* in the computation's list */
-  const hlo_extra *extra;    /* or NULL; shared and immutable: replace it whole (hlo_set_*) */
+  const hlo_metadata *metadata; /* where it comes from, or NULL; shared and immutable */
+  const hlo_extra *extra;    /* or NULL; likewise: replace it whole (hlo_mutable_extra) */
 
   /* `dimensions`: broadcast, concatenate {d}, iota {d}, map, reduce, reverse, scan {d}, sort {d}, transpose,
    * get/set-dimension-size {d}, all-gather {d}, all-to-all {d} or empty, reduce-scatter {d}, fft_length of fft. */
@@ -223,7 +232,7 @@ struct hlo_instr {
     int64_t tuple_index;                                      /* get-tuple-element */
     const hlo_literal *literal;                               /* constant */
     struct { hlo_direction direction; hlo_compare_type type; } compare;
-    struct { hlo_ints start, limit, stride; } slice;
+    const hlo_slice_attrs *slice;
     hlo_ints slice_sizes;                                     /* dynamic-slice */
     struct { int rank; const hlo_pad_dim *dims; } pad;
     struct { int exponent_bits, mantissa_bits; } reduce_precision;
@@ -274,7 +283,7 @@ typedef struct hlo_input_output_alias {
 
 typedef struct hlo_buffer_donor { int64_t parameter; hlo_ints parameter_index; } hlo_buffer_donor;
 
-/* The source locations of a module: FileNames, FunctionNames, FileLocations, StackFrames, each kept for printing. */
+/* The source locations of a module: FileNames, FunctionNames, FileLocations, StackFrames. */
 typedef struct hlo_stack_frames hlo_stack_frames;
 
 struct hlo_module {
@@ -303,7 +312,7 @@ struct hlo_module {
   int spmd_parameter_count;
   const hlo_sharding *const *spmd_parameter_shardings;
   bool is_dynamic, use_auto_spmd;
-  const hlo_stack_frames *stack_frames;  /* or NULL; owned by hlo/text.c */
+  const hlo_stack_frames *stack_frames;  /* or NULL; see frames.h */
   const char *origin_recovery_table, *debug_attributes; /* header text kept for printing, or NULL */
 };
 
@@ -397,6 +406,9 @@ WEFT_NODISCARD weft_status *hlo_add_reducer(hlo_module *module, hlo_opcode op, w
                                             hlo_computation **out_comp);
 /* "stem.N" with an N no name of the module has; a number that ends `stem` is replaced.  In the module's arena. */
 WEFT_NODISCARD weft_status *hlo_unique_name(hlo_module *module, const char *stem, const char **out_name);
+/* Gives a slice its attributes, copied. */
+WEFT_NODISCARD weft_status *hlo_set_slice(hlo_instr *slice, int rank, const int64_t *start, const int64_t *limit,
+                                          const int64_t *stride /* NULL: ones */);
 /* Copies ints into the module's arena; count 0 gives {0, NULL}. */
 WEFT_NODISCARD weft_status *hlo_ints_new(hlo_module *module, int count, const int64_t *v, hlo_ints *out_ints);
 
@@ -404,7 +416,7 @@ WEFT_NODISCARD weft_status *hlo_ints_new(hlo_module *module, int count, const in
 
 WEFT_NODISCARD weft_status *hlo_set_operand(hlo_instr *instr, int index, hlo_instr *operand);
 WEFT_NODISCARD weft_status *hlo_append_operand(hlo_instr *instr, hlo_instr *operand);
-void hlo_remove_operand(hlo_instr *instr, int index);
+void hlo_keep_operands(hlo_instr *instr, const bool *keep); /* and drops the others */
 /* Redirects every use (and the root) of `from` to `to`; control dependencies stay with `from`.  `to` may itself use
  * `from`: that use stays. */
 WEFT_NODISCARD weft_status *hlo_replace_uses(hlo_instr *from, hlo_instr *to);
@@ -438,6 +450,8 @@ uint64_t hlo_computation_hash(const hlo_computation *comp); /* structural, indep
 bool hlo_replica_groups_equal(const hlo_replica_groups *a, const hlo_replica_groups *b);
 /* Operations of a dot or convolution, two a multiply-add; 0 for others. */
 double hlo_multiply_add_flops(const hlo_instr *instr);
+/* How often a counted loop runs: passes (and XLA's dumps) note it as {"known_trip_count":{"n":"5"}}; -1: unknown. */
+int64_t hlo_known_trip_count(const hlo_instr *loop);
 /* The opcode of a reducer `(a, b) -> op(a, b)` of scalars in either order, else HLO_OPCODE_COUNT. */
 hlo_opcode hlo_reducer_op(const hlo_computation *comp);
 /* Called computations that run once per element inside a kernel (reduce, map, sort, ... not while, call, conditional). */

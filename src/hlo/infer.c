@@ -535,7 +535,7 @@ static weft_status *infer_reverse(const hlo_instr *in, const hlo_shape **out)
 static weft_status *infer_slice(const hlo_instr *in, const hlo_shape **out)
 {
   const hlo_shape *x = infer_operand(in, 0);
-  const hlo_ints start = in->u.slice.start, limit = in->u.slice.limit, stride = in->u.slice.stride;
+  const hlo_ints start = in->u.slice->start, limit = in->u.slice->limit, stride = in->u.slice->stride;
   int64_t dims[HLO_MAX_RANK];
 
   WEFT_TRY(infer_need_array(in, 0));

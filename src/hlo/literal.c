@@ -8,12 +8,11 @@
 weft_status *hlo_literal_new(weft_arena *arena, const hlo_shape *shape, hlo_literal **out_literal)
 {
   hlo_literal *lit;
+  char text[256];
 
   *out_literal = NULL;
-  if (!hlo_shape_is_sane(shape) || hlo_shape_is_dynamic(shape)) {
-    char text[256];
+  if (!hlo_shape_is_sane(shape) || hlo_shape_is_dynamic(shape))
     return WEFT_ERR(INVALID_ARGUMENT, "no literal can have the shape %s", hlo_shape_format(shape, text, sizeof text));
-  }
   lit = WEFT_ARENA_NEW(arena, hlo_literal);
   WEFT_TRY_ALLOC(lit);
   lit->shape = shape;
@@ -25,7 +24,9 @@ weft_status *hlo_literal_new(weft_arena *arena, const hlo_shape *shape, hlo_lite
   } else if (hlo_shape_is_array(shape)) {
     int64_t bytes = hlo_shape_bytes(shape);
     char *data = (uint64_t)bytes < SIZE_MAX - 64 ? weft_arena_alloc(arena, (size_t)bytes + 64) : NULL;
-    if (!data) return WEFT_ERR(RESOURCE_EXHAUSTED, "no memory for a literal of %lld bytes", (long long)bytes);
+    if (!data)
+      return WEFT_ERR(RESOURCE_EXHAUSTED, "no memory for a literal %s of %lld bytes", hlo_shape_format(shape, text, sizeof text),
+                      (long long)bytes);
     lit->data = (void *)WEFT_ALIGN_UP((uintptr_t)data, (uintptr_t)64);
   }
   *out_literal = lit;

@@ -10,7 +10,7 @@ typedef enum hlo_opcode {
 #include "hlo/opcodes.def"
 #undef X
   HLO_OPCODE_COUNT
-} hlo_opcode;
+} __attribute__((packed)) hlo_opcode; /* a byte */
 
 const char *hlo_opcode_name(hlo_opcode op); /* "dynamic-update-slice", static */
 

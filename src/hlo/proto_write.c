@@ -11,8 +11,9 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
+#include "hlo/frames.h"
 #include "hlo/proto_internal.h"
-#include "hlo/text_internal.h" /* stack frames */
+#include "hlo/text_internal.h" /* hlo_default_compare_type */
 
 typedef struct written_name { UT_hash_handle hh; } written_name;
 
@@ -505,13 +506,13 @@ static weft_status *put_custom_call(proto_writer *w, const hlo_custom_call_attrs
 
 static weft_status *put_slice(proto_writer *w, const hlo_instr *instr, HloPb__Instruction *p)
 {
-  NEW_ARRAY(w, &p->slice, instr->u.slice.start.count);
-  p->n_slice = (size_t)instr->u.slice.start.count;
-  for (int i = 0; i < instr->u.slice.start.count; i++) {
+  NEW_ARRAY(w, &p->slice, instr->u.slice->start.count);
+  p->n_slice = (size_t)instr->u.slice->start.count;
+  for (int i = 0; i < instr->u.slice->start.count; i++) {
     NEW(w, &p->slice[i], hlo_pb__slice_dim__init);
-    p->slice[i]->start = instr->u.slice.start.v[i];
-    p->slice[i]->limit = instr->u.slice.limit.v[i];
-    p->slice[i]->stride = instr->u.slice.stride.v[i];
+    p->slice[i]->start = instr->u.slice->start.v[i];
+    p->slice[i]->limit = instr->u.slice->limit.v[i];
+    p->slice[i]->stride = instr->u.slice->stride.v[i];
   }
   return NULL;
 }
@@ -641,7 +642,6 @@ static weft_status *put_common_attributes(proto_writer *w, const hlo_extra *extr
   if (extra->sharding) WEFT_TRY(put_sharding(w, extra->sharding, &p->sharding));
   if (extra->frontend_count)
     WEFT_TRY(put_key_values(w, extra->frontend_count, extra->frontend_attributes, &p->frontend_attributes));
-  if (extra->metadata) WEFT_TRY(put_metadata(w, extra->metadata, &p->metadata));
   if (extra->accuracy) {
     NEW(w, &p->accuracy, hlo_pb__accuracy__init);
     if (extra->accuracy->mode == 2) {
@@ -701,12 +701,13 @@ static weft_status *put_instruction(proto_writer *w, const hlo_instr *instr, Hlo
   NEW_ARRAY(w, &p->operand_ids, instr->operand_count);
   p->n_operand_ids = (size_t)instr->operand_count;
   for (int i = 0; i < instr->operand_count; i++) p->operand_ids[i] = wire_id(w, instr->operands[i]);
-  NEW_ARRAY(w, &p->control_predecessor_ids, instr->control_pred_count);
-  p->n_control_predecessor_ids = (size_t)instr->control_pred_count;
-  for (int i = 0; i < instr->control_pred_count; i++) p->control_predecessor_ids[i] = wire_id(w, instr->control_preds[i]);
+  NEW_ARRAY(w, &p->control_predecessor_ids, instr->control->pred_count);
+  p->n_control_predecessor_ids = (size_t)instr->control->pred_count;
+  for (int i = 0; i < instr->control->pred_count; i++) p->control_predecessor_ids[i] = wire_id(w, instr->control->preds[i]);
   NEW_ARRAY(w, &p->called_computation_ids, instr->called_count);
   p->n_called_computation_ids = (size_t)instr->called_count;
   for (int i = 0; i < instr->called_count; i++) p->called_computation_ids[i] = instr->called[i]->id;
+  if (instr->metadata) WEFT_TRY(put_metadata(w, instr->metadata, &p->metadata));
   if (instr->extra) WEFT_TRY(put_common_attributes(w, instr->extra, p));
   return put_own_attributes(w, instr, p);
 }

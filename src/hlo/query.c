@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "hlo/frames.h"
 #include "hlo/hlo.h"
 
 /* Call chains are as deep, and callers of one computation as many, as a program makes them; past these the answer is the
@@ -46,7 +47,7 @@ bool hlo_has_side_effect(const hlo_instr *instr)
 bool hlo_is_dead(const hlo_instr *instr)
 {
   return instr->user_count == 0 && instr->parent->root != instr && instr->op != HLO_PARAMETER &&
-         instr->control_pred_count == 0 && instr->control_succ_count == 0 && !hlo_has_side_effect(instr);
+         instr->control->pred_count == 0 && instr->control->succ_count == 0 && !hlo_has_side_effect(instr);
 }
 
 bool hlo_is_constant_scalar(const hlo_instr *instr, double value)
@@ -84,6 +85,17 @@ double hlo_multiply_add_flops(const hlo_instr *instr)
   return flops;
 }
 
+int64_t hlo_known_trip_count(const hlo_instr *loop)
+{
+  const char *at = loop->extra ? loop->extra->backend_config : NULL;
+  long long n;
+
+  at = at ? strstr(at, "\"known_trip_count\"") : NULL;
+  at = at ? strstr(at, "\"n\"") : NULL;
+  at = at ? strpbrk(at + 3, "0123456789}") : NULL;
+  return at && sscanf(at, "%lld", &n) == 1 ? n : -1;
+}
+
 hlo_opcode hlo_reducer_op(const hlo_computation *comp)
 {
   const hlo_instr *root = comp->root;
@@ -115,13 +127,16 @@ const char *hlo_frontend_attribute(const hlo_instr *instr, const char *key)
 
 const char *hlo_describe(const hlo_instr *instr, char *buf, size_t size)
 {
-  const hlo_metadata *m = instr->extra ? instr->extra->metadata : NULL;
-  int at = snprintf(buf, size, "%%%s", instr->name);
+  const hlo_metadata *m = instr->metadata;
+  const char *file = NULL;
+  int at = snprintf(buf, size, "%%%s", instr->name), line = 0;
+  bool located;
 
-  if (!m || at < 0 || (size_t)at >= size || (!m->op_name && !m->source_file)) return buf;
-  snprintf(buf + at, size - (size_t)at, " (%s%s%s%s%.0d)", m->op_name ? m->op_name : "",
-           m->op_name && m->source_file ? ", " : "", m->source_file ? m->source_file : "",
-           m->source_file && m->source_line ? ":" : "", m->source_file ? m->source_line : 0);
+  if (!m || at < 0 || (size_t)at >= size) return buf;
+  located = hlo_source_place(instr, &file, &line);
+  if (m->op_name || located)
+    snprintf(buf + at, size - (size_t)at, " (%s%s%s%s%.0d)", m->op_name ? m->op_name : "", m->op_name && located ? ", " : "",
+             located ? file : "", located && line ? ":" : "", located ? line : 0);
   return buf;
 }
 
@@ -243,8 +258,8 @@ static bool same_attributes(const hlo_instr *a, const hlo_instr *b)
   case HLO_COMPARE:
     return a->u.compare.direction == b->u.compare.direction && a->u.compare.type == b->u.compare.type;
   case HLO_SLICE:
-    return same_ints(a->u.slice.start, b->u.slice.start) && same_ints(a->u.slice.limit, b->u.slice.limit) &&
-           same_ints(a->u.slice.stride, b->u.slice.stride);
+    return same_ints(a->u.slice->start, b->u.slice->start) && same_ints(a->u.slice->limit, b->u.slice->limit) &&
+           same_ints(a->u.slice->stride, b->u.slice->stride);
   case HLO_DYNAMIC_SLICE: return same_ints(a->u.slice_sizes, b->u.slice_sizes);
   case HLO_PAD:
     return a->u.pad.rank == b->u.pad.rank &&
@@ -434,8 +449,8 @@ static uint64_t hash_but_operands(const hlo_instr *instr, int depth)
   case HLO_CONSTANT: hash = hash_literal(hash, instr->u.literal); break;
   case HLO_COMPARE: hash = mix(hash, instr->u.compare.direction); break;
   case HLO_SLICE:
-    if (instr->u.slice.start.count)
-      hash = hash_bytes(hash, instr->u.slice.start.v, (size_t)instr->u.slice.start.count * sizeof(int64_t));
+    if (instr->u.slice->start.count)
+      hash = hash_bytes(hash, instr->u.slice->start.v, (size_t)instr->u.slice->start.count * sizeof(int64_t));
     break;
   default: break;
   }

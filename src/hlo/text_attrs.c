@@ -47,6 +47,7 @@ WORDS(algorithm_words) = {
 #define INSTR(field) IN_INSTR, offsetof(hlo_instr, field)
 #define DOT(field) IN_GROUP, offsetof(hlo_dot_attrs, field)
 #define CONV(field) IN_GROUP, offsetof(hlo_conv_attrs, field)
+#define SLICE(field) IN_GROUP, offsetof(hlo_slice_attrs, field)
 #define GATHER(field) IN_GROUP, offsetof(hlo_gather_attrs, field)
 #define SCATTER(field) IN_GROUP, offsetof(hlo_scatter_attrs, field)
 #define CUSTOM(field) IN_GROUP, offsetof(hlo_custom_call_attrs, field)
@@ -73,7 +74,7 @@ static const hlo_attr reshape_attrs[] = {{"inferred_dimension", &hlo_kind_dim, I
 static const hlo_attr dynamic_slice_attrs[] = {
   {"dynamic_slice_sizes", &hlo_kind_ints, INSTR(u.slice_sizes), REQUIRED | ALWAYS, 0, NULL},
 };
-static const hlo_attr slice_attrs[] = {{"slice", &hlo_kind_slice, INSTR(u.slice.start), REQUIRED, 0, NULL}};
+static const hlo_attr slice_attrs[] = {{"slice", &hlo_kind_slice, SLICE(start), REQUIRED, 0, NULL}};
 static const hlo_attr pad_attrs[] = {{"padding", &hlo_kind_padding, INSTR(u.pad.rank), REQUIRED, 0, NULL}};
 static const hlo_attr gather_attrs[] = {
   {"offset_dims", &hlo_kind_ints, GATHER(offset_dims), REQUIRED | ALWAYS, 0, NULL},
@@ -253,11 +254,11 @@ static const hlo_attr common_attrs[] = {
   {"parameter_replication", &hlo_kind_bools, EXTRA(parameter_replication), 0, 0, NULL},
   {"async_execution_thread", &hlo_kind_string, EXTRA(async_thread), 0, 0, NULL},
   {"frontend_attributes", &hlo_kind_map, EXTRA(frontend_count), 0, 0, NULL},
-  {"control-predecessors", &hlo_kind_control_preds, INSTR(control_pred_count), 0, 0, NULL},
+  {"control-predecessors", &hlo_kind_control_preds, INSTR(control), 0, 0, NULL},
   {"statistics", &hlo_kind_braces, EXTRA(statistics), 0, 0, NULL},
   {"origin", &hlo_kind_braces, EXTRA(origin), 0, 0, NULL},
   {"original_value", &hlo_kind_braces, EXTRA(origin), OLD, 0, NULL},
-  {"metadata", &hlo_kind_metadata, EXTRA(metadata), 0, 0, NULL},
+  {"metadata", &hlo_kind_metadata, INSTR(metadata), 0, 0, NULL},
   {"backend_config", &hlo_kind_config, EXTRA(backend_config), 0, 0, NULL},
 };
 
@@ -343,7 +344,7 @@ static const op_attrs op_table[HLO_OPCODE_COUNT] = {
   [HLO_SEND] = COLLECTIVE_OP(send_attrs),
   [HLO_SEND_DONE] = COLLECTIVE_OP(send_attrs),
   [HLO_SET_DIMENSION_SIZE] = {LIST(dims_attrs), 0, NULL},
-  [HLO_SLICE] = {LIST(slice_attrs), 0, NULL},
+  [HLO_SLICE] = {LIST(slice_attrs), sizeof(hlo_slice_attrs), NULL},
   [HLO_SORT] = {LIST(sort_attrs), 0, NULL},
   [HLO_TOPK] = {LIST(topk_attrs), 0, NULL},
   [HLO_TRANSPOSE] = {LIST(dims_attrs), 0, NULL},

@@ -9,7 +9,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-enum { QUOTE_BYTES = 60 /* of the line, each side of the fault */ };
+#include "base/quote.h"
 
 /* ---- setting up ---- */
 
@@ -38,22 +38,17 @@ void hlo_rd_fini(hlo_reader *r)
 
 weft_status *hlo_rd_error(const hlo_reader *r, const char *at, const char *fmt, ...)
 {
-  char message[512];
-  const char *line = r->begin, *line_end;
-  size_t line_number = 1, column;
+  char message[512], quote[WEFT_QUOTE_BYTES];
+  const char *line = r->begin;
+  size_t line_number = 1;
   va_list args;
 
   va_start(args, fmt);
   vsnprintf(message, sizeof message, fmt, args);
   va_end(args);
   for (const char *p = r->begin; (p = memchr(p, '\n', (size_t)(at - p))); line = ++p) line_number++;
-  column = (size_t)(at - line);
-  line_end = memchr(at, '\n', (size_t)(r->end - at));
-  if (!line_end) line_end = r->end;
-  if (column > QUOTE_BYTES) line = at - QUOTE_BYTES;
-  if (line_end - at > QUOTE_BYTES) line_end = at + QUOTE_BYTES;
-  return WEFT_ERR(INVALID_ARGUMENT, "%zu:%zu: %s\n  %.*s\n  %*s^", line_number, column + 1, message,
-                  (int)(line_end - line), line, (int)(at - line), "");
+  return WEFT_ERR(INVALID_ARGUMENT, "%zu:%zu: %s%s", line_number, (size_t)(at - line) + 1, message,
+                  weft_quote(r->begin, r->end, at, quote));
 }
 
 weft_status *hlo_rd_expected(const hlo_reader *r, const char *what)

@@ -130,13 +130,4 @@ void hlo_pr_module_attributes(FILE *out, const hlo_module *module);
 WEFT_NODISCARD weft_status *hlo_rd_computation_ref(hlo_reader *r, hlo_computation **out); /* a name or `{ ... }` */
 WEFT_NODISCARD weft_status *hlo_rd_instr_ref(hlo_reader *r, hlo_instr **out);
 
-/* ---- source locations ------------------------------------------------------------------------------------------- */
-
-struct hlo_stack_frames {
-  int file_count, function_count, location_count, frame_count; /* ids count from 1: id i is at i - 1 */
-  const char **files, **functions;
-  struct hlo_file_location { int file, function, line, end_line, column, end_column; } *locations;
-  struct hlo_stack_frame { int location, parent; } *frames; /* parent as in text: 1 more than its id, 1 if none */
-};
-
 #endif

@@ -377,8 +377,8 @@ static weft_status *read_accuracy(hlo_reader *r, attr_value v)
   *(const hlo_accuracy **)v.field = a;
   WEFT_TRY(hlo_rd_expect(r, '{'));
   if (hlo_rd_accept_text(r, "mode=")) {
-    if (hlo_rd_accept_word(r, "highest")) a->mode = 1;
-    else if (!hlo_rd_accept_word(r, "default")) return hlo_rd_expected(r, "default or highest");
+    if (hlo_rd_accept_word(r, "highest") || hlo_rd_accept_word(r, "HIGHEST")) a->mode = 1;
+    else if (!hlo_rd_accept_word(r, "default") && !hlo_rd_accept_word(r, "DEFAULT")) return hlo_rd_expected(r, "default or highest");
   } else {
     WEFT_TRY(hlo_rd_expect_text(r, "tolerance="));
     a->mode = 2;
@@ -505,6 +505,9 @@ static void print_slice(FILE *out, attr_value v)
 }
 const hlo_attr_kind hlo_kind_slice = {read_slice, NULL, print_slice};
 
+/* No space stands before: this goes on, and is not the next line's `x = ...` or `_y = ...`. */
+static bool goes_on(hlo_reader *r, char c) { return r->p[-1] != '\n' && r->p[-1] != ' ' && hlo_rd_accept(r, c); }
+
 /* padding=low_high[_interior]x...; nothing at all for a scalar */
 static weft_status *read_padding(hlo_reader *r, attr_value v)
 {
@@ -519,9 +522,9 @@ static weft_status *read_padding(hlo_reader *r, attr_value v)
       WEFT_TRY(hlo_rd_expect(r, '_'));
       WEFT_TRY(hlo_rd_int(r, &dims[rank].high));
       dims[rank].interior = 0;
-      if (hlo_rd_accept(r, '_')) WEFT_TRY(hlo_rd_int(r, &dims[rank].interior));
+      if (goes_on(r, '_')) WEFT_TRY(hlo_rd_int(r, &dims[rank].interior));
       rank++;
-    } while (r->p[-1] != '\n' && r->p[-1] != ' ' && hlo_rd_accept(r, 'x')) /* not the next line's `x = ...` */;
+    } while (goes_on(r, 'x'));
   }
   copy = weft_arena_memdup(r->arena, dims, (size_t)rank * sizeof *dims);
   WEFT_TRY_ALLOC(copy);

@@ -276,11 +276,12 @@ static weft_status *read_control_preds(hlo_reader *r, attr_value v)
 static void print_control_preds(FILE *out, attr_value v)
 {
   fputc('{', out);
-  for (int i = 0; i < v.site->instr->control_pred_count; i++)
-    fprintf(out, "%s%s", i ? ", " : "", v.site->instr->control_preds[i]->name);
+  for (int i = 0; i < v.site->instr->control->pred_count; i++)
+    fprintf(out, "%s%s", i ? ", " : "", v.site->instr->control->preds[i]->name);
   fputc('}', out);
 }
-const hlo_attr_kind hlo_kind_control_preds = {read_control_preds, hlo_list_is_empty, print_control_preds};
+static bool has_no_control_preds(attr_value v) { return v.site->instr->control->pred_count == 0; }
+const hlo_attr_kind hlo_kind_control_preds = {read_control_preds, has_no_control_preds, print_control_preds};
 
 /* ---- shapes, literals, shardings, groups, aliases ----------------------------------------------------------------- */
 

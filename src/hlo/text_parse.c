@@ -22,6 +22,7 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
+#include "hlo/frames.h"
 #include "hlo/infer.h"
 
 /* A name and what it stands for, in the table of its scope.  The key is in the text or in the module's arena. */
@@ -515,7 +516,7 @@ static weft_status *read_name_row(hlo_reader *r, void *out) { return hlo_rd_stri
 
 static weft_status *read_location_row(hlo_reader *r, void *out)
 {
-  static const char *const names[] = {"file_name_id", "function_name_id", "line", "end_line", "column", "end_column"};
+  static const char *const names[] = {"file_name_id", "function_name_id", "line", "column", "end_line", "end_column"};
   int values[WEFT_COUNT(names)] = {0};
 
   WEFT_TRY(read_int_fields(r, names, WEFT_COUNT(names), values));
@@ -600,6 +601,7 @@ static bool at_bare_instruction(const hlo_reader *r)
 static weft_status *read_bare_instruction(hlo_reader *r)
 {
   hlo_scope scope = {.implicit_params = true};
+  const char *at = r->p;
   hlo_instr *nameless;
   weft_status *st;
 
@@ -609,7 +611,7 @@ static weft_status *read_bare_instruction(hlo_reader *r)
   HASH_CLEAR(hh, scope.names);
   r->scope = NULL;
   scope.comp->root = scope.comp->last;
-  return st;
+  return st ? st : check_parameters(r, at, scope.comp);
 }
 
 static weft_status *check_entry_layout(const hlo_reader *r)

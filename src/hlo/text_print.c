@@ -8,6 +8,8 @@
 #include <locale.h>
 #include <stdlib.h>
 
+#include "hlo/frames.h"
+
 void hlo_pr_shape(FILE *out, const hlo_shape *shape) { hlo_shape_print(shape, true, out); }
 
 void hlo_pr_ints(FILE *out, char open, hlo_ints ints, char close)

@@ -29,9 +29,9 @@ static weft_status *verify_links(verifier *v, const hlo_instr *in, const hlo_com
     if (!v->position[operand->id]) return BAD("operand %d, \"%s\", comes after its user", i, operand->name);
     v->uses[operand->id]++;
   }
-  for (int i = 0; i < in->control_pred_count; i++)
-    if (in->control_preds[i]->parent != comp || !v->position[in->control_preds[i]->id])
-      return BAD("control predecessor \"%s\" does not come before it", in->control_preds[i]->name);
+  for (int i = 0; i < in->control->pred_count; i++)
+    if (in->control->preds[i]->parent != comp || !v->position[in->control->preds[i]->id])
+      return BAD("control predecessor \"%s\" does not come before it", in->control->preds[i]->name);
   for (int i = 0; i < in->called_count; i++) {
     const hlo_computation *called = in->called[i];
     if (!called || called->module != v->module) return BAD("called computation %d is of no or another module", i);

@@ -30,7 +30,7 @@ simplify_rule simplify_add, simplify_subtract, simplify_multiply, simplify_divid
 simplify_rule simplify_reshape, simplify_transpose, simplify_broadcast, simplify_slice, simplify_concatenate,
   simplify_pad, simplify_reverse, simplify_dynamic_slice, simplify_dynamic_update_slice, simplify_iota, simplify_copy,
   simplify_constant, simplify_gather;                                                 /* algebraic_shape.c */
-simplify_rule simplify_reduce, simplify_dot, simplify_reduce_window;                  /* algebraic_reduce.c */
+simplify_rule simplify_reduce, simplify_dot, simplify_reduce_window, simplify_convolution; /* algebraic_reduce.c */
 
 static inline bool is_all(const hlo_instr *x, double value) { return hlo_is_constant_scalar(x, value); }
 static inline bool is_floating(const hlo_instr *x)

@@ -1,4 +1,4 @@
-/* Rules of the algebraic simplifier for reductions and dots. */
+/* Rules of the algebraic simplifier for reductions, windows and dots. */
 #include <config.h>
 
 #include <string.h>
@@ -135,17 +135,82 @@ weft_status *simplify_reduce(simplifier *s, hlo_instr *instr)
   return NULL;
 }
 
-/* A window of size 1 everywhere, without padding, strides or dilation, folds each element into the initial value. */
+/* The window over pad(x) as a window over x: what the pad puts around the dimensions that slide becomes padding of the
+ * window.  `spatial[i]` is the dimension that w->dims[i] slides over.  NULL: not that kind of pad. */
+static hlo_window *window_with_pad(const hlo_instr *pad, const hlo_window *w, const int64_t *spatial)
+{
+  weft_arena *arena = &pad->parent->module->arena;
+  hlo_window *out = WEFT_ARENA_NEW(arena, hlo_window);
+  hlo_window_dim *dims = weft_arena_memdup(arena, w->dims, (size_t)w->rank * sizeof *dims);
+
+  for (int d = 0; d < pad->shape->rank; d++) {
+    const hlo_pad_dim *p = &pad->u.pad.dims[d];
+    int i = 0;
+    if (!p->low && !p->high && !p->interior) continue;
+    while (i < w->rank && spatial[i] != d) i++;
+    if (i == w->rank || p->low < 0 || p->high < 0 || p->interior || w->dims[i].base_dilation != 1 || !dims) return NULL;
+    if (__builtin_add_overflow(dims[i].pad_low, p->low, &dims[i].pad_low) ||
+        __builtin_add_overflow(dims[i].pad_high, p->high, &dims[i].pad_high))
+      return NULL;
+  }
+  if (out) *out = (hlo_window){w->rank, dims};
+  return out;
+}
+
+/* Zeros around the image are the convolution's own padding. */
+weft_status *simplify_convolution(simplifier *s, hlo_instr *instr)
+{
+  hlo_instr *x = instr->operands[0];
+  hlo_conv_attrs *attrs;
+  const hlo_window *w;
+
+  if (x->op != HLO_PAD || !is_all(x->operands[1], 0)) return NULL;
+  w = window_with_pad(x, &instr->u.conv->window, instr->u.conv->lhs_spatial.v);
+  if (!w) return NULL;
+  attrs = weft_arena_memdup(&instr->parent->module->arena, instr->u.conv, sizeof *attrs);
+  WEFT_TRY_ALLOC(attrs);
+  attrs->window = *w;
+  instr->u.conv = attrs;
+  WEFT_TRY(hlo_set_operand(instr, 0, x->operands[0]));
+  return simplify_touched(s, instr);
+}
+
+/* Each dimension is seen whole by the one window over it, or element by element. */
+static bool sees_whole(const hlo_window_dim *w, int64_t size)
+{
+  return w->size == size && !w->pad_low && !w->pad_high && w->base_dilation == 1 && w->window_dilation == 1;
+}
+static bool sees_one(const hlo_window_dim *w)
+{
+  return w->size == 1 && w->stride == 1 && !w->pad_low && !w->pad_high && w->base_dilation == 1;
+}
+
+/* Windows of one element fold it into the initial value, windows of whole dimensions reduce them. */
 weft_status *simplify_reduce_window(simplifier *s, hlo_instr *instr)
 {
   const hlo_window *w = instr->u.window;
+  hlo_instr *x = instr->operands[0];
+  int64_t dims[HLO_MAX_RANK], all[HLO_MAX_RANK];
+  int count = 0;
+  bool slides = false;
+  pass_build b = PASS_BUILD_AT(instr);
 
-  if (instr->operand_count != 2 || !starts_from_identity(instr) || !same_shape(instr, instr->operands[0])) return NULL;
-  for (int i = 0; i < w->rank; i++)
-    if (w->dims[i].size != 1 || w->dims[i].stride != 1 || w->dims[i].pad_low || w->dims[i].pad_high ||
-        w->dims[i].base_dilation != 1)
-      return NULL;
-  return simplify_to(s, instr, instr->operands[0]);
+  if (instr->operand_count != 2 || !starts_from_identity(instr) || hlo_shape_elems(x->shape) == 0) return NULL;
+  for (int i = 0; i < w->rank; i++) {
+    all[i] = i;
+    if (sees_one(&w->dims[i])) continue;
+    if (sees_whole(&w->dims[i], x->shape->dims[i])) dims[count++] = i;
+    else slides = true;
+  }
+  if (!slides) return built_reduce(s, &b, instr, x, count, dims);
+  if (x->op == HLO_PAD && pass_is_identity(hlo_reducer_op(instr->called[0]), x->operands[1])) {
+    w = window_with_pad(x, w, all);
+    if (!w) return NULL;
+    instr->u.window = w;
+    WEFT_TRY(hlo_set_operand(instr, 0, x->operands[0]));
+    return simplify_touched(s, instr);
+  }
+  return NULL;
 }
 
 /* Canonical dots ([B,] M, K x [B,] K, N; see dot_canonicalizer.c) that need no GEMM. */

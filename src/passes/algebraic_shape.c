@@ -153,13 +153,13 @@ weft_status *simplify_broadcast(simplifier *s, hlo_instr *instr)
 static bool has_unit_strides(const hlo_instr *slice)
 {
   for (int i = 0; i < slice->shape->rank; i++)
-    if (slice->u.slice.stride.count && slice->u.slice.stride.v[i] != 1) return false;
+    if (slice->u.slice->stride.count && slice->u.slice->stride.v[i] != 1) return false;
   return true;
 }
 
 static int64_t stride_of(const hlo_instr *slice, int dim)
 {
-  return slice->u.slice.stride.count ? slice->u.slice.stride.v[dim] : 1;
+  return slice->u.slice->stride.count ? slice->u.slice->stride.v[dim] : 1;
 }
 
 static hlo_instr *pb_slice(pass_build *b, hlo_instr *x, const int64_t *start, const int64_t *limit,
@@ -175,7 +175,7 @@ static hlo_instr *pb_slice(pass_build *b, hlo_instr *x, const int64_t *start, co
 static weft_status *slice_of_concatenate(simplifier *s, hlo_instr *instr)
 {
   hlo_instr *concat = instr->operands[0];
-  int64_t dim = concat->dims.v[0], start = instr->u.slice.start.v[dim], limit = instr->u.slice.limit.v[dim], at = 0;
+  int64_t dim = concat->dims.v[0], start = instr->u.slice->start.v[dim], limit = instr->u.slice->limit.v[dim], at = 0;
   int64_t starts[HLO_MAX_RANK], limits[HLO_MAX_RANK], strides[HLO_MAX_RANK];
   pass_build b = PASS_BUILD_AT(instr);
 
@@ -184,8 +184,8 @@ static weft_status *slice_of_concatenate(simplifier *s, hlo_instr *instr)
     if (start >= at && limit <= at + size && limit > start) {
       for (int d = 0; d < instr->shape->rank; d++) {
         int64_t shift = d == dim ? at : 0;
-        starts[d] = instr->u.slice.start.v[d] - shift;
-        limits[d] = instr->u.slice.limit.v[d] - shift;
+        starts[d] = instr->u.slice->start.v[d] - shift;
+        limits[d] = instr->u.slice->limit.v[d] - shift;
         strides[d] = stride_of(instr, d);
       }
       return simplify_built(s, &b, instr, pb_slice(&b, concat->operands[i], starts, limits, strides));
@@ -207,7 +207,7 @@ weft_status *simplify_slice(simplifier *s, hlo_instr *instr)
   if (x->op == HLO_SLICE) {
     for (int d = 0; d < rank; d++) {
       strides[d] = stride_of(x, d) * stride_of(instr, d);
-      starts[d] = x->u.slice.start.v[d] + instr->u.slice.start.v[d] * stride_of(x, d);
+      starts[d] = x->u.slice->start.v[d] + instr->u.slice->start.v[d] * stride_of(x, d);
       limits[d] = instr->shape->dims[d] ? starts[d] + (instr->shape->dims[d] - 1) * strides[d] + 1 : starts[d];
     }
     return simplify_built(s, &b, instr, pb_slice(&b, x->operands[0], starts, limits, strides));
@@ -216,8 +216,8 @@ weft_status *simplify_slice(simplifier *s, hlo_instr *instr)
   if (x->op == HLO_BROADCAST) {
     hlo_instr *v = x->operands[0];
     for (int i = 0; i < v->shape->rank; i++) {
-      starts[i] = instr->u.slice.start.v[x->dims.v[i]];
-      limits[i] = instr->u.slice.limit.v[x->dims.v[i]];
+      starts[i] = instr->u.slice->start.v[x->dims.v[i]];
+      limits[i] = instr->u.slice->limit.v[x->dims.v[i]];
       strides[i] = stride_of(instr, (int)x->dims.v[i]);
     }
     if (v->shape->rank) v = pb_slice(&b, v, starts, limits, strides);
@@ -230,16 +230,16 @@ weft_status *simplify_slice(simplifier *s, hlo_instr *instr)
     if (hlo_shape_elems(instr->shape) == 0) return NULL;
     map_units(v->shape, x->shape, map);
     for (int i = 0; i < v->shape->rank; i++) {
-      starts[i] = map[i] < 0 ? 0 : instr->u.slice.start.v[map[i]];
-      limits[i] = map[i] < 0 ? 1 : instr->u.slice.limit.v[map[i]];
+      starts[i] = map[i] < 0 ? 0 : instr->u.slice->start.v[map[i]];
+      limits[i] = map[i] < 0 ? 1 : instr->u.slice->limit.v[map[i]];
     }
     return simplify_built(s, &b, instr, pb_reshape_like(&b, pb_slice(&b, v, starts, limits, NULL), instr->shape));
   }
   if (x->op == HLO_PAD && has_unit_strides(instr)) { /* wholly inside what was padded */
     for (int d = 0; d < rank; d++) {
       const hlo_pad_dim *p = &x->u.pad.dims[d];
-      starts[d] = instr->u.slice.start.v[d] - p->low;
-      limits[d] = instr->u.slice.limit.v[d] - p->low;
+      starts[d] = instr->u.slice->start.v[d] - p->low;
+      limits[d] = instr->u.slice->limit.v[d] - p->low;
       if (p->interior || starts[d] < 0 || limits[d] > x->operands[0]->shape->dims[d]) return NULL;
     }
     return simplify_built(s, &b, instr, pb_slice(&b, x->operands[0], starts, limits, NULL));
@@ -257,13 +257,13 @@ static hlo_instr *joined_slices(pass_build *b, const hlo_instr *concat, int i)
       !has_unit_strides(y))
     return NULL;
   for (int d = 0; d < x->shape->rank; d++)
-    if (d == dim ? x->u.slice.limit.v[d] != y->u.slice.start.v[d]
-                 : x->u.slice.start.v[d] != y->u.slice.start.v[d] || x->u.slice.limit.v[d] != y->u.slice.limit.v[d])
+    if (d == dim ? x->u.slice->limit.v[d] != y->u.slice->start.v[d]
+                 : x->u.slice->start.v[d] != y->u.slice->start.v[d] || x->u.slice->limit.v[d] != y->u.slice->limit.v[d])
       return NULL;
   int64_t limits[HLO_MAX_RANK];
-  memcpy(limits, x->u.slice.limit.v, (size_t)x->shape->rank * sizeof *limits);
-  limits[dim] = y->u.slice.limit.v[dim];
-  return pb_slice(b, x->operands[0], x->u.slice.start.v, limits, NULL);
+  memcpy(limits, x->u.slice->limit.v, (size_t)x->shape->rank * sizeof *limits);
+  limits[dim] = y->u.slice->limit.v[dim];
+  return pb_slice(b, x->operands[0], x->u.slice->start.v, limits, NULL);
 }
 
 weft_status *simplify_concatenate(simplifier *s, hlo_instr *instr)
@@ -399,6 +399,15 @@ static bool constant_starts(const hlo_instr *instr, int first, const hlo_shape *
   return true;
 }
 
+/* The start indices of a, from its operand `i` on, are those of b from its operand `j` on. */
+static bool same_starts(const hlo_instr *a, int i, const hlo_instr *b, int j)
+{
+  if (a->operand_count - i != b->operand_count - j) return false;
+  for (; i < a->operand_count; i++, j++)
+    if (a->operands[i] != b->operands[j]) return false;
+  return true;
+}
+
 weft_status *simplify_dynamic_slice(simplifier *s, hlo_instr *instr)
 {
   hlo_instr *x = instr->operands[0];
@@ -411,23 +420,31 @@ weft_status *simplify_dynamic_slice(simplifier *s, hlo_instr *instr)
     for (int d = 0; d < x->shape->rank; d++) limits[d] = starts[d] + instr->shape->dims[d];
     return simplify_built(s, &b, instr, pb_slice(&b, x, starts, limits, NULL));
   }
+  /* Reading what was just written. */
+  if (x->op == HLO_DYNAMIC_UPDATE_SLICE && same_shape(instr, x->operands[1]) && same_starts(instr, 1, x, 2))
+    return simplify_to(s, instr, x->operands[1]);
   return NULL;
 }
 
 weft_status *simplify_dynamic_update_slice(simplifier *s, hlo_instr *instr)
 {
   hlo_instr *x = instr->operands[0], *update = instr->operands[1];
+  int64_t starts[HLO_MAX_RANK];
+  hlo_pad_dim pads[HLO_MAX_RANK];
+  pass_build b = PASS_BUILD_AT(instr);
 
   if (same_shape(update, instr)) return simplify_to(s, instr, update);
   if (hlo_shape_elems(update->shape) == 0) return simplify_to(s, instr, x);
   if (is_scalar_broadcast(x) && is_scalar_broadcast(update) && x->operands[0] == update->operands[0])
     return simplify_to(s, instr, x);
   /* Writing back what was read from the same place. */
-  if (update->op == HLO_DYNAMIC_SLICE && update->operands[0] == x &&
-      update->operand_count + 1 == instr->operand_count) {
-    for (int i = 2; i < instr->operand_count; i++)
-      if (instr->operands[i] != update->operands[i - 1]) return NULL;
+  if (update->op == HLO_DYNAMIC_SLICE && update->operands[0] == x && same_starts(instr, 2, update, 1))
     return simplify_to(s, instr, x);
+  /* One value around the update. */
+  if (is_scalar_broadcast(x) && constant_starts(instr, 2, x->shape, update->shape->dims, starts)) {
+    for (int d = 0; d < x->shape->rank; d++)
+      pads[d] = (hlo_pad_dim){.low = starts[d], .high = x->shape->dims[d] - update->shape->dims[d] - starts[d]};
+    return simplify_built(s, &b, instr, pb_pad(&b, update, x->operands[0], pads));
   }
   return NULL;
 }

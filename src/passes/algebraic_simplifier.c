@@ -22,6 +22,7 @@ static simplify_rule *const rules[HLO_OPCODE_COUNT] = {
   [HLO_CONCATENATE] = simplify_concatenate,
   [HLO_CONSTANT] = simplify_constant,
   [HLO_CONVERT] = simplify_convert,
+  [HLO_CONVOLUTION] = simplify_convolution,
   [HLO_COPY] = simplify_copy,
   [HLO_DIVIDE] = simplify_divide,
   [HLO_DOT] = simplify_dot,

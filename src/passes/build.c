@@ -18,13 +18,7 @@
 
 static hlo_instr *tag(pass_build *b, hlo_instr *instr)
 {
-  const hlo_extra *from = b->origin ? b->origin->extra : NULL;
-  hlo_extra *extra;
-
-  if (!from || !from->metadata || instr->extra) return instr;
-  b->error = hlo_mutable_extra(instr, &extra);
-  if (b->error) return NULL;
-  extra->metadata = from->metadata;
+  if (b->origin && !instr->metadata) instr->metadata = b->origin->metadata;
   return instr;
 }
 

@@ -91,7 +91,7 @@ static weft_status *set_levels(combiner *c, int kind)
   HLO_FOREACH(instr, c->comp) {
     intptr_t level = 0;
     for (int i = 0; i < instr->operand_count; i++) level = WEFT_MAX(level, level_after(c, instr->operands[i], kind));
-    for (int i = 0; i < instr->control_pred_count; i++) level = WEFT_MAX(level, level_after(c, instr->control_preds[i], kind));
+    for (int i = 0; i < instr->control->pred_count; i++) level = WEFT_MAX(level, level_after(c, instr->control->preds[i], kind));
     WEFT_TRY(pass_map_set(&c->level, instr->id, (void *)level));
   }
   return NULL;

@@ -16,15 +16,21 @@ enum {
 
 static int64_t result_bytes(const hlo_instr *instr) { return hlo_shape_total_bytes(instr->shape); }
 
-/* A rough upper bound of the scalar operations. */
-static int64_t work_of(const hlo_instr *instr)
+/* The scalar operations, roughly: what is read, what products multiply, what windows see, what factors of matrices cost. */
+static double work_of(const hlo_instr *instr)
 {
-  int64_t work = 1;
+  double work = 1 + hlo_multiply_add_flops(instr), steps;
 
-  for (int i = 0; i < instr->operand_count; i++) work += hlo_shape_total_bytes(instr->operands[i]->shape);
-  if (instr->op == HLO_DOT || instr->op == HLO_CONVOLUTION || instr->op == HLO_REDUCE_WINDOW)
-    return work > WORK_LIMIT ? work : work * 64;
-  return work;
+  for (int i = 0; i < instr->operand_count; i++) work += (double)hlo_shape_total_bytes(instr->operands[i]->shape);
+  switch (instr->op) {
+  case HLO_REDUCE_WINDOW: case HLO_SELECT_AND_SCATTER:
+    steps = (double)hlo_shape_elems(instr->op == HLO_REDUCE_WINDOW ? hlo_shape_leaf(instr->shape, 0) : instr->operands[1]->shape);
+    for (int d = 0; d < instr->u.window->rank; d++) steps *= (double)instr->u.window->dims[d].size;
+    return work + steps;
+  case HLO_CHOLESKY: case HLO_TRIANGULAR_SOLVE:
+    return work + (double)hlo_shape_elems(instr->shape) * (double)instr->operands[0]->shape->dims[instr->shape->rank - 1];
+  default: return work;
+  }
 }
 
 static bool may_fold(const hlo_instr *instr, int64_t limit_bytes)

@@ -23,7 +23,7 @@ static weft_status *remove_copies(hlo_module *module, bool *changed)
   HLO_FOREACH_COMPUTATION(comp, module) {
     if (flow->comp_begin[comp->id] < 0) continue;
     HLO_FOREACH(instr, comp) {
-      if (instr->op != HLO_COPY || instr->control_pred_count || instr->control_succ_count ||
+      if (instr->op != HLO_COPY || instr->control->pred_count || instr->control->succ_count ||
           !hlo_shape_equal(instr->shape, instr->operands[0]->shape, true)) continue;
       WEFT_TRY(hlo_replace(instr, instr->operands[0]));
       *changed = true;

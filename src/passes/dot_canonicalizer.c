@@ -221,6 +221,7 @@ static weft_status *batch_middle(hlo_instr *dot, const side *big, const side *sm
   if (result) {
     result->u.dot = attrs;
     result->extra = dot->extra;
+    result->metadata = dot->metadata;
   }
   *changed = true;
   WEFT_TRY(pass_build_replace(&b, dot, pb_transpose(&b, result, perm)));
@@ -266,6 +267,7 @@ static weft_status *canonicalize(hlo_instr *dot, bool *changed)
   if (result) {
     result->u.dot = attrs;
     result->extra = dot->extra;
+    result->metadata = dot->metadata;
   }
   *changed = true;
   return pass_build_replace(&b, dot, pb_reshape_like(&b, result, dot->shape));
@@ -301,6 +303,7 @@ static weft_status *absorb_transpose(hlo_instr *transpose, bool *changed)
   if (result) {
     result->u.dot = attrs;
     result->extra = dot->extra;
+    result->metadata = dot->metadata;
   }
   *changed = true;
   return pass_build_replace(&b, transpose, result);

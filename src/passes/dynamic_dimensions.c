@@ -291,7 +291,7 @@ static void follow_slice(tracker *t, const hlo_instr *slice, sizes *out)
   const sizes *s = sizes_of(t, slice->operands[0]);
 
   for (int d = 0; s && d < slice->shape->rank; d++) {
-    int64_t start = slice->u.slice.start.v[d], limit = slice->u.slice.limit.v[d], step = slice->u.slice.stride.count ? slice->u.slice.stride.v[d] : 1;
+    int64_t start = slice->u.slice->start.v[d], limit = slice->u.slice->limit.v[d], step = slice->u.slice->stride.count ? slice->u.slice->stride.v[d] : 1;
     if (!s->v[d] || slice->shape->dims[d] == 1) continue; /* one element is there, whatever the size */
     out->v[d] = s->v[d];
     if (limit < slice->operands[0]->shape->dims[d]) out->v[d] = at_most(t, out->v[d], limit);

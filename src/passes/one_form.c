@@ -108,24 +108,19 @@ static weft_status *convert_operands(hlo_instr *all_reduce, bool *changed)
   return NULL;
 }
 
-/* The comparator says which end of the order is wanted: it compares its first two arguments. */
+/* The comparator says which end of the order is wanted. */
 static weft_status *topk_of_custom_call(hlo_instr *call, bool *changed)
 {
   const hlo_shape *result = call->shape, *x;
   pass_build b = PASS_BUILD_AT(call);
+  bool largest;
 
   if (strcmp(call->u.custom->target, "TopK") != 0 || call->operand_count != 1 || call->called_count != 1 ||
       !hlo_shape_is_tuple(result) || result->rank != 2 || result->elements[1]->type != WEFT_S32 ||
       pass_has_control_edges(call))
     return NULL;
-  const hlo_computation *order = call->called[0];
-  const hlo_instr *root = order->root;
   x = call->operands[0]->shape;
-  if (root->op != HLO_COMPARE || order->param_count < 2 || root->operands[0] != order->params[0] ||
-      root->operands[1] != order->params[1] ||
-      (root->u.compare.direction != HLO_GT && root->u.compare.direction != HLO_LT) || x->rank == 0 ||
-      result->elements[0]->type != x->type)
-    return NULL;
+  if (!pass_compares_two(call->called[0], &largest) || x->rank == 0 || result->elements[0]->type != x->type) return NULL;
   for (int e = 0; e < 2; e++)
     for (int d = 0; d < x->rank; d++)
       if (result->elements[e]->rank != x->rank || result->elements[e]->dims[d] > x->dims[d] ||
@@ -135,7 +130,7 @@ static weft_status *topk_of_custom_call(hlo_instr *call, bool *changed)
   hlo_instr *top = pb_instr(&b, HLO_TOPK, result, 1, call->operands);
   WEFT_TRY(pass_build_finish(&b));
   top->u.topk.k = result->elements[0]->dims[x->rank - 1];
-  top->u.topk.largest = root->u.compare.direction == HLO_GT;
+  top->u.topk.largest = largest;
   top->u.topk.is_stable = true;
   *changed = true;
   return hlo_replace(call, top);

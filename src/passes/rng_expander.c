@@ -216,6 +216,7 @@ static weft_dtype unsigned_of_bits(int bits)
   switch (bits) {
   case 2: return WEFT_U2;
   case 4: return WEFT_U4;
+  case 6: /* there is none: the low bits of */
   case 8: return WEFT_U8;
   case 16: return WEFT_U16;
   case 32: return WEFT_U32;
@@ -224,9 +225,24 @@ static weft_dtype unsigned_of_bits(int bits)
   }
 }
 
+/* The low six bits of `numbers` as a float of six bits.  Sign, exponent and mantissa go to their places in f16, where a
+ * factor makes up for the other bias: all values are exact. */
+static hlo_instr *as_six_bits(pass_build *b, hlo_instr *numbers, weft_dtype type)
+{
+  int mantissa = type == WEFT_F6E2M3FN ? 3 : 2, bias = type == WEFT_F6E2M3FN ? 1 : 3;
+  hlo_instr *bits = pb_convert(b, numbers, WEFT_U16), *sign, *rest, *value;
+
+  if (b->error) return NULL;
+  sign = pb_op2(b, HLO_SHIFT_LEFT, pb_op2(b, HLO_AND, bits, pb_splat_int(b, bits, 32)), pb_splat_int(b, bits, 10));
+  rest = pb_op2(b, HLO_SHIFT_LEFT, pb_op2(b, HLO_AND, bits, pb_splat_int(b, bits, 31)), pb_splat_int(b, bits, 10 - mantissa));
+  value = pb_convert(b, pb_bitcast_convert(b, pb_op2(b, HLO_OR, sign, rest), WEFT_F16), WEFT_F32);
+  return b->error ? NULL : pb_convert(b, pb_mul(b, value, pb_splat(b, value, ldexp(1, 15 - bias))), type);
+}
+
 /* Numbers of 32 or 64 bits narrowed to the width of `type`, with its type. */
 static hlo_instr *as_type(pass_build *b, hlo_instr *numbers, weft_dtype type)
 {
+  if (weft_dtype_bits(type) == 6) return as_six_bits(b, numbers, type);
   return pb_bitcast_convert(b, pb_convert(b, numbers, unsigned_of_bits(weft_dtype_bits(type))), type);
 }
 

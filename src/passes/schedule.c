@@ -81,13 +81,13 @@ static int by_bytes(const void *a, const void *b)
 
 static weft_status *open_visit(scheduler *s, hlo_instr *instr, visit *v)
 {
-  int count = instr->operand_count + instr->control_pred_count;
+  int count = instr->operand_count + instr->control->pred_count;
   hlo_instr **before = WEFT_ARENA_ARRAY(s->arena, hlo_instr *, count);
 
   WEFT_TRY_ALLOC(before);
   if (instr->operand_count) memcpy(before, instr->operands, (size_t)instr->operand_count * sizeof *before);
-  if (instr->control_pred_count)
-    memcpy(before + instr->operand_count, instr->control_preds, (size_t)instr->control_pred_count * sizeof *before);
+  if (instr->control->pred_count)
+    memcpy(before + instr->operand_count, instr->control->preds, (size_t)instr->control->pred_count * sizeof *before);
   if (count) qsort(before, (size_t)count, sizeof *before, by_bytes);
   *v = (visit){instr, before, before + count};
   s->state[instr->id] = 1;
@@ -251,8 +251,8 @@ static weft_status *run_step(list *l, int at, hlo_instr **order, int *placed)
   s->state[s->program[at]->id] = 2;
   for (int i = begin; i < *placed; i++) {
     const hlo_instr *done = order[i];
-    for (int u = 0; u < done->user_count + done->control_succ_count; u++) {
-      hlo_instr *next = u < done->user_count ? done->users[u] : done->control_succs[u - done->user_count];
+    for (int u = 0; u < done->user_count + done->control->succ_count; u++) {
+      hlo_instr *next = u < done->user_count ? done->users[u] : done->control->succs[u - done->user_count];
       int place = s->place[next->id];
       if (--l->waits[place] > 0) continue;
       if (is_alias(next)) {
@@ -283,7 +283,7 @@ static weft_status *list_schedule(scheduler *s, hlo_instr **order)
     const hlo_instr *instr = s->program[i];
     s->state[instr->id] = 0;
     for (int k = 0; k < instr->user_count; k++) l.waits[s->place[instr->users[k]->id]]++;
-    for (int k = 0; k < instr->control_succ_count; k++) l.waits[s->place[instr->control_succs[k]->id]]++;
+    for (int k = 0; k < instr->control->succ_count; k++) l.waits[s->place[instr->control->succs[k]->id]]++;
     l.gain[i] -= value_bytes(s, instr);
     if (is_element(instr)) l.gain[s->place[instr->operands[0]->id]] -= value_bytes(s, instr);
     for (int r = l.read_begin[i]; r < l.read_begin[i + 1]; r++)
@@ -350,8 +350,8 @@ static void spread_async(hlo_computation *comp, double *place)
     if (!is_start(instr->op)) continue;
     for (int i = 0; i < instr->operand_count; i++)
       if (!latest || place[instr->operands[i]->id] > place[latest->id]) latest = instr->operands[i];
-    for (int i = 0; i < instr->control_pred_count; i++)
-      if (!latest || place[instr->control_preds[i]->id] > place[latest->id]) latest = instr->control_preds[i];
+    for (int i = 0; i < instr->control->pred_count; i++)
+      if (!latest || place[instr->control->preds[i]->id] > place[latest->id]) latest = instr->control->preds[i];
     if (latest && latest->next != instr) move_to(instr, latest->next, place);
   }
   for (hlo_instr *instr = comp->last, *prev; instr; instr = prev) {
@@ -360,8 +360,8 @@ static void spread_async(hlo_computation *comp, double *place)
     if (instr == comp->root || !is_view_of_done(instr)) continue;
     for (int i = 0; i < instr->user_count; i++)
       if (!earliest || place[instr->users[i]->id] < place[earliest->id]) earliest = instr->users[i];
-    for (int i = 0; i < instr->control_succ_count; i++)
-      if (!earliest || place[instr->control_succs[i]->id] < place[earliest->id]) earliest = instr->control_succs[i];
+    for (int i = 0; i < instr->control->succ_count; i++)
+      if (!earliest || place[instr->control->succs[i]->id] < place[earliest->id]) earliest = instr->control->succs[i];
     if (earliest && earliest != instr->next) move_to(instr, earliest, place);
   }
 }

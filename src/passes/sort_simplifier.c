@@ -61,6 +61,7 @@ static weft_status *drop_unread(hlo_instr *sort, weft_arena *scratch, bool *chan
   with->dims = sort->dims;
   with->u.is_stable = sort->u.is_stable;
   with->extra = sort->extra;
+  with->metadata = sort->metadata;
   WEFT_TRY(hlo_set_called(with, 1, &less));
   /* A tuple in the old form: tuple-simplifier takes it apart.  What was dropped is not read. */
   elements = WEFT_ARENA_ARRAY(scratch, hlo_instr *, sort->operand_count);
@@ -74,17 +75,11 @@ static weft_status *drop_unread(hlo_instr *sort, weft_arena *scratch, bool *chan
 /* The order of topk: by the first operand alone, floats by total order. */
 static bool is_topk_order(const hlo_instr *sort, bool *largest)
 {
-  const hlo_computation *less = sort->called[0];
-  const hlo_instr *root = less->root;
   weft_dtype type = sort->operands[0]->shape->type;
   bool has_order = weft_dtype_is_integer(type) || type == WEFT_F16 || type == WEFT_BF16 || type == WEFT_F32 || type == WEFT_F64;
 
-  if (!has_order || root->op != HLO_COMPARE || (weft_dtype_is_float(type) && root->u.compare.type != HLO_COMPARE_TOTALORDER))
-    return false;
-  bool turned = root->operands[0] == less->params[1], greater = root->u.compare.direction == HLO_GT;
-  *largest = greater != turned;
-  return root->operands[turned] == less->params[0] && root->operands[!turned] == less->params[1] &&
-         (greater || root->u.compare.direction == HLO_LT);
+  return has_order && pass_compares_two(sort->called[0], largest) &&
+         (!weft_dtype_is_float(type) || sort->called[0]->root->u.compare.type == HLO_COMPARE_TOTALORDER);
 }
 
 /* How many elements along `dim` the users of `x` read from the front; the whole dimension if not all users are slices. */
@@ -94,7 +89,7 @@ static int64_t read_from_front(const hlo_instr *x, int64_t dim)
 
   for (int i = 0; i < x->user_count && x != x->parent->root; i++) {
     if (x->users[i]->op != HLO_SLICE) return x->shape->dims[dim];
-    k = WEFT_MAX(k, x->users[i]->u.slice.limit.v[dim]);
+    k = WEFT_MAX(k, x->users[i]->u.slice->limit.v[dim]);
   }
   return x == x->parent->root ? x->shape->dims[dim] : k;
 }
@@ -104,6 +99,13 @@ static weft_status *slice_instead(hlo_instr *from, hlo_instr *to)
 {
   while (from->user_count > 0) WEFT_TRY(hlo_set_operand(from->users[0], 0, to));
   return NULL;
+}
+
+/* 0, 1, 2, ... along `dim`. */
+static bool counts_along(const hlo_instr *x, int64_t dim)
+{
+  if (x->op == HLO_BROADCAST && x->operands[0]->op == HLO_IOTA && x->operands[0]->shape->rank == 1) return x->dims.v[0] == dim;
+  return x->op == HLO_IOTA && x->dims.v[0] == dim;
 }
 
 /* sort(x) or sort(x, iota), read in the first quarter at most: beyond, sorting all of it costs little more. */
@@ -121,7 +123,7 @@ static weft_status *first_few(hlo_instr *sort, bool *changed)
     k = read_from_front(sort, dim);
   } else {
     const hlo_instr *at = sort->operands[1];
-    if (at->op != HLO_IOTA || at->dims.v[0] != dim || at->shape->type != WEFT_S32 || sort == sort->parent->root) return NULL;
+    if (!counts_along(at, dim) || at->shape->type != WEFT_S32 || sort == sort->parent->root) return NULL;
     for (int i = 0; i < sort->user_count; i++) {
       if (sort->users[i]->op != HLO_GET_TUPLE_ELEMENT) return NULL;
       k = WEFT_MAX(k, read_from_front(sort->users[i], dim));

@@ -180,7 +180,7 @@ bool pass_is_identity(hlo_opcode op, const hlo_instr *value)
 
 bool pass_has_control_edges(const hlo_instr *instr)
 {
-  return instr->control_pred_count > 0 || instr->control_succ_count > 0;
+  return instr->control->pred_count > 0 || instr->control->succ_count > 0;
 }
 
 /* ---- inlining and outlining -------------------------------------------------------------------------------------- */
@@ -209,12 +209,12 @@ weft_status *pass_inline(hlo_instr *call, const hlo_computation *callee, pass_ma
     WEFT_TRY(pass_mapped_operands(instr, map, &operands, &capacity));
     WEFT_TRY(hlo_add_clone(call->parent, call, instr, operands, &copy));
     WEFT_TRY(pass_map_set(map, instr->id, copy));
-    for (int i = 0; i < instr->control_pred_count; i++)
-      WEFT_TRY(hlo_add_control_edge(pass_map_get(map, instr->control_preds[i]->id), copy));
+    for (int i = 0; i < instr->control->pred_count; i++)
+      WEFT_TRY(hlo_add_control_edge(pass_map_get(map, instr->control->preds[i]->id), copy));
     /* What ran after the call's control predecessors, and before its successors, still does. */
     if (!pass_has_control_edges(call) || !hlo_has_side_effect(instr)) continue;
-    for (int i = 0; i < call->control_pred_count; i++) WEFT_TRY(hlo_add_control_edge(call->control_preds[i], copy));
-    for (int i = 0; i < call->control_succ_count; i++) WEFT_TRY(hlo_add_control_edge(copy, call->control_succs[i]));
+    for (int i = 0; i < call->control->pred_count; i++) WEFT_TRY(hlo_add_control_edge(call->control->preds[i], copy));
+    for (int i = 0; i < call->control->succ_count; i++) WEFT_TRY(hlo_add_control_edge(copy, call->control->succs[i]));
   }
   root = pass_map_get(map, callee->root->id);
   if (callee->root->op == HLO_PARAMETER) hlo_remove_control_edges(call); /* an operand ran before all of it */
@@ -240,11 +240,11 @@ static weft_status *bring_in(hlo_computation *body, hlo_instr *operand, pass_map
 
 static weft_status *move_control_edges(hlo_instr *from, hlo_instr *to, const pass_map *members)
 {
-  for (int i = 0; i < from->control_pred_count; i++)
-    if (!pass_map_get(members, from->control_preds[i]->id))
-      WEFT_TRY(hlo_add_control_edge(from->control_preds[i], to));
-  for (int i = 0; i < from->control_succ_count; i++)
-    if (!pass_map_get(members, from->control_succs[i]->id)) WEFT_TRY(hlo_add_control_edge(to, from->control_succs[i]));
+  for (int i = 0; i < from->control->pred_count; i++)
+    if (!pass_map_get(members, from->control->preds[i]->id))
+      WEFT_TRY(hlo_add_control_edge(from->control->preds[i], to));
+  for (int i = 0; i < from->control->succ_count; i++)
+    if (!pass_map_get(members, from->control->succs[i]->id)) WEFT_TRY(hlo_add_control_edge(to, from->control->succs[i]));
   hlo_remove_control_edges(from);
   return NULL;
 }
@@ -288,11 +288,7 @@ weft_status *pass_outline(hlo_instr *const *members, int count, hlo_instr *const
 
   WEFT_TRY(hlo_unique_name(comp->module, name, &name));
   WEFT_TRY(hlo_add(comp, last, HLO_FUSION, shape, outside_count, outside, name, &fusion));
-  if (outputs[0]->extra && outputs[0]->extra->metadata) {
-    hlo_extra *extra;
-    WEFT_TRY(hlo_mutable_extra(fusion, &extra));
-    extra->metadata = outputs[0]->extra->metadata;
-  }
+  fusion->metadata = outputs[0]->metadata;
   WEFT_TRY(hlo_set_called(fusion, 1, &body));
   for (int i = 0; i < output_count; i++) WEFT_TRY(move_control_edges(outputs[i], fusion, map));
   for (int i = 0; i < output_count; i++) {
@@ -308,4 +304,15 @@ weft_status *pass_outline(hlo_instr *const *members, int count, hlo_instr *const
   }
   *out_fusion = fusion;
   return NULL;
+}
+
+bool pass_compares_two(const hlo_computation *order, bool *out_largest)
+{
+  const hlo_instr *root = order->root;
+
+  if (root->op != HLO_COMPARE || order->param_count < 2) return false;
+  bool turned = root->operands[0] == order->params[1], greater = root->u.compare.direction == HLO_GT;
+  *out_largest = greater != turned;
+  return root->operands[turned] == order->params[0] && root->operands[!turned] == order->params[1] &&
+         (greater || root->u.compare.direction == HLO_LT);
 }

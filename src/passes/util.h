@@ -45,6 +45,9 @@ WEFT_NODISCARD weft_status *pass_worklist_push(pass_worklist *list, hlo_instr *i
 /* The next that is still in the module, or NULL. */
 hlo_instr *pass_worklist_pop(pass_worklist *list);
 
+/* Does the comparator of a sort only compare its first two parameters, and do larger ones come first then? */
+bool pass_compares_two(const hlo_computation *order, bool *out_largest);
+
 /* What a computation is to the program.  A sequential one runs once each time its caller does (entry, while, branches,
  * call); the others run inside a kernel, once per element or per fusion. */
 typedef enum pass_comp_kind { PASS_UNREACHED, PASS_SEQUENTIAL, PASS_FUSED, PASS_EMBEDDED, PASS_ASYNC } pass_comp_kind;

@@ -123,11 +123,8 @@ weft_status *while_keep(while_loop *w, const bool *keep)
     }
     kept++;
   }
-  for (int i = w->count - 1; i >= 0; i--) {
-    if (keep[i]) continue;
-    hlo_remove_operand(w->loop->operands[0], i);
-    hlo_remove_operand(w->body->root, i);
-  }
+  hlo_keep_operands(w->loop->operands[0], keep);
+  hlo_keep_operands(w->body->root, keep);
   w->count = kept;
   return set_state_shape(w);
 }

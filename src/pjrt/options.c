@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
+#include "base/log.h"
 #include "hlo/proto.h"
 #include "pjrt/compile.pb-c.h"
 #include "pjrt/internal.h"
@@ -65,8 +67,16 @@ static weft_status *set_text(char **field, const char *text)
   return text && *text && !*field ? WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory") : NULL;
 }
 
+static const option_kind *find_debug_option(const char *name)
+{
+  for (size_t i = 0; i < WEFT_COUNT(debug_options); i++)
+    if (strcmp(debug_options[i].name, name) == 0) return &debug_options[i].kind;
+  return NULL;
+}
+
 static weft_status *apply_override(const PjrtPb__Override *o, pjrt_options *out)
 {
+  const option_kind *kind;
   override_value value;
 
   if (strcmp(o->key, "weft_memory") == 0) {
@@ -74,20 +84,56 @@ static weft_status *apply_override(const PjrtPb__Override *o, pjrt_options *out)
     WEFT_TRY_NOTE(buf_order_parse(value.text, &out->order, &out->budget_bytes), "compile option weft_memory");
     return NULL;
   }
-  for (size_t i = 0; i < WEFT_COUNT(debug_options); i++) {
-    if (strcmp(debug_options[i].name, o->key) != 0) continue;
-    WEFT_TRY(convert(o, debug_options[i].kind, &value));
-    if (strcmp(o->key, "xla_dump_to") == 0) return set_text(&out->dump_dir, value.text);
-    if (strcmp(o->key, "xla_dump_hlo_pass_re") == 0) out->dump_passes = *value.text;
-    if (strcmp(o->key, "xla_dump_hlo_as_text") == 0) out->dump_text = value.flag;
-    if (strcmp(o->key, "xla_dump_hlo_as_proto") == 0) out->dump_proto = value.flag;
-    if (strcmp(o->key, "xla_cpu_collective_timeout_seconds") == 0 ||
-        strcmp(o->key, "xla_cpu_collective_call_terminate_timeout_seconds") == 0)
-      out->collective_timeout_s = value.number;
-    if (strcmp(o->key, "xla_cpu_collective_call_warn_stuck_seconds") == 0) out->collective_warn_s = value.number;
+  if (!(kind = find_debug_option(o->key))) return WEFT_ERR(INVALID_ARGUMENT, "No such compile option: '%s'", o->key);
+  WEFT_TRY(convert(o, *kind, &value));
+  if (strcmp(o->key, "xla_dump_to") == 0) return set_text(&out->dump_dir, value.text);
+  if (strcmp(o->key, "xla_dump_hlo_pass_re") == 0) out->dump_passes = *value.text;
+  if (strcmp(o->key, "xla_dump_hlo_as_text") == 0) out->dump_text = value.flag;
+  if (strcmp(o->key, "xla_dump_hlo_as_proto") == 0) out->dump_proto = value.flag;
+  if (strcmp(o->key, "xla_cpu_collective_timeout_seconds") == 0 ||
+      strcmp(o->key, "xla_cpu_collective_call_terminate_timeout_seconds") == 0)
+    out->collective_timeout_s = value.number;
+  if (strcmp(o->key, "xla_cpu_collective_call_warn_stuck_seconds") == 0) out->collective_warn_s = value.number;
+  return NULL;
+}
+
+/* One flag of XLA_FLAGS as the override that it stands for: "--name=value", or "--name" of a bool that is true. */
+static weft_status *apply_flag(const char *word, size_t length, pjrt_options *out)
+{
+  static const char stuck[] = "xla_cpu_collective_call_warn_stuck_timeout_seconds"; /* one flag and its field differ */
+  PjrtPb__OverrideValue value = PJRT_PB__OVERRIDE_VALUE__INIT;
+  PjrtPb__Override flag = PJRT_PB__OVERRIDE__INIT;
+  char text[4096], *equals, *name = text + 2;
+  const option_kind *kind;
+
+  snprintf(text, sizeof text, "%.*s", (int)WEFT_MIN(length, sizeof text - 1), word);
+  if ((equals = strchr(text, '='))) *equals = '\0';
+  value.value_case = PJRT_PB__OVERRIDE_VALUE__VALUE_TEXT;
+  value.text = equals ? equals + 1 : (char *)"true";
+  flag.key = strcmp(name, stuck) == 0 ? (char *)"xla_cpu_collective_call_warn_stuck_seconds" : name;
+  flag.value = &value;
+  kind = strncmp(text, "--", 2) == 0 ? find_debug_option(flag.key) : NULL;
+  if (!kind) {
+    WEFT_LOG("pjrt", WARN, "XLA_FLAGS: %s is no flag of XLA's and is not looked at", text);
     return NULL;
   }
-  return WEFT_ERR(INVALID_ARGUMENT, "No such compile option: '%s'", o->key);
+  if (*kind == BOOL && (strcasecmp(value.text, "true") == 0 || strcmp(value.text, "1") == 0)) value.text = (char *)"True";
+  if (*kind == BOOL && (strcasecmp(value.text, "false") == 0 || strcmp(value.text, "0") == 0)) value.text = (char *)"False";
+  WEFT_TRY_NOTE(apply_override(&flag, out), "XLA_FLAGS");
+  return NULL;
+}
+
+/* A client that sends no DebugOptions is none of XLA's, which would have read the environment for us. */
+static weft_status *read_environment(pjrt_options *out)
+{
+  const char *at = getenv("XLA_FLAGS");
+  size_t length;
+
+  for (; at && *(at += strspn(at, " \t\n")); at += length) {
+    length = strcspn(at, " \t\n");
+    WEFT_TRY(apply_flag(at, length, out));
+  }
+  return NULL;
 }
 
 /* Devices by [replica][partition]; the wire has them by partition, then replica. */
@@ -156,8 +202,8 @@ static weft_status *read_options(const PjrtPb__CompileOptions *pb, pjrt_options 
                         &out->parameter_flags));
     WEFT_TRY(read_flags(build->n_propagate_to_output, build->propagate_to_output, &out->output_flag_count, &out->output_flags));
     if (build->device_assignment && !out->portable) WEFT_TRY(read_assignment(build->device_assignment, out));
-    if (build->debug_options) WEFT_TRY(read_debug_options(build->debug_options, out));
   }
+  WEFT_TRY(build && build->debug_options ? read_debug_options(build->debug_options, out) : read_environment(out));
   for (size_t i = 0; i < pb->n_overrides; i++) WEFT_TRY(apply_override(pb->overrides[i], out));
   return NULL;
 }

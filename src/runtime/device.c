@@ -104,6 +104,8 @@ weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_
   weft_mutex_init(&device->memory_mu);
   weft_mutex_init(&device->mu);
   weft_cond_init(&device->changed);
+  weft_cond_init(&device->room);
+  device->no_room_at = -1;
   WEFT_TRY(rt_feed_new(&device->infeed));
   return rt_feed_new(&device->outfeed);
 }
@@ -118,6 +120,7 @@ void rt_device_fini(weft_device *device)
   rt_feed_free(device->infeed);
   rt_feed_free(device->outfeed);
   weft_cond_fini(&device->changed);
+  weft_cond_fini(&device->room);
   weft_mutex_fini(&device->mu);
   weft_mutex_fini(&device->memory_mu);
 }

@@ -13,7 +13,11 @@
 #include "runtime/runtime_internal.h"
 #include "runtime/trace.h"
 
-enum { INLINE_NS = 30000 }; /* programs estimated to take less run on the launching thread if they can start at once */
+enum {
+  INLINE_NS = 30000,           /* programs estimated to take less run on the launching thread if they can start at once */
+  MOST_QUEUED = 64, ROOMY = 32 /* runs of a device: a launch beyond the one waits until there are no more than the other (XLA:CPU: 32) */
+};
+#define PATIENCE_NS (10 * WEFT_NS_PER_S) /* then it waits no more: what runs may wait for what that thread is to launch */
 
 struct weft_run {
   rt_job job;               /* first: a worker starts the run */
@@ -37,6 +41,7 @@ struct weft_run {
   weft_event_waiter hold_waiter;
   weft_comm **comms;        /* by grouping */
   uint64_t *comm_launches;  /* by grouping */
+  bool bound;               /* comms are this run's */
   bool poisoned;            /* under device->mu: `done` is an error already */
 };
 
@@ -405,7 +410,8 @@ static weft_status *bind(weft_run *run)
 
 /* ---- runs: their life ------------------------------------------------------------------------------------------ */
 
-static void pump(weft_device *device);
+static weft_run *take_next(weft_device *device) WEFT_REQUIRES(device->mu);
+static void start(weft_run *run);
 
 /* The first error among the inputs: it becomes that of the outputs. */
 static weft_status *input_error(const weft_run *run)
@@ -418,13 +424,28 @@ static weft_status *input_error(const weft_run *run)
   return NULL;
 }
 
+/* A run that fails here without having taken part in all its collectives fails everywhere, or the next launch here would meet
+ * this one there. */
+static void let_peers_know(weft_run *run, const weft_status *st)
+{
+  const weft_executable *exe = run->exe;
+
+  if (!run->bound || (run->frame && !rt_frame_fell_behind(run->frame))) return;
+  for (int g = 0; g < exe->parts.grouping_count; g++)
+    if (run->comms[g])
+      weft_comm_abort(run->comms[g], weft_status_new(weft_status_code(st), __FILE__, __LINE__, "\"%s\" failed on device %lld: %s",
+                                                     exe->parts.module->name, (long long)run->device->id, weft_status_message(st)));
+}
+
 /* The run has ended: hands out the results, then lets the next one start.  Whoever waits for it may give up the platform
  * meanwhile; the device stays, since destroying a platform first joins its workers, and a launching thread holds on. */
 static void end_run(weft_run *run, weft_status *st)
 {
   weft_device *device = run->device;
   weft_event *done = weft_event_retain(run->done);
+  weft_run *next;
 
+  if (st) let_peers_know(run, st);
   if (run->temp) rt_device_give(device, run->temp, buf_plan_alloc(run->exe->parts.plan,
                                                                   buf_plan_temp_alloc(run->exe->parts.plan))->bytes);
   run->temp = NULL;
@@ -442,8 +463,9 @@ static void end_run(weft_run *run, weft_status *st)
   device->running--;
   device->ended++;
   weft_cond_broadcast(&device->changed);
+  next = take_next(device);
   weft_mutex_unlock(&device->mu);
-  pump(device);
+  start(next);
 }
 
 static void program_done(void *arg, weft_status *st) { end_run(arg, st); }
@@ -475,10 +497,12 @@ static weft_status *bind_comms(weft_run *run)
                                      exe->parts.module->name);
   for (int g = 0; g < groupings; g++) {
     int request = exe->request_of[run->index * groupings + g];
+    run->comms[g] = NULL;
     if (request < 0) continue;
     run->comms[g] = coll_clique_hold_comm(run->hold->hold, request, exe->parts.groupings[g].rank_of[exe->places[run->index]]);
     run->comm_launches[g] = number_of_launch(run, g);
   }
+  run->bound = true;
   return NULL;
 }
 
@@ -486,8 +510,10 @@ static weft_status *bind_comms(weft_run *run)
 static void start_run(weft_run *run)
 {
   weft_status *st = run->poisoned ? WEFT_ERR(CANCELLED, "poisoned") : input_error(run); /* `done` says what by */
+  weft_status *unbound = bind_comms(run);                                               /* also to tell peers of `st` */
 
-  if (!st) st = bind_comms(run);
+  if (st) weft_status_free(unbound);
+  else st = unbound;
   if (!st) st = bind(run);
   if (!st && !rt_frame_run(run->frame, run->exe->platform->pool, &run->info, program_done, run, &st)) return;
   end_run(run, st);
@@ -495,21 +521,38 @@ static void start_run(weft_run *run)
 
 static void start_job(rt_job *job) { start_run((weft_run *)job); }
 
-/* Starts the head of the queue if its inputs are there and nothing else runs. */
-static void pump(weft_device *device)
+/* More than `most` runs are in the queue, and waiting makes them fewer: one is running, and no callback of it holds it up. */
+static bool is_crowded(const weft_device *device, int most) WEFT_REQUIRES(device->mu)
 {
-  weft_run *run = NULL;
+  return device->submitted - device->ended > most && device->running > device->callbacks;
+}
 
-  weft_mutex_lock(&device->mu);
-  if (device->first && device->running <= device->callbacks &&
-      atomic_load_explicit(&device->first->waiting, memory_order_acquire) == 0) {
-    run = device->first;
+/* The head of the queue if its inputs are there and nothing else runs: it counts as running now. */
+static weft_run *take_next(weft_device *device) WEFT_REQUIRES(device->mu)
+{
+  weft_run *run = device->first;
+
+  if (!run || device->running > device->callbacks || atomic_load_explicit(&run->waiting, memory_order_acquire) != 0) run = NULL;
+  if (run) {
     device->first = run->next;
     if (!device->first) device->last = NULL;
     device->running++;
   }
+  if (device->waiting_for_room && !is_crowded(device, ROOMY)) weft_cond_broadcast(&device->room);
+  return run;
+}
+
+static void start(weft_run *run)
+{
+  if (run) rt_pool_offer(run->device->platform->pool, &run->job, 1);
+}
+
+static void pump(weft_device *device)
+{
+  weft_mutex_lock(&device->mu);
+  weft_run *next = take_next(device);
   weft_mutex_unlock(&device->mu);
-  if (run) rt_pool_offer(device->platform->pool, &run->job, 1);
+  start(next);
 }
 
 static void input_defined(void *ctx, const weft_status *error)
@@ -610,7 +653,7 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
                             .collective_warn_ns = exe->collective_warn_ns, .comms = run->comms,
                             .comm_launches = run->comm_launches};
   run->index = device;
-  run->poisoned = false;
+  run->poisoned = run->bound = false;
   weft_executable_place(exe, device, &run->info.replica_id, &run->info.partition_id);
   atomic_store_explicit(&run->waiting, 1, memory_order_relaxed);
   for (int p = 0; p < exe->param_count; p++)
@@ -671,11 +714,13 @@ static weft_status *set_incarnations(const weft_executable *exe, const weft_laun
   return NULL;
 }
 
-/* Long enough for the rendezvous, and for each run that is still to come before this one. */
+/* Long enough for the rendezvous, and for each run that is still to come before this one.  Processes are late for the first
+ * launch by what they take to start and compile: that has a limit of its own, unless the program was given one for all. */
 static weft_deadline hold_deadline(const weft_executable *exe)
 {
   const coll_settings *settings = coll_settings_get();
-  int64_t before = 0, ns, timeout_ns = exe->collective_timeout_ns ? exe->collective_timeout_ns : settings->timeout_ns;
+  int64_t own_ns = exe->collective_timeout_ns, timeout_ns = own_ns ? own_ns : settings->timeout_ns;
+  int64_t connect_ns = own_ns ? WEFT_MIN(own_ns, settings->connect_ns) : settings->connect_ns, before = 0, ns;
 
   if (timeout_ns <= 0 || settings->connect_ns <= 0) return WEFT_NO_DEADLINE; /* as the user set it */
   for (int d = 0; d < exe->device_count; d++) {
@@ -683,8 +728,7 @@ static weft_deadline hold_deadline(const weft_executable *exe)
     before = WEFT_MAX(before, exe->devices[d]->submitted - exe->devices[d]->ended);
     weft_mutex_unlock(&exe->devices[d]->mu);
   }
-  if (__builtin_mul_overflow(before, timeout_ns, &ns) ||
-      __builtin_add_overflow(ns, WEFT_MIN(settings->connect_ns, timeout_ns), &ns)) return WEFT_NO_DEADLINE;
+  if (__builtin_mul_overflow(before, timeout_ns, &ns) || __builtin_add_overflow(ns, connect_ns, &ns)) return WEFT_NO_DEADLINE;
   return weft_deadline_after_ns(ns);
 }
 
@@ -732,6 +776,23 @@ static weft_status *set_off_all(weft_executable *exe, const weft_launch *launch,
   return st;
 }
 
+/* A host that runs ahead of its devices would fill the memory with launches and with what they are to read. */
+static void wait_for_room(weft_device *device)
+{
+  bool in_time = true;
+
+  if (rt_pool_is_worker(device->platform->pool)) return;
+  weft_mutex_lock(&device->mu);
+  if (is_crowded(device, MOST_QUEUED) && device->ended != device->no_room_at) {
+    weft_deadline deadline = weft_deadline_after_ns(PATIENCE_NS);
+    device->waiting_for_room++;
+    while (in_time && is_crowded(device, ROOMY)) in_time = weft_cond_wait(&device->room, &device->mu, deadline);
+    device->waiting_for_room--;
+    if (!in_time) device->no_room_at = device->ended;
+  }
+  weft_mutex_unlock(&device->mu);
+}
+
 weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *launch)
 {
   weft_run *one, **runs = &one;
@@ -740,6 +801,7 @@ weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *lau
 
   if (exe->device_count > 1) runs = calloc((size_t)exe->device_count, sizeof(weft_run *));
   WEFT_TRY_ALLOC(runs);
+  for (int d = 0; d < exe->device_count; d++) wait_for_room(exe->devices[d]);
   for (; !st && prepared < exe->device_count; prepared++) {
     st = acquire_run(exe, &runs[prepared]);
     if (st) break;

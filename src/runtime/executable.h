@@ -41,7 +41,8 @@ typedef struct weft_launch {
   struct rt_lender *lender;          /* the launching thread, which will serve until then: host callbacks run there; or NULL */
 } weft_launch;
 
-/* Submits and returns; a small program whose inputs are ready may run at once on the caller.  Donated inputs are marked
+/* Submits and returns; a small program whose inputs are ready may run at once on the caller, and a caller that is 64 launches
+ * ahead of a busy device waits until half of them have ended.  Donated inputs are marked
  * deleted before it returns.  Failures of the run, and of its inputs, are in the outputs' definition events and in `done`.
  * Errors (nothing was submitted): INVALID_ARGUMENT for wrong counts, sizes, devices or a buffer donated twice;
  * FAILED_PRECONDITION for a deleted input; RESOURCE_EXHAUSTED. */

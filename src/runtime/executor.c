@@ -61,6 +61,11 @@ static bool execute(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
   return done;
 }
 
+static void miss(rt_frame *frame, const rt_thunk *thunk)
+{
+  if (thunk->order_group > 0) atomic_store_explicit(&frame->fell_behind, true, memory_order_relaxed); /* `done` orders it */
+}
+
 static weft_status *name_failure(weft_status *st, const rt_thunk *thunk)
 {
   return weft_status_note(st, __FILE__, __LINE__, "%s \"%s\"", thunk->ops->kind, thunk->name);
@@ -68,16 +73,22 @@ static weft_status *name_failure(weft_status *st, const rt_thunk *thunk)
 
 /* ---- in order -------------------------------------------------------------------------------------------------- */
 
+/* Thunk `at` has failed, and none after it will run. */
+static void end_in_order(rt_frame *frame, const rt_seq *seq, int at, weft_status *st)
+{
+  frame->runs[seq->index].error = name_failure(st, seq->thunks[at]);
+  for (; at < seq->count; at++) miss(frame, seq->thunks[at]);
+}
+
 /* From thunk `at` on; true when the sequence is done. */
 static bool run_in_order(rt_frame *frame, const rt_seq *seq, int at)
 {
   for (; at < seq->count; at++) {
     weft_status *st = NULL;
-    const rt_thunk *thunk = seq->thunks[at];
     frame->runs[seq->index].next = at;
-    if (!execute(frame, thunk, &st)) return false;
+    if (!execute(frame, seq->thunks[at], &st)) return false;
     if (WEFT_UNLIKELY(st != NULL)) {
-      frame->runs[seq->index].error = name_failure(st, thunk);
+      end_in_order(frame, seq, at, st);
       return true;
     }
   }
@@ -123,6 +134,7 @@ static void node_ended(rt_seq_run *run, int node, weft_status *st) WEFT_REQUIRES
 {
   const rt_node *n = &run->seq->nodes[node];
 
+  if (st) miss(run->frame, run->seq->thunks[node]);
   if (st && !run->error) run->error = name_failure(st, run->seq->thunks[node]);
   else weft_status_free(st);
   if (!run->seq->thunks[node]->ops->start) release_waiters(run, n->started_begin, n->started_count);
@@ -159,6 +171,7 @@ static bool drain(rt_seq_run *run, enum entry entry, int ended, weft_status *st)
     weft_mutex_unlock(&run->mu);
     if (wanted > 0) rt_pool_offer(frame->ctx.pool, &run->job, wanted);
     st = NULL;
+    if (skip) miss(frame, thunk);
     bool done = skip || execute(frame, thunk, &st);
     weft_mutex_lock(&run->mu);
     /* not before it has started: another thread would start the next of its order group first */
@@ -179,11 +192,10 @@ static bool control_go_on(rt_frame *frame, const rt_thunk *thunk, const rt_seq *
 static bool thunk_ended(rt_frame *frame, const rt_thunk *thunk, weft_status *st)
 {
   const rt_seq *seq = thunk->parent;
-  rt_seq_run *run = &frame->runs[seq->index];
 
-  if (!seq->in_order) return drain(run, JOIN, thunk->node, st);
+  if (!seq->in_order) return drain(&frame->runs[seq->index], JOIN, thunk->node, st);
   if (!st) return run_in_order(frame, seq, thunk->node + 1);
-  run->error = name_failure(st, thunk);
+  end_in_order(frame, seq, thunk->node, st);
   return true;
 }
 
@@ -319,9 +331,15 @@ bool rt_frame_run(rt_frame *frame, rt_pool *pool, const rt_run_info *info, void 
   frame->ctx.info = info;
   frame->done = done;
   frame->done_arg = arg;
+  atomic_store_explicit(&frame->fell_behind, false, memory_order_relaxed);
   if (!seq_start(frame, root)) return false;
   *out = take_error(frame, root);
   return true;
+}
+
+bool rt_frame_fell_behind(const rt_frame *frame)
+{
+  return atomic_load_explicit(&frame->fell_behind, memory_order_relaxed);
 }
 
 void rt_seq_run_init(rt_seq_run *run) { run->job.run = join_in; }

@@ -4,7 +4,7 @@
 
 #include <limits.h>
 #include <linux/futex.h>
-#include <stdatomic.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -25,19 +25,22 @@ struct rt_pool {
 };
 
 static _Thread_local const rt_pool *my_pool; /* of a worker */
+static _Thread_local int my_index;          /* from 1 */
 
 typedef struct worker { rt_pool *pool; int index; } worker;
 
 /* How long a thread looks for work or for the end of a loop before it sleeps: about what waking it costs. */
-enum { SPIN_NS = 15000 };
+enum { SPIN_NS = 50000 };
 
-static inline void relax(void)
+/* Lets go of the core now and then: whoever is waited for may want this very one. */
+static void wait_a_little(void)
 {
 #if defined(__x86_64__)
-  __builtin_ia32_pause();
+  for (int i = 0; i < 8; i++) __builtin_ia32_pause();
 #elif defined(__aarch64__)
-  __asm__ volatile("yield");
+  for (int i = 0; i < 32; i++) __asm__ volatile("yield");
 #endif
+  sched_yield();
 }
 
 static void unlink_job(rt_pool *pool, rt_job *job) WEFT_REQUIRES(pool->mu)
@@ -54,11 +57,12 @@ static void *work(void *arg)
 
   free(arg);
   my_pool = pool;
+  my_index = self.index;
   if (pool->options.on_start) pool->options.on_start(pool->options.ctx, self.index);
   for (;;) {
     for (int64_t until = weft_now_ns() + SPIN_NS; atomic_load_explicit(&pool->wanted, memory_order_relaxed) == 0;) {
       if (weft_now_ns() >= until) break;
-      for (int i = 0; i < 32; i++) relax();
+      wait_a_little();
     }
     weft_mutex_lock(&pool->mu);
     while (!pool->first && !pool->stopping) {
@@ -120,6 +124,7 @@ void rt_pool_free(rt_pool *pool)
 }
 
 bool rt_pool_is_worker(const rt_pool *pool) { return my_pool == pool; }
+const atomic_int *rt_pool_wanted(const rt_pool *pool) { return &pool->wanted; }
 int rt_pool_threads(const rt_pool *pool) { return pool ? pool->options.threads : 1; }
 
 void rt_pool_offer(rt_pool *pool, rt_job *job, int count)
@@ -152,22 +157,43 @@ int rt_pool_withdraw(rt_pool *pool, rt_job *job)
 
 /* ---- loops ----------------------------------------------------------------------------------------------------- */
 
+/* Each thread that takes part has a share of the indices, the same one in loops of the same size, so that what it wrote in
+ * one step lies in its own cache in the next; then it takes what others have left of theirs. */
+enum { MOST_SHARES = 16 };
+
+typedef struct share {
+  _Alignas(64) atomic_llong next; /* the next index to run */
+  int64_t end;
+} share;
+
 typedef struct loop {
   rt_job job;
   void (*fn)(void *ctx, int64_t index);
   void *ctx;
-  int64_t count;
-  atomic_llong next;   /* the next index to run */
-  atomic_int left;     /* helpers that have left: release, pairs with the acquire in rt_parallel_for */
+  int share_count, cpu;
+  share shares[MOST_SHARES];
+  _Alignas(64) atomic_int left; /* helpers that have left: release, pairs with the acquire in rt_parallel_for */
 } loop;
 
-static void run_indices(loop *l)
+static void run_indices(loop *l, int first)
 {
-  for (;;) {
-    int64_t i = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
-    if (i >= l->count) return;
-    l->fn(l->ctx, i);
+  for (int s = 0; s < l->share_count; s++) {
+    share *mine = &l->shares[(first + s) % l->share_count];
+    for (int64_t i; (i = atomic_fetch_add_explicit(&mine->next, 1, memory_order_relaxed)) < mine->end;) l->fn(l->ctx, i);
   }
+}
+
+static bool is_dealt_out(loop *l)
+{
+  for (int s = 0; s < l->share_count; s++)
+    if (atomic_load_explicit(&l->shares[s].next, memory_order_relaxed) < l->shares[s].end) return false;
+  return true;
+}
+
+/* A helper that was woken on the caller's own core only keeps the caller from working, until the system moves it. */
+static void make_way(loop *l)
+{
+  while (l->cpu >= 0 && sched_getcpu() == l->cpu && !is_dealt_out(l)) sched_yield();
 }
 
 static void help(rt_job *job)
@@ -176,7 +202,8 @@ static void help(rt_job *job)
   atomic_int *left = &l->left;
 
   int64_t begin = WEFT_UNLIKELY(rt_trace_on) ? weft_now_ns() : 0;
-  run_indices(l);
+  make_way(l);
+  run_indices(l, 1 + my_index % (l->share_count - 1));
   if (WEFT_UNLIKELY(begin != 0)) rt_trace_event("share", "(of another thread's step)", -1, begin);
   atomic_fetch_add_explicit(left, 1, memory_order_release);
   /* The loop may be gone now; waking an address is harmless whatever is there. */
@@ -185,19 +212,29 @@ static void help(rt_job *job)
 
 void rt_parallel_for(rt_pool *pool, int64_t count, void (*fn)(void *ctx, int64_t index), void *ctx)
 {
-  loop l = {.job = {.run = help}, .fn = fn, .ctx = ctx, .count = count};
   int helpers = pool ? (int)WEFT_MIN(count - 1, pool->options.threads - 1) : 0, left;
 
   if (helpers <= 0) {
     for (int64_t i = 0; i < count; i++) fn(ctx, i);
     return;
   }
+  loop l; /* not zeroed: most of it is shares */
+  l.job = (rt_job){.run = help};
+  l.fn = fn;
+  l.ctx = ctx;
+  l.share_count = WEFT_MIN(helpers + 1, MOST_SHARES);
+  l.cpu = sched_getcpu();
+  atomic_init(&l.left, 0);
+  for (int s = 0; s < l.share_count; s++) {
+    atomic_init(&l.shares[s].next, count / l.share_count * s + WEFT_MIN(s, count % l.share_count));
+    l.shares[s].end = count / l.share_count * (s + 1) + WEFT_MIN(s + 1, count % l.share_count);
+  }
   rt_pool_offer(pool, &l.job, helpers);
-  run_indices(&l);
+  run_indices(&l, 0);
   helpers -= rt_pool_withdraw(pool, &l.job);
   int64_t until = weft_now_ns() + SPIN_NS;
   while ((left = atomic_load_explicit(&l.left, memory_order_acquire)) < helpers) {
-    if (weft_now_ns() < until) relax();
+    if (weft_now_ns() < until) wait_a_little();
     else syscall(SYS_futex, &l.left, FUTEX_WAIT_PRIVATE, left, NULL, NULL, 0); /* local work, which ends */
   }
 }

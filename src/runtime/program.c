@@ -18,6 +18,7 @@ enum {
 };
 static const double GRAPH_NODE_NS = 300, GRAPH_START_NS = 6000; /* cost of a node in a graph; of enlisting workers */
 static const double SMALL_NS = 50;                              /* a thunk of unknown cost */
+static const double LEAST_GAIN = 0.75; /* a graph that promises less is not worth the wake-ups */
 
 weft_status *rt_program_new(rt_program **out_program)
 {
@@ -337,7 +338,7 @@ static weft_status *lay_out(rt_program *program, graph *g)
     }
   seq->kept_edges = g->count;
   graph_ns = WEFT_MAX(seq->span_ns, seq->total_ns / program->threads) + n * GRAPH_NODE_NS + GRAPH_START_NS;
-  seq->in_order = n < FEW_THUNKS ? !elsewhere || n == 1 : !elsewhere && graph_ns > 0.9 * in_order;
+  seq->in_order = n < FEW_THUNKS ? !elsewhere || n == 1 : !elsewhere && graph_ns > LEAST_GAIN * in_order;
   if (program->threads == 1 && !elsewhere) seq->in_order = true;
   seq->inline_only = seq->in_order && everything_inline;
   return NULL;
@@ -529,50 +530,72 @@ weft_status *rt_program_print(const rt_program *program, FILE *out)
   return ferror(out) ? WEFT_ERR(UNKNOWN, "cannot write the program") : NULL;
 }
 
-/* Rows by depth in the graph, dependences as lines; one block a sequence. */
+enum { WIDE = 170, HIGH = 46, BOX_W = 150, BOX_H = 28, SVG_TOP = 50 };
+
+/* Where a sequence's steps stand: each just above the first that waits for it, and so below all that it waits for.
+ * `used` is scratch.  Returns how many rows there are; *widest becomes at least the number of columns. */
+static int place_steps(const rt_seq *seq, int *row, int *column, int *used, int *widest)
+{
+  int rows = 0;
+
+  memset(row, 0, (size_t)seq->count * sizeof *row);
+  memset(used, 0, (size_t)seq->count * sizeof *used);
+  for (int t = 0; t < seq->count; t++)
+    for (int k = 0; k < seq->nodes[t].successor_count; k++) {
+      int *below = &row[seq->successors[seq->nodes[t].successor_begin + k]];
+      *below = WEFT_MAX(*below, row[t] + 1);
+    }
+  for (int t = seq->count - 1; t >= 0; t--) {
+    int first = seq->count;
+    for (int k = 0; k < seq->nodes[t].successor_count; k++)
+      first = WEFT_MIN(first, row[seq->successors[seq->nodes[t].successor_begin + k]]);
+    if (first < seq->count) row[t] = first - 1;
+  }
+  for (int t = 0; t < seq->count; t++) {
+    column[t] = used[row[t]]++;
+    *widest = WEFT_MAX(*widest, used[row[t]]);
+    rows = WEFT_MAX(rows, row[t] + 1);
+  }
+  return rows;
+}
+
+static void draw_steps(const rt_seq *seq, const int *row, const int *column, double top, weft_svg_key *key, FILE *out)
+{
+  for (int t = 0; t < seq->count; t++)
+    for (int k = 0; k < seq->nodes[t].successor_count; k++) {
+      int to = seq->successors[seq->nodes[t].successor_begin + k];
+      fprintf(out, "<line x1=\"%d\" y1=\"%.0f\" x2=\"%d\" y2=\"%.0f\" stroke=\"#999\"/>\n", 10 + column[t] * WIDE + BOX_W / 2,
+              top + row[t] * HIGH + BOX_H, 10 + column[to] * WIDE + BOX_W / 2, top + row[to] * HIGH);
+    }
+  for (int t = 0; t < seq->count; t++) { /* above the lines */
+    double x = 10 + column[t] * WIDE, y = top + row[t] * HIGH;
+    fprintf(out, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\" rx=\"4\" fill=\"%s\" stroke=\"#555\"/>\n", x, y, BOX_W,
+            BOX_H, weft_svg_colour(key, seq->thunks[t]->ops->kind));
+    weft_svg_label(out, x + 5, y + 18, BOX_W - 10, seq->thunks[t]->name);
+  }
+}
+
 weft_status *rt_program_svg(const rt_program *program, FILE *out)
 {
-  enum { WIDE = 170, HIGH = 46, BOX_W = 150, BOX_H = 28, TOP = 30 };
-  double height = 0, width = 400;
+  double height = SVG_TOP;
   WEFT_AUTO_STR memory = NULL;
-  int most = 1;
+  int most = 1, widest = 4;
+  weft_svg_key key = {0};
 
   for (int s = 0; s < program->seq_count; s++) most = WEFT_MAX(most, program->seqs[s]->count);
   memory = calloc((size_t)most, 3 * sizeof(int));
   WEFT_TRY_ALLOC(memory);
   int *row = (int *)memory, *column = row + most, *used = column + most;
-  for (int pass = 0; pass < 2; pass++) {
-    double y0 = TOP;
-    if (pass) weft_svg_begin(out, width + 20, height + 20);
-    for (int s = program->seq_count - 1; s >= 0; s--) {
-      const rt_seq *seq = program->seqs[s];
-      int rows = 0;
-      memset(row, 0, (size_t)seq->count * sizeof *row);
-      memset(used, 0, (size_t)seq->count * sizeof *used);
-      for (int t = 0; t < seq->count; t++) {
-        for (int k = 0; k < seq->nodes[t].successor_count; k++) {
-          int to = seq->successors[seq->nodes[t].successor_begin + k];
-          row[to] = WEFT_MAX(row[to], row[t] + 1);
-        }
-        column[t] = used[row[t]]++;
-        rows = WEFT_MAX(rows, row[t] + 1);
-        width = WEFT_MAX(width, 20 + (column[t] + 1) * (double)WIDE);
-      }
-      if (pass) weft_svg_label(out, 10, y0 - 8, width, seq->name);
-      for (int t = 0; pass && t < seq->count; t++) {
-        double x = 10 + column[t] * WIDE, y = y0 + row[t] * HIGH;
-        for (int k = 0; k < seq->nodes[t].successor_count; k++) {
-          int to = seq->successors[seq->nodes[t].successor_begin + k];
-          fprintf(out, "<line x1=\"%.0f\" y1=\"%.0f\" x2=\"%d\" y2=\"%.0f\" stroke=\"#999\"/>\n", x + BOX_W / 2, y + BOX_H,
-                  10 + column[to] * WIDE + BOX_W / 2, y0 + row[to] * HIGH);
-        }
-        fprintf(out, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\" rx=\"4\" fill=\"%s\" stroke=\"#555\"/>\n", x, y,
-                BOX_W, BOX_H, seq->thunks[t]->ops->control ? "#fde8c8" : seq->thunks[t]->ops->start ? "#d8f0d8" : "#dde8f8");
-        weft_svg_label(out, x + 5, y + 18, BOX_W - 5, seq->thunks[t]->name);
-      }
-      y0 += rows * HIGH + TOP + 10;
-    }
-    height = y0;
+  for (int s = 0; s < program->seq_count; s++)
+    height += place_steps(program->seqs[s], row, column, used, &widest) * HIGH + SVG_TOP - 10;
+  weft_svg_begin(out, 20 + widest * WIDE, height);
+  height = SVG_TOP;
+  for (int s = program->seq_count - 1; s >= 0; s--) {
+    int rows = place_steps(program->seqs[s], row, column, used, &widest);
+    weft_svg_label(out, 10, height - 8, widest * WIDE, program->seqs[s]->name);
+    draw_steps(program->seqs[s], row, column, height, &key, out);
+    height += rows * HIGH + SVG_TOP - 10;
   }
+  weft_svg_legend(out, &key, widest * WIDE, 18);
   return weft_svg_end(out);
 }

@@ -39,6 +39,7 @@ bool rt_seq_runs_in_order(const rt_seq *seq); /* once finished: one step after t
 double rt_program_cost_ns(const rt_program *program); /* all thunks once */
 int rt_program_thunk_count(const rt_program *program);
 WEFT_NODISCARD weft_status *rt_program_print(const rt_program *program, FILE *out);
+/* Draws the steps of each sequence, with lines from what must be done first. */
 WEFT_NODISCARD weft_status *rt_program_svg(const rt_program *program, FILE *out);
 
 /* ---- running ---- */
@@ -54,5 +55,8 @@ void rt_frame_bind(rt_frame *frame, void *const *base);
  * the status and may release the frame.  `info` is borrowed until then. */
 bool rt_frame_run(rt_frame *frame, rt_pool *pool, const rt_run_info *info,
                   void (*done)(void *arg, weft_status *st), void *arg, weft_status **out);
+
+/* After a run that failed: was a thunk of an order group left out, or did one fail?  Others may then wait for it in vain. */
+bool rt_frame_fell_behind(const rt_frame *frame);
 
 #endif

@@ -63,6 +63,7 @@ struct rt_frame {
   void *bound_temp;         /* the arena that args point into */
   void (*done)(void *arg, weft_status *st);
   void *done_arg;
+  atomic_bool fell_behind;  /* rt_frame_fell_behind */
   weft_arena arena;
 };
 

@@ -49,10 +49,13 @@ struct weft_device {
 
   weft_mutex mu;               /* of the queue; no lock is taken under it but the pool's */
   weft_cond changed;
+  weft_cond room;              /* of launches that wait until the queue is shorter */
   weft_run *first, *last WEFT_GUARDED_BY(mu); /* submitted, not started */
   int running WEFT_GUARDED_BY(mu);   /* started, not ended */
   int callbacks WEFT_GUARDED_BY(mu); /* of those, inside a host callback: they do not hold up the queue */
   int64_t submitted, ended WEFT_GUARDED_BY(mu);
+  int waiting_for_room WEFT_GUARDED_BY(mu);
+  int64_t no_room_at WEFT_GUARDED_BY(mu); /* `ended` when a launch had waited long enough; -1: never */
 };
 
 WEFT_NODISCARD weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_t id, int ordinal,

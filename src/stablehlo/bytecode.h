@@ -71,6 +71,10 @@ WEFT_NODISCARD static inline weft_status *bc_varint(const bc_reader *r, bc_curso
   uint64_t v;
   int bytes;
 
+  if (WEFT_LIKELY(c->p < c->end && *c->p & 1)) { /* most are one byte */
+    *out = *c->p++ >> 1;
+    return NULL;
+  }
   if (WEFT_UNLIKELY(c->p >= r->near_end || *c->p == 0)) return bc_last_varint(r, c, out);
   memcpy(&v, c->p, 8);
   bytes = __builtin_ctzll(v) + 1;

@@ -415,8 +415,7 @@ static weft_status *check_convolution(lowering *l, const mlir_op *op)
       return BROKEN(op, "C30", "the result is quantized along dimension %d", result->axis);
   }
   WEFT_TRY(check_padding(op, "C4"));
-  if (x && !x->quant && !y->quant && is_tensor(x) && is_tensor(y) && x->dtype != y->dtype &&
-      !(kind_of(x->dtype) == 2 && kind_of(y->dtype) == 2))
+  if (x && !x->quant && !y->quant && is_tensor(x) && is_tensor(y) && x->dtype != y->dtype)
     return BROKEN(op, "C27", "%s and %s", weft_dtype_name(x->dtype), weft_dtype_name(y->dtype));
   return NULL;
 }

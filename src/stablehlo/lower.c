@@ -82,6 +82,8 @@ weft_status *lower_broadcast_in_dim(lowering *l, hlo_instr *x, const hlo_shape *
   for (int i = 0; i < map.count; i++) {
     if (map.v[i] < 0 || map.v[i] >= to->rank)
       return WEFT_ERR(INVALID_ARGUMENT, "broadcast dimension %" PRId64 " of a result of rank %d", map.v[i], to->rank);
+    for (int j = 0; j < i; j++)
+      if (map.v[j] == map.v[i]) return WEFT_ERR(INVALID_ARGUMENT, "broadcast dimension %" PRId64 " twice", map.v[i]);
     if (x->shape->dims[i] != to->dims[map.v[i]] && x->shape->dims[i] != 1)
       return WEFT_ERR(INVALID_ARGUMENT, "sizes differ: %" PRId64 " (operand dim %d), %" PRId64 " (result dim %" PRId64 ")",
                       x->shape->dims[i], i, to->dims[map.v[i]], map.v[i]);
@@ -294,6 +296,14 @@ weft_status *lower_operand(lowering *l, const mlir_op *op, int i, hlo_instr **ou
 {
   if (i >= op->operand_count) return WEFT_ERR(INVALID_ARGUMENT, "operand %d is missing", i);
   return lower_value_of(l, op->operands[i], out);
+}
+
+weft_status *lower_count_operands(const lower_entry *entry, const mlir_op *op)
+{
+  int count = WEFT_MAX(entry->operands, 0);
+
+  if (entry->operands == 0 || op->operand_count == count) return NULL;
+  return WEFT_ERR(INVALID_ARGUMENT, "%d operands, expected %d", op->operand_count, count);
 }
 
 weft_status *lower_operands(lowering *l, const mlir_op *op, hlo_instr ***out)
@@ -771,7 +781,7 @@ weft_status *lower_inlined(lowering *l, const mlir_op *op, hlo_instr *const *arg
   return NULL;
 }
 
-/* A region that runs in place, once: sdy.named_computation. */
+/* A region that runs in place, once: sdy.named_computation, mhlo.fusion. */
 static weft_status *lower_inline_region(lowering *l, const mlir_op *op)
 {
   hlo_instr **args, **results;
@@ -797,20 +807,22 @@ static weft_status *lower_identity(lowering *l, const mlir_op *op)
 static const lower_entry *find_rule(const mlir_op *op)
 {
   static const struct { shlo_dialect dialect; lower_entry entry; } structural[] = {
-      {SHLO_STABLEHLO, {"while", lower_while, LOWER_STRUCTURE}}, {SHLO_STABLEHLO, {"if", lower_branches, LOWER_STRUCTURE}},
-      {SHLO_STABLEHLO, {"case", lower_branches, LOWER_STRUCTURE}}, {SHLO_STABLEHLO, {"composite", lower_call, LOWER_STRUCTURE}},
-      {SHLO_FUNC, {"call", lower_call, LOWER_STRUCTURE}}, {SHLO_STABLEHLO, {"call", lower_call, LOWER_STRUCTURE}},
-      {SHLO_SDY, {"manual_computation", lower_manual_computation, LOWER_STRUCTURE}},
-      {SHLO_SDY, {"named_computation", lower_inline_region, LOWER_STRUCTURE}},
-      {SHLO_SDY, {"sharding_constraint", lower_sharding_constraint, LOWER_STRUCTURE}},
-      {SHLO_SDY, {"reshard", lower_sharding_constraint, LOWER_STRUCTURE}},
-      {SHLO_SDY, {"sharding_group", lower_sharding_group, LOWER_STRUCTURE}},
-      {SHLO_BUILTIN, {"unrealized_conversion_cast", lower_identity, LOWER_STRUCTURE}},
-      {SHLO_BUILTIN, {"cast", lower_identity, LOWER_STRUCTURE}}, /* tensor.cast: what the type says of the shape */
+      {SHLO_STABLEHLO, {"while", lower_while, LOWER_STRUCTURE, 0}}, {SHLO_STABLEHLO, {"if", lower_branches, LOWER_STRUCTURE, 1}},
+      {SHLO_STABLEHLO, {"case", lower_branches, LOWER_STRUCTURE, 1}}, {SHLO_STABLEHLO, {"composite", lower_call, LOWER_STRUCTURE, 0}},
+      {SHLO_STABLEHLO, {"copy", lower_identity, LOWER_STRUCTURE, 1}}, {SHLO_STABLEHLO, {"domain", lower_identity, LOWER_STRUCTURE, 1}},
+      {SHLO_STABLEHLO, {"fusion", lower_inline_region, LOWER_STRUCTURE, 0}},
+      {SHLO_FUNC, {"call", lower_call, LOWER_STRUCTURE, 0}}, {SHLO_STABLEHLO, {"call", lower_call, LOWER_STRUCTURE, 0}},
+      {SHLO_SDY, {"manual_computation", lower_manual_computation, LOWER_STRUCTURE, 0}},
+      {SHLO_SDY, {"named_computation", lower_inline_region, LOWER_STRUCTURE, 0}},
+      {SHLO_SDY, {"sharding_constraint", lower_sharding_constraint, LOWER_STRUCTURE, 0}},
+      {SHLO_SDY, {"reshard", lower_sharding_constraint, LOWER_STRUCTURE, 0}},
+      {SHLO_SDY, {"sharding_group", lower_sharding_group, LOWER_STRUCTURE, 0}},
+      {SHLO_BUILTIN, {"unrealized_conversion_cast", lower_identity, LOWER_STRUCTURE, 0}},
+      {SHLO_BUILTIN, {"cast", lower_identity, LOWER_STRUCTURE, 0}}, /* tensor.cast: what the type says of the shape */
   };
   static const lower_entry dialects[] = { /* of Shardy: barriers to propagation, collectives on whole arrays */
-      [SHLO_SDY] = {NULL, lower_identity, LOWER_STRUCTURE}, [SHLO_CHLO] = {NULL, lower_chlo_op, LOWER_STRUCTURE},
-      [SHLO_CHECK] = {NULL, lower_check, LOWER_STRUCTURE}, [SHLO_INTERPRETER] = {NULL, lower_interpreter, LOWER_STRUCTURE}};
+      [SHLO_SDY] = {NULL, lower_identity, LOWER_STRUCTURE, 0}, [SHLO_CHLO] = {NULL, lower_chlo_op, LOWER_STRUCTURE, 0},
+      [SHLO_CHECK] = {NULL, lower_check, LOWER_STRUCTURE, 0}, [SHLO_INTERPRETER] = {NULL, lower_interpreter, LOWER_STRUCTURE, 0}};
 
   for (size_t i = 0; i < WEFT_COUNT(structural); i++)
     if (structural[i].dialect == op->dialect && strcmp(structural[i].entry.name, op->name) == 0)
@@ -819,77 +831,15 @@ static const lower_entry *find_rule(const mlir_op *op)
   return op->dialect == SHLO_STABLEHLO ? lower_find_entry(op->name) : NULL;
 }
 
-/* Names, files and lines that a location says, and how much of it has been looked at: parts may be shared. */
-typedef struct place { char name[256]; const mlir_location *file; int budget; } place;
-
-static void find_place(const mlir_location *loc, place *out)
-{
-  for (bool named = false; loc && out->budget-- > 0; loc = loc->inner) {
-    size_t used = strlen(out->name), length = loc->name ? strcspn(loc->name, "@") : 0;
-    if (length > 0 && !named && loc->name[length - 1] != ':') { /* "Mul:" is a type of operation */
-      named = true;
-      snprintf(out->name + used, sizeof out->name - used, "%s%.*s", used ? ";" : "", (int)WEFT_MIN(length, 250), loc->name);
-    }
-    if (loc->file && !out->file) out->file = loc;
-    for (int i = 0; i < loc->rest_count; i++) find_place(loc->rest[i], out);
-  }
-}
-
-weft_status *lower_metadata(lowering *l, const mlir_location *location, const hlo_extra **out)
-{
-  mlir_location *loc = (mlir_location *)(uintptr_t)location;
-  hlo_metadata *m;
-  hlo_extra *extra;
-  place p = {.budget = 256};
-
-  if (loc->made_by != l->program->lowerings) {
-    loc->made_by = l->program->lowerings;
-    loc->extra = NULL;
-    find_place(loc, &p);
-    if (p.name[0] || p.file) {
-      extra = WEFT_ARENA_NEW(l->arena, hlo_extra);
-      m = WEFT_ARENA_NEW(l->arena, hlo_metadata);
-      WEFT_TRY_ALLOC(extra);
-      WEFT_TRY_ALLOC(m);
-      if (p.name[0]) {
-        m->op_name = weft_arena_strdup(l->arena, p.name);
-        WEFT_TRY_ALLOC(m->op_name);
-      }
-      if (p.file) {
-        void **copy; /* one for all that name the file */
-        WEFT_TRY(mlir_table_slot(&l->scratch, &l->files, p.file->file, strlen(p.file->file), &copy));
-        if (!*copy) *copy = weft_arena_strdup(l->arena, p.file->file);
-        WEFT_TRY_ALLOC(*copy);
-        m->source_file = *copy;
-        m->source_line = p.file->line;
-        m->source_end_line = p.file->end_line;
-        m->source_column = p.file->column;
-        m->source_end_column = p.file->end_column;
-      }
-      extra->metadata = m;
-      loc->extra = extra;
-    }
-  }
-  *out = loc->extra;
-  return NULL;
-}
-
 /* What `op` has become says where it comes from: the instructions of the current computation behind `before`. */
 static weft_status *locate(lowering *l, const mlir_location *location, const hlo_instr *before)
 {
-  const hlo_extra *extra;
+  const hlo_metadata *metadata;
 
   if (!location) return NULL;
-  WEFT_TRY(lower_metadata(l, location, &extra));
-  for (hlo_instr *in = before ? before->next : l->comp->first; in && extra; in = in->next) {
-    hlo_extra *own;
-    if (!in->extra) {
-      in->extra = extra;
-    } else if (!in->extra->metadata) {
-      WEFT_TRY(hlo_mutable_extra(in, &own));
-      own->metadata = extra->metadata;
-    }
-  }
+  WEFT_TRY(lower_metadata(l, location, &metadata));
+  for (hlo_instr *in = before ? before->next : l->comp->first; in && metadata; in = in->next)
+    if (!in->metadata) in->metadata = metadata;
   return NULL;
 }
 
@@ -902,9 +852,10 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
   lower_form *form;
   bool done = false;
 
-  /* Calls in place multiply: a small program may not become any size. */
-  if ((size_t)l->module->next_id > MOST_INSTRUCTIONS + 64 * l->program->size)
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "over %d instructions from %zu bytes", l->module->next_id, l->program->size);
+  /* Calls in place multiply: a small program may not become any size, nor take any time without making an instruction. */
+  if ((size_t)WEFT_MAX(l->module->next_id, ++l->operation_count) > MOST_INSTRUCTIONS + 64 * l->program->size)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "over %d instructions from %zu bytes", WEFT_MAX(l->module->next_id, l->operation_count) - 1,
+                    l->program->size);
   WEFT_TRY(lower_find_form(l, op, &form));
   if (form) WEFT_TRY(lower_repeat(l, op, form, &done));
   if (done) return locate(l, op->location, before);
@@ -915,6 +866,7 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
   entry = op->kind->rule;
   if (op->kind->constraint) WEFT_TRY(((const lower_constraint *)op->kind->constraint)->check(l, op));
   if (!entry) return WEFT_ERR(UNIMPLEMENTED, "operation \"%s\" is not supported", op->name);
+  WEFT_TRY(lower_count_operands(entry, op));
   if (entry->code == LOWER_STRUCTURE) {
     WEFT_TRY(entry->rule(l, op));
   } else {
@@ -1108,7 +1060,7 @@ static weft_status *lower_entry_function(lowering *l, lower_function *f, const s
     WEFT_TRY_NOTE(entry_shape(l, block->args[i].type, i, options, &shape), "argument %d of \"%s\"", i, f->name);
     WEFT_TRY(add_parameter(l->comp, i, shape, &block->args[i].instr));
     if (block->arg_locations && block->arg_locations[i])
-      WEFT_TRY(lower_metadata(l, block->arg_locations[i], &block->args[i].instr->extra));
+      WEFT_TRY(lower_metadata(l, block->arg_locations[i], &block->args[i].instr->metadata));
     if (options && options->argument_values && options->argument_values[i])
       WEFT_TRY(lower_remember(l, block->args[i].instr, options->argument_values[i]));
   }
@@ -1316,6 +1268,7 @@ weft_status *shlo_lower(shlo_program *program, const shlo_options *options, hlo_
   if (program->p.lowerings++ > 0)
     for (int r = 0; r < l.source->op->region_count; r++) forget_instructions(&l.source->op->regions[r], 0);
   st = lower_module(&l, options);
+  if (!st && l.frames) st = hlo_frame_builder_finish(l.frames, module);
   weft_arena_fini(&l.scratch);
   WEFT_TRY(st);
   *out_module = WEFT_MOVE(module);

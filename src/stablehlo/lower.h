@@ -6,6 +6,7 @@
 #ifndef WEFT_STABLEHLO_LOWER_H
 #define WEFT_STABLEHLO_LOWER_H
 
+#include "hlo/frames.h"
 #include "hlo/infer.h"
 #include "stablehlo/mlir.h"
 #include "stablehlo/stablehlo.h"
@@ -34,8 +35,11 @@ typedef struct lowering {
   bool inline_calls;        /* shapes are dynamic: a callee is lowered anew for each call, in place */
   int depth;                /* of regions and inlined calls */
   int stamp;                /* of the last search for captured values */
+  int operation_count;      /* lowered so far */
   int64_t elided_bytes;     /* of constants without elements */
-  mlir_table files;         /* names of source files in the module */
+  mlir_table names;         /* of operations, source files and functions: what the module has of each */
+  hlo_frame_builder *frames; /* calls in the source, or NULL */
+  int last_frame;           /* the highest id of them */
   struct { mlir_value *value; hlo_instr *before; } *undo; /* bindings to restore when a region ends */
   int undo_count, undo_capacity;
   const hlo_literal **known; /* by instruction id: values worked out by lower_value, in scratch */
@@ -55,7 +59,9 @@ typedef struct lower_entry {
   const char *name;
   lower_rule *rule;
   int code;            /* hlo_opcode of operations that become one instruction; 0: none; or: */
+  int operands;        /* how many there must be; 0: the rule or inference knows; or: */
 } lower_entry;
+enum { LOWER_NO_OPERANDS = -1 };
 enum { LOWER_STRUCTURE = -1 }; /* quantized values and discardable attributes are the rule's affair */
 
 /* ---- constraints.c ------------------------------------------------------------------------------------------------ */
@@ -74,12 +80,18 @@ WEFT_NODISCARD weft_status *lower_find_form(lowering *l, const mlir_op *op, lowe
 WEFT_NODISCARD weft_status *lower_repeat(lowering *l, const mlir_op *op, const lower_form *form, bool *out_done);
 void lower_note_form(lowering *l, const mlir_op *op, const hlo_instr *before, lower_form *form);
 
+/* ---- lower_loc.c -------------------------------------------------------------------------------------------------- */
+
+/* What a location says, shared by all that comes from it; NULL if it says nothing. */
+WEFT_NODISCARD weft_status *lower_metadata(lowering *l, const mlir_location *location, const hlo_metadata **out);
+
 /* ---- lower.c ------------------------------------------------------------------------------------------------------ */
 
 WEFT_NODISCARD weft_status *lower_op(lowering *l, const mlir_op *op);
 /* The instruction that holds operand `i`, in the current computation. */
 WEFT_NODISCARD weft_status *lower_operand(lowering *l, const mlir_op *op, int i, hlo_instr **out);
 WEFT_NODISCARD weft_status *lower_value_of(lowering *l, mlir_value *value, hlo_instr **out);
+WEFT_NODISCARD weft_status *lower_count_operands(const lower_entry *entry, const mlir_op *op);
 WEFT_NODISCARD weft_status *lower_operands(lowering *l, const mlir_op *op, hlo_instr ***out); /* all, in scratch */
 /* Result `i` is `instr`, whose shape must be what the program says. */
 WEFT_NODISCARD weft_status *lower_result(lowering *l, const mlir_op *op, int i, hlo_instr *instr);
@@ -91,8 +103,6 @@ WEFT_NODISCARD weft_status *lower_scalar_region(lowering *l, const mlir_op *op, 
                                                 weft_dtype as, hlo_computation **out);
 /* A function as a computation, lowered once. */
 WEFT_NODISCARD weft_status *lower_called_function(lowering *l, const char *name, hlo_computation **out);
-/* What a location says, shared by all that comes from it; NULL if it says nothing. */
-WEFT_NODISCARD weft_status *lower_metadata(lowering *l, const mlir_location *location, const hlo_extra **out);
 lower_function *lower_find_function(lowering *l, const char *name);
 WEFT_NODISCARD weft_status *lower_shape(lowering *l, const mlir_type *type, const hlo_shape **out);
 /* The type's shape if it is static, else NULL. */

@@ -542,6 +542,7 @@ static weft_status *formula(lowering *l, const mlir_op *op, size_t which)
   hlo_instr *x, *y = NULL;
   weft_dtype type;
 
+  WEFT_TRY(lower_count_operands(&(lower_entry){.operands = formulas[which].two ? 2 : 1}, op));
   WEFT_TRY(lower_operand(l, op, 0, &x));
   if (formulas[which].two) WEFT_TRY(lower_operand(l, op, 1, &y));
   if (!hlo_shape_is_array(x->shape)) return WEFT_ERR(INVALID_ARGUMENT, "the operand is no array");
@@ -561,6 +562,8 @@ static weft_status *formula(lowering *l, const mlir_op *op, size_t which)
 
 weft_status *lower_chlo_op(lowering *l, const mlir_op *op)
 {
+  static const lower_entry others[] = {{"constant", constant, 0, LOWER_NO_OPERANDS}, {"constant_like", constant, 0, 1},
+                                       {"ragged_dot", ragged_dot, 0, 3}, {"scan", scan, 0, 0}, {"top_k", lower_top_k, 0, 1}};
   hlo_instr **operands, *in;
 
   for (size_t i = 0; i < WEFT_COUNT(opcodes); i++)
@@ -571,10 +574,11 @@ weft_status *lower_chlo_op(lowering *l, const mlir_op *op)
     }
   for (size_t i = 0; i < WEFT_COUNT(formulas); i++)
     if (strcmp(op->name, formulas[i].name) == 0) return formula(l, op, i);
-  if (strcmp(op->name, "top_k") == 0) return lower_top_k(l, op);
-  if (strcmp(op->name, "ragged_dot") == 0) return ragged_dot(l, op);
-  if (strcmp(op->name, "scan") == 0) return scan(l, op);
-  if (strcmp(op->name, "constant") == 0 || strcmp(op->name, "constant_like") == 0) return constant(l, op);
+  for (size_t i = 0; i < WEFT_COUNT(others); i++)
+    if (strcmp(op->name, others[i].name) == 0) {
+      WEFT_TRY(lower_count_operands(&others[i], op));
+      return others[i].rule(l, op);
+    }
   if (strncmp(op->name, "broadcast_", 10) == 0) return broadcast_op(l, op);
   return WEFT_ERR(UNIMPLEMENTED, "operation \"chlo.%s\" is not supported", op->name);
 }

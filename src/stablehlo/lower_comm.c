@@ -641,14 +641,31 @@ static weft_status *called_computations(lowering *l, const mlir_op *op, hlo_inst
   return hlo_set_called(in, a->u.array.count, called);
 }
 
-/* An operation that XLA once lacked, written as a custom-call of that name. */
-static weft_status *as_operation(lowering *l, const mlir_op *op, const char *name)
+/* An operation of MHLO, written as a custom-call of its name: `attrs` are its attributes, a called function its region. */
+static weft_status *as_operation(lowering *l, const mlir_op *op, const char *spelling, const mlir_attr *attrs)
 {
-  mlir_op chlo = *op;
+  const mlir_attr *called = mlir_attr_of(op, "called_computations");
+  lower_function *f = NULL;
+  mlir_op plain = *op;
 
-  chlo.dialect = SHLO_CHLO;
-  chlo.name = name;
-  return lower_chlo_op(l, &chlo);
+  WEFT_TRY(mlir_kind((mlir_program *)l->program, spelling, strlen(spelling), &plain.kind));
+  plain.name = plain.kind->name;
+  plain.dialect = plain.kind->dialect;
+  plain.attrs = attrs->u.dict.items;
+  plain.attr_count = attrs->u.dict.count;
+  plain.shares_attrs = false;
+  if (called && called->kind == MLIR_ARRAY && called->u.array.count == 1) {
+    const char *name = mlir_attr_text(called->u.array.items[0], "");
+    f = lower_find_function(l, name);
+    if (!f) return WEFT_ERR(INVALID_ARGUMENT, "there is no function \"%s\"", name);
+    if (f->busy) return WEFT_ERR(INVALID_ARGUMENT, "function \"%s\" calls itself", name);
+    f->busy = true;
+    plain.regions = f->op->regions;
+    plain.region_count = f->op->region_count;
+  }
+  WEFT_TRY_NOTE(lower_op(l, &plain), "%s", spelling);
+  if (f) f->busy = false;
+  return NULL;
 }
 
 /* Likewise; the attributes of the collective are a typed call's. */
@@ -678,6 +695,7 @@ weft_status *lower_custom_call(lowering *l, const mlir_op *op)
 {
   const char *target = mlir_attr_text(mlir_attr_of(op, "call_target_name"), "");
   const mlir_attr *config = mlir_attr_of(op, "backend_config"), *version = mlir_attr_of(op, "api_version");
+  const mlir_attr *extension = mlir_attr_of(op, "mhlo.attributes");
   const mlir_attr *typed = mlir_attr_of(op, "mhlo.backend_config"); /* JAX's way to say typed FFI */
   static const char *const versions[] = {"API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL",
       "API_VERSION_STATUS_RETURNING", "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI"};
@@ -690,7 +708,7 @@ weft_status *lower_custom_call(lowering *l, const mlir_op *op)
   WEFT_TRY_ALLOC(c);
   WEFT_TRY_ALLOC(shapes);
   WEFT_TRY_ALLOC(drop);
-  if (strcmp(target, "mhlo.erf") == 0) return as_operation(l, op, "erf");
+  if (extension && extension->kind == MLIR_DICT && strncmp(target, "mhlo.", 5) == 0) return as_operation(l, op, target, extension);
   if (strcmp(target, "ragged_all_to_all") == 0 && config) return ragged_all_to_all(l, op, config);
   WEFT_TRY(lower_dynamic_custom_call(l, op, target, &known));
   if (known) return NULL;

@@ -189,13 +189,16 @@ weft_status *lower_dynamic_conv(lowering *l, const mlir_op *op)
 
 weft_status *lower_real_dynamic_slice(lowering *l, const mlir_op *op)
 {
+  hlo_slice_attrs *attrs = WEFT_ARENA_NEW(l->arena, hlo_slice_attrs);
   hlo_instr *x, *in;
 
+  WEFT_TRY_ALLOC(attrs);
   WEFT_TRY(lower_operand(l, op, 0, &x));
+  WEFT_TRY(known_operand(l, op, 1, &attrs->start));
+  WEFT_TRY(known_operand(l, op, 2, &attrs->limit));
+  WEFT_TRY(known_operand(l, op, 3, &attrs->stride));
   WEFT_TRY(lower_emit(l, HLO_SLICE, NULL, 1, &x, &in));
-  WEFT_TRY(known_operand(l, op, 1, &in->u.slice.start));
-  WEFT_TRY(known_operand(l, op, 2, &in->u.slice.limit));
-  WEFT_TRY(known_operand(l, op, 3, &in->u.slice.stride));
+  in->u.slice = attrs;
   WEFT_TRY(lower_finish(in));
   return lower_result(l, op, 0, in);
 }

@@ -662,7 +662,9 @@ static weft_status *check_version(const mlir_program *program, const char *name,
 
 static weft_status *new_kind(mlir_program *program, const char *name, size_t size, mlir_op_kind **out)
 {
-  static const struct { const char *prefix; shlo_dialect dialect; } dialects[] = {
+  static const struct { const char *prefix; shlo_dialect dialect; } dialects[] = { /* the first that fits */
+      {"mhlo.acos", SHLO_CHLO}, {"mhlo.asin", SHLO_CHLO}, {"mhlo.atanh", SHLO_CHLO}, {"mhlo.cosh", SHLO_CHLO},
+      {"mhlo.erf", SHLO_CHLO}, {"mhlo.mulhi", SHLO_CHLO}, {"mhlo.scan", SHLO_CHLO}, {"mhlo.sinh", SHLO_CHLO},
       {"stablehlo.", SHLO_STABLEHLO}, {"vhlo.", SHLO_STABLEHLO}, {"mhlo.", SHLO_STABLEHLO}, {"chlo.", SHLO_CHLO},
       {"func.", SHLO_FUNC}, {"check.", SHLO_CHECK}, {"interpreter.", SHLO_INTERPRETER}, {"sdy.", SHLO_SDY},
       {"builtin.", SHLO_BUILTIN}, {"arith.constant", SHLO_STABLEHLO}, {"tensor.cast", SHLO_BUILTIN}};

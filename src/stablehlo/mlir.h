@@ -108,17 +108,27 @@ typedef struct mlir_op_kind {
   const void *constraint; /* and what is checked before, or NULL */
 } mlir_op_kind;
 
-/* Where something comes from: `"name"("file":3:7)`, of which each part may be missing.  What is missing here is that of
- * `inner`, or else of the first of `rest` that has it (the parts of a fused location). */
+/* Where something comes from, one of: a place in `file`; `name` and what is inside; a call site, whose callee is inside and
+ * which has a caller; parts (`rest`) fused to one; only an inside: an alias; nothing: not known. */
 typedef struct mlir_location mlir_location;
 struct mlir_location {
   const char *name, *file;     /* or NULL */
-  int line, column, end_line, end_column;
+  union {
+    struct { int line, column, end_line, end_column; };
+    struct {
+      const mlir_location *caller;
+      int framed_by, frame;    /* the program's lowering number `framed_by` has made this stack frame of the call site */
+    };
+  };
   const mlir_location *inner;  /* or NULL */
   const mlir_location *const *rest;
-  int rest_count, made_by;     /* the program's lowering number `made_by` has made of it: */
-  const hlo_extra *extra;
+  int rest_count, made_by;     /* the program's lowering number `made_by`, or its printer, has made of it: */
+  union {
+    const hlo_metadata *metadata;
+    int number;                /* of the alias that stands for it: the printer's */
+  };
 };
+static inline bool mlir_is_call_site(const mlir_location *loc) { return !loc->file && loc->caller; }
 
 typedef struct mlir_op mlir_op;
 typedef struct mlir_block mlir_block;

@@ -1,8 +1,8 @@
 /* stablehlo/mlir_loc.c -- locations in MLIR text:
  *   loc(unknown)  loc("file":3:7)  loc("file":3:7 to 4:2)  loc("name")  loc("name"(inner))  loc(#alias)
  *   loc(callsite(callee at caller))  loc(fused[a, b])  loc(fused<metadata>[a, b])
- * Aliases are printed behind the module, so what they stand for is filled in later.  Of a call site only the callee is
- * kept: it is the line that the user wrote. */
+ * Aliases are printed behind the module, so what they stand for is filled in later.  Metadata of fused locations is
+ * passed over. */
 #include "stablehlo/mlir_text.h"
 
 static weft_status *body(text_parser *ps, mlir_location *loc);
@@ -107,9 +107,10 @@ static weft_status *body(text_parser *ps, mlir_location *loc)
     WEFT_TRY(text_expect(ps, '('));
     WEFT_TRY(child(ps, &loc->inner));
     WEFT_TRY(text_expect_word(ps, "at"));
+    WEFT_TRY(child(ps, &loc->caller));
+    return text_expect(ps, ')');
   }
-  WEFT_TRY(text_balanced(ps, ')', &ignored, &size)); /* a caller; locations of other kinds */
-  return loc->inner ? text_expect(ps, ')') : NULL;
+  return text_balanced(ps, ')', &ignored, &size); /* a location of another kind */
 }
 
 weft_status *text_location(text_parser *ps, const mlir_location **out)

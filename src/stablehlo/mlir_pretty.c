@@ -485,6 +485,11 @@ static weft_status *applied_region(text_parser *ps, mlir_op *op, const char *nam
   text_append(block, body);
   text_append(block, ret);
   op->regions[0] = (mlir_region){block, 1};
+  WEFT_TRY(text_location(ps, &op->location)); /* theirs too */
+  body->location = ret->location = op->location;
+  block->arg_locations = WEFT_ARENA_ARRAY(ps->arena, const mlir_location *, 2);
+  WEFT_TRY_ALLOC(block->arg_locations);
+  for (int i = 0; i < 2; i++) block->arg_locations[i] = op->location;
   return NULL;
 }
 

@@ -1,5 +1,5 @@
-/* stablehlo/mlir_text.h -- what the files of the text reader share: mlir_text.c (lexing, types, attributes, generic
- * operations), mlir_pretty.c (the custom assembly of single operations), mlir_loc.c (locations) and mlir_sdy.c (Shardy's
+/* stablehlo/mlir_text.h -- what the files of the text reader share: mlir_text.c (lexing, values, generic
+ * operations, modules), mlir_types.c, mlir_attrs.c, mlir_pretty.c (the custom assembly of single operations), mlir_loc.c (locations) and mlir_sdy.c (Shardy's
  * attributes). */
 #ifndef WEFT_STABLEHLO_MLIR_TEXT_H
 #define WEFT_STABLEHLO_MLIR_TEXT_H
@@ -47,6 +47,17 @@ WEFT_NODISCARD weft_status *text_add_attr(text_parser *ps, text_attrs *attrs, co
 /* "line:column: message". */
 WEFT_PRINTF(3, 4) weft_status *text_fail(text_parser *ps, const char *at, const char *fmt, ...);
 
+/* Room for one more of `size` bytes in the arena. */
+WEFT_NODISCARD weft_status *text_grow(text_parser *ps, void *items, int count, int *capacity, size_t size);
+/* One level deeper; whoever succeeds takes it back from ps->depth.  Errors: nested deeper than MLIR_MAX_DEPTH. */
+WEFT_NODISCARD weft_status *text_enter(text_parser *ps);
+
+static inline bool text_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+static inline bool text_is_digit(char c) { return c >= '0' && c <= '9'; }
+static inline bool text_is_word(char c) { return text_is_letter(c) || text_is_digit(c) || c == '.' || c == '$'; }
+int text_hex_value(char c); /* of a digit; -1: none */
+void text_skip_space(text_parser *ps); /* and comments */
+
 /* Lexing: each skips spaces and comments first. */
 int text_peek(text_parser *ps);                       /* next character, or -1 */
 bool text_accept(text_parser *ps, char c);
@@ -56,11 +67,15 @@ WEFT_NODISCARD weft_status *text_expect(text_parser *ps, char c);
 WEFT_NODISCARD weft_status *text_expect_word(text_parser *ps, const char *word);
 bool text_word(text_parser *ps, const char **word, size_t *size); /* identifier, dots included; false if none */
 WEFT_NODISCARD weft_status *text_string(text_parser *ps, char **out, size_t *out_size);
+/* What stands between two quotes, as it is: the names of resources are spelled alike wherever they are written. */
+WEFT_NODISCARD weft_status *text_raw_string(text_parser *ps, const char **out, size_t *out_size);
 WEFT_NODISCARD weft_status *text_symbol(text_parser *ps, const mlir_attr **out);
 /* Everything up to the closing bracket that balances; the cursor stands after the opening one, and is left on the closing one. */
 WEFT_NODISCARD weft_status *text_balanced(text_parser *ps, char close, const char **out, size_t *out_size);
 
 WEFT_NODISCARD weft_status *text_type(text_parser *ps, const mlir_type **out);
+bool text_is_type_word(const char *word, size_t size); /* which begins a type */
+WEFT_NODISCARD weft_status *text_function_type(text_parser *ps, const mlir_type **out);
 WEFT_NODISCARD weft_status *text_attr(text_parser *ps, const mlir_attr **out);
 WEFT_NODISCARD weft_status *text_dict(text_parser *ps, text_attrs *attrs); /* `{` has been seen, not taken */
 WEFT_NODISCARD weft_status *text_conv_dims(text_parser *ps, text_attrs *attrs); /* [b, f, 0]x[o, i, 0]->[b, f, 0] */
@@ -68,6 +83,7 @@ WEFT_NODISCARD weft_status *text_new_attr(text_parser *ps, mlir_attr_kind kind, 
 WEFT_NODISCARD weft_status *text_word_attr(text_parser *ps, mlir_attr_kind kind, const char *s, size_t size,
                                            const mlir_attr **out);
 WEFT_NODISCARD weft_status *text_integer(text_parser *ps, int64_t *out);
+WEFT_NODISCARD weft_status *text_real(text_parser *ps, double *out);
 WEFT_NODISCARD weft_status *text_int_attr(text_parser *ps, int64_t v, const mlir_attr **out);
 WEFT_NODISCARD weft_status *text_dict_attr(text_parser *ps, const text_attrs *attrs, const mlir_attr **out);
 WEFT_NODISCARD weft_status *text_sub_axis(text_parser *ps, const mlir_attr **out); /* (2)4 of a mesh axis */

@@ -259,10 +259,14 @@ static raise_rule *const rules[HLO_OPCODE_COUNT] = {
 
 static void raise_instr(raising *r, const hlo_instr *in)
 {
+  const mlir_location *outer = r->location;
+
   if (in->op == HLO_PARAMETER) return; /* whoever began the computation knows it */
+  r->location = raise_location(r, in);
   if (rules[in->op]) rules[in->op](r, in);
   else if (hlo_opcode_is_elementwise(in->op)) raise_elementwise(r, in);
   else REFUSE(r, in, "%s has no StableHLO", hlo_opcode_name(in->op));
+  r->location = outer;
 }
 
 /* ---- functions and the module ------------------------------------------------------------------------------------- */
@@ -353,7 +357,11 @@ static void raise_function(raising *r, const hlo_computation *c)
   raise_set(r, op, "res_attrs", raise_list(r, count, dicts + c->param_count));
   new_regions(r, op, 1);
   r->block = new_block(r, &op->regions[0], c->param_count, types);
-  for (int i = 0; i < c->param_count; i++) r->at[c->params[i]->id] = raise_single(r, &r->block->args[i]);
+  r->block->arg_locations = MAKE(r, const mlir_location *, c->param_count);
+  for (int i = 0; i < c->param_count; i++) {
+    r->block->arg_locations[i] = raise_location(r, c->params[i]);
+    r->at[c->params[i]->id] = raise_single(r, &r->block->args[i]);
+  }
   raise_instructions(r, c);
   if (raise_gives_elements(c->root->shape)) raise_push_leaves(r, &returned, r->at[c->root->id]);
   else raise_push(r, &returned, raise_value_of(r, r->at[c->root->id]));

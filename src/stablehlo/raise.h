@@ -1,6 +1,7 @@
 /* stablehlo/raise.h -- HLO modules as StableHLO: the way back from what lower*.c does.  What its files share: raise.c (the
  * module, functions, regions, control flow, the table of rules), raise_build.c (types, attributes, operations and values to
- * build with), raise_ops.c (instructions that compute or move), raise_comm.c (custom-calls and communication).
+ * build with), raise_ops.c (instructions that compute or move), raise_comm.c (custom-calls and communication),
+ * raise_loc.c (where they come from).
  *
  * The module becomes the operations of mlir.h, which print.c prints.  Tuples dissolve: the value of an instruction is one
  * MLIR value or a list of values (`raised`), and operations give and take leaves.  stablehlo.tuple appears only where a
@@ -31,6 +32,8 @@ typedef struct raising {
   const raised **at;            /* by instruction id */
   size_t left;                  /* operations that may still be made: computations may be called from many places */
   int depth;                    /* of regions */
+  const mlir_location *location; /* of operations being made, or NULL */
+  const mlir_location **stacks; /* by number of the frame, from 0; NULL until asked for */
   bool aliases_by_argument;     /* else the module says them */
 } raising;
 
@@ -89,6 +92,10 @@ raised_values raise_operand_leaves(raising *r, const hlo_instr *in, int first);
 const mlir_type **raise_leaf_types(raising *r, const hlo_shape *s, int *out_count);
 const raised *raise_from_leaves(raising *r, const hlo_shape *s, mlir_value *leaves, int *at);
 const raised *raise_results_of(raising *r, const mlir_op *op, const hlo_shape *s);
+
+/* ---- raise_loc.c -------------------------------------------------------------------------------------------------- */
+
+const mlir_location *raise_location(raising *r, const hlo_instr *in); /* NULL: not known */
 
 /* ---- raise.c ------------------------------------------------------------------------------------------------------ */
 

@@ -206,7 +206,7 @@ mlir_op *raise_emit(raising *r, const char *spelling, int operand_count, mlir_va
   mlir_op *op = MAKE(r, mlir_op, 1);
 
   if (r->left-- == 0) raise_give_up(r, WEFT_ERR(RESOURCE_EXHAUSTED, "computations called from too many places"));
-  *op = (mlir_op){.operand_count = operand_count, .result_count = result_count};
+  *op = (mlir_op){.operand_count = operand_count, .result_count = result_count, .location = r->location};
   if (strncmp(spelling, "mhlo.", 5) == 0) { /* what StableHLO lacks; the readers take it for StableHLO's */
     op->kind = MAKE(r, mlir_op_kind, 1);
     *op->kind = (mlir_op_kind){.name = spelling, .dialect = SHLO_OTHER};

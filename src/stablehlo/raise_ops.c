@@ -126,9 +126,9 @@ void raise_slice(raising *r, const hlo_instr *in)
 {
   mlir_op *op = raise_give(r, in, raise_as_op(r, in, "stablehlo.slice"));
 
-  raise_set_ints(r, op, "start_indices", in->u.slice.start);
-  raise_set_ints(r, op, "limit_indices", in->u.slice.limit);
-  raise_set_ints(r, op, "strides", in->u.slice.stride);
+  raise_set_ints(r, op, "start_indices", in->u.slice->start);
+  raise_set_ints(r, op, "limit_indices", in->u.slice->limit);
+  raise_set_ints(r, op, "strides", in->u.slice->stride);
 }
 
 mlir_value *raise_reshaped(raising *r, mlir_value *x, int rank, const int64_t *dims)

@@ -1097,10 +1097,12 @@ static weft_status *decode_location(bc_reader *r, bc_cursor c, mlir_location *lo
 
   WEFT_TRY(bc_varint(r, &c, &code));
   switch (code) {
-  case CALL_SITE: return location_ref(r, &c, &loc->inner); /* the callee; callers are not kept */
+  case CALL_SITE:
+    WEFT_TRY(location_ref(r, &c, &loc->inner));
+    return location_ref(r, &c, &loc->caller);
   case FILE_LINE_COLUMN: case FILE_RANGE:
     WEFT_TRY(bc_attr_ref(r, &c, &name));
-    loc->file = mlir_attr_text(name, NULL);
+    loc->file = mlir_attr_text(name, "");
     if (code == FILE_RANGE) return file_range(r, &c, loc);
     WEFT_TRY(bc_varint(r, &c, &line));
     WEFT_TRY(bc_varint(r, &c, &column));

@@ -8,15 +8,44 @@ check() { # NAME EXPECTED_CODE PATTERN ARGS...
   if [ $got = "$code" ] && printf '%s' "$out" | grep -q -e "$pattern"; then echo "ok $n - $name"
   else echo "not ok $n - $name"; echo "# weft $*: exit $got, wanted $code and \"$pattern\""; printf '%s\n' "$out" | sed 's/^/# /' | head -n 5; failed=1; fi
 }
-echo 1..17
+echo 1..32
 check "weft" 0 '^Usage: weft COMMAND' --help
 for command in run inspect info coord launch bench; do check "$command --help" 0 "^Usage: weft $command" $command --help; done
 check "coord serve --help" 0 '--heartbeat-timeout' coord serve --help
 for sub in status kv barrier; do check "coord $sub --help" 0 "^Usage: weft coord $sub" coord $sub --help; done
-check "bench collectives --help" 0 '^[Uu]sage: weft bench collectives' bench collectives --help
+check "bench collectives --help" 0 '^Usage: weft bench collectives' bench collectives --help
 check "no such command" 2 'no command "fly"' fly
 check "no such option" 2 '--what' run --what x.hlo
 check "no such subcommand" 2 'no subcommand "fly"' coord fly
 check "coord without a subcommand" 2 'Usage' coord
 check "a missing file" 2 'no-such-file.hlo' run no-such-file.hlo
+check "help of a command by name" 0 '^Usage: weft inspect' help inspect
+check "a command that is nearly one" 2 'did you mean run' rnu x.hlo
+check "an option that is nearly one" 2 'did you mean --repeat' run --repat 3 x.hlo
+check "an option without its value" 2 '--input: expected FILE.npy' run x.hlo --input
+check "a switch with a value" 2 '--quiet takes no value' run x.hlo --quiet=yes
+check "a tolerance below nothing" 2 'expected a number of 0 or more' run x.hlo --rtol=-1
+check "a comparison with nothing known" 2 'expected `reference` or the file' run x.hlo --compare refrence
+check "a flight recorder that is none" 2 'no flight recorder' inspect --flight "$0"
+WEFT_TREADS=2 check "a setting that is nearly one" 2 'did you mean WEFT_THREADS' run no-such-file.hlo
+# What --help lists stands in the man page, and bash completes it.
+n=$((n + 1)); missing=
+for command in run inspect launch 'bench collectives'; do
+  for option in $("$weft" $command --help | grep -o -e '^  --[a-z-]*' -e ', --[a-z-]*' | tr -d ' ,'); do
+    sed 's/\\-/-/g' "${WEFT_SRCDIR:-.}/docs/man/weft.1" | grep -q -e "$option" || missing="$missing $command:$option"
+  done
+done
+if [ -z "$missing" ]; then echo "ok $n - the man page has every option"; else echo "not ok $n - the man page has every option"; echo "#$missing"; failed=1; fi
+complete() { # EXPECTED WORDS...
+  expected=$1; shift; n=$((n + 1))
+  if ! command -v bash >/dev/null; then echo "ok $n - completion # SKIP no bash"; return; fi
+  got=$(bash -c 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _weft; echo "${COMPREPLY[*]}"' \
+    "${WEFT_SRCDIR:-.}/docs/completion/weft" "$weft" "$@")
+  if [ "$got" = "$expected" ]; then echo "ok $n - completion of \"$*\""; else echo "not ok $n - completion of \"$*\""; echo "# got \"$got\", wanted \"$expected\""; failed=1; fi
+}
+complete launch l
+complete "--rtol --repeat" run --r
+complete "serve status" coord s
+complete "--heartbeat-timeout --help" coord serve --he
+complete --max-bytes bench collectives --ma
 exit $failed

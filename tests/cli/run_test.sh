@@ -56,6 +56,25 @@ e { x = f32[40,40] parameter(0)
 END
 exits 0 "the profile of a program that tells its source" "$weft" run "$tmp/named.hlo" --profile
 says "dot .*(jit(step)/dot_general, step.py:41)"
+exits 0 "the memory plan and the steps, drawn" "$weft" inspect "$programs/scan.hlo" --memory --svg "$tmp/plan.svg"
+exits 0 "..." "$weft" inspect "$programs/scan.hlo" --thunks --svg "$tmp/steps.svg"
+exits 0 "they are XML with a legend" python3 -c '
+import sys, xml.dom.minidom as x
+for path in sys.argv[1:]: assert any(t.firstChild.data in ("fusion", "kernel") for t in x.parse(path).getElementsByTagName("text"))' \
+  "$tmp/steps.svg" "$tmp/timeline.svg"
+exits 0 "a program from standard input" sh -c "'$weft' run - <'$add'"
+exits 0 "XLA_FLAGS are read" env XLA_FLAGS="--xla_dump_to=$tmp/dump --xla_dump_hlo_as_text --xla_no_such_flag=1" "$weft" run "$add" --quiet
+says "xla_no_such_flag is no flag"
+ls "$tmp"/dump/*before_optimizations.txt >/dev/null; ok $? "... and files are dumped"
+exits 2 "a flag with a bad value" env XLA_FLAGS=--xla_dump_hlo_as_text=maybe "$weft" run "$add" --quiet
+says "not a valid bool"
+exits 0 "a level of the log that is none" env WEFT_LOG=coll:verbose,debug "$weft" run "$add" --quiet
+says 'WEFT_LOG: expected .* got "coll:verbose"'
+exits 2 "a file that is no program" "$weft" run "$tmp/inputs/input_0.npy"
+says "no program: expected HLO text"
+echo 'module { func.func @main(%a: tensor<f33>) { return } }' >"$tmp/bad.mlir"
+exits 2 "an error in StableHLO" "$weft" run "$tmp/bad.mlir"
+says '^ *^$'
 exits 2 "a timeline that cannot be written" "$weft" run "$add" --timeline "$tmp/none/timeline.svg"
 says "cannot write"
 

@@ -184,8 +184,15 @@ static const struct { const char *params, *body, *result; } cases[] = {
    "  d = f32[9,40] dynamic-update-slice(p0, b, p2, i)\n  ROOT r = f32[9,40] negate(d)", "f32[9,40]"},
   {"f32[9] f32[]", "  x = f32[9] exponential(p0)\n  ROOT r = f32[19] pad(x, p1), padding=1_1_1", "f32[19]"},
   {"f32[7,5] f32[]", "  x = f32[9,5] pad(p0, p1), padding=1_1x0_0\n  y = f32[5,9] transpose(x), dimensions={1,0}\n  ROOT r = f32[5,9] add(y, y)", "f32[5,9]"},
+  /* between the elements of one there may be any padding, however long the two together */
+  {"f32[4,1] f32[] f32[]", "  a = f32[4,1] pad(p0, p1), padding=0_0x1_-1_4294967295\n  ROOT r = f32[4,33] pad(a, p2), padding=0_0x16_16_4294967295", "f32[4,33]"},
   {"f32[10] f32[20] f32[3]", "  ROOT r = f32[33] concatenate(p0, p1, p2), dimensions={0}", "f32[33]"},
   {"f32[10,40] f32[10,3] f32[10,20]", "  ROOT r = f32[10,63] concatenate(p0, p1, p2), dimensions={1}", "f32[10,63]"},
+  {"f32[100,3] f32[100]", "  a = f32[100,1] slice(p0), slice={[0:100], [2:3]}\n  b = f32[1,100] reshape(a)\n  c = f32[1,100] reshape(p1)\n"
+   "  d = f32[100,1] slice(p0), slice={[0:100], [0:1]}\n  e = f32[1,100] reshape(d)\n  f = f32[3,100] concatenate(b, c, e), dimensions={0}\n"
+   "  g = f32[100,3] transpose(f), dimensions={1,0}\n  h = f32[100,3] add(g, p0)\n  ROOT r = (f32[3,100], f32[100,3]) tuple(f, h)", "(f32[3,100], f32[100,3])"},
+  {"f32[100,3] f32[100]", "  a = f32[100,1] slice(p0), slice={[0:100], [2:3]}\n  b = f32[1,100] reshape(a)\n  c = f32[1,100] reshape(p1)\n"
+   "  f = f32[2,100] concatenate(c, b), dimensions={0}\n  ROOT r = f32[2,100] multiply(f, f)", "f32[2,100]"},
   {"f32[10,40] f32[3,40] f32[20,40]", "  x = f32[33,40] concatenate(p0, p1, p2), dimensions={0}\n  ROOT r = f32[33,40] negate(x)", "f32[33,40]"},
   {"f32[10,40] f32[3,40]", "  x = f32[13,40] concatenate(p0, p1), dimensions={0}\n  ROOT r = f32[40,13] transpose(x), dimensions={1,0}", "f32[40,13]"},
   {"c64[10] c64[20]", "  ROOT r = c64[30] concatenate(p0, p1), dimensions={0}", "c64[30]"},
@@ -234,6 +241,57 @@ TEST(data_movement_alone_and_fused)
     check_kernel(fusion(cases[i].params, cases[i].body, cases[i].result), &(kernel_check){.int_low = -5, .int_high = 30});
 }
 
+/* Short rows and padding between elements: neighbours are made side by side, several to a step of the loop. */
+TEST(neighbours_that_differ)
+{
+  static const char *const types[] = {"f32", "s8", "bf16", "f64", "c64", "pred"};
+  static const int rows[] = {16, 37, 130};
+  char params[256], body[1024], result[128];
+
+  for (size_t t = 0; t < WEFT_COUNT(types); t++)
+    for (int n = 2 + (int)t % 3; n <= 9; n += 3) {
+      const char *x = types[t];
+      int m = rows[(t + (size_t)n) % WEFT_COUNT(rows)], whole = (m - 1) * n + 1;
+      /* a row turned by one, and what a column says of each row */
+      snprintf(params, sizeof params, "%s[%d,%d] %s[%d] %s[3,%d]", x, m, n, x, m, x, m * n);
+      snprintf(body, sizeof body,
+               "  a = %s[%d,%d] slice(p0), slice={[0:%d], [1:%d]}\n  b = %s[%d,1] slice(p0), slice={[0:%d], [0:1]}\n"
+               "  c = %s[%d,%d] concatenate(a, b), dimensions={1}\n  d = %s[%d,%d] broadcast(p1), dimensions={0}\n"
+               "  e = %s[%d,%d] add(c, d)\n  f = %s[1,%d] slice(p2), slice={[1:2], [0:%d]}\n  g = %s[%d,%d] reshape(f)\n"
+               "  h = %s[%d,%d] multiply(e, g)\n  ROOT r = (%s[%d,%d], %s[%d,%d]) tuple(h, e)",
+               x, m, n - 1, m, n, x, m, m, x, m, n, x, m, n, x, m, n, x, m * n, m * n, x, m, n, x, m, n, x, m, n, x, m, n);
+      snprintf(result, sizeof result, "(%s[%d,%d], %s[%d,%d])", x, m, n, x, m, n);
+      check_kernel(fusion(params, body, result), &(kernel_check){.int_low = -5, .int_high = 30});
+      /* two arrays between each other's elements, one of them the sum of two such, and every n-th of another */
+      snprintf(params, sizeof params, "%s[%d] %s[%d] %s[%d] %s[]", x, m, x, 2 * m, x, 3 * whole + n, x);
+      snprintf(body, sizeof body,
+               "  a = %s[%d] pad(p0, p3), padding=0_1_1\n  b = %s[%d] add(a, p1)\n  c = %s[%d] slice(b), slice={[0:%d:2]}\n"
+               "  d = %s[%d] pad(c, p3), padding=0_%d_%d\n  e = %s[%d] pad(c, p3), padding=%d_0_%d\n  f = %s[%d] add(d, e)\n"
+               "  g = %s[%d] slice(p2), slice={[1:%d:%d]}\n  h = %s[%d] pad(g, p3), padding=1_%d_1\n"
+               "  ROOT r = %s[%d] add(f, h)",
+               x, 2 * m, x, 2 * m, x, m, 2 * m, x, whole + n - 1, n - 1, n - 1, x, whole + n - 1, n - 1, n - 1, x, whole + n - 1,
+               x, (m + 1) / 2, 1 + n * ((m + 1) / 2 - 1) + 1, n, x, whole + n - 1, whole + n - 2 - (2 * ((m + 1) / 2) - 1), x, whole + n - 1);
+      snprintf(result, sizeof result, "%s[%d]", x, whole + n - 1);
+      check_kernel(fusion(params, body, result), &(kernel_check){.int_low = -5, .int_high = 30});
+    }
+}
+
+/* Looking at each operand of each would take 24^6 steps. */
+TEST(concatenations_of_the_same_again_and_again)
+{
+  enum { LEVELS = 6, COPIES = 24 };
+  char body[8192];
+  size_t at = 0;
+
+  for (int i = 0; i < LEVELS; i++) {
+    at += (size_t)snprintf(body + at, sizeof body - at, "  c%d = f32[%d] concatenate(", i, 40 * COPIES);
+    for (int k = 0; k < COPIES; k++) at += (size_t)snprintf(body + at, sizeof body - at, "%s%s%d", k ? ", " : "", i ? "s" : "p", i ? i - 1 : 0);
+    at += (size_t)snprintf(body + at, sizeof body - at, "), dimensions={0}\n  %ss%d = f32[40] slice(c%d), slice={[7:47]}\n",
+                           i == LEVELS - 1 ? "ROOT " : "", i, i);
+  }
+  check_kernel(fusion("f32[40]", body, "f32[40]"), &(kernel_check){.int_low = -5, .int_high = 30});
+}
+
 int main(void)
 {
   const struct CMUnitTest units[] = {
@@ -243,6 +301,8 @@ int main(void)
     UNIT(conversion_between_all_types),
     UNIT(comparisons),
     UNIT(data_movement_alone_and_fused),
+    UNIT(neighbours_that_differ),
+    UNIT(concatenations_of_the_same_again_and_again),
   };
   return cmocka_run_group_tests(units, NULL, NULL);
 }

@@ -165,6 +165,62 @@ TEST(the_form_decides_how_rows_are_taken)
   }
 }
 
+static double priced(const char *in, const char *body, const char *out)
+{
+  const char *program = fusion(reducer("add", "f32"), in, body, out);
+  hlo_module *module = NULL;
+  gen_options options;
+  gen_code *code;
+  double ns = 0;
+
+  T_OK(hlo_parse(program, strlen(program), &module));
+  T_OK(gen_options_load(&options));
+  T_OK(gen_compile(module, &options, &code));
+  const gen_kernel *kernel = gen_code_kernel(code, module->entry->root);
+  for (int p = 0; p < kernel->phase_count; p++) ns += kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
+  gen_code_free(code);
+  hlo_module_free(module);
+  return ns;
+}
+
+/* The second of each pair does at least `more` times as much, and its estimate says so; none is free, none without bound. */
+TEST(estimates_follow_the_work)
+{
+  static const struct { const char *in, *less, *out, *in2, *much, *out2; double more; } pairs[] = {
+    {"f32[1000]", "  ROOT r = f32[1000] negate(p0)", "f32[1000]", "f32[100000]", "  ROOT r = f32[100000] negate(p0)", "f32[100000]", 20},
+    {"f32[70000]", "  ROOT r = f32[70000] negate(p0)", "f32[70000]", "f32[70000]", "  ROOT r = f32[70000] tanh(p0)", "f32[70000]", 3},
+    {"f32[70000]", "  ROOT r = f32[70000] tanh(p0)", "f32[70000]", "f64[70000]", "  ROOT r = f64[70000] tanh(p0)", "f64[70000]", 1.5},
+    /* of what is computed only a slice is wanted */
+    {"f32[70000]", "  t = f32[70000] tanh(p0)\n  ROOT r = f32[70] slice(t), slice={[10:80]}", "f32[70]",
+     "f32[70000]", "  t = f32[70000] tanh(p0)\n  ROOT r = f32[69990] slice(t), slice={[10:70000]}", "f32[69990]", 50},
+    /* a sum reads all, and of a slice the slice */
+    {"f32[50,4000]", "  z = f32[] constant(0)\n  s = f32[50,40] slice(p0), slice={[0:50], [0:40]}\n  ROOT r = f32[50] reduce(s, z), dimensions={1}, to_apply=add", "f32[50]",
+     "f32[50,4000]", "  z = f32[] constant(0)\n  ROOT r = f32[50] reduce(p0, z), dimensions={1}, to_apply=add", "f32[50]", 20},
+    {"f32[9000]", "  z = f32[] constant(0)\n  ROOT r = f32[9000] reduce-window(p0, z), window={size=3 pad=1_1}, to_apply=add", "f32[9000]",
+     "f32[9000]", "  z = f32[] constant(0)\n  ROOT r = f32[9000] reduce-window(p0, z), window={size=301 pad=150_150}, to_apply=add", "f32[9000]", 20},
+  };
+  for (size_t i = 0; i < WEFT_COUNT(pairs); i++) {
+    double less = priced(pairs[i].in, pairs[i].less, pairs[i].out), much = priced(pairs[i].in2, pairs[i].much, pairs[i].out2);
+    if (!(less > 50 && much > pairs[i].more * less && much < 1e9)) fail_msg("pair %zu: %g and %g ns", i, less, much);
+  }
+}
+
+TEST(steps_of_any_shape_have_a_price)
+{
+  static const char program[] = "HloModule t\nENTRY e {\n  p = f32[4] parameter(0)\n  t = token[] after-all()\n"
+                                "  c = (f32[4], token[]) custom-call(t, p), custom_call_target=\"any\"\n"
+                                "  d = () custom-call(), custom_call_target=\"any\"\n"
+                                "  ROOT r = f32[4] get-tuple-element(c), index=0\n}\n";
+  hlo_module *module;
+
+  T_OK(hlo_parse(program, sizeof program - 1, &module));
+  HLO_FOREACH(x, module->entry) {
+    double ns = gen_library_ns(x);
+    if (!(ns > 0 && ns < 1e6)) fail_msg("%s: %g ns", x->name, ns);
+  }
+  hlo_module_free(module);
+}
+
 TEST(reduce_window_forms)
 {
   check_kernel(fusion(reducer("maximum", "f32"), "f32[2,9,10,5]", "  z = f32[] constant(-inf)\n  ROOT r = f32[2,4,5,5] reduce-window(p0, z), window={size=1x3x3x1 stride=1x2x2x1 pad=0_0x0_0x1_0x0_0}, to_apply=max", "f32[2,4,5,5]"), NULL);
@@ -190,7 +246,8 @@ int main(void)
 {
   const struct CMUnitTest units[] = {
     UNIT(sums_of_every_form), UNIT(other_reducers), UNIT(argmax_and_fused_forms), UNIT(long_sums_in_two_phases),
-    UNIT(softmax_and_layer_norm_by_rows), UNIT(costly_values_that_move_before_they_are_used), UNIT(the_form_decides_how_rows_are_taken), UNIT(reduce_window_forms),
+    UNIT(softmax_and_layer_norm_by_rows), UNIT(costly_values_that_move_before_they_are_used), UNIT(the_form_decides_how_rows_are_taken),
+    UNIT(estimates_follow_the_work), UNIT(steps_of_any_shape_have_a_price), UNIT(reduce_window_forms),
     UNIT(a_sum_beside_another_combiner_starts_from_its_initial_value_once),
   };
   return cmocka_run_group_tests(units, NULL, NULL);

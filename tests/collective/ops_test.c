@@ -345,6 +345,203 @@ TEST(every_algorithm_between_devices)
   }
 }
 
+/* ---- ranks that wait in every way at once ---- */
+
+enum { MIXED_OPS = 400, MIXED_MOST = 4096, MIXED_AT_ONCE = 3 };
+
+/* Of operation i, alike on all ranks: its kind, and elements of a block. */
+static weft_coll_kind mixed_kind(int i)
+{
+  static const weft_coll_kind kinds[] = {WEFT_ALL_REDUCE, WEFT_BARRIER, WEFT_ALL_GATHER, WEFT_BROADCAST, WEFT_ALL_TO_ALL, WEFT_REDUCE_SCATTER};
+  return kinds[i * 7 % 6];
+}
+static size_t mixed_count(int i, int size) { return i % 11 == 5 ? (size_t)(MIXED_MOST / size) : (size_t)(1 + i % 13); }
+
+static int mixed_value(int i, int rank, size_t at) { return i * 1000 + rank * 100 + (int)at % 50; }
+
+typedef struct mixed_rank {
+  weft_comm *comm;
+  unsigned seed;
+  int wrong;
+} mixed_rank;
+
+static weft_coll_op mixed_op(const mixed_rank *m, int i, int *send, int *recv)
+{
+  int size = weft_comm_size(m->comm), rank = weft_comm_rank(m->comm);
+
+  for (size_t k = 0; k < MIXED_MOST; k++) {
+    send[k] = mixed_value(i, rank, k);
+    recv[k] = -1;
+  }
+  return (weft_coll_op){.kind = mixed_kind(i), .dtype = WEFT_S32, .count = mixed_count(i, size), .send = send, .recv = recv, .root = i % size,
+                        .reduction = mixed_kind(i) == WEFT_ALL_REDUCE || mixed_kind(i) == WEFT_REDUCE_SCATTER ? WEFT_SUM : WEFT_REDUCE_NONE};
+}
+
+static int mixed_expected(int i, int size, int rank, size_t count, size_t at)
+{
+  int from = (int)(at / count), sum = 0;
+  size_t k = at % count;
+
+  switch (mixed_kind(i)) {
+  case WEFT_BROADCAST: return mixed_value(i, i % size, at);
+  case WEFT_ALL_GATHER: return mixed_value(i, from, k);
+  case WEFT_ALL_TO_ALL: return mixed_value(i, from, count * (size_t)rank + k);
+  default:
+    for (int r = 0; r < size; r++) sum += mixed_value(i, r, mixed_kind(i) == WEFT_ALL_REDUCE ? at : count * (size_t)rank + at);
+    return sum;
+  }
+}
+
+static void mixed_check(mixed_rank *m, int i, const int *recv)
+{
+  int size = weft_comm_size(m->comm), rank = weft_comm_rank(m->comm);
+  size_t count = mixed_count(i, size);
+  bool blocks = mixed_kind(i) == WEFT_ALL_GATHER || mixed_kind(i) == WEFT_ALL_TO_ALL;
+
+  if (mixed_kind(i) == WEFT_BARRIER) return;
+  for (size_t k = 0; k < count * (size_t)(blocks ? size : 1); k++) m->wrong += recv[k] != mixed_expected(i, size, rank, count, k);
+}
+
+/* An operation started without an event. */
+typedef struct started {
+  weft_coll_waiter waiter;
+  weft_status *status;
+  atomic_bool done;
+} started;
+
+static void on_end(void *ctx, weft_status *error)
+{
+  started *s = ctx;
+
+  s->status = error;
+  atomic_store(&s->done, true);
+}
+
+static weft_status *start(weft_comm *comm, const weft_coll_op *ops, size_t count, int64_t poll_ns, started *s)
+{
+  static const atomic_int nothing_wanted;
+  bool pending;
+
+  *s = (started){.waiter = {.fn = on_end, .ctx = s}};
+  WEFT_TRY(weft_coll_start(comm, ops, count, NULL, (weft_coll_patience){poll_ns, poll_ns ? &nothing_wanted : NULL}, &s->waiter, &pending));
+  if (!pending) on_end(s, NULL);
+  return NULL;
+}
+
+static weft_status *await_started(started *s)
+{
+  while (!atomic_load(&s->done)) usleep(10);
+  return s->status;
+}
+
+/* By chance: runs, or posts or starts and waits, or does so with several and waits for all; late, or at once. */
+static void *run_mixed(void *arg)
+{
+  enum { SEVERAL = 1, POSTS = 2, STARTS = 4, RUNS };
+  mixed_rank *m = arg;
+  started starts[MIXED_AT_ONCE];
+  static _Thread_local int send[MIXED_AT_ONCE][MIXED_MOST], recv[MIXED_AT_ONCE][MIXED_MOST];
+
+  for (int i = 0; i < MIXED_OPS;) {
+    int how = (int)(rand_r(&m->seed) % 10), n = how <= SEVERAL ? WEFT_MIN((int)MIXED_AT_ONCE, MIXED_OPS - i) : 1;
+    bool posts = how == SEVERAL || how == POSTS, starts_it = !posts && how <= STARTS;
+    weft_event *events[MIXED_AT_ONCE] = {NULL};
+    weft_status *st = NULL;
+    if (rand_r(&m->seed) % 16 == 0) usleep(rand_r(&m->seed) % 300);
+    for (int k = 0; k < n && !st; k++) {
+      weft_coll_op op = mixed_op(m, i + k, send[k], recv[k]);
+      if (posts) st = weft_coll_post(m->comm, &op, NULL, &events[k]);
+      else st = starts_it ? start(m->comm, &op, 1, how == STARTS ? 50000 : 0, &starts[k]) : weft_coll_run(m->comm, &op, NULL);
+    }
+    for (int k = 0; k < n; k++) {
+      if (events[k] && !st) st = weft_coll_wait(m->comm, events[k]);
+      weft_event_release(events[k]);
+      if (starts_it && !st) st = await_started(&starts[k]);
+      mixed_check(m, i + k, recv[k]);
+    }
+    m->wrong += st != NULL;
+    weft_status_free(st);
+    i += n;
+  }
+  return NULL;
+}
+
+TEST(devices_that_run_post_sleep_and_are_late_agree)
+{
+  for (int size = 1; size <= 5; size++) {
+    world w;
+    pthread_t threads[MOST_RANKS];
+    mixed_rank ranks[MOST_RANKS];
+    world_open_devices(&w, size);
+    for (int r = 0; r < size; r++) {
+      ranks[r] = (mixed_rank){w.comms[r], (unsigned)(size * 31 + r), 0};
+      pthread_create(&threads[r], NULL, run_mixed, &ranks[r]);
+    }
+    for (int r = 0; r < size; r++) pthread_join(threads[r], NULL);
+    for (int r = 0; r < size; r++) {
+      weft_comm_lateness late[MOST_RANKS];
+      weft_comm_stragglers(w.comms[r], late);
+      T_EQ_INT(ranks[r].wrong, 0);
+      T_EQ_INT(coll_comm_posted(w.comms[r]), MIXED_OPS);
+      T_EQ_INT(w.comms[r]->ended_seq, MIXED_OPS);
+    }
+    char *text = weft_coll_flight_text();
+    T_TRUE(text && strstr(text, "400 collectives posted, 400 ended"));
+    free(text);
+    world_close(&w);
+  }
+}
+
+typedef struct cut_short {
+  weft_comm *comm;
+  int most; /* operations, then it destroys its communicator */
+  weft_code code;
+  bool starts;
+} cut_short;
+
+static void *run_until_cut(void *arg)
+{
+  cut_short *c = arg;
+  int x[16] = {0}, y[16];
+  weft_coll_op op = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_S32, .reduction = WEFT_SUM, .count = 16, .send = x, .recv = y};
+
+  for (int i = 0; i < c->most && !c->code; i++) {
+    started s;
+    weft_status *st = c->starts ? start(c->comm, &op, 1, 20000, &s) : weft_coll_run(c->comm, &op, NULL);
+    if (c->starts && !st) st = await_started(&s);
+    c->code = weft_status_code(st);
+    weft_status_free(st);
+  }
+  weft_comm_destroy(c->comm);
+  return NULL;
+}
+
+TEST(devices_hear_of_an_abort_or_of_one_that_leaves_in_the_middle_of_small_operations)
+{
+  for (int trial = 0; trial < 60; trial++) {
+    int size = 2 + trial % 3;
+    bool aborts = trial % 2;
+    world w;
+    pthread_t threads[MOST_RANKS];
+    cut_short cuts[MOST_RANKS];
+    world_open_devices(&w, size + 1); /* the last takes part by posting, and aborts or leaves */
+    for (int r = 0; r < size; r++) {
+      cuts[r] = (cut_short){w.comms[r], 1 << 30, WEFT_OK, (trial + r) % 4 < 2};
+      pthread_create(&threads[r], NULL, run_until_cut, &cuts[r]);
+    }
+    cut_short last = {w.comms[size], aborts ? 1 << 30 : 10 + trial, WEFT_OK, trial % 8 < 4};
+    pthread_t thread;
+    pthread_create(&thread, NULL, run_until_cut, &last);
+    usleep((useconds_t)(trial * 20));
+    if (aborts) weft_comm_abort(coll_comm_retain(w.comms[size]), NULL);
+    for (int r = 0; r < size; r++) pthread_join(threads[r], NULL);
+    pthread_join(thread, NULL);
+    if (aborts) coll_comm_release(w.comms[size]);
+    for (int r = 0; r < size; r++) T_EQ_INT(cuts[r].code, aborts ? WEFT_ABORTED : WEFT_FAILED_PRECONDITION);
+    T_TRUE(aborts ? last.code == WEFT_ABORTED || last.code == WEFT_FAILED_PRECONDITION : last.code == WEFT_OK);
+  }
+}
+
 TEST(processes)
 {
   static const int sizes[] = {1, 2, 3, 4, 5, 7, 8, 16};
@@ -605,9 +802,9 @@ TEST(gathers_and_scatters_of_a_group_travel_together)
             ops[k] = (weft_coll_op){.kind = scatters ? WEFT_REDUCE_SCATTER : WEFT_ALL_GATHER, .dtype = WEFT_S32, .count = counts[k],
                                     .reduction = scatters ? WEFT_SUM : WEFT_REDUCE_NONE, .send = in[r][k], .recv = out[r][k]};
           }
-          uint64_t before = w.comms[r]->next_seq;
+          uint64_t before = coll_comm_posted(w.comms[r]);
           T_OK(weft_coll_post_group(w.comms[r], ops, N, NULL, &events[r]));
-          T_EQ_INT(w.comms[r]->next_seq - before, 1);
+          T_EQ_INT(coll_comm_posted(w.comms[r]) - before, 1);
         }
         for (int r = 0; r < size; r++) {
           T_OK(weft_coll_wait(w.comms[r], events[r]));
@@ -622,6 +819,57 @@ TEST(gathers_and_scatters_of_a_group_travel_together)
         }
         world_close(&w);
       }
+}
+
+/* Every third group is of two kinds and does not fit one message. */
+static void *run_started(void *arg)
+{
+  enum { ROUNDS = 120, N = 3 };
+  mixed_rank *m = arg;
+  int size = weft_comm_size(m->comm), rank = weft_comm_rank(m->comm);
+
+  for (int i = 0; i < ROUNDS; i++) {
+    int32_t in[N][4], out[N][4];
+    weft_coll_op ops[N];
+    started s;
+    for (int k = 0; k < N; k++) {
+      bool spread = i % 3 == 0 && k == 1;
+      for (int e = 0; e < 4; e++) in[k][e] = i + 10 * k + rank * e;
+      ops[k] = (weft_coll_op){.kind = spread ? WEFT_BROADCAST : WEFT_ALL_REDUCE, .dtype = WEFT_S32, .reduction = spread ? WEFT_REDUCE_NONE : WEFT_SUM,
+                              .count = (size_t)(4 - k), .send = in[k], .recv = out[k]};
+    }
+    weft_status *st = start(m->comm, ops, N, (i + rank) % 2 ? 50000 : 0, &s);
+    if (!st) st = await_started(&s);
+    m->wrong += st != NULL;
+    weft_status_free(st);
+    for (int k = 0; k < N; k++)
+      for (int e = 0; e < 4 - k; e++)
+        m->wrong += out[k][e] != (ops[k].kind == WEFT_BROADCAST ? i + 10 * k : size * (i + 10 * k) + size * (size - 1) / 2 * e);
+  }
+  return NULL;
+}
+
+TEST(started_groups_end_with_or_without_a_call)
+{
+  for (int how = 0; how < 2; how++)
+    for (int size = 1; size <= 3; size++) {
+      world w;
+      pthread_t threads[MOST_RANKS];
+      mixed_rank ranks[MOST_RANKS];
+      if (how)
+        world_open_processes(&w, size, NULL);
+      else
+        world_open_devices(&w, size);
+      for (int r = 0; r < size; r++) {
+        ranks[r] = (mixed_rank){w.comms[r], 0, 0};
+        pthread_create(&threads[r], NULL, run_started, &ranks[r]);
+      }
+      for (int r = 0; r < size; r++) {
+        pthread_join(threads[r], NULL);
+        T_EQ_INT(ranks[r].wrong, 0);
+      }
+      world_close(&w);
+    }
 }
 
 TEST(groups_cut_in_other_places_are_told_apart)
@@ -799,10 +1047,12 @@ TEST(strangers_at_the_door_do_no_harm)
   world_close(&w);
 }
 
-TEST_MAIN(UNIT(strangers_at_the_door_do_no_harm), UNIT(devices_of_a_process), UNIT(every_algorithm_between_devices), UNIT(processes),
+TEST_MAIN(UNIT(strangers_at_the_door_do_no_harm), UNIT(devices_of_a_process), UNIT(devices_that_run_post_sleep_and_are_late_agree),
+          UNIT(devices_hear_of_an_abort_or_of_one_that_leaves_in_the_middle_of_small_operations), UNIT(every_algorithm_between_devices), UNIT(processes),
           UNIT(large_messages_between_processes), UNIT(a_custom_reducer_folds_in_rank_order_everywhere),
           UNIT(rank_order_gives_the_same_bits_everywhere), UNIT(nan_is_contagious_and_minus_zero_is_less),
           UNIT(ragged_rows_go_where_they_are_sent), UNIT(tagged_messages_in_any_order_and_from_anybody),
           UNIT(a_group_of_operations_ends_together),
-          UNIT(gathers_and_scatters_of_a_group_travel_together), UNIT(groups_cut_in_other_places_are_told_apart), UNIT(the_recorder_of_another_process_can_be_asked_for),
+          UNIT(gathers_and_scatters_of_a_group_travel_together), UNIT(started_groups_end_with_or_without_a_call),
+          UNIT(groups_cut_in_other_places_are_told_apart), UNIT(the_recorder_of_another_process_can_be_asked_for),
           UNIT(split_makes_communicators_of_colors), UNIT(a_part_may_leave_while_its_connections_are_made), UNIT(arguments_that_make_no_sense_are_refused))

@@ -18,9 +18,12 @@ static void open_world(world *w, int size, bool processes)
 
 /* ---- a lone rank (gloo: *_test TestTimeout) ------------------------------------------------------------------------ */
 
+enum { TOO_LARGE = 100000 }; /* elements that no send sends unasked */
+
 /* An operation in which rank `me` of two needs the other. */
 static weft_coll_op needing_the_other(weft_coll_kind kind, int me)
 {
+  static float large[2][TOO_LARGE];
   static float in[4], out[2][4];
   static const size_t counts[2] = {2, 2};
   static const int64_t at[2] = {0, 2}, sizes[2] = {2, 2}, mine[2] = {0, 0};
@@ -29,6 +32,7 @@ static weft_coll_op needing_the_other(weft_coll_kind kind, int me)
   weft_coll_op op = {.kind = kind, .dtype = WEFT_F32, .count = 2, .send = in, .recv = out[me], .root = collects ? 0 : 1,
                      .peer = !me, .source = !me, .target = !me, .send_counts = counts, .recv_counts = counts, .ragged = &ragged};
   if (kind == WEFT_ALL_REDUCE || kind == WEFT_REDUCE || kind == WEFT_REDUCE_SCATTER) op.reduction = WEFT_SUM;
+  if (kind == WEFT_SEND || kind == WEFT_RECV) op.count = TOO_LARGE, op.send = op.recv = large[me];
   return op;
 }
 
@@ -117,7 +121,7 @@ TEST(nobody_leaves_a_barrier_before_the_last_enters)
 
 /* ---- messages (gloo: send_recv_test, alltoallv with offsets) --------------------------------------------------------- */
 
-enum { MOST_EVENTS = 64 };
+enum { MOST_EVENTS = 128 };
 
 typedef struct mail {
   world w;
@@ -224,6 +228,69 @@ TEST(large_messages_wait_for_no_collective_and_cross_each_other)
     world_close(&m.w);
   }
   for (int r = 0; r < 2; r++) free(sent[r]), free(got[r]), free(gathered[r]);
+}
+
+/* Small sends do not wait for their receives, as long as the receiver has room: 256 KiB for each peer. */
+TEST(small_sends_need_no_receive_until_the_room_is_full)
+{
+  enum { COUNT = 2048, BYTES = COUNT * 4, SENDS = 50, MOST_KEPT = (256 << 10) / BYTES };
+  static int32_t sent[SENDS][COUNT], got[SENDS][COUNT];
+  mail m = {.count = 0};
+  int32_t never = 0;
+
+  world_open_processes(&m.w, 2, NULL);
+  for (int turn = 0; turn < 3; turn++) { /* the room is given back */
+    int ready = 0;
+    memset(got, 0, sizeof got);
+    post(&m, 1, WEFT_RECV, -1, 99, &never, 1); /* so that rank 1 listens */
+    for (int i = 0; i < SENDS; i++) {
+      for (int j = 0; j < COUNT; j++) sent[i][j] = turn + i * COUNT + j;
+      post(&m, 0, WEFT_SEND, 1, (uint64_t)i, sent[i], COUNT);
+    }
+    for (int i = 0; i < 10; i++) T_OK(weft_coll_wait(m.w.comms[0], m.events[1 + i]));
+    memset(sent, 0, 10 * BYTES); /* they have left their memory */
+    usleep(20000);
+    for (int i = 0; i < SENDS; i++) ready += weft_event_is_ready(m.events[1 + i]);
+    if (ready > MOST_KEPT) fail_msg("%d sends of %d bytes ended without a receive", ready, BYTES);
+    for (int i = SENDS - 1; i >= 0; i--) post(&m, 1, WEFT_RECV, 0, (uint64_t)i, got[i], COUNT);
+    post(&m, 0, WEFT_SEND, 1, 99, &turn, 1);
+    T_TRUE(m.count <= (int)WEFT_COUNT(m.events));
+    await_all(&m);
+    for (int i = 0; i < SENDS; i++)
+      for (int j = 0; j < COUNT; j++)
+        if (got[i][j] != turn + i * COUNT + j) fail_msg("turn %d message %d element %d: %d", turn, i, j, got[i][j]);
+    T_EQ_INT(never, turn);
+  }
+  post(&m, 0, WEFT_SEND, 1, 7, sent[0], COUNT); /* nobody ever receives it, and rank 0 leaves */
+  await_all(&m);
+  world_close(&m.w);
+}
+
+TEST(a_small_send_and_its_receive_may_not_disagree)
+{
+  for (int late = 0; late < 2; late++) {
+    mail m = {.count = 0};
+    int32_t sent[2] = {1, 2}, got[2], other = 0;
+    world_open_processes(&m.w, 2, NULL);
+    weft_coll_op recv = {.kind = WEFT_RECV, .dtype = WEFT_S32, .peer = 0, .tag = 1, .count = 1, .recv = got};
+    weft_event *event = NULL;
+    if (!late) T_OK(weft_coll_post(m.w.comms[1], &recv, NULL, &event));
+    post(&m, 0, WEFT_SEND, 1, 1, sent, 2);
+    if (late) { /* it is kept when the receive comes: what follows it has come */
+      post(&m, 0, WEFT_SEND, 1, 2, &sent[1], 1);
+      post(&m, 1, WEFT_RECV, 0, 2, &other, 1);
+      await_all(&m);
+      T_EQ_INT(other, 2);
+      weft_status *st = weft_coll_run(m.w.comms[1], &recv, NULL);
+      T_FAILS(st, "ranks disagree");
+    } else {
+      T_FAILS(weft_coll_wait(m.w.comms[1], event), "ranks disagree");
+      weft_event_release(event);
+      weft_status_free(weft_coll_wait(m.w.comms[0], m.events[0])); /* it may have ended before */
+      weft_event_release(m.events[0]);
+    }
+    world_close(&m.w);
+  }
 }
 
 TEST(all_to_all_v_reads_and_writes_where_it_is_told)
@@ -365,5 +432,6 @@ TEST(a_child_of_a_dead_rank_does_not_keep_it_alive)
 TEST_MAIN(UNIT(a_child_of_a_dead_rank_does_not_keep_it_alive), /* first: it forks */
           UNIT(a_lone_rank_is_told_in_time_whatever_it_waits_for), UNIT(nobody_leaves_a_barrier_before_the_last_enters),
           UNIT(messages_may_be_empty_piped_answered_and_ones_own),
-          UNIT(large_messages_wait_for_no_collective_and_cross_each_other), UNIT(all_to_all_v_reads_and_writes_where_it_is_told),
+          UNIT(large_messages_wait_for_no_collective_and_cross_each_other), UNIT(small_sends_need_no_receive_until_the_room_is_full),
+          UNIT(a_small_send_and_its_receive_may_not_disagree), UNIT(all_to_all_v_reads_and_writes_where_it_is_told),
           UNIT(large_reduce_scatters_are_right_every_time), UNIT(thousands_of_operations_leave_no_memory_behind))

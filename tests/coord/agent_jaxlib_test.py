@@ -13,7 +13,7 @@ from jaxlib_common import Service, all_succeed, finish, run, spawn, wait_for_lin
 class JaxlibService:
   """jaxlib's own service in a process."""
 
-  def __init__(self, tasks, *options):
+  def __init__(self, tasks, *options, later=False):
     seconds = dict(zip(options[::2], options[1::2]))
     values = {'tasks': tasks, 'hb': int(seconds.get('--heartbeat-timeout', '30').rstrip('s')),
               'register': int(seconds.get('--register-timeout', '60').rstrip('s')),
@@ -21,6 +21,13 @@ class JaxlibService:
               'recoverable': seconds.get('--recoverable', '0') == '1', 'address': seconds.get('--bind')}
     self.process = subprocess.Popen([jaxlib_common.python(), os.path.join(jaxlib_common.HERE, 'jaxlib_service.py'),
                                      repr(values)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert self.process.stdout.readline() == 'loaded\n'  # seconds, on a busy machine
+    if not later:
+      self.begin()
+
+  def begin(self):
+    self.process.stdin.write('\n')
+    self.process.stdin.flush()
     line = self.process.stdout.readline()
     assert line.startswith('listening on '), line
     self.address = line.split()[-1]
@@ -29,13 +36,16 @@ class JaxlibService:
     self.process.stdin.close()
     return self.process.wait(timeout=20)
 
+  def kill(self):
+    if self.process.poll() is None:
+      self.process.kill()
+    self.process.wait()
+
   def __enter__(self):
     return self
 
   def __exit__(self, *_):
-    if self.process.poll() is None:
-      self.process.kill()
-    self.process.wait()
+    self.kill()
 
 
 def agent(address, task, *args):
@@ -152,14 +162,13 @@ def states_are_watched(service):
 
 
 def restarted_service_is_noticed(service):
-  with service(1, '--heartbeat-timeout', '4s') as s:
-    peer = agent(s.address, 0, 'hb=4', 'connect', 'survive', 'sleep,6', 'fails,INTERNAL,wrong service incarnation',
+  with service(1, '--heartbeat-timeout', '8s') as s, service(1, '--bind', s.address, '--heartbeat-timeout', '8s', later=True) as next_one:
+    peer = agent(s.address, 0, 'hb=8', 'connect', 'survive', 'error,60', 'fails,INTERNAL,wrong service incarnation',
                  'set,a,b', 'fails,FAILED_PRECONDITION,in error', 'barrier,b,1')
     wait_for_line(peer, 'connect')
-    s.process.kill()
-    s.process.wait()
-    with service(1, '--bind', s.address, '--heartbeat-timeout', '4s'):
-      all_succeed([peer], 60)
+    s.kill()
+    next_one.begin()
+    all_succeed([peer], 90)
 
 
 def service_that_goes_away_ends_the_agents(service):

@@ -91,6 +91,15 @@ static weft_status *run(char **arg, int count)
     pause_seconds(atof(arg[1]));
     return NULL;
   }
+  if (IS("error")) { /* until there is one */
+    for (double left = atof(arg[1]); left > 0; left -= 0.05, pause_seconds(0.05)) {
+      weft_status *error = weft_coord_agent_error(agent);
+      bool is = error != NULL;
+      weft_status_free(error);
+      if (is) return NULL;
+    }
+    return WEFT_ERR(DEADLINE_EXCEEDED, "no error");
+  }
   if (IS("crash")) _exit(0);
   if (IS("set")) return weft_kv_set(kv, arg[1], arg[2], strlen(arg[2]), count > 3);
   if (IS("get")) {

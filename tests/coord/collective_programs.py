@@ -1,5 +1,6 @@
 """Random programs of collectives with what each device must get: any operation, type, reduction, group mode, form of groups,
-asynchronous or not, in loops or not.  Values are small integers, so that every order of a sum gives the same."""
+asynchronous or not, with work between start and done, of several operands, in loops (whose count a collective may say), calls and
+branches.  Values are small integers, so that every order of a sum gives the same."""
 import random
 
 GRIDS = (2, 1), (3, 1), (4, 1), (5, 1), (7, 1), (8, 1), (1, 3), (1, 4), (2, 2), (3, 2), (2, 3), (2, 4), (4, 2)
@@ -49,14 +50,15 @@ class Program:
     self.replicas, self.partitions = self.rng.choice(GRIDS)
     self.devices = self.replicas * self.partitions
     self.computations, self.lines, self.count = [], [], 0
-    roots = []
+    self.keeps_shape, self.asides = False, []
+    self.roots = []
     self.want = [[] for _ in range(self.devices)] # by device: its results, lists of integers
     self.lines += ['rid = u32[] replica-id()', 'pid = u32[] partition-id()', 'r32 = s32[] convert(rid)', 'p32 = s32[] convert(pid)',
                    f'np = s32[] constant({self.partitions})', 'rn = s32[] multiply(r32, np)', 'dev = s32[] add(rn, p32)']
     for _ in range(self.rng.choice((1, 2))): # independent of each other: their cliques cross
-      roots.append(self.chain())
-    shapes = ', '.join(shape for _, shape in roots)
-    self.lines.append(f'ROOT out = ({shapes}) tuple({", ".join(name for name, _ in roots)})')
+      self.chain()
+    shapes = ', '.join(shape for _, shape in self.roots)
+    self.lines.append(f'ROOT out = ({shapes}) tuple({", ".join(name for name, _ in self.roots)})')
     self.text = (f'HloModule random_{seed}, replica_count={self.replicas}, num_partitions={self.partitions}\n' +
                  '\n'.join(self.computations) + '\nENTRY e {\n  ' + '\n  '.join(self.lines) + '\n}\n')
 
@@ -180,14 +182,24 @@ class Program:
 
   # ---- operations: lines that make the result from x, its dimensions, and the model ----
 
+  def meanwhile(self, lines, x):
+    """Work between a start and its done."""
+    if lines is self.lines and self.rng.random() < 0.5:
+      self.asides.append((self.to_s32(lines, x), self.shape('s32')))
+
   def wrapped(self, lines, kind, x, attributes, dims):
-    """In an async-start of its own, or plainly."""
-    result = self.shape(dims=dims)
-    if self.rng.random() < 0.6:
+    """Plainly, in an async-start of its own, or with another operand."""
+    rng, mine, result = self.rng, self.shape(), self.shape(dims=dims)
+    form = rng.random()
+    if form < 0.4:
       return self.op(lines, result, f'{kind}({x}), {attributes}')
+    if form < 0.6 and kind != 'all-to-all': # whose tuple form is another operation
+      t = self.op(lines, f'({result}, {result})', f'{kind}({self.ones(lines)}, {x}), {attributes}')
+      return self.op(lines, result, f'get-tuple-element({t}), index=1')
     c = self.name('asynchronous')
-    self.computations.append(f'{c} {{ a = {self.shape()} parameter(0) ROOT r = {result} {kind}(a), {attributes} }}')
-    s = self.op(lines, f'(({self.shape()}), {result}, s32[])', f'async-start({x}), calls={c}')
+    self.computations.append(f'{c} {{ a = {mine} parameter(0) ROOT r = {result} {kind}(a), {attributes} }}')
+    s = self.op(lines, f'(({mine}), {result}, s32[])', f'async-start({x}), calls={c}')
+    self.meanwhile(lines, x)
     return self.op(lines, result, f'async-done({s})')
 
   def reducer(self, size):
@@ -209,6 +221,7 @@ class Program:
     attributes = f'{text}, to_apply={c}'
     if self.rng.random() < 0.3:
       s = self.op(lines, self.shape(), f'all-reduce-start({x}), {attributes}')
+      self.meanwhile(lines, x)
       y = self.op(lines, self.shape(), f'all-reduce-done({s})')
     elif self.rng.random() < 0.3: # together with another
       t = self.op(lines, f'({self.shape()}, {self.dtype}[2])', f'all-reduce({x}, {self.extra}), {attributes}')
@@ -226,12 +239,18 @@ class Program:
 
   def collective_broadcast(self, lines, x):
     text, groups = self.groups(False, False)
-    y = self.wrapped(lines, 'collective-broadcast', x, text, self.dims)
+    root = 0
+    if self.rng.random() < 0.3: # one that is computed
+      root = self.rng.randrange(min(map(len, groups)))
+      r = self.row_of_table(lines, [[root]] * self.devices, 's32')
+      y = self.op(lines, self.shape(), f'collective-broadcast({x}, {r}), {text}, has_dynamic_root=true')
+    else:
+      y = self.wrapped(lines, 'collective-broadcast', x, text, self.dims)
     def model(data):
       out = [None] * self.devices
       for g in groups:
         for d in g:
-          out[d] = data[g[0]]
+          out[d] = data[g[root]]
       return out
     return y, self.dims, model
 
@@ -245,11 +264,13 @@ class Program:
       token = self.op(lines, 'token[]', 'after-all()')
       r = self.op(lines, f'({self.shape()}, u32[], token[])', f'recv({token}), {tail}')
       s = self.op(lines, f'({self.shape()}, u32[], token[])', f'send({x}, {token}), {tail}')
+      self.meanwhile(lines, x)
       done = self.op(lines, f'({self.shape()}, token[])', f'recv-done({r}), {tail.split(", ")[0]}')
       self.op(lines, 'token[]', f'send-done({s}), {tail.split(", ")[0]}')
       y = self.op(lines, self.shape(), f'get-tuple-element({done}), index=0')
     elif form == 'start':
       s = self.op(lines, f'({self.shape()}, {self.shape()})', f'collective-permute-start({x}), source_target_pairs={text}{channel}')
+      self.meanwhile(lines, x)
       y = self.op(lines, self.shape(), f'collective-permute-done({s})')
     else:
       y = self.op(lines, self.shape(), f'collective-permute({x}), source_target_pairs={text}{channel}')
@@ -287,6 +308,7 @@ class Program:
     attributes = f'{text}, dimensions={{{dim}}}'
     if self.rng.random() < 0.4:
       s = self.op(lines, f'({self.shape()}, {self.shape(dims=dims)})', f'all-gather-start({x}), {attributes}')
+      self.meanwhile(lines, x)
       y = self.op(lines, self.shape(dims=dims), f'all-gather-done({s})')
     else:
       y = self.wrapped(lines, 'all-gather', x, attributes, dims)
@@ -335,69 +357,174 @@ class Program:
       return out
     return y, dims, model
 
+  def ragged_all_to_all(self, lines, x):
+    """Rows of one array to rows of another: each pair of a group has pieces of its own size, read from anywhere, written side by
+    side in any order, with rows between them that stay what they were."""
+    rng = self.rng
+    text, groups = self.groups(False, True)
+    (rows, columns), size, updates = self.dims, len(groups[0]), rng.choice((1, 1, 2))
+    taken = rows if self.keeps_shape else rng.choice((rows, rows + 3, max(rows - 1, 0), 2 * rows))
+    if taken * columns > ROOM or taken * size > 4 * ROOM:
+      return None
+    pieces = [] # sender, receiver, which, where it is read, rows, where it is written
+    table = [[[0] * (size * updates) for _ in range(self.devices)] for _ in range(4)]
+    for g in groups:
+      for receiver in g:
+        order = [(s, u) for s in range(size) for u in range(updates)]
+        rng.shuffle(order)
+        at = 0
+        for s, u in order:
+          at += rng.choice((0, 0, 1))
+          n = rng.randrange(max(0, min(rows, taken - at)) + 1) if rng.random() < 0.8 else 0
+          sender, start = g[s], rng.randrange(rows - n + 1)
+          where = at if n else 0
+          there, here = g.index(receiver) * updates + u, s * updates + u
+          table[0][sender][there], table[1][sender][there], table[2][sender][there] = start, n, where
+          table[3][receiver][here] = n
+          pieces.append((sender, receiver, start, n, where))
+          at += n
+    type = rng.choice(('s32', 's64', 'u32', 'u64'))
+    lists = [self.row_of_table(lines, t, type) for t in table]
+    if updates > 1 and rng.random() < 0.5:
+      lists = [self.op(lines, f'{type}[{size},{updates}]', f'reshape({v})') for v in lists]
+    over = taken == rows and rng.random() < 0.3 # what it writes over is what it reads
+    out = x if over else self.ones(lines, [taken, columns])
+    y = self.op(lines, self.shape(dims=[taken, columns]), f'ragged-all-to-all({x}, {out}, {", ".join(lists)}), {text}')
+    one = True if self.dtype == 'pred' else complex(1, 0) if self.dtype in COMPLEX else 1
+    def model(data):
+      out = [list(data[d]) if over else [one] * (taken * columns) for d in range(self.devices)]
+      for sender, receiver, start, n, where in pieces:
+        out[receiver][where * columns:(where + n) * columns] = data[sender][start * columns:(start + n) * columns]
+      return out
+    return y, [taken, columns], model
+
   # ---- programs ----
 
-  def in_loop(self, make, x, trips):
+  def inside(self, make, lines, x):
+    """`make` in lines of another computation, where the shape stays."""
+    outer, self.extra = (self.extra, self.keeps_shape), self.extra_in(lines)
+    self.keeps_shape = True
+    made = make(lines, x)
+    self.extra, self.keeps_shape = outer
+    return made
+
+  def agreed(self, lines, value):
+    """A number that the compiler does not see, the same on every device: the greatest of theirs."""
+    c = self.name('greater')
+    self.computations.append(f'{c} {{ a = s32[] parameter(0) b = s32[] parameter(1) ROOT r = s32[] maximum(a, b) }}')
+    mine = self.row_of_table(lines, [[value if d == self.devices - 1 else -1] for d in range(self.devices)], 's32')
+    v = self.op(lines, 's32[]', f'reshape({mine})')
+    if self.partitions == 1:
+      return self.op(lines, 's32[]', f'all-reduce({v}), replica_groups={{}}, to_apply={c}')
+    groups = '{{' + ','.join(map(str, range(self.devices))) + '}}'
+    return self.op(lines, 's32[]', f'all-reduce({v}), replica_groups={groups}, channel_id={self.count + 1}, use_global_device_ids=true, to_apply={c}')
+
+  def in_loop(self, make, x):
     """The same in a loop; where the shape stays."""
     body = []
-    s = f'(s32[], {self.shape()})'
+    s = f'(s32[], {self.shape()}, s32[])'
     names = [self.name('body'), self.name('more')]
     p = self.op(body, s, 'parameter(0)')
     i = self.op(body, 's32[]', f'get-tuple-element({p}), index=0')
     v = self.op(body, self.shape(), f'get-tuple-element({p}), index=1')
-    outer, self.extra = self.extra, self.extra_in(body)
-    made = make(body, v)
-    self.extra = outer
+    k = self.op(body, 's32[]', f'get-tuple-element({p}), index=2')
+    made = self.inside(make, body, v)
     one = self.op(body, 's32[]', 'constant(1)')
     n = self.op(body, 's32[]', f'add({i}, {one})')
-    body.append(f'ROOT t = {s} tuple({n}, {made[0]})')
+    body.append(f'ROOT t = {s} tuple({n}, {made[0]}, {k})')
     self.computations.append(f'{names[0]} {{\n  ' + '\n  '.join(body) + '\n}')
-    self.computations.append(f'{names[1]} {{ p = {s} parameter(0) i = s32[] get-tuple-element(p), index=0 k = s32[] constant({trips}) '
+    self.computations.append(f'{names[1]} {{ p = {s} parameter(0) i = s32[] get-tuple-element(p), index=0 k = s32[] get-tuple-element(p), index=2 '
                              'ROOT c = pred[] compare(i, k), direction=LT }')
     return names, made
 
-  def enter_loop(self, lines, names, x):
+  def enter_loop(self, lines, names, x, trips):
     zero = self.op(lines, 's32[]', 'constant(0)')
-    s = f'(s32[], {self.shape()})'
-    t = self.op(lines, s, f'tuple({zero}, {x})')
+    k = self.agreed(lines, trips) if self.rng.random() < 0.4 else self.op(lines, 's32[]', f'constant({trips})')
+    s = f'(s32[], {self.shape()}, s32[])'
+    t = self.op(lines, s, f'tuple({zero}, {x}, {k})')
     w = self.op(lines, s, f'while({t}), condition={names[1]}, body={names[0]}')
     return self.op(lines, self.shape(), f'get-tuple-element({w}), index=1')
 
-  def extra_in(self, lines):
+  def in_computation(self, make):
+    """A computation of an array of this shape that does it."""
+    body, c = [], self.name('part')
+    x = self.op(body, self.shape(), 'parameter(0)')
+    made = self.inside(make, body, x)
+    body.append(f'ROOT r = {self.shape()} copy({made[0]})')
+    self.computations.append(f'{c} {{\n  ' + '\n  '.join(body) + '\n}')
+    return c, made
+
+  def in_branch(self, lines, x, makes):
+    """A branch of several, all devices the same."""
+    parts = [self.in_computation(make) for make in makes]
+    taken = self.rng.randrange(len(parts))
+    which = self.agreed(lines, taken)
+    branches, operands = ', '.join(c for c, _ in parts), ', '.join([x] * len(parts))
+    if len(parts) == 2 and self.rng.random() < 0.5:
+      zero = self.op(lines, 's32[]', 'constant(0)')
+      first = self.op(lines, 'pred[]', f'compare({which}, {zero}), direction=EQ')
+      y = self.op(lines, self.shape(), f'conditional({first}, {operands}), true_computation={parts[0][0]}, false_computation={parts[1][0]}')
+    else:
+      y = self.op(lines, self.shape(), f'conditional({which}, {operands}), branch_computations={{{branches}}}')
+    return y, self.dims, parts[taken][1][2]
+
+  def ones(self, lines, dims=None):
     c = self.op(lines, f'{self.dtype}[]', 'constant(' + ('true' if self.dtype == 'pred' else '(1, 0)' if self.dtype in COMPLEX else '1') + ')')
-    return self.op(lines, f'{self.dtype}[2]', f'broadcast({c}), dimensions={{}}')
+    return self.op(lines, self.shape(dims=dims), f'broadcast({c}), dimensions={{}}')
+
+  def extra_in(self, lines):
+    return self.ones(lines, [2])
+
+  def device_in(self, lines):
+    """The device's number, wherever it is asked for."""
+    ids = []
+    for which in 'replica-id()', 'partition-id()':
+      u = self.op(lines, 'u32[]', which)
+      ids.append(self.op(lines, 's32[]', f'convert({u})'))
+    p = self.op(lines, 's32[]', f'constant({self.partitions})')
+    first = self.op(lines, 's32[]', f'multiply({ids[0]}, {p})')
+    return self.op(lines, 's32[]', f'add({first}, {ids[1]})')
+
+  def row_of_table(self, lines, rows, type):
+    """rows[device], a list of numbers of a type that is counted in."""
+    n = len(rows[0])
+    text = ', '.join('{' + ', '.join(map(str, r)) + '}' for r in rows)
+    t = self.op(lines, f'{type}[{len(rows)},{n}]', f'constant({{{text}}})')
+    d, zero = self.device_in(lines), self.op(lines, 's32[]', 'constant(0)')
+    r = self.op(lines, f'{type}[1,{n}]', f'dynamic-slice({t}, {d}, {zero}), dynamic_slice_sizes={{1,{n}}}')
+    return self.op(lines, f'{type}[{n}]', f'reshape({r})')
 
   def step(self, lines, x):
     """One operation, perhaps in a loop, perhaps that in another loop."""
-    kinds = [self.all_reduce, self.collective_broadcast, self.collective_permute, self.all_to_all]
-    if self.rng.random() < 0.3:
-      make, trips, deep = self.rng.choice(kinds), self.rng.randrange(4), self.rng.random() < 0.4
-      names, made = self.in_loop(make, x, trips) if self.fits(make) else (None, None)
-      if made is None:
-        return None
+    kinds = [self.all_reduce, self.collective_broadcast, self.collective_permute, self.all_to_all, self.ragged_all_to_all]
+    form, fitting = self.rng.random(), [k for k in kinds if self.fits(k)]
+    if form < 0.3:
+      make, trips, deep = self.rng.choice(fitting), self.rng.randrange(4), self.rng.random() < 0.4
+      names, made = self.in_loop(make, x)
       total = trips
       if deep:
-        times = self.rng.randrange(1, 3)
-        names, _ = self.in_loop(lambda body, v: (self.enter_loop(body, names, v), self.dims, None), x, times)
-        total *= times
+        inner, times = names, self.rng.randrange(1, 3)
+        names, _ = self.in_loop(lambda body, v: (self.enter_loop(body, inner, v, trips), self.dims, None), x)
+        total, trips = trips * times, times
       def model(data, once=made[2]):
         for _ in range(total):
           data = once(data)
         return data
-      return self.enter_loop(lines, names, x), self.dims, model
+      return self.enter_loop(lines, names, x, trips), self.dims, model
+    if form < 0.4:
+      c, made = self.in_computation(self.rng.choice(fitting))
+      return self.op(lines, self.shape(), f'call({x}), to_apply={c}'), self.dims, made[2]
+    if form < 0.55:
+      return self.in_branch(lines, x, [self.rng.choice(fitting) for _ in range(self.rng.choice((2, 2, 3)))])
     return self.rng.choice(kinds + [self.all_gather, self.reduce_scatter])(lines, x)
 
   def fits(self, make):
-    """All-to-all may not fit the shape: tried on a copy of the state, which nothing of the program sees."""
-    if make != self.all_to_all:
+    """All-to-all may not fit the shape, by its groups."""
+    if make not in (self.all_to_all, self.ragged_all_to_all):
       return True
-    state, count, computations = self.rng.getstate(), self.count, list(self.computations)
-    made = make([], 'x')
-    self.rng.setstate(state)
-    self.count, self.computations = count, computations
-    if made is None:
-      self.rng.random()
-    return made is not None
+    if make == self.ragged_all_to_all:
+      return self.dims[0] * self.devices <= 4 * ROOM and self.dims[0] * self.dims[1] <= ROOM
+    return all(d % n == 0 for d in self.dims for n in range(1, self.devices + 1) if self.replicas % n == 0 or self.partitions % n == 0)
 
   def chain(self):
     rng, n = self.rng, self.devices
@@ -422,13 +549,19 @@ class Program:
       hs = [5 * k + 3 * device for k in range(size)]
       data.append([self.value((((q + q // 2) & 1) + 1)) for q in hs])
     for _ in range(rng.randrange(1, 6)):
+      self.asides = []
       made = self.step(lines, x)
+      for name, shape in self.asides: # x as numbers
+        self.give(name, shape, data)
       if made is None:
         continue
       x, dims, model = made
       data = model(data)
       self.dims = list(dims)
-    out = self.to_s32(lines, x)
-    for device in range(n):
+    self.give(self.to_s32(lines, x), self.shape('s32'), data)
+
+  def give(self, name, shape, data):
+    """A result of the program."""
+    self.roots.append((name, shape))
+    for device in range(self.devices):
       self.want[device].append([self.number(v) for v in data[device]])
-    return out, self.shape('s32')

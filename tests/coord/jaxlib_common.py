@@ -32,9 +32,14 @@ def weft():
 class Service:
   """`weft coord serve` on a port of its own."""
 
-  def __init__(self, tasks, *options):
-    self.process = subprocess.Popen([weft(), 'coord', 'serve', '--tasks', str(tasks), *options],
-                                    stdout=subprocess.PIPE, text=True)
+  def __init__(self, tasks, *options, later=False):
+    self.process = None
+    self.command = [weft(), 'coord', 'serve', '--tasks', str(tasks), *options]
+    if not later:
+      self.begin()
+
+  def begin(self):
+    self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
     line = self.process.stdout.readline()
     assert line.startswith('listening on '), line
     self.address = line.split()[-1]
@@ -43,13 +48,16 @@ class Service:
     self.process.terminate()
     return self.process.wait(timeout=20)
 
+  def kill(self):
+    if self.process and self.process.poll() is None:
+      self.process.kill()
+      self.process.wait()
+
   def __enter__(self):
     return self
 
   def __exit__(self, *_):
-    if self.process.poll() is None:
-      self.process.kill()
-    self.process.wait()
+    self.kill()
 
 
 def spawn(address, task, *args):

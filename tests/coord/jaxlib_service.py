@@ -1,4 +1,4 @@
-"""jaxlib's coordination service as a process: until standard input ends."""
+"""jaxlib's coordination service as a process: from the first line of standard input to its end."""
 import ast
 import os
 import socket
@@ -7,6 +7,8 @@ import sys
 import jaxlib_common
 
 _jax = jaxlib_common.load()
+print('loaded', flush=True)
+sys.stdin.readline()
 
 options = ast.literal_eval(sys.argv[1])
 address = options['address']

@@ -28,8 +28,9 @@ def output_carries_the_rank_and_exit_codes_are_gathered():
 
 
 def first_failure_stops_the_rest_in_order():
-  r = launch('-n', '3', *shell('if [ $WEFT_PROCESS_ID = 1 ]; then sleep 0.5; exit 5; fi; '
-                               'trap "echo stopped; exit 0" TERM; sleep 30 & wait'))
+  with tempfile.TemporaryDirectory() as d:
+    r = launch('-n', '3', *shell(f'if [ $WEFT_PROCESS_ID = 1 ]; then until [ -e {d}/0 ] && [ -e {d}/2 ]; do sleep 0.01; done; exit 5; fi; '
+                                 f'trap "echo stopped; exit 0" TERM; touch {d}/$WEFT_PROCESS_ID; sleep 30 & wait'))
   assert r.returncode == 5, r
   assert r.stdout.splitlines() == ['[2] stopped', '[0] stopped'], r.stdout
   assert 'rank 1 exited with 5' in r.stderr
@@ -44,6 +45,14 @@ def deaf_process_is_killed_after_the_grace():
 def killed_process_gives_its_signal():
   r = launch('-n', '2', '--fault', 'kill:rank=1,after=0.3s', '--', 'sleep', '30')
   assert r.returncode == 128 + signal.SIGKILL and 'rank 1 was killed by signal 9' in r.stderr, r
+
+
+def killed_process_counts_where_another_ends_first():
+  with tempfile.TemporaryDirectory() as d:
+    r = launch('-n', '2', *shell(f'if [ $WEFT_PROCESS_ID = 0 ]; then until [ -e {d}/deaf ]; do sleep 0.01; done; exit 3; fi; '
+                                 f'trap "" TERM; touch {d}/deaf; sleep 0.3; kill -SEGV $$'))
+  assert r.returncode == 128 + signal.SIGSEGV, r
+  assert r.stderr.index('rank 0 exited with 3') < r.stderr.index('rank 1 was killed by signal 11'), r
 
 
 def recoverable_job_restarts_what_fails():
@@ -144,6 +153,7 @@ if __name__ == '__main__':
       first_failure_stops_the_rest_in_order,
       deaf_process_is_killed_after_the_grace,
       killed_process_gives_its_signal,
+      killed_process_counts_where_another_ends_first,
       recoverable_job_restarts_what_fails,
       recoverable_job_goes_on_without_the_lost,
       each_process_makes_the_devices_asked_for,

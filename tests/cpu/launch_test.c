@@ -217,6 +217,66 @@ TEST(the_last_reference_may_go_while_work_is_in_flight)
   weft_event_release(last);
 }
 
+/* x + 1, which takes longer than a launch. */
+#define SLOW_STEP_TEXT                                                                                          \
+  "HloModule slow\n"                                                                                            \
+  "ENTRY e { x = f32[100000] parameter(0) one = f32[] constant(1) b = f32[100000] broadcast(one), dimensions={}\n" \
+  " zero = f32[] constant(0) z = f32[100000] broadcast(zero), dimensions={} s = f32[100000] sine(x)\n"           \
+  " t = f32[100000] tan(s) n = f32[100000] multiply(t, z) m = f32[100000] add(n, b) ROOT r = f32[100000] add(x, m) }\n"
+enum { AHEAD = 300, MOST_QUEUED = 64 };
+
+/* `x` is given up; the steps' definition events, in order. */
+static weft_buffer *launch_ahead(weft_executable *exe, weft_buffer *x, weft_event **defined, int most)
+{
+  for (int i = 0; i < AHEAD; i++) {
+    weft_buffer *y;
+    T_OK(launch1(exe, x, false, &y));
+    weft_buffer_release(x);
+    x = y;
+    defined[i] = weft_event_retain(weft_buffer_defined(y));
+    if (i > most) T_TRUE(weft_event_is_ready(defined[i - most - 1]));
+  }
+  return x;
+}
+
+TEST(a_host_cannot_run_far_ahead_of_a_busy_device)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_executable *exe = test_compile(platform, SLOW_STEP_TEXT, BUF_TOPOLOGICAL);
+  weft_event *defined[AHEAD];
+
+  weft_buffer *x = launch_ahead(exe, zeros(weft_platform_device(platform, 0)), defined, MOST_QUEUED);
+  T_TRUE(first_of(x) == AHEAD);
+  for (int i = 0; i < AHEAD; i++) weft_event_release(defined[i]);
+  weft_buffer_release(x);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
+/* They wait for the launching thread itself. */
+TEST(launches_on_what_is_yet_to_come_do_not_wait)
+{
+  weft_platform *platform = test_platform(1, 2);
+  weft_device *device = weft_platform_device(platform, 0);
+  weft_executable *exe = test_compile(platform, SLOW_STEP_TEXT, BUF_TOPOLOGICAL);
+  weft_buffer *promise, *x = zeros(device), *last;
+  weft_event *defined[AHEAD];
+  int64_t began_ns = weft_now_ns();
+
+  T_OK(weft_buffer_promise(device, &step_type, &promise));
+  last = launch_ahead(exe, weft_buffer_retain(promise), defined, AHEAD);
+  T_TRUE(weft_now_ns() - began_ns < 8 * WEFT_NS_PER_S); /* a launch that waits does so for ten */
+  T_TRUE(!weft_event_is_ready(defined[0]));
+  T_OK(weft_buffer_fulfil(promise, x, false));
+  T_TRUE(first_of(last) == AHEAD);
+  for (int i = 0; i < AHEAD; i++) weft_event_release(defined[i]);
+  weft_buffer_release(x);
+  weft_buffer_release(last);
+  weft_buffer_release(promise);
+  weft_executable_release(exe);
+  weft_platform_release(platform);
+}
+
 /* Threads of this process that nobody named: the main one, and those libraries start as they are loaded. */
 static int count_unnamed_threads(void)
 {
@@ -307,5 +367,6 @@ TEST_MAIN(UNIT(no_threads_run_but_the_workers), UNIT(a_donated_input_becomes_the
           UNIT(an_input_may_be_deleted_as_soon_as_the_launch_returns), UNIT(an_input_that_failed_poisons_the_outputs),
           UNIT(wrong_inputs_are_refused_before_anything_runs), UNIT(copies_go_between_devices_and_wait_for_their_source),
           UNIT(threads_may_launch_one_executable), UNIT(every_allocation_of_a_launch_may_fail),
-          UNIT(the_last_reference_may_go_while_work_is_in_flight),
+          UNIT(the_last_reference_may_go_while_work_is_in_flight), UNIT(a_host_cannot_run_far_ahead_of_a_busy_device),
+          UNIT(launches_on_what_is_yet_to_come_do_not_wait),
           UNIT(denormals_are_kept_unless_the_platform_flushes_them))

@@ -46,7 +46,7 @@ static bool check_seed(uint64_t seed, bool verbose)
   char what[64];
 
   weft_arena_init(&arena);
-  hlo_module *module = random_program(seed, &arena, arguments);
+  hlo_module *module = random_program(seed, NULL, &arena, arguments);
   if (verbose) T_OK(hlo_print(module, HLO_PRINT_DEFAULT, stderr));
   T_OK(hlo_eval_module(module, arguments, &eval, &arena, &want));
   bool narrow = has_narrow_floats(module);
@@ -58,7 +58,7 @@ static bool check_seed(uint64_t seed, bool verbose)
   snprintf(what, sizeof what, "seed %" PRIu64, seed);
   bool same = literals_within(got, want, what, narrow ? 2e-2 : 0);
   if (!same) { /* made once more: the first was compiled and is gone */
-    WEFT_AUTO(hlo_module) again = random_program(seed, &arena, arguments);
+    WEFT_AUTO(hlo_module) again = random_program(seed, NULL, &arena, arguments);
     same = decides_by_narrow_floats(again) || is_sensitive(again, arguments, &eval, &arena, want, narrow ? 2e-2 : 0);
     if (same) print_message("# rounding decides that\n");
   }

@@ -101,11 +101,9 @@ TEST(data_movement)
   in->u.pad.dims = &(hlo_pad_dim){.high = INT64_MAX};
   fails(in, "over 2^63");
   in = OVER(SLICE, NULL, ARRAY(F32, 10));
-  in->u.slice.start = INTS(1);
-  in->u.slice.limit = INTS(8);
-  in->u.slice.stride = INTS(3);
+  in->u.slice = &(hlo_slice_attrs){INTS(1), INTS(8), INTS(3)};
   gives(in, "f32[3]");
-  in->u.slice.limit = INTS(11);
+  in->u.slice = &(hlo_slice_attrs){INTS(1), INTS(11), INTS(3)};
   fails(in, "slice: [1:11:3] of dimension 0, whose size is 10");
   in = OVER(DYNAMIC_SLICE, NULL, ARRAY(F32, 4, 5), SCALAR(S32), SCALAR(S32));
   in->u.slice_sizes = INTS(2, 5);
@@ -239,6 +237,45 @@ TEST(collectives_scale_one_dimension)
   fails(in, "sizes of dimension 0 do not match: 2 (operand), 8 (result)");
 }
 
+TEST(ragged_all_to_all_has_rows_that_fit_and_four_lists_alike)
+{
+  WEFT_AUTO(hlo_module) m = new_module();
+  const hlo_shape *from = ARRAY(F32, 6, 3), *to = ARRAY(F32, 9, 3), *list = ARRAY(S32, 4);
+  hlo_collective_attrs none = {0};
+  const struct { const hlo_shape *from, *to, *second, *last; const char *error; } cases[] = {
+    {from, to, list, list, NULL},
+    {from, to, ARRAY(S64, 2, 2), ARRAY(S64, 2, 2), "operand 3 is s32[4], expected rows or a list of 32 or 64 bit integers like operand 2, s64[2,2]"},
+    {from, ARRAY(F32, 9, 2), list, list, "rows of f32[6,3] do not fit into f32[9,2]"},
+    {SCALAR(F32), SCALAR(F32), list, list, "rows of f32[] do not fit into f32[]"},
+    {from, to, list, ARRAY(S32, 3), "operand 5 is s32[3], expected rows or a list of 32 or 64 bit integers like operand 2, s32[4]"},
+    {from, to, ARRAY(S16, 4), list, "operand 2 is s16[4], expected"},
+    {from, ARRAY(F16, 9, 3), list, list, "element types differ"},
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    hlo_instr *in = OVER(RAGGED_ALL_TO_ALL, NULL, cases[i].from, cases[i].to, cases[i].second, list, list, cases[i].last);
+    in->u.collective = &none;
+    if (cases[i].error) fails(in, cases[i].error);
+    else gives(in, "f32[9,3]");
+  }
+}
+
+TEST(the_root_of_a_broadcast_is_one_number_or_one_for_each_operand)
+{
+  WEFT_AUTO(hlo_module) m = new_module();
+  hlo_collective_attrs dynamic = {.has_dynamic_root = true};
+  hlo_instr *in = OVER(COLLECTIVE_BROADCAST, NULL, ARRAY(F32, 2), ARRAY(F32, 3), ARRAY(S32, 2));
+
+  in->u.collective = &dynamic;
+  gives(in, "(f32[2], f32[3])");
+  in = OVER(COLLECTIVE_BROADCAST, NULL, ARRAY(F32, 2), ARRAY(S32, 0));
+  in->u.collective = &dynamic;
+  fails(in, "the root is s32[0], expected one s32 or one for each of 1 operands");
+  in = OVER(COLLECTIVE_BROADCAST, NULL, ARRAY(S32, 1));
+  in->u.collective = &dynamic;
+  fails(in, "1 operands, of which the last is the root");
+}
+
 /* m: entry(p) = negate(p) */
 static hlo_instr *small_module(hlo_module *m)
 {
@@ -296,6 +333,7 @@ TEST_MAIN(UNIT(elementwise_operands_have_equal_dimensions), UNIT(bitcast_convert
           UNIT(data_movement), UNIT(reduce_drops_dimensions_and_takes_the_type_of_its_init),
           UNIT(dot_pairs_its_dimensions), UNIT(convolution_follows_its_dimension_numbers),
           UNIT(gather_and_scatter_are_each_others_mirror), UNIT(fft_halves_the_last_dimension_of_real_transforms),
-          UNIT(collectives_scale_one_dimension),
+          UNIT(collectives_scale_one_dimension), UNIT(ragged_all_to_all_has_rows_that_fit_and_four_lists_alike),
+          UNIT(the_root_of_a_broadcast_is_one_number_or_one_for_each_operand),
           UNIT(the_verifier_accepts_a_good_module_and_allocates_nothing_for_its_shapes),
           UNIT(the_verifier_names_module_computation_and_instruction), UNIT(the_verifier_finds_broken_structure))

@@ -47,6 +47,58 @@ TEST(operands_and_users_mirror_each_other)
   hlo_module_free(module);
 }
 
+/* Each operand slot has one entry among its operand's users, and there are no others. */
+static void check_uses(const hlo_computation *comp)
+{
+  HLO_FOREACH(value, comp) {
+    int slots = 0;
+    HLO_FOREACH(user, comp) {
+      int named = 0, listed = 0;
+      for (int i = 0; i < user->operand_count; i++) named += user->operands[i] == value;
+      for (int i = 0; i < value->user_count; i++) listed += value->users[i] == user;
+      T_EQ_INT(listed, named);
+      slots += named;
+    }
+    T_EQ_INT(value->user_count, slots);
+  }
+}
+
+TEST(uses_survive_edits_in_any_order)
+{
+  enum { VALUES = 6, EDITS = 3000 };
+  hlo_module *module;
+  hlo_computation *comp;
+  hlo_instr *values[VALUES], *tuples[2];
+  uint64_t seed = 1;
+
+  T_OK(hlo_module_new("m", &module));
+  T_OK(hlo_computation_new(module, "main", &comp));
+  module->entry = comp;
+  for (int i = 0; i < VALUES; i++)
+    T_OK(hlo_add_parameter(comp, i, hlo_shape_array(&module->arena, WEFT_F32, 2, dims_2x3), NULL, &values[i]));
+  for (int i = 0; i < 2; i++) T_OK(hlo_add_tuple(comp, NULL, 3 * i, values, &tuples[i]));
+  comp->root = tuples[0];
+  for (int edit = 0; edit < EDITS; edit++) {
+    uint64_t draw = (seed = seed * 6364136223846793005u + 1442695040888963407u) >> 33;
+    hlo_instr *tuple = tuples[draw & 1], *value = values[(draw >> 1) % VALUES], *other = values[(draw >> 8) % VALUES];
+    bool keep[64];
+    for (int i = 0; i < 64; i++) keep[i] = (draw >> (i % 24)) & 1;
+    switch ((draw >> 16) % 8) {
+    case 0: T_OK(hlo_replace_uses(value, other)); break;
+    case 1: if (tuple->operand_count > 48) hlo_keep_operands(tuple, keep); break;
+    case 2: case 3: if (tuple->operand_count < 64) T_OK(hlo_append_operand(tuple, value)); break;
+    case 4:
+      T_OK(hlo_add_clone(comp, tuple, tuple, NULL, &other));
+      T_OK(hlo_remove(other));
+      break;
+    default:
+      if (tuple->operand_count > 0) T_OK(hlo_set_operand(tuple, (int)((draw >> 4) % (unsigned)tuple->operand_count), value));
+    }
+    check_uses(comp);
+  }
+  hlo_module_free(module);
+}
+
 TEST(clones_outlive_their_source_and_equal_it)
 {
   hlo_computation *comp;
@@ -143,7 +195,8 @@ TEST(opcode_names_lead_back)
   T_EQ_INT(hlo_opcode_from_name("nonesuch", 8), HLO_OPCODE_COUNT);
 }
 
-TEST_MAIN(UNIT(operands_and_users_mirror_each_other), UNIT(clones_outlive_their_source_and_equal_it),
+TEST_MAIN(UNIT(operands_and_users_mirror_each_other), UNIT(uses_survive_edits_in_any_order),
+          UNIT(clones_outlive_their_source_and_equal_it),
           UNIT(sorting_restores_the_order_and_finds_cycles), UNIT(a_reducer_is_recognised_by_its_operation),
           UNIT(shapes_count_leaves_and_print), UNIT(literals_store_by_the_rules_of_convert),
           UNIT(opcode_names_lead_back))

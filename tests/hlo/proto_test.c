@@ -114,7 +114,7 @@ TEST(schedule_aliases_and_layouts_are_kept)
   T_TRUE(again->is_scheduled);
   T_EQ_STR(again->entry->last->name, "dead");
   T_EQ_STR(again->entry->root->name, "r");
-  T_EQ_INT(again->entry->root->control_pred_count, 1);
+  T_EQ_INT(again->entry->root->control->pred_count, 1);
   T_EQ_INT(again->alias_count, 1);
   T_TRUE(again->aliases[0].must_alias);
   T_EQ_INT(again->donors[0].parameter, 1);

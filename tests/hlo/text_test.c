@@ -183,6 +183,8 @@ static const struct { const char *what, *text, *printed; } forms[] = {
    "HloModule m\n\nFileNames\n1 \"a.py\"\n\nFunctionNames\n1 \"f\"\n2 \"g\"\n\nFileLocations\n"
    "1 {file_name_id=1 function_name_id=2 line=3 end_line=4 column=5 end_column=6}\n\nStackFrames\n1 {file_location_id=1 parent_frame_id=1}\n\n"
    "ENTRY e {\n  ROOT a = f32[] parameter(0), metadata={op_name=\"x\" stack_frame_id=1}\n}\n"},
+  {"an accuracy in capitals", "e { a = f32[] parameter(0) ROOT r = f32[] exponential(a), result_accuracy={mode=HIGHEST} }",
+   "HloModule module\n\nENTRY e {\n  a = f32[] parameter(0)\n  ROOT r = f32[] exponential(a), result_accuracy={mode=highest}\n}\n"},
   {"metadata of every kind",
    "e { a = f32[] parameter(0), metadata={op_type='t' source_line=7 profile_type={1} deduplicated_name=\"d\" scheduling_name=\"s\" size=12} }",
    "HloModule module\n\nENTRY e {\n  ROOT a = f32[] parameter(0), metadata={op_type=\"t\" source_line=7 profile_type={1} "
@@ -192,6 +194,9 @@ static const struct { const char *what, *text, *printed; } forms[] = {
    "HloModule module\n\n" ADD "ENTRY e {\n  x = f32[] parameter(0)\n  ROOT r = f32[] all-reduce(x), replica_groups={}, to_apply=add\n}\n"},
   {"a reshape's inferred dimension", "e { x = f32[<=4] parameter(0)\n r = f32[2,<=2] reshape(x), inferred_dimension=1 }",
    "HloModule module\n\nENTRY e {\n  x = f32[<=4] parameter(0)\n  ROOT r = f32[2,<=2] reshape(x), inferred_dimension=1\n}\n"},
+  {"padding ends where the line does", "e { a = f32[1] parameter(0)\n z = f32[] constant(0)\n b = f32[2] pad(a, z), padding=0_1\n _c = f32[2] copy(b) }",
+   "HloModule module\n\nENTRY e {\n  a = f32[1] parameter(0)\n  z = f32[] constant(0)\n  b = f32[2] pad(a, z), padding=0_1\n"
+   "  ROOT _c = f32[2] copy(b)\n}\n"},
   {"a scalar's padding is empty", "e { a = f32[] parameter(0)\n b = f32[] pad(a, a), padding=, sharding={replicated} }",
    "HloModule module\n\nENTRY e {\n  a = f32[] parameter(0)\n  ROOT b = f32[] pad(a, a), padding=, sharding={replicated}\n}\n"},
 };
@@ -393,6 +398,8 @@ static const struct { const char *text, *error; } errors[] = {
   {E("x = f32[2,3]{1,1} parameter(0)"), "the layout names dimension 1 twice"},
   {E("x = f32[2,3]{1} parameter(0)"), "3:13: the layout has 1 dimensions, the shape 2"},
   {E("x = f32[] parameter(1)"), "2:9: computation e has no parameter 0"},
+  {"f32[] parameter(1)", "1:1: computation entry has no parameter 0"},
+  {"f32[] \x1b[31m", "expected an opcode, got byte 0x1b\n  f32[]  [31m\n        ^"},
   {E("x = f32[] parameter(0)\ny = f32[] parameter(0)"), "has parameter 0 twice"},
   {E("x = f32[] parameter(1000000)"), "3:21: the computation has no parameters 0 to 999999"},
   {E("x = parameter(0)"), "a parameter needs its shape"},

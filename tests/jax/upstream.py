@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """JAX's own tests on XLA:CPU and on Weft, and the table of passes and differences.
 
-    upstream.py --jax DIR [file...]        DIR is a checkout of JAX (tag jax-v0.10.2), never part of this tree
+    upstream.py --jax DIR [file...]        DIR is a checkout of JAX (tag jax-v0.10.2), never part of this tree; any folder with
+                                           tests of JAX's kind in DIR/tests does (optax's, rlax's, ...)
 
 Files are names below DIR/tests, with or without `.py` ("lax_test", "lax_numpy_*", "pallas/ops_test"); without any, the list of issue 6.
 Each file runs in worker processes of its own; a worker that crashes or hangs loses one test and is started again behind it.
@@ -89,8 +90,9 @@ def work(spec_path):
         spec = json.load(f)
     lend_test_modules(spec["jax"])
     test = os.path.join(spec["jax"], "tests", spec["file"] + ".py")
+    settings = os.path.join(spec["jax"], "pyproject.toml")
     args = ["-q", "--no-header", "--tb=short", "-p", "no:faulthandler", "-p", "no:cacheprovider", "--rootdir", spec["jax"],
-            "-c", os.path.join(spec["jax"], "pyproject.toml"), test]
+            "-c", settings if os.path.exists(settings) else os.devnull, test]
     return pytest.main(args, plugins=[Recorder(spec)])
 
 
@@ -214,6 +216,11 @@ def differences(weft, xla):
     return {t: weft.get(t, missing) for t, r in xla.items() if r[0] == PASSED and weft.get(t, missing)[0] != PASSED}
 
 
+def unknown(weft, xla):
+    """Tests that crashed, hung or could not be collected on both: nothing is known of them."""
+    return {t: r for t, r in weft.items() if r[0] == CRASHED and xla.get(t, r)[0] == CRASHED}
+
+
 def short(test):
     return test.split("::", 1)[-1]
 
@@ -230,9 +237,10 @@ def table(args, done):
                      f"{sum(r[0] == SKIPPED for r in xla.values())} | {seconds:.0f} s |")
     lines += [f"| **all** | {total} | {good} | {good / max(total, 1):.2%} | | |", ""]
     for name, (weft, xla, _) in sorted(done.items()):
-        lost = differences(weft, xla)
+        lost = [(t, r[0], r[1]) for t, r in sorted(differences(weft, xla).items())]
+        lost += [(t, "crashed on both", r[1]) for t, r in sorted(unknown(weft, xla).items())]
         if lost:
-            lines += [f"### {name}", ""] + [f"- `{short(t)}`: {r[0]}: {' '.join(r[1].split())[:args.width]}" for t, r in sorted(lost.items())] + [""]
+            lines += [f"### {name}", ""] + [f"- `{short(t)}`: {what}: {' '.join(why.split())[:args.width]}" for t, what, why in lost] + [""]
     return "\n".join(lines)
 
 
@@ -262,7 +270,7 @@ def arguments():
     if not os.path.exists(args.plugin):
         p.error(f"no plugin at {args.plugin}")
     tests = os.path.join(args.jax, "tests")
-    have = sorted(os.path.relpath(os.path.join(folder, f), tests)[:-3] for folder, _, names in os.walk(tests) for f in names if f.endswith("_test.py"))
+    have = sorted(os.path.relpath(os.path.join(folder, f), tests)[:-3] for folder, _, names in os.walk(tests) for f in names if fnmatch.fnmatch(f, "*_test.py") or fnmatch.fnmatch(f, "test_*.py"))
     chosen = [n for pattern in (args.files or FILES) for n in have if fnmatch.fnmatch(n, pattern[:-3] if pattern.endswith(".py") else pattern)]
     if not chosen:
         p.error("no such test file in " + tests)

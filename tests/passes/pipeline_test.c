@@ -191,6 +191,17 @@ TEST(computations_that_double_are_refused)
   }
 }
 
+/* A frame of memory lies in its caller's: the depth is bounded, and the error comes before the work. */
+TEST(calls_that_nest_deeper_than_a_plan_are_refused)
+{
+  static const char form[] = "a = f32[] tanh(p) ROOT b = f32[] call(a), to_apply=c%d, frontend_attributes={inlineable=\"false\"}";
+  WEFT_AUTO(hlo_module) deep = tower(form, 300);
+  WEFT_AUTO(hlo_module) shallow = tower(form, 200);
+
+  T_FAILS(pass_run(&pass_cpu_pipeline, deep, &options, NULL, NULL), "calls nest deeper than 256");
+  T_OK(pass_run(&pass_cpu_pipeline, shallow, &options, NULL, NULL));
+}
+
 /* What is inlined is copied once, however deep it lies. */
 TEST(computations_that_nest_cost_what_they_hold)
 {
@@ -249,7 +260,8 @@ TEST(the_chosen_file) { run_file(chosen, true); }
 
 int main(int argc, char **argv)
 {
-  const struct CMUnitTest all[] = {UNIT(loops_at_the_edges), UNIT(computations_that_double_are_refused), UNIT(computations_that_nest_cost_what_they_hold),
+  const struct CMUnitTest all[] = {UNIT(loops_at_the_edges), UNIT(computations_that_double_are_refused),
+                                  UNIT(calls_that_nest_deeper_than_a_plan_are_refused), UNIT(computations_that_nest_cost_what_they_hold),
                                   UNIT(a_long_chain_is_cut_without_repeating_it),
                                   UNIT(real_programs_go_through_the_pipeline)};
   const struct CMUnitTest one[] = {UNIT(the_chosen_file)};

@@ -1,5 +1,5 @@
 # tests of src/stablehlo
-EXTRA_DIST += %D%/programs/bitcast_convert.mlir %D%/programs/einsum.mlir %D%/programs/front_ends.mlir %D%/programs/host_channels.mlir %D%/programs/quantized.mlir %D%/programs/roots.mlir
+EXTRA_DIST += %D%/programs/bitcast_convert.mlir %D%/programs/complex_log.mlir %D%/programs/einsum.mlir %D%/programs/front_ends.mlir %D%/programs/host_channels.mlir %D%/programs/quantized.mlir %D%/programs/roots.mlir
 check_PROGRAMS += %D%/conformance_test
 %C%_conformance_test_SOURCES = %D%/conformance_test.c tests/read_file.h %D%/conformance_reasons.h tests/test.h
 %C%_conformance_test_CFLAGS = $(TEST_CFLAGS)
@@ -16,6 +16,9 @@ check_PROGRAMS += %D%/print_test
 %C%_print_test_SOURCES = %D%/print_test.c tests/read_file.h tests/test.h
 %C%_print_test_CFLAGS = $(TEST_CFLAGS)
 %C%_print_test_LDADD = $(TEST_LIBS)
+EXTRA_DIST += %D%/with_jaxlib.py
+TESTS += %D%/locations_jaxlib_test.py
+EXTRA_DIST += %D%/locations_jaxlib_test.py
 TESTS += %D%/print_jaxlib_test.py
 EXTRA_DIST += %D%/print_jaxlib_test.py
 check_PROGRAMS += %D%/conformance_cpu_test
@@ -40,4 +43,7 @@ EXTRA_DIST += %D%/raised.hlo
 TESTS += %D%/raise_jaxlib_test.py
 EXTRA_DIST += %D%/raise_jaxlib_test.py
 TESTS += %D%/random_jaxlib_test.py
+EXTRA_DIST += %D%/random_programs.py
+TESTS += %D%/refused_jaxlib_test.py
+EXTRA_DIST += %D%/refused_jaxlib_test.py
 EXTRA_DIST += %D%/random_jaxlib_test.py

@@ -12,26 +12,19 @@ import subprocess
 import sys
 import tempfile
 
-if os.environ.get("WEFT_PYTHON") and os.environ.get("WEFT_PRINT") != "1":
-    os.environ["WEFT_PRINT"] = "1"
-    os.execv(os.environ["WEFT_PYTHON"], [os.environ["WEFT_PYTHON"]] + sys.argv)
-os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
-try:
-    import jax
-except ImportError:
-    print("1..0 # SKIP no jax in this interpreter (set WEFT_PYTHON)")
-    sys.exit(0)
+from with_jaxlib import WEFT, inner, scoped  # before JAX
 
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-from jax import export, lax  # noqa: E402
-from jax._src.interpreters import mlir as jax_mlir  # noqa: E402
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P  # noqa: E402
-import jaxlib.mlir.ir as ir  # noqa: E402
-from jaxlib.mlir.dialects import stablehlo  # noqa: E402
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export, lax
+from jax._src.interpreters import mlir as jax_mlir
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+import jaxlib.mlir.ir as ir
+from jaxlib.mlir.dialects import stablehlo
 
-WEFT = os.path.join(os.environ.get("WEFT_BUILDDIR", "build"), "weft")
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"  # read by the first use
+
 DATA = os.path.join(os.environ.get("WEFT_SRCDIR", "."), "..", "shared", "testdata", "stablehlo")
 SEPARATOR = re.compile(r"^// -----.*$", re.M)
 failed = count = 0
@@ -48,6 +41,24 @@ def asm(module):
     return re.sub(r"(, )?sdy.sharding_rule = #sdy.op_sharding_rule<.*?}(, custom)?>", "", module.operation.get_asm())
 
 
+def locations(module):
+    """Where each operation and argument comes from, call stacks and all, in the order of the text."""
+    lines = []
+
+    def visit(op):
+        lines.append(f"{op.name} {op.location}")
+        for region in op.regions:
+            for block in region:
+                # Assembly has no place for locations of a loop's arguments.
+                lines.extend(f"argument {arg.location}" for arg in block.arguments if op.name != "stablehlo.while")
+                for within in block.operations:
+                    visit(within.operation)
+
+    visit(module.operation)
+    # Where nothing is said, the parser takes the place in its input.
+    return re.sub(r'loc\("-":.*\)$', "loc(unknown)", "\n".join(lines), flags=re.M)
+
+
 def printed(path):
     out = subprocess.run([WEFT, "inspect", "--emit=stablehlo", path], capture_output=True, text=True)
     if out.returncode:
@@ -62,7 +73,7 @@ def first_difference(a, b):
     return "one is longer"
 
 
-def check(name, wants, path):
+def check(name, wants, path, located=False):
     """`wants`: jaxlib's module of each part of the file, or None where it cannot read it."""
     global count, failed
     count += 1
@@ -73,9 +84,10 @@ def check(name, wants, path):
         for want, part in zip(wants, parts):
             if want is None:
                 continue
-            got = asm(ir.Module.parse(part, context()))
-            if got != asm(want):
-                raise ValueError(first_difference(asm(want), got))
+            got = ir.Module.parse(part, context())
+            for form in (asm, locations) if located else (asm,):
+                if form(got) != form(want):
+                    raise ValueError(first_difference(form(want), form(got)))
         print(f"ok {count} - {name}")
     except (ValueError, ir.MLIRError) as error:
         failed += 1
@@ -102,6 +114,10 @@ def check_files():
             check(os.path.basename(path), wants, path)
 
 
+def nested_calls(x):
+    return scoped(x).sum() + lax.while_loop(lambda c: c < 9, lambda c: inner(c) + 3, 1.0)
+
+
 def functions():
     mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("x", "y"))
     x = jnp.ones((8, 4))
@@ -123,6 +139,7 @@ def functions():
     yield "large constant", lambda x: x @ np.random.RandomState(0).randn(4, 500).astype(np.float32), (x,)
     yield "sharded", lambda x: lax.with_sharding_constraint(x @ x.T, NamedSharding(mesh, P("x", None))), (
         jax.device_put(x, NamedSharding(mesh, P("x", "y"))),)
+    yield "calls", nested_calls, (x,)
     yield "shard_map", jax.shard_map(lambda x: lax.psum(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()), (x,)
 
 
@@ -134,11 +151,11 @@ def check_functions(folder):
                            ("generic text", lowered.compiler_ir().operation.get_asm(print_generic_op_form=True))):
             with open(path, "w") as out:
                 out.write(text)
-            check(f"{name}: {form}", [ir.Module.parse(text, context())], path)
+            check(f"{name}: {form}", [ir.Module.parse(text, context())], path, located=form == "debug text")
         artifact = export.export(jax.jit(f))(*args).mlir_module_serialized
         with open(path, "wb") as out:
             out.write(artifact)
-        check(f"{name}: artifact", [stablehlo.deserialize_portable_artifact(context(), artifact)], path)
+        check(f"{name}: artifact", [stablehlo.deserialize_portable_artifact(context(), artifact)], path, located=True)
 
 
 check_files()

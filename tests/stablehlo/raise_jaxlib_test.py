@@ -12,23 +12,15 @@ import subprocess
 import sys
 import tempfile
 
-if os.environ.get("WEFT_PYTHON") and os.environ.get("WEFT_RAISE") != "1":
-    os.environ["WEFT_RAISE"] = "1"
-    os.execv(os.environ["WEFT_PYTHON"], [os.environ["WEFT_PYTHON"]] + sys.argv)
-os.environ["JAX_PLATFORMS"] = "cpu"
-try:
-    import jax
-except ImportError:
-    print("1..0 # SKIP no jax in this interpreter (set WEFT_PYTHON)")
-    sys.exit(0)
+from with_jaxlib import WEFT  # before JAX
 
-import jaxlib.mlir.ir as ir  # noqa: E402
-import numpy as np  # noqa: E402
-from jax._src.interpreters import mlir as jax_mlir  # noqa: E402
-from jax._src.lib import xla_client as xc  # noqa: E402
+import jax
+import jaxlib.mlir.ir as ir
+import numpy as np
+from jax._src.interpreters import mlir as jax_mlir
+from jax._src.lib import xla_client as xc
 
 jax.config.update("jax_enable_x64", True)
-WEFT = os.path.join(os.environ.get("WEFT_BUILDDIR", "build"), "weft")
 ROOT = os.environ.get("WEFT_SRCDIR", ".")
 client = jax.devices()[0].client
 failed = count = 0

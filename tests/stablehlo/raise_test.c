@@ -49,7 +49,7 @@ TEST(random_programs_mean_the_same)
     char name[32];
     weft_arena arena;
     weft_arena_init(&arena);
-    hlo_module *module = random_program(seed, &arena, arguments);
+    hlo_module *module = random_program(seed, NULL, &arena, arguments);
     snprintf(name, sizeof name, "seed %" PRIu64, seed);
     failures += !means_the_same(module, arguments, &arena, name);
     hlo_module_free(module);

@@ -122,6 +122,7 @@ TEST(constants_in_every_spelling)
       {"dense<[(1.0, 2.0), (3.0, 4.0)]>", "tensor<2xcomplex<f32>>", 1, 3},
       {"dense<[1.0, 2.0]>", "tensor<2xf8E4M3FN>", 1, 2},
       {"dense_resource<blob>", "tensor<2xf32>", 1, -2},
+      {"dense_resource<\"a \\22b\\22\">", "tensor<2xi8>", 1, -1},
   };
   char program[512];
 
@@ -129,7 +130,8 @@ TEST(constants_in_every_spelling)
     double got[2];
     snprintf(program, sizeof program,
              "func.func @main() -> %s {\n  %%0 = stablehlo.constant %s : %s\n  return %%0 : %s\n}\n"
-             "{-# dialect_resources: { builtin: { blob: \"0x040000000000803F000000C0\" } } #-}",
+             "{-# dialect_resources: { builtin: { blob: \"0x040000000000803F000000C0\",\n"
+             "\"a \\22b\\22\": \"0x0100000001FF\" } } #-}",
              cases[i].type, cases[i].constant, cases[i].type, cases[i].type);
     evaluate(program, 2, got);
     if (got[0] != cases[i].first || got[1] != cases[i].second)
@@ -206,7 +208,7 @@ TEST(donated_and_aliased_arguments)
   T_TRUE(strstr(text, "buffer_donor={ (1, {}) }") != NULL);
 }
 
-/* What XLA's metadata says of the same locations: names joined, call sites by their callee, the first place. */
+/* What XLA's metadata says of the same locations: names joined, call sites as stack frames, the last place. */
 TEST(locations_become_metadata)
 {
   static const struct { const char *location, *metadata; } cases[] = {
@@ -217,11 +219,18 @@ TEST(locations_become_metadata)
       {"loc(\"a.py\":3:7 to 4:9)", "source_line=3 source_end_line=4 source_column=7 source_end_column=9"},
       {"loc(\"jit(f)/sin\")", "metadata={op_name=\"jit(f)/sin\"}"},
       {"loc(\"jit(f)/sin\"(callsite(\"g\"(\"a.py\":3:7) at callsite(\"b.py\":1:2 at \"c.py\":3:4))))",
-       "metadata={op_name=\"jit(f)/sin\" source_file=\"a.py\" source_line=3"},
-      {"loc(\"Sin:\"(\"x@f\"(\"a.py\":3:7)))", "metadata={op_name=\"x\" source_file=\"a.py\""},
+       "metadata={op_name=\"jit(f)/sin\" stack_frame_id=1}"},
+      {"loc(\"s\"(callsite(\"f\"(\"a.py\":3:7) at callsite(\"g\"(\"a.py\":5:1 to :4) at \"h\"(\"c.py\":3:4)))))",
+       "metadata={op_name=\"s\" stack_frame_id=3}"},
+      {"loc(\"s\"(callsite(callsite(\"f\"(\"a.py\":3:7) at \"g\"(\"a.py\":5:1)) at \"h\"(\"c.py\":3:4))))",
+       "metadata={op_name=\"s\" stack_frame_id=3}"},
+      {"loc(callsite(\"f\"(\"a.py\":3:7) at #circle))", "metadata={op_name=\"f\" stack_frame_id="},
+      {"loc(\"Sin:\"(\"x@f\"(\"a.py\":3:7)))", "metadata={op_type=\"Sin\" op_name=\"x\" stack_frame_id=1}"},
+      {"loc(fused[\"Sin:\", \"x\", \"a.py\":3:7])", "metadata={op_type=\"Sin\" op_name=\"x\" source_file=\"a.py\""},
+      {"loc(fused[\"x\", \"a.py\":3:7, fused[\"b.py\":4:7]])", "metadata={op_name=\"x\" source_file=\"b.py\" source_line=4"},
       {"loc(fused[\"x\", \"y\"(\"a.py\":3:7)])", "metadata={op_name=\"x;y\" source_file=\"a.py\""},
       {"loc(fused<{k = \"v\"}>[unknown, \"a.py\":3:7])", "metadata={source_file=\"a.py\""},
-      {"loc(#late)", "metadata={op_name=\"late\" source_file=\"a.py\" source_line=9"},
+      {"loc(#late)", "metadata={op_name=\"late\" stack_frame_id=1}"},
       {"loc(#missing)", NULL},
       {"loc(#cycle)", "metadata={op_name=\"cycle\"}"},
   };
@@ -231,7 +240,8 @@ TEST(locations_become_metadata)
     snprintf(program, sizeof program,
              "func.func @main(%%a: tensor<2xf32> loc(\"argument\")) -> tensor<2xf32> {\n"
              "  %%0 = stablehlo.sine %%a : tensor<2xf32> %s\n  return %%0 : tensor<2xf32> loc(#late)\n}\n"
-             "#late = loc(\"late\"(#file))\n#file = loc(\"a.py\":9:1)\n#cycle = loc(\"cycle\"(#cycle))\n",
+             "#late = loc(\"late\"(#file))\n#file = loc(\"a.py\":9:1)\n#cycle = loc(\"cycle\"(#cycle))\n"
+             "#circle = loc(callsite(\"g\"(#file) at #circle))\n",
              cases[i].location);
     WEFT_AUTO_STR text = lower_text(program, NULL);
     const char *sine = strstr(text, "sine(");
@@ -240,6 +250,44 @@ TEST(locations_become_metadata)
     if (cases[i].metadata ? !strstr(sine, cases[i].metadata) : strstr(sine, "metadata") != NULL)
       fail_msg("%s gives %s", cases[i].location, sine);
   }
+}
+
+TEST(call_stacks_are_shared_and_name_the_place)
+{
+  static const char program[] =
+      "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n"
+      "  %0 = stablehlo.sine %a : tensor<2xf32> loc(\"s\"(#inner))\n"
+      "  %1 = stablehlo.cosine %0 : tensor<2xf32> loc(\"c\"(callsite(\"h\"(\"b.py\":7:2) at #outer)))\n"
+      "  return %1 : tensor<2xf32>\n}\n"
+      "#outer = loc(callsite(\"f\"(\"a.py\":20:3) at \"main\"(\"a.py\":30:1)))\n"
+      "#inner = loc(callsite(\"g\"(\"a.py\":10:5 to :9) at #outer))\n";
+  static const char tables[] =
+      "\nFileNames\n1 \"a.py\"\n2 \"b.py\"\n\nFunctionNames\n1 \"main\"\n2 \"f\"\n3 \"g\"\n4 \"h\"\n\nFileLocations\n"
+      "1 {file_name_id=1 function_name_id=1 line=30 end_line=30 column=1 end_column=1}\n"
+      "2 {file_name_id=1 function_name_id=2 line=20 end_line=20 column=3 end_column=3}\n"
+      "3 {file_name_id=1 function_name_id=3 line=10 end_line=10 column=5 end_column=9}\n"
+      "4 {file_name_id=2 function_name_id=4 line=7 end_line=7 column=2 end_column=2}\n\nStackFrames\n"
+      "1 {file_location_id=1 parent_frame_id=1}\n2 {file_location_id=2 parent_frame_id=2}\n"
+      "3 {file_location_id=3 parent_frame_id=3}\n4 {file_location_id=4 parent_frame_id=3}\n";
+  WEFT_AUTO(hlo_module) module = NULL;
+  WEFT_AUTO(hlo_module) again = NULL;
+  char buf[100], *text, *raised = NULL, *back;
+  size_t size;
+  FILE *out;
+
+  T_OK(shlo_parse(program, strlen(program), NULL, &module));
+  T_EQ_STR(hlo_describe(module->entry->root->operands[0], buf, sizeof buf) + strlen("%sine.0"), " (s, a.py:10)");
+  T_OK(hlo_print_to_string(module, HLO_PRINT_DEFAULT, &text, &size));
+  T_TRUE(strstr(text, tables) != NULL);
+  out = open_memstream(&raised, &size);
+  T_OK(shlo_print_hlo(module, out));
+  fclose(out);
+  T_OK(shlo_parse(raised, size, NULL, &again));
+  T_OK(hlo_print_to_string(again, HLO_PRINT_DEFAULT, &back, &size));
+  T_TRUE(strstr(back, tables) != NULL);
+  free(text);
+  free(raised);
+  free(back);
 }
 
 TEST(errors_point_at_the_fault)
@@ -267,6 +315,9 @@ TEST(errors_point_at_the_fault)
        "tensor<2xf32>\n  }) : (tensor<2xf32>) -> tensor<2xf32>\n  return\n}",
        "argument 0 of region 0 is declared f32[3], but gets f32[2]"},
       {"func.func @main() {\n  call @main() : () -> ()\n  return\n}", "function \"main\" calls itself"},
+      {"func.func @main(%x: tensor<i32>) -> tensor<i32> {\n"
+       "  %0 = stablehlo.custom_call @mhlo.fusion(%x) {mhlo.attributes = {}, called_computations = [@main]} : (tensor<i32>) -> tensor<i32>\n"
+       "  return %0 : tensor<i32>\n}", "function \"main\" calls itself"},
       {"func.func @main() {\n  call @gone() : () -> ()\n  return\n}", "there is no function \"gone\""},
       {"func.func @main(%a: tensor<4xf32>) {", "found the end"},
       {"// nothing", "there is no function"},
@@ -284,6 +335,46 @@ TEST(errors_point_at_the_fault)
 
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) T_FAILS(parse(cases[i].program), cases[i].error);
   T_FAILS(parse(cases[7].program), "frobnicate at 2:8");
+}
+
+/* Forty functions, each of which uses the next twice: 2^40 operations, and no instruction. */
+TEST(regions_that_multiply_end)
+{
+  char program[16384];
+  size_t at = 0;
+
+  for (int i = 0; i < 40; i++)
+    at += (size_t)snprintf(program + at, sizeof program - at,
+                           "func.func @f%d(%%x: tensor<i32>) -> tensor<i32> {\n"
+                           "  %%0 = stablehlo.custom_call @mhlo.fusion(%%x) {mhlo.attributes = {}, called_computations = [@f%d]} : (tensor<i32>) -> tensor<i32>\n"
+                           "  %%1 = stablehlo.custom_call @mhlo.fusion(%%0) {mhlo.attributes = {}, called_computations = [@f%d]} : (tensor<i32>) -> tensor<i32>\n"
+                           "  return %%1 : tensor<i32>\n}\n", i, i + 1, i + 1);
+  snprintf(program + at, sizeof program - at, "func.func @f40(%%x: tensor<i32>) -> tensor<i32> {\n  return %%x : tensor<i32>\n}\n");
+  T_FAILS(parse(program), "RESOURCE_EXHAUSTED");
+}
+
+/* What jaxlib's verifier refuses of programs that refused_jaxlib_test.py draws, each kind once. */
+TEST(operands_are_counted_and_dimensions_named_once)
+{
+  static const struct { const char *body, *error; } cases[] = {
+      {"%0 = \"stablehlo.convert\"(%z, %z) : (tensor<6xf32>, tensor<6xf32>) -> tensor<6xf64>", "2 operands, expected 1"},
+      {"%0 = \"stablehlo.reshape\"(%z, %i) : (tensor<6xf32>, tensor<i32>) -> tensor<2x3xf32>", "2 operands, expected 1"},
+      {"%0 = \"chlo.is_inf\"(%z, %z) : (tensor<6xf32>, tensor<6xf32>) -> tensor<6xi1>", "2 operands, expected 1"},
+      {"%0 = \"stablehlo.iota\"(%i) {iota_dimension = 0 : i64} : (tensor<i32>) -> tensor<6xf32>", "1 operands, expected 0"},
+      {"%0 = \"stablehlo.case\"(%i, %i) ({\n  stablehlo.return %z : tensor<6xf32>\n}) : (tensor<i32>, tensor<i32>) -> tensor<6xf32>",
+       "2 operands, expected 1"},
+      {"%0 = \"stablehlo.broadcast_in_dim\"(%s) {broadcast_dimensions = array<i64: 0, 0>} : (tensor<6x6xf32>) -> tensor<6x6xf32>",
+       "broadcast dimension 0 twice"},
+      {"%0 = stablehlo.convert %s : (tensor<6x6xf32>) -> tensor<6x6xf64>\n%1 = \"stablehlo.convolution\"(%0, %s) {dimension_numbers = "
+       "#stablehlo.conv<[b, f]x[i, o]->[b, f]>, batch_group_count = 1 : i64, feature_group_count = 1 : i64} : (tensor<6x6xf64>, "
+       "tensor<6x6xf32>) -> tensor<6x6xf32>", "f64 and f32 (convolution C27)"},
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    char program[1024];
+    snprintf(program, sizeof program, "func.func @main(%%z: tensor<6xf32>, %%s: tensor<6x6xf32>, %%i: tensor<i32>) {\n%s\n  return\n}\n", cases[i].body);
+    T_FAILS(parse(program), cases[i].error);
+  }
 }
 
 TEST(nesting_is_bounded)
@@ -422,5 +513,6 @@ TEST(dictionaries_of_vhlo_have_keys_of_vhlo)
 TEST_MAIN(UNIT(custom_and_generic_assembly_mean_the_same), UNIT(constants_in_every_spelling),
           UNIT(a_splat_is_a_broadcast_of_a_scalar), UNIT(loops_see_values_from_outside),
           UNIT(a_function_is_chosen_and_its_shapes_refined), UNIT(donated_and_aliased_arguments),
-          UNIT(locations_become_metadata), UNIT(errors_point_at_the_fault), UNIT(nesting_is_bounded), UNIT(programs_are_told_from_hlo_by_their_content),
+          UNIT(locations_become_metadata), UNIT(call_stacks_are_shared_and_name_the_place), UNIT(errors_point_at_the_fault), UNIT(regions_that_multiply_end),
+          UNIT(operands_are_counted_and_dimensions_named_once), UNIT(nesting_is_bounded), UNIT(programs_are_told_from_hlo_by_their_content),
           UNIT(broken_constraints_are_named), UNIT(dictionaries_of_vhlo_have_keys_of_vhlo))

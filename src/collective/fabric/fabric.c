@@ -7,8 +7,9 @@
  * libfabric gives memory of an unfinished send back only when the endpoint closes, so that is what revoking does.
  * (RMA is left out on purpose: on the tcp, net and rxm providers it is an emulation by messages, and elsewhere it needs
  * registration modes that differ by provider.)
- * Each channel has a window: the receiver gives credits back as it consumes.  Receives of one tag complete in the order
- * in which messages were sent (FI_ORDER_SAS), so a slot's place is its order.
+ * Each channel has a window: the receiver gives credits back as it consumes, at the end of a message that goes there
+ * anyway (its length says so: it is no multiple of a unit), or, when many are due, by themselves.
+ * Receives of one tag complete in the order in which messages were sent (FI_ORDER_SAS), so a slot's place is its order.
  *
  * libfabric does not report dead peers on such endpoints: the control connections do. */
 #include <config.h>
@@ -31,7 +32,7 @@
 
 enum { SLOTS = 16, CREDIT_SLOTS = 4, CREDIT_CHANNEL = COLL_CHANNELS, BULK_CHANNEL };
 enum { BULK_BYTES = 128 << 10, MOST_PIECE_BYTES = 1 << 20, PIECES_AHEAD = 2 };
-static const size_t chunk_bytes[COLL_CHANNELS] = {(64 << 10) + 2 * COLL_STREAM_UNIT, 8 << 10}; /* 64 KiB with header and name */
+enum { CHUNK_BYTES = (64 << 10) + 2 * COLL_STREAM_UNIT, SLOT_BYTES = CHUNK_BYTES + COLL_STREAM_UNIT }; /* 64 KiB with header and name; credits */
 #define FLUSH_NS WEFT_NS_PER_S
 
 typedef enum slot_state { SLOT_FREE, SLOT_WAITING /* to be posted */, SLOT_POSTED, SLOT_DONE } slot_state;
@@ -62,6 +63,7 @@ typedef struct credit {
   uint64_t wanted;              /* bytes of bulk that it has asked for since the beginning of time */
   uint64_t piece;               /* of what is lent now: all are that long, but for the last one */
 } credit;
+_Static_assert(sizeof(credit) < COLL_STREAM_UNIT, "what is past a message's last whole unit is a credit");
 
 struct fabric_stream {
   coll_stream base;
@@ -97,6 +99,7 @@ struct coll_fabric {
   int wait_fd;
   uint64_t wait_id;
   int idle_wakes; /* of that descriptor, since anything completed */
+  int64_t lies_since_ns;
   fabric_stream *streams;
 };
 
@@ -237,6 +240,10 @@ static void post(slot *sl)
   size_t inject = f->info->tx_attr->inject_size;
   ssize_t failed;
 
+  if (!f->ep) { /* revoked: the communicator is spent, and what is still written or consumed goes nowhere */
+    sl->state = SLOT_FREE;
+    return;
+  }
   if (!sl->sends)
     failed = fi_trecv(f->ep, sl->data, sl->room, NULL, FI_ADDR_UNSPEC, sl->tag, 0, &sl->context);
   else if (sl->bytes <= inject)
@@ -254,29 +261,41 @@ static void post(slot *sl)
   }
 }
 
-/* Tells what is due, if it is enough to be worth a message, or `all`. */
-static void give_credits(fabric_stream *s, bool all)
+/* Is as much due, of one channel, or wanted? */
+static bool owes(const fabric_stream *s, uint32_t least)
 {
-  bool enough = s->due.wanted != s->wanted_told;
+  bool found = s->due.wanted != s->wanted_told;
 
-  for (int c = 0; c < COLL_CHANNELS; c++) enough |= s->due.owed[c] >= (all ? 1u : SLOTS / 2u);
+  for (int c = 0; c < COLL_CHANNELS; c++) found |= s->due.owed[c] >= least;
+  return found;
+}
+
+static void write_credit(fabric_stream *s, char *at)
+{
+  memcpy(at, &s->due, sizeof s->due);
+  memset(s->due.owed, 0, sizeof s->due.owed);
+  s->wanted_told = s->due.wanted;
+}
+
+/* Tells what is due, if it is enough to be worth a message. */
+static void give_credits(fabric_stream *s)
+{
+  bool enough = owes(s, SLOTS / 2);
+
   for (int i = 0; i < CREDIT_SLOTS && enough; i++) {
     slot *sl = &s->credit_out[i];
     if (sl->state != SLOT_FREE) continue;
-    memcpy(sl->data, &s->due, sizeof s->due);
-    memset(s->due.owed, 0, sizeof s->due.owed);
-    s->wanted_told = s->due.wanted;
+    write_credit(s, sl->data);
     post(sl);
     s->base.unsent |= sl->state != SLOT_FREE;
     return;
   }
 }
 
-static void take_credit(fabric_stream *s, const char *data, size_t bytes)
+static void take_credit(fabric_stream *s, const char *data)
 {
   credit told;
 
-  if (bytes != sizeof told) return;
   memcpy(&told, data, sizeof told);
   for (int c = 0; c < COLL_CHANNELS; c++)
     if (told.owed[c] <= SLOTS) s->credits[c] = WEFT_MIN(s->credits[c] + (int)told.owed[c], SLOTS);
@@ -365,8 +384,7 @@ static void post_all_waiting(fabric_stream *s)
 static void retry(fabric_stream *s)
 {
   if (s->waits) post_all_waiting(s);
-  send_bulk(s);
-  give_credits(s, false);
+  give_credits(s);
   if (s->base.unsent) s->base.unsent = has_unsent(s);
 }
 
@@ -379,15 +397,19 @@ static void completed(const struct fi_cq_tagged_entry *e)
   if (sl->sends) {
     sl->state = SLOT_FREE;
   } else if (is_credit) {
-    take_credit(s, sl->data, e->len);
+    if (e->len == sizeof(credit)) take_credit(s, sl->data);
     post(sl);
   } else if (sl >= s->bulk_in.slots && sl < s->bulk_in.slots + SLOTS) {
     sl->state = SLOT_DONE;
     if (e->len != sl->room) broke(s, "message of an odd size", FI_EINVAL);
   } else {
     sl->state = SLOT_DONE;
-    sl->bytes = e->len;
-    if (e->len == 0 || e->len % COLL_STREAM_UNIT || e->len > sl->room) broke(s, "message of an odd size", FI_EINVAL);
+    sl->bytes = e->len & ~(size_t)(COLL_STREAM_UNIT - 1);
+    size_t rest = e->len - sl->bytes;
+    if (e->len > sl->room || sl->bytes == 0 || (rest && rest != sizeof(credit)))
+      broke(s, "message of an odd size", FI_EINVAL);
+    else if (rest)
+      take_credit(s, sl->data + sl->bytes);
   }
 }
 
@@ -425,15 +447,28 @@ static bool poll_fabric(struct coll_fabric *f)
 bool coll_fabric_poll(coll_group *g) { return g->fabric && poll_fabric(g->fabric); }
 
 /* Some providers (net and tcp of libfabric 1.17) leave the signal on the descriptor set: who slept on it would never sleep. */
-bool coll_fabric_wait_lies(const coll_group *g)
+static bool wait_lies(const struct coll_fabric *f)
 {
   enum { FEW = 16 };
-  return g->fabric && g->fabric->idle_wakes > FEW;
+  return f->idle_wakes > FEW;
 }
 
 void coll_fabric_woken(coll_group *g)
 {
-  if (g->fabric && !poll_fabric(g->fabric) && !coll_fabric_wait_lies(g)) g->fabric->idle_wakes++;
+  struct coll_fabric *f = g->fabric;
+
+  if (!f || poll_fabric(f) || wait_lies(f)) return;
+  f->idle_wakes++;
+  f->lies_since_ns = weft_now_ns();
+}
+
+int64_t coll_fabric_nap_ns(const coll_group *g, int64_t now_ns)
+{
+  enum { SHARE = 16, MOST_MS = 4 };
+  const struct coll_fabric *f = g->fabric;
+
+  if (!f || !wait_lies(f)) return 0;
+  return WEFT_MAX(WEFT_MIN((now_ns - f->lies_since_ns) / SHARE, MOST_MS * WEFT_NS_PER_MS), WEFT_NS_PER_MS);
 }
 
 /* ---- the stream ---- */
@@ -443,10 +478,14 @@ static fabric_stream *of(coll_stream *base) { return WEFT_CONTAINER_OF(base, fab
 static size_t fabric_space(coll_stream *base, int channel, void **at)
 {
   fabric_stream *s = of(base);
-  slot *sl = &s->out[channel].slots[s->out[channel].begun % SLOTS];
+  lane *l = &s->out[channel];
+
+  /* when the last one has gone, and so nothing waits: begin again, in memory that the caches hold */
+  if (l->slots[(l->begun + SLOTS - 1) % SLOTS].state == SLOT_FREE && l->slots[0].state == SLOT_FREE) l->begun = 0;
+  slot *sl = &l->slots[l->begun % SLOTS];
 
   *at = sl->data;
-  return s->broken || s->credits[channel] == 0 || sl->state != SLOT_FREE ? 0 : chunk_bytes[channel];
+  return s->broken || s->credits[channel] == 0 || sl->state != SLOT_FREE ? 0 : CHUNK_BYTES;
 }
 
 static void fabric_commit(coll_stream *base, int channel, size_t bytes)
@@ -457,6 +496,10 @@ static void fabric_commit(coll_stream *base, int channel, size_t bytes)
 
   s->credits[channel]--;
   sl->bytes = bytes;
+  if (owes(s, SLOTS / 4)) {
+    write_credit(s, sl->data + bytes);
+    sl->bytes += sizeof(credit);
+  }
   sl->state = SLOT_WAITING;
   post_waiting(l, l->begun); /* behind those that wait already */
   s->base.unsent |= sl->state != SLOT_FREE;
@@ -484,18 +527,24 @@ static void fabric_consume(coll_stream *base, int channel, size_t bytes)
   sl->state = SLOT_WAITING;
   post_waiting(l, l->begun);
   s->due.owed[channel]++;
-  give_credits(s, false);
+  give_credits(s);
 }
 
 static bool fabric_arm(coll_stream *base)
 {
-  struct coll_fabric *f = of(base)->fabric;
-  struct fid *fids[] = {&f->cq->fid};
+  (void)base;
+  return true; /* see coll_fabric_arm: all streams of a group have one descriptor */
+}
 
-  if (!f->ep) return true;
-  give_credits(of(base), true);
+bool coll_fabric_arm(coll_group *g)
+{
+  struct coll_fabric *f = g->fabric;
+  struct fid *fids[1];
+
+  if (!f || !f->ep) return true;
+  fids[0] = &f->cq->fid;
   if (poll_fabric(f)) return false;
-  if (coll_fabric_wait_lies(f->group)) return true; /* the progress thread looks now and then */
+  if (wait_lies(f)) return true; /* the progress thread looks now and then */
   if (f->wait_fd < 0 || fi_trywait(f->fabric, fids, 1) != FI_SUCCESS) return false;
   weft_status *st = coll_context_watch_once(f->wait_fd, f->group, f->wait_id);
   bool watched = !st;
@@ -515,9 +564,13 @@ static void fabric_lend(coll_stream *base, const void *data, size_t bytes)
   of(base)->lent += bytes;
 }
 
+/* Copying a large piece into a socket takes the kernel long: nothing is sent before what has come has been looked at, or
+ * two ranks that lend to each other would take turns instead of working at once. */
 static bool fabric_lent(coll_stream *base)
 {
-  const fabric_stream *s = of(base);
+  fabric_stream *s = of(base);
+
+  send_bulk(s);
   bool sent = s->sent == s->lent;
 
   for (int i = 0; i < SLOTS && sent; i++) sent = s->bulk_out.slots[i].state == SLOT_FREE;
@@ -532,7 +585,7 @@ static void fabric_borrow(coll_stream *base, void *into, size_t bytes)
   s->into_bytes = bytes;
   s->due.piece = WEFT_MIN(bytes, (size_t)MOST_PIECE_BYTES);
   ask_for_bulk(s);
-  give_credits(s, false);
+  give_credits(s);
 }
 
 static bool fabric_borrowed(coll_stream *base)
@@ -543,7 +596,7 @@ static bool fabric_borrowed(coll_stream *base)
 
   for (slot *sl; (sl = &l->slots[l->begun % SLOTS])->state == SLOT_DONE; l->begun++) sl->state = SLOT_FREE;
   ask_for_bulk(s);
-  give_credits(s, false);
+  give_credits(s);
   return s->into_bytes == 0 && s->asked == l->begun;
 }
 
@@ -592,7 +645,7 @@ static uint64_t tag_of(int channel, int src, int dst) { return (uint64_t)channel
 weft_status *coll_fabric_stream(coll_group *g, const coll_address *to, int theirs, int mine, coll_stream **out_stream)
 {
   coll_address own = g->addresses[mine];
-  size_t memory_bytes = (size_t)(2 * SLOTS) * (chunk_bytes[0] + chunk_bytes[1]) + (size_t)(2 * CREDIT_SLOTS) * COLL_STREAM_UNIT;
+  size_t memory_bytes = (size_t)(2 * SLOTS * COLL_CHANNELS) * SLOT_BYTES + (size_t)(2 * CREDIT_SLOTS) * COLL_STREAM_UNIT;
 
   *out_stream = NULL;
   WEFT_TRY(coll_fabric_name(g, &own));
@@ -615,9 +668,9 @@ weft_status *coll_fabric_stream(coll_group *g, const coll_address *to, int their
   char *at = s->memory;
   for (int c = 0; c < COLL_CHANNELS; c++) {
     s->credits[c] = SLOTS;
-    for (int i = 0; i < SLOTS; i++, at += 2 * chunk_bytes[c]) {
+    for (int i = 0; i < SLOTS; i++, at += 2 * SLOT_BYTES) {
       s->out[c].slots[i] = (slot){.stream = s, .sends = true, .data = at, .tag = tag_of(c, mine, theirs)};
-      s->in[c].slots[i] = (slot){.stream = s, .data = at + chunk_bytes[c], .room = chunk_bytes[c], .tag = tag_of(c, theirs, mine)};
+      s->in[c].slots[i] = (slot){.stream = s, .data = at + SLOT_BYTES, .room = SLOT_BYTES, .tag = tag_of(c, theirs, mine)};
       post(&s->in[c].slots[i]);
     }
   }

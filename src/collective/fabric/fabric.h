@@ -18,9 +18,12 @@ WEFT_NODISCARD weft_status *coll_fabric_stream(coll_group *g, const coll_address
 bool coll_fabric_poll(coll_group *g);
 
 /* The same after its descriptor became readable.  Where it does that again and again for nothing, it lies: then nobody sleeps
- * on it, but looks every millisecond. */
+ * on it, but looks every millisecond, or less often the longer it waits.  How long to nap until then, 0: it does not lie. */
 void coll_fabric_woken(coll_group *g);
-bool coll_fabric_wait_lies(const coll_group *g);
+int64_t coll_fabric_nap_ns(const coll_group *g, int64_t now_ns);
+
+/* Before sleeping: true if nothing has completed, and the progress thread will be woken when something does. */
+bool coll_fabric_arm(coll_group *g);
 
 /* Closes the endpoint and frees the streams, once what was committed is out (or soon, after a failure). */
 void coll_fabric_close(coll_group *g);

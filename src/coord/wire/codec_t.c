@@ -27,92 +27,53 @@ static weft_status *take_tasks(coord_request *out, Ct__CoordinatedTask *const *t
   return NULL;
 }
 
+/* Every request: method, message, and the message's fields.  FIELD names ours, then theirs; TASK is who asks, TASKS whom it is
+ * about, ENTRY key and value. */
+#define REQUESTS(R)                                                                                                         \
+  R(REGISTER_TASK, register_task_request, RegisterTaskRequest, TASK(source_task) FIELD(incarnation, incarnation))           \
+  R(HEARTBEAT, heartbeat_request, HeartbeatRequest, TASK(source_task) FIELD(incarnation, incarnation))                      \
+  R(POLL_FOR_ERROR, source_task_request, SourceTaskRequest, TASK(source_task))                                              \
+  R(SHUTDOWN_TASK, source_task_request, SourceTaskRequest, TASK(source_task))                                               \
+  R(RESET_TASK, source_task_request, SourceTaskRequest, TASK(source_task))                                                  \
+  R(REPORT_ERROR, report_error_to_service_request, ReportErrorToServiceRequest,                                             \
+    TASK(error_origin) FIELD(error_code, error_code) FIELD(error_message, error_message))                                   \
+  R(WATCH_TASKS, watch_job_state_request, WatchJobStateRequest, FIELD(version, version_number))                             \
+  R(GET_TASK_STATE, get_task_state_request, GetTaskStateRequest, TASKS(source_task))                                        \
+  R(INSERT_KEY_VALUE, insert_key_value_request, InsertKeyValueRequest, FIELD(overwrite, allow_overwrite) ENTRY(kv))         \
+  R(GET_KEY_VALUE, get_key_value_request, GetKeyValueRequest, FIELD(key, key))                                              \
+  R(TRY_GET_KEY_VALUE, get_key_value_request, GetKeyValueRequest, FIELD(key, key))                                          \
+  R(GET_KEY_VALUE_DIR, get_key_value_request, GetKeyValueRequest, FIELD(key, key)) /* the directory is field 1 as well */   \
+  R(INCREMENT_KEY_VALUE, increment_key_value_request, IncrementKeyValueRequest, FIELD(key, key) FIELD(increment, increment)) \
+  R(DELETE_KEY_VALUE, delete_key_value_request, DeleteKeyValueRequest, FIELD(key, key))                                     \
+  R(BARRIER, barrier_request, BarrierRequest,                                                                               \
+    TASK(source_task) FIELD(barrier_id, barrier_id) FIELD(timeout_ms, barrier_timeout_in_ms) FIELD(counter, counter)        \
+    TASKS(tasks))                                                                                                           \
+  R(CANCEL_BARRIER, cancel_barrier_request, CancelBarrierRequest,                                                           \
+    TASK(source_task) FIELD(barrier_id, barrier_id) FIELD(counter, counter))                                                \
+  R(GET_ALIVE_TASKS, get_alive_tasks_request, GetAliveTasksRequest, TASK(requesting_task) TASKS(tasks))
+
+static void take_entry(coord_request *out, const Ct__KeyValueEntry *kv)
+{
+  if (!kv) return;
+  out->key = kv->key;
+  out->value = kv->value.data;
+  out->value_size = kv->value.len;
+}
+
 weft_status *codec_t_request_decode(coord_method method, const void *data, size_t size, weft_arena *arena,
                                     coord_request *out)
 {
+#define FIELD(ours, theirs) out->ours = m->theirs;
+#define TASK(theirs) take_task(out, m->theirs);
+#define TASKS(theirs) WEFT_TRY(take_tasks(out, m->theirs, m->n_##theirs, arena));
+#define ENTRY(theirs) take_entry(out, m->theirs);
+#define DECODE(METHOD, message, Message, fields) \
+  case COORD_##METHOD: {                         \
+    UNPACK(message, Ct__##Message, m);           \
+    fields return NULL;                          \
+  }
   switch (method) {
-  case COORD_REGISTER_TASK: {
-    UNPACK(register_task_request, Ct__RegisterTaskRequest, m);
-    take_task(out, m->source_task);
-    out->incarnation = m->incarnation;
-    return NULL;
-  }
-  case COORD_HEARTBEAT: {
-    UNPACK(heartbeat_request, Ct__HeartbeatRequest, m);
-    take_task(out, m->source_task);
-    out->incarnation = m->incarnation;
-    return NULL;
-  }
-  case COORD_POLL_FOR_ERROR:
-  case COORD_SHUTDOWN_TASK:
-  case COORD_RESET_TASK: {
-    UNPACK(source_task_request, Ct__SourceTaskRequest, m);
-    take_task(out, m->source_task);
-    return NULL;
-  }
-  case COORD_REPORT_ERROR: {
-    UNPACK(report_error_to_service_request, Ct__ReportErrorToServiceRequest, m);
-    take_task(out, m->error_origin);
-    out->error_code = m->error_code;
-    out->error_message = m->error_message;
-    return NULL;
-  }
-  case COORD_WATCH_TASKS: {
-    UNPACK(watch_job_state_request, Ct__WatchJobStateRequest, m);
-    out->version = m->version_number;
-    return NULL;
-  }
-  case COORD_GET_TASK_STATE: {
-    UNPACK(get_task_state_request, Ct__GetTaskStateRequest, m);
-    return take_tasks(out, m->source_task, m->n_source_task, arena);
-  }
-  case COORD_INSERT_KEY_VALUE: {
-    UNPACK(insert_key_value_request, Ct__InsertKeyValueRequest, m);
-    out->overwrite = m->allow_overwrite;
-    if (!m->kv) return NULL;
-    out->key = m->kv->key;
-    out->value = m->kv->value.data;
-    out->value_size = m->kv->value.len;
-    return NULL;
-  }
-  case COORD_GET_KEY_VALUE:
-  case COORD_TRY_GET_KEY_VALUE:
-  case COORD_GET_KEY_VALUE_DIR: { /* the directory is field 1 as well */
-    UNPACK(get_key_value_request, Ct__GetKeyValueRequest, m);
-    out->key = m->key;
-    return NULL;
-  }
-  case COORD_INCREMENT_KEY_VALUE: {
-    UNPACK(increment_key_value_request, Ct__IncrementKeyValueRequest, m);
-    out->key = m->key;
-    out->increment = m->increment;
-    return NULL;
-  }
-  case COORD_DELETE_KEY_VALUE: {
-    UNPACK(delete_key_value_request, Ct__DeleteKeyValueRequest, m);
-    out->key = m->key;
-    return NULL;
-  }
-  case COORD_BARRIER: {
-    UNPACK(barrier_request, Ct__BarrierRequest, m);
-    take_task(out, m->source_task);
-    out->barrier_id = m->barrier_id;
-    out->timeout_ms = m->barrier_timeout_in_ms;
-    out->counter = m->counter;
-    return take_tasks(out, m->tasks, m->n_tasks, arena);
-  }
-  case COORD_CANCEL_BARRIER: {
-    UNPACK(cancel_barrier_request, Ct__CancelBarrierRequest, m);
-    take_task(out, m->source_task);
-    out->barrier_id = m->barrier_id;
-    out->counter = m->counter;
-    return NULL;
-  }
-  case COORD_GET_ALIVE_TASKS: {
-    UNPACK(get_alive_tasks_request, Ct__GetAliveTasksRequest, m);
-    take_task(out, m->requesting_task);
-    return take_tasks(out, m->tasks, m->n_tasks, arena);
-  }
+    REQUESTS(DECODE)
   case COORD_METHOD_COUNT: break;
   }
   return COORD_ERR(UNIMPLEMENTED, "method %d in dialect T", (int)method);

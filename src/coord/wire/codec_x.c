@@ -9,6 +9,34 @@
   const Type *var = codec_unpack(&cx__##type##__descriptor, data, size, arena);             \
   if (!var) return codec_malformed(method)
 
+/* Every request: method, message, and the message's fields.  VALUE and POINTER name ours, then theirs; INCARNATIONS says who asks
+ * whom, ENTRY is key and value, ALWAYS a flag that we set and do not read. */
+#define REQUESTS(R)                                                                                                          \
+  R(REGISTER_TASK, register_task_request, RegisterTaskRequest, VALUE(task, source_task_id) VALUE(incarnation, incarnation)) \
+  R(HEARTBEAT, heartbeat_request, HeartbeatRequest,                                                                         \
+    INCARNATIONS VALUE(task, source_task_id) VALUE(incarnation, incarnation))                                               \
+  R(POLL_FOR_ERROR, poll_for_error_request, PollForErrorRequest, INCARNATIONS VALUE(task, source_task_id))                  \
+  R(SHUTDOWN_TASK, shutdown_task_request, ShutdownTaskRequest, INCARNATIONS VALUE(task, source_task_id))                    \
+  R(REPORT_ERROR, report_error_to_service_request, ReportErrorToServiceRequest,                                             \
+    INCARNATIONS VALUE(task, source_task_id) VALUE(error_code, error_code) POINTER(error_message, error_message))           \
+  R(WATCH_TASKS, watch_tasks_request, WatchTasksRequest, INCARNATIONS VALUE(version, version_number))                       \
+  R(INSERT_KEY_VALUE, insert_key_value_request, InsertKeyValueRequest,                                                      \
+    INCARNATIONS VALUE(overwrite, allow_overwrite) ENTRY(kv))                                                               \
+  R(GET_KEY_VALUE, get_key_value_request, GetKeyValueRequest, INCARNATIONS POINTER(key, key))                               \
+  R(TRY_GET_KEY_VALUE, get_key_value_request, GetKeyValueRequest, INCARNATIONS POINTER(key, key))                           \
+  R(INCREMENT_KEY_VALUE, increment_key_value_request, IncrementKeyValueRequest,                                             \
+    INCARNATIONS POINTER(key, key) VALUE(increment, increment))                                                             \
+  R(GET_KEY_VALUE_DIR, get_key_value_dir_request, GetKeyValueDirRequest, INCARNATIONS POINTER(key, directory_key))          \
+  R(DELETE_KEY_VALUE, delete_key_value_request, DeleteKeyValueRequest,                                                      \
+    INCARNATIONS POINTER(key, key) ALWAYS(is_directory))                                                                    \
+  R(BARRIER, barrier_request, BarrierRequest,                                                                               \
+    INCARNATIONS VALUE(task, source_task_id) POINTER(barrier_id, barrier_id) VALUE(timeout_ms, barrier_timeout_in_ms)       \
+    VALUE(counter, counter) POINTER(tasks, task_ids) VALUE(task_count, n_task_ids))                                         \
+  R(CANCEL_BARRIER, cancel_barrier_request, CancelBarrierRequest,                                                           \
+    INCARNATIONS VALUE(task, source_task_id) POINTER(barrier_id, barrier_id) VALUE(counter, counter))                       \
+  R(GET_ALIVE_TASKS, get_alive_tasks_request, GetAliveTasksRequest,                                                         \
+    INCARNATIONS VALUE(task, requesting_task_id) POINTER(tasks, task_ids) VALUE(task_count, n_task_ids))
+
 static void take_incarnations(coord_request *out, const Cx__Incarnations *incarnations)
 {
   out->is_fenced = true;
@@ -17,116 +45,38 @@ static void take_incarnations(coord_request *out, const Cx__Incarnations *incarn
   out->service_incarnation = incarnations->service_incarnation;
 }
 
+static void take_entry(coord_request *out, const Cx__KeyValueEntry *kv)
+{
+  if (!kv) return;
+  out->key = kv->key;
+  out->value = kv->value.data;
+  out->value_size = kv->value.len;
+}
+
 weft_status *codec_x_request_decode(coord_method method, const void *data, size_t size, weft_arena *arena,
                                     coord_request *out)
 {
+#define VALUE(ours, theirs) out->ours = m->theirs;
+#define POINTER(ours, theirs) out->ours = m->theirs;
+#define INCARNATIONS take_incarnations(out, m->incarnations);
+#define ENTRY(theirs) take_entry(out, m->theirs);
+#define ALWAYS(theirs)
+#define DECODE(METHOD, message, Message, fields) \
+  case COORD_##METHOD: {                         \
+    UNPACK(message, Cx__##Message, m);           \
+    fields return NULL;                          \
+  }
   switch (method) {
-  case COORD_REGISTER_TASK: {
-    UNPACK(register_task_request, Cx__RegisterTaskRequest, m);
-    out->task = m->source_task_id;
-    out->incarnation = m->incarnation;
-    return NULL;
-  }
-  case COORD_HEARTBEAT: {
-    UNPACK(heartbeat_request, Cx__HeartbeatRequest, m);
-    take_incarnations(out, m->incarnations);
-    out->task = m->source_task_id;
-    out->incarnation = m->incarnation;
-    return NULL;
-  }
-  case COORD_POLL_FOR_ERROR: {
-    UNPACK(poll_for_error_request, Cx__PollForErrorRequest, m);
-    take_incarnations(out, m->incarnations);
-    out->task = m->source_task_id;
-    return NULL;
-  }
-  case COORD_REPORT_ERROR: {
-    UNPACK(report_error_to_service_request, Cx__ReportErrorToServiceRequest, m);
-    take_incarnations(out, m->incarnations);
-    out->task = m->source_task_id;
-    out->error_code = m->error_code;
-    out->error_message = m->error_message;
-    return NULL;
-  }
-  case COORD_SHUTDOWN_TASK: {
-    UNPACK(shutdown_task_request, Cx__ShutdownTaskRequest, m);
-    take_incarnations(out, m->incarnations);
-    out->task = m->source_task_id;
-    return NULL;
-  }
-  case COORD_WATCH_TASKS: {
-    UNPACK(watch_tasks_request, Cx__WatchTasksRequest, m);
-    take_incarnations(out, m->incarnations);
-    out->version = m->version_number;
-    return NULL;
-  }
-  case COORD_INSERT_KEY_VALUE: {
-    UNPACK(insert_key_value_request, Cx__InsertKeyValueRequest, m);
-    take_incarnations(out, m->incarnations);
-    out->overwrite = m->allow_overwrite;
-    if (!m->kv) return NULL;
-    out->key = m->kv->key;
-    out->value = m->kv->value.data;
-    out->value_size = m->kv->value.len;
-    return NULL;
-  }
-  case COORD_GET_KEY_VALUE:
-  case COORD_TRY_GET_KEY_VALUE: {
-    UNPACK(get_key_value_request, Cx__GetKeyValueRequest, m);
-    take_incarnations(out, m->incarnations);
-    out->key = m->key;
-    return NULL;
-  }
-  case COORD_INCREMENT_KEY_VALUE: {
-    UNPACK(increment_key_value_request, Cx__IncrementKeyValueRequest, m);
-    take_incarnations(out, m->incarnations);
-    out->key = m->key;
-    out->increment = m->increment;
-    return NULL;
-  }
-  case COORD_GET_KEY_VALUE_DIR: {
-    UNPACK(get_key_value_dir_request, Cx__GetKeyValueDirRequest, m);
-    take_incarnations(out, m->incarnations);
-    out->key = m->directory_key;
-    return NULL;
-  }
-  case COORD_DELETE_KEY_VALUE: {
-    UNPACK(delete_key_value_request, Cx__DeleteKeyValueRequest, m);
-    take_incarnations(out, m->incarnations);
-    out->key = m->key;
-    return NULL;
-  }
-  case COORD_BARRIER: {
-    UNPACK(barrier_request, Cx__BarrierRequest, m);
-    take_incarnations(out, m->incarnations);
-    out->task = m->source_task_id;
-    out->barrier_id = m->barrier_id;
-    out->timeout_ms = m->barrier_timeout_in_ms;
-    out->counter = m->counter;
-    out->tasks = m->task_ids;
-    out->task_count = m->n_task_ids;
-    return NULL;
-  }
-  case COORD_CANCEL_BARRIER: {
-    UNPACK(cancel_barrier_request, Cx__CancelBarrierRequest, m);
-    take_incarnations(out, m->incarnations);
-    out->task = m->source_task_id;
-    out->barrier_id = m->barrier_id;
-    out->counter = m->counter;
-    return NULL;
-  }
-  case COORD_GET_ALIVE_TASKS: {
-    UNPACK(get_alive_tasks_request, Cx__GetAliveTasksRequest, m);
-    take_incarnations(out, m->incarnations);
-    out->task = m->requesting_task_id;
-    out->tasks = m->task_ids;
-    out->task_count = m->n_task_ids;
-    return NULL;
-  }
+    REQUESTS(DECODE)
   case COORD_RESET_TASK:
   case COORD_GET_TASK_STATE:
   case COORD_METHOD_COUNT: break;
   }
+#undef VALUE
+#undef POINTER
+#undef INCARNATIONS
+#undef ENTRY
+#undef ALWAYS
   return COORD_ERR(UNIMPLEMENTED, "method %d in dialect X", (int)method);
 }
 
@@ -215,103 +165,25 @@ weft_status *codec_x_reply_encode(coord_method method, const coord_reply *reply,
 weft_status *coord_request_encode(const coord_request *r, weft_arena *arena, const uint8_t **out, size_t *out_size)
 {
   Cx__Incarnations incarnations = CX__INCARNATIONS__INIT;
+  Cx__KeyValueEntry entry;
 
   incarnations.task_id = r->task;
   incarnations.task_incarnation = r->incarnation;
   incarnations.service_incarnation = r->service_incarnation;
+#define VALUE(ours, theirs) m.theirs = r->ours;
+#define POINTER(ours, theirs) m.theirs = (__typeof__(m.theirs))(uintptr_t)r->ours;
+#define INCARNATIONS m.incarnations = &incarnations;
+#define ENTRY(theirs) \
+  fill_entry(m.theirs = &entry, &(coord_entry){.key = r->key, .value = r->value, .value_size = r->value_size});
+#define ALWAYS(theirs) m.theirs = true;
+#define ENCODE(METHOD, message, Message, fields)              \
+  case COORD_##METHOD: {                                      \
+    Cx__##Message m;                                          \
+    cx__##message##__init(&m);                                \
+    fields return codec_pack(&m.base, arena, out, out_size);  \
+  }
   switch (r->method) {
-  case COORD_REGISTER_TASK: {
-    Cx__RegisterTaskRequest m = CX__REGISTER_TASK_REQUEST__INIT;
-    m.source_task_id = r->task;
-    m.incarnation = r->incarnation;
-    return codec_pack(&m.base, arena, out, out_size);
-  }
-  case COORD_HEARTBEAT: {
-    Cx__HeartbeatRequest m = CX__HEARTBEAT_REQUEST__INIT;
-    m.incarnations = &incarnations;
-    m.source_task_id = r->task;
-    m.incarnation = r->incarnation;
-    return codec_pack(&m.base, arena, out, out_size);
-  }
-  case COORD_POLL_FOR_ERROR:
-  case COORD_SHUTDOWN_TASK: {
-    Cx__PollForErrorRequest m = CX__POLL_FOR_ERROR_REQUEST__INIT; /* ShutdownTask has the same fields */
-    m.incarnations = &incarnations;
-    m.source_task_id = r->task;
-    return codec_pack(&m.base, arena, out, out_size);
-  }
-  case COORD_REPORT_ERROR: {
-    Cx__ReportErrorToServiceRequest m = CX__REPORT_ERROR_TO_SERVICE_REQUEST__INIT;
-    m.incarnations = &incarnations;
-    m.source_task_id = r->task;
-    m.error_code = r->error_code;
-    m.error_message = codec_text(r->error_message);
-    return codec_pack(&m.base, arena, out, out_size);
-  }
-  case COORD_WATCH_TASKS: {
-    Cx__WatchTasksRequest m = CX__WATCH_TASKS_REQUEST__INIT;
-    m.incarnations = &incarnations;
-    m.version_number = r->version;
-    return codec_pack(&m.base, arena, out, out_size);
-  }
-  case COORD_INSERT_KEY_VALUE: {
-    Cx__InsertKeyValueRequest m = CX__INSERT_KEY_VALUE_REQUEST__INIT;
-    Cx__KeyValueEntry entry;
-    fill_entry(&entry, &(coord_entry){.key = r->key, .value = r->value, .value_size = r->value_size});
-    m.incarnations = &incarnations;
-    m.kv = &entry;
-    m.allow_overwrite = r->overwrite;
-    return codec_pack(&m.base, arena, out, out_size);
-  }
-  case COORD_GET_KEY_VALUE:
-  case COORD_TRY_GET_KEY_VALUE:
-  case COORD_GET_KEY_VALUE_DIR: {
-    Cx__GetKeyValueRequest m = CX__GET_KEY_VALUE_REQUEST__INIT; /* the directory is field 2 as well */
-    m.incarnations = &incarnations;
-    m.key = codec_text(r->key);
-    return codec_pack(&m.base, arena, out, out_size);
-  }
-  case COORD_INCREMENT_KEY_VALUE: {
-    Cx__IncrementKeyValueRequest m = CX__INCREMENT_KEY_VALUE_REQUEST__INIT;
-    m.incarnations = &incarnations;
-    m.key = codec_text(r->key);
-    m.increment = r->increment;
-    return codec_pack(&m.base, arena, out, out_size);
-  }
-  case COORD_DELETE_KEY_VALUE: {
-    Cx__DeleteKeyValueRequest m = CX__DELETE_KEY_VALUE_REQUEST__INIT;
-    m.incarnations = &incarnations;
-    m.key = codec_text(r->key);
-    m.is_directory = true;
-    return codec_pack(&m.base, arena, out, out_size);
-  }
-  case COORD_BARRIER: {
-    Cx__BarrierRequest m = CX__BARRIER_REQUEST__INIT;
-    m.incarnations = &incarnations;
-    m.barrier_id = codec_text(r->barrier_id);
-    m.barrier_timeout_in_ms = r->timeout_ms;
-    m.task_ids = (int32_t *)(uintptr_t)r->tasks;
-    m.n_task_ids = r->task_count;
-    m.source_task_id = r->task;
-    m.counter = r->counter;
-    return codec_pack(&m.base, arena, out, out_size);
-  }
-  case COORD_CANCEL_BARRIER: {
-    Cx__CancelBarrierRequest m = CX__CANCEL_BARRIER_REQUEST__INIT;
-    m.incarnations = &incarnations;
-    m.barrier_id = codec_text(r->barrier_id);
-    m.counter = r->counter;
-    m.source_task_id = r->task;
-    return codec_pack(&m.base, arena, out, out_size);
-  }
-  case COORD_GET_ALIVE_TASKS: {
-    Cx__GetAliveTasksRequest m = CX__GET_ALIVE_TASKS_REQUEST__INIT;
-    m.incarnations = &incarnations;
-    m.requesting_task_id = r->task;
-    m.task_ids = (int32_t *)(uintptr_t)r->tasks;
-    m.n_task_ids = r->task_count;
-    return codec_pack(&m.base, arena, out, out_size);
-  }
+    REQUESTS(ENCODE)
   case COORD_RESET_TASK:
   case COORD_GET_TASK_STATE:
   case COORD_METHOD_COUNT: break;

@@ -27,8 +27,8 @@ static span span_of(const hlo_instr *instr, int operand, int dim, int64_t q)
 
   switch (instr->op) {
   case HLO_SLICE: {
-    int64_t stride = instr->u.slice.stride.count ? instr->u.slice.stride.v[dim] : 1;
-    return (span){q * stride, instr->u.slice.start.v[dim], (q - 1) * stride + 1};
+    int64_t stride = instr->u.slice->stride.count ? instr->u.slice->stride.v[dim] : 1;
+    return (span){q * stride, instr->u.slice->start.v[dim], (q - 1) * stride + 1};
   }
   case HLO_PAD: return (span){q, -instr->u.pad.dims[dim].low, q};
   case HLO_CONCATENATE:
@@ -283,12 +283,11 @@ static weft_status *finish_dim(spmd_mover *m, pass_build *b, const hlo_instr *in
   case HLO_SLICE: {
     int64_t start[HLO_MAX_RANK], limit[HLO_MAX_RANK];
     for (int d = 0; d < x->shape->rank; d++) {
-      start[d] = d == dim ? 0 : x->u.slice.start.v[d];
-      limit[d] = d == dim ? x->operands[0]->shape->dims[d] : x->u.slice.limit.v[d];
+      start[d] = d == dim ? 0 : x->u.slice->start.v[d];
+      limit[d] = d == dim ? x->operands[0]->shape->dims[d] : x->u.slice->limit.v[d];
     }
-    x->u.slice.start = pb_ints(b, x->shape->rank, start);
-    x->u.slice.limit = pb_ints(b, x->shape->rank, limit);
-    return pass_build_finish(b);
+    WEFT_TRY(pass_build_finish(b));
+    return hlo_set_slice(x, x->shape->rank, start, limit, x->u.slice->stride.v);
   }
   case HLO_PAD: {
     hlo_pad_dim *dims = weft_arena_memdup(m->arena, x->u.pad.dims, (size_t)x->u.pad.rank * sizeof *dims);

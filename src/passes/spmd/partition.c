@@ -332,9 +332,11 @@ static weft_status *fit_attributes(partitioner *w, const hlo_instr *instr, hlo_i
   pass_build *b = &w->b;
 
   switch (made->op) {
-  case HLO_SLICE:
-    made->u.slice.limit = cut_ints(b, instr->u.slice.limit, instr->shape, made->shape);
+  case HLO_SLICE: {
+    hlo_ints limit = cut_ints(b, instr->u.slice->limit, instr->shape, made->shape);
+    if (limit.v) WEFT_TRY(hlo_set_slice(made, limit.count, instr->u.slice->start.v, limit.v, instr->u.slice->stride.v));
     break;
+  }
   case HLO_DYNAMIC_SLICE: made->u.slice_sizes = pb_ints(b, made->shape->rank, made->shape->dims); break;
   case HLO_GATHER: {
     hlo_gather_attrs *g = weft_arena_memdup(w->arena, made->u.gather, sizeof *g);
@@ -640,8 +642,8 @@ static weft_status *partition_instr(partitioner *w, hlo_instr *instr)
 /* Control edges between old instructions, again between the new ones. */
 static weft_status *copy_control_edges(partitioner *w, const hlo_instr *instr)
 {
-  for (int i = 0; i < instr->control_pred_count; i++) {
-    const form *from = form_of(w, instr->control_preds[i]), *to = form_of(w, instr);
+  for (int i = 0; i < instr->control->pred_count; i++) {
+    const form *from = form_of(w, instr->control->preds[i]), *to = form_of(w, instr);
     if (from && to && from->tile != to->tile && to->tile->op != HLO_PARAMETER) WEFT_TRY(hlo_add_control_edge(from->tile, to->tile));
   }
   return NULL;

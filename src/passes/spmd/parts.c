@@ -188,7 +188,7 @@ static weft_status *read_indexed(spmd_mover *m, pass_build *b, hlo_instr *made, 
   const hlo_gather_attrs *g = made->u.gather;
   hlo_instr *indices = made->operands[1], *bounded, *local, *here, *one;
   int component = component_of(g->start_index_map, c->dim), rank = 0, at = 0;
-  int64_t dims[HLO_MAX_RANK], start[HLO_MAX_RANK], limit[HLO_MAX_RANK], stride[HLO_MAX_RANK], map[HLO_MAX_RANK];
+  int64_t dims[HLO_MAX_RANK], start[HLO_MAX_RANK], limit[HLO_MAX_RANK], map[HLO_MAX_RANK];
 
   bounded = pb_op2(b, HLO_MAXIMUM, indices, pb_splat_int(b, indices, 0));
   bounded = pb_op2(b, HLO_MINIMUM, bounded, pb_splat_int(b, indices, c->rows - 1));
@@ -200,7 +200,6 @@ static weft_status *read_indexed(spmd_mover *m, pass_build *b, hlo_instr *made, 
     bool vector = d == g->index_vector_dim;
     start[d] = vector ? component : 0;
     limit[d] = vector ? component + 1 : indices->shape->dims[d];
-    stride[d] = 1;
     if (!vector) dims[rank++] = indices->shape->dims[d];
   }
   for (int d = 0; d < made->shape->rank; d++)
@@ -210,11 +209,7 @@ static weft_status *read_indexed(spmd_mover *m, pass_build *b, hlo_instr *made, 
     int64_t sizes[HLO_MAX_RANK];
     for (int d = 0; d < indices->shape->rank; d++) sizes[d] = limit[d] - start[d];
     one = pb_instr(b, HLO_SLICE, hlo_shape_array(m->arena, indices->shape->type, indices->shape->rank, sizes), 1, &local);
-    if (one) {
-      one->u.slice.start = pb_ints(b, indices->shape->rank, start);
-      one->u.slice.limit = pb_ints(b, indices->shape->rank, limit);
-      one->u.slice.stride = pb_ints(b, indices->shape->rank, stride);
-    }
+    if (one) WEFT_TRY(hlo_set_slice(one, indices->shape->rank, start, limit, NULL));
     one = pb_reshape(b, one, rank, dims);
   }
   WEFT_TRY(pass_build_finish(b));

@@ -39,3 +39,52 @@ module @approx_top_k {
     return
   }
 }
+
+// -----
+
+// What XLA writes for operations that StableHLO lacks: attributes in a dictionary, a region as a function.
+module @operations_of_mhlo {
+  func.func private @sum(%a: tensor<f32>, %b: tensor<f32>) -> tensor<f32> {
+    %0 = stablehlo.add %a, %b : tensor<f32>
+    return %0 : tensor<f32>
+  }
+  func.func @main() {
+    %x = stablehlo.constant dense<[[1.0, 5.0, 3.0], [8.0, 6.0, 9.0]]> : tensor<2x3xf32>
+    %z = stablehlo.constant dense<0.0> : tensor<f32>
+    %0:2 = stablehlo.custom_call @mhlo.topk(%x) {mhlo.attributes = {k = 2 : i64, largest = true}, mhlo.version = 1 : i64} :
+        (tensor<2x3xf32>) -> (tensor<2x2xf32>, tensor<2x2xi32>)
+    %1 = stablehlo.custom_call @mhlo.tan(%z) {mhlo.attributes = {}, mhlo.version = 1 : i64} : (tensor<f32>) -> tensor<f32>
+    %2 = stablehlo.custom_call @mhlo.reduce(%x, %z) {mhlo.attributes = {dimensions = dense<1> : tensor<1xi64>}, called_computations = [@sum]} :
+        (tensor<2x3xf32>, tensor<f32>) -> tensor<2xf32>
+    %3 = stablehlo.custom_call @mhlo.dot(%2, %x) {mhlo.attributes = {precision_config = ["HIGHEST", "DEFAULT"]}} :
+        (tensor<2xf32>, tensor<2x3xf32>) -> tensor<3xf32>
+    %4 = mhlo.sinh %z : tensor<f32>
+    check.expect_eq_const %0#0, dense<[[5.0, 3.0], [9.0, 8.0]]> : tensor<2x2xf32>
+    check.expect_eq_const %0#1, dense<[[1, 2], [2, 0]]> : tensor<2x2xi32>
+    check.expect_eq_const %1, dense<0.0> : tensor<f32>
+    check.expect_eq_const %2, dense<[9.0, 23.0]> : tensor<2xf32>
+    check.expect_eq_const %3, dense<[193.0, 183.0, 234.0]> : tensor<3xf32>
+    check.expect_eq_const %4, dense<0.0> : tensor<f32>
+    return
+  }
+}
+
+// -----
+
+// What jaxlib makes of HLO: operations of MHLO that say how a program runs.
+func.func @operations_of_hlo() {
+  %x = stablehlo.constant dense<[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]> : tensor<2x3xf32>
+  %0 = mhlo.copy %x : tensor<2x3xf32>
+  %1:2 = "mhlo.fusion"(%0, %x) <{fusion_kind = #mhlo<fusion_kind kLoop>}> ({
+  ^bb0(%a: tensor<2x3xf32>, %b: tensor<2x3xf32>):
+    %5 = mhlo.multiply %a, %b : tensor<2x3xf32>
+    mhlo.return %5, %a : tensor<2x3xf32>, tensor<2x3xf32>
+  }) : (tensor<2x3xf32>, tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32>)
+  %2 = "mhlo.bitcast"(%1#0) {source_layout = dense<[1, 0]> : tensor<2xindex>, result_layout = dense<0> : tensor<1xindex>} :
+      (tensor<2x3xf32>) -> tensor<6xf32>
+  %3 = mhlo.create_token : !mhlo.token
+  %4 = "mhlo.add_dependency"(%2, %3) : (tensor<6xf32>, !mhlo.token) -> tensor<6xf32>
+  check.expect_eq_const %4, dense<[1.0, 4.0, 9.0, 16.0, 25.0, 36.0]> : tensor<6xf32>
+  check.expect_eq_const %1#1, dense<[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]> : tensor<2x3xf32>
+  func.return
+}

@@ -1,0 +1,228 @@
+/* What operations cost on one core: the one table behind every choice that is made on time (how many pieces a kernel is
+ * cut into, what runs as a graph, what runs on the launching thread).  Fitted to the steps of bench/suite.py's programs,
+ * of bench/jax_programs.py and of XLA's benchmarks on Sapphire Rapids; what matters is that the proportions are right. */
+#include <config.h>
+
+#include <math.h>
+
+#include "codegen/codegen_internal.h"
+
+/* What of an operation takes time, one of: */
+typedef enum measure {
+  RESULTS,  /* elements of its result */
+  OPERANDS, /* elements of its first operand */
+  UPDATES,  /* elements that are put somewhere, and their places */
+  TAPS,     /* elements of all windows */
+  FLOPS,    /* of multiply-adds */
+  LINES,    /* elements times the logarithm of the longest dimension */
+  MATRICES, /* elements of the first operand times its last dimension */
+} measure;
+
+typedef struct price {
+  measure per;
+  double kernel_ns;  /* inside a kernel, 32 bits an element */
+  double library_ns; /* as a step of its own */
+} price;
+
+static const double CALL_NS = 100, LIBRARY_NS = 400;        /* a step, whatever its size */
+static const double NEAR_BYTE_NS = 0.022, FAR_BYTE_NS = 0.07; /* of memory: what a core's cache holds, and the rest */
+static const double NEAR_BYTES = 1.5e6;
+static const double TURNED_BYTE_NS = 0.06;                   /* more for what is read across */
+enum { LEAST_ELEMS = 32 };                                   /* a scalar takes as long as two vectors */
+enum { GUESSED_TRIPS = 10, DEEPEST = 8 };
+
+static const price simple = {RESULTS, 0.015, 0}, costly = {RESULTS, 0.55, 0}, moved = {RESULTS, 0.01, 0};
+static const price none = {RESULTS, 0, 0};
+
+static const price prices[HLO_OPCODE_COUNT] = {
+    [HLO_DIVIDE] = {RESULTS, 0.08, 0}, [HLO_REMAINDER] = {RESULTS, 0.3, 0}, [HLO_SQRT] = {RESULTS, 0.08, 0}, [HLO_RSQRT] = {RESULTS, 0.08, 0},
+    [HLO_CONVERT] = {RESULTS, 0.05, 0}, [HLO_POWER] = {RESULTS, 1.2, 0}, [HLO_ATAN2] = {RESULTS, 1.0, 0}, [HLO_CBRT] = {RESULTS, 0.8, 0},
+    [HLO_GATHER] = {RESULTS, 0.15, 0}, [HLO_SCATTER] = {UPDATES, 0.1, 0}, [HLO_DYNAMIC_UPDATE_SLICE] = {UPDATES, 0.01, 0},
+    [HLO_REDUCE] = {OPERANDS, 0.01, 0}, [HLO_REDUCE_WINDOW] = {TAPS, 0.04, 0}, [HLO_SELECT_AND_SCATTER] = {TAPS, 1.0, 0},
+    [HLO_DOT] = {FLOPS, 0.05, 0.0085}, [HLO_CONVOLUTION] = {FLOPS, 0.5, 0.02},
+    [HLO_FFT] = {LINES, 0, 0.5}, [HLO_SORT] = {OPERANDS, 0, 30}, [HLO_TOPK] = {OPERANDS, 0, 1.8},
+    [HLO_CHOLESKY] = {MATRICES, 0, 0.03}, [HLO_TRIANGULAR_SOLVE] = {MATRICES, 0, 0.03}, [HLO_CUSTOM_CALL] = {MATRICES, 0, 0.005},
+};
+
+static const price *price_of(hlo_opcode op)
+{
+  if (prices[op].kernel_ns > 0 || prices[op].library_ns > 0) return &prices[op];
+  switch (op) {
+  case HLO_PARAMETER: case HLO_CONSTANT: case HLO_TUPLE: case HLO_GET_TUPLE_ELEMENT: case HLO_BITCAST: case HLO_RESHAPE:
+  case HLO_FUSION: case HLO_CALL: case HLO_WHILE: case HLO_CONDITIONAL: case HLO_MAP:
+    return &none;
+  default: return hlo_opcode_is_transcendental(op) ? &costly : hlo_opcode_is_elementwise(op) ? &simple : &moved;
+  }
+}
+
+static double elems_of(const hlo_shape *shape)
+{
+  double elems = 0;
+
+  for (int i = 0; i < hlo_shape_leaf_count(shape); i++) {
+    const hlo_shape *leaf = hlo_shape_leaf(shape, i);
+    if (hlo_shape_is_array(leaf)) elems = WEFT_MAX(elems, (double)hlo_shape_elems(leaf));
+  }
+  return elems;
+}
+
+static double last_dim(const hlo_shape *shape)
+{
+  return hlo_shape_is_array(shape) && shape->rank > 0 ? (double)shape->dims[shape->rank - 1] : 1;
+}
+
+/* How much of it one element of the result takes. */
+static double amount(const hlo_instr *x, measure per)
+{
+  const hlo_shape *first = x->operand_count > 0 && hlo_shape_is_array(x->operands[0]->shape) ? x->operands[0]->shape : x->shape;
+  double results = WEFT_MAX(elems_of(x->shape), 1), all = results;
+
+  switch (per) {
+  case RESULTS: break;
+  case OPERANDS: all = elems_of(first); break;
+  case UPDATES: {
+    enum { ELEMS_A_PLACE = 15 };
+    bool scatters = x->op == HLO_SCATTER;
+    all = elems_of(x->operands[scatters ? x->operand_count - 1 : 1]->shape);
+    if (scatters) all += ELEMS_A_PLACE * elems_of(x->operands[x->operand_count / 2]->shape);
+    break;
+  }
+  case TAPS:
+    if (x->op == HLO_SELECT_AND_SCATTER) all = elems_of(x->operands[1]->shape);
+    for (int d = 0; d < x->u.window->rank; d++) all *= (double)x->u.window->dims[d].size;
+    break;
+  case FLOPS: all = hlo_multiply_add_flops(x); break;
+  case LINES: {
+    int64_t longest = 2;
+    for (int d = 0; d < first->rank; d++) longest = WEFT_MAX(longest, first->dims[d]);
+    all = elems_of(first) * log2((double)longest);
+    break;
+  }
+  case MATRICES: all = elems_of(first) * last_dim(first); break;
+  }
+  return all / results;
+}
+
+/* How much longer an element of `type` takes than one of 32 bits. */
+static double width(weft_dtype type)
+{
+  if (weft_dtype_is_complex(type)) return 2 * width(weft_dtype_component(type));
+  return weft_dtype_bits(type) == 64 ? weft_dtype_is_float(type) ? 3 : 2 : 1;
+}
+
+static weft_dtype type_of(const hlo_instr *x)
+{
+  const hlo_shape *shape = x->operand_count > 0 ? x->operands[0]->shape : x->shape;
+  return hlo_shape_is_array(shape) ? shape->type : WEFT_F32;
+}
+
+/* Values wanted of each operand where `n` of x's are: a reduction wants all that it adds up, nothing wants more than there are. */
+static void want(const hlo_instr *x, double n, double *wanted)
+{
+  bool in_place = x->op == HLO_DYNAMIC_UPDATE_SLICE || x->op == HLO_SCATTER; /* what is not updated is not read */
+  bool all = x->op == HLO_DOT || x->op == HLO_SCATTER || x->op == HLO_TUPLE || (x->called_count > 0 && !hlo_calls_are_embedded(x->op));
+  double each = all ? INFINITY : x->op == HLO_REDUCE ? amount(x, OPERANDS) : x->op == HLO_REDUCE_WINDOW ? amount(x, TAPS) : 1;
+
+  for (int i = in_place; i < x->operand_count; i++) {
+    double *w = &wanted[x->operands[i]->id];
+    *w = WEFT_MIN(*w + n * each, elems_of(x->operands[i]->shape));
+  }
+}
+
+static double computation_ns(gen_part *part, const hlo_computation *comp, double least, int depth, double *read_bytes);
+
+static double called_ns(gen_part *part, const hlo_instr *x, double n, int depth)
+{
+  double ns = 0, ignored = 0;
+
+  if (depth == DEEPEST) return 0;
+  for (int i = 0; i < x->called_count; i++)
+    ns += computation_ns(part, x->called[i], hlo_calls_are_embedded(x->op) ? 1 : LEAST_ELEMS, depth + 1, &ignored);
+  switch (x->op) {
+  case HLO_REDUCE: return hlo_reducer_op(x->called[0]) == HLO_OPCODE_COUNT ? ns * n * amount(x, OPERANDS) : 0;
+  case HLO_REDUCE_WINDOW: return hlo_reducer_op(x->called[0]) == HLO_OPCODE_COUNT ? ns * n * amount(x, TAPS) : 0;
+  case HLO_MAP: return ns * n;
+  case HLO_WHILE: {
+    int64_t trips = hlo_known_trip_count(x);
+    return ns * (trips >= 0 ? (double)trips : GUESSED_TRIPS);
+  }
+  default: return ns;
+  }
+}
+
+/* From the root down: what is wanted of each instruction times what one costs.  Adds what is read of the parameters. */
+static double computation_ns(gen_part *part, const hlo_computation *comp, double least, int depth, double *read_bytes)
+{
+  int low, count;
+  double ns = 0;
+
+  hlo_id_range(comp, &low, &count);
+  double *wanted = WEFT_ARENA_ARRAY(part->arena, double, count);
+  if (!wanted) return 0;
+  wanted -= low;
+  wanted[comp->root->id] = elems_of(comp->root->shape);
+  for (const hlo_instr *x = comp->last; x; x = x->prev) {
+    double n = wanted[x->id];
+    if (n == 0) continue;
+    const price *p = price_of(x->op);
+    want(x, n, wanted);
+    if (x->op == HLO_PARAMETER && hlo_shape_is_array(x->shape)) *read_bytes += n * (double)weft_dtype_bits(x->shape->type) / 8;
+    if (p->kernel_ns > 0) ns += WEFT_MAX(n * amount(x, p->per), least) * p->kernel_ns * width(type_of(x));
+    if (x->called_count > 0) ns += called_ns(part, x, n, depth);
+  }
+  return ns;
+}
+
+static double bytes_written(const hlo_instr *root)
+{
+  double bytes = 0;
+
+  if (root->op == HLO_TUPLE) {
+    for (int i = 0; i < root->operand_count; i++) bytes += bytes_written(root->operands[i]);
+    return bytes;
+  }
+  if (root->op == HLO_DYNAMIC_UPDATE_SLICE) return (double)hlo_shape_total_bytes(root->operands[1]->shape);
+  if (root->op == HLO_SCATTER) return (double)hlo_shape_total_bytes(root->operands[root->operand_count - 1]->shape);
+  return (double)hlo_shape_total_bytes(root->shape);
+}
+
+static double bytes_ns(double bytes)
+{
+  double near = WEFT_MIN(bytes, NEAR_BYTES);
+  return near * NEAR_BYTE_NS + (bytes - near) * FAR_BYTE_NS;
+}
+
+void gen_price(gen_part *part, const hlo_instr *fusion, gen_kernel *kernel)
+{
+  const hlo_computation *comp = fusion->called[0];
+  double bytes = bytes_written(comp->root), ns = CALL_NS + computation_ns(part, comp, LEAST_ELEMS, 0, &bytes);
+
+  ns += bytes_ns(bytes);
+  kernel->bytes = bytes;
+  HLO_FOREACH(x, comp)
+    if (x->op == HLO_TRANSPOSE) ns += (double)hlo_shape_total_bytes(x->shape) * TURNED_BYTE_NS;
+  for (int p = 0; p < kernel->phase_count; p++) {
+    gen_phase *phase = &kernel->phases[p];
+    if (phase->unit_ns == 0 && phase->units > 0) phase->unit_ns = ns / (double)phase->units;
+  }
+}
+
+double gen_library_ns(const hlo_instr *instr)
+{
+  const price *p = price_of(instr->op);
+  double bytes = (double)hlo_shape_total_bytes(instr->shape), scale = width(type_of(instr));
+
+  for (int i = 0; i < instr->operand_count; i++) bytes += (double)hlo_shape_total_bytes(instr->operands[i]->shape);
+  if (p->per == FLOPS && scale == 1 && weft_dtype_bits(type_of(instr)) < 32) scale = 0.4; /* tiles */
+  return LIBRARY_NS + bytes_ns(bytes) + WEFT_MAX(elems_of(instr->shape), 1) * amount(instr, p->per) * p->library_ns * scale;
+}
+
+/* What one core wrote another reads at a third of its own cache's speed, and the first one writes again at that.  Threads
+ * keep their shares from step to step (rt_parallel_for), and kernels are cut along their results, so that little of what
+ * they touch moves; of a product each share reads a whole operand. */
+bool gen_pays_to_share(gen_step kind, double ns, double bytes, int threads)
+{
+  static const double HANDOVER_NS = 5000, MOVED_BYTE_NS[] = {[GEN_KERNEL] = 0.015, [GEN_LIBRARY] = 0.05};
+
+  return ns - ns / threads > HANDOVER_NS + WEFT_MIN(bytes, NEAR_BYTES) * MOVED_BYTE_NS[kind];
+}
