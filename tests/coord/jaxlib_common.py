@@ -16,12 +16,12 @@ def python():
 
 
 def has_jaxlib():
-  return subprocess.run([python(), '-c', 'from jax._src.lib import _jax'], stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL, timeout=120).returncode == 0
+  look = 'import importlib.util, sys; from jaxlib import _jax; sys.exit(importlib.util.find_spec("jax") is None)'
+  return subprocess.run([python(), '-c', look], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120).returncode == 0
 
 
 def load():
-  from jax._src.lib import _jax
+  from jaxlib import _jax # without jax, whose import takes a second of a core in each of some hundred processes
   return _jax
 
 
