@@ -1,6 +1,6 @@
 #!/bin/sh
 # The layering table of docs/architecture.md holds: a module includes only what stands below it, and each foreign
-# library has one home.  Prints TAP.
+# library has one home.  And every script parses.  Prints TAP.
 cd "${WEFT_SRCDIR:-$(dirname "$0")/..}" || exit 99
 awk_program='
 BEGIN {
@@ -44,10 +44,13 @@ FNR == 1 { split(FILENAME, part, "/"); module = part[2] }
     }
 }
 END { exit bad }'
-echo 1..2
+echo 1..3
 if found=$(find src -name '*.[ch]' | sort | xargs awk "$awk_program"); then echo "ok 1 - includes go down the layering table"
 else echo "not ok 1 - includes go down the layering table"; echo "$found" | sed 's/^/# /'; fi
 # The check itself can fail: a breach that is put before it is found.
 probe=$(mktemp -d) && mkdir -p "$probe/src/base" && echo '#include "hlo/hlo.h"' > "$probe/src/base/bad.c"
 if (cd "$probe" && awk "$awk_program" src/base/bad.c >/dev/null); then echo "not ok 2 - a breach is noticed"; else echo "ok 2 - a breach is noticed"; fi
 rm -r "$probe"
+# Among them .ci/run, which nothing runs before it decides.
+wrong=$(for f in bootstrap quickstart .ci/run $(find tests bench -name '*.sh'); do [ ! -e "$f" ] || bash -n "$f" 2>&1; done)
+if [ -z "$wrong" ]; then echo "ok 3 - every script parses"; else echo "not ok 3 - every script parses"; echo "$wrong" | sed 's/^/# /'; fi
