@@ -16,6 +16,7 @@ typedef enum cpu_gemm_kind {
   CPU_GEMM_CONVERT, /* panels are converted to a BLAS type, the result back */
   CPU_GEMM_BLOCK,   /* gemm_block.c: every real type, converted as it is packed; integers wrap */
   CPU_GEMM_AMX,     /* gemm_amx.c: bf16 x bf16 -> f32/bf16, s8 x s8 -> s32 */
+  CPU_GEMM_VNNI,    /* gemm_vnni.c: s8 x s8 -> s32 */
 } cpu_gemm_kind;
 
 /* c[m,n] = a[m,k] . b[k,n].  Steps count elements: a[i,l] is at i * a_row + l * a_col, and so on; c is row-major.

@@ -1,10 +1,11 @@
-/* Products of matrices against exact sums: every small size, every order of the operands, both widths of vectors. */
+/* Products of matrices against exact sums: every small size, every order of the operands, both widths of vectors; products of bytes. */
 #include "test.h"
 
 #include <math.h>
 
 #include "cpu/dot.h"
 #include "cpu/gemm_dense.h"
+#include "cpu/gemm_vnni.h"
 
 enum { SIDE = 40, DEPTH = 600, LEAD = 43, GUARD = 3 };
 
@@ -191,5 +192,65 @@ TEST(infinities_and_nan_go_where_they_belong)
   cpu_dense_narrow = false;
 }
 
+/* Sums of products of bytes, -128 among them, against c. */
+static void check_bytes(const cpu_gemm *g, const int8_t *a, const int8_t *b, const int32_t *c, const char *how)
+{
+  for (int64_t i = 0; i < g->m; i++)
+    for (int64_t j = 0; j < g->c_row; j++) {
+      int32_t sum = j < g->n ? 0 : -99;
+      for (int64_t l = 0; l < g->k && j < g->n; l++) sum += a[i * g->a_row + l * g->a_col] * b[l * g->b_row + j * g->b_col];
+      if (c[i * g->c_row + j] != sum)
+        fail_msg("%s, %lld x %lld x %lld, steps %lld %lld, %lld %lld: [%lld, %lld] is %d, not %d", how, (long long)g->m,
+                 (long long)g->n, (long long)g->k, (long long)g->a_row, (long long)g->a_col, (long long)g->b_row,
+                 (long long)g->b_col, (long long)i, (long long)j, c[i * g->c_row + j], sum);
+    }
+}
+
+/* The kernel that this processor gets, and the one of VNNI where there is AMX too. */
+static void multiply_bytes(cpu_gemm g)
+{
+  size_t a_size = (size_t)((g.m - 1) * g.a_row + (g.k - 1) * g.a_col + 1);
+  size_t b_size = (size_t)((g.k - 1) * g.b_row + (g.n - 1) * g.b_col + 1), c_size = (size_t)(g.m * g.c_row);
+  int8_t *a = malloc(a_size), *b = malloc(b_size); /* end with their last elements */
+  int32_t *c = malloc(c_size * sizeof *c);
+
+  T_TRUE(a && b && c);
+  for (size_t i = 0; i < a_size; i++) a[i] = (int8_t)(i * 37 % 256);
+  for (size_t i = 0; i < b_size; i++) b[i] = (int8_t)(i % 5 ? i * 91 % 256 : 128);
+  for (int vnni = 0; vnni < 2; vnni++) {
+    if (!vnni) cpu_gemm_init(&g);
+    else if (!cpu_vnni_fits(&g)) break;
+    else cpu_vnni_plan(&g);
+    void *scratch = aligned_alloc(64, WEFT_ALIGN_UP((size_t)g.scratch_bytes + 64, (size_t)64));
+    T_TRUE(scratch);
+    for (size_t i = 0; i < c_size; i++) c[i] = -99;
+    for (int64_t t = 0; !vnni && t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, c, scratch);
+    for (int64_t i = 0; vnni && i < g.m; i += g.tile_m) /* one tile of all columns */
+      cpu_vnni_tile(&g, WEFT_MIN(g.tile_m, g.m - i), g.n, (char *)a + i * g.a_row, (char *)b, (char *)(c + i * g.c_row), scratch);
+    check_bytes(&g, a, b, c, vnni ? "VNNI" : "chosen");
+    free(scratch);
+  }
+  free(a), free(b), free(c);
+}
+
+TEST(products_of_bytes_are_exact)
+{
+  static const int64_t sides[] = {1, 3, 14, 16, 17, 33, 60}, depths[] = {1, 4, 7, 32, 61, 64, 515, 600};
+
+  for (size_t n = 0; n < WEFT_COUNT(sides) * WEFT_COUNT(sides) * WEFT_COUNT(depths) * 9; n++) {
+    size_t at = n / 9;
+    int order = (int)(n % 9);
+    int64_t k = depths[at % WEFT_COUNT(depths)], rows = sides[at / WEFT_COUNT(depths) % WEFT_COUNT(sides)];
+    int64_t cols = sides[at / WEFT_COUNT(depths) / WEFT_COUNT(sides)];
+    cpu_gemm g = {.a_type = WEFT_S8, .b_type = WEFT_S8, .c_type = WEFT_S32, .m = rows, .n = cols, .k = k, .via = WEFT_INVALID,
+                  .a_row = order % 3 == 0 ? k + GUARD : order % 3 == 1 ? 1 : WEFT_ALIGN_UP(k, 4),
+                  .a_col = order % 3 == 1 ? rows + GUARD : 1, .b_row = order / 3 == 0 ? cols + GUARD : order / 3 == 1 ? 1 : 2 * cols,
+                  .b_col = order / 3 == 0 ? 1 : order / 3 == 1 ? k : 2, .c_row = cols + GUARD};
+    multiply_bytes(g);
+  }
+  multiply_bytes((cpu_gemm){.a_type = WEFT_S8, .b_type = WEFT_S8, .c_type = WEFT_S32, .m = 450, .n = 70, .k = 1024,
+                            .via = WEFT_INVALID, .a_row = 1024, .a_col = 1, .b_row = 70, .b_col = 1, .c_row = 70});
+}
+
 TEST_MAIN(UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
-          UNIT(infinities_and_nan_go_where_they_belong))
+          UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact))
