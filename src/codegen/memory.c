@@ -316,6 +316,26 @@ static gen_ssa load_picked(gen_emit *e, const gen_buffer *buf, LLVMTypeRef eleme
   return v;
 }
 
+/* The same where it is not known which of `step` neighbours comes first: the last vector overlaps the one before it, so that
+ * nothing past the last lane's element is read. */
+static gen_ssa load_strided(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa first, int step)
+{
+  int lanes = e->lanes, picked[64];
+  gen_ssa v = NULL;
+
+  for (int k = 0; k < step; k++) {
+    int start = k == step - 1 ? (lanes - 1) * step + 1 - lanes : k * lanes;
+    gen_ssa part = load_plain(e, buf, element, LLVMBuildNSWAdd(e->b, first, gen_i64(e, start), ""), lanes);
+    for (int i = 0; i < lanes; i++) {
+      int at = i * step;
+      if (k == 0) picked[i] = WEFT_MIN(at, lanes - 1);
+      else picked[i] = at < k * lanes ? i : lanes + WEFT_MIN(at - start, lanes - 1);
+    }
+    v = gen_shuffle(e, v ? v : part, part, lanes, picked);
+  }
+  return v;
+}
+
 static gen_ssa load_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_affine linear)
 {
   gen_ssa uniform, varying;
@@ -340,13 +360,7 @@ static gen_ssa load_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef el
     gen_ssa v = load_picked(e, buf, element, linear, (int)step);
     if (v) return v;
   }
-  if (!varying && step == 2 && !e->mask) { /* two overlapping vectors: nothing past the last element is read */
-    int even[64];
-    for (int i = 0; i < lanes; i++) even[i] = 2 * i < lanes ? 2 * i : 2 * i + 1;
-    gen_ssa low = load_plain(e, buf, element, uniform, lanes);
-    gen_ssa high = load_plain(e, buf, element, LLVMBuildNSWAdd(e->b, uniform, gen_i64(e, lanes - 1), ""), lanes);
-    return gen_shuffle(e, low, high, lanes, even);
-  }
+  if (!varying && step > 1 && step <= MOST_STEP && !e->mask && lanes > 1) return load_strided(e, buf, element, uniform, (int)step);
   gen_ssa at = gen_affine_ssa(e, linear);
   if (e->mask) at = gen_select(e, e->mask, at, gen_i(at, 0));
   return gather(e, buf, element, at);

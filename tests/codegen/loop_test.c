@@ -276,6 +276,25 @@ TEST(neighbours_that_differ)
     }
 }
 
+/* Elements a few apart whose first is known only as the kernel runs; those of the last channel end with the array. */
+TEST(channels_of_pixels)
+{
+  static const char *const types[] = {"u8", "bf16", "f32", "f64", "c64", "pred"};
+  static const int pixels[] = {32, 67, 160};
+  char params[64], body[256], result[64];
+
+  for (size_t t = 0; t < WEFT_COUNT(types); t++)
+    for (int n = 2; n <= 9; n++) {
+      int m = pixels[(t + (size_t)n) % WEFT_COUNT(pixels)];
+      const char *to = t == 4 ? "c128" : "f32";
+      snprintf(params, sizeof params, "%s[3,%d,%d]", types[t], m, n);
+      snprintf(body, sizeof body, "  a = %s[3,%d,%d] convert(p0)\n  b = %s[3,%d,%d] add(a, a)\n  ROOT r = %s[3,%d,%d] transpose(b), dimensions={0,2,1}",
+               to, m, n, to, m, n, to, n, m);
+      snprintf(result, sizeof result, "%s[3,%d,%d]", to, n, m);
+      check_kernel(fusion(params, body, result), &(kernel_check){.int_low = 0, .int_high = 200});
+    }
+}
+
 /* Looking at each operand of each would take 24^6 steps. */
 TEST(concatenations_of_the_same_again_and_again)
 {
@@ -302,6 +321,7 @@ int main(void)
     UNIT(comparisons),
     UNIT(data_movement_alone_and_fused),
     UNIT(neighbours_that_differ),
+    UNIT(channels_of_pixels),
     UNIT(concatenations_of_the_same_again_and_again),
   };
   return cmocka_run_group_tests(units, NULL, NULL);
