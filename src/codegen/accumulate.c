@@ -19,9 +19,10 @@ weft_status *gen_accs_of(gen_emit *e, const hlo_instr *const *reduces, int count
   for (int i = 0; i < count; i++) {
     int n = reduces[i]->operand_count / 2;
     hlo_opcode op = n == 1 ? hlo_reducer_op(reduces[i]->called[0]) : HLO_OPCODE_COUNT;
+    bool extreme = gen_is_extreme(reduces[i]);
     for (int k = 0; k < n; k++)
       accs[at++] = (gen_acc){.reduce = reduces[i], .leaf = k, .leaves = n, .op = is_plain(op) ? op : HLO_OPCODE_COUNT,
-                             .type = reduces[i]->operands[k]->shape->type};
+                             .extreme = extreme, .type = reduces[i]->operands[k]->shape->type};
   }
   *out = accs;
   *out_count = total;
@@ -103,16 +104,23 @@ gen_value gen_combine(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value a, 
   }
 }
 
+void gen_split_lanes(gen_emit *e, gen_value v, gen_value *low, gen_value *high)
+{
+  int first[64], second[64], half = (int)LLVMGetVectorSize(LLVMTypeOf(v.re)) / 2;
+  gen_ssa none = LLVMGetPoison(LLVMTypeOf(v.re));
+
+  for (int i = 0; i < half; i++) first[i] = i, second[i] = half + i;
+  *low = (gen_value){gen_shuffle(e, v.re, none, half, first), v.im ? gen_shuffle(e, v.im, none, half, first) : NULL};
+  *high = (gen_value){gen_shuffle(e, v.re, none, half, second), v.im ? gen_shuffle(e, v.im, none, half, second) : NULL};
+}
+
 gen_value gen_combine_lanes(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value v)
 {
   if (!gen_is_vector(v.re)) return v;
   for (int n = (int)LLVMGetVectorSize(LLVMTypeOf(v.re)); n > 1; n /= 2) {
-    int low[64], high[64];
-    gen_ssa none = LLVMGetPoison(LLVMTypeOf(v.re));
-    for (int i = 0; i < n / 2; i++) low[i] = i, high[i] = n / 2 + i;
-    gen_value a = {gen_shuffle(e, v.re, none, n / 2, low), v.im ? gen_shuffle(e, v.im, none, n / 2, low) : NULL};
-    gen_value b = {gen_shuffle(e, v.re, none, n / 2, high), v.im ? gen_shuffle(e, v.im, none, n / 2, high) : NULL};
-    v = gen_combine(e, op, type, a, b);
+    gen_value low, high;
+    gen_split_lanes(e, v, &low, &high);
+    v = gen_combine(e, op, type, low, high);
   }
   gen_ssa zero = LLVMConstInt(e->part->i32, 0, 0);
   return (gen_value){LLVMBuildExtractElement(e->b, v.re, zero, ""), v.im ? LLVMBuildExtractElement(e->b, v.im, zero, "") : NULL};

@@ -263,14 +263,21 @@ weft_status *gen_unimplemented(gen_emit *e, const hlo_instr *instr, const char *
 /* ---- accumulators (accumulate.c) -------------------------------------------------------------------------------------------------- */
 
 /* One accumulated value of a reduce.  `op` is the reducer when it is one of add, multiply, maximum, minimum, and, or,
- * xor on one value: then lanes and blocks may be combined in any fixed order. */
+ * xor on one value: then lanes and blocks may be combined in any fixed order.  Lanes may be of an extreme too, which
+ * begins with the reduce's initial value in each of them. */
 typedef struct gen_acc {
   const hlo_instr *reduce;
   int leaf, leaves;
   hlo_opcode op;
+  bool extreme; /* gen_is_extreme */
   weft_dtype type;
   gen_value slot;
 } gen_acc;
+/* Does `reduce` find the least or greatest value of each row, and the first column that has it?  (extreme.c) */
+bool gen_is_extreme(const hlo_instr *reduce);
+/* Of two such pairs, whose value `acc` accumulates, the better. */
+WEFT_NODISCARD weft_status *gen_combine_extremes(gen_emit *e, const gen_acc *acc, const gen_value left[2], const gen_value right[2],
+                                                 gen_value out[2]);
 /* The accumulators of the reduces in `reduces`, flat. */
 WEFT_NODISCARD weft_status *gen_accs_of(gen_emit *e, const hlo_instr *const *reduces, int count, gen_acc **out, int *out_count);
 bool gen_accs_are_plain(const gen_acc *accs, int count); /* all have an op */
@@ -281,6 +288,8 @@ void gen_acc_set(gen_emit *e, gen_value slot, gen_value v);
 gen_value gen_acc_get(gen_emit *e, gen_value slot);
 gen_value gen_acc_slot(gen_emit *e, weft_dtype type, int lanes);
 gen_value gen_combine(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value a, gen_value b);
+/* The halves of a vector. */
+void gen_split_lanes(gen_emit *e, gen_value v, gen_value *low, gen_value *high);
 /* All lanes of a vector into one value, by halves. */
 gen_value gen_combine_lanes(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value v);
 gen_value gen_identity(gen_emit *e, hlo_opcode op, weft_dtype type);

@@ -8,6 +8,7 @@ libweftcore_la_SOURCES += \
   %D%/cost.c \
   %D%/elemental.c \
   %D%/elementwise.c \
+  %D%/extreme.c \
   %D%/index.c \
   %D%/ir.c \
   %D%/jit.c %D%/jit.h \

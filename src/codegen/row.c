@@ -249,27 +249,67 @@ static weft_status *loop_over(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi,
   return NULL;
 }
 
-/* One pass over columns [lo, hi): the accumulated values, init not yet in them when `plain`. */
+/* May its lanes, begun as first_value has it, be combined? */
+static bool has_lanes(const gen_acc *acc) { return acc->op != HLO_OPCODE_COUNT || acc->extreme; }
+
+/* Of accumulators with an op the identity: their initial values are added at the end. */
+static weft_status *first_value(rows *r, gen_emit *e, gen_acc *acc, gen_value *out)
+{
+  if (acc->op == HLO_OPCODE_COUNT) return gen_acc_init(e, &r->f->env, acc, out);
+  *out = gen_identity(e, acc->op, acc->type);
+  return NULL;
+}
+
+/* out += v, of an accumulator with an op, or of the two of an extreme. */
+static weft_status *combine(gen_emit *e, const gen_acc *acc, gen_value *out, const gen_value *v)
+{
+  if (acc->extreme) return gen_combine_extremes(e, acc, out, v, out);
+  *out = gen_combine(e, acc->op, acc->type, *out, *v);
+  return NULL;
+}
+
+/* What the lanes of the slots of all unrolled steps hold, then what the tail does. */
+static weft_status *combine_all(gen_emit *e, const gen_acc *acc, gen_value *const *slots, int at, int unroll, gen_value *tail)
+{
+  gen_value v[8][2];
+
+  for (int u = 0; u < unroll; u++)
+    for (int k = 0; k < acc->leaves; k++) v[u][k] = gen_acc_get(e, slots[u][at + k]);
+  for (int n = unroll; n > 1; n /= 2)
+    for (int u = 0; u < n / 2; u++) WEFT_TRY(combine(e, acc, v[u], v[u + n / 2]));
+  if (!acc->extreme) v[0][0] = gen_combine_lanes(e, acc->op, acc->type, v[0][0]);
+  for (int n = acc->extreme ? (int)LLVMGetVectorSize(LLVMTypeOf(v[0][0].re)) : 1; n > 1; n /= 2) {
+    gen_value low[2], high[2];
+    for (int k = 0; k < 2; k++) gen_split_lanes(e, v[0][k], &low[k], &high[k]);
+    WEFT_TRY(gen_combine_extremes(e, acc, low, high, v[0]));
+  }
+  for (int k = 0; acc->extreme && k < 2; k++)
+    v[0][k].re = LLVMBuildExtractElement(e->b, v[0][k].re, LLVMConstInt(e->part->i32, 0, 0), "");
+  WEFT_TRY(combine(e, acc, v[0], tail));
+  for (int k = 0; k < acc->leaves; k++) tail[k] = v[0][k];
+  return NULL;
+}
+
+/* One pass over columns [lo, hi): the accumulated values, init not yet in those with an op. */
 static weft_status *accumulate_columns(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi, gen_value *out)
 {
   rows *r = p->r;
-  bool plain = gen_accs_are_plain(p->accs, p->count);
-  int lanes = plain ? r->lanes : 1, unroll = lanes > 1 ? r->unroll : 1;
-  gen_value *slots[8], *tail = WEFT_ARENA_ARRAY(e->arena, gen_value, p->count);
+  int lanes = r->lanes;
 
+  for (int i = 0; i < p->count; i++)
+    if (!has_lanes(&p->accs[i])) lanes = 1;
+  int unroll = lanes > 1 ? r->unroll : 1;
+  gen_value *slots[8], *tail = WEFT_ARENA_ARRAY(e->arena, gen_value, p->count);
   WEFT_TRY_ALLOC(tail);
-  for (int u = 0; u < unroll; u++) {
-    WEFT_TRY_ALLOC(slots[u] = WEFT_ARENA_ARRAY(e->arena, gen_value, p->count));
-    for (int i = 0; i < p->count && lanes > 1; i++) {
-      slots[u][i] = gen_acc_slot(e, p->accs[i].type, lanes);
-      gen_acc_set(e, slots[u][i], gen_identity(e, p->accs[i].op, p->accs[i].type));
-    }
-  }
+  for (int u = 0; u < unroll; u++) WEFT_TRY_ALLOC(slots[u] = WEFT_ARENA_ARRAY(e->arena, gen_value, p->count));
   for (int i = 0; i < p->count; i++) {
     gen_value first;
+    WEFT_TRY(first_value(r, e, &p->accs[i], &first));
+    for (int u = 0; u < unroll && lanes > 1; u++) {
+      slots[u][i] = gen_acc_slot(e, p->accs[i].type, lanes);
+      gen_acc_set(e, slots[u][i], first);
+    }
     tail[i] = gen_acc_slot(e, p->accs[i].type, 1);
-    if (plain) first = gen_identity(e, p->accs[i].op, p->accs[i].type);
-    else WEFT_TRY(gen_acc_init(e, &r->f->env, &p->accs[i], &first));
     gen_acc_set(e, tail[i], first);
   }
   if (lanes > 1) {
@@ -281,27 +321,18 @@ static weft_status *accumulate_columns(pass_ctx_ *p, gen_emit *e, gen_ssa lo, ge
     lo = some;
   }
   WEFT_TRY(loop_over(p, e, lo, hi, 1, 1, &tail));
-  for (int i = 0; i < p->count; i++) {
-    out[i] = gen_acc_get(e, tail[i]);
-    if (lanes == 1) continue;
-    gen_value v[8];
-    for (int u = 0; u < unroll; u++) v[u] = gen_acc_get(e, slots[u][i]);
-    for (int n = unroll; n > 1; n /= 2)
-      for (int u = 0; u < n / 2; u++) v[u] = gen_combine(e, p->accs[i].op, p->accs[i].type, v[u], v[u + n / 2]);
-    gen_value all = gen_combine_lanes(e, p->accs[i].op, p->accs[i].type, v[0]);
-    out[i] = gen_combine(e, p->accs[i].op, p->accs[i].type, all, out[i]);
-  }
+  for (int i = 0; i < p->count; i++) out[i] = gen_acc_get(e, tail[i]);
+  for (int i = 0; i < p->count && lanes > 1; i += p->accs[i].leaves)
+    WEFT_TRY(combine_all(e, &p->accs[i], slots, i, unroll, &out[i]));
   return NULL;
 }
 
-/* The reduces are now known for this row; where all are plain, their initial values are still to come. */
+/* The reduces are now known for this row; of those with an op the initial value is still to come. */
 static weft_status *bind_results(rows *r, gen_emit *e, gen_acc *accs, int count, gen_value *v)
 {
-  bool plain = gen_accs_are_plain(accs, count);
-
   for (int i = 0; i < count; i++) {
     gen_value init;
-    if (plain) {
+    if (accs[i].op != HLO_OPCODE_COUNT) {
       WEFT_TRY(gen_acc_init(e, &r->f->env, &accs[i], &init));
       v[i] = gen_combine(e, accs[i].op, accs[i].type, init, v[i]);
     }

@@ -94,6 +94,39 @@ TEST(argmax_and_fused_forms)
                "  t = f32[40] reduce(q, z), dimensions={0}, to_apply=add\n  ROOT r = (f32[40], f32[40]) tuple(s, t)", "(f32[40], f32[40])"), &(kernel_check){.rtol = 1e-4, .atol = 1e-4});
 }
 
+/* As JAX writes them: of equal values the first, of NaNs the first, in rows of every length.  `nans`: of some elements. */
+static void check_extreme(const char *value, const char *index, const char *direction, int cols, bool nans)
+{
+  char reducer[1024], in[64], out[64], body[1024];
+  bool is_float = strchr(value, 'f') != NULL, is_min = strcmp(direction, "LT") == 0;
+
+  snprintf(reducer, sizeof reducer,
+           "best {\n  v = %s[] parameter(0)\n  i = %s[] parameter(1)\n  w = %s[] parameter(2)\n  j = %s[] parameter(3)\n"
+           "  b = pred[] compare(v, w), direction=%s\n  n = pred[] compare(v, v), direction=NE\n  o = pred[] or(b, n)\n"
+           "  eq = pred[] compare(v, w), direction=EQ\n  lt = pred[] compare(i, j), direction=LT\n  first = pred[] and(eq, lt)\n"
+           "  keep = pred[] or(%s, first)\n  a = %s[] select(%s, v, w)\n  c = %s[] select(keep, i, j)\n  ROOT r = (%s[], %s[]) tuple(a, c)\n}\n",
+           value, index, value, index, direction, is_float ? "o" : "b", value, is_float ? "o" : "b", index, value, index);
+  snprintf(in, sizeof in, "s32[3,%d]", cols);
+  snprintf(body, sizeof body,
+           "  k = s32[] constant(%d)\n  kb = s32[3,%d] broadcast(k), dimensions={}\n  m = pred[3,%d] compare(p0, kb), direction=EQ\n"
+           "  x = %s[3,%d] convert(p0)\n  y = %s[] constant(%s)\n  yb = %s[3,%d] broadcast(y), dimensions={}\n  q = %s[3,%d] select(m, yb, x)\n"
+           "  io = %s[%d] iota(), iota_dimension=0\n  ib = %s[3,%d] broadcast(io), dimensions={1}\n  n = %s[] constant(%s)\n  z = %s[] constant(0)\n"
+           "  ROOT r = (%s[3], %s[3]) reduce(q, ib, n, z), dimensions={1}, to_apply=best",
+           nans ? 17 : 1000, cols, cols, value, cols, value, is_float ? "nan" : "1", value, cols, value, cols, index, cols, index, cols,
+           value, is_float ? is_min ? "inf" : "-inf" : is_min ? "127" : "0", index, value, index);
+  snprintf(out, sizeof out, "(%s[3], %s[3])", value, index);
+  check_kernel(fusion(reducer, in, body, out), &(kernel_check){.int_low = 1, .int_high = 20});
+}
+
+TEST(least_and_greatest_with_their_places)
+{
+  static const char *const values[] = {"f32", "bf16", "f64", "s32", "u8"};
+  static const int cols[] = {8, 16, 33, 100, 1000};
+
+  for (size_t n = 0; n < WEFT_COUNT(values) * WEFT_COUNT(cols) * 8; n++)
+    check_extreme(values[n / 8 % WEFT_COUNT(values)], n & 1 ? "s32" : "s64", n & 2 ? "LT" : "GT", cols[n / 8 / WEFT_COUNT(values)], n & 4);
+}
+
 TEST(long_sums_in_two_phases)
 {
   check_kernel(fusion(reducer("add", "f32"), "f32[100000]", "  z = f32[] constant(3)\n  ROOT r = f32[] reduce(p0, z), dimensions={0}, to_apply=add", "f32[]"), &(kernel_check){.low = 0, .high = 1, .rtol = 1e-3});
@@ -245,7 +278,7 @@ TEST(a_sum_beside_another_combiner_starts_from_its_initial_value_once)
 int main(void)
 {
   const struct CMUnitTest units[] = {
-    UNIT(sums_of_every_form), UNIT(other_reducers), UNIT(argmax_and_fused_forms), UNIT(long_sums_in_two_phases),
+    UNIT(sums_of_every_form), UNIT(other_reducers), UNIT(argmax_and_fused_forms), UNIT(least_and_greatest_with_their_places), UNIT(long_sums_in_two_phases),
     UNIT(softmax_and_layer_norm_by_rows), UNIT(costly_values_that_move_before_they_are_used), UNIT(the_form_decides_how_rows_are_taken),
     UNIT(estimates_follow_the_work), UNIT(steps_of_any_shape_have_a_price), UNIT(reduce_window_forms),
     UNIT(a_sum_beside_another_combiner_starts_from_its_initial_value_once),
