@@ -4,6 +4,8 @@
 
 #include "codegen/codegen_internal.h"
 
+#include <math.h>
+
 weft_status *gen_unimplemented(gen_emit *e, const hlo_instr *instr, const char *what)
 {
   char where[160];
@@ -230,28 +232,23 @@ static gen_ssa compare(gen_emit *e, const hlo_instr *instr, gen_value a, gen_val
 
 static bool is_narrow_float(weft_dtype type) { return weft_dtype_is_float(type) && type != WEFT_F32 && type != WEFT_F64; }
 
-/* To 16 bits or fewer by way of 32: LLVM takes saturating conversions of narrow vectors apart, lane by lane. */
-static gen_ssa float_to_narrow_int(gen_emit *e, weft_dtype to, gen_ssa v)
-{
-  int bits = weft_dtype_bits(to), magnitude = weft_dtype_is_signed(to) ? bits - 1 : bits;
-  gen_ssa low = gen_f(v, weft_dtype_is_signed(to) ? -(double)(1 << magnitude) : 0), high = gen_f(v, (1 << magnitude) - 1);
-  gen_ssa nan = gen_fcmp(e, LLVMRealUNO, v, v);
-
-  v = gen_select(e, gen_fcmp(e, LLVMRealOLT, v, low), low, v);
-  v = gen_select(e, gen_fcmp(e, LLVMRealOGT, v, high), high, v);
-  v = gen_select(e, nan, gen_f(v, 0), v);
-  v = gen_cast(e, LLVMFPToSI, v, e->part->i32);
-  return gen_cast(e, LLVMTrunc, v, gen_register_type(e->part, to));
-}
-
+/* Saturates, NaN becomes 0.  Not by LLVM's saturating conversions: it takes those of vectors apart, lane by lane. */
 static gen_ssa float_to_int(gen_emit *e, weft_dtype to, gen_ssa v)
 {
-  if (weft_dtype_bits(to) <= 16) return float_to_narrow_int(e, to, v);
   bool is_signed = weft_dtype_is_signed(to);
-  const char *name = is_signed ? "llvm.fptosi.sat" : "llvm.fptoui.sat";
-  LLVMTypeRef types[2] = {gen_type_like(v, gen_register_type(e->part, to)), LLVMTypeOf(v)};
-  gen_ssa fn = LLVMGetIntrinsicDeclaration(e->part->mod, LLVMLookupIntrinsicID(name, 15), types, 2);
-  return LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, &v, 1, "");
+  int bits = weft_dtype_bits(to), magnitude = is_signed ? bits - 1 : bits, digits = gen_scalar_type(v) == e->part->f64 ? 53 : 24;
+  double limit = ldexp(1, magnitude);
+  gen_ssa low = gen_f(v, is_signed ? -limit : 0);
+  gen_ssa high = gen_f(v, limit - ldexp(1, WEFT_MAX(0, magnitude - digits))); /* the last float below the limit, or integer */
+  gen_ssa nan = gen_fcmp(e, LLVMRealUNO, v, v), above = gen_fcmp(e, LLVMRealOGT, v, high);
+  LLVMTypeRef type = gen_register_type(e->part, to);
+
+  v = gen_select(e, gen_fcmp(e, LLVMRealOLT, v, low), low, v);
+  v = gen_select(e, above, high, v);
+  v = gen_select(e, nan, gen_f(v, 0), v);
+  if (bits <= 16) return gen_cast(e, LLVMTrunc, gen_cast(e, LLVMFPToSI, v, e->part->i32), type);
+  v = gen_cast(e, is_signed ? LLVMFPToSI : LLVMFPToUI, v, type);
+  return gen_select(e, above, gen_i(v, (int64_t)(~UINT64_C(0) >> (64 - magnitude))), v);
 }
 
 static gen_ssa convert_real(gen_emit *e, weft_dtype from, weft_dtype to, gen_ssa v)

@@ -114,6 +114,29 @@ TEST(conversion_between_all_types)
   }
 }
 
+/* Beside and past the ends of each integer type: they saturate, and NaN becomes 0. */
+TEST(floats_become_integers)
+{
+  static const char *const floats[] = {"f32", "f64", "bf16", "f16"}, *const to[] = {"s4", "u4", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"};
+  static const char values[] =
+    "nan, -nan, inf, -inf, -0.0, 0.5, -0.5, -0.99, -1, 7.5, 8, -8.5, -9, 15.5, 16, 127.5, 128, -128.5, -129, 255.5, 256, 32767.5, 32768, -32768.5, -32769, "
+    "65535.5, 65536, 2147483520, 2147483647, 2147483648, -2147483648, -2147483904, 4294967040, 4294967295.5, 4294967296, 9223371487098961920, "
+    "9223372036854774784, 9223372036854775808, -9223372036854775808, -9223373136366403584, 18446742974197923840, 18446744073709549568, 18446744073709551616, 1e30, -1e30";
+  enum { COUNT = 45 };
+  char params[32], body[2048], result[32];
+
+  for (size_t f = 0; f < WEFT_COUNT(floats); f++)
+    for (size_t t = 0; t < WEFT_COUNT(to); t++) {
+      snprintf(params, sizeof params, "%s[%d]", floats[f], COUNT);
+      snprintf(body, sizeof body,
+               "  c = f64[%d] constant({%s})\n  d = %s[%d] convert(c)\n  z = %s[] constant(0)\n  zb = %s[%d] broadcast(z), dimensions={}\n"
+               "  p = %s[%d] multiply(p0, zb)\n  x = %s[%d] add(d, p)\n  ROOT r = %s[%d] convert(x)",
+               COUNT, values, floats[f], COUNT, floats[f], floats[f], COUNT, floats[f], COUNT, floats[f], COUNT, to[t], COUNT);
+      snprintf(result, sizeof result, "%s[%d]", to[t], COUNT);
+      check_kernel(fusion(params, body, result), NULL);
+    }
+}
+
 TEST(comparisons)
 {
   static const char *const dirs[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
@@ -318,6 +341,7 @@ int main(void)
     UNIT(elementwise_operations_of_every_type),
     UNIT(integers_at_their_corners),
     UNIT(conversion_between_all_types),
+    UNIT(floats_become_integers),
     UNIT(comparisons),
     UNIT(data_movement_alone_and_fused),
     UNIT(neighbours_that_differ),
