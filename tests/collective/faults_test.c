@@ -5,19 +5,21 @@
  * A shard is a supervisor with one process for each surviving rank; those live through all cases of the shard.  The
  * victim of a case is a process of its own with WEFT_COLLECTIVE_FAULTS set, so the next case has a restarted rank.  A
  * dry run counts the victim's moves; then fault by fault is struck at move 1, 2, ... up to the end.  By default a few
- * faults at one move of each (operation, algorithm, transport) are tried, four cases at once, and every verdict is final.
+ * faults at one move of each (operation, algorithm, transport) are tried, four cases at once.
  *
  *   WEFT_TEST_LONG=1     all, with 2 to 8 ranks; i/n: every n-th move from the i-th on, so that n runs make one of all
  *   WEFT_TEST_SECONDS=n  draws from all of them for so long (by WEFT_TEST_SEED)
  *   WEFT_TEST_SHARDS=n   of these two: cases at once (24); most of a case is waiting
  *   WEFT_TEST_ONLY=kill  only the faults with that in their name
  *
- * With many more processes than cores a deadline may pass because nobody got a core.  So these runs have longer deadlines, and
- * a case that ended late, or before the fault came, is played again while no other is; only then it counts.  Nothing
- * else is excused.
+ * With many more processes than cores a deadline may pass because nobody got a core.  So the long runs have longer deadlines, and
+ * in all of them a case that ended late, or before the fault came, is played again while no other is; only then it counts.
+ * Nothing else is excused.
  *
  * Cases that are others under another name are left out of them: see is_worth_it, first_move, next_move and is_tail. */
 #include "test.h"
+
+#include "entries.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -138,16 +140,6 @@ static weft_status *take_part(int rank, weft_comm **comm)
   if (rank == shared->victim) shared->before_end = coll_fault_seen().moves;
   shared->of[rank].began_ns = weft_now_ns();
   return weft_coll_run(*comm, &barrier, NULL);
-}
-
-static int count_entries(const char *path)
-{
-  int count = 0;
-  DIR *dir = opendir(path);
-  if (!dir) return 0;
-  while (readdir(dir)) count++;
-  closedir(dir);
-  return count;
 }
 
 /* Does libfabric's provider net own it?  That loses the socket of a connection now and then when its endpoint closes early
@@ -428,7 +420,7 @@ static strike play_case(const fault *f, unsigned long at)
     s.death_ns = weft_now_ns();
   }
   for (int i = 0; i < slots; i++)
-    if (!wait_for(&shared->done[i], f->timeout_ms + (extends.is_long ? 120000 : 20000))) complain(spec, "hangs", shared->rank_of_slot[i]);
+    if (!wait_for(&shared->done[i], f->timeout_ms + 120000)) complain(spec, "hangs", shared->rank_of_slot[i]);
   if (!victim_ends(victim, &status)) complain(spec, "(the victim) hangs", shared->victim);
   bool killed = WIFSIGNALED(status);
   if (killed ? f->kind != FATAL || WTERMSIG(status) != SIGKILL : WEXITSTATUS(status) != 0) complain(spec, "(the victim) crashed", shared->victim);
@@ -449,15 +441,16 @@ static const char *judge(const fault *f, const strike *s, int *out_rank, bool *o
     *out_excused = false;
     if (r == shared->victim && f->kind != HARMLESS) continue; /* it has ended: all that it can be asked for */
     bool gave_up = o->code == WEFT_DEADLINE_EXCEEDED || o->code == WEFT_ABORTED;
-    if (extends.is_long && (f->kind == HARMLESS ? gave_up : f->kind >= LATE && !s->at && o->code != WEFT_OK)) {
+    if (f->kind == HARMLESS ? gave_up : f->kind >= LATE && !s->at && o->code != WEFT_OK) {
       *out_excused = true;
       return "failed before the fault came";
     }
+    *out_excused = f->kind == LATE && f->delay_ms && o->code == WEFT_OK; /* who came late itself has not waited */
     if (!is_expected(f, o->code, o->text, s->finished)) return "got";
     if (o->code == WEFT_OK || !s->at) continue;
     int64_t known_ms = (o->at_ns - s->death_ns) / WEFT_NS_PER_MS;
     int64_t late_ms = (o->at_ns - o->began_ns - shared->timeout_ns) / WEFT_NS_PER_MS;
-    *out_excused = extends.is_long;
+    *out_excused = true;
     if (s->death_ns && !strstr(o->text, "creating communicator")) {
       if (known_ms > KNOWN_MS + SLACK_MS) return "was told of a death late";
       count_in(total->known_ms, known_ms);
@@ -479,9 +472,9 @@ static unsigned long run_case(const fault *f, unsigned long at)
   int rank;
 
   for (int attempt = 0;; attempt++) {
-    if (extends.is_long) hold(gate, attempt > 0);
+    hold(gate, attempt > 0);
     strike s = play_case(f, at);
-    if (extends.is_long) release(gate);
+    release(gate);
     wrong = judge(f, &s, &rank, &excused);
     atomic_fetch_add(attempt ? &total->again : &total->cases, 1);
     if (!wrong || !excused || attempt == ATTEMPTS) {
@@ -778,7 +771,7 @@ static void report(const char *which)
 static void over(const char *which)
 {
   pid_t pids[MOST_SHARDS];
-  int shm_before = count_entries("/dev/shm"), failed = 0, status;
+  int shm_before = count_entries("/dev/shm", "weft"), failed = 0, status;
 
   if (strcmp(which, "shm") != 0 && getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
   transport = which;
@@ -796,7 +789,7 @@ static void over(const char *which)
   report(which);
   T_EQ_INT(failed, 0);
   T_EQ_INT(total->failed, 0);
-  if (strcmp(which, "shm") == 0) T_EQ_INT(count_entries("/dev/shm"), shm_before); /* providers of libfabric leave theirs */
+  T_EQ_INT(count_entries("/dev/shm", "weft"), shm_before);
   munmap(total, sizeof *total);
 }
 
@@ -821,10 +814,10 @@ static weft_status *sum_on(const char *name, int rank, weft_comm **comm)
   weft_kv *kv;
   WEFT_TRY(weft_kv_file_new(directory, &kv));
   weft_comm_spec spec = {.kv = kv, .name = name, .size = SIDES * RANKS_A_SIDE, .ranks = &rank, .rank_count = 1,
-                         .timeout_ns = WEFT_NS_PER_S, .deadline = weft_deadline_after_ms(20000)};
+                         .timeout_ns = WEFT_NS_PER_S, .deadline = weft_deadline_after_ms(60000)};
   float x = 1, y = 0;
   weft_coll_op op = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = &x, .recv = &y};
-  weft_coll_call call = {.deadline = weft_deadline_after_ms(20000)};
+  weft_coll_call call = {.deadline = weft_deadline_after_ms(60000)};
   weft_status *st = weft_comm_create(&spec, comm);
   weft_kv_destroy(kv);
   if (!st) st = weft_coll_run(*comm, &op, &call);
@@ -848,12 +841,12 @@ static void rank_of_partition(int rank)
 
   if (st) printf("# rank %d: %s\n", rank, weft_status_text(st, false));
   sem_post(&cut->first_done);
-  wait_for(&cut->broken[rank], 30000);
+  wait_for(&cut->broken[rank], 120000);
   int64_t began_ns = weft_now_ns();
   note(&cut->of[0][rank], st ? st : weft_coll_run(comm, &barrier, NULL), began_ns);
   sem_post(&cut->failed);
   weft_comm_destroy(comm);
-  wait_for(&cut->mended[rank], 30000);
+  wait_for(&cut->mended[rank], 120000);
   comm = NULL;
   began_ns = weft_now_ns();
   note(&cut->of[1][rank], sum_on("mended", rank, &comm), began_ns);
@@ -869,7 +862,7 @@ static int play_side(int side)
 
   if (unshare(CLONE_NEWNET) != 0) return 77;
   if (side == 0) {
-    wait_for(&cut->wired[1], 10000); /* the other namespace is there */
+    wait_for(&cut->wired[1], 120000); /* the other namespace is there */
     snprintf(command, sizeof command, "ip link add weft0 type veth peer name weft1 netns %d 2>/dev/null", (int)cut->side[1]);
     if (system(command) != 0) return 77;
     int slow = system("tc qdisc add dev weft0 root netem delay 20ms 2>/dev/null"); /* where the kernel has it */
@@ -877,7 +870,7 @@ static int play_side(int side)
     sem_post(&cut->wired[0]);
   } else {
     sem_post(&cut->wired[1]);
-    if (!wait_for(&cut->wired[0], 10000)) return 77;
+    if (!wait_for(&cut->wired[0], 120000)) return 77;
   }
   if (system(side ? "ip link set lo up; ip addr add 10.77.0.2/24 dev weft1; ip link set weft1 up"
                  : "ip link set lo up; ip addr add 10.77.0.1/24 dev weft0; ip link set weft0 up") != 0) return 77;
@@ -888,10 +881,10 @@ static int play_side(int side)
     rank_of_partition(side * RANKS_A_SIDE + i);
   }
   if (side == 0) {
-    for (int r = 0; r < SIDES * RANKS_A_SIDE; r++) wait_for(&cut->first_done, 30000);
+    for (int r = 0; r < SIDES * RANKS_A_SIDE; r++) wait_for(&cut->first_done, 120000);
     if (system("ip link set weft0 down") != 0) return 1;
     for (int r = 0; r < SIDES * RANKS_A_SIDE; r++) sem_post(&cut->broken[r]);
-    for (int r = 0; r < SIDES * RANKS_A_SIDE; r++) wait_for(&cut->failed, 30000);
+    for (int r = 0; r < SIDES * RANKS_A_SIDE; r++) wait_for(&cut->failed, 120000);
     if (system("ip link set weft0 up") != 0) return 1;
     for (int r = 0; r < SIDES * RANKS_A_SIDE; r++) sem_post(&cut->mended[r]);
   }
@@ -926,7 +919,7 @@ TEST(a_partition_ends_in_deadlines_and_the_next_communicator_works)
   for (int r = 0; r < SIDES * RANKS_A_SIDE; r++) {
     const outcome *broken = &cut->of[0][r], *after = &cut->of[1][r];
     if (broken->code != WEFT_DEADLINE_EXCEEDED && broken->code != WEFT_ABORTED) fail_msg("rank %d, partitioned: %s", r, broken->text);
-    T_TRUE(broken->at_ns < 4 * WEFT_NS_PER_S); /* 1 s, and the second that is allowed, and the machine's other work */
+    T_TRUE(broken->at_ns < 15 * WEFT_NS_PER_S); /* 1 s, and the second that is allowed, and the machine's other work: no minute */
     if (after->code != WEFT_OK) fail_msg("rank %d, mended: %s", r, after->text);
   }
 }

@@ -1,0 +1,20 @@
+/* tests/collective/entries.h -- what a folder holds. */
+#ifndef WEFT_TESTS_COLLECTIVE_ENTRIES_H
+#define WEFT_TESTS_COLLECTIVE_ENTRIES_H
+
+#include <dirent.h>
+#include <string.h>
+
+/* Entries with `part` in their name, "": all.  /dev/shm is everybody's: what other tests and libraries put there is not counted. */
+static inline int count_entries(const char *path, const char *part)
+{
+  int count = 0;
+  DIR *dir = opendir(path);
+
+  if (!dir) return 0;
+  for (struct dirent *e; (e = readdir(dir));) count += strstr(e->d_name, part) != NULL;
+  closedir(dir);
+  return count;
+}
+
+#endif
