@@ -21,6 +21,18 @@ static weft_coord_agent_options agent_options;
 static weft_coord_service *service;
 static weft_coord_agent *agents[MAX_AGENTS];
 static int agent_count;
+static char folder[] = "/tmp/weft-agents-XXXXXX";
+
+/* A file of this test, in a few static buffers. */
+static const char *in_folder(const char *name)
+{
+  static char paths[8][96];
+  static int next;
+  char *path = paths[next++ % 8];
+
+  snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+  return path;
+}
 
 static void *connect_one(void *agent) { return weft_coord_agent_connect(agent); }
 static void *shutdown_one(void *agent) { return weft_coord_agent_shutdown(agent); }
@@ -42,7 +54,7 @@ static void prepare(int count)
   T_OK(weft_coord_service_options_load(&service_options));
   T_OK(weft_coord_agent_options_load(&agent_options));
   service_options.task_count = agent_count = count;
-  agent_options.init_timeout_ns = 10 * S;
+  agent_options.init_timeout_ns = 60 * S;
 }
 
 static void open_all(void)
@@ -168,18 +180,32 @@ TEST(barrier_in_progress_can_be_cancelled)
   on_all(wait_at_b);                                                           /* and the next instance works */
 }
 
+static atomic_int refused;
+static void *wait_or_be_refused(void *agent)
+{
+  weft_status *st = weft_coord_agent_barrier(agent, "b", 60 * S, NULL, 0);
+
+  if (!st || !strstr(weft_status_message(st), "already being waited for")) return st;
+  refused++;
+  weft_status_free(st);
+  return NULL;
+}
+
 TEST(second_wait_for_the_same_barrier_is_refused)
 {
-  pthread_t thread;
+  pthread_t threads[2];
   void *st;
 
   begin(2);
-  pthread_create(&thread, NULL, wait_at_b, agents[0]);
-  usleep(50000);
-  T_FAILS(weft_coord_agent_barrier(agents[0], "b", S, NULL, 0), "already being waited for");
-  T_OK(weft_coord_agent_barrier(agents[1], "b", 10 * S, NULL, 0));
-  pthread_join(thread, &st);
-  T_OK(st);
+  refused = 0;
+  for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, wait_or_be_refused, agents[0]);
+  for (int i = 0; i < 3000 && !refused; i++) usleep(10000); /* whichever is second */
+  T_OK(weft_coord_agent_barrier(agents[1], "b", 60 * S, NULL, 0));
+  for (int i = 0; i < 2; i++) {
+    pthread_join(threads[i], &st);
+    T_OK(st);
+  }
+  T_EQ_INT(refused, 1);
 }
 
 static atomic_int callback_code;
@@ -204,10 +230,10 @@ TEST(callback_may_not_block_the_agent)
   on_all(connect_one);
   on_all(wait_at_b); /* their error polls are there by then: they were sent before */
   T_OK(weft_coord_agent_report_error(agents[1], WEFT_DATA_LOSS, "bits fell out"));
-  for (int i = 0; i < 500 && !(error = weft_coord_agent_error(agents[0])); i++) usleep(10000);
+  for (int i = 0; i < 3000 && !(error = weft_coord_agent_error(agents[0])); i++) usleep(10000);
   T_EQ_INT(weft_status_code(error), WEFT_DATA_LOSS);
   T_FAILS(error, "bits fell out");
-  for (int i = 0; i < 500 && !callback_code; i++) usleep(10000);
+  for (int i = 0; i < 3000 && !callback_code; i++) usleep(10000);
   T_EQ_INT(callback_code, WEFT_FAILED_PRECONDITION);
   T_FAILS(weft_coord_agent_barrier(agents[0], "b", S, NULL, 0), "bits fell out");
   T_FAILS(weft_coord_agent_shutdown(agents[0]), "in error");
@@ -245,7 +271,7 @@ static void *exchange(void *arg)
   };
   weft_coord_local_topology local = {.process_id = id, .boot_id = id == 1 ? "boot-1" : "boot-02", .partition_index = -1,
                                      .network_nodes = &racks[id], .network_node_count = 1, .devices = devices, .device_count = 2};
-  weft_coord_topology_options options = {.platform = "test", .process_count = 3, .local_timeout_ns = 5 * S, .global_timeout_ns = 5 * S};
+  weft_coord_topology_options options = {.platform = "test", .process_count = 3, .local_timeout_ns = 60 * S, .global_timeout_ns = 60 * S};
   WEFT_AUTO(weft_kv) kv = NULL;
 
   weft_coord_global_topology_free(globals[id]);
@@ -404,16 +430,18 @@ TEST(topology_of_one_process_needs_no_service)
 
 static weft_coord_preemption *preemptions[MAX_AGENTS];
 static int64_t reached_at[MAX_AGENTS];
+static atomic_int under_way; /* those that have made a step */
 
 static void *step_until_reached(void *arg)
 {
   int id = (int)(intptr_t)arg;
 
-  for (int64_t step = 1; step < 2000; step++) {
+  for (int64_t step = 1, end_ns = weft_now_ns() + 60 * S; weft_now_ns() < end_ns; step++) {
     if (weft_coord_preemption_reached_sync_point(preemptions[id], step)) {
       reached_at[id] = step;
       return NULL;
     }
+    if (step == 1) under_way++;
     usleep(id == 0 ? 2000 : 7000); /* a fast one and slow ones */
   }
   return NULL;
@@ -435,8 +463,9 @@ TEST(all_stop_at_the_same_step)
   T_FAILS(weft_coord_preemption_new(agents[0], &options, &preemptions[3]), "another preemption manager");
   options.enabled = false;
   T_FAILS(weft_coord_preemption_new(agents[0], &options, &preemptions[3]), "switched off");
+  under_way = 0;
   for (intptr_t i = 0; i < 3; i++) pthread_create(&threads[i], NULL, step_until_reached, (void *)i);
-  usleep(30000);
+  while (under_way < 3) usleep(1000);
   raise(SIGTERM);
   for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
   for (int i = 0; i < 3; i++) weft_coord_preemption_free(WEFT_MOVE(preemptions[i]));
@@ -493,23 +522,21 @@ static void write_file(const char *path, const char *text)
 TEST(callers_without_the_secret_are_refused)
 {
   prepare(1);
-  write_file("coord_test_secret", "opensesame\n");
-  write_file("coord_test_other", "opensesamf\n");
-  service_options.secret_file = agent_options.secret_file = "coord_test_secret";
+  write_file(in_folder("secret"), "opensesame\n");
+  write_file(in_folder("other"), "opensesamf\n");
+  service_options.secret_file = agent_options.secret_file = in_folder("secret");
   open_all();
   on_all(connect_one);
   on_all(shutdown_one);
   weft_coord_agent_free(WEFT_MOVE(agents[0]));
-  agent_options.secret_file = "coord_test_other";
-  agent_options.init_timeout_ns = S;
+  agent_options.secret_file = in_folder("other");
+  agent_options.init_timeout_ns = 20 * S; /* refused at once */
   T_OK(weft_coord_agent_new(&agent_options, &agents[0]));
   T_FAILS(weft_coord_agent_connect(agents[0]), "the call has another");
   weft_coord_agent_free(WEFT_MOVE(agents[0]));
   agent_options.secret_file = "";
   T_OK(weft_coord_agent_new(&agent_options, &agents[0]));
   T_CODE(weft_coord_agent_observe(agents[0]), WEFT_UNAUTHENTICATED);
-  unlink("coord_test_secret");
-  unlink("coord_test_other");
 }
 
 /* A self-signed certificate for 127.0.0.1 that serves as its own authority. */
@@ -552,10 +579,11 @@ TEST(tls_with_client_certificates)
   size_t size;
 
   prepare(2);
-  make_certificate("coord_test_cert.pem", "coord_test_key.pem");
-  make_certificate("coord_test_cert2.pem", "coord_test_key2.pem");
-  service_options.tls_cert_file = service_options.tls_ca_file = agent_options.tls_cert_file = agent_options.tls_ca_file = "coord_test_cert.pem";
-  service_options.tls_key_file = agent_options.tls_key_file = "coord_test_key.pem";
+  const char *cert = in_folder("cert.pem"), *key = in_folder("key.pem"), *cert2 = in_folder("cert2.pem"), *key2 = in_folder("key2.pem");
+  make_certificate(cert, key);
+  make_certificate(cert2, key2);
+  service_options.tls_cert_file = service_options.tls_ca_file = agent_options.tls_cert_file = agent_options.tls_ca_file = cert;
+  service_options.tls_key_file = agent_options.tls_key_file = key;
   open_all();
   on_all(connect_one);
   T_OK(weft_coord_agent_kv(agents[0], &kv));
@@ -571,7 +599,7 @@ TEST(tls_with_client_certificates)
   for (int wrong = 0; wrong < 3; wrong++) {
     weft_coord_agent_options other = agent_options;
     if (wrong == 0) other.tls_cert_file = other.tls_key_file = ""; /* no certificate of its own */
-    if (wrong == 1) other.tls_ca_file = "coord_test_cert2.pem";    /* does not trust the service */
+    if (wrong == 1) other.tls_ca_file = cert2; /* does not trust the service */
     if (wrong == 2) other.tls_cert_file = other.tls_ca_file = other.tls_key_file = ""; /* cleartext */
     weft_coord_agent_free(WEFT_MOVE(agents[0]));
     T_OK(weft_coord_agent_new(&other, &agents[0]));
@@ -579,11 +607,9 @@ TEST(tls_with_client_certificates)
     T_TRUE(weft_status_code(refused) == WEFT_DEADLINE_EXCEEDED || weft_status_code(refused) == WEFT_UNAVAILABLE);
     weft_status_free(refused);
   }
-  service_options.tls_key_file = "coord_test_key2.pem";
+  service_options.tls_key_file = key2;
   weft_coord_service *bad;
-  T_FAILS(weft_coord_service_start(&service_options, &bad), "key \"coord_test_key2.pem\"");
-  unlink("coord_test_cert.pem"), unlink("coord_test_key.pem");
-  unlink("coord_test_cert2.pem"), unlink("coord_test_key2.pem");
+  T_FAILS(weft_coord_service_start(&service_options, &bad), "key2.pem\"");
 }
 
 /* ---- callbacks ---- */
@@ -635,5 +661,10 @@ int main(void)
     U(all_stop_at_the_same_step), U(distant_preemption_waits_and_can_be_abandoned),
     U(callers_without_the_secret_are_refused), U(tls_with_client_certificates), U(callbacks_of_somebody_else_serve_as_a_store),
   };
-  return cmocka_run_group_tests(units, NULL, NULL);
+  char command[64];
+
+  if (!mkdtemp(folder)) return 99;
+  int failed = cmocka_run_group_tests(units, NULL, NULL);
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  return failed + (system(command) != 0);
 }
