@@ -92,8 +92,9 @@ const char *gen_target_description(void);
 /* An estimate of the time on one core, in ns, of an operation that a library does. */
 double gen_library_ns(const hlo_instr *instr);
 
-/* Whether a step of `ns` on one core that touches `bytes` ends sooner if `threads` share it. */
+/* Whether a step of `ns` on one core that touches `bytes` ends sooner if `threads` share it; one thread made `whole_bytes` of them
+ * alone. */
 typedef enum gen_step { GEN_KERNEL, GEN_LIBRARY } gen_step;
-bool gen_pays_to_share(gen_step kind, double ns, double bytes, int threads);
+bool gen_pays_to_share(gen_step kind, double ns, double bytes, double whole_bytes, int threads);
 
 #endif

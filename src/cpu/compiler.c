@@ -19,6 +19,7 @@ typedef struct compiler {
   weft_arena scratch;
   rt_seq **seqs;      /* by computation id */
   int *node_of;       /* by instruction id: place in its sequence, -1 none */
+  const rt_thunk **made; /* by instruction id: its thunk; NULL for control flow and what is no step */
   bool *talks;        /* by computation id: contains communication */
   int64_t replicas, partitions;
   rt_grouping *groupings;
@@ -63,6 +64,13 @@ static double cost_ns(void *ctx, const hlo_instr *instr) { return cpu_cost_ns(in
 
 /* ---- lowering -------------------------------------------------------------------------------------------------- */
 
+/* Who made `x`, under its other names; NULL: not known. */
+static const rt_thunk *maker_of(const compiler *c, const hlo_instr *x)
+{
+  while (x->op == HLO_GET_TUPLE_ELEMENT || x->op == HLO_RESHAPE || x->op == HLO_BITCAST || x->op == HLO_OPT_BARRIER) x = x->operands[0];
+  return c->made[x->id];
+}
+
 static weft_status *fill_uses(compiler *c, const hlo_instr *instr, cpu_lowering *low)
 {
   buf_slice scratch = buf_plan_scratch(c->out.plan, instr);
@@ -73,9 +81,12 @@ static weft_status *fill_uses(compiler *c, const hlo_instr *instr, cpu_lowering 
   low->result_count = hlo_shape_leaf_count(instr->shape);
   low->uses = WEFT_ARENA_ARRAY(&c->scratch, rt_use, low->operand_count + low->result_count + 1);
   WEFT_TRY_ALLOC(low->uses);
-  for (int i = 0; i < instr->operand_count; i++)
+  for (int i = 0; i < instr->operand_count; i++) {
+    const rt_thunk *maker = maker_of(c, instr->operands[i]);
+    if (maker) *(maker->splits ? &low->shared_bytes : &low->whole_bytes) += hlo_shape_total_bytes(instr->operands[i]->shape);
     for (int k = 0; k < hlo_shape_leaf_count(instr->operands[i]->shape); k++)
       low->uses[low->use_count++] = (rt_use){buf_plan_slice(c->out.plan, instr->operands[i], k), RT_READ};
+  }
   for (int k = 0; k < low->result_count; k++)
     low->uses[low->use_count++] = (rt_use){buf_plan_slice(c->out.plan, instr, k), RT_WRITE};
   if (scratch.alloc >= 0) low->uses[low->use_count++] = (rt_use){scratch, RT_WRITE};
@@ -262,6 +273,7 @@ static weft_status *lower_computation(compiler *c, const hlo_computation *comp)
       thunks[count]->order_group = 1; /* all communication of a program starts in one order on every device */
       c->talks[comp->id] = true;
     }
+    if (!control) c->made[instr->id] = thunks[count];
     c->node_of[instr->id] = count++;
     WEFT_TRY(add_token_edges(c, &e, instr));
     for (int i = 0; i < instr->control->pred_count; i++)
@@ -279,8 +291,9 @@ static weft_status *lower(compiler *c)
   c->seqs = WEFT_ARENA_ARRAY(&c->scratch, rt_seq *, comps);
   c->talks = WEFT_ARENA_ARRAY(&c->scratch, bool, comps);
   c->node_of = WEFT_ARENA_ARRAY(&c->scratch, int, module->next_id);
+  c->made = WEFT_ARENA_ARRAY(&c->scratch, const rt_thunk *, module->next_id);
   c->token_mark = WEFT_ARENA_ARRAY(&c->scratch, int, module->next_id);
-  if (!wanted || !c->seqs || !c->talks || !c->node_of || !c->token_mark)
+  if (!wanted || !c->seqs || !c->talks || !c->node_of || !c->made || !c->token_mark)
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   memset(c->node_of, -1, (size_t)module->next_id * sizeof *c->node_of);
   wanted[module->entry->id] = true;

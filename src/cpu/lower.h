@@ -17,7 +17,9 @@ typedef struct cpu_lowering {
   int use_count;
   rt_use *uses;
   const gen_code *code; /* what is compiled: comparators; may be NULL */
-  int threads;       /* of the pool, for heuristics of speed only */
+  int threads;       /* of the pool, for heuristics of speed only: */
+  int64_t whole_bytes; /* of the operands that a step of one thread made, */
+  int64_t shared_bytes; /* and of those that a shared step made */
 } cpu_lowering;
 
 /* A thunk of `size` bytes (rt_thunk first), zeroed, with ops, name and uses set; the rest is the maker's. */

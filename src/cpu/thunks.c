@@ -29,7 +29,7 @@ bool cpu_pays_to_share(const cpu_lowering *low, double ns)
   double bytes = 0;
 
   for (int i = 0; i < low->operand_count + low->result_count; i++) bytes += (double)low->uses[i].slice.bytes;
-  return gen_pays_to_share(GEN_LIBRARY, ns, bytes, low->threads);
+  return gen_pays_to_share(GEN_LIBRARY, ns, bytes, (double)low->whole_bytes, low->threads);
 }
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ weft_status *cpu_kernel_thunk_new(cpu_lowering *low, const gen_kernel *kernel, r
   for (int p = 0; p < kernel->phase_count; p++) {
     double ns = kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
     int64_t most = WEFT_MIN(kernel->phases[p].units, 8 * (int64_t)low->threads);
-    bool shared = ns >= 2 * TASK_NS && gen_pays_to_share(GEN_KERNEL, ns, kernel->bytes, low->threads);
+    bool shared = ns >= 2 * TASK_NS && gen_pays_to_share(GEN_KERNEL, ns, kernel->bytes, (double)low->whole_bytes, low->threads);
     t->tasks[p] = shared ? (int64_t)WEFT_MIN(ns / TASK_NS, (double)most) : 1;
     thunk->splits |= t->tasks[p] > 1;
     thunk->cost_ns += ns;
@@ -122,32 +122,41 @@ weft_status *cpu_kernel_thunk_new(cpu_lowering *low, const gen_kernel *kernel, r
 
 /* ---- copies and ids -------------------------------------------------------------------------------------------- */
 
-enum { COPY_PIECE = 1 << 20 };
+enum { COPY_PIECE = 1 << 20, LEAST_SHARED_COPY = 1 << 17 };
 
-typedef struct copy_run { char *to; const char *from; int64_t bytes; } copy_run;
+typedef struct cpu_copy_thunk {
+  rt_thunk base;
+  int64_t piece; /* bytes */
+} cpu_copy_thunk;
+
+typedef struct copy_run { char *to; const char *from; int64_t bytes, piece; } copy_run;
 
 static void copy_piece(void *ctx, int64_t i)
 {
   const copy_run *c = ctx;
-  int64_t at = i * COPY_PIECE;
-  memcpy(c->to + at, c->from + at, (size_t)WEFT_MIN(COPY_PIECE, c->bytes - at));
+  int64_t at = i * c->piece;
+  memcpy(c->to + at, c->from + at, (size_t)WEFT_MIN(c->piece, c->bytes - at));
 }
 
 static weft_status *copy_execute(const rt_thunk *thunk, rt_ctx *ctx)
 {
   void *const *args = rt_args(thunk, ctx);
-  copy_run c = {args[1], args[0], thunk->uses[1].slice.bytes};
+  copy_run c = {args[1], args[0], thunk->uses[1].slice.bytes, ((const cpu_copy_thunk *)thunk)->piece};
 
   if (c.to == c.from) return NULL;
-  rt_parallel_for(ctx->pool, (c.bytes + COPY_PIECE - 1) / COPY_PIECE, copy_piece, &c);
+  rt_parallel_for(ctx->pool, (c.bytes + c.piece - 1) / c.piece, copy_piece, &c);
   return NULL;
 }
 static const rt_thunk_ops copy_ops = {sizeof(rt_thunk_ops), "copy", .run = copy_execute};
 
 weft_status *cpu_copy_thunk_new(cpu_lowering *low, rt_thunk **out_thunk)
 {
-  WEFT_TRY(cpu_thunk_new(low, &copy_ops, sizeof(rt_thunk), out_thunk));
-  (*out_thunk)->splits = low->uses[1].slice.bytes > 2 * COPY_PIECE;
+  int64_t bytes = low->uses[1].slice.bytes, share = WEFT_ALIGN_UP(bytes / low->threads + 1, 64);
+  bool splits = bytes > 2 * COPY_PIECE || (low->shared_bytes > 0 && bytes >= LEAST_SHARED_COPY);
+
+  WEFT_TRY(cpu_thunk_new(low, &copy_ops, sizeof(cpu_copy_thunk), out_thunk));
+  ((cpu_copy_thunk *)*out_thunk)->piece = splits ? WEFT_MIN(share, COPY_PIECE) : WEFT_MAX(bytes, 1);
+  (*out_thunk)->splits = splits;
   return NULL;
 }
 

@@ -238,6 +238,15 @@ TEST(estimates_follow_the_work)
   }
 }
 
+/* What one thread made moves to others that share a step: trilinear sampling took twice as long on two threads. */
+TEST(steps_after_those_of_one_thread_are_shared_later)
+{
+  T_TRUE(gen_pays_to_share(GEN_KERNEL, 62000, 720000, 0, 2));
+  T_TRUE(!gen_pays_to_share(GEN_KERNEL, 62000, 720000, 480000, 2));
+  T_TRUE(gen_pays_to_share(GEN_KERNEL, 620000, 720000, 480000, 2));
+  T_TRUE(!gen_pays_to_share(GEN_LIBRARY, 1e9, 100, 0, 1));
+}
+
 TEST(steps_of_any_shape_have_a_price)
 {
   static const char program[] = "HloModule t\nENTRY e {\n  p = f32[4] parameter(0)\n  t = token[] after-all()\n"
@@ -280,7 +289,7 @@ int main(void)
   const struct CMUnitTest units[] = {
     UNIT(sums_of_every_form), UNIT(other_reducers), UNIT(argmax_and_fused_forms), UNIT(least_and_greatest_with_their_places), UNIT(long_sums_in_two_phases),
     UNIT(softmax_and_layer_norm_by_rows), UNIT(costly_values_that_move_before_they_are_used), UNIT(the_form_decides_how_rows_are_taken),
-    UNIT(estimates_follow_the_work), UNIT(steps_of_any_shape_have_a_price), UNIT(reduce_window_forms),
+    UNIT(estimates_follow_the_work), UNIT(steps_of_any_shape_have_a_price), UNIT(steps_after_those_of_one_thread_are_shared_later), UNIT(reduce_window_forms),
     UNIT(a_sum_beside_another_combiner_starts_from_its_initial_value_once),
   };
   return cmocka_run_group_tests(units, NULL, NULL);

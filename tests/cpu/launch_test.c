@@ -186,6 +186,36 @@ static void *step_many(void *arg)
   return NULL;
 }
 
+/* A loop that copies what a shared step made: the copy is shared too, in pieces that do not divide it. */
+TEST(a_loop_copies_what_threads_made)
+{
+  enum { ROWS = 331, COLS = 517, TURNS = 5 };
+  static const char text[] =
+    "HloModule m\n"
+    "body {\n  s = (s32[], f32[331,517]) parameter(0)\n  i = s32[] get-tuple-element(s), index=0\n  x = f32[331,517] get-tuple-element(s), index=1\n"
+    "  one = s32[] constant(1)\n  j = s32[] add(i, one)\n  a = f32[330,517] slice(x), slice={[1:331], [0:517]}\n"
+    "  b = f32[1,517] slice(x), slice={[0:1], [0:517]}\n  c = f32[331,517] concatenate(a, b), dimensions={0}\n"
+    "  e = f32[] constant(1)\n  eb = f32[331,517] broadcast(e), dimensions={}\n  d = f32[331,517] add(c, eb)\n  t = f32[331,517] tanh(d)\n  m = f32[331,517] maximum(d, t)\n"
+    "  ROOT r = (s32[], f32[331,517]) tuple(j, m)\n}\n"
+    "cond {\n  s = (s32[], f32[331,517]) parameter(0)\n  i = s32[] get-tuple-element(s), index=0\n  n = s32[] constant(5)\n"
+    "  ROOT l = pred[] compare(i, n), direction=LT\n}\n"
+    "ENTRY e {\n  x = f32[331,517] parameter(0)\n  z = s32[] constant(0)\n  s = (s32[], f32[331,517]) tuple(z, x)\n"
+    "  w = (s32[], f32[331,517]) while(s), condition=cond, body=body\n  ROOT r = f32[331,517] get-tuple-element(w), index=1\n}\n";
+  static float x[ROWS][COLS], y[ROWS][COLS];
+
+  for (int i = 0; i < ROWS; i++)
+    for (int k = 0; k < COLS; k++) x[i][k] = (float)(i * 7 + k % 11);
+  for (int threads = 1; threads <= 3; threads++) {
+    weft_platform *platform = test_platform(1, threads);
+    weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
+    T_OK(test_run(exe, (const void *[]){x}, (void *[]){y}));
+    for (int i = 0; i < ROWS; i++)
+      for (int k = 0; k < COLS; k++) T_TRUE(y[i][k] == x[(i + TURNS) % ROWS][k] + TURNS);
+    weft_executable_release(exe);
+    weft_platform_release(platform);
+  }
+}
+
 TEST(threads_may_launch_one_executable)
 {
   weft_platform *platform = test_platform(1, 3);
@@ -366,7 +396,7 @@ TEST_MAIN(UNIT(no_threads_run_but_the_workers), UNIT(a_donated_input_becomes_the
           UNIT(what_others_see_is_copied_rather_than_donated),
           UNIT(an_input_may_be_deleted_as_soon_as_the_launch_returns), UNIT(an_input_that_failed_poisons_the_outputs),
           UNIT(wrong_inputs_are_refused_before_anything_runs), UNIT(copies_go_between_devices_and_wait_for_their_source),
-          UNIT(threads_may_launch_one_executable), UNIT(every_allocation_of_a_launch_may_fail),
+          UNIT(a_loop_copies_what_threads_made), UNIT(threads_may_launch_one_executable), UNIT(every_allocation_of_a_launch_may_fail),
           UNIT(the_last_reference_may_go_while_work_is_in_flight), UNIT(a_host_cannot_run_far_ahead_of_a_busy_device),
           UNIT(launches_on_what_is_yet_to_come_do_not_wait),
           UNIT(denormals_are_kept_unless_the_platform_flushes_them))
