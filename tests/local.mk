@@ -11,7 +11,7 @@ TESTS += $(check_PROGRAMS) tests/layering_test.sh tests/unimplemented_test.py te
 EXTRA_DIST += tests/layering_test.sh tests/unimplemented_test.py tests/installed_headers_test.sh tests/lsan.supp tests/valgrind.supp
 
 # Run under ThreadSanitizer by .ci/run, one list a line.
-# tsan: tests/base/kv_test tests/runtime/executor_test tests/runtime/ffi_test tests/collective/clique_test
+# tsan: tests/base/kv_test tests/runtime/executor_test tests/runtime/ffi_test tests/collective/clique_test tests/collective/ending_test
 # tsan: tests/collective/ops_test tests/collective/faults_test
 # tsan: tests/collective/survive_test tests/coord/service_test tests/coord/agent_test tests/coord/wire_test tests/coord/sim_test
 # tsan: tests/coord/launch_test.py

@@ -4,7 +4,7 @@
 
 #include "collective/internal.h"
 
-#define COLL_ADDRESS_MAGIC UINT32_C(0x32414357) /* "WCA2": changes with this struct and with the wire format */
+#define COLL_ADDRESS_MAGIC UINT32_C(0x33414357) /* "WCA3": changes with this struct and with the wire format */
 
 enum { COLL_FABRIC_NAME_BYTES = 96 };
 

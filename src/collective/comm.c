@@ -71,6 +71,7 @@ void coll_group_release(coll_group *g)
   coll_direct_fini(g);
   coll_topology_fini(&g->topology);
   weft_status_free(g->error);
+  weft_status_free(g->ending);
   weft_mutex_fini(&g->mu);
   free(g->name);
   free(g->locals);
@@ -137,6 +138,7 @@ weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t id, coll_group 
   g->size = spec->size;
   g->local_count = g->live_count = spec->rank_count;
   g->runnable_tail = &g->runnable;
+  g->ends_at = UINT64_MAX;
   g->timeout_ns = spec->timeout_ns ? spec->timeout_ns : settings->timeout_ns;
   g->warn_ns = spec->warn_ns ? spec->warn_ns : settings->warn_ns;
   g->rank_order = spec->order == WEFT_ORDER_RANK || (spec->order == WEFT_ORDER_DEFAULT && strcmp(settings->order, "rank") == 0);
@@ -368,6 +370,7 @@ void weft_comm_destroy(weft_comm *comm)
   g->locals[comm->local] = NULL;
   bool last = --g->live_count == 0;
   if (last) coll_links_close_locked(g);
+  else if (g->ending) coll_group_check_end_locked(g); /* the others do not wait for it */
   coll_group_unlock(g);
   if (last) coll_context_remove(g);
   coll_comm_release(comm);
@@ -389,9 +392,8 @@ static void on_death(coll_group *g, void *ctx)
     if (g->incarnations[r] != d->incarnation || g->local_of[r] >= 0) continue;
     char who[256];
     coll_rank_describe(g, r, who, sizeof who);
-    coll_group_fail_locked(g, WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: %s%s%s",
-                                       (unsigned long long)d->incarnation, who, d->detail ? ": " : "",
-                                       d->detail ? d->detail : ""), true);
+    coll_group_bereave_locked(g, WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: %s%s%s",
+                                          (unsigned long long)d->incarnation, who, d->detail ? ": " : "", d->detail ? d->detail : ""));
     break;
   }
   coll_group_unlock(g);

@@ -186,8 +186,6 @@ static void fault_revoke(coll_stream *base)
 {
   fault_stream *f = outer(base);
 
-  f->until_ns = 0; /* what is held back is never sent */
-  memset(f->held_bytes, 0, sizeof f->held_bytes);
   if (f->inner->ops->revoke) f->inner->ops->revoke(f->inner);
 }
 

@@ -168,7 +168,7 @@ void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns)
     while (*at != op) at = &(*at)->next;
     *at = op->next;
     if (comm->tail == &op->next) comm->tail = at;
-    atomic_store_explicit(&comm->ended_seq, op->seq + 1, memory_order_relaxed);
+    if (!st) atomic_store_explicit(&comm->ended_seq, op->seq + 1, memory_order_relaxed);
     if (!comm->head) change_turn_locked(comm, COLL_TURN_QUEUED, 0, 0);
     if (op->last_peer >= 0 && !st) coll_comm_waited(comm, op->last_peer, now_ns - op->posted_ns);
   }
@@ -183,6 +183,8 @@ void coll_group_fail_locked(coll_group *g, weft_status *st, bool tell_peers)
     return;
   }
   g->error = st;
+  g->spent_ns = weft_now_ns();
+  weft_status_free(WEFT_MOVE(g->ending));
   g->frozen = false;
   atomic_store(&g->disturbed, true); /* who waits outside the lock comes and looks */
   coll_links_fail_locked(g, st, tell_peers);
@@ -212,9 +214,58 @@ bool coll_group_progress_locked(coll_group *g)
     if (g->runnable) again |= coll_engine_drain_locked(g);
     if (g->direct.running) again |= coll_direct_work_locked(g);
     if (links_matter(g)) again |= coll_links_poll_locked(g);
+    if (g->ending) coll_group_check_end_locked(g);
     moved |= again;
   } while (again);
   return moved;
+}
+
+/* ---- ending because a rank elsewhere has given up ---- */
+
+static bool is_behind_locked(const coll_group *g)
+{
+  for (int i = 0; i < g->local_count; i++)
+    if (g->locals[i] && atomic_load_explicit(&g->locals[i]->ended_seq, memory_order_relaxed) < g->ends_at) return true;
+  return false;
+}
+
+static bool has_collectives_locked(const coll_group *g)
+{
+  for (int i = 0; i < g->local_count; i++)
+    if (g->locals[i] && g->locals[i]->head) return true;
+  return false;
+}
+
+void coll_group_check_end_locked(coll_group *g)
+{
+  coll_links_end_p2p_locked(g);
+  if (!g->ending || is_behind_locked(g) || (!has_collectives_locked(g) && coll_links_owe_p2p_locked(g))) return;
+  coll_group_fail_locked(g, WEFT_MOVE(g->ending), true);
+}
+
+void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at)
+{
+  bool earlier = !g->ending || ends_at < g->ends_at;
+
+  g->ends_at = WEFT_MIN(g->ends_at, ends_at);
+  if (g->error || g->frozen || !earlier) { /* frozen: it is about to fail for a deadline of its own */
+    weft_status_free(st);
+    return;
+  }
+  weft_status_free(g->ending);
+  g->ending = st;
+  for (coll_op *op = g->all_pending, *next; op; op = next) { /* what runs already ends with the group */
+    next = op->pending_next;
+    if (op->collective && op->seq >= g->ends_at && !op->started && !op->runnable) coll_op_finish_locked(op, weft_status_dup(st));
+  }
+  coll_group_check_end_locked(g);
+  if (g->ending) coll_links_tell_end_locked(g);
+}
+
+void coll_group_bereave_locked(coll_group *g, weft_status *st)
+{
+  g->ends_at = 0;
+  coll_group_fail_locked(g, st, true);
 }
 
 void coll_group_timers_locked(coll_group *g, int64_t now_ns)
@@ -343,10 +394,21 @@ static void op_give_back(coll_op *op)
 static weft_status *spent_locked(weft_comm *comm)
 {
   const coll_group *g = comm->group;
-  weft_code code = comm->told ? WEFT_FAILED_PRECONDITION : weft_status_code(g->error);
+  const weft_status *why = g->error ? g->error : g->ending;
+  weft_code code = comm->told ? WEFT_FAILED_PRECONDITION : weft_status_code(why);
 
   comm->told = true;
-  return weft_status_new(code, __FILE__, __LINE__, "communicator %s was aborted: %s", g->name, weft_status_message(g->error));
+  return weft_status_new(code, __FILE__, __LINE__, "communicator %s was aborted: %s", g->name, weft_status_message(why));
+}
+
+/* Is there no way for an operation that is posted now to end well?  (One that runs alone was posted before.) */
+static bool is_refused_locked(const coll_op *op)
+{
+  const coll_group *g = op->comm->group;
+
+  if (op->alone || !(g->error || g->ending)) return false;
+  if (g->error || op->comm->told || op->args.kind == WEFT_SEND) return true;
+  return op->collective && coll_comm_posted(op->comm) >= g->ends_at;
 }
 
 /* A cleared operation that keeps the buffers of the last one. */
@@ -426,7 +488,7 @@ static weft_status *op_submit(coll_op *op, bool driven)
 
   coll_group_lock(g);
   bool spent = g->error != NULL; /* what fails from here on ends this operation with all others */
-  if (spent && !op->alone) {
+  if (is_refused_locked(op)) {
     st = spent_locked(comm);
     free_op_locked(op);
   } else {
@@ -437,7 +499,7 @@ static weft_status *op_submit(coll_op *op, bool driven)
       coll_flight_posted(op);
       coll_p2p_post_locked(op);
     }
-    if (spent) /* posted before it could know */
+    if (spent && !coll_direct_had_met_locked(op)) /* posted before it could know */
       coll_op_finish_locked(op, comm->told ? spent_locked(comm) : weft_status_dup(g->error));
     coll_group_progress_locked(g);
   }
@@ -689,7 +751,7 @@ weft_status *weft_comm_health(weft_comm *comm)
   coll_group *g = comm->group;
 
   coll_group_lock(g);
-  weft_status *st = weft_status_dup(g->error);
+  weft_status *st = weft_status_dup(g->error ? g->error : g->ending);
   coll_group_unlock(g);
   return st;
 }
@@ -700,7 +762,7 @@ bool weft_comm_is_told(weft_comm *comm)
   bool told = false;
 
   coll_group_lock(g);
-  for (int i = 0; g->error && i < g->local_count; i++) told |= g->locals[i] && g->locals[i]->told;
+  for (int i = 0; (g->error || g->ending) && i < g->local_count; i++) told |= g->locals[i] && g->locals[i]->told;
   coll_group_unlock(g);
   return told;
 }

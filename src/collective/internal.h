@@ -224,6 +224,9 @@ struct coll_group {
   _Alignas(64) weft_mutex mu;
   coll_op *all_pending, *finished;
   weft_status *error;   /* what spent the group */
+  weft_status *ending;  /* what ends it elsewhere: NULL, or what operations from number `ends_at` on end with */
+  uint64_t ends_at;     /* no rank elsewhere that we know of has ended more; UINT64_MAX: nobody has given up */
+  int64_t spent_ns;     /* when `error` was set */
   atomic_int pending;   /* operations that have not ended; written under the lock */
   atomic_bool unsent;   /* a stream needs polling although its operations have ended, or a refused link; written under the lock */
   atomic_bool has_fabric; /* `fabric` is there; written under the lock */
@@ -298,6 +301,16 @@ static inline uint64_t coll_comm_posted(const weft_comm *comm)
  * Peers hear about it unless `silent`. */
 void coll_group_fail_locked(coll_group *g, weft_status *st, bool tell_peers);
 
+/* A rank elsewhere has given up for the reason `st` (taken), having ended `ends_at` collectives: those end well here too, later ones
+ * with `st`.  The group is spent as soon as nothing is left that may end well; see "When a communicator ends" in the README. */
+void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at);
+
+/* Where the group ends: ends what cannot end well any more, and the group if that is all. */
+void coll_group_check_end_locked(coll_group *g);
+
+/* A member has died: nothing goes on. */
+void coll_group_bereave_locked(coll_group *g, weft_status *st);
+
 /* Waits, a few microseconds, until nobody works outside the lock on the group's memory, which is disturbed: what is pending
  * is in the queue then.  Releases the lock meanwhile. */
 void coll_group_settle_locked(coll_group *g);
@@ -362,6 +375,9 @@ bool coll_direct_met(const coll_group *g, coll_meeting *m); /* all have, or a st
 bool coll_direct_end_alone(coll_op *op, bool *others);
 void coll_direct_end_queued_locked(coll_group *g, uint64_t seq); /* those that have met there */
 
+/* Its group is spent, but had all arrived?  Then it ends as others may have ended it, and well. */
+bool coll_direct_had_met_locked(coll_op *op);
+
 void coll_direct_arrive_locked(coll_op *op); /* became its rank's oldest, or joined the queue after it had arrived */
 bool coll_direct_work_locked(coll_group *g); /* may release the lock meanwhile; true if it did something */
 
@@ -396,6 +412,9 @@ bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op); /* true: the l
 bool coll_links_poll_locked(coll_group *g);
 void coll_links_fail_locked(coll_group *g, const weft_status *st, bool tell_peers);
 void coll_links_close_locked(coll_group *g);
+void coll_links_tell_end_locked(coll_group *g);  /* where the group ends, to all peers */
+void coll_links_end_p2p_locked(coll_group *g);   /* ends sends and receives for which nothing can come any more, with g->ending */
+bool coll_links_owe_p2p_locked(coll_group *g);   /* something that a peer sent before it gave up has not been received */
 
 /* ---- diagnose.c ---- */
 

@@ -110,8 +110,8 @@ static void peer_died(coll_link *link, const char *how)
   char who[256];
 
   coll_rank_describe(g, link->peer, who, sizeof who);
-  coll_group_fail_locked(g, WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: %s %s",
-                                     (unsigned long long)g->incarnations[link->peer], who, how), true);
+  coll_group_bereave_locked(g, WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: %s %s",
+                                        (unsigned long long)g->incarnations[link->peer], who, how));
 }
 
 /* ---- headers ---- */
@@ -599,6 +599,8 @@ static bool receive_p2p(coll_link *link)
       on_send(link, &h);
     } else if (h.type == COLL_MESSAGE_ROOM && h.bytes <= EAGER_ROOM - link->room_there) {
       link->room_there += h.bytes;
+    } else if (h.type == COLL_MESSAGE_ACCEPT && link->group->ending) {
+      /* of an offer that has ended since */
     } else if (h.type == COLL_MESSAGE_ACCEPT && (met = take(&link->offered, has_id, &h, 0))) {
       met->op->phase = P2P_DATA_TO_SEND;
       coll_fifo_push(&link->frames, met);
@@ -619,17 +621,72 @@ static bool has_p2p(const coll_link *link)
   return link->frames.head || link->offered.head || link->incoming.head || link->rx1_msg || (comm && comm->p2p_recvs.head);
 }
 
-/* Of a peer that has left: true if it sent nothing that is still to come, and we need something of it. */
+/* Of a peer that has left: has all come that it sent? */
+static bool has_all_steps(const coll_link *link) { return !link->rx_open && link->rx_count[0] >= link->rx_last[0]; }
+static bool has_all_p2p(const coll_link *link)
+{
+  return !link->rx1_msg && !link->storing && link->rx_count[1] >= link->rx_last[1];
+}
+
+/* The same: and do we need more of it? */
 static bool waits_in_vain(const coll_link *link)
 {
-  bool steps = link->recvs.head && !link->rx_open && link->rx_count[0] >= link->rx_last[0];
   bool p2p = link->offered.head || link->incoming.head;
   const weft_comm *comm = link->group->locals[link->local];
 
   for (const coll_msg *m = comm ? comm->p2p_recvs.head : NULL; m; m = m->next) p2p |= m->op->args.peer == link->peer;
-  p2p = p2p && !link->rx1_msg && link->rx_count[1] >= link->rx_last[1];
-  return link->sends.head || steps || p2p;
+  return link->sends.head || (link->recvs.head && has_all_steps(link)) || (p2p && has_all_p2p(link));
 }
+
+/* ---- sends and receives of a communicator that ends ---- */
+
+/* May something that was sent before still meet this receive? */
+static bool may_come(const coll_group *g, const coll_msg *recv)
+{
+  for (const coll_link *link = g->open_links; link; link = link->next_open)
+    if (link->rank == recv->op->comm->rank && (recv->op->args.peer < 0 || recv->op->args.peer == link->peer) &&
+        link->state == LINK_LEFT && !has_all_p2p(link)) return true;
+  return false;
+}
+static bool never(const coll_group *g, const coll_msg *msg) { (void)g; (void)msg; return false; }
+static bool is_under_way(const coll_group *g, const coll_msg *msg) { (void)g; return msg->header_done; }
+
+/* Ends all of a FIFO but those that `stay`. */
+static void end_others(coll_group *g, coll_fifo *fifo, bool (*stays)(const coll_group *g, const coll_msg *msg))
+{
+  coll_fifo kept = {0};
+
+  for (coll_msg *msg; (msg = coll_fifo_pop(fifo));) {
+    if (stays(g, msg))
+      coll_fifo_push(&kept, msg);
+    else
+      coll_op_finish_locked(msg->op, weft_status_dup(g->ending));
+  }
+  *fifo = kept;
+}
+
+void coll_links_end_p2p_locked(coll_group *g)
+{
+  for (int i = 0; i < g->local_count; i++) {
+    if (!g->locals[i]) continue;
+    end_others(g, &g->locals[i]->p2p_sends, never);
+    end_others(g, &g->locals[i]->p2p_recvs, may_come);
+  }
+  for (coll_link *link = g->open_links; link; link = link->next_open) {
+    end_others(g, &link->frames, is_under_way);
+    end_others(g, &link->offered, never);
+    if (link->state == LINK_LEFT && has_all_p2p(link)) end_others(g, &link->incoming, never);
+  }
+}
+
+bool coll_links_owe_p2p_locked(coll_group *g)
+{
+  for (const coll_link *link = g->open_links; link; link = link->next_open)
+    if (link->state == LINK_LEFT && (!has_all_p2p(link) || (link->offers && link->offers->header.type == COLL_MESSAGE_EAGER))) return true;
+  return false;
+}
+
+/* ---- driving ---- */
 
 static void hang_up(coll_link *link)
 {
@@ -664,6 +721,31 @@ static void mind_refused(coll_link *link)
   peer_died(link, how);
 }
 
+/* Nothing moves on a link of which something is wanted. */
+static void look_what_is_wrong(coll_link *link)
+{
+  coll_group *g = link->group;
+  bool left = link->state == LINK_LEFT;
+  char who[256];
+
+  if (left && waits_in_vain(link)) {
+    coll_rank_describe(g, link->peer, who, sizeof who);
+    coll_group_fail_locked(g, g->ending ? weft_status_dup(g->ending) : WEFT_ERR(FAILED_PRECONDITION, "%s left the communicator", who), true);
+    return;
+  }
+  if (left && has_all_steps(link) && has_all_p2p(link)) return; /* what becomes of its stream is no matter */
+  weft_status *st = link->stream->ops->health(link->stream);
+  if (!st) return;
+  if (!link->broken_ns) link->broken_ns = weft_now_ns();
+  if (weft_status_code(st) != WEFT_UNAVAILABLE)
+    garbage(link, weft_status_message(st));
+  else if (weft_now_ns() - link->broken_ns > WORD_NS && left && g->ending)
+    coll_group_fail_locked(g, weft_status_dup(g->ending), true);
+  else if (weft_now_ns() - link->broken_ns > WORD_NS)
+    peer_died(link, weft_status_message(st));
+  weft_status_free(st);
+}
+
 static bool progress(coll_link *link)
 {
   coll_group *g = link->group;
@@ -677,26 +759,28 @@ static bool progress(coll_link *link)
   if (link->sends.head && !g->error) any |= send_steps(link);
   if (p2p && !g->error) any |= receive_p2p(link);
   if (p2p && !g->error) any |= send_p2p(link);
-  if (!any && !g->error) {
-    weft_status *st = link->stream->ops->health(link->stream);
-    if (st) {
-      if (!link->broken_ns) link->broken_ns = weft_now_ns();
-      if (weft_status_code(st) != WEFT_UNAVAILABLE)
-        garbage(link, weft_status_message(st));
-      else if (weft_now_ns() - link->broken_ns > WORD_NS)
-        peer_died(link, weft_status_message(st));
-      weft_status_free(st);
-    } else if (link->state == LINK_LEFT && waits_in_vain(link)) {
-      char who[256];
-      coll_rank_describe(g, link->peer, who, sizeof who);
-      coll_group_fail_locked(g, WEFT_ERR(FAILED_PRECONDITION, "%s left the communicator", who), true);
-    }
+  if (!any && !g->error) look_what_is_wrong(link);
+  return any;
+}
+
+/* What a spent group has committed still counts for those that end what it has ended: so it goes out, if that takes no longer
+ * than a second. */
+static bool flush_spent(coll_group *g)
+{
+  bool any = coll_fabric_poll(g), unsent = false, in_time = g->ends_at && weft_now_ns() < g->spent_ns + WEFT_NS_PER_S;
+
+  for (coll_link *link = g->open_links; link; link = link->next_open) {
+    if (link->stream && link->stream->ops->poll) any |= link->stream->ops->poll(link->stream);
+    unsent |= link->stream && link->stream->unsent;
   }
+  atomic_store_explicit(&g->bulk, false, memory_order_relaxed);
+  atomic_store_explicit(&g->unsent, unsent && in_time, memory_order_relaxed);
   return any;
 }
 
 bool coll_links_poll_locked(coll_group *g)
 {
+  if (g->error) return flush_spent(g);
   bool any = coll_fabric_poll(g), unsent = false, bulk = false;
 
   for (coll_link *link = g->open_links; link && !g->error; link = link->next_open) {
@@ -991,8 +1075,25 @@ static weft_code code_for_peers(int32_t code)
   return code == WEFT_FAILED_PRECONDITION ? WEFT_FAILED_PRECONDITION : WEFT_ABORTED;
 }
 
-static void on_reason(coll_link *link, const char *what)
+/* What it had sent is still taken in. */
+static void has_left(coll_link *link, const uint64_t sent[COLL_CHANNELS])
 {
+  coll_group *g = link->group;
+
+  memcpy(link->rx_last, sent, sizeof link->rx_last);
+  link->state = LINK_LEFT;
+  if (!link->stream || g->frozen || g->error) return;
+  coll_fabric_poll(g);
+  if (g->locals[link->local]) receive_p2p(link);
+}
+
+/* The peer's communicator ends, or it refuses ours. */
+static void on_reason(coll_link *link)
+{
+  coll_group *g = link->group;
+  int type = (int)link->reader.frame.type;
+  const char *what = type == COLL_FRAME_REFUSE ? "refused by" : "aborted by";
+  const weft_comm *comm = g->locals[link->local];
   coll_reason reason;
   char who[256];
 
@@ -1002,11 +1103,19 @@ static void on_reason(coll_link *link, const char *what)
   }
   memcpy(&reason, link->reader.payload, sizeof reason);
   reason.text[sizeof reason.text - 1] = '\0';
-  coll_rank_describe(link->group, link->peer, who, sizeof who);
+  if (type == COLL_FRAME_ABORT && g->frozen) link->told = (int64_t)reason.posted; /* for the report that is being made */
+  if (type == COLL_FRAME_ABORT && coll_link_is_ready(link)) has_left(link, reason.sent);
+  if (type == COLL_FRAME_REFUSE) { /* it has ended all that needs no connection with it */
+    reason.ended = comm ? atomic_load_explicit(&comm->ended_seq, memory_order_relaxed) : 0;
+    hang_up(link);
+    link->state = LINK_WAITING;
+  }
+  if (g->error) return;
+  coll_rank_describe(g, link->peer, who, sizeof who);
   weft_code code = code_for_peers(reason.code);
   bool passes = strstr(reason.text, "is not connected") || strstr(reason.text, "ranks disagree") || strstr(reason.text, "by rank ");
-  coll_group_fail_locked(link->group, passes ? weft_status_new(code, __FILE__, __LINE__, "%s", reason.text)
-                                             : weft_status_new(code, __FILE__, __LINE__, "%s %s: %s", what, who, reason.text), true);
+  coll_group_end_at_locked(g, passes ? weft_status_new(code, __FILE__, __LINE__, "%s", reason.text)
+                                     : weft_status_new(code, __FILE__, __LINE__, "%s %s: %s", what, who, reason.text), reason.ended);
 }
 
 static void on_accept(coll_link *link)
@@ -1036,22 +1145,15 @@ static void on_frame(coll_link *link)
   switch (link->reader.frame.type) {
   case COLL_FRAME_BELL: return; /* the wake-up was its purpose */
   case COLL_FRAME_ACCEPT: on_accept(link); return;
-  case COLL_FRAME_REFUSE: on_reason(link, "refused by"); return;
-  case COLL_FRAME_ABORT:
-    if (!link->group->frozen) {
-      on_reason(link, "aborted by");
-    } else if (link->reader.frame.bytes == sizeof(coll_reason)) { /* we are about to fail for our own deadline */
-      link->state = LINK_LEFT;
-      link->told = (int64_t)((const coll_reason *)link->reader.payload)->posted;
-    }
-    return;
+  case COLL_FRAME_REFUSE:
+  case COLL_FRAME_ENDING:
+  case COLL_FRAME_ABORT: on_reason(link); return;
   case COLL_FRAME_GOODBYE:
     if (link->reader.frame.bytes != sizeof link->rx_last) {
       garbage(link, "a control frame of the wrong size");
       return;
     }
-    memcpy(link->rx_last, link->reader.payload, sizeof link->rx_last);
-    link->state = LINK_LEFT;
+    has_left(link, (const uint64_t *)(const void *)link->reader.payload);
     return;
   case COLL_FRAME_YIELD:
     if (link->state != LINK_GREETING) return;
@@ -1110,26 +1212,48 @@ void coll_link_ready_locked(coll_group *g, uint64_t id)
 
 /* ---- the end ---- */
 
+/* What is common to all peers. */
+static coll_reason reason_of(const coll_group *g, const weft_status *st, uint64_t ended)
+{
+  coll_reason reason = {.code = weft_status_code(st), .ended = ended};
+
+  for (int i = 0; i < g->local_count; i++)
+    if (g->locals[i]) reason.ended = WEFT_MIN(reason.ended, atomic_load_explicit(&g->locals[i]->ended_seq, memory_order_relaxed));
+  snprintf(reason.text, sizeof reason.text, "%s", weft_status_message(st));
+  return reason;
+}
+
+void coll_links_tell_end_locked(coll_group *g)
+{
+  coll_reason reason = {.code = weft_status_code(g->ending), .ended = g->ends_at};
+
+  snprintf(reason.text, sizeof reason.text, "%s", weft_status_message(g->ending));
+  for (coll_link *link = g->open_links; link; link = link->next_open)
+    if (link->fd >= 0 && link->state == LINK_READY) coll_frame_send(link->fd, COLL_FRAME_ENDING, &reason, sizeof reason, -1);
+}
+
 void coll_links_fail_locked(coll_group *g, const weft_status *st, bool tell_peers)
 {
-  coll_reason reason = {.code = weft_status_code(st)};
   uint64_t posted = 0;
 
   if (!g->addresses) return;
-  snprintf(reason.text, sizeof reason.text, "%s", weft_status_message(st));
+  for (coll_link *link = g->open_links; link; link = link->next_open)
+    if (link->stream && link->stream->ops->revoke) link->stream->ops->revoke(link->stream);
+  coll_reason reason = reason_of(g, st, coll_fabric_lost_some(g) ? 0 : g->ends_at);
   for (coll_link *link = g->open_links; link; link = link->next_open) {
     const weft_comm *comm = g->locals[link->local];
     reason.posted = comm ? coll_comm_posted(comm) : 0;
+    memcpy(reason.sent, link->tx_count, sizeof reason.sent);
     posted = WEFT_MAX(posted, reason.posted);
     if (link->fd >= 0) {
       if (tell_peers && link->state != LINK_CONNECTING) coll_frame_send(link->fd, COLL_FRAME_ABORT, &reason, sizeof reason, -1);
       coll_context_unwatch(link->fd);
       shutdown(link->fd, SHUT_WR);
     }
-    if (link->stream && link->stream->ops->revoke) link->stream->ops->revoke(link->stream);
     link->sends = link->recvs = link->frames = link->offered = link->incoming = (coll_fifo){0};
     link->rx1_msg = link->lends = link->borrows = NULL;
     link->storing = NULL;
+    if (link->stream && link->stream->unsent) atomic_store_explicit(&g->unsent, true, memory_order_relaxed);
   }
   coll_listener_bury(g->id, posted, reason.text);
 }

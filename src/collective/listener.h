@@ -26,7 +26,8 @@ typedef enum coll_frame_type {
   COLL_FRAME_HELLO,    /* coll_hello, with the memfd if there is one */
   COLL_FRAME_ACCEPT,   /* coll_hello of the other side */
   COLL_FRAME_REFUSE,   /* code, text */
-  COLL_FRAME_ABORT,    /* code, text: the sender's communicator is spent */
+  COLL_FRAME_ABORT,    /* coll_reason: the sender's communicator is spent */
+  COLL_FRAME_ENDING,   /* coll_reason: it will be once it has ended so many operations, and the sender goes on until then */
   COLL_FRAME_YIELD,    /* both sides dialled: the lower rank's connection stays, and this is not it */
   COLL_FRAME_GOODBYE,  /* the sender destroyed its communicator in peace; how many messages it sent, by channel */
   COLL_FRAME_QUERY,    /* coll_query: what does this rank do? */
@@ -52,7 +53,9 @@ typedef enum coll_transport { COLL_TRANSPORT_SHM = 1, COLL_TRANSPORT_FABRIC } co
 typedef struct coll_reason {
   int32_t code, reserved;
   uint64_t posted; /* collectives, by the sender's rank */
-  char text[2032];
+  uint64_t ended;  /* and how many of them ended well, so that they still may at others */
+  uint64_t sent[2]; /* messages on each channel */
+  char text[2008];
 } coll_reason;
 
 typedef struct coll_query {

@@ -210,7 +210,7 @@ static weft_status *prepare(coll_op *op, const weft_coll_op *args, const weft_co
                       .topology = g->topology.size ? &g->topology : NULL};
   op->fingerprint = mix(mix(mix(1469598103934665603u, (uint64_t)args->kind), (uint64_t)args->dtype), (uint64_t)args->reduction);
   if (call && call->site.instruction) op->fingerprint = mix_text(op->fingerprint, call->site.instruction);
-  if (call) op->fingerprint = mix(op->fingerprint, call->site.launch_id);
+  op->fingerprint = mix(op->fingerprint, call ? call->site.launch_id : 0); /* a call that says nothing is none */
   if (args->kind == WEFT_BARRIER) {
     p->elem_bytes = 1;
     return NULL;

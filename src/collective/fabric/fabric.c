@@ -34,6 +34,7 @@ enum { SLOTS = 16, CREDIT_SLOTS = 4, CREDIT_CHANNEL = COLL_CHANNELS, BULK_CHANNE
 enum { BULK_BYTES = 128 << 10, MOST_PIECE_BYTES = 1 << 20, PIECES_AHEAD = 2 };
 enum { CHUNK_BYTES = (64 << 10) + 2 * COLL_STREAM_UNIT, SLOT_BYTES = CHUNK_BYTES + COLL_STREAM_UNIT }; /* 64 KiB with header and name; credits */
 #define FLUSH_NS WEFT_NS_PER_S
+#define REVOKE_NS (20 * WEFT_NS_PER_MS) /* the same while operations wait for their end */
 
 typedef enum slot_state { SLOT_FREE, SLOT_WAITING /* to be posted */, SLOT_POSTED, SLOT_DONE } slot_state;
 
@@ -101,6 +102,7 @@ struct coll_fabric {
   int idle_wakes; /* of that descriptor, since anything completed */
   int64_t lies_since_ns;
   fabric_stream *streams;
+  bool lost; /* the endpoint was closed before all that was committed was out */
 };
 
 /* ---- opening ---- */
@@ -229,6 +231,7 @@ static void broke(fabric_stream *s, const char *what, int code)
 {
   if (s->broken) return;
   s->broken = true;
+  s->base.unsent = false;
   snprintf(s->why, sizeof s->why, "cannot be reached: libfabric %s: %s", what, fi_strerror(code < 0 ? -code : code));
 }
 
@@ -600,6 +603,20 @@ static bool fabric_borrowed(coll_stream *base)
   return s->into_bytes == 0 && s->asked == l->begun;
 }
 
+/* Waits until what was committed is out.  True if it is. */
+static bool flush(struct coll_fabric *f, int64_t give_up_ns)
+{
+  for (;;) {
+    bool unsent = false;
+    poll_fabric(f);
+    for (const fabric_stream *s = f->streams; s; s = s->next) unsent |= !s->broken && has_unsent(s);
+    if (!unsent || weft_now_ns() > give_up_ns) return !unsent;
+    sched_yield();
+  }
+}
+
+bool coll_fabric_lost_some(const coll_group *g) { return g->fabric && g->fabric->lost; }
+
 static void fabric_revoke(coll_stream *base)
 {
   fabric_stream *s = of(base);
@@ -611,6 +628,7 @@ static void fabric_revoke(coll_stream *base)
     busy |= s->bulk_out.slots[i].state != SLOT_FREE || in == SLOT_WAITING || in == SLOT_POSTED;
   }
   if (!busy || !f->ep) return;
+  if (f->group->ends_at) f->lost = !flush(f, weft_now_ns() + REVOKE_NS); /* else a member has died, and nobody goes on */
   fi_close(&f->ep->fid);
   f->ep = NULL; /* and with it all streams of the group, whose communicator is spent */
 }
@@ -693,14 +711,9 @@ void coll_fabric_close(coll_group *g)
   int64_t give_up_ns = weft_now_ns() + FLUSH_NS;
 
   if (!f) return;
-  for (fabric_stream *s = f->streams; s; s = s->next) s->closed = g->error != NULL;
-  while (!g->error && f->ep && weft_now_ns() < give_up_ns) {
-    bool unsent = false;
-    poll_fabric(f);
-    for (const fabric_stream *s = f->streams; s; s = s->next) unsent |= !s->broken && has_unsent(s);
-    if (!unsent) break;
-    sched_yield();
-  }
+  if (g->error) give_up_ns = g->ends_at ? WEFT_MIN(give_up_ns, g->spent_ns + FLUSH_NS) : 0;
+  for (fabric_stream *s = f->streams; s; s = s->next) s->closed = false;
+  if (f->ep) flush(f, give_up_ns);
   if (f->wait_fd >= 0) coll_context_unwatch(f->wait_fd);
   fabric_fini(f);
 }

@@ -25,7 +25,10 @@ int64_t coll_fabric_nap_ns(const coll_group *g, int64_t now_ns);
 /* Before sleeping: true if nothing has completed, and the progress thread will be woken when something does. */
 bool coll_fabric_arm(coll_group *g);
 
-/* Closes the endpoint and frees the streams, once what was committed is out (or soon, after a failure). */
+/* Did it close its endpoint, to take back what was lent, before all that was committed was out? */
+bool coll_fabric_lost_some(const coll_group *g);
+
+/* Closes the endpoint and frees the streams, once what was committed is out, or a second has passed since the group was spent. */
 void coll_fabric_close(coll_group *g);
 
 #endif

@@ -355,6 +355,15 @@ void coll_direct_end_queued_locked(coll_group *g, uint64_t seq)
   }
 }
 
+bool coll_direct_had_met_locked(coll_op *op)
+{
+  coll_meeting m = {.number = op->seq + 1, .fingerprint = op->fingerprint};
+  bool met = op->slotted && op->started && coll_direct_met(op->comm->group, &m) && !m.stranger && make_result(op);
+
+  if (met) coll_op_finish_locked(op, NULL);
+  return met;
+}
+
 /* ---- large operations ---- */
 
 /* Ends the operation on every rank and lets the next one arrive. */
