@@ -12,7 +12,8 @@
  * Nothing hangs: each operation has a deadline, and however it ends, its buffers may be freed once its event fires.
  * How an operation fails, on every transport alike:
  *   DEADLINE_EXCEEDED    its deadline passed on this rank; the text says who arrived, who did not, and what those do
- *   ABORTED              another rank's deadline, or weft_comm_abort, ended it; the text is that rank's
+ *   ABORTED              another rank's deadline, or weft_comm_abort, ended it; the text is that rank's.  Collectives that
+ *                        that rank had ended by then end well here too, even those that are yet to be posted
  *   FAILED_PRECONDITION  a rank died ("Task with incarnation id N is not connected"), or ranks disagree on the
  *                        operation (the text has both sides), or the communicator was aborted before
  *   CANCELLED            the communicator was destroyed with the operation pending
@@ -180,8 +181,9 @@ WEFT_NODISCARD weft_status *weft_comm_split(weft_comm *const *comms, int count, 
 void weft_comm_destroy(weft_comm *comm);
 WEFT_DEFINE_AUTO(weft_comm, weft_comm_destroy)
 
-/* Ends all operations of the communicator on every rank: here with `st` (taken), elsewhere with ABORTED and its text,
- * except that a FAILED_PRECONDITION keeps its code everywhere.  Returns when local buffers are free. */
+/* Ends all operations of the communicator on every rank, but for those elsewhere that have ended here: here with `st` (taken),
+ * elsewhere with ABORTED and its text, except that a FAILED_PRECONDITION keeps its code everywhere.  Returns when local
+ * buffers are free. */
 void weft_comm_abort(weft_comm *comm, weft_status *st);
 
 /* The error that spent the communicator, owned by the caller; NULL while it is healthy. */

@@ -75,6 +75,8 @@ static void nap(int64_t *ns)
   *ns = WEFT_MIN(*ns + *ns / 2, 5 * WEFT_NS_PER_MS);
 }
 
+enum { LOOK_MS = 40 }; /* so long it takes to notice a cancellation */
+
 /* Reads a rank's address and dials it; again if the store holds that of a process which is gone. */
 static weft_status *reach(coll_group *g, const weft_comm_spec *spec, int local, int peer, weft_deadline deadline)
 {
@@ -86,7 +88,7 @@ static weft_status *reach(coll_group *g, const weft_comm_spec *spec, int local, 
   for (;;) {
     WEFT_AUTO_STR value = NULL;
     size_t bytes;
-    weft_status *st = weft_kv_get(spec->kv, key, weft_deadline_min(deadline, weft_deadline_after_ms(100)), &value, &bytes);
+    weft_status *st = weft_kv_get(spec->kv, key, weft_deadline_min(deadline, weft_deadline_after_ms(LOOK_MS)), &value, &bytes);
     if (!st) {
       WEFT_TRY_NOTE(coll_address_check((const coll_address *)value, bytes, g->size), "rank %d", peer);
       coll_group_lock(g);

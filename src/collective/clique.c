@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "collective/context.h"
 
 /* The communicators of a clique's local ranks. */
 typedef struct comm_set {
@@ -144,12 +145,22 @@ static weft_status *find_locked(coll_cliques *cs, const coll_clique_request *r, 
   return NULL;
 }
 
-static weft_status *check_alive_locked(const coll_cliques *cs, const coll_clique_key *key)
+static bool is_dead_locked(const coll_cliques *cs, uint64_t incarnation)
 {
-  for (int i = 0; key->incarnations && i < key->size; i++)
-    for (size_t d = 0; d < cs->dead_count; d++)
-      if (cs->dead[d] == key->incarnations[i])
-        return WEFT_ERR(FAILED_PRECONDITION, "Incarnation id %llu is stale", (unsigned long long)cs->dead[d]);
+  for (size_t d = 0; d < cs->dead_count; d++)
+    if (cs->dead[d] == incarnation) return true;
+  return coll_obituary_has(incarnation);
+}
+
+/* Nobody waits for the dead: the coordination service has reported them, or their connections closed.  incarnations[size] or NULL. */
+static weft_status *check_alive_locked(const coll_cliques *cs, const int64_t *devices, const uint64_t *incarnations, int size)
+{
+  for (int i = 0; incarnations && i < size; i++) {
+    bool known = i && incarnations[i] == incarnations[i - 1]; /* a process' devices stand together */
+    if (known || !is_dead_locked(cs, incarnations[i])) continue;
+    return WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: it had device %lld; Incarnation id %llu is stale",
+                    (unsigned long long)incarnations[i], (long long)devices[i], (unsigned long long)incarnations[i]);
+  }
   return NULL;
 }
 
@@ -337,7 +348,8 @@ static bool complete_locked(coll_clique_hold *h, leftovers *l)
       c->set->next = l->dropped;
       l->dropped = WEFT_MOVE(c->set);
     }
-    if (!c->set && !c->creating) h->error = start_creation_locked(h, c);
+    if (!c->set && !c->creating) h->error = check_alive_locked(h->cliques, c->devices, c->incarnations, c->size);
+    if (!c->set && !c->creating && !h->error) h->error = start_creation_locked(h, c);
     all = all && c->set;
   }
   return all;
@@ -470,7 +482,7 @@ weft_status *coll_cliques_acquire(coll_cliques *cs, const coll_clique_request *r
   *h = (coll_clique_hold){.cliques = cs, .refs = 1, .count = count, .deadline = deadline, .event = weft_event_retain(event)};
   weft_mutex_lock(&cs->mu);
   for (int i = 0; i < count && !st; i++) {
-    st = check_alive_locked(cs, &requests[i].key);
+    st = check_alive_locked(cs, requests[i].key.devices, requests[i].key.incarnations, requests[i].key.size);
     h->places[i].hold = h;
     if (!st) st = find_locked(cs, &requests[i], &h->places[i].clique);
   }

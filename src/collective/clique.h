@@ -36,7 +36,7 @@ typedef struct coll_clique_request {
 
 /* Asks for `count` cliques.  The event fires when all are held and ready, or with the error that prevents it:
  *   DEADLINE_EXCEEDED    another holder or the rendezvous took too long
- *   FAILED_PRECONDITION  "Incarnation id N is stale": it has been reported dead
+ *   FAILED_PRECONDITION  "Task with incarnation id N is not connected": it has been reported dead, or its connection closed
  *   CANCELLED            coll_clique_hold_release before
  * *out_hold is owned by the caller until coll_clique_hold_release; the event too. */
 WEFT_NODISCARD weft_status *coll_cliques_acquire(coll_cliques *cliques, const coll_clique_request *requests, int count,

@@ -392,7 +392,7 @@ static void on_death(coll_group *g, void *ctx)
     if (g->incarnations[r] != d->incarnation || g->local_of[r] >= 0) continue;
     char who[256];
     coll_rank_describe(g, r, who, sizeof who);
-    coll_group_bereave_locked(g, WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: %s%s%s",
+    coll_group_bereave_locked(g, d->incarnation, WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: %s%s%s",
                                           (unsigned long long)d->incarnation, who, d->detail ? ": " : "", d->detail ? d->detail : ""));
     break;
   }

@@ -200,6 +200,34 @@ char *weft_coll_flight_text(void)
   return text;
 }
 
+/* ---- the dead ---- */
+
+enum { MOST_DEAD = 256 };
+
+static struct {
+  weft_mutex mu; /* innermost */
+  uint64_t of[MOST_DEAD] WEFT_GUARDED_BY(mu); /* the newest */
+  size_t count WEFT_GUARDED_BY(mu);
+} obituary = {.mu = WEFT_MUTEX_INITIALIZER};
+
+void coll_obituary_add(uint64_t incarnation)
+{
+  if (coll_obituary_has(incarnation)) return;
+  weft_mutex_lock(&obituary.mu);
+  obituary.of[obituary.count++ % MOST_DEAD] = incarnation;
+  weft_mutex_unlock(&obituary.mu);
+}
+
+bool coll_obituary_has(uint64_t incarnation)
+{
+  bool found = false;
+
+  weft_mutex_lock(&obituary.mu);
+  for (size_t i = 0; i < WEFT_MIN(obituary.count, (size_t)MOST_DEAD); i++) found |= obituary.of[i] == incarnation;
+  weft_mutex_unlock(&obituary.mu);
+  return found;
+}
+
 /* ---- the thread ---- */
 
 typedef struct round_result {

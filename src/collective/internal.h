@@ -227,6 +227,7 @@ struct coll_group {
   weft_status *ending;  /* what ends it elsewhere: NULL, or what operations from number `ends_at` on end with */
   uint64_t ends_at;     /* no rank elsewhere that we know of has ended more; UINT64_MAX: nobody has given up */
   int64_t spent_ns;     /* when `error` was set */
+  uint64_t lost;        /* incarnation whose death spent it; 0: none */
   atomic_int pending;   /* operations that have not ended; written under the lock */
   atomic_bool unsent;   /* a stream needs polling although its operations have ended, or a refused link; written under the lock */
   atomic_bool has_fabric; /* `fabric` is there; written under the lock */
@@ -308,8 +309,8 @@ void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at);
 /* Where the group ends: ends what cannot end well any more, and the group if that is all. */
 void coll_group_check_end_locked(coll_group *g);
 
-/* A member has died: nothing goes on. */
-void coll_group_bereave_locked(coll_group *g, weft_status *st);
+/* The member of that incarnation has died: nothing goes on. */
+void coll_group_bereave_locked(coll_group *g, uint64_t incarnation, weft_status *st);
 
 /* Waits, a few microseconds, until nobody works outside the lock on the group's memory, which is disturbed: what is pending
  * is in the queue then.  Releases the lock meanwhile. */

@@ -104,14 +104,17 @@ void coll_rank_describe(const coll_group *g, int rank, char *out, size_t size)
 int64_t coll_link_told(const coll_link *link) { return link->told; }
 bool coll_link_is_waiting(const coll_link *link) { return link->state == LINK_WAITING; }
 
-static void peer_died(coll_link *link, const char *how)
+/* It is not connected.  `dead`: for its process is gone, and not only out of reach. */
+static void peer_died(coll_link *link, bool dead, const char *how)
 {
   coll_group *g = link->group;
+  uint64_t incarnation = g->incarnations[link->peer];
   char who[256];
 
   coll_rank_describe(g, link->peer, who, sizeof who);
-  coll_group_bereave_locked(g, WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: %s %s",
-                                        (unsigned long long)g->incarnations[link->peer], who, how));
+  if (dead) coll_obituary_add(incarnation);
+  coll_group_bereave_locked(g, dead ? incarnation : 0, WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: %s %s",
+                                                                (unsigned long long)incarnation, who, how));
 }
 
 /* ---- headers ---- */
@@ -718,7 +721,7 @@ static void mind_refused(coll_link *link)
   if (weft_now_ns() - link->broken_ns <= REFUSED_WORD_NS) return;
   snprintf(how, sizeof how, "cannot be reached: its process ended, or left all its communicators, and nobody has told us why (%s)",
            weft_status_message(link->refused));
-  peer_died(link, how);
+  peer_died(link, false, how);
 }
 
 /* Nothing moves on a link of which something is wanted. */
@@ -742,7 +745,7 @@ static void look_what_is_wrong(coll_link *link)
   else if (weft_now_ns() - link->broken_ns > WORD_NS && left && g->ending)
     coll_group_fail_locked(g, weft_status_dup(g->ending), true);
   else if (weft_now_ns() - link->broken_ns > WORD_NS)
-    peer_died(link, weft_status_message(st));
+    peer_died(link, false, weft_status_message(st));
   weft_status_free(st);
 }
 
@@ -1110,6 +1113,10 @@ static void on_reason(coll_link *link)
     hang_up(link);
     link->state = LINK_WAITING;
   }
+  if (reason.lost) {
+    coll_obituary_add(reason.lost);
+    g->lost = reason.lost;
+  }
   if (g->error) return;
   coll_rank_describe(g, link->peer, who, sizeof who);
   weft_code code = code_for_peers(reason.code);
@@ -1203,7 +1210,7 @@ void coll_link_ready_locked(coll_group *g, uint64_t id)
         hang_up(link);
         link->state = LINK_WAITING;
       } else {
-        peer_died(link, "died: its connection closed");
+        peer_died(link, true, "died: its connection closed");
       }
       return;
     }
@@ -1215,7 +1222,7 @@ void coll_link_ready_locked(coll_group *g, uint64_t id)
 /* What is common to all peers. */
 static coll_reason reason_of(const coll_group *g, const weft_status *st, uint64_t ended)
 {
-  coll_reason reason = {.code = weft_status_code(st), .ended = ended};
+  coll_reason reason = {.code = weft_status_code(st), .ended = ended, .lost = g->lost};
 
   for (int i = 0; i < g->local_count; i++)
     if (g->locals[i]) reason.ended = WEFT_MIN(reason.ended, atomic_load_explicit(&g->locals[i]->ended_seq, memory_order_relaxed));

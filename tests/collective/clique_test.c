@@ -2,6 +2,9 @@
 #include "test.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "collective/clique.h"
 
@@ -182,6 +185,66 @@ TEST(a_dead_incarnation_ends_its_live_cliques_only)
   weft_kv_destroy(kv);
 }
 
+/* ---- a process that is killed ---- */
+
+enum { SURVIVOR = 201, VICTIM };
+
+/* Its hold on the two devices of two processes. */
+static weft_status *hold_pair(coll_cliques *cs, int rank, coll_clique_hold **hold)
+{
+  uint64_t incarnations[] = {SURVIVOR, VICTIM};
+  coll_clique_request r = {{devices, incarnations, 2, 0}, &rank, 1};
+  weft_event *event = NULL;
+  weft_status *st = coll_cliques_acquire(cs, &r, 1, weft_deadline_after_ms(120000), hold, &event);
+
+  if (!st) st = weft_event_await(event, WEFT_NO_DEADLINE);
+  weft_event_release(event);
+  return st;
+}
+
+static void live_until_killed(const char *directory)
+{
+  weft_kv *kv;
+  coll_cliques *cs;
+  coll_clique_hold *hold;
+
+  if (weft_kv_file_new(directory, &kv) || coll_cliques_new(kv, "killed", &cs) || hold_pair(cs, 1, &hold)) _exit(1);
+  for (;;) pause();
+}
+
+/* Nobody reports the death: the connection that closed is enough. */
+TEST(a_killed_process_is_not_waited_for_again)
+{
+  char directory[] = "/tmp/weft-clique-XXXXXX", command[64];
+  coll_cliques *cs;
+  coll_clique_hold *hold;
+  weft_kv *kv;
+  float x = 1, y = 0;
+  weft_coll_op op = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = &x, .recv = &y};
+
+  T_TRUE(mkdtemp(directory) != NULL);
+  pid_t pid = fork();
+  if (pid == 0) live_until_killed(directory);
+  T_OK(weft_kv_file_new(directory, &kv));
+  T_OK(coll_cliques_new(kv, "killed", &cs));
+  T_OK(hold_pair(cs, 0, &hold));
+  kill(pid, SIGKILL);
+  waitpid(pid, NULL, 0);
+  T_FAILS(weft_coll_run(coll_clique_hold_comm(hold, 0, 0), &op, NULL), "Task with incarnation id 202 is not connected");
+  coll_clique_hold_release(hold);
+  int64_t began_ns = weft_now_ns();
+  weft_status *st = hold_pair(cs, 0, &hold);
+  T_TRUE(weft_now_ns() - began_ns < 60 * WEFT_NS_PER_S); /* its deadline is two minutes away; it takes microseconds */
+  T_EQ_INT(weft_status_code(st), WEFT_FAILED_PRECONDITION);
+  if (!strstr(weft_status_message(st), "Task with incarnation id 202 is not connected")) fail_msg("%s", weft_status_message(st));
+  weft_status_free(st);
+  coll_clique_hold_release(hold);
+  coll_cliques_free(cs);
+  weft_kv_destroy(kv);
+  snprintf(command, sizeof command, "rm -rf %s", directory);
+  T_EQ_INT(system(command), 0);
+}
+
 typedef struct member {
   weft_kv *kv;
   int rank;
@@ -239,7 +302,8 @@ TEST(members_of_two_processes_agree_on_the_next_generation)
   weft_kv_destroy(kv);
 }
 
-TEST_MAIN(UNIT(the_same_key_gives_the_same_communicator), UNIT(crossing_cliques_cannot_deadlock_in_any_interleaving),
+TEST_MAIN(UNIT(a_killed_process_is_not_waited_for_again), /* first: it forks */
+          UNIT(the_same_key_gives_the_same_communicator), UNIT(crossing_cliques_cannot_deadlock_in_any_interleaving),
           UNIT(waiting_in_line_has_a_deadline_and_can_be_cancelled), UNIT(who_does_not_come_to_a_clique_is_named), UNIT(a_dead_incarnation_makes_keys_stale),
           UNIT(a_dead_incarnation_ends_its_live_cliques_only),
           UNIT(members_of_two_processes_agree_on_the_next_generation))
