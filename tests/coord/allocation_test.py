@@ -13,13 +13,13 @@ import tempfile
 import time
 
 import jaxlib_common
-from jaxlib_common import HERE, Skip, weft
+from jaxlib_common import HERE, Skip, free_port, weft
 
 BUILD = os.path.abspath(os.environ.get('WEFT_BUILDDIR', HERE + '/../../build'))
 PATH = os.environ.get('PATH', '') + ':/usr/sbin:/sbin'
 PROCESSES = '4'
 AGENT = [BUILD + '/tests/coord/agent_peer', 'detect', '-', 'connect', 'barrier,b,60', 'shutdown']
-LIMIT_S = 150
+LIMIT_S = 400
 
 
 def jax_program():
@@ -63,12 +63,6 @@ def jax_under_mpirun():
 
 
 # ---- Slurm ----
-
-
-def free_port():
-  with socket.socket() as s:
-    s.bind(('127.0.0.1', 0))
-    return s.getsockname()[1]
 
 
 class Slurm:
@@ -120,7 +114,7 @@ PartitionName=all Nodes={host} Default=YES State=UP
                f'--log-file={d}/munge.log', f'--seed-file={d}/munge.seed')
     self.start('slurmctld', '-D')
     self.start('slurmd', '-D', '-N', host)
-    deadline = time.time() + 40
+    deadline = time.time() + 120
     while 'idle' not in subprocess.run(['sinfo', '-h', '-o', '%T'], env={**os.environ, **self.env}, capture_output=True, text=True,
                                        check=False).stdout:
       if time.time() > deadline:

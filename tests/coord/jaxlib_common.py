@@ -1,6 +1,8 @@
 """What the tests against jaxlib share: finding it, starting processes, TAP."""
 import concurrent.futures
 import os
+import random
+import socket
 import subprocess
 import sys
 import time
@@ -27,6 +29,20 @@ def load():
 
 def weft():
   return os.path.join(os.environ.get('WEFT_BUILDDIR', os.path.join(HERE, '../../build')), 'weft')
+
+
+def free_port():
+  """A port that nobody listens on, and that the system gives to nobody who asks for any: it stays free until it is bound."""
+  with open('/proc/sys/net/ipv4/ip_local_port_range') as f:
+    lowest = int(f.read().split()[0])
+  while True:
+    port = random.randrange(10000, lowest) if lowest > 11000 else 0
+    with socket.socket() as s:
+      try:
+        s.bind(('127.0.0.1', port))
+        return s.getsockname()[1]
+      except OSError:
+        pass
 
 
 class Service:
@@ -65,7 +81,7 @@ def spawn(address, task, *args):
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def finish(processes, timeout=60):
+def finish(processes, timeout=120):
   """Waits for all; their exit codes and outputs.  Fails, and kills them, if one hangs."""
   results = []
   deadline = time.time() + timeout
@@ -81,7 +97,7 @@ def finish(processes, timeout=60):
   return results
 
 
-def all_succeed(processes, timeout=60):
+def all_succeed(processes, timeout=120):
   for number, (code, out, err) in enumerate(finish(processes, timeout)):
     assert code == 0, f'process {number} exited with {code}:\n{out}\n{err[-3000:]}'
 

@@ -1,7 +1,6 @@
 """jaxlib's coordination service as a process: from the first line of standard input to its end."""
 import ast
 import os
-import socket
 import sys
 
 import jaxlib_common
@@ -11,11 +10,7 @@ print('loaded', flush=True)
 sys.stdin.readline()
 
 options = ast.literal_eval(sys.argv[1])
-address = options['address']
-if not address:
-  with socket.socket() as probe:
-    probe.bind(('127.0.0.1', 0))
-    address = f'127.0.0.1:{probe.getsockname()[1]}'
+address = options['address'] or f'127.0.0.1:{jaxlib_common.free_port()}'
 service = _jax.get_distributed_runtime_service(
     address, options['tasks'], heartbeat_timeout=options['hb'], cluster_register_timeout=options['register'],
     shutdown_timeout=options['stop'], recoverable=options['recoverable'])

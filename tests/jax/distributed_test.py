@@ -5,9 +5,11 @@
 """
 import os
 import signal
-import socket
 import subprocess
 import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../coord"))
+from jaxlib_common import free_port
 
 if os.environ.get("WEFT_SANITIZED"):
     print("1..0 # SKIP Python cannot load a plugin built with a sanitizer")
@@ -15,7 +17,7 @@ if os.environ.get("WEFT_SANITIZED"):
 
 PLUGIN = os.environ.get("WEFT_PLUGIN") or os.path.join(os.environ.get("WEFT_BUILDDIR", "build"), ".libs", "pjrt_weft.so")
 PYTHON = os.environ.get("WEFT_PYTHON") or sys.executable
-PROCESSES, DEVICES, LIMIT_S = 2, 2, 150
+PROCESSES, DEVICES, LIMIT_S = 2, 2, 400
 NAMES = ["every process sees all devices", "psum over both processes", "every collective over both processes",
          "jit of a global array", "two axes, one in each process", "a loop of collectives",
          "a program for another process's devices", "device_put to another process's devices"]
@@ -29,7 +31,7 @@ def worker(index, port):
     from jax.experimental import multihost_utils
     from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-    jax.distributed.initialize(f"127.0.0.1:{port}", PROCESSES, index, initialization_timeout=60)
+    jax.distributed.initialize(f"127.0.0.1:{port}", PROCESSES, index, initialization_timeout=120)
     devices = jax.devices()
     n = PROCESSES * DEVICES
     mesh = Mesh(np.array(devices), ("x",))
@@ -124,9 +126,7 @@ def main():
     if not os.path.exists(PLUGIN):
         print(f"Bail out! no plugin at {PLUGIN}")
         return 1
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     env = dict(os.environ, PJRT_NAMES_AND_LIBRARY_PATHS=f"weft:{PLUGIN}", JAX_PLATFORMS="weft", WEFT_NUM_DEVICES=str(DEVICES))
     children = [subprocess.Popen([PYTHON, __file__, "worker", str(i), str(port)], env=env, text=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)

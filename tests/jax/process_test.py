@@ -13,7 +13,7 @@ import textwrap
 PYTHON = os.environ.get("WEFT_PYTHON") or sys.executable
 PLUGIN = os.path.abspath(os.path.join(os.environ.get("WEFT_BUILDDIR", "build"), ".libs", "pjrt_weft.so"))
 PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python")
-LIMIT_S = 120
+LIMIT_S = 400
 DEVICES = "import jax; print(jax.local_device_count(), *('weft' in d.client.platform_version for d in [jax.devices()[0], jax.devices('cpu')[0]]))"
 LOOP = """
     import jax, jax.numpy as jnp

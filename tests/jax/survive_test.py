@@ -12,7 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.abspath(os.environ.get("WEFT_BUILDDIR", "build"))
 PYTHON = os.environ.get("WEFT_PYTHON") or sys.executable
 PLUGIN = f"{BUILD}/.libs/pjrt_weft.so"
-LIMIT_S = 150
+LIMIT_S = 400
 
 
 def launch(processes, options, program, *args):
