@@ -19,7 +19,7 @@ typedef LLVMValueRef gen_ssa;
 typedef struct gen_target {
   char *triple, *cpu, *features;
   LLVMTargetRef target;
-  bool has_fma, has_f16c;
+  bool has_fma, has_f16c, has_f16; /* has_f16: arithmetic, not conversions alone */
   int vector_bytes; /* of one register */
 } gen_target;
 

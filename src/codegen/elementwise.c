@@ -147,6 +147,10 @@ gen_ssa gen_max(gen_emit *e, weft_dtype type, bool min, gen_ssa a, gen_ssa b)
     LLVMRealPredicate wins = min ? (is_zero ? LLVMRealULE : LLVMRealULT) : is_zero ? LLVMRealUGT : LLVMRealUGE;
     return gen_select(e, gen_fcmp(e, wins, a, b), a, b);
   }
+  /* LLVM would narrow the extremum of two converted halves to one of halves, which a machine that only converts them gets lane by
+   * lane, and wrong where one is NaN (LLVM 19, AVX-512 without FP16). */
+  if (e->part->target->has_f16c && !e->part->target->has_f16 && gen_scalar_type(a) == e->part->f32)
+    a = gen_intrinsic1(e, "llvm.arithmetic.fence", a);
   return gen_intrinsic2(e, min ? "llvm.minimum" : "llvm.maximum", a, b);
 }
 

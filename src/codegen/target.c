@@ -47,6 +47,7 @@ static void init_host(void)
   bool arm = strncmp(host.triple, "aarch64", 7) == 0;
   host.has_fma = arm || has_feature(host.features, "+fma");
   host.has_f16c = arm || has_feature(host.features, "+f16c");
+  host.has_f16 = has_feature(host.features, arm ? "+fullfp16" : "+avx512fp16");
   host.vector_bytes = has_feature(host.features, "+avx512f") ? 64 : has_feature(host.features, "+avx2") ? 32 : 16;
   snprintf(host_text, sizeof host_text, "%.*s %s", (int)strcspn(host.triple, "-"), host.triple, host.cpu);
   for (size_t i = 0; i < WEFT_COUNT(told_features); i++) {
