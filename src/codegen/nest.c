@@ -88,6 +88,8 @@ static void marks_of(const hlo_instr *x, marks *const *known, marks *m)
 {
   const hlo_shape *out = x->shape, *in = x->operand_count ? x->operands[0]->shape : NULL;
   int64_t to[HLO_MAX_RANK], from[HLO_MAX_RANK];
+  bool as_it_is = hlo_opcode_is_elementwise(x->op) || x->op == HLO_OPT_BARRIER ||
+                  (x->op == HLO_BITCAST_CONVERT && in->rank == out->rank); /* of the same width */
 
   for (int d = 0; d < HLO_MAX_RANK; d++) to[d] = from[d] = -1;
   switch (x->op) {
@@ -124,7 +126,7 @@ static void marks_of(const hlo_instr *x, marks *const *known, marks *m)
     return;
   case HLO_IOTA: mark_dim(m, out, x->dims.v[0], true); return;
   default:
-    if (hlo_opcode_is_elementwise(x->op) || x->op == HLO_OPT_BARRIER) {
+    if (as_it_is) {
       for (int k = 0; k < x->operand_count; k++) {
         const marks *o = known[x->operands[k]->id];
         if (x->operands[k]->shape->rank == out->rank || hlo_shape_is_array(x->operands[k]->shape))

@@ -21,11 +21,13 @@ enum {
   PATCH_BYTES = 2 << 20,      /* of a task's patches, but at least MIN_ROWS */
   MIN_ROWS = 48,
   TASK_MFLOPS = 50,
+  SMALL_TASK_ROWS = 256,
   DIRECT_FEATURES = 12,       /* at most this many output features a group: loops */
   MAX_DIRECT_TAPS = 256,
   VECTOR_BYTES = 64,
   MOST_PHASES = 256,
 };
+#define SMALL_TASK 0.1 /* of TASK_MFLOPS: some 50 us */
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 
@@ -82,11 +84,13 @@ static void plan_tasks(cpu_conv *c)
   int64_t lhs_bytes = (int64_t)weft_dtype_bytes(c->lhs_type);
   double flops_per_row = 2.0 * (double)k * (double)c->out_features * (c->direct ? (double)c->groups : 1);
 
-  c->rows_per_task = (int64_t)(TASK_MFLOPS * 1e6 / WEFT_MAX(flops_per_row, 1.0));
+  double most = TASK_MFLOPS * 1e6 / WEFT_MAX(flops_per_row, 1.0); /* of few rows, reading the kernel would weigh */
+  c->rows_per_task = (int64_t)WEFT_MIN(most, WEFT_MAX(most * SMALL_TASK, SMALL_TASK_ROWS));
   if (!c->plain && !c->direct)
     c->rows_per_task = WEFT_MIN(c->rows_per_task, PATCH_BYTES / WEFT_MAX(1, k * lhs_bytes));
   c->rows_per_task = WEFT_ALIGN_UP(WEFT_MAX(c->rows_per_task, MIN_ROWS), 16);
-  c->rows_per_task = WEFT_MAX(1, WEFT_MIN(c->rows_per_task, rows));
+  int64_t tasks = WEFT_MAX(1, (rows + c->rows_per_task - 1) / c->rows_per_task); /* of nearly the same size */
+  c->rows_per_task = WEFT_MAX(1, WEFT_MIN(WEFT_ALIGN_UP((rows + tasks - 1) / tasks, 16), rows));
   c->tasks_per_group = (rows + c->rows_per_task - 1) / c->rows_per_task;
   c->patch_bytes = c->plain || c->direct ? 0 : WEFT_ALIGN_UP(c->rows_per_task * k * lhs_bytes, 64);
 }

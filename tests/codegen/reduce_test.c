@@ -198,7 +198,7 @@ TEST(the_form_decides_how_rows_are_taken)
   }
 }
 
-static double priced(const char *in, const char *body, const char *out)
+static double priced_units(const char *in, const char *body, const char *out, int64_t *units)
 {
   const char *program = fusion(reducer("add", "f32"), in, body, out);
   hlo_module *module = NULL;
@@ -211,9 +211,25 @@ static double priced(const char *in, const char *body, const char *out)
   T_OK(gen_compile(module, &options, &code));
   const gen_kernel *kernel = gen_code_kernel(code, module->entry->root);
   for (int p = 0; p < kernel->phase_count; p++) ns += kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
+  *units = kernel->phases[0].units;
   gen_code_free(code);
   hlo_module_free(module);
   return ns;
+}
+static double priced(const char *in, const char *body, const char *out)
+{
+  int64_t units;
+  return priced_units(in, body, out, &units);
+}
+
+/* Short rows are one long row to a bitcast-convert that keeps the width, too. */
+TEST(bits_seen_otherwise_keep_dimensions_together)
+{
+  int64_t apart, together;
+
+  priced_units("f32[16,32,32,3]", "  u = u32[16,32,32,3] bitcast-convert(p0)\n  ROOT r = u32[16,32,32,3] not(u)", "u32[16,32,32,3]", &apart);
+  priced_units("u32[16,32,32,3]", "  u = u32[16,32,32,3] negate(p0)\n  ROOT r = u32[16,32,32,3] not(u)", "u32[16,32,32,3]", &together);
+  T_EQ_INT(apart, together);
 }
 
 /* The second of each pair does at least `more` times as much, and its estimate says so; none is free, none without bound. */
@@ -289,7 +305,7 @@ int main(void)
   const struct CMUnitTest units[] = {
     UNIT(sums_of_every_form), UNIT(other_reducers), UNIT(argmax_and_fused_forms), UNIT(least_and_greatest_with_their_places), UNIT(long_sums_in_two_phases),
     UNIT(softmax_and_layer_norm_by_rows), UNIT(costly_values_that_move_before_they_are_used), UNIT(the_form_decides_how_rows_are_taken),
-    UNIT(estimates_follow_the_work), UNIT(steps_of_any_shape_have_a_price), UNIT(steps_after_those_of_one_thread_are_shared_later), UNIT(reduce_window_forms),
+    UNIT(estimates_follow_the_work), UNIT(steps_of_any_shape_have_a_price), UNIT(bits_seen_otherwise_keep_dimensions_together), UNIT(steps_after_those_of_one_thread_are_shared_later), UNIT(reduce_window_forms),
     UNIT(a_sum_beside_another_combiner_starts_from_its_initial_value_once),
   };
   return cmocka_run_group_tests(units, NULL, NULL);

@@ -505,7 +505,30 @@ TEST(the_number_of_threads_changes_no_bit)
   free(a), free(b), free(c[0]), free(c[1]);
 }
 
-TEST_MAIN(UNIT(dot_of_every_form_and_type), UNIT(dot_rounds_operands_as_its_algorithm_says),
+/* One thread had eight times the work of the other: 1820 of 2048 pixels. */
+TEST(convolutions_are_cut_evenly)
+{
+  static const struct { int size, in, out, least; } cases[] = {{32, 32, 32, 3}, {32, 32, 3, 1}, {56, 64, 64, 10}, {7, 512, 512, 1}, {112, 3, 64, 10}};
+  char text[512];
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    int n = cases[i].size, in = cases[i].in, out = cases[i].out;
+    WEFT_AUTO(hlo_module) module = NULL;
+    cpu_conv conv;
+    snprintf(text, sizeof text, "HloModule m\nENTRY e {\n  x = f32[2,%d,%d,%d] parameter(0)\n  w = f32[3,3,%d,%d] parameter(1)\n"
+             "  ROOT r = f32[2,%d,%d,%d] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f\n}\n",
+             n, n, in, in, out, n, n, out);
+    T_OK(hlo_parse(text, strlen(text), &module));
+    const hlo_instr *root = module->entry->root;
+    T_OK(cpu_conv_init(&conv, root->u.conv, root->operands[0]->shape, root->operands[1]->shape, root->shape));
+    if (conv.direct) continue;
+    int64_t rows = 2 * (int64_t)n * n, last = rows - (conv.tasks_per_group - 1) * conv.rows_per_task;
+    if (!(conv.tasks_per_group >= cases[i].least && last <= conv.rows_per_task && conv.rows_per_task - last < 16 * conv.tasks_per_group))
+      fail_msg("%d -> %d features: %d tasks of %d pixels, the last %d", in, out, (int)conv.tasks_per_group, (int)conv.rows_per_task, (int)last);
+  }
+}
+
+TEST_MAIN(UNIT(convolutions_are_cut_evenly), UNIT(dot_of_every_form_and_type), UNIT(dot_rounds_operands_as_its_algorithm_says),
           UNIT(convolution_of_every_form_and_type), UNIT(fft_of_every_kind_and_length),
           UNIT(cholesky_and_triangular_solve_of_every_form), UNIT(sort_is_the_evaluators_to_the_bit), UNIT(sort_by_several_keys),
           UNIT(a_comparator_that_is_not_by_keys_is_refused), UNIT(topk_is_the_evaluators), UNIT(rng_goes_on_from_run_to_run), UNIT(the_number_of_threads_changes_no_bit))
