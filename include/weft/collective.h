@@ -246,7 +246,7 @@ typedef struct weft_comm_lateness {
 /* Fills out[size]. */
 void weft_comm_stragglers(weft_comm *comm, weft_comm_lateness *out);
 
-/* The flight recorder of this process, one line per operation, newest last; malloc'd, NULL without memory. */
+/* The flight recorder of this process: what is pending, then one line per operation, newest last; malloc'd, NULL without memory. */
 char *weft_coll_flight_text(void);
 
 /* Aborts every communicator of this process that has a member of that incarnation: FAILED_PRECONDITION "Task with

@@ -36,7 +36,8 @@ typedef struct coll_clique_request {
 
 /* Asks for `count` cliques.  The event fires when all are held and ready, or with the error that prevents it:
  *   DEADLINE_EXCEEDED    another holder or the rendezvous took too long
- *   FAILED_PRECONDITION  "Task with incarnation id N is not connected": it has been reported dead, or its connection closed
+ *   FAILED_PRECONDITION  "Task with incarnation id N is not connected": it has been reported dead, or its connection
+ *                        closed
  *   CANCELLED            coll_clique_hold_release before
  * *out_hold is owned by the caller until coll_clique_hold_release; the event too. */
 WEFT_NODISCARD weft_status *coll_cliques_acquire(coll_cliques *cliques, const coll_clique_request *requests, int count,
@@ -45,8 +46,9 @@ WEFT_NODISCARD weft_status *coll_cliques_acquire(coll_cliques *cliques, const co
 /* The communicator of a local rank of request `request`; good while the hold is held and its event has fired well. */
 weft_comm *coll_clique_hold_comm(const coll_clique_hold *hold, int request, int rank);
 
-/* Lets the cliques go to the next in line.  A clique whose communicator is spent is dropped (one for collectives: once one of
- * the ranks here has heard of it): the next acquisition makes a new one, under a new name that its members agree on by counting.  NULL is fine. */
+/* Lets the cliques go to the next in line.  A clique whose communicator is spent is dropped (one for collectives: once one
+ * of the ranks here has heard of it): the next acquisition makes a new one, under a new name that its members agree on by
+ * counting.  NULL is fine. */
 void coll_clique_hold_release(coll_clique_hold *hold);
 
 /* From now on keys with this incarnation are stale; holds that wait for it fail, communicators that have it are aborted. */

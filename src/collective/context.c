@@ -18,6 +18,7 @@
 
 #include "base/log.h"
 #include "collective/fabric/fabric.h"
+#include "collective/flight.h"
 #include "collective/link.h"
 #include "collective/listener.h"
 
@@ -181,25 +182,6 @@ void coll_context_each(void (*visit)(coll_group *g, void *ctx), void *ctx)
   free(groups);
 }
 
-static void append_text(coll_group *g, void *out)
-{
-  coll_group_lock(g);
-  coll_flight_text_locked(g, out);
-  coll_group_unlock(g);
-}
-
-char *weft_coll_flight_text(void)
-{
-  char *text = NULL;
-  size_t size = 0;
-  FILE *out = open_memstream(&text, &size);
-
-  if (!out) return NULL;
-  coll_context_each(append_text, out);
-  fclose(out);
-  return text;
-}
-
 /* ---- the dead ---- */
 
 enum { MOST_DEAD = 256 };
@@ -319,11 +301,7 @@ static void *progress(void *unused)
       }
     }
     if (sleeps) moved_at_ns = weft_now_ns(); /* something woke us: poll for a while */
-    if (atomic_exchange(&dump_wanted, false)) {
-      char *text = weft_coll_flight_text();
-      if (text) fprintf(stderr, "%s", text);
-      free(text);
-    }
+    if (atomic_exchange(&dump_wanted, false)) coll_flight_dump(stderr);
   }
   free(groups);
   return NULL;

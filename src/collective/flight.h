@@ -21,6 +21,13 @@ typedef struct coll_flight_header {
  * Errors: NOT_FOUND, INVALID_ARGUMENT (not a recorder file). */
 WEFT_NODISCARD weft_status *coll_flight_join(const char *const *paths, int count, FILE *out);
 
+/* The recorder's text: what the process waits for, then of each communicator the last `most` operations of each rank.  malloc'd; NULL
+ * without memory. */
+char *coll_flight_text(uint64_t most);
+
+/* A screenful of it, for who asks with SIGUSR1; the whole goes to a file of WEFT_COLLECTIVE_FLIGHT_DIR. */
+void coll_flight_dump(FILE *out);
+
 /* Puts this process's address into the store, under COLL_FLIGHT_KEYS, so that its recorder can be asked for.  A failure is
  * of no account. */
 #define COLL_FLIGHT_KEYS "weft/flight"

@@ -393,7 +393,6 @@ void coll_flight_close(weft_comm *comm);
 void coll_flight_posted(coll_op *op); /* by who posts it */
 void coll_flight_started(const coll_op *op);
 void coll_flight_ended(const coll_op *op, weft_code code, int64_t now_ns);
-void coll_flight_text_locked(coll_group *g, FILE *out);
 
 /* What the rank does or did last, for a report on an operation of number `seq`. */
 void coll_flight_status_locked(const weft_comm *comm, char *out, size_t size);

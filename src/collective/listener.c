@@ -20,6 +20,7 @@
 
 #include "base/log.h"
 #include "collective/context.h"
+#include "collective/flight.h"
 #include "collective/link.h"
 
 enum { MOST_HELD = 1024, GRAVES = 256, LISTEN_TRIES = 8 };
@@ -372,14 +373,20 @@ static void answer(int fd, const coll_query *q)
   coll_frame_send(fd, COLL_FRAME_ANSWER, &a, sizeof a, -1);
 }
 
-/* The newest part of the recorder's text, as much as a socket takes at once. */
+/* The recorder's text, with as many operations as a socket takes at once. */
 static void tell_flight(int fd)
 {
-  enum { MOST_TEXT = 96 << 10 };
-  WEFT_AUTO_STR text = weft_coll_flight_text();
-  size_t bytes = text ? strlen(text) : 0;
+  enum { MOST_TEXT = 96 << 10, MOST_OPERATIONS = 1024 };
+  WEFT_AUTO_STR text = NULL;
+  size_t bytes = MOST_TEXT + 1;
 
-  for (size_t at = bytes > MOST_TEXT ? bytes - MOST_TEXT : 0, n; at < bytes; at += n) {
+  for (uint64_t most = MOST_OPERATIONS; bytes > MOST_TEXT && most; most /= 4) {
+    free(text);
+    text = coll_flight_text(most);
+    bytes = text ? strlen(text) : 0;
+  }
+  bytes = WEFT_MIN(bytes, (size_t)MOST_TEXT);
+  for (size_t at = 0, n; at < bytes; at += n) {
     n = WEFT_MIN(bytes - at, (size_t)COLL_MOST_FRAME_BYTES);
     if (!coll_frame_send(fd, COLL_FRAME_TEXT, text + at, n, -1)) return;
   }

@@ -26,7 +26,7 @@ static const weft_option options[] = {
   ROW("RING", BYTES, "256K", ring_bytes, "Shared memory of each direction between two ranks of a node."),
   ROW("FLIGHT_ENTRIES", INT, "256", flight_entries, "Operations that the flight recorder keeps for each rank."),
   ROW("FLIGHT_DIR", STRING, "", flight_dir, "Directory of flight recorder files, which survive the process."),
-  ROW("SIGNAL", BOOL, "0", dump_on_signal, "SIGUSR1 prints the flight recorder on standard error."),
+  ROW("SIGNAL", BOOL, "0", dump_on_signal, "SIGUSR1 prints what is pending and the last operations on standard error, all of the recorder to a file of FLIGHT_DIR."),
   ROW("FAULTS", STRING, "", faults, "Faults to inject between processes, for tests: see docs/collectives.md."),
 };
 const weft_option_table coll_option_table = {"collective", options, WEFT_COUNT(options)};

@@ -2,8 +2,9 @@
  *
  * A thunk posts its operation and ends when the communicator says so: nobody waits, but that a worker which would find
  * nothing else to do looks for the others for a moment first.  The start of an asynchronous pair is the same thunk, since
- * the executor overlaps it with whatever does not need its result; the done half is only a name.  Where blocks are not contiguous (a dimension other than the first), operands are packed into the thunk's
- * scratch before posting, results unpacked from it after, by a worker. */
+ * the executor overlaps it with whatever does not need its result; the done half is only a name.  Where blocks are not
+ * contiguous (a dimension other than the first), operands are packed into the thunk's scratch before posting, results
+ * unpacked from it after, by a worker. */
 #include <config.h>
 
 #include "cpu/collective.h"

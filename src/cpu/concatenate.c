@@ -42,7 +42,7 @@ static weft_status *concatenate_execute(const rt_thunk *thunk, rt_ctx *ctx)
   const concatenate_thunk *t = (const concatenate_thunk *)thunk;
   concatenate_job job = {t, rt_args(thunk, ctx)};
 
-  rt_parallel_for(thunk->splits ? ctx->pool : NULL, (t->rows * t->count + t->pieces_per_task - 1) / t->pieces_per_task, concatenate_task, &job);
+  rt_parallel_for(cpu_pool_of(thunk, ctx), (t->rows * t->count + t->pieces_per_task - 1) / t->pieces_per_task, concatenate_task, &job);
   return NULL;
 }
 

@@ -18,7 +18,7 @@
   {                                                                                                                \
     const plan_type *plan = &((const name##_thunk *)thunk)->plan;                                                  \
     void *const *args = rt_args(thunk, ctx);                                                                       \
-    rt_pool *pool = thunk->splits ? ctx->pool : NULL;                                                              \
+    rt_pool *pool = cpu_pool_of(thunk, ctx);                                                                       \
     return RUN;                                                                                                    \
   }                                                                                                                \
   static const rt_thunk_ops name##_ops = {.size = sizeof(rt_thunk_ops), .kind = #name, .run = name##_execute};     \

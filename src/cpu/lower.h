@@ -23,6 +23,9 @@ typedef struct cpu_lowering {
 } cpu_lowering;
 
 /* A thunk of `size` bytes (rt_thunk first), zeroed, with ops, name and uses set; the rest is the maker's. */
+/* The threads that a thunk's run may use besides its own: NULL, if its work is not worth splitting. */
+static inline rt_pool *cpu_pool_of(const rt_thunk *thunk, const rt_ctx *ctx) { return thunk->splits ? ctx->pool : NULL; }
+
 WEFT_NODISCARD weft_status *cpu_thunk_new(cpu_lowering *low, const rt_thunk_ops *ops, size_t size, rt_thunk **out_thunk);
 
 /* Whether a step of the library of `ns` on one thread is done sooner by all of the pool's. */

@@ -919,6 +919,43 @@ TEST(the_recorder_of_another_process_can_be_asked_for)
   free(text);
 }
 
+static int count_lines(const char *text)
+{
+  int lines = 0;
+  for (; *text; text++) lines += *text == '\n';
+  return lines;
+}
+
+TEST(a_dump_says_first_what_is_pending_and_fits_a_screen)
+{
+  enum { RUNS = 40 };
+  world w;
+  weft_coll_op ops[2] = {{.kind = WEFT_BARRIER}, {.kind = WEFT_BARRIER}};
+  weft_coll_call call = {.site = {.instruction = "all-reduce.7"}};
+  weft_event *event;
+  char *text = NULL;
+  size_t length;
+
+  world_open_processes(&w, 2, NULL);
+  for (int i = 0; i < RUNS; i++) T_OK(world_run(&w, ops, NULL));
+  T_OK(weft_coll_post(w.comms[0], &ops[0], &call, &event));
+  FILE *out = open_memstream(&text, &length);
+  coll_flight_dump(out);
+  fclose(out);
+  const char *second = strchr(text, '\n'), *pending = strstr(text, "in barrier \"all-reduce.7\"");
+  if (!strstr(text, "2 communicators, 1 operations pending\n  for ") || !pending || pending > strchr(second + 1, '\n') || !strstr(text, " older\n"))
+    fail_msg("%s", text);
+  T_TRUE(count_lines(text) < 30);
+  free(text);
+  text = weft_coll_flight_text();
+  T_TRUE(count_lines(text) > 2 * RUNS);
+  free(text);
+  T_OK(weft_coll_run(w.comms[1], &ops[1], &call));
+  T_OK(weft_coll_wait(w.comms[0], event));
+  weft_event_release(event);
+  world_close(&w);
+}
+
 TEST(split_makes_communicators_of_colors)
 {
   enum { SIZE = 6 };
@@ -1055,4 +1092,5 @@ TEST_MAIN(UNIT(strangers_at_the_door_do_no_harm), UNIT(devices_of_a_process), UN
           UNIT(a_group_of_operations_ends_together),
           UNIT(gathers_and_scatters_of_a_group_travel_together), UNIT(started_groups_end_with_or_without_a_call),
           UNIT(groups_cut_in_other_places_are_told_apart), UNIT(the_recorder_of_another_process_can_be_asked_for),
+          UNIT(a_dump_says_first_what_is_pending_and_fits_a_screen),
           UNIT(split_makes_communicators_of_colors), UNIT(a_part_may_leave_while_its_connections_are_made), UNIT(arguments_that_make_no_sense_are_refused))
