@@ -470,13 +470,20 @@ weft_status *cpu_topk_init(cpu_topk *t, const hlo_instr *instr)
   return NULL;
 }
 
+/* Sorts items that a selection has shuffled: sort_item keeps the order of equal keys, which must be that of their positions. */
+static item *sort_shuffled(item *data, item *spare, int64_t n, int key_bytes)
+{
+  if (n >= RADIX_FROM && sort_item(data, spare, n, 0, 4) == spare) return sort_item(spare, data, n, 64, key_bytes);
+  return sort_item(data, spare, n, 64, key_bytes);
+}
+
 /* Moves the k least of data[n] to its front, in any order (Hoare's selection).  Sorts instead when pivots are unlucky. */
 static item *select_least(item *data, item *spare, int64_t n, int64_t k, int key_bytes)
 {
   int64_t lo = 0, hi = n;
 
   for (int rounds = 0; hi - lo > RUN && lo < k && k < hi; rounds++) {
-    if (rounds > 64) return sort_item(data, spare, n, 64, key_bytes);
+    if (rounds > 64) return sort_shuffled(data, spare, n, key_bytes);
     item a = data[lo], b = data[lo + (hi - lo) / 2], c = data[hi - 1];
     item pivot = a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b);
     int64_t i = lo, j = hi - 1;
@@ -578,7 +585,7 @@ static void topk_task(void *ctx, int64_t row)
     barred = true;
   }
   item *front = select_least(data, spare, kept, t->k, (int)bytes);
-  item *first = sort_item(front, front == data ? spare : data, t->k, 64, (int)bytes);
+  item *first = sort_shuffled(front, front == data ? spare : data, t->k, (int)bytes);
   for (int64_t i = 0; i < t->k; i++) {
     uint64_t at = (uint64_t)first[i];
     memcpy(job->values + (row * t->k + i) * bytes, in + (int64_t)at * bytes, (size_t)bytes);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Random StableHLO: each operation with random shapes, element types and attributes, as jaxlib computes it.  Prints TAP.
 
-An operation of a program takes arguments and its results are results of the program; all values are small integers,
-so that sums and products are exact in every type and results are compared bit by bit.  What jaxlib refuses is left out,
-and counted.   random_jaxlib_test.py [--seed N] [--count N: of programs] [--only OPERATION] [--keep DIR]
+An operation's results are results of the program; all values are small integers, so that sums and products are exact in
+every type and results are compared bit by bit.  What jaxlib refuses is left out,
+and counted.   random_jaxlib_test.py [--seed N] [--count N: of programs] [--kind KIND] [--only OPERATION] [--keep DIR]
     Interpreter with jax 0.10.2: $WEFT_PYTHON.  The command: $WEFT_BUILDDIR/weft.
 """
 import argparse
@@ -17,7 +17,8 @@ from with_jaxlib import WEFT  # before JAX
 import jax
 import numpy as np
 from jax._src.lib import xla_client as xc
-from random_programs import make
+import random_programs
+import random_wide
 
 jax.config.update("jax_enable_x64", True)
 client = jax.devices()[0].client
@@ -78,13 +79,16 @@ def main():
     parser.add_argument("--count", type=int, default=8)
     parser.add_argument("--size", type=int, default=12)
     parser.add_argument("--only")
+    parser.add_argument("--kind", choices=["small", "wide", "both"], default="both",
+                        help="small: operations on small arguments; wide: chains of them, large arrays, loops, ...; both: by turns")
     parser.add_argument("--keep", help="a folder for programs that differ")
     options = parser.parse_args()
     failed = refused = 0
     with tempfile.TemporaryDirectory() as folder:
         for i in range(options.count):
             seed = f"{options.seed}.{i}"
-            program = make(seed, options.only, options.size)
+            wide = options.kind == "wide" or options.kind == "both" and i % 2
+            program = (random_wide if wide else random_programs).make(seed, options.only, options.size)
             try:
                 want = by_jaxlib(program)
             except Exception as error:  # noqa: BLE001: XLA says what it does not take in many ways

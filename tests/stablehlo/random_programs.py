@@ -314,9 +314,9 @@ def select_and_scatter(p):
     t = f"tensor<{element}>"
     choose = (f"  ^bb0(%a0: {t}, %b0: {t}):\n    %p = stablehlo.compare {p.pick(['GE', 'LE', 'GT'])}, %a0, %b0 : ({t}, {t}) -> tensor<i1>\n"
               "    stablehlo.return %p : tensor<i1>")
-    operand = p.value(dims, element)
-    array = p.args[-1][1]
-    p.args[-1] = p.args[-1][0], np.array(p.rng.sample(range(array.size), array.size), array.dtype).reshape(dims)  # in which order XLA looks is open
+    n = int(np.prod(dims))
+    p.args.append((t.replace("<", "<" + "".join(f"{d}x" for d in dims)), np.array(p.rng.sample(range(n), n)).astype(PLAIN[element]).reshape(dims)))
+    operand = f"%arg{len(p.args) - 1}"  # all elements differ: in which order XLA looks is open
     arrays_of(p, "select_and_scatter", [operand, p.value(source, element), p.value([], element, 0, 1)],
               [dims, source, []], element, [dims], attrs, [choose, reducer("add", element)])
 
