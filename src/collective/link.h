@@ -26,7 +26,7 @@ typedef enum coll_message_type {
   COLL_MESSAGE_OFFER,    /* a send wants to send */
   COLL_MESSAGE_ACCEPT,   /* a receive has met that offer */
   COLL_MESSAGE_DATA,     /* so here it comes */
-  COLL_MESSAGE_EAGER,    /* a small send, which comes unasked: see link.c */
+  COLL_MESSAGE_EAGER,    /* a small send, which comes unasked: see link_state.h */
   COLL_MESSAGE_ROOM,     /* so many bytes of those have been received */
   COLL_MESSAGE_IS_LENT = 0x40,  /* flag: no payload follows; it is lent (stream.h) */
   COLL_MESSAGE_HAS_SITE = 0x80, /* flag: one unit with the instruction's name follows */

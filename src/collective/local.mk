@@ -13,14 +13,14 @@ libweftcore_la_SOURCES += \
   %D%/fault.c \
   %D%/flight.c %D%/flight.h \
   %D%/group.c %D%/internal.h \
-  %D%/link.c %D%/link.h \
+  %D%/link.c %D%/link.h %D%/link_state.h %D%/message.c %D%/p2p.c \
   %D%/listener.c %D%/listener.h \
   %D%/local/direct.c \
   %D%/local/shm.c \
   %D%/names.c \
   %D%/prepare.c %D%/prepare.h \
   %D%/reduce.c %D%/reduce.h \
-  %D%/schedule.c %D%/schedule.h \
+  %D%/problem.c %D%/schedule.c %D%/schedule.h \
   %D%/select.c %D%/select.h \
   %D%/settings.c %D%/settings.h \
   %D%/simulate.c %D%/simulate.h \
