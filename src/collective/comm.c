@@ -139,6 +139,7 @@ weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t id, coll_group 
   g->local_count = g->live_count = spec->rank_count;
   g->runnable_tail = &g->runnable;
   g->ends_at = UINT64_MAX;
+  g->origin = -1;
   g->timeout_ns = spec->timeout_ns ? spec->timeout_ns : settings->timeout_ns;
   g->warn_ns = spec->warn_ns ? spec->warn_ns : settings->warn_ns;
   g->rank_order = spec->order == WEFT_ORDER_RANK || (spec->order == WEFT_ORDER_DEFAULT && strcmp(settings->order, "rank") == 0);

@@ -212,6 +212,7 @@ static void fault_close(coll_stream *base)
   fault_stream *f = outer(base);
 
   release_held(f, true);
+  f->inner->unwanted = base->unwanted;
   f->inner->ops->close(f->inner);
   free(f);
 }

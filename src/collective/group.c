@@ -243,17 +243,19 @@ void coll_group_check_end_locked(coll_group *g)
   coll_group_fail_locked(g, WEFT_MOVE(g->ending), true);
 }
 
-void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at)
+void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at, int origin)
 {
   bool earlier = !g->ending || ends_at < g->ends_at;
 
   g->ends_at = WEFT_MIN(g->ends_at, ends_at);
   if (g->error || g->frozen || !earlier) { /* frozen: it is about to fail for a deadline of its own */
     weft_status_free(st);
+    if (g->ending && !g->frozen) coll_group_check_end_locked(g);
     return;
   }
   weft_status_free(g->ending);
   g->ending = st;
+  g->origin = origin;
   for (coll_op *op = g->all_pending, *next; op; op = next) { /* what runs already ends with the group */
     next = op->pending_next;
     if (op->collective && op->seq >= g->ends_at && !op->started && !op->runnable) coll_op_finish_locked(op, weft_status_dup(st));

@@ -225,6 +225,7 @@ struct coll_group {
   coll_op *all_pending, *finished;
   weft_status *error;   /* what spent the group */
   weft_status *ending;  /* what ends it elsewhere: NULL, or what operations from number `ends_at` on end with */
+  int origin;           /* the rank that gave up, while `ending`, if we know it; -1 */
   uint64_t ends_at;     /* no rank elsewhere that we know of has ended more; UINT64_MAX: nobody has given up */
   int64_t spent_ns;     /* when `error` was set */
   uint64_t lost;        /* incarnation whose death spent it; 0: none */
@@ -302,9 +303,9 @@ static inline uint64_t coll_comm_posted(const weft_comm *comm)
  * Peers hear about it unless `silent`. */
 void coll_group_fail_locked(coll_group *g, weft_status *st, bool tell_peers);
 
-/* A rank elsewhere has given up for the reason `st` (taken), having ended `ends_at` collectives: those end well here too, later ones
+/* A rank elsewhere (`origin`, -1: unknown) has given up for the reason `st` (taken), having ended `ends_at` collectives: those end well here too, later ones
  * with `st`.  The group is spent as soon as nothing is left that may end well; see "When a communicator ends" in the README. */
-void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at);
+void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at, int origin);
 
 /* Where the group ends: ends what cannot end well any more, and the group if that is all. */
 void coll_group_check_end_locked(coll_group *g);

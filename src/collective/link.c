@@ -5,6 +5,7 @@
 #include "collective/link_state.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -139,6 +140,13 @@ static bool progress(coll_link *link)
   return any;
 }
 
+/* Nobody who has ended its communicator, and so shut its side, needs anything of us. */
+static bool peer_has_ended(const coll_link *link)
+{
+  struct pollfd one = {.fd = link->fd, .events = POLLRDHUP};
+  return link->fd < 0 || link->state == LINK_LEFT || poll(&one, 1, 0) != 0;
+}
+
 /* What a spent group has committed still counts for those that end what it has ended: so it goes out, if that takes no longer
  * than a second. */
 static bool flush_spent(coll_group *g)
@@ -147,7 +155,7 @@ static bool flush_spent(coll_group *g)
 
   for (coll_link *link = g->open_links; link; link = link->next_open) {
     if (link->stream && link->stream->ops->poll) any |= link->stream->ops->poll(link->stream);
-    unsent |= link->stream && link->stream->unsent;
+    unsent |= link->stream && link->stream->unsent && !peer_has_ended(link);
   }
   atomic_store_explicit(&g->bulk, false, memory_order_relaxed);
   atomic_store_explicit(&g->unsent, unsent && in_time, memory_order_relaxed);
@@ -454,7 +462,8 @@ static void on_reason(coll_link *link)
   weft_code code = code_for_peers(reason.code);
   bool passes = strstr(reason.text, "is not connected") || strstr(reason.text, "ranks disagree") || strstr(reason.text, "by rank ");
   coll_group_end_at_locked(g, passes ? weft_status_new(code, __FILE__, __LINE__, "%s", reason.text)
-                                     : weft_status_new(code, __FILE__, __LINE__, "%s %s: %s", what, who, reason.text), reason.ended);
+                                     : weft_status_new(code, __FILE__, __LINE__, "%s %s: %s", what, who, reason.text), reason.ended,
+                           type == COLL_FRAME_REFUSE ? -1 : reason.origin);
 }
 
 static void on_accept(coll_link *link)
@@ -564,7 +573,7 @@ static coll_reason reason_of(const coll_group *g, const weft_status *st, uint64_
 
 void coll_links_tell_end_locked(coll_group *g)
 {
-  coll_reason reason = {.code = weft_status_code(g->ending), .ended = g->ends_at};
+  coll_reason reason = {.code = weft_status_code(g->ending), .origin = g->origin, .ended = g->ends_at};
 
   snprintf(reason.text, sizeof reason.text, "%s", weft_status_message(g->ending));
   for (coll_link *link = g->open_links; link; link = link->next_open)
@@ -581,6 +590,7 @@ void coll_links_fail_locked(coll_group *g, const weft_status *st, bool tell_peer
   coll_reason reason = reason_of(g, st, coll_fabric_lost_some(g) ? 0 : g->ends_at);
   for (coll_link *link = g->open_links; link; link = link->next_open) {
     const weft_comm *comm = g->locals[link->local];
+    reason.origin = g->origin >= 0 ? g->origin : link->rank;
     reason.posted = comm ? coll_comm_posted(comm) : 0;
     memcpy(reason.sent, link->tx_count, sizeof reason.sent);
     posted = WEFT_MAX(posted, reason.posted);
@@ -601,6 +611,7 @@ void coll_links_close_locked(coll_group *g)
 {
   for (coll_link *link = g->open_links, *next; link; link = next) {
     next = link->next_open;
+    if (link->stream) link->stream->unwanted = g->error && peer_has_ended(link);
     if (link->fd >= 0 && !g->error && link->state == LINK_READY)
       coll_frame_send(link->fd, COLL_FRAME_GOODBYE, link->tx_count, sizeof link->tx_count, -1);
     hang_up(link);

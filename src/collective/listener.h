@@ -51,7 +51,8 @@ typedef struct coll_hello {
 typedef enum coll_transport { COLL_TRANSPORT_SHM = 1, COLL_TRANSPORT_FABRIC } coll_transport;
 
 typedef struct coll_reason {
-  int32_t code, reserved;
+  int32_t code;
+  int32_t origin;  /* the rank that gave up */
   uint64_t posted; /* collectives, by the sender's rank */
   uint64_t ended;  /* and how many of them ended well, so that they still may at others */
   uint64_t sent[2]; /* messages on each channel */

@@ -308,12 +308,18 @@ bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op)
 
 /* ---- sends and receives of a communicator that ends ---- */
 
+/* Has it sent more than has come?  Who gave up first may be heard of from others, and not have said yet how much it sent. */
+static bool is_awaited(const coll_link *link)
+{
+  return link->state == LINK_LEFT ? !coll_link_has_all_p2p(link) : link->state == LINK_READY && link->peer == link->group->origin;
+}
+
 /* May something that was sent before still meet this receive? */
 static bool may_come(const coll_group *g, const coll_msg *recv)
 {
   for (const coll_link *link = g->open_links; link; link = link->next_open)
     if (link->rank == recv->op->comm->rank && (recv->op->args.peer < 0 || recv->op->args.peer == link->peer) &&
-        link->state == LINK_LEFT && !coll_link_has_all_p2p(link)) return true;
+        is_awaited(link)) return true;
   return false;
 }
 static bool never(const coll_group *g, const coll_msg *msg) { (void)g; (void)msg; return false; }
@@ -350,6 +356,6 @@ void coll_links_end_p2p_locked(coll_group *g)
 bool coll_links_owe_p2p_locked(coll_group *g)
 {
   for (const coll_link *link = g->open_links; link; link = link->next_open)
-    if (link->state == LINK_LEFT && (!coll_link_has_all_p2p(link) || (link->offers && link->offers->header.type == COLL_MESSAGE_EAGER))) return true;
+    if (is_awaited(link) || (link->state == LINK_LEFT && link->offers && link->offers->header.type == COLL_MESSAGE_EAGER)) return true;
   return false;
 }

@@ -57,6 +57,7 @@ struct coll_stream {
   void (*ring)(void *ctx); /* wakes the peer's progress thread */
   void *ring_ctx;
   bool unsent; /* what was committed leaves only when the stream is polled again */
+  bool unwanted; /* the peer has ended: what has not left need not leave any more */
 };
 
 /* Shared memory between two processes.  The maker hands *out_fd (a sealed memfd, to be closed by the caller) to the

@@ -609,7 +609,7 @@ static bool flush(struct coll_fabric *f, int64_t give_up_ns)
   for (;;) {
     bool unsent = false;
     poll_fabric(f);
-    for (const fabric_stream *s = f->streams; s; s = s->next) unsent |= !s->broken && has_unsent(s);
+    for (const fabric_stream *s = f->streams; s; s = s->next) unsent |= !s->broken && !s->base.unwanted && has_unsent(s);
     if (!unsent || weft_now_ns() > give_up_ns) return !unsent;
     sched_yield();
   }
