@@ -211,7 +211,7 @@ static void settle(const char *faults, int node)
   if (strcmp(transport, "fabric") == 0) setenv("WEFT_COLLECTIVE_TRANSPORT", "fabric", 1);
   if (strcmp(transport, "nodes") == 0) setenv("WEFT_COLLECTIVE_NODE", node ? "second" : "first", 1);
   setenv("WEFT_COLLECTIVE_DIAGNOSE", "100ms", 1);
-  setenv("WEFT_LOG", "coll:off", 0);
+  setenv("WEFT_LOG", "coll:error", 0);
   setenv("WEFT_COLLECTIVE_FAULTS", faults, 1);
 }
 
@@ -356,7 +356,7 @@ static void complain(const char *spec, const char *what, int rank)
 /* False if it had to be killed. */
 static bool victim_ends(pid_t pid, int *status)
 {
-  for (int waited_us = 0; waited_us < 30000000; waited_us += 500) {
+  for (int waited_us = 0; waited_us < 120000000; waited_us += 500) {
     if (waitpid(pid, status, WNOHANG) == pid) return true;
     kill(pid, SIGCONT); /* it may come to its stop only now */
     usleep(500);
@@ -877,7 +877,7 @@ static int play_side(int side)
   for (int i = 0; i < RANKS_A_SIDE; i++) {
     fflush(stdout);
     if ((ranks[i] = fork_child()) != 0) continue;
-    setenv("WEFT_LOG", "coll:off", 0);
+    setenv("WEFT_LOG", "coll:error", 0);
     rank_of_partition(side * RANKS_A_SIDE + i);
   }
   if (side == 0) {
