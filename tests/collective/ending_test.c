@@ -237,7 +237,8 @@ static void *start_impatiently(void *arg)
   weft_coll_waiter waiter = {0};
   weft_coll_op op = broadcast(1);
   op.count = 10;
-  d->st = weft_coll_start(d->comm, &op, 1, NULL, (weft_coll_patience){1, &(atomic_int){1}}, &waiter, &d->pending);
+  atomic_int away = 1;
+  d->st = weft_coll_start(d->comm, &op, 1, NULL, (weft_coll_patience){1, &away}, &waiter, &d->pending);
   return NULL;
 }
 
