@@ -335,7 +335,7 @@ static weft_status *emit_pad(gen_emit *e, gen_env *env, const hlo_instr *instr, 
   for (int d = 0; d < in->rank; d++) {
     const hlo_pad_dim *p = &instr->u.pad.dims[d];
     gen_affine x = gen_affine_offset(idx->d[d], -p->low);
-    int64_t step = p->interior + 1;
+    int64_t step = in->dims[d] > 1 ? p->interior + 1 : 1; /* between the elements of one there may be any number */
     bool never;
     if (step > 1) { /* shifted by a multiple of the step so that it is not negative */
       int64_t shift = p->low > 0 ? (p->low + step - 1) / step : 0;

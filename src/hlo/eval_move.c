@@ -80,7 +80,8 @@ weft_status *eval_slice(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal
   return NULL;
 }
 
-/* Result index = low + index * (interior + 1); what falls outside (negative padding) is dropped. */
+/* Result index = low + index + index * interior, which may be any number for one element; what falls outside (negative padding)
+ * is dropped. */
 weft_status *eval_pad(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                       const hlo_literal **out)
 {
@@ -96,7 +97,7 @@ weft_status *eval_pad(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *
   do {
     bool inside = true;
     for (int d = 0; d < in->shape->rank; d++) {
-      to[d] = instr->u.pad.dims[d].low + idx[d] * (instr->u.pad.dims[d].interior + 1);
+      to[d] = instr->u.pad.dims[d].low + idx[d] + idx[d] * instr->u.pad.dims[d].interior;
       if (to[d] < 0 || to[d] >= result->shape->dims[d]) inside = false;
     }
     if (inside) copy_element(result, eval_offset(in->shape->rank, result->shape->dims, to), in, k);

@@ -58,13 +58,11 @@ static int *list_numbers(hlo_instr **list, int room) { return (int *)(list + (1 
 
 static int room_for(int count) { return count > 1 ? 32 - __builtin_clz((unsigned)count - 1) : 0; }
 
-static bool list_reserve(weft_arena *arena, hlo_instr ***list, int count, uint8_t *room)
+static bool list_grow(weft_arena *arena, hlo_instr ***list, int count, uint8_t *room)
 {
-  hlo_instr **grown;
   int wider = *list ? *room + 1 : 0;
+  hlo_instr **grown = weft_arena_alloc(arena, list_bytes(wider));
 
-  if (*list && count < 1 << *room) return true;
-  grown = weft_arena_alloc(arena, list_bytes(wider));
   if (!grown) return false;
   if (count) {
     memcpy(grown, *list, (size_t)count * sizeof *grown);
@@ -75,7 +73,12 @@ static bool list_reserve(weft_arena *arena, hlo_instr ***list, int count, uint8_
   return true;
 }
 
-static void link_use(hlo_instr *user, int slot, hlo_instr *operand, int place)
+static inline bool list_reserve(weft_arena *arena, hlo_instr ***list, int count, uint8_t *room)
+{
+  return WEFT_LIKELY(*list && count < 1 << *room) || list_grow(arena, list, count, room);
+}
+
+static inline void link_use(hlo_instr *user, int slot, hlo_instr *operand, int place)
 {
   user->operands[slot] = operand;
   list_numbers(user->operands, user->operand_room)[slot] = place;
@@ -83,7 +86,7 @@ static void link_use(hlo_instr *user, int slot, hlo_instr *operand, int place)
   list_numbers(operand->users, operand->user_room)[place] = slot;
 }
 
-static bool add_use(weft_arena *arena, hlo_instr *user, int slot, hlo_instr *operand)
+static inline bool add_use(weft_arena *arena, hlo_instr *user, int slot, hlo_instr *operand)
 {
   if (!list_reserve(arena, &operand->users, operand->user_count, &operand->user_room)) return false;
   link_use(user, slot, operand, operand->user_count++);
@@ -197,32 +200,30 @@ static void note_name(hlo_module *module, const char *name)
   if (suffix >= module->next_suffix) module->next_suffix = suffix + 1;
 }
 
-/* A name to be written: a stem, and behind it ".N" of a new N, or nothing.  Every new instruction has one: no printf. */
-enum { NAME_DIGITS = 24 };
+/* A name to be written: a stem, and ".N" behind it if N is not negative.  Every new instruction has one: no printf. */
 typedef struct new_name {
   const char *stem;
-  size_t length;
-  char digits[NAME_DIGITS];
-  int from; /* of digits, to their end */
+  size_t length;  /* of the stem */
+  int64_t number;
+  size_t size;    /* of all of it, with its NUL */
 } new_name;
 
-static new_name numbered_name(hlo_module *module, const char *stem, size_t length)
+static inline new_name numbered_name(hlo_module *module, const char *stem, size_t length)
 {
-  new_name name = {.stem = stem, .length = length, .from = NAME_DIGITS};
-  uint64_t suffix = (uint64_t)module->next_suffix++;
+  new_name name = {stem, length, module->next_suffix++, length + 3};
 
-  do name.digits[--name.from] = (char)('0' + suffix % 10);
-  while (suffix /= 10);
-  name.digits[--name.from] = '.';
+  for (int64_t limit = 10; name.number >= limit && limit <= INT64_MAX / 10; limit *= 10) name.size++;
   return name;
 }
 
-static size_t name_size(const new_name *name) { return name->length + (size_t)(NAME_DIGITS - name->from) + 1; }
-
-static const char *write_name(const new_name *name, char *out)
+static inline const char *write_name(const new_name *name, char *out)
 {
+  uint64_t rest = (uint64_t)name->number;
+
   memcpy(out, name->stem, name->length);
-  memcpy(out + name->length, name->digits + name->from, (size_t)(NAME_DIGITS - name->from));
+  if (name->number < 0) return out;
+  out[name->length] = '.';
+  for (size_t at = name->size - 2; at > name->length; at--, rest /= 10) out[at] = (char)('0' + rest % 10);
   return out;
 }
 
@@ -234,7 +235,7 @@ weft_status *hlo_unique_name(hlo_module *module, const char *stem, const char **
 
   name_suffix(stem, &length);
   name = numbered_name(module, stem, length);
-  text = weft_arena_alloc(&module->arena, name_size(&name));
+  text = weft_arena_alloc(&module->arena, name.size);
   WEFT_TRY_ALLOC(text);
   *out_name = write_name(&name, text);
   return NULL;
@@ -579,8 +580,10 @@ void hlo_computation_remove_parameter(hlo_computation *comp, int64_t number)
 
 static new_name given_name(hlo_module *module, const char *name)
 {
+  size_t length = strlen(name);
+
   note_name(module, name);
-  return (new_name){.stem = name, .length = strlen(name), .from = NAME_DIGITS};
+  return (new_name){name, length, -1, length + 1};
 }
 
 static const hlo_control no_control;
@@ -596,7 +599,7 @@ static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opco
   char *rest;
 
   *out_instr = NULL;
-  instr = weft_arena_alloc(arena, sizeof *instr + operand_bytes + list_bytes(0) + name_size(name));
+  instr = weft_arena_alloc(arena, sizeof *instr + operand_bytes + list_bytes(0) + name->size);
   WEFT_TRY_ALLOC(instr);
   rest = (char *)(instr + 1);
   instr->users = (hlo_instr **)(rest + operand_bytes);
@@ -620,10 +623,24 @@ static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opco
 weft_status *hlo_add(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
                      int operand_count, hlo_instr *const *operands, const char *name, hlo_instr **out_instr)
 {
-  const char *stem = hlo_opcode_name(op);
-  new_name own = name ? given_name(comp->module, name) : numbered_name(comp->module, stem, strlen(stem));
+  new_name own = name ? given_name(comp->module, name)
+                      : numbered_name(comp->module, hlo_opcode_name(op), hlo_opcode_name_length(op));
 
   return add_instr(comp, before, op, shape, operand_count, operands, &own, out_instr);
+}
+
+weft_status *hlo_add_again(hlo_computation *comp, const hlo_instr *instr, hlo_instr *const *operands, hlo_instr **out_instr)
+{
+  new_name name = numbered_name(comp->module, hlo_opcode_name(instr->op), hlo_opcode_name_length(instr->op));
+  hlo_instr *again;
+
+  WEFT_TRY(add_instr(comp, NULL, instr->op, instr->shape, instr->operand_count, operands, &name, &again));
+  again->dims = instr->dims;
+  again->u = instr->u;
+  again->called = instr->called;
+  again->called_count = instr->called_count;
+  *out_instr = again;
+  return NULL;
 }
 
 weft_status *hlo_add_parameter(hlo_computation *comp, int64_t number, const hlo_shape *shape, const char *name,

@@ -368,6 +368,10 @@ WEFT_NODISCARD weft_status *hlo_add_parameter(hlo_computation *comp, int64_t num
                                               const char *name, hlo_instr **out_instr);
 WEFT_NODISCARD weft_status *hlo_add_constant(hlo_computation *comp, hlo_instr *before, const hlo_literal *literal,
                                              hlo_instr **out_instr);
+/* The same operation on other operands of the same shapes, at the end of `comp`: shape, attributes and called computations are
+ * those of `instr`, which is of this module; what says where it comes from (metadata, extra) is not. */
+WEFT_NODISCARD weft_status *hlo_add_again(hlo_computation *comp, const hlo_instr *instr, hlo_instr *const *operands,
+                                          hlo_instr **out_instr);
 /* A copy of `instr` under a new name with other operands (NULL: its own), attributes and called computations shared,
  * extra kept.  `instr` is of this module or of one that this module was cloned from.  Not for parameters. */
 WEFT_NODISCARD weft_status *hlo_add_clone(hlo_computation *comp, hlo_instr *before, const hlo_instr *instr,

@@ -19,6 +19,7 @@ static const struct opcode_info {
 };
 
 const char *hlo_opcode_name(hlo_opcode op) { return op < HLO_OPCODE_COUNT ? infos[op].name : "invalid"; }
+size_t hlo_opcode_name_length(hlo_opcode op) { return op < HLO_OPCODE_COUNT ? infos[op].length : strlen("invalid"); }
 int hlo_opcode_least_operands(hlo_opcode op) { return infos[op].least; }
 int hlo_opcode_most_operands(hlo_opcode op) { return infos[op].most; }
 bool hlo_opcode_is_elementwise(hlo_opcode op) { return infos[op].traits & E; }

@@ -13,6 +13,7 @@ typedef enum hlo_opcode {
 } __attribute__((packed)) hlo_opcode; /* a byte */
 
 const char *hlo_opcode_name(hlo_opcode op); /* "dynamic-update-slice", static */
+size_t hlo_opcode_name_length(hlo_opcode op);
 
 /* By text name; HLO_OPCODE_COUNT if there is none.  Constant time. */
 hlo_opcode hlo_opcode_from_name(const char *name, size_t length);

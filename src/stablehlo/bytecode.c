@@ -374,6 +374,36 @@ static weft_status *read_operands(bc_reader *r, bc_cursor *c, mlir_op *op, const
   return NULL;
 }
 
+/* Reductions of a program have few different regions: what stands alone and is short is read once. */
+static weft_status *read_kept_region(bc_reader *r, bc_cursor *c, mlir_op *op)
+{
+  size_t size = (size_t)(c->end - c->p);
+  uint32_t at = mlir_hash((const char *)c->p, size);
+  bc_kept_region *kept;
+  bool same = false;
+
+  for (int probe = 0; probe < BC_KEPT_PROBES; probe++) { /* its own place, a free one, or the last of those it may have */
+    kept = &r->kept[at++ % BC_KEPT_REGIONS];
+    same = kept->size == size && memcmp(kept->bytes, c->p, size) == 0;
+    if (same || !kept->bytes) break;
+  }
+  if (!same) {
+    weft_arena *op_arena = r->op_arena;
+    const uint8_t *bytes = c->p;
+    mlir_region region = {0};
+    r->op_arena = r->arena;
+    weft_status *st = read_region(r, c, &region, 0);
+    r->op_arena = op_arena;
+    WEFT_TRY(st);
+    if (c->p != c->end) return NULL; /* the caller complains */
+    *kept = (bc_kept_region){bytes, size, region};
+  }
+  c->p = c->end;
+  *op->regions = kept->region;
+  op->shares_region = true;
+  return NULL;
+}
+
 static weft_status *read_regions(bc_reader *r, bc_cursor *c, mlir_op *op, const scope *s)
 {
   const uint8_t *at = c->p;
@@ -402,14 +432,16 @@ static weft_status *read_regions(bc_reader *r, bc_cursor *c, mlir_op *op, const 
   }
   if (id != SECTION_IR) return bc_fail(r, at, "section %d where regions are expected", id);
   if (r->in_parts && inner != c && op->region_count == 1 && op->dialect == SHLO_FUNC) WEFT_TRY(put_aside(r, inner, op->regions));
-  for (int i = 0; i < op->region_count && !op->regions[i].first; i++) WEFT_TRY(read_region(r, inner, &op->regions[i], 0));
+  if (r->kept && inner != c && op->region_count == 1 && op->dialect != SHLO_FUNC && inner->end - inner->p <= BC_LARGEST_KEPT)
+    WEFT_TRY(read_kept_region(r, inner, op));
+  for (int i = 0; !op->shares_region && i < op->region_count && !op->regions[i].first; i++) WEFT_TRY(read_region(r, inner, &op->regions[i], 0));
   if (inner != c && inner->p != inner->end) return bc_fail(r, inner->p, "bytes after the regions of an operation");
   r->values = outer;
   r->value_capacity = outer_capacity;
   return NULL;
 }
 
-static weft_status *op_name(bc_reader *r, bc_cursor *c, const bc_op_name **out)
+static weft_status *op_name(bc_reader *r, bc_cursor *c, bc_op_name **out)
 {
   int index;
   bc_op_name *name;
@@ -421,8 +453,23 @@ static weft_status *op_name(bc_reader *r, bc_cursor *c, const bc_op_name **out)
   return bc_list_properties(r, name);
 }
 
+/* MLIR writes the properties of each operation anew: those of the same bytes become one, so that operations share them. */
+static weft_status *decode_properties(bc_reader *r, bc_op_name *name, bc_properties *p)
+{
+  void **known;
+
+  WEFT_TRY(mlir_table_slot(r->arena, &name->decoded, (const char *)p->bytes.p, (size_t)(p->bytes.end - p->bytes.p), &known));
+  if (!*known) {
+    WEFT_TRY_NOTE(bc_decode_properties(r, name, p), "properties of %s", name->spelling);
+    *known = weft_arena_memdup(r->arena, p, sizeof *p);
+    WEFT_TRY_ALLOC(*known);
+  }
+  *p = *(const bc_properties *)*known;
+  return NULL;
+}
+
 /* Attributes of an operation: its properties, or its dictionary, or both, one behind the other. */
-static weft_status *read_attrs(bc_reader *r, bc_cursor *c, mlir_op *op, const bc_op_name *name, uint8_t mask)
+static weft_status *read_attrs(bc_reader *r, bc_cursor *c, mlir_op *op, bc_op_name *name, uint8_t mask)
 {
   const uint8_t *at = c->p;
   const mlir_attr *dict = NULL;
@@ -438,7 +485,7 @@ static weft_status *read_attrs(bc_reader *r, bc_cursor *c, mlir_op *op, const bc
   if (!(mask & OP_PROPERTIES)) return NULL;
   WEFT_TRY(bc_index(r, c, r->property_count, &index));
   bc_properties *p = &r->properties[index];
-  if (p->op != name) WEFT_TRY_NOTE(bc_decode_properties(r, name, p), "properties of %s", name->spelling);
+  if (p->op != name) WEFT_TRY(decode_properties(r, name, p));
   if (!dict) {
     op->attrs = p->attrs;
   } else if (p->count > 0) {
@@ -457,7 +504,7 @@ static weft_status *read_op(bc_reader *r, bc_cursor *c, mlir_block *block, scope
 {
   const uint8_t *at = c->p;
   mlir_op *op = WEFT_ARENA_NEW(r->op_arena, mlir_op);
-  const bc_op_name *name;
+  bc_op_name *name;
   int location;
   uint8_t mask = 0;
 
@@ -725,6 +772,7 @@ static weft_status *read_container(bc_reader *r)
   WEFT_TRY(read_dialects(r, sections[SECTION_DIALECT]));
   WEFT_TRY(read_offsets(r, sections[SECTION_OFFSET], sections[SECTION_ATTR_TYPE]));
   r->in_parts = r->in_parts && may_read_in_parts(r);
+  if (r->in_parts) WEFT_TRY_ALLOC(r->kept = WEFT_ARENA_ARRAY(r->arena, bc_kept_region, BC_KEPT_REGIONS));
   if (sections[SECTION_PROPERTIES].p) WEFT_TRY(read_properties(r, sections[SECTION_PROPERTIES]));
   return read_ir(r, sections[SECTION_IR]);
 }

@@ -31,6 +31,7 @@ typedef struct bc_op_name {
   mlir_op_kind *kind;
   int property_count;
   const bc_property *properties;
+  mlir_table decoded; /* by the bytes: bc_properties of this operation */
 } bc_op_name;
 
 /* The properties of an operation, which many share: decoded for `op`. */
@@ -40,6 +41,14 @@ typedef struct bc_properties {
   int count;
   const mlir_named_attr *attrs;
 } bc_properties;
+
+/* A region that stands alone, for all operations whose region has the same bytes. */
+typedef struct bc_kept_region {
+  const uint8_t *bytes; /* NULL: there is none here */
+  size_t size;
+  mlir_region region;
+} bc_kept_region;
+enum { BC_KEPT_REGIONS = 256, BC_KEPT_PROBES = 8, BC_LARGEST_KEPT = 256 /* bytes */ };
 
 typedef struct bc_reader {
   mlir_program *program;
@@ -56,6 +65,7 @@ typedef struct bc_reader {
   bc_op_name *ops;
   bc_entry *attrs, *types;
   bc_properties *properties;
+  bc_kept_region *kept;  /* by a hash of the bytes; NULL: each operation has regions of its own */
   int depth;
   mlir_value **values;   /* by number; NULL where not defined */
   int64_t value_capacity;

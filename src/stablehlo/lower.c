@@ -411,10 +411,10 @@ static weft_status *only_block(const mlir_op *op, int region, const mlir_block *
 
 static weft_status *add_parameter(hlo_computation *comp, int i, const hlo_shape *shape, hlo_instr **out)
 {
-  char name[24] = {'a', 'r', 'g', (char)('0' + i)}; /* reducers have few: no printf for them */
+  char name[24] = {0}, *at = name + sizeof name - 1; /* training steps have thousands: no printf */
 
-  if (i > 9) snprintf(name, sizeof name, "arg%d", i);
-  return hlo_add_parameter(comp, i, shape, name, out);
+  for (int rest = i; rest || !*at; rest /= 10) *--at = (char)('0' + rest % 10);
+  return hlo_add_parameter(comp, i, shape, memcpy(at - 3, "arg", 3), out);
 }
 
 /* A computation for a region: functions alone have names of their own. */

@@ -162,6 +162,7 @@ struct mlir_op {
   mlir_value *results;
   const mlir_named_attr *attrs; /* inherent and discardable alike; operations may share them: */
   bool shares_attrs;      /* they are others' as well, and live as long as the program */
+  bool shares_region;     /* likewise its one region, which uses no value from outside */
   mlir_region *regions;
   size_t position;
   mlir_op_kind *kind;

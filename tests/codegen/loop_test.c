@@ -209,6 +209,7 @@ static const struct { const char *params, *body, *result; } cases[] = {
   {"f32[7,5] f32[]", "  x = f32[9,5] pad(p0, p1), padding=1_1x0_0\n  y = f32[5,9] transpose(x), dimensions={1,0}\n  ROOT r = f32[5,9] add(y, y)", "f32[5,9]"},
   /* between the elements of one there may be any padding, however long the two together */
   {"f32[4,1] f32[] f32[]", "  a = f32[4,1] pad(p0, p1), padding=0_0x1_-1_4294967295\n  ROOT r = f32[4,33] pad(a, p2), padding=0_0x16_16_4294967295", "f32[4,33]"},
+  {"f32[4,1] f32[] f32[]", "  a = f32[4,1] pad(p0, p1), padding=0_0x1_-1_9223372036854775807\n  ROOT r = f32[4,33] pad(a, p2), padding=0_0x16_16_9223372036854775807", "f32[4,33]"},
   {"f32[10] f32[20] f32[3]", "  ROOT r = f32[33] concatenate(p0, p1, p2), dimensions={0}", "f32[33]"},
   {"f32[10,40] f32[10,3] f32[10,20]", "  ROOT r = f32[10,63] concatenate(p0, p1, p2), dimensions={1}", "f32[10,63]"},
   {"f32[100,3] f32[100]", "  a = f32[100,1] slice(p0), slice={[0:100], [2:3]}\n  b = f32[1,100] reshape(a)\n  c = f32[1,100] reshape(p1)\n"

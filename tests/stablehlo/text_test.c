@@ -510,9 +510,28 @@ TEST(dictionaries_of_vhlo_have_keys_of_vhlo)
   T_FAILS(parse(text), "mode of VHLO is of another dialect");
 }
 
+/* The second operation of a kind is made as the first was: operands that were one and are two, or the other way round. */
+TEST(operations_like_earlier_ones_have_operands_of_their_own)
+{
+  double got[1];
+
+  evaluate("func.func @main() -> tensor<1xf32> {\n"
+           "  %x = stablehlo.constant dense<[3.0]> : tensor<1xf32>\n  %y = stablehlo.constant dense<[5.0]> : tensor<1xf32>\n"
+           "  %xx = stablehlo.subtract %x, %x : tensor<1xf32>\n  %xy = stablehlo.subtract %x, %y : tensor<1xf32>\n"
+           "  %yx = stablehlo.subtract %y, %x : tensor<1xf32>\n  %yy = stablehlo.subtract %y, %y : tensor<1xf32>\n"
+           "  %rx = stablehlo.reshape %yx : (tensor<1xf32>) -> tensor<1xf32>\n" /* nothing at all, twice */
+           "  %ry = stablehlo.reshape %xy : (tensor<1xf32>) -> tensor<1xf32>\n"
+           "  %p = stablehlo.power %rx, %ry : tensor<1xf32>\n"   /* 2 to the -2 */
+           "  %q = stablehlo.power %y, %x : tensor<1xf32>\n"     /* 125 */
+           "  %a = stablehlo.add %p, %q : tensor<1xf32>\n  %b = stablehlo.add %xx, %yy : tensor<1xf32>\n"
+           "  %r = stablehlo.subtract %a, %b : tensor<1xf32>\n  return %r : tensor<1xf32>\n}\n", 1, got);
+  T_TRUE(got[0] == 125.25);
+}
+
 TEST_MAIN(UNIT(custom_and_generic_assembly_mean_the_same), UNIT(constants_in_every_spelling),
           UNIT(a_splat_is_a_broadcast_of_a_scalar), UNIT(loops_see_values_from_outside),
           UNIT(a_function_is_chosen_and_its_shapes_refined), UNIT(donated_and_aliased_arguments),
           UNIT(locations_become_metadata), UNIT(call_stacks_are_shared_and_name_the_place), UNIT(errors_point_at_the_fault), UNIT(regions_that_multiply_end),
           UNIT(operands_are_counted_and_dimensions_named_once), UNIT(nesting_is_bounded), UNIT(programs_are_told_from_hlo_by_their_content),
-          UNIT(broken_constraints_are_named), UNIT(dictionaries_of_vhlo_have_keys_of_vhlo))
+          UNIT(broken_constraints_are_named), UNIT(dictionaries_of_vhlo_have_keys_of_vhlo),
+          UNIT(operations_like_earlier_ones_have_operands_of_their_own))
