@@ -8,6 +8,7 @@ import numpy as np
 from random_programs import COMPLEX, OPERATIONS, PLAIN, WIDE, Program, ints, reducer, tensor
 
 REUSED = [t for t in list(PLAIN) + ["bf16"] if t not in COMPLEX]
+ONCE = ["reduce", "mixed_reduce", "arg_reduce", "reduce_window", "bounded"]  # XLA takes the initial value several times where there is much to reduce
 LARGE = [7, 16, 17, 31, 33, 64, 100, 129, 257, 1000, 4099]
 
 
@@ -334,6 +335,9 @@ MORE = [smooth, smooth, cholesky, large_dot, large_dot, large_conv, alone, scan,
 
 def make(seed, only, size):
     program = Wide(random.Random(seed))
+    larger = program.larger
     for _ in range(size):
-        program.pick([o for o in OPERATIONS + MORE if only in (None, o.__name__)])(program)
+        operation = program.pick([o for o in OPERATIONS + MORE if only in (None, o.__name__)])
+        program.larger = 0 if operation.__name__ in ONCE else larger
+        operation(program)
     return program
