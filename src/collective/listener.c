@@ -23,7 +23,7 @@
 #include "collective/flight.h"
 #include "collective/link.h"
 
-enum { MOST_HELD = 1024, GRAVES = 256, LISTEN_TRIES = 8 };
+enum { MOST_HELD = 1024, GRAVES = 256, LISTEN_TRIES = 64 };
 #define HOLD_NS (120 * WEFT_NS_PER_S)
 
 /* A connection that has not said yet, or whose communicator is not made yet. */
@@ -241,6 +241,18 @@ static int listen_at(const struct sockaddr_storage *name, socklen_t length, int 
   return -1;
 }
 
+/* A port of those that the system hands out. */
+static uint16_t any_port(void)
+{
+  unsigned first = 32768, last = 60999, drawn;
+  FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+
+  if (file && (fscanf(file, "%u %u", &first, &last) != 2 || first > last || last > UINT16_MAX)) first = 32768, last = 60999;
+  if (file) fclose(file);
+  if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn) drawn = (unsigned)weft_now_ns();
+  return (uint16_t)(first + drawn % (last - first + 1));
+}
+
 static weft_status *listen_inet(coll_address *own)
 {
   struct sockaddr_storage name;
@@ -249,9 +261,12 @@ static weft_status *listen_inet(coll_address *own)
 
   find_inet(coll_settings_get()->interface, own->inet, sizeof own->inet);
   if (!inet_name(own->inet, 0, &name, &length)) return WEFT_ERR(UNAVAILABLE, "no network address");
-  /* Where connections that ended a minute ago hold all ports, theirs are shared: with SO_REUSEADDR, which may give one port
-   * to two who then race to listen (so not at first, and more than once). */
-  for (int tries = 0; fd < 0 && tries < LISTEN_TRIES; tries++) fd = listen_at(&name, length, tries > 0);
+  /* Where connections that ended a minute ago hold all ports, theirs are shared: with SO_REUSEADDR, for a port that we name (the
+   * system hands out none of those).  It may be another's: so not at first, and more than once. */
+  for (int tries = 0; fd < 0 && tries < LISTEN_TRIES; tries++) {
+    if (tries > 0 && !inet_name(own->inet, any_port(), &name, &length)) break;
+    fd = listen_at(&name, length, tries > 0);
+  }
   if (fd < 0) return WEFT_ERR(UNAVAILABLE, "listening on %s: %s", own->inet, strerror(errno));
   listener.inet_fd = fd;
   if (getsockname(fd, (struct sockaddr *)&name, &length) != 0) return WEFT_ERR(UNAVAILABLE, "listening on %s: %s", own->inet, strerror(errno));

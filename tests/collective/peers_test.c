@@ -4,9 +4,12 @@
 #include "world.h"
 
 #include <malloc.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -429,7 +432,70 @@ TEST(a_child_of_a_dead_rank_does_not_keep_it_alive)
   T_EQ_INT(system(command), 0);
 }
 
-TEST_MAIN(UNIT(a_child_of_a_dead_rank_does_not_keep_it_alive), /* first: it forks */
+/* ---- no port is left ------------------------------------------------------------------------------------------------ */
+
+#ifndef OVER_FABRIC /* whose own sockets find none */
+enum { FIRST_PORT = 40000, PORTS = 20, CANNOT = 77 };
+
+static int socket_at(int port)
+{
+  struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+  return bind(fd, (struct sockaddr *)&name, sizeof name) == 0 ? fd : -1;
+}
+
+/* A connection that ended a moment ago keeps the port. */
+static bool use_up(int port)
+{
+  struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  int listening = socket_at(port), ours = socket_at(port + 10000), theirs;
+  char end;
+
+  if (listening < 0 || ours < 0 || listen(listening, 1) != 0 || connect(ours, (struct sockaddr *)&name, sizeof name) != 0) return false;
+  theirs = accept(listening, NULL, NULL);
+  close(theirs); /* who closes first keeps it */
+  bool ended = read(ours, &end, 1) == 0;
+  close(ours);
+  close(listening);
+  return ended;
+}
+
+/* In a network of its own, with few ports. */
+static int live_without_ports(void)
+{
+  weft_coll_op ops[2] = {{.kind = WEFT_BARRIER}, {.kind = WEFT_BARRIER}};
+  FILE *range;
+  world w;
+
+  if (unshare(CLONE_NEWNET) != 0 || system("ip link set lo up 2>/dev/null") != 0) return CANNOT;
+  if (!(range = fopen("/proc/sys/net/ipv4/ip_local_port_range", "w"))) return CANNOT;
+  fprintf(range, "%d %d", FIRST_PORT, FIRST_PORT + PORTS - 1);
+  if (fclose(range) != 0) return CANNOT;
+  for (int i = 0; i < PORTS; i++)
+    if (!use_up(FIRST_PORT + i)) return CANNOT;
+  world_open_processes(&w, 2, NULL);
+  return world_run(&w, ops, NULL) != NULL;
+}
+#endif
+
+TEST(ports_that_ended_connections_hold_are_shared)
+{
+#ifdef OVER_FABRIC
+  T_SKIP("libfabric needs ports of its own");
+#else
+  int status = -1;
+  pid_t pid = fork();
+
+  if (pid == 0) _exit(live_without_ports());
+  waitpid(pid, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == CANNOT) T_SKIP("needs root, for a network namespace");
+  T_EQ_INT(status, 0);
+#endif
+}
+
+TEST_MAIN(UNIT(ports_that_ended_connections_hold_are_shared), UNIT(a_child_of_a_dead_rank_does_not_keep_it_alive), /* first: it forks */
           UNIT(a_lone_rank_is_told_in_time_whatever_it_waits_for), UNIT(nobody_leaves_a_barrier_before_the_last_enters),
           UNIT(messages_may_be_empty_piped_answered_and_ones_own),
           UNIT(large_messages_wait_for_no_collective_and_cross_each_other), UNIT(small_sends_need_no_receive_until_the_room_is_full),

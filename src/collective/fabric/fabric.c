@@ -416,16 +416,19 @@ static void completed(const struct fi_cq_tagged_entry *e)
   }
 }
 
-static void failed_completion(struct coll_fabric *f)
+/* False: there is none after all. */
+static bool failed_completion(struct coll_fabric *f)
 {
   struct fi_cq_err_entry error = {0};
 
-  if (fi_cq_readerr(f->cq, &error, 0) < 0 || !error.op_context) return;
+  if (fi_cq_readerr(f->cq, &error, 0) < 1) return false;
+  if (!error.op_context) return true;
   slot *sl = WEFT_CONTAINER_OF(error.op_context, slot, context);
   if (sl->sends) {
     sl->state = SLOT_FREE;
   }
   broke(sl->stream, sl->sends ? "send" : "receive", error.err);
+  return true;
 }
 
 static bool poll_fabric(struct coll_fabric *f)
@@ -437,7 +440,7 @@ static bool poll_fabric(struct coll_fabric *f)
   if (!f->ep) return false;
   while (n == WEFT_COUNT(entries) || n == -FI_EAVAIL) { /* to ask again after fewer costs a system call */
     n = fi_cq_read(f->cq, entries, WEFT_COUNT(entries));
-    if (n == -FI_EAVAIL) failed_completion(f);
+    if (n == -FI_EAVAIL && !failed_completion(f)) break;
     for (ssize_t i = 0; i < n; i++) completed(&entries[i]);
     any |= n > 0 || n == -FI_EAVAIL;
   }
