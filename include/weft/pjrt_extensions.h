@@ -19,11 +19,14 @@ PJRT_STRUCT(PJRT_Weft_MemoryBound_Args, /* no plan of the temporaries can be sma
   PJRT_Executable *executable; /* out: */ int64_t bytes;)
 PJRT_STRUCT(PJRT_Weft_FfiRegister_Args, /* as the FFI extension's handlers, but of all stages */
   const char *target_name; size_t target_name_size; const void *handlers[4] /* by XLA_FFI_ExecutionStage; NULL: none */;)
+PJRT_STRUCT(PJRT_Weft_Leave_Args, /* every client of this process takes part in no more collectives; the others hear of it where they wait for it */
+  const char *reason; size_t reason_size /* 0: the program ended well */;)
 typedef struct PJRT_Weft_Extension {
   PJRT_Extension_Base base;
   PJRT_Error *(*parameter_dimensions)(PJRT_Weft_ParameterDimensions_Args *args);
   PJRT_Error *(*memory_bound)(PJRT_Weft_MemoryBound_Args *args);
   PJRT_Error *(*ffi_register)(PJRT_Weft_FfiRegister_Args *args);
+  PJRT_Error *(*leave)(PJRT_Weft_Leave_Args *args);
 } PJRT_Weft_Extension;
 
 /* ---- layouts (version 4): a layout travels as its HLO text, "{1,0}" ---- */

@@ -68,12 +68,15 @@ struct coll_cliques {
   size_t dead_count WEFT_GUARDED_BY(mu);
   int threads WEFT_GUARDED_BY(mu);
   bool has_timer, closing WEFT_GUARDED_BY(mu);
+  bool left WEFT_GUARDED_BY(mu);
+  weft_status *parting WEFT_GUARDED_BY(mu); /* why, or NULL; never changes once `left` is set */
 };
 
 /* What is left to do once the lock is released. */
 typedef struct leftovers {
   coll_clique_hold *fired;
   comm_set *dropped;
+  const weft_status *parting; /* what the other members of those are told, or NULL */
 } leftovers;
 
 /* ---- keys ---- */
@@ -203,6 +206,7 @@ static void clean_up(coll_cliques *cs, leftovers l)
     snprintf(key, sizeof key, "%.160s/%016llx", cs->prefix, (unsigned long long)set->hash);
     snprintf(text, sizeof text, "%llu", (unsigned long long)set->generation + 1);
     if (cs->kv) weft_status_ignore(weft_kv_set(cs->kv, key, text, strlen(text), true));
+    if (l.parting) weft_comm_abort(set->comms[0], weft_status_dup(l.parting));
     set_free(set);
   }
   for (coll_clique_hold *h = l.fired, *next; h; h = next) {
@@ -362,6 +366,17 @@ static bool is_creating(const coll_clique_hold *h)
   return false;
 }
 
+/* Of a registry that has left: communicators that no run holds go. */
+static void part_locked(coll_cliques *cs, leftovers *l)
+{
+  l->parting = cs->parting;
+  for (coll_clique *c = cs->left ? cs->all : NULL; c; c = c->next) {
+    if (!c->set || c->line || c->creating) continue;
+    c->set->next = l->dropped;
+    l->dropped = WEFT_MOVE(c->set);
+  }
+}
+
 static void advance_locked(coll_cliques *cs, leftovers *l)
 {
   for (coll_clique_hold *h = cs->waiting, *next; h; h = next) {
@@ -375,6 +390,7 @@ static void advance_locked(coll_cliques *cs, leftovers *l)
       fire_locked(h, l);
     }
   }
+  part_locked(cs, l);
 }
 
 enum { SAY_WHO_MS = 5000 };
@@ -454,6 +470,7 @@ void coll_cliques_free(coll_cliques *cs)
   }
   weft_cond_fini(&cs->changed);
   weft_mutex_fini(&cs->mu);
+  weft_status_free(cs->parting);
   free(cs->dead);
   free(cs->prefix);
   free(cs);
@@ -481,6 +498,7 @@ weft_status *coll_cliques_acquire(coll_cliques *cs, const coll_clique_request *r
   WEFT_TRY_ALLOC(h = calloc(1, sizeof *h + (size_t)count * sizeof *h->places));
   *h = (coll_clique_hold){.cliques = cs, .refs = 1, .count = count, .deadline = deadline, .event = weft_event_retain(event)};
   weft_mutex_lock(&cs->mu);
+  if (cs->left) st = WEFT_ERR(FAILED_PRECONDITION, "this process has left its job: its program ended");
   for (int i = 0; i < count && !st; i++) {
     st = check_alive_locked(cs, requests[i].key.devices, requests[i].key.incarnations, requests[i].key.size);
     h->places[i].hold = h;
@@ -543,6 +561,18 @@ void coll_clique_hold_release(coll_clique_hold *h)
   }
   advance_locked(cs, &l);
   hold_unref_locked(h);
+  weft_mutex_unlock(&cs->mu);
+  clean_up(cs, l);
+}
+
+void coll_cliques_leave(coll_cliques *cs, const char *reason)
+{
+  leftovers l = {0};
+
+  weft_mutex_lock(&cs->mu);
+  if (!cs->left && reason) cs->parting = WEFT_ERR(ABORTED, "its program ended: %s", reason);
+  cs->left = true;
+  advance_locked(cs, &l);
   weft_mutex_unlock(&cs->mu);
   clean_up(cs, l);
 }

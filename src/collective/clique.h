@@ -51,6 +51,11 @@ weft_comm *coll_clique_hold_comm(const coll_clique_hold *hold, int request, int 
  * counting.  NULL is fine. */
 void coll_clique_hold_release(coll_clique_hold *hold);
 
+/* This process takes part in nothing more: what waits to be acquired from now on fails with FAILED_PRECONDITION, and the other members
+ * of its communicators hear of it where they wait for this process, at once for those that no run holds, later for the others at their release.
+ * `reason` (copied): what ended the program, for them to read; NULL: nothing did, and they only hear that it left. */
+void coll_cliques_leave(coll_cliques *cliques, const char *reason);
+
 /* From now on keys with this incarnation are stale; holds that wait for it fail, communicators that have it are aborted. */
 void coll_cliques_incarnation_died(coll_cliques *cliques, uint64_t incarnation, const char *detail);
 

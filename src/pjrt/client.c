@@ -6,7 +6,10 @@
 #include <string.h>
 
 #include "base/options.h"
+#include "base/thread.h"
+#include "collective/clique.h"
 #include "cpu/platform.h"
+#include "pjrt/extensions.h"
 #include "pjrt/internal.h"
 #include "runtime/feed.h"
 
@@ -15,6 +18,9 @@ const char pjrt_platform_name[] = "cpu";
 const char pjrt_platform_version[] = "weft " PACKAGE_VERSION " (LLVM " WEFT_LLVM_VERSION ")";
 
 enum { MAX_DEVICES = 2048, MAX_PROCESSES = 1 << 16 }; /* a process's devices have ids process * MAX_DEVICES + ordinal */
+
+static weft_mutex clients_mu = WEFT_MUTEX_INITIALIZER;
+static PJRT_Client *clients WEFT_GUARDED_BY(clients_mu);
 
 typedef struct client_settings {
   int64_t device_count, threads, node_id, num_nodes;
@@ -128,6 +134,13 @@ void pjrt_client_release(PJRT_Client *client)
 {
   /* acq_rel: all use of the client happens before it is freed */
   if (!client || __atomic_sub_fetch(&client->refs, 1, __ATOMIC_ACQ_REL) != 0) return;
+  weft_mutex_lock(&clients_mu);
+  for (PJRT_Client **at = &clients; *at; at = &(*at)->next)
+    if (*at == client) {
+      *at = client->next;
+      break;
+    }
+  weft_mutex_unlock(&clients_mu);
   for (int i = 0; client->devices && i < client->device_count; i++) pjrt_device_fini(&client->devices[i]);
   pjrt_topology_free(client->topology);
   pjrt_links_free(client);
@@ -218,6 +231,22 @@ PJRT_Error *pjrt_Client_Create(PJRT_Client_Create_Args *args)
 {
   PJRT_TRY(client_new(args, &args->client));
   pjrt_handle_born(args->client, PJRT_KIND_CLIENT);
+  weft_mutex_lock(&clients_mu);
+  args->client->next = clients;
+  clients = args->client;
+  weft_mutex_unlock(&clients_mu);
+  return NULL;
+}
+
+PJRT_Error *pjrt_leave(PJRT_Weft_Leave_Args *args)
+{
+  WEFT_AUTO_STR reason = args->reason_size ? strndup(args->reason, args->reason_size) : NULL;
+
+  if (args->reason_size && !reason) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
+  weft_mutex_lock(&clients_mu); /* keeps them there meanwhile */
+  for (PJRT_Client *client = clients; client; client = client->next)
+    coll_cliques_leave(weft_platform_cliques(client->platform), reason);
+  weft_mutex_unlock(&clients_mu);
   return NULL;
 }
 

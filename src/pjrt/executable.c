@@ -700,4 +700,5 @@ PJRT_Weft_Extension pjrt_weft_extension = {
     .base = {.struct_size = sizeof(PJRT_Weft_Extension), .type = PJRT_Extension_Type_Weft},
     .parameter_dimensions = parameter_dimensions,
     .memory_bound = memory_bound,
-    .ffi_register = pjrt_ffi_register};
+    .ffi_register = pjrt_ffi_register,
+    .leave = pjrt_leave};

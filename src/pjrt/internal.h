@@ -119,6 +119,7 @@ void pjrt_topology_free(PJRT_TopologyDescription *topology);
 /* ---- clients (client.c) ---- */
 
 struct PJRT_Client {
+  PJRT_Client *next; /* of all there are in this process (client.c) */
   int refs; /* atomic: the handle, and every buffer, loaded executable and transfer manager */
   uint64_t serial; /* not 0; addresses are used again, these are not */
   weft_platform *platform;

@@ -245,6 +245,54 @@ TEST(a_killed_process_is_not_waited_for_again)
   T_EQ_INT(system(command), 0);
 }
 
+/* Two processes, as registries: the first leaves, and the other hears why in the collective in which it waits for it. */
+static void leave_with(const char *reason, const char *heard)
+{
+  static uint64_t incarnations[] = {301, 302};
+  static const int ranks[] = {0, 1};
+  coll_cliques *cs[2];
+  coll_clique_hold *holds[2], *none;
+  weft_event *events[2], *pending, *no_event;
+  weft_kv *kv;
+  float x[2] = {1, 2}, y[2] = {0};
+  weft_coll_op ops[2];
+  coll_clique_request r[2];
+
+  T_OK(weft_kv_local_new(&kv));
+  for (int p = 0; p < 2; p++) {
+    r[p] = (coll_clique_request){{devices, incarnations, 2, 0}, &ranks[p], 1};
+    ops[p] = (weft_coll_op){.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = &x[p], .recv = &y[p]};
+    T_OK(coll_cliques_new(kv, "leaves", &cs[p]));
+    T_OK(coll_cliques_acquire(cs[p], &r[p], 1, soon(), &holds[p], &events[p]));
+  }
+  for (int p = 0; p < 2; p++) T_OK(weft_event_await(events[p], soon()));
+  coll_cliques_leave(cs[0], reason); /* its run is not over: that one ends well */
+  T_OK(weft_coll_post(coll_clique_hold_comm(holds[0], 0, 0), &ops[0], NULL, &pending));
+  T_OK(weft_coll_run(coll_clique_hold_comm(holds[1], 0, 1), &ops[1], NULL));
+  T_OK(weft_event_await(pending, soon()));
+  weft_event_release(pending);
+  T_TRUE(y[0] == 3 && y[1] == 3);
+  T_CODE(coll_cliques_acquire(cs[0], &r[0], 1, soon(), &none, &no_event), WEFT_FAILED_PRECONDITION);
+  T_OK(weft_coll_post(coll_clique_hold_comm(holds[1], 0, 1), &ops[1], NULL, &pending));
+  coll_clique_hold_release(holds[0]);
+  T_FAILS(weft_event_await(pending, soon()), heard);
+  weft_event_release(pending);
+  coll_clique_hold_release(holds[1]);
+  for (int p = 0; p < 2; p++) {
+    weft_event_release(events[p]);
+    coll_cliques_free(cs[p]);
+  }
+  weft_kv_destroy(kv);
+  incarnations[0] += 2;
+  incarnations[1] += 2;
+}
+
+TEST(who_leaves_is_not_waited_for)
+{
+  leave_with("ValueError: bad data", "ValueError: bad data");
+  leave_with(NULL, "left the communicator");
+}
+
 typedef struct member {
   weft_kv *kv;
   int rank;
@@ -305,5 +353,5 @@ TEST(members_of_two_processes_agree_on_the_next_generation)
 TEST_MAIN(UNIT(a_killed_process_is_not_waited_for_again), /* first: it forks */
           UNIT(the_same_key_gives_the_same_communicator), UNIT(crossing_cliques_cannot_deadlock_in_any_interleaving),
           UNIT(waiting_in_line_has_a_deadline_and_can_be_cancelled), UNIT(who_does_not_come_to_a_clique_is_named), UNIT(a_dead_incarnation_makes_keys_stale),
-          UNIT(a_dead_incarnation_ends_its_live_cliques_only),
+          UNIT(a_dead_incarnation_ends_its_live_cliques_only), UNIT(who_leaves_is_not_waited_for),
           UNIT(members_of_two_processes_agree_on_the_next_generation))

@@ -63,6 +63,10 @@ def platforms_come_in_the_order_that_was_asked_for():
     ends_with("1 False False", run(DEVICES, JAX_PLATFORMS="cpu"))
 
 
+def the_package_and_the_environment_may_both_name_the_plugin():
+    ends_with("2 True True", run(DEVICES, PJRT_NAMES_AND_LIBRARY_PATHS="weft:" + PLUGIN, WEFT_NUM_DEVICES="2"))
+
+
 def callbacks_need_no_other_backend():
     ends_with("[2. 4.]", run("""
         import jax, jax.numpy as jnp, numpy as np

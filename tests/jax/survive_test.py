@@ -4,6 +4,7 @@
 Each checks its losses against NumPy at every step.  Prints TAP.  Interpreter with jax: $WEFT_PYTHON.
 """
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,39 @@ def goes_on_where_it_was_preempted():
         assert f"[0] goes on at step {last[0]}" in out and f"[1] step {last[0]}:" in out and out.count("done:") == 2, out
 
 
+RAISES = """
+import sys
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+jax.distributed.initialize(sys.argv[1], 3, int(sys.argv[2]))
+mesh = Mesh(np.array(jax.devices()), ("x",))
+x = jax.make_array_from_callback((6,), NamedSharding(mesh, P("x")), lambda i: np.ones(6, np.float32)[i])
+total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, P()))
+print("total", total(x), flush=True)
+if sys.argv[2] == "1":
+    raise ValueError("bad data in part 1")
+print("total", total(x * 2), flush=True)
+"""
+
+
+def hears_at_once_of_an_exception_elsewhere():
+    """The process that raised waits in JAX's shutdown barrier for the others; these wait in no collective for it (the time limit is 300 s)."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        address = "127.0.0.1:%d" % s.getsockname()[1]
+    env = dict(os.environ, PYTHONPATH=os.path.join(HERE, "../../python"), WEFT_PJRT_PLUGIN=PLUGIN, JAX_PLATFORMS="weft,cpu", WEFT_NUM_DEVICES="1")
+    ranks = [subprocess.Popen([PYTHON, "-c", RAISES, address, str(rank)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+             for rank in range(3)]
+    try:
+        outs = [p.communicate(timeout=LIMIT_S)[0] for p in ranks]
+    finally:
+        for p in ranks:
+            p.kill()
+    assert [p.returncode for p in ranks] == [1, 1, 1], outs
+    for out in outs:
+        assert out.count("total 6.0") == 1 and "total 12.0" not in out and "ValueError: bad data in part 1" in out, out
+
+
 def main():
     if os.environ.get("WEFT_SANITIZED"):
         print("1..0 # SKIP Python cannot load a plugin built with a sanitizer")
@@ -53,7 +87,8 @@ def main():
     if subprocess.run([PYTHON, "-c", "import jax"], stderr=subprocess.DEVNULL).returncode:
         print("1..0 # SKIP no jax in this interpreter (set WEFT_PYTHON)")
         return 0
-    tests, failed = (goes_on_without_the_lost, goes_on_with_the_one_that_came_back, goes_on_where_it_was_preempted), 0
+    tests, failed = (goes_on_without_the_lost, goes_on_with_the_one_that_came_back, goes_on_where_it_was_preempted,
+                     hears_at_once_of_an_exception_elsewhere), 0
     print(f"1..{len(tests)}")
     for number, test in enumerate(tests, 1):
         try:

@@ -30,12 +30,18 @@ def library_path():
     raise FileNotFoundError("pjrt_weft.so is in none of: " + ", ".join(tried) + "; set WEFT_PJRT_PLUGIN to its path")
 
 
+def _named_by_environment(xla_bridge):
+    """The library that PJRT_NAMES_AND_LIBRARY_PATHS names for "weft", which JAX registers itself after us; None if it names none."""
+    named = xla_bridge._get_pjrt_plugin_names_and_library_paths(os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", "")).get("weft")
+    return xla_bridge._get_pjrt_plugin_config(named)[0] if named and named.endswith(".json") else named
+
+
 class _Extension(ctypes.Structure):
-    """The head of a PJRT extension; up to three functions follow it."""
+    """The head of a PJRT extension; up to four functions follow it."""
 
 
 _Extension._fields_ = [("size", ctypes.c_size_t), ("type", ctypes.c_int), ("next", ctypes.POINTER(_Extension)),
-                       ("functions", ctypes.c_void_p * 3)]
+                       ("functions", ctypes.c_void_p * 4)]
 _FFI, _WEFT = 5, 0x57656674  # PJRT_Extension_Type_*
 
 
@@ -43,6 +49,11 @@ class _RegisterHandler(ctypes.Structure):
     """PJRT_Weft_FfiRegister_Args"""
     _fields_ = [("size", ctypes.c_size_t), ("extension", ctypes.c_void_p), ("name", ctypes.c_char_p),
                 ("name_size", ctypes.c_size_t), ("handlers", ctypes.c_void_p * 4)]
+
+
+class _Leave(ctypes.Structure):
+    """PJRT_Weft_Leave_Args"""
+    _fields_ = [("size", ctypes.c_size_t), ("extension", ctypes.c_void_p), ("reason", ctypes.c_char_p), ("reason_size", ctypes.c_size_t)]
 
 
 class _RegisterType(ctypes.Structure):
@@ -214,15 +225,37 @@ def _stand_in_for_cpu(platforms):
         xla_bridge._get_backend_uncached = lambda platform=None: native("weft" if platform == "cpu" else platform)
 
 
+def _leave_before_the_last_barrier(path):
+    """A process that ends waits in JAX's shutdown barrier for all the others, and they, in a collective, for it.  It says first that
+    it will take part in nothing more, and which exception ended its program, if one did: the others then fail at once."""
+    import sys
+    import jax._src.distributed as distributed
+
+    leave, shutdown = _function(path, _WEFT, 3, _Leave), distributed.shutdown
+
+    def leave_and_shut_down():  # JAX calls it when the interpreter ends; jax.distributed.shutdown stays as it is
+        error = getattr(sys, "last_value", None)
+        try:
+            if leave is not None and distributed.global_state.client is not None:
+                leave("end of the program", "" if error is None else f"{type(error).__name__}: {error}"[:1000])
+        finally:
+            shutdown()
+
+    distributed.shutdown = leave_and_shut_down
+
+
 def initialize():
     """Called by JAX when it looks for plugins."""
     import jax._src.xla_bridge as xla_bridge
 
     devices = int(os.environ.get("WEFT_NUM_DEVICES") or xla_bridge.num_cpu_devices.value)  # -1: JAX was not told
     options = {"num_devices": devices} if devices > 0 else {}
-    path = library_path()
-    xla_bridge.register_plugin("weft", library_path=path, options=options)
+    path = _named_by_environment(xla_bridge)
+    if not path:
+        path = library_path()
+        xla_bridge.register_plugin("weft", library_path=path, options=options)
     _forward_ffi_handlers(path)
+    _leave_before_the_last_barrier(path)
     _keep_callback_results_contiguous()
     _name_the_missing_stream()
     _stand_in_for_cpu((xla_bridge.config.jax_platforms.value or "").split(","))
