@@ -184,11 +184,19 @@ void coll_context_each(void (*visit)(coll_group *g, void *ctx), void *ctx)
 
 /* ---- the dead ---- */
 
+/* A connection may also have been cut between two processes that live.  So it is believed for as long as the coordination service
+ * takes to notice a death (its heartbeat timeout); what that reports is final. */
 enum { MOST_DEAD = 256 };
+#define BELIEVED_NS (100 * WEFT_NS_PER_S)
+
+typedef struct death {
+  uint64_t incarnation;
+  int64_t when_ns;
+} death;
 
 static struct {
   weft_mutex mu; /* innermost */
-  uint64_t of[MOST_DEAD] WEFT_GUARDED_BY(mu); /* the newest */
+  death of[MOST_DEAD] WEFT_GUARDED_BY(mu); /* the newest */
   size_t count WEFT_GUARDED_BY(mu);
 } obituary = {.mu = WEFT_MUTEX_INITIALIZER};
 
@@ -196,16 +204,18 @@ void coll_obituary_add(uint64_t incarnation)
 {
   if (coll_obituary_has(incarnation)) return;
   weft_mutex_lock(&obituary.mu);
-  obituary.of[obituary.count++ % MOST_DEAD] = incarnation;
+  obituary.of[obituary.count++ % MOST_DEAD] = (death){.incarnation = incarnation, .when_ns = weft_now_ns()};
   weft_mutex_unlock(&obituary.mu);
 }
 
 bool coll_obituary_has(uint64_t incarnation)
 {
+  int64_t since = weft_now_ns() - BELIEVED_NS;
   bool found = false;
 
   weft_mutex_lock(&obituary.mu);
-  for (size_t i = 0; i < WEFT_MIN(obituary.count, (size_t)MOST_DEAD); i++) found |= obituary.of[i] == incarnation;
+  for (size_t i = 0; i < WEFT_MIN(obituary.count, (size_t)MOST_DEAD); i++)
+    found |= obituary.of[i].incarnation == incarnation && obituary.of[i].when_ns > since;
   weft_mutex_unlock(&obituary.mu);
   return found;
 }

@@ -21,7 +21,7 @@ coll_group *coll_context_find(uint64_t group_id, int rank);
 /* Calls visit with each group of the process, retained and unlocked. */
 void coll_context_each(void (*visit)(coll_group *g, void *ctx), void *ctx);
 
-/* Incarnations whose connection closed without a word, here or at a peer that said so: they are not waited for again. */
+/* Incarnations whose connection closed without a word, here or at a peer that said so: for a hundred seconds they are not waited for. */
 void coll_obituary_add(uint64_t incarnation);
 bool coll_obituary_has(uint64_t incarnation);
 
