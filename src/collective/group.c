@@ -267,7 +267,10 @@ void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at, 
 void coll_group_bereave_locked(coll_group *g, uint64_t incarnation, weft_status *st)
 {
   g->ends_at = 0;
-  if (!g->error) g->lost = incarnation;
+  if (!g->error) {
+    g->lost = incarnation;
+    g->bereaved = true;
+  }
   coll_group_fail_locked(g, st, true);
 }
 

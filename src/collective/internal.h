@@ -228,7 +228,8 @@ struct coll_group {
   int origin;           /* the rank that gave up, while `ending`, if we know it; -1 */
   uint64_t ends_at;     /* no rank elsewhere that we know of has ended more; UINT64_MAX: nobody has given up */
   int64_t spent_ns;     /* when `error` was set */
-  uint64_t lost;        /* incarnation whose death spent it; 0: none */
+  uint64_t lost;        /* incarnation whose death spent it; 0: none known */
+  bool bereaved;        /* a member's death spent it */
   atomic_int pending;   /* operations that have not ended; written under the lock */
   atomic_bool unsent;   /* a stream needs polling although its operations have ended, or a refused link; written under the lock */
   atomic_bool has_fabric; /* `fabric` is there; written under the lock */

@@ -461,9 +461,12 @@ static void on_reason(coll_link *link)
   coll_rank_describe(g, link->peer, who, sizeof who);
   weft_code code = code_for_peers(reason.code);
   bool passes = strstr(reason.text, "is not connected") || strstr(reason.text, "ranks disagree") || strstr(reason.text, "by rank ");
-  coll_group_end_at_locked(g, passes ? weft_status_new(code, __FILE__, __LINE__, "%s", reason.text)
-                                     : weft_status_new(code, __FILE__, __LINE__, "%s %s: %s", what, who, reason.text), reason.ended,
-                           type == COLL_FRAME_REFUSE ? -1 : reason.origin);
+  weft_status *st = passes ? weft_status_new(code, __FILE__, __LINE__, "%s", reason.text)
+                           : weft_status_new(code, __FILE__, __LINE__, "%s %s: %s", what, who, reason.text);
+  if (reason.bereaved && !g->frozen) /* frozen: it is about to fail for a deadline of its own */
+    coll_group_bereave_locked(g, reason.lost, st);
+  else
+    coll_group_end_at_locked(g, st, reason.ended, type == COLL_FRAME_REFUSE ? -1 : reason.origin);
 }
 
 static void on_accept(coll_link *link)
@@ -563,7 +566,7 @@ void coll_link_ready_locked(coll_group *g, uint64_t id)
 /* What is common to all peers. */
 static coll_reason reason_of(const coll_group *g, const weft_status *st, uint64_t ended)
 {
-  coll_reason reason = {.code = weft_status_code(st), .ended = ended, .lost = g->lost};
+  coll_reason reason = {.code = weft_status_code(st), .ended = ended, .lost = g->lost, .bereaved = g->bereaved};
 
   for (int i = 0; i < g->local_count; i++)
     if (g->locals[i]) reason.ended = WEFT_MIN(reason.ended, atomic_load_explicit(&g->locals[i]->ended_seq, memory_order_relaxed));
