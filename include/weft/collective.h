@@ -162,6 +162,8 @@ typedef struct weft_comm_spec {
   const int64_t *device_ids;  /* [size] global device of each rank, for reports; NULL: the rank; copied */
   weft_deadline deadline;     /* for the rendezvous; {0}: WEFT_COLLECTIVE_CONNECT_TIMEOUT from now */
   const atomic_bool *cancel; /* optional: creation ends with CANCELLED soon after it becomes true */
+  weft_status *(*gone)(void *ctx, int rank); /* optional: asked now and then of a rank that has not come: why it never will, or NULL */
+  void *gone_ctx;
   int64_t timeout_ns, warn_ns; /* defaults of its operations: 0: the settings; negative: none */
   weft_coll_order order;
 } weft_comm_spec;
@@ -169,7 +171,7 @@ typedef struct weft_comm_spec {
 /* Makes the communicators of this process's ranks, out_comms[rank_count], each owned by the caller.  Blocks until the
  * ranks it needs to know have published their addresses.
  * Errors: DEADLINE_EXCEEDED, naming the rank that did not come; CANCELLED; FAILED_PRECONDITION, where ranks disagree
- * on size or a rank is of another incarnation; INVALID_ARGUMENT. */
+ * on size or a rank is of another incarnation; what `gone` says of a rank; INVALID_ARGUMENT. */
 WEFT_NODISCARD weft_status *weft_comm_create(const weft_comm_spec *spec, weft_comm **out_comms);
 
 /* Splits: ranks of one color form a communicator, ordered by (key, rank).  Every rank of the parent takes part; a

@@ -55,16 +55,29 @@ weft_status *coll_address_check(const coll_address *a, size_t bytes, int size)
 
 static void rank_key(const coll_group *g, int rank, char *out, size_t size) { snprintf(out, size, "%s/%d", g->name, rank); }
 
-/* The deadline or cancellation of a creation. */
-static weft_status *may_go_on(coll_group *g, const weft_comm_spec *spec, weft_deadline deadline, const char *missing)
+typedef struct meeting {
+  const weft_comm_spec *spec;
+  weft_deadline deadline;
+  weft_deadline ask; /* spec->gone is asked again then */
+} meeting;
+
+enum { ASK_FIRST_MS = 100, ASK_AGAIN_MS = 500 };
+
+/* The deadline or cancellation of a creation, or that `peer`, who is waited for, will not come. */
+static weft_status *may_go_on(coll_group *g, meeting *m, int peer, const char *missing)
 {
+  const weft_comm_spec *spec = m->spec;
   weft_status *st = NULL;
 
   if (spec->cancel && *spec->cancel) return WEFT_ERR(CANCELLED, "creation was cancelled");
   coll_group_lock(g);
   if (g->error) st = weft_status_dup(g->error);
   coll_group_unlock(g);
-  if (!st && weft_deadline_passed(deadline)) st = WEFT_ERR(DEADLINE_EXCEEDED, "%s", missing);
+  if (!st && spec->gone && weft_deadline_passed(m->ask)) {
+    m->ask = weft_deadline_after_ms(ASK_AGAIN_MS);
+    st = spec->gone(spec->gone_ctx, peer);
+  }
+  if (!st && weft_deadline_passed(m->deadline)) st = WEFT_ERR(DEADLINE_EXCEEDED, "%s", missing);
   return st;
 }
 
@@ -78,7 +91,7 @@ static void nap(int64_t *ns)
 enum { LOOK_MS = 40 }; /* so long it takes to notice a cancellation */
 
 /* Reads a rank's address and dials it; again if the store holds that of a process which is gone. */
-static weft_status *reach(coll_group *g, const weft_comm_spec *spec, int local, int peer, weft_deadline deadline)
+static weft_status *reach(coll_group *g, meeting *m, int local, int peer)
 {
   char key[512], missing[600];
   int64_t pause_ns = WEFT_NS_PER_MS;
@@ -88,7 +101,7 @@ static weft_status *reach(coll_group *g, const weft_comm_spec *spec, int local, 
   for (;;) {
     WEFT_AUTO_STR value = NULL;
     size_t bytes;
-    weft_status *st = weft_kv_get(spec->kv, key, weft_deadline_min(deadline, weft_deadline_after_ms(LOOK_MS)), &value, &bytes);
+    weft_status *st = weft_kv_get(m->spec->kv, key, weft_deadline_min(m->deadline, weft_deadline_after_ms(LOOK_MS)), &value, &bytes);
     if (!st) {
       WEFT_TRY_NOTE(coll_address_check((const coll_address *)value, bytes, g->size), "rank %d", peer);
       coll_group_lock(g);
@@ -102,7 +115,7 @@ static weft_status *reach(coll_group *g, const weft_comm_spec *spec, int local, 
     weft_code code = weft_status_code(st);
     if (code != WEFT_DEADLINE_EXCEEDED && code != WEFT_UNAVAILABLE && code != WEFT_NOT_FOUND) return st;
     weft_status_free(st);
-    WEFT_TRY(may_go_on(g, spec, deadline, missing));
+    WEFT_TRY(may_go_on(g, m, peer, missing));
     nap(&pause_ns);
   }
 }
@@ -120,20 +133,14 @@ static weft_status *each_neighbour(coll_group *g, int local, weft_status *(*visi
   return NULL;
 }
 
-typedef struct meeting {
-  const weft_comm_spec *spec;
-  weft_deadline deadline;
-} meeting;
-
 static weft_status *dial_higher(coll_group *g, int local, int peer, void *ctx)
 {
-  const meeting *m = ctx;
-  return peer > g->locals[local]->rank ? reach(g, m->spec, local, peer, m->deadline) : NULL;
+  return peer > g->locals[local]->rank ? reach(g, ctx, local, peer) : NULL;
 }
 
 static weft_status *await_link(coll_group *g, int local, int peer, void *ctx)
 {
-  const meeting *m = ctx;
+  meeting *m = ctx;
   int64_t pause_ns = 50 * WEFT_NS_PER_US;
   char missing[200];
 
@@ -145,8 +152,8 @@ static weft_status *await_link(coll_group *g, int local, int peer, void *ctx)
     bool lost = link && !ready && coll_link_is_waiting(link) && peer > g->locals[local]->rank;
     coll_group_unlock(g);
     if (ready) return NULL;
-    if (lost) WEFT_TRY(reach(g, m->spec, local, peer, m->deadline)); /* the address was stale */
-    WEFT_TRY(may_go_on(g, m->spec, m->deadline, missing));
+    if (lost) WEFT_TRY(reach(g, m, local, peer)); /* the address was stale */
+    WEFT_TRY(may_go_on(g, m, peer, missing));
     nap(&pause_ns);
   }
 }
@@ -239,7 +246,7 @@ static weft_status *open_doors(coll_group *g, const weft_comm_spec *spec)
 
 static weft_status *meet(coll_group *g, const weft_comm_spec *spec, weft_deadline deadline)
 {
-  meeting m = {spec, deadline};
+  meeting m = {spec, deadline, weft_deadline_after_ms(ASK_FIRST_MS)};
   char key[512];
 
   WEFT_TRY(open_doors(g, spec));

@@ -70,6 +70,8 @@ struct coll_cliques {
   bool has_timer, closing WEFT_GUARDED_BY(mu);
   bool left WEFT_GUARDED_BY(mu);
   weft_status *parting WEFT_GUARDED_BY(mu); /* why, or NULL; never changes once `left` is set */
+  coll_clique_self self; /* devices owned; set before `left`; never changes then */
+  bool announced WEFT_GUARDED_BY(mu); /* ... in the store, for who would make a communicator with this process */
 };
 
 /* What is left to do once the lock is released. */
@@ -77,6 +79,7 @@ typedef struct leftovers {
   coll_clique_hold *fired;
   comm_set *dropped;
   const weft_status *parting; /* what the other members of those are told, or NULL */
+  bool announce; /* nothing is waited for any more: the store is told that this process has left */
 } leftovers;
 
 /* ---- keys ---- */
@@ -198,8 +201,27 @@ static void fire_locked(coll_clique_hold *h, leftovers *l)
   l->fired = h;
 }
 
+static void left_key(const coll_cliques *cs, int64_t device, char *key, size_t size)
+{
+  snprintf(key, size, "%.160s/left/%lld", cs->prefix, (long long)device);
+}
+
+/* Under a key of each device: the incarnation, a space and the reason. */
+static void announce(coll_cliques *cs)
+{
+  WEFT_AUTO_STR text = NULL;
+  char key[256];
+
+  if (asprintf(&text, "%llu %s", (unsigned long long)cs->self.incarnation, cs->parting ? weft_status_message(cs->parting) : "") < 0) return;
+  for (int i = 0; i < cs->self.count; i++) {
+    left_key(cs, cs->self.devices[i], key, sizeof key);
+    weft_status_ignore(weft_kv_set(cs->kv, key, text, strlen(text), true));
+  }
+}
+
 static void clean_up(coll_cliques *cs, leftovers l)
 {
+  if (l.announce) announce(cs);
   for (comm_set *set = l.dropped, *next; set; set = next) {
     char key[256], text[24];
     next = set->next;
@@ -243,6 +265,32 @@ static uint64_t stored_generation(coll_cliques *cs, uint64_t hash)
   return generation;
 }
 
+typedef struct making {
+  coll_cliques *cliques;
+  const coll_clique *clique;
+} making;
+
+/* weft_comm_spec.gone: has the process of `rank` announced that it left?  As another incarnation than the one that is wanted it may have. */
+static weft_status *has_left(void *ctx, int rank)
+{
+  const making *m = ctx;
+  long long device = (long long)m->clique->devices[rank];
+  char key[256], *reason;
+  WEFT_AUTO_STR text = NULL;
+  size_t size;
+
+  left_key(m->cliques, device, key, sizeof key);
+  weft_status *st = weft_kv_try_get(m->cliques->kv, key, &text, &size);
+  if (st) {
+    weft_status_free(st);
+    return NULL;
+  }
+  unsigned long long incarnation = strtoull(text, &reason, 10);
+  if (m->clique->incarnations && m->clique->incarnations[rank] && m->clique->incarnations[rank] != incarnation) return NULL;
+  if (*reason++ != ' ' || !*reason) return WEFT_ERR(FAILED_PRECONDITION, "the process of rank %d (device %lld) has left its job", rank, device);
+  return WEFT_ERR(ABORTED, "the process of rank %d (device %lld) has left its job: %s", rank, device, reason);
+}
+
 static weft_status *make_set(const coll_clique_hold *h, const coll_clique *c, comm_set **out)
 {
   coll_cliques *cs = h->cliques;
@@ -253,9 +301,10 @@ static weft_status *make_set(const coll_clique_hold *h, const coll_clique *c, co
   *set = (comm_set){.hash = c->hash, .generation = stored_generation(cs, c->hash), .count = c->local_count};
   set->generation = WEFT_MAX(set->generation, c->least_generation);
   snprintf(name, sizeof name, "%.160s/%016llx/%llu", cs->prefix, (unsigned long long)c->hash, (unsigned long long)set->generation);
+  making m = {cs, c};
   weft_comm_spec spec = {.kv = cs->kv, .name = name, .size = c->size, .ranks = c->local_ranks, .rank_count = c->local_count,
                          .incarnation = c->incarnations ? c->incarnations[c->local_ranks[0]] : 0, .device_ids = c->devices,
-                         .deadline = h->deadline, .cancel = &h->cancel};
+                         .deadline = h->deadline, .cancel = &h->cancel, .gone = has_left, .gone_ctx = &m};
   weft_status *st = weft_comm_create(&spec, set->comms);
   if (st) {
     free(set);
@@ -366,10 +415,12 @@ static bool is_creating(const coll_clique_hold *h)
   return false;
 }
 
-/* Of a registry that has left: communicators that no run holds go. */
+/* Of a registry that has left: communicators that no run holds go, and it says so once no run waits for one. */
 static void part_locked(coll_cliques *cs, leftovers *l)
 {
   l->parting = cs->parting;
+  l->announce = cs->left && cs->kv && !cs->waiting && !cs->announced;
+  cs->announced |= l->announce;
   for (coll_clique *c = cs->left ? cs->all : NULL; c; c = c->next) {
     if (!c->set || c->line || c->creating) continue;
     c->set->next = l->dropped;
@@ -422,7 +473,7 @@ static void *timer_thread(void *arg)
       }
     }
     advance_locked(cs, &l);
-    if (l.fired || l.dropped) {
+    if (l.fired || l.dropped || l.announce) {
       weft_mutex_unlock(&cs->mu);
       clean_up(cs, l);
       weft_mutex_lock(&cs->mu);
@@ -471,6 +522,7 @@ void coll_cliques_free(coll_cliques *cs)
   weft_cond_fini(&cs->changed);
   weft_mutex_fini(&cs->mu);
   weft_status_free(cs->parting);
+  free((void *)cs->self.devices);
   free(cs->dead);
   free(cs->prefix);
   free(cs);
@@ -565,12 +617,17 @@ void coll_clique_hold_release(coll_clique_hold *h)
   clean_up(cs, l);
 }
 
-void coll_cliques_leave(coll_cliques *cs, const char *reason)
+void coll_cliques_leave(coll_cliques *cs, const coll_clique_self *self, const char *reason)
 {
   leftovers l = {0};
 
   weft_mutex_lock(&cs->mu);
-  if (!cs->left && reason) cs->parting = WEFT_ERR(ABORTED, "its program ended: %s", reason);
+  if (!cs->left) {
+    cs->self.devices = copy_of(self->devices, (size_t)self->count * sizeof *self->devices);
+    cs->self.count = cs->self.devices ? self->count : 0;
+    cs->self.incarnation = self->incarnation;
+    if (reason) cs->parting = WEFT_ERR(ABORTED, "its program ended: %s", reason);
+  }
   cs->left = true;
   advance_locked(cs, &l);
   weft_mutex_unlock(&cs->mu);

@@ -51,10 +51,18 @@ weft_comm *coll_clique_hold_comm(const coll_clique_hold *hold, int request, int 
  * counting.  NULL is fine. */
 void coll_clique_hold_release(coll_clique_hold *hold);
 
+/* Who leaves: the devices of this process [count], and its incarnation as the others know it (0: they know none). */
+typedef struct coll_clique_self {
+  const int64_t *devices;
+  int count;
+  uint64_t incarnation;
+} coll_clique_self;
+
 /* This process takes part in nothing more: what waits to be acquired from now on fails with FAILED_PRECONDITION, and the other members
  * of its communicators hear of it where they wait for this process, at once for those that no run holds, later for the others at their release.
- * `reason` (copied): what ended the program, for them to read; NULL: nothing did, and they only hear that it left. */
-void coll_cliques_leave(coll_cliques *cliques, const char *reason);
+ * Who would make a communicator with it finds it in the store and fails as well: ABORTED with the reason, FAILED_PRECONDITION without.
+ * `reason` (copied): what ended the program, for them to read; NULL: nothing did, and they only hear that it left.  `self`: copied. */
+void coll_cliques_leave(coll_cliques *cliques, const coll_clique_self *self, const char *reason);
 
 /* From now on keys with this incarnation are stale; holds that wait for it fail, communicators that have it are aborted. */
 void coll_cliques_incarnation_died(coll_cliques *cliques, uint64_t incarnation, const char *detail);

@@ -244,8 +244,12 @@ PJRT_Error *pjrt_leave(PJRT_Weft_Leave_Args *args)
 
   if (args->reason_size && !reason) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
   weft_mutex_lock(&clients_mu); /* keeps them there meanwhile */
-  for (PJRT_Client *client = clients; client; client = client->next)
-    coll_cliques_leave(weft_platform_cliques(client->platform), reason);
+  for (PJRT_Client *client = clients; client; client = client->next) {
+    weft_mutex_lock(&client->mu);
+    uint64_t incarnation = client->incarnations[client->process_index];
+    weft_mutex_unlock(&client->mu);
+    weft_platform_leave(client->platform, incarnation, reason);
+  }
   weft_mutex_unlock(&clients_mu);
   return NULL;
 }

@@ -61,6 +61,14 @@ void weft_platform_incarnation_died(weft_platform *platform, uint64_t incarnatio
   coll_cliques_incarnation_died(platform->cliques, incarnation, detail);
 }
 
+void weft_platform_leave(weft_platform *platform, uint64_t incarnation, const char *reason)
+{
+  int64_t ids[WEFT_DEVICES_A_PROCESS];
+
+  for (int i = 0; i < platform->device_count; i++) ids[i] = platform->devices[i].id;
+  coll_cliques_leave(platform->cliques, &(coll_clique_self){ids, platform->device_count, incarnation}, reason);
+}
+
 weft_device *weft_platform_device_by_id(const weft_platform *platform, int64_t id)
 {
   for (int i = 0; i < platform->device_count; i++) /* a process has few */

@@ -66,6 +66,8 @@ struct coll_cliques *weft_platform_cliques(const weft_platform *platform); /* bo
 /* A process of the job is gone, or has come back as another incarnation: collectives that wait for this one fail with
  * FAILED_PRECONDITION, which names it and `detail`. */
 void weft_platform_incarnation_died(weft_platform *platform, uint64_t incarnation, const char *detail);
+/* This process, known to the others as `incarnation` (0: as none), takes part in no collective any more: coll_cliques_leave. */
+void weft_platform_leave(weft_platform *platform, uint64_t incarnation, const char *reason);
 
 WEFT_NODISCARD weft_status *weft_compile(weft_platform *platform, hlo_module *module,
                                          const weft_compile_options *options, weft_executable **out_executable);

@@ -266,7 +266,7 @@ static void leave_with(const char *reason, const char *heard)
     T_OK(coll_cliques_acquire(cs[p], &r[p], 1, soon(), &holds[p], &events[p]));
   }
   for (int p = 0; p < 2; p++) T_OK(weft_event_await(events[p], soon()));
-  coll_cliques_leave(cs[0], reason); /* its run is not over: that one ends well */
+  coll_cliques_leave(cs[0], &(coll_clique_self){devices, 1, incarnations[0]}, reason); /* its run is not over: that one ends well */
   T_OK(weft_coll_post(coll_clique_hold_comm(holds[0], 0, 0), &ops[0], NULL, &pending));
   T_OK(weft_coll_run(coll_clique_hold_comm(holds[1], 0, 1), &ops[1], NULL));
   T_OK(weft_event_await(pending, soon()));
@@ -291,6 +291,65 @@ TEST(who_leaves_is_not_waited_for)
 {
   leave_with("ValueError: bad data", "ValueError: bad data");
   leave_with(NULL, "left the communicator");
+}
+
+/* Process 1, as the others know it by `incarnation`, has left with `reason`; process 0, which never met it, wants a communicator with it. */
+static weft_status *meet_who_left(uint64_t incarnation, const char *reason, weft_deadline deadline)
+{
+  static const uint64_t incarnations[] = {401, 402};
+  static const int rank = 0;
+  const coll_clique_request r = {{devices, incarnations, 2, 0}, &rank, 1};
+  coll_cliques *here, *there;
+  coll_clique_hold *hold;
+  weft_event *event;
+  weft_kv *kv;
+
+  T_OK(weft_kv_local_new(&kv));
+  T_OK(coll_cliques_new(kv, "gone", &here));
+  T_OK(coll_cliques_new(kv, "gone", &there));
+  coll_cliques_leave(there, &(coll_clique_self){&devices[1], 1, incarnation}, reason);
+  T_OK(coll_cliques_acquire(here, &r, 1, deadline, &hold, &event));
+  weft_status *st = weft_event_await(event, soon());
+  coll_clique_hold_release(hold);
+  weft_event_release(event);
+  coll_cliques_free(here);
+  coll_cliques_free(there);
+  weft_kv_destroy(kv);
+  return st;
+}
+
+TEST(who_left_is_not_met)
+{
+  T_FAILS(meet_who_left(402, "ValueError: bad data", soon()), "has left its job: its program ended: ValueError: bad data");
+  T_FAILS(meet_who_left(402, NULL, soon()), "the process of rank 1 (device 1) has left its job");
+  T_CODE(meet_who_left(399, "an earlier incarnation", weft_deadline_after_ms(1500)), WEFT_DEADLINE_EXCEEDED);
+}
+
+/* A run that waits for its communicator when its process leaves still gets it. */
+TEST(who_leaves_still_meets_those_it_waits_for)
+{
+  static const uint64_t incarnations[] = {411, 412};
+  static const int ranks[] = {0, 1};
+  coll_cliques *cs[2];
+  coll_clique_hold *holds[2];
+  weft_event *events[2];
+  weft_kv *kv;
+
+  T_OK(weft_kv_local_new(&kv));
+  for (int p = 0; p < 2; p++) {
+    const coll_clique_request r = {{devices, incarnations, 2, 0}, &ranks[p], 1};
+    T_OK(coll_cliques_new(kv, "late", &cs[p]));
+    if (p == 1) coll_cliques_leave(cs[0], &(coll_clique_self){devices, 1, incarnations[0]}, "ValueError: bad data");
+    if (p == 1) nanosleep(&(struct timespec){.tv_nsec = 300 * 1000 * 1000}, NULL);
+    T_OK(coll_cliques_acquire(cs[p], &r, 1, soon(), &holds[p], &events[p]));
+  }
+  for (int p = 0; p < 2; p++) T_OK(weft_event_await(events[p], soon()));
+  for (int p = 0; p < 2; p++) {
+    coll_clique_hold_release(holds[p]);
+    weft_event_release(events[p]);
+    coll_cliques_free(cs[p]);
+  }
+  weft_kv_destroy(kv);
 }
 
 typedef struct member {
@@ -353,5 +412,6 @@ TEST(members_of_two_processes_agree_on_the_next_generation)
 TEST_MAIN(UNIT(a_killed_process_is_not_waited_for_again), /* first: it forks */
           UNIT(the_same_key_gives_the_same_communicator), UNIT(crossing_cliques_cannot_deadlock_in_any_interleaving),
           UNIT(waiting_in_line_has_a_deadline_and_can_be_cancelled), UNIT(who_does_not_come_to_a_clique_is_named), UNIT(a_dead_incarnation_makes_keys_stale),
-          UNIT(a_dead_incarnation_ends_its_live_cliques_only), UNIT(who_leaves_is_not_waited_for),
+          UNIT(a_dead_incarnation_ends_its_live_cliques_only), UNIT(who_leaves_is_not_waited_for), UNIT(who_left_is_not_met),
+          UNIT(who_leaves_still_meets_those_it_waits_for),
           UNIT(members_of_two_processes_agree_on_the_next_generation))

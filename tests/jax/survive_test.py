@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.abspath(os.environ.get("WEFT_BUILDDIR", "build"))
@@ -55,20 +56,20 @@ jax.distributed.initialize(sys.argv[1], 3, int(sys.argv[2]))
 mesh = Mesh(np.array(jax.devices()), ("x",))
 x = jax.make_array_from_callback((6,), NamedSharding(mesh, P("x")), lambda i: np.ones(6, np.float32)[i])
 total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, P()))
-print("total", total(x), flush=True)
-if sys.argv[2] == "1":
-    raise ValueError("bad data in part 1")
-print("total", total(x * 2), flush=True)
+for step in range(2):
+    if sys.argv[2] == "1" and step == int(sys.argv[3]):
+        raise ValueError("bad data in part 1")
+    print("total", total(x * (step + 1)), flush=True)
 """
 
 
-def hears_at_once_of_an_exception_elsewhere():
-    """The process that raised waits in JAX's shutdown barrier for the others; these wait in no collective for it (the time limit is 300 s)."""
+def three_of_which_one_raises(step):
+    """Output of each.  The process that raised waits in JAX's shutdown barrier for the others; these wait in no collective for it (the time limit is 300 s)."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         address = "127.0.0.1:%d" % s.getsockname()[1]
     env = dict(os.environ, PYTHONPATH=os.path.join(HERE, "../../python"), WEFT_PJRT_PLUGIN=PLUGIN, JAX_PLATFORMS="weft,cpu", WEFT_NUM_DEVICES="1")
-    ranks = [subprocess.Popen([PYTHON, "-c", RAISES, address, str(rank)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    ranks = [subprocess.Popen([PYTHON, "-c", RAISES, address, str(rank), str(step)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
              for rank in range(3)]
     try:
         outs = [p.communicate(timeout=LIMIT_S)[0] for p in ranks]
@@ -76,8 +77,20 @@ def hears_at_once_of_an_exception_elsewhere():
         for p in ranks:
             p.kill()
     assert [p.returncode for p in ranks] == [1, 1, 1], outs
-    for out in outs:
-        assert out.count("total 6.0") == 1 and "total 12.0" not in out and "ValueError: bad data in part 1" in out, out
+    assert all("ValueError: bad data in part 1" in out for out in outs), outs
+    return outs
+
+
+def hears_at_once_of_an_exception_elsewhere():
+    for out in three_of_which_one_raises(step=1):
+        assert out.count("total 6.0") == 1 and "total 12.0" not in out, out
+
+
+def hears_at_once_of_an_exception_before_the_first_collective():
+    began = time.monotonic()
+    for out in three_of_which_one_raises(step=0):
+        assert "total 6.0" not in out, out
+    assert time.monotonic() - began < 100, "as long as a rendezvous waits"
 
 
 def main():
@@ -88,7 +101,7 @@ def main():
         print("1..0 # SKIP no jax in this interpreter (set WEFT_PYTHON)")
         return 0
     tests, failed = (goes_on_without_the_lost, goes_on_with_the_one_that_came_back, goes_on_where_it_was_preempted,
-                     hears_at_once_of_an_exception_elsewhere), 0
+                     hears_at_once_of_an_exception_elsewhere, hears_at_once_of_an_exception_before_the_first_collective), 0
     print(f"1..{len(tests)}")
     for number, test in enumerate(tests, 1):
         try:
