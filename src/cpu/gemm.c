@@ -1,5 +1,5 @@
 /* Matrix products: the choice of a kernel, and those that use OpenBLAS, directly or on converted panels.  Our own are in
- * gemm_amx.c, gemm_vnni.c, gemm_dense.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
+ * gemm_amx.c, gemm_vnni.c, gemm_pairs.c, gemm_dense.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
 #include <config.h>
 
 #include "cpu/gemm.h"
@@ -14,6 +14,7 @@
 #include "cpu/gemm_amx.h"
 #include "cpu/gemm_block.h"
 #include "cpu/gemm_dense.h"
+#include "cpu/gemm_pairs.h"
 #include "cpu/gemm_tiny.h"
 #include "cpu/gemm_vnni.h"
 #include "cpu/hot.h"
@@ -105,6 +106,7 @@ void cpu_gemm_init(cpu_gemm *g)
 
   if (cpu_amx_fits(g)) g->kind = CPU_GEMM_AMX;
   else if (cpu_vnni_fits(g)) g->kind = CPU_GEMM_VNNI;
+  else if (cpu_pairs_fits(g)) g->kind = CPU_GEMM_PAIRS;
   else if (g->compute == WEFT_INVALID) g->kind = CPU_GEMM_NONE;
   else if (in_place && is_real && g->via == WEFT_INVALID && cpu_tiny_fits(g))
     g->kind = CPU_GEMM_TINY;
@@ -132,11 +134,13 @@ void cpu_gemm_init(cpu_gemm *g)
   }
   if (g->kind == CPU_GEMM_DENSE) cpu_dense_plan(g);
   if (g->kind == CPU_GEMM_VNNI) cpu_vnni_plan(g);
+  if (g->kind == CPU_GEMM_PAIRS) cpu_pairs_plan(g);
   g->tiles_n = (g->n + g->tile_n - 1) / g->tile_n;
   g->tiles = g->m && g->n ? (g->m + g->tile_m - 1) / g->tile_m * g->tiles_n : 0;
   switch (g->kind) {
   case CPU_GEMM_DENSE:
-  case CPU_GEMM_VNNI: break; /* planned above */
+  case CPU_GEMM_VNNI:
+  case CPU_GEMM_PAIRS: break; /* planned above */
   case CPU_GEMM_AMX: g->scratch_bytes = cpu_amx_scratch(g); break;
   case CPU_GEMM_BLOCK: g->scratch_bytes = WEFT_MAX(cpu_block_scratch(g), vector_scratch(g)); break;
   case CPU_GEMM_CONVERT: g->scratch_bytes = WEFT_MAX(panel_scratch(g, NULL), vector_scratch(g)); break;
@@ -274,6 +278,7 @@ void cpu_gemm_tile(const cpu_gemm *g, int64_t tile, const void *a, const void *b
   case CPU_GEMM_DENSE: cpu_dense_tile(g, m, n, from_a, from_b, to, scratch); break;
   case CPU_GEMM_AMX: cpu_amx_tile(g, m, n, from_a, from_b, to, scratch); break;
   case CPU_GEMM_VNNI: cpu_vnni_tile(g, m, n, from_a, from_b, to, scratch); break;
+  case CPU_GEMM_PAIRS: cpu_pairs_tile(g, m, n, from_a, from_b, to, scratch); break;
   case CPU_GEMM_BLOCK:
     if (!tile_by_vector(g, m, n, from_a, from_b, to, scratch)) cpu_block_tile(g, m, n, from_a, from_b, to, scratch);
     break;

@@ -17,6 +17,7 @@ typedef enum cpu_gemm_kind {
   CPU_GEMM_BLOCK,   /* gemm_block.c: every real type, converted as it is packed; integers wrap */
   CPU_GEMM_AMX,     /* gemm_amx.c: bf16 x bf16 -> f32/bf16, s8 x s8 -> s32 */
   CPU_GEMM_VNNI,    /* gemm_vnni.c: s8 x s8 -> s32 */
+  CPU_GEMM_PAIRS,   /* gemm_pairs.c: s8, u8, s16 -> s32, u32 */
 } cpu_gemm_kind;
 
 /* c[m,n] = a[m,k] . b[k,n].  Steps count elements: a[i,l] is at i * a_row + l * a_col, and so on; c is row-major.

@@ -16,7 +16,17 @@
 #include "base/macros.h"
 #include "cpu/hot.h"
 
-enum { BLOCK_K = 256, ROWS = 8, DEPTH = 8, VECTORS = 3, VECTOR_BYTES = 64, SKINNY = 16, CLOSE_BYTES = 1 << 18 };
+enum {
+  BLOCK_K = 256, ROWS = 8, DEPTH = 8, VECTORS = 3, VECTOR_BYTES = 64, SKINNY = 16, CLOSE_BYTES = 1 << 18,
+#if defined __x86_64__
+  NARROW_BYTES = 32, /* of a vector, where there are none of VECTOR_BYTES */
+#else
+  NARROW_BYTES = 16,
+#endif
+  NARROW_ROWS = 4,
+};
+
+bool cpu_block_narrow;
 
 bool cpu_block_is_fast(void)
 {
@@ -69,17 +79,43 @@ bool cpu_block_reads_in_place(const cpu_gemm *g)
     for (int i = 0; i < ROWS; i++) memcpy(out[i], sums[i], sizeof sums[i]);                                       \
   }
 
+/* The same for `cols` columns where vectors are narrower and registers fewer: 4 rows by two vectors at a time.  (Vectors that the
+ * machine has not got would live in memory.) */
+#define MICRO_NARROW(name, type)                                                                                  \
+  static CPU_HOT void name##_narrow(int64_t k, const type *const *rows, int64_t step, const type *b, int64_t b_row, int64_t cols, \
+                                    type (*restrict out)[VECTORS * VECTOR_BYTES / sizeof(type)])                  \
+  {                                                                                                               \
+    typedef type elem;                                                                                            \
+    typedef type vec __attribute__((vector_size(NARROW_BYTES), aligned(sizeof(type)), may_alias));                \
+    enum { LANES = NARROW_BYTES / sizeof(type) };                                                                 \
+    for (int64_t j = 0; j < cols; j += 2 * LANES)                                                                 \
+      for (int q = 0; q < ROWS; q += NARROW_ROWS) {                                                               \
+        const elem *a0 = rows[q], *a1 = rows[q + 1], *a2 = rows[q + 2], *a3 = rows[q + 3], *from = b + j;         \
+        vec s00 = {0}, s01 = {0}, s10 = {0}, s11 = {0}, s20 = {0}, s21 = {0}, s30 = {0}, s31 = {0};               \
+        for (int64_t l = 0, at = 0; l < k; l++, at += step, from += b_row) {                                      \
+          vec b0 = *(const vec *)from, b1 = *(const vec *)(from + LANES);                                         \
+          ADD_2(0) ADD_2(1) ADD_2(2) ADD_2(3)                                                                     \
+        }                                                                                                         \
+        *(vec *)&out[q][j] = s00, *(vec *)&out[q][j + LANES] = s01;                                               \
+        *(vec *)&out[q + 1][j] = s10, *(vec *)&out[q + 1][j + LANES] = s11;                                       \
+        *(vec *)&out[q + 2][j] = s20, *(vec *)&out[q + 2][j + LANES] = s21;                                       \
+        *(vec *)&out[q + 3][j] = s30, *(vec *)&out[q + 3][j + LANES] = s31;                                       \
+      }                                                                                                           \
+  }
+
 /* c[m,n] (+)= a . b.  a is read as it lies where that is row by row (step 1), or in packed panels (step ROWS).  So is b:
  * column j starts at j * b_panel, and its rows are b_row apart. */
 #define MICRO_ALL(name, type)                                                                                     \
   MICRO(name, type, 1)                                                                                            \
   MICRO(name, type, 2)                                                                                            \
   MICRO(name, type, 3)                                                                                            \
+  MICRO_NARROW(name, type)                                                                                        \
   static CPU_HOT void name(int64_t m, int64_t n, int64_t k, const type *a, int64_t a_row, const type *b,          \
                            int64_t b_row, int64_t b_panel, int64_t width, type *c, int64_t c_row, bool add)       \
   {                                                                                                               \
     enum { LANES = VECTOR_BYTES / sizeof(type) };                                                                 \
     type sums[ROWS][VECTORS * LANES];                                                                             \
+    bool wide = cpu_block_is_fast() && !cpu_block_narrow;                                                         \
     for (int64_t i = 0; i < m; i += ROWS)                                                                         \
       for (int64_t j = 0; j < n; j += width) {                                                                    \
         int64_t count = WEFT_MIN(ROWS, m - i), cols = WEFT_MIN(width, n - j);                                     \
@@ -87,7 +123,8 @@ bool cpu_block_reads_in_place(const cpu_gemm *g)
         for (int64_t q = 0; q < ROWS; q++) /* missing rows: the last one again */                                 \
           rows[q] = a_row ? a + (i + WEFT_MIN(q, count - 1)) * a_row : a + i * k + q;                             \
         int64_t step = a_row ? 1 : ROWS;                                                                          \
-        if (cols > 2 * LANES) name##_3(k, rows, step, b + j * b_panel, b_row, sums);                                   \
+        if (!wide) name##_narrow(k, rows, step, b + j * b_panel, b_row, cols, sums);                              \
+        else if (cols > 2 * LANES) name##_3(k, rows, step, b + j * b_panel, b_row, sums);                                   \
         else if (cols > LANES) name##_2(k, rows, step, b + j * b_panel, b_row, sums);                                  \
         else name##_1(k, rows, step, b + j * b_panel, b_row, sums);                                                    \
         for (int64_t q = 0; q < count; q++) {                                                                     \
@@ -109,12 +146,12 @@ MICRO_ALL(micro_u64, uint64_t)
 /* ---- few rows of C ------------------------------------------------------------------------------------------------ */
 
 /* c[m,n] (+)= a . b for dense rows of b, DEPTH of them at a time, and whole vectors of columns.  a as above. */
-#define STREAM(name, type)                                                                                        \
+#define STREAM(name, type, bytes)                                                                                 \
   static CPU_HOT void name(int64_t m, int64_t n, int64_t k, const type *a, int64_t a_row, const type *b,          \
                            int64_t b_row, type *c, int64_t c_row, bool add)                                       \
   {                                                                                                               \
-    typedef type vec __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(type)), may_alias));                \
-    enum { LANES = VECTOR_BYTES / sizeof(type) };                                                                 \
+    typedef type vec __attribute__((vector_size(bytes), aligned(sizeof(type)), may_alias));                \
+    enum { LANES = bytes / sizeof(type) };                                                                        \
     const type *rows[SKINNY];                                                                                     \
     int64_t step = a_row ? 1 : ROWS, l = 0;                                                                       \
     for (int64_t i = 0; i < m; i++) rows[i] = a_row ? a + i * a_row : a + i / ROWS * ROWS * k + i % ROWS;         \
@@ -135,12 +172,18 @@ MICRO_ALL(micro_u64, uint64_t)
         for (int64_t j = 0; j < n; j += LANES)                                                                    \
           *(vec *)(c + i * c_row + j) += *(const vec *)(b + l * b_row + j) * rows[i][l * step];                   \
   }
-STREAM(stream_f32, float)
-STREAM(stream_f64, double)
-STREAM(stream_u8, uint8_t)
-STREAM(stream_u16, uint16_t)
-STREAM(stream_u32, uint32_t)
-STREAM(stream_u64, uint64_t)
+STREAM(stream_f32, float, VECTOR_BYTES)
+STREAM(stream_f32_narrow, float, NARROW_BYTES)
+STREAM(stream_f64, double, VECTOR_BYTES)
+STREAM(stream_f64_narrow, double, NARROW_BYTES)
+STREAM(stream_u8, uint8_t, VECTOR_BYTES)
+STREAM(stream_u8_narrow, uint8_t, NARROW_BYTES)
+STREAM(stream_u16, uint16_t, VECTOR_BYTES)
+STREAM(stream_u16_narrow, uint16_t, NARROW_BYTES)
+STREAM(stream_u32, uint32_t, VECTOR_BYTES)
+STREAM(stream_u32_narrow, uint32_t, NARROW_BYTES)
+STREAM(stream_u64, uint64_t, VECTOR_BYTES)
+STREAM(stream_u64_narrow, uint64_t, NARROW_BYTES)
 
 /* ---- packing ------------------------------------------------------------------------------------------------------- */
 
@@ -242,8 +285,11 @@ typedef struct right_block {
 static void multiply(weft_dtype type, int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row, right_block b, void *c,
                      int64_t c_row, bool add)
 {
+  bool wide = cpu_block_is_fast() && !cpu_block_narrow;
+
 #define MULTIPLY(suffix)                                                                          \
-  if (b.streamed) stream_##suffix(m, n, k, a, a_row, b.data, b.row, c, c_row, add);               \
+  if (b.streamed && wide) stream_##suffix(m, n, k, a, a_row, b.data, b.row, c, c_row, add);       \
+  else if (b.streamed) stream_##suffix##_narrow(m, n, k, a, a_row, b.data, b.row, c, c_row, add); \
   else micro_##suffix(m, n, k, a, a_row, b.data, b.row, b.panel, b.width, c, c_row, add);         \
   break
 

@@ -6,6 +6,8 @@
 
 /* True where it beats BLAS on floats: with 32 vector registers of 64 bytes. */
 bool cpu_block_is_fast(void);
+/* For tests: narrow vectors also where there are those. */
+extern bool cpu_block_narrow;
 
 /* Whether b is used as it lies, so that tiles of few rows cost nothing. */
 bool cpu_block_reads_in_place(const cpu_gemm *gemm);

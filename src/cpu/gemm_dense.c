@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "cpu/gemm_turn.h"
 
 /* Elements between neighbours: rows of a, columns of a, rows of b, rows of c. */
 typedef struct micro_steps { int64_t a_row, a_col, b_row, c_row; } micro_steps;
@@ -146,23 +147,6 @@ static const int64_t choose_64[8] = {-1, -1, -1, -1};
   }
 
 /* Vector j gets element j of each. */
-static inline TARGET void turn_8x8(__m256 v[8])
-{
-#define PAIR(i) __m256 lo##i = _mm256_unpacklo_ps(v[i], v[i + 1]), hi##i = _mm256_unpackhi_ps(v[i], v[i + 1]);
-#define QUAD(i, j)                                                                                                    \
-  __m256 q##i##0 = _mm256_shuffle_ps(lo##i, lo##j, 0x44), q##i##1 = _mm256_shuffle_ps(lo##i, lo##j, 0xee),            \
-         q##i##2 = _mm256_shuffle_ps(hi##i, hi##j, 0x44), q##i##3 = _mm256_shuffle_ps(hi##i, hi##j, 0xee);
-#define WHOLE(i)                                                                                                      \
-  v[i] = _mm256_permute2f128_ps(q0##i, q4##i, 0x20);                                                                  \
-  v[i + 4] = _mm256_permute2f128_ps(q0##i, q4##i, 0x31);
-  PAIR(0) PAIR(2) PAIR(4) PAIR(6)
-  QUAD(0, 2) QUAD(4, 6)
-  WHOLE(0) WHOLE(1) WHOLE(2) WHOLE(3)
-#undef PAIR
-#undef QUAD
-#undef WHOLE
-}
-
 static inline TARGET void turn_4x4(__m256d v[4])
 {
   __m256d t0 = _mm256_unpacklo_pd(v[0], v[1]), t1 = _mm256_unpackhi_pd(v[0], v[1]);
@@ -174,7 +158,7 @@ static inline TARGET void turn_4x4(__m256d v[4])
   v[3] = _mm256_permute2f128_pd(t1, t3, 0x31);
 }
 
-PACK(pack_f32, float, __m256, 8, _mm256_loadu_ps, _mm256_maskload_ps, _mm256_storeu_ps, turn_8x8, choose_32)
+PACK(pack_f32, float, __m256, 8, _mm256_loadu_ps, _mm256_maskload_ps, _mm256_storeu_ps, cpu_turn_8x8, choose_32)
 PACK(pack_f64, double, __m256d, 4, _mm256_loadu_pd, _mm256_maskload_pd, _mm256_storeu_pd, turn_4x4, choose_64)
 
 /* ---- the choice ------------------------------------------------------------------------------------------------------ */

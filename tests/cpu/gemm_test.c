@@ -1,10 +1,12 @@
-/* Products of matrices against exact sums: every small size, every order of the operands, both widths of vectors; products of bytes. */
+/* Products of matrices against exact sums: every small size, every order of the operands, both widths of vectors; products of integers. */
 #include "test.h"
 
 #include <math.h>
 
 #include "cpu/dot.h"
+#include "cpu/gemm_block.h"
 #include "cpu/gemm_dense.h"
+#include "cpu/gemm_pairs.h"
 #include "cpu/gemm_vnni.h"
 
 enum { SIDE = 40, DEPTH = 600, LEAD = 43, GUARD = 3 };
@@ -192,48 +194,78 @@ TEST(infinities_and_nan_go_where_they_belong)
   cpu_dense_narrow = false;
 }
 
-/* Sums of products of bytes, -128 among them, against c. */
-static void check_bytes(const cpu_gemm *g, const int8_t *a, const int8_t *b, const int32_t *c, const char *how)
+static int32_t number_at(weft_dtype type, const void *from, int64_t at)
+{
+  if (type == WEFT_S32) return ((const int32_t *)from)[at];
+  return type == WEFT_S8 ? ((const int8_t *)from)[at] : type == WEFT_U8 ? ((const uint8_t *)from)[at] : ((const int16_t *)from)[at];
+}
+
+/* Sums of products, the least of each type among them, against c. */
+static void check_integers(const cpu_gemm *g, const void *a, const void *b, const int32_t *c, const char *how)
 {
   for (int64_t i = 0; i < g->m; i++)
     for (int64_t j = 0; j < g->c_row; j++) {
-      int32_t sum = j < g->n ? 0 : -99;
-      for (int64_t l = 0; l < g->k && j < g->n; l++) sum += a[i * g->a_row + l * g->a_col] * b[l * g->b_row + j * g->b_col];
-      if (c[i * g->c_row + j] != sum)
+      uint32_t sum = j < g->n ? 0 : (uint32_t)-99;
+      for (int64_t l = 0; l < g->k && j < g->n; l++)
+        sum += (uint32_t)number_at(g->a_type, a, i * g->a_row + l * g->a_col) *
+               (uint32_t)number_at(g->b_type, b, l * g->b_row + j * g->b_col);
+      if (c[i * g->c_row + j] != (int32_t)sum)
         fail_msg("%s, %lld x %lld x %lld, steps %lld %lld, %lld %lld: [%lld, %lld] is %d, not %d", how, (long long)g->m,
                  (long long)g->n, (long long)g->k, (long long)g->a_row, (long long)g->a_col, (long long)g->b_row,
-                 (long long)g->b_col, (long long)i, (long long)j, c[i * g->c_row + j], sum);
+                 (long long)g->b_col, (long long)i, (long long)j, c[i * g->c_row + j], (int32_t)sum);
     }
 }
 
-/* The kernel that this processor gets, and the one of VNNI where there is AMX too. */
-static void multiply_bytes(cpu_gemm g)
+/* In memory that ends with its last element. */
+static void *integers(weft_dtype type, size_t count, bool extremes)
 {
-  size_t a_size = (size_t)((g.m - 1) * g.a_row + (g.k - 1) * g.a_col + 1);
-  size_t b_size = (size_t)((g.k - 1) * g.b_row + (g.n - 1) * g.b_col + 1), c_size = (size_t)(g.m * g.c_row);
-  int8_t *a = malloc(a_size), *b = malloc(b_size); /* end with their last elements */
+  void *data = malloc(count * weft_dtype_bytes(type));
+
+  T_TRUE(data);
+  for (size_t i = 0; i < count; i++) {
+    int64_t x = extremes && i % 5 == 0 ? 0x8000 | 0x80 : (int64_t)(i * 9137 % 65536 ^ i % 256);
+    if (type == WEFT_S32) ((int32_t *)data)[i] = (int32_t)((uint32_t)x * 0x10001u);
+    else if (type == WEFT_S16) ((int16_t *)data)[i] = (int16_t)(extremes && i % 5 == 0 ? INT16_MIN : x);
+    else ((uint8_t *)data)[i] = (uint8_t)x;
+  }
+  return data;
+}
+
+/* The kernel that this processor gets, the same with narrow vectors, that of VNNI where there is AMX too, and that of pairs where
+ * there is either. */
+static void multiply_integers(cpu_gemm g)
+{
+  enum { CHOSEN, NARROW, VNNI, PAIRS };
+  static const char *const names[] = {"chosen", "narrow", "VNNI", "pairs"};
+  size_t c_size = (size_t)(g.m * g.c_row);
+  void *a = integers(g.a_type, (size_t)((g.m - 1) * g.a_row + (g.k - 1) * g.a_col + 1), g.a_type == WEFT_S16);
+  void *b = integers(g.b_type, (size_t)((g.k - 1) * g.b_row + (g.n - 1) * g.b_col + 1), true);
   int32_t *c = malloc(c_size * sizeof *c);
 
-  T_TRUE(a && b && c);
-  for (size_t i = 0; i < a_size; i++) a[i] = (int8_t)(i * 37 % 256);
-  for (size_t i = 0; i < b_size; i++) b[i] = (int8_t)(i % 5 ? i * 91 % 256 : 128);
-  for (int vnni = 0; vnni < 2; vnni++) {
-    if (!vnni) cpu_gemm_init(&g);
-    else if (!cpu_vnni_fits(&g)) break;
-    else cpu_vnni_plan(&g);
+  T_TRUE(c);
+  for (int kernel = CHOSEN; kernel <= PAIRS; kernel++) {
+    if (kernel == VNNI && !cpu_vnni_fits(&g)) continue;
+    if (kernel == PAIRS && !cpu_pairs_fits(&g)) continue;
+    cpu_block_narrow = kernel == NARROW;
+    if (kernel <= NARROW) cpu_gemm_init(&g);
+    else if (kernel == VNNI) cpu_vnni_plan(&g);
+    else cpu_pairs_plan(&g);
     void *scratch = aligned_alloc(64, WEFT_ALIGN_UP((size_t)g.scratch_bytes + 64, (size_t)64));
     T_TRUE(scratch);
     for (size_t i = 0; i < c_size; i++) c[i] = -99;
-    for (int64_t t = 0; !vnni && t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, c, scratch);
-    for (int64_t i = 0; vnni && i < g.m; i += g.tile_m) /* one tile of all columns */
-      cpu_vnni_tile(&g, WEFT_MIN(g.tile_m, g.m - i), g.n, (char *)a + i * g.a_row, (char *)b, (char *)(c + i * g.c_row), scratch);
-    check_bytes(&g, a, b, c, vnni ? "VNNI" : "chosen");
+    for (int64_t t = 0; kernel <= NARROW && t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, c, scratch);
+    for (int64_t i = 0; kernel > NARROW && i < g.m; i += g.tile_m) /* one tile of all columns */
+      (kernel == VNNI ? cpu_vnni_tile : cpu_pairs_tile)(&g, WEFT_MIN(g.tile_m, g.m - i), g.n,
+                                                        (char *)a + i * g.a_row * (int64_t)weft_dtype_bytes(g.a_type), (char *)b,
+                                                        (char *)(c + i * g.c_row), scratch);
+    check_integers(&g, a, b, c, names[kernel]);
     free(scratch);
   }
+  cpu_block_narrow = false;
   free(a), free(b), free(c);
 }
 
-TEST(products_of_bytes_are_exact)
+static void multiply_types(weft_dtype a_type, weft_dtype b_type)
 {
   static const int64_t sides[] = {1, 3, 14, 16, 17, 33, 60}, depths[] = {1, 4, 7, 32, 61, 64, 515, 600};
 
@@ -242,15 +274,25 @@ TEST(products_of_bytes_are_exact)
     int order = (int)(n % 9);
     int64_t k = depths[at % WEFT_COUNT(depths)], rows = sides[at / WEFT_COUNT(depths) % WEFT_COUNT(sides)];
     int64_t cols = sides[at / WEFT_COUNT(depths) / WEFT_COUNT(sides)];
-    cpu_gemm g = {.a_type = WEFT_S8, .b_type = WEFT_S8, .c_type = WEFT_S32, .m = rows, .n = cols, .k = k, .via = WEFT_INVALID,
+    cpu_gemm g = {.a_type = a_type, .b_type = b_type, .c_type = WEFT_S32, .m = rows, .n = cols, .k = k, .via = WEFT_INVALID,
                   .a_row = order % 3 == 0 ? k + GUARD : order % 3 == 1 ? 1 : WEFT_ALIGN_UP(k, 4),
                   .a_col = order % 3 == 1 ? rows + GUARD : 1, .b_row = order / 3 == 0 ? cols + GUARD : order / 3 == 1 ? 1 : 2 * cols,
-                  .b_col = order / 3 == 0 ? 1 : order / 3 == 1 ? k : 2, .c_row = cols + GUARD};
-    multiply_bytes(g);
+                  .b_col = order / 3 == 0 ? 1 : order / 3 == 1 ? k : 2, .c_row = cols + (cols == 1 && order < 5 ? 0 : GUARD)};
+    multiply_integers(g);
   }
-  multiply_bytes((cpu_gemm){.a_type = WEFT_S8, .b_type = WEFT_S8, .c_type = WEFT_S32, .m = 450, .n = 70, .k = 1024,
+  multiply_integers((cpu_gemm){.a_type = a_type, .b_type = b_type, .c_type = WEFT_S32, .m = 450, .n = 70, .k = 1024,
                             .via = WEFT_INVALID, .a_row = 1024, .a_col = 1, .b_row = 70, .b_col = 1, .c_row = 70});
 }
 
+TEST(products_of_bytes_are_exact) { multiply_types(WEFT_S8, WEFT_S8); }
+TEST(products_of_integers_of_32_bits_are_exact) { multiply_types(WEFT_S32, WEFT_S32); }
+TEST(products_of_other_short_integers_are_exact)
+{
+  multiply_types(WEFT_U8, WEFT_S8);
+  multiply_types(WEFT_S16, WEFT_U8);
+  multiply_types(WEFT_S16, WEFT_S16);
+}
+
 TEST_MAIN(UNIT(every_small_size_and_order_is_exact), UNIT(so_it_is_with_vectors_of_256_bits), UNIT(large_products_are_exact),
-          UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact))
+          UNIT(infinities_and_nan_go_where_they_belong), UNIT(products_of_bytes_are_exact),
+          UNIT(products_of_integers_of_32_bits_are_exact), UNIT(products_of_other_short_integers_are_exact))
