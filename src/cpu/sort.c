@@ -504,12 +504,12 @@ static item *select_least(item *data, item *spare, int64_t n, int64_t k, int key
   return data;
 }
 
-enum { SCAN = 32 };
+enum { SCAN = 32, FEW = 32 };
 
 /* Appends to `kept` those of SCAN elements whose keys are below `bar`, the first of which is number `at`; SCAN items are written
  * there in any case.  Keys of plain orders are the bits with some flipped: which ones, the topmost bit says. */
-#define KEEP_BELOW(name, type)                                                                               \
-  static CPU_HOT int64_t name(const type *in, type flip_clear, type flip_set, type bar, int64_t at, item *kept) \
+#define KEEP_BELOW(name, type, T, shift)                                                                     \
+  static CPU_HOT int64_t name(const type *in, type flip_clear, type flip_set, type bar, int64_t at, T *kept) \
   {                                                                                                          \
     type keys[SCAN], any = 0;                                                                                \
     int64_t count = 0;                                                                                       \
@@ -519,28 +519,32 @@ enum { SCAN = 32 };
     }                                                                                                        \
     if (!any) return 0;                                                                                      \
     for (int i = 0; i < SCAN; i++) { /* no branch: nobody could guess it */                                  \
-      kept[count] = (item)keys[i] << 64 | (uint64_t)(at + i);                                                \
+      kept[count] = (T)keys[i] << shift | (uint64_t)(at + i);                                                \
       count += keys[i] < bar;                                                                                \
     }                                                                                                        \
     return count;                                                                                            \
   }
-KEEP_BELOW(keep_below_8, uint8_t)
-KEEP_BELOW(keep_below_16, uint16_t)
-KEEP_BELOW(keep_below_32, uint32_t)
-KEEP_BELOW(keep_below_64, uint64_t)
-
-static int64_t keep_below(const key_map *m, const char *in, uint64_t bar, int64_t at, item *kept)
-{
-  uint64_t order = m->descending ? m->mask : 0;
-  uint64_t clear = order ^ (m->is_float || m->is_signed ? m->sign : 0), set = m->is_float ? order ^ m->mask : clear;
-
-  switch (m->bytes) {
-  case 1: return keep_below_8((const void *)in, (uint8_t)clear, (uint8_t)set, (uint8_t)bar, at, kept);
-  case 2: return keep_below_16((const void *)in, (uint16_t)clear, (uint16_t)set, (uint16_t)bar, at, kept);
-  case 4: return keep_below_32((const void *)in, (uint32_t)clear, (uint32_t)set, (uint32_t)bar, at, kept);
-  default: return keep_below_64((const void *)in, clear, set, bar, at, kept);
+/* For items and, where keys have 32 bits and less, small ones. */
+#define KEEP_BELOW_OF(name, T, shift)                                                                        \
+  KEEP_BELOW(keep_##name##_8, uint8_t, T, shift)                                                             \
+  KEEP_BELOW(keep_##name##_16, uint16_t, T, shift)                                                           \
+  KEEP_BELOW(keep_##name##_32, uint32_t, T, shift)                                                           \
+  static int64_t keep_##name(const key_map *m, const char *in, uint64_t bar, int64_t at, T *kept)            \
+  {                                                                                                          \
+    uint64_t order = m->descending ? m->mask : 0;                                                            \
+    uint64_t clear = order ^ (m->is_float || m->is_signed ? m->sign : 0), set = m->is_float ? order ^ m->mask : clear; \
+                                                                                                             \
+    switch (m->bytes) {                                                                                      \
+    case 1: return keep_##name##_8((const void *)in, (uint8_t)clear, (uint8_t)set, (uint8_t)bar, at, kept);  \
+    case 2: return keep_##name##_16((const void *)in, (uint16_t)clear, (uint16_t)set, (uint16_t)bar, at, kept); \
+    case 4: return keep_##name##_32((const void *)in, (uint32_t)clear, (uint32_t)set, (uint32_t)bar, at, kept); \
+    default: return keep_##name##_64((const void *)in, clear, set, bar, at, kept);                           \
+    }                                                                                                        \
   }
-}
+KEEP_BELOW(keep_item_64, uint64_t, item, 64)
+KEEP_BELOW_OF(item, item, 64)
+#define keep_small_64(in, clear, set, bar, at, kept) 0 /* there are no such keys */
+KEEP_BELOW_OF(small, small, 32)
 
 typedef struct topk_job {
   const cpu_topk *t;
@@ -549,13 +553,59 @@ typedef struct topk_job {
   atomic_bool failed;
 } topk_job;
 
+/* The k first of a row where these are few: they are kept in order, and the last of them bars what is not less. */
+#define FEW_BEST(name, T, shift)                                                                             \
+  static inline __attribute__((always_inline)) void take_##name(T *best, int64_t k, T x)                     \
+  {                                                                                                          \
+    int64_t i = k - 1;                                                                                       \
+    if (x >= best[i]) return;                                                                                \
+    for (; i > 0 && best[i - 1] > x; i--) best[i] = best[i - 1];                                             \
+    best[i] = x;                                                                                             \
+  }                                                                                                          \
+  static void few_##name(const key_map *map, const char *in, int64_t n, int64_t k, T *best)                  \
+  {                                                                                                          \
+    T kept[SCAN];                                                                                            \
+    int64_t i = 0;                                                                                           \
+    for (; i < k; i++) best[i] = (T)key_of(map, in + i * map->bytes) << shift | (uint64_t)i;                 \
+    insert_##name(best, k);                                                                                  \
+    for (; i + SCAN <= n; i += SCAN) {                                                                       \
+      int64_t count = keep_##name(map, in + i * map->bytes, (uint64_t)(best[k - 1] >> shift), i, kept);      \
+      for (int64_t p = 0; p < count; p++) take_##name(best, k, kept[p]);                                     \
+    }                                                                                                        \
+    for (; i < n; i++) take_##name(best, k, (T)key_of(map, in + i * map->bytes) << shift | (uint64_t)i);     \
+  }
+FEW_BEST(small, small, 32)
+FEW_BEST(item, item, 64)
+
+static void put_best(const topk_job *job, int64_t row, int64_t i, int64_t at)
+{
+  const cpu_topk *t = job->t;
+  int64_t bytes = (int64_t)weft_dtype_bytes(t->type), index_bytes = (int64_t)weft_dtype_bytes(t->index_type);
+
+  memcpy(job->values + (row * t->k + i) * bytes, job->in + (row * t->n + at) * bytes, (size_t)bytes);
+  memcpy(job->indices + (row * t->k + i) * index_bytes, &at, (size_t)index_bytes);
+}
+
+static void few_task(void *ctx, int64_t row)
+{
+  const topk_job *job = ctx;
+  const cpu_topk *t = job->t;
+  key_map map = map_of(&(cpu_sort_key){.type = t->type, .descending = t->largest});
+  const char *in = job->in + row * t->n * map.bytes;
+  union { small few[FEW]; item wide[FEW]; } best;
+
+  if (map.bytes <= 4) few_small(&map, in, t->n, t->k, best.few);
+  else few_item(&map, in, t->n, t->k, best.wide);
+  for (int64_t i = 0; i < t->k; i++) put_best(job, row, i, map.bytes <= 4 ? (uint32_t)best.few[i] : (int64_t)(uint64_t)best.wide[i]);
+}
+
 /* Goes through a row keeping those that may be among the k first; whenever there are `room` of them, the k least stay, and
  * the greatest of these bars all that is not less from then on. */
 static void topk_task(void *ctx, int64_t row)
 {
   topk_job *job = ctx;
   const cpu_topk *t = job->t;
-  int64_t bytes = (int64_t)weft_dtype_bytes(t->type), index_bytes = (int64_t)weft_dtype_bytes(t->index_type);
+  int64_t bytes = (int64_t)weft_dtype_bytes(t->type);
   int64_t room = WEFT_MIN(t->n, 2 * t->k + 128), kept = 0; /* little room: the bar is soon low */
   key_map map = map_of(&(cpu_sort_key){.type = t->type, .descending = t->largest});
   item *data = rt_thread_scratch(2 * (room + SCAN) * (int64_t)sizeof *data), *spare = data + room + SCAN;
@@ -569,7 +619,7 @@ static void topk_task(void *ctx, int64_t row)
   }
   for (int64_t i = 0; i < t->n && t->k > 0;) {
     if (barred && i + SCAN <= t->n) { /* elements equal to the bar come later in the order, for their position */
-      kept += keep_below(&map, in + i * bytes, bar, i, data + kept);
+      kept += keep_item(&map, in + i * bytes, bar, i, data + kept);
       i += SCAN;
     } else {
       uint64_t key = key_of(&map, in + i * bytes);
@@ -586,18 +636,14 @@ static void topk_task(void *ctx, int64_t row)
   }
   item *front = select_least(data, spare, kept, t->k, (int)bytes);
   item *first = sort_shuffled(front, front == data ? spare : data, t->k, (int)bytes);
-  for (int64_t i = 0; i < t->k; i++) {
-    uint64_t at = (uint64_t)first[i];
-    memcpy(job->values + (row * t->k + i) * bytes, in + (int64_t)at * bytes, (size_t)bytes);
-    memcpy(job->indices + (row * t->k + i) * index_bytes, &at, (size_t)index_bytes);
-  }
+  for (int64_t i = 0; i < t->k; i++) put_best(job, row, i, (int64_t)(uint64_t)first[i]);
 }
 
 weft_status *cpu_topk_run(const cpu_topk *t, rt_pool *pool, const void *in, void *values, void *indices)
 {
   topk_job job = {.t = t, .in = in, .values = values, .indices = indices};
 
-  rt_parallel_for(pool, t->rows, topk_task, &job);
+  rt_parallel_for(pool, t->rows, t->k > 0 && t->k <= FEW ? few_task : topk_task, &job);
   if (atomic_load(&job.failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "topk: out of memory");
   return NULL;
 }
