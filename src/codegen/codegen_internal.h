@@ -361,6 +361,9 @@ void gen_resolve(gen_env **env, const hlo_instr **instr, int *leaf);
 WEFT_NODISCARD weft_status *gen_emit_leaf(gen_emit *e, gen_env *env, const hlo_instr *instr, int leaf,
                                           const gen_index *idx, gen_value *out);
 
+/* Makes `x` at the emitter's place if it is a reduction to one element: loops that begin there find it made. */
+WEFT_NODISCARD weft_status *gen_hoist(gen_emit *e, gen_env *env, const hlo_instr *x);
+
 WEFT_NODISCARD weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kernel_spec *spec, bool *out_done);
 WEFT_NODISCARD weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec);

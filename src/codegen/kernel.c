@@ -99,6 +99,14 @@ weft_status *gen_frame_open(gen_part *p, gen_kernel_spec *spec, int phase, gen_f
 
 void gen_frame_close(gen_frame *f) { gen_emit_finish(&f->e, NULL); }
 
+weft_status *gen_hoist(gen_emit *e, gen_env *env, const hlo_instr *x)
+{
+  gen_value ignored;
+
+  if (x->op != HLO_REDUCE || !hlo_shape_is_array(x->shape) || hlo_shape_elems(x->shape) != 1) return NULL;
+  return gen_emit_leaf(e, env, x, 0, gen_delinearize(e, x->shape, gen_affine_const(0)), &ignored);
+}
+
 /* ---- elementwise-like fusions ------------------------------------------------------------------------------------------------ */
 
 typedef struct loop_ctx {
@@ -140,6 +148,7 @@ weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec)
     together = together && hlo_shape_elems(leaf) == hlo_shape_elems(hlo_shape_leaf(shape, 0));
   }
   WEFT_TRY(gen_frame_open(part, spec, 0, f));
+  HLO_FOREACH(x, f->comp) WEFT_TRY(gen_hoist(&f->e, &f->env, x));
   const hlo_instr **roots = WEFT_ARENA_ARRAY(part->arena, const hlo_instr *, leaves);
   WEFT_TRY_ALLOC(roots);
   for (int first = 0; first < leaves; first += together ? leaves : 1) {

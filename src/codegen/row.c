@@ -86,6 +86,16 @@ static bool is_costly(const hlo_instr *x)
   return hlo_opcode_is_transcendental(x->op) || x->op == HLO_DIVIDE || x->op == HLO_GATHER || x->op == HLO_DOT;
 }
 
+/* The rows are those of the largest reduction over rows: smaller ones are values that its elements are made of. */
+static void find_rows(rows *r)
+{
+  HLO_FOREACH(x, r->comp) {
+    int64_t n_rows, cols;
+    if (x->op == HLO_REDUCE && reduces_rows(x, &n_rows, &cols) && cols > 1 && n_rows * cols > r->rows * r->cols)
+      r->rows = n_rows, r->cols = cols;
+  }
+}
+
 static bool recognise(rows *r, gen_part *part)
 {
   const hlo_instr *root = r->comp->root;
@@ -95,13 +105,13 @@ static bool recognise(rows *r, gen_part *part)
   HLO_FOREACH(x, r->comp) r->low = WEFT_MIN(r->low, x->id), high = WEFT_MAX(high, x->id);
   r->level = WEFT_ARENA_ARRAY(part->arena, int8_t, high - r->low + 1);
   if (!r->level) return false;
+  find_rows(r);
   HLO_FOREACH(x, r->comp) {
     int level = 0;
     for (int i = 0; i < x->operand_count; i++) level = WEFT_MAX(level, level_of(r, x->operands[i]));
     int64_t n_rows, cols;
     if (x->op == HLO_REDUCE) {
       bool is_rows = reduces_rows(x, &n_rows, &cols);
-      if (is_rows && r->reduce_count == 0 && cols > 1) r->rows = n_rows, r->cols = cols;
       if (is_rows && cols > 1 && n_rows == r->rows && cols == r->cols) {
         if (r->reduce_count == MAX_REDUCES) return false;
         r->reduces[r->reduce_count++] = x;
@@ -398,6 +408,14 @@ static weft_status *take_stage(rows *r, gen_emit *e, int stage, gen_affine row)
   return bind_results(r, e, p.accs, p.count, v);
 }
 
+/* What is the same for all rows and columns, and costs a loop, is made before theirs. */
+static weft_status *hoist(rows *r, gen_emit *e)
+{
+  HLO_FOREACH(x, r->comp)
+    if (level_of(r, x) == 0) WEFT_TRY(gen_hoist(e, &r->f->env, x));
+  return NULL;
+}
+
 static void unbind_all(rows *r) { r->f->env.bound_count = 0; }
 
 static weft_status *one_phase(rows *r, gen_part *part)
@@ -418,6 +436,7 @@ static weft_status *one_phase(rows *r, gen_part *part)
     r->kept_buffers[i] = (gen_buffer){.ptr = gen_byte_ptr(e, f.scratch, offset), .type = type, .elems = r->cols};
     offset += WEFT_ALIGN_UP(r->cols * (int64_t)weft_dtype_bytes(type), 64);
   }
+  WEFT_TRY(hoist(r, e));
   gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->rows, 1);
   int mark = gen_memo_push(e);
   gen_affine row = gen_affine_var(e, loop.var);
@@ -445,6 +464,7 @@ static weft_status *two_phases(rows *r, gen_part *part)
   for (int phase = 0; phase < 2; phase++) {
     WEFT_TRY(gen_frame_open(part, r->spec, phase, &f));
     r->f = &f;
+    WEFT_TRY(hoist(r, e));
     WEFT_TRY(gen_accs_of(e, r->reduces, r->reduce_count, &accs, &count));
     gen_value *v = WEFT_ARENA_ARRAY(e->arena, gen_value, count);
     WEFT_TRY_ALLOC(v);

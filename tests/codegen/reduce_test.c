@@ -177,15 +177,20 @@ TEST(costly_values_that_move_before_they_are_used)
 /* Rows of few columns are taken side by side, in one block; few long rows in two phases. */
 TEST(the_form_decides_how_rows_are_taken)
 {
-  static const struct { const char *in, *out; int phases; int64_t units; } cases[] = {
-    {"f32[48,2]", "f32[48]", 1, 1}, {"f32[48,100]", "f32[48]", 1, 48}, {"f32[2,100000]", "f32[2]", 2, 12},
+  static const char plain[] = "  z = f32[] constant(0)\n  ROOT r = %s reduce(p0, z), dimensions={1}, to_apply=add";
+  static const char beside[] = "  z = f32[] constant(0)\n  s = f32[] reduce(p1, z), dimensions={0}, to_apply=add\n"
+                               "  b = f32[2,100000] broadcast(s), dimensions={}\n  m = f32[2,100000] multiply(p0, b)\n"
+                               "  ROOT r = %s reduce(m, z), dimensions={1}, to_apply=add";
+  static const struct { const char *in, *out; int phases; int64_t units; const char *body; } cases[] = {
+    {"f32[48,2]", "f32[48]", 1, 1, plain}, {"f32[48,100]", "f32[48]", 1, 48, plain}, {"f32[2,100000]", "f32[2]", 2, 12, plain},
+    {"f32[2,100000] f32[16]", "f32[2]", 2, 12, beside}, /* a sum that is the same for all rows is none of them */
   };
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
-    char body[300];
+    char body[400];
     hlo_module *module = NULL;
     gen_options options;
     gen_code *code;
-    snprintf(body, sizeof body, "  z = f32[] constant(0)\n  ROOT r = %s reduce(p0, z), dimensions={1}, to_apply=add", cases[i].out);
+    snprintf(body, sizeof body, cases[i].body, cases[i].out);
     const char *program = fusion(reducer("add", "f32"), cases[i].in, body, cases[i].out);
     T_OK(hlo_parse(program, strlen(program), &module));
     T_OK(gen_options_load(&options));
@@ -279,6 +284,23 @@ TEST(steps_of_any_shape_have_a_price)
   hlo_module_free(module);
 }
 
+TEST(sums_of_values_that_are_sums_themselves)
+{
+  static const char *const shapes[][2] = {{"f32[3,9000]", "f32[3]"}, {"f32[40,300]", "f32[40]"}, {"f32[1,70000]", "f32[1]"}};
+  for (size_t i = 0; i < WEFT_COUNT(shapes); i++) {
+    char in[64], body[500];
+    snprintf(in, sizeof in, "%s f32[16] %s", shapes[i][0], shapes[i][1]);
+    snprintf(body, sizeof body, "  z = f32[] constant(0)\n  q = f32[16] multiply(p1, p1)\n  s = f32[] reduce(q, z), dimensions={0}, to_apply=add\n"
+             "  b = %s broadcast(s), dimensions={}\n  m = %s maximum(p0, b)\n  t = %s reduce(m, z), dimensions={1}, to_apply=add\n"
+             "  ROOT r = %s multiply(t, p2)", shapes[i][0], shapes[i][0], shapes[i][1], shapes[i][1]);
+    check_kernel(fusion(reducer("add", "f32"), in, body, shapes[i][1]), &(kernel_check){.rtol = 1e-5, .atol = 1e-4});
+  }
+  check_kernel(fusion(reducer("add", "f32"), "f32[700] f32[16]", /* no rows at all */
+                      "  z = f32[] constant(0)\n  s = f32[] reduce(p1, z), dimensions={0}, to_apply=add\n"
+                      "  b = f32[700] broadcast(s), dimensions={}\n  ROOT m = f32[700] add(p0, b)", "f32[700]"),
+               &(kernel_check){.rtol = 1e-5, .atol = 1e-4});
+}
+
 TEST(reduce_window_forms)
 {
   check_kernel(fusion(reducer("maximum", "f32"), "f32[2,9,10,5]", "  z = f32[] constant(-inf)\n  ROOT r = f32[2,4,5,5] reduce-window(p0, z), window={size=1x3x3x1 stride=1x2x2x1 pad=0_0x0_0x1_0x0_0}, to_apply=max", "f32[2,4,5,5]"), NULL);
@@ -306,7 +328,7 @@ int main(void)
     UNIT(sums_of_every_form), UNIT(other_reducers), UNIT(argmax_and_fused_forms), UNIT(least_and_greatest_with_their_places), UNIT(long_sums_in_two_phases),
     UNIT(softmax_and_layer_norm_by_rows), UNIT(costly_values_that_move_before_they_are_used), UNIT(the_form_decides_how_rows_are_taken),
     UNIT(estimates_follow_the_work), UNIT(steps_of_any_shape_have_a_price), UNIT(bits_seen_otherwise_keep_dimensions_together), UNIT(steps_after_those_of_one_thread_are_shared_later), UNIT(reduce_window_forms),
-    UNIT(a_sum_beside_another_combiner_starts_from_its_initial_value_once),
+    UNIT(sums_of_values_that_are_sums_themselves), UNIT(a_sum_beside_another_combiner_starts_from_its_initial_value_once),
   };
   return cmocka_run_group_tests(units, NULL, NULL);
 }
