@@ -20,7 +20,8 @@ PYTHON = os.environ.get("WEFT_PYTHON") or sys.executable
 PROCESSES, DEVICES, LIMIT_S = 2, 2, 400
 NAMES = ["every process sees all devices", "psum over both processes", "every collective over both processes",
          "jit of a global array", "two axes, one in each process", "a loop of collectives",
-         "a program for another process's devices", "device_put to another process's devices"]
+         "a program for another process's devices", "device_put to another process's devices",
+         "the helpers of multihost_utils", "an array from each process's part, random numbers, and all of it everywhere"]
 
 
 def worker(index, port):
@@ -109,7 +110,35 @@ def worker(index, port):
             local_equals(y, 2 * a)
             local_equals(z, 2 * a)
 
-    for name, f in zip(NAMES, (sees_all, psum, collectives, jit_global, two_axes, loop, elsewhere, transfer)):
+    def helpers():
+        tree = multihost_utils.broadcast_one_to_all({"a": np.float32(index), "b": np.full((3, 2), index, np.int8)})
+        assert tree["a"] == 0 and not tree["b"].any(), tree
+        part = np.full((2,), index, np.float32)
+        assert multihost_utils.process_allgather(part).tolist() == [[i, i] for i in range(PROCESSES)]
+        assert multihost_utils.process_allgather(part, tiled=True).tolist() == [i for i in range(PROCESSES) for _ in range(2)]
+        multihost_utils.assert_equal(np.arange(3), "the same everywhere")
+        try:
+            multihost_utils.assert_equal(np.arange(3) + index, "not the same")
+            assert index == 0  # with which the others are compared
+        except AssertionError as e:
+            assert "not the same" in str(e), e
+        rows = np.arange(4 * DEVICES, dtype=np.float32).reshape(-1, 2) + 10 * index
+        x = multihost_utils.host_local_array_to_global_array(rows, mesh, P("x"))
+        np.testing.assert_array_equal(multihost_utils.global_array_to_host_local_array(x, mesh, P("x")), rows)
+        assert multihost_utils.process_allgather(x, tiled=True).sum() == sum((rows - 10 * index + 10 * i).sum() for i in range(PROCESSES))
+
+    def parts():
+        spread_out, everywhere = NamedSharding(mesh, P("x")), NamedSharding(mesh, P())
+        x = jax.make_array_from_process_local_data(spread_out, np.full((2 * DEVICES, 3), index, np.float32))
+        assert float(jnp.sum(x)) == 6 * DEVICES * sum(range(PROCESSES))
+        key = jax.random.key(3)
+        local_equals(jax.jit(lambda k: jax.random.normal(k, (8,)), out_shardings=spread_out)(key), np.asarray(jax.random.normal(key, (8,))))
+        a = np.arange(8.0, dtype=np.float32)
+        b = jax.device_put(a, spread_out)
+        local_equals(jax.jit(jnp.cumsum, out_shardings=everywhere)(b), a.cumsum())
+        local_equals(jax.device_put(b, everywhere), a)
+
+    for name, f in zip(NAMES, (sees_all, psum, collectives, jit_global, two_axes, loop, elsewhere, transfer, helpers, parts)):
         try:
             f()
             print(f"PASS {name}", flush=True)
