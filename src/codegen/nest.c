@@ -273,13 +273,16 @@ static int64_t padding_period(const hlo_instr *x, int depth, int *left)
   return period;
 }
 
-/* Short rows: too short for vectors, or cut into pieces. */
-static bool is_short(const gen_nest *nest)
+/* The first of the innermost loops that are too short for vectors, or cut into pieces, and together no longer than MOST_PERIOD, below
+ * one that is long; the number of loops if there are none. */
+static int first_short(const gen_nest *nest)
 {
-  int last = nest->count - 1;
+  int last = nest->count - 1, first = last;
   int64_t n = nest->extent[last];
 
-  return last > 0 && n <= MOST_PERIOD && nest->extent[last - 1] >= LEAST_ROWS && ((n & (n - 1)) != 0 || n == 2 || nest->cut_count[last] > 0);
+  while (first > 0 && nest->extent[first - 1] < LEAST_ROWS && n * nest->extent[first - 1] <= MOST_PERIOD) n *= nest->extent[--first];
+  if (first == 0 || n > MOST_PERIOD || nest->extent[first - 1] < LEAST_ROWS) return nest->count;
+  return first < last || (n & (n - 1)) != 0 || n == 2 || nest->cut_count[last] > 0 ? first : nest->count;
 }
 
 weft_status *gen_nest_join(gen_emit *e, const hlo_computation *comp, const hlo_instr *const *roots, int root_count, gen_nest *nest)
@@ -288,10 +291,11 @@ weft_status *gen_nest_join(gen_emit *e, const hlo_computation *comp, const hlo_i
   int64_t period = 1;
 
   HLO_FOREACH(x, comp) size++;
-  if (is_short(nest)) {
-    period = nest->extent[last];
+  int first = first_short(nest);
+  if (first < nest->count) {
+    period = nest->stride[first - 1];
     if (period * size > MOST_JOINED) return NULL;
-    nest->count = last;
+    nest->count = first;
     nest->period = (int)period;
     return NULL;
   }

@@ -32,6 +32,9 @@ simplify_rule simplify_reshape, simplify_transpose, simplify_broadcast, simplify
   simplify_constant, simplify_gather;                                                 /* algebraic_shape.c */
 simplify_rule simplify_reduce, simplify_dot, simplify_reduce_window, simplify_convolution; /* algebraic_reduce.c */
 
+/* Whether the bounds of its operands decide an integer comparison, and how. */
+bool compare_by_range(const hlo_instr *compare, bool *out); /* algebraic_range.c */
+
 static inline bool is_all(const hlo_instr *x, double value) { return hlo_is_constant_scalar(x, value); }
 static inline bool is_floating(const hlo_instr *x)
 {

@@ -257,7 +257,8 @@ weft_status *simplify_compare(simplifier *s, hlo_instr *instr)
     if (d == HLO_LT) return simplify_built(s, &b, instr, pb_splat(&b, instr, 0));
     if (d == HLO_GE) return simplify_built(s, &b, instr, pb_splat(&b, instr, 1));
   }
-  return NULL;
+  bool known;
+  return compare_by_range(instr, &known) ? simplify_built(s, &b, instr, pb_splat(&b, instr, known)) : NULL;
 }
 
 weft_status *simplify_select(simplifier *s, hlo_instr *instr)

@@ -91,7 +91,11 @@ double pass_element_cost(const hlo_instr *instr)
   case HLO_BROADCAST: case HLO_RESHAPE: case HLO_BITCAST: case HLO_IOTA: case HLO_CONSTANT: case HLO_PARAMETER:
     return 0;
   case HLO_DIVIDE: case HLO_REMAINDER: return 4;
-  case HLO_GATHER: case HLO_DYNAMIC_SLICE: case HLO_CONCATENATE: return 2;
+  case HLO_GATHER: { /* of single elements: places one by one, whatever the processor offers */
+    const hlo_gather_attrs *g = instr->u.gather;
+    return g->slice_sizes.count && g->slice_sizes.v[g->slice_sizes.count - 1] > 1 ? 2 : 8;
+  }
+  case HLO_DYNAMIC_SLICE: case HLO_CONCATENATE: return 2;
   default: return 1;
   }
 }

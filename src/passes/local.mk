@@ -1,5 +1,5 @@
 libweftcore_la_SOURCES += \
-  %D%/algebraic.h %D%/algebraic_elementwise.c %D%/algebraic_reduce.c %D%/algebraic_shape.c %D%/algebraic_simplifier.c \
+  %D%/algebraic.h %D%/algebraic_elementwise.c %D%/algebraic_range.c %D%/algebraic_reduce.c %D%/algebraic_shape.c %D%/algebraic_simplifier.c \
   %D%/batch_norm_expander.c \
   %D%/build.c %D%/build.h \
   %D%/call_inliner.c \

@@ -300,6 +300,49 @@ TEST(neighbours_that_differ)
     }
 }
 
+/* IR of the fusion that is the entry's root. */
+static void expect_in_code(const char *program, const char *wanted)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  gen_options options;
+  gen_code *code;
+
+  T_OK(hlo_parse(program, strlen(program), &module));
+  T_OK(gen_options_load(&options));
+  options.keep_text = true;
+  T_OK(gen_compile(module, &options, &code));
+  if (!strstr(gen_code_ir(code, gen_code_kernel(code, module->entry->root)), wanted)) fail_msg("no %s in the code of %s", wanted, program);
+  gen_code_free(code);
+}
+
+/* What `jnp.stack(..., -1).reshape` makes of itself: pairs of pairs (of pairs) side by side, in vectors. */
+TEST(stacks_of_stacks)
+{
+  static const char *const types[] = {"f32", "bf16", "s32", "f64", "c64"};
+  static const int rows[] = {64, 37, 16};
+
+  for (size_t t = 0; t < WEFT_COUNT(types); t++)
+    for (int levels = 2; levels <= 4; levels++) {
+      const char *x = types[t];
+      int n = rows[(t + (size_t)levels) % WEFT_COUNT(rows)] * 3;
+      char params[256], body[2048], result[64], last[16] = "p0";
+      size_t at = 0, p = (size_t)snprintf(params, sizeof params, "%s[%d]", x, n);
+      for (int l = 0; l < levels; l++, n *= 2) {
+        p += (size_t)snprintf(params + p, sizeof params - p, " %s[%d]", x, n);
+        at += (size_t)snprintf(body + at, sizeof body - at,
+                               "  a%d = %s[%d] add(%s, p%d)\n  s%d = %s[%d] subtract(%s, p%d)\n  x%d = %s[%d,1] reshape(a%d)\n"
+                               "  y%d = %s[%d,1] reshape(s%d)\n  c%d = %s[%d,2] concatenate(x%d, y%d), dimensions={1}\n"
+                               "  %sr%d = %s[%d] reshape(c%d)\n",
+                               l, x, n, last, l + 1, l, x, n, last, l + 1, l, x, n, l, l, x, n, l, l, x, n, l, l,
+                               l == levels - 1 ? "ROOT " : "", l, x, 2 * n, l);
+        snprintf(last, sizeof last, "r%d", l);
+      }
+      snprintf(result, sizeof result, "%s[%d]", x, n);
+      check_kernel(fusion(params, body, result), &(kernel_check){.int_low = -5, .int_high = 30});
+      if (t == 0 && levels < 4) expect_in_code(fusion(params, body, result), " x float>");
+    }
+}
+
 /* Elements a few apart whose first is known only as the kernel runs; those of the last channel end with the array. */
 TEST(channels_of_pixels)
 {
@@ -345,7 +388,7 @@ int main(void)
     UNIT(floats_become_integers),
     UNIT(comparisons),
     UNIT(data_movement_alone_and_fused),
-    UNIT(neighbours_that_differ),
+    UNIT(neighbours_that_differ), UNIT(stacks_of_stacks),
     UNIT(channels_of_pixels),
     UNIT(concatenations_of_the_same_again_and_again),
   };

@@ -1,0 +1,124 @@
+/* Between which bounds integers lie, as far as a few operations say: indices made of iotas, clamps and maxima are known not to be
+ * negative, so that nothing asks (as `x[i]` of JAX does, to count from the end) and each of them is where it seems to be. */
+#include <config.h>
+
+#include "passes/algebraic.h"
+
+enum { DEEPEST = 6 };
+
+typedef struct bounds { int64_t low, high; } bounds; /* inclusive */
+
+/* Of all numbers of the type; false for other than integers that 64 bits with a sign hold. */
+static bool bounds_of_type(weft_dtype type, bounds *out)
+{
+  int bits = (int)weft_dtype_bits(type);
+
+  if (!weft_dtype_is_integer(type) || type == WEFT_PRED || (bits == 64 && weft_dtype_is_unsigned(type))) return false;
+  if (weft_dtype_is_unsigned(type)) *out = (bounds){0, (int64_t)(UINT64_MAX >> (64 - bits))};
+  else *out = (bounds){-(INT64_C(1) << (bits - 2)) * 2, ((INT64_C(1) << (bits - 2)) - 1) * 2 + 1};
+  return true;
+}
+
+static bounds wider(bounds a, bounds b) { return (bounds){WEFT_MIN(a.low, b.low), WEFT_MAX(a.high, b.high)}; }
+
+static bounds find(const hlo_instr *x, int depth);
+
+/* Of x's type unless all values lie between low and high, and none wrapped round on its way (`wraps`). */
+static bounds within(const hlo_instr *x, int64_t low, int64_t high, bool wraps)
+{
+  bounds type = {INT64_MIN, INT64_MAX};
+
+  bounds_of_type(x->shape->type, &type);
+  return wraps || low < type.low || high > type.high ? type : (bounds){low, high};
+}
+
+static bounds of_constant(const hlo_instr *x)
+{
+  int64_t value = hlo_shape_elems(x->shape) > 0 ? hlo_literal_get_s64(x->u.literal, 0) : 0;
+  bounds all = within(x, 0, 0, true);
+
+  return hlo_literal_is_splat(x->u.literal) ? (bounds){value, value} : all;
+}
+
+static bounds of_sum(const hlo_instr *x, bounds a, bounds b)
+{
+  int64_t low, high;
+  bool wraps = x->op == HLO_ADD ? __builtin_add_overflow(a.low, b.low, &low) | __builtin_add_overflow(a.high, b.high, &high)
+                                : __builtin_sub_overflow(a.low, b.high, &low) | __builtin_sub_overflow(a.high, b.low, &high);
+  return within(x, low, high, wraps);
+}
+
+static bounds of_product(const hlo_instr *x, bounds a, bounds b)
+{
+  int64_t v[4];
+  bool wraps = __builtin_mul_overflow(a.low, b.low, &v[0]) | __builtin_mul_overflow(a.low, b.high, &v[1]) |
+               __builtin_mul_overflow(a.high, b.low, &v[2]) | __builtin_mul_overflow(a.high, b.high, &v[3]);
+  int64_t low = WEFT_MIN(WEFT_MIN(v[0], v[1]), WEFT_MIN(v[2], v[3])), high = WEFT_MAX(WEFT_MAX(v[0], v[1]), WEFT_MAX(v[2], v[3]));
+
+  return within(x, low, high, wraps);
+}
+
+static bounds find(const hlo_instr *x, int depth)
+{
+  bounds all, a, b;
+
+  if (!hlo_shape_is_array(x->shape) || !bounds_of_type(x->shape->type, &all) || depth == DEEPEST) return within(x, 0, 0, true);
+  switch (x->op) {
+  case HLO_CONSTANT: return of_constant(x);
+  case HLO_IOTA: return within(x, 0, WEFT_MAX(x->shape->dims[x->dims.v[0]] - 1, 0), false);
+  case HLO_BROADCAST: case HLO_RESHAPE: case HLO_TRANSPOSE: case HLO_SLICE: case HLO_DYNAMIC_SLICE: case HLO_REVERSE: case HLO_GATHER:
+    return find(x->operands[0], depth + 1);
+  case HLO_CONCATENATE:
+    a = find(x->operands[0], depth + 1);
+    for (int i = 1; i < x->operand_count; i++) a = wider(a, find(x->operands[i], depth + 1 + (x->operand_count > 2)));
+    return a;
+  case HLO_SELECT: return wider(find(x->operands[1], depth + 1), find(x->operands[2], depth + 1));
+  case HLO_CONVERT:
+    if (x->operands[0]->shape->type == WEFT_PRED) return within(x, 0, 1, false);
+    if (!bounds_of_type(x->operands[0]->shape->type, &a)) return all; /* of floats; u64 */
+    a = find(x->operands[0], depth + 1);
+    return within(x, a.low, a.high, false);
+  case HLO_MAXIMUM: case HLO_MINIMUM: case HLO_ADD: case HLO_SUBTRACT: case HLO_MULTIPLY: break;
+  case HLO_CLAMP: /* its lower bound may be above the upper one, which wins */
+    a = find(x->operands[0], depth + 1);
+    b = find(x->operands[2], depth + 1);
+    return (bounds){WEFT_MIN(a.low, b.low), b.high};
+  case HLO_REMAINDER: /* has the sign of what is divided; by nothing it is that itself */
+    a = find(x->operands[0], depth + 1);
+    return (bounds){WEFT_MIN(a.low, 0), WEFT_MAX(a.high, 0)};
+  case HLO_AND: /* with a number that is not negative */
+    a = find(x->operands[0], depth + 1);
+    b = find(x->operands[1], depth + 1);
+    if (a.low < 0 && b.low < 0) return all;
+    return (bounds){0, a.low < 0 ? b.high : b.low < 0 ? a.high : WEFT_MIN(a.high, b.high)};
+  default: return all;
+  }
+  a = find(x->operands[0], depth + 1);
+  b = find(x->operands[1], depth + 1);
+  switch (x->op) {
+  case HLO_MAXIMUM: return (bounds){WEFT_MAX(a.low, b.low), WEFT_MAX(a.high, b.high)};
+  case HLO_MINIMUM: return (bounds){WEFT_MIN(a.low, b.low), WEFT_MIN(a.high, b.high)};
+  case HLO_MULTIPLY: return of_product(x, a, b);
+  default: return of_sum(x, a, b);
+  }
+}
+
+bool compare_by_range(const hlo_instr *compare, bool *out)
+{
+  const hlo_instr *x = compare->operands[0], *y = compare->operands[1];
+  bounds a, b;
+
+  if (!bounds_of_type(x->shape->type, &a)) return false;
+  a = find(x, 0);
+  b = find(y, 0);
+  bool less = a.high < b.low, more = a.low > b.high, no_more = a.high <= b.low, no_less = a.low >= b.high;
+  switch (compare->u.compare.direction) {
+  case HLO_LT: *out = less; return less || no_less;
+  case HLO_GE: *out = no_less; return less || no_less;
+  case HLO_GT: *out = more; return more || no_more;
+  case HLO_LE: *out = no_more; return more || no_more;
+  case HLO_EQ: *out = false; return less || more;
+  case HLO_NE: *out = true; return less || more;
+  default: return false;
+  }
+}
