@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "hlo/proto_read.h"
+#include "hlo/sharding.h"
 #include "hlo/text_internal.h"
 
 static weft_status *read_layout(proto_reader *r, const HloPb__Layout *p, hlo_shape *shape, int depth)
@@ -191,6 +192,7 @@ weft_status *hlo_proto_read_mesh(proto_reader *r, const HloPb__Mesh *p, const hl
 {
   hlo_mesh *mesh = WEFT_ARENA_NEW(r->arena, hlo_mesh);
   hlo_mesh_axis *axes;
+  hlo_ints reshape, transpose;
 
   if (!p) return BAD("no mesh");
   axes = WEFT_ARENA_ARRAY(r->arena, hlo_mesh_axis, p->n_axes);
@@ -206,7 +208,10 @@ weft_status *hlo_proto_read_mesh(proto_reader *r, const HloPb__Mesh *p, const hl
   mesh->axes = axes;
   COPY_INTS(r, p, device_ids, &mesh->device_ids);
   *out = mesh;
-  return NULL;
+  if (!p->iota) return NULL;
+  COPY_INTS(r, p->iota, reshape, &reshape);
+  COPY_INTS(r, p->iota, transpose, &transpose);
+  return hlo_mesh_set_iota(r->arena, mesh, reshape, transpose);
 }
 
 weft_status *hlo_proto_read_axes(proto_reader *r, const hlo_mesh *mesh, size_t count, HloPb__AxisRef **p,

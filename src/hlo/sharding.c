@@ -155,28 +155,49 @@ static int64_t transposed_iota(const int64_t *dims, const int64_t *perm, int ran
   return value;
 }
 
-static weft_status *groups_from_iota(weft_arena *arena, const hlo_replica_groups *g, hlo_replica_groups *out_groups)
+/* The ids 0, 1, ... reshaped to dims and transposed by perm (empty: not at all), row by row. */
+static weft_status *iota_ids(weft_arena *arena, const char *what, hlo_ints dims, hlo_ints perm, hlo_ints *out)
 {
-  hlo_ints dims = g->reshape_dims, perm = g->transpose_perm, *groups;
   int64_t total = 1, *ids;
+  uint64_t seen = 0;
 
   if (dims.count > HLO_MAX_RANK || (perm.count && perm.count != dims.count))
-    return WEFT_ERR(INVALID_ARGUMENT, "replica_groups of rank %d", dims.count);
+    return WEFT_ERR(INVALID_ARGUMENT, "%s of rank %d", what, dims.count);
   for (int i = 0; i < dims.count; i++)
-    if (dims.v[i] < 1 || __builtin_mul_overflow(total, dims.v[i], &total) || total > 1 << 24)
-      return WEFT_ERR(INVALID_ARGUMENT, "replica_groups dimensions are absurd");
-  for (int i = 0; i < perm.count; i++)
-    if (perm.v[i] < 0 || perm.v[i] >= dims.count) return WEFT_ERR(INVALID_ARGUMENT, "replica_groups transpose out of range");
-  if (g->num_groups < 1 || g->group_size < 1 || g->num_groups > total || g->num_groups * g->group_size != total)
-    return WEFT_ERR(INVALID_ARGUMENT, "%" PRId64 " groups of %" PRId64 " are not %" PRId64 " ids", g->num_groups,
-                    g->group_size, total);
-  groups = WEFT_ARENA_ARRAY(arena, hlo_ints, g->num_groups);
+    if (dims.v[i] < 1 || __builtin_mul_overflow(total, dims.v[i], &total) || total > HLO_MAX_MESH_DEVICES)
+      return WEFT_ERR(INVALID_ARGUMENT, "%s dimensions are absurd", what);
+  for (int i = 0; i < perm.count; i++) {
+    if (perm.v[i] < 0 || perm.v[i] >= dims.count || seen >> perm.v[i] & 1) return WEFT_ERR(INVALID_ARGUMENT, "%s transpose is no permutation", what);
+    seen |= UINT64_C(1) << perm.v[i];
+  }
   ids = WEFT_ARENA_ARRAY(arena, int64_t, total);
-  if (!groups || !ids) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  WEFT_TRY_ALLOC(ids);
   for (int64_t i = 0; i < total; i++) ids[i] = transposed_iota(dims.v, perm.count ? perm.v : NULL, dims.count, i);
-  for (int64_t i = 0; i < g->num_groups; i++) groups[i] = (hlo_ints){(int)g->group_size, ids + i * g->group_size};
+  *out = (hlo_ints){(int)total, ids};
+  return NULL;
+}
+
+static weft_status *groups_from_iota(weft_arena *arena, const hlo_replica_groups *g, hlo_replica_groups *out_groups)
+{
+  hlo_ints *groups, ids;
+
+  WEFT_TRY(iota_ids(arena, "replica_groups", g->reshape_dims, g->transpose_perm, &ids));
+  if (g->num_groups < 1 || g->group_size < 1 || g->num_groups > ids.count || g->num_groups * g->group_size != ids.count)
+    return WEFT_ERR(INVALID_ARGUMENT, "%" PRId64 " groups of %" PRId64 " are not %d ids", g->num_groups, g->group_size, ids.count);
+  groups = WEFT_ARENA_ARRAY(arena, hlo_ints, g->num_groups);
+  WEFT_TRY_ALLOC(groups);
+  for (int64_t i = 0; i < g->num_groups; i++) groups[i] = (hlo_ints){(int)g->group_size, ids.v + i * g->group_size};
   *out_groups = (hlo_replica_groups){.form = HLO_GROUPS_LIST, .group_count = (int)g->num_groups, .groups = groups};
   return NULL;
+}
+
+weft_status *hlo_mesh_set_iota(weft_arena *arena, hlo_mesh *mesh, hlo_ints reshape, hlo_ints transpose)
+{
+  int64_t count;
+
+  mesh->device_ids = (hlo_ints){0};
+  WEFT_TRY(iota_ids(arena, "device_ids", reshape, transpose, &mesh->device_ids));
+  return device_count(mesh, &count);
 }
 
 weft_status *hlo_groups_as_lists(weft_arena *arena, const hlo_replica_groups *groups, hlo_replica_groups *out_groups)

@@ -15,6 +15,10 @@ WEFT_NODISCARD weft_status *hlo_mesh_arrange(weft_arena *arena, const hlo_mesh *
 /* The size of an axis or sub-axis.  Errors: as above. */
 WEFT_NODISCARD weft_status *hlo_mesh_axis_size(const hlo_mesh *mesh, const hlo_axis_ref *axis, int64_t *out_size);
 
+/* Device ids that are written as an iota: 0, 1, ... reshaped and transposed (an empty `transpose`: not at all).
+ * Errors: INVALID_ARGUMENT where that is no permutation, or not one id for each place of the mesh. */
+WEFT_NODISCARD weft_status *hlo_mesh_set_iota(weft_arena *arena, hlo_mesh *mesh, hlo_ints reshape, hlo_ints transpose);
+
 /* A NAMED sharding of an array of that rank as REPLICATED, MAXIMAL or TILED with a device list.
  * Errors: INVALID_ARGUMENT as above, or for another number of dimensions; UNIMPLEMENTED for unreduced axes. */
 WEFT_NODISCARD weft_status *hlo_sharding_from_named(weft_arena *arena, const hlo_sharding *named, int rank,

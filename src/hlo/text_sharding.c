@@ -2,9 +2,13 @@
  * and the meshes both may refer to: `mesh['x'=2,'y'=4]`. */
 #include <config.h>
 
+#include "hlo/sharding.h"
 #include "hlo/text_internal.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* ---- meshes ----------------------------------------------------------------------------------------------------- */
 
@@ -24,7 +28,24 @@ static weft_status *read_maximal_mesh(hlo_reader *r, const hlo_mesh **out)
   return hlo_rd_expect(r, ']');
 }
 
-/* mesh := 'mesh' '[' axis '=' int {',' ...} ']' [',' 'device_ids' '=' '(' ids ')']   (the word is already read) */
+/* ids := '(' int {',' int} ')' | '(' '[' dims ']' ['T' '(' perm ')'] ')' */
+static weft_status *read_device_ids(hlo_reader *r, hlo_mesh *mesh)
+{
+  const char *at = r->p;
+  hlo_ints reshape, transpose = {0};
+
+  WEFT_TRY(hlo_rd_expect(r, '('));
+  if (!hlo_rd_at(r, '[')) {
+    r->p = at;
+    return hlo_rd_ints(r, '(', ')', &mesh->device_ids);
+  }
+  WEFT_TRY(hlo_rd_ints(r, '[', ']', &reshape));
+  if (hlo_rd_accept_word(r, "T")) WEFT_TRY(hlo_rd_ints(r, '(', ')', &transpose));
+  WEFT_TRY(hlo_rd_expect(r, ')'));
+  return hlo_mesh_set_iota(r->arena, mesh, reshape, transpose);
+}
+
+/* mesh := 'mesh' '[' axis '=' int {',' ...} ']' [',' 'device_ids' '=' ids]   (the word is already read) */
 static weft_status *read_mesh(hlo_reader *r, const hlo_mesh **out)
 {
   hlo_mesh *mesh = WEFT_ARENA_NEW(r->arena, hlo_mesh);
@@ -48,15 +69,32 @@ static weft_status *read_mesh(hlo_reader *r, const hlo_mesh **out)
     hlo_rd_skip(&ahead, 1);
     if (hlo_rd_accept_text(&ahead, "device_ids=")) {
       r->p = ahead.p;
-      WEFT_TRY(hlo_rd_ints(r, '(', ')', &mesh->device_ids));
+      WEFT_TRY(read_device_ids(r, mesh));
     }
   }
   *out = mesh;
   return NULL;
 }
 
+/* An axis by its name or, where the mesh has none of that name, by its number. */
+static weft_status *read_axis_name(hlo_reader *r, const hlo_mesh *mesh, const char **out)
+{
+  const char *at = r->p;
+  char *end;
+
+  WEFT_TRY(hlo_rd_string(r, out));
+  for (int i = 0; i < mesh->axis_count; i++)
+    if (strcmp(mesh->axes[i].name, *out) == 0) return NULL;
+  errno = 0;
+  long number = strtol(*out, &end, 10);
+  if (errno || end == *out || *end || number < 0 || number >= mesh->axis_count)
+    return hlo_rd_error(r, at, "the mesh has no axis \"%s\"", *out);
+  *out = mesh->axes[number].name;
+  return NULL;
+}
+
 /* axes := '{' [ axis {',' axis} ] '}'; axis := string [':' '(' pre_size ')' size] | '?' where `open` allows it */
-static weft_status *read_axes(hlo_reader *r, bool *open, const hlo_axis_ref **out, int *out_count)
+static weft_status *read_axes(hlo_reader *r, const hlo_mesh *mesh, bool *open, const hlo_axis_ref **out, int *out_count)
 {
   size_t mark = r->stack_used;
   bool first = true;
@@ -70,7 +108,7 @@ static weft_status *read_axes(hlo_reader *r, bool *open, const hlo_axis_ref **ou
       *open = true;
       break;
     }
-    WEFT_TRY(hlo_rd_string(r, &axis.name));
+    WEFT_TRY(read_axis_name(r, mesh, &axis.name));
     if (hlo_rd_accept(r, ':')) {
       WEFT_TRY(hlo_rd_expect(r, '('));
       WEFT_TRY(hlo_rd_int_in(r, 1, INT32_MAX, &axis.pre_size));
@@ -199,7 +237,7 @@ static weft_status *read_unreduced(hlo_reader *r, hlo_sharding *s)
 {
   while (s->unreduced_kind < 3 && !hlo_rd_accept_word(r, reductions[s->unreduced_kind])) s->unreduced_kind++;
   s->unreduced_kind %= 3;
-  return hlo_rd_at(r, '{') ? read_axes(r, NULL, &s->unreduced, &s->unreduced_count)
+  return hlo_rd_at(r, '{') ? read_axes(r, s->mesh, NULL, &s->unreduced, &s->unreduced_count)
                            : all_axes(r, s->mesh, &s->unreduced, &s->unreduced_count);
 }
 
@@ -219,7 +257,7 @@ static weft_status *read_named_dims(hlo_reader *r, hlo_sharding *s)
     struct hlo_named_dim dim = {0};
 
     if (r->stack_used > mark) WEFT_TRY(hlo_rd_expect(r, ','));
-    WEFT_TRY(read_axes(r, &dim.open, &dim.axes, &dim.axis_count));
+    WEFT_TRY(read_axes(r, s->mesh, &dim.open, &dim.axes, &dim.axis_count));
     WEFT_TRY(hlo_rd_push(r, &dim, sizeof dim));
   }
   WEFT_TRY(hlo_rd_expect(r, ']'));
@@ -237,11 +275,11 @@ static weft_status *read_named(hlo_reader *r, hlo_sharding *s, bool maximal)
   }
   while (hlo_rd_accept(r, ',')) {
     if (hlo_rd_accept_text(r, "replicated=")) {
-      WEFT_TRY(read_axes(r, NULL, &s->replicated, &s->replicated_count));
+      WEFT_TRY(read_axes(r, s->mesh, NULL, &s->replicated, &s->replicated_count));
     } else if (hlo_rd_accept_text(r, "unreduced=")) {
       WEFT_TRY(read_unreduced(r, s));
     } else if (hlo_rd_accept_text(r, "manual=")) {
-      WEFT_TRY(read_axes(r, NULL, &s->manual, &s->manual_count));
+      WEFT_TRY(read_axes(r, s->mesh, NULL, &s->manual, &s->manual_count));
     } else if (hlo_rd_accept_text(r, "metadata=")) {
       const char *ignored;
       WEFT_TRY(hlo_rd_braces(r, &ignored));
@@ -436,7 +474,7 @@ weft_status *hlo_rd_replica_groups(hlo_reader *r, hlo_replica_groups *g)
     g->form = HLO_GROUPS_MESH;
     WEFT_TRY(read_mesh(r, &g->mesh));
     hlo_rd_accept(r, ',');
-    return read_axes(r, NULL, &g->axes, &g->axis_count);
+    return read_axes(r, g->mesh, NULL, &g->axes, &g->axis_count);
   }
   g->form = HLO_GROUPS_LIST;
   WEFT_TRY(hlo_rd_expect(r, '{'));

@@ -221,6 +221,31 @@ TEST(sharding_alone_goes_through_its_proto)
   weft_arena_fini(&arena);
 }
 
+/* As jaxlib 0.10.2 writes {mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)), [{'a'}, {'b'}]}; then transposed by what is no permutation. */
+TEST(device_ids_of_a_mesh_may_be_an_iota)
+{
+  static const unsigned char given[] = {
+      0x72, 0x28, 0x12, 0x18, 0x0a, 0x05, 0x0a, 0x01, 'a', 0x10, 0x02, 0x0a, 0x05, 0x0a, 0x01, 'b', 0x10, 0x04, 0x1a, 0x08, 0x0a, 0x02,
+      0x04, 0x02, 0x12, 0x02, 0x01, 0x00, 0x1a, 0x04, 0x0a, 0x00, 0x10, 0x01, 0x1a, 0x06, 0x0a, 0x02, 0x08, 0x01, 0x10, 0x01};
+  unsigned char bad[sizeof given];
+  const hlo_sharding *sharding;
+  weft_arena arena;
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+
+  weft_arena_init(&arena);
+  T_OK(hlo_sharding_from_proto(&arena, given, sizeof given, &sharding));
+  T_OK(hlo_print_sharding(sharding, out));
+  fclose(out);
+  T_EQ_STR(text, "{mesh['a'=2,'b'=4], device_ids=(0,2,4,6,1,3,5,7), [{'a'}, {'b'}]}");
+  free(text);
+  memcpy(bad, given, sizeof bad);
+  bad[26] = 0; /* transposed by (0, 0) */
+  T_CODE(hlo_sharding_from_proto(&arena, bad, sizeof bad, &sharding), WEFT_INVALID_ARGUMENT);
+  weft_arena_fini(&arena);
+}
+
 TEST(protos_cut_or_flipped_anywhere_never_crash)
 {
   hlo_module *module = parse(scheduled, strlen(scheduled));
@@ -315,6 +340,6 @@ TEST(errors_name_computation_and_instruction)
 
 TEST_MAIN(UNIT(programs_come_back_from_their_proto), UNIT(schedule_aliases_and_layouts_are_kept),
           UNIT(the_form_with_config_has_counts_too), UNIT(wrappers_of_a_module_are_told_by_content),
-          UNIT(names_are_made_unique_for_xla), UNIT(sharding_alone_goes_through_its_proto),
+          UNIT(names_are_made_unique_for_xla), UNIT(sharding_alone_goes_through_its_proto), UNIT(device_ids_of_a_mesh_may_be_an_iota),
           UNIT(protos_cut_or_flipped_anywhere_never_crash), UNIT(nesting_and_memory_are_bounded),
           UNIT(errors_name_computation_and_instruction))

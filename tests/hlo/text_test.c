@@ -299,6 +299,9 @@ TEST(shardings_of_a_whole_mesh_may_be_words)
     {"{mesh['x'=2,'y'=2], unreduced}", "{mesh['x'=2,'y'=2], [], unreduced={'x', 'y'}}"},
     {"{mesh['x'=2,'y'=2], unreduced=max{'y'}}", "{mesh['x'=2,'y'=2], [], unreduced=max{'y'}}"},
     {"{maximal_mesh[device_id=3]}", "{maximal_mesh[device_id=3]}"},
+    /* ids as an iota, axes by their numbers */
+    {"{mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)), [{'a'}, {'b'}]}", "{mesh['a'=2,'b'=4], device_ids=(0,2,4,6,1,3,5,7), [{'a'}, {'b'}]}"},
+    {"{mesh['a'=2,'1'=4], [{'1':(1)2}, {'0'}]}", "{mesh['a'=2,'1'=4], [{'1':(1)2}, {'a'}]}"},
   };
 
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) check_sharding(cases[i].text, cases[i].printed);
