@@ -39,10 +39,14 @@ class Program:
                 narrow = re.search(rb"\bb?f16\[", data)
                 data = re.sub(rb"\bb?f16\[", b"f32[", data) if narrow else re.sub(rb"\bf32\[", b"f64[", data)
             data = re.sub(rb", buffer_donor=\{(?:[^{}]|\{[^{}]*\})*\}", b"", data, count=1)
-        self.module = xc.hlo.hlo_module_from_text(data.decode()) if is_text(data) else xc.hlo.HloModule.from_serialized_hlo_module_proto(data)
-        computation = xc.XlaComputation(self.module.as_serialized_hlo_module_proto())
-        self.shape = computation.program_shape()
-        mlir = xc._xla.mlir.xla_computation_to_mlir_module(computation)
+        if path.endswith(".mlir"):
+            mlir = data.decode()
+            self.shape = xc._xla.mlir.mlir_module_to_xla_computation(mlir, False, False).program_shape()
+        else:
+            self.module = xc.hlo.hlo_module_from_text(data.decode()) if is_text(data) else xc.hlo.HloModule.from_serialized_hlo_module_proto(data)
+            computation = xc.XlaComputation(self.module.as_serialized_hlo_module_proto())
+            self.shape = computation.program_shape()
+            mlir = xc._xla.mlir.xla_computation_to_mlir_module(computation)
         options = xc.CompileOptions()
         start = time.perf_counter()
         devices = xc.DeviceList((self.client.local_devices()[0],)) if hasattr(xc, "DeviceList") else self.client.local_devices()[:1]

@@ -1,11 +1,13 @@
-"""HLO texts on Weft and on XLA:CPU (jaxlib), the same inputs: what differs, and what XLA takes and Weft refuses.
+"""HLO and StableHLO texts on Weft and on XLA:CPU (jaxlib), the same inputs: what differs, and what XLA takes and Weft refuses.
 
-sweep.py [--done FILE] TEXT.hlo...     $WEFT_BUILDDIR/weft; with --done a verdict a line is added there, and texts it has are left out
+sweep.py [--done FILE] TEXT.hlo TEXT.mlir...     $WEFT_BUILDDIR/weft; with --done a verdict a line is added there, and texts it has
+                                                 are left out
 
-For texts from anywhere (XLA's own tests have some ten thousand).  Left out: what talks to other devices or the host, programs of
-several partitions, sizes past LARGEST elements, tokens and bounded arrays as results, bitcasts and reshapes with an
-inferred_dimension (jaxlib drops the layouts and the dimension that they depend on), loops that do not end, and what jaxlib refuses.
-A text that ends jaxlib's process, or that it has not done in PATIENCE, is one that it refuses.  Not run by make check."""
+For texts from anywhere (XLA's own tests have some ten thousand: extract.py).  Left out: what talks to other devices or the host,
+programs of several partitions, sizes past LARGEST elements, sizes that are unknown, tokens and bounded arrays as results, bitcasts and
+reshapes with an inferred_dimension (jaxlib drops the layouts and the dimension that they depend on), loops that do not end, and what
+jaxlib refuses.  A text that ends jaxlib's process, or that it has not done in PATIENCE, is one that it refuses.  Floats that differ
+are the same if Weft's are about as near to the program in wider types as XLA's (oracle.judge).  Not run by make check."""
 import collections
 import os
 import re
@@ -17,16 +19,18 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 LARGEST = 1 << 22
-PATIENCE = 150  # seconds for a text
+PATIENCE = 60  # seconds for a text
 APART = re.compile(r"\b(all-reduce|all-gather|all-to-all|reduce-scatter|collective-\w+|send|recv|infeed|outfeed|custom-call|rng|"
-                   r"rng-get-and-update-state|bitcast)(-start)?\(")
+                   r"rng-get-and-update-state|bitcast)(-start)?\(|"
+                   r"\b(?:stablehlo|mhlo)\.(all_\w+|reduce_scatter|collective_\w+|send|recv|infeed|outfeed|custom_call|rng|bitcast)\b|"
+                   r"<[^>]*\?[^>]*>")
 
 
 def size_of(text):
     largest = 0
-    for dims in re.findall(r"\w\[(?:<=)?(\d+(?:,(?:<=)?\d+)*)\]", text):
+    for dims in re.findall(r"\w\[(?:<=)?(\d+(?:,(?:<=)?\d+)*)\]", text) + re.findall(r"tensor<(\d+(?:x\d+)*)x", text):
         n = 1
-        for d in dims.replace("<=", "").split(","):
+        for d in dims.replace("<=", "").replace("x", ",").split(","):
             n *= int(d)
         largest = max(largest, n)
     return largest
@@ -39,9 +43,9 @@ def verdict(path):
         text = f.read()
     apart = APART.search(text)
     bounded = re.search(r"ROOT [^\n]*(<=\d|token\[\])", text)
-    parts = re.search(r"(num_partitions=(?!1\b)|inferred_dimension)", text)
+    parts = re.search(r"(num_partitions ?= ?(?!1\b)|inferred_dimension)", text)
     if apart or parts or bounded or size_of(text) > LARGEST:
-        return "left out: " + (apart or parts or bounded or ["", "large"])[1]
+        return "left out: " + ((apart or parts or bounded or ["", "large"])[1] or apart[0]).replace("\n", " ")
     try:
         program = oracle.Program(path)
     except Exception as error:  # whatever jaxlib says
@@ -49,7 +53,7 @@ def verdict(path):
     with tempfile.TemporaryDirectory(prefix="weft-sweep-") as folder:
         command = [os.path.join(os.environ["WEFT_BUILDDIR"], "weft"), "run", path, "--quiet", "--save-inputs", folder, "--output-dir", folder]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
         except subprocess.TimeoutExpired:
             return "left out: no end"
         if done.returncode:
@@ -60,12 +64,17 @@ def verdict(path):
             results = program.run(program.put(arrays))
         except Exception as error:
             return "XLA refuses: " + str(error).split("\n", 1)[0][:160]
+        wrong = ""
         for i, result in enumerate(results):
             want = np.asarray(result)
-            wrong = oracle.compare(oracle.load_npy(f"{folder}/result_{i}.npy", want.dtype), want)
-            if wrong:
-                return f"DIFFERS: result {i}: {wrong}"
-    return "same"
+            os.makedirs(f"{folder}/xla", exist_ok=True)
+            np.save(f"{folder}/xla/result_{i}.npy", want)
+            wrong = wrong or oracle.compare(oracle.load_npy(f"{folder}/result_{i}.npy", want.dtype), want).replace("elements", f"of result {i}")
+        floats = {np.asarray(a).dtype.name for a in results} & {"float16", "bfloat16", "float32"}
+        if wrong and floats and path.endswith(".hlo"):
+            ours, theirs = oracle.judge(path, folder, folder, folder + "/xla")
+            return f"same, ours {ours:.2g} and XLA's {theirs:.2g} from wider types" if ours <= 1.2 * theirs else f"DIFFERS: {wrong}"
+    return f"DIFFERS: {wrong}" if wrong else "same"
 
 
 def work(paths):
