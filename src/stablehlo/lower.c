@@ -827,6 +827,7 @@ static const lower_entry *find_rule(const mlir_op *op)
   for (size_t i = 0; i < WEFT_COUNT(structural); i++)
     if (structural[i].dialect == op->dialect && strcmp(structural[i].entry.name, op->name) == 0)
       return &structural[i].entry;
+  if (op->dialect == SHLO_SDY && strcmp(op->name, "constant") == 0) return lower_find_entry(op->name);
   if (op->dialect < WEFT_COUNT(dialects) && dialects[op->dialect].rule) return &dialects[op->dialect];
   return op->dialect == SHLO_STABLEHLO ? lower_find_entry(op->name) : NULL;
 }

@@ -400,8 +400,20 @@ weft_status *lower_top_k(lowering *l, const mlir_op *op)
 }
 
 /* N inputs, then the carries; the region takes a slice of each input and the carries. */
+static weft_status *declared_tuple(lowering *l, const mlir_op *op, const hlo_shape **out)
+{
+  const hlo_shape **shapes = WEFT_ARENA_ARRAY(l->arena, const hlo_shape *, op->result_count);
+
+  WEFT_TRY_ALLOC(shapes);
+  for (int i = 0; i < op->result_count; i++) WEFT_TRY(lower_shape(l, op->results[i].type, &shapes[i]));
+  *out = hlo_shape_tuple(l->arena, op->result_count, shapes);
+  WEFT_TRY_ALLOC(*out);
+  return NULL;
+}
+
 static weft_status *scan(lowering *l, const mlir_op *op)
 {
+  const hlo_shape *wish = NULL;
   hlo_instr **operands, *in;
   hlo_computation *f;
   hlo_ints segments;
@@ -417,7 +429,8 @@ static weft_status *scan(lowering *l, const mlir_op *op)
     if (hlo_shape_is_array(operands[i]->shape) && dim >= 0 && dim < operands[i]->shape->rank && operands[i]->shape->dims[dim] != size)
       return WEFT_ERR(INVALID_ARGUMENT, "scan_dim_size is %" PRId64 ", operand %d has %" PRId64, size, i, operands[i]->shape->dims[dim]);
   WEFT_TRY(lower_scalar_region(l, op, 0, "scanned", WEFT_INVALID, &f));
-  WEFT_TRY(lower_emit(l, HLO_SCAN, NULL, op->operand_count, operands, &in));
+  if (segments.v[0] == 0) WEFT_TRY(declared_tuple(l, op, &wish)); /* no operand tells how long it is */
+  WEFT_TRY(lower_emit(l, HLO_SCAN, wish, op->operand_count, operands, &in));
   WEFT_TRY(hlo_set_called(in, 1, &f));
   WEFT_TRY(hlo_ints_new(l->module, 1, &dim, &in->dims));
   in->u.scan.num_carries = segments.v[1];

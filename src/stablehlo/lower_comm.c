@@ -248,12 +248,25 @@ static weft_status *all_to_all_one(lowering *l, const mlir_op *op, hlo_collectiv
   return lower_result(l, op, result, in);
 }
 
+/* MHLO's: operand i goes to member i of the group, result i comes from there. */
+static weft_status *all_to_all_operands(lowering *l, const mlir_op *op, hlo_collective_attrs *c)
+{
+  hlo_instr **operands, *in;
+
+  WEFT_TRY(lower_operands(l, op, &operands));
+  WEFT_TRY(lower_emit(l, HLO_ALL_TO_ALL, NULL, op->operand_count, operands, &in));
+  in->u.collective = c;
+  WEFT_TRY(lower_finish(in));
+  return lower_tuple_results(l, op, in);
+}
+
 weft_status *lower_all_to_all(lowering *l, const mlir_op *op)
 {
   hlo_collective_attrs *c;
   hlo_instr *x;
 
   WEFT_TRY(collective_attrs(l, op, &c));
+  if (!mlir_attr_of(op, "split_dimension") && op->operand_count > 1) return all_to_all_operands(l, op, c);
   c->split_count = mlir_attr_int(mlir_attr_of(op, "split_count"), 0);
   for (int i = 0; i < op->operand_count; i++) {
     WEFT_TRY(lower_operand(l, op, i, &x));

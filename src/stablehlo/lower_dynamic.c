@@ -187,16 +187,58 @@ weft_status *lower_dynamic_conv(lowering *l, const mlir_op *op)
   return lower_convolution_with(l, op, padding);
 }
 
+/* A slice whose start is only known at run time, and whose size its result's type says: strides are 1. */
+static weft_status *slice_from(lowering *l, const mlir_op *op, hlo_instr *x, hlo_instr *start)
+{
+  hlo_instr *operands[HLO_MAX_RANK + 1] = {x}, *in;
+  const hlo_shape *shape;
+  int rank = x->shape->rank;
+
+  WEFT_TRY(lower_shape(l, op->results[0].type, &shape));
+  if (!hlo_shape_is_array(start->shape) || shape->rank != rank || start->shape->rank != 1 || start->shape->dims[0] != rank)
+    return WEFT_ERR(INVALID_ARGUMENT, "%" PRId64 " starts and a result of rank %d for an operand of rank %d",
+                    start->shape->rank == 1 ? start->shape->dims[0] : 0, shape->rank, rank);
+  for (int i = 0; i < rank; i++) {
+    hlo_slice_attrs *one = WEFT_ARENA_NEW(l->arena, hlo_slice_attrs);
+    WEFT_TRY_ALLOC(one);
+    WEFT_TRY(hlo_ints_new(l->module, 1, &(int64_t){i}, &one->start));
+    WEFT_TRY(hlo_ints_new(l->module, 1, &(int64_t){i + 1}, &one->limit));
+    WEFT_TRY(hlo_ints_new(l->module, 1, &(int64_t){1}, &one->stride));
+    WEFT_TRY(lower_emit(l, HLO_SLICE, NULL, 1, &start, &in));
+    in->u.slice = one;
+    WEFT_TRY(lower_finish(in));
+    WEFT_TRY(lower_reshape(l, in, 0, NULL, &operands[i + 1]));
+  }
+  WEFT_TRY(lower_emit(l, HLO_DYNAMIC_SLICE, NULL, rank + 1, operands, &in));
+  WEFT_TRY(hlo_ints_new(l->module, rank, shape->dims, &in->u.slice_sizes));
+  WEFT_TRY(lower_finish(in));
+  return lower_result(l, op, 0, in);
+}
+
+static bool all_ones(hlo_ints v)
+{
+  for (int i = 0; i < v.count; i++)
+    if (v.v[i] != 1) return false;
+  return true;
+}
+
 weft_status *lower_real_dynamic_slice(lowering *l, const mlir_op *op)
 {
   hlo_slice_attrs *attrs = WEFT_ARENA_NEW(l->arena, hlo_slice_attrs);
-  hlo_instr *x, *in;
+  hlo_instr *x, *start, *in;
 
   WEFT_TRY_ALLOC(attrs);
   WEFT_TRY(lower_operand(l, op, 0, &x));
-  WEFT_TRY(known_operand(l, op, 1, &attrs->start));
-  WEFT_TRY(known_operand(l, op, 2, &attrs->limit));
+  WEFT_TRY(lower_operand(l, op, 1, &start));
   WEFT_TRY(known_operand(l, op, 3, &attrs->stride));
+  weft_status *known = lower_known_ints(l, start, &attrs->start);
+  if (weft_status_code(known) == WEFT_UNIMPLEMENTED && hlo_shape_is_array(x->shape) && op->result_count == 1 &&
+      !mlir_type_is_dynamic(op->results[0].type) && all_ones(attrs->stride)) {
+    weft_status_ignore(known);
+    return slice_from(l, op, x, start);
+  }
+  WEFT_TRY_NOTE(known, "operand 1");
+  WEFT_TRY(known_operand(l, op, 2, &attrs->limit));
   WEFT_TRY(lower_emit(l, HLO_SLICE, NULL, 1, &x, &in));
   in->u.slice = attrs;
   WEFT_TRY(lower_finish(in));

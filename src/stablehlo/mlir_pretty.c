@@ -208,6 +208,19 @@ static weft_status *constant(text_parser *ps, mlir_op *op, text_attrs *attrs)
   return text_set_results(ps, op, 1, &type);
 }
 
+/* xla.rng_get_and_update_state {delta = 1}, whose result is always the same type. */
+static weft_status *rng_state(text_parser *ps, mlir_op *op, text_attrs *attrs)
+{
+  static const int64_t dims[] = {2};
+  mlir_type *type = WEFT_ARENA_NEW(ps->arena, mlir_type);
+  const mlir_type *results[] = {type};
+
+  WEFT_TRY_ALLOC(type);
+  *type = (mlir_type){.kind = MLIR_TENSOR, .dtype = WEFT_U64, .rank = 1, .dims = dims, .element = mlir_element_type(WEFT_U64)};
+  WEFT_TRY(text_set_results(ps, op, 1, results));
+  return tail(ps, op, attrs);
+}
+
 static weft_status *string_attr(text_parser *ps, text_attrs *attrs, const char *name, const char *s)
 {
   const mlir_attr *a;
@@ -285,6 +298,21 @@ static weft_status *region_with(text_parser *ps, mlir_region *region, const argu
                                                    .locations = (const mlir_location **)args->locations.items});
 }
 
+/* The body of a function whose arguments are types alone is named by the label of its block: { ^bb0(%a: T): ... } */
+static weft_status *labelled_body(text_parser *ps, mlir_region *region, const arguments *args)
+{
+  const char *at = ps->p;
+
+  WEFT_TRY(text_region(ps, region, NULL));
+  const mlir_block *block = region->first;
+  if (block->arg_count != args->types.count)
+    return text_fail(ps, at, "the body's block has %d arguments, the function %d", block->arg_count, args->types.count);
+  for (int i = 0; i < block->arg_count; i++)
+    if (!mlir_type_equal(block->args[i].type, args->types.items[i]))
+      return text_fail(ps, at, "argument %d of the body's block is of another type than the function's", i);
+  return NULL;
+}
+
 /* func [public|private] @name(args) [-> results] [attributes {...}] [{ body }] */
 static weft_status *func(text_parser *ps, mlir_op *op, text_attrs *attrs)
 {
@@ -329,7 +357,9 @@ static weft_status *func(text_parser *ps, mlir_op *op, text_attrs *attrs)
   op->regions = WEFT_ARENA_NEW(ps->arena, mlir_region);
   WEFT_TRY_ALLOC(op->regions);
   op->region_count = 1;
-  return text_peek(ps) == '{' ? region_with(ps, &op->regions[0], &args) : NULL;
+  if (text_peek(ps) != '{') return NULL;
+  bool labelled = args.types.count && !args.sizes.items[0];
+  return (labelled ? labelled_body : region_with)(ps, &op->regions[0], &args);
 }
 
 /* module [@name] [attributes {...}] { ... } */
@@ -734,6 +764,7 @@ static const assembly *find_assembly(const mlir_op_kind *kind)
       {SHLO_STABLEHLO, "slice", slice}, {SHLO_STABLEHLO, "get_tuple_element", get_tuple_element},
       {SHLO_STABLEHLO, "convolution", convolution}, {SHLO_STABLEHLO, "dynamic_conv", convolution},
       {SHLO_CHLO, "scan", scan}, {SHLO_STABLEHLO, "reduce", reduce}, {SHLO_STABLEHLO, "while", while_op}, {SHLO_SDY, "mesh", sdy_mesh},
+      {SHLO_STABLEHLO, "xla.rng_get_and_update_state", rng_state}, {SHLO_SDY, "constant", constant},
       {SHLO_SDY, "manual_computation", sdy_computation}, {SHLO_SDY, "named_computation", sdy_computation},
       {SHLO_SDY, "return", universal},
   };

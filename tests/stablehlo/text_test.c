@@ -45,6 +45,9 @@ TEST(custom_and_generic_assembly_mean_the_same)
        "array<i32: 1, 1>}> ({\n  ^b(%x: tensor<6xf32>, %y: tensor<6xf32>):\n    %s = stablehlo.add %x, %y : "
        "tensor<6xf32>\n    stablehlo.return %s, %s : tensor<6xf32>, tensor<6xf32>\n  }) : (tensor<4x6xf32>, tensor<6xf32>) -> "
        "(tensor<4x6xf32>, tensor<6xf32>)"},
+      {"%0 = sdy.constant dense<1.0> : tensor<2xf32>",
+       "%0 = \"stablehlo.constant\"() {value = dense<1.0> : tensor<2xf32>} : () -> tensor<2xf32>"},
+      {"%0 = mhlo.xla.rng_get_and_update_state {delta = 3 : i64}", "%0 = \"mhlo.xla.rng_get_and_update_state\"() {delta = 3 : i64} : () -> tensor<2xui64>"},
       {"%0 = stablehlo.add %a, %a : tensor<4x6xf32>",
        "%0 = \"stablehlo.add\"(%a, %a) : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xf32>"},
       {"%0 = stablehlo.compare  LT, %a, %a,  TOTALORDER : (tensor<4x6xf32>, tensor<4x6xf32>) -> tensor<4x6xi1>",
@@ -88,6 +91,47 @@ TEST(custom_and_generic_assembly_mean_the_same)
     WEFT_AUTO_STR generic = lower_text(program[1], NULL);
     T_EQ_STR(custom, generic);
   }
+}
+
+TEST(a_body_may_name_the_arguments)
+{
+  WEFT_AUTO_STR named = lower_text("func.func @main(%x: tensor<2xf32>, %y: tensor<f32>) -> tensor<f32> {\n  return %y : tensor<f32>\n}\n", NULL);
+  WEFT_AUTO_STR labelled = lower_text("func.func @main(tensor<2xf32>, tensor<f32>) -> tensor<f32> {\n^bb0(%x: tensor<2xf32>, %y: tensor<f32>):\n"
+                                      "  return %y : tensor<f32>\n}\n", NULL);
+
+  T_EQ_STR(named, labelled);
+  T_FAILS(parse("func.func @main(tensor<2xf32>) {\n^bb0(%x: tensor<2xf32>, %y: tensor<f32>):\n  return\n}\n"), "2 arguments, the function 1");
+  T_FAILS(parse("func.func @main(tensor<2xf32>) {\n^bb0(%x: tensor<3xf32>):\n  return\n}\n"), "argument 0 of the body's block is of another type");
+  T_FAILS(parse("func.func @main(tensor<2xf32>) {\n  return\n}\n"), "0 arguments, the function 1");
+}
+
+/* What jaxlib makes of these. */
+TEST(declared_types_say_what_operands_do_not)
+{
+  static const struct { const char *program, *made; } cases[] = {
+      {"func.func @main(%x: tensor<4x8xf32>, %s: tensor<2xi64>) -> tensor<1x3xf32> {\n"
+       "  %d = stablehlo.constant dense<[1, 3]> : tensor<2xi64>\n  %e = stablehlo.add %s, %d : tensor<2xi64>\n"
+       "  %o = stablehlo.constant dense<1> : tensor<2xi64>\n"
+       "  %0 = stablehlo.real_dynamic_slice %x, %s, %e, %o : (tensor<4x8xf32>, tensor<2xi64>, tensor<2xi64>, tensor<2xi64>) -> "
+       "tensor<1x3xf32>\n  return %0 : tensor<1x3xf32>\n}\n",
+       "dynamic_slice_sizes={1,3}"},
+      {"func.func @main(%x: tensor<f32>) -> tensor<10xf32> {\n"
+       "  %0:2 = mhlo.scan () inits (%x) dimension=0 {\n  ^b(%c: tensor<f32>):\n    mhlo.return %c, %c : tensor<f32>, tensor<f32>\n"
+       "  } : (tensor<f32>) -> (tensor<10xf32>, tensor<f32>)\n  return %0#0 : tensor<10xf32>\n}\n",
+       "= (f32[10], f32[]) scan(arg0), dimensions={0}, num_carries=1"},
+      {"func.func @main(%x: tensor<2xf32>, %y: tensor<2xf32>) -> tensor<2xf32> {\n"
+       "  %0:2 = \"mhlo.all_to_all\"(%x, %y) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<2xf32>, tensor<2xf32>) -> "
+       "(tensor<2xf32>, tensor<2xf32>)\n  return %0#1 : tensor<2xf32>\n}\n",
+       "= (f32[2], f32[2]) all-to-all(arg0, arg1), replica_groups={{0,1}}"},
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    WEFT_AUTO_STR text = lower_text(cases[i].program, NULL);
+    if (!strstr(text, cases[i].made)) T_EQ_STR(text, cases[i].made);
+  }
+  T_FAILS(parse("func.func @main(%x: tensor<4xf32>, %s: tensor<1xi64>, %o: tensor<1xi64>) -> tensor<?xf32> {\n"
+                "  %0 = stablehlo.real_dynamic_slice %x, %s, %s, %o : (tensor<4xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> "
+                "tensor<?xf32>\n  return %0 : tensor<?xf32>\n}\n"), "depends on the value of an argument");
 }
 
 /* The first `count` elements of what a program without arguments gives. */
@@ -528,7 +572,7 @@ TEST(operations_like_earlier_ones_have_operands_of_their_own)
   T_TRUE(got[0] == 125.25);
 }
 
-TEST_MAIN(UNIT(custom_and_generic_assembly_mean_the_same), UNIT(constants_in_every_spelling),
+TEST_MAIN(UNIT(custom_and_generic_assembly_mean_the_same), UNIT(a_body_may_name_the_arguments), UNIT(declared_types_say_what_operands_do_not), UNIT(constants_in_every_spelling),
           UNIT(a_splat_is_a_broadcast_of_a_scalar), UNIT(loops_see_values_from_outside),
           UNIT(a_function_is_chosen_and_its_shapes_refined), UNIT(donated_and_aliased_arguments),
           UNIT(locations_become_metadata), UNIT(call_stacks_are_shared_and_name_the_place), UNIT(errors_point_at_the_fault), UNIT(regions_that_multiply_end),
