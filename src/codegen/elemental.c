@@ -334,11 +334,13 @@ static weft_status *emit_pad(gen_emit *e, gen_env *env, const hlo_instr *instr, 
   WEFT_TRY(emit_scalar(e, env, instr->operands[1], &padding));
   for (int d = 0; d < in->rank; d++) {
     const hlo_pad_dim *p = &instr->u.pad.dims[d];
-    gen_affine x = gen_affine_offset(idx->d[d], -p->low);
     int64_t step = in->dims[d] > 1 ? p->interior + 1 : 1; /* between the elements of one there may be any number */
     bool never;
+    if (in->dims[d] == 0 || p->low >= instr->shape->dims[d] || p->low <= -(in->dims[d] - 1) * step - 1)
+      return *out = padding, NULL;
+    gen_affine x = gen_affine_offset(idx->d[d], -p->low);
     if (step > 1) { /* shifted by a multiple of the step so that it is not negative */
-      int64_t shift = p->low > 0 ? (p->low + step - 1) / step : 0;
+      int64_t shift = p->low > 0 ? (p->low - 1) / step + 1 : 0;
       gen_affine up = gen_affine_offset(x, shift * step);
       gen_affine rest = gen_affine_digit(e, up, 1, step);
       gen_ssa on_step = gen_affine_within(e, rest, 0, 1, &never);
@@ -347,7 +349,7 @@ static weft_status *emit_pad(gen_emit *e, gen_env *env, const hlo_instr *instr, 
       x = gen_affine_offset(gen_affine_digit(e, up, step, 0), -shift);
     }
     gen_ssa inside = gen_affine_within(e, x, 0, in->dims[d], &never);
-    if (never || in->dims[d] == 0) return *out = padding, NULL;
+    if (never) return *out = padding, NULL;
     cond = and_mask(e, cond, inside);
     at->d[d] = x;
   }

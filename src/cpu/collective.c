@@ -249,7 +249,8 @@ static void fill_op(const collective_thunk *t, void *const *args, int rank, int6
   default: /* collective-permute */
     op->kind = WEFT_PERMUTE;
     for (int p = 0; p < instr->u.collective->pair_count; p++) {
-      if (instr->u.collective->pairs[p][0] == id) op->target = (int)instr->u.collective->pairs[p][1];
+      if (instr->u.collective->pairs[p][0] == id && !(t->grouping->place_count == 1 && instr->u.collective->pairs[p][1] > 0))
+        op->target = (int)instr->u.collective->pairs[p][1]; /* XLA takes one alone that sends to others */
       if (instr->u.collective->pairs[p][1] == id) op->source = (int)instr->u.collective->pairs[p][0];
     }
   }

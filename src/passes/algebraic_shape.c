@@ -238,9 +238,10 @@ weft_status *simplify_slice(simplifier *s, hlo_instr *instr)
   if (x->op == HLO_PAD && has_unit_strides(instr)) { /* wholly inside what was padded */
     for (int d = 0; d < rank; d++) {
       const hlo_pad_dim *p = &x->u.pad.dims[d];
+      if (p->interior || p->low < 0) return NULL; /* simplified on its own */
       starts[d] = instr->u.slice->start.v[d] - p->low;
       limits[d] = instr->u.slice->limit.v[d] - p->low;
-      if (p->interior || starts[d] < 0 || limits[d] > x->operands[0]->shape->dims[d]) return NULL;
+      if (starts[d] < 0 || limits[d] > x->operands[0]->shape->dims[d]) return NULL;
     }
     return simplify_built(s, &b, instr, pb_slice(&b, x->operands[0], starts, limits, NULL));
   }
@@ -315,6 +316,25 @@ weft_status *simplify_concatenate(simplifier *s, hlo_instr *instr)
   return simplify_built(s, &b, instr, pb_concat(&b, dim, count, parts));
 }
 
+/* How many elements a padding on one side cuts off, where there are `step` from one to the next. */
+static int64_t cut_off(int64_t padding, int64_t step) { return padding < 0 ? -(padding + 1) / step + 1 : 0; }
+
+/* What is left of x where paddings are negative, and the paddings of that; false if nothing is. */
+static bool cut_by_padding(const hlo_instr *pad, int64_t *starts, int64_t *limits, hlo_pad_dim *pads)
+{
+  const hlo_shape *x = pad->operands[0]->shape;
+
+  for (int d = 0; d < x->rank; d++) {
+    const hlo_pad_dim *p = &pad->u.pad.dims[d];
+    int64_t step = x->dims[d] > 1 ? p->interior + 1 : 1, low = cut_off(p->low, step), high = cut_off(p->high, step);
+    if (low >= x->dims[d] || high >= x->dims[d] - low) return false;
+    starts[d] = low;
+    limits[d] = x->dims[d] - high;
+    pads[d] = (hlo_pad_dim){p->low + low * step, p->high + high * step, p->interior};
+  }
+  return true;
+}
+
 weft_status *simplify_pad(simplifier *s, hlo_instr *instr)
 {
   hlo_instr *x = instr->operands[0];
@@ -334,17 +354,10 @@ weft_status *simplify_pad(simplifier *s, hlo_instr *instr)
     return simplify_built(s, &b, instr, pb_fill(&b, instr->operands[1], instr->shape));
   if (is_scalar_broadcast(x) && x->operands[0] == instr->operands[1])
     return simplify_built(s, &b, instr, pb_fill(&b, instr->operands[1], instr->shape));
-  if (negative) { /* pad with what is not negative, then slice */
-    hlo_instr *padded;
-    for (int d = 0; d < rank; d++) {
-      pads[d] = instr->u.pad.dims[d];
-      starts[d] = WEFT_MAX(-pads[d].low, 0);
-      limits[d] = starts[d] + instr->shape->dims[d];
-      pads[d].low = WEFT_MAX(pads[d].low, 0);
-      pads[d].high = WEFT_MAX(pads[d].high, 0);
-    }
-    padded = pb_pad(&b, x, instr->operands[1], pads);
-    return simplify_built(s, &b, instr, pb_slice(&b, padded, starts, limits, NULL));
+  if (negative) { /* slice, then pad with what is not negative */
+    if (!cut_by_padding(instr, starts, limits, pads))
+      return simplify_built(s, &b, instr, pb_fill(&b, instr->operands[1], instr->shape));
+    return simplify_built(s, &b, instr, pb_pad(&b, pb_slice(&b, x, starts, limits, NULL), instr->operands[1], pads));
   }
   if (x->op == HLO_PAD && x->operands[1] == instr->operands[1]) {
     for (int d = 0; d < rank; d++) {

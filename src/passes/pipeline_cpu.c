@@ -8,7 +8,7 @@
 #define ENTRIES(table) .entries = (table), .count = (int)WEFT_COUNT(table)
 
 static const struct pass_entry legality_entries[] = {
-  PASS(normalize_layouts), PASS(async_expander), PASS(remove_annotations), PASS(one_form), PASS(scan_expander),
+  PASS(dce), PASS(normalize_layouts), PASS(async_expander), PASS(remove_annotations), PASS(one_form), PASS(scan_expander),
   PASS(call_inliner), PASS(flatten), PASS(spmd_partitioner),
   PASS(normalize_entry_layout), PASS(flatten), PASS(map_inliner),
   PASS(batch_norm_expander), PASS(rng_expander), PASS(elementwise_expander), PASS(dynamic_dimensions),

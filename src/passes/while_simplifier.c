@@ -245,12 +245,23 @@ static weft_status *annotate(hlo_instr *loop, int64_t trips)
   return NULL;
 }
 
+static bool never_runs(const hlo_instr *loop)
+{
+  const hlo_instr *test = loop->called[1]->root;
+
+  return test->op == HLO_CONSTANT && !hlo_literal_get_s64(test->u.literal, 0) && !pass_has_control_edges(loop);
+}
+
 static weft_status *simplify_while(hlo_instr *loop, weft_arena *arena, bool *changed)
 {
   while_loop w;
   bool is_tuple;
   int64_t trips;
 
+  if (never_runs(loop)) {
+    *changed = true;
+    return hlo_replace(loop, loop->operands[0]);
+  }
   WEFT_TRY(while_open(loop, arena, &w, &is_tuple));
   if (!is_tuple) return NULL;
   WEFT_TRY(use_initial_values(&w, changed));

@@ -33,6 +33,14 @@ typedef struct places {
   int64_t *next; /* where the next group's places go */
 } places;
 
+/* On a program of one place XLA takes an all-reduce with any others, and whatever groups of one. */
+static bool may_be_absent(const places *p, int count)
+{
+  bool reduces = p->instr->op == HLO_ALL_REDUCE || p->instr->op == HLO_ALL_REDUCE_START;
+
+  return p->grouping->place_count == 1 && (reduces || count == 1);
+}
+
 /* A group of the program from ids of the mode, for the fixed coordinate that the mode leaves (replica or partition). */
 static weft_status *add_group(places *p, rt_group_mode mode, const int64_t *ids, int count, int64_t fixed)
 {
@@ -42,6 +50,7 @@ static weft_status *add_group(places *p, rt_group_mode mode, const int64_t *ids,
 
   for (int i = 0; i < count; i++) {
     int64_t id = ids ? ids[i] : i;
+    if (id >= limit && may_be_absent(p, count)) continue;
     if (id < 0 || id >= limit)
       return WEFT_ERR(INVALID_ARGUMENT, "\"%s\": id %" PRId64 " of replica_groups is not below %" PRId64, p->instr->name, id,
                       limit);
@@ -55,7 +64,7 @@ static weft_status *add_group(places *p, rt_group_mode mode, const int64_t *ids,
       *p->next++ = place;
     }
   }
-  g->groups[g->group_count++] = (hlo_ints){(int)(p->next - first), first};
+  if (p->next > first) g->groups[g->group_count++] = (hlo_ints){(int)(p->next - first), first};
   return NULL;
 }
 

@@ -27,7 +27,8 @@ typedef struct rt_grouping {
 } rt_grouping;
 
 /* Works out the groups of a collective; replica_groups in any form.  Everything is in `arena`.
- * Errors: INVALID_ARGUMENT for ids out of range, repeated, or missing where they must be given. */
+ * Errors: INVALID_ARGUMENT for ids out of range (a program of one place may name others in an all-reduce and in groups of
+ * one), repeated, or missing where they must be given. */
 WEFT_NODISCARD weft_status *rt_grouping_new(weft_arena *arena, const hlo_instr *instr, int64_t replicas,
                                             int64_t partitions, rt_grouping *out_grouping);
 bool rt_grouping_equal(const rt_grouping *a, const rt_grouping *b);

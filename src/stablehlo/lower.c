@@ -253,7 +253,7 @@ weft_status *lower_bind(lowering *l, mlir_value *value, hlo_instr *instr)
   return NULL;
 }
 
-static void unbind(lowering *l, int mark)
+void lower_unbind(lowering *l, int mark)
 {
   while (l->undo_count > mark) {
     l->undo_count--;
@@ -367,7 +367,10 @@ static weft_status *lower_operations(lowering *l, const mlir_op *op, mlir_stream
 {
   while (op) {
     if (op->name[0] != 'r' || strcmp(op->name, "return") != 0) {
-      WEFT_TRY_NOTE(lower_op(l, op), "%s at %s", op->name, LOWER_AT(l, op));
+      lower_place before = {l->comp, l->comp->last, l->depth, l->undo_count};
+      weft_status *st = l->refusals ? lower_reads_refused(l, op) : NULL;
+      if (!st) st = weft_status_note(lower_op(l, op), __FILE__, __LINE__, "%s at %s", op->name, LOWER_AT(l, op));
+      if (st) WEFT_TRY(lower_refuse(l, op, &before, st));
       if (stream) WEFT_TRY(mlir_stream_next(stream, &op));
       else op = op->next;
       continue;
@@ -468,7 +471,7 @@ static weft_status *new_scalar_region(lowering *l, const mlir_op *op, int region
   } else {
     WEFT_TRY(hlo_add_tuple(comp, NULL, count, results, &comp->root));
   }
-  unbind(l, mark);
+  lower_unbind(l, mark);
   l->comp = outer;
   *out = comp;
   return NULL;
@@ -554,6 +557,22 @@ static weft_status *find_captures(lowering *l, const mlir_region *regions, int c
   return NULL;
 }
 
+weft_status *lower_captured_results(lowering *l, const mlir_op *op, int region, hlo_instr ***out)
+{
+  const mlir_block *block;
+  const mlir_op *end;
+
+  *out = NULL;
+  WEFT_TRY(only_block(op, region, &block));
+  for (end = block->first; end && end->next; end = end->next) continue;
+  if (!end || strcmp(end->name, "return") != 0) return NULL; /* lower_block says so */
+  l->stamp++;
+  WEFT_TRY(mark_defined(l, &op->regions[region], 0));
+  for (int i = 0; i < end->operand_count; i++)
+    if (end->operands[i]->stamp == l->stamp) return NULL;
+  return lower_operands(l, end, out);
+}
+
 /* A computation of one tuple parameter, whose elements become the block's arguments and then the captured values. */
 static weft_status *agrees_with_type(lowering *l, const mlir_type *type, const hlo_shape *shape, int region, int arg)
 {
@@ -610,7 +629,7 @@ static weft_status *lower_while(lowering *l, const mlir_op *op)
   WEFT_TRY(lower_tuple_region(l, op, 0, "cond", init->shape, &c, &count, &results, &cond));
   if (count != 1) return WEFT_ERR(INVALID_ARGUMENT, "the condition returns %d values, expected 1", count);
   cond->root = results[0];
-  unbind(l, mark);
+  lower_unbind(l, mark);
 
   WEFT_TRY(lower_tuple_region(l, op, 1, "body", init->shape, &c, &count, &results, &body));
   if (count != n) return WEFT_ERR(INVALID_ARGUMENT, "the body returns %d values, expected %d", count, n);
@@ -619,7 +638,7 @@ static weft_status *lower_while(lowering *l, const mlir_op *op)
   for (int i = 0; i < n; i++) next[i] = results[i];
   for (int i = 0; i < c.count; i++) WEFT_TRY(lower_value_of(l, c.values[i], &next[n + i]));
   WEFT_TRY(hlo_add_tuple(body, NULL, n + c.count, next, &body->root));
-  unbind(l, mark);
+  lower_unbind(l, mark);
 
   l->comp = outer;
   WEFT_TRY(lower_emit(l, HLO_WHILE, NULL, 1, &init, &loop));
@@ -659,7 +678,7 @@ static weft_status *lower_branches(lowering *l, const mlir_op *op)
     } else {
       WEFT_TRY(hlo_add_tuple(branches[r], NULL, count, results, &branches[r]->root));
     }
-    unbind(l, branch_mark);
+    lower_unbind(l, branch_mark);
     l->comp = outer;
   }
   WEFT_TRY(lower_emit(l, HLO_CONDITIONAL, NULL, n + 1, operands, &in));
@@ -716,8 +735,10 @@ weft_status *lower_called_function(lowering *l, const char *name, hlo_computatio
     }
     l->comp = f->comp;
     f->busy = true;
-    WEFT_TRY_NOTE(lower_block(l, block, &count, &results), "function \"%s\"", name);
+    weft_status *st = lower_block(l, block, &count, &results);
     f->busy = false;
+    if (st) f->comp = NULL; /* the call may be of no use, and another be refused in its turn */
+    WEFT_TRY_NOTE(st, "function \"%s\"", name);
     WEFT_TRY(function_root(l, count, results));
     l->comp = outer;
   }
@@ -740,8 +761,9 @@ static weft_status *inline_call(lowering *l, const mlir_op *op, const char *name
                     op->operand_count);
   for (int i = 0; i < block->arg_count; i++) block->args[i].instr = args[i];
   f->busy = true;
-  WEFT_TRY_NOTE(lower_block(l, block, &count, &results), "function \"%s\"", name);
+  weft_status *st = lower_block(l, block, &count, &results);
   f->busy = false;
+  WEFT_TRY_NOTE(st, "function \"%s\"", name);
   if (count != op->result_count)
     return WEFT_ERR(INVALID_ARGUMENT, "function \"%s\" gives %d results, expected %d", name, count, op->result_count);
   for (int i = 0; i < count; i++) WEFT_TRY(lower_result(l, op, i, results[i]));
@@ -1157,7 +1179,8 @@ static weft_status *lower_module(lowering *l, const shlo_options *options)
   for (int i = 0; i < l->function_count; i++)
     if (!l->functions[i].reached)
       WEFT_TRY_NOTE(check_function(l, l->functions[i].op), "function \"%s\"", l->functions[i].name);
-  return hlo_module_gc(l->module);
+  WEFT_TRY(hlo_module_gc(l->module));
+  return l->refusals ? lower_check_refused(l) : NULL;
 }
 
 /* ---- the interface ------------------------------------------------------------------------------------------------ */
@@ -1270,6 +1293,7 @@ weft_status *shlo_lower(shlo_program *program, const shlo_options *options, hlo_
     for (int r = 0; r < l.source->op->region_count; r++) forget_instructions(&l.source->op->regions[r], 0);
   st = lower_module(&l, options);
   if (!st && l.frames) st = hlo_frame_builder_finish(l.frames, module);
+  lower_free_refused(&l);
   weft_arena_fini(&l.scratch);
   WEFT_TRY(st);
   *out_module = WEFT_MOVE(module);

@@ -1,7 +1,7 @@
 /* stablehlo/lower.h -- what the files of the lowering share: lower.c (programs, functions, regions, control flow),
  * lower_ops.c (one function per kind of operation), lower_chlo.c (CHLO), lower_quant.c (quantized types),
  * lower_dynamic.c (values and shapes that must be known now), lower_comm.c (collectives, custom-calls, host),
- * lower_repeat.c (operations like earlier ones),
+ * lower_repeat.c (operations like earlier ones), lower_refused.c (operations that cannot be lowered and may be of no use),
  * lower_sdy.c (Shardy's meshes, shardings and manual regions), constraints.c (what is checked of operations). */
 #ifndef WEFT_STABLEHLO_LOWER_H
 #define WEFT_STABLEHLO_LOWER_H
@@ -48,6 +48,7 @@ typedef struct lowering {
   lower_probe *probes;      /* interpreter.probe by id */
   hlo_instr *transferred;   /* token of the last transfer with the host */
   lower_form *forms;        /* of operations so far, or NULL */
+  struct lower_refusal *refusals; /* what may turn out to be of no use, or NULL */
   int reducer_count;
   struct { const mlir_op_kind *kind; weft_dtype type; hlo_computation *comp; } reducers[16];
 } lowering;
@@ -80,6 +81,20 @@ WEFT_NODISCARD weft_status *lower_find_form(lowering *l, const mlir_op *op, lowe
 WEFT_NODISCARD weft_status *lower_repeat(lowering *l, const mlir_op *op, const lower_form *form, bool *out_done);
 void lower_note_form(lowering *l, const mlir_op *op, const hlo_instr *before, lower_form *form);
 
+/* ---- lower_refused.c ---------------------------------------------------------------------------------------------- */
+
+/* Where the lowering of an operation began. */
+typedef struct lower_place { hlo_computation *comp; hlo_instr *last; int depth, undo_count; } lower_place;
+
+/* Why `op` cannot be lowered: it reads, here or in its regions, what was refused; else NULL. */
+WEFT_NODISCARD weft_status *lower_reads_refused(lowering *l, const mlir_op *op);
+/* Takes `why`, the error of lowering `op`, and returns it; unless `op` would be dropped if nothing read its results: then
+ * they are placeholders, and all is as before it. */
+WEFT_NODISCARD weft_status *lower_refuse(lowering *l, const mlir_op *op, const lower_place *before, weft_status *why);
+/* Of the whole module, at its end.  Errors: why an operation was refused that something needs. */
+WEFT_NODISCARD weft_status *lower_check_refused(lowering *l);
+void lower_free_refused(lowering *l);
+
 /* ---- lower_loc.c -------------------------------------------------------------------------------------------------- */
 
 /* What a location says, shared by all that comes from it; NULL if it says nothing. */
@@ -101,6 +116,10 @@ WEFT_NODISCARD weft_status *lower_tuple_results(lowering *l, const mlir_op *op, 
  * declared) and converted to what the region expects. */
 WEFT_NODISCARD weft_status *lower_scalar_region(lowering *l, const mlir_op *op, int region, const char *name,
                                                 weft_dtype as, hlo_computation **out);
+/* What the region gives back, in scratch, if all of it is from outside; else *out is NULL. */
+WEFT_NODISCARD weft_status *lower_captured_results(lowering *l, const mlir_op *op, int region, hlo_instr ***out);
+/* Undoes bindings down to `mark` of l->undo_count. */
+void lower_unbind(lowering *l, int mark);
 /* A function as a computation, lowered once. */
 WEFT_NODISCARD weft_status *lower_called_function(lowering *l, const char *name, hlo_computation **out);
 lower_function *lower_find_function(lowering *l, const char *name);

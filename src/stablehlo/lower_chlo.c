@@ -474,7 +474,8 @@ static weft_status *constant(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, in);
 }
 
-/* Operands of broadcast_*: to the numpy broadcast of their shapes, or along broadcast_dimensions. */
+/* Operands of broadcast_*: to the numpy broadcast of their shapes, or along broadcast_dimensions (of operands of one rank
+ * they mean nothing, whatever they are). */
 static weft_status *broadcast_operands(lowering *l, const mlir_op *op, hlo_instr **operands)
 {
   hlo_ints given;
@@ -487,7 +488,7 @@ static weft_status *broadcast_operands(lowering *l, const mlir_op *op, hlo_instr
     rank = WEFT_MAX(rank, operands[i]->shape->rank);
     least = WEFT_MIN(least, operands[i]->shape->rank);
   }
-  if (given.count > 0 && given.count != least)
+  if (given.count > 0 && given.count != least && least < rank)
     return WEFT_ERR(INVALID_ARGUMENT, "%d broadcast_dimensions for an operand of rank %d", given.count, least);
   for (int d = 0; d < rank; d++) dims[d] = 1;
   for (int pass = 0; pass < 2; pass++)

@@ -459,12 +459,50 @@ static weft_status *reduction(lowering *l, const mlir_op *op, hlo_opcode code, h
   return hlo_set_called(*out, 1, &f);
 }
 
-static weft_status *reduce(lowering *l, const mlir_op *op)
+/* A reduction whose region gives back `values`, scalars from outside of it: these wherever there is something to reduce.
+ * Not done where only running tells whether there is, or the values are not of the types of the inits. */
+static weft_status *captured_reduce(lowering *l, const mlir_op *op, hlo_ints dims, hlo_instr *const *values, bool *out_done)
 {
+  int n = op->operand_count / 2, rank = 0;
+  int64_t kept[HLO_MAX_RANK], reduced = 1;
+  const hlo_shape *x;
   hlo_instr *in;
 
+  *out_done = false;
+  WEFT_TRY(lower_operand(l, op, 0, &in));
+  x = in->shape;
+  if (!hlo_shape_is_array(x) || x->dynamic || op->result_count != n) return NULL;
+  for (int d = 0; d < x->rank; d++) {
+    bool is_reduced = false;
+    for (int i = 0; i < dims.count; i++) is_reduced |= dims.v[i] == d;
+    if (is_reduced) reduced = WEFT_MIN(reduced, x->dims[d]);
+    else kept[rank++] = x->dims[d];
+  }
+  for (int i = 0; i < n; i++) {
+    WEFT_TRY(lower_operand(l, op, n + i, &in));
+    if (!hlo_shape_is_scalar(in->shape) || !hlo_shape_equal(in->shape, values[i]->shape, false)) return NULL;
+  }
+  for (int i = 0; i < n; i++) {
+    WEFT_TRY(lower_operand(l, op, n + i, &in));
+    WEFT_TRY(hlo_add_broadcast(l->comp, NULL, reduced > 0 ? values[i] : in, rank, kept, NULL, &in));
+    WEFT_TRY(lower_result(l, op, i, in));
+  }
+  *out_done = true;
+  return NULL;
+}
+
+static weft_status *reduce(lowering *l, const mlir_op *op)
+{
+  hlo_instr *in, **captured;
+  hlo_ints dims;
+  bool done = false;
+
+  WEFT_TRY(lower_ints(l, op, "dimensions", &dims));
+  WEFT_TRY(lower_captured_results(l, op, 0, &captured));
+  if (captured) WEFT_TRY(captured_reduce(l, op, dims, captured, &done));
+  if (done) return NULL;
   WEFT_TRY(reduction(l, op, HLO_REDUCE, &in));
-  WEFT_TRY(lower_ints(l, op, "dimensions", &in->dims));
+  in->dims = dims;
   WEFT_TRY(lower_finish(in));
   return lower_tuple_results(l, op, in);
 }

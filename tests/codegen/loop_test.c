@@ -195,6 +195,8 @@ static const struct { const char *params, *body, *result; } cases[] = {
   {"f32[10,20] f32[]", "  ROOT r = f32[15,27] pad(p0, p1), padding=2_3x4_3", "f32[15,27]"},
   {"f32[10,20] f32[]", "  ROOT r = f32[9,15] pad(p0, p1), padding=-2_1x-3_-2", "f32[9,15]"},
   {"f32[10,20] f32[]", "  ROOT r = f32[33,43] pad(p0, p1), padding=2_3_2x1_3_1", "f32[33,43]"},
+  {"f32[10,20] f32[]", "  ROOT r = f32[9,20] pad(p0, p1), padding=-9223372036854775808_9223372036854775807x0_0", "f32[9,20]"},
+  {"f32[2,20] f32[]", "  ROOT r = f32[7,20] pad(p0, p1), padding=5_-9223372036854775800_9223372036854775800x0_0", "f32[7,20]"},
   /* padded along another dimension than the lanes', what is costly is computed where it is wanted: a branch */
   {"f32[5,40] f32[40]", "  x = f32[5,40] exponential(p0)\n  z = f32[] constant(0)\n  a = f32[10,40] pad(x, z), padding=1_0_1x0_0\n"
    "  l = f32[5,40] log(p0)\n  b = f32[10,40] pad(l, z), padding=0_1_1x0_0\n  s = f32[10,40] add(a, b)\n"

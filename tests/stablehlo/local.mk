@@ -47,3 +47,5 @@ EXTRA_DIST += %D%/random_programs.py %D%/random_wide.py
 TESTS += %D%/refused_jaxlib_test.py
 EXTRA_DIST += %D%/refused_jaxlib_test.py
 EXTRA_DIST += %D%/random_jaxlib_test.py
+TESTS += %D%/taken_jaxlib_test.py
+EXTRA_DIST += %D%/taken_jaxlib_test.py %D%/taken.mlir

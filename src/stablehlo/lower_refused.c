@@ -1,0 +1,123 @@
+/* stablehlo/lower_refused.c -- operations that cannot be lowered and may be of no use.
+ *
+ * XLA drops what nothing reads before it looks at it closely.  Whether something reads a value is known at the end only, since
+ * bodies are read in parts: until then custom calls stand for the results of what is refused, and what reads one of them is
+ * refused with it. */
+#include <string.h>
+
+#include "stablehlo/lower.h"
+
+typedef struct lower_refusal lower_refusal;
+struct lower_refusal { weft_status *why; lower_refusal *next; };
+
+/* The attributes of a placeholder; its target is PLACEHOLDER itself, whatever a program calls by that name. */
+typedef struct placeholder { hlo_custom_call_attrs attrs; const lower_refusal *refusal; } placeholder;
+static const char PLACEHOLDER[] = "weft.refused";
+
+static const lower_refusal *refusal_of(const hlo_instr *in)
+{
+  if (in->op != HLO_CUSTOM_CALL || !in->u.custom || in->u.custom->target != PLACEHOLDER) return NULL;
+  return ((const placeholder *)(const void *)in->u.custom)->refusal;
+}
+
+static const lower_refusal *read_refused(const mlir_op *op, int depth)
+{
+  const lower_refusal *r = NULL;
+
+  for (int i = 0; i < op->operand_count && !r; i++)
+    if (op->operands[i]->instr) r = refusal_of(op->operands[i]->instr);
+  for (int k = 0; k < op->region_count && !r && depth <= MLIR_MAX_DEPTH; k++)
+    for (const mlir_block *b = op->regions[k].first; b && !r; b = b->next)
+      for (const mlir_op *inner = b->first; inner && !r; inner = inner->next) r = read_refused(inner, depth + 1);
+  return r;
+}
+
+weft_status *lower_reads_refused(lowering *l, const mlir_op *op)
+{
+  const lower_refusal *r = read_refused(op, 0);
+
+  (void)l;
+  return r ? weft_status_dup(r->why) : NULL;
+}
+
+/* It does more than give results: it stays where nothing reads them, and so does what XLA keeps as if it did. */
+static bool has_effect(const mlir_op *op, int depth)
+{
+  static const char *const effects[] = {
+      "all_gather", "all_reduce", "all_to_all", "async_done", "async_start", "collective_broadcast", "collective_permute",
+      "collective_reduce", "composite", "infeed", "optimization_barrier", "outfeed", "partition_id", "ragged_all_to_all", "recv",
+      "reduce_scatter", "replica_id", "rng", "send"};
+
+  if (op->dialect != SHLO_STABLEHLO && op->dialect != SHLO_CHLO) return true;
+  for (size_t i = 0; i < WEFT_COUNT(effects); i++)
+    if (strcmp(op->name, effects[i]) == 0) return true;
+  if (strcmp(op->name, "custom_call") == 0 && mlir_attr_bool(mlir_attr_of(op, "has_side_effect"), false)) return true;
+  for (int k = 0; k < op->region_count; k++)
+    for (const mlir_block *b = op->regions[k].first; b; b = b->next)
+      for (const mlir_op *inner = b->first; inner; inner = inner->next)
+        if (depth > MLIR_MAX_DEPTH || (strcmp(inner->name, "return") != 0 && has_effect(inner, depth + 1))) return true;
+  return false;
+}
+
+static weft_status *add_placeholder(lowering *l, mlir_value *value, const lower_refusal *refusal)
+{
+  placeholder *p = WEFT_ARENA_NEW(l->arena, placeholder);
+  const hlo_shape *shape = NULL;
+
+  WEFT_TRY_ALLOC(p);
+  weft_status_ignore(lower_static_shape(l, value->type, &shape));
+  if (!shape) WEFT_TRY_ALLOC(shape = hlo_shape_array(l->arena, WEFT_PRED, 0, NULL)); /* what reads it is refused unseen */
+  WEFT_TRY(hlo_add(l->comp, NULL, HLO_CUSTOM_CALL, shape, 0, NULL, NULL, &value->instr));
+  p->attrs.target = PLACEHOLDER;
+  p->refusal = refusal;
+  value->instr->u.custom = &p->attrs;
+  return NULL;
+}
+
+weft_status *lower_refuse(lowering *l, const mlir_op *op, const lower_place *before, weft_status *why)
+{
+  lower_refusal *r;
+
+  if (weft_status_code(why) != WEFT_UNIMPLEMENTED || op->result_count == 0 || !op->kind->rule || has_effect(op, 0)) return why;
+  r = WEFT_ARENA_NEW(&l->scratch, lower_refusal);
+  if (!r) return why;
+  *r = (lower_refusal){why, l->refusals};
+  l->refusals = r;
+  lower_unbind(l, before->undo_count);
+  l->comp = before->comp;
+  l->depth = before->depth;
+  while (l->comp->last != before->last) WEFT_TRY(hlo_remove(l->comp->last));
+  for (int i = 0; i < op->result_count; i++) WEFT_TRY(add_placeholder(l, &op->results[i], r));
+  return NULL;
+}
+
+static weft_status *why_refused(const lowering *l, const lower_refusal *r, const hlo_computation *comp)
+{
+  weft_status *why = weft_status_dup(r->why);
+
+  for (int i = 0; i < l->function_count; i++)
+    if (l->functions[i].comp == comp) WEFT_TRY_NOTE(why, "function \"%s\"", l->functions[i].name);
+  return why;
+}
+
+/* What is left after a sweep from the end to the start is needed. */
+weft_status *lower_check_refused(lowering *l)
+{
+  for (hlo_computation *comp = l->module->last; comp; comp = comp->prev)
+    for (hlo_instr *in = comp->last, *prev; in; in = prev) {
+      prev = in->prev;
+      if (hlo_is_dead(in)) WEFT_TRY(hlo_remove(in));
+    }
+  WEFT_TRY(hlo_module_gc(l->module));
+  HLO_FOREACH_COMPUTATION(comp, l->module)
+    HLO_FOREACH(in, comp) {
+      const lower_refusal *r = refusal_of(in);
+      if (r) return why_refused(l, r, comp);
+    }
+  return NULL;
+}
+
+void lower_free_refused(lowering *l)
+{
+  for (lower_refusal *r = l->refusals; r; r = r->next) weft_status_free(r->why);
+}
