@@ -513,8 +513,8 @@ TEST(broken_constraints_are_named)
        "Pin does not give a memref (custom_call C3)"},
       {"%0 = \"stablehlo.custom_call\"(%a) {call_target_name = \"t\", api_version = 4 : i32} : (tensor<4xf32>) -> memref<4xf32>",
        "a buffer that is a result aliases no operand (custom_call C2)"},
-      {"%0 = \"chlo.broadcast_add\"(%a, %a) {broadcast_dimensions = array<i64: 0, 1>} : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>",
-       "2 broadcast_dimensions for an operand of rank 1"},
+      {"%b = stablehlo.iota dim = 0 : tensor<4x4xf32>\n%0 = \"chlo.broadcast_add\"(%a, %b) {broadcast_dimensions = array<i64: 0, 1>} : "
+       "(tensor<4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>", "2 broadcast_dimensions for an operand of rank 1"},
       {"\"interpreter.run_parallel\"() {programs = []} : () -> ()", "no programs"},
       {"\"interpreter.run_parallel\"(%a, %a) {programs = [[@f]]} : (tensor<4xf32>, tensor<4xf32>) -> ()",
        "2 operands and 0 results, the programs have 1 and 1"},
