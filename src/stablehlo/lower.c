@@ -826,7 +826,7 @@ static weft_status *lower_identity(lowering *l, const mlir_op *op)
   return NULL;
 }
 
-static const lower_entry *find_rule(const mlir_op *op)
+const lower_entry *lower_find_rule(const mlir_op *op)
 {
   static const struct { shlo_dialect dialect; lower_entry entry; } structural[] = {
       {SHLO_STABLEHLO, {"while", lower_while, LOWER_STRUCTURE, 0}}, {SHLO_STABLEHLO, {"if", lower_branches, LOWER_STRUCTURE, 1}},
@@ -851,7 +851,7 @@ static const lower_entry *find_rule(const mlir_op *op)
       return &structural[i].entry;
   if (op->dialect == SHLO_SDY && strcmp(op->name, "constant") == 0) return lower_find_entry(op->name);
   if (op->dialect < WEFT_COUNT(dialects) && dialects[op->dialect].rule) return &dialects[op->dialect];
-  return op->dialect == SHLO_STABLEHLO ? lower_find_entry(op->name) : NULL;
+  return op->dialect == SHLO_STABLEHLO ? lower_find_entry(op->name) : op->dialect == SHLO_OTHER ? lower_find_shape_entry(op->name) : NULL;
 }
 
 /* What `op` has become says where it comes from: the instructions of the current computation behind `before`. */
@@ -883,7 +883,7 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
   if (form) WEFT_TRY(lower_repeat(l, op, form, &done));
   if (done) return locate(l, op->location, before);
   if (!op->kind->rule) {
-    op->kind->rule = find_rule(op);
+    op->kind->rule = lower_find_rule(op);
     op->kind->constraint = lower_find_constraint(op);
   }
   entry = op->kind->rule;

@@ -1,6 +1,6 @@
 /* stablehlo/lower.h -- what the files of the lowering share: lower.c (programs, functions, regions, control flow),
  * lower_ops.c (one function per kind of operation), lower_chlo.c (CHLO), lower_quant.c (quantized types),
- * lower_dynamic.c (values and shapes that must be known now), lower_comm.c (collectives, custom-calls, host),
+ * lower_dynamic.c (values and shapes that must be known now), lower_shapes.c (sizes worked out in other dialects), lower_comm.c (collectives, custom-calls, host),
  * lower_repeat.c (operations like earlier ones), lower_refused.c (operations that cannot be lowered and may be of no use),
  * lower_sdy.c (Shardy's meshes, shardings and manual regions), constraints.c (what is checked of operations). */
 #ifndef WEFT_STABLEHLO_LOWER_H
@@ -103,6 +103,7 @@ WEFT_NODISCARD weft_status *lower_metadata(lowering *l, const mlir_location *loc
 /* ---- lower.c ------------------------------------------------------------------------------------------------------ */
 
 WEFT_NODISCARD weft_status *lower_op(lowering *l, const mlir_op *op);
+const lower_entry *lower_find_rule(const mlir_op *op); /* of any dialect; NULL: there is none */
 /* The instruction that holds operand `i`, in the current computation. */
 WEFT_NODISCARD weft_status *lower_operand(lowering *l, const mlir_op *op, int i, hlo_instr **out);
 WEFT_NODISCARD weft_status *lower_value_of(lowering *l, mlir_value *value, hlo_instr **out);
@@ -186,6 +187,11 @@ WEFT_NODISCARD weft_status *lower_reduce_window_with(lowering *l, const mlir_op 
 WEFT_NODISCARD weft_status *lower_pad_with(lowering *l, const mlir_op *op, hlo_ints low, hlo_ints high,
                                            hlo_ints interior);
 WEFT_NODISCARD weft_status *lower_dot_attrs(lowering *l, const mlir_op *op, hlo_dot_attrs **out);
+
+/* ---- lower_shapes.c ----------------------------------------------------------------------------------------------- */
+
+/* The entry of an operation of the dialects shape, tensor and arith by its whole name, or NULL. */
+const lower_entry *lower_find_shape_entry(const char *name);
 
 /* ---- lower_quant.c ------------------------------------------------------------------------------------------------ */
 

@@ -193,11 +193,29 @@ static weft_status *bitcast_convert(lowering *l, const mlir_op *op)
 
 /* ---- data movement ------------------------------------------------------------------------------------------------ */
 
+static weft_status *scalar_constant(lowering *l, const mlir_attr *value, weft_dtype type, hlo_instr **out)
+{
+  const hlo_shape *shape = hlo_shape_array(l->arena, type, 0, NULL);
+  hlo_literal *literal;
+
+  WEFT_TRY_ALLOC(shape);
+  WEFT_TRY(hlo_literal_new(l->arena, shape, &literal));
+  if (weft_dtype_is_integer(type) || type == WEFT_PRED) hlo_literal_set_s64(literal, 0, mlir_attr_int(value, mlir_attr_bool(value, false)));
+  else hlo_literal_set_f64(literal, 0, mlir_attr_double(value, 0), 0);
+  return hlo_add_constant(l->comp, NULL, literal, out);
+}
+
 static weft_status *constant(lowering *l, const mlir_op *op)
 {
   const mlir_attr *value = mlir_attr_of(op, "value");
   hlo_instr *in;
 
+  if (value && op->result_count == 1 && op->results[0].type->kind != MLIR_TENSOR) { /* of arith: a number */
+    const mlir_type *type = op->results[0].type;
+    if (type->dtype == WEFT_INVALID || !(value->kind == MLIR_INT || value->kind == MLIR_BOOL || value->kind == MLIR_FLOAT))
+      return WEFT_ERR(UNIMPLEMENTED, "a constant that is no number");
+    return scalar_constant(l, value, type->dtype, &op->results[0].instr);
+  }
   if (!value || value->kind != MLIR_DENSE) return WEFT_ERR(INVALID_ARGUMENT, "no dense value");
   WEFT_TRY(lower_dense(l, value, &in));
   return lower_result(l, op, 0, in);

@@ -40,6 +40,13 @@ weft_status *lower_reads_refused(lowering *l, const mlir_op *op)
   return r ? weft_status_dup(r->why) : NULL;
 }
 
+/* An operation of arith, shape or tensor, which have no effects: jaxlib knows more of them than we do. */
+static bool is_of_sizes(const mlir_op *op)
+{
+  return op->dialect == SHLO_OTHER &&
+         (strncmp(op->name, "arith.", 6) == 0 || strncmp(op->name, "shape.", 6) == 0 || strncmp(op->name, "tensor.", 7) == 0);
+}
+
 /* It does more than give results: it stays where nothing reads them, and so does what XLA keeps as if it did. */
 static bool has_effect(const mlir_op *op, int depth)
 {
@@ -48,7 +55,7 @@ static bool has_effect(const mlir_op *op, int depth)
       "collective_reduce", "composite", "infeed", "optimization_barrier", "outfeed", "partition_id", "ragged_all_to_all", "recv",
       "reduce_scatter", "replica_id", "rng", "send"};
 
-  if (op->dialect != SHLO_STABLEHLO && op->dialect != SHLO_CHLO) return true;
+  if (op->dialect != SHLO_STABLEHLO && op->dialect != SHLO_CHLO && !is_of_sizes(op)) return true;
   for (size_t i = 0; i < WEFT_COUNT(effects); i++)
     if (strcmp(op->name, effects[i]) == 0) return true;
   if (strcmp(op->name, "custom_call") == 0 && mlir_attr_bool(mlir_attr_of(op, "has_side_effect"), false)) return true;
@@ -78,7 +85,8 @@ weft_status *lower_refuse(lowering *l, const mlir_op *op, const lower_place *bef
 {
   lower_refusal *r;
 
-  if (weft_status_code(why) != WEFT_UNIMPLEMENTED || op->result_count == 0 || !op->kind->rule || has_effect(op, 0)) return why;
+  if (weft_status_code(why) != WEFT_UNIMPLEMENTED || op->result_count == 0 || has_effect(op, 0)) return why;
+  if (!lower_find_rule(op) && !is_of_sizes(op)) return why; /* there is no such operation */
   r = WEFT_ARENA_NEW(&l->scratch, lower_refusal);
   if (!r) return why;
   *r = (lower_refusal){why, l->refusals};

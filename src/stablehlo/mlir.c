@@ -684,6 +684,8 @@ static weft_status *new_kind(mlir_program *program, const char *name, size_t siz
     name += prefix;
     size -= prefix;
   }
+  if (kind->dialect == SHLO_OTHER && size == strlen("shape.assuming_yield") && memcmp(name, "shape.assuming_yield", size) == 0)
+    kind->dialect = SHLO_FUNC, name = "return", size = strlen("return"); /* what ends a region is a return */
   kind->name = weft_arena_strndup(&program->arena, name, size);
   WEFT_TRY_ALLOC(kind->name);
   WEFT_TRY(check_version(program, kind->name, version));

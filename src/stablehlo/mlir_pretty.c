@@ -201,9 +201,10 @@ static weft_status *constant(text_parser *ps, mlir_op *op, text_attrs *attrs)
     return tail(ps, op, attrs);
   }
   WEFT_TRY(text_attr(ps, &a));
-  if (a->kind != MLIR_DENSE) return text_fail(ps, ps->p, "expected a dense constant");
+  bool is_number = a->kind == MLIR_INT || a->kind == MLIR_FLOAT || a->kind == MLIR_BOOL; /* arith's, of a type that is no tensor's */
+  const mlir_type *type = is_number && !a->type ? mlir_element_type(a->kind == MLIR_BOOL ? WEFT_PRED : WEFT_S64) : a->type;
+  if (!is_number && a->kind != MLIR_DENSE) return text_fail(ps, ps->p, "expected a dense constant");
   WEFT_TRY(text_add_attr(ps, attrs, "value", a));
-  const mlir_type *type = a->type;
   if (text_accept_str(ps, "->")) WEFT_TRY(text_type(ps, &type));
   return text_set_results(ps, op, 1, &type);
 }
@@ -749,6 +750,74 @@ static weft_status *sdy_op(text_parser *ps, mlir_op *op, text_attrs *attrs)
   return tail(ps, op, attrs);
 }
 
+/* ---- shape and tensor --------------------------------------------------------------------------------------------- */
+
+static weft_status *set_unsaid_result(text_parser *ps, mlir_op *op, mlir_type_kind kind, const char *text)
+{
+  mlir_type *t = WEFT_ARENA_NEW(ps->arena, mlir_type);
+  const mlir_type *type = t;
+
+  WEFT_TRY_ALLOC(t);
+  *t = (mlir_type){.kind = kind, .dtype = kind == MLIR_INDEX ? WEFT_S64 : WEFT_INVALID, .text = text};
+  return text_set_results(ps, op, 1, &type);
+}
+
+/* dim %x, %i : T; extract %x[%i] : T; cstr_eq %a, %b : T, U; const_size 4: the result's type goes without saying */
+static weft_status *unsaid_result(text_parser *ps, mlir_op *op, text_attrs *attrs)
+{
+  text_list operands = {0}, types = {0};
+  const mlir_attr *a;
+
+  bool is_constant = strncmp(op->name, "shape.const_", 12) == 0;
+  if (is_constant) {
+    ps->bare_numbers = true;
+    WEFT_TRY(text_attr(ps, &a));
+    ps->bare_numbers = false;
+    WEFT_TRY(text_add_attr(ps, attrs, "value", a));
+  }
+  while (!is_constant && text_peek(ps) == '%') { /* behind a constant it is the next operation's result */
+    WEFT_TRY(operand(ps, &operands));
+    if (!text_accept(ps, ',')) break;
+  }
+  if (text_accept(ps, '[')) {
+    while (!text_accept(ps, ']')) {
+      WEFT_TRY(operand(ps, &operands));
+      if (text_peek(ps) != ']') WEFT_TRY(text_expect(ps, ','));
+    }
+  }
+  set_operands(op, &operands);
+  if (text_peek(ps) == '{') WEFT_TRY(text_dict(ps, attrs));
+  if (text_accept(ps, ':')) WEFT_TRY(text_types(ps, &types));
+  if (named(op, "tensor.extract")) {
+    const mlir_type *of = types.count == 1 ? types.items[0] : NULL;
+    if (!of || !of->element) return text_fail(ps, ps->p, "expected the type of an array");
+    return text_set_results(ps, op, 1, &of->element);
+  }
+  if (text_accept_str(ps, "->")) { /* after all */
+    types.count = 0;
+    WEFT_TRY(text_type_list(ps, &types));
+    return text_set_results(ps, op, types.count, (const mlir_type *const *)types.items);
+  }
+  if (strncmp(op->name, "tensor.", 7) == 0) return set_unsaid_result(ps, op, MLIR_INDEX, NULL);
+  return set_unsaid_result(ps, op, MLIR_OTHER, named(op, "shape.const_size") ? "!shape.size" : named(op, "shape.from_extents") ? "!shape.shape" : "!shape.witness");
+}
+
+/* assuming %w [-> (T, ...)] { ... } */
+static weft_status *assuming(text_parser *ps, mlir_op *op, text_attrs *attrs)
+{
+  text_list operands = {0}, types = {0};
+
+  WEFT_TRY(operand(ps, &operands));
+  set_operands(op, &operands);
+  if (text_accept_str(ps, "->")) WEFT_TRY(text_type_list(ps, &types));
+  WEFT_TRY(text_set_results(ps, op, types.count, (const mlir_type *const *)types.items));
+  op->regions = WEFT_ARENA_NEW(ps->arena, mlir_region);
+  WEFT_TRY_ALLOC(op->regions);
+  op->region_count = 1;
+  WEFT_TRY(text_region(ps, &op->regions[0], NULL));
+  return text_peek(ps) == '{' ? text_dict(ps, attrs) : NULL;
+}
+
 /* How an operation is written. */
 typedef struct assembly {
   shlo_dialect dialect;
@@ -766,7 +835,12 @@ static const assembly *find_assembly(const mlir_op_kind *kind)
       {SHLO_CHLO, "scan", scan}, {SHLO_STABLEHLO, "reduce", reduce}, {SHLO_STABLEHLO, "while", while_op}, {SHLO_SDY, "mesh", sdy_mesh},
       {SHLO_STABLEHLO, "xla.rng_get_and_update_state", rng_state}, {SHLO_SDY, "constant", constant},
       {SHLO_SDY, "manual_computation", sdy_computation}, {SHLO_SDY, "named_computation", sdy_computation},
-      {SHLO_SDY, "return", universal},
+      {SHLO_SDY, "return", universal}, {SHLO_OTHER, "shape.assuming", assuming},
+      {SHLO_OTHER, "shape.assuming_all", unsaid_result}, {SHLO_OTHER, "shape.const_size", unsaid_result},
+      {SHLO_OTHER, "shape.const_witness", unsaid_result}, {SHLO_OTHER, "shape.cstr_broadcastable", unsaid_result},
+      {SHLO_OTHER, "shape.cstr_eq", unsaid_result}, {SHLO_OTHER, "shape.cstr_require", unsaid_result},
+      {SHLO_OTHER, "shape.from_extents", unsaid_result}, {SHLO_OTHER, "tensor.dim", unsaid_result},
+      {SHLO_OTHER, "tensor.extract", unsaid_result}, {SHLO_OTHER, "tensor.rank", unsaid_result},
   };
 
   static const assembly sdy = {.parse = sdy_op}, other = {.parse = universal};

@@ -283,6 +283,236 @@ func.func @main(%arg0: tensor<4xi32>) -> tensor<4xi32> {
   %0 = "stablehlo.collective_permute"(%arg0)  {source_target_pairs = dense<[[1, 1]]> : tensor<1x2xi64>} : (tensor<4xi32>) -> tensor<4xi32>
   return %0 : tensor<4xi32>
 }
+// ---- shape_of_dead
+func.func @main(%arg0: tensor<4x3xf32>) -> tensor<4x3xf32> {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> tensor<2xindex>
+  return %arg0 : tensor<4x3xf32>
+}
+// ---- shape_of_bcast
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<f32>) -> tensor<4x3xf32> {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> tensor<2xindex>
+  %1 = "stablehlo.dynamic_broadcast_in_dim"(%arg1, %0) {broadcast_dimensions = array<i64>} : (tensor<f32>, tensor<2xindex>) -> tensor<4x3xf32>
+  return %1 : tensor<4x3xf32>
+}
+// ---- shape_of_bcast_unknown
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<f32>) -> tensor<4x3xf32> {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> tensor<2xindex>
+  %1 = "stablehlo.dynamic_broadcast_in_dim"(%arg1, %0) {broadcast_dimensions = array<i64>} : (tensor<f32>, tensor<2xindex>) -> tensor<?x?xf32>
+  %2 = stablehlo.convert %1 : (tensor<?x?xf32>) -> tensor<4x3xf32>
+  return %2 : tensor<4x3xf32>
+}
+// ---- shape_of_shape_type
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<f32>) -> tensor<f32> {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> !shape.shape
+  return %arg1 : tensor<f32>
+}
+// ---- const_shape
+func.func @main(%arg1: tensor<f32>) -> tensor<4x3xf32> {
+  %0 = shape.const_shape [4, 3] : tensor<2xindex>
+  %1 = "stablehlo.dynamic_broadcast_in_dim"(%arg1, %0) {broadcast_dimensions = array<i64>} : (tensor<f32>, tensor<2xindex>) -> tensor<4x3xf32>
+  return %1 : tensor<4x3xf32>
+}
+// ---- const_shape_empty
+func.func @main(%arg1: tensor<f32>) -> tensor<f32> {
+  %0 = shape.const_shape [] : tensor<0xindex>
+  %1 = "stablehlo.dynamic_broadcast_in_dim"(%arg1, %0) {broadcast_dimensions = array<i64>} : (tensor<f32>, tensor<0xindex>) -> tensor<f32>
+  return %1 : tensor<f32>
+}
+// ---- const_shape_generic
+func.func @main(%arg1: tensor<f32>) -> tensor<4x3xf32> {
+  %0 = "shape.const_shape"() {shape = dense<[4, 3]> : tensor<2xindex>} : () -> tensor<2xindex>
+  %1 = "stablehlo.dynamic_broadcast_in_dim"(%arg1, %0) {broadcast_dimensions = array<i64>} : (tensor<f32>, tensor<2xindex>) -> tensor<4x3xf32>
+  return %1 : tensor<4x3xf32>
+}
+// ---- num_elements
+func.func @main(%arg0: tensor<4x3xf32>) -> tensor<12xf32> {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> tensor<2xindex>
+  %1 = shape.num_elements %0 : tensor<2xindex> -> index
+  %2 = tensor.from_elements %1 : tensor<1xindex>
+  %3 = "stablehlo.dynamic_reshape"(%arg0, %2) : (tensor<4x3xf32>, tensor<1xindex>) -> tensor<12xf32>
+  return %3 : tensor<12xf32>
+}
+// ---- cstr_assuming
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<4x3xf32>) -> tensor<4x3xf32> {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> tensor<2xindex>
+  %1 = shape.shape_of %arg1 : tensor<4x3xf32> -> tensor<2xindex>
+  %2 = shape.cstr_broadcastable %0, %1 : tensor<2xindex>, tensor<2xindex>
+  %3 = shape.assuming %2 -> (tensor<4x3xf32>) {
+    %4 = stablehlo.add %arg0, %arg1 : tensor<4x3xf32>
+    shape.assuming_yield %4 : tensor<4x3xf32>
+  }
+  return %3 : tensor<4x3xf32>
+}
+// ---- cstr_dead
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<4x3xf32>) -> tensor<4x3xf32> {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> tensor<2xindex>
+  %1 = shape.shape_of %arg1 : tensor<4x3xf32> -> tensor<2xindex>
+  %2 = shape.cstr_broadcastable %0, %1 : tensor<2xindex>, tensor<2xindex>
+  return %arg1 : tensor<4x3xf32>
+}
+// ---- shape_broadcast
+func.func @main(%arg0: tensor<4x1xf32>, %arg1: tensor<3xf32>) -> tensor<4x3xf32> {
+  %0 = shape.shape_of %arg0 : tensor<4x1xf32> -> tensor<2xindex>
+  %1 = shape.shape_of %arg1 : tensor<3xf32> -> tensor<1xindex>
+  %2 = shape.broadcast %0, %1 : tensor<2xindex>, tensor<1xindex> -> tensor<2xindex>
+  %3 = "stablehlo.dynamic_broadcast_in_dim"(%arg0, %2) {broadcast_dimensions = array<i64: 0, 1>} : (tensor<4x1xf32>, tensor<2xindex>) -> tensor<4x3xf32>
+  return %3 : tensor<4x3xf32>
+}
+// ---- tensor_dim
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<f32>) -> tensor<4xf32> {
+  %c0 = arith.constant 0 : index
+  %0 = tensor.dim %arg0, %c0 : tensor<4x3xf32>
+  %2 = tensor.from_elements %0 : tensor<1xindex>
+  %3 = "stablehlo.dynamic_broadcast_in_dim"(%arg1, %2) {broadcast_dimensions = array<i64>} : (tensor<f32>, tensor<1xindex>) -> tensor<4xf32>
+  return %3 : tensor<4xf32>
+}
+// ---- arith_index_cast
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<f32>) -> tensor<4xf32> {
+  %c0 = arith.constant 4 : index
+  %c1 = arith.index_cast %c0 : index to i64
+  %2 = tensor.from_elements %c1 : tensor<1xi64>
+  %3 = "stablehlo.dynamic_broadcast_in_dim"(%arg1, %2) {broadcast_dimensions = array<i64>} : (tensor<f32>, tensor<1xi64>) -> tensor<4xf32>
+  return %3 : tensor<4xf32>
+}
+// ---- arith_constant_dead
+func.func @main(%arg1: tensor<4xf32>) -> tensor<4xf32> {
+  %c0 = arith.constant dense<2.0> : tensor<4xf32>
+  %c1 = arith.constant 4 : index
+  return %arg1 : tensor<4xf32>
+}
+// ---- arith_index_cast_tensor
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<f32>) -> tensor<4x3xf32> {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> tensor<2xindex>
+  %1 = arith.index_cast %0 : tensor<2xindex> to tensor<2xi32>
+  %3 = "stablehlo.dynamic_broadcast_in_dim"(%arg1, %1) {broadcast_dimensions = array<i64>} : (tensor<f32>, tensor<2xi32>) -> tensor<4x3xf32>
+  return %3 : tensor<4x3xf32>
+}
+// ---- to_extent
+func.func @main(%arg0: tensor<4x3xf32>) -> tensor<4x3xf32> {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> !shape.shape
+  %1 = shape.to_extent_tensor %0 : !shape.shape -> tensor<2xindex>
+  return %arg0 : tensor<4x3xf32>
+}
+// ---- const_extract
+func.func @main(%arg0: tensor<f32>) -> tensor<3x5xf32> {
+  %c = stablehlo.constant dense<[3, 4, 5]> : tensor<3xi32>
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 2 : index
+  %0 = tensor.extract %c[%c0] : tensor<3xi32>
+  %1 = tensor.extract %c[%c1] : tensor<3xi32>
+  %2 = tensor.from_elements %0, %1 : tensor<2xi32>
+  %3 = "stablehlo.dynamic_broadcast_in_dim"(%arg0, %2) {broadcast_dimensions = array<i64>} : (tensor<f32>, tensor<2xi32>) -> tensor<3x5xf32>
+  return %3 : tensor<3x5xf32>
+}
+// ---- arith_index
+func.func @main(%arg0: tensor<4x3xf32>) -> tensor<12xf32> {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %0 = tensor.dim %arg0, %c0 : tensor<4x3xf32>
+  %1 = tensor.dim %arg0, %c1 : tensor<4x3xf32>
+  %m = arith.muli %0, %1 : index
+  %2 = tensor.from_elements %m : tensor<1xindex>
+  %3 = "stablehlo.dynamic_reshape"(%arg0, %2) : (tensor<4x3xf32>, tensor<1xindex>) -> tensor<12xf32>
+  return %3 : tensor<12xf32>
+}
+// ---- arith_more
+func.func @main(%arg0: tensor<4x3xf32>) -> tensor<8xf32> {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %a = tensor.dim %arg0, %c0 : tensor<4x3xf32>
+  %b = tensor.dim %arg0, %c1 : tensor<4x3xf32>
+  %m = arith.subi %a, %b : index
+  %n = arith.addi %m, %b : index
+  %o = arith.maxsi %m, %n : index
+  %p = arith.divsi %o, %m : index
+  %q = arith.addi %p, %n : index
+  %c = arith.constant 0.5 : f32
+  %2 = tensor.from_elements %q : tensor<1xindex>
+  %t = tensor.from_elements %c : tensor<1xf32>
+  %s = stablehlo.reshape %t : (tensor<1xf32>) -> tensor<f32>
+  %3 = "stablehlo.dynamic_broadcast_in_dim"(%s, %2) {broadcast_dimensions = array<i64>} : (tensor<f32>, tensor<1xindex>) -> tensor<8xf32>
+  return %3 : tensor<8xf32>
+}
+// ---- from_elements_f32
+func.func @main(%arg0: tensor<4x3xf32>) -> tensor<2xf32> {
+  %c = arith.constant 0.5 : f32
+  %t = tensor.from_elements %c, %c : tensor<2xf32>
+  return %t : tensor<2xf32>
+}
+// ---- assuming_two
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<3xf32>) -> (tensor<4x3xf32>, tensor<3xf32>) {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> tensor<2xindex>
+  %1 = shape.shape_of %arg1 : tensor<3xf32> -> tensor<1xindex>
+  %2 = shape.cstr_broadcastable %0, %1 : tensor<2xindex>, tensor<1xindex>
+  %w = shape.const_witness true
+  %x = shape.assuming_all %2, %w
+  %3:2 = shape.assuming %x -> (tensor<4x3xf32>, tensor<3xf32>) {
+    %b = shape.broadcast %0, %1 : tensor<2xindex>, tensor<1xindex> -> tensor<2xindex>
+    %4 = "stablehlo.dynamic_broadcast_in_dim"(%arg1, %b) {broadcast_dimensions = array<i64: 1>} : (tensor<3xf32>, tensor<2xindex>) -> tensor<4x3xf32>
+    %5 = stablehlo.add %arg0, %4 : tensor<4x3xf32>
+    shape.assuming_yield %5, %arg1 : tensor<4x3xf32>, tensor<3xf32>
+  }
+  return %3#0, %3#1 : tensor<4x3xf32>, tensor<3xf32>
+}
+// ---- cstr_eq
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<4x3xf32>) -> tensor<4x3xf32> {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> tensor<2xindex>
+  %1 = shape.shape_of %arg1 : tensor<4x3xf32> -> tensor<2xindex>
+  %2 = shape.cstr_eq %0, %1 : tensor<2xindex>, tensor<2xindex>
+  %3 = shape.assuming %2 -> (tensor<4x3xf32>) {
+    %4 = stablehlo.add %arg0, %arg1 : tensor<4x3xf32>
+    shape.assuming_yield %4 : tensor<4x3xf32>
+  }
+  return %3 : tensor<4x3xf32>
+}
+// ---- shapes_types
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<3xf32>) -> tensor<4x3xf32> {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> !shape.shape
+  %1 = shape.const_shape [3] : !shape.shape
+  %2 = shape.broadcast %0, %1 : !shape.shape, !shape.shape -> !shape.shape
+  %n = shape.num_elements %2 : !shape.shape -> !shape.size
+  %b = shape.to_extent_tensor %2 : !shape.shape -> tensor<2xindex>
+  %4 = "stablehlo.dynamic_broadcast_in_dim"(%arg1, %b) {broadcast_dimensions = array<i64: 1>} : (tensor<3xf32>, tensor<2xindex>) -> tensor<4x3xf32>
+  return %4 : tensor<4x3xf32>
+}
+// ---- get_extent
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<f32>) -> tensor<3xf32> {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> tensor<2xindex>
+  %c = shape.const_size 1
+  %c1 = arith.constant 1 : index
+  %e = shape.get_extent %0, %c1 : tensor<2xindex>, index -> index
+  %2 = tensor.from_elements %e : tensor<1xindex>
+  %4 = "stablehlo.dynamic_broadcast_in_dim"(%arg1, %2) {broadcast_dimensions = array<i64>} : (tensor<f32>, tensor<1xindex>) -> tensor<3xf32>
+  return %4 : tensor<3xf32>
+}
+// ---- rank_concat
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<f32>) -> tensor<4x3x2xf32> {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> tensor<2xindex>
+  %1 = shape.const_shape [2] : tensor<1xindex>
+  %2 = shape.concat %0, %1 : tensor<2xindex>, tensor<1xindex> -> tensor<3xindex>
+  %4 = "stablehlo.dynamic_broadcast_in_dim"(%arg1, %2) {broadcast_dimensions = array<i64>} : (tensor<f32>, tensor<3xindex>) -> tensor<4x3x2xf32>
+  return %4 : tensor<4x3x2xf32>
+}
+// ---- dynamic_iota_shape
+func.func @main(%arg0: tensor<4x3xf32>) -> tensor<4x3xi32> {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> tensor<2xindex>
+  %1 = "stablehlo.dynamic_iota"(%0) {iota_dimension = 1 : i64} : (tensor<2xindex>) -> tensor<4x3xi32>
+  return %1 : tensor<4x3xi32>
+}
+// ---- from_extents
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<f32>) -> tensor<4x3xf32> {
+  %c3 = arith.constant 3 : index
+  %c4 = arith.constant 4 : index
+  %0 = shape.from_extents %c4, %c3 : index, index
+  %1 = shape.to_extent_tensor %0 : !shape.shape -> tensor<2xindex>
+  %4 = "stablehlo.dynamic_broadcast_in_dim"(%arg1, %1) {broadcast_dimensions = array<i64>} : (tensor<f32>, tensor<2xindex>) -> tensor<4x3xf32>
+  return %4 : tensor<4x3xf32>
+}
+// ---- unused_other
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<f32>) -> tensor<f32> {
+  %0 = arith.addf %arg0, %arg0 : tensor<4x3xf32>
+  return %arg1 : tensor<f32>
+}
 // ---- reduce_use_captured: refused
 func.func @main(%arg0: tensor<4x3xi32>, %arg1: tensor<i32>, %arg2: tensor<i32>) -> tensor<3xi32> {
   %0 = "stablehlo.reduce"(%arg0, %arg1) ({
@@ -402,4 +632,20 @@ func.func @main(%arg0: tensor<4xi32>, %arg3: tensor<i32>) -> tensor<i32> {
 func.func @main(%arg0: tensor<4xi32>) -> tensor<8xi32> {
   %0 = "stablehlo.all_gather"(%arg0)  {all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<4xi32>) -> tensor<8xi32>
   return %0 : tensor<8xi32>
+}
+// ---- arith_add_tensor: refused
+func.func @main(%arg1: tensor<4xf32>) -> tensor<4xf32> {
+  %2 = arith.addf %arg1, %arg1 : tensor<4xf32>
+  return %2 : tensor<4xf32>
+}
+// ---- cstr_false: refused
+func.func @main(%arg0: tensor<4x3xf32>, %arg1: tensor<2x3xf32>) -> tensor<4x3xf32> {
+  %0 = shape.shape_of %arg0 : tensor<4x3xf32> -> tensor<2xindex>
+  %1 = shape.shape_of %arg1 : tensor<2x3xf32> -> tensor<2xindex>
+  %2 = shape.cstr_broadcastable %0, %1 : tensor<2xindex>, tensor<2xindex>
+  %3 = shape.assuming %2 -> (tensor<4x3xf32>) {
+    %4 = stablehlo.add %arg0, %arg0 : tensor<4x3xf32>
+    shape.assuming_yield %4 : tensor<4x3xf32>
+  }
+  return %3 : tensor<4x3xf32>
 }

@@ -539,6 +539,37 @@ TEST(broken_constraints_are_named)
 #undef Q
 }
 
+/* What cannot be lowered is no error if nothing reads it, nor what reads it (jaxlib drops both: taken_jaxlib_test.py). */
+TEST(what_nothing_reads_may_be_what_cannot_be_lowered)
+{
+#define SLICE "%0 = stablehlo.real_dynamic_slice %a, %i, %i, %i : (tensor<4xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> tensor<?xf32>\n"
+#define MAP "%0 = \"stablehlo.map\"(%a) ({\n^bb0(%x: tensor<f32>):\n  %y = stablehlo.add %x, %f : tensor<f32>\n  stablehlo.return %y : tensor<f32>\n}) " \
+            "{dimensions = array<i64: 0>} : (tensor<4xf32>) -> tensor<4xf32>\n"
+  static const struct { const char *body, *error; } cases[] = {
+      {SLICE "return %a : tensor<4xf32>", NULL},
+      {SLICE "%1 = stablehlo.add %0, %0 : tensor<?xf32>\n%2 = stablehlo.sine %1 : tensor<?xf32>\nreturn %a : tensor<4xf32>", NULL},
+      {SLICE "%1 = \"stablehlo.if\"(%p) ({\n  stablehlo.return %0 : tensor<?xf32>\n}, {\n  stablehlo.return %0 : tensor<?xf32>\n}) : (tensor<i1>) -> tensor<?xf32>\n"
+       "return %a : tensor<4xf32>", NULL},
+      {SLICE "%1 = stablehlo.nonesuch %0 : tensor<?xf32>\nreturn %a : tensor<4xf32>", "a size depends on the value of an argument"},
+      {MAP "return %a : tensor<4xf32>", NULL},
+      {MAP "%1 = stablehlo.add %0, %0 : tensor<4xf32>\nreturn %a : tensor<4xf32>", NULL},
+      {MAP "%1 = stablehlo.add %0, %0 : tensor<4xf32>\nreturn %1 : tensor<4xf32>", "the region uses %arg1 from outside"},
+      {MAP "%1 = stablehlo.custom_call @f(%0) {has_side_effect = true} : (tensor<4xf32>) -> tensor<4xf32>\nreturn %a : tensor<4xf32>",
+       "the region uses %arg1 from outside"},
+      {"%0 = stablehlo.nonesuch %a : tensor<4xf32>\nreturn %a : tensor<4xf32>", "\"nonesuch\" is not supported"},
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    char program[2048];
+    snprintf(program, sizeof program, "func.func @main(%%a: tensor<4xf32>, %%f: tensor<f32>, %%i: tensor<1xi64>, %%p: tensor<i1>) -> tensor<4xf32> {\n%s\n}\n",
+             cases[i].body);
+    if (cases[i].error) T_FAILS(parse(program), cases[i].error);
+    else T_OK(parse(program));
+  }
+#undef SLICE
+#undef MAP
+}
+
 TEST(dictionaries_of_vhlo_have_keys_of_vhlo)
 {
   WEFT_AUTO(hlo_module) module = NULL;
@@ -577,5 +608,5 @@ TEST_MAIN(UNIT(custom_and_generic_assembly_mean_the_same), UNIT(a_body_may_name_
           UNIT(a_function_is_chosen_and_its_shapes_refined), UNIT(donated_and_aliased_arguments),
           UNIT(locations_become_metadata), UNIT(call_stacks_are_shared_and_name_the_place), UNIT(errors_point_at_the_fault), UNIT(regions_that_multiply_end),
           UNIT(operands_are_counted_and_dimensions_named_once), UNIT(nesting_is_bounded), UNIT(programs_are_told_from_hlo_by_their_content),
-          UNIT(broken_constraints_are_named), UNIT(dictionaries_of_vhlo_have_keys_of_vhlo),
+          UNIT(broken_constraints_are_named), UNIT(what_nothing_reads_may_be_what_cannot_be_lowered), UNIT(dictionaries_of_vhlo_have_keys_of_vhlo),
           UNIT(operations_like_earlier_ones_have_operands_of_their_own))
