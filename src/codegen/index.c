@@ -173,6 +173,17 @@ static bool drop_low_part(gen_emit *e, gen_affine a, int64_t factor, gen_affine 
   return low_least >= 0 && low_most < factor;
 }
 
+/* What drop_low_part drops. */
+static gen_affine low_part(gen_emit *e, gen_affine a, int64_t factor)
+{
+  gen_term *low = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count);
+  gen_affine out = {.base = a.base % factor < 0 ? a.base % factor + factor : a.base % factor, .terms = low};
+
+  for (int i = 0; i < a.count; i++)
+    if (a.terms[i].coef % factor) low[out.count++] = a.terms[i];
+  return out;
+}
+
 /* a without its multiples of `period`, which change nothing below it; a itself if what is left may be negative. */
 static gen_affine without_multiples(gen_emit *e, gen_affine a, int64_t period)
 {
@@ -186,6 +197,14 @@ static gen_affine without_multiples(gen_emit *e, gen_affine a, int64_t period)
   }
   gen_affine_range(e, rest, &lo, &hi);
   return lo >= 0 ? rest : a;
+}
+
+static bool is_never_negative(gen_emit *e, gen_affine a)
+{
+  int64_t lo, hi;
+
+  gen_affine_range(e, a, &lo, &hi);
+  return lo >= 0;
 }
 
 gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
@@ -252,6 +271,12 @@ gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
         return (gen_affine){.count = simplify(e, kept, 1), .terms = kept};
       }
     }
+  }
+  for (int i = 0; i < a.count && div == 1; i++) { /* (factor * high + low) % mod */
+    gen_affine high;
+    int64_t factor = weft_gcd(mod, a.terms[i].coef);
+    if (factor > 1 && factor < mod && drop_low_part(e, a, factor, &high) && is_never_negative(e, high))
+      return gen_affine_add(e, gen_affine_scale(e, gen_affine_digit(e, high, 1, mod / factor), factor), low_part(e, a, factor));
   }
   for (int i = 0; i < a.count; i++) {
     gen_affine high;

@@ -33,6 +33,8 @@ enum {
   MOST_MEMBERS = 160,          /* instructions in a kernel: compile time grows faster than their number */
   MOST_REPEATS = 24,           /* emissions of them beyond the first of each: one for each index that is asked for */
   MOST_GROUPS = 8,             /* groups that one instruction may be computed in, unless it is free */
+  MOST_STACKS = 2,             /* of each other: what is made side by side doubles with each */
+  SHORT_STACK = 8,
   MANY_PICKS = 64,              /* slices of one element from one array */
   LANES = 8,                   /* evaluations that a vector does at once */
   INNER_REDUCE_WORK = 512,     /* a reduction this small (all its evaluations) joins any group */
@@ -47,6 +49,8 @@ typedef struct group {
   double extra;                 /* repeated work so far */
   int member_count, member_capacity, repeats;
   hlo_instr **members;          /* users before operands; the root first */
+  int stacks;                   /* how deep they are nested, and elements of the innermost */
+  double stacked;
   bool could_be_row, is_row;
   int64_t rows, cols;           /* once is_row */
 } group;
@@ -143,6 +147,14 @@ static bool can_join(const hlo_instr *instr)
     return true;
   default: return false;
   }
+}
+
+/* Neighbours in the result come from different operands (`jnp.stack` along the last dimension). */
+static bool is_stack(const hlo_instr *instr)
+{
+  const hlo_shape *shape = instr->shape;
+
+  return instr->op == HLO_CONCATENATE && instr->dims.v[0] == shape->rank - 1 && shape->dims[shape->rank - 1] <= SHORT_STACK;
 }
 
 static const hlo_instr *through_views(const hlo_instr *x)
@@ -390,6 +402,10 @@ static weft_status *add_member(planner *p, int index, hlo_instr *instr, double s
   g->repeats += repeats;
   g->extra += surplus * pass_element_cost(instr);
   g->could_be_row &= keeps_rows(instr);
+  if (is_stack(instr) && (!g->stacks || elems(instr) < g->stacked)) { /* beside each other they have as many elements */
+    g->stacks++;
+    g->stacked = elems(instr);
+  }
   return NULL;
 }
 
@@ -441,6 +457,7 @@ static int repeats_of(const hlo_instr *instr, const part *want)
 static bool is_full(const group *g, const hlo_instr *instr, int repeats)
 {
   if (is_generator(instr)) return false;
+  if (is_stack(instr) && g->stacks == MOST_STACKS && elems(instr) < g->stacked) return true;
   return g->repeats + repeats > MOST_REPEATS ||
          g->member_count >= MOST_MEMBERS + (adds_no_array(instr) ? MOST_MEMBERS / 4 : 0);
 }
