@@ -593,10 +593,11 @@ static void few_task(void *ctx, int64_t row)
   key_map map = map_of(&(cpu_sort_key){.type = t->type, .descending = t->largest});
   const char *in = job->in + row * t->n * map.bytes;
   union { small few[FEW]; item wide[FEW]; } best;
+  bool is_small = map.bytes <= 4 && t->n <= UINT32_MAX; /* key and position have 32 bits each */
 
-  if (map.bytes <= 4) few_small(&map, in, t->n, t->k, best.few);
+  if (is_small) few_small(&map, in, t->n, t->k, best.few);
   else few_item(&map, in, t->n, t->k, best.wide);
-  for (int64_t i = 0; i < t->k; i++) put_best(job, row, i, map.bytes <= 4 ? (uint32_t)best.few[i] : (int64_t)(uint64_t)best.wide[i]);
+  for (int64_t i = 0; i < t->k; i++) put_best(job, row, i, is_small ? (uint32_t)best.few[i] : (int64_t)(uint64_t)best.wide[i]);
 }
 
 /* Goes through a row keeping those that may be among the k first; whenever there are `room` of them, the k least stay, and
