@@ -4,7 +4,7 @@
 
 #include "passes/algebraic.h"
 
-enum { DEEPEST = 6 };
+enum { DEEPEST = 6, MOST_PARTS = 8 }; /* of a concatenation: what is shared is looked at again by each that uses it */
 
 typedef struct bounds { int64_t low, high; } bounds; /* inclusive */
 
@@ -69,6 +69,7 @@ static bounds find(const hlo_instr *x, int depth)
   case HLO_BROADCAST: case HLO_RESHAPE: case HLO_TRANSPOSE: case HLO_SLICE: case HLO_DYNAMIC_SLICE: case HLO_REVERSE: case HLO_GATHER:
     return find(x->operands[0], depth + 1);
   case HLO_CONCATENATE:
+    if (x->operand_count > MOST_PARTS) return all;
     a = find(x->operands[0], depth + 1);
     for (int i = 1; i < x->operand_count; i++) a = wider(a, find(x->operands[i], depth + 1 + (x->operand_count > 2)));
     return a;

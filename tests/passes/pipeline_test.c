@@ -202,6 +202,29 @@ TEST(calls_that_nest_deeper_than_a_plan_are_refused)
   T_OK(pass_run(&pass_cpu_pipeline, shallow, &options, NULL, NULL));
 }
 
+/* Three levels of 3000 operands each, of two that all share: 3000^3 ways from the comparison to a parameter. */
+TEST(what_is_shared_is_not_looked_at_in_each_way)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+  char *text;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+  long long n = 1;
+
+  fprintf(out, "HloModule m\nENTRY e { a0 = s32[1] parameter(0) b0 = s32[1] negate(a0)\n");
+  for (int level = 1; level <= 3; level++) {
+    n *= 3000;
+    fprintf(out, "a%d = s32[%lld] concatenate(", level, n);
+    for (int i = 0; i < 3000; i++) fprintf(out, "%s%c%d", i ? ", " : "", i % 2 ? 'b' : 'a', level - 1);
+    fprintf(out, "), dimensions={0}\nb%d = s32[%lld] negate(a%d)\n", level, n, level);
+  }
+  fprintf(out, "ROOT c = pred[%lld] compare(a3, b3), direction=LT }\n", n);
+  fclose(out);
+  T_OK(hlo_parse(text, size, &module));
+  free(text);
+  T_OK(pass_run(&pass_cpu_pipeline, module, &options, NULL, NULL));
+}
+
 /* What is inlined is copied once, however deep it lies. */
 TEST(computations_that_nest_cost_what_they_hold)
 {
@@ -262,6 +285,7 @@ int main(int argc, char **argv)
 {
   const struct CMUnitTest all[] = {UNIT(loops_at_the_edges), UNIT(computations_that_double_are_refused),
                                   UNIT(calls_that_nest_deeper_than_a_plan_are_refused), UNIT(computations_that_nest_cost_what_they_hold),
+                                  UNIT(what_is_shared_is_not_looked_at_in_each_way),
                                   UNIT(a_long_chain_is_cut_without_repeating_it),
                                   UNIT(real_programs_go_through_the_pipeline)};
   const struct CMUnitTest one[] = {UNIT(the_chosen_file)};
