@@ -557,7 +557,7 @@ static weft_status *find_captures(lowering *l, const mlir_region *regions, int c
   return NULL;
 }
 
-weft_status *lower_captured_results(lowering *l, const mlir_op *op, int region, hlo_instr ***out)
+weft_status *lower_captured_results(lowering *l, const mlir_op *op, int region, int count, hlo_instr ***out)
 {
   const mlir_block *block;
   const mlir_op *end;
@@ -565,7 +565,7 @@ weft_status *lower_captured_results(lowering *l, const mlir_op *op, int region, 
   *out = NULL;
   WEFT_TRY(only_block(op, region, &block));
   for (end = block->first; end && end->next; end = end->next) continue;
-  if (!end || strcmp(end->name, "return") != 0) return NULL; /* lower_block says so */
+  if (!end || strcmp(end->name, "return") != 0 || end->operand_count != count) return NULL; /* the caller says so */
   l->stamp++;
   WEFT_TRY(mark_defined(l, &op->regions[region], 0));
   for (int i = 0; i < end->operand_count; i++)

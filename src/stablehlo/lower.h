@@ -117,8 +117,8 @@ WEFT_NODISCARD weft_status *lower_tuple_results(lowering *l, const mlir_op *op, 
  * declared) and converted to what the region expects. */
 WEFT_NODISCARD weft_status *lower_scalar_region(lowering *l, const mlir_op *op, int region, const char *name,
                                                 weft_dtype as, hlo_computation **out);
-/* What the region gives back, in scratch, if all of it is from outside; else *out is NULL. */
-WEFT_NODISCARD weft_status *lower_captured_results(lowering *l, const mlir_op *op, int region, hlo_instr ***out);
+/* What the region gives back, in scratch, if that is `count` values that are all from outside; else *out is NULL. */
+WEFT_NODISCARD weft_status *lower_captured_results(lowering *l, const mlir_op *op, int region, int count, hlo_instr ***out);
 /* Undoes bindings down to `mark` of l->undo_count. */
 void lower_unbind(lowering *l, int mark);
 /* A function as a computation, lowered once. */

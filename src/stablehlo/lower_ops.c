@@ -212,7 +212,7 @@ static weft_status *constant(lowering *l, const mlir_op *op)
 
   if (value && op->result_count == 1 && op->results[0].type->kind != MLIR_TENSOR) { /* of arith: a number */
     const mlir_type *type = op->results[0].type;
-    if (type->dtype == WEFT_INVALID || !(value->kind == MLIR_INT || value->kind == MLIR_BOOL || value->kind == MLIR_FLOAT))
+    if (!(type->kind == MLIR_ELEMENT || type->kind == MLIR_INDEX) || type->dtype == WEFT_INVALID || !(value->kind == MLIR_INT || value->kind == MLIR_BOOL || value->kind == MLIR_FLOAT))
       return WEFT_ERR(UNIMPLEMENTED, "a constant that is no number");
     return scalar_constant(l, value, type->dtype, &op->results[0].instr);
   }
@@ -489,14 +489,18 @@ static weft_status *captured_reduce(lowering *l, const mlir_op *op, hlo_ints dim
   *out_done = false;
   WEFT_TRY(lower_operand(l, op, 0, &in));
   x = in->shape;
-  if (!hlo_shape_is_array(x) || x->dynamic || op->result_count != n) return NULL;
+  if (!hlo_shape_is_array(x) || x->dynamic || op->result_count != n || op->operand_count != 2 * n) return NULL;
   for (int d = 0; d < x->rank; d++) {
     bool is_reduced = false;
     for (int i = 0; i < dims.count; i++) is_reduced |= dims.v[i] == d;
     if (is_reduced) reduced = WEFT_MIN(reduced, x->dims[d]);
     else kept[rank++] = x->dims[d];
   }
+  if (rank + dims.count != x->rank) return NULL; /* some are none, or there twice */
   for (int i = 0; i < n; i++) {
+    WEFT_TRY(lower_operand(l, op, i, &in));
+    if (!hlo_shape_is_array(in->shape) || in->shape->rank != x->rank || memcmp(in->shape->dims, x->dims, (size_t)x->rank * sizeof *x->dims) != 0)
+      return NULL;
     WEFT_TRY(lower_operand(l, op, n + i, &in));
     if (!hlo_shape_is_scalar(in->shape) || !hlo_shape_equal(in->shape, values[i]->shape, false)) return NULL;
   }
@@ -516,7 +520,7 @@ static weft_status *reduce(lowering *l, const mlir_op *op)
   bool done = false;
 
   WEFT_TRY(lower_ints(l, op, "dimensions", &dims));
-  WEFT_TRY(lower_captured_results(l, op, 0, &captured));
+  WEFT_TRY(lower_captured_results(l, op, 0, op->operand_count / 2, &captured));
   if (captured) WEFT_TRY(captured_reduce(l, op, dims, captured, &done));
   if (done) return NULL;
   WEFT_TRY(reduction(l, op, HLO_REDUCE, &in));

@@ -23,10 +23,12 @@ static weft_status *result(lowering *l, const mlir_op *op, hlo_instr *in)
 
 static weft_status *scalar_result(lowering *l, const mlir_op *op, weft_dtype type, int64_t value)
 {
+  const hlo_shape *shape = hlo_shape_array(l->arena, type, 0, NULL);
   hlo_literal *literal;
   hlo_instr *in;
 
-  WEFT_TRY(hlo_literal_new(l->arena, hlo_shape_array(l->arena, type, 0, NULL), &literal));
+  WEFT_TRY_ALLOC(shape);
+  WEFT_TRY(hlo_literal_new(l->arena, shape, &literal));
   hlo_literal_set_s64(literal, 0, value);
   WEFT_TRY(hlo_add_constant(l->comp, NULL, literal, &in));
   return result(l, op, in);
@@ -35,10 +37,12 @@ static weft_status *scalar_result(lowering *l, const mlir_op *op, weft_dtype typ
 static weft_status *list_result(lowering *l, const mlir_op *op, hlo_ints v)
 {
   int64_t n = v.count;
+  const hlo_shape *shape = hlo_shape_array(l->arena, WEFT_S64, 1, &n);
   hlo_literal *literal;
   hlo_instr *in;
 
-  WEFT_TRY(hlo_literal_new(l->arena, hlo_shape_array(l->arena, WEFT_S64, 1, &n), &literal));
+  WEFT_TRY_ALLOC(shape);
+  WEFT_TRY(hlo_literal_new(l->arena, shape, &literal));
   for (int i = 0; i < v.count; i++) hlo_literal_set_s64(literal, i, v.v[i]);
   WEFT_TRY(hlo_add_constant(l->comp, NULL, literal, &in));
   return result(l, op, in);
@@ -166,7 +170,7 @@ static weft_status *same(lowering *l, const mlir_op *op)
 {
   hlo_instr *x;
 
-  WEFT_TRY(lower_operand(l, op, 0, &x));
+  WEFT_TRY(known_array(l, op, 0, &x));
   return result(l, op, x);
 }
 

@@ -202,7 +202,7 @@ static weft_status *constant(text_parser *ps, mlir_op *op, text_attrs *attrs)
   }
   WEFT_TRY(text_attr(ps, &a));
   bool is_number = a->kind == MLIR_INT || a->kind == MLIR_FLOAT || a->kind == MLIR_BOOL; /* arith's, of a type that is no tensor's */
-  const mlir_type *type = is_number && !a->type ? mlir_element_type(a->kind == MLIR_BOOL ? WEFT_PRED : WEFT_S64) : a->type;
+  const mlir_type *type = is_number && !a->type ? mlir_element_type(a->kind == MLIR_BOOL ? WEFT_PRED : a->kind == MLIR_INT ? WEFT_S64 : WEFT_F64) : a->type;
   if (!is_number && a->kind != MLIR_DENSE) return text_fail(ps, ps->p, "expected a dense constant");
   WEFT_TRY(text_add_attr(ps, attrs, "value", a));
   if (text_accept_str(ps, "->")) WEFT_TRY(text_type(ps, &type));

@@ -557,11 +557,20 @@ TEST(what_nothing_reads_may_be_what_cannot_be_lowered)
       {MAP "%1 = stablehlo.custom_call @f(%0) {has_side_effect = true} : (tensor<4xf32>) -> tensor<4xf32>\nreturn %a : tensor<4xf32>",
        "the region uses %arg1 from outside"},
       {"%0 = stablehlo.nonesuch %a : tensor<4xf32>\nreturn %a : tensor<4xf32>", "\"nonesuch\" is not supported"},
+      {"%0:2 = \"stablehlo.reduce\"(%a, %a, %f, %f) ({\n^bb0(%w: tensor<f32>, %x: tensor<f32>, %y: tensor<f32>, %z: tensor<f32>):\n"
+       "  stablehlo.return %f : tensor<f32>\n}) {dimensions = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>, tensor<f32>, tensor<f32>) -> "
+       "(tensor<f32>, tensor<f32>)\n%1 = stablehlo.add %0#0, %0#1 : tensor<f32>\n%2 = stablehlo.broadcast_in_dim %1, dims = [] : (tensor<f32>) -> tensor<4xf32>\n"
+       "return %2 : tensor<4xf32>", "reduce"},
+      {"%0 = \"stablehlo.reduce\"(%a, %f) ({\n^bb0(%x: tensor<f32>, %y: tensor<f32>):\n  stablehlo.return %f : tensor<f32>\n}) "
+       "{dimensions = array<i64: 0, 0>} : (tensor<4xf32>, tensor<f32>) -> tensor<f32>\n%2 = stablehlo.broadcast_in_dim %0, dims = [] : (tensor<f32>) -> tensor<4xf32>\n"
+       "return %2 : tensor<4xf32>", ""},
+      {"%0 = arith.constant 4 : memref<4xf32>\nreturn %0 : memref<4xf32>", "a constant that is no number"},
+      {"%0 = \"shape.to_extent_tensor\"(%t) : (!stablehlo.token) -> tensor<2xindex>\nreturn %a : tensor<4xf32>", "operand 0 is no array"},
   };
 
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
     char program[2048];
-    snprintf(program, sizeof program, "func.func @main(%%a: tensor<4xf32>, %%f: tensor<f32>, %%i: tensor<1xi64>, %%p: tensor<i1>) -> tensor<4xf32> {\n%s\n}\n",
+    snprintf(program, sizeof program, "func.func @main(%%a: tensor<4xf32>, %%f: tensor<f32>, %%i: tensor<1xi64>, %%p: tensor<i1>, %%t: !stablehlo.token) -> tensor<4xf32> {\n%s\n}\n",
              cases[i].body);
     if (cases[i].error) T_FAILS(parse(program), cases[i].error);
     else T_OK(parse(program));
