@@ -70,7 +70,7 @@ gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa v)
     return gen_cast(e, LLVMBitCast, half, p->i16);
   }
   gen_ssa x = bits_of(e, v), abs = gen_bin(e, LLVMAnd, x, gen_i(x, 0x7fffffff));
-  gen_ssa is_nan = gen_icmp(e, LLVMIntUGT, abs, gen_i(x, 0x7f800000)), r;
+  gen_ssa is_nan = gen_fcmp(e, LLVMRealUNO, v, v), r; /* one instruction; of the bits it takes three with AVX2 */
   if (type == WEFT_BF16) {
     gen_ssa odd = gen_bin(e, LLVMAnd, gen_bin(e, LLVMLShr, x, gen_i(x, 16)), gen_i(x, 1));
     r = gen_bin(e, LLVMAdd, x, gen_bin(e, LLVMAdd, odd, gen_i(x, 0x7fff)));

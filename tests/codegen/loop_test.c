@@ -360,6 +360,12 @@ TEST(rows_of_stacks_of_stacks)
   T_TRUE(!is_in_code(fusion(params, body, "f32[40,256]"), "masked.gather"));
 }
 
+/* That a sum is no number is asked of it in one instruction, as it is rounded. */
+TEST(rounding_to_bf16_asks_once)
+{
+  T_TRUE(is_in_code(fusion("bf16[64] bf16[64]", "  ROOT r = bf16[64] add(p0, p1)", "bf16[64]"), "fcmp uno <"));
+}
+
 /* Elements a few apart whose first is known only as the kernel runs; those of the last channel end with the array. */
 TEST(channels_of_pixels)
 {
@@ -405,7 +411,7 @@ int main(void)
     UNIT(floats_become_integers),
     UNIT(comparisons),
     UNIT(data_movement_alone_and_fused),
-    UNIT(neighbours_that_differ), UNIT(stacks_of_stacks), UNIT(rows_of_stacks_of_stacks),
+    UNIT(neighbours_that_differ), UNIT(stacks_of_stacks), UNIT(rows_of_stacks_of_stacks), UNIT(rounding_to_bf16_asks_once),
     UNIT(channels_of_pixels),
     UNIT(concatenations_of_the_same_again_and_again),
   };
