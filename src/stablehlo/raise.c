@@ -147,9 +147,19 @@ static void get_tuple_element(raising *r, const hlo_instr *in)
   r->at[in->id] = raise_element(r, raise_operand(r, in, 0), in->u.tuple_index);
 }
 
+/* StableHLO's takes tokens alone: what it is to come after besides, HLO computes anyway. */
 static void after_all(raising *r, const hlo_instr *in)
 {
-  raise_give(r, in, raise_as_op(r, in, in->operand_count ? "stablehlo.after_all" : "stablehlo.create_token"));
+  raised_values operands = raise_operand_leaves(r, in, 0);
+  const mlir_type **types;
+  int count = 0, result_count;
+
+  for (int i = 0; i < operands.count; i++)
+    if (operands.v[i]->type->kind == MLIR_TOKEN) operands.v[count++] = operands.v[i];
+  types = raise_leaf_types(r, in->shape, &result_count);
+  mlir_op *op = raise_emit(r, count ? "stablehlo.after_all" : "stablehlo.create_token", count, operands.v, result_count, types);
+  raise_set_extra(r, op, in);
+  raise_give(r, in, op);
 }
 
 /* Everything at once, and for add-dependency the token too. */
