@@ -28,6 +28,27 @@ gen_value gen_complex_mul(gen_emit *e, gen_value a, gen_value b)
   return (gen_value){sub(e, mul(e, a.re, b.re), mul(e, a.im, b.im)), add(e, mul(e, a.re, b.im), mul(e, a.im, b.re))};
 }
 
+static gen_ssa is_infinite(gen_emit *e, gen_value z)
+{
+  gen_ssa inf = gen_f(z.re, __builtin_inf());
+  return gen_bin(e, LLVMOr, gen_fcmp(e, LLVMRealOEQ, fabs_(e, z.re), inf), gen_fcmp(e, LLVMRealOEQ, fabs_(e, z.im), inf));
+}
+
+/* What is infinite over what is finite is infinite, though its other part is no number (C, annex G): the quotient of 1s and 0s
+ * with the signs of a's parts, times infinity, where `quotient` is none. */
+static gen_value infinite_over_finite(gen_emit *e, gen_value a, gen_value b, gen_value quotient)
+{
+  gen_ssa inf = gen_f(a.re, __builtin_inf()), one = gen_f(a.re, 1), zero = gen_f(a.re, 0);
+  gen_ssa x = gen_intrinsic2(e, "llvm.copysign", gen_select(e, gen_fcmp(e, LLVMRealOEQ, fabs_(e, a.re), inf), one, zero), a.re);
+  gen_ssa y = gen_intrinsic2(e, "llvm.copysign", gen_select(e, gen_fcmp(e, LLVMRealOEQ, fabs_(e, a.im), inf), one, zero), a.im);
+  gen_ssa finite = gen_fcmp(e, LLVMRealOEQ, add(e, mul(e, b.re, zero), mul(e, b.im, zero)), zero);
+  gen_ssa none = gen_bin(e, LLVMAnd, gen_fcmp(e, LLVMRealUNO, quotient.re, quotient.re), gen_fcmp(e, LLVMRealUNO, quotient.im, quotient.im));
+  gen_ssa here = gen_bin(e, LLVMAnd, none, gen_bin(e, LLVMAnd, finite, is_infinite(e, a)));
+
+  return (gen_value){gen_select(e, here, mul(e, inf, add(e, mul(e, x, b.re), mul(e, y, b.im))), quotient.re),
+                     gen_select(e, here, mul(e, inf, sub(e, mul(e, y, b.re), mul(e, x, b.im))), quotient.im)};
+}
+
 /* Smith's method: no overflow where the result is in range.  Division by zero gives what dividing the parts gives. */
 gen_value gen_complex_div(gen_emit *e, gen_value a, gen_value b)
 {
@@ -44,7 +65,7 @@ gen_value gen_complex_div(gen_emit *e, gen_value a, gen_value b)
 
   re = gen_select(e, by_zero, quo(e, a.re, fabs_(e, big)), gen_select(e, vanishes, zero, re));
   im = gen_select(e, by_zero, quo(e, a.im, fabs_(e, big)), gen_select(e, vanishes, zero, im));
-  return (gen_value){re, im};
+  return infinite_over_finite(e, a, b, (gen_value){re, im});
 }
 
 /* |z| without overflow. */
@@ -72,12 +93,6 @@ static gen_value csqrt_(gen_emit *e, gen_value z)
   re = gen_select(e, inf_im, gen_f(r, __builtin_inf()), gen_select(e, at_zero, zero, re));
   im = gen_select(e, inf_im, gen_f(r, __builtin_inf()), gen_select(e, at_zero, zero, im));
   return (gen_value){re, gen_intrinsic2(e, "llvm.copysign", im, z.im)};
-}
-
-static gen_ssa is_infinite(gen_emit *e, gen_value z)
-{
-  gen_ssa inf = gen_f(z.re, __builtin_inf());
-  return gen_bin(e, LLVMOr, gen_fcmp(e, LLVMRealOEQ, fabs_(e, z.re), inf), gen_fcmp(e, LLVMRealOEQ, fabs_(e, z.im), inf));
 }
 
 /* 1 / z, and 0 where either part of z is infinite, whatever the other is. */

@@ -3,7 +3,9 @@
  *   (ys..., last...) = scan(xs..., inits...), to_apply=f
  *   for i in 0..n: (y..., carries...) = f(x[i]..., carries...); ys[i]... = y...
  *
- * Carries may stand without outputs and without inputs; one result is a tuple or is none, in f and in the scan alike. */
+ * Carries may stand without outputs and without inputs; one result is a tuple or is none, in f and in the scan alike.
+ *
+ * A map whose computation is more than elementwise (it branches, loops, reduces) is a scan over all elements that carries nothing. */
 #include <config.h>
 
 #include "passes/build.h"
@@ -82,15 +84,50 @@ static weft_status *expand(hlo_instr *instr)
   return pass_build_replace(&b, instr, with);
 }
 
+static weft_status *expand_map(hlo_instr *map)
+{
+  pass_build b = PASS_BUILD_AT(map);
+  int64_t count = hlo_shape_elems(map->shape), dim = 0;
+  hlo_instr **flat = WEFT_ARENA_ARRAY(&map->parent->module->arena, hlo_instr *, WEFT_MAX(1, map->operand_count)), *scan;
+
+  WEFT_TRY_ALLOC(flat);
+  for (int i = 0; i < map->operand_count; i++) flat[i] = pb_reshape(&b, map->operands[i], 1, &count);
+  const hlo_shape *shape = hlo_shape_array(&map->parent->module->arena, map->shape->type, 1, &count);
+  WEFT_TRY_ALLOC(shape);
+  if ((scan = pb_instr(&b, HLO_SCAN, shape, map->operand_count, flat))) {
+    b.error = hlo_set_called(scan, 1, &map->called[0]);
+    scan->dims = pb_ints(&b, 1, &dim);
+  }
+  hlo_instr *whole = pb_reshape_like(&b, scan, map->shape);
+  WEFT_TRY(pass_build_replace(&b, map, whole));
+  return expand(scan);
+}
+
+/* Is `instr` elementwise, or a call or map of what is? */
+static bool is_pointwise(const hlo_instr *instr, const bool *loops)
+{
+  if (instr->op == HLO_CALL || instr->op == HLO_MAP) return !loops[instr->called[0]->id];
+  return instr->op == HLO_PARAMETER || instr->op == HLO_CONSTANT || hlo_opcode_is_elementwise(instr->op);
+}
+
+/* Computations come before those that call them. */
 static weft_status *scan_expander_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
-  (void)ctx;
-  HLO_FOREACH_COMPUTATION(comp, module)
-    HLO_FOREACH(instr, comp) {
-      if (instr->op != HLO_SCAN) continue;
-      WEFT_TRY(expand(instr));
+  int count = module->next_computation_id; /* those behind are loops made here */
+  bool *loops = WEFT_ARENA_ARRAY(ctx->scratch, bool, count);
+
+  WEFT_TRY_ALLOC(loops);
+  HLO_FOREACH_COMPUTATION(comp, module) {
+    if (comp->id >= count) continue;
+    for (hlo_instr *instr = comp->first, *next; instr; instr = next) {
+      next = instr->next;
+      loops[comp->id] |= !is_pointwise(instr, loops);
+      bool map = instr->op == HLO_MAP && instr->operand_count > 0 && loops[instr->called[0]->id];
+      if (instr->op != HLO_SCAN && !map) continue;
+      WEFT_TRY((map ? expand_map : expand)(instr));
       *changed = true;
     }
+  }
   return *changed ? hlo_module_gc(module) : NULL;
 }
 const hlo_pass pass_scan_expander = {"scan-expander", scan_expander_run};
