@@ -46,7 +46,8 @@ def verdict(path):
     bounded = re.search(r"ROOT [^\n]*(<=\d|token\[\])|!(?:stablehlo|mhlo)\.token", text)
     parts = re.search(r"(num_partitions ?= ?(?!1\b)|inferred_dimension)", text)
     if apart or parts or bounded or size_of(text) > LARGEST:
-        return "left out: " + ((apart or parts or bounded or ["", "large"])[1] or apart[0]).replace("\n", " ")
+        found = apart or parts or bounded
+        return "left out: " + ((found[1] or found[0]).replace("\n", " ") if found else "large")
     try:
         program = oracle.Program(path)
     except Exception as error:  # whatever jaxlib says
