@@ -8,7 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { FIRST_BLOCK = 4 << 10, LARGE_BLOCK = 256 << 10, PAGE = 64 << 10 /* or a part of it */, HUGE_PAGE = 2 << 20, ALIGNMENT = WEFT_ARENA_ALIGNMENT };
+enum { FIRST_BLOCK = 4 << 10, LARGE_BLOCK = 256 << 10, PAGE = 64 << 10 /* or a part of it */, HUGE_PAGE = 2 << 20,
+       ENOUGH_FOR_HUGE = 8 << 20, ALIGNMENT = WEFT_ARENA_ALIGNMENT };
 
 struct weft_arena_block {
   struct weft_arena_block *older;
@@ -62,7 +63,7 @@ static void free_blocks(struct weft_arena_block *block)
 void weft_arena_fini(weft_arena *arena)
 {
   free_blocks(arena->head);
-  *arena = (weft_arena){.limit_bytes = arena->limit_bytes, .exhausted = arena->exhausted};
+  *arena = (weft_arena){.limit_bytes = arena->limit_bytes, .exhausted = arena->exhausted, .expected_bytes = arena->expected_bytes};
 }
 
 void weft_arena_reset(weft_arena *arena)
@@ -78,12 +79,23 @@ void weft_arena_reset(weft_arena *arena)
   arena->total_bytes = head->size;
 }
 
+/* The bytes of the next block.  A huge page is one fault, but all of it is there at once: where it is known what is to come
+ * they are taken for that, and then for what is small beside it. */
+static size_t next_block(const weft_arena *arena)
+{
+  const size_t huge = HUGE_PAGE - sizeof *arena->head;
+  size_t due = arena->expected_bytes - WEFT_MIN(arena->total_bytes, arena->expected_bytes);
+
+  if (due >= HUGE_PAGE / 2 || arena->total_bytes >= ENOUGH_FOR_HUGE) return huge;
+  if (!arena->head) return FIRST_BLOCK;
+  if (arena->head->size < LARGE_BLOCK) return arena->head->size * 2;
+  return arena->expected_bytes ? LARGE_BLOCK : huge;
+}
+
 /* Blocks come zeroed from calloc or the system and reset clears what was used, so allocations need no memset. */
 static void *alloc_in_new_block(weft_arena *arena, size_t size)
 {
-  size_t step = !arena->head                       ? (size_t)FIRST_BLOCK
-                : arena->head->size >= LARGE_BLOCK ? HUGE_PAGE - sizeof *arena->head
-                                                   : arena->head->size * 2;
+  size_t step = next_block(arena);
   size_t left = arena->limit_bytes ? arena->limit_bytes - WEFT_MIN(arena->total_bytes, arena->limit_bytes) : SIZE_MAX;
   size_t block_size = WEFT_MAX(size, WEFT_MIN(step, left));
   struct weft_arena_block *block;

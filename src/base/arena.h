@@ -14,11 +14,14 @@ typedef struct weft_arena {
   char *next, *end;              /* the free part of head */
   size_t total_bytes;            /* taken from malloc */
   size_t limit_bytes;            /* 0: none; allocations past it fail */
+  size_t expected_bytes;         /* 0: not known */
   void (*exhausted)(struct weft_arena *arena); /* NULL, or called before an allocation returns NULL; it may leap away */
 } weft_arena;
 
 void weft_arena_init(weft_arena *arena); /* takes no memory yet */
 void weft_arena_fini(weft_arena *arena);
+/* Some `bytes` in all will be asked for: blocks are chosen so that few pages are touched, and few bytes for nothing. */
+static inline void weft_arena_expect(weft_arena *arena, size_t bytes) { arena->expected_bytes = bytes; }
 
 /* Frees all but the newest block and starts again in it. */
 void weft_arena_reset(weft_arena *arena);
@@ -32,7 +35,7 @@ static inline void *weft_arena_alloc(weft_arena *arena, size_t size)
   size_t left = (uintptr_t)arena->end - (uintptr_t)arena->next, wanted = WEFT_ALIGN_UP(size, (size_t)WEFT_ARENA_ALIGNMENT);
   void *result = arena->next;
 
-  if (WEFT_UNLIKELY(size - 1 >= left || wanted > left)) return weft_arena_alloc_slowly(arena, size);
+  if (WEFT_UNLIKELY(wanted - 1 >= left)) return weft_arena_alloc_slowly(arena, size); /* 0 and what overflows, too */
   arena->next += wanted;
   return result;
 }

@@ -113,6 +113,7 @@ weft_status *hlo_module_new(const char *name, hlo_module **out_module)
   weft_arena_init(&module->arena);
   module->refs = 1;
   module->replica_count = module->num_partitions = 1;
+  module->suffix_digits.number = -1;
   module->name = weft_arena_strdup(&module->arena, name);
   if (!module->name) {
     hlo_module_free(module);
@@ -200,30 +201,62 @@ static void note_name(hlo_module *module, const char *name)
   if (suffix >= module->next_suffix) module->next_suffix = suffix + 1;
 }
 
-/* A name to be written: a stem, and ".N" behind it if N is not negative.  Every new instruction has one: no printf. */
+/* A name to be written: a stem, and ".N" behind it.  Every new instruction has one: no printf. */
 typedef struct new_name {
   const char *stem;
-  size_t length;  /* of the stem */
-  int64_t number;
-  size_t size;    /* of all of it, with its NUL */
+  size_t length;      /* of the stem */
+  hlo_module *number; /* whose next suffix is N, or NULL: there is none */
+  size_t size;        /* of all of it, with its NUL */
 } new_name;
+
+static void spell_suffix(hlo_module *module)
+{
+  char text[24];
+
+  module->suffix_digits.number = module->next_suffix;
+  module->suffix_digits.count = snprintf(text, sizeof text, "%" PRId64, module->next_suffix);
+  memcpy(module->suffix_digits.text, text, sizeof module->suffix_digits.text);
+}
+
+/* Goes on to the next suffix: its digits count along, while there are as many. */
+static inline void next_suffix(hlo_module *module)
+{
+  char *first = module->suffix_digits.text, *at = first + module->suffix_digits.count - 1;
+
+  module->next_suffix++;
+  for (; at > first && *at == '9'; at--) *at = '0';
+  if (*at == '9') return;
+  ++*at;
+  module->suffix_digits.number++;
+}
 
 static inline new_name numbered_name(hlo_module *module, const char *stem, size_t length)
 {
-  new_name name = {stem, length, module->next_suffix++, length + 3};
+  if (WEFT_UNLIKELY(module->suffix_digits.number != module->next_suffix)) spell_suffix(module);
+  return (new_name){stem, length, module, length + (size_t)module->suffix_digits.count + 2};
+}
 
-  for (int64_t limit = 10; name.number >= limit && limit <= INT64_MAX / 10; limit *= 10) name.size++;
-  return name;
+/* memcpy of a few bytes, in line. */
+static inline void copy_few(char *to, const char *from, size_t size)
+{
+  if (size >= 8) {
+    for (size_t at = 0; at < size - 8; at += 8) memcpy(to + at, from + at, 8);
+    memcpy(to + size - 8, from + size - 8, 8);
+  } else if (size >= 4) {
+    memcpy(to, from, 4);
+    memcpy(to + size - 4, from + size - 4, 4);
+  } else {
+    for (size_t at = 0; at < size; at++) to[at] = from[at];
+  }
 }
 
 static inline const char *write_name(const new_name *name, char *out)
 {
-  uint64_t rest = (uint64_t)name->number;
-
-  memcpy(out, name->stem, name->length);
-  if (name->number < 0) return out;
+  copy_few(out, name->stem, name->length);
+  if (!name->number) return out;
   out[name->length] = '.';
-  for (size_t at = name->size - 2; at > name->length; at--, rest /= 10) out[at] = (char)('0' + rest % 10);
+  copy_few(out + name->length + 1, name->number->suffix_digits.text, (size_t)name->number->suffix_digits.count);
+  next_suffix(name->number);
   return out;
 }
 
@@ -583,40 +616,41 @@ static new_name given_name(hlo_module *module, const char *name)
   size_t length = strlen(name);
 
   note_name(module, name);
-  return (new_name){name, length, -1, length + 1};
+  return (new_name){name, length, NULL, length + 1};
 }
 
 static const hlo_control no_control;
 
-/* One piece of memory: the instruction, its operands, room for its first user, its name. */
-static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
-                              int operand_count, hlo_instr *const *operands, const new_name *name, hlo_instr **out_instr)
+/* One piece of memory: the instruction, its operands, room for its first user, its name.  All else is zero. */
+static inline hlo_instr *alloc_instr(hlo_computation *comp, int operand_count, const new_name *name)
 {
-  weft_arena *arena = &comp->module->arena;
   int room = room_for(operand_count);
   size_t operand_bytes = operand_count ? WEFT_ALIGN_UP(list_bytes(room), sizeof(hlo_instr *)) : 0;
-  hlo_instr *instr;
-  char *rest;
+  hlo_instr *instr = weft_arena_alloc(&comp->module->arena, sizeof *instr + operand_bytes + list_bytes(0) + name->size);
+  char *rest = (char *)(instr + 1);
 
-  *out_instr = NULL;
-  instr = weft_arena_alloc(arena, sizeof *instr + operand_bytes + list_bytes(0) + name->size);
-  WEFT_TRY_ALLOC(instr);
-  rest = (char *)(instr + 1);
+  if (!instr) return NULL;
+  if (operand_count) instr->operands = (hlo_instr **)rest;
+  instr->operand_room = (uint8_t)room;
+  instr->operand_count = operand_count;
   instr->users = (hlo_instr **)(rest + operand_bytes);
   instr->name = write_name(name, rest + operand_bytes + list_bytes(0));
-  instr->op = op;
-  instr->shape = shape;
   instr->id = comp->module->next_id++;
   instr->parent = comp;
   instr->control = &no_control;
-  if (operand_count > 0) {
-    instr->operands = (hlo_instr **)rest;
-    instr->operand_room = (uint8_t)room;
-    instr->operand_count = operand_count;
-    for (int i = 0; i < operand_count; i++) WEFT_TRY_ALLOC(add_use(arena, instr, i, operands[i]));
-  }
+  return instr;
+}
+
+static inline weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
+                                     int operand_count, hlo_instr *const *operands, const new_name *name, hlo_instr **out_instr)
+{
+  hlo_instr *instr = *out_instr = alloc_instr(comp, operand_count, name);
+
+  WEFT_TRY_ALLOC(instr);
+  instr->op = op;
+  instr->shape = shape;
+  for (int i = 0; i < operand_count; i++) WEFT_TRY_ALLOC(add_use(&comp->module->arena, instr, i, operands[i]));
   link_instr(comp, instr, before);
-  *out_instr = instr;
   return NULL;
 }
 
@@ -632,14 +666,12 @@ weft_status *hlo_add(hlo_computation *comp, hlo_instr *before, hlo_opcode op, co
 weft_status *hlo_add_again(hlo_computation *comp, const hlo_instr *instr, hlo_instr *const *operands, hlo_instr **out_instr)
 {
   new_name name = numbered_name(comp->module, hlo_opcode_name(instr->op), hlo_opcode_name_length(instr->op));
-  hlo_instr *again;
 
-  WEFT_TRY(add_instr(comp, NULL, instr->op, instr->shape, instr->operand_count, operands, &name, &again));
-  again->dims = instr->dims;
-  again->u = instr->u;
-  again->called = instr->called;
-  again->called_count = instr->called_count;
-  *out_instr = again;
+  WEFT_TRY(add_instr(comp, NULL, instr->op, instr->shape, instr->operand_count, operands, &name, out_instr));
+  (*out_instr)->dims = instr->dims;
+  (*out_instr)->u = instr->u;
+  (*out_instr)->called = instr->called;
+  (*out_instr)->called_count = instr->called_count;
   return NULL;
 }
 

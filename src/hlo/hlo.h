@@ -296,6 +296,7 @@ struct hlo_module {
   int computation_count;
   int next_id, next_computation_id;
   int64_t next_suffix;           /* above the number that ends any instruction or computation name */
+  struct { int64_t number; int count; char text[20]; } suffix_digits; /* of hlo.c: next_suffix's, or once */
   bool is_scheduled;
   int64_t replica_count, num_partitions; /* at least 1 */
   bool has_entry_layout;                 /* entry_computation_layout was given: */

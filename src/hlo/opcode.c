@@ -6,28 +6,14 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { E = 1, T = 2, S = 4, C = 8, A = 16, L = 32 };
+enum { E = HLO_ELEMENTWISE, T = HLO_TRANSCENDENTAL, S = HLO_SIDE_EFFECT, C = HLO_COLLECTIVE, A = HLO_ASYNC, L = HLO_CALLS };
 
-static const struct opcode_info {
-  const char *name;
-  int8_t least, most;
-  uint8_t length, traits;
-} infos[HLO_OPCODE_COUNT] = {
+const hlo_opcode_info hlo_opcode_infos[HLO_OPCODE_COUNT + 1] = {
 #define X(NAME, text, least, most, traits) [HLO_##NAME] = {text, least, most, sizeof(text) - 1, traits},
 #include "hlo/opcodes.def"
 #undef X
+    [HLO_OPCODE_COUNT] = {"invalid", 0, -1, sizeof("invalid") - 1, 0},
 };
-
-const char *hlo_opcode_name(hlo_opcode op) { return op < HLO_OPCODE_COUNT ? infos[op].name : "invalid"; }
-size_t hlo_opcode_name_length(hlo_opcode op) { return op < HLO_OPCODE_COUNT ? infos[op].length : strlen("invalid"); }
-int hlo_opcode_least_operands(hlo_opcode op) { return infos[op].least; }
-int hlo_opcode_most_operands(hlo_opcode op) { return infos[op].most; }
-bool hlo_opcode_is_elementwise(hlo_opcode op) { return infos[op].traits & E; }
-bool hlo_opcode_is_transcendental(hlo_opcode op) { return infos[op].traits & T; }
-bool hlo_opcode_has_side_effect(hlo_opcode op) { return infos[op].traits & S; }
-bool hlo_opcode_is_collective(hlo_opcode op) { return infos[op].traits & C; }
-bool hlo_opcode_is_async(hlo_opcode op) { return infos[op].traits & A; }
-bool hlo_opcode_calls(hlo_opcode op) { return infos[op].traits & L; }
 
 /* Open addressing over a table four times the number of opcodes, filled once. */
 enum { SLOTS = 512 };
@@ -46,7 +32,7 @@ static unsigned hash_name(const char *name, size_t length)
 static void fill_slots(void)
 {
   for (int op = 0; op < HLO_OPCODE_COUNT; op++) {
-    unsigned at = hash_name(infos[op].name, infos[op].length);
+    unsigned at = hash_name(hlo_opcode_infos[op].name, hlo_opcode_infos[op].length);
     while (slots[at % SLOTS]) at++;
     slots[at % SLOTS] = (uint8_t)(op + 1);
   }
@@ -56,8 +42,8 @@ hlo_opcode hlo_opcode_from_name(const char *name, size_t length)
 {
   pthread_once(&slots_once, fill_slots);
   for (unsigned at = hash_name(name, length); slots[at % SLOTS]; at++) {
-    const struct opcode_info *info = &infos[slots[at % SLOTS] - 1];
-    if (info->length == length && memcmp(info->name, name, length) == 0) return (hlo_opcode)(info - infos);
+    const hlo_opcode_info *info = &hlo_opcode_infos[slots[at % SLOTS] - 1];
+    if (info->length == length && memcmp(info->name, name, length) == 0) return (hlo_opcode)(info - hlo_opcode_infos);
   }
   return HLO_OPCODE_COUNT;
 }

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef enum hlo_opcode {
 #define X(NAME, text, least, most, traits) HLO_##NAME,
@@ -12,19 +13,36 @@ typedef enum hlo_opcode {
   HLO_OPCODE_COUNT
 } __attribute__((packed)) hlo_opcode; /* a byte */
 
-const char *hlo_opcode_name(hlo_opcode op); /* "dynamic-update-slice", static */
-size_t hlo_opcode_name_length(hlo_opcode op);
+/* What is known of each, and of HLO_OPCODE_COUNT, which is none. */
+enum { HLO_ELEMENTWISE = 1, HLO_TRANSCENDENTAL = 2, HLO_SIDE_EFFECT = 4, HLO_COLLECTIVE = 8, HLO_ASYNC = 16, HLO_CALLS = 32 };
+typedef struct hlo_opcode_info {
+  const char *name;
+  int8_t least, most;
+  uint8_t length, traits;
+} hlo_opcode_info;
+extern const hlo_opcode_info hlo_opcode_infos[HLO_OPCODE_COUNT + 1];
+
+static inline const hlo_opcode_info *hlo_opcode_info_of(hlo_opcode op)
+{
+  return &hlo_opcode_infos[op < HLO_OPCODE_COUNT ? op : HLO_OPCODE_COUNT];
+}
+static inline bool hlo_opcode_is(hlo_opcode op, int trait) { return hlo_opcode_info_of(op)->traits & trait; }
+
+static inline const char *hlo_opcode_name(hlo_opcode op) { return hlo_opcode_info_of(op)->name; } /* "dynamic-update-slice", static */
+static inline size_t hlo_opcode_name_length(hlo_opcode op) { return hlo_opcode_info_of(op)->length; }
 
 /* By text name; HLO_OPCODE_COUNT if there is none.  Constant time. */
 hlo_opcode hlo_opcode_from_name(const char *name, size_t length);
 
-int hlo_opcode_least_operands(hlo_opcode op);
-int hlo_opcode_most_operands(hlo_opcode op);      /* -1: any number */
-bool hlo_opcode_is_elementwise(hlo_opcode op);    /* result element i depends on operand elements i alone */
-bool hlo_opcode_is_transcendental(hlo_opcode op);
-bool hlo_opcode_has_side_effect(hlo_opcode op);   /* by its kind; custom-calls say so themselves */
-bool hlo_opcode_is_collective(hlo_opcode op);
-bool hlo_opcode_is_async(hlo_opcode op);
-bool hlo_opcode_calls(hlo_opcode op);             /* may call computations */
+static inline int hlo_opcode_least_operands(hlo_opcode op) { return hlo_opcode_info_of(op)->least; }
+static inline int hlo_opcode_most_operands(hlo_opcode op) { return hlo_opcode_info_of(op)->most; } /* -1: any number */
+/* Result element i depends on operand elements i alone. */
+static inline bool hlo_opcode_is_elementwise(hlo_opcode op) { return hlo_opcode_is(op, HLO_ELEMENTWISE); }
+static inline bool hlo_opcode_is_transcendental(hlo_opcode op) { return hlo_opcode_is(op, HLO_TRANSCENDENTAL); }
+/* By its kind; custom-calls say so themselves. */
+static inline bool hlo_opcode_has_side_effect(hlo_opcode op) { return hlo_opcode_is(op, HLO_SIDE_EFFECT); }
+static inline bool hlo_opcode_is_collective(hlo_opcode op) { return hlo_opcode_is(op, HLO_COLLECTIVE); }
+static inline bool hlo_opcode_is_async(hlo_opcode op) { return hlo_opcode_is(op, HLO_ASYNC); }
+static inline bool hlo_opcode_calls(hlo_opcode op) { return hlo_opcode_is(op, HLO_CALLS); } /* may call computations */
 
 #endif

@@ -16,6 +16,7 @@
 enum { SECTION_STRING, SECTION_DIALECT, SECTION_ATTR_TYPE, SECTION_OFFSET, SECTION_IR, SECTION_RESOURCE,
        SECTION_RESOURCE_OFFSET, SECTION_DIALECT_VERSIONS, SECTION_PROPERTIES, SECTION_COUNT };
 enum { NEWEST_VERSION = 6 };
+enum { TABLES_PER_CODE = 5 }; /* bytes of values, attributes and places in the source for one of operations, more or less */
 
 /* ---- primitives --------------------------------------------------------------------------------------------------- */
 
@@ -326,19 +327,42 @@ enum { OP_ATTRS = 1, OP_RESULTS = 2, OP_OPERANDS = 4, OP_SUCCESSORS = 8, OP_REGI
        OP_PROPERTIES = 0x40 };
 
 /* Values of a region are numbered from `base`; `next` is the one defined next. */
-typedef struct scope {
-  int64_t base, end, next;
-  weft_arena *results; /* where the values of its operations go */
-} scope;
+typedef struct scope { int64_t base, end, next; } scope;
 
 static weft_status *read_region(bc_reader *r, bc_cursor *c, mlir_region *region, int64_t base);
 static weft_status *put_aside(const bc_reader *r, bc_cursor *c, mlir_region *region);
 
 static weft_status *define(bc_reader *r, bc_cursor *c, scope *s, int count, mlir_value *values)
 {
+  bc_values *v = &r->values;
+
   if (count > s->end - s->next) return bc_fail(r, c->p, "more values than the region has");
-  for (int i = 0; i < count; i++) r->values[s->next++] = &values[i];
+  if (s->next < v->flat_count) { /* they are where they belong: new_results */
+    s->next = v->flat_defined += count;
+    return NULL;
+  }
+  for (int i = 0; i < count; i++) v->table[s->next++ - v->flat_count] = &values[i];
   return NULL;
+}
+
+/* The results of an operation, to be defined once it is read. */
+static weft_status *new_results(bc_reader *r, bc_cursor *c, const scope *s, int count, mlir_value **out)
+{
+  if (s->next >= r->values.flat_count) *out = WEFT_ARENA_ARRAY(r->op_arena, mlir_value, count);
+  else if (count > s->end - s->next) return bc_fail(r, c->p, "more values than the region has");
+  else *out = &r->values.flat[s->next];
+  WEFT_TRY_ALLOC(*out);
+  return NULL;
+}
+
+/* The value of that number, or NULL: it is not defined. */
+static mlir_value *value_at(const bc_reader *r, const scope *s, uint64_t number)
+{
+  const bc_values *v = &r->values;
+
+  if (number < (uint64_t)v->flat_defined) return &v->flat[number];
+  if (number >= (uint64_t)s->next || number < (uint64_t)v->flat_count) return NULL;
+  return v->table[number - (uint64_t)v->flat_count];
 }
 
 /* Orders of uses: how to permute use lists, which nothing here depends on. */
@@ -367,9 +391,8 @@ static weft_status *read_operands(bc_reader *r, bc_cursor *c, mlir_op *op, const
     const uint8_t *at = c->p;
     uint64_t number = 0;
     WEFT_TRY(bc_varint(r, c, &number));
-    if (number >= (uint64_t)s->next || !r->values[number])
-      return bc_fail(r, at, "value %" PRIu64 " is used before it is defined", number);
-    op->operands[i] = r->values[number];
+    op->operands[i] = value_at(r, s, number);
+    if (!op->operands[i]) return bc_fail(r, at, "value %" PRIu64 " is used before it is defined", number);
   }
   return NULL;
 }
@@ -420,12 +443,10 @@ static weft_status *read_regions(bc_reader *r, bc_cursor *c, mlir_op *op, const 
     return NULL;
   }
   /* Numbers start anew, the values outside are put aside; from version 2 on in a section of its own. */
-  mlir_value **outer = r->values;
-  int64_t outer_capacity = r->value_capacity;
+  const bc_values outer = r->values;
   bc_cursor nested, *inner = c;
   int id = SECTION_IR;
-  r->values = NULL;
-  r->value_capacity = 0;
+  r->values = (bc_values){0};
   if (r->version >= 2) {
     WEFT_TRY(section(r, c, &id, &nested));
     inner = &nested;
@@ -437,7 +458,6 @@ static weft_status *read_regions(bc_reader *r, bc_cursor *c, mlir_op *op, const 
   for (int i = 0; !op->shares_region && i < op->region_count && !op->regions[i].first; i++) WEFT_TRY(read_region(r, inner, &op->regions[i], 0));
   if (inner != c && inner->p != inner->end) return bc_fail(r, inner->p, "bytes after the regions of an operation");
   r->values = outer;
-  r->value_capacity = outer_capacity;
   return NULL;
 }
 
@@ -520,8 +540,7 @@ static weft_status *read_op(bc_reader *r, bc_cursor *c, mlir_block *block, scope
   WEFT_TRY(read_attrs(r, c, op, name, mask));
   if (mask & OP_RESULTS) {
     WEFT_TRY(bc_count(r, c, &op->result_count));
-    op->results = WEFT_ARENA_ARRAY(s->results, mlir_value, op->result_count);
-    WEFT_TRY_ALLOC(op->results);
+    WEFT_TRY(new_results(r, c, s, op->result_count, &op->results));
     for (int i = 0; i < op->result_count; i++) WEFT_TRY(bc_type_ref(r, c, &op->results[i].type));
   }
   if (mask & OP_OPERANDS) WEFT_TRY(read_operands(r, c, op, s));
@@ -533,6 +552,87 @@ static weft_status *read_op(bc_reader *r, bc_cursor *c, mlir_block *block, scope
   else block->first = op;
   block->last = op;
   return NULL;
+}
+
+/* A number of four bytes at most; false: it is longer. */
+static inline bool quick_number(const uint8_t **p, uint32_t *out)
+{
+  static const uint32_t masks[] = {0xff, 0xffff, 0xffffff, 0xffffffff};
+  uint32_t v;
+  int more;
+
+  memcpy(&v, *p, sizeof v);
+  more = __builtin_ctz(v | 0x10);
+  if (WEFT_UNLIKELY(more > 3)) return false;
+  *out = (v & masks[more]) >> (more + 1);
+  *p += more + 1;
+  return true;
+}
+
+enum { QUICK_OPERANDS = 8 };
+
+/* The attributes of an operation that has properties or a dictionary, which came before. */
+static inline bool quick_attrs(const bc_reader *r, const uint8_t **p, const bc_op_name *name, int mask, mlir_op *op)
+{
+  const bc_properties *properties;
+  const mlir_attr *dict;
+  uint32_t index;
+
+  op->attrs = NULL;
+  op->attr_count = 0;
+  if (!(mask & (OP_ATTRS | OP_PROPERTIES))) return true;
+  if (!quick_number(p, &index)) return false;
+  if (mask & OP_PROPERTIES) {
+    if (mask & OP_ATTRS || index >= (uint32_t)r->property_count) return false;
+    properties = &r->properties[index];
+    op->attrs = properties->attrs;
+    op->attr_count = properties->count;
+    return properties->op == name;
+  }
+  if (index >= (uint32_t)r->attr_count || r->attrs[index].is_location) return false;
+  dict = r->attrs[index].value;
+  if (!dict || dict->kind != MLIR_DICT) return false;
+  op->attrs = dict->u.dict.items;
+  op->attr_count = dict->u.dict.count;
+  return true;
+}
+
+/* Most operations are short, have one result and no region, and what they refer to came before.  Of any other nothing is
+ * taken (false): read_op reads it, or says what is wrong with it. */
+static bool quick_op(bc_reader *r, bc_cursor *c, scope *s, mlir_op *op, mlir_value *operands[QUICK_OPERANDS])
+{
+  const uint8_t *p = c->p, *input = (const uint8_t *)r->program->input;
+  const bc_op_name *name;
+  uint32_t location, type, number;
+  int mask;
+
+  if (p >= r->quick_end || !(*p & 1) || *p >> 1 >= r->op_count) return false;
+  name = &r->ops[*p++ >> 1];
+  mask = *p++;
+  if (!name->kind || mask & ~(OP_ATTRS | OP_RESULTS | OP_OPERANDS | OP_PROPERTIES) || !(mask & OP_RESULTS)) return false;
+  if (!quick_number(&p, &location) || location >= (uint32_t)r->attr_count || !r->attrs[location].is_location) return false;
+  if (!quick_attrs(r, &p, name, mask, op)) return false;
+  if (*p++ != (1 << 1 | 1) || !quick_number(&p, &type) || type >= (uint32_t)r->type_count || !r->types[type].value) return false;
+  op->operand_count = 0;
+  if (mask & OP_OPERANDS) {
+    if (!(*p & 1) || *p >> 1 > QUICK_OPERANDS) return false;
+    op->operand_count = *p++ >> 1;
+  }
+  for (int i = 0; i < op->operand_count; i++) {
+    if (!quick_number(&p, &number) || number >= (uint64_t)r->values.flat_defined) return false;
+    operands[i] = &r->values.flat[number];
+  }
+  if (p > c->end || s->next >= s->end) return false;
+  op->name = name->kind->name;
+  op->dialect = name->kind->dialect;
+  op->kind = name->kind;
+  op->position = (size_t)(c->p - input);
+  op->location = r->attrs[location].value;
+  op->results = &r->values.flat[s->next];
+  op->results->type = r->types[type].value;
+  s->next = ++r->values.flat_defined;
+  c->p = p;
+  return true;
 }
 
 static weft_status *read_block_arguments(bc_reader *r, bc_cursor *c, mlir_block *block)
@@ -588,15 +688,16 @@ static weft_status *read_block(bc_reader *r, bc_cursor *c, mlir_block *block, sc
 
 static weft_status *reserve_values(bc_reader *r, int64_t count)
 {
+  bc_values *v = &r->values;
   mlir_value **grown;
-  int64_t capacity = WEFT_MAX(2 * r->value_capacity, count);
+  int64_t wanted = count - v->flat_count, capacity = WEFT_MAX(2 * v->capacity, wanted);
 
-  if (count <= r->value_capacity) return NULL;
+  if (wanted <= v->capacity) return NULL;
   grown = WEFT_ARENA_ARRAY(r->numbers, mlir_value *, capacity);
   WEFT_TRY_ALLOC(grown);
-  if (r->value_capacity) memcpy(grown, r->values, (size_t)r->value_capacity * sizeof(*grown));
-  r->values = grown;
-  r->value_capacity = capacity;
+  if (v->capacity) memcpy(grown, v->table, (size_t)v->capacity * sizeof(*grown));
+  v->table = grown;
+  v->capacity = capacity;
   return NULL;
 }
 
@@ -611,7 +712,7 @@ static weft_status *read_region(bc_reader *r, bc_cursor *c, mlir_region *region,
   if (region->block_count > 0) {
     WEFT_TRY(bc_count(r, c, &values));
     WEFT_TRY(reserve_values(r, base + values));
-    scope s = {.base = base, .end = base + values, .next = base, .results = r->op_arena};
+    scope s = {.base = base, .end = base + values, .next = base};
     for (int i = 0; i < region->block_count; i++) {
       mlir_block *block = WEFT_ARENA_NEW(r->op_arena, mlir_block);
       WEFT_TRY_ALLOC(block);
@@ -619,7 +720,7 @@ static weft_status *read_region(bc_reader *r, bc_cursor *c, mlir_region *region,
       tail = &block->next;
       WEFT_TRY(read_block(r, c, block, &s));
     }
-    for (int64_t v = base; v < s.end; v++) r->values[v] = NULL; /* their numbers are free again */
+    for (int64_t v = base; v < s.end; v++) r->values.table[v - r->values.flat_count] = NULL; /* their numbers are free again */
   }
   r->depth--;
   return NULL;
@@ -631,7 +732,8 @@ struct mlir_unread {
   const bc_reader *reader;
   bc_cursor at; /* behind the arguments */
   uint64_t ops;
-  int values;
+  int value_count;
+  mlir_value *values; /* once it was opened; no two streams of a body are open at a time */
 };
 
 /* Of a body that is one block only the arguments are read now; `c` is then behind it. */
@@ -646,7 +748,7 @@ static weft_status *put_aside(const bc_reader *reader, bc_cursor *c, mlir_region
   WEFT_TRY_ALLOC(block && unread);
   WEFT_TRY(bc_count(&r, &at, &blocks));
   if (blocks != 1) return NULL;
-  WEFT_TRY(bc_count(&r, &at, &unread->values));
+  WEFT_TRY(bc_count(&r, &at, &unread->value_count));
   WEFT_TRY(read_block_head(&r, &at, block, &unread->ops));
   unread->reader = reader;
   unread->at = at;
@@ -661,28 +763,36 @@ struct mlir_stream {
   bc_cursor at;
   uint64_t ops;
   scope scope;
-  weft_arena op, values; /* the last operation that was asked for; what lives as long as the stream */
+  mlir_op quick;         /* the last operation that was asked for: this, with */
+  mlir_value *operands[QUICK_OPERANDS];
+  weft_arena op;         /* or what is here */
+  weft_arena values;     /* what lives as long as the stream: the table of values of regions */
 };
 
 weft_status *mlir_stream_open(const mlir_block *block, mlir_stream **out)
 {
-  const struct mlir_unread *unread = block->unread;
+  struct mlir_unread *unread = block->unread;
   mlir_stream *s = *out = calloc(1, sizeof *s);
 
   WEFT_TRY_ALLOC(s);
   weft_arena_init(&s->op);
   weft_arena_init(&s->values);
   s->r = *unread->reader;
-  s->r.values = NULL;
-  s->r.value_capacity = 0;
+  s->r.values = (bc_values){0};
   s->r.in_parts = false;
   s->r.op_arena = &s->op;
   s->r.numbers = &s->values;
   s->at = unread->at;
   s->ops = unread->ops;
-  s->scope = (scope){.end = unread->values, .results = &s->values};
-  WEFT_TRY(reserve_values(&s->r, unread->values));
-  return define(&s->r, &s->at, &s->scope, block->arg_count, block->args);
+  s->scope = (scope){.end = unread->value_count};
+  s->quick = (mlir_op){.operands = s->operands, .result_count = 1, .shares_attrs = true};
+  if (unread->values) memset(unread->values, 0, (size_t)unread->value_count * sizeof *unread->values);
+  else WEFT_TRY_ALLOC(unread->values = WEFT_ARENA_ARRAY(s->r.arena, mlir_value, unread->value_count));
+  s->r.values.flat = unread->values;
+  s->r.values.flat_count = unread->value_count;
+  WEFT_TRY(define(&s->r, &s->at, &s->scope, block->arg_count, block->args));
+  if (block->arg_count) memcpy(s->r.values.flat, block->args, (size_t)block->arg_count * sizeof *block->args);
+  return NULL;
 }
 
 weft_status *mlir_stream_next(mlir_stream *s, const mlir_op **out)
@@ -692,6 +802,10 @@ weft_status *mlir_stream_next(mlir_stream *s, const mlir_op **out)
   *out = NULL;
   if (s->ops == 0) return s->at.p == s->at.end ? NULL : bc_fail(&s->r, s->at.p, "bytes after the regions of an operation");
   s->ops--;
+  if (WEFT_LIKELY(quick_op(&s->r, &s->at, &s->scope, &s->quick, s->operands))) {
+    *out = &s->quick;
+    return NULL;
+  }
   weft_arena_reset(&s->op);
   WEFT_TRY(read_op(&s->r, &s->at, &block, &s->scope));
   *out = block.first;
@@ -712,7 +826,7 @@ void mlir_stream_close(mlir_stream *s)
 static weft_status *read_ir(bc_reader *r, bc_cursor c)
 {
   mlir_block block = {0};
-  scope s = {.results = r->arena};
+  scope s = {0};
   mlir_module *m = WEFT_ARENA_NEW(r->arena, mlir_module);
 
   WEFT_TRY_ALLOC(m);
@@ -768,6 +882,8 @@ static weft_status *read_container(bc_reader *r)
   static const int needed[] = {SECTION_STRING, SECTION_DIALECT, SECTION_ATTR_TYPE, SECTION_OFFSET, SECTION_IR};
   for (size_t i = 0; i < WEFT_COUNT(needed); i++)
     if (!sections[needed[i]].p) return bc_fail(r, c.p, "section %d is missing", needed[i]);
+  r->program->code_bytes = (size_t)(sections[SECTION_IR].end - sections[SECTION_IR].p);
+  if (r->in_parts) weft_arena_expect(r->arena, r->program->code_bytes * TABLES_PER_CODE);
   WEFT_TRY(read_strings(r, sections[SECTION_STRING]));
   WEFT_TRY(read_dialects(r, sections[SECTION_DIALECT]));
   WEFT_TRY(read_offsets(r, sections[SECTION_OFFSET], sections[SECTION_ATTR_TYPE]));
@@ -783,6 +899,7 @@ weft_status *mlir_read_bytecode(mlir_program *program, bool in_parts)
 
   WEFT_TRY_ALLOC(reader);
   *reader = (bc_reader){.near_end = (const uint8_t *)program->input + program->size - WEFT_MIN(program->size, (size_t)7),
+                        .quick_end = (const uint8_t *)program->input + program->size - WEFT_MIN(program->size, (size_t)BC_QUICK_BYTES - 1),
                         .program = program, .arena = &program->arena, .op_arena = &program->arena, .numbers = &program->arena,
                         .in_parts = in_parts};
   return read_container(reader);

@@ -50,6 +50,16 @@ typedef struct bc_kept_region {
 } bc_kept_region;
 enum { BC_KEPT_REGIONS = 256, BC_KEPT_PROBES = 8, BC_LARGEST_KEPT = 256 /* bytes */ };
 
+/* Values by number: those of a stream's block lie side by side, the others follow. */
+typedef struct bc_values {
+  mlir_value *flat;
+  int64_t flat_count, flat_defined; /* those defined come first */
+  mlir_value **table;    /* by number less flat_count; NULL where not defined */
+  int64_t capacity;
+} bc_values;
+
+enum { BC_QUICK_BYTES = 64 }; /* what quick_op may look at: 8 numbers of 4 bytes for operands, 4 more and 4 bytes */
+
 typedef struct bc_reader {
   mlir_program *program;
   weft_arena *arena;     /* the program's: attributes, types, kinds */
@@ -57,6 +67,7 @@ typedef struct bc_reader {
   weft_arena *numbers;   /* the table of values */
   bool in_parts;         /* bodies of functions are left for later */
   const uint8_t *near_end; /* fewer than 8 bytes of input from here on */
+  const uint8_t *quick_end; /* fewer than BC_QUICK_BYTES */
   int version;           /* of the bytecode */
   int builtin;           /* which dialect has the locations, or -1 */
   int string_count, dialect_count, op_count, attr_count, type_count, property_count;
@@ -67,8 +78,7 @@ typedef struct bc_reader {
   bc_properties *properties;
   bc_kept_region *kept;  /* by a hash of the bytes; NULL: each operation has regions of its own */
   int depth;
-  mlir_value **values;   /* by number; NULL where not defined */
-  int64_t value_capacity;
+  bc_values values;
 } bc_reader;
 
 WEFT_PRINTF(3, 4) weft_status *bc_fail(const bc_reader *r, const uint8_t *at, const char *fmt, ...);

@@ -872,16 +872,15 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
 {
   const hlo_instr *before = l->comp->last;
   const lower_entry *entry;
-  lower_form *form;
-  bool done = false;
+  lower_form **form;
+  bool done;
 
   /* Calls in place multiply: a small program may not become any size, nor take any time without making an instruction. */
-  if ((size_t)WEFT_MAX(l->module->next_id, ++l->operation_count) > MOST_INSTRUCTIONS + 64 * l->program->size)
+  if (WEFT_UNLIKELY((size_t)WEFT_MAX(l->module->next_id, ++l->operation_count) > MOST_INSTRUCTIONS + 64 * l->program->size))
     return WEFT_ERR(RESOURCE_EXHAUSTED, "over %d instructions from %zu bytes", WEFT_MAX(l->module->next_id, l->operation_count) - 1,
                     l->program->size);
-  WEFT_TRY(lower_find_form(l, op, &form));
-  if (form) WEFT_TRY(lower_repeat(l, op, form, &done));
-  if (done) return locate(l, op->location, before);
+  WEFT_TRY(lower_repeat(l, op, &form, &done));
+  if (done) return NULL;
   if (!op->kind->rule) {
     op->kind->rule = lower_find_rule(op);
     op->kind->constraint = lower_find_constraint(op);
@@ -895,7 +894,7 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
   } else {
     WEFT_TRY(lower_table_op(l, op));
   }
-  if (form) lower_note_form(l, op, before, form);
+  if (form) WEFT_TRY(lower_note_form(l, op, before, form));
   return locate(l, op->location, before);
 }
 
@@ -1273,6 +1272,8 @@ bool shlo_is_dynamic(const shlo_program *program, int module)
 
 weft_status *shlo_print(const shlo_program *program, FILE *out) { return mlir_print(&program->p, out); }
 
+enum { MODULE_PER_CODE = 22 }; /* bytes of a module for one of operations in bytecode, more or less; and constants */
+
 weft_status *shlo_lower(shlo_program *program, const shlo_options *options, hlo_module **out_module)
 {
   WEFT_AUTO(hlo_module) module = NULL;
@@ -1286,6 +1287,7 @@ weft_status *shlo_lower(shlo_program *program, const shlo_options *options, hlo_
   l.source = &program->p.modules[index];
   WEFT_TRY(hlo_module_new(l.source->name ? l.source->name : "module", &module));
   l.module = module;
+  if (program->p.code_bytes) weft_arena_expect(&module->arena, program->p.size + program->p.code_bytes * MODULE_PER_CODE);
   l.arena = &module->arena;
   weft_arena_init(&l.scratch);
   l.stamp = 1 << 30; /* above what printing has left in values */

@@ -47,7 +47,7 @@ typedef struct lowering {
   int probe_count, probe_capacity;
   lower_probe *probes;      /* interpreter.probe by id */
   hlo_instr *transferred;   /* token of the last transfer with the host */
-  lower_form *forms;        /* of operations so far, or NULL */
+  lower_form **forms;       /* of operations so far, by hash, or NULL */
   struct lower_refusal *refusals; /* what may turn out to be of no use, or NULL */
   int reducer_count;
   struct { const mlir_op_kind *kind; weft_dtype type; hlo_computation *comp; } reducers[16];
@@ -75,11 +75,10 @@ WEFT_NODISCARD weft_status *lower_check_per_axis(const mlir_op *op);
 
 /* ---- lower_repeat.c ----------------------------------------------------------------------------------------------- */
 
-/* Where the form of `op` is kept, or NULL: it cannot be repeated.  Done if an operation of that form came before; or else
- * what `op` has become, the instructions behind `before`, is noted for the next. */
-WEFT_NODISCARD weft_status *lower_find_form(lowering *l, const mlir_op *op, lower_form **out);
-WEFT_NODISCARD weft_status *lower_repeat(lowering *l, const mlir_op *op, const lower_form *form, bool *out_done);
-void lower_note_form(lowering *l, const mlir_op *op, const hlo_instr *before, lower_form *form);
+/* Done if an operation of that form came before; or else what `op` has become, the instructions behind `before`, is noted
+ * for the next in *out_place, unless that is NULL: it cannot be repeated. */
+WEFT_NODISCARD weft_status *lower_repeat(lowering *l, const mlir_op *op, lower_form ***out_place, bool *out_done);
+WEFT_NODISCARD weft_status *lower_note_form(lowering *l, const mlir_op *op, const hlo_instr *before, lower_form **place);
 
 /* ---- lower_refused.c ---------------------------------------------------------------------------------------------- */
 
@@ -98,7 +97,13 @@ void lower_free_refused(lowering *l);
 /* ---- lower_loc.c -------------------------------------------------------------------------------------------------- */
 
 /* What a location says, shared by all that comes from it; NULL if it says nothing. */
-WEFT_NODISCARD weft_status *lower_metadata(lowering *l, const mlir_location *location, const hlo_metadata **out);
+WEFT_NODISCARD weft_status *lower_new_metadata(lowering *l, const mlir_location *location, const hlo_metadata **out);
+WEFT_NODISCARD static inline weft_status *lower_metadata(lowering *l, const mlir_location *location, const hlo_metadata **out)
+{
+  if (WEFT_UNLIKELY(location->made_by != l->program->lowerings)) return lower_new_metadata(l, location, out);
+  *out = location->metadata;
+  return NULL;
+}
 
 /* ---- lower.c ------------------------------------------------------------------------------------------------------ */
 

@@ -175,20 +175,16 @@ static weft_status *read_location(lowering *l, const mlir_location *loc, hlo_met
   return module_text(l, place->file, strlen(place->file), &m->source_file);
 }
 
-weft_status *lower_metadata(lowering *l, const mlir_location *location, const hlo_metadata **out)
+weft_status *lower_new_metadata(lowering *l, const mlir_location *location, const hlo_metadata **out)
 {
   mlir_location *loc = (mlir_location *)(uintptr_t)location; /* ours: the program's */
   hlo_metadata m = {0};
 
-  if (loc->made_by != l->program->lowerings) {
-    loc->made_by = l->program->lowerings;
-    loc->metadata = NULL;
-    WEFT_TRY(read_location(l, loc, &m));
-    if (m.op_name || m.op_type || m.source_file || m.stack_frame_id) {
-      loc->metadata = weft_arena_memdup(l->arena, &m, sizeof m);
-      WEFT_TRY_ALLOC(loc->metadata);
-    }
-  }
+  loc->made_by = l->program->lowerings;
+  loc->metadata = NULL;
+  WEFT_TRY(read_location(l, loc, &m));
+  if (m.op_name || m.op_type || m.source_file || m.stack_frame_id)
+    WEFT_TRY_ALLOC(loc->metadata = weft_arena_memdup(l->arena, &m, sizeof m));
   *out = loc->metadata;
   return NULL;
 }

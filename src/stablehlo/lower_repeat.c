@@ -13,41 +13,43 @@ enum { FORMS = 1024, PROBES = 8, MOST_OPERANDS = 5, MOST_MADE = 3 };
 
 /* What an operation has become, in numbers: below MOST_OPERANDS its operands, from there on the instructions made. */
 struct lower_form {
-  const mlir_op_kind *kind;                  /* NULL: there is none here */
+  const mlir_op_kind *kind;
   uint64_t hash;
   const mlir_named_attr *attrs;              /* NULL: none */
   const mlir_block *region;                  /* likewise */
-  const mlir_type *types[MOST_OPERANDS + 1]; /* of the operands, then of the result */
-  const hlo_shape *shapes[MOST_OPERANDS];    /* of the operands */
+  const mlir_type *result_type;
   const hlo_instr *first;                    /* of those made, which follow each other in their computation */
   uint8_t operand_count, made, result;
-  uint8_t operands[MOST_MADE][MOST_OPERANDS];
+  uint8_t numbers[MOST_MADE][MOST_OPERANDS]; /* of the operands of those made */
   unsigned equal;                            /* pairs of operands that are one: which of them is meant where is not known */
+  struct { const mlir_type *type; const hlo_shape *shape; } operands[MOST_OPERANDS];
 };
 
 static const mlir_named_attr *attrs_of(const mlir_op *op) { return op->attr_count > 0 ? op->attrs : NULL; }
 static const mlir_block *region_of(const mlir_op *op) { return op->region_count > 0 ? op->regions[0].first : NULL; }
 
-static unsigned equal_pairs(const mlir_op *op)
+static unsigned equal_pairs(int count, hlo_instr *const *operands)
 {
   unsigned pairs = 0, bit = 1;
 
-  for (int i = 1; i < op->operand_count; i++)
+  for (int i = 1; i < count; i++)
     for (int k = 0; k < i; k++, bit <<= 1)
-      if (op->operands[i]->instr == op->operands[k]->instr) pairs |= bit;
+      if (operands[i] == operands[k]) pairs |= bit;
   return pairs;
 }
 
-static bool is_form(const lower_form *f, const mlir_op *op)
+/* `operands`: what holds those of `op`. */
+static inline bool is_form(const lower_form *f, const mlir_op *op, hlo_instr *const *operands)
 {
   if (f->kind != op->kind || f->attrs != attrs_of(op) || f->region != region_of(op) || f->operand_count != op->operand_count ||
-      f->types[op->operand_count] != op->results[0].type)
+      f->result_type != op->results[0].type)
     return false;
   for (int i = 0; i < op->operand_count; i++) {
-    const hlo_shape *shape = op->operands[i]->instr->shape;
-    if (f->types[i] != op->operands[i]->type || (f->shapes[i] != shape && !hlo_shape_equal(f->shapes[i], shape, true))) return false;
+    const hlo_shape *shape = operands[i]->shape, *expected = f->operands[i].shape;
+    if (f->operands[i].type != op->operands[i]->type) return false;
+    if (WEFT_UNLIKELY(expected != shape) && !hlo_shape_equal(expected, shape, true)) return false;
   }
-  return !f->equal || !(f->equal & ~equal_pairs(op));
+  return WEFT_LIKELY(!f->equal) || !(f->equal & ~equal_pairs(op->operand_count, operands));
 }
 
 static uint64_t mix(uint64_t hash, const void *p) { return (hash ^ (uintptr_t)p >> 4) * UINT64_C(0x9e3779b97f4a7c15); }
@@ -61,44 +63,49 @@ static inline uint64_t hash_of(const mlir_op *op)
 }
 
 /* Where the form of that hash is kept, or may be: its own place, a free one, or the last of those where it is looked for. */
-static lower_form *find_place(const lowering *l, uint64_t hash)
+static inline lower_form **find_place(const lowering *l, uint64_t hash)
 {
-  lower_form *place = NULL;
+  lower_form **place = NULL;
 
   for (uint64_t at = hash >> 32, end = at + PROBES; at != end; at++) {
     place = &l->forms[at & (FORMS - 1)];
-    if (place->hash == hash || !place->kind) break;
+    if (!*place || (*place)->hash == hash) break;
   }
   return place;
 }
 
-weft_status *lower_find_form(lowering *l, const mlir_op *op, lower_form **out)
+static weft_status *make_again(lowering *l, const mlir_op *op, const lower_form *f, hlo_instr *values[MOST_OPERANDS + MOST_MADE])
 {
-  *out = NULL;
-  if (l->inline_calls || op->result_count != 1 || op->operand_count > MOST_OPERANDS) return NULL;
-  if ((op->attr_count > 0 && !op->shares_attrs) || (op->region_count > 0 && !op->shares_region)) return NULL;
-  for (int i = 0; i < op->operand_count; i++)
-    if (!op->operands[i]->instr || op->operands[i]->instr->parent != l->comp) return NULL;
-  if (!l->forms) l->forms = WEFT_ARENA_ARRAY(&l->scratch, lower_form, FORMS);
-  WEFT_TRY_ALLOC(l->forms);
-  *out = find_place(l, hash_of(op));
-  return NULL;
-}
-
-weft_status *lower_repeat(lowering *l, const mlir_op *op, const lower_form *f, bool *out_done)
-{
-  hlo_instr *values[MOST_OPERANDS + MOST_MADE], *operands[MOST_OPERANDS];
   const hlo_instr *in = f->first;
+  const hlo_metadata *metadata = NULL;
+  hlo_instr *operands[MOST_OPERANDS];
 
-  *out_done = is_form(f, op);
-  if (!*out_done) return NULL;
-  for (int i = 0; i < op->operand_count; i++) values[i] = op->operands[i]->instr;
+  if (op->location) WEFT_TRY(lower_metadata(l, op->location, &metadata));
   for (int k = 0; k < f->made; k++, in = in->next) {
-    for (int i = 0; i < in->operand_count; i++) operands[i] = values[f->operands[k][i]];
+    for (int i = 0; i < in->operand_count; i++) operands[i] = values[f->numbers[k][i]];
     WEFT_TRY(hlo_add_again(l->comp, in, operands, &values[MOST_OPERANDS + k]));
+    values[MOST_OPERANDS + k]->metadata = metadata;
   }
   op->results[0].instr = values[f->result];
   return NULL;
+}
+
+weft_status *lower_repeat(lowering *l, const mlir_op *op, lower_form ***out_place, bool *out_done)
+{
+  hlo_instr *values[MOST_OPERANDS + MOST_MADE];
+
+  *out_place = NULL;
+  *out_done = false;
+  if (l->inline_calls || op->result_count != 1 || op->operand_count > MOST_OPERANDS) return NULL;
+  if ((op->attr_count > 0 && !op->shares_attrs) || (op->region_count > 0 && !op->shares_region)) return NULL;
+  for (int i = 0; i < op->operand_count; i++) {
+    values[i] = op->operands[i]->instr;
+    if (!values[i] || values[i]->parent != l->comp) return NULL;
+  }
+  if (WEFT_UNLIKELY(!l->forms)) WEFT_TRY_ALLOC(l->forms = WEFT_ARENA_ARRAY(&l->scratch, lower_form *, FORMS));
+  *out_place = find_place(l, hash_of(op));
+  *out_done = **out_place && is_form(**out_place, op, values);
+  return *out_done ? make_again(l, op, **out_place, values) : NULL;
 }
 
 /* Operations whose computations see their operands' elements alone. */
@@ -135,22 +142,28 @@ static bool number_of(const lower_form *f, const mlir_op *op, const hlo_instr *x
   return known;
 }
 
-void lower_note_form(lowering *l, const mlir_op *op, const hlo_instr *before, lower_form *slot)
+weft_status *lower_note_form(lowering *l, const mlir_op *op, const hlo_instr *before, lower_form **place)
 {
-  lower_form f = {.kind = op->kind, .hash = hash_of(op), .attrs = attrs_of(op), .region = region_of(op), .equal = equal_pairs(op),
-                  .operand_count = (uint8_t)op->operand_count, .first = before ? before->next : l->comp->first};
+  lower_form f = {.kind = op->kind, .hash = hash_of(op), .attrs = attrs_of(op), .region = region_of(op),
+                  .operand_count = (uint8_t)op->operand_count, .result_type = op->results[0].type,
+                  .first = before ? before->next : l->comp->first};
+  hlo_instr *operands[MOST_OPERANDS];
   unsigned used = 0;
 
   for (int i = 0; i < op->operand_count; i++) {
-    f.types[i] = op->operands[i]->type;
-    f.shapes[i] = op->operands[i]->instr->shape;
+    operands[i] = op->operands[i]->instr;
+    f.operands[i].type = op->operands[i]->type;
+    f.operands[i].shape = operands[i]->shape;
   }
-  f.types[op->operand_count] = op->results[0].type;
+  f.equal = equal_pairs(op->operand_count, operands);
   for (const hlo_instr *in = f.first; in; in = in->next, f.made++) {
-    if (f.made == MOST_MADE || !is_pure(in)) return;
+    if (f.made == MOST_MADE || !is_pure(in)) return NULL;
     for (int k = 0; k < in->operand_count; k++)
-      if (!number_of(&f, op, in->operands[k], &used, &f.operands[f.made][k])) return;
+      if (!number_of(&f, op, in->operands[k], &used, &f.numbers[f.made][k])) return NULL;
   }
-  if (!number_of(&f, op, op->results[0].instr, &used, &f.result)) return;
-  if (used == (1u << op->operand_count) - 1) *slot = f; /* an operand that is not used was asked for its value */
+  if (!number_of(&f, op, op->results[0].instr, &used, &f.result)) return NULL;
+  if (used != (1u << op->operand_count) - 1) return NULL; /* an operand that is not used was asked for its value */
+  if (!*place) WEFT_TRY_ALLOC(*place = WEFT_ARENA_NEW(&l->scratch, lower_form));
+  **place = f;
+  return NULL;
 }

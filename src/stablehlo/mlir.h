@@ -151,7 +151,7 @@ struct mlir_block {
   mlir_value *args;
   const mlir_location **arg_locations; /* by argument, or NULL */
   mlir_block *next;
-  const struct mlir_unread *unread; /* not NULL: its operations come from mlir_stream_next */
+  struct mlir_unread *unread; /* not NULL: its operations come from mlir_stream_next */
 };
 
 struct mlir_op {
@@ -196,6 +196,7 @@ typedef struct mlir_program {
   int module_count;
   mlir_module *modules;
   int lowerings;                 /* begun so far */
+  size_t code_bytes;             /* of bytecode: the part of the input that is operations */
   mlir_table kinds;              /* of operations, by their spelling: "stablehlo.add", "vhlo.add_v1" */
 } mlir_program;
 
