@@ -641,16 +641,26 @@ static inline hlo_instr *alloc_instr(hlo_computation *comp, int operand_count, c
   return instr;
 }
 
-static inline weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
-                                     int operand_count, hlo_instr *const *operands, const new_name *name, hlo_instr **out_instr)
+/* NULL without memory. */
+static inline hlo_instr *make_instr(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
+                                    int operand_count, hlo_instr *const *operands, const new_name *name)
 {
-  hlo_instr *instr = *out_instr = alloc_instr(comp, operand_count, name);
+  hlo_instr *instr = alloc_instr(comp, operand_count, name);
 
-  WEFT_TRY_ALLOC(instr);
+  if (!instr) return NULL;
   instr->op = op;
   instr->shape = shape;
-  for (int i = 0; i < operand_count; i++) WEFT_TRY_ALLOC(add_use(&comp->module->arena, instr, i, operands[i]));
+  for (int i = 0; i < operand_count; i++)
+    if (!add_use(&comp->module->arena, instr, i, operands[i])) return NULL;
   link_instr(comp, instr, before);
+  return instr;
+}
+
+static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
+                              int operand_count, hlo_instr *const *operands, const new_name *name, hlo_instr **out_instr)
+{
+  *out_instr = make_instr(comp, before, op, shape, operand_count, operands, name);
+  WEFT_TRY_ALLOC(*out_instr);
   return NULL;
 }
 
@@ -666,12 +676,13 @@ weft_status *hlo_add(hlo_computation *comp, hlo_instr *before, hlo_opcode op, co
 weft_status *hlo_add_again(hlo_computation *comp, const hlo_instr *instr, hlo_instr *const *operands, hlo_instr **out_instr)
 {
   new_name name = numbered_name(comp->module, hlo_opcode_name(instr->op), hlo_opcode_name_length(instr->op));
+  hlo_instr *again = *out_instr = make_instr(comp, NULL, instr->op, instr->shape, instr->operand_count, operands, &name);
 
-  WEFT_TRY(add_instr(comp, NULL, instr->op, instr->shape, instr->operand_count, operands, &name, out_instr));
-  (*out_instr)->dims = instr->dims;
-  (*out_instr)->u = instr->u;
-  (*out_instr)->called = instr->called;
-  (*out_instr)->called_count = instr->called_count;
+  WEFT_TRY_ALLOC(again);
+  again->dims = instr->dims;
+  again->u = instr->u;
+  again->called = instr->called;
+  again->called_count = instr->called_count;
   return NULL;
 }
 

@@ -868,19 +868,12 @@ static weft_status *locate(lowering *l, const mlir_location *location, const hlo
 
 enum { MOST_INSTRUCTIONS = 1 << 19 }; /* and 64 for each byte of input */
 
-weft_status *lower_op(lowering *l, const mlir_op *op)
+/* By its rule.  `form`: where to note what it becomes, or NULL. */
+static weft_status *lower_by_rule(lowering *l, const mlir_op *op, lower_form **form)
 {
   const hlo_instr *before = l->comp->last;
   const lower_entry *entry;
-  lower_form **form;
-  bool done;
 
-  /* Calls in place multiply: a small program may not become any size, nor take any time without making an instruction. */
-  if (WEFT_UNLIKELY((size_t)WEFT_MAX(l->module->next_id, ++l->operation_count) > MOST_INSTRUCTIONS + 64 * l->program->size))
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "over %d instructions from %zu bytes", WEFT_MAX(l->module->next_id, l->operation_count) - 1,
-                    l->program->size);
-  WEFT_TRY(lower_repeat(l, op, &form, &done));
-  if (done) return NULL;
   if (!op->kind->rule) {
     op->kind->rule = lower_find_rule(op);
     op->kind->constraint = lower_find_constraint(op);
@@ -896,6 +889,19 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
   }
   if (form) WEFT_TRY(lower_note_form(l, op, before, form));
   return locate(l, op->location, before);
+}
+
+weft_status *lower_op(lowering *l, const mlir_op *op)
+{
+  lower_form **form;
+  bool done;
+
+  /* Calls in place multiply: a small program may not become any size, nor take any time without making an instruction. */
+  if (WEFT_UNLIKELY((size_t)WEFT_MAX(l->module->next_id, ++l->operation_count) > MOST_INSTRUCTIONS + 64 * l->program->size))
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "over %d instructions from %zu bytes", WEFT_MAX(l->module->next_id, l->operation_count) - 1,
+                    l->program->size);
+  WEFT_TRY(lower_repeat(l, op, &form, &done));
+  return done ? NULL : lower_by_rule(l, op, form);
 }
 
 /* ---- the module --------------------------------------------------------------------------------------------------- */

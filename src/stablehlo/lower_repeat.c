@@ -14,7 +14,6 @@ enum { FORMS = 1024, PROBES = 8, MOST_OPERANDS = 5, MOST_MADE = 3 };
 /* What an operation has become, in numbers: below MOST_OPERANDS its operands, from there on the instructions made. */
 struct lower_form {
   const mlir_op_kind *kind;
-  uint64_t hash;
   const mlir_named_attr *attrs;              /* NULL: none */
   const mlir_block *region;                  /* likewise */
   const mlir_type *result_type;
@@ -54,22 +53,18 @@ static inline bool is_form(const lower_form *f, const mlir_op *op, hlo_instr *co
 
 static uint64_t mix(uint64_t hash, const void *p) { return (hash ^ (uintptr_t)p >> 4) * UINT64_C(0x9e3779b97f4a7c15); }
 
-static inline uint64_t hash_of(const mlir_op *op)
+/* Where the form of `op` is kept, or may be: its own place (*out_known), a free one, or the last of those where it is looked
+ * for.  Types of operands are left to is_form: few operations differ in these alone. */
+static inline lower_form **find_place(const lowering *l, const mlir_op *op, hlo_instr *const *operands, bool *out_known)
 {
-  uint64_t hash = mix(mix(mix((uintptr_t)op->kind, attrs_of(op)), region_of(op)), op->results[0].type);
-
-  for (int i = 0; i < op->operand_count; i++) hash = mix(hash, op->operands[i]->type);
-  return hash;
-}
-
-/* Where the form of that hash is kept, or may be: its own place, a free one, or the last of those where it is looked for. */
-static inline lower_form **find_place(const lowering *l, uint64_t hash)
-{
+  uint64_t at = mix(mix(mix((uintptr_t)op->kind, attrs_of(op)), region_of(op)), op->results[0].type) >> 32;
   lower_form **place = NULL;
 
-  for (uint64_t at = hash >> 32, end = at + PROBES; at != end; at++) {
+  *out_known = false;
+  for (uint64_t end = at + PROBES; at != end && !*out_known; at++) {
     place = &l->forms[at & (FORMS - 1)];
-    if (!*place || (*place)->hash == hash) break;
+    if (!*place) break;
+    *out_known = is_form(*place, op, operands);
   }
   return place;
 }
@@ -103,8 +98,7 @@ weft_status *lower_repeat(lowering *l, const mlir_op *op, lower_form ***out_plac
     if (!values[i] || values[i]->parent != l->comp) return NULL;
   }
   if (WEFT_UNLIKELY(!l->forms)) WEFT_TRY_ALLOC(l->forms = WEFT_ARENA_ARRAY(&l->scratch, lower_form *, FORMS));
-  *out_place = find_place(l, hash_of(op));
-  *out_done = **out_place && is_form(**out_place, op, values);
+  *out_place = find_place(l, op, values, out_done);
   return *out_done ? make_again(l, op, **out_place, values) : NULL;
 }
 
@@ -144,7 +138,7 @@ static bool number_of(const lower_form *f, const mlir_op *op, const hlo_instr *x
 
 weft_status *lower_note_form(lowering *l, const mlir_op *op, const hlo_instr *before, lower_form **place)
 {
-  lower_form f = {.kind = op->kind, .hash = hash_of(op), .attrs = attrs_of(op), .region = region_of(op),
+  lower_form f = {.kind = op->kind, .attrs = attrs_of(op), .region = region_of(op),
                   .operand_count = (uint8_t)op->operand_count, .result_type = op->results[0].type,
                   .first = before ? before->next : l->comp->first};
   hlo_instr *operands[MOST_OPERANDS];
