@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 enum { FIRST_BLOCK = 4 << 10, LARGE_BLOCK = 256 << 10, PAGE = 64 << 10 /* or a part of it */, HUGE_PAGE = 2 << 20,
-       ENOUGH_FOR_HUGE = 8 << 20, ALIGNMENT = WEFT_ARENA_ALIGNMENT };
+       ENOUGH_FOR_HUGE = 4 << 20, ALIGNMENT = WEFT_ARENA_ALIGNMENT };
 
 struct weft_arena_block {
   struct weft_arena_block *older;
