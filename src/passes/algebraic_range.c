@@ -43,18 +43,24 @@ static bounds of_constant(const hlo_instr *x)
 static bounds of_sum(const hlo_instr *x, bounds a, bounds b)
 {
   int64_t low, high;
-  bool wraps = x->op == HLO_ADD ? __builtin_add_overflow(a.low, b.low, &low) | __builtin_add_overflow(a.high, b.high, &high)
-                                : __builtin_sub_overflow(a.low, b.high, &low) | __builtin_sub_overflow(a.high, b.low, &high);
+  bool wraps = x->op == HLO_ADD ? __builtin_add_overflow(a.low, b.low, &low) : __builtin_sub_overflow(a.low, b.high, &low);
+
+  wraps |= x->op == HLO_ADD ? __builtin_add_overflow(a.high, b.high, &high) : __builtin_sub_overflow(a.high, b.low, &high);
   return within(x, low, high, wraps);
 }
 
 static bounds of_product(const hlo_instr *x, bounds a, bounds b)
 {
-  int64_t v[4];
-  bool wraps = __builtin_mul_overflow(a.low, b.low, &v[0]) | __builtin_mul_overflow(a.low, b.high, &v[1]) |
-               __builtin_mul_overflow(a.high, b.low, &v[2]) | __builtin_mul_overflow(a.high, b.high, &v[3]);
-  int64_t low = WEFT_MIN(WEFT_MIN(v[0], v[1]), WEFT_MIN(v[2], v[3])), high = WEFT_MAX(WEFT_MAX(v[0], v[1]), WEFT_MAX(v[2], v[3]));
+  const int64_t left[] = {a.low, a.high}, right[] = {b.low, b.high};
+  int64_t low = INT64_MAX, high = INT64_MIN;
+  bool wraps = false;
 
+  for (int i = 0; i < 4; i++) {
+    int64_t v;
+    wraps |= __builtin_mul_overflow(left[i / 2], right[i % 2], &v);
+    low = WEFT_MIN(low, v);
+    high = WEFT_MAX(high, v);
+  }
   return within(x, low, high, wraps);
 }
 
