@@ -399,7 +399,7 @@ weft_status *lower_top_k(lowering *l, const mlir_op *op)
   return lower_tuple_results(l, op, in);
 }
 
-/* N inputs, then the carries; the region takes a slice of each input and the carries. */
+/* The tuple of the types that the operation says its results have. */
 static weft_status *declared_tuple(lowering *l, const mlir_op *op, const hlo_shape **out)
 {
   const hlo_shape **shapes = WEFT_ARENA_ARRAY(l->arena, const hlo_shape *, op->result_count);
@@ -411,6 +411,7 @@ static weft_status *declared_tuple(lowering *l, const mlir_op *op, const hlo_sha
   return NULL;
 }
 
+/* N inputs, then the carries; the region takes a slice of each input and the carries. */
 static weft_status *scan(lowering *l, const mlir_op *op)
 {
   const hlo_shape *wish = NULL;
