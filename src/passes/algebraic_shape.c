@@ -317,7 +317,7 @@ weft_status *simplify_concatenate(simplifier *s, hlo_instr *instr)
 }
 
 /* How many elements a padding on one side cuts off, where there are `step` from one to the next. */
-static int64_t cut_off(int64_t padding, int64_t step) { return padding < 0 ? -(padding + 1) / step + 1 : 0; }
+static int64_t cut_off(int64_t padding, int64_t step) { return padding < 0 ? WEFT_MIN(-(padding + 1) / step, INT64_MAX - 1) + 1 : 0; }
 
 /* What is left of x where paddings are negative, and the paddings of that; false if nothing is. */
 static bool cut_by_padding(const hlo_instr *pad, int64_t *starts, int64_t *limits, hlo_pad_dim *pads)
