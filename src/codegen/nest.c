@@ -168,10 +168,10 @@ static void find_seams(const hlo_instr *x, seams *s, int depth)
   } else if (x->op == HLO_PAD) {
     for (int d = 0; d < x->shape->rank; d++) {
       const hlo_pad_dim *pad = &x->u.pad.dims[d];
-      int64_t n = x->operands[0]->shape->dims[d];
-      if (pad->interior > 0) continue;
-      add_seam(s, p[d], pad->low * p[d + 1]);
-      add_seam(s, p[d], (pad->low + n) * p[d + 1]);
+      int64_t n = x->operands[0]->shape->dims[d], size = x->shape->dims[d];
+      if (pad->interior > 0 || pad->low >= size || pad->low <= -n) continue; /* paddings may be of any size */
+      if (pad->low > 0) add_seam(s, p[d], pad->low * p[d + 1]);
+      if (pad->low < size - n) add_seam(s, p[d], (pad->low + n) * p[d + 1]);
     }
   } else if (hlo_opcode_is_elementwise(x->op) || x->op == HLO_RESHAPE || x->op == HLO_BITCAST) {
     for (int k = 0; k < x->operand_count; k++) find_seams(x->operands[k], s, depth + 1 + 4 * (x->operand_count > 1));
