@@ -54,4 +54,10 @@ bool cpu_gemv_narrow(weft_dtype type, int64_t n, int64_t k, const float *x, cons
 /* OpenBLAS runs on the calling thread only; call before the first use (idempotent). */
 void cpu_blas_init(void);
 
+/* The size of parts of nearly the same size, at most `most`, that `size` is cut into; 1 of nothing. */
+static inline int64_t cpu_even_part(int64_t size, int64_t most)
+{
+  return size ? (size + (size - 1) / most) / ((size - 1) / most + 1) : 1;
+}
+
 #endif

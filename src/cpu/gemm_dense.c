@@ -196,10 +196,7 @@ static const kernel *kernel_for(weft_dtype type)
 
 static int64_t parts_of(int64_t size, int64_t most) { return (size + most - 1) / most; }
 
-/* The size of parts of nearly the same size, at most `most`. */
-static int64_t even_part(int64_t size, int64_t most) { return size ? parts_of(size, parts_of(size, most)) : 1; }
-
-static int64_t block_of_k(const cpu_gemm *g) { return even_part(g->k, BLOCK_K); }
+static int64_t block_of_k(const cpu_gemm *g) { return cpu_even_part(g->k, BLOCK_K); }
 
 /* Whether a panel of B is packed for `m` rows of A. */
 static bool packs(const cpu_gemm *g, int64_t m)
@@ -228,9 +225,9 @@ void cpu_dense_plan(cpu_gemm *g)
 
   g->tile_n = WEFT_MAX(g->n, 1);
   if (is_near(g) && g->m > LEAST_ROWS) { /* rows of A pass by B */
-    g->tile_m = even_part(g->m, WEFT_MAX((int64_t)(most / of_row), packs(g, g->m) ? LEAST_ROWS_PACKED : LEAST_ROWS));
+    g->tile_m = cpu_even_part(g->m, WEFT_MAX((int64_t)(most / of_row), packs(g, g->m) ? LEAST_ROWS_PACKED : LEAST_ROWS));
   } else {
-    g->tile_m = even_part(g->m, MOST_ROWS);
+    g->tile_m = cpu_even_part(g->m, MOST_ROWS);
     double columns = most / WEFT_MAX(2.0 * (double)g->tile_m * (double)g->k, 1);
     g->tile_n = WEFT_MIN(g->tile_n, WEFT_ALIGN_UP(WEFT_MAX((int64_t)columns, 1), width));
   }
@@ -241,7 +238,7 @@ void cpu_dense_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
 {
   const kernel *kernel = kernel_for(g->c_type);
   int64_t bytes = (int64_t)weft_dtype_bytes(g->c_type), width = VECTORS * kernel->lanes;
-  int64_t block = block_of_k(g), height = even_part(m, kernel->rows);
+  int64_t block = block_of_k(g), height = cpu_even_part(m, kernel->rows);
   bool pack = packs(g, m);
   micro_steps steps = {g->a_row, g->a_col, pack ? width : g->b_row, g->c_row};
 

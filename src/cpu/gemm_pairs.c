@@ -156,16 +156,13 @@ bool cpu_pairs_fits(const cpu_gemm *g)
          g->via == WEFT_INVALID && g->k >= 2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
-/* The size of parts of nearly the same size, at most `most`. */
-static int64_t even_part(int64_t size, int64_t most) { return size ? (size + (size - 1) / most) / ((size - 1) / most + 1) : 1; }
-
 static int64_t block_of_k(const cpu_gemm *g) { return WEFT_MIN(padded(g->k), BLOCK_K); }
 
 void cpu_pairs_plan(cpu_gemm *g)
 {
   double most = WEFT_MAX(LEAST_TILE_OPS, WEFT_MIN(MOST_TILE_OPS, g->flops / TILES));
   bool turned = is_turned(g);
-  int64_t m = turned ? 1 : g->m, n = turned ? g->m : g->n, rows = even_part(m, MOST_ROWS);
+  int64_t m = turned ? 1 : g->m, n = turned ? g->m : g->n, rows = cpu_even_part(m, MOST_ROWS);
 
   if (WEFT_MIN(m, n) < FEW) most = WEFT_MIN(most, (double)WEFT_MAX(WEFT_MIN(m, n), 1) * ROW_TILE_OPS); /* packing is most of it */
   double columns = most / WEFT_MAX(2.0 * (double)rows * (double)g->k, 1);
@@ -191,7 +188,7 @@ static void turn(cpu_gemm *g, int64_t *m, int64_t *n, const char **a, const char
 static void make_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
 {
   int64_t a_bytes = (int64_t)weft_dtype_bytes(g->a_type), b_bytes = (int64_t)weft_dtype_bytes(g->b_type);
-  int64_t block = block_of_k(g), height = even_part(m, MAX_ROWS);
+  int64_t block = block_of_k(g), height = cpu_even_part(m, MAX_ROWS);
   uint32_t *panel = scratch;
   int16_t *rows = (int16_t *)(panel + block / 2 * WIDTH);
   int32_t *sums = (int32_t *)c;

@@ -165,14 +165,11 @@ bool cpu_vnni_fits(const cpu_gemm *g)
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 
-/* The size of parts of nearly the same size, at most `most`. */
-static int64_t even_part(int64_t size, int64_t most) { return size ? (size + (size - 1) / most) / ((size - 1) / most + 1) : 1; }
-
 void cpu_vnni_plan(cpu_gemm *g)
 {
   double most = WEFT_MAX(LEAST_TILE_OPS, WEFT_MIN(MOST_TILE_OPS, g->flops / TILES));
 
-  g->tile_m = even_part(g->m, MOST_ROWS);
+  g->tile_m = cpu_even_part(g->m, MOST_ROWS);
   double columns = most / WEFT_MAX(2.0 * (double)g->tile_m * (double)g->k, 1);
   g->tile_n = WEFT_MIN(WEFT_MAX(g->n, 1), WEFT_ALIGN_UP(WEFT_MAX((int64_t)columns, 1), WIDTH));
   g->scratch_bytes = WIDTH * BLOCK_K + (reads_in_place(g) ? 0 : g->tile_m * padded(g->k));
@@ -182,7 +179,7 @@ void cpu_vnni_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const
 {
   uint32_t *panel = scratch;
   int32_t *sums = (int32_t *)c;
-  int64_t a_row = g->a_row, height = even_part(m, MAX_ROWS);
+  int64_t a_row = g->a_row, height = cpu_even_part(m, MAX_ROWS);
 
   if (!reads_in_place(g)) {
     char *packed = (char *)scratch + WIDTH * BLOCK_K;
