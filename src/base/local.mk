@@ -9,6 +9,7 @@ libweftcore_la_SOURCES += \
   %D%/npy.c %D%/npy.h \
   %D%/options.c %D%/options.h \
   %D%/quote.c %D%/quote.h \
+  %D%/secret.c %D%/secret.h \
   %D%/status.c %D%/status.h \
   %D%/svg.c %D%/svg.h \
   %D%/thread.c %D%/thread.h

@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <openssl/crypto.h>
 #include <openssl/rand.h>
 #include <weft/coord.h>
 
 #include "base/event.h"
+#include "base/secret.h"
 #include "base/thread.h"
 #include "coord/agent_internal.h"
 #include "coord/wire/codec.h"
@@ -146,8 +146,7 @@ static void agent_free(weft_coord_agent *agent)
   coord_loop_free(agent->loop);
   weft_arena_fini(&agent->arena);
   SSL_CTX_free(agent->tls);
-  if (agent->secret) OPENSSL_cleanse(agent->secret, strlen(agent->secret));
-  free(agent->secret);
+  weft_secret_free(agent->secret);
   free(agent->address);
   weft_status_free(agent->error);
   weft_mutex_fini(&agent->mu);
@@ -173,7 +172,7 @@ static weft_status *start(weft_coord_agent *agent, const weft_coord_agent_option
   config.incarnation = config.seed = agent->incarnation;
   agent->address = strdup(options->address);
   WEFT_TRY_ALLOC(agent->address);
-  WEFT_TRY(coord_secret_read(options->secret_file, &agent->secret));
+  WEFT_TRY(weft_secret_read(options->secret_file, &agent->secret));
   WEFT_TRY(coord_tls_new(false, options->tls_cert_file, options->tls_key_file, options->tls_ca_file, &agent->tls));
   WEFT_TRY(coord_agent_core_new(&config, &agent->core));
   WEFT_TRY(coord_loop_new(&agent->loop));

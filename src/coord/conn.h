@@ -55,10 +55,4 @@ WEFT_NODISCARD weft_status *coord_tls_new(bool is_server, const char *cert_file,
                                           const char *ca_file, SSL_CTX **out);
 WEFT_NODISCARD weft_status *coord_tls_session(SSL_CTX *tls, bool is_server, int fd, const char *host, SSL **out);
 
-/* The secret in a file, without the newline at its end; malloc'd.  *out NULL for the name "". */
-WEFT_NODISCARD weft_status *coord_secret_read(const char *file, char **out);
-
-/* In time that depends on the length of `given` alone. */
-bool coord_secret_equal(const char *secret, const char *given);
-
 #endif

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <openssl/crypto.h>
 #include <openssl/rand.h>
 
 #include "base/log.h"
+#include "base/secret.h"
 #include "coord/conn.h"
 #include "coord/wire/codec.h"
 #include "coord/wire/wire_status.h"
@@ -62,7 +62,7 @@ static weft_status *handle(coord_frontend *frontend, coord_h2_call *call, const 
   coord_method method;
   weft_status *st;
 
-  if (frontend->secret && !coord_secret_equal(frontend->secret, request->secret))
+  if (frontend->secret && !weft_secret_equal(frontend->secret, request->secret))
     return COORD_ERR(UNAUTHENTICATED, "this service wants a secret (WEFT_COORD_SECRET_FILE), and the call %s",
                      *request->secret ? "has another" : "has none");
   if (strcmp(request->path, ADMIN_STATUS_PATH) == 0) {
@@ -178,7 +178,7 @@ static weft_status *init(coord_frontend *frontend, const weft_coord_service_opti
   if (incarnation == 0 &&
       (RAND_bytes((unsigned char *)&config.incarnation, sizeof config.incarnation) != 1 || config.incarnation == 0))
     return WEFT_ERR(INTERNAL, "no random numbers for an incarnation");
-  WEFT_TRY(coord_secret_read(options->secret_file, &frontend->secret));
+  WEFT_TRY(weft_secret_read(options->secret_file, &frontend->secret));
   return coord_service_new(&config, weft_now_ns(), &frontend->core);
 }
 
@@ -198,8 +198,7 @@ void coord_frontend_fini(coord_frontend *frontend)
   coord_service_free(WEFT_MOVE(frontend->core));
   coord_blob_release(WEFT_MOVE(frontend->shared));
   weft_arena_fini(&frontend->arena);
-  if (frontend->secret) OPENSSL_cleanse(frontend->secret, strlen(frontend->secret));
-  free(WEFT_MOVE(frontend->secret));
+  weft_secret_free(WEFT_MOVE(frontend->secret));
 }
 
 void coord_frontend_end_turn(coord_frontend *frontend)

@@ -1,4 +1,4 @@
-/* coord/net.c -- addresses, sockets, TLS contexts, secrets. */
+/* coord/net.c -- addresses, sockets, TLS contexts. */
 #include <config.h>
 
 #include <errno.h>
@@ -234,41 +234,4 @@ weft_status *coord_tls_session(SSL_CTX *tls, bool is_server, int fd, const char 
   }
   *out = ssl;
   return NULL;
-}
-
-/* ---- secrets ---- */
-
-weft_status *coord_secret_read(const char *file, char **out)
-{
-  char text[512];
-  struct stat info;
-  ssize_t n;
-  int fd;
-
-  *out = NULL;
-  if (!*file) return NULL;
-  fd = open(file, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return WEFT_ERR(INVALID_ARGUMENT, "secret file %s: %s", file, strerror(errno));
-  n = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? read(fd, text, sizeof text - 1) : -1;
-  close(fd);
-  while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r')) n--;
-  if (n <= 0 || n > 400) return WEFT_ERR(INVALID_ARGUMENT, "secret file %s: expected 1 to 400 bytes of text", file);
-  text[n] = '\0';
-  for (ssize_t i = 0; i < n; i++)
-    if (text[i] <= 0x20 || text[i] > 0x7e)
-      return WEFT_ERR(INVALID_ARGUMENT, "secret file %s: byte %zd is not a printable ASCII character", file, i);
-  *out = strdup(text);
-  OPENSSL_cleanse(text, sizeof text);
-  WEFT_TRY_ALLOC(*out);
-  return NULL;
-}
-
-bool coord_secret_equal(const char *secret, const char *given)
-{
-  size_t secret_size = strlen(secret), given_size = strlen(given);
-  unsigned difference = secret_size != given_size;
-
-  for (size_t i = 0; i < given_size; i++)
-    difference |= (unsigned char)given[i] ^ (unsigned char)secret[secret_size ? i % secret_size : 0];
-  return difference == 0;
 }

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <weft/coord.h>
@@ -516,6 +517,7 @@ static void write_file(const char *path, const char *text)
   FILE *f = fopen(path, "w");
 
   fputs(text, f);
+  fchmod(fileno(f), 0600);
   fclose(f);
 }
 
