@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "cpu/lower.h"
+#include "cpu/makers.h"
 #include "runtime/pool.h"
 
 enum { TASK_BYTES = 1 << 18 };
@@ -48,21 +48,21 @@ static weft_status *concatenate_execute(const rt_thunk *thunk, rt_ctx *ctx)
 
 static const rt_thunk_ops concatenate_ops = {.size = sizeof(rt_thunk_ops), .kind = "concatenate", .run = concatenate_execute};
 
-weft_status *cpu_concatenate_make(cpu_lowering *low, rt_thunk **out_thunk)
+weft_status *cpu_concatenate_make(low_step *step, rt_thunk **out_thunk)
 {
-  const hlo_instr *instr = low->instr;
+  const hlo_instr *instr = step->instr;
   const hlo_shape *shape = instr->shape;
   int n = instr->operand_count;
   int64_t rows = 1, inner = (int64_t)weft_dtype_bytes(shape->type);
 
   for (int d = 0; d < instr->dims.v[0]; d++) rows *= shape->dims[d];
   for (int d = (int)instr->dims.v[0] + 1; d < shape->rank; d++) inner *= shape->dims[d];
-  WEFT_TRY(cpu_thunk_new(low, &concatenate_ops, sizeof(concatenate_thunk) + (size_t)(n + 1) * sizeof(int64_t), out_thunk));
+  WEFT_TRY(low_thunk_new(step, &concatenate_ops, sizeof(concatenate_thunk) + (size_t)(n + 1) * sizeof(int64_t), out_thunk));
   concatenate_thunk *t = (concatenate_thunk *)*out_thunk;
   t->count = n;
   t->rows = rows;
   for (int i = 0; i < n; i++) t->at[i + 1] = t->at[i] + instr->operands[i]->shape->dims[instr->dims.v[0]] * inner;
   t->pieces_per_task = WEFT_MAX(1, TASK_BYTES / WEFT_MAX(1, t->at[n] / n));
-  t->base.splits = cpu_pays_to_share(low, t->base.cost_ns);
+  t->base.splits = cpu_pays_to_share(step, t->base.cost_ns);
   return NULL;
 }

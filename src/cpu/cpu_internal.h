@@ -2,8 +2,7 @@
 #ifndef WEFT_CPU_CPU_INTERNAL_H
 #define WEFT_CPU_CPU_INTERNAL_H
 
-#include "codegen/codegen.h"
-#include "cpu/lower.h"
+#include "cpu/makers.h"
 #include "runtime/runtime_internal.h"
 
 /* Settings, from the environment (table: platform.c). */
@@ -20,11 +19,11 @@ typedef struct cpu_platform {
 } cpu_platform;
 
 /* Thunks that every program has: cpu/thunks.c. */
-WEFT_NODISCARD weft_status *cpu_kernel_thunk_new(cpu_lowering *low, const gen_kernel *kernel, rt_thunk **out_thunk);
-WEFT_NODISCARD weft_status *cpu_copy_thunk_new(cpu_lowering *low, rt_thunk **out_thunk);
-WEFT_NODISCARD weft_status *cpu_id_thunk_new(cpu_lowering *low, rt_thunk **out_thunk); /* replica-id, partition-id */
+WEFT_NODISCARD weft_status *cpu_kernel_thunk_new(low_step *step, const gen_kernel *kernel, rt_thunk **out_thunk);
+WEFT_NODISCARD weft_status *cpu_copy_thunk_new(low_step *step, rt_thunk **out_thunk);
+WEFT_NODISCARD weft_status *cpu_id_thunk_new(low_step *step, rt_thunk **out_thunk); /* replica-id, partition-id */
 /* An operation without a kernel, run by the reference evaluator. */
-WEFT_NODISCARD weft_status *cpu_eval_thunk_new(cpu_lowering *low, rt_thunk **out_thunk);
+WEFT_NODISCARD weft_status *cpu_eval_thunk_new(low_step *step, rt_thunk **out_thunk);
 
 /* Estimated nanoseconds of one step on one thread; `code` may be NULL. */
 double cpu_cost_ns(const hlo_instr *instr, const gen_code *code);

@@ -7,7 +7,7 @@
 #include "base/macros.h"
 #include "base/thread.h"
 #include "cpu/lapack.h"
-#include "cpu/lower.h"
+#include "cpu/makers.h"
 #include "hlo/check.h"
 #include "runtime/ffi.h"
 #include "runtime/lender.h"
@@ -26,11 +26,11 @@ static bool is_marker(const char *target)
   return false;
 }
 
-static bool copies_whole(const cpu_lowering *low)
+static bool copies_whole(const low_step *step)
 {
-  if (low->operand_count != low->result_count) return false;
-  for (int i = 0; i < low->operand_count; i++)
-    if (low->uses[i].slice.bytes != low->uses[low->operand_count + i].slice.bytes) return false;
+  if (step->operand_count != step->result_count) return false;
+  for (int i = 0; i < step->operand_count; i++)
+    if (step->uses[i].slice.bytes != step->uses[step->operand_count + i].slice.bytes) return false;
   return true;
 }
 
@@ -64,14 +64,14 @@ static weft_status *check_run(const rt_thunk *thunk, rt_ctx *ctx)
 }
 static const rt_thunk_ops check_ops = {.size = sizeof(rt_thunk_ops), .kind = "check", .run = check_run};
 
-static weft_status *check_make(cpu_lowering *low, rt_thunk **out_thunk)
+static weft_status *check_make(low_step *step, rt_thunk **out_thunk)
 {
   check_thunk *check;
 
-  WEFT_TRY(cpu_thunk_new(low, &check_ops, sizeof(check_thunk), out_thunk));
+  WEFT_TRY(low_thunk_new(step, &check_ops, sizeof(check_thunk), out_thunk));
   check = (check_thunk *)*out_thunk;
-  WEFT_TRY(hlo_check_rule_of(low->instr, &check->rule));
-  check->shape = hlo_shape_copy(low->arena, low->instr->operands[0]->shape);
+  WEFT_TRY(hlo_check_rule_of(step->instr, &check->rule));
+  check->shape = hlo_shape_copy(step->arena, step->instr->operands[0]->shape);
   WEFT_TRY_ALLOC(check->shape);
   return NULL;
 }
@@ -163,15 +163,15 @@ static const rt_thunk_ops ffi_ops = {.size = sizeof(rt_thunk_ops), .kind = "cust
 static const rt_thunk_ops callback_ops = {.size = sizeof(rt_thunk_ops), .kind = "callback", .start = callback_start,
                                           .destroy = ffi_destroy};
 
-weft_status *cpu_custom_call_make(cpu_lowering *low, rt_thunk **out_thunk)
+weft_status *cpu_custom_call_make(low_step *step, rt_thunk **out_thunk)
 {
-  const hlo_custom_call_attrs *attrs = low->instr->u.custom;
+  const hlo_custom_call_attrs *attrs = step->instr->u.custom;
   XLA_FFI_Handler_Bundle bundle;
 
-  if (hlo_is_check(low->instr)) return check_make(low, out_thunk);
-  if (strcmp(attrs->target, "interpreter.print") == 0) return cpu_print_make(low, out_thunk);
-  if (is_marker(attrs->target) && copies_whole(low))
-    return cpu_thunk_new(low, &marker_ops, sizeof(rt_thunk), out_thunk);
+  if (hlo_is_check(step->instr)) return check_make(step, out_thunk);
+  if (strcmp(attrs->target, "interpreter.print") == 0) return cpu_print_make(step, out_thunk);
+  if (is_marker(attrs->target) && copies_whole(step))
+    return low_thunk_new(step, &marker_ops, sizeof(rt_thunk), out_thunk);
   bool found = rt_ffi_find(attrs->target, &bundle);
   if (!found) { /* a user's handler of the same name goes before ours */
     WEFT_TRY(cpu_lapack_register());
@@ -183,6 +183,6 @@ weft_status *cpu_custom_call_make(cpu_lowering *low, rt_thunk **out_thunk)
   if (attrs->api_version != API_TYPED_FFI)
     return WEFT_ERR(UNIMPLEMENTED, "custom call \"%s\": API version %d; only typed FFI (4) is served", attrs->target,
                     attrs->api_version);
-  WEFT_TRY(cpu_thunk_new(low, rt_ffi_calls_python(attrs->target) ? &callback_ops : &ffi_ops, sizeof(ffi_thunk), out_thunk));
-  return rt_ffi_call_new(low->arena, low->instr, &bundle, &((ffi_thunk *)*out_thunk)->call);
+  WEFT_TRY(low_thunk_new(step, rt_ffi_calls_python(attrs->target) ? &callback_ops : &ffi_ops, sizeof(ffi_thunk), out_thunk));
+  return rt_ffi_call_new(step->arena, step->instr, &bundle, &((ffi_thunk *)*out_thunk)->call);
 }

@@ -5,7 +5,7 @@
 #include "cpu/dot.h"
 #include "cpu/fft.h"
 #include "cpu/linalg.h"
-#include "cpu/lower.h"
+#include "cpu/makers.h"
 #include "cpu/sort.h"
 
 /* A maker fills `plan` by INIT and makes a thunk of it; its runner calls RUN with the arguments. */
@@ -22,14 +22,14 @@
     return RUN;                                                                                                    \
   }                                                                                                                \
   static const rt_thunk_ops name##_ops = {.size = sizeof(rt_thunk_ops), .kind = #name, .run = name##_execute};     \
-  static weft_status *name##_make(cpu_lowering *low, rt_thunk **out_thunk)                                         \
+  static weft_status *name##_make(low_step *step, rt_thunk **out_thunk)                                         \
   {                                                                                                                \
-    const hlo_instr *instr = low->instr;                                                                           \
+    const hlo_instr *instr = step->instr;                                                                           \
     plan_type plan;                                                                                                \
     WEFT_TRY(INIT);                                                                                                \
-    WEFT_TRY(cpu_thunk_new(low, &name##_ops, sizeof(name##_thunk), out_thunk));                                    \
+    WEFT_TRY(low_thunk_new(step, &name##_ops, sizeof(name##_thunk), out_thunk));                                    \
     ((name##_thunk *)*out_thunk)->plan = plan;                                                                     \
-    (*out_thunk)->splits = cpu_pays_to_share(low, (*out_thunk)->cost_ns);                                          \
+    (*out_thunk)->splits = cpu_pays_to_share(step, (*out_thunk)->cost_ns);                                          \
     return NULL;                                                                                                   \
   }
 
@@ -67,7 +67,7 @@ static int64_t convolution_scratch(const hlo_instr *instr)
 
 /* ---- sort and top-k ------------------------------------------------------------------------------------------------- */
 
-LIBRARY_THUNK(sort, cpu_sort, cpu_sort_init(&plan, instr, gen_code_compare(low->code, instr->called[0])),
+LIBRARY_THUNK(sort, cpu_sort, cpu_sort_init(&plan, instr, gen_code_compare(cpu_code_of(step), instr->called[0])),
               cpu_sort_run(plan, pool, args, args + plan->operand_count,
                            plan->scratch_bytes ? args[2 * plan->operand_count] : NULL))
 
@@ -88,7 +88,7 @@ LIBRARY_THUNK(topk, cpu_topk, cpu_topk_init(&plan, instr), cpu_topk_run(plan, po
 LIBRARY_THUNK(cholesky, cpu_cholesky, cpu_cholesky_init(&plan, instr), cpu_cholesky_run(plan, pool, args[0], args[1]))
 LIBRARY_THUNK(triangular_solve, cpu_triangular_solve, cpu_triangular_solve_init(&plan, instr),
               cpu_triangular_solve_run(plan, pool, args[0], args[1], args[2]))
-LIBRARY_THUNK(fft, cpu_fft, cpu_fft_init(&plan, low->arena, instr),
+LIBRARY_THUNK(fft, cpu_fft, cpu_fft_init(&plan, step->arena, instr),
               cpu_fft_run(plan, pool, args[0], args[1], plan->scratch_bytes ? args[2] : NULL))
 
 /* ---- the table ------------------------------------------------------------------------------------------------------- */
@@ -99,8 +99,6 @@ const cpu_maker cpu_makers[] = {
   {HLO_CONCATENATE, cpu_concatenate_make, NULL},
   {HLO_CONVOLUTION, convolution_make, convolution_scratch},
   {HLO_DOT, dot_make, dot_scratch},
-  {HLO_INFEED, cpu_feed_make, NULL},
-  {HLO_OUTFEED, cpu_feed_make, NULL},
   {HLO_FFT, fft_make, cpu_fft_scratch},
   {HLO_RNG_GET_AND_UPDATE_STATE, cpu_rng_state_make, NULL},
   {HLO_SORT, sort_make, sort_scratch},

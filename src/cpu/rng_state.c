@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/thread.h"
-#include "cpu/lower.h"
+#include "cpu/makers.h"
 
 typedef struct rng_state {
   weft_mutex mu;
@@ -44,13 +44,13 @@ static void rng_state_destroy(rt_thunk *thunk)
 static const rt_thunk_ops rng_state_ops = {.size = sizeof(rt_thunk_ops), .kind = "rng-state", .run = rng_state_execute,
                                            .destroy = rng_state_destroy};
 
-weft_status *cpu_rng_state_make(cpu_lowering *low, rt_thunk **out_thunk)
+weft_status *cpu_rng_state_make(low_step *step, rt_thunk **out_thunk)
 {
-  if (hlo_shape_bytes(low->instr->shape) != 16)
+  if (hlo_shape_bytes(step->instr->shape) != 16)
     return WEFT_ERR(UNIMPLEMENTED, "rng-get-and-update-state of another shape than u64[2]");
-  WEFT_TRY(cpu_thunk_new(low, &rng_state_ops, sizeof(rng_state_thunk), out_thunk));
+  WEFT_TRY(low_thunk_new(step, &rng_state_ops, sizeof(rng_state_thunk), out_thunk));
   rng_state_thunk *t = (rng_state_thunk *)*out_thunk;
-  t->delta = low->instr->u.delta;
+  t->delta = step->instr->u.delta;
   t->state = calloc(1, sizeof *t->state);
   WEFT_TRY_ALLOC(t->state);
   weft_mutex_init(&t->state->mu);

@@ -8,28 +8,12 @@
 #include "cpu/cpu_internal.h"
 #include "hlo/eval.h"
 
-weft_status *cpu_thunk_new(cpu_lowering *low, const rt_thunk_ops *ops, size_t size, rt_thunk **out_thunk)
-{
-  rt_thunk *thunk = weft_arena_alloc(low->arena, size);
-  rt_use *uses = weft_arena_memdup(low->arena, low->uses, (size_t)low->use_count * sizeof *uses);
-
-  WEFT_TRY_ALLOC(thunk);
-  WEFT_TRY_ALLOC(uses);
-  thunk->ops = ops;
-  thunk->name = low->instr->name;
-  thunk->use_count = low->use_count;
-  thunk->uses = uses;
-  thunk->cost_ns = cpu_cost_ns(low->instr, NULL);
-  *out_thunk = thunk;
-  return NULL;
-}
-
-bool cpu_pays_to_share(const cpu_lowering *low, double ns)
+bool cpu_pays_to_share(const low_step *step, double ns)
 {
   double bytes = 0;
 
-  for (int i = 0; i < low->operand_count + low->result_count; i++) bytes += (double)low->uses[i].slice.bytes;
-  return gen_pays_to_share(GEN_LIBRARY, ns, bytes, (double)low->whole_bytes, low->threads);
+  for (int i = 0; i < step->operand_count + step->result_count; i++) bytes += (double)step->uses[i].slice.bytes;
+  return gen_pays_to_share(GEN_LIBRARY, ns, bytes, (double)step->whole_bytes, step->target->threads);
 }
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
@@ -100,18 +84,18 @@ static weft_status *kernel_execute(const rt_thunk *thunk, rt_ctx *ctx)
 }
 static const rt_thunk_ops kernel_ops = {sizeof(rt_thunk_ops), "kernel", .run = kernel_execute};
 
-weft_status *cpu_kernel_thunk_new(cpu_lowering *low, const gen_kernel *kernel, rt_thunk **out_thunk)
+weft_status *cpu_kernel_thunk_new(low_step *step, const gen_kernel *kernel, rt_thunk **out_thunk)
 {
   rt_thunk *thunk;
 
-  WEFT_TRY(cpu_thunk_new(low, &kernel_ops, sizeof(cpu_kernel_thunk), &thunk));
+  WEFT_TRY(low_thunk_new(step, &kernel_ops, sizeof(cpu_kernel_thunk), &thunk));
   cpu_kernel_thunk *t = (cpu_kernel_thunk *)thunk;
   t->kernel = *kernel;
   thunk->cost_ns = 0;
   for (int p = 0; p < kernel->phase_count; p++) {
     double ns = kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
-    int64_t most = WEFT_MIN(kernel->phases[p].units, 8 * (int64_t)low->threads);
-    bool shared = ns >= 2 * TASK_NS && gen_pays_to_share(GEN_KERNEL, ns, kernel->bytes, (double)low->whole_bytes, low->threads);
+    int64_t most = WEFT_MIN(kernel->phases[p].units, 8 * (int64_t)step->target->threads);
+    bool shared = ns >= 2 * TASK_NS && gen_pays_to_share(GEN_KERNEL, ns, kernel->bytes, (double)step->whole_bytes, step->target->threads);
     t->tasks[p] = shared ? (int64_t)WEFT_MIN(ns / TASK_NS, (double)most) : 1;
     thunk->splits |= t->tasks[p] > 1;
     thunk->cost_ns += ns;
@@ -149,12 +133,12 @@ static weft_status *copy_execute(const rt_thunk *thunk, rt_ctx *ctx)
 }
 static const rt_thunk_ops copy_ops = {sizeof(rt_thunk_ops), "copy", .run = copy_execute};
 
-weft_status *cpu_copy_thunk_new(cpu_lowering *low, rt_thunk **out_thunk)
+weft_status *cpu_copy_thunk_new(low_step *step, rt_thunk **out_thunk)
 {
-  int64_t bytes = low->uses[1].slice.bytes, share = WEFT_ALIGN_UP(bytes / low->threads + 1, 64);
-  bool splits = bytes > 2 * COPY_PIECE || (low->shared_bytes > 0 && bytes >= LEAST_SHARED_COPY);
+  int64_t bytes = step->uses[1].slice.bytes, share = WEFT_ALIGN_UP(bytes / step->target->threads + 1, 64);
+  bool splits = bytes > 2 * COPY_PIECE || (step->shared_bytes > 0 && bytes >= LEAST_SHARED_COPY);
 
-  WEFT_TRY(cpu_thunk_new(low, &copy_ops, sizeof(cpu_copy_thunk), out_thunk));
+  WEFT_TRY(low_thunk_new(step, &copy_ops, sizeof(cpu_copy_thunk), out_thunk));
   ((cpu_copy_thunk *)*out_thunk)->piece = splits ? WEFT_MIN(share, COPY_PIECE) : WEFT_MAX(bytes, 1);
   (*out_thunk)->splits = splits;
   return NULL;
@@ -173,9 +157,9 @@ static weft_status *partition_id_execute(const rt_thunk *thunk, rt_ctx *ctx)
 static const rt_thunk_ops replica_id_ops = {sizeof(rt_thunk_ops), "replica-id", .run = replica_id_execute};
 static const rt_thunk_ops partition_id_ops = {sizeof(rt_thunk_ops), "partition-id", .run = partition_id_execute};
 
-weft_status *cpu_id_thunk_new(cpu_lowering *low, rt_thunk **out_thunk)
+weft_status *cpu_id_thunk_new(low_step *step, rt_thunk **out_thunk)
 {
-  return cpu_thunk_new(low, low->instr->op == HLO_REPLICA_ID ? &replica_id_ops : &partition_id_ops, sizeof(rt_thunk),
+  return low_thunk_new(step, step->instr->op == HLO_REPLICA_ID ? &replica_id_ops : &partition_id_ops, sizeof(rt_thunk),
                        out_thunk);
 }
 
@@ -240,12 +224,12 @@ static weft_status *eval_execute(const rt_thunk *thunk, rt_ctx *ctx)
 }
 static const rt_thunk_ops eval_ops = {sizeof(rt_thunk_ops), "reference", .run = eval_execute};
 
-weft_status *cpu_eval_thunk_new(cpu_lowering *low, rt_thunk **out_thunk)
+weft_status *cpu_eval_thunk_new(low_step *step, rt_thunk **out_thunk)
 {
   rt_thunk *thunk;
 
-  WEFT_TRY(cpu_thunk_new(low, &eval_ops, sizeof(cpu_eval_thunk), &thunk));
-  ((cpu_eval_thunk *)thunk)->instr = low->instr;
+  WEFT_TRY(low_thunk_new(step, &eval_ops, sizeof(cpu_eval_thunk), &thunk));
+  ((cpu_eval_thunk *)thunk)->instr = step->instr;
   thunk->cost_ns *= 50;
   *out_thunk = thunk;
   return NULL;

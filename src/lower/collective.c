@@ -1,4 +1,4 @@
-/* Collectives, send and recv as thunks over communicators.
+/* lower/collective.c -- collectives, send and recv as thunks over communicators.
  *
  * A thunk posts its operation and ends when the communicator says so: nobody waits, but that a worker which would find
  * nothing else to do looks for the others for a moment first.  The start of an asynchronous pair is the same thunk, since
@@ -7,14 +7,11 @@
  * unpacked from it after, by a worker. */
 #include <config.h>
 
-#include "cpu/collective.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/cpu_internal.h"
 #include "hlo/frames.h"
-#include "runtime/grouping.h"
+#include "lower/lower_internal.h"
 
 typedef struct collective_thunk {
   rt_thunk base;
@@ -39,6 +36,17 @@ typedef struct collective_state {
   rt_ctx *ctx;
 } collective_state;
 _Static_assert(sizeof(collective_state) <= sizeof(rt_thunk_state), "the state of a collective fits");
+
+bool low_talks_by_itself(hlo_opcode op)
+{
+  switch (op) {
+  case HLO_ALL_REDUCE: case HLO_ALL_REDUCE_START: case HLO_ALL_GATHER: case HLO_ALL_GATHER_START: case HLO_REDUCE_SCATTER:
+  case HLO_ALL_TO_ALL: case HLO_RAGGED_ALL_TO_ALL: case HLO_COLLECTIVE_BROADCAST: case HLO_COLLECTIVE_PERMUTE:
+  case HLO_COLLECTIVE_PERMUTE_START: case HLO_SEND: case HLO_RECV:
+    return true;
+  default: return false;
+  }
+}
 
 /* ---- shapes ---------------------------------------------------------------------------------------------------- */
 
@@ -66,7 +74,7 @@ static bool is_tuple_all_to_all(const hlo_instr *instr) { return instr->op == HL
 
 static int64_t aligned_bytes(const hlo_shape *shape) { return WEFT_ALIGN_UP(hlo_shape_bytes(shape), BUF_ALIGN); }
 
-int64_t cpu_collective_scratch(const hlo_instr *instr)
+int64_t low_collective_scratch(const hlo_instr *instr)
 {
   int64_t dim = moving_dim(instr), bytes = 0;
 
@@ -377,14 +385,9 @@ static const rt_thunk_ops send_recv_ops = {sizeof(rt_thunk_ops), "send-recv", .s
 
 /* ---- making ---------------------------------------------------------------------------------------------------- */
 
-static void apply_reducer(void *ctx, void *acc, const void *in, size_t count)
+static weft_status *set_reduction(const low_step *step, collective_thunk *t)
 {
-  ((gen_apply_fn *)ctx)((void *[]){acc, (void *)in, acc}, (int64_t)count);
-}
-
-static weft_status *set_reduction(cpu_lowering *low, collective_thunk *t)
-{
-  const hlo_computation *reducer = low->instr->called[0];
+  const hlo_computation *reducer = step->instr->called[0];
 
   switch (hlo_reducer_op(reducer)) {
   case HLO_ADD: t->reduction = WEFT_SUM; return NULL;
@@ -396,18 +399,17 @@ static weft_status *set_reduction(cpu_lowering *low, collective_thunk *t)
   case HLO_XOR: t->reduction = WEFT_XOR; return NULL;
   default: break;
   }
-  gen_apply_fn *apply = gen_code_apply(low->code, reducer);
-  if (!apply) return WEFT_ERR(UNIMPLEMENTED, "reduction by \"%s\"", reducer->name);
   t->reduction = WEFT_CUSTOM;
-  t->reducer = (weft_reducer){.fn = apply_reducer, .ctx = (void *)apply, .id = hlo_computation_hash(reducer)};
+  WEFT_TRY(step->target->reducer(step->target->ctx, reducer, &t->reducer));
+  t->reducer.id = hlo_computation_hash(reducer);
   return NULL;
 }
 
 /* Leaves of the result that are the operands' memory. */
-static int forwarded_leaves(const cpu_lowering *low)
+static int forwarded_leaves(const low_step *step)
 {
-  switch (low->instr->op) {
-  case HLO_ALL_GATHER_START: case HLO_COLLECTIVE_PERMUTE_START: return low->operand_count;
+  switch (step->instr->op) {
+  case HLO_ALL_GATHER_START: case HLO_COLLECTIVE_PERMUTE_START: return step->operand_count;
   case HLO_SEND: return 1;
   default: return 0;
   }
@@ -438,28 +440,28 @@ static weft_status *check_sizes(const collective_thunk *t)
 }
 
 /* "train.py:41", or NULL where nobody knows. */
-static const char *source_of(const cpu_lowering *low)
+static const char *source_of(const low_step *step)
 {
   const char *file, *slash;
   int line;
 
-  if (!hlo_source_place(low->instr, &file, &line)) return NULL;
+  if (!hlo_source_place(step->instr, &file, &line)) return NULL;
   slash = strrchr(file, '/');
-  return weft_arena_printf(low->arena, "%s:%d", slash ? slash + 1 : file, line);
+  return weft_arena_printf(step->arena, "%s:%d", slash ? slash + 1 : file, line);
 }
 
-weft_status *cpu_collective_thunk_new(cpu_lowering *low, const rt_grouping *grouping, int grouping_index,
-                                      int64_t partitions, const char *executable, rt_thunk **out_thunk)
+static weft_status *make(low_step *step, const rt_grouping *grouping, int grouping_index, int64_t partitions, const char *executable,
+                         rt_thunk **out_thunk)
 {
-  const hlo_instr *instr = low->instr;
+  const hlo_instr *instr = step->instr;
   bool pairwise = instr->op == HLO_SEND || instr->op == HLO_RECV;
-  int forwarded = forwarded_leaves(low);
+  int forwarded = forwarded_leaves(step);
   rt_group_mode mode;
   rt_thunk *thunk;
 
-  for (int i = 0; i < forwarded; i++) low->uses[low->operand_count + i].access = RT_READ;
+  for (int i = 0; i < forwarded; i++) step->uses[step->operand_count + i].access = RT_READ;
   WEFT_TRY(rt_group_mode_of(instr, &mode));
-  WEFT_TRY(cpu_thunk_new(low, pairwise ? &send_recv_ops : &collective_ops, sizeof(collective_thunk), &thunk));
+  WEFT_TRY(low_thunk_new(step, pairwise ? &send_recv_ops : &collective_ops, sizeof(collective_thunk), &thunk));
   collective_thunk *t = (collective_thunk *)thunk;
   t->instr = instr;
   t->grouping = grouping;
@@ -467,10 +469,10 @@ weft_status *cpu_collective_thunk_new(cpu_lowering *low, const rt_grouping *grou
   t->partitions = partitions;
   t->by_partition = mode == RT_CROSS_PARTITION;
   t->count = pairwise || instr->op == HLO_RAGGED_ALL_TO_ALL ? 1 : instr->operand_count - instr->u.collective->has_dynamic_root;
-  t->first_result = low->operand_count + forwarded;
-  t->scratch = low->use_count > low->operand_count + low->result_count ? low->use_count - 1 : -1;
+  t->first_result = step->operand_count + forwarded;
+  t->scratch = step->use_count > step->operand_count + step->result_count ? step->use_count - 1 : -1;
   t->group_size = grouping->group_count ? grouping->groups[0].count : 1;
-  t->site = (weft_coll_site){.executable = executable, .instruction = instr->name, .source = source_of(low)};
+  t->site = (weft_coll_site){.executable = executable, .instruction = instr->name, .source = source_of(step)};
   thunk->detail = hlo_opcode_name(instr->op);
   if (moving_dim(instr) >= 0 || is_tuple_all_to_all(instr) || instr->op == HLO_RAGGED_ALL_TO_ALL)
     for (int g = 0; g < grouping->group_count; g++)
@@ -482,10 +484,41 @@ weft_status *cpu_collective_thunk_new(cpu_lowering *low, const rt_grouping *grou
                     (long long)hlo_shape_elems(operand_shape(instr, 2)), (long long)t->group_size);
   if (is_tuple_all_to_all(instr) && t->count != t->group_size)
     return WEFT_ERR(INVALID_ARGUMENT, "%d operands for groups of %lld", t->count, (long long)t->group_size);
-  if (!pairwise && instr->op != HLO_RAGGED_ALL_TO_ALL && low->result_count - forwarded < t->count)
-    return WEFT_ERR(UNIMPLEMENTED, "%d operands with %d results", t->count, low->result_count - forwarded);
+  if (!pairwise && instr->op != HLO_RAGGED_ALL_TO_ALL && step->result_count - forwarded < t->count)
+    return WEFT_ERR(UNIMPLEMENTED, "%d operands with %d results", t->count, step->result_count - forwarded);
   if (!pairwise && instr->op != HLO_RAGGED_ALL_TO_ALL) WEFT_TRY(check_sizes(t));
-  if (instr->called_count > 0) WEFT_TRY(set_reduction(low, t));
+  if (instr->called_count > 0) WEFT_TRY(set_reduction(step, t));
   *out_thunk = thunk;
   return NULL;
+}
+
+/* Collectives of the same groups share communicators.  The grouping found or added is number *out_index of the program's. */
+static weft_status *find_grouping(low_module *m, const hlo_instr *instr, rt_grouping *out_grouping, int *out_index)
+{
+  weft_arena *arena = rt_program_arena(m->out->program);
+  int at = 0;
+
+  WEFT_TRY(rt_grouping_new(arena, instr, m->replicas, m->partitions, out_grouping));
+  while (at < m->out->grouping_count && !rt_grouping_equal(&m->groupings[at], out_grouping)) at++; /* a program has few */
+  *out_index = at;
+  if (at < m->out->grouping_count) return NULL;
+  rt_grouping *more = WEFT_ARENA_ARRAY(arena, rt_grouping, at + 1);
+  WEFT_TRY_ALLOC(more);
+  if (at) memcpy(more, m->groupings, (size_t)at * sizeof *more);
+  more[at] = *out_grouping;
+  m->out->groupings = m->groupings = more;
+  m->out->grouping_count++;
+  return NULL;
+}
+
+weft_status *low_collective_make(low_module *m, low_step *step, rt_thunk **out_thunk)
+{
+  rt_grouping grouping;
+  int index;
+
+  if (step->instr->u.collective->is_host_transfer) return low_host_transfer_make(step, m->platform, out_thunk);
+  WEFT_TRY(find_grouping(m, step->instr, &grouping, &index));
+  rt_grouping *own = weft_arena_memdup(step->arena, &grouping, sizeof grouping);
+  WEFT_TRY_ALLOC(own);
+  return make(step, own, index, m->partitions, m->out->module->name, out_thunk);
 }

@@ -1,0 +1,232 @@
+/* lower/lower.c -- computations to sequences of thunks over a memory plan. */
+#include <config.h>
+
+#include "lower/lower.h"
+
+#include <string.h>
+
+#include "lower/lower_internal.h"
+
+weft_status *low_thunk_new(low_step *step, const rt_thunk_ops *ops, size_t size, rt_thunk **out_thunk)
+{
+  rt_thunk *thunk = weft_arena_alloc(step->arena, size);
+  rt_use *uses = weft_arena_memdup(step->arena, step->uses, (size_t)step->use_count * sizeof *uses);
+
+  WEFT_TRY_ALLOC(thunk);
+  WEFT_TRY_ALLOC(uses);
+  thunk->ops = ops;
+  thunk->name = step->instr->name;
+  thunk->use_count = step->use_count;
+  thunk->uses = uses;
+  thunk->cost_ns = step->target->cost_ns(step->target->ctx, step->instr);
+  *out_thunk = thunk;
+  return NULL;
+}
+
+/* ---- the plan's questions -------------------------------------------------------------------------------------- */
+
+static int64_t scratch_bytes(void *ctx, const hlo_instr *instr)
+{
+  const low_target *target = ctx;
+
+  return low_talks_by_itself(instr->op) ? low_collective_scratch(instr) : target->scratch_bytes(target->ctx, instr);
+}
+
+static double cost_ns(void *ctx, const hlo_instr *instr)
+{
+  const low_target *target = ctx;
+
+  return target->cost_ns(target->ctx, instr);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------------------------- */
+
+/* The thunk that made `x`, seen through names for the same bytes; NULL: not known. */
+static const rt_thunk *maker_of(const low_module *m, const hlo_instr *x)
+{
+  while (x->op == HLO_GET_TUPLE_ELEMENT || x->op == HLO_RESHAPE || x->op == HLO_BITCAST || x->op == HLO_OPT_BARRIER) x = x->operands[0];
+  return m->made[x->id];
+}
+
+static weft_status *fill_uses(low_module *m, const hlo_instr *instr, low_step *step)
+{
+  const buf_plan *plan = m->out->plan;
+  buf_slice scratch = buf_plan_scratch(plan, instr);
+
+  *step = (low_step){.target = m->target, .arena = rt_program_arena(m->out->program), .instr = instr};
+  for (int i = 0; i < instr->operand_count; i++) step->operand_count += hlo_shape_leaf_count(instr->operands[i]->shape);
+  step->result_count = hlo_shape_leaf_count(instr->shape);
+  step->uses = WEFT_ARENA_ARRAY(&m->scratch, rt_use, step->operand_count + step->result_count + 1);
+  WEFT_TRY_ALLOC(step->uses);
+  for (int i = 0; i < instr->operand_count; i++) {
+    const rt_thunk *maker = maker_of(m, instr->operands[i]);
+    if (maker) *(maker->splits ? &step->shared_bytes : &step->whole_bytes) += hlo_shape_total_bytes(instr->operands[i]->shape);
+    for (int k = 0; k < hlo_shape_leaf_count(instr->operands[i]->shape); k++)
+      step->uses[step->use_count++] = (rt_use){buf_plan_slice(plan, instr->operands[i], k), RT_READ};
+  }
+  for (int k = 0; k < step->result_count; k++) step->uses[step->use_count++] = (rt_use){buf_plan_slice(plan, instr, k), RT_WRITE};
+  if (scratch.alloc >= 0) step->uses[step->use_count++] = (rt_use){scratch, RT_WRITE};
+  return NULL;
+}
+
+static bool is_control(hlo_opcode op) { return op == HLO_WHILE || op == HLO_CONDITIONAL || op == HLO_CALL; }
+
+static weft_status *lower_control(low_module *m, const hlo_instr *instr, rt_thunk **out)
+{
+  rt_program *program = m->out->program;
+  rt_seq **called = WEFT_ARENA_ARRAY(&m->scratch, rt_seq *, instr->called_count);
+
+  WEFT_TRY_ALLOC(called);
+  for (int i = 0; i < instr->called_count; i++) called[i] = m->seqs[instr->called[i]->id];
+  switch (instr->op) {
+  case HLO_WHILE:
+    return rt_while_new(program, instr->name, called[1], called[0], buf_plan_slice(m->out->plan, instr->called[1]->root, 0),
+                        hlo_known_trip_count(instr), out);
+  case HLO_CONDITIONAL:
+    return rt_conditional_new(program, instr->name, instr->called_count, called, buf_plan_slice(m->out->plan, instr->operands[0], 0),
+                              instr->operands[0]->shape->type == WEFT_PRED, out);
+  default: return rt_call_new(program, instr->name, called[0], out);
+  }
+}
+
+static weft_status *lower_step(low_module *m, const hlo_instr *instr, rt_thunk **out)
+{
+  low_step step;
+
+  WEFT_TRY(fill_uses(m, instr, &step));
+  if (low_talks_by_itself(instr->op)) return low_collective_make(m, &step, out);
+  if (instr->op == HLO_INFEED || instr->op == HLO_OUTFEED) return low_feed_make(&step, out);
+  return m->target->make(m->target->ctx, &step, out);
+}
+
+/* ---- computations ---------------------------------------------------------------------------------------------- */
+
+static bool talks(const low_module *m, const hlo_instr *instr)
+{
+  if (hlo_opcode_is_collective(instr->op)) return true;
+  switch (instr->op) {
+  case HLO_SEND: case HLO_RECV: case HLO_SEND_DONE: case HLO_RECV_DONE: case HLO_INFEED: case HLO_OUTFEED: return true;
+  case HLO_WHILE: case HLO_CONDITIONAL: case HLO_CALL:
+    for (int i = 0; i < instr->called_count; i++)
+      if (m->talks[instr->called[i]->id]) return true;
+    return false;
+  default: return false;
+  }
+}
+
+/* Whether something runs for the instruction; the others are names for bytes that are there. */
+static bool is_step(const hlo_instr *instr)
+{
+  switch (instr->op) {
+  case HLO_PARAMETER: case HLO_CONSTANT: case HLO_TUPLE: case HLO_GET_TUPLE_ELEMENT: case HLO_RESHAPE: case HLO_BITCAST:
+  case HLO_OPT_BARRIER: case HLO_DOMAIN: case HLO_ADD_DEPENDENCY: case HLO_AFTER_ALL: case HLO_ALL_REDUCE_DONE:
+  case HLO_ALL_GATHER_DONE: case HLO_COLLECTIVE_PERMUTE_DONE: case HLO_SEND_DONE: case HLO_RECV_DONE:
+    return false;
+  default: return true;
+  }
+}
+
+static weft_status *lower_computation(low_module *m, const hlo_computation *comp)
+{
+  rt_thunk **thunks = WEFT_ARENA_ARRAY(&m->scratch, rt_thunk *, comp->instr_count);
+  low_edges edges = {0};
+  int count = 0;
+
+  WEFT_TRY_ALLOC(thunks);
+  HLO_FOREACH(instr, comp) {
+    char what[256];
+    if (!is_step(instr)) continue;
+    WEFT_TRY_NOTE(is_control(instr->op) ? lower_control(m, instr, &thunks[count]) : lower_step(m, instr, &thunks[count]),
+                  "lowering %s", hlo_describe(instr, what, sizeof what));
+    if (talks(m, instr)) {
+      thunks[count]->order_group = 1; /* all communication of a program starts in one order on every device */
+      m->talks[comp->id] = true;
+    }
+    if (!is_control(instr->op)) m->made[instr->id] = thunks[count];
+    m->node_of[instr->id] = count++;
+    WEFT_TRY(low_order_add(m, &edges, instr));
+  }
+  return rt_seq_new(m->out->program, comp->name, count, thunks, edges.count, (const int(*)[2])edges.v, &m->seqs[comp->id]);
+}
+
+/* Marks the computations that control flow reaches from the entry; the others belong to fusions, reducers and the like. */
+static void mark_wanted(const hlo_module *module, bool *wanted)
+{
+  wanted[module->entry->id] = true;
+  for (const hlo_computation *comp = module->last; comp; comp = comp->prev) /* callers before callees */
+    if (wanted[comp->id])
+      HLO_FOREACH(instr, comp)
+        if (is_control(instr->op))
+          for (int i = 0; i < instr->called_count; i++) wanted[instr->called[i]->id] = true;
+}
+
+static weft_status *lower_module(low_module *m)
+{
+  const hlo_module *module = m->out->module;
+  int comps = module->next_computation_id;
+  bool *wanted = WEFT_ARENA_ARRAY(&m->scratch, bool, comps);
+
+  m->seqs = WEFT_ARENA_ARRAY(&m->scratch, rt_seq *, comps);
+  m->talks = WEFT_ARENA_ARRAY(&m->scratch, bool, comps);
+  m->node_of = WEFT_ARENA_ARRAY(&m->scratch, int, module->next_id);
+  m->made = WEFT_ARENA_ARRAY(&m->scratch, const rt_thunk *, module->next_id);
+  m->token_mark = WEFT_ARENA_ARRAY(&m->scratch, int, module->next_id);
+  if (!wanted || !m->seqs || !m->talks || !m->node_of || !m->made || !m->token_mark)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  memset(m->node_of, -1, (size_t)module->next_id * sizeof *m->node_of);
+  mark_wanted(module, wanted);
+  WEFT_TRY(rt_program_new(&m->out->program));
+  HLO_FOREACH_COMPUTATION(comp, module)
+    if (wanted[comp->id]) WEFT_TRY(lower_computation(m, comp));
+  return rt_program_finish(m->out->program, m->seqs[module->entry->id], m->out->plan, m->target->threads);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------- */
+
+/* Which computations turned out to run in order; NULL if none does, or if the arena is too small to matter. */
+static weft_status *find_in_order(low_module *m, const bool **out_in_order)
+{
+  enum { SMALL_ARENA = 16 << 10 };
+  int comps = m->out->module->next_computation_id;
+  bool *in_order = WEFT_ARENA_ARRAY(&m->scratch, bool, comps), any = false;
+
+  *out_in_order = NULL;
+  WEFT_TRY_ALLOC(in_order);
+  for (int i = 0; i < comps; i++) any |= in_order[i] = m->seqs[i] && rt_seq_runs_in_order(m->seqs[i]);
+  if (any && buf_plan_stats(m->out->plan)->temp_bytes > SMALL_ARENA) *out_in_order = in_order;
+  return NULL;
+}
+
+/* The executor decides from the plan's dependences which sequences it runs in order.  In those, buffers may share memory by the
+ * schedule, so a second plan is made that uses this. */
+static weft_status *plan_and_lower(low_module *m)
+{
+  buf_options plan = {.order = m->options->order, .budget_bytes = m->options->budget_bytes,
+                      .scratch_bytes = scratch_bytes, .cost_ns = cost_ns, .ctx = (void *)m->target};
+
+  WEFT_TRY(buf_plan_new(m->out->module, &plan, &m->out->plan));
+  WEFT_TRY(lower_module(m));
+  if (plan.order == BUF_SEQUENTIAL) return NULL;
+  WEFT_TRY(find_in_order(m, &plan.in_order));
+  if (!plan.in_order) return NULL;
+  rt_program_free(WEFT_MOVE(m->out->program));
+  buf_plan_free(WEFT_MOVE(m->out->plan));
+  m->out->grouping_count = 0;
+  WEFT_TRY(buf_plan_new(m->out->module, &plan, &m->out->plan));
+  return lower_module(m);
+}
+
+weft_status *low_lower(weft_platform *platform, const low_target *target, const weft_compile_options *options, rt_compiled *compiled)
+{
+  const hlo_module *module = compiled->module;
+  low_module m = {
+    .platform = platform, .target = target, .options = options, .out = compiled,
+    .replicas = options->replica_count > 0 ? options->replica_count : WEFT_MAX(module->replica_count, 1),
+    .partitions = options->partition_count > 0 ? options->partition_count : WEFT_MAX(module->num_partitions, 1),
+  };
+
+  weft_arena_init(&m.scratch);
+  weft_status *st = plan_and_lower(&m);
+  weft_arena_fini(&m.scratch);
+  return st;
+}

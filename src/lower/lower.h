@@ -1,0 +1,33 @@
+/* lower/lower.h -- from a scheduled module to a program of thunks, the same for every platform.
+ *
+ * Here are the memory plan, control flow, tokens, groupings, collectives and transfers with the host.  What computes is the
+ * platform's: it hands in a target, a table of functions. */
+#ifndef WEFT_LOWER_LOWER_H
+#define WEFT_LOWER_LOWER_H
+
+#include "lower/step.h"
+#include "runtime/runtime_internal.h"
+
+/* What a platform says about one compilation.  All functions are given `ctx`; they are called on the compiling thread. */
+struct low_target {
+  const char *name; /* for errors: "CPU" */
+  void *ctx;
+  int threads;      /* of the worker pool */
+
+  /* Bytes of scratch that the step of `instr` wants in the memory plan. */
+  int64_t (*scratch_bytes)(void *ctx, const hlo_instr *instr);
+  /* Estimated time of the step of `instr` on one thread, or on the whole device where that is not made of threads. */
+  double (*cost_ns)(void *ctx, const hlo_instr *instr);
+  /* Makes the thunk of an instruction that computes: anything but control flow, collectives, send and recv, infeed and outfeed.
+   * Errors: UNIMPLEMENTED, naming the operation. */
+  weft_status *(*make)(void *ctx, low_step *step, rt_thunk **out_thunk);
+  /* Reduces by a computation that is none of the usual operators; fills all but `id`.  Errors: UNIMPLEMENTED. */
+  weft_status *(*reducer)(void *ctx, const hlo_computation *computation, weft_reducer *out_reducer);
+};
+
+/* Plans the memory of compiled->module, which is scheduled, and makes its program: fills plan, program and groupings.  On an
+ * error what was filled is the caller's to free all the same. */
+WEFT_NODISCARD weft_status *low_lower(weft_platform *platform, const low_target *target, const weft_compile_options *options,
+                                      rt_compiled *compiled);
+
+#endif

@@ -1,0 +1,27 @@
+/* lower/step.h -- one instruction on its way to a thunk: what a platform's makers are given. */
+#ifndef WEFT_LOWER_STEP_H
+#define WEFT_LOWER_STEP_H
+
+#include "runtime/thunk.h"
+
+typedef struct low_target low_target;
+
+/* `uses` is complete and in the order of the kernel ABI: the operands' leaves, the results' leaves, then the scratch if the
+ * target asked for some.  A maker may change the `access` of an operand that it updates in place. */
+typedef struct low_step {
+  const low_target *target;
+  weft_arena *arena;      /* the program's: thunks and what they keep live here */
+  const hlo_instr *instr; /* of the executable's module */
+  int operand_count;      /* leaves of all operands: uses[0 .. operand_count) */
+  int result_count;       /* leaves of the result: the uses after them */
+  int use_count;
+  rt_use *uses;
+  int64_t whole_bytes;    /* of the operands that a step of one thread made, */
+  int64_t shared_bytes;   /* and of those that a step shared by threads made: for heuristics of speed only */
+} low_step;
+
+/* A thunk of `size` bytes (rt_thunk first) in the program's arena, zeroed but for ops, name, uses and cost; the rest is the
+ * maker's. */
+WEFT_NODISCARD weft_status *low_thunk_new(low_step *step, const rt_thunk_ops *ops, size_t size, rt_thunk **out_thunk);
+
+#endif
