@@ -7,8 +7,10 @@ TEST_CFLAGS = $(AM_CFLAGS) -I$(top_srcdir)/tests $(CMOCKA_CFLAGS) -Wno-missing-p
 TEST_LIBS = libweftcore.la $(CMOCKA_LIBS)
 # for programs that include tests/alloc.h
 WRAP_ALLOC = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign
-TESTS += $(check_PROGRAMS) tests/layering_test.sh tests/unimplemented_test.py tests/installed_headers_test.sh
-EXTRA_DIST += tests/layering_test.sh tests/unimplemented_test.py tests/installed_headers_test.sh tests/lsan.supp tests/valgrind.supp
+TESTS += $(check_PROGRAMS) tests/layering_test.sh tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh
+EXTRA_DIST += tests/layering_test.sh tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh tests/lsan.supp tests/valgrind.supp
+
+EXTRA_DIST += tests/install/declared.awk tests/install/in_cxx.cc examples/c/all_reduce.c examples/c/job.c examples/c/Makefile docs/c.md
 
 # Run under ThreadSanitizer by .ci/run, one list a line.
 # tsan: tests/base/kv_test tests/runtime/executor_test tests/runtime/ffi_test tests/collective/clique_test tests/collective/ending_test

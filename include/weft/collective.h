@@ -24,16 +24,18 @@
 #ifndef WEFT_COLLECTIVE_H
 #define WEFT_COLLECTIVE_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
 #include "base/deadline.h"
 #include "base/dtype.h"
 #include "base/event.h"
 #include "base/kv.h"
 #include "base/status.h"
+
+WEFT_PUBLIC_BEGIN
 
 /* ---- operations ---- */
 
@@ -254,5 +256,7 @@ char *weft_coll_flight_text(void);
 /* Aborts every communicator of this process that has a member of that incarnation: FAILED_PRECONDITION "Task with
  * incarnation id N is not connected", plus `detail` (may be NULL).  For the coordination service's notices. */
 void weft_coll_incarnation_died(uint64_t incarnation, const char *detail);
+
+WEFT_PUBLIC_END
 
 #endif

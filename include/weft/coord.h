@@ -17,6 +17,8 @@
 #include "base/options.h"
 #include "base/status.h"
 
+WEFT_PUBLIC_BEGIN
+
 /* ---- the service ---- */
 
 typedef struct weft_coord_service weft_coord_service; /* opaque; thread-safe; one thread of its own */
@@ -310,5 +312,7 @@ WEFT_NODISCARD weft_status *weft_coord_preemption_announce(weft_coord_preemption
 /* Called once for each step, with numbers that are not skipped: true at the one step on which all processes have agreed,
  * at most once in a job's life.  Never blocks for long: while the processes agree, up to barrier_timeout_ns. */
 bool weft_coord_preemption_reached_sync_point(weft_coord_preemption *preemption, int64_t step);
+
+WEFT_PUBLIC_END
 
 #endif

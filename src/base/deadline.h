@@ -6,13 +6,21 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "base/macros.h"
+
+WEFT_PUBLIC_BEGIN
+
 /* Nanoseconds of CLOCK_MONOTONIC.  Nested waits share one, so a budget is spent once. */
 typedef struct weft_deadline {
   int64_t at_ns;
 } weft_deadline;
 
 /* Never passes.  Only for waits on work of this process that cannot fail to end, and where a user said 0 = none. */
+#ifdef __cplusplus
+#define WEFT_NO_DEADLINE (weft_deadline{INT64_MAX})
+#else
 #define WEFT_NO_DEADLINE ((weft_deadline){INT64_MAX})
+#endif
 
 #define WEFT_NS_PER_US INT64_C(1000)
 #define WEFT_NS_PER_MS INT64_C(1000000)
@@ -40,5 +48,7 @@ int weft_deadline_poll_ms(weft_deadline deadline);
 static inline weft_deadline weft_deadline_min(weft_deadline a, weft_deadline b) { return a.at_ns < b.at_ns ? a : b; }
 
 struct timespec weft_deadline_timespec(weft_deadline deadline); /* for clock_nanosleep and condition variables */
+
+WEFT_PUBLIC_END
 
 #endif

@@ -8,6 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/macros.h"
+
+WEFT_PUBLIC_BEGIN
+
 typedef enum weft_dtype {
 #define X(NAME, name, bits, proto, pjrt, mlir, class) WEFT_##NAME,
 #include "base/dtype.def"
@@ -70,5 +74,7 @@ float weft_float_decode(weft_dtype type, uint64_t bits);    /* any float type bu
 uint64_t weft_float_encode(weft_dtype type, float value);   /* any float type but f64 */
 double weft_float_decode_f64(weft_dtype type, uint64_t bits);
 uint64_t weft_float_encode_f64(weft_dtype type, double value); /* rounds once, not through f32 */
+
+WEFT_PUBLIC_END
 
 #endif

@@ -8,6 +8,8 @@
 #include "base/deadline.h"
 #include "base/status.h"
 
+WEFT_PUBLIC_BEGIN
+
 /* Reference-counted; every function is thread-safe. */
 typedef struct weft_event weft_event;
 
@@ -48,5 +50,7 @@ typedef struct weft_event_waiter {
 } weft_event_waiter;
 void weft_event_on_ready_slot(weft_event *event, weft_event_waiter *slot,
                               void (*fn)(void *ctx, const weft_status *error), void *ctx);
+
+WEFT_PUBLIC_END
 
 #endif

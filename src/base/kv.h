@@ -9,6 +9,8 @@
 #include "base/deadline.h"
 #include "base/status.h"
 
+WEFT_PUBLIC_BEGIN
+
 typedef struct weft_kv weft_kv;
 
 typedef struct weft_kv_ops {
@@ -69,5 +71,7 @@ WEFT_NODISCARD weft_status *weft_kv_file_new(const char *directory, weft_kv **ou
 
 /* A view of `parent` with every key below `prefix` + "/".  Borrows parent, which must outlive it. */
 WEFT_NODISCARD weft_status *weft_kv_prefix_new(weft_kv *parent, const char *prefix, weft_kv **out_kv);
+
+WEFT_PUBLIC_END
 
 #endif

@@ -1,5 +1,6 @@
-libweftcore_la_SOURCES += \
+libweftjob_la_SOURCES += \
   %D%/arena.c %D%/arena.h \
+  %D%/atomic.h \
   %D%/deadline.c %D%/deadline.h \
   %D%/dtype.c %D%/dtype.def %D%/dtype.h \
   %D%/event.c %D%/event.h \
@@ -16,4 +17,4 @@ libweftcore_la_SOURCES += \
 
 # what the public headers include: <weft/collective.h> says "base/status.h", and weft.pc has -I.../weft
 weftbasedir = $(pkgincludedir)/base
-weftbase_HEADERS = %D%/deadline.h %D%/dtype.def %D%/dtype.h %D%/event.h %D%/kv.h %D%/macros.h %D%/options.h %D%/status.h
+weftbase_HEADERS = %D%/atomic.h %D%/deadline.h %D%/dtype.def %D%/dtype.h %D%/event.h %D%/kv.h %D%/macros.h %D%/options.h %D%/status.h

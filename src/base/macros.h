@@ -12,6 +12,16 @@
 #define WEFT_UNUSED __attribute__((unused))
 #define WEFT_EXPORT __attribute__((visibility("default")))
 
+/* A public header declares between these two what libweft exports: C linkage, and visible outside the library although all
+ * of Weft is compiled with -fvisibility=hidden.  These declarations are the only list of exported symbols. */
+#ifdef __cplusplus
+#define WEFT_PUBLIC_BEGIN _Pragma("GCC visibility push(default)") extern "C" {
+#define WEFT_PUBLIC_END } _Pragma("GCC visibility pop")
+#else
+#define WEFT_PUBLIC_BEGIN _Pragma("GCC visibility push(default)")
+#define WEFT_PUBLIC_END _Pragma("GCC visibility pop")
+#endif
+
 #define WEFT_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define WEFT_CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
 #define WEFT_MIN(a, b) ((a) < (b) ? (a) : (b))
@@ -49,7 +59,9 @@ static inline WEFT_UNUSED int64_t weft_gcd(int64_t a, int64_t b)
   })
 
 /* A malloc'd char * freed at the end of its block. */
+WEFT_PUBLIC_BEGIN
 void weft_auto_free_char(char **location);
+WEFT_PUBLIC_END
 #define WEFT_AUTO_STR __attribute__((cleanup(weft_auto_free_char))) char *
 
 #endif

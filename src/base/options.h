@@ -10,6 +10,8 @@
 
 #include "base/status.h"
 
+WEFT_PUBLIC_BEGIN
+
 typedef enum weft_option_type {
   WEFT_OPT_BOOL,     /* bool: 1 0 true false on off yes no */
   WEFT_OPT_INT,      /* int64_t */
@@ -40,6 +42,10 @@ WEFT_NODISCARD weft_status *weft_option_parse(weft_option_type type, const char 
 
 /* "330.8 KiB" in `buf`, which it returns. */
 const char *weft_bytes_text(int64_t bytes, char *buf, size_t size);
+#ifndef __cplusplus /* which has no array that lives to the end of its block without a name */
 #define WEFT_BYTES(n) weft_bytes_text((n), (char[32]){0}, 32)
+#endif
+
+WEFT_PUBLIC_END
 
 #endif

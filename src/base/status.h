@@ -8,6 +8,8 @@
 
 #include "base/macros.h"
 
+WEFT_PUBLIC_BEGIN
+
 /* The absl / gRPC / PJRT canonical codes, by number, so that no border translates. */
 #define WEFT_CODES(X)                                                                            \
   X(OK, 0)                                                                                       \
@@ -77,6 +79,8 @@ const void *weft_status_payload(const weft_status *st, const char *type_url, siz
 void weft_status_each_payload(const weft_status *st,
                               bool (*visit)(void *ctx, const char *type_url, const void *data, size_t size),
                               void *ctx);
+
+WEFT_PUBLIC_END
 
 #define WEFT_ERR(code, ...) weft_status_new(WEFT_##code, __FILE__, __LINE__, __VA_ARGS__)
 

@@ -1,7 +1,7 @@
 # src/collective: see README.md in this folder.
 pkginclude_HEADERS += include/weft/collective.h
 EXTRA_DIST += docs/collectives.md
-libweftcore_la_SOURCES += \
+libweftjob_la_SOURCES += \
   %D%/address.h %D%/bootstrap.c \
   %D%/bench.c %D%/bench.h \
   %D%/clique.c %D%/clique.h \

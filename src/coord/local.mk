@@ -13,25 +13,25 @@ $(COORD_PB_H): %.pb-c.h: %.pb-c.c
 BUILT_SOURCES += $(COORD_PB_H)
 CLEANFILES += $(COORD_PB_C) $(COORD_PB_H)
 EXTRA_DIST += $(COORD_PROTOS) %D%/README.md docs/coordination.md
-nodist_libweftcore_la_SOURCES += \
+nodist_libweftjob_la_SOURCES += \
   %D%/wire/coord_x.pb-c.c %D%/wire/coord_t.pb-c.c %D%/wire/coord_payload.pb-c.c %D%/wire/coord_admin.pb-c.c \
   %D%/wire/coord_topology.pb-c.c
 
 pkginclude_HEADERS += include/weft/coord.h
-libweftcore_la_SOURCES += \
+libweftjob_la_SOURCES += \
   %D%/wire/text.c %D%/wire/text.h \
   %D%/wire/wire_status.c %D%/wire/wire_status.h \
   %D%/wire/blob.c %D%/wire/blob.h \
   %D%/wire/pool.c %D%/wire/pool.h \
   %D%/wire/h2.c %D%/wire/h2.h
-libweftcore_la_SOURCES += \
+libweftjob_la_SOURCES += \
   %D%/message.h \
   %D%/wire/codec.c %D%/wire/codec.h %D%/wire/codec_internal.h %D%/wire/codec_x.c %D%/wire/codec_t.c \
   %D%/kv_store.c %D%/kv_store.h \
   %D%/service.c %D%/service.h %D%/service_internal.h %D%/service_status.c \
   %D%/alive.c %D%/barrier.c %D%/service_kv.c
-libweftcore_la_SOURCES += \
+libweftjob_la_SOURCES += \
   %D%/options.c %D%/loop.c %D%/loop.h %D%/conn.c %D%/conn.h %D%/net.c %D%/server.c %D%/frontend.c %D%/frontend.h
-libweftcore_la_SOURCES += \
+libweftjob_la_SOURCES += \
   %D%/agent_core.c %D%/agent_core.h %D%/agent.c %D%/agent_calls.c %D%/agent_internal.h %D%/kv_callbacks.c
-libweftcore_la_SOURCES += %D%/cluster.c %D%/topology.c %D%/preemption.c
+libweftjob_la_SOURCES += %D%/cluster.c %D%/topology.c %D%/preemption.c
