@@ -4,6 +4,7 @@ libweftjob_la_SOURCES += \
   %D%/deadline.c %D%/deadline.h \
   %D%/dtype.c %D%/dtype.def %D%/dtype.h \
   %D%/event.c %D%/event.h \
+  %D%/guess.c %D%/guess.h \
   %D%/kv.h %D%/kv_file.c %D%/kv_local.c %D%/kv_prefix.c \
   %D%/log.c %D%/log.h \
   %D%/macros.h \

@@ -77,14 +77,70 @@ weft_status *weft_option_parse(weft_option_type type, const char *what, const ch
   return WEFT_ERR(INTERNAL, "%s: option type %d", what, (int)type);
 }
 
+/* ---- what an option allows ---- */
+
+static bool is_among(const char *words, const char *text)
+{
+  size_t length = strlen(text);
+
+  for (const char *at = words; at; at = strchr(at, '|')) {
+    at += *at == '|';
+    if (strcspn(at, "|") == length && strncmp(at, text, length) == 0) return true;
+  }
+  return false;
+}
+
+/* `value` is in "LEAST..MOST", whose ends are written as the option's values are. */
+static weft_status *check_range(const weft_option *o, int64_t value, bool *out_inside)
+{
+  const char *dots = strstr(o->allowed, "..");
+  char least_text[32];
+  int64_t least = INT64_MIN, most = INT64_MAX;
+
+  if (!dots) return WEFT_ERR(INTERNAL, "%s: no range: \"%s\"", o->name, o->allowed);
+  snprintf(least_text, sizeof least_text, "%.*s", (int)(dots - o->allowed), o->allowed);
+  if (*least_text) WEFT_TRY(weft_option_parse(o->type, o->name, least_text, &least));
+  if (dots[2]) WEFT_TRY(weft_option_parse(o->type, o->name, dots + 2, &most));
+  *out_inside = value >= least && value <= most;
+  return NULL;
+}
+
+weft_status *weft_option_read(const weft_option *o, const char *what, const char *text, void *out)
+{
+  bool inside = true;
+
+  WEFT_TRY(weft_option_parse(o->type, what, text, out));
+  if (!o->allowed) return NULL;
+  if (o->type == WEFT_OPT_STRING) inside = !*text || is_among(o->allowed, text);
+  else if (o->type != WEFT_OPT_BOOL) WEFT_TRY(check_range(o, *(const int64_t *)out, &inside));
+  if (!inside) return WEFT_ERR(INVALID_ARGUMENT, "%s: expected %s, got \"%s\"", what, o->allowed + (*o->allowed == '|'), text);
+  return NULL;
+}
+
+/* ---- tables ---- */
+
+static const char *text_of(const weft_option *o)
+{
+  const char *text = getenv(o->name);
+
+  return text && *text ? text : o->default_text;
+}
+
 weft_status *weft_options_load(const weft_option_table *table, void *settings)
 {
   for (size_t i = 0; i < table->count; i++) {
-    const weft_option *option = &table->options[i];
-    const char *text = getenv(option->name);
+    const weft_option *o = &table->options[i];
+    WEFT_TRY(weft_option_read(o, o->name, text_of(o), (char *)settings + o->offset));
+  }
+  return NULL;
+}
 
-    if (!text || !*text) text = option->default_text;
-    WEFT_TRY(weft_option_parse(option->type, option->name, text, (char *)settings + option->offset));
+weft_status *weft_options_check(const weft_option_table *table)
+{
+  for (size_t i = 0; i < table->count; i++) {
+    const weft_option *o = &table->options[i];
+    union { bool truth; int64_t number; const char *text; } value;
+    if (*text_of(o)) WEFT_TRY(weft_option_read(o, o->name, text_of(o), &value)); /* a number without a default is empty */
   }
   return NULL;
 }

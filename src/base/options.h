@@ -26,6 +26,9 @@ typedef struct weft_option {
   const char *default_text;
   size_t offset; /* of the member in the settings struct */
   const char *help;
+  /* The values, where not all of the type are.  Of a text its words: "auto|shm|fabric", or empty; of a number "LEAST..MOST" as the
+   * type is written, and either may be left out: "1..4096", "8K..1G", "1..".  NULL: all. */
+  const char *allowed;
 } weft_option;
 
 typedef struct weft_option_table {
@@ -36,6 +39,13 @@ typedef struct weft_option_table {
 
 /* Fills *settings.  Errors: INVALID_ARGUMENT naming variable, value and what was expected. */
 WEFT_NODISCARD weft_status *weft_options_load(const weft_option_table *table, void *settings);
+
+/* Looks whether weft_options_load would succeed now, and keeps nothing. */
+WEFT_NODISCARD weft_status *weft_options_check(const weft_option_table *table);
+
+/* Parses the value of an option into *out, whose type the option's is.  `what` names the value in errors: the variable, or the option
+ * of a command.  Errors: INVALID_ARGUMENT, also where the value is not among those that the option allows. */
+WEFT_NODISCARD weft_status *weft_option_read(const weft_option *option, const char *what, const char *text, void *out);
 
 /* Parses one value as `type` into *out (of the type that the enum's comment states). */
 WEFT_NODISCARD weft_status *weft_option_parse(weft_option_type type, const char *what, const char *text, void *out);

@@ -20,9 +20,6 @@ int cli_bench_main(int argc, char **argv);
  * what the user gave (INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED, ...), CLI_FAILED for the rest; CLI_OK for NULL. */
 int cli_report(const char *command, weft_status *st);
 
-/* Says on standard error which WEFT_* variables are no settings, but nearly one: misspelt. */
-void cli_warn_of_environment(void);
-
 /* Reads a whole file; "-" is standard input.  *out_data is malloc'd, NUL-terminated past its end, the caller's.
  * Errors: NOT_FOUND, INVALID_ARGUMENT (a directory), RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cli_read_file(const char *path, char **out_data, size_t *out_size);

@@ -21,6 +21,13 @@ static weft_status *set_how(void *out, const char *text)
   return WEFT_ERR(INVALID_ARGUMENT, "expected devices, shm or fabric, got \"%s\"", text);
 }
 
+static weft_status *set_ops(void *out, const char *text)
+{
+  WEFT_TRY(coll_bench_check_ops(text));
+  *(const char **)out = text;
+  return NULL;
+}
+
 static weft_status *set_scale(void *out, const char *text)
 {
   char *end;
@@ -39,7 +46,7 @@ static weft_status *parse_options(int argc, char **argv, coll_bench_options *o, 
                        "default), fabric (processes that talk through libfabric)", .set = set_how, .out = &o->how},
       {"--ranks", "N", "how many (default 2)", .type = WEFT_OPT_INT, .out = &ranks, .most = COLL_BENCH_MOST_RANKS},
       {"--ops", "LIST", "of all-reduce,all-gather,reduce-scatter,all-to-all,broadcast,send,barrier (default: these);\n"
-                        "besides memcpy (of every rank's vector) and wait (CPU time of a process that waits)", .type = WEFT_OPT_STRING, .out = &o->ops},
+                        "besides memcpy (of every rank's vector) and wait (CPU time of a process that waits)", .set = set_ops, .out = &o->ops},
       {"--min-bytes", "N", "sizes, each four times the last (default 64 to 16M)", .type = WEFT_OPT_BYTES, .out = &o->min_bytes},
       {"--max-bytes", "N", NULL, .type = WEFT_OPT_BYTES, .out = &o->max_bytes},
       {"--scale", "X", "times the usual number of iterations", .set = set_scale, .out = &o->scale},

@@ -12,6 +12,7 @@
 
 #include <weft/coord.h>
 
+#include "base/guess.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "collective/flight.h"
@@ -51,7 +52,7 @@ static weft_status *take_options(const weft_option_table *table, void *settings,
     }
     if (!value && found->type == WEFT_OPT_BOOL && (i + 1 == *argc || argv[i + 1][0] == '-')) value = "1";
     if (!value && ++i == *argc) return WEFT_ERR(INVALID_ARGUMENT, "%s wants a value", name);
-    WEFT_TRY(weft_option_parse(found->type, name, value ? value : argv[i], (char *)settings + found->offset));
+    WEFT_TRY(weft_option_read(found, name, value ? value : argv[i], (char *)settings + found->offset));
   }
   *argc = kept;
   return NULL;
@@ -403,12 +404,12 @@ static bool is_help(const char *arg) { return strcmp(arg, "--help") == 0 || strc
 
 static weft_status *no_subcommand(const char *name)
 {
-  cli_guess guess = {.word = name};
+  weft_guess guess = {.word = name};
   char hint[64];
 
-  for (size_t i = 0; i < WEFT_COUNT(subcommands); i++) cli_guess_offer(&guess, subcommands[i].name);
+  for (size_t i = 0; i < WEFT_COUNT(subcommands); i++) weft_guess_offer(&guess, subcommands[i].name);
   return WEFT_ERR(INVALID_ARGUMENT, "no subcommand \"%s\"%s (see `weft coord --help`)", name,
-                  cli_guess_text(&guess, hint, sizeof hint));
+                  weft_guess_text(&guess, hint, sizeof hint));
 }
 
 int cli_coord_main(int argc, char **argv)

@@ -6,38 +6,11 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#include <weft/coord.h>
-
-#include "base/log.h"
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "codegen/codegen.h"
-#include "collective/settings.h"
-#include "cpu/platform.h"
 #include "cpu/topology.h"
-
-/* Settings that are read where they are used, without a module's table. */
-static const weft_option base_options[] = {
-    {"WEFT_LOG", WEFT_OPT_STRING, "warn", 0, "What to log on standard error: [module:]error|warn|info|debug, comma-separated."},
-    {"WEFT_TRACE", WEFT_OPT_STRING, "", 0, "File for a trace that Perfetto and chrome://tracing open."},
-    {"WEFT_CACHE_DIR", WEFT_OPT_STRING, "", 0, "Folder that keeps machine code of kernels."},
-    {"WEFT_DUMP_LLVM", WEFT_OPT_STRING, "", 0, "Folder for LLVM IR and assembly."},
-    {"WEFT_COMPILE_THREADS", WEFT_OPT_INT, "", 0, "Threads that compile kernels; by default the online processors."},
-};
-static const weft_option_table base_table = {"base", base_options, WEFT_COUNT(base_options)};
-
-/* What a process learns of its job; `weft launch` sets these. */
-static const weft_option job_options[] = {
-    {"WEFT_NUM_PROCESSES", WEFT_OPT_INT, "", 0, "Processes of the job."},
-    {"WEFT_PROCESS_ID", WEFT_OPT_INT, "", 0, "Which of them this is, from 0."},
-    {"WEFT_LOCAL_PROCESS_ID", WEFT_OPT_INT, "", 0, "Which of those on this machine."},
-    {"WEFT_NUM_DEVICES", WEFT_OPT_INT, "", 0, "CPU devices of a PJRT client that asks for no number."},
-    {"WEFT_K8S_SUBDOMAIN", WEFT_OPT_STRING, "", 0, "The headless service of a Kubernetes job."},
-};
-static const weft_option_table job_table = {"job", job_options, WEFT_COUNT(job_options)};
-
-static const weft_option_table *const tables[] = {
-    &base_table, &cpu_options, &job_table, &coll_option_table, &weft_coord_service_option_table, &weft_coord_agent_option_table};
+#include "pjrt/settings.h"
 
 /* Variables of others that mean something here. */
 static const struct { const char *name, *help; } foreign[] = {
@@ -68,26 +41,27 @@ static void read_choice(const char *path, char *choice, size_t size)
   fclose(in);
 }
 
-/* The first table that has an option of that name. */
-static const weft_option *find_option(const char *name, size_t length)
+/* A setting: what it may be, and what it is now, with the reason where that is refused. */
+static void print_setting(const weft_option *o)
 {
-  for (size_t t = 0; t < WEFT_COUNT(tables); t++)
-    for (size_t i = 0; i < tables[t]->count; i++)
-      if (strlen(tables[t]->options[i].name) == length && strncmp(tables[t]->options[i].name, name, length) == 0)
-        return &tables[t]->options[i];
-  return NULL;
+  const char *now = getenv(o->name);
+  weft_status *st = weft_options_check(&(weft_option_table){.options = o, .count = 1});
+
+  printf("  %-36s %-9s %-12s %s", o->name, type_name(o->type), *o->default_text ? o->default_text : "-", o->help);
+  if (o->allowed) printf("  Allowed %s", o->allowed + (*o->allowed == '|'));
+  if (now && *now) printf("  Now %s", now);
+  printf("\n");
+  if (st) printf("    warning: %s\n", weft_status_message(st));
+  weft_status_free(st);
 }
 
 static void print_settings(void)
 {
   printf("\nsettings (environment):\n");
-  for (size_t t = 0; t < WEFT_COUNT(tables); t++) {
-    for (size_t i = 0; i < tables[t]->count; i++) {
-      const weft_option *o = &tables[t]->options[i];
-      const char *now = getenv(o->name);
-      if (find_option(o->name, strlen(o->name)) != o) continue; /* service and agent share some */
-      printf("  %-36s %-9s %-12s %s%s%s\n", o->name, type_name(o->type), *o->default_text ? o->default_text : "-", o->help,
-             now && *now ? "  Now " : "", now && *now ? now : "");
+  for (const weft_option_table *const *t = pjrt_settings; *t; t++) {
+    for (size_t i = 0; i < (*t)->count; i++) {
+      const weft_option *o = &(*t)->options[i];
+      if (pjrt_settings_find(o->name, strlen(o->name)) == o) print_setting(o); /* service and agent share some */
     }
     printf("\n");
   }
@@ -95,38 +69,9 @@ static void print_settings(void)
   for (size_t i = 0; i < WEFT_COUNT(foreign); i++) printf("  %-36s %s\n", foreign[i].name, foreign[i].help);
 }
 
-extern char **environ;
-
-/* Calls `warn` for each WEFT_* variable that no table has, with the option that it may have meant, or NULL. */
-static void check_environment(void (*warn)(const char *name, const char *meant))
+static void print_unknown(const char *name, const char *hint)
 {
-  for (char **at = environ; *at; at++) {
-    size_t length = strcspn(*at, "=");
-    char name[64];
-    cli_guess guess = {.word = name};
-
-    if (strncmp(*at, "WEFT_", 5) != 0 || length >= sizeof name || find_option(*at, length)) continue;
-    snprintf(name, sizeof name, "%.*s", (int)length, *at);
-    for (size_t t = 0; t < WEFT_COUNT(tables); t++)
-      for (size_t i = 0; i < tables[t]->count; i++) cli_guess_offer(&guess, tables[t]->options[i].name);
-    warn(name, guess.best);
-  }
-}
-
-static void warn_of_misspelt(const char *name, const char *meant)
-{
-  if (meant) fprintf(stderr, "weft: warning: %s is set, which is no setting; did you mean %s?\n", name, meant);
-}
-
-void cli_warn_of_environment(void)
-{
-  (void)weft_log_enabled("cli", WEFT_LOG_WARN); /* reads WEFT_LOG, and says what it does not understand */
-  check_environment(warn_of_misspelt);
-}
-
-static void print_unknown(const char *name, const char *meant)
-{
-  printf("\nwarning: %s is set, and no setting has that name%s%s\n", name, meant ? "; the nearest is " : "", meant ? meant : "");
+  printf("\nwarning: %s is set, and no setting has that name%s\n", name, hint);
 }
 
 int cli_info_main(int argc, char **argv)
@@ -154,6 +99,6 @@ int cli_info_main(int argc, char **argv)
   if (strcmp(huge, "never") == 0)
     printf("\nwarning: transparent huge pages are off; large programs run slower "
            "(echo madvise > /sys/kernel/mm/transparent_hugepage/enabled)\n");
-  check_environment(print_unknown);
+  pjrt_settings_unknown(print_unknown);
   return CLI_OK;
 }

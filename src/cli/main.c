@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/guess.h"
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "pjrt/settings.h"
 
 static const struct command {
   const char *name;
@@ -32,14 +34,14 @@ static void print_help(FILE *out)
 
 static const struct command *find_command(const char *name)
 {
-  cli_guess guess = {.word = name};
+  weft_guess guess = {.word = name};
   char hint[64];
 
   for (size_t i = 0; i < WEFT_COUNT(commands); i++) {
     if (strcmp(name, commands[i].name) == 0) return &commands[i];
-    cli_guess_offer(&guess, commands[i].name);
+    weft_guess_offer(&guess, commands[i].name);
   }
-  fprintf(stderr, "weft: no command \"%s\"%s (see `weft --help`)\n", name, cli_guess_text(&guess, hint, sizeof hint));
+  fprintf(stderr, "weft: no command \"%s\"%s (see `weft --help`)\n", name, weft_guess_text(&guess, hint, sizeof hint));
   return NULL;
 }
 
@@ -65,6 +67,9 @@ int main(int argc, char **argv)
   }
   command = find_command(argv[1]);
   if (!command) return CLI_USAGE;
-  cli_warn_of_environment();
+  if (command->main != cli_info_main) { /* which says all that is wrong, not only the first */
+    weft_status *st = pjrt_settings_check();
+    if (st) return cli_report(command->name, st);
+  }
   return command->main(argc - 1, argv + 1);
 }

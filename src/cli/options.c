@@ -5,47 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/guess.h"
+
 enum { COLUMN = 28, LONGEST_WORD = 63 };
-
-/* ---- misspelt words ---- */
-
-/* How many letters are to be put in, left out, changed or swapped with the next one to make `b` of `a`. */
-static size_t distance(const char *a, const char *b)
-{
-  size_t rows[3][LONGEST_WORD + 1], *before = rows[0], *above = rows[1], *row = rows[2];
-  size_t n = strlen(a), m = strlen(b);
-
-  if (n > LONGEST_WORD || m > LONGEST_WORD) return LONGEST_WORD;
-  for (size_t j = 0; j <= m; j++) row[j] = j;
-  for (size_t i = 1; i <= n; i++) {
-    size_t *spare = before;
-    before = above;
-    above = row;
-    row = spare;
-    row[0] = i;
-    for (size_t j = 1; j <= m; j++) {
-      row[j] = WEFT_MIN(WEFT_MIN(above[j], row[j - 1]) + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = WEFT_MIN(row[j], before[j - 2] + 1);
-    }
-  }
-  return row[m];
-}
-
-void cli_guess_offer(cli_guess *guess, const char *name)
-{
-  size_t d = distance(guess->word, name);
-
-  if (d > 2 || 3 * d > strlen(name) || (guess->best && d >= guess->distance)) return;
-  guess->best = name;
-  guess->distance = d;
-}
-
-const char *cli_guess_text(const cli_guess *guess, char *buf, size_t size)
-{
-  buf[0] = '\0';
-  if (guess->best) snprintf(buf, size, "; did you mean %s?", guess->best);
-  return buf;
-}
 
 /* ---- help ---- */
 
@@ -90,12 +52,12 @@ static weft_status *set_value(const cli_option *o, const char *text)
 static weft_status *no_option(const cli_command *c, const char *word, size_t length)
 {
   char name[LONGEST_WORD + 1], hint[128];
-  cli_guess guess = {.word = name};
+  weft_guess guess = {.word = name};
 
   snprintf(name, sizeof name, "%.*s", (int)WEFT_MIN(length, (size_t)LONGEST_WORD), word);
-  for (size_t i = 0; i < c->option_count; i++) cli_guess_offer(&guess, c->options[i].name);
+  for (size_t i = 0; i < c->option_count; i++) weft_guess_offer(&guess, c->options[i].name);
   return WEFT_ERR(INVALID_ARGUMENT, "no option %s%s (see `weft %s --help`)", name,
-                  cli_guess_text(&guess, hint, sizeof hint), c->name);
+                  weft_guess_text(&guess, hint, sizeof hint), c->name);
 }
 
 /* Option `argv[*at]`, which moves on to its value. */

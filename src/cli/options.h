@@ -1,4 +1,4 @@
-/* cli/options.h -- the options of a command as a table, which is its parser and its --help at once; misspelt words. */
+/* cli/options.h -- the options of a command as a table, which is its parser and its --help at once. */
 #ifndef WEFT_CLI_OPTIONS_H
 #define WEFT_CLI_OPTIONS_H
 
@@ -32,14 +32,5 @@ typedef struct cli_command {
  * "--" ends them.  --help and -h print the help and set *out_helped; the rest of argv is not looked at then.
  * Errors: INVALID_ARGUMENT naming the option. */
 WEFT_NODISCARD weft_status *cli_parse_options(const cli_command *command, int *argc, char **argv, bool *out_helped);
-
-/* Finds which of several names a misspelt word may have meant: offer all, then read `best` (NULL: it is like none). */
-typedef struct cli_guess {
-  const char *word, *best;
-  size_t distance; /* letters that differ in `best` */
-} cli_guess;
-void cli_guess_offer(cli_guess *guess, const char *name);
-/* "; did you mean NAME?", or nothing. */
-const char *cli_guess_text(const cli_guess *guess, char *buf, size_t size);
 
 #endif

@@ -6,6 +6,7 @@
 #ifndef WEFT_CODEGEN_CODEGEN_H
 #define WEFT_CODEGEN_CODEGEN_H
 
+#include "base/options.h"
 #include "hlo/hlo.h"
 
 /* A compiled kernel.
@@ -52,6 +53,7 @@ typedef struct gen_options {
   bool keep_text;            /* keep IR and assembly for gen_code_text() */
   int64_t emission_bytes;    /* most memory for what one thread's emission of a part needs besides LLVM's; 0: no bound */
 } gen_options;
+extern const weft_option_table gen_option_table;
 /* From the environment: WEFT_CACHE_DIR, WEFT_DUMP_LLVM, WEFT_COMPILE_THREADS (default: the online processors). */
 WEFT_NODISCARD weft_status *gen_options_load(gen_options *out_options);
 

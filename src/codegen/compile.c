@@ -52,26 +52,27 @@ struct gen_code {
   gen_stats stats;
 };
 
-static const weft_option gen_option_rows[] = {
-  {"WEFT_CACHE_DIR", WEFT_OPT_STRING, "", offsetof(gen_options, cache_dir), "Folder that keeps compiled kernels between processes."},
-  {"WEFT_DUMP_LLVM", WEFT_OPT_STRING, "", offsetof(gen_options, dump_dir), "Folder for the LLVM IR and assembly of each LLVM module."},
+typedef struct gen_settings {
+  const char *cache_dir, *dump_dir;
+  int64_t threads;
+} gen_settings;
+static const weft_option option_rows[] = {
+  {"WEFT_CACHE_DIR", WEFT_OPT_STRING, "", offsetof(gen_settings, cache_dir), "Folder that keeps compiled kernels between processes."},
+  {"WEFT_DUMP_LLVM", WEFT_OPT_STRING, "", offsetof(gen_settings, dump_dir), "Folder for the LLVM IR and assembly of each LLVM module."},
+  {"WEFT_COMPILE_THREADS", WEFT_OPT_INT, "0", offsetof(gen_settings, threads), "Threads that compile; 0: one per processor.", "0..64"},
 };
-static const struct thread_settings { int64_t threads; } no_threads;
-static const weft_option thread_rows[] = {
-  {"WEFT_COMPILE_THREADS", WEFT_OPT_INT, "0", offsetof(struct thread_settings, threads), "Threads that compile; 0: one per processor."},
-};
+const weft_option_table gen_option_table = {"codegen", option_rows, WEFT_COUNT(option_rows)};
 
 weft_status *gen_options_load(gen_options *out)
 {
-  struct thread_settings t = no_threads;
+  gen_settings s;
 
   *out = (gen_options){.allow_excess_precision = true};
-  WEFT_TRY(weft_options_load(&(weft_option_table){"codegen", gen_option_rows, WEFT_COUNT(gen_option_rows)}, out));
-  WEFT_TRY(weft_options_load(&(weft_option_table){"codegen", thread_rows, WEFT_COUNT(thread_rows)}, &t));
-  if (out->cache_dir && !*out->cache_dir) out->cache_dir = NULL;
-  if (out->dump_dir && !*out->dump_dir) out->dump_dir = NULL;
+  WEFT_TRY(weft_options_load(&gen_option_table, &s));
+  if (*s.cache_dir) out->cache_dir = s.cache_dir;
+  if (*s.dump_dir) out->dump_dir = s.dump_dir;
   long online = sysconf(_SC_NPROCESSORS_ONLN);
-  out->threads = (int)WEFT_MIN(t.threads > 0 ? t.threads : WEFT_MAX(online, 1), 64);
+  out->threads = (int)WEFT_MIN(s.threads > 0 ? s.threads : WEFT_MAX(online, 1), 64);
   return NULL;
 }
 

@@ -100,10 +100,14 @@ static int64_t measure(weft_comm *comm, const weft_coll_op *op, int iterations, 
 
 static const char *name_of(int kind) { return kind == BENCH_MEMCPY ? memcpy_name : weft_coll_kind_name((weft_coll_kind)kind); }
 
+/* The list of --ops has the name. */
 static bool named(const bench *b, const char *name)
 {
-  const char *at = b->o.ops ? strstr(b->o.ops, name) : NULL;
-  return at && (at[strlen(name)] == ',' || at[strlen(name)] == '\0');
+  for (const char *at = b->o.ops; at; at = strchr(at, ',')) {
+    at += *at == ',';
+    if (strcspn(at, ",") == strlen(name) && strncmp(at, name, strlen(name)) == 0) return true;
+  }
+  return false;
 }
 static bool wanted(const bench *b, weft_coll_kind kind) { return !b->o.ops || named(b, weft_coll_kind_name(kind)); }
 
@@ -113,6 +117,28 @@ static void print_line(const bench *b, int kind, int64_t bytes, const int64_t *s
   printf("%-15s weft-%-7s ranks %d  bytes %9lld  iters %5d  p50 %11.2f us  p99 %11.2f us  %8.3f GB/s\n", name_of(kind),
          how_names[b->o.how], b->o.ranks, (long long)bytes, n, p50_us, p99_us, (double)bytes / (double)WEFT_MAX(sorted[n / 2], INT64_C(1)));
   fflush(stdout);
+}
+
+/* The kinds, then what --ops may name besides; NULL past the last. */
+static const char *operation_name(size_t i)
+{
+  if (i < WEFT_COUNT(kinds)) return weft_coll_kind_name(kinds[i]);
+  return i == WEFT_COUNT(kinds) ? memcpy_name : i == WEFT_COUNT(kinds) + 1 ? wait_name : NULL;
+}
+
+weft_status *coll_bench_check_ops(const char *ops)
+{
+  char known[256] = "";
+
+  for (size_t i = 0; operation_name(i); i++)
+    snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", operation_name(i));
+  for (const char *at = ops; at; at = strchr(at, ',')) {
+    at += *at == ',';
+    size_t length = strcspn(at, ","), i = 0;
+    while (operation_name(i) && (strlen(operation_name(i)) != length || strncmp(at, operation_name(i), length) != 0)) i++;
+    if (!operation_name(i)) return WEFT_ERR(INVALID_ARGUMENT, "there is no operation \"%.*s\"; expected some of %s", (int)WEFT_MIN(length, (size_t)64), at, known);
+  }
+  return NULL;
 }
 
 /* The best algorithm of each size, as rows of a table: sizes in a row that agree become one. */

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "base/status.h"
+
 enum { COLL_BENCH_MOST_RANKS = 64 };
 
 /* What the ranks are: threads of one process; processes that share memory; processes that talk through libfabric. */
@@ -17,6 +19,9 @@ typedef struct coll_bench_options {
   double scale;                 /* of the number of iterations, above 0 */
   const char *tune;             /* measure every algorithm and write the table to this file; or NULL */
 } coll_bench_options;
+
+/* Errors: INVALID_ARGUMENT naming the first of the list that is no operation, and those that are. */
+WEFT_NODISCARD weft_status *coll_bench_check_ops(const char *ops);
 
 /* Prints a line for each operation and size.  Forks the ranks, so the process must not have made a communicator before.
  * Returns 0, or 1 after saying on standard error what failed. */

@@ -8,23 +8,25 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "collective/schedule.h"
 
-#define ROW(name, type, default_text, member, help) \
-  {"WEFT_COLLECTIVE_" name, WEFT_OPT_##type, default_text, offsetof(coll_settings, member), help}
+#define ROW(name, type, default_text, member, ...) /* the help, and what is allowed */ \
+  {"WEFT_COLLECTIVE_" name, WEFT_OPT_##type, default_text, offsetof(coll_settings, member), __VA_ARGS__}
+#define OR_ALGORITHM(name, text) "|" text
 static const weft_option options[] = {
   ROW("TIMEOUT", DURATION, "300s", timeout_ns, "Longest time from posting a collective to its end; 0: none."),
   ROW("WARN", DURATION, "20s", warn_ns, "After this time a pending collective is logged as stuck; 0: never."),
   ROW("CONNECT_TIMEOUT", DURATION, "120s", connect_ns, "Longest creation or split of a communicator; 0: none."),
   ROW("DIAGNOSE", DURATION, "500ms", diagnose_ns, "Longest wait for other ranks' answers when a deadline passed."),
   ROW("SPIN", DURATION, "50us", spin_ns, "How long the progress thread and waiters poll before they sleep."),
-  ROW("ORDER", STRING, "fast", order, "fast: same bits every run; rank: same bits for every algorithm and transport."),
-  ROW("ALGORITHM", STRING, "", algorithm, "Algorithm to use wherever it applies; empty: by the table."),
+  ROW("ORDER", STRING, "fast", order, "fast: same bits every run; rank: same bits for every algorithm and transport.", "fast|rank"),
+  ROW("ALGORITHM", STRING, "", algorithm, "Algorithm to use wherever it applies; empty: by the table.", COLL_ALGORITHMS(OR_ALGORITHM)),
   ROW("TABLE", STRING, "", table, "File of the algorithm table (weft bench collectives --tune writes it)."),
-  ROW("TRANSPORT", STRING, "auto", transport, "Between processes of one node: auto and shm (shared memory) or fabric."),
+  ROW("TRANSPORT", STRING, "auto", transport, "Between processes of one node: auto and shm (shared memory) or fabric.", "auto|shm|fabric"),
   ROW("INTERFACE", STRING, "", interface, "Network interface or address to use; empty: the first that is not loopback."),
   ROW("NODE", STRING, "", node, "Label of this node; empty: the booted kernel and its network namespace."),
-  ROW("RING", BYTES, "256K", ring_bytes, "Shared memory of each direction between two ranks of a node."),
-  ROW("FLIGHT_ENTRIES", INT, "256", flight_entries, "Operations that the flight recorder keeps for each rank."),
+  ROW("RING", BYTES, "256K", ring_bytes, "Shared memory of each direction between two ranks of a node.", "8K..1G"),
+  ROW("FLIGHT_ENTRIES", INT, "256", flight_entries, "Operations that the flight recorder keeps for each rank.", "1..1048576"),
   ROW("FLIGHT_DIR", STRING, "", flight_dir, "Directory of flight recorder files, which survive the process."),
   ROW("SIGNAL", BOOL, "0", dump_on_signal, "SIGUSR1 prints what is pending and the last operations on standard error, all of the recorder to a file of FLIGHT_DIR."),
   ROW("FAULTS", STRING, "", faults, "Faults to inject between processes, for tests: see docs/collectives.md."),
@@ -67,8 +69,6 @@ static void load(void)
   from_xla("WEFT_COLLECTIVE_TIMEOUT", "--xla_cpu_collective_call_terminate_timeout_seconds", &settings.timeout_ns);
   from_xla("WEFT_COLLECTIVE_TIMEOUT", "--xla_cpu_collective_timeout_seconds", &settings.timeout_ns);
   from_xla("WEFT_COLLECTIVE_WARN", "--xla_cpu_collective_call_warn_stuck_timeout_seconds", &settings.warn_ns);
-  if (settings.flight_entries < 1 || settings.flight_entries > 1 << 20) settings.flight_entries = 256;
-  if (settings.ring_bytes < 8192 || settings.ring_bytes > 1 << 30) settings.ring_bytes = 256 << 10;
   while (settings.ring_bytes & (settings.ring_bytes - 1)) settings.ring_bytes += settings.ring_bytes & -settings.ring_bytes;
 }
 

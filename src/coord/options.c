@@ -6,9 +6,9 @@
 #define SERVICE(member) offsetof(weft_coord_service_options, member)
 static const weft_option service_options[] = {
   {"WEFT_COORD_BIND", WEFT_OPT_STRING, "127.0.0.1:0", SERVICE(address), "Where the service listens, host:port."},
-  {"WEFT_COORD_TASKS", WEFT_OPT_INT, "1", SERVICE(task_count), "Number of processes that belong to the job."},
+  {"WEFT_COORD_TASKS", WEFT_OPT_INT, "1", SERVICE(task_count), "Number of processes that belong to the job.", "1..16777216"},
   {"WEFT_COORD_HEARTBEAT_TIMEOUT", WEFT_OPT_DURATION, "100s", SERVICE(heartbeat_timeout_ns),
-   "Silence after which a process counts as dead; agents send at half of it."},
+   "Silence after which a process counts as dead; agents send at half of it.", "1ns.."},
   {"WEFT_COORD_REGISTER_TIMEOUT", WEFT_OPT_DURATION, "60m", SERVICE(register_timeout_ns),
    "Longest wait of the first process for the last one at start-up."},
   {"WEFT_COORD_SHUTDOWN_TIMEOUT", WEFT_OPT_DURATION, "5m", SERVICE(shutdown_timeout_ns),
@@ -20,12 +20,12 @@ static const weft_option service_options[] = {
   {"WEFT_COORD_TLS_CERT", WEFT_OPT_STRING, "", SERVICE(tls_cert_file), "PEM certificate chain; with it the port speaks TLS."},
   {"WEFT_COORD_TLS_KEY", WEFT_OPT_STRING, "", SERVICE(tls_key_file), "PEM key of the certificate."},
   {"WEFT_COORD_TLS_CA", WEFT_OPT_STRING, "", SERVICE(tls_ca_file), "PEM authorities whose certificates peers must show."},
-  {"WEFT_COORD_MAX_KEY", WEFT_OPT_BYTES, "64K", SERVICE(max_key_bytes), "Longest key and barrier id."},
-  {"WEFT_COORD_MAX_VALUE", WEFT_OPT_BYTES, "512M", SERVICE(max_value_bytes), "Largest value."},
-  {"WEFT_COORD_MAX_STREAMS", WEFT_OPT_INT, "16384", SERVICE(max_streams), "Concurrent calls of one connection."},
-  {"WEFT_COORD_MAX_CONNECTIONS", WEFT_OPT_INT, "65536", SERVICE(max_connections), "Connections at a time."},
+  {"WEFT_COORD_MAX_KEY", WEFT_OPT_BYTES, "64K", SERVICE(max_key_bytes), "Longest key and barrier id.", "1.."},
+  {"WEFT_COORD_MAX_VALUE", WEFT_OPT_BYTES, "512M", SERVICE(max_value_bytes), "Largest value.", "1..2147483647"},
+  {"WEFT_COORD_MAX_STREAMS", WEFT_OPT_INT, "16384", SERVICE(max_streams), "Concurrent calls of one connection.", "2..2147483647"},
+  {"WEFT_COORD_MAX_CONNECTIONS", WEFT_OPT_INT, "65536", SERVICE(max_connections), "Connections at a time.", "1.."},
   {"WEFT_COORD_MAX_TOTAL", WEFT_OPT_BYTES, "8G", SERVICE(max_total_bytes),
-   "Keys, values, requests, waiters and replies on the way, all together."},
+   "Keys, values, requests, waiters and replies on the way, all together.", "1M.."},
 };
 const weft_option_table weft_coord_service_option_table = {"coord service", service_options, WEFT_COUNT(service_options)};
 
@@ -37,9 +37,9 @@ weft_status *weft_coord_service_options_load(weft_coord_service_options *out_opt
 #define AGENT(member) offsetof(weft_coord_agent_options, member)
 static const weft_option agent_options[] = {
   {"WEFT_COORD_ADDRESS", WEFT_OPT_STRING, "", AGENT(address), "Where the service is, host:port."},
-  {"WEFT_COORD_TASK", WEFT_OPT_INT, "0", AGENT(task_id), "Which process of the job this is, from 0."},
+  {"WEFT_COORD_TASK", WEFT_OPT_INT, "0", AGENT(task_id), "Which process of the job this is, from 0.", "0..2147483647"},
   {"WEFT_COORD_HEARTBEAT_TIMEOUT", WEFT_OPT_DURATION, "100s", AGENT(heartbeat_timeout_ns),
-   "Silence after which a process counts as dead; agents send at half of it."},
+   "Silence after which a process counts as dead; agents send at half of it.", "1ns.."},
   {"WEFT_COORD_INIT_TIMEOUT", WEFT_OPT_DURATION, "5m", AGENT(init_timeout_ns),
    "Longest wait for the service and the other processes at start-up."},
   {"WEFT_COORD_SHUTDOWN_TIMEOUT", WEFT_OPT_DURATION, "5m", AGENT(shutdown_timeout_ns),
@@ -51,7 +51,7 @@ static const weft_option agent_options[] = {
   {"WEFT_COORD_TLS_CERT", WEFT_OPT_STRING, "", AGENT(tls_cert_file), "PEM certificate chain; with it the port speaks TLS."},
   {"WEFT_COORD_TLS_KEY", WEFT_OPT_STRING, "", AGENT(tls_key_file), "PEM key of the certificate."},
   {"WEFT_COORD_TLS_CA", WEFT_OPT_STRING, "", AGENT(tls_ca_file), "PEM authorities whose certificates peers must show."},
-  {"WEFT_COORD_MAX_MESSAGE", WEFT_OPT_BYTES, "2G", AGENT(max_message_bytes), "Largest reply that an agent takes."},
+  {"WEFT_COORD_MAX_MESSAGE", WEFT_OPT_BYTES, "2G", AGENT(max_message_bytes), "Largest reply that an agent takes.", "1K.."},
 };
 const weft_option_table weft_coord_agent_option_table = {"coord agent", agent_options, WEFT_COUNT(agent_options)};
 

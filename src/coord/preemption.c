@@ -32,8 +32,8 @@ static const weft_option options_table[] = {
   {"WEFT_COORD_PREEMPTION", WEFT_OPT_BOOL, "1", OPTION(enabled), "Agree on a last step when a process is told to end."},
   {"WEFT_COORD_PREEMPTION_SIGTERM", WEFT_OPT_BOOL, "1", OPTION(watch_sigterm), "SIGTERM is such a notice; its handler is replaced."},
   {"WEFT_COORD_PREEMPTION_NOTICE", WEFT_OPT_DURATION, "15m", OPTION(notice_ns), "How long before the end the processes agree."},
-  {"WEFT_COORD_PREEMPTION_BARRIER_TIMEOUT", WEFT_OPT_DURATION, "3m", OPTION(barrier_timeout_ns), "Longest wait for all processes to say their step."},
-  {"WEFT_COORD_PREEMPTION_POLL", WEFT_OPT_DURATION, "1s", OPTION(poll_ns), "How often the signal is looked for."},
+  {"WEFT_COORD_PREEMPTION_BARRIER_TIMEOUT", WEFT_OPT_DURATION, "3m", OPTION(barrier_timeout_ns), "Longest wait for all processes to say their step.", "1ns.."},
+  {"WEFT_COORD_PREEMPTION_POLL", WEFT_OPT_DURATION, "1s", OPTION(poll_ns), "How often the signal is looked for.", "1ns.."},
 };
 const weft_option_table weft_coord_preemption_option_table = {"coord preemption", options_table, WEFT_COUNT(options_table)};
 

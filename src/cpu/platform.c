@@ -17,8 +17,8 @@
 static const int64_t HUGE = 2 << 20; /* allocations from this size on are mapped, and ask for huge pages */
 
 static const weft_option options[] = {
-  {"WEFT_DEVICES", WEFT_OPT_INT, "1", offsetof(cpu_settings, devices), "CPU devices of this process"},
-  {"WEFT_THREADS", WEFT_OPT_INT, "0", offsetof(cpu_settings, threads), "Worker threads; 0: one a usable core"},
+  {"WEFT_DEVICES", WEFT_OPT_INT, "1", offsetof(cpu_settings, devices), "CPU devices of this process", "1..2048"},
+  {"WEFT_THREADS", WEFT_OPT_INT, "0", offsetof(cpu_settings, threads), "Worker threads; 0: one a usable core", "0..4096"},
   {"WEFT_PIN", WEFT_OPT_BOOL, "0", offsetof(cpu_settings, pin), "Bind each worker to a core"},
   {"WEFT_HUGE_PAGES", WEFT_OPT_BOOL, "1", offsetof(cpu_settings, huge_pages), "Ask for huge pages for large arrays"},
   {"WEFT_FLUSH_DENORMALS", WEFT_OPT_BOOL, "0", offsetof(cpu_settings, flush_denormals),
@@ -94,8 +94,8 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
   int devices, threads;
 
   WEFT_TRY(weft_options_load(&cpu_options, &cpu->settings));
-  devices = wanted->device_count > 0 ? wanted->device_count : (int)WEFT_MIN(cpu->settings.devices, WEFT_DEVICES_A_PROCESS + 1);
-  threads = wanted->threads > 0 ? wanted->threads : (int)WEFT_MIN(cpu->settings.threads, 4096);
+  devices = wanted->device_count > 0 ? wanted->device_count : (int)cpu->settings.devices;
+  threads = wanted->threads > 0 ? wanted->threads : (int)cpu->settings.threads;
   if (devices < 1 || devices > WEFT_DEVICES_A_PROCESS)
     return WEFT_ERR(INVALID_ARGUMENT, "%d devices: 1 to %d are possible", devices, WEFT_DEVICES_A_PROCESS);
   if (threads < 1) threads = cpu_usable_threads();

@@ -6,6 +6,7 @@
 #include "runtime/platform.h"
 
 extern const weft_platform_ops cpu_platform_ops;
-extern const weft_option_table cpu_options; /* for `weft info` */
+/* What the environment may say of the platform, and of code generation. */
+extern const weft_option_table cpu_options, gen_option_table;
 
 #endif

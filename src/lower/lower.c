@@ -3,8 +3,11 @@
 
 #include "lower/lower.h"
 
+#include <inttypes.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "base/options.h"
 #include "lower/lower_internal.h"
 
 weft_status *low_thunk_new(low_step *step, const rt_thunk_ops *ops, size_t size, rt_thunk **out_thunk)
@@ -216,6 +219,16 @@ static weft_status *plan_and_lower(low_module *m)
   return lower_module(m);
 }
 
+static void warn_of_budget(const low_module *m)
+{
+  int64_t needed = buf_plan_stats(m->out->plan)->temp_bytes, budget = m->options->budget_bytes;
+
+  if (m->options->order != BUF_BUDGET || needed <= budget) return;
+  WEFT_LOG("buffer", WARN,
+           "module \"%s\": intermediate results take %s (%" PRId64 " bytes), over the budget of %s (%" PRId64 " bytes): no plan that was tried needs less",
+           m->out->module->name, WEFT_BYTES(needed), needed, WEFT_BYTES(budget), budget);
+}
+
 weft_status *low_lower(weft_platform *platform, const low_target *target, const weft_compile_options *options, rt_compiled *compiled)
 {
   const hlo_module *module = compiled->module;
@@ -227,6 +240,7 @@ weft_status *low_lower(weft_platform *platform, const low_target *target, const 
 
   weft_arena_init(&m.scratch);
   weft_status *st = plan_and_lower(&m);
+  if (!st) warn_of_budget(&m);
   weft_arena_fini(&m.scratch);
   return st;
 }

@@ -11,6 +11,7 @@
 #include "cpu/platform.h"
 #include "pjrt/extensions.h"
 #include "pjrt/internal.h"
+#include "pjrt/settings.h"
 #include "runtime/feed.h"
 
 /* Lowering rules, donation, callbacks and the compilation cache of JAX all ask for this word. */
@@ -202,6 +203,7 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
   client->refs = 1;
   client->serial = __atomic_add_fetch(&last_serial, 1, __ATOMIC_RELAXED); /* a number, and nothing is published by it */
   weft_mutex_init(&client->mu);
+  WEFT_TRY(pjrt_settings_check());
   WEFT_TRY(read_settings(args, &s));
   client->process_index = (int)s.node_id;
   client->process_count = (int)s.num_nodes;

@@ -1,4 +1,4 @@
-/* A PJRT plugin with a fault: it is the one that WEFT_FAULTY_TARGET names, but the first byte of each host copy is wrong. */
+/* A PJRT plugin with a fault: it is the one that WEFT_TEST_FAULTY_TARGET names, but the first byte of each host copy is wrong. */
 #include <dlfcn.h>
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ static PJRT_Error *copy_wrongly(PJRT_Buffer_ToHostBuffer_Args *args)
 __attribute__((visibility("default"))) const PJRT_Api *GetPjrtApi(void);
 const PJRT_Api *GetPjrtApi(void)
 {
-  void *library = dlopen(getenv("WEFT_FAULTY_TARGET"), RTLD_NOW | RTLD_LOCAL);
+  void *library = dlopen(getenv("WEFT_TEST_FAULTY_TARGET"), RTLD_NOW | RTLD_LOCAL);
   const PJRT_Api *(*get_api)(void) = NULL;
 
   if (library) *(void **)&get_api = dlsym(library, "GetPjrtApi");

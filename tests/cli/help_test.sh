@@ -8,7 +8,7 @@ check() { # NAME EXPECTED_CODE PATTERN ARGS...
   if [ $got = "$code" ] && printf '%s' "$out" | grep -q -e "$pattern"; then echo "ok $n - $name"
   else echo "not ok $n - $name"; echo "# weft $*: exit $got, wanted $code and \"$pattern\""; printf '%s\n' "$out" | sed 's/^/# /' | head -n 5; failed=1; fi
 }
-echo 1..32
+echo 1..39
 check "weft" 0 '^Usage: weft COMMAND' --help
 for command in run inspect info coord launch bench; do check "$command --help" 0 "^Usage: weft $command" $command --help; done
 check "coord serve --help" 0 '--heartbeat-timeout' coord serve --help
@@ -28,6 +28,13 @@ check "a tolerance below nothing" 2 'expected a number of 0 or more' run x.hlo -
 check "a comparison with nothing known" 2 'expected `reference` or the file' run x.hlo --compare refrence
 check "a flight recorder that is none" 2 'no flight recorder' inspect --flight "$0"
 WEFT_TREADS=2 check "a setting that is nearly one" 2 'did you mean WEFT_THREADS' run no-such-file.hlo
+WEFT_COLLECTIVE_PROVIDER=tcp check "a variable that is no setting" 2 'WEFT_COLLECTIVE_PROVIDER is set, which is no setting' run no-such-file.hlo
+WEFT_THREADS=-4 check "a number out of its range" 2 'WEFT_THREADS: expected 0..4096, got "-4"' run no-such-file.hlo
+WEFT_COLLECTIVE_TRANSPORT=avian check "a word that is none of the known" 2 'WEFT_COLLECTIVE_TRANSPORT: expected auto|shm|fabric' bench collectives
+WEFT_COLLECTIVE_ALGORITHM=rnig check "a word of a list that is made" 2 'expected auto|direct|' launch -n 1 -- true
+WEFT_THREADS=-4 WEFT_COLLECTIVE_RING=1 check "info says what is refused" 0 'expected 8K..1G, got "1"' info
+check "info says what is allowed" 0 'WEFT_COLLECTIVE_ORDER .*Allowed fast|rank' info
+check "an operation that is none" 2 'no operation "foo"; expected some of all-reduce, all-gather,.* barrier, memcpy, wait' bench collectives --ops all-reduce,foo
 # What --help lists stands in the man page, and bash completes it.
 n=$((n + 1)); missing=
 for command in run inspect launch 'bench collectives'; do

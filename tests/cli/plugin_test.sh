@@ -6,7 +6,7 @@ plugin=$build/.libs/pjrt_weft.so
 faulty=$build/tests/cli/.libs/faulty_plugin.so
 tmp=$(mktemp -d) || exit 99
 trap 'rm -r "$tmp"' EXIT
-export WEFT_FAULTY_TARGET="$plugin"
+export WEFT_TEST_FAULTY_TARGET="$plugin"
 cat >"$tmp/p.mlir" <<'M'
 module @p { func.func public @main(%x: tensor<4x8xf32>, %y: tensor<8x4xf32>) -> (tensor<4x4xf32>, tensor<4x8xf32>) {
   %z = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : (tensor<4x8xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
@@ -25,7 +25,7 @@ is() {
   if [ $got = "$want" ] && echo "$out" | grep -q -e "$pattern"; then echo "ok $n - $name"
   else echo "not ok $n - $name"; echo "# exit $got, wanted $want with \"$pattern\""; echo "$out" | sed 's/^/# /'; fi
 }
-echo 1..10
+echo 1..13
 is "a plugin by its file" 0 "result 0  f32\[4,4\]" "$weft" run "$tmp/p.mlir" --plugin "$plugin" --compare reference
 is "HLO text on a plugin" 0 "result 0  f32\[4,8\]" "$weft" run "$tmp/p.hlo" --plugin "$plugin" --compare reference
 is "two that agree" 0 '"differences": 0' "$weft" run "$tmp/p.mlir" --compare "$plugin" --json
@@ -35,4 +35,14 @@ is "a faulty plugin against the reference" 1 "elements differ from the reference
 is "two devices on two plugins" 0 '"devices": 2.*"differences": 0' "$weft" run "$tmp/p.mlir" --devices 2 --compare "$plugin" --json
 is "the memory order is a compile option" 0 "temp_lower_bound_bytes" "$weft" run "$tmp/p.mlir" --memory sequential --json
 is "a wrong memory order is an error" 2 "expected topological, sequential or budget=BYTES" "$weft" run "$tmp/p.mlir" --memory odd
+cat >"$tmp/big.mlir" <<'M'
+module @big { func.func public @main(%x: tensor<512x512xf32>) -> tensor<512x512xf32> {
+  %y = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0] : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
+  %z = stablehlo.dot_general %y, %x, contracting_dims = [1] x [0] : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32>
+  return %z : tensor<512x512xf32> } }
+M
+is "a budget that no plan meets is warned of with both numbers" 0 'intermediate results take .* ([0-9]* bytes), over the budget of 1.0 KiB (1024 bytes)' "$weft" run "$tmp/big.mlir" --memory budget=1K
+is "by inspect too" 0 "over the budget of 1.0 KiB" "$weft" inspect "$tmp/big.mlir" --memory --order budget=1K
+n=$((n + 1))
+if "$weft" run "$tmp/big.mlir" --memory budget=1G 2>&1 | grep -q "over the budget"; then echo "not ok $n - a budget that is met is not"; else echo "ok $n - a budget that is met is not"; fi
 is "what is no plugin is an error" 2 "cannot load a plugin" "$weft" run "$tmp/p.mlir" --plugin "$tmp/p.mlir"
