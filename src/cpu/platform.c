@@ -144,7 +144,11 @@ static weft_status *create(const weft_platform_options *wanted, weft_platform **
   return NULL;
 }
 
+const weft_device_ops cpu_device_ops = {
+  .size = sizeof(weft_device_ops), .is_host_visible = true, .allocate = allocate, .deallocate = deallocate,
+};
+
 const weft_platform_ops cpu_platform_ops = {
-  .size = sizeof(weft_platform_ops), .name = "cpu", .create = create, .destroy = destroy, .allocate = allocate,
-  .deallocate = deallocate, .compile = cpu_compile,
+  .size = sizeof(weft_platform_ops), .name = "cpu", .create = create, .destroy = destroy, .device = &cpu_device_ops,
+  .compile = cpu_compile,
 };

@@ -114,6 +114,28 @@ static void unpack(char *to, const char *from, int64_t rows, int64_t blocks, int
     for (int64_t r = 0; r < rows; r++) memcpy(to + (r * blocks + b) * bytes, from + (b * rows + r) * bytes, (size_t)bytes);
 }
 
+/* ---- addresses ------------------------------------------------------------------------------------------------- */
+
+/* The thunk's arguments where the host's communicators find them; `room` holds as many pointers, for devices that the host
+ * cannot see.  NULL: the device offers no such addresses. */
+static void *const *host_args(const rt_thunk *thunk, const rt_ctx *ctx, void **room)
+{
+  void *const *args = rt_args(thunk, ctx);
+
+  if (!ctx->info->device || weft_device_is_host_visible(ctx->info->device)) return args;
+  for (int i = 0; i < thunk->use_count; i++) {
+    room[i] = args[i] ? weft_device_host_address(ctx->info->device, args[i]) : NULL;
+    if (args[i] && !room[i]) return NULL;
+  }
+  return room;
+}
+
+static weft_status *no_host_address(const rt_thunk *thunk, const rt_ctx *ctx)
+{
+  return WEFT_ERR(UNIMPLEMENTED, "%s: the memory of device %lld has no address on the host", thunk->name,
+                  (long long)ctx->info->device_id);
+}
+
 /* ---- ending ---------------------------------------------------------------------------------------------------- */
 
 static const rt_use *result_use(const collective_thunk *t, int i) { return &t->base.uses[t->first_result + i]; }
@@ -148,8 +170,15 @@ static void finish_job(rt_job *job)
 {
   collective_state *s = WEFT_CONTAINER_OF(job, collective_state, job);
 
-  if (packs_results(s->thunk)) unpack_results(s->thunk, rt_args(&s->thunk->base, s->ctx));
-  rt_thunk_done(&s->thunk->base, s->ctx, NULL);
+  const rt_thunk *thunk = &s->thunk->base;
+  weft_status *st = NULL;
+
+  if (packs_results(s->thunk)) {
+    void **room = rt_thread_scratch((int64_t)thunk->use_count * (int64_t)sizeof *room);
+    if (!room) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+    else unpack_results(s->thunk, host_args(thunk, s->ctx, room)); /* the start has seen that there are addresses */
+  }
+  rt_thunk_done(thunk, s->ctx, st);
 }
 
 /* On whatever thread ended the operation: it must not compute. */
@@ -311,14 +340,17 @@ static weft_status *post(const collective_thunk *t, rt_ctx *ctx, const weft_coll
 static weft_status *collective_start(const rt_thunk *thunk, rt_ctx *ctx)
 {
   const collective_thunk *t = (const collective_thunk *)thunk;
-  void *const *args = rt_args(thunk, ctx);
   int64_t place = place_of(t, ctx), id = t->by_partition ? ctx->info->partition_id : ctx->info->replica_id;
-  char *staging = t->scratch >= 0 ? args[t->scratch] : NULL;
   int count = t->instr->op == HLO_RAGGED_ALL_TO_ALL || is_tuple_all_to_all(t->instr) ? 1 : t->count;
   int64_t indices = t->instr->op == HLO_RAGGED_ALL_TO_ALL ? 4 * hlo_shape_elems(operand_shape(t->instr, 2)) : 0;
   weft_coll_op *ops;
   ragged_arrays room;
 
+  ops = rt_thread_scratch(count * (int64_t)sizeof *ops + indices * (int64_t)sizeof(int64_t) + thunk->use_count * (int64_t)sizeof(void *));
+  WEFT_TRY_ALLOC(ops);
+  void *const *args = host_args(thunk, ctx, (void **)((int64_t *)(ops + count) + indices));
+  if (!args) return no_host_address(thunk, ctx);
+  char *staging = t->scratch >= 0 ? args[t->scratch] : NULL;
   if (t->grouping->group_of[place] < 0) {
     if (t->instr->op != HLO_COLLECTIVE_BROADCAST)
       return WEFT_ERR(INVALID_ARGUMENT, "replica %lld, partition %lld is in no group", (long long)ctx->info->replica_id,
@@ -327,8 +359,6 @@ static weft_status *collective_start(const rt_thunk *thunk, rt_ctx *ctx)
     rt_thunk_done(thunk, ctx, NULL);
     return NULL;
   }
-  ops = rt_thread_scratch(count * (int64_t)sizeof *ops + indices * (int64_t)sizeof(int64_t));
-  WEFT_TRY_ALLOC(ops);
   if (t->instr->op == HLO_RAGGED_ALL_TO_ALL) {
     room.values = (int64_t *)(ops + count);
     WEFT_TRY(ragged_op(t, args, ops, &room));
@@ -363,11 +393,14 @@ static weft_status *send_recv_start(const rt_thunk *thunk, rt_ctx *ctx)
 {
   const collective_thunk *t = (const collective_thunk *)thunk;
   const hlo_instr *instr = t->instr;
-  void *const *args = rt_args(thunk, ctx);
   bool sends = instr->op == HLO_SEND;
   int64_t id = t->by_partition ? ctx->info->partition_id : ctx->info->replica_id;
   int peer = peer_of(hlo_frontend_attribute(instr, "_xla_send_recv_source_target_pairs"), id, sends);
   const hlo_shape *shape = sends ? operand_shape(instr, 0) : hlo_shape_leaf(instr->shape, 0);
+  void **room = rt_thread_scratch(thunk->use_count * (int64_t)sizeof *room);
+  WEFT_TRY_ALLOC(room);
+  void *const *args = host_args(thunk, ctx, room);
+  if (!args) return no_host_address(thunk, ctx);
   void *data = args[sends ? 0 : t->first_result];
 
   if (peer < 0) {

@@ -117,11 +117,13 @@ static void reorder(const weft_array_type *type, const int64_t *strides, const p
   }
 }
 
-void pjrt_extend_narrow(weft_dtype type, void *data, int64_t bytes)
+static bool is_narrow(weft_dtype type) { return weft_dtype_is_integer(type) && weft_dtype_bits(type) < 8; }
+
+static void extend_narrow(weft_dtype type, void *data, int64_t bytes)
 {
   int unused = 8 - weft_dtype_bits(type);
 
-  if (!weft_dtype_is_integer(type) || unused <= 0) return;
+  if (!is_narrow(type)) return;
   for (int64_t i = 0; i < bytes; i++) {
     uint8_t *at = (uint8_t *)data + i;
     *at = weft_dtype_is_signed(type) ? (uint8_t)((int8_t)(*at << unused) >> unused) : (uint8_t)((uint8_t)(*at << unused) >> unused);
@@ -139,7 +141,8 @@ static bool is_in_order(const pjrt_placement *at, const int64_t *strides)
   return is_dense(&type, ordered);
 }
 
-void pjrt_fill(const pjrt_placement *at, const void *data, const int64_t *strides, void *to)
+/* To memory of the host. */
+static void fill(const pjrt_placement *at, const void *data, const int64_t *strides, char *to)
 {
   int64_t plain[HLO_MAX_RANK], ordered[HLO_MAX_RANK], dense[HLO_MAX_RANK], bytes = weft_array_bytes(&at->type);
   weft_array_type type;
@@ -152,7 +155,30 @@ void pjrt_fill(const pjrt_placement *at, const void *data, const int64_t *stride
     pjrt_layout_strides(pjrt_layout_row_major(type.rank), &type, dense);
     copy_strided(&type, data, ordered, to, dense);
   }
-  pjrt_extend_narrow(at->type.type, to, bytes);
+  extend_narrow(at->type.type, to, bytes);
+}
+
+weft_status *pjrt_fill(const pjrt_placement *at, const void *data, const int64_t *strides, weft_storage *storage)
+{
+  WEFT_AUTO_STR staging = NULL;
+  int64_t bytes = weft_array_bytes(&at->type);
+  char *host = weft_storage_host(storage);
+
+  if (!host && !is_narrow(at->type.type) && is_in_order(at, strides)) return weft_storage_write(storage, 0, data, bytes);
+  if (!host) WEFT_TRY_ALLOC(staging = malloc((size_t)bytes + 1));
+  fill(at, data, strides, host ? host : staging);
+  return host ? NULL : weft_storage_write(storage, 0, staging, bytes);
+}
+
+weft_status *pjrt_store(weft_storage *storage, int64_t offset, weft_dtype type, const void *data, int64_t bytes)
+{
+  WEFT_AUTO_STR extended = NULL;
+
+  if (!is_narrow(type) || bytes == 0) return weft_storage_write(storage, offset, data, bytes);
+  WEFT_TRY_ALLOC(extended = malloc((size_t)bytes));
+  memcpy(extended, data, (size_t)bytes);
+  extend_narrow(type, extended, bytes);
+  return weft_storage_write(storage, offset, extended, bytes);
 }
 
 /* ---- in from the host ---- */
@@ -179,8 +205,10 @@ static weft_status *copy_host(const pjrt_placement *at, const void *data, const 
   WEFT_AUTO(weft_storage) storage = NULL;
 
   WEFT_TRY(pjrt_buffer_allocate(at, NULL, out_buffer, &storage));
-  pjrt_fill(at, data, strides, weft_storage_data(storage));
-  return NULL;
+  weft_status *st = pjrt_fill(at, data, strides, storage);
+  if (!st) return NULL;
+  pjrt_Buffer_Destroy(&(PJRT_Buffer_Destroy_Args){.buffer = WEFT_MOVE(*out_buffer)});
+  return st;
 }
 
 static weft_status *from_host(PJRT_Client_BufferFromHostBuffer_Args *args)
@@ -194,7 +222,8 @@ static weft_status *from_host(PJRT_Client_BufferFromHostBuffer_Args *args)
   if (args->num_byte_strides && args->num_byte_strides != args->num_dims)
     return WEFT_ERR(INVALID_ARGUMENT, "%zu byte strides for %zu dimensions", args->num_byte_strides, args->num_dims);
   if (!args->data && weft_array_bytes(&at.type) > 0) return WEFT_ERR(INVALID_ARGUMENT, "no data was given");
-  alias = args->host_buffer_semantics == PJRT_HostBufferSemantics_kImmutableZeroCopy && (uintptr_t)args->data % BUF_ALIGN == 0 &&
+  alias = args->host_buffer_semantics == PJRT_HostBufferSemantics_kImmutableZeroCopy &&
+          weft_device_is_host_visible(at.device->device) && (uintptr_t)args->data % BUF_ALIGN == 0 &&
           weft_dtype_bits(at.type.type) >= 8 && weft_array_bytes(&at.type) > 0 && is_in_order(&at, strides);
   WEFT_TRY(weft_event_new(&done));
   if (at.type.type == WEFT_TOKEN)
@@ -246,6 +275,15 @@ static void call_delete(void *ctx)
   if (d.callback) d.callback(d.data, d.user_arg);
 }
 
+/* Bytes of the same device that are not ours. */
+static weft_status *copy_device(const pjrt_placement *at, const void *from, weft_storage *storage)
+{
+  int64_t bytes = weft_array_bytes(&at->type);
+
+  if (weft_device_is_host_visible(at->device->device)) return pjrt_store(storage, 0, at->type.type, from, bytes);
+  return weft_device_copy(at->device->device, weft_storage_data(storage), at->device->device, from, bytes);
+}
+
 /* Memory of somebody else; where it is not aligned for our kernels it is copied and given back at once. */
 static weft_status *view_device(PJRT_Client_CreateViewOfDeviceBuffer_Args *args)
 {
@@ -258,8 +296,7 @@ static weft_status *view_device(PJRT_Client_CreateViewOfDeviceBuffer_Args *args)
   if ((uintptr_t)args->device_buffer_ptr % BUF_ALIGN != 0) {
     WEFT_AUTO(weft_storage) storage = NULL;
     WEFT_TRY(pjrt_buffer_allocate(&at, NULL, &args->buffer, &storage));
-    memcpy(weft_storage_data(storage), args->device_buffer_ptr, (size_t)weft_array_bytes(&at.type));
-    pjrt_extend_narrow(at.type.type, weft_storage_data(storage), weft_array_bytes(&at.type));
+    WEFT_TRY(copy_device(&at, args->device_buffer_ptr, storage));
     if (args->on_delete_callback) args->on_delete_callback(args->device_buffer_ptr, args->on_delete_callback_arg);
     return NULL;
   }
@@ -433,13 +470,18 @@ typedef struct host_copy {
 static weft_status *do_copy(const host_copy *c)
 {
   WEFT_AUTO(weft_storage) storage = NULL;
+  WEFT_AUTO_STR staging = NULL;
 
   WEFT_TRY(weft_buffer_storage(c->buffer, &storage));
   if (c->bytes == 0 || !storage) return NULL;
-  if (c->as_it_lies)
-    memcpy(c->to, (const char *)weft_storage_data(storage) + c->offset, (size_t)c->bytes);
-  else
-    copy_strided(&c->type, weft_storage_data(storage), c->from_strides, c->to, c->to_strides);
+  if (c->as_it_lies) return weft_storage_read(storage, c->offset, c->to, c->bytes);
+  const char *from = weft_storage_host(storage);
+  if (!from) {
+    WEFT_TRY_ALLOC(staging = malloc((size_t)weft_storage_bytes(storage) + 1));
+    WEFT_TRY(weft_storage_read(storage, 0, staging, weft_storage_bytes(storage)));
+    from = staging;
+  }
+  copy_strided(&c->type, from, c->from_strides, c->to, c->to_strides);
   return NULL;
 }
 

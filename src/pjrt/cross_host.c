@@ -130,6 +130,11 @@ static void end_transfer(void *ctx, const weft_status *error)
   free(t);
 }
 
+static void *host_address(const weft_storage *storage)
+{
+  return weft_device_host_address(weft_storage_device(storage), weft_storage_data(storage));
+}
+
 /* The bytes are there.  The peer of a send that cannot be is told: it would wait in vain. */
 static weft_status *start(transfer *t)
 {
@@ -145,7 +150,7 @@ static weft_status *start(transfer *t)
     if (st) weft_comm_abort(comm, weft_status_dup(st));
   }
   if (st) return st;
-  if (t->storage) *(t->buffer ? (void **)&op.send : &op.recv) = weft_storage_data(t->storage);
+  if (t->storage) *(t->buffer ? (void **)&op.send : &op.recv) = host_address(t->storage);
   return weft_coll_post(comm, &op, &call, &t->operation);
 }
 

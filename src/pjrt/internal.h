@@ -201,10 +201,11 @@ WEFT_NODISCARD weft_status *pjrt_place(PJRT_Device *device, PJRT_Memory *memory,
 /* A buffer on fresh storage, which is valid once `defined` (NULL: now) is ready.  *out_storage is retained; it may be NULL. */
 WEFT_NODISCARD weft_status *pjrt_buffer_allocate(const pjrt_placement *at, weft_event *defined, PJRT_Buffer **out_buffer,
                                                  weft_storage **out_storage);
-/* Host elements (by `strides`, NULL: row-major) into device bytes; narrow integers are extended. */
-void pjrt_fill(const pjrt_placement *at, const void *data, const int64_t *strides, void *to);
-/* Integers of less than a byte come with any upper bits; ours are extended by sign or zero. */
-void pjrt_extend_narrow(weft_dtype type, void *data, int64_t bytes);
+/* Integers of less than a byte come from clients with any upper bits; on devices they are extended by sign or zero. */
+/* All of `storage` from host elements (by `strides`, NULL: row-major). */
+WEFT_NODISCARD weft_status *pjrt_fill(const pjrt_placement *at, const void *data, const int64_t *strides, weft_storage *storage);
+/* `bytes` of `storage` from `offset` on, as they lie. */
+WEFT_NODISCARD weft_status *pjrt_store(weft_storage *storage, int64_t offset, weft_dtype type, const void *data, int64_t bytes);
 /* Starts copying bytes [offset, +bytes) of a buffer, once they are defined, to `to`. */
 WEFT_NODISCARD weft_status *pjrt_copy_raw(PJRT_Buffer *buffer, void *to, int64_t offset, int64_t bytes,
                                           weft_event **out_event);

@@ -58,37 +58,33 @@ static PJRT_Error *get_memory_space(PJRT_RawBuffer_GetMemorySpace_Args *args)
   return NULL;
 }
 
-/* The bytes of a defined buffer; of one that is not defined yet there are none to point at. */
-static weft_status *data_of(PJRT_RawBuffer *raw, char **out)
+/* The bytes of a defined buffer, retained; NULL where it is empty.  Of one that is not defined yet there are none. */
+static weft_status *storage_of(PJRT_RawBuffer *raw, weft_storage **out)
 {
-  WEFT_AUTO(weft_storage) storage = NULL;
-
   WEFT_TRY(pjrt_check_handle(raw, PJRT_KIND_RAW_BUFFER, "buffer"));
-  WEFT_TRY(weft_buffer_storage(raw->alias.buffer, &storage));
-  *out = storage ? weft_storage_data(storage) : NULL; /* the raw buffer holds it */
-  return NULL;
+  return weft_buffer_storage(raw->alias.buffer, out);
 }
 
 /* Clients abort when this fails: where there are no bytes (yet) there is no pointer. */
 static PJRT_Error *get_host_pointer(PJRT_RawBuffer_GetHostPointer_Args *args)
 {
-  char *data = NULL;
+  WEFT_AUTO(weft_storage) storage = NULL;
 
   PJRT_TRY(pjrt_check_handle(args->buffer, PJRT_KIND_RAW_BUFFER, "buffer"));
-  weft_status_ignore(data_of(args->buffer, &data));
-  args->host_pointer = data;
+  weft_status_ignore(storage_of(args->buffer, &storage));
+  args->host_pointer = storage ? weft_storage_host(storage) : NULL; /* the raw buffer holds it */
   return NULL;
 }
 
 static weft_status *to_device(PJRT_RawBuffer_CopyRawHostToDevice_Args *args)
 {
+  WEFT_AUTO(weft_storage) storage = NULL;
   weft_event *done;
-  char *to;
 
-  WEFT_TRY(data_of(args->buffer, &to));
+  WEFT_TRY(storage_of(args->buffer, &storage));
   WEFT_TRY(pjrt_check_range(weft_array_bytes(weft_buffer_type(args->buffer->alias.buffer)), args->offset, args->transfer_size));
   if (!args->src && args->transfer_size) return WEFT_ERR(INVALID_ARGUMENT, "no data was given");
-  if (args->transfer_size) memcpy(to + args->offset, args->src, (size_t)args->transfer_size);
+  if (args->transfer_size) WEFT_TRY(weft_storage_write(storage, args->offset, args->src, args->transfer_size));
   WEFT_TRY(weft_event_new_ready(NULL, &done));
   return pjrt_event_new(done, &args->event);
 }

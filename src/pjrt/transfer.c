@@ -17,6 +17,7 @@ typedef struct slot {
   weft_storage *storage; /* owned */
   weft_event *defined;   /* owned */
   int copying;           /* pieces, under the manager's lock */
+  weft_status *error;    /* of a piece, likewise; owned */
   bool closed;           /* the last piece has come, or an error */
 } slot;
 
@@ -36,6 +37,7 @@ static void manager_free(PJRT_AsyncHostToDeviceTransferManager *m)
     if (s->buffer) pjrt_Buffer_Destroy(&(PJRT_Buffer_Destroy_Args){.struct_size = sizeof(PJRT_Buffer_Destroy_Args), .buffer = s->buffer});
     weft_storage_release(s->storage);
     weft_event_release(s->defined);
+    weft_status_free(s->error);
   }
   weft_mutex_fini(&m->mu);
   pjrt_client_release(m->device->client);
@@ -109,32 +111,34 @@ static weft_status *begin_piece(PJRT_AsyncHostToDeviceTransferManager *m, slot *
   return closed ? WEFT_ERR(FAILED_PRECONDITION, "buffer %d has had its last transfer", (int)(s - m->slots)) : NULL;
 }
 
-static weft_status *end_piece(PJRT_AsyncHostToDeviceTransferManager *m, slot *s, PJRT_Event **out_event)
+/* The piece has been copied, or could not be: `st`, taken, becomes the buffer's error. */
+static weft_status *end_piece(PJRT_AsyncHostToDeviceTransferManager *m, slot *s, weft_status *st, PJRT_Event **out_event)
 {
+  weft_status *error = NULL;
   weft_event *done;
   bool complete;
 
   weft_mutex_lock(&m->mu);
+  if (s->error) weft_status_free(st);
+  else s->error = st;
   complete = --s->copying == 0 && s->closed;
+  if (complete) error = WEFT_MOVE(s->error);
   weft_mutex_unlock(&m->mu);
-  if (complete) weft_event_set(s->defined, NULL);
-  WEFT_TRY(weft_event_new_ready(NULL, &done)); /* the piece has been copied */
+  if (complete) weft_event_set(s->defined, error);
+  WEFT_TRY(weft_event_new_ready(NULL, &done));
   return pjrt_event_new(done, out_event);
 }
 
 static weft_status *transfer_data(PJRT_AsyncHostToDeviceTransferManager_TransferData_Args *args)
 {
   slot *s;
-  char *to;
 
   WEFT_TRY(slot_of(args->transfer_manager, args->buffer_index, &s));
   WEFT_TRY(pjrt_check_range(weft_storage_bytes(s->storage), args->offset, args->transfer_size));
   if (!args->data && args->transfer_size) return WEFT_ERR(INVALID_ARGUMENT, "no data was given");
   WEFT_TRY(begin_piece(args->transfer_manager, s, args->is_last_transfer));
-  to = (char *)weft_storage_data(s->storage) + args->offset;
-  if (args->transfer_size) memcpy(to, args->data, (size_t)args->transfer_size);
-  pjrt_extend_narrow(s->at.type.type, to, args->transfer_size);
-  return end_piece(args->transfer_manager, s, &args->done_with_h2d_transfer);
+  weft_status *st = pjrt_store(s->storage, args->offset, s->at.type.type, args->data, args->transfer_size);
+  return end_piece(args->transfer_manager, s, st, &args->done_with_h2d_transfer);
 }
 
 PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_TransferData(PJRT_AsyncHostToDeviceTransferManager_TransferData_Args *args)
@@ -158,8 +162,8 @@ static weft_status *transfer_literal(PJRT_AsyncHostToDeviceTransferManager_Trans
   if (!args->data && weft_array_bytes(&from.type)) return WEFT_ERR(INVALID_ARGUMENT, "no data was given");
   WEFT_TRY(begin_piece(args->transfer_manager, s, true));
   pjrt_layout_strides(from.layout, &from.type, strides);
-  pjrt_fill(&s->at, args->data, strides, weft_storage_data(s->storage));
-  return end_piece(args->transfer_manager, s, &args->done_with_h2d_transfer);
+  weft_status *st = pjrt_fill(&s->at, args->data, strides, s->storage);
+  return end_piece(args->transfer_manager, s, st, &args->done_with_h2d_transfer);
 }
 
 PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_TransferLiteral(
@@ -207,16 +211,12 @@ PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_SetBufferError(
     PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args *args)
 {
   slot *s;
-  bool closed;
+  PJRT_Event *done;
 
   PJRT_TRY(slot_of(args->transfer_manager, args->buffer_index, &s));
-  weft_mutex_lock(&args->transfer_manager->mu);
-  closed = s->closed;
-  s->closed = true;
-  weft_mutex_unlock(&args->transfer_manager->mu);
-  if (closed) return pjrt_error(WEFT_ERR(FAILED_PRECONDITION, "buffer %d has had its last transfer", args->buffer_index));
-  weft_event_set(s->defined, pjrt_status_of(args->error_code, args->error_message, args->error_message_size));
-  return NULL;
+  PJRT_TRY(begin_piece(args->transfer_manager, s, true));
+  PJRT_TRY(end_piece(args->transfer_manager, s, pjrt_status_of(args->error_code, args->error_message, args->error_message_size), &done));
+  return pjrt_Event_Destroy(&(PJRT_Event_Destroy_Args){.struct_size = sizeof(PJRT_Event_Destroy_Args), .event = done});
 }
 
 /* Names for profilers of transfer engines; copies within the host need none. */

@@ -61,7 +61,22 @@ void weft_storage_release(weft_storage *storage)
 }
 
 void *weft_storage_data(const weft_storage *storage) { return storage->data; }
+weft_device *weft_storage_device(const weft_storage *storage) { return storage->device; }
 int64_t weft_storage_bytes(const weft_storage *storage) { return storage->bytes; }
+char *weft_storage_host(const weft_storage *storage)
+{
+  return weft_device_is_host_visible(storage->device) ? storage->data : NULL;
+}
+
+weft_status *weft_storage_write(weft_storage *storage, int64_t offset, const void *host, int64_t bytes)
+{
+  return weft_device_write(storage->device, (char *)storage->data + offset, host, bytes);
+}
+
+weft_status *weft_storage_read(const weft_storage *storage, int64_t offset, void *host, int64_t bytes)
+{
+  return bytes > 0 ? weft_device_read(storage->device, host, (const char *)storage->data + offset, bytes) : NULL;
+}
 
 /* ---- buffers --------------------------------------------------------------------------------------------------- */
 
@@ -118,7 +133,7 @@ weft_status *weft_buffer_from_host(weft_device *device, const weft_array_type *t
 
   *out_buffer = NULL;
   WEFT_TRY(weft_storage_new(device, bytes, &storage));
-  if (bytes > 0) memcpy(storage->data, data, (size_t)bytes);
+  WEFT_TRY(weft_device_write(device, storage->data, data, bytes));
   return weft_buffer_new(device, type, storage, NULL, out_buffer);
 }
 
@@ -247,8 +262,7 @@ weft_status *weft_buffer_to_host(weft_buffer *buffer, void *data, weft_deadline 
 
   WEFT_TRY(weft_event_await(buffer->defined, deadline));
   WEFT_TRY(weft_buffer_storage(buffer, &storage));
-  if (buffer->bytes > 0) memcpy(data, storage->data, (size_t)buffer->bytes);
-  return NULL;
+  return weft_storage_read(storage, 0, data, buffer->bytes);
 }
 
 weft_status *weft_buffer_pin(weft_buffer *buffer, void **out_data)
@@ -306,8 +320,9 @@ static void run_copy(rt_job *job)
   weft_status *st = weft_storage_new(c->to->device, c->from->bytes, &target);
 
   source = rt_buffer_take(c->from, false, &sole);
-  if (!st && c->from->bytes > 0) memcpy(target->data, source->data, (size_t)c->from->bytes);
+  if (!st && source) st = weft_device_copy(c->to->device, target->data, c->from->device, source->data, c->from->bytes);
   if (!st) rt_buffer_fill(c->to, target);
+  else weft_storage_release(target);
   weft_storage_release(source);
   end_copy(c, st);
 }

@@ -23,8 +23,13 @@ WEFT_NODISCARD weft_status *weft_storage_view(weft_device *device, void *data, i
 weft_storage *weft_storage_retain(weft_storage *storage);
 void weft_storage_release(weft_storage *storage);
 WEFT_DEFINE_AUTO(weft_storage, weft_storage_release)
-void *weft_storage_data(const weft_storage *storage);
+weft_device *weft_storage_device(const weft_storage *storage);
 int64_t weft_storage_bytes(const weft_storage *storage);
+void *weft_storage_data(const weft_storage *storage); /* an address on the device: for kernels and for clients that know the device */
+char *weft_storage_host(const weft_storage *storage); /* the same where the host may use it; NULL: weft_device_is_host_visible is false */
+/* `bytes` from `offset` on; they are within the storage.  Done on return. */
+WEFT_NODISCARD weft_status *weft_storage_write(weft_storage *storage, int64_t offset, const void *host, int64_t bytes);
+WEFT_NODISCARD weft_status *weft_storage_read(const weft_storage *storage, int64_t offset, void *host, int64_t bytes);
 
 /* ---- buffers ---- */
 

@@ -25,6 +25,22 @@ static int64_t class_bytes(int class)
   return (INT64_C(1) << ((class - 8) / 8 + 6)) * ((class - 8) % 8 + 9);
 }
 
+static void *pop_block(rt_free_list *list) { return list->count > 0 ? list->blocks[--list->count] : NULL; }
+
+/* False: there is no memory to remember it. */
+static bool push_block(rt_free_list *list, void *block)
+{
+  if (list->count == list->capacity) {
+    int wider = WEFT_MAX(2 * list->capacity, 8);
+    void **bigger = realloc(list->blocks, (size_t)wider * sizeof *bigger);
+    if (!bigger) return false;
+    list->blocks = bigger;
+    list->capacity = wider;
+  }
+  list->blocks[list->count++] = block;
+  return true;
+}
+
 weft_status *rt_device_take(weft_device *device, int64_t bytes, void **out_data)
 {
   int class = size_class(bytes);
@@ -34,11 +50,8 @@ weft_status *rt_device_take(weft_device *device, int64_t bytes, void **out_data)
     return WEFT_ERR(RESOURCE_EXHAUSTED, "%lld bytes asked for, the machine has %lld", (long long)bytes,
                     (long long)device->platform->memory_limit);
   weft_mutex_lock(&device->memory_mu);
-  rt_block *block = device->free_blocks[class];
-  if (block) {
-    device->free_blocks[class] = block->next;
-    device->memory.cached_bytes -= size;
-  }
+  void *block = pop_block(&device->free_blocks[class]);
+  if (block) device->memory.cached_bytes -= size;
   device->memory.bytes_in_use += size;
   device->memory.peak_bytes = WEFT_MAX(device->memory.peak_bytes, device->memory.bytes_in_use);
   device->memory.largest_bytes = WEFT_MAX(device->memory.largest_bytes, size);
@@ -48,7 +61,7 @@ weft_status *rt_device_take(weft_device *device, int64_t bytes, void **out_data)
     *out_data = block;
     return NULL;
   }
-  weft_status *st = device->platform->ops->allocate(device, size, out_data);
+  weft_status *st = device->platform->ops->device->allocate(device, size, out_data);
   if (st) {
     weft_mutex_lock(&device->memory_mu);
     device->memory.bytes_in_use -= size;
@@ -65,15 +78,49 @@ void rt_device_give(weft_device *device, void *data, int64_t bytes)
 
   weft_mutex_lock(&device->memory_mu);
   device->memory.bytes_in_use -= size;
-  keep = device->memory.cached_bytes + size <= device->cache_limit;
-  if (keep) {
-    rt_block *block = data;
-    block->next = device->free_blocks[class];
-    device->free_blocks[class] = block;
-    device->memory.cached_bytes += size;
-  }
+  keep = device->memory.cached_bytes + size <= device->cache_limit && push_block(&device->free_blocks[class], data);
+  if (keep) device->memory.cached_bytes += size;
   weft_mutex_unlock(&device->memory_mu);
-  if (!keep) device->platform->ops->deallocate(device, data, size);
+  if (!keep) device->platform->ops->device->deallocate(device, data, size);
+}
+
+bool weft_device_is_host_visible(const weft_device *device) { return device->platform->ops->device->is_host_visible; }
+
+void *weft_device_host_address(weft_device *device, void *data)
+{
+  const weft_device_ops *ops = device->platform->ops->device;
+
+  return ops->is_host_visible ? data : ops->host_address(device, data);
+}
+
+weft_status *weft_device_write(weft_device *device, void *to, const void *host, int64_t bytes)
+{
+  const weft_device_ops *ops = device->platform->ops->device;
+
+  if (bytes <= 0) return NULL;
+  if (!ops->is_host_visible) return ops->write(device, to, host, bytes);
+  memcpy(to, host, (size_t)bytes);
+  return NULL;
+}
+
+weft_status *weft_device_read(weft_device *device, void *host, const void *from, int64_t bytes)
+{
+  const weft_device_ops *ops = device->platform->ops->device;
+
+  if (bytes <= 0) return NULL;
+  if (!ops->is_host_visible) return ops->read(device, host, from, bytes);
+  memcpy(host, from, (size_t)bytes);
+  return NULL;
+}
+
+weft_status *weft_device_copy(weft_device *to_device, void *to, weft_device *from_device, const void *from, int64_t bytes)
+{
+  const weft_device_ops *ops = to_device->platform->ops->device;
+
+  if (bytes <= 0) return NULL;
+  if (!ops->is_host_visible) return ops->copy(to_device, to, from_device, from, bytes);
+  memcpy(to, from, (size_t)bytes);
+  return NULL;
 }
 
 weft_memory_stats weft_device_memory(const weft_device *device)
@@ -112,11 +159,11 @@ weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_
 
 void rt_device_fini(weft_device *device)
 {
-  for (int class = 0; class < RT_SIZE_CLASSES; class++)
-    for (rt_block *block = device->free_blocks[class], *next; block; block = next) {
-      next = block->next;
-      device->platform->ops->deallocate(device, block, class_bytes(class));
-    }
+  for (int class = 0; class < RT_SIZE_CLASSES; class++) {
+    for (void *block; (block = pop_block(&device->free_blocks[class]));)
+      device->platform->ops->device->deallocate(device, block, class_bytes(class));
+    free(device->free_blocks[class].blocks);
+  }
   rt_feed_free(device->infeed);
   rt_feed_free(device->outfeed);
   weft_cond_fini(&device->changed);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "collective/settings.h"
+#include "runtime/constants.h"
 #include "runtime/runtime_internal.h"
 #include "runtime/trace.h"
 
@@ -62,6 +63,7 @@ struct weft_executable {
   int *output_param;        /* by output: the parameter whose memory it takes over, or -1 */
   int64_t replica_count, partition_count;
   weft_device **devices;    /* local ones, by replica then partition */
+  void ***constants;        /* by local device: rt_constants_upload */
   int64_t *places;          /* replica * partition_count + partition of each */
   bool runs_inline;
   int64_t collective_timeout_ns, collective_warn_ns; /* 0: the settings */
@@ -157,6 +159,15 @@ static weft_status *fill_devices(weft_executable *exe, const weft_compile_option
   return NULL;
 }
 
+static weft_status *upload_constants(weft_executable *exe)
+{
+  exe->constants = WEFT_ARENA_ARRAY(&exe->arena, void **, exe->device_count);
+  WEFT_TRY_ALLOC(exe->constants);
+  for (int d = 0; d < exe->device_count; d++)
+    WEFT_TRY_NOTE(rt_constants_upload(exe->devices[d], exe->parts.plan, &exe->constants[d]), "constants of \"%s\"", exe->parts.module->name);
+  return NULL;
+}
+
 /* The cliques that a launch will ask for. */
 static weft_status *fill_requests(weft_executable *exe)
 {
@@ -215,6 +226,7 @@ weft_status *weft_executable_new(weft_platform *platform, rt_compiled *parts, co
   exe->collective_warn_ns = options->collective_warn_ns;
   WEFT_TRY(fill_types(exe));
   WEFT_TRY(fill_devices(exe, options));
+  WEFT_TRY(upload_constants(exe));
   WEFT_TRY(fill_requests(exe));
   exe->runs_inline = exe->device_count == 1 && exe->parts.grouping_count == 0 && rt_program_cost_ns(exe->parts.program) < INLINE_NS;
   *out_executable = WEFT_MOVE(exe);
@@ -238,6 +250,8 @@ void weft_executable_release(weft_executable *exe)
   }
   rt_program_free(exe->parts.program);
   if (exe->parts.code) exe->parts.free_code(exe->parts.code);
+  for (int d = 0; exe->constants && d < exe->device_count; d++)
+    rt_constants_free(exe->devices[d], exe->parts.plan, exe->constants[d]);
   buf_plan_free(exe->parts.plan);
   hlo_module_free(exe->parts.module);
   weft_mutex_fini(&exe->mu);
@@ -381,9 +395,10 @@ static weft_status *bind(weft_run *run)
     if (storage && !sole && exe->param_bytes[p] > 0 && buf_plan_alloc(plan, buf_plan_param_alloc(plan, p))->written) {
       weft_storage *copy;
       WEFT_TRY(weft_storage_new(run->device, storage->bytes, &copy));
-      memcpy(copy->data, storage->data, (size_t)storage->bytes);
+      weft_status *st = weft_device_copy(run->device, copy->data, run->device, storage->data, storage->bytes);
       weft_storage_release(storage);
       run->input_memory[p] = storage = copy;
+      WEFT_TRY(st);
     }
     run->base[buf_plan_param_alloc(plan, p)] = storage ? storage->data : nothing;
   }
@@ -405,6 +420,7 @@ static weft_status *bind(weft_run *run)
   }
   WEFT_TRY(rt_frame_acquire(exe->parts.program, &run->frame));
   rt_frame_bind(run->frame, run->base);
+  if (exe->constants[run->index]) rt_frame_bind_constants(run->frame, exe->constants[run->index]);
   return NULL;
 }
 

@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "runtime/device.h"
 #include "runtime/program_internal.h"
 #include "runtime/trace.h"
 
@@ -264,18 +265,29 @@ void rt_thunk_done(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st) WEFT_NO_
 
 /* ---- control flow ---------------------------------------------------------------------------------------------- */
 
+/* Asks the device for a condition or a branch index. */
+static weft_status *read_flag(const rt_thunk *thunk, const rt_ctx *ctx, void *value, size_t bytes)
+{
+  const void *flag = rt_args(thunk, ctx)[0];
+
+  if (ctx->info->device) return weft_device_read(ctx->info->device, value, flag, (int64_t)bytes);
+  memcpy(value, flag, bytes);
+  return NULL;
+}
+
 /* The loop goes on; `after` is the sequence that has just ended, NULL at the start. */
 static bool while_go_on(rt_frame *frame, const rt_thunk *thunk, const rt_seq *after, weft_status **out)
 {
   const rt_while_thunk *loop = (const rt_while_thunk *)thunk;
   const rt_seq *body = thunk->seqs[0], *condition = thunk->seqs[1], *next;
-  const bool *flag = rt_args(thunk, &frame->ctx)[0];
   int64_t *rounds = &frame->ctx.states[thunk->index].words.n;
 
   for (;; after = next) {
     if (after && (*out = take_error(frame, after))) return true;
     if (after == condition) {
-      if (!*flag) return true;
+      bool more;
+      *out = read_flag(thunk, &frame->ctx, &more, sizeof more);
+      if (*out || !more) return true;
       next = body;
     } else if (loop->trips >= 0) {
       if ((*rounds)++ == loop->trips) return true;
@@ -295,11 +307,13 @@ bool rt_control_while(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out)
 
 bool rt_control_conditional(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out)
 {
-  const void *flag = rt_args(thunk, ctx)[0];
+  bool flag_is_pred = ((const rt_conditional_thunk *)thunk)->flag_is_pred;
   int32_t branch;
+  bool flag = false;
 
-  if (((const rt_conditional_thunk *)thunk)->flag_is_pred) branch = *(const bool *)flag ? 0 : 1;
-  else memcpy(&branch, flag, sizeof branch);
+  *out = read_flag(thunk, ctx, flag_is_pred ? (void *)&flag : &branch, flag_is_pred ? sizeof flag : sizeof branch);
+  if (*out) return true;
+  if (flag_is_pred) branch = flag ? 0 : 1;
   if (branch < 0 || branch >= thunk->seq_count) branch = thunk->seq_count - 1;
   if (!seq_start((rt_frame *)ctx, thunk->seqs[branch])) return false;
   *out = take_error((rt_frame *)ctx, thunk->seqs[branch]);

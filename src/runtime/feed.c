@@ -69,7 +69,7 @@ static weft_status *deliver(const rt_thunk *thunk, rt_ctx *ctx, int first, int c
     return WEFT_ERR(INVALID_ARGUMENT, "%s takes %lld bytes, the next item has %lld", thunk->name, (long long)want,
                     (long long)bytes);
   for (int i = first; i < first + count; i++) {
-    if (thunk->uses[i].slice.bytes > 0) memcpy(args[i], data, (size_t)thunk->uses[i].slice.bytes);
+    WEFT_TRY(weft_device_write(ctx->info->device, args[i], data, thunk->uses[i].slice.bytes));
     data += thunk->uses[i].slice.bytes;
   }
   return NULL;
@@ -142,14 +142,17 @@ weft_status *rt_feed_put(rt_feed *feed, const rt_thunk *thunk, rt_ctx *ctx, int 
   void *const *args = rt_args(thunk, ctx);
   int64_t bytes = bytes_of(thunk, 0, count), at = 0;
   item *i = calloc(1, sizeof *i + (size_t)bytes);
+  weft_status *st = NULL;
 
   WEFT_TRY_ALLOC(i);
   i->bytes = bytes;
-  for (int k = 0; k < count; k++) {
-    if (thunk->uses[k].slice.bytes > 0) memcpy(i->data + at, args[k], (size_t)thunk->uses[k].slice.bytes);
+  for (int k = 0; k < count && !st; k++) {
+    st = weft_device_read(ctx->info->device, i->data + at, args[k], thunk->uses[k].slice.bytes);
     at += thunk->uses[k].slice.bytes;
   }
-  return push(feed, i);
+  if (!st) return push(feed, i);
+  free(i);
+  return st;
 }
 
 weft_status *weft_device_infeed(weft_device *device, const void *data, int64_t bytes)

@@ -1,5 +1,6 @@
 libweftcore_la_SOURCES += \
   %D%/buffer.c %D%/buffer.h \
+  %D%/constants.c %D%/constants.h \
   %D%/device.c %D%/device.h \
   %D%/executable.c %D%/executable.h \
   %D%/executor.c \

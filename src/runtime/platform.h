@@ -41,9 +41,7 @@ typedef struct weft_platform_ops {
   const char *name; /* "cpu" */
   WEFT_NODISCARD weft_status *(*create)(const weft_platform_options *options, weft_platform **out_platform);
   void (*destroy)(weft_platform *platform);
-  /* `bytes` aligned to 64, and back.  Thread-safe. */
-  WEFT_NODISCARD weft_status *(*allocate)(weft_device *device, int64_t bytes, void **out_data);
-  void (*deallocate)(weft_device *device, void *data, int64_t bytes);
+  const weft_device_ops *device; /* what its devices do with their memory */
   /* Takes `module` (verified), also on failure.  Thread-safe. */
   WEFT_NODISCARD weft_status *(*compile)(weft_platform *platform, hlo_module *module,
                                          const weft_compile_options *options, weft_executable **out_executable);

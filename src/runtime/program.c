@@ -506,6 +506,14 @@ void rt_frame_bind(rt_frame *frame, void *const *base)
   frame->bound_temp = temp;
 }
 
+void rt_frame_bind_constants(rt_frame *frame, void *const *constants)
+{
+  const rt_program *program = frame->program;
+
+  for (int i = 0; i < program->constant_count; i++)
+    frame->ctx.args[program->constants[i].arg] = (char *)constants[program->constants[i].alloc] + program->constants[i].offset;
+}
+
 /* ---- for people ------------------------------------------------------------------------------------------------ */
 
 weft_status *rt_program_print(const rt_program *program, FILE *out)

@@ -48,8 +48,10 @@ WEFT_NODISCARD weft_status *rt_program_svg(const rt_program *program, FILE *out)
 WEFT_NODISCARD weft_status *rt_frame_acquire(rt_program *program, rt_frame **out_frame);
 void rt_frame_release(rt_frame *frame);
 
-/* Where the allocations are in this run: `base` by allocation number; constants may be NULL, they are known. */
+/* Where the allocations are in this run: `base` by allocation number, but for constants. */
 void rt_frame_bind(rt_frame *frame, void *const *base);
+/* Where the constants are on this run's device, by allocation number.  Without this they are the module's, in host memory. */
+void rt_frame_bind_constants(rt_frame *frame, void *const *constants);
 
 /* Runs.  True: it is done, with its error in *out.  False: `done` will be called once, on some thread, when it is; it takes
  * the status and may release the frame.  `info` is borrowed until then. */

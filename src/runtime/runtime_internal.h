@@ -29,9 +29,12 @@ struct weft_platform {         /* first member of a platform's own struct */
   struct rt_channel *channels WEFT_GUARDED_BY(channels_mu);
 };
 
-/* Free blocks by size class: eight to a doubling. */
+/* Free blocks of one size, last in, first out.  There are eight sizes to a doubling. */
 enum { RT_SIZE_CLASSES = 8 * 48 };
-typedef struct rt_block { struct rt_block *next; } rt_block;
+typedef struct rt_free_list {
+  void **blocks;
+  int count, capacity;
+} rt_free_list;
 
 struct weft_device {
   weft_platform *platform;
@@ -43,7 +46,7 @@ struct weft_device {
   struct rt_feed *infeed, *outfeed;
 
   weft_mutex memory_mu;
-  rt_block *free_blocks[RT_SIZE_CLASSES] WEFT_GUARDED_BY(memory_mu);
+  rt_free_list free_blocks[RT_SIZE_CLASSES] WEFT_GUARDED_BY(memory_mu);
   weft_memory_stats memory WEFT_GUARDED_BY(memory_mu);
   int64_t cache_limit;
 

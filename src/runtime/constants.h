@@ -1,0 +1,13 @@
+/* runtime/constants.h -- a program's constants on devices that do not see the host's memory. */
+#ifndef WEFT_RUNTIME_CONSTANTS_H
+#define WEFT_RUNTIME_CONSTANTS_H
+
+#include "buffer/plan.h"
+#include "runtime/device.h"
+
+/* Copies the constants of `plan` to `device`: *out is an array by allocation number, the caller's, with NULL where the
+ * allocation is no constant.  *out is NULL, and nothing is copied, where the device sees the host's memory. */
+WEFT_NODISCARD weft_status *rt_constants_upload(weft_device *device, const buf_plan *plan, void ***out);
+void rt_constants_free(weft_device *device, const buf_plan *plan, void **constants); /* NULL is fine */
+
+#endif
