@@ -32,6 +32,7 @@ include tests/buffer/local.mk
 include tests/codegen/local.mk
 include tests/runtime/local.mk
 include tests/collective/local.mk
+include tests/security/local.mk
 include tests/cpu/local.mk
 include tests/coord/local.mk
 include tests/pjrt/local.mk

@@ -2,9 +2,10 @@
 #ifndef WEFT_COLLECTIVE_ADDRESS_H
 #define WEFT_COLLECTIVE_ADDRESS_H
 
+#include "collective/door.h"
 #include "collective/internal.h"
 
-#define COLL_ADDRESS_MAGIC UINT32_C(0x33414357) /* "WCA3": changes with this struct and with the wire format */
+#define COLL_ADDRESS_MAGIC UINT32_C(0x34414357) /* "WCA4": changes with this struct and with the wire format */
 
 enum { COLL_FABRIC_NAME_BYTES = 96 };
 
@@ -22,6 +23,7 @@ struct coll_address {
   char provider[24];         /* of libfabric, and its protocol: ranks must have the same */
   uint32_t protocol;
   uint8_t fabric_name[COLL_FABRIC_NAME_BYTES];
+  coll_key door;             /* of the process: see door.h.  Whoever knows it may connect, or needs the job's secret as well */
 };
 
 /* This process's address, without rank-specific fields.  Starts the listener. */

@@ -37,6 +37,7 @@ weft_status *coll_address_own(coll_address *out)
 {
   *out = (coll_address){.magic = COLL_ADDRESS_MAGIC, .pid = (int32_t)getpid(), .node = node_of_this_process()};
   gethostname(out->host, sizeof out->host - 1);
+  WEFT_TRY(coll_door_own(&out->door));
   return coll_listener_start(out);
 }
 
@@ -113,7 +114,7 @@ static weft_status *reach(coll_group *g, meeting *m, int local, int peer)
       snprintf(missing, sizeof missing, "rank %d cannot be reached: %.400s", peer, weft_status_message(st));
     }
     weft_code code = weft_status_code(st);
-    if (code != WEFT_DEADLINE_EXCEEDED && code != WEFT_UNAVAILABLE && code != WEFT_NOT_FOUND) return st;
+    if (code != WEFT_DEADLINE_EXCEEDED && code != WEFT_UNAVAILABLE && code != WEFT_UNAUTHENTICATED && code != WEFT_NOT_FOUND) return st;
     weft_status_free(st);
     WEFT_TRY(may_go_on(g, m, peer, missing));
     nap(&pause_ns);
@@ -142,7 +143,7 @@ static weft_status *await_link(coll_group *g, int local, int peer, void *ctx)
 {
   meeting *m = ctx;
   int64_t pause_ns = 50 * WEFT_NS_PER_US;
-  char missing[200];
+  char missing[400];
 
   snprintf(missing, sizeof missing, "rank %d has not connected to rank %d", peer, g->locals[local]->rank);
   for (;;) {
@@ -150,6 +151,7 @@ static weft_status *await_link(coll_group *g, int local, int peer, void *ctx)
     const coll_link *link = g->links[(size_t)local * (size_t)g->size + (size_t)peer];
     bool ready = link && coll_link_is_ready(link);
     bool lost = link && !ready && coll_link_is_waiting(link) && peer > g->locals[local]->rank;
+    if (lost && *coll_link_why(link)) snprintf(missing, sizeof missing, "rank %d cannot be reached: %s", peer, coll_link_why(link));
     coll_group_unlock(g);
     if (ready) return NULL;
     if (lost) WEFT_TRY(reach(g, m, local, peer)); /* the address was stale */

@@ -123,7 +123,7 @@ static int spins_of(const coll_group *g)
   return g->local_count == g->size && counted && CPU_COUNT(&allowed) >= g->size ? MANY : FEW;
 }
 
-weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t id, coll_group **out_group)
+weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t public_id, coll_group **out_group)
 {
   const coll_settings *settings = coll_settings_get();
   WEFT_AUTO(coll_group) g = aligned_alloc(64, sizeof *g);
@@ -134,7 +134,12 @@ weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t id, coll_group 
   memset(g, 0, sizeof *g);
   atomic_init(&g->refs, 1);
   weft_mutex_init(&g->mu);
-  g->id = id;
+  g->public_id = g->id = public_id;
+  if (spec->rank_count < spec->size) {
+    coll_key door;
+    WEFT_TRY(coll_door_own(&door));
+    WEFT_TRY(coll_door_group_id(&door, public_id, &g->id));
+  }
   g->size = spec->size;
   g->local_count = g->live_count = spec->rank_count;
   g->runnable_tail = &g->runnable;
@@ -255,7 +260,7 @@ static weft_status *make_part(coll_group *parent, const claim *claims, int color
                          .timeout_ns = parent->timeout_ns ? parent->timeout_ns : -1,
                          .warn_ns = parent->warn_ns ? parent->warn_ns : -1,
                          .order = parent->rank_order ? WEFT_ORDER_RANK : WEFT_ORDER_FAST};
-  WEFT_TRY(coll_group_new(&spec, coll_hash_text(name, parent->id), &g));
+  WEFT_TRY(coll_group_new(&spec, coll_hash_text(name, parent->public_id), &g));
   for (int i = 0; i < size; i++) g->incarnations[i] = parent->incarnations[members[i].rank];
   WEFT_TRY(coll_context_add(g));
   if (parent->addresses && local < size) {

@@ -126,15 +126,11 @@ static void dispatch(uint64_t id)
 {
   coll_group *g = NULL;
 
-  if (id == 0) {
-    coll_listener_ready();
-    return;
-  }
   weft_mutex_lock(&context.mu);
   for (size_t i = 0; i < context.watch_count; i++)
     if (context.watches[i].id == id && context.watches[i].group) g = coll_group_retain(context.watches[i].group);
   weft_mutex_unlock(&context.mu);
-  if (!g) return; /* closed since, or a connection that has said nothing yet: the listener looks at those itself */
+  if (!g) return; /* closed since */
   coll_group_lock(g);
   coll_link_ready_locked(g, id);
   coll_group_unlock(g);
@@ -281,7 +277,7 @@ static void *progress(void *unused)
     struct epoll_event events[16];
     bool sleeps;
 
-    if (coll_listener_holds()) coll_listener_ready();
+    if (coll_listener_is_due()) coll_listener_ready();
     groups = snapshot(groups, &capacity, &count);
     for (size_t i = 0; i < count; i++) drive(groups[i], now_ns, &r);
     if (r.moved) moved_at_ns = now_ns;
@@ -301,15 +297,18 @@ static void *progress(void *unused)
     int n = epoll_wait(context.epoll_fd, events, WEFT_COUNT(events), sleeps ? timeout_ms(r.next_timer_ns) : 0);
     atomic_store(&context.asleep, false);
     atomic_store(&context.sleeps_until, INT64_MAX);
+    bool knocks = false;
     for (int i = 0; i < n; i++) {
+      knocks |= events[i].data.u64 == 0;
       if (events[i].data.u64 == UINT64_MAX) {
         uint64_t drained;
         ssize_t got = read(context.wake_fd, &drained, sizeof drained);
         (void)got;
-      } else {
+      } else if (events[i].data.u64) {
         dispatch(events[i].data.u64);
       }
     }
+    if (knocks) coll_listener_ready();
     if (sleeps) moved_at_ns = weft_now_ns(); /* something woke us: poll for a while */
     if (atomic_exchange(&dump_wanted, false)) coll_flight_dump(stderr);
   }

@@ -23,22 +23,37 @@ typedef enum verdict { UNASKED, SILENT, GONE, UNREACHED, ARRIVED, ABSENT, STRANG
 /* One rank of another process, and what became of the question. */
 typedef struct inquiry {
   int rank, fd;
-  bool connecting, asked;
+  bool connecting, proving;
   verdict verdict;
   int error; /* errno of a connection that failed otherwise than by a refusal, 0: none yet */
+  coll_handshake shake;
+  coll_session session;
   coll_frame_reader reader;
   coll_answer answer;
 } inquiry;
 
 static void ask(inquiry *q, const coll_group *g, uint64_t seq)
 {
-  coll_query query = {.group_id = g->id, .seq = seq, .rank = q->rank};
+  coll_query query = {.seq = seq, .rank = q->rank};
+  weft_status *st = coll_door_group_id(&g->addresses[q->rank].door, g->public_id, &query.group_id);
 
+  if (st || !coll_frame_send(q->fd, &q->session, COLL_FRAME_QUERY, &query, sizeof query, -1)) q->verdict = GONE;
+  weft_status_ignore(st);
+}
+
+/* The challenge, and then the question. */
+static void prove(inquiry *q, const coll_group *g, uint64_t seq, bool local)
+{
   q->connecting = false;
-  if (coll_frame_send(q->fd, COLL_FRAME_QUERY, &query, sizeof query, -1))
-    q->asked = true;
-  else
-    q->verdict = GONE;
+  q->proving = true;
+  switch (coll_handshake_go_on(&q->shake, q->fd, !local, &q->session)) {
+  case COLL_SHAKE_WAITS: return;
+  case COLL_SHAKE_DONE:
+    q->proving = false;
+    ask(q, g, seq);
+    return;
+  default: q->verdict = GONE; /* another process is there now, or none */
+  }
 }
 
 /* A machine that refuses is there, and the process is not; else nothing is known of the process. */
@@ -49,8 +64,12 @@ static void not_connected(inquiry *q, int error)
   q->error = error;
 }
 
-static void on_ready(inquiry *q, const coll_group *g, uint64_t seq)
+static void on_ready(inquiry *q, const coll_group *g, uint64_t seq, bool local)
 {
+  if (q->proving) {
+    prove(q, g, seq, local);
+    return;
+  }
   if (q->connecting) {
     int error = 0;
     socklen_t length = sizeof error;
@@ -58,10 +77,10 @@ static void on_ready(inquiry *q, const coll_group *g, uint64_t seq)
     if (error)
       not_connected(q, error);
     else
-      ask(q, g, seq);
+      prove(q, g, seq, local);
     return;
   }
-  switch (coll_frame_read(&q->reader, q->fd)) {
+  switch (coll_frame_read(&q->reader, &q->session, q->fd)) {
   case COLL_READ_NONE: return;
   case COLL_READ_FRAME:
     if (q->reader.frame.type == COLL_FRAME_ANSWER && q->reader.frame.bytes == sizeof q->answer) {
@@ -85,14 +104,18 @@ static void ask_all(coll_group *g, inquiry *qs, int count, uint64_t seq)
   for (int r = 0; r < g->size; r++)
     if (g->local_of[r] >= 0) own = &g->addresses[r];
   for (int i = 0; i < count && fds; i++) {
-    bool local = g->addresses[qs[i].rank].node == own->node;
-    weft_status *st = coll_dial(&g->addresses[qs[i].rank], local, &qs[i].fd);
+    const coll_address *to = &g->addresses[qs[i].rank];
+    bool local = to->node == own->node;
+    coll_key pair;
+    weft_status *st = coll_door_pair_key(&to->door, &pair);
+    coll_handshake_init(&qs[i].shake, true, &pair);
+    if (!st) st = coll_dial(to, local, &qs[i].fd);
     qs[i].reader.passed_fd = -1;
     qs[i].connecting = !local;
     qs[i].verdict = SILENT;
     if (st) not_connected(&qs[i], errno);
     weft_status_ignore(st);
-    if (qs[i].verdict == SILENT && local) ask(&qs[i], g, seq);
+    if (qs[i].verdict == SILENT && local) prove(&qs[i], g, seq, true);
   }
   for (int open = 1; open && fds && !weft_deadline_passed(deadline);) {
     open = 0;
@@ -103,11 +126,13 @@ static void ask_all(coll_group *g, inquiry *qs, int count, uint64_t seq)
     }
     if (!open || poll(fds, (nfds_t)count, weft_deadline_poll_ms(deadline)) < 0) continue;
     for (int i = 0; i < count; i++)
-      if (fds[i].revents) on_ready(&qs[i], g, seq);
+      if (fds[i].revents) on_ready(&qs[i], g, seq, g->addresses[qs[i].rank].node == own->node);
   }
   for (int i = 0; i < count; i++) {
     if (qs[i].verdict == SILENT && qs[i].connecting) qs[i].verdict = UNREACHED;
     if (qs[i].fd >= 0) close(qs[i].fd);
+    coll_session_fini(&qs[i].session);
+    coll_key_wipe(&qs[i].shake.pair);
   }
   free(fds);
 }
@@ -307,15 +332,36 @@ static bool wait_for(int fd, short events, weft_deadline deadline)
   return poll(&one, 1, weft_deadline_poll_ms(deadline)) > 0;
 }
 
-static weft_status *read_text(int fd, const coll_address *who, weft_deadline deadline, FILE *out)
+/* Both sides prove that they belong to the job. */
+static weft_status *shake_hands(int fd, bool local, const coll_address *who, weft_deadline deadline, coll_session *out)
+{
+  coll_handshake shake;
+  coll_key pair;
+  coll_shake got;
+
+  WEFT_TRY(coll_door_pair_key(&who->door, &pair));
+  coll_handshake_init(&shake, true, &pair);
+  if (!wait_for(fd, POLLOUT, deadline)) return WEFT_ERR(UNAVAILABLE, "pid %d on %.64s cannot be reached", who->pid, who->host);
+  while ((got = coll_handshake_go_on(&shake, fd, !local, out)) == COLL_SHAKE_WAITS)
+    if (!wait_for(fd, POLLIN, deadline))
+      return WEFT_ERR(DEADLINE_EXCEEDED, "pid %d on %.64s does not answer: stopped, or starved of CPU", who->pid, who->host);
+  coll_key_wipe(&pair);
+  coll_key_wipe(&shake.pair);
+  if (got == COLL_SHAKE_DENIED)
+    return WEFT_ERR(UNAUTHENTICATED, "pid %d on %.64s has another secret than this process (WEFT_COORD_SECRET_FILE), or is not the process that published its address",
+                    who->pid, who->host);
+  return got == COLL_SHAKE_DONE ? NULL : WEFT_ERR(UNAVAILABLE, "pid %d on %.64s cannot be reached", who->pid, who->host);
+}
+
+static weft_status *read_text(int fd, coll_session *session, const coll_address *who, weft_deadline deadline, FILE *out)
 {
   coll_frame_reader reader = {.passed_fd = -1};
 
-  if (!wait_for(fd, POLLOUT, deadline) || !coll_frame_send(fd, COLL_FRAME_FLIGHT, NULL, 0, -1))
+  if (!coll_frame_send(fd, session, COLL_FRAME_FLIGHT, NULL, 0, -1))
     return WEFT_ERR(UNAVAILABLE, "pid %d on %.64s cannot be reached", who->pid, who->host);
   while (wait_for(fd, POLLIN, deadline)) {
     coll_read_result got;
-    while ((got = coll_frame_read(&reader, fd)) == COLL_READ_FRAME && reader.frame.type == COLL_FRAME_TEXT)
+    while ((got = coll_frame_read(&reader, session, fd)) == COLL_READ_FRAME && reader.frame.type == COLL_FRAME_TEXT)
       fwrite(reader.payload, 1, reader.frame.bytes, out);
     if (got == COLL_READ_END) return NULL;
     if (got != COLL_READ_NONE) return WEFT_ERR(UNAVAILABLE, "pid %d on %.64s sent garbage", who->pid, who->host);
@@ -325,6 +371,8 @@ static weft_status *read_text(int fd, const coll_address *who, weft_deadline dea
 
 weft_status *coll_flight_ask(const void *address, size_t bytes, weft_deadline deadline, FILE *out)
 {
+  coll_session session = {0};
+  bool local = true;
   coll_address to;
   int fd;
 
@@ -334,9 +382,12 @@ weft_status *coll_flight_ask(const void *address, size_t bytes, weft_deadline de
   weft_status *st = coll_dial(&to, true, &fd);
   if (st) { /* not on this node, or gone */
     weft_status_free(st);
+    local = false;
     WEFT_TRY(coll_dial(&to, false, &fd));
   }
-  st = read_text(fd, &to, deadline, out);
+  st = shake_hands(fd, local, &to, deadline, &session);
+  if (!st) st = read_text(fd, &session, &to, deadline, out);
+  coll_session_fini(&session);
   close(fd);
   return st;
 }

@@ -51,7 +51,7 @@ weft_status *coll_flight_open(weft_comm *comm)
     coll_flight_header *h = comm->flight_map;
     comm->flight_map_bytes = bytes;
     *h = (coll_flight_header){.magic = COLL_FLIGHT_MAGIC, .entry_bytes = sizeof(coll_flight_entry),
-                              .capacity = (uint32_t)capacity, .group_id = g->id,
+                              .capacity = (uint32_t)capacity, .group_id = g->public_id,
                               .incarnation = g->incarnations[comm->rank], .realtime_offset_ns = realtime_offset_ns(),
                               .device_id = g->device_ids[comm->rank], .rank = comm->rank, .size = g->size,
                               .pid = (int32_t)getpid()};

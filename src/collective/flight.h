@@ -34,7 +34,7 @@ void coll_flight_dump(FILE *out);
 void coll_flight_publish(weft_kv *kv, uint64_t incarnation);
 
 /* Asks the process behind such a key's value for its recorder's text and writes it to `out`.
- * Errors: INVALID_ARGUMENT (no address), UNAVAILABLE (nobody there), DEADLINE_EXCEEDED (no answer: stopped, or starved). */
+ * Errors: INVALID_ARGUMENT (no address), UNAVAILABLE (nobody there), UNAUTHENTICATED (another job's), DEADLINE_EXCEEDED (no answer: stopped, or starved). */
 WEFT_NODISCARD weft_status *coll_flight_ask(const void *address, size_t bytes, weft_deadline deadline, FILE *out);
 
 #endif

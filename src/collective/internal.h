@@ -244,7 +244,8 @@ struct coll_group {
   atomic_int helpers;   /* threads in weft_coll_wait that poll links */
   coll_group *next_in_context;
   char *name;
-  uint64_t id;
+  uint64_t public_id;   /* the same in all processes: of the recorder, and what `id` is made of */
+  uint64_t id;          /* what peers call it when they talk to this process: see coll_door_group_id */
   int size, local_count, live_count; /* live: not destroyed */
   weft_comm **locals;   /* [local_count]; an entry is NULL once destroyed */
   int *local_of;        /* [size], -1: elsewhere */
@@ -284,7 +285,7 @@ weft_comm *coll_comm_retain(weft_comm *comm);
 void coll_comm_release(weft_comm *comm);
 
 /* A group without links, all fields that `spec` gives set.  Its communicators are in g->locals. */
-WEFT_NODISCARD weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t id, coll_group **out_group);
+WEFT_NODISCARD weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t public_id, coll_group **out_group);
 
 /* Ends an operation; `st` is taken. */
 void coll_op_finish_locked(coll_op *op, weft_status *st);

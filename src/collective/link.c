@@ -22,6 +22,10 @@
  * by way of others, whom it was connected to. */
 #define REFUSED_WORD_NS WEFT_NS_PER_S
 
+/* A listener that strangers crowd may turn a member away, which tries again so often, each time after this pause. */
+enum { MOST_REDIALS = 400 };
+#define REDIAL_NS (10 * WEFT_NS_PER_MS)
+
 bool coll_link_is_ready(const coll_link *link) { return link->state == LINK_READY || link->state == LINK_LEFT; }
 
 void coll_rank_describe(const coll_group *g, int rank, char *out, size_t size)
@@ -35,6 +39,7 @@ void coll_rank_describe(const coll_group *g, int rank, char *out, size_t size)
 }
 
 int64_t coll_link_told(const coll_link *link) { return link->told; }
+const char *coll_link_why(const coll_link *link) { return link->why; }
 bool coll_link_is_waiting(const coll_link *link) { return link->state == LINK_WAITING; }
 
 /* It is not connected.  `dead`: for its process is gone, and not only out of reach. */
@@ -74,7 +79,10 @@ static void hang_up(coll_link *link)
   link->fd = -1;
   if (link->stream) link->stream->ops->close(link->stream);
   link->stream = NULL;
+  coll_session_fini(&link->session);
 }
+
+static weft_status *dial(coll_link *link);
 
 /* The connection cannot be made.  `st` is taken. */
 static void on_refused(coll_link *link, weft_status *st)
@@ -88,10 +96,33 @@ static void on_refused(coll_link *link, weft_status *st)
   coll_context_wake();
 }
 
+/* The peer's listener is there, but had no place for us for long enough. */
+static void on_turned_away(coll_link *link, weft_status *st)
+{
+  link->redials = link->redials ? link->redials - 1 : MOST_REDIALS;
+  if (link->redials == 0) link->redials = -1; /* that was the last */
+  on_refused(link, st);
+}
+
+static void redial(coll_link *link)
+{
+  if (weft_now_ns() - link->broken_ns <= REDIAL_NS) return;
+  link->state = LINK_WAITING;
+  link->group->refused_count--;
+  weft_status_free(WEFT_MOVE(link->refused));
+  link->broken_ns = 0;
+  weft_status *st = dial(link);
+  if (st) on_refused(link, st);
+}
+
 static void mind_refused(coll_link *link)
 {
   char how[512];
 
+  if (link->redials > 0) {
+    redial(link);
+    return;
+  }
   if (weft_now_ns() - link->broken_ns <= REFUSED_WORD_NS) return;
   snprintf(how, sizeof how, "cannot be reached: its process ended, or left all its communicators, and nobody has told us why (%s)",
            weft_status_message(link->refused));
@@ -242,7 +273,7 @@ static bool same_node(const coll_link *link)
 static void ring_peer(void *ctx)
 {
   coll_link *link = ctx;
-  if (link->fd >= 0) coll_frame_send(link->fd, COLL_FRAME_BELL, NULL, 0, -1); /* a full socket wakes the peer as well */
+  if (link->fd >= 0) coll_frame_send(link->fd, &link->session, COLL_FRAME_BELL, NULL, 0, -1); /* a full socket wakes the peer as well */
 }
 
 static void cut(void *ctx)
@@ -264,42 +295,66 @@ static weft_status *become_ready(coll_link *link)
   return NULL;
 }
 
-static coll_hello hello_of(coll_link *link, coll_transport transport)
+static weft_status *hello_of(coll_link *link, coll_transport transport, coll_hello *out)
 {
   coll_group *g = link->group;
+  const coll_address *to = &g->addresses[link->peer];
 
-  return (coll_hello){.group_id = g->id, .src_incarnation = g->incarnations[link->rank],
-                      .dst_incarnation = g->addresses[link->peer].magic ? g->addresses[link->peer].incarnation : 0,
+  *out = (coll_hello){.src_incarnation = g->incarnations[link->rank], .dst_incarnation = to->magic ? to->incarnation : 0,
                       .src = link->rank, .dst = link->peer, .size = g->size, .transport = (int32_t)transport,
                       .address = g->addresses[link->rank]};
+  return coll_door_group_id(&to->door, g->public_id, &out->group_id);
 }
 
+/* The peer has proven itself. */
 static weft_status *greet(coll_link *link)
 {
   coll_group *g = link->group;
   bool local = same_node(link);
-  coll_hello hello;
   int memory_fd = -1;
+  pid_t pid = 0;
+  coll_hello hello;
 
-  if (local) WEFT_TRY(coll_shm_new((size_t)coll_settings_get()->ring_bytes, &link->stream, &memory_fd));
-  hello = hello_of(link, local ? COLL_TRANSPORT_SHM : COLL_TRANSPORT_FABRIC);
+  WEFT_TRY(hello_of(link, local ? COLL_TRANSPORT_SHM : COLL_TRANSPORT_FABRIC, &hello));
+  if (local && !coll_door_same_user(link->fd, &pid))
+    return WEFT_ERR(UNAUTHENTICATED, "another user's process listens at the address of rank %d", link->peer);
+  if (local) WEFT_TRY(coll_shm_new((size_t)coll_settings_get()->ring_bytes, pid, &link->stream, &memory_fd));
   weft_status *st = fill_fabric(g, (coll_transport)hello.transport, &hello);
   if (st) return st; /* without shared memory: memory_fd is not open */
-  bool sent = coll_frame_send(link->fd, COLL_FRAME_HELLO, &hello, sizeof hello, memory_fd);
+  bool sent = coll_frame_send(link->fd, &link->session, COLL_FRAME_HELLO, &hello, sizeof hello, memory_fd);
   if (memory_fd >= 0) close(memory_fd);
   if (!sent) return WEFT_ERR(UNAVAILABLE, "greeting rank %d: %s", link->peer, strerror(errno));
   link->state = LINK_GREETING;
   return coll_context_watch(link->fd, g, link->id, false);
 }
 
+/* The challenge begins, or goes on. */
+static weft_status *prove(coll_link *link)
+{
+  link->state = LINK_PROVING;
+  switch (coll_handshake_go_on(&link->shake, link->fd, !same_node(link), &link->session)) {
+  case COLL_SHAKE_DONE: return greet(link);
+  case COLL_SHAKE_WAITS: return coll_context_watch(link->fd, link->group, link->id, false);
+  case COLL_SHAKE_DENIED:
+    return WEFT_ERR(UNAUTHENTICATED, "authentication failed: rank %d and rank %d do not have the same secret (WEFT_COORD_SECRET_FILE), or another process "
+                    "listens at the address of rank %d", link->rank, link->peer, link->peer);
+  case COLL_SHAKE_ENDED: break;
+  }
+  return WEFT_ERR(UNAVAILABLE, "rank %d closed the connection before it was authenticated", link->peer);
+}
+
 static weft_status *dial(coll_link *link)
 {
   coll_group *g = link->group;
   bool local = same_node(link);
+  coll_key pair;
 
+  WEFT_TRY(coll_door_pair_key(&g->addresses[link->peer].door, &pair));
+  coll_handshake_init(&link->shake, true, &pair);
+  coll_key_wipe(&pair);
   WEFT_TRY(coll_dial(&g->addresses[link->peer], local, &link->fd));
   link->reader = (coll_frame_reader){.passed_fd = -1};
-  if (local) return greet(link); /* local connections are made at once */
+  if (local) return prove(link); /* local connections are made at once */
   link->state = LINK_CONNECTING;
   return coll_context_watch(link->fd, g, link->id, true);
 }
@@ -321,8 +376,12 @@ coll_link *coll_link_of_locked(coll_group *g, int local, int peer)
     link->offers_tail = &link->offers;
     *slot = g->open_links = link;
   }
+  errno = 0;
   if (g->addresses[peer].magic) st = dial(link);
-  if (st) on_refused(link, st);
+  if (st && errno == EAGAIN) /* a local socket with a long queue */
+    on_turned_away(link, st);
+  else if (st)
+    on_refused(link, st);
   return link;
 }
 
@@ -347,15 +406,20 @@ weft_status *coll_link_dial_locked(coll_group *g, int local, int peer)
   return st;
 }
 
-static weft_status *open_stream(coll_link *link, const coll_hello *theirs, int memory_fd)
+/* Of a greeting that came on `fd`. */
+static weft_status *open_stream(coll_link *link, const coll_hello *theirs, int fd, int memory_fd)
 {
-  if (theirs->transport == COLL_TRANSPORT_SHM) return coll_shm_open(memory_fd, &link->stream);
-  return coll_fabric_stream(link->group, &theirs->address, theirs->src, theirs->dst, &link->stream);
+  pid_t pid;
+
+  if (theirs->transport != COLL_TRANSPORT_SHM) return coll_fabric_stream(link->group, &theirs->address, theirs->src, theirs->dst, &link->stream);
+  if (!coll_door_same_user(fd, &pid)) return WEFT_ERR(FAILED_PRECONDITION, "a peer offers shared memory over a network");
+  return coll_shm_open(memory_fd, pid, &link->stream);
 }
 
-weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd)
+weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd, coll_session *session)
 {
   int me = hello->dst, peer = hello->src;
+  coll_hello answer;
   char who[256];
 
   if (g->error)
@@ -383,8 +447,8 @@ weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int 
   g->incarnations[peer] = hello->src_incarnation;
   if (!link) return weft_status_dup(g->error);
   if (coll_link_is_ready(link)) return WEFT_ERR(FAILED_PRECONDITION, "ranks %d and %d are connected already", peer, me);
-  if ((link->state == LINK_CONNECTING || link->state == LINK_GREETING) && peer > me) { /* both dialled: ours stays */
-    coll_frame_send(fd, COLL_FRAME_YIELD, NULL, 0, -1);
+  if ((link->state == LINK_CONNECTING || link->state == LINK_PROVING || link->state == LINK_GREETING) && peer > me) { /* both dialled: ours stays */
+    coll_frame_send(fd, session, COLL_FRAME_YIELD, NULL, 0, -1);
     return WEFT_ERR(ALREADY_EXISTS, "our own connection is under way");
   }
   hang_up(link);
@@ -393,21 +457,27 @@ weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int 
   g->refused_count -= link->refused != NULL;
   weft_status_free(WEFT_MOVE(link->refused));
   link->reader = (coll_frame_reader){.passed_fd = -1};
-  WEFT_TRY(open_stream(link, hello, passed_fd));
-  coll_hello answer = hello_of(link, (coll_transport)hello->transport);
+  link->session = *session;
+  weft_status *st = open_stream(link, hello, fd, passed_fd);
+  link->session = (coll_session){0};
+  if (st) return st;
+  WEFT_TRY(hello_of(link, (coll_transport)hello->transport, &answer));
   WEFT_TRY(fill_fabric(g, (coll_transport)hello->transport, &answer));
-  if (!coll_frame_send(fd, COLL_FRAME_ACCEPT, &answer, sizeof answer, -1))
+  if (!coll_frame_send(fd, session, COLL_FRAME_ACCEPT, &answer, sizeof answer, -1))
     return WEFT_ERR(UNAVAILABLE, "the connection closed");
   link->fd = fd;
-  weft_status *st = coll_context_watch(fd, g, link->id, false);
+  link->session = *session;
+  st = coll_context_watch(fd, g, link->id, false);
   if (!st) st = become_ready(link);
   if (st) {
     coll_context_unwatch(fd);
-    link->fd = -1; /* the caller's again */
+    link->fd = -1; /* the caller's again, and so is the session */
+    link->session = (coll_session){0};
     hang_up(link);
     return st;
   }
   if (passed_fd >= 0) close(passed_fd);
+  *session = (coll_session){0};
   return NULL;
 }
 
@@ -486,7 +556,7 @@ static void on_accept(coll_link *link)
     return;
   }
   g->incarnations[link->peer] = hello.src_incarnation;
-  if (!link->stream) st = open_stream(link, &hello, -1);
+  if (!link->stream) st = open_stream(link, &hello, link->fd, -1);
   if (!st) st = become_ready(link);
   if (st) coll_group_fail_locked(g, st, true);
 }
@@ -522,37 +592,64 @@ static coll_link *find_link(coll_group *g, uint64_t id)
   return link;
 }
 
+/* Our connection is under way. */
+static weft_status *connect_on(coll_link *link)
+{
+  int error = 0;
+  socklen_t length = sizeof error;
+
+  if (link->state == LINK_PROVING) return prove(link);
+  getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &length);
+  return error ? WEFT_ERR(UNAVAILABLE, "%s", strerror(error)) : prove(link);
+}
+
+/* ... and has failed.  `st` is taken. */
+static void on_not_connected(coll_link *link, weft_status *st)
+{
+  bool turned_away = link->state == LINK_PROVING && weft_status_code(st) == WEFT_UNAVAILABLE;
+
+  if (!link->group->topology.size) { /* still meeting: the bootstrap tries again */
+    hang_up(link);
+    link->state = LINK_WAITING;
+    snprintf(link->why, sizeof link->why, "%s", weft_status_message(st));
+    weft_status_free(st);
+  } else if (turned_away) {
+    on_turned_away(link, st);
+  } else {
+    on_refused(link, st);
+  }
+}
+
 void coll_link_ready_locked(coll_group *g, uint64_t id)
 {
   coll_link *link = find_link(g, id);
 
   if (!link) coll_fabric_woken(g); /* its descriptor has a number too */
   if (!link || link->fd < 0 || g->error) return;
-  if (link->state == LINK_CONNECTING) {
-    int error = 0;
-    socklen_t length = sizeof error;
-    getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &length);
-    weft_status *st = error ? WEFT_ERR(UNAVAILABLE, "%s", strerror(error)) : greet(link);
-    if (!st) return;
-    if (g->topology.size) return on_refused(link, st);
-    hang_up(link);
-    link->state = LINK_WAITING; /* still meeting: the bootstrap tries again */
-    weft_status_free(st);
+  if (link->state == LINK_CONNECTING || link->state == LINK_PROVING) {
+    weft_status *st = connect_on(link);
+    if (st) on_not_connected(link, st);
     return;
   }
   while (link->fd >= 0 && !g->error) {
-    switch (coll_frame_read(&link->reader, link->fd)) {
+    switch (coll_frame_read(&link->reader, &link->session, link->fd)) {
     case COLL_READ_NONE: return;
     case COLL_READ_FRAME: on_frame(link); break;
     case COLL_READ_GARBAGE: coll_link_garbage(link, "a control frame that is too long"); return;
+    case COLL_READ_FORGED: coll_link_forged(link, "on the control connection"); return;
+    case COLL_READ_DENIED:
+      if (link->state == LINK_GREETING)
+        on_not_connected(link, WEFT_ERR(UNAUTHENTICATED, "authentication failed: rank %d does not accept the proof of rank %d", link->peer, link->rank));
+      else
+        coll_link_garbage(link, "an unknown control frame");
+      return;
     case COLL_READ_END:
       if (link->state == LINK_LEFT || g->frozen) {
         coll_context_unwatch(link->fd);
         close(link->fd);
         link->fd = -1;
       } else if (link->state == LINK_GREETING && !g->topology.size) {
-        hang_up(link);
-        link->state = LINK_WAITING;
+        on_not_connected(link, WEFT_ERR(UNAVAILABLE, "it closed the connection"));
       } else {
         peer_died(link, true, "died: its connection closed");
       }
@@ -580,7 +677,7 @@ void coll_links_tell_end_locked(coll_group *g)
 
   snprintf(reason.text, sizeof reason.text, "%s", weft_status_message(g->ending));
   for (coll_link *link = g->open_links; link; link = link->next_open)
-    if (link->fd >= 0 && link->state == LINK_READY) coll_frame_send(link->fd, COLL_FRAME_ENDING, &reason, sizeof reason, -1);
+    if (link->fd >= 0 && link->state == LINK_READY) coll_frame_send(link->fd, &link->session, COLL_FRAME_ENDING, &reason, sizeof reason, -1);
 }
 
 void coll_links_fail_locked(coll_group *g, const weft_status *st, bool tell_peers)
@@ -598,7 +695,7 @@ void coll_links_fail_locked(coll_group *g, const weft_status *st, bool tell_peer
     memcpy(reason.sent, link->tx_count, sizeof reason.sent);
     posted = WEFT_MAX(posted, reason.posted);
     if (link->fd >= 0) {
-      if (tell_peers && link->state != LINK_CONNECTING) coll_frame_send(link->fd, COLL_FRAME_ABORT, &reason, sizeof reason, -1);
+      if (tell_peers && link->state != LINK_CONNECTING && link->state != LINK_PROVING) coll_frame_send(link->fd, &link->session, COLL_FRAME_ABORT, &reason, sizeof reason, -1);
       coll_context_unwatch(link->fd);
       shutdown(link->fd, SHUT_WR);
     }
@@ -616,7 +713,7 @@ void coll_links_close_locked(coll_group *g)
     next = link->next_open;
     if (link->stream) link->stream->unwanted = g->error && peer_has_ended(link);
     if (link->fd >= 0 && !g->error && link->state == LINK_READY)
-      coll_frame_send(link->fd, COLL_FRAME_GOODBYE, link->tx_count, sizeof link->tx_count, -1);
+      coll_frame_send(link->fd, &link->session, COLL_FRAME_GOODBYE, link->tx_count, sizeof link->tx_count, -1);
     hang_up(link);
     for (coll_offer *o = link->offers, *after; o; o = after) {
       after = o->next;

@@ -35,8 +35,8 @@ typedef enum coll_message_type {
 /* Something happened at the socket of link number `id`. */
 void coll_link_ready_locked(coll_group *g, uint64_t id);
 
-/* A peer's HELLO for this group came on `fd` (taken, with passed_fd, on success).  Errors: why it is refused. */
-WEFT_NODISCARD weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd);
+/* A peer's HELLO for this group came on `fd` (taken, with passed_fd and the session, on success).  Errors: why it is refused. */
+WEFT_NODISCARD weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd, coll_session *session);
 
 /* Connects, or prepares to be connected to.  NULL: the group has failed. */
 coll_link *coll_link_of_locked(coll_group *g, int local, int peer);
@@ -45,6 +45,7 @@ bool coll_link_is_ready(const coll_link *link);
 /* How many collectives the peer had posted when it told us, while we were frozen, that it had failed; -1: it did not. */
 int64_t coll_link_told(const coll_link *link);
 bool coll_link_is_waiting(const coll_link *link); /* for a connection, by either side */
+const char *coll_link_why(const coll_link *link); /* the last connection of one that waits again failed; "": none has */
 
 /* Dials if the link waits, address known.  Unlike above an error spends nothing: the caller may try again. */
 WEFT_NODISCARD weft_status *coll_link_dial_locked(coll_group *g, int local, int peer);

@@ -18,6 +18,7 @@ enum { COLL_SITE_BYTES = COLL_STREAM_UNIT, COLL_EAGER_ROOM = 256 << 10 };
 typedef enum link_state {
   LINK_WAITING,    /* for the peer's connection */
   LINK_CONNECTING, /* our connection is under way */
+  LINK_PROVING,    /* it is there, and the challenge is under way */
   LINK_GREETING,   /* HELLO sent */
   LINK_READY,
   LINK_REFUSED,    /* nobody listens at the peer's address; see link.c */
@@ -40,7 +41,11 @@ struct coll_link {
   int local, rank, peer, fd; /* rank: of ours, number `local`; its communicator may be gone while others of the group are not */
   link_state state;
   coll_stream *stream;       /* NULL until greeting (shm) or ready */
+  coll_handshake shake;      /* of a connection that we made */
+  coll_session session;      /* once the peer has proven itself */
   coll_frame_reader reader;
+  int redials;               /* that many are left, 0: the first has not failed, -1: none is left */
+  char why[200];             /* see coll_link_why */
   coll_fifo sends, recvs;    /* channel 0 */
   coll_header rx;            /* of the message coming in on channel 0 */
   char rx_site[COLL_SITE_BYTES + 1];
@@ -76,6 +81,9 @@ size_t coll_header_put(char *at, const coll_op *op, int type, uint64_t id, int64
 /* The peer is at another operation, or sends what no Weft sends: the group fails. */
 void coll_link_disagree(coll_link *link, const coll_header *h, const char *site, const coll_op *mine);
 void coll_link_garbage(coll_link *link, const char *what);
+
+/* Somebody on the way changed, repeated, reordered or removed what the peer sent: the group fails. */
+void coll_link_forged(coll_link *link, const char *where);
 
 /* Of one message, as much as goes now: true when all of it has gone, or come. */
 bool coll_link_send_some(coll_link *link, int channel, coll_msg *msg, int type);

@@ -1,4 +1,8 @@
-/* collective/listener.c -- sockets: listening, dialling, frames, and connections that have not become links yet. */
+/* collective/listener.c -- sockets: listening, dialling, and connections that have not become links yet.
+ *
+ * Who connects is an entrant until it has proven that it belongs to the job (door.h).  Entrants are few, cost little and
+ * stay for seconds: where there are too many the oldest goes, after a last look at what it has sent.  Then the connection is
+ * held, until it is known what it wants and the communicator that it wants is there. */
 #include <config.h>
 
 #include "collective/listener.h"
@@ -24,13 +28,26 @@
 #include "collective/link.h"
 
 enum { MOST_HELD = 1024, GRAVES = 256, LISTEN_TRIES = 64 };
+enum { MOST_ENTRANTS = 256, MOST_OF_STRANGERS_ADDRESS = 32, MOST_AT_ONCE = 128, KNOWN_ADDRESSES = 64 };
 #define HOLD_NS (120 * WEFT_NS_PER_S)
+#define ENTRANCE_NS (5 * WEFT_NS_PER_S)
+#define COMPLAIN_NS (60 * WEFT_NS_PER_S)
 
-/* A connection that has not said yet, or whose communicator is not made yet. */
-typedef struct held {
+/* A connection that has not proven itself.  The progress thread's, as all below. */
+typedef struct entrant {
   int fd; /* -1: free */
+  bool local;
+  int64_t since_ns;
+  struct in6_addr from; /* of a TCP connection */
+  coll_handshake shake;
+} entrant;
+
+/* A connection of a member of the job that has not said yet what it wants, or whose communicator is not made yet. */
+typedef struct held {
+  int fd; /* -1: taken */
   bool has_hello;
   int64_t since_ns;
+  coll_session session;
   coll_frame_reader reader;
 } held;
 
@@ -39,8 +56,14 @@ static struct {
   bool started WEFT_GUARDED_BY(mu);
   atomic_int local_fd, inet_fd;
   coll_address own WEFT_GUARDED_BY(mu);
-  held *held[MOST_HELD]; /* the progress thread's */
-  atomic_int held_count;
+  coll_key pair; /* set before the sockets are watched */
+  entrant entrants[MOST_ENTRANTS];
+  held *held[MOST_HELD];
+  atomic_int entrant_count, held_count;
+  struct in6_addr known[KNOWN_ADDRESSES]; /* where members have come from */
+  size_t known_count;
+  unsigned long turned_away;
+  int64_t complained_ns;
 } listener = {.mu = WEFT_MUTEX_INITIALIZER, .local_fd = -1, .inet_fd = -1};
 
 static struct {
@@ -48,68 +71,6 @@ static struct {
   struct { uint64_t group_id, posted; char reason[256]; } of[GRAVES] WEFT_GUARDED_BY(mu);
   unsigned next WEFT_GUARDED_BY(mu);
 } graves = {.mu = WEFT_MUTEX_INITIALIZER};
-
-/* ---- frames ---- */
-
-bool coll_frame_send(int fd, coll_frame_type type, const void *payload, size_t bytes, int passed_fd)
-{
-  coll_frame frame = {type, (uint32_t)bytes};
-  struct iovec parts[2] = {{&frame, sizeof frame}, {(void *)payload, bytes}};
-  union { struct cmsghdr header; char room[CMSG_SPACE(sizeof(int))]; } control = {0};
-  struct msghdr message = {.msg_iov = parts, .msg_iovlen = bytes ? 2 : 1};
-  ssize_t sent;
-
-  if (passed_fd >= 0) {
-    message.msg_control = &control;
-    message.msg_controllen = sizeof control.room;
-    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(c), &passed_fd, sizeof(int));
-  }
-  do {
-    sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  return sent == (ssize_t)(sizeof frame + bytes);
-}
-
-static void keep_passed_fd(coll_frame_reader *reader, struct msghdr *message)
-{
-  for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; i++) {
-      int fd;
-      memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
-      if (reader->passed_fd < 0)
-        reader->passed_fd = fd;
-      else
-        close(fd);
-    }
-  }
-}
-
-coll_read_result coll_frame_read(coll_frame_reader *reader, int fd)
-{
-  if (reader->got >= sizeof reader->frame && reader->got == sizeof reader->frame + reader->frame.bytes) reader->got = 0;
-  for (;;) {
-    bool in_head = reader->got < sizeof reader->frame;
-    size_t want = in_head ? sizeof reader->frame - reader->got : sizeof reader->frame + reader->frame.bytes - reader->got;
-    if (!in_head && want == 0) return COLL_READ_FRAME;
-    char *at = in_head ? (char *)&reader->frame + reader->got : reader->payload + (reader->got - sizeof reader->frame);
-    struct iovec part = {at, want};
-    union { struct cmsghdr header; char room[CMSG_SPACE(4 * sizeof(int))]; } control;
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.room};
-    ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? COLL_READ_NONE : COLL_READ_END;
-    if (n == 0) return COLL_READ_END;
-    keep_passed_fd(reader, &message);
-    reader->got += (size_t)n;
-    if (reader->got == sizeof reader->frame && reader->frame.bytes > COLL_MOST_FRAME_BYTES) return COLL_READ_GARBAGE;
-  }
-}
 
 /* ---- dialling ---- */
 
@@ -292,7 +253,11 @@ weft_status *coll_listener_start(coll_address *out)
 
   weft_mutex_lock(&listener.mu);
   if (!listener.started) {
-    st = listen_local(&listener.own);
+    for (int i = 0; i < MOST_ENTRANTS; i++) listener.entrants[i].fd = -1;
+    coll_key door;
+    st = coll_door_own(&door);
+    if (!st) st = coll_door_pair_key(&door, &listener.pair);
+    if (!st) st = listen_local(&listener.own);
     if (!st) st = listen_inet(&listener.own);
     if (!st) st = coll_context_watch(listener.local_fd, NULL, 0, false);
     if (!st) st = coll_context_watch(listener.inet_fd, NULL, 0, false);
@@ -310,6 +275,15 @@ weft_status *coll_listener_start(coll_address *out)
   return st;
 }
 
+static void drop_entrant(entrant *e)
+{
+  coll_context_unwatch(e->fd);
+  close(e->fd);
+  coll_key_wipe(&e->shake.pair);
+  e->fd = -1;
+  atomic_fetch_sub(&listener.entrant_count, 1);
+}
+
 static void drop(int slot)
 {
   held *h = listener.held[slot];
@@ -319,6 +293,7 @@ static void drop(int slot)
     coll_context_unwatch(h->fd);
     close(h->fd);
   }
+  coll_session_fini(&h->session);
   free(h);
   listener.held[slot] = NULL;
   atomic_fetch_sub(&listener.held_count, 1);
@@ -328,6 +303,8 @@ void coll_listener_stop(void) /* the progress thread has ended */
 {
   weft_mutex_lock(&listener.mu);
   close_all();
+  for (int i = 0; i < MOST_ENTRANTS && listener.started; i++)
+    if (listener.entrants[i].fd >= 0) drop_entrant(&listener.entrants[i]);
   for (int i = 0; i < MOST_HELD; i++)
     if (listener.held[i]) drop(i);
   listener.started = false;
@@ -346,15 +323,15 @@ void coll_listener_bury(uint64_t group_id, uint64_t posted, const char *reason)
 
 /* ---- serving ---- */
 
-static void refuse(int fd, weft_code code, const char *text)
+static void refuse(held *h, weft_code code, const char *text)
 {
   coll_reason reason = {.code = code};
 
   snprintf(reason.text, sizeof reason.text, "%s", text);
-  coll_frame_send(fd, COLL_FRAME_REFUSE, &reason, sizeof reason, -1);
+  coll_frame_send(h->fd, &h->session, COLL_FRAME_REFUSE, &reason, sizeof reason, -1);
 }
 
-static void answer(int fd, const coll_query *q)
+static void answer(held *h, const coll_query *q)
 {
   coll_answer a = {0};
   coll_group *g = coll_context_find(q->group_id, q->rank);
@@ -385,11 +362,11 @@ static void answer(int fd, const coll_query *q)
     snprintf(a.spent, sizeof a.spent, "%s", graves.of[i].reason);
   }
   weft_mutex_unlock(&graves.mu);
-  coll_frame_send(fd, COLL_FRAME_ANSWER, &a, sizeof a, -1);
+  coll_frame_send(h->fd, &h->session, COLL_FRAME_ANSWER, &a, sizeof a, -1);
 }
 
 /* The recorder's text, with as many operations as a socket takes at once. */
-static void tell_flight(int fd)
+static void tell_flight(held *h)
 {
   enum { MOST_TEXT = 96 << 10, MOST_OPERATIONS = 1024 };
   WEFT_AUTO_STR text = NULL;
@@ -403,7 +380,7 @@ static void tell_flight(int fd)
   bytes = WEFT_MIN(bytes, (size_t)MOST_TEXT);
   for (size_t at = 0, n; at < bytes; at += n) {
     n = WEFT_MIN(bytes - at, (size_t)COLL_MOST_FRAME_BYTES);
-    if (!coll_frame_send(fd, COLL_FRAME_TEXT, text + at, n, -1)) return;
+    if (!coll_frame_send(h->fd, &h->session, COLL_FRAME_TEXT, text + at, n, -1)) return;
   }
 }
 
@@ -421,12 +398,12 @@ static bool place_hello(held *h)
     for (int i = 0; i < GRAVES; i++)
       if (graves.of[i].group_id == hello.group_id) memcpy(reason, graves.of[i].reason, sizeof reason);
     weft_mutex_unlock(&graves.mu);
-    if (reason[0]) refuse(h->fd, WEFT_ABORTED, reason);
+    if (reason[0]) refuse(h, WEFT_ABORTED, reason);
     return reason[0] != '\0';
   }
   coll_group_lock(g);
   coll_context_unwatch(h->fd); /* the link watches it under its own number */
-  st = coll_link_adopt_locked(g, &hello, h->fd, h->reader.passed_fd);
+  st = coll_link_adopt_locked(g, &hello, h->fd, h->reader.passed_fd, &h->session);
   coll_group_unlock(g);
   coll_group_release(g);
   if (!st) {
@@ -434,7 +411,7 @@ static bool place_hello(held *h)
     return true;
   }
   bool wait = weft_status_code(st) == WEFT_UNAVAILABLE; /* the communicator is being made */
-  if (!wait && weft_status_code(st) != WEFT_ALREADY_EXISTS) refuse(h->fd, weft_status_code(st), weft_status_message(st));
+  if (!wait && weft_status_code(st) != WEFT_ALREADY_EXISTS) refuse(h, weft_status_code(st), weft_status_message(st));
   weft_status_free(st);
   return !wait;
 }
@@ -442,7 +419,7 @@ static bool place_hello(held *h)
 static bool serve(held *h)
 {
   if (h->has_hello) return place_hello(h);
-  switch (coll_frame_read(&h->reader, h->fd)) {
+  switch (coll_frame_read(&h->reader, &h->session, h->fd)) {
   case COLL_READ_NONE: return false;
   case COLL_READ_FRAME: break;
   default: return true;
@@ -450,11 +427,11 @@ static bool serve(held *h)
   if (h->reader.frame.type == COLL_FRAME_QUERY && h->reader.frame.bytes == sizeof(coll_query)) {
     coll_query q;
     memcpy(&q, h->reader.payload, sizeof q);
-    answer(h->fd, &q);
+    answer(h, &q);
     return true;
   }
   if (h->reader.frame.type == COLL_FRAME_FLIGHT) {
-    tell_flight(h->fd);
+    tell_flight(h);
     return true;
   }
   if (h->reader.frame.type != COLL_FRAME_HELLO || h->reader.frame.bytes != sizeof(coll_hello)) return true;
@@ -462,25 +439,140 @@ static bool serve(held *h)
   return place_hello(h);
 }
 
-static void accept_all(int listening_fd)
+/* ---- entering ---- */
+
+/* Strangers come and go without a line for each. */
+static void complain(const char *what)
 {
-  for (int fd; listening_fd >= 0 && (fd = accept4(listening_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
-    int slot = 0;
-    while (slot < MOST_HELD && listener.held[slot]) slot++;
-    held *h = slot < MOST_HELD ? calloc(1, sizeof *h) : NULL;
-    weft_status *st = h ? coll_context_watch(fd, NULL, 0, false) : NULL;
-    if (!h || st) {
-      weft_status_ignore(st);
-      free(h);
-      close(fd);
+  int64_t now_ns = weft_now_ns();
+
+  listener.turned_away++;
+  WEFT_LOG("coll", DEBUG, "a connection to this process's collectives %s", what);
+  if (listener.complained_ns && now_ns - listener.complained_ns < COMPLAIN_NS) return;
+  listener.complained_ns = now_ns;
+  WEFT_LOG("coll", WARN, "a connection to this process's collectives %s; %lu were turned away so far", what, listener.turned_away);
+}
+
+static bool is_known(const struct in6_addr *from)
+{
+  for (size_t i = 0; i < WEFT_MIN(listener.known_count, (size_t)KNOWN_ADDRESSES); i++)
+    if (memcmp(&listener.known[i], from, sizeof *from) == 0) return true;
+  return false;
+}
+
+/* It has proven itself: it is held now. */
+static void admit(entrant *e, coll_session *session)
+{
+  int slot = 0;
+
+  while (slot < MOST_HELD && listener.held[slot]) slot++;
+  held *h = slot < MOST_HELD ? calloc(1, sizeof *h) : NULL;
+  if (!h) {
+    coll_session_fini(session);
+    drop_entrant(e);
+    return;
+  }
+  if (!e->local && !is_known(&e->from)) listener.known[listener.known_count++ % KNOWN_ADDRESSES] = e->from;
+  *h = (held){.fd = e->fd, .since_ns = weft_now_ns(), .session = *session, .reader = {.passed_fd = -1}};
+  listener.held[slot] = h;
+  atomic_fetch_add(&listener.held_count, 1);
+  coll_key_wipe(&e->shake.pair);
+  e->fd = -1;
+  atomic_fetch_sub(&listener.entrant_count, 1);
+  if (serve(h)) drop(slot);
+}
+
+/* Looks at what an entrant has sent. */
+static void hear(entrant *e, int64_t now_ns)
+{
+  coll_session session;
+
+  switch (coll_handshake_go_on(&e->shake, e->fd, !e->local, &session)) {
+  case COLL_SHAKE_DONE: admit(e, &session); return;
+  case COLL_SHAKE_DENIED:
+    coll_door_deny(e->fd);
+    complain("did not prove that it belongs to the job");
+    break;
+  case COLL_SHAKE_WAITS:
+    if (now_ns - e->since_ns <= ENTRANCE_NS) return;
+    complain("said nothing for too long");
+    break;
+  case COLL_SHAKE_ENDED: break;
+  }
+  drop_entrant(e);
+}
+
+/* A free place; where there is none, or strangers of one address have many, that of the oldest. */
+static entrant *make_room(bool local, const struct in6_addr *from, int64_t now_ns)
+{
+  bool known = local || is_known(from);
+  entrant *room = NULL, *oldest = NULL, *oldest_there = NULL;
+  int there = 0;
+
+  for (entrant *e = listener.entrants; e < listener.entrants + MOST_ENTRANTS; e++) {
+    if (e->fd < 0) {
+      room = e;
       continue;
     }
-    if (listening_fd == listener.inet_fd) tune(fd);
-    h->fd = fd;
-    h->since_ns = weft_now_ns();
-    h->reader.passed_fd = -1;
-    listener.held[slot] = h;
-    atomic_fetch_add(&listener.held_count, 1);
+    bool same = !local && !e->local && memcmp(&e->from, from, sizeof *from) == 0;
+    there += same;
+    if (same && (!oldest_there || e->since_ns < oldest_there->since_ns)) oldest_there = e;
+    if (!oldest || e->since_ns < oldest->since_ns) oldest = e;
+  }
+  if (!known && there >= MOST_OF_STRANGERS_ADDRESS) room = oldest_there;
+  if (!room) room = oldest;
+  if (room->fd >= 0) hear(room, now_ns); /* its message may just have come */
+  if (room->fd >= 0) {
+    complain("made way for newer ones without having proven that it belongs to the job");
+    drop_entrant(room);
+  }
+  return room;
+}
+
+static void enter(int fd, bool local, const struct in6_addr *from)
+{
+  int64_t now_ns = weft_now_ns();
+  entrant *e = make_room(local, from, now_ns);
+  weft_status *st = coll_context_watch(fd, NULL, 0, false);
+
+  if (st) {
+    weft_status_ignore(st);
+    close(fd);
+    return;
+  }
+  *e = (entrant){.fd = fd, .local = local, .since_ns = now_ns, .from = *from};
+  coll_handshake_init(&e->shake, false, &listener.pair);
+  atomic_fetch_add(&listener.entrant_count, 1);
+  hear(e, now_ns);
+}
+
+/* As an IPv6 address. */
+static struct in6_addr address_of(const struct sockaddr_storage *name)
+{
+  struct in6_addr out = IN6ADDR_ANY_INIT;
+
+  if (name->ss_family == AF_INET6) out = ((const struct sockaddr_in6 *)name)->sin6_addr;
+  if (name->ss_family == AF_INET) memcpy(&out.s6_addr[12], &((const struct sockaddr_in *)name)->sin_addr, 4);
+  return out;
+}
+
+static void accept_some(int listening_fd, bool local)
+{
+  for (int i = 0; i < MOST_AT_ONCE && listening_fd >= 0; i++) {
+    struct sockaddr_storage name = {0};
+    socklen_t length = sizeof name;
+    pid_t pid;
+    int fd = accept4(listening_fd, (struct sockaddr *)&name, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) return;
+    if (local && !coll_door_same_user(fd, &pid)) {
+      coll_door_deny(fd);
+      close(fd);
+      complain("came from another user of this machine");
+      continue;
+    }
+    if (!local) tune(fd);
+    struct in6_addr from = address_of(&name);
+    enter(fd, local, &from);
   }
 }
 
@@ -488,15 +580,28 @@ void coll_listener_ready(void)
 {
   int64_t now_ns = weft_now_ns();
 
-  accept_all(listener.local_fd);
-  accept_all(listener.inet_fd);
+  for (int i = 0; i < MOST_ENTRANTS && atomic_load(&listener.entrant_count); i++)
+    if (listener.entrants[i].fd >= 0) hear(&listener.entrants[i], now_ns);
+  accept_some(listener.local_fd, true);
+  accept_some(listener.inet_fd, false);
   for (int i = 0; i < MOST_HELD && atomic_load(&listener.held_count); i++)
     if (listener.held[i] && (serve(listener.held[i]) || now_ns - listener.held[i]->since_ns > HOLD_NS)) drop(i);
 }
 
-bool coll_listener_holds(void) { return atomic_load(&listener.held_count) > 0; }
+/* When the next entrant has been here for too long; INT64_MAX: there is none. */
+static int64_t entrance_ends_ns(void)
+{
+  int64_t first_ns = INT64_MAX;
+
+  for (int i = 0; i < MOST_ENTRANTS && atomic_load(&listener.entrant_count); i++)
+    if (listener.entrants[i].fd >= 0) first_ns = WEFT_MIN(first_ns, listener.entrants[i].since_ns + ENTRANCE_NS + 1);
+  return first_ns;
+}
+
+bool coll_listener_is_due(void) { return atomic_load(&listener.held_count) > 0 || entrance_ends_ns() <= weft_now_ns(); }
 
 int64_t coll_listener_timer_ns(void)
 {
-  return coll_listener_holds() ? weft_now_ns() + 20 * WEFT_NS_PER_MS : INT64_MAX; /* a communicator may have been made */
+  if (atomic_load(&listener.held_count) > 0) return weft_now_ns() + 20 * WEFT_NS_PER_MS; /* a communicator may have been made */
+  return entrance_ends_ns();
 }

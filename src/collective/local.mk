@@ -8,9 +8,11 @@ libweftjob_la_SOURCES += \
   %D%/comm.c \
   %D%/context.c %D%/context.h \
   %D%/diagnose.c \
+  %D%/door.c %D%/door.h \
   %D%/engine.c \
   %D%/fabric/fabric.c %D%/fabric/library.c %D%/fabric/fabric.h \
   %D%/fault.c \
+  %D%/frame.c %D%/frame.h \
   %D%/flight.c %D%/flight.h \
   %D%/group.c %D%/internal.h \
   %D%/link.c %D%/link.h %D%/link_state.h %D%/message.c %D%/p2p.c \
@@ -21,6 +23,7 @@ libweftjob_la_SOURCES += \
   %D%/prepare.c %D%/prepare.h \
   %D%/reduce.c %D%/reduce.h \
   %D%/problem.c %D%/schedule.c %D%/schedule.h \
+  %D%/seal.c %D%/seal.h \
   %D%/select.c %D%/select.h \
   %D%/settings.c %D%/settings.h \
   %D%/simulate.c %D%/simulate.h \

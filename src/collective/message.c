@@ -69,6 +69,14 @@ void coll_link_garbage(coll_link *link, const char *what)
   coll_group_fail_locked(link->group, WEFT_ERR(FAILED_PRECONDITION, "%s sent garbage: %s", who, what), true);
 }
 
+void coll_link_forged(coll_link *link, const char *where)
+{
+  char who[256];
+
+  coll_rank_describe(link->group, link->peer, who, sizeof who);
+  coll_group_fail_locked(link->group, WEFT_ERR(FAILED_PRECONDITION, "integrity: a message from %s was changed, repeated, reordered or removed on its way (%s)", who, where), true);
+}
+
 /* ---- payloads ---- */
 
 /* Writes the header into a unit of its own, and the site after it.  Returns the bytes used. */

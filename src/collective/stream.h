@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/status.h"
 
@@ -61,9 +62,9 @@ struct coll_stream {
 };
 
 /* Shared memory between two processes.  The maker hands *out_fd (a sealed memfd, to be closed by the caller) to the
- * peer, which opens it; `first` is true for the maker. */
-WEFT_NODISCARD weft_status *coll_shm_new(size_t ring_bytes, coll_stream **out_stream, int *out_fd);
-WEFT_NODISCARD weft_status *coll_shm_open(int fd, coll_stream **out_stream);
+ * peer, which opens it.  peer_pid: of the process at the other end of the socket that it goes through, as the kernel says. */
+WEFT_NODISCARD weft_status *coll_shm_new(size_t ring_bytes, pid_t peer_pid, coll_stream **out_stream, int *out_fd);
+WEFT_NODISCARD weft_status *coll_shm_open(int fd, pid_t peer_pid, coll_stream **out_stream);
 
 /* Decorates `inner` (taken, also on failure) with the faults of a specification, for example "drop@3", "delay@1=200ms"; see
  * docs/collectives.md.  `disconnect` cuts the control connection. */

@@ -69,6 +69,7 @@ static bool meet(stage *s, input *in)
   coll_address *addresses = calloc(SIZE, sizeof *addresses);
   weft_comm_spec spec = {.name = "fuzz", .size = SIZE, .ranks = (int[]){ME}, .rank_count = 1, .incarnation = 8, .timeout_ns = -1, .warn_ns = -1};
   coll_hello hello = greeting(in);
+  coll_session session = {0};
   int sockets[2], memory;
 
   FUZZ_TRUE(addresses != NULL);
@@ -77,12 +78,12 @@ static bool meet(stage *s, input *in)
   s->comm = s->group->locals[0];
   FUZZ_OK(coll_context_add(s->group));
   FUZZ_OK(coll_bootstrap_known(s->group, addresses));
-  FUZZ_OK(coll_shm_new(RING_BYTES, &s->peer, &memory));
+  FUZZ_OK(coll_shm_new(RING_BYTES, getpid(), &s->peer, &memory));
   s->peer->ring = no_bell;
   FUZZ_TRUE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets) == 0);
   s->control = sockets[0];
   coll_group_lock(s->group);
-  weft_status *refused = coll_link_adopt_locked(s->group, &hello, sockets[1], memory);
+  weft_status *refused = coll_link_adopt_locked(s->group, &hello, sockets[1], memory, &session);
   coll_group_unlock(s->group);
   if (!refused) return true;
   weft_status_free(refused);

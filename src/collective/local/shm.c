@@ -43,7 +43,6 @@ typedef enum reading { READING_UNTRIED, READING_WORKS, READING_FAILS } reading;
 typedef struct shm_side {
   _Alignas(64) _Atomic uint64_t cookie; /* a random number, which it also has at `cookie_at`; 0: not yet */
   uint64_t cookie_at;
-  int32_t pid;
   atomic_int reads; /* `reading`: can it read the other's memory? */
   _Alignas(64) _Atomic uint64_t lent_at; /* byte n of all that it ever lent is at this address + n */
   atomic_int revoked;
@@ -74,6 +73,7 @@ typedef struct shm_stream {
   uint64_t lent, taken; /* bytes since the beginning of time */
   char *into;           /* what is borrowed goes there */
   size_t into_bytes;
+  pid_t peer_pid;       /* as the kernel says */
   bool lending, corrupt;
 } shm_stream;
 
@@ -171,7 +171,7 @@ enum { BULK_BYTES = 32 << 10, READ_AT_ONCE = 1 << 20 };
 static bool read_peer(const shm_stream *s, void *into, uint64_t at, size_t bytes)
 {
   struct iovec local = {into, bytes}, remote = {(void *)(uintptr_t)at, bytes};
-  return process_vm_readv(s->peer->pid, &local, 1, &remote, 1, 0) == (ssize_t)bytes;
+  return process_vm_readv(s->peer_pid, &local, 1, &remote, 1, 0) == (ssize_t)bytes;
 }
 
 /* Can we read the peer's memory?  Another process of that number, in another namespace, does not have the cookie. */
@@ -187,7 +187,6 @@ static void try_reading(shm_stream *s)
 static void introduce(shm_stream *s)
 {
   while (getrandom(&s->cookie, sizeof s->cookie, 0) != sizeof s->cookie || !s->cookie) {}
-  s->self->pid = (int32_t)getpid();
   s->self->cookie_at = (uintptr_t)&s->cookie;
   atomic_store_explicit(&s->self->cookie, s->cookie, memory_order_release);
   try_reading(s);
@@ -296,7 +295,7 @@ static char *map_twice(int fd, off_t offset, size_t size)
   return area;
 }
 
-static weft_status *map_all(int fd, size_t ring_bytes, bool maker, coll_stream **out_stream)
+static weft_status *map_all(int fd, size_t ring_bytes, bool maker, pid_t peer_pid, coll_stream **out_stream)
 {
   shm_stream *s = calloc(1, sizeof *s);
   void *header = mmap(NULL, CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -320,6 +319,7 @@ static weft_status *map_all(int fd, size_t ring_bytes, bool maker, coll_stream *
     return st;
   }
   s->base.ops = &shm_ops;
+  s->peer_pid = peer_pid;
   s->self = &s->header->sides[!maker];
   s->peer = &s->header->sides[maker];
   introduce(s);
@@ -334,7 +334,7 @@ static off_t file_bytes(size_t ring_bytes)
   return bytes;
 }
 
-weft_status *coll_shm_new(size_t ring_bytes, coll_stream **out_stream, int *out_fd)
+weft_status *coll_shm_new(size_t ring_bytes, pid_t peer_pid, coll_stream **out_stream, int *out_fd)
 {
   int fd = memfd_create("weft-coll", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   weft_status *st = NULL;
@@ -344,7 +344,7 @@ weft_status *coll_shm_new(size_t ring_bytes, coll_stream **out_stream, int *out_
   if (fd < 0 || ftruncate(fd, file_bytes(ring_bytes)) != 0 ||
       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     st = WEFT_ERR(RESOURCE_EXHAUSTED, "shared memory of %lld bytes: %s", (long long)file_bytes(ring_bytes), strerror(errno));
-  if (!st) st = map_all(fd, ring_bytes, true, out_stream);
+  if (!st) st = map_all(fd, ring_bytes, true, peer_pid, out_stream);
   if (st) {
     if (fd >= 0) close(fd);
     return st;
@@ -356,7 +356,7 @@ weft_status *coll_shm_new(size_t ring_bytes, coll_stream **out_stream, int *out_
   return NULL;
 }
 
-weft_status *coll_shm_open(int fd, coll_stream **out_stream)
+weft_status *coll_shm_open(int fd, pid_t peer_pid, coll_stream **out_stream)
 {
   struct stat info;
   int seals = fcntl(fd, F_GET_SEALS);
@@ -369,5 +369,5 @@ weft_status *coll_shm_open(int fd, coll_stream **out_stream)
       words[1] < 4096 || words[1] > UINT64_C(1) << 30 || (words[1] & (words[1] - 1)) ||
       file_bytes((size_t)words[1]) != info.st_size)
     return WEFT_ERR(FAILED_PRECONDITION, "a peer offered shared memory of another kind");
-  return map_all(fd, (size_t)words[1], false, out_stream);
+  return map_all(fd, (size_t)words[1], false, peer_pid, out_stream);
 }

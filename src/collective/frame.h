@@ -1,0 +1,91 @@
+/* collective/frame.h -- the frames of a control connection.
+ *
+ * A frame is a coll_frame and its payload.  Over a network both are sealed with the session's keys: the payload is encrypted,
+ * and a tag follows it.  On a local socket they go as they are. */
+#ifndef WEFT_COLLECTIVE_FRAME_H
+#define WEFT_COLLECTIVE_FRAME_H
+
+#include "collective/address.h"
+
+typedef enum coll_frame_type {
+  COLL_FRAME_BELL = 1, /* look at the shared memory */
+  COLL_FRAME_HELLO,    /* coll_hello, with the memfd if there is one */
+  COLL_FRAME_ACCEPT,   /* coll_hello of the other side */
+  COLL_FRAME_REFUSE,   /* code, text */
+  COLL_FRAME_ABORT,    /* coll_reason: the sender's communicator is spent */
+  COLL_FRAME_ENDING,   /* coll_reason: it will be once it has ended so many operations, and the sender goes on until then */
+  COLL_FRAME_YIELD,    /* both sides dialled: the lower rank's connection stays, and this is not it */
+  COLL_FRAME_GOODBYE,  /* the sender destroyed its communicator in peace; how many messages it sent, by channel */
+  COLL_FRAME_QUERY,    /* coll_query: what does this rank do? */
+  COLL_FRAME_ANSWER,   /* coll_answer */
+  COLL_FRAME_FLIGHT,   /* what does this process's flight recorder say? */
+  COLL_FRAME_TEXT,     /* a part of the answer; the last one ends with the connection */
+  COLL_FRAME_DENIED,   /* COLL_DENIED_TEXT: the other side did not prove that it belongs to the job.  Never sealed */
+} coll_frame_type;
+
+typedef struct coll_frame {
+  uint32_t type, bytes; /* of the payload that follows */
+} coll_frame;
+
+enum { COLL_MOST_FRAME_BYTES = 4096 };
+
+#define COLL_DENIED_TEXT "authentication required"
+
+typedef struct coll_hello {
+  uint64_t group_id, src_incarnation, dst_incarnation; /* dst: 0 if not known yet */
+  int32_t src, dst, size, transport;                   /* coll_transport */
+  coll_address address;                                /* of src */
+} coll_hello;
+
+typedef enum coll_transport { COLL_TRANSPORT_SHM = 1, COLL_TRANSPORT_FABRIC } coll_transport;
+
+typedef struct coll_reason {
+  int32_t code;
+  int32_t origin;  /* the rank that gave up */
+  uint64_t posted; /* collectives, by the sender's rank */
+  uint64_t ended;  /* and how many of them ended well, so that they still may at others */
+  uint64_t sent[2]; /* messages on each channel */
+  uint64_t lost;    /* an incarnation that has died, 0: none known */
+  uint32_t bereaved, reserved; /* 1: for a member has died, so that nothing goes on */
+  char text[1992];
+} coll_reason;
+
+typedef struct coll_query {
+  uint64_t group_id, seq;
+  int32_t rank, reserved;
+} coll_query;
+
+typedef struct coll_answer {
+  int32_t known;        /* the rank is in a communicator of that id */
+  int32_t arrived;      /* it has posted operation seq */
+  int64_t arrived_ago_ns;
+  uint64_t posted, ended;
+  char text[512];       /* coll_flight_status_locked */
+  char spent[512];      /* why its communicator is spent; "" if it is not */
+} coll_answer;
+
+/* Sends a frame without blocking (passed_fd -1: none goes along; only local sockets take one).  False if it did not go out
+ * whole.  session: NULL, or without seals: as it is. */
+bool coll_frame_send(int fd, coll_session *session, coll_frame_type type, const void *payload, size_t bytes, int passed_fd);
+
+/* Collects one frame's bytes from a non-blocking socket. */
+typedef struct coll_frame_reader {
+  coll_frame frame;
+  size_t got;
+  int passed_fd; /* -1: none */
+  _Alignas(8) char payload[COLL_MOST_FRAME_BYTES + COLL_TAG_BYTES];
+} coll_frame_reader;
+
+typedef enum coll_read_result {
+  COLL_READ_NONE,
+  COLL_READ_FRAME,
+  COLL_READ_END,
+  COLL_READ_GARBAGE,
+  COLL_READ_DENIED, /* by a peer that has not sent a sealed frame yet */
+  COLL_READ_FORGED, /* a frame does not open: it was changed, repeated, or some before it are missing */
+} coll_read_result;
+
+/* Reads on.  After COLL_READ_FRAME the reader holds a frame until the next call. */
+coll_read_result coll_frame_read(coll_frame_reader *reader, coll_session *session, int fd);
+
+#endif

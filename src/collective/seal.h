@@ -1,0 +1,51 @@
+/* collective/seal.h -- keys, what is derived from them, and messages that are sealed with them.  OpenSSL's home here.
+ *
+ * A sealed message is encrypted and authenticated by AES-256-GCM.  Its nonce is the lane that it travels in and its number
+ * there, which both sides count and nobody sends: a message that was forged, repeated, reordered, cut or taken from
+ * another connection does not open. */
+#ifndef WEFT_COLLECTIVE_SEAL_H
+#define WEFT_COLLECTIVE_SEAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { COLL_KEY_BYTES = 32, COLL_TAG_BYTES = 16 };
+
+typedef struct coll_key {
+  uint8_t bytes[COLL_KEY_BYTES];
+} coll_key;
+
+typedef struct coll_part_of_key {
+  const void *at;
+  size_t bytes;
+} coll_part_of_key;
+
+/* *out = HMAC-SHA256(key, label, 0, parts...).  Different labels give independent keys.  False: OpenSSL has no memory. */
+bool coll_key_derive(const coll_key *key, const char *label, const coll_part_of_key *parts, int count, coll_key *out);
+
+/* In time that does not depend on the contents. */
+bool coll_key_equal(const coll_key *a, const coll_key *b);
+
+void coll_key_wipe(coll_key *key);
+
+WEFT_NODISCARD weft_status *coll_random(void *out, size_t bytes);
+
+/* One direction of a connection.  Not thread-safe. */
+typedef struct coll_seal coll_seal;
+
+WEFT_NODISCARD weft_status *coll_seal_new(const coll_key *key, bool closes, coll_seal **out_seal); /* closes: for the sender */
+void coll_seal_free(coll_seal *seal); /* NULL is fine */
+
+/* Encrypts body[body_bytes] in place and authenticates it together with head[head_bytes], which stays as it is.  A nonce
+ * (lane, number) is used once. */
+bool coll_seal_close(coll_seal *seal, uint32_t lane, uint64_t number, const void *head, size_t head_bytes, void *body, size_t body_bytes,
+                     uint8_t tag[COLL_TAG_BYTES]);
+
+/* The reverse.  False: this is not the message of that number, or it was changed; the body's contents are then undefined. */
+bool coll_seal_open(coll_seal *seal, uint32_t lane, uint64_t number, const void *head, size_t head_bytes, void *body, size_t body_bytes,
+                    const uint8_t tag[COLL_TAG_BYTES]);
+
+#endif
