@@ -10,7 +10,7 @@
 #include "runtime/trace.h"
 
 const char *const pjrt_memory_kinds[PJRT_MEMORY_KINDS] = {"device", "pinned_host", "unpinned_host"};
-const char pjrt_device_kind[] = "cpu";
+const char pjrt_device_kind[] = "Weft CPU"; /* jax.export looks for "cpu" in it */
 
 /* ---- user data of memories: a few slots, set at client creation ---- */
 
@@ -53,9 +53,9 @@ static const PJRT_Memory_FunctionTable memory_table = {.struct_size = sizeof mem
 void pjrt_describe(PJRT_DeviceDescription *d, int id, int process_index, int local_ordinal)
 {
   *d = (PJRT_DeviceDescription){.id = id, .process_index = process_index, .local_ordinal = local_ordinal};
-  /* as XLA's devices are called, which JAX's users and tests know */
-  snprintf(d->debug_string, sizeof d->debug_string, "cpu:%d", id);
-  snprintf(d->to_string, sizeof d->to_string, "CpuDevice(id=%d)", id);
+  /* what JAX prints for a device: it tells Weft from XLA:CPU, whose platform name is the same */
+  snprintf(d->debug_string, sizeof d->debug_string, "weft:%d", id);
+  snprintf(d->to_string, sizeof d->to_string, "WeftDevice(id=%d)", id);
 }
 
 weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, int process_index, int local_ordinal,

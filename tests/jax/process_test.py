@@ -27,7 +27,8 @@ def run(code, *args, interrupt=None, **settings):
     """Status and output of a Python process; `interrupt`: the signal that it gets when it has printed a line."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_", "WEFT_NUM"))}
     env.update(WEFT_PJRT_PLUGIN=PLUGIN, PYTHONPATH=PACKAGE, PYTHONWARNINGS="ignore")
-    env.update({k: v for k, v in dict({"JAX_PLATFORMS": "weft"}, **settings).items() if v is not None})
+    for name, value in dict({"JAX_PLATFORMS": "weft"}, **settings).items():
+        env.pop(name, None) if value is None else env.update({name: value})
     p = subprocess.Popen([PYTHON, "-c", textwrap.dedent(code), *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                          start_new_session=True)
     try:
@@ -65,6 +66,53 @@ def platforms_come_in_the_order_that_was_asked_for():
 
 def the_package_and_the_environment_may_both_name_the_plugin():
     ends_with("2 True True", run(DEVICES, PJRT_NAMES_AND_LIBRARY_PATHS="weft:" + PLUGIN, WEFT_NUM_DEVICES="2"))
+
+
+def devices_say_that_they_are_wefts():
+    code, out = run("""
+        import jax
+        d = jax.devices()[0]
+        print(repr(d), "|", d, "|", d.device_kind, "|", d.client.platform_version.splitlines()[-1].split()[0], "|", d.platform)
+    """, JAX_PLATFORMS="weft,cpu")
+    assert (code, out) == (0, "WeftDevice(id=0) | weft:0 | Weft CPU | weft | cpu\n"), (code, out)  # and not a word of warning
+
+
+# A program that tries again does not go on, on XLA:CPU, either.
+TWICE = """
+    import jax
+    for _ in range(2):
+        try:
+            print(jax.devices())
+        except RuntimeError as e:
+            print("stopped:", e)
+"""
+
+
+def stops_with(words, **settings):
+    code, out = run(TWICE, **settings)
+    lines = [line for line in out.splitlines() if line.startswith("stopped:")]
+    assert code == 0 and len(lines) == 2 and all(words in line for line in lines) and "Traceback" not in out, (code, out[-2000:])
+
+
+def what_is_wrong_with_weft_stops_a_program():
+    for platforms in (None, "weft", "weft,cpu"):
+        stops_with("the plugin is not at /nowhere/pjrt_weft.so", JAX_PLATFORMS=platforms, WEFT_PJRT_PLUGIN="/nowhere/pjrt_weft.so")
+    stops_with("invalid ELF header", JAX_PLATFORMS=None, WEFT_PJRT_PLUGIN=os.path.abspath(__file__))
+    stops_with('WEFT_THREADS: expected 0..4096, got "-4"', JAX_PLATFORMS=None, WEFT_THREADS="-4")
+    stops_with("WEFT_COLLECTIVE_TRANSPORT: expected auto|shm|fabric", JAX_PLATFORMS=None, WEFT_COLLECTIVE_TRANSPORT="avian")
+    stops_with('WEFT_NUM_DEVICES: expected an integer, got "two"', JAX_PLATFORMS=None, WEFT_NUM_DEVICES="two")
+
+
+def weft_that_nobody_asked_for_and_that_is_not_there_is_warned_of():
+    nothing = {name: None for name in os.environ if name.startswith("WEFT_")}
+    code, out = run("""
+        import sys; sys.path.insert(0, sys.argv[1])
+        import jax_plugins.weft as weft
+        weft.library_path = lambda: (_ for _ in ()).throw(FileNotFoundError("it is nowhere"))
+        import jax
+        print(jax.devices()[0].client.platform_version)
+    """, PACKAGE, **dict(nothing, WEFT_PJRT_PLUGIN=None, JAX_PLATFORMS=None))
+    assert code == 0 and "Weft is installed and cannot be used: it is nowhere" in out and out.splitlines()[-1] == "cpu", (code, out)
 
 
 def callbacks_need_no_other_backend():
@@ -141,7 +189,7 @@ def main():
     if subprocess.run([PYTHON, "-c", "import jax"], capture_output=True).returncode:
         return print("1..0 # SKIP no jax in this interpreter (set WEFT_PYTHON)")
     cases = [f for f in list(globals().values()) if callable(f) and getattr(f, "__module__", "") == __name__ and
-             f.__name__ not in ("run", "ends_with", "main")]
+             f.__name__ not in ("run", "ends_with", "stops_with", "main")]
     print(f"1..{len(cases)}")
     failed = 0
     for number, case in enumerate(cases, 1):

@@ -1,6 +1,6 @@
 """Registers Weft with JAX: `jax.devices("weft")`, or JAX_PLATFORMS=weft.
 
-The library is looked for in $WEFT_PJRT_PLUGIN, beside this file, where `pkg-config weft` says, and in the usual prefixes.
+The library is $WEFT_PJRT_PLUGIN, or is looked for beside this file, where `pkg-config weft` says, and in the usual prefixes.
 """
 import ctypes
 import os
@@ -10,6 +10,7 @@ import subprocess
 def _candidates():
     if os.environ.get("WEFT_PJRT_PLUGIN"):
         yield os.environ["WEFT_PJRT_PLUGIN"]
+        return
     yield os.path.join(os.path.dirname(__file__), "pjrt_weft.so")
     try:
         found = subprocess.run(["pkg-config", "--variable=plugindir", "weft"], capture_output=True, text=True, timeout=10)
@@ -27,7 +28,7 @@ def library_path():
     for path in tried:
         if os.path.exists(path):
             return path
-    raise FileNotFoundError("pjrt_weft.so is in none of: " + ", ".join(tried) + "; set WEFT_PJRT_PLUGIN to its path")
+    raise FileNotFoundError("the plugin is not at " + ", ".join(tried) + " (the variable WEFT_PJRT_PLUGIN is its path)")
 
 
 def _named_by_environment(xla_bridge):
@@ -244,19 +245,58 @@ def _leave_before_the_last_barrier(path):
     distributed.shutdown = leave_and_shut_down
 
 
-def initialize():
-    """Called by JAX when it looks for plugins."""
-    import jax._src.xla_bridge as xla_bridge
+def _fail_with(xla_bridge, error, is_wanted):
+    """Registers a backend "weft" that cannot be made, and why: JAX then stops where the program first asks for its devices.  Where
+    nobody asked for Weft it goes on without, and says so."""
+    def make_client():
+        raise RuntimeError(f"Weft cannot be used: {error}") from error
 
-    devices = int(os.environ.get("WEFT_NUM_DEVICES") or xla_bridge.num_cpu_devices.value)  # -1: JAX was not told
-    options = {"num_devices": devices} if devices > 0 else {}
+    def warn_and_make_none():
+        xla_bridge.logger.warning("Weft is installed and cannot be used: %s", error)
+        make_client()
+
+    xla_bridge.register_backend_factory("weft", make_client if is_wanted else warn_and_make_none, priority=400, fail_quietly=not is_wanted)
+
+
+def _make_first(xla_bridge):
+    """JAX keeps the backends that it made before one failed, and a second call finds only them: Weft is made before XLA's CPU backend,
+    so that a program that tries again gets the same error."""
+    factories = xla_bridge._backend_factories
+    others = {name: registration for name, registration in factories.items() if name != "weft"}
+    registration = factories["weft"]
+    factories.clear()
+    factories.update(weft=registration, **others)
+
+
+def _is_wanted(platforms):
+    return "weft" in platforms or any(name.startswith("WEFT_") for name in os.environ)
+
+
+def _register(xla_bridge, platforms):
     path = _named_by_environment(xla_bridge)
     if not path:
         path = library_path()
-        xla_bridge.register_plugin("weft", library_path=path, options=options)
+        devices = xla_bridge.num_cpu_devices.value  # -1: JAX was not told
+        is_counted = os.environ.get("WEFT_NUM_DEVICES") or devices <= 0  # the plugin reads the environment by itself
+        xla_bridge.register_plugin("weft", library_path=path, options={} if is_counted else {"num_devices": devices})
     _forward_ffi_handlers(path)
     _leave_before_the_last_barrier(path)
     _keep_callback_results_contiguous()
     _name_the_missing_stream()
-    _stand_in_for_cpu((xla_bridge.config.jax_platforms.value or "").split(","))
-    _import_dlpack((xla_bridge.config.jax_platforms.value or "weft").split(","))
+    _stand_in_for_cpu(platforms)
+    _import_dlpack(platforms if platforms != [""] else ["weft"])
+
+
+def initialize():
+    """Called by JAX when it looks for plugins.  JAX logs an exception that leaves this function and goes on without the plugin, on
+    XLA:CPU; so what is wrong is raised later, where JAX makes the backend."""
+    import jax._src.xla_bridge as xla_bridge
+
+    platforms = (xla_bridge.config.jax_platforms.value or "").split(",")
+    getattr(xla_bridge, "_nonexperimental_plugins", set()).add("weft")  # or JAX warns of it
+    _fail_with(xla_bridge, RuntimeError("the plugin was not registered"), is_wanted=True)
+    _make_first(xla_bridge)
+    try:
+        _register(xla_bridge, platforms)
+    except Exception as error:
+        _fail_with(xla_bridge, error, _is_wanted(platforms))
