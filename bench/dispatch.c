@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/deadline.h"
-#include "cpu/platform.h"
+#include "platform/registry.h"
 #include "hlo/text.h"
 
 enum { ROUNDS = 20000 };
@@ -27,7 +27,7 @@ static weft_status *measure(const char *name, const char *text)
   weft_buffer **outs[] = {&out};
 
   WEFT_TRY(hlo_parse(text, strlen(text), &module));
-  WEFT_TRY(weft_platform_new(&cpu_platform_ops, &(weft_platform_options){.device_count = 1}, &platform));
+  WEFT_TRY(plat_new(&(weft_platform_options){.device_count = 1}, &platform));
   WEFT_TRY(weft_compile(platform, module, &(weft_compile_options){0}, &exe));
   for (int i = 0; i < 2; i++)
     WEFT_TRY(weft_buffer_from_host(weft_platform_device(platform, 0), weft_executable_param_type(exe, i), &(float){1},

@@ -9,7 +9,7 @@
 #include "cli/cli.h"
 #include "cli/options.h"
 #include "codegen/codegen.h"
-#include "cpu/topology.h"
+#include "platform/registry.h"
 #include "pjrt/settings.h"
 
 /* Variables of others that mean something here. */
@@ -74,6 +74,15 @@ static void print_unknown(const char *name, const char *hint)
   printf("\nwarning: %s is set, and no setting has that name%s\n", name, hint);
 }
 
+static void describe(const weft_platform_ops *platform)
+{
+  printf("\nmachine, as platform \"%s\" sees it:\n", platform->name);
+  fflush(stdout);
+  weft_status *st = platform->describe ? platform->describe(stdout) : NULL;
+  if (st) fprintf(stderr, "weft info: %s\n", weft_status_text(st, false));
+  weft_status_free(st);
+}
+
 int cli_info_main(int argc, char **argv)
 {
   static const cli_command command = {"info", "", "Prints version, machine, libraries and every setting with its type and default.", .options = NULL};
@@ -89,11 +98,7 @@ int cli_info_main(int argc, char **argv)
   printf("  host               %s, %s %s, %s\n", host.nodename, host.sysname, host.release, host.machine);
   printf("  LLVM               %s\n", WEFT_LLVM_VERSION);
   printf("  kernels are for    %s\n", gen_target_description());
-  printf("\nmachine:\n");
-  fflush(stdout);
-  st = cpu_topology_print(stdout);
-  if (st) fprintf(stderr, "weft info: %s\n", weft_status_text(st, false));
-  weft_status_free(st);
+  for (int i = 0; i < plat_count(); i++) describe(plat_at(i));
   print_settings();
   read_choice("/sys/kernel/mm/transparent_hugepage/enabled", huge, sizeof huge);
   if (strcmp(huge, "never") == 0)

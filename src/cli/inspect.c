@@ -13,7 +13,7 @@
 #include "collective/flight.h"
 #include "hlo/proto.h"
 #include "hlo/text.h"
-#include "cpu/platform.h"
+#include "platform/registry.h"
 #include "runtime/platform.h"
 
 typedef struct inspect_options {
@@ -181,7 +181,7 @@ static weft_status *inspect(inspect_options *o)
   if (!wants_more(o)) return NULL;
   cli_counts(module, (int)o->devices, &o->compile.replica_count, &o->compile.partition_count);
   platform_options.device_count = (int)WEFT_MIN(o->compile.replica_count * o->compile.partition_count, 4096);
-  WEFT_TRY(weft_platform_new(&cpu_platform_ops, &platform_options, &platform));
+  WEFT_TRY(plat_new(&platform_options, &platform));
   o->compile.pass_observer = observe;
   o->compile.observer_ctx = &ob;
   WEFT_TRY(weft_compile(platform, WEFT_MOVE(module), &o->compile, &exe));

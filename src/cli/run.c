@@ -12,7 +12,7 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/run.h"
-#include "cpu/parallel.h"
+#include "platform/parallel.h"
 #include "hlo/eval.h"
 
 static weft_status *add_input(void *out, const char *path)
@@ -270,7 +270,7 @@ static weft_status *run(run_state *s)
 static weft_status *run_driver(run_state *s)
 {
   const hlo_module *module = s->program.module;
-  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .custom_call = cpu_interpreter_call};
+  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .custom_call = plat_interpreter_call};
   const hlo_literal *result;
 
   if (module->entry->param_count > 0) return WEFT_ERR(UNIMPLEMENTED, "interpreter.run_parallel in a program with parameters");
@@ -287,7 +287,7 @@ static weft_status *run_driver(run_state *s)
 static bool is_driver(const hlo_module *module)
 {
   HLO_FOREACH(instr, module->entry)
-    if (cpu_is_run_parallel(instr)) return true;
+    if (plat_is_run_parallel(instr)) return true;
   return false;
 }
 

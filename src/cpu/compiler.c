@@ -95,7 +95,7 @@ static weft_status *make_code(const weft_compile_options *options, rt_compiled *
   return NULL;
 }
 
-static weft_status *compile(cpu_platform *platform, const weft_compile_options *options, rt_compiled *out)
+static weft_status *compile(cpu_platform *platform, const weft_compile_options *options, cpu_adapt *adapt, rt_compiled *out)
 {
   cpu_target cpu = {0};
   low_target target = {.name = "CPU", .ctx = &cpu, .threads = rt_pool_threads(platform->base.pool), .scratch_bytes = scratch_bytes,
@@ -110,16 +110,17 @@ static weft_status *compile(cpu_platform *platform, const weft_compile_options *
   WEFT_TRY(make_code(options, out, &cpu.code));
   if (rt_trace_on) rt_trace_event("compile", "kernels", 0, begin);
   begin = weft_now_ns();
+  if (adapt) adapt(&target);
   WEFT_TRY(low_lower(&platform->base, &target, options, out));
   if (rt_trace_on) rt_trace_event("compile", "plan and thunks", 0, begin);
   return NULL;
 }
 
-weft_status *cpu_compile(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
-                         weft_executable **out_executable)
+weft_status *cpu_compile_adapted(weft_platform *platform, hlo_module *module, const weft_compile_options *options, cpu_adapt *adapt,
+                                 weft_executable **out_executable)
 {
   rt_compiled out = {.module = module};
-  weft_status *st = compile((cpu_platform *)platform, options, &out);
+  weft_status *st = compile((cpu_platform *)platform, options, adapt, &out);
 
   *out_executable = NULL;
   if (!st) return weft_executable_new(platform, &out, options, out_executable);
@@ -128,4 +129,10 @@ weft_status *cpu_compile(weft_platform *platform, hlo_module *module, const weft
   gen_code_free(out.code);
   hlo_module_free(module);
   return st;
+}
+
+weft_status *cpu_compile(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
+                         weft_executable **out_executable)
+{
+  return cpu_compile_adapted(platform, module, options, NULL, out_executable);
 }

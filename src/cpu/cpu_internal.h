@@ -31,6 +31,11 @@ double cpu_cost_ns(const hlo_instr *instr, const gen_code *code);
 WEFT_NODISCARD weft_status *cpu_compile(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
                                         weft_executable **out_executable);
 
+/* The same for a platform that is built on the CPU's kernels: `adapt` may put its own functions into the target. */
+typedef void cpu_adapt(low_target *target);
+WEFT_NODISCARD weft_status *cpu_compile_adapted(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
+                                                cpu_adapt *adapt, weft_executable **out_executable);
+
 /* ---- topology (hwloc) ---- */
 
 typedef struct cpu_topology cpu_topology;

@@ -150,5 +150,5 @@ const weft_device_ops cpu_device_ops = {
 
 const weft_platform_ops cpu_platform_ops = {
   .size = sizeof(weft_platform_ops), .name = "cpu", .create = create, .destroy = destroy, .device = &cpu_device_ops,
-  .compile = cpu_compile,
+  .compile = cpu_compile, .describe = cpu_topology_print,
 };

@@ -398,7 +398,7 @@ PJRT_Error *pjrt_Buffer_IsDeleted(PJRT_Buffer_IsDeleted_Args *args)
 
 PJRT_Error *pjrt_Buffer_IsOnCpu(PJRT_Buffer_IsOnCpu_Args *args)
 {
-  args->is_on_cpu = true;
+  args->is_on_cpu = weft_device_is_host_visible(weft_buffer_device(args->buffer->buffer));
   return NULL;
 }
 

@@ -8,7 +8,7 @@
 #include "base/options.h"
 #include "base/thread.h"
 #include "collective/clique.h"
-#include "cpu/platform.h"
+#include "platform/registry.h"
 #include "pjrt/extensions.h"
 #include "pjrt/internal.h"
 #include "pjrt/settings.h"
@@ -214,7 +214,7 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
   options.process_index = client->process_index;
   options.process_count = client->process_count;
   options.kv = client->kv;
-  WEFT_TRY(weft_platform_new(&cpu_platform_ops, &options, &client->platform));
+  WEFT_TRY(plat_new(&options, &client->platform));
   client->local_count = weft_platform_device_count(client->platform);
   for (int i = 0; i < client->local_count; i++) /* the API has no way to feed: a program would wait for ever */
     weft_device_close_infeed(weft_platform_device(client->platform, i));

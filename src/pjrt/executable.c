@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/platform.h"
+#include "platform/registry.h"
 #include "hlo/infer.h"
 #include "hlo/proto.h"
 #include "pjrt/compile.pb-c.h"
@@ -354,7 +354,7 @@ static weft_status *platform_for(const PJRT_TopologyDescription *topology, weft_
   for (int i = 0; i < topology->count; i++)
     if (topology->descriptions[i].process_index == 0) ids[options.device_count++] = topology->descriptions[i].id;
   options.device_ids = ids;
-  st = weft_platform_new(&cpu_platform_ops, &options, out_platform);
+  st = plat_new(&options, out_platform);
   free(ids);
   return st;
 }

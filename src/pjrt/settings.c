@@ -12,7 +12,7 @@
 #include "base/guess.h"
 #include "base/log.h"
 #include "collective/settings.h"
-#include "cpu/platform.h"
+#include "platform/registry.h"
 
 /* Settings that are read where they are used, without a module's table. */
 static const weft_option base_options[] = {
@@ -39,7 +39,7 @@ static const weft_option python_options[] = {
 static const weft_option_table python_table = {"python", python_options, WEFT_COUNT(python_options)};
 
 const weft_option_table *const pjrt_settings[] = {
-  &base_table, &cpu_options, &gen_option_table, &job_table, &python_table, &coll_option_table,
+  &base_table, PLAT_OPTION_TABLES, &job_table, &python_table, &coll_option_table,
   &weft_coord_service_option_table, &weft_coord_agent_option_table, &weft_coord_preemption_option_table, NULL};
 
 /* Variables of Weft's build and tests, which are no settings. */

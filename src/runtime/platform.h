@@ -2,6 +2,8 @@
 #ifndef WEFT_RUNTIME_PLATFORM_H
 #define WEFT_RUNTIME_PLATFORM_H
 
+#include <stdio.h>
+
 #include "base/kv.h"
 #include "buffer/plan.h"
 #include "hlo/hlo.h"
@@ -35,7 +37,7 @@ typedef struct weft_compile_options {
   void *observer_ctx;
 } weft_compile_options;
 
-/* A platform's table; static. */
+/* A platform's table; static.  What is optional may be NULL. */
 typedef struct weft_platform_ops {
   size_t size;      /* sizeof this struct; entries past it are absent */
   const char *name; /* "cpu" */
@@ -45,6 +47,8 @@ typedef struct weft_platform_ops {
   /* Takes `module` (verified), also on failure.  Thread-safe. */
   WEFT_NODISCARD weft_status *(*compile)(weft_platform *platform, hlo_module *module,
                                          const weft_compile_options *options, weft_executable **out_executable);
+  /* Optional: writes what a user should know of the machine as this platform sees it, in indented lines. */
+  WEFT_NODISCARD weft_status *(*describe)(FILE *out);
 } weft_platform_ops;
 
 /* Errors: what the platform says; NOT_FOUND for an unknown name. */

@@ -1,7 +1,7 @@
 /* Compiled programs against values that jaxlib computed. */
 #include "hlo/golden.h"
 
-#include "cpu/platform.h"
+#include "platform/registry.h"
 
 static weft_array_type array_type(const hlo_shape *shape)
 {
@@ -47,7 +47,7 @@ static weft_status *golden_run(const char *text, const hlo_module *module, const
   weft_buffer *in[8], *out[8];
   hlo_module *copy;
 
-  if (!platform) WEFT_TRY(weft_platform_new(&cpu_platform_ops, &(weft_platform_options){.device_count = 1}, &platform));
+  if (!platform) WEFT_TRY(plat_new(&(weft_platform_options){.device_count = 1}, &platform));
   WEFT_TRY(hlo_parse(text, strlen(text), &copy));
   WEFT_TRY(weft_compile(platform, copy, &(weft_compile_options){0}, &exe));
   for (int i = 0; i < args->shape->rank; i++) {

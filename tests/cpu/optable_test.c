@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/platform.h"
+#include "platform/registry.h"
 #include "hlo/eval.h"
 #include "hlo/infer.h"
 #include "hlo/text.h"
@@ -538,7 +538,7 @@ int main(int argc, char **argv)
 
   verbose = row || type;
   if (argc > 2 && strcmp(argv[1], "--export") == 0 && !(export = fopen(argv[2], "w"))) return perror(argv[2]), 1;
-  weft_status *st = weft_platform_new(&cpu_platform_ops, &(weft_platform_options){.device_count = 1}, &platform);
+  weft_status *st = plat_new(&(weft_platform_options){.device_count = 1}, &platform);
   if (st) return printf("Bail out! %s\n", weft_status_text(st, true)), 1;
   for (int p = 0; p < PROGRAMS; p++)
     for (int t = 0; t < TYPES; t++) {

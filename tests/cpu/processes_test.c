@@ -74,8 +74,7 @@ static int run_process(int process, const char *directory)
 
   for (int i = 0; i < PROCESSES * LOCAL; i++) assignment[i] = i / LOCAL * WEFT_DEVICES_A_PROCESS + i % LOCAL;
   TRY(weft_kv_file_new(directory, &kv));
-  TRY(weft_platform_new(&cpu_platform_ops,
-                        &(weft_platform_options){.device_count = LOCAL, .threads = 2, .process_index = process,
+  TRY(plat_new(&(weft_platform_options){.device_count = LOCAL, .threads = 2, .process_index = process,
                                                  .process_count = PROCESSES, .kv = kv, .incarnations = incarnations},
                         &platform));
   TRY(hlo_parse(text, sizeof text - 1, &module));

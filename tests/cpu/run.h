@@ -4,13 +4,13 @@
 
 #include "test.h"
 
-#include "cpu/platform.h"
+#include "platform/registry.h"
 #include "hlo/text.h"
 
 static inline weft_platform *test_platform(int devices, int threads)
 {
   weft_platform *platform;
-  T_OK(weft_platform_new(&cpu_platform_ops, &(weft_platform_options){.device_count = devices, .threads = threads},
+  T_OK(plat_new(&(weft_platform_options){.device_count = devices, .threads = threads},
                          &platform));
   return platform;
 }

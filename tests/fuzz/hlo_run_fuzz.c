@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/platform.h"
+#include "platform/registry.h"
 #include "fuzz.h"
 #include "hlo/eval.h"
 #include "hlo/infer.h"
@@ -95,7 +95,7 @@ static void compile_and_run(hlo_module *module, const hlo_literal *const *argume
   weft_status *st;
 
   if (!platform)
-    FUZZ_OK(weft_platform_new(&cpu_platform_ops, &(weft_platform_options){.device_count = 1, .threads = 1}, &platform));
+    FUZZ_OK(plat_new(&(weft_platform_options){.device_count = 1, .threads = 1}, &platform));
   if ((st = weft_compile(platform, module, &(weft_compile_options){0}, &exe))) { /* refused, with a reason */
     FUZZ_TRUE(weft_status_code(st) != WEFT_INTERNAL);
     weft_status_free(st);

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <pthread.h>
 
-#include "cpu/platform.h"
+#include "platform/registry.h"
 #include "hlo/text.h"
 #include "runtime/ffi.h"
 
@@ -193,7 +193,7 @@ static weft_status *run_call(const char *target, const char *config, float *out,
   snprintf(text, sizeof text, "HloModule m\nENTRY e {\n  a = f32[4] parameter(0)\n  ROOT r = f32[4] custom-call(a), "
            "custom_call_target=\"%s\", api_version=API_VERSION_TYPED_FFI, backend_config=%s\n}\n", target, config);
   WEFT_TRY(hlo_parse(text, strlen(text), &module));
-  WEFT_TRY(weft_platform_new(&cpu_platform_ops, &(weft_platform_options){.device_count = 1, .threads = 2}, &platform));
+  WEFT_TRY(plat_new(&(weft_platform_options){.device_count = 1, .threads = 2}, &platform));
   st = weft_compile(platform, module, &(weft_compile_options){0}, &exe);
   for (int i = 0; i < runs && !st; i++) {
     weft_buffer *in[1], *result[1];

@@ -8,8 +8,8 @@
 #include <dirent.h>
 #include <errno.h>
 
-#include "cpu/parallel.h"
-#include "cpu/platform.h"
+#include "platform/parallel.h"
+#include "platform/registry.h"
 #include "hlo/check.h"
 #include "hlo/eval.h"
 #include "hlo/infer.h"
@@ -27,7 +27,7 @@ static reason reasons[] = {
 /* By the evaluator; the programs of interpreter.run_parallel on devices of this process. */
 static weft_status *evaluate(hlo_module *module, int *checks)
 {
-  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .max_loop_iterations = 1 << 20, .custom_call = cpu_interpreter_call,
+  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .max_loop_iterations = 1 << 20, .custom_call = plat_interpreter_call,
                               .ctx = checks, .stepwise_sums = true};
   weft_arena arena;
   const hlo_literal *result;
@@ -48,7 +48,7 @@ static weft_status *evaluate(hlo_module *module, int *checks)
 static bool is_driver(const hlo_module *module)
 {
   HLO_FOREACH(in, module->entry)
-    if (cpu_is_run_parallel(in)) return true;
+    if (plat_is_run_parallel(in)) return true;
   return false;
 }
 
@@ -102,7 +102,7 @@ static weft_status *run(hlo_module *borrowed, int *checks)
   weft_status *st;
 
   if (is_driver(borrowed)) return evaluate(borrowed, checks);
-  if (!platform) WEFT_TRY(weft_platform_new(&cpu_platform_ops, &(weft_platform_options){.device_count = 1}, &platform));
+  if (!platform) WEFT_TRY(plat_new(&(weft_platform_options){.device_count = 1}, &platform));
   WEFT_TRY(hlo_module_clone(borrowed, &module));
   for (const hlo_instr *i = module->entry->first; i; i = i->next) *checks += hlo_is_check(i);
   st = constants_to_parameters(module, &values);

@@ -1,12 +1,12 @@
 #include <config.h>
 
-#include "cpu/parallel.h"
+#include "platform/parallel.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/platform.h"
+#include "platform/registry.h"
 #include "hlo/check.h"
 #include "runtime/feed.h"
 #include "runtime/grouping.h"
@@ -15,7 +15,7 @@
 enum { MOST_DEVICES = 4096 };
 static const int64_t DEADLINE_MS = 600000; /* for programs that wait for each other in vain */
 
-bool cpu_is_run_parallel(const hlo_instr *instr)
+bool plat_is_run_parallel(const hlo_instr *instr)
 {
   return instr->op == HLO_CUSTOM_CALL && strcmp(instr->u.custom->target, "interpreter.run_parallel") == 0;
 }
@@ -241,7 +241,7 @@ static weft_status *run_sessions(weft_platform *platform, session *sessions, int
   return first;
 }
 
-weft_status *cpu_run_parallel(const hlo_instr *call, const hlo_literal *const *operands, weft_arena *arena,
+weft_status *plat_run_parallel(const hlo_instr *call, const hlo_literal *const *operands, weft_arena *arena,
                               const hlo_literal **out)
 {
   WEFT_AUTO(weft_platform) platform = NULL;
@@ -254,7 +254,7 @@ weft_status *cpu_run_parallel(const hlo_instr *call, const hlo_literal *const *o
   session *sessions = WEFT_ARENA_ARRAY(arena, session, count);
   hlo_literal *tuple = WEFT_ARENA_NEW(arena, hlo_literal);
   WEFT_TRY_ALLOC(results && sessions && tuple);
-  WEFT_TRY(weft_platform_new(&cpu_platform_ops, &(weft_platform_options){.device_count = devices, .host_loops_back = true},
+  WEFT_TRY(plat_new(&(weft_platform_options){.device_count = devices, .host_loops_back = true},
                              &platform));
   WEFT_TRY(feed(call, &g, weft_platform_device(platform, 0), arena));
   for (int d = 0; d < devices; d++) weft_device_close_infeed(weft_platform_device(platform, d));
@@ -267,13 +267,13 @@ weft_status *cpu_run_parallel(const hlo_instr *call, const hlo_literal *const *o
   return NULL;
 }
 
-weft_status *cpu_interpreter_call(void *ctx, const hlo_instr *call, const hlo_literal *const *operands, weft_arena *arena,
+weft_status *plat_interpreter_call(void *ctx, const hlo_instr *call, const hlo_literal *const *operands, weft_arena *arena,
                                   const hlo_literal **out)
 {
   hlo_literal *nothing;
   hlo_check_rule rule;
 
-  if (cpu_is_run_parallel(call)) return cpu_run_parallel(call, operands, arena, out);
+  if (plat_is_run_parallel(call)) return plat_run_parallel(call, operands, arena, out);
   WEFT_TRY(hlo_check_rule_of(call, &rule));
   WEFT_TRY(hlo_check(&rule, operands[0], operands[1]));
   if (ctx) ++*(int *)ctx;

@@ -1,0 +1,63 @@
+#include <config.h>
+
+#include "platform/registry.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cpu/platform.h"
+
+enum { MOST_PLATFORMS = 4 };
+
+static const weft_platform_ops *platforms[MOST_PLATFORMS] = {&cpu_platform_ops};
+static int count = 1;
+
+typedef struct plat_settings {
+  const char *name;
+} plat_settings;
+static const weft_option options[] = {
+  {"WEFT_PLATFORM", WEFT_OPT_STRING, "", offsetof(plat_settings, name), "The kind of device to use: cpu; empty: the best that there is"},
+};
+const weft_option_table plat_options = {"platform", options, WEFT_COUNT(options)};
+
+int plat_count(void) { return count; }
+const weft_platform_ops *plat_at(int index) { return platforms[index]; }
+
+const weft_platform_ops *plat_find(const char *name)
+{
+  for (int i = 0; i < count; i++)
+    if (strcmp(platforms[i]->name, name) == 0) return platforms[i];
+  return NULL;
+}
+
+weft_status *plat_default(const weft_platform_ops **out_ops)
+{
+  plat_settings settings;
+  char names[256] = "";
+
+  WEFT_TRY(weft_options_load(&plat_options, &settings));
+  *out_ops = *settings.name ? plat_find(settings.name) : platforms[0];
+  if (*out_ops) return NULL;
+  for (int i = 0; i < count; i++) {
+    size_t used = strlen(names);
+    snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", platforms[i]->name);
+  }
+  return WEFT_ERR(INVALID_ARGUMENT, "WEFT_PLATFORM is \"%s\": this build has %s", settings.name, names);
+}
+
+weft_status *plat_new(const weft_platform_options *wanted, weft_platform **out_platform)
+{
+  const weft_platform_ops *ops;
+
+  *out_platform = NULL;
+  WEFT_TRY(plat_default(&ops));
+  return weft_platform_new(ops, wanted, out_platform);
+}
+
+void plat_register(const weft_platform_ops *ops)
+{
+  if (count == MOST_PLATFORMS) return;
+  memmove(platforms + 1, platforms, (size_t)count * sizeof *platforms);
+  platforms[0] = ops;
+  count++;
+}

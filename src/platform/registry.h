@@ -1,0 +1,25 @@
+/* platform/registry.h -- the kinds of device that this build has.  Nobody else includes a platform's own headers. */
+#ifndef WEFT_PLATFORM_REGISTRY_H
+#define WEFT_PLATFORM_REGISTRY_H
+
+#include "base/options.h"
+#include "runtime/platform.h"
+
+/* WEFT_PLATFORM, and the settings of each platform of this build. */
+extern const weft_option_table plat_options, cpu_options, gen_option_table;
+#define PLAT_OPTION_TABLES &plat_options, &cpu_options, &gen_option_table
+
+int plat_count(void);
+const weft_platform_ops *plat_at(int index);              /* in order of preference */
+const weft_platform_ops *plat_find(const char *name);     /* NULL: this build has none of that name */
+
+/* The platform that WEFT_PLATFORM names, the first one where it names none.  Errors: INVALID_ARGUMENT, naming those there are. */
+WEFT_NODISCARD weft_status *plat_default(const weft_platform_ops **out_ops);
+
+/* weft_platform_new of the default. */
+WEFT_NODISCARD weft_status *plat_new(const weft_platform_options *options, weft_platform **out_platform);
+
+/* Adds a platform before all others, for tests: to be called before anything else here, from one thread. */
+void plat_register(const weft_platform_ops *ops);
+
+#endif
