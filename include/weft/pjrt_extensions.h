@@ -17,8 +17,9 @@ PJRT_STRUCT(PJRT_Weft_ParameterDimensions_Args, /* on one device */
   PJRT_Executable *executable; int parameter; /* out: */ const int64_t *dims; size_t num_dims;)
 PJRT_STRUCT(PJRT_Weft_MemoryBound_Args, /* no plan of the temporaries can be smaller */
   PJRT_Executable *executable; /* out: */ int64_t bytes;)
-PJRT_STRUCT(PJRT_Weft_FfiRegister_Args, /* as the FFI extension's handlers, but of all stages */
-  const char *target_name; size_t target_name_size; const void *handlers[4] /* by XLA_FFI_ExecutionStage; NULL: none */;)
+PJRT_STRUCT(PJRT_Weft_FfiRegister_Args, /* as the FFI extension's handlers, but of all stages; or a function of an API version before it */
+  const char *target_name; size_t target_name_size; const void *handlers[4] /* by XLA_FFI_ExecutionStage; NULL: none */;
+  const void *untyped /* where not NULL, this is registered and no handler */;)
 PJRT_STRUCT(PJRT_Weft_Leave_Args, /* every client of this process takes part in no more collectives; the others hear of it where they wait for it */
   const char *reason; size_t reason_size /* 0: the program ended well */;)
 typedef struct PJRT_Weft_Extension {

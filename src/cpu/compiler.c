@@ -52,14 +52,12 @@ static weft_status *make_without_kernel(low_step *step, rt_thunk **out)
 
   if (maker) {
     weft_status *st = maker->make(step, out);
-    if (weft_status_code(st) != WEFT_UNIMPLEMENTED) return st;
+    if (weft_status_code(st) != WEFT_UNIMPLEMENTED || instr->op == HLO_CUSTOM_CALL) return st; /* the evaluator knows no targets */
     WEFT_LOG("cpu", DEBUG, "\"%s\" goes to the reference evaluator: %s", instr->name, weft_status_message(st));
     weft_status_free(st);
   }
-  if (hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op) || hlo_opcode_has_side_effect(instr->op) ||
-      instr->op == HLO_CUSTOM_CALL)
-    return WEFT_ERR(UNIMPLEMENTED, "%s on the CPU: %s", hlo_opcode_name(instr->op),
-                    instr->op == HLO_CUSTOM_CALL ? instr->u.custom->target : hlo_describe(instr, what, sizeof what));
+  if (hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op) || hlo_opcode_has_side_effect(instr->op))
+    return WEFT_ERR(UNIMPLEMENTED, "%s on the CPU: %s", hlo_opcode_name(instr->op), hlo_describe(instr, what, sizeof what));
   return cpu_eval_thunk_new(step, out);
 }
 

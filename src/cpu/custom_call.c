@@ -1,4 +1,4 @@
-/* Custom calls: typed FFI handlers from the registry, LAPACK's among them, and the markers of partitioning and placement
+/* Custom calls: typed FFI handlers from the registry, LAPACK's among them; functions of the API versions before; and the markers of partitioning and placement
  * that mean nothing on one CPU device: those copy their operand. */
 #include <config.h>
 
@@ -12,6 +12,7 @@
 #include "runtime/ffi.h"
 #include "runtime/lender.h"
 #include "runtime/platform.h"
+#include "runtime/untyped.h"
 
 enum { API_TYPED_FFI = 4 };
 
@@ -163,6 +164,33 @@ static const rt_thunk_ops ffi_ops = {.size = sizeof(rt_thunk_ops), .kind = "cust
 static const rt_thunk_ops callback_ops = {.size = sizeof(rt_thunk_ops), .kind = "callback", .start = callback_start,
                                           .destroy = ffi_destroy};
 
+/* ---- before the typed FFI --------------------------------------------------------------------------------------------------- */
+
+typedef struct untyped_thunk {
+  rt_thunk base;
+  rt_untyped_call call;
+} untyped_thunk;
+
+static weft_status *untyped_run(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  WEFT_TRY_NOTE(rt_untyped_call_run(&((const untyped_thunk *)thunk)->call, rt_args(thunk, ctx)), "custom-call %s", thunk->name);
+  return NULL;
+}
+static const rt_thunk_ops untyped_ops = {.size = sizeof(rt_thunk_ops), .kind = "custom-call", .run = untyped_run};
+
+static weft_status *untyped_make(low_step *step, rt_thunk **out_thunk)
+{
+  const hlo_custom_call_attrs *attrs = step->instr->u.custom;
+  rt_untyped_fn *function = rt_untyped_find(attrs->target);
+  XLA_FFI_Handler_Bundle typed;
+
+  if (!function)
+    return WEFT_ERR(UNIMPLEMENTED, "no function is registered for the custom call \"%s\" of API version %d%s", attrs->target,
+                    attrs->api_version, rt_ffi_find(attrs->target, &typed) ? ": what has that name is a handler of the typed FFI (4)" : "");
+  WEFT_TRY(low_thunk_new(step, &untyped_ops, sizeof(untyped_thunk), out_thunk));
+  return rt_untyped_call_read(step->arena, step->instr, function, &((untyped_thunk *)*out_thunk)->call);
+}
+
 weft_status *cpu_custom_call_make(low_step *step, rt_thunk **out_thunk)
 {
   const hlo_custom_call_attrs *attrs = step->instr->u.custom;
@@ -172,6 +200,7 @@ weft_status *cpu_custom_call_make(low_step *step, rt_thunk **out_thunk)
   if (strcmp(attrs->target, "interpreter.print") == 0) return cpu_print_make(step, out_thunk);
   if (is_marker(attrs->target) && copies_whole(step))
     return low_thunk_new(step, &marker_ops, sizeof(rt_thunk), out_thunk);
+  if (attrs->api_version != API_TYPED_FFI) return untyped_make(step, out_thunk);
   bool found = rt_ffi_find(attrs->target, &bundle);
   if (!found) { /* a user's handler of the same name goes before ours */
     WEFT_TRY(cpu_lapack_register());
@@ -180,9 +209,6 @@ weft_status *cpu_custom_call_make(low_step *step, rt_thunk **out_thunk)
   if (!found)
     return WEFT_ERR(UNIMPLEMENTED, "no handler is registered for the custom call \"%s\"%s", attrs->target,
                     rt_ffi_calls_python(attrs->target) ? ": callbacks into Python need Weft's Python package (pip install ./python)" : "");
-  if (attrs->api_version != API_TYPED_FFI)
-    return WEFT_ERR(UNIMPLEMENTED, "custom call \"%s\": API version %d; only typed FFI (4) is served", attrs->target,
-                    attrs->api_version);
   WEFT_TRY(low_thunk_new(step, rt_ffi_calls_python(attrs->target) ? &callback_ops : &ffi_ops, sizeof(ffi_thunk), out_thunk));
   return rt_ffi_call_new(step->arena, step->instr, &bundle, &((ffi_thunk *)*out_thunk)->call);
 }

@@ -1,10 +1,11 @@
-/* pjrt/ffi.c -- the FFI extension: users' types, data of one execution, and handlers of typed custom calls. */
+/* pjrt/ffi.c -- the FFI extension: users' types, data of one execution, and handlers of custom calls. */
 #include <config.h>
 
 #include <string.h>
 
 #include "pjrt/extensions.h"
 #include "runtime/ffi.h"
+#include "runtime/untyped.h"
 
 static PJRT_Error *type_register(PJRT_FFI_Type_Register_Args *args)
 {
@@ -32,6 +33,8 @@ PJRT_Error *pjrt_ffi_register(PJRT_Weft_FfiRegister_Args *args)
                                    .initialize = (XLA_FFI_Handler *)args->handlers[XLA_FFI_ExecutionStage_INITIALIZE],
                                    .execute = (XLA_FFI_Handler *)args->handlers[XLA_FFI_ExecutionStage_EXECUTE]};
 
+  if (PJRT_HAS(args, untyped) && args->untyped)
+    return pjrt_error(rt_untyped_register(args->target_name, args->target_name_size, (rt_untyped_fn *)(uintptr_t)args->untyped));
   return pjrt_error(rt_ffi_register(args->target_name, args->target_name_size, &bundle));
 }
 

@@ -13,5 +13,6 @@ libweftcore_la_SOURCES += \
   %D%/program.c %D%/program.h %D%/program_internal.h \
   %D%/runtime_internal.h \
   %D%/thunk.h \
-  %D%/trace.c %D%/trace.h
+  %D%/trace.c %D%/trace.h \
+  %D%/untyped.c %D%/untyped.h
 pkginclude_HEADERS += include/weft/xla_ffi.h

@@ -547,7 +547,7 @@ static weft_status *set_backend_bytes(lowering *l, hlo_instr *in, const mlir_att
   size_t size = bytes->u.text.size;
   char *hex;
 
-  if (!memchr(bytes->u.text.s, 0, size)) return set_backend_config(l, in, bytes->u.text.s);
+  if (!memchr(bytes->u.text.s, 0, size) && strncmp(bytes->u.text.s, "hex:", 4) != 0) return set_backend_config(l, in, bytes->u.text.s);
   hex = weft_arena_alloc_array(l->arena, 2 * size + 5, 1);
   WEFT_TRY_ALLOC(hex);
   memcpy(hex, "hex:", 5);

@@ -35,7 +35,7 @@ jax.config.update("jax_enable_x64", True)
 folder = tempfile.mkdtemp()
 library = os.path.join(folder, "handlers.so")
 subprocess.run([compiler, "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-I" + jax.ffi.include_dir(), "-o", library,
-                os.path.join(HERE, "ffi_jax.cc")], check=True)
+                os.path.join(HERE, "ffi_jax.cc"), os.path.join(HERE, "untyped_jax.cc")], check=True)
 handlers = ctypes.CDLL(library)
 for name in ("attributes", "buffers", "failing", "strict", "later", "threads"):
     jax.ffi.register_ffi_target("test_" + name, jax.ffi.pycapsule(getattr(handlers, name)), platform="cpu")
@@ -46,6 +46,8 @@ capsule_of = lambda get: ctypes.pythonapi.PyCapsule_New(get(), None, None)
 jax.ffi.register_ffi_type("test_counter", {"type_id": capsule_of(handlers.counter_id), "type_info": capsule_of(handlers.counter_info)}, platform="cpu")
 jax.ffi.register_ffi_target("test_stages", {stage: jax.ffi.pycapsule(getattr(handlers, "stages_" + stage)) for stage in (
     "instantiate", "prepare", "initialize", "execute")}, platform="cpu")
+for name in ("twice", "both", "status", "opaque", "unified"):
+    jax.ffi.register_ffi_target("untyped_" + name, jax.ffi.pycapsule(getattr(handlers, "untyped_" + name)), platform="cpu", api_version=0)
 shutil.rmtree(folder)
 count = failed = 0
 
@@ -120,5 +122,30 @@ for round in range(2):
     ok = rounds == [[10, round + 1, round + 1, round + 1], [10, 0, 0, round + 1]]
     failed += not ok
     print(f"{'' if ok else 'not '}ok {count} - every stage of a handler, run {round + 1}" + ("" if ok else f"\n# {rounds}"))
+# The API versions before the typed FFI.
+f6, scalar, bytes32 = jax.ShapeDtypeStruct((6,), np.float32), jax.ShapeDtypeStruct((), np.int32), jax.ShapeDtypeStruct((32,), np.uint8)
+untyped = lambda name, out, version, opaque="", **more: (lambda *a: jax.ffi.ffi_call(
+    "untyped_" + name, out, custom_call_api_version=version, legacy_backend_config=opaque, **more)(*a))
+flat = x.reshape(6)
+check("untyped: one result", untyped("twice", f6, 1), flat)
+check("untyped: among other operations", lambda x: untyped("twice", f6, 1)(x + 1) * 3, flat)
+check("untyped: several results", untyped("both", [f6, scalar], 1), flat, np.int32(7))
+check("untyped: one result that is a list", lambda *a: untyped("twice", [f6], 1)(*a), flat)
+for version, name in ((2, "status"), (3, "unified")):
+    check(f"untyped: {name} succeeds", untyped(name, f6, version), flat)
+    check(f"untyped: {name} fails", untyped(name, f6, version), flat - 1)
+    check(f"untyped: {name} fails at length", untyped(name, f6, version), flat - 2)
+check("untyped: opaque bytes", untyped("opaque", bytes32, 3, "a word"), same_message=False)
+check("untyped: opaque bytes with zeros", untyped("opaque", bytes32, 3, "a\0b\0"))
+check("untyped: opaque bytes that look like hexadecimals", untyped("opaque", bytes32, 3, "hex:4142"))
+check("untyped: opaque bytes that the target refuses", untyped("opaque", bytes32, 3, "x" * 32))
+check("untyped: written over its operand", untyped("twice", f6, 1, input_output_aliases={0: 0}), flat)
+for version, what in ((1, 'no function is registered for the custom call "untyped_nowhere" of API version 1'),
+                      (4, 'no handler is registered for the custom call "untyped_nowhere"')):
+    message = run(untyped("nowhere", f6, version, opaque=None), (flat,), "weft")
+    count += 1
+    ok = isinstance(message, str) and message.startswith("UNIMPLEMENTED") and what in message
+    failed += not ok
+    print(f"{'' if ok else 'not '}ok {count} - a target that is not there, API version {version}" + ("" if ok else f"\n# {message}"))
 print(f"1..{count}")
 sys.exit(1 if failed else 0)

@@ -8,4 +8,4 @@ check_PROGRAMS += %D%/ffi_test
 %C%_ffi_test_CFLAGS = $(TEST_CFLAGS)
 %C%_ffi_test_LDADD = $(TEST_LIBS)
 TESTS += %D%/ffi_jax.py
-EXTRA_DIST += %D%/ffi_jax.py %D%/ffi_jax.cc
+EXTRA_DIST += %D%/ffi_jax.py %D%/ffi_jax.cc %D%/untyped_jax.cc

@@ -49,7 +49,7 @@ _FFI, _WEFT = 5, 0x57656674  # PJRT_Extension_Type_*
 class _RegisterHandler(ctypes.Structure):
     """PJRT_Weft_FfiRegister_Args"""
     _fields_ = [("size", ctypes.c_size_t), ("extension", ctypes.c_void_p), ("name", ctypes.c_char_p),
-                ("name_size", ctypes.c_size_t), ("handlers", ctypes.c_void_p * 4)]
+                ("name_size", ctypes.c_size_t), ("handlers", ctypes.c_void_p * 4), ("untyped", ctypes.c_void_p)]
 
 
 class _Leave(ctypes.Structure):
@@ -108,8 +108,8 @@ def _stages(name, function):
 
 
 def _forward_ffi_handlers(path):
-    """Gives Weft every typed handler that JAX's own CPU backend has or will get: jax.ffi targets and Python callbacks; and the
-    types of what handlers keep between their stages.
+    """Gives Weft every custom-call target that JAX's own CPU backend has or will get: jax.ffi targets of both kinds and Python
+    callbacks; and the types of what handlers keep between their stages.
 
     jaxlib lets one function per platform take registrations, the first to ask; ours serves both backends.
     """
@@ -119,12 +119,14 @@ def _forward_ffi_handlers(path):
     if register is None or register_type is None:
         return
     native, native_type = xla_client._xla.register_custom_call_target, xla_client._xla.register_custom_type
-    typed_ffi = 1
+    untyped, typed_ffi = 0, 1
 
     def take(name, function, platform, api_version, traits=None):
         native(name, function, platform, api_version, traits) if traits is not None else native(name, function, platform, api_version)
         if api_version == typed_ffi and not str(name).startswith("lapack_"):
-            register("FFI handler", name, _stages(name, function))
+            register("FFI handler", name, _stages(name, function), None)
+        elif api_version == untyped:
+            register("custom-call target", name, (ctypes.c_void_p * 4)(), _pointer(function))
 
     def take_type(name, registration):
         native_type(name, registration)  # which decides on the number of the type
@@ -137,7 +139,7 @@ def _forward_ffi_handlers(path):
 
     for name, function in xla_client.custom_call_targets("Host").items():
         if not name.startswith("lapack_"):  # Weft has linear algebra of its own
-            register("FFI handler", name, _stages(name, function))
+            register("FFI handler", name, _stages(name, function), None)
     xla_client.register_custom_type_handler("cpu", take_type)  # first: handlers name types
     xla_client.register_custom_call_handler("cpu", take)
 
