@@ -144,16 +144,28 @@ static bool walked_together(const hlo_shape *results)
 /* What one operand leaf allows: `declared` >= 0: that result, by an alias; else any of `results`. */
 typedef struct permit { int value, declared; uint64_t results; } permit;
 
-static permit permit_of(const walker *w, const hlo_instr *instr, int i, int leaf)
+/* The result that leaf `leaf` of operand `i` is declared to share memory with, or -1.  A result that several operands are
+ * declared for is the first one's: the operands are all read when it is written, so that it can be in one place only. */
+static int declared_result(const hlo_instr *instr, int i, int leaf)
 {
-  const hlo_instr *operand = instr->operands[i];
-  permit p = {.value = values_at(w->flow, operand)[leaf], .declared = -1};
   int count;
   const hlo_output_alias *aliases = output_aliases(instr, &count);
 
-  for (int a = 0; a < count && p.declared < 0; a++)
-    if (aliases[a].operand == i && leaf_at(operand->shape, aliases[a].operand_index) == leaf)
-      p.declared = leaf_at(instr->shape, aliases[a].output_index);
+  for (int a = 0; a < count; a++) {
+    if (aliases[a].operand != i || leaf_at(instr->operands[i]->shape, aliases[a].operand_index) != leaf) continue;
+    int result = leaf_at(instr->shape, aliases[a].output_index);
+    bool taken = false;
+    for (int b = 0; b < a && !taken; b++) taken = leaf_at(instr->shape, aliases[b].output_index) == result;
+    if (!taken) return result;
+  }
+  return -1;
+}
+
+static permit permit_of(const walker *w, const hlo_instr *instr, int i, int leaf)
+{
+  const hlo_instr *operand = instr->operands[i];
+  permit p = {.value = values_at(w->flow, operand)[leaf], .declared = declared_result(instr, i, leaf)};
+
   if (p.declared >= 0 || !hlo_shape_is_array(operand->shape)) return p;
   if (instr->op == HLO_FUSION && instr->u.fusion.kind == HLO_FUSION_LOOP) {
     uint64_t results = w->reached[hlo_parameter(instr->called[0], i)->id];

@@ -75,6 +75,11 @@ static inline int buf_flow_value(const buf_flow *flow, const hlo_instr *instr, i
 {
   return flow->value_of[flow->leaf_base[instr->id] + leaf];
 }
+/* True if the body of `loop` hands this leaf of the loop's state on as it got it, whatever it passes on the way. */
+static inline bool buf_flow_is_invariant(const buf_flow *flow, const hlo_instr *loop, int leaf)
+{
+  return buf_flow_value(flow, loop, leaf) == buf_flow_value(flow, loop->operands[0], leaf);
+}
 /* True if `instr` only passes its operand's memory on and never runs. */
 bool buf_is_alias(const hlo_instr *instr);
 /* The computations that `op` runs as steps (while, conditional, call), rather than inside a kernel. */

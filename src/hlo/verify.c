@@ -51,6 +51,24 @@ static weft_status *verify_parameter(const hlo_instr *in, const hlo_computation 
   return NULL;
 }
 
+/* output_to_operand_aliasing: each entry names a part of the result and a part of an operand, of one type. */
+static weft_status *verify_output_aliases(const hlo_instr *in, int count, const hlo_output_alias *aliases)
+{
+  for (int i = 0; i < count; i++) {
+    const hlo_output_alias *a = &aliases[i];
+    if (a->operand < 0 || a->operand >= in->operand_count)
+      return BAD("output_to_operand_aliasing names operand %" PRId64 " of %d", a->operand, in->operand_count);
+    const hlo_shape *from = in->operands[a->operand]->shape;
+    const hlo_shape *part = hlo_shape_at(from, a->operand_index.v, a->operand_index.count);
+    const hlo_shape *out = hlo_shape_at(in->shape, a->output_index.v, a->output_index.count);
+    if (!part) return BAD("output_to_operand_aliasing names an element that operand %" PRId64 ", %s, does not have", a->operand, SHAPE_TEXT(from));
+    if (!out) return BAD("output_to_operand_aliasing names an element that the result, %s, does not have", SHAPE_TEXT(in->shape));
+    if (!hlo_shape_compatible(part, out))
+      return BAD("output_to_operand_aliasing: operand %" PRId64 " has %s there, the result %s", a->operand, SHAPE_TEXT(part), SHAPE_TEXT(out));
+  }
+  return NULL;
+}
+
 static weft_status *verify_instr(verifier *v, const hlo_instr *in, const hlo_computation *comp)
 {
   const hlo_shape *inferred = NULL;
@@ -65,6 +83,8 @@ static weft_status *verify_instr(verifier *v, const hlo_instr *in, const hlo_com
   if (!infer_same_shape(inferred, in->shape))
     return BAD("%s: the shape is %s, its operands give %s", hlo_opcode_name(in->op), SHAPE_TEXT(in->shape),
                SHAPE_TEXT(inferred));
+  if (in->op == HLO_CUSTOM_CALL) return verify_output_aliases(in, in->u.custom->alias_count, in->u.custom->aliases);
+  if (in->op == HLO_FUSION) return verify_output_aliases(in, in->u.fusion.alias_count, in->u.fusion.aliases);
   return NULL;
 }
 

@@ -5,7 +5,9 @@
  * as live ranges allow, and each tie that cannot merge gets a copy where it stands.  The copy is a value of its own, so
  * the next round merges it.  Copies at the end of a loop body are meant to happen at once but run one after the other:
  * a swap of two carried values therefore takes a second round, whose copy is the temporary of the swap.  See
- * later_branches for what conditionals need. */
+ * later_branches for what conditionals need.  A tie that two copies of its own have not merged is not at fault: then the
+ * other ties of the class that it cannot join get copies.  Copies add no ties, so that this ends: at the latest when each
+ * tie has copies of its own. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -13,7 +15,7 @@
 #include "buffer/flow.h"
 #include "passes/passes.h"
 
-enum { MOST_ROUNDS = 16 }; /* three have been enough for every program; more would be a bug */
+enum { MOST_ROUNDS = 64 }; /* random programs of nested loops and conditionals need up to eight */
 
 static weft_status *remove_copies(hlo_module *module, bool *changed)
 {
@@ -82,6 +84,13 @@ static site site_of(const buf_tie *tie)
   return (site){NULL, (hlo_computation *)tie->comp, 0, tie->leaf};
 }
 
+/* The copy that was made where `tie` stands, for it alone, or NULL. */
+static const hlo_instr *own_copy(const buf_flow *flow, const buf_tie *tie)
+{
+  const hlo_instr *from = flow->values[tie->from].instr;
+  return from && from->op == HLO_COPY && from->parent == site_of(tie).comp && from->user_count == 1 ? from : NULL;
+}
+
 /* Branches are laid out in time one after the other, so what only a later branch reads lives through an earlier one, with
  * whose result it may have to share memory (loop state that the conditional renews).  Where the earlier branch ends with a
  * copy already, another one there does not help: the later branch gets one, made before the conditional, and the state is
@@ -121,34 +130,55 @@ static weft_status *insert_at(const site *sites, int count, weft_arena *scratch)
   return NULL;
 }
 
+/* Where copies go for the broken ties.  *out_sites has room for all of them. */
+static weft_status *choose_sites(const buf_flow *flow, const buf_classes *classes, const bool *broken, weft_arena *scratch,
+                                 site **out_sites, int *out_count)
+{
+  bool *crowded = WEFT_ARENA_ARRAY(scratch, bool, flow->value_count); /* by class: some tie's own copies did not help */
+  int count = 0, most = flow->tie_count;
+  site *sites;
+
+  for (int i = 0; i < flow->tie_count; i++)
+    if (broken[i]) most += 1 + later_branches(flow, classes, &flow->ties[i], NULL);
+  *out_sites = sites = WEFT_ARENA_ARRAY(scratch, site, most);
+  WEFT_TRY_ALLOC(sites && crowded);
+  for (int i = 0; i < flow->tie_count; i++) {
+    const buf_tie *tie = &flow->ties[i];
+    if (!broken[i]) continue;
+    if (tie->kind == BUF_TIE_DONATION || flow->values[tie->from].bytes != flow->values[tie->to].bytes)
+      return WEFT_ERR(INVALID_ARGUMENT, "\"%s\": aliased buffers cannot be one: %lld and %lld bytes",
+                      tie->instr ? tie->instr->name : flow->module->name, (long long)flow->values[tie->from].bytes,
+                      (long long)flow->values[tie->to].bytes);
+    const hlo_instr *copy = own_copy(flow, tie);
+    int later = later_branches(flow, classes, tie, sites + count);
+    count += later;
+    if (later) continue;
+    if (copy && copy->operands[0]->op == HLO_COPY) crowded[buf_class_of(classes, tie->to)] = true;
+    sites[count++] = site_of(tie);
+  }
+  for (int i = 0; i < flow->tie_count; i++) {
+    const buf_tie *tie = &flow->ties[i];
+    if (broken[i] || tie->kind == BUF_TIE_LOOP_EXIT || tie->kind == BUF_TIE_DONATION) continue;
+    if (crowded[buf_class_of(classes, tie->to)] && !own_copy(flow, tie)) sites[count++] = site_of(tie);
+  }
+  *out_count = count;
+  return NULL;
+}
+
 static weft_status *insert_copies(hlo_module *module, weft_arena *scratch, int *out_broken)
 {
   WEFT_AUTO(buf_flow) flow = NULL;
   WEFT_AUTO(buf_classes) classes = NULL;
   bool *broken;
   site *sites;
-  int count = 0, most = 0;
+  int count;
 
   WEFT_TRY(buf_flow_new(module, &flow));
   WEFT_TRY(buf_classes_new(flow, &classes));
   broken = WEFT_ARENA_ARRAY(scratch, bool, flow->tie_count);
   WEFT_TRY_ALLOC(broken);
   WEFT_TRY(buf_classes_merge_ties(flow, classes, broken, out_broken));
-  for (int i = 0; i < flow->tie_count; i++)
-    if (broken[i]) most += 1 + later_branches(flow, classes, &flow->ties[i], NULL);
-  sites = WEFT_ARENA_ARRAY(scratch, site, most);
-  WEFT_TRY_ALLOC(sites);
-  for (int i = 0; i < flow->tie_count; i++) {
-    const buf_tie *tie = &flow->ties[i];
-    if (!broken[i]) continue;
-    if (tie->kind == BUF_TIE_DONATION || flow->values[tie->from].bytes != flow->values[tie->to].bytes)
-      return WEFT_ERR(INVALID_ARGUMENT, "\"%s\": aliased buffers cannot be one: %lld and %lld bytes",
-                      tie->instr ? tie->instr->name : module->name, (long long)flow->values[tie->from].bytes,
-                      (long long)flow->values[tie->to].bytes);
-    int later = later_branches(flow, classes, tie, sites + count);
-    if (!later) sites[count] = site_of(tie);
-    count += later ? later : 1;
-  }
+  WEFT_TRY(choose_sites(flow, classes, broken, scratch, &sites, &count));
   qsort(sites, (size_t)count, sizeof *sites, compare_sites);
   for (int i = 0, end; i < count; i = end) {
     for (end = i + 1; end < count && sites[end].comp == sites[i].comp && sites[end].instr == sites[i].instr &&

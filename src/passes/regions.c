@@ -8,6 +8,7 @@
  * Small dots in such loops become loop fusions.  Loops with library calls or collectives inside are left alone. */
 #include <config.h>
 
+#include "buffer/flow.h"
 #include "passes/fusion.h"
 #include "passes/passes.h"
 
@@ -80,17 +81,8 @@ static bool fits(const hlo_computation *comp, int *instrs, int depth)
   return true;
 }
 
-/* The body yields element i as it got it. */
-static bool is_invariant(const hlo_instr *loop, int i)
-{
-  const hlo_computation *body = loop->called[0];
-  const hlo_instr *next = body->root->operands[i];
-
-  return next->op == HLO_GET_TUPLE_ELEMENT && next->operands[0] == body->params[0] && next->u.tuple_index == i;
-}
-
 /* State in the form that regions take: a tuple of arrays, built for this loop, read by get-tuple-element only. */
-static bool has_plain_state(const hlo_instr *loop)
+static bool has_plain_state(const buf_flow *flow, const hlo_instr *loop)
 {
   const hlo_instr *init = loop->operands[0];
 
@@ -99,10 +91,10 @@ static bool has_plain_state(const hlo_instr *loop)
   for (int i = 0; i < init->operand_count; i++)
     if (!hlo_shape_is_array(init->operands[i]->shape)) return false;
   for (int i = 0; i < init->operand_count; i++) {
-    bool used = false;
+    bool used = false, invariant = buf_flow_is_invariant(flow, loop, i);
     for (int k = 0; k < loop->user_count; k++) used = used || loop->users[k]->u.tuple_index == i;
-    if (!used && !is_invariant(loop, i) && hlo_shape_bytes(init->operands[i]->shape) > MOST_HIDDEN_BYTES) return false;
-    if (used && is_invariant(loop, i)) return false; /* while-simplifier replaces those; an alias would not be right */
+    if (!used && !invariant && hlo_shape_bytes(init->operands[i]->shape) > MOST_HIDDEN_BYTES) return false;
+    if (used && invariant) return false; /* while-simplifier replaces those; an alias would not be right */
   }
   for (int k = 0; k < loop->user_count; k++)
     if (loop->users[k]->op != HLO_GET_TUPLE_ELEMENT || pass_has_control_edges(loop->users[k])) return false;
@@ -187,6 +179,7 @@ static weft_status *mark_inside(const hlo_computation *comp, pass_map *inside)
 static weft_status *regions_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   pass_map map = {.arena = ctx->scratch}, inside = {.arena = ctx->scratch};
+  WEFT_AUTO(buf_flow) flow = NULL; /* of the loops as they were; a region changes no other loop's state */
   pass_comps comps;
 
   WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
@@ -198,9 +191,10 @@ static weft_status *regions_run(hlo_module *module, pass_ctx *ctx, bool *changed
     if (pass_map_get(&inside, comp->id)) continue;
     HLO_FOREACH(x, comp)
       if (x->op == HLO_WHILE) loops[count++] = x;
+    if (count > 0 && !flow) WEFT_TRY(buf_flow_new(module, &flow));
     for (int k = 0; k < count; k++) {
       int instrs = 0;
-      if (!has_plain_state(loops[k]) || !fits(loops[k]->called[0], &instrs, 0) || !fits(loops[k]->called[1], &instrs, 0))
+      if (!has_plain_state(flow, loops[k]) || !fits(loops[k]->called[0], &instrs, 0) || !fits(loops[k]->called[1], &instrs, 0))
         continue;
       for (int c = 0; c < 2; c++) WEFT_TRY(mark_inside(loops[k]->called[c], &inside));
       WEFT_TRY(make_region(loops[k], &map));

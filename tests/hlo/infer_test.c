@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include "hlo/infer.h"
+#include "hlo/text.h"
 
 #define DIMS(...) (const int64_t[]){__VA_ARGS__}
 #define INTS(...) ((hlo_ints){WEFT_COUNT(DIMS(__VA_ARGS__)), DIMS(__VA_ARGS__)})
@@ -329,7 +330,29 @@ TEST(the_verifier_finds_broken_structure)
   T_FAILS(hlo_verify(m), "input_output_alias names parameter 1 of 1");
 }
 
-TEST_MAIN(UNIT(elementwise_operands_have_equal_dimensions), UNIT(bitcast_convert_moves_bits_to_a_minor_dimension),
+TEST(an_output_alias_names_parts_of_one_type)
+{
+  static const struct { const char *aliases, *error; } cases[] = {
+    {"{0}: (0, {}), {0}: (1, {})", NULL},
+    {"{0}: (0, {}), {1}: (0, {})", NULL},
+    {"{}: (0, {})", "operand 0 has f32[4] there, the result (f32[4], f32[4])"},
+    {"{5}: (0, {})", "an element that the result, (f32[4], f32[4]), does not have"},
+    {"{0}: (0, {3})", "an element that operand 0, f32[4], does not have"},
+    {"{0}: (2, {})", "names operand 2 of 2"},
+  };
+
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    WEFT_AUTO(hlo_module) m = NULL;
+    char text[512];
+    snprintf(text, sizeof text, "HloModule m\nENTRY e { p = f32[4] parameter(0) ROOT c = (f32[4], f32[4]) custom-call(p, p), "
+             "custom_call_target=\"t\", output_to_operand_aliasing={%s} }\n", cases[i].aliases);
+    T_OK(hlo_parse(text, strlen(text), &m));
+    if (cases[i].error) T_FAILS(hlo_verify(m), cases[i].error);
+    else T_OK(hlo_verify(m));
+  }
+}
+
+TEST_MAIN(UNIT(an_output_alias_names_parts_of_one_type), UNIT(elementwise_operands_have_equal_dimensions), UNIT(bitcast_convert_moves_bits_to_a_minor_dimension),
           UNIT(data_movement), UNIT(reduce_drops_dimensions_and_takes_the_type_of_its_init),
           UNIT(dot_pairs_its_dimensions), UNIT(convolution_follows_its_dimension_numbers),
           UNIT(gather_and_scatter_are_each_others_mirror), UNIT(fft_halves_the_last_dimension_of_real_transforms),
