@@ -31,12 +31,16 @@ typedef struct weft_coord_service_options {
   int64_t register_timeout_ns;
   int64_t shutdown_timeout_ns; /* 0: tasks leave one by one, with no barrier */
   bool recoverable;            /* tasks may die and return; their failures are not spread */
-  const char *secret_file;     /* "": anyone may call */
+  const char *secret_file;     /* "": no secret; then only processes of this user on this machine are let in, and see below */
   const char *tls_cert_file, *tls_key_file; /* "": cleartext */
   const char *tls_ca_file;     /* "": clients need no certificate */
+  bool insecure;               /* beyond loopback without a secret and without client certificates: everyone is let in */
+  bool allow_unauthenticated;  /* clients without the secret are let in from anywhere */
+  const char *hosts;           /* names with commas: clients without the secret are let in from their addresses */
   int64_t max_key_bytes, max_value_bytes;
   int64_t max_streams;         /* of one connection */
   int64_t max_connections;
+  int64_t max_unread_bytes;    /* replies of one connection that its peer has not taken */
   int64_t max_total_bytes;     /* keys, values, requests, waiters, replies on the way: all together */
 } weft_coord_service_options;
 
@@ -46,8 +50,9 @@ extern const weft_option_table weft_coord_service_option_table;
 WEFT_NODISCARD weft_status *weft_coord_service_options_load(weft_coord_service_options *out_options);
 
 /* Listens and serves on a thread of its own.
- * Errors: INVALID_ARGUMENT  address, option or file that makes no sense
- *         UNAVAILABLE       the address cannot be had; somebody may be listening there */
+ * Errors: INVALID_ARGUMENT     address, option or file that makes no sense
+ *         FAILED_PRECONDITION  the address is not of loopback, and nothing tells the job's processes from others
+ *         UNAVAILABLE          the address cannot be had; somebody may be listening there */
 WEFT_NODISCARD weft_status *weft_coord_service_start(const weft_coord_service_options *options,
                                                      weft_coord_service **out_service);
 

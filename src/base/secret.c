@@ -18,6 +18,9 @@ weft_status *weft_secret_read(const char *file, char **out)
   *out = NULL;
   if (!*file) return NULL;
   int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0 && errno == ENOENT)
+    return WEFT_ERR(INVALID_ARGUMENT, "secret file %s: %s on this machine; every process of a job reads it: name a file in a folder that the machines "
+                    "share, or bring the file here, and set WEFT_COORD_SECRET_FILE", file, strerror(errno));
   if (fd < 0) return WEFT_ERR(INVALID_ARGUMENT, "secret file %s: %s", file, strerror(errno));
   ssize_t n = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? pread(fd, text, sizeof text - 1, 0) : -1;
   close(fd);

@@ -22,6 +22,7 @@
 #include <weft/coord.h>
 
 #include "cli/cli.h"
+#include "cli/job_secret.h"
 #include "cli/options.h"
 
 enum { MAX_PROCESSES = 4096, MAX_FAULTS = 64, LINE_BYTES = 8192, STREAMS = 2, EXIT_SIGNAL = 128, RESTARTS = 10 };
@@ -73,6 +74,8 @@ typedef struct launch {
   environment to_runner; /* what its command line carries */
   weft_coord_service_options service_options;
   weft_coord_service *service;
+  cli_job_secret secret;
+  char *hosts;           /* of the allocation */
   const char *address;
   char address_text[300];
   process *processes;
@@ -158,6 +161,7 @@ static weft_status *make_environment(const launch *l, int rank, environment *env
   WEFT_TRY(env_set(env, "WEFT_COORD_ADDRESS=%s", l->address));
   WEFT_TRY(env_set(env, "WEFT_NUM_PROCESSES=%d", l->count));
   WEFT_TRY(env_set(env, "WEFT_COORD_HEARTBEAT_TIMEOUT=%gs", (double)l->service_options.heartbeat_timeout_ns / WEFT_NS_PER_S));
+  if (l->secret.file) WEFT_TRY(env_set(env, "WEFT_COORD_SECRET_FILE=%s", l->secret.file));
   if (l->devices > 0) WEFT_TRY(env_set(env, "WEFT_NUM_DEVICES=%" PRId64, l->devices));
   if (l->recoverable) WEFT_TRY(env_set(env, "JAX_ENABLE_RECOVERABILITY=1"));
   if (rank >= 0) {
@@ -310,12 +314,18 @@ static void stop_all(launch *l)
   stop_next(l);
 }
 
-static void say_how_ended(const process *p, int wait_status)
+static void say_how_ended(const launch *l, const process *p, int wait_status)
 {
-  if (WIFSIGNALED(wait_status))
-    say("rank %d was killed by signal %d (%s)", p->rank, WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+  char name[256];
+
+  if (l->runner) /* its options do not name it */
+    snprintf(name, sizeof name, "the runner (%.*s)", (int)WEFT_MIN(strcspn(l->runner, " \t"), (size_t)200), l->runner);
   else
-    say("rank %d exited with %d", p->rank, p->exit_code);
+    snprintf(name, sizeof name, "rank %d", p->rank);
+  if (WIFSIGNALED(wait_status))
+    say("%s was killed by signal %d (%s)", name, WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+  else
+    say("%s exited with %d", name, p->exit_code);
 }
 
 /* While the others are stopped: peers notice that a process is killed sooner than its parent does, and exit; so the first
@@ -325,7 +335,7 @@ static void ended_while_stopping(launch *l, const process *p, int wait_status)
   bool was_asked = p->asked_by && (WTERMSIG(wait_status) == SIGTERM || WTERMSIG(wait_status) == p->asked_by);
 
   if (WIFSIGNALED(wait_status) && !was_asked && l->signals_seen == 0) {
-    say_how_ended(p, wait_status);
+    say_how_ended(l, p, wait_status);
     if (l->exit_code < EXIT_SIGNAL) l->exit_code = p->exit_code;
   }
   stop_next(l);
@@ -345,7 +355,7 @@ static void process_ended(launch *l, process *p, int wait_status)
     }
   if (l->is_stopping) return ended_while_stopping(l, p, wait_status);
   if (p->exit_code == 0 || p->restart_at_ns) return;
-  say_how_ended(p, wait_status);
+  say_how_ended(l, p, wait_status);
   if (l->recoverable && p->restarts < l->restarts) {
     p->restarts++;
     p->restart_at_ns = weft_now_ns() + WEFT_NS_PER_S / 2;
@@ -628,6 +638,9 @@ static weft_status *parse(launch *l, int argc, char **argv, bool *out_helped)
       {"--register-timeout", "T", "longest wait for the last process, at the start and at the end (default 60m, 5m)",
        .type = WEFT_OPT_DURATION, .out = &service->register_timeout_ns},
       {"--shutdown-timeout", "T", NULL, .type = WEFT_OPT_DURATION, .out = &service->shutdown_timeout_ns},
+      {"--allow-unauthenticated", NULL, "let in clients without the job's secret from anywhere, not only from this user or the allocation's hosts",
+       .out = &service->allow_unauthenticated},
+      {"--insecure", NULL, "make no secret for the job: everyone who reaches the service is let in", .out = &service->insecure},
       {"--grace", "T", "between SIGTERM and SIGKILL when the rest is stopped (default 10s)", .type = WEFT_OPT_DURATION, .out = &l->grace_ns},
       {"--plain", NULL, "output without \"[rank] \" in front of each line", .out = &l->is_plain},
       {"--no-jax-env", NULL, "set WEFT_* only, not what jax.distributed.initialize() reads", .out = &l->no_jax_env},
@@ -642,7 +655,8 @@ static weft_status *parse(launch *l, int argc, char **argv, bool *out_helped)
       "Inside a Slurm or MPI allocation it runs srun or mpirun instead (--local: here all the same).\n"
       "A command that is `weft run PROGRAM` runs the program on the devices of all processes.",
       .options = options, .option_count = WEFT_COUNT(options), .ends_at_words = true, .notes =
-      "\nEach process gets WEFT_COORD_ADDRESS, WEFT_COORD_TASK, WEFT_NUM_PROCESSES, WEFT_PROCESS_ID, WEFT_LOCAL_PROCESS_ID.\n"
+      "\nEach process gets WEFT_COORD_ADDRESS, WEFT_COORD_TASK, WEFT_NUM_PROCESSES, WEFT_PROCESS_ID, WEFT_LOCAL_PROCESS_ID, and in\n"
+      "WEFT_COORD_SECRET_FILE the name of a file with the secret of this job (yours, if you set it).\n"
       "Exit code: 0 if all ended with 0, else the code of the first that failed, or 128 + signal of one that was killed;\n"
       "under --recoverable 0 if any ended with 0."};
 
@@ -655,6 +669,23 @@ static weft_status *parse(launch *l, int argc, char **argv, bool *out_helped)
   l->command = argv + 1;
   for (int k = 0; k < l->fault_count; k++)
     if (l->faults[k].rank >= l->count) return WEFT_ERR(INVALID_ARGUMENT, "--fault: there is no rank %d", l->faults[k].rank);
+  return NULL;
+}
+
+/* What tells this job's processes from others.  Processes of a runner may be on other machines, and clients that cannot carry
+ * a secret are then known by their hosts. */
+static weft_status *protect(launch *l)
+{
+  weft_coord_service_options *service = &l->service_options;
+
+  if (!*service->secret_file && !service->insecure) {
+    WEFT_TRY(cli_job_secret_make(l->runner, &l->secret));
+    service->secret_file = l->secret.file;
+  }
+  if (!l->runner || *service->hosts) return NULL;
+  l->hosts = cli_allocation_hosts();
+  WEFT_TRY_ALLOC(l->hosts);
+  service->hosts = l->hosts;
   return NULL;
 }
 
@@ -691,6 +722,7 @@ static weft_status *run(launch *l)
   signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signal_fd < 0) return WEFT_ERR(RESOURCE_EXHAUSTED, "signalfd: %s", strerror(errno));
   if (!l->is_local && !l->runner) l->runner = find_runner();
+  WEFT_TRY(protect(l));
   WEFT_TRY(start_service(l));
   l->processes = calloc((size_t)l->count, sizeof *l->processes);
   WEFT_TRY_ALLOC(l->processes);
@@ -716,7 +748,7 @@ static weft_status *run(launch *l)
 
 int cli_launch_main(int argc, char **argv)
 {
-  launch l = {.grace_ns = 10 * WEFT_NS_PER_S, .restarts = RESTARTS};
+  launch l = {.grace_ns = 10 * WEFT_NS_PER_S, .restarts = RESTARTS, .secret.memory_fd = -1};
   bool helped = false;
   weft_status *st = weft_coord_service_options_load(&l.service_options);
 
@@ -727,6 +759,8 @@ int cli_launch_main(int argc, char **argv)
     for (int k = 0; k < STREAMS; k++)
       if (l.processes[i].streams[k].fd >= 0) close(l.processes[i].streams[k].fd);
   weft_coord_service_stop(l.service);
+  cli_job_secret_remove(&l.secret);
+  free(l.hosts);
   int code = st ? cli_report("launch", st) : exit_code(&l);
   free(l.processes);
   return code;

@@ -78,7 +78,7 @@ static bool should_retry(const coord_agent_core *core, const coord_op *op, const
 {
   size_t size;
 
-  if (!error || core->now_ns >= op->deadline_ns) return false;
+  if (!error || core->now_ns >= op->deadline_ns || weft_status_code(error) == WEFT_UNAUTHENTICATED) return false;
   switch (op->retry) {
   case COORD_RETRY_NEVER: return false;
   case COORD_RETRY_LOST: return is_lost(error);

@@ -129,7 +129,7 @@ static bool flush(coord_conn *conn)
 {
   size_t written = 0, n;
   io_result result;
-  bool wanted = conn->wants_write;
+  bool wanted = conn->wants_write, was_paused = conn->is_paused;
 
   if (conn->connecting || conn->handshaking) return true;
   conn->wants_write = false;
@@ -145,8 +145,9 @@ static bool flush(coord_conn *conn)
     return false;
   }
   if (written >= TURN_BYTES) conn->wants_write = true;
-  if (conn->wants_write != wanted)
-    coord_loop_change(conn->loop, &conn->io, EPOLLIN | (conn->wants_write ? EPOLLOUT : 0u));
+  conn->is_paused = conn->is_served && conn->unsent_size > 0;
+  if (conn->wants_write != wanted || conn->is_paused != was_paused)
+    coord_loop_change(conn->loop, &conn->io, (conn->is_paused ? 0u : EPOLLIN) | (conn->wants_write ? EPOLLOUT : 0u));
   return true;
 }
 
@@ -221,6 +222,7 @@ static void on_ready(coord_io *io, uint32_t events)
   if (conn->connecting && !finish_connect(conn)) return;
   if (conn->handshaking && !handshake(conn)) return;
   if (events & EPOLLOUT) coord_conn_touch(conn);
+  if (conn->is_paused && !(events & (EPOLLERR | EPOLLHUP))) return;
   for (int i = 0; i < READS_PER_TURN && !st; i++) {
     result = read_some(conn, buffer, sizeof buffer, &n);
     if (result != IO_OK) break;
@@ -230,7 +232,7 @@ static void on_ready(coord_io *io, uint32_t events)
   }
   if (st) {
     weft_status_free(st);
-    if (flush(conn)) over(conn, "the peer does not speak HTTP/2"); /* after a GOAWAY that says why */
+    if (flush(conn)) over(conn, "the peer broke the protocol, or sent too much"); /* after a GOAWAY that says why */
     return;
   }
   if (result == IO_CLOSED) return over(conn, "the peer closed the connection");

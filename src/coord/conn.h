@@ -15,6 +15,8 @@ typedef struct coord_conn {
   coord_h2 *h2;   /* owned */
   SSL *ssl;       /* owned; NULL: cleartext */
   bool connecting, handshaking, wants_write;
+  bool is_served; /* by a service: while its peer does not read, nothing is read of it, so that replies do not gather */
+  bool is_paused; /* because of that */
   bool is_dirty;  /* in the list of those that may have something to write */
   struct coord_conn *next_dirty;
   struct coord_conns *group;

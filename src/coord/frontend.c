@@ -27,6 +27,53 @@ typedef struct server_call {
   coord_dialect dialect;
 } server_call;
 
+/* ---- who may call ---- */
+
+static coord_trust trust_without_secret(coord_peer *peer)
+{
+  if (!peer->is_identified) {
+    peer->is_identified = true;
+    peer->without_secret = peer->identify ? peer->identify(peer) : peer->frontend->secret ? COORD_TRUST_NONE : COORD_TRUST_ANYONE;
+  }
+  return peer->without_secret;
+}
+
+static void set_trust(coord_peer *peer, coord_trust trust)
+{
+  bool is_first = peer->trust == COORD_TRUST_NONE;
+
+  if (peer->trust == trust || peer->trust == COORD_TRUST_SECRET) return;
+  coord_peer_gone(peer);
+  peer->trust = trust;
+  peer->frontend->trusted[trust]++;
+  if (is_first && peer->trusted) peer->trusted(peer);
+}
+
+void coord_peer_gone(coord_peer *peer)
+{
+  if (peer->trust != COORD_TRUST_NONE) peer->frontend->trusted[peer->trust]--;
+}
+
+/* A wrong secret is refused whoever carries it: its job is another. */
+static weft_status *admit(void *ctx, const char *path, const char *secret)
+{
+  coord_peer *peer = ctx;
+  coord_frontend *frontend = peer->frontend;
+  coord_trust trust;
+
+  (void)path;
+  if (frontend->secret && *secret)
+    trust = weft_secret_equal(frontend->secret, secret) ? COORD_TRUST_SECRET : COORD_TRUST_NONE;
+  else /* what has carried the secret once is known by it */
+    trust = peer->trust ? peer->trust : trust_without_secret(peer);
+  if (trust == COORD_TRUST_NONE) {
+    frontend->refused_calls++;
+    return COORD_ERR(UNAUTHENTICATED, "authentication required");
+  }
+  set_trust(peer, trust);
+  return NULL;
+}
+
 /* ---- requests ---- */
 
 static size_t message_limit(void *ctx, const char *path)
@@ -62,9 +109,6 @@ static weft_status *handle(coord_frontend *frontend, coord_h2_call *call, const 
   coord_method method;
   weft_status *st;
 
-  if (frontend->secret && !weft_secret_equal(frontend->secret, request->secret))
-    return COORD_ERR(UNAUTHENTICATED, "this service wants a secret (WEFT_COORD_SECRET_FILE), and the call %s",
-                     *request->secret ? "has another" : "has none");
   if (strcmp(request->path, ADMIN_STATUS_PATH) == 0) {
     reply_status(frontend, call);
     return NULL;
@@ -99,7 +143,7 @@ static void on_gone(void *ctx, coord_h2_call *call)
 }
 
 const coord_h2_handler coord_frontend_handler = {
-  .call_bytes = sizeof(server_call), .message_limit = message_limit, .request = on_request, .gone = on_gone,
+  .call_bytes = sizeof(server_call), .admit = admit, .message_limit = message_limit, .request = on_request, .gone = on_gone,
 };
 
 /* ---- answers ---- */
@@ -156,7 +200,7 @@ static weft_status *check_options(const weft_coord_service_options *options)
     return WEFT_ERR(INVALID_ARGUMENT, "a service for %lld tasks", (long long)options->task_count);
   if (options->max_key_bytes < 1 || options->max_value_bytes < 1 || options->max_value_bytes > INT32_MAX ||
       options->max_streams < 2 || options->max_streams > INT32_MAX || options->max_connections < 1 ||
-      options->max_total_bytes < 1 << 20)
+      options->max_total_bytes < 1 << 20 || options->max_unread_bytes < 0)
     return WEFT_ERR(INVALID_ARGUMENT, "a limit (WEFT_COORD_MAX_*) is out of range: values may have up to 2 GiB, streams 2 "
                     "or more, the total at least 1 MiB");
   return NULL;
@@ -174,7 +218,8 @@ static weft_status *init(coord_frontend *frontend, const weft_coord_service_opti
 
   WEFT_TRY(check_options(options));
   frontend->budget.limit_bytes = (size_t)options->max_total_bytes;
-  frontend->h2_limits = (coord_h2_limits){.max_streams = (uint32_t)options->max_streams, .budget = &frontend->budget};
+  frontend->h2_limits = (coord_h2_limits){.max_streams = (uint32_t)options->max_streams,
+                                          .max_unread_bytes = (size_t)options->max_unread_bytes, .budget = &frontend->budget};
   if (incarnation == 0 &&
       (RAND_bytes((unsigned char *)&config.incarnation, sizeof config.incarnation) != 1 || config.incarnation == 0))
     return WEFT_ERR(INTERNAL, "no random numbers for an incarnation");

@@ -1,4 +1,4 @@
-/* coord/frontend.h -- between HTTP/2 and the state machine: secret, decoding, encoding, replies that many share.
+/* coord/frontend.h -- between HTTP/2 and the state machine: who may call, decoding, encoding, replies that many share.
  * No sockets: the server and the fuzzer stand on it.  Thread-compatible. */
 #ifndef WEFT_COORD_FRONTEND_H
 #define WEFT_COORD_FRONTEND_H
@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "coord/service.h"
+#include "coord/trust.h"
 #include "coord/wire/h2.h"
 
 typedef struct coord_frontend {
@@ -16,7 +17,9 @@ typedef struct coord_frontend {
   coord_h2_limits h2_limits;
   coord_service *core;
   weft_arena arena;    /* of one turn: coord_frontend_end_turn */
-  int64_t connections; /* for status */
+  int64_t connections; /* for status, like the next two */
+  int64_t trusted[COORD_TRUST_COUNT]; /* connections by what they were let in by; NONE is not counted */
+  int64_t refused_calls;
   /* The last reply that many callers share, as bytes. */
   uint64_t share;
   coord_dialect share_dialect;
@@ -27,7 +30,17 @@ typedef struct coord_frontend {
 typedef struct coord_peer {
   coord_frontend *frontend;
   void (*touched)(struct coord_peer *peer); /* there is something to send */
+  /* What lets in a call without a secret; asked once for each connection.  NULL: everyone is let in where no secret is set. */
+  coord_trust (*identify)(struct coord_peer *peer);
+  /* Its first call was let in.  NULL: nobody wants to know. */
+  void (*trusted)(struct coord_peer *peer);
+  coord_trust trust;   /* the best known */
+  bool is_identified;  /* `identify` was asked, */
+  coord_trust without_secret; /* and said this */
 } coord_peer;
+
+/* The connection has ended: takes it out of the counts. */
+void coord_peer_gone(coord_peer *peer);
 
 extern const coord_h2_handler coord_frontend_handler;
 

@@ -20,9 +20,17 @@
 #include "coord/frontend.h"
 
 enum {
-  SILENT_CONNECTION_S = 20, /* a connection that does not begin to speak HTTP/2 is closed */
+  STRANGER_S = 5, /* a connection of which no call has been let in is closed then */
   STOP_GRACE_S = 2,         /* for the last answers to be written */
   SPIN_US = 50,             /* what being woken costs, several times over */
+};
+
+/* Connections of which no call has been let in yet.  A newer one takes the place of the oldest: a member needs no longer than
+ * its first bytes take, and so is gone from among them before its turn to be closed comes. */
+enum {
+  MOST_STRANGERS = 512,
+  MOST_STRANGERS_TLS = 256,         /* a handshake has larger buffers */
+  MOST_STRANGERS_OF_AN_ADDRESS = 192,
 };
 
 typedef struct server_conn {
@@ -30,8 +38,9 @@ typedef struct server_conn {
   coord_peer peer;
   weft_coord_service *server;
   struct server_conn *prev, *next;
+  struct server_conn *prev_stranger, *next_stranger;
+  struct in6_addr address;
   int64_t opened_ns;
-  bool has_spoken;
 } server_conn;
 
 struct weft_coord_service {
@@ -43,6 +52,9 @@ struct weft_coord_service {
   int64_t accept_again_ns; /* out of descriptors: when to try again; 0: accepting */
   coord_conns conns;
   server_conn *first_conn;
+  server_conn *strangers; /* in the order of their coming */
+  int stranger_count;
+  coord_trust_policy policy;
   int64_t next_sweep_ns;
   pthread_t thread;
   coord_job stop_job;
@@ -51,11 +63,19 @@ struct weft_coord_service {
 
 /* ---- connections ---- */
 
+static void remove_stranger(server_conn *conn)
+{
+  DL_DELETE2(conn->server->strangers, conn, prev_stranger, next_stranger);
+  conn->server->stranger_count--;
+}
+
 static void drop_conn(server_conn *conn, const char *why)
 {
   weft_coord_service *server = conn->server;
 
   DL_DELETE(server->first_conn, conn);
+  if (!conn->peer.trust) remove_stranger(conn);
+  coord_peer_gone(&conn->peer);
   server->frontend.connections--;
   coord_conn_fini(&conn->conn, why);
   free(conn);
@@ -65,7 +85,31 @@ static void on_closed(coord_conn *conn, const char *why) { drop_conn(WEFT_CONTAI
 
 static void on_touched(coord_peer *peer) { coord_conn_touch(&WEFT_CONTAINER_OF(peer, server_conn, peer)->conn); }
 
-static weft_status *add_conn(weft_coord_service *server, int fd)
+static void on_trusted(coord_peer *peer) { remove_stranger(WEFT_CONTAINER_OF(peer, server_conn, peer)); }
+
+static coord_trust identify(coord_peer *peer)
+{
+  server_conn *conn = WEFT_CONTAINER_OF(peer, server_conn, peer);
+
+  return coord_trust_of(&conn->server->policy, conn->conn.io.fd);
+}
+
+/* Makes room for one more stranger, in all and of its address. */
+static void evict_strangers(weft_coord_service *server, const struct in6_addr *address)
+{
+  server_conn *stranger, *oldest = NULL;
+  int count = 0;
+
+  DL_FOREACH2(server->strangers, stranger, next_stranger) {
+    if (memcmp(&stranger->address, address, sizeof *address) != 0) continue;
+    if (count++ == 0) oldest = stranger;
+  }
+  if (count < MOST_STRANGERS_OF_AN_ADDRESS)
+    oldest = server->stranger_count < (server->tls ? MOST_STRANGERS_TLS : MOST_STRANGERS) ? NULL : server->strangers;
+  if (oldest) drop_conn(oldest, "a newer connection takes its place: it did not authenticate");
+}
+
+static weft_status *add_conn(weft_coord_service *server, int fd, struct in6_addr address)
 {
   server_conn *conn = calloc(1, sizeof *conn);
   coord_h2 *h2 = NULL;
@@ -81,16 +125,44 @@ static weft_status *add_conn(weft_coord_service *server, int fd)
     return st;
   }
   conn->server = server;
-  conn->peer = (coord_peer){.frontend = &server->frontend, .touched = on_touched};
+  conn->peer = (coord_peer){.frontend = &server->frontend, .touched = on_touched, .identify = identify, .trusted = on_trusted};
+  conn->address = address;
   conn->opened_ns = weft_now_ns();
   st = coord_conn_init(&conn->conn, &server->conns, server->loop, fd, ssl, h2, false, on_closed);
   if (st) {
     free(conn);
     return st;
   }
+  conn->conn.is_served = true;
   DL_APPEND(server->first_conn, conn);
+  DL_APPEND2(server->strangers, conn, prev_stranger, next_stranger);
+  server->stranger_count++;
   server->frontend.connections++;
   return NULL;
+}
+
+/* Out of descriptors: a stranger's is taken.  False: there is none; the listener is left alone for a moment. */
+static bool find_descriptor(weft_coord_service *server)
+{
+  if (server->strangers) {
+    drop_conn(server->strangers, "its descriptor is needed: it did not authenticate");
+    return true;
+  }
+  WEFT_LOG("coord", WARN, "cannot accept a connection: %s", strerror(errno));
+  coord_loop_change(server->loop, &server->listener, 0); /* level-triggered: it would spin */
+  server->accept_again_ns = weft_now_ns() + WEFT_NS_PER_S / 4;
+  return false;
+}
+
+static bool is_full(weft_coord_service *server)
+{
+  if (server->frontend.connections < server->frontend.options.max_connections) return false;
+  if (server->strangers) {
+    drop_conn(server->strangers, "a newer connection takes its place: it did not authenticate");
+    return false;
+  }
+  WEFT_LOG("coord", WARN, "more than %lld connections: one refused", (long long)server->frontend.options.max_connections);
+  return true;
 }
 
 static void on_accept(coord_io *io, uint32_t events)
@@ -99,37 +171,32 @@ static void on_accept(coord_io *io, uint32_t events)
 
   (void)events;
   for (int i = 0; i < 64; i++) {
-    int fd = accept4(io->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    struct sockaddr_storage name = {0};
+    socklen_t size = sizeof name;
+    int fd = accept4(io->fd, (struct sockaddr *)&name, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    bool is_short = fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
     weft_status *st;
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-      WEFT_LOG("coord", WARN, "cannot accept a connection: %s", strerror(errno));
-      coord_loop_change(server->loop, io, 0); /* level-triggered: it would spin */
-      server->accept_again_ns = weft_now_ns() + WEFT_NS_PER_S / 4;
-    }
+    if (is_short && find_descriptor(server)) continue;
     if (fd < 0) return;
-    if (server->frontend.connections >= server->frontend.options.max_connections) {
-      WEFT_LOG("coord", WARN, "more than %lld connections: one refused", (long long)server->frontend.options.max_connections);
+    if (is_full(server)) {
       close(fd);
       continue;
     }
+    struct in6_addr address = coord_address_of(&name);
     coord_socket_tune(fd);
-    st = add_conn(server, fd);
+    evict_strangers(server, &address);
+    st = add_conn(server, fd, address);
     if (st) WEFT_LOG("coord", WARN, "connection refused: %s", weft_status_message(st));
     weft_status_free(st);
   }
 }
 
-/* Whoever connects and says nothing holds a descriptor: not for ever. */
+/* A stranger holds a descriptor and memory: not for long.  They stand in the order of their coming. */
 static void sweep(weft_coord_service *server, int64_t now_ns)
 {
-  server_conn *conn, *next;
-
   server->next_sweep_ns = now_ns + WEFT_NS_PER_S;
-  DL_FOREACH_SAFE(server->first_conn, conn, next) {
-    if (conn->has_spoken) continue;
-    conn->has_spoken = coord_h2_has_spoken(conn->conn.h2);
-    if (!conn->has_spoken && now_ns - conn->opened_ns > SILENT_CONNECTION_S * WEFT_NS_PER_S) drop_conn(conn, "silent");
-  }
+  while (server->strangers && now_ns - server->strangers->opened_ns > STRANGER_S * WEFT_NS_PER_S)
+    drop_conn(server->strangers, "it did not authenticate");
 }
 
 /* ---- the thread ---- */
@@ -187,6 +254,7 @@ static void stop_serving(coord_job *job)
 static void server_free(weft_coord_service *server)
 {
   coord_frontend_fini(&server->frontend);
+  coord_trust_fini(&server->policy);
   if (server->listener.fd >= 0) close(server->listener.fd);
   coord_loop_free(server->loop);
   SSL_CTX_free(server->tls);
@@ -208,10 +276,12 @@ static weft_status *start(weft_coord_service *server, const weft_coord_service_o
 {
   WEFT_TRY(coord_frontend_init(&server->frontend, options, 0));
   WEFT_TRY(coord_tls_new(true, options->tls_cert_file, options->tls_key_file, options->tls_ca_file, &server->tls));
-  raise_descriptor_limit(2 * options->task_count + 64);
+  WEFT_TRY(coord_trust_init(&server->policy, options, server->frontend.secret));
+  raise_descriptor_limit(2 * options->task_count + 64 + MOST_STRANGERS);
   WEFT_TRY(coord_loop_new(&server->loop));
   if (sysconf(_SC_NPROCESSORS_ONLN) > 1) coord_loop_set_spin(server->loop, SPIN_US * (WEFT_NS_PER_MS / 1000));
   WEFT_TRY(coord_listen(options->address, &server->listener.fd, &server->bound));
+  WEFT_TRY(coord_trust_check_listener(options, server->frontend.secret, server->listener.fd));
   WEFT_TRY(coord_loop_add(server->loop, &server->listener, EPOLLIN));
   return weft_thread_start(&server->thread, "weft-coord", serve, server);
 }

@@ -71,6 +71,24 @@ static weft_status *big_value(const char *key, bool write)
   return st;
 }
 
+/* Rounds of a barrier of all, a key that is set and one that is read; says how long they took, and the longest. */
+static weft_status *rounds(const char *name, int count)
+{
+  int64_t began_ns = weft_now_ns(), longest_ns = 0;
+
+  for (int i = 0; i < count; i++) {
+    int64_t round_ns = weft_now_ns();
+    WEFT_AUTO_STR value = NULL;
+    size_t size;
+    WEFT_TRY(weft_coord_agent_barrier(agent, name, 60 * WEFT_NS_PER_S, NULL, 0));
+    WEFT_TRY(weft_kv_set(kv, name, "value", 5, true));
+    WEFT_TRY(weft_kv_get(kv, name, weft_deadline_after_ms(60000), &value, &size));
+    longest_ns = WEFT_MAX(longest_ns, weft_now_ns() - round_ns);
+  }
+  printf("rounds: %.6f s, the longest %.6f s\n", (double)(weft_now_ns() - began_ns) / 1e9, (double)longest_ns / 1e9);
+  return NULL;
+}
+
 static weft_status *run(char **arg, int count)
 {
   int32_t tasks[MAX_ARGS];
@@ -171,6 +189,7 @@ static weft_status *run(char **arg, int count)
     }
     return WEFT_ERR(DEADLINE_EXCEEDED, "no sync point");
   }
+  if (IS("rounds")) return rounds(arg[1], atoi(arg[2]));
   if (IS("report")) return weft_coord_agent_report_error(agent, WEFT_DATA_LOSS, arg[1]);
   return WEFT_ERR(INVALID_ARGUMENT, "no command %s", arg[0]);
 }

@@ -52,7 +52,7 @@ def mpirun():
 
 
 def agents_under_mpirun():
-  all_is_well(mpirun() + AGENT, {}, 'shutdown')
+  all_is_well(mpirun() + AGENT, {'WEFT_COORD_SECRET_FILE': jaxlib_common.job_secret()}, 'shutdown')
 
 
 def jax_under_mpirun():

@@ -1,10 +1,13 @@
 """What the tests against jaxlib share: finding it, starting processes, TAP."""
+import atexit
 import concurrent.futures
+import functools
 import os
 import random
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -43,6 +46,16 @@ def free_port():
         return s.getsockname()[1]
       except OSError:
         pass
+
+
+@functools.cache
+def job_secret():
+  """A file with a secret, which goes with this process: jobs whose service other machines reach want one."""
+  fd, path = tempfile.mkstemp(prefix='weft-secret-')
+  os.write(fd, b'of a test')
+  os.close(fd)
+  atexit.register(os.unlink, path)
+  return path
 
 
 class Service:
@@ -123,7 +136,7 @@ def timed(test):
   return time.time() - begin, None
 
 
-def run(tests, needs_jaxlib=True):
+def run(tests, needs_jaxlib=True, at_a_time=4):
   """Prints TAP for the functions; returns the exit code."""
   if needs_jaxlib and not has_jaxlib():
     print('1..0 # SKIP jaxlib is not installed (WEFT_PYTHON names an interpreter that has it)')
@@ -133,7 +146,7 @@ def run(tests, needs_jaxlib=True):
   print(f'1..{len(tests)}', flush=True)
   failed = 0
   # They mostly wait, so several run at a time.
-  with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
+  with concurrent.futures.ThreadPoolExecutor(max_workers=at_a_time) as pool:
     started = {pool.submit(timed, test): test for test in tests}
     for number, future in enumerate(concurrent.futures.as_completed(started), 1):
       name = started[future].__name__

@@ -52,7 +52,8 @@ ENTRY e {
 
 def clean_environment(**more):
   drop = 'SLURM_', 'OMPI_', 'PMIX_', 'PMI_', 'WEFT_COORD', 'WEFT_NUM', 'WEFT_PROCESS', 'JAX_'
-  return {**{k: v for k, v in os.environ.items() if not k.startswith(drop)}, 'PATH': PATH, **more}
+  return {**{k: v for k, v in os.environ.items() if not k.startswith(drop)}, 'PATH': PATH,
+          'WEFT_COORD_SECRET_FILE': jaxlib_common.job_secret(), **more}
 
 
 class Folder:
@@ -261,10 +262,10 @@ def program_under_mpirun_on_two_machines():
     first, second = m.ADDRESSES
     weft_run = [os.path.abspath(weft()), 'run', f.program]
     succeeds([weft(), 'run', f.program, '--output-dir', f.path + '/alone'], WEFT_COLLECTIVE_ORDER='rank')
-    succeeds(m.on_first(*m.mpirun(f'{first}:2,{second}:2'), '-n', '4', '-x', 'WEFT_COLLECTIVE_ORDER=rank', *weft_run,
+    succeeds(m.on_first(*m.mpirun(f'{first}:2,{second}:2'), '-n', '4', '-x', 'WEFT_COLLECTIVE_ORDER=rank', '-x', 'WEFT_COORD_SECRET_FILE', *weft_run,
                         '--output-dir', f.path + '/mpi'))
     succeeds(m.on_first(weft(), 'launch', '-n', '4', '--bind', first + ':0', '--runner', ' '.join(m.mpirun(f'{second}:2,{first}:2')),
-                        '--', *weft_run, '--output-dir', f.path + '/launch'), WEFT_COLLECTIVE_ORDER='rank')
+                        '--', *weft_run, '--output-dir', f.path + '/launch'), WEFT_COLLECTIVE_ORDER='rank', WEFT_COORD_SECRET_FILE='') # its own
     for way in 'mpi', 'launch':
       assert f.results(way) == f.results('alone'), way
     r = run(m.on_first(*m.mpirun(second + ':4'), '-n', '4', *weft_run))
@@ -289,7 +290,7 @@ def partition_between_machines_ends_in_deadlines():
   """Both sides list who is missing; the process whose deadline is first may be on either."""
   with Machines() as m, Folder(1000000000) as f, tempfile.TemporaryFile('w+') as said:
     program = f'{os.path.abspath(weft())} run --quiet {f.program}'
-    env = (f'WEFT_COORD_ADDRESS={m.ADDRESSES[0]}:7777 WEFT_NUM_PROCESSES=4 WEFT_COLLECTIVE_TIMEOUT=5s '
+    env = (f'WEFT_COORD_SECRET_FILE={jaxlib_common.job_secret()} WEFT_COORD_ADDRESS={m.ADDRESSES[0]}:7777 WEFT_NUM_PROCESSES=4 WEFT_COLLECTIVE_TIMEOUT=5s '
            f'WEFT_COLLECTIVE_FLIGHT_DIR={f.path}')
     ranks = [subprocess.Popen([m.shell, m.ADDRESSES[r // 2], f'{env} WEFT_PROCESS_ID={r} exec {program}'], stdout=said, stderr=said)
              for r in range(4)]

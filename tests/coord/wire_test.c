@@ -139,17 +139,23 @@ TEST(gzip_is_bounded)
   enum { BIG = 8 << 20 };
   uint8_t *zeros = calloc(1, BIG), *packed, *out;
   size_t packed_size, size;
+  coord_budget budget = {.limit_bytes = 3 * BIG}, small = {.limit_bytes = BIG / 2};
 
   T_OK(coord_gzip(zeros, BIG, &packed, &packed_size));
-  T_FAILS(coord_gunzip(packed, packed_size, 1 << 20, &out, &size), "inflates to more than 1048576 bytes");
-  T_OK(coord_gunzip(packed, packed_size, BIG, &out, &size));
+  T_FAILS(coord_gunzip(packed, packed_size, 1 << 20, &budget, &out, &size), "inflates to more than 1048576 bytes");
+  T_OK(coord_gunzip(packed, packed_size, BIG, &budget, &out, &size));
   T_EQ_INT(size, BIG);
+  T_EQ_INT(budget.used_bytes, BIG); /* for the caller to give back */
+  coord_budget_give(&budget, size);
   free(out);
-  T_FAILS(coord_gunzip(packed, packed_size - 5, BIG, &out, &size), "broken gzip");
-  T_FAILS(coord_gunzip((const uint8_t *)"junk", 4, BIG, &out, &size), "broken gzip");
+  T_FAILS(coord_gunzip(packed, packed_size, BIG, &small, &out, &size), "past the memory limit of 4194304 bytes");
+  T_EQ_INT(small.used_bytes, 0);
+  T_FAILS(coord_gunzip(packed, packed_size - 5, BIG, &budget, &out, &size), "broken gzip");
+  T_FAILS(coord_gunzip((const uint8_t *)"junk", 4, BIG, &budget, &out, &size), "broken gzip");
   packed = realloc(packed, packed_size + 1);
   packed[packed_size] = 0;
-  T_FAILS(coord_gunzip(packed, packed_size + 1, BIG, &out, &size), "after the end");
+  T_FAILS(coord_gunzip(packed, packed_size + 1, BIG, &budget, &out, &size), "after the end");
+  T_EQ_INT(budget.used_bytes, 0);
   free(packed);
   free(zeros);
 }

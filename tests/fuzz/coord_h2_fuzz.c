@@ -25,7 +25,7 @@ static void open_frontend(coord_frontend *frontend)
   weft_coord_service_options options = {
     .task_count = 3, .heartbeat_timeout_ns = 2 * WEFT_NS_PER_S, .register_timeout_ns = 5 * WEFT_NS_PER_S,
     .shutdown_timeout_ns = 5 * WEFT_NS_PER_S, .secret_file = "", .max_key_bytes = 256, .max_value_bytes = 65536,
-    .max_streams = 64, .max_connections = 4, .max_total_bytes = BUDGET,
+    .max_streams = 64, .max_connections = 4, .max_total_bytes = BUDGET, .max_unread_bytes = BUDGET, .hosts = "",
   };
 
   FUZZ_OK(coord_frontend_init(frontend, &options, INCARNATION));
@@ -132,6 +132,7 @@ static void reply(const uint8_t *data, size_t size)
 {
   weft_arena arena;
   coord_reply decoded;
+  coord_budget budget = {.limit_bytes = 1 << 20};
   uint8_t *inflated;
   size_t inflated_size;
   weft_status *st;
@@ -146,7 +147,7 @@ static void reply(const uint8_t *data, size_t size)
   (void)!coord_mismatch_incarnation(st, &(uint64_t){0});
   st = coord_status_for_dialect(st, COORD_DIALECT_T);
   weft_status_free(st);
-  st = coord_gunzip(data + 1, size - 1, 1 << 20, &inflated, &inflated_size);
+  st = coord_gunzip(data + 1, size - 1, 1 << 20, &budget, &inflated, &inflated_size);
   if (!st) free(inflated);
   weft_status_free(st);
   weft_arena_fini(&arena);

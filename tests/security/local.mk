@@ -3,3 +3,6 @@ check_PROGRAMS += %D%/stranger_test
 %C%_stranger_test_SOURCES = %D%/stranger_test.c %D%/job.h tests/test.h
 %C%_stranger_test_CFLAGS = $(TEST_CFLAGS)
 %C%_stranger_test_LDADD = $(TEST_LIBS)
+SECURITY_PY_TESTS = %D%/coord_strangers_test.py
+TESTS += $(SECURITY_PY_TESTS)
+EXTRA_DIST += $(SECURITY_PY_TESTS) %D%/coord_attacks.py

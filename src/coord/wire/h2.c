@@ -15,6 +15,8 @@
 #include <nghttp2/nghttp2.h>
 #include <utlist.h>
 
+#include "base/deadline.h"
+#include "base/secret.h"
 #include "coord/wire/pool.h"
 #include "coord/wire/text.h"
 #include "coord/wire/wire_status.h"
@@ -27,6 +29,16 @@ enum {
   SMALL_OUTPUT_BYTES = 32, /* most replies: kept within the call */
   STREAM_WINDOW_BYTES = 4 << 20,
   CONNECTION_WINDOW_BYTES = 16 << 20,
+};
+
+/* What a server takes of a peer; the connection of a peer that sends more ends with ENHANCE_YOUR_CALM. */
+enum {
+  STRANGER_BYTES = 1 << 20,   /* until the first call is let in: bodies of refused calls, which are discarded */
+  STRANGER_FRAMES = 256,      /* the same, in frames */
+  STRANGER_CALLS = 16,        /* calls that are refused before the first is let in */
+  MOST_METADATA_BYTES = 1 << 16, /* headers of one call, decoded: a table entry may be repeated by one byte */
+  MOST_CONTINUATIONS = 16,    /* frames of one call's headers after the first */
+  CONTROLS_PER_SECOND = 20000, /* RST_STREAM, PING, SETTINGS, PRIORITY: more than a member that cancels all its calls sends */
 };
 
 typedef enum call_state { CALL_OPEN, CALL_HANDED, CALL_ANSWERED, CALL_CANCELLED } call_state;
@@ -80,7 +92,13 @@ struct coord_h2 {
   coord_budget unlimited; /* a client's own */
   size_t max_message_bytes;
   char *authority, *secret;
-  bool has_spoken;
+  bool is_member;       /* a call has been let in */
+  size_t stranger_bytes, stranger_frames, stranger_calls; /* before that */
+  int continuations;    /* of the headers that are coming in */
+  int controls;         /* since controls_since_ns */
+  int64_t controls_since_ns;
+  const char *excess;   /* what the peer sends too much of; NULL: nothing */
+  size_t unread_bytes;  /* of replies that the peer has not taken */
   coord_pool pool; /* of session and calls */
 };
 
@@ -131,13 +149,14 @@ static void call_free(coord_h2_call *call)
     h2->calls = call->next;
   if (call->next) call->next->prev = call->prev;
   if (call->is_replied) DL_DELETE2(h2->replies, call, prev_reply, next_reply);
+  if (h2->handler) h2->unread_bytes -= call->out_size + (call->tail ? call->tail->size : 0);
   drop_input(call);
   coord_budget_give(budget_of(h2), call->charged_bytes);
   weft_status_free(call->refused);
   if (call->out != call->small_out) free(call->out);
   coord_blob_release(call->tail);
   if (h2->handler) {
-    free(call->secret);
+    weft_secret_free(call->secret);
   } else {
     free(call->message);
     free(call->details);
@@ -191,7 +210,7 @@ static void append_input(coord_h2_call *call, const uint8_t *data, size_t size)
   call->in_size = need;
 }
 
-/* The message within its frame.  *out_inflated is to be freed. */
+/* The message within its frame.  *out_inflated is to be freed, and its *out_size bytes are charged to the call. */
 static weft_status *unframe(coord_h2_call *call, const uint8_t **out, size_t *out_size, uint8_t **out_inflated)
 {
   size_t length;
@@ -208,7 +227,8 @@ static weft_status *unframe(coord_h2_call *call, const uint8_t **out, size_t *ou
   if (call->in[0] == 0) return NULL;
   if (call->in[0] != 1 || !call->gzip)
     return COORD_ERR(INTERNAL, "compressed message (flag %d) without a known grpc-encoding", call->in[0]);
-  WEFT_TRY(coord_mark(coord_gunzip(*out, length, message_limit(call), out_inflated, out_size)));
+  WEFT_TRY(coord_mark(coord_gunzip(*out, length, message_limit(call), budget_of(call->h2), out_inflated, out_size)));
+  call->charged_bytes += *out_size;
   *out = *out_inflated;
   return NULL;
 }
@@ -275,12 +295,19 @@ void coord_h2_reply(coord_h2_call *call, const void *head, size_t head_size, coo
 {
   weft_status *st = NULL;
 
-  if (!set_output(call, head, head_size, tail)) {
-    st = COORD_ERR(RESOURCE_EXHAUSTED, "no memory for a reply of %zu bytes", head_size + (tail ? tail->size : 0));
+  size_t size = head_size + (tail ? tail->size : 0), most = call->h2->limits->max_unread_bytes;
+
+  if (call->h2->unread_bytes > 0 && (size > most || call->h2->unread_bytes > most - size))
+    st = COORD_ERR(RESOURCE_EXHAUSTED, "replies of %zu bytes wait for this connection to take them; with this one, of %zu, they "
+                   "would pass the limit of %zu (WEFT_COORD_MAX_UNREAD)", call->h2->unread_bytes, size, most);
+  else if (!set_output(call, head, head_size, tail))
+    st = COORD_ERR(RESOURCE_EXHAUSTED, "no memory for a reply of %zu bytes", size);
+  if (st) {
     coord_h2_fail(call, st);
     weft_status_free(st);
     return;
   }
+  call->h2->unread_bytes += call->out_size + (call->tail ? call->tail->size : 0);
   call->state = CALL_ANSWERED;
   call->is_replied = true;
   DL_APPEND2(call->h2->replies, call, prev_reply, next_reply);
@@ -354,14 +381,11 @@ static void server_header(coord_h2_call *call, const char *name, size_t name_len
 static void server_dispatch(coord_h2_call *call)
 {
   coord_h2 *h2 = call->h2;
-  coord_h2_request request = {.path = call->path, .secret = call->secret ? call->secret : ""};
+  coord_h2_request request = {.path = call->path};
   weft_status *st = WEFT_MOVE(call->refused);
   uint8_t *inflated = NULL;
 
-  if (!st && !call->is_post) st = COORD_ERR(UNIMPLEMENTED, "gRPC calls are POST requests");
   if (!st) st = unframe(call, &request.message, &request.size, &inflated);
-  if (!st && inflated && !charge(call, request.size))
-    st = COORD_ERR(RESOURCE_EXHAUSTED, "the service's memory limit of %zu bytes is reached", budget_of(h2)->limit_bytes);
   if (st) {
     coord_h2_fail(call, st);
     weft_status_free(st);
@@ -375,6 +399,50 @@ static void server_dispatch(coord_h2_call *call)
   }
   free(inflated);
   drop_input(call);
+}
+
+/* The headers are complete.  Who may not call learns nothing else, whatever is wrong with the call.  Refused calls are
+ * answered now, and their bodies are discarded as they come. */
+static void server_admit(coord_h2_call *call)
+{
+  coord_h2 *h2 = call->h2;
+  weft_status *st = h2->handler->admit(h2->ctx, call->path, call->secret ? call->secret : "");
+
+  weft_secret_free(WEFT_MOVE(call->secret));
+  if (!st) {
+    h2->is_member = true;
+    st = WEFT_MOVE(call->refused);
+    if (!st && !call->is_post) st = COORD_ERR(UNIMPLEMENTED, "gRPC calls are POST requests");
+  }
+  if (st) coord_h2_fail(call, st);
+  weft_status_free(st);
+}
+
+/* The connection ends with a GOAWAY; the value is what nghttp2's callbacks return then. */
+static int calm_down(coord_h2 *h2, const char *excess)
+{
+  h2->excess = excess;
+  nghttp2_session_terminate_session(h2->session, NGHTTP2_ENHANCE_YOUR_CALM);
+  return NGHTTP2_ERR_CALLBACK_FAILURE;
+}
+
+static bool is_control(uint8_t frame_type)
+{
+  return frame_type != NGHTTP2_DATA && frame_type != NGHTTP2_HEADERS && frame_type != NGHTTP2_CONTINUATION &&
+         frame_type != NGHTTP2_WINDOW_UPDATE;
+}
+
+/* Frames that are cheap to send and cost a server more, or that a stranger has no use for. */
+static int server_count_frame(coord_h2 *h2, uint8_t frame_type)
+{
+  if (!h2->is_member && ++h2->stranger_frames > STRANGER_FRAMES) return calm_down(h2, "frames before authentication");
+  if (frame_type == NGHTTP2_HEADERS) h2->continuations = 0;
+  if (frame_type == NGHTTP2_CONTINUATION && ++h2->continuations > MOST_CONTINUATIONS) return calm_down(h2, "CONTINUATION frames");
+  if (!is_control(frame_type) || ++h2->controls < CONTROLS_PER_SECOND) return 0;
+  int64_t now_ns = weft_now_ns(), since_ns = h2->controls_since_ns;
+  h2->controls = 0;
+  h2->controls_since_ns = now_ns;
+  return since_ns && now_ns - since_ns < WEFT_NS_PER_S ? calm_down(h2, "resets and other control frames") : 0;
 }
 
 /* ---- the client's half ---- */
@@ -482,12 +550,21 @@ void coord_h2_cancel(coord_h2_call *call)
 
 /* ---- nghttp2's callbacks ---- */
 
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *frame, void *user)
+{
+  coord_h2 *h2 = user;
+
+  (void)session;
+  return h2->handler ? server_count_frame(h2, frame->type) : 0;
+}
+
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
   coord_h2 *h2 = user;
   coord_h2_call *call;
 
   if (!h2->handler || frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
+  if (!h2->is_member && ++h2->stranger_calls > STRANGER_CALLS) return calm_down(h2, "calls without authentication");
   call = call_new(h2, frame->hd.stream_id);
   if (!call) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* resets the stream */
   nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, call);
@@ -505,7 +582,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
   call->metadata_bytes += name_length + value_length + 32; /* as RFC 9113 counts */
   if (call->metadata_bytes > MAX_METADATA_BYTES) {
     refuse(call, COORD_ERR(RESOURCE_EXHAUSTED, "more than %d bytes of metadata", MAX_METADATA_BYTES));
-    return 0;
+    return h2->handler && call->metadata_bytes > MOST_METADATA_BYTES ? calm_down(h2, "metadata") : 0;
   }
   /* nghttp2 terminates both strings */
   (h2->handler ? server_header : client_header)(call, (const char *)name, name_length, (const char *)value,
@@ -529,11 +606,22 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
   coord_h2 *h2 = user;
   coord_h2_call *call;
 
-  h2->has_spoken = true;
-  if (!h2->handler || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
-  if (frame->hd.type != NGHTTP2_DATA && frame->hd.type != NGHTTP2_HEADERS) return 0;
+  if (!h2->handler || (frame->hd.type != NGHTTP2_DATA && frame->hd.type != NGHTTP2_HEADERS)) return 0;
   call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
-  if (call && call->state == CALL_OPEN) server_dispatch(call);
+  if (!call || call->state != CALL_OPEN) return 0;
+  if (frame->hd.type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST) server_admit(call);
+  if (call->state == CALL_OPEN && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) server_dispatch(call);
+  return 0;
+}
+
+/* A call that was answered before its request has ended is over: what else comes of it is not wanted (RFC 9113, 8.1). */
+static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *user)
+{
+  coord_h2 *h2 = user;
+
+  if (h2->handler && frame->hd.type == NGHTTP2_HEADERS && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) &&
+      nghttp2_session_get_stream_remote_close(session, frame->hd.stream_id) == 0)
+    nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_NO_ERROR);
   return 0;
 }
 
@@ -587,6 +675,8 @@ static weft_status *session_new(coord_h2 *h2)
     nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
+    nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, on_begin_frame);
+    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_sent);
     nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
     nghttp2_option_set_no_closed_streams(option, 1);
     nghttp2_option_set_peer_max_concurrent_streams(option, UINT32_MAX); /* until the peer says otherwise */
@@ -661,8 +751,12 @@ void coord_h2_close(coord_h2 *h2, const char *why)
 
 weft_status *coord_h2_recv(coord_h2 *h2, const uint8_t *data, size_t size)
 {
-  ssize_t n = nghttp2_session_mem_recv(h2->session, data, size);
+  ssize_t n;
 
+  if (h2->excess) return WEFT_ERR(RESOURCE_EXHAUSTED, "HTTP/2: the peer sends too many %s", h2->excess);
+  n = nghttp2_session_mem_recv(h2->session, data, size);
+  if (h2->handler && !h2->is_member && !h2->excess && (h2->stranger_bytes += size) > STRANGER_BYTES) calm_down(h2, "bytes before authentication");
+  if (h2->excess) return WEFT_ERR(RESOURCE_EXHAUSTED, "HTTP/2: the peer sends too many %s", h2->excess);
   if (n < 0) return WEFT_ERR(INVALID_ARGUMENT, "HTTP/2: %s", nghttp2_strerror((int)n));
   return NULL;
 }
@@ -683,7 +777,7 @@ void coord_h2_prefetch(const coord_h2 *h2)
   coord_pool_prefetch(&h2->pool);
 }
 
-bool coord_h2_has_spoken(const coord_h2 *h2) { return h2->has_spoken; }
+bool coord_h2_is_member(const coord_h2 *h2) { return h2->is_member; }
 
 bool coord_h2_is_alive(const coord_h2 *h2)
 {

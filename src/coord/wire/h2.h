@@ -1,4 +1,4 @@
-/* coord/wire/h2.h -- unary gRPC calls over one HTTP/2 connection: bytes in, bytes out, no socket and no clock.
+/* coord/wire/h2.h -- unary gRPC calls over one HTTP/2 connection: bytes in, bytes out, no socket.
  *
  *   received bytes -> coord_h2_recv -> handler->request (server) or done (client)
  *   coord_h2_reply (server), coord_h2_start (client) -> coord_h2_send -> bytes to write
@@ -23,8 +23,7 @@ typedef struct coord_h2_call coord_h2_call; /* one stream; it lives until answer
 #define COORD_H2_SECRET_HEADER "weft-coord-secret"
 
 typedef struct coord_h2_request {
-  const char *path;   /* "/service/Method" */
-  const char *secret; /* value of COORD_H2_SECRET_HEADER, or "" */
+  const char *path; /* "/service/Method" */
   const uint8_t *message;
   size_t size;
 } coord_h2_request;
@@ -32,6 +31,9 @@ typedef struct coord_h2_request {
 /* What a server does with requests. */
 typedef struct coord_h2_handler {
   size_t call_bytes; /* zeroed memory of the handler's own in every call: coord_h2_call_user */
+  /* The headers of a call are complete, and no byte of its body has been kept.  An error is the call's answer, and its
+   * body is discarded.  NULL lets the call in, and from then on the connection counts as a member's. */
+  weft_status *(*admit)(void *ctx, const char *path, const char *secret);
   /* The largest message, after inflation, that `path` may carry. */
   size_t (*message_limit)(void *ctx, const char *path);
   /* A whole request; borrowed for the call.  Answer now or later with coord_h2_reply or coord_h2_fail. */
@@ -41,8 +43,9 @@ typedef struct coord_h2_handler {
 } coord_h2_handler;
 
 typedef struct coord_h2_limits {
-  uint32_t max_streams;  /* concurrent calls of one connection */
-  coord_budget *budget;  /* charged with request bodies and calls; borrowed */
+  uint32_t max_streams;    /* concurrent calls of one connection */
+  size_t max_unread_bytes; /* replies of one connection that its peer has not taken */
+  coord_budget *budget;    /* charged with request bodies and calls; borrowed */
 } coord_h2_limits;
 
 /* `handler` and `limits` are borrowed for the connection's life. */
@@ -57,7 +60,9 @@ WEFT_NODISCARD weft_status *coord_h2_client_new(const char *authority, const cha
 /* Ends every call (server: handler->gone; client: done with UNAVAILABLE and `why`) and frees.  NULL is fine. */
 void coord_h2_close(coord_h2 *h2, const char *why);
 
-/* Feeds received bytes.  Errors: INVALID_ARGUMENT, the peer does not speak HTTP/2: send what is queued and close. */
+/* Feeds received bytes.  After an error: send what is queued, a GOAWAY among it, and close.
+ * Errors: INVALID_ARGUMENT    the peer does not speak HTTP/2
+ *         RESOURCE_EXHAUSTED  the peer sends too much of what costs this side more than the peer */
 WEFT_NODISCARD weft_status *coord_h2_recv(coord_h2 *h2, const uint8_t *data, size_t size);
 
 /* The next bytes to write, valid until the next call on h2; *out_size 0 when there are none. */
@@ -66,8 +71,8 @@ WEFT_NODISCARD weft_status *coord_h2_send(coord_h2 *h2, const uint8_t **out_data
 /* Starts to bring the connection's memory into the caches: it is about to be used. */
 void coord_h2_prefetch(const coord_h2 *h2);
 
-/* True once the peer has sent a whole frame: it speaks HTTP/2. */
-bool coord_h2_has_spoken(const coord_h2 *h2);
+/* True once handler->admit has let a call in. */
+bool coord_h2_is_member(const coord_h2 *h2);
 
 /* False when neither side has anything left to say and the connection should close. */
 bool coord_h2_is_alive(const coord_h2 *h2);
@@ -77,7 +82,8 @@ bool coord_h2_is_alive(const coord_h2 *h2);
 void *coord_h2_call_user(coord_h2_call *call); /* handler->call_bytes of memory, aligned for any type */
 void *coord_h2_context(const coord_h2_call *call); /* the `ctx` of its connection */
 
-/* Answers with the message head ++ tail.  Copies head, retains tail (NULL: none).  The call is no longer the caller's. */
+/* Answers with the message head ++ tail.  Copies head, retains tail (NULL: none).  The call is no longer the caller's.  The
+ * answer is RESOURCE_EXHAUSTED instead where replies of more than max_unread_bytes would wait for the peer to take them. */
 void coord_h2_reply(coord_h2_call *call, const void *head, size_t head_size, coord_blob *tail);
 
 /* Answers with an error; borrows st. */

@@ -90,7 +90,25 @@ bool coord_base64_decode(const char *text, size_t size, uint8_t *out, size_t *ou
 /* windowBits 15, plus 16 for a gzip wrapper. */
 enum { GZIP_WINDOW_BITS = 15 + 16 };
 
-weft_status *coord_gunzip(const uint8_t *data, size_t size, size_t max_bytes, uint8_t **out, size_t *out_size)
+/* Makes room for more, up to one byte past the limit, which tells "over" from "exactly at". */
+static weft_status *grow_inflated(uint8_t **buf, size_t *capacity, size_t first, size_t max_bytes, coord_budget *budget)
+{
+  size_t bigger = WEFT_MIN(*capacity ? *capacity * 2 : first, max_bytes + 1);
+  uint8_t *grown;
+
+  if (*capacity > max_bytes) return WEFT_ERR(RESOURCE_EXHAUSTED, "gzip message inflates to more than %zu bytes", max_bytes);
+  if (!coord_budget_take(budget, bigger - *capacity))
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "gzip message inflates past the memory limit of %zu bytes", budget->limit_bytes);
+  grown = realloc(*buf, bigger);
+  if (!grown) coord_budget_give(budget, bigger - *capacity);
+  WEFT_TRY_ALLOC(grown);
+  *buf = grown;
+  *capacity = bigger;
+  return NULL;
+}
+
+weft_status *coord_gunzip(const uint8_t *data, size_t size, size_t max_bytes, coord_budget *budget, uint8_t **out,
+                          size_t *out_size)
 {
   z_stream z = {0};
   uint8_t *buf = NULL;
@@ -102,19 +120,8 @@ weft_status *coord_gunzip(const uint8_t *data, size_t size, size_t max_bytes, ui
   *out_size = 0;
   if (inflateInit2(&z, GZIP_WINDOW_BITS) != Z_OK) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   while (rc != Z_STREAM_END) {
-    if (used == capacity) {
-      size_t bigger = capacity ? capacity * 2 : WEFT_MIN(size * 4 + 64, (size_t)65536);
-      uint8_t *grown;
-      bigger = WEFT_MIN(bigger, max_bytes + 1); /* one past the limit tells "over" from "exactly at" */
-      grown = used > max_bytes ? NULL : realloc(buf, bigger);
-      if (!grown) {
-        st = used > max_bytes ? WEFT_ERR(RESOURCE_EXHAUSTED, "gzip message inflates to more than %zu bytes", max_bytes)
-                              : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-        break;
-      }
-      buf = grown;
-      capacity = bigger;
-    }
+    if (used == capacity) st = grow_inflated(&buf, &capacity, WEFT_MIN(size * 4 + 64, (size_t)65536), max_bytes, budget);
+    if (st) break;
     if (z.avail_in == 0) { /* zlib counts in 32 bits */
       z.next_in = (uint8_t *)(uintptr_t)(data + fed);
       z.avail_in = (uInt)WEFT_MIN(size - fed, (size_t)1 << 30);
@@ -132,6 +139,7 @@ weft_status *coord_gunzip(const uint8_t *data, size_t size, size_t max_bytes, ui
   if (!st && used > max_bytes)
     st = WEFT_ERR(RESOURCE_EXHAUSTED, "gzip message inflates to more than %zu bytes", max_bytes);
   inflateEnd(&z);
+  coord_budget_give(budget, st ? capacity : capacity - used);
   if (st) {
     free(buf);
     return st;

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "coord/wire/blob.h"
 
 /* Percent-encodes `size` bytes as grpc-message wants (all but printable ASCII, and '%').  Writes at most
  * 3 * size + 1 bytes to out; returns the length without the NUL. */
@@ -20,10 +21,11 @@ size_t coord_base64_encode(const uint8_t *data, size_t size, char *out);
 /* Accepts padded and unpadded text.  Writes at most 3 * size / 4 + 3 bytes.  False: not base64. */
 bool coord_base64_decode(const char *text, size_t size, uint8_t *out, size_t *out_size);
 
-/* Inflates one gzip member into malloc'd memory owned by the caller.
- * Errors: RESOURCE_EXHAUSTED over max_bytes; INVALID_ARGUMENT for anything that is no whole gzip stream. */
-WEFT_NODISCARD weft_status *coord_gunzip(const uint8_t *data, size_t size, size_t max_bytes, uint8_t **out,
-                                         size_t *out_size);
+/* Inflates one gzip member into malloc'd memory owned by the caller.  The memory is charged to `budget` before it is
+ * taken; on success *out_size bytes stay charged, for the caller to give back.
+ * Errors: RESOURCE_EXHAUSTED over max_bytes or the budget; INVALID_ARGUMENT for anything that is no whole gzip stream. */
+WEFT_NODISCARD weft_status *coord_gunzip(const uint8_t *data, size_t size, size_t max_bytes, coord_budget *budget,
+                                         uint8_t **out, size_t *out_size);
 
 /* Compresses into malloc'd memory owned by the caller. */
 WEFT_NODISCARD weft_status *coord_gzip(const uint8_t *data, size_t size, uint8_t **out, size_t *out_size);

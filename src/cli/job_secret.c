@@ -1,0 +1,129 @@
+#include <config.h>
+
+#include "cli/job_secret.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <openssl/rand.h>
+
+enum { SECRET_BYTES = 32, NAME_BYTES = 8 };
+
+static weft_status *random_hex(size_t bytes, char *out)
+{
+  unsigned char random[SECRET_BYTES];
+
+  if (RAND_bytes(random, (int)bytes) != 1) return WEFT_ERR(INTERNAL, "no random numbers for the job's secret");
+  for (size_t i = 0; i < bytes; i++) snprintf(out + 2 * i, 3, "%02x", random[i]);
+  explicit_bzero(random, sizeof random);
+  return NULL;
+}
+
+static bool write_text(int fd, const char *text) { return write(fd, text, strlen(text)) == (ssize_t)strlen(text); }
+
+/* ---- in memory ---- */
+
+/* Asks a child: /proc may be missing, mounted for another process namespace, or closed to this user's processes. */
+static bool child_can_open(const char *file)
+{
+  int wait_status = 0;
+  pid_t pid = fork();
+
+  if (pid == 0) _exit(open(file, O_RDONLY | O_CLOEXEC) < 0); /* async-signal-safe */
+  while (pid > 0 && waitpid(pid, &wait_status, 0) < 0)
+    if (errno != EINTR) return false;
+  return pid > 0 && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
+}
+
+/* Leaves *out as it is where that does not work. */
+static weft_status *make_in_memory(const char *text, cli_job_secret *out)
+{
+  int fd = memfd_create("weft-job-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  char *file = NULL;
+
+  if (fd < 0) return NULL;
+  if (asprintf(&file, "/proc/%ld/fd/%d", (long)getpid(), fd) < 0) file = NULL;
+  if (file && fchmod(fd, 0600) == 0 && write_text(fd, text) &&
+      fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0 && child_can_open(file)) {
+    *out = (cli_job_secret){.file = file, .memory_fd = fd};
+    return NULL;
+  }
+  close(fd);
+  WEFT_TRY_ALLOC(file);
+  free(file);
+  return NULL;
+}
+
+/* ---- on disk ---- */
+
+/* Makes the folders of `path` down to the last, each for this user alone. */
+static bool make_folders(char *path)
+{
+  for (char *at = path + 1;; at++) {
+    bool is_last = *at == '\0';
+    if (*at != '/' && !is_last) continue;
+    *at = '\0';
+    bool made = mkdir(path, 0700) == 0 || errno == EEXIST;
+    if (is_last) return made;
+    *at = '/';
+    if (!made) return false;
+  }
+}
+
+static weft_status *make_on_disk(const char *text, cli_job_secret *out)
+{
+  const char *home = getenv("HOME"), *cache = getenv("XDG_CACHE_HOME");
+  char name[2 * NAME_BYTES + 1];
+  WEFT_AUTO_STR folder = NULL;
+  int fd = -1;
+
+  WEFT_TRY(random_hex(NAME_BYTES, name));
+  if (cache && *cache == '/')
+    WEFT_TRY_ALLOC(asprintf(&folder, "%s/weft/jobs", cache) > 0);
+  else if (home && *home == '/')
+    WEFT_TRY_ALLOC(asprintf(&folder, "%s/.cache/weft/jobs", home) > 0);
+  else
+    return WEFT_ERR(FAILED_PRECONDITION, "the job's secret needs a file that its nodes share, and HOME is not set: name one in WEFT_COORD_SECRET_FILE");
+  WEFT_TRY_ALLOC(asprintf(&out->file, "%s/%s.secret", folder, name) > 0);
+  if (make_folders(folder)) fd = open(out->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  bool written = fd >= 0 && write_text(fd, text);
+  int error = errno;
+  if (fd >= 0) close(fd);
+  if (written) return NULL;
+  weft_status *st = WEFT_ERR(FAILED_PRECONDITION, "the job's secret cannot be written to %s: %s; name another file that the nodes share, with "
+                             "mode 600, in WEFT_COORD_SECRET_FILE", out->file, strerror(error));
+  cli_job_secret_remove(out);
+  return st;
+}
+
+/* ---- life ---- */
+
+weft_status *cli_job_secret_make(bool is_shared, cli_job_secret *out)
+{
+  char text[2 * SECRET_BYTES + 1];
+  weft_status *st;
+
+  *out = (cli_job_secret){.memory_fd = -1};
+  WEFT_TRY(random_hex(SECRET_BYTES, text));
+  st = is_shared ? NULL : make_in_memory(text, out);
+  if (!st && !out->file) st = make_on_disk(text, out);
+  explicit_bzero(text, sizeof text);
+  return st;
+}
+
+void cli_job_secret_remove(cli_job_secret *secret)
+{
+  if (secret->memory_fd >= 0)
+    close(secret->memory_fd);
+  else if (secret->file)
+    unlink(secret->file);
+  free(secret->file);
+  *secret = (cli_job_secret){.memory_fd = -1};
+}
