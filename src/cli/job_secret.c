@@ -8,11 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <openssl/rand.h>
 
 enum { SECRET_BYTES = 32, NAME_BYTES = 8 };
 
@@ -20,7 +19,7 @@ static weft_status *random_hex(size_t bytes, char *out)
 {
   unsigned char random[SECRET_BYTES];
 
-  if (RAND_bytes(random, (int)bytes) != 1) return WEFT_ERR(INTERNAL, "no random numbers for the job's secret");
+  if (getrandom(random, bytes, 0) != (ssize_t)bytes) return WEFT_ERR(INTERNAL, "no random numbers for the job's secret: %s", strerror(errno));
   for (size_t i = 0; i < bytes; i++) snprintf(out + 2 * i, 3, "%02x", random[i]);
   explicit_bzero(random, sizeof random);
   return NULL;

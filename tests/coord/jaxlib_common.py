@@ -52,7 +52,7 @@ def free_port():
 def job_secret():
   """A file with a secret, which goes with this process: jobs whose service other machines reach want one."""
   fd, path = tempfile.mkstemp(prefix='weft-secret-')
-  os.write(fd, b'of a test')
+  os.write(fd, b'secret-of-a-test')
   os.close(fd)
   atexit.register(os.unlink, path)
   return path
