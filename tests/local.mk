@@ -4,7 +4,7 @@
 #   %C%_status_test_CFLAGS = $(TEST_CFLAGS)
 #   %C%_status_test_LDADD = $(TEST_LIBS)
 TEST_CFLAGS = $(AM_CFLAGS) -I$(top_srcdir)/tests $(CMOCKA_CFLAGS) -Wno-missing-prototypes
-TEST_LIBS = libweftcore.la $(CMOCKA_LIBS)
+TEST_LIBS = libweftcore.la $(CORE_LIBS) $(CMOCKA_LIBS)
 # for programs that include tests/alloc.h
 WRAP_ALLOC = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=posix_memalign
 TESTS += $(check_PROGRAMS) tests/layering_test.sh tests/unimplemented_test.py tests/installed_headers_test.sh tests/installed_library_test.sh
@@ -21,8 +21,10 @@ EXTRA_DIST += tests/install/declared.awk tests/install/in_cxx.cc examples/c/all_
 TESTS += tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/back_compat_test.py tests/jax/process_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py
 EXTRA_DIST += tests/jax/random_ops_test.py tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/back_compat_test.py tests/jax/process_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py tests/jax/upstream.py tests/jax/upstream_multiprocess.py
 EXTRA_DIST += examples/jax/transformer_2d.py examples/jax/survivor.py examples/jax/preempted.py
-TESTS += tests/jax/interrupt_test.py tests/jax/random_ops_test.py tests/jax/examples_test.py tests/jax/sharded_test.py tests/jax/random_sharded_test.py
-EXTRA_DIST += tests/jax/interrupt_test.py tests/jax/examples_test.py tests/jax/sharded_test.py tests/jax/random_sharded_test.py examples/jax/common.py examples/jax/mlp.py examples/jax/convnet.py examples/jax/ode.py
+TESTS += tests/jax/frameworks_test.py
+EXTRA_DIST += tests/jax/frameworks_test.py
+TESTS += tests/jax/random_ops_test.py tests/jax/examples_test.py tests/jax/sharded_test.py tests/jax/random_sharded_test.py
+EXTRA_DIST += tests/jax/examples_test.py tests/jax/sharded_test.py tests/jax/random_sharded_test.py examples/jax/common.py examples/jax/mlp.py examples/jax/convnet.py examples/jax/ode.py
 
 include tests/base/local.mk
 include tests/hlo/local.mk

@@ -117,8 +117,8 @@ static weft_status *number_nodes(buf_deps *d, const buf_options *options)
     g->bottom = WEFT_ARENA_ARRAY(&d->arena, double, comp->instr_count);
     if (!g->nodes || !g->cost || !g->top || !g->bottom) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
     HLO_FOREACH(instr, comp) {
-      if (hlo_opcode_is_alias(instr->op)) continue;
-      if (!hlo_opcode_runs_steps(instr->op))
+      if (buf_is_alias(instr)) continue;
+      if (!buf_runs_steps(instr->op))
         g->cost[g->node_count] = options->cost_ns ? options->cost_ns(options->ctx, instr) : default_cost(instr);
       d->node_of[instr->id] = g->node_count;
       g->nodes[g->node_count++] = instr;
@@ -280,7 +280,7 @@ static void find_paths(buf_deps *d, buf_graph *g)
 {
   for (int n = 0; n < g->node_count; n++) {
     const hlo_instr *instr = g->nodes[n];
-    if (hlo_opcode_runs_steps(instr->op)) {
+    if (buf_runs_steps(instr->op)) {
       g->cost[n] = 0;
       for (int i = 0; i < instr->called_count; i++) {
         double span = d->graphs[instr->called[i]->id].span;
@@ -340,7 +340,7 @@ weft_status *buf_deps_add_sharing(buf_deps *d, int *out_added)
   WEFT_TRY_ALLOC(s.instr_at);
   for (int c = 0; c < plan->module->next_computation_id; c++)
     for (int n = 0; d->graphs[c].comp && n < d->graphs[c].node_count; n++)
-      if (!hlo_opcode_runs_steps(d->graphs[c].nodes[n]->op))
+      if (!buf_runs_steps(d->graphs[c].nodes[n]->op))
         s.instr_at[flow->step[d->graphs[c].nodes[n]->id]] = d->graphs[c].nodes[n];
   WEFT_TRY(buf_hazards_init(&hazards, &d->arena, plan->alloc_count, add_shared_edge, &s));
   for (int step = 0; step < flow->step_count; step++) {

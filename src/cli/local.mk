@@ -5,4 +5,5 @@ weft_SOURCES = \
   %D%/progress.c %D%/progress.h %D%/report.c %D%/run.c %D%/run.h %D%/session.c %D%/session.h %D%/util.c \
   src/pjrt/plugin.c
 weft_CFLAGS = $(AM_CFLAGS)
-weft_LDADD = libweftcore.la
+weft_LDFLAGS = $(AM_LDFLAGS) -Wl,--gc-sections
+weft_LDADD = libweftcore.la $(INSIDE_LIBS)

@@ -3,8 +3,11 @@
 
 #include "codegen/codegen_internal.h"
 
+#include <llvm-c/Core.h>
+#include <llvm-c/LLJIT.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,11 +30,34 @@ static bool has_feature(const char *features, const char *name)
   return false;
 }
 
+/* The file that holds `function`, "" if that cannot be told. */
+static const char *file_of(void (*function)(void))
+{
+  Dl_info info;
+  void *address;
+
+  memcpy(&address, &function, sizeof address);
+  return dladdr(address, &info) && info.dli_fname ? info.dli_fname : "";
+}
+
+/* A Weft that is linked with a shared LLVM can find functions of another LLVM, of which some library in the process shows a
+ * part of its names to all (TensorFlow's does).  Two LLVMs cannot work on one program: they would end the process. */
+static bool is_mixed_llvm(void)
+{
+  const char *core = file_of((void (*)(void))LLVMContextCreate), *jit = file_of((void (*)(void))LLVMOrcCreateLLJIT);
+
+  if (strcmp(core, jit) == 0) return false;
+  snprintf(host_error, sizeof host_error, "two LLVMs in this process: some functions come from %.80s, others from %.80s; configure Weft "
+           "--with-llvm=static", core, jit);
+  return true;
+}
+
 static void init_host(void)
 {
   char *error = NULL;
   size_t length;
 
+  if (is_mixed_llvm()) return;
   if (LLVMInitializeNativeTarget() || LLVMInitializeNativeAsmPrinter() || LLVMInitializeNativeAsmParser()) {
     snprintf(host_error, sizeof host_error, "LLVM has no code generator for this machine");
     return;
@@ -62,7 +88,7 @@ weft_status *gen_host_target(const gen_target **out_target)
   static pthread_once_t once = PTHREAD_ONCE_INIT;
 
   pthread_once(&once, init_host);
-  if (host_error[0]) return WEFT_ERR(INTERNAL, "%s", host_error);
+  if (host_error[0]) return WEFT_ERR(FAILED_PRECONDITION, "%s", host_error);
   *out_target = &host;
   return NULL;
 }

@@ -22,5 +22,5 @@ libweftcore_la_SOURCES += \
 plugindir = $(libdir)/weft
 plugin_LTLIBRARIES = pjrt_weft.la
 pjrt_weft_la_SOURCES = %D%/plugin.c
-pjrt_weft_la_LIBADD = libweftcore.la
-pjrt_weft_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -export-symbols-regex '^GetPjrtApi$$'
+pjrt_weft_la_LIBADD = libweftcore.la $(INSIDE_LIBS)
+pjrt_weft_la_LDFLAGS = $(AM_LDFLAGS) -Wl,--gc-sections -Wl,-z,now -module -avoid-version -shared -export-symbols-regex '^GetPjrtApi$$'
