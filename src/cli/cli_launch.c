@@ -179,7 +179,10 @@ static void write_all(int fd, const char *data, size_t size)
   while (size > 0) {
     ssize_t n = write(fd, data, size);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
+    if (n <= 0) {
+      if (fd == STDOUT_FILENO) cli_output_lost(errno);
+      return;
+    }
     data += n;
     size -= (size_t)n;
   }

@@ -29,7 +29,7 @@ static void print_help(FILE *out)
           "Compiles HLO and StableHLO programs and runs them on CPUs.\n\nCommands:\n");
   for (size_t i = 0; i < WEFT_COUNT(commands); i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
   fprintf(out, "\n`weft COMMAND --help` tells more, `weft --version` the version.\n"
-               "Exit codes: 0 done, 1 results differ, 2 bad input or usage, 3 failed.\n");
+               "Exit codes: 0 done, 1 results differ, 2 bad input or usage, 3 failed (or standard output could not be written).\n");
 }
 
 static const struct command *find_command(const char *name)
@@ -45,7 +45,7 @@ static const struct command *find_command(const char *name)
   return NULL;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
   const struct command *command;
 
@@ -72,4 +72,10 @@ int main(int argc, char **argv)
     if (st) return cli_report(command->name, st);
   }
   return command->main(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+  cli_open_standard_streams();
+  return cli_close_output(run(argc, argv));
 }

@@ -29,6 +29,29 @@ int cli_report(const char *command, weft_status *st)
   return exit_code;
 }
 
+void cli_open_standard_streams(void)
+{
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) /* opened the wrong way round: using one of them is an error still */
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
+}
+
+static int lost_error; /* errno of output that was lost, or 0 */
+
+void cli_output_lost(int error)
+{
+  if (!lost_error) lost_error = error;
+}
+
+int cli_close_output(int exit_code)
+{
+  bool lost = ferror(stdout) != 0 || lost_error;
+
+  errno = lost_error;
+  if (fclose(stdout) == 0 && !lost) return exit_code;
+  if (errno != EPIPE) fprintf(stderr, "weft: standard output: %s\n", errno ? strerror(errno) : "not all of it could be written");
+  return exit_code == CLI_OK ? CLI_FAILED : exit_code;
+}
+
 static weft_status *read_open_file(int fd, const char *path, char **out_data, size_t *out_size)
 {
   struct stat info;

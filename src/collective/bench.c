@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -385,7 +386,10 @@ static int run_processes(bench *b)
     pids[r] = fork();
     if (pids[r] == 0) {
       int rank_failed = run_process(b, r);
-      fflush(stdout);
+      if (fflush(stdout) != 0 || ferror(stdout)) { /* the parent's own stream knows nothing of it */
+        if (errno != EPIPE) fprintf(stderr, "weft bench: standard output could not be written\n");
+        rank_failed = 1;
+      }
       _exit(rank_failed);
     }
     if (pids[r] < 0) return 1;

@@ -9,5 +9,7 @@ check_LTLIBRARIES = %D%/faulty_plugin.la
 
 TESTS += %D%/run_test.sh
 EXTRA_DIST += %D%/run_test.sh %D%/programs
+TESTS += %D%/output_test.sh
+EXTRA_DIST += %D%/output_test.sh
 TESTS += %D%/check_test.sh
 EXTRA_DIST += %D%/check_test.sh
