@@ -37,9 +37,9 @@ include tests/collective/local.mk
 include tests/security/local.mk
 include tests/cpu/local.mk
 include tests/platform/local.mk
-include tests/gpu/local.mk
 include tests/coord/local.mk
 include tests/pjrt/local.mk
 include tests/cli/local.mk
+include tests/gpu/local.mk
 include tests/xla/local.mk
 include tests/fuzz/local.mk

@@ -6,3 +6,19 @@ check_PROGRAMS += %D%/abi_test
 %C%_abi_test_CFLAGS = $(TEST_CFLAGS) -Wno-deprecated-declarations -DWEFT_CUDA_HEADER='"$(GPU_TOOLKIT)/include/cuda.h"' \
   -DWEFT_CUDA_STUB='"$(GPU_TOOLKIT)/lib64/stubs/libcuda.so"'
 %C%_abi_test_LDADD = $(TEST_LIBS)
+
+# The emulator: a convenience library that tests link, and the shared library that stands for the driver (never installed).
+GPU_EMULATOR_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -frounding-math
+check_LTLIBRARIES += %D%/libemulator.la
+%C%_libemulator_la_CFLAGS = $(GPU_EMULATOR_CFLAGS)
+%C%_libemulator_la_SOURCES = \
+  %D%/emulator/barrier.c %D%/emulator/compare.c %D%/emulator/convert.c %D%/emulator/grid.c %D%/emulator/internal.h \
+  %D%/emulator/lanes_bits.c %D%/emulator/lanes_float.c %D%/emulator/lanes_int.c %D%/emulator/lex.c %D%/emulator/lex.h \
+  %D%/emulator/matrix.c %D%/emulator/memory.c %D%/emulator/module.c %D%/emulator/move.c %D%/emulator/numbers.c \
+  %D%/emulator/numbers.h %D%/emulator/parse.h %D%/emulator/ptx.h %D%/emulator/races.c %D%/emulator/statement.c \
+  %D%/emulator/tables.h %D%/emulator/warp.c
+EXTRA_DIST += %D%/emulator/README.md
+check_PROGRAMS += %D%/ptx_test
+%C%_ptx_test_SOURCES = %D%/ptx_test.c %D%/ptx_run.h tests/test.h
+%C%_ptx_test_CFLAGS = $(TEST_CFLAGS) -ffp-contract=off -frounding-math
+%C%_ptx_test_LDADD = %D%/libemulator.la $(TEST_LIBS) -lm

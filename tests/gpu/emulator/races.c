@@ -1,0 +1,175 @@
+/* tests/gpu/emulator/races.c -- finds accesses of two threads to one byte that nothing orders, where one of them writes.
+ *
+ * Every byte that a launch touches has a cell with its last writer and its last reader.  What orders two accesses:
+ *   - they are of one thread;
+ *   - they are of one block, and a barrier of the block was completed in between;
+ *   - they are of one warp, and a bar.warp.sync of the whole warp was completed in between;
+ *   - they are of two blocks, the first block published (fence or release) after its access, and the second block learnt (fence or
+ *     acquire) after that publication.  Which address carried the message is not followed, so a race may be missed; none is invented.
+ * Two strong accesses (atomic, or with a scope) do not race; nor does a write of the value that is there already.
+ *
+ * Publications are numbered by a clock of the launch.  A cell keeps how many publications its writer's block had made; the next one is
+ * the first that covers the write, and `releases` of the block tells its time. */
+#include <config.h>
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+typedef struct access { uint32_t block, release, epoch, sync; uint16_t thread; bool set, strong, several; } access;
+typedef struct cell { access writer, reader; } cell;
+
+enum { PAGE = 1024 };   /* bytes of memory that one page of cells covers */
+typedef struct page { uint64_t number; cell *cells; } page;
+
+typedef struct history { uint64_t *times; uint32_t count, room; } history;
+
+struct ptx_races {
+  page *slots;          /* open hashing by page number + 1 */
+  size_t slot_count, page_count;
+  cell *shared;         /* of the resident blocks, one after another */
+  size_t shared_size;
+  history *published;   /* of each block of the grid */
+  uint64_t *known, block_count, clock;
+};
+
+ptx_races *ptx_races_new(const ptx_exec *x)
+{
+  ptx_races *r = calloc(1, sizeof *r);
+  if (!r) return NULL;
+  r->block_count = (uint64_t)x->launch->grid[0] * x->launch->grid[1] * x->launch->grid[2];
+  r->shared_size = x->shared_size, r->slot_count = 1024, r->clock = 1;
+  r->shared = calloc(x->resident * x->shared_size + 1, sizeof *r->shared);
+  r->published = calloc(r->block_count, sizeof *r->published);
+  r->known = calloc(r->block_count, sizeof *r->known);
+  r->slots = calloc(r->slot_count, sizeof *r->slots);
+  if (r->shared && r->published && r->known && r->slots) return r;
+  ptx_races_free(r);
+  return NULL;
+}
+
+void ptx_races_free(ptx_races *r)
+{
+  if (!r) return;
+  for (size_t s = 0; r->slots && s < r->slot_count; s++) free(r->slots[s].cells);
+  for (uint64_t b = 0; r->published && b < r->block_count; b++) free(r->published[b].times);
+  free(r->slots);
+  free(r->shared);
+  free(r->published);
+  free(r->known);
+  free(r);
+}
+
+void ptx_races_new_block(ptx_exec *x, ptx_block *b)
+{
+  ptx_races *r = x->races;
+  memset(r->shared + (size_t)(b - x->blocks) * r->shared_size, 0, r->shared_size * sizeof *r->shared);
+}
+
+static size_t slot_of(const ptx_races *r, uint64_t number) { return (number * 0x9e3779b97f4a7c15ull >> 24) & (r->slot_count - 1); }
+
+static bool grow(ptx_races *r)
+{
+  size_t old_count = r->slot_count;
+  page *old = r->slots, *fresh = calloc(2 * old_count, sizeof *fresh);
+  if (!fresh) return false;
+  r->slots = fresh, r->slot_count = 2 * old_count;
+  for (size_t s = 0; s < old_count; s++) {
+    if (!old[s].cells) continue;
+    size_t at = slot_of(r, old[s].number);
+    while (fresh[at].cells) at = (at + 1) & (r->slot_count - 1);
+    fresh[at] = old[s];
+  }
+  free(old);
+  return true;
+}
+
+/* The cells of a page; NULL: no memory is left, and the access is not checked. */
+static cell *cells_of(ptx_races *r, uint64_t number)
+{
+  size_t s = slot_of(r, number);
+  for (; r->slots[s].cells; s = (s + 1) & (r->slot_count - 1))
+    if (r->slots[s].number == number) return r->slots[s].cells;
+  if (2 * ++r->page_count > r->slot_count) {
+    if (!grow(r)) return NULL;
+    for (s = slot_of(r, number); r->slots[s].cells; s = (s + 1) & (r->slot_count - 1)) {}
+  }
+  r->slots[s].number = number;
+  return r->slots[s].cells = calloc(PAGE, sizeof(cell));
+}
+
+static bool is_ordered(const ptx_exec *x, const access *before, uint16_t thread)
+{
+  const ptx_races *r = x->races;
+  const ptx_block *b = x->block;
+  if (before->block == b->index) {
+    if (before->several) return before->epoch != b->epoch;
+    return before->thread == thread || before->epoch != b->epoch ||
+           (before->thread / PTX_LANES == thread / PTX_LANES && before->sync != x->warp->syncs);
+  }
+  const history *h = &r->published[before->block];
+  return before->release < h->count && h->times[before->release] <= r->known[b->index];
+}
+
+static void report(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uint64_t address, const access *before, bool wrote, unsigned now)
+{
+  ptx_fault(x, 719, i, lane, "race: the %s at %#" PRIx64 " of %s memory and a %s by %s %u of block %u are not ordered",
+            now & PTX_WRITE ? "write" : "read", address, shared ? "shared" : "global", wrote ? "write" : "read",
+            before->several ? "several threads, one of them" : "thread", before->thread, before->block);
+}
+
+static void check_byte(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uint64_t address, cell *c, unsigned how, bool changes)
+{
+  uint16_t thread = (uint16_t)(x->warp->index * PTX_LANES + lane);
+  bool strong = how & PTX_STRONG, write = how & PTX_WRITE;
+  const access *w = &c->writer, *rd = &c->reader;
+  if (w->set && !(w->strong && strong) && !is_ordered(x, w, thread) && (!write || changes)) {
+    report(x, i, lane, shared, address, w, true, how);
+    return;
+  }
+  if (write && changes && rd->set && !(rd->strong && strong) && !is_ordered(x, rd, thread)) {
+    report(x, i, lane, shared, address, rd, false, how);
+    return;
+  }
+  const history *h = &x->races->published[x->block->index];
+  access now = {x->block->index, h->count, x->block->epoch, x->warp->syncs, thread, true, strong, false};
+  if (write && (changes || !w->set)) c->writer = now;
+  if (!(how & PTX_READ)) return;
+  /* Of several readers that nothing orders the last is kept, with a mark: a write by it races with the others. */
+  now.several = rd->set && rd->thread != thread && !is_ordered(x, rd, thread) && rd->block == now.block;
+  c->reader = now;
+}
+
+void ptx_races_access(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uint64_t address, const uint8_t *at, unsigned bytes,
+                      unsigned how, const uint8_t *value)
+{
+  ptx_races *r = x->races;
+  for (unsigned n = 0; n < bytes && !x->code; n++) {
+    cell *c;
+    if (shared) {
+      c = r->shared + (size_t)(x->block - x->blocks) * r->shared_size + address + n;
+    } else {
+      cell *cells = cells_of(r, (address + n) / PAGE);
+      if (!cells) return;
+      c = &cells[(address + n) % PAGE];
+    }
+    check_byte(x, i, lane, shared, address + n, c, how, !value || value[n] != at[n]);
+  }
+}
+
+void ptx_races_publish(ptx_exec *x)
+{
+  ptx_races *r = x->races;
+  history *h = &r->published[x->block->index];
+  if (h->count == h->room) {
+    uint32_t room = h->room ? 2 * h->room : 4;
+    uint64_t *times = realloc(h->times, room * sizeof *times);
+    if (!times) return;
+    h->times = times, h->room = room;
+  }
+  h->times[h->count++] = r->clock++;
+}
+
+void ptx_races_learn(ptx_exec *x) { x->races->known[x->block->index] = x->races->clock++; }
