@@ -6,3 +6,7 @@ check_PROGRAMS += %D%/stranger_test
 SECURITY_PY_TESTS = %D%/coord_strangers_test.py
 TESTS += $(SECURITY_PY_TESTS)
 EXTRA_DIST += $(SECURITY_PY_TESTS) %D%/coord_attacks.py
+check_PROGRAMS += %D%/mitm_test
+%C%_mitm_test_SOURCES = %D%/mitm_test.c tests/test.h
+%C%_mitm_test_CFLAGS = $(TEST_CFLAGS)
+%C%_mitm_test_LDADD = $(TEST_LIBS)

@@ -1,0 +1,392 @@
+/* tests/security/mitm_test.c -- somebody between two hosts of a job, who sees and changes all that passes.
+ *
+ * Each run is a job of two processes whose TCP connections, the control connection and libfabric's, all go through this
+ * program: `connect` below sends them here.  At one place of one connection it drops, repeats, changes, reorders or splices
+ * bytes.  Each process then has right results, or an error; never a wrong result, a crash or a wait beyond its deadline. */
+#include "test.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <rdma/fabric.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/deadline.h"
+#include "weft/collective.h"
+
+enum { RANKS = 2, ROUNDS = 12, ELEMS = 700, SHORT_MS = 700, LONG_MS = 20000, LONGEST_MS = 60000, SEED = 20261122 };
+
+/* ---- the way: a connection's port here says where it wants to go ---- */
+
+static struct way {
+  uint16_t proxy; /* network byte order; 0: connections go straight */
+  uint16_t target[65536];
+} *way;
+
+__attribute__((visibility("default"))) int connect(int fd, const struct sockaddr *to, socklen_t length)
+{
+  struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, there;
+  socklen_t size = sizeof own;
+
+  if (way && way->proxy && to->sa_family == AF_INET && length >= sizeof there) {
+    memcpy(&there, to, sizeof there);
+    getsockname(fd, (struct sockaddr *)&own, &size);
+    if (own.sin_port == 0) {
+      own = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+      setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &(int){0}, sizeof(int)); /* libfabric asks for none before it connects */
+      if (bind(fd, (struct sockaddr *)&own, sizeof own) != 0) return -1;
+      getsockname(fd, (struct sockaddr *)&own, &size);
+    }
+    way->target[ntohs(own.sin_port)] = there.sin_port;
+    there.sin_port = way->proxy;
+    return (int)syscall(SYS_connect, fd, &there, sizeof there);
+  }
+  return (int)syscall(SYS_connect, fd, to, length);
+}
+
+/* ---- the job ---- */
+
+typedef enum outcome { RIGHT = 10, INTEGRITY, AUTHENTICATION, DIFFERENT, LOST, DEADLINE, WRONG, CANNOT } outcome;
+static const char *const outcome_names[] = {"right", "integrity", "authentication", "settings differ", "connection lost", "deadline", "wrong", "cannot"};
+
+static outcome outcome_of(weft_status *st, bool loud)
+{
+  const char *text = weft_status_text(st, false);
+  outcome o = strstr(text, "integrity") ? INTEGRITY : strstr(text, "authentica") ? AUTHENTICATION : strstr(text, "ranks differ in WEFT_COLLECTIVE_TLS") ? DIFFERENT :
+              weft_status_code(st) == WEFT_DEADLINE_EXCEEDED || strstr(text, "passed its deadline") ? DEADLINE : LOST;
+
+  if (loud) fprintf(stderr, "# %s\n", text);
+  weft_status_free(st);
+  return o;
+}
+
+typedef struct setup {
+  bool payload;        /* WEFT_COLLECTIVE_INTEGRITY */
+  const char *secret;  /* of the job, or NULL */
+  int deadline_ms;     /* of each operation */
+} setup;
+
+static void write_secret(const char *directory, int rank, const char *secret)
+{
+  char path[96];
+
+  snprintf(path, sizeof path, "%s/secret%d", directory, rank);
+  int fd = open(path, O_WRONLY | O_CREAT, 0600);
+  if (fd < 0 || write(fd, secret, strlen(secret)) != (ssize_t)strlen(secret) || close(fd) != 0) _exit(CANNOT);
+  setenv("WEFT_COORD_SECRET_FILE", path, 1);
+}
+
+static outcome play(const char *directory, int rank, const setup *how, bool loud)
+{
+  bool payload = how->payload;
+  static float in[ELEMS], out[ELEMS];
+  weft_kv *kv;
+  weft_comm *comm;
+
+  setenv("WEFT_COLLECTIVE_TRANSPORT", "fabric", 1);
+  setenv("WEFT_COLLECTIVE_INTERFACE", "127.0.0.1", 1);
+  setenv("WEFT_COLLECTIVE_INTEGRITY", payload ? "payload" : "headers", 1);
+  setenv("WEFT_COLLECTIVE_DIAGNOSE", "100ms", 1);
+  if (!loud) setenv("WEFT_LOG", "error", 1);
+  if (how->secret) write_secret(directory, rank, how->secret);
+  if (weft_kv_file_new(directory, &kv)) return CANNOT;
+  weft_comm_spec spec = {.kv = kv, .name = "middle", .size = RANKS, .ranks = &rank, .rank_count = 1, .deadline = weft_deadline_after_ms(how->deadline_ms)};
+  weft_status *st = weft_comm_create(&spec, &comm);
+  if (st) return outcome_of(st, loud);
+  for (int round = 0; round < ROUNDS; round++) {
+    int count = round % 3 ? 16 : ELEMS; /* of which headers cover a part only */
+    if (!payload) count = WEFT_MIN(count, 200);
+    for (int i = 0; i < count; i++) in[i] = (float)(rank * i + round);
+    weft_coll_op op = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = (size_t)count, .send = in, .recv = out};
+    st = weft_coll_run(comm, &op, &(weft_coll_call){.deadline = weft_deadline_after_ms(how->deadline_ms)});
+    if (st) break;
+    for (int i = 0; i < count; i++)
+      if (out[i] != (float)(i + 2 * round)) return WRONG;
+  }
+  weft_comm_destroy(comm);
+  weft_kv_destroy(kv);
+  return st ? outcome_of(st, loud) : RIGHT;
+}
+
+/* ---- the middle ---- */
+
+typedef enum attack_kind { NONE, FLIP, DROP, REPEAT, SWAP, SPLICE, CUT, KINDS } attack_kind;
+static const char *const attack_names[] = {"none", "flip", "drop", "repeat", "swap", "splice", "cut"};
+
+typedef struct attack {
+  attack_kind kind;
+  int connection;    /* number of it, in the order in which they were made */
+  int from;          /* 0: what the one who connected says */
+  int piece;         /* number of the piece of that direction that is struck */
+  size_t place, bit; /* where in it, as a part of 65536 */
+} attack;
+
+enum { MOST_CONNECTIONS = 32, MOST_PIECE = 65536 };
+
+typedef struct middle {
+  int listening, count, fds[MOST_CONNECTIONS][2], pieces[MOST_CONNECTIONS][2];
+  attack plan;
+  bool struck;
+  char held[MOST_PIECE], last[MOST_PIECE]; /* of a swap; what another connection or direction said last */
+  size_t held_bytes, last_bytes;
+} middle;
+
+static void send_all(int fd, const char *data, size_t bytes)
+{
+  struct pollfd one = {.fd = fd, .events = POLLOUT};
+
+  while (bytes > 0 && poll(&one, 1, 1000) > 0) {
+    ssize_t n = send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno != EAGAIN) return;
+    data += n > 0 ? n : 0;
+    bytes -= n > 0 ? (size_t)n : 0;
+  }
+}
+
+static void hang_up(middle *m, int c)
+{
+  for (int side = 0; side < 2; side++)
+    if (m->fds[c][side] >= 0) close(m->fds[c][side]);
+  m->fds[c][0] = m->fds[c][1] = -1;
+}
+
+/* A piece of the direction that is attacked, at the place that is. */
+static void strike(middle *m, int c, int to, char *data, size_t bytes)
+{
+  const attack *a = &m->plan;
+  size_t at = a->place * bytes / 65536;
+
+  m->struck = true;
+  switch (a->kind) {
+  case FLIP: data[at] ^= (char)(1 << a->bit); break;
+  case DROP: return;
+  case REPEAT: send_all(to, data, bytes); break;
+  case SWAP:
+    memcpy(m->held, data, m->held_bytes = bytes);
+    return;
+  case SPLICE: send_all(to, m->last, m->last_bytes); break;
+  case CUT:
+    send_all(to, data, at);
+    hang_up(m, c);
+    return;
+  default: break;
+  }
+  send_all(to, data, bytes);
+}
+
+static void pass_on(middle *m, int c, int side)
+{
+  static char data[MOST_PIECE];
+  int to = m->fds[c][!side];
+  ssize_t n = recv(m->fds[c][side], data, sizeof data, MSG_DONTWAIT);
+
+  if (n < 0 && errno == EAGAIN) return;
+  if (n <= 0) {
+    hang_up(m, c);
+    return;
+  }
+  int piece = m->pieces[c][side]++;
+  bool there = c == m->plan.connection && side == m->plan.from;
+  if (there && piece == m->plan.piece && m->plan.kind != NONE) {
+    strike(m, c, to, data, (size_t)n);
+    return;
+  }
+  send_all(to, data, (size_t)n);
+  if (there && m->held_bytes) {
+    send_all(to, m->held, m->held_bytes);
+    m->held_bytes = 0;
+  }
+  if (!there) memcpy(m->last, data, m->last_bytes = (size_t)n);
+}
+
+static void join_ends(middle *m)
+{
+  struct sockaddr_in from, to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t length = sizeof from;
+  int fd = accept4(m->listening, (struct sockaddr *)&from, &length, SOCK_CLOEXEC);
+
+  if (fd < 0) return;
+  to.sin_port = way->target[ntohs(from.sin_port)];
+  int there = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (m->count == MOST_CONNECTIONS || syscall(SYS_connect, there, &to, sizeof to) != 0) {
+    close(fd);
+    close(there);
+    return;
+  }
+  setsockopt(fd, IPPROTO_TCP, 1, &(int){1}, sizeof(int)); /* TCP_NODELAY */
+  setsockopt(there, IPPROTO_TCP, 1, &(int){1}, sizeof(int));
+  m->fds[m->count][0] = fd;
+  m->fds[m->count++][1] = there;
+}
+
+/* Until both processes have ended.  False: one of them hung or died of a signal. */
+static bool be_between(middle *m, const pid_t *pids, outcome *outcomes)
+{
+  weft_deadline end = weft_deadline_after_ms(LONGEST_MS);
+  int left = RANKS;
+
+  for (int r = 0; r < RANKS; r++) outcomes[r] = 0;
+  while (left > 0 && !weft_deadline_passed(end)) {
+    struct pollfd fds[1 + 2 * MOST_CONNECTIONS] = {{.fd = m->listening, .events = POLLIN}};
+    for (int c = 0; c < m->count; c++)
+      for (int side = 0; side < 2; side++) fds[1 + 2 * c + side] = (struct pollfd){.fd = m->fds[c][side], .events = POLLIN};
+    int known = m->count;
+    if (poll(fds, (nfds_t)(1 + 2 * known), 5) > 0) {
+      for (int i = 0; i < 2 * known; i++)
+        if (fds[1 + i].revents && m->fds[i / 2][i % 2] >= 0) pass_on(m, i / 2, i % 2);
+      if (fds[0].revents) join_ends(m);
+    }
+    for (int r = 0; r < RANKS; r++) {
+      int status;
+      if (outcomes[r] || waitpid(pids[r], &status, WNOHANG) != pids[r]) continue;
+      outcomes[r] = WIFEXITED(status) ? (outcome)WEXITSTATUS(status) : WRONG;
+      if (!WIFEXITED(status)) fprintf(stderr, "# rank %d ended by signal %d\n", r, WTERMSIG(status));
+      left--;
+    }
+  }
+  for (int r = 0; r < RANKS && left > 0; r++)
+    if (!outcomes[r]) {
+      kill(pids[r], SIGKILL);
+      waitpid(pids[r], NULL, 0);
+    }
+  return left == 0;
+}
+
+typedef struct tally {
+  int runs, struck, outcomes[CANNOT + 1];
+} tally;
+
+/* Plays a job, with `m` between its processes (NULL: nobody).  False: a process hung. */
+static bool run_job(middle *m, const setup how[RANKS], outcome *outcomes)
+{
+  char directory[] = "/tmp/weft-middle-XXXXXX", command[64];
+  static middle nobody;
+  pid_t pids[RANKS];
+
+  nobody = (middle){.listening = -1};
+  T_TRUE(mkdtemp(directory) != NULL);
+  fflush(stdout);
+  for (int r = 0; r < RANKS; r++)
+    if ((pids[r] = fork()) == 0) _exit(play(directory, r, &how[r], getenv("WEFT_TEST_LOUD") != NULL));
+  bool ended = be_between(m ? m : &nobody, pids, outcomes);
+  snprintf(command, sizeof command, "rm -rf %s", directory);
+  T_EQ_INT(system(command), 0);
+  return ended;
+}
+
+/* One job with one attack.  Returns how many connections there were. */
+static int run_one(attack plan, bool payload, tally *t, int pieces[MOST_CONNECTIONS][2])
+{
+  struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  setup how = {payload, NULL, plan.kind == NONE ? LONG_MS : SHORT_MS};
+  socklen_t length = sizeof own;
+  int64_t began_ns = weft_now_ns();
+  static middle m;
+  outcome outcomes[RANKS];
+  char what[160];
+
+  m = (middle){.plan = plan, .listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  T_TRUE(m.listening >= 0 && bind(m.listening, (struct sockaddr *)&own, sizeof own) == 0 && listen(m.listening, 64) == 0);
+  T_EQ_INT(getsockname(m.listening, (struct sockaddr *)&own, &length), 0);
+  way->proxy = own.sin_port;
+  bool ended = run_job(&m, (setup[RANKS]){how, how}, outcomes);
+  way->proxy = 0;
+  close(m.listening);
+  for (int c = 0; c < m.count; c++) hang_up(&m, c);
+  snprintf(what, sizeof what, "%s of piece %d of side %d of connection %d at %zu/65536, bit %zu, %s", attack_names[plan.kind], plan.piece, plan.from,
+           plan.connection, plan.place, plan.bit, payload ? "payload" : "headers");
+  if (!ended) fail_msg("%s: a process hung", what);
+  t->runs++;
+  t->struck += m.struck;
+  for (int r = 0; r < RANKS; r++) {
+    T_TRUE(outcomes[r] >= RIGHT && outcomes[r] <= CANNOT);
+    const char *name = outcome_names[outcomes[r] - RIGHT];
+    t->outcomes[outcomes[r]]++;
+    if (outcomes[r] == WRONG || outcomes[r] == CANNOT) fail_msg("%s: rank %d ended %s", what, r, name);
+    if (getenv("WEFT_TEST_LOUD")) fprintf(stderr, "# %s: rank %d ended %s after %lld ms\n", what, r, name, (long long)((weft_now_ns() - began_ns) / WEFT_NS_PER_MS));
+  }
+  if (plan.kind == NONE)
+    for (int r = 0; r < RANKS; r++) T_EQ_INT(outcomes[r], RIGHT);
+  if (pieces) memcpy(pieces, m.pieces, sizeof m.pieces);
+  return m.count;
+}
+
+static uint64_t drawn = SEED;
+
+static uint64_t draw(uint64_t below)
+{
+  drawn ^= drawn << 13;
+  drawn ^= drawn >> 7;
+  drawn ^= drawn << 17;
+  return drawn % below;
+}
+
+/* Loads libfabric's providers, half a second's work, for all the children that follow. */
+static void load_libfabric(void)
+{
+  struct fi_info *info = NULL;
+
+  if (fi_getinfo(FI_VERSION(1, 9), NULL, NULL, 0, NULL, &info) == 0) fi_freeinfo(info);
+}
+
+TEST(who_sits_between_two_hosts_changes_no_result)
+{
+  const char *wanted = getenv("WEFT_TEST_LONG");
+  bool is_long = wanted && strcmp(wanted, "0") != 0;
+  int64_t until_ns = weft_now_ns() + 30 * WEFT_NS_PER_S;
+  int pieces[MOST_CONNECTIONS][2], count = is_long ? 1000 : 100;
+  tally t = {0};
+
+  if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
+  way = mmap(NULL, sizeof *way, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  T_TRUE(way != MAP_FAILED);
+  load_libfabric();
+  int connections = run_one((attack){.kind = NONE}, true, &t, pieces);
+  print_message("# %d connections pass", connections);
+  for (int c = 0; c < connections; c++) print_message(", %d and %d pieces", pieces[c][0], pieces[c][1]);
+  print_message("\n");
+  T_TRUE(connections >= 2); /* control, and libfabric's */
+  for (int i = 0; i < count && (is_long || weft_now_ns() < until_ns); i++) {
+    attack plan = {.kind = (attack_kind)(1 + draw(KINDS - 1)), .connection = (int)draw((uint64_t)connections), .from = (int)draw(2), .place = draw(65536), .bit = draw(8)};
+    plan.piece = (int)draw((uint64_t)WEFT_MAX(pieces[plan.connection][plan.from], 1));
+    run_one(plan, draw(3) != 0, &t, NULL);
+  }
+  print_message("# %d runs, %d struck; ranks ended", t.runs, t.struck);
+  for (int o = RIGHT; o <= CANNOT; o++) print_message(" %s: %d%s", outcome_names[o - RIGHT], t.outcomes[o], o == CANNOT ? "\n" : ",");
+  T_TRUE(t.struck > t.runs / 3);
+  T_TRUE(t.outcomes[INTEGRITY] + t.outcomes[AUTHENTICATION] > 0);
+}
+
+/* ---- processes that were started differently ---- */
+
+static void disagree(setup first, setup second, outcome want)
+{
+  outcome outcomes[RANKS];
+
+  if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
+  T_TRUE(run_job(NULL, (setup[RANKS]){first, second}, outcomes));
+  T_TRUE(outcomes[0] == want || outcomes[1] == want); /* who waits to be connected to may only see its deadline */
+  for (int r = 0; r < RANKS; r++) T_TRUE(outcomes[r] != RIGHT && outcomes[r] != WRONG);
+}
+
+TEST(ranks_that_seal_differently_are_told_so) { disagree((setup){true, "one", 5000}, (setup){false, "one", 5000}, DIFFERENT); }
+TEST(ranks_with_different_secrets_are_told_so) { disagree((setup){false, "one", 2000}, (setup){false, "two", 2000}, AUTHENTICATION); }
+TEST(a_rank_without_the_secret_is_told_so) { disagree((setup){false, "one", 2000}, (setup){false, NULL, 2000}, AUTHENTICATION); }
+TEST(ranks_with_one_secret_meet)
+{
+  outcome outcomes[RANKS];
+  setup how = {true, "one", LONG_MS};
+
+  if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
+  T_TRUE(run_job(NULL, (setup[RANKS]){how, how}, outcomes));
+  for (int r = 0; r < RANKS; r++) T_EQ_INT(outcomes[r], RIGHT);
+}
+
+TEST_MAIN(UNIT(ranks_with_one_secret_meet), UNIT(ranks_that_seal_differently_are_told_so), UNIT(ranks_with_different_secrets_are_told_so),
+          UNIT(a_rank_without_the_secret_is_told_so), UNIT(who_sits_between_two_hosts_changes_no_result))
