@@ -276,17 +276,30 @@ void buf_deps_free(buf_deps *deps)
   free(deps);
 }
 
+double buf_control_time(buf_control kind, int64_t trips, double sum, double most)
+{
+  enum { GUESSED_TRIPS = 10 };
+
+  if (kind == BUF_CHOICE) return most;
+  return kind == BUF_LOOP ? sum * (trips >= 0 ? (double)trips : GUESSED_TRIPS) : sum;
+}
+
+/* Of a step that runs others, from the times of computations; without `by_trips` a loop counts as one round. */
+static double control_time(const hlo_instr *instr, const double *times, bool by_trips)
+{
+  buf_control kind = instr->op == HLO_CONDITIONAL ? BUF_CHOICE : instr->op == HLO_WHILE ? BUF_LOOP : BUF_CALL;
+  double sum = 0, most = 0;
+
+  for (int i = 0; i < instr->called_count; i++) {
+    sum += times[instr->called[i]->id];
+    most = WEFT_MAX(most, times[instr->called[i]->id]);
+  }
+  return buf_control_time(kind, !by_trips ? 1 : kind == BUF_LOOP ? hlo_known_trip_count(instr) : 1, sum, most);
+}
+
 static void find_paths(buf_deps *d, buf_graph *g)
 {
   for (int n = 0; n < g->node_count; n++) {
-    const hlo_instr *instr = g->nodes[n];
-    if (buf_runs_steps(instr->op)) {
-      g->cost[n] = 0;
-      for (int i = 0; i < instr->called_count; i++) {
-        double span = d->graphs[instr->called[i]->id].span;
-        g->cost[n] = instr->op == HLO_CONDITIONAL ? WEFT_MAX(g->cost[n], span) : g->cost[n] + span;
-      }
-    }
     g->top[n] = 0;
     g->bottom[n] = g->cost[n];
   }
@@ -302,12 +315,26 @@ static void find_paths(buf_deps *d, buf_graph *g)
       WEFT_MAX(g->bottom[d->edges[i].from], g->cost[d->edges[i].from] + g->bottom[d->edges[i].to]);
 }
 
-weft_status *buf_deps_span(buf_deps *d, double *out_span)
+void buf_deps_span(buf_deps *d, bool by_trips, double *paths)
 {
-  HLO_FOREACH_COMPUTATION(comp, d->plan->module)
-    if (d->graphs[comp->id].comp) find_paths(d, &d->graphs[comp->id]);
-  *out_span = d->graphs[d->plan->module->entry->id].span;
-  return NULL;
+  HLO_FOREACH_COMPUTATION(comp, d->plan->module) {
+    buf_graph *g = &d->graphs[comp->id];
+    if (!g->comp) continue;
+    for (int n = 0; n < g->node_count; n++)
+      if (buf_runs_steps(g->nodes[n]->op)) g->cost[n] = control_time(g->nodes[n], paths, by_trips);
+    find_paths(d, g);
+    paths[comp->id] = g->span;
+  }
+}
+
+void buf_deps_work(const buf_deps *d, double *work)
+{
+  HLO_FOREACH_COMPUTATION(comp, d->plan->module) {
+    const buf_graph *g = &d->graphs[comp->id];
+    work[comp->id] = 0;
+    for (int n = 0; g->comp && n < g->node_count; n++)
+      work[comp->id] += buf_runs_steps(g->nodes[n]->op) ? control_time(g->nodes[n], work, true) : g->cost[n];
+  }
 }
 
 typedef struct sharing {

@@ -320,7 +320,7 @@ static weft_status *place_budget(placer *p, int64_t budget, double span, int64_t
   return place_frames(p, high, out_bytes);
 }
 
-weft_status *buf_place(buf_plan *plan, buf_deps *deps, const buf_options *options)
+weft_status *buf_place(buf_plan *plan, buf_deps *deps, const buf_options *options, double span)
 {
   placer p = {.plan = plan, .deps = deps, .slack = -1};
   weft_status *st;
@@ -328,7 +328,7 @@ weft_status *buf_place(buf_plan *plan, buf_deps *deps, const buf_options *option
   weft_arena_init(&p.scratch);
   if (options->order == BUF_SEQUENTIAL) st = place_sequential(&p, &plan->stats.temp_bytes);
   else if (options->order == BUF_TOPOLOGICAL) st = place_frames(&p, -1, &plan->stats.temp_bytes);
-  else st = place_budget(&p, options->budget_bytes, plan->stats.critical_path_free, &plan->stats.temp_bytes);
+  else st = place_budget(&p, options->budget_bytes, span, &plan->stats.temp_bytes);
   weft_arena_fini(&p.scratch);
   return st;
 }

@@ -266,7 +266,9 @@ static weft_status *build(buf_plan *plan, const buf_options *options)
   plan->slices = WEFT_ARENA_ARRAY(&plan->arena, buf_slice, flow->value_count);
   plan->scratch = WEFT_ARENA_ARRAY(&plan->arena, buf_slice, module->next_id);
   plan->frame_bytes = WEFT_ARENA_ARRAY(&plan->arena, int64_t, module->next_computation_id);
-  if (!broken || !class_alloc || !plan->class_buffer || !plan->slices || !plan->scratch || !plan->frame_bytes)
+  plan->paths = WEFT_ARENA_ARRAY(&plan->arena, double, module->next_computation_id);
+  plan->work = WEFT_ARENA_ARRAY(&plan->arena, double, module->next_computation_id);
+  if (!broken || !class_alloc || !plan->class_buffer || !plan->slices || !plan->scratch || !plan->frame_bytes || !plan->paths || !plan->work)
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   memset(class_alloc, -1, (size_t)flow->value_count * sizeof(int));
   WEFT_TRY(buf_classes_merge_ties(flow, classes, broken, &broken_count));
@@ -281,15 +283,17 @@ static weft_status *build(buf_plan *plan, const buf_options *options)
   WEFT_TRY(number_allocs(plan, classes, class_alloc));
   WEFT_TRY(collect_buffers(plan, classes, class_alloc, options));
   WEFT_TRY(buf_deps_add_classes(deps, classes));
-  WEFT_TRY(buf_deps_span(deps, &plan->stats.critical_path_free));
-  WEFT_TRY(buf_place(plan, deps, options));
+  buf_deps_span(deps, true, plan->paths);
+  plan->stats.critical_path_free = plan->paths[module->entry->id];
+  buf_deps_span(deps, false, plan->paths);
+  WEFT_TRY(buf_place(plan, deps, options, plan->paths[module->entry->id]));
   plan->allocs[plan->temp_alloc].bytes = plan->stats.temp_bytes;
   fill_slices(plan, classes, class_alloc);
   WEFT_TRY(buf_deps_add_sharing(deps, &plan->stats.added_edge_count));
-  WEFT_TRY(buf_deps_span(deps, &plan->stats.critical_path));
-  for (int c = 0; c < module->next_computation_id; c++)
-    for (int n = 0; deps->graphs[c].comp && n < deps->graphs[c].node_count; n++)
-      if (!buf_runs_steps(deps->graphs[c].nodes[n]->op)) plan->stats.total_cost += deps->graphs[c].cost[n];
+  buf_deps_span(deps, true, plan->paths);
+  buf_deps_work(deps, plan->work);
+  plan->stats.critical_path = plan->paths[module->entry->id];
+  plan->stats.total_cost = plan->work[module->entry->id];
   return measure(plan);
 }
 
@@ -326,6 +330,11 @@ int buf_plan_param_alloc(const buf_plan *plan, int param_leaf) { (void)plan; ret
 int buf_plan_output_count(const buf_plan *plan) { return plan->flow->result_count; }
 int buf_plan_output_alloc(const buf_plan *plan, int output_leaf) { return plan->output_alloc[output_leaf]; }
 const buf_stats *buf_plan_stats(const buf_plan *plan) { return &plan->stats; }
+
+buf_times buf_plan_times(const buf_plan *plan, const hlo_computation *computation)
+{
+  return (buf_times){.work = plan->work[computation->id], .path = plan->paths[computation->id]};
+}
 
 buf_slice buf_plan_slice(const buf_plan *plan, const hlo_instr *instr, int leaf)
 {

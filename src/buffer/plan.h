@@ -54,7 +54,7 @@ typedef struct buf_options {
   const bool *in_order;
 } buf_options;
 
-/* What the plan costs and why.  Bytes; times are in units of cost_ns. */
+/* What the plan costs and why.  Bytes; times are in units of cost_ns, and count loops by their rounds. */
 typedef struct buf_stats {
   int64_t parameter_bytes, constant_bytes, output_bytes, alias_bytes; /* alias: outputs in donated parameters */
   int64_t temp_bytes;          /* size of the arena: the peak */
@@ -93,6 +93,15 @@ int buf_plan_output_count(const buf_plan *plan);
 int buf_plan_output_alloc(const buf_plan *plan, int output_leaf); /* -1 for a token */
 
 const buf_stats *buf_plan_stats(const buf_plan *plan);
+
+/* Estimated nanoseconds of a computation that runs by steps: of all its steps, and of the longest path with the plan's reuse. */
+typedef struct buf_times { double work, path; } buf_times;
+buf_times buf_plan_times(const buf_plan *plan, const hlo_computation *computation);
+
+/* The time of a step that runs others, from the `sum` of theirs and the longest, `most`: a loop runs `trips` rounds (ten where they
+ * are not known, -1), of a choice the longest counts. */
+typedef enum buf_control { BUF_CALL, BUF_LOOP, BUF_CHOICE } buf_control;
+double buf_control_time(buf_control kind, int64_t trips, double sum, double most);
 
 /* Proves, from the module and the slices alone, that no two values are in the same bytes while both are live, that
  * mandatory aliases hold, and that nothing read-only is written.  Independent of the planner: shares no code with it.

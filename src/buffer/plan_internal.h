@@ -30,6 +30,7 @@ struct buf_plan {
   buf_buffer *buffers;
   int *class_buffer;      /* by class representative: its buffer, -1 none */
   int64_t *frame_bytes;   /* by computation id */
+  double *paths, *work;   /* by computation id: see buf_plan_times */
   buf_stats stats;
 };
 
@@ -71,8 +72,11 @@ WEFT_DEFINE_AUTO(buf_deps, buf_deps_free)
 int buf_node_in(const buf_deps *deps, const hlo_instr *instr, int comp);
 /* Adds edges for sharing found in the slices, and counts those that were not implied. */
 WEFT_NODISCARD weft_status *buf_deps_add_sharing(buf_deps *deps, int *out_added);
-/* Longest paths of all graphs, callees first; the entry's span. */
-WEFT_NODISCARD weft_status *buf_deps_span(buf_deps *deps, double *out_span);
+/* Longest paths of all graphs, by computation id; `by_trips` counts a loop by its rounds, without it as one.  The placer is given those
+ * of one round: it weighs what a reuse adds to a path against the path of the same computation. */
+void buf_deps_span(buf_deps *deps, bool by_trips, double *paths);
+/* All steps of each computation, loops by their rounds. */
+void buf_deps_work(const buf_deps *deps, double *work);
 
 static inline bool buf_reaches(const buf_graph *g, int from, int to)
 {
@@ -80,6 +84,7 @@ static inline bool buf_reaches(const buf_graph *g, int from, int to)
 }
 
 /* Gives every buffer of plan->buffers its offset and the arena its size. */
-WEFT_NODISCARD weft_status *buf_place(buf_plan *plan, buf_deps *deps, const buf_options *options);
+/* `span`: the longest path of the entry, with loops as one round, as buf_deps_span left them. */
+WEFT_NODISCARD weft_status *buf_place(buf_plan *plan, buf_deps *deps, const buf_options *options, double span);
 
 #endif

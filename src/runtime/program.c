@@ -357,21 +357,18 @@ static weft_status *build_graph(rt_program *program, rt_seq *seq)
   return st;
 }
 
-/* A control thunk costs what its sequences do; a loop of unknown length counts as ten rounds. */
+/* A control thunk costs what its sequences do. */
 static void price_control(rt_thunk *thunk)
 {
-  enum { GUESSED_TRIPS = 10 };
+  bool is_loop = thunk->ops == &while_ops;
   double sum = 0, most = 0;
 
   for (int s = 0; s < thunk->seq_count; s++) {
     sum += thunk->seqs[s]->total_ns;
     most = WEFT_MAX(most, thunk->seqs[s]->total_ns);
   }
-  if (thunk->ops == &while_ops) {
-    int64_t trips = ((rt_while_thunk *)thunk)->trips;
-    sum *= trips >= 0 ? (double)trips : GUESSED_TRIPS;
-  }
-  thunk->cost_ns = thunk->ops == &conditional_ops ? most : sum;
+  thunk->cost_ns = buf_control_time(is_loop ? BUF_LOOP : thunk->ops == &conditional_ops ? BUF_CHOICE : BUF_CALL,
+                                    is_loop ? ((rt_while_thunk *)thunk)->trips : 1, sum, most);
 }
 
 static weft_status *number_args(rt_program *program)
@@ -516,13 +513,22 @@ void rt_frame_bind_constants(rt_frame *frame, void *const *constants)
 
 /* ---- for people ------------------------------------------------------------------------------------------------ */
 
+/* As the plan has them, so that a program's figures are those of its memory plan. */
+static buf_times times_of(const rt_program *program, const rt_seq *seq)
+{
+  HLO_FOREACH_COMPUTATION(comp, buf_plan_module(program->plan))
+    if (strcmp(comp->name, seq->name) == 0) return buf_plan_times(program->plan, comp);
+  return (buf_times){.work = seq->total_ns, .path = seq->span_ns};
+}
+
 weft_status *rt_program_print(const rt_program *program, FILE *out)
 {
   for (int s = program->seq_count - 1; s >= 0; s--) {
     const rt_seq *seq = program->seqs[s];
+    buf_times times = times_of(program, seq);
     fprintf(out, "%s%s: %d thunks, %d dependences, %s, %.1f us of work, longest path %.1f us\n",
             seq->owner ? "" : "entry ", seq->name, seq->count, seq->kept_edges,
-            seq->in_order ? "in order" : "as a graph", seq->total_ns / 1e3, seq->span_ns / 1e3);
+            seq->in_order ? "in order" : "as a graph", times.work / 1e3, times.path / 1e3);
     for (int t = 0; t < seq->count; t++) {
       const rt_thunk *thunk = seq->thunks[t];
       const rt_node *node = &seq->nodes[t];

@@ -170,4 +170,29 @@ exits 0 "a proto, told by its content" "$weft" run "$tmp/tiles.pb" --quiet --com
 } >"$tmp/chain.hlo"
 "$weft" inspect "$tmp/chain.hlo" --emit=hlo-proto >"$tmp/chain.pb"
 exits 0 "a proto that begins with a newline" "$weft" run "$tmp/chain.pb" --quiet --compare reference
+# Estimates: the memory plan and the steps say the same, and a loop counts by its rounds.
+loop() { # ROUNDS
+  echo "HloModule loop"
+  echo "cond { p = (s32[], f32[64,64]) parameter(0)  i = s32[] get-tuple-element(p), index=0  n = s32[] constant($1)"
+  echo "  ROOT c = pred[] compare(i, n), direction=LT }"
+  echo "body { p = (s32[], f32[64,64]) parameter(0)  i = s32[] get-tuple-element(p), index=0  one = s32[] constant(1)"
+  echo "  j = s32[] add(i, one)  a = f32[64,64] get-tuple-element(p), index=1"
+  echo "  d = f32[64,64] dot(a, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}  s = f32[64,64] sine(d)"
+  echo "  ROOT r = (s32[], f32[64,64]) tuple(j, s) }"
+  echo "ENTRY main { x = f32[64,64] parameter(0)  z = s32[] constant(0)  t = (s32[], f32[64,64]) tuple(z, x)"
+  echo "  w = (s32[], f32[64,64]) while(t), condition=cond, body=body  ROOT y = f32[64,64] get-tuple-element(w), index=1 }"
+}
+# estimates FILE: "PATH WORK" of the memory plan, then of the entry's steps
+estimates() {
+  "$weft" inspect "$1" --memory | sed -n 's/^critical path .* by data, \([0-9.]*\) us with the plan; all steps \([0-9.]*\) us/\1 \2/p'
+  "$weft" inspect "$1" --thunks | sed -n 's/^entry .* \([0-9.]*\) us of work, longest path \([0-9.]*\) us/\2 \1/p'
+}
+loop 200 >"$tmp/many.hlo"
+loop 20 >"$tmp/few.hlo"
+estimates "$tmp/many.hlo" >"$tmp/out"
+[ "$(wc -l <"$tmp/out")" -eq 2 ] && [ "$(sort -u "$tmp/out" | wc -l)" -eq 1 ]
+ok $? "the memory plan's estimates are those of the steps"
+{ head -n 1 "$tmp/out"; estimates "$tmp/few.hlo" | head -n 1; } | tr '\n' ' ' >"$tmp/err"
+awk '{ exit !($1 > 8 * $3 && $2 > 8 * $4) }' "$tmp/err"
+ok $? "ten times the rounds take about ten times as long"
 echo "1..$cases"
