@@ -483,8 +483,8 @@ static weft_status *number_leaves(buf_flow *flow, const bool *sequential, int *o
       int count = hlo_shape_leaf_count(instr->shape);
       flow->leaf_base[instr->id] = total;
       flow->leaf_count[instr->id] = count;
-      if (__builtin_add_overflow(total, count, &total))
-        return WEFT_ERR(RESOURCE_EXHAUSTED, "more than 2^31 values");
+      if (__builtin_add_overflow(total, count, &total) || total > 4 * HLO_MAX_MODULE_PARTS)
+        return WEFT_ERR(RESOURCE_EXHAUSTED, "the instructions have over %d values", 4 * HLO_MAX_MODULE_PARTS);
     }
   }
   *out_total = total;

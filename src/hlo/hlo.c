@@ -659,6 +659,7 @@ static inline hlo_instr *make_instr(hlo_computation *comp, hlo_instr *before, hl
 static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
                               int operand_count, hlo_instr *const *operands, const new_name *name, hlo_instr **out_instr)
 {
+  if (shape) WEFT_TRY(hlo_shape_check_parts(shape));
   *out_instr = make_instr(comp, before, op, shape, operand_count, operands, name);
   WEFT_TRY_ALLOC(*out_instr);
   return NULL;
@@ -874,7 +875,7 @@ weft_status *hlo_add_tuple(hlo_computation *comp, hlo_instr *before, int count, 
   WEFT_TRY_ALLOC(shape);
   for (int i = 0; i < count; i++) shapes[i] = elements[i]->shape;
   *shape = (hlo_shape){.type = WEFT_TUPLE, .rank = count, .elements = shapes};
-  hlo_shape_note_flat(shape);
+  hlo_shape_note_parts(shape);
   return hlo_add(comp, before, HLO_TUPLE, shape, count, elements, NULL, out_instr);
 }
 

@@ -680,5 +680,6 @@ weft_status *hlo_infer_shape(const hlo_instr *instr, const hlo_shape **out_shape
     if (has_unbounded(infer_operand(instr, i)))
       return WEFT_ERR(UNIMPLEMENTED, "%s: operand %d is %s: dimensions without a bound are not supported",
                       hlo_opcode_name(instr->op), i, SHAPE_TEXT(infer_operand(instr, i)));
-  return rules[instr->op](instr, out_shape);
+  WEFT_TRY(rules[instr->op](instr, out_shape));
+  return *out_shape ? hlo_shape_check_parts(*out_shape) : NULL;
 }

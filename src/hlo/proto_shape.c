@@ -108,7 +108,7 @@ weft_status *hlo_proto_read_shape(proto_reader *r, const HloPb__Shape *p, int de
       return BAD("a buffer shape that does not hold one array");
     shape->rank = (int)p->n_elements;
     shape->elements = elements;
-    if (hlo_shape_is_tuple(shape)) hlo_shape_note_flat(shape);
+    if (hlo_shape_is_tuple(shape)) hlo_shape_note_parts(shape);
     return NULL;
   }
   return hlo_shape_is_array(shape) ? read_array_shape(r, p, shape, depth) : NULL;

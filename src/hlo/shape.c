@@ -18,10 +18,19 @@ hlo_shape *hlo_shape_array(weft_arena *arena, weft_dtype type, int rank, const i
   return s->dims ? s : NULL;
 }
 
-void hlo_shape_note_flat(hlo_shape *tuple)
+void hlo_shape_note_parts(hlo_shape *tuple)
 {
+  int64_t parts = 1;
+  int depth = 0;
+
   tuple->is_flat = true;
-  for (int i = 0; i < tuple->rank; i++) tuple->is_flat &= !hlo_shape_is_tuple(tuple->elements[i]);
+  for (int i = 0; i < tuple->rank; i++) {
+    tuple->is_flat &= !hlo_shape_is_tuple(tuple->elements[i]);
+    depth = WEFT_MAX(depth, tuple->elements[i]->depth);
+    parts += hlo_shape_parts(tuple->elements[i]);
+  }
+  tuple->depth = (uint8_t)WEFT_MIN(depth + 1, UINT8_MAX);
+  tuple->part_count = (int)WEFT_MIN(parts, INT32_MAX);
 }
 
 hlo_shape *hlo_shape_tuple(weft_arena *arena, int count, const hlo_shape *const *elements)
@@ -32,7 +41,7 @@ hlo_shape *hlo_shape_tuple(weft_arena *arena, int count, const hlo_shape *const 
   s->type = WEFT_TUPLE;
   s->rank = count;
   s->elements = weft_arena_memdup(arena, elements, (size_t)count * sizeof *elements);
-  if (s->elements) hlo_shape_note_flat(s);
+  if (s->elements) hlo_shape_note_parts(s);
   return s->elements ? s : NULL;
 }
 
@@ -184,6 +193,15 @@ bool hlo_shape_is_sane(const hlo_shape *s)
     if (dim < 0 || (dim > 0 && __builtin_mul_overflow(bytes, dim, &bytes))) return false;
   }
   return true;
+}
+
+weft_status *hlo_shape_check_parts(const hlo_shape *s)
+{
+  if (hlo_shape_parts(s) > HLO_MAX_SHAPE_PARTS)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "a shape of more than %d parts", HLO_MAX_SHAPE_PARTS);
+  if (s->depth > HLO_MAX_TUPLE_DEPTH + 1)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "a tuple shape nested over %d deep", HLO_MAX_TUPLE_DEPTH);
+  return NULL;
 }
 
 /* minor_to_major[i] of a shape whose layout may be absent. */

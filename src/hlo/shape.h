@@ -9,10 +9,13 @@
 
 #include "base/arena.h"
 #include "base/dtype.h"
+#include "base/status.h"
 
 enum {
   HLO_MAX_RANK = 32,         /* dimensions of an array */
   HLO_MAX_TUPLE_DEPTH = 32,  /* nesting of tuple shapes */
+  HLO_MAX_SHAPE_PARTS = 1 << 20, /* shapes in the shape of an instruction, itself included */
+  HLO_MAX_MODULE_PARTS = 1 << 24, /* the same, over all instructions of a module: what verifying and planning it may cost */
 };
 #define HLO_UNBOUNDED INT64_MIN /* the size of a dimension written `?` */
 
@@ -53,6 +56,8 @@ struct hlo_shape {
   const hlo_layout *layout; /* array: or NULL for the default (descending minor_to_major, i.e. row-major) */
   const hlo_shape *const *elements; /* tuple elements; for WEFT_BUFFER the one array */
   bool is_flat;             /* tuple: known to have no tuple within, so that leaf i is element i; false is always right */
+  uint8_t depth;            /* tuple: of nested tuples, itself included, at most UINT8_MAX; 0: not noted */
+  int part_count;           /* tuple: shapes in it, itself included, at most INT32_MAX; 0: not noted */
 };
 
 /* Scalars and other shapes made of constants may be static: */
@@ -62,7 +67,10 @@ struct hlo_shape {
  * NULL only without memory. */
 hlo_shape *hlo_shape_array(weft_arena *arena, weft_dtype type, int rank, const int64_t *dims);
 hlo_shape *hlo_shape_tuple(weft_arena *arena, int count, const hlo_shape *const *elements);
-void hlo_shape_note_flat(hlo_shape *tuple); /* sets is_flat of one built by hand */
+void hlo_shape_note_parts(hlo_shape *tuple); /* sets is_flat, depth and part_count of one built by hand */
+/* Shapes in `s`, itself included.  Elements that are shared count wherever they are: a tuple of a tuple of ... twice each is
+ * small in memory and exponential to walk.  Instructions have shapes of HLO_MAX_SHAPE_PARTS at most. */
+static inline int hlo_shape_parts(const hlo_shape *s) { return s->part_count ? s->part_count : 1 + (s->elements ? s->rank : 0); }
 hlo_shape *hlo_shape_token(weft_arena *arena);
 hlo_shape *hlo_shape_copy(weft_arena *arena, const hlo_shape *shape);                         /* deep */
 hlo_shape *hlo_shape_with_type(weft_arena *arena, const hlo_shape *shape, weft_dtype type);   /* same dims and layout */
@@ -102,6 +110,10 @@ const hlo_shape *hlo_shape_leaf(const hlo_shape *s, int leaf); /* NULL if out of
 int hlo_shape_leaf_offset(const hlo_shape *s, int64_t index);
 /* The subshape at a tuple index path; NULL if there is none. */
 const hlo_shape *hlo_shape_at(const hlo_shape *s, const int64_t *path, int depth);
+
+/* RESOURCE_EXHAUSTED past HLO_MAX_SHAPE_PARTS or HLO_MAX_TUPLE_DEPTH.  Instructions are checked when they are added and when
+ * their shapes are inferred, so that all walks over the shapes of instructions are bounded. */
+WEFT_NODISCARD weft_status *hlo_shape_check_parts(const hlo_shape *s);
 
 /* Text as in HLO: "f32[2,3]{1,0}", "(f32[], s32[4])". */
 void hlo_shape_print(const hlo_shape *s, bool layouts, FILE *out);

@@ -334,6 +334,7 @@ static weft_status *read_call(hlo_reader *r, hlo_span name, const hlo_shape *sha
   if (op == HLO_ASYNC_UPDATE || op == HLO_ASYNC_DONE) WEFT_TRY(inherit_called(instr));
   if (!instr->shape) {
     weft_status *st = hlo_infer_shape(instr, &instr->shape);
+    if (st && weft_status_code(st) == WEFT_RESOURCE_EXHAUSTED) return st;
     if (st) {
       weft_status *placed = hlo_rd_error(r, at, "%s", weft_status_message(st));
       weft_status_free(st);

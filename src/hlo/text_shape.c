@@ -210,7 +210,7 @@ static weft_status *read_tuple_shape(hlo_reader *r, int depth, hlo_shape *shape)
   WEFT_TRY(hlo_rd_take(r, mark, sizeof(hlo_shape *), &shape->elements, &shape->rank));
   if (!shape->elements) shape->elements = weft_arena_alloc(r->arena, 0); /* () has elements too: none */
   WEFT_TRY_ALLOC(shape->elements);
-  hlo_shape_note_flat(shape);
+  hlo_shape_note_parts(shape);
   return NULL;
 }
 

@@ -12,6 +12,7 @@ typedef struct verifier {
   int *position;         /* by instruction id: 1 + place in its computation's list, 0 not seen yet */
   int *uses;             /* by instruction id: operand slots that name it */
   bool *computation_seen; /* by computation id */
+  int64_t parts;         /* of the shapes so far */
 } verifier;
 
 #define BAD(fmt, ...) WEFT_ERR(INVALID_ARGUMENT, fmt __VA_OPT__(, ) __VA_ARGS__)
@@ -76,6 +77,9 @@ static weft_status *verify_instr(verifier *v, const hlo_instr *in, const hlo_com
   if (in->parent != comp) return BAD("its parent is another computation");
   if (in->id < 0 || in->id >= v->module->next_id || v->position[in->id]) return BAD("its id %d is not its own", in->id);
   if (!in->shape) return BAD("it has no shape");
+  v->parts += hlo_shape_parts(in->shape);
+  if (v->parts > HLO_MAX_MODULE_PARTS)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "the shapes of all instructions have over %d parts", HLO_MAX_MODULE_PARTS);
   WEFT_TRY(verify_links(v, in, comp));
   if (in->op == HLO_PARAMETER) WEFT_TRY(verify_parameter(in, comp));
   WEFT_TRY(hlo_infer_shape(in, &inferred));

@@ -10,7 +10,8 @@
 
 enum {
   WORK_LIMIT = 1 << 20,  /* scalar operations of one instruction: what decides, so that every run folds the same */
-  INSTR_BUDGET_MS = 500, /* a net below it */
+  TOTAL_WORK_LIMIT = 1 << 24, /* of all that one run of the pass folds */
+  INSTR_BUDGET_MS = 500, /* a net below them */
   PASS_BUDGET_MS = 4000,
 };
 
@@ -113,13 +114,15 @@ static weft_status *fold(hlo_instr *instr, weft_deadline pass_deadline, weft_are
 static weft_status *constant_folding_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   weft_deadline deadline = weft_deadline_after_ms(PASS_BUDGET_MS);
+  double work = 0;
   pass_comps comps;
 
   WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
   for (int i = 0; i < comps.count; i++)
     HLO_FOREACH(instr, comps.v[i]) {
       if (!may_fold(instr, ctx->options->fold_limit_bytes)) continue;
-      if (weft_deadline_passed(deadline)) return NULL;
+      work += work_of(instr);
+      if (work > TOTAL_WORK_LIMIT || weft_deadline_passed(deadline)) return NULL;
       WEFT_TRY(fold(instr, deadline, ctx->scratch, changed));
     }
   return NULL;

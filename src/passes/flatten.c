@@ -7,7 +7,7 @@
 #include "buffer/flow.h"
 #include "passes/passes.h"
 
-enum { FLAT_LIMIT = 2 << 20 }; /* instructions added */
+enum { FLAT_LIMIT = 3 << 17 }; /* instructions added */
 
 typedef struct flattener {
   pass_map owner, depth; /* of a computation, by id: its caller; how deep it is called */

@@ -292,6 +292,7 @@ weft_status *bc_attr(bc_reader *r, int index, const mlir_attr **out)
     WEFT_TRY(assembly(r, c, &size));
     WEFT_TRY(mlir_parse_attr_text(r->program, (const char *)c.p, size, out));
   }
+  WEFT_TRY(mlir_refer_attr(r->program, *out, 0));
   end_entry(r, e, *out);
   return NULL;
 }
@@ -309,6 +310,7 @@ weft_status *bc_decode_type_entry(bc_reader *r, bc_entry *e, const mlir_type **o
     WEFT_TRY(assembly(r, c, &size));
     WEFT_TRY(mlir_parse_type_text(r->program, (const char *)c.p, size, out));
   }
+  WEFT_TRY(mlir_refer_type(r->program, *out, 0));
   end_entry(r, e, *out);
   return NULL;
 }
@@ -499,6 +501,7 @@ static weft_status *read_attrs(bc_reader *r, bc_cursor *c, mlir_op *op, bc_op_na
   if (mask & OP_ATTRS) {
     WEFT_TRY(bc_attr_ref(r, c, &dict));
     if (dict->kind != MLIR_DICT) return bc_fail(r, at, "attributes that are no dictionary");
+    WEFT_TRY(mlir_refer_attr(r->program, dict, 0));
     op->attrs = dict->u.dict.items;
     op->attr_count = dict->u.dict.count;
   }

@@ -80,6 +80,68 @@ weft_status *mlir_check_quant(const mlir_quant *q)
   return NULL;
 }
 
+/* ---- references ---------------------------------------------------------------------------------------------------- */
+
+/* Counts are noted in what is shared.  Recursion ends there, and is as deep as one alias or entry is written. */
+static void count_type(const mlir_type *shared)
+{
+  mlir_type *t = (mlir_type *)(uintptr_t)shared;
+  int64_t sum = 1;
+  int deepest = 0;
+
+  if (t->parts || t->count + t->result_count == 0) return;
+  for (int i = 0; i < t->count + t->result_count; i++) {
+    count_type(t->elements[i]);
+    sum += WEFT_MAX(t->elements[i]->parts, 1);
+    deepest = WEFT_MAX(deepest, t->elements[i]->depth);
+  }
+  t->parts = (int)WEFT_MIN(sum, MLIR_MAX_PARTS + 1);
+  t->depth = deepest + 1;
+}
+
+static void count_attr(const mlir_attr *shared)
+{
+  mlir_attr *a = (mlir_attr *)(uintptr_t)shared;
+  bool is_dict = a->kind == MLIR_DICT;
+  int count = is_dict ? a->u.dict.count : a->kind == MLIR_ARRAY ? a->u.array.count : 0, deepest = 0;
+  int64_t sum = 1;
+
+  if (a->type) count_type(a->type);
+  if (a->parts || (count == 0 && !a->type)) return;
+  if (a->type) sum += WEFT_MAX(a->type->parts, 1);
+  if (a->type) deepest = a->type->depth;
+  for (int i = 0; i < count; i++) {
+    const mlir_attr *item = is_dict ? a->u.dict.items[i].value : a->u.array.items[i];
+    count_attr(item);
+    sum += WEFT_MAX(item->parts, 1);
+    deepest = WEFT_MAX(deepest, item->depth);
+  }
+  a->parts = (int)WEFT_MIN(sum, MLIR_MAX_PARTS + 1);
+  a->depth = deepest + 1;
+}
+
+static weft_status *refer(mlir_program *program, int parts, int inner, int depth)
+{
+  program->parts += parts;
+  if (program->parts > MLIR_MAX_PARTS)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "types and attributes that refer to others have over %d parts", MLIR_MAX_PARTS);
+  if (inner + depth > MLIR_MAX_DEPTH)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "types and attributes that refer to others nest over %d deep", MLIR_MAX_DEPTH);
+  return NULL;
+}
+
+weft_status *mlir_refer_type(mlir_program *program, const mlir_type *t, int depth)
+{
+  count_type(t);
+  return refer(program, t->parts, t->depth, depth);
+}
+
+weft_status *mlir_refer_attr(mlir_program *program, const mlir_attr *a, int depth)
+{
+  count_attr(a);
+  return refer(program, a->parts, a->depth, depth);
+}
+
 bool mlir_type_is_dynamic(const mlir_type *t)
 {
   if (t->kind == MLIR_UNRANKED) return true;

@@ -22,7 +22,10 @@
 #include "base/status.h"
 #include "hlo/hlo.h"
 
-enum { MLIR_MAX_DEPTH = 64 }; /* nesting of regions, attributes and types in outside input */
+enum {
+  MLIR_MAX_DEPTH = 64,      /* nesting of regions, attributes and types in outside input */
+  MLIR_MAX_PARTS = 1 << 26, /* attributes and types that references to shared ones stand for, over a program */
+};
 #define MLIR_DYNAMIC INT64_MIN /* a dimension written `?` */
 
 /* ---- types -------------------------------------------------------------------------------------------------------- */
@@ -57,6 +60,7 @@ struct mlir_type {
   const char *text;             /* OTHER: as written */
   const hlo_shape *shape;       /* made of it by the program's lowering number `made_by`; NULL: it is not static */
   int made_by;
+  int parts, depth;             /* see mlir_refer_type; 0: not counted yet */
 };
 
 /* ---- attributes --------------------------------------------------------------------------------------------------- */
@@ -82,6 +86,7 @@ struct mlir_attr {
   mlir_dense_form form;
   bool splat;                /* DENSE in a blob: one element stands for all */
   size_t position;           /* offset in the input, for messages */
+  int parts, depth;          /* see mlir_refer_attr; 0: not counted yet */
   const mlir_type *type;     /* INT and FLOAT: of the number, or NULL; ARRAY: of elements, if it is array<...>;
                               * DENSE: the tensor; TYPE: the value */
   union {
@@ -196,6 +201,7 @@ typedef struct mlir_program {
   int module_count;
   mlir_module *modules;
   int lowerings;                 /* begun so far */
+  int64_t parts;                 /* that references stand for, so far */
   size_t code_bytes;             /* of bytecode: the part of the input that is operations */
   mlir_table kinds;              /* of operations, by their spelling: "stablehlo.add", "vhlo.add_v1" */
 } mlir_program;
@@ -241,6 +247,12 @@ bool mlir_type_is_dynamic(const mlir_type *t);
 bool mlir_type_equal(const mlir_type *a, const mlir_type *b);
 /* Number of elements; 0 when a dimension is dynamic.  Types are checked when made: it does not overflow. */
 int64_t mlir_tensor_elems(const mlir_type *t);
+
+/* Counts one more reference to a type or attribute that others may refer to as well (an alias of text, an entry of bytecode),
+ * at a place nested `depth` deep.  Each of them may hold several references to others: what they stand for grows exponentially.
+ * Errors: RESOURCE_EXHAUSTED past MLIR_MAX_PARTS over the program, or past MLIR_MAX_DEPTH. */
+WEFT_NODISCARD weft_status *mlir_refer_type(mlir_program *program, const mlir_type *t, int depth);
+WEFT_NODISCARD weft_status *mlir_refer_attr(mlir_program *program, const mlir_attr *a, int depth);
 
 /* By name; NULL if absent. */
 const mlir_attr *mlir_attr_of(const mlir_op *op, const char *name);

@@ -384,7 +384,7 @@ static weft_status *hash_attr(text_parser *ps, const mlir_attr **out)
     return text_expect(ps, '>');
   }
   *out = mlir_table_get(&ps->attr_aliases, word, size);
-  if (*out) return NULL;
+  if (*out) return mlir_refer_attr(ps->program, *out, ps->depth);
   return text_fail(ps, word - 1, "#%.*s is not defined", (int)WEFT_MIN(size, 64), word);
 }
 

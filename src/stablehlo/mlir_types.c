@@ -286,7 +286,7 @@ static weft_status *dialect_type(text_parser *ps, const mlir_type **out)
 #undef IS
   if (size > 5 && memcmp(word, "vhlo.", 5) == 0) return vhlo_type(ps, word + 5, size - 5, out);
   *out = mlir_table_get(&ps->type_aliases, word, size);
-  if (*out) return NULL;
+  if (*out) return mlir_refer_type(ps->program, *out, ps->depth);
   if (ps->p < ps->end && *ps->p == '<') {
     ps->p++;
     WEFT_TRY(text_balanced(ps, '>', &body, &body_size));
