@@ -12,6 +12,10 @@ EXTRA_DIST += tests/layering_test.sh tests/unimplemented_test.py tests/installed
 
 EXTRA_DIST += tests/install/declared.awk tests/install/in_cxx.cc examples/c/all_reduce.c examples/c/job.c examples/c/Makefile docs/c.md
 
+# Run by .ci/run with the oldest clang that is supported.
+# oldest: tests/hlo/ir_test tests/base/status_test tests/cpu/gemm_test tests/cpu/kernels_test tests/cpu/run_test tests/coord/agent_test
+# oldest: tests/pjrt/plugin_test tests/pjrt/client_test.sh tests/pjrt/isolation_test.sh tests/installed_library_test.sh
+
 # Run under ThreadSanitizer by .ci/run, one list a line.
 # tsan: tests/base/kv_test tests/runtime/executor_test tests/runtime/ffi_test tests/collective/clique_test tests/collective/ending_test
 # tsan: tests/collective/ops_test tests/collective/faults_test

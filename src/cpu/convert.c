@@ -156,7 +156,7 @@ bool cpu_gemv_narrow(weft_dtype type, int64_t n, int64_t k, const float *x, cons
   return false;
 }
 
-CPU_HOT void cpu_convert(weft_dtype to, void *dst, weft_dtype from, const void *src, int64_t step, int64_t count)
+static CPU_HOT void convert(weft_dtype to, void *dst, weft_dtype from, const void *src, int64_t step, int64_t count)
 {
   if (from == to || (weft_dtype_is_integer(from) && weft_dtype_is_integer(to) &&
                      weft_dtype_bits(from) == weft_dtype_bits(to))) {
@@ -186,4 +186,9 @@ CPU_HOT void cpu_convert(weft_dtype to, void *dst, weft_dtype from, const void *
   case PAIR(WEFT_S32, WEFT_S64): LOOP(int32_t, int64_t, p);
   default: convert_any(to, dst, from, src, step, count);
   }
+}
+
+void cpu_convert(weft_dtype to, void *dst, weft_dtype from, const void *src, int64_t step, int64_t count)
+{
+  convert(to, dst, from, src, step, count);
 }

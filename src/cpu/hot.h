@@ -26,7 +26,8 @@
 #define CPU_NO_CLONES
 #endif
 
-#if defined __x86_64__ && defined __linux__ && !defined CPU_NO_CLONES
+/* A hot function is static: clang before 17 gives what the dynamic linker resolves a name that other files do not know. */
+#if defined HAVE_TARGET_CLONES && !defined CPU_NO_CLONES
 #define CPU_HOT CPU_HOT_OPT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define CPU_HOT CPU_HOT_OPT

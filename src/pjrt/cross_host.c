@@ -220,7 +220,6 @@ static weft_status *receive_one(const pjrt_placement *at, int from, int64_t key,
   PJRT_Client *client = at->device->client;
   WEFT_AUTO(pjrt_link) link = NULL;
   WEFT_AUTO(weft_event) done = NULL;
-  WEFT_AUTO(weft_storage) storage = NULL;
   const PJRT_Device *peer;
   transfer *t;
 
