@@ -16,7 +16,7 @@ struct weft_event {
   weft_event_waiter *first, **last WEFT_GUARDED_BY(mu); /* in order of registration */
 };
 
-weft_status *weft_event_new(weft_event **out_event)
+weft_status *weft_event_new(weft_event **out_event) WEFT_UNSHARED
 {
   weft_event *event = calloc(1, sizeof *event);
 

@@ -21,8 +21,10 @@
 #define WEFT_ACQUIRES(mu) WEFT_THREAD_ATTR(acquire_capability(mu))
 #define WEFT_RELEASES(mu) WEFT_THREAD_ATTR(release_capability(mu))
 #define WEFT_NO_THREAD_SAFETY WEFT_THREAD_ATTR(no_thread_safety_analysis)
-/* Only newer clang can parse a member's guard naming another member in C; elsewhere it documents. */
-#if defined(__clang__) && __clang_major__ >= 19 && defined(WEFT_CHECK_GUARDED_BY)
+/* For functions that make or free an object: no other thread has it yet, or any more. */
+#define WEFT_UNSHARED WEFT_NO_THREAD_SAFETY
+/* clang 19 and newer check it; elsewhere it documents, for older ones cannot parse a member's guard that names another member. */
+#if defined(__clang__) && __clang_major__ >= 19
 #define WEFT_GUARDED_BY(mu) __attribute__((guarded_by(&mu)))
 #else
 #define WEFT_GUARDED_BY(mu)

@@ -126,7 +126,7 @@ static void clique_free(coll_clique *c)
 }
 WEFT_DEFINE_AUTO(coll_clique, clique_free)
 
-static weft_status *find_locked(coll_cliques *cs, const coll_clique_request *r, coll_clique **out)
+static weft_status *find_locked(coll_cliques *cs, const coll_clique_request *r, coll_clique **out) WEFT_REQUIRES(cs->mu)
 {
   uint64_t hash = hash_key(&r->key);
   size_t n = (size_t)r->key.size;
@@ -151,7 +151,7 @@ static weft_status *find_locked(coll_cliques *cs, const coll_clique_request *r, 
   return NULL;
 }
 
-static bool is_dead_locked(const coll_cliques *cs, uint64_t incarnation)
+static bool is_dead_locked(const coll_cliques *cs, uint64_t incarnation) WEFT_REQUIRES(cs->mu)
 {
   for (size_t d = 0; d < cs->dead_count; d++)
     if (cs->dead[d] == incarnation) return true;
@@ -159,7 +159,7 @@ static bool is_dead_locked(const coll_cliques *cs, uint64_t incarnation)
 }
 
 /* Nobody waits for the dead: the coordination service has reported them, or their connections closed.  incarnations[size] or NULL. */
-static weft_status *check_alive_locked(const coll_cliques *cs, const int64_t *devices, const uint64_t *incarnations, int size)
+static weft_status *check_alive_locked(const coll_cliques *cs, const int64_t *devices, const uint64_t *incarnations, int size) WEFT_REQUIRES(cs->mu)
 {
   for (int i = 0; incarnations && i < size; i++) {
     bool known = i && incarnations[i] == incarnations[i - 1]; /* a process' devices stand together */
@@ -206,8 +206,8 @@ static void left_key(const coll_cliques *cs, int64_t device, char *key, size_t s
   snprintf(key, size, "%.160s/left/%lld", cs->prefix, (long long)device);
 }
 
-/* Under a key of each device: the incarnation, a space and the reason. */
-static void announce(coll_cliques *cs)
+/* Under a key of each device: the incarnation, a space and the reason, which stays as it is once it has been given. */
+static void announce(coll_cliques *cs) WEFT_NO_THREAD_SAFETY
 {
   WEFT_AUTO_STR text = NULL;
   char key[256];
@@ -249,7 +249,7 @@ typedef struct creation {
   coll_clique *clique;
 } creation;
 
-static void advance_locked(coll_cliques *cs, leftovers *l);
+static void advance_locked(coll_cliques *cs, leftovers *l) WEFT_REQUIRES(cs->mu);
 
 static uint64_t stored_generation(coll_cliques *cs, uint64_t hash)
 {
@@ -342,7 +342,7 @@ static void *create_thread(void *arg)
   return NULL;
 }
 
-static weft_status *start_thread_locked(coll_cliques *cs, const char *name, void *(*run)(void *), void *arg)
+static weft_status *start_thread_locked(coll_cliques *cs, const char *name, void *(*run)(void *), void *arg) WEFT_REQUIRES(cs->mu)
 {
   pthread_t thread;
 
@@ -352,13 +352,13 @@ static weft_status *start_thread_locked(coll_cliques *cs, const char *name, void
   return NULL;
 }
 
-static weft_status *start_creation_locked(coll_clique_hold *h, coll_clique *clique)
+static weft_status *start_creation_locked(coll_cliques *cs, coll_clique_hold *h, coll_clique *clique) WEFT_REQUIRES(cs->mu)
 {
   creation *c = malloc(sizeof *c);
 
   WEFT_TRY_ALLOC(c);
   *c = (creation){h, clique};
-  weft_status *st = start_thread_locked(h->cliques, "weft-clique", create_thread, c);
+  weft_status *st = start_thread_locked(cs, "weft-clique", create_thread, c);
   if (st) {
     free(c);
     return st;
@@ -390,7 +390,7 @@ static bool is_to_be_dropped(const coll_clique *c)
 }
 
 /* Drops what is spent and makes what is missing.  True when all is there. */
-static bool complete_locked(coll_clique_hold *h, leftovers *l)
+static bool complete_locked(coll_cliques *cs, coll_clique_hold *h, leftovers *l) WEFT_REQUIRES(cs->mu)
 {
   bool all = true;
 
@@ -401,8 +401,8 @@ static bool complete_locked(coll_clique_hold *h, leftovers *l)
       c->set->next = l->dropped;
       l->dropped = WEFT_MOVE(c->set);
     }
-    if (!c->set && !c->creating) h->error = check_alive_locked(h->cliques, c->devices, c->incarnations, c->size);
-    if (!c->set && !c->creating && !h->error) h->error = start_creation_locked(h, c);
+    if (!c->set && !c->creating) h->error = check_alive_locked(cs, c->devices, c->incarnations, c->size);
+    if (!c->set && !c->creating && !h->error) h->error = start_creation_locked(cs, h, c);
     all = all && c->set;
   }
   return all;
@@ -416,7 +416,7 @@ static bool is_creating(const coll_clique_hold *h)
 }
 
 /* Of a registry that has left: communicators that no run holds go, and it says so once no run waits for one. */
-static void part_locked(coll_cliques *cs, leftovers *l)
+static void part_locked(coll_cliques *cs, leftovers *l) WEFT_REQUIRES(cs->mu)
 {
   l->parting = cs->parting;
   l->announce = cs->left && cs->kv && !cs->waiting && !cs->announced;
@@ -428,11 +428,11 @@ static void part_locked(coll_cliques *cs, leftovers *l)
   }
 }
 
-static void advance_locked(coll_cliques *cs, leftovers *l)
+static void advance_locked(coll_cliques *cs, leftovers *l) WEFT_REQUIRES(cs->mu)
 {
   for (coll_clique_hold *h = cs->waiting, *next; h; h = next) {
     next = h->next;
-    bool complete = !h->error && is_first(h) && complete_locked(h, l);
+    bool complete = !h->error && is_first(h) && complete_locked(cs, h, l);
     if (h->error && !is_creating(h)) { /* its places go to others only once its threads have ended */
       leave_lines_locked(h);
       fire_locked(h, l);
@@ -507,7 +507,7 @@ weft_status *coll_cliques_new(weft_kv *kv, const char *prefix, coll_cliques **ou
   return NULL;
 }
 
-void coll_cliques_free(coll_cliques *cs)
+void coll_cliques_free(coll_cliques *cs) WEFT_UNSHARED
 {
   if (!cs) return;
   weft_mutex_lock(&cs->mu);

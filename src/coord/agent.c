@@ -140,7 +140,7 @@ static void quit(coord_job *job)
 
 /* ---- life ---- */
 
-static void agent_free(weft_coord_agent *agent)
+static void agent_free(weft_coord_agent *agent) WEFT_UNSHARED
 {
   coord_agent_core_free(agent->core);
   coord_loop_free(agent->loop);

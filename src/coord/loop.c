@@ -62,7 +62,7 @@ void coord_loop_post(coord_loop *loop, coord_job *job)
   weft_mutex_unlock(&loop->mu);
 }
 
-weft_status *coord_loop_new(coord_loop **out_loop)
+weft_status *coord_loop_new(coord_loop **out_loop) WEFT_UNSHARED
 {
   coord_loop *loop = calloc(1, sizeof *loop);
   weft_status *st = NULL;

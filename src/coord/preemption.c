@@ -240,7 +240,7 @@ static void unwatch_sigterm(weft_coord_preemption *p)
 }
 
 weft_status *weft_coord_preemption_new(weft_coord_agent *agent, const weft_coord_preemption_options *options,
-                                       weft_coord_preemption **out_preemption)
+                                       weft_coord_preemption **out_preemption) WEFT_UNSHARED
 {
   weft_coord_preemption *p;
   weft_status *st = NULL;

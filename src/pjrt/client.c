@@ -131,7 +131,7 @@ PJRT_Client *pjrt_client_retain(PJRT_Client *client)
   return client;
 }
 
-void pjrt_client_release(PJRT_Client *client)
+void pjrt_client_release(PJRT_Client *client) WEFT_UNSHARED
 {
   /* acq_rel: all use of the client happens before it is freed */
   if (!client || __atomic_sub_fetch(&client->refs, 1, __ATOMIC_ACQ_REL) != 0) return;
@@ -190,7 +190,7 @@ static weft_status *make_devices(PJRT_Client *client, const int *counts)
   return st;
 }
 
-static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client **out_client)
+static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client **out_client) WEFT_UNSHARED
 {
   static uint64_t last_serial; /* atomic */
   WEFT_AUTO(PJRT_Client) client = calloc(1, sizeof *client);

@@ -99,7 +99,7 @@ int64_t weft_array_bytes(const weft_array_type *type)
 }
 
 weft_status *weft_buffer_new(weft_device *device, const weft_array_type *type, weft_storage *storage,
-                             weft_event *defined, weft_buffer **out_buffer)
+                             weft_event *defined, weft_buffer **out_buffer) WEFT_UNSHARED
 {
   weft_buffer *buffer = malloc(sizeof *buffer);
 
@@ -153,7 +153,7 @@ weft_buffer *weft_buffer_retain(weft_buffer *buffer)
   return buffer;
 }
 
-void weft_buffer_release(weft_buffer *buffer)
+void weft_buffer_release(weft_buffer *buffer) WEFT_UNSHARED
 {
   /* acq_rel: what other holders did with it happens before it is freed */
   if (!buffer || atomic_fetch_sub_explicit(&buffer->refs, 1, memory_order_acq_rel) != 1) return;

@@ -144,7 +144,7 @@ void weft_device_clear_memory_stats(weft_device *device)
 
 /* ---- the device itself ----------------------------------------------------------------------------------------- */
 
-weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_t id, int ordinal, const char *kind)
+weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_t id, int ordinal, const char *kind) WEFT_UNSHARED
 {
   *device = (weft_device){.platform = platform, .id = id, .ordinal = ordinal, .kind = kind, .numa_node = -1,
                           .cache_limit = platform->memory_limit / 8};
@@ -157,7 +157,7 @@ weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_
   return rt_feed_new(&device->outfeed);
 }
 
-void rt_device_fini(weft_device *device)
+void rt_device_fini(weft_device *device) WEFT_UNSHARED
 {
   for (int class = 0; class < RT_SIZE_CLASSES; class++) {
     for (void *block; (block = pop_block(&device->free_blocks[class]));)

@@ -169,7 +169,7 @@ static weft_status *upload_constants(weft_executable *exe)
 }
 
 /* The cliques that a launch will ask for. */
-static weft_status *fill_requests(weft_executable *exe)
+static weft_status *fill_requests(weft_executable *exe) WEFT_UNSHARED
 {
   int groupings = exe->parts.grouping_count;
 
@@ -239,7 +239,7 @@ weft_executable *weft_executable_retain(weft_executable *exe)
   return exe;
 }
 
-void weft_executable_release(weft_executable *exe)
+void weft_executable_release(weft_executable *exe) WEFT_UNSHARED
 {
   /* acq_rel: its last run ends before it is freed */
   if (!exe || atomic_fetch_sub_explicit(&exe->refs, 1, memory_order_acq_rel) != 1) return;

@@ -19,7 +19,8 @@
 static bool seq_start(rt_frame *frame, const rt_seq *seq);
 static void seq_finished(rt_frame *frame, const rt_seq *seq);
 
-static weft_status *take_error(rt_frame *frame, const rt_seq *seq)
+/* The sequence has ended: its last thread alone is here. */
+static weft_status *take_error(rt_frame *frame, const rt_seq *seq) WEFT_NO_THREAD_SAFETY
 {
   rt_seq_run *run = &frame->runs[seq->index];
   weft_status *st = run->error;
@@ -74,8 +75,8 @@ static weft_status *name_failure(weft_status *st, const rt_thunk *thunk)
 
 /* ---- in order -------------------------------------------------------------------------------------------------- */
 
-/* Thunk `at` has failed, and none after it will run. */
-static void end_in_order(rt_frame *frame, const rt_seq *seq, int at, weft_status *st)
+/* Thunk `at` has failed, and none after it will run.  A sequence in order is one thread's. */
+static void end_in_order(rt_frame *frame, const rt_seq *seq, int at, weft_status *st) WEFT_NO_THREAD_SAFETY
 {
   frame->runs[seq->index].error = name_failure(st, seq->thunks[at]);
   for (; at < seq->count; at++) miss(frame, seq->thunks[at]);

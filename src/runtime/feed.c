@@ -242,7 +242,7 @@ void rt_channels_close(weft_platform *platform)
     if (channel->feed) close_feed(channel->feed);
 }
 
-void rt_channels_free(weft_platform *platform)
+void rt_channels_free(weft_platform *platform) WEFT_UNSHARED
 {
   for (rt_channel *channel = platform->channels, *next; channel; channel = next) {
     next = channel->next;

@@ -43,7 +43,7 @@ static void free_frame(rt_frame *frame)
   free(frame);
 }
 
-void rt_program_free(rt_program *program)
+void rt_program_free(rt_program *program) WEFT_UNSHARED
 {
   if (!program) return;
   for (rt_frame *frame = program->free_frames, *next; frame; frame = next) {
