@@ -22,3 +22,15 @@ check_PROGRAMS += %D%/ptx_test
 %C%_ptx_test_SOURCES = %D%/ptx_test.c %D%/ptx_run.h tests/test.h
 %C%_ptx_test_CFLAGS = $(TEST_CFLAGS) -ffp-contract=off -frounding-math
 %C%_ptx_test_LDADD = %D%/libemulator.la $(TEST_LIBS) -lm
+# libcuda.so.1, where programs and Weft find the driver; -rpath makes it a shared library although it is not installed.
+check_LTLIBRARIES += %D%/emulator/libcuda.la
+%C%_emulator_libcuda_la_CFLAGS = $(GPU_EMULATOR_CFLAGS)
+%C%_emulator_libcuda_la_SOURCES = %D%/emulator/code.c %D%/emulator/copy.c %D%/emulator/device.c %D%/emulator/driver.h %D%/emulator/faults.c \
+  %D%/emulator/graph.c %D%/emulator/heap.c %D%/emulator/pool.c %D%/emulator/queue.c %D%/emulator/settings.c %D%/emulator/weft_emu.h
+%C%_emulator_libcuda_la_LIBADD = %D%/libemulator.la -lm -lpthread
+%C%_emulator_libcuda_la_LDFLAGS = $(AM_LDFLAGS) -rpath /nowhere -version-info 1:0:0
+check_PROGRAMS += %D%/driver_test
+%C%_driver_test_SOURCES = %D%/driver_test.c %D%/driver.h tests/test.h
+%C%_driver_test_CFLAGS = $(TEST_CFLAGS)
+%C%_driver_test_LDADD = $(TEST_LIBS)
+EXTRA_tests_gpu_driver_test_DEPENDENCIES = %D%/emulator/libcuda.la

@@ -1,0 +1,160 @@
+/* tests/gpu/emulator/driver.h -- the emulated driver's own types; its files are named after what they serve.
+ *
+ * Locks, in the order in which they are taken: emu_mu (streams, events, captures, contexts, modules), then the heap's own in heap.c.
+ * No lock is held while a kernel, a host function or a copy runs. */
+#ifndef WEFT_EMU_DRIVER_H
+#define WEFT_EMU_DRIVER_H
+
+#include <pthread.h>
+#include <time.h>
+
+#include "gpu/abi/cuda.h"
+#include "weft_emu.h"
+
+#define EMU_API __attribute__((visibility("default"))) wcu_result
+#define WCU_FN(name, symbol, args) EMU_API symbol args;
+WCU_ENTRIES(WCU_FN)
+#undef WCU_FN
+
+enum { EMU_DEVICES = 16, EMU_MIB = 1 << 20 };
+
+/* ---- settings.c: the WEFT_EMU_* variables ---- */
+typedef struct emu_device {
+  int sm, processors, threads_per_processor, blocks_per_processor;
+  int shared_per_block, shared_opt_in, shared_per_processor, l2_bytes;
+  const char *name;
+} emu_device;
+typedef struct emu_settings {
+  int devices;
+  emu_device device;
+  uint64_t memory;           /* bytes of each device */
+  ptx_order order;
+  uint64_t seed, delay_ns;   /* the longest random wait before a stream's next work */
+  unsigned checks;
+  bool sectors, leaks_fail, leaks_quiet;
+  uint64_t budget;
+} emu_settings;
+extern emu_settings emu_set;
+void emu_read_settings(bool first);
+uint64_t emu_random(void);
+void emu_sleep(uint64_t ns);
+
+/* ---- faults.c: calls that fail, stall or are slow; what every call begins with ---- */
+enum { EMU_ANYTIME = 0, EMU_WITH_CONTEXT = 1, EMU_AFTER_INIT = 2 };
+wcu_result emu_enter(const char *call, int when);
+void emu_read_faults(const char *text);
+uint64_t emu_take_stall(void);   /* ns by which the work of this call is to be late */
+#define EMU_ENTER(when) do { wcu_result entered_ = emu_enter(__func__, (when)); if (entered_) return entered_; } while (0)
+extern _Thread_local bool emu_in_host_function;
+extern bool emu_initialized;
+
+/* ---- heap.c: all memory that devices reach ---- */
+typedef enum emu_kind { EMU_DEVICE_MEMORY, EMU_HOST_MEMORY, EMU_REGISTERED, EMU_MAPPED, EMU_MODULE } emu_kind;
+typedef struct emu_physical { int fd, refs, device; bool charged; size_t size; wcu_mem_allocation_prop prop; } emu_physical;
+typedef struct emu_block {
+  uint64_t base, size, id;
+  int device;
+  emu_kind kind;
+  bool live;
+  uint32_t readers, writers;   /* devices */
+  wcu_mempool pool;
+  emu_physical *physical;
+} emu_block;
+wcu_result emu_alloc(int device, size_t size, size_t align, emu_kind kind, wcu_mempool pool, uint64_t *out);
+wcu_result emu_free(uint64_t at, int kinds);                 /* kinds: bit set of emu_kind */
+bool emu_lookup(uint64_t at, emu_block *out);                /* a copy; false: nothing live is there */
+bool emu_reachable(int device, uint64_t at, size_t bytes, bool write, char *why, size_t why_size);
+uint8_t *emu_host(uint64_t at);                              /* where the bytes of a device address are */
+void emu_peer(int device, int peer, bool on);
+uint64_t emu_used(int device);
+void emu_memory_of(int device, ptx_memory *out);
+wcu_result emu_register(void *at, size_t size);
+void emu_pool_access(wcu_mempool pool, int device, bool on);   /* of what the pool has given out */
+
+/* ---- queue.c: contexts, streams and their work ---- */
+struct wcu_context_st { int device, refs; wcu_result sticky; uint32_t peers; wcu_stream legacy, per_thread; };
+extern struct wcu_context_st emu_contexts[EMU_DEVICES];
+extern _Thread_local wcu_context emu_current;
+extern pthread_mutex_t emu_mu;
+extern pthread_cond_t emu_changed;
+
+/* A point in the order of a stream; counted references under emu_mu. */
+typedef struct emu_mark { int refs; bool done; uint64_t ns; wcu_context context; } emu_mark;
+emu_mark *emu_mark_new(void);
+void emu_mark_release(emu_mark *m);
+
+typedef enum emu_what { EMU_EMPTY, EMU_KERNEL, EMU_COPY, EMU_FILL, EMU_HOST_CALL, EMU_RECORD, EMU_AWAIT, EMU_POOL_FREE, EMU_MANY, EMU_SIGNAL, EMU_POLL } emu_what;
+typedef struct emu_work emu_work;
+struct emu_work {
+  emu_what what;
+  wcu_kernel_node_params kernel;    /* kernelParams is unused: the values are in `bytes` */
+  bool cooperative;
+  wcu_memcpy3d copy;
+  wcu_memset_node_params fill;
+  wcu_host_node_params host;
+  emu_mark *mark;                   /* owned reference */
+  wcu_event event;                  /* EMU_RECORD and EMU_AWAIT as nodes of a graph */
+  uint64_t at;
+  uint32_t value;
+  void *bytes;                      /* owned: kernel parameters, or staged source of a copy */
+  size_t byte_count;
+  emu_work *many;                   /* owned: the nodes of a launched graph, in an order that their edges allow */
+  size_t many_count;
+};
+emu_work emu_work_clone(const emu_work *w);
+void emu_work_drop(emu_work *w);
+wcu_result emu_submit(wcu_stream stream, emu_work *w);   /* takes w; or adds it to the graph that the stream captures */
+wcu_result emu_wait(wcu_stream stream);                  /* until all that was submitted is done */
+wcu_result emu_submit_and_wait(wcu_stream stream, emu_work *w);
+wcu_stream emu_stream_of(wcu_stream s);                  /* resolves the implicit streams; NULL: a bad handle */
+wcu_stream emu_stream_new(wcu_context c, unsigned flags, int priority);
+void emu_fail(wcu_context c, wcu_result r, const char *text);
+wcu_stream emu_all_streams(void);                        /* linked by `next`; under emu_mu */
+void emu_stop_streams(wcu_context c);                    /* NULL: of all contexts; waits for them */
+
+typedef struct emu_capture emu_capture;
+typedef struct emu_task { struct emu_task *next; emu_work work; uint64_t late_ns; struct { wcu_stream stream; uint64_t until; } *after; size_t after_count; } emu_task;
+struct wcu_stream_st {
+  wcu_stream next;                  /* of all streams that were ever made */
+  wcu_context context;
+  unsigned flags;
+  int priority;
+  pthread_t thread;
+  emu_task *first, *last;
+  uint64_t submitted, done;
+  bool stopping, destroyed, joined;
+  emu_capture *capture;
+  wcu_graph_node *from;             /* capture: what the next node depends on */
+  size_t from_count;
+};
+
+struct wcu_event_st {
+  unsigned flags;
+  emu_mark *mark;                   /* of the last record; NULL: never recorded */
+  emu_capture *capture;
+  wcu_graph_node *from;
+  size_t from_count;
+};
+
+/* ---- code.c ---- */
+struct wcu_module_st { ptx_module *ptx; wcu_context context; struct wcu_function_st *functions; };
+struct wcu_function_st { struct wcu_function_st *next; wcu_module module; ptx_kernel *kernel; int max_dynamic; };
+int emu_run_kernel(const emu_work *w, wcu_context c, char *error, size_t size);
+wcu_result emu_kernel_work(const wcu_kernel_node_params *p, bool cooperative, emu_work *out);   /* checks the launch, copies the parameters */
+void emu_say(const char *text);
+
+/* ---- graph.c ---- */
+struct wcu_graph_node_st { wcu_graph graph; emu_work work; wcu_graph_node *from; size_t from_count, index; };
+struct wcu_graph_st { wcu_graph_node *nodes; size_t count; };
+wcu_graph_node emu_graph_add(wcu_graph g, const wcu_graph_node *from, size_t count, emu_work *w);   /* takes w; NULL: a bad node, or no memory */
+wcu_result emu_capture_add(wcu_stream s, emu_work *w);       /* under emu_mu */
+wcu_result emu_capture_record(wcu_event e, wcu_stream s);    /* under emu_mu */
+wcu_result emu_capture_wait(wcu_stream s, wcu_event e);      /* under emu_mu */
+wcu_result emu_capture_forbids(wcu_stream s);                /* a call that waits for s: it ends a capture.  Under emu_mu */
+wcu_result emu_check_copy(const wcu_memcpy3d *c, int device);
+
+/* ---- copy.c ---- */
+int emu_run_copy(const emu_work *w, int device, char *error, size_t size);
+int emu_run_fill(const emu_work *w, int device, char *error, size_t size);
+
+#endif
