@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -66,10 +67,25 @@ weft_status *coll_flight_open(weft_comm *comm)
 
 void coll_flight_close(weft_comm *comm)
 {
-  if (comm->flight_map)
-    munmap(comm->flight_map, comm->flight_map_bytes);
-  else
+  coll_flight_header *h = comm->flight_map;
+
+  if (h) {
+    h->closed_ns = weft_now_ns();
+    munmap(h, comm->flight_map_bytes);
+  } else {
     free(comm->flight);
+  }
+}
+
+void coll_flight_failed_locked(const coll_group *g)
+{
+  for (int i = 0; i < g->local_count; i++) {
+    coll_flight_header *h = g->locals[i] ? g->locals[i]->flight_map : NULL;
+    if (!h) continue;
+    for (int r = 0; r < g->size && g->bereaved && !h->lost; r++)
+      if (g->incarnations[r] == g->lost && g->local_of[r] < 0) h->lost = r + 1;
+    h->failed_ns = g->spent_ns;
+  }
 }
 
 /* An entry is written by the thread whose turn it is, and read by any: with atomics, so that what is read is at worst of two
@@ -347,7 +363,9 @@ typedef struct recorder {
   coll_flight_entry *entries; /* collectives only, by seq */
   uint64_t count;
   coll_flight_entry last; /* of all, sends and receives too */
-  int64_t last_ns;        /* when its rank last posted something or was done with it, by the clock of all hosts; INT64_MIN: there is none */
+  int64_t last_ns;        /* when its rank last wrote of an operation, by the clock of all hosts; INT64_MIN: it never did */
+  bool gone;              /* its process is no longer there, as far as can be told here */
+  int accusers;           /* other ranks that learnt of its death */
 } recorder;
 
 static int by_seq(const void *a, const void *b)
@@ -356,14 +374,35 @@ static int by_seq(const void *a, const void *b)
   return x < y ? -1 : x > y;
 }
 
+/* An operation that fails counts: a rank that learns of another's death writes after it, however early it posted. */
 static void keep_last(recorder *r, const coll_flight_entry *e)
 {
-  int64_t ns = WEFT_MAX(e->posted_ns, e->code ? 0 : e->ended_ns); /* an error is no step forward */
+  int64_t ns = WEFT_MAX(e->posted_ns, e->ended_ns);
 
   ns = (int64_t)((uint64_t)ns + (uint64_t)r->header.realtime_offset_ns); /* a file's: any numbers */
   if (ns < r->last_ns) return;
   r->last = *e;
   r->last_ns = ns;
+}
+
+/* Of a process on another machine nothing is known. */
+static bool is_gone(const coll_flight_header *h)
+{
+  char host[64] = "";
+
+  gethostname(host, sizeof host - 1);
+  return strcmp(host, h->host) == 0 && h->pid > 0 && kill(h->pid, 0) != 0 && errno == ESRCH;
+}
+
+/* Killed, for all that the recorders say: it did not come to note a failure of its own, nor the end of its communicator. */
+static bool was_killed(const recorder *r)
+{
+  return r->accusers && !r->header.failed_ns && !r->header.closed_ns;
+}
+
+static const char *state_in(const recorder *r, const coll_flight_entry *e)
+{
+  return !e->ended_ns && (r->gone || was_killed(r)) ? "cut off" : state_of(e);
 }
 
 static weft_status *read_recorder(const char *path, recorder *r)
@@ -387,6 +426,7 @@ static weft_status *read_recorder(const char *path, recorder *r)
     r->count += e->in_use && !is_p2p(e);
   }
   fclose(file);
+  r->gone = !st && is_gone(&r->header);
   if (!st) qsort(r->entries, r->count, sizeof *r->entries, by_seq);
   return st;
 }
@@ -432,12 +472,12 @@ static void compare(const recorder *rs, int count, FILE *out)
       const coll_flight_entry *e = find(&rs[i], seq);
       if (e) entry_text(e, text, sizeof text);
       fprintf(out, "  rank %d (device %lld on %s, pid %d): %s%s%s%s\n", rs[i].header.rank, (long long)rs[i].header.device_id,
-              rs[i].header.host, rs[i].header.pid, e ? text : "never posted it", e ? ", " : "", e ? state_of(e) : "",
+              rs[i].header.host, rs[i].header.pid, e ? text : "never posted it", e ? ", " : "", e ? state_in(&rs[i], e) : "",
               e && !agree(first, e) ? "  <- differs from the first" : "");
       if (!e && rs[i].count) {
         entry_text(&rs[i].entries[rs[i].count - 1], text, sizeof text);
         fprintf(out, "      last: %s (seq %llu), %s\n", text, (unsigned long long)rs[i].entries[rs[i].count - 1].seq,
-                state_of(&rs[i].entries[rs[i].count - 1]));
+                state_in(&rs[i], &rs[i].entries[rs[i].count - 1]));
       }
     }
     return;
@@ -450,12 +490,26 @@ static void compare(const recorder *rs, int count, FILE *out)
 static int by_communicator(const void *a, const void *b)
 {
   const coll_flight_header *x = &((const recorder *)a)->header, *y = &((const recorder *)b)->header;
-  return x->group_id != y->group_id ? (x->group_id < y->group_id ? -1 : 1) : x->rank - y->rank;
+  if (x->group_id != y->group_id) return x->group_id < y->group_id ? -1 : 1;
+  return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
+/* Of the recorders of one communicator, which are in the order of ranks: who of them died, as the others learnt. */
+static void count_accusers(recorder *rs, int count)
+{
+  for (int i = 0; i < count; i++) {
+    recorder key = {.header = {.group_id = rs[i].header.group_id, .rank = rs[i].header.lost > 0 ? rs[i].header.lost - 1 : -1}};
+    recorder *lost = rs[i].header.lost > 0 ? bsearch(&key, rs, (size_t)count, sizeof *rs, by_communicator) : NULL;
+    if (lost && lost != &rs[i]) lost->accusers++;
+  }
+}
+
+/* Who was killed first, then by the last write. */
 static int by_last_step(const void *a, const void *b)
 {
   const recorder *x = a, *y = b;
+
+  if (was_killed(x) != was_killed(y)) return was_killed(x) ? -1 : 1;
   return (x->last_ns > y->last_ns) - (x->last_ns < y->last_ns);
 }
 
@@ -464,22 +518,40 @@ static bool is_same_process(const recorder *a, const recorder *b)
   return a->header.pid == b->header.pid && strcmp(a->header.host, b->header.host) == 0;
 }
 
+static void write_verdict(const recorder *r, FILE *out)
+{
+  if (!was_killed(r)) return;
+  fprintf(out, "rank %d of %s (pid %d on %s) stopped first: it did not close its recorder, and %d other ranks learnt that it had died\n",
+          r->header.rank, r->header.name, r->header.pid, r->header.host, r->accusers);
+}
+
+/* What ended the wait of a rank that did not come to its end by itself. */
+static void write_reason(const recorder *r, FILE *out)
+{
+  if (r->header.lost > 0) fprintf(out, ": rank %d had died", r->header.lost - 1);
+  fprintf(out, "%s\n", !r->gone || r->header.closed_ns ? "" : ", and its process is gone");
+}
+
 /* Who went quiet first is where to look first: the others wait for it, or for those that do.  Sorts the recorders. */
 static void write_quietest(recorder *rs, int count, FILE *out)
 {
   char text[256];
   int processes = 0;
+  int64_t latest = INT64_MIN;
 
+  for (int i = 0; i < count; i++) latest = WEFT_MAX(latest, rs[i].last_ns);
   qsort(rs, (size_t)count, sizeof *rs, by_last_step);
+  for (int i = 0; i < count; i++) write_verdict(&rs[i], out);
   for (int i = 0; i < count; i++) {
     int later = i + 1;
     while (later < count && !is_same_process(&rs[i], &rs[later])) later++;
-    if (later < count || rs[i].last_ns == INT64_MIN) continue; /* that one says what this process did last */
+    if ((later < count && !was_killed(&rs[i])) || rs[i].last_ns == INT64_MIN) continue; /* that one says what this process did last */
     entry_text(&rs[i].last, text, sizeof text);
     if (processes++ == 0) fprintf(out, "the last step of each process, who went quiet first on top:\n");
-    fprintf(out, "  pid %d on %s (device %lld), %.3f ms before the last step of all: %s (seq %llu of %s), %s\n", rs[i].header.pid, rs[i].header.host,
-            (long long)rs[i].header.device_id, ((double)rs[count - 1].last_ns - (double)rs[i].last_ns) / 1e6, text,
-            (unsigned long long)rs[i].last.seq, rs[i].header.name, state_of(&rs[i].last));
+    fprintf(out, "  pid %d on %s (device %lld), %.3f ms before the last step of all: %s (seq %llu of %s), %s", rs[i].header.pid, rs[i].header.host,
+            (long long)rs[i].header.device_id, ((double)latest - (double)rs[i].last_ns) / 1e6, text,
+            (unsigned long long)rs[i].last.seq, rs[i].header.name, state_in(&rs[i], &rs[i].last));
+    write_reason(&rs[i], out);
   }
 }
 
@@ -494,6 +566,7 @@ weft_status *coll_flight_join(const char *const *paths, int count, FILE *out)
   for (int i = 0, end; i < count && !st; i = end) {
     for (end = i + 1; end < count && rs[end].header.group_id == rs[i].header.group_id;) end++;
     fprintf(out, "communicator %s: recorders of %d of %d ranks\n", rs[i].header.name, end - i, rs[i].header.size);
+    count_accusers(rs + i, end - i);
     compare(rs + i, end - i, out);
   }
   if (!st) write_quietest(rs, count, out);

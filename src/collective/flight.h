@@ -13,8 +13,10 @@ typedef struct coll_flight_header {
   uint32_t entry_bytes, capacity;
   uint64_t group_id, incarnation;
   int64_t realtime_offset_ns, device_id;
-  int32_t rank, size, pid, reserved;
-  char host[64], name[128];
+  int32_t rank, size, pid;
+  int32_t lost;                 /* 1 + the rank whose death ended the communicator, as this rank learnt; 0: none did */
+  char host[64], name[112];
+  int64_t failed_ns, closed_ns; /* when the communicator failed, and when this rank was done with it; 0: not */
 } coll_flight_header;
 
 /* Joins the recorders of all ranks and writes who diverged first to `out`, for each communicator by itself.

@@ -184,6 +184,7 @@ void coll_group_fail_locked(coll_group *g, weft_status *st, bool tell_peers)
   }
   g->error = st;
   g->spent_ns = weft_now_ns();
+  coll_flight_failed_locked(g);
   weft_status_free(WEFT_MOVE(g->ending));
   g->frozen = false;
   atomic_store(&g->disturbed, true); /* who waits outside the lock comes and looks */

@@ -393,6 +393,7 @@ coll_algorithm coll_select(const coll_group *g, const coll_problem *problem);
 
 WEFT_NODISCARD weft_status *coll_flight_open(weft_comm *comm);
 void coll_flight_close(weft_comm *comm);
+void coll_flight_failed_locked(const coll_group *g); /* the communicator has its error */
 void coll_flight_posted(coll_op *op); /* by who posts it */
 void coll_flight_started(const coll_op *op);
 void coll_flight_ended(const coll_op *op, weft_code code, int64_t now_ns);

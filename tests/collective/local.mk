@@ -31,3 +31,5 @@ check_PROGRAMS += %D%/schedule_test %D%/ops_test %D%/ops_fabric_test %D%/peers_t
 %C%_ending_fabric_test_SOURCES = $(%C%_ending_test_SOURCES)
 %C%_ending_fabric_test_CFLAGS = $(TEST_CFLAGS) -DOVER_FABRIC
 %C%_ending_fabric_test_LDADD = $(TEST_LIBS)
+TESTS += %D%/flight_test.py
+EXTRA_DIST += %D%/flight_test.py
