@@ -120,12 +120,13 @@ static eval_scalar float_to_integer(weft_dtype to, double x)
   return out;
 }
 
-/* Rounds once: a 64-bit integer goes straight to the float type, not through double. */
+/* Rounds once: to f32 straight from 64 bits, not through double; narrower types get it whole, or rounded to double as in
+ * kernels, and round it when it is stored. */
 static double integer_to_float(weft_dtype from, weft_dtype to, eval_scalar x)
 {
   bool is_unsigned = weft_dtype_is_unsigned(from);
 
-  if (to == WEFT_F64 || to == WEFT_C128) return is_unsigned ? (double)x.u : (double)x.s;
+  if (to != WEFT_F32 && to != WEFT_C64) return is_unsigned ? (double)x.u : (double)x.s;
   return is_unsigned ? (double)(float)x.u : (double)(float)x.s;
 }
 

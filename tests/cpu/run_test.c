@@ -140,5 +140,26 @@ TEST(random_bits_come_with_the_new_state_or_alone)
   weft_platform_release(platform);
 }
 
-TEST_MAIN(UNIT(roundings_that_a_program_can_see_are_made), UNIT(a_marker_of_another_size_does_not_compile),
+/* 2^30 + 2^22 + 1 is above the middle of two bf16, and in the middle once it was an f32. */
+TEST(integers_are_rounded_to_narrow_floats_once_in_kernels_and_constants)
+{
+  static const char *const values[] = {"x = s32[2] parameter(0)",
+                                       "u = s32[2] parameter(0) x = s32[2] constant({1077936129, -1077936129})"};
+  static const uint16_t want[] = {0x4e81, 0xce81};
+  weft_platform *platform = test_platform(1, 1);
+
+  for (size_t k = 0; k < WEFT_COUNT(values); k++) {
+    char text[256];
+    const int32_t in[2] = {1077936129, -1077936129};
+    uint16_t got[2] = {0};
+    snprintf(text, sizeof text, "HloModule m\nENTRY e { %s ROOT r = bf16[2] convert(x) }\n", values[k]);
+    weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
+    T_OK(test_run(exe, (const void *[]){in}, (void *[]){got}));
+    for (int i = 0; i < 2; i++) T_EQ_INT(got[i], want[i]);
+    weft_executable_release(exe);
+  }
+  weft_platform_release(platform);
+}
+
+TEST_MAIN(UNIT(integers_are_rounded_to_narrow_floats_once_in_kernels_and_constants), UNIT(roundings_that_a_program_can_see_are_made), UNIT(a_marker_of_another_size_does_not_compile),
           UNIT(a_custom_call_of_a_buffer_with_a_layout_is_refused_by_name), UNIT(random_bits_come_with_the_new_state_or_alone), UNIT(a_wide_concatenate_is_copied), UNIT(a_scalar_add_goes_through_everything), UNIT(a_loop_counts))
