@@ -43,7 +43,8 @@ bool coll_frame_send(int fd, coll_session *session, coll_frame_type type, const 
   if (!session || !session->out) return send_parts(fd, parts, bytes ? 2 : 1, passed_fd, &sent);
   if (session->cut || bytes > COLL_MOST_FRAME_BYTES) return false;
   if (bytes) memcpy(sealed, payload, bytes);
-  if (!coll_seal_close(session->out, 0, session->sent, &frame, sizeof frame, sealed, bytes, (uint8_t *)sealed + bytes)) return false;
+  coll_sealed message = {.number = session->sent, .head = &frame, .head_bytes = sizeof frame, .body = sealed, .body_bytes = bytes};
+  if (!coll_seal_close(session->out, &message, sealed + bytes)) return false;
   parts[1] = (struct iovec){sealed, bytes + COLL_TAG_BYTES};
   bool whole = send_parts(fd, parts, 2, -1, &sent);
   session->sent += whole;
@@ -79,9 +80,8 @@ static coll_read_result open_frame(coll_frame_reader *reader, coll_session *sess
   const coll_frame *frame = &reader->frame;
 
   if (!session || !session->in) return frame->type == COLL_FRAME_DENIED ? COLL_READ_DENIED : COLL_READ_FRAME;
-  if (!coll_seal_open(session->in, 0, session->taken, frame, sizeof *frame, reader->payload, frame->bytes,
-                      (const uint8_t *)reader->payload + frame->bytes))
-    return COLL_READ_FORGED;
+  coll_sealed message = {.number = session->taken, .head = frame, .head_bytes = sizeof *frame, .body = reader->payload, .body_bytes = frame->bytes};
+  if (!coll_seal_open(session->in, &message, reader->payload + frame->bytes)) return COLL_READ_FORGED;
   session->taken++;
   return COLL_READ_FRAME;
 }

@@ -34,6 +34,7 @@ enum { COLL_MOST_FRAME_BYTES = 4096 };
 typedef struct coll_hello {
   uint64_t group_id, src_incarnation, dst_incarnation; /* dst: 0 if not known yet */
   int32_t src, dst, size, transport;                   /* coll_transport */
+  int32_t whole, reserved;                             /* are messages over libfabric sealed whole?  Both sides must say the same */
   coll_address address;                                /* of src */
 } coll_hello;
 

@@ -145,7 +145,9 @@ static void look_what_is_wrong(coll_link *link)
   weft_status *st = link->stream->ops->health(link->stream);
   if (!st) return;
   if (!link->broken_ns) link->broken_ns = weft_now_ns();
-  if (weft_status_code(st) != WEFT_UNAVAILABLE)
+  if (weft_status_code(st) == WEFT_UNAUTHENTICATED)
+    coll_link_forged(link, weft_status_message(st));
+  else if (weft_status_code(st) != WEFT_UNAVAILABLE)
     coll_link_garbage(link, weft_status_message(st));
   else if (weft_now_ns() - link->broken_ns > WORD_NS && left && g->ending)
     coll_group_fail_locked(g, weft_status_dup(g->ending), true);
@@ -302,7 +304,7 @@ static weft_status *hello_of(coll_link *link, coll_transport transport, coll_hel
 
   *out = (coll_hello){.src_incarnation = g->incarnations[link->rank], .dst_incarnation = to->magic ? to->incarnation : 0,
                       .src = link->rank, .dst = link->peer, .size = g->size, .transport = (int32_t)transport,
-                      .address = g->addresses[link->rank]};
+                      .whole = coll_settings_seal_whole(), .address = g->addresses[link->rank]};
   return coll_door_group_id(&to->door, g->public_id, &out->group_id);
 }
 
@@ -411,7 +413,7 @@ static weft_status *open_stream(coll_link *link, const coll_hello *theirs, int f
 {
   pid_t pid;
 
-  if (theirs->transport != COLL_TRANSPORT_SHM) return coll_fabric_stream(link->group, &theirs->address, theirs->src, theirs->dst, &link->stream);
+  if (theirs->transport != COLL_TRANSPORT_SHM) return coll_fabric_stream(link->group, &link->session, &theirs->address, theirs->src, theirs->dst, &link->stream);
   if (!coll_door_same_user(fd, &pid)) return WEFT_ERR(FAILED_PRECONDITION, "a peer offers shared memory over a network");
   return coll_shm_open(memory_fd, pid, &link->stream);
 }
@@ -433,6 +435,9 @@ weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int 
     return WEFT_ERR(FAILED_PRECONDITION, "rank %d expects incarnation %llu of rank %d, which is %llu", peer,
                     (unsigned long long)hello->dst_incarnation, me, (unsigned long long)g->incarnations[me]);
   WEFT_TRY(coll_address_check(&hello->address, sizeof hello->address, g->size));
+  if (hello->whole != coll_settings_seal_whole())
+    return WEFT_ERR(FAILED_PRECONDITION, "ranks differ in WEFT_COLLECTIVE_TLS or WEFT_COLLECTIVE_INTEGRITY: rank %d %s all of its messages, rank %d %s", peer,
+                    hello->whole ? "encrypts" : "does not encrypt", me, hello->whole ? "does not" : "does");
   if (g->addresses[peer].magic && g->addresses[peer].incarnation != hello->src_incarnation) {
     coll_rank_describe(g, peer, who, sizeof who);
     return WEFT_ERR(FAILED_PRECONDITION, "%s has incarnation %llu here and says it is %llu", who,

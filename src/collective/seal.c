@@ -74,35 +74,34 @@ void coll_seal_free(coll_seal *s)
 }
 
 /* Encrypts or decrypts, as the seal was made. */
-static bool pass(coll_seal *s, uint32_t lane, uint64_t number, const void *head, size_t head_bytes, void *body, size_t body_bytes)
+static bool pass(coll_seal *s, const coll_sealed *m)
 {
-  uint8_t nonce[sizeof lane + sizeof number];
+  uint8_t nonce[sizeof m->lane + sizeof m->number];
   int n;
 
-  memcpy(nonce, &lane, sizeof lane);
-  memcpy(nonce + sizeof lane, &number, sizeof number);
-  return head_bytes <= INT_MAX && body_bytes <= INT_MAX && EVP_CipherInit_ex(s->cipher, NULL, NULL, NULL, nonce, -1) == 1 &&
-         (head_bytes == 0 || EVP_CipherUpdate(s->cipher, NULL, &n, head, (int)head_bytes) == 1) &&
-         (body_bytes == 0 || EVP_CipherUpdate(s->cipher, body, &n, body, (int)body_bytes) == 1);
+  memcpy(nonce, &m->lane, sizeof m->lane);
+  memcpy(nonce + sizeof m->lane, &m->number, sizeof m->number);
+  return m->head_bytes <= INT_MAX && m->body_bytes <= INT_MAX && EVP_CipherInit_ex(s->cipher, NULL, NULL, NULL, nonce, -1) == 1 &&
+         (m->head_bytes == 0 || EVP_CipherUpdate(s->cipher, NULL, &n, m->head, (int)m->head_bytes) == 1) &&
+         (m->body_bytes == 0 || EVP_CipherUpdate(s->cipher, m->clear ? NULL : m->body, &n, m->body, (int)m->body_bytes) == 1);
 }
 
-bool coll_seal_close(coll_seal *s, uint32_t lane, uint64_t number, const void *head, size_t head_bytes, void *body, size_t body_bytes,
-                     uint8_t tag[COLL_TAG_BYTES])
+static int tag_bytes(const coll_sealed *m) { return m->short_tag ? COLL_SHORT_TAG_BYTES : COLL_TAG_BYTES; }
+
+bool coll_seal_close(coll_seal *s, const coll_sealed *m, void *tag)
 {
   uint8_t rest[16];
   int n;
 
-  return pass(s, lane, number, head, head_bytes, body, body_bytes) && EVP_CipherFinal_ex(s->cipher, rest, &n) == 1 &&
-         EVP_CIPHER_CTX_ctrl(s->cipher, EVP_CTRL_AEAD_GET_TAG, COLL_TAG_BYTES, tag) == 1;
+  return pass(s, m) && EVP_CipherFinal_ex(s->cipher, rest, &n) == 1 &&
+         EVP_CIPHER_CTX_ctrl(s->cipher, EVP_CTRL_AEAD_GET_TAG, tag_bytes(m), tag) == 1;
 }
 
-bool coll_seal_open(coll_seal *s, uint32_t lane, uint64_t number, const void *head, size_t head_bytes, void *body, size_t body_bytes,
-                    const uint8_t tag[COLL_TAG_BYTES])
+bool coll_seal_open(coll_seal *s, const coll_sealed *m, const void *tag)
 {
   uint8_t rest[16];
   int n;
 
-  return pass(s, lane, number, head, head_bytes, body, body_bytes) &&
-         EVP_CIPHER_CTX_ctrl(s->cipher, EVP_CTRL_AEAD_SET_TAG, COLL_TAG_BYTES, (void *)(uintptr_t)tag) == 1 &&
+  return pass(s, m) && EVP_CIPHER_CTX_ctrl(s->cipher, EVP_CTRL_AEAD_SET_TAG, tag_bytes(m), (void *)(uintptr_t)tag) == 1 &&
          EVP_CipherFinal_ex(s->cipher, rest, &n) == 1;
 }

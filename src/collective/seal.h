@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 
-enum { COLL_KEY_BYTES = 32, COLL_TAG_BYTES = 16 };
+enum { COLL_KEY_BYTES = 32, COLL_TAG_BYTES = 16, COLL_SHORT_TAG_BYTES = 8 };
 
 typedef struct coll_key {
   uint8_t bytes[COLL_KEY_BYTES];
@@ -39,13 +39,22 @@ typedef struct coll_seal coll_seal;
 WEFT_NODISCARD weft_status *coll_seal_new(const coll_key *key, bool closes, coll_seal **out_seal); /* closes: for the sender */
 void coll_seal_free(coll_seal *seal); /* NULL is fine */
 
-/* Encrypts body[body_bytes] in place and authenticates it together with head[head_bytes], which stays as it is.  A nonce
- * (lane, number) is used once. */
-bool coll_seal_close(coll_seal *seal, uint32_t lane, uint64_t number, const void *head, size_t head_bytes, void *body, size_t body_bytes,
-                     uint8_t tag[COLL_TAG_BYTES]);
+/* One message, and where it stands among the others of its direction. */
+typedef struct coll_sealed {
+  uint32_t lane;
+  uint64_t number;   /* (lane, number) is used once */
+  const void *head;  /* authenticated */
+  size_t head_bytes;
+  void *body;        /* authenticated, and encrypted in place unless `clear` */
+  size_t body_bytes;
+  bool clear;
+  bool short_tag;    /* COLL_SHORT_TAG_BYTES: for who ends a connection with the first message that does not open */
+} coll_sealed;
+
+/* False: OpenSSL has no memory. */
+bool coll_seal_close(coll_seal *seal, const coll_sealed *message, void *tag);
 
 /* The reverse.  False: this is not the message of that number, or it was changed; the body's contents are then undefined. */
-bool coll_seal_open(coll_seal *seal, uint32_t lane, uint64_t number, const void *head, size_t head_bytes, void *body, size_t body_bytes,
-                    const uint8_t tag[COLL_TAG_BYTES]);
+bool coll_seal_open(coll_seal *seal, const coll_sealed *message, const void *tag);
 
 #endif

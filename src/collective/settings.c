@@ -25,6 +25,8 @@ static const weft_option options[] = {
   ROW("TRANSPORT", STRING, "auto", transport, "Between processes of one node: auto and shm (shared memory) or fabric.", "auto|shm|fabric"),
   ROW("INTERFACE", STRING, "", interface, "Network interface or address to use; empty: the first that is not loopback."),
   ROW("NODE", STRING, "", node, "Label of this node; empty: the booted kernel and its network namespace."),
+  ROW("INTEGRITY", STRING, "headers", integrity, "What is authenticated of messages over libfabric: headers (and the first KiB), or payload (all; it is encrypted then).", "headers|payload"),
+  ROW("TLS", BOOL, "0", tls, "Encrypts all messages over libfabric, as INTEGRITY=payload does.  Control connections over a network always are."),
   ROW("RING", BYTES, "256K", ring_bytes, "Shared memory of each direction between two ranks of a node.", "8K..1G"),
   ROW("FLIGHT_ENTRIES", INT, "256", flight_entries, "Operations that the flight recorder keeps for each rank.", "1..1048576"),
   ROW("FLIGHT_DIR", STRING, "", flight_dir, "Directory of flight recorder files, which survive the process."),
@@ -76,4 +78,10 @@ const coll_settings *coll_settings_get(void)
 {
   pthread_once(&once, load);
   return &settings;
+}
+
+bool coll_settings_seal_whole(void)
+{
+  const coll_settings *s = coll_settings_get();
+  return s->tls || strcmp(s->integrity, "payload") == 0;
 }

@@ -7,14 +7,17 @@
 
 typedef struct coll_settings {
   int64_t timeout_ns, warn_ns, connect_ns, spin_ns, diagnose_ns; /* 0: none */
-  const char *order, *algorithm, *table, *transport, *interface, *flight_dir, *faults, *node;
+  const char *order, *algorithm, *table, *transport, *interface, *flight_dir, *faults, *node, *integrity;
   int64_t flight_entries, ring_bytes;
-  bool dump_on_signal;
+  bool dump_on_signal, tls;
 } coll_settings;
 
 extern const weft_option_table coll_option_table;
 
 /* The settings, loaded at the first call (thread-safe); a bad value is logged and its default used. */
 const coll_settings *coll_settings_get(void);
+
+/* Are messages over libfabric sealed whole, and not their beginnings only? */
+bool coll_settings_seal_whole(void);
 
 #endif

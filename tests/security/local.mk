@@ -1,4 +1,4 @@
-# tests that play the stranger: see SECURITY.md and docs/adr/0005-authenticated-collectives.md
+# tests that play the stranger: see docs/adr/0005-authenticated-collectives.md
 check_PROGRAMS += %D%/stranger_test
 %C%_stranger_test_SOURCES = %D%/stranger_test.c %D%/job.h tests/test.h
 %C%_stranger_test_CFLAGS = $(TEST_CFLAGS)

@@ -5,19 +5,25 @@
 #include "job.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_tagged.h>
 #include <sys/resource.h>
 #include <sys/un.h>
 
 enum { MOST_GROWTH_KIB = 32 << 10, SEED = 20261122 };
 
-static uint64_t state;
+static uint64_t drawn = SEED;
 
 static uint64_t draw(uint64_t below)
 {
-  state ^= state << 13;
-  state ^= state >> 7;
-  state ^= state << 17;
-  return state % below;
+  drawn ^= drawn << 13;
+  drawn ^= drawn >> 7;
+  drawn ^= drawn << 17;
+  return drawn % below;
 }
 
 static int connect_to(const coll_address *a, bool local)
@@ -210,7 +216,7 @@ static void withstand(const char *transport, bool with_secret)
   long quiet[MOST_PROCESSES];
   job j;
 
-  state = SEED;
+  drawn = SEED;
   job_start(&j, 3, transport, with_secret);
   usleep(500000);
   for (int r = 0; r < j.size; r++) quiet[r] = resident_kib(&j, r);
@@ -229,6 +235,134 @@ static void withstand(const char *transport, bool with_secret)
 TEST(strangers_do_not_disturb_a_job_in_shared_memory) { withstand("auto", true); }
 TEST(strangers_do_not_disturb_a_job_over_the_network) { withstand("fabric", true); }
 TEST(strangers_who_cannot_read_the_store_do_not_disturb_a_job_without_a_secret) { withstand("auto", false); }
+
+/* ---- libfabric ---- */
+
+/* Is it a socket of the process? */
+static bool has_socket(pid_t pid, unsigned long inode)
+{
+  char path[64], want[32], link[64];
+  bool found = false;
+
+  snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+  snprintf(want, sizeof want, "socket:[%lu]", inode);
+  DIR *all = opendir(path);
+  for (struct dirent *e; all && !found && (e = readdir(all));) {
+    ssize_t n = readlinkat(dirfd(all), e->d_name, link, sizeof link - 1);
+    if (n > 0) link[n] = '\0';
+    found = n > 0 && strcmp(link, want) == 0;
+  }
+  if (all) closedir(all);
+  return found;
+}
+
+/* Ports that the process listens on besides `not_that`: libfabric's. */
+static int find_ports(pid_t pid, uint16_t not_that, uint16_t *ports, int most)
+{
+  FILE *file = fopen("/proc/net/tcp", "re");
+  unsigned port, state_of;
+  unsigned long inode;
+  char line[256];
+  int count = 0;
+
+  while (file && count < most && fgets(line, sizeof line, file)) {
+    if (sscanf(line, " %*d: %*x:%x %*x:%*x %x %*s %*s %*s %*d %*d %lu", &port, &state_of, &inode) != 3 || state_of != 10 || port == not_that) continue;
+    if (has_socket(pid, inode)) ports[count++] = (uint16_t)port;
+  }
+  if (file) fclose(file);
+  return count;
+}
+
+typedef struct injector {
+  struct fi_info *info;
+  struct fid_fabric *fabric;
+  struct fid_domain *domain;
+  struct fid_av *av;
+  struct fid_cq *cq;
+  struct fid_ep *ep;
+} injector;
+
+static bool injector_open(injector *x)
+{
+  struct fi_info *hints = fi_allocinfo();
+  struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+  struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
+
+  *x = (injector){0};
+  hints->caps = FI_MSG | FI_TAGGED;
+  hints->mode = FI_CONTEXT | FI_CONTEXT2;
+  hints->ep_attr->type = FI_EP_RDM;
+  hints->addr_format = FI_SOCKADDR_IN;
+  hints->fabric_attr->prov_name = strdup(FI_MAJOR(fi_version()) == 1 && FI_MINOR(fi_version()) < 18 ? "net" : "tcp");
+  bool ok = fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", NULL, FI_SOURCE, hints, &x->info) == 0 && fi_fabric(x->info->fabric_attr, &x->fabric, NULL) == 0 &&
+            fi_domain(x->fabric, x->info, &x->domain, NULL) == 0 && fi_av_open(x->domain, &av_attr, &x->av, NULL) == 0 &&
+            fi_cq_open(x->domain, &cq_attr, &x->cq, NULL) == 0 && fi_endpoint(x->domain, x->info, &x->ep, NULL) == 0 &&
+            fi_ep_bind(x->ep, &x->av->fid, 0) == 0 && fi_ep_bind(x->ep, &x->cq->fid, FI_SEND | FI_RECV) == 0 && fi_enable(x->ep) == 0;
+  fi_freeinfo(hints);
+  return ok;
+}
+
+static void injector_close(injector *x)
+{
+  struct fid *order[] = {x->ep ? &x->ep->fid : NULL, x->cq ? &x->cq->fid : NULL, x->av ? &x->av->fid : NULL, x->domain ? &x->domain->fid : NULL,
+                         x->fabric ? &x->fabric->fid : NULL};
+  for (size_t i = 0; i < WEFT_COUNT(order); i++)
+    if (order[i]) fi_close(order[i]);
+  if (x->info) fi_freeinfo(x->info);
+}
+
+/* Messages as a rank sends them, but for its keys: to tags made of ranks, to none, to any. */
+static int inject(const job *j, int count)
+{
+  char message[128];
+  injector x;
+  int sent = 0;
+
+  if (!injector_open(&x)) return -1;
+  for (int r = 0; r < j->size; r++) {
+    uint16_t ports[16];
+    int found = find_ports(j->pids[r], j->addresses[r].port, ports, 16);
+    for (int p = 0; p < found; p++) {
+      struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(ports[p]), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+      fi_addr_t peer;
+      if (fi_av_insert(x.av, &to, 1, &peer, 0, NULL) != 1) continue;
+      for (int i = 0; i < count; i++) {
+        uint64_t src = draw((uint64_t)j->size), tag = draw(3) ? draw(4) << 60 | src << 30 | (uint64_t)r : draw(UINT64_MAX);
+        put_noise((uint8_t *)message, sizeof message);
+        ssize_t failed = -FI_EAGAIN;
+        struct fi_cq_tagged_entry entry;
+        for (int tries = 0; failed == -FI_EAGAIN && tries < 100; tries++, usleep(200)) {
+          failed = draw(2) ? fi_tinject(x.ep, message, 1 + draw(sizeof message), peer, tag)
+                           : fi_tinjectdata(x.ep, message, 1 + draw(sizeof message), draw(UINT64_MAX), peer, tag);
+          if (fi_cq_read(x.cq, &entry, 1) == -FI_EAVAIL) {
+            struct fi_cq_err_entry error = {0};
+            fi_cq_readerr(x.cq, &error, 0);
+          }
+        }
+        sent += failed == 0;
+      }
+    }
+  }
+  injector_close(&x);
+  return sent;
+}
+
+TEST(forged_messages_to_libfabric_endpoints_match_nothing)
+{
+  job j;
+  int sent = 0;
+
+  if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
+  drawn = SEED + 1;
+  job_start(&j, 2, "fabric", true);
+  usleep(300000);
+  long quiet = resident_kib(&j, 0);
+  for (int turn = 0; turn < 10; turn++) sent += inject(&j, 10);
+  print_message("# %d forged messages went out\n", sent);
+  T_TRUE(sent > 0);
+  T_TRUE(resident_kib(&j, 0) - quiet < MOST_GROWTH_KIB);
+  job_end(&j);
+}
 
 /* ---- floods ---- */
 
@@ -320,7 +454,8 @@ TEST(who_knows_store_and_secret_may_ask_for_the_recorder_and_who_lacks_the_secre
   pid_t pid = fork();
   if (pid == 0) { /* a process that was started with the secret */
     setenv("WEFT_COORD_SECRET_FILE", j.secret, 1);
-    _exit(weft_status_code(coll_flight_ask(&j.addresses[0], sizeof j.addresses[0], weft_deadline_after_ms(5000), stderr)));
+    out = fopen("/dev/null", "w");
+    _exit(weft_status_code(coll_flight_ask(&j.addresses[0], sizeof j.addresses[0], weft_deadline_after_ms(5000), out)));
   }
   waitpid(pid, &status, 0);
   T_EQ_INT(status, 0);
@@ -328,6 +463,7 @@ TEST(who_knows_store_and_secret_may_ask_for_the_recorder_and_who_lacks_the_secre
 }
 
 TEST_MAIN(UNIT(strangers_do_not_disturb_a_job_in_shared_memory), UNIT(strangers_do_not_disturb_a_job_over_the_network),
-          UNIT(strangers_who_cannot_read_the_store_do_not_disturb_a_job_without_a_secret), UNIT(members_get_in_past_ten_thousand_idle_connections),
+          UNIT(strangers_who_cannot_read_the_store_do_not_disturb_a_job_without_a_secret), UNIT(forged_messages_to_libfabric_endpoints_match_nothing),
+          UNIT(members_get_in_past_ten_thousand_idle_connections),
           UNIT(another_user_of_the_machine_does_not_get_in),
           UNIT(who_knows_store_and_secret_may_ask_for_the_recorder_and_who_lacks_the_secret_may_not))

@@ -11,6 +11,13 @@
  * anyway (its length says so: it is no multiple of a unit), or, when many are due, by themselves.
  * Receives of one tag complete in the order in which messages were sent (FI_ORDER_SAS), so a slot's place is its order.
  *
+ * Anybody who reaches the endpoint can send to it.  So a stream's tags are drawn from its session's keys, and what comes is
+ * taken only if it opens as the message of its number: each is sealed, its first COVERED_BYTES, credit and length, or all of
+ * it.  What is lent is not covered, but its announcement is; where everything is to be, nothing is lent.
+ *
+ *   data, a multiple of units | credit, 24 bytes, if some are given | 8 bytes, if all of it is sealed | code, 8 bytes
+ * The code goes as the completion's data where the provider has that, so that small messages stay small enough to be injected.
+ *
  * libfabric does not report dead peers on such endpoints: the control connections do. */
 #include <config.h>
 
@@ -31,8 +38,11 @@
 #include "collective/context.h"
 
 enum { SLOTS = 16, CREDIT_SLOTS = 4, CREDIT_CHANNEL = COLL_CHANNELS, BULK_CHANNEL };
+enum { CREDIT_LANE = CREDIT_CHANNEL, LANES = COLL_CHANNELS + 1 };
+enum { COVERED_BYTES = 1024, WHOLE_BYTES = 8 };
 enum { BULK_BYTES = 128 << 10, MOST_PIECE_BYTES = 1 << 20, PIECES_AHEAD = 2 };
 enum { CHUNK_BYTES = (64 << 10) + 2 * COLL_STREAM_UNIT, SLOT_BYTES = CHUNK_BYTES + COLL_STREAM_UNIT }; /* 64 KiB with header and name; credits */
+#define TAG_MASK ((UINT64_C(1) << 62) - 1)
 #define FLUSH_NS WEFT_NS_PER_S
 #define REVOKE_NS (20 * WEFT_NS_PER_MS) /* the same while operations wait for their end */
 
@@ -40,15 +50,18 @@ typedef enum slot_state { SLOT_FREE, SLOT_WAITING /* to be posted */, SLOT_POSTE
 
 typedef struct fabric_stream fabric_stream;
 
-/* One message under way.  The context comes first: libfabric gives its address back. */
+/* One message under way, or a place for one.  The context comes first: libfabric gives its address back. */
 typedef struct slot {
   struct fi_context2 context;
   fabric_stream *stream;
   slot_state state;
   bool sends;
+  uint8_t lane;
   size_t bytes, room; /* room: of a receive's memory */
   char *data;
   uint64_t tag;
+  uint64_t code;      /* that it is sealed with */
+  uint64_t number;    /* of the message among those of its lane: the n-th receive gets the n-th */
 } slot;
 
 /* A ring of slots: they are used, and complete for their reader, in order. */
@@ -64,7 +77,15 @@ typedef struct credit {
   uint64_t wanted;              /* bytes of bulk that it has asked for since the beginning of time */
   uint64_t piece;               /* of what is lent now: all are that long, but for the last one */
 } credit;
-_Static_assert(sizeof(credit) < COLL_STREAM_UNIT, "what is past a message's last whole unit is a credit");
+_Static_assert(sizeof(credit) + WHOLE_BYTES + COLL_SHORT_TAG_BYTES < COLL_STREAM_UNIT, "what is past a message's last whole unit is its trailer");
+
+/* What is authenticated beside the data. */
+typedef struct trailer {
+  uint64_t bytes;  /* of data */
+  uint32_t gives;  /* is there a credit? */
+  uint32_t whole;  /* is all of the data sealed? */
+  credit told;
+} trailer;
 
 struct fabric_stream {
   coll_stream base;
@@ -84,8 +105,13 @@ struct fabric_stream {
   uint64_t lent, sent, wanted; /* bytes of bulk since the beginning of time; wanted by the peer */
   uint64_t piece;              /* as the peer wants them */
   char *memory;
+  coll_seal *closes, *opens;
+  uint64_t numbered[LANES], posted[LANES]; /* messages out; receives */
+  uint64_t bulk_tag_out, bulk_tag_in;      /* of the first piece; the next has the next */
+  bool whole; /* all is sealed, always */
   bool waits; /* a slot does */
   bool broken, closed;
+  bool forged; /* somebody else's message came, or the peer's in another form: `broken` as well */
   char why[160];
 };
 
@@ -97,6 +123,7 @@ struct coll_fabric {
   struct fid_av *av;
   struct fid_cq *cq;
   struct fid_ep *ep;
+  bool code_beside; /* the message, as completion data */
   int wait_fd;
   uint64_t wait_id;
   int idle_wakes; /* of that descriptor, since anything completed */
@@ -159,6 +186,14 @@ static weft_status *fabric_error(const char *what, int code)
     if (failed_) return fabric_error(#call, failed_);    \
   } while (0)
 
+static void stream_free(fabric_stream *s)
+{
+  coll_seal_free(s->closes);
+  coll_seal_free(s->opens);
+  free(s->memory);
+  free(s);
+}
+
 static void fabric_fini(struct coll_fabric *f)
 {
   struct fid *order[] = {f->ep ? &f->ep->fid : NULL, f->cq ? &f->cq->fid : NULL, f->av ? &f->av->fid : NULL,
@@ -168,8 +203,7 @@ static void fabric_fini(struct coll_fabric *f)
     if (order[i]) fi_close(order[i]);
   for (fabric_stream *s = f->streams, *next; s; s = next) { /* after the endpoint: it holds their memory */
     next = s->next;
-    free(s->memory);
-    free(s);
+    stream_free(s);
   }
   if (f->info) fi_freeinfo(f->info);
   free(f);
@@ -182,6 +216,7 @@ static weft_status *fabric_init(struct coll_fabric *f, const char *inet)
 
   f->wait_fd = -1;
   WEFT_TRY(find_provider(inet, &f->info));
+  f->code_beside = f->info->domain_attr->cq_data_size >= sizeof(uint64_t);
   TRY_FI(fi_fabric(f->info->fabric_attr, &f->fabric, NULL));
   TRY_FI(fi_domain(f->fabric, f->info, &f->domain, NULL));
   TRY_FI(fi_av_open(f->domain, &av_attr, &f->av, NULL));
@@ -235,32 +270,104 @@ static void broke(fabric_stream *s, const char *what, int code)
   snprintf(s->why, sizeof s->why, "cannot be reached: libfabric %s: %s", what, fi_strerror(code < 0 ? -code : code));
 }
 
+static void forged(fabric_stream *s, const char *what)
+{
+  if (!s->broken) snprintf(s->why, sizeof s->why, "libfabric, %s", what);
+  s->broken = s->forged = true;
+  s->base.unsent = false;
+}
+
+/* ---- sealing ---- */
+
+/* Everything is sealed while ranks meet: they tell each other their door keys then. */
+static bool seals_whole(const fabric_stream *s) { return s->whole || !s->fabric->group->topology.size; }
+
+static coll_sealed sealed_of(const slot *sl, const trailer *t)
+{
+  return (coll_sealed){.lane = sl->lane, .number = sl->number, .head = t, .head_bytes = sizeof *t, .body = sl->data,
+                       .body_bytes = t->whole ? t->bytes : WEFT_MIN(t->bytes, (uint64_t)COVERED_BYTES), .clear = !t->whole, .short_tag = true};
+}
+
+/* Completes a message of sl->bytes of data, with what is due if `gives`. */
+static void close_message(slot *sl, bool gives)
+{
+  fabric_stream *s = sl->stream;
+  trailer t = {.bytes = sl->bytes, .gives = gives, .whole = seals_whole(s)};
+  char *at = sl->data + sl->bytes;
+
+  if (gives) {
+    t.told = s->due;
+    memcpy(at, &t.told, sizeof t.told);
+    at += sizeof t.told;
+    memset(s->due.owed, 0, sizeof s->due.owed);
+    s->wanted_told = s->due.wanted;
+  }
+  if (t.whole) memset(at, 0, WHOLE_BYTES);
+  at += t.whole ? WHOLE_BYTES : 0;
+  sl->number = s->numbered[sl->lane]++;
+  coll_sealed message = sealed_of(sl, &t);
+  if (!coll_seal_close(s->closes, &message, &sl->code)) broke(s, "sealing", FI_ENOMEM);
+  if (!s->fabric->code_beside) memcpy(at, &sl->code, sizeof sl->code);
+  at += s->fabric->code_beside ? 0 : sizeof sl->code;
+  sl->bytes = (size_t)(at - sl->data);
+}
+
+/* A message of `bytes` has come, sl->code beside it perhaps.  True if it is the peer's next one; then sl->bytes is that of
+ * its data, and *t its trailer. */
+static bool open_message(slot *sl, size_t bytes, trailer *t)
+{
+  fabric_stream *s = sl->stream;
+  size_t code = s->fabric->code_beside ? 0 : sizeof sl->code, data = bytes & ~(size_t)(COLL_STREAM_UNIT - 1);
+
+  if (bytes > sl->room || bytes - data < code || (data > 0) == (sl->lane == CREDIT_LANE)) return false;
+  size_t rest = bytes - data - code;
+  *t = (trailer){.bytes = data, .gives = rest >= sizeof t->told};
+  rest -= t->gives ? sizeof t->told : 0;
+  t->whole = rest == WHOLE_BYTES;
+  if ((rest && !t->whole) || (s->whole && !t->whole)) return false;
+  if (t->gives) memcpy(&t->told, sl->data + data, sizeof t->told);
+  if (code) memcpy(&sl->code, sl->data + bytes - code, code);
+  coll_sealed message = sealed_of(sl, t);
+  sl->bytes = data;
+  return coll_seal_open(s->opens, &message, &sl->code);
+}
+
+/* ---- posting ---- */
+
+/* Hands a message to libfabric; `inject`: it keeps a copy, and there will be no completion. */
+static ssize_t send_now(slot *sl, bool inject)
+{
+  fabric_stream *s = sl->stream;
+  struct fid_ep *ep = s->fabric->ep;
+
+  if (s->fabric->code_beside && sl->lane < LANES) {
+    if (inject) return fi_tinjectdata(ep, sl->data, sl->bytes, sl->code, s->peer, sl->tag);
+    return fi_tsenddata(ep, sl->data, sl->bytes, NULL, sl->code, s->peer, sl->tag, &sl->context);
+  }
+  if (inject) return fi_tinject(ep, sl->data, sl->bytes, s->peer, sl->tag);
+  return fi_tsend(ep, sl->data, sl->bytes, NULL, s->peer, sl->tag, &sl->context);
+}
+
 /* Posts what waits; -FI_EAGAIN means "later": a full queue, or a connection being made. */
 static void post(slot *sl)
 {
   fabric_stream *s = sl->stream;
   struct coll_fabric *f = s->fabric;
-  size_t inject = f->info->tx_attr->inject_size;
-  ssize_t failed;
+  bool inject = sl->sends && sl->bytes <= f->info->tx_attr->inject_size;
 
   if (!f->ep) { /* revoked: the communicator is spent, and what is still written or consumed goes nowhere */
     sl->state = SLOT_FREE;
     return;
   }
-  if (!sl->sends)
-    failed = fi_trecv(f->ep, sl->data, sl->room, NULL, FI_ADDR_UNSPEC, sl->tag, 0, &sl->context);
-  else if (sl->bytes <= inject)
-    failed = fi_tinject(f->ep, sl->data, sl->bytes, s->peer, sl->tag);
-  else
-    failed = fi_tsend(f->ep, sl->data, sl->bytes, NULL, s->peer, sl->tag, &sl->context);
+  ssize_t failed = sl->sends ? send_now(sl, inject) : fi_trecv(f->ep, sl->data, sl->room, NULL, FI_ADDR_UNSPEC, sl->tag, 0, &sl->context);
   if (failed == -FI_EAGAIN) {
     sl->state = SLOT_WAITING;
     s->waits = true;
   } else if (failed) {
     broke(s, sl->sends ? "send" : "receive", (int)failed);
   } else {
-    bool injected = sl->sends && sl->bytes <= inject;
-    sl->state = injected ? SLOT_FREE : SLOT_POSTED;
+    if (!sl->sends && sl->lane < LANES) sl->number = s->posted[sl->lane]++;
+    sl->state = inject ? SLOT_FREE : SLOT_POSTED;
   }
 }
 
@@ -273,33 +380,25 @@ static bool owes(const fabric_stream *s, uint32_t least)
   return found;
 }
 
-static void write_credit(fabric_stream *s, char *at)
-{
-  memcpy(at, &s->due, sizeof s->due);
-  memset(s->due.owed, 0, sizeof s->due.owed);
-  s->wanted_told = s->due.wanted;
-}
-
 /* Tells what is due, if it is enough to be worth a message. */
 static void give_credits(fabric_stream *s)
 {
   bool enough = owes(s, SLOTS / 2);
 
+  for (int i = 0; i < CREDIT_SLOTS; i++) enough = enough && s->credit_out[i].state != SLOT_WAITING; /* none overtakes another */
   for (int i = 0; i < CREDIT_SLOTS && enough; i++) {
     slot *sl = &s->credit_out[i];
     if (sl->state != SLOT_FREE) continue;
-    write_credit(s, sl->data);
+    sl->bytes = 0;
+    close_message(sl, true);
     post(sl);
     s->base.unsent |= sl->state != SLOT_FREE;
     return;
   }
 }
 
-static void take_credit(fabric_stream *s, const char *data)
+static void take_credit(fabric_stream *s, credit told)
 {
-  credit told;
-
-  memcpy(&told, data, sizeof told);
   for (int c = 0; c < COLL_CHANNELS; c++)
     if (told.owed[c] <= SLOTS) s->credits[c] = WEFT_MIN(s->credits[c] + (int)told.owed[c], SLOTS);
   if (told.wanted <= s->wanted) return; /* of two that cross the later one counts */
@@ -333,6 +432,7 @@ static void send_bulk(fabric_stream *s)
       return;
     }
     sl->data = (char *)s->lent_at;
+    sl->tag = (s->bulk_tag_out + l->begun) & TAG_MASK;
     sl->state = SLOT_WAITING;
     s->lent_at += sl->bytes;
     s->sent += sl->bytes;
@@ -347,7 +447,8 @@ static void ask_for_bulk(fabric_stream *s)
   lane *l = &s->bulk_in;
 
   while (s->into_bytes > 0 && s->asked - l->begun < PIECES_AHEAD) {
-    slot *sl = &l->slots[s->asked++ % SLOTS];
+    slot *sl = &l->slots[s->asked % SLOTS];
+    sl->tag = (s->bulk_tag_in + s->asked++) & TAG_MASK;
     sl->data = s->into;
     sl->room = WEFT_MIN(s->into_bytes, (size_t)s->due.piece);
     sl->state = SLOT_WAITING;
@@ -391,28 +492,37 @@ static void retry(fabric_stream *s)
   if (s->base.unsent) s->base.unsent = has_unsent(s);
 }
 
+/* A message of a channel or a credit has come. */
+static void take_in(slot *sl, size_t bytes)
+{
+  fabric_stream *s = sl->stream;
+  trailer t;
+
+  if (s->broken) return; /* nothing counts after that */
+  if (!open_message(sl, bytes, &t)) {
+    forged(s, sl->lane == CREDIT_LANE ? "a credit" : "a message");
+    return;
+  }
+  if (t.gives) take_credit(s, t.told);
+  if (sl->lane == CREDIT_LANE)
+    post(sl);
+  else
+    sl->state = SLOT_DONE;
+}
+
 static void completed(const struct fi_cq_tagged_entry *e)
 {
   slot *sl = WEFT_CONTAINER_OF(e->op_context, slot, context);
   fabric_stream *s = sl->stream;
-  bool is_credit = sl >= s->credit_in && sl < s->credit_in + CREDIT_SLOTS;
 
   if (sl->sends) {
     sl->state = SLOT_FREE;
-  } else if (is_credit) {
-    if (e->len == sizeof(credit)) take_credit(s, sl->data);
-    post(sl);
-  } else if (sl >= s->bulk_in.slots && sl < s->bulk_in.slots + SLOTS) {
-    sl->state = SLOT_DONE;
-    if (e->len != sl->room) broke(s, "message of an odd size", FI_EINVAL);
+  } else if (sl->lane < LANES) {
+    sl->code = e->data;
+    take_in(sl, e->len);
   } else {
     sl->state = SLOT_DONE;
-    sl->bytes = e->len & ~(size_t)(COLL_STREAM_UNIT - 1);
-    size_t rest = e->len - sl->bytes;
-    if (e->len > sl->room || sl->bytes == 0 || (rest && rest != sizeof(credit)))
-      broke(s, "message of an odd size", FI_EINVAL);
-    else if (rest)
-      take_credit(s, sl->data + sl->bytes);
+    if (e->len != sl->room) forged(s, "a piece of a large message");
   }
 }
 
@@ -424,10 +534,11 @@ static bool failed_completion(struct coll_fabric *f)
   if (fi_cq_readerr(f->cq, &error, 0) < 1) return false;
   if (!error.op_context) return true;
   slot *sl = WEFT_CONTAINER_OF(error.op_context, slot, context);
-  if (sl->sends) {
-    sl->state = SLOT_FREE;
-  }
-  broke(sl->stream, sl->sends ? "send" : "receive", error.err);
+  if (sl->sends) sl->state = SLOT_FREE;
+  if (!sl->sends && error.err == FI_ETRUNC)
+    forged(sl->stream, "a message that is too long");
+  else
+    broke(sl->stream, sl->sends ? "send" : "receive", error.err);
   return true;
 }
 
@@ -502,10 +613,7 @@ static void fabric_commit(coll_stream *base, int channel, size_t bytes)
 
   s->credits[channel]--;
   sl->bytes = bytes;
-  if (owes(s, SLOTS / 4)) {
-    write_credit(s, sl->data + bytes);
-    sl->bytes += sizeof(credit);
-  }
+  close_message(sl, owes(s, SLOTS / 4));
   sl->state = SLOT_WAITING;
   post_waiting(l, l->begun); /* behind those that wait already */
   s->base.unsent |= sl->state != SLOT_FREE;
@@ -560,8 +668,7 @@ bool coll_fabric_arm(coll_group *g)
 
 static size_t fabric_bulk_least(coll_stream *base)
 {
-  (void)base;
-  return BULK_BYTES;
+  return seals_whole(of(base)) ? SIZE_MAX : BULK_BYTES;
 }
 
 static void fabric_lend(coll_stream *base, const void *data, size_t bytes)
@@ -638,7 +745,10 @@ static void fabric_revoke(coll_stream *base)
 
 static weft_status *fabric_health(coll_stream *base)
 {
-  return of(base)->broken ? WEFT_ERR(UNAVAILABLE, "%s", of(base)->why) : NULL;
+  const fabric_stream *s = of(base);
+
+  if (s->forged) return WEFT_ERR(UNAUTHENTICATED, "%s", s->why);
+  return s->broken ? WEFT_ERR(UNAVAILABLE, "%s", s->why) : NULL;
 }
 
 static void fabric_close(coll_stream *base) { of(base)->closed = true; } /* its memory goes with the endpoint */
@@ -660,13 +770,56 @@ static const coll_stream_ops fabric_ops = {
   .close = fabric_close,
 };
 
-/* Tags: channel, source rank, destination rank. */
-static uint64_t tag_of(int channel, int src, int dst) { return (uint64_t)channel << 60 | (uint64_t)src << 30 | (uint64_t)dst; }
+/* Seals and tags, which nobody else can know. */
+static weft_status *draw_keys(fabric_stream *s, const coll_session *session, uint64_t out[LANES + 1], uint64_t in[LANES + 1])
+{
+  coll_key key;
+  weft_status *st = NULL;
 
-weft_status *coll_fabric_stream(coll_group *g, const coll_address *to, int theirs, int mine, coll_stream **out_stream)
+  for (int outgoing = 0; outgoing < 2 && !st; outgoing++) {
+    uint64_t *tags = outgoing ? out : in;
+    if (!coll_session_key(session, "weft tags", outgoing, &key)) return WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
+    memcpy(tags, &key, sizeof key);
+    for (int i = 0; i <= LANES; i++) tags[i] &= TAG_MASK;
+    if (!coll_session_key(session, "weft stream", outgoing, &key)) return WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
+    st = outgoing ? coll_seal_new(&key, true, &s->closes) : coll_seal_new(&key, false, &s->opens);
+  }
+  coll_key_wipe(&key);
+  return st;
+}
+_Static_assert(sizeof(coll_key) == (LANES + 1) * sizeof(uint64_t), "a key makes a tag for each lane and for bulk");
+
+/* All slots, in the stream's memory; receives are posted. */
+static void lay_out(fabric_stream *s, const uint64_t out[LANES + 1], const uint64_t in[LANES + 1])
+{
+  char *at = s->memory;
+
+  for (uint8_t c = 0; c < COLL_CHANNELS; c++) {
+    s->credits[c] = SLOTS;
+    for (int i = 0; i < SLOTS; i++, at += 2 * SLOT_BYTES) {
+      s->out[c].slots[i] = (slot){.stream = s, .lane = c, .sends = true, .data = at, .tag = out[c]};
+      s->in[c].slots[i] = (slot){.stream = s, .lane = c, .data = at + SLOT_BYTES, .room = SLOT_BYTES, .tag = in[c]};
+      post(&s->in[c].slots[i]);
+    }
+  }
+  for (int i = 0; i < CREDIT_SLOTS; i++, at += 2 * COLL_STREAM_UNIT) {
+    s->credit_out[i] = (slot){.stream = s, .lane = CREDIT_LANE, .sends = true, .data = at, .tag = out[CREDIT_LANE]};
+    s->credit_in[i] = (slot){.stream = s, .lane = CREDIT_LANE, .data = at + COLL_STREAM_UNIT, .room = COLL_STREAM_UNIT, .tag = in[CREDIT_LANE]};
+    post(&s->credit_in[i]);
+  }
+  s->bulk_tag_out = out[LANES];
+  s->bulk_tag_in = in[LANES];
+  for (int i = 0; i < SLOTS; i++) {
+    s->bulk_out.slots[i] = (slot){.stream = s, .lane = LANES, .sends = true};
+    s->bulk_in.slots[i] = (slot){.stream = s, .lane = LANES};
+  }
+}
+
+weft_status *coll_fabric_stream(coll_group *g, const coll_session *session, const coll_address *to, int theirs, int mine, coll_stream **out_stream)
 {
   coll_address own = g->addresses[mine];
   size_t memory_bytes = (size_t)(2 * SLOTS * COLL_CHANNELS) * SLOT_BYTES + (size_t)(2 * CREDIT_SLOTS) * COLL_STREAM_UNIT;
+  uint64_t out[LANES + 1], in[LANES + 1];
 
   *out_stream = NULL;
   WEFT_TRY(coll_fabric_name(g, &own));
@@ -676,34 +829,20 @@ weft_status *coll_fabric_stream(coll_group *g, const coll_address *to, int their
                     own.provider, own.protocol, own.host, to->provider, to->protocol, to->host);
   fabric_stream *s = calloc(1, sizeof *s);
   WEFT_TRY_ALLOC(s);
+  weft_status *st = draw_keys(s, session, out, in);
   s->memory = aligned_alloc(4096, memory_bytes + (4096 - memory_bytes % 4096));
-  if (!s->memory || fi_av_insert(g->fabric->av, to->fabric_name, 1, &s->peer, 0, NULL) != 1) {
-    free(s->memory);
-    free(s);
-    return WEFT_ERR(UNAVAILABLE, "libfabric does not take the address of rank %d", theirs);
+  if (!st && (!s->memory || fi_av_insert(g->fabric->av, to->fabric_name, 1, &s->peer, 0, NULL) != 1))
+    st = WEFT_ERR(UNAVAILABLE, "libfabric does not take the address of rank %d", theirs);
+  if (st) {
+    stream_free(s);
+    return st;
   }
   s->base.ops = &fabric_ops;
   s->fabric = g->fabric;
+  s->whole = coll_settings_seal_whole();
   s->next = g->fabric->streams;
   g->fabric->streams = s;
-  char *at = s->memory;
-  for (int c = 0; c < COLL_CHANNELS; c++) {
-    s->credits[c] = SLOTS;
-    for (int i = 0; i < SLOTS; i++, at += 2 * SLOT_BYTES) {
-      s->out[c].slots[i] = (slot){.stream = s, .sends = true, .data = at, .tag = tag_of(c, mine, theirs)};
-      s->in[c].slots[i] = (slot){.stream = s, .data = at + SLOT_BYTES, .room = SLOT_BYTES, .tag = tag_of(c, theirs, mine)};
-      post(&s->in[c].slots[i]);
-    }
-  }
-  for (int i = 0; i < CREDIT_SLOTS; i++, at += 2 * COLL_STREAM_UNIT) {
-    s->credit_out[i] = (slot){.stream = s, .sends = true, .data = at, .bytes = sizeof s->due, .tag = tag_of(CREDIT_CHANNEL, mine, theirs)};
-    s->credit_in[i] = (slot){.stream = s, .data = at + COLL_STREAM_UNIT, .room = COLL_STREAM_UNIT, .tag = tag_of(CREDIT_CHANNEL, theirs, mine)};
-    post(&s->credit_in[i]);
-  }
-  for (int i = 0; i < SLOTS; i++) {
-    s->bulk_out.slots[i] = (slot){.stream = s, .sends = true, .tag = tag_of(BULK_CHANNEL, mine, theirs)};
-    s->bulk_in.slots[i] = (slot){.stream = s, .tag = tag_of(BULK_CHANNEL, theirs, mine)};
-  }
+  lay_out(s, out, in);
   *out_stream = &s->base;
   return NULL;
 }

@@ -9,9 +9,9 @@
  * Errors: UNAVAILABLE, naming what libfabric said. */
 WEFT_NODISCARD weft_status *coll_fabric_name(coll_group *g, coll_address *out);
 
-/* A stream between rank `mine` of this process and rank `theirs`, whose address `to` is.
+/* A stream between rank `mine` of this process and rank `theirs`, whose address `to` is, with keys and tags of their session.
  * Errors: FAILED_PRECONDITION, where the two sides have different providers. */
-WEFT_NODISCARD weft_status *coll_fabric_stream(coll_group *g, const coll_address *to, int theirs, int mine,
+WEFT_NODISCARD weft_status *coll_fabric_stream(coll_group *g, const coll_session *session, const coll_address *to, int theirs, int mine,
                                                coll_stream **out_stream);
 
 /* Moves what libfabric has to move.  True if anything completed. */
