@@ -34,3 +34,7 @@ check_PROGRAMS += %D%/driver_test
 %C%_driver_test_CFLAGS = $(TEST_CFLAGS)
 %C%_driver_test_LDADD = $(TEST_LIBS)
 EXTRA_tests_gpu_driver_test_DEPENDENCIES = %D%/emulator/libcuda.la
+check_PROGRAMS += %D%/nvptx_test
+%C%_nvptx_test_SOURCES = %D%/nvptx_test.c %D%/ptx_run.h tests/test.h
+%C%_nvptx_test_CFLAGS = $(TEST_CFLAGS)
+%C%_nvptx_test_LDADD = %D%/libemulator.la $(TEST_LIBS) -lm
