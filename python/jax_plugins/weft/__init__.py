@@ -4,7 +4,9 @@ The library is $WEFT_PJRT_PLUGIN, or is looked for beside this file, where `pkg-
 """
 import ctypes
 import os
+import signal
 import subprocess
+import sys
 
 
 def _candidates():
@@ -231,7 +233,6 @@ def _stand_in_for_cpu(platforms):
 def _leave_before_the_last_barrier(path):
     """A process that ends waits in JAX's shutdown barrier for all the others, and they, in a collective, for it.  It says first that
     it will take part in nothing more, and which exception ended its program, if one did: the others then fail at once."""
-    import sys
     import jax._src.distributed as distributed
 
     leave, shutdown = _function(path, _WEFT, 3, _Leave), distributed.shutdown
@@ -245,6 +246,55 @@ def _leave_before_the_last_barrier(path):
             shutdown()
 
     distributed.shutdown = leave_and_shut_down
+
+
+def _finish_compilations():
+    """jaxlib compiles on threads of its own, from a module that belongs to Python.  A signal whose handler raises (Ctrl-C) ends the main
+    thread's wait there, and the module may be freed while it is compiled.  So a compilation of the main thread goes to a Python
+    thread, which no signal reaches and which holds what it was given; and the end of the interpreter waits for all compilations."""
+    import atexit
+    import threading
+    from concurrent.futures import Future
+    import jax._src.compiler as compiler
+
+    native, running = compiler.backend_compile_and_load, set()
+
+    def run(future, args, kwargs):
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(native(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        finally:
+            running.discard(future)
+
+    def compile_and_load(*args, **kwargs):
+        future = Future()
+        running.add(future)
+        if threading.current_thread() is not threading.main_thread():
+            run(future, args, kwargs)
+            return future.result()
+        try:
+            threading.Thread(target=run, args=(future, args, kwargs), name="weft-compile", daemon=True).start()
+            return future.result()
+        except BaseException:
+            future.cancel()  # takes effect where the thread has not begun: nobody waits any more
+            raise
+
+    def finish():
+        try:
+            for future in list(running):
+                if not future.cancel():
+                    future.exception()
+        except KeyboardInterrupt:  # once more: the process ends without the steps that need the compilations to be done
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(128 + signal.SIGINT)
+
+    compiler.backend_compile_and_load = compile_and_load
+    os.register_at_fork(after_in_child=running.clear)  # they run in the parent
+    atexit.register(finish)
 
 
 def _fail_with(xla_bridge, error, is_wanted):
@@ -286,6 +336,7 @@ def _register(xla_bridge, platforms):
     _keep_callback_results_contiguous()
     _name_the_missing_stream()
     _stand_in_for_cpu(platforms)
+    _finish_compilations()
     _import_dlpack(platforms if platforms != [""] else ["weft"])
 
 
