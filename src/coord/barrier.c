@@ -66,12 +66,24 @@ static void barrier_free(coord_service *service, coord_barrier *barrier)
   free(barrier);
 }
 
-/* An entry with no participants and no result yet: "passed", with the counter before the first. */
-static coord_barrier *barrier_new(coord_service *service, const char *id, coord_barrier_kind kind)
+/* Why barrier_new made none. */
+static weft_status *no_barrier(const coord_service *service, int32_t by)
 {
-  size_t bytes = sizeof(coord_barrier) + strlen(id) + 1;
+  const coord_task *task = coord_service_task(service, by);
+
+  if (task && service->config.max_task_barriers && task->barriers >= service->config.max_task_barriers)
+    return COORD_ERR(RESOURCE_EXHAUSTED, "task %" PRId32 " has named %zu barriers, the limit (WEFT_COORD_MAX_TASK_BARRIERS)", by, task->barriers);
+  return COORD_ERR(RESOURCE_EXHAUSTED, "the service's memory limit is reached");
+}
+
+/* An entry with no participants and no result yet: "passed", with the counter before the first. */
+static coord_barrier *barrier_new(coord_service *service, const char *id, coord_barrier_kind kind, int32_t by)
+{
+  size_t bytes = sizeof(coord_barrier) + strlen(id) + 1, most = service->config.max_task_barriers;
+  coord_task *task = coord_service_task(service, by);
   coord_barrier *barrier;
 
+  if (task && kind == COORD_BARRIER_USER && most && task->barriers >= most) return NULL;
   if (!coord_budget_take(service->config.budget, bytes)) return NULL;
   barrier = calloc(1, sizeof *barrier);
   if (barrier) barrier->id = strdup(id);
@@ -81,6 +93,7 @@ static coord_barrier *barrier_new(coord_service *service, const char *id, coord_
     barrier->passed = true;
     barrier->charged_bytes = bytes;
     HASH_ADD_KEYPTR(hh, service->barriers, barrier->id, strlen(barrier->id), barrier);
+    if (barrier->hh.tbl && task && kind == COORD_BARRIER_USER) task->barriers++; /* for good: ids are remembered */
     if (barrier->hh.tbl) return barrier;
   }
   if (barrier) free(barrier->id);
@@ -338,9 +351,9 @@ void coord_barrier_join(coord_service *service, const coord_barrier_request *req
     }
   }
   HASH_FIND_STR(service->barriers, request->id, barrier);
-  if (!barrier) barrier = barrier_new(service, request->id, request->kind);
+  if (!barrier) barrier = barrier_new(service, request->id, request->kind, request->task);
   if (!barrier)
-    return coord_answer_free(service, call, COORD_ERR(RESOURCE_EXHAUSTED, "the service's memory limit is reached"));
+    return coord_answer_free(service, call, no_barrier(service, request->task));
 
   if (barrier->passed && (request->counter == barrier->counter + 1 || (lenient && barrier->counter >= 0))) {
     st = start(service, barrier, request, tasks, count, barrier->counter + 1);
@@ -368,12 +381,13 @@ void coord_barrier_join(coord_service *service, const coord_barrier_request *req
 void coord_barrier_cancel(coord_service *service, const coord_request *request, coord_call *call)
 {
   coord_barrier *barrier;
+  int32_t index;
   weft_status *st = NULL;
 
   HASH_FIND_STR(service->barriers, request->barrier_id, barrier);
   if (!barrier && request->counter == 0) { /* the cancellation came first: who calls it now finds it cancelled */
-    barrier = barrier_new(service, request->barrier_id, COORD_BARRIER_USER);
-    if (!barrier) return coord_answer_free(service, call, COORD_ERR(RESOURCE_EXHAUSTED, "the service's memory limit is reached"));
+    barrier = barrier_new(service, request->barrier_id, COORD_BARRIER_USER, request->task);
+    if (!barrier) return coord_answer_free(service, call, no_barrier(service, request->task));
     barrier->counter = 0;
     barrier->result = with_id(barrier, WEFT_ERR(CANCELLED, "Barrier %s was cancelled by task %" PRId32, barrier->id, request->task));
     return coord_answer(service, call, &(coord_reply){0}, NULL);
@@ -385,6 +399,8 @@ void coord_barrier_cancel(coord_service *service, const coord_request *request, 
     st = COORD_ERR(FAILED_PRECONDITION, "Barrier %s::%" PRId64 " has already been passed", barrier->id, barrier->counter);
   else if (barrier->kind != COORD_BARRIER_USER)
     st = COORD_ERR(PERMISSION_DENIED, "Barrier %s is the service's own", barrier->id);
+  else if (!coord_barrier_has(barrier, request->task, &index))
+    st = COORD_ERR(PERMISSION_DENIED, "Barrier %s::%" PRId64 " is not task %" PRId32 "'s to cancel", barrier->id, barrier->counter, request->task);
   if (st) return coord_answer_free(service, call, st);
   finish(service, barrier, with_id(barrier, WEFT_ERR(CANCELLED, "Barrier %s::%" PRId64 " was cancelled by task %" PRId32,
                                                      barrier->id, barrier->counter, request->task)));

@@ -38,12 +38,17 @@ static coord_trust trust_without_secret(coord_peer *peer)
   return peer->without_secret;
 }
 
+static void uncount(coord_peer *peer)
+{
+  if (peer->trust != COORD_TRUST_NONE) peer->frontend->trusted[peer->trust]--;
+}
+
 static void set_trust(coord_peer *peer, coord_trust trust)
 {
   bool is_first = peer->trust == COORD_TRUST_NONE;
 
   if (peer->trust == trust || peer->trust == COORD_TRUST_SECRET) return;
-  coord_peer_gone(peer);
+  uncount(peer);
   peer->trust = trust;
   peer->frontend->trusted[trust]++;
   if (is_first && peer->trusted) peer->trusted(peer);
@@ -51,7 +56,8 @@ static void set_trust(coord_peer *peer, coord_trust trust)
 
 void coord_peer_gone(coord_peer *peer)
 {
-  if (peer->trust != COORD_TRUST_NONE) peer->frontend->trusted[peer->trust]--;
+  coord_service_caller_gone(peer->frontend->core, weft_now_ns(), &peer->caller);
+  uncount(peer);
 }
 
 /* A wrong secret is refused whoever carries it: its job is another. */
@@ -121,6 +127,7 @@ static weft_status *handle(coord_frontend *frontend, coord_h2_call *call, const 
   WEFT_TRY(st);
   WEFT_LOG("coord", DEBUG, "%s from task %d", coord_method_name(method), (int)decoded.task);
   mine->h2 = call;
+  decoded.caller = &((coord_peer *)coord_h2_context(call))->caller;
   coord_service_handle(frontend->core, weft_now_ns(), &decoded, &mine->core);
   return NULL;
 }
@@ -213,7 +220,8 @@ static weft_status *init(coord_frontend *frontend, const weft_coord_service_opti
     .heartbeat_timeout_ns = options->heartbeat_timeout_ns, .register_timeout_ns = options->register_timeout_ns,
     .shutdown_timeout_ns = options->shutdown_timeout_ns, .recoverable = options->recoverable,
     .max_key_bytes = (size_t)options->max_key_bytes, .max_value_bytes = (size_t)options->max_value_bytes,
-    .budget = &frontend->budget, .answer = answer, .answer_ctx = frontend, .incarnation = incarnation,
+    .max_task_keys = (size_t)options->max_task_keys, .max_task_bytes = (size_t)options->max_task_bytes,
+    .max_task_barriers = (size_t)options->max_task_barriers, .budget = &frontend->budget, .answer = answer, .answer_ctx = frontend, .incarnation = incarnation,
   };
 
   WEFT_TRY(check_options(options));

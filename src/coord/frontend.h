@@ -34,12 +34,13 @@ typedef struct coord_peer {
   coord_trust (*identify)(struct coord_peer *peer);
   /* Its first call was let in.  NULL: nobody wants to know. */
   void (*trusted)(struct coord_peer *peer);
+  coord_caller caller;
   coord_trust trust;   /* the best known */
   bool is_identified;  /* `identify` was asked, */
   coord_trust without_secret; /* and said this */
 } coord_peer;
 
-/* The connection has ended: takes it out of the counts. */
+/* The connection has ended, and its calls with it: takes it out of the counts, and its tasks speak through it no more. */
 void coord_peer_gone(coord_peer *peer);
 
 extern const coord_h2_handler coord_frontend_handler;

@@ -11,8 +11,16 @@
 
 typedef struct coord_kv_store coord_kv_store;
 
+/* What each of `owners` may keep; 0: as many as memory. */
+typedef struct coord_kv_quota {
+  int32_t owners;
+  size_t most_keys, most_bytes; /* bytes of keys and values */
+} coord_kv_quota;
+
+typedef enum coord_kv_result { COORD_KV_OK, COORD_KV_NO_MEMORY, COORD_KV_OVER_QUOTA } coord_kv_result;
+
 /* NULL without memory.  Keys, values and nodes are charged to `budget` (borrowed). */
-coord_kv_store *coord_kv_store_new(coord_budget *budget);
+coord_kv_store *coord_kv_store_new(coord_budget *budget, const coord_kv_quota *quota);
 void coord_kv_store_free(coord_kv_store *store); /* NULL is fine */
 
 /* Leading, trailing and repeated slashes do not count: "a//b/" is "/a/b" is "a/b".  In place; returns key. */
@@ -21,8 +29,8 @@ char *coord_key_normalize(char *key);
 /* Keys below are normalized ones. */
 coord_blob *coord_kv_store_find(const coord_kv_store *store, const char *key); /* borrowed, or NULL */
 
-/* Inserts or replaces; retains value.  False: no memory, or over the budget. */
-bool coord_kv_store_put(coord_kv_store *store, const char *key, coord_blob *value);
+/* Inserts or replaces; retains value.  The key then counts as owner's, 0 ... owners - 1.  NO_MEMORY: or over the budget. */
+coord_kv_result coord_kv_store_put(coord_kv_store *store, const char *key, coord_blob *value, int32_t owner);
 
 /* Removes the key and all keys below it ("key/..."). */
 void coord_kv_store_remove(coord_kv_store *store, const char *key);

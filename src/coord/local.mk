@@ -29,7 +29,7 @@ libweftjob_la_SOURCES += \
   %D%/wire/codec.c %D%/wire/codec.h %D%/wire/codec_internal.h %D%/wire/codec_x.c %D%/wire/codec_t.c \
   %D%/kv_store.c %D%/kv_store.h \
   %D%/service.c %D%/service.h %D%/service_internal.h %D%/service_status.c \
-  %D%/alive.c %D%/barrier.c %D%/service_kv.c
+  %D%/alive.c %D%/barrier.c %D%/identity.c %D%/service_kv.c
 libweftjob_la_SOURCES += \
   %D%/options.c %D%/loop.c %D%/loop.h %D%/conn.c %D%/conn.h %D%/net.c %D%/server.c %D%/frontend.c %D%/frontend.h \
   %D%/trust.c %D%/trust.h %D%/peer_uid.c

@@ -49,6 +49,7 @@ typedef enum coord_task_state {
 /* One request; a method uses the members that its message has.  Everything is borrowed. */
 typedef struct coord_request {
   coord_method method;
+  struct coord_caller *caller;  /* the connection that it came by; NULL: not known */
   int32_t task;                 /* who asks */
   bool recoverable;             /* T: the task says so of itself */
   uint64_t incarnation;         /* of the asking agent */

@@ -75,9 +75,9 @@ static void drop_conn(server_conn *conn, const char *why)
 
   DL_DELETE(server->first_conn, conn);
   if (!conn->peer.trust) remove_stranger(conn);
-  coord_peer_gone(&conn->peer);
   server->frontend.connections--;
   coord_conn_fini(&conn->conn, why);
+  coord_peer_gone(&conn->peer);
   free(conn);
 }
 

@@ -175,6 +175,14 @@ static void fail_task(coord_service *service, int32_t id, weft_status *st)
 
 /* ---- registration and heartbeats ---- */
 
+/* A restarted process has lost its old connection: one that registers beside a living one is another process, and no reason to
+ * fail the task.  Where processes may come back the newer one counts: the network may have swallowed the old one's end. */
+static bool is_impostor(const coord_task *task, const coord_request *request)
+{
+  if (task->state != COORD_TASK_CONNECTED || !coord_is_spoken_elsewhere(task, request)) return false;
+  return task->incarnation == request->incarnation ? request->caller->tasks != NULL : !task->recoverable;
+}
+
 static void handle_register(coord_service *service, const coord_request *request, coord_call *call)
 {
   coord_task *task = coord_service_task(service, request->task);
@@ -183,6 +191,10 @@ static void handle_register(coord_service *service, const coord_request *request
   weft_status *st;
 
   if (!task) return coord_answer_free(service, call, unknown_task(service, request->task));
+  if (is_impostor(task, request))
+    return coord_answer_free(service, call, COORD_ERR(ALREADY_EXISTS, "task %" PRId32 " is in the job, and its connection is alive: two processes "
+                                                      "have the same number", request->task));
+  if (request->caller) coord_task_speaks(task, request->caller);
   may_join = task->state == COORD_TASK_DISCONNECTED || (task->recoverable && task->lost);
   is_same = task->incarnation == request->incarnation;
   if (may_join) {
@@ -505,6 +517,7 @@ void coord_service_handle(coord_service *service, int64_t now_ns, const coord_re
     st = COORD_ERR(INTERNAL, "%s: the service has stopped", coord_method_name(request->method));
   else
     st = check_fences(service, request);
+  if (!st) st = coord_check_identity(service, request);
   if (!st && (request->method == COORD_BARRIER || request->method == COORD_CANCEL_BARRIER) &&
       (strlen(request->barrier_id) > service->config.max_key_bytes || !*request->barrier_id))
     st = COORD_ERR(INVALID_ARGUMENT, "barrier id of %zu bytes; 1 to %zu are allowed", strlen(request->barrier_id),
@@ -566,7 +579,8 @@ weft_status *coord_service_new(const coord_service_config *config, int64_t now_n
   service->started_ns = service->now_ns = now_ns;
   service->tasks = calloc((size_t)config->task_count, sizeof *service->tasks);
   service->infos = calloc((size_t)config->task_count, sizeof *service->infos);
-  service->kv = coord_kv_store_new(config->budget);
+  service->kv = coord_kv_store_new(config->budget, &(coord_kv_quota){.owners = config->task_count + 1, .most_keys = config->max_task_keys,
+                                                                     .most_bytes = config->max_task_bytes});
   if (!service->tasks || !service->infos || !service->kv) {
     coord_service_free(service);
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");

@@ -26,6 +26,11 @@ typedef struct coord_call {
   char *key;                      /* GET: as it was asked for */
 } coord_call;
 
+/* One connection: the tasks that speak through it.  The transport embeds it, zeroed; its members are the service's. */
+typedef struct coord_caller {
+  struct coord_task *tasks;
+} coord_caller;
+
 /* Gives `call` its answer: `error` (borrowed), or, if that is NULL, `reply` (borrowed). */
 typedef void (*coord_answer_fn)(void *ctx, coord_call *call, const coord_reply *reply, const weft_status *error);
 
@@ -37,6 +42,7 @@ typedef struct coord_service_config {
   int64_t shutdown_timeout_ns;   /* of the barrier that shutdown is; 0: tasks leave one by one */
   bool recoverable;              /* tasks may die and come back; failures are not spread */
   size_t max_key_bytes, max_value_bytes;
+  size_t max_task_keys, max_task_bytes, max_task_barriers; /* that one task makes; 0: as many as memory */
   coord_budget *budget;          /* keys, values, barriers, waiters; borrowed */
   coord_answer_fn answer;
   void *answer_ctx;
@@ -52,6 +58,9 @@ void coord_service_handle(coord_service *service, int64_t now_ns, const coord_re
 
 /* Forgets a held call without answering; a call that is not held is fine. */
 void coord_service_drop(coord_service *service, coord_call *call);
+
+/* The connection has ended; its calls have been dropped. */
+void coord_service_caller_gone(coord_service *service, int64_t now_ns, coord_caller *caller);
 
 /* Does what is due.  Returns when to call next, at the latest. */
 int64_t coord_service_tick(coord_service *service, int64_t now_ns);

@@ -25,6 +25,10 @@ typedef struct coord_task {
   int64_t last_heartbeat_ns;
   int64_t grace_until_ns; /* DISCONNECTED: heartbeats on the way are forgiven until then */
   coord_call *poll;
+  coord_caller *speaker;  /* the connection that it speaks through; NULL: none, or not known */
+  struct coord_task *prev_spoken, *next_spoken; /* of that connection's tasks */
+  int64_t silent_since_ns; /* when its connection ended; 0: it has one, or never had */
+  size_t barriers;         /* that it was the first to name */
 } coord_task;
 
 typedef enum coord_barrier_kind { COORD_BARRIER_USER, COORD_BARRIER_REGISTER, COORD_BARRIER_SHUTDOWN } coord_barrier_kind;
@@ -93,6 +97,14 @@ struct coord_service {
 
 /* NULL if there is no such task. */
 coord_task *coord_service_task(const coord_service *service, int32_t task);
+
+/* identity.c */
+void coord_task_speaks(coord_task *task, coord_caller *caller); /* from now on through `caller`, or through none (NULL) */
+bool coord_is_spoken_elsewhere(const coord_task *task, const coord_request *request); /* through another connection, which is alive */
+/* NULL if the caller may make this request in its task's name.  Errors: PERMISSION_DENIED. */
+WEFT_NODISCARD weft_status *coord_check_identity(const coord_service *service, const coord_request *request);
+/* The task whose quota the request counts against; the number of tasks: of none. */
+int32_t coord_request_owner(const coord_service *service, const coord_request *request);
 
 /* Holding and answering. */
 void coord_hold(coord_service *service, coord_call *call, int where, void *holder, coord_call **list);

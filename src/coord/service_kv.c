@@ -45,11 +45,17 @@ static void wait_free(coord_service *service, coord_wait *wait)
 }
 
 /* Stores, and answers all who wait for the key. */
-static weft_status *store(coord_service *service, const char *key, coord_blob *value)
+static weft_status *store(coord_service *service, const coord_request *request, const char *key, coord_blob *value)
 {
   coord_wait *wait;
 
-  if (!coord_kv_store_put(service->kv, key, value)) return over_budget(service);
+  switch (coord_kv_store_put(service->kv, key, value, coord_request_owner(service, request))) {
+  case COORD_KV_OK: break;
+  case COORD_KV_NO_MEMORY: return over_budget(service);
+  case COORD_KV_OVER_QUOTA:
+    return COORD_ERR(RESOURCE_EXHAUSTED, "key %s: a task keeps at most %zu keys and %zu bytes (WEFT_COORD_MAX_TASK_KEYS, _BYTES)", key,
+                     service->config.max_task_keys, service->config.max_task_bytes);
+  }
   HASH_FIND_STR(service->waits, key, wait);
   if (!wait) return NULL;
   while (wait->calls) {
@@ -74,7 +80,7 @@ static weft_status *insert(coord_service *service, const coord_request *request,
     return WEFT_ERR(ALREADY_EXISTS, "key %s already exists.", key);
   value = coord_blob_new(service->config.budget, request->value, request->value_size);
   if (!value) return over_budget(service);
-  st = store(service, key, value);
+  st = store(service, request, key, value);
   coord_blob_release(value);
   return st;
 }
@@ -104,7 +110,7 @@ static weft_status *increment(coord_service *service, const coord_request *reque
   snprintf(buf, 32, "%lld", number);
   *out_value = coord_blob_new(service->config.budget, buf, strlen(buf));
   if (!*out_value) return over_budget(service);
-  st = store(service, key, *out_value);
+  st = store(service, request, key, *out_value);
   if (st) coord_blob_release(WEFT_MOVE(*out_value));
   return st;
 }

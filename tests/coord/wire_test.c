@@ -185,7 +185,9 @@ static int close_pair(void **state)
   (void)state;
   coord_h2_close(WEFT_MOVE(client), "end");
   coord_h2_close(WEFT_MOVE(server), "end");
+  if (frontend.core) coord_peer_gone(&peer);
   if (frontend.core) coord_frontend_fini(&frontend);
+  peer = (coord_peer){.frontend = &frontend, .touched = untouched};
   return frontend.budget.used_bytes == 0 ? 0 : -1;
 }
 

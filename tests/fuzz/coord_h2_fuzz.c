@@ -78,6 +78,7 @@ static void raw(const uint8_t *data, size_t size)
   }
   weft_status_free(st);
   coord_h2_close(server, "end");
+  coord_peer_gone(&peer);
   close_frontend(&frontend);
 }
 
@@ -125,6 +126,7 @@ static void structured(const uint8_t *data, size_t size)
   last_dialect = COORD_DIALECT_T; /* what comes now is not decoded: the methods have been forgotten */
   coord_h2_close(client, "end");
   coord_h2_close(server, "end");
+  coord_peer_gone(&peer);
   close_frontend(&frontend);
 }
 
