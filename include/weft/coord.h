@@ -77,6 +77,7 @@ typedef struct weft_coord_agent_options {
   int64_t init_timeout_ns;      /* of connect: the service may not be there yet, other processes neither; 0: an hour */
   int64_t shutdown_timeout_ns;
   bool poll_for_error;          /* learn of other processes' failures at once, not at the next heartbeat */
+  bool observes_at_once;        /* not from the environment: `observe` fails where no service listens; else it waits for one */
   const char *secret_file;
   const char *tls_cert_file, *tls_key_file, *tls_ca_file; /* with tls_ca_file the service must show a certificate */
   int64_t max_message_bytes;    /* the largest reply taken */
@@ -187,6 +188,7 @@ WEFT_NODISCARD weft_status *weft_coord_agent_report_error(weft_coord_agent *agen
 typedef struct weft_coord_status_task {
   weft_coord_task_info info;
   int64_t heartbeat_age_ms; /* -1: unknown or never */
+  int64_t lost_ms;          /* since its connection to the service ended; -1: it has one, or never had, or unknown */
   bool recoverable;
 } weft_coord_status_task;
 typedef struct weft_coord_status_barrier {
@@ -196,11 +198,22 @@ typedef struct weft_coord_status_barrier {
   const int32_t *missing; /* at most 100 of them */
   size_t missing_count;
 } weft_coord_status_barrier;
+/* How a job is protected, and how many of its service's connections were let in by what. */
+typedef struct weft_coord_protection {
+  bool has_secret;
+  bool has_tls, asks_certificates; /* of clients */
+  bool lets_anyone_in;             /* clients without the secret, from anywhere */
+  int64_t hosts;                   /* addresses from which clients without the secret are let in */
+  int64_t by_secret, by_certificate, by_uid, by_host, by_anyone;
+  int64_t strangers;               /* no call of theirs was let in yet */
+  int64_t refused_calls;
+} weft_coord_protection;
 typedef struct weft_coord_status_report {
   bool is_partial;
   uint64_t service_incarnation;
   int64_t uptime_ms, heartbeat_timeout_ms, keys, key_value_bytes, waiting_gets, connections, memory_bytes;
   const char *first_error; /* "": none */
+  weft_coord_protection protection;
   const weft_coord_status_task *tasks;
   size_t task_count;
   const weft_coord_status_barrier *barriers;

@@ -14,6 +14,7 @@
 
 #include "base/guess.h"
 #include "cli/cli.h"
+#include "cli/job.h"
 #include "cli/options.h"
 #include "collective/flight.h"
 
@@ -94,24 +95,6 @@ static weft_status *serve(int argc, char **argv)
 
 /* ---- what the client subcommands share ---- */
 
-/* Takes ADDRESS (unless --address or WEFT_COORD_ADDRESS gave it) and options from the arguments, and observes. */
-static weft_status *open_agent(int *argc, char ***argv, weft_coord_agent **out_agent)
-{
-  weft_coord_agent_options options;
-
-  WEFT_TRY(weft_coord_agent_options_load(&options));
-  options.init_timeout_ns = 10 * WEFT_NS_PER_S; /* a person waits */
-  WEFT_TRY(take_options(&weft_coord_agent_option_table, &options, argc, *argv));
-  if (*argc > 0 && (!*options.address || strchr((*argv)[0], ':'))) {
-    options.address = (*argv)[0];
-    ++*argv;
-    --*argc;
-  }
-  WEFT_TRY(weft_coord_agent_new(&options, out_agent));
-  WEFT_TRY_NOTE(weft_coord_agent_observe(*out_agent), "asking the coordination service at %s", options.address);
-  return NULL;
-}
-
 /* Takes a lone "--name" out of the arguments. */
 static bool take_flag(const char *name, int *argc, char **argv)
 {
@@ -122,6 +105,25 @@ static bool take_flag(const char *name, int *argc, char **argv)
     return true;
   }
   return false;
+}
+
+/* Takes ADDRESS (unless --address or WEFT_COORD_ADDRESS gave it) and options from the arguments, and observes. */
+static weft_status *open_agent(int *argc, char ***argv, weft_coord_agent **out_agent)
+{
+  weft_coord_agent_options options;
+
+  WEFT_TRY(weft_coord_agent_options_load(&options));
+  options.init_timeout_ns = 10 * WEFT_NS_PER_S; /* a person waits */
+  options.observes_at_once = !take_flag("--wait", argc, *argv);
+  WEFT_TRY(take_options(&weft_coord_agent_option_table, &options, argc, *argv));
+  if (*argc > 0 && (!*options.address || strchr((*argv)[0], ':'))) {
+    options.address = (*argv)[0];
+    ++*argv;
+    --*argc;
+  }
+  WEFT_TRY(weft_coord_agent_new(&options, out_agent));
+  WEFT_TRY_NOTE(weft_coord_agent_observe(*out_agent), "asking the coordination service at %s", options.address);
+  return NULL;
 }
 
 /* Takes "--name VALUE"; NULL if it is not there. */
@@ -171,6 +173,7 @@ static void print_status(const weft_coord_status_report *r)
     printf("%" PRId64 " keys with %" PRId64 " bytes, %" PRId64 " waiting gets, %" PRId64 " bytes of memory counted, incarnation %" PRIu64 "\n",
            r->keys, r->key_value_bytes, r->waiting_gets, r->memory_bytes, r->service_incarnation);
   }
+  if (!r->is_partial) cli_print_protection(stdout, &r->protection);
   if (*r->first_error) printf("the job has failed: %s\n", r->first_error);
   printf("\n%6s  %-12s  %20s  %9s\n", "task", "state", "incarnation", "heartbeat");
   for (size_t i = 0; i < r->task_count; i++) {
@@ -193,6 +196,16 @@ static void print_status(const weft_coord_status_report *r)
   }
 }
 
+static void print_protection_json(const weft_coord_protection *p)
+{
+  printf(", \"protection\": {\"secret\": %s, \"tls\": %s, \"client_certificates\": %s, \"lets_anyone_in\": %s, \"hosts\": %" PRId64
+         ", \"by_secret\": %" PRId64 ", \"by_certificate\": %" PRId64 ", \"by_uid\": %" PRId64 ", \"by_host\": %" PRId64
+         ", \"by_anyone\": %" PRId64 ", \"strangers\": %" PRId64 ", \"refused_calls\": %" PRId64 "}",
+         p->has_secret ? "true" : "false", p->has_tls ? "true" : "false", p->asks_certificates ? "true" : "false",
+         p->lets_anyone_in ? "true" : "false", p->hosts, p->by_secret, p->by_certificate, p->by_uid, p->by_host, p->by_anyone,
+         p->strangers, p->refused_calls);
+}
+
 static void print_status_json(const weft_coord_status_report *r)
 {
   printf("{\"service_incarnation\": \"%" PRIu64 "\", \"partial\": %s, \"uptime_ms\": %" PRId64 ", \"heartbeat_timeout_ms\": %" PRId64
@@ -201,6 +214,7 @@ static void print_status_json(const weft_coord_status_report *r)
          r->service_incarnation, r->is_partial ? "true" : "false", r->uptime_ms, r->heartbeat_timeout_ms, r->keys,
          r->key_value_bytes, r->waiting_gets, r->connections, r->memory_bytes);
   cli_json_string(stdout, r->first_error);
+  print_protection_json(&r->protection);
   printf(", \"tasks\": [");
   for (size_t i = 0; i < r->task_count; i++) {
     const weft_coord_status_task *t = &r->tasks[i];
@@ -379,7 +393,7 @@ static const struct subcommand {
   const char *usage, *summary;
 } subcommands[] = {
   {"serve", serve, &weft_coord_service_option_table, "[OPTIONS]", "run a coordination service until SIGINT or SIGTERM"},
-  {"status", status, &weft_coord_agent_option_table, "ADDRESS [--watch] [--json] [--flight]",
+  {"status", status, &weft_coord_agent_option_table, "ADDRESS [--wait] [--watch] [--json] [--flight]",
    "tasks, heartbeats, barriers and who is missing; the collectives of all processes"},
   {"kv", key_value, &weft_coord_agent_option_table, "ADDRESS get KEY [--timeout 10s] | set KEY VALUE | delete KEY | list DIR | increment KEY N", "keys and values"},
   {"barrier", barrier, &weft_coord_agent_option_table, "ADDRESS ID --task N [--tasks 0,1,...] [--timeout 60s]", "wait at a barrier, as that task; an id serves once"},
@@ -390,7 +404,8 @@ static void print_help(void)
   printf("Usage: weft coord SUBCOMMAND ...\n\n");
   for (size_t i = 0; i < WEFT_COUNT(subcommands); i++)
     printf("  %-8s %s\n           %s\n", subcommands[i].name, subcommands[i].usage, subcommands[i].summary);
-  printf("\n`weft coord SUBCOMMAND --help` lists its options.\n");
+  printf("\n--wait: wait for the service, 10 s or --init-timeout, where none listens yet; otherwise that is an error at once.\n"
+         "`weft coord SUBCOMMAND --help` lists its options.\n");
 }
 
 static void print_subcommand_help(const struct subcommand *sub)

@@ -331,6 +331,45 @@ static void say_how_ended(const launch *l, const process *p, int wait_status)
     say("%s exited with %d", name, p->exit_code);
 }
 
+/* A task that failed, or whose process left without a word before the others did. */
+static const weft_coord_status_task *find_culprit(const weft_coord_status_report *report)
+{
+  const weft_coord_status_task *found = NULL;
+
+  for (size_t i = 0; i < report->task_count; i++) {
+    const weft_coord_status_task *task = &report->tasks[i];
+    if (task->info.error_code != WEFT_OK) return task;
+    if (task->info.state == WEFT_COORD_TASK_CONNECTED && task->lost_ms >= 0 && (!found || task->lost_ms > found->lost_ms)) found = task;
+  }
+  return found;
+}
+
+/* The runner's exit code says nothing of the ranks; those that joined the job are known to its service. */
+static weft_status *say_which_rank(const launch *l)
+{
+  weft_coord_agent_options options;
+  const weft_coord_status_task *task;
+  WEFT_AUTO(weft_coord_agent) agent = NULL;
+  WEFT_AUTO(weft_coord_status_report) report = NULL;
+
+  WEFT_TRY(weft_coord_agent_options_load(&options));
+  options.address = weft_coord_service_address(l->service);
+  options.secret_file = l->service_options.secret_file;
+  options.init_timeout_ns = 2 * WEFT_NS_PER_S;
+  options.observes_at_once = true;
+  WEFT_TRY(weft_coord_agent_new(&options, &agent));
+  WEFT_TRY(weft_coord_agent_observe(agent));
+  WEFT_TRY(weft_coord_agent_status(agent, &report));
+  task = find_culprit(report);
+  if (!task)
+    say("no rank of Weft's reported a failure");
+  else if (task->info.error_code != WEFT_OK)
+    say("rank %d failed: %.400s", (int)task->info.task, task->info.error_message);
+  else
+    say("rank %d was the first to end, without leaving the job", (int)task->info.task);
+  return NULL;
+}
+
 /* While the others are stopped: peers notice that a process is killed sooner than its parent does, and exit; so the first
  * that ended need not be the one that failed first. */
 static void ended_while_stopping(launch *l, const process *p, int wait_status)
@@ -359,6 +398,7 @@ static void process_ended(launch *l, process *p, int wait_status)
   if (l->is_stopping) return ended_while_stopping(l, p, wait_status);
   if (p->exit_code == 0 || p->restart_at_ns) return;
   say_how_ended(l, p, wait_status);
+  if (l->runner) weft_status_ignore(say_which_rank(l));
   if (l->recoverable && p->restarts < l->restarts) {
     p->restarts++;
     p->restart_at_ns = weft_now_ns() + WEFT_NS_PER_S / 2;

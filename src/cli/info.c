@@ -7,6 +7,7 @@
 #include <sys/utsname.h>
 
 #include "cli/cli.h"
+#include "cli/job.h"
 #include "cli/options.h"
 #include "codegen/codegen.h"
 #include "platform/registry.h"
@@ -85,13 +86,17 @@ static void describe(const weft_platform_ops *platform)
 
 int cli_info_main(int argc, char **argv)
 {
-  static const cli_command command = {"info", "", "Prints version, machine, libraries and every setting with its type and default.", .options = NULL};
+  bool job = false;
+  const cli_option options[] = {{"--job", NULL, "instead: the job that the environment names, and how it is protected", .out = &job}};
+  const cli_command command = {"info", "[--job]", "Prints version, machine, libraries and every setting with its type and default.",
+                               .options = options, .option_count = WEFT_COUNT(options)};
   struct utsname host;
   char huge[32];
   bool helped;
   weft_status *st = cli_parse_options(&command, &argc, argv, &helped);
 
   if (!st && !helped && argc > 1) st = WEFT_ERR(INVALID_ARGUMENT, "what is \"%s\"? (see `weft info --help`)", argv[1]);
+  if (!st && !helped && job) return cli_report("info", cli_print_job(stdout));
   if (st || helped) return cli_report("info", st);
   uname(&host);
   printf("weft %s\n", PACKAGE_VERSION);

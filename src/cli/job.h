@@ -3,6 +3,7 @@
 #define WEFT_CLI_JOB_H
 
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include "base/thread.h"
 #include "weft/coord.h"
@@ -45,5 +46,11 @@ WEFT_NODISCARD weft_status *cli_job_watch(cli_job *job, const PJRT_Api *api, PJR
 WEFT_NODISCARD weft_status *cli_job_leave(cli_job *job, const weft_status *error);
 void cli_job_unwatch(cli_job *job); /* before the client goes */
 void cli_job_close(cli_job *job);
+
+/* How a job is protected: two lines. */
+void cli_print_protection(FILE *out, const weft_coord_protection *protection);
+
+/* `weft info --job`: asks the coordination service that the environment names. */
+WEFT_NODISCARD weft_status *cli_print_job(FILE *out);
 
 #endif

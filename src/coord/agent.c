@@ -158,7 +158,7 @@ static weft_status *start(weft_coord_agent *agent, const weft_coord_agent_option
   coord_agent_config config = {
     .task = (int32_t)options->task_id, .heartbeat_timeout_ns = options->heartbeat_timeout_ns,
     .init_timeout_ns = options->init_timeout_ns ? options->init_timeout_ns : 3600 * WEFT_NS_PER_S, .shutdown_timeout_ns = options->shutdown_timeout_ns,
-    .poll_for_error = options->poll_for_error, .send = send_request, .cancel = cancel_request, .on_error = tell_error,
+    .poll_for_error = options->poll_for_error, .observes_at_once = options->observes_at_once, .send = send_request, .cancel = cancel_request, .on_error = tell_error,
     .ctx = agent,
   };
 

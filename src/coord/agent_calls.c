@@ -313,6 +313,16 @@ typedef struct status_report {
   weft_arena arena;
 } status_report;
 
+static weft_coord_protection protection_of(const Ca__Protection *m)
+{
+  if (!m) return (weft_coord_protection){.has_secret = false};
+  return (weft_coord_protection){
+    .has_secret = m->has_secret, .has_tls = m->has_tls, .asks_certificates = m->asks_certificates, .lets_anyone_in = m->lets_anyone_in,
+    .hosts = m->hosts, .by_secret = m->by_secret, .by_certificate = m->by_certificate, .by_uid = m->by_uid, .by_host = m->by_host,
+    .by_anyone = m->by_anyone, .strangers = m->strangers, .refused_calls = m->refused_calls,
+  };
+}
+
 static weft_status *fill_report(status_report *report, const Ca__StatusResponse *m)
 {
   weft_arena *arena = &report->arena;
@@ -324,7 +334,7 @@ static weft_status *fill_report(status_report *report, const Ca__StatusResponse 
     .service_incarnation = m->service_incarnation, .uptime_ms = m->uptime_ms,
     .heartbeat_timeout_ms = m->heartbeat_timeout_ms, .keys = m->keys, .key_value_bytes = m->key_value_bytes,
     .waiting_gets = m->waiting_gets, .connections = m->connections, .memory_bytes = m->memory_bytes,
-    .first_error = weft_arena_strdup(arena, m->first_error),
+    .first_error = weft_arena_strdup(arena, m->first_error), .protection = protection_of(m->protection),
     .tasks = tasks, .task_count = m->n_tasks, .barriers = barriers, .barrier_count = m->n_barriers,
   };
   WEFT_TRY_ALLOC(report->base.first_error);
@@ -333,7 +343,7 @@ static weft_status *fill_report(status_report *report, const Ca__StatusResponse 
     tasks[i] = (weft_coord_status_task){
       .info = {.task = t->task_id, .state = (weft_coord_task_state)t->state, .incarnation = t->incarnation,
                .error_code = (weft_code)t->error_code, .error_message = weft_arena_strdup(arena, t->error_message)},
-      .heartbeat_age_ms = t->heartbeat_age_ms, .recoverable = t->recoverable,
+      .heartbeat_age_ms = t->heartbeat_age_ms, .lost_ms = t->lost_ms, .recoverable = t->recoverable,
     };
     WEFT_TRY_ALLOC(tasks[i].info.error_message);
   }
@@ -412,7 +422,7 @@ static weft_status *partial_status(weft_coord_agent *agent, weft_coord_status_re
   tasks = report ? WEFT_ARENA_ARRAY(&report->arena, weft_coord_status_task, count) : NULL;
   if (tasks) report->base = (weft_coord_status_report){.is_partial = true, .first_error = "", .tasks = tasks, .task_count = count};
   for (size_t i = 0; tasks && i < count; i++) {
-    tasks[i] = (weft_coord_status_task){.info = infos[i], .heartbeat_age_ms = -1};
+    tasks[i] = (weft_coord_status_task){.info = infos[i], .heartbeat_age_ms = -1, .lost_ms = -1};
     tasks[i].info.error_message = weft_arena_strdup(&report->arena, infos[i].error_message);
     if (!tasks[i].info.error_message) tasks = NULL;
   }

@@ -387,7 +387,8 @@ void coord_agent_core_observe(coord_agent_core *core, int64_t now_ns, coord_op *
     return reject(op, COORD_ERR(FAILED_PRECONDITION, "observe: this agent is connected, or on its way, or in error"));
   core->is_connecting = core->is_observer = true;
   core->user_op = op;
-  core->control = (coord_op){.request = {.method = COORD_TRY_GET_KEY_VALUE, .key = "observer"}, .retry = COORD_RETRY_LOST,
+  core->control = (coord_op){.request = {.method = COORD_TRY_GET_KEY_VALUE, .key = "observer"},
+                             .retry = core->config.observes_at_once ? COORD_RETRY_NEVER : COORD_RETRY_LOST,
                              .done = on_observed, .deadline_ns = now_ns + core->config.init_timeout_ns};
   start(core, &core->control);
 }

@@ -43,6 +43,7 @@ typedef struct coord_agent_config {
   uint64_t incarnation; /* random, not 0 */
   int64_t heartbeat_timeout_ns, init_timeout_ns, shutdown_timeout_ns;
   bool poll_for_error;
+  bool observes_at_once; /* `observe` does not wait for a service that is not there yet */
   uint64_t seed; /* of the pauses between attempts */
   /* Sends op->request; the answer comes through coord_agent_core_reply, never from inside send.  On an error the
    * operation counts as lost on the way. */

@@ -227,6 +227,25 @@ static weft_status *check(const weft_coord_cluster *c)
   return NULL;
 }
 
+/* Nothing says which process this is: it is alone, unless some of the variables that a job has are set, and others forgotten. */
+static weft_status *check_not_forgotten(void)
+{
+  static const char *const wanted[] = {"WEFT_COORD_ADDRESS", "WEFT_NUM_PROCESSES", "WEFT_PROCESS_ID"};
+  const char *set = NULL, *missing = NULL;
+
+  for (size_t i = 0; i < WEFT_COUNT(wanted); i++) {
+    bool says_alone = strcmp(wanted[i], "WEFT_NUM_PROCESSES") == 0 && strcmp(env(wanted[i]), "1") == 0;
+    if (has(wanted[i]) && !says_alone)
+      set = wanted[i];
+    else if (!has(wanted[i]))
+      missing = wanted[i];
+  }
+  if (strcmp(env("WEFT_NUM_PROCESSES"), "1") == 0 || !set) return WEFT_ERR(NOT_FOUND, "no cluster environment");
+  if (!missing) missing = "WEFT_PROCESS_ID";
+  return WEFT_ERR(INVALID_ARGUMENT, "%s is set, so this is a process of a job, and %s is not: set it%s", set, missing,
+                  strcmp(missing, "WEFT_PROCESS_ID") == 0 ? " to this process's number, from 0" : "");
+}
+
 weft_status *weft_coord_cluster_detect(const char *method, weft_coord_cluster *out_cluster)
 {
   bool any = !method || !*method;
@@ -240,7 +259,7 @@ weft_status *weft_coord_cluster_detect(const char *method, weft_coord_cluster *o
     WEFT_TRY(apply_explicit(out_cluster));
     return check(out_cluster);
   }
-  if (any) return WEFT_ERR(NOT_FOUND, "no cluster environment");
+  if (any) return check_not_forgotten();
   if (strcmp(method, "deactivate") == 0) return WEFT_ERR(NOT_FOUND, "cluster detection is switched off");
   return WEFT_ERR(INVALID_ARGUMENT, "no cluster detection method \"%s\"", method);
 }

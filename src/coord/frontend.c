@@ -95,11 +95,27 @@ static size_t message_limit(void *ctx, const char *path)
 /* What decoding may take: every byte of a message blows up to less than this many. */
 static size_t arena_limit(size_t message_bytes) { return 32 * WEFT_MIN(message_bytes, (size_t)CONTROL_MESSAGE_BYTES) + 2 * message_bytes + (16 << 20); }
 
+static weft_coord_protection protection_of(const coord_frontend *frontend)
+{
+  const int64_t *by = frontend->trusted;
+  int64_t members = 0;
+
+  for (int i = COORD_TRUST_NONE + 1; i < COORD_TRUST_COUNT; i++) members += by[i];
+  return (weft_coord_protection){
+    .has_secret = frontend->secret, .has_tls = frontend->has_tls, .asks_certificates = frontend->asks_certificates,
+    .lets_anyone_in = frontend->policy ? frontend->policy->by_anyone : !frontend->secret,
+    .hosts = frontend->policy ? (int64_t)frontend->policy->host_count : 0, .by_secret = by[COORD_TRUST_SECRET],
+    .by_certificate = by[COORD_TRUST_CERTIFICATE], .by_uid = by[COORD_TRUST_UID], .by_host = by[COORD_TRUST_HOST],
+    .by_anyone = by[COORD_TRUST_ANYONE], .strangers = frontend->connections - members, .refused_calls = frontend->refused_calls,
+  };
+}
+
 static void reply_status(coord_frontend *frontend, coord_h2_call *call)
 {
   const uint8_t *data;
   size_t size;
-  weft_status *st = coord_service_status(frontend->core, weft_now_ns(), frontend->connections, &frontend->arena, &data, &size);
+  weft_coord_protection protection = protection_of(frontend);
+  weft_status *st = coord_service_status(frontend->core, weft_now_ns(), frontend->connections, &protection, &frontend->arena, &data, &size);
 
   if (st)
     coord_h2_fail(call, st);
@@ -231,6 +247,8 @@ static weft_status *init(coord_frontend *frontend, const weft_coord_service_opti
   if (incarnation == 0 &&
       (RAND_bytes((unsigned char *)&config.incarnation, sizeof config.incarnation) != 1 || config.incarnation == 0))
     return WEFT_ERR(INTERNAL, "no random numbers for an incarnation");
+  frontend->has_tls = options->tls_cert_file && *options->tls_cert_file;
+  frontend->asks_certificates = options->tls_ca_file && *options->tls_ca_file;
   WEFT_TRY(weft_secret_read(options->secret_file, &frontend->secret));
   return coord_service_new(&config, weft_now_ns(), &frontend->core);
 }

@@ -12,14 +12,16 @@
 
 typedef struct coord_frontend {
   weft_coord_service_options options;
+  bool has_tls, asks_certificates;
   char *secret; /* NULL: none is asked for */
   coord_budget budget;
   coord_h2_limits h2_limits;
   coord_service *core;
   weft_arena arena;    /* of one turn: coord_frontend_end_turn */
-  int64_t connections; /* for status, like the next two */
+  int64_t connections; /* for status, like the next three */
   int64_t trusted[COORD_TRUST_COUNT]; /* connections by what they were let in by; NONE is not counted */
   int64_t refused_calls;
+  const coord_trust_policy *policy; /* NULL: everyone is let in where no secret is set */
   /* The last reply that many callers share, as bytes. */
   uint64_t share;
   coord_dialect share_dialect;

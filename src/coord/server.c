@@ -277,6 +277,7 @@ static weft_status *start(weft_coord_service *server, const weft_coord_service_o
   WEFT_TRY(coord_frontend_init(&server->frontend, options, 0));
   WEFT_TRY(coord_tls_new(true, options->tls_cert_file, options->tls_key_file, options->tls_ca_file, &server->tls));
   WEFT_TRY(coord_trust_init(&server->policy, options, server->frontend.secret));
+  server->frontend.policy = &server->policy;
   raise_descriptor_limit(2 * options->task_count + 64 + MOST_STRANGERS);
   WEFT_TRY(coord_loop_new(&server->loop));
   if (sysconf(_SC_NPROCESSORS_ONLN) > 1) coord_loop_set_spin(server->loop, SPIN_US * (WEFT_NS_PER_MS / 1000));

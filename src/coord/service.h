@@ -8,6 +8,8 @@
 #ifndef WEFT_COORD_SERVICE_H
 #define WEFT_COORD_SERVICE_H
 
+#include <weft/coord.h>
+
 #include "base/arena.h"
 #include "base/status.h"
 #include "coord/message.h"
@@ -72,9 +74,10 @@ void coord_service_stop(coord_service *service);
 /* Calls end without having an answer: 0 if the service holds nothing. */
 size_t coord_service_held(const coord_service *service);
 
-/* An admin StatusResponse as bytes on `arena`; `connections` is the transport's to say. */
+/* An admin StatusResponse as bytes on `arena`; `connections` and `protection` are the transport's to say. */
 WEFT_NODISCARD weft_status *coord_service_status(const coord_service *service, int64_t now_ns, int64_t connections,
-                                                 weft_arena *arena, const uint8_t **out, size_t *out_size);
+                                                 const weft_coord_protection *protection, weft_arena *arena, const uint8_t **out,
+                                                 size_t *out_size);
 
 /* For simulations and tests. */
 coord_task_state coord_service_task_state(const coord_service *service, int32_t task);

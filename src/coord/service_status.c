@@ -23,10 +23,28 @@ static weft_status *fill_barrier(const coord_barrier *barrier, int64_t now_ns, w
   return NULL;
 }
 
+static void fill_protection(const weft_coord_protection *protection, Ca__Protection *m)
+{
+  ca__protection__init(m);
+  m->has_secret = protection->has_secret;
+  m->has_tls = protection->has_tls;
+  m->asks_certificates = protection->asks_certificates;
+  m->lets_anyone_in = protection->lets_anyone_in;
+  m->hosts = protection->hosts;
+  m->by_secret = protection->by_secret;
+  m->by_certificate = protection->by_certificate;
+  m->by_uid = protection->by_uid;
+  m->by_host = protection->by_host;
+  m->by_anyone = protection->by_anyone;
+  m->strangers = protection->strangers;
+  m->refused_calls = protection->refused_calls;
+}
+
 weft_status *coord_service_status(const coord_service *service, int64_t now_ns, int64_t connections,
-                                  weft_arena *arena, const uint8_t **out, size_t *out_size)
+                                  const weft_coord_protection *protection, weft_arena *arena, const uint8_t **out, size_t *out_size)
 {
   Ca__StatusResponse m = CA__STATUS_RESPONSE__INIT;
+  Ca__Protection protected;
   size_t n = (size_t)service->config.task_count;
   Ca__Task *tasks = WEFT_ARENA_ARRAY(arena, Ca__Task, n);
   const coord_barrier *barrier;
@@ -47,6 +65,7 @@ weft_status *coord_service_status(const coord_service *service, int64_t now_ns, 
     t->state = (int32_t)task->state;
     t->incarnation = task->incarnation;
     t->heartbeat_age_ms = task->last_heartbeat_ns ? (now_ns - task->last_heartbeat_ns) / WEFT_NS_PER_MS : -1;
+    t->lost_ms = task->silent_since_ns ? (now_ns - task->silent_since_ns) / WEFT_NS_PER_MS : -1;
     t->error_code = (int32_t)weft_status_code(task->error);
     t->error_message = codec_text(weft_status_message(task->error));
     t->recoverable = task->recoverable;
@@ -62,6 +81,8 @@ weft_status *coord_service_status(const coord_service *service, int64_t now_ns, 
   m.keys = (int64_t)coord_kv_store_count(service->kv);
   m.key_value_bytes = (int64_t)coord_kv_store_value_bytes(service->kv);
   m.connections = connections;
+  fill_protection(protection, &protected);
+  m.protection = &protected;
   m.memory_bytes = (int64_t)service->config.budget->used_bytes;
   m.first_error = codec_text(weft_status_message(service->first_error));
   return codec_pack(&m.base, arena, out, out_size);

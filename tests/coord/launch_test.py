@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import jaxlib_common
 from jaxlib_common import HERE, weft
@@ -118,6 +119,68 @@ def inside_an_allocation_the_runner_starts_the_processes():
       assert r.stdout == '[0] here\n', r
 
 
+def a_runner_and_its_ranks_are_told_apart():
+  peer = os.path.join(os.environ.get('WEFT_BUILDDIR', HERE + '/../../build'), 'tests/coord/agent_peer')
+  with tempfile.TemporaryDirectory() as d:
+    with open(f'{d}/mpirun', 'w') as f: # the processes of both ranks; the second's code is its own, and the first does not outlive it
+      f.write('#!/bin/sh\nshift 2\nWEFT_PROCESS_ID=0 WEFT_COORD_TASK=0 "$@" & first=$!\nWEFT_PROCESS_ID=1 WEFT_COORD_TASK=1 "$@"; code=$?\n'
+              'kill $first; wait $first; exit $code\n')
+    os.chmod(f'{d}/mpirun', 0o755)
+    run = (f'[ $WEFT_PROCESS_ID = 0 ] && exec {peer} $WEFT_COORD_ADDRESS 0 connect get,never,60000; '
+           f'{peer} $WEFT_COORD_ADDRESS 1 connect $0; exit 6')
+    env = {'PATH': f'{d}:' + os.environ['PATH']}
+    r = launch('-n', '2', '--bind', '127.0.0.1:0', '--runner', 'mpirun', '--', 'sh', '-c', run, 'crash', env=env)
+    assert r.returncode == 6 and 'the runner (mpirun) exited with 6' in r.stderr and 'rank 0 exited' not in r.stderr, r
+    assert 'rank 1 was the first to end, without leaving the job' in r.stderr, r.stderr
+    r = launch('-n', '2', '--bind', '127.0.0.1:0', '--runner', 'mpirun', '--', 'sh', '-c', run, 'report,broken', env=env)
+    assert r.returncode == 6 and 'rank 1 failed: ' in r.stderr and 'broken' in r.stderr, r
+    r = launch('-n', '2', '--runner', '/no/such/runner', '--', 'true')
+    assert r.returncode == 127 and 'the runner (/no/such/runner) exited with 127' in r.stderr and 'no such command' in r.stderr, r
+
+
+def the_secret_of_a_runners_job_is_a_file_that_goes():
+  with tempfile.TemporaryDirectory() as d:
+    with open(f'{d}/mpirun', 'w') as f:
+      f.write('#!/bin/sh\nshift 2\n"$@"\n')
+    os.chmod(f'{d}/mpirun', 0o755)
+    env = {'PATH': f'{d}:' + os.environ['PATH'], 'XDG_CACHE_HOME': d, 'WEFT_COORD_SECRET_FILE': ''}
+    r = launch('-n', '1', '--runner', 'mpirun', '--', 'sh', '-c', 'stat -c "%a %s" $WEFT_COORD_SECRET_FILE; echo $WEFT_COORD_SECRET_FILE', env=env)
+    assert r.returncode == 0 and r.stdout.startswith(f'600 64\n{d}/weft/jobs/'), r
+    assert os.listdir(f'{d}/weft/jobs') == [], 'the secret is still there'
+    r = launch('-n', '1', '--', 'sh', '-c', 'echo "$WEFT_COORD_SECRET_FILE"', env={'WEFT_COORD_SECRET_FILE': jaxlib_common.job_secret()})
+    assert r.stdout.strip() == '[0] ' + jaxlib_common.job_secret(), r # the user's own
+    r = launch('-n', '1', '--insecure', '--', 'sh', '-c', 'echo "$WEFT_COORD_SECRET_FILE"', env={'WEFT_COORD_SECRET_FILE': ''})
+    assert r.stdout == '[0] \n', r
+
+
+def status_says_how_a_job_is_protected():
+  tool = weft()
+  r = launch('-n', '1', *shell(f'{tool} coord status; {tool} info --job; {tool} coord status --json'), env={'WEFT_COORD_SECRET_FILE': ''})
+  assert r.returncode == 0 and r.stdout.count('protected by a secret; clients without it are let in by the user id, on this machine only') == 2, r
+  assert 'connections let in: 1 by secret; not yet: 0; calls refused: 0' in r.stdout, r.stdout
+  assert '"protection": {"secret": true, "tls": false' in r.stdout and '"by_secret": 1' in r.stdout, r.stdout
+  began = time.monotonic()
+  r = subprocess.run([tool, 'coord', 'status', f'127.0.0.1:{jaxlib_common.free_port()}'], capture_output=True, text=True, timeout=60)
+  assert r.returncode == 3 and 'Connection refused' in r.stderr and time.monotonic() - began < 5, r
+  r = subprocess.run([tool, 'coord', 'status', f'127.0.0.1:{jaxlib_common.free_port()}', '--wait', '--init-timeout', '0.5s'], capture_output=True,
+                     text=True, timeout=60)
+  assert r.returncode == 3, r
+
+
+def a_forgotten_variable_is_named():
+  clean = {k: v for k, v in os.environ.items() if not k.startswith(('WEFT_COORD', 'WEFT_NUM', 'WEFT_PROCESS', 'SLURM_', 'OMPI_', 'PMI'))}
+  for env, name in ({'WEFT_COORD_ADDRESS': '127.0.0.1:1', 'WEFT_NUM_PROCESSES': '2'}, 'WEFT_PROCESS_ID is not'), \
+      ({'WEFT_NUM_PROCESSES': '2'}, 'WEFT_PROCESS_ID is not'), ({'WEFT_PROCESS_ID': '0', 'WEFT_COORD_ADDRESS': '127.0.0.1:1'}, 'WEFT_NUM_PROCESSES is not'), \
+      ({'WEFT_NUM_PROCESSES': '2', 'WEFT_PROCESS_ID': '0'}, 'set WEFT_COORD_ADDRESS'):
+    with tempfile.NamedTemporaryFile('w', suffix='.hlo') as f:
+      f.write('HloModule m\nENTRY e { ROOT c = f32[] constant(1) }\n')
+      f.flush()
+      r = subprocess.run([weft(), 'run', f.name], capture_output=True, text=True, timeout=60, env={**clean, **env})
+      assert r.returncode == 2 and name in r.stderr, (env, r)
+      r = subprocess.run([weft(), 'run', f.name], capture_output=True, text=True, timeout=60, env={**clean, 'WEFT_NUM_PROCESSES': '1'})
+      assert r.returncode == 0, r
+
+
 def mistakes_are_named():
   for args, text in (['-n', '0', '--', 'true'], 'expected 1 to'), (['-n', '2'], 'no command'), (['--what'], 'no option'), \
       (['-n', '2', '--fault', 'explode:rank=1', '--', 'true'], '--fault: expected'), \
@@ -164,6 +227,10 @@ if __name__ == '__main__':
       signals_are_passed_on,
       inside_an_allocation_the_runner_starts_the_processes,
       mistakes_are_named,
+      a_runner_and_its_ranks_are_told_apart,
+      the_secret_of_a_runners_job_is_a_file_that_goes,
+      status_says_how_a_job_is_protected,
+      a_forgotten_variable_is_named,
       agents_find_the_service,
       recoverable_agents_come_together_after_a_death,
   ] + ([jax_program_needs_no_change, jax_program_agrees_on_a_step_before_preemption] if jaxlib_common.has_jaxlib() else []),
