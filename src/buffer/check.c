@@ -379,11 +379,10 @@ static weft_status *run(checker *c, const hlo_computation *comp)
     case HLO_WHILE: WEFT_TRY(run_while(c, instr)); break;
     case HLO_CONDITIONAL: WEFT_TRY(run_conditional(c, instr)); break;
     case HLO_CALL: WEFT_TRY(run_call(c, instr)); break;
-    case HLO_TUPLE: case HLO_GET_TUPLE_ELEMENT: case HLO_RESHAPE: case HLO_BITCAST: case HLO_OPT_BARRIER:
-    case HLO_DOMAIN: case HLO_ADD_DEPENDENCY:
-      run_alias(c, instr);
-      break;
-    default: WEFT_TRY(run_step(c, instr));
+    case HLO_TUPLE: case HLO_GET_TUPLE_ELEMENT: run_alias(c, instr); break;
+    default:
+      if (hlo_opcode_is_alias_of_operand(instr->op)) run_alias(c, instr);
+      else WEFT_TRY(run_step(c, instr));
     }
   }
   return NULL;

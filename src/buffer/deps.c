@@ -117,8 +117,8 @@ static weft_status *number_nodes(buf_deps *d, const buf_options *options)
     g->bottom = WEFT_ARENA_ARRAY(&d->arena, double, comp->instr_count);
     if (!g->nodes || !g->cost || !g->top || !g->bottom) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
     HLO_FOREACH(instr, comp) {
-      if (buf_is_alias(instr)) continue;
-      if (!buf_runs_steps(instr->op))
+      if (hlo_opcode_is_alias(instr->op)) continue;
+      if (!hlo_opcode_runs_steps(instr->op))
         g->cost[g->node_count] = options->cost_ns ? options->cost_ns(options->ctx, instr) : default_cost(instr);
       d->node_of[instr->id] = g->node_count;
       g->nodes[g->node_count++] = instr;
@@ -321,7 +321,7 @@ void buf_deps_span(buf_deps *d, bool by_trips, double *paths)
     buf_graph *g = &d->graphs[comp->id];
     if (!g->comp) continue;
     for (int n = 0; n < g->node_count; n++)
-      if (buf_runs_steps(g->nodes[n]->op)) g->cost[n] = control_time(g->nodes[n], paths, by_trips);
+      if (hlo_opcode_runs_steps(g->nodes[n]->op)) g->cost[n] = control_time(g->nodes[n], paths, by_trips);
     find_paths(d, g);
     paths[comp->id] = g->span;
   }
@@ -333,7 +333,7 @@ void buf_deps_work(const buf_deps *d, double *work)
     const buf_graph *g = &d->graphs[comp->id];
     work[comp->id] = 0;
     for (int n = 0; g->comp && n < g->node_count; n++)
-      work[comp->id] += buf_runs_steps(g->nodes[n]->op) ? control_time(g->nodes[n], work, true) : g->cost[n];
+      work[comp->id] += hlo_opcode_runs_steps(g->nodes[n]->op) ? control_time(g->nodes[n], work, true) : g->cost[n];
   }
 }
 
@@ -367,7 +367,7 @@ weft_status *buf_deps_add_sharing(buf_deps *d, int *out_added)
   WEFT_TRY_ALLOC(s.instr_at);
   for (int c = 0; c < plan->module->next_computation_id; c++)
     for (int n = 0; d->graphs[c].comp && n < d->graphs[c].node_count; n++)
-      if (!buf_runs_steps(d->graphs[c].nodes[n]->op))
+      if (!hlo_opcode_runs_steps(d->graphs[c].nodes[n]->op))
         s.instr_at[flow->step[d->graphs[c].nodes[n]->id]] = d->graphs[c].nodes[n];
   WEFT_TRY(buf_hazards_init(&hazards, &d->arena, plan->alloc_count, add_shared_edge, &s));
   for (int step = 0; step < flow->step_count; step++) {

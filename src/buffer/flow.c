@@ -20,18 +20,6 @@ static void *grow(weft_arena *arena, void *array, int count, int *capacity, size
   return bigger;
 }
 
-bool buf_runs_steps(hlo_opcode op) { return op == HLO_WHILE || op == HLO_CONDITIONAL || op == HLO_CALL; }
-
-bool buf_is_alias(const hlo_instr *instr)
-{
-  switch (instr->op) {
-  case HLO_TUPLE: case HLO_GET_TUPLE_ELEMENT: case HLO_RESHAPE: case HLO_BITCAST: case HLO_OPT_BARRIER: case HLO_DOMAIN:
-  case HLO_ADD_DEPENDENCY: case HLO_AFTER_ALL: case HLO_PARAMETER: case HLO_CONSTANT:
-    return true;
-  default: return false;
-  }
-}
-
 /* ---- the walk -------------------------------------------------------------------------------------------------- */
 
 typedef struct walker {
@@ -406,7 +394,7 @@ static weft_status *walk(walker *w, const hlo_computation *comp, int depth)
       WEFT_TRY(walk_conditional(w, instr, depth + 1));
     } else if (instr->op == HLO_CALL) {
       WEFT_TRY(walk_call(w, instr, depth + 1));
-    } else if (buf_is_alias(instr)) {
+    } else if (hlo_opcode_is_alias(instr->op)) {
       flow->step[instr->id] = w->step;
       walk_alias(w, instr);
     } else {
@@ -450,7 +438,7 @@ static weft_status *find_invariants(walker *w, const bool *sequential)
           while (inner >= flow->leaf_count[instr->operands[i]->id]) inner -= flow->leaf_count[instr->operands[i++]->id];
           mine[k] = PASS(instr->operands[i])[inner];
         }
-      } else if (buf_is_alias(instr) && instr->operand_count > 0 && instr->op != HLO_AFTER_ALL) {
+      } else if (hlo_opcode_is_alias(instr->op) && instr->operand_count > 0 && instr->op != HLO_AFTER_ALL) {
         int at = instr->op == HLO_GET_TUPLE_ELEMENT
                      ? hlo_shape_leaf_offset(instr->operands[0]->shape, instr->u.tuple_index) : 0;
         for (int k = 0; k < leaves; k++) mine[k] = PASS(instr->operands[0])[at + k];
@@ -468,7 +456,7 @@ static void mark_sequential(const hlo_module *module, bool *sequential)
   for (hlo_computation *comp = module->last; comp; comp = comp->prev) { /* callers before callees */
     if (!sequential[comp->id]) continue;
     HLO_FOREACH(instr, comp)
-      if (buf_runs_steps(instr->op))
+      if (hlo_opcode_runs_steps(instr->op))
         for (int i = 0; i < instr->called_count; i++) sequential[instr->called[i]->id] = true;
   }
 }

@@ -80,10 +80,6 @@ static inline bool buf_flow_is_invariant(const buf_flow *flow, const hlo_instr *
 {
   return buf_flow_value(flow, loop, leaf) == buf_flow_value(flow, loop->operands[0], leaf);
 }
-/* True if `instr` only passes its operand's memory on and never runs. */
-bool buf_is_alias(const hlo_instr *instr);
-/* The computations that `op` runs as steps (while, conditional, call), rather than inside a kernel. */
-bool buf_runs_steps(hlo_opcode op);
 
 /* Classes of values that share memory. */
 typedef struct buf_classes {

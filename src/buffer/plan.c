@@ -119,12 +119,12 @@ static weft_status *collect_buffers(buf_plan *plan, const buf_classes *classes, 
     if (flow->comp_begin[comp->id] < 0) continue;
     HLO_FOREACH(instr, comp) {
       int step = flow->step[instr->id];
-      if (buf_runs_steps(instr->op)) {
+      if (hlo_opcode_runs_steps(instr->op)) {
         int first = flow->step_count;
         for (int i = 0; i < instr->called_count; i++) first = WEFT_MIN(first, flow->comp_begin[instr->called[i]->id]);
         WEFT_TRY(add_buffer(plan, (buf_buffer){.kind = BUFFER_FRAME, .def = 2 * first, .end = 2 * step + 1,
                                                .instr = instr}));
-      } else if (options->scratch_bytes && !buf_is_alias(instr)) {
+      } else if (options->scratch_bytes && !hlo_opcode_is_alias(instr->op)) {
         int64_t bytes = options->scratch_bytes(options->ctx, instr);
         if (bytes <= 0) continue;
         plan->scratch[instr->id] = (buf_slice){.alloc = plan->temp_alloc, .offset = plan->buffer_count, .bytes = bytes};

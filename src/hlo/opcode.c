@@ -6,7 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { E = HLO_ELEMENTWISE, T = HLO_TRANSCENDENTAL, S = HLO_SIDE_EFFECT, C = HLO_COLLECTIVE, A = HLO_ASYNC, L = HLO_CALLS };
+enum { E = HLO_ELEMENTWISE, T = HLO_TRANSCENDENTAL, S = HLO_SIDE_EFFECT, C = HLO_COLLECTIVE, A = HLO_ASYNC, L = HLO_CALLS,
+       N = HLO_NAMES, W = HLO_NAMES_WHOLE, D = HLO_DONE, K = HLO_TALKS, R = HLO_RUNS_STEPS };
 
 const hlo_opcode_info hlo_opcode_infos[HLO_OPCODE_COUNT + 1] = {
 #define X(NAME, text, least, most, traits) [HLO_##NAME] = {text, least, most, sizeof(text) - 1, traits},

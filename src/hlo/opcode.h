@@ -14,11 +14,15 @@ typedef enum hlo_opcode {
 } __attribute__((packed)) hlo_opcode; /* a byte */
 
 /* What is known of each, and of HLO_OPCODE_COUNT, which is none. */
-enum { HLO_ELEMENTWISE = 1, HLO_TRANSCENDENTAL = 2, HLO_SIDE_EFFECT = 4, HLO_COLLECTIVE = 8, HLO_ASYNC = 16, HLO_CALLS = 32 };
+enum {
+  HLO_ELEMENTWISE = 1, HLO_TRANSCENDENTAL = 2, HLO_SIDE_EFFECT = 4, HLO_COLLECTIVE = 8, HLO_ASYNC = 16, HLO_CALLS = 32,
+  HLO_NAMES = 64, HLO_NAMES_WHOLE = 128, HLO_DONE = 256, HLO_TALKS = 512, HLO_RUNS_STEPS = 1024,
+};
 typedef struct hlo_opcode_info {
   const char *name;
   int8_t least, most;
-  uint8_t length, traits;
+  uint8_t length;
+  uint16_t traits;
 } hlo_opcode_info;
 extern const hlo_opcode_info hlo_opcode_infos[HLO_OPCODE_COUNT + 1];
 
@@ -44,5 +48,16 @@ static inline bool hlo_opcode_has_side_effect(hlo_opcode op) { return hlo_opcode
 static inline bool hlo_opcode_is_collective(hlo_opcode op) { return hlo_opcode_is(op, HLO_COLLECTIVE); }
 static inline bool hlo_opcode_is_async(hlo_opcode op) { return hlo_opcode_is(op, HLO_ASYNC); }
 static inline bool hlo_opcode_calls(hlo_opcode op) { return hlo_opcode_is(op, HLO_CALLS); } /* may call computations */
+
+/* A name for bytes that are there: no code runs for it. */
+static inline bool hlo_opcode_is_alias(hlo_opcode op) { return hlo_opcode_is(op, HLO_NAMES); }
+/* An alias of operand 0, leaf by leaf. */
+static inline bool hlo_opcode_is_alias_of_operand(hlo_opcode op) { return hlo_opcode_is(op, HLO_NAMES_WHOLE); }
+/* Control flow: the computations that it calls are sequences of steps. */
+static inline bool hlo_opcode_runs_steps(hlo_opcode op) { return hlo_opcode_is(op, HLO_RUNS_STEPS); }
+/* Talks to other devices or to the host, or is the done half of what does. */
+static inline bool hlo_opcode_talks(hlo_opcode op) { return hlo_opcode_is(op, HLO_TALKS); }
+/* Something runs for it, on its own or as control flow. */
+static inline bool hlo_opcode_is_step(hlo_opcode op) { return !hlo_opcode_is(op, HLO_NAMES | HLO_DONE); }
 
 #endif

@@ -37,17 +37,6 @@ typedef struct collective_state {
 } collective_state;
 _Static_assert(sizeof(collective_state) <= sizeof(rt_thunk_state), "the state of a collective fits");
 
-bool low_talks_by_itself(hlo_opcode op)
-{
-  switch (op) {
-  case HLO_ALL_REDUCE: case HLO_ALL_REDUCE_START: case HLO_ALL_GATHER: case HLO_ALL_GATHER_START: case HLO_REDUCE_SCATTER:
-  case HLO_ALL_TO_ALL: case HLO_RAGGED_ALL_TO_ALL: case HLO_COLLECTIVE_BROADCAST: case HLO_COLLECTIVE_PERMUTE:
-  case HLO_COLLECTIVE_PERMUTE_START: case HLO_SEND: case HLO_RECV:
-    return true;
-  default: return false;
-  }
-}
-
 /* ---- shapes ---------------------------------------------------------------------------------------------------- */
 
 static const hlo_shape *operand_shape(const hlo_instr *instr, int i) { return instr->operands[i]->shape; }

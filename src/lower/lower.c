@@ -32,7 +32,7 @@ static int64_t scratch_bytes(void *ctx, const hlo_instr *instr)
 {
   const low_target *target = ctx;
 
-  return low_talks_by_itself(instr->op) ? low_collective_scratch(instr) : target->scratch_bytes(target->ctx, instr);
+  return hlo_opcode_talks(instr->op) ? low_collective_scratch(instr) : target->scratch_bytes(target->ctx, instr);
 }
 
 static double cost_ns(void *ctx, const hlo_instr *instr)
@@ -47,7 +47,7 @@ static double cost_ns(void *ctx, const hlo_instr *instr)
 /* The thunk that made `x`, seen through names for the same bytes; NULL: not known. */
 static const rt_thunk *maker_of(const low_module *m, const hlo_instr *x)
 {
-  while (x->op == HLO_GET_TUPLE_ELEMENT || x->op == HLO_RESHAPE || x->op == HLO_BITCAST || x->op == HLO_OPT_BARRIER) x = x->operands[0];
+  while (x->op == HLO_GET_TUPLE_ELEMENT || hlo_opcode_is_alias_of_operand(x->op)) x = x->operands[0];
   return m->made[x->id];
 }
 
@@ -72,8 +72,6 @@ static weft_status *fill_uses(low_module *m, const hlo_instr *instr, low_step *s
   return NULL;
 }
 
-static bool is_control(hlo_opcode op) { return op == HLO_WHILE || op == HLO_CONDITIONAL || op == HLO_CALL; }
-
 static weft_status *lower_control(low_module *m, const hlo_instr *instr, rt_thunk **out)
 {
   rt_program *program = m->out->program;
@@ -97,8 +95,8 @@ static weft_status *lower_step(low_module *m, const hlo_instr *instr, rt_thunk *
   low_step step;
 
   WEFT_TRY(fill_uses(m, instr, &step));
-  if (low_talks_by_itself(instr->op)) return low_collective_make(m, &step, out);
   if (instr->op == HLO_INFEED || instr->op == HLO_OUTFEED) return low_feed_make(&step, out);
+  if (hlo_opcode_talks(instr->op)) return low_collective_make(m, &step, out);
   return m->target->make(m->target->ctx, &step, out);
 }
 
@@ -106,27 +104,10 @@ static weft_status *lower_step(low_module *m, const hlo_instr *instr, rt_thunk *
 
 static bool talks(const low_module *m, const hlo_instr *instr)
 {
-  if (hlo_opcode_is_collective(instr->op)) return true;
-  switch (instr->op) {
-  case HLO_SEND: case HLO_RECV: case HLO_SEND_DONE: case HLO_RECV_DONE: case HLO_INFEED: case HLO_OUTFEED: return true;
-  case HLO_WHILE: case HLO_CONDITIONAL: case HLO_CALL:
-    for (int i = 0; i < instr->called_count; i++)
-      if (m->talks[instr->called[i]->id]) return true;
-    return false;
-  default: return false;
-  }
-}
-
-/* Whether something runs for the instruction; the others are names for bytes that are there. */
-static bool is_step(const hlo_instr *instr)
-{
-  switch (instr->op) {
-  case HLO_PARAMETER: case HLO_CONSTANT: case HLO_TUPLE: case HLO_GET_TUPLE_ELEMENT: case HLO_RESHAPE: case HLO_BITCAST:
-  case HLO_OPT_BARRIER: case HLO_DOMAIN: case HLO_ADD_DEPENDENCY: case HLO_AFTER_ALL: case HLO_ALL_REDUCE_DONE:
-  case HLO_ALL_GATHER_DONE: case HLO_COLLECTIVE_PERMUTE_DONE: case HLO_SEND_DONE: case HLO_RECV_DONE:
-    return false;
-  default: return true;
-  }
+  if (!hlo_opcode_runs_steps(instr->op)) return hlo_opcode_talks(instr->op);
+  for (int i = 0; i < instr->called_count; i++)
+    if (m->talks[instr->called[i]->id]) return true;
+  return false;
 }
 
 static weft_status *lower_computation(low_module *m, const hlo_computation *comp)
@@ -138,14 +119,14 @@ static weft_status *lower_computation(low_module *m, const hlo_computation *comp
   WEFT_TRY_ALLOC(thunks);
   HLO_FOREACH(instr, comp) {
     char what[256];
-    if (!is_step(instr)) continue;
-    WEFT_TRY_NOTE(is_control(instr->op) ? lower_control(m, instr, &thunks[count]) : lower_step(m, instr, &thunks[count]),
+    if (!hlo_opcode_is_step(instr->op)) continue;
+    WEFT_TRY_NOTE(hlo_opcode_runs_steps(instr->op) ? lower_control(m, instr, &thunks[count]) : lower_step(m, instr, &thunks[count]),
                   "lowering %s", hlo_describe(instr, what, sizeof what));
     if (talks(m, instr)) {
       thunks[count]->order_group = 1; /* all communication of a program starts in one order on every device */
       m->talks[comp->id] = true;
     }
-    if (!is_control(instr->op)) m->made[instr->id] = thunks[count];
+    if (!hlo_opcode_runs_steps(instr->op)) m->made[instr->id] = thunks[count];
     m->node_of[instr->id] = count++;
     WEFT_TRY(low_order_add(m, &edges, instr));
   }
@@ -159,7 +140,7 @@ static void mark_wanted(const hlo_module *module, bool *wanted)
   for (const hlo_computation *comp = module->last; comp; comp = comp->prev) /* callers before callees */
     if (wanted[comp->id])
       HLO_FOREACH(instr, comp)
-        if (is_control(instr->op))
+        if (hlo_opcode_runs_steps(instr->op))
           for (int i = 0; i < instr->called_count; i++) wanted[instr->called[i]->id] = true;
 }
 

@@ -32,7 +32,6 @@ WEFT_NODISCARD weft_status *low_order_add(low_module *m, low_edges *edges, const
 
 /* ---- collective.c ---- */
 
-bool low_talks_by_itself(hlo_opcode op); /* communication that a thunk starts; the done halves are names */
 int64_t low_collective_scratch(const hlo_instr *instr);
 WEFT_NODISCARD weft_status *low_collective_make(low_module *m, low_step *step, rt_thunk **out_thunk);
 

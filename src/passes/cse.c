@@ -9,7 +9,7 @@ static bool is_candidate(const hlo_instr *instr)
 {
   if (instr->op == HLO_PARAMETER || instr->op == HLO_RNG || pass_has_control_edges(instr)) return false;
   if (hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op)) return false;
-  if (instr->op == HLO_WHILE || instr->op == HLO_CONDITIONAL || instr->op == HLO_CALL) return false;
+  if (hlo_opcode_runs_steps(instr->op)) return false;
   return !hlo_has_side_effect(instr);
 }
 

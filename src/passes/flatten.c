@@ -16,14 +16,14 @@ typedef struct flattener {
 
 static bool owns_callees(hlo_opcode op)
 {
-  return op == HLO_WHILE || op == HLO_CONDITIONAL || op == HLO_CALL || op == HLO_FUSION || op == HLO_ASYNC_START;
+  return hlo_opcode_runs_steps(op) || op == HLO_FUSION || op == HLO_ASYNC_START;
 }
 
 static weft_status *note_depth(flattener *f, const hlo_instr *instr, const hlo_computation *callee)
 {
   intptr_t depth = (intptr_t)pass_map_get(&f->depth, instr->parent->id) + 1;
 
-  if (!buf_runs_steps(instr->op)) return NULL;
+  if (!hlo_opcode_runs_steps(instr->op)) return NULL;
   if (depth >= BUF_MAX_DEPTH)
     return WEFT_ERR(RESOURCE_EXHAUSTED, "\"%s\" calls \"%s\": calls nest deeper than %d", instr->name, callee->name, BUF_MAX_DEPTH);
   return pass_map_set(&f->depth, callee->id, (void *)depth);

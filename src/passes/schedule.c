@@ -24,17 +24,17 @@ typedef struct scheduler {
 } scheduler;
 
 /* An instruction that passes memory on and never runs. */
-static bool is_alias(const hlo_instr *instr) { return pass_is_alias_op(instr->op) && instr->op != HLO_CONSTANT; }
+static bool is_alias(const hlo_instr *instr) { return hlo_opcode_is_alias(instr->op) && instr->op != HLO_CONSTANT; }
 
 /* An element of a tuple that its producer computes: the elements are the values then, not the tuple. */
 static bool is_element(const hlo_instr *instr)
 {
-  return instr->op == HLO_GET_TUPLE_ELEMENT && !pass_is_alias_op(instr->operands[0]->op);
+  return instr->op == HLO_GET_TUPLE_ELEMENT && !hlo_opcode_is_alias(instr->operands[0]->op);
 }
 
 static int64_t value_bytes(const scheduler *s, const hlo_instr *instr)
 {
-  if (s->is_result[instr->id] || (pass_is_alias_op(instr->op) && !is_element(instr))) return 0;
+  if (s->is_result[instr->id] || (hlo_opcode_is_alias(instr->op) && !is_element(instr))) return 0;
   if (!hlo_shape_is_tuple(instr->shape)) return hlo_shape_total_bytes(instr->shape);
   for (int i = 0; i < instr->user_count; i++)
     if (is_element(instr->users[i])) return 0;
@@ -384,7 +384,7 @@ static int64_t state_element(const hlo_computation *body, const hlo_instr *x)
 /* An instruction whose only use is to be the next value of element i, whose old value it reads. */
 static bool is_update(const hlo_computation *body, const hlo_instr *update, int64_t i)
 {
-  if (update->user_count != 1 || pass_has_control_edges(update) || pass_is_alias_op(update->op)) return false;
+  if (update->user_count != 1 || pass_has_control_edges(update) || hlo_opcode_is_alias(update->op)) return false;
   for (int k = 0; k < update->operand_count; k++)
     if (state_element(body, update->operands[k]) == i) return true;
   return false;

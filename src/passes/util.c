@@ -118,16 +118,6 @@ weft_status *pass_sequential(const hlo_module *module, weft_arena *arena, pass_c
   return NULL;
 }
 
-bool pass_is_alias_op(hlo_opcode op)
-{
-  switch (op) {
-  case HLO_PARAMETER: case HLO_CONSTANT: case HLO_TUPLE: case HLO_GET_TUPLE_ELEMENT: case HLO_RESHAPE:
-  case HLO_BITCAST: case HLO_OPT_BARRIER: case HLO_ADD_DEPENDENCY: case HLO_AFTER_ALL: case HLO_DOMAIN:
-    return true;
-  default: return false;
-  }
-}
-
 /* So little work that calling a library for it would take longer. */
 static bool is_tiny_dot(const hlo_instr *dot)
 {
@@ -146,7 +136,7 @@ bool pass_is_wide_concatenate(const hlo_instr *instr)
 
 bool pass_needs_kernel(const hlo_instr *instr)
 {
-  if (pass_is_alias_op(instr->op) || hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op) ||
+  if (hlo_opcode_is_alias(instr->op) || hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op) ||
       hlo_opcode_has_side_effect(instr->op))
     return false;
   switch (instr->op) {

@@ -62,8 +62,6 @@ typedef struct pass_comps {
 } pass_comps;
 WEFT_NODISCARD weft_status *pass_sequential(const hlo_module *module, weft_arena *arena, pass_comps *out_comps);
 
-/* True for instructions that name or group existing buffers and compute nothing. */
-bool pass_is_alias_op(hlo_opcode op);
 enum { PASS_FUSED_CONCATENATED = 8, PASS_SMALL_CONCATENATED = 1024 };
 /* A concatenate of so many operands, and elements, that it is a library call: its kernel would have a loop for each operand. */
 bool pass_is_wide_concatenate(const hlo_instr *instr);

@@ -210,7 +210,7 @@ static bool is_small_straight_line(const hlo_computation *body, int64_t trips)
 {
   if (trips > UNROLL_TRIPS || body->instr_count * trips > UNROLL_INSTRUCTIONS) return false;
   for (const hlo_instr *instr = body->first; instr; instr = instr->next)
-    if (instr->op == HLO_WHILE || instr->op == HLO_CONDITIONAL || instr->op == HLO_CALL || hlo_has_side_effect(instr) ||
+    if (hlo_opcode_runs_steps(instr->op) || hlo_has_side_effect(instr) ||
         hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op))
       return false;
   return true;

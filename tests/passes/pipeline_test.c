@@ -81,7 +81,7 @@ static void run_file(const char *path, bool print)
   for (int i = 0; i < comps.count; i++)
     HLO_FOREACH(instr, comps.v[i]) {
       kernels += instr->op == HLO_FUSION;
-      library += instr->op != HLO_FUSION && !pass_is_alias_op(instr->op);
+      library += instr->op != HLO_FUSION && !hlo_opcode_is_alias(instr->op);
     }
   weft_arena_fini(&arena);
   print_message("# %-58s %6" PRId64 " -> %6" PRId64 " instr, %5" PRId64 " fusions, %4" PRId64 " other, %7.1f ms\n",
