@@ -99,6 +99,10 @@ static weft_status *reach(coll_group *g, meeting *m, int local, int peer)
 
   rank_key(g, peer, key, sizeof key);
   snprintf(missing, sizeof missing, "rank %d has not published its address (key \"%s\")", peer, key);
+  coll_group_lock(g);
+  const coll_link *link = g->links[(size_t)local * (size_t)g->size + (size_t)peer]; /* there is one if this is not the first try */
+  if (link && *coll_link_why(link)) snprintf(missing, sizeof missing, "rank %d cannot be reached: %s", peer, coll_link_why(link));
+  coll_group_unlock(g);
   for (;;) {
     WEFT_AUTO_STR value = NULL;
     size_t bytes;

@@ -7,11 +7,12 @@
 #include "buffer/flow.h"
 #include "passes/passes.h"
 
-enum { FLAT_LIMIT = 3 << 17 }; /* instructions added */
+/* Instructions that flattening may add: some for any program, and more for one that is large itself. */
+enum { FLAT_LEAST = 3 << 17, FLAT_GROWTH = 16 };
 
 typedef struct flattener {
   pass_map owner, depth; /* of a computation, by id: its caller; how deep it is called */
-  int64_t added;
+  int64_t added, limit; /* instructions */
 } flattener;
 
 static bool owns_callees(hlo_opcode op)
@@ -41,9 +42,9 @@ static weft_status *flatten_instr(flattener *f, hlo_instr *instr, bool *changed)
       continue;
     }
     f->added += callee->instr_count;
-    if (f->added > FLAT_LIMIT)
-      return WEFT_ERR(RESOURCE_EXHAUSTED, "the call graph below \"%s\" has over %d instructions when flattened",
-                      instr->name, FLAT_LIMIT);
+    if (f->added > f->limit)
+      return WEFT_ERR(RESOURCE_EXHAUSTED, "the call graph below \"%s\" has over %lld instructions when flattened",
+                      instr->name, (long long)f->limit);
     WEFT_TRY(hlo_computation_clone(module, callee, callee->name, instr->parent, &copy));
     WEFT_TRY(pass_map_set(&f->owner, copy->id, instr));
     WEFT_TRY(note_depth(f, instr, copy));
@@ -58,7 +59,7 @@ static weft_status *flatten_instr(flattener *f, hlo_instr *instr, bool *changed)
 
 static weft_status *flatten_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
-  flattener f = {.owner.arena = ctx->scratch, .depth.arena = ctx->scratch};
+  flattener f = {.owner.arena = ctx->scratch, .depth.arena = ctx->scratch, .limit = WEFT_MAX((int64_t)FLAT_LEAST, (int64_t)FLAT_GROWTH * module->next_id)};
 
   for (hlo_computation *comp = module->last; comp; comp = comp->prev) /* copies appear before their caller */
     for (hlo_instr *instr = comp->first; instr; instr = instr->next)

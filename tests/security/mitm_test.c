@@ -339,7 +339,7 @@ TEST(who_sits_between_two_hosts_changes_no_result)
 {
   const char *wanted = getenv("WEFT_TEST_LONG");
   bool is_long = wanted && strcmp(wanted, "0") != 0;
-  int64_t until_ns = weft_now_ns() + 30 * WEFT_NS_PER_S;
+  int64_t until_ns = weft_now_ns() + 25 * WEFT_NS_PER_S;
   int pieces[MOST_CONNECTIONS][2], count = is_long ? 1000 : 100;
   tally t = {0};
 
@@ -376,8 +376,8 @@ static void disagree(setup first, setup second, outcome want)
 }
 
 TEST(ranks_that_seal_differently_are_told_so) { disagree((setup){true, "one", 5000}, (setup){false, "one", 5000}, DIFFERENT); }
-TEST(ranks_with_different_secrets_are_told_so) { disagree((setup){false, "one", 2000}, (setup){false, "two", 2000}, AUTHENTICATION); }
-TEST(a_rank_without_the_secret_is_told_so) { disagree((setup){false, "one", 2000}, (setup){false, NULL, 2000}, AUTHENTICATION); }
+TEST(ranks_with_different_secrets_are_told_so) { disagree((setup){false, "one", 4000}, (setup){false, "two", 4000}, AUTHENTICATION); }
+TEST(a_rank_without_the_secret_is_told_so) { disagree((setup){false, "one", 4000}, (setup){false, NULL, 4000}, AUTHENTICATION); }
 TEST(ranks_with_one_secret_meet)
 {
   outcome outcomes[RANKS];
