@@ -15,3 +15,7 @@ check_PROGRAMS += %D%/hostile_test
 %C%_hostile_test_SOURCES = %D%/hostile_test.c %D%/client.h src/pjrt/plugin.c tests/test.h
 %C%_hostile_test_CFLAGS = $(TEST_CFLAGS)
 %C%_hostile_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/threads_test
+%C%_threads_test_SOURCES = %D%/threads_test.c %D%/client.h src/pjrt/plugin.c tests/test.h
+%C%_threads_test_CFLAGS = $(TEST_CFLAGS)
+%C%_threads_test_LDADD = $(TEST_LIBS)
