@@ -122,9 +122,9 @@ def inside_an_allocation_the_runner_starts_the_processes():
 def a_runner_and_its_ranks_are_told_apart():
   peer = os.path.join(os.environ.get('WEFT_BUILDDIR', HERE + '/../../build'), 'tests/coord/agent_peer')
   with tempfile.TemporaryDirectory() as d:
-    with open(f'{d}/mpirun', 'w') as f: # the processes of both ranks; the second's code is its own, and the first does not outlive it
+    with open(f'{d}/mpirun', 'w') as f: # the processes of both ranks; the second's code is its own, and the first is killed a second later
       f.write('#!/bin/sh\nshift 2\nWEFT_PROCESS_ID=0 WEFT_COORD_TASK=0 "$@" & first=$!\nWEFT_PROCESS_ID=1 WEFT_COORD_TASK=1 "$@"; code=$?\n'
-              'kill $first; wait $first; exit $code\n')
+              'sleep 1; kill $first; wait $first; exit $code\n')
     os.chmod(f'{d}/mpirun', 0o755)
     run = (f'[ $WEFT_PROCESS_ID = 0 ] && exec {peer} $WEFT_COORD_ADDRESS 0 connect get,never,60000; '
            f'{peer} $WEFT_COORD_ADDRESS 1 connect $0; exit 6')

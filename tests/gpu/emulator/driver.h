@@ -132,6 +132,7 @@ struct wcu_event_st {
   unsigned flags;
   emu_mark *mark;                   /* of the last record; NULL: never recorded */
   emu_capture *capture;
+  uint64_t capture_id;              /* of that capture: another may lie at its address later */
   wcu_graph_node *from;
   size_t from_count;
 };

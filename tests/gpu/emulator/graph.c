@@ -391,7 +391,7 @@ wcu_result emu_capture_add(wcu_stream s, emu_work *w)
 
 wcu_result emu_capture_record(wcu_event e, wcu_stream s)
 {
-  e->capture = s->capture, e->from_count = 0;
+  e->capture = s->capture, e->capture_id = s->capture->id, e->from_count = 0;
   for (size_t n = 0; n < s->from_count; n++)
     if (!append(&e->from, &e->from_count, s->from[n])) return WCU_ERROR_OUT_OF_MEMORY;
   return WCU_SUCCESS;
@@ -401,8 +401,9 @@ wcu_result emu_capture_wait(wcu_stream s, wcu_event e)
 {
   if (s->capture && s->capture != e->capture) return WCU_ERROR_STREAM_CAPTURE_MERGE;
   bool live = false;
-  for (emu_capture *c = captures; c; c = c->next) live |= c == e->capture;
+  for (emu_capture *c = captures; c; c = c->next) live |= c == e->capture && c->id == e->capture_id;
   if (!live) return WCU_ERROR_CAPTURED_EVENT;
+  if (!s->capture) s->from_count = 0; /* what it holds is of a capture that has ended */
   s->capture = e->capture;
   for (size_t n = 0; n < e->from_count; n++)
     if (!append(&s->from, &s->from_count, e->from[n])) return WCU_ERROR_OUT_OF_MEMORY;
