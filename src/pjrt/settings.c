@@ -44,7 +44,7 @@ const weft_option_table *const pjrt_settings[] = {
 
 /* Variables of Weft's build and tests, which are no settings: by the beginning of their names. */
 static const char *const not_ours[] = {"WEFT_TEST_", "WEFT_EMU_", "WEFT_SIM_", "WEFT_SRCDIR", "WEFT_BUILDDIR", "WEFT_BUILD_DIR", "WEFT_CONFIGURE_ARGS",
-                                       "WEFT_PYTHON", "WEFT_VENV", "WEFT_FRAMEWORKS_PYTHON", "WEFT_JAX_PYTHON", "WEFT_SANITIZED",
+                                       "WEFT_PYTHON", "WEFT_VENV", "WEFT_FRAMEWORKS_PYTHON", "WEFT_SANITIZED",
                                        "WEFT_EXHAUSTIVE", "WEFT_UPDATE_GOLDEN", "WEFT_REEXEC", "WEFT_E2E", "WEFT_SEED", "WEFT_FIRST"};
 
 extern char **environ;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """JAX's linear algebra, Fourier transforms and sorts on the plugin: factors are multiplied back, the rest is compared with
-NumPy.  Needs jaxlib (python3's own, or WEFT_JAX_PYTHON, or /opt/jaxenv) and the built plugin."""
+NumPy.  Needs jaxlib (python3's own, or that of WEFT_PYTHON) and the built plugin."""
 import os, sys
 
 if os.environ.get("WEFT_SANITIZED"):
@@ -10,8 +10,8 @@ if os.environ.get("WEFT_SANITIZED"):
 try:
     import jaxlib  # noqa: F401
 except ImportError:
-    other = os.environ.get("WEFT_JAX_PYTHON", "/opt/jaxenv/bin/python")
-    if os.path.exists(other) and "WEFT_REEXEC" not in os.environ:
+    other = os.environ.get("WEFT_PYTHON", "")
+    if os.path.isabs(other) and os.path.exists(other) and "WEFT_REEXEC" not in os.environ:
         os.environ["WEFT_REEXEC"] = "1"
         os.execv(other, [other] + sys.argv)
     print("1..0 # SKIP no jaxlib")
