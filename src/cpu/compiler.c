@@ -96,7 +96,7 @@ static weft_status *make_code(const weft_compile_options *options, rt_compiled *
 static weft_status *compile(cpu_platform *platform, const weft_compile_options *options, cpu_adapt *adapt, rt_compiled *out)
 {
   cpu_target cpu = {0};
-  low_target target = {.name = "CPU", .ctx = &cpu, .threads = rt_pool_threads(platform->base.pool), .scratch_bytes = scratch_bytes,
+  low_target target = {.ctx = &cpu, .threads = rt_pool_threads(platform->base.pool), .scratch_bytes = scratch_bytes,
                        .cost_ns = cost_ns, .make = make, .reducer = reducer};
   pass_options passes = {.fold_limit_bytes = 1 << 20, .num_threads = target.threads, .dump_dir = options->dump_dir};
   int64_t begin = weft_now_ns();

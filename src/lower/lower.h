@@ -10,9 +10,8 @@
 
 /* What a platform says about one compilation.  All functions are given `ctx`; they are called on the compiling thread. */
 struct low_target {
-  const char *name; /* for errors: "CPU" */
   void *ctx;
-  int threads;      /* of the worker pool */
+  int threads; /* of the worker pool */
 
   /* Bytes of scratch that the step of `instr` wants in the memory plan. */
   int64_t (*scratch_bytes)(void *ctx, const hlo_instr *instr);

@@ -23,7 +23,8 @@ const weft_option_table plat_options = {"platform", options, WEFT_COUNT(options)
 int plat_count(void) { return count; }
 const weft_platform_ops *plat_at(int index) { return platforms[index]; }
 
-const weft_platform_ops *plat_find(const char *name)
+/* NULL: this build has none of that name. */
+static const weft_platform_ops *find(const char *name)
 {
   for (int i = 0; i < count; i++)
     if (strcmp(platforms[i]->name, name) == 0) return platforms[i];
@@ -36,7 +37,7 @@ weft_status *plat_default(const weft_platform_ops **out_ops)
   char names[256] = "";
 
   WEFT_TRY(weft_options_load(&plat_options, &settings));
-  *out_ops = *settings.name ? plat_find(settings.name) : platforms[0];
+  *out_ops = *settings.name ? find(settings.name) : platforms[0];
   if (*out_ops) return NULL;
   for (int i = 0; i < count; i++) {
     size_t used = strlen(names);

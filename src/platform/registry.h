@@ -10,8 +10,7 @@ extern const weft_option_table plat_options, cpu_options, gen_option_table;
 #define PLAT_OPTION_TABLES &plat_options, &cpu_options, &gen_option_table
 
 int plat_count(void);
-const weft_platform_ops *plat_at(int index);              /* in order of preference */
-const weft_platform_ops *plat_find(const char *name);     /* NULL: this build has none of that name */
+const weft_platform_ops *plat_at(int index); /* in order of preference */
 
 /* The platform that WEFT_PLATFORM names, the first one where it names none.  Errors: INVALID_ARGUMENT, naming those there are. */
 WEFT_NODISCARD weft_status *plat_default(const weft_platform_ops **out_ops);
