@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How good the estimates of src/codegen/cost.c are: estimate over measurement, by kind of step.
+"""How good the estimates of src/codegen/model/cost.c are: estimate over measurement, by kind of step.
 
     bench/costs.py [--weft build/quickstart/weft] [--repeat 4] PROGRAM.hlo ...
 

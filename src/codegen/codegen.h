@@ -91,12 +91,4 @@ const char *gen_code_assembly(const gen_code *code, const gen_kernel *kernel);
 /* The machine that code is made for: "x86_64 sapphirerapids +avx512f ...", for `weft info`.  Static after first call. */
 const char *gen_target_description(void);
 
-/* An estimate of the time on one core, in ns, of an operation that a library does. */
-double gen_library_ns(const hlo_instr *instr);
-
-/* Whether a step of `ns` on one core that touches `bytes` ends sooner if `threads` share it; one thread made `whole_bytes` of them
- * alone. */
-typedef enum gen_step { GEN_KERNEL, GEN_LIBRARY } gen_step;
-bool gen_pays_to_share(gen_step kind, double ns, double bytes, double whole_bytes, int threads);
-
 #endif

@@ -1,25 +1,30 @@
 libweftcore_la_SOURCES += \
-  %D%/accumulate.c \
-  %D%/callback.c \
-  %D%/codegen.h %D%/codegen_internal.h \
-  %D%/column.c \
-  %D%/compile.c \
-  %D%/complex.c \
-  %D%/cost.c \
-  %D%/elemental.c \
-  %D%/elementwise.c \
-  %D%/extreme.c \
-  %D%/index.c \
-  %D%/ir.c \
-  %D%/jit.c %D%/jit.h \
-  %D%/kernel.c \
-  %D%/math.c \
-  %D%/memory.c \
-  %D%/nest.c \
-  %D%/part.c \
-  %D%/region.c \
-  %D%/row.c \
-  %D%/small_loop.c \
-  %D%/target.c \
-  %D%/transpose.c \
-  %D%/update.c
+  %D%/codegen.h \
+  %D%/emit/accumulate.c \
+  %D%/emit/complex.c \
+  %D%/emit/elemental.c \
+  %D%/emit/elementwise.c \
+  %D%/emit/emit.h \
+  %D%/emit/extreme.c \
+  %D%/emit/format.c \
+  %D%/emit/frame.c \
+  %D%/emit/index.c \
+  %D%/emit/ir.c \
+  %D%/emit/math.c \
+  %D%/emit/part.c \
+  %D%/host/callback.c \
+  %D%/host/column.c \
+  %D%/host/compile.c \
+  %D%/host/host.h \
+  %D%/host/jit.c %D%/host/jit.h \
+  %D%/host/kernel.c \
+  %D%/host/memory.c \
+  %D%/host/nest.c \
+  %D%/host/region.c \
+  %D%/host/row.c \
+  %D%/host/small_loop.c \
+  %D%/host/target.c \
+  %D%/host/transpose.c \
+  %D%/host/update.c \
+  %D%/model/cost.c %D%/model/cost.h \
+  %D%/model/target.c %D%/model/target.h

@@ -27,7 +27,7 @@ static int64_t scratch_bytes(void *ctx, const hlo_instr *instr)
   return maker && maker->scratch_bytes ? maker->scratch_bytes(instr) : 0;
 }
 
-static double cost_ns(void *ctx, const hlo_instr *instr) { return cpu_cost_ns(instr, ((const cpu_target *)ctx)->code); }
+static double cost_ns(void *ctx, const hlo_instr *instr) { return cpu_cost_ns(ctx, instr); }
 
 static void apply_reducer(void *ctx, void *acc, const void *in, size_t count)
 {
@@ -95,7 +95,7 @@ static weft_status *make_code(const weft_compile_options *options, rt_compiled *
 
 static weft_status *compile(cpu_platform *platform, const weft_compile_options *options, cpu_adapt *adapt, rt_compiled *out)
 {
-  cpu_target cpu = {0};
+  cpu_target cpu = {.machine = &gen_cpu_target};
   low_target target = {.ctx = &cpu, .threads = rt_pool_threads(platform->base.pool), .scratch_bytes = scratch_bytes,
                        .cost_ns = cost_ns, .make = make, .reducer = reducer};
   pass_options passes = {.fold_limit_bytes = 1 << 20, .num_threads = target.threads, .dump_dir = options->dump_dir};

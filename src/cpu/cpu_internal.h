@@ -25,8 +25,8 @@ WEFT_NODISCARD weft_status *cpu_id_thunk_new(low_step *step, rt_thunk **out_thun
 /* An operation without a kernel, run by the reference evaluator. */
 WEFT_NODISCARD weft_status *cpu_eval_thunk_new(low_step *step, rt_thunk **out_thunk);
 
-/* Estimated nanoseconds of one step on one thread; `code` may be NULL. */
-double cpu_cost_ns(const hlo_instr *instr, const gen_code *code);
+/* Estimated nanoseconds of one step on one thread. */
+double cpu_cost_ns(const cpu_target *target, const hlo_instr *instr);
 
 WEFT_NODISCARD weft_status *cpu_compile(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
                                         weft_executable **out_executable);

@@ -3,14 +3,17 @@
 #define WEFT_CPU_MAKERS_H
 
 #include "codegen/codegen.h"
+#include "codegen/model/target.h"
 #include "lower/lower.h"
 
 /* What the CPU's target (lower/lower.h) is given as its context. */
 typedef struct cpu_target {
-  gen_code *code; /* what is compiled: kernels, comparators, reducers */
+  const gen_target *machine; /* its numbers */
+  gen_code *code;            /* what is compiled: kernels, comparators, reducers */
 } cpu_target;
 
-static inline const gen_code *cpu_code_of(const low_step *step) { return ((const cpu_target *)step->target->ctx)->code; }
+static inline const cpu_target *cpu_target_of(const low_step *step) { return step->target->ctx; }
+static inline const gen_code *cpu_code_of(const low_step *step) { return cpu_target_of(step)->code; }
 
 /* The threads that a thunk's run may use besides its own: NULL, if its work is not worth splitting. */
 static inline rt_pool *cpu_pool_of(const rt_thunk *thunk, const rt_ctx *ctx) { return thunk->splits ? ctx->pool : NULL; }

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "codegen/model/cost.h"
 #include "cpu/cpu_internal.h"
 #include "hlo/eval.h"
 
@@ -13,7 +14,7 @@ bool cpu_pays_to_share(const low_step *step, double ns)
   double bytes = 0;
 
   for (int i = 0; i < step->operand_count + step->result_count; i++) bytes += (double)step->uses[i].slice.bytes;
-  return gen_pays_to_share(GEN_LIBRARY, ns, bytes, (double)step->whole_bytes, step->target->threads);
+  return gen_pays_to_share(cpu_target_of(step)->machine, GEN_LIBRARY, ns, bytes, (double)step->whole_bytes, step->target->threads);
 }
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
@@ -31,8 +32,6 @@ typedef struct kernel_run {
   int64_t tasks;
   atomic_bool no_memory;
 } kernel_run;
-
-static const double TASK_NS = 10000; /* work worth handing to another thread */
 
 /* The kernel's private scratch goes between its results and the shared memory: such kernels get a copy of their arguments,
  * kept in front of that scratch. */
@@ -86,6 +85,8 @@ static const rt_thunk_ops kernel_ops = {sizeof(rt_thunk_ops), "kernel", .run = k
 
 weft_status *cpu_kernel_thunk_new(low_step *step, const gen_kernel *kernel, rt_thunk **out_thunk)
 {
+  const gen_target *machine = cpu_target_of(step)->machine;
+  double task_ns = machine->costs.task_ns;
   rt_thunk *thunk;
 
   WEFT_TRY(low_thunk_new(step, &kernel_ops, sizeof(cpu_kernel_thunk), &thunk));
@@ -95,8 +96,9 @@ weft_status *cpu_kernel_thunk_new(low_step *step, const gen_kernel *kernel, rt_t
   for (int p = 0; p < kernel->phase_count; p++) {
     double ns = kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
     int64_t most = WEFT_MIN(kernel->phases[p].units, 8 * (int64_t)step->target->threads);
-    bool shared = ns >= 2 * TASK_NS && gen_pays_to_share(GEN_KERNEL, ns, kernel->bytes, (double)step->whole_bytes, step->target->threads);
-    t->tasks[p] = shared ? (int64_t)WEFT_MIN(ns / TASK_NS, (double)most) : 1;
+    bool shared = ns >= 2 * task_ns && gen_pays_to_share(machine, GEN_KERNEL, ns, kernel->bytes, (double)step->whole_bytes,
+                                                         step->target->threads);
+    t->tasks[p] = shared ? (int64_t)WEFT_MIN(ns / task_ns, (double)most) : 1;
     thunk->splits |= t->tasks[p] > 1;
     thunk->cost_ns += ns;
   }
@@ -237,12 +239,12 @@ weft_status *cpu_eval_thunk_new(low_step *step, rt_thunk **out_thunk)
 
 /* ---- costs ----------------------------------------------------------------------------------------------------- */
 
-double cpu_cost_ns(const hlo_instr *instr, const gen_code *code)
+double cpu_cost_ns(const cpu_target *target, const hlo_instr *instr)
 {
-  const gen_kernel *kernel = code && instr->op == HLO_FUSION ? gen_code_kernel(code, instr) : NULL;
+  const gen_kernel *kernel = instr->op == HLO_FUSION ? gen_code_kernel(target->code, instr) : NULL;
   double ns = 0;
 
-  if (!kernel) return gen_library_ns(instr);
+  if (!kernel) return gen_library_ns(target->machine, instr);
   for (int p = 0; p < kernel->phase_count; p++) ns += kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
   return ns;
 }

@@ -1,5 +1,6 @@
 #include "test.h"
 
+#include "codegen/model/cost.h"
 #include "harness.h"
 
 #include "base/dtype.h"
@@ -262,10 +263,10 @@ TEST(estimates_follow_the_work)
 /* What one thread made moves to others that share a step: trilinear sampling took twice as long on two threads. */
 TEST(steps_after_those_of_one_thread_are_shared_later)
 {
-  T_TRUE(gen_pays_to_share(GEN_KERNEL, 62000, 720000, 0, 2));
-  T_TRUE(!gen_pays_to_share(GEN_KERNEL, 62000, 720000, 480000, 2));
-  T_TRUE(gen_pays_to_share(GEN_KERNEL, 620000, 720000, 480000, 2));
-  T_TRUE(!gen_pays_to_share(GEN_LIBRARY, 1e9, 100, 0, 1));
+  T_TRUE(gen_pays_to_share(&gen_cpu_target, GEN_KERNEL, 62000, 720000, 0, 2));
+  T_TRUE(!gen_pays_to_share(&gen_cpu_target, GEN_KERNEL, 62000, 720000, 480000, 2));
+  T_TRUE(gen_pays_to_share(&gen_cpu_target, GEN_KERNEL, 620000, 720000, 480000, 2));
+  T_TRUE(!gen_pays_to_share(&gen_cpu_target, GEN_LIBRARY, 1e9, 100, 0, 1));
 }
 
 TEST(steps_of_any_shape_have_a_price)
@@ -278,7 +279,7 @@ TEST(steps_of_any_shape_have_a_price)
 
   T_OK(hlo_parse(program, sizeof program - 1, &module));
   HLO_FOREACH(x, module->entry) {
-    double ns = gen_library_ns(x);
+    double ns = gen_library_ns(&gen_cpu_target, x);
     if (!(ns > 0 && ns < 1e6)) fail_msg("%s: %g ns", x->name, ns);
   }
   hlo_module_free(module);

@@ -1,7 +1,7 @@
-/* codegen/complex.c -- complex arithmetic and functions from real ones. */
+/* codegen/emit/complex.c -- complex arithmetic and functions from real ones. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/emit/emit.h"
 
 static gen_ssa add(gen_emit *e, gen_ssa a, gen_ssa b) { return gen_bin(e, LLVMFAdd, a, b); }
 static gen_ssa sub(gen_emit *e, gen_ssa a, gen_ssa b) { return gen_bin(e, LLVMFSub, a, b); }

@@ -1,7 +1,7 @@
-/* codegen/compile.c -- all kernels of a module: found, merged where equal, dealt to LLVM modules, compiled on threads. */
+/* codegen/host/compile.c -- all kernels of a module: found, merged where equal, dealt to LLVM modules, compiled on threads. */
 #include <config.h>
 
-#include "codegen/codegen.h"
+#include "codegen/host/jit.h"
 
 #include <setjmp.h>
 #include <stdatomic.h>
@@ -13,7 +13,6 @@
 #include "base/deadline.h"
 #include "base/options.h"
 #include "base/thread.h"
-#include "codegen/jit.h"
 
 enum { PART_WEIGHT = 300, HUGE_KERNEL = 20000 };
 
@@ -229,7 +228,7 @@ typedef struct compile_job {
   gen_code *code;
   unit **units;
   const gen_options *options;
-  const gen_target *target;
+  const gen_machine *machine;
   atomic_int next_part;
 } compile_job;
 
@@ -280,7 +279,7 @@ static weft_status *emit_part(compile_job *job, int part, part_memory *memory, g
   memory->arena.limit_bytes = (size_t)job->options->emission_bytes;
   memory->arena.exhausted = leap;
   if (setjmp(memory->out_of_memory)) return WEFT_ERR(RESOURCE_EXHAUSTED, "code generation: out of memory");
-  WEFT_TRY(gen_part_init(p, job->options, job->target, &memory->arena, mine->table));
+  WEFT_TRY(gen_part_init(p, job->options, &job->machine->target, &gen_host_walker, &memory->arena, mine->table));
   for (int i = 0; i < job->code->unit_count; i++)
     if (job->units[i]->part == part) WEFT_TRY(emit_unit(p, job->units[i]));
   gen_ssa *entries = WEFT_ARENA_ARRAY(&memory->arena, gen_ssa, mine->slots);
@@ -300,7 +299,7 @@ static weft_status *compile_part(compile_job *job, int part)
   weft_arena_init(&memory.arena);
   weft_status *st = emit_part(job, part, &memory, &p);
   mine->emit_ns = weft_now_ns() - start;
-  if (!st) st = gen_part_compile(&p, mine->weight > HUGE_KERNEL ? GEN_OPT_FAST : GEN_OPT_FULL, mine->table, &mine->object);
+  if (!st) st = gen_part_compile(&p, job->machine, mine->weight > HUGE_KERNEL ? GEN_OPT_FAST : GEN_OPT_FULL, mine->table, &mine->object);
   gen_part_fini(&p);
   weft_arena_fini(&memory.arena);
   return st;
@@ -389,7 +388,7 @@ static weft_status *compile_all(gen_code *code, const hlo_module *module, const 
   WEFT_TRY_ALLOC(job.units);
   for (int b = 0; b < BUCKETS; b++)
     for (unit *u = f.buckets[b]; u; u = u->next) job.units[n++] = u;
-  WEFT_TRY(gen_host_target(&job.target));
+  WEFT_TRY(gen_host_machine(&job.machine));
   WEFT_TRY(deal(code, job.units, options->threads));
   code->stats.parts = code->part_count;
   atomic_init(&job.next_part, 0);

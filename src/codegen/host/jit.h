@@ -1,8 +1,8 @@
-/* codegen/jit.h -- LLVM modules to machine code, and machine code to addresses. */
-#ifndef WEFT_CODEGEN_JIT_H
-#define WEFT_CODEGEN_JIT_H
+/* codegen/host/jit.h -- LLVM modules to machine code, and machine code to addresses. */
+#ifndef WEFT_CODEGEN_HOST_JIT_H
+#define WEFT_CODEGEN_HOST_JIT_H
 
-#include "codegen/codegen_internal.h"
+#include "codegen/host/host.h"
 
 /* Object code of one part. */
 typedef struct gen_object {
@@ -13,7 +13,7 @@ typedef struct gen_object {
 } gen_object;
 
 /* Optimises and compiles the part's module, or takes its object file from the cache.  `name` names dump files. */
-WEFT_NODISCARD weft_status *gen_part_compile(gen_part *part, int level, const char *name, gen_object *out);
+WEFT_NODISCARD weft_status *gen_part_compile(gen_part *part, const gen_machine *machine, int level, const char *name, gen_object *out);
 void gen_object_fini(gen_object *object);
 
 typedef struct gen_jit gen_jit;

@@ -1,9 +1,9 @@
-/* codegen/nest.c -- loops over the elements of an array.
+/* codegen/host/nest.c -- loops over the elements of an array.
  * Boundaries between dimensions are kept as strides in row-major order ("the linear index is split at 256"), which
  * reshapes leave alone.  Each operation adds the boundaries that its access pattern needs. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/host/host.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -319,43 +319,6 @@ weft_status *gen_nest_join(gen_emit *e, const hlo_computation *comp, const hlo_i
 }
 
 /* ---- emitting -------------------------------------------------------------------------------------------------------------------- */
-
-static bool is_narrow(const hlo_shape *s)
-{
-  return hlo_shape_is_array(s) && weft_dtype_is_float(s->type) && weft_dtype_bits(s->type) < 32;
-}
-
-bool gen_only_moves_narrow(const hlo_computation *comp)
-{
-  HLO_FOREACH(x, comp) {
-    bool touches = is_narrow(x->shape) || x->called_count > 0;
-    for (int i = 0; i < x->operand_count; i++) touches = touches || is_narrow(x->operands[i]->shape);
-    if (!touches) continue;
-    switch (x->op) {
-    case HLO_PARAMETER: case HLO_CONSTANT: case HLO_BROADCAST: case HLO_RESHAPE: case HLO_BITCAST: case HLO_TRANSPOSE:
-    case HLO_SLICE: case HLO_REVERSE: case HLO_PAD: case HLO_CONCATENATE: case HLO_DYNAMIC_SLICE:
-    case HLO_DYNAMIC_UPDATE_SLICE: case HLO_GATHER: case HLO_SELECT: case HLO_COPY: case HLO_TUPLE:
-    case HLO_GET_TUPLE_ELEMENT: case HLO_OPT_BARRIER:
-      break;
-    default: return false;
-    }
-  }
-  return true;
-}
-
-int gen_widest_bytes(const hlo_computation *comp)
-{
-  bool raw = gen_only_moves_narrow(comp);
-  int widest = 1;
-
-  HLO_FOREACH(x, comp) {
-    if (!hlo_shape_is_array(x->shape)) continue;
-    weft_dtype type = weft_dtype_component(x->shape->type);
-    int bytes = weft_dtype_is_float(type) && type != WEFT_F64 && !raw ? 4 : (int)weft_dtype_bytes(type);
-    if (x->shape->rank > 0) widest = WEFT_MAX(widest, bytes);
-  }
-  return widest;
-}
 
 int gen_choose_lanes(int widest_bytes, int64_t extent)
 {

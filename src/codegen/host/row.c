@@ -1,4 +1,4 @@
-/* codegen/row.c -- reductions over trailing dimensions, and what depends on them: sums, softmax, norms.
+/* codegen/host/row.c -- reductions over trailing dimensions, and what depends on them: sums, softmax, norms.
  * The arrays are rows x cols.  A row is taken in stages: stage s accumulates, in one pass over the columns, the reduces
  * that need the results of s other reduces; the last pass stores what has an element per column.  A costly value that
  * several passes want is kept, one row of it, in scratch.  Where rows are few and long, two phases: columns in blocks
@@ -6,7 +6,7 @@
  * Lanes and blocks follow from shape and types alone. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/host/host.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* codegen/jit.c -- optimisation, object code, the cache of object files, and ORC. */
+/* codegen/host/jit.c -- optimisation, object code, the cache of object files, and ORC. */
 #include <config.h>
 
-#include "codegen/jit.h"
+#include "codegen/host/jit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -94,7 +94,7 @@ static uint64_t hash_bytes(uint64_t h, const void *data, size_t size)
   return h ^ h >> 29;
 }
 
-static bool cache_path(const gen_part *p, int level, char *path, size_t size)
+static bool cache_path(const gen_part *p, const gen_machine *machine, int level, char *path, size_t size)
 {
   char about[64];
   uint64_t key[2] = {UINT64_C(0x243f6a8885a308d3), UINT64_C(0x13198a2e03707344)};
@@ -105,8 +105,8 @@ static bool cache_path(const gen_part *p, int level, char *path, size_t size)
   for (int i = 0; i < 2; i++) {
     key[i] = hash_bytes(key[i], pipelines[level], strlen(pipelines[level]));
     key[i] = hash_bytes(key[i], about, strlen(about));
-    key[i] = hash_bytes(key[i], p->target->cpu, strlen(p->target->cpu));
-    key[i] = hash_bytes(key[i], p->target->features, strlen(p->target->features));
+    key[i] = hash_bytes(key[i], machine->cpu, strlen(machine->cpu));
+    key[i] = hash_bytes(key[i], machine->features, strlen(machine->features));
     key[i] = hash_bytes(key[i], LLVMGetBufferStart(bitcode), LLVMGetBufferSize(bitcode));
   }
   LLVMDisposeMemoryBuffer(bitcode);
@@ -200,14 +200,14 @@ static weft_status *compile(gen_part *p, LLVMTargetMachineRef machine, int level
   return NULL;
 }
 
-weft_status *gen_part_compile(gen_part *p, int level, const char *name, gen_object *out)
+weft_status *gen_part_compile(gen_part *p, const gen_machine *host, int level, const char *name, gen_object *out)
 {
   LLVMTargetMachineRef machine;
   char path[4096];
 
   *out = (gen_object){0};
-  WEFT_TRY(gen_target_machine(p->target, level, &machine));
-  LLVMSetTarget(p->mod, p->target->triple);
+  WEFT_TRY(gen_target_machine(host, level, &machine));
+  LLVMSetTarget(p->mod, host->triple);
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
   char *layout_text = LLVMCopyStringRepOfTargetData(layout);
   LLVMSetDataLayout(p->mod, layout_text);
@@ -224,7 +224,7 @@ weft_status *gen_part_compile(gen_part *p, int level, const char *name, gen_obje
   }
   LLVMDisposeMessage(WEFT_MOVE(message));
 #endif
-  bool cache = cache_path(p, level, path, sizeof path) && !p->options->keep_text && !p->options->dump_dir;
+  bool cache = cache_path(p, host, level, path, sizeof path) && !p->options->keep_text && !p->options->dump_dir;
   weft_status *st = NULL;
   if (cache && read_cached(path, &out->code)) {
     out->cached = true;

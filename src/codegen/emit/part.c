@@ -1,7 +1,7 @@
-/* codegen/part.c -- one LLVM module being filled with kernels. */
+/* codegen/emit/part.c -- one LLVM module being filled with kernels. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/emit/emit.h"
 
 #include <string.h>
 
@@ -10,10 +10,10 @@ static unsigned md_kind(gen_part *p, const char *name)
   return LLVMGetMDKindIDInContext(p->ctx, name, (unsigned)strlen(name));
 }
 
-weft_status *gen_part_init(gen_part *p, const gen_options *options, const gen_target *target, weft_arena *arena,
-                           const char *name)
+weft_status *gen_part_init(gen_part *p, const gen_options *options, const gen_target *target, const gen_walker *walker,
+                           weft_arena *arena, const char *name)
 {
-  *p = (gen_part){.options = options, .target = target, .arena = arena};
+  *p = (gen_part){.options = options, .target = target, .walker = walker, .arena = arena};
   p->ctx = LLVMContextCreate();
   WEFT_TRY_ALLOC(p->ctx);
   p->mod = LLVMModuleCreateWithNameInContext(name, p->ctx);

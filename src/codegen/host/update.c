@@ -1,8 +1,8 @@
-/* codegen/update.c -- kernels that change part of an array: dynamic-update-slice, scatter, select-and-scatter.
+/* codegen/host/update.c -- kernels that change part of an array: dynamic-update-slice, scatter, select-and-scatter.
  * Phase 0 brings the array into the result (nothing to do when both are one buffer); phase 1 updates it there. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/host/host.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
-/* codegen/column.c -- reductions that keep the innermost dimensions: sums over rows.
+/* codegen/host/column.c -- reductions that keep the innermost dimensions: sums over rows.
  * A unit is a block of adjacent columns; its sums stay in registers while the reduced dimensions are walked, each step
  * reading one contiguous piece.  Where the columns are few, the outermost reduced dimension is cut into blocks: partial
  * results in the shared buffer, then their combination, in order. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/host/host.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* codegen/region.c -- control flow over small arrays as one native function.
+/* codegen/host/region.c -- control flow over small arrays as one native function.
  *
  * The fused computation is itself scheduled: fusions, copies, while, conditional, call and tuples.  Each fusion becomes
  * an internal function (equal ones once), control flow becomes branches, and every value has a fixed place: an argument,
@@ -7,7 +7,7 @@
  * value of a class is not ours to overwrite (an operand, a constant), it is copied instead. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/host/host.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-/* codegen/callback.c -- scalar computations as C callbacks: comparators of sorts, reducers of collectives. */
+/* codegen/host/callback.c -- scalar computations as C callbacks: comparators of sorts, reducers of collectives. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/host/host.h"
 
 static gen_ssa new_function(gen_part *p, const char *symbol, LLVMTypeRef result, int count)
 {

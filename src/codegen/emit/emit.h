@@ -1,38 +1,29 @@
-/* codegen/codegen_internal.h -- what the emitters share.
+/* codegen/emit/emit.h -- the value of an instruction at an index, as LLVM IR.
  *
- * A kernel is emitted as explicit vector code: the loop emitter picks one loop variable as the lane variable and a
- * number of lanes, and the elemental emitter then yields, for an instruction at an index, one LLVM value that is a
- * scalar where it is the same in all lanes and a vector where it is not.  Indices are sums of terms that are affine in
- * the loop variables, so that reshapes, transposes, slices and broadcasts cost nothing at run time. */
-#ifndef WEFT_CODEGEN_INTERNAL_H
-#define WEFT_CODEGEN_INTERNAL_H
+ * The emitters know neither loops nor threads.  A walker (codegen/host, codegen/nvptx) walks the elements of a result, in
+ * loops or over a grid of threads, and asks for the value of an instruction at each index; what differs between walkers
+ * inside a value, the emitters ask of the walker's table (gen_walker).
+ *
+ * A value is an LLVM scalar, or a vector of `lanes` neighbours where the walker has made a loop variable the lane variable;
+ * what is the same in all lanes stays a scalar.  Indices are sums of terms that are affine in the loop variables, so that
+ * reshapes, transposes, slices and broadcasts cost nothing at run time. */
+#ifndef WEFT_CODEGEN_EMIT_EMIT_H
+#define WEFT_CODEGEN_EMIT_EMIT_H
 
 #include <llvm-c/Core.h>
-#include <llvm-c/TargetMachine.h>
 
 #include "codegen/codegen.h"
+#include "codegen/model/target.h"
 
 typedef LLVMValueRef gen_ssa;
-
-/* ---- the machine (target.c) ---------------------------------------------------------------------------------------- */
-
-typedef struct gen_target {
-  char *triple, *cpu, *features;
-  LLVMTargetRef target;
-  bool has_fma, has_f16c, has_f16; /* has_f16: arithmetic, not conversions alone */
-  int vector_bytes; /* of one register */
-} gen_target;
-
-/* Initialises LLVM once and describes the host.  Errors: INTERNAL. */
-WEFT_NODISCARD weft_status *gen_host_target(const gen_target **out_target);
-enum { GEN_OPT_FAST, GEN_OPT_FULL };
-WEFT_NODISCARD weft_status *gen_target_machine(const gen_target *target, int level, LLVMTargetMachineRef *out_machine);
+typedef struct gen_walker gen_walker;
 
 /* ---- one LLVM module (part.c) ---------------------------------------------------------------------------------------- */
 
 typedef struct gen_part {
   const gen_options *options;
   const gen_target *target;
+  const gen_walker *walker;
   weft_arena *arena; /* of indices, memos and names; lives as long as the part */
   LLVMContextRef ctx;
   LLVMModuleRef mod;
@@ -44,8 +35,8 @@ typedef struct gen_part {
   struct gen_inner_table *inner; /* kernels inside regions (region.c), or NULL */
 } gen_part;
 
-weft_status *gen_part_init(gen_part *p, const gen_options *options, const gen_target *target, weft_arena *arena,
-                           const char *name);
+weft_status *gen_part_init(gen_part *p, const gen_options *options, const gen_target *target, const gen_walker *walker,
+                           weft_arena *arena, const char *name);
 void gen_part_fini(gen_part *p);
 
 /* ---- values and types (ir.c) ------------------------------------------------------------------------------------------ */
@@ -165,12 +156,11 @@ typedef struct gen_if {
 void gen_if_begin(gen_emit *e, gen_if *block, gen_ssa cond);
 void gen_if_end(gen_emit *e, gen_if *block);
 
-/* ---- narrow and complex elements in memory (memory.c) -------------------------------------------------------------------- */
+/* ---- the forms of an element: in memory and in registers (format.c) ------------------------------------------------------------ */
 
-gen_value gen_load(gen_emit *e, const gen_buffer *buf, gen_affine linear);
-void gen_store(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen_value v);
-/* Stores values[i * apart] at linear + i for i < count: `linear` steps by `count` from lane to lane. */
-void gen_store_joined(gen_emit *e, const gen_buffer *buf, gen_affine linear, const gen_value *values, int apart, int count);
+/* One part of an element: what lies in memory as it is computed with, and back. */
+gen_ssa gen_from_storage(gen_emit *e, weft_dtype type, gen_ssa v);
+gen_ssa gen_to_storage(gen_emit *e, weft_dtype type, gen_ssa v);
 /* Storage bits (integer) of a narrow float to f32 and back. */
 gen_ssa gen_decode_float(gen_emit *e, weft_dtype type, gen_ssa bits);
 gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa value);
@@ -180,6 +170,10 @@ gen_ssa gen_reduce_precision(gen_emit *e, gen_ssa value, int exponent_bits, int 
 /* Sign- or zero-extends the low bits of an integer type narrower than 8 bits. */
 gen_ssa gen_wrap_int(gen_emit *e, weft_dtype type, gen_ssa v);
 gen_value gen_literal_element(gen_emit *e, const hlo_literal *literal, int64_t index);
+/* No operation of `comp` computes with floats narrower than f32. */
+bool gen_only_moves_narrow(const hlo_computation *comp);
+/* The widest element, in registers, among what `comp` computes, in bytes. */
+int gen_widest_bytes(const hlo_computation *comp);
 
 /* ---- indices (index.c) ----------------------------------------------------------------------------------------------------- */
 
@@ -207,6 +201,23 @@ bool gen_index_equal(const gen_index *a, const gen_index *b);
 bool gen_index_varies(gen_emit *e, const gen_index *idx);
 gen_affine gen_linearize(gen_emit *e, const hlo_shape *shape, const gen_index *idx);
 const gen_index *gen_delinearize(gen_emit *e, const hlo_shape *shape, gen_affine linear);
+
+/* ---- what a walker gives the emitters -------------------------------------------------------------------------------------------- */
+
+struct gen_walker {
+  const char *name; /* for messages */
+  /* The elements of `buf` at the index `linear`, for the lanes that e->mask allows; any value for the others. */
+  gen_value (*load)(gen_emit *e, const gen_buffer *buf, gen_affine linear);
+  void (*store)(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen_value v);
+};
+static inline gen_value gen_load(gen_emit *e, const gen_buffer *buf, gen_affine linear)
+{
+  return e->part->walker->load(e, buf, linear);
+}
+static inline void gen_store(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen_value v)
+{
+  e->part->walker->store(e, buf, linear, v);
+}
 
 /* ---- the elemental emitter (elemental.c, elementwise.c, math.c, complex.c) --------------------------------------------------- */
 
@@ -244,6 +255,12 @@ WEFT_NODISCARD weft_status *gen_emit_starts(gen_emit *e, gen_env *env, const hlo
 /* A scalar computation on values: `args` one per parameter, result one per leaf of the root. */
 WEFT_NODISCARD weft_status *gen_emit_apply(gen_emit *e, const hlo_computation *comp, const gen_value *args,
                                            const gen_value **out_values);
+/* Follows tuples, tuple elements and inlined parameters to the instruction (and its leaf) that makes leaf *leaf. */
+void gen_resolve(gen_env **env, const hlo_instr **instr, int *leaf);
+WEFT_NODISCARD weft_status *gen_emit_leaf(gen_emit *e, gen_env *env, const hlo_instr *instr, int leaf,
+                                          const gen_index *idx, gen_value *out);
+/* Makes `x` at the emitter's place if it is a reduction to one element: loops that begin there find it made. */
+WEFT_NODISCARD weft_status *gen_hoist(gen_emit *e, gen_env *env, const hlo_instr *x);
 /* Memo scopes: values emitted since push are forgotten at pop, for code that does not dominate what follows. */
 int gen_memo_push(gen_emit *e);
 void gen_memo_pop(gen_emit *e, int mark);
@@ -299,17 +316,15 @@ WEFT_NODISCARD weft_status *gen_accs_step(gen_emit *e, gen_env *env, const gen_a
 /* The result as the reduce yields it: rounded to its type when excess precision is not allowed. */
 gen_value gen_acc_result(gen_emit *e, const gen_acc *acc, gen_value v);
 
-/* ---- kernels (kernel.c and one file per strategy) ------------------------------------------------------------------------------ */
+/* ---- a kernel's function (frame.c) ------------------------------------------------------------------------------------------------ */
 
 typedef struct gen_kernel_spec {
   const hlo_instr *fusion;
   gen_kernel *info;        /* filled by the emitter but for fn */
   const char *symbols[GEN_MAX_PHASES];
   bool inlined;            /* into a region: what is known of aliasing holds for one run of the kernel, not for the region's */
-  bool nested;             /* inside a region: the buffers are the function's arguments, one by one, then begin and end */
+  bool nested;             /* the buffers are the function's arguments, one by one, then begin and end */
 } gen_kernel_spec;
-/* Same computation, kind, strategy and aliases. */
-bool gen_fusion_equal(const hlo_instr *a, const hlo_instr *b);
 
 /* The function of one phase being emitted: its arguments and an environment for the fusion's computation. */
 typedef struct gen_frame {
@@ -325,58 +340,5 @@ typedef struct gen_frame {
 /* Opens phase `phase`: reads scratch_bytes and shared_bytes of spec->info, which are set by then. */
 WEFT_NODISCARD weft_status *gen_frame_open(gen_part *part, gen_kernel_spec *spec, int phase, gen_frame *f);
 void gen_frame_close(gen_frame *f);
-
-/* How the elements of an array are walked: their row-major order cut into nested loops, outermost first, so that what
- * every access of a computation needs apart is apart, and no more. */
-typedef struct gen_nest {
-  int count;
-  int64_t extent[HLO_MAX_RANK], stride[HLO_MAX_RANK];
-  int cut_count[HLO_MAX_RANK];         /* places where a loop is best split: concatenate, pad */
-  const int64_t *cuts[HLO_MAX_RANK];   /* ascending, within (0, extent) */
-  int period;                          /* elements that one step of the innermost loop makes, side by side; 0 is 1 */
-} gen_nest;
-WEFT_NODISCARD weft_status *gen_nest_of(gen_emit *e, const hlo_computation *comp, const hlo_instr *const *roots,
-                                        int root_count, const hlo_shape *shape, gen_nest *out);
-/* Makes short rows, and neighbours that interior padding treats differently, one step of the innermost loop. */
-WEFT_NODISCARD weft_status *gen_nest_join(gen_emit *e, const hlo_computation *comp, const hlo_instr *const *roots, int root_count,
-                                          gen_nest *nest);
-/* No operation of `comp` computes with floats narrower than f32. */
-bool gen_only_moves_narrow(const hlo_computation *comp);
-/* Registers' widest element among what `comp` computes, in bytes. */
-int gen_widest_bytes(const hlo_computation *comp);
-int gen_choose_lanes(int widest_bytes, int64_t extent);
-/* Estimates what the kernel of `fusion` moves and how long its main phase takes: the one that nobody has priced. */
-void gen_price(gen_part *part, const hlo_instr *fusion, gen_kernel *kernel);
-
-/* Emits body(linear) for all elements of `nest` in loops; the innermost in vectors where that pays. */
-typedef weft_status *gen_body_fn(void *ctx, gen_emit *e, gen_affine linear);
-WEFT_NODISCARD weft_status *gen_emit_nest(gen_emit *e, const gen_nest *nest, int widest_bytes, gen_ssa begin, gen_ssa end,
-                                          int64_t *out_units, gen_body_fn *body, void *ctx);
-/* One loop over [lo, hi) of a variable of which `least` and `most` are static bounds: vectors, then single elements. */
-WEFT_NODISCARD weft_status *gen_emit_lanes(gen_emit *e, gen_ssa lo, gen_ssa hi, int64_t least, int64_t most, int lanes,
-                                           int64_t align, gen_body_fn *body, void *ctx);
-
-/* Follows tuples, tuple elements and inlined parameters to the instruction (and its leaf) that makes leaf *leaf. */
-void gen_resolve(gen_env **env, const hlo_instr **instr, int *leaf);
-WEFT_NODISCARD weft_status *gen_emit_leaf(gen_emit *e, gen_env *env, const hlo_instr *instr, int leaf,
-                                          const gen_index *idx, gen_value *out);
-
-/* Makes `x` at the emitter's place if it is a reduction to one element: loops that begin there find it made. */
-WEFT_NODISCARD weft_status *gen_hoist(gen_emit *e, gen_env *env, const hlo_instr *x);
-
-WEFT_NODISCARD weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec);
-WEFT_NODISCARD weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kernel_spec *spec, bool *out_done);
-WEFT_NODISCARD weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec);
-/* Kernels of reductions; *done is false when the fusion does not have the form they take. */
-WEFT_NODISCARD weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec, bool *done);
-WEFT_NODISCARD weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec, bool *done);
-/* A loop kernel in tiles, where operands are transposed. */
-WEFT_NODISCARD weft_status *gen_emit_transpose_kernel(gen_part *part, gen_kernel_spec *spec, bool *done);
-WEFT_NODISCARD weft_status *gen_emit_region_kernel(gen_part *part, gen_kernel_spec *spec);
-WEFT_NODISCARD weft_status *gen_emit_dus_kernel(gen_part *part, gen_kernel_spec *spec);
-WEFT_NODISCARD weft_status *gen_emit_scatter_kernel(gen_part *part, gen_kernel_spec *spec);
-WEFT_NODISCARD weft_status *gen_emit_select_and_scatter_kernel(gen_part *part, gen_kernel_spec *spec);
-WEFT_NODISCARD weft_status *gen_emit_compare(gen_part *part, const hlo_computation *comp, const char *symbol);
-WEFT_NODISCARD weft_status *gen_emit_apply_fn(gen_part *part, const hlo_computation *comp, const char *symbol);
 
 #endif

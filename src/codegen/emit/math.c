@@ -1,11 +1,11 @@
-/* codegen/math.c -- transcendental functions of f32 and f64 as branch-free polynomials on scalars or vectors.
+/* codegen/emit/math.c -- transcendental functions of f32 and f64 as branch-free polynomials on scalars or vectors.
  *
  * f32: exp, log, tanh, erf in f32; the others in f64 and rounded once.  f64: argument reduction in two parts where an ULP
  * hangs on it; power and erf are the C library's, lane by lane.  Coefficients are minimax fits (Remez) of the form named
  * beside each; the exponent of two is their error.  Small functions are inlined, the rest become functions of the part. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/emit/emit.h"
 
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
-/* codegen/elementwise.c -- one elementwise operation on values in registers, with XLA's semantics for the corner cases:
+/* codegen/emit/elementwise.c -- one elementwise operation on values in registers, with XLA's semantics for the corner cases:
  * integer division by zero, shifts past the width, saturating conversions, NaN through max and min, total order. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/emit/emit.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* codegen/extreme.c -- reducers that find the least or greatest value and where it is, as JAX writes argmin and argmax:
+/* codegen/emit/extreme.c -- reducers that find the least or greatest value and where it is, as JAX writes argmin and argmax:
  *
  *   better = a < b or a is NaN;  (better ? a : b,  better or a == b and i < j ? i : j)
  *
@@ -6,7 +6,7 @@
  * NaNs the reducer takes its left one, which is the first in the order of columns but not in that of lanes. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/emit/emit.h"
 
 static bool is_parameter(const hlo_instr *x, int64_t number) { return x->op == HLO_PARAMETER && x->u.parameter_number == number; }
 

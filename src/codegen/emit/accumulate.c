@@ -1,7 +1,7 @@
-/* codegen/accumulate.c -- the running values of reductions. */
+/* codegen/emit/accumulate.c -- the running values of reductions. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/emit/emit.h"
 
 static bool is_plain(hlo_opcode op)
 {

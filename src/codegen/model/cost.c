@@ -1,11 +1,12 @@
-/* What operations cost on one core: the one table behind every choice that is made on time (how many pieces a kernel is
- * cut into, what runs as a graph, what runs on the launching thread).  Fitted to the steps of bench/suite.py's programs,
- * of bench/jax_programs.py and of XLA's benchmarks on Sapphire Rapids; what matters is that the proportions are right. */
+/* codegen/model/cost.c -- what operations cost on one core: the one table behind every choice that is made on time (how many
+ * units a kernel is cut into, what runs as a graph, what runs on the launching thread).  The prices are fitted to the steps
+ * of bench/suite.py's programs, of bench/jax_programs.py and of XLA's benchmarks on Sapphire Rapids; the proportions between
+ * them are what matters, and gen_costs.scale carries them to another target. */
 #include <config.h>
 
-#include <math.h>
+#include "codegen/model/cost.h"
 
-#include "codegen/codegen_internal.h"
+#include <math.h>
 
 /* What of an operation takes time, one of: */
 typedef enum measure {
@@ -24,12 +25,10 @@ typedef struct price {
   double library_ns; /* as a step of its own */
 } price;
 
-static const double CALL_NS = 100, LIBRARY_NS = 400;        /* a step, whatever its size */
-static const double NEAR_BYTE_NS = 0.022, FAR_BYTE_NS = 0.07; /* of memory: what a core's cache holds, and the rest */
-static const double NEAR_BYTES = 1.5e6;
-static const double TURNED_BYTE_NS = 0.06;                   /* more for what is read across */
-enum { LEAST_ELEMS = 32 };                                   /* a scalar takes as long as two vectors */
 enum { GUESSED_TRIPS = 10, DEEPEST = 8 };
+
+/* An operation on a scalar takes as long as one on two vectors of 32-bit elements. */
+static double least_elems(const gen_target *target) { return target->vector_bytes / 2.0; }
 
 static const price simple = {RESULTS, 0.015, 0}, costly = {RESULTS, 0.55, 0}, moved = {RESULTS, 0.01, 0};
 static const price none = {RESULTS, 0, 0};
@@ -129,15 +128,20 @@ static void want(const hlo_instr *x, double n, double *wanted)
   }
 }
 
-static double computation_ns(gen_part *part, const hlo_computation *comp, double least, int depth, double *read_bytes);
+typedef struct pricing {
+  const gen_target *target;
+  weft_arena *arena;
+} pricing;
 
-static double called_ns(gen_part *part, const hlo_instr *x, double n, int depth)
+static double computation_ns(const pricing *p, const hlo_computation *comp, double least, int depth, double *read_bytes);
+
+static double called_ns(const pricing *p, const hlo_instr *x, double n, int depth)
 {
   double ns = 0, ignored = 0;
 
   if (depth == DEEPEST) return 0;
   for (int i = 0; i < x->called_count; i++)
-    ns += computation_ns(part, x->called[i], hlo_calls_are_embedded(x->op) ? 1 : LEAST_ELEMS, depth + 1, &ignored);
+    ns += computation_ns(p, x->called[i], hlo_calls_are_embedded(x->op) ? 1 : least_elems(p->target), depth + 1, &ignored);
   switch (x->op) {
   case HLO_REDUCE: return hlo_reducer_op(x->called[0]) == HLO_OPCODE_COUNT ? ns * n * amount(x, OPERANDS) : 0;
   case HLO_REDUCE_WINDOW: return hlo_reducer_op(x->called[0]) == HLO_OPCODE_COUNT ? ns * n * amount(x, TAPS) : 0;
@@ -151,24 +155,24 @@ static double called_ns(gen_part *part, const hlo_instr *x, double n, int depth)
 }
 
 /* From the root down: what is wanted of each instruction times what one costs.  Adds what is read of the parameters. */
-static double computation_ns(gen_part *part, const hlo_computation *comp, double least, int depth, double *read_bytes)
+static double computation_ns(const pricing *p, const hlo_computation *comp, double least, int depth, double *read_bytes)
 {
   int low, count;
   double ns = 0;
 
   hlo_id_range(comp, &low, &count);
-  double *wanted = WEFT_ARENA_ARRAY(part->arena, double, count);
+  double *wanted = WEFT_ARENA_ARRAY(p->arena, double, count);
   if (!wanted) return 0;
   wanted -= low;
   wanted[comp->root->id] = elems_of(comp->root->shape);
   for (const hlo_instr *x = comp->last; x; x = x->prev) {
     double n = wanted[x->id];
     if (n == 0) continue;
-    const price *p = price_of(x->op);
+    const price *price = price_of(x->op);
     want(x, n, wanted);
     if (x->op == HLO_PARAMETER && hlo_shape_is_array(x->shape)) *read_bytes += n * (double)weft_dtype_bits(x->shape->type) / 8;
-    if (p->kernel_ns > 0) ns += WEFT_MAX(n * amount(x, p->per), least) * p->kernel_ns * width(type_of(x));
-    if (x->called_count > 0) ns += called_ns(part, x, n, depth);
+    if (price->kernel_ns > 0) ns += WEFT_MAX(n * amount(x, price->per), least) * price->kernel_ns * width(type_of(x));
+    if (x->called_count > 0) ns += called_ns(p, x, n, depth);
   }
   return ns;
 }
@@ -186,45 +190,49 @@ static double bytes_written(const hlo_instr *root)
   return (double)hlo_shape_total_bytes(root->shape);
 }
 
-static double bytes_ns(double bytes)
+static double bytes_ns(const gen_target *target, double bytes)
 {
-  double near = WEFT_MIN(bytes, NEAR_BYTES);
-  return near * NEAR_BYTE_NS + (bytes - near) * FAR_BYTE_NS;
+  double near = WEFT_MIN(bytes, (double)target->cache_bytes);
+  return near * target->costs.near_byte_ns + (bytes - near) * target->costs.far_byte_ns;
 }
 
-void gen_price(gen_part *part, const hlo_instr *fusion, gen_kernel *kernel)
+void gen_price(const gen_target *target, weft_arena *arena, const hlo_instr *fusion, gen_kernel *kernel)
 {
   const hlo_computation *comp = fusion->called[0];
-  double bytes = bytes_written(comp->root), ns = CALL_NS + computation_ns(part, comp, LEAST_ELEMS, 0, &bytes);
+  pricing p = {target, arena};
+  double bytes = bytes_written(comp->root), work = computation_ns(&p, comp, least_elems(target), 0, &bytes);
+  double ns = target->costs.call_ns + work * target->costs.scale;
 
-  ns += bytes_ns(bytes);
+  ns += bytes_ns(target, bytes);
   kernel->bytes = bytes;
   HLO_FOREACH(x, comp)
-    if (x->op == HLO_TRANSPOSE) ns += (double)hlo_shape_total_bytes(x->shape) * TURNED_BYTE_NS;
-  for (int p = 0; p < kernel->phase_count; p++) {
-    gen_phase *phase = &kernel->phases[p];
+    if (x->op == HLO_TRANSPOSE) ns += (double)hlo_shape_total_bytes(x->shape) * target->costs.turned_byte_ns;
+  for (int i = 0; i < kernel->phase_count; i++) {
+    gen_phase *phase = &kernel->phases[i];
     if (phase->unit_ns == 0 && phase->units > 0) phase->unit_ns = ns / (double)phase->units;
   }
 }
 
-double gen_library_ns(const hlo_instr *instr)
+double gen_library_ns(const gen_target *target, const hlo_instr *instr)
 {
   const price *p = price_of(instr->op);
   double bytes = (double)hlo_shape_total_bytes(instr->shape), scale = width(type_of(instr));
 
   for (int i = 0; i < instr->operand_count; i++) bytes += (double)hlo_shape_total_bytes(instr->operands[i]->shape);
   if (p->per == FLOPS && scale == 1 && weft_dtype_bits(type_of(instr)) < 32) scale = 0.4; /* tiles */
-  return LIBRARY_NS + bytes_ns(bytes) + WEFT_MAX(elems_of(instr->shape), 1) * amount(instr, p->per) * p->library_ns * scale;
+  double work = WEFT_MAX(elems_of(instr->shape), 1) * amount(instr, p->per) * p->library_ns * scale;
+  return target->costs.library_ns + bytes_ns(target, bytes) + work * target->costs.scale;
 }
 
-/* What one core wrote another reads at a third of its own cache's speed, and the first one writes again at that (0.16 ns a byte
- * for both on Sapphire Rapids, up to 0.5 on Zen 4).  Threads keep their shares from step to step (rt_parallel_for), and kernels
- * are cut along their results, so that little of what they touch moves; but half of what one thread made alone does.  Of a
- * product each share reads a whole operand. */
-bool gen_pays_to_share(gen_step kind, double ns, double bytes, double whole_bytes, int threads)
+/* A core reads what another core wrote at a third of its own cache's speed, and the other core writes there again at that
+ * speed (0.16 ns a byte for both on Sapphire Rapids, up to 0.5 on Zen 4).  Threads keep their shares from step to step
+ * (rt_parallel_for), and kernels are cut along their results, so that little of what they touch moves between cores; but half
+ * of what one thread made alone does.  Of a product each share reads a whole operand. */
+bool gen_pays_to_share(const gen_target *target, gen_step kind, double ns, double bytes, double whole_bytes, int threads)
 {
-  static const double HANDOVER_NS = 5000, MOVED_BYTE_NS[] = {[GEN_KERNEL] = 0.015, [GEN_LIBRARY] = 0.05}, WHOLE_BYTE_NS = 0.08;
-  double whole = WEFT_MIN(whole_bytes, NEAR_BYTES), rest = WEFT_MIN(WEFT_MAX(bytes - whole, 0), NEAR_BYTES);
+  double most = (double)target->cache_bytes, whole = WEFT_MIN(whole_bytes, most);
+  double rest = WEFT_MIN(WEFT_MAX(bytes - whole, 0), most);
+  const gen_costs *c = &target->costs;
 
-  return ns - ns / threads > HANDOVER_NS + rest * MOVED_BYTE_NS[kind] + whole * WHOLE_BYTE_NS;
+  return ns - ns / threads > c->handover_ns + rest * c->moved_byte_ns[kind] + whole * c->whole_byte_ns;
 }

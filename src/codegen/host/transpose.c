@@ -1,10 +1,10 @@
-/* codegen/transpose.c -- loop fusions that read transposed arrays, by tiles.
+/* codegen/host/transpose.c -- loop fusions that read transposed arrays, by tiles.
  * A tile is W x W elements of the result's innermost loop and of the loop that is innermost in the transposed operand.
  * Each transposed value is computed with its lanes along the latter, turned in registers, and then stands for the
  * transpose while the rest of the fusion is computed with lanes along the former. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/host/host.h"
 
 #include <string.h>
 

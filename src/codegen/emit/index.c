@@ -1,9 +1,9 @@
-/* codegen/index.c -- indices as sums of affine terms over loop variables.
+/* codegen/emit/index.c -- indices as sums of affine terms over loop variables.
  * A loop that runs over several dimensions at once gives each of them a digit of its variable, (var / div) % mod;
  * linearising an access puts neighbouring digits together again, so that what is contiguous is seen to be. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/emit/emit.h"
 
 #include <string.h>
 

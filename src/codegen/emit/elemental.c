@@ -1,9 +1,9 @@
-/* codegen/elemental.c -- the values of an instruction at an index.
+/* codegen/emit/elemental.c -- the values of an instruction at an index.
  * Values are remembered per (instruction, index), so that a graph with shared nodes is emitted once; chains of
  * elementwise operations are walked with a stack of their own, everything else recurses within MAX_DEPTH. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/emit/emit.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -994,4 +994,12 @@ weft_status *gen_emit_at(gen_emit *e, gen_env *env, const hlo_instr *instr, cons
   }
   e->depth--;
   return st;
+}
+
+weft_status *gen_hoist(gen_emit *e, gen_env *env, const hlo_instr *x)
+{
+  gen_value ignored;
+
+  if (x->op != HLO_REDUCE || !hlo_shape_is_array(x->shape) || hlo_shape_elems(x->shape) != 1) return NULL;
+  return gen_emit_leaf(e, env, x, 0, gen_delinearize(e, x->shape, gen_affine_const(0)), &ignored);
 }

@@ -1,7 +1,7 @@
-/* codegen/ir.c -- building LLVM IR that is scalar or vector as its operands are. */
+/* codegen/emit/ir.c -- building LLVM IR that is scalar or vector as its operands are. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/emit/emit.h"
 
 #include <string.h>
 

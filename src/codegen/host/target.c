@@ -1,7 +1,7 @@
-/* codegen/target.c -- the machine that code is made for, and LLVM's one-time initialisation. */
+/* codegen/host/target.c -- the machine that code is made for, and LLVM's one-time initialisation. */
 #include <config.h>
 
-#include "codegen/codegen_internal.h"
+#include "codegen/host/host.h"
 
 #include <llvm-c/Core.h>
 #include <llvm-c/LLJIT.h>
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static gen_target host;
+static gen_machine host;
 static char host_error[256];
 static char host_text[2048];
 
@@ -65,16 +65,16 @@ static void init_host(void)
   host.triple = LLVMGetDefaultTargetTriple();
   host.cpu = LLVMGetHostCPUName();
   host.features = LLVMGetHostCPUFeatures();
-  if (LLVMGetTargetFromTriple(host.triple, &host.target, &error)) {
+  if (LLVMGetTargetFromTriple(host.triple, &host.llvm, &error)) {
     snprintf(host_error, sizeof host_error, "LLVM: %s", error ? error : "unknown target");
     LLVMDisposeMessage(error);
     return;
   }
   bool arm = strncmp(host.triple, "aarch64", 7) == 0;
-  host.has_fma = arm || has_feature(host.features, "+fma");
-  host.has_f16c = arm || has_feature(host.features, "+f16c");
-  host.has_f16 = has_feature(host.features, arm ? "+fullfp16" : "+avx512fp16");
-  host.vector_bytes = has_feature(host.features, "+avx512f") ? 64 : has_feature(host.features, "+avx2") ? 32 : 16;
+  host.target = gen_cpu_target;
+  host.target.has_fma = arm || has_feature(host.features, "+fma");
+  host.target.has_f16c = arm || has_feature(host.features, "+f16c");
+  host.target.has_f16 = has_feature(host.features, arm ? "+fullfp16" : "+avx512fp16");
   snprintf(host_text, sizeof host_text, "%.*s %s", (int)strcspn(host.triple, "-"), host.triple, host.cpu);
   for (size_t i = 0; i < WEFT_COUNT(told_features); i++) {
     length = strlen(host_text);
@@ -83,28 +83,28 @@ static void init_host(void)
   }
 }
 
-weft_status *gen_host_target(const gen_target **out_target)
+weft_status *gen_host_machine(const gen_machine **out_machine)
 {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
 
   pthread_once(&once, init_host);
   if (host_error[0]) return WEFT_ERR(FAILED_PRECONDITION, "%s", host_error);
-  *out_target = &host;
+  *out_machine = &host;
   return NULL;
 }
 
 const char *gen_target_description(void)
 {
-  const gen_target *target;
+  const gen_machine *machine;
 
-  weft_status_ignore(gen_host_target(&target));
+  weft_status_ignore(gen_host_machine(&machine));
   return host_error[0] ? host_error : host_text;
 }
 
-weft_status *gen_target_machine(const gen_target *target, int level, LLVMTargetMachineRef *out_machine)
+weft_status *gen_target_machine(const gen_machine *machine, int level, LLVMTargetMachineRef *out_machine)
 {
-  *out_machine = LLVMCreateTargetMachine(target->target, target->triple, target->cpu, target->features,
+  *out_machine = LLVMCreateTargetMachine(machine->llvm, machine->triple, machine->cpu, machine->features,
                                          level == GEN_OPT_FAST ? LLVMCodeGenLevelLess : LLVMCodeGenLevelDefault,
                                          LLVMRelocPIC, LLVMCodeModelSmall);
-  return *out_machine ? NULL : WEFT_ERR(INTERNAL, "LLVM cannot make code for %s", target->cpu);
+  return *out_machine ? NULL : WEFT_ERR(INTERNAL, "LLVM cannot make code for %s", machine->cpu);
 }

@@ -1,0 +1,20 @@
+/* codegen/model/cost.h -- how long steps take, estimated from the program and the target's numbers. */
+#ifndef WEFT_CODEGEN_MODEL_COST_H
+#define WEFT_CODEGEN_MODEL_COST_H
+
+#include "codegen/codegen.h"
+#include "codegen/model/target.h"
+
+/* An estimate of the time on one core, in ns, of an operation that a library does. */
+double gen_library_ns(const gen_target *target, const hlo_instr *instr);
+
+/* Estimates what the kernel of `fusion` moves (kernel->bytes) and the time of one unit of each phase that has no estimate
+ * yet.  `arena` holds what the estimate needs for the call. */
+void gen_price(const gen_target *target, weft_arena *arena, const hlo_instr *fusion, gen_kernel *kernel);
+
+/* Whether a step of `ns` on one core that touches `bytes` ends sooner if `threads` share it; one thread alone made
+ * `whole_bytes` of them. */
+typedef enum gen_step { GEN_KERNEL, GEN_LIBRARY } gen_step;
+bool gen_pays_to_share(const gen_target *target, gen_step kind, double ns, double bytes, double whole_bytes, int threads);
+
+#endif

@@ -1,0 +1,17 @@
+/* codegen/model/target.c -- the targets whose numbers are built in. */
+#include <config.h>
+
+#include "codegen/model/target.h"
+
+const gen_target gen_cpu_target = {
+  .name = "cpu",
+  .vector_bytes = 64,
+  .cache_bytes = 1500000,
+  .row_elems = 1 << 16,
+  .block_bytes = 8192,
+  .block_threads = 1,
+  .costs = {
+    .scale = 1, .call_ns = 100, .library_ns = 400, .near_byte_ns = 0.022, .far_byte_ns = 0.07, .turned_byte_ns = 0.06,
+    .task_ns = 10000, .handover_ns = 5000, .moved_byte_ns = {0.015, 0.05}, .whole_byte_ns = 0.08,
+  },
+};

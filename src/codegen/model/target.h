@@ -1,0 +1,42 @@
+/* codegen/model/target.h -- what passes, the cost model and code generation know of a machine.
+ *
+ * Plans and results are the same on every CPU, so the CPU's description (gen_cpu_target) holds nominal numbers, fitted on
+ * Sapphire Rapids; only the `has_` fields, which choose between ways to compute the same bits, are of the machine at hand. */
+#ifndef WEFT_CODEGEN_MODEL_TARGET_H
+#define WEFT_CODEGEN_MODEL_TARGET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Measured costs, in nanoseconds on one core. */
+typedef struct gen_costs {
+  double scale;              /* of the prices of operations (cost.c), which were measured on the CPU */
+  double call_ns;            /* a kernel, whatever its size */
+  double library_ns;         /* a library's operation, whatever its size */
+  double near_byte_ns;       /* a byte of memory that the core's cache holds */
+  double far_byte_ns;        /* a byte of other memory */
+  double turned_byte_ns;     /* more for a byte that is read across the rows */
+  double task_ns;            /* the least work that is worth handing to another core */
+  double handover_ns;        /* waking the cores that share a step */
+  double moved_byte_ns[2];   /* a byte that another core wrote last: of a kernel, of a library's operation */
+  double whole_byte_ns;      /* a byte that one core alone wrote */
+} gen_costs;
+
+typedef struct gen_target {
+  const char *name;
+  int vector_bytes;          /* of one value in vector mode; 4 times the threads of a warp on a GPU */
+  int cores;                 /* that share one kernel: a GPU's multiprocessors; 0: as many as the pool has threads */
+  int64_t cache_bytes;       /* of a core: what it has read it reads again at near_byte_ns */
+  int64_t row_elems;         /* longer rows do not stay in the fastest cache between two passes over them */
+  int64_t block_bytes;       /* of results that are one unit of work */
+  int64_t shared_bytes;      /* memory that the threads of a block share; 0: there are no blocks */
+  int block_threads;         /* most threads of a block; 1: there are no blocks */
+  gen_costs costs;
+  bool has_fma, has_f16c;    /* fused multiply-add; conversions of f16 */
+  bool has_f16;              /* arithmetic of f16, not conversions alone */
+} gen_target;
+
+/* Any CPU. */
+extern const gen_target gen_cpu_target;
+
+#endif
