@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+import report
+
 LEAST_US = 3
 COSTLY = set("exponential log tanh sine cosine power logistic erf exponential-minus-one log-plus-one tan atan2".split())
 KINDS = [("sums over windows", {"reduce-window", "select-and-scatter"}), ("scatters", {"scatter"}), ("loops as one kernel", {"while"}),
@@ -70,6 +72,7 @@ def main():
     parser.add_argument("programs", nargs="+")
     parser.add_argument("--weft", default="build/quickstart/weft")
     parser.add_argument("--repeat", type=int, default=4)
+    report.add_options(parser)
     args = parser.parse_args()
     kinds = collections.defaultdict(list)
     for program in args.programs:
@@ -79,10 +82,13 @@ def main():
                 kinds["all"].append(ratio)
         except subprocess.SubprocessError as error:
             print(f"{program}: {error}", file=sys.stderr)
-    print("| steps | number | 10 %, median, 90 % |\n|---|---|---|")
+    table = report.Table("Estimates of costs over measurements", ["steps", "number", "10 %", "median", "90 %"], "median")
     for kind, found in sorted(kinds.items(), key=lambda item: -len(item[1])):
         found.sort()
-        print(f"| {kind} | {len(found)} | " + ", ".join(f"{found[len(found) * tenth // 10]:.2f}" for tenth in (1, 5, 9)) + " |")
+        table.add(kind, len(found), *(f"{found[len(found) * tenth // 10]:.2f}" for tenth in (1, 5, 9)))
+    print("\n".join(table.lines()))
+    table.note(f"Steps of at least {LEAST_US} us on one thread, the least of {args.repeat} traced runs: 1 is right, above 1 the estimate is too long.")
+    table.write(args)
 
 
 if __name__ == "__main__":

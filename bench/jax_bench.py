@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""JAX on Weft beside JAX on XLA:CPU, in turns in one run: start, dispatch, steps of the examples.  Prints a table for
-docs/performance.md with ratios (below 1: Weft is faster) and their geometric mean.
+"""JAX on Weft beside JAX on XLA:CPU, in turns in one run: start, dispatch, steps of the examples.  Prints a table with
+ratios (below 1: Weft is faster) and their geometric mean.
 
     PJRT_NAMES_AND_LIBRARY_PATHS=weft:build-opt/.libs/pjrt_weft.so python bench/jax_bench.py [--rounds N] [-k WORD]
 
@@ -14,6 +14,8 @@ import re
 import subprocess
 import sys
 import time
+
+import report
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(HERE, "..", "examples", "jax")
@@ -107,6 +109,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("-k", default="", help="only measurements whose name has this: " + ", ".join(MEASUREMENTS))
+    report.add_options(parser)
     options = parser.parse_args()
     if options.child:
         print(json.dumps(CHILDREN[options.child](options.rounds)))
@@ -115,12 +118,14 @@ def main():
     for name, measure in MEASUREMENTS.items():
         if options.k in name:
             rows.update(measure(options.rounds))
-    print("| | Weft | XLA:CPU | ratio |\n|---|---|---|---|")
+    table = report.Table("JAX, Weft beside XLA:CPU", ["", "Weft", "XLA:CPU", "ratio"], "ratio")
     for name, t in rows.items():
         unit, scale = ("us", 1e6) if t["cpu"] < 1e-3 else ("ms", 1e3)
-        print(f"| {name} | {t['weft'] * scale:.4g} {unit} | {t['cpu'] * scale:.4g} {unit} | {t['weft'] / t['cpu']:.2f} |")
-    ratios = [t["weft"] / t["cpu"] for t in rows.values()]
-    print(f"| geometric mean | | | {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f} |")
+        table.add(name, f"{t['weft'] * scale:.4g} {unit}", f"{t['cpu'] * scale:.4g} {unit}", f"{t['weft'] / t['cpu']:.2f}")
+    table.add("geometric mean", "", "", f"{report.geometric_mean(t['weft'] / t['cpu'] for t in rows.values()):.2f}")
+    print("\n".join(table.lines()))
+    table.note(f"Each figure is the least of {options.rounds} rounds in which the two take turns. XLA:CPU's collectives between processes go through Gloo.")
+    table.write(options)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import math
 import os
 import time
 
+import report
+
 os.environ.setdefault("JAX_PLATFORMS", "weft,cpu")
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
@@ -886,23 +888,30 @@ def measure(make, devices, rounds, seconds=0.05):
     return compile_s, run_s, differ(results["weft"], results["cpu"])
 
 
-def main():
+def main(title="Programs of JAX's users, Weft beside XLA:CPU"):
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("-k", default="", help="only programs whose name has this")
+    report.add_options(parser)
     options = parser.parse_args()
     devices = {"weft": jax.devices("weft")[0], "cpu": jax.devices("cpu")[0]}
     ratios = []
-    print("| program | compile ms: Weft, XLA | run ms: Weft, XLA | ratio of compile | of run | largest difference |\n|---|---|---|---|---|---|")
+    table = report.Table(title, ["program", "compile ms: Weft, XLA", "run ms: Weft, XLA", "compile", "run", "largest difference"], "run")
+    print("\n".join(table.lines()))
     for name, make in PROGRAMS.items():
         if options.k not in name:
             continue
         c, r, difference = measure(make, devices, options.rounds)
         ratios.append((c["weft"] / c["cpu"], r["weft"] / r["cpu"]))
-        print(f"| {name} | {c['weft'] * 1e3:.0f}, {c['cpu'] * 1e3:.0f} | {r['weft'] * 1e3:.3f}, {r['cpu'] * 1e3:.3f} | "
-              f"{ratios[-1][0]:.2f} | {ratios[-1][1]:.2f} | {difference:.1e} |", flush=True)
-    means = [math.exp(sum(map(math.log, column)) / len(ratios)) for column in zip(*ratios)]
-    print(f"| geometric mean of {len(ratios)} | | | {means[0]:.2f} | {means[1]:.2f} | |")
+        table.add(name, f"{c['weft'] * 1e3:.0f}, {c['cpu'] * 1e3:.0f}", f"{r['weft'] * 1e3:.3f}, {r['cpu'] * 1e3:.3f}",
+                  f"{ratios[-1][0]:.2f}", f"{ratios[-1][1]:.2f}", f"{difference:.1e}")
+        print(list(table.lines())[-1], flush=True)
+    means = [report.geometric_mean(column) for column in zip(*ratios)]
+    words = f"Geometric means over {len(ratios)} programs: compile {means[0]:.2f}, run {means[1]:.2f}."
+    print(words)
+    table.note(f"Both platforms take turns in one process on one device; ratios are Weft / XLA. {words} Large differences are of programs that "
+               "decide by comparisons (resampling, step sizes) or round to bf16.")
+    table.write(options)
 
 
 if __name__ == "__main__":

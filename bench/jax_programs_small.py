@@ -669,4 +669,4 @@ def gamma_dirichlet_sampling():
 
 
 if __name__ == "__main__":
-    main()
+    main("Small programs of JAX's users, Weft beside XLA:CPU")

@@ -14,6 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "xla"))
 import oracle
+import report
 
 
 def planned_bytes(weft, program, order):
@@ -27,7 +28,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="+")
     parser.add_argument("--weft", default="build/quickstart/weft")
+    report.add_options(parser)
     args = parser.parse_args()
+    table = report.Table("Temporaries, Weft beside XLA:CPU", ["program", "XLA, bytes", "Weft by default", "Weft in XLA's budget", "ratio by default"],
+                         "ratio by default")
     over = 0
     print(f"{'program':46} {'XLA':>10} {'default':>10} {'in budget':>10}  ratio")
     for program in args.programs:
@@ -42,6 +46,9 @@ def main():
         over += least > budget
         ratio = f"{least / budget:.2f}" if budget else "0" if not least else "inf"
         print(f"{name:46} {budget:10} {default:10} {least:10}  {ratio}{'  over' if least > budget else ''}", flush=True)
+        table.add(name, budget, default, least, f"{default / budget:.2f}" if budget else "0" if not default else "inf")
+    table.note("Bytes of temporaries as planned. The fourth column is the plan with XLA's figure as its budget (`--memory budget=BYTES`).")
+    table.write(args)
     sys.exit(over > 0)
 
 

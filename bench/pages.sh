@@ -1,0 +1,34 @@
+#!/bin/bash
+# Measures everything that docs/measured shows and writes its pages and plots.
+#   bench/pages.sh BUILD [PAGE...]      BUILD: a build folder made with -O2; PAGE: some of those below
+# Needs WEFT_PYTHON, an interpreter with jax 0.10.2, a machine with nothing else on it, and half an hour.
+set -eu
+cd "$(dirname "$0")/.."
+build=$1; shift
+pages=${*:-programs temporaries reading jax users users-small partitions costs}
+python=${WEFT_PYTHON:-python3} out=docs/measured work=${TMPDIR:-/tmp}/weft-pages
+data=../shared/testdata/hlo
+export WEFT_BUILDDIR=$PWD/$build
+export PJRT_NAMES_AND_LIBRARY_PATHS=weft:$PWD/$build/.libs/pjrt_weft.so
+mkdir -p $out "$work"
+[ -e "$work/suite/adam_4m.hlo" ] || "$python" bench/suite.py "$work/suite"
+# gemma3 needs 2 GB and torax 17 s to compile with XLA: they have runs of their own
+programs=(examples/train.hlo $(ls $data/*.hlo | grep -vE 'gemma3|torax|xnn.parallel') "$work"/suite/*.hlo)
+page() { echo "== $1"; shift; "$@"; }
+for p in $pages; do
+  to=(--markdown "$out/$p.md" --svg "$out/$p.svg")
+  case $p in
+    programs) page $p "$python" bench/vs_xla.py --best --weft "$build/weft" --rounds 1 --repeat 12 "${to[@]}" "${programs[@]}" ;;
+    temporaries) page $p "$python" bench/plan_vs_xla.py --weft "$build/weft" "${to[@]}" "${programs[@]}" || true ;;
+    reading)
+      [ -d "$work/read" ] || { mkdir "$work/read"; "$python" bench/read_programs.py "$work/read"; }
+      make -s -C "$build" bench/read
+      page $p "$python" bench/read.py --build "$build" "${to[@]}" "$work"/read/* ;;
+    jax) page $p "$python" bench/jax_bench.py --rounds 3 "${to[@]}" ;;
+    users) page $p "$python" bench/jax_programs.py --rounds 2 "${to[@]}" ;;
+    users-small) page $p "$python" bench/jax_programs_small.py --rounds 2 "${to[@]}" ;;
+    partitions) page $p "$python" bench/jax_partitions.py "${to[@]}" ;;
+    costs) page $p "$python" bench/costs.py --weft "$build/weft" "${to[@]}" "${programs[@]}" ;;
+    *) echo "unknown page $p" >&2; exit 2 ;;
+  esac
+done
