@@ -21,7 +21,8 @@ static void put_host(host_list *list, const char *name, size_t length)
   fprintf(list->out, "%s%.*s", list->count++ ? "," : "", (int)length, name);
 }
 
-/* The names of "003-005,7" between a beginning and an end, the numbers with as many digits as they are written with. */
+/* Expands a list such as "003-005,7" between a prefix and a suffix. The numbers keep the digits that the list gives
+ * them. */
 static void put_numbers(host_list *list, const char *before, size_t before_length, const char *numbers, const char *after, size_t after_length)
 {
   while (*numbers && *numbers != ']' && list->count < MOST_HOSTS) {
@@ -56,7 +57,7 @@ static void put_slurm(host_list *list, const char *nodes)
   }
 }
 
-/* The first word of each line: nodes of PBS, hosts of Grid Engine. */
+/* The first word of each line of `file`: the nodes of PBS, the hosts of Grid Engine. */
 static void put_file(host_list *list, const char *path)
 {
   FILE *in = fopen(path, "re");
@@ -66,7 +67,7 @@ static void put_file(host_list *list, const char *path)
   if (in) fclose(in);
 }
 
-/* LSF's "host1 host1 host2", or with `step` 2 its "host1 2 host2 1". */
+/* The hosts of LSF: "host1 host1 host2" with `step` 1, "host1 2 host2 1" with `step` 2. */
 static void put_words(host_list *list, const char *words, int step)
 {
   for (int i = 0; *(words += strspn(words, " ")); i++) {

@@ -16,25 +16,27 @@ int cli_coord_main(int argc, char **argv);
 int cli_launch_main(int argc, char **argv);
 int cli_bench_main(int argc, char **argv);
 
-/* Takes the error, prints it as "weft COMMAND: text" on standard error, returns the exit code that fits: CLI_USAGE for
- * what the user gave (INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED, ...), CLI_FAILED for the rest; CLI_OK for NULL. */
+/* Takes the error, prints it as "weft COMMAND: text" on standard error and returns the exit code that fits:
+ * CLI_USAGE for mistakes of the user (INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED, ...), CLI_FAILED for all others,
+ * CLI_OK for NULL. */
 int cli_report(const char *command, weft_status *st);
 
-/* Called first: a standard stream that the caller closed would be the number of the next file that is opened, and get what is printed. */
+/* Opens the standard streams that the caller has closed. Call it first: the next file that is opened would take the
+ * number of a closed stream and would receive what is printed. */
 void cli_open_standard_streams(void);
 
-/* What a subcommand writes to standard output past stdio, and could not: for cli_close_output. */
+/* Records that a subcommand could not write to standard output without stdio; cli_close_output reports it. */
 void cli_output_lost(int error);
 
-/* Called last, with the exit code so far: closes standard output.  Where something that was printed could not be written, says so on
- * standard error, and CLI_OK becomes CLI_FAILED.  Of a pipe whose reader has left nothing is said. */
+/* Closes standard output. Call it last, with the exit code so far. If printed text could not be written, it says so
+ * on standard error and turns CLI_OK into CLI_FAILED. It says nothing about a pipe whose reader has gone. */
 int cli_close_output(int exit_code);
 
-/* Reads a whole file; "-" is standard input.  *out_data is malloc'd, NUL-terminated past its end, the caller's.
- * Errors: NOT_FOUND, INVALID_ARGUMENT (a directory), RESOURCE_EXHAUSTED. */
+/* Reads a whole file; "-" is standard input. *out_data is allocated by malloc, ends with a NUL that is not counted,
+ * and belongs to the caller. Errors: NOT_FOUND, INVALID_ARGUMENT (a directory), RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cli_read_file(const char *path, char **out_data, size_t *out_size);
 
-/* A string as a JSON string, quotes included. */
+/* Writes a string as a JSON string, with its quotes. */
 void cli_json_string(FILE *out, const char *text);
 
 #endif

@@ -30,7 +30,8 @@ static void flag_name(const weft_option *option, char *buf, size_t size)
   buf[n] = '\0';
 }
 
-/* Takes "--name value" or "--name=value" pairs that the table knows out of argv; *argc counts what is left. */
+/* Removes "--name value" and "--name=value" pairs that the option table knows from argv. *argc counts the words that
+ * are left. */
 static weft_status *take_options(const weft_option_table *table, void *settings, int *argc, char **argv)
 {
   int kept = 0;
@@ -93,9 +94,9 @@ static weft_status *serve(int argc, char **argv)
   return NULL;
 }
 
-/* ---- what the client subcommands share ---- */
+/* ---- shared by the subcommands that are clients of a service ---- */
 
-/* Takes a lone "--name" out of the arguments. */
+/* Removes the switch "--name" from the arguments; true if it was there. */
 static bool take_flag(const char *name, int *argc, char **argv)
 {
   for (int i = 0; i < *argc; i++) {
@@ -107,7 +108,8 @@ static bool take_flag(const char *name, int *argc, char **argv)
   return false;
 }
 
-/* Takes ADDRESS (unless --address or WEFT_COORD_ADDRESS gave it) and options from the arguments, and observes. */
+/* Takes ADDRESS (unless --address or WEFT_COORD_ADDRESS gave it) and the options from the arguments, and connects as
+ * an observer. */
 static weft_status *open_agent(int *argc, char ***argv, weft_coord_agent **out_agent)
 {
   weft_coord_agent_options options;
@@ -126,7 +128,7 @@ static weft_status *open_agent(int *argc, char ***argv, weft_coord_agent **out_a
   return NULL;
 }
 
-/* Takes "--name VALUE"; NULL if it is not there. */
+/* Removes "--name VALUE" from the arguments and returns VALUE; NULL if the option is not there. */
 static const char *take_value(const char *name, int *argc, char **argv)
 {
   for (int i = 0; i + 1 < *argc; i++) {
@@ -237,7 +239,7 @@ static void print_status_json(const weft_coord_status_report *r)
   printf("]}\n");
 }
 
-/* The flight recorder of every process that has published where to ask for it. */
+/* Prints the flight recorder of every process that has published the address at which it can be asked. */
 static weft_status *print_flights(weft_coord_agent *agent)
 {
   weft_coord_entry *found = NULL;

@@ -1,7 +1,9 @@
-/* cli/cli_launch.c -- weft launch: N processes on this machine, the coordinator inside.
+/* cli/cli_launch.c -- weft launch: starts N processes on this machine, with the coordination service in the
+ * launcher.
  *
- * One loop over poll(2): output of the processes, signals (a signalfd), and the time of the next thing due (a fault, a
- * restart, the end of a grace period).  With a runner (srun, mpirun) the same loop minds that one process. */
+ * One loop over poll(2) handles the output of the processes, signals (through a signalfd), and the next timed action
+ * (a fault to inject, a restart, the end of a grace period). With a runner (srun, mpirun) the same loop watches the
+ * runner alone. */
 #include <config.h>
 
 #include <errno.h>
@@ -29,7 +31,7 @@ enum { MAX_PROCESSES = 4096, MAX_FAULTS = 64, LINE_BYTES = 8192, STREAMS = 2, EX
 
 extern char **environ;
 
-/* One end of a pipe that a process writes to, and the line that it has begun. */
+/* The read end of a pipe that a process writes to, and the line that the process has begun. */
 typedef struct stream {
   int fd; /* -1: closed */
   int out_fd;
@@ -42,7 +44,7 @@ typedef struct process {
   pid_t pid; /* 0: not running */
   bool has_ended;
   int exit_code;
-  int asked_by; /* the signal with which stop_next or do_due asked it to end; 0: not asked */
+  int asked_by; /* the signal by which stop_next or do_due asked the process to end; 0: none */
   int restarts;
   int64_t restart_at_ns; /* 0: not */
   stream streams[STREAMS];
@@ -52,12 +54,12 @@ typedef enum fault_kind { FAULT_KILL, FAULT_STOP, FAULT_RESTART } fault_kind;
 typedef struct fault {
   fault_kind kind;
   int rank;
-  int64_t at_ns;     /* from the start; then, of a stop, of its end */
-  int64_t length_ns; /* stop: how long; restart: the pause before it */
+  int64_t at_ns;     /* of a fault: counted from the start of the job; of a stop: when the process ends */
+  int64_t length_ns; /* stop: how long the process stays stopped; restart: the pause before it */
   bool is_done, has_stopped;
 } fault;
 
-/* "NAME=value", each malloc'd; ends with NULL. */
+/* A list of "NAME=value" strings, each allocated by malloc; NULL ends the list. */
 typedef struct environment {
   char **vars;
   size_t count, capacity;
@@ -65,13 +67,14 @@ typedef struct environment {
 
 typedef struct launch {
   int count;
-  int64_t devices; /* of each process; 0: not said */
+  int64_t devices; /* devices of each process; 0: not given */
   bool recoverable, is_plain, no_jax_env, is_local;
-  int64_t restarts;    /* of one process, when recoverable; then the job goes on without it */
+  /* restarts of one process in a recoverable job; after them the job goes on without the process */
+  int64_t restarts;
   int64_t grace_ns;
   char **command;
   const char *runner;  /* "srun", "mpirun --hostfile hosts", ...; NULL: start the processes here */
-  environment to_runner; /* what its command line carries */
+  environment to_runner; /* what the runner carries on its command line */
   weft_coord_service_options service_options;
   weft_coord_service *service;
   cli_job_secret secret;
@@ -84,9 +87,11 @@ typedef struct launch {
   int fault_count;
   int64_t started_ns;
   bool is_stopping;
-  int stop_next;         /* the processes end in order, highest rank first */
+  int stop_next;         /* the job is ending: processes are asked one by one, the highest rank first */
   int64_t kill_at_ns;
-  int exit_code;         /* of the first that failed, or of one that a signal killed: those who exited may have failed by that */
+  /* the exit code of the first process that failed. A process that a signal killed counts before one that exited,
+   * because others may have exited as a consequence */
+  int exit_code;
   int signals_seen;
   sigset_t original_mask;
 } launch;
@@ -100,7 +105,7 @@ static bool same_name(const char *var, const char *assignment)
   return strncmp(var, assignment, length) == 0 && var[length] == '=';
 }
 
-/* Takes `assignment`, a malloc'd "NAME=value"; replaces one of the same name. */
+/* Adds `assignment` ("NAME=value" from malloc, taken) to the list and replaces an entry of the same name. */
 static weft_status *env_put(environment *env, char *assignment)
 {
   WEFT_TRY_ALLOC(assignment);
@@ -140,12 +145,14 @@ static void env_free(environment *env)
   free(env->vars);
 }
 
-/* What jax.distributed.initialize() reads.  JAX knows no variables of its own for count and rank; those of Open MPI are
- * the first it looks for, and only as text.  A runner's processes find theirs in what the runner says. */
+/* Sets what jax.distributed.initialize() reads. JAX has no variables of its own for the number of processes and the
+ * rank. It looks for those of Open MPI first, and reads them as text. Processes of a runner find theirs in the
+ * runner's variables. */
 static weft_status *jax_environment(const launch *l, int rank, environment *env)
 {
   WEFT_TRY(env_set(env, "JAX_COORDINATOR_ADDRESS=%s", l->address));
-  WEFT_TRY(env_set(env, "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0")); /* rank 0's own service: it stays unused */
+  /* the address of the service that rank 0 would start; the launcher runs one, so it stays unused */
+  WEFT_TRY(env_set(env, "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0"));
   if (l->devices > 0) WEFT_TRY(env_set(env, "JAX_NUM_CPU_DEVICES=%" PRId64, l->devices));
   if (rank < 0) return NULL;
   WEFT_TRY(env_set(env, "OMPI_MCA_orte_hnp_uri=0.0;tcp://127.0.0.1%s", strrchr(l->address, ':')));
@@ -154,7 +161,8 @@ static weft_status *jax_environment(const launch *l, int rank, environment *env)
   return env_set(env, "OMPI_COMM_WORLD_LOCAL_RANK=%d", rank);
 }
 
-/* rank -1: the environment that a runner hands on; it numbers the processes itself. */
+/* Sets the environment of one rank. With rank -1 it is the environment that a runner passes on, and the runner
+ * numbers the processes. */
 static weft_status *make_environment(const launch *l, int rank, environment *env)
 {
   for (char **var = environ; *var; var++) WEFT_TRY(env_put(env, strdup(*var)));
@@ -188,7 +196,7 @@ static void write_all(int fd, const char *data, size_t size)
   }
 }
 
-/* Whole lines, each with its rank, in one write, so that ranks do not mix within a line. */
+/* Writes whole lines, each with its rank in front, by one write call, so that lines of different ranks do not mix. */
 static void put_line(const launch *l, const process *p, stream *s, size_t size)
 {
   char out[LINE_BYTES + 32];
@@ -231,13 +239,13 @@ WEFT_PRINTF(1, 2) static void say(const char *fmt, ...)
 
 /* ---- processes ---- */
 
-/* In the child, between fork and exec: async-signal-safe calls only; the parent has threads. */
+/* Runs in the child between fork and exec. Only async-signal-safe calls are allowed, because the parent has threads. */
 static void become(const launch *l, char **command, char **env, const int *write_ends)
 {
   int null_fd = open("/dev/null", O_RDONLY);
 
-  prctl(PR_SET_PDEATHSIG, SIGKILL); /* no orphans if the launcher is killed */
-  setpgid(0, 0);                    /* signals reach its children too */
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* a killed launcher leaves no processes behind */
+  setpgid(0, 0);                    /* signals to the process group reach the child's own children too */
   if (null_fd >= 0) dup2(null_fd, STDIN_FILENO);
   dup2(write_ends[0], STDOUT_FILENO);
   dup2(write_ends[1], STDERR_FILENO);
@@ -271,7 +279,7 @@ static weft_status *start_process(launch *l, process *p, char **command, int ran
     if (pipes[i][1] >= 0) close(pipes[i][1]);
     if (st && pipes[i][0] >= 0) close(pipes[i][0]);
     if (st) continue;
-    if (p->streams[i].fd >= 0) close(p->streams[i].fd); /* of its last life */
+    if (p->streams[i].fd >= 0) close(p->streams[i].fd); /* of the process that had this rank before */
     fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
     p->streams[i].fd = pipes[i][0];
     p->streams[i].out_fd = i == 0 ? STDOUT_FILENO : STDERR_FILENO;
@@ -279,7 +287,7 @@ static weft_status *start_process(launch *l, process *p, char **command, int ran
   }
   env_free(&env);
   if (st) return st;
-  setpgid(pid, pid); /* whichever of us comes first */
+  setpgid(pid, pid); /* parent or child, whichever runs first */
   p->pid = pid;
   p->has_ended = false;
   p->restart_at_ns = 0;
@@ -298,7 +306,7 @@ static void ask_to_end(process *p, int signal_number)
   signal_process(p, signal_number);
 }
 
-/* Asks the process of the highest rank that still runs to end; the next is asked when it has. */
+/* Asks the running process of the highest rank to end. The next one is asked when this one has ended. */
 static void stop_next(launch *l)
 {
   while (l->stop_next >= 0 && l->processes[l->stop_next].pid == 0) l->stop_next--;
@@ -321,7 +329,7 @@ static void say_how_ended(const launch *l, const process *p, int wait_status)
 {
   char name[256];
 
-  if (l->runner) /* its options do not name it */
+  if (l->runner) /* the options do not name the runner */
     snprintf(name, sizeof name, "the runner (%.*s)", (int)WEFT_MIN(strcspn(l->runner, " \t"), (size_t)200), l->runner);
   else
     snprintf(name, sizeof name, "rank %d", p->rank);
@@ -331,7 +339,8 @@ static void say_how_ended(const launch *l, const process *p, int wait_status)
     say("%s exited with %d", name, p->exit_code);
 }
 
-/* A task that failed, or whose process left without a word before the others did. */
+/* The task that the service reports as failed: one that gave an error, or whose process disappeared before the
+ * others did. */
 static const weft_coord_status_task *find_culprit(const weft_coord_status_report *report)
 {
   const weft_coord_status_task *found = NULL;
@@ -344,7 +353,8 @@ static const weft_coord_status_task *find_culprit(const weft_coord_status_report
   return found;
 }
 
-/* The runner's exit code says nothing of the ranks; those that joined the job are known to its service. */
+/* Says which ranks failed. The runner's exit code says nothing about ranks, but the service knows the tasks that
+ * joined the job. */
 static weft_status *say_which_rank(const launch *l)
 {
   weft_coord_agent_options options;
@@ -370,8 +380,8 @@ static weft_status *say_which_rank(const launch *l)
   return NULL;
 }
 
-/* While the others are stopped: peers notice that a process is killed sooner than its parent does, and exit; so the first
- * that ended need not be the one that failed first. */
+/* Stops the other processes for a moment and looks which one has ended. Peers notice the death of a process sooner
+ * than its parent does, and then exit: so the first exit that the launcher sees need not be the first failure. */
 static void ended_while_stopping(launch *l, const process *p, int wait_status)
 {
   bool was_asked = p->asked_by && (WTERMSIG(wait_status) == SIGTERM || WTERMSIG(wait_status) == p->asked_by);
@@ -390,7 +400,7 @@ static void process_ended(launch *l, process *p, int wait_status)
   p->exit_code = WIFSIGNALED(wait_status) ? EXIT_SIGNAL + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
   l->running--;
   for (int i = 0; i < STREAMS; i++)
-    while (p->streams[i].fd >= 0) { /* what it said last; a grandchild may keep the pipe open */
+    while (p->streams[i].fd >= 0) { /* the last output of the process; a grandchild may keep the pipe open */
       struct pollfd ready = {.fd = p->streams[i].fd, .events = POLLIN};
       if (poll(&ready, 1, 0) <= 0) break;
       read_stream(l, p, &p->streams[i]);
@@ -493,7 +503,7 @@ static void strike(launch *l, fault *f, int64_t now_ns)
 
 /* ---- the loop ---- */
 
-/* Does what is due; returns when the next thing is. */
+/* Performs the timed actions whose time has come; returns the time of the next one. */
 static int64_t do_due(launch *l)
 {
   int64_t now_ns = weft_now_ns(), next_ns = INT64_MAX;
@@ -545,7 +555,7 @@ static bool is_over(const launch *l)
   return true;
 }
 
-/* Of the job.  Who was lost from a recoverable one does not count while others reach the end. */
+/* The exit code of the job. Processes that a recoverable job lost do not count if others reach the end. */
 static int exit_code(const launch *l)
 {
   for (int i = 0; l->recoverable && i < l->count; i++)
@@ -606,7 +616,7 @@ static bool is_in_path(const char *program)
   return false;
 }
 
-/* The command that starts processes in the allocation we are in; NULL: we are in none. */
+/* The command that starts processes in the allocation that this process is in; NULL if there is no allocation. */
 static const char *find_runner(void)
 {
   static const char *const mpi_allocations[] = {"PBS_NODEFILE", "LSB_HOSTS", "LSB_MCPU_HOSTS", "PE_HOSTFILE"};
@@ -617,7 +627,7 @@ static const char *find_runner(void)
   return NULL;
 }
 
-/* Is this variable one that the processes want on whatever machine they are? */
+/* True for variables that the processes need on every machine. */
 static bool concerns_processes(const char *assignment)
 {
   static const char *const beginnings[] = {"WEFT_", "JAX_", "FI_", "XLA_FLAGS=", "PJRT_NAMES_AND_LIBRARY_PATHS="};
@@ -627,8 +637,9 @@ static bool concerns_processes(const char *assignment)
   return false;
 }
 
-/* One child, the runner, which numbers and minds the processes: RUNNER -n COUNT [env NAME=value ...] COMMAND.
- * srun hands the environment on; mpirun does so on its own machine only, and each kind of it has other options for more. */
+/* Starts the runner, which numbers and watches the processes: RUNNER -n COUNT [env NAME=value ...] COMMAND. srun
+ * passes the environment on to all machines. mpirun passes it on only on its own machine, and each MPI library has
+ * other options for more, so `env` carries the variables. */
 static weft_status *start_runner(launch *l, int count, char ***out_command)
 {
   static char number[16], runner[4096];
@@ -715,8 +726,8 @@ static weft_status *parse(launch *l, int argc, char **argv, bool *out_helped)
   return NULL;
 }
 
-/* What tells this job's processes from others.  Processes of a runner may be on other machines, and clients that cannot carry
- * a secret are then known by their hosts. */
+/* Makes the job's secret, which tells its processes from strangers. Processes of a runner may be on other machines;
+ * clients that cannot carry the secret are then recognised by their hosts. */
 static weft_status *protect(launch *l)
 {
   weft_coord_service_options *service = &l->service_options;
@@ -740,7 +751,7 @@ static weft_status *start_service(launch *l)
 
   l->service_options.task_count = l->count;
   l->service_options.recoverable = l->recoverable;
-  if (is_anywhere) l->service_options.address = "0.0.0.0:0"; /* the processes are on other machines */
+  if (is_anywhere) l->service_options.address = "0.0.0.0:0"; /* the processes may be on other machines */
   WEFT_TRY(weft_coord_service_start(&l->service_options, &l->service));
   l->address = weft_coord_service_address(l->service);
   if (!is_anywhere) return NULL;
@@ -761,7 +772,8 @@ static weft_status *run(launch *l)
 
   sigemptyset(&signals);
   for (size_t i = 0; i < WEFT_COUNT(watched); i++) sigaddset(&signals, watched[i]);
-  sigprocmask(SIG_BLOCK, &signals, &l->original_mask); /* before the service's thread: it inherits */
+  /* before the thread of the service starts, which inherits the signal mask */
+  sigprocmask(SIG_BLOCK, &signals, &l->original_mask);
   signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signal_fd < 0) return WEFT_ERR(RESOURCE_EXHAUSTED, "signalfd: %s", strerror(errno));
   if (!l->is_local && !l->runner) l->runner = find_runner();

@@ -1,4 +1,4 @@
-/* cli/compare.c -- results beside what files, the reference evaluator or another plugin give. */
+/* cli/compare.c -- compares results with files, with the reference evaluator, or with another plugin. */
 #include <config.h>
 
 #include <inttypes.h>
@@ -21,7 +21,7 @@ static void index_text(const hlo_shape *shape, int64_t index, char *buf, size_t 
     length += (size_t)snprintf(buf + length, size - length, "%s%" PRId64, i ? "," : "", at[i]);
 }
 
-/* |got - want|, infinite where one is NaN or infinite and the other is not the same. */
+/* |got - want|; infinity if exactly one of the two is a NaN or an infinity, or if they are different infinities. */
 static double difference(double got, double want)
 {
   if (isnan(got) || isnan(want)) return isnan(got) && isnan(want) ? 0 : INFINITY;
@@ -29,7 +29,7 @@ static double difference(double got, double want)
   return fabs(got - want);
 }
 
-/* Some roundings of the type, and what sums in another order add. */
+/* The default tolerance of a type: a few roundings, and what sums in another order add. */
 static double default_tolerance(weft_dtype type)
 {
   weft_dtype part = weft_dtype_is_complex(type) ? weft_dtype_component(type) : type;
@@ -43,14 +43,14 @@ static double default_tolerance(weft_dtype type)
   }
 }
 
-/* Says where `got` differs most and counts it; integers must be equal. */
+/* Says where `got` differs most from the expected result and counts the differing results. Integers must be equal. */
 static void compare(run_state *s, const char *what, int leaf, const hlo_literal *got, const hlo_literal *want)
 {
   int64_t count = got->data ? hlo_shape_elems(got->shape) : 0, worst = -1, wrong = 0;
   bool exact = weft_dtype_is_integer(got->shape->type) || got->shape->type == WEFT_PRED;
   double rtol = s->o->rtol < 0 ? default_tolerance(want->shape->type) : s->o->rtol, worst_excess = 0;
   double atol = s->o->atol < 0 ? rtol / 10 : s->o->atol;
-  FILE *out = s->o->json ? stderr : stdout; /* standard output is one JSON object then */
+  FILE *out = s->o->json ? stderr : stdout; /* standard output then consists of one JSON object */
   char where[256], got_text[256], want_text[256];
 
   if (!hlo_shape_equal(got->shape, want->shape, false)) {
@@ -105,7 +105,7 @@ static weft_status *compare_with_files(run_state *s)
   return NULL;
 }
 
-/* Arguments by parameter: leaves gathered into the tuples that the parameters are. */
+/* The arguments by parameter: the leaves are gathered into tuples where a parameter is one. */
 static weft_status *gather_argument(run_state *s, const hlo_shape *shape, int *leaf, const hlo_literal **out)
 {
   hlo_literal *tuple;
@@ -138,7 +138,7 @@ const hlo_literal *run_literal_leaf(const hlo_literal *lit, int leaf)
   return lit;
 }
 
-/* The same program and inputs on another plugin, device by device. */
+/* Runs the same program on the same inputs on another plugin, and compares device by device. */
 static weft_status *compare_with_plugin(run_state *s)
 {
   cli_session_options options;

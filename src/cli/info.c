@@ -1,4 +1,4 @@
-/* cli/info.c -- `weft info`: what this build is and what this machine offers. */
+/* cli/info.c -- `weft info`: describes this build, this machine, and every setting. */
 #include <config.h>
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "platform/registry.h"
 #include "pjrt/settings.h"
 
-/* Variables of others that mean something here. */
+/* Environment variables of other software that Weft obeys. */
 static const struct { const char *name, *help; } foreign[] = {
     {"XLA_FLAGS", "--xla_force_host_platform_device_count, --xla_dump_*, --xla_cpu_collective_*: as docs/jax.md says."},
     {"FI_PROVIDER", "The libfabric provider between nodes; libfabric's other FI_* variables apply too."},
@@ -42,7 +42,7 @@ static void read_choice(const char *path, char *choice, size_t size)
   fclose(in);
 }
 
-/* A setting: what it may be, and what it is now, with the reason where that is refused. */
+/* Prints a setting: its description, its allowed values, and its value, with the reason if the value is refused. */
 static void print_setting(const weft_option *o)
 {
   const char *now = getenv(o->name);
@@ -62,7 +62,8 @@ static void print_settings(void)
   for (const weft_option_table *const *t = pjrt_settings; *t; t++) {
     for (size_t i = 0; i < (*t)->count; i++) {
       const weft_option *o = &(*t)->options[i];
-      if (pjrt_settings_find(o->name, strlen(o->name)) == o) print_setting(o); /* service and agent share some */
+      /* the service and the agent share some of their settings */
+      if (pjrt_settings_find(o->name, strlen(o->name)) == o) print_setting(o);
     }
     printf("\n");
   }

@@ -1,4 +1,4 @@
-/* cli/inputs.c -- pseudo-random inputs that a program can do something sensible with. */
+/* cli/inputs.c -- pseudo-random inputs whose values suit the program. */
 #include <config.h>
 
 #include <math.h>
@@ -6,13 +6,13 @@
 
 #include "cli/program.h"
 
-/* What is known of an input's use. */
+/* What is known about the use of an input. */
 typedef struct use_facts {
-  int64_t bound;  /* as an index it must stay below this; INT64_MAX: not an index */
-  bool positive;  /* flows into log, sqrt, rsqrt or a divisor */
+  int64_t bound;  /* the input is an index and must stay below this; INT64_MAX: it is no index */
+  bool positive;  /* the input flows into log, sqrt, rsqrt or a divisor */
 } use_facts;
 
-/* One step of the walk: the value of leaf `leaf` of `instr`. */
+/* One step of the walk through the program: the value of leaf `leaf` of `instr`. */
 typedef struct place {
   const hlo_instr *instr;
   int leaf;
@@ -22,12 +22,12 @@ typedef struct walk {
   weft_arena *arena;
   place *stack;
   int depth, capacity;
-  int *seen; /* by instruction id: the number of the walk that last visited it, for single-leaf values */
+  int *seen; /* by instruction id: the number of the walk that last visited the instruction, for values of one leaf */
   int number;
   use_facts facts;
 } walk;
 
-enum { MAX_VISITS = 20000 }; /* of one input's walk: far uses say little */
+enum { MAX_VISITS = 20000 }; /* of the walk of one input: distant uses say little about its values */
 
 static weft_status *push(walk *w, const hlo_instr *instr, int leaf)
 {
@@ -48,7 +48,7 @@ static void note_bound(walk *w, int64_t bound)
   if (bound < w->facts.bound) w->facts.bound = WEFT_MAX(bound, 1);
 }
 
-/* The largest start that keeps every window of `sizes` inside `operand`, over the mapped dimensions. */
+/* The largest start index that keeps every window of `sizes` inside `operand`, over the mapped dimensions. */
 static int64_t start_bound(const hlo_shape *operand, const int64_t *sizes, hlo_ints map)
 {
   int64_t bound = INT64_MAX;
@@ -66,7 +66,7 @@ static int64_t scatter_bound(const hlo_instr *scatter)
   return bound;
 }
 
-/* Where operand `index` of `user` (leaf `leaf` of it) flows. */
+/* Follows the value of operand `index` of `user` (its leaf `leaf`). */
 static weft_status *follow(walk *w, const hlo_instr *user, int index, int leaf)
 {
   bool integer = weft_dtype_is_integer(hlo_shape_leaf(user->operands[index]->shape, leaf)->type);
@@ -115,7 +115,7 @@ static weft_status *follow(walk *w, const hlo_instr *user, int index, int leaf)
     return index >= 1 && index - 1 < user->called_count ? push(w, user->called[index - 1]->params[0], leaf) : NULL;
   case HLO_ADD:
   case HLO_MAXIMUM:
-    /* x + epsilon keeps its sign; index arithmetic keeps its size, more or less */
+    /* adding a small number keeps the sign; index arithmetic roughly keeps the size */
     return integer || hlo_is_constant_scalar(user->operands[1 - index], 0) ||
                    user->operands[1 - index]->op == HLO_CONSTANT || user->operands[1 - index]->op == HLO_BROADCAST
                ? push(w, user, 0)
@@ -137,7 +137,8 @@ static weft_status *follow(walk *w, const hlo_instr *user, int index, int leaf)
   }
 }
 
-/* Visits everything that the value of parameter leaf (param, leaf) is copied or computed into simply. */
+/* Visits all values that are copied from leaf `leaf` of parameter `param` or are computed from it by simple
+ * operations. */
 static weft_status *find_facts(walk *w, const hlo_instr *param, int leaf)
 {
   int visits = 0;
@@ -169,7 +170,8 @@ static cli_range range_of(const hlo_shape *shape, use_facts facts)
     return (cli_range){0, WEFT_MIN(high, top)};
   }
   if (facts.positive) return (cli_range){0.5, 1.5};
-  /* A weight [.., n] sums over all but its last dimension: keep that sum about as large as what goes in. */
+  /* A weight [.., n] is summed over all dimensions but its last: the values are scaled so that the sum stays about
+   * as large as its input. */
   for (int i = 0; i + 1 < shape->rank; i++) fan_in *= (double)WEFT_MAX(shape->dims[i], 1);
   return (cli_range){-sqrt(3 / fan_in), sqrt(3 / fan_in)};
 }
@@ -195,7 +197,7 @@ weft_status *cli_input_ranges(const hlo_module *module, weft_arena *arena, cli_r
   return NULL;
 }
 
-/* splitmix64's finaliser: a bijection of 64-bit words without visible structure. */
+/* The finaliser of splitmix64: a bijection of 64-bit words that leaves no visible structure. */
 static uint64_t scramble(uint64_t x)
 {
   x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -221,7 +223,7 @@ void cli_fill_input(const hlo_shape *shape, cli_range range, uint64_t seed, int 
   case WEFT_F32:
     for (int64_t i = 0; i < count; i++) ((float *)data)[i] = (float)uniform(key, i, range);
     break;
-  case WEFT_BF16: /* the two types of large inputs; the rest goes the general way */
+  case WEFT_BF16: /* the two types that large inputs have; all others take the general way */
     for (int64_t i = 0; i < count; i++)
       ((uint16_t *)data)[i] = (uint16_t)weft_float_encode(WEFT_BF16, (float)uniform(key, i, range));
     break;

@@ -1,4 +1,4 @@
-/* cli/inspect.c -- `weft inspect`: what becomes of a program on its way to machine code. */
+/* cli/inspect.c -- `weft inspect`: shows what each stage of compilation makes of a program. */
 #include <config.h>
 
 #include <errno.h>
@@ -19,15 +19,15 @@
 typedef struct inspect_options {
   const char *program;
   const char *emit;      /* hlo, hlo-proto, stablehlo */
-  const char *svg;       /* of the memory plan, or of the thunks */
-  const char *after;     /* print the module after this pass */
-  const char *kernel;    /* print this fusion's code */
+  const char *svg;       /* a drawing of the memory plan, or of the thunks */
+  const char *after;     /* print the module as it is after this pass */
+  const char *kernel;    /* print the code of this fusion */
   bool memory, passes, thunks, optimized, cost, flight;
   int64_t devices;
   weft_compile_options compile;
 } inspect_options;
 
-/* Something that needs the compiled program. */
+/* Output that needs the compiled program. */
 static bool wants_more(const inspect_options *o)
 {
   return o->optimized || o->passes || o->after || o->memory || o->thunks || o->kernel || o->cost;
@@ -40,7 +40,7 @@ static weft_status *set_order(void *out, const char *text)
   return buf_order_parse(text, &compile->order, &compile->budget_bytes);
 }
 
-/* What is not an option stays in argv[1], argv[2], ..., of which *argc counts one more. */
+/* Parses the options. Words that are not options stay in argv[1], argv[2], ...; *argc is one more than their number. */
 static weft_status *parse_options(int *argc, char **argv, inspect_options *o, bool *out_helped)
 {
   const cli_option options[] = {
@@ -87,10 +87,10 @@ static weft_status *emit(const inspect_options *o, const hlo_module *module)
   return WEFT_ERR(INVALID_ARGUMENT, "--emit: expected hlo, hlo-proto or stablehlo, got \"%s\"", o->emit);
 }
 
-/* What the pass observer prints to. */
+/* The state of the pass observer. */
 typedef struct observer {
   const inspect_options *o;
-  bool printed; /* the module after --after's pass, once */
+  bool printed; /* the module after the pass of --after, each time it runs */
   weft_status *st;
 } observer;
 
@@ -150,7 +150,8 @@ static weft_status *print_kernel(const char *name, const hlo_module *module)
   return NULL;
 }
 
-/* A kind of step: how many, bytes in and out, floating-point operations of dots and elementwise work. */
+/* One kind of step: its count, the bytes it reads and writes, and the floating-point operations of dots and of
+ * elementwise work. */
 static void print_cost(const hlo_module *module)
 {
   struct { int64_t count, bytes; } kinds[HLO_OPCODE_COUNT] = {0};

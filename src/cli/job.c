@@ -1,5 +1,6 @@
-/* cli/job.c -- joins a job of several processes: the place, the service where nobody brings one, the agent, the store for
- * the PJRT client, and a thread that tells this client who has died. */
+/* cli/job.c -- joins a job of several processes. It finds this process's place, serves the coordination service
+ * where nobody else does, connects the agent, gives the PJRT client its key-value store, and runs a thread that
+ * reports dead processes to the client. */
 #include <config.h>
 
 #include "cli/job.h"
@@ -11,11 +12,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 200 }; /* how often the watcher looks whether it is to end */
+enum { LOOK_MS = 200 }; /* how often the watching thread looks whether it must end */
 
 /* ---- the service ---- */
 
-/* Has this machine the address?  *out_literal: it is a number, not a name. */
+/* True if `host` is an address of this machine. *out_literal: `host` is a number and not a name. */
 static bool is_here(const char *host, bool *out_literal)
 {
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *list = NULL;
@@ -33,7 +34,8 @@ static bool is_here(const char *host, bool *out_literal)
   return found;
 }
 
-/* A name may mean loopback here and another address elsewhere: then on every interface. */
+/* The address to listen on. A name may mean loopback on this machine and another address on others: then the service
+ * listens on every interface. */
 static weft_status *serve(cli_job *job, const char *address, const char *port, bool literal)
 {
   weft_coord_service_options options;
@@ -48,12 +50,12 @@ static weft_status *serve(cli_job *job, const char *address, const char *port, b
   snprintf(any, sizeof any, "[::]:%.8s", port);
   st = weft_coord_service_start(&options, &job->service);
   if (!st) return NULL;
-  weft_status_free(st); /* a machine without IPv6, perhaps */
+  weft_status_free(st); /* the machine may have no IPv6 */
   snprintf(any, sizeof any, "0.0.0.0:%.8s", port);
   return weft_coord_service_start(&options, &job->service);
 }
 
-/* Process 0 serves at the address that all know, unless somebody does already. */
+/* Process 0 serves at the address that all processes know, unless a service answers there already. */
 static weft_status *serve_if_needed(cli_job *job)
 {
   const char *address = job->place.address, *colon = strrchr(address, ':');
@@ -124,13 +126,13 @@ weft_status *cli_job_join(cli_job *job)
 int cli_job_share(const cli_job *job, int total, int *out_first)
 {
   int count = job->place.process_count, id = cli_job_has_others(job) ? job->place.process_id : 0;
-  int each = total / count, more = total % count; /* the first ones have one more */
+  int each = total / count, more = total % count; /* the first processes have one device more */
 
   *out_first = each * id + WEFT_MIN(id, more);
   return each + (id < more);
 }
 
-/* ---- the store, as PJRT wants it ---- */
+/* ---- the key-value store, in PJRT's terms ---- */
 
 static PJRT_Error *fail(const PJRT_CallbackError *make, weft_status *st)
 {
@@ -218,7 +220,8 @@ static void *watch(void *arg)
     weft_coord_task_info *infos = NULL;
     size_t count = 0;
     weft_status *st = weft_coord_agent_watch(job->observer, &version, weft_deadline_after_ms(LOOK_MS), &infos, &count);
-    lost = (st && weft_status_code(st) != WEFT_DEADLINE_EXCEEDED) || (!st && version < 0); /* the service ends: `agent` says it */
+    /* when the service ends, `agent` reports it */
+    lost = (st && weft_status_code(st) != WEFT_DEADLINE_EXCEEDED) || (!st && version < 0);
     if (!st && count) tell(job, infos, count);
     weft_status_free(st);
     free(infos);

@@ -1,4 +1,5 @@
-/* cli/job.h -- this process among others that run the same program: `weft launch`, srun, mpirun, or WEFT_* variables by hand. */
+/* cli/job.h -- makes this process a member of a job: processes that run the same program, started by `weft launch`,
+ * by srun, by mpirun, or by hand with WEFT_* variables. */
 #ifndef WEFT_CLI_JOB_H
 #define WEFT_CLI_JOB_H
 
@@ -10,47 +11,47 @@
 #include "weft/pjrt_c_api.h"
 
 typedef struct cli_job {
-  weft_coord_cluster place;     /* process_count 1: this process is alone, and the rest is empty */
-  weft_coord_service *service;  /* in process 0, where no launcher brings one */
+  weft_coord_cluster place;     /* with process_count 1 this process is alone, and all that follows is empty */
+  weft_coord_service *service;  /* the service, if this process runs it: process 0 where no launcher does */
   weft_coord_agent *agent;
-  weft_coord_agent *observer;   /* sees the others' states also when `agent` has been told of a failure */
+  weft_coord_agent *observer;   /* an observer: it still sees the states of the others after `agent` has failed */
   weft_kv *kv;
-  int *tasks;                   /* [task_count] the processes as they were when all had come, */
-  int64_t *incarnations;        /* and which lives of them these are: as a launch says it to PJRT */
+  int *tasks;                   /* [task_count] the processes as they were when all had joined, */
+  int64_t *incarnations;        /* and their incarnations, in the form in which a launch gives them to PJRT */
   size_t task_count;
-  const PJRT_Api *api;          /* of the client that is told of deaths; NULL: nobody watches */
+  const PJRT_Api *api;          /* the client to which deaths are reported; NULL: none */
   PJRT_Client *client;
   pthread_t watcher;
-  atomic_bool over;             /* read by the watcher */
+  atomic_bool over;             /* read by the watching thread */
 } cli_job;
 
-/* Finds out from the environment (weft_coord_cluster_detect) and, where there are several processes, waits for them all.
- * *job is to be closed also after an error.
- * Errors: INVALID_ARGUMENT     an environment that is incomplete or makes no sense
- *         FAILED_PRECONDITION  the service's address is on another machine than process 0, and no launcher serves there
- *         and those of weft_coord_agent_connect */
+/* Reads the place of this process from the environment (weft_coord_cluster_detect). If the job has several
+ * processes, waits for all of them. *job must be closed also after an error. Errors:
+ *   INVALID_ARGUMENT     the environment is incomplete or contradicts itself
+ *   FAILED_PRECONDITION  the service's address is on another machine than process 0, and no launcher serves there
+ * and those of weft_coord_agent_connect. */
 WEFT_NODISCARD weft_status *cli_job_join(cli_job *job);
 
 static inline bool cli_job_has_others(const cli_job *job) { return job->place.process_count > 1; }
 
-/* This process's share of `total` devices; *out_first is the number of its first. */
+/* The number of devices of this process if the job has `total`; *out_first is the global number of the first one. */
 int cli_job_share(const cli_job *job, int total, int *out_first);
 
-/* The arguments by which a PJRT client of several processes finds the others. */
+/* The options with which a PJRT client of several processes finds the others. */
 void cli_job_give_store(const cli_job *job, PJRT_Client_Create_Args *args);
 
-/* Tells `client` (borrowed until cli_job_close) of processes that die, so that what waits for them ends. */
+/* Reports processes that die to `client` (borrowed until cli_job_close), so that operations that wait for them end. */
 WEFT_NODISCARD weft_status *cli_job_watch(cli_job *job, const PJRT_Api *api, PJRT_Client *client);
 
-/* Leaves.  Without an error it waits for the others; with `error` (borrowed) the others are told. */
+/* Leaves the job. Without an error it waits for the other processes; `error` (borrowed) is reported to them. */
 WEFT_NODISCARD weft_status *cli_job_leave(cli_job *job, const weft_status *error);
-void cli_job_unwatch(cli_job *job); /* before the client goes */
+void cli_job_unwatch(cli_job *job); /* call it before the client is destroyed */
 void cli_job_close(cli_job *job);
 
-/* How a job is protected: two lines. */
+/* Prints in two lines how the job is protected. */
 void cli_print_protection(FILE *out, const weft_coord_protection *protection);
 
-/* `weft info --job`: asks the coordination service that the environment names. */
+/* `weft info --job`: asks the coordination service that the environment names, and prints how the job is protected. */
 WEFT_NODISCARD weft_status *cli_print_job(FILE *out);
 
 #endif

@@ -29,7 +29,8 @@ static bool write_text(int fd, const char *text) { return write(fd, text, strlen
 
 /* ---- in memory ---- */
 
-/* Asks a child: /proc may be missing, mounted for another process namespace, or closed to this user's processes. */
+/* True if a child process can read this process's memory file: /proc may be missing, may be mounted for another
+ * process namespace, or may be closed to this user's processes. */
 static bool child_can_open(const char *file)
 {
   int wait_status = 0;
@@ -41,7 +42,7 @@ static bool child_can_open(const char *file)
   return pid > 0 && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
 }
 
-/* Leaves *out as it is where that does not work. */
+/* Makes the secret in memory. Leaves *out unchanged if that does not work. */
 static weft_status *make_in_memory(const char *text, cli_job_secret *out)
 {
   int fd = memfd_create("weft-job-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -62,7 +63,7 @@ static weft_status *make_in_memory(const char *text, cli_job_secret *out)
 
 /* ---- on disk ---- */
 
-/* Makes the folders of `path` down to the last, each for this user alone. */
+/* Makes the folders of `path` except the last component, accessible to this user alone. */
 static bool make_folders(char *path)
 {
   for (char *at = path + 1;; at++) {

@@ -1,4 +1,4 @@
-/* cli/main.c -- finds the subcommand and hands over. */
+/* cli/main.c -- finds the subcommand in its table and calls it. */
 #include <config.h>
 
 #include <stdio.h>
@@ -67,7 +67,7 @@ static int run(int argc, char **argv)
   }
   command = find_command(argv[1]);
   if (!command) return CLI_USAGE;
-  if (command->main != cli_info_main) { /* which says all that is wrong, not only the first */
+  if (command->main != cli_info_main) { /* the check reports every wrong setting, not only the first */
     weft_status *st = pjrt_settings_check();
     if (st) return cli_report(command->name, st);
   }

@@ -11,7 +11,7 @@ enum { COLUMN = 28, LONGEST_WORD = 63 };
 
 /* ---- help ---- */
 
-/* Lines of `text`, from the second on behind `indent` spaces. */
+/* Prints the lines of `text`; from the second line on, each stands behind `indent` spaces. */
 static void print_lines(const char *text, int indent, FILE *out)
 {
   for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
@@ -60,7 +60,7 @@ static weft_status *no_option(const cli_command *c, const char *word, size_t len
                   weft_guess_text(&guess, hint, sizeof hint), c->name);
 }
 
-/* Option `argv[*at]`, which moves on to its value. */
+/* Handles the option `argv[*at]`; *at moves on to its value. */
 static weft_status *take_option(const cli_command *c, int argc, char **argv, int *at)
 {
   const char *word = argv[*at];

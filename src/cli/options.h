@@ -1,4 +1,4 @@
-/* cli/options.h -- the options of a command as a table, which is its parser and its --help at once. */
+/* cli/options.h -- the options of a command as a table, from which both the parser and --help come. */
 #ifndef WEFT_CLI_OPTIONS_H
 #define WEFT_CLI_OPTIONS_H
 
@@ -7,30 +7,37 @@
 
 #include "base/options.h"
 
-/* One option: `--name VALUE` or `--name=VALUE`, or without `value` a switch, which makes *(bool *)out true. */
+/* One option: `--name VALUE` or `--name=VALUE`. Without `value` it is a switch that sets *(bool *)out to true. */
 typedef struct cli_option {
   const char *name;      /* with its hyphens */
-  const char *value;     /* what it takes, as --help calls it; NULL: nothing */
-  const char *help;      /* lines with '\n' between them; NULL: stands in the row before */
-  weft_option_type type; /* of *out, as the enum's comments say; integers are 0 to `most` where `most` is not 0 */
+  const char *value;     /* the name of the value in --help; NULL: the option takes none */
+  /* the help text, its lines separated by '
+   * '; NULL: the row before describes this option too */
+  const char *help;
+  /* the type of *out, as the enum's comments say; an integer is 0 to `most` if `most` is not 0 */
+  weft_option_type type;
   void *out;
-  weft_status *(*set)(void *out, const char *text); /* parses the value in place of `type`; may be given again */
+  /* parses the value in place of `type`; the option may be given several times */
+  weft_status *(*set)(void *out, const char *text);
   int64_t most;
 } cli_option;
 
 typedef struct cli_command {
   const char *name;      /* "run", "coord serve" */
-  const char *usage;     /* what follows the name */
-  const char *summary;   /* above the options, lines with '\n' between them */
+  const char *usage;     /* the usage text after the command's name */
+  /* the text above the options, its lines separated by '
+   * ' */
+  const char *summary;
   const cli_option *options;
   size_t option_count;
-  const char *notes;     /* below them; or NULL */
-  bool ends_at_words;    /* options end at the first word that is none: the rest is another command with its own */
+  const char *notes;     /* the text below the options, or NULL */
+  /* options end at the first word that is not one: the rest is another command with its own options */
+  bool ends_at_words;
 } cli_command;
 
-/* Takes the options out of argv, of which argv[0] is not looked at: *argc becomes 1 and the number of words that are left, and argv[*argc] NULL.
- * "--" ends them.  --help and -h print the help and set *out_helped; the rest of argv is not looked at then.
- * Errors: INVALID_ARGUMENT naming the option. */
+/* Removes the options from argv (argv[0] is not looked at). Afterwards *argc is one more than the number of words
+ * that are left, and argv[*argc] is NULL. "--" ends the options. --help and -h print the help, set *out_helped and
+ * ignore the rest of argv. Errors: INVALID_ARGUMENT naming the option. */
 WEFT_NODISCARD weft_status *cli_parse_options(const cli_command *command, int *argc, char **argv, bool *out_helped);
 
 #endif

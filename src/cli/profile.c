@@ -12,16 +12,16 @@
 
 enum { MOST_DEPTH = 32, LISTED = 20 };
 
-/* One execution of a step on a thread. */
+/* One execution of a step on one thread. */
 struct cli_span {
   rt_trace_record record;
-  int64_t self_ns;   /* without what ran inside it */
+  int64_t self_ns;   /* without the executions of other steps inside it */
   int thread, depth; /* 0, 1, ... */
 };
 
-/* All executions of a step. */
+/* All executions of one step. */
 struct cli_step {
-  const rt_trace_record *sample; /* for kind and name */
+  const rt_trace_record *sample; /* `names` numbers the steps by kind and name */
   int64_t count, self_ns;
 };
 
@@ -31,7 +31,7 @@ static int by_thread_and_time(const void *a, const void *b)
 
   if (x->thread != y->thread) return x->thread < y->thread ? -1 : 1;
   if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
-  return (x->end < y->end) - (x->end > y->end); /* the outer one first */
+  return (x->end < y->end) - (x->end > y->end); /* of two that begin together, the enclosing one comes first */
 }
 
 static int by_name(const void *a, const void *b)
@@ -57,7 +57,7 @@ void cli_profile_begin(cli_profile *p)
   p->begin = weft_now_ns();
 }
 
-/* Which span lies in which: depths, and time that is nobody else's. */
+/* Finds which executions lie inside which others: sets their depths and their own time. */
 static void nest(cli_profile *p)
 {
   cli_span *open[MOST_DEPTH];
@@ -124,7 +124,7 @@ static const hlo_instr *find_instr(const hlo_module *module, const char *name)
   return NULL;
 }
 
-/* The step's name, and the operation and the line of source that it comes from, where the program tells. */
+/* The step's name, with its operation and its line of source code if the program has them. */
 static const char *describe(const cli_step *step, const hlo_module *module, char *buf, size_t size)
 {
   const hlo_instr *instr = find_instr(module, step->sample->name);
@@ -188,7 +188,7 @@ static void draw_axis(double ms, double height, FILE *out)
             LEFT + at * scale, TOP - 12, at);
 }
 
-/* Pixels of the whole: a band for each thread, as many rows as its steps nest. */
+/* Draws the whole run: a band for each thread, with one row for each level of nested steps. */
 static double height_of(const cli_profile *p)
 {
   double height = TOP + 30;
@@ -227,7 +227,7 @@ weft_status *cli_profile_draw(const cli_profile *p, const char *title, FILE *out
       fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">thread %d</text>\n", LEFT - 8, y + 12, thread);
     }
     rows = WEFT_MAX(rows, span->depth + 1);
-    if (x + w <= drawn_to[span->depth] + 0.1) continue; /* nobody could see it: the file stays small */
+    if (x + w <= drawn_to[span->depth] + 0.1) continue; /* too narrow to be seen: leaving it out keeps the file small */
     draw_span(&span->record, x, y + span->depth * ROW, w, &key, out);
     drawn_to[span->depth] = x + w;
   }

@@ -1,4 +1,4 @@
-/* cli/program.c -- reading a program of any format. */
+/* cli/program.c -- reads a program of any format. */
 #include <config.h>
 
 #include "cli/program.h"
@@ -13,9 +13,9 @@
 #include "hlo/text.h"
 #include "stablehlo/stablehlo.h"
 
-/* A serialized message starts with a field tag, which in XLA's messages is a control character.  The tag of an
- * HloModuleProto's name, 0x0a, is a newline too: then one of the tags and lengths behind it decides, since text has no
- * control characters but white space. */
+/* True if the bytes are a serialised HloModuleProto. A serialised message starts with a field tag, which in XLA's
+ * messages is a control character. The tag of the module's name, 0x0a, is also a newline. In that case one of the
+ * tags and lengths behind it decides, because text has no control characters except white space. */
 static bool looks_like_proto(const char *data, size_t size)
 {
   if (size == 0 || (unsigned char)data[0] >= 0x20) return false;
@@ -24,9 +24,10 @@ static bool looks_like_proto(const char *data, size_t size)
   return false;
 }
 
-enum { MOST_INPUTS = 4096, MOST_KNOWN = 64 /* elements of an argument that may be sizes */ };
+enum { MOST_INPUTS = 4096, MOST_KNOWN = 64 /* the greatest number of elements of an argument that may hold sizes */ };
 
-/* An .npy file as a shape, whose type is WEFT_INVALID if NumPy has no name for it, and as a value if it may be sizes. */
+/* Reads an .npy file as a shape (its type is WEFT_INVALID if NumPy has no name for it), and as a value if it may
+ * hold sizes. */
 static weft_status *read_refinement(weft_arena *arena, const char *path, const hlo_shape **out_shape,
                                     const hlo_literal **out_value)
 {
@@ -46,7 +47,7 @@ static weft_status *read_refinement(weft_arena *arena, const char *path, const h
   return st;
 }
 
-/* A StableHLO program; its unknown dimensions follow from the inputs. */
+/* Reads a StableHLO program; its unknown dimensions follow from the inputs. */
 static weft_status *parse_stablehlo(const char *data, size_t size, weft_arena *arena, int count, const char *const *inputs,
                                     bool *out_refined, hlo_module **out_module)
 {
@@ -72,7 +73,8 @@ static weft_status *parse_program(const char *data, size_t size, hlo_module **ou
   return hlo_parse(data, size, out_module);
 }
 
-/* Parameters and results become row-major, as arrays in .npy files are, whatever layouts the entry asks for. */
+/* Makes parameters and results row-major, as arrays in .npy files are, whatever layouts the entry computation asks
+ * for. */
 static weft_status *use_row_major(hlo_module *module)
 {
   const hlo_computation *entry = module->entry;

@@ -1,4 +1,4 @@
-/* cli/progress.h -- one line on a terminal while a compilation takes long. */
+/* cli/progress.h -- a line on the terminal while a compilation takes long. */
 #ifndef WEFT_CLI_PROGRESS_H
 #define WEFT_CLI_PROGRESS_H
 
@@ -12,8 +12,8 @@ typedef struct cli_progress {
   pthread_t thread;
 } cli_progress;
 
-/* From a second on the line says for how long the compilation has been going on; it is gone when the compilation ends.
- * Nothing happens unless standard error is a terminal. */
+/* After one second the line says how long the compilation has taken so far; it disappears when the compilation ends.
+ * Nothing is printed unless standard error is a terminal. */
 void cli_progress_begin(cli_progress *p);
 void cli_progress_end(cli_progress *p);
 

@@ -1,4 +1,4 @@
-/* cli/protection.c -- how a job is protected, in words. */
+/* cli/protection.c -- describes how a job is protected. */
 #include <config.h>
 
 #include <inttypes.h>

@@ -32,7 +32,7 @@ static summary summarise(const hlo_literal *value)
   return s;
 }
 
-enum { SHOWN = 20 }; /* elements printed in full */
+enum { SHOWN = 20 }; /* arrays of up to this many elements are printed in full */
 
 void run_print_values(const run_state *s)
 {

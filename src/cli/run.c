@@ -1,4 +1,4 @@
-/* cli/run.c -- `weft run`: compile a program, run it on given or generated inputs, say what came out. */
+/* cli/run.c -- `weft run`: compiles a program, runs it on given or generated inputs, and reports its results. */
 #include <config.h>
 
 #include <errno.h>
@@ -94,7 +94,7 @@ static weft_status *make_directory(const char *path)
   return NULL;
 }
 
-/* How many devices the job has where the program does not say. */
+/* The number of devices of the job, for programs that do not state one. */
 static int devices_of_job(const run_state *s)
 {
   const char *each = getenv("WEFT_NUM_DEVICES");
@@ -141,7 +141,7 @@ static weft_status *compile(run_state *s)
   return NULL;
 }
 
-/* Leaf `leaf` of the program's parameters, whole. */
+/* The shape of leaf `leaf` of the program's parameters, before partitioning. */
 static const hlo_shape *param_leaf(const run_state *s, int leaf)
 {
   const hlo_computation *entry = s->program.module->entry;
@@ -154,7 +154,7 @@ static const hlo_shape *param_leaf(const run_state *s, int leaf)
   return NULL;
 }
 
-/* An .npy file as a literal of type `type`. */
+/* Reads an .npy file as a literal of type `type`. */
 weft_status *run_read_literal(run_state *s, const char *path, weft_dtype type, hlo_literal **out_value)
 {
   weft_npy array;
@@ -232,7 +232,7 @@ static weft_status *draw_timeline(const run_state *s)
   return st;
 }
 
-/* One more run, recorded: recording takes time, so none of those that are timed. */
+/* Runs the program once more with recording on. Recording takes time, so this run is not one of the timed ones. */
 static weft_status *profile(run_state *s)
 {
   weft_status *st;
@@ -265,8 +265,8 @@ static weft_status *run(run_state *s)
   return cli_session_fetch(&s->session, s->values);
 }
 
-/* A program that runs others on several devices (StableHLO's interpreter.run_parallel) and checks what they give: the
- * evaluator goes through it, the others are compiled. */
+/* A program that runs other programs on several devices (StableHLO's interpreter.run_parallel) and checks their
+ * results. The evaluator interprets the program itself; the programs that it runs are compiled. */
 static weft_status *run_driver(run_state *s)
 {
   const hlo_module *module = s->program.module;
@@ -339,7 +339,8 @@ int cli_run_main(int argc, char **argv)
   weft_status *left = cli_job_leave(&state.job, st);
   if (st) weft_status_free(left);
   else st = left;
-  if (strncmp(weft_status_message(st), "check.", 6) == 0) state.differences++; /* the program's own test failed */
+  /* the check in the program itself failed */
+  if (strncmp(weft_status_message(st), "check.", 6) == 0) state.differences++;
   exit_code = cli_report("run", st);
   if (state.differences && exit_code != CLI_USAGE) exit_code = CLI_DIFFERENT;
   fini(&state);

@@ -11,9 +11,9 @@
 #include "hlo/proto.h"
 #include "pjrt/compile.pb-c.h"
 
-const PJRT_Api *GetPjrtApi(void); /* src/pjrt/plugin.c is part of this program */
+const PJRT_Api *GetPjrtApi(void); /* of src/pjrt/plugin.c, which is linked into this program */
 
-/* Takes the plugin's error; NULL for NULL. */
+/* Takes the plugin's error and returns it as a status; NULL for NULL. */
 static weft_status *status_of(const PJRT_Api *api, PJRT_Error *error)
 {
   PJRT_Error_Message_Args text = {.struct_size = sizeof text, .error = error};
@@ -29,11 +29,12 @@ static weft_status *status_of(const PJRT_Api *api, PJRT_Error *error)
   return st;
 }
 
-/* Declares `var`, the arguments of a call, and calls; leaves the function on an error. */
+/* Declares `var` as the arguments of a PJRT function, calls the function, and returns from the surrounding function
+ * if it fails. */
 #define CALL(s, var, name, ...)                                                        \
   PJRT_##name##_Args var = {.struct_size = sizeof var, __VA_ARGS__};                   \
   WEFT_TRY_NOTE(status_of((s)->api, (s)->api->PJRT_##name(&var)), "PJRT_" #name " of %s", (s)->plugin)
-/* For what is on its way out: an error changes nothing. */
+/* The same for calls that release something: their errors are ignored. */
 #define DESTROY(s, name, member, handle)                                                                             \
   do {                                                                                                               \
     PJRT_##name##_Destroy_Args args_ = {.struct_size = sizeof args_, .member = (handle)};                            \
@@ -74,7 +75,8 @@ static weft_status *make_client(cli_session *s, const cli_session_options *o)
   PJRT_NamedValue options[4];
   PJRT_Client_Create_Args args = {.struct_size = sizeof args, .create_options = options};
 
-  if (o->devices > 0) options[args.num_options++] = int_option("cpu_device_count", o->devices); /* XLA's plugin knows it too */
+  /* an option that XLA's plugin knows too */
+  if (o->devices > 0) options[args.num_options++] = int_option("cpu_device_count", o->devices);
   if (o->threads > 0) options[args.num_options++] = int_option("num_threads", o->threads);
   if (o->job) {
     options[args.num_options++] = int_option("node_id", o->job->place.process_id);
@@ -90,7 +92,7 @@ static weft_status *make_client(cli_session *s, const cli_session_options *o)
 
 enum { MAX_DEVICES = 1024 };
 
-/* Devices as the plugin assigns them, by partition and then replica. */
+/* The devices as the plugin assigns them, by partition and then by replica. */
 static weft_status *fill_assignment(cli_session *s, const cli_session_options *o, PjrtPb__DeviceAssignment *out)
 {
   int count = (int)(o->replicas * o->partitions), *ids = WEFT_ARENA_ARRAY(s->arena, int, count);
@@ -199,7 +201,7 @@ void cli_session_close(cli_session *s)
   DESTROY(s, Executable, executable, s->exe);
   DESTROY(s, LoadedExecutable, executable, s->loaded);
   DESTROY(s, Client, client, s->client);
-  /* the library stays: its threads may still be on their way out of it */
+  /* the library stays loaded, because its threads may still be running its code */
   *s = (cli_session){0};
 }
 
@@ -236,7 +238,7 @@ weft_status *cli_session_put(cli_session *s, hlo_literal *const *arguments)
   return NULL;
 }
 
-/* Takes the event.  Its end is the business of what it stands for: collectives have time limits. */
+/* Takes the event. The wait itself needs no limit: collectives, which the event waits for, have theirs. */
 static weft_status *await(cli_session *s, PJRT_Event *event)
 {
   PJRT_Event_Await_Args args = {.struct_size = sizeof args, .event = event};

@@ -31,11 +31,12 @@ int cli_report(const char *command, weft_status *st)
 
 void cli_open_standard_streams(void)
 {
-  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) /* opened the wrong way round: using one of them is an error still */
+  /* a stream opened in the wrong direction: using it still gives an error */
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
     if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
 }
 
-static int lost_error; /* errno of output that was lost, or 0 */
+static int lost_error; /* the errno of output that could not be written, or 0 */
 
 void cli_output_lost(int error)
 {
