@@ -1,4 +1,4 @@
-/* cpu/compiler.c -- HLO to an executable: the CPU's passes, its kernels, and its target for src/lower. */
+/* cpu/compiler.c -- compiles HLO to an executable: the CPU's passes, its kernels, and its target for src/lower. */
 #include <config.h>
 
 #include "base/log.h"
@@ -43,7 +43,8 @@ static weft_status *reducer(void *ctx, const hlo_computation *computation, weft_
   return NULL;
 }
 
-/* An operation without a kernel of its own: the library's, or the reference evaluator where it has none. */
+/* Makes the thunk of an operation without a compiled kernel: a library kernel, or the reference evaluator where the
+ * library has none. */
 static weft_status *make_without_kernel(low_step *step, rt_thunk **out)
 {
   const hlo_instr *instr = step->instr;
@@ -52,7 +53,8 @@ static weft_status *make_without_kernel(low_step *step, rt_thunk **out)
 
   if (maker) {
     weft_status *st = maker->make(step, out);
-    if (weft_status_code(st) != WEFT_UNIMPLEMENTED || instr->op == HLO_CUSTOM_CALL) return st; /* the evaluator knows no targets */
+    /* the evaluator does not know what a custom-call target means */
+    if (weft_status_code(st) != WEFT_UNIMPLEMENTED || instr->op == HLO_CUSTOM_CALL) return st;
     WEFT_LOG("cpu", DEBUG, "\"%s\" goes to the reference evaluator: %s", instr->name, weft_status_message(st));
     weft_status_free(st);
   }
@@ -76,7 +78,7 @@ static weft_status *make(void *ctx, low_step *step, rt_thunk **out)
   }
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------- */
+/* ---- the compiler ------------------------------------------------------------------------------------------------ */
 
 static void free_code(void *code) { gen_code_free(code); }
 

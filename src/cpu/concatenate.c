@@ -1,5 +1,6 @@
-/* concatenate of many operands: a table of what goes where, and copies.  A compiled kernel would have a loop for each
- * operand; those of few operands are fused with what makes and takes them. */
+/* cpu/concatenate.c -- concatenation of many operands by a table of places and copies. A compiled kernel would need
+ * one loop for each operand, so only concatenations of few operands are compiled, fused with their producers and
+ * consumers. */
 #include <config.h>
 
 #include <string.h>
@@ -10,7 +11,7 @@
 
 enum { TASK_BYTES = 1 << 18 };
 
-/* The result is `rows` rows; operand i gives bytes at[i] .. at[i + 1] of each. */
+/* The result has `rows` rows. In each row, operand i provides the bytes from at[i] to at[i + 1]. */
 typedef struct concatenate_thunk {
   rt_thunk base;
   int count;
@@ -23,7 +24,7 @@ typedef struct concatenate_job {
   void *const *args; /* operands, then the result */
 } concatenate_job;
 
-/* A piece is one operand's part of one row. */
+/* A piece is the part that one operand provides of one row. */
 static void concatenate_task(void *ctx, int64_t task)
 {
   const concatenate_job *job = ctx;

@@ -1,4 +1,4 @@
-/* Convolution as products of matrices: see conv.h.
+/* cpu/conv.c -- convolution as products of matrices: see conv.h.
  *
  * Arrays are brought into canonical order where they are not: input [batch, space, features], kernel [space, in, out],
  * output [batch, space, features].  Then each group is   out[pixels, out] = patches[pixels, taps * in] . kernel[taps * in, out]
@@ -18,16 +18,16 @@
 #include "cpu/hot.h"
 
 enum {
-  PATCH_BYTES = 2 << 20,      /* of a task's patches, but at least MIN_ROWS */
+  PATCH_BYTES = 2 << 20,      /* most bytes of the patches of one task, unless MIN_ROWS rows need more */
   MIN_ROWS = 48,
   TASK_MFLOPS = 50,
   SMALL_TASK_ROWS = 256,
-  DIRECT_FEATURES = 12,       /* at most this many output features a group: loops */
+  DIRECT_FEATURES = 12,       /* groups with at most this many output features run as loops */
   MAX_DIRECT_TAPS = 256,
   VECTOR_BYTES = 64,
   MOST_PHASES = 256,
 };
-#define SMALL_TASK 0.1 /* of TASK_MFLOPS: some 50 us */
+#define SMALL_TASK 0.1 /* of TASK_MFLOPS: some 50 us of work */
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 
@@ -50,7 +50,8 @@ static bool plan_order(cpu_transpose *t, const hlo_shape *shape, const int64_t *
   return changes;
 }
 
-/* The copy of the canonical result into the order asked for: result dimension dims[d] is canonical dimension d. */
+/* Sets up the copy of the canonical result into the order that the instruction asks for: result dimension dims[d] is
+ * canonical dimension d. */
 static bool plan_result_order(cpu_transpose *t, const hlo_shape *out, const int64_t *dims)
 {
   int64_t step = 1;
@@ -75,7 +76,7 @@ static bool is_plain(const cpu_conv *c)
   return true;
 }
 
-/* Output pixels so far apart along a dimension meet the same taps. */
+/* The distance along a dimension at which output pixels meet the same taps. */
 static int64_t phase_step(const hlo_window_dim *w) { return w->base_dilation / weft_gcd(w->stride, w->base_dilation); }
 
 static void plan_tasks(cpu_conv *c)
@@ -84,12 +85,12 @@ static void plan_tasks(cpu_conv *c)
   int64_t lhs_bytes = (int64_t)weft_dtype_bytes(c->lhs_type);
   double flops_per_row = 2.0 * (double)k * (double)c->out_features * (c->direct ? (double)c->groups : 1);
 
-  double most = TASK_MFLOPS * 1e6 / WEFT_MAX(flops_per_row, 1.0); /* of few rows, reading the kernel would weigh */
+  double most = TASK_MFLOPS * 1e6 / WEFT_MAX(flops_per_row, 1.0); /* with few rows, reading the kernel would dominate */
   c->rows_per_task = (int64_t)WEFT_MIN(most, WEFT_MAX(most * SMALL_TASK, SMALL_TASK_ROWS));
   if (!c->plain && !c->direct)
     c->rows_per_task = WEFT_MIN(c->rows_per_task, PATCH_BYTES / WEFT_MAX(1, k * lhs_bytes));
   c->rows_per_task = WEFT_ALIGN_UP(WEFT_MAX(c->rows_per_task, MIN_ROWS), 16);
-  int64_t tasks = WEFT_MAX(1, (rows + c->rows_per_task - 1) / c->rows_per_task); /* of nearly the same size */
+  int64_t tasks = WEFT_MAX(1, (rows + c->rows_per_task - 1) / c->rows_per_task); /* tasks of nearly the same size */
   c->rows_per_task = WEFT_MAX(1, WEFT_MIN(WEFT_ALIGN_UP((rows + tasks - 1) / tasks, 16), rows));
   c->tasks_per_group = (rows + c->rows_per_task - 1) / c->rows_per_task;
   c->patch_bytes = c->plain || c->direct ? 0 : WEFT_ALIGN_UP(c->rows_per_task * k * lhs_bytes, 64);
@@ -152,13 +153,14 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
   c->scratch_bytes = c->out_at + (c->order_out ? hlo_shape_bytes(out) : 0);
 
   bool same_type = lhs->type == out->type && rhs->type == out->type;
-  c->plain = is_plain(c); /* also without spatial dimensions */
+  c->plain = is_plain(c); /* holds for convolutions without spatial dimensions too */
   c->direct = c->groups > 1 && c->out_features <= DIRECT_FEATURES && same_type && n > 0 && c->taps <= MAX_DIRECT_TAPS &&
               (out->type == WEFT_F32 || out->type == WEFT_F64 ||
                (out->type == WEFT_BF16 && c->in_features == 1 && c->out_features == 1));
   int64_t phases = 1;
   for (int d = 0; d < n && phases <= MOST_PHASES; d++) phases *= WEFT_MIN(phase_step(&c->window[d]), MOST_PHASES + 1);
-  /* What meets holes only is set to zero, which f8e8m0fnu has not: sums of that type go the way that makes NaN of nothing. */
+  /* Output pixels that meet holes only are set to zero. f8e8m0fnu has no zero, so sums of that type take the general
+   * way, which gives NaN for an empty sum. */
   c->by_phase = phases > 1 && phases <= MOST_PHASES && !c->direct && !c->by_plane && c->out_type != WEFT_F8E8M0FNU;
   if (c->by_phase) { /* the taps of one class */
     c->phase_rhs_at = WEFT_ALIGN_UP(c->scratch_bytes, 64);
@@ -173,20 +175,20 @@ weft_status *cpu_conv_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_s
 
 /* ---- running ------------------------------------------------------------------------------------------------------- */
 
-/* A class of output pixels: from `start` on, `step` apart, in an output of `size`. */
+/* A class of output pixels: those at `start`, `start + step`, ... in an output of `size`. */
 typedef struct conv_phase {
   int64_t start[HLO_MAX_RANK], step[HLO_MAX_RANK], size[HLO_MAX_RANK];
 } conv_phase;
 
 typedef struct conv_job {
   const cpu_conv *c;
-  const conv_phase *phase; /* or NULL: all output pixels */
+  const conv_phase *phase; /* NULL: all output pixels */
   const char *lhs, *rhs;
   char *out;
   atomic_bool failed;
 } conv_job;
 
-/* Where tap `tap` of output place `at` reads along one dimension of the input; -1: padding or a hole. */
+/* The input place that tap `tap` of output place `at` reads along one dimension; -1: padding or a hole. */
 static inline int64_t input_place(const hlo_window_dim *w, int64_t taps, int64_t size, int64_t at, int64_t tap)
 {
   int64_t x = at * w->stride + (w->reversal ? taps - 1 - tap : tap) * w->window_dilation - w->pad_low;
@@ -199,8 +201,8 @@ static inline int64_t input_place(const hlo_window_dim *w, int64_t taps, int64_t
   return x < size ? x : -1;
 }
 
-/* Which input pixel tap `tap` (an index into the kernel) of output pixel `at` reads, by the first `dims` dimensions; -1:
- * padding or a hole. */
+/* The input pixel that tap `tap` (an index into the kernel) of output pixel `at` reads, counted over the first
+ * `dims` dimensions; -1: padding or a hole. */
 static int64_t input_pixel(const cpu_conv *c, int dims, const int64_t *at, const int64_t *tap)
 {
   int64_t pixel = 0;
@@ -251,9 +253,9 @@ static CPU_INLINE void copy_run(char *to, const char *from, int64_t bytes)
   }
 }
 
-/* The taps along the last spatial dimension for `count` output pixels side by side, the first of them at x: `to` is where
- * they belong in the first pixel's patch, `line` the input's line that they read, NULL where that is padding or a hole.
- * Taps are neighbours in memory where nothing is dilated or reversed. */
+/* Copies the taps along the last spatial dimension for `count` neighbouring output pixels, the first of them at x.
+ * `to` is their place in the first pixel's patch. `line` is the line of the input that they read; NULL if it is
+ * padding or a hole. Without dilation and reversal the taps are neighbours in memory. */
 static CPU_HOT void patch_lines(const cpu_conv *c, const char *line, int64_t x, int64_t count, char *to, int64_t patch_bytes)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), run = c->in_features * bytes, pixel_bytes = c->lhs_features * bytes;
@@ -266,9 +268,10 @@ static CPU_HOT void patch_lines(const cpu_conv *c, const char *line, int64_t x, 
     int64_t first = (x + i) * w.stride - w.pad_low; /* may be outside */
     if (!line) {
       memset(to, 0, (size_t)(taps * run));
-    } else if (dense && run == pixel_bytes) { /* lo .. hi are the taps inside */
+    } else if (dense && run == pixel_bytes) { /* the taps lo .. hi are inside the input */
       int64_t lo = WEFT_MIN(taps, WEFT_MAX(0, -first)), hi = WEFT_MAX(lo, WEFT_MIN(taps, size - first));
-      if (lo > 0) memset(to, 0, (size_t)(lo * run)); /* most patches touch no edge, and a call costs as much as a short run */
+      /* most patches touch no edge of the input, and a call of memcpy costs as much as a short loop */
+      if (lo > 0) memset(to, 0, (size_t)(lo * run));
       copy_run(to + lo * run, line + (first + lo) * run, (hi - lo) * run);
       if (hi < taps) memset(to + hi * run, 0, (size_t)((taps - hi) * run));
     } else {
@@ -281,7 +284,8 @@ static CPU_HOT void patch_lines(const cpu_conv *c, const char *line, int64_t x, 
   }
 }
 
-/* patches[rows, taps, in_features] for rows first.. of a group; `lhs` points at the group's first feature, batch 0. */
+/* Fills patches[rows, taps, in_features] for the rows from `first` on of a group. `lhs` points at the group's first
+ * feature in batch 0. */
 static void make_patches(const cpu_conv *c, const char *lhs, int64_t first, int64_t rows, char *patches)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), pixel_bytes = c->lhs_features * bytes, at[HLO_MAX_RANK];
@@ -300,7 +304,7 @@ static void make_patches(const cpu_conv *c, const char *lhs, int64_t first, int6
   }
 }
 
-/* Puts rows first.. of a class where they belong in the output, whose features begin at `out`. */
+/* Writes the rows from `first` on of a class to their places in the output, whose features begin at `out`. */
 static void spread_rows(const cpu_conv *c, const conv_phase *p, int64_t first, int64_t rows, const char *from, char *out)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(c->out_type), run = c->out_features * bytes, at[HLO_MAX_RANK];
@@ -315,7 +319,8 @@ static void spread_rows(const cpu_conv *c, const conv_phase *p, int64_t first, i
   }
 }
 
-/* One group's rows first..; the group's place among feature groups and batch groups alike gives its output features. */
+/* Computes the rows from `first` on of one group. The group's index, among feature groups and batch groups alike,
+ * gives its output features. */
 static void gemm_task(void *ctx, int64_t task)
 {
   conv_job *job = ctx;
@@ -327,11 +332,13 @@ static void gemm_task(void *ctx, int64_t task)
   const char *lhs = job->lhs + lhs_at * lhs_bytes, *rhs = job->rhs + features_at * rhs_bytes;
   char *out = job->out + ((job->phase ? 0 : first * c->all_features) + features_at) * out_bytes;
   cpu_gemm gemm = c->gemm;
-  int64_t rows_at = c->patch_bytes + WEFT_ALIGN_UP(WEFT_MAX(1, gemm.scratch_bytes), 64); /* of a class: to be spread */
+  /* the rows of a class, which are then spread over the output */
+  int64_t rows_at = c->patch_bytes + WEFT_ALIGN_UP(WEFT_MAX(1, gemm.scratch_bytes), 64);
   char *scratch = rt_thread_scratch(rows_at + (job->phase ? c->rows_per_task * c->out_features * out_bytes : 0));
 
   if (!scratch) {
-    atomic_store_explicit(&job->failed, true, memory_order_relaxed); /* read after the loop's join */
+    /* written by tasks; read after the parallel loop has ended */
+    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
     return;
   }
   gemm.m = WEFT_MIN(c->rows_per_task, c->batch * c->out_pixels - first);
@@ -346,8 +353,8 @@ static void gemm_task(void *ctx, int64_t task)
   if (job->phase) spread_rows(c, job->phase, first, gemm.m, to, out);
 }
 
-/* The taps along one dimension that output places `start` + i * phase_step meet outside of holes, as the window of a
- * convolution without base dilation; their numbers, ascending, in `taps`. */
+/* Finds the taps along one dimension that the output places `start` + i * phase_step meet outside of holes, and
+ * describes them as the window of a convolution without base dilation. Their numbers, ascending, go to `taps`. */
 static hlo_window_dim phase_window(const hlo_window_dim *w, int64_t start, int64_t size, int64_t *taps)
 {
   hlo_window_dim of = *w;
@@ -357,7 +364,7 @@ static hlo_window_dim phase_window(const hlo_window_dim *w, int64_t start, int64
   for (int64_t tap = 0; tap < size; tap++) {
     int64_t place = w->reversal ? size - 1 - tap : tap, x = start * w->stride + place * w->window_dilation - w->pad_low;
     if (x % w->base_dilation != 0) continue;
-    if (of.size == 0 || w->reversal) first = x / w->base_dilation; /* of the least place */
+    if (of.size == 0 || w->reversal) first = x / w->base_dilation; /* of the first output place */
     taps[of.size++] = tap;
   }
   of.pad_low = -first;
@@ -367,7 +374,7 @@ static hlo_window_dim phase_window(const hlo_window_dim *w, int64_t start, int64
   return of;
 }
 
-/* The class of output pixels from p->start on.  False without memory. */
+/* The class of output pixels that begins at p->start. False without memory. */
 static bool run_phase(const conv_job *job, rt_pool *pool, conv_phase *p, char *kernel)
 {
   cpu_conv c = *job->c;
@@ -409,14 +416,15 @@ static bool run_phases(const conv_job *job, rt_pool *pool, char *kernel)
     p.step[d] = phase_step(&c->window[d]);
     classes[d] = WEFT_MIN(p.step[d], p.size[d]);
   }
-  memset(job->out, 0, (size_t)(c->batch * c->out_pixels * c->all_features) * weft_dtype_bytes(c->out_type)); /* what meets holes only */
+  /* output pixels that meet holes only */
+  memset(job->out, 0, (size_t)(c->batch * c->out_pixels * c->all_features) * weft_dtype_bytes(c->out_type));
   do done = run_phase(job, pool, &p, kernel);
   while (done && next_index(c->spatial, classes, p.start));
   return done;
 }
 
-/* One output pixel of the direct form: tap t reads the input from `in` + offset[t] on; `kernel` is [taps, in, out] of the
- * type of the sums, and row[t] the tap's place in it.  Taps outside are not in the lists. */
+/* One output pixel of the direct form. Tap t reads the input from `in` + offset[t] on. `kernel` is [taps, in, out]
+ * in the type of the sums, and row[t] is the tap's place in it. Taps outside the input are not in the lists. */
 typedef struct direct_pixel {
   const char *in;
   const void *kernel;
@@ -424,7 +432,7 @@ typedef struct direct_pixel {
   int64_t offset[MAX_DIRECT_TAPS], row[MAX_DIRECT_TAPS];
 } direct_pixel;
 
-/* out[g] = sum over t of in[t][g] * kernel[t][g]: depthwise. */
+/* Depthwise: out[g] = sum over t of in[t][g] * kernel[t][g]. */
 #define DEPTHWISE(name, elem, sum, LOAD)                                                                          \
   static CPU_HOT void name(const direct_pixel *p, int64_t groups, sum *restrict out)                              \
   {                                                                                                               \
@@ -442,7 +450,7 @@ typedef struct direct_pixel {
       *(vec *)(out + g) = s0;                                                                                     \
       *(vec *)(out + g + LANES) = s1;                                                                             \
     }                                                                                                             \
-    for (; g < groups; g += LANES) { /* what is left, by way of padded vectors */                                 \
+    for (; g < groups; g += LANES) { /* the remaining features, in padded vectors */                                 \
       size_t count = (size_t)WEFT_MIN(LANES, groups - g);                                                         \
       elem x[LANES] = {0};                                                                                        \
       vec s = {0}, k = {0};                                                                                       \
@@ -481,7 +489,7 @@ DIRECT(direct_f64, double)
 
 static bool is_depthwise(const cpu_conv *c) { return c->in_features == 1 && c->out_features == 1; }
 
-/* Lists the taps inside for output pixel `at`, from the image's first pixel on. */
+/* Lists the taps of output pixel `at` that are inside the input, as offsets from the image's first pixel. */
 static void list_taps(const cpu_conv *c, const int64_t *at, const char *image, direct_pixel *p)
 {
   int64_t tap[HLO_MAX_RANK] = {0}, pixel_bytes = c->lhs_features * (int64_t)weft_dtype_bytes(c->lhs_type), row = 0;
@@ -498,7 +506,8 @@ static void list_taps(const cpu_conv *c, const int64_t *at, const char *image, d
   } while (next_index(c->spatial, c->kernel_size, tap));
 }
 
-/* Whether the taps of output pixel x along the last dimension are all inside, so that x + 1 is like x, one stride on. */
+/* True if all taps of output pixel x along the last dimension are inside the input, so that pixel x + 1 has the same
+ * taps one stride further. */
 static bool is_inside(const cpu_conv *c, int64_t x)
 {
   int last = c->spatial - 1;
@@ -520,7 +529,8 @@ static void direct_task(void *ctx, int64_t task)
   float *scratch = narrow ? rt_thread_scratch((weights + c->all_features) * (int64_t)sizeof(float)) : NULL;
 
   if (narrow && !scratch) {
-    atomic_store_explicit(&job->failed, true, memory_order_relaxed); /* read after the loop's join */
+    /* written by tasks; read after the parallel loop has ended */
+    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
     return;
   }
   if (narrow) {

@@ -5,12 +5,12 @@
 
 #include "cpu/dot.h"
 
-/* The form of conv_plane.c.  A plane is spread into `elems` elements of the type of the sums. */
+/* What the form of conv_plane.c needs. A plane is spread into `elems` elements of the type of the sums. */
 typedef struct cpu_conv_plane {
   weft_dtype compute;
   int64_t lhs_batch_step, lhs_feature_step, out_batch_step, out_feature_step;
-  int64_t size[HLO_MAX_RANK], step[HLO_MAX_RANK]; /* of the spread plane */
-  int64_t phase;                                  /* elements of its last dimension side by side: size / stride */
+  int64_t size[HLO_MAX_RANK], step[HLO_MAX_RANK]; /* dimensions of the spread plane */
+  int64_t phase;                                  /* neighbouring elements of its last dimension: size / stride */
   int64_t elems, buffer_bytes, row_bytes, groups_per_task;
 } cpu_conv_plane;
 
@@ -21,20 +21,22 @@ typedef struct cpu_conv {
   int64_t groups, batch_groups;         /* one of them is 1 */
   int64_t in_features;                  /* per group */
   int64_t out_features;                 /* per group */
-  int64_t lhs_features, all_features;   /* of a whole pixel of lhs and of the output */
+  int64_t lhs_features, all_features;   /* steps of a whole pixel in lhs and in the output */
   int64_t in_size[HLO_MAX_RANK], kernel_size[HLO_MAX_RANK], out_size[HLO_MAX_RANK], in_step[HLO_MAX_RANK];
   hlo_window_dim window[HLO_MAX_RANK];
   int64_t in_pixels, taps, out_pixels;  /* products of the sizes */
-  bool order_lhs, order_rhs, order_out; /* the array must be copied into canonical order, or the result out of it */
+  /* the array must be copied into canonical order, or the result must be copied out of it */
+  bool order_lhs, order_rhs, order_out;
   cpu_transpose lhs_order, rhs_order, out_order;
-  bool direct;                          /* few features a group: loops; else products of matrices */
-  bool by_plane;                        /* few features, spatial dimensions innermost: conv_plane.c */
+  bool direct;                          /* groups with few features: plain loops instead of products of matrices */
+  bool by_plane;                        /* the same with the spatial dimensions innermost: conv_plane.c */
   cpu_conv_plane plane;
-  bool by_phase;                        /* base dilation: a convolution without it for each class of output pixels */
-  bool plain;                           /* 1 x 1, stride 1: the input is the matrix */
+  /* base dilation: one convolution without dilation for each class of output pixels */
+  bool by_phase;
+  bool plain;                           /* a 1 x 1 window with stride 1: the input itself is the matrix */
   int64_t rows_per_task, tasks_per_group;
-  cpu_gemm gemm;                        /* of one task with all its rows */
-  int64_t patch_bytes;                  /* the matrix of input patches of one task, in its scratch */
+  cpu_gemm gemm;                        /* output pixels of one task, with all their rows */
+  int64_t patch_bytes;                  /* bytes of the matrix of input patches of one task, in the task's scratch */
   int64_t rhs_at, out_at, phase_rhs_at, scratch_bytes;
 } cpu_conv;
 

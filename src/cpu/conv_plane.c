@@ -17,7 +17,7 @@
 
 enum {
   MAX_BUFFER = 4 << 20,
-  MAX_FEATURES = 16, /* in x out of a group: more make a product of matrices worth it */
+  MAX_FEATURES = 16, /* input times output features of a group: from more on, a product of matrices is faster */
   MAX_TAPS = 1024,   /* over all input features */
   TASK_FLOPS = 400000,
   VECTOR_BYTES = 64,
@@ -67,7 +67,7 @@ bool cpu_conv_plane_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_sha
     p->elems *= d == last ? p->phase * w->stride : p->size[d];
     if (p->elems * c->in_features * bytes > MAX_BUFFER) return false;
   }
-  /* vectors read beyond the last row, and rows of sums beyond its last pixel */
+  /* room for vectors that read beyond the last row, and for rows of sums that reach beyond its last pixel */
   p->buffer_bytes = WEFT_ALIGN_UP(p->elems * c->in_features * bytes, VECTOR_BYTES) + VECTORS * VECTOR_BYTES;
   p->row_bytes = WEFT_ALIGN_UP(WEFT_MAX(c->out_size[last], c->in_size[last]) * bytes, VECTOR_BYTES) + VECTORS * VECTOR_BYTES;
   double flops = 2.0 * (double)c->out_pixels * (double)(c->taps * c->in_features * c->out_features);
@@ -128,7 +128,7 @@ static bool next_index(int rank, const int64_t *size, int64_t *idx)
   return false;
 }
 
-/* Spreads one input row into its row of the buffer; `spare` has room for the row. */
+/* Spreads one row of the input into its row of the buffer. `spare` has room for the row. */
 static void spread_row(const cpu_conv *c, const char *from, char *to, char *spare)
 {
   const cpu_conv_plane *p = &c->plane;
@@ -168,7 +168,8 @@ static void spread_plane(const cpu_conv *c, const char *from, char *to, char *sp
   } while (next_index(c->spatial - 1, c->in_size, row));
 }
 
-/* Where each tap of each input feature lies from a pixel's place in the buffer, and the weights of output feature `o`. */
+/* Where each tap of each input feature lies relative to a pixel's place in the buffer, and the weights of output
+ * feature `o`. */
 static void gather_taps(const cpu_conv *c, const char *kernel, int64_t *offset, char *weights)
 {
   const cpu_conv_plane *p = &c->plane;
@@ -227,7 +228,8 @@ static void plane_task(void *ctx, int64_t task)
   char *scratch = rt_thread_scratch(c->plane.buffer_bytes + c->plane.row_bytes);
 
   if (!scratch) {
-    atomic_store_explicit(&job->failed, true, memory_order_relaxed); /* read after the loop's join */
+    /* written by tasks; read after the parallel loop has ended */
+    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
     return;
   }
   for (int64_t i = first; i < end; i++) plane_group(job, i / c->groups, i % c->groups, scratch);

@@ -5,8 +5,8 @@
 
 #include "cpu/conv.h"
 
-/* Whether `conv`, planned but for this, suits; then sets conv->plane and conv->by_plane.  In lhs and out the planes must
- * be dense. */
+/* Decides whether `conv`, whose plan is otherwise complete, suits this form, and then sets conv->plane and
+ * conv->by_plane. The planes of lhs and out must be dense. */
 bool cpu_conv_plane_init(cpu_conv *conv, const hlo_conv_attrs *attrs, const hlo_shape *lhs, const hlo_shape *out);
 /* `rhs` is in canonical order.  Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *cpu_conv_plane_run(const cpu_conv *conv, rt_pool *pool, const void *lhs, const void *rhs,

@@ -1,4 +1,4 @@
-/* Rows of elements from one type to another: what packs panels for the matrix kernels. */
+/* cpu/convert.c -- converts rows of elements from one type to another, for packing the panels of the matrix kernels. */
 #include <config.h>
 
 #include <pthread.h>
@@ -43,7 +43,7 @@ static void copy(char *dst, const char *src, int64_t bytes, int64_t step, int64_
 #undef COPY
 }
 
-/* The pairs that matter, as loops that vectorise; `READ` gives a value from element p. */
+/* The pairs of types that matter for speed, as loops that vectorise. `READ` gives a value from element p. */
 #define LOOP(in_type, out_type, READ)                             \
   do {                                                            \
     const in_type *restrict s = src;                              \
@@ -79,7 +79,7 @@ static inline uint16_t to_bf16(float x)
   return (uint16_t)(x != x ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Floats of a byte or less: one table a type. */
+/* Floats of a byte or less are converted by one table for each type. */
 static float byte_floats[WEFT_DTYPE_COUNT][256];
 
 static void fill_byte_floats(void)
@@ -99,8 +99,8 @@ static const float *byte_floats_of(weft_dtype type)
 
 #define PAIR(a, b) ((a) * WEFT_DTYPE_COUNT + (b))
 
-/* out[j] = sum_l x[l] * matrix[l * row + j * col], one of row and col being 1; sums in f32.  The sum over a dense row is
- * kept in 64 parts, added up in a fixed order. */
+/* out[j] = sum_l x[l] * matrix[l * row + j * col], where row or col is 1; sums are f32. The sum over a dense row is
+ * kept in 64 parts, which are added up in a fixed order. */
 #define GEMV(name, in_type, READ)                                                                               \
   CPU_HOT static void name(int64_t n, int64_t k, const float *x, const in_type *matrix, int64_t row, int64_t col, \
                            float *restrict out)                                                                 \

@@ -5,7 +5,7 @@
 #include "cpu/makers.h"
 #include "runtime/runtime_internal.h"
 
-/* Settings, from the environment (table: platform.c). */
+/* Settings from the environment (their table is in platform.c). */
 typedef struct cpu_settings {
   int64_t devices, threads, cache_bytes;
   bool pin, huge_pages, flush_denormals;
@@ -15,14 +15,15 @@ typedef struct cpu_settings {
 typedef struct cpu_platform {
   weft_platform base;      /* first */
   cpu_settings settings;
-  struct cpu_topology *topology; /* NULL unless pinning was asked for: reading it takes longer than a small program */
+  /* NULL unless WEFT_PIN is set: reading the topology takes longer than a small program */
+  struct cpu_topology *topology;
 } cpu_platform;
 
-/* Thunks that every program has: cpu/thunks.c. */
+/* Thunks that every program may have: cpu/thunks.c. */
 WEFT_NODISCARD weft_status *cpu_kernel_thunk_new(low_step *step, const gen_kernel *kernel, rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *cpu_copy_thunk_new(low_step *step, rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *cpu_id_thunk_new(low_step *step, rt_thunk **out_thunk); /* replica-id, partition-id */
-/* An operation without a kernel, run by the reference evaluator. */
+/* Makes the thunk of an operation without a kernel; the reference evaluator runs it. */
 WEFT_NODISCARD weft_status *cpu_eval_thunk_new(low_step *step, rt_thunk **out_thunk);
 
 /* Estimated nanoseconds of one step on one thread. */
@@ -31,7 +32,8 @@ double cpu_cost_ns(const cpu_target *target, const hlo_instr *instr);
 WEFT_NODISCARD weft_status *cpu_compile(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
                                         weft_executable **out_executable);
 
-/* The same for a platform that is built on the CPU's kernels: `adapt` may put its own functions into the target. */
+/* Compiles for a platform that is built on the CPU's kernels: `adapt` may put that platform's own functions into the
+ * target. */
 typedef void cpu_adapt(low_target *target);
 WEFT_NODISCARD weft_status *cpu_compile_adapted(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
                                                 cpu_adapt *adapt, weft_executable **out_executable);

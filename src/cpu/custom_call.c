@@ -1,5 +1,6 @@
-/* Custom calls: typed FFI handlers from the registry, LAPACK's among them; functions of the API versions before; and the markers of partitioning and placement
- * that mean nothing on one CPU device: those copy their operand. */
+/* cpu/custom_call.c -- custom calls: typed FFI handlers from the registry (LAPACK's among them), untyped functions
+ * of the older API versions, and the markers of partitioning and placement, which mean nothing on one CPU device and
+ * copy their operand. */
 #include <config.h>
 
 #include <string.h>
@@ -48,7 +49,7 @@ static const rt_thunk_ops marker_ops = {.size = sizeof(rt_thunk_ops), .kind = "m
 
 /* ---- checks ------------------------------------------------------------------------------------------------------------- */
 
-/* check.*: a program that tests itself fails with the element that differs. */
+/* check.*: a program that tests itself fails with an error that names the first element that differs. */
 typedef struct check_thunk {
   rt_thunk base;
   hlo_check_rule rule;
@@ -84,7 +85,7 @@ typedef struct ffi_thunk {
   rt_ffi_call *call;
 } ffi_thunk;
 
-/* The state's words say whose call ended. */
+/* The error says which custom call failed. */
 static void ffi_done(void *arg, weft_status *st)
 {
   rt_thunk_state *state = arg;
@@ -103,8 +104,8 @@ static weft_status *ffi_start(const rt_thunk *thunk, rt_ctx *ctx)
   return NULL;
 }
 
-/* Python callbacks may launch programs on this very device and wait for them: they run on the launching thread or on one of
- * their own, not on a worker that those programs need, and the device's queue goes on meanwhile. */
+/* Python callbacks may launch programs on this device and wait for them. They run on the launching thread or on a
+ * thread of their own, never on a worker that those programs need, and the device's queue goes on in the meantime. */
 enum callback_thread { OWN_THREAD, LENT_THREAD }; /* state->words.n */
 
 static void callback_done(void *arg, weft_status *st)
@@ -113,11 +114,12 @@ static void callback_done(void *arg, weft_status *st)
   const rt_run_info *info = ((rt_ctx *)state->words.b)->info;
 
   weft_device_leave_callback(info->device);
-  if (state->words.n == LENT_THREAD) rt_lender_give_back(info->lender); /* before anything follows this callback */
+  /* before anything that follows this callback starts */
+  if (state->words.n == LENT_THREAD) rt_lender_give_back(info->lender);
   ffi_done(arg, st);
 }
 
-/* The platform is retained by the caller. */
+/* The caller retains the platform. */
 static void run_callback(void *arg)
 {
   const rt_thunk_state *state = arg;
@@ -164,7 +166,8 @@ static const rt_thunk_ops ffi_ops = {.size = sizeof(rt_thunk_ops), .kind = "cust
 static const rt_thunk_ops callback_ops = {.size = sizeof(rt_thunk_ops), .kind = "callback", .start = callback_start,
                                           .destroy = ffi_destroy};
 
-/* ---- before the typed FFI --------------------------------------------------------------------------------------------------- */
+/* ---- untyped functions
+ * --------------------------------------------------------------------------------------------- */
 
 typedef struct untyped_thunk {
   rt_thunk base;
@@ -202,7 +205,7 @@ weft_status *cpu_custom_call_make(low_step *step, rt_thunk **out_thunk)
     return low_thunk_new(step, &marker_ops, sizeof(rt_thunk), out_thunk);
   if (attrs->api_version != API_TYPED_FFI) return untyped_make(step, out_thunk);
   bool found = rt_ffi_find(attrs->target, &bundle);
-  if (!found) { /* a user's handler of the same name goes before ours */
+  if (!found) { /* a handler that the user registered comes before Weft's own of the same name */
     WEFT_TRY(cpu_lapack_register());
     found = rt_ffi_find(attrs->target, &bundle);
   }

@@ -1,6 +1,6 @@
-/* HLO dot: see dot.h.  Each operand's dimensions fall into batch, free and contracting ones; when the last two groups
- * each collapse into one dimension with a fixed step, the operand is a stack of matrices as it lies, else it is first
- * copied into that order. */
+/* cpu/dot.c -- HLO dot: see dot.h. The dimensions of each operand are batch, free or contracting. If its free
+ * dimensions collapse into one dimension with a fixed step, and its contracting dimensions too, the operand already
+ * is a stack of matrices. Otherwise it is first copied into that order. */
 #include <config.h>
 
 #include "cpu/dot.h"
@@ -68,7 +68,7 @@ static CPU_HOT void transpose_plane(char *dst, const char *src, int64_t xs, int6
 #undef PLANE
 }
 
-/* All but the last dimension and the one that is dense in the source, job->dense, number the planes. */
+/* Planes are numbered by all dimensions except the last one and the one that is dense in the source (job->dense). */
 static void transpose_task(void *ctx, int64_t plane)
 {
   const transpose_job *job = ctx;
@@ -131,7 +131,7 @@ static void dense_steps(const hlo_shape *shape, int64_t *steps)
   }
 }
 
-/* The listed dimensions as one: false if no single step walks them in order. */
+/* The listed dimensions as one dimension; false if no single step walks them in order. */
 static bool collapse(const hlo_shape *shape, const int64_t *steps, const dim_list *list, int64_t *size, int64_t *step)
 {
   *size = 1;
@@ -154,7 +154,7 @@ static int64_t product(const hlo_shape *shape, const dim_list *list)
   return size;
 }
 
-/* One operand as [batch][free][contracting]: the steps of each, after packing if that is needed. */
+/* One operand as [batch][free][contracting]: the step of each, after packing if packing is needed. */
 typedef struct operand {
   int64_t free, contracted, free_step, contracted_step;
   bool pack;
@@ -189,7 +189,8 @@ static operand plan_operand(const hlo_shape *shape, const dim_list *batch, const
   return o;
 }
 
-/* Single-pass algorithms round the operands; those of several passes only approach f32, which is what we have. */
+/* Single-pass algorithms round the operands. Algorithms of several passes only approximate f32, which the kernels
+ * compute anyway. */
 static weft_dtype algorithm_type(hlo_dot_algorithm algorithm)
 {
   switch (algorithm) {
@@ -213,7 +214,7 @@ weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_sh
     lhs_batch.dim[lhs_batch.count++] = attrs->lhs_batch.v[i];
     rhs_batch.dim[rhs_batch.count++] = attrs->rhs_batch.v[i];
   }
-  for (int d = 0; d < lhs->rank; d++) { /* contracting dimensions in the order in which they lie in lhs */
+  for (int d = 0; d < lhs->rank; d++) { /* the contracting dimensions in the order in which they lie in lhs */
     for (int i = 0; i < attrs->lhs_contracting.count; i++)
       if (attrs->lhs_contracting.v[i] == d) {
         lhs_sum.dim[lhs_sum.count++] = d;
@@ -243,7 +244,8 @@ weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_sh
     return WEFT_ERR(UNIMPLEMENTED, "dot of %s and %s to %s", weft_dtype_name(lhs->type), weft_dtype_name(rhs->type),
                     weft_dtype_name(out->type));
   double per_tile = dot->gemm.flops / (double)WEFT_MAX(1, dot->gemm.tiles);
-  dot->per_task = (int64_t)WEFT_MAX(1.0, 1e6 / WEFT_MAX(per_tile, 100.0)); /* a task: some tens of microseconds */
+  /* one task takes some tens of microseconds */
+  dot->per_task = (int64_t)WEFT_MAX(1.0, 1e6 / WEFT_MAX(per_tile, 100.0));
   return NULL;
 }
 
@@ -266,7 +268,8 @@ static void dot_task(void *ctx, int64_t task)
   int64_t a_bytes = (int64_t)weft_dtype_bytes(g->a_type), b_bytes = (int64_t)weft_dtype_bytes(g->b_type);
   int64_t c_step = g->m * g->n * (int64_t)weft_dtype_bytes(g->c_type);
 
-  if (g->kind == CPU_GEMM_TINY && dot->batch_rank == 1) { /* thousands of these: no time for more */
+  /* a program may have thousands of these products, so each must be cheap */
+  if (g->kind == CPU_GEMM_TINY && dot->batch_rank == 1) {
     for (int64_t t = first; t < end; t++)
       cpu_gemm_tiny(g, job->lhs + t * dot->lhs_step[0] * a_bytes, job->rhs + t * dot->rhs_step[0] * b_bytes,
                     job->out + t * c_step);
@@ -274,7 +277,8 @@ static void dot_task(void *ctx, int64_t task)
   }
   void *scratch = g->scratch_bytes ? rt_thread_scratch(g->scratch_bytes) : NULL;
   if (g->scratch_bytes && !scratch) {
-    atomic_store_explicit(&job->failed, true, memory_order_relaxed); /* read after the loop's join */
+    /* written by tasks; read after the parallel loop has ended */
+    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
     return;
   }
   for (int64_t tile = first; tile < end; tile++) {

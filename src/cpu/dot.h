@@ -7,10 +7,10 @@
 #include "hlo/hlo.h"
 #include "runtime/pool.h"
 
-/* An array to be copied into another order of its dimensions. */
+/* A copy of an array into another order of its dimensions. */
 typedef struct cpu_transpose {
   int rank;
-  int64_t size[HLO_MAX_RANK], step[HLO_MAX_RANK]; /* in the order wanted; steps in the source, in elements */
+  int64_t size[HLO_MAX_RANK], step[HLO_MAX_RANK]; /* in the new order; steps are those of the source, in elements */
   int64_t elems, elem_bytes;
 } cpu_transpose;
 
@@ -21,8 +21,8 @@ typedef struct cpu_dot {
   cpu_gemm gemm;                 /* of one batch */
   int batch_rank;
   int64_t batch_size[HLO_MAX_RANK], lhs_step[HLO_MAX_RANK], rhs_step[HLO_MAX_RANK];
-  int64_t batches, per_task;     /* tiles done by one task */
-  bool pack_lhs, pack_rhs;       /* their dimensions do not form a matrix as they lie */
+  int64_t batches, per_task;     /* tiles that one task computes */
+  bool pack_lhs, pack_rhs;       /* the operand's dimensions do not form a matrix without a copy */
   cpu_transpose lhs_order, rhs_order;
   int64_t lhs_pack_bytes, scratch_bytes;
 } cpu_dot;

@@ -1,5 +1,5 @@
-/* Fourier transforms: the passes over an array's dimensions.  The transform of a line is in fft_lines.h; lengths with a
- * large prime factor go by Bluestein's convolution. */
+/* cpu/fft.c -- Fourier transforms: the passes over an array's dimensions. The transform of one line is in
+ * fft_lines.h. Lengths with a large prime factor use Bluestein's convolution. */
 #include <config.h>
 
 #include "cpu/fft.h"
@@ -12,16 +12,18 @@
 #include "cpu/hot.h"
 
 enum {
-  LANES = 16,               /* lines side by side */
-  TRANSPOSE = 16,           /* elements of a line read or written at a time */
-  LARGEST_PRIME = 31,       /* done as a plain sum */
-  LANE_BYTES = 1 << 20,     /* of a task's lines: longer ones go fewer at a time */
+  LANES = 16,               /* lines transformed side by side */
+  TRANSPOSE = 16,           /* elements of a line that are read or written at a time */
+  LARGEST_PRIME = 31,       /* prime factors up to this one are computed as a plain sum */
+  LANE_BYTES = 1 << 20,     /* most bytes of the lines of one task: fewer long lines go together */
 };
 
 /* One pass: all lines along one dimension. */
 typedef struct fft_pass {
   const cpu_fft_line *line;
-  const void *half_roots;   /* or NULL: complex numbers at both ends, in memory; lengths are in what is read and written */
+  /* the dimension whose reals are at one end; NULL: both ends are complex. Lengths are those of the array that is
+   * read or written */
+  const void *half_roots;
   const void *in;
   void *out;
   int64_t inner, lines, in_length, out_length, lanes;
@@ -103,7 +105,7 @@ weft_status *cpu_fft_init(cpu_fft *f, weft_arena *arena, const hlo_instr *instr)
 
 /* ---- running ------------------------------------------------------------------------------------------------------------- */
 
-/* Reals that a task needs for its lines: in, out, and twice the inner length for Bluestein. */
+/* The reals that a task needs for its lines: input, output, and twice the inner length for Bluestein. */
 static int64_t lane_reals(const cpu_fft_line *l) { return 4 * (l->n + 1) + (l->inner ? 4 * l->inner->n : 0); }
 
 static void pass_task(void *ctx, int64_t task)
@@ -112,12 +114,13 @@ static void pass_task(void *ctx, int64_t task)
   int64_t first = task * p->lanes, lanes = WEFT_MIN(p->lanes, p->lines - first);
   void *memory = rt_thread_scratch(lane_reals(p->line) * lanes * (p->is_double ? 8 : 4));
 
-  if (!memory) atomic_store_explicit(&p->failed, true, memory_order_relaxed); /* read after the loop's join */
+  /* written by tasks; read after the parallel loop has ended */
+  if (!memory) atomic_store_explicit(&p->failed, true, memory_order_relaxed);
   else if (p->is_double) task_f64(p, first, lanes, memory);
   else task_f32(p, first, lanes, memory);
 }
 
-/* All lines along dimension d, from `in` to `out`; the two differ in nothing but that dimension's length. */
+/* Transforms all lines along dimension d from `in` to `out`. The two arrays differ only in that dimension's length. */
 static weft_status *run_pass(const cpu_fft *f, rt_pool *pool, int d, const int64_t *dims, const void *in, int64_t in_length,
                              void *out, int64_t out_length, bool real_in, bool real_out)
 {
@@ -148,7 +151,7 @@ weft_status *cpu_fft_run(const cpu_fft *f, rt_pool *pool, const void *in, void *
   int64_t in_row = f->in_dims[last], out_row = f->out_dims[last];
 
   if (!f->lines[0]) return NULL; /* nothing to transform */
-  if (f->type == HLO_FFT_IRFFT) { /* the other dimensions first, on the half spectrum */
+  if (f->type == HLO_FFT_IRFFT) { /* the other dimensions come first, on the half spectrum */
     for (int d = first; d < last; d++) {
       WEFT_TRY(run_pass(f, pool, d, f->in_dims, in, f->in_dims[d], scratch, f->in_dims[d], false, false));
       in = scratch;

@@ -13,8 +13,8 @@ enum { CPU_FFT_MAX_STAGES = 64, CPU_FFT_MAX_DIMS = 8 };
 typedef struct cpu_fft_line {
   int64_t n;
   int stage_count;
-  int radix[CPU_FFT_MAX_STAGES];      /* their product is n; none where a prime factor is large: */
-  const void *twiddles;               /* of each stage in turn, (re, im) pairs of the real type */
+  int radix[CPU_FFT_MAX_STAGES];      /* the factors of n, whose product is n; none if n has a large prime factor: */
+  const void *twiddles;               /* of each stage in turn, as (re, im) pairs of the real type */
   const struct cpu_fft_line *inner;   /* Bluestein: of a power of two >= 2 n - 1, else NULL */
   const void *chirp, *chirp_spectrum; /* exp(-i pi k^2 / n) for k < n; the transform of its conjugate, cyclic */
 } cpu_fft_line;
@@ -22,12 +22,13 @@ typedef struct cpu_fft_line {
 typedef struct cpu_fft {
   hlo_fft_type type;
   bool is_double;
-  int rank, transformed;              /* the last `transformed` dimensions */
+  int rank, transformed;              /* the last `transformed` dimensions are transformed */
   int64_t in_dims[HLO_MAX_RANK], out_dims[HLO_MAX_RANK];
-  const cpu_fft_line *lines[CPU_FFT_MAX_DIMS]; /* of the last dimension first */
+  const cpu_fft_line *lines[CPU_FFT_MAX_DIMS]; /* the tables of each dimension, the last dimension first */
   const void *half_roots;             /* exp(-2 pi i k / n) to n / 4, n the reals of a line if that is even: the last
                                          dimension's lines are of n / 2 complex numbers then; else NULL */
-  int64_t scratch_bytes;              /* irfft of several dimensions: its half spectrum */
+  /* the half spectrum between the dimensions of an inverse real transform; its size in bytes */
+  int64_t scratch_bytes;
 } cpu_fft;
 
 /* Plans; tables are in `arena`.  Errors: UNIMPLEMENTED, RESOURCE_EXHAUSTED. */

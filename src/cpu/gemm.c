@@ -1,5 +1,6 @@
-/* Matrix products: the choice of a kernel, and those that use OpenBLAS, directly or on converted panels.  Our own are in
- * gemm_amx.c, gemm_vnni.c, gemm_pairs.c, gemm_dense.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
+/* cpu/gemm.c -- matrix products: the choice of a kernel, and the kernels that use OpenBLAS, directly or on converted
+ * panels. Weft's own kernels are in gemm_amx.c, gemm_vnni.c, gemm_pairs.c, gemm_dense.c, gemm_block.c and
+ * gemm_tiny.c. See gemm.h. */
 #include <config.h>
 
 #include "cpu/gemm.h"
@@ -20,15 +21,15 @@
 #include "cpu/hot.h"
 
 enum {
-  PANEL_K = 1024,          /* contracted elements converted at a time */
+  PANEL_K = 1024,          /* contracted elements that are converted at a time */
   SKINNY = 64,
-  MIN_TILE = 256,          /* BLAS loses little down to this */
+  MIN_TILE = 256,          /* OpenBLAS is nearly at its full speed down to tiles of this size */
   TILE_MFLOPS = 25,
   SMALL_TILE_MFLOPS = 2,   /* some 20 us */
 };
 
-/* OpenBLAS starts a thread a core as it is loaded, and each spins for some 60 ms before it sleeps: the cores that our
- * workers need.  Its builds without threads lack the function that ends them. */
+/* OpenBLAS starts one thread for each core when it is loaded, and each of them spins for some 60 ms before it
+ * sleeps, on cores that Weft's workers need. OpenBLAS built without threads lacks the function that ends them. */
 extern int blas_thread_shutdown_(void) __attribute__((weak));
 
 static void one_thread(void)
@@ -45,7 +46,7 @@ void cpu_blas_init(void)
 
 static bool is_blas_type(weft_dtype t) { return t == WEFT_F32 || t == WEFT_F64 || t == WEFT_C64 || t == WEFT_C128; }
 
-/* The type to convert panels to, or INVALID. */
+/* The type to which panels are converted, or WEFT_INVALID. */
 static weft_dtype compute_type(const cpu_gemm *g)
 {
   weft_dtype types[] = {g->a_type, g->b_type, g->c_type};
@@ -58,19 +59,19 @@ static weft_dtype compute_type(const cpu_gemm *g)
     all_floats &= is_complex || weft_dtype_is_float(types[i]);
     all_integers &= weft_dtype_is_integer(types[i]);
   }
-  if (all_integers) { /* wrapping products need no sign: one kernel a width */
+  if (all_integers) { /* products that wrap do not depend on the sign: one kernel for each width is enough */
     int bytes = (int)weft_dtype_bytes(g->c_type);
     if (weft_dtype_bits(g->c_type) < 8) return WEFT_INVALID;
     return bytes == 1 ? WEFT_U8 : bytes == 2 ? WEFT_U16 : bytes == 4 ? WEFT_U32 : WEFT_U64;
   }
-  /* integer operands of a float product are exact in double only */
+  /* only double represents the integer operands of a float product exactly */
   if (!weft_dtype_is_float(g->c_type) && !weft_dtype_is_complex(g->c_type)) return WEFT_INVALID;
   any_double |= !all_floats;
   if (any_complex) return any_double ? WEFT_C128 : WEFT_C64;
   return any_double ? WEFT_F64 : WEFT_F32;
 }
 
-/* Scratch of tile_by_panels: the two panels (their places in `at`), and the sums. */
+/* The scratch of tile_by_panels: the places of the two panels, and the sums. */
 static int64_t panel_scratch(const cpu_gemm *g, int64_t at[2])
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(g->compute), panel = WEFT_MIN(g->k, PANEL_K);
@@ -98,7 +99,7 @@ void cpu_gemm_init(cpu_gemm *g)
   g->compute = compute_type(g);
   bool is_real = g->compute != WEFT_C64 && g->compute != WEFT_C128;
   bool in_place = g->a_type == g->c_type && g->b_type == g->c_type && is_blas_type(g->c_type);
-  bool suits_blas = (g->a_row == 1 || g->a_col == 1) && (g->b_row == 1 || g->b_col == 1) && /* it counts in int */
+  bool suits_blas = (g->a_row == 1 || g->a_col == 1) && (g->b_row == 1 || g->b_col == 1) && /* BLAS counts in int */
                     WEFT_MAX(WEFT_MAX(g->a_row, g->a_col), WEFT_MAX(g->b_row, g->b_col)) <= INT_MAX &&
                     WEFT_MAX(g->k, g->c_row) <= INT_MAX;
   bool is_vector = g->m == 1 || g->n == 1;
@@ -113,8 +114,8 @@ void cpu_gemm_init(cpu_gemm *g)
   else if (cpu_dense_fits(g)) g->kind = CPU_GEMM_DENSE;
   else if (in_place && suits_blas && g->via == WEFT_INVALID && (is_vector || !use_block)) g->kind = CPU_GEMM_BLAS;
   else g->kind = use_block ? CPU_GEMM_BLOCK : CPU_GEMM_CONVERT;
-  /* Halve the longer side until a tile is small enough to share out, but not for few rows or columns: those are bound
-   * by memory, and split so that a tile reads a few megabytes. */
+  /* Halves the longer side until a tile is small enough to be shared out. Products with few rows or columns are
+   * bound by memory instead: they are split so that a tile reads a few megabytes. */
   g->tile_m = WEFT_MAX(g->m, 1);
   g->tile_n = WEFT_MAX(g->n, 1);
   double most = TILE_MFLOPS * 1e6 * (g->kind == CPU_GEMM_AMX ? 2 : weft_dtype_is_integer(g->compute) ? 0.2 : 1);
@@ -122,7 +123,8 @@ void cpu_gemm_init(cpu_gemm *g)
     most = WEFT_MIN(most, 2e6 * (double)WEFT_MAX(1, WEFT_MIN(g->m, g->n)));
     least = is_vector ? 256 : 128;
   }
-  if (g->kind == CPU_GEMM_BLOCK && cpu_block_reads_in_place(g)) { /* rows are independent: tiles as small as pays */
+  /* rows are independent, so tiles are as small as pays */
+  if (g->kind == CPU_GEMM_BLOCK && cpu_block_reads_in_place(g)) {
     int64_t rows = (int64_t)(SMALL_TILE_MFLOPS * 1e6 / WEFT_MAX(2.0 * (double)g->n * (double)g->k, 1.0));
     g->tile_m = WEFT_MIN(g->tile_m, WEFT_ALIGN_UP(WEFT_MAX(rows, 1), 32));
     most = INFINITY;
@@ -150,12 +152,12 @@ void cpu_gemm_init(cpu_gemm *g)
 
 /* ---- BLAS -------------------------------------------------------------------------------------------------------- */
 
-/* c (+)= a . b with one step of each operand 1. */
+/* c (+)= a . b where one step of each operand is 1. */
 static void blas_gemm(weft_dtype type, int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row, int64_t a_col,
                       const void *b, int64_t b_row, int64_t b_col, bool add, void *c, int64_t c_row)
 {
   CBLAS_TRANSPOSE ta = a_col == 1 ? CblasNoTrans : CblasTrans, tb = b_col == 1 ? CblasNoTrans : CblasTrans;
-  /* a matrix of one row or column may have any step there, but BLAS wants one at least its width */
+  /* a matrix of one row or column may have any step there, but BLAS requires at least the matrix's width */
   blasint lda = (blasint)WEFT_MAX(ta == CblasNoTrans ? a_row : a_col, ta == CblasNoTrans ? k : m);
   blasint ldb = (blasint)WEFT_MAX(tb == CblasNoTrans ? b_row : b_col, tb == CblasNoTrans ? n : k);
   blasint ldc = (blasint)c_row;
@@ -164,7 +166,7 @@ static void blas_gemm(weft_dtype type, int64_t m, int64_t n, int64_t k, const vo
 
   switch (type) {
   case WEFT_F32:
-    if (n == 1) /* c = a . b as matrix times vector; b's step is b_row */
+    if (n == 1) /* c = a . b as a matrix times a vector; b_row is the step of b */
       cblas_sgemv(CblasRowMajor, ta, (blasint)(a_col == 1 ? m : k), (blasint)(a_col == 1 ? k : m), 1, a, lda, b,
                   (blasint)(k > 1 ? b_row : 1), add, c, ldc);
     else if (m == 1)
@@ -197,7 +199,7 @@ static void blas_gemm(weft_dtype type, int64_t m, int64_t n, int64_t k, const vo
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
-/* to[rows, cols] dense = from, in type `type`, rounded to g->via on the way. */
+/* to[rows, cols], dense, = from, converted to `type` and rounded to g->via before. */
 static void pack(const cpu_gemm *g, char *to, weft_dtype from_type, const char *from, int64_t rows, int64_t cols,
                  int64_t row_step, int64_t col_step)
 {
@@ -211,7 +213,7 @@ static void pack(const cpu_gemm *g, char *to, weft_dtype from_type, const char *
   for (int64_t i = 0; i < rows * cols; i++) x[i] = weft_float_decode(g->via, weft_float_encode(g->via, x[i]));
 }
 
-/* A vector times a matrix of 16-bit floats, read in place.  False if it is another case. */
+/* A vector times a matrix of 16-bit floats, read in place. False if the product is of another kind. */
 static bool tile_by_vector(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, float *scratch)
 {
   bool by_row = g->m == 1;
@@ -244,7 +246,7 @@ static void tile_by_panels(const cpu_gemm *g, int64_t m, int64_t n, const char *
     int64_t k = WEFT_MIN(panel, g->k - l);
     const char *from_a = a + l * g->a_col * a_bytes, *from_b = b + l * g->b_row * b_bytes;
     pack(g, pa, g->a_type, from_a, m, k, g->a_row, g->a_col);
-    if (g->b_row == 1 && g->b_col != 1) { /* keep b's order: BLAS transposes for free */
+    if (g->b_row == 1 && g->b_col != 1) { /* keeps b's order: BLAS transposes at no cost */
       pack(g, pb, g->b_type, from_b, n, k, g->b_col, g->b_row);
       blas_gemm(g->compute, m, n, k, pa, k, 1, pb, 1, k, true, sum, n);
     } else {
@@ -265,7 +267,7 @@ void cpu_gemm_tile(const cpu_gemm *g, int64_t tile, const void *a, const void *b
   const char *from_b = (const char *)b + j * g->b_col * (int64_t)weft_dtype_bytes(g->b_type);
   char *to = (char *)c + (i * g->c_row + j) * c_bytes;
 
-  if (g->k == 0) { /* an empty sum; BLAS does not like it */
+  if (g->k == 0) { /* an empty sum, which BLAS does not accept */
     for (int64_t r = 0; r < m; r++) memset(to + r * g->c_row * c_bytes, 0, (size_t)(n * c_bytes));
     return;
   }

@@ -1,5 +1,6 @@
-/* cpu/gemm.h -- matrix products over raw pointers: one tile of the result at a time, so that a caller spreads tiles
- * over the worker pool.  Tiles are fixed by shape alone, hence the same bits for any number of threads. */
+/* cpu/gemm.h -- matrix products over raw pointers, one tile of the result at a time, so that a caller can spread the
+ * tiles over the worker pool. Tiles depend on the shape alone, so results are the same bits for any number of
+ * threads. */
 #ifndef WEFT_CPU_GEMM_H
 #define WEFT_CPU_GEMM_H
 
@@ -9,12 +10,12 @@
 #include "base/dtype.h"
 
 typedef enum cpu_gemm_kind {
-  CPU_GEMM_NONE,    /* no kernel for these types */
-  CPU_GEMM_TINY,    /* f32, f64: a loop, where a call of BLAS would cost more than the work */
+  CPU_GEMM_NONE,    /* there is no kernel for these types */
+  CPU_GEMM_TINY,    /* f32, f64: a plain loop, for products so small that calling BLAS would cost more than the work */
   CPU_GEMM_DENSE,   /* gemm_dense.c: f32, f64 */
   CPU_GEMM_BLAS,    /* f32, f64, c64, c128 throughout: OpenBLAS in place */
-  CPU_GEMM_CONVERT, /* panels are converted to a BLAS type, the result back */
-  CPU_GEMM_BLOCK,   /* gemm_block.c: every real type, converted as it is packed; integers wrap */
+  CPU_GEMM_CONVERT, /* panels are converted to a type of BLAS, and the result is converted back */
+  CPU_GEMM_BLOCK,   /* gemm_block.c: every real type, converted as it is packed; integer products wrap */
   CPU_GEMM_AMX,     /* gemm_amx.c: bf16 x bf16 -> f32/bf16, s8 x s8 -> s32 */
   CPU_GEMM_VNNI,    /* gemm_vnni.c: s8 x s8 -> s32 */
   CPU_GEMM_PAIRS,   /* gemm_pairs.c: s8, u8, s16 -> s32, u32 */
@@ -29,10 +30,10 @@ typedef struct cpu_gemm {
   weft_dtype via;          /* operands are rounded to this type first; WEFT_INVALID: not */
   /* set by cpu_gemm_init: */
   cpu_gemm_kind kind;
-  weft_dtype compute;      /* of CONVERT and BLOCK */
+  weft_dtype compute;      /* for CONVERT and BLOCK */
   int64_t tile_m, tile_n, tiles_n, tiles;
   int64_t scratch_bytes;   /* of one tile */
-  double flops;            /* of the whole product */
+  double flops;            /* tiles of the whole product */
 } cpu_gemm;
 
 /* Chooses kernel and tiles from the fields above `kind`.  kind NONE: there is no kernel for these types. */
@@ -40,7 +41,7 @@ void cpu_gemm_init(cpu_gemm *gemm);
 
 /* Computes tile 0 <= tile < gemm->tiles.  `scratch`: gemm->scratch_bytes, 64-byte aligned. */
 void cpu_gemm_tile(const cpu_gemm *gemm, int64_t tile, const void *a, const void *b, void *c, void *scratch);
-/* The whole of a product of kind TINY. */
+/* Computes the whole product, which must be of kind TINY. */
 void cpu_gemm_tiny(const cpu_gemm *gemm, const void *a, const void *b, void *c);
 
 /* dst[i] = src[i * step], converted as HLO convert does; every numeric type.  `dst` is dense. */
@@ -54,7 +55,7 @@ bool cpu_gemv_narrow(weft_dtype type, int64_t n, int64_t k, const float *x, cons
 /* OpenBLAS runs on the calling thread only; call before the first use (idempotent). */
 void cpu_blas_init(void);
 
-/* The size of parts of nearly the same size, at most `most`, that `size` is cut into; 1 of nothing. */
+/* The size of the parts of nearly equal size, each at most `most`, into which `size` is cut; 1 if `size` is 0. */
 static inline int64_t cpu_even_part(int64_t size, int64_t most)
 {
   return size ? (size + (size - 1) / most) / ((size - 1) / most + 1) : 1;

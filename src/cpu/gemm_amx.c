@@ -24,12 +24,12 @@
 
 #define AMX __attribute__((target("amx-tile,amx-bf16,amx-int8,avx512f,avx512bw,avx512vl")))
 
-/* gcc's tile intrinsics do not say which memory they read: stores must be done before them. */
+/* gcc's tile intrinsics do not declare which memory they read, so stores must be finished before them. */
 #define SETTLE(ptr) __asm__ volatile("" : : "r"(ptr) : "memory")
 
 enum {
   TILE = 16, TILE_BYTES = 1024, ROW_BYTES = 64,
-  PANEL_BYTES = 1 << 20, /* of packed B: half of L2 */
+  PANEL_BYTES = 1 << 20, /* bytes of packed B: half of the L2 cache */
   ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18,
 };
 
@@ -40,7 +40,7 @@ static void detect(void)
   unsigned a, b, c, d;
 
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << 24)) return;
-  if (!(b & 1u << 16) || !(b & 1u << 30) || !(b & 1u << 31)) return; /* AVX-512 F, BW, VL for packing */
+  if (!(b & 1u << 16) || !(b & 1u << 30) || !(b & 1u << 31)) return; /* AVX-512 F, BW and VL, which packing uses */
   if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) != 0) return;
   have_bf16 = d & 1u << 22;
   have_int8 = d & 1u << 25;
@@ -63,7 +63,7 @@ typedef struct side {
   int64_t count, across, along;
 } side;
 
-/* The product as the tiles see it.  `lanes` elements of `bytes` meet in a 32-bit lane. */
+/* The product as the tiles see it. `lanes` elements of `bytes` bytes meet in a 32-bit lane. */
 typedef struct product {
   side a, b;
   bool swapped;           /* a and b have changed places, and C is written transposed */
@@ -91,7 +91,8 @@ static product plan_product(const cpu_gemm *g, int64_t m, int64_t n, const char 
   return p;
 }
 
-/* Two blocks of 16 rows from i0: to[block][k tile][16 rows][64 bytes].  Row by row, as a dense row is read best. */
+/* Packs two blocks of 16 rows from i0 on: to[block][k tile][16 rows][64 bytes], row by row, because a dense row is
+ * read fastest. */
 static AMX void pack_a(const product *p, int64_t i0, char *to)
 {
   int64_t per_tile = ROW_BYTES / p->bytes, rows = WEFT_MIN(2 * TILE, p->a.count - i0);
@@ -118,7 +119,7 @@ static AMX inline void pack_b_row(const product *p, const char *b, int64_t rows,
 {
   int64_t row = p->b.along, col = p->b.across;
 
-  if (col == 1) { /* rows are dense: spread each over the lanes and shift it into place */
+  if (col == 1) { /* the rows are dense: spreads each row over the lanes and shifts it into place */
     __m512i sum = _mm512_setzero_si512();
     __mmask16 mask = (__mmask16)((1u << count) - 1);
     for (int64_t r = 0; r < rows; r++) {
@@ -154,7 +155,8 @@ static AMX void pack_b_dense(const product *p, const char *b, char *to)
   }
 }
 
-/* Columns j0 .. j0 + n: to[column block][k tile][16 rows][16 lanes].  Walks b as it lies: along its rows, or its columns. */
+/* Packs the columns j0 .. j0 + n: to[column block][k tile][16 rows][16 lanes]. Reads b along its rows or along its
+ * columns, whichever is dense. */
 static AMX void pack_b(const product *p, int64_t j0, int64_t n, char *to)
 {
   int64_t blocks = (n + TILE - 1) / TILE, per_tile = TILE * p->lanes;
@@ -175,7 +177,7 @@ static AMX void pack_b(const product *p, int64_t j0, int64_t n, char *to)
     }
 }
 
-/* One block of 2 x 2 tiles into sums[4][16][16].  `wide`, `tall`: whether the second tiles exist. */
+/* Computes one block of 2 x 2 tiles into sums[4][16][16]. `wide` and `tall` say whether the second tiles exist. */
 static AMX void multiply(const product *p, const char *a, const char *b, bool tall, bool wide, uint32_t sums[4][TILE * TILE])
 {
   const char *a1 = tall ? a + p->strip : a, *b1 = wide ? b + p->strip : b;
@@ -221,7 +223,7 @@ static AMX void configure_tiles(void)
 }
 static AMX void release_tiles(void) { _tile_release(); }
 
-/* Writes a tile of sums, whose row i and column j are c's from `c` on, or the other way round. */
+/* Writes a tile of sums whose row i and column j begin at `c`; with swapped operands transposed. */
 static void store_tile(const cpu_gemm *g, const product *p, const uint32_t *sums, int64_t i0, int64_t j0, char *c)
 {
   int64_t rows = WEFT_MIN(TILE, p->a.count - i0), cols = WEFT_MIN(TILE, p->b.count - j0);

@@ -19,7 +19,7 @@
 enum {
   BLOCK_K = 256, ROWS = 8, DEPTH = 8, VECTORS = 3, VECTOR_BYTES = 64, SKINNY = 16, CLOSE_BYTES = 1 << 18,
 #if defined __x86_64__
-  NARROW_BYTES = 32, /* of a vector, where there are none of VECTOR_BYTES */
+  NARROW_BYTES = 32, /* bytes of a vector on machines without vectors of VECTOR_BYTES */
 #else
   NARROW_BYTES = 16,
 #endif
@@ -79,8 +79,8 @@ bool cpu_block_reads_in_place(const cpu_gemm *g)
     for (int i = 0; i < ROWS; i++) memcpy(out[i], sums[i], sizeof sums[i]);                                       \
   }
 
-/* The same for `cols` columns where vectors are narrower and registers fewer: 4 rows by two vectors at a time.  (Vectors that the
- * machine has not got would live in memory.) */
+/* The same for `cols` columns on machines with narrower vectors and fewer registers: 4 rows by two vectors at a
+ * time. Vectors wider than the machine's would live in memory. */
 #define MICRO_NARROW(name, type)                                                                                  \
   static CPU_HOT void name##_narrow(int64_t k, const type *const *rows, int64_t step, const type *b, int64_t b_row, int64_t cols, \
                                     type (*restrict out)[VECTORS * VECTOR_BYTES / sizeof(type)])                  \
@@ -103,7 +103,7 @@ bool cpu_block_reads_in_place(const cpu_gemm *g)
       }                                                                                                           \
   }
 
-/* c[m,n] (+)= a . b.  a is read as it lies where that is row by row (step 1), or in packed panels (step ROWS).  So is b:
+/* c[m,n] (+)= a . b. The rows of a are read in place (step 1) or in packed panels (step ROWS). So are those of b:
  * column j starts at j * b_panel, and its rows are b_row apart. */
 #define MICRO_ALL(name, type)                                                                                     \
   MICRO(name, type, 1)                                                                                            \
@@ -145,7 +145,7 @@ MICRO_ALL(micro_u64, uint64_t)
 
 /* ---- few rows of C ------------------------------------------------------------------------------------------------ */
 
-/* c[m,n] (+)= a . b for dense rows of b, DEPTH of them at a time, and whole vectors of columns.  a as above. */
+/* c[m,n] (+)= a . b for dense rows of b, DEPTH rows at a time, in whole vectors of columns. a is read as above. */
 #define STREAM(name, type, bytes)                                                                                 \
   static CPU_HOT void name(int64_t m, int64_t n, int64_t k, const type *a, int64_t a_row, const type *b,          \
                            int64_t b_row, type *c, int64_t c_row, bool add)                                       \
@@ -187,7 +187,7 @@ STREAM(stream_u64_narrow, uint64_t, NARROW_BYTES)
 
 /* ---- packing ------------------------------------------------------------------------------------------------------- */
 
-/* to[panel][k][width] = from, where a panel takes `width` of the n positions along `major`, and k goes along `minor`. */
+/* to[panel][k][width] = from: a panel takes `width` of the n positions along `major`, and k runs along `minor`. */
 #define PACK(name, type)                                                                                           \
   static CPU_HOT void name(int64_t n, int64_t k, const type *restrict from, int64_t major, int64_t minor,          \
                            type *restrict to, int64_t width)                                                       \
@@ -219,7 +219,7 @@ static void pack(int64_t bytes, int64_t n, int64_t k, const void *from, int64_t 
   }
 }
 
-/* The [n, k] part of an operand in the compute type: as it lies, or converted into `spare` in the order it lies. */
+/* The [n, k] part of an operand in the compute type: in place, or converted into `spare` in the order of memory. */
 static const char *stage(const cpu_gemm *g, weft_dtype type, const char *from, int64_t n, int64_t k, int64_t *major,
                          int64_t *minor, char *spare)
 {
@@ -240,12 +240,12 @@ static const char *stage(const cpu_gemm *g, weft_dtype type, const char *from, i
   return spare;
 }
 
-/* A tile as the loops see it: which operand is on the left, and where things are in the scratch: packed left, converted
- * left, packed right, converted right, sums that c cannot hold. */
+/* A tile as the loops see it: which operand is on the left, and the places in the scratch of packed left, converted
+ * left, packed right and converted right operands and of sums that c cannot hold. */
 typedef struct tile_plan {
   bool swapped;  /* C' = B' . A' */
-  bool streamed; /* the right operand's rows are read as they lie, if they are dense */
-  bool in_place; /* sums are made in c */
+  bool streamed; /* the right operand's rows are read in place if they are dense */
+  bool in_place; /* sums are kept in c */
   int64_t m, n, block, width, left_at, b_at, spare_at, sum_at, bytes;
 } tile_plan;
 
@@ -261,7 +261,7 @@ static tile_plan plan_tile(const cpu_gemm *g, int64_t m, int64_t n)
   }
   p.streamed = p.m <= SKINNY;
   int64_t lanes = VECTOR_BYTES / bytes, vectors = ((p.swapped ? g->m : g->n) + lanes - 1) / lanes;
-  /* panels of 2 vectors where panels of 3 would leave a last one of 1 */
+  /* panels of 2 vectors, where panels of 3 would leave a last panel of 1 vector */
   p.width = (vectors % 3 == 1 && vectors < 12 ? 2 : VECTORS) * lanes;
   p.block = WEFT_MIN(g->k, BLOCK_K);
   p.in_place = !p.swapped && (g->c_type == g->compute || (weft_dtype_is_integer(g->compute) && same_width));
@@ -275,7 +275,7 @@ static tile_plan plan_tile(const cpu_gemm *g, int64_t m, int64_t n)
 
 int64_t cpu_block_scratch(const cpu_gemm *g) { return plan_tile(g, g->tile_m, g->tile_n).bytes; }
 
-/* The right operand of a block of k: its rows as they lie, or packed panels. */
+/* The right operand for one block of k: its rows in place, or packed panels. */
 typedef struct right_block {
   const void *data;
   int64_t row, panel, width;
@@ -327,7 +327,7 @@ void cpu_block_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
     major = right.across;
     minor = right.along;
     from = stage(g, right.type, right.data + l * right.along * right.bytes, p.n, k, &major, &minor, spare);
-    /* whole vectors of dense rows need no packing where they are used once, or are close together */
+    /* rows of whole vectors need no packing if they are used once or lie close together */
     bool direct = major == 1 && (p.streamed || k * minor * bytes <= CLOSE_BYTES);
     int64_t lanes = VECTOR_BYTES / bytes, whole = direct ? p.n / lanes * lanes : 0;
     if (whole)

@@ -4,12 +4,12 @@
 
 #include "cpu/gemm.h"
 
-/* True where it beats BLAS on floats: with 32 vector registers of 64 bytes. */
+/* True on machines where it is faster than BLAS on floats: those with 32 vector registers of 64 bytes. */
 bool cpu_block_is_fast(void);
-/* For tests: narrow vectors also where there are those. */
+/* For tests: uses narrow vectors also on machines with wide ones. */
 extern bool cpu_block_narrow;
 
-/* Whether b is used as it lies, so that tiles of few rows cost nothing. */
+/* True if b is read in place, so that tiles of few rows cost nothing extra. */
 bool cpu_block_reads_in_place(const cpu_gemm *gemm);
 
 /* c[m,n] = a . b with gemm's k, steps and types; gemm->compute is F32, F64 or an unsigned integer type, to which operands

@@ -25,14 +25,14 @@ typedef void micro_fn(int64_t k, const void *a, const void *b, void *c, const mi
 
 enum {
   MAX_ROWS = 14, VECTORS = 2,
-  LEAST_PACKED = 17,                       /* for fewer rows gemm_block.c turns the product round instead */
+  LEAST_PACKED = 17,                       /* for fewer rows gemm_block.c swaps the operands instead */
   LEAST_FAR = 9,                           /* for fewer rows gemm_block.c reads a large B in longer runs */
   BLOCK_K = 256,                           /* a panel of B is at most 32 KiB */
-  CLOSE_BYTES = 1 << 18,                   /* a panel of B spread over no more is not packed */
+  CLOSE_BYTES = 1 << 18,                   /* a panel of B spread over at most this many bytes is not packed */
   NEAR_BYTES = 1 << 19,
-  MOST_ROWS = 392,                         /* of A: a block of k of them stays in L2 */
+  MOST_ROWS = 392,                         /* rows of A in a tile: a block of k of them stays in L2 */
   LEAST_ROWS = 2 * MAX_ROWS, LEAST_ROWS_PACKED = 8 * MAX_ROWS,
-  TILES = 32,                              /* wanted, for many threads or uneven ones */
+  TILES = 32,                              /* tiles wanted, for many threads or threads of uneven speed */
 };
 #define LEAST_TILE_FLOPS 1e6 /* some 8 us */
 #define MOST_TILE_FLOPS 16e6
@@ -83,7 +83,7 @@ enum {
 #define TARGET __attribute__((target("avx2,fma")))
 #define EACH_VARIANT UP_TO_6
 
-/* From place 8 - n on, n lanes are chosen. */
+/* The 8 entries from place 8 - n on select n lanes. */
 static const int32_t choose_32[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
 static const int64_t choose_64[8] = {-1, -1, -1, -1};
 
@@ -146,7 +146,7 @@ static const int64_t choose_64[8] = {-1, -1, -1, -1};
         for (int64_t j = 0; j < cols; j++) to[l * width + j] = from[j * across + l * along];                          \
   }
 
-/* Vector j gets element j of each. */
+/* Vector j gets element j of each of the other vectors. */
 static inline TARGET void turn_4x4(__m256d v[4])
 {
   __m256d t0 = _mm256_unpacklo_pd(v[0], v[1]), t1 = _mm256_unpackhi_pd(v[0], v[1]);
@@ -161,10 +161,11 @@ static inline TARGET void turn_4x4(__m256d v[4])
 PACK(pack_f32, float, __m256, 8, _mm256_loadu_ps, _mm256_maskload_ps, _mm256_storeu_ps, cpu_turn_8x8, choose_32)
 PACK(pack_f64, double, __m256d, 4, _mm256_loadu_pd, _mm256_maskload_pd, _mm256_storeu_pd, turn_4x4, choose_64)
 
-/* ---- the choice ------------------------------------------------------------------------------------------------------ */
+/* ---- the choice of a kernel
+ * ------------------------------------------------------------------------------------------------------ */
 
 typedef struct kernel {
-  int64_t rows, lanes; /* of the largest block of C, and of a vector */
+  int64_t rows, lanes; /* rows and vectors of the largest block of C, and bytes of a vector */
   void (*pack)(int64_t cols, int64_t k, const void *panel, int64_t across, int64_t along, void *to, int64_t width);
   micro_fn *micro[MAX_ROWS + 1][VECTORS + 1];
 } kernel;
@@ -182,7 +183,7 @@ static const kernel kernels[2][2] = { /* AVX-512 or not, f64 or not */
 
 bool cpu_dense_narrow;
 
-/* NULL: this processor has none of them. */
+/* NULL: this processor has none of these instruction sets. */
 static const kernel *kernel_for(weft_dtype type)
 {
   bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -205,7 +206,7 @@ static bool packs(const cpu_gemm *g, int64_t m)
          (m > 2 * MAX_ROWS && block_of_k(g) * g->b_row * (int64_t)weft_dtype_bytes(g->c_type) > CLOSE_BYTES);
 }
 
-/* Whether B stays in L2. */
+/* True if B stays in L2. */
 static bool is_near(const cpu_gemm *g) { return g->n * g->k * (int64_t)weft_dtype_bytes(g->c_type) <= NEAR_BYTES; }
 
 bool cpu_dense_fits(const cpu_gemm *g)
@@ -224,7 +225,7 @@ void cpu_dense_plan(cpu_gemm *g)
   double of_row = WEFT_MAX(2.0 * (double)g->n * (double)g->k, 1);
 
   g->tile_n = WEFT_MAX(g->n, 1);
-  if (is_near(g) && g->m > LEAST_ROWS) { /* rows of A pass by B */
+  if (is_near(g) && g->m > LEAST_ROWS) { /* the rows of A are read for each panel of B */
     g->tile_m = cpu_even_part(g->m, WEFT_MAX((int64_t)(most / of_row), packs(g, g->m) ? LEAST_ROWS_PACKED : LEAST_ROWS));
   } else {
     g->tile_m = cpu_even_part(g->m, MOST_ROWS);

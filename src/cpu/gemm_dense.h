@@ -4,12 +4,12 @@
 
 #include "cpu/gemm.h"
 
-bool cpu_dense_fits(const cpu_gemm *gemm); /* types, sizes and this machine suit */
-void cpu_dense_plan(cpu_gemm *gemm);       /* sets the tiles and their scratch */
+bool cpu_dense_fits(const cpu_gemm *gemm); /* True if the types, the sizes and this machine suit the kernel */
+void cpu_dense_plan(cpu_gemm *gemm);       /* sets the tiles and their scratch size */
 /* c[m,n] = a . b with gemm's k and steps. */
 void cpu_dense_tile(const cpu_gemm *gemm, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
 
-/* For tests: vectors of 256 bits also where there are 512. */
+/* For tests: uses vectors of 256 bits also on machines with 512. */
 extern bool cpu_dense_narrow;
 
 #endif

@@ -24,16 +24,16 @@ typedef int32_t pair __attribute__((aligned(4), may_alias));
 
 enum {
   MAX_ROWS = 6, VECTORS = 2, LANE_COUNT = 8, WIDTH = VECTORS * LANE_COUNT,
-  BLOCK_K = 512,   /* a panel of B is at most 16 KiB */
-  MOST_ROWS = 192, /* of A in a tile: a block of k of them stays in L2 */
+  BLOCK_K = 512,   /* a panel of B has at most 16 KiB */
+  MOST_ROWS = 192, /* rows of A in a tile: a block of k of them stays in L2 */
   FEW = 8,
-  TILES = 32,      /* wanted, for many threads or uneven ones */
+  TILES = 32,      /* tiles wanted, for many threads or threads of uneven speed */
 };
 #define LEAST_TILE_OPS 4e6 /* some 25 us */
 #define MOST_TILE_OPS 32e6
-#define ROW_TILE_OPS 0.5e6   /* of fewer than FEW rows or columns, for each of them */
+#define ROW_TILE_OPS 0.5e6   /* for fewer than FEW rows or columns: bytes for each of them */
 
-/* From place 8 - n on, n lanes are chosen. */
+/* The 8 entries from place 8 - n on select n lanes. */
 static const int32_t choose[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
 
 #define WITH_VECTORS(X, rows) X(rows, 1) X(rows, 2)
@@ -70,7 +70,7 @@ static inline int16_t number_at(weft_dtype type, const char *from)
   return x;
 }
 
-/* 16 numbers that lie side by side. */
+/* 16 neighbouring numbers. */
 static inline TARGET __m256i sixteen_at(weft_dtype type, const char *from)
 {
   if (type == WEFT_S8) return _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)from));
@@ -78,7 +78,7 @@ static inline TARGET __m256i sixteen_at(weft_dtype type, const char *from)
   return _mm256_loadu_si256((const void *)from);
 }
 
-/* to[k / 2][16 columns] = `rows` / 2 pairs of rows of B that are dense, `row` bytes apart. */
+/* to[k / 2][16 columns] = `rows` / 2 pairs of rows of B, which are dense and `row` bytes apart. */
 static TARGET void pack_rows(weft_dtype type, int64_t rows, const char *from, int64_t row, uint32_t *to)
 {
   for (int64_t l = 0; l + 2 <= rows; l += 2, from += 2 * row, to += WIDTH) {
@@ -89,7 +89,8 @@ static TARGET void pack_rows(weft_dtype type, int64_t rows, const char *from, in
   }
 }
 
-/* to[k / 2][8 of a panel's columns] = columns of B that are dense, `column` bytes apart, in squares of 8 x 8 elements, turned. */
+/* to[k / 2][8 of a panel's columns] = columns of B, which are dense and `column` bytes apart, transposed in squares
+ * of 8 x 8 elements. */
 static TARGET void pack_columns(weft_dtype type, int64_t pairs, const char *from, int64_t column, uint32_t *to)
 {
   int64_t step = LANE_COUNT * 2 * (int64_t)weft_dtype_bytes(type);
@@ -147,7 +148,7 @@ static TARGET void pack_a(weft_dtype type, int64_t m, int64_t k, const char *a, 
 
 static bool is_short(weft_dtype type) { return type == WEFT_S8 || type == WEFT_U8 || type == WEFT_S16; }
 
-/* A dense column is made as a row: C' = B' . A'. */
+/* A product with a dense column is computed as one with a row: C' = B' . A'. */
 static bool is_turned(const cpu_gemm *g) { return g->n == 1 && g->m > 1 && g->c_row == 1; }
 
 bool cpu_pairs_fits(const cpu_gemm *g)
@@ -164,7 +165,8 @@ void cpu_pairs_plan(cpu_gemm *g)
   bool turned = is_turned(g);
   int64_t m = turned ? 1 : g->m, n = turned ? g->m : g->n, rows = cpu_even_part(m, MOST_ROWS);
 
-  if (WEFT_MIN(m, n) < FEW) most = WEFT_MIN(most, (double)WEFT_MAX(WEFT_MIN(m, n), 1) * ROW_TILE_OPS); /* packing is most of it */
+  /* most of the time is packing */
+  if (WEFT_MIN(m, n) < FEW) most = WEFT_MIN(most, (double)WEFT_MAX(WEFT_MIN(m, n), 1) * ROW_TILE_OPS);
   double columns = most / WEFT_MAX(2.0 * (double)rows * (double)g->k, 1);
   int64_t cols = WEFT_MIN(WEFT_MAX(n, 1), WEFT_ALIGN_UP(WEFT_MAX((int64_t)columns, 1), WIDTH));
   g->tile_m = turned ? cols : rows;

@@ -1,5 +1,5 @@
-/* Tiny products: nothing is packed.  With AVX-512, 8 rows by one vector of C stay in registers; masks cut the vector at the
- * last column, and columns that are not dense are gathered. */
+/* cpu/gemm_tiny.c -- tiny products, without packing. With AVX-512, 8 rows by one vector of C stay in registers.
+ * Masks cut the vector at the last column, and columns that are not dense are gathered. */
 #include <config.h>
 
 #include "cpu/gemm_tiny.h"
@@ -14,7 +14,7 @@ enum { FLOPS = 2000, DENSE_FLOPS = 70000, ROWS = 8, MOST_STEP = 1 << 24 };
 
 bool cpu_tiny_fits(const cpu_gemm *g)
 {
-  bool dense = g->b_col == 1 && g->n > 1 && cpu_block_is_fast(); /* one column: lanes go along it, by BLAS */
+  bool dense = g->b_col == 1 && g->n > 1 && cpu_block_is_fast(); /* one column: lanes run along it in BLAS */
 
   return g->m * g->n <= (dense ? DENSE_FLOPS : FLOPS) && g->flops <= (dense ? DENSE_FLOPS : FLOPS);
 }
@@ -43,7 +43,8 @@ LOOPS(loops_f64, double)
 
 #include <immintrin.h>
 
-/* `count` rows (at most 8) of C from `a` and `c` on, all columns.  Rows that do not exist repeat the last one. */
+/* Computes `count` rows (at most 8) of C from `a` and `c` on, all columns. Rows that do not exist repeat the last
+ * one. */
 #define MASKED(name, type, vec, mask_type, LANES, ZERO, SET1, FMA, LOAD, GATHER, STORE)                                   \
   static __attribute__((target("avx512f,avx512vl,avx512dq,fma"))) void name(const cpu_gemm *g, int64_t count, const type *a, \
                                                                             const type *b, type *c)                       \

@@ -4,7 +4,7 @@
 
 #include "cpu/gemm.h"
 
-/* Whether `gemm`, f32 or f64 throughout, is one of them. */
+/* True if `gemm`, of f32 or f64 throughout, is such a product. */
 bool cpu_tiny_fits(const cpu_gemm *gemm);
 
 #endif

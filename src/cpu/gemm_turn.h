@@ -1,10 +1,10 @@
-/* cpu/gemm_turn.h -- squares of 32-bit numbers turned in registers, for packing.  x86-64 with AVX2 only. */
+/* cpu/gemm_turn.h -- transposes squares of 32-bit numbers in registers, for packing. x86-64 with AVX2 only. */
 #ifndef WEFT_CPU_GEMM_TURN_H
 #define WEFT_CPU_GEMM_TURN_H
 
 #include <immintrin.h>
 
-/* Vector j gets element j of each. */
+/* Vector j gets element j of each of the vectors. */
 static inline __attribute__((target("avx2,fma"))) void cpu_turn_8x8(__m256 v[8])
 {
 #define PAIR(i) __m256 lo##i = _mm256_unpacklo_ps(v[i], v[i + 1]), hi##i = _mm256_unpackhi_ps(v[i], v[i + 1]);

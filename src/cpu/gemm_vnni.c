@@ -24,9 +24,9 @@ typedef int32_t quad __attribute__((aligned(1), may_alias));
 
 enum {
   MAX_ROWS = 14, VECTORS = 2, LANE_COUNT = 16, WIDTH = VECTORS * LANE_COUNT, QUAD = 4,
-  BLOCK_K = 512,      /* a panel of B is at most 16 KiB */
-  MOST_ROWS = 392,    /* of A in a tile */
-  TILES = 32,         /* wanted, for many threads or uneven ones */
+  BLOCK_K = 512,      /* a panel of B has at most 16 KiB */
+  MOST_ROWS = 392,    /* rows of A in a tile */
+  TILES = 32,         /* tiles wanted, for many threads or threads of uneven speed */
 };
 #define LEAST_TILE_OPS 4e6 /* some 15 us */
 #define MOST_TILE_OPS 64e6
@@ -57,7 +57,7 @@ static micro_fn *const micro[MAX_ROWS + 1][VECTORS + 1] = {UP_TO_14(ENTRY)};
 
 /* ---- packing ------------------------------------------------------------------------------------------------------- */
 
-/* `count` bytes `step` apart, and zeros. */
+/* `count` bytes that are `step` apart, followed by zeros. */
 static inline uint32_t quad_of(const char *from, int64_t step, int64_t count)
 {
   unsigned char bytes[QUAD] = {0};
@@ -85,7 +85,7 @@ static TARGET void pack_rows(int64_t quads, const char *from, int64_t row, uint3
   }
 }
 
-/* to[k / 4][4 of a panel's columns] = columns of B that are dense, in squares of 4 x 4 elements, turned. */
+/* to[k / 4][4 of a panel's columns] = columns of B, which are dense, transposed in squares of 4 x 4 elements. */
 static TARGET void pack_columns(int64_t quads, const char *from, int64_t column, uint32_t *to)
 {
   const __m128i sign = _mm_set1_epi8((char)0x80);
@@ -102,7 +102,7 @@ static TARGET void pack_columns(int64_t quads, const char *from, int64_t column,
   }
 }
 
-/* to[k / 4][32 columns] = a panel of B, rounded up to whole elements, 128 added to each byte that exists. */
+/* to[k / 4][32 columns] = a panel of B, rounded up to whole elements, with 128 added to each byte that exists. */
 static void pack_b(int64_t cols, int64_t k, const char *from, int64_t row, int64_t column, uint32_t *to)
 {
   int64_t quads = k / QUAD, done, stop = (k + QUAD - 1) / QUAD;

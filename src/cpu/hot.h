@@ -1,4 +1,5 @@
-/* cpu/hot.h -- for inner loops: compiled to vector code whatever the CFLAGS, once for each level of x86-64. */
+/* cpu/hot.h -- marks inner loops, which are compiled to vector code whatever the CFLAGS, once for each level of
+ * x86-64. */
 #ifndef WEFT_CPU_HOT_H
 #define WEFT_CPU_HOT_H
 
@@ -8,15 +9,15 @@
 #define CPU_HOT_OPT __attribute__((optimize("O3")))
 #endif
 
-/* Before a loop whose turns touch different memory. */
+/* Stands before a loop whose iterations touch different memory. */
 #if defined __clang__
 #define CPU_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define CPU_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-/* Sanitizers' runtimes are not up when the dynamic linker resolves clones: the resolvers, which are instrumented too, would
- * crash before main.  gcc says so by macros, clang 19 by features. */
+/* The runtimes of sanitizers are not ready when the dynamic linker resolves clones: the resolvers, which are
+ * instrumented too, would crash before main. gcc announces sanitizers by macros, clang 19 by features. */
 #if defined __has_feature
 #if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
 #define CPU_NO_CLONES
@@ -26,14 +27,15 @@
 #define CPU_NO_CLONES
 #endif
 
-/* A hot function is static: clang before 17 gives what the dynamic linker resolves a name that other files do not know. */
+/* A hot function is static, because clang before version 17 gives the symbol that the dynamic linker resolves a name
+ * that other files do not know. */
 #if defined HAVE_TARGET_CLONES && !defined CPU_NO_CLONES
 #define CPU_HOT CPU_HOT_OPT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define CPU_HOT CPU_HOT_OPT
 #endif
 
-/* For what hot functions share: compiled as a part of each. */
+/* For functions that hot functions share: they are compiled as a part of each. */
 #define CPU_INLINE inline __attribute__((always_inline))
 
 #endif

@@ -19,17 +19,18 @@
 #include "cpu/gemm.h"
 #include "runtime/ffi.h"
 
-/* ---- reading a call -------------------------------------------------------------------------------------------------------- */
+/* ---- reading a call
+ * -------------------------------------------------------------------------------------------------------- */
 
 typedef enum kind { S, D, C, Z } kind; /* of number */
 
 typedef struct call {
   XLA_FFI_CallFrame *frame;
   kind kind;
-  int64_t bytes, real_bytes; /* of an element, and of its real part */
+  int64_t bytes, real_bytes; /* bytes of an element, and of its real part */
   int64_t batch;
-  lapack_int rows, cols;     /* of the first operand's matrices */
-  lapack_int ld;             /* its leading dimension: max(1, rows) */
+  lapack_int rows, cols;     /* rows and columns of the first operand's matrices */
+  lapack_int ld;             /* leading dimension of the first operand: max(1, rows) */
   XLA_FFI_Error *error;
 } call;
 
@@ -49,17 +50,18 @@ static int64_t elems(const XLA_FFI_Buffer *b)
   return n;
 }
 
-/* Size of dimension `from_end` counted from the last, 1 where the rank is less. */
+/* The size of dimension `from_end`, counted from the last dimension; 1 if the rank is less. */
 static int64_t dim(const XLA_FFI_Buffer *b, int from_end) { return b->rank > from_end ? b->dims[b->rank - 1 - from_end] : 1; }
 
-/* What belongs to matrix `m` of a buffer. */
+/* The data of matrix `m` of a buffer. */
 static void *part(const call *c, const XLA_FFI_Buffer *b, int64_t m)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(weft_dtype_from_proto(b->dtype));
   return (char *)b->data + elems(b) / WEFT_MAX(1, c->batch) * m * bytes;
 }
 
-/* Checks numbers of operands and results and reads what all calls have; false if there is nothing to do.  `matrix_rank`: 2, or 1 for gtsv's diagonals. */
+/* Checks the numbers of operands and results and reads what all calls have; false if there is nothing to do.
+ * `matrix_rank` is 2, or 1 for gtsv's diagonals. */
 static bool call_init(call *c, XLA_FFI_CallFrame *frame, int args, int rets, int matrix_rank)
 {
   *c = (call){.frame = frame};
@@ -108,7 +110,7 @@ static const void *attr(const call *c, const char *name)
   return NULL;
 }
 
-/* A character attribute, stored as u8; `otherwise` when absent. */
+/* A character attribute, stored as u8; `otherwise` if it is absent. */
 static char attr_char(const call *c, const char *name, char otherwise)
 {
   const void *value = attr(c, name);
@@ -133,9 +135,10 @@ static void *copy_arg(const call *c, int a, int r)
 
 /* ---- workspace ------------------------------------------------------------------------------------------------------------- */
 
-/* A routine asked with lwork = -1 says in work[0] how much it wants; then it is called with that. */
+/* A routine that is called with lwork = -1 puts the size of the workspace that it wants into work[0]; it is then
+ * called again with that size. */
 typedef struct workspace {
-  double asked[2];     /* room for one element of any kind */
+  double asked[2];     /* room for one element of any type */
   void *data;
   lapack_int size;
 } workspace;
@@ -147,12 +150,13 @@ static bool workspace_make(const call *c, workspace *w)
 
   memcpy(&wanted_f32, w->asked, sizeof wanted_f32);
   if (c->real_bytes == 4) wanted = wanted_f32;
-  w->size = (lapack_int)WEFT_MAX(1.0, wanted * (c->real_bytes == 4 ? 1.0000002 : 1)); /* f32 may have rounded it down */
+  /* f32 may have rounded the size down */
+  w->size = (lapack_int)WEFT_MAX(1.0, wanted * (c->real_bytes == 4 ? 1.0000002 : 1));
   w->data = malloc((size_t)w->size * (size_t)c->bytes);
   return w->data != NULL;
 }
 
-/* Runs CALL twice, first with (WORK, LWORK) asking; leaves the handler without memory. */
+/* Runs CALL twice, first with (WORK, LWORK) to ask for the size; leaves the handler if there is no memory. */
 #define WITH_WORKSPACE(c, CALL)                                                     \
   do {                                                                              \
     workspace space = {.size = -1};                                                 \
@@ -165,13 +169,13 @@ static bool workspace_make(const call *c, workspace *w)
     free(space.data);                                                               \
   } while (0)
 
-/* The routine of this kind: all alike, or one of the real and complex pair. */
+/* Chooses the routine for this type: one for all, or one of a real and complex pair. */
 #define BY_KIND(c, name) ((c)->kind == S ? s##name##_ : (c)->kind == D ? d##name##_ : (c)->kind == C ? c##name##_ : z##name##_)
 #define BY_REAL(c, name) ((c)->kind == S ? s##name##_ : d##name##_)
 #define BY_COMPLEX(c, name) ((c)->kind == C ? c##name##_ : z##name##_)
 #define IS_COMPLEX(c) ((c)->kind >= C)
 
-/* A handler: `c` is set up, or what was wrong is returned. */
+/* Defines a handler: `c` is set up, or the handler returns what was wrong. */
 #define HANDLER(name, args, rets, rank)                              \
   static XLA_FFI_Error *name##_call(call *c);                        \
   static XLA_FFI_Error *name##_handler(XLA_FFI_CallFrame *frame)     \
@@ -181,7 +185,7 @@ static bool workspace_make(const call *c, workspace *w)
   }                                                                  \
   static XLA_FFI_Error *name##_call(call *c)
 
-/* Many routines: the asking call must not touch the data, so m = 0 is as good as any. */
+/* Chooses among many routines. The call that asks for the size must not touch the data, so m = 0 serves any routine. */
 static const int64_t m = 0;
 
 /* ---- factors ---------------------------------------------------------------------------------------------------------------- */
@@ -246,7 +250,7 @@ HANDLER(geqp3, 2, 3, 2)
   return NULL;
 }
 
-/* q of a QR factorisation from its reflectors. */
+/* The matrix q of a QR factorisation, from its reflectors. */
 HANDLER(orgqr, 2, 1, 2)
 {
   lapack_int info, k = (lapack_int)dim(arg(c, 1), 0);
@@ -297,7 +301,7 @@ HANDLER(trsm, 2, 1, 2)
   return NULL;
 }
 
-/* The lower diagonal has n elements of which the first is not used. */
+/* The lower diagonal has n elements, of which the first is not used. */
 HANDLER(gtsv, 4, 5, 1)
 {
   lapack_int columns = (lapack_int)dim(arg(c, 3), 0);
@@ -318,7 +322,7 @@ static XLA_FFI_Error *svd(call *c, bool divide)
   int64_t least = WEFT_MIN(c->rows, c->cols), most = WEFT_MAX(c->rows, c->cols);
   lapack_int ldu = WEFT_MAX(1, c->rows), ldvt = (lapack_int)WEFT_MAX(1, mode == 'A' ? c->cols : least);
   lapack_int *iwork = malloc((size_t)(8 * least + 1) * sizeof *iwork);
-  /* what the documentation of ?gesdd asks for at most */
+  /* the largest workspace that the documentation of ?gesdd asks for */
   int64_t rwork_size = WEFT_MAX(5 * least * least + 7 * least, 2 * most * least + 2 * least * least + least) + 5 * most + 1;
   void *rwork = IS_COMPLEX(c) ? malloc((size_t)rwork_size * (size_t)c->real_bytes) : iwork;
 
@@ -343,7 +347,7 @@ HANDLER(syevd, 1, 3, 2)
 {
   char mode = attr_char(c, "mode", 'V'), uplo = attr_char(c, "uplo", 'L');
   int64_t n = c->rows;
-  /* the most that ?syevd and ?heevd ask for */
+  /* the largest workspace that ?syevd and ?heevd ask for */
   lapack_int lrwork = (lapack_int)WEFT_MIN(1 + 5 * n + 2 * n * n, INT32_MAX), liwork = (lapack_int)(3 + 5 * n);
   lapack_int *iwork = malloc((size_t)liwork * sizeof *iwork);
   void *rwork = IS_COMPLEX(c) ? malloc((size_t)lrwork * (size_t)c->real_bytes) : iwork;
@@ -361,7 +365,8 @@ HANDLER(syevd, 1, 3, 2)
   return NULL;
 }
 
-/* LAPACK packs the vectors of a conjugate pair as two real columns, re and im: spread out as complex ones. */
+/* LAPACK packs the eigenvectors of a conjugate pair as two real columns, the real and the imaginary part. This
+ * spreads them out as complex vectors. */
 static void unpack_vectors(const call *c, const char *packed, const char *imaginary, char *out)
 {
   int64_t n = c->rows;
@@ -369,7 +374,7 @@ static void unpack_vectors(const call *c, const char *packed, const char *imagin
 #define GET(base, i) (is_double ? ((const double *)(const void *)(base))[i] : (double)((const float *)(const void *)(base))[i])
   for (int64_t j = 0; j < n; j++) {
     double wi = GET(imaginary, j);
-    bool second = j > 0 && wi < 0; /* pairs come positive first */
+    bool second = j > 0 && wi < 0; /* of a pair, the eigenvalue with positive imaginary part comes first */
     for (int64_t i = 0; i < n; i++) {
       double re = GET(packed, (second ? j - 1 : j) * n + i), im = wi == 0 ? 0 : GET(packed, (second ? j : j + 1) * n + i);
       if (second) im = -im;
@@ -385,7 +390,8 @@ static void unpack_vectors(const call *c, const char *packed, const char *imagin
 #undef GET
 }
 
-/* Iterations on NaN or inf need not end: such a matrix has no eigenvalues, which info says by -4 (argument 4), as in jaxlib. */
+/* Iterations on NaN or infinity need not end. A matrix with such elements has no eigenvalues, which `info` reports
+ * as -4 (argument 4), as jaxlib does. */
 static bool all_finite(const call *c, const void *a)
 {
   int64_t count = (int64_t)c->rows * c->rows * (c->bytes / c->real_bytes);
@@ -433,7 +439,7 @@ static XLA_FFI_Error *geev_real(call *c, char left, char right, char *a)
 static XLA_FFI_Error *geev_any(call *c)
 {
   char left = attr_char(c, "compute_left", 'V'), right = attr_char(c, "compute_right", 'V');
-  char *a = malloc((size_t)(3 * (int64_t)c->rows * c->rows * c->bytes) + 1); /* LAPACK destroys its matrix */
+  char *a = malloc((size_t)(3 * (int64_t)c->rows * c->rows * c->bytes) + 1); /* LAPACK overwrites its matrix */
   XLA_FFI_Error *error;
 
   if (!a) return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
@@ -495,7 +501,7 @@ HANDLER(sytrd, 1, 5, 2)
 
 /* ---- the table ------------------------------------------------------------------------------------------------------------------------- */
 
-/* Names of the real and of the complex targets, and their handlers. */
+/* The names of the real and of the complex targets, and their handlers. */
 static const struct { const char *real, *complex; XLA_FFI_Handler *real_handler, *complex_handler; } targets[] = {
   {"trsm", "trsm", trsm_handler, trsm_handler},     {"getrf", "getrf", getrf_handler, getrf_handler},
   {"geqrf", "geqrf", geqrf_handler, geqrf_handler}, {"geqp3", "geqp3", geqp3_handler, geqp3_handler},

@@ -1,5 +1,6 @@
-/* cpu/lapack.h -- the LAPACK routines we call, as OpenBLAS has them: Fortran's calling convention.  (LAPACK Users' Guide,
- * 3rd ed.; there is no standard C header.)  Arrays are void so that one signature serves the kinds of number. */
+/* cpu/lapack.h -- the LAPACK routines that Weft calls, as OpenBLAS provides them, in Fortran's calling convention.
+ * (LAPACK Users' Guide, 3rd ed.; there is no standard C header.) Arrays are void so that one signature serves all
+ * element types. */
 #ifndef WEFT_CPU_LAPACK_H
 #define WEFT_CPU_LAPACK_H
 
@@ -13,13 +14,14 @@ typedef int lapack_int;
 /* Registers lapack_{s,d,c,z}NAME_ffi, the custom calls that JAX emits for the CPU (idempotent). */
 WEFT_NODISCARD weft_status *cpu_lapack_register(void);
 
-/* In all: v = any array, i = integers, c = a character.  Fortran passes the lengths of characters after the arguments;
- * they are always 1. */
+/* In all of them: v = any array, i = integers, c = a character. Fortran passes the lengths of characters after the
+ * arguments; they are always 1. */
 typedef void *lapack_v;
 typedef const lapack_int *lapack_n;
 typedef const char *lapack_c;
 
-/* X(name, parameters) for routines alike in all four kinds, then for the two real and the two complex ones. */
+/* X(name, parameters): the routines that are alike for all four types, then those of the two real and of the two
+ * complex types. */
 #define LAPACK_ALL(X)                                                                                               \
   X(potrf, (lapack_c uplo, lapack_n n, lapack_v a, lapack_n lda, lapack_int *info, size_t))                         \
   X(getrf, (lapack_n m, lapack_n n, lapack_v a, lapack_n lda, lapack_int *ipiv, lapack_int *info))                  \
@@ -87,8 +89,8 @@ LAPACK_ALL(LAPACK_DECLARE_COMPLEX)
 LAPACK_REAL(LAPACK_DECLARE_REAL)
 LAPACK_COMPLEX(LAPACK_DECLARE_COMPLEX)
 
-/* Of an order-n Cholesky factor, f32, f64, c64 or c128: the first pivot, from 1 on, that is NaN; 0: none.  OpenBLAS takes NaN
- * for a positive pivot, says nothing, and gives numbers behind it. */
+/* For a Cholesky factor of order n (f32, f64, c64 or c128): the number of the first pivot, counted from 1, that is
+ * NaN; 0 if none is. OpenBLAS takes NaN for a positive pivot, reports no error, and gives numbers behind it. */
 int64_t cpu_nan_pivot(weft_dtype type, int64_t n, const void *factor);
 
 #endif

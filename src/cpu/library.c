@@ -1,4 +1,5 @@
-/* Which library kernel does what, and the thunks around them: plan at compile time, run over the arguments. */
+/* cpu/library.c -- which library kernel does what, and the thunks around the kernels: a kernel is planned when the
+ * program is compiled and runs over the thunk's arguments. */
 #include <config.h>
 
 #include "cpu/conv.h"
@@ -8,7 +9,8 @@
 #include "cpu/makers.h"
 #include "cpu/sort.h"
 
-/* A maker fills `plan` by INIT and makes a thunk of it; its runner calls RUN with the arguments. */
+/* Defines a maker, which fills `plan` by INIT and makes a thunk of it, and a runner, which calls RUN with the
+ * arguments. */
 #define LIBRARY_THUNK(name, plan_type, INIT, RUN)                                                                  \
   typedef struct name##_thunk {                                                                                    \
     rt_thunk base;                                                                                                 \
@@ -47,7 +49,7 @@ static int64_t dot_scratch(const hlo_instr *instr)
   weft_status *st = cpu_dot_init(&plan, instr->u.dot, operand_shape(instr, 0), operand_shape(instr, 1), instr->shape);
   int64_t bytes = st ? 0 : plan.scratch_bytes;
 
-  weft_status_ignore(st); /* the maker will say it */
+  weft_status_ignore(st); /* the maker will report the error */
   return bytes;
 }
 
@@ -74,7 +76,7 @@ LIBRARY_THUNK(sort, cpu_sort, cpu_sort_init(&plan, instr, gen_code_compare(cpu_c
 static int64_t sort_scratch(const hlo_instr *instr)
 {
   cpu_sort plan;
-  weft_status *st = cpu_sort_init(&plan, instr, NULL); /* a comparator that is called needs none */
+  weft_status *st = cpu_sort_init(&plan, instr, NULL); /* a comparator that is called as a function needs none */
   int64_t bytes = st ? 0 : plan.scratch_bytes;
 
   weft_status_ignore(st);

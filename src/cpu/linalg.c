@@ -1,5 +1,5 @@
-/* Cholesky factors and triangular systems: see linalg.h.  Matrices are spread over the pool, and so are the right-hand
- * sides of one large system. */
+/* cpu/linalg.c -- Cholesky factors and triangular systems: see linalg.h. Matrices are spread over the pool, and so
+ * are the right-hand sides of one large system. */
 #include <config.h>
 
 #include "cpu/linalg.h"
@@ -13,7 +13,7 @@
 #include "cpu/gemm.h"
 #include "cpu/lapack.h"
 
-enum { STRIP = 256 }; /* right-hand sides solved by one task */
+enum { STRIP = 256 }; /* right-hand sides that one task solves */
 
 static bool is_blas_type(weft_dtype t) { return t == WEFT_F32 || t == WEFT_F64 || t == WEFT_C64 || t == WEFT_C128; }
 
@@ -36,8 +36,8 @@ typedef struct cholesky_job {
   char *out;
 } cholesky_job;
 
-/* Row-major A is column-major A^T, whose upper factor U has A^T = U^H U: then U^T, which is the same memory read by rows,
- * is the lower factor of A.  And the other way round. */
+/* A in row-major order is A^T in column-major order. If the upper factor U of A^T satisfies A^T = U^H U, then U^T,
+ * which is the same memory read by rows, is the lower factor of A. The converse holds too. */
 static void cholesky_task(void *ctx, int64_t matrix)
 {
   const cholesky_job *job = ctx;

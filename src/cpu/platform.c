@@ -40,7 +40,7 @@ static weft_status *allocate(weft_device *device, int64_t bytes, void **out_data
   *out_data = NULL;
   if (bytes < HUGE) {
     if (posix_memalign(&data, BUF_ALIGN, size) != 0) data = NULL;
-  } else { /* a little too much, cut to where a huge page starts */
+  } else { /* maps a little too much, and cuts it to where a huge page starts */
     size = (size_t)WEFT_ALIGN_UP(bytes, HUGE);
     char *mapped = mmap(NULL, size + (size_t)HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped != MAP_FAILED) {
@@ -68,7 +68,8 @@ static void deallocate(weft_device *device, void *data, int64_t bytes)
 static void on_worker_start(void *ctx, int index)
 {
   const cpu_platform *cpu = ctx;
-  weft_thread_flush_denormals(cpu->base.flush_denormals); /* said either way: what the maker's thread does is inherited */
+  /* set in both cases, because a thread inherits it from the thread that creates it */
+  weft_thread_flush_denormals(cpu->base.flush_denormals);
   if (cpu->topology) cpu_topology_bind(cpu->topology, index);
 }
 
@@ -107,7 +108,7 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
   WEFT_TRY_ALLOC(base->devices);
   for (int i = 0; i < devices; i++) {
     int64_t id = wanted->device_ids ? wanted->device_ids[i] : (int64_t)wanted->process_index * WEFT_DEVICES_A_PROCESS + i;
-    base->device_count++; /* half made, it can be destroyed */
+    base->device_count++; /* from here on a platform that is only half made can be destroyed */
     WEFT_TRY(rt_device_init(&base->devices[i], base, id, i, "cpu"));
     base->devices[i].cache_limit = cpu->settings.cache_bytes > 0 ? cpu->settings.cache_bytes : base->memory_limit / 8 / devices;
   }

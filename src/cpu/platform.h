@@ -6,7 +6,7 @@
 #include "runtime/platform.h"
 
 extern const weft_platform_ops cpu_platform_ops;
-/* What the environment may say of the platform, and of code generation. */
+/* What the environment may set for the platform and for code generation. */
 extern const weft_option_table cpu_options, gen_option_table;
 
 #endif

@@ -1,4 +1,4 @@
-/* cpu/print.c -- interpreter.print: a program that prints its values. */
+/* cpu/print.c -- interpreter.print: prints values of a program while it runs. */
 #include <config.h>
 
 #include <stdio.h>
@@ -8,10 +8,10 @@
 
 typedef struct print_thunk {
   rt_thunk base;
-  const hlo_instr *instr; /* of the executable's module */
+  const hlo_instr *instr; /* an instruction of the executable's module */
 } print_thunk;
 
-/* One line for each operand, whole: stdio locks the stream for a line. */
+/* Prints one line for each operand by one call, during which stdio locks the stream. */
 static weft_status *print_run(const rt_thunk *thunk, rt_ctx *ctx)
 {
   const hlo_instr *instr = ((const print_thunk *)thunk)->instr;

@@ -1,4 +1,5 @@
-/* rng-get-and-update-state: a 128-bit counter that lives as long as the program; each use takes its value and adds delta. */
+/* cpu/rng_state.c -- rng-get-and-update-state: a 128-bit counter that lives as long as the program. Each use takes
+ * the counter's value and then adds delta. */
 #include <config.h>
 
 #include <stdlib.h>

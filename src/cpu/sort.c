@@ -13,13 +13,14 @@
 
 enum {
   RUN = 16,                 /* sorted by insertion */
-  RADIX_FROM = 512,         /* elements from which radix pays */
-  PIECE = 1 << 16,          /* of a long slice: sorted, and merged, by one task */
-  TASK_ELEMS = 1 << 14,     /* elements of short slices a task takes */
+  RADIX_FROM = 512,         /* from this many elements on radix sort is faster */
+  PIECE = 1 << 16,          /* elements of a long slice that one task sorts or merges */
+  TASK_ELEMS = 1 << 14,     /* elements of short slices that one task takes */
 };
 
 typedef unsigned __int128 item; /* key in the upper 64 bits */
-typedef uint64_t small;         /* key in the upper 32 bits: keys of 32 bits and less, slices below 2^32 */
+/* key in the upper 32 bits: for keys of at most 32 bits in slices of less than 2^32 elements */
+typedef uint64_t small;
 
 /* ---- keys ---------------------------------------------------------------------------------------------------------- */
 
@@ -44,10 +45,10 @@ static uint64_t load_bits(const void *from, int64_t bytes)
   }
 }
 
-/* How to map an element to its key, worked out once. */
+/* How an element is mapped to its key; decided once for each sort. */
 typedef struct key_map {
   int64_t bytes;
-  uint64_t sign, mask, inf; /* inf: bits of infinity, for floats */
+  uint64_t sign, mask, inf; /* the bits of infinity, for floats */
   bool is_float, is_signed, descending, merge_zeros, merge_nans, nans_last;
 } key_map;
 
@@ -76,11 +77,11 @@ static inline __attribute__((always_inline)) uint64_t key_of(const key_map *m, c
     uint64_t magnitude = bits & ~m->sign;
     if (m->merge_nans && magnitude > m->inf) {
       if (m->nans_last) return m->mask;
-      bits = m->mask & ~m->sign; /* as the positive NaN */
+      bits = m->mask & ~m->sign; /* all NaNs become the positive NaN */
     } else if (m->merge_zeros && magnitude == 0) {
       bits = 0;
     }
-    bits ^= bits & m->sign ? m->mask : m->sign; /* sign and magnitude to unsigned order */
+    bits ^= bits & m->sign ? m->mask : m->sign; /* turns sign and magnitude into unsigned order */
   } else if (m->is_signed) {
     bits ^= m->sign;
   }
@@ -89,8 +90,8 @@ static inline __attribute__((always_inline)) uint64_t key_of(const key_map *m, c
 
 /* ---- sorting items -------------------------------------------------------------------------------------------------- */
 
-/* Both kinds of item get the same code.  sort_NAME sorts data[n], with `spare` of the same size, and returns the one of
- * the two that holds the result; shift: where the key starts; bytes: of the key. */
+/* Both kinds of item get the same code. sort_NAME sorts data[n] with `spare` of the same size, and returns the one
+ * of the two that holds the result. `shift` is where the key starts, `bytes` its size. */
 #define SORTS(name, T)                                                                                          \
   static void insert_##name(T *data, int64_t n)                                                                 \
   {                                                                                                             \
@@ -148,7 +149,7 @@ static inline __attribute__((always_inline)) uint64_t key_of(const key_map *m, c
     }                                                                                                           \
     return data;                                                                                                \
   }                                                                                                             \
-  /* How many of the first k of the merge of a and b come from a. */                                            \
+  /* The number of items that come from a among the first k of the merge of a and b. */                                            \
   static int64_t split_##name(const T *a, int64_t an, const T *b, int64_t bn, int64_t k)                        \
   {                                                                                                             \
     int64_t lo = WEFT_MAX(0, k - bn), hi = WEFT_MIN(k, an);                                                     \
@@ -162,24 +163,24 @@ static inline __attribute__((always_inline)) uint64_t key_of(const key_map *m, c
 SORTS(item, item)
 SORTS(small, small)
 
-/* Memory of one slice being sorted: order, then two lists of items. */
+/* The memory of one slice while it is sorted: the order, then two lists of items. */
 static int64_t order_bytes(int64_t n) { return WEFT_ALIGN_UP(n * (int64_t)sizeof(int64_t), 64); }
 static int64_t slice_bytes(int64_t n) { return order_bytes(n) + 2 * n * (int64_t)sizeof(item); }
 
 /* ---- one slice -------------------------------------------------------------------------------------------------------- */
 
-/* A slice being sorted by one key after another, last key first; order[p]: position of what is now p-th.  NULL: all keys
- * are still to come, and order is 0, 1, 2, ... */
+/* A slice that is sorted by one key after another, the last key first. order[p] is the original position of the
+ * element that is now the p-th. With order NULL no key has been sorted by yet, and the order is 0, 1, 2, ... */
 typedef struct slice_job {
   const cpu_sort *sort;
-  const char *keys;         /* first element of the key's operand in this slice */
+  const char *keys;         /* the first element of the key's operand in this slice */
   int64_t key_bytes;
   key_map map;
   int64_t *order;
   bool first;               /* order is not filled yet */
   bool is_small;
   void *data, *spare;       /* n items each */
-  int64_t width;            /* merging: length of sorted runs */
+  int64_t width;            /* for merging: the length of the sorted runs */
 } slice_job;
 
 static void fill_items(const slice_job *job, int64_t begin, int64_t end)
@@ -198,7 +199,7 @@ static int64_t item_position(const slice_job *job, const void *sorted, int64_t p
   return job->is_small ? (int64_t)(uint32_t)((const small *)sorted)[p] : (int64_t)(uint64_t)((const item *)sorted)[p];
 }
 
-/* order := order after sorting; needs a second list when there was one before. */
+/* Applies the sorted positions to `order`; needs a second list if `order` existed before. */
 static void apply_items(slice_job *job, const void *sorted, void *spare)
 {
   int64_t n = job->sort->n, *before = spare;
@@ -216,7 +217,8 @@ static bool key_is_small(const cpu_sort *s, const cpu_sort_key *key)
   return weft_dtype_bytes(key->type) <= 4 && s->n < INT64_C(1) << 32;
 }
 
-/* Elements [begin, end) of a slice, side by side: what a result that lies on its operand is gathered from. */
+/* The elements [begin, end) of a slice, copied side by side: a result that shares its operand's memory is gathered
+ * from this copy. */
 static void copy_slice(const cpu_sort *s, int operand, const char *in, int64_t base, int64_t begin, int64_t end, char *copy)
 {
   int64_t bytes = s->bytes[operand], step = s->inner * bytes;
@@ -224,7 +226,7 @@ static void copy_slice(const cpu_sort *s, int operand, const char *in, int64_t b
   for (int64_t p = begin; p < end; p++) memcpy(copy + p * bytes, in + base * bytes + p * step, (size_t)bytes);
 }
 
-/* `copy`: of the whole slice, or NULL to read the operand. */
+/* `copy` is a copy of the whole slice; with NULL the operand is read. */
 static void gather(const cpu_sort *s, int operand, const char *in, char *out, int64_t base, const int64_t *order,
                    int64_t begin, int64_t end, const char *copy)
 {
@@ -265,7 +267,7 @@ static int64_t *sort_by_calls(const cpu_sort *s, void *const *ins, int64_t base,
             elements[2 * i] = (char *)ins[i] + (base + order[b] * s->inner) * s->bytes[i];
             elements[2 * i + 1] = (char *)ins[i] + (base + order[a] * s->inner) * s->bytes[i];
           }
-          take_b = s->before(elements); /* equal: a stays first */
+          take_b = s->before(elements); /* equal elements: those of a stay first */
         }
         spare[k] = take_b ? order[b++] : order[a++];
       }
@@ -320,7 +322,8 @@ static void slices_task(void *ctx, int64_t task)
   char *memory = rt_thread_scratch(slice_bytes(s->n));
 
   if (!memory) {
-    atomic_store_explicit(&job->failed, true, memory_order_relaxed); /* read after the loop's join */
+    /* written by tasks; read after the parallel loop has ended */
+    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
     return;
   }
   for (int64_t slice = first; slice < end; slice++) sort_slice(s, job->ins, job->outs, slice, memory);
@@ -345,7 +348,7 @@ static void piece_task(void *ctx, int64_t piece)
   }
 }
 
-/* Makes PIECE elements of the next round's result: the part of a merge of two runs that lies there. */
+/* Makes PIECE elements of the result of the next round: the part of a merge of two runs that lies there. */
 static void merge_task(void *ctx, int64_t piece)
 {
   slice_job *job = ctx;
@@ -370,7 +373,7 @@ typedef struct gather_job {
   const int64_t *order;
   int64_t base;
   int operand;
-  char *copy; /* NULL: the result is not on its operand */
+  char *copy; /* NULL: the result does not share its operand's memory */
 } gather_job;
 
 static void copy_task(void *ctx, int64_t piece)
@@ -470,14 +473,16 @@ weft_status *cpu_topk_init(cpu_topk *t, const hlo_instr *instr)
   return NULL;
 }
 
-/* Sorts items that a selection has shuffled: sort_item keeps the order of equal keys, which must be that of their positions. */
+/* Sorts items after a selection has mixed them: sort_item keeps the order of equal keys, which must be that of their
+ * positions. */
 static item *sort_shuffled(item *data, item *spare, int64_t n, int key_bytes)
 {
   if (n >= RADIX_FROM && sort_item(data, spare, n, 0, 4) == spare) return sort_item(spare, data, n, 64, key_bytes);
   return sort_item(data, spare, n, 64, key_bytes);
 }
 
-/* Moves the k least of data[n] to its front, in any order (Hoare's selection).  Sorts instead when pivots are unlucky. */
+/* Moves the k least items of data[n] to its front, in any order (Hoare's selection). Sorts everything instead if the
+ * pivots are unlucky. */
 static item *select_least(item *data, item *spare, int64_t n, int64_t k, int key_bytes)
 {
   int64_t lo = 0, hi = n;
@@ -506,8 +511,9 @@ static item *select_least(item *data, item *spare, int64_t n, int64_t k, int key
 
 enum { SCAN = 32, FEW = 32 };
 
-/* Appends to `kept` those of SCAN elements whose keys are below `bar`, the first of which is number `at`; SCAN items are written
- * there in any case.  Keys of plain orders are the bits with some flipped: which ones, the topmost bit says. */
+/* Appends to `kept` those of SCAN elements whose keys are below `bar`; the first element has number `at`. SCAN items
+ * are written there in any case. In plain orders the key consists of the element's bits with some of them flipped,
+ * which the topmost bit decides. */
 #define KEEP_BELOW(name, type, T, shift)                                                                     \
   static CPU_HOT int64_t name(const type *in, type flip_clear, type flip_set, type bar, int64_t at, T *kept) \
   {                                                                                                          \
@@ -524,7 +530,7 @@ enum { SCAN = 32, FEW = 32 };
     }                                                                                                        \
     return count;                                                                                            \
   }
-/* For items and, where keys have 32 bits and less, small ones. */
+/* Makes the functions for items and, for keys of at most 32 bits, for small items. */
 #define KEEP_BELOW_OF(name, T, shift)                                                                        \
   KEEP_BELOW(keep_##name##_8, uint8_t, T, shift)                                                             \
   KEEP_BELOW(keep_##name##_16, uint16_t, T, shift)                                                           \
@@ -543,7 +549,7 @@ enum { SCAN = 32, FEW = 32 };
   }
 KEEP_BELOW(keep_item_64, uint64_t, item, 64)
 KEEP_BELOW_OF(item, item, 64)
-#define keep_small_64(in, clear, set, bar, at, kept) 0 /* there are no such keys */
+#define keep_small_64(in, clear, set, bar, at, kept) 0 /* no key has these bits */
 KEEP_BELOW_OF(small, small, 32)
 
 typedef struct topk_job {
@@ -553,7 +559,8 @@ typedef struct topk_job {
   atomic_bool failed;
 } topk_job;
 
-/* The k first of a row where these are few: they are kept in order, and the last of them bars what is not less. */
+/* Finds the k first elements of a row when k is small: they are kept in order, and the last of them is the bar that
+ * an element must be below. */
 #define FEW_BEST(name, T, shift)                                                                             \
   static inline __attribute__((always_inline)) void take_##name(T *best, int64_t k, T x)                     \
   {                                                                                                          \
@@ -600,14 +607,14 @@ static void few_task(void *ctx, int64_t row)
   for (int64_t i = 0; i < t->k; i++) put_best(job, row, i, is_small ? (uint32_t)best.few[i] : (int64_t)(uint64_t)best.wide[i]);
 }
 
-/* Goes through a row keeping those that may be among the k first; whenever there are `room` of them, the k least stay, and
- * the greatest of these bars all that is not less from then on. */
+/* Walks through a row and keeps the elements that may be among the k first. Whenever `room` of them are kept, the k
+ * least remain, and the greatest of these becomes the bar that later elements must be below. */
 static void topk_task(void *ctx, int64_t row)
 {
   topk_job *job = ctx;
   const cpu_topk *t = job->t;
   int64_t bytes = (int64_t)weft_dtype_bytes(t->type);
-  int64_t room = WEFT_MIN(t->n, 2 * t->k + 128), kept = 0; /* little room: the bar is soon low */
+  int64_t room = WEFT_MIN(t->n, 2 * t->k + 128), kept = 0; /* little room: the bar falls soon */
   key_map map = map_of(&(cpu_sort_key){.type = t->type, .descending = t->largest});
   item *data = rt_thread_scratch(2 * (room + SCAN) * (int64_t)sizeof *data), *spare = data + room + SCAN;
   const char *in = job->in + row * t->n * bytes;
@@ -615,11 +622,13 @@ static void topk_task(void *ctx, int64_t row)
   bool barred = false;
 
   if (!data) {
-    atomic_store_explicit(&job->failed, true, memory_order_relaxed); /* read after the loop's join */
+    /* written by tasks; read after the parallel loop has ended */
+    atomic_store_explicit(&job->failed, true, memory_order_relaxed);
     return;
   }
   for (int64_t i = 0; i < t->n && t->k > 0;) {
-    if (barred && i + SCAN <= t->n) { /* elements equal to the bar come later in the order, for their position */
+    /* elements equal to the bar come later in the order, because of their positions */
+    if (barred && i + SCAN <= t->n) {
       kept += keep_item(&map, in + i * bytes, bar, i, data + kept);
       i += SCAN;
     } else {

@@ -16,22 +16,22 @@ typedef struct cpu_sort_key {
   int operand;
   weft_dtype type;
   bool descending;
-  bool merge_zeros; /* -0 and 0 are alike */
-  bool merge_nans;  /* all NaNs are alike, and last (also when descending, if nans_last) */
+  bool merge_zeros; /* -0 and 0 compare as equal */
+  bool merge_nans;  /* all NaNs compare as equal and come last (with nans_last also in descending order) */
   bool nans_last;
 } cpu_sort_key;
 
 typedef struct cpu_sort {
   int operand_count, key_count;
   cpu_sort_key keys[CPU_SORT_MAX_KEYS];
-  gen_compare_fn *before;        /* instead of keys; or NULL */
-  int64_t bytes[CPU_SORT_MAX_OPERANDS]; /* of an element of each operand */
-  int64_t n, inner, slices;      /* elements of a slice, the step between them, how many slices */
-  bool parallel_slice;           /* slices are few and long: each is sorted by all threads */
+  gen_compare_fn *before;        /* is called instead of comparing keys; or NULL */
+  int64_t bytes[CPU_SORT_MAX_OPERANDS]; /* bytes of an element of each operand */
+  int64_t n, inner, slices;      /* elements of a slice, the step between them, and the number of slices */
+  bool parallel_slice;           /* slices are few and long: all threads sort each of them */
   int64_t scratch_bytes;         /* for that */
 } cpu_sort;
 
-/* Reads the comparator.  False if it is not by keys. */
+/* Reads the comparator. False if it does not order by keys. */
 bool cpu_sort_match(const hlo_computation *comparator, cpu_sort_key *keys, int *key_count);
 
 /* Plans a sort along dimension `dim` of operands of one shape.  `before` is used when the comparator is not by keys.

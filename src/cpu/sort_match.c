@@ -1,4 +1,4 @@
-/* Reading comparators: is this computation a lexicographic order of keys? */
+/* cpu/sort_match.c -- recognises comparators: is a computation a lexicographic order of keys? */
 #include <config.h>
 
 #include <math.h>
@@ -27,7 +27,7 @@ static bool read_key(const hlo_instr *in, key_expr *key)
     return true;
   }
   if (in->op == HLO_COPY) return read_key(in->operands[0], key);
-  if (in->op == HLO_CONVERT) { /* to a wider float: the order stays */
+  if (in->op == HLO_CONVERT) { /* a conversion to a wider float keeps the order */
     weft_dtype from = in->operands[0]->shape->type, to = in->shape->type;
     return (from == WEFT_BF16 || from == WEFT_F16 || from == WEFT_F32) && (to == WEFT_F32 || to == WEFT_F64) &&
            weft_dtype_bits(from) < weft_dtype_bits(to) && read_key(in->operands[0], key);
@@ -45,7 +45,7 @@ static bool read_key(const hlo_instr *in, key_expr *key)
   return false;
 }
 
-/* compare(key of the left element, the same of the right) in one of `directions`. */
+/* compare(key of the left element, the same key of the right element) in one of `directions`. */
 static bool read_compare(const hlo_instr *in, hlo_direction *direction, cpu_sort_key *out)
 {
   key_expr a, b;
@@ -53,7 +53,7 @@ static bool read_compare(const hlo_instr *in, hlo_direction *direction, cpu_sort
   if (in->op != HLO_COMPARE || !read_key(in->operands[0], &a) || !read_key(in->operands[1], &b)) return false;
   if (a.merge_nans != b.merge_nans || a.merge_zeros != b.merge_zeros || a.parameter / 2 != b.parameter / 2) return false;
   *direction = in->u.compare.direction;
-  if (a.parameter == b.parameter + 1) { /* compare(b, a): the other way round */
+  if (a.parameter == b.parameter + 1) { /* compare(b, a): the opposite direction */
     static const hlo_direction turned[] = {[HLO_EQ] = HLO_EQ, [HLO_NE] = HLO_NE, [HLO_GE] = HLO_LE, [HLO_GT] = HLO_LT,
                                            [HLO_LE] = HLO_GE, [HLO_LT] = HLO_GT};
     *direction = turned[*direction];

@@ -1,5 +1,5 @@
-/* The thunks that every program has: compiled kernels, copies, ids; and the reference evaluator for operations that have
- * no kernel. */
+/* cpu/thunks.c -- thunks that every program may have: compiled kernels, copies, ids, and the reference evaluator for
+ * operations without a kernel. */
 #include <config.h>
 
 #include <stdatomic.h>
@@ -33,8 +33,8 @@ typedef struct kernel_run {
   atomic_bool no_memory;
 } kernel_run;
 
-/* The kernel's private scratch goes between its results and the shared memory: such kernels get a copy of their arguments,
- * kept in front of that scratch. */
+/* The kernel's private scratch lies between its results and the memory that all tasks share. Kernels with private
+ * scratch get a copy of their arguments, which is kept in front of that scratch. */
 static bool call_kernel(const cpu_kernel_thunk *t, const gen_phase *phase, void *const *args, int64_t begin, int64_t end)
 {
   const gen_kernel *k = &t->kernel;
@@ -58,11 +58,13 @@ static bool call_kernel(const cpu_kernel_thunk *t, const gen_phase *phase, void 
 static void run_task(void *ctx, int64_t task)
 {
   kernel_run *r = ctx;
-  int64_t units = r->phase->units; /* tasks of sizes that differ by at most one; products fit: tasks are few */
+  /* tasks whose sizes differ by at most one; the products fit, because tasks are few */
+  int64_t units = r->phase->units;
   int64_t share = units / r->tasks, rest = units % r->tasks;
   int64_t begin = task * share + WEFT_MIN(task, rest);
   if (!call_kernel(r->thunk, r->phase, r->args, begin, begin + share + (task < rest)))
-    atomic_store_explicit(&r->no_memory, true, memory_order_relaxed); /* the end of the loop orders it */
+    /* the end of the parallel loop orders this write */
+    atomic_store_explicit(&r->no_memory, true, memory_order_relaxed);
 }
 
 static weft_status *kernel_execute(const rt_thunk *thunk, rt_ctx *ctx)
@@ -169,10 +171,10 @@ weft_status *cpu_id_thunk_new(low_step *step, rt_thunk **out_thunk)
 
 typedef struct cpu_eval_thunk {
   rt_thunk base;
-  const hlo_instr *instr; /* of the executable's module */
+  const hlo_instr *instr; /* an instruction of the executable's module */
 } cpu_eval_thunk;
 
-/* A literal over buffers, leaf by leaf; as deep as tuples nest. */
+/* A literal over the buffers, leaf by leaf. The recursion is as deep as tuples nest. */
 static weft_status *wrap(weft_arena *arena, const hlo_shape *shape, void *const **args, const hlo_literal **out)
 {
   hlo_literal *literal = WEFT_ARENA_NEW(arena, hlo_literal);
@@ -204,7 +206,8 @@ static void unwrap(const hlo_literal *literal, void *const **args)
 static weft_status *evaluate(const cpu_eval_thunk *t, void *const *args, weft_arena *arena)
 {
   const hlo_instr *instr = t->instr;
-  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .stepwise_sums = true}; /* as kernels of that type would */
+  /* as a kernel of that type would do */
+  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .stepwise_sums = true};
   const hlo_literal **operands = WEFT_ARENA_ARRAY(arena, const hlo_literal *, instr->operand_count), *result;
 
   WEFT_TRY_ALLOC(operands);

@@ -13,7 +13,7 @@
 struct cpu_topology {
   hwloc_topology_t hwloc;
   int count;
-  hwloc_obj_t *order; /* hardware threads in the order in which workers take them */
+  hwloc_obj_t *order; /* hardware threads in the order in which workers are bound to them */
 };
 
 int cpu_usable_threads(void)
@@ -33,8 +33,8 @@ static weft_status *load(hwloc_topology_t *out)
   return WEFT_ERR(UNKNOWN, "hwloc: cannot read this machine's topology");
 }
 
-/* Where a hardware thread stands: first threads of cores come before second ones, and neighbours in this order are on
- * different NUMA nodes, so that few workers get all memory channels. */
+/* The order of a hardware thread: first threads of cores come before second ones, and neighbours in this order are
+ * on different NUMA nodes, so that few workers use all memory channels. */
 typedef struct place { hwloc_obj_t pu; int sibling, core, node; } place;
 
 static int compare_places(const void *a, const void *b)
@@ -73,7 +73,7 @@ weft_status *cpu_topology_new(cpu_topology **out_topology)
            !hwloc_bitmap_isset(node->cpuset, pu->os_index)) {
     }
     places[i] = (place){.pu = pu, .sibling = (int)pu->sibling_rank, .node = node ? (int)node->logical_index : 0};
-    if (core && node) { /* number of the core within its node */
+    if (core && node) { /* the number of the core within its node */
       int first = hwloc_bitmap_first(node->cpuset), rank = 0;
       for (int cpu = first; cpu >= 0 && cpu < (int)pu->os_index; cpu = hwloc_bitmap_next(node->cpuset, cpu)) rank++;
       places[i].core = rank;

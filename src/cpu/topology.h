@@ -1,4 +1,4 @@
-/* cpu/topology.h -- what the machine looks like, for `weft info`. */
+/* cpu/topology.h -- describes the machine, for `weft info`. */
 #ifndef WEFT_CPU_TOPOLOGY_H
 #define WEFT_CPU_TOPOLOGY_H
 
@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-int cpu_usable_threads(void); /* hardware threads that this process may use */
+int cpu_usable_threads(void); /* the number of hardware threads that this process may use */
 int64_t cpu_memory_bytes(void);
 /* Packages, cores, caches, NUMA nodes, memory, huge pages: indented lines. */
 WEFT_NODISCARD weft_status *cpu_topology_print(FILE *out);
