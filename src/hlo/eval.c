@@ -1,7 +1,8 @@
 /* The evaluator's frame: modules, computations, control flow, and the table of operations.
  *
- * A computation is run over its list in order; values are literals in an arena and are shared, never changed, once
- * made.  Each turn of a loop has an arena of its own, from which the loop's state is copied out. */
+ * A computation is run over its list in order, each instruction for all devices in turn; values are literals in an arena
+ * and are shared, never changed, once made.  Each turn of a loop has an arena of its own, from which the loop's state is
+ * copied out. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -55,6 +56,22 @@ bool eval_contains(hlo_ints list, int64_t value)
   return false;
 }
 
+weft_status *eval_zeros(eval_ctx *ctx, const hlo_shape *shape, const hlo_literal **out)
+{
+  hlo_literal *array;
+
+  if (!hlo_shape_is_tuple(shape) && !hlo_shape_is_token(shape)) {
+    WEFT_TRY(eval_result(ctx, shape, &array));
+    *out = array;
+    return NULL;
+  }
+  int count = hlo_shape_is_tuple(shape) ? shape->rank : 0;
+  const hlo_literal **elements = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, WEFT_MAX(count, 1));
+  WEFT_TRY_ALLOC(elements);
+  for (int i = 0; i < count; i++) WEFT_TRY(eval_zeros(ctx, shape->elements[i], &elements[i]));
+  return eval_result_tuple(ctx, shape, elements, out);
+}
+
 weft_status *eval_check_deadline(const eval_ctx *ctx)
 {
   if (weft_deadline_passed(ctx->options->deadline)) return WEFT_ERR(DEADLINE_EXCEEDED, "evaluation took too long");
@@ -82,15 +99,6 @@ static weft_status *copy_literal(weft_arena *arena, const hlo_literal *from, con
   memcpy(array->data, from->data, (size_t)hlo_shape_bytes(from->shape));
   *out = array;
   return NULL;
-}
-
-/* A context for nested work in another arena. */
-static eval_ctx nested(const eval_ctx *ctx, weft_arena *arena)
-{
-  eval_ctx inner = *ctx;
-
-  inner.arena = arena;
-  return inner;
 }
 
 static void nested_arena_init(const eval_ctx *ctx, weft_arena *arena)
@@ -150,27 +158,72 @@ static weft_status *eval_call(eval_ctx *ctx, const hlo_instr *instr, const hlo_l
   return eval_computation(ctx, instr->called[0], operands, out);
 }
 
-/* Two arenas hold the state in turn; each turn's work is done in a third. */
-static weft_status *while_turns(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *state, weft_arena *work,
-                                weft_arena hold[2], const hlo_literal **out)
-{
-  eval_ctx inner = nested(ctx, work);
-  int64_t limit = ctx->options->max_loop_iterations;
+/* A loop of the devices of `ctx`; those that still take turns are the devices of `turns`. */
+typedef struct eval_loop {
+  eval_ctx turns;
+  const hlo_literal **state, **next; /* by device of `turns` */
+  int *index;                        /* by device of `turns`: its index in ctx->devices */
+} eval_loop;
 
+static weft_status *loop_init(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *state, weft_arena *work,
+                              eval_loop *loop)
+{
+  int count = ctx->device_count;
+
+  *loop = (eval_loop){.turns = *ctx, .state = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, count),
+                      .next = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, count),
+                      .index = WEFT_ARENA_ARRAY(ctx->arena, int, count)};
+  loop->turns.arena = work;
+  loop->turns.devices = weft_arena_memdup(ctx->arena, ctx->devices, (size_t)count * sizeof *ctx->devices);
+  loop->turns.outer = ctx;
+  loop->turns.parted_at = instr;
+  WEFT_TRY_ALLOC(loop->state && loop->next && loop->index && loop->turns.devices);
+  for (int d = 0; d < count; d++) {
+    loop->state[d] = state[d];
+    loop->index[d] = d;
+  }
+  return NULL;
+}
+
+/* The devices whose condition, in loop->next, is false leave with the state that they have. */
+static weft_status *loop_leave(eval_ctx *ctx, eval_loop *loop, const hlo_literal **out)
+{
+  int staying = 0;
+
+  for (int d = 0; d < loop->turns.device_count; d++) {
+    if (!*(const uint8_t *)loop->next[d]->data) {
+      WEFT_TRY(copy_literal(ctx->arena, loop->state[d], &out[loop->index[d]]));
+      continue;
+    }
+    loop->state[staying] = loop->state[d];
+    loop->index[staying] = loop->index[d];
+    loop->turns.devices[staying++] = loop->turns.devices[d];
+  }
+  loop->turns.device_count = staying;
+  return NULL;
+}
+
+/* Two arenas hold the states in turn; each turn's work is done in a third. */
+static weft_status *while_turns(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
+                                weft_arena *work, weft_arena hold[2], const hlo_literal **out)
+{
+  int64_t limit = ctx->options->max_loop_iterations;
+  eval_loop loop;
+
+  WEFT_TRY(loop_init(ctx, instr, operands, work, &loop));
   for (int64_t turn = 0;; turn++) {
-    const hlo_literal *go_on, *next;
     WEFT_TRY(eval_check_deadline(ctx));
-    WEFT_TRY(eval_computation(&inner, instr->called[1], &state, &go_on));
-    if (!*(const uint8_t *)go_on->data) break;
+    WEFT_TRY(eval_computation(&loop.turns, instr->called[1], loop.state, loop.next));
+    WEFT_TRY(loop_leave(ctx, &loop, out));
+    if (loop.turns.device_count == 0) return NULL;
     if (limit > 0 && turn >= limit)
       return WEFT_ERR(RESOURCE_EXHAUSTED, "while %s: over %lld iterations", instr->name, (long long)limit);
-    WEFT_TRY(eval_computation(&inner, instr->called[0], &state, &next));
-    WEFT_TRY(copy_literal(&hold[turn & 1], next, &state));
+    WEFT_TRY(eval_computation(&loop.turns, instr->called[0], loop.state, loop.next));
+    for (int d = 0; d < loop.turns.device_count; d++)
+      WEFT_TRY(copy_literal(&hold[turn & 1], loop.next[d], &loop.state[d]));
     weft_arena_reset(&hold[~turn & 1]);
     weft_arena_reset(work);
-    ctx->rng_state = inner.rng_state;
   }
-  return copy_literal(ctx->arena, state, out);
 }
 
 static weft_status *eval_while(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
@@ -182,7 +235,7 @@ static weft_status *eval_while(eval_ctx *ctx, const hlo_instr *instr, const hlo_
   nested_arena_init(ctx, &work);
   nested_arena_init(ctx, &hold[0]);
   nested_arena_init(ctx, &hold[1]);
-  st = while_turns(ctx, instr, operands[0], &work, hold, out);
+  st = while_turns(ctx, instr, operands, &work, hold, out);
   weft_arena_fini(&work);
   weft_arena_fini(&hold[0]);
   weft_arena_fini(&hold[1]);
@@ -190,14 +243,41 @@ static weft_status *eval_while(eval_ctx *ctx, const hlo_instr *instr, const hlo_
 }
 
 /* A predicate takes the first branch when true; an index out of range, the last. */
+static int64_t branch_of(const hlo_instr *instr, const hlo_literal *which)
+{
+  int64_t branch = hlo_literal_get_s64(which, 0);
+
+  if (which->shape->type == WEFT_PRED) return branch ? 0 : 1;
+  return branch < 0 || branch >= instr->called_count ? instr->called_count - 1 : branch;
+}
+
+/* The devices that take the same branch take it together. */
 static weft_status *eval_conditional(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                      const hlo_literal **out)
 {
-  int64_t branch = hlo_literal_get_s64(operands[0], 0);
+  int all = ctx->device_count, *index = WEFT_ARENA_ARRAY(ctx->arena, int, all);
+  const hlo_literal **arguments = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, all);
+  const hlo_literal **results = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, all);
+  eval_ctx together = *ctx;
 
-  if (operands[0]->shape->type == WEFT_PRED) branch = branch ? 0 : 1;
-  else if (branch < 0 || branch >= instr->called_count) branch = instr->called_count - 1;
-  return eval_computation(ctx, instr->called[branch], &operands[branch + 1], out);
+  together.outer = ctx;
+  together.parted_at = instr;
+  together.devices = WEFT_ARENA_ARRAY(ctx->arena, eval_device *, all);
+  WEFT_TRY_ALLOC(index && arguments && results && together.devices);
+  for (int branch = 0; branch < instr->called_count; branch++) {
+    together.device_count = 0;
+    for (int d = 0; d < all; d++) {
+      const hlo_literal *const *own = operands + (int64_t)d * instr->operand_count;
+      if (branch_of(instr, own[0]) != branch) continue;
+      index[together.device_count] = d;
+      arguments[together.device_count] = own[branch + 1];
+      together.devices[together.device_count++] = ctx->devices[d];
+    }
+    if (together.device_count == 0) continue;
+    WEFT_TRY(eval_computation(&together, instr->called[branch], arguments, results));
+    for (int d = 0; d < together.device_count; d++) out[index[d]] = results[d];
+  }
+  return NULL;
 }
 
 static weft_status *eval_custom_call(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
@@ -212,16 +292,16 @@ static weft_status *eval_custom_call(eval_ctx *ctx, const hlo_instr *instr, cons
 static weft_status *eval_async_start(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                      const hlo_literal **out)
 {
-  const hlo_literal **elements = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, instr->shape->rank);
-  hlo_literal *nothing = WEFT_ARENA_NEW(ctx->arena, hlo_literal);
-
-  WEFT_TRY_ALLOC(elements && nothing);
-  nothing->shape = hlo_shape_token(ctx->arena);
-  WEFT_TRY_ALLOC(nothing->shape);
-  for (int i = 0; i < instr->shape->rank; i++) elements[i] = nothing;
-  WEFT_TRY(eval_tuple(ctx, instr, operands, &elements[0]));
-  WEFT_TRY(eval_computation(ctx, instr->called[0], operands, &elements[1]));
-  return eval_result_tuple(ctx, instr->shape, elements, out);
+  WEFT_TRY(eval_computation(ctx, instr->called[0], operands, out));
+  for (int d = 0; d < ctx->device_count; d++) {
+    const hlo_literal **elements = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, instr->shape->rank);
+    WEFT_TRY_ALLOC(elements);
+    WEFT_TRY(eval_tuple(ctx, instr, operands + (int64_t)d * instr->operand_count, &elements[0]));
+    elements[1] = out[d];
+    for (int i = 2; i < instr->shape->rank; i++) WEFT_TRY(eval_zeros(ctx, instr->shape->elements[i], &elements[i]));
+    WEFT_TRY(eval_result_tuple(ctx, instr->shape, elements, &out[d]));
+  }
+  return NULL;
 }
 static weft_status *eval_async_done(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                     const hlo_literal **out)
@@ -255,12 +335,32 @@ static weft_status *eval_copy_done(eval_ctx *ctx, const hlo_instr *instr, const 
 
 /* ---- one instruction ----------------------------------------------------------------------------------------------- */
 
-/* Elementwise operations are eval_elementwise's; what is absent needs devices or peers. */
+/* Operations that evaluate for all devices of a context. */
+static eval_op *const joint_ops[HLO_OPCODE_COUNT] = {
+  [HLO_ALL_GATHER] = eval_collective,
+  [HLO_ALL_GATHER_START] = eval_collective_start,
+  [HLO_ALL_REDUCE] = eval_collective,
+  [HLO_ALL_REDUCE_START] = eval_collective, /* its shape is that of all-reduce */
+  [HLO_ALL_TO_ALL] = eval_collective,
+  [HLO_ASYNC_START] = eval_async_start,
+  [HLO_CALL] = eval_call,
+  [HLO_COLLECTIVE_BROADCAST] = eval_collective,
+  [HLO_COLLECTIVE_PERMUTE] = eval_collective,
+  [HLO_COLLECTIVE_PERMUTE_START] = eval_collective_start,
+  [HLO_CONDITIONAL] = eval_conditional,
+  [HLO_FUSION] = eval_call,
+  [HLO_RAGGED_ALL_TO_ALL] = eval_collective,
+  [HLO_REDUCE_SCATTER] = eval_collective,
+  [HLO_WHILE] = eval_while,
+};
+
+/* Operations on one device.  Elementwise ones are eval_elementwise's; what is absent needs the host or other programs. */
 static eval_op *const ops[HLO_OPCODE_COUNT] = {
   [HLO_ADD_DEPENDENCY] = eval_identity,
+  [HLO_ALL_GATHER_DONE] = eval_async_done,
+  [HLO_ALL_REDUCE_DONE] = eval_identity,
   [HLO_AFTER_ALL] = eval_token,
   [HLO_ASYNC_DONE] = eval_async_done,
-  [HLO_ASYNC_START] = eval_async_start,
   [HLO_ASYNC_UPDATE] = eval_identity,
   [HLO_BATCH_NORM_GRAD] = eval_batch_norm_grad,
   [HLO_BATCH_NORM_INFERENCE] = eval_batch_norm_inference,
@@ -268,10 +368,9 @@ static eval_op *const ops[HLO_OPCODE_COUNT] = {
   [HLO_BITCAST] = eval_bitcast,
   [HLO_BITCAST_CONVERT] = eval_bitcast_convert,
   [HLO_BROADCAST] = eval_broadcast,
-  [HLO_CALL] = eval_call,
   [HLO_CHOLESKY] = eval_cholesky,
+  [HLO_COLLECTIVE_PERMUTE_DONE] = eval_async_done,
   [HLO_CONCATENATE] = eval_concatenate,
-  [HLO_CONDITIONAL] = eval_conditional,
   [HLO_CONSTANT] = eval_constant,
   [HLO_CONVOLUTION] = eval_convolution,
   [HLO_COPY] = eval_identity,
@@ -284,7 +383,6 @@ static eval_op *const ops[HLO_OPCODE_COUNT] = {
   [HLO_DYNAMIC_SLICE] = eval_dynamic_slice,
   [HLO_DYNAMIC_UPDATE_SLICE] = eval_dynamic_update_slice,
   [HLO_FFT] = eval_fft,
-  [HLO_FUSION] = eval_call,
   [HLO_GATHER] = eval_gather,
   [HLO_GET_DIMENSION_SIZE] = eval_get_dimension_size,
   [HLO_GET_TUPLE_ELEMENT] = eval_get_tuple_element,
@@ -292,9 +390,11 @@ static eval_op *const ops[HLO_OPCODE_COUNT] = {
   [HLO_MAP] = eval_map,
   [HLO_OPT_BARRIER] = eval_identity,
   [HLO_PAD] = eval_pad,
+  [HLO_PARTITION_ID] = eval_partition_id,
   [HLO_RAGGED_DOT] = eval_ragged_dot,
   [HLO_REDUCE] = eval_reduce,
   [HLO_REDUCE_WINDOW] = eval_reduce_window,
+  [HLO_REPLICA_ID] = eval_replica_id,
   [HLO_RESHAPE] = eval_reshape,
   [HLO_REVERSE] = eval_reverse,
   [HLO_RNG] = eval_rng,
@@ -311,7 +411,6 @@ static eval_op *const ops[HLO_OPCODE_COUNT] = {
   [HLO_TRANSPOSE] = eval_transpose,
   [HLO_TRIANGULAR_SOLVE] = eval_triangular_solve,
   [HLO_TUPLE] = eval_tuple,
-  [HLO_WHILE] = eval_while,
 };
 
 /* Values must have the dimensions that the program states: the operations trust it. */
@@ -334,45 +433,65 @@ static weft_status *check_shape(const hlo_literal *value, const hlo_shape *state
                   hlo_shape_format(value->shape, got, sizeof got), hlo_shape_format(stated, want, sizeof want));
 }
 
+static weft_status *eval_one(eval_ctx *ctx, eval_op *op, const hlo_instr *instr, const hlo_literal *const *operands,
+                             const hlo_literal **out)
+{
+  WEFT_TRY_NOTE(op(ctx, instr, operands, out), "%s %s", hlo_opcode_name(instr->op), instr->name);
+  for (int d = 0; d < ctx->device_count; d++) WEFT_TRY(check_shape(out[d], instr->shape, instr->name));
+  return NULL;
+}
+
 static weft_status *eval_instr(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                const hlo_literal **out)
 {
   eval_op *op = ops[instr->op];
+  eval_ctx alone = *ctx;
 
+  if (joint_ops[instr->op]) return eval_one(ctx, joint_ops[instr->op], instr, operands, out);
   if (!op && hlo_opcode_is_elementwise(instr->op)) op = eval_elementwise;
   if (!op) return WEFT_ERR(UNIMPLEMENTED, "%s %s in the evaluator", hlo_opcode_name(instr->op), instr->name);
-  WEFT_TRY_NOTE(op(ctx, instr, operands, out), "%s %s", hlo_opcode_name(instr->op), instr->name);
-  return check_shape(*out, instr->shape, instr->name);
+  alone.outer = ctx;
+  alone.parted_at = instr;
+  alone.device_count = 1;
+  for (int d = 0; d < ctx->device_count; d++) {
+    alone.devices = &ctx->devices[d];
+    WEFT_TRY(eval_one(&alone, op, instr, operands + (int64_t)d * instr->operand_count, &out[d]));
+  }
+  return NULL;
 }
 
 /* ---- computations -------------------------------------------------------------------------------------------------- */
 
-/* Values by instruction id, from the least id of the computation. */
+/* Values by instruction id, from the least id of the computation, for one device after the other. */
 static weft_status *run_list(eval_ctx *ctx, const hlo_computation *comp, const hlo_literal *const *arguments,
                              const hlo_literal **out)
 {
-  int least = comp->first->id, most = least, widest = 0;
+  int least = comp->first->id, most = least, widest = 0, devices = ctx->device_count;
 
   HLO_FOREACH(instr, comp) {
     least = WEFT_MIN(least, instr->id);
     most = WEFT_MAX(most, instr->id);
     widest = WEFT_MAX(widest, instr->operand_count);
   }
-  const hlo_literal **values = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, most - least + 1);
-  const hlo_literal **operands = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, widest);
+  const hlo_literal **values = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, ((int64_t)most - least + 1) * devices);
+  const hlo_literal **operands = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, (int64_t)widest * devices);
   WEFT_TRY_ALLOC(values && operands);
   HLO_FOREACH(instr, comp) {
-    const hlo_literal **value = &values[instr->id - least];
+    const hlo_literal **value = &values[((int64_t)instr->id - least) * devices];
     if (instr->op == HLO_PARAMETER) {
-      *value = arguments[instr->u.parameter_number];
-      WEFT_TRY(check_shape(*value, instr->shape, instr->name));
+      for (int d = 0; d < devices; d++) {
+        value[d] = arguments[(int64_t)d * comp->param_count + instr->u.parameter_number];
+        WEFT_TRY(check_shape(value[d], instr->shape, instr->name));
+      }
       continue;
     }
-    for (int i = 0; i < instr->operand_count; i++) operands[i] = values[instr->operands[i]->id - least];
+    for (int i = 0; i < instr->operand_count; i++)
+      for (int d = 0; d < devices; d++)
+        operands[(int64_t)d * instr->operand_count + i] = values[((int64_t)instr->operands[i]->id - least) * devices + d];
     WEFT_TRY(eval_instr(ctx, instr, operands, value));
     WEFT_TRY(eval_check_deadline(ctx));
   }
-  *out = values[comp->root->id - least];
+  memcpy(out, &values[((int64_t)comp->root->id - least) * devices], (size_t)devices * sizeof *out);
   return NULL;
 }
 
@@ -388,14 +507,34 @@ weft_status *eval_computation(eval_ctx *ctx, const hlo_computation *comp, const 
 
 /* ---- the interface ------------------------------------------------------------------------------------------------- */
 
+static weft_status *start(const hlo_eval_options *options, weft_arena *arena, eval_ctx *out_ctx)
+{
+  int64_t known = (int64_t)options->replicas * options->partitions;
+  int count = (int)WEFT_MAX(known, 1);
+
+  if (known < 0 || known > EVAL_MAX_DEVICES)
+    return WEFT_ERR(INVALID_ARGUMENT, "%d replicas of %d partitions in the evaluator, which knows %d devices",
+                    options->replicas, options->partitions, EVAL_MAX_DEVICES);
+  eval_device *devices = WEFT_ARENA_ARRAY(arena, eval_device, count);
+  eval_device **list = WEFT_ARENA_ARRAY(arena, eval_device *, count);
+
+  WEFT_TRY_ALLOC(devices && list);
+  for (int d = 0; d < count; d++) {
+    devices[d] = (eval_device){.place = d, .rng_state = options->seed, .counter = {options->seed, 0}};
+    list[d] = &devices[d];
+  }
+  *out_ctx = (eval_ctx){.options = options, .arena = arena, .device_count = count, .devices = list};
+  return NULL;
+}
+
 weft_status *hlo_eval_computation(const hlo_computation *comp, const hlo_literal *const *arguments,
                                   const hlo_eval_options *options, weft_arena *arena, const hlo_literal **out_result)
 {
-  uint64_t counter[2] = {options->seed, 0};
-  eval_ctx ctx = {.options = options, .arena = arena, .rng_state = options->seed, .counter = counter};
   size_t limit = arena->limit_bytes;
+  eval_ctx ctx;
 
   *out_result = NULL;
+  WEFT_TRY(start(options, arena, &ctx));
   if (options->max_bytes > 0 && limit == 0) arena->limit_bytes = arena->total_bytes + (size_t)options->max_bytes;
   weft_status *st = eval_computation(&ctx, comp, arguments, out_result);
   arena->limit_bytes = limit;
@@ -411,10 +550,12 @@ weft_status *hlo_eval_module(const hlo_module *module, const hlo_literal *const 
 weft_status *hlo_eval_instr(const hlo_instr *instr, const hlo_literal *const *operands,
                             const hlo_eval_options *options, weft_arena *arena, const hlo_literal **out_result)
 {
-  uint64_t counter[2] = {options->seed, 0};
-  eval_ctx ctx = {.options = options, .arena = arena, .rng_state = options->seed, .counter = counter};
+  hlo_eval_options one_device = *options;
+  eval_ctx ctx;
 
   *out_result = NULL;
+  one_device.replicas = one_device.partitions = 0;
+  WEFT_TRY(start(&one_device, arena, &ctx));
   for (int i = 0; i < instr->operand_count; i++)
     WEFT_TRY(check_shape(operands[i], instr->operands[i]->shape, instr->name));
   return eval_instr(&ctx, instr, operands, out_result);

@@ -4,18 +4,32 @@
 
 #include "hlo/eval.h"
 
-/* One evaluation.  Results are made in `arena`; what a loop needs for one turn, in an arena of its own. */
+/* What the evaluation keeps for one device. */
+typedef struct eval_device {
+  int64_t place;       /* replica * partitions + partition */
+  uint64_t rng_state;  /* of rng: advances with each use */
+  uint64_t counter[2]; /* the 128-bit state of rng-get-and-update-state */
+} eval_device;
+
+/* One evaluation, or a part of it.  Results are made in `arena`; what a loop needs for one turn, in an arena of its own.
+ *
+ * The devices of a context run in lockstep: each instruction is evaluated for all of them before the next one.  Devices
+ * that disagree about a condition go on in contexts of their own, whose `outer` is this one. */
 typedef struct eval_ctx {
   const hlo_eval_options *options;
   weft_arena *arena;
-  int depth;           /* of calls; bounded by EVAL_MAX_DEPTH */
-  uint64_t rng_state;  /* of rng: advances with each use */
-  uint64_t *counter;   /* the 128-bit state of rng-get-and-update-state; shared by nested contexts */
+  int depth;                   /* of calls; bounded by EVAL_MAX_DEPTH */
+  int device_count;
+  eval_device **devices;       /* of this context */
+  const struct eval_ctx *outer; /* the context that has this one's devices and others; NULL: this one has all devices */
+  const hlo_instr *parted_at;  /* the instruction at which this context's devices left those of `outer` */
 } eval_ctx;
 
-enum { EVAL_MAX_DEPTH = 200 };
+enum { EVAL_MAX_DEPTH = 200, EVAL_MAX_DEVICES = 4096 };
 
-/* An evaluator of one instruction: operands in, result in ctx->arena. */
+/* An evaluator of one instruction.  Most know one device: operands in, result in ctx->arena.  Those of control flow and
+ * collectives evaluate for all devices of the context: `operands` has all operands of the first device, then those of
+ * the second, and so on; `out` has a result for each device. */
 typedef weft_status *eval_op(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                              const hlo_literal **out);
 
@@ -69,6 +83,9 @@ static inline void *eval_at(const hlo_literal *lit, int64_t offset)
 /* The start indices of dynamic-slice and -update-slice, from `count` scalars or one vector; not clamped. */
 void eval_start_indices(const hlo_literal *const *indices, int count, int rank, int64_t *starts);
 
+/* A zeroed value of any shape. */
+WEFT_NODISCARD weft_status *eval_zeros(eval_ctx *ctx, const hlo_shape *shape, const hlo_literal **out);
+
 /* OK while the deadline of the evaluation has not passed. */
 WEFT_NODISCARD weft_status *eval_check_deadline(const eval_ctx *ctx);
 
@@ -86,7 +103,8 @@ WEFT_NODISCARD weft_status *eval_fn_call(eval_fn *fn, const void *const *args, v
 /* True if the computation adds two scalars of a floating type and does nothing else. */
 bool eval_fn_is_float_sum(const eval_fn *fn);
 
-/* Runs `comp` in ctx->arena; the arguments have the shapes of its parameters. */
+/* Runs `comp` in ctx->arena for all devices of the context: the arguments of the first device, then those of the second,
+ * and so on, of the shapes of its parameters; a result for each device. */
 WEFT_NODISCARD weft_status *eval_computation(eval_ctx *ctx, const hlo_computation *comp,
                                              const hlo_literal *const *arguments, const hlo_literal **out);
 
@@ -102,6 +120,7 @@ eval_op eval_dot, eval_ragged_dot, eval_scaled_dot, eval_convolution;           
 eval_op eval_cholesky, eval_triangular_solve, eval_fft, eval_batch_norm_training, eval_batch_norm_inference,
     eval_batch_norm_grad;                                                                             /* eval_linalg.c */
 eval_op eval_rng, eval_rng_bit_generator, eval_rng_get_and_update_state;                              /* eval_rng.c */
+eval_op eval_collective, eval_collective_start, eval_partition_id, eval_replica_id;                   /* eval_collective.c */
 
 /* glibc offers C11's constructors of complex numbers to gcc only. */
 #if defined(_Complex_I) && !defined(CMPLXL)

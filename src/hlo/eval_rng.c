@@ -147,15 +147,16 @@ weft_status *eval_rng_bit_generator(eval_ctx *ctx, const hlo_instr *instr, const
 weft_status *eval_rng_get_and_update_state(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                            const hlo_literal **out)
 {
-  unsigned __int128 state = (unsigned __int128)ctx->counter[1] << 64 | ctx->counter[0];
+  uint64_t *counter = ctx->devices[0]->counter;
+  unsigned __int128 state = (unsigned __int128)counter[1] << 64 | counter[0];
   hlo_literal *result;
 
   (void)operands;
   WEFT_TRY(eval_result(ctx, instr->shape, &result));
-  memcpy(result->data, ctx->counter, 16);
+  memcpy(result->data, counter, 16);
   state += (unsigned __int128)(__int128)instr->u.delta;
-  ctx->counter[0] = (uint64_t)state;
-  ctx->counter[1] = (uint64_t)(state >> 64);
+  counter[0] = (uint64_t)state;
+  counter[1] = (uint64_t)(state >> 64);
   *out = result;
   return NULL;
 }
@@ -165,7 +166,7 @@ weft_status *eval_rng_get_and_update_state(eval_ctx *ctx, const hlo_instr *instr
 /* SplitMix64 (Steele, Lea, Flood 2014): HLO leaves rng's generator open. */
 static uint64_t next_u64(eval_ctx *ctx)
 {
-  uint64_t z = ctx->rng_state += 0x9E3779B97F4A7C15;
+  uint64_t z = ctx->devices[0]->rng_state += 0x9E3779B97F4A7C15;
 
   z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
   z = (z ^ z >> 27) * 0x94D049BB133111EB;

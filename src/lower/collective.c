@@ -16,7 +16,7 @@
 typedef struct collective_thunk {
   rt_thunk base;
   const hlo_instr *instr;       /* of the executable's module */
-  const rt_grouping *grouping;
+  const hlo_grouping *grouping;
   int grouping_index;           /* in rt_run_info.comms */
   int64_t partitions;
   int count;                    /* operands that travel, and results */
@@ -472,24 +472,24 @@ static const char *source_of(const low_step *step)
   return weft_arena_printf(step->arena, "%s:%d", slash ? slash + 1 : file, line);
 }
 
-static weft_status *make(low_step *step, const rt_grouping *grouping, int grouping_index, int64_t partitions, const char *executable,
+static weft_status *make(low_step *step, const hlo_grouping *grouping, int grouping_index, int64_t partitions, const char *executable,
                          rt_thunk **out_thunk)
 {
   const hlo_instr *instr = step->instr;
   bool pairwise = instr->op == HLO_SEND || instr->op == HLO_RECV;
   int forwarded = forwarded_leaves(step);
-  rt_group_mode mode;
+  hlo_group_mode mode;
   rt_thunk *thunk;
 
   for (int i = 0; i < forwarded; i++) step->uses[step->operand_count + i].access = RT_READ;
-  WEFT_TRY(rt_group_mode_of(instr, &mode));
+  WEFT_TRY(hlo_group_mode_of(instr, &mode));
   WEFT_TRY(low_thunk_new(step, pairwise ? &send_recv_ops : &collective_ops, sizeof(collective_thunk), &thunk));
   collective_thunk *t = (collective_thunk *)thunk;
   t->instr = instr;
   t->grouping = grouping;
   t->grouping_index = grouping_index;
   t->partitions = partitions;
-  t->by_partition = mode == RT_CROSS_PARTITION;
+  t->by_partition = mode == HLO_CROSS_PARTITION;
   t->count = pairwise || instr->op == HLO_RAGGED_ALL_TO_ALL ? 1 : instr->operand_count - instr->u.collective->has_dynamic_root;
   t->first_result = step->operand_count + forwarded;
   t->scratch = step->use_count > step->operand_count + step->result_count ? step->use_count - 1 : -1;
@@ -515,16 +515,16 @@ static weft_status *make(low_step *step, const rt_grouping *grouping, int groupi
 }
 
 /* Collectives of the same groups share communicators.  The grouping found or added is number *out_index of the program's. */
-static weft_status *find_grouping(low_module *m, const hlo_instr *instr, rt_grouping *out_grouping, int *out_index)
+static weft_status *find_grouping(low_module *m, const hlo_instr *instr, hlo_grouping *out_grouping, int *out_index)
 {
   weft_arena *arena = rt_program_arena(m->out->program);
   int at = 0;
 
-  WEFT_TRY(rt_grouping_new(arena, instr, m->replicas, m->partitions, out_grouping));
-  while (at < m->out->grouping_count && !rt_grouping_equal(&m->groupings[at], out_grouping)) at++; /* a program has few */
+  WEFT_TRY(hlo_grouping_new(arena, instr, m->replicas, m->partitions, out_grouping));
+  while (at < m->out->grouping_count && !hlo_grouping_equal(&m->groupings[at], out_grouping)) at++; /* a program has few */
   *out_index = at;
   if (at < m->out->grouping_count) return NULL;
-  rt_grouping *more = WEFT_ARENA_ARRAY(arena, rt_grouping, at + 1);
+  hlo_grouping *more = WEFT_ARENA_ARRAY(arena, hlo_grouping, at + 1);
   WEFT_TRY_ALLOC(more);
   if (at) memcpy(more, m->groupings, (size_t)at * sizeof *more);
   more[at] = *out_grouping;
@@ -535,12 +535,12 @@ static weft_status *find_grouping(low_module *m, const hlo_instr *instr, rt_grou
 
 weft_status *low_collective_make(low_module *m, low_step *step, rt_thunk **out_thunk)
 {
-  rt_grouping grouping;
+  hlo_grouping grouping;
   int index;
 
   if (step->instr->u.collective->is_host_transfer) return low_host_transfer_make(step, m->platform, out_thunk);
   WEFT_TRY(find_grouping(m, step->instr, &grouping, &index));
-  rt_grouping *own = weft_arena_memdup(step->arena, &grouping, sizeof grouping);
+  hlo_grouping *own = weft_arena_memdup(step->arena, &grouping, sizeof grouping);
   WEFT_TRY_ALLOC(own);
   return make(step, own, index, m->partitions, m->out->module->name, out_thunk);
 }

@@ -16,7 +16,7 @@ typedef struct low_module {
   bool *talks;           /* by computation id: it contains communication */
   int *token_mark;       /* by instruction id: the last instruction whose tokens were followed through this one */
   int64_t replicas, partitions;
-  rt_grouping *groupings;
+  hlo_grouping *groupings;
 } low_module;
 
 /* ---- order.c: dependences beyond bytes ---- */

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "platform/registry.h"
 #include "hlo/check.h"
+#include "hlo/grouping.h"
+#include "platform/registry.h"
 #include "runtime/feed.h"
-#include "runtime/grouping.h"
 #include "runtime/platform.h"
 
 enum { MOST_DEVICES = 4096 };
@@ -65,13 +65,13 @@ static weft_status *order_members(hlo_module *module, const grid *g, hlo_instr *
 
 static weft_status *order_all_members(hlo_module *module, const grid *g)
 {
-  rt_group_mode mode;
+  hlo_group_mode mode;
 
   HLO_FOREACH_COMPUTATION(comp, module)
     HLO_FOREACH(instr, comp) {
       if (!hlo_opcode_is_collective(instr->op)) continue;
-      WEFT_TRY(rt_group_mode_of(instr, &mode));
-      if (mode == RT_CROSS_REPLICA_AND_PARTITION) WEFT_TRY(order_members(module, g, instr));
+      WEFT_TRY(hlo_group_mode_of(instr, &mode));
+      if (mode == HLO_CROSS_REPLICA_AND_PARTITION) WEFT_TRY(order_members(module, g, instr));
     }
   return NULL;
 }

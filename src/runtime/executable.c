@@ -180,7 +180,7 @@ static weft_status *fill_requests(weft_executable *exe) WEFT_UNSHARED
   for (int i = 0; i < exe->device_count * groupings; i++) exe->request_of[i] = -1;
   for (int g = 0; g < groupings; g++)
     for (int d = 0; d < exe->device_count; d++) {
-      const rt_grouping *grouping = &exe->parts.groupings[g];
+      const hlo_grouping *grouping = &exe->parts.groupings[g];
       int group = grouping->group_of[exe->places[d]], count = 0;
       if (group < 0 || exe->request_of[d * groupings + g] >= 0) continue;
       hlo_ints members = grouping->groups[group];

@@ -6,7 +6,6 @@ libweftcore_la_SOURCES += \
   %D%/executor.c \
   %D%/feed.c %D%/feed.h \
   %D%/ffi.c %D%/ffi.h %D%/ffi_attrs.c \
-  %D%/grouping.c %D%/grouping.h \
   %D%/lender.c %D%/lender.h \
   %D%/platform.c %D%/platform.h \
   %D%/pool.c %D%/pool.h \

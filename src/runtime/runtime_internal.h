@@ -5,8 +5,8 @@
 #include <stdatomic.h>
 
 #include "base/thread.h"
-#include "runtime/grouping.h"
 #include "collective/clique.h"
+#include "hlo/grouping.h"
 #include "runtime/executable.h"
 #include "runtime/platform.h"
 #include "runtime/program.h"
@@ -115,7 +115,7 @@ typedef struct rt_compiled {
   void (*free_code)(void *code);
   int64_t code_bytes;
   int grouping_count;          /* of its collectives */
-  const rt_grouping *groupings; /* in the program's arena */
+  const hlo_grouping *groupings; /* in the program's arena */
 } rt_compiled;
 WEFT_NODISCARD weft_status *weft_executable_new(weft_platform *platform, rt_compiled *parts,
                                                 const weft_compile_options *options, weft_executable **out_executable);

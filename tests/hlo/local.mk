@@ -11,6 +11,10 @@ check_PROGRAMS += %D%/text_test
 %C%_text_test_SOURCES = %D%/text_test.c tests/read_file.h tests/test.h
 %C%_text_test_CFLAGS = $(TEST_CFLAGS)
 %C%_text_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/eval_collective_test
+%C%_eval_collective_test_SOURCES = %D%/eval_collective_test.c tests/test.h
+%C%_eval_collective_test_CFLAGS = $(TEST_CFLAGS)
+%C%_eval_collective_test_LDADD = $(TEST_LIBS)
 # Values that jaxlib computed: some in the tree, and anew where there is a jaxlib.
 check_PROGRAMS += %D%/eval_golden_test
 %C%_eval_golden_test_SOURCES = %D%/eval_golden_test.c %D%/golden.h tests/read_file.h

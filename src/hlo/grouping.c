@@ -1,13 +1,13 @@
 #include <config.h>
 
-#include "runtime/grouping.h"
+#include "hlo/grouping.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "hlo/sharding.h"
 
-weft_status *rt_group_mode_of(const hlo_instr *instr, rt_group_mode *out_mode)
+weft_status *hlo_group_mode_of(const hlo_instr *instr, hlo_group_mode *out_mode)
 {
   const hlo_collective_attrs *c = instr->u.collective;
   bool channel = c->channel_id > 0;
@@ -21,14 +21,14 @@ weft_status *rt_group_mode_of(const hlo_instr *instr, rt_group_mode *out_mode)
   }
   if (!channel && c->use_global_device_ids)
     return WEFT_ERR(INVALID_ARGUMENT, "\"%s\": use_global_device_ids needs a channel_id", instr->name);
-  *out_mode = !channel ? RT_CROSS_REPLICA : !knows_global ? RT_CROSS_PARTITION
-              : c->use_global_device_ids ? RT_FLATTENED_ID : RT_CROSS_REPLICA_AND_PARTITION;
+  *out_mode = !channel ? HLO_CROSS_REPLICA : !knows_global ? HLO_CROSS_PARTITION
+              : c->use_global_device_ids ? HLO_FLATTENED_ID : HLO_CROSS_REPLICA_AND_PARTITION;
   return NULL;
 }
 
 typedef struct places {
   int64_t replicas, partitions;
-  rt_grouping *grouping;
+  hlo_grouping *grouping;
   const hlo_instr *instr;
   int64_t *next; /* where the next group's places go */
 } places;
@@ -42,11 +42,11 @@ static bool may_be_absent(const places *p, int count)
 }
 
 /* A group of the program from ids of the mode, for the fixed coordinate that the mode leaves (replica or partition). */
-static weft_status *add_group(places *p, rt_group_mode mode, const int64_t *ids, int count, int64_t fixed)
+static weft_status *add_group(places *p, hlo_group_mode mode, const int64_t *ids, int count, int64_t fixed)
 {
-  rt_grouping *g = p->grouping;
-  int64_t limit = mode == RT_CROSS_PARTITION ? p->partitions : mode == RT_FLATTENED_ID ? g->place_count : p->replicas;
-  int64_t inner = mode == RT_CROSS_REPLICA_AND_PARTITION ? p->partitions : 1, *first = p->next;
+  hlo_grouping *g = p->grouping;
+  int64_t limit = mode == HLO_CROSS_PARTITION ? p->partitions : mode == HLO_FLATTENED_ID ? g->place_count : p->replicas;
+  int64_t inner = mode == HLO_CROSS_REPLICA_AND_PARTITION ? p->partitions : 1, *first = p->next;
 
   for (int i = 0; i < count; i++) {
     int64_t id = ids ? ids[i] : i;
@@ -55,8 +55,8 @@ static weft_status *add_group(places *p, rt_group_mode mode, const int64_t *ids,
       return WEFT_ERR(INVALID_ARGUMENT, "\"%s\": id %" PRId64 " of replica_groups is not below %" PRId64, p->instr->name, id,
                       limit);
     for (int64_t k = 0; k < inner; k++) {
-      int64_t place = mode == RT_FLATTENED_ID ? id : mode == RT_CROSS_PARTITION ? fixed * p->partitions + id
-                      : mode == RT_CROSS_REPLICA ? id * p->partitions + fixed : id * p->partitions + k;
+      int64_t place = mode == HLO_FLATTENED_ID ? id : mode == HLO_CROSS_PARTITION ? fixed * p->partitions + id
+                      : mode == HLO_CROSS_REPLICA ? id * p->partitions + fixed : id * p->partitions + k;
       if (g->group_of[place] >= 0)
         return WEFT_ERR(INVALID_ARGUMENT, "\"%s\": id %" PRId64 " is in two replica_groups", p->instr->name, id);
       g->group_of[place] = g->group_count;
@@ -68,29 +68,29 @@ static weft_status *add_group(places *p, rt_group_mode mode, const int64_t *ids,
   return NULL;
 }
 
-weft_status *rt_grouping_new(weft_arena *arena, const hlo_instr *instr, int64_t replicas, int64_t partitions,
-                             rt_grouping *out)
+weft_status *hlo_grouping_new(weft_arena *arena, const hlo_instr *instr, int64_t replicas, int64_t partitions,
+                             hlo_grouping *out)
 {
-  rt_group_mode mode;
+  hlo_group_mode mode;
   hlo_replica_groups listed;
   places p = {.replicas = replicas, .partitions = partitions, .grouping = out, .instr = instr};
   bool permute = instr->op == HLO_COLLECTIVE_PERMUTE || instr->op == HLO_COLLECTIVE_PERMUTE_START ||
                  instr->op == HLO_SEND || instr->op == HLO_RECV; /* pairs name anybody: one group of all */
 
-  *out = (rt_grouping){.place_count = replicas * partitions};
-  WEFT_TRY(rt_group_mode_of(instr, &mode));
+  *out = (hlo_grouping){.place_count = replicas * partitions};
+  WEFT_TRY(hlo_group_mode_of(instr, &mode));
   WEFT_TRY_NOTE(hlo_groups_as_lists(arena, &instr->u.collective->groups, &listed), "\"%s\"", instr->name);
   int count = permute ? 0 : listed.group_count;
   const hlo_ints *groups = listed.groups;
-  int64_t sets = mode == RT_CROSS_REPLICA ? partitions : mode == RT_CROSS_PARTITION ? replicas : 1;
-  int64_t everybody = mode == RT_CROSS_PARTITION ? partitions : mode == RT_FLATTENED_ID ? replicas * partitions : replicas;
+  int64_t sets = mode == HLO_CROSS_REPLICA ? partitions : mode == HLO_CROSS_PARTITION ? replicas : 1;
+  int64_t everybody = mode == HLO_CROSS_PARTITION ? partitions : mode == HLO_FLATTENED_ID ? replicas * partitions : replicas;
   out->group_of = WEFT_ARENA_ARRAY(arena, int, out->place_count);
   out->rank_of = WEFT_ARENA_ARRAY(arena, int, out->place_count);
   out->groups = WEFT_ARENA_ARRAY(arena, hlo_ints, sets * WEFT_MAX(count, 1));
   p.next = WEFT_ARENA_ARRAY(arena, int64_t, out->place_count);
   if (!out->group_of || !out->rank_of || !out->groups || !p.next) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   memset(out->group_of, -1, (size_t)out->place_count * sizeof(int));
-  if (count == 0 && mode == RT_FLATTENED_ID && !permute)
+  if (count == 0 && mode == HLO_FLATTENED_ID && !permute)
     return WEFT_ERR(INVALID_ARGUMENT, "\"%s\": global device ids need replica_groups", instr->name);
   for (int64_t fixed = 0; fixed < sets; fixed++) {
     if (count == 0) WEFT_TRY(add_group(&p, mode, NULL, (int)everybody, fixed));
@@ -99,7 +99,7 @@ weft_status *rt_grouping_new(weft_arena *arena, const hlo_instr *instr, int64_t 
   return NULL;
 }
 
-bool rt_grouping_equal(const rt_grouping *a, const rt_grouping *b)
+bool hlo_grouping_equal(const hlo_grouping *a, const hlo_grouping *b)
 {
   if (a->place_count != b->place_count || a->group_count != b->group_count) return false;
   for (int i = 0; i < a->group_count; i++)
