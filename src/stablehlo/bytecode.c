@@ -16,7 +16,8 @@
 enum { SECTION_STRING, SECTION_DIALECT, SECTION_ATTR_TYPE, SECTION_OFFSET, SECTION_IR, SECTION_RESOURCE,
        SECTION_RESOURCE_OFFSET, SECTION_DIALECT_VERSIONS, SECTION_PROPERTIES, SECTION_COUNT };
 enum { NEWEST_VERSION = 6 };
-enum { TABLES_PER_CODE = 5 }; /* bytes of values, attributes and places in the source for one of operations, more or less */
+/* the bytes of memory for values, attributes and locations that one byte of operations needs, roughly */
+enum { TABLES_PER_CODE = 5 };
 
 /* ---- primitives --------------------------------------------------------------------------------------------------- */
 
@@ -124,7 +125,7 @@ static weft_status *section(const bc_reader *r, bc_cursor *c, int *out_id, bc_cu
   return take(r, c, length, out);
 }
 
-/* Count, sizes with their NUL in reverse order, then the characters. */
+/* Reads a section of strings: the count, the sizes with their NUL in reverse order, then the characters. */
 static weft_status *read_strings(bc_reader *r, bc_cursor c)
 {
   const uint8_t *end = c.end;
@@ -172,7 +173,7 @@ static weft_status *read_dialects(bc_reader *r, bc_cursor c)
     }
   }
   if (r->version >= 4) WEFT_TRY(bc_varint(r, &c, &total));
-  capacity = (int)(c.end - c.p); /* each name takes a byte at least */
+  capacity = (int)(c.end - c.p); /* each name takes at least one byte */
   r->ops = WEFT_ARENA_ARRAY(r->arena, bc_op_name, capacity);
   WEFT_TRY_ALLOC(r->ops);
   while (c.p < c.end) {
@@ -204,7 +205,8 @@ static uint64_t offset_of(const bc_reader *r, const uint8_t *p)
   return (uint64_t)(p - (const uint8_t *)r->program->input) & (((uint64_t)1 << 46) - 1);
 }
 
-/* Groups of one dialect each: number, then flagged sizes, which follow each other in section 2. */
+/* The entries stand in groups of one dialect each: a number, then sizes with a flag. The entries follow each other
+ * in section 2. */
 static weft_status *read_entries(bc_reader *r, bc_cursor *sizes, bc_cursor *bytes, bc_entry *entries, int total)
 {
   for (int done = 0; done < total;) {
@@ -233,7 +235,7 @@ static weft_status *read_offsets(bc_reader *r, bc_cursor sizes, bc_cursor bytes)
   r->types = r->attrs + r->attr_count;
   WEFT_TRY(read_entries(r, &sizes, &bytes, r->attrs, r->attr_count));
   WEFT_TRY(read_entries(r, &sizes, &bytes, r->types, r->type_count));
-  r->types[r->type_count].at = offset_of(r, bytes.p); /* where the last one ends */
+  r->types[r->type_count].at = offset_of(r, bytes.p); /* the end of the last entry */
   return NULL;
 }
 
@@ -265,7 +267,7 @@ static void end_entry(bc_reader *r, bc_entry *e, const void *value)
   r->depth--;
 }
 
-/* Without an encoding of its dialect: assembly, NUL-terminated. */
+/* An entry without an encoding of its dialect is NUL-terminated assembly. */
 static weft_status *assembly(const bc_reader *r, bc_cursor c, size_t *out_size)
 {
   const uint8_t *nul = memchr(c.p, 0, (size_t)(c.end - c.p));
@@ -328,7 +330,7 @@ weft_status *bc_attr_ref(bc_reader *r, bc_cursor *c, const mlir_attr **out)
 enum { OP_ATTRS = 1, OP_RESULTS = 2, OP_OPERANDS = 4, OP_SUCCESSORS = 8, OP_REGIONS = 0x10, OP_USE_LISTS = 0x20,
        OP_PROPERTIES = 0x40 };
 
-/* Values of a region are numbered from `base`; `next` is the one defined next. */
+/* The values of a region are numbered from `base` on; `next` is the number of the next one to be defined. */
 typedef struct scope { int64_t base, end, next; } scope;
 
 static weft_status *read_region(bc_reader *r, bc_cursor *c, mlir_region *region, int64_t base);
@@ -339,7 +341,7 @@ static weft_status *define(bc_reader *r, bc_cursor *c, scope *s, int count, mlir
   bc_values *v = &r->values;
 
   if (count > s->end - s->next) return bc_fail(r, c->p, "more values than the region has");
-  if (s->next < v->flat_count) { /* they are where they belong: new_results */
+  if (s->next < v->flat_count) { /* the results are in place already: new_results put them there */
     s->next = v->flat_defined += count;
     return NULL;
   }
@@ -347,7 +349,7 @@ static weft_status *define(bc_reader *r, bc_cursor *c, scope *s, int count, mlir
   return NULL;
 }
 
-/* The results of an operation, to be defined once it is read. */
+/* The results of an operation, which are defined after it has been read. */
 static weft_status *new_results(bc_reader *r, bc_cursor *c, const scope *s, int count, mlir_value **out)
 {
   if (s->next >= r->values.flat_count) *out = WEFT_ARENA_ARRAY(r->op_arena, mlir_value, count);
@@ -357,7 +359,7 @@ static weft_status *new_results(bc_reader *r, bc_cursor *c, const scope *s, int 
   return NULL;
 }
 
-/* The value of that number, or NULL: it is not defined. */
+/* The value of that number; NULL if it is not defined. */
 static mlir_value *value_at(const bc_reader *r, const scope *s, uint64_t number)
 {
   const bc_values *v = &r->values;
@@ -367,7 +369,7 @@ static mlir_value *value_at(const bc_reader *r, const scope *s, uint64_t number)
   return v->table[number - (uint64_t)v->flat_count];
 }
 
-/* Orders of uses: how to permute use lists, which nothing here depends on. */
+/* Skips the orders of uses, which say how to permute lists of users; nothing here depends on them. */
 static weft_status *skip_use_lists(bc_reader *r, bc_cursor *c, int value_count)
 {
   int ranges = 1;
@@ -399,7 +401,7 @@ static weft_status *read_operands(bc_reader *r, bc_cursor *c, mlir_op *op, const
   return NULL;
 }
 
-/* Reductions of a program have few different regions: what stands alone and is short is read once. */
+/* The reductions of a program have few different regions, so a short region that uses no outer values is read once. */
 static weft_status *read_kept_region(bc_reader *r, bc_cursor *c, mlir_op *op)
 {
   size_t size = (size_t)(c->end - c->p);
@@ -407,7 +409,8 @@ static weft_status *read_kept_region(bc_reader *r, bc_cursor *c, mlir_op *op)
   bc_kept_region *kept;
   bool same = false;
 
-  for (int probe = 0; probe < BC_KEPT_PROBES; probe++) { /* its own place, a free one, or the last of those it may have */
+  /* the region's own slot, a free one, or the last of those in which it is looked up */
+  for (int probe = 0; probe < BC_KEPT_PROBES; probe++) {
     kept = &r->kept[at++ % BC_KEPT_REGIONS];
     same = kept->size == size && memcmp(kept->bytes, c->p, size) == 0;
     if (same || !kept->bytes) break;
@@ -444,7 +447,8 @@ static weft_status *read_regions(bc_reader *r, bc_cursor *c, mlir_op *op, const 
     for (int i = 0; i < op->region_count; i++) WEFT_TRY(read_region(r, c, &op->regions[i], s->end));
     return NULL;
   }
-  /* Numbers start anew, the values outside are put aside; from version 2 on in a section of its own. */
+  /* Reads the regions of an operation. Value numbers start anew inside, and the outer values are saved. From version
+   * 2 on regions stand in a section of their own. */
   const bc_values outer = r->values;
   bc_cursor nested, *inner = c;
   int id = SECTION_IR;
@@ -475,7 +479,8 @@ static weft_status *op_name(bc_reader *r, bc_cursor *c, bc_op_name **out)
   return bc_list_properties(r, name);
 }
 
-/* MLIR writes the properties of each operation anew: those of the same bytes become one, so that operations share them. */
+/* MLIR writes the properties of each operation anew. Properties with the same bytes become one, so that operations
+ * share them. */
 static weft_status *decode_properties(bc_reader *r, bc_op_name *name, bc_properties *p)
 {
   void **known;
@@ -490,7 +495,7 @@ static weft_status *decode_properties(bc_reader *r, bc_op_name *name, bc_propert
   return NULL;
 }
 
-/* Attributes of an operation: its properties, or its dictionary, or both, one behind the other. */
+/* The attributes of an operation: its properties, its dictionary, or both, one behind the other. */
 static weft_status *read_attrs(bc_reader *r, bc_cursor *c, mlir_op *op, bc_op_name *name, uint8_t mask)
 {
   const uint8_t *at = c->p;
@@ -557,7 +562,7 @@ static weft_status *read_op(bc_reader *r, bc_cursor *c, mlir_block *block, scope
   return NULL;
 }
 
-/* A number of four bytes at most; false: it is longer. */
+/* Reads a number of at most four bytes; false if it is longer. */
 static inline bool quick_number(const uint8_t **p, uint32_t *out)
 {
   static const uint32_t masks[] = {0xff, 0xffff, 0xffffff, 0xffffffff};
@@ -574,7 +579,7 @@ static inline bool quick_number(const uint8_t **p, uint32_t *out)
 
 enum { QUICK_OPERANDS = 8 };
 
-/* The attributes of an operation that has properties or a dictionary, which came before. */
+/* The attributes of an operation whose properties or dictionary have been read before. */
 static inline bool quick_attrs(const bc_reader *r, const uint8_t **p, const bc_op_name *name, int mask, mlir_op *op)
 {
   const bc_properties *properties;
@@ -600,8 +605,8 @@ static inline bool quick_attrs(const bc_reader *r, const uint8_t **p, const bc_o
   return true;
 }
 
-/* Most operations are short, have one result and no region, and what they refer to came before.  Of any other nothing is
- * taken (false): read_op reads it, or says what is wrong with it. */
+/* Most operations are short, have one result and no region, and refer only to what came before. For any other
+ * operation the result is false and nothing has been taken: read_op reads it, or says what is wrong with it. */
 static bool quick_op(bc_reader *r, bc_cursor *c, scope *s, mlir_op *op, mlir_value *operands[QUICK_OPERANDS])
 {
   const uint8_t *p = c->p, *input = (const uint8_t *)r->program->input;
@@ -668,7 +673,7 @@ static weft_status *read_block_arguments(bc_reader *r, bc_cursor *c, mlir_block 
   return NULL;
 }
 
-/* How many operations follow, and the block's arguments. */
+/* The number of operations that follow, and the block's arguments. */
 static weft_status *read_block_head(bc_reader *r, bc_cursor *c, mlir_block *block, uint64_t *out_ops)
 {
   const uint8_t *at = c->p;
@@ -723,7 +728,8 @@ static weft_status *read_region(bc_reader *r, bc_cursor *c, mlir_region *region,
       tail = &block->next;
       WEFT_TRY(read_block(r, c, block, &s));
     }
-    for (int64_t v = base; v < s.end; v++) r->values.table[v - r->values.flat_count] = NULL; /* their numbers are free again */
+    /* the numbers of these values are free again */
+    for (int64_t v = base; v < s.end; v++) r->values.table[v - r->values.flat_count] = NULL;
   }
   r->depth--;
   return NULL;
@@ -736,10 +742,10 @@ struct mlir_unread {
   bc_cursor at; /* behind the arguments */
   uint64_t ops;
   int value_count;
-  mlir_value *values; /* once it was opened; no two streams of a body are open at a time */
+  mlir_value *values; /* true once it was opened; no two streams of one body are open at a time */
 };
 
-/* Of a body that is one block only the arguments are read now; `c` is then behind it. */
+/* Of a body with one block only the arguments are read now; afterwards `c` is behind the body. */
 static weft_status *put_aside(const bc_reader *reader, bc_cursor *c, mlir_region *region)
 {
   bc_reader r = *reader;
@@ -766,10 +772,10 @@ struct mlir_stream {
   bc_cursor at;
   uint64_t ops;
   scope scope;
-  mlir_op quick;         /* the last operation that was asked for: this, with */
+  mlir_op quick;         /* the last operation that was asked for, which holds */
   mlir_value *operands[QUICK_OPERANDS];
-  weft_arena op;         /* or what is here */
-  weft_arena values;     /* what lives as long as the stream: the table of values of regions */
+  weft_arena op;         /* or the attributes here */
+  weft_arena values;     /* holds what lives as long as the stream: the values of regions */
 };
 
 weft_status *mlir_stream_open(const mlir_block *block, mlir_stream **out)
@@ -825,7 +831,7 @@ void mlir_stream_close(mlir_stream *s)
 
 /* ---- the module ----------------------------------------------------------------------------------------------------- */
 
-/* One block of one operation, the module. */
+/* The module is the one operation of one block. */
 static weft_status *read_ir(bc_reader *r, bc_cursor c)
 {
   mlir_block block = {0};
@@ -845,14 +851,15 @@ static weft_status *read_ir(bc_reader *r, bc_cursor c)
   return NULL;
 }
 
-/* Whether bodies may be left for later: types decide whether sizes are unknown, which changes how all of it is lowered. */
+/* True if bodies may be read later. Types decide whether sizes are unknown, and unknown sizes change how everything
+ * is lowered. */
 static bool may_read_in_parts(bc_reader *r)
 {
   const mlir_type *ignored;
   weft_status *st = NULL;
 
   for (int i = 0; i < r->type_count && !st; i++) st = bc_type(r, i, &ignored);
-  weft_status_free(st); /* reading all of it tells whether the type matters */
+  weft_status_free(st); /* only reading everything shows whether the type matters */
   r->depth = 0;
   return !st && !r->program->has_dynamic_types;
 }

@@ -1,6 +1,7 @@
-/* stablehlo/constraints.c -- what StableHLO's specification demands and HLO's shape inference does not: types of reducers,
- * replica groups, pairs, layouts and aliases of custom-calls, ...  A message ends with the operation and constraint that it
- * is about: "(all_reduce C5)".  Programs whose sizes are unknown are checked as far as they are known. */
+/* stablehlo/constraints.c -- checks what StableHLO's specification demands and HLO's shape inference does not: types
+ * of reducers, replica groups, pairs, layouts and aliases of custom-calls, ... A message ends with the operation and
+ * the constraint that it is about: "(all_reduce C5)". Programs with unknown sizes are checked as far as their sizes
+ * are known. */
 #include <config.h>
 
 #include <inttypes.h>
@@ -22,7 +23,7 @@ static weft_status *ints_of(lowering *l, const mlir_op *op, const char *name, hl
 
 /* ---- reducers ----------------------------------------------------------------------------------------------------- */
 
-/* f32 and f64, s8 and s32, ...: what an accumulator may be of. */
+/* The kind of a type, within which an accumulator may be wider: f32 and f64, s8 and s32, ... */
 static int kind_of(weft_dtype t)
 {
   return weft_dtype_is_complex(t) ? 3 : weft_dtype_is_float(t) ? 2 : 1;
@@ -43,7 +44,8 @@ static bool same_type(const mlir_type *a, const mlir_type *b, bool any_float)
   return a->dtype == b->dtype || (any_float && kind_of(a->dtype) == 2 && kind_of(b->dtype) == 2);
 }
 
-/* Region `region` adds up `n` inputs from initial values of these types; inputs are known by their elements alone. */
+/* Checks that region `region` accumulates `n` inputs from initial values of these types. Of the inputs only the
+ * element types matter. */
 static weft_status *reducer(const mlir_op *op, const char *c, int region, int n, const mlir_type *const *inputs,
                             const mlir_type *const *inits)
 {
@@ -72,7 +74,7 @@ static weft_status *reducer(const mlir_op *op, const char *c, int region, int n,
   return NULL;
 }
 
-/* Operands from..from+n are the inputs, from init on the initial values. */
+/* The inputs are the operands from `from` on, the initial values those from `init` on. */
 static weft_status *reducer_of_operands(lowering *l, const mlir_op *op, const char *c, int region, int n, int from, int init)
 {
   const mlir_type **types = WEFT_ARENA_ARRAY(&l->scratch, const mlir_type *, 2 * n);
@@ -91,7 +93,7 @@ static weft_status *check_reduce(lowering *l, const mlir_op *op)
   return reducer_of_operands(l, op, "C6", 0, op->operand_count / 2, 0, op->operand_count / 2);
 }
 
-/* padding is a list of pairs, however it is written. */
+/* padding is a list of pairs, in whichever form it is written. */
 static weft_status *check_padding(const mlir_op *op, const char *c)
 {
   const mlir_attr *a = mlir_attr_of(op, "padding");
@@ -176,7 +178,7 @@ static weft_status *check_groups(lowering *l, const mlir_op *op, const group_rul
   WEFT_TRY_ALLOC(seen);
   for (int i = 0; i < ids.count; i++) {
     int64_t id = ids.v[i];
-    if (id < 0 || id >= named) continue; /* then another is missing */
+    if (id < 0 || id >= named) continue; /* then another rank is missing */
     if (seen[id]) return BROKEN(op, rules->unique, "id %" PRId64 " is twice in replica_groups", id);
     seen[id] = 1;
   }
@@ -187,7 +189,7 @@ static weft_status *check_groups(lowering *l, const mlir_op *op, const group_rul
   return NULL;
 }
 
-/* use_global_device_ids needs a channel: at least `least`. */
+/* use_global_device_ids needs a channel id of at least `least`. */
 static weft_status *check_channel(const mlir_op *op, const char *c, int64_t least)
 {
   int64_t id = mlir_attr_int(mlir_attr_of(op, "channel_id"), 0);
@@ -207,7 +209,7 @@ static weft_status *check_all_to_all(lowering *l, const mlir_op *op)
   return check_groups(l, op, &(group_rules){"C5", "C7", "I5", "C8", true, mlir_attr_int(mlir_attr_of(op, "split_count"), 0)});
 }
 
-/* One reducer for each operand. */
+/* Requires one reducer for each operand. */
 static weft_status *each_reduced(const mlir_op *op, const char *c, int count)
 {
   for (int i = 0; i < count; i++) {
@@ -236,7 +238,7 @@ static weft_status *check_reduce_scatter(lowering *l, const mlir_op *op)
   return each_reduced(op, "C7", op->operand_count);
 }
 
-/* The last operand names a root for each of the others. */
+/* The last operand names a root for each of the other operands. */
 static weft_status *check_roots(const mlir_op *op, const char *c)
 {
   const mlir_type *roots = op->operand_count ? op->operands[op->operand_count - 1]->type : NULL;
@@ -305,7 +307,7 @@ static weft_status *check_transfer(const mlir_op *op, int64_t with_host)
   return NULL;
 }
 
-/* Results but the last are tensors. */
+/* All results except the last are tensors. */
 static weft_status *tensors_first(const mlir_op *op, const char *c)
 {
   for (int i = 0; i + 1 < op->result_count; i++)
@@ -422,7 +424,7 @@ static weft_status *check_convolution(lowering *l, const mlir_op *op)
 
 /* ---- calls -------------------------------------------------------------------------------------------------------- */
 
-/* ns.name: letters, digits and underscores between dots, '$' too behind the first. */
+/* A name of the form ns.name: letters, digits and underscores between dots, behind the first dot '$' too. */
 static bool is_composite_name(const char *s)
 {
   int dots = 0;
@@ -491,7 +493,8 @@ static int count_buffers(const mlir_type *t)
   return n;
 }
 
-/* Aliases are between parts of one type; those of buffers use no part twice, and name all buffers that are results. */
+/* Aliases are between parts of one type. Aliases of buffers use no part twice, and name all results that are
+ * buffers. */
 static weft_status *check_aliases(lowering *l, const mlir_op *op, const mlir_type *results, bool makes_buffer)
 {
   const mlir_attr *a = mlir_attr_of(op, "output_operand_aliases");
@@ -521,7 +524,7 @@ static weft_status *check_aliases(lowering *l, const mlir_op *op, const mlir_typ
   return NULL;
 }
 
-/* The calls that make buffers of arrays, arrays of buffers, or buffers of nothing. */
+/* The calls that turn arrays into buffers, buffers into arrays, or make buffers of nothing. */
 static const struct { const char *target; mlir_type_kind operand, result; } buffer_calls[] = {
     {"CreateBuffer", MLIR_NONE, MLIR_BUFFER}, {"Pin", MLIR_TENSOR, MLIR_BUFFER}, {"Unpin", MLIR_BUFFER, MLIR_TENSOR}};
 
@@ -605,7 +608,7 @@ static weft_status *check_rng(lowering *l, const mlir_op *op)
   return NULL;
 }
 
-/* Tolerances belong to TOLERANCE. */
+/* The attributes of tolerances are allowed with TOLERANCE only. */
 static weft_status *check_accuracy(lowering *l, const mlir_op *op)
 {
   const mlir_attr *a = mlir_attr_of(op, "result_accuracy");
@@ -622,7 +625,7 @@ static weft_status *check_accuracy(lowering *l, const mlir_op *op)
 static const char *const collectives_and_slices[] = {"all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute",
                                                      "collective_reduce", "dynamic_slice", "dynamic_update_slice", "reduce_scatter", "slice"};
 
-/* One operation that may run in the background, on the operands, and its one result. */
+/* One operation that may run in the background, on the operands; it gives the one result. */
 static weft_status *check_async_start(lowering *l, const mlir_op *op)
 {
   const mlir_block *body = op->region_count == 1 ? op->regions[0].first : NULL;
@@ -656,7 +659,7 @@ static bool same_stored(const mlir_quant *a, const mlir_quant *b)
   return a->storage == b->storage && a->expressed == b->expressed && a->min == b->min && a->max == b->max;
 }
 
-/* Operands and results are all quantized or none is; all as the same type, but for scales and zero points. */
+/* All operands and results are quantized, or none is; their types agree except for scales and zero points. */
 static weft_status *check_add(lowering *l, const mlir_op *op)
 {
   const mlir_quant *sum = op->result_count == 1 ? op->results[0].type->quant : NULL;
@@ -679,7 +682,7 @@ static weft_status *check_add(lowering *l, const mlir_op *op)
   return NULL;
 }
 
-/* The product of the first `n` dimensions; 0 if one is unknown. */
+/* The product of the first `n` dimensions; 0 if one of them is unknown. */
 static int64_t product_before(const mlir_type *t, int n)
 {
   int64_t product = 1;
@@ -688,7 +691,7 @@ static int64_t product_before(const mlir_type *t, int n)
   return product;
 }
 
-/* What moves all of an array leaves its quantization, but for where the quantized dimension is. */
+/* An operation that moves a whole array keeps its quantization, except for the position of the quantized dimension. */
 static weft_status *check_moved(lowering *l, const mlir_op *op)
 {
   const mlir_type *x = op->operand_count ? op->operands[0]->type : NULL, *y = op->result_count == 1 ? op->results[0].type : NULL;
@@ -719,7 +722,7 @@ static weft_status *check_moved(lowering *l, const mlir_op *op)
   return NULL;
 }
 
-/* HLO knows arrays with several dimensions of unknown size, StableHLO's static operations one. */
+/* HLO knows arrays with several dimensions of unknown size; the static operations of StableHLO allow one. */
 static weft_status *check_reshape(lowering *l, const mlir_op *op)
 {
   const mlir_type *t = op->result_count == 1 ? op->results[0].type : NULL;
@@ -742,7 +745,7 @@ static weft_status *check_uniform_quantize(lowering *l, const mlir_op *op)
   return NULL;
 }
 
-/* Types quantized per axis belong to few operations. */
+/* Only a few operations take types that are quantized per axis. */
 weft_status *lower_check_per_axis(const mlir_op *op)
 {
   static const char *const allowed[] = {
@@ -755,7 +758,7 @@ weft_status *lower_check_per_axis(const mlir_op *op)
   return BROKEN(op, "I1", "an operand or result that is quantized per axis");
 }
 
-/* Sorted by name: bsearch. */
+/* Sorted by name, for bsearch. */
 static const lower_constraint table[] = {
     {"add", check_add},
     {"all_gather", check_all_gather},

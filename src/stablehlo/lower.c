@@ -1,8 +1,9 @@
-/* stablehlo/lower.c -- programs to modules: functions, regions, control flow, and the emission helpers of the rest.
+/* stablehlo/lower.c -- programs to modules: functions, regions, control flow, and helpers that the other files use
+ * to make instructions.
  *
- * A value of the program is held by one instruction of the computation that is being built.  A region that HLO makes a
- * computation of its own (while, if, reduce, ...) sees outer values in two ways: constants are made anew inside; all
- * others are threaded through the operand tuple (while, if, case) or refused (regions of scalars). */
+ * One instruction of the computation that is being built holds a value of the program. A region that becomes a
+ * computation of its own (of while, if, reduce, ...) sees outer values in two ways: constants are made again inside;
+ * all others are passed through the operand tuple (while, if, case) or refused (regions of scalars). */
 #include "stablehlo/lower.h"
 
 #include <inttypes.h>
@@ -17,7 +18,7 @@
 weft_status *lower_emit(lowering *l, hlo_opcode op, const hlo_shape *given, int count, hlo_instr *const *operands,
                         hlo_instr **out)
 {
-  hlo_instr *made; /* `out` may be where an operand is */
+  hlo_instr *made; /* `out` may be the place of an operand */
 
   WEFT_TRY(hlo_add(l->comp, NULL, op, given, count, operands, NULL, &made));
   *out = made;
@@ -87,7 +88,7 @@ weft_status *lower_broadcast_in_dim(lowering *l, hlo_instr *x, const hlo_shape *
     if (x->shape->dims[i] != to->dims[map.v[i]] && x->shape->dims[i] != 1)
       return WEFT_ERR(INVALID_ARGUMENT, "sizes differ: %" PRId64 " (operand dim %d), %" PRId64 " (result dim %" PRId64 ")",
                       x->shape->dims[i], i, to->dims[map.v[i]], map.v[i]);
-    if (x->shape->dims[i] == 1 && to->dims[map.v[i]] != 1) continue; /* expands: drop it first */
+    if (x->shape->dims[i] == 1 && to->dims[map.v[i]] != 1) continue; /* the expansion must drop it first */
     dims[rank] = x->shape->dims[i];
     kept[rank++] = map.v[i];
   }
@@ -103,9 +104,9 @@ weft_status *lower_broadcast_in_dim(lowering *l, hlo_instr *x, const hlo_shape *
   return lower_finish(*out);
 }
 
-enum { MOST_ELIDED_BYTES = 1 << 30 }; /* of all elided constants: their memory is not paid for by text */
+enum { MOST_ELIDED_BYTES = 1 << 30 }; /* of all elided constants together, because text does not pay for their memory */
 
-/* Zeros that are marked to mean nothing, as HLO's {...} is. */
+/* Zeros that are marked as meaningless, as HLO's {...} is. */
 static weft_status *elided(lowering *l, const mlir_type *t, hlo_instr **out)
 {
   const hlo_shape *shape;
@@ -120,7 +121,7 @@ static weft_status *elided(lowering *l, const mlir_type *t, hlo_instr **out)
   return hlo_add_constant(l->comp, NULL, literal, out);
 }
 
-/* A dense constant; a splat is a broadcast of its one element. */
+/* A dense constant; a splat becomes a broadcast of its one element. */
 weft_status *lower_dense(lowering *l, const mlir_attr *a, hlo_instr **out)
 {
   const mlir_type *t = a->type;
@@ -220,7 +221,7 @@ weft_status *lower_static_shape(lowering *l, const mlir_type *type, const hlo_sh
 
   if (t->made_by != l->program->lowerings) {
     const hlo_shape *shape;
-    WEFT_TRY(new_static_shape(l, t, &shape)); /* fails on what is no tensor, which may be a static type */
+    WEFT_TRY(new_static_shape(l, t, &shape)); /* fails for types that are not tensors, which may be static too */
     t->shape = shape;
     t->made_by = l->program->lowerings;
   }
@@ -268,7 +269,7 @@ static bool is_cheap(const hlo_instr *in)
          (in->op == HLO_BROADCAST && in->operands[0]->op == HLO_CONSTANT && in->operands[0]->shape->rank == 0);
 }
 
-/* A copy, in the current computation, of an instruction that rests on constants alone. */
+/* Makes an instruction that depends on constants alone again, in the current computation. */
 static weft_status *copy_in(lowering *l, hlo_instr *in, int depth, hlo_instr **out)
 {
   hlo_instr *operands[3];
@@ -334,7 +335,7 @@ weft_status *lower_result(lowering *l, const mlir_op *op, int i, hlo_instr *inst
     return WEFT_ERR(INVALID_ARGUMENT, "result %d is declared %s, its operands give %s", i,
                     hlo_shape_format(declared, (char[160]){0}, 160), hlo_shape_format(instr->shape, (char[160]){0}, 160));
   if (declared && declared != instr->shape && hlo_shape_equal(declared, instr->shape, true))
-    instr->shape = declared; /* one for all values of the type */
+    instr->shape = declared; /* one scale for all values of the type */
   op->results[i].instr = instr;
   return NULL;
 }
@@ -414,13 +415,14 @@ static weft_status *only_block(const mlir_op *op, int region, const mlir_block *
 
 static weft_status *add_parameter(hlo_computation *comp, int i, const hlo_shape *shape, hlo_instr **out)
 {
-  char name[24] = {0}, *at = name + sizeof name - 1; /* training steps have thousands: no printf */
+  /* printf is too slow for the thousands of these in a training step */
+  char name[24] = {0}, *at = name + sizeof name - 1;
 
   for (int rest = i; rest || !*at; rest /= 10) *--at = (char)('0' + rest % 10);
   return hlo_add_parameter(comp, i, shape, memcpy(at - 3, "arg", 3), out);
 }
 
-/* A computation for a region: functions alone have names of their own. */
+/* Makes a computation for a region. Only functions have names of their own. */
 static weft_status *new_region(lowering *l, const char *stem, hlo_computation **out)
 {
   const char *name;
@@ -431,7 +433,7 @@ static weft_status *new_region(lowering *l, const char *stem, hlo_computation **
 
 static bool is_scalar(const mlir_type *t) { return t->kind == MLIR_TENSOR && t->rank == 0 && !t->quant; }
 
-/* The operation of a region of scalars that returns op(first argument, second argument) of their type; or NULL. */
+/* The operation of a region of scalars that returns op(first argument, second argument) of their own type; or NULL. */
 static const mlir_op *reducing_op(const mlir_block *b)
 {
   const mlir_op *op = b->first, *end = op ? op->next : NULL;
@@ -488,7 +490,7 @@ weft_status *lower_scalar_region(lowering *l, const mlir_op *op, int region, con
   WEFT_TRY(only_block(op, region, &block));
   what = as == WEFT_INVALID ? reducing_op(block) : NULL;
   if (!what) return new_scalar_region(l, op, region, name, as, out);
-  /* Sums and maxima: most are one of few, which all reductions share. */
+  /* Most reducers are sums or maxima: all reductions share one computation for each. */
   type = what->results[0].type;
   for (; known < l->reducer_count; known++)
     if (l->reducers[known].kind == what->kind && l->reducers[known].type == type->dtype) break;
@@ -547,7 +549,7 @@ static weft_status *collect_used(lowering *l, const mlir_region *region, capture
   return NULL;
 }
 
-/* Outer values that the regions use and that are worth passing in. */
+/* The outer values that the regions use and that are worth passing in. */
 static weft_status *find_captures(lowering *l, const mlir_region *regions, int count, captures *out)
 {
   *out = (captures){0};
@@ -565,7 +567,7 @@ weft_status *lower_captured_results(lowering *l, const mlir_op *op, int region, 
   *out = NULL;
   WEFT_TRY(only_block(op, region, &block));
   for (end = block->first; end && end->next; end = end->next) continue;
-  if (!end || strcmp(end->name, "return") != 0 || end->operand_count != count) return NULL; /* the caller says so */
+  if (!end || strcmp(end->name, "return") != 0 || end->operand_count != count) return NULL; /* the caller checks this */
   l->stamp++;
   WEFT_TRY(mark_defined(l, &op->regions[region], 0));
   for (int i = 0; i < end->operand_count; i++)
@@ -573,7 +575,8 @@ weft_status *lower_captured_results(lowering *l, const mlir_op *op, int region, 
   return lower_operands(l, end, out);
 }
 
-/* A computation of one tuple parameter, whose elements become the block's arguments and then the captured values. */
+/* Makes a computation of one tuple parameter, whose elements become the block's arguments and then the captured
+ * values. */
 static weft_status *agrees_with_type(lowering *l, const mlir_type *type, const hlo_shape *shape, int region, int arg)
 {
   const hlo_shape *declared;
@@ -609,7 +612,7 @@ static weft_status *lower_tuple_region(lowering *l, const mlir_op *op, int regio
 
 /* ---- control flow ------------------------------------------------------------------------------------------------- */
 
-/* while: state = (operands..., captured values...) */
+/* while: the state is (operands..., captured values...). */
 static weft_status *lower_while(lowering *l, const mlir_op *op)
 {
   hlo_computation *outer = l->comp, *cond, *body;
@@ -651,7 +654,7 @@ static weft_status *lower_while(lowering *l, const mlir_op *op)
   return NULL;
 }
 
-/* if (pred) and case (s32): each branch takes the tuple of what it captures. */
+/* if (pred) and case (s32): each branch gets the tuple of the values that it captures. */
 static weft_status *lower_branches(lowering *l, const mlir_op *op)
 {
   hlo_computation *outer = l->comp;
@@ -737,7 +740,7 @@ weft_status *lower_called_function(lowering *l, const char *name, hlo_computatio
     f->busy = true;
     weft_status *st = lower_block(l, block, &count, &results);
     f->busy = false;
-    if (st) f->comp = NULL; /* the call may be of no use, and another be refused in its turn */
+    if (st) f->comp = NULL; /* nothing may need the call, and another one may be refused in its place */
     WEFT_TRY_NOTE(st, "function \"%s\"", name);
     WEFT_TRY(function_root(l, count, results));
     l->comp = outer;
@@ -746,7 +749,7 @@ weft_status *lower_called_function(lowering *l, const char *name, hlo_computatio
   return NULL;
 }
 
-/* In place: what dynamic shapes need, so that constants flow in and shapes out. */
+/* Lowers a call in place, which dynamic shapes need: constants flow in, and shapes flow out. */
 static weft_status *inline_call(lowering *l, const mlir_op *op, const char *name)
 {
   const mlir_block *block;
@@ -784,7 +787,7 @@ static weft_status *lower_call(lowering *l, const mlir_op *op)
   WEFT_TRY(hlo_set_called(in, 1, &callee));
   WEFT_TRY(lower_finish(in));
   WEFT_TRY(lower_discardable(l, op->attr_count, op->attrs, in));
-  /* A function of one result of tuple type returns that tuple; of any other number, a tuple of them. */
+  /* A function with one result of tuple type returns that tuple; any other returns a tuple of its results. */
   return lower_tuple_results(l, op, in);
 }
 
@@ -803,7 +806,7 @@ weft_status *lower_inlined(lowering *l, const mlir_op *op, hlo_instr *const *arg
   return NULL;
 }
 
-/* A region that runs in place, once: sdy.named_computation, mhlo.fusion. */
+/* A region that runs once, in place: sdy.named_computation, mhlo.fusion. */
 static weft_status *lower_inline_region(lowering *l, const mlir_op *op)
 {
   hlo_instr **args, **results;
@@ -840,9 +843,9 @@ const lower_entry *lower_find_rule(const mlir_op *op)
       {SHLO_SDY, {"reshard", lower_sharding_constraint, LOWER_STRUCTURE, 0}},
       {SHLO_SDY, {"sharding_group", lower_sharding_group, LOWER_STRUCTURE, 0}},
       {SHLO_BUILTIN, {"unrealized_conversion_cast", lower_identity, LOWER_STRUCTURE, 0}},
-      {SHLO_BUILTIN, {"cast", lower_identity, LOWER_STRUCTURE, 0}}, /* tensor.cast: what the type says of the shape */
+      {SHLO_BUILTIN, {"cast", lower_identity, LOWER_STRUCTURE, 0}}, /* tensor.cast: the type says what the shape is */
   };
-  static const lower_entry dialects[] = { /* of Shardy: barriers to propagation, collectives on whole arrays */
+  static const lower_entry dialects[] = { /* of Shardy: barriers to propagation, and collectives on whole arrays */
       [SHLO_SDY] = {NULL, lower_identity, LOWER_STRUCTURE, 0}, [SHLO_CHLO] = {NULL, lower_chlo_op, LOWER_STRUCTURE, 0},
       [SHLO_CHECK] = {NULL, lower_check, LOWER_STRUCTURE, 0}, [SHLO_INTERPRETER] = {NULL, lower_interpreter, LOWER_STRUCTURE, 0}};
 
@@ -854,7 +857,7 @@ const lower_entry *lower_find_rule(const mlir_op *op)
   return op->dialect == SHLO_STABLEHLO ? lower_find_entry(op->name) : op->dialect == SHLO_OTHER ? lower_find_shape_entry(op->name) : NULL;
 }
 
-/* What `op` has become says where it comes from: the instructions of the current computation behind `before`. */
+/* Gives the instructions that `op` has become (those of the current computation behind `before`) its location. */
 static weft_status *locate(lowering *l, const mlir_location *location, const hlo_instr *before)
 {
   const hlo_metadata *metadata;
@@ -866,9 +869,9 @@ static weft_status *locate(lowering *l, const mlir_location *location, const hlo
   return NULL;
 }
 
-enum { MOST_INSTRUCTIONS = 1 << 19 }; /* and 64 for each byte of input */
+enum { MOST_INSTRUCTIONS = 1 << 19 }; /* plus 64 for each byte of input */
 
-/* By its rule.  `form`: where to note what it becomes, or NULL. */
+/* Lowers an operation by its rule. `form`: where to record what it becomes, or NULL. */
 static weft_status *lower_by_rule(lowering *l, const mlir_op *op, lower_form **form)
 {
   const hlo_instr *before = l->comp->last;
@@ -896,7 +899,8 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
   lower_form **form;
   bool done;
 
-  /* Calls in place multiply: a small program may not become any size, nor take any time without making an instruction. */
+  /* Inlined calls multiply: a small program may not become arbitrarily large, nor take arbitrarily long without
+   * making an instruction. */
   if (WEFT_UNLIKELY((size_t)WEFT_MAX(l->module->next_id, ++l->operation_count) > MOST_INSTRUCTIONS + 64 * l->program->size))
     return WEFT_ERR(RESOURCE_EXHAUSTED, "over %d instructions from %zu bytes", WEFT_MAX(l->module->next_id, l->operation_count) - 1,
                     l->program->size);
@@ -906,7 +910,8 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
 
 /* ---- the module --------------------------------------------------------------------------------------------------- */
 
-/* XLA's attribute of the module, which says what arguments cannot: parts of tuples, aliases that must be. */
+/* XLA's attribute of the module for aliases that arguments cannot express: parts of tuples, and aliases that must
+ * hold. */
 static weft_status *module_aliases(lowering *l)
 {
   const mlir_attr *list = mlir_attr_of(l->source->op, "mhlo.input_output_alias");
@@ -932,7 +937,7 @@ static weft_status *module_aliases(lowering *l)
   return NULL;
 }
 
-/* What arguments say about aliasing: tf.aliasing_output and jax.buffer_donor. */
+/* The aliases that arguments declare: tf.aliasing_output and jax.buffer_donor. */
 static weft_status *argument_attributes(lowering *l, const mlir_op *func, int result_count)
 {
   const mlir_attr *dicts = mlir_attr_of(func, "arg_attrs");
@@ -987,13 +992,14 @@ static weft_status *entry_shape(lowering *l, const mlir_type *type, int i, const
   return NULL;
 }
 
-/* Memory kinds as HLO writes them, in a layout's memory space: S(5) is XLA's for the host, S(6) our own. */
+/* Memory kinds as HLO writes them, as a layout's memory space: S(5) is XLA's for the host, S(6) is Weft's own. */
 static int64_t memory_space_of(const char *kind)
 {
   return strcmp(kind, "pinned_host") == 0 ? 5 : strcmp(kind, "unpinned_host") == 0 ? 6 : 0;
 }
 
-/* What JAX says of an argument or a result: mhlo.layout_mode ("default", "auto" or a layout's text), mhlo.memory_kind. */
+/* What JAX says about an argument or a result: mhlo.layout_mode ("default", "auto" or the text of a layout) and
+ * mhlo.memory_kind. */
 static weft_status *placed_shape(lowering *l, const hlo_shape *shape, const mlir_attr *dict, const hlo_shape **out)
 {
   bool given = dict && dict->kind == MLIR_DICT && hlo_shape_is_array(shape);
@@ -1011,11 +1017,12 @@ static weft_status *placed_shape(lowering *l, const hlo_shape *shape, const mlir
   return NULL;
 }
 
-/* `shape`, that of result value `x`, in the order in which x's bytes are there without a copy: that of the parameter or
- * computed value (row-major) below its transposes. */
+/* `shape`, which is that of result value `x`, in the order of dimensions in which x's bytes exist without a copy:
+ * the order of the parameter or of the computed value (row-major) below its transposes. */
 static const hlo_shape *cheapest_layout(lowering *l, const hlo_instr *x, const hlo_shape *shape)
 {
-  int64_t to_result[HLO_MAX_RANK], above[HLO_MAX_RANK], minor_to_major[HLO_MAX_RANK]; /* to_result: of x's dimensions */
+  /* to_result: indexed by x's dimensions */
+  int64_t to_result[HLO_MAX_RANK], above[HLO_MAX_RANK], minor_to_major[HLO_MAX_RANK];
   const hlo_layout *base;
 
   for (int i = 0; i < shape->rank; i++) to_result[i] = i;
@@ -1039,8 +1046,8 @@ static const mlir_attr *dict_of(const mlir_attr *dicts, int i)
   return dicts && dicts->kind == MLIR_ARRAY && i < dicts->u.array.count ? dicts->u.array.items[i] : NULL;
 }
 
-/* Programs exchange row-major arrays in device memory unless attributes say otherwise; the layout of a custom call that is
- * the result stays inside. */
+/* Programs exchange row-major arrays in device memory unless attributes say otherwise. The layout of a custom call
+ * that is the result stays inside the program. */
 static weft_status *entry_layout(lowering *l, const mlir_op *func)
 {
   hlo_module *module = l->module;
@@ -1142,7 +1149,7 @@ static weft_status *check_region(lowering *l, const mlir_region *region, int dep
   return NULL;
 }
 
-/* What nobody calls is not lowered, but has to keep what the specification demands. */
+/* Functions that nobody calls are not lowered, but they must satisfy the specification. */
 static weft_status *check_function(lowering *l, const mlir_op *func)
 {
   const mlir_block *block = func->regions[0].first;
@@ -1200,7 +1207,7 @@ bool shlo_is_program(const void *bytes, size_t size)
   static const char *const starts[] = {"module", "func", "builtin.module", "\"builtin", "#", "!", "{-#", "sdy."};
 
   if (size >= 4 && memcmp(p, bytecode_magic, 4) == 0) return true;
-  for (;;) { /* the first word that is no comment */
+  for (;;) { /* the first word that is not a comment */
     while (p < end && (*p == ' ' || *p == '\n' || *p == '\t' || *p == '\r')) p++;
     if (end - p < 2 || p[0] != '/' || p[1] != '/') break;
     p = memchr(p, '\n', (size_t)(end - p));
@@ -1278,7 +1285,8 @@ bool shlo_is_dynamic(const shlo_program *program, int module)
 
 weft_status *shlo_print(const shlo_program *program, FILE *out) { return mlir_print(&program->p, out); }
 
-enum { MODULE_PER_CODE = 22 }; /* bytes of a module for one of operations in bytecode, more or less; and constants */
+/* the bytes of a module for one byte of operations in bytecode, roughly, and for its constants */
+enum { MODULE_PER_CODE = 22 };
 
 weft_status *shlo_lower(shlo_program *program, const shlo_options *options, hlo_module **out_module)
 {
@@ -1296,7 +1304,7 @@ weft_status *shlo_lower(shlo_program *program, const shlo_options *options, hlo_
   if (program->p.code_bytes) weft_arena_expect(&module->arena, program->p.size + program->p.code_bytes * MODULE_PER_CODE);
   l.arena = &module->arena;
   weft_arena_init(&l.scratch);
-  l.stamp = 1 << 30; /* above what printing has left in values */
+  l.stamp = 1 << 30; /* higher than the numbers that printing has left in values */
   if (program->p.lowerings++ > 0)
     for (int r = 0; r < l.source->op->region_count; r++) forget_instructions(&l.source->op->regions[r], 0);
   st = lower_module(&l, options);

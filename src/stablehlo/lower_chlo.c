@@ -1,7 +1,7 @@
-/* stablehlo/lower_chlo.c -- CHLO: what HLO has as an opcode goes there; the rest is decomposed here.
- * Formulas are written as expressions over a builder that keeps the first error, so that they read as formulas.
- * Sources: Lanczos (g = 7, n = 9) for lgamma and digamma; Giles 2010, "Approximating the erfinv function"; Cephes'
- * rational and Chebyshev approximations of erfc and i1e; Euler-Maclaurin for the Hurwitz zeta function. */
+/* stablehlo/lower_chlo.c -- CHLO: operations with an HLO opcode become it; all others are decomposed here. Formulas
+ * are expressions over a builder that keeps the first error, so that they read as formulas. Sources: Lanczos (g = 7,
+ * n = 9) for lgamma and digamma; Giles 2010, "Approximating the erfinv function"; Cephes' rational and Chebyshev
+ * approximations of erfc and i1e; Euler-Maclaurin for the Hurwitz zeta function. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -258,7 +258,7 @@ static val bessel_i1e(builder *b, val x)
       -2.51223623787020892529E-7, -3.88256480887769039346E-6, -1.10588938762623716291E-4, -9.76109749136146840777E-3,
       7.78576235018280120474E-1};
   bool wide = x && x->shape->type == WEFT_F64;
-  size_t skip_small = wide ? 0 : 12, skip_large = wide ? 0 : 18; /* f32 does with the last 17 and 7 */
+  size_t skip_small = wide ? 0 : 12, skip_large = wide ? 0 : 18; /* f32 needs only the last 17 and 7 coefficients */
   val z = unary(b, HLO_ABS, x);
   val near = mul(b, z, chebyshev(b, addc(b, mulc(b, z, 0.5), -2), small + skip_small, WEFT_COUNT(small) - skip_small));
   val far = quo(b, chebyshev(b, addc(b, quo(b, num(b, x, 32), z), -2), large + skip_large, WEFT_COUNT(large) - skip_large),
@@ -363,7 +363,7 @@ static val atan_of(builder *b, val x)
   return complex_parts(b, unary(b, HLO_IMAG, w), unary(b, HLO_NEGATE, unary(b, HLO_REAL, w)));
 }
 
-/* e^(x - ln 2) +- e^(-x - ln 2): no overflow before its time.  sinh near 0 by expm1. */
+/* e^(x - ln 2) +- e^(-x - ln 2) does not overflow before the result does. Near 0 sinh uses expm1. */
 static val half_exponential(builder *b, val x) { return unary(b, HLO_EXP, addc(b, x, -0.69314718055994530942)); }
 
 static val cosh_of(builder *b, val x)
@@ -399,7 +399,7 @@ weft_status *lower_top_k(lowering *l, const mlir_op *op)
   return lower_tuple_results(l, op, in);
 }
 
-/* The tuple of the types that the operation says its results have. */
+/* The tuple of the result types that the operation declares. */
 static weft_status *declared_tuple(lowering *l, const mlir_op *op, const hlo_shape **out)
 {
   const hlo_shape **shapes = WEFT_ARENA_ARRAY(l->arena, const hlo_shape *, op->result_count);
@@ -411,7 +411,7 @@ static weft_status *declared_tuple(lowering *l, const mlir_op *op, const hlo_sha
   return NULL;
 }
 
-/* N inputs, then the carries; the region takes a slice of each input and the carries. */
+/* N inputs, then the carried values; the region gets a slice of each input and the carried values. */
 static weft_status *scan(lowering *l, const mlir_op *op)
 {
   const hlo_shape *wish = NULL;
@@ -430,7 +430,7 @@ static weft_status *scan(lowering *l, const mlir_op *op)
     if (hlo_shape_is_array(operands[i]->shape) && dim >= 0 && dim < operands[i]->shape->rank && operands[i]->shape->dims[dim] != size)
       return WEFT_ERR(INVALID_ARGUMENT, "scan_dim_size is %" PRId64 ", operand %d has %" PRId64, size, i, operands[i]->shape->dims[dim]);
   WEFT_TRY(lower_scalar_region(l, op, 0, "scanned", WEFT_INVALID, &f));
-  if (segments.v[0] == 0) WEFT_TRY(declared_tuple(l, op, &wish)); /* no operand tells how long it is */
+  if (segments.v[0] == 0) WEFT_TRY(declared_tuple(l, op, &wish)); /* no operand tells the length */
   WEFT_TRY(lower_emit(l, HLO_SCAN, wish, op->operand_count, operands, &in));
   WEFT_TRY(hlo_set_called(in, 1, &f));
   WEFT_TRY(hlo_ints_new(l->module, 1, &dim, &in->dims));
@@ -467,7 +467,7 @@ static weft_status *constant(lowering *l, const mlir_op *op)
 
   if (value && value->kind == MLIR_DENSE) {
     WEFT_TRY(lower_dense(l, value, &in));
-  } else { /* constant_like: the operand's dimensions, the value's type */
+  } else { /* constant_like: the operand's dimensions and the value's type */
     WEFT_TRY(lower_operand(l, op, 0, &x));
     if (value && value->type && hlo_shape_is_array(x->shape)) WEFT_TRY(lower_convert(l, x, value->type->kind == MLIR_ELEMENT ? value->type->dtype : x->shape->type, &x));
     WEFT_TRY(lower_like(l, x, mlir_attr_double(value, 0), &in));
@@ -475,8 +475,8 @@ static weft_status *constant(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, in);
 }
 
-/* Operands of broadcast_*: to the numpy broadcast of their shapes, or along broadcast_dimensions (of operands of one rank
- * they mean nothing, whatever they are). */
+/* Brings the operands of broadcast_* to the numpy broadcast of their shapes, or to shapes along broadcast_dimensions
+ * (which mean nothing for operands of one rank). */
 static weft_status *broadcast_operands(lowering *l, const mlir_op *op, hlo_instr **operands)
 {
   hlo_ints given;
@@ -541,7 +541,7 @@ static const struct { const char *name; hlo_opcode code; } opcodes[] = {
     {"acos", HLO_ACOS}, {"acosh", HLO_ACOSH}, {"asin", HLO_ASIN}, {"asinh", HLO_ASINH}, {"atanh", HLO_ATANH},
     {"tan", HLO_TAN}, {"erf", HLO_ERF}, {"mulhi", HLO_MULHI}};
 
-/* Formulas.  NARROW: narrow floats are computed in f32.  REAL: not of complex numbers. */
+/* Formulas. NARROW: narrow floats are computed in f32. REAL: complex numbers are not allowed. */
 enum { NARROW = 1, REAL = 2 };
 static const struct { const char *name; val (*one)(builder *, val); val (*two)(builder *, val, val); int traits; } formulas[] = {
     {"atan", atan_of, NULL, 0}, {"bessel_i1e", bessel_i1e, NULL, NARROW | REAL}, {"conj", conj_of, NULL, 0},

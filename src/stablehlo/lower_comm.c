@@ -1,4 +1,4 @@
-/* stablehlo/lower_comm.c -- collectives, transfers, custom-calls, and what the check and interpreter dialects do. */
+/* stablehlo/lower_comm.c -- collectives, transfers, custom-calls, and the check and interpreter dialects. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 /* ---- attributes of collectives ------------------------------------------------------------------------------------ */
 
-/* A matrix of device numbers, one group a row, short rows filled up with -1. */
+/* A matrix of device numbers with one group in each row; short rows are filled up with -1. */
 static weft_status *replica_groups(lowering *l, const mlir_op *op, hlo_replica_groups *out)
 {
   const mlir_attr *a = mlir_attr_of(op, "replica_groups");
@@ -54,7 +54,7 @@ static weft_status *collective_attrs(lowering *l, const mlir_op *op, hlo_collect
   return NULL;
 }
 
-/* One HLO collective of all operands; with a region, its computation. */
+/* Makes one HLO collective of all operands, with the region as its computation if there is one. */
 static weft_status *collective_with(lowering *l, const mlir_op *op, hlo_collective_attrs *c, hlo_opcode code,
                                     const char *dim_attr, const hlo_shape *given)
 {
@@ -92,7 +92,7 @@ static weft_status *collective(lowering *l, const mlir_op *op, hlo_opcode code, 
   return collective_with(l, op, c, code, dim_attr, given);
 }
 
-/* The declared shapes of the results, as one shape. */
+/* The declared shapes of all results as one shape. */
 static weft_status *declared_results(lowering *l, const mlir_op *op, int count, const hlo_shape **out)
 {
   const hlo_shape **shapes = WEFT_ARENA_ARRAY(l->arena, const hlo_shape *, count);
@@ -125,7 +125,8 @@ weft_status *lower_all_reduce(lowering *l, const mlir_op *op)
   return collective(l, op, HLO_ALL_REDUCE, NULL, NULL);
 }
 
-/* Groups of partitions, as HLO's all-reduce has none: the flattened ids of each replica's. */
+/* Groups of partitions, which HLO's all-reduce does not have: they become the flattened ids of each replica's
+ * partitions. */
 static weft_status *flatten_partition_groups(lowering *l, const hlo_collective_attrs *from, hlo_collective_attrs **out)
 {
   int64_t replicas = WEFT_MAX(l->module->replica_count, 1), partitions = WEFT_MAX(l->module->num_partitions, 1);
@@ -149,7 +150,8 @@ static weft_status *flatten_partition_groups(lowering *l, const hlo_collective_a
   return NULL;
 }
 
-/* pred[]: am I the root of the group?  The root tells the group who it is: 1 + its ids, since nobody is told by zeros. */
+/* A pred[] that is true at the root of the group. The root announces itself to the group as 1 + its ids, because
+ * zeros announce nobody. */
 static weft_status *is_root(lowering *l, hlo_collective_attrs *c, hlo_instr *root, hlo_instr **out)
 {
   hlo_instr *ids[2], *told, *same[2];
@@ -169,7 +171,7 @@ static weft_status *is_root(lowering *l, hlo_collective_attrs *c, hlo_instr *roo
   return lower_binary(l, HLO_AND, same[0], same[1], out);
 }
 
-/* The root has the result, others zeros: an all-reduce of which they keep nothing. */
+/* Only the root gets the result, the others get zeros: an all-reduce whose result the others discard. */
 weft_status *lower_collective_reduce(lowering *l, const mlir_op *op)
 {
   hlo_instr *roots = NULL, *mine = NULL, *root = NULL, *zero, *in;
@@ -210,8 +212,9 @@ weft_status *lower_collective_broadcast(lowering *l, const mlir_op *op)
   return collective(l, op, HLO_COLLECTIVE_BROADCAST, NULL, NULL);
 }
 
-/* HLO splits and concatenates along one dimension.  When they differ: split dimension s of size n*k becomes (n, k), the
- * exchange is along n, and n then moves in front of the dimension c it is concatenated to. */
+/* HLO splits and concatenates along one dimension. If the two dimensions differ, split dimension s of size n*k
+ * becomes (n, k), the exchange is along n, and n then moves in front of dimension c, along which the parts are
+ * concatenated. */
 static weft_status *all_to_all_one(lowering *l, const mlir_op *op, hlo_collective_attrs *c, hlo_instr *x, int result)
 {
   int64_t s = mlir_attr_int(mlir_attr_of(op, "split_dimension"), -1);
@@ -234,7 +237,7 @@ static weft_status *all_to_all_one(lowering *l, const mlir_op *op, hlo_collectiv
   WEFT_TRY(hlo_ints_new(l->module, 1, &s, &in->dims));
   WEFT_TRY(lower_finish(in));
   if (s != d) {
-    for (int i = 0; i < rank; i++) { /* old dimension i is i or i + 1 in the reshaped array, n is s */
+    for (int i = 0; i < rank; i++) { /* the old dimension i is i or i + 1 in the reshaped array; dimension s is n */
       if (i == d) permutation[at++] = s;
       permutation[at++] = i < s ? i : i + 1;
     }
@@ -248,7 +251,7 @@ static weft_status *all_to_all_one(lowering *l, const mlir_op *op, hlo_collectiv
   return lower_result(l, op, result, in);
 }
 
-/* MHLO's: operand i goes to member i of the group, result i comes from there. */
+/* MHLO's form: operand i goes to member i of the group, and result i comes from that member. */
 static weft_status *all_to_all_operands(lowering *l, const mlir_op *op, hlo_collective_attrs *c)
 {
   hlo_instr **operands, *in;
@@ -277,7 +280,7 @@ weft_status *lower_all_to_all(lowering *l, const mlir_op *op)
 
 /* ---- transfers ---------------------------------------------------------------------------------------------------- */
 
-/* The operands but the last (the token) as one value: itself if single, else a tuple. */
+/* All operands except the last (the token) as one value: the operand itself if there is one, otherwise a tuple. */
 static weft_status *payload(lowering *l, const mlir_op *op, bool always_tuple, hlo_instr **out, hlo_instr **out_token)
 {
   hlo_instr **operands;
@@ -290,7 +293,7 @@ static weft_status *payload(lowering *l, const mlir_op *op, bool always_tuple, h
   return n == 1 && !always_tuple ? NULL : hlo_add_tuple(l->comp, NULL, n, operands, out);
 }
 
-/* Results are the elements of `data` (or itself), then `token`. */
+/* The results are the elements of `data` (or `data` itself), then `token`. */
 static weft_status *data_and_token(lowering *l, const mlir_op *op, hlo_instr *data, hlo_instr *token)
 {
   int n = op->result_count - 1;
@@ -304,7 +307,7 @@ static weft_status *data_and_token(lowering *l, const mlir_op *op, hlo_instr *da
   return lower_result(l, op, n, token);
 }
 
-/* Transfers with the host happen in the program's order, whatever tokens they share. */
+/* Transfers with the host happen in the order of the program, whatever tokens they share. */
 static weft_status *after_last_transfer(lowering *l, const hlo_collective_attrs *c, hlo_instr **token)
 {
   if (!c->is_host_transfer || !l->transferred || l->transferred->parent != l->comp) return NULL;
@@ -394,7 +397,8 @@ weft_status *lower_outfeed(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, in);
 }
 
-/* The wrapped operation runs where it starts; passes split what is worth it.  The future is what the region returns. */
+/* The wrapped operation runs in the place of its start; later passes split the operations that are worth it. The
+ * future is what the region returns. */
 weft_status *lower_async_start(lowering *l, const mlir_op *op)
 {
   const mlir_block *block = op->region_count == 1 ? op->regions[0].first : NULL;
@@ -447,7 +451,8 @@ static void print_type(FILE *out, const mlir_type *t)
   }
 }
 
-/* An attribute in MLIR's assembly, as XLA hands a typed FFI call its dictionary.  Depth is bounded by the readers. */
+/* An attribute as MLIR assembly, in the form in which XLA hands a typed FFI call its dictionary. The readers bound
+ * its depth. */
 static weft_status *print_attr(lowering *l, FILE *out, const mlir_attr *a)
 {
   switch (a->kind) {
@@ -462,7 +467,7 @@ static weft_status *print_attr(lowering *l, FILE *out, const mlir_attr *a)
     break;
   case MLIR_FLOAT: {
     weft_dtype type = a->type ? a->type->dtype : WEFT_F64;
-    if (a->u.f - a->u.f != 0) /* inf and NaN: the bits */
+    if (a->u.f - a->u.f != 0) /* infinity and NaN are written as their bits */
       fprintf(out, "0x%" PRIX64, type == WEFT_F64 ? ((union { double d; uint64_t u; }){a->u.f}).u
                                                   : weft_float_encode_f64(type, a->u.f));
     else fprintf(out, "%.17e", a->u.f);
@@ -498,7 +503,7 @@ static weft_status *print_attr(lowering *l, FILE *out, const mlir_attr *a)
     }
     fputc('}', out);
     break;
-  case MLIR_DENSE: { /* as a hex string, which any reader of the dictionary can decode */
+  case MLIR_DENSE: { /* as a hex string, which every reader of the dictionary can decode */
     int64_t count;
     bool splat;
     WEFT_TRY(mlir_dense_size(l->program, l->source, a, &count, &splat));
@@ -541,7 +546,7 @@ static weft_status *set_backend_config(lowering *l, hlo_instr *in, const char *t
   return NULL;
 }
 
-/* Bytes that are no text: see hlo_extra. */
+/* Bytes that are not text: see hlo_extra. */
 static weft_status *set_backend_bytes(lowering *l, hlo_instr *in, const mlir_attr *bytes)
 {
   size_t size = bytes->u.text.size;
@@ -578,7 +583,7 @@ static weft_status *output_aliases(lowering *l, const mlir_op *op, hlo_custom_ca
   return NULL;
 }
 
-/* The shapes with the layouts of attribute `name`: one list of minor-to-major dimensions for each; NULL without it. */
+/* The shapes with the layouts of attribute `name`: a minor-to-major list for each shape; NULL without the attribute. */
 static weft_status *constrained_shapes(lowering *l, const mlir_op *op, const char *name, int count,
                                        const hlo_shape *const *plain, const hlo_shape ***out)
 {
@@ -654,7 +659,8 @@ static weft_status *called_computations(lowering *l, const mlir_op *op, hlo_inst
   return hlo_set_called(in, a->u.array.count, called);
 }
 
-/* An operation of MHLO, written as a custom-call of its name: `attrs` are its attributes, a called function its region. */
+/* An operation of MHLO that is written as a custom-call of its name: `attrs` are its attributes, and a called
+ * function is its region. */
 static weft_status *as_operation(lowering *l, const mlir_op *op, const char *spelling, const mlir_attr *attrs)
 {
   const mlir_attr *called = mlir_attr_of(op, "called_computations");
@@ -681,7 +687,7 @@ static weft_status *as_operation(lowering *l, const mlir_op *op, const char *spe
   return NULL;
 }
 
-/* Likewise; the attributes of the collective are a typed call's. */
+/* The same for a collective; its attributes are those of a typed call. */
 static weft_status *ragged_all_to_all(lowering *l, const mlir_op *op, const mlir_attr *config)
 {
   mlir_op plain = *op;
@@ -692,7 +698,7 @@ static weft_status *ragged_all_to_all(lowering *l, const mlir_op *op, const mlir
   return collective(l, &plain, HLO_RAGGED_ALL_TO_ALL, NULL, NULL);
 }
 
-/* Annotations that say nothing on one partition. */
+/* Annotations that mean nothing on one partition. */
 static bool is_annotation(const char *target)
 {
   static const char *const names[] = {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape",
@@ -709,7 +715,7 @@ weft_status *lower_custom_call(lowering *l, const mlir_op *op)
   const char *target = mlir_attr_text(mlir_attr_of(op, "call_target_name"), "");
   const mlir_attr *config = mlir_attr_of(op, "backend_config"), *version = mlir_attr_of(op, "api_version");
   const mlir_attr *extension = mlir_attr_of(op, "mhlo.attributes");
-  const mlir_attr *typed = mlir_attr_of(op, "mhlo.backend_config"); /* JAX's way to say typed FFI */
+  const mlir_attr *typed = mlir_attr_of(op, "mhlo.backend_config"); /* JAX's name for the typed FFI */
   static const char *const versions[] = {"API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL",
       "API_VERSION_STATUS_RETURNING", "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI"};
   hlo_custom_call_attrs *c = WEFT_ARENA_NEW(l->arena, hlo_custom_call_attrs);
@@ -852,7 +858,8 @@ static const mlir_type *function_type(lowering *l, const mlir_attr *name)
   return a && a->kind == MLIR_TYPE && a->type->kind == MLIR_FUNCTION ? a->type : NULL;
 }
 
-/* Operands and results are those of all programs in turn; what fills the infeed gives one array each. */
+/* The operands are those of all programs, one program after the other, and so are the results. Each program that
+ * fills the infeed gives one array. */
 static weft_status *check_programs(lowering *l, const mlir_op *op, const mlir_attr *programs, const mlir_attr *infeed)
 {
   int operands = 0, results = 0;
@@ -860,7 +867,8 @@ static weft_status *check_programs(lowering *l, const mlir_op *op, const mlir_at
 
   for (int r = 0; r < programs->u.array.count; r++)
     for (int k = 0; k < programs->u.array.items[r]->u.array.count; k++) {
-      if (!(f = function_type(l, programs->u.array.items[r]->u.array.items[k]))) return NULL; /* said when it is called */
+      /* the error comes when it is called */
+      if (!(f = function_type(l, programs->u.array.items[r]->u.array.items[k]))) return NULL;
       operands += f->count;
       results += f->result_count;
     }
@@ -899,7 +907,7 @@ static weft_status *run_parallel(lowering *l, const mlir_op *op)
   WEFT_TRY(check_programs(l, op, programs, infeed));
   called = WEFT_ARENA_ARRAY(&l->scratch, hlo_computation *, (size_t)rows * (size_t)columns + (size_t)feeds);
   WEFT_TRY_ALLOC(called);
-  l->module->replica_count = rows; /* what the programs run on */
+  l->module->replica_count = rows; /* the devices that the programs run on */
   l->module->num_partitions = columns;
   for (int r = 0; r < rows; r++)
     for (int k = 0; k < columns; k++)
@@ -951,7 +959,7 @@ weft_status *lower_discardable(lowering *l, int count, const mlir_named_attr *at
       WEFT_TRY(lower_new_extra(l, instr, &extra));
       WEFT_TRY(lower_sharding(l, a, &extra->sharding));
     } else if (strcmp(attrs[i].name, "sdy.sharding") == 0 && instr->op == HLO_CUSTOM_CALL && a->kind == MLIR_ARRAY &&
-               a->u.array.count > 0) { /* of a host callback: all its results are on one device */
+               a->u.array.count > 0) { /* of a host callback: one device makes all its results */
       const hlo_sharding *one;
       WEFT_TRY(lower_sharding(l, a->u.array.items[0], &one));
       if (one->kind != HLO_SHARDING_NAMED || one->mesh->axis_count > 0 || one->mesh->device_ids.count != 1) continue;

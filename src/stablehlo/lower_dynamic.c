@@ -1,5 +1,6 @@
-/* stablehlo/lower_dynamic.c -- programs whose shapes depend on values: the dynamic_* operations become their static
- * forms, since every shape is known once the arguments' shapes are.  Values that shapes depend on are folded here. */
+/* stablehlo/lower_dynamic.c -- programs whose shapes depend on values. Every shape is known once the arguments'
+ * shapes are, so the dynamic_* operations become their static forms. The values that shapes depend on are folded
+ * here. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -187,7 +188,7 @@ weft_status *lower_dynamic_conv(lowering *l, const mlir_op *op)
   return lower_convolution_with(l, op, padding);
 }
 
-/* A slice whose start is only known at run time, and whose size its result's type says: strides are 1. */
+/* A slice whose start is known only at run time and whose size is that of its result's type: all strides are 1. */
 static weft_status *slice_from(lowering *l, const mlir_op *op, hlo_instr *x, hlo_instr *start)
 {
   hlo_instr *operands[HLO_MAX_RANK + 1] = {x}, *in;
@@ -245,7 +246,7 @@ weft_status *lower_real_dynamic_slice(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, in);
 }
 
-/* Of a static dimension: a constant. */
+/* The size of a static dimension, as a constant. */
 weft_status *lower_get_dimension_size(lowering *l, const mlir_op *op)
 {
   hlo_instr *x, *in;
@@ -338,7 +339,7 @@ static weft_status *dynamic_reduce_window(lowering *l, const mlir_op *op)
   return lower_reduce_window_with(l, op, first / 2, f, window);
 }
 
-/* inputs..., inits... -> the first k of each, in the order of the comparator: exact, by a sort. */
+/* inputs..., inits... -> the k first elements of each, in the order of the comparator; exact, by a sort. */
 static weft_status *first_sorted(lowering *l, const mlir_op *op, int64_t k)
 {
   const mlir_attr *config = mlir_attr_of(op, "mhlo.backend_config");
@@ -356,7 +357,7 @@ static weft_status *first_sorted(lowering *l, const mlir_op *op, int64_t k)
   if (dim < 0) dim += rank;
   if (dim < 0 || dim >= rank) return WEFT_ERR(INVALID_ARGUMENT, "reduction_dim of rank %d", rank);
   if (k < 0 && op->results[0].type->kind == MLIR_TENSOR && op->results[0].type->rank == rank)
-    k = op->results[0].type->dims[dim]; /* as the result says */
+    k = op->results[0].type->dims[dim]; /* as the result's type says */
   if (k < 0) k = mlir_attr_int(mlir_dict_get(config, "top_k"), -1);
   if (k < 0) return WEFT_ERR(INVALID_ARGUMENT, "k is %" PRId64, k);
   WEFT_TRY(lower_emit(l, HLO_SORT, NULL, n, operands, &sorted));
@@ -386,14 +387,14 @@ static weft_status *dynamic_approx_top_k(lowering *l, const mlir_op *op)
   return k.count == 1 && k.v[0] >= 0 ? first_sorted(l, op, k.v[0]) : WEFT_ERR(INVALID_ARGUMENT, "k is no size");
 }
 
-/* The order of two values' making: what they are does not depend on it. */
+/* Compares the order in which two values were made; the meaning of the values does not depend on it. */
 static weft_status *control_dep(lowering *l, const mlir_op *op)
 {
   (void)l;
   return op->result_count == 0 ? NULL : WEFT_ERR(INVALID_ARGUMENT, "%d results", op->result_count);
 }
 
-/* Holds, or its message is the error: {0}, {1}, ... stand for the operands behind the condition. */
+/* Requires a condition, or fails with its message: {0}, {1}, ... stand for the operands behind the condition. */
 static weft_status *shape_assertion(lowering *l, const mlir_op *op)
 {
   const char *message = mlir_attr_text(mlir_attr_of(op, "error_message"), "a shape assertion failed");

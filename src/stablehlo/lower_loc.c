@@ -11,13 +11,13 @@ enum { MOST_PARTS = 4096, DEEPEST = 1024, LONGEST_JOINED = 1024 };
 
 typedef struct reading {
   lowering *l;
-  int budget;           /* of parts that may still be looked at */
-  const char *name;     /* op_name, not ended; joined in a buffer once there are two */
+  int budget;           /* how many parts may still be looked at */
+  const char *name;     /* op_name so far, not terminated; a buffer is used once there are two names */
   size_t length;
   char *joined;
 } reading;
 
-/* Whether a name says a type of operation; its length without what '@' begins. */
+/* True if a name gives a type of operation; and its length without the part that '@' begins. */
 static bool is_type(const char *name, size_t *length)
 {
   *length = strcspn(name, "@");
@@ -54,7 +54,7 @@ static weft_status *collect_names(reading *r, const mlir_location *loc)
   return NULL;
 }
 
-/* "Type:", the outermost, of fused parts in the first. */
+/* The outermost "Type:"; of fused parts, that of the first one. */
 static const char *find_type(reading *r, const mlir_location *loc, size_t *length)
 {
   for (; loc && r->budget-- > 0; loc = loc->rest_count ? loc->rest[0] : loc->inner) {
@@ -71,7 +71,7 @@ static const mlir_location *skip_aliases(reading *r, const mlir_location *loc)
   return loc;
 }
 
-/* "function"("file":3:7): the place, or NULL. */
+/* The place of "function"("file":3:7), or NULL. */
 static const mlir_location *place_of_frame(reading *r, const mlir_location *loc)
 {
   const mlir_location *place = loc->name ? skip_aliases(r, loc->inner) : NULL;
@@ -79,7 +79,7 @@ static const mlir_location *place_of_frame(reading *r, const mlir_location *loc)
   return place && place->file ? place : NULL;
 }
 
-/* A text as the module has it, once. */
+/* The module's own copy of a text. */
 static weft_status *module_text(lowering *l, const char *text, size_t length, const char **out)
 {
   void **copy;
@@ -91,7 +91,8 @@ static weft_status *module_text(lowering *l, const char *text, size_t length, co
   return NULL;
 }
 
-/* Each costs a byte of input: a stack may be the callee of many, but then it is not written out for each. */
+/* Each of these costs a byte of input: one stack may be the callee of many, but it is not written out for each of
+ * them. */
 static weft_status *add_frame(lowering *l, const mlir_location *loc, const mlir_location *place, int caller, int *out)
 {
   hlo_frame frame = {.line = place->line, .column = place->column, .end_line = place->end_line,
@@ -106,8 +107,8 @@ static weft_status *add_frame(lowering *l, const mlir_location *loc, const mlir_
   return NULL;
 }
 
-/* The frames of `loc`, called from *frame (0: from nowhere), which becomes the innermost.  What is deeper than
- * DEEPEST is left out: the outermost callers. */
+/* The frames of `loc`, called from *frame (0: from nowhere), which becomes the innermost frame. Of a stack deeper
+ * than DEEPEST the outermost callers are left out. */
 static weft_status *add_frames(reading *r, const mlir_location *loc, int depth, int *frame)
 {
   const mlir_location *place;
@@ -134,7 +135,7 @@ static weft_status *add_frames(reading *r, const mlir_location *loc, int depth, 
   return NULL;
 }
 
-/* The last place in a file of `loc` and its parts; any inside at all if `anywhere`. */
+/* The last place in a file in `loc` and its parts; with `anywhere` also inside names and call sites. */
 static void find_place(reading *r, const mlir_location *loc, bool anywhere, const mlir_location **out)
 {
   for (; loc && r->budget-- > 0; loc = anywhere || !loc->name ? loc->inner : NULL) {

@@ -1,5 +1,6 @@
-/* stablehlo/lower_ops.c -- one function per kind of StableHLO operation, and the table of all.
- * Attribute names are VHLO's (mlir.h).  Shapes come from inference; declared types are only compared (lower_result). */
+/* stablehlo/lower_ops.c -- one function for each kind of StableHLO operation, and the table of all of them.
+ * Attribute names are VHLO's (mlir.h). Shapes come from inference; declared types are only compared with them
+ * (lower_result). */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,7 @@ static weft_status *accuracy(lowering *l, const mlir_op *op, hlo_instr *in)
   return NULL;
 }
 
-/* Same name, no attributes but an accuracy. */
+/* Operations that have the same name in HLO and no attributes except an accuracy. */
 static weft_status *elementwise(lowering *l, const mlir_op *op)
 {
   hlo_instr **operands, *in;
@@ -54,7 +55,7 @@ static weft_status *convert(lowering *l, const mlir_op *op)
 
   WEFT_TRY(lower_operand(l, op, 0, &x));
   if (!hlo_shape_is_array(x->shape) || !weft_dtype_is_array(to)) return WEFT_ERR(INVALID_ARGUMENT, "not an array");
-  if (weft_dtype_is_complex(x->shape->type) && !weft_dtype_is_complex(to)) /* the imaginary part goes */
+  if (weft_dtype_is_complex(x->shape->type) && !weft_dtype_is_complex(to)) /* the imaginary part is dropped */
     WEFT_TRY(lower_unary(l, HLO_REAL, x, &x));
   WEFT_TRY(lower_convert(l, x, to, &x));
   return lower_result(l, op, 0, x);
@@ -93,7 +94,7 @@ static weft_status *reduce_precision(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, in);
 }
 
-/* The declared result shape; when dynamic, dims of x with the declared type. */
+/* The declared shape of the result; if it is dynamic, the dimensions of x with the declared element type. */
 static weft_status *declared(lowering *l, const mlir_op *op, const hlo_instr *like, const hlo_shape **out)
 {
   if (op->result_count < 1) return WEFT_ERR(INVALID_ARGUMENT, "no result");
@@ -105,7 +106,7 @@ static weft_status *declared(lowering *l, const mlir_op *op, const hlo_instr *li
   return NULL;
 }
 
-/* The unsigned integer of as many bits as an element of the type has. */
+/* The unsigned integer type with as many bits as an element of the type. */
 static weft_dtype bits_type(weft_dtype type)
 {
   switch (weft_dtype_is_complex(type) ? 0 : weft_dtype_bits(type)) {
@@ -129,7 +130,8 @@ static weft_status *positions(lowering *l, const hlo_shape *shape, hlo_instr **o
   return lower_finish(*out);
 }
 
-/* In StableHLO i1 is one bit, in memory a byte.  i1[..., n] -> an element of n bits: the sum of the bits in their places. */
+/* In StableHLO i1 is one bit, in memory it is a byte. i1[..., n] becomes an element of n bits: the sum of the bits
+ * in their places. */
 static weft_status *pack_bits(lowering *l, const mlir_op *op, hlo_instr *x, const hlo_shape *shape)
 {
   weft_dtype bits = bits_type(shape->type);
@@ -210,7 +212,7 @@ static weft_status *constant(lowering *l, const mlir_op *op)
   const mlir_attr *value = mlir_attr_of(op, "value");
   hlo_instr *in;
 
-  if (value && op->result_count == 1 && op->results[0].type->kind != MLIR_TENSOR) { /* of arith: a number */
+  if (value && op->result_count == 1 && op->results[0].type->kind != MLIR_TENSOR) { /* arith's form: a number */
     const mlir_type *type = op->results[0].type;
     if (!(type->kind == MLIR_ELEMENT || type->kind == MLIR_INDEX) || type->dtype == WEFT_INVALID || !(value->kind == MLIR_INT || value->kind == MLIR_BOOL || value->kind == MLIR_FLOAT))
       return WEFT_ERR(UNIMPLEMENTED, "a constant that is no number");
@@ -247,7 +249,7 @@ static weft_status *broadcast_in_dim(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, x);
 }
 
-/* The old broadcast: new dimensions in front. */
+/* The old broadcast: new dimensions stand in front. */
 static weft_status *broadcast(lowering *l, const mlir_op *op)
 {
   hlo_instr *x;
@@ -280,7 +282,7 @@ static weft_status *reshape(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, in);
 }
 
-/* Of MHLO: the same bytes under another shape.  Layouts that are not row-major make a transpose of it. */
+/* MHLO's bitcast: the same bytes with another shape. Layouts that are not row-major make it a transpose. */
 static weft_status *bitcast(lowering *l, const mlir_op *op)
 {
   static const char *const layouts[] = {"source_layout", "result_layout"};
@@ -374,7 +376,7 @@ static weft_status *dynamic_slice(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, in);
 }
 
-/* dynamic_update_slice: the same in HLO. */
+/* dynamic_update_slice: HLO has the same operation. */
 static weft_status *same(lowering *l, const mlir_op *op)
 {
   hlo_instr **operands, *in;
@@ -449,8 +451,8 @@ static weft_status *torch_index_select(lowering *l, const mlir_op *op)
 
 /* ---- operations with regions of scalars --------------------------------------------------------------------------- */
 
-/* Operands `first`... become of the element types of the region's parameters `param`...: StableHLO lets a reduction
- * accumulate in a wider type. */
+/* Converts the operands from `first` on to the element types of the region's parameters from `param` on: StableHLO
+ * lets a reduction accumulate in a wider type. */
 static weft_status *promote(lowering *l, hlo_instr **operands, int count, const hlo_computation *f, int param)
 {
   for (int i = 0; i < count; i++) {
@@ -477,8 +479,9 @@ static weft_status *reduction(lowering *l, const mlir_op *op, hlo_opcode code, h
   return hlo_set_called(*out, 1, &f);
 }
 
-/* A reduction whose region gives back `values`, scalars from outside of it: these wherever there is something to reduce.
- * Not done where only running tells whether there is, or the values are not of the types of the inits. */
+/* A reduction whose region returns `values`, scalars from outside of it: the result is these values if there is
+ * something to reduce. It is not done if only execution can tell whether there is, or if the types of the values
+ * differ from those of the initial values. */
 static weft_status *captured_reduce(lowering *l, const mlir_op *op, hlo_ints dims, hlo_instr *const *values, bool *out_done)
 {
   int n = op->operand_count / 2, rank = 0;
@@ -496,7 +499,7 @@ static weft_status *captured_reduce(lowering *l, const mlir_op *op, hlo_ints dim
     if (is_reduced) reduced = WEFT_MIN(reduced, x->dims[d]);
     else kept[rank++] = x->dims[d];
   }
-  if (rank + dims.count != x->rank) return NULL; /* some are none, or there twice */
+  if (rank + dims.count != x->rank) return NULL; /* some values are missing or appear twice */
   for (int i = 0; i < n; i++) {
     WEFT_TRY(lower_operand(l, op, i, &in));
     if (!hlo_shape_is_array(in->shape) || in->shape->rank != x->rank || memcmp(in->shape->dims, x->dims, (size_t)x->rank * sizeof *x->dims) != 0)
@@ -531,7 +534,7 @@ static weft_status *reduce(lowering *l, const mlir_op *op)
 
 static int64_t at_or(hlo_ints list, int i, int64_t fallback) { return i < list.count ? list.v[i] : fallback; }
 
-/* A list that may be left out, but not shortened. */
+/* A list that may be left out, but that may not be shorter than expected. */
 static weft_status *need_count(const char *name, hlo_ints list, int count)
 {
   if (list.count == 0 || list.count == count) return NULL;
@@ -557,7 +560,7 @@ static weft_status *new_window(lowering *l, int rank, const hlo_ints *w, hlo_win
   return NULL;
 }
 
-/* The window of reduce_window and select_and_scatter; sizes are given, all else has defaults. */
+/* The window of reduce_window and select_and_scatter; the sizes are given, everything else has defaults. */
 static weft_status *window(lowering *l, const mlir_op *op, int rank, hlo_window **out)
 {
   hlo_ints w[WEFT_COUNT(window_names)];
@@ -605,7 +608,8 @@ static weft_status *select_and_scatter(lowering *l, const mlir_op *op)
   WEFT_TRY(lower_operands(l, op, &operands));
   if (op->operand_count != 3) return WEFT_ERR(INVALID_ARGUMENT, "%d operands, expected 3", op->operand_count);
   WEFT_TRY(lower_scalar_region(l, op, 1, "scatter", WEFT_INVALID, &f[1]));
-  for (int i = 0; i < 3; i++) WEFT_TRY(promote(l, &operands[i], 1, f[1], 0)); /* all become the accumulator's type */
+  /* all become the type of the accumulator */
+  for (int i = 0; i < 3; i++) WEFT_TRY(promote(l, &operands[i], 1, f[1], 0));
   WEFT_TRY(lower_scalar_region(l, op, 0, "select", operands[0]->shape->type, &f[0]));
   WEFT_TRY(lower_emit(l, HLO_SELECT_AND_SCATTER, NULL, op->operand_count, operands, &in));
   WEFT_TRY(hlo_set_called(in, 2, f));
@@ -695,13 +699,14 @@ static weft_status *precision(lowering *l, const mlir_op *op, int *out_count, co
     list[i] = (hlo_precision)w;
     all_default &= w == 0;
   }
-  if (all_default) return NULL; /* the same as none given */
+  if (all_default) return NULL; /* means the same as none given */
   *out_count = a->u.array.count;
   *out = list;
   return NULL;
 }
 
-/* The algorithm of a dot: types of the parts, how many parts, whether the accumulator may be imprecise. */
+/* The algorithm of a dot: the types of the parts, how many parts there are, and whether the accumulator may be
+ * imprecise. */
 static weft_status *dot_algorithm(const mlir_op *op, hlo_dot_algorithm *out)
 {
   static const struct { const char *lhs, *rhs, *accumulator; int64_t operations; hlo_dot_algorithm algorithm; } table[] = {
@@ -756,7 +761,7 @@ weft_status *lower_dot_attrs(lowering *l, const mlir_op *op, hlo_dot_attrs **out
   return NULL;
 }
 
-/* The element type of a product is the declared one; its dimensions follow. */
+/* The element type of a product is the declared one; its dimensions follow from the operands. */
 static weft_status *product_type(lowering *l, const mlir_op *op, const hlo_shape **out)
 {
   if (op->result_count != 1) return WEFT_ERR(INVALID_ARGUMENT, "%d results, expected 1", op->result_count);
@@ -786,7 +791,7 @@ static weft_status *dot_general(lowering *l, const mlir_op *op)
   return emit_dot(l, op, a);
 }
 
-/* dot: the last dimension of lhs with the first of rhs. */
+/* dot contracts the last dimension of lhs with the first of rhs. */
 static weft_status *dot(lowering *l, const mlir_op *op)
 {
   hlo_dot_attrs *a;
@@ -861,7 +866,7 @@ static weft_status *convolution(lowering *l, const mlir_op *op)
 
 /* ---- einsum ------------------------------------------------------------------------------------------------------- */
 
-/* Position of a letter among the first `n` of `labels`, or -1. */
+/* The position of a letter among the first `n` of `labels`, or -1. */
 static int label_index(const char *labels, int n, char c)
 {
   for (int i = 0; i < n; i++)
@@ -869,7 +874,7 @@ static int label_index(const char *labels, int n, char c)
   return -1;
 }
 
-/* A part of an einsum_config: one character for each dimension. */
+/* One part of an einsum_config: one character for each dimension. */
 typedef struct einsum_labels { int count; char of[HLO_MAX_RANK]; } einsum_labels;
 
 /* "b...i" as labels; an ellipsis stands for `ellipsis` dimensions, which are 1, 2, ... from the right in all parts. */
@@ -894,7 +899,7 @@ static weft_status *read_labels(const char *config, const char *s, size_t size, 
   return NULL;
 }
 
-/* Dimensions that an ellipsis in `s` stands for, in an array of that rank. */
+/* The dimensions that an ellipsis in `s` stands for, in an array of that rank. */
 static int ellipsis_of(const char *s, size_t size, int rank)
 {
   int letters = 0;
@@ -903,7 +908,7 @@ static int ellipsis_of(const char *s, size_t size, int rank)
   return memchr(s, '.', size) ? rank - letters : 0;
 }
 
-/* Sums over the labels that none of two others has. */
+/* Sums over the labels that neither of two other parts has. */
 static weft_status *sum_alone(lowering *l, hlo_instr **x, einsum_labels *labels, const einsum_labels *a, const einsum_labels *b)
 {
   int64_t dims[HLO_MAX_RANK];
@@ -923,7 +928,8 @@ static weft_status *sum_alone(lowering *l, hlo_instr **x, einsum_labels *labels,
   return hlo_add_reduce(l->comp, NULL, *x, zero, summed, dims, add, x);
 }
 
-/* A dot over what both operands have: batch dimensions if the result has them, else contracting. */
+/* A dot over the labels that both operands have: batch dimensions if the result has them, otherwise contracting
+ * ones. */
 static weft_status *einsum_dot(lowering *l, const mlir_op *op, hlo_instr *const *operands, const einsum_labels *labels,
                                const einsum_labels *result, einsum_labels *out_order, hlo_instr **out)
 {
@@ -961,7 +967,8 @@ static weft_status *einsum_dot(lowering *l, const mlir_op *op, hlo_instr *const 
   return lower_finish(*out);
 }
 
-/* einsum "ij,jk->ik" and unary_einsum "ij->i": sums over what one operand alone has, a dot, a transpose. */
+/* einsum "ij,jk->ik" and unary_einsum "ij->i": sums over labels that one operand alone has, then a dot, then a
+ * transpose. */
 static weft_status *einsum(lowering *l, const mlir_op *op)
 {
   const char *config = mlir_attr_text(mlir_attr_of(op, "einsum_config"), ""), *arrow = strstr(config, "->");
@@ -1101,7 +1108,7 @@ static weft_status *rng_bit_generator(lowering *l, const mlir_op *op)
   return lower_tuple_results(l, op, in);
 }
 
-/* Of MHLO, as XLA's own converters write it. */
+/* MHLO's form, as XLA's own converters write it. */
 static weft_status *rng_state(lowering *l, const mlir_op *op)
 {
   hlo_instr *in;
@@ -1155,7 +1162,7 @@ static weft_status *after_all(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, in);
 }
 
-/* One value goes through as it is, several as a tuple. */
+/* One value passes through as it is, several as a tuple. */
 static weft_status *optimization_barrier(lowering *l, const mlir_op *op)
 {
   hlo_instr **operands, *in;
@@ -1176,7 +1183,7 @@ static weft_status *device_id(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, in);
 }
 
-/* Sorted by name: bsearch. */
+/* Sorted by name, for bsearch. */
 static const lower_entry table[] = {
     {"abs", elementwise, HLO_ABS, 0},
     {"add", elementwise, HLO_ADD, 0},
@@ -1324,6 +1331,7 @@ weft_status *lower_table_op(lowering *l, const mlir_op *op)
   if (quantized) return lower_quantized_op(l, op);
   WEFT_TRY(entry->rule(l, op));
   if (op->result_count > 0) return lower_discardable(l, op->attr_count, op->attrs, op->results[0].instr);
-  if (!l->comp->last || l->comp->last->op != HLO_CUSTOM_CALL) return NULL;   /* a call for its effect alone */
+  /* a call that is made for its effect alone */
+  if (!l->comp->last || l->comp->last->op != HLO_CUSTOM_CALL) return NULL;
   return lower_discardable(l, op->attr_count, op->attrs, l->comp->last);
 }

@@ -7,7 +7,8 @@
 
 #include "stablehlo/lower.h"
 
-/* `values[i]` for element i of the quantized axis, broadcast to the shape of x; a scalar when per tensor. */
+/* `values[i]` for element i of the quantized axis, broadcast to the shape of x; a scalar if one scale serves the
+ * tensor. */
 static weft_status *parameters(lowering *l, const hlo_instr *x, const mlir_quant *q, weft_dtype type, bool scales,
                                hlo_instr **out)
 {
@@ -89,7 +90,7 @@ static bool is_among(const char *name, size_t count, const char *const *names)
   return false;
 }
 
-/* Values pass through whatever they stand for. */
+/* Operations whose values pass through, whatever they stand for. */
 static bool carries_values(const char *name)
 {
   static const char *const names[] = {"async_done", "bitcast_convert", "custom_call", "get_dimension_size", "get_tuple_element", "infeed",
@@ -109,7 +110,8 @@ static bool moves_elements(const char *name)
   return is_among(name, WEFT_COUNT(names), names);
 }
 
-/* The result that operand `i` becomes part of; of n inputs and as many initial values or updates, one of n. */
+/* The result that operand `i` becomes a part of. Of n inputs followed by n initial values or updates there are n
+ * results. */
 static int flows_to(const mlir_op *op, int i)
 {
   int n = op->result_count;
@@ -118,7 +120,7 @@ static int flows_to(const mlir_op *op, int i)
   return strcmp(op->name, "scatter") == 0 && i > n ? i - n - 1 : i % n;
 }
 
-/* The same scales, zeros and bounds; the axis may have moved. */
+/* True if scales, zeros and bounds are the same; the axis may have moved. */
 static bool same_quant(const mlir_quant *a, const mlir_quant *b)
 {
   return a->storage == b->storage && a->expressed == b->expressed && a->count == b->count && a->min == b->min &&
@@ -145,13 +147,14 @@ weft_status *lower_is_quantized(const mlir_op *op, bool *out)
   return per_axis ? lower_check_per_axis(op) : NULL;
 }
 
-/* The type of the values: the expressed type in place of the quantized one. */
+/* The type of the values: the expressed type takes the place of the quantized one. */
 static weft_status *expressed_type(lowering *l, const mlir_type *t, const mlir_type **out)
 {
   return mlir_new_tensor(&l->scratch, mlir_element_type(t->quant->expressed), t->rank, t->dims, t->bounds, out);
 }
 
-/* A reduction in a wider or another quantized type: operands become what the region takes, which computes by itself. */
+/* A reduction in a wider or in another quantized type: the operands become what the region takes, and the region
+ * computes by itself. */
 static weft_status *reduce_requantized(lowering *l, const mlir_op *op)
 {
   mlir_op wide = *op;

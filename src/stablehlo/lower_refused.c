@@ -1,8 +1,8 @@
-/* stablehlo/lower_refused.c -- operations that cannot be lowered and may be of no use.
+/* stablehlo/lower_refused.c -- operations that cannot be lowered and that nothing may need.
  *
- * XLA drops what nothing reads before it looks at it closely.  Whether something reads a value is known at the end only, since
- * bodies are read in parts: until then custom calls stand for the results of what is refused, and what reads one of them is
- * refused with it. */
+ * XLA drops operations that nothing reads before it looks at them closely. Since bodies are read in parts, it is
+ * known only at the end whether something reads a value. Until then custom calls stand for the results of operations
+ * that were refused, and what reads such a result is refused with it. */
 #include <string.h>
 
 #include "stablehlo/lower.h"
@@ -10,7 +10,8 @@
 typedef struct lower_refusal lower_refusal;
 struct lower_refusal { weft_status *why; lower_refusal *next; };
 
-/* The attributes of a placeholder; its target is PLACEHOLDER itself, whatever a program calls by that name. */
+/* The attributes of a placeholder. Its target is the address PLACEHOLDER itself, so that no program can use the same
+ * name. */
 typedef struct placeholder { hlo_custom_call_attrs attrs; const lower_refusal *refusal; } placeholder;
 static const char PLACEHOLDER[] = "weft.refused";
 
@@ -40,14 +41,15 @@ weft_status *lower_reads_refused(lowering *l, const mlir_op *op)
   return r ? weft_status_dup(r->why) : NULL;
 }
 
-/* An operation of arith, shape or tensor, which have no effects: jaxlib knows more of them than we do. */
+/* An operation of arith, shape or tensor. They have no effects; jaxlib knows more of them than Weft does. */
 static bool is_of_sizes(const mlir_op *op)
 {
   return op->dialect == SHLO_OTHER &&
          (strncmp(op->name, "arith.", 6) == 0 || strncmp(op->name, "shape.", 6) == 0 || strncmp(op->name, "tensor.", 7) == 0);
 }
 
-/* It does more than give results: it stays where nothing reads them, and so does what XLA keeps as if it did. */
+/* True if the operation does more than give results, so that it stays even if nothing reads them; and for operations
+ * that XLA keeps as if they did. */
 static bool has_effect(const mlir_op *op, int depth)
 {
   static const char *const effects[] = {
@@ -73,7 +75,8 @@ static weft_status *add_placeholder(lowering *l, mlir_value *value, const lower_
 
   WEFT_TRY_ALLOC(p);
   weft_status_ignore(lower_static_shape(l, value->type, &shape));
-  if (!shape) WEFT_TRY_ALLOC(shape = hlo_shape_array(l->arena, WEFT_PRED, 0, NULL)); /* what reads it is refused unseen */
+  /* what reads it is refused without a look at it */
+  if (!shape) WEFT_TRY_ALLOC(shape = hlo_shape_array(l->arena, WEFT_PRED, 0, NULL));
   WEFT_TRY(hlo_add(l->comp, NULL, HLO_CUSTOM_CALL, shape, 0, NULL, NULL, &value->instr));
   p->attrs.target = PLACEHOLDER;
   p->refusal = refusal;

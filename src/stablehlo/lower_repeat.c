@@ -1,26 +1,29 @@
-/* stablehlo/lower_repeat.c -- an operation like an earlier one becomes what that one became.
- * Programs repeat themselves: layers, steps of optimizers.  An operation of the same kind, attributes, region and types of
- * operands and results needs neither its rule nor checks nor inference again: the instructions of the earlier one are made
- * again, with this one's operands, and share its attributes, shapes and computations.  What is known is a cache of fixed size;
- * readers that share attributes and regions between operations (bytecode) gain most.
- * Left out is what depends on more than that: values of operands (sizes), regions that see outer values, effects, the order
- * of transfers. */
+/* stablehlo/lower_repeat.c -- an operation that equals an earlier one is lowered by repetition.
+ *
+ * Programs repeat themselves: layers, steps of optimizers. An operation of the same kind, attributes, region and
+ * types of operands and results as an earlier one needs neither its rule nor checks nor inference again. The
+ * instructions of the earlier operation are made again with the new operands, and share their attributes, shapes and
+ * computations. The memory of earlier operations is a cache of fixed size. Readers that share attributes and regions
+ * between operations (bytecode) gain most. Operations that depend on more than that are left out: on the values of
+ * operands (sizes), on outer values in regions, on effects, on the order of transfers. */
 #include <string.h>
 
 #include "stablehlo/lower.h"
 
 enum { FORMS = 1024, PROBES = 8, MOST_OPERANDS = 5, MOST_MADE = 3 };
 
-/* What an operation has become, in numbers: below MOST_OPERANDS its operands, from there on the instructions made. */
+/* What an operation has become, as numbers: below MOST_OPERANDS its operands, from there on the instructions made. */
 struct lower_form {
   const mlir_op_kind *kind;
   const mlir_named_attr *attrs;              /* NULL: none */
   const mlir_block *region;                  /* likewise */
   const mlir_type *result_type;
-  const hlo_instr *first;                    /* of those made, which follow each other in their computation */
+  /* of the instructions made, which follow each other in their computation */
+  const hlo_instr *first;
   uint8_t operand_count, made, result;
-  uint8_t numbers[MOST_MADE][MOST_OPERANDS]; /* of the operands of those made */
-  unsigned equal;                            /* pairs of operands that are one: which of them is meant where is not known */
+  uint8_t numbers[MOST_MADE][MOST_OPERANDS]; /* of the operands of these instructions */
+  /* pairs of operands that are the same value, so that it is not known which of them is meant */
+  unsigned equal;
   struct { const mlir_type *type; const hlo_shape *shape; } operands[MOST_OPERANDS];
 };
 
@@ -37,7 +40,7 @@ static unsigned equal_pairs(int count, hlo_instr *const *operands)
   return pairs;
 }
 
-/* `operands`: what holds those of `op`. */
+/* `operands`: the instructions that hold the operands of `op`. */
 static inline bool is_form(const lower_form *f, const mlir_op *op, hlo_instr *const *operands)
 {
   if (f->kind != op->kind || f->attrs != attrs_of(op) || f->region != region_of(op) || f->operand_count != op->operand_count ||
@@ -53,8 +56,8 @@ static inline bool is_form(const lower_form *f, const mlir_op *op, hlo_instr *co
 
 static uint64_t mix(uint64_t hash, const void *p) { return (hash ^ (uintptr_t)p >> 4) * UINT64_C(0x9e3779b97f4a7c15); }
 
-/* Where the form of `op` is kept, or may be: its own place (*out_known), a free one, or the last of those where it is looked
- * for.  Types of operands are left to is_form: few operations differ in these alone. */
+/* The slot in which the form of `op` is kept or may be kept: its own (*out_known), a free one, or the last of those
+ * in which it is looked up. is_form compares the types of operands, because few operations differ in these alone. */
 static inline lower_form **find_place(const lowering *l, const mlir_op *op, hlo_instr *const *operands, bool *out_known)
 {
   uint64_t at = mix(mix(mix((uintptr_t)op->kind, attrs_of(op)), region_of(op)), op->results[0].type) >> 32;
@@ -102,13 +105,13 @@ weft_status *lower_repeat(lowering *l, const mlir_op *op, lower_form ***out_plac
   return *out_done ? make_again(l, op, **out_place, values) : NULL;
 }
 
-/* Operations whose computations see their operands' elements alone. */
+/* Operations whose computations see only the elements of their operands. */
 static bool applies_region(hlo_opcode op)
 {
   return op == HLO_REDUCE || op == HLO_REDUCE_WINDOW || op == HLO_SCATTER || op == HLO_SORT || op == HLO_MAP;
 }
 
-/* Whether `in` follows from its operands, attributes and computations alone. */
+/* True if `in` follows from its operands, attributes and computations alone. */
 static bool is_pure(const hlo_instr *in)
 {
   return !in->extra && (in->called_count == 0 || applies_region(in->op)) && in->operand_count <= MOST_OPERANDS &&
@@ -117,7 +120,7 @@ static bool is_pure(const hlo_instr *in)
          !(in->op == HLO_CONSTANT && in->u.literal->elided);
 }
 
-/* The number of `x`, false if it has none; in *used the operands that are it. */
+/* The number of `x`, false if it has none; *used receives the operands that it is. */
 static bool number_of(const lower_form *f, const mlir_op *op, const hlo_instr *x, unsigned *used, uint8_t *out)
 {
   const hlo_instr *made = f->first;

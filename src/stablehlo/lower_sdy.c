@@ -18,7 +18,7 @@
 
 static int array_count(const mlir_attr *a) { return a && a->kind == MLIR_ARRAY ? a->u.array.count : 0; }
 
-/* The dictionary of a mesh: itself, or what the sdy.mesh of that name says. */
+/* The dictionary of a mesh: the attribute itself, or the content of the sdy.mesh of that name. */
 static weft_status *mesh_dict(lowering *l, const mlir_attr *a, const mlir_attr **out)
 {
   const char *name = mlir_attr_text(a, NULL);
@@ -60,7 +60,7 @@ static weft_status *read_mesh(lowering *l, const mlir_attr *a, const hlo_mesh **
   return NULL;
 }
 
-/* Axes of a list; with `only`, those that it names. */
+/* The axes of a list; with `only`, those of them that `only` names. */
 static weft_status *read_axes(lowering *l, const mlir_attr *list, const mlir_attr *only, int *out_count,
                               const hlo_axis_ref **out)
 {
@@ -86,7 +86,7 @@ static weft_status *read_axes(lowering *l, const mlir_attr *list, const mlir_att
   return NULL;
 }
 
-/* As a named sharding: of all axes, or of those in `only`. */
+/* Makes a named sharding of all axes, or of those in `only`. */
 static weft_status *read_sharding(lowering *l, const mlir_attr *a, const mlir_attr *only, const hlo_sharding **out)
 {
   const mlir_attr *dims = mlir_dict_get(a, "dims");
@@ -127,7 +127,7 @@ weft_status *lower_mesh_groups(lowering *l, const mlir_attr *groups, hlo_replica
 
 /* ---- results ------------------------------------------------------------------------------------------------------ */
 
-/* What the function says of a result; UNKNOWN is for the partitioner to decide. */
+/* What the function says about a result; UNKNOWN leaves it to the partitioner. */
 static weft_status *result_sharding(lowering *l, const mlir_attr *dict, const hlo_sharding **out)
 {
   const mlir_attr *sdy = mlir_dict_get(dict, "sdy.sharding");
@@ -254,8 +254,8 @@ static weft_status *annotate(lowering *l, const char *target, hlo_instr *x, cons
   return NULL;
 }
 
-/* A constraint, or a reshard, which is one that must be met.  Of a scalar it says something only if that is a sum; the
- * scalars of reducers have constraints too. */
+/* A constraint, or a reshard, which is a constraint that must hold. Of a scalar it says something only if the scalar
+ * is a sum; the scalars in reducers have constraints too. */
 weft_status *lower_sharding_constraint(lowering *l, const mlir_op *op)
 {
   const mlir_attr *given = mlir_attr_of(op, "sharding");
@@ -271,7 +271,7 @@ weft_status *lower_sharding_constraint(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, x);
 }
 
-/* A member of a group of values that are to be cut alike. */
+/* A member of a group of values that are to be partitioned alike. */
 weft_status *lower_sharding_group(lowering *l, const mlir_op *op)
 {
   hlo_sharding *sharding = WEFT_ARENA_NEW(l->arena, hlo_sharding);
@@ -284,7 +284,7 @@ weft_status *lower_sharding_group(lowering *l, const mlir_op *op)
   return annotate(l, "Sharding", x, x->shape, sharding, &x);
 }
 
-/* What stands at a border: how the manual axes cut the array, and which they are. */
+/* The annotation at a border: how the manual axes cut the array, and which axes they are. */
 static weft_status *border_sharding(lowering *l, const mlir_attr *given, const mlir_attr *axes, const hlo_sharding **out)
 {
   int count = array_count(axes);

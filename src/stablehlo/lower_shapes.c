@@ -1,14 +1,15 @@
-/* stablehlo/lower_shapes.c -- what programs work out sizes with: the dialect shape, some of tensor and arith.
+/* stablehlo/lower_shapes.c -- operations by which programs compute sizes: the dialect shape, and some of tensor and
+ * arith.
  *
- * Every size is known once the arguments' shapes are, so all of this becomes constants, or scalars that lower_known_ints
- * folds.  An index, a !shape.size is s64[]; a !shape.shape and an array of indices are s64[n]; a !shape.witness is pred[], true:
- * what does not hold is an error here. */
+ * Every size is known once the arguments' shapes are, so all of this becomes constants, or scalars that
+ * lower_known_ints folds. An index and a !shape.size are s64[]; a !shape.shape and an array of indices are s64[n]; a
+ * !shape.witness is pred[] and true: a condition that does not hold is an error here. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "stablehlo/lower.h"
 
-/* The result is `in`, in the element type it is declared with. */
+/* The result is `in`, converted to the element type that the operation declares. */
 static weft_status *result(lowering *l, const mlir_op *op, hlo_instr *in)
 {
   const mlir_type *type;
@@ -64,7 +65,7 @@ static weft_status *known_array(lowering *l, const mlir_op *op, int i, hlo_instr
   return NULL;
 }
 
-/* Operand `i`, one number, as an index into `count`. */
+/* Operand `i`, which is one number, as an index below `count`. */
 static weft_status *known_index(lowering *l, const mlir_op *op, int i, int64_t count, int64_t *out)
 {
   hlo_ints v;
@@ -146,7 +147,7 @@ static weft_status *get_extent(lowering *l, const mlir_op *op)
   return scalar_result(l, op, WEFT_S64, v.v[d]);
 }
 
-/* The shapes that the operands are, one behind the other, or of each operand its one number. */
+/* The shapes that the operands hold, one behind the other; or the one number of each operand. */
 static weft_status *concat(lowering *l, const mlir_op *op)
 {
   hlo_ints *parts = WEFT_ARENA_ARRAY(&l->scratch, hlo_ints, op->operand_count);
@@ -174,7 +175,7 @@ static weft_status *same(lowering *l, const mlir_op *op)
   return result(l, op, x);
 }
 
-/* As numpy broadcasts: *out_fits says whether the shapes go together. */
+/* Broadcasts as numpy does: *out_fits says whether the shapes are compatible. */
 static weft_status *broadcast_shape(lowering *l, const mlir_op *op, int64_t dims[HLO_MAX_RANK], int *out_rank, bool *out_fits)
 {
   int rank = 0;
@@ -235,7 +236,7 @@ static weft_status *cstr_eq(lowering *l, const mlir_op *op)
   return scalar_result(l, op, WEFT_PRED, 1);
 }
 
-/* Of what is not true nothing can be made. */
+/* Nothing can be made of a condition that is false. */
 static weft_status *cstr_require(lowering *l, const mlir_op *op)
 {
   hlo_ints v;
@@ -254,7 +255,7 @@ static weft_status *const_witness(lowering *l, const mlir_op *op)
   return scalar_result(l, op, WEFT_PRED, mlir_attr_bool(value, false));
 }
 
-/* The region in place, if the witness holds. */
+/* The region is lowered in place if the witness holds. */
 static weft_status *assuming(lowering *l, const mlir_op *op)
 {
   mlir_op region = *op;

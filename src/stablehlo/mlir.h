@@ -23,8 +23,8 @@
 #include "hlo/hlo.h"
 
 enum {
-  MLIR_MAX_DEPTH = 64,      /* nesting of regions, attributes and types in outside input */
-  MLIR_MAX_PARTS = 1 << 26, /* attributes and types that references to shared ones stand for, over a program */
+  MLIR_MAX_DEPTH = 64,      /* greatest nesting of regions, attributes and types in outside input */
+  MLIR_MAX_PARTS = 1 << 26, /* greatest number of attributes and types that all references of a program may stand for */
 };
 #define MLIR_DYNAMIC INT64_MIN /* a dimension written `?` */
 
@@ -40,8 +40,8 @@ typedef struct mlir_type mlir_type;
 /* value = (stored - zero) * scale; per axis when count > 1 or axis >= 0. */
 typedef struct mlir_quant {
   weft_dtype storage, expressed;
-  int axis;                  /* quantized dimension, or -1: per tensor */
-  int count;                 /* of scales and zeros */
+  int axis;                  /* the quantized dimension; -1: the whole tensor has one scale */
+  int count;                 /* the number of scales and of zeros */
   const double *scales;
   const int64_t *zeros;
   int64_t min, max;          /* of stored values */
@@ -49,16 +49,19 @@ typedef struct mlir_quant {
 
 struct mlir_type {
   mlir_type_kind kind;
-  weft_dtype dtype;             /* ELEMENT; of a tensor: its element's dtype (the storage's when quantized, s64 of index) */
+  /* of ELEMENT: the type; of a tensor: the type of its elements (of the storage if they are quantized; s64 for
+   * index) */
+  weft_dtype dtype;
   int rank;                     /* TENSOR, BUFFER */
   const int64_t *dims;          /* MLIR_DYNAMIC for `?` */
-  const int64_t *bounds;        /* of dynamic dimensions, or NULL; entries may be MLIR_DYNAMIC */
+  const int64_t *bounds;        /* bounds of dynamic dimensions, or NULL; an entry may be MLIR_DYNAMIC */
   const mlir_type *element;     /* TENSOR, UNRANKED, BUFFER */
-  int count, result_count;      /* TUPLE, FUTURE: elements; FUNCTION: inputs, results */
-  const mlir_type *const *elements; /* FUNCTION: inputs, then results */
-  const mlir_quant *quant;      /* QUANTIZED, and a tensor of it */
+  int count, result_count;      /* of TUPLE and FUTURE: the elements; of FUNCTION: inputs, then results */
+  const mlir_type *const *elements; /* of FUNCTION: how many of them are inputs */
+  const mlir_quant *quant;      /* of QUANTIZED, and of a tensor of it */
   const char *text;             /* OTHER: as written */
-  const hlo_shape *shape;       /* made of it by the program's lowering number `made_by`; NULL: it is not static */
+  /* the shape that the program's lowering number `made_by` made of the type; NULL: the type is not static */
+  const hlo_shape *shape;
   int made_by;
   int parts, depth;             /* see mlir_refer_type; 0: not counted yet */
 };
@@ -72,10 +75,10 @@ typedef enum mlir_attr_kind {
 
 /* How the elements of a dense constant are written. */
 typedef enum mlir_dense_form {
-  MLIR_DENSE_TEXT,    /* what stood between < and >: literals, or a hex string */
-  MLIR_DENSE_BLOB,    /* little-endian elements, one slot each */
-  MLIR_DENSE_BITS,    /* i1: packed, least significant bit first */
-  MLIR_DENSE_RESOURCE /* by name; looked up in the program when read */
+  MLIR_DENSE_TEXT,    /* the text between < and >: numbers, or a hex string */
+  MLIR_DENSE_BLOB,    /* little-endian elements, one after the other */
+  MLIR_DENSE_BITS,    /* i1: packed, the least significant bit first */
+  MLIR_DENSE_RESOURCE /* the name of a resource, which is looked up in the program when it is read */
 } mlir_dense_form;
 
 typedef struct mlir_attr mlir_attr;
@@ -84,15 +87,17 @@ typedef struct mlir_named_attr { const char *name; const mlir_attr *value; } mli
 struct mlir_attr {
   mlir_attr_kind kind;
   mlir_dense_form form;
-  bool splat;                /* DENSE in a blob: one element stands for all */
-  size_t position;           /* offset in the input, for messages */
+  bool splat;                /* of DENSE in a blob: one element stands for all */
+  size_t position;           /* the offset in the input, for messages */
   int parts, depth;          /* see mlir_refer_attr; 0: not counted yet */
-  const mlir_type *type;     /* INT and FLOAT: of the number, or NULL; ARRAY: of elements, if it is array<...>;
-                              * DENSE: the tensor; TYPE: the value */
+  /* the type of the number (INT, FLOAT; or NULL), of the elements (ARRAY, if it is array<...>), the tensor (DENSE),
+   * or the value itself (TYPE) */
+  const mlir_type *type;
   union {
     int64_t i;               /* INT, BOOL */
     double f;                /* FLOAT */
-    struct { const char *s; size_t size; } text;   /* STRING, SYMBOL, ENUM, OPAQUE: NUL-terminated copies; DENSE: bytes */
+    /* of STRING, SYMBOL, ENUM and OPAQUE: a NUL-terminated copy; of DENSE: the bytes */
+    struct { const char *s; size_t size; } text;
     struct { int count; const mlir_attr *const *items; } array;
     struct { int count; const mlir_named_attr *items; const char *name; /* "stablehlo.gather", or NULL */ } dict;
   } u;
@@ -103,18 +108,19 @@ struct mlir_attr {
 typedef enum shlo_dialect { SHLO_STABLEHLO, SHLO_CHLO, SHLO_FUNC, SHLO_CHECK, SHLO_INTERPRETER, SHLO_SDY, SHLO_BUILTIN,
                             SHLO_OTHER } shlo_dialect;
 
-/* What all operations of one spelling share; made once in a program. */
+/* What all operations with one spelling share. It is made once for each program. */
 typedef struct mlir_op_kind {
-  const char *name;       /* without dialect and version */
+  const char *name;       /* the name without dialect and version */
   shlo_dialect dialect;
-  bool is_vhlo;           /* an attribute that has its default value stands for none */
-  const void *assembly;   /* for the text reader: how the operation is written; NULL until asked for */
-  const void *rule;       /* for the lowering: what becomes of it; likewise */
-  const void *constraint; /* and what is checked before, or NULL */
+  bool is_vhlo;           /* an attribute with its default value counts as absent */
+  const void *assembly;   /* for the text reader: how the operation is written; NULL until first used */
+  const void *rule;       /* for the lowering: how the operation is lowered; NULL until first used */
+  const void *constraint; /* and what is checked before that, or NULL */
 } mlir_op_kind;
 
-/* Where something comes from, one of: a place in `file`; `name` and what is inside; a call site, whose callee is inside and
- * which has a caller; parts (`rest`) fused to one; only an inside: an alias; nothing: not known. */
+/* A location, which is one of: a place in `file`; a `name` with an inner location; a call site, whose callee is the
+ * inner location and which has a caller; a list of parts (`rest`) that were fused; an alias, which has only an inner
+ * location; empty, if the origin is not known. */
 typedef struct mlir_location mlir_location;
 struct mlir_location {
   const char *name, *file;     /* or NULL */
@@ -122,15 +128,16 @@ struct mlir_location {
     struct { int line, column, end_line, end_column; };
     struct {
       const mlir_location *caller;
-      int framed_by, frame;    /* the program's lowering number `framed_by` has made this stack frame of the call site */
+      int framed_by, frame;    /* the program's lowering number `framed_by` made this stack frame for the call site */
     };
   };
   const mlir_location *inner;  /* or NULL */
   const mlir_location *const *rest;
-  int rest_count, made_by;     /* the program's lowering number `made_by`, or its printer, has made of it: */
+  /* what the program's lowering number `made_by`, or its printer, has made of the location: */
+  int rest_count, made_by;
   union {
     const hlo_metadata *metadata;
-    int number;                /* of the alias that stands for it: the printer's */
+    int number;                /* for the printer: the number of the alias that stands for it */
   };
 };
 static inline bool mlir_is_call_site(const mlir_location *loc) { return !loc->file && loc->caller; }
@@ -141,8 +148,8 @@ typedef struct mlir_region mlir_region;
 
 typedef struct mlir_value {
   const mlir_type *type;
-  hlo_instr *instr;       /* where the lowering has it now, or NULL */
-  int stamp;              /* of the lowering's search for captured values */
+  hlo_instr *instr;       /* the instruction that holds the value in the computation being built, or NULL */
+  int stamp;              /* for the lowering's search for captured values */
 } mlir_value;
 
 struct mlir_region {
@@ -154,24 +161,24 @@ struct mlir_block {
   mlir_op *first, *last;
   int arg_count;
   mlir_value *args;
-  const mlir_location **arg_locations; /* by argument, or NULL */
+  const mlir_location **arg_locations; /* by argument; or NULL */
   mlir_block *next;
-  struct mlir_unread *unread; /* not NULL: its operations come from mlir_stream_next */
+  struct mlir_unread *unread; /* not NULL: the operations come from mlir_stream_next */
 };
 
 struct mlir_op {
-  const char *name;       /* of its kind, for short: without dialect and version */
+  const char *name;       /* of its kind, for brevity: the name without dialect and version */
   shlo_dialect dialect;
   int operand_count, result_count, attr_count, region_count;
   mlir_value **operands;
   mlir_value *results;
-  const mlir_named_attr *attrs; /* inherent and discardable alike; operations may share them: */
-  bool shares_attrs;      /* they are others' as well, and live as long as the program */
-  bool shares_region;     /* likewise its one region, which uses no value from outside */
+  const mlir_named_attr *attrs; /* inherent and discardable attributes together; operations may share the array: */
+  bool shares_attrs;      /* the attributes belong to other operations too, and live as long as the program */
+  bool shares_region;     /* the same for its one region, which uses no value from outside */
   mlir_region *regions;
   size_t position;
   mlir_op_kind *kind;
-  const mlir_location *location; /* or NULL: not known */
+  const mlir_location *location; /* or NULL: the location is not known */
   mlir_op *next;
 };
 
@@ -180,12 +187,12 @@ typedef struct mlir_resource { const char *name; const char *hex; size_t size; }
 /* One builtin.module. */
 typedef struct mlir_module {
   const char *name;              /* or NULL */
-  mlir_op *op;                   /* its one region holds functions and sdy ops */
+  mlir_op *op;                   /* the one region of the module holds functions and sdy operations */
   int resource_count;
   const mlir_resource *resources; /* dialect_resources of text */
 } mlir_module;
 
-/* From text, which is borrowed, to what it names. */
+/* From a name, which is borrowed, to what it stands for. */
 typedef struct mlir_table {
   struct mlir_entry **buckets;
   int bucket_count, count;
@@ -197,101 +204,106 @@ typedef struct mlir_program {
   size_t size;
   bool is_text;
   bool has_dynamic_types;        /* a dimension of some type is not known */
-  const char *producer;          /* of bytecode: "StableHLO_v1.9.0"; else NULL */
+  const char *producer;          /* for bytecode: "StableHLO_v1.9.0"; otherwise NULL */
   int module_count;
   mlir_module *modules;
   int lowerings;                 /* begun so far */
-  int64_t parts;                 /* that references stand for, so far */
-  size_t code_bytes;             /* of bytecode: the part of the input that is operations */
-  mlir_table kinds;              /* of operations, by their spelling: "stablehlo.add", "vhlo.add_v1" */
+  int64_t parts;                 /* the attributes and types that references have stood for so far */
+  size_t code_bytes;             /* for bytecode: the part of the input that holds operations */
+  mlir_table kinds;              /* kinds of operations by their spelling: "stablehlo.add", "vhlo.add_v1" */
 } mlir_program;
 
 /* ---- readers ------------------------------------------------------------------------------------------------------ */
 
-/* Both take a program whose arena, input and size are set and fill in modules.  `in_parts`: operations of functions that
- * are one block may be left for later, if no type has unknown sizes.
- * Errors: INVALID_ARGUMENT "line:column: ..." or "byte N: ..."; UNIMPLEMENTED for a newer version, by name. */
+/* Both readers take a program whose arena, input and size are set, and fill in its modules. With `in_parts` the
+ * operations of functions that have one block may be read later, if no type has unknown sizes. Errors:
+ * INVALID_ARGUMENT "line:column: ..." or "byte N: ..."; UNIMPLEMENTED for a newer version, which it names. */
 WEFT_NODISCARD weft_status *mlir_read_text(mlir_program *program);
 WEFT_NODISCARD weft_status *mlir_read_bytecode(mlir_program *program, bool in_parts);
 
-/* The operations of a block that was left for later, one after the other: NULL at the end.  Each lives until the next is
- * asked for, their results as long as the stream.  Open or not, *out is closed by mlir_stream_close. */
+/* Gives the operations of a block that is read later, one after the other, and NULL at the end. An operation lives
+ * until the next one is asked for; its results live as long as the stream. mlir_stream_close closes *out, also when
+ * opening failed. */
 typedef struct mlir_stream mlir_stream;
 WEFT_NODISCARD weft_status *mlir_stream_open(const mlir_block *block, mlir_stream **out);
 WEFT_NODISCARD weft_status *mlir_stream_next(mlir_stream *stream, const mlir_op **out);
 void mlir_stream_close(mlir_stream *stream); /* NULL is fine */
 
-/* A type or attribute in MLIR assembly of its own (bytecode without custom encoding). */
+/* Reads a type or attribute that stands as MLIR assembly in bytecode. */
 WEFT_NODISCARD weft_status *mlir_parse_type_text(mlir_program *program, const char *text, size_t size,
                                                  const mlir_type **out);
 WEFT_NODISCARD weft_status *mlir_parse_attr_text(mlir_program *program, const char *text, size_t size,
                                                  const mlir_attr **out);
 
-/* All modules as MLIR text, split by `// -----`.  Locations are left out.
- * Errors: UNIMPLEMENTED naming an attribute that only bytecode can hold. */
+/* Prints all modules as MLIR text, separated by `// -----`, without locations. Errors: UNIMPLEMENTED naming an
+ * attribute that only bytecode can hold. */
 WEFT_NODISCARD weft_status *mlir_print(const mlir_program *program, FILE *out);
 
-/* "12:5" in text, "byte 345" in bytecode; writes at most `size` bytes, returns buf. */
+/* The position: "12:5" in text, "byte 345" in bytecode. Writes at most `size` bytes and returns buf. */
 const char *mlir_position(const mlir_program *program, size_t offset, char *buf, size_t size);
 
 /* ---- types and attributes ----------------------------------------------------------------------------------------- */
 
 const mlir_type *mlir_element_type(weft_dtype dtype); /* static */
-/* The dtype of "f32", "i1", "ui8", "bf16", "f8E4M3FN", ...; WEFT_INVALID if there is none. */
+/* The element type called "f32", "i1", "ui8", "bf16", "f8E4M3FN", ...; WEFT_INVALID if there is none. */
 weft_dtype mlir_dtype_from_name(const char *name, size_t size);
 WEFT_NODISCARD weft_status *mlir_new_tensor(weft_arena *arena, const mlir_type *element, int rank, const int64_t *dims,
                                             const int64_t *bounds, const mlir_type **out);
-/* What the specification demands of the parameters of a quantized type.  Errors: INVALID_ARGUMENT naming the constraint. */
+/* Checks what the specification demands of the parameters of a quantized type. Errors: INVALID_ARGUMENT naming the
+ * constraint. */
 WEFT_NODISCARD weft_status *mlir_check_quant(const mlir_quant *q);
 bool mlir_type_is_dynamic(const mlir_type *t);
 bool mlir_type_equal(const mlir_type *a, const mlir_type *b);
-/* Number of elements; 0 when a dimension is dynamic.  Types are checked when made: it does not overflow. */
+/* The number of elements; 0 if a dimension is dynamic. It does not overflow, because types are checked when they are
+ * made. */
 int64_t mlir_tensor_elems(const mlir_type *t);
 
-/* Counts one more reference to a type or attribute that others may refer to as well (an alias of text, an entry of bytecode),
- * at a place nested `depth` deep.  Each of them may hold several references to others: what they stand for grows exponentially.
- * Errors: RESOURCE_EXHAUSTED past MLIR_MAX_PARTS over the program, or past MLIR_MAX_DEPTH. */
+/* Counts one more reference to a type or attribute that others may refer to as well (an alias in text, an entry in
+ * bytecode), at a place nested `depth` deep. Since each of them may hold several references to others, what they
+ * stand for can grow exponentially. Errors: RESOURCE_EXHAUSTED beyond MLIR_MAX_PARTS in the program, or beyond
+ * MLIR_MAX_DEPTH. */
 WEFT_NODISCARD weft_status *mlir_refer_type(mlir_program *program, const mlir_type *t, int depth);
 WEFT_NODISCARD weft_status *mlir_refer_attr(mlir_program *program, const mlir_attr *a, int depth);
 
-/* By name; NULL if absent. */
+/* The attribute of that name; NULL if it is absent. */
 const mlir_attr *mlir_attr_of(const mlir_op *op, const char *name);
 const mlir_attr *mlir_dict_get(const mlir_attr *dict, const char *name);
-/* Values, or the fallback when the attribute is absent or of another kind. */
+/* The value; or the fallback if the attribute is absent or of another kind. */
 int64_t mlir_attr_int(const mlir_attr *a, int64_t fallback);
 double mlir_attr_double(const mlir_attr *a, double fallback);
-bool mlir_attr_bool(const mlir_attr *a, bool fallback); /* also i1 and unit */
-const char *mlir_attr_text(const mlir_attr *a, const char *fallback); /* string, symbol or enumeration */
-/* A list of integers, dense or array, in `arena`; rank 2 comes flat.  Absent: empty.
- * Errors: INVALID_ARGUMENT when it is something else. */
+bool mlir_attr_bool(const mlir_attr *a, bool fallback); /* also accepts i1 and unit */
+const char *mlir_attr_text(const mlir_attr *a, const char *fallback); /* a string, symbol or enumeration */
+/* A list of integers, dense or array, in `arena`; a list of rank 2 comes as one flat list. An absent attribute gives
+ * an empty list. Errors: INVALID_ARGUMENT if the attribute is something else. */
 WEFT_NODISCARD weft_status *mlir_attr_ints(const mlir_program *program, const mlir_module *module, weft_arena *arena,
                                            const mlir_attr *a, hlo_ints *out);
 
-/* dense_resource<__elided__>: what MLIR prints of a constant whose elements were left out. */
+/* True for dense_resource<__elided__>, which MLIR prints for a constant whose elements were left out. */
 bool mlir_is_elided(const mlir_attr *a);
-/* How many elements are to be decoded: all, or the one that stands for all of several (a splat).  What is written has the
- * size for it, so that memory for the elements is bounded by the input. */
+/* The number of elements to decode: all of them, or the one that stands for all (a splat). The text or the blob has
+ * the size for this number, so the input bounds the memory for the elements. */
 WEFT_NODISCARD weft_status *mlir_dense_size(const mlir_program *program, const mlir_module *module, const mlir_attr *a,
                                             int64_t *out_count, bool *out_splat);
-/* Decodes that many into `out`: type->dtype elements as literals hold them, row-major. */
+/* Decodes that many elements into `out`: elements of type->dtype as literals hold them, row-major. */
 WEFT_NODISCARD weft_status *mlir_dense_read(const mlir_program *program, const mlir_module *module, const mlir_attr *a,
                                             void *out);
 
 /* ---- building, for the readers ------------------------------------------------------------------------------------ */
 
-/* The place of what `text` names, NULL in it if the name is new. */
+/* The entry of `text`; what it names is NULL if the entry is new. */
 WEFT_NODISCARD weft_status *mlir_table_slot(weft_arena *arena, mlir_table *table, const char *text, size_t size,
                                             void ***out_slot);
-/* What the table has for `text`, or NULL. */
+/* What the table holds for `text`, or NULL. */
 void *mlir_table_get(const mlir_table *table, const char *text, size_t size);
 uint32_t mlir_hash(const char *text, size_t size);
 
-/* The kind of an operation by its spelling, which must live as long as the program: "stablehlo.add", "vhlo.add_v1",
- * "func.func", "return".  Errors: UNIMPLEMENTED for versions of VHLO operations newer than known. */
-/* What StableHLO groups in one attribute is spread over the operation, under VHLO's names. */
+/* The kind of an operation by its spelling ("stablehlo.add", "vhlo.add_v1", "func.func", "return"), which must live
+ * as long as the program. Errors: UNIMPLEMENTED for versions of VHLO operations that are newer than the known ones. */
+/* Spreads what StableHLO groups in one attribute over the operation, under VHLO's names. */
 WEFT_NODISCARD weft_status *mlir_spread(weft_arena *arena, mlir_op *op);
 WEFT_NODISCARD weft_status *mlir_kind(mlir_program *program, const char *spelling, size_t size, mlir_op_kind **out);
-/* The version in the spelling of a VHLO operation ("add_v1": 1), else 0; *out_size is the name's size without it. */
+/* The version in the spelling of a VHLO operation ("add_v1": 1), otherwise 0. *out_size is the size of the name
+ * without it. */
 int mlir_version_suffix(const char *name, size_t size, size_t *out_size);
 
 #endif

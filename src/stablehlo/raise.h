@@ -1,14 +1,14 @@
-/* stablehlo/raise.h -- HLO modules as StableHLO: the way back from what lower*.c does.  What its files share: raise.c (the
- * module, functions, regions, control flow, the table of rules), raise_build.c (types, attributes, operations and values to
- * build with), raise_ops.c (instructions that compute or move), raise_comm.c (custom-calls and communication),
- * raise_loc.c (where they come from).
+/* stablehlo/raise.h -- turns HLO modules into StableHLO, the reverse of lower*.c. Shared by raise.c (the module,
+ * functions, regions, control flow, the table of rules), raise_build.c (makes types, attributes, operations and
+ * values), raise_ops.c (instructions that compute or move elements), raise_comm.c (custom-calls and communication)
+ * and raise_loc.c (locations).
  *
- * The module becomes the operations of mlir.h, which print.c prints.  Tuples dissolve: the value of an instruction is one
- * MLIR value or a list of values (`raised`), and operations give and take leaves.  stablehlo.tuple appears only where a
- * tuple goes through a call.  What loops, branches and reducers call becomes their regions; what calls, fusions and
- * custom-calls call becomes private functions.  Pairs of start and done become the operation itself, at the start.
- * Copies and domains are their operands.  Layouts stay where they mean something: at the entry, at custom-calls, in
- * bitcasts, which become transpose, reshape and bitcast_convert. */
+ * The module becomes the operations of mlir.h, which print.c prints. Tuples dissolve: the value of an instruction is
+ * one MLIR value or a list of values (`raised`), and operations take and give leaves. stablehlo.tuple appears only
+ * where a tuple passes through a call. Computations of loops, branches and reducers become regions; those of calls,
+ * fusions and custom-calls become private functions. A pair of start and done becomes the operation itself, in the
+ * place of the start. Copies and domains become their operands. Layouts stay where they mean something: at the
+ * entry, at custom-calls, and in bitcasts, which become transpose, reshape and bitcast_convert. */
 #ifndef WEFT_STABLEHLO_RAISE_H
 #define WEFT_STABLEHLO_RAISE_H
 
@@ -18,32 +18,33 @@
 
 typedef struct raised raised;
 struct raised {
-  mlir_value *value;            /* NULL: a tuple of */
+  mlir_value *value;            /* NULL: the value is a tuple of */
   int count;
   const raised *const *elements;
 };
 
 typedef struct raising {
-  mlir_program program;         /* its arena holds everything */
+  mlir_program program;         /* its arena holds everything that is made */
   jmp_buf stop;
-  weft_status *st;              /* why it stopped; NULL: no memory */
+  weft_status *st;              /* why raising stopped; NULL: there was no memory */
   const hlo_module *module;
   mlir_block *block;            /* where operations go */
   const raised **at;            /* by instruction id */
-  size_t left;                  /* operations that may still be made: computations may be called from many places */
+  /* operations that may still be made, because a computation may be called from many places */
+  size_t left;
   int depth;                    /* of regions */
-  const mlir_location *location; /* of operations being made, or NULL */
-  const mlir_location **stacks; /* by number of the frame, from 0; NULL until asked for */
-  bool aliases_by_argument;     /* else the module says them */
+  const mlir_location *location; /* the location of the operations being made, or NULL */
+  const mlir_location **stacks; /* by the number of the frame, from 0; NULL until first used */
+  bool aliases_by_argument;     /* otherwise the module says them */
 } raising;
 
 typedef struct raised_values { mlir_value **v; int count, capacity; } raised_values;
 
 /* ---- raise_build.c ------------------------------------------------------------------------------------------------ */
 
-/* Everything is in the arena, so what fails may leap out. */
+/* Gives up by a long jump, which is safe because everything is in the arena. */
 _Noreturn void raise_give_up(raising *r, weft_status *st);
-void raise_check(raising *r, weft_status *st); /* gives up if it is one */
+void raise_check(raising *r, weft_status *st); /* gives up if the status is an error */
 #define REFUSE(r, in, ...) raise_give_up(r, weft_status_note(WEFT_ERR(UNIMPLEMENTED, __VA_ARGS__), __FILE__, __LINE__, \
                                                              "%s", hlo_describe(in, (char[160]){0}, 160)))
 #define MAKE(r, type, count) WEFT_ARENA_ARRAY(&(r)->program.arena, type, count)
@@ -67,7 +68,7 @@ const mlir_attr *raise_literal_attr(raising *r, const hlo_literal *l);
 const mlir_attr *raise_matrix(raising *r, int64_t rows, int64_t columns, const int64_t *v);
 const mlir_attr *raise_sharding_attr(raising *r, const hlo_sharding *sharding);
 
-/* Operations, at the end of the current block. */
+/* Makes operations at the end of the current block. */
 mlir_op *raise_emit(raising *r, const char *spelling, int operand_count, mlir_value *const *operands, int result_count,
                     const mlir_type *const *types);
 mlir_value *raise_make(raising *r, const char *spelling, int count, mlir_value *const *operands, const mlir_type *type);
@@ -75,11 +76,12 @@ void raise_set(raising *r, mlir_op *op, const char *name, const mlir_attr *value
 void raise_set_ints(raising *r, mlir_op *op, const char *name, hlo_ints v);
 void raise_set_int(raising *r, mlir_op *op, const char *name, int64_t v);
 void raise_set_extra(raising *r, mlir_op *op, const hlo_instr *in);
-/* An operation of all operands and results of `in`, with what it says besides; and its results as the value of `in`. */
+/* Makes an operation with all operands and results of `in` and with its further attributes; the results become the
+ * value of `in`. */
 mlir_op *raise_as_op(raising *r, const hlo_instr *in, const char *spelling);
 mlir_op *raise_give(raising *r, const hlo_instr *in, mlir_op *op);
 
-/* Values: `operand` of an instruction; a tuple where one value is wanted is made. */
+/* The value of an operand; makes a tuple if one value is wanted. */
 const raised *raise_single(raising *r, mlir_value *value);
 const raised *raise_tuple_of(raising *r, int count, const raised *const *elements);
 const raised *raise_operand(raising *r, const hlo_instr *in, int i);
