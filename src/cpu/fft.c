@@ -21,8 +21,8 @@ enum {
 /* One pass: all lines along one dimension. */
 typedef struct fft_pass {
   const cpu_fft_line *line;
-  /* the dimension whose reals are at one end; NULL: both ends are complex. Lengths are those of the array that is
-   * read or written */
+  /* the factors of cpu_fft.half_roots, if one end of the pass is real; NULL: both ends are complex in memory. Lengths
+   * count what is read and written */
   const void *half_roots;
   const void *in;
   void *out;

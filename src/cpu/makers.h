@@ -16,7 +16,7 @@ typedef struct cpu_target {
 static inline const cpu_target *cpu_target_of(const low_step *step) { return step->target->ctx; }
 static inline const gen_code *cpu_code_of(const low_step *step) { return cpu_target_of(step)->code; }
 
-/* The number of threads that a thunk may use besides its own. */
+/* The pool whose threads the run of a thunk may use besides its own; NULL if its work is not worth splitting. */
 static inline rt_pool *cpu_pool_of(const rt_thunk *thunk, const rt_ctx *ctx) { return thunk->splits ? ctx->pool : NULL; }
 
 /* True if a step of the library that takes `ns` nanoseconds on one thread ends sooner on all threads of the pool. */

@@ -1,4 +1,4 @@
-/* passes/algebraic.h -- the algebraic simplifier's own: its state and the rules by opcode. */
+/* passes/algebraic.h -- internal to the algebraic simplifier: its state, and its rules by opcode. */
 #ifndef WEFT_PASSES_ALGEBRAIC_H
 #define WEFT_PASSES_ALGEBRAIC_H
 
@@ -9,18 +9,19 @@
 typedef struct simplifier {
   const pass_options *options;
   pass_worklist work;
-  int first_new_id; /* ids from here on were made by the current rule */
-  bool done;        /* the current instruction was rewritten */
+  int first_new_id; /* instructions with ids from here on were made by the current rule */
+  bool done;        /* the current rule has rewritten the instruction */
 } simplifier;
 
-/* `with`, of the same shape, takes the place of `instr`; what that may enable is queued. */
+/* Replaces `instr` by `with`, which has the same shape, and queues the instructions that may be simplified further
+ * as a consequence. */
 WEFT_NODISCARD weft_status *simplify_to(simplifier *s, hlo_instr *instr, hlo_instr *with);
-/* The same with what a builder made (or its error). */
+/* Replaces `instr` by what a builder made, or returns the builder's error. */
 WEFT_NODISCARD weft_status *simplify_built(simplifier *s, pass_build *b, hlo_instr *instr, hlo_instr *with);
-/* `instr` was changed in place. */
+/* Records that `instr` was changed in place. */
 WEFT_NODISCARD weft_status *simplify_touched(simplifier *s, hlo_instr *instr);
 
-/* A rule set returns after the first rewrite (s->done); it is called again until none applies. */
+/* A set of rules returns after its first rewrite (s->done). It is called again until no rule applies. */
 typedef weft_status *simplify_rule(simplifier *s, hlo_instr *instr);
 
 simplify_rule simplify_add, simplify_subtract, simplify_multiply, simplify_divide, simplify_remainder, simplify_and,
@@ -32,7 +33,7 @@ simplify_rule simplify_reshape, simplify_transpose, simplify_broadcast, simplify
   simplify_constant, simplify_gather;                                                 /* algebraic_shape.c */
 simplify_rule simplify_reduce, simplify_dot, simplify_reduce_window, simplify_convolution; /* algebraic_reduce.c */
 
-/* Whether the bounds of its operands decide an integer comparison, and how. */
+/* Whether the bounds of its operands decide an integer comparison, and which result it has then. */
 bool compare_by_range(const hlo_instr *compare, bool *out); /* algebraic_range.c */
 
 static inline bool is_all(const hlo_instr *x, double value) { return hlo_is_constant_scalar(x, value); }

@@ -29,7 +29,7 @@ static bool is_negative_zero(const hlo_instr *x)
          signbit(hlo_literal_get_f64(x->u.literal, 0));
 }
 
-/* x OP (y OP c) with integers: (constants are on the right) x OP c1 OP c2 folds to x OP (c1 OP c2). */
+/* For integers x OP (y OP c): constants stand on the right, and x OP c1 OP c2 folds to x OP (c1 OP c2). */
 static weft_status *merge_constants(simplifier *s, hlo_instr *instr)
 {
   hlo_instr *inner = instr->operands[0];
@@ -76,7 +76,7 @@ weft_status *simplify_subtract(simplifier *s, hlo_instr *instr)
   hlo_instr *x = instr->operands[0], *y = instr->operands[1];
   pass_build b = PASS_BUILD_AT(instr);
 
-  if (is_all(y, 0) && !is_negative_zero(y)) return simplify_to(s, instr, x); /* x - (+0) is x for -0 too */
+  if (is_all(y, 0) && !is_negative_zero(y)) return simplify_to(s, instr, x); /* x - (+0) is x also if x is -0 */
   if (!is_floating(instr)) {
     if (x == y) return simplify_built(s, &b, instr, pb_splat(&b, instr, 0));
     if (x->op == HLO_ADD && x->operands[1] == y) return simplify_to(s, instr, x->operands[0]);
@@ -109,7 +109,7 @@ static const hlo_literal *splat_of(const hlo_instr *x)
   return x->op == HLO_CONSTANT && hlo_shape_is_array(x->shape) && hlo_literal_is_splat(x->u.literal) ? x->u.literal : NULL;
 }
 
-/* Is `y` of an unsigned type and 2^exponent?  Asked of the bits: a double holds 53 of them. */
+/* True if `y` has an unsigned type and is 2^exponent. The bits decide, because a double holds only 53 of them. */
 static bool is_unsigned_power_of_two(const hlo_instr *y, int *exponent)
 {
   const hlo_literal *c = weft_dtype_is_unsigned(y->shape->type) ? splat_of(y) : NULL;
@@ -128,7 +128,7 @@ weft_status *simplify_divide(simplifier *s, hlo_instr *instr)
   int exponent;
 
   if (is_all(y, 1)) return simplify_to(s, instr, x);
-  /* By a power of two well inside the range: multiplication by the inverse is exact in the same cases. */
+  /* A division by a power of two well inside the range: multiplication by the inverse is exact in the same cases. */
   if (constant && weft_dtype_is_float(instr->shape->type) && weft_dtype_bits(instr->shape->type) >= 16) {
     double c = hlo_literal_get_f64(constant, 0);
     if (fabs(frexp(c, &exponent)) == 0.5 && exponent > -13 && exponent < 14)
@@ -211,7 +211,7 @@ weft_status *simplify_not(simplifier *s, hlo_instr *instr)
   pass_build b = PASS_BUILD_AT(instr);
 
   if (x->op == HLO_NOT) return simplify_to(s, instr, x->operands[0]);
-  /* Among floats a NaN makes both x < y and x >= y false; == and != are each other's opposite all the same. */
+  /* For floats a NaN makes both x < y and x >= y false; == and != are each other's opposite nevertheless. */
   if (x->op != HLO_COMPARE ||
       (is_floating(x->operands[0]) && x->u.compare.type != HLO_COMPARE_TOTALORDER &&
        x->u.compare.direction != HLO_EQ && x->u.compare.direction != HLO_NE))
@@ -273,7 +273,7 @@ weft_status *simplify_select(simplifier *s, hlo_instr *instr)
     if (is_all(x, 1) && is_all(y, 0)) return simplify_to(s, instr, pred);
     if (is_all(x, 0) && is_all(y, 1)) return simplify_built(s, &b, instr, pb_op1(&b, HLO_NOT, pred));
   }
-  /* A choice under the same choice. */
+  /* A select inside a select with the same predicate. */
   if (x->op == HLO_SELECT && x->operands[0] == pred)
     return simplify_built(s, &b, instr, pb_select(&b, pred, x->operands[1], y));
   if (y->op == HLO_SELECT && y->operands[0] == pred)
@@ -301,7 +301,7 @@ weft_status *simplify_power(simplifier *s, hlo_instr *instr)
   return NULL;
 }
 
-/* True if every value of `from` is a value of `to`, NaN payloads aside. */
+/* True if every value of `from` is a value of `to`, apart from NaN payloads. */
 static bool is_widening(weft_dtype from, weft_dtype to)
 {
   const weft_float_format *f = weft_dtype_float_format(from), *t = weft_dtype_float_format(to);
@@ -335,12 +335,12 @@ weft_status *simplify_convert(simplifier *s, hlo_instr *instr)
   if (x->op != HLO_CONVERT) return NULL;
   source = x->operands[0];
   from = source->shape->type;
-  /* Through a float, integers saturate where they would wrap. */
+  /* through a float, integers saturate where they would wrap */
   if (is_widening(from, via) &&
       (is_floating(source) || !weft_dtype_is_float(via) || !weft_dtype_is_integer(to) || is_widening(from, to)))
     return simplify_built(s, &b, instr, pb_convert(&b, source, to));
   if (weft_dtype_is_integer(from) && weft_dtype_is_integer(via) && weft_dtype_is_integer(to) &&
-      weft_dtype_bits(via) >= weft_dtype_bits(to)) /* integers wrap: only the low bits count */
+      weft_dtype_bits(via) >= weft_dtype_bits(to)) /* integers wrap, so only the low bits count */
     return simplify_built(s, &b, instr, pb_convert(&b, source, to));
   return NULL;
 }
@@ -372,7 +372,7 @@ weft_status *simplify_max_min(simplifier *s, hlo_instr *instr)
     return simplify_built(s, &b, instr, pb_op2(&b, is_max ? HLO_OR : HLO_AND, x, y));
   }
   if (weft_dtype_is_unsigned(instr->shape->type) && is_all(y, 0)) return simplify_to(s, instr, is_max ? x : y);
-  /* max(x, -inf) is x for every x, NaN too. */
+  /* max(x, -inf) is x for every x, NaN included */
   if (weft_dtype_is_float(instr->shape->type) && is_all(y, is_max ? -INFINITY : INFINITY))
     return simplify_to(s, instr, x);
   return NULL;

@@ -1,14 +1,16 @@
-/* Between which bounds integers lie, as far as a few operations say: indices made of iotas, clamps and maxima are known not to be
- * negative, so that nothing asks (as `x[i]` of JAX does, to count from the end) and each of them is where it seems to be. */
+/* passes/algebraic_range.c -- bounds of integers, as far as a few operations tell them. Indices made of iotas,
+ * clamps and maxima are known not to be negative. Then the test for negative indices, which JAX emits for `x[i]`
+ * because a negative index counts from the end, can be removed, and each index is used as it is. */
 #include <config.h>
 
 #include "passes/algebraic.h"
 
-enum { DEEPEST = 6, MOST_PARTS = 8 }; /* of a concatenation: what is shared is looked at again by each that uses it */
+/* of a concatenation: a shared operand is looked at again for each of its users */
+enum { DEEPEST = 6, MOST_PARTS = 8 };
 
 typedef struct bounds { int64_t low, high; } bounds; /* inclusive */
 
-/* Of all numbers of the type; false for other than integers that 64 bits with a sign hold. */
+/* All numbers of the type; false for types other than integers that fit into 64 bits with a sign. */
 static bool bounds_of_type(weft_dtype type, bounds *out)
 {
   int bits = (int)weft_dtype_bits(type);
@@ -23,7 +25,7 @@ static bounds wider(bounds a, bounds b) { return (bounds){WEFT_MIN(a.low, b.low)
 
 static bounds find(const hlo_instr *x, int depth);
 
-/* Of x's type unless all values lie between low and high, and none wrapped round on its way (`wraps`). */
+/* The bounds of x's type, unless all values lie between low and high and none of them can have wrapped (`wraps`). */
 static bounds within(const hlo_instr *x, int64_t low, int64_t high, bool wraps)
 {
   bounds type = {INT64_MIN, INT64_MAX};
@@ -86,14 +88,15 @@ static bounds find(const hlo_instr *x, int depth)
     a = find(x->operands[0], depth + 1);
     return within(x, a.low, a.high, false);
   case HLO_MAXIMUM: case HLO_MINIMUM: case HLO_ADD: case HLO_SUBTRACT: case HLO_MULTIPLY: break;
-  case HLO_CLAMP: /* its lower bound may be above the upper one, which wins */
+  case HLO_CLAMP: /* the lower bound may be above the upper one, which wins then */
     a = find(x->operands[0], depth + 1);
     b = find(x->operands[2], depth + 1);
     return (bounds){WEFT_MIN(a.low, b.low), b.high};
-  case HLO_REMAINDER: /* has the sign of what is divided; by nothing it is that itself */
+  /* the remainder has the sign of the dividend; the remainder of a division by zero is the dividend */
+  case HLO_REMAINDER:
     a = find(x->operands[0], depth + 1);
     return (bounds){WEFT_MIN(a.low, 0), WEFT_MAX(a.high, 0)};
-  case HLO_AND: /* with a number that is not negative */
+  case HLO_AND: /* the mask is not negative */
     a = find(x->operands[0], depth + 1);
     b = find(x->operands[1], depth + 1);
     if (a.low < 0 && b.low < 0) return all;

@@ -5,7 +5,7 @@
 
 #include "passes/algebraic.h"
 
-/* A reduction of one array whose reducer is an operation with an identity, started with that identity. */
+/* A reduction of one array by an operation with an identity, which is also the initial value. */
 static bool starts_from_identity(const hlo_instr *reduce)
 {
   return pass_is_identity(hlo_reducer_op(reduce->called[0]), reduce->operands[1]);
@@ -20,8 +20,8 @@ static weft_status *built_reduce(simplifier *s, pass_build *b, hlo_instr *reduce
   return simplify_built(s, b, reduce, pb_reshape_like(b, result, reduce->shape));
 }
 
-/* reduce(reshape(x)): if the reshape keeps the reduced part and the kept part of memory apart, reduce x itself.
- * Dimensions of both are walked in step; each group of equal size must be wholly reduced or wholly kept. */
+/* reduce(reshape(x)) becomes a reduction of x if the reshape keeps the reduced and the kept part of memory apart.
+ * Both lists of dimensions are walked in step; each group of equal size must be wholly reduced or wholly kept. */
 static weft_status *reduce_of_reshape(simplifier *s, hlo_instr *reduce)
 {
   const hlo_shape *to = reduce->operands[0]->shape, *from = reduce->operands[0]->operands[0]->shape;
@@ -53,8 +53,8 @@ static weft_status *reduce_of_reshape(simplifier *s, hlo_instr *reduce)
   return built_reduce(s, &b, reduce, reduce->operands[0]->operands[0], count, dims);
 }
 
-/* reduce(broadcast(y)) = broadcast(reduce(y)): what only repeats elements along a reduced dimension is a product by their
- * number for sums, and nothing for what is the same of x and x as of x. */
+/* reduce(broadcast(y)) = broadcast(reduce(y)). Repeating elements along a reduced dimension multiplies a sum by
+ * their number, and changes nothing for operations with op(x, x) = x. */
 static weft_status *reduce_of_broadcast(simplifier *s, hlo_instr *reduce)
 {
   hlo_instr *x = reduce->operands[0], *y = x->operands[0];
@@ -119,7 +119,7 @@ weft_status *simplify_reduce(simplifier *s, hlo_instr *instr)
       }
     return built_reduce(s, &b, instr, x->operands[0], total, dims);
   }
-  if (x->op == HLO_TRANSPOSE) { /* if what is kept keeps its order */
+  if (x->op == HLO_TRANSPOSE) { /* only if the kept dimensions keep their order */
     int64_t last = -1;
     for (int64_t d = 0; d < x->shape->rank; d++) {
       if (pass_ints_contain(instr->dims, d)) continue;
@@ -127,7 +127,7 @@ weft_status *simplify_reduce(simplifier *s, hlo_instr *instr)
       last = x->dims.v[d];
     }
     count = 0;
-    for (int64_t d = 0; d < x->shape->rank; d++) /* in the operand's order */
+    for (int64_t d = 0; d < x->shape->rank; d++) /* in the order of the operand */
       for (int i = 0; i < instr->dims.count; i++)
         if (x->dims.v[instr->dims.v[i]] == d) dims[count++] = d;
     return built_reduce(s, &b, instr, x->operands[0], count, dims);
@@ -135,8 +135,9 @@ weft_status *simplify_reduce(simplifier *s, hlo_instr *instr)
   return NULL;
 }
 
-/* The window over pad(x) as a window over x: what the pad puts around the dimensions that slide becomes padding of the
- * window.  `spatial[i]` is the dimension that w->dims[i] slides over.  NULL: not that kind of pad. */
+/* The window over pad(x) as a window over x: what the pad adds to the dimensions over which the window slides
+ * becomes padding of the window. `spatial[i]` is the dimension over which w->dims[i] slides. NULL: the pad does
+ * something else. */
 static hlo_window *window_with_pad(const hlo_instr *pad, const hlo_window *w, const int64_t *spatial)
 {
   weft_arena *arena = &pad->parent->module->arena;
@@ -157,7 +158,7 @@ static hlo_window *window_with_pad(const hlo_instr *pad, const hlo_window *w, co
   return out;
 }
 
-/* Zeros around the image are the convolution's own padding. */
+/* Zeros around the image become the convolution's own padding. */
 weft_status *simplify_convolution(simplifier *s, hlo_instr *instr)
 {
   hlo_instr *x = instr->operands[0];
@@ -175,7 +176,7 @@ weft_status *simplify_convolution(simplifier *s, hlo_instr *instr)
   return simplify_touched(s, instr);
 }
 
-/* Each dimension is seen whole by the one window over it, or element by element. */
+/* The one window covers each dimension either whole or element by element. */
 static bool sees_whole(const hlo_window_dim *w, int64_t size)
 {
   return w->size == size && !w->pad_low && !w->pad_high && w->base_dilation == 1 && w->window_dilation == 1;
@@ -185,7 +186,7 @@ static bool sees_one(const hlo_window_dim *w)
   return w->size == 1 && w->stride == 1 && !w->pad_low && !w->pad_high && w->base_dilation == 1;
 }
 
-/* Windows of one element fold it into the initial value, windows of whole dimensions reduce them. */
+/* Windows of one element combine it with the initial value; windows over whole dimensions reduce them. */
 weft_status *simplify_reduce_window(simplifier *s, hlo_instr *instr)
 {
   const hlo_window *w = instr->u.window;
@@ -213,7 +214,7 @@ weft_status *simplify_reduce_window(simplifier *s, hlo_instr *instr)
   return NULL;
 }
 
-/* Canonical dots ([B,] M, K x [B,] K, N; see dot_canonicalizer.c) that need no GEMM. */
+/* Canonical dots ([B,] M, K x [B,] K, N; see dot_canonicalizer.c) that need no matrix product. */
 weft_status *simplify_dot(simplifier *s, hlo_instr *instr)
 {
   const hlo_dot_attrs *a = instr->u.dot;
@@ -251,7 +252,7 @@ weft_status *simplify_dot(simplifier *s, hlo_instr *instr)
     WEFT_TRY(hlo_add_reducer(instr->parent->module, HLO_ADD, wide, &adder));
     x = pb_reshape(&b, pb_convert(&b, x, wide), batch + 1, dims);
     y = pb_reshape(&b, pb_convert(&b, y, wide), batch + 1, dims);
-    hlo_instr *zero = pb_scalar(&b, wide, 0); /* before the product: arguments of a call have no order */
+    hlo_instr *zero = pb_scalar(&b, wide, 0); /* before the product, because the arguments of a call have no order */
     x = pb_reduce(&b, pb_mul(&b, x, y), zero, 1, &last, adder);
     return simplify_built(s, &b, instr, b.error ? NULL : pb_reshape_like(&b, pb_convert(&b, x, type), instr->shape));
   }

@@ -5,7 +5,7 @@
 
 #include "passes/algebraic.h"
 
-/* True if the dimensions of the two shapes are the same but for dimensions of 1. */
+/* True if the dimensions of the two shapes are the same apart from dimensions of 1. */
 static bool same_but_units(const hlo_shape *a, const hlo_shape *b)
 {
   int i = 0, j = 0;
@@ -18,7 +18,8 @@ static bool same_but_units(const hlo_shape *a, const hlo_shape *b)
   }
 }
 
-/* Result dimension of a reshape that only adds or drops units, for each operand dimension over 1; -1 for units. */
+/* For each operand dimension over 1, the result dimension of a reshape that only adds or drops dimensions of 1; -1
+ * for dimensions of 1. */
 static void map_units(const hlo_shape *from, const hlo_shape *to, int64_t *map)
 {
   int j = 0;
@@ -125,7 +126,7 @@ weft_status *simplify_broadcast(simplifier *s, hlo_instr *instr)
     return simplify_built(s, &b, instr,
                           pb_broadcast(&b, x->operands[0], instr->shape->rank, instr->shape->dims, v));
   }
-  if (!increasing) { /* transpose the small side, so that a broadcast only repeats */
+  if (!increasing) { /* transposes the small side, so that a broadcast only repeats */
     int64_t order[HLO_MAX_RANK], sorted[HLO_MAX_RANK];
     int rank = instr->dims.count;
     for (int i = 0; i < rank; i++) order[i] = i;
@@ -139,7 +140,7 @@ weft_status *simplify_broadcast(simplifier *s, hlo_instr *instr)
     return simplify_built(s, &b, instr, pb_broadcast(&b, pb_transpose(&b, x, order), instr->shape->rank,
                                                      instr->shape->dims, sorted));
   }
-  for (int i = 0; i < x->shape->rank; i++) { /* units of the operand say nothing */
+  for (int i = 0; i < x->shape->rank; i++) { /* dimensions of 1 of the operand do not matter */
     if (x->shape->dims[i] != 1) continue;
     int rank = 0;
     for (int k = 0; k < x->shape->rank; k++)
@@ -224,7 +225,7 @@ weft_status *simplify_slice(simplifier *s, hlo_instr *instr)
     return simplify_built(s, &b, instr, pb_broadcast(&b, v, rank, instr->shape->dims, x->dims.v));
   }
   if (x->op == HLO_RESHAPE && has_unit_strides(instr) && same_but_units(x->operands[0]->shape, x->shape)) {
-    /* slice(reshape) -> reshape(slice), so that slices meet what made the values */
+    /* slice(reshape) becomes reshape(slice), so that slices meet the instructions that made the values. */
     hlo_instr *v = x->operands[0];
     int64_t map[HLO_MAX_RANK];
     if (hlo_shape_elems(instr->shape) == 0) return NULL;
@@ -235,10 +236,10 @@ weft_status *simplify_slice(simplifier *s, hlo_instr *instr)
     }
     return simplify_built(s, &b, instr, pb_reshape_like(&b, pb_slice(&b, v, starts, limits, NULL), instr->shape));
   }
-  if (x->op == HLO_PAD && has_unit_strides(instr)) { /* wholly inside what was padded */
+  if (x->op == HLO_PAD && has_unit_strides(instr)) { /* the slice lies wholly inside the padded array */
     for (int d = 0; d < rank; d++) {
       const hlo_pad_dim *p = &x->u.pad.dims[d];
-      if (p->interior || p->low < 0) return NULL; /* simplified on its own */
+      if (p->interior || p->low < 0) return NULL; /* this is simplified separately */
       starts[d] = instr->u.slice->start.v[d] - p->low;
       limits[d] = instr->u.slice->limit.v[d] - p->low;
       if (starts[d] < 0 || limits[d] > x->operands[0]->shape->dims[d]) return NULL;
@@ -248,7 +249,7 @@ weft_status *simplify_slice(simplifier *s, hlo_instr *instr)
   return NULL;
 }
 
-/* Part `i` and `i + 1` of a concatenate are adjacent slices of one array: the slice that is both. */
+/* Parts `i` and `i + 1` of a concatenate are adjacent slices of one array: the slice that covers both. */
 static hlo_instr *joined_slices(pass_build *b, const hlo_instr *concat, int i)
 {
   hlo_instr *x = concat->operands[i], *y = concat->operands[i + 1];
@@ -316,10 +317,10 @@ weft_status *simplify_concatenate(simplifier *s, hlo_instr *instr)
   return simplify_built(s, &b, instr, pb_concat(&b, dim, count, parts));
 }
 
-/* How many elements a padding on one side cuts off, where there are `step` from one to the next. */
+/* The number of elements that a padding on one side removes, with `step` places from one element to the next. */
 static int64_t cut_off(int64_t padding, int64_t step) { return padding < 0 ? WEFT_MIN(-(padding + 1) / step, INT64_MAX - 1) + 1 : 0; }
 
-/* What is left of x where paddings are negative, and the paddings of that; false if nothing is. */
+/* What remains of x where paddings are negative, and the remaining paddings; false if nothing remains. */
 static bool cut_by_padding(const hlo_instr *pad, int64_t *starts, int64_t *limits, hlo_pad_dim *pads)
 {
   const hlo_shape *x = pad->operands[0]->shape;
@@ -394,7 +395,7 @@ weft_status *simplify_reverse(simplifier *s, hlo_instr *instr)
   return NULL;
 }
 
-/* Clamped constant start indices, operands `first`... of a dynamic-(update-)slice with that window. */
+/* Clamps constant start indices (the operands from `first` on) of a dynamic-(update-)slice with that window. */
 static bool constant_starts(const hlo_instr *instr, int first, const hlo_shape *array, const int64_t *sizes,
                             int64_t *starts)
 {
@@ -412,7 +413,7 @@ static bool constant_starts(const hlo_instr *instr, int first, const hlo_shape *
   return true;
 }
 
-/* The start indices of a, from its operand `i` on, are those of b from its operand `j` on. */
+/* True if the start indices of a, from its operand `i` on, are those of b from its operand `j` on. */
 static bool same_starts(const hlo_instr *a, int i, const hlo_instr *b, int j)
 {
   if (a->operand_count - i != b->operand_count - j) return false;
@@ -433,7 +434,7 @@ weft_status *simplify_dynamic_slice(simplifier *s, hlo_instr *instr)
     for (int d = 0; d < x->shape->rank; d++) limits[d] = starts[d] + instr->shape->dims[d];
     return simplify_built(s, &b, instr, pb_slice(&b, x, starts, limits, NULL));
   }
-  /* Reading what was just written. */
+  /* A slice that reads what an update has just written. */
   if (x->op == HLO_DYNAMIC_UPDATE_SLICE && same_shape(instr, x->operands[1]) && same_starts(instr, 1, x, 2))
     return simplify_to(s, instr, x->operands[1]);
   return NULL;
@@ -450,10 +451,10 @@ weft_status *simplify_dynamic_update_slice(simplifier *s, hlo_instr *instr)
   if (hlo_shape_elems(update->shape) == 0) return simplify_to(s, instr, x);
   if (is_scalar_broadcast(x) && is_scalar_broadcast(update) && x->operands[0] == update->operands[0])
     return simplify_to(s, instr, x);
-  /* Writing back what was read from the same place. */
+  /* An update that writes back what was read from the same place. */
   if (update->op == HLO_DYNAMIC_SLICE && update->operands[0] == x && same_starts(instr, 2, update, 1))
     return simplify_to(s, instr, x);
-  /* One value around the update. */
+  /* An update surrounded by one value becomes a pad. */
   if (is_scalar_broadcast(x) && constant_starts(instr, 2, x->shape, update->shape->dims, starts)) {
     for (int d = 0; d < x->shape->rank; d++)
       pads[d] = (hlo_pad_dim){.low = starts[d], .high = x->shape->dims[d] - update->shape->dims[d] - starts[d]};
@@ -477,7 +478,7 @@ weft_status *simplify_iota(simplifier *s, hlo_instr *instr)
 
 weft_status *simplify_copy(simplifier *s, hlo_instr *instr) { return simplify_to(s, instr, instr->operands[0]); }
 
-/* A constant whose elements are all the same is a scalar, repeated. */
+/* A constant whose elements are all the same becomes a broadcast scalar. */
 weft_status *simplify_constant(simplifier *s, hlo_instr *instr)
 {
   weft_arena *arena = &instr->parent->module->arena;
@@ -496,7 +497,7 @@ weft_status *simplify_constant(simplifier *s, hlo_instr *instr)
   return simplify_built(s, &b, instr, pb_fill(&b, pb_constant(&b, scalar), instr->shape));
 }
 
-/* A gather of one window is a dynamic-slice (starts are clamped alike). */
+/* A gather of one window becomes a dynamic-slice; both clamp their starts in the same way. */
 weft_status *simplify_gather(simplifier *s, hlo_instr *instr)
 {
   const hlo_gather_attrs *g = instr->u.gather;
@@ -520,6 +521,6 @@ weft_status *simplify_gather(simplifier *s, hlo_instr *instr)
                    hlo_shape_array(&instr->parent->module->arena, x->shape->type, x->shape->rank, g->slice_sizes.v),
                    x->shape->rank + 1, starts);
   if (slice) slice->u.slice_sizes = g->slice_sizes;
-  /* Collapsed dimensions are of size 1, offset dimensions keep their order, and the others have size 1 too. */
+  /* Collapsed dimensions have size 1, offset dimensions keep their order, and all others have size 1 too. */
   return simplify_built(s, &b, instr, pb_reshape_like(&b, slice, instr->shape));
 }

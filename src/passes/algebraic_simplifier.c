@@ -9,7 +9,8 @@
 #include "passes/algebraic.h"
 #include "passes/passes.h"
 
-enum { VISIT_LIMIT_FACTOR = 64 }; /* visits per instruction: past it the pass stops (a rule pair that cycles is a bug) */
+/* visits of one instruction, after which the pass stops: two rules that undo each other would be a bug */
+enum { VISIT_LIMIT_FACTOR = 64 };
 
 static simplify_rule *const rules[HLO_OPCODE_COUNT] = {
   [HLO_ABS] = simplify_abs,
@@ -63,7 +64,7 @@ static weft_status *push_users(simplifier *s, const hlo_instr *instr)
   return NULL;
 }
 
-/* Queues `instr` and what the current rule made below it.  Rules nest a handful of instructions. */
+/* Queues `instr` and the operands that the current rule made. The rules nest only a few instructions. */
 static weft_status *push_new(simplifier *s, hlo_instr *instr, int depth)
 {
   if (rules[instr->op]) WEFT_TRY(pass_worklist_push(&s->work, instr));
@@ -76,7 +77,7 @@ weft_status *simplify_to(simplifier *s, hlo_instr *instr, hlo_instr *with)
 {
   s->done = true;
   WEFT_TRY(push_users(s, instr));
-  for (int i = 0; i < instr->operand_count; i++) { /* one user less may enable a rule: there are some for sole users */
+  for (int i = 0; i < instr->operand_count; i++) { /* the operand has one user less, and some rules need a sole user */
     if (instr->operands[i]->user_count <= 2) WEFT_TRY(push_users(s, instr->operands[i]));
     if (rules[instr->operands[i]->op]) WEFT_TRY(pass_worklist_push(&s->work, instr->operands[i]));
   }
@@ -104,7 +105,8 @@ static weft_status *algebraic_simplifier_run(hlo_module *module, pass_ctx *ctx, 
   int64_t visits_left;
   hlo_instr *instr;
 
-  /* The list is a stack: last pushed, first visited; operands are to be simple before their users are seen. */
+  /* The list is a stack: the last instruction pushed is visited first, so operands are simplified before their
+   * users. */
   for (hlo_computation *comp = module->last; comp; comp = comp->prev)
     for (instr = comp->last; instr; instr = instr->prev)
       if (rules[instr->op]) WEFT_TRY(pass_worklist_push(&s.work, instr));

@@ -1,6 +1,6 @@
-/* async-expander: a pair of start and done that wraps a computation becomes a call of it where it starts, a copy's pair
- * a copy.  What may overlap is found again from dependences when the program runs.  Starts whose done is not
- * reached through updates alone stay, and are refused later. */
+/* passes/async_expander.c -- async-expander: a pair of start and done that wraps a computation becomes a call in the
+ * place of the start, and a pair of a copy becomes a copy. What may overlap is found again from dependences when the
+ * program runs. Starts from which the done is not reached through updates alone stay, and are refused later. */
 #include <config.h>
 
 #include "passes/build.h"
@@ -14,7 +14,7 @@ static hlo_instr *start_of(const hlo_instr *done)
   return start->op == (done->op == HLO_COPY_DONE ? HLO_COPY_START : HLO_ASYNC_START) ? start : NULL;
 }
 
-/* The start's control edges move to what takes its place, those of the done and the updates are bridged. */
+/* The control edges of the start move to its replacement; those of the done and of the updates are bridged. */
 static weft_status *expand(hlo_instr *done, hlo_instr *start)
 {
   bool is_call = start->op == HLO_ASYNC_START;
@@ -36,7 +36,7 @@ static weft_status *async_expander_run(hlo_module *module, pass_ctx *ctx, bool *
 {
   (void)ctx;
   HLO_FOREACH_COMPUTATION(comp, module)
-    HLO_FOREACH(instr, comp) { /* what goes with a done lies before it */
+    HLO_FOREACH(instr, comp) { /* what is removed with a done stands before it in the list */
       hlo_instr *start = instr->op == HLO_ASYNC_DONE || instr->op == HLO_COPY_DONE ? start_of(instr) : NULL;
       if (!start) continue;
       WEFT_TRY(expand(instr, start));

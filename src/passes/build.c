@@ -7,7 +7,7 @@
 
 #include "passes/util.h"
 
-/* Hands on what `expr` (a weft_status *) made in `out`, with the origin's metadata. */
+/* Returns what `expr` (a weft_status *) made in `out`, after giving it the metadata of the origin. */
 #define BUILD(b, expr)                          \
   do {                                          \
     hlo_instr *out = NULL;                      \
@@ -161,7 +161,8 @@ hlo_instr *pb_slice_dim(pass_build *b, hlo_instr *x, int64_t dim, int64_t start,
   BUILD(b, hlo_add_slice(b->comp, b->before, x, starts, limits, NULL, &out));
 }
 
-/* The operands of a dynamic slice or update after the first `given`: starts, `at` along `dim`, zero elsewhere. */
+/* The operands of a dynamic slice or update after the first `given` ones: the starts, which are `at` along `dim` and
+ * zero elsewhere. */
 static void fill_starts(pass_build *b, hlo_instr **operands, int given, int rank, int64_t dim, hlo_instr *at)
 {
   hlo_instr *zero = at && rank > 1 ? pb_int(b, at->shape->type, 0) : NULL;
@@ -254,7 +255,7 @@ hlo_ints pb_ints(pass_build *b, int count, const int64_t *v)
   return ints;
 }
 
-/* A computation on the loop's state; *state: its parameter. */
+/* A computation on the state of a loop; *state receives its parameter. */
 static hlo_computation *loop_part(pass_build *b, const char *name, const char *part, const hlo_shape *shape, hlo_instr **state)
 {
   char stem[128];

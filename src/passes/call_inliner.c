@@ -1,25 +1,27 @@
-/* call-inliner: puts the bodies of calls and of fusions (a dump from after optimisation has them) in their place, so
- * that later passes see across.  Fusions always go: ours are made anew.  A call goes if its callee is called once, or
- * is small, as long as the module does not outgrow a multiple of its size; composites go too, for what they compute is
- * their body.  Sizes are counted callees first; bodies move callers first, so that each is copied only to where it ends
- * up and a chain of calls costs what it holds.  `flatten` (run after it) gives every remaining caller a body of its own. */
+/* passes/call_inliner.c -- call-inliner: puts the bodies of calls and of fusions (which programs dumped after
+ * optimisation contain) in their place, so that later passes see across them. Fusions always disappear, because Weft
+ * makes its own. A call disappears if its callee is called once, or is small, as long as the module does not outgrow
+ * a multiple of its size. Composites disappear too, because their body is what they compute. Sizes are counted
+ * callees first. Bodies move callers first, so that each is copied only to its final place, and a chain of calls
+ * costs no more than its contents. `flatten`, which runs later, gives every remaining caller a body of its own. */
 #include <config.h>
 
 #include "passes/passes.h"
 
 enum {
-  SMALL_CALLEE = 300,        /* instructions: always inlined, within the growth limit */
+  SMALL_CALLEE = 300,        /* instructions of a callee that is always inlined, within the growth limit */
   LEAST_GROWTH = 20000,      /* instructions that inlining may add to any module ... */
-  GROWTH_FACTOR = 4,         /* ... or this many times its size */
-  MOST_GROWTH = 2 << 20,     /* and with fusions that double at every level, which only a hostile program has */
+  GROWTH_FACTOR = 4,         /* ... or this multiple of its size */
+  /* and the limit with fusions that double at every level, which only a hostile program has */
+  MOST_GROWTH = 2 << 20,
 };
 
-/* What becomes of a computation. */
+/* What the pass decides about a computation. */
 typedef struct fate {
-  int sites;     /* where it is called */
-  int64_t size;  /* instructions once what it calls is inlined; no more than UNBOUNDED */
-  bool goes;     /* into the calls of it */
-  bool stays;    /* is wanted as a computation */
+  int sites;     /* how often it is called */
+  int64_t size;  /* its instructions after inlining what it calls; at most UNBOUNDED */
+  bool goes;     /* its calls are replaced by its contents */
+  bool stays;    /* it must stay a computation */
 } fate;
 enum { UNBOUNDED = 1 << 30 };
 
@@ -58,7 +60,7 @@ static weft_status *inline_into(hlo_computation *comp, const fate *fates, pass_m
     next = instr->next;
     if (!is_inlined(fates, instr)) continue;
     WEFT_TRY(pass_inline(instr, instr->called[0], map, NULL));
-    next = before ? before->next : comp->first; /* the body has calls of its own */
+    next = before ? before->next : comp->first; /* the body contains calls too */
     *changed = true;
   }
   return NULL;

@@ -1,10 +1,13 @@
-/* all-reduce-combiner, all-gather-combiner, reduce-scatter-combiner: small collectives of one kind (reduction, type, set of
- * groups, dimension) become one with several operands, which travels as one message (weft_coll_post_group packs it).
+/* passes/collective_combiner.c -- all-reduce-combiner, all-gather-combiner, reduce-scatter-combiner: small
+ * collectives of one kind (reduction, type, set of groups, dimension) become one collective with several operands,
+ * which travels as one message (weft_coll_post_group packs it).
  *
- * Those of one kind are taken together.  The level of an instruction is the most of them on a path that leads to it: two
- * of one level do not need each other, and since levels grow along every edge out of one, joining those of a level
- * closes no cycle.  Kind after kind, each on what the one before left; each costs a walk over the computation.
- * Left alone: what has control edges (they would have to move), a reducer that is not one operation, several operands. */
+ * The candidates of one kind are treated together. The level of an instruction is the greatest number of candidates
+ * on a path that leads to it. Two candidates of one level do not depend on each other. Levels grow along every edge
+ * that leaves a candidate, so joining the candidates of one level creates no cycle. The kinds are treated one after
+ * the other, each on the result of the one before; each costs one walk over the computation. Collectives with
+ * control edges (which would have to move), with a reducer that is not one operation, or with several operands are
+ * left alone. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -13,35 +16,37 @@
 #include "passes/passes.h"
 
 enum {
-  MOST_BYTES = 1 << 20, /* in one message: above that latency is not what it costs, and one that waits holds up the rest */
+  /* bytes of one message: above that latency does not dominate, and a collective that waits for its operands delays
+   * the others */
+  MOST_BYTES = 1 << 20,
   MOST_PARTS = 256,
-  MOST_KINDS = 16,      /* of a computation: bounds the walks */
+  MOST_KINDS = 16,      /* candidates of a computation, which bounds the walks */
 };
 
 typedef struct member {
   hlo_instr *instr;
   int kind;       /* index into combiner.kinds */
   intptr_t level;
-  int place;      /* in the list's order, among members */
+  int place;      /* in the order of the list, among the members */
 } member;
 
 typedef struct combiner {
   hlo_opcode op;
   hlo_computation *comp;
   weft_arena *arena;
-  hlo_instr *kinds[MOST_KINDS]; /* the first of each */
+  hlo_instr *kinds[MOST_KINDS]; /* the first candidate of each kind */
   int kind_count, member_count;
-  member *members;              /* in the list's order */
+  member *members;              /* in the order of the list */
   pass_map level;               /* by id, as an integer */
 } combiner;
 
-/* What a rank sends or gets, whichever is more: an all-gather's result, a reduce-scatter's operand. */
+/* The bytes that a rank sends or receives, whichever is more: an all-gather's result, a reduce-scatter's operand. */
 static int64_t message_bytes(const hlo_instr *instr)
 {
   return WEFT_MAX(hlo_shape_bytes(instr->shape), hlo_shape_bytes(instr->operands[0]->shape));
 }
 
-/* The dimension that an all-gather or reduce-scatter goes along. */
+/* The dimension of an all-gather or reduce-scatter. */
 static int64_t moved_dim(const hlo_instr *instr) { return instr->dims.count ? instr->dims.v[0] : -1; }
 
 static hlo_opcode reduction_of(const hlo_instr *instr) { return instr->called_count ? hlo_reducer_op(instr->called[0]) : HLO_OPCODE_COUNT; }
@@ -62,7 +67,7 @@ static bool is_same_kind(const hlo_instr *a, const hlo_instr *b)
          hlo_replica_groups_equal(&x->groups, &y->groups);
 }
 
-/* The candidates of the computation by kind; those of a kind too many are left out. */
+/* The candidates of the computation by kind. Kinds with too many candidates are left out. */
 static weft_status *find_members(combiner *c)
 {
   c->members = WEFT_ARENA_ARRAY(c->arena, member, c->comp->instr_count);
@@ -79,7 +84,7 @@ static weft_status *find_members(combiner *c)
   return NULL;
 }
 
-/* The level after `instr`: of those who use its result. */
+/* The level behind `instr`, for the users of its result. */
 static intptr_t level_after(const combiner *c, const hlo_instr *instr, int kind)
 {
   bool counts = is_candidate(c, instr) && is_same_kind(c->kinds[kind], instr);
@@ -103,7 +108,7 @@ static int by_level(const void *a, const void *b)
   return x->level != y->level ? (x->level > y->level) - (x->level < y->level) : x->place - y->place;
 }
 
-/* One instruction where the last of them stands. */
+/* Makes one instruction in the place of the last candidate. */
 static weft_status *combine(combiner *c, const member *members, int count)
 {
   hlo_instr **operands = WEFT_ARENA_ARRAY(c->arena, hlo_instr *, count);
@@ -130,7 +135,7 @@ static weft_status *combine(combiner *c, const member *members, int count)
   return pass_build_finish(&b);
 }
 
-/* Joins what may be joined of one kind. */
+/* Joins the candidates of one kind that may be joined. */
 static weft_status *combine_kind(combiner *c, int kind, bool *changed)
 {
   member *own = WEFT_ARENA_ARRAY(c->arena, member, c->member_count);

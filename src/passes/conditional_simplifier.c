@@ -1,5 +1,6 @@
-/* conditional-simplifier: a conditional on a constant is its branch; one on a pred whose branches are short, cheap and
- * without effect becomes both branches and selects, which fuse with what surrounds them. */
+/* passes/conditional_simplifier.c -- conditional-simplifier: a conditional on a constant becomes its branch. A
+ * conditional on a pred whose branches are short, cheap and free of effects becomes both branches and selects, which
+ * fuse with their surroundings. */
 #include <config.h>
 
 #include "passes/build.h"
@@ -7,8 +8,8 @@
 #include "passes/passes.h"
 
 enum {
-  SELECT_INSTRUCTIONS = 24, /* of a branch that is computed for nothing */
-  SELECT_ELEMENTS = 512,    /* results that it makes, together */
+  SELECT_INSTRUCTIONS = 24, /* instructions of a branch that may be computed in vain */
+  SELECT_ELEMENTS = 512,    /* elements of the results that such branches make, together */
 };
 
 static bool is_cheap(const hlo_computation *branch)
@@ -37,7 +38,7 @@ static bool is_array_or_flat_tuple(const hlo_shape *shape)
   return hlo_shape_is_tuple(shape) && !hlo_shape_is_dynamic(shape);
 }
 
-/* The branch's body in front of the conditional. */
+/* Puts the branch's body in front of the conditional. */
 static weft_status *inline_branch(hlo_instr *conditional, int branch, pass_map *map, hlo_instr **out)
 {
   hlo_instr *call, *keep;
@@ -45,7 +46,7 @@ static weft_status *inline_branch(hlo_instr *conditional, int branch, pass_map *
   WEFT_TRY(hlo_add(conditional->parent, conditional, HLO_CALL, conditional->shape, 1,
                    &conditional->operands[branch + 1], NULL, &call));
   WEFT_TRY(hlo_set_called(call, 1, &conditional->called[branch]));
-  /* Something must use the call while it is replaced; the copy then takes its place there. */
+  /* An instruction must use the call while it is replaced; the copy then takes the call's place there. */
   WEFT_TRY(hlo_add_tuple(conditional->parent, conditional, 1, &call, &keep));
   WEFT_TRY(pass_inline(call, conditional->called[branch], map, out));
   return hlo_remove(keep);

@@ -1,6 +1,7 @@
-/* constant-folding: instructions whose operands are all constants are evaluated now (by the reference evaluator), if
- * the result is no larger than the limit, or than what it replaces, and soon done.  Broadcasts and iotas stay: they are
- * cheaper than the constants they would make; so do loops, elided constants, and what the evaluator does not know. */
+/* passes/constant_folding.c -- constant-folding: the reference evaluator computes instructions whose operands are
+ * all constants, if the result is no larger than the limit or than what it replaces, and if that takes little time.
+ * Broadcasts and iotas stay, because they are cheaper than the constants that they would make. Loops, elided
+ * constants, and operations that the evaluator does not know stay too. */
 #include <config.h>
 
 #include <string.h>
@@ -9,15 +10,17 @@
 #include "passes/passes.h"
 
 enum {
-  WORK_LIMIT = 1 << 20,  /* scalar operations of one instruction: what decides, so that every run folds the same */
-  TOTAL_WORK_LIMIT = 1 << 24, /* of all that one run of the pass folds */
-  INSTR_BUDGET_MS = 500, /* a net below them */
+  /* scalar operations of one instruction; this count decides, so that every run folds the same instructions */
+  WORK_LIMIT = 1 << 20,
+  TOTAL_WORK_LIMIT = 1 << 24, /* scalar operations of everything that one run of the pass folds */
+  INSTR_BUDGET_MS = 500, /* a time limit, for the case that the counts are far too low */
   PASS_BUDGET_MS = 4000,
 };
 
 static int64_t result_bytes(const hlo_instr *instr) { return hlo_shape_total_bytes(instr->shape); }
 
-/* The scalar operations, roughly: what is read, what products multiply, what windows see, what factors of matrices cost. */
+/* The scalar operations of an instruction, roughly: what it reads, what products multiply, what windows see, what
+ * factorisations cost. */
 static double work_of(const hlo_instr *instr)
 {
   double work = 1 + hlo_multiply_add_flops(instr), steps;
@@ -47,7 +50,8 @@ static bool may_fold(const hlo_instr *instr, int64_t limit_bytes)
   }
   if (instr->operand_count == 0 || hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op)) return false;
   if (pass_has_control_edges(instr) || hlo_shape_is_token(instr->shape)) return false;
-  if (!hlo_shape_is_default_layout(instr->shape)) return false; /* the bitcast that a custom call's operand needs: literals have no layout */
+  /* the bitcast for an operand of a custom call, because literals have no layout */
+  if (!hlo_shape_is_default_layout(instr->shape)) return false;
   for (int i = 0; i < instr->operand_count; i++) {
     const hlo_instr *x = instr->operands[i];
     if (x->op == HLO_BROADCAST && x->operands[0]->op == HLO_CONSTANT) x = x->operands[0];
@@ -68,7 +72,7 @@ static weft_status *operand_literal(const hlo_instr *x, const hlo_eval_options *
   return hlo_eval_instr(x, &x->operands[0]->u.literal, options, arena, out);
 }
 
-/* A constant with a copy of that value, a tuple of constants for a tuple. */
+/* Makes a constant with a copy of that value; for a tuple, a tuple of constants. */
 static weft_status *add_literal(hlo_instr *before, const hlo_literal *literal, hlo_instr **out)
 {
   weft_arena *arena = &before->parent->module->arena;
@@ -88,10 +92,11 @@ static weft_status *add_literal(hlo_instr *before, const hlo_literal *literal, h
   return hlo_add_tuple(before->parent, before, literal->shape->rank, elements, out);
 }
 
-/* Evaluated in the scratch arena: a result may share the memory of an operand made there. */
+/* Evaluates in the scratch arena: a result may share the memory of an operand that was made there. */
 static weft_status *fold(hlo_instr *instr, weft_deadline pass_deadline, weft_arena *scratch, bool *changed)
 {
-  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .stepwise_sums = true}; /* what a kernel would give */
+  /* the value that a kernel would give */
+  hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .stepwise_sums = true};
   const hlo_literal **operands = WEFT_ARENA_ARRAY(scratch, const hlo_literal *, instr->operand_count);
   const hlo_literal *result;
   hlo_instr *constant;
@@ -102,7 +107,7 @@ static weft_status *fold(hlo_instr *instr, weft_deadline pass_deadline, weft_are
   for (int i = 0; i < instr->operand_count && !st; i++)
     st = operand_literal(instr->operands[i], &options, scratch, &operands[i]);
   if (!st) st = hlo_eval_instr(instr, operands, &options, scratch, &result);
-  if (st) { /* not known, or too long: it is computed at run time, like everything else */
+  if (st) { /* the evaluator does not know it, or it takes too long: it is computed at run time */
     weft_status_ignore(st);
     return NULL;
   }

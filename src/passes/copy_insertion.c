@@ -1,13 +1,13 @@
-/* copy-insertion: adds the copies that mandatory sharing of memory needs, and no others.
+/* passes/copy_insertion.c -- copy-insertion: adds the copies that mandatory sharing of memory needs, and no others.
  *
- * While loops, conditionals, in-place operations, donated parameters and results force pairs of values into one buffer
- * (the ties of buffer/flow.h).  Copies that are already in the program are taken out first; then ties are merged as far
- * as live ranges allow, and each tie that cannot merge gets a copy where it stands.  The copy is a value of its own, so
- * the next round merges it.  Copies at the end of a loop body are meant to happen at once but run one after the other:
- * a swap of two carried values therefore takes a second round, whose copy is the temporary of the swap.  See
- * later_branches for what conditionals need.  A tie that two copies of its own have not merged is not at fault: then the
- * other ties of the class that it cannot join get copies.  Copies add no ties, so that this ends: at the latest when each
- * tie has copies of its own. */
+ * While loops, conditionals, in-place operations, donated parameters and results force pairs of values into one
+ * buffer (the ties of buffer/flow.h). The pass first removes copies that are already in the program. It then merges
+ * ties as far as live ranges allow, and each tie that cannot merge gets a copy at its place. The copy is a value of
+ * its own, so the next round can merge it. Copies at the end of a loop body are meant to happen at once but run one
+ * after the other: a swap of two carried values therefore takes a second round, whose copy is the temporary of the
+ * swap. See later_branches for what conditionals need. If a tie has two copies of its own and still does not merge,
+ * the fault lies with another tie: the other ties of the class that it cannot join get copies. Copies add no ties,
+ * so the pass ends, at the latest when each tie has copies of its own. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "buffer/flow.h"
 #include "passes/passes.h"
 
-enum { MOST_ROUNDS = 64 }; /* random programs of nested loops and conditionals need up to eight */
+enum { MOST_ROUNDS = 64 }; /* rounds; random programs of nested loops and conditionals need up to eight */
 
 static weft_status *remove_copies(hlo_module *module, bool *changed)
 {
@@ -34,8 +34,8 @@ static weft_status *remove_copies(hlo_module *module, bool *changed)
   return NULL;
 }
 
-/* `value` with the flagged leaves (counted from its own first) replaced by copies, made before `before`.  Recursion is as
- * deep as tuple shapes nest, which the readers bound. */
+/* `value` with the flagged leaves (counted from its own first leaf) replaced by copies, which are made before
+ * `before`. The recursion is as deep as tuple shapes nest, which the readers bound. */
 static weft_status *with_copies(hlo_computation *comp, hlo_instr *before, hlo_instr *value, const bool *flags,
                                 hlo_instr **out_value)
 {
@@ -60,7 +60,7 @@ static weft_status *with_copies(hlo_computation *comp, hlo_instr *before, hlo_in
   return hlo_add_tuple(comp, before, value->shape->rank, elements, out_value);
 }
 
-/* Where a broken tie's copy goes: an operand, or the root of a computation. */
+/* Where the copy for a broken tie goes: an operand, or the root of a computation. */
 typedef struct site {
   hlo_instr *instr; /* NULL: the root of comp */
   hlo_computation *comp;
@@ -84,17 +84,18 @@ static site site_of(const buf_tie *tie)
   return (site){NULL, (hlo_computation *)tie->comp, 0, tie->leaf};
 }
 
-/* The copy that was made where `tie` stands, for it alone, or NULL. */
+/* The copy that was made at the place of `tie`, for this tie alone; or NULL. */
 static const hlo_instr *own_copy(const buf_flow *flow, const buf_tie *tie)
 {
   const hlo_instr *from = flow->values[tie->from].instr;
   return from && from->op == HLO_COPY && from->parent == site_of(tie).comp && from->user_count == 1 ? from : NULL;
 }
 
-/* Branches are laid out in time one after the other, so what only a later branch reads lives through an earlier one, with
- * whose result it may have to share memory (loop state that the conditional renews).  Where the earlier branch ends with a
- * copy already, another one there does not help: the later branch gets one, made before the conditional, and the state is
- * free.  Stores the sites of such copies unless `sites` is NULL; returns their number. */
+/* Branches are laid out in time one after the other. A value that only a later branch reads therefore lives through
+ * an earlier branch, with whose result it may have to share memory (loop state that the conditional renews). If the
+ * earlier branch already ends with a copy, another copy there does not help. Instead the later branch gets a copy
+ * that is made before the conditional, which frees the state. Stores the places of such copies unless `sites` is
+ * NULL, and returns their number. */
 static int later_branches(const buf_flow *flow, const buf_classes *classes, const buf_tie *tie, site *sites)
 {
   hlo_instr *conditional = (hlo_instr *)tie->instr;
@@ -114,7 +115,7 @@ static int later_branches(const buf_flow *flow, const buf_classes *classes, cons
   return count;
 }
 
-/* One copy for each of `count` leaves of the same operand or root. */
+/* Makes a copy for each of `count` leaves of the same operand or root. */
 static weft_status *insert_at(const site *sites, int count, weft_arena *scratch)
 {
   hlo_computation *comp = sites[0].comp;
@@ -130,11 +131,12 @@ static weft_status *insert_at(const site *sites, int count, weft_arena *scratch)
   return NULL;
 }
 
-/* Where copies go for the broken ties.  *out_sites has room for all of them. */
+/* The places of the copies for the broken ties. *out_sites has room for all of them. */
 static weft_status *choose_sites(const buf_flow *flow, const buf_classes *classes, const bool *broken, weft_arena *scratch,
                                  site **out_sites, int *out_count)
 {
-  bool *crowded = WEFT_ARENA_ARRAY(scratch, bool, flow->value_count); /* by class: some tie's own copies did not help */
+  /* by class: a tie in it was not helped by copies of its own */
+  bool *crowded = WEFT_ARENA_ARRAY(scratch, bool, flow->value_count);
   int count = 0, most = flow->tie_count;
   site *sites;
 

@@ -1,6 +1,6 @@
-/* cse: within a computation, instructions that compute the same thing from the same operands become one.  One sweep in
- * list order, so that chains of equal instructions collapse.  What has a side effect, a control edge, or randomness of
- * its own stays.  Constants and iotas count too. */
+/* passes/cse.c -- cse: instructions of a computation that compute the same thing from the same operands become one.
+ * One sweep in list order is enough for chains of equal instructions. Instructions with a side effect, a control
+ * edge or their own randomness stay. Constants and iotas are merged too. */
 #include <config.h>
 
 #include "passes/passes.h"
@@ -21,7 +21,8 @@ static bool same_operands(const hlo_instr *a, const hlo_instr *b)
   return true;
 }
 
-/* Open addressing over a power of two; a computation's instructions fill at most half. */
+/* Open addressing in a table whose size is a power of two and at least twice the number of a computation's
+ * instructions. */
 typedef struct table {
   hlo_instr **slots;
   uint64_t mask;

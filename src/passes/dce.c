@@ -1,6 +1,6 @@
-/* dce: removes instructions whose results nobody uses and that have no side effect, and computations that nobody
- * calls.  One backward sweep per computation, callers first, so that what a removal frees is seen in the same sweep.
- * Entry parameters stay; loops keep their state's shape (while-simplifier trims that). */
+/* passes/dce.c -- dce: removes instructions without a side effect whose results are not used, and computations that
+ * are not called. One backward sweep over each computation, callers first, also removes what earlier removals have
+ * made unused. Entry parameters stay. Loops keep the shape of their state (while-simplifier reduces that). */
 #include <config.h>
 
 #include "passes/passes.h"

@@ -17,12 +17,12 @@
 
 typedef struct dims_list { int count; int64_t v[HLO_MAX_RANK]; } dims_list;
 
-/* One operand, its dimensions sorted into the three roles in the order that the result needs. */
+/* One operand, with its dimensions sorted into the three roles, in the order that the result needs. */
 typedef struct side {
   hlo_instr *x;
   dims_list batch, free, contract;
-  bool contract_first; /* [B, K, free] rather than [B, free, K] */
-  bool transpose;      /* no order fits: transpose to the preferred one */
+  bool contract_first; /* [B, K, free] instead of [B, free, K] */
+  bool transpose;      /* no order fits: the operand is transposed to the preferred one */
 } side;
 
 static void append(dims_list *list, const dims_list *more)
@@ -39,7 +39,7 @@ static dims_list order_of(const side *s, bool contract_first)
   return order;
 }
 
-/* True if reading x's dimensions in that order is reading its memory in order. */
+/* True if reading x's dimensions in that order reads its memory in order. */
 static bool is_in_memory_order(const hlo_shape *shape, const dims_list *order)
 {
   int64_t last = -1;
@@ -64,7 +64,7 @@ static bool fits(side *s, bool prefer_contract_first)
   return false;
 }
 
-/* Decides how to read the operand: through its transpose, as it is, or by a new transpose. */
+/* Decides how the operand is read: through its own transpose, as it is, or through a new transpose. */
 static void settle(side *s, bool prefer_contract_first)
 {
   side before = *s;
@@ -101,7 +101,7 @@ static side sort_dims(hlo_instr *x, hlo_ints batch, hlo_ints contract)
   return s;
 }
 
-/* The contracting pairs may come in any order: that of the lhs' memory. */
+/* The contracting pairs may come in any order; this is the order of the lhs' memory. */
 static void sort_pairs(dims_list *by, dims_list *with)
 {
   for (int i = 1; i < by->count; i++)
@@ -122,7 +122,7 @@ static void settle_both(side *lhs, side *rhs)
   sort_pairs(&l.contract, &r.contract);
   settle(&l, false);
   settle(&r, true);
-  if (l.transpose || r.transpose) { /* the other memory order may suit both better */
+  if (l.transpose || r.transpose) { /* the other memory order may suit both operands better */
     side l2 = *lhs, r2 = *rhs;
     sort_pairs(&r2.contract, &l2.contract);
     settle(&l2, false);
@@ -146,7 +146,7 @@ static bool is_canonical(const hlo_instr *dot)
          dot->operands[0]->op != HLO_TRANSPOSE && dot->operands[1]->op != HLO_TRANSPOSE;
 }
 
-/* The operand as [B, free, K] or [B, K, free]; *contracting is where K is. */
+/* The operand as [B, free, K] or [B, K, free]; *contracting receives the position of K. */
 static hlo_instr *shaped(pass_build *b, const side *s, int64_t *contracting)
 {
   dims_list order = order_of(s, s->contract_first);
@@ -166,8 +166,8 @@ static weft_status *canonicalize(hlo_instr *dot, bool *changed);
 
 static double bytes_of(const hlo_instr *x) { return (double)hlo_shape_total_bytes(x->shape); }
 
-/* How many of the free dimensions (units aside) lie in memory before the contracting ones, which are together; 0 if the
- * operand is not of the form [A, K, C]. */
+/* The number of free dimensions (other than those of 1) that lie in memory before the contracting ones, which are
+ * contiguous; 0 if the operand does not have the form [A, K, C]. */
 static int free_before_contracting(const side *s)
 {
   const hlo_shape *shape = s->x->shape;
@@ -181,8 +181,8 @@ static int free_before_contracting(const side *s)
   return is_in_memory_order(shape, &order) ? before : 0;
 }
 
-/* The dot with the dimensions A of `big` as batch dimensions, and `small` repeated along them.  The result's dimensions
- * come as A, those of lhs, those of rhs; if big is the rhs, A goes back behind the lhs'. */
+/* The dot with the dimensions A of `big` as batch dimensions, and `small` repeated along them. The result's
+ * dimensions are A, then those of lhs, then those of rhs; if big is the rhs, A moves back behind those of lhs. */
 static weft_status *batch_middle(hlo_instr *dot, const side *big, const side *small, bool big_is_lhs, int count,
                                  bool *changed)
 {
@@ -211,7 +211,7 @@ static weft_status *batch_middle(hlo_instr *dot, const side *big, const side *sm
   attrs->rhs_batch = pb_ints(&b, count, big_is_lhs ? iota : big->free.v);
   attrs->lhs_contracting = pb_ints(&b, big->contract.count, big_is_lhs ? big->contract.v : contract);
   attrs->rhs_contracting = pb_ints(&b, big->contract.count, big_is_lhs ? contract : big->contract.v);
-  int first_free = small->free.count; /* of the result, if big is the rhs: A comes after these */
+  int first_free = small->free.count; /* dimensions of the result, if big is the rhs: A comes after these */
   for (int i = 0; i < dot->shape->rank; i++) {
     perm[i] = big_is_lhs ? i : i < first_free ? count + i : i < first_free + count ? i - first_free : i;
     dims[rank++] = 0;
@@ -256,7 +256,7 @@ static weft_status *canonicalize(hlo_instr *dot, bool *changed)
   operands[0] = shaped(&b, &lhs, &lhs_k);
   operands[1] = shaped(&b, &rhs, &rhs_k);
   if (!b.error && operands[0] == dot->operands[0] && operands[1] == dot->operands[1] && rank == dot->shape->rank)
-    return NULL; /* as canonical as it gets: its transposes do not fold */
+    return NULL; /* it is canonical already: its transposes do not fold */
 
   attrs = weft_arena_memdup(arena, dot->u.dot, sizeof *attrs);
   WEFT_TRY_ALLOC(attrs);
@@ -273,7 +273,7 @@ static weft_status *canonicalize(hlo_instr *dot, bool *changed)
   return pass_build_replace(&b, dot, pb_reshape_like(&b, result, dot->shape));
 }
 
-/* The dot that gives `transpose` at once: of the operands the other way round. */
+/* The dot that gives `transpose` directly: its operands are swapped. */
 static weft_status *absorb_transpose(hlo_instr *transpose, bool *changed)
 {
   weft_arena *arena = &transpose->parent->module->arena;

@@ -32,7 +32,7 @@ static hlo_instr *dot_of(pass_build *b, hlo_instr *lhs, hlo_instr *rhs, const hl
 
 /* ---- scaled-dot -------------------------------------------------------------------------------------------------------- */
 
-/* A scale for each block of x, or one for all of it. */
+/* A scale for each block of x, or one for the whole array. */
 static bool divides(const hlo_shape *scale, const hlo_shape *x)
 {
   if (scale->rank == 0) return true;
@@ -82,10 +82,10 @@ typedef struct ragged {
   const hlo_instr *instr;
   const hlo_dot_attrs *attrs;
   hlo_module *module;
-  int64_t groups, length; /* of the ragged dimension */
-  int batches;            /* leading dimensions of the group sizes */
-  int contracting;        /* which of the contracting dimensions is ragged, or -1 */
-  int64_t free_at;        /* else the ragged dimension of the result */
+  int64_t groups, length; /* the length of the ragged dimension */
+  int batches;            /* the leading dimensions of the group sizes */
+  int contracting;        /* the position of the ragged dimension among the contracting ones, or -1 */
+  int64_t free_at;        /* otherwise the ragged dimension of the result */
 } ragged;
 
 static bool open_ragged(const hlo_instr *instr, ragged *r)
@@ -103,7 +103,8 @@ static bool open_ragged(const hlo_instr *instr, ragged *r)
   return (r->batches == 0 || r->batches == a->lhs_batch.count) && r->batches + 2 <= HLO_MAX_RANK;
 }
 
-/* The group of each place along the ragged dimension, [batches..., length]; `groups` for those past the last. */
+/* The group of each place along the ragged dimension, [batches..., length]; `groups` for places behind the last
+ * group. */
 static weft_status *group_numbers(const ragged *r, pass_build *b, hlo_instr **out)
 {
   const hlo_shape *sizes = r->instr->operands[2]->shape;
@@ -126,7 +127,7 @@ static weft_status *group_numbers(const ragged *r, pass_build *b, hlo_instr **ou
   return NULL;
 }
 
-/* x where the place along `dim` is in group `g`, else `otherwise`; `batch`: x's batch dimensions. */
+/* x where the place along `dim` belongs to group `g`, and `otherwise` elsewhere; `batch`: x's batch dimensions. */
 static hlo_instr *of_group(const ragged *r, pass_build *b, hlo_instr *x, hlo_instr *otherwise, hlo_instr *numbers, hlo_instr *g,
                            const int64_t *batch, int64_t dim)
 {
@@ -139,7 +140,7 @@ static hlo_instr *of_group(const ragged *r, pass_build *b, hlo_instr *x, hlo_ins
   return pb_select(b, pb_compare(b, HLO_EQ, number, pb_fill(b, g, x->shape)), x, otherwise);
 }
 
-/* dims without `gone`, those behind it one lower. */
+/* The dimensions without `gone`; those behind it are one lower. */
 static hlo_ints without(pass_build *b, hlo_ints dims, int64_t gone)
 {
   int64_t v[HLO_MAX_RANK];
@@ -148,7 +149,7 @@ static hlo_ints without(pass_build *b, hlo_ints dims, int64_t gone)
   return pb_ints(b, dims.count, v);
 }
 
-enum { RESULT, LHS, RHS, NUMBERS, STATE }; /* of the loop over groups */
+enum { RESULT, LHS, RHS, NUMBERS, STATE }; /* the state of the loop over groups */
 
 static hlo_instr *rows_of_group(const ragged *r, pass_build *b, hlo_instr *g, hlo_instr *const *state)
 {
@@ -204,7 +205,7 @@ static weft_status *expand_ragged(hlo_instr *instr, bool *changed)
   }
   if (!open_ragged(instr, &r)) return NULL;
   init[RESULT] = pb_splat(&b, instr, 0);
-  for (int i = 0; i < 2; i++) { /* f8e8m0fnu has no zero to stand for other groups */
+  for (int i = 0; i < 2; i++) { /* f8e8m0fnu has no zero that could stand for other groups */
     hlo_instr *x = instr->operands[i];
     init[LHS + i] = x->shape->type == WEFT_F8E8M0FNU ? pb_convert(&b, x, WEFT_F32) : x;
   }

@@ -1,23 +1,24 @@
-/* dynamic-dimensions: arrays whose sizes are known only at run time become arrays of their bounds.
+/* passes/dynamic_dimensions.c -- dynamic-dimensions: arrays whose sizes are known only at run time become arrays of
+ * their bounds.
  *
- *   set-dimension-size     its operand; the size goes with it, as an s32, to what uses it
- *   get-dimension-size     that size, or the bound of a static dimension
+ *   set-dimension-size     becomes its operand; the size, an s32, goes to the users
+ *   get-dimension-size     becomes that size, or the bound of a static dimension
  *   while, conditional     carry the sizes of what they carry: their tuples grow by an s32 for each
- *   reshapes that move elements      a gather by places that the sizes give
+ *   reshapes that move elements   become a gather, whose indices follow from the sizes
  *
- * What lies between the size and the bound is anything at all.  Where it would be seen it is replaced first by what does
- * not matter there: the initial value of a reduction, zero in a product, what sorts last, an index that is skipped.  In a
- * result of the program it is zero.  Parameters are whole.  An operation that is not listed in `follow` is
- * UNIMPLEMENTED. */
+ * The elements between the size and the bound are undefined. Where they would influence a result they are first
+ * replaced by something that does not: the initial value of a reduction, zero in a product, what sorts last, an
+ * index that is skipped. In a result of the program they are zero. Parameters have their full size. An operation
+ * that is not listed in `follow` is UNIMPLEMENTED. */
 #include <config.h>
 
 #include "passes/build.h"
 #include "passes/passes.h"
 #include "passes/util.h"
 
-typedef struct sizes { hlo_instr *v[HLO_MAX_RANK]; } sizes; /* by dimension; NULL: all of it */
+typedef struct sizes { hlo_instr *v[HLO_MAX_RANK]; } sizes; /* by dimension; NULL: the whole dimension */
 
-/* Which sizes a loop or a branch hands on. */
+/* The sizes that a loop or a branch passes on. */
 typedef struct carried {
   int count;
   struct carried_size { int leaf, dim; } *v;
@@ -25,10 +26,10 @@ typedef struct carried {
 
 typedef struct tracker {
   weft_arena *arena;
-  pass_map known;   /* instruction -> sizes of each leaf, where one is dynamic */
-  pass_map results; /* computation -> carried: what its root gives besides */
-  pass_build b;     /* before the instruction at hand */
-  const hlo_shape *declared; /* its shape, with what is dynamic */
+  pass_map known;   /* instruction -> the sizes of each leaf, if one of them is dynamic */
+  pass_map results; /* computation -> carried: what its root gives in addition */
+  pass_build b;     /* new instructions go before the current one */
+  const hlo_shape *declared; /* the shape of the current instruction, with its dynamic dimensions */
   bool *changed;
 } tracker;
 
@@ -57,7 +58,7 @@ static bool any_size(const sizes *s, int count)
   return false;
 }
 
-/* The sizes of the leaves of x; not kept if all are whole. */
+/* Records the sizes of the leaves of x; records nothing if all dimensions are whole. */
 static weft_status *note(tracker *t, const hlo_instr *x, const sizes *s)
 {
   int count = hlo_shape_leaf_count(x->shape);
@@ -68,7 +69,7 @@ static weft_status *note(tracker *t, const hlo_instr *x, const sizes *s)
   return pass_map_set(&t->known, x->id, kept);
 }
 
-/* Bounds for sizes, in every leaf; the shape is a copy of its own. */
+/* Turns sizes into bounds in every leaf; the shape is a copy of its own. */
 static void forget_dynamic(hlo_shape *s)
 {
   s->dynamic = NULL;
@@ -92,7 +93,7 @@ static weft_status *replace(tracker *t, hlo_instr *instr, hlo_instr *with)
   return pass_build_replace(&t->b, instr, with);
 }
 
-/* Room for the sizes of the leaves of a shape, all whole. */
+/* Makes room for the sizes of the leaves of a shape, all of them whole. */
 static weft_status *new_sizes(tracker *t, const hlo_shape *shape, sizes **out)
 {
   *out = WEFT_ARENA_ARRAY(t->arena, sizes, WEFT_MAX(1, hlo_shape_leaf_count(shape)));
@@ -100,7 +101,8 @@ static weft_status *new_sizes(tracker *t, const hlo_shape *shape, sizes **out)
   return NULL;
 }
 
-/* Where the place along each dimension of `dims` is below its size, of that shape; NULL if all are whole. */
+/* True where the place along each dimension of `dims` is below its size, with that shape; NULL if all dimensions are
+ * whole. */
 static hlo_instr *inside(tracker *t, const hlo_shape *shape, weft_arena *arena, const sizes *s, hlo_ints dims)
 {
   const hlo_shape *places = hlo_shape_with_type(arena, shape, WEFT_S32);
@@ -118,7 +120,7 @@ static hlo_instr *inside(tracker *t, const hlo_shape *shape, weft_arena *arena, 
 static const int64_t every_dim[HLO_MAX_RANK] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
                                                 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
 
-/* x with `filler`, a scalar, beyond the sizes of those dimensions. */
+/* x with `filler`, a scalar, behind the sizes of those dimensions. */
 static hlo_instr *masked(tracker *t, hlo_instr *x, const sizes *s, hlo_ints dims, hlo_instr *filler)
 {
   hlo_instr *in = inside(t, x->shape, &x->parent->module->arena, s, dims);
@@ -137,14 +139,14 @@ static void merge(sizes *into, const sizes *more, int rank)
     if (!into->v[d]) into->v[d] = more->v[d];
 }
 
-/* The size of what two sizes make: one element is repeated as often as the other has any. */
+/* The size that results from two sizes: one element is repeated as often as the other operand has elements. */
 static hlo_instr *common_size(tracker *t, hlo_instr *a, hlo_instr *b)
 {
   hlo_instr *least = pb_op2(&t->b, HLO_MINIMUM, a, b), *most = pb_op2(&t->b, HLO_MAXIMUM, a, b);
   return pb_select(&t->b, pb_compare(&t->b, HLO_EQ, least, pb_int(&t->b, WEFT_S32, 1)), most, least);
 }
 
-/* Operands whose sizes along a dimension are not the same value: what has one element there is repeated. */
+/* Operands whose sizes along a dimension are different values: an operand with one element there is repeated. */
 static weft_status *follow_elementwise(tracker *t, hlo_instr *instr, sizes *out)
 {
   pass_build *b = &t->b;
@@ -189,7 +191,7 @@ static hlo_instr *at_most(tracker *t, hlo_instr *size, int64_t n) { return pb_op
 
 /* ---- reductions and windows ------------------------------------------------------------------------------------------------ */
 
-/* The sizes that the inputs have between them; each gets its initial value beyond. */
+/* The sizes that the inputs have together; behind its sizes each input gets its initial value. */
 static weft_status *mask_inputs(tracker *t, hlo_instr *reduce, hlo_ints dims, sizes *all)
 {
   int n = reduce->operand_count / 2, rank = reduce->operands[0]->shape->rank;
@@ -241,7 +243,9 @@ static weft_status *follow_dot(tracker *t, hlo_instr *dot, sizes *out)
       if (!pass_ints_contain(batch[k], d) && !pass_ints_contain(contracting[k], d)) out->v[at++] = s ? s->v[d] : NULL;
   }
   sizes own[2] = {{{0}}};
-  for (int k = 0; k < 2; k++) { /* masked on both sides, as zero times anything need not be zero: each takes the other's sizes */
+  /* masked on both sides, because zero times an undefined value need not be zero: each operand gets the other's
+   * sizes */
+  for (int k = 0; k < 2; k++) {
     const sizes *other = sizes_of(t, dot->operands[1 - k]);
     merge(&own[k], sizes_of(t, dot->operands[k]), dot->operands[k]->shape->rank);
     for (int i = 0; other && i < contracting[k].count; i++)
@@ -256,7 +260,7 @@ static weft_status *follow_dot(tracker *t, hlo_instr *dot, sizes *out)
 
 /* ---- moving elements ------------------------------------------------------------------------------------------------------- */
 
-/* Each part is written over what the one before it has beyond its size. */
+/* Each part is written over what the part before it has behind its size. */
 static hlo_instr *joined(tracker *t, const hlo_instr *concatenate, sizes *out)
 {
   pass_build *b = &t->b;
@@ -292,7 +296,7 @@ static void follow_slice(tracker *t, const hlo_instr *slice, sizes *out)
 
   for (int d = 0; s && d < slice->shape->rank; d++) {
     int64_t start = slice->u.slice->start.v[d], limit = slice->u.slice->limit.v[d], step = slice->u.slice->stride.count ? slice->u.slice->stride.v[d] : 1;
-    if (!s->v[d] || slice->shape->dims[d] == 1) continue; /* one element is there, whatever the size */
+    if (!s->v[d] || slice->shape->dims[d] == 1) continue; /* one element exists, whatever the size is */
     out->v[d] = s->v[d];
     if (limit < slice->operands[0]->shape->dims[d]) out->v[d] = at_most(t, out->v[d], limit);
     if (start > 0) out->v[d] = at_least(t, plus(t, out->v[d], -start), 0);
@@ -300,7 +304,7 @@ static void follow_slice(tracker *t, const hlo_instr *slice, sizes *out)
   }
 }
 
-/* What was at the end of the whole array is moved to the front. */
+/* Elements at the end of the whole array move to the front. */
 static hlo_instr *reversed(tracker *t, const hlo_instr *reverse, sizes *out)
 {
   hlo_instr *x = reverse->operands[0], *y = pb_clone(&t->b, reverse, NULL);
@@ -330,7 +334,7 @@ static weft_status *follow_dynamic_slice(tracker *t, const hlo_instr *slice, siz
   return NULL;
 }
 
-/* Only what the update has is written. */
+/* Only the elements that the update has are written. */
 static weft_status *follow_update(tracker *t, hlo_instr *update, sizes *out)
 {
   hlo_instr *x = update->operands[0], *part = update->operands[1], *operands[HLO_MAX_RANK + 1] = {x};
@@ -349,7 +353,7 @@ static weft_status *follow_update(tracker *t, hlo_instr *update, sizes *out)
   return with ? hlo_set_operand(update, 1, with) : NULL;
 }
 
-/* The dimension of `indices` that counts up as dimension number `batch` of those that no window takes. */
+/* The dimension of `indices` that is number `batch` among those that are not part of a window. */
 static int64_t index_dim(int64_t index_vector_dim, int batch) { return batch + (batch >= index_vector_dim); }
 
 static weft_status *follow_gather(tracker *t, const hlo_instr *gather, sizes *out)
@@ -376,7 +380,7 @@ static weft_status *follow_gather(tracker *t, const hlo_instr *gather, sizes *ou
   return NULL;
 }
 
-/* Updates beyond the sizes go to the largest index, which is skipped. */
+/* Updates behind the sizes go to the largest index, which is skipped. */
 static weft_status *follow_scatter(tracker *t, hlo_instr *scatter, sizes *out)
 {
   const hlo_scatter_attrs *a = scatter->u.scatter;
@@ -410,7 +414,7 @@ static weft_status *follow_scatter(tracker *t, hlo_instr *scatter, sizes *out)
 
 /* ---- sort -------------------------------------------------------------------------------------------------------------------- */
 
-/* comp(a, b, ..., a', b') = a' == b' ? less(a, b, ...) : a': what is there goes before what is not. */
+/* comp(a, b, ..., a', b') = a' == b' ? less(a, b, ...) : a': elements that exist come before those that do not. */
 static weft_status *with_presence(hlo_computation *less, hlo_computation *before, hlo_computation **out)
 {
   const hlo_shape *pred = hlo_shape_array(&less->module->arena, WEFT_PRED, 0, NULL);
@@ -454,7 +458,8 @@ static weft_status *follow_sort(tracker *t, hlo_instr *sort, sizes *out, hlo_ins
 
 /* ---- reshape ----------------------------------------------------------------------------------------------------------------- */
 
-/* True if each dimension of unknown size is one on both sides, after as many elements: nothing moves. */
+/* True if each dimension of unknown size is one dimension on both sides, behind equally many elements: then nothing
+ * moves. */
 static bool passes_through(const hlo_instr *reshape, const sizes *s, sizes *out)
 {
   const hlo_shape *from = reshape->operands[0]->shape, *to = reshape->shape;
@@ -470,7 +475,8 @@ static bool passes_through(const hlo_instr *reshape, const sizes *s, sizes *out)
   return true;
 }
 
-/* The dimensions [*first, *last) of `a`, and of `b` by the other two, that dimension d of `a` is joined or divided with. */
+/* The dimensions [*first, *last) of `a`, and those of `b` in the other two results, with which dimension d of `a` is
+ * joined or divided. */
 static void group_of(const hlo_shape *a, const hlo_shape *b, int d, int *first, int *last, int *to_first, int *to_last)
 {
   int i = 0, j = 0;
@@ -490,7 +496,8 @@ static void group_of(const hlo_shape *a, const hlo_shape *b, int d, int *first, 
   if (i == a->rank) *to_last = b->rank;
 }
 
-/* Which dimension of the result in [first, last) an operand's dimension of unknown size goes to: -1 if none says. */
+/* The dimension of the result in [first, last) to which an operand's dimension of unknown size goes; -1 if no shape
+ * tells. */
 static int dynamic_dim_of(const hlo_instr *reshape, const hlo_shape *declared, int first, int last)
 {
   int found = -1, count = 0;
@@ -517,7 +524,7 @@ static weft_status *reshaped_sizes(tracker *t, const hlo_instr *reshape, const s
     int e = dynamic_dim_of(reshape, t->declared, to_first, to_last);
     if (e < 0 || e >= to->rank || from->dims[d] == 0 || to->dims[e] == 0)
       return unimplemented(reshape, ", and nothing says which dimension of the result takes it");
-    /* all that the group has, less the other dimensions of the result */
+    /* the size of the group, divided by the other dimensions of the result */
     int64_t others = 1;
     hlo_instr *elements = NULL;
     for (int i = to_first; i < to_last; i++) others *= i == e ? 1 : to->dims[i];
@@ -530,8 +537,8 @@ static weft_status *reshaped_sizes(tracker *t, const hlo_instr *reshape, const s
   return NULL;
 }
 
-/* The array as it would be packed by its sizes, unpacked by those of the result: each place of the result is counted out
- * in sizes and found in the operand, which lies there by its bounds. */
+/* Packs the array by its sizes and unpacks it by those of the result: each place of the result is counted in sizes
+ * and looked up in the operand, whose elements lie by their bounds. */
 static weft_status *repacked(tracker *t, hlo_instr *x, const sizes *s, const hlo_shape *to, const sizes *to_sizes, hlo_instr **out)
 {
   pass_build *b = &t->b;
@@ -583,7 +590,7 @@ static weft_status *follow_reshape(tracker *t, const hlo_instr *reshape, sizes *
 
 /* ---- loops and branches ------------------------------------------------------------------------------------------------------ */
 
-/* Adds what `shape` says is dynamic, and where `s` has a size. */
+/* Adds the dimensions that `shape` declares as dynamic, and those for which `s` has a size. */
 static weft_status *add_carried(tracker *t, carried *c, const hlo_shape *shape, const sizes *s)
 {
   for (int leaf = 0; leaf < hlo_shape_leaf_count(shape); leaf++) {
@@ -607,7 +614,7 @@ static weft_status *add_carried(tracker *t, carried *c, const hlo_shape *shape, 
 
 static int tuple_size(const hlo_shape *s) { return hlo_shape_is_tuple(s) ? s->rank : 1; }
 
-/* The value with its sizes: a tuple of it, or of its elements, and of them. */
+/* The value with its sizes: a tuple of the value, or of its elements, and of the sizes. */
 static weft_status *pack(tracker *t, pass_build *b, hlo_instr *x, const carried *c, hlo_instr **out)
 {
   int n = tuple_size(x->shape);
@@ -624,7 +631,7 @@ static weft_status *pack(tracker *t, pass_build *b, hlo_instr *x, const carried 
   return NULL;
 }
 
-/* `packed` is used as what it was, of `shape`, from here on: that value, with its sizes noted. */
+/* From here on `packed` is used in the place of the value that it contains, of `shape`, whose sizes are recorded. */
 static weft_status *unpack(tracker *t, pass_build *b, hlo_instr *packed, const hlo_shape *shape, const carried *c, hlo_instr **out)
 {
   int n = tuple_size(shape);
@@ -643,13 +650,14 @@ static weft_status *unpack(tracker *t, pass_build *b, hlo_instr *packed, const h
   return NULL;
 }
 
-/* The parameter of a body or a branch takes the sizes too. */
+/* The parameter of a body or a branch gets the sizes too. */
 static weft_status *extend_parameter(tracker *t, hlo_computation *comp, const hlo_shape *packed, const carried *c)
 {
   hlo_instr *param = comp->params[0], *before, *value;
   pass_build b = {.comp = comp, .before = param->next};
 
-  before = pb_op1(&b, HLO_COPY, param); /* stands for what the parameter was, until that is made of what it is */
+  /* takes the place of the parameter until the parameter's value is made from the new one */
+  before = pb_op1(&b, HLO_COPY, param);
   WEFT_TRY(pass_build_finish(&b));
   WEFT_TRY(hlo_replace_uses(param, before));
   param->shape = packed;
@@ -688,7 +696,7 @@ static weft_status *follow_while(tracker *t, hlo_instr *loop, const hlo_shape *d
   return replace(t, loop, value);
 }
 
-/* A branch's operand with its sizes, and its parameter likewise. */
+/* Adds its sizes to a branch's operand, and to the branch's parameter. */
 static weft_status *follow_argument(tracker *t, hlo_instr *conditional, int branch)
 {
   hlo_instr *x = conditional->operands[1 + branch], *packed, *param = conditional->called[branch]->params[0];
@@ -728,7 +736,7 @@ static weft_status *follow_conditional(tracker *t, hlo_instr *conditional, const
 
 /* ---- the pass ------------------------------------------------------------------------------------------------------------------ */
 
-/* The sizes of an array of which an operand has some; *with: what takes its place, or NULL. */
+/* The sizes of an array with an operand of unknown size; *with: its replacement, or NULL. */
 static weft_status *follow(tracker *t, hlo_instr *instr, sizes *out, hlo_instr **with)
 {
   hlo_instr *x = instr->operands[0];
@@ -769,7 +777,7 @@ static weft_status *follow(tracker *t, hlo_instr *instr, sizes *out, hlo_instr *
   }
 }
 
-/* A tuple, or an element of one: sizes by leaf, as they are. */
+/* A tuple, or an element of one: the sizes of its leaves do not change. */
 static weft_status *follow_tuple(tracker *t, const hlo_instr *instr)
 {
   sizes *all;
@@ -797,7 +805,8 @@ static weft_status *follow_array(tracker *t, hlo_instr *instr)
   WEFT_TRY(follow(t, instr, &out, &with));
   WEFT_TRY(pass_build_finish(&t->b));
   WEFT_TRY(new_sizes(t, instr->shape, &all));
-  for (int i = 0; i < hlo_shape_leaf_count(instr->shape); i++) all[i] = out; /* of a variadic operation: all alike */
+  /* of a variadic operation: all results have the same sizes */
+  for (int i = 0; i < hlo_shape_leaf_count(instr->shape); i++) all[i] = out;
   WEFT_TRY(note(t, with ? with : instr, all));
   return with ? replace(t, instr, with) : NULL;
 }
@@ -809,7 +818,8 @@ static bool is_whole(const hlo_instr *size, int64_t bound)
 
 static weft_status *set_size(tracker *t, hlo_instr *set)
 {
-  hlo_instr *x = set->operands[0], *size = set->operands[1], *copy = pb_op1(&t->b, HLO_COPY, x); /* others may see x whole */
+  /* other users may see all of x */
+  hlo_instr *x = set->operands[0], *size = set->operands[1], *copy = pb_op1(&t->b, HLO_COPY, x);
   int64_t dim = set->dims.v[0];
   sizes out = {{0}};
 
@@ -856,7 +866,7 @@ static weft_status *resolve(tracker *t, hlo_instr *instr)
   return follow_array(t, instr);
 }
 
-/* A result of the program as XLA leaves it in memory: packed by its sizes, and here zero behind that. */
+/* A result of the program as XLA leaves it in memory: packed by its sizes, here with zeros behind. */
 static weft_status *finished_array(tracker *t, hlo_instr *x, const sizes *s, hlo_instr **out)
 {
   const hlo_shape *shape = x->shape;
@@ -885,7 +895,7 @@ static weft_status *finished(tracker *t, hlo_instr *x, const sizes *s, hlo_instr
   if (!hlo_shape_is_tuple(x->shape)) return finished_array(t, x, s, out);
   hlo_instr **all = WEFT_ARENA_ARRAY(t->arena, hlo_instr *, n);
   WEFT_TRY_ALLOC(all);
-  for (int i = 0; i < n; i++) { /* as deep as tuples may be */
+  for (int i = 0; i < n; i++) { /* tuples nest only so deep */
     all[i] = x->op == HLO_TUPLE ? x->operands[i] : pb_gte(&t->b, x, i);
     if (!t->b.error) WEFT_TRY(finished(t, all[i], s, &all[i]));
     s += hlo_shape_leaf_count(x->shape->elements[i]);
@@ -927,7 +937,7 @@ static weft_status *dynamic_dimensions_run(hlo_module *module, pass_ctx *ctx, bo
 
   if (!is_concerned(module)) return NULL;
   WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
-  for (int i = comps.count - 1; i >= 0; i--) { /* callers first: they say what sizes a parameter comes with */
+  for (int i = comps.count - 1; i >= 0; i--) { /* callers first: they decide which sizes a parameter comes with */
     HLO_FOREACH(instr, comps.v[i]) WEFT_TRY(resolve(&t, instr));
     WEFT_TRY(finish_root(&t, comps.v[i]));
   }

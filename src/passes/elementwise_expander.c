@@ -19,7 +19,7 @@ static weft_status *expand_logistic(hlo_instr *instr)
                             pb_div(&b, one, pb_add(&b, one, pb_op1(&b, HLO_EXP, pb_op1(&b, HLO_NEGATE, x)))));
 }
 
-/* Signed integer results only, as XLA has it. */
+/* Only for signed integer results, as in XLA. */
 static weft_status *expand_stochastic_convert(hlo_instr *instr)
 {
   pass_build b = PASS_BUILD_AT(instr);
@@ -57,7 +57,7 @@ static hlo_instr *bitcast_to(pass_build *b, hlo_instr *x, weft_dtype type, int r
   return pb_instr(b, HLO_BITCAST_CONVERT, shape, 1, &x);
 }
 
-/* The real and the imaginary parts side by side: dims of x, then 2. */
+/* The real and the imaginary parts side by side, with the dimensions of x and a last dimension of 2. */
 static hlo_instr *parts_of(pass_build *b, hlo_instr *x, weft_dtype part, int rank, const int64_t *dims)
 {
   hlo_instr *parts[2];
@@ -72,7 +72,7 @@ static hlo_instr *parts_of(pass_build *b, hlo_instr *x, weft_dtype part, int ran
   return pb_concat(b, rank - 1, 2, parts);
 }
 
-/* Between c64 and c128: f32[..., 2, 2] is f64[..., 2], the parts of what is on either side. */
+/* Between c64 and c128: f32[..., 2, 2] is f64[..., 2], the parts of the other type. */
 static weft_status *expand_complex_bitcast(hlo_instr *instr)
 {
   pass_build b = PASS_BUILD_AT(instr);

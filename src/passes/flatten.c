@@ -1,17 +1,18 @@
-/* flatten: gives every while, conditional and call computations of its own, so that later passes may change a body
- * knowing its only caller, and the memory plan has one frame per call site.  Callers are visited before callees: a copy
- * made here is visited in turn.  A program whose flat form would be absurd (calls that double at every level) is
- * refused instead of expanded, and so is one whose calls nest deeper than a memory plan can. */
+/* passes/flatten.c -- flatten: gives every while, conditional and call computations of its own, so that a later pass
+ * may change a body because it knows the only caller, and so that the memory plan has one frame for each call site.
+ * Callers are visited before callees: a copy made here is visited in turn. A program whose flat form would be
+ * absurdly large (calls that double at every level) is refused instead of expanded, and so is one whose calls nest
+ * deeper than a memory plan can. */
 #include <config.h>
 
 #include "buffer/flow.h"
 #include "passes/passes.h"
 
-/* Instructions that flattening may add: some for any program, and more for one that is large itself. */
+/* Instructions that flattening may add: a fixed number for any program, and more for a large one. */
 enum { FLAT_LEAST = 3 << 17, FLAT_GROWTH = 16 };
 
 typedef struct flattener {
-  pass_map owner, depth; /* of a computation, by id: its caller; how deep it is called */
+  pass_map owner, depth; /* of a computation, by id: its caller, and how deep it is called */
   int64_t added, limit; /* instructions */
 } flattener;
 
@@ -61,7 +62,7 @@ static weft_status *flatten_run(hlo_module *module, pass_ctx *ctx, bool *changed
 {
   flattener f = {.owner.arena = ctx->scratch, .depth.arena = ctx->scratch, .limit = WEFT_MAX((int64_t)FLAT_LEAST, (int64_t)FLAT_GROWTH * module->next_id)};
 
-  for (hlo_computation *comp = module->last; comp; comp = comp->prev) /* copies appear before their caller */
+  for (hlo_computation *comp = module->last; comp; comp = comp->prev) /* copies must stand before their caller */
     for (hlo_instr *instr = comp->first; instr; instr = instr->next)
       if (owns_callees(instr->op)) WEFT_TRY(flatten_instr(&f, instr, changed));
   return NULL;

@@ -1,4 +1,4 @@
-/* passes/fusion.h -- what the passes that make fusions share. */
+/* passes/fusion.h -- shared by the passes that make fusions. */
 #ifndef WEFT_PASSES_FUSION_H
 #define WEFT_PASSES_FUSION_H
 

@@ -1,8 +1,9 @@
-/* loop-invariant-code-motion: what a while's body computes from constants and unchanged elements alone is computed once
- * before the loop and carried in as an unchanged element.  Inner loops come first, so that a value climbs out as far as
- * it can.  Not moved: what is as cheap to make as to carry (constants, iota, broadcast, reshape, slices: they go along
- * only where something that moves needs them), what is larger than what it is made of, control flow, custom-calls,
- * collectives and anything with a side effect.  A loop that never runs wastes the moved work, as it does in XLA. */
+/* passes/licm.c -- loop-invariant-code-motion: computations in the body of a while that depend only on constants and
+ * on unchanged elements are done once before the loop, and their results are carried as unchanged elements. Inner
+ * loops come first, so that a value moves outwards as far as possible. Not moved are: instructions that are as cheap
+ * to make as to carry (constants, iota, broadcast, reshape, slices; they move only where something that moves needs
+ * them), results larger than their operands, control flow, custom-calls, collectives, and anything with a side
+ * effect. If the loop never runs, the moved work is wasted, as in XLA. */
 #include <config.h>
 
 #include "passes/passes.h"
@@ -12,8 +13,8 @@ enum { GROWTH_FREE_BYTES = 4096 }; /* results up to this size may be larger than
 
 typedef struct mover {
   while_loop w;
-  pass_map outside;  /* body instruction -> its value before the loop, made when needed */
-  pass_map invariant; /* body instruction -> itself, if invariant */
+  pass_map outside;  /* body instruction -> its value before the loop, made when it is needed */
+  pass_map invariant; /* body instruction -> itself if it is invariant */
 } mover;
 
 static bool never_moves(const hlo_instr *instr)
@@ -58,8 +59,8 @@ static bool is_invariant(const mover *m, const hlo_instr *instr)
   return true;
 }
 
-/* The value of an invariant instruction before the loop.  `depth` bounds the recursion, which follows only the cheap
- * operands that went along: those that were worth moving are in the map already. */
+/* The value of an invariant instruction before the loop. `depth` bounds the recursion, which follows only the cheap
+ * operands that move along: those that were worth moving are in the map already. */
 static weft_status *value_outside(mover *m, hlo_instr *instr, int depth, hlo_instr **out)
 {
   hlo_instr **operands, *copy;
@@ -80,7 +81,7 @@ static weft_status *value_outside(mover *m, hlo_instr *instr, int depth, hlo_ins
   return pass_map_set(&m->outside, instr->id, *out);
 }
 
-/* True if a use remains in the loop that is not itself moved. */
+/* True if a use remains in the loop that does not move. */
 static bool is_needed_inside(const mover *m, const hlo_instr *instr)
 {
   for (int i = 0; i < instr->user_count; i++) {
@@ -128,7 +129,8 @@ static weft_status *licm_run(hlo_module *module, pass_ctx *ctx, bool *changed)
   pass_comps comps;
 
   WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
-  for (int i = 0; i < comps.count; i++) { /* callees first: a body before the computation its loop is in */
+  /* callees first: a body comes before the computation that contains its loop */
+  for (int i = 0; i < comps.count; i++) {
     HLO_FOREACH(instr, comps.v[i])
       if (instr->op == HLO_WHILE && !hlo_shape_is_dynamic(instr->shape))
         WEFT_TRY(move_out_of(instr, ctx->scratch, changed));

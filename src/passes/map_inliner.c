@@ -1,7 +1,8 @@
-/* map-inliner: map(x..., f) becomes f's body on whole arrays: the parameters stand for the operands, scalar constants
- * are broadcast, elementwise instructions and maps take the map's dimensions.  f may hold only those, constants and
- * parameters; anything else is UNIMPLEMENTED, naming it.  Maps of maps that double at every level are refused, as flatten
- * refuses such calls; those that only nest cost what they hold, since the outermost goes first. */
+/* passes/map_inliner.c -- map-inliner: map(x..., f) becomes f's body on whole arrays. The operands take the places
+ * of the parameters, scalar constants are broadcast, and elementwise instructions and maps get the map's dimensions.
+ * f may contain only those, constants and parameters; anything else is UNIMPLEMENTED and named. Maps of maps that
+ * double at every level are refused, as flatten refuses such calls. Maps that only nest cost no more than their
+ * contents, because the outermost goes first. */
 #include <config.h>
 
 #include "passes/build.h"
@@ -65,7 +66,7 @@ static weft_status *inline_map(hlo_instr *map, pass_map *values, int64_t *added)
   return pass_build_replace(&b, map, pb_apply(&b, f, map->operands, map->shape, values));
 }
 
-/* Callers first: what was inlined is met again in the caller, and computations that only maps call stay as they are. */
+/* Callers first: inlined maps are met again in the caller, and computations that only maps call stay as they are. */
 static weft_status *map_inliner_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   pass_map values = {.arena = ctx->scratch};

@@ -1,6 +1,7 @@
-/* remove-no-ops: instructions that mean nothing on one device, or nothing any more: opt-barrier (at the end of the
- * pipeline, its work is done), domain, shardings' custom-calls, and copies that only changed a layout.
- * Run twice: `remove-annotations` at the start, `remove-barriers` after simplification. */
+/* passes/no_ops.c -- remove-no-ops: removes instructions that mean nothing on one device, or nothing any more:
+ * opt-barrier (at the end of the pipeline, when its work is done), domain, the custom-calls of shardings, and copies
+ * that only changed a layout. It runs twice: `remove-annotations` at the start, `remove-barriers` after
+ * simplification. */
 #include <config.h>
 
 #include <string.h>
@@ -17,7 +18,7 @@ static bool is_annotation(const hlo_instr *instr)
 {
   if (instr->op == HLO_DOMAIN || instr->op == HLO_COPY) return true;
   if (instr->op != HLO_CUSTOM_CALL || instr->operand_count != 1 ||
-      instr->parent->module->num_partitions > 1 || /* the partitioner's to read */
+      instr->parent->module->num_partitions > 1 || /* the partitioner reads it */
       !hlo_shape_equal(instr->shape, instr->operands[0]->shape, false))
     return false;
   for (size_t i = 0; i < WEFT_COUNT(annotation_targets); i++)

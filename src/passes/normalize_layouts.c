@@ -68,7 +68,7 @@ static hlo_instr *to_physical(pass_build *b, hlo_instr *x, const hlo_shape *shap
   return pb_transpose(b, x, order);
 }
 
-/* `x` holds `shape` physically; with `is_layouted` its own shape is still the logical one with a layout. */
+/* `x` holds `shape` in its physical order. With `is_layouted` its own shape is still the logical one with a layout. */
 static hlo_instr *to_logical(pass_build *b, hlo_instr *x, const hlo_shape *shape, bool is_layouted)
 {
   if (b->error || !has_other_layout(shape)) return x;
@@ -85,7 +85,7 @@ static hlo_instr *to_logical(pass_build *b, hlo_instr *x, const hlo_shape *shape
   return pb_transpose(b, x, inverse);
 }
 
-/* The users of `from` that existed when the list was taken now use `to`. */
+/* The users of `from` at the time when the list was made now use `to`. */
 static weft_status *redirect(hlo_instr *from, hlo_instr *to, int user_count, hlo_instr *const *users)
 {
   for (int i = 0; i < user_count; i++)
@@ -95,7 +95,7 @@ static weft_status *redirect(hlo_instr *from, hlo_instr *to, int user_count, hlo
   return NULL;
 }
 
-/* The bytes of `x` as a row of elements of another type, whose widths may differ. */
+/* The bytes of `x` as a row of elements of another type, which may have another width. */
 static hlo_instr *convert_row(pass_build *b, hlo_instr *x, weft_dtype to)
 {
   int64_t from_bits = weft_dtype_bits(x->shape->type), to_bits = weft_dtype_bits(to), elems = hlo_shape_elems(x->shape);
@@ -172,7 +172,7 @@ static weft_status *normalize_parameter(hlo_instr *param, const hlo_shape *shape
   return redirect(param, logical, user_count, users);
 }
 
-/* Where the text gave no entry layout, the instructions' own layouts are it. */
+/* If the text gave no entry layout, the layouts of the instructions are the entry layout. */
 static weft_status *take_entry_layout(hlo_module *module)
 {
   hlo_computation *entry = module->entry;

@@ -17,7 +17,7 @@ static bool reduces(hlo_opcode op)
          op == HLO_ALL_REDUCE || op == HLO_ALL_REDUCE_START || op == HLO_REDUCE_SCATTER;
 }
 
-/* A copy of `comp` that gives the one element of its result.  Others may call `comp` itself. */
+/* A copy of `comp` that returns the one element of its result. Other callers may call `comp` itself. */
 static weft_status *without_tuple(hlo_computation *comp, hlo_computation *before, pass_map *copies, hlo_computation **out)
 {
   if (!(*out = pass_map_get(copies, comp->id))) {
@@ -55,7 +55,7 @@ static weft_status *unwrap_reducer(hlo_instr *instr, pass_map *copies, bool *cha
   return pass_build_replace(&b, instr, pb_tuple(&b, 1, &one));
 }
 
-/* x with those sizes: cut off at the end of each dimension, or filled up with zeros. */
+/* x with those sizes: each dimension is cut off at its end, or filled up with zeros. */
 static hlo_instr *resized(pass_build *b, hlo_instr *x, const int64_t *dims)
 {
   hlo_pad_dim pads[HLO_MAX_RANK] = {{0}};
@@ -108,7 +108,7 @@ static weft_status *convert_operands(hlo_instr *all_reduce, bool *changed)
   return NULL;
 }
 
-/* The comparator says which end of the order is wanted. */
+/* The comparator tells which end of the order is wanted. */
 static weft_status *topk_of_custom_call(hlo_instr *call, bool *changed)
 {
   const hlo_shape *result = call->shape, *x;

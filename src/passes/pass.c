@@ -19,7 +19,7 @@ typedef struct pass_session {
   pass_observer *observer;
   void *observer_ctx;
   weft_arena scratch;
-  int sequence; /* number of the next dump */
+  int sequence; /* the number of the next dump */
 } pass_session;
 
 static bool is_listed(const char *list, const char *name)
@@ -41,7 +41,7 @@ static weft_status *dump(pass_session *s, const char *pass)
   weft_status *st;
 
   if (!s->options->dump_dir) return NULL;
-  mkdir(s->options->dump_dir, 0777); /* or it is there */
+  mkdir(s->options->dump_dir, 0777); /* or the folder exists already */
   snprintf(path, sizeof path, "%.3800s/%s.%04d.%s.hlo", s->options->dump_dir, hlo_module_file_name(s->module, name), s->sequence++, pass);
   file = fopen(path, "w");
   if (!file) return WEFT_ERR(PERMISSION_DENIED, "cannot write \"%s\": %s", path, strerror(errno));
@@ -69,7 +69,7 @@ static weft_status *run_pass(pass_session *s, const hlo_pass *pass, bool *change
   return NULL;
 }
 
-/* Groups nest as deep as the tables are written: two levels. */
+/* Groups nest only as deep as the tables are written: two levels. */
 static weft_status *run_group(pass_session *s, const pass_pipeline *pipeline, bool *changed)
 {
   for (int round = 0; round < pipeline->rounds; round++) {

@@ -1,21 +1,21 @@
-/* passes/pass.h -- HLO to HLO.  One pass per file; a pipeline is a table of passes. */
+/* passes/pass.h -- HLO to HLO. Each pass has a file; a pipeline is a table of passes. */
 #ifndef WEFT_PASSES_PASS_H
 #define WEFT_PASSES_PASS_H
 
 #include "hlo/hlo.h"
 
-/* What a pass may use and must respect. */
+/* What a pass may use and must obey. */
 typedef struct pass_options {
-  int64_t fold_limit_bytes;      /* largest constant that folding may make */
+  int64_t fold_limit_bytes;      /* the largest constant that folding may make */
   bool fast_math;
-  int64_t num_threads;           /* compile-time knowledge of the worker pool, for heuristics only */
-  const char *dump_dir;          /* WEFT_DUMP_HLO: a numbered file after each pass; or NULL */
-  const char *disabled;          /* comma-separated pass names (xla_disable_hlo_passes); or NULL */
+  int64_t num_threads;           /* how many workers the pool has, as far as the compiler knows; for heuristics only */
+  const char *dump_dir;          /* WEFT_DUMP_HLO: the folder for a numbered file after each pass; or NULL */
+  const char *disabled;          /* names of passes, separated by commas (xla_disable_hlo_passes); or NULL */
 } pass_options;
 
 typedef struct pass_ctx {
   const pass_options *options;
-  weft_arena *scratch;           /* reset when the pass returns */
+  weft_arena *scratch;           /* is reset when the pass returns */
 } pass_ctx;
 
 typedef struct hlo_pass {
@@ -23,7 +23,8 @@ typedef struct hlo_pass {
   weft_status *(*run)(hlo_module *module, pass_ctx *ctx, bool *changed);
 } hlo_pass;
 
-/* Entries run in order; a group of `fixpoint` entries repeats until none changes the module, at most `rounds` times. */
+/* Entries run in order. A group of `fixpoint` entries repeats until none of them changes the module, at most
+ * `rounds` times. */
 typedef struct pass_pipeline {
   const char *name;
   const struct pass_entry { const hlo_pass *pass; const struct pass_pipeline *group; } *entries;
@@ -31,14 +32,14 @@ typedef struct pass_pipeline {
   int rounds; /* 1: once */
 } pass_pipeline;
 
-/* Called after each pass, for `weft inspect --passes`; NULL: none. */
+/* Is called after each pass, for `weft inspect --passes`; or NULL. */
 typedef void pass_observer(void *ctx, const char *pass, bool changed, int64_t ns, const hlo_module *module);
 
 WEFT_NODISCARD weft_status *pass_run(const pass_pipeline *pipeline, hlo_module *module, const pass_options *options,
                                      pass_observer *observer, void *observer_ctx);
 
-/* Verified module in; scheduled module of fusions, library calls, control flow, collectives and tuples out, with every
- * copy that the mandatory aliases need. */
+/* Takes a verified module and leaves a scheduled module of fusions, library calls, control flow, collectives and
+ * tuples, with every copy that mandatory aliases need. */
 extern const pass_pipeline pass_cpu_pipeline;
 
 #endif

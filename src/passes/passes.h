@@ -1,12 +1,12 @@
-/* passes/passes.h -- every pass of this module by name, for the pipeline tables and tests.  The contract of each stands
- * at the head of its file. */
+/* passes/passes.h -- every pass of this module by name, for the pipeline tables and for tests. The contract of each
+ * pass stands at the head of its file. */
 #ifndef WEFT_PASSES_PASSES_H
 #define WEFT_PASSES_PASSES_H
 
 #include "passes/pass.h"
 #include "passes/util.h"
 
-/* Legality: what later stages need not know. */
+/* Passes that remove forms which later stages do not handle. */
 extern const hlo_pass pass_normalize_layouts;
 extern const hlo_pass pass_normalize_entry_layout;
 extern const hlo_pass pass_async_expander;

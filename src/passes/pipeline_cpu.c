@@ -1,4 +1,4 @@
-/* The CPU's pipeline, first to last. */
+/* passes/pipeline_cpu.c -- the CPU's pipeline, from its first pass to its last. */
 #include <config.h>
 
 #include "passes/passes.h"

@@ -11,11 +11,11 @@
 #include "passes/passes.h"
 
 enum {
-  LEAST_ROW = 16,          /* elements that are read in one go */
-  LEAST_ELEMENTS = 1 << 14 /* of the operand: below, another kernel costs more than it saves */
+  LEAST_ROW = 16,          /* elements that are read in one run */
+  LEAST_ELEMENTS = 1 << 14 /* elements of the operand: for fewer, another kernel costs more than it saves */
 };
 
-/* How many of the last dimensions are reduced. */
+/* The number of trailing dimensions that are reduced. */
 static int trailing(const hlo_instr *reduce)
 {
   int rank = reduce->operands[0]->shape->rank, count = 0;

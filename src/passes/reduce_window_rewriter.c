@@ -127,7 +127,7 @@ static hlo_instr *plain_scan(pass_build *b, const scan *s, hlo_instr *x, int64_t
   return out;
 }
 
-/* x moved by one along `dim`, away from where the sums start; the identity comes in. */
+/* x moved by one place along `dim`, away from where the sums start; the identity fills the gap. */
 static hlo_instr *moved_by_one(pass_build *b, const scan *s, hlo_instr *x, int64_t dim)
 {
   hlo_pad_dim pads[HLO_MAX_RANK] = {{0}};
@@ -137,7 +137,7 @@ static hlo_instr *moved_by_one(pass_build *b, const scan *s, hlo_instr *x, int64
   return pb_pad(b, x, s->init, pads);
 }
 
-/* About BLOCK, and a divisor of n if one is near: then nothing needs padding. */
+/* A block size near BLOCK, if possible one that divides n, so that nothing needs padding. */
 static int64_t block_size(int64_t n)
 {
   for (int64_t size = BLOCK; size <= 2 * BLOCK; size++)
@@ -147,7 +147,7 @@ static int64_t block_size(int64_t n)
   return BLOCK;
 }
 
-/* Depth: log n to the base BLOCK / 2. */
+/* The depth is the logarithm of n to the base BLOCK / 2. */
 static hlo_instr *blocked_scan(pass_build *b, const scan *s, hlo_instr *x, int64_t dim)
 {
   const hlo_shape *shape;

@@ -1,11 +1,12 @@
-/* regions: a while whose iterations do little work each becomes one kernel (kCustom, "region"): codegen makes one native
- * function of it, with no dispatch inside.
+/* passes/regions.c -- regions: a while whose iterations do little work each becomes one kernel (kCustom, "region"):
+ * code generation makes one native function of it, with no dispatch inside.
  *
- * Runs after copy insertion, on the scheduled module: the bodies keep their order and their copies, so that state may be
- * updated in place.  The results are the elements of the state that are used after the loop; each is declared to share
- * its initial value's buffer, as it did before.  Elements that the loop does not change are read where they are.  Large
- * arrays may pass through a region as long as an iteration touches little of them (dynamic-slice, in-place updates).
- * Small dots in such loops become loop fusions.  Loops with library calls or collectives inside are left alone. */
+ * The pass runs after copy insertion, on the scheduled module. The bodies keep their order and their copies, so that
+ * state may be updated in place. The results are the elements of the state that are used after the loop; each is
+ * declared to share its initial value's buffer, as it did before. Elements that the loop does not change are read in
+ * place. Large arrays may pass through a region as long as an iteration touches little of them (dynamic-slice,
+ * in-place updates). Small dots in such loops become loop fusions. Loops with library calls or collectives inside
+ * are left alone. */
 #include <config.h>
 
 #include "buffer/flow.h"
@@ -13,16 +14,18 @@
 #include "passes/passes.h"
 
 enum {
-  MOST_WORK = 1 << 13,        /* elements computed by one kernel of the body: beyond, dispatching it costs nothing */
-  MOST_DOT_WORK = 1 << 12,    /* multiply-adds of a product of matrices: beyond, the library's blocks win */
-  MOST_ROW_WORK = 1 << 15,    /* of a product by a few rows or columns, which has nothing to block */
+  /* elements computed by one kernel of the body: with more, a dispatch costs nothing in comparison */
+  MOST_WORK = 1 << 13,
+  MOST_DOT_WORK = 1 << 12,    /* multiply-adds of a matrix product: with more, the library's blocks are faster */
+  MOST_ROW_WORK = 1 << 15,    /* the same for a product with few rows or columns, for which blocks are of no use */
   FEW_ROWS = 4,
-  MOST_INSTRS = 4000,         /* of a region, kernels' insides not counted */
-  MOST_HIDDEN_BYTES = 1 << 16, /* of a changing array that is not used after the loop: it lives in scratch */
+  MOST_INSTRS = 4000,         /* instructions of a region, without those inside kernels */
+  /* bytes of a changing array that is not used after the loop: it lives in scratch memory */
+  MOST_HIDDEN_BYTES = 1 << 16,
   MOST_DEPTH = 16,
 };
 
-/* Elements that the kernel computes: the largest array inside, what an in-place update leaves alone not counted. */
+/* The elements that the kernel computes: the largest array inside, without what an in-place update leaves alone. */
 static int64_t kernel_work(const hlo_instr *fusion)
 {
   int64_t work = 0;
@@ -81,7 +84,8 @@ static bool fits(const hlo_computation *comp, int *instrs, int depth)
   return true;
 }
 
-/* State in the form that regions take: a tuple of arrays, built for this loop, read by get-tuple-element only. */
+/* State in the form that regions need: a tuple of arrays that was built for this loop and is read by
+ * get-tuple-element only. */
 static bool has_plain_state(const buf_flow *flow, const hlo_instr *loop)
 {
   const hlo_instr *init = loop->operands[0];
@@ -94,7 +98,7 @@ static bool has_plain_state(const buf_flow *flow, const hlo_instr *loop)
     bool used = false, invariant = buf_flow_is_invariant(flow, loop, i);
     for (int k = 0; k < loop->user_count; k++) used = used || loop->users[k]->u.tuple_index == i;
     if (!used && !invariant && hlo_shape_bytes(init->operands[i]->shape) > MOST_HIDDEN_BYTES) return false;
-    if (used && invariant) return false; /* while-simplifier replaces those; an alias would not be right */
+    if (used && invariant) return false; /* while-simplifier replaces those elements; an alias would be wrong */
   }
   for (int k = 0; k < loop->user_count; k++)
     if (loop->users[k]->op != HLO_GET_TUPLE_ELEMENT || pass_has_control_edges(loop->users[k])) return false;
@@ -166,7 +170,7 @@ static weft_status *make_region(hlo_instr *loop, pass_map *map)
   return NULL;
 }
 
-/* What a region contains is no longer a place to look for regions. */
+/* The contents of a region are no longer a place to look for regions. */
 static weft_status *mark_inside(const hlo_computation *comp, pass_map *inside)
 {
   if (pass_map_get(inside, comp->id)) return NULL;
@@ -179,7 +183,7 @@ static weft_status *mark_inside(const hlo_computation *comp, pass_map *inside)
 static weft_status *regions_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   pass_map map = {.arena = ctx->scratch}, inside = {.arena = ctx->scratch};
-  WEFT_AUTO(buf_flow) flow = NULL; /* of the loops as they were; a region changes no other loop's state */
+  WEFT_AUTO(buf_flow) flow = NULL; /* of the loops as they were; a region does not change the state of another loop */
   pass_comps comps;
 
   WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));

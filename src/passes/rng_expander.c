@@ -45,7 +45,7 @@ static hlo_instr *join_words(pass_build *b, hlo_instr *low, hlo_instr *high)
                 pb_op2(b, HLO_SHIFT_LEFT, wide, b->error ? NULL : pb_splat_int(b, wide, 32)));
 }
 
-/* Element `index` of a vector as a scalar. */
+/* Element `index` of a vector, as a scalar. */
 static hlo_instr *pick(pass_build *b, hlo_instr *vector, int64_t index)
 {
   return pb_reshape(b, pb_slice_dim(b, vector, 0, index, index + 1), 0, NULL);
@@ -78,7 +78,7 @@ static void threefry(pass_build *b, hlo_instr *x[2], hlo_instr *key)
   }
 }
 
-/* The two words of blocks counter .. counter + n - 1, where `shape` has n elements. */
+/* The two words of the blocks counter .. counter + n - 1, where `shape` has n elements. */
 static void threefry_blocks(pass_build *b, hlo_instr *key, hlo_instr *counter, const hlo_shape *shape,
                             hlo_instr *out[2])
 {
@@ -90,10 +90,10 @@ static void threefry_blocks(pass_build *b, hlo_instr *key, hlo_instr *counter, c
   threefry(b, out, key);
 }
 
-/* Numbers come in pairs (a block's two words), which lie `halves` apart along `dim`. */
+/* The numbers come in pairs (the two words of a block), which lie `halves` apart along `dim`. */
 typedef struct pairing {
   int dim;
-  const hlo_shape *half;   /* u32, with a dimension of 1 after `dim` */
+  const hlo_shape *half;   /* u32, with a dimension of 1 behind `dim` */
   int64_t rounded[HLO_MAX_RANK];
 } pairing;
 
@@ -123,7 +123,7 @@ static hlo_instr *combine_pair(pass_build *b, const pairing *p, hlo_instr *const
   return pb_slice_dim(b, both, p->dim, 0, shape->dims[p->dim]);
 }
 
-/* u32 (or, for 64-bit types, u64) numbers of that shape; *counter moves on. */
+/* Numbers of u32 (or of u64 for 64-bit types) of that shape; *counter is advanced. */
 static hlo_instr *threefry_numbers(pass_build *b, hlo_instr *key, hlo_instr **counter, const hlo_shape *shape)
 {
   hlo_instr *out[2], *numbers;
@@ -177,7 +177,7 @@ static void philox(pass_build *b, words *x, hlo_instr *key)
   }
 }
 
-/* counter[2] (low, high) plus x, with carry; results have x's shape. */
+/* counter[2] (low, high) plus x, with carry; the results have x's shape. */
 static void add_to_counter(pass_build *b, hlo_instr *const counter[2], hlo_instr *x, hlo_instr *out[2])
 {
   hlo_instr *low, *high;
@@ -216,7 +216,7 @@ static weft_dtype unsigned_of_bits(int bits)
   switch (bits) {
   case 2: return WEFT_U2;
   case 4: return WEFT_U4;
-  case 6: /* there is none: the low bits of */
+  case 6: /* such a type has no integer of its width: the low bits of */
   case 8: return WEFT_U8;
   case 16: return WEFT_U16;
   case 32: return WEFT_U32;
@@ -225,8 +225,8 @@ static weft_dtype unsigned_of_bits(int bits)
   }
 }
 
-/* The low six bits of `numbers` as a float of six bits.  Sign, exponent and mantissa go to their places in f16, where a
- * factor makes up for the other bias: all values are exact. */
+/* The low six bits of `numbers` as a float of six bits. Sign, exponent and mantissa go to their places in f16, where
+ * a factor corrects the bias. All values are exact. */
 static hlo_instr *as_six_bits(pass_build *b, hlo_instr *numbers, weft_dtype type)
 {
   int mantissa = type == WEFT_F6E2M3FN ? 3 : 2, bias = type == WEFT_F6E2M3FN ? 1 : 3;
@@ -239,7 +239,7 @@ static hlo_instr *as_six_bits(pass_build *b, hlo_instr *numbers, weft_dtype type
   return b->error ? NULL : pb_convert(b, pb_mul(b, value, pb_splat(b, value, ldexp(1, 15 - bias))), type);
 }
 
-/* Numbers of 32 or 64 bits narrowed to the width of `type`, with its type. */
+/* Numbers of 32 or 64 bits, narrowed to the width of `type` and given its type. */
 static hlo_instr *as_type(pass_build *b, hlo_instr *numbers, weft_dtype type)
 {
   if (weft_dtype_bits(type) == 6) return as_six_bits(b, numbers, type);
@@ -265,7 +265,7 @@ static weft_status *expand_bit_generator(hlo_instr *rng)
   if (rng->u.rng_algorithm == HLO_RNG_THREE_FRY) {
     numbers = threefry_numbers(&b, key, &counter[0], data);
   } else {
-    counter[1] = pick(&b, state, words_in_state == 3 ? 2 : 0); /* two words: the key is the counter's high half */
+    counter[1] = pick(&b, state, words_in_state == 3 ? 2 : 0); /* two words: the key is the upper half of the counter */
     numbers = philox_numbers(&b, key, counter, data);
     if (words_in_state == 3) parts[count++] = counter[1];
   }
@@ -307,7 +307,7 @@ static hlo_instr *normal_floats(pass_build *b, hlo_instr *key, hlo_instr *counte
   return pb_reshape_like(b, combine_pair(b, &p, pair, vector), shape);
 }
 
-/* What numbers of a type are made in. */
+/* The type in which numbers of a type are made. */
 static weft_dtype wide_type(weft_dtype type)
 {
   if (weft_dtype_bits(type) >= 32) return type;

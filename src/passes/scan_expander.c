@@ -23,7 +23,7 @@ static hlo_instr *element(pass_build *b, hlo_instr *x, int i)
   return x && hlo_shape_is_tuple(x->shape) ? pb_gte(b, x, i) : x;
 }
 
-/* State: carries, inputs, outputs. */
+/* The state of the loop: carries, inputs, outputs. */
 static void scan_body(pass_build *in, const void *context, hlo_instr *i, hlo_instr *const *state, hlo_instr **next)
 {
   const scan *s = context;
@@ -69,7 +69,7 @@ static weft_status *expand(hlo_instr *instr)
     state[s.carries + s.inputs + k] = pb_fill(&b, pb_scalar(&b, whole->type, 0), whole);
   }
   s.length = (s.inputs ? instr->operands[0]->shape : is_tuple ? shape->elements[0] : shape)->dims[s.dim];
-  if (s.length > 0 && count > 0) { /* else the outputs are empty and the carries are the first ones */
+  if (s.length > 0 && count > 0) { /* otherwise there are no outputs, and the carries come first */
     hlo_instr *loop = pb_loop(&b, "scan", s.length, count, state, scan_body, &s);
     for (int k = 0; loop && k < count; k++) state[k] = pb_gte(&b, loop, k + 1);
   }
@@ -103,14 +103,14 @@ static weft_status *expand_map(hlo_instr *map)
   return expand(scan);
 }
 
-/* Is `instr` elementwise, or a call or map of what is? */
+/* True if `instr` is elementwise, or a call or map of a computation that is. */
 static bool is_pointwise(const hlo_instr *instr, const bool *loops)
 {
   if (instr->op == HLO_CALL || instr->op == HLO_MAP) return !loops[instr->called[0]->id];
   return instr->op == HLO_PARAMETER || instr->op == HLO_CONSTANT || hlo_opcode_is_elementwise(instr->op);
 }
 
-/* Computations come before those that call them. */
+/* Computations stand before those that call them. */
 static weft_status *scan_expander_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   int count = module->next_computation_id; /* those behind are loops made here */

@@ -1,12 +1,12 @@
-/* schedule: fixes the order of every sequential computation and marks the module scheduled.
+/* passes/schedule.c -- schedule: fixes the order of every sequential computation and marks the module as scheduled.
  *
- * Three orders are tried: the program's own; depth first from the results, operands with the larger values first, so that
- * what a value needs is computed just before it; and a list schedule, where of what is ready the instruction that frees
- * most comes first.  The one with the lowest peak of live bytes is kept (the executor runs the data-flow graph anyway; the
- * order matters for liveness and for what runs in order).  Then each asynchronous start moves up to its operands and each
- * done moves down to its first user, so that what they do has time.
+ * Three orders are tried: the program's own; depth first from the results, operands with the larger values first, so
+ * that what a value needs is computed just before it; and a list schedule, which always takes the ready instruction
+ * that frees most bytes. The order with the lowest peak of live bytes is kept. The executor runs the data-flow graph
+ * anyway; the order matters for liveness and for programs that run in order. Afterwards each asynchronous start
+ * moves up to its operands and each done moves down to its first user, so that their work has time.
  *
- * A value that is a result of the program counts nothing: it has memory of its own from the start. */
+ * A value that is a result of the program does not count, because it has memory of its own from the start. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -17,16 +17,16 @@
 typedef struct scheduler {
   weft_arena *arena;
   int count;
-  hlo_instr **program;          /* the order it came in */
-  int *place;                   /* by id: position in the order being looked at */
+  hlo_instr **program;          /* the original order */
+  int *place;                   /* by id: the position in the order that is being examined */
   char *state;                  /* by id, while an order is made: 0 new, 1 open, 2 done */
-  const bool *is_result;        /* by id: a value that is a result of the entry */
+  const bool *is_result;        /* by id: the value is a result of the entry */
 } scheduler;
 
 /* An instruction that passes memory on and never runs. */
 static bool is_alias(const hlo_instr *instr) { return hlo_opcode_is_alias(instr->op) && instr->op != HLO_CONSTANT; }
 
-/* An element of a tuple that its producer computes: the elements are the values then, not the tuple. */
+/* An element of a tuple that its producer computes: then the elements are the values, not the tuple. */
 static bool is_element(const hlo_instr *instr)
 {
   return instr->op == HLO_GET_TUPLE_ELEMENT && !hlo_opcode_is_alias(instr->operands[0]->op);
@@ -41,7 +41,7 @@ static int64_t value_bytes(const scheduler *s, const hlo_instr *instr)
   return hlo_shape_total_bytes(instr->shape);
 }
 
-/* The most bytes alive at once when `order` is run one after the other. */
+/* The greatest number of live bytes when `order` is run step by step. */
 static int64_t peak_bytes(scheduler *s, hlo_instr *const *order)
 {
   int64_t live = 0, peak = 0;
@@ -51,7 +51,7 @@ static int64_t peak_bytes(scheduler *s, hlo_instr *const *order)
 
   if (!change || !end) return INT64_MAX;
   for (int i = 0; i < s->count; i++) place[order[i]->id] = i;
-  for (int i = s->count - 1; i >= 0; i--) { /* an alias keeps its operands as long as itself */
+  for (int i = s->count - 1; i >= 0; i--) { /* an alias keeps its operands alive as long as itself */
     const hlo_instr *instr = order[i];
     int64_t bytes = value_bytes(s, instr);
     end[i] = instr == instr->parent->root ? s->count - 1 : i;
@@ -129,18 +129,19 @@ static weft_status *depth_first(scheduler *s, hlo_instr **order)
 
 typedef struct list {
   scheduler *s;
-  int *waits;              /* by program position: operands and control predecessors that have not run */
-  int *read_begin, *reads; /* by program position: the values that a step reads, as positions */
-  int *user_begin, *users; /* by program position: the steps that read a value */
-  int *left;               /* by program position: of those, how many have not run */
-  int64_t *gain;           /* by program position: bytes that running it now would free, less those it makes */
+  int *waits;              /* by position in the program: operands and control predecessors that have not run */
+  int *read_begin, *reads; /* by position in the program: the values that a step reads, as positions */
+  int *user_begin, *users; /* by position in the program: the steps that read a value */
+  int *left;               /* by position in the program: how many of those have not run */
+  /* by position in the program: the bytes that running the step now would free, less those that it makes */
+  int64_t *gain;
   struct entry { int64_t gain; int at; } *heap;
   int heap_count, heap_capacity;
 } list;
 
 static bool goes_first(struct entry a, struct entry b) { return a.gain != b.gain ? a.gain > b.gain : a.at < b.at; }
 
-/* Entries are not removed when their gain grows: the one with the gain of now counts. */
+/* Entries are not removed when their gain grows: the one with the current gain counts. */
 static weft_status *offer(list *l, int at)
 {
   struct entry e = {l->gain[at], at};
@@ -174,7 +175,7 @@ static struct entry take(list *l)
   }
 }
 
-/* Which values each step reads, through aliases; the root's are never over. */
+/* The values that each step reads, through aliases. Those of the root are never free. */
 static weft_status *find_reads(list *l)
 {
   scheduler *s = l->s;
@@ -224,7 +225,7 @@ static weft_status *find_reads(list *l)
   return NULL;
 }
 
-/* Step `at` has run: values that now have one reader left are what that one frees. */
+/* After step `at`: values with one reader left will be freed by that reader. */
 static weft_status *has_read(list *l, int at)
 {
   for (int r = l->read_begin[at]; r < l->read_begin[at + 1]; r++) {
@@ -241,7 +242,7 @@ static weft_status *has_read(list *l, int at)
   return NULL;
 }
 
-/* Takes `at` into the order, and with it at once the aliases that become ready: they cost nothing. */
+/* Takes `at` into the order, and at once the aliases that become ready, which cost nothing. */
 static weft_status *run_step(list *l, int at, hlo_instr **order, int *placed)
 {
   scheduler *s = l->s;
@@ -327,8 +328,8 @@ static bool is_view_of_done(const hlo_instr *instr)
   return is_done(instr->op);
 }
 
-/* Moves `instr` before `before`.  Places are fractions between those of the neighbours; where none is left between them
- * the instruction stays. */
+/* Moves `instr` before `before`. Places are fractions between those of the neighbours; if no fraction is left
+ * between them, the instruction stays. */
 static void move_to(hlo_instr *instr, hlo_instr *before, double *place)
 {
   double high = place[before->id], low = before->prev ? place[before->prev->id] : high - 1, middle = (low + high) / 2;
@@ -338,8 +339,8 @@ static void move_to(hlo_instr *instr, hlo_instr *before, double *place)
   place[instr->id] = middle;
 }
 
-/* Starts go up to what they need, dones (and the views of them, which come first in this direction) down to their first
- * user: one walk each way, with the place of every instruction. */
+/* Starts move up to their operands. Dones, and views of them (which come first in this direction), move down to
+ * their first user. One walk in each direction, with the place of every instruction. */
 static void spread_async(hlo_computation *comp, double *place)
 {
   double at = 0;
@@ -366,7 +367,7 @@ static void spread_async(hlo_computation *comp, double *place)
   }
 }
 
-/* What all computations share: arrays by instruction id, each entry used by one. */
+/* Shared by all computations: arrays by instruction id, of which each entry belongs to one computation. */
 typedef struct by_id {
   int *place;
   char *state;
@@ -381,7 +382,7 @@ static int64_t state_element(const hlo_computation *body, const hlo_instr *x)
   return x->op == HLO_GET_TUPLE_ELEMENT && x->operands[0] == body->params[0] ? x->u.tuple_index : -1;
 }
 
-/* An instruction whose only use is to be the next value of element i, whose old value it reads. */
+/* An instruction whose only use is to be the next value of element i, and which reads the old value of i. */
 static bool is_update(const hlo_computation *body, const hlo_instr *update, int64_t i)
 {
   if (update->user_count != 1 || pass_has_control_edges(update) || hlo_opcode_is_alias(update->op)) return false;
@@ -390,9 +391,9 @@ static bool is_update(const hlo_computation *body, const hlo_instr *update, int6
   return false;
 }
 
-/* In a loop body, what updates an element of the state goes behind everything else that reads the old element, so that
- * it can be updated in place: to the end, an update after those that read its element (two swapped elements need a copy
- * in any order). */
+/* In a loop body, an instruction that updates an element of the state goes behind everything else that reads the old
+ * element, so that it can run in place: to the end, and behind other updates that read its element (two swapped
+ * elements need a copy in any order). */
 static weft_status *updates_last(hlo_computation *body, const by_id *ids, weft_arena *arena)
 {
   hlo_instr *root = body->root, **ready;
@@ -401,7 +402,7 @@ static weft_status *updates_last(hlo_computation *body, const by_id *ids, weft_a
   if (root->op != HLO_TUPLE || body->param_count != 1 || root->user_count > 0) return NULL;
   ready = WEFT_ARENA_ARRAY(arena, hlo_instr *, root->operand_count);
   WEFT_TRY_ALLOC(ready);
-  for (int i = 0; i < root->operand_count; i++) { /* readers: of other updates, and 1 to mark it as an update */
+  for (int i = 0; i < root->operand_count; i++) { /* readers among other updates, plus 1 to mark it as an update */
     hlo_instr *update = root->operands[i];
     if (!is_update(body, update, i)) continue;
     ids->readers[update->id]++;
@@ -411,7 +412,7 @@ static weft_status *updates_last(hlo_computation *body, const by_id *ids, weft_a
     }
   }
   hlo_move_before(root, NULL);
-  for (int pass = 0; pass < 2; pass++) { /* then those in cycles, as they come */
+  for (int pass = 0; pass < 2; pass++) { /* then those in cycles, in any order */
     for (int i = 0; i < root->operand_count; i++) {
       hlo_instr *update = root->operands[i];
       if (is_update(body, update, i) && (pass ? ids->readers[update->id] > 0 : ids->readers[update->id] == 1))

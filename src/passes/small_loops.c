@@ -1,7 +1,8 @@
-/* small-loops: a while with a short body over little data becomes one kernel (kCustom, "loop"): no iteration goes through
- * the executor.  Its state may change in scalars, in small arrays, and in arrays of any size that are only updated in
- * place (the next value is a dynamic-update-slice of the old one), which share their operand's buffer; arrays that the
- * loop only reads are operands.  The results are the state's elements that are used after the loop. */
+/* passes/small_loops.c -- small-loops: a while with a short body over little data becomes one kernel (kCustom,
+ * "loop"), so that no iteration goes through the executor. Its state may change in scalars, in small arrays, and in
+ * arrays of any size that are only updated in place (the next value is a dynamic-update-slice of the old one), which
+ * share their operand's buffer. Arrays that the loop only reads are operands. The results are the elements of the
+ * state that are used after the loop. */
 #include <config.h>
 
 #include "passes/fusion.h"
@@ -9,10 +10,10 @@
 #include "passes/while_loop.h"
 
 enum {
-  MOST_INSTRUCTIONS = 200, /* of body and condition */
-  MOST_ELEMENTS = 32,      /* of a value inside: its elements are computed one by one */
+  MOST_INSTRUCTIONS = 200, /* instructions of body and condition */
+  MOST_ELEMENTS = 32,      /* elements of a value inside, which are computed one by one */
   MOST_WORK = 600,         /* elements of all values inside */
-  MOST_COST = 200,         /* elements of a costly value, times what one costs: more are better done in vectors */
+  MOST_COST = 200,         /* elements of a costly value times the cost of one: from more on vectors are faster */
   MOST_REDUCED = 64,       /* elements of a reduction inside */
 };
 
@@ -53,7 +54,7 @@ static bool has_short_body(const while_loop *w)
   for (int c = 0; c < 2; c++)
     for (const hlo_instr *instr = comps[c]->first; instr; instr = instr->next) {
       bool is_update = false;
-      if (instr->op == HLO_DYNAMIC_UPDATE_SLICE) /* one that is the next value of the element it updates */
+      if (instr->op == HLO_DYNAMIC_UPDATE_SLICE) /* an update that is the next value of the element that it updates */
         is_update = c == 0 && instr->operands[0]->op == HLO_GET_TUPLE_ELEMENT &&
                     instr->operands[0]->operands[0] == w->body->params[0] &&
                     while_next(w, (int)instr->operands[0]->u.tuple_index) == instr &&
@@ -66,7 +67,7 @@ static bool has_short_body(const while_loop *w)
   return work <= MOST_WORK;
 }
 
-/* What does not change is not wanted after the loop (while-simplifier sees to that). */
+/* Elements that do not change are not used after the loop (while-simplifier takes care of that). */
 static bool has_small_state(const while_loop *w)
 {
   for (int i = 0; i < w->count; i++) {
@@ -84,7 +85,7 @@ static bool has_small_state(const while_loop *w)
   return true;
 }
 
-/* Results that are updated in place share the buffer of the operand they start from, if nothing else reads that. */
+/* Results that are updated in place share the buffer of the operand from which they start, if nothing else reads it. */
 static weft_status *share_buffers(hlo_instr *fusion)
 {
   hlo_module *module = fusion->parent->module;

@@ -1,6 +1,6 @@
-/* sort-simplifier: an operand of a sort that the comparator does not look at and whose sorted form nobody reads goes;
- * a sort along a dimension of at most one element is its operands; a sort of which only the first few are read is a topk
- * (JAX's top_k arrives as a sort). */
+/* passes/sort_simplifier.c -- sort-simplifier: removes operands of a sort that the comparator does not look at and
+ * whose sorted form is not read; replaces a sort along a dimension of at most one element by its operands; and turns
+ * a sort of which only the first few elements are read into a topk (JAX's top_k arrives as a sort). */
 #include <config.h>
 
 #include "passes/build.h"
@@ -63,7 +63,7 @@ static weft_status *drop_unread(hlo_instr *sort, weft_arena *scratch, bool *chan
   with->extra = sort->extra;
   with->metadata = sort->metadata;
   WEFT_TRY(hlo_set_called(with, 1, &less));
-  /* A tuple in the old form: tuple-simplifier takes it apart.  What was dropped is not read. */
+  /* A tuple in the old form, which tuple-simplifier takes apart. Removed operands are not read. */
   elements = WEFT_ARENA_ARRAY(scratch, hlo_instr *, sort->operand_count);
   WEFT_TRY_ALLOC(elements);
   for (int i = 0; i < sort->operand_count; i++)
@@ -82,7 +82,8 @@ static bool is_topk_order(const hlo_instr *sort, bool *largest)
          (!weft_dtype_is_float(type) || sort->called[0]->root->u.compare.type == HLO_COMPARE_TOTALORDER);
 }
 
-/* How many elements along `dim` the users of `x` read from the front; the whole dimension if not all users are slices. */
+/* The number of elements along `dim` that the users of `x` read from the front; the whole dimension if not all users
+ * are slices. */
 static int64_t read_from_front(const hlo_instr *x, int64_t dim)
 {
   int64_t k = 0;
@@ -108,7 +109,8 @@ static bool counts_along(const hlo_instr *x, int64_t dim)
   return x->op == HLO_IOTA && x->dims.v[0] == dim;
 }
 
-/* sort(x) or sort(x, iota), read in the first quarter at most: beyond, sorting all of it costs little more. */
+/* sort(x) or sort(x, iota) of which at most the first quarter is read: beyond that, sorting everything costs little
+ * more. */
 static weft_status *first_few(hlo_instr *sort, bool *changed)
 {
   const hlo_shape *shape = sort->operands[0]->shape, *parts[2], *both;

@@ -7,7 +7,7 @@ enum { TINY_DOT_WORK = 1024 }; /* multiplications */
 #include <math.h>
 #include <string.h>
 
-/* An array in `arena` of at least `need` elements holding the first `count` of `old`, the rest zero. */
+/* An array in `arena` with at least `need` elements, which holds the first `count` of `old`; the rest is zero. */
 static void *grown(weft_arena *arena, const void *old, int count, int need, size_t size, int *out_capacity)
 {
   int capacity = WEFT_MAX(need + need / 2, 64);
@@ -18,7 +18,7 @@ static void *grown(weft_arena *arena, const void *old, int count, int need, size
   return v;
 }
 
-/* Room for `id`, and on its side for half as much again. */
+/* Makes room for `id`, and half as much again on its side. */
 static weft_status *widen(pass_map *map, int id)
 {
   int least = map->capacity ? WEFT_MIN(map->least, id) : id, most = WEFT_MAX(map->least + map->capacity - 1, id);
@@ -98,7 +98,7 @@ weft_status *pass_comp_kinds(const hlo_module *module, weft_arena *arena, pass_c
     for (const hlo_instr *instr = comp->first; instr; instr = instr->next)
       for (int i = 0; i < instr->called_count; i++) {
         pass_comp_kind kind = kind_of_callee(instr);
-        /* A loop inside something embedded is embedded with it. */
+        /* A loop inside an embedded computation is embedded too. */
         kinds[instr->called[i]->id] = kind == PASS_SEQUENTIAL ? kinds[comp->id] : kind;
       }
   }
@@ -118,7 +118,7 @@ weft_status *pass_sequential(const hlo_module *module, weft_arena *arena, pass_c
   return NULL;
 }
 
-/* So little work that calling a library for it would take longer. */
+/* So little work that a call of a library would take longer. */
 static bool is_tiny_dot(const hlo_instr *dot)
 {
   double work = (double)hlo_shape_elems(dot->shape);
@@ -157,7 +157,7 @@ bool pass_is_identity(hlo_opcode op, const hlo_instr *value)
   bool is_float = weft_dtype_is_float(type), is_pred = type == WEFT_PRED;
 
   switch (op) {
-  case HLO_ADD: case HLO_OR: case HLO_XOR: return hlo_is_constant_scalar(value, 0); /* of a sum: -0 + 0 is 0 */
+  case HLO_ADD: case HLO_OR: case HLO_XOR: return hlo_is_constant_scalar(value, 0); /* for sums: -0 + 0 is 0 */
   case HLO_MULTIPLY: return hlo_is_constant_scalar(value, 1);
   case HLO_AND: return hlo_is_constant_scalar(value, is_pred ? 1 : -1) && !weft_dtype_is_unsigned(type);
   case HLO_MAXIMUM:
@@ -207,7 +207,7 @@ weft_status *pass_inline(hlo_instr *call, const hlo_computation *callee, pass_ma
     for (int i = 0; i < call->control->succ_count; i++) WEFT_TRY(hlo_add_control_edge(copy, call->control->succs[i]));
   }
   root = pass_map_get(map, callee->root->id);
-  if (callee->root->op == HLO_PARAMETER) hlo_remove_control_edges(call); /* an operand ran before all of it */
+  if (callee->root->op == HLO_PARAMETER) hlo_remove_control_edges(call); /* one of its operands ran before all of it */
   WEFT_TRY(hlo_replace(call, root));
   if (out_root) *out_root = root;
   return NULL;
@@ -254,7 +254,7 @@ weft_status *pass_outline(hlo_instr *const *members, int count, hlo_instr *const
   WEFT_TRY(hlo_unique_name(comp->module, "fused_computation", &body_name));
   WEFT_TRY(hlo_computation_new(comp->module, body_name, &body));
 
-  /* Members are seen in order, so an operand without a copy yet comes from outside. */
+  /* Members are visited in order, so an operand without a copy comes from outside. */
   for (int i = 0; i < count; i++) {
     hlo_instr *copy;
     for (int k = 0; k < members[i]->operand_count; k++)

@@ -1,4 +1,5 @@
-/* passes/util.h -- what several passes need: maps by instruction id, the kinds of computations, outlining. */
+/* passes/util.h -- shared by several passes: maps by instruction id, the kinds of computations, inlining and
+ * outlining. */
 #ifndef WEFT_PASSES_UTIL_H
 #define WEFT_PASSES_UTIL_H
 
@@ -17,9 +18,9 @@ static inline bool pass_ints_contain(hlo_ints ints, int64_t v)
   return false;
 }
 
-/* From dense ids (of instructions or computations) to pointers; NULL where nothing was set.  Grows as ids do, so that
- * instructions made during the pass may be keys.  As long as the range of the ids set: those of one computation lie close
- * together. */
+/* A map from ids (of instructions or computations) to pointers; NULL if nothing was set. It grows with the ids, so
+ * that instructions made during the pass may be keys. Its array covers the range of ids that were set: those of one
+ * computation lie close together. */
 typedef struct pass_map {
   weft_arena *arena;
   void **v;
@@ -32,7 +33,7 @@ static inline void *pass_map_get(const pass_map *map, int id)
 }
 WEFT_NODISCARD weft_status *pass_map_set(pass_map *map, int id, void *value);
 
-/* Instructions to visit, each at most once at a time. */
+/* A list of instructions to visit, which contains each of them at most once at a time. */
 typedef struct pass_worklist {
   weft_arena *arena;
   hlo_instr **items; /* a stack */
@@ -42,20 +43,21 @@ typedef struct pass_worklist {
 } pass_worklist;
 
 WEFT_NODISCARD weft_status *pass_worklist_push(pass_worklist *list, hlo_instr *instr);
-/* The next that is still in the module, or NULL. */
+/* The next instruction that is still in the module, or NULL. */
 hlo_instr *pass_worklist_pop(pass_worklist *list);
 
-/* Does the comparator of a sort only compare its first two parameters, and do larger ones come first then? */
+/* True if the comparator of a sort compares only its first two parameters; whether the larger one comes first then. */
 bool pass_compares_two(const hlo_computation *order, bool *out_largest);
 
-/* What a computation is to the program.  A sequential one runs once each time its caller does (entry, while, branches,
- * call); the others run inside a kernel, once per element or per fusion. */
+/* The role of a computation. A sequential one runs once each time that its caller does (the entry, bodies of while,
+ * branches, callees). All others run inside a kernel, once for each element or each fusion. */
 typedef enum pass_comp_kind { PASS_UNREACHED, PASS_SEQUENTIAL, PASS_FUSED, PASS_EMBEDDED, PASS_ASYNC } pass_comp_kind;
 
-/* By computation id; in `arena`. */
+/* By computation id; allocated in `arena`. */
 WEFT_NODISCARD weft_status *pass_comp_kinds(const hlo_module *module, weft_arena *arena, pass_comp_kind **out_kinds);
 
-/* The sequential computations as they are now, callees first: safe to walk while computations are added. */
+/* The sequential computations at the time of the call, callees first: it is safe to walk them while computations are
+ * added. */
 typedef struct pass_comps {
   int count;
   hlo_computation **v;
@@ -63,20 +65,23 @@ typedef struct pass_comps {
 WEFT_NODISCARD weft_status *pass_sequential(const hlo_module *module, weft_arena *arena, pass_comps *out_comps);
 
 enum { PASS_FUSED_CONCATENATED = 8, PASS_SMALL_CONCATENATED = 1024 };
-/* A concatenate of so many operands, and elements, that it is a library call: its kernel would have a loop for each operand. */
+/* True for a concatenate of so many operands and elements that it becomes a library call: its kernel would have one
+ * loop for each operand. */
 bool pass_is_wide_concatenate(const hlo_instr *instr);
-/* True if the instruction becomes (part of) a compiled kernel rather than a library call, control flow or a collective. */
+/* True if the instruction becomes a compiled kernel or a part of one; false for library calls, control flow and
+ * collectives. */
 bool pass_needs_kernel(const hlo_instr *instr);
 /* True if `value` is a scalar constant x with op(x, y) = y for every y. */
 bool pass_is_identity(hlo_opcode op, const hlo_instr *value);
 bool pass_has_control_edges(const hlo_instr *instr);
 
-/* What stands in `map` for the operands of `instr`: in *operands, which is made longer in the map's arena where it must. */
+/* The values in `map` of the operands of `instr`, stored to *operands, which is enlarged in the map's arena if
+ * needed. */
 WEFT_NODISCARD weft_status *pass_mapped_operands(const hlo_instr *instr, const pass_map *map, hlo_instr ***operands,
                                                  int *capacity);
 
-/* Moves the contents of `callee` (one used by nobody else afterwards) in place of `call`, whose operands stand for its
- * parameters.  The callee is copied and left as it is; `call` is removed.  *out_root (may be NULL) is what replaced it. */
+/* Puts a copy of the contents of `callee` in the place of `call`, whose operands replace the parameters; `callee` stays.
+ * `call` is removed. *out_root (may be NULL) receives what replaced it. */
 WEFT_NODISCARD weft_status *pass_inline(hlo_instr *call, const hlo_computation *callee, pass_map *map,
                                         hlo_instr **out_root);
 

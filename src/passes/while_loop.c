@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* A tuple of all elements of `source` (which `gte` holds or gets), placed after it. */
+/* A tuple of all elements of `source`, placed behind it; `gte` holds the elements or receives them. */
 static weft_status *add_whole(hlo_instr *source, hlo_instr **gte, hlo_instr **out)
 {
   pass_build b = {.comp = source->parent, .before = source->next};
@@ -18,7 +18,7 @@ static weft_status *add_whole(hlo_instr *source, hlo_instr **gte, hlo_instr **ou
   return pass_build_finish(&b);
 }
 
-/* Users of a tuple value become users of its elements; gte[i] gets element i where there is a use. */
+/* Users of a tuple value become users of its elements; gte[i] receives element i if it has a use. */
 static weft_status *use_elements(hlo_instr *source, weft_arena *arena, hlo_instr **gte)
 {
   int count = source->user_count;
@@ -48,7 +48,7 @@ static weft_status *use_elements(hlo_instr *source, weft_arena *arena, hlo_instr
   return NULL;
 }
 
-/* `value`, a tuple however made, as a tuple instruction before `before` (NULL: at the end of its computation). */
+/* `value`, a tuple made in any way, as a tuple instruction before `before` (NULL: at the end of its computation). */
 static weft_status *as_tuple(hlo_instr *value, hlo_instr *before, hlo_instr **out)
 {
   pass_build b = {.comp = value->parent, .before = before};
@@ -80,7 +80,7 @@ weft_status *while_open(hlo_instr *loop, weft_arena *arena, while_loop *w, bool 
   WEFT_TRY(use_elements(hlo_parameter(w->cond, 0), arena, w->in_cond));
   WEFT_TRY(use_elements(loop, arena, w->after));
   WEFT_TRY(as_tuple(loop->operands[0], loop, &tuple));
-  if (tuple->user_count > 1 || tuple == tuple->parent->root) /* the loop's own, so that it may be edited */
+  if (tuple->user_count > 1 || tuple == tuple->parent->root) /* a tuple of the loop's own, which may be edited */
     WEFT_TRY(hlo_add_tuple(loop->parent, loop, tuple->operand_count, tuple->operands, &tuple));
   WEFT_TRY(hlo_set_operand(loop, 0, tuple));
   WEFT_TRY(as_tuple(w->body->root, NULL, &w->body->root));
@@ -189,7 +189,7 @@ static hlo_direction swapped(hlo_direction d)
   return d == HLO_LT ? HLO_GT : d == HLO_GT ? HLO_LT : d == HLO_LE ? HLO_GE : d == HLO_GE ? HLO_LE : d;
 }
 
-/* A constant in the condition, or an invariant element that starts as one. */
+/* A constant in the condition, or an invariant element whose initial value is a constant. */
 static bool bound_in_cond(const while_loop *w, const hlo_instr *x, int64_t *value)
 {
   int element = element_in_cond(w, x);
@@ -218,7 +218,7 @@ int64_t while_trip_count(const while_loop *w)
   if (!(next->operands[0] == w->in_body[counter] && integer_constant(next->operands[1], &step)) &&
       !(next->operands[1] == w->in_body[counter] && integer_constant(next->operands[0], &step)))
     return -1;
-  if (step < 0) { /* count down as up */
+  if (step < 0) { /* counting down is treated as counting up */
     if (__builtin_sub_overflow(0, step, &step) || __builtin_sub_overflow(0, start, &start) ||
         __builtin_sub_overflow(0, limit, &limit))
       return -1;
@@ -233,7 +233,7 @@ int64_t while_trip_count(const while_loop *w)
   if (start >= limit) return 0;
   if (__builtin_sub_overflow(limit, start, &distance) || distance > INT64_MAX - step) return -1;
   distance = (distance + step - 1) / step;
-  /* The counter must not wrap in its own type before it gets there. */
+  /* The counter must not wrap in its own type before it reaches the limit. */
   int bits = weft_dtype_bits(while_init(w, counter)->shape->type);
   int64_t end;
   if (__builtin_mul_overflow(distance, step, &end) || __builtin_add_overflow(end, start, &end)) return -1;

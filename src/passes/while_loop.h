@@ -12,11 +12,11 @@
 typedef struct while_loop {
   hlo_instr *loop;
   hlo_computation *body, *cond;
-  int count;                   /* elements of the state */
-  hlo_instr **in_body, **in_cond, **after; /* get-tuple-element of each element; NULL where unused */
+  int count;                   /* the number of elements of the state */
+  hlo_instr **in_body, **in_cond, **after; /* the get-tuple-element of each element; NULL if it is unused */
 } while_loop;
 
-/* *out_is_tuple is false, and the loop unchanged, if its state is not a tuple.  Arrays are in `arena`. */
+/* If the state is not a tuple, *out_is_tuple is false and the loop is unchanged. Arrays are allocated in `arena`. */
 WEFT_NODISCARD weft_status *while_open(hlo_instr *loop, weft_arena *arena, while_loop *w, bool *out_is_tuple);
 
 static inline hlo_instr *while_init(const while_loop *w, int i) { return w->loop->operands[0]->operands[i]; }
@@ -26,20 +26,21 @@ static inline bool while_is_invariant(const while_loop *w, int i)
   return w->in_body[i] && while_next(w, i) == w->in_body[i];
 }
 
-/* The element inside the body, made if it is not there. */
+/* The element inside the body, which is made if it is not there. */
 WEFT_NODISCARD weft_status *while_in_body(while_loop *w, int i, hlo_instr **out);
 
-/* Keeps only the elements with keep[i]; the others' uses are gone. */
+/* Keeps only the elements with keep[i]; the others must have no uses left. */
 WEFT_NODISCARD weft_status *while_keep(while_loop *w, const bool *keep);
 
-/* Adds `count` invariant elements with these initial values; values[i] becomes the element inside the body. */
+/* Adds `count` invariant elements with these initial values. values[i] receives the element inside the body. */
 WEFT_NODISCARD weft_status *while_add_invariants(while_loop *w, int count, hlo_instr **values);
 
-/* Moves the loop and its initial tuple into a fusion, whose results are the elements used after the loop.  *out_fusion is
- * NULL, and nothing is changed, if there are none.  `map` as for pass_outline. */
+/* Moves the loop and its initial tuple into a fusion, whose results are the elements that are used after the loop.
+ * If there are none, *out_fusion is NULL and nothing changes. `map` is as for pass_outline. */
 WEFT_NODISCARD weft_status *while_outline(while_loop *w, pass_map *map, const char *name, hlo_instr **out_fusion);
 
-/* The number of iterations of a counted loop: constant start, constant step, compared with a constant; -1 if unknown. */
+/* The number of iterations of a counted loop, with constant start and step and a comparison with a constant; -1 if
+ * it is unknown. */
 int64_t while_trip_count(const while_loop *w);
 
 #endif

@@ -15,14 +15,14 @@
 #include "passes/while_loop.h"
 
 enum {
-  SUNK_CONSTANT_BYTES = 256, /* a constant up to this size is copied into the body */
+  SUNK_CONSTANT_BYTES = 256, /* bytes of a constant that is copied into the body */
   UNROLL_TRIPS = 8,
   UNROLL_INSTRUCTIONS = 800,
 };
 
 /* ---- invariant elements ------------------------------------------------------------------------------------------ */
 
-/* All uses of `element` but the root's own slot, which stays. */
+/* All uses of `element` except the one in the root's own slot, which stays. */
 static weft_status *replace_in_body(while_loop *w, int i, hlo_instr *with)
 {
   hlo_instr *element = w->in_body[i], *root = w->body->root;
@@ -94,10 +94,12 @@ static bool is_used(const while_loop *w, int i)
          (w->in_cond[i] && w->in_cond[i]->user_count > 0) || (w->after[i] && w->after[i]->user_count > 0);
 }
 
-/* Equal: same start, and both invariant, or both set to the same instruction's value. */
+/* Two elements are equal if they start equal and are both invariant, or are both set to the value of the same
+ * instruction. */
 static weft_status *merge_equal(while_loop *w, weft_arena *arena, bool *changed)
 {
-  pass_map by_key = {.arena = arena}; /* index + 1 of the first element with that start (invariant) or next value */
+  /* index + 1 of the first element with that start (invariant) or that next value */
+  pass_map by_key = {.arena = arena};
   pass_map by_next = {.arena = arena};
 
   for (int i = 0; i < w->count; i++) {
@@ -125,7 +127,7 @@ typedef struct liveness {
   bool *live;
 } liveness;
 
-/* Marks what `value` depends on in the body; elements reached become live, and are returned through `queue`. */
+/* Marks what `value` depends on in the body. Elements that are reached become live and are returned through `queue`. */
 static weft_status *mark(liveness *l, hlo_instr *value, int *queue, int *queued)
 {
   const hlo_instr *param = hlo_parameter(l->w->body, 0);
@@ -170,7 +172,7 @@ static weft_status *drop_unused(while_loop *w, weft_arena *arena, bool *changed)
     l.live[i] = true;
     queue[queued++] = i;
   }
-  /* What has an effect stays, whether or not the token it makes is read after the loop. */
+  /* An instruction with an effect stays, whether or not the token that it makes is read after the loop. */
   for (hlo_instr *instr = w->body->first; instr; instr = instr->next)
     if (instr != w->body->root && instr->op != HLO_PARAMETER && (pass_has_control_edges(instr) || hlo_has_side_effect(instr)))
       WEFT_TRY(mark(&l, instr, queue, &queued));
@@ -180,7 +182,7 @@ static weft_status *drop_unused(while_loop *w, weft_arena *arena, bool *changed)
 
   WEFT_TRY(while_keep(w, l.live));
   *changed = true;
-  /* What only the dropped elements needed goes now, so that no get-tuple-element names a missing element. */
+  /* Removes what only the dropped elements needed, so that no get-tuple-element names a missing element. */
   hlo_computation *comps[] = {w->body, w->cond};
   for (int c = 0; c < 2; c++)
     for (hlo_instr *instr = comps[c]->last, *prev; instr; instr = prev) {
@@ -190,7 +192,7 @@ static weft_status *drop_unused(while_loop *w, weft_arena *arena, bool *changed)
   return NULL;
 }
 
-/* get-tuple-elements that nobody uses would keep a dead index. */
+/* Unused get-tuple-elements would keep an index that no longer exists. */
 static weft_status *remove_unused_views(while_loop *w)
 {
   hlo_instr **views[] = {w->in_body, w->in_cond, w->after};
@@ -216,7 +218,7 @@ static bool is_small_straight_line(const hlo_computation *body, int64_t trips)
   return true;
 }
 
-/* The body `trips` times in a row in place of the loop. */
+/* Puts the body `trips` times in a row in place of the loop. */
 static weft_status *unroll(while_loop *w, int64_t trips, weft_arena *arena)
 {
   hlo_instr *state = w->loop->operands[0];
@@ -226,7 +228,7 @@ static weft_status *unroll(while_loop *w, int64_t trips, weft_arena *arena)
     hlo_instr *call;
     WEFT_TRY(hlo_add(w->loop->parent, w->loop, HLO_CALL, w->loop->shape, 1, &state, NULL, &call));
     WEFT_TRY(hlo_set_called(call, 1, &w->body));
-    WEFT_TRY(hlo_set_operand(w->loop, 0, call)); /* a use, so that the body's copy has somewhere to go */
+    WEFT_TRY(hlo_set_operand(w->loop, 0, call)); /* a use, so that the copy of the body has a place to go */
     WEFT_TRY(pass_inline(call, w->body, &map, &state));
   }
   return hlo_replace(w->loop, state);

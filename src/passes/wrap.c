@@ -1,5 +1,5 @@
-/* wrap: every instruction of a sequential computation that needs a compiled kernel and is not in a fusion yet becomes a
- * fusion of its own, so that code generation meets kernels in one form only. */
+/* passes/wrap.c -- wrap: every instruction of a sequential computation that needs a compiled kernel and is not in a
+ * fusion becomes a fusion of its own, so that code generation sees kernels in one form only. */
 #include <config.h>
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* zero-sized: an array without elements needs no computation: it becomes a broadcast of a scalar constant. */
+/* passes/zero_sized.c -- zero-sized: an array without elements needs no computation and becomes a broadcast of a
+ * scalar constant. */
 #include <config.h>
 
 #include "passes/build.h"
