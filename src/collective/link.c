@@ -435,6 +435,8 @@ weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int 
     return WEFT_ERR(FAILED_PRECONDITION, "rank %d expects incarnation %llu of rank %d, which is %llu", peer,
                     (unsigned long long)hello->dst_incarnation, me, (unsigned long long)g->incarnations[me]);
   WEFT_TRY(coll_address_check(&hello->address, sizeof hello->address, g->size));
+  if (hello->transport != COLL_TRANSPORT_SHM && hello->transport != COLL_TRANSPORT_FABRIC)
+    return WEFT_ERR(FAILED_PRECONDITION, "rank %d asks for transport %d, which is unknown here", peer, hello->transport);
   if (hello->whole != coll_settings_seal_whole())
     return WEFT_ERR(FAILED_PRECONDITION, "ranks differ in WEFT_COLLECTIVE_TLS or WEFT_COLLECTIVE_INTEGRITY: rank %d %s all of its messages, rank %d %s", peer,
                     hello->whole ? "encrypts" : "does not encrypt", me, hello->whole ? "does not" : "does");

@@ -57,7 +57,7 @@ static coll_hello greeting(input *in)
     ((uint8_t *)&hello)[at] ^= take(in);
   }
   hello.dst = ME; /* the listener has found the rank by it */
-  if (hello.transport == COLL_TRANSPORT_FABRIC) hello.transport = 0; /* libfabric is another's to fuzz */
+  if (hello.transport == COLL_TRANSPORT_FABRIC) hello.transport = 0; /* refused: libfabric itself is not fuzzed here */
   return hello;
 }
 
@@ -85,6 +85,7 @@ static bool meet(stage *s, input *in)
   coll_group_lock(s->group);
   weft_status *refused = coll_link_adopt_locked(s->group, &hello, sockets[1], memory, &session);
   coll_group_unlock(s->group);
+  FUZZ_TRUE(refused || hello.transport == COLL_TRANSPORT_SHM);
   if (!refused) return true;
   weft_status_free(refused);
   close(sockets[1]);

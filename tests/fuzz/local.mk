@@ -1,27 +1,30 @@
 # Fuzz targets: NAME_fuzz.c with its corpus in corpus/NAME.  make check replays the corpus with any compiler; configured
 # with --enable-fuzzers (clang) they are libFuzzer programs:  tests/fuzz/hlo_text_fuzz -max_total_time=60 corpus-copy/
+MUTATE = %D%/mutate.c %D%/mutate.h %D%/mutate_text.c %D%/mutate_wire.c
 if FUZZERS
 FUZZ_MAIN =
+FUZZ_PROGRAM_MAIN = $(MUTATE)
 FUZZ_FLAGS = -fsanitize=fuzzer
 else
 FUZZ_MAIN = tests/fuzz/replay.c
+FUZZ_PROGRAM_MAIN = $(FUZZ_MAIN)
 FUZZ_FLAGS =
 TESTS += $(FUZZ_TARGETS)
 endif
 FUZZ_TARGETS = %D%/hlo_text_fuzz %D%/hlo_proto_fuzz %D%/hlo_run_fuzz %D%/stablehlo_text_fuzz %D%/stablehlo_bytecode_fuzz \
   %D%/coord_h2_fuzz %D%/coll_link_fuzz %D%/coll_door_fuzz %D%/flight_fuzz %D%/pjrt_options_fuzz %D%/kv_file_fuzz %D%/ffi_attrs_fuzz %D%/npy_fuzz
 noinst_PROGRAMS += $(FUZZ_TARGETS)
-EXTRA_DIST += %D%/corpus %D%/replay.c
+EXTRA_DIST += %D%/corpus %D%/corpus.py %D%/replay.c
 
-%C%_hlo_text_fuzz_SOURCES = %D%/hlo_text_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
+%C%_hlo_text_fuzz_SOURCES = %D%/hlo_text_fuzz.c %D%/fuzz.h $(FUZZ_PROGRAM_MAIN)
 %C%_hlo_text_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
-%C%_hlo_proto_fuzz_SOURCES = %D%/hlo_proto_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
+%C%_hlo_proto_fuzz_SOURCES = %D%/hlo_proto_fuzz.c %D%/fuzz.h $(FUZZ_PROGRAM_MAIN)
 %C%_hlo_proto_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
-%C%_hlo_run_fuzz_SOURCES = %D%/hlo_run_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
+%C%_hlo_run_fuzz_SOURCES = %D%/hlo_run_fuzz.c %D%/fuzz.h $(FUZZ_PROGRAM_MAIN)
 %C%_hlo_run_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
-%C%_stablehlo_text_fuzz_SOURCES = %D%/stablehlo_text_fuzz.c %D%/stablehlo_fuzz.h %D%/fuzz.h $(FUZZ_MAIN)
+%C%_stablehlo_text_fuzz_SOURCES = %D%/stablehlo_text_fuzz.c %D%/stablehlo_fuzz.h %D%/fuzz.h $(FUZZ_PROGRAM_MAIN)
 %C%_stablehlo_text_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
-%C%_stablehlo_bytecode_fuzz_SOURCES = %D%/stablehlo_bytecode_fuzz.c %D%/stablehlo_fuzz.h %D%/fuzz.h $(FUZZ_MAIN)
+%C%_stablehlo_bytecode_fuzz_SOURCES = %D%/stablehlo_bytecode_fuzz.c %D%/stablehlo_fuzz.h %D%/fuzz.h $(FUZZ_PROGRAM_MAIN)
 %C%_stablehlo_bytecode_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
 %C%_coord_h2_fuzz_SOURCES = %D%/coord_h2_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
 %C%_coord_h2_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
@@ -39,3 +42,8 @@ EXTRA_DIST += %D%/corpus %D%/replay.c
 %C%_flight_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
 %C%_pjrt_options_fuzz_SOURCES = %D%/pjrt_options_fuzz.c %D%/fuzz.h $(FUZZ_MAIN)
 %C%_pjrt_options_fuzz_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_FLAGS)
+
+check_PROGRAMS += %D%/mutate_test
+%C%_mutate_test_SOURCES = %D%/mutate_test.c $(MUTATE) tests/test.h
+%C%_mutate_test_CFLAGS = $(TEST_CFLAGS)
+%C%_mutate_test_LDADD = $(TEST_LIBS)
