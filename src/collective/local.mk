@@ -19,6 +19,7 @@ libweftjob_la_SOURCES += \
   %D%/listener.c %D%/listener.h \
   %D%/local/direct.c \
   %D%/local/shm.c \
+  %D%/mac.c %D%/mac.h \
   %D%/names.c \
   %D%/prepare.c %D%/prepare.h \
   %D%/reduce.c %D%/reduce.h \

@@ -83,7 +83,7 @@ static bool pass(coll_seal *s, const coll_sealed *m)
   memcpy(nonce + sizeof m->lane, &m->number, sizeof m->number);
   return m->head_bytes <= INT_MAX && m->body_bytes <= INT_MAX && EVP_CipherInit_ex(s->cipher, NULL, NULL, NULL, nonce, -1) == 1 &&
          (m->head_bytes == 0 || EVP_CipherUpdate(s->cipher, NULL, &n, m->head, (int)m->head_bytes) == 1) &&
-         (m->body_bytes == 0 || EVP_CipherUpdate(s->cipher, m->clear ? NULL : m->body, &n, m->body, (int)m->body_bytes) == 1);
+         (m->body_bytes == 0 || EVP_CipherUpdate(s->cipher, m->body, &n, m->body, (int)m->body_bytes) == 1);
 }
 
 static int tag_bytes(const coll_sealed *m) { return m->short_tag ? COLL_SHORT_TAG_BYTES : COLL_TAG_BYTES; }

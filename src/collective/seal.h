@@ -45,9 +45,8 @@ typedef struct coll_sealed {
   uint64_t number;   /* (lane, number) is used once */
   const void *head;  /* authenticated */
   size_t head_bytes;
-  void *body;        /* authenticated, and encrypted in place unless `clear` */
+  void *body;        /* authenticated, and encrypted in place */
   size_t body_bytes;
-  bool clear;
   bool short_tag;    /* COLL_SHORT_TAG_BYTES: for who ends a connection with the first message that does not open */
 } coll_sealed;
 

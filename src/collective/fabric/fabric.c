@@ -12,10 +12,11 @@
  * Receives of one tag complete in the order in which messages were sent (FI_ORDER_SAS), so a slot's place is its order.
  *
  * Anybody who reaches the endpoint can send to it.  So a stream's tags are drawn from its session's keys, and what comes is
- * taken only if it opens as the message of its number: each is sealed, its first COVERED_BYTES, credit and length, or all of
- * it.  What is lent is not covered, but its announcement is; where everything is to be, nothing is lent.
+ * taken only if its code is that of the message of its number: over its first COVERED_BYTES, credit and length (mac.h), or,
+ * where it is sealed, over all of it (seal.h).  What is lent is not covered, but its announcement is; where everything is to
+ * be, nothing is lent.
  *
- *   data, a multiple of units | credit, 24 bytes, if some are given | 8 bytes, if all of it is sealed | code, 8 bytes
+ *   data, a multiple of units | credit, 24 bytes, if some are given | 8 bytes, if it is sealed | code, 8 bytes
  * The code goes as the completion's data where the provider has that, so that small messages stay small enough to be injected.
  *
  * libfabric does not report dead peers on such endpoints: the control connections do. */
@@ -36,6 +37,7 @@
 
 #include "base/log.h"
 #include "collective/context.h"
+#include "collective/mac.h"
 
 enum { SLOTS = 16, CREDIT_SLOTS = 4, CREDIT_CHANNEL = COLL_CHANNELS, BULK_CHANNEL };
 enum { CREDIT_LANE = CREDIT_CHANNEL, LANES = COLL_CHANNELS + 1 };
@@ -60,7 +62,7 @@ typedef struct slot {
   size_t bytes, room; /* room: of a receive's memory */
   char *data;
   uint64_t tag;
-  uint64_t code;      /* that it is sealed with */
+  uint64_t code;      /* that authenticates it */
   uint64_t number;    /* of the message among those of its lane: the n-th receive gets the n-th */
 } slot;
 
@@ -79,13 +81,14 @@ typedef struct credit {
 } credit;
 _Static_assert(sizeof(credit) + WHOLE_BYTES + COLL_SHORT_TAG_BYTES < COLL_STREAM_UNIT, "what is past a message's last whole unit is its trailer");
 
-/* What is authenticated beside the data. */
-typedef struct trailer {
+/* The form of a message.  It is authenticated behind data and credit and not sent: its reader knows it by the length. */
+typedef struct form {
   uint64_t bytes;  /* of data */
   uint32_t gives;  /* is there a credit? */
-  uint32_t whole;  /* is all of the data sealed? */
-  credit told;
-} trailer;
+  uint32_t whole;  /* is it sealed? */
+} form;
+_Static_assert(sizeof(credit) + sizeof(form) <= COLL_STREAM_UNIT, "a slot's memory has room for the form");
+_Static_assert(COVERED_BYTES + sizeof(credit) + sizeof(form) <= COLL_MAC_MOST_BYTES, "what is covered is a text");
 
 struct fabric_stream {
   coll_stream base;
@@ -105,10 +108,11 @@ struct fabric_stream {
   uint64_t lent, sent, wanted; /* bytes of bulk since the beginning of time; wanted by the peer */
   uint64_t piece;              /* as the peer wants them */
   char *memory;
-  coll_seal *closes, *opens;
+  coll_seal *closes, *opens;               /* of sealed messages */
+  coll_mac mac_out, mac_in;                /* of the others */
   uint64_t numbered[LANES], posted[LANES]; /* messages out; receives */
   uint64_t bulk_tag_out, bulk_tag_in;      /* of the first piece; the next has the next */
-  bool whole; /* all is sealed, always */
+  bool whole; /* every message is sealed */
   bool waits; /* a slot does */
   bool broken, closed;
   bool forged; /* somebody else's message came, or the peer's in another form: `broken` as well */
@@ -190,6 +194,8 @@ static void stream_free(fabric_stream *s)
 {
   coll_seal_free(s->closes);
   coll_seal_free(s->opens);
+  explicit_bzero(&s->mac_out, sizeof s->mac_out);
+  explicit_bzero(&s->mac_in, sizeof s->mac_in);
   free(s->memory);
   free(s);
 }
@@ -277,59 +283,69 @@ static void forged(fabric_stream *s, const char *what)
   s->base.unsent = false;
 }
 
-/* ---- sealing ---- */
+/* ---- authenticating ---- */
 
 /* Everything is sealed while ranks meet: they tell each other their door keys then. */
 static bool seals_whole(const fabric_stream *s) { return s->whole || !s->fabric->group->topology.size; }
 
-static coll_sealed sealed_of(const slot *sl, const trailer *t)
+/* Makes the code of a message, or compares it with the one that came.  The form is written into the slot's memory. */
+static bool authenticate(slot *sl, const form *f, bool comes)
 {
-  return (coll_sealed){.lane = sl->lane, .number = sl->number, .head = t, .head_bytes = sizeof *t, .body = sl->data,
-                       .body_bytes = t->whole ? t->bytes : WEFT_MIN(t->bytes, (uint64_t)COVERED_BYTES), .clear = !t->whole, .short_tag = true};
+  fabric_stream *s = sl->stream;
+  char *behind = sl->data + f->bytes;
+  size_t behind_bytes = (f->gives ? sizeof(credit) : 0) + sizeof *f;
+
+  memcpy(behind + behind_bytes - sizeof *f, f, sizeof *f);
+  if (f->whole) {
+    coll_sealed message = {.lane = sl->lane, .number = sl->number, .head = behind, .head_bytes = behind_bytes, .body = sl->data,
+                           .body_bytes = f->bytes, .short_tag = true};
+    return comes ? coll_seal_open(s->opens, &message, &sl->code) : coll_seal_close(s->closes, &message, &sl->code);
+  }
+  coll_mac_text text = {sl->data, behind, WEFT_MIN(f->bytes, (uint64_t)COVERED_BYTES), behind_bytes};
+  uint64_t code = coll_mac_code(comes ? &s->mac_in : &s->mac_out, sl->lane, sl->number, text);
+  if (comes) return code == sl->code;
+  sl->code = code;
+  return true;
 }
 
 /* Completes a message of sl->bytes of data, with what is due if `gives`. */
 static void close_message(slot *sl, bool gives)
 {
   fabric_stream *s = sl->stream;
-  trailer t = {.bytes = sl->bytes, .gives = gives, .whole = seals_whole(s)};
+  form f = {.bytes = sl->bytes, .gives = gives, .whole = seals_whole(s)};
   char *at = sl->data + sl->bytes;
 
   if (gives) {
-    t.told = s->due;
-    memcpy(at, &t.told, sizeof t.told);
-    at += sizeof t.told;
+    memcpy(at, &s->due, sizeof s->due);
+    at += sizeof s->due;
     memset(s->due.owed, 0, sizeof s->due.owed);
     s->wanted_told = s->due.wanted;
   }
-  if (t.whole) memset(at, 0, WHOLE_BYTES);
-  at += t.whole ? WHOLE_BYTES : 0;
   sl->number = s->numbered[sl->lane]++;
-  coll_sealed message = sealed_of(sl, &t);
-  if (!coll_seal_close(s->closes, &message, &sl->code)) broke(s, "sealing", FI_ENOMEM);
+  if (!authenticate(sl, &f, false)) broke(s, "sealing", FI_ENOMEM);
+  if (f.whole) memset(at, 0, WHOLE_BYTES);
+  at += f.whole ? WHOLE_BYTES : 0;
   if (!s->fabric->code_beside) memcpy(at, &sl->code, sizeof sl->code);
   at += s->fabric->code_beside ? 0 : sizeof sl->code;
   sl->bytes = (size_t)(at - sl->data);
 }
 
 /* A message of `bytes` has come, sl->code beside it perhaps.  True if it is the peer's next one; then sl->bytes is that of
- * its data, and *t its trailer. */
-static bool open_message(slot *sl, size_t bytes, trailer *t)
+ * its data, and *gives says whether a credit follows them. */
+static bool open_message(slot *sl, size_t bytes, bool *gives)
 {
   fabric_stream *s = sl->stream;
   size_t code = s->fabric->code_beside ? 0 : sizeof sl->code, data = bytes & ~(size_t)(COLL_STREAM_UNIT - 1);
 
-  if (bytes > sl->room || bytes - data < code || (data > 0) == (sl->lane == CREDIT_LANE)) return false;
+  if (data + COLL_STREAM_UNIT > sl->room || bytes - data < code || (data > 0) == (sl->lane == CREDIT_LANE)) return false;
   size_t rest = bytes - data - code;
-  *t = (trailer){.bytes = data, .gives = rest >= sizeof t->told};
-  rest -= t->gives ? sizeof t->told : 0;
-  t->whole = rest == WHOLE_BYTES;
-  if ((rest && !t->whole) || (s->whole && !t->whole)) return false;
-  if (t->gives) memcpy(&t->told, sl->data + data, sizeof t->told);
-  if (code) memcpy(&sl->code, sl->data + bytes - code, code);
-  coll_sealed message = sealed_of(sl, t);
+  *gives = rest >= sizeof(credit);
+  rest -= *gives ? sizeof(credit) : 0;
+  form f = {.bytes = data, .gives = *gives, .whole = rest == WHOLE_BYTES};
+  if ((rest && !f.whole) || (s->whole && !f.whole)) return false;
+  if (code) memcpy(&sl->code, sl->data + bytes - code, code); /* the form is written over it */
   sl->bytes = data;
-  return coll_seal_open(s->opens, &message, &sl->code);
+  return authenticate(sl, &f, true);
 }
 
 /* ---- posting ---- */
@@ -397,8 +413,11 @@ static void give_credits(fabric_stream *s)
   }
 }
 
-static void take_credit(fabric_stream *s, credit told)
+static void take_credit(fabric_stream *s, const char *data)
 {
+  credit told;
+
+  memcpy(&told, data, sizeof told);
   for (int c = 0; c < COLL_CHANNELS; c++)
     if (told.owed[c] <= SLOTS) s->credits[c] = WEFT_MIN(s->credits[c] + (int)told.owed[c], SLOTS);
   if (told.wanted <= s->wanted) return; /* of two that cross the later one counts */
@@ -496,14 +515,14 @@ static void retry(fabric_stream *s)
 static void take_in(slot *sl, size_t bytes)
 {
   fabric_stream *s = sl->stream;
-  trailer t;
+  bool gives;
 
   if (s->broken) return; /* nothing counts after that */
-  if (!open_message(sl, bytes, &t)) {
+  if (!open_message(sl, bytes, &gives)) {
     forged(s, sl->lane == CREDIT_LANE ? "a credit" : "a message");
     return;
   }
-  if (t.gives) take_credit(s, t.told);
+  if (gives) take_credit(s, sl->data + sl->bytes);
   if (sl->lane == CREDIT_LANE)
     post(sl);
   else
@@ -770,22 +789,21 @@ static const coll_stream_ops fabric_ops = {
   .close = fabric_close,
 };
 
-/* Seals and tags, which nobody else can know. */
-static weft_status *draw_keys(fabric_stream *s, const coll_session *session, uint64_t out[LANES + 1], uint64_t in[LANES + 1])
+static weft_status *draw_key(const coll_session *session, const char *purpose, bool outgoing, coll_key *out)
 {
-  coll_key key;
-  weft_status *st = NULL;
+  return coll_session_key(session, purpose, outgoing, out) ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
+}
 
-  for (int outgoing = 0; outgoing < 2 && !st; outgoing++) {
-    uint64_t *tags = outgoing ? out : in;
-    if (!coll_session_key(session, "weft tags", outgoing, &key)) return WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
-    memcpy(tags, &key, sizeof key);
-    for (int i = 0; i <= LANES; i++) tags[i] &= TAG_MASK;
-    if (!coll_session_key(session, "weft stream", outgoing, &key)) return WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
-    st = outgoing ? coll_seal_new(&key, true, &s->closes) : coll_seal_new(&key, false, &s->opens);
-  }
-  coll_key_wipe(&key);
-  return st;
+/* Tags and keys of one direction, which nobody else can know. */
+static weft_status *draw_keys(fabric_stream *s, const coll_session *session, bool outgoing, coll_key *key, uint64_t tags[LANES + 1])
+{
+  WEFT_TRY(draw_key(session, "weft tags", outgoing, key));
+  memcpy(tags, key, sizeof *key);
+  for (int i = 0; i <= LANES; i++) tags[i] &= TAG_MASK;
+  WEFT_TRY(draw_key(session, "weft codes", outgoing, key));
+  coll_mac_init(outgoing ? &s->mac_out : &s->mac_in, key);
+  WEFT_TRY(draw_key(session, "weft stream", outgoing, key));
+  return coll_seal_new(key, outgoing, outgoing ? &s->closes : &s->opens);
 }
 _Static_assert(sizeof(coll_key) == (LANES + 1) * sizeof(uint64_t), "a key makes a tag for each lane and for bulk");
 
@@ -829,7 +847,10 @@ weft_status *coll_fabric_stream(coll_group *g, const coll_session *session, cons
                     own.provider, own.protocol, own.host, to->provider, to->protocol, to->host);
   fabric_stream *s = calloc(1, sizeof *s);
   WEFT_TRY_ALLOC(s);
-  weft_status *st = draw_keys(s, session, out, in);
+  coll_key key;
+  weft_status *st = draw_keys(s, session, true, &key, out);
+  if (!st) st = draw_keys(s, session, false, &key, in);
+  coll_key_wipe(&key);
   s->memory = aligned_alloc(4096, memory_bytes + (4096 - memory_bytes % 4096));
   if (!st && (!s->memory || fi_av_insert(g->fabric->av, to->fabric_name, 1, &s->peer, 0, NULL) != 1))
     st = WEFT_ERR(UNAVAILABLE, "libfabric does not take the address of rank %d", theirs);
