@@ -10,7 +10,7 @@
 
 enum { MAX_CUTS = 64 };
 
-/* Strides at which some sharding cuts the places: a chain, each divides the next. */
+/* Strides at which some sharding cuts the places. They form a chain: each divides the next. */
 typedef struct cuts {
   int count;
   int64_t v[MAX_CUTS], total;
@@ -18,7 +18,7 @@ typedef struct cuts {
   const hlo_mesh *mesh; /* the first one */
 } cuts;
 
-/* Those that do not fit into the chain are left out: shardings that need them will not fit the grid. */
+/* Strides that do not fit into the chain are left out: shardings that need them will not fit the grid. */
 static void add_cut(cuts *c, int64_t stride)
 {
   int at = 0;
@@ -56,7 +56,7 @@ static void note_sharding(cuts *c, const hlo_sharding *s)
   }
 }
 
-/* Without a mesh each axis is one. */
+/* Without a mesh each axis is an axis of the mesh. */
 static void number_mesh_axes(const hlo_mesh *mesh, spmd_grid *grid)
 {
   int64_t stride = 1;
@@ -83,7 +83,7 @@ weft_status *spmd_grid_of(const hlo_module *module, weft_arena *arena, spmd_grid
       if (i->extra) note_sharding(&c, i->extra->sharding);
   for (int64_t i = 0; i < c.total; i++) devices[i] = c.devices.count ? c.devices.v[i] : i;
   *out = (spmd_grid){.device_count = c.total, .devices = devices};
-  for (int i = 0; i <= c.count; i++) { /* from the minor end: primes of the gaps, the small ones minor */
+  for (int i = 0; i <= c.count; i++) { /* from the minor end: the prime factors of the gaps, the small ones minor */
     int64_t gap = (i < c.count ? c.v[i] : c.total) / done;
     for (int64_t p = 2; gap > 1; p = gap % p == 0 ? p : p + 1) {
       if (gap % p) continue;
@@ -204,7 +204,7 @@ weft_status *spmd_local_shape(const spmd_grid *grid, const spmd_sharding *s, con
 
 /* ---- from and to OpShardings ------------------------------------------------------------------------------------------ */
 
-/* The axes of which `number[place]` (0 .. size-1) is the row-major number.  False: there are none. */
+/* The axes of which `number[place]` (0 .. size-1) is the row-major number. False: there are none. */
 static bool find_axes(const spmd_grid *grid, const int64_t *number, int64_t size, spmd_axes *out)
 {
   int64_t left = size;
@@ -222,7 +222,7 @@ static bool find_axes(const spmd_grid *grid, const int64_t *number, int64_t size
   return true;
 }
 
-/* Grid dimension `dim` of the tiling (t->rank: the copies) as axes. */
+/* Grid dimension `dim` of the tiling (t->rank: the copies), as axes. */
 static bool tiling_axes(const spmd_grid *grid, const spmd_tiling *t, int dim, const int64_t *index, int64_t *number, spmd_axes *out)
 {
   int64_t stride = t->copies;
@@ -270,7 +270,7 @@ weft_status *spmd_sharding_of(const spmd_grid *grid, const hlo_sharding *given, 
   return NULL;
 }
 
-/* A list of mesh axes, as if they cut the one dimension of a vector. */
+/* A list of mesh axes, treated as if it cut the one dimension of a vector. */
 static weft_status *mesh_axes(const spmd_grid *grid, const hlo_mesh *mesh, int count, const hlo_axis_ref *axes,
                               weft_arena *arena, spmd_mask *out)
 {

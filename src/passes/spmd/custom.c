@@ -1,4 +1,5 @@
-/* passes/spmd/custom.c -- asking for a custom-call's program on tiles, and its instructions in place of the call. */
+/* passes/spmd/custom.c -- asks a client for a custom-call's program on tiles, and puts its instructions in place of
+ * the call. */
 #include <config.h>
 
 #include "passes/spmd/custom.h"
@@ -10,7 +11,8 @@
 #include "hlo/infer.h"
 #include "passes/passes.h"
 
-/* ---- who is known ----------------------------------------------------------------------------------------------------- */
+/* ---- registered partitioners
+ * --------------------------------------------------------------------------------------------- */
 
 typedef struct registration {
   struct registration *next; /* an older one */
@@ -45,7 +47,7 @@ const pass_custom_partitioner *pass_custom_partitioner_of(const char *target)
   weft_mutex_lock(&lock);
   r = registrations;
   weft_mutex_unlock(&lock);
-  while (r && strcmp(r->target, target) != 0) r = r->next; /* none changes or goes */
+  while (r && strcmp(r->target, target) != 0) r = r->next; /* entries never change and are never removed */
   return r ? &r->partitioner : NULL;
 }
 
@@ -72,7 +74,7 @@ static weft_status *result_to_hlo(spmd_mover *m, const hlo_shape *shape, spmd_sh
   return NULL;
 }
 
-/* A sharding of the answer in axes; it must give the tile that the body has. */
+/* A sharding of the answer as axes. It must give the tile that the body has. */
 static weft_status *from_hlo(spmd_mover *m, const hlo_sharding *given, const hlo_shape *whole, const hlo_shape *tile, weft_arena *scratch,
                              spmd_sharding *out)
 {
@@ -87,7 +89,7 @@ static weft_status *from_hlo(spmd_mover *m, const hlo_sharding *given, const hlo
   return NULL;
 }
 
-/* Its collectives get channels of their own, its calls go. */
+/* Its collectives get channels of their own, and its calls are inlined. */
 static weft_status *prepare(spmd_mover *m, hlo_module *module, weft_arena *scratch)
 {
   static const pass_options options = {0};

@@ -6,11 +6,11 @@
 
 #include "passes/util.h"
 
-/* Partition p needs rows [p * step + first, p * step + first + size). */
+/* Partition p needs the rows [p * step + first, p * step + first + size). */
 typedef struct span { int64_t step, first, size; } span;
 
-/* How a dimension of `rows` in `n` tiles gives each partition its span: `left` and `right` rows come from before and after its
- * own tile, then `before` and `after` rows that no tile has are put around. */
+/* How a dimension of `rows` rows in `n` tiles gives each partition its span: `left` and `right` rows come from the
+ * tiles before and after its own; then `before` and `after` rows that no tile has are added around. */
 typedef struct plan { int64_t n, rows, tile, left, right, before, after; span want; } plan;
 
 /* ---- what each operation needs ----------------------------------------------------------------------------------------- */
@@ -20,7 +20,7 @@ static span window_span(const hlo_window_dim *w, int64_t q)
   return (span){q * w->stride, -w->pad_low, (q - 1) * w->stride + (w->size - 1) * w->window_dilation + 1};
 }
 
-/* Of operand `operand` along its dimension `dim`, for `q` rows of the result a partition. */
+/* The span of operand `operand` along its dimension `dim` that `q` rows of the result need. */
 static span span_of(const hlo_instr *instr, int operand, int dim, int64_t q)
 {
   int64_t at = 0;
@@ -61,7 +61,7 @@ static plan plan_of(const hlo_instr *instr, int operand, int dim, int64_t n, int
   return p;
 }
 
-/* Where partition i's span begins in what it has. */
+/* Where partition i's span begins in the rows that it has. */
 static int64_t begin_of(const plan *p, int64_t i) { return i * (p->want.step - p->tile) + p->want.first + p->left + p->before; }
 
 /* ---- over an operation's fetched dimensions ------------------------------------------------------------------------------ */
@@ -108,7 +108,7 @@ double spmd_edges_cost(const spmd_grid *grid, const hlo_instr *instr, const spmd
 
 /* ---- instructions ----------------------------------------------------------------------------------------------------------- */
 
-/* Rows [from, to) of the tile on the partition `by` before (negative: behind), of those along `axes`. */
+/* Rows [from, to) of the tile on the partition that is `by` places before (negative: behind) this one along `axes`. */
 static weft_status *rows_of(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, const spmd_axes *axes, int64_t by, int64_t from, int64_t to,
                             hlo_instr **out)
 {
@@ -150,7 +150,7 @@ static weft_status *by_number(spmd_mover *m, pass_build *b, const spmd_axes *axe
   return pass_build_finish(b);
 }
 
-/* Rows of the whole array's numbers: first + 0, 1, ... along `dim` of that shape. */
+/* The row numbers of the whole array, first + 0, 1, ... along `dim`, with that shape. */
 static hlo_instr *row_numbers(pass_build *b, hlo_instr *first, const hlo_shape *shape, int dim, weft_arena *arena)
 {
   const hlo_shape *numbers = hlo_shape_array(arena, WEFT_S32, shape->rank, shape->dims);
@@ -173,7 +173,7 @@ static weft_status *mask(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, co
   return pass_build_finish(b);
 }
 
-/* The span out of what a partition has. */
+/* Cuts the span out of the rows that a partition has. */
 static weft_status *cut_span(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, const spmd_axes *axes, const plan *p, hlo_instr **out)
 {
   int64_t dims[HLO_MAX_RANK], *begins = WEFT_ARENA_ARRAY(m->arena, int64_t, p->n);
@@ -199,7 +199,7 @@ static weft_status *cut_span(spmd_mover *m, pass_build *b, hlo_instr *x, int dim
   return pass_build_finish(b);
 }
 
-/* fill NULL: zeros, which permutes leave where nobody sends. */
+/* fill NULL: zeros, which a permute leaves where no partition sends */
 static weft_status *fetch(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, const spmd_axes *axes, const plan *p, hlo_instr *fill, hlo_instr **out)
 {
   hlo_pad_dim pads[HLO_MAX_RANK] = {{0}};
@@ -212,7 +212,7 @@ static weft_status *fetch(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, c
   return fill ? mask(m, b, *out, dim, axes, p, fill, out) : NULL;
 }
 
-/* Whether some span reaches out of the array. */
+/* True if some span reaches beyond the array. */
 static bool reaches_out(const plan *p) { return p->want.first < 0 || (p->n - 1) * p->want.step + p->want.first + p->want.size > p->rows; }
 
 static weft_status *mirror(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_axes *axes, hlo_instr **out)
@@ -247,7 +247,7 @@ weft_status *spmd_edges_fetch(spmd_mover *m, pass_build *b, const hlo_instr *ins
   return NULL;
 }
 
-/* Each row from the operand that has it: all of them are as long as the result. */
+/* Each row comes from the operand that has it: all operands are as long as the result. */
 static weft_status *select_rows(spmd_mover *m, pass_build *b, const hlo_instr *instr, const spmd_axes *axes, hlo_instr *const *operands, hlo_instr **made)
 {
   int dim = (int)instr->dims.v[0];

@@ -33,7 +33,7 @@ static void use(spmd_factors *f, int tensor, int64_t dim, int factor)
 
 static int result_tensor(const spmd_factors *f) { return f->operand_count; }
 
-/* Dimension d of each tensor of the result's rank is one factor; dimensions in `but` stay whole. */
+/* Dimension d of all tensors of the result's rank is one factor; the dimensions in `but` stay whole. */
 static void same_dims(spmd_factors *f, int rank, hlo_ints but)
 {
   for (int d = 0; d < rank; d++) {
@@ -48,8 +48,8 @@ static void same_dims(spmd_factors *f, int rank, hlo_ints but)
 
 static const hlo_ints none = {0};
 
-/* Dimensions of several tensors along which elements change places, or are left out or added: cut alike as far as all sizes
- * allow, but computed whole. */
+/* Dimensions of several tensors along which elements change places, or are left out or added. They are cut alike as
+ * far as all sizes allow, but are computed whole. */
 static void moved(spmd_factors *f, int count, const int *tensors, const int64_t *dims, bool is_fetched)
 {
   int64_t size = 0;
@@ -71,7 +71,8 @@ static void moved_dim(spmd_factors *f, int64_t dim, int a, int b, bool is_fetche
   moved(f, 2, (int[]){a, b}, (int64_t[]){dim, dim}, is_fetched);
 }
 
-/* A factor of some tensors of which each partition does its own rows; an operand's alone is reduced. */
+/* A factor of some tensors for which each partition handles its own rows. A factor that only operands have is
+ * reduced. */
 static void own_rows(spmd_factors *f, int64_t dim, int count, const int *tensors)
 {
   int factor;
@@ -83,7 +84,8 @@ static void own_rows(spmd_factors *f, int64_t dim, int count, const int *tensors
   for (int i = 0; i < count; i++) use(f, tensors[i], dim, factor);
 }
 
-/* ---- one function a kind of operation ---------------------------------------------------------------------------------- */
+/* ---- one function for each kind of operation
+ * ---------------------------------------------------------------------------------- */
 
 typedef void factor_rule(const hlo_instr *instr, spmd_factors *f);
 
@@ -112,7 +114,7 @@ static void reverse(const hlo_instr *instr, spmd_factors *f)
   for (int i = 0; i < instr->dims.count; i++) f->factor[instr->dims.v[i]].is_moved = f->factor[instr->dims.v[i]].is_fetched = true;
 }
 
-/* The dimension that the attribute names is mixed; the others are left alone. */
+/* The elements of the dimension that the attribute names are mixed; the other dimensions are left alone. */
 static void all_but_dims(const hlo_instr *instr, spmd_factors *f)
 {
   int tensors[MAX_USES];
@@ -149,7 +151,7 @@ static void transpose(const hlo_instr *instr, spmd_factors *f)
   }
 }
 
-/* Both lists of dimensions cut into their common factors: [6, 4] and [2, 12] are 2 x 3 x 4. */
+/* Cuts both lists of dimensions into their common factors: [6, 4] and [2, 12] are 2 x 3 x 4. */
 static void reshape(const hlo_instr *instr, spmd_factors *f)
 {
   const hlo_shape *from = f->tensors[0].shape, *to = instr->shape;
@@ -164,10 +166,10 @@ static void reshape(const hlo_instr *instr, spmd_factors *f)
     while (left[0] == 1 && at[0] + 1 < from->rank) left[0] = from->dims[++at[0]];
     while (left[1] == 1 && at[1] + 1 < to->rank) left[1] = to->dims[++at[1]];
     if (left[0] == 1 || left[1] == 1) return;
-    /* the minor parts are what remains: the larger of the two continues only if the smaller divides it */
+    /* the minor parts remain: the larger of the two continues only if the smaller one divides it */
     size = WEFT_MIN(left[0], left[1]);
     if (left[0] % size || left[1] % size || f->count == SPMD_MAX_FACTORS) {
-      /* their common divisor is major in both; then on to where both sides end together */
+      /* their common divisor is major in both; the walk then goes on to where both sides end together */
       int64_t a = left[0], b = left[1], gcd = weft_gcd(a, b);
       if (gcd > 1 && f->count < SPMD_MAX_FACTORS) {
         factor = add_factor(f, gcd);
@@ -191,7 +193,7 @@ static void reshape(const hlo_instr *instr, spmd_factors *f)
 
 static int64_t nth_major(const hlo_shape *s, int i) { return s->layout ? s->layout->minor_to_major[s->rank - 1 - i] : i; }
 
-/* The same memory under another layout, beside calls of foreign code: dimensions by their order in memory. */
+/* The same memory with another layout, beside calls of foreign code: the dimensions by their order in memory. */
 static void bitcast(const hlo_instr *instr, spmd_factors *f)
 {
   const hlo_shape *from = f->tensors[0].shape, *to = instr->shape;
@@ -218,10 +220,10 @@ static void bitcast_convert(const hlo_instr *instr, spmd_factors *f)
   }
 }
 
-/* Dimensions that are taken as a whole, each by the same test on the first operand and the result. */
+/* Dimensions that are taken whole, each found by the same test on the first operand and the result. */
 static void kept_dims(const hlo_instr *instr, spmd_factors *f, const int *tensors, int count)
 {
-  int longest = -1; /* of those that a dynamic slice takes a part of: one of them may be cut */
+  int longest = -1; /* the number of dimensions of which a dynamic slice takes a part: one of them may be cut */
 
   f->is_linear = true;
   f->passes_through = true;
@@ -265,7 +267,7 @@ static void pad(const hlo_instr *instr, spmd_factors *f)
     use(f, 2, d, factor);
   }
   f->passes_through = true;
-  f->is_linear = hlo_is_constant_scalar(instr->operands[1], 0); /* else each part of a sum would be padded */
+  f->is_linear = hlo_is_constant_scalar(instr->operands[1], 0); /* otherwise each part of a sum would be padded */
 }
 
 static void window(const hlo_instr *instr, spmd_factors *f)
@@ -343,7 +345,8 @@ static void dot(const hlo_instr *instr, spmd_factors *f)
   }
 }
 
-/* Batch and features; with groups, the groups; spatial dimensions with their neighbours' edges. */
+/* Batch and features; for grouped convolutions, the groups; and spatial dimensions with the edges of their
+ * neighbours. */
 static void convolution(const hlo_instr *instr, spmd_factors *f)
 {
   const hlo_conv_attrs *c = instr->u.conv;
@@ -371,7 +374,7 @@ static void convolution(const hlo_instr *instr, spmd_factors *f)
   use(f, 1, c->rhs_in_feature, factor);
 }
 
-/* The i-th dimension of `rank` that is in neither list; -1 if there is none. */
+/* The i-th dimension of `rank` dimensions that is in neither list; -1 if there is none. */
 static int nth_but(int rank, hlo_ints a, hlo_ints b, int n)
 {
   for (int d = 0; d < rank; d++)
@@ -379,13 +382,13 @@ static int nth_but(int rank, hlo_ints a, hlo_ints b, int n)
   return -1;
 }
 
-/* The dimension of the results (or updates) for dimension `d` of the indices, which is not the index vector's. */
+/* The dimension of the results (or updates) for dimension `d` of the indices, which is not that of the index vector. */
 static int batch_dim(int rank, hlo_ints offset_dims, int64_t index_vector_dim, int d)
 {
   return nth_but(rank, offset_dims, none, d > index_vector_dim ? d - 1 : d);
 }
 
-/* What gather and scatter share: `big` is indexed, `small` holds the slices. */
+/* Shared by gather and scatter: `big` is indexed, `small` holds the slices. */
 typedef struct indexing {
   int big, indices, small;
   hlo_ints window, collapsed, batching, index_batching;
@@ -420,7 +423,7 @@ static void index_factors(spmd_factors *f, const indexing *x, bool cut_indices, 
   }
 }
 
-/* The longest dimension that single rows are taken from; -1: there is none. */
+/* The longest dimension from which single rows are taken; -1: there is none. */
 static int longest_indexed(const hlo_instr *instr, hlo_ints single, hlo_ints map)
 {
   const hlo_shape *shape = instr->operands[0]->shape;
@@ -464,7 +467,7 @@ static void scatter(const hlo_instr *instr, spmd_factors *f)
   }
 }
 
-/* Matrices in the last two dimensions; a solve's right-hand sides are independent too. */
+/* Matrices in the last two dimensions. The right-hand sides of a solve are independent too. */
 static void matrices(const hlo_instr *instr, spmd_factors *f)
 {
   int rank = instr->shape->rank;
@@ -502,7 +505,8 @@ static void fft(const hlo_instr *instr, spmd_factors *f)
 }
 static void topk(const hlo_instr *instr, spmd_factors *f) { leading(f, instr->operands[0]->shape->rank - 1); }
 
-/* A call with a sharding rule, or one whose frontend attribute says how many of its leading dimensions are a batch. */
+/* A call with a sharding rule, or with a frontend attribute that says how many of its leading dimensions are a
+ * batch. */
 static void custom_call(const hlo_instr *instr, spmd_factors *f)
 {
   const char *batch = hlo_frontend_attribute(instr, "num_batch_dims"), *rule = hlo_frontend_attribute(instr, "xla.sdy.sharding_rule");
@@ -511,7 +515,7 @@ static void custom_call(const hlo_instr *instr, spmd_factors *f)
                                         "InspectSharding"};
 
   if (rule && (custom || !batch) && spmd_rule_factors(rule, f)) {
-    for (int i = 0; i < f->count; i++) f->factor[i].is_moved |= !custom; /* foreign code knows nothing of tiles */
+    for (int i = 0; i < f->count; i++) f->factor[i].is_moved |= !custom; /* foreign code does not know about tiles */
     return;
   }
   for (size_t i = 0; i < WEFT_COUNT(markers); i++)
@@ -526,7 +530,8 @@ static void custom_call(const hlo_instr *instr, spmd_factors *f)
   }
 }
 
-/* Between partitions of a manual region: cut along other axes, each cut communicates for itself. */
+/* Collectives between partitions of a manual region: if they are cut along other axes, each part communicates for
+ * itself. */
 static void collective(const hlo_instr *instr, spmd_factors *f)
 {
   (void)instr;
@@ -613,7 +618,7 @@ void spmd_factor_axes(const spmd_grid *grid, const spmd_factors *f, int t, const
 {
   const spmd_tensor *tensor = &f->tensors[t];
   int dim = -1, at = 0;
-  bool open = true; /* the factors of this dimension so far are cut to the end */
+  bool open = true; /* the factors of this dimension so far are cut completely */
 
   for (int i = 0; i < f->count; i++) out_axes[i].count = 0;
   for (int u = 0; u < tensor->use_count; u++) {

@@ -1,4 +1,5 @@
-/* passes/spmd/one_partition.c -- a conditional on the partition's number makes the call, or zeros; sums hand the results out. */
+/* passes/spmd/one_partition.c -- a conditional on the partition's number makes the call or gives zeros; sums
+ * distribute the results. */
 #include <config.h>
 
 #include "passes/spmd/one_partition.h"
@@ -13,7 +14,7 @@ int64_t spmd_only_partition(const hlo_instr *instr)
   return -1;
 }
 
-/* Tuples are no deeper than HLO_MAX_TUPLE_DEPTH, here and below. */
+/* Here and below, tuples are no deeper than HLO_MAX_TUPLE_DEPTH. */
 static hlo_instr *zeros(pass_build *b, const hlo_shape *shape, weft_arena *arena)
 {
   if (hlo_shape_is_tuple(shape)) {
@@ -49,7 +50,7 @@ static weft_status *branch(spmd_mover *m, hlo_computation *caller, const hlo_sha
   return pass_build_finish(&b);
 }
 
-/* The sum over all partitions of each array. */
+/* The sum of each array over all partitions. */
 static weft_status *sums(spmd_mover *m, pass_build *b, hlo_instr *x, hlo_instr **out)
 {
   hlo_computation *any = NULL;

@@ -1,9 +1,10 @@
-/* passes/spmd/partition.c -- each instruction again, on tiles.
+/* passes/spmd/partition.c -- makes each instruction again, on tiles.
  *
- * For an operation on arrays: candidates for the axes that cut its factors (led by its result's sharding, or by an
- * operand's) are compared by what they move and compute; the operands are resharded to the best, the operation is done on
- * tiles, partial results are combined, and the result becomes what propagation wants it to be.  An operation without
- * factors computes the whole on every partition, which is always right. */
+ * For an operation on arrays, candidates for the axes that cut its factors (taken first from its result's sharding,
+ * or from an operand's) are compared by the bytes that they move and the work that they do. The operands are
+ * resharded for the best candidate, the operation is done on tiles, partial results are combined, and the result
+ * gets the sharding that propagation decided. An operation without factors is computed whole on every partition,
+ * which is always right. */
 #include <config.h>
 
 #include "passes/spmd/partition.h"
@@ -17,7 +18,7 @@
 #include "passes/spmd/parts.h"
 #include "passes/spmd/reshard.h"
 
-/* A value in one of the shardings that somebody wanted it in. */
+/* A value in one of the shardings in which an instruction wanted it. */
 typedef struct form {
   struct form *next;
   const spmd_sharding *s;
@@ -28,7 +29,7 @@ typedef struct partitioner {
   spmd_program *p;
   spmd_mover mover;
   weft_arena *arena, *scratch;
-  pass_map forms;  /* by instruction: form *, the first is what propagation decided */
+  pass_map forms;  /* by instruction: form *, of which the first has the sharding that propagation decided */
   pass_build b;
 } partitioner;
 
@@ -46,9 +47,10 @@ static weft_status *add_form(partitioner *w, const hlo_instr *instr, const spmd_
   return NULL;
 }
 
-/* ---- values in the sharding that is wanted ---------------------------------------------------------------------------------- */
+/* ---- values in the wanted sharding
+ * ---------------------------------------------------------------------------------- */
 
-/* The form from which `want` is had for the least bytes. */
+/* The form from which `want` is reached with the fewest bytes. */
 static weft_status *nearest_form(partitioner *w, const hlo_instr *instr, const spmd_sharding *want, const form **out, double *out_bytes)
 {
   *out = NULL;
@@ -62,7 +64,7 @@ static weft_status *nearest_form(partitioner *w, const hlo_instr *instr, const s
   return NULL;
 }
 
-/* A sharding of an array as that of its dimensions in their order in memory. */
+/* The sharding of an array as the sharding of its dimensions in their order in memory. */
 static weft_status *in_memory_order(partitioner *w, const spmd_sharding *s, const int64_t *minor_to_major, spmd_sharding *out)
 {
   WEFT_TRY(spmd_sharding_copy(w->scratch, s, out));
@@ -139,7 +141,7 @@ static weft_status *local_shape_of(partitioner *w, const hlo_instr *instr, const
   return local_shape(w, instr->shape, spmd_leaves_of(w->p, instr)->v, &at, out);
 }
 
-/* A tuple's tiles `x` of shardings `have`, leaf by leaf in those of `want`. */
+/* The tiles `x` of a tuple with shardings `have`, leaf by leaf in the shardings of `want`. */
 static weft_status *tuple_as(partitioner *w, hlo_instr *x, const hlo_shape *whole, spmd_sharding *const *have,
                              spmd_sharding *const *want, int *at, hlo_instr **out)
 {
@@ -185,7 +187,7 @@ static weft_status *whole_value(partitioner *w, const hlo_instr *instr, hlo_inst
   return value_as(w, instr, &want, out);
 }
 
-/* The results `x` in the form that propagation decided; `have` by leaf. */
+/* The results `x` in the sharding that propagation decided; `have` is by leaf. */
 static weft_status *settle(partitioner *w, const hlo_instr *instr, hlo_instr *x, spmd_sharding *const *have)
 {
   const spmd_leaves *want = spmd_leaves_of(w->p, instr);
@@ -202,8 +204,8 @@ static weft_status *settle(partitioner *w, const hlo_instr *instr, hlo_instr *x,
 /* One way to compute an operation. */
 typedef struct choice {
   spmd_axes axes[SPMD_MAX_FACTORS]; /* by factor */
-  spmd_sharding *tensors;           /* how operands must be and results are */
-  spmd_mask partial;                /* axes of reduced factors */
+  spmd_sharding *tensors;           /* the shardings that operands must have and that results get */
+  spmd_mask partial;                /* the axes of reduced factors */
   double cost;
 } choice;
 
@@ -222,7 +224,7 @@ static void take_axes(const spmd_grid *grid, const spmd_factors *f, int t, const
   }
 }
 
-/* Which operands hold sums along axes that the result is to hold sums along too. */
+/* The operands that hold sums along axes along which the result is to hold sums too. */
 static void keep_sums(const hlo_instr *instr, const spmd_factors *f, const spmd_sharding *const *have, const spmd_sharding *result,
                       choice *c)
 {
@@ -241,7 +243,8 @@ static void keep_sums(const hlo_instr *instr, const spmd_factors *f, const spmd_
   c->tensors[f->operand_count].unreduced = kept | (c->partial & result->unreduced);
 }
 
-/* Work of a partition, in units of a byte moved between partitions: guesses, only their order of size matters. */
+/* The work of a partition, counted in bytes moved between partitions. These are guesses; only their order of
+ * magnitude matters. */
 static double work_of(const hlo_instr *instr, const spmd_grid *grid, const spmd_factors *f, const choice *c)
 {
   double points = 1, bytes = 0;
@@ -270,7 +273,7 @@ static weft_status *complete(partitioner *w, const hlo_instr *instr, const spmd_
   }
   for (int i = 0; i < f->count; i++)
     if (f->factor[i].in_parts && !spmd_parts_fit(instr, f, i, spmd_axes_size(grid, &c->axes[i], 0))) c->axes[i].count = 0;
-  for (int t = 0; t < f->tensor_count;) { /* drop what some tensor cannot have, and look again */
+  for (int t = 0; t < f->tensor_count;) { /* drops axes that some tensor cannot have, and looks again */
     if (spmd_factor_sharding(grid, f, t, c->axes, &c->tensors[t], &wrong)) {
       t++;
       continue;
@@ -295,7 +298,7 @@ static weft_status *complete(partitioner *w, const hlo_instr *instr, const spmd_
   return NULL;
 }
 
-/* Candidates: the result's axes alone; those and the operands'; each operand's first. */
+/* The candidates: the result's axes alone; those and the operands' axes; each operand's axes first. */
 static weft_status *choose(partitioner *w, const hlo_instr *instr, const spmd_factors *f, const spmd_sharding *const *have,
                            spmd_sharding *const *want, choice *best)
 {
@@ -326,7 +329,7 @@ static hlo_ints cut_ints(pass_build *b, hlo_ints v, const hlo_shape *whole, cons
   return pb_ints(b, v.count, cut);
 }
 
-/* Attributes that speak of sizes, which are those of tiles now.  Dimensions that are cut are taken whole. */
+/* Attributes that contain sizes, which are those of tiles now. Cut dimensions are taken whole. */
 static weft_status *fit_attributes(partitioner *w, const hlo_instr *instr, hlo_instr *made)
 {
   pass_build *b = &w->b;
@@ -376,7 +379,7 @@ static weft_status *fit_attributes(partitioner *w, const hlo_instr *instr, hlo_i
   return pass_build_finish(b);
 }
 
-/* iota along a cut dimension counts on from where this partition's tile begins. */
+/* An iota along a cut dimension starts where this partition's tile begins. */
 static weft_status *add_offset(partitioner *w, const hlo_instr *instr, const spmd_sharding *s, hlo_instr **x)
 {
   const spmd_axes *axes = &s->dims[instr->dims.v[0]];
@@ -388,7 +391,8 @@ static weft_status *add_offset(partitioner *w, const hlo_instr *instr, const spm
   return pass_build_finish(&w->b);
 }
 
-/* What is the same everywhere, done everywhere: but a call that a sharding gives to one partition is made there. */
+/* A value that is the same everywhere is computed everywhere; but a call that a sharding gives to one partition is
+ * made there. */
 static weft_status *compute_whole(partitioner *w, const hlo_instr *instr)
 {
   hlo_instr **operands = WEFT_ARENA_ARRAY(w->scratch, hlo_instr *, instr->operand_count), *made;
@@ -456,7 +460,8 @@ static weft_status *compute(partitioner *w, const hlo_instr *instr)
   if (spmd_parts_needed(&f, c.axes)) {
     WEFT_TRY(spmd_parts_compute(&w->mover, &w->b, instr, &f, c.axes, made, &made));
     if (instr->op == HLO_REDUCE) c.partial = 0; /* whole already */
-    if (c.partial && (instr->op == HLO_GATHER || instr->op == HLO_DYNAMIC_SLICE)) { /* zeros but on the owner */
+    /* zeros everywhere but on the owner */
+    if (c.partial && (instr->op == HLO_GATHER || instr->op == HLO_DYNAMIC_SLICE)) {
       WEFT_TRY(spmd_parts_combine(&w->mover, &w->b, made, got[0], c.partial, want->v[0], &made));
       return add_form(w, instr, want->v[0], made);
     }
@@ -467,9 +472,11 @@ static weft_status *compute(partitioner *w, const hlo_instr *instr)
   return add_form(w, instr, want->v[0], made);
 }
 
-/* ---- everything else ---------------------------------------------------------------------------------------------------------------- */
+/* ---- all other instructions
+ * ---------------------------------------------------------------------------------------------------------------- */
 
-/* Instructions whose operands come in the sharding of some leaves and whose result has the shape that its leaves say. */
+/* Instructions whose operands come in the sharding of some leaves, and whose result has the shape that its leaves
+ * give. */
 static weft_status *carry_over(partitioner *w, const hlo_instr *instr, const spmd_leaves *const *wants)
 {
   hlo_instr **operands = WEFT_ARENA_ARRAY(w->scratch, hlo_instr *, instr->operand_count), *made;
@@ -506,8 +513,8 @@ static weft_status *odd_tiling(partitioner *w, const hlo_sharding *given, const 
   return spmd_tiling_of(given, shape->rank, w->p->grid.device_count, w->arena, out);
 }
 
-/* The border's sharding joined with that of the region's array: manual axes first.  Sums over manual axes are partial arrays
- * inside. */
+/* The sharding at a border joined with that of the region's array: manual axes first. Sums over manual axes are
+ * partial arrays inside. */
 static weft_status *join(partitioner *w, const spmd_border *border, const spmd_sharding *inner, spmd_sharding **out)
 {
   WEFT_TRY(spmd_sharding_new(w->scratch, inner->rank, out));
@@ -519,7 +526,7 @@ static weft_status *join(partitioner *w, const spmd_border *border, const spmd_s
   return NULL;
 }
 
-/* Only axes that the region does not manage can cut what is inside. */
+/* Only axes that the region does not manage can cut arrays inside it. */
 static weft_status *inner_form(partitioner *w, const spmd_border *border, const spmd_sharding *s, spmd_sharding **out)
 {
   WEFT_TRY(spmd_sharding_new(w->scratch, s->rank, out));
@@ -550,8 +557,8 @@ static weft_status *cross_border(partitioner *w, const hlo_instr *instr, const s
   return settle(w, instr, x, border->enters ? &inner : &outer);
 }
 
-/* The parameter gets the shape of its tile; `*out_old` stands for the whole array from here on, for its users' sake.
- * One that is cut in a way no axes express is put together at once. */
+/* The parameter gets the shape of its tile. From here on `*out_old` takes the place of the whole array for its
+ * users. A parameter that is cut in a way that no axes express is assembled at once. */
 static weft_status *parameter(partitioner *w, hlo_instr *param, hlo_instr **out_old)
 {
   const spmd_leaves *leaves = spmd_leaves_of(w->p, param);
@@ -586,7 +593,7 @@ static weft_status *call_on_tiles(partitioner *w, const hlo_instr *instr)
   return fit_attributes(w, instr, form_of(w, instr)->tile);
 }
 
-/* A call whose program on tiles, or whose interest in a sharding, is somebody else's. */
+/* A call for which a client gives the program on tiles, or whose sharding a client wants to see. */
 static weft_status *custom_call(partitioner *w, const hlo_instr *instr, const pass_custom_partitioner *custom)
 {
   spmd_sharding **have = WEFT_ARENA_ARRAY(w->scratch, spmd_sharding *, instr->operand_count);
@@ -629,7 +636,8 @@ static weft_status *partition_instr(partitioner *w, hlo_instr *instr)
   case HLO_DOMAIN:
   case HLO_CALL: return carry_over(w, instr, NULL);
   case HLO_CUSTOM_CALL:
-    /* JAX's callbacks on "local shards" (jax.debug.callback(partitioned=True)): each partition passes what it has. */
+    /* JAX's callbacks on "local shards" (jax.debug.callback(partitioned=True)): each partition passes the tiles that
+     * it has. */
     if (strncmp(instr->u.custom->target, "xla_ffi_partitioned_python_", 27) != 0) return compute(w, instr);
     WEFT_TRY(carry_over(w, instr, NULL));
     return fit_attributes(w, instr, form_of(w, instr)->tile);
@@ -639,7 +647,7 @@ static weft_status *partition_instr(partitioner *w, hlo_instr *instr)
   }
 }
 
-/* Control edges between old instructions, again between the new ones. */
+/* Control edges between old instructions are made again between the new ones. */
 static weft_status *copy_control_edges(partitioner *w, const hlo_instr *instr)
 {
   for (int i = 0; i < instr->control->pred_count; i++) {
@@ -649,7 +657,7 @@ static weft_status *copy_control_edges(partitioner *w, const hlo_instr *instr)
   return NULL;
 }
 
-/* Results of the entry that no axes express. */
+/* Results of the entry whose shardings no axes express. */
 static weft_status *cut_odd_results(partitioner *w, const hlo_instr *old_root, hlo_instr **root)
 {
   const spmd_program *p = w->p;

@@ -4,7 +4,7 @@
 
 #include "passes/util.h"
 
-/* Where a factor that is done in parts cuts the first operand. */
+/* How the axes cut the first operand along a factor of which each partition handles its own rows. */
 typedef struct cut { int dim; int64_t n, rows, tile; const spmd_axes *axes; } cut;
 
 static bool next_cut(const spmd_mover *m, const spmd_factors *f, const spmd_axes *axes, int *factor, cut *out)
@@ -55,7 +55,7 @@ bool spmd_parts_can_index(const hlo_instr *instr, int operand, int64_t dim)
 
 /* ---- dynamic slices ------------------------------------------------------------------------------------------------------- */
 
-/* s32[]: the first row of the slice, less the first row of this partition's tile. */
+/* s32[]: the first row of the slice, minus the first row of this partition's tile. */
 static weft_status *local_start(spmd_mover *m, pass_build *b, hlo_instr *start, int64_t size, const cut *c, hlo_instr **out)
 {
   hlo_instr *origin;
@@ -73,7 +73,8 @@ static hlo_instr *clamp(pass_build *b, hlo_instr *x, int64_t low, int64_t high)
   return pb_op2(b, HLO_MINIMUM, pb_op2(b, HLO_MAXIMUM, x, pb_int(b, WEFT_S32, low)), pb_int(b, WEFT_S32, high));
 }
 
-/* Rows start, start + 1, ... of x, zeros where it has none; both have the same size along `dim`. */
+/* The rows start, start + 1, ... of x, with zeros for rows that x does not have; both have the same size along
+ * `dim`. */
 static hlo_instr *shifted(spmd_mover *m, pass_build *b, hlo_instr *x, hlo_instr *start, int dim)
 {
   hlo_pad_dim pads[HLO_MAX_RANK] = {{0}};
@@ -91,7 +92,8 @@ static hlo_instr *shifted(spmd_mover *m, pass_build *b, hlo_instr *x, hlo_instr 
   return made;
 }
 
-/* `instr`, a dynamic slice or update, with `start` as its index of dimension `dim`; update: the rows to be written, or NULL. */
+/* `instr`, a dynamic slice or update, with `start` as its index of dimension `dim`; update: the rows to write, or
+ * NULL. */
 static hlo_instr *with_start(pass_build *b, const hlo_instr *instr, int dim, hlo_instr *start, hlo_instr *update)
 {
   hlo_instr *operands[HLO_MAX_RANK + 2], *made;
@@ -116,7 +118,7 @@ static weft_status *read_slice(spmd_mover *m, pass_build *b, hlo_instr *made, co
   return pass_build_finish(b);
 }
 
-/* The rows that are near are read, those of them that the update has are replaced, and all are written back. */
+/* Reads the rows near the update, replaces those of them that the update has, and writes all of them back. */
 static weft_status *write_slice(spmd_mover *m, pass_build *b, hlo_instr *made, const cut *c, hlo_instr **out)
 {
   hlo_instr *update = made->operands[1], *operands[HLO_MAX_RANK + 1] = {made->operands[0]}, *start, *near, *old, *by, *row, *news;
@@ -126,7 +128,7 @@ static weft_status *write_slice(spmd_mover *m, pass_build *b, hlo_instr *made, c
   WEFT_TRY_ALLOC(numbers);
   WEFT_TRY(local_start(m, b, made->operands[2 + c->dim], size, c, &start));
   near = clamp(b, start, 0, c->tile - size);
-  by = pb_sub(b, near, start); /* row i of what is near is row i + by of the update */
+  by = pb_sub(b, near, start); /* row i of those read is row i + by of the update */
   for (int d = 0; d < shape->rank; d++) operands[d + 1] = made->operands[2 + d];
   operands[c->dim + 1] = near ? pb_convert(b, near, made->operands[2 + c->dim]->shape->type) : NULL;
   old = pb_instr(b, HLO_DYNAMIC_SLICE, shape, shape->rank + 1, operands);
@@ -140,7 +142,7 @@ static weft_status *write_slice(spmd_mover *m, pass_build *b, hlo_instr *made, c
 
 /* ---- gather and scatter --------------------------------------------------------------------------------------------------- */
 
-/* The component of the index vector that counts along operand dimension `dim`. */
+/* The component of the index vector for operand dimension `dim`. */
 static int component_of(hlo_ints map, int dim)
 {
   for (int i = 0; i < map.count; i++)
@@ -148,7 +150,7 @@ static int component_of(hlo_ints map, int dim)
   return -1;
 }
 
-/* 1 in the place of that component, 0 elsewhere, in the shape of the indices. */
+/* 1 in the place of that component and 0 elsewhere, in the shape of the indices. */
 static hlo_instr *selects(pass_build *b, const hlo_shape *indices, int64_t vector_dim, int component, weft_arena *arena)
 {
   const hlo_shape *shape = hlo_shape_array(arena, indices->type, indices->rank, indices->dims);
@@ -177,7 +179,8 @@ static weft_status *write_indexed(spmd_mover *m, pass_build *b, hlo_instr *made,
   hlo_instr *indices;
 
   WEFT_TRY(local_indices(m, b, made->operands[1], s->index_vector_dim, component_of(s->scatter_dims_to_operand_dims, c->dim), c, &indices));
-  *out = pb_clone(b, made, (hlo_instr *[]){made->operands[0], indices, made->operands[2]}); /* rows of other tiles are out of range */
+  /* rows of other tiles are out of range */
+  *out = pb_clone(b, made, (hlo_instr *[]){made->operands[0], indices, made->operands[2]});
   WEFT_TRY(pass_build_finish(b));
   (*out)->shape = made->shape;
   return NULL;
@@ -195,7 +198,7 @@ static weft_status *read_indexed(spmd_mover *m, pass_build *b, hlo_instr *made, 
   bounded = pb_select(b, selects(b, indices->shape, g->index_vector_dim, component, m->arena), bounded, indices);
   WEFT_TRY(pass_build_finish(b));
   WEFT_TRY(local_indices(m, b, bounded, g->index_vector_dim, component, c, &local));
-  /* where the component is one of this tile's, in the shape of the batch dimensions */
+  /* true where the component is in this tile, in the shape of the batch dimensions */
   for (int d = 0; d < indices->shape->rank; d++) {
     bool vector = d == g->index_vector_dim;
     start[d] = vector ? component : 0;
@@ -244,7 +247,7 @@ bool spmd_parts_is_cumulative(const hlo_instr *instr, int *out_dim, bool *out_re
   return found == 1;
 }
 
-/* The window within the tile, then what the tiles before (behind) come to. */
+/* The window within the tile, then the totals of the tiles before (or behind) it. */
 static weft_status *accumulate(spmd_mover *m, pass_build *b, const hlo_instr *instr, hlo_instr *made, const cut *c, hlo_instr **out)
 {
   hlo_opcode op = hlo_reducer_op(instr->called[0]);
@@ -284,7 +287,7 @@ static weft_status *accumulate(spmd_mover *m, pass_build *b, const hlo_instr *in
 
 /* ---- reductions of several arrays ---------------------------------------------------------------------------------------------- */
 
-/* Every partition's results one behind the other in a new dimension, reduced once more. */
+/* The results of all partitions, one behind the other in a new dimension, are reduced once more. */
 static weft_status *reduce_again(spmd_mover *m, pass_build *b, const hlo_instr *instr, hlo_instr *made, const cut *c, hlo_instr **out)
 {
   int count = instr->operand_count / 2;

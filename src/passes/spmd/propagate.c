@@ -25,7 +25,7 @@ static weft_status *new_leaves(spmd_program *p, int count, spmd_leaves **out)
   return NULL;
 }
 
-/* A whole and open sharding for each leaf. */
+/* A replicated and open sharding for each leaf. */
 static weft_status *fill_leaves(spmd_program *p, const hlo_shape *shape, spmd_leaves *leaves, int *at)
 {
   if (!hlo_shape_is_tuple(shape)) return spmd_sharding_new(p->scratch, hlo_shape_is_array(shape) ? shape->rank : 0, &leaves->v[(*at)++]);
@@ -73,7 +73,7 @@ static weft_status *new_edge(spmd_program *p, const spmd_factors *factors, spmd_
   return NULL;
 }
 
-/* Two values of one shape should be cut alike, leaf by leaf. */
+/* Two values of one shape that should be cut alike, leaf by leaf. */
 static weft_status *alike(spmd_program *p, const hlo_shape *shape, const spmd_leaves *a, const spmd_leaves *b)
 {
   for (int i = 0; i < a->count; i++) {
@@ -90,7 +90,8 @@ static weft_status *alike(spmd_program *p, const hlo_shape *shape, const spmd_le
   return NULL;
 }
 
-/* ---- one visitor a kind of instruction ------------------------------------------------------------------------------------------ */
+/* ---- one visitor for each kind of instruction
+ * ------------------------------------------------------------------------------------------ */
 
 static weft_status *visit(spmd_program *p, const hlo_computation *comp, int depth);
 
@@ -117,7 +118,7 @@ static weft_status *visit_while(spmd_program *p, const hlo_instr *instr, int dep
   WEFT_TRY(alike(p, instr->shape, spmd_leaves_of(p, instr->operands[0]), carry));
   WEFT_TRY(visit(p, condition, depth + 1));
   WEFT_TRY(visit(p, body, depth + 1));
-  for (int i = 0; i < carry->count; i++) /* sums that come in as sums and go round as sums */
+  for (int i = 0; i < carry->count; i++) /* sums that enter the loop as sums and stay sums on every turn */
     if (!carry->v[i]->fixed) carry->v[i]->unreduced = spmd_leaves_of(p, instr->operands[0])->v[i]->unreduced & spmd_leaves_of(p, body->root)->v[i]->unreduced;
   WEFT_TRY(fresh_leaves(p, condition->root->shape, &whole));
   WEFT_TRY(require_root(p, condition, whole));
@@ -167,7 +168,7 @@ static weft_status *visit_element(spmd_program *p, const hlo_instr *instr)
   return bind(p, instr, leaves);
 }
 
-/* A constraint.  What only it uses is made as it says at once. */
+/* A constraint. A value that only the constraint uses gets its sharding at once. */
 static weft_status *visit_constraint(spmd_program *p, const hlo_instr *instr)
 {
   const hlo_sharding *given = given_sharding(instr);
@@ -187,14 +188,14 @@ static weft_status *visit_constraint(spmd_program *p, const hlo_instr *instr)
     if (fits) {
       *leaves->v[0] = s;
       if (!operand->v[0]->fixed && instr->operands[0]->user_count == 1 && instr->operands[0]->op != HLO_PARAMETER &&
-          instr->operands[0]->op != HLO_GET_TUPLE_ELEMENT) /* whose sharding others have, too */
+          instr->operands[0]->op != HLO_GET_TUPLE_ELEMENT) /* other values share this sharding */
         WEFT_TRY(spmd_sharding_copy(p->scratch, &s, operand->v[0]));
     }
   }
   return alike(p, instr->shape, operand, leaves);
 }
 
-/* The sharding of a border stands on itself or, before a region, on the Sharding call there. */
+/* The sharding of a border stands on the border itself or, before a region, on the Sharding call there. */
 static weft_status *visit_border(spmd_program *p, const hlo_instr *instr, bool enters)
 {
   const hlo_instr *from = instr;
@@ -222,7 +223,7 @@ static weft_status *visit_border(spmd_program *p, const hlo_instr *instr, bool e
   if (!border->fits) return NULL;
   if (!enters) WEFT_TRY(spmd_sharding_copy(p->scratch, &border->manual, leaves->v[0]));
   if (!enters) leaves->v[0]->closed = 0;
-  /* each dimension: the region's axes, which only the whole array has, then the others */
+  /* each dimension has the region's axes, which only the whole array has, then the others */
   WEFT_TRY(spmd_factors_alike(tile, 2, p->scratch, &factors));
   {
     spmd_tensor *outside = &factors.tensors[enters ? 0 : 1];
@@ -241,7 +242,7 @@ static weft_status *visit_border(spmd_program *p, const hlo_instr *instr, bool e
   return NULL;
 }
 
-/* Instructions whose value is their operand's. */
+/* Instructions whose value is that of their operand. */
 static bool is_same_value(const hlo_instr *instr) { return instr->op == HLO_OPT_BARRIER || instr->op == HLO_ADD_DEPENDENCY || instr->op == HLO_DOMAIN; }
 
 static weft_status *visit_array(spmd_program *p, const hlo_instr *instr)
@@ -291,7 +292,7 @@ static const hlo_sharding *element_sharding(const hlo_sharding *s, int i)
   return i < s->tuple_count ? s->elements[i] : NULL;
 }
 
-/* Whether the compile options leave number `i` to us; one flag speaks for all. */
+/* True if the compile options leave the sharding of number `i` to the compiler; one flag counts for all. */
 static bool may_choose(hlo_ints flags, int i) { return flags.count == 1 ? flags.v[0] : i < flags.count && flags.v[i]; }
 
 static bool says_nothing(const hlo_sharding *s) { return !s || s->kind == HLO_SHARDING_UNKNOWN; }
@@ -349,7 +350,7 @@ static weft_status *bind_results(spmd_program *p)
 
 /* ---- growing ------------------------------------------------------------------------------------------------------------------------ */
 
-/* The best that any tensor knows of each factor: the largest tensor's, or what continues it. */
+/* The best sharding that any tensor has for each factor: the largest tensor's, or one that continues it. */
 static void best_axes(const spmd_edge *e, spmd_axes *best, int64_t *weight)
 {
   const spmd_factors *f = &e->factors;
@@ -370,7 +371,7 @@ static void best_axes(const spmd_edge *e, spmd_axes *best, int64_t *weight)
   }
 }
 
-/* Tensor t's factor takes over what `best` adds to it.  True: it grew. */
+/* Adds to tensor t's factor what `best` has in addition. True: it grew. */
 static bool grow(const spmd_grid *grid, spmd_edge *e, int t, int factor, const spmd_axes *best)
 {
   const spmd_factors *f = &e->factors;
@@ -387,14 +388,15 @@ static bool grow(const spmd_grid *grid, spmd_edge *e, int t, int factor, const s
   if (dim < 0 || s->closed >> dim & 1) return false;
   for (int u = 0; u < tensor->use_count; u++)
     if (tensor->uses[u].dim == dim) listed += axes[tensor->uses[u].factor].count;
-  if (listed != s->dims[dim].count) return false; /* cut by more than factors tell */
+  if (listed != s->dims[dim].count) return false; /* cut by more than factors can express */
   for (int i = had.count; i < best->count; i++) {
     int a = best->v[i];
     if (used >> a & 1 || left % grid->sizes[a]) break;
     left /= grid->sizes[a];
     spmd_axes_push(&axes[factor], a);
   }
-  if (f->factor[factor].is_moved && axes[factor].count < best->count) axes[factor] = had; /* sizes differ: no part of a mesh axis */
+  /* the sizes differ: no part of a mesh axis is taken */
+  if (f->factor[factor].is_moved && axes[factor].count < best->count) axes[factor] = had;
   if (axes[factor].count > had.count) {
     spmd_axes dims[HLO_MAX_RANK];
     spmd_sharding made = {.rank = s->rank, .dims = dims};
@@ -419,7 +421,7 @@ static bool propagate_edge(const spmd_grid *grid, spmd_edge *e)
   if (!any) return false;
   for (int t = 0; t < f->tensor_count; t++) spmd_factor_axes(grid, f, t, e->s[t], &e->axes[t * f->count]);
   best_axes(e, best, weight);
-  for (;;) { /* factors that the largest tensors know first */
+  for (;;) { /* factors that the largest tensors determine come first */
     int next = -1;
     for (int i = 0; i < f->count; i++)
       if (weight[i] >= 0 && (next < 0 || weight[i] > weight[next])) next = i;

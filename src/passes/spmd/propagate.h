@@ -1,10 +1,12 @@
-/* passes/spmd/propagate.h -- a sharding for every array of a module, from those that it was given.
+/* passes/spmd/propagate.h -- finds a sharding for every array of a module, starting from the shardings that the
+ * program gives.
  *
- * Arrays that are one value under several names (elements of tuples, what a loop carries, parameters of called
- * computations) have one sharding object between them.  Edges connect the others: an operation's operands and results by
- * its factors; arrays that should be cut alike.  Along edges shardings grow, forward and backward, until nothing changes:
- * axes are only added, never where a dimension is closed, an axis is used already, or a size does not divide; where two
- * tensors disagree the larger wins.  Operations that elements pass through come first. */
+ * Arrays that are one value under several names (elements of tuples, values that a loop carries, parameters of
+ * called computations) share one sharding object. Edges connect the others: operands and results of an operation by
+ * its factors, and arrays that should be cut alike. Along edges shardings grow, forward and backward, until nothing
+ * changes. Axes are only added, and never where a dimension is closed, where an axis is used already, or where a
+ * size does not divide. If two tensors disagree, the larger one wins. Operations that elements pass through come
+ * first. */
 #ifndef WEFT_PASSES_SPMD_PROPAGATE_H
 #define WEFT_PASSES_SPMD_PROPAGATE_H
 
@@ -21,12 +23,12 @@ typedef struct spmd_edge {
   spmd_factors factors;
   spmd_sharding **s;      /* by tensor */
   spmd_axes *axes;        /* scratch: by tensor and factor */
-  spmd_mask forbidden;    /* manual axes, at the border of their region */
+  spmd_mask forbidden;    /* the manual axes, at the border of their region */
 } spmd_edge;
 
 /* A border of a manual region. */
 typedef struct spmd_border {
-  bool enters;            /* whole arrays become one partition's */
+  bool enters;            /* turns whole arrays into one partition's */
   bool fits;              /* axes express it */
   const hlo_sharding *given;
   spmd_sharding manual;   /* the axes of the region that cut each dimension */
@@ -39,7 +41,8 @@ typedef struct spmd_program {
   spmd_grid grid;
   pass_map leaves;        /* by instruction: spmd_leaves * */
   pass_map borders;       /* by instruction: spmd_border *, or NULL */
-  pass_map roots;         /* by computation: spmd_leaves *, what its root must be; NULL: what the root is */
+  /* by computation: spmd_leaves *, the sharding that its root must have; NULL: the root's own */
+  pass_map roots;
   spmd_leaves results;    /* of the entry */
   bool *results_open;     /* nobody said how */
   bool *params_fit;       /* false: a parameter of the entry is cut in a way that no axes express */

@@ -17,7 +17,7 @@ static weft_status *new_attrs(spmd_mover *m, hlo_collective_attrs **out)
   return NULL;
 }
 
-/* Attributes of a collective over groups of `size` partitions each, one after the other in `ids`. */
+/* The attributes of a collective over groups of `size` partitions each, which stand one after the other in `ids`. */
 static weft_status *group_attrs(spmd_mover *m, int64_t groups, int64_t size, const int64_t *ids, const hlo_collective_attrs **out)
 {
   hlo_collective_attrs *attrs;
@@ -96,7 +96,7 @@ weft_status *spmd_number_along(spmd_mover *m, pass_build *b, const spmd_axes *ax
 
 /* ---- steps ---------------------------------------------------------------------------------------------------------------- */
 
-/* One collective or slice on the way.  `axes` are the ones that it is about. */
+/* One collective or slice on the way. `axes` are those that it changes. */
 typedef enum step_kind { DONE, SCATTER_SUM, SUM, PLACE, PERMUTE, EXCHANGE, SLICE, GATHER, MASK } step_kind;
 typedef struct step { step_kind kind; int dim, to_dim; spmd_axes axes; } step;
 
@@ -110,7 +110,7 @@ static spmd_axes tail(const spmd_axes *axes, int from)
 
 static bool starts_with(const spmd_axes *axes, const spmd_axes *prefix) { return spmd_axes_common(axes, prefix) == prefix->count; }
 
-/* Sums that go: scattered over a dimension that these very axes are to cut next, or left whole. */
+/* Sums that end: they are scattered over a dimension that these axes cut next, or left whole. */
 static bool sum_step(const spmd_sharding *cur, const spmd_sharding *to, spmd_mask partial, step *out)
 {
   *out = (step){.kind = SUM};
@@ -128,7 +128,7 @@ static bool sum_step(const spmd_sharding *cur, const spmd_sharding *to, spmd_mas
   return true;
 }
 
-/* Axes that cut a dimension and are to be summed over instead: every tile among zeros. */
+/* Axes that cut a dimension and are to hold sums instead: every tile is surrounded by zeros. */
 static bool place_step(const spmd_sharding *cur, const spmd_sharding *to, step *out)
 {
   spmd_mask come = to->unreduced & ~cur->unreduced;
@@ -154,7 +154,7 @@ static bool permute_step(const spmd_grid *grid, const spmd_sharding *cur, const 
   return differ;
 }
 
-/* The minor axes of one dimension that are the next ones of another. */
+/* The minor axes of one dimension that are the next axes of another one. */
 static bool exchange_step(const spmd_sharding *cur, const spmd_sharding *to, step *out)
 {
   for (int d = 0; d < cur->rank; d++)
@@ -211,7 +211,7 @@ static step next_step(const spmd_grid *grid, const spmd_sharding *cur, const spm
   return s;
 }
 
-/* What is so after the step. */
+/* The sharding after the step. */
 static void advance(spmd_sharding *cur, const spmd_sharding *to, spmd_mask *partial, const step *s)
 {
   spmd_mask mask = spmd_axes_mask(&s->axes);
@@ -237,7 +237,8 @@ static void advance(spmd_sharding *cur, const spmd_sharding *to, spmd_mask *part
   }
 }
 
-/* ---- their instructions -------------------------------------------------------------------------------------------------- */
+/* ---- the instructions of the steps
+ * -------------------------------------------------------------------------------------------------- */
 
 static hlo_instr *collective(pass_build *b, hlo_opcode op, const hlo_shape *shape, hlo_instr *x, const hlo_collective_attrs *attrs)
 {
@@ -247,7 +248,7 @@ static hlo_instr *collective(pass_build *b, hlo_opcode op, const hlo_shape *shap
   return made;
 }
 
-/* The shape of x with dimension `dim` times `num` / `den`. */
+/* The shape of x with the size of dimension `dim` multiplied by `num` / `den`. */
 static const hlo_shape *scaled(spmd_mover *m, const hlo_shape *x, int dim, int64_t num, int64_t den)
 {
   int64_t dims[HLO_MAX_RANK];
@@ -256,8 +257,8 @@ static const hlo_shape *scaled(spmd_mover *m, const hlo_shape *x, int dim, int64
   return hlo_shape_array(m->arena, x->type, x->rank, dims);
 }
 
-/* x [.., a (dim), .., n * c (to_dim), ..] becomes [n, x without it split]: pieces go to their owners, who put them one behind
- * the other along `dim`. */
+/* x [.., a (dim), .., n * c (to_dim), ..] becomes [n, x without it split]: the pieces go to their owners, who put
+ * them one behind the other along `dim`. */
 static weft_status *exchange(spmd_mover *m, pass_build *b, hlo_instr *x, const step *s, const hlo_collective_attrs *attrs, hlo_instr **out)
 {
   int64_t n = spmd_axes_size(m->grid, &s->axes, 0), dims[HLO_MAX_RANK + 1], perm[HLO_MAX_RANK + 1];
@@ -275,7 +276,7 @@ static weft_status *exchange(spmd_mover *m, pass_build *b, hlo_instr *x, const s
   y = pb_transpose(b, pb_reshape(b, x, rank + 1, dims), perm);
   y = collective(b, HLO_ALL_TO_ALL, y ? y->shape : NULL, y, attrs);
   if (y) y->dims = pb_ints(b, 1, (int64_t[]){0});
-  /* [n, d0, .., a, ..]: n goes in front of a */
+  /* [n, d0, .., a, ..]: n moves in front of a */
   at = 0;
   for (int d = 0; d < rank; d++) {
     if (d == s->dim) perm[at++] = 0;
@@ -286,7 +287,7 @@ static weft_status *exchange(spmd_mover *m, pass_build *b, hlo_instr *x, const s
   return pass_build_finish(b);
 }
 
-/* Every tile goes from its owner under `from` to its owner under `to`; copies among themselves, in order. */
+/* Every tile goes from its owner under `from` to its owner under `to`; among copies, in order. */
 static weft_status *permute(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_sharding *from, const spmd_sharding *to, hlo_instr **out)
 {
   const spmd_grid *grid = m->grid;
@@ -504,7 +505,7 @@ weft_status *spmd_gather(spmd_mover *m, pass_build *b, hlo_instr *tile, const sp
   for (int64_t g = 0; g < groups; g++)
     for (int64_t i = 0; i < size; i++) ids[g * size + i] = t->devices[i * t->copies + g];
   WEFT_TRY(group_attrs(m, groups, size, ids, &attrs));
-  /* tiles one behind the other, then each grid dimension moved beside the array dimension that it cuts */
+  /* the tiles one behind the other; then each grid dimension moves beside the array dimension that it cuts */
   dims[0] = size;
   for (int i = 0; i < rank; i++) dims[i + 1] = tile->shape->dims[i];
   shape = hlo_shape_array(m->arena, tile->shape->type, rank + 1, dims);

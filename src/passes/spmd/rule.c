@@ -1,4 +1,5 @@
-/* passes/spmd/rule.c -- Shardy's sharding rules: which dimensions of a custom-call go together, in text. */
+/* passes/spmd/rule.c -- reads Shardy's sharding rules, which say in text which dimensions of a custom-call belong
+ * together. */
 #include <config.h>
 
 #include <ctype.h>
@@ -27,7 +28,7 @@ static bool number(const char **p, int64_t *out)
   return true;
 }
 
-/* A letter from i on, or z_1, z_2, ...: factors 0, 1, 2, ... */
+/* A letter from i on, or z_1, z_2, ...: the factors 0, 1, 2, ... */
 static bool factor(const char **p, int *out)
 {
   int64_t more = 0;
@@ -42,7 +43,7 @@ static bool factor(const char **p, int *out)
   return *out < SPMD_MAX_FACTORS;
 }
 
-/* {i=8, j=4} or {j}, after its word: sizes, or marks. */
+/* {i=8, j=4} or {j}, behind its word: sizes, or marks. */
 static bool factor_list(const char **p, int64_t *sizes, bool *marks)
 {
   if (!accept(p, '{')) return false;
@@ -91,7 +92,7 @@ static bool both_mappings(const char **p, spmd_factors *f, bool uses)
          mappings(p, f, f->operand_count, f->tensor_count - f->operand_count, uses);
 }
 
-/* Each dimension's factors must make up its size. */
+/* The factors of each dimension must multiply to its size. */
 static bool sizes_fit(const spmd_factors *f, const int64_t *sizes)
 {
   bool fits = true;

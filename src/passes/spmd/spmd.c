@@ -16,7 +16,7 @@
 #include "passes/passes.h"
 #include "passes/spmd/partition.h"
 
-/* A collective of partitions each for itself. */
+/* A collective in which each partition takes part by itself. */
 static bool is_alone(const hlo_instr *instr)
 {
   const hlo_collective_attrs *a = instr->u.collective;
@@ -32,13 +32,14 @@ static bool is_alone(const hlo_instr *instr)
   return true;
 }
 
-/* Collectives without a manual region around them: somebody has partitioned this program already (dumps of partitioned
- * programs keep the shardings of their parameters, whose shapes are tiles by then). */
+/* Collectives without a manual region around them mean that the program has been partitioned already (dumps of
+ * partitioned programs keep the shardings of their parameters, whose shapes are those of tiles then). */
 static bool is_partitioned(const hlo_module *module)
 {
   bool collectives = false, named = false;
 
-  /* a mesh is a framework's; partition numbers may then be those of a shard_map over axes of size 1, which is no region */
+  /* a mesh comes from a framework; partition numbers may then be those of a shard_map over axes of size 1, which
+   * makes no region */
   for (int i = 0; i < module->entry->param_count; i++) {
     const hlo_sharding *s = module->entry->params[i]->extra ? module->entry->params[i]->extra->sharding : NULL;
     named |= s && s->kind == HLO_SHARDING_NAMED;
@@ -52,7 +53,7 @@ static bool is_partitioned(const hlo_module *module)
   return collectives;
 }
 
-/* A result that is cut in another way than the parameter it was to share memory with cannot share it. */
+/* A result that is cut in another way than the parameter whose memory it was to share cannot share it. */
 static weft_status *drop_uneven_aliases(hlo_module *module)
 {
   hlo_input_output_alias *kept = WEFT_ARENA_ARRAY(&module->arena, hlo_input_output_alias, module->alias_count);
@@ -81,8 +82,8 @@ static bool is_aliased(const hlo_module *module, const hlo_ints *output)
   return false;
 }
 
-/* A parameter given away shares memory with a result of its size, once sizes are those of tiles; it stays the caller's if
- * there is none. */
+/* A donated parameter shares memory with a result of its size, once the sizes are those of tiles; without such a
+ * result it stays the caller's. */
 static weft_status *settle_donors(hlo_module *module)
 {
   const hlo_shape *root = module->entry->root->shape;
@@ -110,7 +111,8 @@ static weft_status *settle_donors(hlo_module *module)
   return NULL;
 }
 
-/* `shape` with the layouts of `model`, an entry shape of the same structure.  Tuples are no deeper than HLO_MAX_TUPLE_DEPTH. */
+/* `shape` with the layouts of `model`, an entry shape of the same structure. Tuples are no deeper than
+ * HLO_MAX_TUPLE_DEPTH. */
 static const hlo_shape *like_entry_shape(weft_arena *arena, const hlo_shape *shape, const hlo_shape *model)
 {
   hlo_shape *copy;
@@ -126,7 +128,7 @@ static const hlo_shape *like_entry_shape(weft_arena *arena, const hlo_shape *sha
   return copy;
 }
 
-/* Entry shapes are those of tiles now, in the layouts that were asked for. */
+/* Entry shapes are those of tiles now, with the layouts that the program asks for. */
 static weft_status *cut_entry_layout(hlo_module *module)
 {
   const hlo_computation *entry = module->entry;
@@ -141,7 +143,7 @@ static weft_status *cut_entry_layout(hlo_module *module)
   return NULL;
 }
 
-/* What was decided, where clients ask for it. */
+/* Records the decisions where clients ask for them. */
 static weft_status *report_shardings(spmd_program *p)
 {
   hlo_module *module = p->module;
@@ -168,7 +170,7 @@ static weft_status *report_shardings(spmd_program *p)
   return NULL;
 }
 
-/* The greatest channel in use. */
+/* The greatest channel id in use. */
 static int64_t last_channel(const hlo_module *module)
 {
   int64_t channel = 0;

@@ -36,7 +36,7 @@ static weft_status *whole(int rank, int64_t device_count, weft_arena *arena, spm
   return NULL;
 }
 
-/* OpSharding: tile dimensions of the array, then subgroup dimensions. */
+/* OpSharding: the tile dimensions of the array, then the subgroup dimensions. */
 static weft_status *tiled(const hlo_sharding *s, int rank, int64_t device_count, weft_arena *arena, spmd_tiling *out)
 {
   int64_t product = 1, *devices = WEFT_ARENA_ARRAY(arena, int64_t, device_count);

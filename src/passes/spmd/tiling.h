@@ -9,21 +9,21 @@ typedef struct spmd_tiling {
   int rank;
   int64_t tiles[HLO_MAX_RANK]; /* along each dimension of the array */
   int64_t copies;              /* partitions that hold the same tile */
-  int64_t device_count;        /* of the module: product of tiles times copies */
+  int64_t device_count;        /* of the module: the product of tiles, times copies */
   const int64_t *devices;      /* partition numbers; each occurs once */
 } spmd_tiling;
 
 /* The tiling that `sharding` (NULL: replicated) means for an array of that rank over `device_count` partitions.
- * Replicated, unknown, manual and one-device shardings cut nothing; subgroups of any kind are copies.
- * Errors: INVALID_ARGUMENT where the sharding does not fit. */
+ * Replicated, unknown, manual and one-device shardings cut nothing; subgroups of any kind are copies. Errors:
+ * INVALID_ARGUMENT if the sharding does not fit. */
 WEFT_NODISCARD weft_status *spmd_tiling_of(const hlo_sharding *sharding, int rank, int64_t device_count,
                                            weft_arena *arena, spmd_tiling *out_tiling);
 
 bool spmd_tiling_is_whole(const spmd_tiling *tiling); /* nothing is cut */
 bool spmd_tiling_equal(const spmd_tiling *a, const spmd_tiling *b);
 
-/* The tiling of an array whose dimension i is dimension map[i] of this one's array (-1: a new one, uncut).  Cut
- * dimensions that map leaves out become copies. */
+/* The tiling of an array whose dimension i is dimension map[i] of this tiling's array (-1: a new dimension, which is
+ * not cut). Cut dimensions that `map` leaves out become copies. */
 WEFT_NODISCARD weft_status *spmd_tiling_map(const spmd_tiling *tiling, int rank, const int *map, weft_arena *arena,
                                             spmd_tiling *out_tiling);
 
