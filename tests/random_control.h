@@ -1,6 +1,9 @@
 /* Random programs of control flow: arrays of one shape that loops, conditionals, calls, optimisation barriers, updates in
  * place and custom calls with aliased outputs compute, exchange, repeat and hand on as they are.  Values are integers, so that
- * results are the same bits everywhere.  The same seed gives the same program and arguments everywhere. */
+ * results are the same bits everywhere.  The same seed gives the same program and arguments everywhere.
+ *
+ * A program of several devices has collectives too, except in *lonely* code: branches and loops that depend on what each
+ * device has, so that some devices may not come there. */
 #ifndef WEFT_TESTS_RANDOM_CONTROL_H
 #define WEFT_TESTS_RANDOM_CONTROL_H
 
@@ -10,6 +13,7 @@
 #include "hlo/text.h"
 #include "passes/build.h"
 #include "passes/util.h"
+#include "random_collectives.h"
 
 enum { MOST_VALUES = 4, MOST_NESTING = 3, TYPED_FFI = 4 };
 #define CONTROL_TARGET "weft.test.mix"
@@ -56,11 +60,15 @@ typedef struct juggler {
   weft_arena *arena;
   const hlo_shape *shape; /* of every value */
   int budget;             /* steps that may still be made */
+  device_grid grid;
+  bool is_lonely;         /* in code that some devices may not reach */
 } juggler;
 
 static int64_t draw(juggler *j, int64_t below) { return (int64_t)(next_random(&j->state) % (uint64_t)below); }
 
 static void juggle(juggler *j, pass_build *b, hlo_instr **v, int count, int depth);
+
+static bool is_alone(const juggler *j) { return j->grid.replicas * j->grid.partitions == 1; }
 
 static hlo_computation *new_computation(juggler *j, const char *prefix)
 {
@@ -111,13 +119,19 @@ static void conditional(juggler *j, pass_build *b, hlo_instr **v, int count, int
   int branches = 1 + (int)draw(j, 3);
   hlo_instr *operands[4], *given[MOST_VALUES], *r;
   hlo_computation *called[3];
+  bool was_lonely = j->is_lonely;
 
   operands[0] = small_number(j, b, v, count, branches);
+  if (!is_alone(j) && !j->is_lonely) {
+    if (draw(j, 2)) operands[0] = grid_agree(&j->grid, b, operands[0]);
+    else j->is_lonely = true;
+  }
   for (int k = 0; k < branches; k++) {
     choose(j, v, count, given);
     operands[k + 1] = pb_tuple(b, count, given);
     called[k] = branch(j, operands[k + 1]->shape, count, depth);
   }
+  j->is_lonely = was_lonely;
   r = pb_instr(b, HLO_CONDITIONAL, operands[1]->shape, branches + 1, operands);
   T_OK(hlo_set_called(r, branches, called));
   if (draw(j, 4) == 0) r = pb_instr(b, HLO_OPT_BARRIER, r->shape, 1, &r);
@@ -129,8 +143,13 @@ static void loop(juggler *j, pass_build *b, hlo_instr **v, int count, int depth)
 {
   hlo_computation *body = new_computation(j, "body"), *cond = new_computation(j, "cond");
   hlo_instr *state[MOST_VALUES + 1], *inner[MOST_VALUES], *next[MOST_VALUES + 1], *tuple, *p, *r;
+  bool was_lonely = j->is_lonely;
 
   state[0] = pb_int(b, WEFT_S32, 0);
+  if (!is_alone(j) && draw(j, 4) == 0) {
+    state[0] = small_number(j, b, v, count, 3);
+    j->is_lonely = true;
+  }
   choose(j, v, count, state + 1);
   tuple = pb_tuple(b, count + 1, state);
   T_OK(hlo_add_parameter(body, 0, tuple->shape, NULL, &p));
@@ -139,6 +158,7 @@ static void loop(juggler *j, pass_build *b, hlo_instr **v, int count, int depth)
   next[0] = pb_add(&in, pb_gte(&in, p, 0), pb_int(&in, WEFT_S32, 1));
   juggle(j, &in, inner, count, depth + 1);
   choose(j, inner, count, next + 1);
+  j->is_lonely = was_lonely;
   body->root = pb_tuple(&in, count + 1, next);
   if (draw(j, 5) == 0) body->root = pb_instr(&in, HLO_OPT_BARRIER, body->root->shape, 1, &body->root);
   T_OK(pass_build_finish(&in));
@@ -192,7 +212,7 @@ static void one_step(juggler *j, pass_build *b, hlo_instr **v, int count, int de
   hlo_instr *copy[MOST_VALUES];
   int64_t first = 0;
 
-  switch (draw(j, 12)) {
+  switch (draw(j, is_alone(j) || j->is_lonely ? 12 : 18)) {
   case 0: case 1: v[to] = pb_op2(b, ops[draw(j, 5)], v[from], v[draw(j, count)]); break;
   case 2:
     v[to] = pb_instr(b, HLO_REVERSE, j->shape, 1, &v[from]);
@@ -214,7 +234,8 @@ static void one_step(juggler *j, pass_build *b, hlo_instr **v, int count, int de
   case 10:
     v[to] = pb_update_at(b, v[to], pb_slice_dim(b, v[from], 0, 0, 1), 0, small_number(j, b, v, count, j->shape->dims[0]));
     break;
-  default: if (depth < MOST_NESTING) call(j, b, v, count, depth); break;
+  case 11: if (depth < MOST_NESTING) call(j, b, v, count, depth); break;
+  default: v[to] = random_collective(&j->grid, b, v, count); break;
   }
 }
 
@@ -241,34 +262,53 @@ static void donate(juggler *j, int count)
   j->module->aliases = aliases;
 }
 
-/* Program and arguments of a seed; its parameters and results are *out_count arrays. */
-static inline hlo_module *random_control(uint64_t seed, weft_arena *arena, const hlo_literal *arguments[MOST_VALUES], int *out_count)
+/* Its parameters and results are `count` arrays; it may be run, and evaluated, any number of times. */
+typedef struct control_program {
+  hlo_module *module;
+  int replicas, partitions, count;
+  const hlo_literal *arguments[MOST_DEVICES * MOST_VALUES]; /* of the first device, then of the second, ... */
+} control_program;
+
+static void choose_grid(juggler *j, device_grid *g)
+{
+  *g = (device_grid){.state = &j->state, .module = j->module};
+  do g->replicas = 1 + (int)draw(j, 4), g->partitions = 1 + (int)draw(j, 4);
+  while (is_alone(j) || g->replicas * g->partitions > MOST_DEVICES);
+}
+
+/* The program of a seed, of one device or of several; the caller frees the module. */
+static inline control_program random_control(uint64_t seed, bool is_distributed, weft_arena *arena)
 {
   static const int64_t sizes[] = {1, 3, 40, 5000};
   juggler j = {.state = seed, .budget = 24};
-  int count = 1 + (int)draw(&j, MOST_VALUES);
+  control_program p = {.count = 1 + (int)draw(&j, MOST_VALUES)};
   hlo_instr *v[MOST_VALUES], *out[MOST_VALUES];
   hlo_computation *entry;
 
   T_OK(hlo_module_new("control", &j.module));
   j.arena = &j.module->arena;
+  j.grid = (device_grid){.replicas = 1, .partitions = 1};
+  if (is_distributed) choose_grid(&j, &j.grid);
   j.shape = hlo_shape_array(j.arena, WEFT_U32, 1, &sizes[draw(&j, WEFT_COUNT(sizes))]);
   T_OK(hlo_computation_new(j.module, "entry", &entry));
   j.module->entry = entry;
   pass_build b = PASS_BUILD_IN(entry);
-  for (int i = 0; i < count; i++) {
+  for (int i = 0; i < p.count; i++) {
     T_OK(hlo_add_parameter(entry, i, j.shape, NULL, &v[i]));
-    arguments[i] = random_literal(arena, j.shape, &j.state);
+    for (int d = 0; d < j.grid.replicas * j.grid.partitions; d++)
+      p.arguments[d * p.count + i] = random_literal(arena, j.shape, &j.state);
   }
-  while (j.budget > 0) juggle(&j, &b, v, count, 0);
-  choose(&j, v, count, out);
-  entry->root = pb_tuple(&b, count, out);
+  while (j.budget > 0) juggle(&j, &b, v, p.count, 0);
+  choose(&j, v, p.count, out);
+  entry->root = pb_tuple(&b, p.count, out);
   T_OK(pass_build_finish(&b));
-  if (draw(&j, 3) == 0) donate(&j, count);
+  if (draw(&j, 3) == 0) donate(&j, p.count);
   T_OK(hlo_module_gc(j.module));
   T_OK(hlo_verify(j.module));
-  *out_count = count;
-  return j.module;
+  p.module = j.module;
+  p.replicas = j.grid.replicas;
+  p.partitions = j.grid.partitions;
+  return p;
 }
 
 #endif
