@@ -39,6 +39,7 @@ typedef struct weft_coord_service_options {
   const char *hosts;           /* names with commas: clients without the secret are let in from their addresses */
   int64_t max_key_bytes, max_value_bytes;
   int64_t max_task_keys, max_task_bytes, max_task_barriers; /* that one task keeps; 0: as many as memory */
+  int64_t max_task_waits; /* calls of one task that wait for something to happen; 0: as many as memory */
   int64_t max_streams;         /* of one connection */
   int64_t max_connections;
   int64_t max_unread_bytes;    /* replies of one connection that its peer has not taken */

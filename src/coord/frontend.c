@@ -237,7 +237,8 @@ static weft_status *init(coord_frontend *frontend, const weft_coord_service_opti
     .shutdown_timeout_ns = options->shutdown_timeout_ns, .recoverable = options->recoverable,
     .max_key_bytes = (size_t)options->max_key_bytes, .max_value_bytes = (size_t)options->max_value_bytes,
     .max_task_keys = (size_t)options->max_task_keys, .max_task_bytes = (size_t)options->max_task_bytes,
-    .max_task_barriers = (size_t)options->max_task_barriers, .budget = &frontend->budget, .answer = answer, .answer_ctx = frontend, .incarnation = incarnation,
+    .max_task_barriers = (size_t)options->max_task_barriers, .max_task_waits = (size_t)options->max_task_waits, .budget = &frontend->budget,
+    .answer = answer, .answer_ctx = frontend, .incarnation = incarnation,
   };
 
   WEFT_TRY(check_options(options));

@@ -33,6 +33,8 @@ static const weft_option service_options[] = {
    "Keys and values that one process keeps; 0: as many as memory.", "0.."},
   {"WEFT_COORD_MAX_TASK_BARRIERS", WEFT_OPT_INT, "4194304", SERVICE(max_task_barriers),
    "Barrier ids that one process is the first to use; 0: as many as memory.", "0.."},
+  {"WEFT_COORD_MAX_TASK_WAITS", WEFT_OPT_INT, "65536", SERVICE(max_task_waits),
+   "Calls of one process that wait: for keys, barriers, other processes' states; 0: as many as memory.", "0.."},
   {"WEFT_COORD_MAX_STREAMS", WEFT_OPT_INT, "16384", SERVICE(max_streams), "Concurrent calls of one connection.", "2..2147483647"},
   {"WEFT_COORD_MAX_CONNECTIONS", WEFT_OPT_INT, "65536", SERVICE(max_connections), "Connections at a time.", "1.."},
   {"WEFT_COORD_MAX_UNREAD", WEFT_OPT_BYTES, "1G", SERVICE(max_unread_bytes), "Replies of one connection that its peer has not taken.", "0.."},

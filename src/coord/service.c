@@ -16,12 +16,39 @@ enum { STALE_CHECKS_PER_TIMEOUT = 10 };
 
 /* ---- calls ---- */
 
+/* Does a held call count against WEFT_COORD_MAX_TASK_WAITS?  Those of which a task has one (registration, polling for errors,
+ * leaving) do not: a task that has used up its quota still lives and ends as any other. */
+static bool is_in_quota(const coord_call *call)
+{
+  switch (call->method) {
+  case COORD_WATCH_TASKS:
+  case COORD_GET_KEY_VALUE:
+  case COORD_BARRIER:
+  case COORD_GET_ALIVE_TASKS: return true;
+  default: return false;
+  }
+}
+
+/* The number of held calls in the same quota as `call`. */
+static size_t *held_beside(coord_service *service, const coord_call *call)
+{
+  return call->owner < service->config.task_count ? &service->tasks[call->owner].held : &service->held_of_none;
+}
+
 void coord_hold(coord_service *service, coord_call *call, int where, void *holder, coord_call **list)
 {
   call->held = where;
   call->holder = holder;
   service->held++;
+  *held_beside(service, call) += is_in_quota(call);
   if (list) DL_APPEND(*list, call);
+}
+
+static void held_no_more(coord_service *service, coord_call *call)
+{
+  service->held--;
+  *held_beside(service, call) -= is_in_quota(call);
+  call->held = COORD_HELD_NOWHERE;
 }
 
 /* Takes the call out of the list that holds it; barriers and polls have no lists. */
@@ -35,8 +62,7 @@ static void unlink_call(coord_service *service, coord_call *call)
   case COORD_HELD_POLL:
   case COORD_HELD_NOWHERE: break;
   }
-  if (call->held != COORD_HELD_NOWHERE) service->held--;
-  call->held = COORD_HELD_NOWHERE;
+  if (call->held != COORD_HELD_NOWHERE) held_no_more(service, call);
   call->holder = NULL;
 }
 
@@ -62,8 +88,7 @@ void coord_service_drop(coord_service *service, coord_call *call)
   case COORD_HELD_GET: coord_kv_drop(service, call); break;
   case COORD_HELD_ALIVE: coord_alive_drop(service, call); break;
   }
-  service->held--;
-  call->held = COORD_HELD_NOWHERE;
+  held_no_more(service, call);
 }
 
 size_t coord_service_held(const coord_service *service) { return service->held; }
@@ -470,6 +495,18 @@ static weft_status *check_fences(const coord_service *service, const coord_reque
                    coord_method_name(request->method), request->task);
 }
 
+static weft_status *check_waits(coord_service *service, const coord_call *call)
+{
+  size_t held = *held_beside(service, call), most = service->config.max_task_waits;
+
+  if (most == 0 || held < most || !is_in_quota(call)) return NULL;
+  if (call->owner == service->config.task_count)
+    return COORD_ERR(RESOURCE_EXHAUSTED, "%s: %zu calls of connections that speak for no task wait already, the limit (WEFT_COORD_MAX_TASK_WAITS)",
+                     coord_method_name(call->method), held);
+  return COORD_ERR(RESOURCE_EXHAUSTED, "%s: %zu calls of task %" PRId32 " wait already, the limit (WEFT_COORD_MAX_TASK_WAITS)",
+                   coord_method_name(call->method), held, call->owner);
+}
+
 static void dispatch(coord_service *service, const coord_request *request, coord_call *call)
 {
   switch (request->method) {
@@ -513,11 +550,13 @@ void coord_service_handle(coord_service *service, int64_t now_ns, const coord_re
   call->method = request->method;
   call->task = request->task;
   call->incarnation = request->incarnation;
+  call->owner = coord_request_owner(service, request);
   if (service->stopped)
     st = COORD_ERR(INTERNAL, "%s: the service has stopped", coord_method_name(request->method));
   else
     st = check_fences(service, request);
   if (!st) st = coord_check_identity(service, request);
+  if (!st) st = check_waits(service, call);
   if (!st && (request->method == COORD_BARRIER || request->method == COORD_CANCEL_BARRIER) &&
       (strlen(request->barrier_id) > service->config.max_key_bytes || !*request->barrier_id))
     st = COORD_ERR(INVALID_ARGUMENT, "barrier id of %zu bytes; 1 to %zu are allowed", strlen(request->barrier_id),

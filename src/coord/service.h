@@ -24,6 +24,7 @@ typedef struct coord_call {
   void *holder;                   /* the barrier, task, wait or round */
   coord_method method;
   int32_t task;
+  int32_t owner;                  /* the task whose quota it counts against: coord_request_owner */
   uint64_t incarnation;
   char *key;                      /* GET: as it was asked for */
 } coord_call;
@@ -45,6 +46,7 @@ typedef struct coord_service_config {
   bool recoverable;              /* tasks may die and come back; failures are not spread */
   size_t max_key_bytes, max_value_bytes;
   size_t max_task_keys, max_task_bytes, max_task_barriers; /* that one task makes; 0: as many as memory */
+  size_t max_task_waits;         /* held calls of one task; 0: as many as memory */
   coord_budget *budget;          /* keys, values, barriers, waiters; borrowed */
   coord_answer_fn answer;
   void *answer_ctx;

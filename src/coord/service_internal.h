@@ -29,6 +29,7 @@ typedef struct coord_task {
   struct coord_task *prev_spoken, *next_spoken; /* of that connection's tasks */
   int64_t silent_since_ns; /* when its connection ended; 0: it has one, or never had */
   size_t barriers;         /* that it was the first to name */
+  size_t held;             /* calls that wait and count against its quota */
 } coord_task;
 
 typedef enum coord_barrier_kind { COORD_BARRIER_USER, COORD_BARRIER_REGISTER, COORD_BARRIER_SHUTDOWN } coord_barrier_kind;
@@ -90,7 +91,8 @@ struct coord_service {
   coord_task_info *infos;   /* the snapshot of `version` */
   uint64_t watch_share;     /* of that snapshot; 0: none made yet */
   uint64_t last_share;
-  size_t held;
+  size_t held;              /* calls that wait, */
+  size_t held_of_none;      /* as coord_task.held, of connections that speak for no task */
   int64_t started_ns, now_ns, next_stale_check_ns;
   weft_arena scratch;       /* of one entry into the service */
 };

@@ -4,7 +4,7 @@
 #include "base/deadline.h"
 #include "coord/service.h"
 
-enum { TASKS = 3, CALLS = 128, MOST_KEYS = 3, MOST_BYTES = 64, MOST_BARRIERS = 2 };
+enum { TASKS = 3, CALLS = 128, MOST_KEYS = 3, MOST_BYTES = 64, MOST_BARRIERS = 2, MOST_WAITS = 4 };
 
 typedef struct asked {
   coord_call call;
@@ -68,7 +68,7 @@ static void start(bool recoverable)
   coord_service_config config = {
     .task_count = TASKS, .incarnation = 7, .heartbeat_timeout_ns = 10 * WEFT_NS_PER_S, .register_timeout_ns = 60 * WEFT_NS_PER_S,
     .shutdown_timeout_ns = 30 * WEFT_NS_PER_S, .recoverable = recoverable, .max_key_bytes = 100, .max_value_bytes = 1000,
-    .max_task_keys = MOST_KEYS, .max_task_bytes = MOST_BYTES, .max_task_barriers = MOST_BARRIERS, .budget = &budget, .answer = answer,
+    .max_task_keys = MOST_KEYS, .max_task_bytes = MOST_BYTES, .max_task_barriers = MOST_BARRIERS, .max_task_waits = MOST_WAITS, .budget = &budget, .answer = answer,
   };
 
   memset(calls, 0, sizeof calls);
@@ -210,6 +210,60 @@ TEST(barrier_ids_count_against_the_task_that_named_them)
   expect(ask(&connections[1], (coord_request){.method = COORD_BARRIER, .barrier_id = "x", .task = 1, .timeout_ms = 5000, .tasks = other, .task_count = 1}), WEFT_OK, "");
 }
 
+/* The version of the tasks' states that the next watcher waits beyond: the latest. */
+static int64_t version(void)
+{
+  int64_t latest = 0;
+
+  for (asked *a = NULL; !a || a->is_answered; latest++) {
+    a = ask(OTHER, (coord_request){.method = COORD_WATCH_TASKS, .version = latest});
+    if (!a->is_answered) {
+      coord_service_drop(service, &a->call);
+      return latest;
+    }
+  }
+  return latest;
+}
+
+static asked *wait_for(coord_caller *by, int i)
+{
+  static const char *const keys[] = {"k0", "k1", "k2"};
+  static const int32_t all[] = {0, 1, 2};
+  int32_t task = (int32_t)(by - connections);
+
+  switch (i) {
+  case 0: return ask(by, (coord_request){.method = COORD_WATCH_TASKS, .version = version()});
+  case 1: return ask(by, (coord_request){.method = COORD_BARRIER, .barrier_id = "w", .task = task, .timeout_ms = 5000});
+  case 2: return ask(by, (coord_request){.method = COORD_GET_ALIVE_TASKS, .task = task, .tasks = all, .task_count = 3});
+  default: return ask(by, (coord_request){.method = COORD_GET_KEY_VALUE, .key = keys[i % 3]});
+  }
+}
+
+TEST(waiting_calls_count_against_the_task_that_makes_them)
+{
+  asked *waits[MOST_WAITS + 2];
+
+  start(false);
+  asked *poll = say(&connections[0], COORD_POLL_FOR_ERROR, 0, 100); /* does not count */
+  for (int i = 0; i < MOST_WAITS; i++) {
+    waits[i] = wait_for(&connections[0], i);
+    T_TRUE(!waits[i]->is_answered);
+  }
+  for (int i = 0; i < MOST_WAITS; i++) expect(wait_for(&connections[0], i), WEFT_RESOURCE_EXHAUSTED, "4 calls of task 0 wait already, the limit (WEFT_COORD_MAX_TASK_WAITS)");
+  expect(ask(&connections[0], (coord_request){.method = COORD_TRY_GET_KEY_VALUE, .key = "k0"}), WEFT_NOT_FOUND, "");
+  expect_job_is_well();
+  for (int i = 1; i < MOST_WAITS; i++) T_TRUE(!wait_for(&connections[1], i)->is_answered); /* others have quotas of their own */
+  for (int i = 0; i < MOST_WAITS; i++) T_TRUE(!wait_for(OTHER, 3)->is_answered);
+  expect(wait_for(OTHER, 3), WEFT_RESOURCE_EXHAUSTED, "connections that speak for no task");
+  coord_service_drop(service, &waits[0]->call);          /* one is given up, */
+  expect(put(&connections[2], "k0", "1"), WEFT_OK, ""); /* and one is answered */
+  expect(waits[3], WEFT_OK, "");
+  T_TRUE(!wait_for(&connections[0], 4)->is_answered);
+  T_TRUE(!wait_for(&connections[0], 5)->is_answered);
+  expect(wait_for(&connections[0], 4), WEFT_RESOURCE_EXHAUSTED, "task 0");
+  T_TRUE(!poll->is_answered);
+}
+
 #define U(name) cmocka_unit_test_teardown(name, stop)
 
 int main(void)
@@ -218,6 +272,7 @@ int main(void)
     U(nobody_speaks_for_a_task_that_is_connected), U(a_second_process_of_a_number_does_not_disturb_the_first), U(a_restart_is_still_noticed),
     U(a_recoverable_task_comes_back), U(a_task_connects_anew_with_its_incarnation), U(only_who_takes_part_cancels_a_barrier),
     U(keys_count_against_the_task_that_wrote_them), U(barrier_ids_count_against_the_task_that_named_them),
+    U(waiting_calls_count_against_the_task_that_makes_them),
   };
 
   return cmocka_run_group_tests(tests, NULL, NULL);
