@@ -14,6 +14,7 @@
 #include "hlo/proto.h"
 #include "hlo/text.h"
 #include "platform/registry.h"
+#include "runtime/executable.h"
 #include "runtime/platform.h"
 
 typedef struct inspect_options {
@@ -22,7 +23,7 @@ typedef struct inspect_options {
   const char *svg;       /* a drawing of the memory plan, or of the thunks */
   const char *after;     /* print the module as it is after this pass */
   const char *kernel;    /* print the code of this fusion */
-  bool memory, passes, thunks, optimized, cost, flight;
+  bool memory, passes, thunks, kernels, optimized, cost, flight;
   int64_t devices;
   weft_compile_options compile;
 } inspect_options;
@@ -30,7 +31,7 @@ typedef struct inspect_options {
 /* Output that needs the compiled program. */
 static bool wants_more(const inspect_options *o)
 {
-  return o->optimized || o->passes || o->after || o->memory || o->thunks || o->kernel || o->cost;
+  return o->optimized || o->passes || o->after || o->memory || o->thunks || o->kernel || o->kernels || o->cost;
 }
 
 static weft_status *set_order(void *out, const char *text)
@@ -51,6 +52,7 @@ static weft_status *parse_options(int *argc, char **argv, inspect_options *o, bo
       {"--memory", NULL, "the memory plan: peak, lower bound, fragmentation, reuse, critical path (the default)", .out = &o->memory},
       {"--thunks", NULL, "the steps of the program and what each waits for", .out = &o->thunks},
       {"--kernel", "NAME", "LLVM IR and assembly of the fusion of that name", .type = WEFT_OPT_STRING, .out = &o->kernel},
+      {"--kernels", NULL, "each fusion's strategy, its units of work and their estimated time", .out = &o->kernels},
       {"--cost", NULL, "bytes touched, by kind of step", .out = &o->cost},
       {"--svg", "FILE", "draw the memory plan (with --memory) or the steps (with --thunks)", .type = WEFT_OPT_STRING, .out = &o->svg},
       {"--order", "ORDER", "memory order: topological (default), sequential, budget=BYTES", .set = set_order, .out = &o->compile},
@@ -144,10 +146,29 @@ static weft_status *print_kernel(const char *name, const hlo_module *module)
   WEFT_TRY(gen_compile(module, &options, &code));
   kernel = gen_code_kernel(code, fusion);
   if (!kernel) return WEFT_ERR(NOT_FOUND, "fusion \"%s\" is not compiled by itself", name);
-  printf("; symbol %s, %d phases, %" PRId64 " units\n%s\n", kernel->symbol, kernel->phase_count, kernel->phases[0].units,
+  printf("; symbol %s, strategy %s, %d phases, %" PRId64 " units\n%s\n", kernel->symbol, gen_strategy_name(kernel->strategy),
+         kernel->phase_count, kernel->phases[0].units,
          gen_code_ir(code, kernel));
   printf("%s\n", gen_code_assembly(code, kernel));
   return NULL;
+}
+
+/* One line for each fusion that is compiled by itself. */
+static void print_kernels(const hlo_module *module, const gen_code *code)
+{
+  printf("%-40s %-12s %6s %10s %12s\n", "kernel", "strategy", "phases", "units", "estimate");
+  for (const hlo_computation *c = module->first; c; c = c->next)
+    for (const hlo_instr *x = c->first; x; x = x->next) {
+      const gen_kernel *kernel = x->op == HLO_FUSION && code ? gen_code_kernel(code, x) : NULL;
+      int64_t units = 0;
+      double ns = 0;
+      if (!kernel) continue;
+      for (int p = 0; p < kernel->phase_count; p++) {
+        units += kernel->phases[p].units;
+        ns += kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
+      }
+      printf("%-40s %-12s %6d %10" PRId64 " %9.2f us\n", x->name, gen_strategy_name(kernel->strategy), kernel->phase_count, units, ns / 1000);
+    }
 }
 
 /* One kind of step: its count, the bytes it reads and writes, and the floating-point operations of dots and of
@@ -191,6 +212,7 @@ static weft_status *inspect(inspect_options *o)
   if (o->optimized) WEFT_TRY(hlo_print(weft_executable_module(exe), HLO_PRINT_DEFAULT, stdout));
   if (o->memory) WEFT_TRY(buf_plan_print(weft_executable_plan(exe), stdout));
   if (o->thunks) WEFT_TRY(weft_executable_print(exe, stdout));
+  if (o->kernels) print_kernels(weft_executable_module(exe), weft_executable_code(exe));
   if (o->cost) print_cost(weft_executable_module(exe));
   if (o->kernel) WEFT_TRY(print_kernel(o->kernel, weft_executable_module(exe)));
   if (o->svg) WEFT_TRY(with_file(o->svg, o->thunks ? weft_executable_svg : draw_plan, exe));

@@ -7,6 +7,7 @@
 #define WEFT_CODEGEN_CODEGEN_H
 
 #include "base/options.h"
+#include "codegen/model/strategy.h"
 #include "hlo/hlo.h"
 
 /* A compiled kernel.
@@ -27,6 +28,7 @@ typedef struct gen_phase {
 } gen_phase;
 
 typedef struct gen_kernel {
+  gen_strategy strategy;
   int phase_count;         /* 1, or 2 where a reduction has few outputs: partial results first, then their combination */
   gen_phase phases[GEN_MAX_PHASES];
   int arg_count;           /* length of args, scratch and shared included */

@@ -26,5 +26,11 @@ libweftcore_la_SOURCES += \
   %D%/host/target.c \
   %D%/host/transpose.c \
   %D%/host/update.c \
+  %D%/model/columns.c \
   %D%/model/cost.c %D%/model/cost.h \
-  %D%/model/target.c %D%/model/target.h
+  %D%/model/library.c %D%/model/library.h \
+  %D%/model/nest.c %D%/model/nest.h \
+  %D%/model/rows.c \
+  %D%/model/strategy.c %D%/model/strategy.h \
+  %D%/model/target.c %D%/model/target.h \
+  %D%/model/turned.c

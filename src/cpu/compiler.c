@@ -100,7 +100,7 @@ static weft_status *compile(cpu_platform *platform, const weft_compile_options *
   cpu_target cpu = {.machine = &gen_cpu_target};
   low_target target = {.ctx = &cpu, .threads = rt_pool_threads(platform->base.pool), .scratch_bytes = scratch_bytes,
                        .cost_ns = cost_ns, .make = make, .reducer = reducer};
-  pass_options passes = {.fold_limit_bytes = 1 << 20, .num_threads = target.threads, .dump_dir = options->dump_dir};
+  pass_options passes = {.fold_limit_bytes = 1 << 20, .num_threads = target.threads, .target = cpu.machine, .dump_dir = options->dump_dir};
   int64_t begin = weft_now_ns();
 
   if (!passes.dump_dir && *platform->settings.dump_hlo) passes.dump_dir = platform->settings.dump_hlo;

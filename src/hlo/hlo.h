@@ -251,7 +251,12 @@ struct hlo_instr { /* what a module's memory is made of: keep it small */
     hlo_rng_algorithm rng_algorithm;                          /* rng-bit-generator */
     int64_t delta;                                            /* rng-get-and-update-state */
     struct { float epsilon; int64_t feature_index; } batch_norm;
-    struct { hlo_fusion_kind kind; int alias_count; const hlo_output_alias *aliases; } fusion; /* async-start: aliases */
+    struct {                                                  /* async-start: aliases */
+      hlo_fusion_kind kind;
+      int alias_count;
+      const hlo_output_alias *aliases;
+      int strategy; /* a gen_strategy (codegen/model/strategy.h); 0: not decided yet.  No part of the program's text */
+    } fusion;
     bool is_composite;                                        /* call */
     const hlo_custom_call_attrs *custom;
     const hlo_collective_attrs *collective;                   /* collectives, their starts, send/recv and dones */

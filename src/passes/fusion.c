@@ -24,6 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codegen/model/library.h"
+#include "codegen/model/strategy.h"
 #include "passes/fusion.h"
 #include "passes/passes.h"
 
@@ -36,9 +38,7 @@ enum {
   MOST_STACKS = 2,             /* of each other: what is made side by side doubles with each */
   SHORT_STACK = 8,
   MANY_PICKS = 64,              /* slices of one element from one array */
-  LANES = 8,                   /* evaluations that a vector does at once */
   INNER_REDUCE_WORK = 512,     /* a reduction this small (all its evaluations) joins any group */
-  ROW_MOST_COLS = 1 << 16,     /* longer rows do not stay in the cache */
   ROW_LONELY_ELEMS = 1 << 16,  /* fewer rows than ROW_LEAST_ROWS are worth it only for arrays up to this size */
   ROW_LEAST_ROWS = 8,
 };
@@ -74,6 +74,7 @@ typedef struct parts {
 } parts;
 
 typedef struct planner {
+  const gen_target *target;
   weft_arena *arena;
   pass_map parts;               /* instruction -> parts */
   group *groups;
@@ -104,19 +105,6 @@ double pass_element_cost(const hlo_instr *instr)
   }
 }
 
-bool pass_reduces_rows(const hlo_instr *reduce)
-{
-  const hlo_shape *shape = reduce->operands[0]->shape;
-  bool reduced = false;
-
-  for (int64_t d = 0; d < shape->rank; d++) {
-    if (shape->dims[d] == 1) continue;
-    if (pass_ints_contain(reduce->dims, d)) reduced = true;
-    else if (reduced) return false;
-  }
-  return true;
-}
-
 /* Of the first array where there are several (a reduction of many operands). */
 static double elems(const hlo_instr *instr)
 {
@@ -140,7 +128,7 @@ static bool can_join(const hlo_instr *instr)
   if (!hlo_shape_is_array(instr->shape) || pass_has_control_edges(instr)) return false;
   if (hlo_opcode_is_elementwise(instr->op)) return instr->op != HLO_COPY;
   switch (instr->op) {
-  case HLO_CONCATENATE: return !pass_is_wide_concatenate(instr);
+  case HLO_CONCATENATE: return !gen_is_wide_concatenate(instr);
   case HLO_BITCAST_CONVERT: case HLO_BROADCAST: case HLO_DYNAMIC_SLICE: case HLO_GATHER:
   case HLO_IOTA: case HLO_PAD: case HLO_REDUCE: case HLO_RESHAPE: case HLO_BITCAST: case HLO_REVERSE: case HLO_SLICE:
   case HLO_TRANSPOSE:
@@ -177,7 +165,7 @@ static bool can_take(const hlo_instr *user, const hlo_instr *instr)
   switch (user->op) {
   case HLO_SELECT_AND_SCATTER: case HLO_COPY: return false;
   case HLO_CONCATENATE:
-    return !pass_is_wide_concatenate(user);
+    return !gen_is_wide_concatenate(user);
   case HLO_DOT: return is_generator(instr) || is_view(instr);
   case HLO_REDUCE_WINDOW: return is_generator(instr) || is_view(instr) || instr->op == HLO_CONVERT;
   default: return true;
@@ -199,25 +187,11 @@ static bool reads_updated(const group *g, const hlo_instr *instr)
 
 static bool keeps_rows(const hlo_instr *instr)
 {
+  int64_t rows, cols;
+
   return (hlo_opcode_is_elementwise(instr->op) && instr->op != HLO_COPY) || instr->op == HLO_BROADCAST ||
          instr->op == HLO_IOTA || is_view(instr) ||
-         (instr->op == HLO_REDUCE && hlo_shape_is_array(instr->shape) && pass_reduces_rows(instr));
-}
-
-/* A broadcast from one value per row: the operand's dimensions are the leading ones of the result. */
-static bool repeats_rows(const hlo_instr *broadcast, int64_t cols)
-{
-  const hlo_shape *to = broadcast->shape;
-  int64_t behind = 1;
-  int d = to->rank - 1;
-
-  while (d >= 0 && !pass_ints_contain(broadcast->dims, d)) behind *= to->dims[d--];
-  if (behind != cols) return false;
-  for (int i = 1; i < broadcast->dims.count; i++)
-    if (broadcast->dims.v[i] < broadcast->dims.v[i - 1]) return false;
-  for (; d >= 0; d--)
-    if (to->dims[d] != 1 && !pass_ints_contain(broadcast->dims, d)) return false;
-  return true;
+         (instr->op == HLO_REDUCE && hlo_shape_is_array(instr->shape) && gen_reduces_rows(instr, &rows, &cols));
 }
 
 /* Values per element, per row, per column (evaluated again in each row) or scalar. */
@@ -245,7 +219,7 @@ static bool is_spread_by_rows(const planner *p, int g, const hlo_instr *value, i
     const parts *its = pass_map_get(&p->parts, user->id);
     bool inside = false;
     for (int k = 0; its && k < its->count; k++) inside |= its->v[k].group == g;
-    if (inside && user->op == HLO_BROADCAST && !repeats_rows(user, cols)) return false;
+    if (inside && user->op == HLO_BROADCAST && !gen_spreads_rows(user, rows, cols)) return false;
   }
   return true;
 }
@@ -254,13 +228,12 @@ static bool is_spread_by_rows(const planner *p, int g, const hlo_instr *value, i
 static bool try_rows(planner *p, int index, const hlo_instr *reduce)
 {
   group *g = &p->groups[index];
-  int64_t rows = hlo_shape_elems(reduce->shape), all = hlo_shape_elems(reduce->operands[0]->shape),
-          cols = rows ? all / rows : 0;
+  int64_t all = hlo_shape_elems(reduce->operands[0]->shape), rows, cols;
 
-  if (reduce->operand_count != 2 || cols < 2 || !pass_reduces_rows(reduce)) return false;
+  if (reduce->operand_count != 2 || !gen_reduces_rows(reduce, &rows, &cols) || rows == 0 || cols < 2) return false;
   if (g->is_row) return rows == g->rows && cols == g->cols && is_spread_by_rows(p, index, reduce, rows, cols);
   if (!g->could_be_row || (g->space != (double)all && g->space != (double)rows)) return false;
-  if (cols > ROW_MOST_COLS || (rows < ROW_LEAST_ROWS && all > ROW_LONELY_ELEMS)) return false;
+  if (cols > p->target->row_elems || (rows < ROW_LEAST_ROWS && all > ROW_LONELY_ELEMS)) return false;
   if (g->root->op == HLO_REDUCE && hlo_shape_elems(g->root->shape) != rows) return false;
   if (!is_spread_by_rows(p, index, reduce, rows, cols)) return false;
   for (int i = 0; i < g->member_count; i++)
@@ -275,7 +248,7 @@ static bool try_rows(planner *p, int index, const hlo_instr *reduce)
 /* ---- evaluations ------------------------------------------------------------------------------------------------- */
 
 /* Evaluations of `instr` that one user, itself evaluated `t` times, asks for. */
-static double asked_by(const hlo_instr *user, const hlo_instr *instr, double t)
+static double asked_by(const planner *p, const hlo_instr *user, const hlo_instr *instr, double t)
 {
   const hlo_shape *to = user->shape;
   double ratio = elems(user) > 0 ? elems(instr) / elems(user) : 0;
@@ -283,9 +256,9 @@ static double asked_by(const hlo_instr *user, const hlo_instr *instr, double t)
   switch (user->op) {
   case HLO_BROADCAST: { /* what does not change along the minor dimensions is computed once for them, if all are walked;
                          * but one by one, not in lanes */
-    double repeats = 1;
+    double repeats = 1, lanes = p->target->vector_bytes / 8.0; /* of the widest elements */
     for (int d = to->rank - 1; d >= 0 && !pass_ints_contain(user->dims, d); d--) repeats *= (double)to->dims[d];
-    return WEFT_MAX(t / WEFT_MAX(repeats / LANES, 1), WEFT_MIN(t, elems(instr)));
+    return WEFT_MAX(t / WEFT_MAX(repeats / lanes, 1), WEFT_MIN(t, elems(instr)));
   }
   case HLO_PAD: case HLO_CONCATENATE: return t * ratio;
   case HLO_REDUCE: return t * ratio;
@@ -373,7 +346,7 @@ static weft_status *collect(planner *p, const hlo_instr *instr)
     }
     for (int k = 0; k < its->count; k++) {
       const group *g = &p->groups[its->v[k].group];
-      double asked = g->is_row ? asked_by_row(g, instr) : asked_by(user, instr, its->v[k].evaluations);
+      double asked = g->is_row ? asked_by_row(g, instr) : asked_by(p, user, instr, its->v[k].evaluations);
       bool at_same_index = g->is_row || hlo_opcode_is_elementwise(user->op);
       paths ways = its->v[k].paths;
       if (!at_same_index) WEFT_TRY(paths_through(p, user, ways, &ways));
@@ -544,11 +517,11 @@ static weft_status *make_fusion(planner *p, group *g, pass_map *map, bool *chang
   return pass_fusion_classify(fusion, g->is_row ? "row" : NULL);
 }
 
-static weft_status *fuse_computation(hlo_computation *comp, weft_arena *arena, pass_map *map, bool *changed)
+static weft_status *fuse_computation(hlo_computation *comp, const gen_target *target, weft_arena *arena, pass_map *map, bool *changed)
 {
   int count = comp->instr_count + 1;
   planner p = {
-    .arena = arena, .parts.arena = arena, .group_capacity = count,
+    .target = target, .arena = arena, .parts.arena = arena, .group_capacity = count,
     .groups = WEFT_ARENA_ARRAY(arena, group, count), .slot = WEFT_ARENA_ARRAY(arena, int, count),
     .stamp = WEFT_ARENA_ARRAY(arena, int, count), .now = WEFT_ARENA_ARRAY(arena, part, count),
     .same_index = WEFT_ARENA_ARRAY(arena, double, count),
@@ -556,7 +529,7 @@ static weft_status *fuse_computation(hlo_computation *comp, weft_arena *arena, p
 
   if (!p.groups || !p.slot || !p.stamp || !p.now || !p.same_index) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   for (hlo_instr *instr = comp->last; instr; instr = instr->prev)
-    if (pass_needs_kernel(instr) || is_view(instr)) WEFT_TRY(decide(&p, instr));
+    if (gen_needs_kernel(target, instr) || is_view(instr)) WEFT_TRY(decide(&p, instr));
   for (int i = 0; i < p.group_count; i++) WEFT_TRY(make_fusion(&p, &p.groups[i], map, changed));
   return NULL;
 }
@@ -567,7 +540,7 @@ static weft_status *fusion_run(hlo_module *module, pass_ctx *ctx, bool *changed)
   pass_comps comps;
 
   WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
-  for (int i = 0; i < comps.count; i++) WEFT_TRY(fuse_computation(comps.v[i], ctx->scratch, &map, changed));
+  for (int i = 0; i < comps.count; i++) WEFT_TRY(fuse_computation(comps.v[i], pass_target(ctx), ctx->scratch, &map, changed));
   return *changed ? hlo_module_gc(module) : NULL;
 }
 const hlo_pass pass_fusion = {"fusion", fusion_run};

@@ -11,7 +11,4 @@ WEFT_NODISCARD weft_status *pass_fusion_classify(hlo_instr *fusion, const char *
 /* Rough work of one element of the result, in simple arithmetic operations; 0 for what only moves or repeats data. */
 double pass_element_cost(const hlo_instr *instr);
 
-/* True if every reduced dimension comes after every kept one (dimensions of 1 aside): rows are reduced. */
-bool pass_reduces_rows(const hlo_instr *reduce);
-
 #endif

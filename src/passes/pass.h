@@ -2,6 +2,7 @@
 #ifndef WEFT_PASSES_PASS_H
 #define WEFT_PASSES_PASS_H
 
+#include "codegen/model/target.h"
 #include "hlo/hlo.h"
 
 /* What a pass may use and must obey. */
@@ -9,6 +10,7 @@ typedef struct pass_options {
   int64_t fold_limit_bytes;      /* the largest constant that folding may make */
   bool fast_math;
   int64_t num_threads;           /* how many workers the pool has, as far as the compiler knows; for heuristics only */
+  const gen_target *target;      /* the machine that the program is for; NULL: any CPU */
   const char *dump_dir;          /* WEFT_DUMP_HLO: the folder for a numbered file after each pass; or NULL */
   const char *disabled;          /* names of passes, separated by commas (xla_disable_hlo_passes); or NULL */
 } pass_options;
@@ -17,6 +19,11 @@ typedef struct pass_ctx {
   const pass_options *options;
   weft_arena *scratch;           /* is reset when the pass returns */
 } pass_ctx;
+
+static inline const gen_target *pass_target(const pass_ctx *ctx)
+{
+  return ctx->options->target ? ctx->options->target : &gen_cpu_target;
+}
 
 typedef struct hlo_pass {
   const char *name;

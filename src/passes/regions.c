@@ -10,15 +10,13 @@
 #include <config.h>
 
 #include "buffer/flow.h"
+#include "codegen/model/library.h"
 #include "passes/fusion.h"
 #include "passes/passes.h"
 
 enum {
   /* elements computed by one kernel of the body: with more, a dispatch costs nothing in comparison */
   MOST_WORK = 1 << 13,
-  MOST_DOT_WORK = 1 << 12,    /* multiply-adds of a matrix product: with more, the library's blocks are faster */
-  MOST_ROW_WORK = 1 << 15,    /* the same for a product with few rows or columns, for which blocks are of no use */
-  FEW_ROWS = 4,
   MOST_INSTRS = 4000,         /* instructions of a region, without those inside kernels */
   /* bytes of a changing array that is not used after the loop: it lives in scratch memory */
   MOST_HIDDEN_BYTES = 1 << 16,
@@ -42,20 +40,7 @@ static int64_t kernel_work(const hlo_instr *fusion)
   return work;
 }
 
-static bool is_small_dot(const hlo_instr *dot)
-{
-  int64_t depth = 1, batch = 1;
-
-  for (int i = 0; i < dot->u.dot->lhs_contracting.count; i++)
-    depth *= dot->operands[0]->shape->dims[dot->u.dot->lhs_contracting.v[i]];
-  for (int i = 0; i < dot->u.dot->lhs_batch.count; i++) batch *= dot->shape->dims[i];
-  int64_t rows = hlo_shape_elems(dot->operands[0]->shape) / WEFT_MAX(depth * batch, 1);
-  int64_t columns = hlo_shape_elems(dot->operands[1]->shape) / WEFT_MAX(depth * batch, 1);
-  int64_t most = WEFT_MIN(rows, columns) < FEW_ROWS ? MOST_ROW_WORK : MOST_DOT_WORK;
-  return dot->operand_count == 2 && !dot->u.dot->sparsity && hlo_shape_elems(dot->shape) * depth <= most;
-}
-
-static bool fits(const hlo_computation *comp, int *instrs, int depth)
+static bool fits(const gen_target *target, const hlo_computation *comp, int *instrs, int depth)
 {
   if (depth > MOST_DEPTH) return false;
   HLO_FOREACH(x, comp) {
@@ -72,11 +57,11 @@ static bool fits(const hlo_computation *comp, int *instrs, int depth)
       if (kernel_work(x) > MOST_WORK) return false;
       break;
     case HLO_DOT:
-      if (!is_small_dot(x)) return false;
+      if (!gen_dot_needs_kernel(target, x, true)) return false;
       break;
     case HLO_WHILE: case HLO_CONDITIONAL: case HLO_CALL:
       for (int i = 0; i < x->called_count; i++)
-        if (!fits(x->called[i], instrs, depth + 1)) return false;
+        if (!fits(target, x->called[i], instrs, depth + 1)) return false;
       break;
     default: return false;
     }
@@ -183,6 +168,7 @@ static weft_status *mark_inside(const hlo_computation *comp, pass_map *inside)
 static weft_status *regions_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   pass_map map = {.arena = ctx->scratch}, inside = {.arena = ctx->scratch};
+  const gen_target *target = pass_target(ctx);
   WEFT_AUTO(buf_flow) flow = NULL; /* of the loops as they were; a region does not change the state of another loop */
   pass_comps comps;
 
@@ -198,7 +184,8 @@ static weft_status *regions_run(hlo_module *module, pass_ctx *ctx, bool *changed
     if (count > 0 && !flow) WEFT_TRY(buf_flow_new(module, &flow));
     for (int k = 0; k < count; k++) {
       int instrs = 0;
-      if (!has_plain_state(flow, loops[k]) || !fits(loops[k]->called[0], &instrs, 0) || !fits(loops[k]->called[1], &instrs, 0))
+      if (!has_plain_state(flow, loops[k]) || !fits(target, loops[k]->called[0], &instrs, 0) ||
+          !fits(target, loops[k]->called[1], &instrs, 0))
         continue;
       for (int c = 0; c < 2; c++) WEFT_TRY(mark_inside(loops[k]->called[c], &inside));
       WEFT_TRY(make_region(loops[k], &map));

@@ -2,8 +2,6 @@
 
 #include "passes/util.h"
 
-enum { TINY_DOT_WORK = 1024 }; /* multiplications */
-
 #include <math.h>
 #include <string.h>
 
@@ -116,39 +114,6 @@ weft_status *pass_sequential(const hlo_module *module, weft_arena *arena, pass_c
   HLO_FOREACH_COMPUTATION(comp, module)
     if (kinds[comp->id] == PASS_SEQUENTIAL) out_comps->v[out_comps->count++] = comp;
   return NULL;
-}
-
-/* So little work that a call of a library would take longer. */
-static bool is_tiny_dot(const hlo_instr *dot)
-{
-  double work = (double)hlo_shape_elems(dot->shape);
-
-  for (int i = 0; i < dot->u.dot->lhs_contracting.count; i++)
-    work *= (double)dot->operands[0]->shape->dims[dot->u.dot->lhs_contracting.v[i]];
-  return work <= TINY_DOT_WORK && dot->operand_count == 2 && !dot->u.dot->sparsity && !pass_has_control_edges(dot);
-}
-
-bool pass_is_wide_concatenate(const hlo_instr *instr)
-{
-  return instr->op == HLO_CONCATENATE && instr->operand_count > PASS_FUSED_CONCATENATED &&
-         hlo_shape_elems(instr->shape) > PASS_SMALL_CONCATENATED;
-}
-
-bool pass_needs_kernel(const hlo_instr *instr)
-{
-  if (hlo_opcode_is_alias(instr->op) || hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op) ||
-      hlo_opcode_has_side_effect(instr->op))
-    return false;
-  switch (instr->op) {
-  case HLO_FUSION: case HLO_WHILE: case HLO_CONDITIONAL: case HLO_CALL: case HLO_CUSTOM_CALL:
-  case HLO_SCAN: case HLO_RAGGED_DOT: case HLO_SCALED_DOT: case HLO_CONVOLUTION: case HLO_SORT: case HLO_TOPK:
-  case HLO_FFT: case HLO_CHOLESKY: case HLO_TRIANGULAR_SOLVE: case HLO_COPY:
-  case HLO_PARTITION_ID: case HLO_REPLICA_ID:
-    return false;
-  case HLO_CONCATENATE: return !pass_is_wide_concatenate(instr);
-  case HLO_DOT: return is_tiny_dot(instr);
-  default: return true;
-  }
 }
 
 bool pass_is_identity(hlo_opcode op, const hlo_instr *value)

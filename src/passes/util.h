@@ -64,13 +64,6 @@ typedef struct pass_comps {
 } pass_comps;
 WEFT_NODISCARD weft_status *pass_sequential(const hlo_module *module, weft_arena *arena, pass_comps *out_comps);
 
-enum { PASS_FUSED_CONCATENATED = 8, PASS_SMALL_CONCATENATED = 1024 };
-/* True for a concatenate of so many operands and elements that it becomes a library call: its kernel would have one
- * loop for each operand. */
-bool pass_is_wide_concatenate(const hlo_instr *instr);
-/* True if the instruction becomes a compiled kernel or a part of one; false for library calls, control flow and
- * collectives. */
-bool pass_needs_kernel(const hlo_instr *instr);
 /* True if `value` is a scalar constant x with op(x, y) = y for every y. */
 bool pass_is_identity(hlo_opcode op, const hlo_instr *value);
 bool pass_has_control_edges(const hlo_instr *instr);

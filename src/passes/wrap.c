@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "codegen/model/library.h"
 #include "passes/fusion.h"
 #include "passes/passes.h"
 
@@ -17,7 +18,7 @@ static weft_status *wrap_run(hlo_module *module, pass_ctx *ctx, bool *changed)
     HLO_FOREACH(instr, comps.v[i]) {
       char name[64];
       hlo_instr *fusion;
-      if (!pass_needs_kernel(instr)) continue;
+      if (!gen_needs_kernel(pass_target(ctx), instr)) continue;
       snprintf(name, sizeof name, "wrapped_%s", hlo_opcode_name(instr->op));
       WEFT_TRY(pass_outline(&instr, 1, &instr, 1, &map, name, &fusion));
       WEFT_TRY(pass_fusion_classify(fusion, NULL));

@@ -150,6 +150,8 @@ exits 0 "the executed module" "$weft" inspect "$programs/tiles.hlo" --optimized
 kernel=$(sed -n 's/^.* \([a-z_.0-9-]*fusion[.0-9]*\) = .*/\1/p' "$tmp/out" | head -n 1)
 exits 0 "a kernel's code" "$weft" inspect "$programs/tiles.hlo" --kernel "$kernel"
 says "define .*ptr"
+exits 0 "the kernels' strategies" "$weft" inspect "$programs/tiles.hlo" --kernels
+says "fusion.* loop "
 exits 0 "what it costs" "$weft" inspect "$programs/tiles.hlo" --cost
 cat >"$tmp/gather.hlo" <<END
 HloModule gather

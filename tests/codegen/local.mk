@@ -31,3 +31,7 @@ check_PROGRAMS += %D%/alloc_test
 %C%_alloc_test_CFLAGS = $(TEST_CFLAGS)
 %C%_alloc_test_LDADD = $(TEST_LIBS)
 %C%_alloc_test_LDFLAGS = $(AM_LDFLAGS) $(WRAP_ALLOC)
+check_PROGRAMS += %D%/strategy_test
+%C%_strategy_test_SOURCES = %D%/strategy_test.c tests/test.h
+%C%_strategy_test_CFLAGS = $(TEST_CFLAGS)
+%C%_strategy_test_LDADD = $(TEST_LIBS)

@@ -10,6 +10,7 @@
 #include "base/deadline.h"
 #include "hlo/infer.h"
 #include "hlo/text.h"
+#include "codegen/model/library.h"
 #include "passes/passes.h"
 
 static const pass_options options = {
@@ -52,7 +53,7 @@ static void check_form(const hlo_module *module)
   T_OK(pass_sequential(module, &arena, &comps));
   for (int i = 0; i < comps.count; i++)
     HLO_FOREACH(instr, comps.v[i])
-      if (pass_needs_kernel(instr))
+      if (gen_needs_kernel(&gen_cpu_target, instr))
         fail_msg("%s in %s is a %s outside a fusion", instr->name, comps.v[i]->name, hlo_opcode_name(instr->op));
   weft_arena_fini(&arena);
 }

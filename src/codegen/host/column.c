@@ -8,79 +8,17 @@
 
 #include <string.h>
 
-enum { MAX_REDUCES = 8, VECTORS = 8, SPLIT_ELEMS = 1 << 16, FEW_UNITS = 8, MOST_BLOCKS = 32, BLOCK_ELEMS = 1 << 14 };
+enum { VECTORS = 8, SPLIT_ELEMS = 1 << 16, FEW_UNITS = 8, MOST_BLOCKS = 32, BLOCK_ELEMS = 1 << 14 };
 
 typedef struct columns {
   gen_frame *f;
-  const hlo_computation *comp;
-  const hlo_instr *reduces[MAX_REDUCES];
-  int reduce_count;
-  const hlo_shape *in;
-  bool reduced[HLO_MAX_RANK];            /* by dimension of `in` */
-  int64_t cols, outer, results;          /* kept: innermost run of dimensions; before it; their product */
-  int cols_dims;                         /* dimensions in that run */
-  int walk[HLO_MAX_RANK], walk_count;    /* reduced dimensions of more than one element, outermost first */
-  int64_t blocks, block;                 /* of the first of them */
+  gen_columns form;
+  int64_t blocks, block;                 /* of the outermost reduced dimension */
   int lanes, vectors;
   gen_acc *accs;
   int count;
-  gen_buffer partial[MAX_REDUCES];
+  gen_buffer partial[GEN_MOST_COLUMN_REDUCES];
 } columns;
-
-static bool depends(const hlo_instr *x, const bool *tainted, int low)
-{
-  for (int i = 0; i < x->operand_count; i++)
-    if (tainted[x->operands[i]->id - low]) return true;
-  return false;
-}
-
-static bool recognise(columns *c, gen_part *part)
-{
-  int low = INT32_MAX, high = 0;
-
-  HLO_FOREACH(x, c->comp) low = WEFT_MIN(low, x->id), high = WEFT_MAX(high, x->id);
-  bool *tainted = WEFT_ARENA_ARRAY(part->arena, bool, high - low + 1);
-  if (!tainted) return false;
-  HLO_FOREACH(x, c->comp) {
-    bool after = depends(x, tainted, low);
-    if (x->op == HLO_REDUCE && hlo_shape_elems(x->operands[0]->shape) > hlo_shape_elems(hlo_shape_leaf(x->shape, 0))) {
-      if (after || c->reduce_count == MAX_REDUCES) return false;
-      if (c->reduce_count > 0) {
-        const hlo_instr *first = c->reduces[0];
-        if (!hlo_shape_same_dims(x->operands[0]->shape, c->in) || x->dims.count != first->dims.count) return false;
-        for (int k = 0; k < x->dims.count; k++)
-          if (!c->reduced[x->dims.v[k]]) return false;
-      } else {
-        c->in = x->operands[0]->shape;
-        for (int k = 0; k < x->dims.count; k++) c->reduced[x->dims.v[k]] = true;
-      }
-      c->reduces[c->reduce_count++] = x;
-      after = true;
-    } else if (after && !hlo_opcode_is_elementwise(x->op) && x->op != HLO_TUPLE && x->op != HLO_RESHAPE &&
-               x->op != HLO_BITCAST && x->op != HLO_GET_TUPLE_ELEMENT) {
-      return false;
-    }
-    tainted[x->id - low] = after;
-  }
-  if (c->reduce_count == 0 || hlo_shape_elems(c->in) == 0) return false;
-  c->cols = c->outer = 1;
-  bool inner = true;
-  for (int d = c->in->rank - 1; d >= 0; d--) {
-    if (c->reduced[d] && c->in->dims[d] > 1) {
-      if (c->cols == 1) return false; /* the innermost dimensions are reduced */
-      inner = false;
-    }
-    if (inner && !c->reduced[d]) c->cols *= c->in->dims[d];
-    else if (!c->reduced[d]) c->outer *= c->in->dims[d];
-  }
-  for (int d = 0; d < c->in->rank; d++)
-    if (c->reduced[d] && c->in->dims[d] > 1) c->walk[c->walk_count++] = d;
-  c->results = c->outer * c->cols;
-  if (c->walk_count == 0 || c->cols < 4) return false;
-  for (int i = 0; i < hlo_shape_leaf_count(c->comp->root->shape); i++)
-    if (hlo_shape_elems(hlo_shape_leaf(c->comp->root->shape, i)) != c->results) return false;
-  return hlo_shape_leaf_count(c->comp->root->shape) <= HLO_MAX_RANK;
-}
 
 /* Accumulates `vectors` vectors (or, with lanes 1, single columns) beginning at column `col` of outer row `outer`, the
  * first reduced dimension over [lo, hi); slots[v * count + i]. */
@@ -97,24 +35,24 @@ static weft_status *walk(tile *t, gen_emit *e, int k, gen_ssa lo, gen_ssa hi)
   columns *c = t->c;
   gen_loop loop;
 
-  if (k < c->walk_count) {
-    int64_t size = c->in->dims[c->walk[k]];
+  if (k < c->form.walk_count) {
+    int64_t size = c->form.in->dims[c->form.walk[k]];
     gen_loop_begin(e, &loop, lo ? lo : gen_i64(e, 0), hi ? hi : gen_i64(e, size), 1, 0, size, 1);
     int mark = gen_memo_push(e);
-    t->at[c->walk[k]] = gen_affine_var(e, loop.var);
+    t->at[c->form.walk[k]] = gen_affine_var(e, loop.var);
     WEFT_TRY(walk(t, e, k + 1, NULL, NULL));
     gen_memo_pop(e, mark);
     gen_loop_end(e, &loop);
     return NULL;
   }
   for (int v = 0; v < t->vectors; v++) {
-    gen_index *idx = gen_index_new(e, c->in->rank);
-    gen_affine kept = gen_affine_add(e, gen_affine_scale(e, t->outer, c->cols), gen_affine_offset(t->col, (int64_t)v * e->lanes));
+    gen_index *idx = gen_index_new(e, c->form.in->rank);
+    gen_affine kept = gen_affine_add(e, gen_affine_scale(e, t->outer, c->form.cols), gen_affine_offset(t->col, (int64_t)v * e->lanes));
     int64_t stride = 1;
-    for (int d = c->in->rank - 1; d >= 0; d--) {
-      idx->d[d] = c->reduced[d] ? c->in->dims[d] > 1 ? t->at[d] : gen_affine_const(0)
-                                : gen_affine_digit(e, kept, stride, c->in->dims[d]);
-      if (!c->reduced[d]) stride *= c->in->dims[d];
+    for (int d = c->form.in->rank - 1; d >= 0; d--) {
+      idx->d[d] = c->form.reduced[d] ? c->form.in->dims[d] > 1 ? t->at[d] : gen_affine_const(0)
+                                : gen_affine_digit(e, kept, stride, c->form.in->dims[d]);
+      if (!c->form.reduced[d]) stride *= c->form.in->dims[d];
     }
     WEFT_TRY(gen_accs_step(e, &c->f->env, c->accs, c->count, t->slots + v * c->count, gen_index_seal(idx)));
   }
@@ -127,7 +65,7 @@ static weft_status *store_results(columns *c, gen_emit *e, gen_affine kept)
   gen_value v[HLO_MAX_RANK];
 
   for (int i = 0; i < f->result_count; i++)
-    WEFT_TRY(gen_emit_leaf(e, &f->env, c->comp->root, i, gen_delinearize(e, hlo_shape_leaf(f->fusion->shape, i), kept), &v[i]));
+    WEFT_TRY(gen_emit_leaf(e, &f->env, c->form.comp->root, i, gen_delinearize(e, hlo_shape_leaf(f->fusion->shape, i), kept), &v[i]));
   for (int i = 0; i < f->result_count; i++) gen_store(e, &f->results[i], kept, v[i]);
   return NULL;
 }
@@ -159,7 +97,7 @@ static weft_status *strip(columns *c, gen_emit *e, gen_affine outer, gen_ssa lo,
   WEFT_TRY_ALLOC(t.slots);
   if (LLVMIsAConstantInt(lo) && LLVMIsAConstantInt(hi) && LLVMConstIntGetSExtValue(lo) >= LLVMConstIntGetSExtValue(hi))
     return NULL;
-  gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * vectors, 0, c->cols - (int64_t)lanes * (vectors - 1), lanes);
+  gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * vectors, 0, c->form.cols - (int64_t)lanes * (vectors - 1), lanes);
   e->vars[loop.var].lane = lanes > 1;
   e->lanes = lanes;
   int mark = gen_memo_push(e);
@@ -174,7 +112,7 @@ static weft_status *strip(columns *c, gen_emit *e, gen_affine outer, gen_ssa lo,
     }
   WEFT_TRY(walk(&t, e, 0, r_lo, r_hi));
   for (int v = 0; v < vectors; v++) {
-    gen_affine kept = gen_affine_add(e, gen_affine_scale(e, outer, c->cols), gen_affine_offset(t.col, (int64_t)v * lanes));
+    gen_affine kept = gen_affine_add(e, gen_affine_scale(e, outer, c->form.cols), gen_affine_offset(t.col, (int64_t)v * lanes));
     gen_value *sums = WEFT_ARENA_ARRAY(e->arena, gen_value, c->count);
     WEFT_TRY_ALLOC(sums);
     for (int i = 0; i < c->count; i++) sums[i] = gen_acc_get(e, t.slots[v * c->count + i]);
@@ -183,7 +121,7 @@ static weft_status *strip(columns *c, gen_emit *e, gen_affine outer, gen_ssa lo,
       continue;
     }
     for (int i = 0; i < c->count; i++)
-      gen_store(e, &c->partial[i], gen_affine_add(e, gen_affine_scale(e, block, c->results), kept), sums[i]);
+      gen_store(e, &c->partial[i], gen_affine_add(e, gen_affine_scale(e, block, c->form.results), kept), sums[i]);
   }
   gen_memo_pop(e, mark);
   e->lanes = 1;
@@ -224,7 +162,7 @@ static weft_status *combine_blocks(void *ctx, gen_emit *e, gen_affine kept)
     gen_acc_set(e, slots[i], init);
   }
   gen_loop_static(e, &loop, 0, c->blocks, 1);
-  gen_affine at = gen_affine_add(e, gen_affine_scale(e, gen_affine_var(e, loop.var), c->results), kept);
+  gen_affine at = gen_affine_add(e, gen_affine_scale(e, gen_affine_var(e, loop.var), c->form.results), kept);
   for (int i = 0; i < c->count; i++) {
     gen_value sum = gen_acc_get(e, slots[i]);
     gen_acc_set(e, slots[i], gen_combine(e, c->accs[i].op, c->accs[i].type, sum, gen_load(e, &c->partial[i], at)));
@@ -238,47 +176,48 @@ static weft_status *open_phase(columns *c, gen_part *part, gen_kernel_spec *spec
 {
   WEFT_TRY(gen_frame_open(part, spec, phase, f));
   c->f = f;
-  WEFT_TRY(gen_accs_of(&f->e, c->reduces, c->reduce_count, &c->accs, &c->count));
+  WEFT_TRY(gen_accs_of(&f->e, c->form.reduces, c->form.reduce_count, &c->accs, &c->count));
   for (int i = 0; i < c->count && c->blocks > 1; i++) {
     weft_dtype type = weft_dtype_is_float(c->accs[i].type) && c->accs[i].type != WEFT_F64 ? WEFT_F32 : c->accs[i].type;
-    c->partial[i] = (gen_buffer){.ptr = gen_byte_ptr(&f->e, f->shared, (int64_t)i * c->results * c->blocks * 16),
-                                 .type = type, .elems = c->results * c->blocks};
+    c->partial[i] = (gen_buffer){.ptr = gen_byte_ptr(&f->e, f->shared, (int64_t)i * c->form.results * c->blocks * 16),
+                                 .type = type, .elems = c->form.results * c->blocks};
   }
   return NULL;
 }
 
-weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec, bool *done)
+weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec)
 {
   gen_kernel *info = spec->info;
-  columns c = {.comp = spec->fusion->called[0], .blocks = 1};
+  columns c = {.blocks = 1};
+  bool is_columns;
   gen_frame f;
   gen_emit *e = &f.e;
   gen_loop loop;
 
-  *done = recognise(&c, part);
-  if (!*done) return NULL;
-  c.lanes = gen_choose_lanes(gen_widest_bytes(c.comp), c.cols);
-  c.vectors = c.reduce_count > 1 ? VECTORS / 2 : VECTORS;
-  while (c.vectors > 1 && c.cols < (int64_t)c.lanes * c.vectors) c.vectors /= 2;
-  int64_t wide = (int64_t)c.lanes * c.vectors, strips = (c.cols + wide - 1) / wide, first = c.in->dims[c.walk[0]];
+  WEFT_TRY(gen_columns_of(part->arena, spec->fusion->called[0], &c.form, &is_columns));
+  if (!is_columns) return gen_wrong_strategy(spec);
+  c.lanes = gen_choose_lanes(gen_widest_bytes(c.form.comp), c.form.cols);
+  c.vectors = c.form.reduce_count > 1 ? VECTORS / 2 : VECTORS;
+  while (c.vectors > 1 && c.form.cols < (int64_t)c.lanes * c.vectors) c.vectors /= 2;
+  int64_t wide = (int64_t)c.lanes * c.vectors, strips = (c.form.cols + wide - 1) / wide, first = c.form.in->dims[c.form.walk[0]];
   gen_emit probe = {.part = part, .arena = part->arena};
-  WEFT_TRY(gen_accs_of(&probe, c.reduces, c.reduce_count, &c.accs, &c.count));
+  WEFT_TRY(gen_accs_of(&probe, c.form.reduces, c.form.reduce_count, &c.accs, &c.count));
   bool plain = gen_accs_are_plain(c.accs, c.count);
   for (int i = 0; i < c.count; i++) plain = plain && !weft_dtype_is_complex(c.accs[i].type);
-  if (plain && c.outer * strips < FEW_UNITS && hlo_shape_elems(c.in) >= SPLIT_ELEMS && c.count <= MAX_REDUCES) {
-    c.blocks = WEFT_MIN(WEFT_MIN(hlo_shape_elems(c.in) / BLOCK_ELEMS, MOST_BLOCKS), first);
+  if (plain && c.form.outer * strips < FEW_UNITS && hlo_shape_elems(c.form.in) >= SPLIT_ELEMS && c.count <= GEN_MOST_COLUMN_REDUCES) {
+    c.blocks = WEFT_MIN(WEFT_MIN(hlo_shape_elems(c.form.in) / BLOCK_ELEMS, MOST_BLOCKS), first);
     c.block = (first + c.blocks - 1) / c.blocks;
     c.blocks = (first + c.block - 1) / c.block;
   }
-  info->shared_bytes = c.blocks > 1 ? c.count * c.results * c.blocks * 16 : 0;
-  int64_t units = c.outer * strips * c.blocks;
+  info->shared_bytes = c.blocks > 1 ? c.count * c.form.results * c.blocks * 16 : 0;
+  int64_t units = c.form.outer * strips * c.blocks;
 
   WEFT_TRY(open_phase(&c, part, spec, 0, &f));
   gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, units, 1);
   int mark = gen_memo_push(e);
   gen_affine unit = gen_affine_var(e, loop.var), strip_no = gen_affine_digit(e, unit, 1, strips);
-  gen_affine outer = gen_affine_digit(e, unit, strips, c.outer), block = gen_affine_digit(e, unit, strips * c.outer, 0);
-  gen_ssa lo = gen_affine_ssa(e, gen_affine_scale(e, strip_no, wide)), hi = gen_i64(e, c.cols), r_lo = NULL, r_hi = NULL;
+  gen_affine outer = gen_affine_digit(e, unit, strips, c.form.outer), block = gen_affine_digit(e, unit, strips * c.form.outer, 0);
+  gen_ssa lo = gen_affine_ssa(e, gen_affine_scale(e, strip_no, wide)), hi = gen_i64(e, c.form.cols), r_lo = NULL, r_hi = NULL;
   if (strips > 1) hi = gen_intrinsic2(e, "llvm.smin", LLVMBuildNSWAdd(e->b, lo, gen_i64(e, wide), ""), hi);
   if (c.blocks > 1) {
     r_lo = gen_affine_ssa(e, gen_affine_scale(e, block, c.block));
@@ -291,13 +230,13 @@ weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec, bool 
   info->phase_count = 1;
   info->phases[0].units = units;
   if (c.blocks > 1) {
-    gen_nest all = {.count = 1, .extent = {c.results}, .stride = {1}};
+    gen_nest all = {.count = 1, .extent = {c.form.results}, .stride = {1}};
     combine_ctx ctx = {&c};
     WEFT_TRY(open_phase(&c, part, spec, 1, &f));
-    WEFT_TRY(gen_emit_nest(e, &all, gen_widest_bytes(c.comp), f.begin, f.end, &info->phases[1].units, combine_blocks, &ctx));
+    WEFT_TRY(gen_emit_nest(e, &all, gen_widest_bytes(c.form.comp), f.begin, f.end, &info->phases[1].units, combine_blocks, &ctx));
     gen_frame_close(&f);
     info->phase_count = 2;
-    info->phases[1].unit_ns = (double)(c.results * c.blocks) / 16 / (double)info->phases[1].units;
+    info->phases[1].unit_ns = (double)(c.form.results * c.blocks) / 16 / (double)info->phases[1].units;
   }
   return NULL;
 }

@@ -110,8 +110,8 @@ static bool aliases_equal(const hlo_instr *a, const hlo_instr *b)
 
 bool gen_fusion_equal(const hlo_instr *a, const hlo_instr *b)
 {
-  return a->u.fusion.kind == b->u.fusion.kind && text_equal(config_of(a), config_of(b)) && aliases_equal(a, b) &&
-         hlo_computation_equal(a->called[0], b->called[0]);
+  return a->u.fusion.kind == b->u.fusion.kind && a->u.fusion.strategy == b->u.fusion.strategy &&
+         text_equal(config_of(a), config_of(b)) && aliases_equal(a, b) && hlo_computation_equal(a->called[0], b->called[0]);
 }
 
 static bool unit_equal(const unit *a, const unit *b)

@@ -6,6 +6,8 @@
 #include <llvm-c/TargetMachine.h>
 
 #include "codegen/emit/emit.h"
+#include "codegen/model/nest.h"
+#include "codegen/model/strategy.h"
 
 /* ---- the machine (target.c) ---------------------------------------------------------------------------------------- */
 
@@ -29,20 +31,6 @@ void gen_store_joined(gen_emit *e, const gen_buffer *buf, gen_affine linear, con
 
 /* ---- loops (nest.c) -------------------------------------------------------------------------------------------------- */
 
-/* How the elements of an array are walked: their row-major order cut into nested loops, outermost first, so that what
- * every access of a computation needs apart is apart, and no more. */
-typedef struct gen_nest {
-  int count;
-  int64_t extent[HLO_MAX_RANK], stride[HLO_MAX_RANK];
-  int cut_count[HLO_MAX_RANK];         /* places where a loop is best split: concatenate, pad */
-  const int64_t *cuts[HLO_MAX_RANK];   /* ascending, within (0, extent) */
-  int period;                          /* elements that one step of the innermost loop makes, side by side; 0 is 1 */
-} gen_nest;
-WEFT_NODISCARD weft_status *gen_nest_of(gen_emit *e, const hlo_computation *comp, const hlo_instr *const *roots,
-                                        int root_count, const hlo_shape *shape, gen_nest *out);
-/* Makes short rows, and neighbours that interior padding treats differently, one step of the innermost loop. */
-WEFT_NODISCARD weft_status *gen_nest_join(gen_emit *e, const hlo_computation *comp, const hlo_instr *const *roots, int root_count,
-                                          gen_nest *nest);
 int gen_choose_lanes(int widest_bytes, int64_t extent);
 
 /* Emits body(linear) for all elements of `nest` in loops; the innermost in vectors where that pays. */
@@ -57,14 +45,16 @@ WEFT_NODISCARD weft_status *gen_emit_lanes(gen_emit *e, gen_ssa lo, gen_ssa hi, 
 
 /* Same computation, kind, strategy and aliases. */
 bool gen_fusion_equal(const hlo_instr *a, const hlo_instr *b);
+/* Decides the fusion's strategy and fills the kernel by it. */
 WEFT_NODISCARD weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec);
-WEFT_NODISCARD weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kernel_spec *spec, bool *out_done);
+/* INTERNAL: the strategy that is kept on the fusion does not fit its computation. */
+weft_status *gen_wrong_strategy(const gen_kernel_spec *spec);
+WEFT_NODISCARD weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec);
-/* Kernels of reductions; *done is false when the fusion does not have the form they take. */
-WEFT_NODISCARD weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec, bool *done);
-WEFT_NODISCARD weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec, bool *done);
+WEFT_NODISCARD weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec);
+WEFT_NODISCARD weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec);
 /* A loop kernel in tiles, where operands are transposed. */
-WEFT_NODISCARD weft_status *gen_emit_transpose_kernel(gen_part *part, gen_kernel_spec *spec, bool *done);
+WEFT_NODISCARD weft_status *gen_emit_transpose_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_region_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_dus_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_scatter_kernel(gen_part *part, gen_kernel_spec *spec);

@@ -4,8 +4,6 @@
 #include "codegen/host/host.h"
 #include "codegen/model/cost.h"
 
-#include <string.h>
-
 /* ---- elementwise-like fusions ------------------------------------------------------------------------------------------------ */
 
 typedef struct loop_ctx {
@@ -59,8 +57,8 @@ weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec)
       roots[r] = f->comp->root;
       gen_resolve(&env, &roots[r], &leaf);
     }
-    WEFT_TRY(gen_nest_of(&f->e, f->comp, roots, ctx.count, hlo_shape_leaf(shape, first), &nest));
-    WEFT_TRY(gen_nest_join(&f->e, f->comp, roots, ctx.count, &nest));
+    WEFT_TRY(gen_nest_of(part->arena, f->comp, roots, ctx.count, hlo_shape_leaf(shape, first), &nest));
+    WEFT_TRY(gen_nest_join(part->arena, f->comp, roots, ctx.count, &nest));
     ctx.period = WEFT_MAX(nest.period, 1);
     WEFT_TRY(gen_emit_nest(&f->e, &nest, widest, together ? f->begin : NULL, f->end, &units, loop_body, &ctx));
   }
@@ -70,33 +68,26 @@ weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec)
   return NULL;
 }
 
-/* A region says so; else the strategy is what the results are, whatever the fusion's kind says. */
+weft_status *gen_wrong_strategy(const gen_kernel_spec *spec)
+{
+  return WEFT_ERR(INTERNAL, "codegen: the fusion does not have the form of the strategy \"%s\"", gen_strategy_name(spec->info->strategy));
+}
+
 static weft_status *emit_by_strategy(gen_part *part, gen_kernel_spec *spec)
 {
-  const hlo_instr *root = spec->fusion->called[0]->root;
-  const char *strategy = spec->fusion->extra ? spec->fusion->extra->backend_config : NULL;
-  bool updates = false, is_loop;
-
-  if (strategy && strcmp(strategy, "region") == 0) return gen_emit_region_kernel(part, spec);
-  WEFT_TRY(gen_emit_small_loop_kernel(part, spec, &is_loop));
-  if (is_loop) return NULL;
-  while (root->op == HLO_RESHAPE || root->op == HLO_BITCAST) root = root->operands[0];
-  if (root->op == HLO_TUPLE && spec->fusion->u.fusion.alias_count)
-    for (int i = 0; i < root->operand_count; i++) updates = updates || root->operands[i]->op == HLO_DYNAMIC_UPDATE_SLICE;
-  if (root->op == HLO_SCATTER) return gen_emit_scatter_kernel(part, spec);
-  if (root->op == HLO_SELECT_AND_SCATTER) return gen_emit_select_and_scatter_kernel(part, spec);
-  if ((updates || root->op == HLO_DYNAMIC_UPDATE_SLICE) && spec->fusion->u.fusion.alias_count)
-    return gen_emit_dus_kernel(part, spec);
-  if (!hlo_shape_is_tuple(root->shape) || root->op == HLO_TUPLE || root->op == HLO_REDUCE) {
-    bool done;
-    WEFT_TRY(gen_emit_row_kernel(part, spec, &done));
-    if (done) return NULL;
-    WEFT_TRY(gen_emit_column_kernel(part, spec, &done));
-    if (done) return NULL;
-    WEFT_TRY(gen_emit_transpose_kernel(part, spec, &done));
-    if (done) return NULL;
+  WEFT_TRY(gen_decide(part->arena, spec->fusion, &spec->info->strategy));
+  switch (spec->info->strategy) {
+  case GEN_STRATEGY_REGION: return gen_emit_region_kernel(part, spec);
+  case GEN_STRATEGY_SMALL_LOOP: return gen_emit_small_loop_kernel(part, spec);
+  case GEN_STRATEGY_SCATTER: return gen_emit_scatter_kernel(part, spec);
+  case GEN_STRATEGY_PICK: return gen_emit_select_and_scatter_kernel(part, spec);
+  case GEN_STRATEGY_UPDATE: return gen_emit_dus_kernel(part, spec);
+  case GEN_STRATEGY_ROWS: return gen_emit_row_kernel(part, spec);
+  case GEN_STRATEGY_COLUMNS: return gen_emit_column_kernel(part, spec);
+  case GEN_STRATEGY_TURN: return gen_emit_transpose_kernel(part, spec);
+  case GEN_STRATEGY_LOOP: return gen_emit_loop_kernel(part, spec);
+  default: return gen_wrong_strategy(spec);
   }
-  return gen_emit_loop_kernel(part, spec);
 }
 
 weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec)

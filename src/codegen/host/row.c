@@ -10,130 +10,27 @@
 
 #include <string.h>
 
-enum { MAX_REDUCES = 16, MAX_KEPT = 8, FEW_ROWS = 16, SPLIT_ELEMS = 1 << 16, SHORT_ROW = 8, BLOCK_ELEMS = 1 << 14, MOST_BLOCKS = 64 };
+enum { MAX_KEPT = 8, FEW_ROWS = 16, SPLIT_ELEMS = 1 << 16, BLOCK_ELEMS = 1 << 14, MOST_BLOCKS = 64 };
 
 typedef struct rows {
   gen_frame *f;
   gen_kernel_spec *spec;
-  const hlo_computation *comp;
-  int64_t rows, cols;
-  const hlo_instr *reduces[MAX_REDUCES];
-  int reduce_count, stages;
-  int8_t *level;               /* by instruction id - low: reduces below it */
-  int low;
+  gen_rows form;
   const hlo_instr *kept[MAX_KEPT]; /* values of a row in scratch, and the stage that makes them */
   int kept_stage[MAX_KEPT], kept_count;
   gen_buffer kept_buffers[MAX_KEPT];
   int lanes, unroll;
-  bool per_row_only;           /* no result has an element per column */
   int64_t blocks;              /* of the columns; 1: one phase */
   int64_t block;
 } rows;
 
-static int level_of(const rows *r, const hlo_instr *x) { return r->level[x->id - r->low]; }
+static int level_of(const rows *r, const hlo_instr *x) { return gen_row_level(&r->form, x); }
 
-/* ---- the form --------------------------------------------------------------------------------------------------------------------- */
-
-/* Reduces over all trailing dimensions, of which there are `cols` elements. */
-static bool reduces_rows(const hlo_instr *x, int64_t *out_rows, int64_t *out_cols)
-{
-  const hlo_shape *in = x->operands[0]->shape;
-  int64_t cols = 1, n_rows = 1;
-  bool reduced_seen = false;
-
-  for (int d = 0; d < in->rank; d++) {
-    bool reduced = false;
-    for (int k = 0; k < x->dims.count; k++) reduced = reduced || x->dims.v[k] == d;
-    if (reduced) cols *= in->dims[d];
-    else n_rows *= in->dims[d];
-    if (in->dims[d] == 1) continue;
-    if (reduced_seen && !reduced) return false;
-    reduced_seen = reduced_seen || reduced;
-  }
-  *out_rows = n_rows, *out_cols = cols;
-  return true;
-}
-
-/* A value that depends on reduces may only be used where its row is the row at hand. */
-static bool stays_in_row(const rows *r, const hlo_instr *x)
-{
-  if (hlo_opcode_is_elementwise(x->op) || x->op == HLO_TUPLE || x->op == HLO_GET_TUPLE_ELEMENT || x->op == HLO_REDUCE) return true;
-  if (x->op != HLO_RESHAPE && x->op != HLO_BITCAST && x->op != HLO_BROADCAST) return false;
-  int64_t n = hlo_shape_elems(x->shape), m = hlo_shape_elems(x->operands[0]->shape);
-  if (x->op != HLO_BROADCAST) return n == m;
-  for (int i = 1; i < x->dims.count; i++)
-    if (x->dims.v[i] < x->dims.v[i - 1]) return false; /* it transposes, too */
-  if (n != r->rows * r->cols) return n == m;
-  if (m == 1) return r->rows == 1;
-  if (m != r->rows) return false;
-  int64_t leading = 1; /* the operand's dimensions are the leading ones */
-  for (int i = 0; i < x->dims.count; i++) {
-    if (x->operands[0]->shape->dims[i] != 1 && x->dims.v[i] >= x->shape->rank) return false;
-    leading *= x->operands[0]->shape->dims[i];
-  }
-  int64_t above = 1, matched = 1;
-  for (int d = 0, i = 0; d < x->shape->rank && matched < leading; d++) {
-    bool mapped = i < x->dims.count && x->dims.v[i] == d;
-    if (mapped) matched *= x->shape->dims[d], i++;
-    above *= x->shape->dims[d];
-    if (above != matched) return false;
-  }
-  return true;
-}
+/* ---- what is kept of a row ------------------------------------------------------------------------------------------- */
 
 static bool is_costly(const hlo_instr *x)
 {
   return hlo_opcode_is_transcendental(x->op) || x->op == HLO_DIVIDE || x->op == HLO_GATHER || x->op == HLO_DOT;
-}
-
-/* The rows are those of the largest reduction over rows: smaller ones are values that its elements are made of. */
-static void find_rows(rows *r)
-{
-  HLO_FOREACH(x, r->comp) {
-    int64_t n_rows, cols;
-    if (x->op == HLO_REDUCE && reduces_rows(x, &n_rows, &cols) && cols > 1 && n_rows * cols > r->rows * r->cols)
-      r->rows = n_rows, r->cols = cols;
-  }
-}
-
-static bool recognise(rows *r, gen_part *part)
-{
-  const hlo_instr *root = r->comp->root;
-  int high = 0;
-
-  r->low = INT32_MAX;
-  HLO_FOREACH(x, r->comp) r->low = WEFT_MIN(r->low, x->id), high = WEFT_MAX(high, x->id);
-  r->level = WEFT_ARENA_ARRAY(part->arena, int8_t, high - r->low + 1);
-  if (!r->level) return false;
-  find_rows(r);
-  HLO_FOREACH(x, r->comp) {
-    int level = 0;
-    for (int i = 0; i < x->operand_count; i++) level = WEFT_MAX(level, level_of(r, x->operands[i]));
-    int64_t n_rows, cols;
-    if (x->op == HLO_REDUCE) {
-      bool is_rows = reduces_rows(x, &n_rows, &cols);
-      if (is_rows && cols > 1 && n_rows == r->rows && cols == r->cols) {
-        if (r->reduce_count == MAX_REDUCES) return false;
-        r->reduces[r->reduce_count++] = x;
-        level++;
-        r->stages = WEFT_MAX(r->stages, level);
-      } else if (level > 0) {
-        return false;
-      }
-    } else if (level > 0 && x->op != HLO_TUPLE && !stays_in_row(r, x)) {
-      return false;
-    }
-    r->level[x->id - r->low] = (int8_t)level;
-  }
-  if (r->reduce_count == 0 || r->rows == 0 || r->cols == 0) return false;
-  /* Everything downstream of a reduce reaches results of rows, or rows x cols, elements. */
-  r->per_row_only = true;
-  for (int i = 0; i < hlo_shape_leaf_count(root->shape); i++) {
-    int64_t n = hlo_shape_elems(hlo_shape_leaf(root->shape, i));
-    if (n != r->rows && n != r->rows * r->cols) return false;
-    if (n != r->rows) r->per_row_only = false;
-  }
-  return r->cols >= SHORT_ROW || r->stages > 1 || !r->per_row_only; /* short rows do better side by side */
 }
 
 /* Which passes want `x`: bit s for the pass of stage s, bit `stages` for the last. */
@@ -141,8 +38,8 @@ static void mark_wanted(const rows *r, const hlo_instr *x, int pass, uint32_t *w
 {
   uint32_t bit = 1u << pass;
 
-  if (wanted[x->id - r->low] & bit) return;
-  wanted[x->id - r->low] |= bit;
+  if (wanted[x->id - r->form.low] & bit) return;
+  wanted[x->id - r->form.low] |= bit;
   if (x->op == HLO_REDUCE && level_of(r, x) > 0) return; /* its operands belong to its own pass */
   for (int i = 0; i < x->operand_count; i++) mark_wanted(r, x->operands[i], pass, wanted);
 }
@@ -154,7 +51,7 @@ static bool is_used_in_place(const rows *r, const hlo_instr *x, const bool *in_p
   for (int i = 0; i < x->user_count; i++) {
     const hlo_instr *u = x->users[i];
     if (u->op == HLO_REDUCE && level_of(r, u) > 0) continue;
-    if (!in_place[u->id - r->low]) return false;
+    if (!in_place[u->id - r->form.low]) return false;
     if (u->op == HLO_TUPLE || hlo_opcode_is_elementwise(u->op)) continue;
     if ((u->op != HLO_RESHAPE && u->op != HLO_BITCAST) || hlo_shape_elems(u->shape) != hlo_shape_elems(x->shape)) return false;
   }
@@ -164,21 +61,21 @@ static bool is_used_in_place(const rows *r, const hlo_instr *x, const bool *in_p
 static weft_status *choose_kept(rows *r, gen_part *part)
 {
   int count = 0;
-  HLO_FOREACH(x, r->comp) count = WEFT_MAX(count, x->id - r->low + 1);
+  HLO_FOREACH(x, r->form.comp) count = WEFT_MAX(count, x->id - r->form.low + 1);
   uint32_t *wanted = WEFT_ARENA_ARRAY(part->arena, uint32_t, count);
   bool *in_place = WEFT_ARENA_ARRAY(part->arena, bool, count);
 
   WEFT_TRY_ALLOC(wanted);
   WEFT_TRY_ALLOC(in_place);
-  for (int i = 0; i < r->reduce_count; i++)
-    for (int k = 0; k < r->reduces[i]->operand_count / 2; k++)
-      mark_wanted(r, r->reduces[i]->operands[k], level_of(r, r->reduces[i]) - 1, wanted);
-  mark_wanted(r, r->comp->root, r->stages, wanted);
-  for (const hlo_instr *x = r->comp->last; x; x = x->prev) { /* users first: a kept user spares its operands */
-    uint32_t passes = wanted[x->id - r->low];
-    in_place[x->id - r->low] = is_used_in_place(r, x, in_place);
-    if (!in_place[x->id - r->low]) continue;
-    if (!hlo_shape_is_array(x->shape) || hlo_shape_elems(x->shape) != r->rows * r->cols || !is_costly(x)) continue;
+  for (int i = 0; i < r->form.reduce_count; i++)
+    for (int k = 0; k < r->form.reduces[i]->operand_count / 2; k++)
+      mark_wanted(r, r->form.reduces[i]->operands[k], level_of(r, r->form.reduces[i]) - 1, wanted);
+  mark_wanted(r, r->form.comp->root, r->form.stages, wanted);
+  for (const hlo_instr *x = r->form.comp->last; x; x = x->prev) { /* users first: a kept user spares its operands */
+    uint32_t passes = wanted[x->id - r->form.low];
+    in_place[x->id - r->form.low] = is_used_in_place(r, x, in_place);
+    if (!in_place[x->id - r->form.low]) continue;
+    if (!hlo_shape_is_array(x->shape) || hlo_shape_elems(x->shape) != r->form.rows * r->form.cols || !is_costly(x)) continue;
     if (__builtin_popcount(passes) < 2 || r->kept_count == MAX_KEPT) continue;
     r->kept_stage[r->kept_count] = __builtin_ctz(passes);
     r->kept[r->kept_count++] = x;
@@ -200,8 +97,8 @@ static int column_dims(const rows *r, const hlo_shape *s)
   int64_t n = 1;
   int dims = 0;
 
-  while (dims < s->rank && n < r->cols) n *= s->dims[s->rank - 1 - dims++];
-  return n == r->cols ? dims : -1;
+  while (dims < s->rank && n < r->form.cols) n *= s->dims[s->rank - 1 - dims++];
+  return n == r->form.cols ? dims : -1;
 }
 
 typedef struct pass_ctx_ {
@@ -221,7 +118,7 @@ static weft_status *keep_values(pass_ctx_ *p, gen_emit *e, gen_affine col)
   for (int i = 0; i < r->kept_count; i++) {
     gen_value v;
     if (r->kept_stage[i] != p->stage) continue;
-    gen_affine linear = gen_affine_add(e, gen_affine_scale(e, p->row, r->cols), col);
+    gen_affine linear = gen_affine_add(e, gen_affine_scale(e, p->row, r->form.cols), col);
     WEFT_TRY(gen_emit_leaf(e, &r->f->env, r->kept[i], 0, gen_delinearize(e, r->kept[i]->shape, linear), &v));
     gen_store(e, &r->kept_buffers[i], col, v);
   }
@@ -230,7 +127,7 @@ static weft_status *keep_values(pass_ctx_ *p, gen_emit *e, gen_affine col)
 
 static weft_status *step(pass_ctx_ *p, gen_emit *e, gen_affine col, gen_value *slots)
 {
-  gen_affine linear = gen_affine_add(e, gen_affine_scale(e, p->row, p->r->cols), col);
+  gen_affine linear = gen_affine_add(e, gen_affine_scale(e, p->row, p->r->form.cols), col);
 
   for (int i = 0; i < p->count; i += p->accs[i].leaves) {
     const hlo_shape *in = p->accs[i].reduce->operands[0]->shape;
@@ -246,7 +143,7 @@ static weft_status *loop_over(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi,
 
   if (LLVMIsAConstantInt(lo) && LLVMIsAConstantInt(hi) && LLVMConstIntGetSExtValue(lo) >= LLVMConstIntGetSExtValue(hi))
     return NULL;
-  gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * unroll, 0, p->r->cols - (int64_t)lanes * (unroll - 1), lanes);
+  gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * unroll, 0, p->r->form.cols - (int64_t)lanes * (unroll - 1), lanes);
   e->vars[loop.var].lane = lanes > 1;
   e->lanes = lanes;
   int mark = gen_memo_push(e);
@@ -366,15 +263,15 @@ static weft_status *store_results(void *ctx, gen_emit *e, gen_affine col)
   gen_frame *f = r->f;
   gen_value v[HLO_MAX_RANK];
   int n = WEFT_MIN(f->result_count, HLO_MAX_RANK);
-  gen_affine linear = l->per_row ? l->row : gen_affine_add(e, gen_affine_scale(e, l->row, r->cols), col);
+  gen_affine linear = l->per_row ? l->row : gen_affine_add(e, gen_affine_scale(e, l->row, r->form.cols), col);
 
   for (int i = 0; i < n; i++) {
     const hlo_shape *shape = hlo_shape_leaf(f->fusion->shape, i);
-    if ((hlo_shape_elems(shape) == r->rows) != l->per_row) continue;
+    if ((hlo_shape_elems(shape) == r->form.rows) != l->per_row) continue;
     WEFT_TRY(gen_emit_leaf(e, &f->env, f->comp->root, i, gen_delinearize(e, shape, linear), &v[i]));
   }
   for (int i = 0; i < n; i++)
-    if ((hlo_shape_elems(hlo_shape_leaf(f->fusion->shape, i)) == r->rows) == l->per_row) gen_store(e, &f->results[i], linear, v[i]);
+    if ((hlo_shape_elems(hlo_shape_leaf(f->fusion->shape, i)) == r->form.rows) == l->per_row) gen_store(e, &f->results[i], linear, v[i]);
   return NULL;
 }
 
@@ -383,23 +280,23 @@ static weft_status *finish_row(rows *r, gen_emit *e, gen_affine row)
   last_ctx ctx = {r, row, true};
 
   WEFT_TRY(store_results(&ctx, e, gen_affine_const(0)));
-  if (r->per_row_only) return NULL;
+  if (r->form.per_row_only) return NULL;
   ctx.per_row = false;
-  return gen_emit_lanes(e, gen_i64(e, 0), gen_i64(e, r->cols), 0, r->cols, r->lanes, 64, store_results, &ctx);
+  return gen_emit_lanes(e, gen_i64(e, 0), gen_i64(e, r->form.cols), 0, r->form.cols, r->lanes, 64, store_results, &ctx);
 }
 
 static weft_status *take_stage(rows *r, gen_emit *e, int stage, gen_affine row)
 {
-  const hlo_instr *mine[MAX_REDUCES];
+  const hlo_instr *mine[GEN_MOST_ROW_REDUCES];
   pass_ctx_ p = {.r = r, .stage = stage, .row = row};
   int n = 0;
 
-  for (int i = 0; i < r->reduce_count; i++)
-    if (level_of(r, r->reduces[i]) == stage + 1) mine[n++] = r->reduces[i];
+  for (int i = 0; i < r->form.reduce_count; i++)
+    if (level_of(r, r->form.reduces[i]) == stage + 1) mine[n++] = r->form.reduces[i];
   WEFT_TRY(gen_accs_of(e, mine, n, &p.accs, &p.count));
   gen_value *v = WEFT_ARENA_ARRAY(e->arena, gen_value, p.count);
   WEFT_TRY_ALLOC(v);
-  WEFT_TRY(accumulate_columns(&p, e, gen_i64(e, 0), gen_i64(e, r->cols), v));
+  WEFT_TRY(accumulate_columns(&p, e, gen_i64(e, 0), gen_i64(e, r->form.cols), v));
   for (int i = 0; i < r->kept_count; i++)
     if (r->kept_stage[i] == stage)
       WEFT_TRY(gen_env_bind(e, &r->f->env, r->kept[i],
@@ -411,7 +308,7 @@ static weft_status *take_stage(rows *r, gen_emit *e, int stage, gen_affine row)
 /* What is the same for all rows and columns, and costs a loop, is made before theirs. */
 static weft_status *hoist(rows *r, gen_emit *e)
 {
-  HLO_FOREACH(x, r->comp)
+  HLO_FOREACH(x, r->form.comp)
     if (level_of(r, x) == 0) WEFT_TRY(gen_hoist(e, &r->f->env, x));
   return NULL;
 }
@@ -426,21 +323,21 @@ static weft_status *one_phase(rows *r, gen_part *part)
   int64_t offset = 0;
 
   for (int i = 0; i < r->kept_count; i++)
-    offset += WEFT_ALIGN_UP(r->cols * (int64_t)weft_dtype_bytes(kept_type(r->kept[i])), 64);
+    offset += WEFT_ALIGN_UP(r->form.cols * (int64_t)weft_dtype_bytes(kept_type(r->kept[i])), 64);
   r->spec->info->scratch_bytes = offset;
   WEFT_TRY(gen_frame_open(part, r->spec, 0, &f));
   r->f = &f;
   offset = 0;
   for (int i = 0; i < r->kept_count; i++) {
     weft_dtype type = kept_type(r->kept[i]);
-    r->kept_buffers[i] = (gen_buffer){.ptr = gen_byte_ptr(e, f.scratch, offset), .type = type, .elems = r->cols};
-    offset += WEFT_ALIGN_UP(r->cols * (int64_t)weft_dtype_bytes(type), 64);
+    r->kept_buffers[i] = (gen_buffer){.ptr = gen_byte_ptr(e, f.scratch, offset), .type = type, .elems = r->form.cols};
+    offset += WEFT_ALIGN_UP(r->form.cols * (int64_t)weft_dtype_bytes(type), 64);
   }
   WEFT_TRY(hoist(r, e));
-  gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->rows, 1);
+  gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->form.rows, 1);
   int mark = gen_memo_push(e);
   gen_affine row = gen_affine_var(e, loop.var);
-  for (int s = 0; s < r->stages; s++) WEFT_TRY(take_stage(r, e, s, row));
+  for (int s = 0; s < r->form.stages; s++) WEFT_TRY(take_stage(r, e, s, row));
   WEFT_TRY(finish_row(r, e, row));
   unbind_all(r);
   gen_memo_pop(e, mark);
@@ -456,36 +353,36 @@ static weft_status *two_phases(rows *r, gen_part *part)
   gen_frame f;
   gen_emit *e = &f.e;
   gen_acc *accs;
-  gen_buffer partial[MAX_REDUCES];
+  gen_buffer partial[GEN_MOST_ROW_REDUCES];
   gen_loop loop;
   int count;
 
-  info->shared_bytes = r->reduce_count * r->rows * r->blocks * 16;
+  info->shared_bytes = r->form.reduce_count * r->form.rows * r->blocks * 16;
   for (int phase = 0; phase < 2; phase++) {
     WEFT_TRY(gen_frame_open(part, r->spec, phase, &f));
     r->f = &f;
     WEFT_TRY(hoist(r, e));
-    WEFT_TRY(gen_accs_of(e, r->reduces, r->reduce_count, &accs, &count));
+    WEFT_TRY(gen_accs_of(e, r->form.reduces, r->form.reduce_count, &accs, &count));
     gen_value *v = WEFT_ARENA_ARRAY(e->arena, gen_value, count);
     WEFT_TRY_ALLOC(v);
     for (int i = 0; i < count; i++) {
       weft_dtype type = weft_dtype_is_float(accs[i].type) && accs[i].type != WEFT_F64 ? WEFT_F32 : accs[i].type;
-      partial[i] = (gen_buffer){.ptr = gen_byte_ptr(e, f.shared, (int64_t)i * r->rows * r->blocks * 16), .type = type,
-                                .elems = r->rows * r->blocks};
+      partial[i] = (gen_buffer){.ptr = gen_byte_ptr(e, f.shared, (int64_t)i * r->form.rows * r->blocks * 16), .type = type,
+                                .elems = r->form.rows * r->blocks};
     }
     if (phase == 0) {
-      gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->rows * r->blocks, 1);
+      gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->form.rows * r->blocks, 1);
       int mark = gen_memo_push(e);
       gen_affine unit = gen_affine_var(e, loop.var);
       pass_ctx_ p = {.r = r, .row = gen_affine_digit(e, unit, r->blocks, 0), .accs = accs, .count = count};
       gen_ssa lo = gen_affine_ssa(e, gen_affine_scale(e, gen_affine_digit(e, unit, 1, r->blocks), r->block));
-      gen_ssa hi = gen_intrinsic2(e, "llvm.smin", LLVMBuildNSWAdd(e->b, lo, gen_i64(e, r->block), ""), gen_i64(e, r->cols));
+      gen_ssa hi = gen_intrinsic2(e, "llvm.smin", LLVMBuildNSWAdd(e->b, lo, gen_i64(e, r->block), ""), gen_i64(e, r->form.cols));
       WEFT_TRY(accumulate_columns(&p, e, lo, hi, v));
       for (int i = 0; i < count; i++) gen_store(e, &partial[i], unit, v[i]);
       gen_memo_pop(e, mark);
       gen_loop_end(e, &loop);
     } else {
-      gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->rows, 1);
+      gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->form.rows, 1);
       int mark = gen_memo_push(e);
       gen_affine row = gen_affine_var(e, loop.var);
       gen_loop over;
@@ -507,36 +404,37 @@ static weft_status *two_phases(rows *r, gen_part *part)
   return NULL;
 }
 
-weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec, bool *done)
+weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec)
 {
   gen_kernel *info = spec->info;
-  rows r = {.spec = spec, .comp = spec->fusion->called[0], .blocks = 1};
-  int widest = gen_widest_bytes(r.comp), ops = 0;
-  bool plain = true;
+  const hlo_computation *comp = spec->fusion->called[0];
+  rows r = {.spec = spec, .blocks = 1};
+  int widest = gen_widest_bytes(comp), ops = 0;
+  bool plain = true, is_rows;
 
-  *done = hlo_shape_leaf_count(spec->fusion->shape) <= HLO_MAX_RANK && recognise(&r, part);
-  if (!*done) return NULL;
+  WEFT_TRY(gen_rows_of(part->arena, comp, &r.form, &is_rows));
+  if (!is_rows) return gen_wrong_strategy(spec);
   WEFT_TRY(choose_kept(&r, part));
   for (int i = 0; i < r.kept_count; i++)
     if (column_dims(&r, r.kept[i]->shape) < 0) r.kept[i--] = r.kept[--r.kept_count];
-  HLO_FOREACH(x, r.comp) ops += 1 + 8 * hlo_opcode_is_transcendental(x->op);
-  r.lanes = gen_choose_lanes(widest, r.cols);
-  r.unroll = ops <= 24 && r.cols >= 4 * r.lanes ? 4 : ops <= 60 && r.cols >= 2 * r.lanes ? 2 : 1;
-  for (int i = 0; i < r.reduce_count; i++) {
-    hlo_opcode op = r.reduces[i]->operand_count == 2 ? hlo_reducer_op(r.reduces[i]->called[0]) : HLO_OPCODE_COUNT;
+  HLO_FOREACH(x, r.form.comp) ops += 1 + 8 * hlo_opcode_is_transcendental(x->op);
+  r.lanes = gen_choose_lanes(widest, r.form.cols);
+  r.unroll = ops <= 24 && r.form.cols >= 4 * r.lanes ? 4 : ops <= 60 && r.form.cols >= 2 * r.lanes ? 2 : 1;
+  for (int i = 0; i < r.form.reduce_count; i++) {
+    hlo_opcode op = r.form.reduces[i]->operand_count == 2 ? hlo_reducer_op(r.form.reduces[i]->called[0]) : HLO_OPCODE_COUNT;
     plain = plain && (op == HLO_ADD || op == HLO_MULTIPLY || op == HLO_MAXIMUM || op == HLO_MINIMUM || op == HLO_AND || op == HLO_OR);
   }
-  if (plain && r.per_row_only && r.stages == 1 && r.rows < FEW_ROWS && r.rows * r.cols >= SPLIT_ELEMS) {
-    r.blocks = WEFT_MIN(r.cols / BLOCK_ELEMS, MOST_BLOCKS);
+  if (plain && r.form.per_row_only && r.form.stages == 1 && r.form.rows < FEW_ROWS && r.form.rows * r.form.cols >= SPLIT_ELEMS) {
+    r.blocks = WEFT_MIN(r.form.cols / BLOCK_ELEMS, MOST_BLOCKS);
     if (r.blocks > 1) {
-      r.block = WEFT_ALIGN_UP((r.cols + r.blocks - 1) / r.blocks, (int64_t)256);
-      r.blocks = (r.cols + r.block - 1) / r.block;
+      r.block = WEFT_ALIGN_UP((r.form.cols + r.blocks - 1) / r.blocks, (int64_t)256);
+      r.blocks = (r.form.cols + r.block - 1) / r.block;
     }
     r.blocks = WEFT_MAX(r.blocks, 1);
   }
   info->phase_count = r.blocks > 1 ? 2 : 1;
-  info->phases[0].units = r.rows * r.blocks;
-  info->phases[info->phase_count - 1].units = r.blocks > 1 ? r.rows : r.rows * r.blocks;
+  info->phases[0].units = r.form.rows * r.blocks;
+  info->phases[info->phase_count - 1].units = r.blocks > 1 ? r.form.rows : r.form.rows * r.blocks;
   WEFT_TRY(r.blocks > 1 ? two_phases(&r, part) : one_phase(&r, part));
   if (r.blocks > 1) info->phases[1].unit_ns = 2 * (double)r.blocks;
   return NULL;

@@ -241,27 +241,13 @@ static void store_result(small_loop *l, int r, const element *el)
       gen_store(e, &l->f->results[r], gen_affine_const(k), gen_load(e, &el->buffer, gen_affine_const(k)));
 }
 
-/* The loop whose elements are all the results; NULL if the fusion is something else. */
-static const hlo_instr *loop_of(const hlo_computation *comp)
-{
-  const hlo_instr *root = comp->root, *first = root->op == HLO_TUPLE && root->operand_count ? root->operands[0] : root;
-  const hlo_instr *loop = first->op == HLO_GET_TUPLE_ELEMENT ? first->operands[0] : NULL;
-
-  if (!loop || loop->op != HLO_WHILE || loop->operands[0]->op != HLO_TUPLE || loop->called[0]->root->op != HLO_TUPLE)
-    return NULL;
-  for (int r = 0; root->op == HLO_TUPLE && r < root->operand_count; r++)
-    if (root->operands[r]->op != HLO_GET_TUPLE_ELEMENT || root->operands[r]->operands[0] != loop) return NULL;
-  return loop;
-}
-
-weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kernel_spec *spec, bool *out_done)
+weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kernel_spec *spec)
 {
   const hlo_computation *comp = spec->fusion->called[0];
   gen_frame frame, *f = &frame;
-  small_loop l = {.f = f, .loop = loop_of(comp)};
+  small_loop l = {.f = f, .loop = gen_small_loop_of(comp)};
 
-  *out_done = l.loop != NULL;
-  if (!l.loop) return NULL;
+  if (!l.loop) return gen_wrong_strategy(spec);
   l.count = l.loop->operands[0]->operand_count;
   l.elements = WEFT_ARENA_ARRAY(part->arena, element, l.count);
   WEFT_TRY_ALLOC(l.elements);

@@ -8,83 +8,16 @@
 
 #include <string.h>
 
-enum { MAX_TURNED = 3, MOST_OPS = 24, DEEP = 8 /* tiles of a unit */ };
+enum { DEEP = 8 /* tiles of a unit */ };
 
 typedef struct tiles {
   gen_frame *f;
+  gen_turned form;
   const hlo_shape *shape; /* of the results' dimensions */
-  const hlo_instr *turned[MAX_TURNED];
-  int turned_count, width;
-  gen_nest nest;
-  int h;                  /* the loop that is innermost in the operands; the innermost of the result is the last */
+  int width;
   gen_affine outer;
   gen_affine h_at;
 } tiles;
-
-static bool keeps_place(const hlo_instr *x)
-{
-  return x->op == HLO_RESHAPE || x->op == HLO_BITCAST || x->op == HLO_TUPLE || hlo_opcode_is_elementwise(x->op);
-}
-
-/* The transposes that are read at the result's own place, through elementwise operations only.  False if there is none or
- * one of them is also read at another place: what stands for it in a tile is right for the tile's place alone. */
-static bool find_turned(tiles *t, const hlo_computation *comp)
-{
-  const hlo_instr *order[MOST_OPS];
-  uint32_t in_place = 0, elsewhere = 0;
-  int count = 0;
-
-  HLO_FOREACH(x, comp) {
-    if (x == comp->root) in_place |= UINT32_C(1) << count;
-    order[count++] = x;
-  }
-  for (int k = count - 1; k >= 0; k--) { /* users before their operands */
-    const hlo_instr *x = order[k];
-    bool here = in_place >> k & 1, there = elsewhere >> k & 1;
-    if (here && x->op == HLO_TRANSPOSE) {
-      if (there || t->turned_count == MAX_TURNED) return false;
-      t->turned[t->turned_count++] = x;
-    }
-    for (int i = 0; i < x->operand_count && (here || there); i++)
-      for (int j = 0; j < k; j++) {
-        if (order[j] != x->operands[i]) continue;
-        if (here && keeps_place(x)) in_place |= UINT32_C(1) << j;
-        if (there || !keeps_place(x)) elsewhere |= UINT32_C(1) << j;
-      }
-  }
-  return t->turned_count > 0;
-}
-
-/* The stride, in the transpose's own row-major order, of the operand's innermost dimension; 0 if it has none. */
-static int64_t turned_stride(const hlo_instr *x)
-{
-  const hlo_shape *in = x->operands[0]->shape, *out = x->shape;
-  int last = in->rank - 1;
-  int64_t stride = 1;
-
-  while (last >= 0 && in->dims[last] == 1) last--;
-  for (int d = out->rank - 1; d >= 0; d--) {
-    if (x->dims.v[d] == last) return stride;
-    stride *= out->dims[d];
-  }
-  return 0;
-}
-
-static bool recognise(tiles *t, const hlo_computation *comp)
-{
-  int64_t stride;
-
-  if (t->nest.count < 2 || !find_turned(t, comp)) return false;
-  stride = turned_stride(t->turned[0]);
-  for (int i = 0; i < t->turned_count; i++)
-    if (turned_stride(t->turned[i]) != stride || t->turned[i]->shape->type == WEFT_PRED) return false;
-  t->h = -1;
-  for (int g = 0; g < t->nest.count - 1; g++)
-    if (t->nest.stride[g] == stride) t->h = g;
-  for (int g = 0; g < t->nest.count; g++)
-    if (t->nest.cut_count[g]) return false;
-  return t->h >= 0 && t->nest.extent[t->h] >= t->width && t->nest.extent[t->nest.count - 1] >= t->width;
-}
 
 static weft_status *store_at(tiles *t, gen_emit *e, gen_affine linear)
 {
@@ -118,20 +51,20 @@ static void turn(gen_emit *e, gen_ssa *v, int width)
 /* The tile at h_at (of the operands' loop) and column variable `col`, both W-aligned starts. */
 static weft_status *emit_tile(tiles *t, gen_emit *e, int h_var, int col_var)
 {
-  int w = t->width, last = t->nest.count - 1;
+  int w = t->width, last = t->form.nest.count - 1;
   gen_affine h = gen_affine_var(e, h_var), col = gen_affine_var(e, col_var);
-  gen_value *values[MAX_TURNED];
+  gen_value *values[GEN_MOST_TURNED];
 
   e->lanes = w;
   e->vars[h_var].lane = true;
   int unturned = gen_memo_push(e); /* what is remembered has its lanes along h */
-  for (int k = 0; k < t->turned_count; k++) {
-    const hlo_instr *x = t->turned[k];
+  for (int k = 0; k < t->form.turned_count; k++) {
+    const hlo_instr *x = t->form.turned[k];
     gen_ssa re[64], im[64];
     WEFT_TRY_ALLOC(values[k] = WEFT_ARENA_ARRAY(e->arena, gen_value, w));
     for (int i = 0; i < w; i++) {
-      gen_affine linear = gen_affine_add(e, t->outer, gen_affine_scale(e, h, t->nest.stride[t->h]));
-      linear = gen_affine_add(e, linear, gen_affine_scale(e, gen_affine_offset(col, i), t->nest.stride[last]));
+      gen_affine linear = gen_affine_add(e, t->outer, gen_affine_scale(e, h, t->form.nest.stride[t->form.h]));
+      linear = gen_affine_add(e, linear, gen_affine_scale(e, gen_affine_offset(col, i), t->form.nest.stride[last]));
       WEFT_TRY(gen_emit_leaf(e, &t->f->env, x, 0, gen_delinearize(e, x->shape, linear), &values[k][i]));
       re[i] = gen_splat(e, values[k][i].re, w);
       if (values[k][i].im) im[i] = gen_splat(e, values[k][i].im, w);
@@ -145,10 +78,10 @@ static weft_status *emit_tile(tiles *t, gen_emit *e, int h_var, int col_var)
   e->vars[col_var].lane = true;
   for (int j = 0; j < w; j++) {
     int mark = gen_memo_push(e);
-    for (int k = 0; k < t->turned_count; k++)
-      WEFT_TRY(gen_env_bind(e, &t->f->env, t->turned[k], (gen_source){.kind = GEN_SOURCE_VALUE, .values = &values[k][j]}));
-    gen_affine linear = gen_affine_add(e, t->outer, gen_affine_scale(e, gen_affine_offset(h, j), t->nest.stride[t->h]));
-    WEFT_TRY(store_at(t, e, gen_affine_add(e, linear, gen_affine_scale(e, col, t->nest.stride[last]))));
+    for (int k = 0; k < t->form.turned_count; k++)
+      WEFT_TRY(gen_env_bind(e, &t->f->env, t->form.turned[k], (gen_source){.kind = GEN_SOURCE_VALUE, .values = &values[k][j]}));
+    gen_affine linear = gen_affine_add(e, t->outer, gen_affine_scale(e, gen_affine_offset(h, j), t->form.nest.stride[t->form.h]));
+    WEFT_TRY(store_at(t, e, gen_affine_add(e, linear, gen_affine_scale(e, col, t->form.nest.stride[last]))));
     gen_memo_pop(e, mark);
   }
   t->f->env.bound_count = 0;
@@ -160,18 +93,18 @@ static weft_status *emit_tile(tiles *t, gen_emit *e, int h_var, int col_var)
 static weft_status *plain_body(void *ctx, gen_emit *e, gen_affine col)
 {
   tiles *t = ctx;
-  gen_affine linear = gen_affine_add(e, t->outer, gen_affine_scale(e, t->h_at, t->nest.stride[t->h]));
-  return store_at(t, e, gen_affine_add(e, linear, gen_affine_scale(e, col, t->nest.stride[t->nest.count - 1])));
+  gen_affine linear = gen_affine_add(e, t->outer, gen_affine_scale(e, t->h_at, t->form.nest.stride[t->form.h]));
+  return store_at(t, e, gen_affine_add(e, linear, gen_affine_scale(e, col, t->form.nest.stride[t->form.nest.count - 1])));
 }
 
 /* Rows [h_lo, h_hi) of the operands' loop and columns [lo, extent), without tiles. */
 static weft_status *emit_plain(tiles *t, gen_emit *e, gen_ssa h_lo, gen_ssa h_hi, int64_t lo)
 {
-  int64_t cols = t->nest.extent[t->nest.count - 1];
+  int64_t cols = t->form.nest.extent[t->form.nest.count - 1];
   gen_loop loop;
 
   if (lo >= cols) return NULL;
-  gen_loop_begin(e, &loop, h_lo, h_hi, 1, 0, t->nest.extent[t->h], 1);
+  gen_loop_begin(e, &loop, h_lo, h_hi, 1, 0, t->form.nest.extent[t->form.h], 1);
   int mark = gen_memo_push(e);
   t->h_at = gen_affine_var(e, loop.var);
   WEFT_TRY(gen_emit_lanes(e, gen_i64(e, lo), gen_i64(e, cols), lo, cols, gen_choose_lanes(8, cols - lo), 1, plain_body, t));
@@ -183,16 +116,16 @@ static weft_status *emit_plain(tiles *t, gen_emit *e, gen_ssa h_lo, gen_ssa h_hi
 /* Outer loops that are neither h nor last nor part of the unit. */
 static weft_status *emit_block(tiles *t, gen_emit *e, int g, gen_ssa block)
 {
-  int last = t->nest.count - 1, w = t->width;
-  int64_t rows = t->nest.extent[t->h], cols = t->nest.extent[last], full = rows - rows % w;
+  int last = t->form.nest.count - 1, w = t->width;
+  int64_t rows = t->form.nest.extent[t->form.h], cols = t->form.nest.extent[last], full = rows - rows % w;
   gen_loop loop, one;
   gen_affine outer = t->outer;
 
-  while (g == t->h) g++;
+  while (g == t->form.h) g++;
   if (g < last) {
-    gen_loop_static(e, &loop, 0, t->nest.extent[g], 1);
+    gen_loop_static(e, &loop, 0, t->form.nest.extent[g], 1);
     int mark = gen_memo_push(e);
-    t->outer = gen_affine_add(e, outer, gen_affine_scale(e, gen_affine_var(e, loop.var), t->nest.stride[g]));
+    t->outer = gen_affine_add(e, outer, gen_affine_scale(e, gen_affine_var(e, loop.var), t->form.nest.stride[g]));
     WEFT_TRY(emit_block(t, e, g + 1, block));
     t->outer = outer;
     gen_memo_pop(e, mark);
@@ -219,40 +152,27 @@ static weft_status *emit_block(tiles *t, gen_emit *e, int g, gen_ssa block)
   return NULL;
 }
 
-weft_status *gen_emit_transpose_kernel(gen_part *part, gen_kernel_spec *spec, bool *done)
+weft_status *gen_emit_transpose_kernel(gen_part *part, gen_kernel_spec *spec)
 {
-  const hlo_computation *comp = spec->fusion->called[0];
   gen_kernel *info = spec->info;
-  int leaves = hlo_shape_leaf_count(spec->fusion->shape);
-  tiles t = {.shape = hlo_shape_leaf(spec->fusion->shape, 0), .width = 8};
-  const hlo_instr *roots[HLO_MAX_RANK];
-  gen_emit probe = {.part = part, .arena = part->arena};
+  tiles t = {.shape = hlo_shape_leaf(spec->fusion->shape, 0), .width = GEN_TURNED_WIDTH};
   gen_frame f;
   gen_loop loop;
+  bool is_turned;
 
-  *done = false;
-  if (leaves > HLO_MAX_RANK || comp->instr_count > MOST_OPS) return NULL;
-  for (int r = 0; r < leaves; r++) {
-    const hlo_shape *leaf = hlo_shape_leaf(spec->fusion->shape, r);
-    if (!hlo_shape_is_array(leaf) || hlo_shape_elems(leaf) != hlo_shape_elems(t.shape)) return NULL;
-    roots[r] = leaves == 1 && comp->root->op != HLO_TUPLE ? comp->root : comp->root->operands[r];
-  }
-  if (comp->root->op != HLO_TUPLE && leaves > 1) return NULL;
-  WEFT_TRY(gen_nest_of(&probe, comp, roots, leaves, t.shape, &t.nest));
-  *done = recognise(&t, comp);
-  if (!*done) return NULL;
-
+  WEFT_TRY(gen_turned_of(part->arena, spec->fusion, &t.form, &is_turned));
+  if (!is_turned) return gen_wrong_strategy(spec);
   WEFT_TRY(gen_frame_open(part, spec, 0, &f));
   gen_emit *e = &f.e;
   t.f = &f;
   /* Units: the outermost loop that is not one of the two, times blocks of h. */
-  int64_t deep = DEEP * t.width, blocks = (t.nest.extent[t.h] + deep - 1) / deep, first = t.h == 0 || t.nest.count == 2 ? 1 : t.nest.extent[0];
+  int64_t deep = DEEP * t.width, blocks = (t.form.nest.extent[t.form.h] + deep - 1) / deep, first = t.form.h == 0 || t.form.nest.count == 2 ? 1 : t.form.nest.extent[0];
   info->phases[0].units = blocks * first;
   gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, info->phases[0].units, 1);
   int mark = gen_memo_push(e);
   gen_affine unit = gen_affine_var(e, loop.var);
   t.outer = gen_affine_const(0);
-  if (first > 1) t.outer = gen_affine_scale(e, gen_affine_digit(e, unit, blocks, 0), t.nest.stride[0]);
+  if (first > 1) t.outer = gen_affine_scale(e, gen_affine_digit(e, unit, blocks, 0), t.form.nest.stride[0]);
   gen_ssa block = gen_affine_ssa(e, gen_affine_digit(e, unit, 1, blocks));
   WEFT_TRY(emit_block(&t, e, first > 1 ? 1 : 0, block));
   gen_memo_pop(e, mark);

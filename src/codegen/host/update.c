@@ -67,7 +67,7 @@ static weft_status *bring_in(gen_frame *f, base what, int64_t *units, double *ns
   gen_nest nest;
   store_ctx ctx = {f, what};
   int64_t found;
-  WEFT_TRY(gen_nest_of(e, f->comp, &what.array, 1, what.array->shape, &nest));
+  WEFT_TRY(gen_nest_of(e->arena, f->comp, &what.array, 1, what.array->shape, &nest));
   WEFT_TRY(gen_emit_nest(e, &nest, gen_widest_bytes(f->comp), alone ? f->begin : NULL, f->end, &found, store_element, &ctx));
   *units = alone ? found : 1;
   *ns = (double)bytes / 8 / (double)WEFT_MAX(*units, 1);
@@ -118,11 +118,6 @@ static const hlo_instr *root_of(gen_frame *f, int leaf)
   return through_reshapes(x);
 }
 
-static const hlo_instr *leaf_root(const hlo_computation *comp, int leaf)
-{
-  return through_reshapes(comp->root->op == HLO_TUPLE ? comp->root->operands[leaf] : comp->root);
-}
-
 weft_status *gen_emit_dus_kernel(gen_part *part, gen_kernel_spec *spec)
 {
   const hlo_computation *comp = spec->fusion->called[0];
@@ -132,9 +127,7 @@ weft_status *gen_emit_dus_kernel(gen_part *part, gen_kernel_spec *spec)
   gen_frame f;
 
   WEFT_TRY_ALLOC(bases);
-  for (int r = 0; r < leaves; r++)
-    if (leaf_root(comp, r)->op != HLO_DYNAMIC_UPDATE_SLICE) return gen_emit_loop_kernel(part, spec);
-  for (int r = 0; r < leaves; r++) bases[r] = (base){leaf_root(comp, r)->operands[0], r};
+  for (int r = 0; r < leaves; r++) bases[r] = (base){gen_updated_leaf(comp, r)->operands[0], r};
   WEFT_TRY(phase_bring_in(part, spec, bases, leaves));
   WEFT_TRY(gen_frame_open(part, spec, 1, &f));
   info->phase_count = 2;
@@ -146,7 +139,7 @@ weft_status *gen_emit_dus_kernel(gen_part *part, gen_kernel_spec *spec)
     gen_nest nest;
     int64_t units;
     WEFT_TRY(gen_emit_starts(&f.e, &f.env, dus, 2, dus->shape, update->shape->dims, starts));
-    WEFT_TRY(gen_nest_of(&f.e, comp, &update, 1, update->shape, &nest));
+    WEFT_TRY(gen_nest_of(part->arena, comp, &update, 1, update->shape, &nest));
     WEFT_TRY(gen_emit_nest(&f.e, &nest, gen_widest_bytes(comp), leaves == 1 ? f.begin : NULL, f.end, &units, store_update, &ctx));
     if (leaves == 1) info->phases[1].units = units;
   }
@@ -302,7 +295,6 @@ weft_status *gen_emit_scatter_kernel(gen_part *part, gen_kernel_spec *spec)
   gen_kernel *info = spec->info;
   gen_frame f;
 
-  if (scatter->op != HLO_SCATTER) return gen_emit_loop_kernel(part, spec);
   int n = (scatter->operand_count - 1) / 2;
   const hlo_scatter_attrs *a = scatter->u.scatter;
   const hlo_shape *operand = scatter->operands[0]->shape, *updates = scatter->operands[n + 1]->shape;

@@ -9,6 +9,9 @@ const gen_target gen_cpu_target = {
   .cache_bytes = 1500000,
   .row_elems = 1 << 16,
   .block_bytes = 8192,
+  .dot_work = 1 << 10,
+  .region_dot_work = 1 << 12,
+  .region_row_work = 1 << 15,
   .block_threads = 1,
   .costs = {
     .scale = 1, .call_ns = 100, .library_ns = 400, .near_byte_ns = 0.022, .far_byte_ns = 0.07, .turned_byte_ns = 0.06,

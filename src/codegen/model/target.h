@@ -29,6 +29,9 @@ typedef struct gen_target {
   int64_t cache_bytes;       /* of a core: what it has read it reads again at near_byte_ns */
   int64_t row_elems;         /* longer rows do not stay in the fastest cache between two passes over them */
   int64_t block_bytes;       /* of results that are one unit of work */
+  int64_t dot_work;          /* multiply-adds of a product up to which a kernel is quicker than the library */
+  int64_t region_dot_work;   /* the same inside a region, where nothing dispatches the kernel */
+  int64_t region_row_work;   /* and of a product by a few rows or columns, which has nothing to block */
   int64_t shared_bytes;      /* memory that the threads of a block share; 0: there are no blocks */
   int block_threads;         /* most threads of a block; 1: there are no blocks */
   gen_costs costs;

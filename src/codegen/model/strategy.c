@@ -1,0 +1,94 @@
+/* codegen/model/strategy.c -- which strategy makes a fusion's kernel, decided once. */
+#include <config.h>
+
+#include "codegen/model/strategy.h"
+
+#include <string.h>
+
+const char *gen_strategy_name(gen_strategy strategy)
+{
+  static const char *const names[] = {
+#define GEN_STRATEGY(upper, lower, does) #lower,
+    GEN_STRATEGIES(GEN_STRATEGY)
+#undef GEN_STRATEGY
+  };
+  return (unsigned)strategy < GEN_STRATEGY_COUNT ? names[strategy] : "unknown";
+}
+
+const hlo_instr *gen_through_views(const hlo_instr *x)
+{
+  while (x->op == HLO_RESHAPE || x->op == HLO_BITCAST) x = x->operands[0];
+  return x;
+}
+
+const hlo_instr *gen_updated_leaf(const hlo_computation *comp, int leaf)
+{
+  const hlo_instr *x = comp->root->op == HLO_TUPLE ? comp->root->operands[leaf] : comp->root;
+
+  while (x->op == HLO_RESHAPE || x->op == HLO_BITCAST || x->op == HLO_COPY) x = x->operands[0];
+  return x;
+}
+
+const hlo_instr *gen_small_loop_of(const hlo_computation *comp)
+{
+  const hlo_instr *root = comp->root, *first = root->op == HLO_TUPLE && root->operand_count ? root->operands[0] : root;
+  const hlo_instr *loop = first->op == HLO_GET_TUPLE_ELEMENT ? first->operands[0] : NULL;
+
+  if (!loop || loop->op != HLO_WHILE || loop->operands[0]->op != HLO_TUPLE || loop->called[0]->root->op != HLO_TUPLE)
+    return NULL;
+  for (int r = 0; root->op == HLO_TUPLE && r < root->operand_count; r++)
+    if (root->operands[r]->op != HLO_GET_TUPLE_ELEMENT || root->operands[r]->operands[0] != loop) return NULL;
+  return loop;
+}
+
+/* A fusion that declares aliases and yields a dynamic-update-slice updates its operands in place, if all its results are
+ * such; with other results beside them it loops over each. */
+static bool updates_slices(const hlo_instr *fusion, const hlo_instr *root, bool *all)
+{
+  const hlo_computation *comp = fusion->called[0];
+  bool any = root->op == HLO_DYNAMIC_UPDATE_SLICE;
+
+  if (!fusion->u.fusion.alias_count) return false;
+  if (root->op == HLO_TUPLE)
+    for (int i = 0; i < root->operand_count; i++) any = any || root->operands[i]->op == HLO_DYNAMIC_UPDATE_SLICE;
+  *all = true;
+  for (int r = 0; any && r < hlo_shape_leaf_count(fusion->shape); r++)
+    *all = *all && gen_updated_leaf(comp, r)->op == HLO_DYNAMIC_UPDATE_SLICE;
+  return any;
+}
+
+/* One of the strategies that walk whole arrays. */
+static weft_status *decide_walk(weft_arena *arena, const hlo_instr *fusion, const hlo_instr *root, gen_strategy *out)
+{
+  const hlo_computation *comp = fusion->called[0];
+  gen_columns columns;
+  gen_turned turned;
+  gen_rows rows;
+  bool fits;
+
+  *out = GEN_STRATEGY_LOOP;
+  if (hlo_shape_is_tuple(root->shape) && root->op != HLO_TUPLE && root->op != HLO_REDUCE) return NULL;
+  WEFT_TRY(gen_rows_of(arena, comp, &rows, &fits));
+  if (fits) return *out = GEN_STRATEGY_ROWS, NULL;
+  WEFT_TRY(gen_columns_of(arena, comp, &columns, &fits));
+  if (fits) return *out = GEN_STRATEGY_COLUMNS, NULL;
+  WEFT_TRY(gen_turned_of(arena, fusion, &turned, &fits));
+  if (fits) *out = GEN_STRATEGY_TURN;
+  return NULL;
+}
+
+weft_status *gen_decide(weft_arena *arena, const hlo_instr *fusion, gen_strategy *out)
+{
+  const hlo_computation *comp = fusion->called[0];
+  const char *config = fusion->extra ? fusion->extra->backend_config : NULL;
+  const hlo_instr *root = gen_through_views(comp->root);
+  bool all;
+
+  if (fusion->u.fusion.strategy) return *out = (gen_strategy)fusion->u.fusion.strategy, NULL;
+  if (config && strcmp(config, "region") == 0) return *out = GEN_STRATEGY_REGION, NULL; /* how a program's text says it */
+  if (gen_small_loop_of(comp)) return *out = GEN_STRATEGY_SMALL_LOOP, NULL;
+  if (root->op == HLO_SCATTER) return *out = GEN_STRATEGY_SCATTER, NULL;
+  if (root->op == HLO_SELECT_AND_SCATTER) return *out = GEN_STRATEGY_PICK, NULL;
+  if (updates_slices(fusion, root, &all)) return *out = all ? GEN_STRATEGY_UPDATE : GEN_STRATEGY_LOOP, NULL;
+  return decide_walk(arena, fusion, root, out);
+}
