@@ -1,6 +1,6 @@
 #!/bin/sh
 # The layering table of docs/architecture.md holds: a module includes only what stands below it, and each foreign
-# library has one home.  And every script parses.  Prints TAP.
+# library has one home; the files of a module form no circle but those that docs/adr/0007 explains.  And every script parses.  Prints TAP.
 cd "${WEFT_SRCDIR:-$(dirname "$0")/..}" || exit 99
 awk_program='
 BEGIN {
@@ -62,7 +62,30 @@ FNR == 1 { split(FILENAME, part, "/"); module = part[2]; folder = module == "cod
     }
 }
 END { exit bad }'
-echo 1..4
+# Circles between files, one a line as "MODULE FILE FILE ...", that no row of the ADR's table in file $1 allows.
+circles()
+{
+  for module in collective codegen coord pjrt stablehlo; do
+    find "src/$module" -name '*.c' 2>/dev/null | sort | xargs -r awk -v root="src/$module" -f "$awk_folder/circles.awk" | sed "s|^|$module |"
+  done | awk -v table="$1" '
+    BEGIN {
+      while ((getline line < table) > 0)
+        if (split(line, cell, "|") > 3) {
+          gsub(/ /, "", cell[2])
+          module_of[++rows] = cell[2]
+          files_of[rows] = " " cell[3] " "
+        }
+    }
+    {
+      for (row = 1; row <= rows; row++) {
+        for (i = 2; i <= NF && module_of[row] == $1 && index(files_of[row], " " $i " "); i++) {}
+        if (i > NF) next
+      }
+      print
+    }'
+}
+awk_folder=$PWD/tests
+echo 1..6
 if found=$(find src -name '*.[ch]' | sort | xargs awk "$awk_program"); then echo "ok 1 - includes go down the layering table"
 else echo "not ok 1 - includes go down the layering table"; echo "$found" | sed 's/^/# /'; fi
 # The check itself can fail: a breach that is put before it is found.
@@ -77,3 +100,14 @@ rm -r "$probe"
 # Among them .ci/run, which nothing runs before it decides.
 wrong=$(for f in bootstrap quickstart .ci/run $(find tests bench -name '*.sh'); do [ ! -e "$f" ] || bash -n "$f" 2>&1; done)
 if [ -z "$wrong" ]; then echo "ok 4 - every script parses"; else echo "not ok 4 - every script parses"; echo "$wrong" | sed 's/^/# /'; fi
+if found=$(circles docs/adr/0007-circles-between-files.md) && [ -z "$found" ]; then echo "ok 5 - no circle between files that no record explains"
+else echo "not ok 5 - no circle between files that no record explains"; echo "$found" | sed 's/^/# /'; fi
+# That check can fail too: of two files that call each other, one through a third.
+probe=$(mktemp -d) && mkdir -p "$probe/src/coord/wire"
+printf 'int first(void)\n{\n  return second(); /* third() */\n}\n' > "$probe/src/coord/a.c"
+printf 'int second(void)\n{\n  return third();\n}\n' > "$probe/src/coord/b.c"
+printf 'int third(void)\n{\n  return first();\n}\n' > "$probe/src/coord/wire/c.c"
+printf 'int alone(void)\n{\n  return first();\n}\n' > "$probe/src/coord/d.c"
+found=$(cd "$probe" && circles /dev/null)
+if [ "$found" = "coord a.c b.c wire/c.c" ]; then echo "ok 6 - a circle is noticed"; else echo "not ok 6 - a circle is noticed: $found"; fi
+rm -r "$probe"

@@ -17,6 +17,7 @@
 #include "cli/job.h"
 #include "cli/options.h"
 #include "collective/flight.h"
+#include "collective/flight_text.h"
 
 #define COORD_PREFIX "WEFT_COORD_"
 

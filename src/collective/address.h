@@ -38,6 +38,4 @@ WEFT_NODISCARD weft_status *coll_bootstrap(coll_group *g, const weft_comm_spec *
 /* The same where everybody's address is known (malloc'd, taken); does not wait. */
 WEFT_NODISCARD weft_status *coll_bootstrap_known(coll_group *g, coll_address *addresses);
 
-uint64_t coll_hash_text(const char *text, uint64_t h);
-
 #endif

@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "collective/internal.h"
-#include "collective/select.h"
-#include "collective/simulate.h"
+#include "collective/host/select.h"
+#include "collective/host/simulate.h"
 
 enum { MOST_ITERATIONS = 4000 };
 

@@ -13,8 +13,8 @@
 
 #include "base/log.h"
 #include "collective/address.h"
-#include "collective/context.h"
-#include "collective/link.h"
+#include "collective/host/link.h"
+#include "collective/listener.h"
 
 /* Processes with the same value share memory, local sockets and a clock. */
 static uint64_t node_of_this_process(void)
@@ -39,19 +39,6 @@ weft_status *coll_address_own(coll_address *out)
   gethostname(out->host, sizeof out->host - 1);
   WEFT_TRY(coll_door_own(&out->door));
   return coll_listener_start(out);
-}
-
-weft_status *coll_address_check(const coll_address *a, size_t bytes, int size)
-{
-  if (bytes != sizeof *a || a->magic != COLL_ADDRESS_MAGIC)
-    return WEFT_ERR(FAILED_PRECONDITION, "a rank runs another version of Weft: its address has %zu bytes and mark %08x, "
-                    "expected %zu and %08x", bytes, bytes >= 4 ? a->magic : 0, sizeof *a, COLL_ADDRESS_MAGIC);
-  if (a->size != size) return WEFT_ERR(FAILED_PRECONDITION, "a rank says the communicator has %d ranks, not %d", a->size, size);
-  if (a->fabric_bytes > sizeof a->fabric_name || !memchr(a->host, 0, sizeof a->host) ||
-      !memchr(a->local_name, 0, sizeof a->local_name) || !memchr(a->inet, 0, sizeof a->inet) ||
-      !memchr(a->provider, 0, sizeof a->provider))
-    return WEFT_ERR(FAILED_PRECONDITION, "a rank's address is damaged");
-  return NULL;
 }
 
 static void rank_key(const coll_group *g, int rank, char *out, size_t size) { snprintf(out, size, "%s/%d", g->name, rank); }

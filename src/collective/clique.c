@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/thread.h"
-#include "collective/context.h"
+#include "collective/ended.h"
 
 /* The communicators of a clique's local ranks. */
 typedef struct comm_set {
@@ -155,7 +155,7 @@ static bool is_dead_locked(const coll_cliques *cs, uint64_t incarnation) WEFT_RE
 {
   for (size_t d = 0; d < cs->dead_count; d++)
     if (cs->dead[d] == incarnation) return true;
-  return coll_obituary_has(incarnation);
+  return coll_dead_has(incarnation);
 }
 
 /* Nobody waits for the dead: the coordination service has reported them, or their connections closed.  incarnations[size] or NULL. */

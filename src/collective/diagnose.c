@@ -4,6 +4,8 @@
  * those of others are asked through their processes' listeners, all at once, for WEFT_COLLECTIVE_DIAGNOSE at most. */
 #include <config.h>
 
+#include "collective/diagnose.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -12,9 +14,11 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "collective/context.h"
-#include "collective/flight.h"
-#include "collective/link.h"
+#include "collective/dial.h"
+#include "collective/flight_text.h"
+#include "collective/frame.h"
+#include "collective/host/direct.h"
+#include "collective/host/link_state.h"
 
 enum { MOST_ASKED = 256, MOST_LISTED = 16 };
 
@@ -235,7 +239,7 @@ static void recall(const coll_group *g, inquiry *q, uint64_t seq)
   if (q->verdict == ARRIVED || q->verdict == ABSENT) return;
   for (int i = 0; i < g->local_count; i++) {
     const coll_link *link = g->links[(size_t)i * (size_t)g->size + (size_t)q->rank];
-    int64_t posted = link ? coll_link_told(link) : -1;
+    int64_t posted = link ? link->told : -1;
     if (posted < 0) continue;
     q->verdict = (uint64_t)posted > seq ? ARRIVED : ABSENT;
     snprintf(q->answer.text, sizeof q->answer.text, "had posted %lld operations", (long long)posted);
@@ -284,13 +288,13 @@ static void *diagnose_thread(void *arg)
   coll_group_lock(g);
   const coll_op *op = most_overdue_locked(g);
   weft_status *st = op && g->frozen ? diagnose_locked(g, op) : NULL;
-  if (st) coll_group_fail_locked(g, st, true);
+  if (st) coll_group_fail_locked(g, st);
   coll_group_unlock(g);
   coll_group_release(g);
   return NULL;
 }
 
-void coll_diagnose_start_locked(coll_group *g)
+static void start_locked(coll_group *g)
 {
   pthread_t thread;
 
@@ -303,91 +307,30 @@ void coll_diagnose_start_locked(coll_group *g)
     }
     weft_status_ignore(st);
     coll_group_release(g);
-    coll_group_fail_locked(g, WEFT_ERR(DEADLINE_EXCEEDED, "an operation on communicator %s passed its deadline", g->name), true);
+    coll_group_fail_locked(g, WEFT_ERR(DEADLINE_EXCEEDED, "an operation on communicator %s passed its deadline", g->name));
     return;
   }
   const coll_op *op = most_overdue_locked(g);
-  if (op) coll_group_fail_locked(g, diagnose_locked(g, op), false);
+  if (op) coll_group_fail_locked(g, diagnose_locked(g, op));
 }
 
-/* ---- the whole recorder of another process ---- */
-
-void coll_flight_publish(weft_kv *kv, uint64_t incarnation)
+void coll_group_timers_locked(coll_group *g, int64_t now_ns)
 {
-  static _Atomic uint64_t published; /* communicators come often, processes once */
-  uint64_t mark = incarnation ^ (uintptr_t)kv;
-  char key[64];
-  coll_address own;
+  int64_t next_ns = INT64_MAX;
+  bool overdue = false;
 
-  if (atomic_exchange(&published, mark) == mark) return;
-  weft_status *st = coll_address_own(&own);
-  snprintf(key, sizeof key, COLL_FLIGHT_KEYS "/%llu", (unsigned long long)incarnation);
-  if (!st) st = weft_kv_set(kv, key, &own, sizeof own, true);
-  weft_status_ignore(st);
-}
-
-static bool wait_for(int fd, short events, weft_deadline deadline)
-{
-  struct pollfd one = {.fd = fd, .events = events};
-  return poll(&one, 1, weft_deadline_poll_ms(deadline)) > 0;
-}
-
-/* Both sides prove that they belong to the job. */
-static weft_status *shake_hands(int fd, bool local, const coll_address *who, weft_deadline deadline, coll_session *out)
-{
-  coll_handshake shake;
-  coll_key pair;
-  coll_shake got;
-
-  WEFT_TRY(coll_door_pair_key(&who->door, &pair));
-  coll_handshake_init(&shake, true, &pair);
-  if (!wait_for(fd, POLLOUT, deadline)) return WEFT_ERR(UNAVAILABLE, "pid %d on %.64s cannot be reached", who->pid, who->host);
-  while ((got = coll_handshake_go_on(&shake, fd, !local, out)) == COLL_SHAKE_WAITS)
-    if (!wait_for(fd, POLLIN, deadline))
-      return WEFT_ERR(DEADLINE_EXCEEDED, "pid %d on %.64s does not answer: stopped, or starved of CPU", who->pid, who->host);
-  coll_key_wipe(&pair);
-  coll_key_wipe(&shake.pair);
-  if (got == COLL_SHAKE_DENIED)
-    return WEFT_ERR(UNAUTHENTICATED, "pid %d on %.64s has another secret than this process (WEFT_COORD_SECRET_FILE), or is not the process that published its address",
-                    who->pid, who->host);
-  return got == COLL_SHAKE_DONE ? NULL : WEFT_ERR(UNAVAILABLE, "pid %d on %.64s cannot be reached", who->pid, who->host);
-}
-
-static weft_status *read_text(int fd, coll_session *session, const coll_address *who, weft_deadline deadline, FILE *out)
-{
-  coll_frame_reader reader = {.passed_fd = -1};
-
-  if (!coll_frame_send(fd, session, COLL_FRAME_FLIGHT, NULL, 0, -1))
-    return WEFT_ERR(UNAVAILABLE, "pid %d on %.64s cannot be reached", who->pid, who->host);
-  while (wait_for(fd, POLLIN, deadline)) {
-    coll_read_result got;
-    while ((got = coll_frame_read(&reader, session, fd)) == COLL_READ_FRAME && reader.frame.type == COLL_FRAME_TEXT)
-      fwrite(reader.payload, 1, reader.frame.bytes, out);
-    if (got == COLL_READ_END) return NULL;
-    if (got != COLL_READ_NONE) return WEFT_ERR(UNAVAILABLE, "pid %d on %.64s sent garbage", who->pid, who->host);
+  if (now_ns < atomic_load_explicit(&g->next_timer_ns, memory_order_relaxed) || g->error) return;
+  for (coll_op *op = g->all_pending; op; op = op->pending_next) {
+    if (!op->warned && now_ns >= op->warn_at_ns) {
+      char text[256];
+      coll_op_describe(op, text, sizeof text);
+      WEFT_LOG("coll", WARN, "%s: rank %d has waited %.1f s in %s and may be stuck", g->name, op->comm->rank,
+               (double)(now_ns - op->posted_ns) / 1e9, text);
+      op->warned = true;
+    }
+    overdue |= now_ns >= op->deadline_ns;
+    next_ns = WEFT_MIN(next_ns, op->warned ? op->deadline_ns : WEFT_MIN(op->warn_at_ns, op->deadline_ns));
   }
-  return WEFT_ERR(DEADLINE_EXCEEDED, "pid %d on %.64s does not answer: stopped, or starved of CPU", who->pid, who->host);
-}
-
-weft_status *coll_flight_ask(const void *address, size_t bytes, weft_deadline deadline, FILE *out)
-{
-  coll_session session = {0};
-  bool local = true;
-  coll_address to;
-  int fd;
-
-  if (bytes != sizeof to || (memcpy(&to, address, sizeof to), to.magic != COLL_ADDRESS_MAGIC))
-    return WEFT_ERR(INVALID_ARGUMENT, "no address of a process with a flight recorder: %zu bytes", bytes);
-  WEFT_TRY(coll_address_check(&to, bytes, to.size));
-  weft_status *st = coll_dial(&to, true, &fd);
-  if (st) { /* not on this node, or gone */
-    weft_status_free(st);
-    local = false;
-    WEFT_TRY(coll_dial(&to, false, &fd));
-  }
-  st = shake_hands(fd, local, &to, deadline, &session);
-  if (!st) st = read_text(fd, &session, &to, deadline, out);
-  coll_session_fini(&session);
-  close(fd);
-  return st;
+  atomic_store_explicit(&g->next_timer_ns, overdue ? INT64_MAX : next_ns, memory_order_relaxed);
+  if (overdue && !g->frozen) start_locked(g);
 }

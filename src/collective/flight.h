@@ -19,24 +19,29 @@ typedef struct coll_flight_header {
   int64_t failed_ns, closed_ns; /* when the communicator failed, and when this rank was done with it; 0: not */
 } coll_flight_header;
 
+/* ---- writing ---- */
+
+WEFT_NODISCARD weft_status *coll_flight_open(weft_comm *comm);
+void coll_flight_close(weft_comm *comm);
+void coll_flight_failed_locked(const coll_group *g); /* the communicator has its error */
+void coll_flight_posted(coll_op *op); /* by the thread that posts it */
+void coll_flight_started(const coll_op *op);
+void coll_flight_ended(const coll_op *op, weft_code code, int64_t now_ns);
+
+/* ---- reading ---- */
+
+/* The entries of a rank, oldest first: how many there are, and a copy of each. */
+uint64_t coll_flight_count(const weft_comm *comm);
+coll_flight_entry coll_flight_at(const weft_comm *comm, uint64_t i);
+
+bool coll_flight_is_p2p(const coll_flight_entry *e);           /* a send or a receive */
+const char *coll_flight_state(const coll_flight_entry *e);     /* "queued", "running", "done" or the name of its error's code */
+void coll_flight_describe(const coll_flight_entry *e, char *out, size_t size); /* all-reduce f32[10] sum "all-reduce.3" at train.py:4 */
+
+/* ---- flight_join.c ---- */
+
 /* Joins the recorders of all ranks and writes who diverged first to `out`, for each communicator by itself.
  * Errors: NOT_FOUND, INVALID_ARGUMENT (not a recorder file). */
 WEFT_NODISCARD weft_status *coll_flight_join(const char *const *paths, int count, FILE *out);
-
-/* The recorder's text: what the process waits for, then of each communicator the last `most` operations of each rank.  malloc'd; NULL
- * without memory. */
-char *coll_flight_text(uint64_t most);
-
-/* A screenful of it, for who asks with SIGUSR1; the whole goes to a file of WEFT_COLLECTIVE_FLIGHT_DIR. */
-void coll_flight_dump(FILE *out);
-
-/* Puts this process's address into the store, under COLL_FLIGHT_KEYS, so that its recorder can be asked for.  A failure is
- * of no account. */
-#define COLL_FLIGHT_KEYS "weft/flight"
-void coll_flight_publish(weft_kv *kv, uint64_t incarnation);
-
-/* Asks the process behind such a key's value for its recorder's text and writes it to `out`.
- * Errors: INVALID_ARGUMENT (no address), UNAVAILABLE (nobody there), UNAUTHENTICATED (another job's), DEADLINE_EXCEEDED (no answer: stopped, or starved). */
-WEFT_NODISCARD weft_status *coll_flight_ask(const void *address, size_t bytes, weft_deadline deadline, FILE *out);
 
 #endif

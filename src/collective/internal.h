@@ -7,16 +7,27 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/thread.h"
-#include "collective/reduce.h"
-#include "collective/schedule.h"
+#include "collective/communicator.h"
+#include "collective/flight_entry.h"
+#include "collective/host/reduce.h"
+#include "collective/host/schedule.h"
 #include "collective/settings.h"
 #include "weft/collective.h"
 
-typedef struct coll_group coll_group;
-typedef struct coll_op coll_op;
 typedef struct coll_link coll_link;
+
+/* A moment's rest for the core, in a loop that polls. */
+static inline void coll_cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#else
+  __asm__ volatile("" ::: "memory");
+#endif
+}
 
 /* ---- operations ---- */
 
@@ -52,16 +63,6 @@ typedef struct coll_batch {
   coll_completion to;
 } coll_batch;
 
-/* What a recorder entry says; fixed size, for files.  Times are of CLOCK_MONOTONIC, 0: not yet. */
-typedef struct coll_flight_entry {
-  uint64_t seq, bytes, count;
-  int64_t posted_ns, started_ns, ended_ns;
-  int32_t root, code; /* canonical code of its end */
-  uint8_t kind, dtype, reduction, in_use;
-  int32_t waits_for; /* rank whose data is missing, -1 */
-  char instruction[48], executable[24], source[32];
-} coll_flight_entry;
-
 /* One job of an operation whose ranks all are here: the fold of `part_count` parts (one: a copy; none: zeroes) to
  * `dst_count` places.  The pointers are runs of coll_jobs.pointers. */
 typedef struct coll_job {
@@ -76,6 +77,12 @@ typedef struct coll_jobs {
   size_t job_count, job_capacity, pointer_count, pointer_capacity, chunk_count;
   const coll_reducer *reducer; /* of one of the operations */
 } coll_jobs;
+
+static inline void coll_jobs_fini(coll_jobs *jobs)
+{
+  free(jobs->jobs);
+  free(jobs->pointers);
+}
 
 /* A part of a fused operation: where its result goes, and the bytes of a block of it. */
 typedef struct coll_part {
@@ -229,7 +236,7 @@ struct coll_group {
   uint64_t ends_at;     /* no rank elsewhere that we know of has ended more; UINT64_MAX: nobody has given up */
   int64_t spent_ns;     /* when `error` was set */
   uint64_t lost;        /* incarnation whose death spent it; 0: none known */
-  bool bereaved;        /* a member's death spent it */
+  bool member_lost;     /* a member's death, or a peer that cannot be reached, spent it */
   atomic_int pending;   /* operations that have not ended; written under the lock */
   atomic_bool unsent;   /* a stream needs polling although its operations have ended, or a refused link; written under the lock */
   atomic_bool has_fabric; /* `fabric` is there; written under the lock */
@@ -260,6 +267,8 @@ struct coll_group {
   size_t slot_bytes;     /* of each, with its payload */
   int spins; /* of a waiter before it yields its core */
   int forced_algorithm; /* coll_algorithm, AUTO: none */
+  coll_communicator host;          /* by which ranks meet and hear of failures; it also moves data, unless there is another: */
+  coll_communicator *communicator; /* what moves data: `host`, or what the platform gave */
 
   coll_pair *pairs;     /* [local_count * local_count]: from, to */
   coll_link **links;    /* [local_count * size]; NULL: none yet */
@@ -269,7 +278,7 @@ struct coll_group {
   uint64_t splits, offers_seen;
 };
 
-/* ---- group.c: locking, posting, ending ---- */
+/* ---- group.c: the lock, operations, failure ---- */
 
 void coll_group_lock(coll_group *g) WEFT_ACQUIRES(g->mu);
 bool coll_group_try_lock(coll_group *g) WEFT_THREAD_ATTR(try_acquire_capability(true, g->mu));
@@ -284,8 +293,17 @@ WEFT_DEFINE_AUTO(coll_group, coll_group_release)
 weft_comm *coll_comm_retain(weft_comm *comm);
 void coll_comm_release(weft_comm *comm);
 
-/* A group without links, all fields that `spec` gives set.  Its communicators are in g->locals. */
-WEFT_NODISCARD weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t public_id, coll_group **out_group);
+/* A group without links, all fields that `spec` gives set; `host`: the host's communicator.  Its communicators are in g->locals. */
+WEFT_NODISCARD weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t public_id, const coll_communicator_ops *host,
+                                           coll_group **out_group);
+
+/* Memory of an operation, with the buffers of the last one that used it. */
+coll_op *coll_op_take_locked(coll_group *g); /* NULL without memory */
+void coll_op_free_locked(coll_op *op);
+void coll_op_free(coll_op *op);
+
+/* The result of a group of operations that were posted together, or one of them: see coll_batch. */
+void coll_batch_finish(coll_batch *batch, weft_status *st);
 
 /* Ends an operation; `st` is taken. */
 void coll_op_finish_locked(coll_op *op, weft_status *st);
@@ -295,38 +313,47 @@ void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns);
 void coll_comm_waited(weft_comm *comm, int peer, int64_t late_ns);
 weft_comm_lateness coll_comm_lateness(const weft_comm *comm, int peer);
 
+/* Spends the group: all its operations end with copies of `st` (taken), links close, peers hear about it.  A second call is
+ * ignored. */
+void coll_group_fail_locked(coll_group *g, weft_status *st);
+
+/* A member has died, whose incarnation that is (0: perhaps it lives, but cannot be reached): nothing goes on. */
+void coll_group_lose_member_locked(coll_group *g, uint64_t incarnation, weft_status *st);
+
 /* How many collectives it has posted: the number of the next. */
 static inline uint64_t coll_comm_posted(const weft_comm *comm)
 {
   return atomic_load_explicit(&comm->turn, memory_order_relaxed) / COLL_TURN_NEXT;
 }
 
-/* Spends the group: all its operations end with copies of `st` (taken), links close.  A second call is ignored.
- * Peers hear about it unless `silent`. */
-void coll_group_fail_locked(coll_group *g, weft_status *st, bool tell_peers);
+/* Clears and sets flags of comm->turn, adds, and returns what was there.  The lock is enough where nobody runs alone, nor can begin
+ * to. */
+static inline uint64_t coll_comm_change_turn_locked(weft_comm *comm, uint64_t clear, uint64_t set, uint64_t add)
+{
+  uint64_t old = atomic_load_explicit(&comm->turn, memory_order_relaxed);
 
-/* A rank elsewhere (`origin`, -1: unknown) has given up for the reason `st` (taken), having ended `ends_at` collectives: those end well here too, later ones
- * with `st`.  The group is spent as soon as nothing is left that may end well; see "When a communicator ends" in the README. */
-void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at, int origin);
+  if (!comm->group->use_direct || old % COLL_TURN_NEXT == COLL_TURN_QUEUED)
+    atomic_store_explicit(&comm->turn, ((old & ~clear) | set) + add, memory_order_release);
+  else
+    while (!atomic_compare_exchange_weak(&comm->turn, &old, ((old & ~clear) | set) + add)) {}
+  return old;
+}
 
-/* Where the group ends: ends what cannot end well any more, and the group if that is all. */
-void coll_group_check_end_locked(coll_group *g);
+/* An operation's memory, to its rank's next post.  False: there is one already. */
+static inline bool coll_op_spare(coll_op *op, bool alone)
+{
+  if (atomic_load_explicit(&op->comm->spare[alone], memory_order_relaxed)) return false;
+  atomic_store_explicit(&op->comm->spare[alone], op, memory_order_release); /* only here does it become one; pairs with coll_comm_spare */
+  return true;
+}
 
-/* The member of that incarnation has died: nothing goes on. */
-void coll_group_bereave_locked(coll_group *g, uint64_t incarnation, weft_status *st);
+static inline coll_op *coll_comm_spare(weft_comm *comm, bool alone)
+{
+  if (!atomic_load_explicit(&comm->spare[alone], memory_order_relaxed)) return NULL;
+  return atomic_exchange_explicit(&comm->spare[alone], NULL, memory_order_acquire);
+}
 
-/* Waits, a few microseconds, until nobody works outside the lock on the group's memory, which is disturbed: what is pending
- * is in the queue then.  Releases the lock meanwhile. */
-void coll_group_settle_locked(coll_group *g);
-
-/* Runs whatever can run now; may release the lock meanwhile.  True if anything moved. */
-bool coll_group_progress_locked(coll_group *g);
-
-/* Logs what is stuck and starts the diagnosis of what is overdue. */
-void coll_group_timers_locked(coll_group *g, int64_t now_ns);
-
-/* How long to poll, with nothing moving, before sleeping. */
-int64_t coll_group_spin_ns(const coll_group *g);
+/* ---- names.c ---- */
 
 /* all-reduce f32[1024] sum "all-reduce.12": `kind`, `dtype` and `reduction` may be a stranger's; `name` may be NULL. */
 void coll_describe(int kind, int dtype, uint64_t count, int reduction, const char *name, char *out, size_t size);
@@ -337,92 +364,9 @@ void coll_op_describe(const coll_op *op, char *out, size_t size);
 /* FAILED_PRECONDITION with both sides. */
 weft_status *coll_op_disagreement(const coll_op *a, const coll_op *b);
 
+uint64_t coll_hash_text(const char *text, uint64_t h);
+
 /* "rank 3 (device 7 on host-b, pid 12)" */
 void coll_rank_describe(const coll_group *g, int rank, char *out, size_t size);
-
-/* ---- engine.c: schedules ---- */
-
-/* Starts or continues the active collective of a rank. */
-void coll_engine_run_locked(coll_op *op);
-bool coll_engine_drain_locked(coll_group *g); /* runs the runnable; true if any was */
-void coll_engine_msg_done_locked(coll_msg *msg);
-void coll_engine_make_runnable_locked(coll_op *op);
-
-/* The payload's next `bytes` have come: copies or reduces them into place. */
-void coll_engine_deliver(coll_msg *msg, const void *data, size_t bytes);
-const char *coll_msg_source(const coll_msg *msg);
-char *coll_msg_target(const coll_msg *msg); /* where a receive's payload goes as it is; NULL: it is reduced */
-int64_t coll_msg_bytes(const coll_msg *msg);
-
-/* Posts a send or receive operation. */
-void coll_p2p_post_locked(coll_op *op);
-
-/* ---- local/direct.c: operations whose ranks all are in this process ---- */
-
-WEFT_NODISCARD weft_status *coll_direct_init(coll_group *g);
-void coll_direct_fini(coll_group *g);
-void coll_jobs_fini(coll_jobs *jobs);
-
-bool coll_direct_fits(const coll_op *op); /* slotted? */
-static inline coll_slot *coll_direct_slot(const coll_group *g, int rank, uint64_t seq)
-{
-  return (coll_slot *)(g->slots + (2 * (size_t)rank + (seq & 1)) * g->slot_bytes);
-}
-
-/* Tells the others that the operation is here; `queued`: somebody else is to end it. */
-void coll_direct_publish(coll_op *op, bool queued);
-
-bool coll_direct_met(const coll_group *g, coll_meeting *m); /* all have, or a stranger has */
-
-/* What an operation that runs alone does once all have met: its result, in time.  False without memory.  *others: some
- * are in the queue. */
-bool coll_direct_end_alone(coll_op *op, bool *others);
-void coll_direct_end_queued_locked(coll_group *g, uint64_t seq); /* those that have met there */
-
-/* Its group is spent, but had all arrived?  Then it ends as others may have ended it, and well. */
-bool coll_direct_had_met_locked(coll_op *op);
-
-void coll_direct_arrive_locked(coll_op *op); /* became its rank's oldest, or joined the queue after it had arrived */
-bool coll_direct_work_locked(coll_group *g); /* may release the lock meanwhile; true if it did something */
-
-/* ---- select.c ---- */
-
-coll_algorithm coll_select(const coll_group *g, const coll_problem *problem);
-
-/* ---- flight.c ---- */
-
-WEFT_NODISCARD weft_status *coll_flight_open(weft_comm *comm);
-void coll_flight_close(weft_comm *comm);
-void coll_flight_failed_locked(const coll_group *g); /* the communicator has its error */
-void coll_flight_posted(coll_op *op); /* by who posts it */
-void coll_flight_started(const coll_op *op);
-void coll_flight_ended(const coll_op *op, weft_code code, int64_t now_ns);
-
-/* What the rank does or did last, for a report on an operation of number `seq`. */
-void coll_flight_status_locked(const weft_comm *comm, char *out, size_t size);
-
-/* ---- context.c: the process's progress thread ---- */
-
-/* Makes the thread look at the group: it has pending work that nobody drives. */
-void coll_context_wake(void);
-void coll_context_wake_by(int64_t at_ns); /* no later than that */
-WEFT_NODISCARD weft_status *coll_context_add(coll_group *g);
-void coll_context_remove(coll_group *g);
-
-/* ---- link.c: ranks of other processes ---- */
-
-void coll_link_post_locked(coll_group *g, int local, int peer, coll_msg *msg);
-bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op); /* true: the link has it; false: a receive that no offer meets */
-bool coll_links_poll_locked(coll_group *g);
-void coll_links_fail_locked(coll_group *g, const weft_status *st, bool tell_peers);
-void coll_links_close_locked(coll_group *g);
-void coll_links_tell_end_locked(coll_group *g);  /* where the group ends, to all peers */
-void coll_links_end_p2p_locked(coll_group *g);   /* ends sends and receives for which nothing can come any more, with g->ending */
-bool coll_links_owe_p2p_locked(coll_group *g);   /* something that a peer sent before it gave up has not been received */
-
-/* ---- diagnose.c ---- */
-
-/* Takes a reference of its own; the group is frozen until it ends. */
-void coll_diagnose_start_locked(coll_group *g);
 
 #endif

@@ -1,4 +1,4 @@
-/* collective/listener.h -- where other processes knock: connections of links, and questions about ranks. */
+/* collective/listener.h -- where other processes connect: connections of links, and questions about ranks. */
 #ifndef WEFT_COLLECTIVE_LISTENER_H
 #define WEFT_COLLECTIVE_LISTENER_H
 
@@ -12,11 +12,5 @@ void coll_listener_stop(void);
 void coll_listener_ready(void);
 bool coll_listener_is_due(void); /* connections wait for a communicator to be made here, or for too long */
 int64_t coll_listener_timer_ns(void); /* when it next has to look at held connections */
-
-/* A connection, non-blocking.  EINPROGRESS is no error: wait for output.  After an error errno says why. */
-WEFT_NODISCARD weft_status *coll_dial(const coll_address *to, bool local, int *out_fd);
-
-/* Remembers why a communicator ended, so that a rank which comes late is told. */
-void coll_listener_bury(uint64_t group_id, uint64_t posted, const char *reason); /* posted: collectives, by its ranks here */
 
 #endif

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "collective/schedule.h"
+#include "collective/host/schedule.h"
 
 #define ROW(name, type, default_text, member, ...) /* the help, and what is allowed */ \
   {"WEFT_COLLECTIVE_" name, WEFT_OPT_##type, default_text, offsetof(coll_settings, member), __VA_ARGS__}

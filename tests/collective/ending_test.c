@@ -4,6 +4,8 @@
 
 #include <unistd.h>
 
+#include "collective/host/direct.h"
+
 enum { SIZE = 4, ELEMS = 2000, BROADCASTS = 3 };
 
 static float of[SIZE][ELEMS], to[SIZE][ELEMS];
@@ -264,7 +266,7 @@ TEST(a_device_that_the_others_have_met_ends_well_whoever_is_faster)
   pthread_create(&thread, NULL, start_impatiently, &late);
   while (atomic_load(&coll_direct_slot(g, 1, seq)->word) != 2 * (seq + 1)) usleep(100);
   T_OK(weft_coll_run(comms[0], &op, NULL));
-  coll_group_fail_locked(g, WEFT_ERR(ABORTED, "lost patience"), true);
+  coll_group_fail_locked(g, WEFT_ERR(ABORTED, "lost patience"));
   coll_group_unlock(g);
   pthread_join(thread, NULL);
   T_OK(late.st);

@@ -39,7 +39,7 @@
 
 #include "base/kv.h"
 #include "collective/internal.h"
-#include "collective/stream.h"
+#include "collective/transport/stream.h"
 
 enum { MOST = 8, FEW = 4, TEXT = 1500, SMALL = 37, LARGE = 60000, MOST_SHARDS = 64 };
 

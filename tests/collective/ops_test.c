@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include "collective/flight.h"
-#include "collective/link.h"
+#include "collective/flight_text.h"
+#include "collective/dial.h"
+#include "collective/host/link.h"
 
 enum { GUARD = 64 };
 

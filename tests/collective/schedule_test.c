@@ -1,7 +1,7 @@
 /* tests/collective/schedule_test.c -- every algorithm on the simulator: right, free of races and of deadlocks. */
 #include "test.h"
 
-#include "collective/simulate.h"
+#include "collective/host/simulate.h"
 
 static const weft_coll_kind kinds[] = {
   WEFT_BARRIER, WEFT_ALL_REDUCE, WEFT_REDUCE, WEFT_REDUCE_SCATTER, WEFT_BROADCAST, WEFT_ALL_GATHER,

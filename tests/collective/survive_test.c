@@ -13,6 +13,7 @@
 
 #include "base/kv.h"
 #include "collective/flight.h"
+#include "collective/flight_text.h"
 #include "weft/collective.h"
 
 /* Deadlines that must pass are short, those that must not are PATIENCE; what comes "at once" has time on a busy machine, and does not

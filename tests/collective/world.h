@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-#include "collective/internal.h"
+#include "collective/host/host.h"
 
 enum { MOST_RANKS = 16 };
 

@@ -9,8 +9,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "collective/context.h"
-#include "collective/link.h"
+#include "collective/address.h"
+#include "collective/host/host.h"
+#include "collective/host/link.h"
+#include "collective/progress.h"
 #include "fuzz.h"
 
 enum { ME = 1, PEER = 0, SIZE = 2, MOST_OPS = 8, ELEMS = 2000, RING_BYTES = 4096 };
@@ -74,9 +76,9 @@ static bool meet(stage *s, input *in)
 
   FUZZ_TRUE(addresses != NULL);
   addresses[ME] = (coll_address){.magic = COLL_ADDRESS_MAGIC, .size = SIZE, .pid = getpid(), .incarnation = 8, .host = "here"};
-  FUZZ_OK(coll_group_new(&spec, 1, &s->group));
+  FUZZ_OK(coll_group_new(&spec, 1, &coll_host_communicator, &s->group));
   s->comm = s->group->locals[0];
-  FUZZ_OK(coll_context_add(s->group));
+  FUZZ_OK(coll_progress_add(s->group));
   FUZZ_OK(coll_bootstrap_known(s->group, addresses));
   FUZZ_OK(coll_shm_new(RING_BYTES, getpid(), &s->peer, &memory));
   s->peer->ring = no_bell;

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "collective/address.h"
-#include "collective/flight.h"
+#include "collective/flight_text.h"
 #include "collective/frame.h"
 
 enum { MOST_PROCESSES = 4, ELEMS = 48, ROUNDS_A_GENERATION = 40, FIRST_INCARNATION = 100 };

@@ -1,0 +1,12 @@
+/* collective/host/engine.h -- runs schedules, and sends and receives between ranks of this process. */
+#ifndef WEFT_COLLECTIVE_HOST_ENGINE_H
+#define WEFT_COLLECTIVE_HOST_ENGINE_H
+
+#include "collective/internal.h"
+
+bool coll_engine_drain_locked(coll_group *g); /* runs the runnable; true if any was */
+
+/* Posts a send or receive operation. */
+void coll_p2p_post_locked(coll_op *op);
+
+#endif

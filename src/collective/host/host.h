@@ -1,0 +1,19 @@
+/* collective/host/host.h -- the host's communicator, driven by the threads that wait and by the progress thread. */
+#ifndef WEFT_COLLECTIVE_HOST_HOST_H
+#define WEFT_COLLECTIVE_HOST_HOST_H
+
+#include "collective/internal.h"
+
+extern const coll_communicator_ops coll_host_communicator;
+
+/* Runs whatever can run now; may release the lock meanwhile.  True if anything moved. */
+bool coll_group_progress_locked(coll_group *g);
+
+/* Waits, a few microseconds, until nobody works outside the lock on the group's memory, which is disturbed: what is pending
+ * is in the queue then.  Releases the lock meanwhile. */
+void coll_group_settle_locked(coll_group *g);
+
+/* How long to poll, with nothing moving, before sleeping. */
+int64_t coll_group_spin_ns(const coll_group *g);
+
+#endif

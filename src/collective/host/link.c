@@ -1,0 +1,312 @@
+/* collective/host/link.c -- ranks of different processes: the life of a connection, from dialling to the peer's death. */
+#include <config.h>
+
+#include "collective/host/link_state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "collective/context.h"
+#include "collective/dial.h"
+#include "collective/ended.h"
+#include "collective/transport/fabric/fabric.h"
+
+/* A listener that strangers crowd may turn a member away, which tries again so often, each time after this pause. */
+enum { MOST_REDIALS = 400 };
+#define REDIAL_NS (10 * WEFT_NS_PER_MS)
+
+bool coll_link_is_ready(const coll_link *link) { return link->state == LINK_READY || link->state == LINK_LEFT; }
+const char *coll_link_why(const coll_link *link) { return link->why; }
+bool coll_link_is_waiting(const coll_link *link) { return link->state == LINK_WAITING; }
+
+/* It is not connected.  `dead`: for its process is gone, and not only out of reach. */
+void coll_link_peer_died(coll_link *link, bool dead, const char *how)
+{
+  coll_group *g = link->group;
+  uint64_t incarnation = g->incarnations[link->peer];
+  char who[256];
+
+  coll_rank_describe(g, link->peer, who, sizeof who);
+  if (dead) coll_dead_add(incarnation);
+  coll_group_lose_member_locked(g, dead ? incarnation : 0, WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: %s %s",
+                                                                (unsigned long long)incarnation, who, how));
+}
+
+void coll_link_hang_up(coll_link *link)
+{
+  if (link->fd >= 0) {
+    coll_context_unwatch(link->fd);
+    close(link->fd);
+  }
+  link->fd = -1;
+  if (link->stream) link->stream->ops->close(link->stream);
+  link->stream = NULL;
+  coll_session_fini(&link->session);
+}
+
+static weft_status *dial(coll_link *link);
+
+/* The connection cannot be made.  `st` is taken. */
+void coll_link_on_refused(coll_link *link, weft_status *st)
+{
+  coll_link_hang_up(link);
+  link->state = LINK_REFUSED;
+  link->refused = st;
+  link->broken_ns = weft_now_ns();
+  link->group->refused_count++;
+  atomic_store_explicit(&link->group->unsent, true, memory_order_relaxed); /* the progress thread looks at the time */
+  coll_context_wake();
+}
+
+/* The peer's listener is there, but had no place for us for long enough. */
+void coll_link_on_turned_away(coll_link *link, weft_status *st)
+{
+  link->redials = link->redials ? link->redials - 1 : MOST_REDIALS;
+  if (link->redials == 0) link->redials = -1; /* that was the last */
+  coll_link_on_refused(link, st);
+}
+
+void coll_link_redial(coll_link *link)
+{
+  if (weft_now_ns() - link->broken_ns <= REDIAL_NS) return;
+  link->state = LINK_WAITING;
+  link->group->refused_count--;
+  weft_status_free(WEFT_MOVE(link->refused));
+  link->broken_ns = 0;
+  weft_status *st = dial(link);
+  if (st) coll_link_on_refused(link, st);
+}
+
+/* ---- connecting ---- */
+
+static weft_status *fill_fabric(coll_group *g, coll_transport transport, coll_hello *hello)
+{
+  return transport == COLL_TRANSPORT_FABRIC ? coll_fabric_name(g, &hello->address) : NULL;
+}
+
+static bool same_node(const coll_link *link)
+{
+  const coll_address *addresses = link->group->addresses;
+
+  return strcmp(coll_settings_get()->transport, "fabric") != 0 && addresses[link->rank].node == addresses[link->peer].node;
+}
+
+static void ring_peer(void *ctx)
+{
+  coll_link *link = ctx;
+  if (link->fd >= 0) coll_frame_send(link->fd, &link->session, COLL_FRAME_BELL, NULL, 0, -1); /* a full socket wakes the peer as well */
+}
+
+static void cut(void *ctx)
+{
+  coll_link *link = ctx;
+  if (link->fd >= 0) shutdown(link->fd, SHUT_RDWR);
+}
+
+weft_status *coll_link_become_ready(coll_link *link)
+{
+  const char *faults = coll_settings_get()->faults;
+
+  link->stream->ring = ring_peer;
+  link->stream->ring_ctx = link;
+  if (*faults) WEFT_TRY(coll_fault_new(WEFT_MOVE(link->stream), faults, cut, link, &link->stream));
+  if (link->stream->ops->bulk_least) link->stream->ops->bulk_least(link->stream); /* finds out, and says so */
+  link->state = LINK_READY;
+  coll_context_wake(); /* messages may have been posted already */
+  return NULL;
+}
+
+static weft_status *hello_of(coll_link *link, coll_transport transport, coll_hello *out)
+{
+  coll_group *g = link->group;
+  const coll_address *to = &g->addresses[link->peer];
+
+  *out = (coll_hello){.src_incarnation = g->incarnations[link->rank], .dst_incarnation = to->magic ? to->incarnation : 0,
+                      .src = link->rank, .dst = link->peer, .size = g->size, .transport = (int32_t)transport,
+                      .whole = coll_settings_seal_whole(), .address = g->addresses[link->rank]};
+  return coll_door_group_id(&to->door, g->public_id, &out->group_id);
+}
+
+/* The peer has proven itself. */
+static weft_status *greet(coll_link *link)
+{
+  coll_group *g = link->group;
+  bool local = same_node(link);
+  int memory_fd = -1;
+  pid_t pid = 0;
+  coll_hello hello;
+
+  WEFT_TRY(hello_of(link, local ? COLL_TRANSPORT_SHM : COLL_TRANSPORT_FABRIC, &hello));
+  if (local && !coll_door_same_user(link->fd, &pid))
+    return WEFT_ERR(UNAUTHENTICATED, "another user's process listens at the address of rank %d", link->peer);
+  if (local) WEFT_TRY(coll_shm_new((size_t)coll_settings_get()->ring_bytes, pid, &link->stream, &memory_fd));
+  weft_status *st = fill_fabric(g, (coll_transport)hello.transport, &hello);
+  if (st) return st; /* without shared memory: memory_fd is not open */
+  bool sent = coll_frame_send(link->fd, &link->session, COLL_FRAME_HELLO, &hello, sizeof hello, memory_fd);
+  if (memory_fd >= 0) close(memory_fd);
+  if (!sent) return WEFT_ERR(UNAVAILABLE, "greeting rank %d: %s", link->peer, strerror(errno));
+  link->state = LINK_GREETING;
+  return coll_context_watch(link->fd, g, link->id, false);
+}
+
+/* The challenge begins, or goes on. */
+weft_status *coll_link_prove(coll_link *link)
+{
+  link->state = LINK_PROVING;
+  switch (coll_handshake_go_on(&link->shake, link->fd, !same_node(link), &link->session)) {
+  case COLL_SHAKE_DONE: return greet(link);
+  case COLL_SHAKE_WAITS: return coll_context_watch(link->fd, link->group, link->id, false);
+  case COLL_SHAKE_DENIED:
+    return WEFT_ERR(UNAUTHENTICATED, "authentication failed: rank %d and rank %d do not have the same secret (WEFT_COORD_SECRET_FILE), or another process "
+                    "listens at the address of rank %d", link->rank, link->peer, link->peer);
+  case COLL_SHAKE_ENDED: break;
+  }
+  return WEFT_ERR(UNAVAILABLE, "rank %d closed the connection before it was authenticated", link->peer);
+}
+
+static weft_status *dial(coll_link *link)
+{
+  coll_group *g = link->group;
+  bool local = same_node(link);
+  coll_key pair;
+
+  WEFT_TRY(coll_door_pair_key(&g->addresses[link->peer].door, &pair));
+  coll_handshake_init(&link->shake, true, &pair);
+  coll_key_wipe(&pair);
+  WEFT_TRY(coll_dial(&g->addresses[link->peer], local, &link->fd));
+  link->reader = (coll_frame_reader){.passed_fd = -1};
+  if (local) return coll_link_prove(link); /* local connections are made at once */
+  link->state = LINK_CONNECTING;
+  return coll_context_watch(link->fd, g, link->id, true);
+}
+
+coll_link *coll_link_of_locked(coll_group *g, int local, int peer)
+{
+  coll_link **slot = &g->links[(size_t)local * (size_t)g->size + (size_t)peer], *link = *slot;
+  weft_status *st = NULL;
+
+  if (link && (link->state != LINK_WAITING || !g->addresses[peer].magic)) return link;
+  if (!link) {
+    link = calloc(1, sizeof *link);
+    if (!link) {
+      coll_group_fail_locked(g, WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory for a link"));
+      return NULL;
+    }
+    *link = (coll_link){.group = g, .id = coll_context_next_id(), .local = local, .rank = g->locals[local]->rank, .peer = peer, .fd = -1,
+                        .next_open = g->open_links, .state = LINK_WAITING, .told = -1, .room_there = COLL_EAGER_ROOM, .room_here = COLL_EAGER_ROOM};
+    link->offers_tail = &link->offers;
+    *slot = g->open_links = link;
+  }
+  errno = 0;
+  if (g->addresses[peer].magic) st = dial(link);
+  if (st && errno == EAGAIN) /* a local socket with a long queue */
+    coll_link_on_turned_away(link, st);
+  else if (st)
+    coll_link_on_refused(link, st);
+  return link;
+}
+
+weft_status *coll_link_dial_locked(coll_group *g, int local, int peer)
+{
+  coll_link **slot = &g->links[(size_t)local * (size_t)g->size + (size_t)peer];
+
+  if (!*slot) {
+    coll_address address = g->addresses[peer];
+    g->addresses[peer].magic = 0; /* make it without dialling: an error is ours to handle */
+    coll_link *made = coll_link_of_locked(g, local, peer);
+    g->addresses[peer] = address;
+    if (!made) return weft_status_dup(g->error);
+  }
+  coll_link *link = *slot;
+  if (link->state != LINK_WAITING) return NULL;
+  weft_status *st = dial(link);
+  if (st) {
+    coll_link_hang_up(link);
+    link->state = LINK_WAITING;
+  }
+  return st;
+}
+
+/* Of a greeting that came on `fd`. */
+weft_status *coll_link_open_stream(coll_link *link, const coll_hello *theirs, int fd, int memory_fd)
+{
+  pid_t pid;
+
+  if (theirs->transport != COLL_TRANSPORT_SHM) return coll_fabric_stream(link->group, &link->session, &theirs->address, theirs->src, theirs->dst, &link->stream);
+  if (!coll_door_same_user(fd, &pid)) return WEFT_ERR(FAILED_PRECONDITION, "a peer offers shared memory over a network");
+  return coll_shm_open(memory_fd, pid, &link->stream);
+}
+
+weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd, coll_session *session)
+{
+  int me = hello->dst, peer = hello->src;
+  coll_hello answer;
+  char who[256];
+
+  if (g->error)
+    return weft_status_new(weft_status_code(g->error) == WEFT_FAILED_PRECONDITION ? WEFT_FAILED_PRECONDITION : WEFT_ABORTED,
+                           __FILE__, __LINE__, "%s", weft_status_message(g->error));
+  if (!g->links || !g->addresses[me].magic) return WEFT_ERR(UNAVAILABLE, "being made");
+  if (hello->size != g->size || peer < 0 || peer >= g->size || g->local_of[peer] >= 0 || !g->locals[g->local_of[me]])
+    return WEFT_ERR(FAILED_PRECONDITION, "communicator %s has %d ranks for rank %d, and %d for rank %d", g->name, g->size,
+                    me, hello->size, peer);
+  if (hello->dst_incarnation && hello->dst_incarnation != g->incarnations[me])
+    return WEFT_ERR(FAILED_PRECONDITION, "rank %d expects incarnation %llu of rank %d, which is %llu", peer,
+                    (unsigned long long)hello->dst_incarnation, me, (unsigned long long)g->incarnations[me]);
+  WEFT_TRY(coll_address_check(&hello->address, sizeof hello->address, g->size));
+  if (hello->transport != COLL_TRANSPORT_SHM && hello->transport != COLL_TRANSPORT_FABRIC)
+    return WEFT_ERR(FAILED_PRECONDITION, "rank %d asks for transport %d, which is unknown here", peer, hello->transport);
+  if (hello->whole != coll_settings_seal_whole())
+    return WEFT_ERR(FAILED_PRECONDITION, "ranks differ in WEFT_COLLECTIVE_TLS or WEFT_COLLECTIVE_INTEGRITY: rank %d %s all of its messages, rank %d %s", peer,
+                    hello->whole ? "encrypts" : "does not encrypt", me, hello->whole ? "does not" : "does");
+  if (g->addresses[peer].magic && g->addresses[peer].incarnation != hello->src_incarnation) {
+    coll_rank_describe(g, peer, who, sizeof who);
+    return WEFT_ERR(FAILED_PRECONDITION, "%s has incarnation %llu here and says it is %llu", who,
+                    (unsigned long long)g->addresses[peer].incarnation, (unsigned long long)hello->src_incarnation);
+  }
+  coll_address known = g->addresses[peer];
+  g->addresses[peer] = hello->address;
+  g->addresses[peer].magic = 0; /* so that no dialling starts */
+  coll_link *link = g->links[(size_t)g->local_of[me] * (size_t)g->size + (size_t)peer];
+  if (!link) link = coll_link_of_locked(g, g->local_of[me], peer);
+  g->addresses[peer] = known.magic ? known : hello->address;
+  g->incarnations[peer] = hello->src_incarnation;
+  if (!link) return weft_status_dup(g->error);
+  if (coll_link_is_ready(link)) return WEFT_ERR(FAILED_PRECONDITION, "ranks %d and %d are connected already", peer, me);
+  if ((link->state == LINK_CONNECTING || link->state == LINK_PROVING || link->state == LINK_GREETING) && peer > me) { /* both dialled: ours stays */
+    coll_frame_send(fd, session, COLL_FRAME_YIELD, NULL, 0, -1);
+    return WEFT_ERR(ALREADY_EXISTS, "our own connection is under way");
+  }
+  coll_link_hang_up(link);
+  link->state = LINK_WAITING;
+  link->broken_ns = 0;
+  g->refused_count -= link->refused != NULL;
+  weft_status_free(WEFT_MOVE(link->refused));
+  link->reader = (coll_frame_reader){.passed_fd = -1};
+  link->session = *session;
+  weft_status *st = coll_link_open_stream(link, hello, fd, passed_fd);
+  link->session = (coll_session){0};
+  if (st) return st;
+  WEFT_TRY(hello_of(link, (coll_transport)hello->transport, &answer));
+  WEFT_TRY(fill_fabric(g, (coll_transport)hello->transport, &answer));
+  if (!coll_frame_send(fd, session, COLL_FRAME_ACCEPT, &answer, sizeof answer, -1))
+    return WEFT_ERR(UNAVAILABLE, "the connection closed");
+  link->fd = fd;
+  link->session = *session;
+  st = coll_context_watch(fd, g, link->id, false);
+  if (!st) st = coll_link_become_ready(link);
+  if (st) {
+    coll_context_unwatch(fd);
+    link->fd = -1; /* the caller's again, and so is the session */
+    link->session = (coll_session){0};
+    coll_link_hang_up(link);
+    return st;
+  }
+  if (passed_fd >= 0) close(passed_fd);
+  *session = (coll_session){0};
+  return NULL;
+}

@@ -1,0 +1,64 @@
+/* collective/host/steps.c -- a message's bytes: where they come from and go to, and what becomes runnable when it has ended. */
+#include <config.h>
+
+#include "collective/host/steps.h"
+
+#include <string.h>
+
+/* NULL where the operation has no such memory: nothing of it is touched then. */
+static char *place(const coll_op *op, int memory, int64_t offset)
+{
+  char *base = op->memory[memory];
+  return base ? base + offset : NULL;
+}
+
+const char *coll_msg_source(const coll_msg *msg)
+{
+  return msg->step ? place(msg->op, msg->step->src_in, msg->step->src) : msg->op->memory[COLL_IN];
+}
+
+char *coll_msg_target(const coll_msg *msg)
+{
+  if (!msg->step) return msg->op->memory[COLL_OUT];
+  return msg->step->kind == COLL_RECV ? place(msg->op, msg->step->dst_in, msg->step->dst) : NULL;
+}
+
+int64_t coll_msg_bytes(const coll_msg *msg) { return msg->step ? msg->step->bytes : msg->op->problem.bytes; }
+
+void coll_engine_deliver(coll_msg *msg, const void *data, size_t bytes)
+{
+  const coll_step *step = msg->step;
+  coll_op *op = msg->op;
+
+  if (bytes) {
+    char *dst = (step ? op->memory[step->dst_in] + step->dst : op->memory[COLL_OUT]) + msg->done_bytes;
+    if (!step || step->kind == COLL_RECV) {
+      memcpy(dst, data, bytes);
+    } else {
+      const char *own = op->memory[step->src_in] + step->src + msg->done_bytes;
+      coll_reduce(&op->reducer, dst, step->incoming_left ? data : own, step->incoming_left ? own : data, bytes);
+    }
+  }
+  msg->done_bytes += (int64_t)bytes;
+}
+
+void coll_engine_msg_done_locked(coll_msg *msg)
+{
+  coll_op *op = msg->op;
+
+  if (!msg->step)
+    coll_op_finish_locked(op, NULL);
+  else if (--op->unmatched == 0)
+    coll_engine_make_runnable_locked(op);
+}
+
+void coll_engine_make_runnable_locked(coll_op *op)
+{
+  coll_group *g = op->comm->group;
+
+  if (op->runnable) return;
+  op->runnable = true;
+  op->next_runnable = NULL;
+  *g->runnable_tail = op;
+  g->runnable_tail = &op->next_runnable;
+}

@@ -1,0 +1,17 @@
+/* collective/host/steps.h -- a message's bytes: where they come from and go to, and what becomes runnable when it has ended. */
+#ifndef WEFT_COLLECTIVE_HOST_STEPS_H
+#define WEFT_COLLECTIVE_HOST_STEPS_H
+
+#include "collective/internal.h"
+
+const char *coll_msg_source(const coll_msg *msg);
+char *coll_msg_target(const coll_msg *msg); /* where a receive's payload goes as it is; NULL: it is reduced */
+int64_t coll_msg_bytes(const coll_msg *msg);
+
+/* The payload's next `bytes` have come: copies or reduces them into place. */
+void coll_engine_deliver(coll_msg *msg, const void *data, size_t bytes);
+
+void coll_engine_msg_done_locked(coll_msg *msg);
+void coll_engine_make_runnable_locked(coll_op *op);
+
+#endif

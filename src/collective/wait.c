@@ -1,0 +1,82 @@
+/* collective/wait.c -- a thread that waits for an operation works on it meanwhile, and then sleeps. */
+#include <config.h>
+
+#include "collective/wait.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "collective/context.h"
+#include "collective/diagnose.h"
+#include "collective/host/host.h"
+
+/* Polls for a while, working, no longer than until `until_ns`; true once *ready(ctx). */
+bool coll_wait_working(coll_group *g, bool (*ready)(void *ctx), void *ctx, int64_t until_ns)
+{
+  int64_t since_ns = 0;
+  bool done = ready(ctx), polls = !g->use_direct && !done;
+
+  if (polls) atomic_fetch_add_explicit(&g->helpers, 1, memory_order_relaxed);
+  for (int spins = 1; !done; spins++) {
+    /* where all ranks are here, whoever arrives last does the work: only large work is worth joining */
+    bool rests = spins % g->spins == 0; /* only then a look at the group: whoever works on it has those lines */
+    bool useful = polls || (rests && atomic_load_explicit(&g->direct.running, memory_order_relaxed)), moved = false;
+    if (useful && coll_group_try_lock(g)) {
+      moved = coll_group_progress_locked(g);
+      coll_group_unlock(g);
+    }
+    if ((done = ready(ctx))) break;
+    if (moved) since_ns = 0;
+    bool looked_long = polls && atomic_load_explicit(&g->has_fabric, memory_order_relaxed); /* as long as a yield takes */
+    if (!looked_long && !rests) {
+      coll_cpu_relax();
+      continue;
+    }
+    sched_yield();
+    int64_t now_ns = weft_now_ns();
+    if (since_ns == 0) since_ns = now_ns;
+    if (now_ns - since_ns > coll_group_spin_ns(g) || now_ns >= until_ns) break;
+    if (now_ns >= atomic_load_explicit(&g->next_timer_ns, memory_order_relaxed)) {
+      coll_group_lock(g);
+      coll_group_timers_locked(g, now_ns);
+      coll_group_unlock(g);
+    }
+  }
+  if (polls) atomic_fetch_sub_explicit(&g->helpers, 1, memory_order_relaxed);
+  if (atomic_load_explicit(&g->unsent, memory_order_relaxed)) coll_context_wake_by(weft_now_ns() + WEFT_NS_PER_MS);
+  return done;
+}
+
+static bool event_ready(void *event) { return weft_event_is_ready(event); }
+bool coll_waiter_ready(void *waiter)
+{
+  return atomic_load_explicit(&((weft_coll_waiter *)waiter)->state, memory_order_acquire) == COLL_WAITER_DONE;
+}
+
+weft_status *weft_coll_wait(weft_comm *comm, weft_event *event)
+{
+  coll_comm_retain(comm); /* the operation may end with its destruction */
+  if (!coll_wait_working(comm->group, event_ready, event, INT64_MAX)) coll_context_wake();
+  coll_comm_release(comm);
+  return weft_event_await(event, WEFT_NO_DEADLINE); /* every operation has a deadline of its own */
+}
+
+/* Waits for the end of a weft_coll_run. */
+void coll_waiter_await(weft_coll_waiter *w)
+{
+  int looks = COLL_WAITER_LOOKS;
+
+  coll_context_wake();
+  atomic_compare_exchange_strong_explicit(&w->state, &looks, COLL_WAITER_SLEEPS, memory_order_acq_rel, memory_order_acquire);
+  while (!coll_waiter_ready(w)) syscall(SYS_futex, &w->state, FUTEX_WAIT_PRIVATE, COLL_WAITER_SLEEPS, NULL, NULL, 0);
+}
+
+/* From now on it is to be called.  False: it is done. */
+bool coll_waiter_leave(weft_coll_waiter *w)
+{
+  int looks = COLL_WAITER_LOOKS;
+
+  return atomic_compare_exchange_strong_explicit(&w->state, &looks, COLL_WAITER_LEFT, memory_order_acq_rel, memory_order_acquire);
+}
