@@ -38,8 +38,6 @@ typedef struct coll_hello {
   coll_address address;                                /* of src */
 } coll_hello;
 
-typedef enum coll_transport { COLL_TRANSPORT_SHM = 1, COLL_TRANSPORT_FABRIC } coll_transport;
-
 typedef struct coll_reason {
   int32_t code;
   int32_t origin;  /* the rank that gave up */

@@ -15,6 +15,7 @@
 #include "collective/host/reduce.h"
 #include "collective/host/schedule.h"
 #include "collective/settings.h"
+#include "collective/transport/rows.h"
 #include "weft/collective.h"
 
 typedef struct coll_link coll_link;
@@ -239,7 +240,7 @@ struct coll_group {
   bool member_lost;     /* a member's death, or a peer that cannot be reached, spent it */
   atomic_int pending;   /* operations that have not ended; written under the lock */
   atomic_bool unsent;   /* a stream needs polling although its operations have ended, or a refused link; written under the lock */
-  atomic_bool has_fabric; /* `fabric` is there; written under the lock */
+  atomic_bool polls_slowly; /* looking at the links costs a system call; written under the lock */
   atomic_bool bulk;     /* something large is on its way: worth polling for longer; written under the lock */
   bool frozen;          /* a deadline has passed: nothing moves until the diagnosis is ready */
   _Atomic int64_t next_timer_ns; /* no operation is due for a warning or its deadline before */
@@ -274,7 +275,7 @@ struct coll_group {
   coll_link **links;    /* [local_count * size]; NULL: none yet */
   coll_link *open_links; /* all that exist */
   int refused_count;     /* those among them whose peer refuses connections */
-  struct coll_fabric *fabric;
+  void *transports[COLL_TRANSPORT_COUNT]; /* the state that a transport keeps for the group; NULL: none */
   uint64_t splits, offers_seen;
 };
 

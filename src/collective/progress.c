@@ -18,7 +18,7 @@
 #include "collective/host/host.h"
 #include "collective/host/link.h"
 #include "collective/listener.h"
-#include "collective/transport/fabric/fabric.h"
+#include "collective/transport/transport.h"
 
 /* Serialises starts and stops of the thread. */
 static weft_mutex life = WEFT_MUTEX_INITIALIZER;
@@ -70,7 +70,7 @@ static void drive(coll_group *g, int64_t now_ns, round_result *r)
   bool unsent = atomic_load_explicit(&g->unsent, memory_order_relaxed);
   r->spin_ns = WEFT_MAX(r->spin_ns, coll_group_spin_ns(g));
   r->polls |= !helped && g->open_links && (g->all_pending || unsent);
-  int64_t nap_ns = unsent ? WEFT_NS_PER_MS : coll_fabric_nap_ns(g, now_ns);
+  int64_t nap_ns = unsent ? WEFT_NS_PER_MS : coll_transports_nap_ns(g, now_ns);
   if (nap_ns) r->next_timer_ns = WEFT_MIN(r->next_timer_ns, now_ns + nap_ns);
   r->next_timer_ns = WEFT_MIN(r->next_timer_ns, atomic_load_explicit(&g->next_timer_ns, memory_order_relaxed));
   coll_group_unlock(g);

@@ -29,7 +29,7 @@ bool coll_wait_working(coll_group *g, bool (*ready)(void *ctx), void *ctx, int64
     }
     if ((done = ready(ctx))) break;
     if (moved) since_ns = 0;
-    bool looked_long = polls && atomic_load_explicit(&g->has_fabric, memory_order_relaxed); /* as long as a yield takes */
+    bool looked_long = polls && atomic_load_explicit(&g->polls_slowly, memory_order_relaxed); /* as long as a yield takes */
     if (!looked_long && !rests) {
       coll_cpu_relax();
       continue;

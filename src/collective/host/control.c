@@ -12,7 +12,7 @@
 #include "collective/context.h"
 #include "collective/ended.h"
 #include "collective/host/ending.h"
-#include "collective/transport/fabric/fabric.h"
+#include "collective/transport/transport.h"
 
 static weft_code code_for_peers(int32_t code)
 {
@@ -27,7 +27,7 @@ static void has_left(coll_link *link, const uint64_t sent[COLL_CHANNELS])
   memcpy(link->rx_last, sent, sizeof link->rx_last);
   link->state = LINK_LEFT;
   if (!link->stream || g->frozen || g->error) return;
-  coll_fabric_poll(g);
+  coll_transports_poll(g);
   if (g->locals[link->local]) coll_link_receive_p2p(link);
 }
 
@@ -155,7 +155,7 @@ void coll_link_ready_locked(coll_group *g, uint64_t id)
 {
   coll_link *link = find_link(g, id);
 
-  if (!link) coll_fabric_woken(g); /* its descriptor has a number too */
+  if (!link) coll_transports_woken(g); /* their descriptors have numbers too */
   if (!link || link->fd < 0 || g->error) return;
   if (link->state == LINK_CONNECTING || link->state == LINK_PROVING) {
     weft_status *st = connect_on(link);

@@ -7,7 +7,7 @@
 
 #include "collective/context.h"
 #include "collective/host/ending.h"
-#include "collective/transport/fabric/fabric.h"
+#include "collective/transport/transport.h"
 
 /* How long a peer whose stream broke has to say why on the control connection, before it counts as dead. */
 #define WORD_NS (50 * WEFT_NS_PER_MS)
@@ -91,7 +91,7 @@ static bool progress(coll_link *link)
  * than a second. */
 static bool flush_spent(coll_group *g)
 {
-  bool any = coll_fabric_poll(g), unsent = false, in_time = g->ends_at && weft_now_ns() < g->spent_ns + WEFT_NS_PER_S;
+  bool any = coll_transports_poll(g), unsent = false, in_time = g->ends_at && weft_now_ns() < g->spent_ns + WEFT_NS_PER_S;
 
   for (coll_link *link = g->open_links; link; link = link->next_open) {
     if (link->stream && link->stream->ops->poll) any |= link->stream->ops->poll(link->stream);
@@ -105,7 +105,7 @@ static bool flush_spent(coll_group *g)
 bool coll_links_poll_locked(coll_group *g)
 {
   if (g->error) return flush_spent(g);
-  bool any = coll_fabric_poll(g), unsent = false, bulk = false;
+  bool any = coll_transports_poll(g), unsent = false, bulk = false;
 
   for (coll_link *link = g->open_links; link && !g->error; link = link->next_open) {
     any |= progress(link);
@@ -145,8 +145,8 @@ bool coll_links_arm_locked(coll_group *g)
     waits |= needed;
     look_for_strays(link);
   }
-  bool fabric_still = g->error || coll_fabric_arm(g);
-  return quiet && (fabric_still || !waits);
+  bool still = g->error || coll_transports_arm(g);
+  return quiet && (still || !waits);
 }
 
 /* ---- posting ---- */

@@ -13,7 +13,7 @@
 #include "collective/context.h"
 #include "collective/ended.h"
 #include "collective/host/link_state.h"
-#include "collective/transport/fabric/fabric.h"
+#include "collective/transport/transport.h"
 
 static bool is_behind_locked(const coll_group *g)
 {
@@ -91,7 +91,7 @@ void coll_links_fail_locked(coll_group *g, const weft_status *st)
   if (!g->addresses) return;
   for (coll_link *link = g->open_links; link; link = link->next_open)
     if (link->stream && link->stream->ops->revoke) link->stream->ops->revoke(link->stream);
-  coll_reason reason = reason_of(g, st, coll_fabric_lost_some(g) ? 0 : g->ends_at);
+  coll_reason reason = reason_of(g, st, coll_transports_lost_some(g) ? 0 : g->ends_at);
   for (coll_link *link = g->open_links; link; link = link->next_open) {
     const weft_comm *comm = g->locals[link->local];
     reason.origin = g->origin >= 0 ? g->origin : link->rank;
@@ -130,5 +130,5 @@ void coll_links_close_locked(coll_group *g)
     free(link);
   }
   g->open_links = NULL;
-  coll_fabric_close(g);
+  coll_transports_close(g);
 }

@@ -13,7 +13,7 @@
 #include "collective/context.h"
 #include "collective/dial.h"
 #include "collective/ended.h"
-#include "collective/transport/fabric/fabric.h"
+#include "collective/transport/transport.h"
 
 /* A listener that strangers crowd may turn a member away, which tries again so often, each time after this pause. */
 enum { MOST_REDIALS = 400 };
@@ -83,16 +83,11 @@ void coll_link_redial(coll_link *link)
 
 /* ---- connecting ---- */
 
-static weft_status *fill_fabric(coll_group *g, coll_transport transport, coll_hello *hello)
+/* What the peer must know of this side. */
+static weft_status *fill_address(const coll_link *link, coll_hello *hello)
 {
-  return transport == COLL_TRANSPORT_FABRIC ? coll_fabric_name(g, &hello->address) : NULL;
-}
-
-static bool same_node(const coll_link *link)
-{
-  const coll_address *addresses = link->group->addresses;
-
-  return strcmp(coll_settings_get()->transport, "fabric") != 0 && addresses[link->rank].node == addresses[link->peer].node;
+  const coll_transport_ops *t = coll_transport_of(link->transport);
+  return t->open ? t->open(link->group, &hello->address) : NULL;
 }
 
 static void ring_peer(void *ctx)
@@ -120,13 +115,13 @@ weft_status *coll_link_become_ready(coll_link *link)
   return NULL;
 }
 
-static weft_status *hello_of(coll_link *link, coll_transport transport, coll_hello *out)
+static weft_status *hello_of(coll_link *link, coll_hello *out)
 {
   coll_group *g = link->group;
   const coll_address *to = &g->addresses[link->peer];
 
   *out = (coll_hello){.src_incarnation = g->incarnations[link->rank], .dst_incarnation = to->magic ? to->incarnation : 0,
-                      .src = link->rank, .dst = link->peer, .size = g->size, .transport = (int32_t)transport,
+                      .src = link->rank, .dst = link->peer, .size = g->size, .transport = (int32_t)link->transport,
                       .whole = coll_settings_seal_whole(), .address = g->addresses[link->rank]};
   return coll_door_group_id(&to->door, g->public_id, &out->group_id);
 }
@@ -134,30 +129,28 @@ static weft_status *hello_of(coll_link *link, coll_transport transport, coll_hel
 /* The peer has proven itself. */
 static weft_status *greet(coll_link *link)
 {
-  coll_group *g = link->group;
-  bool local = same_node(link);
-  int memory_fd = -1;
-  pid_t pid = 0;
+  const coll_transport_ops *t = coll_transport_of(link->transport);
+  coll_transport_ends ends = {.group = link->group, .session = &link->session, .mine = link->rank, .theirs = link->peer, .fd = -1};
+  int offered_fd = -1;
   coll_hello hello;
 
-  WEFT_TRY(hello_of(link, local ? COLL_TRANSPORT_SHM : COLL_TRANSPORT_FABRIC, &hello));
-  if (local && !coll_door_same_user(link->fd, &pid))
+  WEFT_TRY(hello_of(link, &hello));
+  if (t->is_local && !coll_door_same_user(link->fd, &ends.pid))
     return WEFT_ERR(UNAUTHENTICATED, "another user's process listens at the address of rank %d", link->peer);
-  if (local) WEFT_TRY(coll_shm_new((size_t)coll_settings_get()->ring_bytes, pid, &link->stream, &memory_fd));
-  weft_status *st = fill_fabric(g, (coll_transport)hello.transport, &hello);
-  if (st) return st; /* without shared memory: memory_fd is not open */
-  bool sent = coll_frame_send(link->fd, &link->session, COLL_FRAME_HELLO, &hello, sizeof hello, memory_fd);
-  if (memory_fd >= 0) close(memory_fd);
+  WEFT_TRY(fill_address(link, &hello));
+  if (t->offer) WEFT_TRY(t->offer(&ends, &link->stream, &offered_fd));
+  bool sent = coll_frame_send(link->fd, &link->session, COLL_FRAME_HELLO, &hello, sizeof hello, offered_fd);
+  if (offered_fd >= 0) close(offered_fd);
   if (!sent) return WEFT_ERR(UNAVAILABLE, "greeting rank %d: %s", link->peer, strerror(errno));
   link->state = LINK_GREETING;
-  return coll_context_watch(link->fd, g, link->id, false);
+  return coll_context_watch(link->fd, link->group, link->id, false);
 }
 
 /* The challenge begins, or goes on. */
 weft_status *coll_link_prove(coll_link *link)
 {
   link->state = LINK_PROVING;
-  switch (coll_handshake_go_on(&link->shake, link->fd, !same_node(link), &link->session)) {
+  switch (coll_handshake_go_on(&link->shake, link->fd, !coll_transport_of(link->transport)->is_local, &link->session)) {
   case COLL_SHAKE_DONE: return greet(link);
   case COLL_SHAKE_WAITS: return coll_context_watch(link->fd, link->group, link->id, false);
   case COLL_SHAKE_DENIED:
@@ -171,9 +164,10 @@ weft_status *coll_link_prove(coll_link *link)
 static weft_status *dial(coll_link *link)
 {
   coll_group *g = link->group;
-  bool local = same_node(link);
   coll_key pair;
 
+  link->transport = coll_transport_between(&g->addresses[link->rank], &g->addresses[link->peer]);
+  bool local = coll_transport_of(link->transport)->is_local;
   WEFT_TRY(coll_door_pair_key(&g->addresses[link->peer].door, &pair));
   coll_handshake_init(&link->shake, true, &pair);
   coll_key_wipe(&pair);
@@ -231,14 +225,17 @@ weft_status *coll_link_dial_locked(coll_group *g, int local, int peer)
   return st;
 }
 
-/* Of a greeting that came on `fd`. */
-weft_status *coll_link_open_stream(coll_link *link, const coll_hello *theirs, int fd, int memory_fd)
+weft_status *coll_link_open_stream(coll_link *link, const coll_hello *theirs, int fd, int passed_fd)
 {
-  pid_t pid;
+  const coll_transport_ops *t = coll_transport_of(theirs->transport);
+  coll_transport_ends ends = {.group = link->group, .session = &link->session, .address = &theirs->address, .mine = link->rank,
+                              .theirs = link->peer, .fd = passed_fd};
 
-  if (theirs->transport != COLL_TRANSPORT_SHM) return coll_fabric_stream(link->group, &link->session, &theirs->address, theirs->src, theirs->dst, &link->stream);
-  if (!coll_door_same_user(fd, &pid)) return WEFT_ERR(FAILED_PRECONDITION, "a peer offers shared memory over a network");
-  return coll_shm_open(memory_fd, pid, &link->stream);
+  if (!t) return WEFT_ERR(FAILED_PRECONDITION, "rank %d asks for transport %d, which is unknown here", link->peer, theirs->transport);
+  if (t->is_local && !coll_door_same_user(fd, &ends.pid))
+    return WEFT_ERR(FAILED_PRECONDITION, "a peer offers %s over a network", t->name);
+  link->transport = (coll_transport)theirs->transport;
+  return t->stream(&ends, &link->stream);
 }
 
 weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd, coll_session *session)
@@ -258,7 +255,7 @@ weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int 
     return WEFT_ERR(FAILED_PRECONDITION, "rank %d expects incarnation %llu of rank %d, which is %llu", peer,
                     (unsigned long long)hello->dst_incarnation, me, (unsigned long long)g->incarnations[me]);
   WEFT_TRY(coll_address_check(&hello->address, sizeof hello->address, g->size));
-  if (hello->transport != COLL_TRANSPORT_SHM && hello->transport != COLL_TRANSPORT_FABRIC)
+  if (!coll_transport_of(hello->transport))
     return WEFT_ERR(FAILED_PRECONDITION, "rank %d asks for transport %d, which is unknown here", peer, hello->transport);
   if (hello->whole != coll_settings_seal_whole())
     return WEFT_ERR(FAILED_PRECONDITION, "ranks differ in WEFT_COLLECTIVE_TLS or WEFT_COLLECTIVE_INTEGRITY: rank %d %s all of its messages, rank %d %s", peer,
@@ -291,8 +288,8 @@ weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int 
   weft_status *st = coll_link_open_stream(link, hello, fd, passed_fd);
   link->session = (coll_session){0};
   if (st) return st;
-  WEFT_TRY(hello_of(link, (coll_transport)hello->transport, &answer));
-  WEFT_TRY(fill_fabric(g, (coll_transport)hello->transport, &answer));
+  WEFT_TRY(hello_of(link, &answer));
+  WEFT_TRY(fill_address(link, &answer));
   if (!coll_frame_send(fd, session, COLL_FRAME_ACCEPT, &answer, sizeof answer, -1))
     return WEFT_ERR(UNAVAILABLE, "the connection closed");
   link->fd = fd;

@@ -1,7 +1,7 @@
-/* collective/link.h -- the connection of a rank of this process with one of another: a stream for data, a socket for
+/* collective/host/link.h -- the connection of a rank of this process with one of another: a stream for data, a socket for
  * control.  The lower rank connects, when either first needs the other.  The socket's end is the peer's death. */
-#ifndef WEFT_COLLECTIVE_LINK_H
-#define WEFT_COLLECTIVE_LINK_H
+#ifndef WEFT_COLLECTIVE_HOST_LINK_H
+#define WEFT_COLLECTIVE_HOST_LINK_H
 
 #include "collective/frame.h"
 #include "collective/transport/stream.h"

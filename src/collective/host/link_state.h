@@ -1,4 +1,4 @@
-/* collective/link_state.h -- a link from inside, for the files that share it.
+/* collective/host/link_state.h -- a link from inside, for the files that share it.
  *
  * Channel 0 carries the messages of schedules, in order: each is a header, perhaps the instruction's name, and the
  * payload, padded to units.  A message stays in the stream until its receive is posted; that is the flow control.
@@ -8,8 +8,8 @@
  *
  * Large payloads of both are lent.  One thing at a time is: a schedule's message may wait for a send's, whose receive is
  * posted, but not the other way round.  A send that finds something lent goes through the stream instead. */
-#ifndef WEFT_COLLECTIVE_LINK_STATE_H
-#define WEFT_COLLECTIVE_LINK_STATE_H
+#ifndef WEFT_COLLECTIVE_HOST_LINK_STATE_H
+#define WEFT_COLLECTIVE_HOST_LINK_STATE_H
 
 #include "collective/host/link.h"
 
@@ -40,6 +40,7 @@ struct coll_link {
   uint64_t id;
   int local, rank, peer, fd; /* rank: of ours, number `local`; its communicator may be gone while others of the group are not */
   link_state state;
+  coll_transport transport;  /* once it is dialled, or the peer has greeted */
   coll_stream *stream;       /* NULL until greeting (shm) or ready */
   coll_handshake shake;      /* of a connection that we made */
   coll_session session;      /* once the peer has proven itself */
@@ -75,7 +76,8 @@ struct coll_link {
 
 void coll_link_hang_up(coll_link *link);
 weft_status *coll_link_prove(coll_link *link); /* the challenge begins, or goes on */
-weft_status *coll_link_open_stream(coll_link *link, const coll_hello *theirs, int fd, int memory_fd); /* of a greeting that came on `fd` */
+/* The stream that a greeting, which came on `fd`, asks for; passed_fd: what came with it, -1: nothing. */
+weft_status *coll_link_open_stream(coll_link *link, const coll_hello *theirs, int fd, int passed_fd);
 weft_status *coll_link_become_ready(coll_link *link);
 
 /* The connection cannot be made, for the reason `st` (taken): nobody listens there, or the listener had no place for long enough. */

@@ -1,4 +1,4 @@
-/* collective/message.c -- the messages of schedules between processes: headers, payloads, what is lent. */
+/* collective/host/message.c -- the messages of schedules between processes: headers, payloads, what is lent. */
 #include <config.h>
 
 #include "collective/host/link_state.h"

@@ -1,4 +1,4 @@
-/* collective/p2p.c -- sends and receives between processes: channel 1 of a link; see link_state.h. */
+/* collective/host/p2p.c -- sends and receives between processes: channel 1 of a link; see link_state.h. */
 #include <config.h>
 
 #include "collective/host/link_state.h"

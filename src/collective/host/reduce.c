@@ -1,4 +1,4 @@
-/* collective/reduce.c -- one loop for each type and reduction, made by macros; narrow floats go through f32. */
+/* collective/host/reduce.c -- one loop for each type and reduction, made by macros; narrow floats go through f32. */
 #include <config.h>
 
 #include "collective/host/reduce.h"

@@ -1,6 +1,6 @@
-/* collective/reduce.h -- element-wise reductions of every element type. */
-#ifndef WEFT_COLLECTIVE_REDUCE_H
-#define WEFT_COLLECTIVE_REDUCE_H
+/* collective/host/reduce.h -- element-wise reductions of every element type. */
+#ifndef WEFT_COLLECTIVE_HOST_REDUCE_H
+#define WEFT_COLLECTIVE_HOST_REDUCE_H
 
 #include "weft/collective.h"
 

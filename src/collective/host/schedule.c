@@ -1,4 +1,4 @@
-/* collective/schedule.c -- the algorithms.  Notation: P ranks, `me` this one, all arithmetic on ranks modulo P.
+/* collective/host/schedule.c -- the algorithms.  Notation: P ranks, `me` this one, all arithmetic on ranks modulo P.
  * What they are given, and the check of what they make, is in problem.c. */
 #include <config.h>
 

@@ -1,11 +1,11 @@
-/* collective/schedule.h -- algorithms as data: what one rank sends, receives, reduces and copies, in which order.
+/* collective/host/schedule.h -- algorithms as data: what one rank sends, receives, reduces and copies, in which order.
  *
  * A schedule is a pure function of a problem, so that the engine can run it, the simulator can run it for ranks nobody
  * has, and a test can compare the two.  It is a list of rounds.  The steps of a round may run in any order and at the
  * same time; a round begins when the one before it has ended on this rank.  No schedule needs a transport to buffer:
  * it ends even where a send ends only with its receive.  Between two ranks, the n-th send meets the n-th receive. */
-#ifndef WEFT_COLLECTIVE_SCHEDULE_H
-#define WEFT_COLLECTIVE_SCHEDULE_H
+#ifndef WEFT_COLLECTIVE_HOST_SCHEDULE_H
+#define WEFT_COLLECTIVE_HOST_SCHEDULE_H
 
 #include "weft/collective.h"
 

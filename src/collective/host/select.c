@@ -1,4 +1,4 @@
-/* collective/select.c -- which algorithm for which size: a table that a file can replace. */
+/* collective/host/select.c -- which algorithm for which size: a table that a file can replace. */
 #include <config.h>
 
 #include <pthread.h>

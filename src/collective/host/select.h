@@ -1,6 +1,6 @@
-/* collective/select.h -- the algorithm table. */
-#ifndef WEFT_COLLECTIVE_SELECT_H
-#define WEFT_COLLECTIVE_SELECT_H
+/* collective/host/select.h -- the algorithm table. */
+#ifndef WEFT_COLLECTIVE_HOST_SELECT_H
+#define WEFT_COLLECTIVE_HOST_SELECT_H
 
 #include "collective/internal.h"
 

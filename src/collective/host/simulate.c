@@ -1,4 +1,4 @@
-/* collective/simulate.c -- discrete events: a rank enters a round, a send meets its receive. */
+/* collective/host/simulate.c -- discrete events: a rank enters a round, a send meets its receive. */
 #include <config.h>
 
 #include "collective/host/simulate.h"

@@ -1,6 +1,6 @@
-/* collective/simulate.h -- runs the schedules of all ranks on a model network: are they right, and what do they cost? */
-#ifndef WEFT_COLLECTIVE_SIMULATE_H
-#define WEFT_COLLECTIVE_SIMULATE_H
+/* collective/host/simulate.h -- runs the schedules of all ranks on a model network: are they right, and what do they cost? */
+#ifndef WEFT_COLLECTIVE_HOST_SIMULATE_H
+#define WEFT_COLLECTIVE_HOST_SIMULATE_H
 
 #include "collective/host/schedule.h"
 

@@ -1,4 +1,4 @@
-/* collective/fault.c -- a stream that misbehaves on purpose: for tests of everything that must survive.
+/* collective/transport/fault.c -- a stream that misbehaves on purpose: for tests of everything that must survive.
  *
  * The specification is a list of faults, "what@n" or "what@n=value", separated by commas.  n counts the moves of this
  * process, from 1: the pieces that it sends (commits) and that it takes in, over all its connections.  Each fault

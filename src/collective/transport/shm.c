@@ -1,4 +1,4 @@
-/* collective/local/shm.c -- a stream through memory that two processes of a node share.
+/* collective/transport/shm.c -- a stream through memory that two processes of a node share.
  *
  * A memfd holds, for each direction and channel, one ring: the producer owns `head`, the consumer `tail`, both count
  * bytes from the beginning of time.  Each ring is mapped twice in a row, so that any run of bytes in it is contiguous.
@@ -23,7 +23,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "collective/transport/stream.h"
+#include "collective/transport/transport.h"
 
 #define SHM_MAGIC UINT64_C(0x314d485354464557) /* "WEFTSHM1" */
 
@@ -371,3 +371,24 @@ weft_status *coll_shm_open(int fd, pid_t peer_pid, coll_stream **out_stream)
     return WEFT_ERR(FAILED_PRECONDITION, "a peer offered shared memory of another kind");
   return map_all(fd, (size_t)words[1], false, peer_pid, out_stream);
 }
+
+/* ---- the transport ---- */
+
+static bool shm_reaches(const coll_address *from, const coll_address *to)
+{
+  return strcmp(coll_settings_get()->transport, "fabric") != 0 && from->node == to->node;
+}
+
+static weft_status *shm_offer(const coll_transport_ends *ends, coll_stream **out_stream, int *out_fd)
+{
+  return coll_shm_new((size_t)coll_settings_get()->ring_bytes, ends->pid, out_stream, out_fd);
+}
+
+static weft_status *shm_open_stream(const coll_transport_ends *ends, coll_stream **out_stream)
+{
+  return coll_shm_open(ends->fd, ends->pid, out_stream);
+}
+
+const coll_transport_ops coll_shm_transport = {
+  .name = "shm", .is_local = true, .reaches = shm_reaches, .offer = shm_offer, .stream = shm_open_stream,
+};

@@ -1,11 +1,11 @@
-/* collective/stream.h -- a transport between two ranks of different processes: ordered bytes, two channels each way.
+/* collective/transport/stream.h -- a transport between two ranks of different processes: ordered bytes, two channels each way.
  *
  * Sending: ask for space, write into it, commit.  Receiving: look at the data in place, consume it.  Amounts are
  * multiples of COLL_STREAM_UNIT.  The memory belongs to the transport, so nobody's buffer is in use after a commit.
  * What is large may be lent instead: see bulk_least.
  * All calls are made under the group's lock. */
-#ifndef WEFT_COLLECTIVE_STREAM_H
-#define WEFT_COLLECTIVE_STREAM_H
+#ifndef WEFT_COLLECTIVE_TRANSPORT_STREAM_H
+#define WEFT_COLLECTIVE_TRANSPORT_STREAM_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* collective/fabric/fabric.c -- streams over libfabric's tagged RDM endpoints.
+/* collective/transport/fabric/fabric.c -- streams over libfabric's tagged RDM endpoints.
  *
  * A group has one endpoint; every stream posts receives for its own tags on it before its peer may send.  A commit is
  * one message, sent from the stream's own memory into the peer's posted memory.  What is lent goes from the user's
@@ -22,8 +22,6 @@
  * libfabric does not report dead peers on such endpoints: the control connections do. */
 #include <config.h>
 
-#include "collective/transport/fabric/fabric.h"
-
 #include <errno.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -38,6 +36,7 @@
 #include "base/log.h"
 #include "collective/context.h"
 #include "collective/mac.h"
+#include "collective/transport/transport.h"
 
 enum { SLOTS = 16, CREDIT_SLOTS = 4, CREDIT_CHANNEL = COLL_CHANNELS, BULK_CHANNEL };
 enum { CREDIT_LANE = CREDIT_CHANNEL, LANES = COLL_CHANNELS + 1 };
@@ -135,6 +134,8 @@ struct coll_fabric {
   fabric_stream *streams;
   bool lost; /* the endpoint was closed before all that was committed was out */
 };
+
+static struct coll_fabric *of_group(const coll_group *g) { return g->transports[COLL_TRANSPORT_FABRIC]; }
 
 /* ---- opening ---- */
 
@@ -235,9 +236,9 @@ static weft_status *fabric_init(struct coll_fabric *f, const char *inet)
   return NULL;
 }
 
-static weft_status *fabric_of(coll_group *g, const char *inet)
+static weft_status *open_for(coll_group *g, const char *inet)
 {
-  if (g->fabric) return NULL;
+  if (of_group(g)) return NULL;
   struct coll_fabric *f = calloc(1, sizeof *f);
   WEFT_TRY_ALLOC(f);
   weft_status *st = fabric_init(f, inet);
@@ -247,22 +248,22 @@ static weft_status *fabric_of(coll_group *g, const char *inet)
   }
   f->group = g;
   f->wait_id = coll_context_next_id();
-  g->fabric = f;
-  atomic_store_explicit(&g->has_fabric, true, memory_order_relaxed);
+  g->transports[COLL_TRANSPORT_FABRIC] = f;
+  atomic_store_explicit(&g->polls_slowly, true, memory_order_relaxed);
   WEFT_LOG("coll", DEBUG, "%s: libfabric provider %s at %s", g->name, f->info->fabric_attr->prov_name, inet);
   return NULL;
 }
 
-weft_status *coll_fabric_name(coll_group *g, coll_address *out)
+static weft_status *fabric_open(coll_group *g, coll_address *out)
 {
   size_t bytes = sizeof out->fabric_name;
 
-  WEFT_TRY(fabric_of(g, out->inet));
-  TRY_FI(fi_getname(&g->fabric->ep->fid, out->fabric_name, &bytes));
+  WEFT_TRY(open_for(g, out->inet));
+  TRY_FI(fi_getname(&of_group(g)->ep->fid, out->fabric_name, &bytes));
   if (bytes > sizeof out->fabric_name) return WEFT_ERR(UNIMPLEMENTED, "libfabric addresses of %zu bytes", bytes);
   out->fabric_bytes = (uint32_t)bytes;
-  out->protocol = g->fabric->info->ep_attr->protocol;
-  snprintf(out->provider, sizeof out->provider, "%s", g->fabric->info->fabric_attr->prov_name);
+  out->protocol = of_group(g)->info->ep_attr->protocol;
+  snprintf(out->provider, sizeof out->provider, "%s", of_group(g)->info->fabric_attr->prov_name);
   return NULL;
 }
 
@@ -580,7 +581,7 @@ static bool poll_fabric(struct coll_fabric *f)
   return any;
 }
 
-bool coll_fabric_poll(coll_group *g) { return g->fabric && poll_fabric(g->fabric); }
+static bool fabric_poll_all(coll_group *g) { return poll_fabric(of_group(g)); }
 
 /* Some providers (net and tcp of libfabric 1.17) leave the signal on the descriptor set: who slept on it would never sleep. */
 static bool wait_lies(const struct coll_fabric *f)
@@ -589,21 +590,21 @@ static bool wait_lies(const struct coll_fabric *f)
   return f->idle_wakes > FEW;
 }
 
-void coll_fabric_woken(coll_group *g)
+static void fabric_woken(coll_group *g)
 {
-  struct coll_fabric *f = g->fabric;
+  struct coll_fabric *f = of_group(g);
 
-  if (!f || poll_fabric(f) || wait_lies(f)) return;
+  if (poll_fabric(f) || wait_lies(f)) return;
   f->idle_wakes++;
   f->lies_since_ns = weft_now_ns();
 }
 
-int64_t coll_fabric_nap_ns(const coll_group *g, int64_t now_ns)
+static int64_t fabric_nap_ns(const coll_group *g, int64_t now_ns)
 {
   enum { SHARE = 16, MOST_MS = 4 };
-  const struct coll_fabric *f = g->fabric;
+  const struct coll_fabric *f = of_group(g);
 
-  if (!f || !wait_lies(f)) return 0;
+  if (!wait_lies(f)) return 0;
   return WEFT_MAX(WEFT_MIN((now_ns - f->lies_since_ns) / SHARE, MOST_MS * WEFT_NS_PER_MS), WEFT_NS_PER_MS);
 }
 
@@ -666,15 +667,15 @@ static void fabric_consume(coll_stream *base, int channel, size_t bytes)
 static bool fabric_arm(coll_stream *base)
 {
   (void)base;
-  return true; /* see coll_fabric_arm: all streams of a group have one descriptor */
+  return true; /* see fabric_arm_all: all streams of a group have one descriptor */
 }
 
-bool coll_fabric_arm(coll_group *g)
+static bool fabric_arm_all(coll_group *g)
 {
-  struct coll_fabric *f = g->fabric;
+  struct coll_fabric *f = of_group(g);
   struct fid *fids[1];
 
-  if (!f || !f->ep) return true;
+  if (!f->ep) return true;
   fids[0] = &f->cq->fid;
   if (poll_fabric(f)) return false;
   if (wait_lies(f)) return true; /* the progress thread looks now and then */
@@ -744,7 +745,7 @@ static bool flush(struct coll_fabric *f, int64_t give_up_ns)
   }
 }
 
-bool coll_fabric_lost_some(const coll_group *g) { return g->fabric && g->fabric->lost; }
+static bool fabric_lost_some(const coll_group *g) { return of_group(g)->lost; }
 
 static void fabric_revoke(coll_stream *base)
 {
@@ -833,14 +834,17 @@ static void lay_out(fabric_stream *s, const uint64_t out[LANES + 1], const uint6
   }
 }
 
-weft_status *coll_fabric_stream(coll_group *g, const coll_session *session, const coll_address *to, int theirs, int mine, coll_stream **out_stream)
+/* Errors: FAILED_PRECONDITION, where the two sides have different providers. */
+static weft_status *fabric_new(const coll_transport_ends *ends, coll_stream **out_stream)
 {
-  coll_address own = g->addresses[mine];
+  coll_group *g = ends->group;
+  const coll_address *to = ends->address;
+  coll_address own = g->addresses[ends->mine];
   size_t memory_bytes = (size_t)(2 * SLOTS * COLL_CHANNELS) * SLOT_BYTES + (size_t)(2 * CREDIT_SLOTS) * COLL_STREAM_UNIT;
   uint64_t out[LANES + 1], in[LANES + 1];
 
   *out_stream = NULL;
-  WEFT_TRY(coll_fabric_name(g, &own));
+  WEFT_TRY(fabric_open(g, &own));
   if (strcmp(own.provider, to->provider) != 0 || own.protocol != to->protocol || !to->fabric_bytes)
     return WEFT_ERR(FAILED_PRECONDITION,
                     "libfabric providers differ: %s (protocol %u) on %.64s, %.24s (protocol %u) on %.64s; set FI_PROVIDER alike",
@@ -848,35 +852,47 @@ weft_status *coll_fabric_stream(coll_group *g, const coll_session *session, cons
   fabric_stream *s = calloc(1, sizeof *s);
   WEFT_TRY_ALLOC(s);
   coll_key key;
-  weft_status *st = draw_keys(s, session, true, &key, out);
-  if (!st) st = draw_keys(s, session, false, &key, in);
+  weft_status *st = draw_keys(s, ends->session, true, &key, out);
+  if (!st) st = draw_keys(s, ends->session, false, &key, in);
   coll_key_wipe(&key);
   s->memory = aligned_alloc(4096, memory_bytes + (4096 - memory_bytes % 4096));
-  if (!st && (!s->memory || fi_av_insert(g->fabric->av, to->fabric_name, 1, &s->peer, 0, NULL) != 1))
-    st = WEFT_ERR(UNAVAILABLE, "libfabric does not take the address of rank %d", theirs);
+  if (!st && (!s->memory || fi_av_insert(of_group(g)->av, to->fabric_name, 1, &s->peer, 0, NULL) != 1))
+    st = WEFT_ERR(UNAVAILABLE, "libfabric does not take the address of rank %d", ends->theirs);
   if (st) {
     stream_free(s);
     return st;
   }
   s->base.ops = &fabric_ops;
-  s->fabric = g->fabric;
+  s->fabric = of_group(g);
   s->whole = coll_settings_seal_whole();
-  s->next = g->fabric->streams;
-  g->fabric->streams = s;
+  s->next = of_group(g)->streams;
+  of_group(g)->streams = s;
   lay_out(s, out, in);
   *out_stream = &s->base;
   return NULL;
 }
 
-void coll_fabric_close(coll_group *g)
+static void fabric_close_all(coll_group *g)
 {
-  struct coll_fabric *f = WEFT_MOVE(g->fabric);
+  struct coll_fabric *f = of_group(g);
   int64_t give_up_ns = weft_now_ns() + FLUSH_NS;
 
-  if (!f) return;
+  g->transports[COLL_TRANSPORT_FABRIC] = NULL;
   if (g->error) give_up_ns = g->ends_at ? WEFT_MIN(give_up_ns, g->spent_ns + FLUSH_NS) : 0;
   for (fabric_stream *s = f->streams; s; s = s->next) s->closed = false;
   if (f->ep) flush(f, give_up_ns);
   if (f->wait_fd >= 0) coll_context_unwatch(f->wait_fd);
   fabric_fini(f);
 }
+
+static bool fabric_reaches(const coll_address *from, const coll_address *to)
+{
+  (void)from;
+  (void)to;
+  return true;
+}
+
+const coll_transport_ops coll_fabric_transport = {
+  .name = "fabric", .reaches = fabric_reaches, .open = fabric_open, .stream = fabric_new, .poll = fabric_poll_all, .arm = fabric_arm_all,
+  .woken = fabric_woken, .nap_ns = fabric_nap_ns, .lost_some = fabric_lost_some, .close = fabric_close_all,
+};
