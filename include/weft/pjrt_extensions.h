@@ -10,6 +10,7 @@
  *
  * Weft also takes, beside XLA's names:
  *   create option   num_threads (int64)   worker threads of the process
+ *   create option   weft_agent (int64)    an agent of the agent extension below, in place of key-value callbacks
  *   compile option  weft_memory (string, in env_option_overrides)   "topological", "sequential" or "budget=BYTES" */
 
 #define PJRT_Extension_Type_Weft ((PJRT_Extension_Type)0x57656674)
@@ -29,6 +30,46 @@ typedef struct PJRT_Weft_Extension {
   PJRT_Error *(*ffi_register)(PJRT_Weft_FfiRegister_Args *args);
   PJRT_Error *(*leave)(PJRT_Weft_Leave_Args *args);
 } PJRT_Weft_Extension;
+
+/* ---- Weft's coordination agent (version 1): weft/coord.h for a process that has only the plugin ----
+ *
+ * Errors are those of the functions of weft/coord.h.  Times are milliseconds, texts end with NUL, no pointer may be NULL.  What
+ * comes out as a block is given back to free_block.  Functions may be called from any thread; destroy after all have returned. */
+
+#define PJRT_Extension_Type_WeftAgent ((PJRT_Extension_Type)0x57656175)
+typedef struct PJRT_WeftAgent PJRT_WeftAgent;
+typedef struct PJRT_WeftAgent_Entry {
+  const char *key;
+  const char *value; /* NUL-terminated past its end */
+  size_t size;
+} PJRT_WeftAgent_Entry;
+typedef struct PJRT_WeftAgent_Task {
+  int32_t task;
+  uint64_t incarnation;
+} PJRT_WeftAgent_Task;
+typedef struct PJRT_WeftAgent_Extension {
+  PJRT_Extension_Base base;
+  /* Secret, TLS and what is 0 here come from the WEFT_COORD_* variables.  *out_id is for the create option weft_agent. */
+  PJRT_Error *(*create)(const char *address, int64_t task, int64_t heartbeat_timeout_ms, int64_t init_timeout_ms,
+                        PJRT_WeftAgent **out_agent, int64_t *out_id);
+  void (*destroy)(PJRT_WeftAgent *agent); /* clients that were created with the agent keep it alive */
+  PJRT_Error *(*connect)(PJRT_WeftAgent *agent);
+  PJRT_Error *(*shutdown)(PJRT_WeftAgent *agent);
+  PJRT_Error *(*get)(PJRT_WeftAgent *agent, const char *key, int64_t timeout_ms /* below 0: does not wait, NOT_FOUND */,
+                     char **out_value, size_t *out_size);
+  PJRT_Error *(*set)(PJRT_WeftAgent *agent, const char *key, const void *value, size_t size, bool overwrite);
+  PJRT_Error *(*remove)(PJRT_WeftAgent *agent, const char *key);
+  PJRT_Error *(*increment)(PJRT_WeftAgent *agent, const char *key, int64_t by, int64_t *out_value);
+  PJRT_Error *(*list)(PJRT_WeftAgent *agent, const char *directory, PJRT_WeftAgent_Entry **out_entries, size_t *out_count);
+  PJRT_Error *(*barrier)(PJRT_WeftAgent *agent, const char *id, int64_t timeout_ms, const int32_t *tasks,
+                         size_t count /* 0: every process */);
+  PJRT_Error *(*live_tasks)(PJRT_WeftAgent *agent, const int32_t *tasks, size_t count, PJRT_WeftAgent_Task **out_tasks,
+                            size_t *out_count);
+  PJRT_Error *(*preemption_start)(PJRT_WeftAgent *agent);
+  void (*preemption_stop)(PJRT_WeftAgent *agent);
+  PJRT_Error *(*reached_sync_point)(PJRT_WeftAgent *agent, int64_t step, bool *out_reached);
+  void (*free_block)(void *block);
+} PJRT_WeftAgent_Extension;
 
 /* ---- layouts (version 4): a layout travels as its HLO text, "{1,0}" ---- */
 

@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "collective/clique.h"
 #include "platform/registry.h"
+#include "pjrt/agent.h"
 #include "pjrt/extensions.h"
 #include "pjrt/internal.h"
 #include "pjrt/settings.h"
@@ -25,6 +26,7 @@ static PJRT_Client *clients WEFT_GUARDED_BY(clients_mu);
 
 typedef struct client_settings {
   int64_t device_count, threads, node_id, num_nodes;
+  int64_t agent; /* 0: none */
 } client_settings;
 
 /* An integer option, which a text-only route of JAX may send as a string. */
@@ -88,8 +90,10 @@ static weft_status *read_settings(const PJRT_Client_Create_Args *args, client_se
       WEFT_TRY(read_integer(value, name, 0, MAX_PROCESSES, &s->node_id));
     else if (strcmp(name, "num_nodes") == 0)
       WEFT_TRY(read_integer(value, name, 1, MAX_PROCESSES, &s->num_nodes));
+    else if (strcmp(name, "weft_agent") == 0)
+      WEFT_TRY(read_integer(value, name, 1, INT64_MAX, &s->agent));
     else if (strcmp(name, "asynchronous") != 0 && strcmp(name, "partition_index") != 0)
-      return WEFT_ERR(INVALID_ARGUMENT, "unknown option \"%s\" (num_devices, num_threads, node_id, num_nodes are known)", name);
+      return WEFT_ERR(INVALID_ARGUMENT, "unknown option \"%s\" (num_devices, num_threads, node_id, num_nodes, weft_agent are known)", name);
   }
   if (s->node_id >= s->num_nodes)
     return WEFT_ERR(INVALID_ARGUMENT, "node_id %lld is not below num_nodes %lld", (long long)s->node_id,
@@ -147,6 +151,7 @@ void pjrt_client_release(PJRT_Client *client) WEFT_UNSHARED
   pjrt_links_free(client);
   weft_platform_release(client->platform);
   weft_kv_destroy(client->kv);
+  pjrt_agent_release(client->agent);
   free(client->devices);
   free(client->device_list);
   free(client->local_list);
@@ -190,6 +195,14 @@ static weft_status *make_devices(PJRT_Client *client, const int *counts)
   return st;
 }
 
+/* Where the processes of a job find each other. */
+static weft_status *find_store(const PJRT_Client_Create_Args *args, int64_t agent, PJRT_Client *client)
+{
+  if (!agent) return pjrt_kv_new(args, &client->kv);
+  WEFT_TRY(pjrt_agent_find(agent, &client->agent));
+  return pjrt_agent_kv(client->agent, &client->kv);
+}
+
 static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client **out_client) WEFT_UNSHARED
 {
   static uint64_t last_serial; /* atomic */
@@ -208,7 +221,7 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
   client->process_index = (int)s.node_id;
   client->process_count = (int)s.num_nodes;
   WEFT_TRY_ALLOC(client->incarnations = calloc((size_t)client->process_count, sizeof *client->incarnations));
-  if (s.num_nodes > 1) WEFT_TRY(pjrt_kv_new(args, &client->kv)); /* without several nodes the callbacks are garbage */
+  if (s.num_nodes > 1) WEFT_TRY(find_store(args, s.agent, client)); /* without several nodes the callbacks are garbage */
   options.device_count = (int)s.device_count;
   options.threads = (int)s.threads;
   options.process_index = client->process_index;
@@ -225,6 +238,7 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
   if (!st) st = make_devices(client, counts);
   free(counts);
   WEFT_TRY(st);
+  if (client->agent) WEFT_TRY(pjrt_agent_watch(client->agent, client, &client->watch));
   *out_client = WEFT_MOVE(client);
   return NULL;
 }
@@ -260,7 +274,8 @@ PJRT_Error *pjrt_Client_Destroy(PJRT_Client_Destroy_Args *args)
 {
   if (!args->client) return NULL;
   pjrt_handle_gone(args->client);
-  if (args->client->kv) pjrt_kv_close(args->client->kv);
+  pjrt_agent_unwatch(WEFT_MOVE(args->client->watch));
+  if (args->client->kv && !args->client->agent) pjrt_kv_close(args->client->kv);
   pjrt_client_release(args->client);
   return NULL;
 }
@@ -354,8 +369,7 @@ PJRT_Error *pjrt_Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignm
   return NULL;
 }
 
-/* One process's news: ends what waits for an incarnation that is gone. */
-static void take_process_info(PJRT_Client *client, const PJRT_ProcessInfo *info)
+void pjrt_client_take_process(PJRT_Client *client, const PJRT_ProcessInfo *info)
 {
   bool gone = info->state == PJRT_ProcessState_kDisconnected || info->state == PJRT_ProcessState_kError;
   char detail[512];
@@ -380,7 +394,7 @@ PJRT_Error *pjrt_Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessI
   const char *at = (const char *)args->process_infos;
 
   for (size_t i = 0; i < args->num_process_infos; i++) {
-    take_process_info(args->client, (const PJRT_ProcessInfo *)at);
+    pjrt_client_take_process(args->client, (const PJRT_ProcessInfo *)at);
     at += WEFT_ALIGN_UP(args->process_infos[0].struct_size, (size_t)8);
   }
   return NULL;

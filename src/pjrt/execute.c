@@ -139,10 +139,19 @@ static weft_status *hand_out(PJRT_LoadedExecutable_Execute_Args *args, frame *f)
 }
 
 /* What the client knows of each process at this launch; *out_incarnations stays NULL where it says nothing. */
-static weft_status *read_incarnations(const PJRT_Client *client, const PJRT_ExecuteOptions *o, uint64_t **out_incarnations)
+static weft_status *read_incarnations(PJRT_Client *client, const PJRT_ExecuteOptions *o, uint64_t **out_incarnations)
 {
   *out_incarnations = NULL;
-  if (client->process_count == 1 || !PJRT_HAS(o, incarnation_ids) || o->num_tasks == 0) return NULL;
+  if (client->process_count == 1) return NULL;
+  if (client->agent) { /* its watcher knows */
+    *out_incarnations = calloc((size_t)client->process_count, sizeof **out_incarnations);
+    WEFT_TRY_ALLOC(*out_incarnations);
+    weft_mutex_lock(&client->mu);
+    memcpy(*out_incarnations, client->incarnations, (size_t)client->process_count * sizeof **out_incarnations);
+    weft_mutex_unlock(&client->mu);
+    return NULL;
+  }
+  if (!PJRT_HAS(o, incarnation_ids) || o->num_tasks == 0) return NULL;
   if (!o->task_ids || !o->incarnation_ids) return WEFT_ERR(INVALID_ARGUMENT, "%zu tasks without ids", o->num_tasks);
   *out_incarnations = calloc((size_t)client->process_count, sizeof **out_incarnations);
   WEFT_TRY_ALLOC(*out_incarnations);

@@ -10,6 +10,7 @@ extern PJRT_CrossHostTransfers_Extension pjrt_cross_host_extension;
 extern PJRT_RawBuffer_Extension pjrt_raw_buffer_extension;
 extern PJRT_Profiler_Extension pjrt_profiler_extension;
 extern PJRT_Weft_Extension pjrt_weft_extension;
+extern PJRT_WeftAgent_Extension pjrt_agent_extension;
 extern PJRT_FFI_Extension pjrt_ffi_extension;
 PJRT_Error *pjrt_ffi_register(PJRT_Weft_FfiRegister_Args *args); /* ffi.c */
 PJRT_Error *pjrt_leave(PJRT_Weft_Leave_Args *args); /* client.c */

@@ -129,7 +129,9 @@ struct PJRT_Client {
   PJRT_Device **device_list;  /* the same, as pointers */
   PJRT_Device **local_list;
   PJRT_Memory **memory_list;  /* of local devices */
-  weft_kv *kv;                /* the client's callbacks, or NULL */
+  weft_kv *kv;                /* the client's callbacks or the agent's keys; NULL: one process */
+  struct PJRT_WeftAgent *agent; /* agent.h; NULL: the client has callbacks, or is alone */
+  struct pjrt_watch *watch;     /* of the agent */
   struct pjrt_link *links;    /* communicators of cross-host transfers (cross_host.c) */
   weft_mutex mu;
   uint64_t *incarnations WEFT_GUARDED_BY(mu); /* [process_count]: the last one that each process was seen alive as; 0: none */

@@ -44,7 +44,8 @@ static PJRT_Api api = {
 static PJRT_Extension_Base *const extensions[] = {
     &pjrt_layouts_extension.base, &pjrt_shardings_extension.base, &pjrt_ffi_extension.base,
     &pjrt_memory_descriptions_extension.base, &pjrt_cross_host_extension.base, &pjrt_raw_buffer_extension.base,
-    &pjrt_profiler_extension.base, &pjrt_custom_partitioner_extension.base, &pjrt_weft_extension.base};
+    &pjrt_profiler_extension.base, &pjrt_custom_partitioner_extension.base, &pjrt_agent_extension.base,
+    &pjrt_weft_extension.base};
 
 __attribute__((constructor)) static void link_extensions(void)
 {

@@ -34,7 +34,8 @@ static const weft_option_table job_table = {"job", job_options, WEFT_COUNT(job_o
 
 /* What Weft's Python package reads. */
 static const weft_option python_options[] = {
-  {"WEFT_PJRT_PLUGIN", WEFT_OPT_STRING, "", 0, "Path of the plugin, pjrt_weft.so, for JAX."},
+  {"WEFT_PJRT_PLUGIN", WEFT_OPT_STRING, "", 0, "Path of the plugin, pjrt_weft.so, for Python."},
+  {"WEFT_JAX_AGENT", WEFT_OPT_STRING, "", 0, "Whose agent jax.distributed.initialize uses: weft or jaxlib; by default weft's in a job of Weft's with a secret or TLS."},
 };
 static const weft_option_table python_table = {"python", python_options, WEFT_COUNT(python_options)};
 

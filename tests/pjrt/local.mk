@@ -19,3 +19,7 @@ check_PROGRAMS += %D%/threads_test
 %C%_threads_test_SOURCES = %D%/threads_test.c %D%/client.h src/pjrt/plugin.c tests/test.h
 %C%_threads_test_CFLAGS = $(TEST_CFLAGS)
 %C%_threads_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/agent_test
+%C%_agent_test_SOURCES = %D%/agent_test.c %D%/client.h src/pjrt/plugin.c tests/test.h
+%C%_agent_test_CFLAGS = $(TEST_CFLAGS)
+%C%_agent_test_LDADD = $(TEST_LIBS)

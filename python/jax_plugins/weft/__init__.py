@@ -1,51 +1,22 @@
 """Registers Weft with JAX: `jax.devices("weft")`, or JAX_PLATFORMS=weft.
 
-The library is $WEFT_PJRT_PLUGIN, or is looked for beside this file, where `pkg-config weft` says, and in the usual prefixes.
+The library is $WEFT_PJRT_PLUGIN, or is looked for in the package weft, in the usual prefixes and where `pkg-config weft` says.
 """
 import ctypes
 import os
 import signal
-import subprocess
 import sys
 
+from weft import _jax_agent, _pjrt
+from weft._pjrt import library_path
 
-def _candidates():
-    if os.environ.get("WEFT_PJRT_PLUGIN"):
-        yield os.environ["WEFT_PJRT_PLUGIN"]
-        return
-    yield os.path.join(os.path.dirname(__file__), "pjrt_weft.so")
-    try:
-        found = subprocess.run(["pkg-config", "--variable=plugindir", "weft"], capture_output=True, text=True, timeout=10)
-        if found.returncode == 0:
-            yield os.path.join(found.stdout.strip(), "pjrt_weft.so")
-    except (OSError, subprocess.TimeoutExpired):
-        pass
-    for prefix in ("/usr/local", "/usr"):
-        yield os.path.join(prefix, "lib", "weft", "pjrt_weft.so")
-
-
-def library_path():
-    """The plugin's file; raises FileNotFoundError naming where it was looked for."""
-    tried = list(_candidates())
-    for path in tried:
-        if os.path.exists(path):
-            return path
-    raise FileNotFoundError("the plugin is not at " + ", ".join(tried) + " (the variable WEFT_PJRT_PLUGIN is its path)")
+_jax_agent.install_when_imported()
 
 
 def _named_by_environment(xla_bridge):
     """The library that PJRT_NAMES_AND_LIBRARY_PATHS names for "weft", which JAX registers itself after us; None if it names none."""
     named = xla_bridge._get_pjrt_plugin_names_and_library_paths(os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", "")).get("weft")
     return xla_bridge._get_pjrt_plugin_config(named)[0] if named and named.endswith(".json") else named
-
-
-class _Extension(ctypes.Structure):
-    """The head of a PJRT extension; up to four functions follow it."""
-
-
-_Extension._fields_ = [("size", ctypes.c_size_t), ("type", ctypes.c_int), ("next", ctypes.POINTER(_Extension)),
-                       ("functions", ctypes.c_void_p * 4)]
-_FFI, _WEFT = 5, 0x57656674  # PJRT_Extension_Type_*
 
 
 class _RegisterHandler(ctypes.Structure):
@@ -72,14 +43,10 @@ class _TypeInfo(ctypes.Structure):
 
 def _function(path, kind, index, args_type):
     """Function `index` of the plugin's extension of that type; None if there is none."""
-    get_api = ctypes.CDLL(path).GetPjrtApi
-    get_api.restype = ctypes.POINTER(ctypes.c_void_p)
-    extension = ctypes.cast(get_api()[1], ctypes.POINTER(_Extension))
-    while extension and extension.contents.type != kind:
-        extension = extension.contents.next
-    if not extension or extension.contents.size < (3 + index + 1) * ctypes.sizeof(ctypes.c_void_p):
+    addresses = _pjrt.extension_functions(_pjrt.api(path), kind)
+    if index >= len(addresses):
         return None
-    function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(args_type))(extension.contents.functions[index])
+    function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(args_type))(addresses[index])
 
     def call(what, name, *fields):
         text = name.encode() if isinstance(name, str) else bytes(name)
@@ -117,7 +84,7 @@ def _forward_ffi_handlers(path):
     """
     from jax._src.lib import xla_client
 
-    register, register_type = _function(path, _WEFT, 2, _RegisterHandler), _function(path, _FFI, 0, _RegisterType)
+    register, register_type = _function(path, _pjrt.WEFT, 2, _RegisterHandler), _function(path, _pjrt.FFI, 0, _RegisterType)
     if register is None or register_type is None:
         return
     native, native_type = xla_client._xla.register_custom_call_target, xla_client._xla.register_custom_type
@@ -235,7 +202,7 @@ def _leave_before_the_last_barrier(path):
     it will take part in nothing more, and which exception ended its program, if one did: the others then fail at once."""
     import jax._src.distributed as distributed
 
-    leave, shutdown = _function(path, _WEFT, 3, _Leave), distributed.shutdown
+    leave, shutdown = _function(path, _pjrt.WEFT, 3, _Leave), distributed.shutdown
 
     def leave_and_shut_down():  # JAX calls it when the interpreter ends; jax.distributed.shutdown stays as it is
         error = getattr(sys, "last_value", None)
