@@ -25,7 +25,7 @@ BEGIN {
   home["lapack"]      = "cpu"
   home["rdma/"]       = "collective"
   home["nghttp2/"]    = "coord"
-  home["openssl/"]    = "coord collective"
+  home["openssl/"]    = "coord collective codegen"
   home["zlib.h"]      = "coord"
   home["protobuf-c/"] = "coord hlo pjrt"
   home["cuda"]        = "gpu"

@@ -12,6 +12,7 @@ libweftcore_la_SOURCES += \
   %D%/emit/ir.c \
   %D%/emit/math.c \
   %D%/emit/part.c \
+  %D%/host/cache.c %D%/host/cache.h \
   %D%/host/callback.c \
   %D%/host/column.c \
   %D%/host/compile.c \

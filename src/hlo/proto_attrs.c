@@ -69,6 +69,8 @@ static weft_status *read_conv(proto_reader *r, const HloPb__Instruction *p, hlo_
   const HloPb__ConvDims *d = p->conv;
 
   WEFT_TRY(read_window(r, p->window, &conv->window));
+  if (WEFT_MAX(p->feature_group_count, p->batch_group_count) > INT32_MAX) /* what the text format holds */
+    return BAD("group counts %lld and %lld", (long long)p->feature_group_count, (long long)p->batch_group_count);
   conv->feature_group_count = WEFT_MAX(p->feature_group_count, 1);
   conv->batch_group_count = WEFT_MAX(p->batch_group_count, 1);
   if (p->conv_kind < 0 || p->conv_kind > 3) return BAD("convolution kind %d", p->conv_kind);

@@ -409,6 +409,7 @@ typedef struct serial_header {
   char version[32];
   uint64_t options_size, source_size, checksum;
 } serial_header;
+_Static_assert(sizeof(serial_header) == PJRT_SERIAL_HEADER && offsetof(serial_header, options_size) == PJRT_SERIAL_SIZES, "as internal.h says");
 static const char serial_magic[8] = {'w', 'e', 'f', 't', 'e', 'x', 'e', '1'};
 
 /* Of the header, with no checksum in it, and all that follows it. */
@@ -418,6 +419,18 @@ static uint64_t checksum_of(serial_header header, const void *rest, size_t size)
   return hash_bytes(hash_bytes(UINT64_C(0xcbf29ce484222325), &header, sizeof header), rest, size);
 }
 
+void pjrt_serial_seal(void *bytes, size_t size)
+{
+  serial_header header;
+
+  memcpy(&header, bytes, sizeof header);
+  memcpy(header.magic, serial_magic, sizeof header.magic);
+  memset(header.version, 0, sizeof header.version);
+  snprintf(header.version, sizeof header.version, "%s", PACKAGE_VERSION);
+  header.checksum = checksum_of(header, (char *)bytes + sizeof header, size - sizeof header);
+  memcpy(bytes, &header, sizeof header);
+}
+
 static void free_serialized(PJRT_SerializedExecutable *serialized) { free(serialized); }
 
 PJRT_Error *pjrt_Executable_Serialize(PJRT_Executable_Serialize_Args *args)
@@ -425,14 +438,13 @@ PJRT_Error *pjrt_Executable_Serialize(PJRT_Executable_Serialize_Args *args)
   const pjrt_program *p = args->executable->program;
   size_t size = sizeof(serial_header) + p->options_size + p->source_size;
   char *bytes = calloc(1, size);
-  serial_header header = {.version = PACKAGE_VERSION, .options_size = p->options_size, .source_size = p->source_size};
+  serial_header header = {.options_size = p->options_size, .source_size = p->source_size};
 
   if (!bytes) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
-  memcpy(header.magic, serial_magic, sizeof header.magic);
+  memcpy(bytes, &header, sizeof header);
   memcpy(bytes + sizeof header, p->options, p->options_size);
   memcpy(bytes + sizeof header + p->options_size, p->source, p->source_size);
-  header.checksum = checksum_of(header, bytes + sizeof header, size - sizeof header);
-  memcpy(bytes, &header, sizeof header);
+  pjrt_serial_seal(bytes, size);
   args->serialized_bytes = bytes;
   args->serialized_bytes_size = size;
   args->serialized_executable = (PJRT_SerializedExecutable *)bytes;
@@ -443,8 +455,8 @@ PJRT_Error *pjrt_Executable_Serialize(PJRT_Executable_Serialize_Args *args)
 static weft_status *deserialize(PJRT_Client *client, const char *bytes, size_t size, const char *options,
                                 size_t options_size, pjrt_program **out_program)
 {
+  WEFT_AUTO(hlo_module) module = NULL;
   serial_header header;
-  hlo_module *module;
 
   if (size < sizeof header || memcmp(bytes, serial_magic, sizeof serial_magic) != 0)
     return WEFT_ERR(INVALID_ARGUMENT, "not a serialized executable of Weft (%zu bytes)", size);
@@ -460,7 +472,8 @@ static weft_status *deserialize(PJRT_Client *client, const char *bytes, size_t s
     options_size = header.options_size;
   }
   WEFT_TRY(hlo_from_proto(bytes + sizeof header + header.options_size, header.source_size, &module));
-  return compile(target_of(client), module, options, options_size, out_program);
+  WEFT_TRY(hlo_verify(module)); /* the checksum tells damage, not who wrote it */
+  return compile(target_of(client), WEFT_MOVE(module), options, options_size, out_program);
 }
 
 PJRT_Error *pjrt_Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Args *args)

@@ -308,5 +308,8 @@ struct PJRT_LoadedExecutable {
 
 /* A module from what a client sends: MLIR text or bytecode, or a serialized HloModuleProto.  Verified. */
 WEFT_NODISCARD weft_status *pjrt_read_program(const PJRT_Program *program, hlo_module **out_module);
+/* Makes `bytes`, at least PJRT_SERIAL_HEADER of them, with the sizes that stand there already, a whole serialised executable of this version. */
+void pjrt_serial_seal(void *bytes, size_t size);
+enum { PJRT_SERIAL_HEADER = 64, PJRT_SERIAL_SIZES = 40 }; /* where the sizes of options and program stand, 8 bytes each */
 
 #endif

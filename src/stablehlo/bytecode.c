@@ -412,7 +412,7 @@ static weft_status *read_kept_region(bc_reader *r, bc_cursor *c, mlir_op *op)
   /* the region's own slot, a free one, or the last of those in which it is looked up */
   for (int probe = 0; probe < BC_KEPT_PROBES; probe++) {
     kept = &r->kept[at++ % BC_KEPT_REGIONS];
-    same = kept->size == size && memcmp(kept->bytes, c->p, size) == 0;
+    same = kept->bytes && kept->size == size && memcmp(kept->bytes, c->p, size) == 0;
     if (same || !kept->bytes) break;
   }
   if (!same) {

@@ -35,3 +35,7 @@ check_PROGRAMS += %D%/strategy_test
 %C%_strategy_test_SOURCES = %D%/strategy_test.c tests/test.h
 %C%_strategy_test_CFLAGS = $(TEST_CFLAGS)
 %C%_strategy_test_LDADD = $(TEST_LIBS)
+check_PROGRAMS += %D%/cache_test
+%C%_cache_test_SOURCES = %D%/cache_test.c tests/test.h
+%C%_cache_test_CFLAGS = $(TEST_CFLAGS)
+%C%_cache_test_LDADD = $(TEST_LIBS)

@@ -332,8 +332,9 @@ static bool change_number(mut_job *job, const text *t, edits *e)
   int at = random_token(job, t, NUMBER), other = random_token(job, t, NUMBER);
   char with[32];
 
-  if (at < 0) return false;
-  long long old = strtoll(t->data + t->tokens[at].start, NULL, 10);
+  if (at < 0 || other < 0) return false;
+  snprintf(with, sizeof with, "%.*s", (int)WEFT_MIN(t->tokens[at].size, 20u), t->data + t->tokens[at].start);
+  long long old = strtoll(with, NULL, 10);
   switch (mut_below(job, 5)) {
   case 0: snprintf(with, sizeof with, "%lld", (long long)mut_boundary(job)); break;
   case 1: snprintf(with, sizeof with, "%lld", (long long)((unsigned long long)old + 1)); break;

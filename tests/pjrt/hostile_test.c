@@ -4,6 +4,10 @@
 
 #include <pthread.h>
 
+#include "hlo/proto.h"
+#include "hlo/text.h"
+#include "pjrt/internal.h"
+
 static const char add_one[] =
     "module @jit_f { func.func public @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {\n"
     "  %c = stablehlo.constant dense<1.0> : tensor<2x3xf32>\n"
@@ -361,7 +365,30 @@ TEST(a_dead_process_ends_what_waits_for_it_by_task_and_incarnation)
   CALL(Client_Destroy, .client = client);
 }
 
+/* A checksum is no proof: the program inside is verified like any other. */
+TEST(a_serialised_program_that_breaks_rules_is_refused)
+{
+  static const char text[] = "HloModule m\nENTRY e {\n  p = f32[2] parameter(0)\n  ROOT r = f32[3] negate(p)\n}\n";
+  PJRT_Client *client = make_client(1);
+  WEFT_AUTO(hlo_module) module = NULL;
+  void *proto;
+  uint64_t sizes[2] = {0};
+
+  T_OK(hlo_parse(text, strlen(text), &module));
+  T_OK(hlo_to_proto(module, &proto, &sizes[1]));
+  char *bytes = calloc(1, PJRT_SERIAL_HEADER + sizes[1]);
+  memcpy(bytes + PJRT_SERIAL_SIZES, sizes, sizeof sizes);
+  memcpy(bytes + PJRT_SERIAL_HEADER, proto, sizes[1]);
+  pjrt_serial_seal(bytes, PJRT_SERIAL_HEADER + sizes[1]);
+  FAILS("f32[3]", Executable_DeserializeAndLoad, .client = client, .serialized_executable = bytes,
+        .serialized_executable_size = PJRT_SERIAL_HEADER + sizes[1]);
+  free(bytes);
+  free(proto);
+  CALL(Client_Destroy, .client = client);
+}
+
 TEST_MAIN(UNIT(arguments_that_are_missing_or_short_are_errors), UNIT(handles_that_are_gone_or_of_another_kind_are_errors),
           UNIT(an_execution_with_wrong_lists_is_refused), UNIT(damaged_programs_options_and_executables_are_errors_or_run),
           UNIT(threads_share_a_client_and_need_not_wait_for_results), UNIT(a_collective_past_its_deadline_ends_outputs_and_waits),
-          UNIT(a_dead_process_ends_what_waits_for_it_by_task_and_incarnation))
+          UNIT(a_dead_process_ends_what_waits_for_it_by_task_and_incarnation),
+          UNIT(a_serialised_program_that_breaks_rules_is_refused))

@@ -1,10 +1,9 @@
-/* codegen/host/jit.c -- optimisation, object code, the cache of object files, and ORC. */
+/* codegen/host/jit.c -- optimisation, object code, and ORC. */
 #include <config.h>
 
 #include "codegen/host/jit.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <llvm-c/Analysis.h>
 #include <llvm-c/BitWriter.h>
 #include <llvm-c/Error.h>
@@ -21,6 +20,7 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "codegen/host/cache.h"
 
 #if LLVM_VERSION_MAJOR >= 18
 #define INSTCOMBINE "instcombine<no-verify-fixpoint>"
@@ -78,80 +78,35 @@ static void dump_ir(const gen_part *p, const char *name, const char *suffix)
   LLVMDisposeMessage(text);
 }
 
-/* ---- the cache: object files named by a hash of the module's bitcode, the compiler and the machine ------------------------- */
+/* ---- the cache ------------------------------------------------------------------------------------------------------------------ */
 
-static uint64_t hash_bytes(uint64_t h, const void *data, size_t size)
+/* The file of the part's object, and in *out_folder the folder to close; false: the cache is not used. */
+static bool find_in_cache(const gen_part *p, const gen_machine *machine, int level, int *out_folder, char name[GEN_CACHE_NAME_BYTES])
 {
-  const unsigned char *p = data;
-  uint64_t word;
+  static const char about[] = WEFT_LLVM_VERSION " " PACKAGE_VERSION;
 
-  for (; size >= 8; p += 8, size -= 8) {
-    memcpy(&word, p, 8);
-    h = (h ^ word) * UINT64_C(0x9fb21c651e98df25);
-    h ^= h >> 32;
-  }
-  for (; size; p++, size--) h = (h ^ *p) * UINT64_C(0x100000001b3);
-  return h ^ h >> 29;
-}
-
-static bool cache_path(const gen_part *p, const gen_machine *machine, int level, char *path, size_t size)
-{
-  char about[64];
-  uint64_t key[2] = {UINT64_C(0x243f6a8885a308d3), UINT64_C(0x13198a2e03707344)};
-
-  if (!p->options->cache_dir) return false;
+  *out_folder = -1;
+  if (!p->options->cache_dir || p->options->keep_text || p->options->dump_dir) return false;
+  if ((*out_folder = gen_cache_open(p->options->cache_dir)) < 0) return false;
   LLVMMemoryBufferRef bitcode = LLVMWriteBitcodeToMemoryBuffer(p->mod);
-  snprintf(about, sizeof about, "%s %s %d", WEFT_LLVM_VERSION, PACKAGE_VERSION, level);
-  for (int i = 0; i < 2; i++) {
-    key[i] = hash_bytes(key[i], pipelines[level], strlen(pipelines[level]));
-    key[i] = hash_bytes(key[i], about, strlen(about));
-    key[i] = hash_bytes(key[i], machine->cpu, strlen(machine->cpu));
-    key[i] = hash_bytes(key[i], machine->features, strlen(machine->features));
-    key[i] = hash_bytes(key[i], LLVMGetBufferStart(bitcode), LLVMGetBufferSize(bitcode));
-  }
+  const gen_cache_part parts[] = {
+    {about, sizeof about}, {&level, sizeof level}, {pipelines[level], strlen(pipelines[level])}, {machine->cpu, strlen(machine->cpu)},
+    {machine->features, strlen(machine->features)}, {LLVMGetBufferStart(bitcode), LLVMGetBufferSize(bitcode)},
+  };
+  bool found = gen_cache_name(parts, (int)WEFT_COUNT(parts), name);
   LLVMDisposeMemoryBuffer(bitcode);
-  mkdir(p->options->cache_dir, 0700); /* what lies there is run */
-  return snprintf(path, size, "%s/%016llx%016llx.o", p->options->cache_dir, (unsigned long long)key[0],
-                  (unsigned long long)key[1]) < (int)size;
+  return found;
 }
 
-/* A file of the cache is the object's bytes and their hash, so that one cut short or damaged is made anew. */
-static uint64_t seal_of(const char *code, size_t size) { return hash_bytes(UINT64_C(0x452821e638d01377), code, size); }
-
-static bool read_cached(const char *path, LLVMMemoryBufferRef *out_code)
+static bool read_cached(int folder, const char *name, LLVMMemoryBufferRef *out_code)
 {
-  LLVMMemoryBufferRef file;
-  char *message = NULL;
-  uint64_t seal;
-  bool whole = false;
+  void *data;
+  size_t size;
 
-  if (LLVMCreateMemoryBufferWithContentsOfFile(path, &file, &message)) {
-    LLVMDisposeMessage(message);
-    return false;
-  }
-  const char *data = LLVMGetBufferStart(file);
-  size_t size = LLVMGetBufferSize(file);
-  if (size > sizeof seal) {
-    memcpy(&seal, data + size - sizeof seal, sizeof seal);
-    whole = seal == seal_of(data, size - sizeof seal);
-  }
-  if (whole) *out_code = LLVMCreateMemoryBufferWithMemoryRangeCopy(data, size - sizeof seal, "cached");
-  LLVMDisposeMemoryBuffer(file);
-  return whole;
-}
-
-static weft_status *write_cached(const char *path, LLVMMemoryBufferRef code)
-{
-  size_t size = LLVMGetBufferSize(code);
-  uint64_t seal = seal_of(LLVMGetBufferStart(code), size);
-  char *data = malloc(size + sizeof seal);
-
-  WEFT_TRY_ALLOC(data);
-  memcpy(data, LLVMGetBufferStart(code), size);
-  memcpy(data + size, &seal, sizeof seal);
-  weft_status *st = write_file(path, data, size + sizeof seal);
+  if (!gen_cache_read(folder, name, &data, &size)) return false;
+  *out_code = LLVMCreateMemoryBufferWithMemoryRangeCopy(data, size, "cached");
   free(data);
-  return st;
+  return true;
 }
 
 /* ---- compiling ----------------------------------------------------------------------------------------------------------------- */
@@ -203,7 +158,8 @@ static weft_status *compile(gen_part *p, LLVMTargetMachineRef machine, int level
 weft_status *gen_part_compile(gen_part *p, const gen_machine *host, int level, const char *name, gen_object *out)
 {
   LLVMTargetMachineRef machine;
-  char path[4096];
+  char cache_name[GEN_CACHE_NAME_BYTES];
+  int folder;
 
   *out = (gen_object){0};
   WEFT_TRY(gen_target_machine(host, level, &machine));
@@ -224,18 +180,19 @@ weft_status *gen_part_compile(gen_part *p, const gen_machine *host, int level, c
   }
   LLVMDisposeMessage(WEFT_MOVE(message));
 #endif
-  bool cache = cache_path(p, host, level, path, sizeof path) && !p->options->keep_text && !p->options->dump_dir;
+  bool cache = find_in_cache(p, host, level, &folder, cache_name);
   weft_status *st = NULL;
-  if (cache && read_cached(path, &out->code)) {
+  if (cache && read_cached(folder, cache_name, &out->code)) {
     out->cached = true;
   } else {
     st = compile(p, machine, level, name, out);
     if (!st && cache) {
-      weft_status *write = write_cached(path, out->code);
+      weft_status *write = gen_cache_write(folder, cache_name, LLVMGetBufferStart(out->code), LLVMGetBufferSize(out->code));
       if (write) WEFT_LOG("codegen", WARN, "%s", weft_status_text(write, false));
       weft_status_ignore(write);
     }
   }
+  if (folder >= 0) close(folder);
   LLVMDisposeTargetMachine(machine);
   return st;
 }
