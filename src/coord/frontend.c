@@ -82,6 +82,16 @@ static weft_status *admit(void *ctx, const char *path, const char *secret)
 
 /* ---- requests ---- */
 
+/* At once, not at the end of a turn of the loop: a turn takes in thousands of requests. */
+static void empty(weft_arena *arena)
+{
+  if (arena->total_bytes > ARENA_KEEP_BYTES)
+    weft_arena_fini(arena);
+  else
+    weft_arena_reset(arena);
+}
+
+
 static size_t message_limit(void *ctx, const char *path)
 {
   const coord_peer *peer = ctx;
@@ -115,13 +125,14 @@ static void reply_status(coord_frontend *frontend, coord_h2_call *call)
   const uint8_t *data;
   size_t size;
   weft_coord_protection protection = protection_of(frontend);
-  weft_status *st = coord_service_status(frontend->core, weft_now_ns(), frontend->connections, &protection, &frontend->arena, &data, &size);
+  weft_status *st = coord_service_status(frontend->core, weft_now_ns(), frontend->connections, &protection, &frontend->reply, &data, &size);
 
   if (st)
     coord_h2_fail(call, st);
   else
     coord_h2_reply(call, data, size, NULL);
   weft_status_free(st);
+  empty(&frontend->reply);
 }
 
 static weft_status *handle(coord_frontend *frontend, coord_h2_call *call, const coord_h2_request *request)
@@ -137,9 +148,8 @@ static weft_status *handle(coord_frontend *frontend, coord_h2_call *call, const 
   }
   if (!coord_path_parse(request->path, &mine->dialect, &method))
     return COORD_ERR(UNIMPLEMENTED, "no method %s: this service speaks the XLA coordination protocol", request->path);
-  frontend->arena.limit_bytes = frontend->arena.total_bytes + arena_limit(request->size);
-  st = coord_request_decode(mine->dialect, method, request->message, request->size, &frontend->arena, &decoded);
-  frontend->arena.limit_bytes = 0;
+  frontend->request.limit_bytes = frontend->request.total_bytes + arena_limit(request->size);
+  st = coord_request_decode(mine->dialect, method, request->message, request->size, &frontend->request, &decoded);
   WEFT_TRY(st);
   WEFT_LOG("coord", DEBUG, "%s from task %d", coord_method_name(method), (int)decoded.task);
   mine->h2 = call;
@@ -155,6 +165,7 @@ static void on_request(void *ctx, coord_h2_call *call, const coord_h2_request *r
 
   if (st) coord_h2_fail(call, st);
   weft_status_free(st);
+  empty(&peer->frontend->request);
 }
 
 static void on_gone(void *ctx, coord_h2_call *call)
@@ -180,13 +191,24 @@ static coord_blob *shared_reply(coord_frontend *frontend, const server_call *cal
   weft_status *st;
 
   if (frontend->shared && frontend->share == reply->share && frontend->share_dialect == call->dialect) return frontend->shared;
-  st = coord_reply_encode(call->dialect, call->core.method, reply, &frontend->arena, &data, &size, &tail);
+  st = coord_reply_encode(call->dialect, call->core.method, reply, &frontend->reply, &data, &size, &tail);
   weft_status_free(st);
   if (st) return NULL;
   coord_blob_release(frontend->shared);
   frontend->share = reply->share;
   frontend->share_dialect = call->dialect;
   return frontend->shared = coord_blob_new(&frontend->budget, data, size);
+}
+
+/* A directory that nobody takes is not copied together: a few bytes of a request can ask for many of a reply. */
+static weft_status *encode(coord_frontend *frontend, const server_call *call, const coord_reply *reply, const uint8_t **out, size_t *out_size,
+                           coord_blob **out_tail)
+{
+  size_t least = 0;
+
+  for (size_t i = 0; i < reply->entry_count; i++) least += reply->entries[i].value_size;
+  WEFT_TRY(coord_h2_check_room(call->h2, least));
+  return coord_reply_encode(call->dialect, call->core.method, reply, &frontend->reply, out, out_size, out_tail);
 }
 
 static void answer(void *ctx, coord_call *core, const coord_reply *reply, const weft_status *error)
@@ -202,7 +224,7 @@ static void answer(void *ctx, coord_call *core, const coord_reply *reply, const 
   if (error)
     st = call->dialect == COORD_DIALECT_X ? NULL : coord_status_for_dialect(weft_status_dup(error), call->dialect);
   else if (reply->share == 0)
-    st = coord_reply_encode(call->dialect, core->method, reply, &frontend->arena, &data, &size, &tail);
+    st = encode(frontend, call, reply, &data, &size, &tail);
   else if (!(tail = shared_reply(frontend, call, reply)))
     st = COORD_ERR(RESOURCE_EXHAUSTED, "no memory for the reply");
   WEFT_LOG("coord", DEBUG, "%s of task %d: %s %s", coord_method_name(core->method), (int)core->task,
@@ -212,6 +234,7 @@ static void answer(void *ctx, coord_call *core, const coord_reply *reply, const 
   else
     coord_h2_reply(call->h2, data, size, tail);
   weft_status_free(st);
+  empty(&frontend->reply);
   peer->touched(peer);
 }
 
@@ -259,7 +282,8 @@ weft_status *coord_frontend_init(coord_frontend *frontend, const weft_coord_serv
   weft_status *st;
 
   *frontend = (coord_frontend){.options = *options};
-  weft_arena_init(&frontend->arena);
+  weft_arena_init(&frontend->request);
+  weft_arena_init(&frontend->reply);
   st = init(frontend, options, incarnation);
   if (st) coord_frontend_fini(frontend);
   return st;
@@ -269,14 +293,7 @@ void coord_frontend_fini(coord_frontend *frontend)
 {
   coord_service_free(WEFT_MOVE(frontend->core));
   coord_blob_release(WEFT_MOVE(frontend->shared));
-  weft_arena_fini(&frontend->arena);
+  weft_arena_fini(&frontend->request);
+  weft_arena_fini(&frontend->reply);
   weft_secret_free(WEFT_MOVE(frontend->secret));
-}
-
-void coord_frontend_end_turn(coord_frontend *frontend)
-{
-  if (frontend->arena.total_bytes > ARENA_KEEP_BYTES)
-    weft_arena_fini(&frontend->arena);
-  else
-    weft_arena_reset(&frontend->arena);
 }

@@ -17,7 +17,8 @@ typedef struct coord_frontend {
   coord_budget budget;
   coord_h2_limits h2_limits;
   coord_service *core;
-  weft_arena arena;    /* of one turn: coord_frontend_end_turn */
+  weft_arena request;  /* of the request that is being handled, decoded */
+  weft_arena reply;    /* of the reply that is being encoded */
   int64_t connections; /* for status, like the next three */
   int64_t trusted[COORD_TRUST_COUNT]; /* connections by what they were let in by; NONE is not counted */
   int64_t refused_calls;
@@ -52,8 +53,5 @@ extern const coord_h2_handler coord_frontend_handler;
 WEFT_NODISCARD weft_status *coord_frontend_init(coord_frontend *frontend, const weft_coord_service_options *options,
                                                 uint64_t incarnation);
 void coord_frontend_fini(coord_frontend *frontend); /* its connections are closed */
-
-/* Gives back the memory of what was decoded and encoded. */
-void coord_frontend_end_turn(coord_frontend *frontend);
 
 #endif

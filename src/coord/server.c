@@ -220,7 +220,6 @@ static int64_t after_events(void *ctx, int64_t now_ns)
   }
   if (now_ns >= server->next_sweep_ns) sweep(server, now_ns);
   coord_conns_flush(&server->conns);
-  coord_frontend_end_turn(&server->frontend);
   if (server->stop_deadline_ns) {
     if (now_ns >= server->stop_deadline_ns || everything_is_written(server)) coord_loop_quit(server->loop);
     return now_ns + WEFT_NS_PER_S / 100;

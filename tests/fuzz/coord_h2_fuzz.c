@@ -74,7 +74,6 @@ static void raw(const uint8_t *data, size_t size)
     size -= piece;
     if (!st && !pump(server, NULL)) break;
     coord_service_tick(frontend.core, weft_now_ns());
-    coord_frontend_end_turn(&frontend);
   }
   weft_status_free(st);
   coord_h2_close(server, "end");
@@ -119,7 +118,6 @@ static void structured(const uint8_t *data, size_t size)
     if (!pump(client, server) || !pump(server, client)) break;
     if (what & 64) coord_service_tick(frontend.core, now += WEFT_NS_PER_S);
     if (what & 128) coord_service_tick(frontend.core, now += 3 * WEFT_NS_PER_S);
-    coord_frontend_end_turn(&frontend);
     data += 3 + length;
     size -= 3 + length;
   }

@@ -5,6 +5,7 @@ import os
 import pickle
 import re
 import resource
+import signal
 import socket
 import struct
 import subprocess
@@ -151,63 +152,60 @@ def call(address, path, body=message(b''), *more, method=b'POST'):
 
 # ---- other users ----
 
-def as_nobody(function, *arguments):
-  """function(*arguments) in a process of another user; its result."""
-  if os.geteuid() != 0:
-    raise Skip('only root can be another user')
-  reading, writing = os.pipe()
-  pid = os.fork()
-  if pid == 0:
-    try:
-      os.close(reading)
-      os.setgroups([])
-      os.setgid(NOBODY)
-      os.setuid(NOBODY)
-      result = function(*arguments)
-    except BaseException as error:  # noqa: B036  it goes to the parent
-      result = AssertionError(f'{type(error).__name__}: {error}')
-    with os.fdopen(writing, 'wb') as f:
-      pickle.dump(result, f)
-    os._exit(0)
-  os.close(writing)
-  with os.fdopen(reading, 'rb') as f:
-    data = f.read()
-  os.waitpid(pid, 0)
-  result = pickle.loads(data) if data else AssertionError('the other user\'s process died')
-  if isinstance(result, AssertionError):
-    raise result
-  return result
+class Child:
+  """A process that runs function(*arguments), of another user if `nobody`.  With ready=True the function's last argument is to be
+  called when the block that the process accompanies may begin."""
 
-
-class Nobody:
-  """A process of another user that runs function(*arguments) while the block does; it is entered when `function` has said so (by
-  calling its last argument), or at once with ready=False."""
-
-  def __init__(self, function, *arguments, ready=True):
-    if os.geteuid() != 0:
+  def __init__(self, function, *arguments, nobody=True, ready=False):
+    if nobody and os.geteuid() != 0:
       raise Skip('only root can be another user')
     reading, writing = os.pipe()
-    self.pid = os.fork()
+    self.pid, self.waits = os.fork(), ready
     if self.pid == 0:
       try:
         os.close(reading)
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-        function(*arguments, *([lambda: os.write(writing, b'x')] if ready else []))
+        self.out = os.fdopen(writing, 'wb')
+        if nobody:
+          os.setgroups([])
+          os.setgid(NOBODY)
+          os.setuid(NOBODY)
+        self.tell(function(*arguments, *([lambda: self.tell(None)] if ready else [])))
+      except BaseException as error:  # noqa: B036  it goes to the parent
+        self.tell(AssertionError(f'{type(error).__name__}: {error}'))
       finally:
         os._exit(0)
     os.close(writing)
-    self.is_ready = not ready or os.read(reading, 1) == b'x'
-    os.close(reading)
+    self.told = os.fdopen(reading, 'rb')
+
+  def tell(self, result):
+    pickle.dump(result, self.out)
+    self.out.flush()
+
+  def hear(self):
+    """What it says next: that it is ready, or the function's result."""
+    try:
+      result = pickle.load(self.told)
+    except EOFError:
+      result = AssertionError('the process died')
+    if isinstance(result, AssertionError):
+      raise result
+    return result
 
   def __enter__(self):
-    assert self.is_ready, 'the other user\'s process died'
+    if self.waits:
+      self.hear()
     return self
 
   def __exit__(self, *_):
-    os.kill(self.pid, 9)
+    os.kill(self.pid, signal.SIGKILL)
     os.waitpid(self.pid, 0)
+    self.told.close()
+
+
+def as_nobody(function, *arguments):
+  """function(*arguments) in a process of another user; its result."""
+  with Child(function, *arguments) as child:
+    return child.hear()
 
 
 # ---- a job ----

@@ -12,7 +12,7 @@ import time
 
 import coord_attacks
 from coord_attacks import (CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, PATHS, PING, PREFACE, RST, SETTINGS,
-                           WINDOW_UPDATE, Answers, Members, as_nobody, begin, call, connect, frame, literal, memory, message,
+                           WINDOW_UPDATE, Answers, Child, Members, as_nobody, begin, call, connect, frame, literal, memory, message,
                            raise_descriptor_limit, request_headers, service, weft)
 
 # Of the service's memory, whatever strangers do.  AddressSanitizer keeps what has been freed for a while.
@@ -149,7 +149,7 @@ def unfinished_and_held(address, ready):
 
 
 def members_have_memory_while_strangers_send_bodies():
-  with service('--max-total', '2M') as s, coord_attacks.Nobody(unfinished_and_held, s.address):
+  with service('--max-total', '2M') as s, Child(unfinished_and_held, s.address, ready=True):
     Members(s).rounds(5)
 
 
@@ -272,7 +272,7 @@ def members_go_on_in_a_storm():
     members.rounds(20)
     quiet, quiet_longest = members.rounds(400)
     before, _ = memory(s.process.pid)
-    with coord_attacks.Nobody(storm, s.address, 50, ready=False):
+    with Child(storm, s.address, 50):
       time.sleep(0.3)
       busy, busy_longest = members.rounds(400)
     grown = memory(s.process.pid)[1] - before

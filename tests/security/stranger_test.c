@@ -402,6 +402,49 @@ TEST(members_get_in_past_ten_thousand_idle_connections)
   free(fds);
 }
 
+/* libfabric accepts connections to its endpoints by itself, and Weft has no say in it. */
+TEST(a_flood_of_libfabrics_own_port_does_not_disturb_a_job)
+{
+  const char *wanted = getenv("WEFT_TEST_LONG");
+  int most = wanted && strcmp(wanted, "0") != 0 ? 3000 : 600, open_ones = 0;
+  uint8_t noise[256];
+  struct rlimit limit;
+  uint16_t ports[16];
+  job j;
+
+  if (getenv("WEFT_TEST_NO_FABRIC")) T_SKIP("no libfabric here");
+  drawn = SEED + 2;
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  job_start(&j, 2, "fabric", true);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  usleep(300000);
+  long quiet = resident_kib(&j, 0);
+  int found = find_ports(j.pids[0], j.addresses[0].port, ports, 16), *fds = calloc((size_t)most, sizeof *fds);
+  T_TRUE(found > 0 && fds);
+  for (int i = 0; i < most; i++) { /* of communicators that come and go some are gone by now: the first one stays */
+    coll_address to = j.addresses[0];
+    to.port = ports[i % found];
+    fds[i] = connect_to(&to, false);
+    open_ones += fds[i] >= 0;
+    if (fds[i] >= 0 && i % 3) say(fds[i], noise, put_noise(noise, i % 3 == 1 ? 8 : sizeof noise));
+    if (i % 7 == 0 && fds[i] >= 0) { /* some hang up, rudely */
+      setsockopt(fds[i], SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+      close(fds[i]);
+      fds[i] = -1;
+    }
+  }
+  usleep(500000);
+  long grown = resident_kib(&j, 0) - quiet;
+  print_message("# %d connections to %d ports of libfabric; rank 0 grew by %ld KiB\n", open_ones, found, grown);
+  T_TRUE(open_ones > 0);
+  T_TRUE(grown < most_growth_kib());
+  job_end(&j);
+  for (int i = 0; i < most; i++)
+    if (fds[i] >= 0) close(fds[i]);
+  free(fds);
+}
+
 /* ---- another user of the machine ---- */
 
 /* Has read the store and even the secret: the kernel says who it is. */
@@ -467,6 +510,6 @@ TEST(who_knows_store_and_secret_may_ask_for_the_recorder_and_who_lacks_the_secre
 
 TEST_MAIN(UNIT(strangers_do_not_disturb_a_job_in_shared_memory), UNIT(strangers_do_not_disturb_a_job_over_the_network),
           UNIT(strangers_who_cannot_read_the_store_do_not_disturb_a_job_without_a_secret), UNIT(forged_messages_to_libfabric_endpoints_match_nothing),
-          UNIT(members_get_in_past_ten_thousand_idle_connections),
+          UNIT(members_get_in_past_ten_thousand_idle_connections), UNIT(a_flood_of_libfabrics_own_port_does_not_disturb_a_job),
           UNIT(another_user_of_the_machine_does_not_get_in),
           UNIT(who_knows_store_and_secret_may_ask_for_the_recorder_and_who_lacks_the_secret_may_not))

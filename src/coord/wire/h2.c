@@ -289,18 +289,23 @@ static nghttp2_nv header(const char *name, const char *value, size_t value_lengt
 void *coord_h2_call_user(coord_h2_call *call) { return call->user; }
 void *coord_h2_context(const coord_h2_call *call) { return call->h2->ctx; }
 
+weft_status *coord_h2_check_room(const coord_h2_call *call, size_t size)
+{
+  size_t most = call->h2->limits->max_unread_bytes, unread = call->h2->unread_bytes;
+
+  if (unread == 0 || (size <= most && unread <= most - size)) return NULL;
+  return COORD_ERR(RESOURCE_EXHAUSTED, "replies of %zu bytes wait for this connection to take them; with this one, of %zu, they "
+                   "would pass the limit of %zu (WEFT_COORD_MAX_UNREAD)", unread, size, most);
+}
+
 /* Only keeps the reply.  What answers thousands of connections in a row would touch the state of each twice, once for
  * nghttp2 and once for the socket, and the first of them would wait until all are through. */
 void coord_h2_reply(coord_h2_call *call, const void *head, size_t head_size, coord_blob *tail)
 {
-  weft_status *st = NULL;
+  size_t size = head_size + (tail ? tail->size : 0);
+  weft_status *st = coord_h2_check_room(call, size);
 
-  size_t size = head_size + (tail ? tail->size : 0), most = call->h2->limits->max_unread_bytes;
-
-  if (call->h2->unread_bytes > 0 && (size > most || call->h2->unread_bytes > most - size))
-    st = COORD_ERR(RESOURCE_EXHAUSTED, "replies of %zu bytes wait for this connection to take them; with this one, of %zu, they "
-                   "would pass the limit of %zu (WEFT_COORD_MAX_UNREAD)", call->h2->unread_bytes, size, most);
-  else if (!set_output(call, head, head_size, tail))
+  if (!st && !set_output(call, head, head_size, tail))
     st = COORD_ERR(RESOURCE_EXHAUSTED, "no memory for a reply of %zu bytes", size);
   if (st) {
     coord_h2_fail(call, st);

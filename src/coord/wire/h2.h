@@ -86,6 +86,9 @@ void *coord_h2_context(const coord_h2_call *call); /* the `ctx` of its connectio
  * answer is RESOURCE_EXHAUSTED instead where replies of more than max_unread_bytes would wait for the peer to take them. */
 void coord_h2_reply(coord_h2_call *call, const void *head, size_t head_size, coord_blob *tail);
 
+/* Errors: RESOURCE_EXHAUSTED  the answer to a reply of that size: see coord_h2_reply.  For asking before it is encoded. */
+WEFT_NODISCARD weft_status *coord_h2_check_room(const coord_h2_call *call, size_t size);
+
 /* Answers with an error; borrows st. */
 void coord_h2_fail(coord_h2_call *call, const weft_status *st);
 
