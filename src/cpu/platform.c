@@ -31,8 +31,9 @@ const weft_option_table cpu_options = {"cpu", options, WEFT_COUNT(options)};
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
 
-static weft_status *allocate(weft_device *device, int64_t bytes, void **out_data)
+static weft_status *allocate(weft_device *device, int space, int64_t bytes, void **out_data)
 {
+  (void)space; /* the same memory for all */
   const cpu_platform *cpu = (const cpu_platform *)device->platform;
   size_t size = (size_t)WEFT_ALIGN_UP(bytes, BUF_ALIGN);
   void *data = NULL;
@@ -56,9 +57,9 @@ static weft_status *allocate(weft_device *device, int64_t bytes, void **out_data
   return NULL;
 }
 
-static void deallocate(weft_device *device, void *data, int64_t bytes)
+static void deallocate(weft_device *device, int space, void *data, int64_t bytes)
 {
-  (void)device;
+  (void)device, (void)space;
   if (bytes < HUGE) free(data);
   else munmap(data, (size_t)WEFT_ALIGN_UP(bytes, HUGE));
 }
@@ -145,8 +146,11 @@ static weft_status *create(const weft_platform_options *wanted, weft_platform **
   return NULL;
 }
 
-const weft_device_ops cpu_device_ops = {
-  .size = sizeof(weft_device_ops), .is_host_visible = true, .allocate = allocate, .deallocate = deallocate,
+static const weft_memory_space spaces[] = {
+  {"device", BUF_ALIGN, true}, {"pinned_host", BUF_ALIGN, true}, {"unpinned_host", BUF_ALIGN, true},
+};
+static const weft_device_ops cpu_device_ops = {
+  .size = sizeof(weft_device_ops), .space_count = WEFT_COUNT(spaces), .spaces = spaces, .allocate = allocate, .deallocate = deallocate,
 };
 
 const weft_platform_ops cpu_platform_ops = {

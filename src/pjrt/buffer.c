@@ -281,7 +281,7 @@ static weft_status *copy_device(const pjrt_placement *at, const void *from, weft
   int64_t bytes = weft_array_bytes(&at->type);
 
   if (weft_device_is_host_visible(at->device->device)) return pjrt_store(storage, 0, at->type.type, from, bytes);
-  return weft_device_copy(at->device->device, weft_storage_data(storage), at->device->device, from, bytes);
+  return weft_device_copy(at->device->device, NULL, weft_storage_data(storage), at->device->device, from, bytes);
 }
 
 /* Memory of somebody else; where it is not aligned for our kernels it is copied and given back at once. */

@@ -9,16 +9,16 @@
 
 /* ---- storage --------------------------------------------------------------------------------------------------- */
 
-weft_status *weft_storage_new(weft_device *device, int64_t bytes, weft_storage **out_storage)
+weft_status *rt_storage_new(weft_device *device, int space, int64_t bytes, rt_taker taker, weft_storage **out_storage)
 {
   weft_storage *storage = malloc(sizeof *storage);
   weft_status *st;
 
   *out_storage = NULL;
   WEFT_TRY_ALLOC(storage);
-  *storage = (weft_storage){.device = device, .bytes = bytes};
+  *storage = (weft_storage){.device = device, .bytes = bytes, .space = space};
   atomic_init(&storage->refs, 1);
-  st = rt_device_take(device, bytes, &storage->data);
+  st = rt_device_take(device, space, bytes, taker, &storage->data);
   if (st) {
     free(storage);
     return st;
@@ -26,6 +26,16 @@ weft_status *weft_storage_new(weft_device *device, int64_t bytes, weft_storage *
   weft_platform_retain(device->platform);
   *out_storage = storage;
   return NULL;
+}
+
+weft_status *weft_storage_new(weft_device *device, int64_t bytes, weft_storage **out_storage)
+{
+  return rt_storage_new(device, 0, bytes, RT_ANYONE, out_storage);
+}
+
+weft_status *weft_storage_new_in(weft_device *device, int space, int64_t bytes, weft_storage **out_storage)
+{
+  return rt_storage_new(device, space, bytes, RT_ANYONE, out_storage);
 }
 
 weft_status *weft_storage_view(weft_device *device, void *data, int64_t bytes, void (*on_free)(void *ctx), void *ctx,
@@ -54,7 +64,7 @@ void weft_storage_release(weft_storage *storage)
   /* acq_rel: all use of the bytes happens before they are given away */
   if (!storage || atomic_fetch_sub_explicit(&storage->refs, 1, memory_order_acq_rel) != 1) return;
   weft_platform *platform = storage->device->platform;
-  if (!storage->is_view) rt_device_give(storage->device, storage->data, storage->bytes);
+  if (!storage->is_view) rt_device_give(storage->device, storage->space, storage->data, storage->bytes);
   else if (storage->on_free) storage->on_free(storage->ctx);
   free(storage);
   weft_platform_release(platform);
@@ -65,17 +75,17 @@ weft_device *weft_storage_device(const weft_storage *storage) { return storage->
 int64_t weft_storage_bytes(const weft_storage *storage) { return storage->bytes; }
 char *weft_storage_host(const weft_storage *storage)
 {
-  return weft_device_is_host_visible(storage->device) ? storage->data : NULL;
+  return storage->device->ops->spaces[storage->space].is_host_visible ? storage->data : NULL;
 }
 
 weft_status *weft_storage_write(weft_storage *storage, int64_t offset, const void *host, int64_t bytes)
 {
-  return weft_device_write(storage->device, (char *)storage->data + offset, host, bytes);
+  return weft_device_write(storage->device, NULL, (char *)storage->data + offset, host, bytes);
 }
 
 weft_status *weft_storage_read(const weft_storage *storage, int64_t offset, void *host, int64_t bytes)
 {
-  return bytes > 0 ? weft_device_read(storage->device, host, (const char *)storage->data + offset, bytes) : NULL;
+  return bytes > 0 ? weft_device_read(storage->device, NULL, host, (const char *)storage->data + offset, bytes) : NULL;
 }
 
 /* ---- buffers --------------------------------------------------------------------------------------------------- */
@@ -116,6 +126,7 @@ weft_status *weft_buffer_new(weft_device *device, const weft_array_type *type, w
   memcpy(buffer->type.dims, type->dims, (size_t)type->rank * sizeof *type->dims);
   buffer->bytes = weft_array_bytes(type);
   buffer->defined = weft_event_retain(defined);
+  buffer->definition = NULL;
   buffer->storage = storage ? weft_storage_retain(storage) : NULL;
   buffer->uses = buffer->pins = 0;
   buffer->deleted = false;
@@ -133,7 +144,7 @@ weft_status *weft_buffer_from_host(weft_device *device, const weft_array_type *t
 
   *out_buffer = NULL;
   WEFT_TRY(weft_storage_new(device, bytes, &storage));
-  WEFT_TRY(weft_device_write(device, storage->data, data, bytes));
+  WEFT_TRY(weft_device_write(device, NULL, storage->data, data, bytes));
   return weft_buffer_new(device, type, storage, NULL, out_buffer);
 }
 
@@ -160,6 +171,7 @@ void weft_buffer_release(weft_buffer *buffer) WEFT_UNSHARED
   weft_platform *platform = buffer->device->platform;
   weft_storage_release(buffer->storage);
   weft_event_release(buffer->defined);
+  rt_definition_release(buffer->definition);
   weft_mutex_fini(&buffer->mu);
   free(buffer);
   weft_platform_release(platform);
@@ -168,6 +180,14 @@ void weft_buffer_release(weft_buffer *buffer) WEFT_UNSHARED
 weft_device *weft_buffer_device(const weft_buffer *buffer) { return buffer->device; }
 const weft_array_type *weft_buffer_type(const weft_buffer *buffer) { return &buffer->type; }
 weft_event *weft_buffer_defined(const weft_buffer *buffer) { return buffer->defined; }
+
+const weft_status *rt_buffer_known_error(const weft_buffer *buffer)
+{
+  const rt_definition *definition = buffer->definition;
+
+  if (weft_event_is_ready(buffer->defined)) return weft_event_error(buffer->defined);
+  return definition && weft_event_is_ready(definition->recorded) ? weft_event_error(definition->recorded) : NULL;
+}
 
 /* What a deleted buffer holds goes when nobody uses it any more; the caller releases it outside the lock. */
 static weft_storage *drop_locked(weft_buffer *buffer) WEFT_REQUIRES(buffer->mu)
@@ -219,6 +239,14 @@ void rt_buffer_end_use(weft_buffer *buffer)
   weft_storage *storage = drop_locked(buffer);
   weft_mutex_unlock(&buffer->mu);
   weft_storage_release(storage);
+}
+
+bool rt_buffer_is_view(weft_buffer *buffer)
+{
+  weft_mutex_lock(&buffer->mu);
+  bool is_view = buffer->storage && buffer->storage->is_view;
+  weft_mutex_unlock(&buffer->mu);
+  return is_view;
 }
 
 weft_storage *rt_buffer_take(weft_buffer *buffer, bool sole, bool *out_sole)
@@ -295,16 +323,21 @@ weft_status *weft_buffer_unpin(weft_buffer *buffer)
 
 /* ---- copies between devices ------------------------------------------------------------------------------------ */
 
+/* A copy waits until its source may be used by queued work, then is queued (or done, where there are no streams), and ends when
+ * the stream has done it and the source has turned out to be defined. */
 typedef struct copy {
   rt_job job;
   weft_buffer *from, *to;
+  weft_storage *source; /* retained while queued */
   weft_event *done;
   weft_event_waiter waiter;
+  rt_after after;
 } copy;
 
 static void end_copy(copy *c, weft_status *st)
 {
   weft_event_set(c->done, st);
+  weft_storage_release(c->source);
   rt_buffer_end_use(c->from);
   weft_buffer_release(c->from);
   weft_buffer_release(c->to);
@@ -312,26 +345,62 @@ static void end_copy(copy *c, weft_status *st)
   free(c);
 }
 
-static void run_copy(rt_job *job)
+/* A copy that nothing has been queued of. */
+static void fail_copy(copy *c, weft_status *st)
 {
-  copy *c = WEFT_CONTAINER_OF(job, copy, job);
-  weft_storage *target = NULL, *source;
-  bool sole;
-  weft_status *st = weft_storage_new(c->to->device, c->from->bytes, &target);
-
-  source = rt_buffer_take(c->from, false, &sole);
-  if (!st && source) st = weft_device_copy(c->to->device, target->data, c->from->device, source->data, c->from->bytes);
-  if (!st) rt_buffer_fill(c->to, target);
-  else weft_storage_release(target);
-  weft_storage_release(source);
+  if (c->to->definition) rt_definition_publish(c->to->definition, weft_status_dup(st));
   end_copy(c, st);
 }
 
-static void source_defined(void *ctx, const weft_status *error)
+/* What was copied may be the result of work that failed. */
+static void source_settled(void *ctx, const weft_status *error) { end_copy(ctx, weft_status_dup(error)); }
+
+static void copied(void *ctx, weft_status *error)
 {
   copy *c = ctx;
 
-  if (error) end_copy(c, weft_status_dup(error));
+  if (error) end_copy(c, error);
+  else weft_event_on_ready_slot(c->from->defined, &c->waiter, source_settled, c);
+}
+
+/* NULL: the device has no streams, and the copy is done. */
+static weft_status *copy_bytes(copy *c, weft_stream *stream)
+{
+  WEFT_AUTO(weft_storage) target = NULL;
+  weft_device *device = c->to->device;
+
+  WEFT_TRY(weft_storage_new(device, c->from->bytes, &target));
+  if (c->from->definition && stream) WEFT_TRY(rt_definition_wait(c->from->definition, device, stream));
+  if (c->source) WEFT_TRY(weft_device_copy(device, stream, target->data, c->from->device, c->source->data, c->from->bytes));
+  rt_buffer_fill(c->to, WEFT_MOVE(target));
+  return NULL;
+}
+
+static void run_copy(rt_job *job)
+{
+  copy *c = WEFT_CONTAINER_OF(job, copy, job);
+  weft_device *device = c->to->device;
+  weft_stream *stream = device->streams[WEFT_STREAM_ACROSS];
+  bool sole;
+
+  c->source = rt_buffer_take(c->from, false, &sole);
+  weft_status *st = copy_bytes(c, stream);
+  if (st) {
+    fail_copy(c, st);
+  } else if (!stream) {
+    end_copy(c, NULL);
+  } else {
+    rt_definition_record(c->to->definition, device, stream);
+    rt_definition_publish(c->to->definition, NULL);
+    rt_after_stream(device, stream, &c->after, copied, c);
+  }
+}
+
+static void source_usable(void *ctx, const weft_status *error)
+{
+  copy *c = ctx;
+
+  if (error) fail_copy(c, weft_status_dup(error));
   else rt_pool_offer(c->to->device->platform->pool, &c->job, 1);
 }
 
@@ -345,6 +414,7 @@ weft_status *weft_buffer_copy_to_device(weft_buffer *buffer, weft_device *device
   c->job.run = run_copy;
   st = weft_event_new(&c->done);
   if (!st) st = weft_buffer_new(device, &buffer->type, NULL, c->done, &c->to);
+  if (!st && device->queues) st = rt_definition_new(&c->to->definition);
   if (!st) st = rt_buffer_use(buffer, false);
   if (st) {
     weft_buffer_release(c->to);
@@ -354,7 +424,7 @@ weft_status *weft_buffer_copy_to_device(weft_buffer *buffer, weft_device *device
   }
   c->from = weft_buffer_retain(buffer);
   *out_buffer = weft_buffer_retain(c->to);
-  weft_event_on_ready_slot(buffer->defined, &c->waiter, source_defined, c);
+  weft_event_on_ready_slot(rt_buffer_usable(buffer), &c->waiter, source_usable, c);
   return NULL;
 }
 

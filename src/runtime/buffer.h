@@ -2,7 +2,10 @@
  *
  * A buffer is a handle; its bytes are a *storage*, which runs in flight and external views hold too, so that a buffer may
  * be deleted or donated at any time.  Its definition event tells when the bytes are valid, or why they never will be;
- * the error then travels to whatever is computed from it. */
+ * the error then travels to whatever is computed from it.
+ *
+ * On a device with streams a buffer can be *recorded* long before: its bytes come to be valid when a stream has reached a point.
+ * Programs and copies that are queued behind that point need not wait for the event (runtime/stream.h). */
 #ifndef WEFT_RUNTIME_BUFFER_H
 #define WEFT_RUNTIME_BUFFER_H
 
@@ -15,8 +18,10 @@ typedef struct weft_storage weft_storage;
 
 /* ---- storage: reference-counted bytes ---- */
 
-/* `bytes` of device memory, 64-byte aligned.  Contents are undefined.  Errors: RESOURCE_EXHAUSTED naming the size. */
+/* `bytes` of the device's own memory, aligned as its space says.  Contents are undefined.  Errors: RESOURCE_EXHAUSTED naming the size. */
 WEFT_NODISCARD weft_status *weft_storage_new(weft_device *device, int64_t bytes, weft_storage **out_storage);
+/* The same in another memory space of the device. */
+WEFT_NODISCARD weft_status *weft_storage_new_in(weft_device *device, int space, int64_t bytes, weft_storage **out_storage);
 /* Somebody else's bytes: on_free(ctx) runs when the last holder is gone.  Never written, never donated in place. */
 WEFT_NODISCARD weft_status *weft_storage_view(weft_device *device, void *data, int64_t bytes, void (*on_free)(void *ctx),
                                               void *ctx, weft_storage **out_storage);
@@ -26,7 +31,7 @@ WEFT_DEFINE_AUTO(weft_storage, weft_storage_release)
 weft_device *weft_storage_device(const weft_storage *storage);
 int64_t weft_storage_bytes(const weft_storage *storage);
 void *weft_storage_data(const weft_storage *storage); /* an address on the device: for kernels and for clients that know the device */
-char *weft_storage_host(const weft_storage *storage); /* the same where the host may use it; NULL: weft_device_is_host_visible is false */
+char *weft_storage_host(const weft_storage *storage); /* the same where the host may use it; NULL: its space is not host-visible */
 /* `bytes` from `offset` on; they are within the storage.  Done on return. */
 WEFT_NODISCARD weft_status *weft_storage_write(weft_storage *storage, int64_t offset, const void *host, int64_t bytes);
 WEFT_NODISCARD weft_status *weft_storage_read(const weft_storage *storage, int64_t offset, void *host, int64_t bytes);

@@ -8,8 +8,8 @@
 
 static weft_status *upload_one(weft_device *device, const buf_alloc *alloc, void **out)
 {
-  WEFT_TRY(rt_device_take(device, alloc->bytes, out));
-  return weft_device_write(device, *out, alloc->literal->data, hlo_shape_bytes(alloc->literal->shape));
+  WEFT_TRY(rt_device_take(device, 0, alloc->bytes, RT_ANYONE, out));
+  return weft_device_write(device, NULL, *out, alloc->literal->data, hlo_shape_bytes(alloc->literal->shape));
 }
 
 weft_status *rt_constants_upload(weft_device *device, const buf_plan *plan, void ***out)
@@ -34,6 +34,6 @@ void rt_constants_free(weft_device *device, const buf_plan *plan, void **constan
 {
   if (!constants) return;
   for (int i = 0; i < buf_plan_alloc_count(plan); i++)
-    if (constants[i]) rt_device_give(device, constants[i], buf_plan_alloc(plan, i)->bytes);
+    if (constants[i]) rt_device_give(device, 0, constants[i], buf_plan_alloc(plan, i)->bytes);
   free(constants);
 }

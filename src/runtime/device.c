@@ -25,14 +25,28 @@ static int64_t class_bytes(int class)
   return (INT64_C(1) << ((class - 8) / 8 + 6)) * ((class - 8) % 8 + 9);
 }
 
-static void *pop_block(rt_free_list *list) { return list->count > 0 ? list->blocks[--list->count] : NULL; }
+/* A block that `taker` may use at once, or NULL.  The block that was freed first is the likeliest to be idle. */
+static void *pop_block(const weft_device *device, rt_free_list *list, rt_taker taker)
+{
+  int at = list->count - 1;
+
+  if (at < 0) return NULL;
+  if (device->queues && taker == RT_ANYONE) {
+    if (list->blocks[0].number > device->ops->reached(device->streams[WEFT_STREAM_COMPUTE])) return NULL;
+    rt_free_block first = list->blocks[0];
+    list->blocks[0] = list->blocks[at];
+    list->blocks[at] = first;
+  }
+  list->count = at;
+  return list->blocks[at].data;
+}
 
 /* False: there is no memory to remember it. */
-static bool push_block(rt_free_list *list, void *block)
+static bool push_block(rt_free_list *list, rt_free_block block)
 {
   if (list->count == list->capacity) {
     int wider = WEFT_MAX(2 * list->capacity, 8);
-    void **bigger = realloc(list->blocks, (size_t)wider * sizeof *bigger);
+    rt_free_block *bigger = realloc(list->blocks, (size_t)wider * sizeof *bigger);
     if (!bigger) return false;
     list->blocks = bigger;
     list->capacity = wider;
@@ -41,85 +55,146 @@ static bool push_block(rt_free_list *list, void *block)
   return true;
 }
 
-weft_status *rt_device_take(weft_device *device, int64_t bytes, void **out_data)
+/* Gives all idle blocks back to the platform.  False: there were none. */
+static bool trim(weft_device *device)
+{
+  int64_t before;
+  uint64_t reached = device->queues ? device->ops->reached(device->streams[WEFT_STREAM_COMPUTE]) : 0;
+
+  weft_mutex_lock(&device->memory_mu);
+  before = device->memory.cached_bytes;
+  for (int space = 0; space < device->ops->space_count; space++)
+    for (int class = 0; class < RT_SIZE_CLASSES; class++) {
+      rt_free_list *list = &device->free_blocks[space][class];
+      int kept = 0;
+      for (int i = 0; i < list->count; i++)
+        if (list->blocks[i].number > reached) {
+          list->blocks[kept++] = list->blocks[i];
+        } else {
+          device->ops->deallocate(device, space, list->blocks[i].data, class_bytes(class));
+          device->memory.cached_bytes -= class_bytes(class);
+        }
+      list->count = kept;
+    }
+  bool any = device->memory.cached_bytes < before;
+  weft_mutex_unlock(&device->memory_mu);
+  return any;
+}
+
+/* A new block.  Where the platform has none left, the cache gives up its own. */
+static weft_status *allocate(weft_device *device, int space, int64_t size, void **out_data)
+{
+  weft_status *st = device->ops->allocate(device, space, size, out_data);
+
+  if (weft_status_code(st) != WEFT_RESOURCE_EXHAUSTED || !trim(device)) return st;
+  weft_status_free(st);
+  return device->ops->allocate(device, space, size, out_data);
+}
+
+enum { NEW_BYTE = 0xCB, FREED_BYTE = 0xDB };
+
+/* For tests: bytes that nobody has written are not by chance those of before. */
+static void fill_block(weft_device *device, weft_stream *stream, void *data, int byte, int64_t size)
+{
+  weft_status_ignore(weft_device_fill(device, stream, data, byte, size)); /* it only helps to find faults */
+}
+
+weft_status *rt_device_take(weft_device *device, int space, int64_t bytes, rt_taker taker, void **out_data)
 {
   int class = size_class(bytes);
   int64_t size = class_bytes(class);
+  weft_status *st = NULL;
 
   if (bytes > device->platform->memory_limit)
     return WEFT_ERR(RESOURCE_EXHAUSTED, "%lld bytes asked for, the machine has %lld", (long long)bytes,
                     (long long)device->platform->memory_limit);
   weft_mutex_lock(&device->memory_mu);
-  void *block = pop_block(&device->free_blocks[class]);
-  if (block) device->memory.cached_bytes -= size;
+  *out_data = pop_block(device, &device->free_blocks[space][class], taker);
+  if (*out_data) device->memory.cached_bytes -= size;
   device->memory.bytes_in_use += size;
   device->memory.peak_bytes = WEFT_MAX(device->memory.peak_bytes, device->memory.bytes_in_use);
   device->memory.largest_bytes = WEFT_MAX(device->memory.largest_bytes, size);
   device->memory.allocation_count++;
   weft_mutex_unlock(&device->memory_mu);
-  if (block) {
-    *out_data = block;
-    return NULL;
-  }
-  weft_status *st = device->platform->ops->device->allocate(device, size, out_data);
-  if (st) {
+  if (!*out_data) st = allocate(device, space, size, out_data);
+  if (WEFT_UNLIKELY(st != NULL)) {
     weft_mutex_lock(&device->memory_mu);
     device->memory.bytes_in_use -= size;
     weft_mutex_unlock(&device->memory_mu);
+  } else if (WEFT_UNLIKELY(device->queues) && device->ops->fills_memory) {
+    fill_block(device, taker == RT_COMPUTE ? device->streams[WEFT_STREAM_COMPUTE] : NULL, *out_data, NEW_BYTE, size);
   }
   return st;
 }
 
-void rt_device_give(weft_device *device, void *data, int64_t bytes)
+/* The point after which nothing that is queued uses a block that is given back now. */
+static uint64_t last_use(weft_device *device, void *data, int64_t size)
+{
+  weft_stream *stream = device->streams[WEFT_STREAM_COMPUTE];
+
+  if (!device->ops->fills_memory) return atomic_load_explicit(&device->recorded, memory_order_acquire);
+  fill_block(device, stream, data, FREED_BYTE, size);
+  return rt_device_record(device, stream);
+}
+
+void rt_device_give(weft_device *device, int space, void *data, int64_t bytes)
 {
   int class = size_class(bytes);
   int64_t size = class_bytes(class);
-  bool keep;
+  uint64_t number = device->queues ? last_use(device, data, size) : 0;
+  bool keep, idle = !device->queues || number <= device->ops->reached(device->streams[WEFT_STREAM_COMPUTE]);
 
   weft_mutex_lock(&device->memory_mu);
   device->memory.bytes_in_use -= size;
-  keep = device->memory.cached_bytes + size <= device->cache_limit && push_block(&device->free_blocks[class], data);
+  /* beyond the limit too while the block is in use: the platform's deallocate does not wait */
+  keep = (!idle || device->memory.cached_bytes + size <= device->cache_limit) &&
+         push_block(&device->free_blocks[space][class], (rt_free_block){data, number});
   if (keep) device->memory.cached_bytes += size;
   weft_mutex_unlock(&device->memory_mu);
-  if (!keep) device->platform->ops->device->deallocate(device, data, size);
+  if (keep) return;
+  /* in use, and no memory to remember the block: local work ends */
+  if (!idle) weft_status_ignore(rt_stream_sync(device, device->streams[WEFT_STREAM_COMPUTE], WEFT_NO_DEADLINE));
+  device->ops->deallocate(device, space, data, size);
 }
 
-bool weft_device_is_host_visible(const weft_device *device) { return device->platform->ops->device->is_host_visible; }
+bool weft_device_is_host_visible(const weft_device *device) { return device->is_host_visible; }
+const weft_device_ops *weft_device_operations(const weft_device *device) { return device->ops; }
 
 void *weft_device_host_address(weft_device *device, void *data)
 {
-  const weft_device_ops *ops = device->platform->ops->device;
-
-  return ops->is_host_visible ? data : ops->host_address(device, data);
+  return device->is_host_visible ? data : device->ops->host_address(device, data);
 }
 
-weft_status *weft_device_write(weft_device *device, void *to, const void *host, int64_t bytes)
+weft_status *weft_device_write(weft_device *device, weft_stream *stream, void *to, const void *host, int64_t bytes)
 {
-  const weft_device_ops *ops = device->platform->ops->device;
-
   if (bytes <= 0) return NULL;
-  if (!ops->is_host_visible) return ops->write(device, to, host, bytes);
+  if (!device->is_host_visible) return device->ops->write(device, stream, to, host, bytes);
   memcpy(to, host, (size_t)bytes);
   return NULL;
 }
 
-weft_status *weft_device_read(weft_device *device, void *host, const void *from, int64_t bytes)
+weft_status *weft_device_read(weft_device *device, weft_stream *stream, void *host, const void *from, int64_t bytes)
 {
-  const weft_device_ops *ops = device->platform->ops->device;
-
   if (bytes <= 0) return NULL;
-  if (!ops->is_host_visible) return ops->read(device, host, from, bytes);
+  if (!device->is_host_visible) return device->ops->read(device, stream, host, from, bytes);
   memcpy(host, from, (size_t)bytes);
   return NULL;
 }
 
-weft_status *weft_device_copy(weft_device *to_device, void *to, weft_device *from_device, const void *from, int64_t bytes)
+weft_status *weft_device_copy(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device, const void *from,
+                              int64_t bytes)
 {
-  const weft_device_ops *ops = to_device->platform->ops->device;
-
   if (bytes <= 0) return NULL;
-  if (!ops->is_host_visible) return ops->copy(to_device, to, from_device, from, bytes);
+  if (!to_device->is_host_visible) return to_device->ops->copy(to_device, stream, to, from_device, from, bytes);
   memcpy(to, from, (size_t)bytes);
+  return NULL;
+}
+
+weft_status *weft_device_fill(weft_device *device, weft_stream *stream, void *to, int byte, int64_t bytes)
+{
+  if (bytes <= 0) return NULL;
+  if (!device->is_host_visible) return device->ops->fill(device, stream, to, byte, bytes);
+  memset(to, byte, (size_t)bytes);
   return NULL;
 }
 
@@ -157,13 +232,29 @@ weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_
   return rt_feed_new(&device->outfeed);
 }
 
+weft_status *rt_device_open(weft_device *device)
+{
+  static const int priorities[WEFT_STREAM_PURPOSES] = {[WEFT_STREAM_ACROSS] = 1};
+
+  device->ops = device->platform->ops->device;
+  device->is_host_visible = device->ops->spaces[0].is_host_visible;
+  device->queues = device->ops->stream_create != NULL;
+  for (int i = 0; device->queues && i < WEFT_STREAM_PURPOSES; i++)
+    WEFT_TRY_NOTE(device->ops->stream_create(device, priorities[i], &device->streams[i]), "streams of device %lld",
+                  (long long)device->id);
+  return NULL;
+}
+
 void rt_device_fini(weft_device *device) WEFT_UNSHARED
 {
-  for (int class = 0; class < RT_SIZE_CLASSES; class++) {
-    for (void *block; (block = pop_block(&device->free_blocks[class]));)
-      device->platform->ops->device->deallocate(device, block, class_bytes(class));
-    free(device->free_blocks[class].blocks);
-  }
+  for (int i = 0; i < WEFT_STREAM_PURPOSES; i++)
+    if (device->streams[i]) device->ops->stream_destroy(device->streams[i]);
+  for (int space = 0; space < WEFT_MOST_SPACES; space++)
+    for (int class = 0; class < RT_SIZE_CLASSES; class++) {
+      rt_free_list *list = &device->free_blocks[space][class];
+      for (int i = 0; i < list->count; i++) device->ops->deallocate(device, space, list->blocks[i].data, class_bytes(class));
+      free(list->blocks);
+    }
   rt_feed_free(device->infeed);
   rt_feed_free(device->outfeed);
   weft_cond_fini(&device->changed);
@@ -172,6 +263,19 @@ void rt_device_fini(weft_device *device) WEFT_UNSHARED
   weft_mutex_fini(&device->memory_mu);
 }
 
+uint64_t rt_device_record(weft_device *device, weft_stream *stream)
+{
+  uint64_t number = device->ops->record(stream), known;
+
+  if (stream != device->streams[WEFT_STREAM_COMPUTE]) return number;
+  known = atomic_load_explicit(&device->recorded, memory_order_relaxed);
+  /* release: pairs with last_use */
+  while (known < number && !atomic_compare_exchange_weak_explicit(&device->recorded, &known, number, memory_order_release,
+                                                                  memory_order_relaxed)) {}
+  return number;
+}
+
+weft_stream *weft_device_stream(const weft_device *device, weft_stream_purpose purpose) { return device->streams[purpose]; }
 weft_platform *weft_device_platform(const weft_device *device) { return device->platform; }
 int64_t weft_device_id(const weft_device *device) { return device->id; }
 int weft_device_ordinal(const weft_device *device) { return device->ordinal; }

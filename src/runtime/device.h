@@ -1,4 +1,4 @@
-/* runtime/device.h -- a device: memory, and a queue that starts work in the order of its submission. */
+/* runtime/device.h -- a device: memory, streams, and a queue that starts launches in the order of their submission. */
 #ifndef WEFT_RUNTIME_DEVICE_H
 #define WEFT_RUNTIME_DEVICE_H
 
@@ -27,33 +27,86 @@ void weft_device_clear_memory_stats(weft_device *device);
 
 /* ---- a device's bytes ---- */
 
-/* What a kind of device does with its memory: a part of its platform's table (runtime/platform.h).  Nobody above the platform
- * touches a device's bytes but through these.  All are thread-safe, and what they do is done when they return.  `bytes` > 0. */
+/* A kind of memory that a device can use.  Space 0 is the device's own. */
+typedef struct weft_memory_space {
+  const char *kind;     /* as clients name it: "device", "pinned_host", "unpinned_host" */
+  int64_t alignment;    /* of what `allocate` returns, bytes; a power of two, at least 64 */
+  bool is_host_visible; /* an address in it is one of this process too */
+} weft_memory_space;
+enum { WEFT_MOST_SPACES = 3 };
+
+/* A stream is a queue of work on one device: what is queued on it is done in order.  A *point* of a stream stands for all work
+ * that was queued before it; points are numbered from 1 on in the order in which they are recorded. */
+typedef struct weft_stream weft_stream; /* the platform's own */
+
+/* A host function that is called when a stream has done what was queued before it.  The caller's memory, until then. */
+typedef struct weft_stream_call {
+  struct weft_stream_call *next; /* the platform's */
+  /* On a thread of the platform's: `fn` is brief, waits for nothing and calls no device operation.  `error` (borrowed): the
+   * stream is broken, and what was queued before has not been done; NULL otherwise. */
+  void (*fn)(void *ctx, const weft_status *error);
+  void *ctx;
+} weft_stream_call;
+
+/* What a kind of device does with its memory and its streams: a part of its platform's table (runtime/platform.h).  Nobody above
+ * the platform touches a device's bytes but through these.  All are thread-safe.  `bytes` > 0.
+ *
+ * Operations that take a stream: with one, the operation is queued on it and the host memory that it names must stay; with NULL,
+ * it is done on return, and the caller has seen to it that no queued work uses the bytes. */
 typedef struct weft_device_ops {
   size_t size;          /* sizeof this struct; entries past it are absent */
-  bool is_host_visible; /* an address on the device is one of this process: then `write` to `host_address` may be NULL */
-  /* `bytes` aligned to 64, and back with the same size. */
-  weft_status *(*allocate)(weft_device *device, int64_t bytes, void **out_data);
-  void (*deallocate)(weft_device *device, void *data, int64_t bytes);
-  weft_status *(*write)(weft_device *device, void *to, const void *host, int64_t bytes);
-  weft_status *(*read)(weft_device *device, void *host, const void *from, int64_t bytes);
-  /* Between devices of one platform, which may be the same one. */
-  weft_status *(*copy)(weft_device *to_device, void *to, weft_device *from_device, const void *from, int64_t bytes);
-  /* The address under which the host's own communicators may read and write `data` while a run uses it; NULL: there is none. */
+  int space_count;
+  const weft_memory_space *spaces;
+  weft_status *(*allocate)(weft_device *device, int space, int64_t bytes, void **out_data);
+  void (*deallocate)(weft_device *device, int space, void *data, int64_t bytes); /* no queued work uses it */
+
+  /* These four may be NULL where space 0 is host-visible. */
+  weft_status *(*write)(weft_device *device, weft_stream *stream, void *to, const void *host, int64_t bytes);
+  weft_status *(*read)(weft_device *device, weft_stream *stream, void *host, const void *from, int64_t bytes);
+  /* Between devices of one platform, which may be the same one; the stream is of `to_device`. */
+  weft_status *(*copy)(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device, const void *from,
+                       int64_t bytes);
+  weft_status *(*fill)(weft_device *device, weft_stream *stream, void *to, int byte, int64_t bytes);
+  /* The address under which the host's own communicators may read and write `data` while no queued work uses it; NULL: there
+   * is none. */
   void *(*host_address)(weft_device *device, void *data);
+
+  /* Streams.  All NULL where the work of this kind of device is done when the call that asks for it returns. */
+  weft_status *(*stream_create)(weft_device *device, int priority, weft_stream **out_stream); /* a higher number goes first */
+  void (*stream_destroy)(weft_stream *stream); /* all its calls have been made */
+  /* The number of a new point; 0: the stream is broken, and `notify` will say why. */
+  uint64_t (*record)(weft_stream *stream);
+  /* What is queued on `stream` from now on waits for point `number` of `other`, which has been recorded. */
+  weft_status *(*wait)(weft_stream *stream, weft_stream *other, uint64_t number);
+  uint64_t (*reached)(weft_stream *stream); /* the highest number whose work is done */
+  void (*notify)(weft_stream *stream, weft_stream_call *call);
+  bool fills_memory; /* for tests: the runtime fills memory with a pattern before its use and after */
 } weft_device_ops;
+
+const weft_device_ops *weft_device_operations(const weft_device *device);
 
 /* Whether host memory can be device memory as it is, and the other way round. */
 bool weft_device_is_host_visible(const weft_device *device);
 
-/* Bytes to, from and between devices; 0 bytes are fine. */
-WEFT_NODISCARD weft_status *weft_device_write(weft_device *device, void *to, const void *host, int64_t bytes);
-WEFT_NODISCARD weft_status *weft_device_read(weft_device *device, void *host, const void *from, int64_t bytes);
-WEFT_NODISCARD weft_status *weft_device_copy(weft_device *to_device, void *to, weft_device *from_device, const void *from,
-                                             int64_t bytes);
+/* Bytes to, from and between devices, in any space; 0 bytes are fine.  `stream` as in weft_device_ops. */
+WEFT_NODISCARD weft_status *weft_device_write(weft_device *device, weft_stream *stream, void *to, const void *host, int64_t bytes);
+WEFT_NODISCARD weft_status *weft_device_read(weft_device *device, weft_stream *stream, void *host, const void *from, int64_t bytes);
+WEFT_NODISCARD weft_status *weft_device_copy(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device,
+                                             const void *from, int64_t bytes);
+WEFT_NODISCARD weft_status *weft_device_fill(weft_device *device, weft_stream *stream, void *to, int byte, int64_t bytes);
 
 /* Where the host's own communicators find `data`, as weft_device_ops.host_address says. */
 void *weft_device_host_address(weft_device *device, void *data);
+
+/* The streams of a device, by purpose.  NULL where the device has none. */
+typedef enum weft_stream_purpose {
+  WEFT_STREAM_COMPUTE, /* all programs: what they queue is done in the order of their launches */
+  WEFT_STREAM_IN,      /* host to device */
+  WEFT_STREAM_OUT,     /* device to host */
+  WEFT_STREAM_ACROSS,  /* between devices, with the highest priority */
+  WEFT_STREAM_PURPOSES
+} weft_stream_purpose;
+weft_stream *weft_device_stream(const weft_device *device, weft_stream_purpose purpose);
 
 /* ---- a device's queue ---- */
 

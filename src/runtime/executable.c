@@ -1,7 +1,12 @@
 /* Executables and launches.  A launch prepares one *run* for each device, then puts them into the devices' queues.  A run
  * waits for its inputs, then for its turn; it binds memory, runs the program's frame, and fills the outputs.
  *
- *   prepared -> queued (device->mu) -> started: one at a time on a device -> ended: outputs filled, `done` set, recycled */
+ *   prepared -> submitted (device->mu) -> started: one at a time on a device -> ended: outputs filled, `done` set, recycled
+ *
+ * On a device with streams there is one state more.  When the frame is done, the run's work lies on the compute stream: outputs
+ * are filled and *recorded*, and the next run starts.  The run ends when the stream has done that work.
+ *
+ *   started -> queued: several on a device -> ended */
 #include <config.h>
 
 #include "runtime/executable.h"
@@ -28,7 +33,7 @@ struct weft_run {
   int index;                /* of device in exe->devices */
   rt_run_info info;
   rt_frame *frame;
-  atomic_int waiting;       /* inputs not defined yet, and one for the launch itself */
+  atomic_int waiting;       /* inputs that cannot be used yet, and one for the launch itself; once queued: not defined yet */
   weft_event *done;         /* also the outputs' definition */
   weft_event_waiter *waiters;   /* by parameter */
   weft_buffer **inputs;         /* by parameter: in use */
@@ -42,7 +47,11 @@ struct weft_run {
   weft_event_waiter hold_waiter;
   weft_comm **comms;        /* by grouping */
   uint64_t *comm_launches;  /* by grouping */
-  bool bound;               /* comms are this run's */
+  bool bound;               /* comms are this run's, and have not been aborted by it */
+  rt_definition *definition;    /* of the outputs, on a device with streams; else NULL */
+  weft_status *error;           /* once queued: why it will fail, as far as that is known */
+  bool inputs_given_up;         /* once queued: inputs[] are there for their errors only */
+  rt_after after;               /* the compute stream has done its work */
   bool poisoned;            /* under device->mu: `done` is an error already */
 };
 
@@ -66,6 +75,7 @@ struct weft_executable {
   void ***constants;        /* by local device: rt_constants_upload */
   int64_t *places;          /* replica * partition_count + partition of each */
   bool runs_inline;
+  bool waits_on_host;       /* for its inputs to be defined, not only recorded: see rt_program_asks_host */
   int64_t collective_timeout_ns, collective_warn_ns; /* 0: the settings */
   int64_t *global_ids;      /* by place: the device that is there */
   int request_count;        /* cliques with a local device: one for each group of each grouping */
@@ -228,7 +238,10 @@ weft_status *weft_executable_new(weft_platform *platform, rt_compiled *parts, co
   WEFT_TRY(fill_devices(exe, options));
   WEFT_TRY(upload_constants(exe));
   WEFT_TRY(fill_requests(exe));
-  exe->runs_inline = exe->device_count == 1 && exe->parts.grouping_count == 0 && rt_program_cost_ns(exe->parts.program) < INLINE_NS;
+  exe->waits_on_host = rt_program_asks_host(exe->parts.program);
+  exe->runs_inline = exe->device_count == 1 && exe->parts.grouping_count == 0 &&
+                     (rt_program_cost_ns(exe->parts.program) < INLINE_NS ||
+                      (platform->ops->device->stream_create && !exe->waits_on_host)); /* queueing takes little time */
   *out_executable = WEFT_MOVE(exe);
   return NULL;
 }
@@ -356,7 +369,7 @@ static void recycle_run(weft_run *run)
     if (run->input_memory[p]) weft_storage_release(run->input_memory[p]);
     run->input_memory[p] = NULL;
     if (!run->inputs[p]) continue;
-    rt_buffer_end_use(run->inputs[p]);
+    if (!run->inputs_given_up) rt_buffer_end_use(run->inputs[p]);
     weft_buffer_release(run->inputs[p]);
     run->inputs[p] = NULL;
   }
@@ -368,6 +381,8 @@ static void recycle_run(weft_run *run)
   }
   weft_event_release(run->done);
   run->done = NULL;
+  if (run->definition) rt_definition_release(WEFT_MOVE(run->definition));
+  run->inputs_given_up = false;
   release_hold(run->hold);
   run->hold = NULL;
   weft_mutex_lock(&exe->mu);
@@ -387,6 +402,7 @@ static weft_status *bind(weft_run *run)
   const buf_plan *plan = exe->parts.plan;
   int temp = buf_plan_temp_alloc(plan);
   int64_t temp_bytes = buf_plan_alloc(plan, temp)->bytes;
+  weft_stream *stream = run->device->streams[WEFT_STREAM_COMPUTE];
 
   for (int p = 0; p < exe->param_count; p++) {
     bool sole;
@@ -394,8 +410,8 @@ static weft_status *bind(weft_run *run)
     run->input_memory[p] = storage;
     if (storage && !sole && exe->param_bytes[p] > 0 && buf_plan_alloc(plan, buf_plan_param_alloc(plan, p))->written) {
       weft_storage *copy;
-      WEFT_TRY(weft_storage_new(run->device, storage->bytes, &copy));
-      weft_status *st = weft_device_copy(run->device, copy->data, run->device, storage->data, storage->bytes);
+      WEFT_TRY(rt_storage_new(run->device, 0, storage->bytes, RT_COMPUTE, &copy));
+      weft_status *st = weft_device_copy(run->device, stream, copy->data, run->device, storage->data, storage->bytes);
       weft_storage_release(storage);
       run->input_memory[p] = storage = copy;
       WEFT_TRY(st);
@@ -410,12 +426,12 @@ static weft_status *bind(weft_run *run)
         run->output_memory[o] = weft_storage_retain(run->input_memory[exe->output_param[o]]);
       continue;
     }
-    WEFT_TRY(weft_storage_new(run->device, buf_plan_alloc(plan, alloc)->bytes, &run->output_memory[o]));
+    WEFT_TRY(rt_storage_new(run->device, 0, buf_plan_alloc(plan, alloc)->bytes, RT_COMPUTE, &run->output_memory[o]));
     run->base[alloc] = run->output_memory[o]->data;
   }
   run->base[temp] = nothing;
   if (temp_bytes > 0) {
-    WEFT_TRY(rt_device_take(run->device, temp_bytes, &run->temp));
+    WEFT_TRY(rt_device_take(run->device, 0, temp_bytes, RT_COMPUTE, &run->temp));
     run->base[temp] = run->temp;
   }
   WEFT_TRY(rt_frame_acquire(exe->parts.program, &run->frame));
@@ -429,11 +445,12 @@ static weft_status *bind(weft_run *run)
 static weft_run *take_next(weft_device *device) WEFT_REQUIRES(device->mu);
 static void start(weft_run *run);
 
-/* The first error among the inputs: it becomes that of the outputs. */
+/* The first error among the inputs, as far as they are known: it becomes that of the outputs. */
 static weft_status *input_error(const weft_run *run)
 {
   for (int p = 0; p < run->exe->param_count; p++) {
-    const weft_status *error = weft_event_error(weft_buffer_defined(run->inputs[p]));
+    const weft_status *error = WEFT_UNLIKELY(run->device->queues) ? rt_buffer_known_error(run->inputs[p])
+                                                                  : weft_event_error(weft_buffer_defined(run->inputs[p]));
     if (error) return weft_status_note(weft_status_dup(error), __FILE__, __LINE__, "input %d of \"%s\"", p,
                                        run->exe->parts.module->name);
   }
@@ -447,10 +464,24 @@ static void let_peers_know(weft_run *run, const weft_status *st)
   const weft_executable *exe = run->exe;
 
   if (!run->bound || (run->frame && !rt_frame_fell_behind(run->frame))) return;
+  run->bound = false;
   for (int g = 0; g < exe->parts.grouping_count; g++)
     if (run->comms[g])
       weft_comm_abort(run->comms[g], weft_status_new(weft_status_code(st), __FILE__, __LINE__, "\"%s\" failed on device %lld: %s",
                                                      exe->parts.module->name, (long long)run->device->id, weft_status_message(st)));
+}
+
+/* What the run writes: the arena goes back, the outputs get their bytes. */
+static void hand_over_memory(weft_run *run, const weft_status *st)
+{
+  if (run->temp) rt_device_give(run->device, 0, run->temp, buf_plan_alloc(run->exe->parts.plan,
+                                                                          buf_plan_temp_alloc(run->exe->parts.plan))->bytes);
+  run->temp = NULL;
+  for (int o = 0; !st && o < run->exe->output_count; o++)
+    if (run->output_memory[o]) {
+      rt_buffer_fill(run->outputs[o], run->output_memory[o]);
+      run->output_memory[o] = NULL;
+    }
 }
 
 /* The run has ended: hands out the results, then lets the next one start.  Whoever waits for it may give up the platform
@@ -462,21 +493,14 @@ static void end_run(weft_run *run, weft_status *st)
   weft_run *next;
 
   if (st) let_peers_know(run, st);
-  if (run->temp) rt_device_give(device, run->temp, buf_plan_alloc(run->exe->parts.plan,
-                                                                  buf_plan_temp_alloc(run->exe->parts.plan))->bytes);
-  run->temp = NULL;
+  hand_over_memory(run, st);
   if (run->frame) rt_frame_release(run->frame);
   run->frame = NULL;
-  for (int o = 0; !st && o < run->exe->output_count; o++)
-    if (run->output_memory[o]) {
-      rt_buffer_fill(run->outputs[o], run->output_memory[o]);
-      run->output_memory[o] = NULL;
-    }
   recycle_run(run); /* before `done`: whoever waits for it sees inputs free again */
   weft_event_set(done, st);
   weft_event_release(done);
   weft_mutex_lock(&device->mu);
-  device->running--;
+  (*(device->queues ? &device->queued : &device->running))--;
   device->ended++;
   weft_cond_broadcast(&device->changed);
   next = take_next(device);
@@ -484,7 +508,100 @@ static void end_run(weft_run *run, weft_status *st)
   start(next);
 }
 
-static void program_done(void *arg, weft_status *st) { end_run(arg, st); }
+/* ---- runs: queued on a stream ---------------------------------------------------------------------------------- */
+
+/* Ends a run whose work has been done and whose inputs have all turned out to be defined or not. */
+static void conclude(weft_run *run)
+{
+  weft_status *st = WEFT_MOVE(run->error);
+  weft_status *fault = run->frame ? rt_frame_take_fault(run->frame) : NULL;
+
+  if (st) weft_status_free(fault);
+  else st = fault ? fault : input_error(run);
+  end_run(run, st);
+}
+
+static void conclude_job(rt_job *job) { conclude((weft_run *)job); }
+
+/* An input's event is ready.  The worker that takes the run up may be at the end of a long chain of runs, so each starts afresh. */
+static void input_settled(void *ctx, const weft_status *error)
+{
+  weft_run *run = ctx;
+
+  (void)error; /* conclude looks at it */
+  /* acq_rel: all inputs are settled before the run is concluded */
+  if (atomic_fetch_sub_explicit(&run->waiting, 1, memory_order_acq_rel) == 1) rt_pool_offer(run->device->platform->pool, &run->job, 1);
+}
+
+/* The stream has done the run's work.  What it was computed from may still turn out to be an error. */
+static void work_done(void *ctx, weft_status *error)
+{
+  weft_run *run = ctx;
+
+  if (run->error) weft_status_free(error);
+  else run->error = error;
+  run->job = (rt_job){.run = conclude_job};
+  atomic_store_explicit(&run->waiting, 1, memory_order_relaxed);
+  for (int p = 0; p < run->exe->param_count; p++) {
+    if (weft_event_is_ready(weft_buffer_defined(run->inputs[p]))) continue;
+    atomic_fetch_add_explicit(&run->waiting, 1, memory_order_relaxed);
+    weft_event_on_ready_slot(weft_buffer_defined(run->inputs[p]), &run->waiters[p], input_settled, run);
+  }
+  if (atomic_fetch_sub_explicit(&run->waiting, 1, memory_order_acq_rel) == 1) conclude(run);
+}
+
+/* Whatever touches the inputs' memory next comes behind this run on the stream.  Somebody else's memory is given back only when
+ * the stream has done with it. */
+static void give_up_inputs(weft_run *run)
+{
+  for (int p = 0; p < run->exe->param_count; p++)
+    if (rt_buffer_is_view(run->inputs[p])) return;
+  for (int p = 0; p < run->exe->param_count; p++) {
+    if (run->input_memory[p]) weft_storage_release(WEFT_MOVE(run->input_memory[p]));
+    rt_buffer_end_use(run->inputs[p]);
+  }
+  run->inputs_given_up = true;
+}
+
+/* All that the run does on the host is over; the rest lies on the stream.  `st`, taken: the run will fail. */
+static void leave_queued(weft_run *run, weft_status *st)
+{
+  weft_device *device = run->device;
+  weft_stream *stream = device->streams[WEFT_STREAM_COMPUTE];
+  weft_run *next;
+
+  if (st) let_peers_know(run, st);
+  run->error = st;
+  rt_definition_record(run->definition, device, stream); /* first: memory that is given back is in use until this point */
+  hand_over_memory(run, st);
+  give_up_inputs(run);
+  rt_definition_publish(run->definition, weft_status_dup(st));
+  weft_mutex_lock(&device->mu);
+  device->running--;
+  device->queued++;
+  next = take_next(device);
+  weft_mutex_unlock(&device->mu);
+  start(next);
+  rt_after_stream(device, stream, &run->after, work_done, run);
+}
+
+static void program_done(void *arg, weft_status *st)
+{
+  weft_run *run = arg;
+
+  if (WEFT_UNLIKELY(run->device->queues)) leave_queued(run, st);
+  else end_run(run, st);
+}
+
+/* What the run queues comes behind what defines its inputs. */
+static weft_status *wait_for_definitions(weft_run *run)
+{
+  weft_stream *stream = run->device->streams[WEFT_STREAM_COMPUTE];
+
+  for (int p = 0; p < run->exe->param_count; p++)
+    if (run->inputs[p]->definition) WEFT_TRY(rt_definition_wait(run->inputs[p]->definition, run->device, stream));
+  return NULL;
+}
 
 /* Counts modulo 2^32, as JAX's launch ids wrap; never 0. */
 static uint64_t number_of_launch(weft_run *run, int grouping)
@@ -530,17 +647,19 @@ static void start_run(weft_run *run)
 
   if (st) weft_status_free(unbound);
   else st = unbound;
+  if (!st && WEFT_UNLIKELY(run->device->queues)) st = wait_for_definitions(run);
   if (!st) st = bind(run);
   if (!st && !rt_frame_run(run->frame, run->exe->platform->pool, &run->info, program_done, run, &st)) return;
-  end_run(run, st);
+  program_done(run, st);
 }
 
 static void start_job(rt_job *job) { start_run((weft_run *)job); }
 
-/* More than `most` runs are in the queue, and waiting makes them fewer: one is running, and no callback of it holds it up. */
+/* More than `most` runs have not ended, and waiting makes them fewer: one is running and no callback of it holds it up, or a
+ * stream has work to do. */
 static bool is_crowded(const weft_device *device, int most) WEFT_REQUIRES(device->mu)
 {
-  return device->submitted - device->ended > most && device->running > device->callbacks;
+  return device->submitted - device->ended > most && (device->running > device->callbacks || device->queued > 0);
 }
 
 /* The head of the queue if its inputs are there and nothing else runs: it counts as running now. */
@@ -571,7 +690,7 @@ static void pump(weft_device *device)
   start(next);
 }
 
-static void input_defined(void *ctx, const weft_status *error)
+static void input_usable(void *ctx, const weft_status *error)
 {
   weft_run *run = ctx;
   weft_device *device = run->device;
@@ -677,8 +796,11 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
   WEFT_TRY(check_inputs(exe, device, launch));
   WEFT_TRY(check_donations(exe, run, inputs));
   WEFT_TRY(weft_event_new(&run->done));
-  for (int o = 0; o < exe->output_count; o++)
+  if (WEFT_UNLIKELY(run->device->queues)) WEFT_TRY(rt_definition_new(&run->definition));
+  for (int o = 0; o < exe->output_count; o++) {
     WEFT_TRY(weft_buffer_new(run->device, &exe->outputs[o], NULL, run->done, &run->outputs[o]));
+    if (run->definition) run->outputs[o]->definition = rt_definition_retain(run->definition);
+  }
   for (int p = 0; p < exe->param_count; p++) {
     WEFT_TRY_NOTE(rt_buffer_use(inputs[p], false), "input %d", p);
     run->inputs[p] = weft_buffer_retain(inputs[p]);
@@ -690,16 +812,17 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
 static void set_off(weft_executable *exe, int device, const weft_launch *launch, struct rt_hold *hold, weft_run *run)
 {
   for (int p = 0; p < exe->param_count; p++) {
+    weft_event *usable = exe->waits_on_host ? weft_buffer_defined(run->inputs[p]) : rt_buffer_usable(run->inputs[p]);
     if (run->donated[p]) weft_buffer_delete(run->inputs[p]);
-    if (weft_event_is_ready(weft_buffer_defined(run->inputs[p]))) continue;
+    if (weft_event_is_ready(usable)) continue;
     atomic_fetch_add_explicit(&run->waiting, 1, memory_order_relaxed);
-    weft_event_on_ready_slot(weft_buffer_defined(run->inputs[p]), &run->waiters[p], input_defined, run);
+    weft_event_on_ready_slot(usable, &run->waiters[p], input_usable, run);
   }
   if (hold) {
     atomic_fetch_add_explicit(&hold->refs, 1, memory_order_relaxed);
     run->hold = hold;
     atomic_fetch_add_explicit(&run->waiting, 1, memory_order_relaxed);
-    weft_event_on_ready_slot(hold->ready, &run->hold_waiter, input_defined, run);
+    weft_event_on_ready_slot(hold->ready, &run->hold_waiter, input_usable, run);
   }
   for (int o = 0; o < exe->output_count; o++) launch->outputs[device][o] = weft_buffer_retain(run->outputs[o]);
   if (launch->done) launch->done[device] = weft_event_retain(run->done);

@@ -12,7 +12,6 @@
 
 #include <string.h>
 
-#include "runtime/device.h"
 #include "runtime/program_internal.h"
 #include "runtime/trace.h"
 
@@ -58,6 +57,7 @@ static bool execute(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
 
   if (thunk->ops->run) *out = thunk->ops->run(thunk, &frame->ctx);
   else if (thunk->ops->control) done = thunk->ops->control(thunk, &frame->ctx, out);
+  else if (thunk->ops->enqueue) *out = thunk->ops->enqueue(thunk, &frame->ctx);
   else done = start_thunk(frame, thunk, out);
   if (WEFT_UNLIKELY(begin != 0) && done) rt_trace_event(kind, name, device, begin);
   return done;
@@ -177,7 +177,8 @@ static bool drain(rt_seq_run *run, enum entry entry, int ended, weft_status *st)
     bool done = skip || execute(frame, thunk, &st);
     weft_mutex_lock(&run->mu);
     /* not before it has started: another thread would start the next of its order group first */
-    if (thunk->ops->start) release_waiters(run, seq->nodes[node].started_begin, seq->nodes[node].started_count);
+    if (thunk->ops->start && !rt_starts_late(thunk))
+      release_waiters(run, seq->nodes[node].started_begin, seq->nodes[node].started_count);
     if (done) node_ended(run, node, st);
   }
   bool finished = --run->working == 0 && run->left == 0;
@@ -264,17 +265,21 @@ void rt_thunk_done(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st) WEFT_NO_
   if (someone_must_go_on) rt_pool_offer(pool, &run->job, 1);
 }
 
-/* ---- control flow ---------------------------------------------------------------------------------------------- */
-
-/* Asks the device for a condition or a branch index. */
-static weft_status *read_flag(const rt_thunk *thunk, const rt_ctx *ctx, void *value, size_t bytes)
+void rt_thunk_started(rt_frame *frame, const rt_thunk *thunk) WEFT_NO_THREAD_SAFETY
 {
-  const void *flag = rt_args(thunk, ctx)[0];
+  rt_seq_run *run = &frame->runs[thunk->parent->index];
+  const rt_node *node = &thunk->parent->nodes[thunk->node];
+  rt_pool *pool = frame->ctx.pool;
 
-  if (ctx->info->device) return weft_device_read(ctx->info->device, value, flag, (int64_t)bytes);
-  memcpy(value, flag, bytes);
-  return NULL;
+  weft_mutex_lock(&run->mu);
+  release_waiters(run, node->started_begin, node->started_count);
+  bool someone_must_go_on = run->ready_count > 0;
+  if (someone_must_go_on) atomic_fetch_add_explicit(&run->helpers, 1, memory_order_relaxed);
+  weft_mutex_unlock(&run->mu);
+  if (someone_must_go_on) rt_pool_offer(pool, &run->job, 1);
 }
+
+/* ---- control flow ---------------------------------------------------------------------------------------------- */
 
 /* The loop goes on; `after` is the sequence that has just ended, NULL at the start. */
 static bool while_go_on(rt_frame *frame, const rt_thunk *thunk, const rt_seq *after, weft_status **out)
@@ -285,10 +290,10 @@ static bool while_go_on(rt_frame *frame, const rt_thunk *thunk, const rt_seq *af
 
   for (;; after = next) {
     if (after && (*out = take_error(frame, after))) return true;
+    if (WEFT_UNLIKELY(frame->program->queues) && rt_has_fault(&frame->ctx)) return true; /* the run has its error */
     if (after == condition) {
-      bool more;
-      *out = read_flag(thunk, &frame->ctx, &more, sizeof more);
-      if (*out || !more) return true;
+      if (!rt_read_flag(frame, thunk, sizeof(bool), out)) return false;
+      if (*out || !frame->asyncs[thunk->index].flag.pred) return true;
       next = body;
     } else if (loop->trips >= 0) {
       if ((*rounds)++ == loop->trips) return true;
@@ -306,19 +311,43 @@ bool rt_control_while(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out)
   return while_go_on((rt_frame *)ctx, thunk, NULL, out);
 }
 
+static bool is_pred(const rt_thunk *thunk) { return ((const rt_conditional_thunk *)thunk)->flag_is_pred; }
+
+/* The flag is there. */
+static bool take_branch(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
+{
+  const rt_async *async = &frame->asyncs[thunk->index];
+  int32_t branch = is_pred(thunk) ? !async->flag.pred : async->flag.branch;
+
+  if (branch < 0 || branch >= thunk->seq_count) branch = thunk->seq_count - 1;
+  if (!seq_start(frame, thunk->seqs[branch])) return false;
+  *out = take_error(frame, thunk->seqs[branch]);
+  return true;
+}
+
 bool rt_control_conditional(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out)
 {
-  bool flag_is_pred = ((const rt_conditional_thunk *)thunk)->flag_is_pred;
-  int32_t branch;
-  bool flag = false;
+  rt_frame *frame = (rt_frame *)ctx;
 
-  *out = read_flag(thunk, ctx, flag_is_pred ? (void *)&flag : &branch, flag_is_pred ? sizeof flag : sizeof branch);
-  if (*out) return true;
-  if (flag_is_pred) branch = flag ? 0 : 1;
-  if (branch < 0 || branch >= thunk->seq_count) branch = thunk->seq_count - 1;
-  if (!seq_start((rt_frame *)ctx, thunk->seqs[branch])) return false;
-  *out = take_error((rt_frame *)ctx, thunk->seqs[branch]);
-  return true;
+  if (!rt_read_flag(frame, thunk, is_pred(thunk) ? sizeof(bool) : sizeof(int32_t), out)) return false;
+  return *out || take_branch(frame, thunk, out);
+}
+
+/* The flag of a loop is there: another round, or the end. */
+static bool take_round(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
+{
+  const rt_seq *body = thunk->seqs[0];
+
+  if (!frame->asyncs[thunk->index].flag.pred) return true;
+  return seq_start(frame, body) && while_go_on(frame, thunk, body, out);
+}
+
+void rt_flag_arrived(rt_frame *frame, const rt_thunk *thunk, weft_status *st)
+{
+  bool is_loop = thunk->ops->control == rt_control_while;
+
+  if (!st && !(is_loop ? take_round(frame, thunk, &st) : take_branch(frame, thunk, &st))) return;
+  if (thunk_ended(frame, thunk, st)) seq_finished(frame, thunk->parent);
 }
 
 bool rt_control_call(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out)

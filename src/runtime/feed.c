@@ -69,7 +69,7 @@ static weft_status *deliver(const rt_thunk *thunk, rt_ctx *ctx, int first, int c
     return WEFT_ERR(INVALID_ARGUMENT, "%s takes %lld bytes, the next item has %lld", thunk->name, (long long)want,
                     (long long)bytes);
   for (int i = first; i < first + count; i++) {
-    WEFT_TRY(weft_device_write(ctx->info->device, args[i], data, thunk->uses[i].slice.bytes));
+    WEFT_TRY(weft_device_write(ctx->info->device, NULL, args[i], data, thunk->uses[i].slice.bytes));
     data += thunk->uses[i].slice.bytes;
   }
   return NULL;
@@ -147,7 +147,7 @@ weft_status *rt_feed_put(rt_feed *feed, const rt_thunk *thunk, rt_ctx *ctx, int 
   WEFT_TRY_ALLOC(i);
   i->bytes = bytes;
   for (int k = 0; k < count && !st; k++) {
-    st = weft_device_read(ctx->info->device, i->data + at, args[k], thunk->uses[k].slice.bytes);
+    st = weft_device_read(ctx->info->device, NULL, i->data + at, args[k], thunk->uses[k].slice.bytes);
     at += thunk->uses[k].slice.bytes;
   }
   if (!st) return push(feed, i);

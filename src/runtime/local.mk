@@ -1,5 +1,6 @@
 libweftcore_la_SOURCES += \
   %D%/buffer.c %D%/buffer.h \
+  %D%/catch_up.c \
   %D%/constants.c %D%/constants.h \
   %D%/device.c %D%/device.h \
   %D%/executable.c %D%/executable.h \
@@ -12,6 +13,7 @@ libweftcore_la_SOURCES += \
   %D%/program.c %D%/program.h %D%/program_internal.h \
   %D%/runtime_internal.h \
   %D%/thunk.h \
+  %D%/stream.c %D%/stream.h \
   %D%/trace.c %D%/trace.h \
   %D%/untyped.c %D%/untyped.h
 pkginclude_HEADERS += include/weft/xla_ffi.h

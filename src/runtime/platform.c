@@ -11,7 +11,11 @@ weft_status *weft_platform_new(const weft_platform_ops *ops, const weft_platform
 {
   *out_platform = NULL;
   rt_trace_init();
-  WEFT_TRY_NOTE(ops->create(options, out_platform), "platform \"%s\"", ops->name);
+  WEFT_AUTO(weft_platform) platform = NULL;
+  WEFT_TRY_NOTE(ops->create(options, &platform), "platform \"%s\"", ops->name);
+  for (int i = 0; i < platform->device_count; i++)
+    WEFT_TRY_NOTE(rt_device_open(&platform->devices[i]), "platform \"%s\"", ops->name);
+  *out_platform = WEFT_MOVE(platform);
   return NULL;
 }
 

@@ -303,7 +303,7 @@ static weft_status *lay_out(rt_program *program, graph *g)
   rt_seq *seq = g->seq;
   int n = seq->count, at = 0;
   double in_order = 0, graph_ns;
-  bool elsewhere = false, everything_inline = true;
+  bool elsewhere = false;
 
   seq->nodes = WEFT_ARENA_ARRAY(&program->arena, rt_node, n);
   seq->successors = WEFT_ARENA_ARRAY(&program->arena, int, g->count);
@@ -313,8 +313,6 @@ static weft_status *lay_out(rt_program *program, graph *g)
     in_order += spread_cost(thunk, program->threads);
     seq->total_ns += thunk->cost_ns > 0 ? thunk->cost_ns : SMALL_NS;
     elsewhere |= thunk->ops->start != NULL;
-    everything_inline &= thunk->ops->start == NULL;
-    for (int s = 0; s < thunk->seq_count; s++) everything_inline &= thunk->seqs[s]->inline_only;
   }
   for (int i = n - 1, end = g->count; i >= 0; i--) {
     rt_node *node = &seq->nodes[i];
@@ -339,8 +337,8 @@ static weft_status *lay_out(rt_program *program, graph *g)
   seq->kept_edges = g->count;
   graph_ns = WEFT_MAX(seq->span_ns, seq->total_ns / program->threads) + n * GRAPH_NODE_NS + GRAPH_START_NS;
   seq->in_order = n < FEW_THUNKS ? !elsewhere || n == 1 : !elsewhere && graph_ns > LEAST_GAIN * in_order;
-  if (program->threads == 1 && !elsewhere) seq->in_order = true;
-  seq->inline_only = seq->in_order && everything_inline;
+  /* one stream does what is queued in order all the same */
+  if ((program->threads == 1 || program->queues) && !elsewhere) seq->in_order = true;
   return NULL;
 }
 
@@ -400,11 +398,26 @@ static weft_status *number_args(rt_program *program)
   return NULL;
 }
 
-weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan *plan, int threads)
+/* Steps that work on the host wait for what was queued before them. */
+static weft_status *order_behind_stream(rt_program *program)
+{
+  for (int t = 0; t < program->thunk_count; t++) {
+    rt_thunk *thunk = program->thunks[t];
+    bool reads = thunk->ops == &conditional_ops || (thunk->ops == &while_ops && ((rt_while_thunk *)thunk)->trips < 0);
+    WEFT_TRY(rt_make_late(&program->arena, thunk));
+    program->asks_host |= reads || rt_starts_late(thunk);
+  }
+  return NULL;
+}
+
+weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan *plan, int threads, bool queues)
 {
   program->root = root;
   program->plan = plan;
   program->threads = WEFT_MAX(threads, 1);
+  program->queues = queues;
+  for (int t = 0; t < program->thunk_count; t++) program->thunks[t]->own_ops = program->thunks[t]->ops;
+  if (queues) WEFT_TRY(order_behind_stream(program));
   for (int s = 0; s < program->seq_count; s++) { /* a control thunk is made after its sequences: they come first */
     rt_seq *seq = program->seqs[s];
     for (int t = 0; t < seq->count; t++)
@@ -415,6 +428,7 @@ weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan
 }
 
 bool rt_seq_runs_in_order(const rt_seq *seq) { return seq->in_order; }
+bool rt_program_asks_host(const rt_program *program) { return program->asks_host; }
 double rt_program_cost_ns(const rt_program *program) { return program->cost_ns; }
 int rt_program_thunk_count(const rt_program *program) { return program->thunk_count; }
 

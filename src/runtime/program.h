@@ -32,10 +32,13 @@ WEFT_NODISCARD weft_status *rt_conditional_new(rt_program *program, const char *
                                                buf_slice flag, bool flag_is_pred, rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *rt_call_new(rt_program *program, const char *name, rt_seq *callee, rt_thunk **out_thunk);
 
-/* Builds the graphs.  `plan` is borrowed for the program's life; `threads` is the pool's. */
-WEFT_NODISCARD weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan *plan, int threads);
+/* Builds the graphs.  `plan` is borrowed for the program's life; `threads` is the pool's; `queues`: its devices have streams. */
+WEFT_NODISCARD weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan *plan, int threads, bool queues);
 
 bool rt_seq_runs_in_order(const rt_seq *seq); /* once finished: one step after the other, rather than as a graph */
+/* The program's devices have streams, and a step works on the host or control flow reads a value there.  Such a program starts
+ * when its inputs are there: the host must not act on values that turn out to be errors. */
+bool rt_program_asks_host(const rt_program *program);
 double rt_program_cost_ns(const rt_program *program); /* all thunks once */
 int rt_program_thunk_count(const rt_program *program);
 WEFT_NODISCARD weft_status *rt_program_print(const rt_program *program, FILE *out);
@@ -53,10 +56,13 @@ void rt_frame_bind(rt_frame *frame, void *const *base);
 /* Where the constants are on this run's device, by allocation number.  Without this they are the module's, in host memory. */
 void rt_frame_bind_constants(rt_frame *frame, void *const *constants);
 
-/* Runs.  True: it is done, with its error in *out.  False: `done` will be called once, on some thread, when it is; it takes
+/* Runs.  On devices with streams, "done" is: all that the steps queue is on the compute stream.  True: it is done, with its error in *out.  False: `done` will be called once, on some thread, when it is; it takes
  * the status and may release the frame.  `info` is borrowed until then. */
 bool rt_frame_run(rt_frame *frame, rt_pool *pool, const rt_run_info *info,
                   void (*done)(void *arg, weft_status *st), void *arg, weft_status **out);
+
+/* The first error of what a run has queued, once the stream has done it; NULL: none.  The caller's. */
+weft_status *rt_frame_take_fault(rt_frame *frame);
 
 /* After a run that failed: was a thunk of an order group left out, or did one fail?  Others may then wait for it in vain. */
 bool rt_frame_fell_behind(const rt_frame *frame);

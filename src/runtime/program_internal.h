@@ -6,6 +6,7 @@
 
 #include "base/thread.h"
 #include "runtime/program.h"
+#include "runtime/stream.h"
 
 /* One thunk in its sequence's graph. */
 typedef struct rt_node {
@@ -22,7 +23,6 @@ struct rt_seq {
   int edge_count;
   const int (*edges)[2];
   bool in_order;    /* run the thunks one after the other on one thread; no graph is kept */
-  bool inline_only; /* in_order, and nothing below it can end elsewhere: it is always done when its run returns */
   rt_node *nodes;
   int *successors;
   double total_ns, span_ns; /* of all thunks; of the longest path */
@@ -47,10 +47,14 @@ typedef struct rt_seq_run {
   weft_status *error WEFT_GUARDED_BY(mu); /* the first; what has not begun is then skipped */
 } rt_seq_run;
 
-/* An asynchronous thunk in one run. */
+/* A thunk in one run that may end elsewhere: one with `start`, or control flow. */
 typedef struct rt_async {
   _Atomic int phase;        /* enum rt_phase */
   weft_status *st;          /* written before phase becomes RT_ENDED */
+  union { bool pred; int32_t branch; } flag; /* of control flow: what rt_read_flag has read */
+  rt_frame *frame;          /* while it waits for a stream, with `thunk` */
+  const rt_thunk *thunk;
+  rt_after after;
 } rt_async;
 enum rt_phase { RT_STARTING, RT_LEFT, RT_ENDED };
 
@@ -64,6 +68,7 @@ struct rt_frame {
   void (*done)(void *arg, weft_status *st);
   void *done_arg;
   atomic_bool fell_behind;  /* rt_frame_fell_behind */
+  _Atomic(weft_status *) fault; /* the first error of what was queued: rt_frame_take_fault */
   weft_arena arena;
 };
 
@@ -72,6 +77,8 @@ struct rt_program {
   rt_seq *root;
   const buf_plan *plan;
   int threads;
+  bool queues;              /* runs on devices with streams */
+  bool asks_host;           /* rt_program_asks_host */
   int thunk_count, seq_count, state_count, arg_count;
   rt_thunk **thunks;        /* all, to destroy */
   int thunk_capacity;
@@ -85,6 +92,19 @@ struct rt_program {
 };
 
 void rt_seq_run_init(rt_seq_run *run);
+
+/* executor.c: those go on that wait only for the start of `thunk`, a step of a graph. */
+void rt_thunk_started(rt_frame *frame, const rt_thunk *thunk);
+/* executor.c: control flow goes on with async->flag, or ends with `st` (taken). */
+void rt_flag_arrived(rt_frame *frame, const rt_thunk *thunk, weft_status *st);
+
+/* catch_up.c: has a step that works on the host wait for what was queued before it.  Others stay as they are. */
+WEFT_NODISCARD weft_status *rt_make_late(weft_arena *arena, rt_thunk *thunk);
+bool rt_starts_late(const rt_thunk *thunk);
+/* catch_up.c: the condition or branch index of control flow becomes async->flag.  False: rt_flag_arrived will be called.
+ * An error in *out: it has not been read. */
+bool rt_read_flag(rt_frame *frame, const rt_thunk *thunk, size_t bytes, weft_status **out);
+
 bool rt_control_while(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
 bool rt_control_conditional(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
 bool rt_control_call(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);

@@ -10,6 +10,7 @@
 #include "runtime/executable.h"
 #include "runtime/platform.h"
 #include "runtime/program.h"
+#include "runtime/stream.h"
 
 typedef struct weft_run weft_run;
 
@@ -29,15 +30,27 @@ struct weft_platform {         /* first member of a platform's own struct */
   struct rt_channel *channels WEFT_GUARDED_BY(channels_mu);
 };
 
+/* A freed block.  On a device with streams the compute stream may still have work queued that uses the block: it is idle once
+ * that stream has reached point `number`. */
+typedef struct rt_free_block {
+  void *data;
+  uint64_t number;
+} rt_free_block;
+
 /* Free blocks of one size, last in, first out.  There are eight sizes to a doubling. */
 enum { RT_SIZE_CLASSES = 8 * 48 };
 typedef struct rt_free_list {
-  void **blocks;
+  rt_free_block *blocks;
   int count, capacity;
 } rt_free_list;
 
 struct weft_device {
   weft_platform *platform;
+  const weft_device_ops *ops;  /* its platform's */
+  bool is_host_visible;        /* ops->spaces[0] is */
+  bool queues;                 /* it has streams */
+  weft_stream *streams[WEFT_STREAM_PURPOSES];
+  _Atomic uint64_t recorded;   /* the highest point of the compute stream */
   int64_t id;
   int ordinal;
   const char *kind;
@@ -46,7 +59,7 @@ struct weft_device {
   struct rt_feed *infeed, *outfeed;
 
   weft_mutex memory_mu;
-  rt_free_list free_blocks[RT_SIZE_CLASSES] WEFT_GUARDED_BY(memory_mu);
+  rt_free_list free_blocks[WEFT_MOST_SPACES][RT_SIZE_CLASSES] WEFT_GUARDED_BY(memory_mu);
   weft_memory_stats memory WEFT_GUARDED_BY(memory_mu);
   int64_t cache_limit;
 
@@ -56,6 +69,7 @@ struct weft_device {
   weft_run *first, *last WEFT_GUARDED_BY(mu); /* submitted, not started */
   int running WEFT_GUARDED_BY(mu);   /* started, not ended */
   int callbacks WEFT_GUARDED_BY(mu); /* of those, inside a host callback: they do not hold up the queue */
+  int queued WEFT_GUARDED_BY(mu);    /* all their work is on the compute stream, which has not done it yet */
   int64_t submitted, ended WEFT_GUARDED_BY(mu);
   int waiting_for_room WEFT_GUARDED_BY(mu);
   int64_t no_room_at WEFT_GUARDED_BY(mu); /* `ended` when a launch had waited long enough; -1: never */
@@ -63,17 +77,29 @@ struct weft_device {
 
 WEFT_NODISCARD weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_t id, int ordinal,
                                            const char *kind);
+/* Once the platform's table is known: makes the streams. */
+WEFT_NODISCARD weft_status *rt_device_open(weft_device *device);
 void rt_device_fini(weft_device *device);
 
-/* A block of at least `bytes` (64-byte aligned) from the device's cache or its platform; back with the same size. */
-WEFT_NODISCARD weft_status *rt_device_take(weft_device *device, int64_t bytes, void **out_data);
-void rt_device_give(weft_device *device, void *data, int64_t bytes);
+/* Who will use a block first. */
+typedef enum rt_taker {
+  RT_ANYONE, /* any thread or stream: no queued work may still use the block */
+  RT_COMPUTE /* work on the device's compute stream, which comes after what is queued there */
+} rt_taker;
+/* A block of at least `bytes` in a space, from the device's cache or its platform; back with the same size.  Work that is
+ * queued on the compute stream may still use a block that is given back, if its end has been recorded. */
+WEFT_NODISCARD weft_status *rt_device_take(weft_device *device, int space, int64_t bytes, rt_taker taker, void **out_data);
+void rt_device_give(weft_device *device, int space, void *data, int64_t bytes);
+
+/* Records a point of one of the device's streams. */
+uint64_t rt_device_record(weft_device *device, weft_stream *stream);
 
 struct weft_storage {
   atomic_int refs;
   weft_device *device;
   void *data;
   int64_t bytes;
+  int space;
   bool is_view;
   void (*on_free)(void *ctx);
   void *ctx;
@@ -89,6 +115,7 @@ struct weft_buffer {
   weft_array_type type;
   int64_t bytes;
   weft_event *defined;
+  rt_definition *definition; /* where queued work makes the bytes; else NULL.  Set before anybody else sees the buffer */
   weft_mutex mu;
   weft_storage *storage WEFT_GUARDED_BY(mu); /* NULL: a token, not yet allocated, or given up */
   int uses WEFT_GUARDED_BY(mu);      /* launches that will read it: they keep `storage` although deleted */
@@ -96,9 +123,22 @@ struct weft_buffer {
   bool deleted WEFT_GUARDED_BY(mu);
 };
 
+/* weft_storage_new in a space, for a taker. */
+WEFT_NODISCARD weft_status *rt_storage_new(weft_device *device, int space, int64_t bytes, rt_taker taker, weft_storage **out_storage);
+
+/* The event after which work that is queued on a stream of the buffer's device may use the bytes: behind buffer->definition, if
+ * there is one. */
+static inline weft_event *rt_buffer_usable(const weft_buffer *buffer)
+{
+  return buffer->definition ? buffer->definition->recorded : buffer->defined;
+}
+/* The buffer's error as far as it is known. */
+const weft_status *rt_buffer_known_error(const weft_buffer *buffer);
+
 /* Takes a use of a live buffer; donated: it is deleted in the same step.  FAILED_PRECONDITION if it is deleted. */
 WEFT_NODISCARD weft_status *rt_buffer_use(weft_buffer *buffer, bool donate);
 void rt_buffer_end_use(weft_buffer *buffer);
+bool rt_buffer_is_view(weft_buffer *buffer); /* its bytes are somebody else's: weft_storage_view */
 /* The storage of a buffer in use that is defined; retained.  `sole`: moved out of the buffer instead, if nobody else can
  * see the bytes (*out_sole tells). */
 weft_storage *rt_buffer_take(weft_buffer *buffer, bool sole, bool *out_sole);

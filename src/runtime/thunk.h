@@ -36,12 +36,15 @@ typedef struct rt_use {
 typedef struct rt_thunk_ops {
   size_t size;      /* sizeof this struct */
   const char *kind; /* "kernel", "dot": static, for traces and dumps */
-  /* Exactly one of the three.  `run` returns when the work is done; it may use rt_parallel_for and must not block on
+  /* Exactly one of the four.  `run` returns when the work is done; it may use rt_parallel_for and must not block on
    * anything but local computation.  `start` begins work that ends elsewhere: whoever ends it calls
    * rt_thunk_done(thunk, ctx, st) exactly once, on any thread, before or after start has returned; if start itself
    * returns an error then rt_thunk_done must not be called. */
   weft_status *(*run)(const rt_thunk *thunk, rt_ctx *ctx);
   weft_status *(*start)(const rt_thunk *thunk, rt_ctx *ctx);
+  /* On devices with streams: when it returns, the work lies on the device's compute stream, behind what was queued before.  What
+   * goes wrong later is reported by rt_thunk_fault. */
+  weft_status *(*enqueue)(const rt_thunk *thunk, rt_ctx *ctx);
   /* Control flow, which the executor itself implements: true when it is done, with its error in *out. */
   bool (*control)(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
   void (*destroy)(rt_thunk *thunk); /* optional: what lies outside the arena */
@@ -60,6 +63,7 @@ struct rt_thunk {
   int seq_count;       /* control flow: the sequences it runs */
   struct rt_seq *const *seqs;
   /* set by rt_program_finish: */
+  const rt_thunk_ops *own_ops; /* as the thunk's maker set `ops`, which may be behind a wait for the stream by now */
   int first_arg;       /* index of uses[0]'s pointer in rt_ctx.args */
   int index;           /* of its rt_ctx.states, dense among thunks with start or control; else -1 */
   struct rt_seq *parent;
@@ -98,5 +102,11 @@ static inline void *const *rt_args(const rt_thunk *thunk, const rt_ctx *ctx) { r
 
 /* Ends an asynchronous thunk.  Takes `st`. */
 void rt_thunk_done(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st);
+
+/* Work that a thunk has queued could not be done.  Takes `st`; the first one of a run becomes the run's error.  The stream goes
+ * on with later runs: what is queued of this one may be left out (rt_has_fault).  On any thread, before the stream has done
+ * what was queued of the run. */
+void rt_thunk_fault(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st);
+bool rt_has_fault(const rt_ctx *ctx);
 
 #endif

@@ -83,7 +83,7 @@ TEST(what_others_see_is_copied_rather_than_donated)
   T_OK(weft_buffer_pin(x, &seen)); /* a view of x is out there */
   T_OK(launch1(exe, x, false, &z));
   T_TRUE(first_of(z) == 1);
-  T_OK(weft_device_read(weft_platform_device(platform, 0), &value, seen, sizeof value));
+  T_OK(weft_device_read(weft_platform_device(platform, 0), NULL, &value, seen, sizeof value));
   T_TRUE(value == 0);
   T_OK(weft_buffer_unpin(x));
   weft_buffer_release(x);

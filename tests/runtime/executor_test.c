@@ -137,7 +137,7 @@ static weft_status *build_program(build *b, int threads)
 {
   WEFT_TRY(rt_program_new(&b->program));
   HLO_FOREACH_COMPUTATION(comp, b->module) WEFT_TRY(lower(b, comp));
-  return rt_program_finish(b->program, b->seqs[b->module->entry->id], b->plan, threads);
+  return rt_program_finish(b->program, b->seqs[b->module->entry->id], b->plan, threads, false);
 }
 
 /* The interpreter: values of one computation by instruction id and leaf, into `results`. */

@@ -1,0 +1,112 @@
+/* runtime/catch_up.c -- where a run on a device with streams waits for them on the host, without blocking a thread.
+ *
+ * What a step queues is ordered before later steps by the compute stream.  A step that works on the host (`run`, `start`) must
+ * find done what was queued before it, and control flow needs a value that queued work makes.  Both leave their thread and go
+ * on, on a worker, once the stream has got there. */
+#include <config.h>
+
+#include <string.h>
+
+#include "runtime/device.h"
+#include "runtime/program_internal.h"
+
+/* ---- faults ---------------------------------------------------------------------------------------------------- */
+
+void rt_thunk_fault(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st)
+{
+  weft_status *none = NULL;
+
+  st = weft_status_note(st, __FILE__, __LINE__, "%s \"%s\"", thunk->ops->kind, thunk->name);
+  if (!atomic_compare_exchange_strong(&((rt_frame *)ctx)->fault, &none, st)) weft_status_free(st); /* the first one counts */
+}
+
+bool rt_has_fault(const rt_ctx *ctx) { return atomic_load_explicit(&((const rt_frame *)ctx)->fault, memory_order_acquire) != NULL; }
+
+weft_status *rt_frame_take_fault(rt_frame *frame) { return atomic_exchange(&frame->fault, NULL); }
+
+/* Why the run cannot go on, if it cannot: the stream's error (taken), or a fault of what was queued. */
+static weft_status *queued_error(const rt_frame *frame, weft_status *error)
+{
+  return error ? error : weft_status_dup(atomic_load_explicit(&frame->fault, memory_order_acquire));
+}
+
+static weft_stream *stream_of(const rt_frame *frame) { return weft_device_stream(frame->ctx.info->device, WEFT_STREAM_COMPUTE); }
+
+/* ---- steps on the host ----------------------------------------------------------------------------------------- */
+
+static void go_on(void *arg, weft_status *error)
+{
+  rt_async *async = arg;
+  rt_frame *frame = async->frame;
+  const rt_thunk *thunk = async->thunk;
+  const rt_thunk_ops *inner = thunk->own_ops;
+  weft_status *st = queued_error(frame, error);
+  /* Where others wait for the start, the run is not over before they have been told: then the frame is there after it. */
+  bool awaited = thunk->parent->nodes[thunk->node].started_count > 0 && !thunk->parent->in_order, ended = st != NULL;
+
+  if (!st && inner->run) {
+    st = inner->run(thunk, &frame->ctx);
+    ended = true;
+  } else if (!st) {
+    st = inner->start(thunk, &frame->ctx);
+    ended = st != NULL;
+  }
+  if (awaited) rt_thunk_started(frame, thunk);
+  if (ended) rt_thunk_done(thunk, &frame->ctx, st);
+}
+
+static weft_status *late_start(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  rt_frame *frame = (rt_frame *)ctx;
+  rt_async *async = &frame->asyncs[thunk->index];
+
+  async->frame = frame;
+  async->thunk = thunk;
+  rt_after_stream(ctx->info->device, stream_of(frame), &async->after, go_on, async);
+  return NULL;
+}
+
+bool rt_starts_late(const rt_thunk *thunk) { return thunk->ops->start == late_start; }
+
+weft_status *rt_make_late(weft_arena *arena, rt_thunk *thunk)
+{
+  rt_thunk_ops *late;
+
+  if (!thunk->ops->run && !thunk->ops->start) return NULL;
+  late = WEFT_ARENA_NEW(arena, rt_thunk_ops);
+  WEFT_TRY_ALLOC(late);
+  *late = (rt_thunk_ops){.size = sizeof *late, .kind = thunk->ops->kind, .start = late_start, .destroy = thunk->ops->destroy};
+  thunk->ops = late;
+  return NULL;
+}
+
+/* ---- values for control flow ----------------------------------------------------------------------------------- */
+
+static void flag_arrived(void *arg, weft_status *error)
+{
+  rt_async *async = arg;
+
+  rt_flag_arrived(async->frame, async->thunk, queued_error(async->frame, error));
+}
+
+bool rt_read_flag(rt_frame *frame, const rt_thunk *thunk, size_t bytes, weft_status **out)
+{
+  const void *from = rt_args(thunk, &frame->ctx)[0];
+  weft_device *device = frame->ctx.info->device;
+  rt_async *async = &frame->asyncs[thunk->index];
+
+  if (!device) { /* tests run programs without one */
+    memcpy(&async->flag, from, bytes);
+    return true;
+  }
+  if (!frame->program->queues) {
+    *out = weft_device_read(device, NULL, &async->flag, from, (int64_t)bytes);
+    return true;
+  }
+  *out = weft_device_read(device, stream_of(frame), &async->flag, from, (int64_t)bytes);
+  if (*out) return true;
+  async->frame = frame;
+  async->thunk = thunk;
+  rt_after_stream(device, stream_of(frame), &async->after, flag_arrived, async);
+  return false;
+}

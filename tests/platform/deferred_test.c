@@ -1,0 +1,251 @@
+/* Work that is queued, not done: what the runtime makes of streams, on devices whose streams the test stops and lets go. */
+#include <config.h>
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cpu/run.h"
+#include "deferred.h"
+#include "runtime/runtime_internal.h"
+
+enum { N = 64 };
+static const weft_array_type vector = {.type = WEFT_F32, .rank = 1, .dims = {N}};
+
+#define ADD_ONE                                                                                    \
+  "HloModule step\n"                                                                               \
+  "ENTRY e { x = f32[64] parameter(0) one = f32[] constant(1) b = f32[64] broadcast(one), dimensions={}\n" \
+  " ROOT r = f32[64] add(x, b) }\n"
+
+/* Doubles until it is over 1000: the condition is a value that the device computes. */
+#define LOOP                                                                                                   \
+  "HloModule loop\n"                                                                                           \
+  "body { s = f32[64] parameter(0) ROOT d = f32[64] add(s, s) }\n"                                             \
+  "plus { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }\n"                          \
+  "cond { s = f32[64] parameter(0) z = f32[] constant(0) r = f32[] reduce(s, z), dimensions={0}, to_apply=plus\n" \
+  " m = f32[] constant(64000) ROOT p = pred[] compare(r, m), direction=LT }\n"                                 \
+  "ENTRY e { x = f32[64] parameter(0) ROOT w = f32[64] while(x), condition=cond, body=body }\n"
+
+/* Fails on the device where x is not y. */
+#define CHECK                                                                                     \
+  "HloModule check\n"                                                                             \
+  "ENTRY e { x = f32[64] parameter(0) y = f32[64] parameter(1)\n"                                 \
+  " c = () custom-call(x, y), custom_call_target=\"check.expect_eq\", custom_call_has_side_effect=true\n" \
+  " ROOT r = f32[64] add(x, y) }\n"
+
+static weft_deadline soon(void) { return weft_deadline_after_ms(60000); }
+
+static weft_buffer *filled(weft_device *device, float value)
+{
+  float data[N];
+  for (int i = 0; i < N; i++) data[i] = value;
+  return test_buffer(device, &vector, data);
+}
+
+static weft_buffer *launch(weft_executable *exe, weft_buffer *a, weft_buffer *b)
+{
+  weft_buffer *in[] = {a, b}, *out = NULL;
+  weft_buffer *const *ins[] = {in};
+  weft_buffer **outs[] = {&out};
+  T_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs}));
+  return out;
+}
+
+static bool holds(weft_buffer *buffer, float value)
+{
+  float data[N];
+  weft_status *st = weft_buffer_to_host(buffer, data, soon());
+  bool right = !st;
+
+  for (int i = 0; right && i < N; i++) right = data[i] == value;
+  weft_status_free(st);
+  return right;
+}
+
+static bool is_pending(weft_buffer *buffer) { return !weft_event_is_ready(weft_buffer_defined(buffer)); }
+
+/* ---- launches -------------------------------------------------------------------------------------------------- */
+
+TEST(launches_are_queued_behind_launches_that_are_not_done)
+{
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  WEFT_AUTO(weft_executable) exe = test_compile(platform, ADD_ONE, BUF_TOPOLOGICAL);
+  weft_device *device = weft_platform_device(platform, 0);
+  weft_buffer *x = filled(device, 0), *y;
+
+  deferred_hold(device, true);
+  for (int i = 0; i < 20; i++) { /* each is recorded before the next is launched: else the host would wait for it */
+    y = launch(exe, x, NULL);
+    T_TRUE(is_pending(y));
+    weft_buffer_delete(x); /* queued work keeps what it reads */
+    weft_buffer_release(x);
+    x = y;
+    T_OK(weft_event_await(rt_buffer_usable(x), soon()));
+  }
+  T_CODE(weft_device_sync(device, weft_deadline_after_ms(20)), WEFT_DEADLINE_EXCEEDED);
+  deferred_hold(device, false);
+  T_TRUE(holds(x, 20));
+  T_OK(weft_device_sync(device, soon()));
+  weft_buffer_release(x);
+}
+
+TEST(a_loop_waits_for_its_condition_without_a_thread)
+{
+  WEFT_AUTO(weft_platform) platform = test_platform(2, 1); /* one worker */
+  WEFT_AUTO(weft_executable) loop = test_compile(platform, LOOP, BUF_TOPOLOGICAL);
+  weft_device *device = weft_platform_device(platform, 0), *other = weft_platform_device(platform, 1);
+  WEFT_AUTO(weft_buffer) x = filled(device, 1);
+  WEFT_AUTO(weft_buffer) there = filled(other, 3);
+  WEFT_AUTO(weft_buffer) copy = NULL;
+
+  deferred_hold(device, true);
+  WEFT_AUTO(weft_buffer) y = launch(loop, x, NULL);
+  T_OK(weft_buffer_copy_to_device(there, other, &copy)); /* needs the worker */
+  T_TRUE(holds(copy, 3));
+  T_TRUE(is_pending(y));
+  deferred_hold(device, false);
+  T_TRUE(holds(y, 1024));
+}
+
+/* ---- errors ---------------------------------------------------------------------------------------------------- */
+
+TEST(an_error_on_the_stream_poisons_what_was_computed_from_it_and_nothing_else)
+{
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 2);
+  WEFT_AUTO(weft_executable) check = test_compile(platform, CHECK, BUF_TOPOLOGICAL);
+  WEFT_AUTO(weft_executable) add = test_compile(platform, ADD_ONE, BUF_TOPOLOGICAL);
+  WEFT_AUTO(weft_executable) loop = test_compile(platform, LOOP, BUF_TOPOLOGICAL);
+  weft_device *device = weft_platform_device(platform, 0);
+  WEFT_AUTO(weft_buffer) x = filled(device, 1);
+  WEFT_AUTO(weft_buffer) y = filled(device, 2);
+
+  deferred_hold(device, true);
+  WEFT_AUTO(weft_buffer) wrong = launch(check, x, y);
+  WEFT_AUTO(weft_buffer) behind = launch(add, wrong, NULL); /* queued before the error is known */
+  WEFT_AUTO(weft_buffer) looped = launch(loop, wrong, NULL);
+  WEFT_AUTO(weft_buffer) right = launch(check, x, x);
+  WEFT_AUTO(weft_buffer) copy = NULL;
+  T_OK(weft_buffer_copy_to_device(behind, device, &copy));
+  deferred_hold(device, false);
+  weft_status *st = weft_event_await(weft_buffer_defined(behind), soon());
+  T_TRUE(st && strstr(weft_status_text(st, false), "check"));
+  weft_status_free(st);
+  T_TRUE(!holds(wrong, 3) && !holds(copy, 4) && !holds(looped, 1));
+  T_TRUE(holds(right, 2));
+  WEFT_AUTO(weft_buffer) later = launch(add, behind, NULL); /* and after it is known */
+  T_TRUE(!holds(later, 5));
+  WEFT_AUTO(weft_buffer) fine = launch(add, right, NULL);
+  T_TRUE(holds(fine, 3));
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------------- */
+
+TEST(memory_that_queued_work_uses_is_not_given_to_the_host)
+{
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  WEFT_AUTO(weft_executable) add = test_compile(platform, ADD_ONE, BUF_TOPOLOGICAL);
+  weft_device *device = weft_platform_device(platform, 0);
+  weft_buffer *x = filled(device, 1), *fresh[8];
+
+  deferred_hold(device, true);
+  WEFT_AUTO(weft_buffer) y = launch(add, x, NULL);
+  weft_buffer_delete(x);
+  weft_buffer_release(x);
+  for (int i = 0; i < 8; i++) fresh[i] = filled(device, 7); /* of the size of x, written at once */
+  deferred_hold(device, false);
+  T_TRUE(holds(y, 2));
+  for (int i = 0; i < 8; i++) {
+    T_TRUE(holds(fresh[i], 7));
+    weft_buffer_release(fresh[i]);
+  }
+}
+
+static void set_flag(void *flag) { atomic_store((atomic_int *)flag, 1); }
+
+TEST(somebody_elses_memory_is_given_back_when_the_stream_has_done_with_it)
+{
+  static float host[N] __attribute__((aligned(64)));
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  WEFT_AUTO(weft_executable) add = test_compile(platform, ADD_ONE, BUF_TOPOLOGICAL);
+  weft_device *device = weft_platform_device(platform, 0);
+  weft_storage *storage;
+  weft_buffer *x;
+  atomic_int given_back = 0;
+
+  for (int i = 0; i < N; i++) host[i] = 4;
+  T_OK(weft_storage_view(device, host, sizeof host, set_flag, &given_back, &storage)); /* the platform takes host addresses too */
+  T_OK(weft_buffer_new(device, &vector, storage, NULL, &x));
+  weft_storage_release(storage);
+  deferred_hold(device, true);
+  WEFT_AUTO(weft_buffer) y = launch(add, x, NULL);
+  weft_buffer_delete(x);
+  weft_buffer_release(x);
+  T_OK(weft_event_await(rt_buffer_usable(y), soon()));
+  usleep(2000);
+  T_TRUE(atomic_load(&given_back) == 0);
+  deferred_hold(device, false);
+  T_TRUE(holds(y, 5));
+  T_OK(weft_device_sync(device, soon()));
+  T_TRUE(atomic_load(&given_back) == 1);
+}
+
+/* ---- copies ---------------------------------------------------------------------------------------------------- */
+
+TEST(a_copy_to_another_device_waits_there_for_its_source)
+{
+  WEFT_AUTO(weft_platform) platform = test_platform(2, 1);
+  WEFT_AUTO(weft_executable) add = test_compile(platform, ADD_ONE, BUF_TOPOLOGICAL);
+  weft_device *device = weft_platform_device(platform, 0), *other = weft_platform_device(platform, 1);
+  WEFT_AUTO(weft_buffer) x = filled(device, 1);
+  WEFT_AUTO(weft_buffer) copy = NULL;
+
+  deferred_hold(device, true);
+  WEFT_AUTO(weft_buffer) y = launch(add, x, NULL);
+  T_OK(weft_buffer_copy_to_device(y, other, &copy));
+  T_OK(weft_event_await(rt_buffer_usable(copy), soon())); /* it is recorded: the host has waited for nothing */
+  usleep(2000);
+  T_TRUE(is_pending(copy));
+  deferred_hold(device, false);
+  T_TRUE(holds(copy, 2));
+}
+
+/* ---- promises that a platform breaks --------------------------------------------------------------------------- */
+
+/* How the tests above, run by this very program in a process of its own, end on a platform that breaks `promise`. */
+static int status_of(const char *promise)
+{
+  int status = 0;
+
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) {
+    setenv("WEFT_DEFERRED_BREAK", promise, 1);
+    alarm(50);
+    if (freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr)) execl("/proc/self/exe", "deferred_test", (char *)NULL);
+    _exit(0);
+  }
+  T_TRUE(waitpid(child, &status, 0) == child);
+  return status;
+}
+
+TEST(a_wait_that_is_left_out_is_noticed) { T_TRUE(status_of("wait") != 0); }
+TEST(a_completion_that_comes_early_is_noticed) { T_TRUE(status_of("notify") != 0); }
+TEST(a_point_that_is_reached_early_is_noticed) { T_TRUE(status_of("reached") != 0); }
+TEST(a_condition_that_is_read_early_is_noticed) { T_TRUE(status_of("read") != 0); }
+
+#define TESTS                                                                                                        \
+  UNIT(launches_are_queued_behind_launches_that_are_not_done), UNIT(a_loop_waits_for_its_condition_without_a_thread), \
+      UNIT(an_error_on_the_stream_poisons_what_was_computed_from_it_and_nothing_else),                              \
+      UNIT(memory_that_queued_work_uses_is_not_given_to_the_host),                                                  \
+      UNIT(somebody_elses_memory_is_given_back_when_the_stream_has_done_with_it),                                   \
+      UNIT(a_copy_to_another_device_waits_there_for_its_source)
+
+int main(void)
+{
+  const struct CMUnitTest queued[] = {TESTS};
+  const struct CMUnitTest all[] = {TESTS, UNIT(a_wait_that_is_left_out_is_noticed), UNIT(a_completion_that_comes_early_is_noticed),
+                                   UNIT(a_point_that_is_reached_early_is_noticed), UNIT(a_condition_that_is_read_early_is_noticed)};
+
+  return getenv("WEFT_DEFERRED_BREAK") ? cmocka_run_group_tests(queued, NULL, NULL) : cmocka_run_group_tests(all, NULL, NULL);
+}
