@@ -335,82 +335,15 @@ static weft_status *eval_copy_done(eval_ctx *ctx, const hlo_instr *instr, const 
 
 /* ---- one instruction ----------------------------------------------------------------------------------------------- */
 
-/* Operations that evaluate for all devices of a context. */
-static eval_op *const joint_ops[HLO_OPCODE_COUNT] = {
-  [HLO_ALL_GATHER] = eval_collective,
-  [HLO_ALL_GATHER_START] = eval_collective_start,
-  [HLO_ALL_REDUCE] = eval_collective,
-  [HLO_ALL_REDUCE_START] = eval_collective, /* its shape is that of all-reduce */
-  [HLO_ALL_TO_ALL] = eval_collective,
-  [HLO_ASYNC_START] = eval_async_start,
-  [HLO_CALL] = eval_call,
-  [HLO_COLLECTIVE_BROADCAST] = eval_collective,
-  [HLO_COLLECTIVE_PERMUTE] = eval_collective,
-  [HLO_COLLECTIVE_PERMUTE_START] = eval_collective_start,
-  [HLO_CONDITIONAL] = eval_conditional,
-  [HLO_FUSION] = eval_call,
-  [HLO_RAGGED_ALL_TO_ALL] = eval_collective,
-  [HLO_REDUCE_SCATTER] = eval_collective,
-  [HLO_WHILE] = eval_while,
-};
-
-/* Operations on one device.  Elementwise ones are eval_elementwise's; what is absent needs the host or other programs. */
-static eval_op *const ops[HLO_OPCODE_COUNT] = {
-  [HLO_ADD_DEPENDENCY] = eval_identity,
-  [HLO_ALL_GATHER_DONE] = eval_async_done,
-  [HLO_ALL_REDUCE_DONE] = eval_identity,
-  [HLO_AFTER_ALL] = eval_token,
-  [HLO_ASYNC_DONE] = eval_async_done,
-  [HLO_ASYNC_UPDATE] = eval_identity,
-  [HLO_BATCH_NORM_GRAD] = eval_batch_norm_grad,
-  [HLO_BATCH_NORM_INFERENCE] = eval_batch_norm_inference,
-  [HLO_BATCH_NORM_TRAINING] = eval_batch_norm_training,
-  [HLO_BITCAST] = eval_bitcast,
-  [HLO_BITCAST_CONVERT] = eval_bitcast_convert,
-  [HLO_BROADCAST] = eval_broadcast,
-  [HLO_CHOLESKY] = eval_cholesky,
-  [HLO_COLLECTIVE_PERMUTE_DONE] = eval_async_done,
-  [HLO_CONCATENATE] = eval_concatenate,
-  [HLO_CONSTANT] = eval_constant,
-  [HLO_CONVOLUTION] = eval_convolution,
-  [HLO_COPY] = eval_identity,
-  [HLO_COPY_DONE] = eval_copy_done,
-  [HLO_COPY_START] = eval_copy_start,
-  [HLO_CUSTOM_CALL] = eval_custom_call,
-  [HLO_DOMAIN] = eval_identity,
-  [HLO_DOT] = eval_dot,
-  [HLO_DYNAMIC_RESHAPE] = eval_dynamic_reshape,
-  [HLO_DYNAMIC_SLICE] = eval_dynamic_slice,
-  [HLO_DYNAMIC_UPDATE_SLICE] = eval_dynamic_update_slice,
-  [HLO_FFT] = eval_fft,
-  [HLO_GATHER] = eval_gather,
-  [HLO_GET_DIMENSION_SIZE] = eval_get_dimension_size,
-  [HLO_GET_TUPLE_ELEMENT] = eval_get_tuple_element,
-  [HLO_IOTA] = eval_iota,
-  [HLO_MAP] = eval_map,
-  [HLO_OPT_BARRIER] = eval_identity,
-  [HLO_PAD] = eval_pad,
-  [HLO_PARTITION_ID] = eval_partition_id,
-  [HLO_RAGGED_DOT] = eval_ragged_dot,
-  [HLO_REDUCE] = eval_reduce,
-  [HLO_REDUCE_WINDOW] = eval_reduce_window,
-  [HLO_REPLICA_ID] = eval_replica_id,
-  [HLO_RESHAPE] = eval_reshape,
-  [HLO_REVERSE] = eval_reverse,
-  [HLO_RNG] = eval_rng,
-  [HLO_RNG_BIT_GENERATOR] = eval_rng_bit_generator,
-  [HLO_RNG_GET_AND_UPDATE_STATE] = eval_rng_get_and_update_state,
-  [HLO_SCALED_DOT] = eval_scaled_dot,
-  [HLO_SCAN] = eval_scan,
-  [HLO_SCATTER] = eval_scatter,
-  [HLO_SELECT_AND_SCATTER] = eval_select_and_scatter,
-  [HLO_SET_DIMENSION_SIZE] = eval_set_dimension_size,
-  [HLO_SLICE] = eval_slice,
-  [HLO_SORT] = eval_sort,
-  [HLO_TOPK] = eval_topk,
-  [HLO_TRANSPOSE] = eval_transpose,
-  [HLO_TRIANGULAR_SOLVE] = eval_triangular_solve,
-  [HLO_TUPLE] = eval_tuple,
+/* The evaluators by opcode.  A joint one evaluates for all devices of a context at once, the others for one device. */
+static const struct { eval_op *op; bool is_joint; } ops[HLO_OPCODE_COUNT] = {
+#define eval_none NULL
+#define eval_JOINT(evaluator) eval_##evaluator, true
+#define X(NAME, text, least, most, traits, classes, rule, evaluator, ...) [HLO_##NAME] = {eval_##evaluator},
+#include "hlo/opcodes.def"
+#undef X
+#undef eval_JOINT
+#undef eval_none
 };
 
 /* Values must have the dimensions that the program states: the operations trust it. */
@@ -444,12 +377,11 @@ static weft_status *eval_one(eval_ctx *ctx, eval_op *op, const hlo_instr *instr,
 static weft_status *eval_instr(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                const hlo_literal **out)
 {
-  eval_op *op = ops[instr->op];
+  eval_op *op = ops[instr->op].op;
   eval_ctx alone = *ctx;
 
-  if (joint_ops[instr->op]) return eval_one(ctx, joint_ops[instr->op], instr, operands, out);
-  if (!op && hlo_opcode_is_elementwise(instr->op)) op = eval_elementwise;
   if (!op) return WEFT_ERR(UNIMPLEMENTED, "%s %s in the evaluator", hlo_opcode_name(instr->op), instr->name);
+  if (ops[instr->op].is_joint) return eval_one(ctx, op, instr, operands, out);
   alone.outer = ctx;
   alone.parted_at = instr;
   alone.device_count = 1;

@@ -249,7 +249,6 @@ static eval_scalar pred_op(hlo_opcode op, eval_scalar a, eval_scalar b)
 
 /* ---- floats -------------------------------------------------------------------------------------------------------- */
 
-/* NaN wins; zeros are equal, whatever their signs, and of equals the second is taken, as XLA:CPU does. */
 /* IEEE 754-2019 maximum and minimum: NaN wins, -0 < 0. */
 static double float_max(double a, double b)
 {
@@ -441,29 +440,10 @@ static eval_scalar stochastic_convert(weft_dtype random_type, weft_dtype to, dou
 
 /* ---- dispatch ------------------------------------------------------------------------------------------------------ */
 
-enum { P = 1, I = 2, F = 4, C = 8, ANY = P | I | F | C };
-
-/* For which classes of operand an operation exists. */
-static const uint8_t elem_classes[HLO_OPCODE_COUNT] = {
-  [HLO_ABS] = I | F | C, [HLO_ACOS] = F | C, [HLO_ACOSH] = F | C, [HLO_ASIN] = F | C, [HLO_ASINH] = F | C,
-  [HLO_ATANH] = F | C, [HLO_CBRT] = F | C, [HLO_CEIL] = F, [HLO_CLZ] = I, [HLO_CONVERT] = ANY, [HLO_COPY] = ANY,
-  [HLO_COS] = F | C, [HLO_COSH] = F | C, [HLO_ERF] = F, [HLO_EXP] = F | C, [HLO_EXPM1] = F | C, [HLO_FLOOR] = F,
-  [HLO_IMAG] = F | C, [HLO_IS_FINITE] = F, [HLO_LOG] = F | C, [HLO_LOG1P] = F | C, [HLO_LOGISTIC] = F | C,
-  [HLO_NEGATE] = I | F | C, [HLO_NOT] = P | I, [HLO_POPCNT] = I, [HLO_REAL] = F | C, [HLO_REDUCE_PRECISION] = F,
-  [HLO_ROUND_AFZ] = F, [HLO_ROUND_EVEN] = F, [HLO_RSQRT] = F | C, [HLO_SIGN] = I | F | C, [HLO_SIN] = F | C,
-  [HLO_SINH] = F | C, [HLO_SQRT] = F | C, [HLO_TAN] = F | C, [HLO_TANH] = F | C,
-  [HLO_ADD] = ANY, [HLO_AND] = P | I, [HLO_ATAN2] = F | C, [HLO_COMPARE] = ANY, [HLO_COMPLEX] = F,
-  [HLO_DIVIDE] = I | F | C, [HLO_MAXIMUM] = ANY, [HLO_MINIMUM] = ANY, [HLO_MULHI] = I, [HLO_MULTIPLY] = ANY,
-  [HLO_OR] = P | I, [HLO_POWER] = I | F | C, [HLO_REMAINDER] = I | F, [HLO_SHIFT_LEFT] = I,
-  [HLO_SHIFT_RIGHT_ARITHMETIC] = I, [HLO_SHIFT_RIGHT_LOGICAL] = I, [HLO_STOCHASTIC_CONVERT] = F,
-  [HLO_SUBTRACT] = ANY, [HLO_XOR] = P | I, [HLO_CLAMP] = ANY, [HLO_SELECT] = ANY,
-};
-
+/* Inference lets a remainder of complex numbers pass, as XLA does, but the operation has no meaning there. */
 bool eval_elem_exists(hlo_opcode op, weft_dtype type)
 {
-  static const uint8_t of_class[] = {[WEFT_CLASS_PRED] = P, [WEFT_CLASS_SINT] = I, [WEFT_CLASS_UINT] = I,
-                                     [WEFT_CLASS_FLOAT] = F, [WEFT_CLASS_COMPLEX] = C};
-  return elem_classes[op] & of_class[weft_dtype_class_of(type)];
+  return hlo_opcode_is_elementwise(op) && hlo_opcode_takes(op, type) && !(op == HLO_REMAINDER && weft_dtype_is_complex(type));
 }
 
 void eval_elem_apply(const hlo_instr *instr, const void *const *in, void *out)

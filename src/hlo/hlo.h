@@ -25,6 +25,7 @@ typedef struct hlo_ints {
   int count;
   const int64_t *v;
 } hlo_ints;
+bool hlo_ints_equal(hlo_ints a, hlo_ints b);
 
 /* ---- attribute groups ------------------------------------------------------------------------------------------ */
 
@@ -90,6 +91,8 @@ typedef struct hlo_scatter_attrs {
   int64_t index_vector_dim;
   bool indices_are_sorted, unique_indices;
 } hlo_scatter_attrs;
+
+typedef struct hlo_prefetch { bool is_prefetch; int64_t prefetch_index; } hlo_prefetch; /* copy-start */
 
 typedef enum hlo_fft_type { HLO_FFT_FFT, HLO_FFT_IFFT, HLO_FFT_RFFT, HLO_FFT_IRFFT } hlo_fft_type;
 typedef enum hlo_transpose { HLO_TRANSPOSE_INVALID, HLO_NO_TRANSPOSE, HLO_DO_TRANSPOSE, HLO_ADJOINT } hlo_transpose;
@@ -262,7 +265,7 @@ struct hlo_instr { /* what a module's memory is made of: keep it small */
     const hlo_collective_attrs *collective;                   /* collectives, their starts, send/recv and dones */
     struct { const char *config; const hlo_shape *outfeed_shape; } feed; /* infeed, outfeed */
     struct { const hlo_sharding *entry, *exit; } domain;
-    struct { bool is_prefetch; int64_t prefetch_index; } copy_start;
+    hlo_prefetch copy_start;
   } u;
 };
 

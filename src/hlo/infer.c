@@ -154,33 +154,12 @@ weft_status *infer_one_or_tuple(const hlo_instr *in, int count, const hlo_shape 
 
 /* ---- elementwise -------------------------------------------------------------------------------------------------- */
 
-enum { PRED = 1, INT = 2, FLT = 4, CPX = 8, NUM = INT | FLT | CPX, ANY = PRED | NUM };
-
-/* Element classes that the first operand of an elementwise operation may have. */
-static const uint8_t operand_classes[HLO_OPCODE_COUNT] = {
-    [HLO_ABS] = NUM, [HLO_ACOS] = FLT | CPX, [HLO_ACOSH] = FLT | CPX, [HLO_ASIN] = FLT | CPX, [HLO_ASINH] = FLT | CPX,
-    [HLO_ATANH] = FLT | CPX, [HLO_CBRT] = FLT | CPX, [HLO_CEIL] = FLT, [HLO_CLZ] = INT, [HLO_COS] = FLT | CPX,
-    [HLO_COSH] = FLT | CPX, [HLO_ERF] = FLT, [HLO_EXP] = FLT | CPX, [HLO_EXPM1] = FLT | CPX, [HLO_FLOOR] = FLT,
-    [HLO_LOG] = FLT | CPX, [HLO_LOG1P] = FLT | CPX, [HLO_LOGISTIC] = FLT | CPX, [HLO_NEGATE] = NUM,
-    [HLO_NOT] = PRED | INT, [HLO_POPCNT] = INT, [HLO_REDUCE_PRECISION] = FLT, [HLO_ROUND_AFZ] = FLT,
-    [HLO_ROUND_EVEN] = FLT, [HLO_RSQRT] = FLT | CPX, [HLO_SIGN] = NUM, [HLO_SIN] = FLT | CPX, [HLO_SINH] = FLT | CPX,
-    [HLO_SQRT] = FLT | CPX, [HLO_TAN] = FLT | CPX, [HLO_TANH] = FLT | CPX, [HLO_IS_FINITE] = FLT,
-    [HLO_REAL] = FLT | CPX, [HLO_IMAG] = FLT | CPX, [HLO_CONVERT] = ANY,
-    [HLO_ADD] = ANY, [HLO_AND] = PRED | INT, [HLO_ATAN2] = FLT | CPX, [HLO_COMPARE] = ANY, [HLO_COMPLEX] = FLT,
-    [HLO_DIVIDE] = NUM, [HLO_MAXIMUM] = ANY, [HLO_MINIMUM] = ANY, [HLO_MULHI] = INT, [HLO_MULTIPLY] = ANY,
-    [HLO_OR] = PRED | INT, [HLO_POWER] = NUM, [HLO_REMAINDER] = NUM, [HLO_SHIFT_LEFT] = INT,
-    [HLO_SHIFT_RIGHT_ARITHMETIC] = INT, [HLO_SHIFT_RIGHT_LOGICAL] = INT, [HLO_STOCHASTIC_CONVERT] = FLT,
-    [HLO_SUBTRACT] = NUM, [HLO_XOR] = PRED | INT, [HLO_CLAMP] = ANY, [HLO_SELECT] = ANY,
-};
-
 static weft_status *need_class(const hlo_instr *in)
 {
-  static const uint8_t bit_of[] = {[WEFT_CLASS_PRED] = PRED, [WEFT_CLASS_SINT] = INT, [WEFT_CLASS_UINT] = INT,
-                                   [WEFT_CLASS_FLOAT] = FLT, [WEFT_CLASS_COMPLEX] = CPX};
   const hlo_shape *x = infer_operand(in, 0);
 
   WEFT_TRY(infer_need_array(in, 0));
-  if (!(bit_of[weft_dtype_class_of(x->type)] & operand_classes[in->op]))
+  if (!hlo_opcode_takes(in->op, x->type))
     return INFER_FAIL(in, "element type %s is not allowed", weft_dtype_name(x->type));
   return NULL;
 }
@@ -607,59 +586,9 @@ static weft_status *infer_rng_state(const hlo_instr *in, const hlo_shape **out)
 /* ---- the table ---------------------------------------------------------------------------------------------------- */
 
 static infer_rule *const rules[HLO_OPCODE_COUNT] = {
-    [HLO_ABS] = infer_unary, [HLO_ACOS] = infer_unary, [HLO_ACOSH] = infer_unary, [HLO_ASIN] = infer_unary,
-    [HLO_ASINH] = infer_unary, [HLO_ATANH] = infer_unary, [HLO_CBRT] = infer_unary, [HLO_CEIL] = infer_unary,
-    [HLO_CLZ] = infer_unary, [HLO_CONVERT] = infer_unary, [HLO_COS] = infer_unary, [HLO_COSH] = infer_unary,
-    [HLO_ERF] = infer_unary, [HLO_EXP] = infer_unary, [HLO_EXPM1] = infer_unary, [HLO_FLOOR] = infer_unary,
-    [HLO_IMAG] = infer_unary, [HLO_IS_FINITE] = infer_unary, [HLO_LOG] = infer_unary, [HLO_LOG1P] = infer_unary,
-    [HLO_LOGISTIC] = infer_unary, [HLO_NEGATE] = infer_unary, [HLO_NOT] = infer_unary, [HLO_POPCNT] = infer_unary,
-    [HLO_REAL] = infer_unary, [HLO_REDUCE_PRECISION] = infer_unary, [HLO_ROUND_AFZ] = infer_unary,
-    [HLO_ROUND_EVEN] = infer_unary, [HLO_RSQRT] = infer_unary, [HLO_SIGN] = infer_unary, [HLO_SIN] = infer_unary,
-    [HLO_SINH] = infer_unary, [HLO_SQRT] = infer_unary, [HLO_TAN] = infer_unary, [HLO_TANH] = infer_unary,
-    [HLO_BITCAST_CONVERT] = infer_bitcast_convert, [HLO_COPY] = infer_copy,
-
-    [HLO_ADD] = infer_binary, [HLO_AND] = infer_binary, [HLO_ATAN2] = infer_binary, [HLO_DIVIDE] = infer_binary,
-    [HLO_MAXIMUM] = infer_binary, [HLO_MINIMUM] = infer_binary, [HLO_MULHI] = infer_binary,
-    [HLO_MULTIPLY] = infer_binary, [HLO_OR] = infer_binary, [HLO_POWER] = infer_binary, [HLO_REMAINDER] = infer_binary,
-    [HLO_SHIFT_LEFT] = infer_binary, [HLO_SHIFT_RIGHT_ARITHMETIC] = infer_binary,
-    [HLO_SHIFT_RIGHT_LOGICAL] = infer_binary, [HLO_SUBTRACT] = infer_binary, [HLO_XOR] = infer_binary,
-    [HLO_COMPARE] = infer_compare, [HLO_COMPLEX] = infer_complex, [HLO_STOCHASTIC_CONVERT] = infer_stochastic_convert,
-    [HLO_CLAMP] = infer_clamp, [HLO_SELECT] = infer_select,
-
-    [HLO_BITCAST] = infer_bitcast, [HLO_BROADCAST] = infer_broadcast, [HLO_CONCATENATE] = infer_concatenate,
-    [HLO_CONSTANT] = infer_constant, [HLO_DYNAMIC_RESHAPE] = infer_dynamic_reshape,
-    [HLO_DYNAMIC_SLICE] = infer_dynamic_slice, [HLO_DYNAMIC_UPDATE_SLICE] = infer_dynamic_update_slice,
-    [HLO_GATHER] = infer_gather, [HLO_GET_DIMENSION_SIZE] = infer_dimension_size, [HLO_IOTA] = infer_iota,
-    [HLO_OPT_BARRIER] = infer_first_operand, [HLO_PAD] = infer_pad, [HLO_PARAMETER] = infer_parameter,
-    [HLO_RESHAPE] = infer_reshape, [HLO_REVERSE] = infer_reverse, [HLO_SCATTER] = infer_scatter,
-    [HLO_SET_DIMENSION_SIZE] = infer_dimension_size, [HLO_SLICE] = infer_slice, [HLO_TRANSPOSE] = infer_transpose,
-
-    [HLO_BATCH_NORM_GRAD] = infer_batch_norm_grad, [HLO_BATCH_NORM_INFERENCE] = infer_batch_norm_inference,
-    [HLO_BATCH_NORM_TRAINING] = infer_batch_norm_training, [HLO_CHOLESKY] = infer_cholesky,
-    [HLO_CONVOLUTION] = infer_convolution, [HLO_DOT] = infer_dot, [HLO_FFT] = infer_fft, [HLO_MAP] = infer_map,
-    [HLO_RAGGED_DOT] = infer_ragged_dot, [HLO_REDUCE] = infer_reduce, [HLO_REDUCE_WINDOW] = infer_reduce_window,
-    [HLO_SCALED_DOT] = infer_dot, [HLO_SCAN] = infer_scan, [HLO_SELECT_AND_SCATTER] = infer_select_and_scatter,
-    [HLO_SORT] = infer_sort, [HLO_TOPK] = infer_topk, [HLO_TRIANGULAR_SOLVE] = infer_triangular_solve,
-
-    [HLO_RNG] = infer_rng, [HLO_RNG_BIT_GENERATOR] = infer_rng_bit_generator,
-    [HLO_RNG_GET_AND_UPDATE_STATE] = infer_rng_state,
-
-    [HLO_ADD_DEPENDENCY] = infer_first_operand, [HLO_AFTER_ALL] = infer_after_all, [HLO_CALL] = infer_call,
-    [HLO_CONDITIONAL] = infer_conditional, [HLO_CUSTOM_CALL] = infer_free, [HLO_DOMAIN] = infer_first_operand,
-    [HLO_FUSION] = infer_call, [HLO_GET_TUPLE_ELEMENT] = infer_get_tuple_element, [HLO_TUPLE] = infer_tuple_op,
-    [HLO_WHILE] = infer_while,
-
-    [HLO_ALL_GATHER] = infer_all_gather, [HLO_ALL_GATHER_DONE] = infer_pair_done, [HLO_ALL_GATHER_START] = infer_start,
-    [HLO_ALL_REDUCE] = infer_all_reduce, [HLO_ALL_REDUCE_DONE] = infer_first_operand,
-    [HLO_ALL_REDUCE_START] = infer_all_reduce, [HLO_ALL_TO_ALL] = infer_all_to_all, [HLO_ASYNC_DONE] = infer_async_done,
-    [HLO_ASYNC_START] = infer_async_start, [HLO_ASYNC_UPDATE] = infer_async_update,
-    [HLO_COLLECTIVE_BROADCAST] = infer_collective_same, [HLO_COLLECTIVE_PERMUTE] = infer_collective_same,
-    [HLO_COLLECTIVE_PERMUTE_DONE] = infer_pair_done, [HLO_COLLECTIVE_PERMUTE_START] = infer_start,
-    [HLO_COPY_DONE] = infer_copy_done, [HLO_COPY_START] = infer_copy_start, [HLO_INFEED] = infer_infeed,
-    [HLO_OUTFEED] = infer_outfeed, [HLO_PARTITION_ID] = infer_partition_id,
-    [HLO_RAGGED_ALL_TO_ALL] = infer_ragged_all_to_all, [HLO_RECV] = infer_recv, [HLO_RECV_DONE] = infer_recv_done,
-    [HLO_REDUCE_SCATTER] = infer_reduce_scatter, [HLO_REPLICA_ID] = infer_partition_id, [HLO_SEND] = infer_send,
-    [HLO_SEND_DONE] = infer_send_done,
+#define X(NAME, text, least, most, traits, classes, rule, ...) [HLO_##NAME] = infer_##rule,
+#include "hlo/opcodes.def"
+#undef X
 };
 
 static bool has_unbounded(const hlo_shape *s)

@@ -1,3 +1,4 @@
+/* hlo/opcode.c -- the table of opcodes, and the look-up of an opcode by its name. */
 #include <config.h>
 
 #include "hlo/opcode.h"
@@ -8,12 +9,14 @@
 
 enum { E = HLO_ELEMENTWISE, T = HLO_TRANSCENDENTAL, S = HLO_SIDE_EFFECT, C = HLO_COLLECTIVE, A = HLO_ASYNC, L = HLO_CALLS,
        N = HLO_NAMES, W = HLO_NAMES_WHOLE, D = HLO_DONE, K = HLO_TALKS, R = HLO_RUNS_STEPS };
+enum { PRED = HLO_CLASS_PRED, INT = HLO_CLASS_INT, FLT = HLO_CLASS_FLOAT, CPX = HLO_CLASS_COMPLEX, NUM = INT | FLT | CPX,
+       ANY = PRED | NUM };
 
 const hlo_opcode_info hlo_opcode_infos[HLO_OPCODE_COUNT + 1] = {
-#define X(NAME, text, least, most, traits) [HLO_##NAME] = {text, least, most, sizeof(text) - 1, traits},
+#define X(NAME, text, least, most, traits, classes, ...) [HLO_##NAME] = {text, least, most, sizeof(text) - 1, classes, traits},
 #include "hlo/opcodes.def"
 #undef X
-    [HLO_OPCODE_COUNT] = {"invalid", 0, -1, sizeof("invalid") - 1, 0},
+    [HLO_OPCODE_COUNT] = {"invalid", 0, -1, sizeof("invalid") - 1, 0, 0},
 };
 
 /* Open addressing over a table four times the number of opcodes, filled once. */

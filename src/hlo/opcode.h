@@ -6,8 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/dtype.h"
+
 typedef enum hlo_opcode {
-#define X(NAME, text, least, most, traits) HLO_##NAME,
+#define X(NAME, ...) HLO_##NAME,
 #include "hlo/opcodes.def"
 #undef X
   HLO_OPCODE_COUNT
@@ -18,10 +20,13 @@ enum {
   HLO_ELEMENTWISE = 1, HLO_TRANSCENDENTAL = 2, HLO_SIDE_EFFECT = 4, HLO_COLLECTIVE = 8, HLO_ASYNC = 16, HLO_CALLS = 32,
   HLO_NAMES = 64, HLO_NAMES_WHOLE = 128, HLO_DONE = 256, HLO_TALKS = 512, HLO_RUNS_STEPS = 1024,
 };
+/* Classes of element types. */
+enum { HLO_CLASS_PRED = 1, HLO_CLASS_INT = 2, HLO_CLASS_FLOAT = 4, HLO_CLASS_COMPLEX = 8 };
 typedef struct hlo_opcode_info {
   const char *name;
   int8_t least, most;
   uint8_t length;
+  uint8_t classes; /* of element types that the first operand of an elementwise operation may have */
   uint16_t traits;
 } hlo_opcode_info;
 extern const hlo_opcode_info hlo_opcode_infos[HLO_OPCODE_COUNT + 1];
@@ -48,6 +53,17 @@ static inline bool hlo_opcode_has_side_effect(hlo_opcode op) { return hlo_opcode
 static inline bool hlo_opcode_is_collective(hlo_opcode op) { return hlo_opcode_is(op, HLO_COLLECTIVE); }
 static inline bool hlo_opcode_is_async(hlo_opcode op) { return hlo_opcode_is(op, HLO_ASYNC); }
 static inline bool hlo_opcode_calls(hlo_opcode op) { return hlo_opcode_is(op, HLO_CALLS); } /* may call computations */
+
+/* The elementwise operation exists for a first operand of that type. */
+static inline bool hlo_opcode_takes(hlo_opcode op, weft_dtype type)
+{
+  static const uint8_t class_of[] = {
+    [WEFT_CLASS_PRED] = HLO_CLASS_PRED, [WEFT_CLASS_SINT] = HLO_CLASS_INT, [WEFT_CLASS_UINT] = HLO_CLASS_INT,
+    [WEFT_CLASS_FLOAT] = HLO_CLASS_FLOAT, [WEFT_CLASS_COMPLEX] = HLO_CLASS_COMPLEX,
+  };
+
+  return hlo_opcode_info_of(op)->classes & class_of[weft_dtype_class_of(type)];
+}
 
 /* A name for bytes that are there: no code runs for it. */
 static inline bool hlo_opcode_is_alias(hlo_opcode op) { return hlo_opcode_is(op, HLO_NAMES); }

@@ -1,39 +1,185 @@
-/* hlo/proto_attrs.c -- attributes of instructions out of an HloModuleProto. */
+/* hlo/proto_attrs.c -- attributes of instructions out of an HloModuleProto: a walk over the schema (attributes.h).
+ *
+ * get_KIND reads a value of that kind from its field of the message into its field of the instruction.  What no get function
+ * reads keeps its default. */
 #include <config.h>
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "hlo/attributes.h"
 #include "hlo/proto_read.h"
 #include "hlo/text_internal.h"
 
-weft_status *hlo_proto_read_key_values(proto_reader *r, const HloPb__Attributes *p, const hlo_key_value **out, int *out_count)
-{
-  hlo_key_value *list;
+/* One value to be read. */
+typedef struct proto_source {
+  proto_reader *r;
+  const HloPb__Instruction *message;
+  const hlo_attr *attr;
+  const void *from; /* the field in protos, or its count where it is repeated */
+  hlo_instr *instr;
+  hlo_extra *extra; /* that will be the instruction's */
+  void *to;         /* the field in the instruction */
+} proto_source;
 
-  *out_count = 0;
-  if (!p || p->n_map == 0) return NULL;
-  list = WEFT_ARENA_ARRAY(r->arena, hlo_key_value, p->n_map);
-  WEFT_TRY_ALLOC(list);
-  for (size_t i = 0; i < p->n_map; i++) {
-    list[i].key = weft_arena_strdup(r->arena, p->map[i]->key);
-    list[i].value = weft_arena_strdup(r->arena, p->map[i]->value);
-    if (!list[i].key || !list[i].value) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  }
-  *out = list;
-  *out_count = (int)p->n_map;
+/* A repeated field is its count followed by the pointer to its items. */
+static size_t item_count(const proto_source *s) { return *(const size_t *)s->from; }
+#define ITEMS(s, type) (*(type *const *)((const size_t *)(s)->from + 1))
+#define VALUE(s, type) (*(type const *)(s)->from)
+
+static weft_status *get_none(const proto_source *s) { (void)s; return NULL; }
+
+/* ---- numbers, truth values, enums -------------------------------------------------------------------------------- */
+
+static weft_status *get_int64(const proto_source *s)
+{
+  *(int64_t *)s->to = VALUE(s, int64_t);
   return NULL;
 }
 
-static weft_status *read_window(proto_reader *r, const HloPb__Window *p, hlo_window *out)
+/* The text holds counts up to INT32_MAX. */
+static weft_status *get_count(const proto_source *s)
 {
+  if (VALUE(s, int64_t) > INT32_MAX) return BAD("%s %" PRId64, s->attr->name, VALUE(s, int64_t));
+  *(int64_t *)s->to = WEFT_MAX(VALUE(s, int64_t), 1);
+  return NULL;
+}
+
+/* Older writers have the channel of an all-reduce in a field of its own. */
+static weft_status *get_channel(const proto_source *s)
+{
+  *(int64_t *)s->to = WEFT_MAX(VALUE(s, int64_t) ? VALUE(s, int64_t) : s->message->all_reduce_id, 0);
+  return NULL;
+}
+
+static weft_status *get_int32(const proto_source *s)
+{
+  *(int *)s->to = VALUE(s, int32_t);
+  return NULL;
+}
+
+static weft_status *get_bool(const proto_source *s)
+{
+  *(bool *)s->to = VALUE(s, protobuf_c_boolean);
+  return NULL;
+}
+
+static weft_status *get_float(const proto_source *s)
+{
+  *(float *)s->to = VALUE(s, float);
+  return NULL;
+}
+
+static weft_status *get_enum(const proto_source *s)
+{
+  const hlo_words *words = s->attr->words;
+  int number = VALUE(s, int32_t);
+
+  if (number < words->least || number >= words->count) return BAD("%s %d", words->subject, number);
+  *(int *)s->to = number;
+  return NULL;
+}
+
+static weft_status *get_word_enum(const proto_source *s)
+{
+  const hlo_words *words = s->attr->words;
+  const char *word = VALUE(s, char *);
+
+  for (int i = 0; i < words->count; i++) {
+    if (strcmp(word, words->word[i] ? words->word[i] : "") != 0) continue;
+    *(int *)s->to = i;
+    return NULL;
+  }
+  return BAD("%s \"%.40s\"", words->subject, word);
+}
+
+static weft_status *get_compare_type(const proto_source *s)
+{
+  hlo_compare_type *type = s->to;
+
+  WEFT_TRY(get_word_enum(s));
+  if (*type == hlo_default_compare_type(s->instr->operands[0]->shape->type)) *type = HLO_COMPARE_DEFAULT;
+  return NULL;
+}
+
+/* Text leaves the original version out. */
+static weft_status *get_api_version(const proto_source *s)
+{
+  int *version = s->to;
+
+  WEFT_TRY(get_enum(s));
+  if (*version == 1) *version = 0;
+  return NULL;
+}
+
+/* ---- text and lists of integers ---------------------------------------------------------------------------------- */
+
+static weft_status *get_string(const proto_source *s)
+{
+  const char *text = VALUE(s, char *), **to = s->to;
+
+  if (!(s->attr->flags & HLO_ATTR_REQUIRED)) return hlo_proto_copy_string(s->r, text, to);
+  *to = weft_arena_strdup(s->r->arena, text);
+  WEFT_TRY_ALLOC(*to);
+  return NULL;
+}
+
+static weft_status *get_bytes(const proto_source *s)
+{
+  return hlo_proto_copy_bytes(s->r, VALUE(s, ProtobufCBinaryData), s->to);
+}
+
+static weft_status *get_padding_type(const proto_source *s)
+{
+  int number = 0;
+  proto_source as_number = *s;
+
+  as_number.to = &number;
+  WEFT_TRY(get_enum(&as_number));
+  if (number) *(const char **)s->to = s->attr->words->word[number];
+  return NULL;
+}
+
+static weft_status *get_sparsity(const proto_source *s)
+{
+  return VALUE(s, ProtobufCBinaryData).len ? WEFT_ERR(UNIMPLEMENTED, "sparsity_config") : NULL;
+}
+
+static weft_status *get_ints(const proto_source *s)
+{
+  return hlo_proto_copy_ints(s->r, item_count(s), ITEMS(s, int64_t), s->to);
+}
+
+static weft_status *get_dim(const proto_source *s)
+{
+  if (s->attr->flags & HLO_ATTR_REQUIRED && item_count(s) != 1)
+    return BAD("an %s has one dimension, not %zu", hlo_opcode_name(s->instr->op), item_count(s));
+  return get_ints(s);
+}
+
+static weft_status *get_bools(const proto_source *s)
+{
+  return hlo_proto_copy_bools(s->r, item_count(s), ITEMS(s, protobuf_c_boolean), s->to);
+}
+
+/* ---- windows, convolutions, slices ------------------------------------------------------------------------------- */
+
+static void set_list(const proto_source *s, int count, const void *items)
+{
+  *(int *)s->to = count;
+  memcpy(hlo_list_pointer(s->to), &items, sizeof items);
+}
+
+static weft_status *get_window(const proto_source *s)
+{
+  const HloPb__Window *p = VALUE(s, HloPb__Window *);
+  hlo_window *out = s->to;
   hlo_window_dim *dims;
 
-  *out = (hlo_window){0};
   if (!p) return NULL;
   if (p->n_dims > HLO_MAX_RANK) return BAD("a window of %zu dimensions", p->n_dims);
-  dims = WEFT_ARENA_ARRAY(r->arena, hlo_window_dim, p->n_dims);
+  dims = WEFT_ARENA_ARRAY(s->r->arena, hlo_window_dim, p->n_dims);
   WEFT_TRY_ALLOC(dims);
   for (size_t i = 0; i < p->n_dims; i++) {
     const HloPb__WindowDim *d = p->dims[i]; /* hand-written files leave factors of 1 out */
@@ -45,48 +191,29 @@ static weft_status *read_window(proto_reader *r, const HloPb__Window *p, hlo_win
   return NULL;
 }
 
-static weft_status *read_precision(proto_reader *r, const HloPb__Precision *p, const hlo_precision **out, int *out_count)
+/* XLA stores the default for each operand: such a list is the same as none. */
+static weft_status *get_precision(const proto_source *s)
 {
-  hlo_precision *list;
-
-  if (!p) return NULL;
-  list = WEFT_ARENA_ARRAY(r->arena, hlo_precision, p->n_operands);
-  WEFT_TRY_ALLOC(list);
+  size_t count = item_count(s);
+  hlo_precision *list = WEFT_ARENA_ARRAY(s->r->arena, hlo_precision, count);
   bool any = false;
-  for (size_t i = 0; i < p->n_operands; i++) {
-    if (p->operands[i] < 0 || p->operands[i] > HLO_PRECISION_PACKED_NIBBLE) return BAD("operand precision %d", p->operands[i]);
-    list[i] = (hlo_precision)p->operands[i];
+
+  WEFT_TRY_ALLOC(list);
+  for (size_t i = 0; i < count; i++) {
+    int32_t number = ITEMS(s, int32_t)[i];
+    if (number < 0 || number > HLO_PRECISION_PACKED_NIBBLE) return BAD("operand precision %d", number);
+    list[i] = (hlo_precision)number;
     any |= list[i] != HLO_PRECISION_DEFAULT;
   }
-  if (!any) return NULL; /* XLA stores the default for each operand */
-  *out = list;
-  *out_count = (int)p->n_operands;
+  if (any) set_list(s, (int)count, list);
   return NULL;
 }
 
-static weft_status *read_conv(proto_reader *r, const HloPb__Instruction *p, hlo_conv_attrs *conv)
-{
-  const HloPb__ConvDims *d = p->conv;
+static weft_status *get_convolution(proto_reader *r, const HloPb__Instruction *p, hlo_instr *instr, hlo_conv_attrs *conv);
 
-  WEFT_TRY(read_window(r, p->window, &conv->window));
-  if (WEFT_MAX(p->feature_group_count, p->batch_group_count) > INT32_MAX) /* what the text format holds */
-    return BAD("group counts %lld and %lld", (long long)p->feature_group_count, (long long)p->batch_group_count);
-  conv->feature_group_count = WEFT_MAX(p->feature_group_count, 1);
-  conv->batch_group_count = WEFT_MAX(p->batch_group_count, 1);
-  if (p->conv_kind < 0 || p->conv_kind > 3) return BAD("convolution kind %d", p->conv_kind);
-  conv->kind = p->conv_kind;
-  WEFT_TRY(read_precision(r, p->precision, &conv->precision, &conv->precision_count));
-  if (!d) return NULL;
-  conv->lhs_batch = d->lhs_batch;
-  conv->lhs_feature = d->lhs_feature;
-  conv->rhs_in_feature = d->rhs_in_feature;
-  conv->rhs_out_feature = d->rhs_out_feature;
-  conv->out_batch = d->out_batch;
-  conv->out_feature = d->out_feature;
-  COPY_INTS(r, d, lhs_spatial, &conv->lhs_spatial);
-  COPY_INTS(r, d, rhs_spatial, &conv->rhs_spatial);
-  COPY_INTS(r, d, out_spatial, &conv->out_spatial);
-  /* Each dimension has one role: the printer writes a letter at its place. */
+/* Each dimension has one role: the printer writes a letter at its place. */
+static weft_status *check_roles(const hlo_conv_attrs *conv)
+{
   const hlo_ints *spatial[] = {&conv->lhs_spatial, &conv->rhs_spatial, &conv->out_spatial};
   const int64_t others[3][2] = {{conv->lhs_batch, conv->lhs_feature}, {conv->rhs_in_feature, conv->rhs_out_feature},
                                 {conv->out_batch, conv->out_feature}};
@@ -102,59 +229,64 @@ static weft_status *read_conv(proto_reader *r, const HloPb__Instruction *p, hlo_
   return NULL;
 }
 
-static weft_status *read_dot(proto_reader *r, const HloPb__Instruction *p, hlo_dot_attrs *dot)
+static weft_status *get_dim_labels(const proto_source *s)
 {
-  const HloPb__DotDims *d = p->ragged_dot ? p->ragged_dot->dot : p->dot;
+  const HloPb__ConvDims *d = VALUE(s, HloPb__ConvDims *);
+  hlo_conv_attrs *conv = s->to;
+  proto_reader *r = s->r;
 
-  if (d) {
-    COPY_INTS(r, d, lhs_batch, &dot->lhs_batch);
-    COPY_INTS(r, d, rhs_batch, &dot->rhs_batch);
-    COPY_INTS(r, d, lhs_contracting, &dot->lhs_contracting);
-    COPY_INTS(r, d, rhs_contracting, &dot->rhs_contracting);
-  }
-  if (p->ragged_dot) {
-    COPY_INTS(r, p->ragged_dot, lhs_ragged, &dot->lhs_ragged);
-    COPY_INTS(r, p->ragged_dot, rhs_group, &dot->rhs_group);
-  }
-  if (p->precision) {
-    if (p->precision->algorithm < 0 || p->precision->algorithm > HLO_ALG_BF16_BF16_F32_X9)
-      return BAD("dot algorithm %d", p->precision->algorithm);
-    dot->algorithm = (hlo_dot_algorithm)p->precision->algorithm;
-  }
-  return read_precision(r, p->precision, &dot->precision, &dot->precision_count);
+  if (!d) return s->attr->flags & HLO_ATTR_REQUIRED ? BAD("no convolution_dimension_numbers") : NULL;
+  conv->lhs_batch = d->lhs_batch;
+  conv->lhs_feature = d->lhs_feature;
+  conv->rhs_in_feature = d->rhs_in_feature;
+  conv->rhs_out_feature = d->rhs_out_feature;
+  conv->out_batch = d->out_batch;
+  conv->out_feature = d->out_feature;
+  COPY_INTS(r, d, lhs_spatial, &conv->lhs_spatial);
+  COPY_INTS(r, d, rhs_spatial, &conv->rhs_spatial);
+  COPY_INTS(r, d, out_spatial, &conv->out_spatial);
+  return check_roles(conv);
 }
 
-static weft_status *read_gather(proto_reader *r, const HloPb__Instruction *p, hlo_gather_attrs *gather)
+/* What a custom-call has of a convolution: the rows of the convolution itself, if any of them is there. */
+static weft_status *get_custom_conv(const proto_source *s)
 {
-  const HloPb__GatherDims *d = p->gather;
+  const HloPb__Instruction *p = s->message;
 
-  if (!d) return BAD("no gather_dimension_numbers");
-  COPY_INTS(r, d, offset_dims, &gather->offset_dims);
-  COPY_INTS(r, d, collapsed_slice_dims, &gather->collapsed_slice_dims);
-  COPY_INTS(r, d, start_index_map, &gather->start_index_map);
-  COPY_INTS(r, d, operand_batching_dims, &gather->operand_batching_dims);
-  COPY_INTS(r, d, start_indices_batching_dims, &gather->start_indices_batching_dims);
-  gather->index_vector_dim = d->index_vector_dim;
-  gather->indices_are_sorted = p->indices_are_sorted;
-  COPY_INTS(r, p, gather_slice_sizes, &gather->slice_sizes);
+  if (!p->window && !p->conv && p->feature_group_count <= 1 && p->batch_group_count <= 1) return NULL;
+  WEFT_TRY(hlo_init_custom_conv(s->instr));
+  return get_convolution(s->r, p, s->instr, (hlo_conv_attrs *)s->instr->u.custom->conv);
+}
+
+static weft_status *get_slice(const proto_source *s)
+{
+  HloPb__SliceDim *const *dims = ITEMS(s, HloPb__SliceDim *);
+  int64_t part[3][HLO_MAX_RANK];
+  size_t rank = item_count(s);
+
+  if (rank > HLO_MAX_RANK) return BAD("a slice of %zu dimensions", rank);
+  for (size_t i = 0; i < rank; i++) {
+    part[0][i] = dims[i]->start;
+    part[1][i] = dims[i]->limit;
+    part[2][i] = dims[i]->stride ? dims[i]->stride : 1;
+  }
+  return hlo_set_slice(s->instr, (int)rank, part[0], part[1], part[2]);
+}
+
+static weft_status *get_padding(const proto_source *s)
+{
+  const HloPb__Padding *p = VALUE(s, HloPb__Padding *);
+  size_t rank = p ? p->n_dims : 0;
+  hlo_pad_dim *dims = WEFT_ARENA_ARRAY(s->r->arena, hlo_pad_dim, rank);
+
+  WEFT_TRY_ALLOC(dims);
+  if (rank > HLO_MAX_RANK) return BAD("padding of %zu dimensions", rank);
+  for (size_t i = 0; i < rank; i++) dims[i] = (hlo_pad_dim){p->dims[i]->low, p->dims[i]->high, p->dims[i]->interior};
+  set_list(s, (int)rank, dims);
   return NULL;
 }
 
-static weft_status *read_scatter(proto_reader *r, const HloPb__Instruction *p, hlo_scatter_attrs *scatter)
-{
-  const HloPb__ScatterDims *d = p->scatter;
-
-  if (!d) return BAD("no scatter_dimension_numbers");
-  COPY_INTS(r, d, update_window_dims, &scatter->update_window_dims);
-  COPY_INTS(r, d, inserted_window_dims, &scatter->inserted_window_dims);
-  COPY_INTS(r, d, scatter_dims_to_operand_dims, &scatter->scatter_dims_to_operand_dims);
-  COPY_INTS(r, d, input_batching_dims, &scatter->input_batching_dims);
-  COPY_INTS(r, d, scatter_indices_batching_dims, &scatter->scatter_indices_batching_dims);
-  scatter->index_vector_dim = d->index_vector_dim;
-  scatter->indices_are_sorted = p->indices_are_sorted;
-  scatter->unique_indices = p->unique_indices;
-  return NULL;
-}
+/* ---- collectives, aliases, custom-calls -------------------------------------------------------------------------- */
 
 static weft_status *read_iota_groups(proto_reader *r, const HloPb__IotaGroups *p, hlo_replica_groups *g)
 {
@@ -174,8 +306,11 @@ static weft_status *read_iota_groups(proto_reader *r, const HloPb__IotaGroups *p
   return NULL;
 }
 
-static weft_status *read_groups(proto_reader *r, const HloPb__Instruction *p, hlo_replica_groups *g)
+static weft_status *get_groups(const proto_source *s)
 {
+  proto_reader *r = s->r;
+  const HloPb__Instruction *p = s->message;
+  hlo_replica_groups *g = s->to;
   size_t count = p->device_list ? p->device_list->n_groups : p->n_replica_groups;
   HloPb__Group **groups = p->device_list ? p->device_list->groups : p->replica_groups;
   hlo_ints *list;
@@ -204,239 +339,179 @@ static int slices_of(const hlo_shape *offsets)
 
 /* The message has the sizes of all slices in one list; each slice has as many as its input has dimensions.  What is left
  * over, of sizes that do not fit the operands, stays together. */
-static weft_status *read_slice_sizes(proto_reader *r, const HloPb__Instruction *p, const hlo_instr *instr, hlo_collective_attrs *c)
+static weft_status *get_slice_sizes(const proto_source *s)
 {
-  const size_t total = p->n_dynamic_slice_sizes;
+  const hlo_instr *instr = s->instr;
+  proto_reader *r = s->r;
+  const size_t total = item_count(s);
+  const int64_t *sizes = ITEMS(s, int64_t);
   hlo_ints *list = WEFT_ARENA_ARRAY(r->arena, hlo_ints, total + 1);
   const hlo_shape *input, *offsets;
   size_t used = 0;
+  int count = 0;
 
   WEFT_TRY_ALLOC(list);
   if (!total) return NULL;
-  if (instr->operand_count != 4) return BAD("slice sizes of a %s with %d operands", p->opcode, instr->operand_count);
+  if (instr->operand_count != 4) return BAD("slice sizes of a %s with %d operands", s->message->opcode, instr->operand_count);
   input = instr->operands[0]->shape;
   offsets = instr->operands[2]->shape;
-  c->slice_sizes = list;
   for (int i = 0; i < (hlo_shape_is_tuple(input) ? input->rank : 1); i++) {
     const hlo_shape *x = hlo_shape_is_tuple(input) ? input->elements[i] : input;
     const hlo_shape *at = !hlo_shape_is_tuple(input) ? offsets
                           : hlo_shape_is_tuple(offsets) && i < offsets->rank ? offsets->elements[i] : NULL;
 
-    for (int s = 0; at && x->rank > 0 && s < slices_of(at) && used + (size_t)x->rank <= total; s++) {
-      WEFT_TRY(hlo_proto_copy_ints(r, (size_t)x->rank, p->dynamic_slice_sizes + used, &list[c->slice_count++]));
+    for (int k = 0; at && x->rank > 0 && k < slices_of(at) && used + (size_t)x->rank <= total; k++) {
+      WEFT_TRY(hlo_proto_copy_ints(r, (size_t)x->rank, sizes + used, &list[count++]));
       used += (size_t)x->rank;
     }
   }
-  return used < total ? hlo_proto_copy_ints(r, total - used, p->dynamic_slice_sizes + used, &list[c->slice_count++]) : NULL;
+  if (used < total) WEFT_TRY(hlo_proto_copy_ints(r, total - used, sizes + used, &list[count++]));
+  set_list(s, count, list);
+  return NULL;
 }
 
-static weft_status *read_collective(proto_reader *r, const HloPb__Instruction *p, const hlo_instr *instr, hlo_collective_attrs *c)
+static weft_status *get_pairs(const proto_source *s)
 {
-  int64_t(*pairs)[2] = weft_arena_alloc_array(r->arena, p->n_source_target_pairs, sizeof *pairs);
+  size_t count = item_count(s);
+  int64_t(*pairs)[2] = weft_arena_alloc_array(s->r->arena, count, sizeof *pairs);
 
   WEFT_TRY_ALLOC(pairs);
-  for (size_t i = 0; i < p->n_source_target_pairs; i++) {
-    pairs[i][0] = p->source_target_pairs[i]->source;
-    pairs[i][1] = p->source_target_pairs[i]->target;
+  for (size_t i = 0; i < count; i++) {
+    pairs[i][0] = ITEMS(s, HloPb__Pair *)[i]->source;
+    pairs[i][1] = ITEMS(s, HloPb__Pair *)[i]->target;
   }
-  c->pair_count = (int)p->n_source_target_pairs;
-  c->pairs = pairs;
-  c->channel_id = WEFT_MAX(p->channel_id ? p->channel_id : p->all_reduce_id, 0);
-  c->use_global_device_ids = p->use_global_device_ids;
-  c->constrain_layout = p->constrain_layout;
-  c->is_host_transfer = p->is_host_transfer;
-  c->has_dynamic_root = p->has_dynamic_root;
-  WEFT_TRY(read_slice_sizes(r, p, instr, c));
-  return read_groups(r, p, &c->groups);
+  set_list(s, (int)count, pairs);
+  return NULL;
 }
 
-static weft_status *read_output_aliases(proto_reader *r, const HloPb__Instruction *p, const hlo_output_alias **out, int *out_count)
+static weft_status *get_output_aliases(const proto_source *s)
 {
-  hlo_output_alias *list = WEFT_ARENA_ARRAY(r->arena, hlo_output_alias, p->n_output_aliases);
+  size_t count = item_count(s);
+  hlo_output_alias *list = WEFT_ARENA_ARRAY(s->r->arena, hlo_output_alias, count);
 
   WEFT_TRY_ALLOC(list);
-  for (size_t i = 0; i < p->n_output_aliases; i++) {
-    COPY_INTS(r, p->output_aliases[i], output_index, &list[i].output_index);
-    list[i].operand = p->output_aliases[i]->operand;
-    COPY_INTS(r, p->output_aliases[i], operand_index, &list[i].operand_index);
+  for (size_t i = 0; i < count; i++) {
+    const HloPb__OutputAlias *alias = ITEMS(s, HloPb__OutputAlias *)[i];
+    COPY_INTS(s->r, alias, output_index, &list[i].output_index);
+    list[i].operand = alias->operand;
+    COPY_INTS(s->r, alias, operand_index, &list[i].operand_index);
+  }
+  set_list(s, (int)count, list);
+  return NULL;
+}
+
+/* The layouts count only where the message says that they bind. */
+static weft_status *get_layouts(const proto_source *s)
+{
+  size_t count = item_count(s);
+  const hlo_shape **layouts;
+
+  if (!s->message->constrain_layout) return NULL;
+  layouts = WEFT_ARENA_ARRAY(s->r->arena, const hlo_shape *, count);
+  WEFT_TRY_ALLOC(layouts);
+  for (size_t i = 0; i < count; i++) WEFT_TRY(hlo_proto_read_shape(s->r, ITEMS(s, HloPb__Shape *)[i], 0, &layouts[i]));
+  set_list(s, (int)count, layouts);
+  return NULL;
+}
+
+static weft_status *get_shape(const proto_source *s)
+{
+  const HloPb__Shape *shape = VALUE(s, HloPb__Shape *);
+
+  return shape ? hlo_proto_read_shape(s->r, shape, 0, s->to) : NULL;
+}
+
+static weft_status *get_literal(const proto_source *s)
+{
+  const HloPb__Literal *literal = VALUE(s, HloPb__Literal *);
+
+  return literal ? hlo_proto_read_literal(s->r, literal, s->to) : NULL;
+}
+
+static weft_status *get_constant(const proto_source *s)
+{
+  const hlo_literal **literal = s->to;
+
+  WEFT_TRY(hlo_proto_read_literal(s->r, VALUE(s, HloPb__Literal *), literal));
+  if (!hlo_shape_equal((*literal)->shape, s->instr->shape, false)) return BAD("the literal's shape is not the constant's");
+  return NULL;
+}
+
+/* What the message calls entry is exit in text, and the other way round. */
+static weft_status *get_domain(const proto_source *s)
+{
+  const HloPb__Instruction *p = s->message;
+
+  if (!p->domain_entry || !p->domain_exit) return BAD("a domain without both shardings");
+  WEFT_TRY(hlo_proto_read_sharding(s->r, p->domain_entry, false, &s->instr->u.domain.exit));
+  return hlo_proto_read_sharding(s->r, p->domain_exit, false, &s->instr->u.domain.entry);
+}
+
+/* Older writers have no index, and say only that it is a prefetch. */
+static weft_status *get_prefetch(const proto_source *s)
+{
+  hlo_prefetch *prefetch = s->to;
+
+  prefetch->is_prefetch = s->message->is_cross_program_prefetch || item_count(s);
+  if (item_count(s)) prefetch->prefetch_index = ITEMS(s, int32_t)[0];
+  return NULL;
+}
+
+/* ---- what every instruction may have ----------------------------------------------------------------------------- */
+
+weft_status *hlo_proto_read_key_values(proto_reader *r, const HloPb__Attributes *p, const hlo_key_value **out, int *out_count)
+{
+  hlo_key_value *list;
+
+  *out_count = 0;
+  if (!p || p->n_map == 0) return NULL;
+  list = WEFT_ARENA_ARRAY(r->arena, hlo_key_value, p->n_map);
+  WEFT_TRY_ALLOC(list);
+  for (size_t i = 0; i < p->n_map; i++) {
+    list[i].key = weft_arena_strdup(r->arena, p->map[i]->key);
+    list[i].value = weft_arena_strdup(r->arena, p->map[i]->value);
+    if (!list[i].key || !list[i].value) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   }
   *out = list;
-  *out_count = (int)p->n_output_aliases;
+  *out_count = (int)p->n_map;
   return NULL;
 }
 
-static weft_status *read_custom_call(proto_reader *r, const HloPb__Instruction *p, hlo_custom_call_attrs *c)
+static weft_status *get_map(const proto_source *s)
 {
-  c->target = weft_arena_strdup(r->arena, p->custom_call_target);
-  WEFT_TRY_ALLOC(c->target);
-  c->has_side_effect = p->custom_call_has_side_effect;
-  if (p->custom_call_api_version < 0 || p->custom_call_api_version > 4)
-    return BAD("custom_call_api_version %d", p->custom_call_api_version);
-  c->api_version = p->custom_call_api_version == 1 ? 0 : p->custom_call_api_version; /* text leaves the original out */
-  if (p->custom_call_schedule < 0 || p->custom_call_schedule > 2) return BAD("custom_call_schedule %d", p->custom_call_schedule);
-  c->schedule = p->custom_call_schedule;
-  if (p->padding_type < 0 || p->padding_type > 2) return BAD("padding_type %d", p->padding_type);
-  if (p->padding_type) c->padding_type = hlo_padding_type_names[p->padding_type];
-  if (p->constrain_layout) {
-    const hlo_shape **layouts = WEFT_ARENA_ARRAY(r->arena, const hlo_shape *, p->n_operand_layouts);
-    WEFT_TRY_ALLOC(layouts);
-    for (size_t i = 0; i < p->n_operand_layouts; i++) WEFT_TRY(hlo_proto_read_shape(r, p->operand_layouts[i], 0, &layouts[i]));
-    c->operand_layouts = layouts;
-    c->layout_count = (int)p->n_operand_layouts;
-  }
-  if (p->literal) WEFT_TRY(hlo_proto_read_literal(r, p->literal, &c->literal));
-  if (p->window || p->conv || p->feature_group_count > 1 || p->batch_group_count > 1) {
-    hlo_conv_attrs *conv = WEFT_ARENA_NEW(r->arena, hlo_conv_attrs);
-    WEFT_TRY_ALLOC(conv);
-    WEFT_TRY(read_conv(r, p, conv));
-    c->conv = conv;
-  }
-  return read_output_aliases(r, p, &c->aliases, &c->alias_count);
-}
+  const hlo_key_value *list = NULL;
+  int count;
 
-/* The number of `text` in a table of names; -1 if it is not there. */
-static int name_number(const char *text, const char *const *names, int count)
-{
-  for (int i = 0; i < count; i++)
-    if (strcmp(text, names[i]) == 0) return i;
-  return -1;
-}
-
-static weft_status *read_slice(const HloPb__Instruction *p, hlo_instr *instr)
-{
-  int64_t part[3][HLO_MAX_RANK];
-
-  if (p->n_slice > HLO_MAX_RANK) return BAD("a slice of %zu dimensions", p->n_slice);
-  for (size_t i = 0; i < p->n_slice; i++) {
-    part[0][i] = p->slice[i]->start;
-    part[1][i] = p->slice[i]->limit;
-    part[2][i] = p->slice[i]->stride ? p->slice[i]->stride : 1;
-  }
-  return hlo_set_slice(instr, (int)p->n_slice, part[0], part[1], part[2]);
-}
-
-static weft_status *read_padding(proto_reader *r, const HloPb__Padding *p, hlo_instr *instr)
-{
-  size_t rank = p ? p->n_dims : 0;
-  hlo_pad_dim *dims = WEFT_ARENA_ARRAY(r->arena, hlo_pad_dim, rank);
-
-  WEFT_TRY_ALLOC(dims);
-  if (rank > HLO_MAX_RANK) return BAD("padding of %zu dimensions", rank);
-  for (size_t i = 0; i < rank; i++) dims[i] = (hlo_pad_dim){p->dims[i]->low, p->dims[i]->high, p->dims[i]->interior};
-  instr->u.pad.rank = (int)rank;
-  instr->u.pad.dims = dims;
+  WEFT_TRY(hlo_proto_read_key_values(s->r, VALUE(s, HloPb__Attributes *), &list, &count));
+  set_list(s, count, list);
   return NULL;
 }
 
-/* What belongs to the opcode; hlo_init_attributes has made its group. */
-weft_status *hlo_proto_read_own_attributes(proto_reader *r, const HloPb__Instruction *p, hlo_instr *instr)
+static weft_status *get_sharding(const proto_source *s)
 {
-  int number;
+  const HloPb__Sharding *sharding = VALUE(s, HloPb__Sharding *);
 
-  if (p->sparsity_config.len) return WEFT_ERR(UNIMPLEMENTED, "sparsity_config");
-  COPY_INTS(r, p, dims, &instr->dims);
-  switch (instr->op) {
-  case HLO_GET_TUPLE_ELEMENT: instr->u.tuple_index = p->tuple_index; return NULL;
-  case HLO_COMPARE:
-    number = name_number(p->comparison_direction, hlo_direction_names, 6);
-    if (number < 0) return BAD("comparison_direction \"%.40s\"", p->comparison_direction);
-    instr->u.compare.direction = (hlo_direction)number;
-    number = name_number(p->comparison_type, hlo_compare_type_names, 5);
-    if (number < 0) return BAD("comparison_type \"%.40s\"", p->comparison_type);
-    instr->u.compare.type = (hlo_compare_type)number;
-    if (instr->u.compare.type == hlo_default_compare_type(instr->operands[0]->shape->type))
-      instr->u.compare.type = HLO_COMPARE_DEFAULT;
-    return NULL;
-  case HLO_SLICE: return read_slice(p, instr);
-  case HLO_DYNAMIC_SLICE: COPY_INTS(r, p, dynamic_slice_sizes, &instr->u.slice_sizes); return NULL;
-  case HLO_PAD: return read_padding(r, p->padding, instr);
-  case HLO_REDUCE_PRECISION:
-    instr->u.reduce_precision.exponent_bits = p->exponent_bits;
-    instr->u.reduce_precision.mantissa_bits = p->mantissa_bits;
-    return NULL;
-  case HLO_DOT:
-  case HLO_RAGGED_DOT:
-  case HLO_SCALED_DOT: return read_dot(r, p, (hlo_dot_attrs *)instr->u.dot);
-  case HLO_CONVOLUTION:
-    if (!p->conv) return BAD("no convolution_dimension_numbers");
-    return read_conv(r, p, (hlo_conv_attrs *)instr->u.conv);
-  case HLO_IOTA: return p->n_dims == 1 ? NULL : BAD("an iota has one dimension, not %zu", p->n_dims);
-  case HLO_REDUCE_WINDOW:
-  case HLO_SELECT_AND_SCATTER: return read_window(r, p->window, (hlo_window *)instr->u.window);
-  case HLO_GATHER: return read_gather(r, p, (hlo_gather_attrs *)instr->u.gather);
-  case HLO_SCATTER: return read_scatter(r, p, (hlo_scatter_attrs *)instr->u.scatter);
-  case HLO_FFT:
-    if (p->fft_type < 0 || p->fft_type > HLO_FFT_IRFFT) return BAD("fft_type %d", p->fft_type);
-    instr->u.fft_type = (hlo_fft_type)p->fft_type;
-    COPY_INTS(r, p, fft_length, &instr->dims);
-    return NULL;
-  case HLO_CHOLESKY: instr->u.lower = p->cholesky && p->cholesky->lower; return NULL;
-  case HLO_TRIANGULAR_SOLVE:
-    if (!p->triangular) return BAD("no triangular_solve_options");
-    if (p->triangular->transpose_a < 0 || p->triangular->transpose_a > HLO_ADJOINT) return BAD("transpose_a %d", p->triangular->transpose_a);
-    instr->u.triangular.left_side = p->triangular->left_side;
-    instr->u.triangular.lower = p->triangular->lower;
-    instr->u.triangular.unit_diagonal = p->triangular->unit_diagonal;
-    instr->u.triangular.transpose_a = (hlo_transpose)p->triangular->transpose_a;
-    return NULL;
-  case HLO_TOPK:
-    instr->u.topk.k = p->k;
-    instr->u.topk.largest = p->largest;
-    instr->u.topk.is_stable = p->is_stable;
-    return NULL;
-  case HLO_SORT: instr->u.is_stable = p->is_stable; return NULL;
-  case HLO_SCAN:
-    if (p->is_associative < 0 || p->is_associative > 2) return BAD("is_associative %d", p->is_associative);
-    instr->u.scan.num_carries = p->num_carries;
-    instr->u.scan.is_reverse = p->is_reverse;
-    instr->u.scan.is_associative = p->is_associative;
-    return NULL;
-  case HLO_RNG:
-    if (p->distribution < HLO_RNG_UNIFORM || p->distribution > HLO_RNG_NORMAL) return BAD("distribution %d", p->distribution);
-    instr->u.distribution = (hlo_rng_distribution)p->distribution;
-    return NULL;
-  case HLO_RNG_BIT_GENERATOR:
-    if (p->rng_algorithm < 0 || p->rng_algorithm > HLO_RNG_PHILOX) return BAD("rng_algorithm %d", p->rng_algorithm);
-    instr->u.rng_algorithm = (hlo_rng_algorithm)p->rng_algorithm;
-    return NULL;
-  case HLO_RNG_GET_AND_UPDATE_STATE: instr->u.delta = p->delta; return NULL;
-  case HLO_BATCH_NORM_GRAD:
-  case HLO_BATCH_NORM_INFERENCE:
-  case HLO_BATCH_NORM_TRAINING:
-    instr->u.batch_norm.epsilon = p->epsilon;
-    instr->u.batch_norm.feature_index = p->feature_index;
-    return NULL;
-  case HLO_FUSION:
-    number = name_number(p->fusion_kind, hlo_fusion_kind_names, 4);
-    if (number < 0) return BAD("fusion_kind \"%.40s\"", p->fusion_kind);
-    instr->u.fusion.kind = (hlo_fusion_kind)number;
-    return read_output_aliases(r, p, &instr->u.fusion.aliases, &instr->u.fusion.alias_count);
-  case HLO_ASYNC_START: return read_output_aliases(r, p, &instr->u.fusion.aliases, &instr->u.fusion.alias_count);
-  case HLO_CALL: instr->u.is_composite = p->is_composite; return NULL;
-  case HLO_CUSTOM_CALL: return read_custom_call(r, p, (hlo_custom_call_attrs *)instr->u.custom);
-  case HLO_INFEED: return hlo_proto_copy_bytes(r, p->infeed_config, &instr->u.feed.config);
-  case HLO_OUTFEED:
-    WEFT_TRY(hlo_proto_copy_bytes(r, p->outfeed_config, &instr->u.feed.config));
-    return p->outfeed_shape ? hlo_proto_read_shape(r, p->outfeed_shape, 0, &instr->u.feed.outfeed_shape) : NULL;
-  case HLO_DOMAIN:
-    /* What the message calls entry is exit in text, and the other way round. */
-    if (!p->domain_entry || !p->domain_exit) return BAD("a domain without both shardings");
-    WEFT_TRY(hlo_proto_read_sharding(r, p->domain_entry, false, &instr->u.domain.exit));
-    return hlo_proto_read_sharding(r, p->domain_exit, false, &instr->u.domain.entry);
-  case HLO_COPY_START:
-    instr->u.copy_start.is_prefetch = p->is_cross_program_prefetch || p->n_cross_program_prefetch_index;
-    if (p->n_cross_program_prefetch_index) instr->u.copy_start.prefetch_index = p->cross_program_prefetch_index[0];
-    return NULL;
-  default:
-    if (hlo_opcode_is_collective(instr->op) || instr->op == HLO_SEND || instr->op == HLO_RECV ||
-        instr->op == HLO_SEND_DONE || instr->op == HLO_RECV_DONE)
-      return read_collective(r, p, instr, (hlo_collective_attrs *)instr->u.collective);
-    return NULL;
-  }
+  return sharding ? hlo_proto_read_sharding(s->r, sharding, false, s->to) : NULL;
 }
 
-static weft_status *read_metadata(proto_reader *r, const HloPb__Metadata *p, const hlo_metadata **out)
+static weft_status *get_accuracy(const proto_source *s)
 {
+  const HloPb__Accuracy *p = VALUE(s, HloPb__Accuracy *);
+  hlo_accuracy *accuracy;
+
+  if (!p || (!p->mode && !p->tolerance)) return NULL;
+  accuracy = WEFT_ARENA_NEW(s->r->arena, hlo_accuracy);
+  WEFT_TRY_ALLOC(accuracy);
+  accuracy->mode = 1;
+  if (p->tolerance) *accuracy = (hlo_accuracy){2, p->tolerance->atol, p->tolerance->rtol, p->tolerance->ulps};
+  *(const hlo_accuracy **)s->to = accuracy;
+  return NULL;
+}
+
+static weft_status *get_metadata(const proto_source *s)
+{
+  proto_reader *r = s->r;
+  const HloPb__Metadata *p = VALUE(s, HloPb__Metadata *);
   hlo_metadata *m;
 
   if (!p || !(*p->op_type || *p->op_name || *p->source_file || p->source_line || p->stack_frame_id)) return NULL;
@@ -450,46 +525,88 @@ static weft_status *read_metadata(proto_reader *r, const HloPb__Metadata *p, con
   m->source_column = WEFT_MAX(p->source_column, 0);
   m->source_end_column = WEFT_MAX(p->source_end_column, 0);
   m->stack_frame_id = WEFT_MAX(p->stack_frame_id, 0);
-  *out = m;
+  *(const hlo_metadata **)s->to = m;
   return NULL;
 }
 
-static weft_status *read_backend_config(proto_reader *r, const HloPb__Instruction *p, hlo_extra *extra)
+/* In the field itself, or in a payload beside it or in the module. */
+static weft_status *get_config(const proto_source *s)
 {
-  const HloPb__Payload *payload = p->backend_config_payload;
-  ProtobufCBinaryData bytes = p->backend_config;
+  const HloPb__Payload *payload = s->message->backend_config_payload;
+  const HloPb__Module *module = s->r->pb;
+  ProtobufCBinaryData bytes = VALUE(s, ProtobufCBinaryData);
 
   if (payload && payload->value.len) bytes = payload->value;
   if (payload && payload->n_id) {
-    if (payload->id[0] < 0 || (uint64_t)payload->id[0] >= r->pb->n_payloads)
-      return BAD("payload %" PRId64 " of %zu", payload->id[0], r->pb->n_payloads);
-    bytes = r->pb->payloads[payload->id[0]];
+    if (payload->id[0] < 0 || (uint64_t)payload->id[0] >= module->n_payloads)
+      return BAD("payload %" PRId64 " of %zu", payload->id[0], module->n_payloads);
+    bytes = module->payloads[payload->id[0]];
   }
-  WEFT_TRY(hlo_proto_copy_bytes(r, bytes, &extra->backend_config));
-  extra->backend_config_is_json = extra->backend_config && hlo_is_braced(extra->backend_config);
+  WEFT_TRY(hlo_proto_copy_bytes(s->r, bytes, &s->extra->backend_config));
+  s->extra->backend_config_is_json = s->extra->backend_config && hlo_is_braced(s->extra->backend_config);
   return NULL;
 }
 
-weft_status *hlo_proto_read_common_attributes(proto_reader *r, const HloPb__Instruction *p, hlo_instr *instr)
+/* ---- the walk ---------------------------------------------------------------------------------------------------- */
+
+/* The message that has a field, or NULL if it is absent. */
+static const char *find_message(const HloPb__Instruction *p, const hlo_attr_message *message)
+{
+  const char *parent;
+
+  if (!message) return (const char *)p;
+  parent = find_message(p, message->parent);
+  return parent ? *(const char *const *)(parent + message->offset) : NULL;
+}
+
+/* `to` is the field, or NULL to take it from the instruction. */
+static weft_status *get_attr(proto_source *s, const hlo_attr *attr, void *to)
+{
+  static weft_status *(*const get[HLO_ATTR_KIND_COUNT])(const proto_source *) = {
+#define K(KIND, text, proto, compare) [HLO_KIND_##KIND] = get_##proto,
+    HLO_ATTR_KINDS(K)
+#undef K
+  };
+  const char *message;
+
+  if (attr->field == HLO_NO_FIELD) return NULL;
+  message = find_message(s->message, attr->message);
+  if (!message) return attr->message->required ? BAD("no %s", attr->message->required) : NULL;
+  s->attr = attr;
+  s->from = message + attr->field;
+  s->to = to ? to : hlo_attr_field(attr, s->instr, s->extra);
+  return get[attr->kind](s);
+}
+
+static weft_status *get_family(proto_source *s, const hlo_attr_family *family)
+{
+  for (int i = 0; family && i < family->count; i++) WEFT_TRY(get_attr(s, &family->attrs[i], NULL));
+  return NULL;
+}
+
+static weft_status *get_convolution(proto_reader *r, const HloPb__Instruction *p, hlo_instr *instr, hlo_conv_attrs *conv)
+{
+  const hlo_attr_family *family = hlo_attrs_of(HLO_CONVOLUTION);
+  proto_source s = {.r = r, .message = p, .instr = instr};
+
+  for (int i = 0; i < family->count; i++) {
+    hlo_attr attr = family->attrs[i];
+    attr.flags &= ~HLO_ATTR_REQUIRED;
+    WEFT_TRY(get_attr(&s, &attr, (char *)conv + attr.offset));
+  }
+  return NULL;
+}
+
+weft_status *hlo_proto_read_attributes(proto_reader *r, const HloPb__Instruction *p, hlo_instr *instr)
 {
   static const hlo_extra none;
+  const hlo_attr_family *own = hlo_attrs_of(instr->op);
   hlo_extra extra = {0};
-  hlo_accuracy *accuracy;
+  proto_source s = {.r = r, .message = p, .instr = instr, .extra = &extra};
 
-  if (p->sharding) WEFT_TRY(hlo_proto_read_sharding(r, p->sharding, false, &extra.sharding));
-  WEFT_TRY(hlo_proto_read_key_values(r, p->frontend_attributes, &extra.frontend_attributes, &extra.frontend_count));
-  WEFT_TRY(read_backend_config(r, p, &extra));
-  WEFT_TRY(read_metadata(r, p->metadata, &instr->metadata));
-  WEFT_TRY(hlo_proto_copy_string(r, p->async_execution_thread, &extra.async_thread));
-  if (p->parameter_replication)
-    WEFT_TRY(hlo_proto_copy_bools(r, p->parameter_replication->n_leaves, p->parameter_replication->leaves, &extra.parameter_replication));
-  if (p->accuracy && (p->accuracy->mode || p->accuracy->tolerance)) {
-    extra.accuracy = accuracy = WEFT_ARENA_NEW(r->arena, hlo_accuracy);
-    WEFT_TRY_ALLOC(accuracy);
-    accuracy->mode = p->accuracy->tolerance ? 2 : 1;
-    if (p->accuracy->tolerance)
-      *accuracy = (hlo_accuracy){2, p->accuracy->tolerance->atol, p->accuracy->tolerance->rtol, p->accuracy->tolerance->ulps};
-  }
+  WEFT_TRY(get_family(&s, own));
+  WEFT_TRY(get_family(&s, own->group->wire));
+  WEFT_TRY(get_family(&s, hlo_common_attrs()));
   if (memcmp(&extra, &none, sizeof extra) == 0) return NULL;
   instr->extra = weft_arena_memdup(r->arena, &extra, sizeof extra);
   WEFT_TRY_ALLOC(instr->extra);

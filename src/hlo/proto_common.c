@@ -3,11 +3,6 @@
 
 #include "hlo/proto_internal.h"
 
-const char *const hlo_fusion_kind_names[4] = {"kLoop", "kInput", "kOutput", "kCustom"};
-const char *const hlo_direction_names[6] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
-const char *const hlo_compare_type_names[5] = {"", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"};
-const char *const hlo_padding_type_names[3] = {"PADDING_INVALID", "PADDING_VALID", "PADDING_SAME"};
-
 #define SCALARS(TYPE, field) {WEFT_##TYPE, offsetof(HloPb__Literal, n_##field), offsetof(HloPb__Literal, field), false, false}
 #define BYTES(TYPE, field) {WEFT_##TYPE, offsetof(HloPb__Literal, field), offsetof(HloPb__Literal, field), true, false}
 static const hlo_literal_field fields[] = {

@@ -26,8 +26,4 @@ typedef struct hlo_layout_walk {
 void hlo_layout_walk_init(hlo_layout_walk *walk, const hlo_shape *shape);
 void hlo_layout_walk_next(hlo_layout_walk *walk);
 
-/* Names for numbers that the wire has as text. */
-extern const char *const hlo_fusion_kind_names[4], *const hlo_direction_names[6], *const hlo_compare_type_names[5];
-extern const char *const hlo_padding_type_names[3];
-
 #endif

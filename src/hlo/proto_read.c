@@ -15,9 +15,9 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
+#include "hlo/attributes.h"
 #include "hlo/frames.h"
 #include "hlo/proto_read.h"
-#include "hlo/text_internal.h"
 
 enum {
   MAX_MESSAGE_DEPTH = 100,      /* Module > Computation > Instruction > Shape > ... with tuples 32 deep */
@@ -268,13 +268,13 @@ static hlo_computation *find_computation(const proto_reader *r, int64_t id)
 }
 
 /* Opcodes of old files that are attributes of others today. */
-static hlo_opcode old_opcode(const char *name, hlo_direction *out_direction)
+static hlo_opcode old_opcode(const char *name, const char **out_direction)
 {
-  static const struct { const char *name; hlo_opcode op; hlo_direction direction; } old[] = {
-    {"equal-to", HLO_COMPARE, HLO_EQ},     {"not-equal-to", HLO_COMPARE, HLO_NE},
-    {"greater-than", HLO_COMPARE, HLO_GT}, {"greater-than-or-equal-to", HLO_COMPARE, HLO_GE},
-    {"less-than", HLO_COMPARE, HLO_LT},    {"less-than-or-equal-to", HLO_COMPARE, HLO_LE},
-    {"cross-replica-sum", HLO_ALL_REDUCE, HLO_EQ},
+  static const struct { const char *name; hlo_opcode op; const char *direction; } old[] = {
+    {"equal-to", HLO_COMPARE, "EQ"},     {"not-equal-to", HLO_COMPARE, "NE"},
+    {"greater-than", HLO_COMPARE, "GT"}, {"greater-than-or-equal-to", HLO_COMPARE, "GE"},
+    {"less-than", HLO_COMPARE, "LT"},    {"less-than-or-equal-to", HLO_COMPARE, "LE"},
+    {"cross-replica-sum", HLO_ALL_REDUCE, NULL},
   };
 
   for (size_t i = 0; i < WEFT_COUNT(old); i++) {
@@ -332,19 +332,14 @@ static weft_status *read_instruction(proto_reader *r, const HloPb__Instruction *
 {
   instr_by_id *entry = WEFT_ARENA_NEW(&r->scratch, instr_by_id);
   hlo_opcode op = hlo_opcode_from_name(p->opcode, strlen(p->opcode));
-  hlo_direction direction = HLO_EQ;
+  const char *direction = NULL; /* of a compare that is an opcode of its own in the file */
   hlo_instr **operands = WEFT_ARENA_ARRAY(&r->scratch, hlo_instr *, p->n_operand_ids), *instr;
-  const hlo_literal *literal = NULL;
   const hlo_shape *shape;
   const char *name;
-  bool is_old = false;
 
   WEFT_TRY_ALLOC(entry);
   WEFT_TRY_ALLOC(operands);
-  if (op == HLO_OPCODE_COUNT) {
-    op = old_opcode(p->opcode, &direction);
-    is_old = true;
-  }
+  if (op == HLO_OPCODE_COUNT) op = old_opcode(p->opcode, &direction);
   if (op == HLO_OPCODE_COUNT) return BAD("opcode \"%.60s\"", p->opcode);
   if (p->n_operand_ids > INT32_MAX || (int)p->n_operand_ids < hlo_opcode_least_operands(op) ||
       (hlo_opcode_most_operands(op) >= 0 && (int)p->n_operand_ids > hlo_opcode_most_operands(op)))
@@ -355,25 +350,19 @@ static weft_status *read_instruction(proto_reader *r, const HloPb__Instruction *
   }
   WEFT_TRY_NOTE(hlo_proto_read_shape(r, p->shape, 0, &shape), "its shape");
   WEFT_TRY(copy_name(r, p->name, hlo_opcode_name(op), &r->names, &name));
-  if (op == HLO_CONSTANT) {
-    WEFT_TRY(hlo_proto_read_literal(r, p->literal, &literal));
-    if (!hlo_shape_equal(literal->shape, shape, false)) return BAD("the literal's shape is not the constant's");
-  }
   if (op == HLO_PARAMETER)
     WEFT_TRY(read_parameter(p, comp, instr_count, shape, name, &instr));
   else
     WEFT_TRY(hlo_add(comp, NULL, op, shape, (int)p->n_operand_ids, operands, name, &instr));
   WEFT_TRY(hlo_init_attributes(instr));
-  if (op == HLO_CONSTANT) {
-    instr->u.literal = literal;
-  } else if (is_old && op == HLO_COMPARE) {
-    instr->u.compare.direction = direction;
+  if (direction) {
+    HloPb__Instruction compare = *p;
+    compare.comparison_direction = (char *)direction;
+    compare.comparison_type = (char *)"";
+    WEFT_TRY(hlo_proto_read_attributes(r, &compare, instr));
   } else {
-    int64_t number = op == HLO_PARAMETER ? instr->u.parameter_number : 0;
-    WEFT_TRY(hlo_proto_read_own_attributes(r, p, instr));
-    if (op == HLO_PARAMETER) instr->u.parameter_number = number;
+    WEFT_TRY(hlo_proto_read_attributes(r, p, instr));
   }
-  WEFT_TRY(hlo_proto_read_common_attributes(r, p, instr));
   WEFT_TRY(read_called(r, p, instr));
   if (!has_called(instr)) return BAD("%s cannot call %d computations", p->opcode, instr->called_count);
   entry->id = (uint32_t)p->id;

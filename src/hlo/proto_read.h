@@ -43,7 +43,6 @@ WEFT_NODISCARD weft_status *hlo_proto_read_sharding(proto_reader *r, const HloPb
 /* proto_attrs.c: attributes of one opcode, and those that every instruction may have. */
 WEFT_NODISCARD weft_status *hlo_proto_read_key_values(proto_reader *r, const HloPb__Attributes *p, const hlo_key_value **out,
                                                       int *out_count);
-WEFT_NODISCARD weft_status *hlo_proto_read_own_attributes(proto_reader *r, const HloPb__Instruction *p, hlo_instr *instr);
-WEFT_NODISCARD weft_status *hlo_proto_read_common_attributes(proto_reader *r, const HloPb__Instruction *p, hlo_instr *instr);
+WEFT_NODISCARD weft_status *hlo_proto_read_attributes(proto_reader *r, const HloPb__Instruction *p, hlo_instr *instr);
 
 #endif

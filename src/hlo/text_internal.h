@@ -105,23 +105,17 @@ void hlo_pr_replica_groups(FILE *out, const hlo_replica_groups *groups);
 /* In one line, as hlo_rd_literal reads it; more than `most` elements (0: no limit) print as {...}. */
 void hlo_pr_literal(FILE *out, const hlo_literal *literal, int64_t most);
 
-/* ---- attributes: one table for reader and printer (text_attrs.c) ------------------------------------------------ */
-
-typedef struct hlo_attr hlo_attr;
+/* ---- attributes (text_attrs.c) ---------------------------------------------------------------------------------- */
 
 /* Reads the list of `, name=value` behind an instruction's operands into it, checks that all required ones came,
  * and links called computations. */
 WEFT_NODISCARD weft_status *hlo_rd_attributes(hlo_reader *r, hlo_instr *instr);
 /* The same for `X-start(...)` of an op that has no start of its own: what belongs to op X goes to `wrapped`. */
 WEFT_NODISCARD weft_status *hlo_rd_async_attributes(hlo_reader *r, hlo_instr *instr, hlo_instr *wrapped);
-/* What compare of such operands means when nothing is said; a type that says the same is not kept. */
-hlo_compare_type hlo_default_compare_type(weft_dtype operand);
 /* True if the whole of `text` is one balanced `{...}`, so that it can be printed bare. */
 bool hlo_is_braced(const char *text);
 /* The list behind `HloModule name`. */
 WEFT_NODISCARD weft_status *hlo_rd_module_attributes(hlo_reader *r, hlo_module *module);
-/* Gives `instr` its opcode's attribute group with every default. */
-WEFT_NODISCARD weft_status *hlo_init_attributes(hlo_instr *instr);
 
 void hlo_pr_attributes(FILE *out, const hlo_instr *instr, hlo_print_options options);
 void hlo_pr_module_attributes(FILE *out, const hlo_module *module);

@@ -9,7 +9,7 @@
 
 bool hlo_list_is_empty(attr_value v)
 {
-  return list_count(v) == 0;
+  return hlo_list_count(v.field) == 0;
 }
 
 bool hlo_pointer_is_null(attr_value v)
@@ -31,7 +31,7 @@ weft_status *hlo_rd_list(hlo_reader *r, char open, char close, size_t size,
     WEFT_TRY(hlo_rd_push(r, value, size));
   }
   WEFT_TRY(hlo_rd_expect(r, close));
-  return hlo_rd_take(r, mark, size, list_pointer(count_field), count_field);
+  return hlo_rd_take(r, mark, size, hlo_list_pointer(count_field), count_field);
 }
 
 /* ---- numbers, truth values, words -------------------------------------------------------------------------------- */
@@ -48,14 +48,14 @@ static void print_int64(FILE *out, attr_value v)
 {
   fprintf(out, "%" PRId64, *(const int64_t *)v.field);
 }
-const hlo_attr_kind hlo_kind_int64 = {read_int64, int64_is_usual, print_int64};
+const hlo_text_kind hlo_text_int64 = {read_int64, int64_is_usual, print_int64};
 
 /* At least 1: counts. */
 static weft_status *read_count(hlo_reader *r, attr_value v)
 {
   return hlo_rd_int_in(r, 1, INT32_MAX, v.field);
 }
-const hlo_attr_kind hlo_kind_count = {read_count, int64_is_usual, print_int64};
+const hlo_text_kind hlo_text_count = {read_count, int64_is_usual, print_int64};
 
 static weft_status *read_int32(hlo_reader *r, attr_value v)
 {
@@ -73,7 +73,7 @@ static bool int32_is_usual(attr_value v)
 {
   return *(const int *)v.field == v.attr->usual;
 }
-const hlo_attr_kind hlo_kind_int32 = {read_int32, int32_is_usual, print_int32};
+const hlo_text_kind hlo_text_int32 = {read_int32, int32_is_usual, print_int32};
 
 static weft_status *read_bool(hlo_reader *r, attr_value v)
 {
@@ -87,7 +87,7 @@ static void print_bool(FILE *out, attr_value v)
 {
   fputs(*(const bool *)v.field ? "true" : "false", out);
 }
-const hlo_attr_kind hlo_kind_bool = {read_bool, bool_is_usual, print_bool};
+const hlo_text_kind hlo_text_bool = {read_bool, bool_is_usual, print_bool};
 
 /* scan's is_associative: 0 unknown, 1 true, 2 false. */
 static weft_status *read_tristate(hlo_reader *r, attr_value v)
@@ -102,7 +102,7 @@ static void print_tristate(FILE *out, attr_value v)
 {
   fputs(*(const int *)v.field == 1 ? "true" : "false", out);
 }
-const hlo_attr_kind hlo_kind_tristate = {read_tristate, int32_is_usual, print_tristate};
+const hlo_text_kind hlo_text_tristate = {read_tristate, int32_is_usual, print_tristate};
 
 static weft_status *read_float(hlo_reader *r, attr_value v)
 {
@@ -116,31 +116,47 @@ static void print_float(FILE *out, attr_value v)
 {
   fprintf(out, "%.9g", (double)*(const float *)v.field);
 }
-const hlo_attr_kind hlo_kind_float = {read_float, NULL, print_float};
+const hlo_text_kind hlo_text_float = {read_float, NULL, print_float};
 
 static weft_status *read_enum(hlo_reader *r, attr_value v)
 {
+  const hlo_words *words = v.attr->words;
   hlo_span word = hlo_rd_peek_word(r);
   char choices[256] = "";
 
-  for (int i = 0; i < HLO_MAX_WORDS && word.length; i++) {
-    if (!v.attr->words[i] || !hlo_span_is(word, v.attr->words[i])) continue;
+  for (int i = 0; i < words->count && word.length; i++) {
+    if (!words->word[i] || !hlo_span_is(word, words->word[i])) continue;
     *(int *)v.field = i;
     return hlo_rd_word(r, "", &word);
   }
-  for (int i = 0; i < HLO_MAX_WORDS; i++) {
+  for (int i = 0; i < words->count; i++) {
     size_t used = strlen(choices);
-    if (v.attr->words[i]) snprintf(choices + used, sizeof choices - used, "%s%s", used ? ", " : "one of ", v.attr->words[i]);
+    if (words->word[i]) snprintf(choices + used, sizeof choices - used, "%s%s", used ? ", " : "one of ", words->word[i]);
   }
   return hlo_rd_expected(r, choices);
 }
 static void print_enum(FILE *out, attr_value v)
 {
+  const hlo_words *words = v.attr->words;
   int value = *(const int *)v.field;
 
-  fputs(value >= 0 && value < HLO_MAX_WORDS && v.attr->words[value] ? v.attr->words[value] : "?", out);
+  fputs(value >= 0 && value < words->count && words->word[value] ? words->word[value] : "?", out);
 }
-const hlo_attr_kind hlo_kind_enum = {read_enum, int32_is_usual, print_enum};
+const hlo_text_kind hlo_text_enum = {read_enum, int32_is_usual, print_enum};
+
+/* The type of a compare.  A type that the operands imply is not kept. */
+static weft_status *read_compare_type(hlo_reader *r, attr_value v)
+{
+  hlo_compare_type *type = v.field;
+
+  WEFT_TRY(read_enum(r, v));
+  if (v.site->instr->operand_count && *type == hlo_default_compare_type(v.site->instr->operands[0]->shape->type))
+    *type = HLO_COMPARE_DEFAULT;
+  return NULL;
+}
+const hlo_text_kind hlo_text_compare_type = {read_compare_type, int32_is_usual, print_enum};
+
+const hlo_text_kind hlo_text_none = {0};
 
 static const char *const precision_words[] = {"default", "high", "highest", "packed_nibble"};
 
@@ -154,7 +170,7 @@ static void print_string(FILE *out, attr_value v)
 {
   hlo_pr_string(out, *(const char *const *)v.field);
 }
-const hlo_attr_kind hlo_kind_string = {read_string, hlo_pointer_is_null, print_string};
+const hlo_text_kind hlo_text_string = {read_string, hlo_pointer_is_null, print_string};
 
 /* A word that says nothing new: read and dropped. */
 static weft_status *read_ignored(hlo_reader *r, attr_value v)
@@ -164,7 +180,7 @@ static weft_status *read_ignored(hlo_reader *r, attr_value v)
   (void)v;
   return hlo_rd_word(r, "a word", &word);
 }
-const hlo_attr_kind hlo_kind_ignored = {read_ignored, NULL, NULL};
+const hlo_text_kind hlo_text_ignored = {read_ignored, NULL, NULL};
 
 /* A word by itself: padding_type=PADDING_SAME. */
 static weft_status *read_word(hlo_reader *r, attr_value v)
@@ -178,14 +194,14 @@ static void print_text(FILE *out, attr_value v)
 {
   fputs(*(const char *const *)v.field, out);
 }
-const hlo_attr_kind hlo_kind_word = {read_word, hlo_pointer_is_null, print_text};
+const hlo_text_kind hlo_text_word = {read_word, hlo_pointer_is_null, print_text};
 
 /* Balanced braces kept as they are. */
 static weft_status *read_braces(hlo_reader *r, attr_value v)
 {
   return hlo_rd_braces(r, v.field);
 }
-const hlo_attr_kind hlo_kind_braces = {read_braces, hlo_pointer_is_null, print_text};
+const hlo_text_kind hlo_text_braces = {read_braces, hlo_pointer_is_null, print_text};
 
 /* backend_config: a string, or a JSON object written bare. */
 static weft_status *read_config(hlo_reader *r, attr_value v)
@@ -197,7 +213,7 @@ static void print_config(FILE *out, attr_value v)
 {
   (v.site->instr->extra->backend_config_is_json ? print_text : print_string)(out, v);
 }
-const hlo_attr_kind hlo_kind_config = {read_config, hlo_pointer_is_null, print_config};
+const hlo_text_kind hlo_text_config = {read_config, hlo_pointer_is_null, print_config};
 
 /* frontend_attributes: {key="value",other={nested="text"}} */
 static weft_status *read_key_value(hlo_reader *r, void *out)
@@ -245,8 +261,8 @@ bool hlo_is_braced(const char *text) { return *text == '{' && reads_as(text, fal
 static void print_map(FILE *out, attr_value v)
 {
   fputc('{', out);
-  for (int i = 0; i < list_count(v); i++) {
-    const hlo_key_value *item = &LIST_ITEMS(v, hlo_key_value)[i];
+  for (int i = 0; i < hlo_list_count(v.field); i++) {
+    const hlo_key_value *item = &HLO_LIST_ITEMS(v.field, hlo_key_value)[i];
     if (i) fputc(',', out);
     if (reads_as(item->key, true))
       fputs(item->key, out);
@@ -260,7 +276,7 @@ static void print_map(FILE *out, attr_value v)
   }
   fputc('}', out);
 }
-const hlo_attr_kind hlo_kind_map = {read_map, hlo_list_is_empty, print_map};
+const hlo_text_kind hlo_text_map = {read_map, hlo_list_is_empty, print_map};
 
 /* metadata={op_type="" op_name="" source_file="" source_line=1 ...}: what has no field is kept as text. */
 typedef struct metadata_field { const char *name; size_t offset; bool is_string; } metadata_field;
@@ -366,7 +382,7 @@ static void print_metadata(FILE *out, attr_value v)
   }
   fprintf(out, "%s%s}", m->rest || *separator == '{' ? separator : "", m->rest ? m->rest : "");
 }
-const hlo_attr_kind hlo_kind_metadata = {read_metadata, hlo_pointer_is_null, print_metadata};
+const hlo_text_kind hlo_text_metadata = {read_metadata, hlo_pointer_is_null, print_metadata};
 
 /* result_accuracy={mode=highest} or {tolerance={atol=,rtol=,ulps=}} */
 static weft_status *read_accuracy(hlo_reader *r, attr_value v)
@@ -403,7 +419,7 @@ static void print_accuracy(FILE *out, attr_value v)
   else
     fprintf(out, "{mode=%s}", a->mode ? "highest" : "default");
 }
-const hlo_attr_kind hlo_kind_accuracy = {read_accuracy, hlo_pointer_is_null, print_accuracy};
+const hlo_text_kind hlo_text_accuracy = {read_accuracy, hlo_pointer_is_null, print_accuracy};
 
 /* ---- lists of integers ------------------------------------------------------------------------------------------- */
 
@@ -415,7 +431,7 @@ static void print_ints(FILE *out, attr_value v)
 {
   hlo_pr_ints(out, '{', *(const hlo_ints *)v.field, '}');
 }
-const hlo_attr_kind hlo_kind_ints = {read_ints, hlo_list_is_empty, print_ints};
+const hlo_text_kind hlo_text_ints = {read_ints, hlo_list_is_empty, print_ints};
 
 /* One integer, kept as a list of one: iota_dimension. */
 static weft_status *read_dim(hlo_reader *r, attr_value v)
@@ -432,7 +448,7 @@ static void print_dim(FILE *out, attr_value v)
 {
   fprintf(out, "%" PRId64, ((const hlo_ints *)v.field)->v[0]);
 }
-const hlo_attr_kind hlo_kind_dim = {read_dim, hlo_list_is_empty, print_dim};
+const hlo_text_kind hlo_text_dim = {read_dim, hlo_list_is_empty, print_dim};
 
 /* {true,false}, or one of them bare, as a list of 1 and 0. */
 static weft_status *read_bools(hlo_reader *r, attr_value v)
@@ -462,7 +478,7 @@ static void print_bools(FILE *out, attr_value v)
   for (int i = 0; i < ints->count; i++) fprintf(out, "%s%s", i ? "," : "", ints->v[i] ? "true" : "false");
   fputc('}', out);
 }
-const hlo_attr_kind hlo_kind_bools = {read_bools, hlo_list_is_empty, print_bools};
+const hlo_text_kind hlo_text_bools = {read_bools, hlo_list_is_empty, print_bools};
 
 /* slice={[start:limit], [start:limit:stride]}: three lists of one length in a row. */
 static weft_status *read_slice(hlo_reader *r, attr_value v)
@@ -503,7 +519,7 @@ static void print_slice(FILE *out, attr_value v)
   }
   fputc('}', out);
 }
-const hlo_attr_kind hlo_kind_slice = {read_slice, NULL, print_slice};
+const hlo_text_kind hlo_text_slice = {read_slice, NULL, print_slice};
 
 /* No space stands before: this goes on, and is not the next line's `x = ...` or `_y = ...`. */
 static bool goes_on(hlo_reader *r, char c) { return r->p[-1] != '\n' && r->p[-1] != ' ' && hlo_rd_accept(r, c); }
@@ -529,18 +545,18 @@ static weft_status *read_padding(hlo_reader *r, attr_value v)
   copy = weft_arena_memdup(r->arena, dims, (size_t)rank * sizeof *dims);
   WEFT_TRY_ALLOC(copy);
   *(int *)v.field = rank;
-  memcpy(list_pointer(v.field), &copy, sizeof copy);
+  memcpy(hlo_list_pointer(v.field), &copy, sizeof copy);
   return NULL;
 }
 static void print_padding(FILE *out, attr_value v)
 {
-  for (int i = 0; i < list_count(v); i++) {
-    const hlo_pad_dim *dim = &LIST_ITEMS(v, hlo_pad_dim)[i];
+  for (int i = 0; i < hlo_list_count(v.field); i++) {
+    const hlo_pad_dim *dim = &HLO_LIST_ITEMS(v.field, hlo_pad_dim)[i];
     fprintf(out, "%s%" PRId64 "_%" PRId64, i ? "x" : "", dim->low, dim->high);
     if (dim->interior) fprintf(out, "_%" PRId64, dim->interior);
   }
 }
-const hlo_attr_kind hlo_kind_padding = {read_padding, NULL, print_padding};
+const hlo_text_kind hlo_text_padding = {read_padding, NULL, print_padding};
 
 static weft_status *read_precision_word(hlo_reader *r, void *out)
 {
@@ -561,11 +577,11 @@ static weft_status *read_precision(hlo_reader *r, attr_value v)
 static void print_precision(FILE *out, attr_value v)
 {
   fputc('{', out);
-  for (int i = 0; i < list_count(v); i++)
-    fprintf(out, "%s%s", i ? "," : "", precision_words[LIST_ITEMS(v, hlo_precision)[i]]);
+  for (int i = 0; i < hlo_list_count(v.field); i++)
+    fprintf(out, "%s%s", i ? "," : "", precision_words[HLO_LIST_ITEMS(v.field, hlo_precision)[i]]);
   fputc('}', out);
 }
-const hlo_attr_kind hlo_kind_precision = {read_precision, hlo_list_is_empty, print_precision};
+const hlo_text_kind hlo_text_precision = {read_precision, hlo_list_is_empty, print_precision};
 
 /* source_target_pairs={{0,1},{1,0}} */
 static weft_status *read_pair(hlo_reader *r, void *out)
@@ -585,13 +601,13 @@ static weft_status *read_pairs(hlo_reader *r, attr_value v)
 static void print_pairs(FILE *out, attr_value v)
 {
   fputc('{', out);
-  for (int i = 0; i < list_count(v); i++) {
-    const int64_t *pair = LIST_ITEMS(v, int64_t) + 2 * i;
+  for (int i = 0; i < hlo_list_count(v.field); i++) {
+    const int64_t *pair = HLO_LIST_ITEMS(v.field, int64_t) + 2 * i;
     fprintf(out, "%s{%" PRId64 ",%" PRId64 "}", i ? "," : "", pair[0], pair[1]);
   }
   fputc('}', out);
 }
-const hlo_attr_kind hlo_kind_pairs = {read_pairs, hlo_list_is_empty, print_pairs};
+const hlo_text_kind hlo_text_pairs = {read_pairs, hlo_list_is_empty, print_pairs};
 
 /* slice_sizes={{128,32},{64}} */
 static weft_status *read_int_list(hlo_reader *r, void *out) { return hlo_rd_ints(r, '{', '}', out); }
@@ -602,10 +618,10 @@ static weft_status *read_int_lists(hlo_reader *r, attr_value v)
 static void print_int_lists(FILE *out, attr_value v)
 {
   fputc('{', out);
-  for (int i = 0; i < list_count(v); i++) {
+  for (int i = 0; i < hlo_list_count(v.field); i++) {
     if (i) fputc(',', out);
-    hlo_pr_ints(out, '{', LIST_ITEMS(v, hlo_ints)[i], '}');
+    hlo_pr_ints(out, '{', HLO_LIST_ITEMS(v.field, hlo_ints)[i], '}');
   }
   fputc('}', out);
 }
-const hlo_attr_kind hlo_kind_int_lists = {read_int_lists, hlo_list_is_empty, print_int_lists};
+const hlo_text_kind hlo_text_int_lists = {read_int_lists, hlo_list_is_empty, print_int_lists};

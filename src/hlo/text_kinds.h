@@ -1,8 +1,9 @@
-/* hlo/text_kinds.h -- the kinds of attribute values in HLO text: how one is read, when it goes without saying, and how it
- * is printed.  text_attrs.c says which attributes there are and of what kind each is. */
+/* hlo/text_kinds.h -- the kinds of attribute values in HLO text: how a value is read, when it need not be printed, and how
+ * it is printed.  attributes.def says which attributes there are and of what kind each is. */
 #ifndef WEFT_HLO_TEXT_KINDS_H
 #define WEFT_HLO_TEXT_KINDS_H
 
+#include "hlo/attributes.h"
 #include "hlo/text_internal.h"
 
 /* The instruction or module that is being read or printed. */
@@ -16,59 +17,28 @@ typedef struct attr_site {
   hlo_computation **called; /* called_slots, or a list in the arena */
 } attr_site;
 
-/* Where an attribute's field is. */
-typedef enum attr_base {
-  IN_INSTR,
-  IN_GROUP,       /* behind the pointer in hlo_instr.u */
-  IN_CUSTOM_CONV, /* the convolution in a custom-call's group */
-  IN_EXTRA,
-  IN_MODULE,
-  CALLED,         /* instr->called; the offset is the index */
-} attr_base;
-
-typedef struct hlo_attr_kind hlo_attr_kind;
-typedef struct hlo_attr {
-  const char *name;
-  const hlo_attr_kind *kind;
-  attr_base base;
-  size_t offset;
-  int flags;
-  int64_t usual;            /* of a number, truth value or enum */
-  const char *const *words; /* HLO_MAX_WORDS of an enum, by number; NULL for numbers without a word */
-} hlo_attr;
-enum { HLO_MAX_WORDS = 24 };
-
 typedef struct attr_value {
   attr_site *site;
   const hlo_attr *attr;
   void *field;
 } attr_value;
 
-struct hlo_attr_kind {
+typedef struct hlo_text_kind {
   weft_status *(*read)(hlo_reader *r, attr_value v);
   bool (*is_usual)(attr_value v); /* then it need not be printed; NULL: never */
   void (*print)(FILE *out, attr_value v);
-};
+} hlo_text_kind;
 
-/* Numbers, words, text, lists of integers (text_kinds.c). */
-extern const hlo_attr_kind hlo_kind_int64, hlo_kind_count, hlo_kind_int32, hlo_kind_bool, hlo_kind_tristate,
-    hlo_kind_float, hlo_kind_enum, hlo_kind_string, hlo_kind_word, hlo_kind_ignored, hlo_kind_braces, hlo_kind_config, hlo_kind_map,
-    hlo_kind_metadata, hlo_kind_accuracy, hlo_kind_ints, hlo_kind_dim, hlo_kind_bools, hlo_kind_slice,
-    hlo_kind_padding, hlo_kind_precision, hlo_kind_pairs,
-    hlo_kind_int_lists;
-/* What is particular to HLO: windows, references, shapes, the module's header (text_kinds_hlo.c). */
-extern const hlo_attr_kind hlo_kind_window, hlo_kind_dim_labels, hlo_kind_computation, hlo_kind_computations,
-    hlo_kind_branch, hlo_kind_branches, hlo_kind_control_preds, hlo_kind_shape, hlo_kind_shapes, hlo_kind_literal,
-    hlo_kind_sharding, hlo_kind_domain, hlo_kind_groups, hlo_kind_output_aliases, hlo_kind_prefetch,
-    hlo_kind_entry_layout, hlo_kind_io_aliases, hlo_kind_donors;
-
-/* In hlo.h a list is a count followed at the next aligned place by a pointer. */
-static inline void *list_pointer(void *count)
-{
-  return (void *)WEFT_ALIGN_UP((uintptr_t)count + sizeof(int), sizeof(void *));
-}
-static inline int list_count(attr_value v) { return *(const int *)v.field; }
-#define LIST_ITEMS(v, type) (*(const type *const *)list_pointer((v).field))
+/* hlo_text_int64, ...: text_kinds.c has numbers, words, text and lists of integers; text_kinds_hlo.c what is particular to
+ * HLO.  hlo_text_none is of attributes that the text has elsewhere. */
+extern const hlo_text_kind hlo_text_none, hlo_text_int64, hlo_text_count, hlo_text_int32, hlo_text_bool, hlo_text_tristate,
+    hlo_text_float, hlo_text_enum, hlo_text_compare_type, hlo_text_string, hlo_text_word, hlo_text_ignored, hlo_text_braces,
+    hlo_text_config, hlo_text_map, hlo_text_metadata, hlo_text_accuracy, hlo_text_ints, hlo_text_dim, hlo_text_bools,
+    hlo_text_slice, hlo_text_padding, hlo_text_precision, hlo_text_pairs, hlo_text_int_lists;
+extern const hlo_text_kind hlo_text_window, hlo_text_dim_labels, hlo_text_computation, hlo_text_computations,
+    hlo_text_branch, hlo_text_branches, hlo_text_control_preds, hlo_text_shape, hlo_text_shapes, hlo_text_literal,
+    hlo_text_sharding, hlo_text_domain, hlo_text_groups, hlo_text_output_aliases, hlo_text_prefetch,
+    hlo_text_entry_layout, hlo_text_io_aliases, hlo_text_donors;
 
 /* For the kinds' tables: a list without items, a pointer that is NULL. */
 bool hlo_list_is_empty(attr_value v);

@@ -110,7 +110,7 @@ static void print_window(FILE *out, attr_value v)
   }
   fputs(*separator == '{' ? "{}" : "}", out);
 }
-const hlo_attr_kind hlo_kind_window = {read_window, hlo_list_is_empty, print_window};
+const hlo_text_kind hlo_text_window = {read_window, hlo_list_is_empty, print_window};
 
 /* dim_labels=b01f_01io->b01f: each group gives the roles of the dimensions of input, kernel and output in order;
  * digits are spatial dimensions, `?` has no role. */
@@ -199,7 +199,7 @@ static void print_dim_labels(FILE *out, attr_value v)
     fprintf(out, "%s%s", before[g], labels);
   }
 }
-const hlo_attr_kind hlo_kind_dim_labels = {read_dim_labels, labels_are_absent, print_dim_labels};
+const hlo_text_kind hlo_text_dim_labels = {read_dim_labels, labels_are_absent, print_dim_labels};
 
 /* ---- what names other things ------------------------------------------------------------------------------------- */
 
@@ -217,7 +217,7 @@ static bool computation_is_absent(attr_value v)
 {
   return (int)v.attr->offset >= v.site->instr->called_count;
 }
-const hlo_attr_kind hlo_kind_computation = {read_computation, computation_is_absent, print_computation};
+const hlo_text_kind hlo_text_computation = {read_computation, computation_is_absent, print_computation};
 
 static weft_status *read_computation_item(hlo_reader *r, void *out) { return hlo_rd_computation_ref(r, out); }
 static weft_status *read_computations(hlo_reader *r, attr_value v)
@@ -239,7 +239,7 @@ static void print_computations(FILE *out, attr_value v)
   for (int i = 0; i < v.site->instr->called_count; i++) fprintf(out, "%s%s", i ? ", " : "", v.site->instr->called[i]->name);
   fputc('}', out);
 }
-const hlo_attr_kind hlo_kind_computations = {read_computations, computations_are_absent, print_computations};
+const hlo_text_kind hlo_text_computations = {read_computations, computations_are_absent, print_computations};
 
 /* Branches of a conditional: by name on a pred, by number on an s32. */
 static bool on_pred(attr_value v)
@@ -256,8 +256,8 @@ static bool branches_are_absent(attr_value v)
 {
   return on_pred(v);
 }
-const hlo_attr_kind hlo_kind_branch = {read_computation, branch_is_absent, print_computation};
-const hlo_attr_kind hlo_kind_branches = {read_computations, branches_are_absent, print_computations};
+const hlo_text_kind hlo_text_branch = {read_computation, branch_is_absent, print_computation};
+const hlo_text_kind hlo_text_branches = {read_computations, branches_are_absent, print_computations};
 
 static weft_status *read_control_preds(hlo_reader *r, attr_value v)
 {
@@ -281,7 +281,7 @@ static void print_control_preds(FILE *out, attr_value v)
   fputc('}', out);
 }
 static bool has_no_control_preds(attr_value v) { return v.site->instr->control->pred_count == 0; }
-const hlo_attr_kind hlo_kind_control_preds = {read_control_preds, has_no_control_preds, print_control_preds};
+const hlo_text_kind hlo_text_control_preds = {read_control_preds, has_no_control_preds, print_control_preds};
 
 /* ---- shapes, literals, shardings, groups, aliases ----------------------------------------------------------------- */
 
@@ -293,7 +293,7 @@ static void print_shape(FILE *out, attr_value v)
 {
   hlo_pr_shape(out, *(const hlo_shape *const *)v.field);
 }
-const hlo_attr_kind hlo_kind_shape = {read_shape, hlo_pointer_is_null, print_shape};
+const hlo_text_kind hlo_text_shape = {read_shape, hlo_pointer_is_null, print_shape};
 
 static weft_status *read_shape_item(hlo_reader *r, void *out) { return hlo_rd_shape(r, out); }
 static weft_status *read_shapes(hlo_reader *r, attr_value v)
@@ -303,13 +303,13 @@ static weft_status *read_shapes(hlo_reader *r, attr_value v)
 static void print_shapes(FILE *out, attr_value v)
 {
   fputc('{', out);
-  for (int i = 0; i < list_count(v); i++) {
+  for (int i = 0; i < hlo_list_count(v.field); i++) {
     if (i) fputs(", ", out);
-    hlo_pr_shape(out, LIST_ITEMS(v, hlo_shape *)[i]);
+    hlo_pr_shape(out, HLO_LIST_ITEMS(v.field, hlo_shape *)[i]);
   }
   fputc('}', out);
 }
-const hlo_attr_kind hlo_kind_shapes = {read_shapes, hlo_list_is_empty, print_shapes};
+const hlo_text_kind hlo_text_shapes = {read_shapes, hlo_list_is_empty, print_shapes};
 
 /* The literals on the reader's stack above `mark` as one tuple. */
 static weft_status *take_tuple_literal(hlo_reader *r, size_t mark, const hlo_literal **out)
@@ -376,7 +376,7 @@ static void print_literal(FILE *out, attr_value v)
 {
   print_typed_literal(out, *(const hlo_literal *const *)v.field);
 }
-const hlo_attr_kind hlo_kind_literal = {read_literal, hlo_pointer_is_null, print_literal};
+const hlo_text_kind hlo_text_literal = {read_literal, hlo_pointer_is_null, print_literal};
 
 static weft_status *read_sharding(hlo_reader *r, attr_value v)
 {
@@ -386,7 +386,7 @@ static void print_sharding(FILE *out, attr_value v)
 {
   hlo_pr_sharding(out, *(const hlo_sharding *const *)v.field);
 }
-const hlo_attr_kind hlo_kind_sharding = {read_sharding, hlo_pointer_is_null, print_sharding};
+const hlo_text_kind hlo_text_sharding = {read_sharding, hlo_pointer_is_null, print_sharding};
 
 /* domain={kind="sharding", entry={...}, exit={...}} */
 static weft_status *read_domain(hlo_reader *r, attr_value v)
@@ -417,7 +417,7 @@ static void print_domain(FILE *out, attr_value v)
   hlo_pr_sharding(out, ends[1]);
   fputc('}', out);
 }
-const hlo_attr_kind hlo_kind_domain = {read_domain, hlo_pointer_is_null, print_domain};
+const hlo_text_kind hlo_text_domain = {read_domain, hlo_pointer_is_null, print_domain};
 
 static weft_status *read_groups(hlo_reader *r, attr_value v)
 {
@@ -433,7 +433,7 @@ static void print_groups(FILE *out, attr_value v)
 {
   hlo_pr_replica_groups(out, v.field);
 }
-const hlo_attr_kind hlo_kind_groups = {read_groups, groups_are_usual, print_groups};
+const hlo_text_kind hlo_text_groups = {read_groups, groups_are_usual, print_groups};
 
 /* output_to_operand_aliasing={ {0}: (1, {}), ... } */
 static weft_status *read_output_alias(hlo_reader *r, void *out)
@@ -454,8 +454,8 @@ static weft_status *read_output_aliases(hlo_reader *r, attr_value v)
 static void print_output_aliases(FILE *out, attr_value v)
 {
   fputc('{', out);
-  for (int i = 0; i < list_count(v); i++) {
-    const hlo_output_alias *alias = &LIST_ITEMS(v, hlo_output_alias)[i];
+  for (int i = 0; i < hlo_list_count(v.field); i++) {
+    const hlo_output_alias *alias = &HLO_LIST_ITEMS(v.field, hlo_output_alias)[i];
     if (i) fputs(", ", out);
     hlo_pr_ints(out, '{', alias->output_index, '}');
     fprintf(out, ": (%" PRId64 ", ", alias->operand);
@@ -464,7 +464,7 @@ static void print_output_aliases(FILE *out, attr_value v)
   }
   fputc('}', out);
 }
-const hlo_attr_kind hlo_kind_output_aliases = {read_output_aliases, hlo_list_is_empty, print_output_aliases};
+const hlo_text_kind hlo_text_output_aliases = {read_output_aliases, hlo_list_is_empty, print_output_aliases};
 
 /* cross_program_prefetch_index of copy-start; older: is_cross_program_prefetch=true */
 static weft_status *read_prefetch_index(hlo_reader *r, attr_value v)
@@ -480,7 +480,7 @@ static void print_prefetch_index(FILE *out, attr_value v)
 {
   fprintf(out, "%" PRId64, v.site->instr->u.copy_start.prefetch_index);
 }
-const hlo_attr_kind hlo_kind_prefetch = {read_prefetch_index, prefetch_is_absent, print_prefetch_index};
+const hlo_text_kind hlo_text_prefetch = {read_prefetch_index, prefetch_is_absent, print_prefetch_index};
 
 /* ---- of the module ------------------------------------------------------------------------------------------------ */
 
@@ -517,7 +517,7 @@ static void print_entry_layout(FILE *out, attr_value v)
   hlo_pr_shape(out, module->entry_result_shape);
   fputc('}', out);
 }
-const hlo_attr_kind hlo_kind_entry_layout = {read_entry_layout, entry_layout_is_absent, print_entry_layout};
+const hlo_text_kind hlo_text_entry_layout = {read_entry_layout, entry_layout_is_absent, print_entry_layout};
 
 /* input_output_alias={ {1}: (0, {}, may-alias), ... } */
 static weft_status *read_io_alias(hlo_reader *r, void *out)
@@ -560,7 +560,7 @@ static void print_io_aliases(FILE *out, attr_value v)
   }
   fputs(" }", out);
 }
-const hlo_attr_kind hlo_kind_io_aliases = {read_io_aliases, io_aliases_are_absent, print_io_aliases};
+const hlo_text_kind hlo_text_io_aliases = {read_io_aliases, io_aliases_are_absent, print_io_aliases};
 
 /* buffer_donor={ (0, {}), ... } */
 static weft_status *read_donor(hlo_reader *r, void *out)
@@ -594,4 +594,4 @@ static void print_donors(FILE *out, attr_value v)
   }
   fputs(" }", out);
 }
-const hlo_attr_kind hlo_kind_donors = {read_donors, donors_are_absent, print_donors};
+const hlo_text_kind hlo_text_donors = {read_donors, donors_are_absent, print_donors};

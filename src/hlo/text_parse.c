@@ -12,6 +12,7 @@
  * Called computations stand before their callers, operands before their users; so one pass is enough. */
 #include <config.h>
 
+#include "hlo/attributes.h"
 #include "hlo/text_internal.h"
 
 #include <inttypes.h>
