@@ -1,6 +1,9 @@
 /* Random HLO programs: a pool of values grows by random operations on random values of it.
  * The same seed gives the same program and arguments everywhere.
  *
+ * An *exact* program has narrow floats and integers only, and operations that are rounded once, on values of few digits:
+ * every order of its sums is exact in f32, so that each result is known to the last bit.
+ *
  * A *themed* program takes its dimensions from a few sizes of its own, some of them larger than a vector: its values fit
  * each other row by row, transposed, reduced and spread again, which is what the kernels' strategies look for. */
 #ifndef WEFT_TESTS_RANDOM_PROGRAM_H
@@ -25,6 +28,7 @@ struct maker {
   int count;
   int depth; /* of computations */
   bool is_themed, in_kernel; /* in_kernel: only what a fusion may contain */
+  bool is_exact;
   int64_t sizes[SIZES];      /* of the theme */
   int64_t largest;           /* elements of a value */
   int budget;                /* values that wanted() may still make */
@@ -37,11 +41,28 @@ static hlo_instr *any(maker *m) { return m->pool[pick(m, m->count)]; }
 
 static const weft_dtype types[] = {WEFT_F32, WEFT_F32, WEFT_S32, WEFT_PRED, WEFT_F64, WEFT_U32, WEFT_BF16,
                                    WEFT_F32, WEFT_S32, WEFT_S8,  WEFT_U16, WEFT_S64, WEFT_U64,  WEFT_S4, WEFT_C64, WEFT_U8};
+static const weft_dtype exact_types[] = {WEFT_BF16, WEFT_F16, WEFT_BF16, WEFT_F16, WEFT_F8E4M3FN, WEFT_F8E5M2, WEFT_BF16, WEFT_S32,
+                                         WEFT_F16, WEFT_BF16, WEFT_S8, WEFT_F16, WEFT_PRED, WEFT_U16, WEFT_BF16, WEFT_F16};
+_Static_assert(WEFT_COUNT(types) == WEFT_COUNT(exact_types), "a theme chooses among either");
+
 /* A themed program has mostly one type, so that its values meet without converts between them. */
 static weft_dtype any_type(maker *m)
 {
-  if (m->is_themed && pick(m, 4)) return types[m->sizes[0] % (int64_t)WEFT_COUNT(types)];
-  return types[pick(m, WEFT_COUNT(types))];
+  const weft_dtype *from = m->is_exact ? exact_types : types;
+  if (m->is_themed && pick(m, 4)) return from[m->sizes[0] % (int64_t)WEFT_COUNT(types)];
+  return from[pick(m, WEFT_COUNT(types))];
+}
+
+/* An argument of that shape; for an exact program floats are multiples of 1/16 in [-1, 1]. */
+static const hlo_literal *argument(maker *m, weft_arena *arena, const hlo_shape *shape)
+{
+  const hlo_literal *any = random_literal(arena, shape, &m->state);
+  hlo_literal *exact;
+
+  if (!m->is_exact || !weft_dtype_is_float(shape->type)) return any;
+  T_OK(hlo_literal_new(arena, shape, &exact));
+  for (int64_t i = 0; i < hlo_shape_elems(shape); i++) hlo_literal_set_f64(exact, i, round(hlo_literal_get_f64(any, i) * 16) / 16, 0);
+  return exact;
 }
 
 static void shuffle(maker *m, int64_t *v, int count)
@@ -125,6 +146,24 @@ static hlo_instr *other(maker *m, const hlo_shape *shape) { return m->budget > 0
 
 static hlo_instr *index_scalar(maker *m) { return like(m, hlo_shape_array(m->arena, WEFT_S32, 0, NULL)); }
 
+/* Functions that are rounded correctly, and sums in a wider type. */
+static hlo_instr *exact_function(maker *m, hlo_instr *x)
+{
+  static const hlo_opcode ops[] = {HLO_ADD, HLO_SUBTRACT, HLO_MULTIPLY, HLO_DIVIDE};
+  pass_build *b = &m->b;
+
+  if (!weft_dtype_is_float(x->shape->type)) return x;
+  switch (pick(m, 4)) {
+  case 0: return pb_op1(b, HLO_SQRT, pb_op1(b, HLO_ABS, x));
+  case 1: return pb_op1(b, pick(m, 2) ? HLO_FLOOR : HLO_ROUND_EVEN, x);
+  case 2: return pb_op2(b, HLO_DIVIDE, x, like(m, x->shape));
+  default: {
+    hlo_instr *wide = pb_convert(b, x, WEFT_F32), *y = pb_convert(b, like(m, x->shape), WEFT_F32);
+    return pb_convert(b, pb_op2(b, ops[pick(m, 4)], wide, y), x->shape->type);
+  }
+  }
+}
+
 static hlo_instr *elementwise(maker *m, hlo_instr *x)
 {
   static const hlo_opcode real_ops[] = {HLO_ADD, HLO_SUBTRACT, HLO_MULTIPLY, HLO_MAXIMUM, HLO_MINIMUM};
@@ -137,7 +176,9 @@ static hlo_instr *elementwise(maker *m, hlo_instr *x)
     if (x->shape->type == WEFT_PRED) return pb_op1(b, HLO_NOT, x);
     if (weft_dtype_is_unsigned(x->shape->type)) return x;
     return pb_op1(b, pick(m, 2) || weft_dtype_is_complex(x->shape->type) ? HLO_NEGATE : HLO_ABS, x);
-  case 1: return weft_dtype_is_float(x->shape->type) || weft_dtype_is_complex(x->shape->type) ? pb_op1(b, functions[pick(m, 4)], x) : x;
+  case 1:
+    if (m->is_exact) return exact_function(m, x);
+    return weft_dtype_is_float(x->shape->type) || weft_dtype_is_complex(x->shape->type) ? pb_op1(b, functions[pick(m, 4)], x) : x;
   case 2: return pb_compare(b, (hlo_direction)pick(m, weft_dtype_is_complex(x->shape->type) ? 2 : 6), x, other(m, x->shape));
   case 3: {
     const hlo_shape *p = hlo_shape_with_type(m->arena, x->shape, WEFT_PRED);
@@ -293,7 +334,7 @@ static hlo_instr *reduce_over(maker *m, hlo_instr *x, int count, const int64_t *
   pass_build *b = &m->b;
   bool is_max = pick(m, 2);
 
-  if (x->shape->type == WEFT_BF16) x = pb_convert(b, x, WEFT_F32);
+  if (x->shape->type == WEFT_BF16 && !m->is_exact) x = pb_convert(b, x, WEFT_F32);
   weft_dtype type = x->shape->type;
   hlo_computation **reducer = is_max ? &m->maxers[type] : &m->adders[type];
   if (!*reducer) T_OK(hlo_add_reducer(b->comp->module, is_max ? HLO_MAXIMUM : HLO_ADD, type, reducer));
@@ -427,7 +468,7 @@ static hlo_instr *windows(maker *m)
   int64_t dims[HLO_MAX_RANK];
   weft_dtype type = x->shape->type;
 
-  if (x->shape->rank == 0 || type == WEFT_PRED || type == WEFT_BF16 || weft_dtype_is_complex(type)) return x;
+  if (x->shape->rank == 0 || type == WEFT_PRED || (type == WEFT_BF16 && !m->is_exact) || weft_dtype_is_complex(type)) return x;
   hlo_window *w = WEFT_ARENA_NEW(m->arena, hlo_window);
   hlo_window_dim *each = WEFT_ARENA_ARRAY(m->arena, hlo_window_dim, x->shape->rank);
   for (int d = 0; d < x->shape->rank; d++) {
@@ -448,7 +489,7 @@ static hlo_instr *convolution(maker *m)
   int spatial = 1 + (int)pick(m, 2), rank = spatial + 2, order[2][4];
   int64_t groups = 1 + pick(m, 2), batch_groups = groups == 1 ? 1 + pick(m, 2) : 1, in = 1 + pick(m, 3), out = (1 + pick(m, 2)) * groups * batch_groups;
   int64_t batches = (1 + pick(m, 2)) * batch_groups, lhs[4], rhs[4], result[4], lhs_sp[2], rhs_sp[2];
-  weft_dtype type = pick(m, 3) ? WEFT_F32 : WEFT_S32;
+  weft_dtype type = pick(m, 3) ? (m->is_exact ? WEFT_BF16 : WEFT_F32) : WEFT_S32;
   hlo_conv_attrs *a = WEFT_ARENA_NEW(m->arena, hlo_conv_attrs);
   hlo_window_dim *each = WEFT_ARENA_ARRAY(m->arena, hlo_window_dim, spatial);
 
@@ -528,7 +569,7 @@ static void grow(maker *m, int count);
 static maker maker_inside(maker *m)
 {
   maker inner = {.state = next_random(&m->state), .arena = m->arena, .depth = m->depth + 1, .is_themed = m->is_themed,
-                 .in_kernel = m->in_kernel, .largest = m->largest, .rare = m->rare};
+                 .in_kernel = m->in_kernel, .is_exact = m->is_exact, .largest = m->largest, .rare = m->rare};
 
   memcpy(inner.sizes, m->sizes, sizeof inner.sizes);
   return inner;
@@ -819,16 +860,14 @@ static hlo_module *begin_program(maker *m, weft_arena *arena, const hlo_literal 
   m->b = PASS_BUILD_IN(entry);
   for (int i = 0; i < ARGUMENTS; i++) {
     T_OK(hlo_add_parameter(entry, i, any_shape(m, any_type(m)), NULL, &m->pool[m->count++]));
-    arguments[i] = random_literal(arena, m->pool[i]->shape, &m->state);
+    arguments[i] = argument(m, arena, m->pool[i]->shape);
   }
   return module;
 }
 
 /* Program and arguments of a seed; `arena` holds the arguments.  `rare`: further kinds, or NULL. */
-static inline hlo_module *random_program(uint64_t seed, hlo_instr *(*rare)(maker *m), weft_arena *arena,
-                                         const hlo_literal *arguments[ARGUMENTS])
+static inline hlo_module *random_program_of(maker m, uint64_t seed, weft_arena *arena, const hlo_literal *arguments[ARGUMENTS])
 {
-  maker m = {.state = seed, .largest = 200, .rare = rare};
   hlo_instr *results[RESULTS];
 
   if (seed % 2) choose_theme(&m);
@@ -844,6 +883,17 @@ static inline hlo_module *random_program(uint64_t seed, hlo_instr *(*rare)(maker
   T_OK(hlo_module_gc(module));
   T_OK(hlo_verify(module));
   return module;
+}
+
+static inline hlo_module *random_program(uint64_t seed, hlo_instr *(*rare)(maker *m), weft_arena *arena,
+                                         const hlo_literal *arguments[ARGUMENTS])
+{
+  return random_program_of((maker){.state = seed, .largest = 200, .rare = rare}, seed, arena, arguments);
+}
+
+static inline hlo_module *exact_program(uint64_t seed, weft_arena *arena, const hlo_literal *arguments[ARGUMENTS])
+{
+  return random_program_of((maker){.state = seed, .largest = 200, .is_exact = true}, seed, arena, arguments);
 }
 
 /* Would arguments that differ in the last digits make the evaluator's own answer differ as much?  Then rounding tells
@@ -874,9 +924,9 @@ static inline bool is_sensitive(const hlo_module *module, const hlo_literal *con
 
 /* A module whose entry is one fusion of all its parameters, as no fusion pass would make it; with up to four results, mostly
  * of one size.  Some update a parameter, the first one, in place. */
-static inline hlo_module *random_kernel(uint64_t seed, weft_arena *arena, const hlo_literal *arguments[ARGUMENTS])
+static inline hlo_module *random_kernel(uint64_t seed, bool is_exact, weft_arena *arena, const hlo_literal *arguments[ARGUMENTS])
 {
-  maker m = {.state = seed, .in_kernel = true, .largest = 200, .sizes = {2, 3, 5}};
+  maker m = {.state = seed, .in_kernel = true, .is_exact = is_exact, .largest = 200, .sizes = {2, 3, 5}};
   hlo_instr *outer[ARGUMENTS], *results[4], *fusion, *updated = NULL;
   int count = 1 + (int)(pick(&m, 3) == 0 ? pick(&m, 4) : 0);
   hlo_computation *body, *entry;
@@ -904,7 +954,7 @@ static inline hlo_module *random_kernel(uint64_t seed, weft_arena *arena, const 
   m.b = PASS_BUILD_IN(entry);
   for (int i = 0; i < body->param_count; i++) {
     T_OK(hlo_add_parameter(entry, i, body->params[i]->shape, NULL, &outer[i]));
-    arguments[i] = random_literal(arena, outer[i]->shape, &m.state);
+    arguments[i] = argument(&m, arena, outer[i]->shape);
   }
   fusion = pb_instr(&m.b, HLO_FUSION, body->root->shape, body->param_count, outer);
   T_OK(pass_build_finish(&m.b));

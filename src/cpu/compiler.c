@@ -88,6 +88,7 @@ static weft_status *make_code(const weft_compile_options *options, rt_compiled *
 
   WEFT_TRY(gen_options_load(&gen));
   gen.keep_text = options->keep_text;
+  gen.allow_excess_precision = !options->no_excess_precision;
   WEFT_TRY(gen_compile(out->module, &gen, out_code));
   out->code = *out_code;
   out->free_code = free_code;

@@ -14,7 +14,8 @@ typedef struct hlo_eval_options {
   int replicas, partitions;    /* the devices, which run in lockstep; 0: one device, and what asks for devices
                                 * (collectives, replica-id, partition-id) is UNIMPLEMENTED */
   bool stepwise_sums;          /* sums of a reduction, and of products in f32 and c64, are rounded at every step, in the
-                                * order of the indices, as StableHLO's interpreter does; else once, at their end */
+                                * order of the indices, as kernels do; else once, at their end.  Sums of floats narrower
+                                * than f32 are rounded to f32 at every step, and to their type at their end. */
   /* What a custom-call does; NULL: UNIMPLEMENTED naming the target.  Results go into *out (in arena). */
   weft_status *(*custom_call)(void *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                               weft_arena *arena, const hlo_literal **out);

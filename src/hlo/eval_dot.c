@@ -43,10 +43,12 @@ static weft_status *widen(eval_ctx *ctx, const hlo_literal *lit, weft_dtype resu
   return NULL;
 }
 
-/* Whether each step of a sum of products is rounded to f32. */
+/* Whether each step of a sum of products is rounded to f32, which narrower floats are added up in too. */
 static bool rounds_steps(const eval_ctx *ctx, weft_dtype type)
 {
-  return ctx->options->stepwise_sums && (type == WEFT_F32 || type == WEFT_C64);
+  bool is_narrow = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32;
+
+  return ctx->options->stepwise_sums && (is_narrow || type == WEFT_F32 || type == WEFT_C64);
 }
 
 /* sum += a * b in that class; `rounded`: in f32. */

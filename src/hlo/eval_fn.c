@@ -111,14 +111,11 @@ void eval_fn_free(eval_fn *fn)
   free(fn);
 }
 
-bool eval_fn_is_float_sum(const eval_fn *fn)
+hlo_opcode eval_fn_float_op(const eval_fn *fn)
 {
-  const hlo_instr *root = fn->comp->root;
-  weft_dtype_class class = weft_dtype_class_of(root->shape->type);
+  weft_dtype_class class = weft_dtype_class_of(fn->comp->root->shape->type);
 
-  return root->op == HLO_ADD && fn->step_count == 1 && fn->comp->param_count == 2 &&
-         (class == WEFT_CLASS_FLOAT || class == WEFT_CLASS_COMPLEX) && root->operands[0] != root->operands[1] &&
-         root->operands[0]->op == HLO_PARAMETER && root->operands[1]->op == HLO_PARAMETER;
+  return class == WEFT_CLASS_FLOAT || class == WEFT_CLASS_COMPLEX ? hlo_reducer_op(fn->comp) : HLO_OPCODE_COUNT;
 }
 
 static size_t result_bytes(const eval_fn *fn, int i)

@@ -100,8 +100,8 @@ WEFT_DEFINE_AUTO(eval_fn, eval_fn_free)
  * Results may overlap arguments: they are written last. */
 WEFT_NODISCARD weft_status *eval_fn_call(eval_fn *fn, const void *const *args, void *const *results);
 
-/* True if the computation adds two scalars of a floating type and does nothing else. */
-bool eval_fn_is_float_sum(const eval_fn *fn);
+/* hlo_reducer_op of a computation over floats or complex numbers; HLO_OPCODE_COUNT for others. */
+hlo_opcode eval_fn_float_op(const eval_fn *fn);
 
 /* Runs `comp` in ctx->arena for all devices of the context: the arguments of the first device, then those of the second,
  * and so on, of the shapes of its parameters; a result for each device. */

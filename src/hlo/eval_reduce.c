@@ -10,11 +10,13 @@
 typedef struct { _Alignas(16) char bytes[16]; } slot;
 
 /* acc = fn(acc, value) over n values at once.  A plain sum of floats is kept wide and rounded at its end, so that the
- * result does not depend on an order that HLO leaves open. */
+ * result does not depend on an order that HLO leaves open.  With stepwise_sums it is rounded at every step, to f32 at
+ * the narrowest, as in kernels; so are products of narrow floats. */
 typedef struct fold {
   eval_fn *fn; /* borrowed */
   int n;
-  bool is_sum;
+  hlo_opcode op; /* HLO_ADD or HLO_MULTIPLY: kept wide in `sum`; HLO_OPCODE_COUNT: by fn */
+  bool in_f32;
   weft_dtype sum_type;
   eval_scalar sum;
   slot *acc;
@@ -26,7 +28,12 @@ static weft_status *fold_init(fold *f, eval_ctx *ctx, eval_fn *fn, int n, weft_d
 {
   f->fn = fn;
   f->n = n;
-  f->is_sum = n == 1 && !ctx->options->stepwise_sums && eval_fn_is_float_sum(fn);
+  bool is_narrow = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32;
+  hlo_opcode op = n == 1 ? eval_fn_float_op(fn) : HLO_OPCODE_COUNT;
+
+  if (op == HLO_MULTIPLY ? !is_narrow : op == HLO_ADD ? ctx->options->stepwise_sums && !is_narrow : true) op = HLO_OPCODE_COUNT;
+  f->op = op;
+  f->in_f32 = ctx->options->stepwise_sums;
   f->sum_type = type;
   f->acc = WEFT_ARENA_ARRAY(ctx->arena, slot, n);
   f->args = WEFT_ARENA_ARRAY(ctx->arena, const void *, 2 * n);
@@ -39,16 +46,17 @@ static weft_status *fold_init(fold *f, eval_ctx *ctx, eval_fn *fn, int n, weft_d
 static void fold_begin(fold *f, const hlo_literal *const *inits)
 {
   for (int i = 0; i < f->n; i++) memcpy(f->acc[i].bytes, inits[i]->data, weft_dtype_bytes(inits[i]->shape->type));
-  if (f->is_sum) f->sum = eval_load(f->sum_type, f->acc[0].bytes);
+  if (f->op != HLO_OPCODE_COUNT) f->sum = eval_load(f->sum_type, f->acc[0].bytes);
 }
 
 /* Adds element `offset` of each input. */
 static weft_status *fold_add(fold *f, const hlo_literal *const *inputs, int64_t offset)
 {
-  if (f->is_sum) {
+  if (f->op != HLO_OPCODE_COUNT) {
     eval_scalar x = eval_load(f->sum_type, eval_at(inputs[0], offset));
-    f->sum.re += x.re;
+    f->sum.re = f->op == HLO_ADD ? f->sum.re + x.re : f->sum.re * x.re;
     f->sum.im += x.im;
+    if (f->in_f32) f->sum.re = (float)f->sum.re;
     return NULL;
   }
   for (int i = 0; i < f->n; i++) f->args[f->n + i] = eval_at(inputs[i], offset);
@@ -57,7 +65,7 @@ static weft_status *fold_add(fold *f, const hlo_literal *const *inputs, int64_t 
 
 static void fold_end(fold *f, hlo_literal *const *results, int64_t offset)
 {
-  if (f->is_sum) eval_store(f->sum_type, f->acc[0].bytes, f->sum);
+  if (f->op != HLO_OPCODE_COUNT) eval_store(f->sum_type, f->acc[0].bytes, f->sum);
   for (int i = 0; i < f->n; i++)
     memcpy(eval_at(results[i], offset), f->acc[i].bytes, weft_dtype_bytes(results[i]->shape->type));
 }

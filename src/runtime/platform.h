@@ -32,6 +32,7 @@ typedef struct weft_compile_options {
   const char *dump_dir;                   /* a numbered HLO file after each pass; or NULL */
   int64_t collective_timeout_ns, collective_warn_ns; /* of the program's collectives; 0: the settings */
   bool keep_text;                         /* keep the kernels' IR and assembly */
+  bool no_excess_precision;               /* every operation on floats narrower than f32 is rounded to its type */
   /* Observes the passes (see pass_observer); NULL: none. */
   void (*pass_observer)(void *ctx, const char *pass, bool changed, int64_t ns, const hlo_module *module);
   void *observer_ctx;

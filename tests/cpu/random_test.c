@@ -1,4 +1,5 @@
-/* Random programs, compiled and run, give what the reference evaluator gives.
+/* Random programs, compiled and run, give what the reference evaluator gives; exact ones (random_program.h), compiled without
+ * excess precision, to the last bit.
  * WEFT_SEED=n runs one seed and prints its program; WEFT_COUNT=n runs that many, from WEFT_FIRST on. */
 #include "random_program.h"
 
@@ -34,49 +35,78 @@ static bool decides_by_narrow_floats(const hlo_module *module)
   return false;
 }
 
-static bool check_seed(uint64_t seed, bool verbose)
+/* The program of a seed and its results. */
+typedef struct trial {
+  hlo_module *module;
+  const hlo_literal *arguments[ARGUMENTS], *want;
+  hlo_eval_options eval;
+  hlo_literal *got;
+} trial;
+
+static void make(trial *t, uint64_t seed, bool is_exact, weft_arena *arena)
+{
+  t->eval = (hlo_eval_options){.deadline = WEFT_NO_DEADLINE, .stepwise_sums = true};
+  t->module = is_exact ? exact_program(seed, arena, t->arguments) : random_program(seed, NULL, arena, t->arguments);
+}
+
+static void evaluate_and_run(trial *t, bool is_exact, weft_arena *arena)
 {
   WEFT_AUTO(weft_executable) exe = NULL;
-  const hlo_literal *arguments[ARGUMENTS], *want;
   const void *inputs[ARGUMENTS];
   void *outputs[RESULTS];
-  hlo_literal *got;
-  hlo_eval_options eval = {.deadline = WEFT_NO_DEADLINE, .stepwise_sums = true};
+
+  T_OK(hlo_eval_module(t->module, t->arguments, &t->eval, arena, &t->want));
+  t->got = empty_like(arena, hlo_shape_copy(arena, t->module->entry->root->shape));
+  for (int i = 0; i < ARGUMENTS; i++) inputs[i] = t->arguments[i]->data;
+  for (int i = 0; i < RESULTS; i++) outputs[i] = t->got->elements[i]->data;
+  T_OK(weft_compile(platform, t->module, &(weft_compile_options){.no_excess_precision = is_exact}, &exe));
+  t->module = NULL; /* the compiler's */
+  T_OK(test_run(exe, inputs, outputs));
+}
+
+static bool check_seed(uint64_t seed, bool is_exact, bool verbose)
+{
   weft_arena arena;
   char what[64];
+  trial t;
 
   weft_arena_init(&arena);
-  hlo_module *module = random_program(seed, NULL, &arena, arguments);
-  if (verbose) T_OK(hlo_print(module, HLO_PRINT_DEFAULT, stderr));
-  T_OK(hlo_eval_module(module, arguments, &eval, &arena, &want));
-  bool narrow = has_narrow_floats(module);
-  got = empty_like(&arena, hlo_shape_copy(&arena, module->entry->root->shape));
-  for (int i = 0; i < ARGUMENTS; i++) inputs[i] = arguments[i]->data;
-  for (int i = 0; i < RESULTS; i++) outputs[i] = got->elements[i]->data;
-  T_OK(weft_compile(platform, module, &(weft_compile_options){0}, &exe));
-  T_OK(test_run(exe, inputs, outputs));
+  make(&t, seed, is_exact, &arena);
+  if (verbose) T_OK(hlo_print(t.module, HLO_PRINT_DEFAULT, stderr));
+  bool narrow = has_narrow_floats(t.module);
+  evaluate_and_run(&t, is_exact, &arena);
   snprintf(what, sizeof what, "seed %" PRIu64, seed);
-  bool same = literals_within(got, want, what, narrow ? 2e-2 : 0);
-  if (!same) { /* made once more: the first was compiled and is gone */
-    WEFT_AUTO(hlo_module) again = random_program(seed, NULL, &arena, arguments);
-    same = decides_by_narrow_floats(again) || is_sensitive(again, arguments, &eval, &arena, want, narrow ? 2e-2 : 0);
+  bool same = is_exact ? literals_same(t.got, t.want, what) : literals_within(t.got, t.want, what, narrow ? 2e-2 : 0);
+  if (!same && !is_exact) { /* made once more: the first was compiled and is gone */
+    WEFT_AUTO(hlo_module) again = random_program(seed, NULL, &arena, t.arguments);
+    same = decides_by_narrow_floats(again) || is_sensitive(again, t.arguments, &t.eval, &arena, t.want, narrow ? 2e-2 : 0);
     if (same) print_message("# rounding decides that\n");
   }
   weft_arena_fini(&arena);
   return same;
 }
 
-TEST(random_programs_compute_what_the_evaluator_does)
+static void check_seeds(bool is_exact, uint64_t default_count)
 {
   const char *seed = getenv("WEFT_SEED"), *count = getenv("WEFT_COUNT"), *first = getenv("WEFT_FIRST");
-  uint64_t from = first ? strtoull(first, NULL, 10) : 1, programs = count ? strtoull(count, NULL, 10) : 200;
+  uint64_t from = first ? strtoull(first, NULL, 10) : 1, programs = count ? strtoull(count, NULL, 10) : default_count;
   int failures = 0;
 
   platform = test_platform(1, 2);
-  if (seed) T_TRUE(check_seed(strtoull(seed, NULL, 10), true));
-  for (uint64_t i = from; !seed && i < from + programs; i++) failures += !check_seed(i, false);
+  if (seed) T_TRUE(check_seed(strtoull(seed, NULL, 10), is_exact, true));
+  for (uint64_t i = from; !seed && i < from + programs; i++) failures += !check_seed(i, is_exact, false);
   weft_platform_release(platform);
   T_EQ_INT(failures, 0);
 }
 
-TEST_MAIN(UNIT(random_programs_compute_what_the_evaluator_does))
+TEST(random_programs_compute_what_the_evaluator_does) { check_seeds(false, 200); }
+TEST(programs_of_narrow_floats_are_exact) { check_seeds(true, 100); }
+
+int main(void)
+{
+  const struct CMUnitTest units[] = {UNIT(random_programs_compute_what_the_evaluator_does), UNIT(programs_of_narrow_floats_are_exact)};
+  const char *only = getenv("WEFT_ONLY"); /* names of tests, with * */
+
+  if (only) cmocka_set_test_filter(only);
+  return cmocka_run_group_tests(units, NULL, NULL);
+}

@@ -79,6 +79,25 @@ static inline bool literals_within(const hlo_literal *got, const hlo_literal *wa
   return true;
 }
 
+/* Equal numbers, or NaN for NaN; the sign of a zero may differ where a maximum or a sum of zeros left it open. */
+static inline bool literals_same(const hlo_literal *got, const hlo_literal *want, const char *what)
+{
+  if (hlo_shape_is_tuple(want->shape)) {
+    for (int i = 0; i < want->shape->rank; i++)
+      if (!literals_same(got->elements[i], want->elements[i], what)) return false;
+    return true;
+  }
+  for (int64_t i = 0; i < hlo_shape_elems(want->shape); i++) {
+    double g = hlo_literal_get_f64(got, i), w = hlo_literal_get_f64(want, i);
+    char shape[128];
+    if (g == w || (isnan(g) && isnan(w))) continue;
+    print_message("# %s: element %" PRId64 " of %s: got %.17g, want %.17g\n", what, i,
+                  hlo_shape_format(want->shape, shape, sizeof shape), g, w);
+    return false;
+  }
+  return true;
+}
+
 static inline bool literals_near(const hlo_literal *got, const hlo_literal *want, const char *what)
 {
   return literals_within(got, want, what, 0);

@@ -566,16 +566,35 @@ weft_status *gen_emit_apply(gen_emit *e, const hlo_computation *comp, const gen_
   return st;
 }
 
-/* acc = comp(acc, v) for `n` accumulators; where `cond` (NULL: always). */
-static weft_status *accumulate(gen_emit *e, const hlo_computation *comp, int n, const gen_value *slots,
+/* The operation of a reduction of narrow floats that is one operation: it is done in f32 and rounded at its end, as the
+ * reductions of rows and columns are.  HLO_OPCODE_COUNT for others. */
+static hlo_opcode kept_wide(const hlo_instr *reduce)
+{
+  weft_dtype type = reduce->operands[0]->shape->type;
+  bool is_narrow = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32;
+
+  return is_narrow && reduce->operand_count == 2 ? hlo_reducer_op(reduce->called[0]) : HLO_OPCODE_COUNT;
+}
+
+/* What a reduction gives once all is combined. */
+static void take_results(gen_emit *e, const hlo_instr *reduce, int n, const gen_value *slots, gen_value *out)
+{
+  for (int i = 0; i < n; i++) out[i] = get_slot(e, slots[i]);
+  if (kept_wide(reduce) != HLO_OPCODE_COUNT) out[0] = gen_acc_result(e, &(gen_acc){.type = reduce->operands[0]->shape->type}, out[0]);
+}
+
+/* acc = f(acc, v) for `n` accumulators, with the computation of `reduce`; where `cond` (NULL: always). */
+static weft_status *accumulate(gen_emit *e, const hlo_instr *reduce, int n, const gen_value *slots,
                                const gen_value *v, gen_ssa cond, bool varies)
 {
-  gen_value *args = WEFT_ARENA_ARRAY(e->arena, gen_value, 2 * n);
-  const gen_value *r;
+  gen_value *args = WEFT_ARENA_ARRAY(e->arena, gen_value, 2 * n), wide;
+  hlo_opcode op = kept_wide(reduce);
+  const gen_value *r = &wide;
 
   WEFT_TRY_ALLOC(args);
   for (int i = 0; i < n; i++) args[i] = get_slot(e, slots[i]), args[n + i] = v[i];
-  WEFT_TRY(gen_emit_apply(e, comp, args, &r));
+  if (op != HLO_OPCODE_COUNT) wide = gen_combine(e, op, reduce->operands[0]->shape->type, args[0], args[1]);
+  else WEFT_TRY(gen_emit_apply(e, reduce->called[0], args, &r));
   for (int i = 0; i < n; i++) {
     gen_value next = r[i];
     if (cond) {
@@ -607,7 +626,7 @@ static weft_status *reduce_dims(gen_emit *e, reduce_nest *r, int k)
     memcpy(at->d, r->at->d, sizeof at->d[0] * (size_t)at->rank);
     gen_index_seal(at);
     for (int i = 0; i < r->n; i++) WEFT_TRY(emit_operand(e, r->env, instr, i, at, &v[i]));
-    return accumulate(e, instr->called[0], r->n, r->slots, v, NULL, r->varies);
+    return accumulate(e, instr, r->n, r->slots, v, NULL, r->varies);
   }
   int64_t d = instr->dims.v[k], size = instr->operands[0]->shape->dims[d];
   if (r->unroll || size == 1) {
@@ -648,7 +667,7 @@ static weft_status *emit_reduce(gen_emit *e, gen_env *env, const hlo_instr *inst
   }
   r.unroll = total <= UNROLL_REDUCE;
   if (total > 0) WEFT_TRY(reduce_dims(e, &r, 0));
-  for (int i = 0; i < n; i++) out[i] = get_slot(e, r.slots[i]);
+  take_results(e, instr, n, r.slots, out);
   return NULL;
 }
 
@@ -681,7 +700,7 @@ static weft_status *window_dims(gen_emit *e, window_nest *w, int d)
     e->mask = mask;
     gen_memo_pop(e, mark);
     WEFT_TRY(st);
-    return accumulate(e, instr->called[0], w->n, w->slots, v, w->cond, w->varies);
+    return accumulate(e, instr, w->n, w->slots, v, w->cond, w->varies);
   }
   const hlo_window_dim *wd = &instr->u.window->dims[d];
   bool is_loop = wd->size > 4, never;
@@ -729,7 +748,7 @@ static weft_status *emit_reduce_window(gen_emit *e, gen_env *env, const hlo_inst
     set_slot(e, w.slots[i], init, w.varies);
   }
   WEFT_TRY(window_dims(e, &w, 0));
-  for (int i = 0; i < n; i++) out[i] = get_slot(e, w.slots[i]);
+  take_results(e, instr, n, w.slots, out);
   return NULL;
 }
 
