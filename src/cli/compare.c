@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "cli/run.h"
 #include "hlo/eval.h"
@@ -105,15 +106,35 @@ static weft_status *compare_with_files(run_state *s)
   return NULL;
 }
 
+/* All devices are given the same values.  Where these are parts of an array that the program has whole, that array is the
+ * parts side by side. */
+static weft_status *whole_array(run_state *s, const hlo_literal *part, const hlo_shape *shape, const hlo_literal **out)
+{
+  size_t bytes = weft_dtype_bytes(shape->type);
+  hlo_literal *whole;
+
+  *out = part;
+  if (!hlo_shape_is_array(shape) || hlo_shape_same_dims(part->shape, shape)) return NULL;
+  WEFT_TRY(hlo_literal_new(&s->arena, hlo_shape_array(&s->arena, shape->type, shape->rank, shape->dims), &whole));
+  for (int64_t i = 0; i < hlo_shape_elems(shape); i++) {
+    int64_t rest = i, at = 0, step = 1;
+    for (int d = shape->rank - 1; d >= 0; d--) {
+      at += rest % shape->dims[d] % part->shape->dims[d] * step;
+      rest /= shape->dims[d];
+      step *= part->shape->dims[d];
+    }
+    memcpy((char *)whole->data + (size_t)i * bytes, (const char *)part->data + (size_t)at * bytes, bytes);
+  }
+  *out = whole;
+  return NULL;
+}
+
 /* The arguments by parameter: the leaves are gathered into tuples where a parameter is one. */
 static weft_status *gather_argument(run_state *s, const hlo_shape *shape, int *leaf, const hlo_literal **out)
 {
   hlo_literal *tuple;
 
-  if (!hlo_shape_is_tuple(shape)) {
-    *out = s->arguments[(*leaf)++];
-    return NULL;
-  }
+  if (!hlo_shape_is_tuple(shape)) return whole_array(s, s->arguments[(*leaf)++], shape, out);
   tuple = WEFT_ARENA_NEW(&s->arena, hlo_literal);
   WEFT_TRY_ALLOC(tuple);
   tuple->shape = shape;
@@ -163,18 +184,38 @@ static weft_status *compare_with_plugin(run_state *s)
   return st;
 }
 
-static weft_status *compare_with_reference(run_state *s)
+/* The evaluator runs all devices of the program, also those of other processes. */
+static weft_status *evaluate(run_state *s, const hlo_literal ***out_results)
 {
   const hlo_computation *entry = s->program.module->entry;
-  const hlo_literal **arguments = WEFT_ARENA_ARRAY(&s->arena, const hlo_literal *, entry->param_count), *result;
   hlo_eval_options options = HLO_EVAL_DEFAULT;
-  int leaf = 0;
+  cli_session_options session;
+  int leaf = 0, devices, params = entry->param_count;
 
-  WEFT_TRY_ALLOC(arguments);
-  for (int i = 0; i < entry->param_count; i++)
-    WEFT_TRY(gather_argument(s, entry->params[i]->shape, &leaf, &arguments[i]));
-  WEFT_TRY(hlo_eval_module(s->program.module, arguments, &options, &s->arena, &result));
-  for (int i = 0; i < s->outputs; i++) compare(s, "the reference evaluator", i, s->values[i], run_literal_leaf(result, i));
+  WEFT_TRY(run_session_options(s, s->o->plugin, &session));
+  options.replicas = (int)session.replicas;
+  options.partitions = (int)session.partitions;
+  devices = options.replicas * options.partitions;
+  const hlo_literal **arguments = WEFT_ARENA_ARRAY(&s->arena, const hlo_literal *, (int64_t)devices * params);
+  *out_results = WEFT_ARENA_ARRAY(&s->arena, const hlo_literal *, devices);
+  WEFT_TRY_ALLOC(arguments && *out_results);
+  for (int i = 0; i < params; i++) WEFT_TRY(gather_argument(s, entry->params[i]->shape, &leaf, &arguments[i]));
+  for (int d = 1; d < devices; d++) memcpy(arguments + (int64_t)d * params, arguments, (size_t)params * sizeof *arguments);
+  return hlo_eval_module(s->program.module, arguments, &options, &s->arena, *out_results);
+}
+
+static weft_status *compare_with_reference(run_state *s)
+{
+  const hlo_literal **results;
+
+  WEFT_TRY(evaluate(s, &results));
+  for (int i = 0; i < s->devices * s->outputs; i++) {
+    const hlo_literal *want = run_literal_leaf(results[s->first_device + i / s->outputs], i % s->outputs);
+    if (want->data && !hlo_shape_same_dims(want->shape, s->values[i]->shape))
+      return WEFT_ERR(UNIMPLEMENTED, "--compare reference: result %d on device %d is a part of the program's", i % s->outputs,
+                      s->first_device + i / s->outputs);
+    compare(s, "the reference evaluator", i % s->outputs, s->values[i], want);
+  }
   return NULL;
 }
 
@@ -183,6 +224,6 @@ weft_status *run_compare(run_state *s)
   const run_options *o = s->o;
 
   if (o->expect_dir && s->first_device == 0) WEFT_TRY(compare_with_files(s));
-  if (o->reference && s->first_device == 0) WEFT_TRY(compare_with_reference(s));
+  if (o->reference) WEFT_TRY(compare_with_reference(s));
   return o->other ? compare_with_plugin(s) : NULL;
 }

@@ -25,7 +25,21 @@ is() {
   if [ $got = "$want" ] && echo "$out" | grep -q -e "$pattern"; then echo "ok $n - $name"
   else echo "not ok $n - $name"; echo "# exit $got, wanted $want with \"$pattern\""; echo "$out" | sed 's/^/# /'; fi
 }
-echo 1..13
+cat >"$tmp/sum.hlo" <<'M'
+HloModule sum, replica_count=2
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
+ENTRY main { x = f32[8] parameter(0) i = u32[] replica-id() n = f32[] convert(i) v = f32[8] broadcast(n), dimensions={}
+  y = f32[8] add(x, v) ROOT r = f32[8] all-reduce(y), replica_groups={}, to_apply=add }
+M
+cat >"$tmp/cut.hlo" <<'M'
+HloModule cut, num_partitions=2
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
+ENTRY main { x = f32[8] parameter(0), sharding={devices=[2]0,1} z = f32[] constant(0)
+  ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=add, sharding={replicated} }
+M
+echo 1..15
+is "replicas with a collective, against the reference" 0 '"devices": 2.*"differences": 0' "$weft" run "$tmp/sum.hlo" --compare reference --json
+is "a partitioned program, against the reference" 0 '"devices": 2.*"differences": 0' "$weft" run "$tmp/cut.hlo" --compare reference --json
 is "a plugin by its file" 0 "result 0  f32\[4,4\]" "$weft" run "$tmp/p.mlir" --plugin "$plugin" --compare reference
 is "HLO text on a plugin" 0 "result 0  f32\[4,8\]" "$weft" run "$tmp/p.hlo" --plugin "$plugin" --compare reference
 is "two that agree" 0 '"differences": 0' "$weft" run "$tmp/p.mlir" --compare "$plugin" --json
