@@ -803,7 +803,7 @@ static weft_status *run(launch *l)
 
 int cli_launch_main(int argc, char **argv)
 {
-  launch l = {.grace_ns = 10 * WEFT_NS_PER_S, .restarts = RESTARTS, .secret.memory_fd = -1};
+  launch l = {.grace_ns = 10 * WEFT_NS_PER_S, .restarts = RESTARTS, .secret.fd = -1};
   bool helped = false;
   weft_status *st = weft_coord_service_options_load(&l.service_options);
 

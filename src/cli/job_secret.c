@@ -2,15 +2,19 @@
 
 #include "cli/job_secret.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SECRET_BYTES = 32, NAME_BYTES = 8 };
@@ -52,7 +56,7 @@ static weft_status *make_in_memory(const char *text, cli_job_secret *out)
   if (asprintf(&file, "/proc/%ld/fd/%d", (long)getpid(), fd) < 0) file = NULL;
   if (file && fchmod(fd, 0600) == 0 && write_text(fd, text) &&
       fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0 && child_can_open(file)) {
-    *out = (cli_job_secret){.file = file, .memory_fd = fd};
+    *out = (cli_job_secret){.file = file, .fd = fd};
     return NULL;
   }
   close(fd);
@@ -77,28 +81,70 @@ static bool make_folders(char *path)
   }
 }
 
+/* A launcher locks its file.  The lock ends with the launcher, however it ends; where locks do not reach from one machine to another,
+ * a file of another machine looks abandoned as well, and is kept until nobody can still need it. */
+static void remove_abandoned(int folder, const char *name)
+{
+  enum { OLD_S = 30 * 24 * 3600 };
+  char here[HOST_NAME_MAX + 1] = "";
+  struct stat info;
+  int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+  gethostname(here, sizeof here - 1);
+  bool is_local = strncmp(name, here, strlen(here)) == 0 && name[strlen(here)] == '-';
+  if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+      (is_local || time(NULL) - info.st_mtime > OLD_S))
+    unlinkat(folder, name, 0);
+  if (fd >= 0) close(fd);
+}
+
+static void remove_all_abandoned(const char *path)
+{
+  static const char ending[] = ".secret";
+  DIR *dir = opendir(path);
+
+  for (struct dirent *entry; dir && (entry = readdir(dir));) {
+    size_t size = strlen(entry->d_name);
+    if (size > sizeof ending && strcmp(entry->d_name + size - (sizeof ending - 1), ending) == 0) remove_abandoned(dirfd(dir), entry->d_name);
+  }
+  if (dir) closedir(dir);
+}
+
+/* The file gets its name once it is locked and written, so that another launcher never takes it for an abandoned one. */
+static bool write_locked(const char *folder, const char *text, cli_job_secret *out)
+{
+  WEFT_AUTO_STR unfinished = NULL;
+
+  if (asprintf(&unfinished, "%s.new", out->file) < 0 || !make_folders((char *)folder)) return false;
+  remove_all_abandoned(folder);
+  out->fd = open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (out->fd < 0) return false;
+  flock(out->fd, LOCK_EX | LOCK_NB); /* where files cannot be locked, others cannot lock this one either, and leave it alone */
+  if (write_text(out->fd, text) && rename(unfinished, out->file) == 0) return out->is_on_disk = true;
+  int error = errno;
+  unlink(unfinished);
+  errno = error;
+  return false;
+}
+
 static weft_status *make_on_disk(const char *text, cli_job_secret *out)
 {
   const char *home = getenv("HOME"), *cache = getenv("XDG_CACHE_HOME");
-  char name[2 * NAME_BYTES + 1];
+  char name[2 * NAME_BYTES + 1], host[HOST_NAME_MAX + 1] = "";
   WEFT_AUTO_STR folder = NULL;
-  int fd = -1;
 
   WEFT_TRY(random_hex(NAME_BYTES, name));
+  gethostname(host, sizeof host - 1);
   if (cache && *cache == '/')
     WEFT_TRY_ALLOC(asprintf(&folder, "%s/weft/jobs", cache) > 0);
   else if (home && *home == '/')
     WEFT_TRY_ALLOC(asprintf(&folder, "%s/.cache/weft/jobs", home) > 0);
   else
     return WEFT_ERR(FAILED_PRECONDITION, "the job's secret needs a file that its nodes share, and HOME is not set: name one in WEFT_COORD_SECRET_FILE");
-  WEFT_TRY_ALLOC(asprintf(&out->file, "%s/%s.secret", folder, name) > 0);
-  if (make_folders(folder)) fd = open(out->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  bool written = fd >= 0 && write_text(fd, text);
-  int error = errno;
-  if (fd >= 0) close(fd);
-  if (written) return NULL;
+  WEFT_TRY_ALLOC(asprintf(&out->file, "%s/%s-%s.secret", folder, host, name) > 0);
+  if (write_locked(folder, text, out)) return NULL;
   weft_status *st = WEFT_ERR(FAILED_PRECONDITION, "the job's secret cannot be written to %s: %s; name another file that the nodes share, with "
-                             "mode 600, in WEFT_COORD_SECRET_FILE", out->file, strerror(error));
+                             "mode 600, in WEFT_COORD_SECRET_FILE", out->file, strerror(errno));
   cli_job_secret_remove(out);
   return st;
 }
@@ -110,7 +156,7 @@ weft_status *cli_job_secret_make(bool is_shared, cli_job_secret *out)
   char text[2 * SECRET_BYTES + 1];
   weft_status *st;
 
-  *out = (cli_job_secret){.memory_fd = -1};
+  *out = (cli_job_secret){.fd = -1};
   WEFT_TRY(random_hex(SECRET_BYTES, text));
   st = is_shared ? NULL : make_in_memory(text, out);
   if (!st && !out->file) st = make_on_disk(text, out);
@@ -120,10 +166,8 @@ weft_status *cli_job_secret_make(bool is_shared, cli_job_secret *out)
 
 void cli_job_secret_remove(cli_job_secret *secret)
 {
-  if (secret->memory_fd >= 0)
-    close(secret->memory_fd);
-  else if (secret->file)
-    unlink(secret->file);
+  if (secret->is_on_disk) unlink(secret->file);
+  if (secret->fd >= 0) close(secret->fd);
   free(secret->file);
-  *secret = (cli_job_secret){.memory_fd = -1};
+  *secret = (cli_job_secret){.fd = -1};
 }

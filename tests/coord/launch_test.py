@@ -138,6 +138,35 @@ def a_runner_and_its_ranks_are_told_apart():
     assert r.returncode == 127 and 'the runner (/no/such/runner) exited with 127' in r.stderr and 'no such command' in r.stderr, r
 
 
+def the_secrets_of_killed_launchers_are_removed_and_those_of_live_ones_are_not():
+  with tempfile.TemporaryDirectory() as d:
+    with open(f'{d}/mpirun', 'w') as f:
+      f.write('#!/bin/sh\nshift 2\nexec "$@"\n')
+    os.chmod(f'{d}/mpirun', 0o755)
+    env = {**{k: v for k, v in os.environ.items() if not k.startswith('SLURM_')},
+           'PATH': f'{d}:' + os.environ['PATH'], 'XDG_CACHE_HOME': d, 'WEFT_COORD_SECRET_FILE': ''}
+    run = [weft(), 'launch', '-n', '1', '--bind', '127.0.0.1:0', '--runner', 'mpirun', '--', 'sh', '-c', 'echo $WEFT_COORD_SECRET_FILE; exec sleep 300']
+    jobs = [subprocess.Popen(run, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(2)]
+    try:
+      dead, live = [job.stdout.readline().strip() for job in jobs]
+      elsewhere, old = f'{d}/weft/jobs/elsewhere-1.secret', f'{d}/weft/jobs/elsewhere-2.secret'
+      for file in elsewhere, old:
+        with open(file, 'w') as f:
+          f.write('0' * 64)
+      os.utime(old, (time.time() - 40 * 24 * 3600,) * 2)
+      jobs[0].kill()
+      jobs[0].wait()
+      assert os.path.exists(dead) and os.path.exists(live)
+      r = subprocess.run(run[:-1] + ['true'], env=env, capture_output=True, text=True, timeout=60)
+      assert r.returncode == 0, r
+      assert sorted(os.listdir(f'{d}/weft/jobs')) == sorted(os.path.basename(f) for f in (live, elsewhere)), os.listdir(f'{d}/weft/jobs')
+    finally:
+      for job in jobs:
+        job.terminate() # the launcher passes it on; nothing for the killed one
+        job.wait(60)
+        job.stdout.close()
+
+
 def the_secret_of_a_runners_job_is_a_file_that_goes():
   with tempfile.TemporaryDirectory() as d:
     with open(f'{d}/mpirun', 'w') as f:
@@ -229,6 +258,7 @@ if __name__ == '__main__':
       mistakes_are_named,
       a_runner_and_its_ranks_are_told_apart,
       the_secret_of_a_runners_job_is_a_file_that_goes,
+      the_secrets_of_killed_launchers_are_removed_and_those_of_live_ones_are_not,
       status_says_how_a_job_is_protected,
       a_forgotten_variable_is_named,
       agents_find_the_service,
