@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 PYTHON = os.environ.get("WEFT_PYTHON") or sys.executable
@@ -46,18 +48,57 @@ AGAIN = """
     if jax.jit(lambda x: x + 1)(1) == 2:
         print("compiles again", flush=True)
 """
+# A compilation that never ends, so that only the second SIGINT can end the process.
+ENDLESS = """
+    import atexit, threading
+    import jax._src.compiler as compiler
+    def endless(*args, **kwargs):
+        print("compiling", flush=True)
+        threading.Event().wait()
+    compiler.backend_compile_and_load = endless
+    import jax
+    jax.devices()
+    atexit.register(print, "ending", flush=True)  # called before what waits for compilations, which is older
+    try:
+        jax.jit(lambda x: x + 1)(1)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+def start(code, *arguments):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_", "WEFT_NUM"))}
+    env.update(WEFT_PJRT_PLUGIN=PLUGIN, PYTHONPATH=PACKAGE, JAX_PLATFORMS="weft")
+    return subprocess.Popen([PYTHON, "-c", textwrap.dedent(code), *map(str, arguments)], env=env, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
 
 def run(code, *moments):
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_", "WEFT_NUM"))}
-    env.update(WEFT_PJRT_PLUGIN=PLUGIN, PYTHONPATH=PACKAGE, JAX_PLATFORMS="weft")
-    p = subprocess.Popen([PYTHON, "-c", textwrap.dedent(code), *map(str, moments)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                         text=True, start_new_session=True)
+    p = start(code, *moments)
     try:
         return p.wait(LIMIT_S), p.stdout.read()
     except subprocess.TimeoutExpired:
         os.killpg(p.pid, signal.SIGKILL)
         return "it hangs", p.communicate()[0]
+
+
+def run_endless():
+    """Interrupts the compilation, and again while the end of the interpreter waits for it, until the process ends."""
+    p, lines = start(ENDLESS), []
+    deadline = time.monotonic() + LIMIT_S
+    watch = threading.Timer(LIMIT_S, p.kill)
+    watch.start()
+    for line in p.stdout:
+        lines.append(line)
+        if line == "compiling\n":
+            p.send_signal(signal.SIGINT)
+        if line == "ending\n":
+            break
+    while p.poll() is None and time.monotonic() < deadline:  # a signal that comes before the wait begins is lost
+        p.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    watch.cancel()
+    return p.wait(10), "".join(lines)
 
 
 def main():
@@ -68,7 +109,7 @@ def main():
     draw = random.Random(int(os.environ.get("WEFT_TEST_SEED", "1")))
     cases = [(PROGRAM, (draw.uniform(0, 0.5),), 0, "interrupted\n") for _ in range(6)]
     cases.append((PROGRAM + AGAIN, (draw.uniform(0, 0.2),), 0, "interrupted\ncompiles again\n"))
-    print(f"1..{len(cases)}")
+    print(f"1..{len(cases) + 1}")
     failed = 0
     with ThreadPoolExecutor(2) as pool:
         for number, (case, result) in enumerate(zip(cases, pool.map(lambda c: run(c[0], *c[1]), cases)), 1):
@@ -76,6 +117,10 @@ def main():
             failed += not ok
             print(f"{'' if ok else 'not '}ok {number} - SIGINT at {', '.join(f'{m:.3f}' for m in case[1])} of a compilation" +
                   ("" if ok else f"\n# {result}"), flush=True)
+    result = run_endless()
+    ok = result == (128 + signal.SIGINT, "compiling\ninterrupted\nending\n")
+    failed += not ok
+    print(f"{'' if ok else 'not '}ok {len(cases) + 1} - a second SIGINT ends the wait for a compilation" + ("" if ok else f"\n# {result}"))
     return failed > 0
 
 
