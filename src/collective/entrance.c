@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/inet.h"
 #include "base/log.h"
 #include "collective/context.h"
 #include "collective/dial.h"
@@ -146,16 +147,6 @@ static void enter(int fd, bool local, const struct in6_addr *from)
   hear(e, now_ns);
 }
 
-/* As an IPv6 address. */
-static struct in6_addr address_of(const struct sockaddr_storage *name)
-{
-  struct in6_addr out = IN6ADDR_ANY_INIT;
-
-  if (name->ss_family == AF_INET6) out = ((const struct sockaddr_in6 *)name)->sin6_addr;
-  if (name->ss_family == AF_INET) memcpy(&out.s6_addr[12], &((const struct sockaddr_in *)name)->sin_addr, 4);
-  return out;
-}
-
 void coll_entrance_accept(int listening_fd, bool local)
 {
   for (int i = 0; i < MOST_AT_ONCE && listening_fd >= 0; i++) {
@@ -171,7 +162,7 @@ void coll_entrance_accept(int listening_fd, bool local)
       continue;
     }
     if (!local) coll_tune_connection(fd);
-    struct in6_addr from = address_of(&name);
+    struct in6_addr from = weft_inet_address(&name);
     enter(fd, local, &from);
   }
 }

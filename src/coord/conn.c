@@ -1,3 +1,4 @@
+/* coord/conn.c -- one socket, with or without TLS: bytes between it and the connection's HTTP/2. */
 #include <config.h>
 
 #include "coord/conn.h"

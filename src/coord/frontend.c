@@ -1,3 +1,4 @@
+/* coord/frontend.c -- admits calls, decodes requests for the service, and encodes its answers. */
 #include <config.h>
 
 #include "coord/frontend.h"

@@ -1,3 +1,4 @@
+/* coord/loop.c -- an epoll loop, and jobs that other threads post to it. */
 #include <config.h>
 
 #include "coord/loop.h"

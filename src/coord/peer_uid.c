@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/inet.h"
 #include "base/macros.h"
 #include "coord/trust.h"
 
@@ -26,7 +27,7 @@ static uint16_t port_of(const struct sockaddr_storage *name)
 /* An IPv4 address in a socket of IPv6 is looked for as IPv4, as the kernel files it. */
 static void put_address(const struct sockaddr_storage *name, bool is_v4, uint32_t out[4])
 {
-  struct in6_addr address = coord_address_of(name);
+  struct in6_addr address = weft_inet_address(name);
 
   if (is_v4)
     memcpy(out, &address.s6_addr[12], 4);
@@ -36,7 +37,7 @@ static void put_address(const struct sockaddr_storage *name, bool is_v4, uint32_
 
 static diag_request request_for(const struct sockaddr_storage *peer, const struct sockaddr_storage *here)
 {
-  struct in6_addr address = coord_address_of(peer);
+  struct in6_addr address = weft_inet_address(peer);
   bool is_v4 = IN6_IS_ADDR_V4MAPPED(&address);
   diag_request request = {
     .head = {.nlmsg_len = sizeof request, .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST},

@@ -14,6 +14,7 @@
 #include <utlist.h>
 #include <weft/coord.h>
 
+#include "base/inet.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "coord/conn.h"
@@ -182,7 +183,7 @@ static void on_accept(coord_io *io, uint32_t events)
       close(fd);
       continue;
     }
-    struct in6_addr address = coord_address_of(&name);
+    struct in6_addr address = weft_inet_address(&name);
     coord_socket_tune(fd);
     evict_strangers(server, &address);
     st = add_conn(server, fd, address);

@@ -1,3 +1,4 @@
+/* coord/trust.c -- which clients without the secret are let in: by certificate, user id, host, or all of them. */
 #include <config.h>
 
 #include "coord/trust.h"
@@ -9,22 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/inet.h"
 #include "base/log.h"
 
 enum { MOST_HOSTS = 65536 };
 
 /* ---- addresses ---- */
-
-struct in6_addr coord_address_of(const struct sockaddr_storage *name)
-{
-  struct in6_addr address = IN6ADDR_ANY_INIT;
-
-  if (name->ss_family == AF_INET6) return ((const struct sockaddr_in6 *)name)->sin6_addr;
-  if (name->ss_family != AF_INET) return address;
-  address.s6_addr[10] = address.s6_addr[11] = 0xff;
-  memcpy(&address.s6_addr[12], &((const struct sockaddr_in *)name)->sin_addr, 4);
-  return address;
-}
 
 static bool is_loopback(const struct in6_addr *address)
 {
@@ -52,7 +43,7 @@ static weft_status *add_host(coord_trust_policy *policy, const char *name)
     }
     memcpy(&address, a->ai_addr, a->ai_addrlen);
     policy->hosts = grown;
-    policy->hosts[policy->host_count++] = coord_address_of(&address);
+    policy->hosts[policy->host_count++] = weft_inet_address(&address);
   }
   freeaddrinfo(list);
   return NULL;
@@ -111,8 +102,8 @@ static coord_trust trust_of(const coord_trust_policy *policy, int fd)
 
   if (policy->by_certificate) return COORD_TRUST_CERTIFICATE; /* the handshake fails without one */
   if (getpeername(fd, (struct sockaddr *)&peer, &peer_size) == 0 && getsockname(fd, (struct sockaddr *)&here, &here_size) == 0) {
-    from = coord_address_of(&peer);
-    to = coord_address_of(&here);
+    from = weft_inet_address(&peer);
+    to = weft_inet_address(&here);
     if (is_loopback(&from) || compare_addresses(&from, &to) == 0) { /* this machine has other users: its address says nothing */
       if (coord_peer_uid(&peer, &here, &uid) && is_trusted_user(uid)) return COORD_TRUST_UID;
     } else if (policy->host_count && bsearch(&from, policy->hosts, policy->host_count, sizeof from, compare_addresses)) {
@@ -160,7 +151,7 @@ weft_status *coord_trust_check_listener(const weft_coord_service_options *option
 
   if (has_secret || *options->tls_ca_file || options->insecure || options->allow_unauthenticated) return NULL;
   if (getsockname(fd, (struct sockaddr *)&here, &size) != 0) return WEFT_ERR(INTERNAL, "cannot tell the bound address");
-  address = coord_address_of(&here);
+  address = weft_inet_address(&here);
   if (is_loopback(&address)) return NULL;
   return WEFT_ERR(FAILED_PRECONDITION, "a coordination service at %s, which other machines reach, wants a way to tell the job's processes from "
                   "others: a secret (WEFT_COORD_SECRET_FILE: a file that only its user may read, the same for every process; `weft launch` "

@@ -43,9 +43,6 @@ coord_trust coord_trust_of(coord_trust_policy *policy, int fd);
  * needs none.  Errors: FAILED_PRECONDITION, which says how to give it one. */
 WEFT_NODISCARD weft_status *coord_trust_check_listener(const weft_coord_service_options *options, bool has_secret, int fd);
 
-/* The address as one of IPv6. */
-struct in6_addr coord_address_of(const struct sockaddr_storage *name);
-
 /* The user who opened the other end of the connected TCP socket `fd`, which is on this machine.
  * False: it is not, or it is closed by now, or the kernel does not say. */
 bool coord_peer_uid(const struct sockaddr_storage *peer, const struct sockaddr_storage *here, uid_t *out_uid);

@@ -1,3 +1,4 @@
+/* coord/wire/blob.c -- bytes that several holders share, and the budget that they are charged to. */
 #include <config.h>
 
 #include "coord/wire/blob.h"

@@ -1,3 +1,4 @@
+/* coord/wire/codec.c -- paths, names of methods, and what both dialects share of encoding and decoding. */
 #include <config.h>
 
 #include "coord/wire/codec.h"

@@ -1,3 +1,4 @@
+/* coord/wire/text.c -- percent encoding, base64, gzip and UTF-8. */
 #include <config.h>
 
 #include "coord/wire/text.h"

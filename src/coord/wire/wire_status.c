@@ -1,3 +1,4 @@
+/* coord/wire/wire_status.c -- errors with their typed details, as they travel in trailers. */
 #include <config.h>
 
 #include "coord/wire/wire_status.h"
