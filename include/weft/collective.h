@@ -139,6 +139,8 @@ typedef struct weft_coll_call {
   weft_coll_site site;
   weft_deadline deadline; /* {0}: the communicator's timeout from now; WEFT_NO_DEADLINE: none */
   int64_t warn_ns;        /* 0: the communicator's; negative: never */
+  void *stream;           /* of the device, where a platform's communicator moves the data: the operation runs behind what has been queued
+                             there.  NULL: its buffers are ready now.  The host's communicator has none */
   bool will_wait;         /* the caller goes into weft_coll_wait at once, so the progress thread need not wake */
 } weft_coll_call;
 
@@ -168,6 +170,8 @@ typedef struct weft_comm_spec {
   void *gone_ctx;
   int64_t timeout_ns, warn_ns; /* defaults of its operations: 0: the settings; negative: none */
   weft_coll_order order;
+  const struct coll_communicator_ops *communicator; /* what moves the data, from a platform of Weft's own; NULL: the host */
+  void *communicator_ctx;
 } weft_comm_spec;
 
 /* Makes the communicators of this process's ranks, out_comms[rank_count], each owned by the caller.  Blocks until the

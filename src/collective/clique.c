@@ -62,6 +62,7 @@ struct coll_cliques {
   weft_cond changed; /* for the timer thread, and when a thread ends */
   weft_kv *kv;
   char *prefix;
+  coll_clique_factory factory;
   coll_clique *all WEFT_GUARDED_BY(mu);
   coll_clique_hold *waiting WEFT_GUARDED_BY(mu);
   uint64_t *dead WEFT_GUARDED_BY(mu);
@@ -304,7 +305,8 @@ static weft_status *make_set(const coll_clique_hold *h, const coll_clique *c, co
   making m = {cs, c};
   weft_comm_spec spec = {.kv = cs->kv, .name = name, .size = c->size, .ranks = c->local_ranks, .rank_count = c->local_count,
                          .incarnation = c->incarnations ? c->incarnations[c->local_ranks[0]] : 0, .device_ids = c->devices,
-                         .deadline = h->deadline, .cancel = &h->cancel, .gone = has_left, .gone_ctx = &m};
+                         .deadline = h->deadline, .cancel = &h->cancel, .gone = has_left, .gone_ctx = &m,
+                         .communicator = cs->factory.ops, .communicator_ctx = cs->factory.ctx};
   weft_status *st = weft_comm_create(&spec, set->comms);
   if (st) {
     free(set);
@@ -489,13 +491,14 @@ static void *timer_thread(void *arg)
 
 /* ---- the interface ---- */
 
-weft_status *coll_cliques_new(weft_kv *kv, const char *prefix, coll_cliques **out_cliques)
+weft_status *coll_cliques_new(weft_kv *kv, const char *prefix, const coll_clique_factory *factory, coll_cliques **out_cliques)
 {
   coll_cliques *cs = calloc(1, sizeof *cs);
 
   *out_cliques = NULL;
   WEFT_TRY_ALLOC(cs);
   cs->kv = kv;
+  if (factory) cs->factory = *factory;
   cs->prefix = strdup(prefix);
   if (!cs->prefix) {
     free(cs);

@@ -14,9 +14,15 @@ typedef struct coll_cliques coll_cliques;
 typedef struct coll_clique coll_clique;
 typedef struct coll_clique_hold coll_clique_hold;
 
-/* `kv` is borrowed until the registry is freed; NULL where one process holds every device.  `prefix` (copied) must be
+/* What moves the data of the cliques' communicators: weft_comm_spec.communicator. */
+typedef struct coll_clique_factory {
+  const struct coll_communicator_ops *ops; /* NULL: the host */
+  void *ctx;
+} coll_clique_factory;
+
+/* `factory` is copied; NULL: the host.  `kv` is borrowed until the registry is freed; NULL where one process holds every device.  `prefix` (copied) must be
  * the same in all processes of a job, and different for different jobs on one store. */
-WEFT_NODISCARD weft_status *coll_cliques_new(weft_kv *kv, const char *prefix, coll_cliques **out_cliques);
+WEFT_NODISCARD weft_status *coll_cliques_new(weft_kv *kv, const char *prefix, const coll_clique_factory *factory, coll_cliques **out_cliques);
 
 /* All holds must have been released. */
 void coll_cliques_free(coll_cliques *cliques);

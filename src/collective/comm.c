@@ -55,6 +55,25 @@ static weft_status *check_spec(const weft_comm_spec *spec)
   return NULL;
 }
 
+/* Ranks that have met make the communicator that moves their data. */
+static weft_status *add_communicator(coll_group *g, const weft_comm_spec *given)
+{
+  weft_comm_spec spec = *given;
+  coll_communicator *c = NULL;
+  int64_t connect_ns = coll_settings_get()->connect_ns;
+
+  if (spec.deadline.at_ns == 0) spec.deadline = connect_ns ? weft_deadline_after_ns(connect_ns) : WEFT_NO_DEADLINE;
+  WEFT_TRY_NOTE(spec.communicator->create(spec.communicator_ctx, &spec, &c), "%s communicator", spec.communicator->name);
+  coll_group_lock(g);
+  c->group = g;
+  weft_status *st = weft_status_dup(g->error); /* a peer may have failed meanwhile */
+  if (!st) g->communicator = c;
+  if (!st && g->local_count == g->size) g->use_direct = true; /* how ranks meet; no algorithm was asked for that */
+  coll_group_unlock(g);
+  if (st) spec.communicator->destroy(c);
+  return st;
+}
+
 weft_status *weft_comm_create(const weft_comm_spec *given, weft_comm **out_comms)
 {
   weft_comm_spec spec = *given;
@@ -70,11 +89,12 @@ weft_status *weft_comm_create(const weft_comm_spec *given, weft_comm **out_comms
   WEFT_TRY(new_group(&spec, id, &g));
   WEFT_TRY(coll_progress_add(g));
   st = alone ? NULL : coll_bootstrap(g, &spec);
+  if (!st && spec.communicator) st = add_communicator(g, &spec);
   if (st) {
     coll_group_lock(g);
     coll_group_fail_locked(g, weft_status_dup(st));
-    g->host.ops->destroy(&g->host);
     coll_group_unlock(g);
+    g->host.ops->destroy(&g->host);
     coll_progress_remove(g);
     return weft_status_note(st, __FILE__, __LINE__, "creating communicator %s", g->name);
   }
@@ -175,6 +195,8 @@ weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colo
   weft_status *st = NULL;
 
   for (int i = 0; i < count; i++) out_comms[i] = NULL;
+  if (coll_group_has_platform(parent))
+    return WEFT_ERR(UNIMPLEMENTED, "communicator %s (%s) cannot be split", parent->name, parent->communicator->ops->name);
   if (count != parent->live_count)
     return WEFT_ERR(INVALID_ARGUMENT, "split of %d of this process's %d ranks: pass all", count, parent->live_count);
   claim *claims = calloc(n, sizeof *claims);
@@ -213,31 +235,48 @@ weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colo
 
 /* ---- destroy ---- */
 
+/* Ends what the rank has pending, at once or, what a platform's communicator has, when the group has failed.  Returns how much that was. */
+static int cancel_locked(weft_comm *comm)
+{
+  coll_group *g = comm->group;
+  int cancelled = 0;
+
+  for (coll_op *op = g->all_pending, *next; op; op = next) {
+    next = op->pending_next;
+    if (op->comm != comm) continue;
+    weft_status *st = WEFT_ERR(CANCELLED, "communicator %s was destroyed", g->name);
+    cancelled++;
+    if (!op->below) {
+      coll_op_finish_locked(op, st);
+    } else {
+      weft_status_free(op->result);
+      op->result = st; /* see coll_communicator_ended */
+    }
+  }
+  return cancelled;
+}
+
 void weft_comm_destroy(weft_comm *comm)
 {
   if (!comm) return;
   coll_group *g = comm->group;
-  int cancelled = 0;
 
   coll_group_lock(g);
   atomic_store(&g->disturbed, true);
   coll_group_settle_locked(g);
-  for (coll_op *op = g->all_pending, *next; op; op = next) {
-    next = op->pending_next;
-    if (op->comm != comm) continue;
-    coll_op_finish_locked(op, WEFT_ERR(CANCELLED, "communicator %s was destroyed", g->name));
-    cancelled++;
-  }
+  int cancelled = cancel_locked(comm);
   if (cancelled || (g->use_direct && g->all_pending)) /* the others cannot end without it */
     coll_group_fail_locked(g, WEFT_ERR(FAILED_PRECONDITION, "rank %d left the communicator with %d operations pending",
                                        comm->rank, cancelled));
+  bool drained = !g->error || coll_group_drain_locked(g);
   g->locals[comm->local] = NULL;
   bool last = --g->live_count == 0;
-  if (last) g->host.ops->destroy(&g->host);
-  else if (g->ending) coll_group_check_end_locked(g); /* the others do not wait for it */
+  if (!last && g->ending) coll_group_check_end_locked(g); /* the others do not wait for it */
   coll_group_unlock(g);
+  if (last && coll_group_has_platform(g) && drained) g->communicator->ops->destroy(g->communicator);
+  if (last) g->host.ops->destroy(&g->host);
   if (last) coll_progress_remove(g);
-  coll_comm_release(comm);
+  if (drained) coll_comm_release(comm); /* else the device may still write of it: it stays */
 }
 
 /* ---- deaths reported from outside ---- */
@@ -303,6 +342,7 @@ void weft_comm_abort(weft_comm *comm, weft_status *st)
   comm->told = true;
   coll_group_fail_locked(g, st ? st : WEFT_ERR(ABORTED, "aborted by rank %d", comm->rank));
   coll_group_settle_locked(g);
+  coll_group_drain_locked(g);
   coll_group_unlock(g);
 }
 

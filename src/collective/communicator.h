@@ -2,7 +2,14 @@
  *
  * Above this interface is what all communicators share: the queue of each rank, deadlines, the flight recorder, the comparison of
  * fingerprints, reports, and what peers tell each other when one of them fails.  Below it are the host's engine (host/host.c), which
- * is the first implementation, and those that a platform brings for its devices. */
+ * is the first implementation, and those that a platform brings for its devices.
+ *
+ * Every group has the host's communicator.  Where a platform's moves the data, ranks meet through the host's first: a collective is
+ * posted below only when all ranks of the communicator have arrived at it with the same fingerprint.  So a rank that is missing, or
+ * takes part in another operation, is found and named before any data moves.  Sends and receives do not meet.
+ *
+ *   weft_coll_post -> queue of the rank -> host: all ranks meet -> ops->post -> (the device) -> coll_communicator_ended
+ *        deadline, failure of a peer, weft_comm_abort -> ops->abort -> coll_communicator_ended of each operation that it still has */
 #ifndef WEFT_COLLECTIVE_COMMUNICATOR_H
 #define WEFT_COLLECTIVE_COMMUNICATOR_H
 
@@ -11,27 +18,53 @@
 typedef struct coll_group coll_group;
 typedef struct coll_op coll_op;
 typedef struct coll_communicator coll_communicator;
+struct coll_problem;
+
+/* An operation as an implementation gets it. */
+typedef struct coll_posting {
+  coll_op *op;              /* for coll_communicator_ended */
+  int rank, local;          /* local: the rank's index among those of this process */
+  uint64_t seq;             /* its number among the rank's collectives */
+  const weft_coll_op *args; /* good until the operation has ended; but the count and offset arrays are not: */
+  const struct coll_problem *problem; /* host/schedule.h: the same in bytes */
+  void *stream;             /* weft_coll_call.stream */
+} coll_posting;
 
 typedef struct coll_communicator_ops {
   const char *name;
 
-  /* Takes an operation whose turn has come, with the group's lock held: it does not block, and ends the operation later. */
-  void (*post)(coll_communicator *c, coll_op *op);
+  /* Makes the communicator of the ranks of this process, which have met the others.  May block until spec->deadline, and should look at
+   * spec->cancel; is called with no lock held.  NULL in the host's table, which every group has. */
+  weft_status *(*create)(void *ctx, const weft_comm_spec *spec, coll_communicator **out_communicator);
 
-  /* The group has failed, for the reason `why`.  With the group's lock held: it does not block. */
+  /* Takes an operation whose turn has come.  With the group's lock held: it does not block nor call back, and the operation ends later.
+   * Operations of one rank and stream are posted in order. */
+  void (*post)(coll_communicator *c, const coll_posting *posting);
+
+  /* The group has failed, for the reason `why`.  With the group's lock held: it does not block nor call back.  Every operation that the
+   * communicator still has must end soon, whatever the device does, once its buffers are not in use any more. */
   void (*abort)(coll_communicator *c, const weft_status *why);
 
   /* One line on what it is and does, for reports.  With the group's lock held. */
   void (*describe)(const coll_communicator *c, char *out, size_t size);
 
-  /* The last rank of this process has left; nothing is pending.  With the group's lock held. */
+  /* The last rank of this process has left; the communicator has no operation.  With no lock held. */
   void (*destroy)(coll_communicator *c);
 } coll_communicator_ops;
 
 /* The first member of an implementation's own struct. */
 struct coll_communicator {
   const coll_communicator_ops *ops;
-  coll_group *group;
+  coll_group *group; /* set after `create` */
 };
+
+/* ---- for implementations: from a thread that holds no lock ---- */
+
+/* An operation has ended and its buffers are free: well (NULL), or with an error (taken), which spends the communicator.  After an abort the
+ * error is the group's. */
+void coll_communicator_ended(coll_op *op, weft_status *st);
+
+/* The communicator has failed while no particular operation did; `st` is taken. */
+void coll_communicator_failed(coll_communicator *c, weft_status *st);
 
 #endif

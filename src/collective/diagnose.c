@@ -227,6 +227,10 @@ static weft_status *report(coll_group *g, const coll_op *op, const inquiry *qs, 
     list_those(out, g, "arrived", qs, count, here);
     list_those(out, g, "not arrived", qs, count, not_here);
   }
+  if (op->below) {
+    g->communicator->ops->describe(g->communicator, text, sizeof text);
+    fprintf(out, "\n  rank %d's operation is with %s: %s", op->comm->rank, g->communicator->ops->name, text);
+  }
   fclose(out);
   weft_status *st = WEFT_ERR(DEADLINE_EXCEEDED, "%s", body);
   free(body);

@@ -58,6 +58,11 @@ static void print_group_locked(coll_group *g, uint64_t most, FILE *out)
 
   fprintf(out, "communicator %s: %d ranks, %d here%s%s\n", g->name, g->size, g->live_count,
           g->error ? ", spent: " : "", g->error ? weft_status_message(g->error) : "");
+  if (coll_group_has_platform(g)) {
+    char text[256];
+    g->communicator->ops->describe(g->communicator, text, sizeof text);
+    fprintf(out, "  by %s: %s\n", g->communicator->ops->name, text);
+  }
   for (int i = 0; i < g->local_count; i++) {
     const weft_comm *comm = g->locals[i];
     if (!comm) continue;

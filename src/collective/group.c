@@ -157,11 +157,14 @@ void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns)
   g->finished = op;
 }
 
-/* Ends what is pending.  (What devices of this process work on is ended by the threads that do: its memory is in use.) */
+/* Ends what is pending, but for what threads of this process or a platform's communicator work on: its memory is in use, and they end it. */
 static void end_all_locked(coll_group *g)
 {
   if (g->direct.running) return;
-  while (g->all_pending) coll_op_finish_locked(g->all_pending, weft_status_dup(g->error));
+  for (coll_op *op = g->all_pending, *next; op; op = next) {
+    next = op->pending_next;
+    if (!op->below) coll_op_finish_locked(op, weft_status_dup(g->error));
+  }
 }
 
 void coll_group_fail_locked(coll_group *g, weft_status *st)
@@ -177,6 +180,7 @@ void coll_group_fail_locked(coll_group *g, weft_status *st)
   g->frozen = false;
   atomic_store(&g->disturbed, true); /* who waits outside the lock comes and looks */
   g->host.ops->abort(&g->host, st);
+  if (coll_group_has_platform(g)) g->communicator->ops->abort(g->communicator, st);
   end_all_locked(g);
 }
 

@@ -107,10 +107,12 @@ struct coll_op {
   bool runnable, started, fused;
   bool slotted;           /* what it gives fits in a slot: it never needs the others' buffers */
   bool alone;             /* its rank runs it outside the lock: see COLL_TURN_ALONE */
+  bool below;             /* a platform's communicator has it, and with it the buffers */
 
   bool warned;
   coll_reducer reducer;
   weft_coll_site site;
+  void *stream;           /* weft_coll_call.stream */
   int64_t warn_at_ns, deadline_ns;
   coll_op *next_runnable;
   const coll_schedule *schedule; /* NULL until it starts (and for direct and point-to-point operations) */
@@ -269,7 +271,8 @@ struct coll_group {
   int spins; /* of a waiter before it yields its core */
   int forced_algorithm; /* coll_algorithm, AUTO: none */
   coll_communicator host;          /* by which ranks meet and hear of failures; it also moves data, unless there is another: */
-  coll_communicator *communicator; /* what moves data: `host`, or what the platform gave */
+  coll_communicator *communicator; /* what moves data: `host`, or the platform's */
+  int below_count;                 /* operations that the platform's has */
 
   coll_pair *pairs;     /* [local_count * local_count]: from, to */
   coll_link **links;    /* [local_count * size]; NULL: none yet */
@@ -313,6 +316,9 @@ void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns);
 /* `peer` came last, `late_ns` after the first. */
 void coll_comm_waited(weft_comm *comm, int peer, int64_t late_ns);
 weft_comm_lateness coll_comm_lateness(const weft_comm *comm, int peer);
+
+/* Whether a platform's communicator moves the group's data. */
+static inline bool coll_group_has_platform(const coll_group *g) { return g->communicator != &g->host; }
 
 /* Spends the group: all its operations end with copies of `st` (taken), links close, peers hear about it.  A second call is
  * ignored. */

@@ -6,7 +6,7 @@ libweftjob_la_SOURCES += \
   %D%/bench.c %D%/bench.h \
   %D%/clique.c %D%/clique.h \
   %D%/comm.c \
-  %D%/communicator.h \
+  %D%/communicator.c %D%/communicator.h \
   %D%/context.c %D%/context.h \
   %D%/dial.c %D%/dial.h \
   %D%/diagnose.c %D%/diagnose.h \

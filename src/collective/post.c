@@ -61,13 +61,15 @@ static weft_status *op_new(weft_comm *comm, coll_op **out_op)
   return NULL;
 }
 
-static void set_times(coll_op *op, const weft_coll_call *call)
+/* What the call says, and when it was made. */
+static void set_call(coll_op *op, const weft_coll_call *call)
 {
   coll_group *g = op->comm->group;
   int64_t now_ns = weft_now_ns(), warn_ns = call && call->warn_ns ? call->warn_ns : g->warn_ns;
 
   op->posted_ns = now_ns;
   if (call) op->site = call->site;
+  op->stream = call ? call->stream : NULL;
   if (call && call->deadline.at_ns)
     op->deadline_ns = call->deadline.at_ns;
   else
@@ -91,9 +93,10 @@ static bool enqueue_locked(coll_op *op)
   op->seq = turn / COLL_TURN_NEXT;
   coll_flight_posted(op);
   op->next = NULL;
+  const coll_op *before = comm->tail == &comm->head ? NULL : WEFT_CONTAINER_OF(comm->tail, coll_op, next);
   *comm->tail = op;
   comm->tail = &op->next;
-  return comm->head == op && !(turn & COLL_TURN_ALONE) && !comm->group->frozen;
+  return (!before || before->below) && !(turn & COLL_TURN_ALONE) && !comm->group->frozen;
 }
 
 static void add_pending_locked(coll_op *op, int64_t timer_ns)
@@ -107,6 +110,13 @@ static void add_pending_locked(coll_op *op, int64_t timer_ns)
   op->pending_next = g->all_pending;
   if (g->all_pending) g->all_pending->pending_prev = &op->pending_next;
   g->all_pending = op;
+}
+
+/* The turn of the operation has come. */
+static void host_post(coll_op *op)
+{
+  coll_group *g = op->comm->group;
+  g->host.ops->post(&g->host, &(coll_posting){.op = op});
 }
 
 /* Hands the operation to the engine. */
@@ -125,10 +135,10 @@ static weft_status *op_submit(coll_op *op, bool driven)
   } else {
     add_pending_locked(op, timer_ns);
     if (op->collective) {
-      if (enqueue_locked(op) && !spent) g->host.ops->post(&g->host, op);
+      if (enqueue_locked(op) && !spent) host_post(op);
     } else {
       coll_flight_posted(op);
-      g->host.ops->post(&g->host, op);
+      host_post(op);
     }
     if (spent && !coll_direct_had_met_locked(op)) /* posted before it could know */
       coll_op_finish_locked(op, comm->told ? spent_locked(comm) : weft_status_dup(g->error));
@@ -153,15 +163,17 @@ static weft_status *op_make(weft_comm *comm, const weft_coll_op *args, size_t fu
   weft_status *st;
 
   *out_op = NULL;
+  if (call && call->stream && !coll_group_has_platform(comm->group))
+    return WEFT_ERR(INVALID_ARGUMENT, "communicator %s moves data on the host, where there are no streams", comm->group->name);
   WEFT_TRY(op_new(comm, &op));
-  set_times(op, call);
+  set_call(op, call);
   st = fused > 1 ? coll_op_fuse(op, args, fused, call) : coll_op_prepare(op, args, call);
   if (st) {
     op_give_back(op);
     return st;
   }
   op->collective = op->args.kind != WEFT_SEND && op->args.kind != WEFT_RECV;
-  op->slotted = comm->group->use_direct && coll_direct_fits(op);
+  op->slotted = comm->group->use_direct && !coll_group_has_platform(comm->group) && coll_direct_fits(op);
   op->completion = to;
   *out_op = op;
   return NULL;
@@ -248,7 +260,7 @@ static bool run_alone(coll_op *op, const weft_coll_patience *patience)
   coll_group_lock(g);
   coll_comm_change_turn_locked(comm, COLL_TURN_ALONE, 0, 0);
   if (others) coll_direct_end_queued_locked(g, seq);
-  if (comm->head && !comm->head->started) g->host.ops->post(&g->host, comm->head);
+  if (comm->head && !comm->head->started) host_post(comm->head);
   coll_group_progress_locked(g);
   coll_group_unlock(g);
   coll_group_release(g);
@@ -272,6 +284,12 @@ weft_status *weft_coll_run(weft_comm *comm, const weft_coll_op *args, const weft
 
 /* ---- several, and callers that do not wait ---- */
 
+/* How many of the operations travel as one message: see coll_op_fusable.  A platform's communicator gets each by itself. */
+static size_t fusable(const weft_comm *comm, const weft_coll_op *ops, size_t count)
+{
+  return coll_group_has_platform(comm->group) ? 1 : coll_op_fusable(ops, count, comm->group->size);
+}
+
 /* As many operations as there are, to one completion.  On an error nothing was posted; a later operation's is the
  * completion's: what was posted goes on. */
 static weft_status *post_all(weft_comm *comm, const weft_coll_op *ops, size_t count, const weft_coll_call *call, coll_completion to,
@@ -286,7 +304,7 @@ static weft_status *post_all(weft_comm *comm, const weft_coll_op *ops, size_t co
   atomic_flag_clear(&batch->failed);
   batch->to = to;
   while (posted < count && !st) {
-    size_t n = coll_op_fusable(ops + posted, count - posted, comm->group->size);
+    size_t n = fusable(comm, ops + posted, count - posted);
     atomic_fetch_add(&batch->left, 1);
     st = post_to(comm, ops + posted, n, call, (coll_completion){.batch = batch}, driven);
     if (st) atomic_fetch_sub(&batch->left, 1);
@@ -338,7 +356,7 @@ weft_status *weft_coll_start(weft_comm *comm, const weft_coll_op *ops, size_t co
 
   *out_pending = false;
   atomic_init(&waiter->state, COLL_WAITER_LOOKS);
-  if (coll_op_fusable(ops, count, comm->group->size) < count) {
+  if (fusable(comm, ops, count) < count) {
     WEFT_TRY(post_all(comm, ops, count, call, to, false));
   } else {
     WEFT_TRY(op_make(comm, ops, count, call, to, &op));

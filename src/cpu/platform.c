@@ -119,7 +119,7 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
     WEFT_TRY_ALLOC(base->incarnations);
     memcpy(base->incarnations, wanted->incarnations, bytes);
   }
-  WEFT_TRY(coll_cliques_new(wanted->kv, "weft/clique", &base->cliques));
+  WEFT_TRY(coll_cliques_new(wanted->kv, "weft/clique", &(coll_clique_factory){base->ops->communicator, base}, &base->cliques));
   if (cpu->settings.pin) WEFT_TRY(cpu_topology_new(&cpu->topology));
   return rt_pool_new(&(rt_pool_options){.threads = threads, .on_start = on_worker_start, .ctx = cpu}, &base->pool);
 }

@@ -50,6 +50,7 @@ typedef struct weft_platform_ops {
                                          const weft_compile_options *options, weft_executable **out_executable);
   /* Optional: writes what a user should know of the machine as this platform sees it, in indented lines. */
   WEFT_NODISCARD weft_status *(*describe)(FILE *out);
+  const struct coll_communicator_ops *communicator; /* what moves the data of collectives (collective/communicator.h); NULL: the host */
 } weft_platform_ops;
 
 /* Errors: what the platform says; NOT_FOUND for an unknown name. */

@@ -22,7 +22,7 @@ TEST(the_same_key_gives_the_same_communicator)
   weft_event *event;
   weft_comm *first = NULL;
 
-  T_OK(coll_cliques_new(NULL, "t", &cs));
+  T_OK(coll_cliques_new(NULL, "t", NULL, &cs));
   for (int i = 0; i < 3; i++) {
     coll_clique_request r = pair(0);
     T_OK(coll_cliques_acquire(cs, &r, 1, soon(), &hold, &event));
@@ -44,7 +44,7 @@ TEST(crossing_cliques_cannot_deadlock_in_any_interleaving)
   coll_cliques *cs;
   int interleavings = 0;
 
-  T_OK(coll_cliques_new(NULL, "t", &cs));
+  T_OK(coll_cliques_new(NULL, "t", NULL, &cs));
   for (int code = 0; code < 729; code++) { /* six choices of the next run to move: acquire, then release */
     coll_clique_hold *holds[3] = {NULL};
     weft_event *events[3] = {NULL};
@@ -93,7 +93,7 @@ TEST(waiting_in_line_has_a_deadline_and_can_be_cancelled)
   weft_event *events[3];
   coll_clique_request r = pair(0);
 
-  T_OK(coll_cliques_new(NULL, "t", &cs));
+  T_OK(coll_cliques_new(NULL, "t", NULL, &cs));
   T_OK(coll_cliques_acquire(cs, &r, 1, soon(), &first, &events[0]));
   T_OK(weft_event_await(events[0], soon()));
   T_OK(coll_cliques_acquire(cs, &r, 1, weft_deadline_after_ms(20), &second, &events[1]));
@@ -116,7 +116,7 @@ TEST(who_does_not_come_to_a_clique_is_named)
   coll_clique_request r = {{devices, NULL, 3, 0}, first_two, 2};
 
   T_OK(weft_kv_local_new(&kv));
-  T_OK(coll_cliques_new(kv, "t", &cs));
+  T_OK(coll_cliques_new(kv, "t", NULL, &cs));
   T_OK(coll_cliques_acquire(cs, &r, 1, weft_deadline_after_ms(200), &hold, &event));
   weft_status *st = weft_event_await(event, soon());
   T_EQ_INT(weft_status_code(st), WEFT_DEADLINE_EXCEEDED);
@@ -136,7 +136,7 @@ TEST(a_dead_incarnation_makes_keys_stale)
   uint64_t incarnations[] = {11, 12};
   coll_clique_request r = {{devices, incarnations, 2, 0}, first_two, 1};
 
-  T_OK(coll_cliques_new(NULL, "t", &cs));
+  T_OK(coll_cliques_new(NULL, "t", NULL, &cs));
   coll_cliques_incarnation_died(cs, 12, "heartbeat");
   T_FAILS(coll_cliques_acquire(cs, &r, 1, soon(), &hold, &event), "Incarnation id 12 is stale");
   coll_cliques_free(cs);
@@ -157,7 +157,7 @@ TEST(a_dead_incarnation_ends_its_live_cliques_only)
 
   T_OK(weft_kv_local_new(&kv));
   for (int p = 0; p < 2; p++) {
-    T_OK(coll_cliques_new(kv, "t", &cs[p]));
+    T_OK(coll_cliques_new(kv, "t", NULL, &cs[p]));
     dying[p] = (coll_clique_request){{devices, incarnations, 2, 0}, first_two + p, 1};
     T_OK(coll_cliques_acquire(cs[p], &dying[p], 1, soon(), &holds[p], &events[p]));
   }
@@ -208,7 +208,7 @@ static void live_until_killed(const char *directory)
   coll_cliques *cs;
   coll_clique_hold *hold;
 
-  if (weft_kv_file_new(directory, &kv) || coll_cliques_new(kv, "killed", &cs) || hold_pair(cs, 1, &hold)) _exit(1);
+  if (weft_kv_file_new(directory, &kv) || coll_cliques_new(kv, "killed", NULL, &cs) || hold_pair(cs, 1, &hold)) _exit(1);
   for (;;) pause();
 }
 
@@ -226,7 +226,7 @@ TEST(a_killed_process_is_not_waited_for_again)
   pid_t pid = fork();
   if (pid == 0) live_until_killed(directory);
   T_OK(weft_kv_file_new(directory, &kv));
-  T_OK(coll_cliques_new(kv, "killed", &cs));
+  T_OK(coll_cliques_new(kv, "killed", NULL, &cs));
   T_OK(hold_pair(cs, 0, &hold));
   kill(pid, SIGKILL);
   waitpid(pid, NULL, 0);
@@ -262,7 +262,7 @@ static void leave_with(const char *reason, const char *heard)
   for (int p = 0; p < 2; p++) {
     r[p] = (coll_clique_request){{devices, incarnations, 2, 0}, &ranks[p], 1};
     ops[p] = (weft_coll_op){.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = &x[p], .recv = &y[p]};
-    T_OK(coll_cliques_new(kv, "leaves", &cs[p]));
+    T_OK(coll_cliques_new(kv, "leaves", NULL, &cs[p]));
     T_OK(coll_cliques_acquire(cs[p], &r[p], 1, soon(), &holds[p], &events[p]));
   }
   for (int p = 0; p < 2; p++) T_OK(weft_event_await(events[p], soon()));
@@ -305,8 +305,8 @@ static weft_status *meet_who_left(uint64_t incarnation, const char *reason, weft
   weft_kv *kv;
 
   T_OK(weft_kv_local_new(&kv));
-  T_OK(coll_cliques_new(kv, "gone", &here));
-  T_OK(coll_cliques_new(kv, "gone", &there));
+  T_OK(coll_cliques_new(kv, "gone", NULL, &here));
+  T_OK(coll_cliques_new(kv, "gone", NULL, &there));
   coll_cliques_leave(there, &(coll_clique_self){&devices[1], 1, incarnation}, reason);
   T_OK(coll_cliques_acquire(here, &r, 1, deadline, &hold, &event));
   weft_status *st = weft_event_await(event, soon());
@@ -338,7 +338,7 @@ TEST(who_leaves_still_meets_those_it_waits_for)
   T_OK(weft_kv_local_new(&kv));
   for (int p = 0; p < 2; p++) {
     const coll_clique_request r = {{devices, incarnations, 2, 0}, &ranks[p], 1};
-    T_OK(coll_cliques_new(kv, "late", &cs[p]));
+    T_OK(coll_cliques_new(kv, "late", NULL, &cs[p]));
     if (p == 1) coll_cliques_leave(cs[0], &(coll_clique_self){devices, 1, incarnations[0]}, "ValueError: bad data");
     if (p == 1) nanosleep(&(struct timespec){.tv_nsec = 300 * 1000 * 1000}, NULL);
     T_OK(coll_cliques_acquire(cs[p], &r, 1, soon(), &holds[p], &events[p]));
@@ -368,7 +368,7 @@ static void *be_member(void *arg)
   weft_event *event;
 
   m->error = "failed";
-  if (coll_cliques_new(m->kv, "job", &cs)) return NULL;
+  if (coll_cliques_new(m->kv, "job", NULL, &cs)) return NULL;
   for (int i = 0; i < 3; i++) {
     coll_clique_request r = {{devices, incarnations, 2, 0}, &m->rank, 1};
     if (coll_cliques_acquire(cs, &r, 1, soon(), &hold, &event)) return NULL;

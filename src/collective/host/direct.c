@@ -422,6 +422,21 @@ static void start(coll_group *g, const coll_op *last)
   if (d->jobs.chunk_count >= CHUNKS_WORTH_A_WAKE && !is_inline(&d->jobs)) coll_context_wake();
 }
 
+/* Each rank's operation of number `seq` to the platform's communicator. */
+static void hand_over_all(coll_group *g, uint64_t seq)
+{
+  int64_t late_ns;
+  int last = last_to_come(g, seq, true, &late_ns);
+
+  for (int r = 0; r < g->size && !g->error; r++) {
+    coll_op *op = g->locals[r]->head;
+    while (op && op->seq != seq) op = op->next;
+    if (!op) continue;
+    if (last >= 0) coll_comm_waited(op->comm, last, late_ns);
+    coll_engine_hand_over_locked(op);
+  }
+}
+
 /* ---- arriving ---- */
 
 /* What is large waits in the queue, and only there: it is enough to count. */
@@ -461,6 +476,8 @@ void coll_direct_arrive_locked(coll_op *op)
     other = coll_direct_slot(g, m->seen, op->seq)->op;
   } else if (op->slotted) {
     coll_direct_end_queued_locked(g, op->seq);
+  } else if (coll_group_has_platform(g)) {
+    hand_over_all(g, op->seq);
   } else {
     start(g, op);
   }

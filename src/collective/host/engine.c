@@ -188,10 +188,21 @@ static weft_status *load_ragged_rows(coll_op *op)
   return load_schedule(op, p);
 }
 
+/* All ranks meet, with the operation's own fingerprint, before a platform's communicator gets it. */
+static weft_status *load_meeting(coll_op *op)
+{
+  const coll_problem *p = &op->problem;
+  coll_problem meeting = {.kind = WEFT_BARRIER, .size = p->size, .rank = p->rank, .elem_bytes = 1, .source = -1, .target = -1,
+                          .topology = p->topology};
+
+  return load_schedule(op, &meeting);
+}
+
 static weft_status *load_first(coll_op *op)
 {
   op->started = true;
   coll_flight_started(op);
+  if (coll_group_has_platform(op->comm->group)) return load_meeting(op);
   if (op->args.kind != WEFT_RAGGED_ALL_TO_ALL) return load_schedule(op, &op->problem);
   if (op->memory[COLL_IN] != op->args.send) op->phase = 2; /* staged: see load_ragged_rows */
   return load_ragged_sizes(op);
@@ -233,6 +244,15 @@ static bool run_rounds(coll_op *op)
   return true;
 }
 
+/* All have met, `last_peer` last. */
+static void hand_over(coll_op *op)
+{
+  if (op->last_peer >= 0) coll_comm_waited(op->comm, op->last_peer, weft_now_ns() - op->posted_ns);
+  op->last_peer = -1;
+  coll_engine_hand_over_locked(op);
+}
+
+/* Starts or continues the active collective of a rank. */
 static void run_locked(coll_op *op)
 {
   weft_comm *comm = op->comm;
@@ -246,6 +266,10 @@ static void run_locked(coll_op *op)
   if (!op->started) st = load_first(op);
   while (!st) {
     if (!run_rounds(op)) return;
+    if (coll_group_has_platform(g)) {
+      hand_over(op);
+      return;
+    }
     if (op->args.kind != WEFT_RAGGED_ALL_TO_ALL || op->problem.recv_at) break;
     st = load_ragged_rows(op);
   }
@@ -314,6 +338,10 @@ void coll_p2p_post_locked(coll_op *op)
 
   op->p2p = (coll_msg){.op = op};
   op->started = true;
+  if (coll_group_has_platform(g)) {
+    coll_engine_hand_over_locked(op);
+    return;
+  }
   if (sends) {
     int there = g->local_of[op->args.peer];
     if (there < 0) {

@@ -60,13 +60,13 @@ int64_t coll_group_spin_ns(const coll_group *g)
 
 /* ---- the communicator ---- */
 
-static void post(coll_communicator *c, coll_op *op)
+static void post(coll_communicator *c, const coll_posting *posting)
 {
   (void)c;
-  if (op->collective)
-    coll_engine_make_runnable_locked(op);
+  if (posting->op->collective)
+    coll_engine_make_runnable_locked(posting->op);
   else
-    coll_p2p_post_locked(op);
+    coll_p2p_post_locked(posting->op);
 }
 
 /* Links end, and no operation is looked at any more. */
@@ -92,7 +92,12 @@ static void describe(const coll_communicator *c, char *out, size_t size)
   snprintf(out, size, "%d of %d ranks in this process, %d links to others", g->local_count, g->size, links);
 }
 
-static void destroy(coll_communicator *c) { coll_links_close_locked(c->group); }
+static void destroy(coll_communicator *c)
+{
+  coll_group_lock(c->group);
+  coll_links_close_locked(c->group);
+  coll_group_unlock(c->group);
+}
 
 const coll_communicator_ops coll_host_communicator = {
   .name = "host", .post = post, .abort = abort_links, .describe = describe, .destroy = destroy,

@@ -13,6 +13,10 @@ bool coll_group_progress_locked(coll_group *g);
  * is in the queue then.  Releases the lock meanwhile. */
 void coll_group_settle_locked(coll_group *g);
 
+/* After the group has failed: waits, no longer than some seconds, until the platform's communicator has given all operations back, and with
+ * them their buffers.  Releases the lock meanwhile.  False: it has not, which is logged. */
+bool coll_group_drain_locked(coll_group *g);
+
 /* How long to poll, with nothing moving, before sleeping. */
 int64_t coll_group_spin_ns(const coll_group *g);
 

@@ -62,3 +62,15 @@ void coll_engine_make_runnable_locked(coll_op *op)
   *g->runnable_tail = op;
   g->runnable_tail = &op->next_runnable;
 }
+
+void coll_engine_hand_over_locked(coll_op *op)
+{
+  coll_group *g = op->comm->group;
+  coll_posting posting = {.op = op, .rank = op->comm->rank, .local = op->comm->local, .seq = op->seq, .args = &op->args,
+                          .problem = &op->problem, .stream = op->stream};
+
+  op->below = true;
+  g->below_count++;
+  g->communicator->ops->post(g->communicator, &posting);
+  if (op->collective && op->next) coll_engine_make_runnable_locked(op->next);
+}

@@ -14,4 +14,8 @@ void coll_engine_deliver(coll_msg *msg, const void *data, size_t bytes);
 void coll_engine_msg_done_locked(coll_msg *msg);
 void coll_engine_make_runnable_locked(coll_op *op);
 
+/* All ranks have met at the operation, or it is a send or receive: the platform's communicator gets it, and its rank's next collective may
+ * begin to meet. */
+void coll_engine_hand_over_locked(coll_op *op);
+
 #endif

@@ -1,0 +1,69 @@
+/* collective/communicator.c -- how the operations of a platform's communicator end. */
+#include <config.h>
+
+#include "collective/communicator.h"
+
+#include <time.h>
+
+#include "base/log.h"
+#include "collective/host/host.h"
+
+/* How long an abort waits for a device. */
+#define DRAIN_NS (10 * WEFT_NS_PER_S)
+
+/* The error of an operation that ended with `st` (taken), as its communicator and its peers will report it. */
+static weft_status *error_of(const coll_op *op, weft_status *st)
+{
+  const coll_communicator *c = op->comm->group->communicator;
+  char text[256];
+
+  coll_op_describe(op, text, sizeof text);
+  weft_status *error = weft_status_new(weft_status_code(st), __FILE__, __LINE__, "%s failed on rank %d of communicator %s (%s): %s", text,
+                                       op->comm->rank, op->comm->group->name, c->ops->name, weft_status_message(st));
+  weft_status_free(st);
+  return error;
+}
+
+void coll_communicator_ended(coll_op *op, weft_status *st)
+{
+  WEFT_AUTO(coll_group) g = coll_group_retain(op->comm->group);
+
+  coll_group_lock(g);
+  op->below = false;
+  g->below_count--;
+  if (g->error) { /* it was aborted, with this reason or one of its own */
+    weft_status_free(st);
+    st = op->result ? WEFT_MOVE(op->result) : weft_status_dup(g->error);
+  } else if (st) {
+    coll_group_fail_locked(g, error_of(op, st)); /* and the operation with it */
+    op = NULL;
+  }
+  if (op) coll_op_finish_locked(op, st);
+  coll_group_progress_locked(g);
+  coll_group_unlock(g);
+}
+
+void coll_communicator_failed(coll_communicator *c, weft_status *st)
+{
+  WEFT_AUTO(coll_group) g = coll_group_retain(c->group);
+
+  coll_group_lock(g);
+  coll_group_fail_locked(g, st);
+  coll_group_unlock(g);
+}
+
+bool coll_group_drain_locked(coll_group *g) WEFT_NO_THREAD_SAFETY
+{
+  static const struct timespec nap = {.tv_nsec = 50000};
+  int64_t until_ns = weft_now_ns() + DRAIN_NS;
+
+  while (g->below_count && weft_now_ns() < until_ns) {
+    coll_group_unlock(g);
+    nanosleep(&nap, NULL);
+    coll_group_lock(g);
+  }
+  if (g->below_count)
+    WEFT_LOG("coll", ERROR, "communicator %s (%s) still has %d operations after its abort: their buffers stay in use", g->name,
+             g->communicator->ops->name, g->below_count);
+  return !g->below_count;
+}
