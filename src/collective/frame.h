@@ -45,7 +45,7 @@ typedef struct coll_reason {
   uint64_t ended;  /* and how many of them ended well, so that they still may at others */
   uint64_t sent[2]; /* messages on each channel */
   uint64_t lost;    /* an incarnation that has died, 0: none known */
-  uint32_t bereaved, reserved; /* 1: for a member has died, so that nothing goes on */
+  uint32_t member_lost, reserved; /* 1: a member has died, so that nothing goes on */
   char text[1992];
 } coll_reason;
 

@@ -64,7 +64,7 @@ static void on_reason(coll_link *link)
   bool passes = strstr(reason.text, "is not connected") || strstr(reason.text, "ranks disagree") || strstr(reason.text, "by rank ");
   weft_status *st = passes ? weft_status_new(code, __FILE__, __LINE__, "%s", reason.text)
                            : weft_status_new(code, __FILE__, __LINE__, "%s %s: %s", what, who, reason.text);
-  if (reason.bereaved && !g->frozen) /* frozen: it is about to fail for a deadline of its own */
+  if (reason.member_lost && !g->frozen) /* frozen: it is about to fail for a deadline of its own */
     coll_group_lose_member_locked(g, reason.lost, st);
   else
     coll_group_end_at_locked(g, st, reason.ended, type == COLL_FRAME_REFUSE ? -1 : reason.origin);

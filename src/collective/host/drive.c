@@ -91,7 +91,7 @@ static bool progress(coll_link *link)
  * than a second. */
 static bool flush_spent(coll_group *g)
 {
-  bool any = coll_transports_poll(g), unsent = false, in_time = g->ends_at && weft_now_ns() < g->spent_ns + WEFT_NS_PER_S;
+  bool any = coll_transports_open(g) && coll_transports_poll(g), unsent = false, in_time = g->ends_at && weft_now_ns() < g->spent_ns + WEFT_NS_PER_S;
 
   for (coll_link *link = g->open_links; link; link = link->next_open) {
     if (link->stream && link->stream->ops->poll) any |= link->stream->ops->poll(link->stream);
@@ -105,7 +105,7 @@ static bool flush_spent(coll_group *g)
 bool coll_links_poll_locked(coll_group *g)
 {
   if (g->error) return flush_spent(g);
-  bool any = coll_transports_poll(g), unsent = false, bulk = false;
+  bool any = coll_transports_open(g) && coll_transports_poll(g), unsent = false, bulk = false;
 
   for (coll_link *link = g->open_links; link && !g->error; link = link->next_open) {
     any |= progress(link);

@@ -76,7 +76,7 @@ bool coll_link_peer_has_ended(const coll_link *link)
 /* What is common to all peers. */
 static coll_reason reason_of(const coll_group *g, const weft_status *st, uint64_t ended)
 {
-  coll_reason reason = {.code = weft_status_code(st), .ended = ended, .lost = g->lost, .bereaved = g->member_lost};
+  coll_reason reason = {.code = weft_status_code(st), .ended = ended, .lost = g->lost, .member_lost = g->member_lost};
 
   for (int i = 0; i < g->local_count; i++)
     if (g->locals[i]) reason.ended = WEFT_MIN(reason.ended, atomic_load_explicit(&g->locals[i]->ended_seq, memory_order_relaxed));

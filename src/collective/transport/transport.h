@@ -63,7 +63,15 @@ const coll_transport_ops *coll_transport_of(int32_t number);
 /* The first that reaches. */
 coll_transport coll_transport_between(const coll_address *from, const coll_address *to);
 
-/* The same for all transports of a group. */
+/* Whether a transport keeps a state for the group. */
+static inline bool coll_transports_open(const coll_group *g)
+{
+  bool any = false;
+  for (int t = COLL_TRANSPORT_NONE + 1; t < COLL_TRANSPORT_COUNT; t++) any |= g->transports[t] != NULL;
+  return any;
+}
+
+/* The functions of the table, for all transports of a group. */
 bool coll_transports_poll(coll_group *g);
 bool coll_transports_arm(coll_group *g);
 void coll_transports_woken(coll_group *g);
