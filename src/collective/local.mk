@@ -1,6 +1,6 @@
 # src/collective: see README.md in this folder.
 pkginclude_HEADERS += include/weft/collective.h
-EXTRA_DIST += docs/collectives.md
+EXTRA_DIST += docs/collectives.md docs/measured/collectives.md docs/measured/collectives-simulated.md
 libweftjob_la_SOURCES += \
   %D%/address.c %D%/address.h %D%/bootstrap.c \
   %D%/bench.c %D%/bench.h \
