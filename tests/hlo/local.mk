@@ -24,8 +24,8 @@ EXTRA_DIST += %D%/eval_golden.py %D%/eval_golden.txt
 # What xla_cross_test.py drives.
 noinst_PROGRAMS += %D%/hlo_convert
 %C%_hlo_convert_SOURCES = %D%/hlo_convert.c
-TESTS += %D%/xla_cross_test.py %D%/jax_dumps_test.py
-EXTRA_DIST += %D%/xla_cross_test.py %D%/jax_dumps_test.py tests/data/hlo/async.hlo tests/data/hlo/collectives.hlo tests/data/hlo/constants.hlo \
+TESTS += %D%/xla_cross_test.py %D%/jax_dumps_test.py %D%/add_opcode_test.py
+EXTRA_DIST += %D%/add_opcode_test.py %D%/xla_cross_test.py %D%/jax_dumps_test.py tests/data/hlo/async.hlo tests/data/hlo/collectives.hlo tests/data/hlo/constants.hlo \
   tests/data/hlo/control.hlo tests/data/hlo/elementwise.hlo tests/data/hlo/linear.hlo tests/data/hlo/movement.hlo \
   tests/data/hlo/reductions.hlo
 check_PROGRAMS += %D%/proto_test
