@@ -1,4 +1,4 @@
-/* coord_bench -- load on a coordination service, ours or another: one thread, many connections.
+/* bench/coord_bench.c -- load on a coordination service, ours or another: one thread, many connections.
  *
  *   coord_bench ADDRESS [--tasks N] [--pid PID] [--seconds S] [--barriers B]
  *

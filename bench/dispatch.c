@@ -1,4 +1,4 @@
-/* What a launch costs: a scalar add, its input ready, on one device.  Prints one line a case. */
+/* bench/dispatch.c -- What a launch costs: a scalar add, its input ready, on one device.  Prints one line a case. */
 #include <config.h>
 
 #include <stdio.h>

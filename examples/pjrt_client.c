@@ -1,4 +1,5 @@
-/* A PJRT client in plain C: loads a plugin, compiles StableHLO text, runs it on the first device and prints the result.
+/* examples/pjrt_client.c -- A PJRT client in plain C: loads a plugin, compiles StableHLO text, runs it on the first
+ * device and prints the result.
  *
  *   cc -I include examples/pjrt_client.c -o pjrt_client -ldl && ./pjrt_client path/to/pjrt_weft.so
  */

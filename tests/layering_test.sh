@@ -85,7 +85,7 @@ circles()
     }'
 }
 awk_folder=$PWD/tests
-echo 1..6
+echo 1..8
 if found=$(find src -name '*.[ch]' | sort | xargs awk "$awk_program"); then echo "ok 1 - includes go down the layering table"
 else echo "not ok 1 - includes go down the layering table"; echo "$found" | sed 's/^/# /'; fi
 # The check itself can fail: a breach that is put before it is found.
@@ -111,3 +111,10 @@ printf 'int alone(void)\n{\n  return first();\n}\n' > "$probe/src/coord/d.c"
 found=$(cd "$probe" && circles /dev/null)
 if [ "$found" = "coord a.c b.c wire/c.c" ]; then echo "ok 6 - a circle is noticed"; else echo "not ok 6 - a circle is noticed: $found"; fi
 rm -r "$probe"
+# A file's first line is its path, in full or from inside src or include, and what the file is.
+head_program='FNR == 1 { name = FILENAME; sub(/^(src|include)\//, "", name); if (index($0, "/* " name " --") != 1 && index($0, "/* " FILENAME " --") != 1) { print FILENAME ": " $0; bad = 1 } } END { exit bad }'
+if found=$(find src include tests bench examples -name '*.[ch]' ! -name '*.pb-c.[ch]' | sort | xargs awk "$head_program"); then
+  echo "ok 7 - every C file begins with its path and what it is"
+else echo "not ok 7 - every C file begins with its path and what it is"; echo "$found" | sed 's/^/# /'; fi
+if printf '#include <config.h>\n' | awk "$head_program" - >/dev/null; then echo "not ok 8 - a file without a head is noticed"
+else echo "ok 8 - a file without a head is noticed"; fi

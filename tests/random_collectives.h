@@ -1,4 +1,5 @@
-/* Random collectives on a grid of devices: each takes some of several u32 arrays of one shape and gives another one. */
+/* tests/random_collectives.h -- Random collectives on a grid of devices: each takes some of several u32 arrays of one
+ * shape and gives another one. */
 #ifndef WEFT_TESTS_RANDOM_COLLECTIVES_H
 #define WEFT_TESTS_RANDOM_COLLECTIVES_H
 

@@ -1,6 +1,7 @@
-/* Random programs of control flow: arrays of one shape that loops, conditionals, calls, optimisation barriers, updates in
- * place and custom calls with aliased outputs compute, exchange, repeat and hand on as they are.  Values are integers, so that
- * results are the same bits everywhere.  The same seed gives the same program and arguments everywhere.
+/* tests/random_control.h -- Random programs of control flow: arrays of one shape that loops, conditionals, calls,
+ * optimisation barriers, updates in place and custom calls with aliased outputs compute, exchange, repeat and hand on
+ * as they are.  Values are integers, so that results are the same bits everywhere.  The same seed gives the same
+ * program and arguments everywhere.
  *
  * A program of several devices has collectives too, except in *lonely* code: branches and loops that depend on what each
  * device has, so that some devices may not come there. */

@@ -1,5 +1,6 @@
-/* Kinds of instructions that random_program makes only where a test asks for them: every form of dot, fusions and maps
- * in the input, sorts of any number of arrays, narrow types, running sums, tuples out of branches. */
+/* tests/random_kinds.h -- Kinds of instructions that random_program makes only where a test asks for them: every form
+ * of dot, fusions and maps in the input, sorts of any number of arrays, narrow types, running sums, tuples out of
+ * branches. */
 #ifndef WEFT_TESTS_RANDOM_KINDS_H
 #define WEFT_TESTS_RANDOM_KINDS_H
 

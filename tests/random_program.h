@@ -1,4 +1,4 @@
-/* Random HLO programs: a pool of values grows by random operations on random values of it.
+/* tests/random_program.h -- Random HLO programs: a pool of values grows by random operations on random values of it.
  * The same seed gives the same program and arguments everywhere.
  *
  * An *exact* program has narrow floats and integers only, and operations that are rounded once, on values of few digits:

@@ -1,4 +1,4 @@
-/* A file's bytes with a NUL behind them, the caller's to free; NULL if it cannot be read. */
+/* tests/read_file.h -- A file's bytes with a NUL behind them, the caller's to free; NULL if it cannot be read. */
 #ifndef WEFT_TESTS_READ_FILE_H
 #define WEFT_TESTS_READ_FILE_H
 

@@ -1,4 +1,4 @@
-/* all_reduce.c -- sums an array over processes that meet in a directory.
+/* examples/c/all_reduce.c -- sums an array over processes that meet in a directory.
  *   all_reduce DIRECTORY RANK SIZE      start it SIZE times, with ranks 0 ... SIZE - 1; the directory must be fresh */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* job.c -- a job of several processes: a coordination service, and in each process an agent that joins it.
+/* examples/c/job.c -- a job of several processes: a coordination service, and in each process an agent that joins it.
  *   job COUNT           starts the service and COUNT processes of this program, and waits for them
  *   job ADDRESS TASK    what those are called with */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* base/arena.c -- memory that is freed all at once (arena.h). */
 #include <config.h>
 
 #include "base/arena.h"

@@ -1,3 +1,4 @@
+/* base/deadline.c -- absolute points in monotonic time (deadline.h). */
 #include <config.h>
 
 #include "base/deadline.h"

@@ -1,3 +1,4 @@
+/* base/dtype.c -- element types, by the numbers and names of XLA, PJRT and MLIR (dtype.h). */
 #include <config.h>
 
 #include "base/dtype.h"

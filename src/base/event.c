@@ -1,3 +1,4 @@
+/* base/event.c -- a one-shot completion with a status, shared between threads (event.h). */
 #include <config.h>
 
 #include "base/event.h"

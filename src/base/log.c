@@ -1,3 +1,4 @@
+/* base/log.c -- diagnostics on standard error, by module and level (log.h). */
 #include <config.h>
 
 #include "base/log.h"

@@ -1,3 +1,4 @@
+/* base/npy.c -- arrays in NumPy's .npy files (npy.h). */
 #include <config.h>
 
 #include "base/npy.h"

@@ -1,3 +1,4 @@
+/* base/options.c -- settings as tables: parser, manual and default at once (options.h). */
 #include <config.h>
 
 #include "base/options.h"

@@ -1,3 +1,4 @@
+/* base/quote.c -- the place of a text that an error is about (quote.h). */
 #include <config.h>
 
 #include "base/quote.h"

@@ -1,3 +1,4 @@
+/* base/status.c -- the one value by which errors travel (status.h). */
 #include <config.h>
 
 #include "base/status.h"

@@ -1,3 +1,4 @@
+/* base/svg.c -- the frame of an SVG file, and text that is safe in one (svg.h). */
 #include <config.h>
 
 #include "base/svg.h"

@@ -1,3 +1,4 @@
+/* base/thread.c -- mutexes and condition variables that clang's -Wthread-safety understands (thread.h). */
 #include <config.h>
 
 #include "base/thread.h"

@@ -1,6 +1,6 @@
-/* The plan's proof, by running the module on symbols: memory is bytes tagged with the value last written there, each step
- * must find its operands' values where the plan says they are, and then tags its results.  Only the module and
- * buf_plan_slice are consulted; nothing is shared with the planner.
+/* buffer/check.c -- The plan's proof, by running the module on symbols: memory is bytes tagged with the value last
+ * written there, each step must find its operands' values where the plan says they are, and then tags its results.
+ * Only the module and buf_plan_slice are consulted; nothing is shared with the planner.
  *
  * A loop is run once, with a fresh value for each part of its state that changes: its memory must hold that state on
  * entry, and the next state at the end of the body.  Each branch of a conditional runs on a copy of the memory; after

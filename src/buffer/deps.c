@@ -1,6 +1,6 @@
-/* The dependence graph of each computation that runs by steps: data, control and in-place order, with reachability and
- * longest paths.  What the planner asks it: are all uses of this buffer over before that step can start, whatever the
- * executor chooses to run first? */
+/* buffer/deps.c -- The dependence graph of each computation that runs by steps: data, control and in-place order, with
+ * reachability and longest paths.  What the planner asks it: are all uses of this buffer over before that step can
+ * start, whatever the executor chooses to run first? */
 #include <config.h>
 
 #include <stdlib.h>

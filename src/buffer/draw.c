@@ -1,4 +1,4 @@
-/* The plan for people: its figures, and a drawing. */
+/* buffer/draw.c -- The plan for people: its figures, and a drawing. */
 #include <config.h>
 
 #include <errno.h>

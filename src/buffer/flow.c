@@ -1,3 +1,4 @@
+/* buffer/flow.c -- which value is where, and how long each value lives (flow.h). */
 #include <config.h>
 
 #include "buffer/flow.h"

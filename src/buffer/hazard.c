@@ -1,3 +1,4 @@
+/* buffer/hazard.c -- which steps must wait for which, found from the bytes they read and write (hazard.h). */
 #include <config.h>
 
 #include "buffer/hazard.h"

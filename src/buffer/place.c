@@ -1,5 +1,5 @@
-/* Addresses.  Buffers are put one by one, largest first, into the smallest gap among those they clash with.  What
- * clashes is the order of the plan:
+/* buffer/place.c -- Addresses.  Buffers are put one by one, largest first, into the smallest gap among those they clash
+ * with.  What clashes is the order of the plan:
  *   by the schedule      two buffers clash if their intervals meet;
  *   by dependence        unless every use of one comes before the other's first write by dependence, so that sharing
  *                        adds no dependence;

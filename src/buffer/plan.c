@@ -1,3 +1,4 @@
+/* buffer/plan.c -- where every value of a scheduled module lives in memory (plan.h). */
 #include <config.h>
 
 #include "buffer/plan.h"

@@ -1,3 +1,4 @@
+/* cli/job_secret.c -- the secret of a job that `weft launch` starts (job_secret.h). */
 #include <config.h>
 
 #include "cli/job_secret.h"

@@ -1,3 +1,4 @@
+/* cli/options.c -- the options of a command as a table, from which both the parser and --help come (options.h). */
 #include <config.h>
 
 #include "cli/options.h"

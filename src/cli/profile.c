@@ -1,3 +1,4 @@
+/* cli/profile.c -- shows where the time of a run went (profile.h). */
 #include <config.h>
 
 #include "cli/profile.h"

@@ -1,4 +1,5 @@
-/* AMX: a tile register holds 16 rows of 64 bytes, and one instruction adds the product of two tiles to a third:
+/* cpu/gemm_amx.c -- AMX: a tile register holds 16 rows of 64 bytes, and one instruction adds the product of two tiles
+ * to a third:
  *
  *   C[16][16] += A[16][K] . B[K][16]      K = 32 bf16 or 64 s8; C is f32 or s32
  *

@@ -1,9 +1,9 @@
-/* The blocked product after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008): A and B
- * are taken in blocks of BLOCK_K contracted elements.  B is packed into panels of 2 or 3 vectors' width, zeros filling the last; A is
- * packed into panels of 8 rows only where its rows are not dense.  A block of 8 rows by up to 3 vectors of C stays in 24
- * registers over the block of k.  A skinny product reads the large operand once, so packing that would cost more than
- * it saves: B of dense rows is streamed a few rows at a time into sums in C, and B of dense columns changes places with A
- * (C' = B' . A').
+/* cpu/gemm_block.c -- The blocked product after Goto and van de Geijn, "Anatomy of high-performance matrix
+ * multiplication" (2008): A and B are taken in blocks of BLOCK_K contracted elements.  B is packed into panels of 2 or
+ * 3 vectors' width, zeros filling the last; A is packed into panels of 8 rows only where its rows are not dense.  A
+ * block of 8 rows by up to 3 vectors of C stays in 24 registers over the block of k.  A skinny product reads the large
+ * operand once, so packing that would cost more than it saves: B of dense rows is streamed a few rows at a time into
+ * sums in C, and B of dense columns changes places with A (C' = B' . A').
  *
  *   for each block of k:   pack B
  *     for each 8 rows of A (stay in L1):  for each panel of B (from L2):  C block += rows . panel */

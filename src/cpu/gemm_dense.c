@@ -1,5 +1,6 @@
-/* Products of f32 and of f64 after the scheme of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication"
- * (2008), and BLIS: a block of C of 14 rows by two vectors (6 rows with AVX2) stays in registers while k runs,
+/* cpu/gemm_dense.c -- Products of f32 and of f64 after the scheme of Goto and van de Geijn, "Anatomy of
+ * high-performance matrix multiplication" (2008), and BLIS: a block of C of 14 rows by two vectors (6 rows with AVX2)
+ * stays in registers while k runs,
  *
  *   for each block of k, for each panel of B, two vectors wide (stays in L1):
  *     for each panel of A, of a block's rows (from L2):  C block += panel of A . panel of B

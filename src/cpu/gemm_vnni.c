@@ -1,8 +1,8 @@
-/* Products of s8 into s32 by an instruction that adds four products of a signed and an unsigned byte to each 32-bit lane.
- * Blocks of C stay in registers as in gemm_dense.c, and the loops are the same (gemm_micro.h); an "element" is four bytes that
- * follow each other along k.  A is read as it lies if it lies in such elements, else its rows are copied first.  B is packed
- * into panels of 32 columns, with 128 added to make it unsigned: C therefore starts as -128 times the sums of A's rows.
- * All of it is exact, sums wrap. */
+/* cpu/gemm_vnni.c -- Products of s8 into s32 by an instruction that adds four products of a signed and an unsigned byte
+ * to each 32-bit lane. Blocks of C stay in registers as in gemm_dense.c, and the loops are the same (gemm_micro.h); an
+ * "element" is four bytes that follow each other along k.  A is read as it lies if it lies in such elements, else its
+ * rows are copied first.  B is packed into panels of 32 columns, with 128 added to make it unsigned: C therefore starts
+ * as -128 times the sums of A's rows. All of it is exact, sums wrap. */
 #include <config.h>
 
 #include "cpu/gemm_vnni.h"

@@ -1,4 +1,4 @@
-/* The custom calls lapack_{s,d,c,z}NAME_ffi on OpenBLAS's LAPACK, as typed FFI handlers.
+/* cpu/lapack.c -- The custom calls lapack_{s,d,c,z}NAME_ffi on OpenBLAS's LAPACK, as typed FFI handlers.
  *
  * Arrays come column-major in their last two dimensions and are batched over the others; results that start as a copy of an
  * operand usually share its memory.  One handler serves all four kinds of number; the kind is the operand's element type.

@@ -1,3 +1,4 @@
+/* cpu/platform.c -- the CPU platform (platform.h). */
 #include <config.h>
 
 #include "runtime/platform.h"

@@ -1,6 +1,7 @@
-/* Sort and top-k by keys.  Each element becomes an integer whose upper half is its key, mapped so that unsigned order is
- * the order wanted, and whose lower half is its position: no two are equal, so every correct sort of them is stable.
- * They are sorted by radix (or by insertion and merging where few), and the operands are then gathered by position. */
+/* cpu/sort.c -- Sort and top-k by keys.  Each element becomes an integer whose upper half is its key, mapped so that
+ * unsigned order is the order wanted, and whose lower half is its position: no two are equal, so every correct sort of
+ * them is stable. They are sorted by radix (or by insertion and merging where few), and the operands are then gathered
+ * by position. */
 #include <config.h>
 
 #include "cpu/sort.h"

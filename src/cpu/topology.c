@@ -1,3 +1,4 @@
+/* cpu/topology.c -- describes the machine, for `weft info` (topology.h). */
 #include <config.h>
 
 #include "cpu/topology.h"

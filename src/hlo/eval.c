@@ -1,4 +1,4 @@
-/* The evaluator's frame: modules, computations, control flow, and the table of operations.
+/* hlo/eval.c -- The evaluator's frame: modules, computations, control flow, and the table of operations.
  *
  * A computation is run over its list in order, each instruction for all devices in turn; values are literals in an arena
  * and are shared, never changed, once made.  Each turn of a loop has an arena of its own, from which the loop's state is

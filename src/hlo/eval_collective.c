@@ -1,4 +1,4 @@
-/* Collectives: operations whose results depend on the operands of other devices.
+/* hlo/eval_collective.c -- Collectives: operations whose results depend on the operands of other devices.
  *
  * All devices of the context are at the collective at once.  The collective is evaluated group by group; the members of a
  * group must all be in the context, since in a program that runs they would wait for those who took another way.

@@ -1,4 +1,4 @@
-/* Complex functions, to about one unit in the last place of each part.
+/* hlo/eval_complex.c -- Complex functions, to about one unit in the last place of each part.
  *
  * Everything is computed in long double, whose libm has the care for cancellation and overflow (clog near the unit
  * circle, csqrt, the inverse functions at their cuts) and whose eleven extra bits over f64 absorb the rest. */

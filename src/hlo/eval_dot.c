@@ -1,4 +1,4 @@
-/* Contractions: dot, ragged-dot, scaled-dot, convolution.
+/* hlo/eval_dot.c -- Contractions: dot, ragged-dot, scaled-dot, convolution.
  *
  * Operands are widened once.  Products of floats are added up in double (complex: two doubles) and rounded at the end;
  * integers wrap; predicates are or-ed ands. */

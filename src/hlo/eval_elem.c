@@ -1,4 +1,4 @@
-/* Elementwise operations: one element in memory to one element in memory, for every type.
+/* hlo/eval_elem.c -- Elementwise operations: one element in memory to one element in memory, for every type.
  *
  * An element is loaded wide (int64, uint64, double or a pair of doubles), computed, and stored with one rounding.  For
  * f32 and narrower types that gives the correctly rounded + - * / sqrt (Figueroa: double has more than 2p + 2 bits),

@@ -1,4 +1,4 @@
-/* Called computations over scalars (a reduction's combiner, a sort's comparator), made cheap to call.
+/* hlo/eval_fn.c -- Called computations over scalars (a reduction's combiner, a sort's comparator), made cheap to call.
  *
  * When every instruction is a scalar elementwise one, or a constant, parameter or tuple, the computation becomes a list
  * of steps over 16-byte slots.  Any other runs as it is, in an arena that is emptied after each call. */

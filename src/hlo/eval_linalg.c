@@ -1,4 +1,5 @@
-/* Linear algebra, Fourier transforms and batch normalisation, in double or long double throughout. */
+/* hlo/eval_linalg.c -- Linear algebra, Fourier transforms and batch normalisation, in double or long double throughout.
+ */
 #include <config.h>
 
 #include <complex.h>

@@ -1,4 +1,4 @@
-/* Data movement: every result element is a copy of some operand element, found through its index. */
+/* hlo/eval_move.c -- Data movement: every result element is a copy of some operand element, found through its index. */
 #include <config.h>
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Operations that call a computation for each element: map, the reductions, scatter, scan. */
+/* hlo/eval_reduce.c -- Operations that call a computation for each element: map, the reductions, scatter, scan. */
 #include <config.h>
 
 #include <string.h>

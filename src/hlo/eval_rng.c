@@ -1,5 +1,6 @@
-/* Random numbers.  rng-bit-generator gives XLA's bits exactly: Threefry-2x32-20 and Philox-4x32-10 (Salmon et al.,
- * "Parallel random numbers: as easy as 1, 2, 3", 2011), with counters laid over the array as XLA's expansion does. */
+/* hlo/eval_rng.c -- Random numbers.  rng-bit-generator gives XLA's bits exactly: Threefry-2x32-20 and Philox-4x32-10
+ * (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), with counters laid over the array as XLA's
+ * expansion does. */
 #include <config.h>
 
 #include <math.h>

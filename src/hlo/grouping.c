@@ -1,3 +1,4 @@
+/* hlo/grouping.c -- the groups of a program's collectives (grouping.h). */
 #include <config.h>
 
 #include "hlo/grouping.h"

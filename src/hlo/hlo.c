@@ -1,3 +1,4 @@
+/* hlo/hlo.c -- building, editing and cloning modules (hlo.h). */
 #include <config.h>
 
 #include "hlo/hlo.h"

@@ -1,3 +1,4 @@
+/* hlo/literal.c -- values known at compile time (literal.h). */
 #include <config.h>
 
 #include "hlo/literal.h"

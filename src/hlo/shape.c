@@ -1,3 +1,4 @@
+/* hlo/shape.c -- shapes and layouts (shape.h). */
 #include <config.h>
 
 #include "hlo/shape.h"

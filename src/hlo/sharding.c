@@ -1,3 +1,4 @@
+/* hlo/sharding.c -- axes of a mesh turned into device lists (sharding.h). */
 #include <config.h>
 
 #include "hlo/sharding.h"

@@ -1,4 +1,4 @@
-/* Rules of the algebraic simplifier for elementwise instructions. */
+/* passes/algebraic_elementwise.c -- Rules of the algebraic simplifier for elementwise instructions. */
 #include <config.h>
 
 #include <math.h>

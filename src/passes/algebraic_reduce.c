@@ -1,4 +1,4 @@
-/* Rules of the algebraic simplifier for reductions, windows and dots. */
+/* passes/algebraic_reduce.c -- Rules of the algebraic simplifier for reductions, windows and dots. */
 #include <config.h>
 
 #include <string.h>

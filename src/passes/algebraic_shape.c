@@ -1,4 +1,4 @@
-/* Rules of the algebraic simplifier for instructions that move data. */
+/* passes/algebraic_shape.c -- Rules of the algebraic simplifier for instructions that move data. */
 #include <config.h>
 
 #include <string.h>

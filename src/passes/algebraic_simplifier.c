@@ -1,8 +1,8 @@
-/* algebraic-simplifier: local rewrites, each of which gives the same values (bit for bit where IEEE is on, NaN and -0
- * included, except that sums may be re-associated where a reduction already leaves its order open) with less work.
- * Worklist-driven: an instruction is looked at once, and again only when an operand or user of it changed.  Terminates,
- * because every rule lowers (instructions weighted by cost, then operands' depth); no rule undoes another.
- * The rules are in algebraic_elementwise.c, algebraic_shape.c and algebraic_reduce.c. */
+/* passes/algebraic_simplifier.c -- algebraic-simplifier: local rewrites, each of which gives the same values (bit for
+ * bit where IEEE is on, NaN and -0 included, except that sums may be re-associated where a reduction already leaves its
+ * order open) with less work. Worklist-driven: an instruction is looked at once, and again only when an operand or user
+ * of it changed.  Terminates, because every rule lowers (instructions weighted by cost, then operands' depth); no rule
+ * undoes another. The rules are in algebraic_elementwise.c, algebraic_shape.c and algebraic_reduce.c. */
 #include <config.h>
 
 #include "base/log.h"

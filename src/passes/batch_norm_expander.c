@@ -1,5 +1,6 @@
-/* batch-norm-expander: batch-norm-training, -inference and -grad as elementwise operations and reductions over all
- * dimensions but the feature's (StableHLO batch_norm_*).  Types under 32 bits are computed in f32. */
+/* passes/batch_norm_expander.c -- batch-norm-expander: batch-norm-training, -inference and -grad as elementwise
+ * operations and reductions over all dimensions but the feature's (StableHLO batch_norm_*).  Types under 32 bits are
+ * computed in f32. */
 #include <config.h>
 
 #include "passes/build.h"

@@ -1,3 +1,4 @@
+/* passes/build.c -- HLO written as expressions, for passes that expand one operation into many (build.h). */
 #include <config.h>
 
 #include "passes/build.h"

@@ -1,4 +1,4 @@
-/* dot-canonicalizer: every dot becomes
+/* passes/dot_canonicalizer.c -- dot-canonicalizer: every dot becomes
  *     lhs [B, M, K] or [B, K, M]   x   rhs [B, K, N] or [B, N, K]   ->   [B, M, N]
  * with one contracting dimension and at most one batch dimension (B is absent when there is none), which is what GEMM
  * does: a swapped operand is a transposed one.  Dimensions are merged by reshapes; an operand that is a transpose is

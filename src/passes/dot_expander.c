@@ -1,4 +1,4 @@
-/* dot-expander: products that are more than a dot, by dots.
+/* passes/dot_expander.c -- dot-expander: products that are more than a dot, by dots.
  *
  *   scaled-dot    operands times their scales, each repeated over its block; a dot in f32 or wider
  *   ragged-dot    ragged dimension in the batch: a dot; else a loop over the groups:

@@ -1,4 +1,5 @@
-/* elementwise-expander: elementwise instructions that code generation does not know, by those it does.
+/* passes/elementwise_expander.c -- elementwise-expander: elementwise instructions that code generation does not know,
+ * by those it does.
  *   logistic            1 / (1 + exp(-x))
  *   bitcast-convert     between complex types: by their parts as a last dimension of 2
  *   stochastic-convert  truncation, and one more in magnitude where the random number is below the fraction's bits */

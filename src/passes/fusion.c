@@ -1,4 +1,4 @@
-/* fusion: which instructions become one kernel.
+/* passes/fusion.c -- fusion: which instructions become one kernel.
  *
  * A sequential computation is walked from results to parameters, so that an instruction is met after all its users.
  * Each then either joins the groups (kernels-to-be) of all its users and is computed there, or becomes the root of a

@@ -1,4 +1,4 @@
-/* What a finished fusion is, told from its results:
+/* passes/fusion_kind.c -- What a finished fusion is, told from its results:
  *
  *   result                                              kind      backend_config
  *   scatter                                             kCustom   "scatter"   operands it updates are shared with it

@@ -1,5 +1,6 @@
-/* multi-output-fusion: loop fusions over the same dimensions that read the same array, or of which one reads the other's
- * result element by element, become one loop with several results: what both read is read once.
+/* passes/multi_output_fusion.c -- multi-output-fusion: loop fusions over the same dimensions that read the same array,
+ * or of which one reads the other's result element by element, become one loop with several results: what both read is
+ * read once.
  *
  * Two are merged only if nothing in between (in the list's order) uses the earlier one, which then moves down, or if what
  * the later one needs comes before the earlier one, and it moves up: so no cycle can arise.  One walk in list order; each

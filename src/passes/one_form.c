@@ -1,4 +1,4 @@
-/* one-form: what HLO lets a program write in several forms gets the one that later passes know.
+/* passes/one_form.c -- one-form: what HLO lets a program write in several forms gets the one that later passes know.
  *
  *   a reducer that gives a tuple of one      gives the one; a reduce or reduce-window with it gives an array, in a tuple
  *   fft of other lengths than the array's    the array cut or filled up with zeros, and its transform likewise

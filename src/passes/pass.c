@@ -1,3 +1,4 @@
+/* passes/pass.c -- runs pipelines of passes (pass.h). */
 #include <config.h>
 
 #include "passes/pass.h"

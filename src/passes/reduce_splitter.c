@@ -1,5 +1,5 @@
-/* reduce-splitter: reduce(x) over the last dimensions and, with others kept between, over earlier ones becomes two: first
- * rows, read as they lie, then what is left, which is small.
+/* passes/reduce_splitter.c -- reduce-splitter: reduce(x) over the last dimensions and, with others kept between, over
+ * earlier ones becomes two: first rows, read as they lie, then what is left, which is small.
  *
  *     f32[n,c,hw] over {0,2}  ->  f32[n,c] over {0}  ->  f32[c]
  *

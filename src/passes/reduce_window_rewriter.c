@@ -1,4 +1,5 @@
-/* reduce-window-rewriter: prefix sums in O(n log n / log B) work instead of O(n * n).
+/* passes/reduce_window_rewriter.c -- reduce-window-rewriter: prefix sums in O(n log n / log B) work instead of O(n *
+ * n).
  *
  * A reduce-window over one dimension of size n whose window is n wide, with stride 1 and n-1 padding in front (or, for
  * the reversed sum, behind), gives every prefix (suffix).  With blocks of B elements:

@@ -1,4 +1,4 @@
-/* rng-expander: random numbers become integer arithmetic.
+/* passes/rng_expander.c -- rng-expander: random numbers become integer arithmetic.
  *
  * rng-bit-generator: Philox4x32-10 and Threefry2x32-20 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
  * SC 2011), with state layout and order of the numbers as XLA documents them for RngBitGenerator, bit for bit:

@@ -1,4 +1,5 @@
-/* scan-expander: a scan becomes a loop over its slices, whose computation is called in the body (and inlined later).
+/* passes/scan_expander.c -- scan-expander: a scan becomes a loop over its slices, whose computation is called in the
+ * body (and inlined later).
  *
  *   (ys..., last...) = scan(xs..., inits...), to_apply=f
  *   for i in 0..n: (y..., carries...) = f(x[i]..., carries...); ys[i]... = y...

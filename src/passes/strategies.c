@@ -1,5 +1,6 @@
-/* strategies: decides, once all fusions have their final form, the strategy of each (codegen/model/strategy.h) and keeps it on
- * the fusion (u.fusion.strategy), also inside regions.  Code generation obeys it.  The program itself does not change. */
+/* passes/strategies.c -- strategies: decides, once all fusions have their final form, the strategy of each
+ * (codegen/model/strategy.h) and keeps it on the fusion (u.fusion.strategy), also inside regions.  Code generation
+ * obeys it.  The program itself does not change. */
 #include <config.h>
 
 #include "codegen/model/strategy.h"

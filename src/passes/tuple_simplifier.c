@@ -1,4 +1,5 @@
-/* tuple-simplifier: get-tuple-element(tuple(x...)) is x; tuple(gte(t,0), gte(t,1), ...) of all of t's elements is t. */
+/* passes/tuple_simplifier.c -- tuple-simplifier: get-tuple-element(tuple(x...)) is x; tuple(gte(t,0), gte(t,1), ...) of
+ * all of t's elements is t. */
 #include <config.h>
 
 #include "passes/passes.h"

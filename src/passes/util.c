@@ -1,3 +1,4 @@
+/* passes/util.c -- what several passes share (util.h). */
 #include <config.h>
 
 #include "passes/util.h"

@@ -1,3 +1,4 @@
+/* passes/while_loop.c -- a while whose state is a flat view, element by element (while_loop.h). */
 #include <config.h>
 
 #include "passes/while_loop.h"

@@ -1,4 +1,4 @@
-/* while-simplifier: less state carried, fewer iterations, fewer loops.
+/* passes/while_simplifier.c -- while-simplifier: less state carried, fewer iterations, fewer loops.
  *   - an element that the body hands on unchanged is its initial value: after the loop, and inside if it is a small
  *     constant (constant sinking);
  *   - elements that start equal and are updated by the same instruction are one;

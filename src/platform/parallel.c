@@ -1,3 +1,4 @@
+/* platform/parallel.c -- a grid of programs on devices of this process, with their collectives (parallel.h). */
 #include <config.h>
 
 #include "platform/parallel.h"

@@ -1,3 +1,4 @@
+/* platform/registry.c -- the kinds of device that this build has (registry.h). */
 #include <config.h>
 
 #include "platform/registry.h"

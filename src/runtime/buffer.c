@@ -1,3 +1,4 @@
+/* runtime/buffer.c -- arrays in a device's memory (buffer.h). */
 #include <config.h>
 
 #include "runtime/buffer.h"

@@ -1,3 +1,4 @@
+/* runtime/device.c -- a device: its memory, and a queue that starts work in the order of its submission (device.h). */
 #include <config.h>
 
 #include "runtime/device.h"

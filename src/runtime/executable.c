@@ -1,5 +1,6 @@
-/* Executables and launches.  A launch prepares one *run* for each device, then puts them into the devices' queues.  A run
- * waits for its inputs, then for its turn; it binds memory, runs the program's frame, and fills the outputs.
+/* runtime/executable.c -- Executables and launches.  A launch prepares one *run* for each device, then puts them into
+ * the devices' queues.  A run waits for its inputs, then for its turn; it binds memory, runs the program's frame, and
+ * fills the outputs.
  *
  *   prepared -> submitted (device->mu) -> started: one at a time on a device -> ended: outputs filled, `done` set, recycled
  *

@@ -1,4 +1,4 @@
-/* Running programs.
+/* runtime/executor.c -- Running programs.
  *
  * A sequence in order is a loop over thunks.  A sequence as a graph is a heap of ready thunks by priority, which the
  * starting thread and workers that join drain together.  Nothing waits: whoever ends the last piece of a sequence goes on

@@ -1,3 +1,4 @@
+/* runtime/feed.c -- a device's two queues to and from running programs (feed.h). */
 #include <config.h>
 
 #include "runtime/feed.h"

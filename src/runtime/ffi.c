@@ -1,4 +1,4 @@
-/* The registry of custom-call handlers, and what their calls see: see ffi.h. */
+/* runtime/ffi.c -- The registry of custom-call handlers, and what their calls see: see ffi.h. */
 #include <config.h>
 
 #include "runtime/ffi.h"

@@ -1,4 +1,4 @@
-/* Attributes of a typed custom call, from the text of an MLIR dictionary:
+/* runtime/ffi_attrs.c -- Attributes of a typed custom call, from the text of an MLIR dictionary:
  *
  *   dict   := '{' [ entry { ',' entry } ] '}'          entry := (word | string) [ '=' value ]
  *   value  := number [ ':' type ] | true | false | string | dict | 'array' '<' type [ ':' number { ',' number } ] '>'

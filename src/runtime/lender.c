@@ -1,3 +1,4 @@
+/* runtime/lender.c -- a thread that lends itself to a launch's host callbacks while it waits (lender.h). */
 #include <config.h>
 
 #include "runtime/lender.h"

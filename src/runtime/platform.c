@@ -1,3 +1,4 @@
+/* runtime/platform.c -- what a kind of device offers (platform.h). */
 #include <config.h>
 
 #include "runtime/platform.h"

@@ -1,3 +1,4 @@
+/* runtime/pool.c -- the worker threads of a process's devices (pool.h). */
 #include <config.h>
 
 #include "runtime/pool.h"

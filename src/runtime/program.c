@@ -1,5 +1,5 @@
-/* Building programs: graphs from the bytes that thunks use, and the choice between running a sequence in order and running
- * its graph. */
+/* runtime/program.c -- Building programs: graphs from the bytes that thunks use, and the choice between running a
+ * sequence in order and running its graph. */
 #include <config.h>
 
 #include "runtime/program.h"

@@ -1,3 +1,4 @@
+/* runtime/stream.c -- work that is queued on a device's streams (stream.h). */
 #include <config.h>
 
 #include "runtime/stream.h"

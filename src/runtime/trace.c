@@ -1,3 +1,4 @@
+/* runtime/trace.c -- what ran when, as a JSON file for Perfetto (trace.h). */
 #include <config.h>
 
 #include "runtime/trace.h"

@@ -1,3 +1,4 @@
+/* tests/base/dtype_test.c -- element types: names, widths, rounding to narrow floats. */
 #include "test.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* tests/base/npy_test.c -- .npy files: what is written is read, and what is refused. */
 #include "test.h"
 
 #include <unistd.h>

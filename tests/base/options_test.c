@@ -1,3 +1,4 @@
+/* tests/base/options_test.c -- tables of options: values, ranges, errors and listings. */
 #include "test.h"
 
 #include "base/options.h"

@@ -1,3 +1,4 @@
+/* tests/base/status_test.c -- errors as values: codes, notes, payloads. */
 #include "test.h"
 
 static weft_status *inner(void) { return WEFT_ERR(NOT_FOUND, "no key \"%s\"", "a/b"); }

@@ -1,6 +1,7 @@
-/* Every allocation that reading a program, the passes and the memory plan make may fail: the answer is RESOURCE_EXHAUSTED
- * (or none, where it is done without: a hash table that does not grow), nothing leaks (AddressSanitizer looks), and the next
- * attempt is fine.  Code generation is not in it: LLVM ends the process when it finds no memory. */
+/* tests/buffer/alloc_test.c -- Every allocation that reading a program, the passes and the memory plan make may fail:
+ * the answer is RESOURCE_EXHAUSTED (or none, where it is done without: a hash table that does not grow), nothing leaks
+ * (AddressSanitizer looks), and the next attempt is fine.  Code generation is not in it: LLVM ends the process when it
+ * finds no memory. */
 #include "test.h"
 
 #include "alloc.h"

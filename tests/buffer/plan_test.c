@@ -1,3 +1,4 @@
+/* tests/buffer/plan_test.c -- the memory plan: no two live values overlap, and the sizes are what they should be. */
 #include "test.h"
 
 #include "buffer/plan.h"

@@ -1,4 +1,5 @@
-/* A PJRT plugin with a fault: it is the one that WEFT_TEST_FAULTY_TARGET names, but the first byte of each host copy is wrong. */
+/* tests/cli/faulty_plugin.c -- A PJRT plugin with a fault: it is the one that WEFT_TEST_FAULTY_TARGET names, but the
+ * first byte of each host copy is wrong. */
 #include <dlfcn.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
-/* Every allocation that code generation makes itself may fail, whatever the strategy: the answer is RESOURCE_EXHAUSTED (or
- * none, where it is done without), nothing leaks, and the next attempt is fine.  What LLVM asks for is not tried: it ends
- * the process when it finds no memory. */
+/* tests/codegen/alloc_test.c -- Every allocation that code generation makes itself may fail, whatever the strategy: the
+ * answer is RESOURCE_EXHAUSTED (or none, where it is done without), nothing leaks, and the next attempt is fine.  What
+ * LLVM asks for is not tried: it ends the process when it finds no memory. */
 #include "test.h"
 
 #include "alloc.h"

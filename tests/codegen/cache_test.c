@@ -1,4 +1,5 @@
-/* The folder of compiled kernels: what is taken from it, and what is not.  tests/fuzz/kernel_cache_fuzz.c damages its files. */
+/* tests/codegen/cache_test.c -- The folder of compiled kernels: what is taken from it, and what is not.
+ * tests/fuzz/kernel_cache_fuzz.c damages its files. */
 #include "test.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* tests/codegen/harness.c -- compiles a kernel of a program and runs it (harness.h). */
 #include "test.h"
 
 #include "harness.h"

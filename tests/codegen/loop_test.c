@@ -1,3 +1,4 @@
+/* tests/codegen/loop_test.c -- whole loops as one kernel. */
 #include "test.h"
 
 #include "harness.h"

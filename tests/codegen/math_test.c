@@ -1,4 +1,4 @@
-/* Transcendentals against the C library's double (f32) and long double (f64) functions. */
+/* tests/codegen/math_test.c -- Transcendentals against the C library's double (f32) and long double (f64) functions. */
 #include "test.h"
 
 #include "harness.h"

@@ -1,5 +1,5 @@
-/* Every operation of the StableHLO test programs as a kernel, on random inputs, against the evaluator.
- * PROGRAMS=substring takes matching files only. */
+/* tests/codegen/programs_test.c -- Every operation of the StableHLO test programs as a kernel, on random inputs,
+ * against the evaluator. PROGRAMS=substring takes matching files only. */
 #include "read_file.h"
 #include "test.h"
 

@@ -1,5 +1,6 @@
-/* Random kernels, split in several ways, give what the reference evaluator gives; those of narrow floats, to the last bit.
- * WEFT_SEED=n runs one seed and prints its program; WEFT_COUNT=n runs that many, from WEFT_FIRST on. */
+/* tests/codegen/random_test.c -- Random kernels, split in several ways, give what the reference evaluator gives; those
+ * of narrow floats, to the last bit. WEFT_SEED=n runs one seed and prints its program; WEFT_COUNT=n runs that many,
+ * from WEFT_FIRST on. */
 #include "random_program.h"
 
 #include "harness.h"

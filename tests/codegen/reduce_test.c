@@ -1,3 +1,4 @@
+/* tests/codegen/reduce_test.c -- kernels of reductions. */
 #include "test.h"
 
 #include "codegen/model/cost.h"

@@ -1,3 +1,4 @@
+/* tests/codegen/region_test.c -- regions of small instructions as one kernel. */
 #include "test.h"
 
 #include "harness.h"

@@ -1,3 +1,4 @@
+/* tests/codegen/update_test.c -- kernels that update an array in place. */
 #include "test.h"
 
 #include "harness.h"

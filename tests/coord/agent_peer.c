@@ -1,4 +1,4 @@
-/* One process of a job with our agent: what the tests start as a subprocess.
+/* tests/coord/agent_peer.c -- One process of a job with our agent: what the tests start as a subprocess.
  *
  *   agent_peer ADDRESS TASK [hb=SECONDS] [init=SECONDS] [stop=SECONDS] COMMAND ...
  *   agent_peer detect -     ...: address and task are what the launcher's environment says; task 0 has the service inside

@@ -1,4 +1,5 @@
-/* Service and agents in one process, over loopback: keys, barriers, cancellation, topology, preemption, secrets, TLS. */
+/* tests/coord/agent_test.c -- Service and agents in one process, over loopback: keys, barriers, cancellation, topology,
+ * preemption, secrets, TLS. */
 #include "test.h"
 
 #include <pthread.h>

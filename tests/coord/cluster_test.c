@@ -1,5 +1,6 @@
-/* Cluster detection: what each launcher's environment comes to.  The ports are those that jax 0.10.2 computes from the same
- * variables (OmpiCluster, SlurmCluster), without its slips: no brackets around v6, and "node[9]" read as "node9]". */
+/* tests/coord/cluster_test.c -- Cluster detection: what each launcher's environment comes to.  The ports are those that
+ * jax 0.10.2 computes from the same variables (OmpiCluster, SlurmCluster), without its slips: no brackets around v6,
+ * and "node[9]" read as "node9]". */
 #include "test.h"
 
 #include <unistd.h>

@@ -1,4 +1,5 @@
-/* Who may speak for a task, and what a task may keep: the state machine alone, with connections. */
+/* tests/coord/identity_test.c -- Who may speak for a task, and what a task may keep: the state machine alone, with
+ * connections. */
 #include "test.h"
 
 #include "base/deadline.h"

@@ -1,5 +1,5 @@
-/* The state machine alone, on virtual time: the scenarios of the reference's own tests, by request and answer.
- * Fragments of messages are those that its tests look for. */
+/* tests/coord/service_test.c -- The state machine alone, on virtual time: the scenarios of the reference's own tests,
+ * by request and answer. Fragments of messages are those that its tests look for. */
 #include "test.h"
 
 #include "base/deadline.h"

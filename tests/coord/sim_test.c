@@ -1,4 +1,5 @@
-/* The service and its agents on virtual time: a seeded simulation that explores orders of messages and faults.
+/* tests/coord/sim_test.c -- The service and its agents on virtual time: a seeded simulation that explores orders of
+ * messages and faults.
  *
  * Processes run a small program (connect, rounds of keys and barriers, shutdown) on real agent cores against a real
  * service core; what lies between is simulated: every message travels as bytes, for a random time, and may be

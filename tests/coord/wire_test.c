@@ -1,4 +1,5 @@
-/* The wire, without sockets: byte vectors of the protocol, both dialects, compression, limits. */
+/* tests/coord/wire_test.c -- The wire, without sockets: byte vectors of the protocol, both dialects, compression,
+ * limits. */
 #include "test.h"
 
 #include "base/deadline.h"

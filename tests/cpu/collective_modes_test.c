@@ -1,5 +1,5 @@
-/* Every collective in every group mode on grids of 1 to 8 devices with one worker thread, against a scalar model.
- * Device (r, p) holds x[i] = 1000 (r P + p) + i, s32[2g, g] for groups of g. */
+/* tests/cpu/collective_modes_test.c -- Every collective in every group mode on grids of 1 to 8 devices with one worker
+ * thread, against a scalar model. Device (r, p) holds x[i] = 1000 (r P + p) + i, s32[2g, g] for groups of g. */
 #include "cpu/run.h"
 
 enum { MOST = 8, ROOM = 2048 };

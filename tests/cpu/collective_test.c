@@ -1,3 +1,4 @@
+/* tests/cpu/collective_test.c -- programs with collectives on several devices. */
 #include "cpu/run.h"
 
 /* Each case runs on four devices; device d gets x[i] = 100 d + i, f32[2,4]; `want` computes what device d must give. */

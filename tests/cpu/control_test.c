@@ -1,6 +1,6 @@
-/* Random programs of control flow and collectives (random_control.h): after the pipeline they mean the same and have a plan in
- * every order that the checker proves; compiled and run, in every order and with several numbers of threads, they give the
- * evaluator's bits.
+/* tests/cpu/control_test.c -- Random programs of control flow and collectives (random_control.h): after the pipeline
+ * they mean the same and have a plan in every order that the checker proves; compiled and run, in every order and with
+ * several numbers of threads, they give the evaluator's bits.
  *
  * WEFT_SEED=n runs one seed and prints its program; WEFT_COUNT=n runs that many, from WEFT_FIRST on.  A seed runs once in each
  * order, each time with another number of threads, or with WEFT_WAYS=all in each order with each. */

@@ -1,5 +1,5 @@
-/* Arrays whose sizes are known only at run time: what lies beyond the size never shows.  x is 1, 2, 4, 8, 16, 32, of which
- * the first n count; what comes out is known exactly. */
+/* tests/cpu/dynamic_test.c -- Arrays whose sizes are known only at run time: what lies beyond the size never shows.  x
+ * is 1, 2, 4, 8, 16, 32, of which the first n count; what comes out is known exactly. */
 #include "cpu/run.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Products of matrices against exact sums: every small size, every order of the operands, both widths of vectors; products of integers. */
+/* tests/cpu/gemm_test.c -- Products of matrices against exact sums: every small size, every order of the operands, both
+ * widths of vectors; products of integers. */
 #include "test.h"
 
 #include <math.h>

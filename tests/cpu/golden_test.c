@@ -1,4 +1,4 @@
-/* Compiled programs against values that jaxlib computed. */
+/* tests/cpu/golden_test.c -- Compiled programs against values that jaxlib computed. */
 #include "hlo/golden.h"
 
 #include "platform/registry.h"

@@ -1,4 +1,4 @@
-/* The library kernels against the reference evaluator. */
+/* tests/cpu/kernels_test.c -- The library kernels against the reference evaluator. */
 #include "test.h"
 
 #include <math.h>

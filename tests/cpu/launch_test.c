@@ -1,3 +1,4 @@
+/* tests/cpu/launch_test.c -- launches: order, donation, errors. */
 #include "cpu/run.h"
 
 #include <dirent.h>

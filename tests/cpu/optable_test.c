@@ -1,4 +1,5 @@
-/* Every operation with every element type: compiled, by the reference evaluator, and the two compared.
+/* tests/cpu/optable_test.c -- Every operation with every element type: compiled, by the reference evaluator, and the
+ * two compared.
  *
  *   optable_test                     (make check) also holds docs/operations.md to what happened
  *   optable_test --table             prints the table of that page

@@ -1,4 +1,4 @@
-/* One program over two processes, two devices each. */
+/* tests/cpu/processes_test.c -- One program over two processes, two devices each. */
 #include "cpu/run.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* Random programs, compiled and run, give what the reference evaluator gives; exact ones (random_program.h), compiled without
- * excess precision, to the last bit.
- * WEFT_SEED=n runs one seed and prints its program; WEFT_COUNT=n runs that many, from WEFT_FIRST on. */
+/* tests/cpu/random_test.c -- Random programs, compiled and run, give what the reference evaluator gives; exact ones
+ * (random_program.h), compiled without excess precision, to the last bit. WEFT_SEED=n runs one seed and prints its
+ * program; WEFT_COUNT=n runs that many, from WEFT_FIRST on. */
 #include "random_program.h"
 
 #include "cpu/run.h"

@@ -1,3 +1,4 @@
+/* tests/cpu/run_test.c -- compiled programs give the values that arithmetic says. */
 #include "cpu/run.h"
 
 TEST(a_scalar_add_goes_through_everything)

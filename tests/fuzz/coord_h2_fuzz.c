@@ -1,4 +1,5 @@
-/* The coordination service against a stranger's bytes: HTTP/2, gRPC framing, gzip, protobuf, the state machine.
+/* tests/fuzz/coord_h2_fuzz.c -- The coordination service against a stranger's bytes: HTTP/2, gRPC framing, gzip,
+ * protobuf, the state machine.
  *
  *   0 BYTES ...                      raw bytes of a connection, fed in pieces
  *   1 (METHOD LENGTH16 MESSAGE) ...  well-formed HTTP/2 around whatever message, from a client of ours, which then

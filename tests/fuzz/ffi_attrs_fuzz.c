@@ -1,4 +1,4 @@
-/* Attributes of a custom call of any bytes: an error, or a dictionary sorted by name. */
+/* tests/fuzz/ffi_attrs_fuzz.c -- Attributes of a custom call of any bytes: an error, or a dictionary sorted by name. */
 #include <config.h>
 
 #include <stdlib.h>

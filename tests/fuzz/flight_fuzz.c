@@ -1,4 +1,5 @@
-/* Flight recorders of any bytes, two files cut from one input, joined: an error or a report. */
+/* tests/fuzz/flight_fuzz.c -- Flight recorders of any bytes, two files cut from one input, joined: an error or a
+ * report. */
 #include <config.h>
 
 #include <sys/mman.h>

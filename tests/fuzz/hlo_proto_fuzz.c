@@ -1,4 +1,5 @@
-/* HloModuleProto of any bytes: an error, or a module that prints to text that reads back, and serialises. */
+/* tests/fuzz/hlo_proto_fuzz.c -- HloModuleProto of any bytes: an error, or a module that prints to text that reads
+ * back, and serialises. */
 #include <config.h>
 
 #include <stdlib.h>

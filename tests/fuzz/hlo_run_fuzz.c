@@ -1,5 +1,5 @@
-/* HLO text of any bytes, compiled and run.  What the evaluator ends within its limits must compile, or be refused, and run;
- * where only integers are computed the results are the evaluator's, bit for bit. */
+/* tests/fuzz/hlo_run_fuzz.c -- HLO text of any bytes, compiled and run.  What the evaluator ends within its limits must
+ * compile, or be refused, and run; where only integers are computed the results are the evaluator's, bit for bit. */
 #include <config.h>
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* HLO text of any bytes: an error, or a module whose print reads back and prints the same. */
+/* tests/fuzz/hlo_text_fuzz.c -- HLO text of any bytes: an error, or a module whose print reads back and prints the
+ * same. */
 #include <config.h>
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* A damaged file in the folder of compiled kernels: it is not taken, what it was for is compiled again, and the kernel is right.
+/* tests/fuzz/kernel_cache_fuzz.c -- A damaged file in the folder of compiled kernels: it is not taken, what it was for
+ * is compiled again, and the kernel is right.
  *   0 BYTES              the file is these bytes
  *   1 (OFFSET16 XOR)...  the file with a few bytes changed
  *   2 LENGTH16           the file cut short

@@ -1,4 +1,5 @@
-/* The file store against strange keys and strange files: what it says must be what the in-process store says.
+/* tests/fuzz/kv_file_fuzz.c -- The file store against strange keys and strange files: what it says must be what the
+ * in-process store says.
  *   (OPERATION KEY_LENGTH KEY [VALUE_LENGTH VALUE]) ...   set, set over, try_get, remove, or a file planted by a stranger */
 #include <config.h>
 

@@ -1,5 +1,5 @@
-/* The mutator of the fuzz targets: its inputs stay within their space, are the same for the same seed, and are programs more often
- * than those with changed bytes are. */
+/* tests/fuzz/mutate_test.c -- The mutator of the fuzz targets: its inputs stay within their space, are the same for the
+ * same seed, and are programs more often than those with changed bytes are. */
 #include <config.h>
 
 #include <dirent.h>

@@ -1,4 +1,4 @@
-/* An .npy file of any bytes: an error, or an array that is written and read back the same. */
+/* tests/fuzz/npy_fuzz.c -- An .npy file of any bytes: an error, or an array that is written and read back the same. */
 #include <config.h>
 
 #include <string.h>

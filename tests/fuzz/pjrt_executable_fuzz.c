@@ -1,4 +1,5 @@
-/* A serialised executable of any bytes, as it is and with version and checksum repaired: an error, or a program that is loaded. */
+/* tests/fuzz/pjrt_executable_fuzz.c -- A serialised executable of any bytes, as it is and with version and checksum
+ * repaired: an error, or a program that is loaded. */
 #include <config.h>
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* CompileOptionsProto of any bytes: an error, or options within their bounds. */
+/* tests/fuzz/pjrt_options_fuzz.c -- CompileOptionsProto of any bytes: an error, or options within their bounds. */
 #include <config.h>
 
 #include "fuzz.h"

@@ -1,4 +1,4 @@
-/* MLIR bytecode of any bytes behind its magic. */
+/* tests/fuzz/stablehlo_bytecode_fuzz.c -- MLIR bytecode of any bytes behind its magic. */
 #include <config.h>
 
 #include <string.h>

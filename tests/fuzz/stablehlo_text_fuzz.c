@@ -1,4 +1,4 @@
-/* StableHLO text of any bytes. */
+/* tests/fuzz/stablehlo_text_fuzz.c -- StableHLO text of any bytes. */
 #include <config.h>
 
 #include <string.h>

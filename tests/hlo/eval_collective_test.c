@@ -1,5 +1,5 @@
-/* Collectives in the evaluator.  Element e of the argument of device d is 100 d + e; what comes out is worked out by hand.
- * Devices are numbered replica * partitions + partition. */
+/* tests/hlo/eval_collective_test.c -- Collectives in the evaluator.  Element e of the argument of device d is 100 d +
+ * e; what comes out is worked out by hand. Devices are numbered replica * partitions + partition. */
 #include "test.h"
 
 #include "hlo/eval.h"

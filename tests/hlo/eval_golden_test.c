@@ -1,4 +1,4 @@
-/* The evaluator against values that jaxlib computed. */
+/* tests/hlo/eval_golden_test.c -- The evaluator against values that jaxlib computed. */
 #include "hlo/golden.h"
 
 static weft_status *golden_run(const char *text, const hlo_module *module, const hlo_literal *args, weft_arena *arena,

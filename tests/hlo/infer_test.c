@@ -1,4 +1,5 @@
-/* Shape inference and the verifier: what each rule accepts, and that errors give both sides. */
+/* tests/hlo/infer_test.c -- Shape inference and the verifier: what each rule accepts, and that errors give both sides.
+ */
 #include "test.h"
 
 #include "hlo/infer.h"

@@ -1,3 +1,4 @@
+/* tests/hlo/ir_test.c -- the IR: building, editing, cloning, equality and hashes. */
 #include "test.h"
 
 #include "hlo/hlo.h"

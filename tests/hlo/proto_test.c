@@ -1,4 +1,4 @@
-/* HloModuleProto: what goes through it and back, and what is refused. */
+/* tests/hlo/proto_test.c -- HloModuleProto: what goes through it and back, and what is refused. */
 #include "read_file.h"
 #include "test.h"
 

@@ -1,4 +1,4 @@
-/* HLO text: what is read, what is printed, and what errors say. */
+/* tests/hlo/text_test.c -- HLO text: what is read, what is printed, and what errors say. */
 #include "read_file.h"
 #include "test.h"
 

@@ -1,5 +1,6 @@
-/* Elementwise rules at the edges of every type: x OP c, c OP x and (x OP c) OP d for the constants that rules look for and
- * their neighbours, the same on the reference evaluator before and after the pipeline, bit for bit. */
+/* tests/passes/edges_test.c -- Elementwise rules at the edges of every type: x OP c, c OP x and (x OP c) OP d for the
+ * constants that rules look for and their neighbours, the same on the reference evaluator before and after the
+ * pipeline, bit for bit. */
 #include "test.h"
 
 #include "hlo/eval.h"

@@ -1,4 +1,5 @@
-/* Running a module before and after passes on the reference evaluator, and comparing what comes out. */
+/* tests/passes/eval_compare.h -- Running a module before and after passes on the reference evaluator, and comparing
+ * what comes out. */
 #ifndef WEFT_TESTS_PASSES_EVAL_COMPARE_H
 #define WEFT_TESTS_PASSES_EVAL_COMPARE_H
 

@@ -1,4 +1,5 @@
-/* What the fusion pass may not do: let code grow with the number of ways between two values. */
+/* tests/passes/fusion_test.c -- What the fusion pass may not do: let code grow with the number of ways between two
+ * values. */
 #include "test.h"
 
 #include "hlo/text.h"

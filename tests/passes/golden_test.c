@@ -1,5 +1,6 @@
-/* One pass, HLO in and HLO out: golden/PASS/CASE.hlo beside CASE.out.  A case says in its first comment what it shows and
- * where the meaning is written down.  WEFT_UPDATE_GOLDEN=1 rewrites the .out files: review the difference. */
+/* tests/passes/golden_test.c -- One pass, HLO in and HLO out: golden/PASS/CASE.hlo beside CASE.out.  A case says in its
+ * first comment what it shows and where the meaning is written down.  WEFT_UPDATE_GOLDEN=1 rewrites the .out files:
+ * review the difference. */
 #include "read_file.h"
 #include "test.h"
 

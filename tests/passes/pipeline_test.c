@@ -1,5 +1,6 @@
-/* The CPU pipeline on the real programs of shared/testdata/hlo: it ends, every pass leaves a module that verifies (in
- * debug builds), and what comes out has the form that the back end expects.  Instruction counts and times are printed.
+/* tests/passes/pipeline_test.c -- The CPU pipeline on the real programs of shared/testdata/hlo: it ends, every pass
+ * leaves a module that verifies (in debug builds), and what comes out has the form that the back end expects.
+ * Instruction counts and times are printed.
  *
  *   pipeline_test FILE     runs one file and prints the result, for people */
 #include "read_file.h"

@@ -1,6 +1,6 @@
-/* Random programs give the same results on the reference evaluator before and after the pipeline; exact ones (random_program.h)
- * the same to the last bit.
- * WEFT_SEED=n runs one seed and prints its program; WEFT_COUNT=n runs that many; WEFT_DISABLED=pass,... */
+/* tests/passes/random_test.c -- Random programs give the same results on the reference evaluator before and after the
+ * pipeline; exact ones (random_program.h) the same to the last bit. WEFT_SEED=n runs one seed and prints its program;
+ * WEFT_COUNT=n runs that many; WEFT_DISABLED=pass,... */
 #include "random_kinds.h"
 
 #include "passes/passes.h"

@@ -1,5 +1,5 @@
-/* The pipeline keeps what programs mean: small real programs give the same results on the reference evaluator before
- * and after.  semantics_test FILE... checks the files named. */
+/* tests/passes/semantics_test.c -- The pipeline keeps what programs mean: small real programs give the same results on
+ * the reference evaluator before and after.  semantics_test FILE... checks the files named. */
 #include "eval_compare.h"
 #include "read_file.h"
 

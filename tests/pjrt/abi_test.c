@@ -1,4 +1,4 @@
-/* The structs of include/weft/pjrt_c_api.h have the sizes and offsets of the public ABI. */
+/* tests/pjrt/abi_test.c -- The structs of include/weft/pjrt_c_api.h have the sizes and offsets of the public ABI. */
 #include "test.h"
 
 #include "weft/pjrt_c_api.h"

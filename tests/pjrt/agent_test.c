@@ -1,4 +1,5 @@
-/* The agent extension: keys, barriers and live tasks of two processes' agents, and two clients that meet through them. */
+/* tests/pjrt/agent_test.c -- The agent extension: keys, barriers and live tasks of two processes' agents, and two
+ * clients that meet through them. */
 #include "client.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
-/* What a client may do wrong, or have done to it: every function with arguments that are missing, short, dead or of another
- * kind; damaged programs and options; threads; peers that never come or die.  Errors, never an abort or a hang. */
+/* tests/pjrt/hostile_test.c -- What a client may do wrong, or have done to it: every function with arguments that are
+ * missing, short, dead or of another kind; damaged programs and options; threads; peers that never come or die.
+ * Errors, never an abort or a hang. */
 #include "client.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* The plugin through its table, one behaviour a test.  What XLA's own conformance test asks for is in the first part. */
+/* tests/pjrt/plugin_test.c -- The plugin through its table, one behaviour a test.  What XLA's own conformance test asks
+ * for is in the first part. */
 #include "client.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
-/* Many threads use the same buffers at once: they launch with them and donate them, delete them, copy them to the host and ask about them.
- * Each call ends well or says that the buffer is gone; run under ThreadSanitizer too. */
+/* tests/pjrt/threads_test.c -- Many threads use the same buffers at once: they launch with them and donate them, delete
+ * them, copy them to the host and ask about them. Each call ends well or says that the buffer is gone; run under
+ * ThreadSanitizer too. */
 #include "pjrt/client.h"
 
 #include <pthread.h>

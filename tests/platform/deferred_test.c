@@ -1,4 +1,5 @@
-/* Work that is queued, not done: what the runtime makes of streams, on devices whose streams the test stops and lets go. */
+/* tests/platform/deferred_test.c -- Work that is queued, not done: what the runtime makes of streams, on devices whose
+ * streams the test stops and lets go. */
 #include <config.h>
 
 #include <signal.h>

@@ -1,4 +1,5 @@
-/* The guarded platform traps what it is there for: a test that cannot fail would show nothing. */
+/* tests/platform/guarded_test.c -- The guarded platform traps what it is there for: a test that cannot fail would show
+ * nothing. */
 #include <config.h>
 
 #include <signal.h>

@@ -1,3 +1,4 @@
+/* tests/platform/region.c -- device memory that nobody may touch but the platform (region.h). */
 #include <config.h>
 
 #include "region.h"

@@ -1,3 +1,4 @@
+/* tests/runtime/executor_test.c -- the executor of thunks: order, errors, cancellation. */
 #include "test.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Custom calls by XLA's typed FFI. */
+/* tests/runtime/ffi_test.c -- Custom calls by XLA's typed FFI. */
 #include "test.h"
 
 #include <math.h>

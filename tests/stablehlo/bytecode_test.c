@@ -1,4 +1,5 @@
-/* Portable artifacts: every version lowers to what its text twin lowers to; damage gives an error with a position. */
+/* tests/stablehlo/bytecode_test.c -- Portable artifacts: every version lowers to what its text twin lowers to; damage
+ * gives an error with a position. */
 #include "test.h"
 
 #include <dirent.h>

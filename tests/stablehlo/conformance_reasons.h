@@ -1,4 +1,5 @@
-/* {group, file, module in the file (-1: any), reason, met: true from the start where it depends on what the C compiler contracts to fma} */
+/* tests/stablehlo/conformance_reasons.h -- {group, file, module in the file (-1: any), reason, met: true from the start
+ * where it depends on what the C compiler contracts to fma} */
 {"testdata", "fft_complex128_14_15_16_17.mlir", 0, "disabled in openxla/stablehlo as well (its issue 2497): the expected values come from another FFT, more than 3 ULP off", false},
 {"testdata", "fft_float32_14_15_16_17.mlir", 0, "disabled in openxla/stablehlo as well (its issue 2497): the expected values come from another FFT, more than 3 ULP off", false},
 {"testdata", "fft_float64_14_15_16_17.mlir", 0, "disabled in openxla/stablehlo as well (its issue 2497): the expected values come from another FFT, more than 3 ULP off", false},

@@ -1,8 +1,9 @@
-/* The programs of openxla/stablehlo that check themselves, and those in tests/stablehlo/programs, run by the reference evaluator; compiled with CONFORMANCE_CPU,
- * run by the CPU's compiler, with the constants of the program as arguments, lest everything is worked out at compile time;
- * with CONFORMANCE_RAISED, printed from HLO as StableHLO, read again, and then run by the evaluator.
- * One test per group prints its counts; a failure that no line of `reasons` explains fails the test, and so does a
- * reason that explains nothing any more.  CONFORMANCE=substring runs the matching files alone and prints each failure. */
+/* tests/stablehlo/conformance_test.c -- The programs of openxla/stablehlo that check themselves, and those in
+ * tests/stablehlo/programs, run by the reference evaluator; compiled with CONFORMANCE_CPU, run by the CPU's compiler,
+ * with the constants of the program as arguments, lest everything is worked out at compile time; with
+ * CONFORMANCE_RAISED, printed from HLO as StableHLO, read again, and then run by the evaluator. One test per group
+ * prints its counts; a failure that no line of `reasons` explains fails the test, and so does a reason that explains
+ * nothing any more.  CONFORMANCE=substring runs the matching files alone and prints each failure. */
 #include "test.h"
 
 #include <dirent.h>

@@ -1,5 +1,6 @@
-/* StableHLO printed: what is printed reads back and lowers to the same HLO, for every program of the test data and for
- * forms that are not there.  print_jaxlib_test.py shows that MLIR's own parser reads it as what was meant. */
+/* tests/stablehlo/print_test.c -- StableHLO printed: what is printed reads back and lowers to the same HLO, for every
+ * program of the test data and for forms that are not there.  print_jaxlib_test.py shows that MLIR's own parser reads
+ * it as what was meant. */
 #include "test.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
-/* HLO printed as StableHLO (raise.c): read again, it is a program that computes the same and says the same of its
- * arguments and results.  conformance_raised_test and raised_golden_test run more programs; raise_jaxlib_test.py has
- * jaxlib read and run what is printed. */
+/* tests/stablehlo/raise_test.c -- HLO printed as StableHLO (raise.c): read again, it is a program that computes the
+ * same and says the same of its arguments and results.  conformance_raised_test and raised_golden_test run more
+ * programs; raise_jaxlib_test.py has jaxlib read and run what is printed. */
 #include "random_program.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
-/* The values that jaxlib computed, by programs that have been StableHLO in between. */
+/* tests/stablehlo/raised_golden_test.c -- The values that jaxlib computed, by programs that have been StableHLO in
+ * between. */
 #include "hlo/golden.h"
 
 #include "stablehlo/stablehlo.h"

@@ -1,5 +1,5 @@
-/* StableHLO text: both assemblies of an operation mean the same, constants in every spelling, regions and what they see,
- * choice and refinement of functions, and errors that point at the fault. */
+/* tests/stablehlo/text_test.c -- StableHLO text: both assemblies of an operation mean the same, constants in every
+ * spelling, regions and what they see, choice and refinement of functions, and errors that point at the fault. */
 #include "test.h"
 
 #include "hlo/eval.h"

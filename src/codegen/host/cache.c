@@ -1,3 +1,4 @@
+/* codegen/host/cache.c -- object files that are kept between processes, in the folder WEFT_CACHE_DIR (cache.h). */
 #include <config.h>
 
 #include "codegen/host/cache.h"

@@ -1,3 +1,4 @@
+/* passes/spmd/axes.c -- the partitions as a grid of small axes, and the shardings that name them (axes.h). */
 #include <config.h>
 
 #include "passes/spmd/axes.h"

@@ -1,3 +1,4 @@
+/* passes/spmd/edges.c -- operations along a cut dimension whose tiles need rows of other tiles (edges.h). */
 #include <config.h>
 
 #include "passes/spmd/edges.h"

@@ -1,3 +1,4 @@
+/* passes/spmd/factors.c -- which dimensions of an operation's operands and results belong together (factors.h). */
 #include <config.h>
 
 #include "passes/spmd/factors.h"

@@ -1,3 +1,4 @@
+/* passes/spmd/parts.c -- operations in which each partition handles its own rows of a cut dimension (parts.h). */
 #include <config.h>
 
 #include "passes/spmd/parts.h"

@@ -1,3 +1,4 @@
+/* passes/spmd/propagate.c -- finds a sharding for every array of a module (propagate.h). */
 #include <config.h>
 
 #include "passes/spmd/propagate.h"

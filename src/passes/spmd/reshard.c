@@ -1,3 +1,4 @@
+/* passes/spmd/reshard.c -- from one sharding to another: the steps and their instructions (reshard.h). */
 #include <config.h>
 
 #include "passes/spmd/reshard.h"

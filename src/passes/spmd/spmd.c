@@ -1,4 +1,5 @@
-/* spmd-partitioner: a program written for whole arrays becomes the program of one partition among many.
+/* passes/spmd/spmd.c -- spmd-partitioner: a program written for whole arrays becomes the program of one partition among
+ * many.
  *
  * Every array gets a sharding from those that parameters, results, constraints and manual regions were given
  * (propagate.c), then each instruction is written again on tiles (partition.c), with collectives where a tile is needed in

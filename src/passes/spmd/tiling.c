@@ -1,3 +1,4 @@
+/* passes/spmd/tiling.c -- how an array is cut over the partitions (tiling.h). */
 #include <config.h>
 
 #include "passes/spmd/tiling.h"
