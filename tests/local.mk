@@ -43,6 +43,7 @@ include tests/cpu/local.mk
 include tests/platform/local.mk
 include tests/coord/local.mk
 include tests/pjrt/local.mk
+include tests/python/local.mk
 include tests/cli/local.mk
 include tests/gpu/local.mk
 include tests/xla/local.mk

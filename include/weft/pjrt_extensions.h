@@ -11,11 +11,13 @@
  * Weft also takes, beside XLA's names:
  *   create option   num_threads (int64)   worker threads of the process
  *   create option   weft_agent (int64)    an agent of the agent extension below, in place of key-value callbacks
+ *   program format  any                   StableHLO (text, bytecode) or HLO (text, proto), told by its content; parameters
+ *                                         and results are row-major, whatever the program says
  *   compile option  weft_memory (string, in env_option_overrides)   "topological", "sequential" or "budget=BYTES" */
 
 #define PJRT_Extension_Type_Weft ((PJRT_Extension_Type)0x57656674)
 PJRT_STRUCT(PJRT_Weft_ParameterDimensions_Args, /* on one device */
-  PJRT_Executable *executable; int parameter; /* out: */ const int64_t *dims; size_t num_dims;)
+  PJRT_Executable *executable; int parameter; /* out: */ const int64_t *dims; size_t num_dims; PJRT_Buffer_Type type;)
 PJRT_STRUCT(PJRT_Weft_MemoryBound_Args, /* no plan of the temporaries can be smaller */
   PJRT_Executable *executable; /* out: */ int64_t bytes;)
 PJRT_STRUCT(PJRT_Weft_FfiRegister_Args, /* as the FFI extension's handlers, but of all stages; or a function of an API version before it */

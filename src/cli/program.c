@@ -13,17 +13,6 @@
 #include "hlo/text.h"
 #include "stablehlo/stablehlo.h"
 
-/* True if the bytes are a serialised HloModuleProto. A serialised message starts with a field tag, which in XLA's
- * messages is a control character. The tag of the module's name, 0x0a, is also a newline. In that case one of the
- * tags and lengths behind it decides, because text has no control characters except white space. */
-static bool looks_like_proto(const char *data, size_t size)
-{
-  if (size == 0 || (unsigned char)data[0] >= 0x20) return false;
-  for (size_t i = 0; i < WEFT_MIN(size, (size_t)4096); i++)
-    if ((unsigned char)data[i] < 0x20 && !(data[i] >= '\t' && data[i] <= '\r')) return true;
-  return false;
-}
-
 enum { MOST_INPUTS = 4096, MOST_KNOWN = 64 /* the greatest number of elements of an argument that may hold sizes */ };
 
 /* Reads an .npy file as a shape (its type is WEFT_INVALID if NumPy has no name for it), and as a value if it may
@@ -67,25 +56,10 @@ static weft_status *parse_stablehlo(const char *data, size_t size, weft_arena *a
 static weft_status *parse_program(const char *data, size_t size, hlo_module **out_module)
 {
   if (shlo_is_program(data, size)) return shlo_parse(data, size, NULL, out_module);
-  if (looks_like_proto(data, size)) return hlo_from_proto(data, size, out_module);
+  if (hlo_looks_like_proto(data, size)) return hlo_from_proto(data, size, out_module);
   if (memchr(data, '\0', WEFT_MIN(size, (size_t)4096)))
     return WEFT_ERR(INVALID_ARGUMENT, "no program: expected HLO text, an HloModuleProto or StableHLO (text or bytecode)");
   return hlo_parse(data, size, out_module);
-}
-
-/* Makes parameters and results row-major, as arrays in .npy files are, whatever layouts the entry computation asks
- * for. */
-static weft_status *use_row_major(hlo_module *module)
-{
-  const hlo_computation *entry = module->entry;
-
-  module->entry_param_shapes = WEFT_ARENA_ARRAY(&module->arena, const hlo_shape *, entry->param_count);
-  WEFT_TRY_ALLOC(module->entry_param_shapes);
-  for (int i = 0; i < entry->param_count; i++)
-    WEFT_TRY_ALLOC(module->entry_param_shapes[i] = hlo_shape_without_layout(&module->arena, entry->params[i]->shape));
-  WEFT_TRY_ALLOC(module->entry_result_shape = hlo_shape_without_layout(&module->arena, entry->root->shape));
-  module->has_entry_layout = true;
-  return NULL;
 }
 
 weft_status *cli_load_program(const char *path, int input_count, const char *const *inputs, cli_program *p)
@@ -110,7 +84,7 @@ weft_status *cli_load_program(const char *path, int input_count, const char *con
   if (is_stablehlo && !refined) return NULL;
   free(p->memory);
   p->memory = NULL;
-  WEFT_TRY(use_row_major(p->module));
+  WEFT_TRY(hlo_use_row_major_entry(p->module));
   WEFT_TRY(hlo_to_proto(p->module, &p->memory, &p->code.size));
   p->code.bytes = p->memory;
   p->code.format = "hlo";

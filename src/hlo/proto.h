@@ -4,6 +4,9 @@
 
 #include "hlo/hlo.h"
 
+/* Whether the bytes look like a serialised HloModuleProto rather than text. */
+bool hlo_looks_like_proto(const char *data, size_t size);
+
 /* Reads a serialized HloModuleProto; also HloProto, HloSnapshot and HloModuleProtoWithConfig, told apart by content.
  * Not verified yet.  Errors: INVALID_ARGUMENT naming computation, instruction and field. */
 WEFT_NODISCARD weft_status *hlo_from_proto(const void *data, size_t size, hlo_module **out_module);
@@ -18,5 +21,9 @@ WEFT_NODISCARD weft_status *hlo_sharding_from_proto(weft_arena *arena, const voi
 WEFT_NODISCARD weft_status *hlo_shape_from_proto(weft_arena *arena, const void *data, size_t size, const hlo_shape **out);
 WEFT_NODISCARD weft_status *hlo_shape_to_proto(const hlo_shape *shape, void **out_data, size_t *out_size); /* a ShapeProto */
 WEFT_NODISCARD weft_status *hlo_sharding_to_proto(const hlo_sharding *sharding, void **out_data, size_t *out_size);
+
+/* Makes parameters and results of a verified module row-major, as NumPy's arrays are, whatever layouts the entry computation
+ * asks for. */
+WEFT_NODISCARD weft_status *hlo_use_row_major_entry(hlo_module *module);
 
 #endif

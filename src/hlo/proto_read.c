@@ -623,6 +623,17 @@ static weft_status *read_any(proto_reader *r, const uint8_t *data, size_t size)
   return BAD("these %zu bytes hold no HloModuleProto", size);
 }
 
+/* A serialised message starts with a field tag, which in XLA's messages is a control character. The tag of the module's name,
+ * 0x0a, is also a newline. In that case one of the tags and lengths behind it decides, because text has no control
+ * characters except white space. */
+bool hlo_looks_like_proto(const char *data, size_t size)
+{
+  if (size == 0 || (unsigned char)data[0] >= 0x20) return false;
+  for (size_t i = 0; i < WEFT_MIN(size, (size_t)4096); i++)
+    if ((unsigned char)data[i] < 0x20 && !(data[i] >= '\t' && data[i] <= '\r')) return true;
+  return false;
+}
+
 weft_status *hlo_from_proto(const void *data, size_t size, hlo_module **out_module)
 {
   WEFT_AUTO(hlo_module) module = NULL;
@@ -669,4 +680,17 @@ weft_status *hlo_sharding_from_proto(weft_arena *arena, const void *data, size_t
   if (!st) st = hlo_proto_read_sharding(&r, p, false, out);
   weft_arena_fini(&r.scratch);
   return st;
+}
+
+weft_status *hlo_use_row_major_entry(hlo_module *module)
+{
+  const hlo_computation *entry = module->entry;
+
+  module->entry_param_shapes = WEFT_ARENA_ARRAY(&module->arena, const hlo_shape *, entry->param_count);
+  WEFT_TRY_ALLOC(module->entry_param_shapes);
+  for (int i = 0; i < entry->param_count; i++)
+    WEFT_TRY_ALLOC(module->entry_param_shapes[i] = hlo_shape_without_layout(&module->arena, entry->params[i]->shape));
+  WEFT_TRY_ALLOC(module->entry_result_shape = hlo_shape_without_layout(&module->arena, entry->root->shape));
+  module->has_entry_layout = true;
+  return NULL;
 }

@@ -9,6 +9,7 @@
 #include "platform/registry.h"
 #include "hlo/infer.h"
 #include "hlo/proto.h"
+#include "hlo/text.h"
 #include "pjrt/compile.pb-c.h"
 #include "pjrt/extensions.h"
 #include "runtime/ffi.h"
@@ -51,6 +52,23 @@ static pjrt_program *program_retain(pjrt_program *p)
   return p;
 }
 
+/* Weft's own format: a program of any that Weft reads, told by its content; parameters and results are row-major. */
+static weft_status *read_any(const char *code, size_t size, hlo_module **out_module)
+{
+  WEFT_AUTO(hlo_module) module = NULL;
+
+  if (shlo_is_program(code, size))
+    WEFT_TRY(shlo_parse(code, size, NULL, &module));
+  else if (hlo_looks_like_proto(code, size))
+    WEFT_TRY(hlo_from_proto(code, size, &module));
+  else
+    WEFT_TRY(hlo_parse(code, size, &module));
+  WEFT_TRY(hlo_verify(module)); /* it has an entry computation */
+  WEFT_TRY(hlo_use_row_major_entry(module));
+  *out_module = WEFT_MOVE(module);
+  return NULL;
+}
+
 weft_status *pjrt_read_program(const PJRT_Program *program, hlo_module **out_module)
 {
   WEFT_AUTO(hlo_module) module = NULL;
@@ -61,6 +79,8 @@ weft_status *pjrt_read_program(const PJRT_Program *program, hlo_module **out_mod
     WEFT_TRY(shlo_parse(program->code, program->code_size, NULL, &module));
   else if (program->format_size == 3 && memcmp(program->format, "hlo", 3) == 0)
     WEFT_TRY(hlo_from_proto(program->code, program->code_size, &module));
+  else if (program->format_size == 3 && memcmp(program->format, "any", 3) == 0)
+    WEFT_TRY(read_any(program->code, program->code_size, &module));
   else
     return WEFT_ERR(INVALID_ARGUMENT, "Unknown program format '%.*s'.", (int)program->format_size, program->format);
   WEFT_TRY(hlo_verify(module));
@@ -699,6 +719,7 @@ static PJRT_Error *parameter_dimensions(PJRT_Weft_ParameterDimensions_Args *args
   type = weft_executable_param_type(args->executable->program->exe, args->parameter);
   args->dims = type->dims;
   args->num_dims = (size_t)type->rank;
+  if (PJRT_HAS(args, type)) args->type = (PJRT_Buffer_Type)weft_dtype_to_pjrt(type->type);
   return NULL;
 }
 

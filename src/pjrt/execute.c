@@ -190,6 +190,7 @@ static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
 {
   const pjrt_program *p = args->executable->program;
   const PJRT_ExecuteOptions *o = args->options;
+  PJRT_ExecuteContext *context = PJRT_HAS(o, context) ? o->context : NULL;
   weft_launch launch;
   weft_status *st;
   uint64_t *incarnations;
@@ -213,7 +214,7 @@ static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
   }
   launch = (weft_launch){.inputs = (weft_buffer *const *const *)f->inputs, .outputs = (weft_buffer **const *)f->outputs,
                          .done = f->done, .keep = f->keep, .launch_id = o->launch_id, .incarnations = incarnations,
-                         .user = o->context ? o->context->data : NULL};
+                         .user = context ? context->data : NULL};
   at_once = runs_at_once(p, f);
   if (at_once) {
     rt_lender_init(&lender);
@@ -221,14 +222,14 @@ static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
   }
   st = weft_executable_launch(p->exe, &launch);
   free(incarnations);
-  for (int d = 0; !st && o->context && d < p->device_count; d++) {
+  for (int d = 0; !st && context && d < p->device_count; d++) {
     weft_status *unheld;
-    __atomic_add_fetch(&o->context->refs, 1, __ATOMIC_RELAXED);
-    unheld = weft_event_on_ready(f->done[d], release_when_done, o->context);
+    __atomic_add_fetch(&context->refs, 1, __ATOMIC_RELAXED);
+    unheld = weft_event_on_ready(f->done[d], release_when_done, context);
     if (!unheld) continue;
     weft_status_free(unheld);
     weft_status_ignore(weft_event_await(f->done[d], WEFT_NO_DEADLINE)); /* no memory for a callback: wait here */
-    release_when_done(o->context, NULL);
+    release_when_done(context, NULL);
   }
   if (!st && at_once) st = finish(p, f, &lender);
   if (at_once) rt_lender_fini(&lender);

@@ -1,0 +1,2 @@
+TESTS += %D%/program_test.py
+EXTRA_DIST += %D%/program_test.py
