@@ -222,18 +222,19 @@ PJRT_WeftAgent_Extension pjrt_agent_extension = {
     .preemption_start = preemption_start, .preemption_stop = preemption_stop, .reached_sync_point = reached_sync_point,
     .free_block = free};
 
-/* ---- a client's watcher ---- */
+/* ---- the watch of processes ---- */
 
 /* The observer sees the other processes' states also when the agent has been told that the job has failed. */
 struct pjrt_watch {
-  PJRT_Client *client; /* borrowed: the watch ends before it */
+  void (*take)(void *ctx, const PJRT_ProcessInfo *info);
+  void *ctx; /* borrowed: the watch ends before it */
   weft_coord_agent *observer;
   int64_t version;
   pthread_t thread;
   bool has_thread;
 };
 
-/* Waits for the next change of states and tells the client.  False: there will be none. */
+/* Waits for the next change of states and tells of it.  False: there will be none. */
 static bool look(pjrt_watch *watch, weft_deadline deadline)
 {
   weft_coord_task_info *infos = NULL;
@@ -242,7 +243,7 @@ static bool look(pjrt_watch *watch, weft_deadline deadline)
 
   for (size_t i = 0; i < count; i++) {
     const char *text = infos[i].error_message ? infos[i].error_message : "";
-    pjrt_client_take_process(watch->client, &(PJRT_ProcessInfo){
+    watch->take(watch->ctx, &(PJRT_ProcessInfo){
       .struct_size = sizeof(PJRT_ProcessInfo), .task_id = infos[i].task, .incarnation_id = infos[i].incarnation,
       .state = (PJRT_ProcessState)infos[i].state, .error_code = (int)infos[i].error_code, .error_message = text,
       .error_message_size = strlen(text)});
@@ -259,7 +260,8 @@ static void *watch_all(void *arg)
   return NULL;
 }
 
-weft_status *pjrt_agent_watch(PJRT_WeftAgent *a, PJRT_Client *client, pjrt_watch **out_watch)
+weft_status *pjrt_agent_watch(PJRT_WeftAgent *a, void (*take)(void *ctx, const PJRT_ProcessInfo *info), void *ctx,
+                              pjrt_watch **out_watch)
 {
   weft_coord_agent_options options = a->options;
   pjrt_watch *watch = calloc(1, sizeof *watch);
@@ -267,7 +269,7 @@ weft_status *pjrt_agent_watch(PJRT_WeftAgent *a, PJRT_Client *client, pjrt_watch
 
   *out_watch = NULL;
   WEFT_TRY_ALLOC(watch);
-  *watch = (pjrt_watch){.client = client, .version = -1};
+  *watch = (pjrt_watch){.take = take, .ctx = ctx, .version = -1};
   options.on_error = NULL;
   st = weft_coord_agent_new(&options, &watch->observer);
   if (!st) st = weft_coord_agent_observe(watch->observer);

@@ -12,14 +12,13 @@ void pjrt_agent_release(PJRT_WeftAgent *agent); /* NULL is fine */
 /* The job's keys.  Borrows the agent. */
 WEFT_NODISCARD weft_status *pjrt_agent_kv(PJRT_WeftAgent *agent, weft_kv **out_kv);
 
-/* A thread that tells a client (pjrt_client_take_process) of processes that die or restart. */
+/* A thread that tells of processes that die or restart. */
 typedef struct pjrt_watch pjrt_watch;
 
-/* The client knows the state of every process when this returns.  Borrows both until pjrt_agent_unwatch. */
-WEFT_NODISCARD weft_status *pjrt_agent_watch(PJRT_WeftAgent *agent, PJRT_Client *client, pjrt_watch **out_watch);
+/* Calls take(ctx, info) for every process before this returns, and on the thread for all of them at each change.  Borrows the
+ * agent and ctx until pjrt_agent_unwatch. */
+WEFT_NODISCARD weft_status *pjrt_agent_watch(PJRT_WeftAgent *agent, void (*take)(void *ctx, const PJRT_ProcessInfo *info), void *ctx,
+                                             pjrt_watch **out_watch);
 void pjrt_agent_unwatch(pjrt_watch *watch); /* NULL is fine */
-
-/* Takes one process's state: ends what waits for an incarnation that is gone. */
-void pjrt_client_take_process(PJRT_Client *client, const PJRT_ProcessInfo *info); /* client.c */
 
 #endif

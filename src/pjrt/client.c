@@ -195,6 +195,27 @@ static weft_status *make_devices(PJRT_Client *client, const int *counts)
   return st;
 }
 
+/* Takes one process's state: ends what waits for an incarnation that is gone. */
+static void take_process_info(void *ctx, const PJRT_ProcessInfo *info)
+{
+  PJRT_Client *client = ctx;
+  bool gone = info->state == PJRT_ProcessState_kDisconnected || info->state == PJRT_ProcessState_kError;
+  char detail[512];
+  uint64_t before;
+
+  if (info->task_id < 0 || info->task_id >= client->process_count) return;
+  weft_mutex_lock(&client->mu);
+  before = client->incarnations[info->task_id];
+  client->incarnations[info->task_id] = gone ? 0 : info->incarnation_id;
+  weft_mutex_unlock(&client->mu);
+  snprintf(detail, sizeof detail, "task %d %s%s%.*s", info->task_id, gone ? "is gone" : "has restarted",
+           info->error_message_size ? ": " : "", (int)WEFT_MIN(info->error_message_size, (size_t)400),
+           info->error_message ? info->error_message : "");
+  if (before && (gone || before != info->incarnation_id)) weft_platform_incarnation_died(client->platform, before, detail);
+  if (gone && info->incarnation_id && info->incarnation_id != before)
+    weft_platform_incarnation_died(client->platform, info->incarnation_id, detail);
+}
+
 /* Where the processes of a job find each other. */
 static weft_status *find_store(const PJRT_Client_Create_Args *args, int64_t agent, PJRT_Client *client)
 {
@@ -238,7 +259,7 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
   if (!st) st = make_devices(client, counts);
   free(counts);
   WEFT_TRY(st);
-  if (client->agent) WEFT_TRY(pjrt_agent_watch(client->agent, client, &client->watch));
+  if (client->agent) WEFT_TRY(pjrt_agent_watch(client->agent, take_process_info, client, &client->watch));
   *out_client = WEFT_MOVE(client);
   return NULL;
 }
@@ -369,32 +390,13 @@ PJRT_Error *pjrt_Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignm
   return NULL;
 }
 
-void pjrt_client_take_process(PJRT_Client *client, const PJRT_ProcessInfo *info)
-{
-  bool gone = info->state == PJRT_ProcessState_kDisconnected || info->state == PJRT_ProcessState_kError;
-  char detail[512];
-  uint64_t before;
-
-  if (info->task_id < 0 || info->task_id >= client->process_count) return;
-  weft_mutex_lock(&client->mu);
-  before = client->incarnations[info->task_id];
-  client->incarnations[info->task_id] = gone ? 0 : info->incarnation_id;
-  weft_mutex_unlock(&client->mu);
-  snprintf(detail, sizeof detail, "task %d %s%s%.*s", info->task_id, gone ? "is gone" : "has restarted",
-           info->error_message_size ? ": " : "", (int)WEFT_MIN(info->error_message_size, (size_t)400),
-           info->error_message ? info->error_message : "");
-  if (before && (gone || before != info->incarnation_id)) weft_platform_incarnation_died(client->platform, before, detail);
-  if (gone && info->incarnation_id && info->incarnation_id != before)
-    weft_platform_incarnation_died(client->platform, info->incarnation_id, detail);
-}
-
 /* An error here would kill the process, so what is wrong is passed over. */
 PJRT_Error *pjrt_Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args *args)
 {
   const char *at = (const char *)args->process_infos;
 
   for (size_t i = 0; i < args->num_process_infos; i++) {
-    pjrt_client_take_process(args->client, (const PJRT_ProcessInfo *)at);
+    take_process_info(args->client, (const PJRT_ProcessInfo *)at);
     at += WEFT_ALIGN_UP(args->process_infos[0].struct_size, (size_t)8);
   }
   return NULL;
