@@ -11,7 +11,7 @@
  *
  * Nothing hangs: each operation has a deadline, and however it ends, its buffers may be freed once its event fires.
  * How an operation fails, on every transport alike:
- *   DEADLINE_EXCEEDED    its deadline passed on this rank; the text says who arrived, who did not, and what those do
+ *   DEADLINE_EXCEEDED    its deadline passed on this rank; the text names the ranks that arrived, those that did not, and what those do
  *   ABORTED              another rank's deadline, or weft_comm_abort, ended it; the text is that rank's.  Collectives that
  *                        that rank had ended by then end well here too, even those that are yet to be posted
  *   FAILED_PRECONDITION  a rank died ("Task with incarnation id N is not connected"), or ranks disagree on the
@@ -132,7 +132,7 @@ typedef struct weft_coll_site {
   const char *executable;  /* "jit_step" */
   const char *instruction; /* "all-reduce.12" */
   const char *source;      /* "train.py:41" */
-  uint64_t launch_id;      /* of the run, counted alike by all ranks; who gives another one disagrees (0: not given) */
+  uint64_t launch_id;      /* of the run, counted alike by all ranks: a rank that gives another number disagrees (0: not given) */
 } weft_coll_site;
 
 typedef struct weft_coll_call {
@@ -189,15 +189,16 @@ WEFT_NODISCARD weft_status *weft_comm_split(weft_comm *const *comms, int count, 
 void weft_comm_destroy(weft_comm *comm);
 WEFT_DEFINE_AUTO(weft_comm, weft_comm_destroy)
 
-/* Ends all operations of the communicator on every rank, but for those elsewhere that have ended here: here with `st` (taken),
- * elsewhere with ABORTED and its text, except that a FAILED_PRECONDITION keeps its code everywhere.  Returns when local
- * buffers are free. */
+/* Ends all operations of the communicator on every rank, but for those elsewhere that have ended here: here with `st`
+ * (taken), elsewhere with ABORTED and its text, except that a FAILED_PRECONDITION keeps its code everywhere.  Returns
+ * when local buffers are free. */
 void weft_comm_abort(weft_comm *comm, weft_status *st);
 
 /* The error that spent the communicator, owned by the caller; NULL while it is healthy. */
 weft_status *weft_comm_health(weft_comm *comm);
 
-/* Has a rank of this process heard of that error?  By an operation that ended with it, or by having aborted the communicator. */
+/* Has a rank of this process heard of that error?  By an operation that ended with it, or by having aborted the
+ * communicator. */
 bool weft_comm_is_told(weft_comm *comm);
 
 int weft_comm_rank(const weft_comm *comm);
@@ -219,9 +220,10 @@ WEFT_NODISCARD weft_status *weft_coll_post(weft_comm *comm, const weft_coll_op *
 WEFT_NODISCARD weft_status *weft_coll_post_group(weft_comm *comm, const weft_coll_op *ops, size_t count,
                                                  const weft_coll_call *call, weft_event **out_event);
 
-/* For callers that must not block and allocate nothing: posts `count` operations as one (as weft_coll_post_group), and works on
- * them for a moment.  *out_pending false: they have ended meanwhile, and the error is theirs or that nothing was posted.  True:
- * waiter->fn(ctx, error) will be called once, on any thread, `error` taken; it must not compute. */
+/* For callers that must not block and allocate nothing: posts `count` operations as one (as weft_coll_post_group),
+ * and works on them for a moment.  *out_pending false: they have ended meanwhile, and the error is theirs or that
+ * nothing was posted.  True: waiter->fn(ctx, error) will be called once, on any thread, `error` taken; it must not
+ * compute. */
 typedef struct weft_coll_waiter {
   void (*fn)(void *ctx, weft_status *error); /* by the caller */
   void *ctx;
@@ -237,7 +239,8 @@ typedef struct weft_coll_patience {
 WEFT_NODISCARD weft_status *weft_coll_start(weft_comm *comm, const weft_coll_op *ops, size_t count, const weft_coll_call *call,
                                             weft_coll_patience patience, weft_coll_waiter *waiter, bool *out_pending);
 
-/* Waits for an event of `comm`, working on its operations meanwhile: the lowest latency.  Returns a copy of its error. */
+/* Waits for an event of `comm`, working on its operations meanwhile: the lowest latency.  Returns a copy of its
+ * error. */
 WEFT_NODISCARD weft_status *weft_coll_wait(weft_comm *comm, weft_event *event);
 
 /* Post and wait, with no event made. */
@@ -254,7 +257,8 @@ typedef struct weft_comm_lateness {
 /* Fills out[size]. */
 void weft_comm_stragglers(weft_comm *comm, weft_comm_lateness *out);
 
-/* The flight recorder of this process: what is pending, then one line per operation, newest last; malloc'd, NULL without memory. */
+/* The flight recorder of this process: what is pending, then one line per operation, newest last; malloc'd, NULL
+ * without memory. */
 char *weft_coll_flight_text(void);
 
 /* Aborts every communicator of this process that has a member of that incarnation: FAILED_PRECONDITION "Task with

@@ -23,7 +23,7 @@ struct coll_address {
   char provider[24];         /* of libfabric, and its protocol: ranks must have the same */
   uint32_t protocol;
   uint8_t fabric_name[COLL_FABRIC_NAME_BYTES];
-  coll_key door;             /* of the process: see door.h.  Whoever knows it may connect, or needs the job's secret as well */
+  coll_key door;             /* of the process: see door.h.  A process that knows it may connect; if the job has a secret, it needs that as well */
 };
 
 /* This process's address, without rank-specific fields.  Starts the listener. */

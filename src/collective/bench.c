@@ -28,13 +28,15 @@ typedef struct bench {
 
 static const char *const how_names[] = {"devices", "shm", "fabric"};
 
-/* What --ops may name besides: every rank copies its vector, the measure of what memory can do; and the CPU time of a wait. */
+/* What --ops may name besides: every rank copies its vector, the measure of what memory can do; and the CPU time of a
+ * wait. */
 enum { BENCH_MEMCPY = WEFT_COLL_KIND_COUNT };
 static const char memcpy_name[] = "memcpy", wait_name[] = "wait";
 
 static const weft_coll_kind kinds[] = {WEFT_ALL_REDUCE, WEFT_ALL_GATHER, WEFT_REDUCE_SCATTER, WEFT_ALL_TO_ALL, WEFT_BROADCAST, WEFT_SEND, WEFT_BARRIER};
 
-/* A rank's operation of `bytes`: the whole vector; of all-gather the result, of reduce-scatter and all-to-all the input. */
+/* A rank's operation of `bytes`: the whole vector; of all-gather the result, of reduce-scatter and all-to-all the
+ * input. */
 static weft_coll_op op_of(weft_coll_kind kind, int ranks, int64_t bytes, float *send, float *recv)
 {
   bool blocks = kind == WEFT_ALL_GATHER || kind == WEFT_REDUCE_SCATTER || kind == WEFT_ALL_TO_ALL;
@@ -261,7 +263,7 @@ static int run_rank(const bench *b, weft_comm *comm)
   return failed;
 }
 
-/* ---- sizes that nobody here has ---- */
+/* ---- sizes that only a simulator has ---- */
 
 /* What every algorithm costs on the model network, as rows of a Markdown table. */
 int coll_bench_simulate(void)

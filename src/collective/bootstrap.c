@@ -51,7 +51,8 @@ typedef struct meeting {
 
 enum { ASK_FIRST_MS = 100, ASK_AGAIN_MS = 500 };
 
-/* The deadline or cancellation of a creation, or that `peer`, who is waited for, will not come. */
+/* NULL while a creation may go on; else its deadline or cancellation, or the reason why `peer`, for which it waits,
+ * will not come. */
 static weft_status *may_go_on(coll_group *g, meeting *m, int peer, const char *missing)
 {
   const weft_comm_spec *spec = m->spec;
@@ -272,7 +273,7 @@ weft_status *coll_bootstrap(coll_group *g, const weft_comm_spec *spec)
     st = weft_status_dup(g->error);
   }
   coll_group_unlock(g);
-  for (int i = 0; i < g->local_count; i++) { /* whoever needed them has read them, or never will */
+  for (int i = 0; i < g->local_count; i++) { /* the ranks that needed these keys have read them, or never will */
     rank_key(g, g->locals[i]->rank, key, sizeof key);
     weft_status_ignore(weft_kv_remove(spec->kv, key));
   }

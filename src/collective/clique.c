@@ -2,10 +2,11 @@
  *
  * Each clique has a line of holds; a hold stands in the lines of all its cliques, entered under one lock, so lines
  * never cross.  The first in every one of its lines has them; if a communicator is missing then, a thread makes it
- * (creation waits for other processes, so it has a thread of its own and blocks nobody).
+ * (creation waits for other processes, so it has a thread of its own and blocks no other thread).
  *
  * A spent communicator's successor needs a name that all members choose alike: "<prefix>/<hash of key>/<generation>".
- * Whoever finds generation n spent sets the key "<prefix>/<hash of key>" to n + 1, and whoever makes one reads it. */
+ * A process that finds generation n spent sets the key "<prefix>/<hash of key>" to n + 1; a process that makes a
+ * communicator reads it. */
 #include <config.h>
 
 #include "collective/clique.h"
@@ -72,15 +73,15 @@ struct coll_cliques {
   bool left WEFT_GUARDED_BY(mu);
   weft_status *parting WEFT_GUARDED_BY(mu); /* why, or NULL; never changes once `left` is set */
   coll_clique_self self; /* devices owned; set before `left`; never changes then */
-  bool announced WEFT_GUARDED_BY(mu); /* ... in the store, for who would make a communicator with this process */
+  bool announced WEFT_GUARDED_BY(mu); /* ... in the store, for processes that would make a communicator with this one */
 };
 
 /* What is left to do once the lock is released. */
 typedef struct leftovers {
   coll_clique_hold *fired;
   comm_set *dropped;
-  const weft_status *parting; /* what the other members of those are told, or NULL */
-  bool announce; /* nothing is waited for any more: the store is told that this process has left */
+  const weft_status *parting; /* the reason that the other members of those get, or NULL */
+  bool announce; /* no run waits for a clique any more: the store gets the key that says that this process has left */
 } leftovers;
 
 /* ---- keys ---- */
@@ -159,7 +160,8 @@ static bool is_dead_locked(const coll_cliques *cs, uint64_t incarnation) WEFT_RE
   return coll_dead_has(incarnation);
 }
 
-/* Nobody waits for the dead: the coordination service has reported them, or their connections closed.  incarnations[size] or NULL. */
+/* An error if a member is dead, because the coordination service has reported its death or its connection closed.
+ * incarnations[size] or NULL. */
 static weft_status *check_alive_locked(const coll_cliques *cs, const int64_t *devices, const uint64_t *incarnations, int size) WEFT_REQUIRES(cs->mu)
 {
   for (int i = 0; incarnations && i < size; i++) {
@@ -271,7 +273,8 @@ typedef struct making {
   const coll_clique *clique;
 } making;
 
-/* weft_comm_spec.gone: has the process of `rank` announced that it left?  As another incarnation than the one that is wanted it may have. */
+/* weft_comm_spec.gone: has the process of `rank` announced that it left?  As another incarnation than the one that is
+ * wanted it may have. */
 static weft_status *has_left(void *ctx, int rank)
 {
   const making *m = ctx;
@@ -379,8 +382,9 @@ static bool is_first(const coll_clique_hold *h)
   return true;
 }
 
-/* A communicator of collectives that is spent stays until a rank here has heard of it: the launch that the others gave up has
- * to fail here too, not to meet their next one on a new communicator.  Transfers find each other by their tags. */
+/* A communicator of collectives that is spent stays until a rank here has heard of it: the launch that the others
+ * gave up has to fail here too, not to meet their next one on a new communicator.  Transfers find each other by their
+ * tags. */
 static bool is_to_be_dropped(const coll_clique *c)
 {
   if (!c->set) return false;
@@ -448,7 +452,8 @@ static void advance_locked(coll_cliques *cs, leftovers *l) WEFT_REQUIRES(cs->mu)
 
 enum { SAY_WHO_MS = 5000 };
 
-/* A creation ends at the hold's deadline by itself and says who did not come; the timer is there if it does not. */
+/* A creation ends at the hold's deadline by itself and names the rank that did not come; the timer is there if it
+ * does not. */
 static weft_deadline patience(const coll_clique_hold *h)
 {
   return is_creating(h) && h->deadline.at_ns < INT64_MAX - SAY_WHO_MS * WEFT_NS_PER_MS

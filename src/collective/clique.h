@@ -20,8 +20,9 @@ typedef struct coll_clique_factory {
   void *ctx;
 } coll_clique_factory;
 
-/* `factory` is copied; NULL: the host.  `kv` is borrowed until the registry is freed; NULL where one process holds every device.  `prefix` (copied) must be
- * the same in all processes of a job, and different for different jobs on one store. */
+/* `factory` is copied; NULL: the host.  `kv` is borrowed until the registry is freed; NULL where one process holds
+ * every device.  `prefix` (copied) must be the same in all processes of a job, and different for different jobs on
+ * one store. */
 WEFT_NODISCARD weft_status *coll_cliques_new(weft_kv *kv, const char *prefix, const coll_clique_factory *factory, coll_cliques **out_cliques);
 
 /* All holds must have been released. */
@@ -52,25 +53,28 @@ WEFT_NODISCARD weft_status *coll_cliques_acquire(coll_cliques *cliques, const co
 /* The communicator of a local rank of request `request`; good while the hold is held and its event has fired well. */
 weft_comm *coll_clique_hold_comm(const coll_clique_hold *hold, int request, int rank);
 
-/* Lets the cliques go to the next in line.  A clique whose communicator is spent is dropped (one for collectives: once one
- * of the ranks here has heard of it): the next acquisition makes a new one, under a new name that its members agree on by
- * counting.  NULL is fine. */
+/* Lets the cliques go to the next in line.  A clique whose communicator is spent is dropped (one for collectives:
+ * once one of the ranks here has heard of it): the next acquisition makes a new one, under a new name that its
+ * members agree on by counting.  NULL is fine. */
 void coll_clique_hold_release(coll_clique_hold *hold);
 
-/* Who leaves: the devices of this process [count], and its incarnation as the others know it (0: they know none). */
+/* The process that leaves: the devices of this process [count], and its incarnation as the others know it (0: they
+ * know none). */
 typedef struct coll_clique_self {
   const int64_t *devices;
   int count;
   uint64_t incarnation;
 } coll_clique_self;
 
-/* This process takes part in nothing more: what waits to be acquired from now on fails with FAILED_PRECONDITION, and the other members
- * of its communicators hear of it where they wait for this process, at once for those that no run holds, later for the others at their release.
- * Who would make a communicator with it finds it in the store and fails as well: ABORTED with the reason, FAILED_PRECONDITION without.
- * `reason` (copied): what ended the program, for them to read; NULL: nothing did, and they only hear that it left.  `self`: copied. */
+/* This process takes part in nothing more: what waits to be acquired from now on fails with FAILED_PRECONDITION, and
+ * the other members of its communicators hear of it where they wait for this process, at once for those that no run
+ * holds, later for the others at their release. A process that would make a communicator with this one finds the
+ * departure in the store and fails: ABORTED with the reason, FAILED_PRECONDITION without. `reason` (copied): what
+ * ended the program, for them to read; NULL: nothing did, and they only hear that it left.  `self`: copied. */
 void coll_cliques_leave(coll_cliques *cliques, const coll_clique_self *self, const char *reason);
 
-/* From now on keys with this incarnation are stale; holds that wait for it fail, communicators that have it are aborted. */
+/* From now on keys with this incarnation are stale; holds that wait for it fail, communicators that have it are
+ * aborted. */
 void coll_cliques_incarnation_died(coll_cliques *cliques, uint64_t incarnation, const char *detail);
 
 #endif

@@ -235,7 +235,8 @@ weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colo
 
 /* ---- destroy ---- */
 
-/* Ends what the rank has pending, at once or, what a platform's communicator has, when the group has failed.  Returns how much that was. */
+/* Ends what the rank has pending, at once or, what a platform's communicator has, when the group has failed.  Returns
+ * how much that was. */
 static int cancel_locked(weft_comm *comm)
 {
   coll_group *g = comm->group;

@@ -60,8 +60,8 @@ struct coll_communicator {
 
 /* ---- for implementations: from a thread that holds no lock ---- */
 
-/* An operation has ended and its buffers are free: well (NULL), or with an error (taken), which spends the communicator.  After an abort the
- * error is the group's. */
+/* An operation has ended and its buffers are free: well (NULL), or with an error (taken), which spends the
+ * communicator.  After an abort the error is the group's. */
 void coll_communicator_ended(coll_op *op, weft_status *st);
 
 /* The communicator has failed while no particular operation did; `st` is taken. */

@@ -1,5 +1,5 @@
-/* collective/context.c -- what a process has once: its groups, the descriptors that the progress thread sleeps on, and its
- * alarm clock. */
+/* collective/context.c -- what a process has once: its groups, the descriptors that the progress thread sleeps on,
+ * and its alarm clock. */
 #include <config.h>
 
 #include "collective/context.h"
@@ -203,8 +203,8 @@ int coll_context_sleep(unsigned long seen, int64_t until_ns, bool *sleeps, uint6
 
 /* ---- forks of the user's program ----
  *
- * A child has copies of our sockets: while it lived, the death of its parent would close none of them, and no peer would
- * hear of it.  So it closes them at once.  It cannot use its parent's communicators. */
+ * A child has copies of our sockets: while it lived, the death of its parent would close none of them, and no peer
+ * would hear of it.  So it closes them at once.  It cannot use its parent's communicators. */
 
 static void before_fork(void) WEFT_NO_THREAD_SAFETY { weft_mutex_lock(&context.mu); }
 static void after_fork(void) WEFT_NO_THREAD_SAFETY { weft_mutex_unlock(&context.mu); }

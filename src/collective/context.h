@@ -1,5 +1,5 @@
-/* collective/context.h -- what a process has once: its groups, the descriptors that the progress thread sleeps on, and its
- * alarm clock. */
+/* collective/context.h -- what a process has once: its groups, the descriptors that the progress thread sleeps on,
+ * and its alarm clock. */
 #ifndef WEFT_COLLECTIVE_CONTEXT_H
 #define WEFT_COLLECTIVE_CONTEXT_H
 
@@ -50,8 +50,9 @@ void coll_context_ring(void); /* ends a sleep; signal-safe */
 /* How often the thread has been woken so far. */
 unsigned long coll_context_requests(void);
 
-/* Sleeps until a descriptor, a wake-up after the request number `seen`, or `until_ns` (0: looks, and does not sleep).  Returns how many of
- * ids[most], the numbers under which descriptors became ready, are set.  *sleeps becomes false if it did not. */
+/* Sleeps until a descriptor, a wake-up after the request number `seen`, or `until_ns` (0: looks, and does not sleep).
+ * Returns how many of ids[most], the numbers under which descriptors became ready, are set.  *sleeps becomes false if
+ * it did not. */
 int coll_context_sleep(unsigned long seen, int64_t until_ns, bool *sleeps, uint64_t *ids, int most);
 
 #endif

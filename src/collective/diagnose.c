@@ -1,4 +1,4 @@
-/* collective/diagnose.c -- a deadline has passed: who is missing, and what do they do instead?
+/* collective/diagnose.c -- a deadline has passed: which ranks are missing, and what do they do instead?
  *
  * The group is frozen, so that the answer does not change under the question.  Ranks of this process are looked at;
  * those of others are asked through their processes' listeners, all at once, for WEFT_COLLECTIVE_DIAGNOSE at most. */
@@ -194,7 +194,7 @@ static void look_at(inquiry *q, const weft_comm *comm, uint64_t seq, int64_t now
   q->verdict = coll_comm_posted(comm) > seq ? ARRIVED : ABSENT;
   for (const coll_op *op = comm->head; op; op = op->next)
     if (op->seq == seq) posted_ns = op->posted_ns;
-  if (!posted_ns && slot && q->verdict == ARRIVED) /* it does not sleep yet: nobody has ended what is overdue */
+  if (!posted_ns && slot && q->verdict == ARRIVED) /* the rank polls and has not queued the operation yet */
     posted_ns = atomic_load(&slot->word) / 2 == seq + 1 ? slot->posted_ns : now_ns;
   if (posted_ns) q->answer.arrived_ago_ns = WEFT_MAX(now_ns - posted_ns, INT64_C(1));
   coll_flight_status_locked(comm, q->answer.text, sizeof q->answer.text);
@@ -237,7 +237,7 @@ static weft_status *report(coll_group *g, const coll_op *op, const inquiry *qs, 
   return st;
 }
 
-/* A peer that has gone meanwhile may have told us about its end before. */
+/* A peer that has gone meanwhile may have said before how many operations it had posted. */
 static void recall(const coll_group *g, inquiry *q, uint64_t seq)
 {
   if (q->verdict == ARRIVED || q->verdict == ABSENT) return;
@@ -253,7 +253,8 @@ static void recall(const coll_group *g, inquiry *q, uint64_t seq)
 
 static int by_rank(const void *a, const void *b) { return ((const inquiry *)a)->rank - ((const inquiry *)b)->rank; }
 
-/* Looks at ranks and asks ranks; the lock is held on entry and exit, not meanwhile.  NULL: the group failed meanwhile. */
+/* Looks at ranks and asks ranks; the lock is held on entry and exit, not meanwhile.  NULL: the group failed
+ * meanwhile. */
 static weft_status *diagnose_locked(coll_group *g, const coll_op *op) WEFT_NO_THREAD_SAFETY
 {
   int count = WEFT_MIN(g->size, MOST_ASKED), remote = 0, filled;

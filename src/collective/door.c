@@ -21,7 +21,7 @@ enum { SHARE_BYTES = 32 };
 
 static struct {
   weft_mutex mu;
-  pid_t pid WEFT_GUARDED_BY(mu);            /* whose all this is; 0: nobody's yet */
+  pid_t pid WEFT_GUARDED_BY(mu);            /* the process that drew the keys; 0: none has */
   coll_key job WEFT_GUARDED_BY(mu);         /* stands for the job's secret */
   coll_key door WEFT_GUARDED_BY(mu);
   EVP_PKEY *exchange WEFT_GUARDED_BY(mu);   /* X25519; with it goes what was recorded of the process's connections */

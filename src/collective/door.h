@@ -1,8 +1,8 @@
-/* collective/door.h -- who may talk to whom: the mutual challenge with which every connection begins.
+/* collective/door.h -- which processes may talk: the mutual challenge with which every connection begins.
  *
- * Each process draws a door key, which its members learn with its address.  The pair key of a connection is derived from
- * the job's secret, if there is one, and the listener's door key.  Whoever connects proves that it has the pair key, and so
- * does the listener, before anything else is said:
+ * Each process draws a door key, which its members learn with its address.  The pair key of a connection is derived
+ * from the job's secret, if there is one, and the listener's door key.  The side that connects (the dialler) proves
+ * that it has the pair key, and so does the listener, before anything else is said:
  *
  *   dialler  -> listener   coll_knock      mark, a random number, an X25519 share
  *   listener -> dialler    coll_challenge  a random number, a share, HMAC(pair key, "listener", all of these)
@@ -18,13 +18,14 @@
 
 /* ---- keys of the process ---- */
 
-/* This process's door key.  A child has another than its parent.  Errors: INVALID_ARGUMENT, the job's secret cannot be read. */
+/* This process's door key.  A child has another than its parent.  Errors: INVALID_ARGUMENT, the job's secret cannot
+ * be read. */
 WEFT_NODISCARD weft_status *coll_door_own(coll_key *out);
 
 /* Of connections to the process that has this door key. */
 WEFT_NODISCARD weft_status *coll_door_pair_key(const coll_key *door, coll_key *out);
 
-/* What that process calls the communicator of this public number: nobody who lacks the pair key can say it. */
+/* What that process calls the communicator of this public number: a process that lacks the pair key cannot say it. */
 WEFT_NODISCARD weft_status *coll_door_group_id(const coll_key *door, uint64_t public_id, uint64_t *out);
 
 /* ---- a connection that both sides have proven ---- */
@@ -76,8 +77,8 @@ typedef enum coll_shake {
 
 void coll_handshake_init(coll_handshake *shake, bool dials, const coll_key *pair);
 
-/* Goes on without blocking; `seals`: the session's frames are sealed.  *out is set when the handshake is done, the caller's
- * then; nothing behind the handshake has been read. */
+/* Goes on without blocking; `seals`: the session's frames are sealed.  *out is set when the handshake is done, the
+ * caller's then; nothing behind the handshake has been read. */
 coll_shake coll_handshake_go_on(coll_handshake *shake, int fd, bool seals, coll_session *out);
 
 /* All that is said to a stranger. */

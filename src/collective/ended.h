@@ -14,7 +14,8 @@ typedef struct coll_ended {
 void coll_ended_add(uint64_t group_id, uint64_t posted, const char *reason);
 bool coll_ended_find(uint64_t group_id, coll_ended *out);
 
-/* Incarnations whose connection closed without a word, here or at a peer that said so.  For a hundred seconds they are not waited for. */
+/* Incarnations whose connection closed without a word, here or at a peer that said so.  For a hundred seconds they
+ * are not waited for. */
 void coll_dead_add(uint64_t incarnation);
 bool coll_dead_has(uint64_t incarnation);
 

@@ -1,7 +1,8 @@
-/* collective/entrance.c -- the listener's handshake: connections that have not proven that they belong to the job (door.h).
+/* collective/entrance.c -- the listener's handshake: connections that have not proven that they belong to the job
+ * (door.h).
  *
- * Entrants are few, cost little and stay for seconds: where there are too many the oldest goes, after a last look at what it has
- * sent.  All functions are the progress thread's. */
+ * Entrants are few, cost little and stay for seconds: where there are too many the oldest goes, after a last look at
+ * what it has sent.  All functions are the progress thread's. */
 #include <config.h>
 
 #include "collective/entrance.h"
@@ -103,7 +104,8 @@ static void hear(entrant *e, int64_t now_ns)
   drop_entrant(e);
 }
 
-/* A free place; where there is none, or strangers of one address have many, that of the oldest. */
+/* A free place.  Where there is none, or entrants from one address have too many, the oldest entrant gives its place
+ * up. */
 static entrant *make_room(bool local, const struct in6_addr *from, int64_t now_ns)
 {
   bool known = local || is_known(from);

@@ -1,4 +1,5 @@
-/* collective/entrance.h -- the listener's handshake: connections that have not proven that they belong to the job (door.h).
+/* collective/entrance.h -- the listener's handshake: connections that have not proven that they belong to the job
+ * (door.h).
  *
  * All functions are the progress thread's. */
 #ifndef WEFT_COLLECTIVE_ENTRANCE_H

@@ -86,8 +86,8 @@ void coll_flight_failed_locked(const coll_group *g)
   }
 }
 
-/* An entry is written by the thread whose turn it is, and read by any: with atomics, so that what is read is at worst of two
- * operations. */
+/* An entry is written by the thread whose turn it is, and read by any: with atomics, so that what is read is at worst
+ * of two operations. */
 #define PUT(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
 typedef uint64_t __attribute__((may_alias)) word;
 _Static_assert(sizeof(coll_flight_entry) % sizeof(word) == 0, "whole words");

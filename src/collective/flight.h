@@ -4,7 +4,7 @@
 
 #include "collective/internal.h"
 
-#define COLL_FLIGHT_MAGIC UINT64_C(0x31544c4654464557) /* "WEFTFLT1" */
+#define COLL_FLIGHT_MAGIC UINT64_C(0x32544c4654464557) /* "WEFTFLT2" */
 
 /* What a recorder file begins with; `capacity` entries follow.  Times are made comparable between processes by
  * adding realtime_offset_ns (realtime minus monotonic). */
@@ -40,7 +40,7 @@ void coll_flight_describe(const coll_flight_entry *e, char *out, size_t size); /
 
 /* ---- flight_join.c ---- */
 
-/* Joins the recorders of all ranks and writes who diverged first to `out`, for each communicator by itself.
+/* Joins the recorders of all ranks and writes to `out` which rank diverged first, for each communicator by itself.
  * Errors: NOT_FOUND, INVALID_ARGUMENT (not a recorder file). */
 WEFT_NODISCARD weft_status *coll_flight_join(const char *const *paths, int count, FILE *out);
 

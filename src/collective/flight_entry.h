@@ -10,7 +10,6 @@ typedef struct coll_flight_entry {
   int64_t posted_ns, started_ns, ended_ns;
   int32_t root, code; /* canonical code of its end */
   uint8_t kind, dtype, reduction, in_use;
-  int32_t waits_for; /* rank whose data is missing, -1 */
   char instruction[48], executable[24], source[32];
 } coll_flight_entry;
 

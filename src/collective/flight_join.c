@@ -1,4 +1,5 @@
-/* collective/flight_join.c -- joins the recorder files of several ranks: who diverged first, who went quiet first. */
+/* collective/flight_join.c -- joins the recorder files of several ranks: which rank diverged first, which went quiet
+ * first. */
 #include <config.h>
 
 #include "collective/flight.h"
@@ -45,7 +46,8 @@ static bool is_gone(const coll_flight_header *h)
   return strcmp(host, h->host) == 0 && h->pid > 0 && kill(h->pid, 0) != 0 && errno == ESRCH;
 }
 
-/* Killed, for all that the recorders say: it did not come to note a failure of its own, nor the end of its communicator. */
+/* Killed, for all that the recorders say: it did not come to note a failure of its own, nor the end of its
+ * communicator. */
 static bool was_killed(const recorder *r)
 {
   return r->accusers && !r->header.failed_ns && !r->header.closed_ns;
@@ -145,7 +147,8 @@ static int by_communicator(const void *a, const void *b)
   return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Of the recorders of one communicator, which are in the order of ranks: who of them died, as the others learnt. */
+/* Counts, for each recorder of one communicator, the ranks that learnt of its rank's death.  The recorders are in the
+ * order of ranks. */
 static void count_accusers(recorder *rs, int count)
 {
   for (int i = 0; i < count; i++) {
@@ -155,7 +158,7 @@ static void count_accusers(recorder *rs, int count)
   }
 }
 
-/* Who was killed first, then by the last write. */
+/* Ranks that were killed come first, then the order of their last writes. */
 static int by_last_step(const void *a, const void *b)
 {
   const recorder *x = a, *y = b;
@@ -183,7 +186,8 @@ static void write_reason(const recorder *r, FILE *out)
   fprintf(out, "%s\n", !r->gone || r->header.closed_ns ? "" : ", and its process is gone");
 }
 
-/* Who went quiet first is where to look first: the others wait for it, or for those that do.  Sorts the recorders. */
+/* The process that went quiet first is where to look first: the others wait for it, or for processes that do.  Sorts
+ * the recorders. */
 static void write_quietest(recorder *rs, int count, FILE *out)
 {
   char text[256];

@@ -30,7 +30,7 @@ static void print_ring(const weft_comm *comm, int64_t now_ns, uint64_t most, FIL
   }
 }
 
-/* Who came last, the most waited for first. */
+/* The ranks that came last, the one that was waited for longest first. */
 static void print_late(coll_group *g, const weft_comm *comm, uint64_t most, FILE *out)
 {
   weft_comm_lateness before = {.waited_ns = INT64_MAX};

@@ -16,13 +16,14 @@ void coll_flight_status_locked(const weft_comm *comm, char *out, size_t size);
 
 /* ---- flight_ask.c ---- */
 
-/* Puts this process's address into the store, under COLL_FLIGHT_KEYS, so that its recorder can be asked for.  A failure is
- * of no account. */
+/* Puts this process's address into the store, under COLL_FLIGHT_KEYS, so that its recorder can be asked for.  A
+ * failure is of no account. */
 #define COLL_FLIGHT_KEYS "weft/flight"
 void coll_flight_publish(weft_kv *kv, uint64_t incarnation);
 
-/* Asks the process behind such a key's value for its recorder's text and writes it to `out`.
- * Errors: INVALID_ARGUMENT (no address), UNAVAILABLE (nobody there), UNAUTHENTICATED (another job's), DEADLINE_EXCEEDED (no answer: stopped, or starved). */
+/* Asks the process behind such a key's value for its recorder's text and writes it to `out`. Errors: INVALID_ARGUMENT
+ * (no address), UNAVAILABLE (nobody there), UNAUTHENTICATED (another job's), DEADLINE_EXCEEDED (no answer: stopped,
+ * or starved). */
 WEFT_NODISCARD weft_status *coll_flight_ask(const void *address, size_t bytes, weft_deadline deadline, FILE *out);
 
 #endif

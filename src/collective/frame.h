@@ -1,7 +1,7 @@
 /* collective/frame.h -- the frames of a control connection.
  *
- * A frame is a coll_frame and its payload.  Over a network both are sealed with the session's keys: the payload is encrypted,
- * and a tag follows it.  On a local socket they go as they are. */
+ * A frame is a coll_frame and its payload.  Over a network both are sealed with the session's keys: the payload is
+ * encrypted, and a tag follows it.  On a local socket they go as they are. */
 #ifndef WEFT_COLLECTIVE_FRAME_H
 #define WEFT_COLLECTIVE_FRAME_H
 
@@ -63,8 +63,8 @@ typedef struct coll_answer {
   char spent[512];      /* why its communicator is spent; "" if it is not */
 } coll_answer;
 
-/* Sends a frame without blocking (passed_fd -1: none goes along; only local sockets take one).  False if it did not go out
- * whole.  session: NULL, or without seals: as it is. */
+/* Sends a frame without blocking (passed_fd -1: none goes along; only local sockets take one).  False if it did not
+ * go out whole.  session: NULL, or without seals: as it is. */
 bool coll_frame_send(int fd, coll_session *session, coll_frame_type type, const void *payload, size_t bytes, int passed_fd);
 
 /* Collects one frame's bytes from a non-blocking socket. */

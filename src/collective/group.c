@@ -1,7 +1,8 @@
-/* collective/group.c -- a process's share of a communicator: its state, its lock, the life of operations, its failure.
+/* collective/group.c -- a process's share of a communicator: its state, its lock, the life of operations, its
+ * failure.
  *
- * Nothing here knows how data moves, who waits or what a peer says.  The one call that leaves this file upwards is `abort` of the
- * group's communicators (communicator.h). */
+ * Nothing here knows how data moves, who waits or what a peer says.  The one call that leaves this file upwards is
+ * `abort` of the group's communicators (communicator.h). */
 #include <config.h>
 
 #include "collective/internal.h"
@@ -157,7 +158,8 @@ void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns)
   g->finished = op;
 }
 
-/* Ends what is pending, but for what threads of this process or a platform's communicator work on: its memory is in use, and they end it. */
+/* Ends what is pending, but for what threads of this process or a platform's communicator work on: its memory is in
+ * use, and they end it. */
 static void end_all_locked(coll_group *g)
 {
   if (g->direct.running) return;
@@ -178,7 +180,7 @@ void coll_group_fail_locked(coll_group *g, weft_status *st)
   coll_flight_failed_locked(g);
   weft_status_free(WEFT_MOVE(g->ending));
   g->frozen = false;
-  atomic_store(&g->disturbed, true); /* who waits outside the lock comes and looks */
+  atomic_store(&g->disturbed, true); /* threads that wait outside the lock come and look */
   g->host.ops->abort(&g->host, st);
   if (coll_group_has_platform(g)) g->communicator->ops->abort(g->communicator, st);
   end_all_locked(g);
@@ -293,8 +295,9 @@ static weft_status *add_local(coll_group *g, int local, int rank)
   return coll_flight_open(comm);
 }
 
-/* Where there are more ranks than cores, the one that is waited for wants ours: a yield that nobody takes costs a quarter
- * of a microsecond, the spins before it cost each rank's turn.  Of ranks elsewhere we do not know how many share our cores. */
+/* Where there are more ranks than cores, the rank that is waited for wants this core: a yield that no thread takes
+ * costs a quarter of a microsecond, the spins before it cost each rank's turn.  Of ranks elsewhere we do not know how
+ * many share our cores. */
 static int spins_of(const coll_group *g)
 {
   enum { FEW = 4, MANY = 32 };

@@ -1,7 +1,8 @@
 /* collective/internal.h -- the objects inside a communicator.  The README draws them and states the threads.
  *
- * A group is one process's share of a communicator: all its local ranks under one lock.  Whoever holds the lock runs
- * whatever can run, for any rank; nobody waits for a peer with the lock held.  Events fire after it is released. */
+ * A group is one process's share of a communicator: all its local ranks under one lock.  The thread that holds the
+ * lock runs whatever can run, for any rank; no thread waits for a peer with the lock held.  Events fire after it is
+ * released. */
 #ifndef WEFT_COLLECTIVE_INTERNAL_H
 #define WEFT_COLLECTIVE_INTERNAL_H
 
@@ -102,10 +103,10 @@ struct coll_op {
   char *memory[COLL_MEMORY_COUNT];
   coll_completion completion;
   weft_status *result;
-  int last_peer;          /* whose data came last, -1: nobody's in particular */
+  int last_peer;          /* the rank whose data came last; -1: none in particular */
   bool collective;        /* not a send or receive */
   bool runnable, started, fused;
-  bool slotted;           /* what it gives fits in a slot: it never needs the others' buffers */
+  bool slotted;           /* its input fits in a slot: no rank needs the buffers of another */
   bool alone;             /* its rank runs it outside the lock: see COLL_TURN_ALONE */
   bool below;             /* a platform's communicator has it, and with it the buffers */
 
@@ -174,7 +175,7 @@ typedef struct coll_cached {
 
 /* weft_comm.turn: flags below, the number of collectives posted above. */
 enum {
-  COLL_TURN_ALONE = 1,  /* a thread runs one outside the lock; what is posted meanwhile queues behind it */
+  COLL_TURN_ALONE = 1,  /* a thread runs an operation outside the lock; operations posted meanwhile queue behind it */
   COLL_TURN_QUEUED = 2, /* the queue is not empty: changed under the lock */
   COLL_TURN_NEXT = 4,
 };
@@ -183,9 +184,9 @@ struct weft_comm {
   _Alignas(64) coll_group *group; /* a reference of it, once the communicator is handed out */
   atomic_int refs;   /* the owner's, and one of each thread that waits for an operation in the queue */
   int rank, local; /* local: its index among the group's */
-  bool told; /* its owner has heard of group->error: by an operation that ended with it, or by having aborted it */
+  bool told; /* the owner has heard of group->error: an operation ended with that error, or the owner aborted the communicator */
   coll_op *head, **tail; /* collectives in order; head is the active one */
-  _Atomic(coll_op *) spare[2]; /* the next post takes one without the lock; 0 is put there under the lock, 1 by whose turn it is */
+  _Atomic(coll_op *) spare[2]; /* the next post takes one without the lock; 0 is put there under the lock, 1 by the thread that has the rank's turn */
   _Atomic uint64_t turn;
   _Atomic uint64_t ended_seq; /* the end of what other ranks' threads touch: one cache line */
   uint64_t serial;
@@ -200,9 +201,9 @@ struct weft_comm {
   size_t flight_map_bytes;
 };
 
-/* How the ranks of one process meet: each writes to slots of its own, and reads those of the others.  A rank has two, for
- * operations of even and of odd number: it arrives at the next but one only when all have arrived at the next, and so are
- * done with this one. */
+/* How the ranks of one process meet: each writes to slots of its own, and reads those of the others.  A rank has two,
+ * for operations of even and of odd number: it arrives at the next but one only when all have arrived at the next,
+ * and so are done with this one. */
 typedef struct coll_slot {
   _Alignas(128) _Atomic uint64_t word; /* twice its operation's number, which is seq + 1; 1 more: it is queued, for others to end */
   uint64_t fingerprint;
@@ -211,7 +212,7 @@ typedef struct coll_slot {
   char payload[];  /* its input, if it is slotted */
 } coll_slot;
 
-/* Who looks whether all have arrived. */
+/* One look at the slots, or count of arrivals: have all ranks arrived? */
 typedef struct coll_meeting {
   uint64_t number, fingerprint; /* of the operation, as a slot has them */
   int seen;      /* that many have arrived: the lowest ranks, if the operation is slotted */
@@ -219,8 +220,8 @@ typedef struct coll_meeting {
 } coll_meeting;
 
 typedef struct coll_direct {
-  coll_meeting meeting[2]; /* of the operations in the queue: as with slots, there may be two, the next and who is late for the last */
-  const coll_op *first[2]; /* who was there first; it may be gone once all have met */
+  coll_meeting meeting[2]; /* of the operations in the queue.  As with slots there may be two: the next, and the last for ranks that are late */
+  const coll_op *first[2]; /* the operation that arrived first; it may be gone once all have met */
   int workers;
   atomic_bool running; /* changed under the lock */
   coll_jobs jobs;
@@ -234,9 +235,9 @@ struct coll_group {
   _Alignas(64) weft_mutex mu;
   coll_op *all_pending, *finished;
   weft_status *error;   /* what spent the group */
-  weft_status *ending;  /* what ends it elsewhere: NULL, or what operations from number `ends_at` on end with */
+  weft_status *ending;  /* why a rank elsewhere has given up, and what operations from number `ends_at` on end with; NULL: none has */
   int origin;           /* the rank that gave up, while `ending`, if we know it; -1 */
-  uint64_t ends_at;     /* no rank elsewhere that we know of has ended more; UINT64_MAX: nobody has given up */
+  uint64_t ends_at;     /* the least number of collectives that a rank elsewhere had ended when it gave up; UINT64_MAX: none has given up */
   int64_t spent_ns;     /* when `error` was set */
   uint64_t lost;        /* incarnation whose death spent it; 0: none known */
   bool member_lost;     /* a member's death, or a peer that cannot be reached, spent it */
@@ -265,7 +266,7 @@ struct coll_group {
   coll_topology topology;
   int64_t timeout_ns, warn_ns;
   bool rank_order, use_direct;
-  atomic_bool disturbed; /* spent, or a rank leaves: who runs alone comes and queues, and nobody does any more */
+  atomic_bool disturbed; /* spent, or a rank leaves: a rank that runs alone queues its operation, and none begins to run alone any more */
   char *slots;           /* if all ranks are here: see coll_direct_slot */
   size_t slot_bytes;     /* of each, with its payload */
   int spins; /* of a waiter before it yields its core */
@@ -297,7 +298,8 @@ WEFT_DEFINE_AUTO(coll_group, coll_group_release)
 weft_comm *coll_comm_retain(weft_comm *comm);
 void coll_comm_release(weft_comm *comm);
 
-/* A group without links, all fields that `spec` gives set; `host`: the host's communicator.  Its communicators are in g->locals. */
+/* A group without links, all fields that `spec` gives set; `host`: the host's communicator.  Its communicators are in
+ * g->locals. */
 WEFT_NODISCARD weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t public_id, const coll_communicator_ops *host,
                                            coll_group **out_group);
 
@@ -320,8 +322,8 @@ weft_comm_lateness coll_comm_lateness(const weft_comm *comm, int peer);
 /* Whether a platform's communicator moves the group's data. */
 static inline bool coll_group_has_platform(const coll_group *g) { return g->communicator != &g->host; }
 
-/* Spends the group: all its operations end with copies of `st` (taken), links close, peers hear about it.  A second call is
- * ignored. */
+/* Spends the group: all its operations end with copies of `st` (taken), links close, peers hear about it.  A second
+ * call is ignored. */
 void coll_group_fail_locked(coll_group *g, weft_status *st);
 
 /* A member has died, whose incarnation that is (0: perhaps it lives, but cannot be reached): nothing goes on. */
@@ -333,8 +335,8 @@ static inline uint64_t coll_comm_posted(const weft_comm *comm)
   return atomic_load_explicit(&comm->turn, memory_order_relaxed) / COLL_TURN_NEXT;
 }
 
-/* Clears and sets flags of comm->turn, adds, and returns what was there.  The lock is enough where nobody runs alone, nor can begin
- * to. */
+/* Clears and sets flags of comm->turn, adds, and returns what was there.  The lock is enough where nobody runs alone,
+ * nor can begin to. */
 static inline uint64_t coll_comm_change_turn_locked(weft_comm *comm, uint64_t clear, uint64_t set, uint64_t add)
 {
   uint64_t old = atomic_load_explicit(&comm->turn, memory_order_relaxed);

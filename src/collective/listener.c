@@ -1,7 +1,8 @@
-/* collective/listener.c -- where other processes connect: the sockets, and the members of the job that wait behind them.
+/* collective/listener.c -- where other processes connect: the sockets, and the members of the job that wait behind
+ * them.
  *
- * Who connects proves first that it belongs to the job (entrance.c).  Then the connection is held, until it is known what it wants and the
- * communicator that it wants is there. */
+ * A process that connects proves first that it belongs to the job (entrance.c).  Then its connection is held until
+ * the process has said what it wants, and the communicator that it asks for is made. */
 #include <config.h>
 
 #include "collective/listener.h"

@@ -1,9 +1,11 @@
-/* collective/mac.h -- codes of 8 bytes that authenticate short texts without encrypting them, for little more than a cache miss.
+/* collective/mac.h -- codes of 8 bytes that authenticate short texts without encrypting them, for little more than a
+ * cache miss.
  *
- * The code of message `number` of a lane is  SipHash-2-4(k, lane, number) + P(r)  modulo 2^64, where k and r are keys and
- * P is the polynomial over the integers modulo 2^61 - 1 whose coefficients are the text's length and its 32-bit words
- * (Wegman and Carter, 1981; Bernstein, 2005: each attempt of a forger succeeds with a probability of at most 2^-51).
- * That holds for one text for each (lane, number), and for a receiver that takes no more messages after one wrong code. */
+ * The code of message `number` of a lane is  SipHash-2-4(k, lane, number) + P(r)  modulo 2^64, where k and r are keys
+ * and P is the polynomial over the integers modulo 2^61 - 1 whose coefficients are the text's length and its 32-bit
+ * words (Wegman and Carter, 1981; Bernstein, 2005: each attempt of a forger succeeds with a probability of at most
+ * 2^-51). That holds for one text for each (lane, number), and for a receiver that takes no more messages after one
+ * wrong code. */
 #ifndef WEFT_COLLECTIVE_MAC_H
 #define WEFT_COLLECTIVE_MAC_H
 

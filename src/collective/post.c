@@ -1,4 +1,5 @@
-/* collective/post.c -- from the caller to the queue of a rank: checked arguments, times, refusals, groups of operations. */
+/* collective/post.c -- from the caller to the queue of a rank: checked arguments, times, refusals, groups of
+ * operations. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -20,8 +21,8 @@ static void op_give_back(coll_op *op)
   coll_group_unlock(g);
 }
 
-/* A rank that had nothing pending when the group failed hears of it now, with the code that it would have had then: what
- * a rank is told does not hang on who was a moment faster. */
+/* A rank that had nothing pending when the group failed hears of the failure now, with the code that a pending
+ * operation would have had: the code does not depend on which rank was a moment faster. */
 static weft_status *spent_locked(weft_comm *comm)
 {
   const coll_group *g = comm->group;
@@ -233,8 +234,8 @@ static bool met_or_disturbed(void *wait)
   return coll_direct_met(w->g, &w->meeting) || atomic_load_explicit(&w->g->disturbed, memory_order_acquire) || is_wanted(w->wanted);
 }
 
-/* Runs the operation whose turn it is to its end, taking no lock that others take.  False: it has to go through the queue,
- * because somebody is late or something is wrong.  The communicator lives as long as the turn lasts: see
+/* Runs the operation whose turn it is to its end, taking no lock that others take.  False: it has to go through the
+ * queue, because somebody is late or something is wrong.  The communicator lives as long as the turn lasts: see
  * coll_group_settle_locked. */
 static bool run_alone(coll_op *op, const weft_coll_patience *patience)
 {
@@ -284,7 +285,8 @@ weft_status *weft_coll_run(weft_comm *comm, const weft_coll_op *args, const weft
 
 /* ---- several, and callers that do not wait ---- */
 
-/* How many of the operations travel as one message: see coll_op_fusable.  A platform's communicator gets each by itself. */
+/* How many of the operations travel as one message: see coll_op_fusable.  A platform's communicator gets each by
+ * itself. */
 static size_t fusable(const weft_comm *comm, const weft_coll_op *ops, size_t count)
 {
   return coll_group_has_platform(comm->group) ? 1 : coll_op_fusable(ops, count, comm->group->size);

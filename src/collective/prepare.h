@@ -7,8 +7,8 @@
 /* Fills op->args, problem, reducer, fingerprint, memory.  Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *coll_op_prepare(coll_op *op, const weft_coll_op *args, const weft_coll_call *call);
 
-/* How many of a group's operations, from the first on, may travel as one message between `size` ranks: small ones of one
- * kind (all-reduce, all-gather, reduce-scatter of even blocks), type and reduction.  At least 1. */
+/* How many of a group's operations, from the first on, may travel as one message between `size` ranks: small ones of
+ * one kind (all-reduce, all-gather, reduce-scatter of even blocks), type and reduction.  At least 1. */
 size_t coll_op_fusable(const weft_coll_op *ops, size_t count, int size);
 
 /* As coll_op_prepare, for `count` (2 or more) fusable operations packed into one. */

@@ -1,8 +1,8 @@
 /* collective/progress.c -- the progress thread.
  *
- * It drives groups with pending work that no waiter drives, and the timers of all.  It polls while things move and for
- * a bounded time after, then arms the links (so that peers ring) and sleeps until a descriptor, a wake-up or the next timer.  It
- * lives while the process has communicators. */
+ * It drives groups with pending work that no waiter drives, and the timers of all.  It polls while things move and
+ * for a bounded time after, then arms the links (so that peers ring) and sleeps until a descriptor, a wake-up or the
+ * next timer.  It lives while the process has communicators. */
 #include <config.h>
 
 #include "collective/progress.h"

@@ -1,8 +1,8 @@
 /* collective/seal.h -- keys, what is derived from them, and messages that are sealed with them.  OpenSSL's home here.
  *
- * A sealed message is encrypted and authenticated by AES-256-GCM.  Its nonce is the lane that it travels in and its number
- * there, which both sides count and nobody sends: a message that was forged, repeated, reordered, cut or taken from
- * another connection does not open. */
+ * A sealed message is encrypted and authenticated by AES-256-GCM.  Its nonce is the lane that it travels in and its
+ * number there, which both sides count and nobody sends: a message that was forged, repeated, reordered, cut or taken
+ * from another connection does not open. */
 #ifndef WEFT_COLLECTIVE_SEAL_H
 #define WEFT_COLLECTIVE_SEAL_H
 
@@ -23,7 +23,8 @@ typedef struct coll_part_of_key {
   size_t bytes;
 } coll_part_of_key;
 
-/* *out = HMAC-SHA256(key, label, 0, parts...).  Different labels give independent keys.  False: OpenSSL has no memory. */
+/* *out = HMAC-SHA256(key, label, 0, parts...).  Different labels give independent keys.  False: OpenSSL has no
+ * memory. */
 bool coll_key_derive(const coll_key *key, const char *label, const coll_part_of_key *parts, int count, coll_key *out);
 
 /* In time that does not depend on the contents. */
@@ -47,13 +48,14 @@ typedef struct coll_sealed {
   size_t head_bytes;
   void *body;        /* authenticated, and encrypted in place */
   size_t body_bytes;
-  bool short_tag;    /* COLL_SHORT_TAG_BYTES: for who ends a connection with the first message that does not open */
+  bool short_tag;    /* COLL_SHORT_TAG_BYTES: for a user that ends the connection at the first message that does not open */
 } coll_sealed;
 
 /* False: OpenSSL has no memory. */
 bool coll_seal_close(coll_seal *seal, const coll_sealed *message, void *tag);
 
-/* The reverse.  False: this is not the message of that number, or it was changed; the body's contents are then undefined. */
+/* The reverse.  False: this is not the message of that number, or it was changed; the body's contents are then
+ * undefined. */
 bool coll_seal_open(coll_seal *seal, const coll_sealed *message, const void *tag);
 
 #endif

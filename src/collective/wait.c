@@ -20,8 +20,8 @@ bool coll_wait_working(coll_group *g, bool (*ready)(void *ctx), void *ctx, int64
 
   if (polls) atomic_fetch_add_explicit(&g->helpers, 1, memory_order_relaxed);
   for (int spins = 1; !done; spins++) {
-    /* where all ranks are here, whoever arrives last does the work: only large work is worth joining */
-    bool rests = spins % g->spins == 0; /* only then a look at the group: whoever works on it has those lines */
+    /* where all ranks are here, the one that arrives last does the work: only large work is worth joining */
+    bool rests = spins % g->spins == 0; /* only then a look at the group: the thread that works on it has those cache lines */
     bool useful = polls || (rests && atomic_load_explicit(&g->direct.running, memory_order_relaxed)), moved = false;
     if (useful && coll_group_try_lock(g)) {
       moved = coll_group_progress_locked(g);

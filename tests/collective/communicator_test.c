@@ -1,5 +1,5 @@
-/* tests/collective/communicator_test.c -- a platform's communicator has what the host's has: operations in order, deadlines, reports, the flight
- * recorder, mismatches that are found before data moves, and aborts. */
+/* tests/collective/communicator_test.c -- a platform's communicator has what the host's has: operations in order,
+ * deadlines, reports, the flight recorder, mismatches that are found before data moves, and aborts. */
 #include "world.h"
 
 #include "collective/clique.h"

@@ -1,7 +1,8 @@
-/* tests/collective/fake.h -- a communicator of a platform that does not exist: it queues operations and ends them from a thread of its own.
+/* tests/collective/fake.h -- a communicator of a platform that does not exist: it queues operations and ends them
+ * from a thread of its own.
  *
- * It knows all-reduces of f32 sums.  The communicators of a test, which may stand for several processes, share one queue, as devices share a
- * link.  What they do wrong is set before they are made. */
+ * It knows all-reduces of f32 sums.  The communicators of a test, which may stand for several processes, share one
+ * queue, as devices share a link.  What they do wrong is set before they are made. */
 #ifndef WEFT_TESTS_COLLECTIVE_FAKE_H
 #define WEFT_TESTS_COLLECTIVE_FAKE_H
 

@@ -1,9 +1,9 @@
 /* collective/host/direct.c -- collectives whose ranks all live in this process.
  *
- * Ranks meet by slots (coll_slot).  A small operation puts its input there as well: each rank makes its own result from the
- * slots, and nobody waits for who is slow.  Of a large one every buffer is in reach: the last rank to arrive turns it into
- * jobs (fold these places into those) and whoever has time works on them.  Reductions are left folds in rank order; work is
- * cut by size alone. */
+ * Ranks meet by slots (coll_slot).  A small operation puts its input there as well: each rank makes its own result
+ * from the slots, and no rank waits for another to read.  Of a large one every buffer is in reach: the last rank to
+ * arrive turns it into jobs (fold these places into those) and every thread that has time works on them.  Reductions
+ * are left folds in rank order; work is cut by size alone. */
 #include <config.h>
 
 #include "collective/host/direct.h"
@@ -15,7 +15,7 @@
 #include "collective/flight.h"
 #include "collective/host/steps.h"
 
-enum { MIN_LATE_NS = 2000 }; /* less is nobody's fault */
+enum { MIN_LATE_NS = 2000 }; /* a shorter lateness is not recorded */
 enum { SLOTS_BYTES = 8 << 10 }; /* of all ranks' inputs together: more is faster folded once, for all */
 enum { CHUNK_BYTES = 64 << 10, INLINE_BYTES = 64 << 10, CHUNKS_WORTH_A_WAKE = 4 };
 
@@ -301,7 +301,7 @@ static bool make_result(coll_op *op)
   return true;
 }
 
-/* Who came last to the operation of number `seq`, and how late; -1: nobody was late. */
+/* The rank that came last to the operation of number `seq`, and how late; -1: none was late. */
 static int last_to_come(const coll_group *g, uint64_t seq, bool slotted, int64_t *late_ns)
 {
   int64_t first_ns = INT64_MAX, last_ns = 0;
@@ -327,7 +327,7 @@ bool coll_direct_end_alone(coll_op *op, bool *others)
   *others = false;
   if (!make_result(op)) return false;
   if ((last = last_to_come(g, op->seq, true, &late_ns)) >= 0) coll_comm_waited(op->comm, last, late_ns);
-  /* Who joins the queue after it has arrived either is seen to do so here or, in coll_direct_arrive_locked, sees that this
+  /* A rank that joins the queue after it has arrived either is seen to do so here or, in coll_direct_arrive_locked, sees that this
    * rank has ended: all four accesses are seq_cst. */
   atomic_store(&op->comm->ended_seq, op->seq + 1);
   for (int r = 0; r < g->size; r++) *others |= atomic_load(&coll_direct_slot(g, r, op->seq)->word) & 1;

@@ -12,8 +12,8 @@
 /* How long a peer whose stream broke has to say why on the control connection, before it counts as dead. */
 #define WORD_NS (50 * WEFT_NS_PER_MS)
 
-/* The same for a peer whose process refuses connections: it may have given up and left, and what it said about that comes
- * by way of others, whom it was connected to. */
+/* The same for a peer whose process refuses connections: it may have given up and left, and what it said about that
+ * comes by way of others, whom it was connected to. */
 #define REFUSED_WORD_NS WEFT_NS_PER_S
 
 /* Of a peer that has left: has all come that it sent? */
@@ -87,8 +87,8 @@ static bool progress(coll_link *link)
   return any;
 }
 
-/* What a spent group has committed still counts for those that end what it has ended: so it goes out, if that takes no longer
- * than a second. */
+/* What a spent group has committed still counts for those that end what it has ended: so it goes out, if that takes
+ * no longer than a second. */
 static bool flush_spent(coll_group *g)
 {
   bool any = coll_transports_open(g) && coll_transports_poll(g), unsent = false, in_time = g->ends_at && weft_now_ns() < g->spent_ns + WEFT_NS_PER_S;

@@ -1,5 +1,5 @@
-/* collective/host/ending.c -- how a communicator ends where peers are involved: what they are told, what still ends well, and
- * when links close.  See "When a communicator ends" in the README. */
+/* collective/host/ending.c -- how a communicator ends where peers are involved: what they learn, what still ends
+ * well, and when links close.  See "When a communicator ends" in the README. */
 #include <config.h>
 
 #include "collective/host/ending.h"

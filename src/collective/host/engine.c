@@ -167,7 +167,7 @@ static weft_status *load_ragged_rows(coll_op *op)
 {
   coll_problem *p = &op->problem;
   int64_t n = (int64_t)p->size * p->pieces, *heard = op->arrays + 6 * n, *expected = op->arrays + 3 * n;
-  int64_t *at = op->arrays + 4 * n, *bytes = op->arrays + 5 * n; /* what was told is not needed any more */
+  int64_t *at = op->arrays + 4 * n, *bytes = op->arrays + 5 * n; /* what this rank sent in the first round is not needed any more */
 
   for (int64_t i = 0; i < n; i++) {
     int64_t end;

@@ -1,5 +1,5 @@
-/* collective/host/host.c -- the host's communicator: schedules, links and what devices of one process do in memory, driven by whoever
- * has time. */
+/* collective/host/host.c -- the host's communicator: schedules, links and what devices of one process do in memory,
+ * driven by every thread that has time. */
 #include <config.h>
 
 #include "collective/host/host.h"
@@ -51,7 +51,7 @@ void coll_group_settle_locked(coll_group *g) WEFT_NO_THREAD_SAFETY
   }
 }
 
-/* A transfer that has begun goes on, while the network carries parts of it that nobody sees yet. */
+/* A large transfer that has begun is waited for longer: the network carries parts of it that neither side sees yet. */
 int64_t coll_group_spin_ns(const coll_group *g)
 {
   enum { LONGER = 40 };

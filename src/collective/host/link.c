@@ -1,4 +1,5 @@
-/* collective/host/link.c -- ranks of different processes: the life of a connection, from dialling to the peer's death. */
+/* collective/host/link.c -- ranks of different processes: the life of a connection, from dialling to the peer's
+ * death. */
 #include <config.h>
 
 #include "collective/host/link_state.h"
@@ -15,7 +16,8 @@
 #include "collective/ended.h"
 #include "collective/transport/transport.h"
 
-/* A listener that strangers crowd may turn a member away, which tries again so often, each time after this pause. */
+/* A listener that has too many entrants may turn a member away.  The member tries again so often, each time after
+ * this pause. */
 enum { MOST_REDIALS = 400 };
 #define REDIAL_NS (10 * WEFT_NS_PER_MS)
 

@@ -1,5 +1,5 @@
-/* collective/host/link.h -- the connection of a rank of this process with one of another: a stream for data, a socket for
- * control.  The lower rank connects, when either first needs the other.  The socket's end is the peer's death. */
+/* collective/host/link.h -- the connection of a rank of this process with one of another: a stream for data, a socket
+ * for control.  The lower rank connects, when either first needs the other.  The socket's end is the peer's death. */
 #ifndef WEFT_COLLECTIVE_HOST_LINK_H
 #define WEFT_COLLECTIVE_HOST_LINK_H
 
@@ -35,7 +35,8 @@ typedef enum coll_message_type {
 /* Something happened at the socket of link number `id`. */
 void coll_link_ready_locked(coll_group *g, uint64_t id);
 
-/* A peer's HELLO for this group came on `fd` (taken, with passed_fd and the session, on success).  Errors: why it is refused. */
+/* A peer's HELLO for this group came on `fd` (taken, with passed_fd and the session, on success).  Errors: why it is
+ * refused. */
 WEFT_NODISCARD weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd, coll_session *session);
 
 /* Connects, or prepares to be connected to.  NULL: the group has failed. */

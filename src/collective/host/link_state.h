@@ -2,12 +2,13 @@
  *
  * Channel 0 carries the messages of schedules, in order: each is a header, perhaps the instruction's name, and the
  * payload, padded to units.  A message stays in the stream until its receive is posted; that is the flow control.
- * Channel 1 carries sends and receives: OFFER, answered by ACCEPT once a receive matches, then DATA.  So nothing on it
- * ever waits for a receive that is not posted.  Small sends do not ask (EAGER): what no receive has met yet is kept here,
- * and each peer has so much ROOM for that; when it is used up, its sends ask again.
+ * Channel 1 carries sends and receives: OFFER, answered by ACCEPT once a receive matches, then DATA.  So nothing on
+ * it ever waits for a receive that is not posted.  Small sends do not ask (EAGER): the receiving process keeps data
+ * that no receive has met yet, and grants each peer ROOM for it; a peer that has used its room up asks again.
  *
- * Large payloads of both are lent.  One thing at a time is: a schedule's message may wait for a send's, whose receive is
- * posted, but not the other way round.  A send that finds something lent goes through the stream instead. */
+ * Large payloads of both channels are lent (see the glossary of the README), one at a time on each link.  A
+ * schedule's message may wait for the loan of a send, whose receive is posted, but not the other way round: a send
+ * that finds a loan goes through the stream instead. */
 #ifndef WEFT_COLLECTIVE_HOST_LINK_STATE_H
 #define WEFT_COLLECTIVE_HOST_LINK_STATE_H
 
@@ -66,7 +67,7 @@ struct coll_link {
   size_t offer_count;
   coll_offer *storing;       /* the last one, while its payload is coming in */
   uint64_t next_p2p_id, rx_p2p_id; /* of our next send, and the peer's */
-  size_t room_there, room_here, room_due; /* for eager sends: at the peer, of the peer's here, and what we have not told it yet */
+  size_t room_there, room_here, room_due; /* for eager sends: at the peer, of the peer's here, and what this side has not announced to the peer yet */
   int64_t told; /* how many collectives the peer had posted when it said, while the group was frozen, that it had failed; -1: it did not */
   int64_t broken_ns; /* when the stream was first seen broken, or the connection refused; 0: it works */
   weft_status *refused; /* why: LINK_REFUSED */
@@ -80,7 +81,8 @@ weft_status *coll_link_prove(coll_link *link); /* the challenge begins, or goes 
 weft_status *coll_link_open_stream(coll_link *link, const coll_hello *theirs, int fd, int passed_fd);
 weft_status *coll_link_become_ready(coll_link *link);
 
-/* The connection cannot be made, for the reason `st` (taken): nobody listens there, or the listener had no place for long enough. */
+/* The connection cannot be made, for the reason `st` (taken): nobody listens there, or the listener had no place for
+ * long enough. */
 void coll_link_on_refused(coll_link *link, weft_status *st);
 void coll_link_on_turned_away(coll_link *link, weft_status *st);
 void coll_link_redial(coll_link *link); /* once the pause after the last time is over */

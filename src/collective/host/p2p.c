@@ -310,7 +310,8 @@ bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op)
 
 /* ---- sends and receives of a communicator that ends ---- */
 
-/* Has it sent more than has come?  Who gave up first may be heard of from others, and not have said yet how much it sent. */
+/* Whether the peer has sent more than has come.  The rank that gave up first may be known from others before its own
+ * frame says how much it sent. */
 static bool is_awaited(const coll_link *link)
 {
   return link->state == LINK_LEFT ? !coll_link_has_all_p2p(link) : link->state == LINK_READY && link->peer == link->group->origin;

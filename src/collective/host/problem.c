@@ -1,4 +1,5 @@
-/* collective/host/problem.c -- what an algorithm is given: nodes and sizes; and whether what it made of that is sound. */
+/* collective/host/problem.c -- what an algorithm is given: nodes and sizes; and whether what it made of that is
+ * sound. */
 #include <config.h>
 
 #include "collective/host/schedule.h"

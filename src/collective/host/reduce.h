@@ -20,8 +20,8 @@ WEFT_NODISCARD weft_status *coll_reducer_init(coll_reducer *r, weft_dtype dtype,
 /* dst = a (+) b, `bytes` long; dst may be a or b, and must not overlap them otherwise. */
 void coll_reduce(const coll_reducer *r, void *dst, const void *a, const void *b, size_t bytes);
 
-/* The left fold of parts[0..part_count) to every dsts[0..dst_count), from byte `at` of each on.  Any dst may be any part.  Types narrower than f32
- * are rounded once, at the end. */
+/* The left fold of parts[0..part_count) to every dsts[0..dst_count), from byte `at` of each on.  Any dst may be any
+ * part.  Types narrower than f32 are rounded once, at the end. */
 void coll_fold(const coll_reducer *r, void *const *dsts, int dst_count, const void *const *parts, int part_count,
                size_t at, size_t bytes);
 

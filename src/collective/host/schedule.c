@@ -161,7 +161,8 @@ static void recv_run(builder *b, group g, int peer, blocks bl, place data, int f
   if (first + count > g.n) recv(b, real(g, peer), data, extent(bl, 0, first + count - g.n));
 }
 
-/* Bruck's dissemination with every block in its final place: after round k a rank holds blocks me .. me + 2^(k+1) - 1. */
+/* Bruck's dissemination with every block in its final place: after round k a rank holds blocks me .. me + 2^(k+1) -
+ * 1. */
 static void gather_bruck(builder *b, group g, blocks bl, place data, place own)
 {
   for (int have = 1; have < g.n; have *= 2) {
@@ -500,8 +501,8 @@ static tree tree_of(const coll_problem *p, int t)
 
 static place segment_at(const tree *t, place data, int s) { return plus(data, t->base + begin(t->part, s)); }
 
-/* Segment s comes from child c while segment s - 1 goes up; a leaf, which waits for nothing, sends segment s.  So a rank's
- * round s depends on round s of the ranks below it and on nobody's later ones, in either tree. */
+/* Segment s comes from child c while segment s - 1 goes up; a leaf, which waits for nothing, sends segment s.  So a
+ * rank's round s depends on round s of the ranks below it and on no rank's later ones, in either tree. */
 static void tree_up(builder *b, const tree *t, place acc, int s, int c)
 {
   bool leaf = t->child[0] < 0;
@@ -525,8 +526,8 @@ static void tree_down(builder *b, const tree *t, place full, int s)
     if (t->child[c] >= 0) send(b, t->child[c], segment_at(t, full, goes), length(t->part, goes));
 }
 
-/* Half the vector up and down one tree, the other half at the same time in a tree shifted by one rank, whose inner nodes
- * are the leaves of the first (Sanders, Speck and Traff 2009).  Segments follow each other. */
+/* Half the vector up and down one tree, the other half at the same time in a tree shifted by one rank, whose inner
+ * nodes are the leaves of the first (Sanders, Speck and Traff 2009).  Segments follow each other. */
 static void build_double_tree(builder *b)
 {
   const coll_problem *p = b->p;

@@ -1,4 +1,5 @@
-/* collective/host/steps.c -- a message's bytes: where they come from and go to, and what becomes runnable when it has ended. */
+/* collective/host/steps.c -- a message's bytes: where they come from and go to, and what becomes runnable when it has
+ * ended. */
 #include <config.h>
 
 #include "collective/host/steps.h"

@@ -1,4 +1,5 @@
-/* collective/host/steps.h -- a message's bytes: where they come from and go to, and what becomes runnable when it has ended. */
+/* collective/host/steps.h -- a message's bytes: where they come from and go to, and what becomes runnable when it has
+ * ended. */
 #ifndef WEFT_COLLECTIVE_HOST_STEPS_H
 #define WEFT_COLLECTIVE_HOST_STEPS_H
 
@@ -14,8 +15,8 @@ void coll_engine_deliver(coll_msg *msg, const void *data, size_t bytes);
 void coll_engine_msg_done_locked(coll_msg *msg);
 void coll_engine_make_runnable_locked(coll_op *op);
 
-/* All ranks have met at the operation, or it is a send or receive: the platform's communicator gets it, and its rank's next collective may
- * begin to meet. */
+/* All ranks have met at the operation, or it is a send or receive: the platform's communicator gets it, and its
+ * rank's next collective may begin to meet. */
 void coll_engine_hand_over_locked(coll_op *op);
 
 #endif

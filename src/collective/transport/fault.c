@@ -194,7 +194,7 @@ static bool fault_arm(coll_stream *base)
   fault_stream *f = outer(base);
 
   release_held(f, false);
-  return f->inner->ops->arm(f->inner) && !f->until_ns; /* with a delay under way nobody sleeps */
+  return f->inner->ops->arm(f->inner) && !f->until_ns; /* while a commit is delayed the progress thread must not sleep */
 }
 
 static bool fault_poll(coll_stream *base)

@@ -6,7 +6,7 @@
  *
  * Large messages are read by the receiver straight out of the sender's memory (process_vm_readv), where the kernel
  * allows that; each side tries at the start, on a number that only the right process has.  A sender whose operation
- * fails revokes what it lent before its buffers are free: whoever reads on will see that, and not take the data.
+ * fails revokes what it lent before its buffers are free: a peer that still reads will see that, and not take the data.
  *
  *   page 0: control of 2 directions x 2 channels, 256 bytes each; the two sides;  then the four rings
  */

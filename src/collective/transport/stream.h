@@ -1,9 +1,10 @@
-/* collective/transport/stream.h -- a transport between two ranks of different processes: ordered bytes, two channels each way.
+/* collective/transport/stream.h -- a transport between two ranks of different processes: ordered bytes, two channels
+ * each way.
  *
  * Sending: ask for space, write into it, commit.  Receiving: look at the data in place, consume it.  Amounts are
- * multiples of COLL_STREAM_UNIT.  The memory belongs to the transport, so nobody's buffer is in use after a commit.
- * What is large may be lent instead: see bulk_least.
- * All calls are made under the group's lock. */
+ * multiples of COLL_STREAM_UNIT.  The memory belongs to the transport, so the caller's buffer is not in use after a
+ * commit. A large payload may be lent instead, which means that the peer reads it out of the caller's buffer: see
+ * bulk_least. All calls are made under the group's lock. */
 #ifndef WEFT_COLLECTIVE_TRANSPORT_STREAM_H
 #define WEFT_COLLECTIVE_TRANSPORT_STREAM_H
 
@@ -41,7 +42,7 @@ typedef struct coll_stream_ops {
    * and one borrowed; the memory is in the transport's hands from `lend` until `lent` says true, and from `borrow` until
    * `borrowed` does, or until `revoke`, which ends both at once. */
   size_t (*bulk_least)(coll_stream *s);                             /* from this size on; SIZE_MAX: not with this peer */
-  void (*lend)(coll_stream *s, const void *data, size_t bytes);     /* before the peer is told, in the stream */
+  void (*lend)(coll_stream *s, const void *data, size_t bytes);     /* before the header in the stream that announces the loan */
   bool (*lent)(coll_stream *s);                                     /* the peer has it all */
   void (*borrow)(coll_stream *s, void *into, size_t bytes);         /* the next bytes of what the peer lends */
   bool (*borrowed)(coll_stream *s);
@@ -57,17 +58,18 @@ struct coll_stream {
   const coll_stream_ops *ops;
   void (*ring)(void *ctx); /* wakes the peer's progress thread */
   void *ring_ctx;
-  bool unsent; /* what was committed leaves only when the stream is polled again */
-  bool unwanted; /* the peer has ended: what has not left need not leave any more */
+  bool unsent; /* committed data leaves only when the stream is polled again */
+  bool unwanted; /* the peer has ended: committed data need not leave any more */
 };
 
 /* Shared memory between two processes.  The maker hands *out_fd (a sealed memfd, to be closed by the caller) to the
- * peer, which opens it.  peer_pid: of the process at the other end of the socket that it goes through, as the kernel says. */
+ * peer, which opens it.  peer_pid: of the process at the other end of the socket that it goes through, as the kernel
+ * says. */
 WEFT_NODISCARD weft_status *coll_shm_new(size_t ring_bytes, pid_t peer_pid, coll_stream **out_stream, int *out_fd);
 WEFT_NODISCARD weft_status *coll_shm_open(int fd, pid_t peer_pid, coll_stream **out_stream);
 
-/* Decorates `inner` (taken, also on failure) with the faults of a specification, for example "drop@3", "delay@1=200ms"; see
- * docs/collectives.md.  `disconnect` cuts the control connection. */
+/* Decorates `inner` (taken, also on failure) with the faults of a specification, for example "drop@3",
+ * "delay@1=200ms"; see docs/collectives.md.  `disconnect` cuts the control connection. */
 WEFT_NODISCARD weft_status *coll_fault_new(coll_stream *inner, const char *spec, void (*disconnect)(void *ctx),
                                            void *ctx, coll_stream **out_stream);
 

@@ -2,22 +2,23 @@
  *
  * A group has one endpoint; every stream posts receives for its own tags on it before its peer may send.  A commit is
  * one message, sent from the stream's own memory into the peer's posted memory.  What is lent goes from the user's
- * memory to the user's, in pieces: the borrower posts receives for the next two there and tells how many bytes it wants, and in
- * which pieces; the lender sends those.  (A message of many MB at once would leave every cache before it is read.)
- * libfabric gives memory of an unfinished send back only when the endpoint closes, so that is what revoking does.
- * (RMA is left out on purpose: on the tcp, net and rxm providers it is an emulation by messages, and elsewhere it needs
- * registration modes that differ by provider.)
- * Each channel has a window: the receiver gives credits back as it consumes, at the end of a message that goes there
- * anyway (its length says so: it is no multiple of a unit), or, when many are due, by themselves.
- * Receives of one tag complete in the order in which messages were sent (FI_ORDER_SAS), so a slot's place is its order.
+ * memory to the user's, in pieces: the borrower posts receives for the next two there and tells how many bytes it
+ * wants, and in which pieces; the lender sends those.  (A message of many MB at once would leave every cache before
+ * it is read.) libfabric gives memory of an unfinished send back only when the endpoint closes, so that is what
+ * revoking does. (RMA is left out on purpose: on the tcp, net and rxm providers it is an emulation by messages, and
+ * elsewhere it needs registration modes that differ by provider.) Each channel has a window: the receiver gives
+ * credits back as it consumes, at the end of a message that goes there anyway (its length says so: it is no multiple
+ * of a unit), or, when many are due, by themselves. Receives of one tag complete in the order in which messages were
+ * sent (FI_ORDER_SAS), so a slot's place is its order.
  *
- * Anybody who reaches the endpoint can send to it.  So a stream's tags are drawn from its session's keys, and what comes is
- * taken only if its code is that of the message of its number: over its first COVERED_BYTES, credit and length (mac.h), or,
- * where it is sealed, over all of it (seal.h).  What is lent is not covered, but its announcement is; where everything is to
- * be, nothing is lent.
+ * Any process that reaches the endpoint can send to it.  So a stream's tags are drawn from its session's keys, and
+ * what comes is taken only if its code is that of the message of its number: over its first COVERED_BYTES, credit and
+ * length (mac.h), or, where it is sealed, over all of it (seal.h).  What is lent is not covered, but its announcement
+ * is; where everything is to be, nothing is lent.
  *
  *   data, a multiple of units | credit, 24 bytes, if some are given | 8 bytes, if it is sealed | code, 8 bytes
- * The code goes as the completion's data where the provider has that, so that small messages stay small enough to be injected.
+ * The code goes as the completion's data where the provider has that, so that small messages stay small enough to be
+ * injected.
  *
  * libfabric does not report dead peers on such endpoints: the control connections do. */
 #include <config.h>
@@ -331,8 +332,8 @@ static void close_message(slot *sl, bool gives)
   sl->bytes = (size_t)(at - sl->data);
 }
 
-/* A message of `bytes` has come, sl->code beside it perhaps.  True if it is the peer's next one; then sl->bytes is that of
- * its data, and *gives says whether a credit follows them. */
+/* A message of `bytes` has come, sl->code beside it perhaps.  True if it is the peer's next one; then sl->bytes is
+ * that of its data, and *gives says whether a credit follows them. */
 static bool open_message(slot *sl, size_t bytes, bool *gives)
 {
   fabric_stream *s = sl->stream;
@@ -583,7 +584,8 @@ static bool poll_fabric(struct coll_fabric *f)
 
 static bool fabric_poll_all(coll_group *g) { return poll_fabric(of_group(g)); }
 
-/* Some providers (net and tcp of libfabric 1.17) leave the signal on the descriptor set: who slept on it would never sleep. */
+/* Some providers (net and tcp of libfabric 1.17) leave the descriptor readable: a thread that slept on it would be
+ * woken at once, for ever. */
 static bool wait_lies(const struct coll_fabric *f)
 {
   enum { FEW = 16 };
@@ -683,7 +685,7 @@ static bool fabric_arm_all(coll_group *g)
   weft_status *st = coll_context_watch_once(f->wait_fd, f->group, f->wait_id);
   bool watched = !st;
   weft_status_ignore(st);
-  return watched; /* else nobody sleeps */
+  return watched; /* else the progress thread must not sleep */
 }
 
 static size_t fabric_bulk_least(coll_stream *base)
@@ -697,8 +699,8 @@ static void fabric_lend(coll_stream *base, const void *data, size_t bytes)
   of(base)->lent += bytes;
 }
 
-/* Copying a large piece into a socket takes the kernel long: nothing is sent before what has come has been looked at, or
- * two ranks that lend to each other would take turns instead of working at once. */
+/* Copying a large piece into a socket takes the kernel long: nothing is sent before what has come has been looked at,
+ * or two ranks that lend to each other would take turns instead of working at once. */
 static bool fabric_lent(coll_stream *base)
 {
   fabric_stream *s = of(base);
@@ -758,7 +760,7 @@ static void fabric_revoke(coll_stream *base)
     busy |= s->bulk_out.slots[i].state != SLOT_FREE || in == SLOT_WAITING || in == SLOT_POSTED;
   }
   if (!busy || !f->ep) return;
-  if (f->group->ends_at) f->lost = !flush(f, weft_now_ns() + REVOKE_NS); /* else a member has died, and nobody goes on */
+  if (f->group->ends_at) f->lost = !flush(f, weft_now_ns() + REVOKE_NS); /* else a member has died, and no rank goes on */
   fi_close(&f->ep->fid);
   f->ep = NULL; /* and with it all streams of the group, whose communicator is spent */
 }
@@ -795,7 +797,7 @@ static weft_status *draw_key(const coll_session *session, const char *purpose, b
   return coll_session_key(session, purpose, outgoing, out) ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
 }
 
-/* Tags and keys of one direction, which nobody else can know. */
+/* Tags and keys of one direction, which no third process can know. */
 static weft_status *draw_keys(fabric_stream *s, const coll_session *session, bool outgoing, coll_key *key, uint64_t tags[LANES + 1])
 {
   WEFT_TRY(draw_key(session, "weft tags", outgoing, key));

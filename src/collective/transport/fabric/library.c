@@ -1,9 +1,9 @@
 /* collective/transport/fabric/library.c -- libfabric, loaded when the first fabric is opened.
  *
- * Linking to it would load it with every program, and some of the libraries it brings along (PSM's) spin for a fifth of a
- * second in their constructors: more than all else that Weft does before it runs a small program.  These are the symbols
- * that fabric.c and libfabric's inline functions call; each forwards to the library.  Hidden, so that libfabric itself
- * keeps its own. */
+ * Linking to it would load it with every program, and some of the libraries it brings along (PSM's) spin for a fifth
+ * of a second in their constructors: more than all else that Weft does before it runs a small program.  These are the
+ * symbols that fabric.c and libfabric's inline functions call; each forwards to the library.  Hidden, so that
+ * libfabric itself keeps its own. */
 #include <config.h>
 
 #include <dlfcn.h>
