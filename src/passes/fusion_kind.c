@@ -13,11 +13,15 @@
 #include "passes/fusion.h"
 #include "passes/util.h"
 
-/* The parameter that `value` is, seen through reshapes that only the chain itself uses; -1 if none. */
+/* The parameter that `value` is, seen through reshapes that only the chain itself uses and that end at the parameter's shape,
+ * since an alias is of one shape; -1 if none. */
 static int64_t shared_parameter(const hlo_instr *value)
 {
+  const hlo_shape *shape = value->shape;
+
   while (value->user_count == 1 && (value->op == HLO_RESHAPE || value->op == HLO_BITCAST)) value = value->operands[0];
-  return value->op == HLO_PARAMETER && value->user_count == 1 ? value->u.parameter_number : -1;
+  if (value->op != HLO_PARAMETER || value->user_count != 1 || !hlo_shape_compatible(value->shape, shape)) return -1;
+  return value->u.parameter_number;
 }
 
 typedef struct strategy {

@@ -1,8 +1,10 @@
 /* tests/passes/fusion_test.c -- What the fusion pass may not do: let code grow with the number of ways between two
- * values. */
+ * values, and let a result lie on a parameter of another shape. */
 #include "test.h"
 
+#include "hlo/infer.h"
 #include "hlo/text.h"
+#include "passes/fusion.h"
 #include "passes/passes.h"
 #include "passes/util.h"
 
@@ -67,4 +69,24 @@ TEST(pyramids_of_pads_are_not_emitted_once_for_each_way)
   free(text);
 }
 
-TEST_MAIN(UNIT(pyramids_of_pads_are_not_emitted_once_for_each_way))
+/* The module is valid only if an alias joins equal shapes.  (tests/codegen/random_test, exact kernel 4774) */
+TEST(a_result_shares_a_parameter_of_its_own_shape_only)
+{
+  static const struct { const char *shape; int aliases; } params[] = {{"f16[2]", 0}, {"f16[1,2]", 1}};
+
+  for (size_t i = 0; i < WEFT_COUNT(params); i++) {
+    WEFT_AUTO(hlo_module) module = NULL;
+    char text[1024];
+
+    snprintf(text, sizeof text, "HloModule m\nfused {\n  p = %s parameter(0)\n  u = f16[1,1] parameter(1)\n  z = s32[] constant(0)\n"
+             "  q = f16[2] reshape(p)\n  r = f16[1,2] reshape(q)\n  ROOT d = f16[1,2] dynamic-update-slice(r, u, z, z)\n}\n"
+             "ENTRY e {\n  x = %s parameter(0)\n  v = f16[1,1] parameter(1)\n  ROOT f = f16[1,2] fusion(x, v), kind=kLoop, calls=fused\n}\n",
+             params[i].shape, params[i].shape);
+    T_OK(hlo_parse(text, strlen(text), &module));
+    T_OK(pass_fusion_classify(module->entry->root, NULL));
+    T_OK(hlo_verify(module));
+    T_EQ_INT(module->entry->root->u.fusion.alias_count, params[i].aliases);
+  }
+}
+
+TEST_MAIN(UNIT(pyramids_of_pads_are_not_emitted_once_for_each_way), UNIT(a_result_shares_a_parameter_of_its_own_shape_only))
