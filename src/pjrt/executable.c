@@ -292,6 +292,7 @@ static weft_status *compile(target on, hlo_module *module, const void *options_d
   compile_options.dump_dir = options.dump_passes ? options.dump_dir : NULL;
   compile_options.order = options.order;
   compile_options.budget_bytes = options.budget_bytes;
+  compile_options.no_excess_precision = options.no_excess_precision;
   compile_options.collective_timeout_ns = nanoseconds(options.collective_timeout_s);
   compile_options.collective_warn_ns = nanoseconds(options.collective_warn_s);
   pjrt_dump(&options, module, "before_optimizations", &dump_number);

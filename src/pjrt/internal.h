@@ -227,6 +227,7 @@ typedef struct pjrt_options {
   char *dump_dir;         /* malloc'd or NULL: where the program goes before and after optimisation */
   bool dump_passes, dump_proto, dump_text; /* after each pass too; in which forms: text if neither is asked for */
   int64_t collective_timeout_s, collective_warn_s; /* 0: not given */
+  bool no_excess_precision; /* xla_allow_excess_precision=false */
   buf_order order;        /* weft_memory */
   int64_t budget_bytes;
 } pjrt_options;

@@ -90,6 +90,7 @@ static weft_status *apply_override(const PjrtPb__Override *o, pjrt_options *out)
   if (strcmp(o->key, "xla_dump_hlo_pass_re") == 0) out->dump_passes = *value.text;
   if (strcmp(o->key, "xla_dump_hlo_as_text") == 0) out->dump_text = value.flag;
   if (strcmp(o->key, "xla_dump_hlo_as_proto") == 0) out->dump_proto = value.flag;
+  if (strcmp(o->key, "xla_allow_excess_precision") == 0) out->no_excess_precision = !value.flag;
   if (strcmp(o->key, "xla_cpu_collective_timeout_seconds") == 0 ||
       strcmp(o->key, "xla_cpu_collective_call_terminate_timeout_seconds") == 0)
     out->collective_timeout_s = value.number;
@@ -170,6 +171,8 @@ static weft_status *read_debug_options(const PjrtPb__DebugOptions *pb, pjrt_opti
   out->collective_timeout_s = whole > 0 && call > 0 ? WEFT_MIN(whole, call) : WEFT_MAX(whole, call);
   out->collective_warn_s = unless_default(pb->collective_warn_stuck_s, 20);
   out->dump_passes = pb->dump_pass_re && *pb->dump_pass_re; /* any pattern: all passes */
+  out->no_excess_precision =
+    pb->excess_case == PJRT_PB__DEBUG_OPTIONS__EXCESS_ALLOW_EXCESS_PRECISION && !pb->allow_excess_precision;
   out->dump_text = pb->dump_as_text;
   out->dump_proto = pb->dump_as_proto;
   return set_text(&out->dump_dir, pb->dump_to);

@@ -107,6 +107,14 @@ def compile_options_are_taken_or_refused_by_name():
             raise AssertionError(f"{options} was taken")
 
 
+def narrow_floats_are_rounded_at_every_step_if_asked_for():
+    x, y, z = (np.asarray(np.random.RandomState(i).randn(4096), jnp.bfloat16) for i in range(3))
+    f = jax.jit(lambda x, y, z: x * y + z)
+    exact = f.lower(x, y, z).compile(compiler_options={"xla_allow_excess_precision": False})(x, y, z)
+    np.testing.assert_array_equal(np.asarray(exact), x * y + z)  # numpy rounds each
+    assert (np.asarray(f(x, y, z)) != x * y + z).any()
+
+
 def programs_are_dumped_under_xlas_names():
     f = jax.jit(lambda x: x * 3 + 1).lower(X)
     with tempfile.TemporaryDirectory() as directory:
@@ -127,7 +135,8 @@ def layouts_of_scalars_go_through_lowering():
 
 CASES = [a_layout_given_to_device_put_is_kept, layouts_of_a_sharded_program, an_automatic_layout_saves_a_transpose,
          memory_kinds_of_results, a_topology_compiles_ahead_of_time, a_profile_shows_what_ran,
-         compile_options_are_taken_or_refused_by_name, programs_are_dumped_under_xlas_names, layouts_of_scalars_go_through_lowering]
+         compile_options_are_taken_or_refused_by_name, narrow_floats_are_rounded_at_every_step_if_asked_for,
+         programs_are_dumped_under_xlas_names, layouts_of_scalars_go_through_lowering]
 print(f"1..{len(CASES)}")
 failed = 0
 for number, case in enumerate(CASES, 1):
