@@ -4,6 +4,7 @@
 #include "base/arena.h"
 
 #include <stdint.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,4 +176,21 @@ char *weft_arena_printf(weft_arena *arena, const char *fmt, ...)
   if (text) vsnprintf(text, (size_t)length + 1, fmt, again);
   va_end(again);
   return text;
+}
+
+bool weft_arena_reserve(weft_arena *arena, void *array, int *capacity, int64_t wanted, int least, size_t size)
+{
+  int64_t wider = WEFT_MAX(2 * (int64_t)*capacity, WEFT_MAX(wanted, least));
+  void *now, *bigger;
+
+  if (wanted <= *capacity) return true;
+  if (wanted > INT_MAX) return false;
+  wider = WEFT_MIN(wider, INT_MAX);
+  bigger = weft_arena_alloc_array(arena, (size_t)wider, size);
+  if (!bigger) return false;
+  memcpy(&now, array, sizeof now);
+  if (*capacity) memcpy(bigger, now, (size_t)*capacity * size);
+  memcpy(array, &bigger, sizeof bigger);
+  *capacity = (int)wider;
+  return true;
 }

@@ -3,6 +3,7 @@
 #define WEFT_BASE_ARENA_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -53,6 +54,13 @@ void *weft_arena_memdup(weft_arena *arena, const void *data, size_t size);
 char *weft_arena_strndup(weft_arena *arena, const char *text, size_t length);
 char *weft_arena_strdup(weft_arena *arena, const char *text);
 WEFT_PRINTF(2, 3) char *weft_arena_printf(weft_arena *arena, const char *fmt, ...);
+
+/* Makes room for `wanted` items of `size` bytes in the array at `*array`, which lies in the arena and has room for `*capacity`
+ * (NULL and 0 at first).  If the room is too small, the items move to memory for at least twice as many and for no fewer
+ * than `least`; the new room is zeroed.  False without memory: then the array is as it was. */
+bool weft_arena_reserve(weft_arena *arena, void *array, int *capacity, int64_t wanted, int least, size_t size);
+#define WEFT_ARENA_RESERVE(arena, array, capacity, wanted, least) \
+  weft_arena_reserve((arena), &(array), &(capacity), (wanted), (least), sizeof *(array))
 
 #define WEFT_ARENA_NEW(arena, type) ((type *)weft_arena_alloc((arena), sizeof(type)))
 #define WEFT_ARENA_ARRAY(arena, type, count) ((type *)weft_arena_alloc_array((arena), (size_t)(count), sizeof(type)))

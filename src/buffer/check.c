@@ -24,7 +24,8 @@ typedef struct checker {
   bool *invariant;      /* by leaf_base of a while: state that the body hands on as it is */
   bool *depends;        /* by instruction id: scratch of same_index_only */
   const hlo_instr **by; /* by value: who made it, for messages */
-  int64_t value_count, value_capacity;
+  int64_t value_count;
+  int value_capacity;
 } checker;
 
 static int leaves_of(const hlo_instr *instr) { return hlo_shape_leaf_count(instr->shape); }
@@ -32,14 +33,7 @@ static int64_t *expected(checker *c, const hlo_instr *instr) { return c->value_o
 
 static weft_status *fresh(checker *c, const hlo_instr *by, int64_t *out_value)
 {
-  if (c->value_count == c->value_capacity) {
-    int64_t wider = c->value_capacity ? 2 * c->value_capacity : 1024;
-    const hlo_instr **bigger = WEFT_ARENA_ARRAY(&c->arena, const hlo_instr *, wider);
-    WEFT_TRY_ALLOC(bigger);
-    if (c->value_count) memcpy(bigger, c->by, (size_t)c->value_count * sizeof *bigger);
-    c->by = bigger;
-    c->value_capacity = wider;
-  }
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&c->arena, c->by, c->value_capacity, c->value_count + 1, 1024));
   if (c->value_count == 0) c->value_count = 1; /* 0 is nothing */
   c->by[c->value_count] = by;
   *out_value = c->value_count++;
@@ -72,14 +66,7 @@ static weft_status *put(checker *c, buf_slice slice, int64_t value)
   replacement[fresh_count++] = (piece){begin, end, value};
   if (first < last && m->pieces[last - 1].end > end)
     replacement[fresh_count++] = (piece){end, m->pieces[last - 1].end, m->pieces[last - 1].value};
-  if (m->count + 3 > m->capacity) {
-    int wider = 2 * m->capacity + 16;
-    piece *bigger = WEFT_ARENA_ARRAY(&c->arena, piece, wider);
-    WEFT_TRY_ALLOC(bigger);
-    if (m->count) memcpy(bigger, m->pieces, (size_t)m->count * sizeof *bigger);
-    m->pieces = bigger;
-    m->capacity = wider;
-  }
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&c->arena, m->pieces, m->capacity, m->count + 3, 16));
   memmove(m->pieces + first + fresh_count, m->pieces + last, (size_t)(m->count - last) * sizeof(piece));
   memcpy(m->pieces + first, replacement, (size_t)fresh_count * sizeof(piece));
   m->count += fresh_count - (last - first);

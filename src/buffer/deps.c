@@ -9,17 +9,6 @@
 #include "buffer/hazard.h"
 #include "buffer/plan_internal.h"
 
-static void *grow(weft_arena *arena, void *array, int count, int *capacity, size_t size)
-{
-  if (count < *capacity) return array;
-  int wider = *capacity ? *capacity * 2 : 256;
-  void *bigger = weft_arena_alloc_array(arena, (size_t)wider, size);
-  if (!bigger) return NULL;
-  if (count > 0) memcpy(bigger, array, (size_t)count * size);
-  *capacity = wider;
-  return bigger;
-}
-
 static const hlo_computation *common(const buf_deps *d, const hlo_computation *a, const hlo_computation *b)
 {
   const hlo_instr **caller = d->plan->flow->caller;
@@ -45,8 +34,7 @@ static weft_status *add_edge(buf_deps *d, const hlo_instr *from, const hlo_instr
   int comp = common(d, from->parent, to->parent)->id;
   int x = buf_node_in(d, from, comp), y = buf_node_in(d, to, comp);
   if (x < 0 || y < 0 || x >= y) return NULL; /* not steps, one step, or the way back of a loop */
-  d->edges = grow(&d->arena, d->edges, d->edge_count, &d->edge_capacity, sizeof *d->edges);
-  WEFT_TRY_ALLOC(d->edges);
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&d->arena, d->edges, d->edge_capacity, d->edge_count + 1, 256));
   d->edges[d->edge_count++] = (buf_edge){comp, x, y};
   return NULL;
 }

@@ -9,18 +9,6 @@
 
 /* ---- small helpers --------------------------------------------------------------------------------------------- */
 
-/* Makes room for one more element of `size` in an arena array; the old block is left to the arena. */
-static void *grow(weft_arena *arena, void *array, int count, int *capacity, size_t size)
-{
-  if (count < *capacity) return array;
-  int wider = *capacity ? *capacity * 2 : 64;
-  void *bigger = weft_arena_alloc_array(arena, (size_t)wider, size);
-  if (!bigger) return NULL;
-  if (count > 0) memcpy(bigger, array, (size_t)count * size);
-  *capacity = wider;
-  return bigger;
-}
-
 /* ---- the walk -------------------------------------------------------------------------------------------------- */
 
 typedef struct walker {
@@ -32,8 +20,7 @@ typedef struct walker {
 
 static weft_status *add_value(buf_flow *flow, const hlo_instr *instr, int leaf, int64_t bytes, int def, int *out_value)
 {
-  flow->values = grow(&flow->arena, flow->values, flow->value_count, &flow->value_capacity, sizeof *flow->values);
-  WEFT_TRY_ALLOC(flow->values);
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&flow->arena, flow->values, flow->value_capacity, flow->value_count + 1, 64));
   *out_value = flow->value_count;
   flow->values[flow->value_count++] = (buf_value){
     .instr = instr, .leaf = leaf, .bytes = bytes, .def = def, .end = def, .param_leaf = -1};
@@ -43,8 +30,7 @@ static weft_status *add_value(buf_flow *flow, const hlo_instr *instr, int leaf, 
 static weft_status *add_tie(buf_flow *flow, buf_tie tie)
 {
   if (flow->values[tie.to].bytes == 0) return NULL; /* nothing to share: a token or an empty array */
-  flow->ties = grow(&flow->arena, flow->ties, flow->tie_count, &flow->tie_capacity, sizeof *flow->ties);
-  WEFT_TRY_ALLOC(flow->ties);
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&flow->arena, flow->ties, flow->tie_capacity, flow->tie_count + 1, 64));
   flow->ties[flow->tie_count++] = tie;
   return NULL;
 }
@@ -52,8 +38,7 @@ static weft_status *add_tie(buf_flow *flow, buf_tie tie)
 static weft_status *add_read(buf_flow *flow, int value, const hlo_instr *reader, int point)
 {
   flow->values[value].end = WEFT_MAX(flow->values[value].end, point);
-  flow->reads = grow(&flow->arena, flow->reads, flow->read_count, &flow->read_capacity, sizeof *flow->reads);
-  WEFT_TRY_ALLOC(flow->reads);
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&flow->arena, flow->reads, flow->read_capacity, flow->read_count + 1, 64));
   flow->reads[flow->read_count++] = (buf_read){value, reader};
   return NULL;
 }
@@ -175,9 +160,7 @@ static weft_status *add_overwrite(walker *w, const hlo_instr *instr, int from, i
   int to = values_at(flow, instr)[result];
 
   if (flow->values[from].bytes != flow->values[to].bytes) return NULL;
-  flow->overwrites = grow(&flow->arena, flow->overwrites, flow->overwrite_count, &flow->overwrite_capacity,
-                          sizeof *flow->overwrites);
-  WEFT_TRY_ALLOC(flow->overwrites);
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&flow->arena, flow->overwrites, flow->overwrite_capacity, flow->overwrite_count + 1, 64));
   flow->overwrites[flow->overwrite_count++] = (buf_overwrite){from, to};
   return NULL;
 }

@@ -25,14 +25,7 @@ weft_status *buf_order_parse(const char *text, buf_order *out_order, int64_t *ou
 
 static weft_status *add_buffer(buf_plan *plan, buf_buffer buffer)
 {
-  if (plan->buffer_count == plan->buffer_capacity) {
-    int wider = plan->buffer_capacity ? 2 * plan->buffer_capacity : 64;
-    buf_buffer *bigger = WEFT_ARENA_ARRAY(&plan->arena, buf_buffer, wider);
-    WEFT_TRY_ALLOC(bigger);
-    if (plan->buffer_count) memcpy(bigger, plan->buffers, (size_t)plan->buffer_count * sizeof *bigger);
-    plan->buffers = bigger;
-    plan->buffer_capacity = wider;
-  }
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&plan->arena, plan->buffers, plan->buffer_capacity, plan->buffer_count + 1, 64));
   buffer.bytes = WEFT_ALIGN_UP(buffer.bytes, BUF_ALIGN);
   plan->buffers[plan->buffer_count++] = buffer;
   return NULL;

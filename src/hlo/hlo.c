@@ -698,14 +698,7 @@ weft_status *hlo_add_parameter(hlo_computation *comp, int64_t number, const hlo_
     return WEFT_ERR(INVALID_ARGUMENT, "parameter number %" PRId64 " is not in [0, %d)", number, MAX_PARAMETERS);
   if (number < comp->param_count && comp->params[number])
     return WEFT_ERR(INVALID_ARGUMENT, "computation %s has parameter %" PRId64 " twice", comp->name, number);
-  if (number >= comp->param_capacity) {
-    int capacity = WEFT_MAX((int)number + 1, comp->param_capacity * 2);
-    hlo_instr **grown = WEFT_ARENA_ARRAY(&comp->module->arena, hlo_instr *, capacity);
-    WEFT_TRY_ALLOC(grown);
-    if (comp->param_count) memcpy(grown, comp->params, (size_t)comp->param_count * sizeof *grown);
-    comp->params = grown;
-    comp->param_capacity = capacity;
-  }
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&comp->module->arena, comp->params, comp->param_capacity, number + 1, 1));
   WEFT_TRY(hlo_add(comp, NULL, HLO_PARAMETER, shape, 0, NULL, name, out_instr));
   (*out_instr)->u.parameter_number = number;
   comp->params[number] = *out_instr;

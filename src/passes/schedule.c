@@ -147,14 +147,7 @@ static weft_status *offer(list *l, int at)
   struct entry e = {l->gain[at], at};
   int i = l->heap_count++;
 
-  if (i == l->heap_capacity) {
-    int wider = 2 * l->heap_capacity + 64;
-    struct entry *bigger = WEFT_ARENA_ARRAY(l->s->arena, struct entry, wider);
-    WEFT_TRY_ALLOC(bigger);
-    if (i) memcpy(bigger, l->heap, (size_t)i * sizeof *bigger);
-    l->heap = bigger;
-    l->heap_capacity = wider;
-  }
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(l->s->arena, l->heap, l->heap_capacity, i + 1, 64));
   for (; i > 0 && goes_first(e, l->heap[(i - 1) / 2]); i = (i - 1) / 2) l->heap[i] = l->heap[(i - 1) / 2];
   l->heap[i] = e;
   return NULL;
@@ -202,13 +195,7 @@ static weft_status *find_reads(list *l)
           continue;
         }
         if (value_bytes(s, x) == 0) continue;
-        if (total == capacity) {
-          int *bigger = WEFT_ARENA_ARRAY(s->arena, int, 2 * capacity);
-          WEFT_TRY_ALLOC(bigger);
-          memcpy(bigger, l->reads, (size_t)total * sizeof *bigger);
-          l->reads = bigger;
-          capacity *= 2;
-        }
+        WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(s->arena, l->reads, capacity, total + 1, 0));
         l->reads[total++] = place;
       }
     }

@@ -240,14 +240,7 @@ weft_status *lower_shape(lowering *l, const mlir_type *type, const hlo_shape **o
 
 weft_status *lower_bind(lowering *l, mlir_value *value, hlo_instr *instr)
 {
-  if (l->undo_count == l->undo_capacity) {
-    int capacity = l->undo_capacity ? 2 * l->undo_capacity : 64;
-    void *grown = weft_arena_alloc_array(&l->scratch, (size_t)capacity, sizeof(*l->undo));
-    WEFT_TRY_ALLOC(grown);
-    if (l->undo_count) memcpy(grown, l->undo, (size_t)l->undo_count * sizeof(*l->undo));
-    l->undo = grown;
-    l->undo_capacity = capacity;
-  }
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&l->scratch, l->undo, l->undo_capacity, l->undo_count + 1, 64));
   l->undo[l->undo_count].value = value;
   l->undo[l->undo_count++].before = value->instr;
   value->instr = instr;
@@ -534,14 +527,7 @@ static weft_status *collect_used(lowering *l, const mlir_region *region, capture
         v->stamp = l->stamp;
         if (!v->instr) return WEFT_ERR(INVALID_ARGUMENT, "%s: a value is used before it is defined", LOWER_AT(l, op));
         if (is_cheap(v->instr)) continue;
-        if (c->count == c->capacity) {
-          int capacity = c->capacity ? 2 * c->capacity : 16;
-          mlir_value **grown = WEFT_ARENA_ARRAY(&l->scratch, mlir_value *, capacity);
-          WEFT_TRY_ALLOC(grown);
-          if (c->count) memcpy(grown, c->values, (size_t)c->count * sizeof(*grown));
-          c->values = grown;
-          c->capacity = capacity;
-        }
+        WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&l->scratch, c->values, c->capacity, c->count + 1, 16));
         c->values[c->count++] = v;
       }
       for (int r = 0; r < op->region_count; r++) WEFT_TRY(collect_used(l, &op->regions[r], c));

@@ -838,14 +838,7 @@ static weft_status *probe(lowering *l, const mlir_op *op)
   hlo_instr *x;
 
   WEFT_TRY(lower_operand(l, op, 0, &x));
-  if (l->probe_count == l->probe_capacity) {
-    int capacity = l->probe_capacity ? 2 * l->probe_capacity : 8;
-    lower_probe *grown = WEFT_ARENA_ARRAY(&l->scratch, lower_probe, capacity);
-    WEFT_TRY_ALLOC(grown);
-    if (l->probe_count) memcpy(grown, l->probes, (size_t)l->probe_count * sizeof(*grown));
-    l->probes = grown;
-    l->probe_capacity = capacity;
-  }
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&l->scratch, l->probes, l->probe_capacity, l->probe_count + 1, 8));
   l->probes[l->probe_count++] = (lower_probe){mlir_attr_text(mlir_attr_of(op, "probe_id"), ""), x};
   return lower_result(l, op, 0, x);
 }

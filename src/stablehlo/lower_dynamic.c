@@ -32,14 +32,7 @@ bool lower_is_dynamic_program(const mlir_program *program, const mlir_module *mo
 
 weft_status *lower_remember(lowering *l, const hlo_instr *in, const hlo_literal *value)
 {
-  if (in->id >= l->known_capacity) {
-    int capacity = WEFT_MAX(2 * l->known_capacity, in->id + 64);
-    const hlo_literal **grown = WEFT_ARENA_ARRAY(&l->scratch, const hlo_literal *, capacity);
-    WEFT_TRY_ALLOC(grown);
-    if (l->known_capacity) memcpy(grown, l->known, (size_t)l->known_capacity * sizeof(*grown));
-    l->known = grown;
-    l->known_capacity = capacity;
-  }
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&l->scratch, l->known, l->known_capacity, (int64_t)in->id + 1, in->id + 64));
   l->known[in->id] = value;
   return NULL;
 }

@@ -13,15 +13,7 @@
 
 weft_status *text_grow(text_parser *ps, void *items, int count, int *capacity, size_t size)
 {
-  int bigger = *capacity ? 2 * *capacity : 4;
-  void *fresh;
-
-  if (count < *capacity) return NULL;
-  fresh = weft_arena_alloc_array(ps->arena, (size_t)bigger, size);
-  WEFT_TRY_ALLOC(fresh);
-  if (count > 0) memcpy(fresh, *(void **)items, (size_t)count * size);
-  *(void **)items = fresh;
-  *capacity = bigger;
+  WEFT_TRY_ALLOC(weft_arena_reserve(ps->arena, items, capacity, (int64_t)count + 1, 4, size));
   return NULL;
 }
 

@@ -113,20 +113,12 @@ static bool is_known(const mlir_location *loc)
 /* The location that `location` stands for, with a number; NULL: no memory. */
 static mlir_location *number_location(shlo_printer *p, const mlir_location *location)
 {
-  mlir_location *loc = (mlir_location *)(uintptr_t)aliased(location), **grown; /* ours: the program's */
-  int capacity;
+  mlir_location *loc = (mlir_location *)(uintptr_t)aliased(location); /* ours: the program's */
 
   if (loc->made_by < 0) return loc;
-  if (p->location_count == p->location_capacity) {
-    capacity = WEFT_MAX(2 * p->location_capacity, 64);
-    grown = WEFT_ARENA_ARRAY(&p->scratch, mlir_location *, capacity);
-    if (!grown) {
-      shlo_keep(p, WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
-      return NULL;
-    }
-    if (p->location_count) memcpy(grown, p->locations, (size_t)p->location_count * sizeof(*grown));
-    p->locations = grown;
-    p->location_capacity = capacity;
+  if (!WEFT_ARENA_RESERVE(&p->scratch, p->locations, p->location_capacity, p->location_count + 1, 64)) {
+    shlo_keep(p, WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
+    return NULL;
   }
   loc->made_by = NUMBERED;
   loc->number = p->location_count;

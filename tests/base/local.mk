@@ -1,4 +1,7 @@
-check_PROGRAMS += %D%/status_test %D%/dtype_test %D%/options_test %D%/kv_test
+check_PROGRAMS += %D%/arena_test %D%/status_test %D%/dtype_test %D%/options_test %D%/kv_test
+%C%_arena_test_SOURCES = %D%/arena_test.c tests/test.h
+%C%_arena_test_CFLAGS = $(TEST_CFLAGS)
+%C%_arena_test_LDADD = $(TEST_LIBS)
 %C%_status_test_SOURCES = %D%/status_test.c tests/test.h
 %C%_status_test_CFLAGS = $(TEST_CFLAGS)
 %C%_status_test_LDADD = $(TEST_LIBS)

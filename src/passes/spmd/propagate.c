@@ -56,14 +56,7 @@ static weft_status *new_edge(spmd_program *p, const spmd_factors *factors, spmd_
 {
   spmd_edge *e;
 
-  if (p->edge_count == p->edge_capacity) {
-    int capacity = p->edge_capacity ? 2 * p->edge_capacity : 256;
-    spmd_edge *more = WEFT_ARENA_ARRAY(p->scratch, spmd_edge, capacity);
-    WEFT_TRY_ALLOC(more);
-    if (p->edge_count) memcpy(more, p->edges, (size_t)p->edge_count * sizeof *more);
-    p->edges = more;
-    p->edge_capacity = capacity;
-  }
+  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(p->scratch, p->edges, p->edge_capacity, p->edge_count + 1, 256));
   e = &p->edges[p->edge_count++];
   *e = (spmd_edge){.factors = *factors};
   e->s = WEFT_ARENA_ARRAY(p->scratch, spmd_sharding *, factors->tensor_count);
