@@ -43,7 +43,8 @@ static const struct { const char *what, *text; } programs[] = {
    " ROOT r = f32[8,8] select-and-scatter(a, u, z), window={size=2x2 stride=2x2}, select=ge, scatter=add }\n"
    "ENTRY e { a = f32[8,8] parameter(0) u = f32[4,4] parameter(1) ROOT r = f32[8,8] fusion(a, u), kind=kInput, calls=f }"},
   {"a region",
-   "neg { a = f32[3] parameter(0) ROOT n = f32[3] negate(a) }\n inc { i = s32[] parameter(0) one = s32[] constant(1) ROOT n = s32[] add(i, one) }\n"
+   "neg { a = f32[3] parameter(0) ROOT n = f32[3] negate(a) }\n"
+   " inc { i = s32[] parameter(0) one = s32[] constant(1) ROOT n = s32[] add(i, one) }\n"
    "lt { i = s32[] parameter(0) n = s32[] constant(5) ROOT c = pred[] compare(i, n), direction=LT }\n"
    "body { p = (s32[], f32[3]) parameter(0) i = s32[] get-tuple-element(p), index=0 x = f32[3] get-tuple-element(p), index=1\n"
    " j = s32[] fusion(i), kind=kLoop, calls=inc y = f32[3] fusion(x), kind=kLoop, calls=neg ROOT r = (s32[], f32[3]) tuple(j, y) }\n"

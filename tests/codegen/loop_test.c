@@ -13,7 +13,8 @@ static const char *fusion(const char *params, const char *body, const char *resu
   char list[1024] = "", entry[2048] = "", *copy = strdup(params), *save = NULL;
   int n = 0;
 
-  snprintf(text, sizeof text, "HloModule t\nf {\n");
+  snprintf(text, sizeof text, "HloModule t\n"
+                              "f {\n");
   for (char *p = strtok_r(copy, " ", &save); p; p = strtok_r(NULL, " ", &save), n++) {
     snprintf(text + strlen(text), sizeof text - strlen(text), "  p%d = %s parameter(%d)\n", n, p, n);
     snprintf(entry + strlen(entry), sizeof entry - strlen(entry), "  a%d = %s parameter(%d)\n", n, p, n);
@@ -21,7 +22,11 @@ static const char *fusion(const char *params, const char *body, const char *resu
   }
   free(copy);
   snprintf(text + strlen(text), sizeof text - strlen(text),
-           "%s\n}\nENTRY e {\n%s  ROOT r = %s fusion(%s), kind=kLoop, calls=f\n}\n", body, entry, result, list);
+           "%s\n"
+           "}\n"
+           "ENTRY e {\n"
+           "%s  ROOT r = %s fusion(%s), kind=kLoop, calls=f\n"
+           "}\n", body, entry, result, list);
   return text;
 }
 
@@ -130,8 +135,13 @@ TEST(floats_become_integers)
     for (size_t t = 0; t < WEFT_COUNT(to); t++) {
       snprintf(params, sizeof params, "%s[%d]", floats[f], COUNT);
       snprintf(body, sizeof body,
-               "  c = f64[%d] constant({%s})\n  d = %s[%d] convert(c)\n  z = %s[] constant(0)\n  zb = %s[%d] broadcast(z), dimensions={}\n"
-               "  p = %s[%d] multiply(p0, zb)\n  x = %s[%d] add(d, p)\n  ROOT r = %s[%d] convert(x)",
+               "  c = f64[%d] constant({%s})\n"
+               "  d = %s[%d] convert(c)\n"
+               "  z = %s[] constant(0)\n"
+               "  zb = %s[%d] broadcast(z), dimensions={}\n"
+               "  p = %s[%d] multiply(p0, zb)\n"
+               "  x = %s[%d] add(d, p)\n"
+               "  ROOT r = %s[%d] convert(x)",
                COUNT, values, floats[f], COUNT, floats[f], floats[f], COUNT, floats[f], COUNT, floats[f], COUNT, to[t], COUNT);
       snprintf(result, sizeof result, "%s[%d]", to[t], COUNT);
       check_kernel(fusion(params, body, result), NULL);
@@ -160,34 +170,68 @@ static const struct { const char *params, *body, *result; } cases[] = {
   {"f32[8,24]", "  ROOT r = f32[24,8] transpose(p0), dimensions={1,0}", "f32[24,8]"},
   {"f32[64,48]", "  ROOT r = f32[48,64] transpose(p0), dimensions={1,0}", "f32[48,64]"},
   {"f32[37,51]", "  ROOT r = f32[51,37] transpose(p0), dimensions={1,0}", "f32[51,37]"},
-  {"f64[3,20,19] f64[3,19,20]", "  t = f64[3,19,20] transpose(p0), dimensions={0,2,1}\n  ROOT r = f64[3,19,20] add(t, p1)", "f64[3,19,20]"},
+  {"f64[3,20,19] f64[3,19,20]", "  t = f64[3,19,20] transpose(p0), dimensions={0,2,1}\n"
+                                "  ROOT r = f64[3,19,20] add(t, p1)", "f64[3,19,20]"},
   {"bf16[17,5,33]", "  ROOT r = bf16[33,5,17] transpose(p0), dimensions={2,1,0}", "bf16[33,5,17]"},
-  {"f64[16,16]", "  t = f64[16,16] transpose(p0), dimensions={1,0}\n  v = f64[16,16] reverse(t), dimensions={0,1}\n  ROOT r = f64[16,16] subtract(v, t)", "f64[16,16]"},
+  {"f64[16,16]", "  t = f64[16,16] transpose(p0), dimensions={1,0}\n"
+                 "  v = f64[16,16] reverse(t), dimensions={0,1}\n"
+                 "  ROOT r = f64[16,16] subtract(v, t)", "f64[16,16]"},
   /* few channels turned outwards: every third or fourth element, over dimensions whose digits belong together */
   {"u8[2,15,20,3]", "  ROOT r = u8[2,3,15,20] transpose(p0), dimensions={0,3,1,2}", "u8[2,3,15,20]"},
-  {"bf16[3,9,17,4] f32[3,4,9,17]", "  t = bf16[3,4,9,17] transpose(p0), dimensions={0,3,1,2}\n  c = f32[3,4,9,17] convert(t)\n  ROOT r = f32[3,4,9,17] add(c, p1)", "f32[3,4,9,17]"},
+  {"bf16[3,9,17,4] f32[3,4,9,17]", "  t = bf16[3,4,9,17] transpose(p0), dimensions={0,3,1,2}\n"
+                                   "  c = f32[3,4,9,17] convert(t)\n"
+                                   "  ROOT r = f32[3,4,9,17] add(c, p1)", "f32[3,4,9,17]"},
   {"f64[50,3]", "  ROOT r = f64[3,50] transpose(p0), dimensions={1,0}", "f64[3,50]"},
   {"c64[41,3]", "  ROOT r = c64[3,41] transpose(p0), dimensions={1,0}", "c64[3,41]"},
   {"s8[5,203]", "  ROOT r = s8[5,68] slice(p0), slice={[0:5], [1:203:3]}", "s8[5,68]"},
   {"u16[260]", "  ROOT r = u16[64] slice(p0), slice={[5:260:4]}", "u16[64]"},
-  {"s8[6,34] s8[]", "  x = s8[6,40] pad(p0, p1), padding=0_0x2_4\n  y = s8[8,30] reshape(x)\n  ROOT r = s8[4,10] slice(y), slice={[1:8:2], [0:30:3]}", "s8[4,10]"},
-  {"f32[8,24]", "  x = f32[192] reshape(p0)\n  y = f32[176] slice(x), slice={[16:192]}\n  z = f32[176] negate(y)\n  ROOT r = f32[22,8] reshape(z)", "f32[22,8]"},
-  {"s32[4,6,10] s32[3,6,10]", "  x = s32[7,6,10] concatenate(p0, p1), dimensions={0}\n  y = s32[14,30] reshape(x)\n  ROOT r = s32[13,30] slice(y), slice={[1:14], [0:30]}", "s32[13,30]"},
+  {"s8[6,34] s8[]", "  x = s8[6,40] pad(p0, p1), padding=0_0x2_4\n"
+                    "  y = s8[8,30] reshape(x)\n"
+                    "  ROOT r = s8[4,10] slice(y), slice={[1:8:2], [0:30:3]}", "s8[4,10]"},
+  {"f32[8,24]", "  x = f32[192] reshape(p0)\n"
+                "  y = f32[176] slice(x), slice={[16:192]}\n"
+                "  z = f32[176] negate(y)\n"
+                "  ROOT r = f32[22,8] reshape(z)", "f32[22,8]"},
+  {"s32[4,6,10] s32[3,6,10]", "  x = s32[7,6,10] concatenate(p0, p1), dimensions={0}\n"
+                              "  y = s32[14,30] reshape(x)\n"
+                              "  ROOT r = s32[13,30] slice(y), slice={[1:14], [0:30]}", "s32[13,30]"},
   {"c64[20,30]", "  ROOT r = c64[30,20] transpose(p0), dimensions={1,0}", "c64[30,20]"},
-  {"f32[32,32] f32[32]", "  b = f32[32,32] broadcast(p1), dimensions={1}\n  m = f32[32,32] multiply(p0, b)\n  t = f32[32,32] transpose(m), dimensions={1,0}\n  c = f32[32,32] broadcast(p1), dimensions={0}\n  ROOT r = f32[32,32] add(t, c)", "f32[32,32]"},
-  {"f64[961] pred[961]", "  c = pred[961] convert(p0)\n  ROOT r = pred[2883] concatenate(p1, p1, c), dimensions={0}", "pred[2883]"},
-  {"f32[3001] f32[4003] f32[]", "  x = f32[7004] concatenate(p0, p1), dimensions={0}\n  y = f32[7511] pad(x, p2), padding=3_504\n  ROOT r = f32[7511] negate(y)", "f32[7511]"},
-  {"s8[2,40,50] s8[2,50,40]", "  t = s8[2,50,40] transpose(p0), dimensions={0,2,1}\n  a = s8[2,50,40] add(t, p1)\n  ROOT r = (s8[2,50,40], s8[2,50,40]) tuple(a, t)", "(s8[2,50,40], s8[2,50,40])"},
-  {"f32[4,16,3,32]", "  t = f32[4,3,32,16] transpose(p0), dimensions={0,2,3,1}\n  ROOT r = f32[4,96,16] reshape(t)", "f32[4,96,16]"},
-  {"bf16[3,50] bf16[] bf16[3,40]", "  x = bf16[3,60] pad(p0, p1), padding=0_0x4_6\n  y = bf16[3,100] concatenate(x, p2), dimensions={1}\n  ROOT r = bf16[3,77] slice(y), slice={[0:3], [11:88]}", "bf16[3,77]"},
-  {"f8e4m3fn[90] pred[90] f8e4m3fn[90]", "  c = f8e4m3fn[] constant(1.5)\n  b = f8e4m3fn[90] broadcast(c), dimensions={}\n  x = f8e4m3fn[90] select(p1, p0, b)\n  ROOT r = (f8e4m3fn[90], f8e4m3fn[90]) tuple(x, p2)", "(f8e4m3fn[90], f8e4m3fn[90])"},
+  {"f32[32,32] f32[32]", "  b = f32[32,32] broadcast(p1), dimensions={1}\n"
+                         "  m = f32[32,32] multiply(p0, b)\n"
+                         "  t = f32[32,32] transpose(m), dimensions={1,0}\n"
+                         "  c = f32[32,32] broadcast(p1), dimensions={0}\n"
+                         "  ROOT r = f32[32,32] add(t, c)", "f32[32,32]"},
+  {"f64[961] pred[961]", "  c = pred[961] convert(p0)\n"
+                         "  ROOT r = pred[2883] concatenate(p1, p1, c), dimensions={0}", "pred[2883]"},
+  {"f32[3001] f32[4003] f32[]", "  x = f32[7004] concatenate(p0, p1), dimensions={0}\n"
+                                "  y = f32[7511] pad(x, p2), padding=3_504\n"
+                                "  ROOT r = f32[7511] negate(y)", "f32[7511]"},
+  {"s8[2,40,50] s8[2,50,40]", "  t = s8[2,50,40] transpose(p0), dimensions={0,2,1}\n"
+                              "  a = s8[2,50,40] add(t, p1)\n"
+                              "  ROOT r = (s8[2,50,40], s8[2,50,40]) tuple(a, t)", "(s8[2,50,40], s8[2,50,40])"},
+  {"f32[4,16,3,32]", "  t = f32[4,3,32,16] transpose(p0), dimensions={0,2,3,1}\n"
+                     "  ROOT r = f32[4,96,16] reshape(t)", "f32[4,96,16]"},
+  {"bf16[3,50] bf16[] bf16[3,40]", "  x = bf16[3,60] pad(p0, p1), padding=0_0x4_6\n"
+                                   "  y = bf16[3,100] concatenate(x, p2), dimensions={1}\n"
+                                   "  ROOT r = bf16[3,77] slice(y), slice={[0:3], [11:88]}", "bf16[3,77]"},
+  {"f8e4m3fn[90] pred[90] f8e4m3fn[90]", "  c = f8e4m3fn[] constant(1.5)\n"
+      "  b = f8e4m3fn[90] broadcast(c), dimensions={}\n"
+      "  x = f8e4m3fn[90] select(p1, p0, b)\n"
+      "  ROOT r = (f8e4m3fn[90], f8e4m3fn[90]) tuple(x, p2)", "(f8e4m3fn[90], f8e4m3fn[90])"},
   {"bf16[5,7,9]", "  ROOT r = bf16[9,5,7] transpose(p0), dimensions={2,0,1}", "bf16[9,5,7]"},
-  {"f32[6,64]", "  x = f32[384] reshape(p0)\n  ROOT r = f32[384] add(x, x)", "f32[384]"},
-  {"f32[6,35]", "  x = f32[14,15] reshape(p0)\n  y = f32[15,14] transpose(x), dimensions={1,0}\n  ROOT r = f32[5,42] reshape(y)", "f32[5,42]"},
-  {"f32[33] f32[4,33]", "  b = f32[4,33] broadcast(p0), dimensions={1}\n  ROOT r = f32[4,33] multiply(b, p1)", "f32[4,33]"},
-  {"f32[4] f32[4,33]", "  b = f32[4,33] broadcast(p0), dimensions={0}\n  ROOT r = f32[4,33] multiply(b, p1)", "f32[4,33]"},
-  {"f32[4] f32[2,4,3,5]", "  b = f32[2,4,3,5] broadcast(p0), dimensions={1}\n  ROOT r = f32[2,4,3,5] multiply(b, p1)", "f32[2,4,3,5]"},
-  {"f32[] f32[100]", "  b = f32[100] broadcast(p0), dimensions={}\n  ROOT r = f32[100] add(b, p1)", "f32[100]"},
+  {"f32[6,64]", "  x = f32[384] reshape(p0)\n"
+                "  ROOT r = f32[384] add(x, x)", "f32[384]"},
+  {"f32[6,35]", "  x = f32[14,15] reshape(p0)\n"
+                "  y = f32[15,14] transpose(x), dimensions={1,0}\n"
+                "  ROOT r = f32[5,42] reshape(y)", "f32[5,42]"},
+  {"f32[33] f32[4,33]", "  b = f32[4,33] broadcast(p0), dimensions={1}\n"
+                        "  ROOT r = f32[4,33] multiply(b, p1)", "f32[4,33]"},
+  {"f32[4] f32[4,33]", "  b = f32[4,33] broadcast(p0), dimensions={0}\n"
+                       "  ROOT r = f32[4,33] multiply(b, p1)", "f32[4,33]"},
+  {"f32[4] f32[2,4,3,5]", "  b = f32[2,4,3,5] broadcast(p0), dimensions={1}\n"
+                          "  ROOT r = f32[2,4,3,5] multiply(b, p1)", "f32[2,4,3,5]"},
+  {"f32[] f32[100]", "  b = f32[100] broadcast(p0), dimensions={}\n"
+                     "  ROOT r = f32[100] add(b, p1)", "f32[100]"},
   {"s32[40,50]", "  ROOT r = s32[10,33] slice(p0), slice={[3:13], [7:40]}", "s32[10,33]"},
   {"f32[40,50]", "  ROOT r = f32[10,17] slice(p0), slice={[3:33:3], [1:50:3]}", "f32[10,17]"},
   {"f32[40,50]", "  ROOT r = f32[40,25] slice(p0), slice={[0:40], [0:50:2]}", "f32[40,25]"},
@@ -199,29 +243,58 @@ static const struct { const char *params, *body, *result; } cases[] = {
   {"f32[10,20] f32[]", "  ROOT r = f32[9,20] pad(p0, p1), padding=-9223372036854775808_9223372036854775807x0_0", "f32[9,20]"},
   {"f32[2,20] f32[]", "  ROOT r = f32[7,20] pad(p0, p1), padding=5_-9223372036854775800_9223372036854775800x0_0", "f32[7,20]"},
   /* padded along another dimension than the lanes', what is costly is computed where it is wanted: a branch */
-  {"f32[5,40] f32[40]", "  x = f32[5,40] exponential(p0)\n  z = f32[] constant(0)\n  a = f32[10,40] pad(x, z), padding=1_0_1x0_0\n"
-   "  l = f32[5,40] log(p0)\n  b = f32[10,40] pad(l, z), padding=0_1_1x0_0\n  s = f32[10,40] add(a, b)\n"
-   "  t = f32[10,40] tanh(s)\n  c = f32[19,40] pad(t, z), padding=0_0_1x0_0\n  q = f32[19,40] broadcast(p1), dimensions={1}\n"
+  {"f32[5,40] f32[40]", "  x = f32[5,40] exponential(p0)\n"
+                        "  z = f32[] constant(0)\n"
+                        "  a = f32[10,40] pad(x, z), padding=1_0_1x0_0\n"
+   "  l = f32[5,40] log(p0)\n"
+   "  b = f32[10,40] pad(l, z), padding=0_1_1x0_0\n"
+   "  s = f32[10,40] add(a, b)\n"
+   "  t = f32[10,40] tanh(s)\n"
+   "  c = f32[19,40] pad(t, z), padding=0_0_1x0_0\n"
+   "  q = f32[19,40] broadcast(p1), dimensions={1}\n"
    "  ROOT r = f32[19,40] add(c, q)", "f32[19,40]"},
-  {"c64[4,33] c64[]", "  x = c64[4,33] exponential(p0)\n  ROOT r = c64[9,33] pad(x, p1), padding=1_1_1x0_0", "c64[9,33]"},
-  {"f32[3,20] f32[5,20] s32[]", "  x = f32[3,20] exponential(p0)\n  y = f32[5,20] tanh(p1)\n  z = f32[8,20] concatenate(x, y), dimensions={0}\n"
-   "  i = s32[] constant(0)\n  ROOT r = f32[6,20] dynamic-slice(z, p2, i), dynamic_slice_sizes={6,20}", "f32[6,20]"},
-  {"f32[9,40] f32[3] s32[]", "  x = f32[3] exponential(p1)\n  b = f32[3,40] broadcast(x), dimensions={0}\n  i = s32[] constant(0)\n"
-   "  d = f32[9,40] dynamic-update-slice(p0, b, p2, i)\n  ROOT r = f32[9,40] negate(d)", "f32[9,40]"},
-  {"f32[9] f32[]", "  x = f32[9] exponential(p0)\n  ROOT r = f32[19] pad(x, p1), padding=1_1_1", "f32[19]"},
-  {"f32[7,5] f32[]", "  x = f32[9,5] pad(p0, p1), padding=1_1x0_0\n  y = f32[5,9] transpose(x), dimensions={1,0}\n  ROOT r = f32[5,9] add(y, y)", "f32[5,9]"},
+  {"c64[4,33] c64[]", "  x = c64[4,33] exponential(p0)\n"
+                      "  ROOT r = c64[9,33] pad(x, p1), padding=1_1_1x0_0", "c64[9,33]"},
+  {"f32[3,20] f32[5,20] s32[]", "  x = f32[3,20] exponential(p0)\n"
+                                "  y = f32[5,20] tanh(p1)\n"
+                                "  z = f32[8,20] concatenate(x, y), dimensions={0}\n"
+   "  i = s32[] constant(0)\n"
+   "  ROOT r = f32[6,20] dynamic-slice(z, p2, i), dynamic_slice_sizes={6,20}", "f32[6,20]"},
+  {"f32[9,40] f32[3] s32[]", "  x = f32[3] exponential(p1)\n"
+                             "  b = f32[3,40] broadcast(x), dimensions={0}\n"
+                             "  i = s32[] constant(0)\n"
+   "  d = f32[9,40] dynamic-update-slice(p0, b, p2, i)\n"
+   "  ROOT r = f32[9,40] negate(d)", "f32[9,40]"},
+  {"f32[9] f32[]", "  x = f32[9] exponential(p0)\n"
+                   "  ROOT r = f32[19] pad(x, p1), padding=1_1_1", "f32[19]"},
+  {"f32[7,5] f32[]", "  x = f32[9,5] pad(p0, p1), padding=1_1x0_0\n"
+                     "  y = f32[5,9] transpose(x), dimensions={1,0}\n"
+                     "  ROOT r = f32[5,9] add(y, y)", "f32[5,9]"},
   /* between the elements of one there may be any padding, however long the two together */
-  {"f32[4,1] f32[] f32[]", "  a = f32[4,1] pad(p0, p1), padding=0_0x1_-1_4294967295\n  ROOT r = f32[4,33] pad(a, p2), padding=0_0x16_16_4294967295", "f32[4,33]"},
-  {"f32[4,1] f32[] f32[]", "  a = f32[4,1] pad(p0, p1), padding=0_0x1_-1_9223372036854775807\n  ROOT r = f32[4,33] pad(a, p2), padding=0_0x16_16_9223372036854775807", "f32[4,33]"},
+  {"f32[4,1] f32[] f32[]", "  a = f32[4,1] pad(p0, p1), padding=0_0x1_-1_4294967295\n"
+                           "  ROOT r = f32[4,33] pad(a, p2), padding=0_0x16_16_4294967295", "f32[4,33]"},
+  {"f32[4,1] f32[] f32[]", "  a = f32[4,1] pad(p0, p1), padding=0_0x1_-1_9223372036854775807\n"
+                           "  ROOT r = f32[4,33] pad(a, p2), padding=0_0x16_16_9223372036854775807", "f32[4,33]"},
   {"f32[10] f32[20] f32[3]", "  ROOT r = f32[33] concatenate(p0, p1, p2), dimensions={0}", "f32[33]"},
   {"f32[10,40] f32[10,3] f32[10,20]", "  ROOT r = f32[10,63] concatenate(p0, p1, p2), dimensions={1}", "f32[10,63]"},
-  {"f32[100,3] f32[100]", "  a = f32[100,1] slice(p0), slice={[0:100], [2:3]}\n  b = f32[1,100] reshape(a)\n  c = f32[1,100] reshape(p1)\n"
-   "  d = f32[100,1] slice(p0), slice={[0:100], [0:1]}\n  e = f32[1,100] reshape(d)\n  f = f32[3,100] concatenate(b, c, e), dimensions={0}\n"
-   "  g = f32[100,3] transpose(f), dimensions={1,0}\n  h = f32[100,3] add(g, p0)\n  ROOT r = (f32[3,100], f32[100,3]) tuple(f, h)", "(f32[3,100], f32[100,3])"},
-  {"f32[100,3] f32[100]", "  a = f32[100,1] slice(p0), slice={[0:100], [2:3]}\n  b = f32[1,100] reshape(a)\n  c = f32[1,100] reshape(p1)\n"
-   "  f = f32[2,100] concatenate(c, b), dimensions={0}\n  ROOT r = f32[2,100] multiply(f, f)", "f32[2,100]"},
-  {"f32[10,40] f32[3,40] f32[20,40]", "  x = f32[33,40] concatenate(p0, p1, p2), dimensions={0}\n  ROOT r = f32[33,40] negate(x)", "f32[33,40]"},
-  {"f32[10,40] f32[3,40]", "  x = f32[13,40] concatenate(p0, p1), dimensions={0}\n  ROOT r = f32[40,13] transpose(x), dimensions={1,0}", "f32[40,13]"},
+  {"f32[100,3] f32[100]", "  a = f32[100,1] slice(p0), slice={[0:100], [2:3]}\n"
+                          "  b = f32[1,100] reshape(a)\n"
+                          "  c = f32[1,100] reshape(p1)\n"
+   "  d = f32[100,1] slice(p0), slice={[0:100], [0:1]}\n"
+   "  e = f32[1,100] reshape(d)\n"
+   "  f = f32[3,100] concatenate(b, c, e), dimensions={0}\n"
+   "  g = f32[100,3] transpose(f), dimensions={1,0}\n"
+   "  h = f32[100,3] add(g, p0)\n"
+   "  ROOT r = (f32[3,100], f32[100,3]) tuple(f, h)", "(f32[3,100], f32[100,3])"},
+  {"f32[100,3] f32[100]", "  a = f32[100,1] slice(p0), slice={[0:100], [2:3]}\n"
+                          "  b = f32[1,100] reshape(a)\n"
+                          "  c = f32[1,100] reshape(p1)\n"
+   "  f = f32[2,100] concatenate(c, b), dimensions={0}\n"
+   "  ROOT r = f32[2,100] multiply(f, f)", "f32[2,100]"},
+  {"f32[10,40] f32[3,40] f32[20,40]", "  x = f32[33,40] concatenate(p0, p1, p2), dimensions={0}\n"
+                                      "  ROOT r = f32[33,40] negate(x)", "f32[33,40]"},
+  {"f32[10,40] f32[3,40]", "  x = f32[13,40] concatenate(p0, p1), dimensions={0}\n"
+                           "  ROOT r = f32[40,13] transpose(x), dimensions={1,0}", "f32[40,13]"},
   {"c64[10] c64[20]", "  ROOT r = c64[30] concatenate(p0, p1), dimensions={0}", "c64[30]"},
   {"s32[]", "  ROOT r = s32[5,21] iota(), iota_dimension=1", "s32[5,21]"},
   {"s32[]", "  ROOT r = f32[21,5] iota(), iota_dimension=0", "f32[21,5]"},
@@ -229,8 +302,10 @@ static const struct { const char *params, *body, *result; } cases[] = {
   {"s32[]", "  ROOT r = c128[40] iota(), iota_dimension=0", "c128[40]"},
   {"s32[]", "  ROOT r = s4[5] iota(), iota_dimension=0", "s4[5]"},
   {"f32[20,30] s32[] s32[]", "  ROOT r = f32[7,25] dynamic-slice(p0, p1, p2), dynamic_slice_sizes={7,25}", "f32[7,25]"},
-  {"f32[20,30] s32[] s64[] f32[7,25]", "  x = s32[] convert(p2)\n  ROOT r = f32[20,30] dynamic-update-slice(p0, p3, p1, x)", "f32[20,30]"},
-  {"f32[20,30] u32[] u32[] f32[20,3]", "  x = f32[20,30] dynamic-update-slice(p0, p3, p1, p2)\n  ROOT r = f32[20,30] add(x, x)", "f32[20,30]"},
+  {"f32[20,30] s32[] s64[] f32[7,25]", "  x = s32[] convert(p2)\n"
+                                       "  ROOT r = f32[20,30] dynamic-update-slice(p0, p3, p1, x)", "f32[20,30]"},
+  {"f32[20,30] u32[] u32[] f32[20,3]", "  x = f32[20,30] dynamic-update-slice(p0, p3, p1, p2)\n"
+                                       "  ROOT r = f32[20,30] add(x, x)", "f32[20,30]"},
   {"f32[50,16] s32[20,1]", "  ROOT r = f32[20,16] gather(p0, p1), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,16}", "f32[20,16]"},
   {"f32[50,16] s32[20,2]", "  ROOT r = f32[20,3,4] gather(p0, p1), offset_dims={1,2}, collapsed_slice_dims={}, start_index_map={1,0}, index_vector_dim=1, slice_sizes={3,4}", "f32[20,3,4]"},
   {"f32[50] s64[70]", "  ROOT r = f32[70] gather(p0, p1), offset_dims={}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1}", "f32[70]"},
@@ -243,23 +318,41 @@ static const struct { const char *params, *body, *result; } cases[] = {
   {"bf16[33,2]", "  ROOT r = s32[33] bitcast-convert(p0)", "s32[33]"},
   {"pred[40] f32[40] f32[40]", "  ROOT r = f32[40] select(p0, p1, p2)", "f32[40]"},
   {"pred[] c64[40] c64[40]", "  ROOT r = c64[40] select(p0, p1, p2)", "c64[40]"},
-  {"f32[] bf16[40] f32[]", "  x = bf16[] convert(p0)\n  y = bf16[] convert(p2)\n  ROOT r = bf16[40] clamp(x, p1, y)", "bf16[40]"},
+  {"f32[] bf16[40] f32[]", "  x = bf16[] convert(p0)\n"
+                           "  y = bf16[] convert(p2)\n"
+                           "  ROOT r = bf16[40] clamp(x, p1, y)", "bf16[40]"},
   {"s32[40] s32[40] s32[40]", "  ROOT r = s32[40] clamp(p0, p1, p2)", "s32[40]"},
   {"f32[60]", "  ROOT r = f32[60] reduce-precision(p0), exponent_bits=5, mantissa_bits=10", "f32[60]"},
   {"f32[30] f32[30]", "  ROOT r = c64[30] complex(p0, p1)", "c64[30]"},
-  {"c64[30]", "  a = f32[30] real(p0)\n  b = f32[30] imag(p0)\n  c = f32[30] abs(p0)\n  d = f32[30] add(a, b)\n  ROOT r = f32[30] add(c, d)", "f32[30]"},
-  {"f32[30,7]", "  c = f32[7] constant({1, 2, 3, 4.5, 5, 6, -7})\n  b = f32[30,7] broadcast(c), dimensions={1}\n  ROOT r = f32[30,7] multiply(p0, b)", "f32[30,7]"},
-  {"f32[40] f32[40]", "  a = f32[40] add(p0, p1)\n  b = f32[40] multiply(a, p1)\n  c = pred[40] compare(a, b), direction=LT\n  ROOT r = (f32[40], f32[40], pred[40]) tuple(a, b, c)", "(f32[40], f32[40], pred[40])"},
-  {"f32[40] f32[7]", "  a = f32[40] negate(p0)\n  b = f32[7] negate(p1)\n  ROOT r = (f32[40], f32[7]) tuple(a, b)", "(f32[40], f32[7])"},
+  {"c64[30]", "  a = f32[30] real(p0)\n"
+              "  b = f32[30] imag(p0)\n"
+              "  c = f32[30] abs(p0)\n"
+              "  d = f32[30] add(a, b)\n"
+              "  ROOT r = f32[30] add(c, d)", "f32[30]"},
+  {"f32[30,7]", "  c = f32[7] constant({1, 2, 3, 4.5, 5, 6, -7})\n"
+                "  b = f32[30,7] broadcast(c), dimensions={1}\n"
+                "  ROOT r = f32[30,7] multiply(p0, b)", "f32[30,7]"},
+  {"f32[40] f32[40]", "  a = f32[40] add(p0, p1)\n"
+                      "  b = f32[40] multiply(a, p1)\n"
+                      "  c = pred[40] compare(a, b), direction=LT\n"
+                      "  ROOT r = (f32[40], f32[40], pred[40]) tuple(a, b, c)", "(f32[40], f32[40], pred[40])"},
+  {"f32[40] f32[7]", "  a = f32[40] negate(p0)\n"
+                     "  b = f32[7] negate(p1)\n"
+                     "  ROOT r = (f32[40], f32[7]) tuple(a, b)", "(f32[40], f32[7])"},
   {"f32[5,6] f32[6,7]", "  ROOT r = f32[5,7] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "f32[5,7]"},
   {"f64[3,5,6] f64[3,17,6]", "  ROOT r = f64[3,5,17] dot(p0, p1), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}", "f64[3,5,17]"},
   {"c64[3,3] c64[3]", "  ROOT r = c64[3] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "c64[3]"},
   {"f32[0,5]", "  ROOT r = f32[0,5] negate(p0)", "f32[0,5]"},
   {"f32[0] f32[3]", "  ROOT r = f32[3] concatenate(p0, p1), dimensions={0}", "f32[3]"},
   {"f32[0] f32[]", "  ROOT r = f32[3] pad(p0, p1), padding=2_1", "f32[3]"},
-  {"f32[1,64,56,56] f32[64]", "  b = f32[1,64,56,56] broadcast(p1), dimensions={1}\n  z = f32[] constant(0)\n  zb = f32[1,64,56,56] broadcast(z), dimensions={}\n  a = f32[1,64,56,56] add(p0, b)\n  ROOT r = f32[1,64,56,56] maximum(a, zb)", "f32[1,64,56,56]"},
+  {"f32[1,64,56,56] f32[64]", "  b = f32[1,64,56,56] broadcast(p1), dimensions={1}\n"
+                              "  z = f32[] constant(0)\n"
+                              "  zb = f32[1,64,56,56] broadcast(z), dimensions={}\n"
+                              "  a = f32[1,64,56,56] add(p0, b)\n"
+                              "  ROOT r = f32[1,64,56,56] maximum(a, zb)", "f32[1,64,56,56]"},
   {"f32[3000,40]", "  ROOT r = f32[3000,40] negate(p0)", "f32[3000,40]"},
-  {"f32[2,20000] f32[2]", "  b = f32[2,20000] broadcast(p1), dimensions={0}\n  ROOT r = f32[2,20000] add(p0, b)", "f32[2,20000]"},
+  {"f32[2,20000] f32[2]", "  b = f32[2,20000] broadcast(p1), dimensions={0}\n"
+                          "  ROOT r = f32[2,20000] add(p0, b)", "f32[2,20000]"},
 };
 
 TEST(data_movement_alone_and_fused)
@@ -285,7 +378,8 @@ TEST(neighbours_that_differ)
                "  a = %s[%d,%d] slice(p0), slice={[0:%d], [1:%d]}\n  b = %s[%d,1] slice(p0), slice={[0:%d], [0:1]}\n"
                "  c = %s[%d,%d] concatenate(a, b), dimensions={1}\n  d = %s[%d,%d] broadcast(p1), dimensions={0}\n"
                "  e = %s[%d,%d] add(c, d)\n  f = %s[1,%d] slice(p2), slice={[1:2], [0:%d]}\n  g = %s[%d,%d] reshape(f)\n"
-               "  h = %s[%d,%d] multiply(e, g)\n  ROOT r = (%s[%d,%d], %s[%d,%d]) tuple(h, e)",
+               "  h = %s[%d,%d] multiply(e, g)\n"
+               "  ROOT r = (%s[%d,%d], %s[%d,%d]) tuple(h, e)",
                x, m, n - 1, m, n, x, m, m, x, m, n, x, m, n, x, m, n, x, m * n, m * n, x, m, n, x, m, n, x, m, n, x, m, n);
       snprintf(result, sizeof result, "(%s[%d,%d], %s[%d,%d])", x, m, n, x, m, n);
       check_kernel(fusion(params, body, result), &(kernel_check){.int_low = -5, .int_high = 30});
@@ -352,10 +446,17 @@ TEST(rows_of_stacks_of_stacks)
 {
   static const char params[] = "f32[40,64] f32[40,64] f32[40,64,2]";
   static const char body[] =
-    "  q = f32[40,128] reshape(p2)\n  a = f32[40,64,1] reshape(p0)\n  b = f32[40,64,1] reshape(p1)\n"
-    "  c = f32[40,64,2] concatenate(a, b), dimensions={2}\n  d = f32[40,128] reshape(c)\n"
-    "  s = f32[40,128] add(d, q)\n  t = f32[40,128] subtract(d, q)\n  u = f32[40,128,1] reshape(s)\n  v = f32[40,128,1] reshape(t)\n"
-    "  w = f32[40,128,2] concatenate(u, v), dimensions={2}\n  ROOT r = f32[40,256] reshape(w)";
+    "  q = f32[40,128] reshape(p2)\n"
+    "  a = f32[40,64,1] reshape(p0)\n"
+    "  b = f32[40,64,1] reshape(p1)\n"
+    "  c = f32[40,64,2] concatenate(a, b), dimensions={2}\n"
+    "  d = f32[40,128] reshape(c)\n"
+    "  s = f32[40,128] add(d, q)\n"
+    "  t = f32[40,128] subtract(d, q)\n"
+    "  u = f32[40,128,1] reshape(s)\n"
+    "  v = f32[40,128,1] reshape(t)\n"
+    "  w = f32[40,128,2] concatenate(u, v), dimensions={2}\n"
+    "  ROOT r = f32[40,256] reshape(w)";
 
   check_kernel(fusion(params, body, "f32[40,256]"), &(kernel_check){.int_low = -5, .int_high = 30});
   T_TRUE(!is_in_code(fusion(params, body, "f32[40,256]"), "masked.gather"));
@@ -379,7 +480,9 @@ TEST(channels_of_pixels)
       int m = pixels[(t + (size_t)n) % WEFT_COUNT(pixels)];
       const char *to = t == 4 ? "c128" : "f32";
       snprintf(params, sizeof params, "%s[3,%d,%d]", types[t], m, n);
-      snprintf(body, sizeof body, "  a = %s[3,%d,%d] convert(p0)\n  b = %s[3,%d,%d] add(a, a)\n  ROOT r = %s[3,%d,%d] transpose(b), dimensions={0,2,1}",
+      snprintf(body, sizeof body, "  a = %s[3,%d,%d] convert(p0)\n"
+                                  "  b = %s[3,%d,%d] add(a, a)\n"
+                                  "  ROOT r = %s[3,%d,%d] transpose(b), dimensions={0,2,1}",
                to, m, n, to, m, n, to, n, m);
       snprintf(result, sizeof result, "%s[3,%d,%d]", to, n, m);
       check_kernel(fusion(params, body, result), &(kernel_check){.int_low = 0, .int_high = 200});
@@ -396,7 +499,8 @@ TEST(concatenations_of_the_same_again_and_again)
   for (int i = 0; i < LEVELS; i++) {
     at += (size_t)snprintf(body + at, sizeof body - at, "  c%d = f32[%d] concatenate(", i, 40 * COPIES);
     for (int k = 0; k < COPIES; k++) at += (size_t)snprintf(body + at, sizeof body - at, "%s%s%d", k ? ", " : "", i ? "s" : "p", i ? i - 1 : 0);
-    at += (size_t)snprintf(body + at, sizeof body - at, "), dimensions={0}\n  %ss%d = f32[40] slice(c%d), slice={[7:47]}\n",
+    at += (size_t)snprintf(body + at, sizeof body - at, "), dimensions={0}\n"
+        "  %ss%d = f32[40] slice(c%d), slice={[7:47]}\n",
                            i == LEVELS - 1 ? "ROOT " : "", i, i);
   }
   check_kernel(fusion("f32[40]", body, "f32[40]"), &(kernel_check){.int_low = -5, .int_high = 30});

@@ -45,8 +45,15 @@ static gen_code *compile(const char *op, const char *type, hlo_module **module, 
   gen_code *code;
 
   snprintf(text, sizeof text,
-           "HloModule t\nf {\n  x = %s[%d] parameter(0)\n  ROOT r = %s[%d] %s(x)\n}\n"
-           "ENTRY e {\n  x = %s[%d] parameter(0)\n  ROOT r = %s[%d] fusion(x), kind=kLoop, calls=f\n}\n",
+           "HloModule t\n"
+           "f {\n"
+           "  x = %s[%d] parameter(0)\n"
+           "  ROOT r = %s[%d] %s(x)\n"
+           "}\n"
+           "ENTRY e {\n"
+           "  x = %s[%d] parameter(0)\n"
+           "  ROOT r = %s[%d] fusion(x), kind=kLoop, calls=f\n"
+           "}\n",
            type, BLOCK, type, BLOCK, op, type, BLOCK, type, BLOCK);
   T_OK(hlo_parse(text, strlen(text), module));
   T_OK(gen_options_load(&options));
@@ -164,8 +171,17 @@ TEST(power_and_atan2_and_their_corners)
     gen_options options;
     gen_code *code;
     char text[512];
-    snprintf(text, sizeof text, "HloModule t\nf {\n  x = f32[%d] parameter(0)\n  y = f32[%d] parameter(1)\n  ROOT r = f32[%d] %s(x, y)\n}\n"
-             "ENTRY e {\n  x = f32[%d] parameter(0)\n  y = f32[%d] parameter(1)\n  ROOT r = f32[%d] fusion(x, y), kind=kLoop, calls=f\n}\n",
+    snprintf(text, sizeof text, "HloModule t\n"
+                                "f {\n"
+                                "  x = f32[%d] parameter(0)\n"
+                                "  y = f32[%d] parameter(1)\n"
+                                "  ROOT r = f32[%d] %s(x, y)\n"
+                                "}\n"
+             "ENTRY e {\n"
+             "  x = f32[%d] parameter(0)\n"
+             "  y = f32[%d] parameter(1)\n"
+             "  ROOT r = f32[%d] fusion(x, y), kind=kLoop, calls=f\n"
+             "}\n",
              BLOCK, BLOCK, BLOCK, binary[k].op, BLOCK, BLOCK, BLOCK);
     T_OK(hlo_parse(text, strlen(text), &module));
     T_OK(gen_options_load(&options));

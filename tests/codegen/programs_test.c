@@ -203,9 +203,11 @@ TEST(kernels_of_interpreted_programs) { check_folder("stablehlo/interpret", fals
 TEST(emission_without_memory_is_an_error)
 {
   static const char text[] =
-    "HloModule m\nadd { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
+    "HloModule m\n"
+    "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n"
     "f { x = f32[8,40,30] parameter(0) t = f32[40,8,30] transpose(x), dimensions={1,0,2} e = f32[40,8,30] exponential(t)\n"
-    "  z = f32[] constant(0) p = f32[42,8,30] pad(e, z), padding=1_1x0_0x0_0\n ROOT s = f32[42,8] reduce(p, z), dimensions={2}, to_apply=add }\n"
+    "  z = f32[] constant(0) p = f32[42,8,30] pad(e, z), padding=1_1x0_0x0_0\n"
+    " ROOT s = f32[42,8] reduce(p, z), dimensions={2}, to_apply=add }\n"
     "ENTRY e { x = f32[8,40,30] parameter(0) ROOT r = f32[42,8] fusion(x), kind=kLoop, calls=f }\n";
   int failures = 0;
 

@@ -20,7 +20,8 @@ static hlo_module *parsed(const char *fused, const char *call)
                "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
                "last { a = f32[] parameter(0) ROOT b = f32[] parameter(1) }\n"
                "ge { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=GE }\n"
-               "%s\nENTRY e { %s }\n", fused, call);
+               "%s\n"
+               "ENTRY e { %s }\n", fused, call);
   fclose(out);
   T_OK(hlo_parse(text, size, &module));
   free(text);

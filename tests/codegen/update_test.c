@@ -9,29 +9,53 @@
 
 static const char *const scatters[] = {
   /* rows */
-  F("  p0 = f32[50,16] parameter(0)\n  p1 = s32[20,1] parameter(1)\n  p2 = f32[20,16] parameter(2)\n"
+  F("  p0 = f32[50,16] parameter(0)\n"
+    "  p1 = s32[20,1] parameter(1)\n"
+    "  p2 = f32[20,16] parameter(2)\n"
     "  ROOT r = f32[50,16] scatter(p0, p1, p2), update_window_dims={1}, inserted_window_dims={0}, "
     "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add\n")
-  "ENTRY e {\n  a = f32[50,16] parameter(0)\n  b = s32[20,1] parameter(1)\n  c = f32[20,16] parameter(2)\n"
-  "  ROOT r = f32[50,16] fusion(a, b, c), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n}\n",
+  "ENTRY e {\n"
+  "  a = f32[50,16] parameter(0)\n"
+  "  b = s32[20,1] parameter(1)\n"
+  "  c = f32[20,16] parameter(2)\n"
+  "  ROOT r = f32[50,16] fusion(a, b, c), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n"
+  "}\n",
   /* wide rows, split into units */
-  F("  p0 = f32[9,3,200] parameter(0)\n  p1 = s32[20,1] parameter(1)\n  p2 = f32[20,3,200] parameter(2)\n"
+  F("  p0 = f32[9,3,200] parameter(0)\n"
+    "  p1 = s32[20,1] parameter(1)\n"
+    "  p2 = f32[20,3,200] parameter(2)\n"
     "  ROOT r = f32[9,3,200] scatter(p0, p1, p2), update_window_dims={1,2}, inserted_window_dims={0}, "
     "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add\n")
-  "ENTRY e {\n  a = f32[9,3,200] parameter(0)\n  b = s32[20,1] parameter(1)\n  c = f32[20,3,200] parameter(2)\n"
-  "  ROOT r = f32[9,3,200] fusion(a, b, c), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n}\n",
+  "ENTRY e {\n"
+  "  a = f32[9,3,200] parameter(0)\n"
+  "  b = s32[20,1] parameter(1)\n"
+  "  c = f32[20,3,200] parameter(2)\n"
+  "  ROOT r = f32[9,3,200] fusion(a, b, c), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n"
+  "}\n",
   /* single elements, indices partly outside, zeros computed inside */
-  F("  z = f32[] constant(0)\n  p0 = f32[40] broadcast(z), dimensions={}\n  p1 = s64[90,1] parameter(0)\n  p2 = f32[90] parameter(1)\n"
+  F("  z = f32[] constant(0)\n"
+    "  p0 = f32[40] broadcast(z), dimensions={}\n"
+    "  p1 = s64[90,1] parameter(0)\n"
+    "  p2 = f32[90] parameter(1)\n"
     "  ROOT r = f32[40] scatter(p0, p1, p2), update_window_dims={}, inserted_window_dims={0}, "
     "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add\n")
-  "ENTRY e {\n  b = s64[90,1] parameter(0)\n  c = f32[90] parameter(1)\n"
-  "  ROOT r = f32[40] fusion(b, c), kind=kCustom, calls=f\n}\n",
+  "ENTRY e {\n"
+  "  b = s64[90,1] parameter(0)\n"
+  "  c = f32[90] parameter(1)\n"
+  "  ROOT r = f32[40] fusion(b, c), kind=kCustom, calls=f\n"
+  "}\n",
   /* windows at two-dimensional places, window last in the updates but not in the operand */
-  F("  p0 = f32[12,15] parameter(0)\n  p1 = u32[5,2] parameter(1)\n  p2 = f32[4,5,3] parameter(2)\n"
+  F("  p0 = f32[12,15] parameter(0)\n"
+    "  p1 = u32[5,2] parameter(1)\n"
+    "  p2 = f32[4,5,3] parameter(2)\n"
     "  ROOT r = f32[12,15] scatter(p0, p1, p2), update_window_dims={0,2}, inserted_window_dims={}, "
     "scatter_dims_to_operand_dims={1,0}, index_vector_dim=1, to_apply=add\n")
-  "ENTRY e {\n  a = f32[12,15] parameter(0)\n  b = u32[5,2] parameter(1)\n  c = f32[4,5,3] parameter(2)\n"
-  "  ROOT r = f32[12,15] fusion(a, b, c), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n}\n",
+  "ENTRY e {\n"
+  "  a = f32[12,15] parameter(0)\n"
+  "  b = u32[5,2] parameter(1)\n"
+  "  c = f32[4,5,3] parameter(2)\n"
+  "  ROOT r = f32[12,15] fusion(a, b, c), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n"
+  "}\n",
 };
 
 TEST(scatter_in_place_and_not)
@@ -44,18 +68,44 @@ TEST(scatter_in_place_and_not)
 }
 
 static const char *const updates[] = {
-  F("  p0 = f32[20,30] parameter(0)\n  p1 = f32[7,25] parameter(1)\n  i = s32[] parameter(2)\n  j = s32[] parameter(3)\n"
+  F("  p0 = f32[20,30] parameter(0)\n"
+    "  p1 = f32[7,25] parameter(1)\n"
+    "  i = s32[] parameter(2)\n"
+    "  j = s32[] parameter(3)\n"
     "  ROOT r = f32[20,30] dynamic-update-slice(p0, p1, i, j)\n")
-  "ENTRY e {\n  a = f32[20,30] parameter(0)\n  b = f32[7,25] parameter(1)\n  i = s32[] parameter(2)\n  j = s32[] parameter(3)\n"
-  "  ROOT r = f32[20,30] fusion(a, b, i, j), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n}\n",
-  F("  p0 = bf16[20,30] parameter(0)\n  p1 = bf16[1,30] parameter(1)\n  i = s64[] parameter(2)\n  z = s64[] constant(0)\n"
-    "  n = bf16[1,30] negate(p1)\n  ROOT r = bf16[20,30] dynamic-update-slice(p0, n, i, z)\n")
-  "ENTRY e {\n  a = bf16[20,30] parameter(0)\n  b = bf16[1,30] parameter(1)\n  i = s64[] parameter(2)\n"
-  "  ROOT r = bf16[20,30] fusion(a, b, i), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n}\n",
-  F("  p0 = f32[20] parameter(0)\n  p1 = f32[30] parameter(1)\n  u = f32[3] parameter(2)\n  i = s32[] parameter(3)\n"
-    "  x = f32[20] dynamic-update-slice(p0, u, i)\n  y = f32[30] dynamic-update-slice(p1, u, i)\n  ROOT r = (f32[20], f32[30]) tuple(x, y)\n")
-  "ENTRY e {\n  a = f32[20] parameter(0)\n  b = f32[30] parameter(1)\n  u = f32[3] parameter(2)\n  i = s32[] parameter(3)\n"
-  "  ROOT r = (f32[20], f32[30]) fusion(a, b, u, i), kind=kCustom, calls=f, output_to_operand_aliasing={{0}: (0, {}), {1}: (1, {})}\n}\n",
+  "ENTRY e {\n"
+  "  a = f32[20,30] parameter(0)\n"
+  "  b = f32[7,25] parameter(1)\n"
+  "  i = s32[] parameter(2)\n"
+  "  j = s32[] parameter(3)\n"
+  "  ROOT r = f32[20,30] fusion(a, b, i, j), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n"
+  "}\n",
+  F("  p0 = bf16[20,30] parameter(0)\n"
+    "  p1 = bf16[1,30] parameter(1)\n"
+    "  i = s64[] parameter(2)\n"
+    "  z = s64[] constant(0)\n"
+    "  n = bf16[1,30] negate(p1)\n"
+    "  ROOT r = bf16[20,30] dynamic-update-slice(p0, n, i, z)\n")
+  "ENTRY e {\n"
+  "  a = bf16[20,30] parameter(0)\n"
+  "  b = bf16[1,30] parameter(1)\n"
+  "  i = s64[] parameter(2)\n"
+  "  ROOT r = bf16[20,30] fusion(a, b, i), kind=kCustom, calls=f, output_to_operand_aliasing={{}: (0, {})}\n"
+  "}\n",
+  F("  p0 = f32[20] parameter(0)\n"
+    "  p1 = f32[30] parameter(1)\n"
+    "  u = f32[3] parameter(2)\n"
+    "  i = s32[] parameter(3)\n"
+    "  x = f32[20] dynamic-update-slice(p0, u, i)\n"
+    "  y = f32[30] dynamic-update-slice(p1, u, i)\n"
+    "  ROOT r = (f32[20], f32[30]) tuple(x, y)\n")
+  "ENTRY e {\n"
+  "  a = f32[20] parameter(0)\n"
+  "  b = f32[30] parameter(1)\n"
+  "  u = f32[3] parameter(2)\n"
+  "  i = s32[] parameter(3)\n"
+  "  ROOT r = (f32[20], f32[30]) fusion(a, b, u, i), kind=kCustom, calls=f, output_to_operand_aliasing={{0}: (0, {}), {1}: (1, {})}\n"
+  "}\n",
 };
 
 TEST(update_slices_in_place_and_not)
@@ -68,10 +118,16 @@ TEST(update_slices_in_place_and_not)
 
 TEST(select_and_scatter_picks_the_same_elements)
 {
-  check_kernel(F("  p0 = f32[3,11,12,5] parameter(0)\n  p1 = f32[3,5,6,5] parameter(1)\n  z = f32[] parameter(2)\n"
+  check_kernel(F("  p0 = f32[3,11,12,5] parameter(0)\n"
+                 "  p1 = f32[3,5,6,5] parameter(1)\n"
+                 "  z = f32[] parameter(2)\n"
                  "  ROOT r = f32[3,11,12,5] select-and-scatter(p0, p1, z), window={size=1x3x3x1 stride=1x2x2x1 pad=0_0x0_0x1_0x0_0}, select=ge, scatter=add\n")
-               "ENTRY e {\n  a = f32[3,11,12,5] parameter(0)\n  b = f32[3,5,6,5] parameter(1)\n  z = f32[] parameter(2)\n"
-               "  ROOT r = f32[3,11,12,5] fusion(a, b, z), kind=kInput, calls=f\n}\n", &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
+               "ENTRY e {\n"
+               "  a = f32[3,11,12,5] parameter(0)\n"
+               "  b = f32[3,5,6,5] parameter(1)\n"
+               "  z = f32[] parameter(2)\n"
+               "  ROOT r = f32[3,11,12,5] fusion(a, b, z), kind=kInput, calls=f\n"
+               "}\n", &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
 }
 
 int main(void)

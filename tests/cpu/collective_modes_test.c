@@ -188,7 +188,8 @@ static void ragged_text(const setup *s, char *body)
 
   at += sprintf(at, "ranks = s32[%d] constant({", s->replicas * s->partitions);
   for (int d = 0; d < s->replicas * s->partitions; d++) at += sprintf(at, "%s%d", d ? "," : "", rank_in(s, d));
-  sprintf(at, "})\n x0 = s32[1,1] slice(x), slice={[0:1],[0:1]} x1 = s32[] reshape(x0) k = s32[] constant(1000) me = s32[] divide(x1, k)\n"
+  sprintf(at, "})\n"
+              " x0 = s32[1,1] slice(x), slice={[0:1],[0:1]} x1 = s32[] reshape(x0) k = s32[] constant(1000) me = s32[] divide(x1, k)\n"
           "r0 = s32[1] dynamic-slice(ranks, me), dynamic_slice_sizes={1} r1 = s32[] reshape(r0) rank = I broadcast(r1), dimensions={}\n"
           "i = I iota(), iota_dimension=0 c2 = s32[] constant(2) two = I broadcast(c2), dimensions={} c1 = s32[] constant(1)\n"
           "one = I broadcast(c1), dimensions={} both = I add(i, rank) odd = I remainder(both, two) sizes = I add(odd, one)\n"
@@ -217,7 +218,8 @@ static void write_program(const setup *s, size_t c, char *text)
           "add_both { a = s32[] parameter(0) b = s32[] parameter(1) ROOT r = s32[] add(a, b) }\n"
           "scatter { a = X parameter(0) ROOT r = Q reduce-scatter(a), " G ", dimensions={1}, to_apply=add }\n"
           "exchange { a = X parameter(0) ROOT r = X all-to-all(a), " G ", dimensions={1} }\n"
-          "ENTRY e { x = X parameter(0) half = f32[] constant(0.5)\n%s }\n", s->replicas, s->partitions, body);
+          "ENTRY e { x = X parameter(0) half = f32[] constant(0.5)\n"
+          "%s }\n", s->replicas, s->partitions, body);
   if (!strstr(body, "calls=scatter")) {
     char *unused = strstr(text, "scatter {"), *rest = strstr(unused, "exchange {");
     memmove(unused, rest, strlen(rest) + 1);
@@ -332,7 +334,9 @@ TEST(permutations_transfers_and_ids)
         for (int i = 0; i < last; i++) sprintf(pairs + strlen(pairs), "%s{%d,%d}", i ? "," : "", i, (i + 1) % n);
         strcat(pairs, "}");
         if (mode == CROSS_PARTITION && !talks) strcat(pairs, ", channel_id=1");
-        sprintf(text, "HloModule m, replica_count=%d, num_partitions=%d\nENTRY e { x = X parameter(0)\n%s }\n", s.replicas,
+        sprintf(text, "HloModule m, replica_count=%d, num_partitions=%d\n"
+                      "ENTRY e { x = X parameter(0)\n"
+                      "%s }\n", s.replicas,
                 s.partitions, forms[c].body);
         sprintf(x, "s32[%d,%d]", s.rows, s.columns);
         replace(text, "CH", mode == CROSS_PARTITION ? "channel_id=1" : "channel_id=0");

@@ -38,11 +38,13 @@ static const struct {
   {"reduce-scatter along the second", "ROOT r = f32[2,1] reduce-scatter(x), replica_groups={{0,1,2,3}}, dimensions={1}, "
    "to_apply=add", ADD, 2, want_scatter1},
   {"all-gathers along the second that travel as one", /* of x and of a row of twice x: f32[2,16] and f32[1,16] above each other */
-   "g = f32[2,16] all-gather(x), replica_groups={{0,1,2,3}}, dimensions={1}\n y = f32[2,4] add(x, x)\n"
+   "g = f32[2,16] all-gather(x), replica_groups={{0,1,2,3}}, dimensions={1}\n"
+   " y = f32[2,4] add(x, x)\n"
    " row = f32[1,4] slice(y), slice={[1:2],[0:4]} h = f32[1,16] all-gather(row), replica_groups={{0,1,2,3}}, dimensions={1}\n"
    " ROOT r = f32[3,16] concatenate(g, h), dimensions={0}", "", 48, want_gathers},
   {"reduce-scatters along the second that travel as one",
-   "g = f32[2,1] reduce-scatter(x), replica_groups={{0,1,2,3}}, dimensions={1}, to_apply=add\n y = f32[2,4] add(x, x)\n"
+   "g = f32[2,1] reduce-scatter(x), replica_groups={{0,1,2,3}}, dimensions={1}, to_apply=add\n"
+   " y = f32[2,4] add(x, x)\n"
    " h = f32[2,1] reduce-scatter(y), replica_groups={{0,1,2,3}}, dimensions={1}, to_apply=add\n"
    " ROOT r = f32[2,2] concatenate(g, h), dimensions={1}", ADD, 4, want_scatters},
   {"all-to-all along the second", "ROOT r = f32[2,4] all-to-all(x), replica_groups={{0,1,2,3}}, dimensions={1}", "", 8,
@@ -52,11 +54,14 @@ static const struct {
   {"collective-broadcast", "ROOT r = f32[2,4] collective-broadcast(x), replica_groups={{1,0,2}}", "", 8, want_broadcast},
   {"replica-id", "i = u32[] replica-id() ROOT r = f32[] convert(i)", "", 1, want_id},
   {"an asynchronous all-reduce with work beside it",
-   "s = f32[2,4] all-reduce-start(x), replica_groups={}, to_apply=add\n y = f32[2,4] add(x, x)\n"
-   " d = f32[2,4] all-reduce-done(s)\n ROOT r = f32[2,4] add(d, y)", ADD, 8, want_async},
+   "s = f32[2,4] all-reduce-start(x), replica_groups={}, to_apply=add\n"
+   " y = f32[2,4] add(x, x)\n"
+   " d = f32[2,4] all-reduce-done(s)\n"
+   " ROOT r = f32[2,4] add(d, y)", ADD, 8, want_async},
   {"collectives in a loop",
    "z = s32[] constant(0) t = (s32[], f32[2,4]) tuple(z, x)\n"
-   " w = (s32[], f32[2,4]) while(t), condition=cond, body=body\n ROOT r = f32[2,4] get-tuple-element(w), index=1",
+   " w = (s32[], f32[2,4]) while(t), condition=cond, body=body\n"
+   " ROOT r = f32[2,4] get-tuple-element(w), index=1",
    ADD "body { p = (s32[], f32[2,4]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
    " x = f32[2,4] get-tuple-element(p), index=1 one = s32[] constant(1) j = s32[] add(i, one)\n"
    " s = f32[2,4] all-reduce(x), replica_groups={}, to_apply=add q = f32[] constant(0.25)\n"
@@ -94,7 +99,9 @@ TEST(every_collective_gives_each_device_its_part)
   for (size_t c = 0; c < WEFT_COUNT(cases); c++) {
     char text[4096];
     float out[DEVICES][64];
-    snprintf(text, sizeof text, "HloModule m, replica_count=4\n%sENTRY e { x = f32[2,4] parameter(0)\n %s }\n",
+    snprintf(text, sizeof text, "HloModule m, replica_count=4\n"
+                                "%sENTRY e { x = f32[2,4] parameter(0)\n"
+                                " %s }\n",
              cases[c].before, cases[c].text);
     weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
     for (int round = 0; round < 3; round++) {
@@ -118,8 +125,10 @@ TEST(sizes_that_no_group_makes_do_not_compile)
     "r = f32[4,4] all-gather(x), replica_groups={}, dimensions={0}",
     "r = f32[8,4] all-gather(x), replica_groups={{0,1},{2,3}}, dimensions={0}",
     "r = f32[2,4] all-to-all(x), replica_groups={}, dimensions={0}",
-    "t = (f32[2,4]) tuple(x)\n r = (f32[2,4]) collective-permute(t), source_target_pairs={{0,1}}",
-    "b = f32[1,8] bitcast(x)\n r = (f32[2,4], f32[1,8]) all-to-all(x, b), replica_groups={{0,1},{2,3}}",
+    "t = (f32[2,4]) tuple(x)\n"
+    " r = (f32[2,4]) collective-permute(t), source_target_pairs={{0,1}}",
+    "b = f32[1,8] bitcast(x)\n"
+    " r = (f32[2,4], f32[1,8]) all-to-all(x, b), replica_groups={{0,1},{2,3}}",
   };
   weft_platform *platform = test_platform(DEVICES, 2);
 
@@ -128,8 +137,12 @@ TEST(sizes_that_no_group_makes_do_not_compile)
     hlo_module *module;
     weft_executable *exe;
 
-    snprintf(text, sizeof text, "HloModule m, replica_count=4\nadd { a = f32[] parameter(0)\n b = f32[] parameter(1)\n"
-             " ROOT c = f32[] add(a, b) }\nENTRY e { x = f32[2,4] parameter(0)\n %s }\n", texts[i]);
+    snprintf(text, sizeof text, "HloModule m, replica_count=4\n"
+                                "add { a = f32[] parameter(0)\n"
+                                " b = f32[] parameter(1)\n"
+             " ROOT c = f32[] add(a, b) }\n"
+             "ENTRY e { x = f32[2,4] parameter(0)\n"
+             " %s }\n", texts[i]);
     T_OK(hlo_parse(text, strlen(text), &module));
     weft_status *st = weft_compile(platform, module, &(weft_compile_options){0}, &exe);
     if (!st) fail_msg("%s: compiles", texts[i]);

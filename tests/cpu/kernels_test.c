@@ -101,7 +101,10 @@ static void check_instr(rt_pool *pool, const char *shapes_and_root, double toler
   int64_t scratch_bytes;
   char text[2048];
 
-  snprintf(text, sizeof text, "HloModule m\nENTRY e {\n%s\n}\n", shapes_and_root);
+  snprintf(text, sizeof text, "HloModule m\n"
+                              "ENTRY e {\n"
+                              "%s\n"
+                              "}\n", shapes_and_root);
   weft_arena_init(&arena);
   T_OK(hlo_parse(text, strlen(text), &module));
   T_OK(hlo_verify(module));
@@ -178,7 +181,9 @@ TEST(dot_of_every_form_and_type)
 
   for (size_t t = 0; t < WEFT_COUNT(types); t++)
     for (size_t i = 0; i < WEFT_COUNT(forms) - (t > 5); i++) { /* the largest only for some: the evaluator is slow */
-      snprintf(text, sizeof text, "  a = %s[%s] parameter(0)\n  b = %s[%s] parameter(1)\n  ROOT r = %s[%s] dot(a, b), %s",
+      snprintf(text, sizeof text, "  a = %s[%s] parameter(0)\n"
+                                  "  b = %s[%s] parameter(1)\n"
+                                  "  ROOT r = %s[%s] dot(a, b), %s",
                types[t].in, forms[i].lhs, types[t].in, forms[i].rhs, types[t].out, forms[i].out, forms[i].attrs);
       check_instr(pool, text, types[t].tolerance);
     }
@@ -188,7 +193,9 @@ TEST(dot_rounds_operands_as_its_algorithm_says)
 {
   WEFT_AUTO(rt_pool) pool = new_pool();
 
-  check_instr(pool, "  a = f32[40,50] parameter(0)\n  b = f32[50,60] parameter(1)\n  ROOT r = f32[40,60] dot(a, b), "
+  check_instr(pool, "  a = f32[40,50] parameter(0)\n"
+                    "  b = f32[50,60] parameter(1)\n"
+                    "  ROOT r = f32[40,60] dot(a, b), "
                     "lhs_contracting_dims={1}, rhs_contracting_dims={0}, algorithm=dot_bf16_bf16_f32", 1e-6);
 }
 
@@ -233,7 +240,9 @@ TEST(convolution_of_every_form_and_type)
   for (size_t t = 0; t < WEFT_COUNT(types); t++)
     for (size_t i = 0; i < WEFT_COUNT(forms); i++) {
       snprintf(text, sizeof text,
-               "  a = %s[%s] parameter(0)\n  b = %s[%s] parameter(1)\n  ROOT r = %s[%s] convolution(a, b), %s",
+               "  a = %s[%s] parameter(0)\n"
+               "  b = %s[%s] parameter(1)\n"
+               "  ROOT r = %s[%s] convolution(a, b), %s",
                types[t].in, forms[i].lhs, types[t].in, forms[i].rhs, types[t].out, forms[i].out, forms[i].attrs);
       check_instr(pool, text, types[t].tolerance);
     }
@@ -257,10 +266,12 @@ TEST(fft_of_every_kind_and_length)
       snprintf(half, sizeof half, "%d", n / 2 + 1);
       const char *in = from_half ? half : full, *out = to_half ? half : full;
       const char *in_type = to_half ? kinds[k].r : kinds[k].c, *out_type = from_half ? kinds[k].r : kinds[k].c;
-      snprintf(text, sizeof text, "  a = %s[3,%s] parameter(0)\n  ROOT r = %s[3,%s] fft(a), fft_type=%s, fft_length={%d}", in_type,
+      snprintf(text, sizeof text, "  a = %s[3,%s] parameter(0)\n"
+                                  "  ROOT r = %s[3,%s] fft(a), fft_type=%s, fft_length={%d}", in_type,
                in, out_type, out, kinds[k].kind, n);
       check_instr(pool, text, kinds[k].tolerance);
-      snprintf(text, sizeof text, "  a = %s[2,5,19,%s] parameter(0)\n  ROOT r = %s[2,5,19,%s] fft(a), fft_type=%s, fft_length={5,19,%d}",
+      snprintf(text, sizeof text, "  a = %s[2,5,19,%s] parameter(0)\n"
+                                  "  ROOT r = %s[2,5,19,%s] fft(a), fft_type=%s, fft_length={5,19,%d}",
                in_type, in, out_type, out, kinds[k].kind, n);
       if (n <= 36) check_instr(pool, text, kinds[k].tolerance);
     }
@@ -275,13 +286,16 @@ TEST(cholesky_and_triangular_solve_of_every_form)
 
   for (size_t t = 0; t < WEFT_COUNT(kinds); t++) {
     for (int lower = 0; lower < 2; lower++) {
-      snprintf(text, sizeof text, "  a = %s[3,40,40] parameter(0)\n  ROOT r = %s[3,40,40] cholesky(a), lower=%s", kinds[t].type,
+      snprintf(text, sizeof text, "  a = %s[3,40,40] parameter(0)\n"
+                                  "  ROOT r = %s[3,40,40] cholesky(a), lower=%s", kinds[t].type,
                kinds[t].type, words[lower]);
       check_instr(pool, text, kinds[t].tolerance);
     }
     for (int form = 0; form < 24; form++) {
       const char *shape = form & 1 ? "2,20,300" : "2,300,20";
-      snprintf(text, sizeof text, "  a = %s[2,20,20] parameter(0)\n  b = %s[%s] parameter(1)\n  ROOT r = %s[%s] triangular-solve(a, b), "
+      snprintf(text, sizeof text, "  a = %s[2,20,20] parameter(0)\n"
+                                  "  b = %s[%s] parameter(1)\n"
+                                  "  ROOT r = %s[%s] triangular-solve(a, b), "
                "left_side=%s, lower=%s, unit_diagonal=%s, transpose_a=%s", kinds[t].type, kinds[t].type, shape, kinds[t].type, shape,
                words[form & 1], words[form >> 1 & 1], "false", ops[(form >> 3) % 3]);
       check_instr(pool, text, kinds[t].tolerance);
@@ -291,12 +305,18 @@ TEST(cholesky_and_triangular_solve_of_every_form)
 
 /* ---- sort and top-k -------------------------------------------------------------------------------------------- */
 
-static const char jax_less[] = "  a = T[] parameter(0)\n  b = T[] parameter(1)\n  n = T[] constant(nan)\n  z = T[] constant(0)\n"
-  "  na = pred[] compare(a, a), direction=NE\n  za = pred[] compare(a, z), direction=EQ\n"
+static const char jax_less[] = "  a = T[] parameter(0)\n"
+                               "  b = T[] parameter(1)\n"
+                               "  n = T[] constant(nan)\n"
+                               "  z = T[] constant(0)\n"
+  "  na = pred[] compare(a, a), direction=NE\n"
+  "  za = pred[] compare(a, z), direction=EQ\n"
   "  sa = T[] select(za, z, a)\n  ka = T[] select(na, n, sa)\n"
-  "  nb = pred[] compare(b, b), direction=NE\n  zb = pred[] compare(b, z), direction=EQ\n"
+  "  nb = pred[] compare(b, b), direction=NE\n"
+  "  zb = pred[] compare(b, z), direction=EQ\n"
   "  sb = T[] select(zb, z, b)\n  kb = T[] select(nb, n, sb)\n";
-static const char plain[] = "  a = T[] parameter(0)\n  b = T[] parameter(1)\n";
+static const char plain[] = "  a = T[] parameter(0)\n"
+                            "  b = T[] parameter(1)\n";
 
 static char *with_type(char *to, size_t size, const char *text, const char *type)
 {
@@ -393,9 +413,17 @@ TEST(sort_is_the_evaluators_to_the_bit)
     for (size_t s = 0; s < WEFT_COUNT(shapes) - (o > 0); s++) {
       const char *dims = shapes[s].dims, *type = orders[o].type;
       snprintf(text, sizeof text,
-               "HloModule m\nless {\n%s  c = s32[] parameter(2)\n  d = s32[] parameter(3)\n  ROOT r = pred[] %s\n}\n"
-               "ENTRY e {\n  k = %s[%s] parameter(0)\n  i = s32[%s] parameter(1)\n"
-               "  ROOT r = (%s[%s], s32[%s]) sort(k, i), dimensions={%d}, is_stable=true, to_apply=less\n}\n",
+               "HloModule m\n"
+               "less {\n"
+               "%s  c = s32[] parameter(2)\n"
+               "  d = s32[] parameter(3)\n"
+               "  ROOT r = pred[] %s\n"
+               "}\n"
+               "ENTRY e {\n"
+               "  k = %s[%s] parameter(0)\n"
+               "  i = s32[%s] parameter(1)\n"
+               "  ROOT r = (%s[%s], s32[%s]) sort(k, i), dimensions={%d}, is_stable=true, to_apply=less\n"
+               "}\n",
                with_type(body, sizeof body, orders[o].body, type), orders[o].root, type, dims, dims, type, dims, dims,
                shapes[s].dim);
       check_sort(pool, text, orders[o].nans, false);
@@ -405,12 +433,26 @@ TEST(sort_is_the_evaluators_to_the_bit)
 
 TEST(sort_by_several_keys)
 {
-  static const char text[] = "HloModule m\nless {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n"
-    "  c = s64[] parameter(2)\n  d = s64[] parameter(3)\n  x = s32[] parameter(4)\n  y = s32[] parameter(5)\n"
-    "  l = pred[] compare(a, b), direction=LT, type=TOTALORDER\n  q = pred[] compare(a, b), direction=EQ, type=TOTALORDER\n"
-    "  g = pred[] compare(c, d), direction=GT\n  t = pred[] and(q, g)\n  ROOT r = pred[] or(l, t)\n}\n"
-    "ENTRY e {\n  k = f32[4,900] parameter(0)\n  j = s64[4,900] parameter(1)\n  i = s32[4,900] parameter(2)\n"
-    "  ROOT r = (f32[4,900], s64[4,900], s32[4,900]) sort(k, j, i), dimensions={1}, is_stable=true, to_apply=less\n}\n";
+  static const char text[] = "HloModule m\n"
+                             "less {\n"
+                             "  a = f32[] parameter(0)\n"
+                             "  b = f32[] parameter(1)\n"
+    "  c = s64[] parameter(2)\n"
+    "  d = s64[] parameter(3)\n"
+    "  x = s32[] parameter(4)\n"
+    "  y = s32[] parameter(5)\n"
+    "  l = pred[] compare(a, b), direction=LT, type=TOTALORDER\n"
+    "  q = pred[] compare(a, b), direction=EQ, type=TOTALORDER\n"
+    "  g = pred[] compare(c, d), direction=GT\n"
+    "  t = pred[] and(q, g)\n"
+    "  ROOT r = pred[] or(l, t)\n"
+    "}\n"
+    "ENTRY e {\n"
+    "  k = f32[4,900] parameter(0)\n"
+    "  j = s64[4,900] parameter(1)\n"
+    "  i = s32[4,900] parameter(2)\n"
+    "  ROOT r = (f32[4,900], s64[4,900], s32[4,900]) sort(k, j, i), dimensions={1}, is_stable=true, to_apply=less\n"
+    "}\n";
   WEFT_AUTO(rt_pool) pool = new_pool();
 
   check_sort(pool, text, true, false);
@@ -418,9 +460,17 @@ TEST(sort_by_several_keys)
 
 TEST(a_comparator_that_is_not_by_keys_is_refused)
 {
-  static const char text[] = "HloModule m\nless {\n  a = s32[] parameter(0)\n  b = s32[] parameter(1)\n  n = s32[] negate(a)\n"
-    "  ROOT r = pred[] compare(n, b), direction=LT\n}\nENTRY e {\n  k = s32[9] parameter(0)\n"
-    "  ROOT r = s32[9] sort(k), dimensions={0}, to_apply=less\n}\n";
+  static const char text[] = "HloModule m\n"
+                             "less {\n"
+                             "  a = s32[] parameter(0)\n"
+                             "  b = s32[] parameter(1)\n"
+                             "  n = s32[] negate(a)\n"
+    "  ROOT r = pred[] compare(n, b), direction=LT\n"
+    "}\n"
+    "ENTRY e {\n"
+    "  k = s32[9] parameter(0)\n"
+    "  ROOT r = s32[9] sort(k), dimensions={0}, to_apply=less\n"
+    "}\n";
   WEFT_AUTO(hlo_module) module = NULL;
   cpu_sort sort;
 
@@ -447,7 +497,10 @@ TEST(topk_is_the_evaluators)
     weft_arena arena;
     cpu_topk topk;
     char text[512];
-    snprintf(text, sizeof text, "HloModule m\nENTRY e {\n  a = %s[%s] parameter(0)\n  ROOT r = (%s[%c,%s], s32[%c,%s]) "
+    snprintf(text, sizeof text, "HloModule m\n"
+                                "ENTRY e {\n"
+                                "  a = %s[%s] parameter(0)\n"
+                                "  ROOT r = (%s[%c,%s], s32[%c,%s]) "
              "topk(a), k=%s, largest=%s\n}\n", c[0], c[1], c[0], c[1][0], c[2], c[1][0], c[2], c[2], i % 2 ? "true" : "false");
     weft_arena_init(&arena);
     T_OK(hlo_parse(text, strlen(text), &module));
@@ -470,8 +523,12 @@ TEST(topk_is_the_evaluators)
 
 TEST(rng_goes_on_from_run_to_run)
 {
-  static const char text[] = "HloModule m\nENTRY e {\n  a = f32[] constant(2)\n  b = f32[] constant(5)\n"
-                             "  ROOT r = f32[500] rng(a, b), distribution=rng_uniform\n}\n";
+  static const char text[] = "HloModule m\n"
+                             "ENTRY e {\n"
+                             "  a = f32[] constant(2)\n"
+                             "  b = f32[] constant(5)\n"
+                             "  ROOT r = f32[500] rng(a, b), distribution=rng_uniform\n"
+                             "}\n";
   WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
   weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
   float first[500], second[500];
@@ -518,8 +575,12 @@ TEST(convolutions_are_cut_evenly)
     int n = cases[i].size, in = cases[i].in, out = cases[i].out;
     WEFT_AUTO(hlo_module) module = NULL;
     cpu_conv conv;
-    snprintf(text, sizeof text, "HloModule m\nENTRY e {\n  x = f32[2,%d,%d,%d] parameter(0)\n  w = f32[3,3,%d,%d] parameter(1)\n"
-             "  ROOT r = f32[2,%d,%d,%d] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f\n}\n",
+    snprintf(text, sizeof text, "HloModule m\n"
+                                "ENTRY e {\n"
+                                "  x = f32[2,%d,%d,%d] parameter(0)\n"
+                                "  w = f32[3,3,%d,%d] parameter(1)\n"
+             "  ROOT r = f32[2,%d,%d,%d] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f\n"
+             "}\n",
              n, n, in, in, out, n, n, out);
     T_OK(hlo_parse(text, strlen(text), &module));
     const hlo_instr *root = module->entry->root;

@@ -5,7 +5,8 @@ TEST(a_scalar_add_goes_through_everything)
 {
   weft_platform *platform = test_platform(1, 2);
   weft_executable *exe = test_compile(platform,
-    "HloModule m\nENTRY e { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n", BUF_TOPOLOGICAL);
+    "HloModule m\n"
+    "ENTRY e { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n", BUF_TOPOLOGICAL);
   float a = 2, b = 40, r = 0;
 
   T_OK(test_run(exe, (const void *[]){&a, &b}, (void *[]){&r}));
@@ -44,7 +45,8 @@ TEST(a_wide_concatenate_is_copied)
   enum { N = 12, ROWS = 3, INNER = 10 };
   weft_platform *platform = test_platform(1, 2);
   char text[2048];
-  int at = snprintf(text, sizeof text, "HloModule m\nENTRY e {\n"), width = 0;
+  int at = snprintf(text, sizeof text, "HloModule m\n"
+                                       "ENTRY e {\n"), width = 0;
   static int32_t in[N][ROWS * N * INNER], got[ROWS * N * (N + 1) / 2 * INNER];
   const void *inputs[N];
 
@@ -72,10 +74,19 @@ TEST(roundings_that_a_program_can_see_are_made)
 {
   weft_platform *platform = test_platform(1, 2);
   weft_executable *exe = test_compile(platform,
-    "HloModule m\nENTRY e { p = bf16[4] parameter(0)\n q = bf16[4] parameter(1)\n r = bf16[4] parameter(2)\n"
-    " s = bf16[4] multiply(p, q)\n eq = pred[4] compare(s, r), direction=EQ\n wide = f32[4] convert(s)\n"
-    " whole = s32[4] convert(s)\n down = bf16[4] floor(s)\n w = f32[4] parameter(3)\n n = bf16[4] convert(w)\n"
-    " again = f32[4] convert(n)\n ROOT t = (pred[4], f32[4], s32[4], bf16[4], f32[4]) tuple(eq, wide, whole, down, again) }\n",
+    "HloModule m\n"
+    "ENTRY e { p = bf16[4] parameter(0)\n"
+    " q = bf16[4] parameter(1)\n"
+    " r = bf16[4] parameter(2)\n"
+    " s = bf16[4] multiply(p, q)\n"
+    " eq = pred[4] compare(s, r), direction=EQ\n"
+    " wide = f32[4] convert(s)\n"
+    " whole = s32[4] convert(s)\n"
+    " down = bf16[4] floor(s)\n"
+    " w = f32[4] parameter(3)\n"
+    " n = bf16[4] convert(w)\n"
+    " again = f32[4] convert(n)\n"
+    " ROOT t = (pred[4], f32[4], s32[4], bf16[4], f32[4]) tuple(eq, wide, whole, down, again) }\n",
     BUF_TOPOLOGICAL);
   const uint16_t p[4] = {0x3f81, 0x3f81, 0x4380, 0xbf81}; /* 1.0078125, 1.0078125, 256, -1.0078125 */
   const uint16_t q[4] = {0x3f81, 0x3f80, 0x3f81, 0x3f81};
@@ -100,7 +111,9 @@ TEST(roundings_that_a_program_can_see_are_made)
 TEST(a_marker_of_another_size_does_not_compile)
 {
   static const char text[] =
-    "HloModule m\nENTRY e { p = f32[1024] parameter(0)\n ROOT r = f32[8] custom-call(p), custom_call_target=\"MoveToHost\" }\n";
+    "HloModule m\n"
+    "ENTRY e { p = f32[1024] parameter(0)\n"
+    " ROOT r = f32[8] custom-call(p), custom_call_target=\"MoveToHost\" }\n";
   weft_platform *platform = test_platform(1, 1);
   hlo_module *module;
   weft_executable *exe;
@@ -113,8 +126,11 @@ TEST(a_marker_of_another_size_does_not_compile)
 TEST(a_custom_call_of_a_buffer_with_a_layout_is_refused_by_name)
 {
   static const char text[] =
-    "HloModule m\nENTRY e { p = s32[2,8] parameter(0)\n b = b(s32[2,8]{0,1}) custom-call(p), custom_call_target=\"Pin\",\n"
-    " operand_layout_constraints={s32[2,8]{0,1}}\n ROOT r = s32[2,8] custom-call(b), custom_call_target=\"Unpin\" }\n";
+    "HloModule m\n"
+    "ENTRY e { p = s32[2,8] parameter(0)\n"
+    " b = b(s32[2,8]{0,1}) custom-call(p), custom_call_target=\"Pin\",\n"
+    " operand_layout_constraints={s32[2,8]{0,1}}\n"
+    " ROOT r = s32[2,8] custom-call(b), custom_call_target=\"Unpin\" }\n";
   weft_platform *platform = test_platform(1, 1);
   hlo_module *module;
   weft_executable *exe;
@@ -128,8 +144,11 @@ TEST(random_bits_come_with_the_new_state_or_alone)
 {
   weft_platform *platform = test_platform(1, 1);
   weft_executable *exe = test_compile(platform,
-    "HloModule m\nENTRY e { s = u64[2] parameter(0)\n a = u32[4] rng-bit-generator(s), algorithm=rng_three_fry\n"
-    " b = (u64[2], u32[4]) rng-bit-generator(s), algorithm=rng_three_fry\n c = u32[4] get-tuple-element(b), index=1\n"
+    "HloModule m\n"
+    "ENTRY e { s = u64[2] parameter(0)\n"
+    " a = u32[4] rng-bit-generator(s), algorithm=rng_three_fry\n"
+    " b = (u64[2], u32[4]) rng-bit-generator(s), algorithm=rng_three_fry\n"
+    " c = u32[4] get-tuple-element(b), index=1\n"
     " ROOT t = (u32[4], u32[4]) tuple(a, c) }\n", BUF_TOPOLOGICAL);
   const uint64_t seed[2] = {42, 7};
   uint32_t alone[4] = {0}, with[4] = {1};
@@ -153,7 +172,8 @@ TEST(integers_are_rounded_to_narrow_floats_once_in_kernels_and_constants)
     char text[256];
     const int32_t in[2] = {1077936129, -1077936129};
     uint16_t got[2] = {0};
-    snprintf(text, sizeof text, "HloModule m\nENTRY e { %s ROOT r = bf16[2] convert(x) }\n", values[k]);
+    snprintf(text, sizeof text, "HloModule m\n"
+                                "ENTRY e { %s ROOT r = bf16[2] convert(x) }\n", values[k]);
     weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
     T_OK(test_run(exe, (const void *[]){in}, (void *[]){got}));
     for (int i = 0; i < 2; i++) T_EQ_INT(got[i], want[i]);

@@ -134,8 +134,17 @@ static mut_bytes text_bytes(const char *text) { return (mut_bytes){(const uint8_
 
 TEST(an_operation_of_the_donor_takes_operands_of_the_receiver)
 {
-  mut_bytes receiver = text_bytes("HloModule a\nENTRY e {\n  p = f32[2] parameter(0)\n  ROOT r = f32[2] negate(p)\n}\n");
-  mut_bytes donor = text_bytes("HloModule b\nENTRY f {\n  q = f32[2] parameter(0)\n  s = f32[2] cosine(q)\n  ROOT t = f32[2] tanh(s)\n}\n");
+  mut_bytes receiver = text_bytes("HloModule a\n"
+                                  "ENTRY e {\n"
+                                  "  p = f32[2] parameter(0)\n"
+                                  "  ROOT r = f32[2] negate(p)\n"
+                                  "}\n");
+  mut_bytes donor = text_bytes("HloModule b\n"
+                               "ENTRY f {\n"
+                               "  q = f32[2] parameter(0)\n"
+                               "  s = f32[2] cosine(q)\n"
+                               "  ROOT t = f32[2] tanh(s)\n"
+                               "}\n");
   bool found = false;
 
   for (unsigned seed = 0; seed < 4000 && !found; seed++) {
@@ -149,7 +158,11 @@ TEST(an_operation_of_the_donor_takes_operands_of_the_receiver)
 
 TEST(the_same_seed_makes_the_same_change)
 {
-  mut_bytes text = text_bytes("ENTRY e {\n  p = s32[4] parameter(0)\n  q = s32[4] add(p, p)\n  ROOT r = s32[4] negate(q)\n}\n");
+  mut_bytes text = text_bytes("ENTRY e {\n"
+                              "  p = s32[4] parameter(0)\n"
+                              "  q = s32[4] add(p, p)\n"
+                              "  ROOT r = s32[4] negate(q)\n"
+                              "}\n");
 
   for (unsigned seed = 0; seed < 200; seed++) {
     uint8_t out[2][512];

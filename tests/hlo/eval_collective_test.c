@@ -178,7 +178,8 @@ TEST(reductions_go_by_rank)
     weft_arena arena;
 
     weft_arena_init(&arena);
-    const char *text = weft_arena_printf(&arena, "HloModule m\nadd { a = %s[] parameter(0) b = %s[] parameter(1) ROOT c = %s[] add(a, b) }\n"
+    const char *text = weft_arena_printf(&arena, "HloModule m\n"
+        "add { a = %s[] parameter(0) b = %s[] parameter(1) ROOT c = %s[] add(a, b) }\n"
       "ENTRY e { x = %s[] parameter(0) ROOT r = %s[] all-reduce(x), replica_groups=%s, to_apply=add }", t, t, t, t, t, sums[i].groups);
     T_OK(hlo_parse(text, strlen(text), &module));
     for (int d = 0; d < 3; d++) {

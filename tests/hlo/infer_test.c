@@ -345,7 +345,8 @@ TEST(an_output_alias_names_parts_of_one_type)
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
     WEFT_AUTO(hlo_module) m = NULL;
     char text[512];
-    snprintf(text, sizeof text, "HloModule m\nENTRY e { p = f32[4] parameter(0) ROOT c = (f32[4], f32[4]) custom-call(p, p), "
+    snprintf(text, sizeof text, "HloModule m\n"
+                                "ENTRY e { p = f32[4] parameter(0) ROOT c = (f32[4], f32[4]) custom-call(p, p), "
              "custom_call_target=\"t\", output_to_operand_aliasing={%s} }\n", cases[i].aliases);
     T_OK(hlo_parse(text, strlen(text), &m));
     if (cases[i].error) T_FAILS(hlo_verify(m), cases[i].error);

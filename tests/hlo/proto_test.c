@@ -100,8 +100,13 @@ static const char scheduled[] =
     "HloModule sched, is_scheduled=true, input_output_alias={ {}: (0, {}, must-alias) }, buffer_donor={ (1, {}) }, "
     "replica_count=2, num_partitions=3, allow_spmd_sharding_propagation_to_output={true}, "
     "entry_computation_layout={(f32[2,2]{0,1}, f32[2,2]{1,0})->f32[2,2]{1,0}}\n"
-    "ENTRY e {\n  a = f32[2,2]{0,1} parameter(0)\n  b = f32[2,2]{1,0} parameter(1)\n  late = f32[2,2]{1,0} negate(b)\n"
-    "  ROOT r = f32[2,2]{1,0} add(a, b), control-predecessors={late}\n  dead = f32[2,2]{1,0} abs(b)\n}\n";
+    "ENTRY e {\n"
+    "  a = f32[2,2]{0,1} parameter(0)\n"
+    "  b = f32[2,2]{1,0} parameter(1)\n"
+    "  late = f32[2,2]{1,0} negate(b)\n"
+    "  ROOT r = f32[2,2]{1,0} add(a, b), control-predecessors={late}\n"
+    "  dead = f32[2,2]{1,0} abs(b)\n"
+    "}\n";
 
 TEST(schedule_aliases_and_layouts_are_kept)
 {
@@ -177,8 +182,10 @@ TEST(wrappers_of_a_module_are_told_by_content)
 
 TEST(names_are_made_unique_for_xla)
 {
-  static const char text[] = "f { x = f32[] parameter(0)\n y = f32[] negate(x) }\n"
-                             "ENTRY e { x = f32[] parameter(0)\n y = f32[] call(x), to_apply=f }";
+  static const char text[] = "f { x = f32[] parameter(0)\n"
+                             " y = f32[] negate(x) }\n"
+                             "ENTRY e { x = f32[] parameter(0)\n"
+                             " y = f32[] call(x), to_apply=f }";
   hlo_module *module = parse(text, strlen(text)), *again = NULL;
   void *proto;
   size_t size;

@@ -100,105 +100,288 @@ TEST(programs_with_every_opcode_parse_and_print_the_same_again)
 #define ADD "add {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT s = f32[] add(x, y)\n}\n\n"
 
 static const struct { const char *what, *text, *printed; } forms[] = {
-  {"no header, no ENTRY, no ROOT", "e { a = f32[2] parameter(0)\n b = f32[2] negate(a) }",
-   "HloModule module\n\nENTRY e {\n  a = f32[2] parameter(0)\n  ROOT b = f32[2] negate(a)\n}\n"},
+  {"no header, no ENTRY, no ROOT", "e { a = f32[2] parameter(0)\n"
+                                   " b = f32[2] negate(a) }",
+   "HloModule module\n\n"
+   "ENTRY e {\n"
+   "  a = f32[2] parameter(0)\n"
+   "  ROOT b = f32[2] negate(a)\n"
+   "}\n"},
   {"one instruction alone makes its operands parameters", "ROOT d = f32[2] add(f32[2]{0} %p, f32[2]{0} %q), metadata={op_name=\"d\"}",
-   "HloModule module\n\nENTRY entry {\n  p = f32[2] parameter(0)\n  q = f32[2] parameter(1)\n"
-   "  ROOT d = f32[2] add(p, q), metadata={op_name=\"d\"}\n}\n"},
+   "HloModule module\n\n"
+   "ENTRY entry {\n"
+   "  p = f32[2] parameter(0)\n"
+   "  q = f32[2] parameter(1)\n"
+   "  ROOT d = f32[2] add(p, q), metadata={op_name=\"d\"}\n"
+   "}\n"},
   {"an expression alone, and shapes as its operands", "f32[2]{0} add(f32[2]{0}, f32[2] %q)",
-   "HloModule module\n\nENTRY entry {\n  parameter.0 = f32[2] parameter(0)\n  q = f32[2] parameter(1)\n"
-   "  ROOT add.1 = f32[2] add(parameter.0, q)\n}\n"},
+   "HloModule module\n\n"
+   "ENTRY entry {\n"
+   "  parameter.0 = f32[2] parameter(0)\n"
+   "  q = f32[2] parameter(1)\n"
+   "  ROOT add.1 = f32[2] add(parameter.0, q)\n"
+   "}\n"},
   {"what hand-written texts take liberties with: a colon, a space, a comma, an operand's bound",
-   "HloModule m:\nENTRY e { p = s32 [<=2] parameter(0)\n c = s32[2,1] constant({ {1} {2} })\n ROOT n = s32[<=2] negate(s32[2] p) }",
-   "HloModule m\n\nENTRY e {\n  p = s32[<=2] parameter(0)\n  c = s32[2,1] constant({ {1}, {2} })\n  ROOT n = s32[<=2] negate(p)\n}\n"},
+   "HloModule m:\n"
+   "ENTRY e { p = s32 [<=2] parameter(0)\n"
+   " c = s32[2,1] constant({ {1} {2} })\n"
+   " ROOT n = s32[<=2] negate(s32[2] p) }",
+   "HloModule m\n\n"
+   "ENTRY e {\n"
+   "  p = s32[<=2] parameter(0)\n"
+   "  c = s32[2,1] constant({ {1}, {2} })\n"
+   "  ROOT n = s32[<=2] negate(p)\n"
+   "}\n"},
   {"result shapes are inferred",
-   "e { a = f32[2,3] parameter(0)\n b = transpose(a), dimensions={1,0}\n c = dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-   " t = tuple(c, a)\n g = get-tuple-element(t), index=0 }",
-   "HloModule module\n\nENTRY e {\n  a = f32[2,3] parameter(0)\n  b = f32[3,2] transpose(a), dimensions={1,0}\n"
-   "  c = f32[2,2] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n  t = (f32[2,2], f32[2,3]) tuple(c, a)\n"
-   "  ROOT g = f32[2,2] get-tuple-element(t), index=0\n}\n"},
-  {"operands may be expressions", "e { x = f32[] parameter(0)\n y = f32[] parameter(1)\n ROOT r = f32[] add(f32[] maximum(x, y), negate(x)) }",
-   "HloModule module\n\nENTRY e {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  maximum.0 = f32[] maximum(x, y)\n"
-   "  negate.1 = f32[] negate(x)\n  ROOT r = f32[] add(maximum.0, negate.1)\n}\n"},
+   "e { a = f32[2,3] parameter(0)\n"
+   " b = transpose(a), dimensions={1,0}\n"
+   " c = dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   " t = tuple(c, a)\n"
+   " g = get-tuple-element(t), index=0 }",
+   "HloModule module\n\n"
+   "ENTRY e {\n"
+   "  a = f32[2,3] parameter(0)\n"
+   "  b = f32[3,2] transpose(a), dimensions={1,0}\n"
+   "  c = f32[2,2] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+   "  t = (f32[2,2], f32[2,3]) tuple(c, a)\n"
+   "  ROOT g = f32[2,2] get-tuple-element(t), index=0\n"
+   "}\n"},
+  {"operands may be expressions", "e { x = f32[] parameter(0)\n"
+                                  " y = f32[] parameter(1)\n"
+                                  " ROOT r = f32[] add(f32[] maximum(x, y), negate(x)) }",
+   "HloModule module\n\n"
+   "ENTRY e {\n"
+   "  x = f32[] parameter(0)\n"
+   "  y = f32[] parameter(1)\n"
+   "  maximum.0 = f32[] maximum(x, y)\n"
+   "  negate.1 = f32[] negate(x)\n"
+   "  ROOT r = f32[] add(maximum.0, negate.1)\n"
+   "}\n"},
   {"called computations may stand in place",
-   "ENTRY e { x = f32[8] parameter(0)\n z = f32[] constant(0)\n ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply={ a = f32[] parameter(0)\n"
-   " b = f32[] parameter(1)\n c = f32[] add(a, b) } }",
-   "HloModule module\n\ninline.0 {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n\n"
-   "ENTRY e {\n  x = f32[8] parameter(0)\n  z = f32[] constant(0)\n  ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=inline.0\n}\n"},
+   "ENTRY e { x = f32[8] parameter(0)\n"
+   " z = f32[] constant(0)\n"
+   " ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply={ a = f32[] parameter(0)\n"
+   " b = f32[] parameter(1)\n"
+   " c = f32[] add(a, b) } }",
+   "HloModule module\n\n"
+   "inline.0 {\n"
+   "  a = f32[] parameter(0)\n"
+   "  b = f32[] parameter(1)\n"
+   "  ROOT c = f32[] add(a, b)\n"
+   "}\n\n"
+   "ENTRY e {\n"
+   "  x = f32[8] parameter(0)\n"
+   "  z = f32[] constant(0)\n"
+   "  ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=inline.0\n"
+   "}\n"},
   {"computations in place inside others in place come first",
-   "ENTRY e { x = f32[] parameter(0)\n ROOT r = f32[] call(x), to_apply={ a = f32[] parameter(0)\n"
-   " b = f32[] call(a), to_apply={ c = f32[] parameter(0)\n d = f32[] negate(c) } } }",
-   "HloModule module\n\ninline.1 {\n  c = f32[] parameter(0)\n  ROOT d = f32[] negate(c)\n}\n\n"
-   "inline.0 {\n  a = f32[] parameter(0)\n  ROOT b = f32[] call(a), to_apply=inline.1\n}\n\n"
-   "ENTRY e {\n  x = f32[] parameter(0)\n  ROOT r = f32[] call(x), to_apply=inline.0\n}\n"},
+   "ENTRY e { x = f32[] parameter(0)\n"
+   " ROOT r = f32[] call(x), to_apply={ a = f32[] parameter(0)\n"
+   " b = f32[] call(a), to_apply={ c = f32[] parameter(0)\n"
+   " d = f32[] negate(c) } } }",
+   "HloModule module\n\n"
+   "inline.1 {\n"
+   "  c = f32[] parameter(0)\n"
+   "  ROOT d = f32[] negate(c)\n"
+   "}\n\n"
+   "inline.0 {\n"
+   "  a = f32[] parameter(0)\n"
+   "  ROOT b = f32[] call(a), to_apply=inline.1\n"
+   "}\n\n"
+   "ENTRY e {\n"
+   "  x = f32[] parameter(0)\n"
+   "  ROOT r = f32[] call(x), to_apply=inline.0\n"
+   "}\n"},
   {"elements of tuples by #index, each made once",
-   "e { t = (f32[], (s32[], f32[])) parameter(0)\n a = f32[] add(%t#0, %t#1#1)\n ROOT b = f32[] multiply(a, t#0) }",
-   "HloModule module\n\nENTRY e {\n  t = (f32[], (s32[], f32[])) parameter(0)\n  get-tuple-element.0 = f32[] get-tuple-element(t), index=0\n"
+   "e { t = (f32[], (s32[], f32[])) parameter(0)\n"
+   " a = f32[] add(%t#0, %t#1#1)\n"
+   " ROOT b = f32[] multiply(a, t#0) }",
+   "HloModule module\n\n"
+   "ENTRY e {\n"
+   "  t = (f32[], (s32[], f32[])) parameter(0)\n"
+   "  get-tuple-element.0 = f32[] get-tuple-element(t), index=0\n"
    "  get-tuple-element.1 = (s32[], f32[]) get-tuple-element(t), index=1\n"
    "  get-tuple-element.2 = f32[] get-tuple-element(get-tuple-element.1), index=1\n"
-   "  a = f32[] add(get-tuple-element.0, get-tuple-element.2)\n  ROOT b = f32[] multiply(a, get-tuple-element.0)\n}\n"},
+   "  a = f32[] add(get-tuple-element.0, get-tuple-element.2)\n"
+   "  ROOT b = f32[] multiply(a, get-tuple-element.0)\n"
+   "}\n"},
   {"names of ours give way to the text's",
-   "e { x = f32[] parameter(0)\n a = f32[] add(f32[] negate(x), x)\n negate.0 = f32[] negate(a)\n ROOT r = f32[] add(negate.0, a) }",
-   "HloModule module\n\nENTRY e {\n  x = f32[] parameter(0)\n  negate.1 = f32[] negate(x)\n  a = f32[] add(negate.1, x)\n"
-   "  negate.0 = f32[] negate(a)\n  ROOT r = f32[] add(negate.0, a)\n}\n"},
+   "e { x = f32[] parameter(0)\n"
+   " a = f32[] add(f32[] negate(x), x)\n"
+   " negate.0 = f32[] negate(a)\n"
+   " ROOT r = f32[] add(negate.0, a) }",
+   "HloModule module\n\n"
+   "ENTRY e {\n"
+   "  x = f32[] parameter(0)\n"
+   "  negate.1 = f32[] negate(x)\n"
+   "  a = f32[] add(negate.1, x)\n"
+   "  negate.0 = f32[] negate(a)\n"
+   "  ROOT r = f32[] add(negate.0, a)\n"
+   "}\n"},
   {"old dumps: % and shapes of operands, signatures, comments",
-   "HloModule m /* c */\n// line\n%f (p.1: f32[2], /*index=1*/q: f32[2]) -> f32[2] {\n  %p.1 = f32[2]{0} parameter(0)\n"
-   "  %q = f32[2]{0} parameter(1)\n  ROOT %r = f32[2]{0} add(f32[2]{0} %p.1, f32[2]{0} %q)\n}\n",
-   "HloModule m\n\nENTRY f {\n  p.1 = f32[2] parameter(0)\n  q = f32[2] parameter(1)\n  ROOT r = f32[2] add(p.1, q)\n}\n"},
-  {"a signature's parameters are not believed", "ENTRY e (a f32[2]) -> f32[] { x = f32[] parameter(0)\n ROOT y = f32[] negate(x) }",
-   "HloModule module\n\nENTRY e {\n  x = f32[] parameter(0)\n  ROOT y = f32[] negate(x)\n}\n"},
-  {"a lone value is the first element", "e { c = s32[2,2] constant(7) }", "HloModule module\n\nENTRY e {\n  ROOT c = s32[2,2] constant({ {7,0}, {0,0} })\n}\n"},
-  {"words of precision in capitals", "e { x = f32[2] parameter(0)\n d = f32[] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}, operand_precision={HIGHEST,high} }",
-   "HloModule module\n\nENTRY e {\n  x = f32[2] parameter(0)\n"
-   "  ROOT d = f32[] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}, operand_precision={highest,high}\n}\n"},
+   "HloModule m /* c */\n"
+   "// line\n"
+   "%f (p.1: f32[2], /*index=1*/q: f32[2]) -> f32[2] {\n"
+   "  %p.1 = f32[2]{0} parameter(0)\n"
+   "  %q = f32[2]{0} parameter(1)\n"
+   "  ROOT %r = f32[2]{0} add(f32[2]{0} %p.1, f32[2]{0} %q)\n"
+   "}\n",
+   "HloModule m\n\n"
+   "ENTRY f {\n"
+   "  p.1 = f32[2] parameter(0)\n"
+   "  q = f32[2] parameter(1)\n"
+   "  ROOT r = f32[2] add(p.1, q)\n"
+   "}\n"},
+  {"a signature's parameters are not believed", "ENTRY e (a f32[2]) -> f32[] { x = f32[] parameter(0)\n"
+      " ROOT y = f32[] negate(x) }",
+   "HloModule module\n\n"
+   "ENTRY e {\n"
+   "  x = f32[] parameter(0)\n"
+   "  ROOT y = f32[] negate(x)\n"
+   "}\n"},
+  {"a lone value is the first element", "e { c = s32[2,2] constant(7) }", "HloModule module\n\n"
+      "ENTRY e {\n"
+      "  ROOT c = s32[2,2] constant({ {7,0}, {0,0} })\n"
+      "}\n"},
+  {"words of precision in capitals", "e { x = f32[2] parameter(0)\n"
+                                     " d = f32[] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}, operand_precision={HIGHEST,high} }",
+   "HloModule module\n\n"
+   "ENTRY e {\n"
+   "  x = f32[2] parameter(0)\n"
+   "  ROOT d = f32[] dot(x, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}, operand_precision={highest,high}\n"
+   "}\n"},
   {"an async form whose computation stands in place",
-   "e { x = s32[] parameter(0)\n s = ((s32[]), s32[], s32[]) call-start(x), to_apply={ a = s32[] parameter(0)\n b = s32[] abs(a) }\n ROOT d = s32[] call-done(s) }",
-   "HloModule module\n\ninline.3 {\n  a = s32[] parameter(0)\n  ROOT b = s32[] abs(a)\n}\n\n"
-   "async_computation.0 {\n  parameter.1 = s32[] parameter(0)\n  ROOT call.2 = s32[] call(parameter.1), to_apply=inline.3\n}\n\n"
-   "ENTRY e {\n  x = s32[] parameter(0)\n  s = ((s32[]), s32[], s32[]) async-start(x), calls=async_computation.0\n"
-   "  ROOT d = s32[] async-done(s), calls=async_computation.0\n}\n"},
+   "e { x = s32[] parameter(0)\n"
+   " s = ((s32[]), s32[], s32[]) call-start(x), to_apply={ a = s32[] parameter(0)\n"
+   " b = s32[] abs(a) }\n"
+   " ROOT d = s32[] call-done(s) }",
+   "HloModule module\n\n"
+   "inline.3 {\n"
+   "  a = s32[] parameter(0)\n"
+   "  ROOT b = s32[] abs(a)\n"
+   "}\n\n"
+   "async_computation.0 {\n"
+   "  parameter.1 = s32[] parameter(0)\n"
+   "  ROOT call.2 = s32[] call(parameter.1), to_apply=inline.3\n"
+   "}\n\n"
+   "ENTRY e {\n"
+   "  x = s32[] parameter(0)\n"
+   "  s = ((s32[]), s32[], s32[]) async-start(x), calls=async_computation.0\n"
+   "  ROOT d = s32[] async-done(s), calls=async_computation.0\n"
+   "}\n"},
   {"branches by name and by number",
-   "b { p = s32[] parameter(0) }\nENTRY e { x = s32[] parameter(0)\n c = pred[] constant(true)\n"
-   " i = s32[] conditional(c, x, x), branch_computations={b, b}\n ROOT j = s32[] conditional(x, x), branch_computations={b} }",
-   "HloModule module\n\nb {\n  ROOT p = s32[] parameter(0)\n}\n\nENTRY e {\n  x = s32[] parameter(0)\n  c = pred[] constant(true)\n"
+   "b { p = s32[] parameter(0) }\n"
+   "ENTRY e { x = s32[] parameter(0)\n"
+   " c = pred[] constant(true)\n"
+   " i = s32[] conditional(c, x, x), branch_computations={b, b}\n"
+   " ROOT j = s32[] conditional(x, x), branch_computations={b} }",
+   "HloModule module\n\n"
+   "b {\n"
+   "  ROOT p = s32[] parameter(0)\n"
+   "}\n\n"
+   "ENTRY e {\n"
+   "  x = s32[] parameter(0)\n"
+   "  c = pred[] constant(true)\n"
    "  i = s32[] conditional(c, x, x), true_computation=b, false_computation=b\n"
-   "  ROOT j = s32[] conditional(x, x), branch_computations={b}\n}\n"},
+   "  ROOT j = s32[] conditional(x, x), branch_computations={b}\n"
+   "}\n"},
   {"async forms of ops without a start",
-   "e { x = f32[4] parameter(0)\n s = ((f32[4]), f32[4], s32[]) negate-start(x), async_execution_thread=\"t\"\n"
-   " u = ((f32[4]), f32[4], s32[]) negate-update(s)\n ROOT d = f32[4] negate-done(u) }",
-   "HloModule module\n\nasync_computation.0 {\n  parameter.1 = f32[4] parameter(0)\n  ROOT negate.2 = f32[4] negate(parameter.1)\n"
-   "}, execution_thread=\"t\"\n\nENTRY e {\n  x = f32[4] parameter(0)\n"
+   "e { x = f32[4] parameter(0)\n"
+   " s = ((f32[4]), f32[4], s32[]) negate-start(x), async_execution_thread=\"t\"\n"
+   " u = ((f32[4]), f32[4], s32[]) negate-update(s)\n"
+   " ROOT d = f32[4] negate-done(u) }",
+   "HloModule module\n\n"
+   "async_computation.0 {\n"
+   "  parameter.1 = f32[4] parameter(0)\n"
+   "  ROOT negate.2 = f32[4] negate(parameter.1)\n"
+   "}, execution_thread=\"t\"\n\n"
+   "ENTRY e {\n"
+   "  x = f32[4] parameter(0)\n"
    "  s = ((f32[4]), f32[4], s32[]) async-start(x), calls=async_computation.0, async_execution_thread=\"t\"\n"
    "  u = ((f32[4]), f32[4], s32[]) async-update(s), calls=async_computation.0\n"
-   "  ROOT d = f32[4] async-done(u), calls=async_computation.0\n}\n"},
+   "  ROOT d = f32[4] async-done(u), calls=async_computation.0\n"
+   "}\n"},
   {"the usual values of attributes are left out",
-   "e { x = f32[2]{0} parameter(0)\n y = f32[2]{0} parameter(1)\n c = pred[2]{0} compare(x, y), direction=LT, type=FLOAT\n"
-   " s = f32[1]{0} slice(x), slice={[0:1:1]}\n ROOT p = f32[2]{0:S(0)L(1)} copy(x), backend_config={a: \"}\", b: {}} }",
-   "HloModule module\n\nENTRY e {\n  x = f32[2] parameter(0)\n  y = f32[2] parameter(1)\n  c = pred[2] compare(x, y), direction=LT\n"
-   "  s = f32[1] slice(x), slice={[0:1]}\n  ROOT p = f32[2] copy(x), backend_config={a: \"}\", b: {}}\n}\n"},
+   "e { x = f32[2]{0} parameter(0)\n"
+   " y = f32[2]{0} parameter(1)\n"
+   " c = pred[2]{0} compare(x, y), direction=LT, type=FLOAT\n"
+   " s = f32[1]{0} slice(x), slice={[0:1:1]}\n"
+   " ROOT p = f32[2]{0:S(0)L(1)} copy(x), backend_config={a: \"}\", b: {}} }",
+   "HloModule module\n\n"
+   "ENTRY e {\n"
+   "  x = f32[2] parameter(0)\n"
+   "  y = f32[2] parameter(1)\n"
+   "  c = pred[2] compare(x, y), direction=LT\n"
+   "  s = f32[1] slice(x), slice={[0:1]}\n"
+   "  ROOT p = f32[2] copy(x), backend_config={a: \"}\", b: {}}\n"
+   "}\n"},
   {"tables of source locations",
-   "HloModule m\n\nFileNames\n1 \"a.py\"\n\nFunctionNames\n1 \"f\"\n2 \"g\"\n\nFileLocations\n"
+   "HloModule m\n\n"
+   "FileNames\n"
+   "1 \"a.py\"\n\n"
+   "FunctionNames\n"
+   "1 \"f\"\n"
+   "2 \"g\"\n\n"
+   "FileLocations\n"
    "1 {file_name_id=1 function_name_id=2 line=3 end_line=4 column=5 end_column=6}\n\nStackFrames\n1 {file_location_id=1 parent_frame_id=1}\n\n"
-   "ENTRY e {\n  ROOT a = f32[] parameter(0), metadata={op_name=\"x\" stack_frame_id=1}\n}\n",
-   "HloModule m\n\nFileNames\n1 \"a.py\"\n\nFunctionNames\n1 \"f\"\n2 \"g\"\n\nFileLocations\n"
+   "ENTRY e {\n"
+   "  ROOT a = f32[] parameter(0), metadata={op_name=\"x\" stack_frame_id=1}\n"
+   "}\n",
+   "HloModule m\n\n"
+   "FileNames\n"
+   "1 \"a.py\"\n\n"
+   "FunctionNames\n"
+   "1 \"f\"\n"
+   "2 \"g\"\n\n"
+   "FileLocations\n"
    "1 {file_name_id=1 function_name_id=2 line=3 end_line=4 column=5 end_column=6}\n\nStackFrames\n1 {file_location_id=1 parent_frame_id=1}\n\n"
-   "ENTRY e {\n  ROOT a = f32[] parameter(0), metadata={op_name=\"x\" stack_frame_id=1}\n}\n"},
+   "ENTRY e {\n"
+   "  ROOT a = f32[] parameter(0), metadata={op_name=\"x\" stack_frame_id=1}\n"
+   "}\n"},
   {"an accuracy in capitals", "e { a = f32[] parameter(0) ROOT r = f32[] exponential(a), result_accuracy={mode=HIGHEST} }",
-   "HloModule module\n\nENTRY e {\n  a = f32[] parameter(0)\n  ROOT r = f32[] exponential(a), result_accuracy={mode=highest}\n}\n"},
+   "HloModule module\n\n"
+   "ENTRY e {\n"
+   "  a = f32[] parameter(0)\n"
+   "  ROOT r = f32[] exponential(a), result_accuracy={mode=highest}\n"
+   "}\n"},
   {"metadata of every kind",
    "e { a = f32[] parameter(0), metadata={op_type='t' source_line=7 profile_type={1} deduplicated_name=\"d\" scheduling_name=\"s\" size=12} }",
-   "HloModule module\n\nENTRY e {\n  ROOT a = f32[] parameter(0), metadata={op_type=\"t\" source_line=7 profile_type={1} "
+   "HloModule module\n\n"
+   "ENTRY e {\n"
+   "  ROOT a = f32[] parameter(0), metadata={op_type=\"t\" source_line=7 profile_type={1} "
    "deduplicated_name=\"d\" scheduling_name=\"s\" size=12}\n}\n"},
   {"attributes that say nothing new are dropped",
-   ADD "e { x = f32[] parameter(0)\n r = f32[] all-reduce(x), replica_groups={}, mode=cross_replica, to_apply=add }",
-   "HloModule module\n\n" ADD "ENTRY e {\n  x = f32[] parameter(0)\n  ROOT r = f32[] all-reduce(x), replica_groups={}, to_apply=add\n}\n"},
-  {"a reshape's inferred dimension", "e { x = f32[<=4] parameter(0)\n r = f32[2,<=2] reshape(x), inferred_dimension=1 }",
-   "HloModule module\n\nENTRY e {\n  x = f32[<=4] parameter(0)\n  ROOT r = f32[2,<=2] reshape(x), inferred_dimension=1\n}\n"},
-  {"padding ends where the line does", "e { a = f32[1] parameter(0)\n z = f32[] constant(0)\n b = f32[2] pad(a, z), padding=0_1\n _c = f32[2] copy(b) }",
-   "HloModule module\n\nENTRY e {\n  a = f32[1] parameter(0)\n  z = f32[] constant(0)\n  b = f32[2] pad(a, z), padding=0_1\n"
-   "  ROOT _c = f32[2] copy(b)\n}\n"},
-  {"a scalar's padding is empty", "e { a = f32[] parameter(0)\n b = f32[] pad(a, a), padding=, sharding={replicated} }",
-   "HloModule module\n\nENTRY e {\n  a = f32[] parameter(0)\n  ROOT b = f32[] pad(a, a), padding=, sharding={replicated}\n}\n"},
+   ADD "e { x = f32[] parameter(0)\n"
+       " r = f32[] all-reduce(x), replica_groups={}, mode=cross_replica, to_apply=add }",
+   "HloModule module\n\n" ADD "ENTRY e {\n"
+                              "  x = f32[] parameter(0)\n"
+                              "  ROOT r = f32[] all-reduce(x), replica_groups={}, to_apply=add\n"
+                              "}\n"},
+  {"a reshape's inferred dimension", "e { x = f32[<=4] parameter(0)\n"
+                                     " r = f32[2,<=2] reshape(x), inferred_dimension=1 }",
+   "HloModule module\n\n"
+   "ENTRY e {\n"
+   "  x = f32[<=4] parameter(0)\n"
+   "  ROOT r = f32[2,<=2] reshape(x), inferred_dimension=1\n"
+   "}\n"},
+  {"padding ends where the line does", "e { a = f32[1] parameter(0)\n"
+                                       " z = f32[] constant(0)\n"
+                                       " b = f32[2] pad(a, z), padding=0_1\n"
+                                       " _c = f32[2] copy(b) }",
+   "HloModule module\n\n"
+   "ENTRY e {\n"
+   "  a = f32[1] parameter(0)\n"
+   "  z = f32[] constant(0)\n"
+   "  b = f32[2] pad(a, z), padding=0_1\n"
+   "  ROOT _c = f32[2] copy(b)\n"
+   "}\n"},
+  {"a scalar's padding is empty", "e { a = f32[] parameter(0)\n"
+                                  " b = f32[] pad(a, a), padding=, sharding={replicated} }",
+   "HloModule module\n\n"
+   "ENTRY e {\n"
+   "  a = f32[] parameter(0)\n"
+   "  ROOT b = f32[] pad(a, a), padding=, sharding={replicated}\n"
+   "}\n"},
 };
 
 TEST(every_form_is_read_and_printed_in_one)
@@ -220,11 +403,16 @@ TEST(every_form_is_read_and_printed_in_one)
 TEST(print_options_give_the_form_of_old_dumps)
 {
   hlo_module *module = parse("e { a = s32[2] parameter(0), metadata={op_name=\"n\"}\n"
-                             " b = s32[11] constant({0,1,2,3,4,5,6,7,8,9,10})\n ROOT c = s32[2]{0:S(5)} add(a, a) }");
+                             " b = s32[11] constant({0,1,2,3,4,5,6,7,8,9,10})\n"
+                             " ROOT c = s32[2]{0:S(5)} add(a, a) }");
   char *text = print_with(module, (hlo_print_options){.percent = true, .operand_shapes = true});
 
-  T_EQ_STR(text, "HloModule module\n\nENTRY %e {\n  %a = s32[2] parameter(0)\n  %b = s32[11] constant({...})\n"
-                 "  ROOT %c = s32[2]{0:S(5)} add(s32[2] %a, s32[2] %a)\n}\n");
+  T_EQ_STR(text, "HloModule module\n\n"
+                 "ENTRY %e {\n"
+                 "  %a = s32[2] parameter(0)\n"
+                 "  %b = s32[11] constant({...})\n"
+                 "  ROOT %c = s32[2]{0:S(5)} add(s32[2] %a, s32[2] %a)\n"
+                 "}\n");
   free(text);
   hlo_module_free(module);
 }
@@ -342,7 +530,10 @@ TEST(constants_have_the_bits_they_spell)
     const hlo_literal *lit;
 
     snprintf(text, sizeof text, "e { c = %s[] constant(%s) }", cases[i].shape, cases[i].text);
-    snprintf(want, sizeof want, "HloModule module\n\nENTRY e {\n  ROOT c = %s[] constant(%s)\n}\n", cases[i].shape, cases[i].printed);
+    snprintf(want, sizeof want, "HloModule module\n\n"
+                                "ENTRY e {\n"
+                                "  ROOT c = %s[] constant(%s)\n"
+                                "}\n", cases[i].shape, cases[i].printed);
     module = parse(text);
     lit = module->entry->root->u.literal;
     memcpy(&bits, lit->data, weft_dtype_bytes(lit->shape->type));
@@ -392,8 +583,10 @@ static const struct { const char *text, *error; } errors[] = {
   {"", "1:1: expected a computation, got the end of the text"},
   {"HloModule", "1:10: expected the module's name"},
   {"HloModule m, replicas=2\n", "1:14: HloModule has no attribute \"replicas\""},
-  {"HloModule m\ne {", "expected an instruction's name, got the end of the text"},
-  {"HloModule m\ne { }", "2:3: a computation without instructions"},
+  {"HloModule m\n"
+   "e {", "expected an instruction's name, got the end of the text"},
+  {"HloModule m\n"
+   "e { }", "2:3: a computation without instructions"},
   {E("x = f32[2 parameter(0)"), "3:11: expected ',', got \"parameter\""},
   {E("x = f33[2] parameter(0)"), "3:5: there is no opcode \"f33\""},
   {E("x = f32[-1] parameter(0)"), "3:9: -1 is not between 0 and"},
@@ -403,29 +596,46 @@ static const struct { const char *text, *error; } errors[] = {
   {E("x = f32[] parameter(1)"), "2:9: computation e has no parameter 0"},
   {"f32[] parameter(1)", "1:1: computation entry has no parameter 0"},
   {"f32[] \x1b[31m", "expected an opcode, got byte 0x1b\n  f32[]  [31m\n        ^"},
-  {E("x = f32[] parameter(0)\ny = f32[] parameter(0)"), "has parameter 0 twice"},
+  {E("x = f32[] parameter(0)\n"
+     "y = f32[] parameter(0)"), "has parameter 0 twice"},
   {E("x = f32[] parameter(1000000)"), "3:21: the computation has no parameters 0 to 999999"},
   {E("x = parameter(0)"), "a parameter needs its shape"},
-  {E("x = f32[] parameter(0)\nx = f32[] negate(x)"), "4:1: \"x\" is defined twice in this computation"},
-  {E("x = f32[] parameter(0)\ny = f32[] negate(z)"), "4:18: no instruction \"z\" comes before this one in its computation"},
-  {E("x = f32[] parameter(0)\ny = f32[] negat(x)"), "4:11: there is no opcode \"negat\""},
-  {E("x = f32[] parameter(0)\ny = f32[] negate(x, x)"), "4:11: negate cannot have 2 operands"},
-  {E("x = f32[] parameter(0)\ny = f32[] negate(s32[] x)"), "4:18: x has the shape f32[], not s32[]"},
-  {E("x = f32[] parameter(0)\ny = f32[] negate(x), dims={}"), "4:22: negate has no attribute \"dims\""},
-  {E("x = f32[2] parameter(0)\ny = f32[2] reverse(x)"), "reverse needs the attribute \"dimensions\""},
-  {E("x = f32[2] parameter(0)\ny = f32[2] reverse(x), dimensions={0}, dimensions={0}"), "4:40: dimensions is given twice"},
-  {E("x = f32[2] parameter(0)\ny = pred[2] compare(x, x), direction=LESS"),
+  {E("x = f32[] parameter(0)\n"
+     "x = f32[] negate(x)"), "4:1: \"x\" is defined twice in this computation"},
+  {E("x = f32[] parameter(0)\n"
+     "y = f32[] negate(z)"), "4:18: no instruction \"z\" comes before this one in its computation"},
+  {E("x = f32[] parameter(0)\n"
+     "y = f32[] negat(x)"), "4:11: there is no opcode \"negat\""},
+  {E("x = f32[] parameter(0)\n"
+     "y = f32[] negate(x, x)"), "4:11: negate cannot have 2 operands"},
+  {E("x = f32[] parameter(0)\n"
+     "y = f32[] negate(s32[] x)"), "4:18: x has the shape f32[], not s32[]"},
+  {E("x = f32[] parameter(0)\n"
+     "y = f32[] negate(x), dims={}"), "4:22: negate has no attribute \"dims\""},
+  {E("x = f32[2] parameter(0)\n"
+     "y = f32[2] reverse(x)"), "reverse needs the attribute \"dimensions\""},
+  {E("x = f32[2] parameter(0)\n"
+     "y = f32[2] reverse(x), dimensions={0}, dimensions={0}"), "4:40: dimensions is given twice"},
+  {E("x = f32[2] parameter(0)\n"
+     "y = pred[2] compare(x, x), direction=LESS"),
    "4:38: expected one of EQ, NE, GE, GT, LE, LT, got \"LESS\""},
-  {E("x = f32[] parameter(0)\ny = f32[] call(x), to_apply=f"), "4:29: no computation \"f\" comes before this one"},
-  {E("x = f32[] parameter(0)\ny = f32[] call(x), to_apply=e"), "no computation \"e\" comes before this one"},
+  {E("x = f32[] parameter(0)\n"
+     "y = f32[] call(x), to_apply=f"), "4:29: no computation \"f\" comes before this one"},
+  {E("x = f32[] parameter(0)\n"
+     "y = f32[] call(x), to_apply=e"), "no computation \"e\" comes before this one"},
   {"ROOT p = add(f32[2] %p, f32[2] %q)", "1:6: \"p\" is defined twice in this computation"},
-  {E("x = f32[] parameter(0)\nROOT y = f32[] negate(x)\nROOT z = f32[] negate(x)"), "5:1: the computation has a second ROOT"},
+  {E("x = f32[] parameter(0)\n"
+     "ROOT y = f32[] negate(x)\n"
+     "ROOT z = f32[] negate(x)"), "5:1: the computation has a second ROOT"},
   {E("x = f32[] parameter(0)") E("y = f32[] parameter(0)"), "expected '{', got \"m\""},
-  {"e { x = f32[] parameter(0) }\ne { x = f32[] parameter(0) }", "2:1: a computation \"e\" exists already"},
-  {"ENTRY e { x = f32[] parameter(0) }\nENTRY f { x = f32[] parameter(0) }", "2:1: the module has a second ENTRY"},
+  {"e { x = f32[] parameter(0) }\n"
+   "e { x = f32[] parameter(0) }", "2:1: a computation \"e\" exists already"},
+  {"ENTRY e { x = f32[] parameter(0) }\n"
+   "ENTRY f { x = f32[] parameter(0) }", "2:1: the module has a second ENTRY"},
   {"e () -> f32[2] { x = f32[] parameter(0) }", "1:3: the result is f32[2] in the signature, f32[] in the body"},
   {E("c = s32[1000000000] constant(1)"), "elided constants of more than 1073741824 bytes"},
-  {"HloModule m, entry_computation_layout={(s32[])->f32[]}\ne { x = f32[] parameter(0) }",
+  {"HloModule m, entry_computation_layout={(s32[])->f32[]}\n"
+   "e { x = f32[] parameter(0) }",
    "parameter 0 is s32[] in entry_computation_layout, f32[] in the entry computation"},
   {E("c = s32[2] constant({1, 2, 3})"), "dimension 0 has more than the shape's 2 elements"},
   {E("c = s32[2,2] constant({{1, 2}, {3}})"), "dimension 1 has 1 elements, the shape 2"},
@@ -441,11 +651,16 @@ static const struct { const char *text, *error; } errors[] = {
   {E("x = f32[] parameter(0), statistics={{{}"), "this brace is never closed"},
   {E("x = f32[] parameter(0), metadata={op_name=\"a\\000b\"}"), "a NUL byte in a string"},
   {E("x = f32[] parameter(0), sharding={devices=[2,2]0,1,2}"), "3 devices for 4 tiles"},
-  {E("x = f32[] parameter(0)\ny = f32[] all-reduce(x), replica_groups=[2,4]<=[7], to_apply=a"), "7 devices do not make 2 groups of 4"},
-  {E("x = (f32[]) parameter(0)\ny = f32[] negate(x#1)"), "4:19: x has no element 1"},
-  {E("x = f32[1,1,1] parameter(0)\ny = f32[1] convolution(x, x), dim_labels=b0f_0io->bf0"), NULL},
-  {E("x = f32[1,1,1] parameter(0)\ny = f32[1] convolution(x, x), dim_labels=b0f_0ii->bf0"), "dim_labels: expected each of i, o"},
-  {E("x = f32[1] parameter(0)\ny = f32[1] reduce-window(x, x), window={size=2x2 stride=1}, to_apply=a"), "window: 1 dimensions here, 2 before"},
+  {E("x = f32[] parameter(0)\n"
+     "y = f32[] all-reduce(x), replica_groups=[2,4]<=[7], to_apply=a"), "7 devices do not make 2 groups of 4"},
+  {E("x = (f32[]) parameter(0)\n"
+     "y = f32[] negate(x#1)"), "4:19: x has no element 1"},
+  {E("x = f32[1,1,1] parameter(0)\n"
+     "y = f32[1] convolution(x, x), dim_labels=b0f_0io->bf0"), NULL},
+  {E("x = f32[1,1,1] parameter(0)\n"
+     "y = f32[1] convolution(x, x), dim_labels=b0f_0ii->bf0"), "dim_labels: expected each of i, o"},
+  {E("x = f32[1] parameter(0)\n"
+     "y = f32[1] reduce-window(x, x), window={size=2x2 stride=1}, to_apply=a"), "window: 1 dimensions here, 2 before"},
 };
 
 TEST(errors_point_at_the_fault_and_say_what_was_expected)
@@ -466,7 +681,12 @@ TEST(errors_point_at_the_fault_and_say_what_was_expected)
 
 TEST(errors_quote_the_line)
 {
-  T_FAILS(parse_fails("HloModule m\ne {\n  x = f32[] bad(y)\n}"), "3:13: there is no opcode \"bad\"\n    x = f32[] bad(y)\n              ^");
+  T_FAILS(parse_fails("HloModule m\n"
+                      "e {\n"
+                      "  x = f32[] bad(y)\n"
+                      "}"), "3:13: there is no opcode \"bad\"\n"
+                            "    x = f32[] bad(y)\n"
+                            "              ^");
 }
 
 /* Brackets of every kind, deeper than any stack would bear. */
@@ -475,7 +695,8 @@ TEST(nesting_is_bounded)
   static const struct { const char *prefix, *open; } cases[] = {
     {"e { x = ", "("},
     {"e { x = f32[] ", "negate("},
-    {"e { x = f32[] parameter(0)\ny = f32[] call(x), to_apply=", "{ z = f32[] call(), to_apply="},
+    {"e { x = f32[] parameter(0)\n"
+     "y = f32[] call(x), to_apply=", "{ z = f32[] call(), to_apply="},
     {"e { x = f32[] parameter(0), sharding=", "{"},
     {"e { x = f32[] parameter(0), statistics=", "{"},
     {"e { x = f32[4]{0:P(", "f32[4]{0:P("},
@@ -498,9 +719,12 @@ TEST(texts_cut_anywhere_are_errors)
 {
   static const char text[] =
       "HloModule m, input_output_alias={ {0}: (0, {}, may-alias) }, entry_computation_layout={(f32[4]{0})->(f32[4]{0})}\n"
-      ADD "ENTRY e {\n  p = f32[4]{0} parameter(0), sharding={devices=[2]<=[2]}\n  c = f32[2]{0} constant({1, nan(0x7)})\n"
+      ADD "ENTRY e {\n"
+          "  p = f32[4]{0} parameter(0), sharding={devices=[2]<=[2]}\n"
+          "  c = f32[2]{0} constant({1, nan(0x7)})\n"
       "  a = f32[4]{0} all-reduce(p), replica_groups={{0,1}}, to_apply=add, metadata={op_name=\"x\"}\n"
-      "  ROOT t = (f32[4]{0}) tuple(a), frontend_attributes={k=\"v\"}\n}\n";
+      "  ROOT t = (f32[4]{0}) tuple(a), frontend_attributes={k=\"v\"}\n"
+      "}\n";
 
   for (size_t size = 0; size < sizeof text - 1; size++) {
     char *copy = malloc(size ? size : 1); /* exactly this long, for the sanitizers */

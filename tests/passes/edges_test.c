@@ -128,7 +128,9 @@ static void begin(text *t, weft_dtype type)
 {
   char value[64];
 
-  add(t, "HloModule edges\nENTRY e {\n  x = %s[%d] parameter(0)\n", weft_dtype_name(type), EDGES);
+  add(t, "HloModule edges\n"
+         "ENTRY e {\n"
+         "  x = %s[%d] parameter(0)\n", weft_dtype_name(type), EDGES);
   for (int i = 0; i < EDGES; i++) {
     write_edge(type, i, value, sizeof value);
     add(t, "  k%d = %s[] constant(%s)\n  c%d = %s[%d] broadcast(k%d), dimensions={}\n", i, weft_dtype_name(type), value, i,
@@ -248,7 +250,9 @@ TEST(conversions_in_a_row)
   for (size_t t = 0; t < WEFT_COUNT(types); t++)
     for (size_t u = 0; u < WEFT_COUNT(types); u++) {
       text program = {0};
-      add(&program, "HloModule conversions\nENTRY e {\n  x = %s[%d] parameter(0)\n", weft_dtype_name(types[t]), EDGES);
+      add(&program, "HloModule conversions\n"
+                    "ENTRY e {\n"
+                    "  x = %s[%d] parameter(0)\n", weft_dtype_name(types[t]), EDGES);
       for (size_t v = 0; v < WEFT_COUNT(types); v++) {
         add(&program, "  via%zu = %s[%d] convert(x)\n", v, weft_dtype_name(types[v]), EDGES);
         add(&program, "  %s = %s[%d] convert(via%zu)\n", named((int)v, weft_dtype_name(types[v]), (int)t, (int)u),

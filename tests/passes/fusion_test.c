@@ -17,13 +17,20 @@ static char *pyramid(size_t *size)
   FILE *out = open_memstream(&text, size);
 
   T_TRUE(out != NULL);
-  fprintf(out, "HloModule pyramid\nENTRY e {\n  z = f32[] constant(0)\n  x0 = f32[%d] parameter(0)\n", SIZE);
+  fprintf(out, "HloModule pyramid\n"
+               "ENTRY e {\n"
+               "  z = f32[] constant(0)\n"
+               "  x0 = f32[%d] parameter(0)\n", SIZE);
   for (int i = 0; i < LEVELS; i++)
     fprintf(out,
-            "  n%d = f32[%d] negate(x%d)\n  a%d = f32[%d] abs(x%d)\n  s%d = f32[%d] slice(a%d), slice={[0:%d]}\n"
-            "  p%d = f32[%d] pad(s%d, z), padding=1_0\n  x%d = f32[%d] add(n%d, p%d)\n",
+            "  n%d = f32[%d] negate(x%d)\n"
+            "  a%d = f32[%d] abs(x%d)\n"
+            "  s%d = f32[%d] slice(a%d), slice={[0:%d]}\n"
+            "  p%d = f32[%d] pad(s%d, z), padding=1_0\n"
+            "  x%d = f32[%d] add(n%d, p%d)\n",
             i, SIZE, i, i, SIZE, i, i, SIZE - 1, i, SIZE - 1, i, SIZE, i, i + 1, SIZE, i, i);
-  fprintf(out, "  ROOT r = f32[%d] negate(x%d)\n}\n", SIZE, LEVELS);
+  fprintf(out, "  ROOT r = f32[%d] negate(x%d)\n"
+               "}\n", SIZE, LEVELS);
   fclose(out);
   return text;
 }

@@ -121,15 +121,18 @@ TEST(loops_at_the_edges)
 {
   static const char *const programs[] = {
     /* the token is not read after the loop, the outfeed stays */
-    "HloModule m\nbody { p = (s32[], token[], s32[]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
+    "HloModule m\n"
+    "body { p = (s32[], token[], s32[]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
     " t = token[] get-tuple-element(p), index=1 one = s32[] constant(1) n = s32[] add(i, one)\n"
-    " o = token[] outfeed(i, t), outfeed_shape=s32[]\n ROOT r = (s32[], token[], s32[]) tuple(n, o, i) }\n"
+    " o = token[] outfeed(i, t), outfeed_shape=s32[]\n"
+    " ROOT r = (s32[], token[], s32[]) tuple(n, o, i) }\n"
     "cond { p = (s32[], token[], s32[]) parameter(0) i = s32[] get-tuple-element(p), index=0 l = s32[] constant(20)\n"
     " ROOT c = pred[] compare(i, l), direction=LT }\n"
     "ENTRY e { z = s32[] constant(0) t = token[] after-all() s = (s32[], token[], s32[]) tuple(z, t, z)\n"
     " w = (s32[], token[], s32[]) while(s), condition=cond, body=body ROOT r = s32[] get-tuple-element(w), index=0 }\n",
     /* 2^63 trips downwards: the distance has no negative */
-    "HloModule m\nbody { p = (s64[], f32[]) parameter(0) i = s64[] get-tuple-element(p), index=0\n"
+    "HloModule m\n"
+    "body { p = (s64[], f32[]) parameter(0) i = s64[] get-tuple-element(p), index=0\n"
     " d = f32[] get-tuple-element(p), index=1 k = s64[] constant(-1) n = s64[] add(i, k) e = f32[] add(d, d)\n"
     " ROOT r = (s64[], f32[]) tuple(n, e) }\n"
     "cond { p = (s64[], f32[]) parameter(0) i = s64[] get-tuple-element(p), index=0 l = s64[] constant(-9223372036854775808)\n"
@@ -161,7 +164,8 @@ static hlo_module *tower(const char *body, int levels)
   size_t size;
   FILE *out = open_memstream(&text, &size);
 
-  fprintf(out, "HloModule m\nc0 { p = f32[] parameter(0) ROOT s = f32[] sine(p) }\n");
+  fprintf(out, "HloModule m\n"
+               "c0 { p = f32[] parameter(0) ROOT s = f32[] sine(p) }\n");
   for (int level = 1; level <= levels; level++) {
     fprintf(out, "%sc%d { p = f32[] parameter(0) ", level == levels ? "ENTRY " : "", level);
     fprintf(out, body, level - 1, level - 1);
@@ -213,12 +217,14 @@ TEST(what_is_shared_is_not_looked_at_in_each_way)
   FILE *out = open_memstream(&text, &size);
   long long n = 1;
 
-  fprintf(out, "HloModule m\nENTRY e { a0 = s32[1] parameter(0) b0 = s32[1] negate(a0)\n");
+  fprintf(out, "HloModule m\n"
+               "ENTRY e { a0 = s32[1] parameter(0) b0 = s32[1] negate(a0)\n");
   for (int level = 1; level <= 3; level++) {
     n *= 3000;
     fprintf(out, "a%d = s32[%lld] concatenate(", level, n);
     for (int i = 0; i < 3000; i++) fprintf(out, "%s%c%d", i ? ", " : "", i % 2 ? 'b' : 'a', level - 1);
-    fprintf(out, "), dimensions={0}\nb%d = s32[%lld] negate(a%d)\n", level, n, level);
+    fprintf(out, "), dimensions={0}\n"
+                 "b%d = s32[%lld] negate(a%d)\n", level, n, level);
   }
   fprintf(out, "ROOT c = pred[%lld] compare(a3, b3), direction=LT }\n", n);
   fclose(out);
@@ -256,13 +262,19 @@ TEST(a_long_chain_is_cut_without_repeating_it)
   hlo_module *module;
   int64_t before, after = 0;
 
-  fprintf(out, "e { x.0 = u32[4000] parameter(0)\n y.0 = u32[4000] parameter(1)\n");
+  fprintf(out, "e { x.0 = u32[4000] parameter(0)\n"
+               " y.0 = u32[4000] parameter(1)\n");
   for (int i = 0; i < ROUNDS; i++)
     fprintf(out,
-            " l.%d = u32[] constant(%d)\n L.%d = u32[4000] broadcast(l.%d), dimensions={}\n r.%d = u32[] constant(%d)\n"
-            " R.%d = u32[4000] broadcast(r.%d), dimensions={}\n x.%d = u32[4000] add(x.%d, y.%d)\n"
-            " a.%d = u32[4000] shift-left(y.%d, L.%d)\n b.%d = u32[4000] shift-right-logical(y.%d, R.%d)\n"
-            " o.%d = u32[4000] or(a.%d, b.%d)\n y.%d = u32[4000] xor(x.%d, o.%d)\n",
+            " l.%d = u32[] constant(%d)\n"
+            " L.%d = u32[4000] broadcast(l.%d), dimensions={}\n"
+            " r.%d = u32[] constant(%d)\n"
+            " R.%d = u32[4000] broadcast(r.%d), dimensions={}\n"
+            " x.%d = u32[4000] add(x.%d, y.%d)\n"
+            " a.%d = u32[4000] shift-left(y.%d, L.%d)\n"
+            " b.%d = u32[4000] shift-right-logical(y.%d, R.%d)\n"
+            " o.%d = u32[4000] or(a.%d, b.%d)\n"
+            " y.%d = u32[4000] xor(x.%d, o.%d)\n",
             i, 1 + i % 31, i, i, i, 31 - i % 31, i, i, i + 1, i, i, i, i, i, i, i, i, i, i, i, i + 1, i + 1, i);
   fprintf(out, " ROOT z = u32[4000] add(x.%d, y.%d) }", ROUNDS, ROUNDS);
   fclose(out);

@@ -369,7 +369,11 @@ TEST(a_dead_process_ends_what_waits_for_it_by_task_and_incarnation)
 /* A checksum is no proof: the program inside is verified like any other. */
 TEST(a_serialised_program_that_breaks_rules_is_refused)
 {
-  static const char text[] = "HloModule m\nENTRY e {\n  p = f32[2] parameter(0)\n  ROOT r = f32[3] negate(p)\n}\n";
+  static const char text[] = "HloModule m\n"
+                             "ENTRY e {\n"
+                             "  p = f32[2] parameter(0)\n"
+                             "  ROOT r = f32[3] negate(p)\n"
+                             "}\n";
   PJRT_Client *client = make_client(1);
   WEFT_AUTO(hlo_module) module = NULL;
   void *proto;

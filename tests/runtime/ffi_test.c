@@ -190,7 +190,10 @@ static weft_status *run_call(const char *target, const char *config, float *out,
   weft_array_type type = {.type = WEFT_F32, .rank = 1, .dims = {4}};
   weft_status *st = NULL;
 
-  snprintf(text, sizeof text, "HloModule m\nENTRY e {\n  a = f32[4] parameter(0)\n  ROOT r = f32[4] custom-call(a), "
+  snprintf(text, sizeof text, "HloModule m\n"
+                              "ENTRY e {\n"
+                              "  a = f32[4] parameter(0)\n"
+                              "  ROOT r = f32[4] custom-call(a), "
            "custom_call_target=\"%s\", api_version=API_VERSION_TYPED_FFI, backend_config=%s\n}\n", target, config);
   WEFT_TRY(hlo_parse(text, strlen(text), &module));
   WEFT_TRY(plat_new(&(weft_platform_options){.device_count = 1, .threads = 2}, &platform));

@@ -161,9 +161,12 @@ TEST(what_is_said_of_arguments_results_and_calls_is_kept)
   WEFT_AUTO_STR text = back_text(
       "HloModule m, input_output_alias={ {0}: (0, {}, may-alias) }, buffer_donor={ (1, {}) }, replica_count=2, num_partitions=2, "
       "entry_computation_layout={(f32[4,6]{0,1}, f32[4])->(f32[4,6]{0,1}, f32[4])}\n"
-      "ENTRY e {\n  p = f32[4,6]{0,1} parameter(0), sharding={devices=[2,1]0,1}\n  q = f32[4] parameter(1)\n"
+      "ENTRY e {\n"
+      "  p = f32[4,6]{0,1} parameter(0), sharding={devices=[2,1]0,1}\n"
+      "  q = f32[4] parameter(1)\n"
       "  n = f32[4,6] negate(p), sharding={devices=[1,2]0,1}, frontend_attributes={a=\"b\"}\n"
-      "  ROOT r = (f32[4,6], f32[4]) tuple(n, q), sharding={{devices=[2,1]0,1}, {replicated}}\n}\n", &shlo);
+      "  ROOT r = (f32[4,6], f32[4]) tuple(n, q), sharding={{devices=[2,1]0,1}, {replicated}}\n"
+      "}\n", &shlo);
   HAS(text, "replica_count=2, num_partitions=2");
   HAS(text, "{0}: (0, {}, may-alias)");
   HAS(text, "buffer_donor={ (1, {}) }");
@@ -175,8 +178,11 @@ TEST(what_is_said_of_arguments_results_and_calls_is_kept)
 
   tuples = back_text(
       "HloModule m, input_output_alias={ {0}: (0, {1}, must-alias) }\n"
-      "ENTRY e {\n  p = (f32[4], f32[4]) parameter(0)\n  a = f32[4] get-tuple-element(p), index=1\n"
-      "  ROOT r = (f32[4], f32[4]) tuple(a, a)\n}\n", NULL);
+      "ENTRY e {\n"
+      "  p = (f32[4], f32[4]) parameter(0)\n"
+      "  a = f32[4] get-tuple-element(p), index=1\n"
+      "  ROOT r = (f32[4], f32[4]) tuple(a, a)\n"
+      "}\n", NULL);
   HAS(tuples, "{0}: (0, {1}, must-alias)");
 
   /* More outputs than an argument may name. */
@@ -186,7 +192,10 @@ TEST(what_is_said_of_arguments_results_and_calls_is_kept)
   T_TRUE(f != NULL);
   fprintf(f, "HloModule m, input_output_alias={ ");
   for (int i = 0; i < 40; i++) fprintf(f, "%s{%d}: (0, {}, may-alias)", i ? ", " : "", i);
-  fprintf(f, " }\nENTRY e {\n  p = f32[] parameter(0)\n  ROOT r = (");
+  fprintf(f, " }\n"
+             "ENTRY e {\n"
+             "  p = f32[] parameter(0)\n"
+             "  ROOT r = (");
   for (int i = 0; i < 40; i++) fprintf(f, "%sf32[]", i ? ", " : "");
   fprintf(f, ") tuple(");
   for (int i = 0; i < 40; i++) fprintf(f, "%sp", i ? ", " : "");
@@ -197,14 +206,17 @@ TEST(what_is_said_of_arguments_results_and_calls_is_kept)
 
   calls = back_text(
       "HloModule m\n"
-      "ENTRY e {\n  p = f32[4,6]{0,1} parameter(0)\n  q = f32[<=8] parameter(1)\n"
+      "ENTRY e {\n"
+      "  p = f32[4,6]{0,1} parameter(0)\n"
+      "  q = f32[<=8] parameter(1)\n"
       "  c = (f32[4,6]{0,1}, s32[]) custom-call(p), custom_call_target=\"t\", operand_layout_constraints={f32[4,6]{0,1}}, "
       "custom_call_has_side_effect=true, output_to_operand_aliasing={{0}: (0, {})}, api_version=API_VERSION_TYPED_FFI, "
       "backend_config=\"{k = 3 : i32}\"\n"
       "  d = f32[4] custom-call(p), custom_call_target=\"u\", backend_config=\"a\\\"b\", literal=s32[2]{0} {1, 1}\n"
       "  s = s32[] get-dimension-size(q), dimensions={0}\n"
       "  x = f32[4,6] get-tuple-element(c), index=0\n"
-      "  ROOT r = (f32[4,6], s32[], f32[4]) tuple(x, s, d)\n}\n", NULL);
+      "  ROOT r = (f32[4,6], s32[], f32[4]) tuple(x, s, d)\n"
+      "}\n", NULL);
   HAS(calls, "operand_layout_constraints={f32[4,6]{0,1}}");
   HAS(calls, "output_to_operand_aliasing={{0}: (0, {})}, api_version=API_VERSION_TYPED_FFI, backend_config=\"{k = 3 : i32}\"");
   HAS(calls, "backend_config=\"a\\\"b\"");
@@ -217,8 +229,16 @@ TEST(communication_is_kept)
   WEFT_AUTO_STR shlo = NULL;
   WEFT_AUTO_STR text = back_text(
       "HloModule m, replica_count=4\n"
-      "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT r = f32[] add(a, b)\n}\n"
-      "ENTRY e {\n  p = f32[8] parameter(0)\n  q = f32[8] parameter(1)\n  at = s32[4] parameter(2)\n  t = token[] after-all()\n"
+      "add {\n"
+      "  a = f32[] parameter(0)\n"
+      "  b = f32[] parameter(1)\n"
+      "  ROOT r = f32[] add(a, b)\n"
+      "}\n"
+      "ENTRY e {\n"
+      "  p = f32[8] parameter(0)\n"
+      "  q = f32[8] parameter(1)\n"
+      "  at = s32[4] parameter(2)\n"
+      "  t = token[] after-all()\n"
       "  a = (f32[8], f32[8]) all-reduce(p, q), channel_id=3, use_global_device_ids=true, replica_groups=[2,2]<=[2,2]T(1,0), to_apply=add\n"
       "  b = f32[4] reduce-scatter(p), replica_groups={{0,1},{2,3}}, dimensions={0}, to_apply=add\n"
       "  c = f32[32] all-gather(p), replica_groups={}, dimensions={0}\n"
@@ -229,13 +249,16 @@ TEST(communication_is_kept)
       "  u = token[] send-done(s), channel_id=5, is_host_transfer=true\n"
       "  v = (f32[8], u32[], token[]) recv(u), channel_id=6, is_host_transfer=true\n"
       "  w = (f32[8], token[]) recv-done(v), channel_id=6, is_host_transfer=true\n"
-      "  x = f32[8] get-tuple-element(w), index=0\n  y = token[] get-tuple-element(w), index=1\n"
+      "  x = f32[8] get-tuple-element(w), index=0\n"
+      "  y = token[] get-tuple-element(w), index=1\n"
       "  i = ((f32[8], s32[]), token[]) infeed(y), infeed_config=\"in\"\n"
-      "  j = (f32[8], s32[]) get-tuple-element(i), index=0\n  k = token[] get-tuple-element(i), index=1\n"
+      "  j = (f32[8], s32[]) get-tuple-element(i), index=0\n"
+      "  k = token[] get-tuple-element(i), index=1\n"
       "  o = token[] outfeed(j, k), outfeed_shape=(f32[8], s32[]), outfeed_config=\"out\"\n"
       "  id = u32[] replica-id()\n"
       "  z = f32[8] ragged-all-to-all(p, q, at, at, at, at), replica_groups={{0,1,2,3}}\n"
-      "  ROOT r = (f32[8], token[], u32[]) tuple(x, o, id)\n}\n", &shlo);
+      "  ROOT r = (f32[8], token[], u32[]) tuple(x, o, id)\n"
+      "}\n", &shlo);
   HAS(text, "channel_id=3, replica_groups={{0,2},{1,3}}, use_global_device_ids=true");
   HAS(text, "reduce-scatter(");
   HAS(text, "replica_groups={{0,1},{2,3}}, dimensions={0}");
@@ -259,12 +282,21 @@ TEST(computations_that_are_called_from_everywhere_are_refused)
   FILE *nowhere = fopen("/dev/null", "w");
 
   T_TRUE(f && nowhere);
-  fprintf(f, "HloModule m\nb0 {\n  ROOT p = f32[] parameter(0)\n}\n");
+  fprintf(f, "HloModule m\n"
+             "b0 {\n"
+             "  ROOT p = f32[] parameter(0)\n"
+             "}\n");
   for (int i = 1; i <= 40; i++)
-    fprintf(f, "b%d {\n  p = f32[] parameter(0)\n  z = pred[] constant(true)\n"
-               "  ROOT c = f32[] conditional(z, p, p), true_computation=b%d, false_computation=b%d\n}\n", i, i - 1, i - 1);
-  fprintf(f, "ENTRY e {\n  p = f32[] parameter(0)\n  z = pred[] constant(true)\n"
-             "  ROOT c = f32[] conditional(z, p, p), true_computation=b40, false_computation=b40\n}\n");
+    fprintf(f, "b%d {\n"
+               "  p = f32[] parameter(0)\n"
+               "  z = pred[] constant(true)\n"
+               "  ROOT c = f32[] conditional(z, p, p), true_computation=b%d, false_computation=b%d\n"
+               "}\n", i, i - 1, i - 1);
+  fprintf(f, "ENTRY e {\n"
+             "  p = f32[] parameter(0)\n"
+             "  z = pred[] constant(true)\n"
+             "  ROOT c = f32[] conditional(z, p, p), true_computation=b40, false_computation=b40\n"
+             "}\n");
   fclose(f);
   T_OK(hlo_parse(text, size, &module));
   T_FAILS(shlo_print_hlo(module, nowhere), "called from too many places");

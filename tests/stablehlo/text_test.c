@@ -284,7 +284,9 @@ TEST(locations_become_metadata)
     snprintf(program, sizeof program,
              "func.func @main(%%a: tensor<2xf32> loc(\"argument\")) -> tensor<2xf32> {\n"
              "  %%0 = stablehlo.sine %%a : tensor<2xf32> %s\n  return %%0 : tensor<2xf32> loc(#late)\n}\n"
-             "#late = loc(\"late\"(#file))\n#file = loc(\"a.py\":9:1)\n#cycle = loc(\"cycle\"(#cycle))\n"
+             "#late = loc(\"late\"(#file))\n"
+             "#file = loc(\"a.py\":9:1)\n"
+             "#cycle = loc(\"cycle\"(#cycle))\n"
              "#circle = loc(callsite(\"g\"(#file) at #circle))\n",
              cases[i].location);
     WEFT_AUTO_STR text = lower_text(program, NULL);
