@@ -15,8 +15,8 @@ struct hlo_module_ref {
   hlo_module *module;
 };
 
-/* Appends to a list whose capacity is the next power of two at or above its count (1, if there is a list): it grows when
- * it is full. */
+/* Appends to a list.  The capacity follows from the count: it is the next power of two, and 1 for an empty list that exists.
+ * A full list moves to memory for twice as many items. */
 static bool append_pointer(weft_arena *arena, void *list_location, int *count, void *item)
 {
   void ***list = list_location;
@@ -42,7 +42,7 @@ static void erase_pointer(void *list_location, int *count, const void *item)
 {
   void **list = *(void ***)list_location;
 
-  for (int i = 0, last = *count - 1; i <= last - i; i++) { /* from both ends: some go in order, some in reverse */
+  for (int i = 0, last = *count - 1; i <= last - i; i++) { /* from both ends: some callers erase in order, some in reverse */
     int at = list[last - i] == item ? last - i : i;
     if (list[at] != item) continue;
     list[at] = list[--*count];
@@ -94,7 +94,7 @@ static inline bool add_use(weft_arena *arena, hlo_instr *user, int slot, hlo_ins
   return true;
 }
 
-/* The last use takes the place of the one removed. */
+/* The last entry in the list of users takes the place of the removed entry. */
 static void remove_use(const hlo_instr *user, int slot)
 {
   hlo_instr *operand = user->operands[slot];
@@ -140,7 +140,7 @@ const char *hlo_module_file_name(const hlo_module *module, char buf[HLO_FILE_NAM
   return buf;
 }
 
-/* Keeps `source` alive as long as `module`, whose instructions share its attributes. */
+/* Keeps `source` alive as long as `module`: instructions of `module` share the attributes in the arena of `source`. */
 static weft_status *keep_alive(hlo_module *module, const hlo_module *source)
 {
   struct hlo_module_ref *ref;
@@ -202,7 +202,7 @@ static void note_name(hlo_module *module, const char *name)
   if (suffix >= module->next_suffix) module->next_suffix = suffix + 1;
 }
 
-/* A name to be written: a stem, and ".N" behind it.  Every new instruction has one: no printf. */
+/* A name to be written: a stem, and ".N" behind it.  Every new instruction gets a name, so it is written without printf. */
 typedef struct new_name {
   const char *stem;
   size_t length;      /* of the stem */
@@ -219,7 +219,7 @@ static void spell_suffix(hlo_module *module)
   memcpy(module->suffix_digits.text, text, sizeof module->suffix_digits.text);
 }
 
-/* Goes on to the next suffix: its digits count along, while there are as many. */
+/* Counts to the next suffix.  The digits are counted along with it as long as their number stays the same. */
 static inline void next_suffix(hlo_module *module)
 {
   char *first = module->suffix_digits.text, *at = first + module->suffix_digits.count - 1;
@@ -393,7 +393,8 @@ static weft_status *clone_body(clone_ctx *ctx, const hlo_computation *comp, hlo_
   return NULL;
 }
 
-/* Marks what `comp` calls, directly or not; an explicit stack, since call chains are as deep as a program likes. */
+/* Marks the computations that `comp` calls, directly or through others.  The stack is explicit: a program may nest calls
+ * without bound. */
 static weft_status *mark_called(const hlo_computation *comp, bool *marked, weft_arena *scratch)
 {
   const hlo_computation **stack = WEFT_ARENA_ARRAY(scratch, const hlo_computation *, comp->module->next_computation_id + 1);
@@ -622,7 +623,7 @@ static new_name given_name(hlo_module *module, const char *name)
 
 static const hlo_control no_control;
 
-/* One piece of memory: the instruction, its operands, room for its first user, its name.  All else is zero. */
+/* One piece of memory holds the instruction, its operands, room for its first user, and its name.  The rest is zero. */
 static inline hlo_instr *alloc_instr(hlo_computation *comp, int operand_count, const new_name *name)
 {
   int room = room_for(operand_count);

@@ -1,7 +1,7 @@
 /* hlo/proto_read.c -- HloModuleProto into a module.
  *
- * The bytes are a stranger's: messages are unpacked into an arena whose limit follows from their size, nesting is
- * checked before anything recurses, and every id, index and count is looked up or compared before it is used.
+ * The bytes may come from anyone.  Messages are unpacked into an arena whose limit follows from the size of the input,
+ * nesting is checked before any function recurses, and every id, index and count is looked up or compared before use.
  * Instruction ids are (computation id << 32 | local id) in new files and plain in old ones: the low half, within the
  * computation, names an instruction in both. */
 #include <config.h>
@@ -82,7 +82,7 @@ static bool next_field(const uint8_t **p, const uint8_t *end, wire_field *out)
   return true;
 }
 
-/* Messages that contain messages, followed as the unpacker will follow them. */
+/* Follows the messages inside a message as the unpacker will follow them. */
 static bool nested_too_deep(const ProtobufCMessageDescriptor *desc, const uint8_t *p, size_t size, int depth)
 {
   const uint8_t *end = p + size;
@@ -109,7 +109,8 @@ static bool find_bytes(const uint8_t *p, size_t size, uint32_t number, wire_fiel
   return false;
 }
 
-/* Some computation's first instruction has an opcode: then it is an HloModuleProto and no wrapper of one. */
+/* True for an HloModuleProto, false for a wrapper of one: only in the former does field 3 hold a computation whose first
+ * instruction has an opcode. */
 static bool looks_like_module(const uint8_t *data, size_t size)
 {
   wire_field comp, instr, opcode;
@@ -221,7 +222,7 @@ static bool is_reserved(const char *text)
   return false;
 }
 
-/* `text` with what HLO text cannot spell replaced, and new among `*used`. */
+/* A copy of `text` that is new among `*used`, with the characters replaced that HLO text cannot spell in a name. */
 static weft_status *copy_name(proto_reader *r, const char *text, const char *otherwise, name_in_use **used, const char **out)
 {
   if (!text || !*text) text = otherwise;
@@ -373,7 +374,7 @@ static weft_status *read_instruction(proto_reader *r, const HloPb__Instruction *
   return NULL;
 }
 
-/* Predecessors may stand behind their instruction in the file; the list is sorted again if they do. */
+/* A predecessor may stand behind its instruction in the file, so the list is sorted again when there are any. */
 static weft_status *read_control_edges(proto_reader *r, const HloPb__Computation *p, hlo_computation *comp)
 {
   bool any = false;
@@ -596,7 +597,7 @@ static weft_status *read_config(proto_reader *r, const HloPb__Config *p)
   return read_entry_layout(r, p->entry_layout);
 }
 
-/* Finds the HloModuleProto in what may be a wrapper of it. */
+/* Reads the HloModuleProto, which may lie inside other messages. */
 static weft_status *read_any(proto_reader *r, const uint8_t *data, size_t size)
 {
   const HloPb__ModuleWithConfig *with_config;

@@ -9,13 +9,13 @@
 #include "hlo/frames.h"
 #include "hlo/hash.h"
 
-/* Call chains are as deep, and callers of one computation as many, as a program makes them; past these the answer is the
- * safe one. */
+/* A program may nest calls, and call one computation, without bound.  Past these limits the answer is the safe one: the
+ * instruction has an effect, the computations differ. */
 enum { MAX_CALL_DEPTH = 200, MAX_VISITS = 1 << 18, REMEMBERED = 256 };
 
 typedef struct effect_search {
   int visits;
-  const hlo_computation *clear[REMEMBERED]; /* computations without effects, by the end of their ids */
+  const hlo_computation *clear[REMEMBERED]; /* computations without effects, by id modulo REMEMBERED */
 } effect_search;
 
 static bool instr_itself_has_side_effect(const hlo_instr *instr)
@@ -216,8 +216,9 @@ void hlo_id_range(const hlo_computation *comp, int *out_least, int *out_count)
   *out_count = most - least + 1;
 }
 
-/* Walks both lists together; operands must sit at the same places.  Equal computations listed in another order count
- * as different, which is safe; so do those that call too deep, or too much. */
+/* Walks both lists together.  The operands of two instructions must stand at the same places of their lists, so equal
+ * computations that are listed in different orders count as different, which is safe.  Computations whose calls nest too
+ * deep, or visit too many instructions, count as different, too. */
 static bool computation_equal(const hlo_computation *a, const hlo_computation *b, int depth, int *visits)
 {
   weft_arena scratch;
@@ -260,7 +261,7 @@ static uint64_t hash_shape(uint64_t hash, const hlo_shape *s)
 
 static uint64_t computation_hash(const hlo_computation *comp, int depth);
 
-/* What is called is looked into to a depth that keeps this linear for all but hostile programs. */
+/* The hash follows calls to this depth, which keeps it linear for all but hostile programs. */
 enum { HASHED_CALLS = 3 };
 
 static uint64_t hash_but_operands(const hlo_instr *instr, int depth)

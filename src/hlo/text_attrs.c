@@ -65,7 +65,7 @@ static weft_status *check_required(const hlo_reader *r, const char *at, const hl
   return NULL;
 }
 
-/* Moves what was collected beside the instruction into it. */
+/* Moves the called computations and extra attributes, which were collected in the site, into the instruction. */
 static weft_status *finish_site(hlo_reader *r, attr_site *site)
 {
   hlo_instr *instr = site->instr;
@@ -99,7 +99,7 @@ weft_status *hlo_rd_async_attributes(hlo_reader *r, hlo_instr *instr, hlo_instr 
   const char *at = r->p, *owner = hlo_opcode_name(wrapped->op);
   attr_site outer = {.instr = instr}, inner = {.instr = wrapped};
   attr_site *const sites[] = {&outer, &inner, &outer};
-  /* The start's aliasing goes before the wrapped op's own of that name. */
+  /* Of two attributes with one name, output_to_operand_aliasing, the start's is meant. */
   const hlo_attr_family start = {instr->op == HLO_ASYNC_START, hlo_attrs_of(HLO_ASYNC_START)->attrs, NULL};
   const hlo_attr_family *const lists[] = {&start, hlo_attrs_of(wrapped->op), hlo_common_attrs()};
   uint64_t seen[3] = {0};

@@ -172,7 +172,7 @@ static void print_string(FILE *out, attr_value v)
 }
 const hlo_text_kind hlo_text_string = {read_string, hlo_pointer_is_null, print_string};
 
-/* A word that says nothing new: read and dropped. */
+/* A word that other attributes imply: it is read and dropped. */
 static weft_status *read_ignored(hlo_reader *r, attr_value v)
 {
   hlo_span word;
@@ -355,7 +355,7 @@ static weft_status *read_metadata(hlo_reader *r, attr_value v)
   while (!hlo_rd_at(r, '}')) {
     hlo_span name;
 
-    WEFT_TRY(hlo_rd_word(r, "a v.field of metadata", &name));
+    WEFT_TRY(hlo_rd_word(r, "a field of metadata", &name));
     WEFT_TRY(hlo_rd_expect(r, '='));
     WEFT_TRY(read_metadata_value(r, m, name));
     hlo_rd_accept(r, ',');
@@ -433,7 +433,7 @@ static void print_ints(FILE *out, attr_value v)
 }
 const hlo_text_kind hlo_text_ints = {read_ints, hlo_list_is_empty, print_ints};
 
-/* One integer, kept as a list of one: iota_dimension. */
+/* One integer, kept as a list of one item: iota_dimension. */
 static weft_status *read_dim(hlo_reader *r, attr_value v)
 {
   int64_t value;
@@ -521,7 +521,7 @@ static void print_slice(FILE *out, attr_value v)
 }
 const hlo_text_kind hlo_text_slice = {read_slice, NULL, print_slice};
 
-/* No space stands before: this goes on, and is not the next line's `x = ...` or `_y = ...`. */
+/* Accepts `c` only directly behind what was read: after a space it could begin the next line's `x = ...` or `_y = ...`. */
 static bool goes_on(hlo_reader *r, char c) { return r->p[-1] != '\n' && r->p[-1] != ' ' && hlo_rd_accept(r, c); }
 
 /* padding=low_high[_interior]x...; nothing at all for a scalar */
