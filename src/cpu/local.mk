@@ -8,6 +8,7 @@ libweftcore_la_SOURCES += \
   %D%/gemm.c %D%/gemm.h %D%/gemm_amx.c %D%/gemm_amx.h %D%/gemm_block.c %D%/gemm_block.h %D%/gemm_dense.c %D%/gemm_dense.h %D%/gemm_micro.h %D%/gemm_pairs.c %D%/gemm_pairs.h %D%/gemm_turn.h %D%/gemm_vnni.c %D%/gemm_vnni.h \
   %D%/gemm_tiny.c %D%/gemm_tiny.h %D%/hot.h \
   %D%/custom_call.c %D%/lapack.c %D%/lapack.h %D%/library.c %D%/linalg.c %D%/linalg.h \
+  %D%/hwloc.c \
   %D%/makers.h \
   %D%/print.c \
   %D%/platform.c %D%/platform.h \

@@ -28,7 +28,7 @@ int64_t cpu_memory_bytes(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) * sysco
 
 static weft_status *load(hwloc_topology_t *out)
 {
-  if (hwloc_topology_init(out) != 0) return WEFT_ERR(RESOURCE_EXHAUSTED, "hwloc: no memory");
+  if (hwloc_topology_init(out) != 0) return WEFT_ERR(UNAVAILABLE, "hwloc: the library cannot be used, or there is no memory");
   if (hwloc_topology_load(*out) == 0) return NULL;
   hwloc_topology_destroy(*out);
   return WEFT_ERR(UNKNOWN, "hwloc: cannot read this machine's topology");

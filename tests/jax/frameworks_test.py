@@ -90,8 +90,7 @@ def no_framework_gives_the_plugin_and_its_libraries_a_symbol():
                     if len(words) < 10 or words[1] != "binding" or not os.path.basename(words[3]).startswith(ours):
                         continue
                     seen += 1
-                    # hwloc 2.x has one interface, and Debian's archive of it cannot be linked into the plugin (m4/weft_inside.m4)
-                    if "site-packages" in words[6] and "hwloc_" not in line:
+                    if "site-packages" in words[6]:
                         wrong.add((os.path.basename(words[3]), os.path.basename(words[6]), words[words.index("symbol") + 1]))
         assert seen > 100, seen
         assert not wrong, sorted(wrong)[:20]
