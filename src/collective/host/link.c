@@ -240,10 +240,10 @@ weft_status *coll_link_open_stream(coll_link *link, const coll_hello *theirs, in
   return t->stream(&ends, &link->stream);
 }
 
-weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd, coll_session *session)
+/* Whether the group takes a greeting; an error says why not. */
+static weft_status *check_hello(const coll_group *g, const coll_hello *hello)
 {
   int me = hello->dst, peer = hello->src;
-  coll_hello answer;
   char who[256];
 
   if (g->error)
@@ -260,13 +260,23 @@ weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int 
   if (!coll_transport_of(hello->transport))
     return WEFT_ERR(FAILED_PRECONDITION, "rank %d asks for transport %d, which is unknown here", peer, hello->transport);
   if (hello->whole != coll_settings_seal_whole())
-    return WEFT_ERR(FAILED_PRECONDITION, "ranks differ in WEFT_COLLECTIVE_TLS or WEFT_COLLECTIVE_INTEGRITY: rank %d %s all of its messages, rank %d %s", peer,
-                    hello->whole ? "encrypts" : "does not encrypt", me, hello->whole ? "does not" : "does");
+    return WEFT_ERR(FAILED_PRECONDITION,
+                    "ranks differ in WEFT_COLLECTIVE_TLS or WEFT_COLLECTIVE_INTEGRITY: rank %d %s all of its messages, rank %d %s",
+                    peer, hello->whole ? "encrypts" : "does not encrypt", me, hello->whole ? "does not" : "does");
   if (g->addresses[peer].magic && g->addresses[peer].incarnation != hello->src_incarnation) {
     coll_rank_describe(g, peer, who, sizeof who);
     return WEFT_ERR(FAILED_PRECONDITION, "%s has incarnation %llu here and says it is %llu", who,
                     (unsigned long long)g->addresses[peer].incarnation, (unsigned long long)hello->src_incarnation);
   }
+  return NULL;
+}
+
+weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd, coll_session *session)
+{
+  int me = hello->dst, peer = hello->src;
+  coll_hello answer;
+
+  WEFT_TRY(check_hello(g, hello));
   coll_address known = g->addresses[peer];
   g->addresses[peer] = hello->address;
   g->addresses[peer].magic = 0; /* so that no dialling starts */
