@@ -28,12 +28,15 @@ cp "$stage/p/lib/weft/pjrt_weft.so" "$package/lib/weft/"
 cp -L "$stage/p/lib/libweft.so.0" "$package/lib/"
 echo 'INPUT(libweft.so.0)' >"$package/lib/libweft.so"
 
-# libfabric is opened when it is first needed, by its name; what else is needed auditwheel finds.
-fabric=$(ldconfig -p | sed -n 's/.*libfabric\.so\.1 .*=> //p' | head -n 1)
-cp -L "$fabric" "$package/lib/weft/libfabric.so.1"
+# libfabric is opened when it is first needed, by its name.  libatomic, which its providers need, is one that auditwheel takes for granted
+# and a bare system lacks.  What else is needed auditwheel finds.
+for library in libfabric.so.1 libatomic.so.1; do
+  file=$(ldconfig -p | sed -n "s/.*$library .*=> //p" | head -n 1)
+  [ -z "$file" ] || cp -L "$file" "$package/lib/weft/$library"
+done
 find "$package" -type f \( -name '*.so*' -o -name weft \) -exec sh -c 'file=$1; head -c 4 "$file" | grep -q ELF || exit 0
   chmod u+w "$file"; strip --strip-unneeded "$file"' sh {} \;
-patchelf --force-rpath --set-rpath '$ORIGIN' "$package/lib/weft/pjrt_weft.so"
+for file in "$package"/lib/weft/*.so*; do patchelf --force-rpath --set-rpath '$ORIGIN' "$file"; done
 patchelf --force-rpath --set-rpath '$ORIGIN/weft' "$package/lib/libweft.so.0"
 patchelf --force-rpath --set-rpath '$ORIGIN/../lib/weft' "$package/bin/weft"
 

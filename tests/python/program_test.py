@@ -5,6 +5,7 @@
 """
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -220,6 +221,24 @@ def ends_cleanly():
     assert (r.returncode, r.stdout, r.stderr) == (0, "12.0\n", ""), r
 
 
+def a_source_install_leaves_nothing_behind_and_finds_a_prefix():
+    import weft
+
+    with tempfile.TemporaryDirectory() as d:
+        shutil.copytree(f"{TREE}/python", f"{d}/python", ignore=shutil.ignore_patterns("__pycache__"))
+        before = sorted(os.walk(f"{d}/python"))
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-index", "--disable-pip-version-check", "--target", f"{d}/site", f"{d}/python"], check=True)
+        assert sorted(os.walk(f"{d}/python")) == before
+        os.makedirs(f"{d}/prefix/lib/weft")
+        os.makedirs(f"{d}/prefix/bin")
+        os.symlink(weft.library_path(), f"{d}/prefix/lib/weft/pjrt_weft.so")
+        os.symlink("/bin/true", f"{d}/prefix/bin/weft")
+        env = {"PATH": f"{d}/prefix/bin:/usr/bin:/bin", "PYTHONPATH": f"{d}/site", "HOME": d}
+        r = subprocess.run([sys.executable, "-c", "import weft; print(weft.library_path(), weft.__file__)"], env=env, capture_output=True, text=True, check=True)
+        found, package = r.stdout.split()
+        assert package.startswith(f"{d}/site/weft/") and (found == f"{d}/prefix/lib/weft/pjrt_weft.so" or not found.startswith(d)), r.stdout
+
+
 def layouts_are_those_of_the_headers():
     from weft import _agent, _pjrt
 
@@ -248,7 +267,8 @@ def layouts_are_those_of_the_headers():
 
 TESTS = (adds_from_both_languages, runs_what_jax_exports, every_type_and_shape_comes_back,
          borrows_aligned_memory_and_no_result_is_an_argument, honours_the_layouts_of_hlo, takes_dlpack, says_what_is_wrong, plans_and_profiles,
-         threads_call_the_same_program, ends_cleanly, layouts_are_those_of_the_headers)
+         threads_call_the_same_program, ends_cleanly, a_source_install_leaves_nothing_behind_and_finds_a_prefix,
+         layouts_are_those_of_the_headers)
 
 
 def worker():
