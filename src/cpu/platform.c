@@ -147,11 +147,11 @@ static weft_status *create(const weft_platform_options *wanted, weft_platform **
   return NULL;
 }
 
-static const weft_memory_space spaces[] = {
+static const weft_memory_space spaces[WEFT_MEMORY_SPACES] = {
   {"device", BUF_ALIGN, true}, {"pinned_host", BUF_ALIGN, true}, {"unpinned_host", BUF_ALIGN, true},
 };
 static const weft_device_ops cpu_device_ops = {
-  .size = sizeof(weft_device_ops), .space_count = WEFT_COUNT(spaces), .spaces = spaces, .allocate = allocate, .deallocate = deallocate,
+  .size = sizeof(weft_device_ops), .spaces = spaces, .allocate = allocate, .deallocate = deallocate,
 };
 
 const weft_platform_ops cpu_platform_ops = {

@@ -59,7 +59,7 @@ weft_status *pjrt_buffer_allocate(const pjrt_placement *at, weft_event *defined,
 {
   WEFT_AUTO(weft_storage) storage = NULL;
 
-  WEFT_TRY(weft_storage_new(at->device->device, weft_array_bytes(&at->type), &storage));
+  WEFT_TRY(weft_storage_new_in(at->device->device, pjrt_memory_of(at->memory)->kind, weft_array_bytes(&at->type), &storage));
   WEFT_TRY(wrap(at, storage, defined, out_buffer));
   if (out_storage) *out_storage = WEFT_MOVE(storage);
   return NULL;
@@ -601,7 +601,7 @@ static weft_status *copy_to(PJRT_Buffer *buffer, PJRT_Memory *memory, PJRT_Buffe
   if (!memory) return WEFT_ERR(INVALID_ARGUMENT, "the destination is of another process, or none was given");
   device = pjrt_memory_of(memory)->device;
   if (weft_buffer_is_deleted(buffer->buffer)) return WEFT_ERR(INVALID_ARGUMENT, "Buffer has been deleted or donated.");
-  WEFT_TRY(weft_buffer_copy_to_device(buffer->buffer, device->device, &copy));
+  WEFT_TRY(weft_buffer_copy_to(buffer->buffer, device->device, pjrt_memory_of(memory)->kind, &copy));
   return pjrt_buffer_new(copy, memory, buffer->layout, out_buffer);
 }
 

@@ -19,7 +19,7 @@
 const char pjrt_platform_name[] = "cpu";
 const char pjrt_platform_version[] = "weft " PACKAGE_VERSION " (LLVM " WEFT_LLVM_VERSION ")";
 
-enum { MAX_DEVICES = 2048, MAX_PROCESSES = 1 << 16 }; /* a process's devices have ids process * MAX_DEVICES + ordinal */
+enum { MAX_PROCESSES = 1 << 16 };
 
 static weft_mutex clients_mu = WEFT_MUTEX_INITIALIZER;
 static PJRT_Client *clients WEFT_GUARDED_BY(clients_mu);
@@ -63,9 +63,9 @@ static weft_status *environment_devices(int64_t *out)
     count = text;
   }
   WEFT_TRY(weft_option_parse(WEFT_OPT_INT, "WEFT_NUM_DEVICES", count, out));
-  if (*out < 1 || *out > MAX_DEVICES)
+  if (*out < 1 || *out > WEFT_DEVICES_A_PROCESS)
     return WEFT_ERR(INVALID_ARGUMENT, "%lld devices are asked for in the environment, not in [1, %d]", (long long)*out,
-                    MAX_DEVICES);
+                    WEFT_DEVICES_A_PROCESS);
   return NULL;
 }
 
@@ -83,7 +83,7 @@ static weft_status *read_settings(const PJRT_Client_Create_Args *args, client_se
     at += WEFT_ALIGN_UP(stride ? stride : sizeof *value, (size_t)8);
     snprintf(name, sizeof name, "%.*s", (int)WEFT_MIN(value->name_size, sizeof name - 1), value->name);
     if (strcmp(name, "num_devices") == 0 || strcmp(name, "cpu_device_count") == 0)
-      WEFT_TRY(read_integer(value, name, 1, MAX_DEVICES, &s->device_count));
+      WEFT_TRY(read_integer(value, name, 1, WEFT_DEVICES_A_PROCESS, &s->device_count));
     else if (strcmp(name, "num_threads") == 0)
       WEFT_TRY(read_integer(value, name, 1, 4096, &s->threads));
     else if (strcmp(name, "node_id") == 0 || strcmp(name, "process_id") == 0)
@@ -119,7 +119,7 @@ static weft_status *exchange_counts(PJRT_Client *client, int *counts)
     WEFT_TRY_NOTE(weft_kv_get(client->kv, key, deadline, &value, &size),
                   "waiting for the devices of process %d of %d", p, client->process_count);
     WEFT_TRY(weft_option_parse(WEFT_OPT_INT, key, value, &count));
-    if (count < 1 || count > MAX_DEVICES)
+    if (count < 1 || count > WEFT_DEVICES_A_PROCESS)
       return WEFT_ERR(INVALID_ARGUMENT, "process %d says it has %lld devices", p, (long long)count);
     counts[p] = (int)count;
   }
@@ -180,7 +180,7 @@ static weft_status *make_devices(PJRT_Client *client, const int *counts)
     for (int i = 0; i < counts[p]; i++, at++) {
       PJRT_Device *device = &client->devices[at];
       bool mine = p == client->process_index;
-      WEFT_TRY(pjrt_device_init(device, client, p * MAX_DEVICES + i, p, i,
+      WEFT_TRY(pjrt_device_init(device, client, p * WEFT_DEVICES_A_PROCESS + i, p, i,
                                 mine ? weft_platform_device(client->platform, i) : NULL));
       client->device_list[at] = device;
       if (!mine) continue;

@@ -58,6 +58,9 @@ void pjrt_describe(PJRT_DeviceDescription *d, int id, int process_index, int loc
   snprintf(d->to_string, sizeof d->to_string, "WeftDevice(id=%d)", id);
 }
 
+/* As the device's platform names it. */
+static const char *kind_of(const pjrt_memory *m) { return weft_device_operations(m->device->device)->spaces[m->kind].kind; }
+
 weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, int process_index, int local_ordinal,
                               weft_device *local)
 {
@@ -66,7 +69,7 @@ weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, 
   device->device = local;
   pjrt_handle_born(device, PJRT_KIND_DEVICE);
   pjrt_handle_born(&device->description, PJRT_KIND_DESCRIPTION);
-  for (int kind = 0; local && kind < PJRT_MEMORY_KINDS; kind++) {
+  for (int kind = 0; local && kind < PJRT_MEMORY_KINDS; kind++) { /* the spaces of its platform */
     pjrt_memory *m = calloc(1, sizeof *m);
     WEFT_TRY_ALLOC(m);
     m->abi.vtable = &memory_table;
@@ -74,9 +77,8 @@ weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, 
     m->kind = kind;
     m->device = device;
     weft_mutex_init(&m->mu);
-    snprintf(m->debug_string, sizeof m->debug_string, "WeftMemory(id=%d, process=%d, kind=%s)", m->id, process_index,
-             pjrt_memory_kinds[kind]);
-    snprintf(m->to_string, sizeof m->to_string, "%s_%d", pjrt_memory_kinds[kind], m->id);
+    snprintf(m->debug_string, sizeof m->debug_string, "WeftMemory(id=%d, process=%d, kind=%s)", m->id, process_index, kind_of(m));
+    snprintf(m->to_string, sizeof m->to_string, "%s_%d", kind_of(m), m->id);
     device->memories[kind] = &m->abi;
     pjrt_handle_born(m, PJRT_KIND_MEMORY);
   }
@@ -266,7 +268,7 @@ PJRT_Error *pjrt_Memory_Id(PJRT_Memory_Id_Args *args)
 
 PJRT_Error *pjrt_Memory_Kind(PJRT_Memory_Kind_Args *args)
 {
-  args->kind = pjrt_memory_kinds[pjrt_memory_of(args->memory)->kind];
+  args->kind = kind_of(pjrt_memory_of(args->memory));
   args->kind_size = strlen(args->kind);
   return NULL;
 }

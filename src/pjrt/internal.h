@@ -70,7 +70,7 @@ WEFT_NODISCARD weft_status *pjrt_event_new(weft_event *event, PJRT_Event **out_e
 
 /* ---- devices and memories (device.c) ---- */
 
-enum { PJRT_MEMORY_KINDS = 3 }; /* device, pinned_host, unpinned_host */
+enum { PJRT_MEMORY_KINDS = WEFT_MEMORY_SPACES }; /* device, pinned_host, unpinned_host: the spaces of a platform that clients see */
 
 struct PJRT_DeviceDescription {
   int id, process_index, local_ordinal;
@@ -86,7 +86,7 @@ struct PJRT_Device {
 
 typedef struct pjrt_memory {
   PJRT_Memory abi; /* first: clients read its vtable */
-  int id, kind;    /* kind: index into pjrt_memory_kinds */
+  int id, kind;    /* kind: index into pjrt_memory_kinds, and the space of its device */
   PJRT_Device *device;
   char debug_string[96], to_string[96];
   struct { const void *key; void *data; void (*dtor)(void *); } user[4];

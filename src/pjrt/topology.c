@@ -68,13 +68,13 @@ PJRT_Error *pjrt_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args
   for (size_t i = 0; i < args->num_options; i++)
     if (args->create_options[i].name_size == 11 && memcmp(args->create_options[i].name, "num_devices", 11) == 0 &&
         args->create_options[i].type == PJRT_NamedValue_kInt64)
-      devices = (int)WEFT_MIN(args->create_options[i].int64_value, INT64_C(2048));
-  if (processes < 1 || devices < 1 || devices > 2048 || (int64_t)processes * devices > MAX_DESCRIPTIONS)
+      devices = (int)WEFT_MIN(args->create_options[i].int64_value, (int64_t)WEFT_DEVICES_A_PROCESS);
+  if (processes < 1 || devices < 1 || devices > WEFT_DEVICES_A_PROCESS || (int64_t)processes * devices > MAX_DESCRIPTIONS)
     return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "topology of %d processes with %d devices", processes, devices));
   descriptions = calloc((size_t)processes * (size_t)devices, sizeof *descriptions);
   if (!descriptions) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
   for (int p = 0; p < processes; p++)
-    for (int d = 0; d < devices; d++) pjrt_describe(&descriptions[p * devices + d], p * 2048 + d, p, d);
+    for (int d = 0; d < devices; d++) pjrt_describe(&descriptions[p * devices + d], p * WEFT_DEVICES_A_PROCESS + d, p, d);
   st = pjrt_topology_new(descriptions, processes * devices, &args->topology);
   free(descriptions);
   return pjrt_error(st);

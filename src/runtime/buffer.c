@@ -329,6 +329,7 @@ weft_status *weft_buffer_unpin(weft_buffer *buffer)
 typedef struct copy {
   rt_job job;
   weft_buffer *from, *to;
+  int space;            /* of `to` */
   weft_storage *source; /* retained while queued */
   weft_event *done;
   weft_event_waiter waiter;
@@ -370,7 +371,7 @@ static weft_status *copy_bytes(copy *c, weft_stream *stream)
   WEFT_AUTO(weft_storage) target = NULL;
   weft_device *device = c->to->device;
 
-  WEFT_TRY(weft_storage_new(device, c->from->bytes, &target));
+  WEFT_TRY(weft_storage_new_in(device, c->space, c->from->bytes, &target));
   if (c->from->definition && stream) WEFT_TRY(rt_definition_wait(c->from->definition, device, stream));
   if (c->source) WEFT_TRY(weft_device_copy(device, stream, target->data, c->from->device, c->source->data, c->from->bytes));
   rt_buffer_fill(c->to, WEFT_MOVE(target));
@@ -407,12 +408,18 @@ static void source_usable(void *ctx, const weft_status *error)
 
 weft_status *weft_buffer_copy_to_device(weft_buffer *buffer, weft_device *device, weft_buffer **out_buffer)
 {
+  return weft_buffer_copy_to(buffer, device, 0, out_buffer);
+}
+
+weft_status *weft_buffer_copy_to(weft_buffer *buffer, weft_device *device, int space, weft_buffer **out_buffer)
+{
   copy *c = calloc(1, sizeof *c);
   weft_status *st;
 
   *out_buffer = NULL;
   WEFT_TRY_ALLOC(c);
   c->job.run = run_copy;
+  c->space = space;
   st = weft_event_new(&c->done);
   if (!st) st = weft_buffer_new(device, &buffer->type, NULL, c->done, &c->to);
   if (!st && device->queues) st = rt_definition_new(&c->to->definition);

@@ -58,6 +58,8 @@ WEFT_NODISCARD weft_status *weft_buffer_from_error(weft_device *device, const we
 /* An asynchronous copy on `device`, which may be the same one; it waits for the source's definition. */
 WEFT_NODISCARD weft_status *weft_buffer_copy_to_device(weft_buffer *buffer, weft_device *device,
                                                        weft_buffer **out_buffer);
+/* The same into a memory space of `device`. */
+WEFT_NODISCARD weft_status *weft_buffer_copy_to(weft_buffer *buffer, weft_device *device, int space, weft_buffer **out_buffer);
 
 
 /* A buffer without bytes, pending until somebody fulfils it or makes it an error, which must happen once. */

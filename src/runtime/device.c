@@ -64,7 +64,7 @@ static bool trim(weft_device *device)
 
   weft_mutex_lock(&device->memory_mu);
   before = device->memory.cached_bytes;
-  for (int space = 0; space < device->ops->space_count; space++)
+  for (int space = 0; space < WEFT_MEMORY_SPACES; space++)
     for (int class = 0; class < RT_SIZE_CLASSES; class++) {
       rt_free_list *list = &device->free_blocks[space][class];
       int kept = 0;
@@ -169,7 +169,7 @@ void *weft_device_host_address(weft_device *device, void *data)
 weft_status *weft_device_write(weft_device *device, weft_stream *stream, void *to, const void *host, int64_t bytes)
 {
   if (bytes <= 0) return NULL;
-  if (!device->is_host_visible) return device->ops->write(device, stream, to, host, bytes);
+  if (!device->is_host_visible || stream) return device->ops->write(device, stream, to, host, bytes);
   memcpy(to, host, (size_t)bytes);
   return NULL;
 }
@@ -177,7 +177,7 @@ weft_status *weft_device_write(weft_device *device, weft_stream *stream, void *t
 weft_status *weft_device_read(weft_device *device, weft_stream *stream, void *host, const void *from, int64_t bytes)
 {
   if (bytes <= 0) return NULL;
-  if (!device->is_host_visible) return device->ops->read(device, stream, host, from, bytes);
+  if (!device->is_host_visible || stream) return device->ops->read(device, stream, host, from, bytes);
   memcpy(host, from, (size_t)bytes);
   return NULL;
 }
@@ -186,7 +186,7 @@ weft_status *weft_device_copy(weft_device *to_device, weft_stream *stream, void 
                               int64_t bytes)
 {
   if (bytes <= 0) return NULL;
-  if (!to_device->is_host_visible) return to_device->ops->copy(to_device, stream, to, from_device, from, bytes);
+  if (!to_device->is_host_visible || stream) return to_device->ops->copy(to_device, stream, to, from_device, from, bytes);
   memcpy(to, from, (size_t)bytes);
   return NULL;
 }
@@ -194,7 +194,7 @@ weft_status *weft_device_copy(weft_device *to_device, weft_stream *stream, void 
 weft_status *weft_device_fill(weft_device *device, weft_stream *stream, void *to, int byte, int64_t bytes)
 {
   if (bytes <= 0) return NULL;
-  if (!device->is_host_visible) return device->ops->fill(device, stream, to, byte, bytes);
+  if (!device->is_host_visible || stream) return device->ops->fill(device, stream, to, byte, bytes);
   memset(to, byte, (size_t)bytes);
   return NULL;
 }
@@ -250,7 +250,7 @@ void rt_device_fini(weft_device *device) WEFT_UNSHARED
 {
   for (int i = 0; i < WEFT_STREAM_PURPOSES; i++)
     if (device->streams[i]) device->ops->stream_destroy(device->streams[i]);
-  for (int space = 0; space < WEFT_MOST_SPACES; space++)
+  for (int space = 0; space < WEFT_MEMORY_SPACES; space++)
     for (int class = 0; class < RT_SIZE_CLASSES; class++) {
       rt_free_list *list = &device->free_blocks[space][class];
       for (int i = 0; i < list->count; i++) device->ops->deallocate(device, space, list->blocks[i].data, class_bytes(class));

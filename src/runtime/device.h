@@ -27,13 +27,13 @@ void weft_device_clear_memory_stats(weft_device *device);
 
 /* ---- a device's bytes ---- */
 
-/* A kind of memory that a device can use.  Space 0 is the device's own. */
+/* A kind of memory that a device can use.  Space 0 is the device's own, 1 the host's as the device reads it best, 2 any of the host's. */
 typedef struct weft_memory_space {
   const char *kind;     /* as clients name it: "device", "pinned_host", "unpinned_host" */
   int64_t alignment;    /* of what `allocate` returns, bytes; a power of two, at least 64 */
   bool is_host_visible; /* an address in it is one of this process too */
 } weft_memory_space;
-enum { WEFT_MOST_SPACES = 3 };
+enum { WEFT_MEMORY_SPACES = 3 };
 
 /* A stream is a queue of work on one device: what is queued on it is done in order.  A *point* of a stream stands for all work
  * that was queued before it; points are numbered from 1 on in the order in which they are recorded. */
@@ -55,12 +55,11 @@ typedef struct weft_stream_call {
  * it is done on return, and the caller has seen to it that no queued work uses the bytes. */
 typedef struct weft_device_ops {
   size_t size;          /* sizeof this struct; entries past it are absent */
-  int space_count;
-  const weft_memory_space *spaces;
+  const weft_memory_space *spaces; /* WEFT_MEMORY_SPACES of them */
   weft_status *(*allocate)(weft_device *device, int space, int64_t bytes, void **out_data);
   void (*deallocate)(weft_device *device, int space, void *data, int64_t bytes); /* no queued work uses it */
 
-  /* These four may be NULL where space 0 is host-visible. */
+  /* These four may be NULL where space 0 is host-visible and there are no streams. */
   weft_status *(*write)(weft_device *device, weft_stream *stream, void *to, const void *host, int64_t bytes);
   weft_status *(*read)(weft_device *device, weft_stream *stream, void *host, const void *from, int64_t bytes);
   /* Between devices of one platform, which may be the same one; the stream is of `to_device`. */

@@ -59,7 +59,7 @@ struct weft_device {
   struct rt_feed *infeed, *outfeed;
 
   weft_mutex memory_mu;
-  rt_free_list free_blocks[WEFT_MOST_SPACES][RT_SIZE_CLASSES] WEFT_GUARDED_BY(memory_mu);
+  rt_free_list free_blocks[WEFT_MEMORY_SPACES][RT_SIZE_CLASSES] WEFT_GUARDED_BY(memory_mu);
   weft_memory_stats memory WEFT_GUARDED_BY(memory_mu);
   int64_t cache_limit;
 

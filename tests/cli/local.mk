@@ -3,7 +3,7 @@ TESTS += %D%/help_test.sh
 EXTRA_DIST += %D%/help_test.sh
 TESTS += %D%/plugin_test.sh
 EXTRA_DIST += %D%/plugin_test.sh
-check_LTLIBRARIES = %D%/faulty_plugin.la
+check_LTLIBRARIES += %D%/faulty_plugin.la
 %C%_faulty_plugin_la_SOURCES = %D%/faulty_plugin.c
 %C%_faulty_plugin_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -rpath /nowhere
 

@@ -211,6 +211,24 @@ TEST(a_copy_to_another_device_waits_there_for_its_source)
   T_TRUE(holds(copy, 2));
 }
 
+TEST(a_launch_waits_on_its_stream_for_a_copy_on_another)
+{
+  WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
+  WEFT_AUTO(weft_executable) add = test_compile(platform, ADD_ONE, BUF_TOPOLOGICAL);
+  weft_device *device = weft_platform_device(platform, 0);
+  WEFT_AUTO(weft_buffer) x = filled(device, 1);
+  WEFT_AUTO(weft_buffer) copy = NULL;
+
+  deferred_hold_one(device, WEFT_STREAM_ACROSS, true);
+  T_OK(weft_buffer_copy_to_device(x, device, &copy));
+  WEFT_AUTO(weft_buffer) y = launch(add, copy, NULL);
+  T_OK(weft_event_await(rt_buffer_usable(y), soon()));
+  usleep(2000);
+  T_TRUE(is_pending(y));
+  deferred_hold_one(device, WEFT_STREAM_ACROSS, false);
+  T_TRUE(holds(y, 2));
+}
+
 /* ---- promises that a platform breaks --------------------------------------------------------------------------- */
 
 /* How the tests above, run by this very program in a process of its own, end on a platform that breaks `promise`. */
@@ -240,7 +258,7 @@ TEST(a_condition_that_is_read_early_is_noticed) { T_TRUE(status_of("read") != 0)
       UNIT(an_error_on_the_stream_poisons_what_was_computed_from_it_and_nothing_else),                              \
       UNIT(memory_that_queued_work_uses_is_not_given_to_the_host),                                                  \
       UNIT(somebody_elses_memory_is_given_back_when_the_stream_has_done_with_it),                                   \
-      UNIT(a_copy_to_another_device_waits_there_for_its_source)
+      UNIT(a_copy_to_another_device_waits_there_for_its_source), UNIT(a_launch_waits_on_its_stream_for_a_copy_on_another)
 
 int main(void)
 {

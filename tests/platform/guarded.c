@@ -100,7 +100,7 @@ static weft_status *compile(weft_platform *platform, hlo_module *module, const w
 }
 
 static const weft_device_ops guarded_device = {
-  .size = sizeof(weft_device_ops), .space_count = WEFT_MOST_SPACES, .spaces = region_spaces, .allocate = region_allocate,
+  .size = sizeof(weft_device_ops), .spaces = region_spaces, .allocate = region_allocate,
   .deallocate = region_deallocate, .write = device_write, .read = device_read, .copy = copy, .fill = device_fill,
   .host_address = region_host_address,
 };

@@ -96,3 +96,12 @@ check_PROGRAMS += %D%/deferred_random_test
 %C%_deferred_random_test_SOURCES = tests/cpu/random_test.c $(DEFERRED) tests/test.h
 %C%_deferred_random_test_CFLAGS = $(TEST_CFLAGS)
 %C%_deferred_random_test_LDADD = $(TEST_LIBS)
+
+# A plugin for tests with both platforms in it; WEFT_PLATFORM names one.
+check_LTLIBRARIES += %D%/pjrt_platforms.la
+%C%_pjrt_platforms_la_SOURCES = src/pjrt/plugin.c %D%/guarded.c $(DEFERRED)
+%C%_pjrt_platforms_la_CFLAGS = $(TEST_CFLAGS)
+%C%_pjrt_platforms_la_LIBADD = libweftcore.la $(INSIDE_LIBS)
+%C%_pjrt_platforms_la_LDFLAGS = $(pjrt_weft_la_LDFLAGS) -rpath /nowhere
+TESTS += %D%/jax_test.sh %D%/seeds_test.sh
+EXTRA_DIST += %D%/README.md %D%/jax_test.sh %D%/seeds_test.sh

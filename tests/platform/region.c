@@ -27,12 +27,13 @@ static struct {
   piece *free_pieces WEFT_GUARDED_BY(mu);
 } region = {.mu = WEFT_MUTEX_INITIALIZER};
 
-const weft_memory_space region_spaces[WEFT_MOST_SPACES] = {
+const weft_memory_space region_spaces[WEFT_MEMORY_SPACES] = {
   {"device", BUF_ALIGN, false}, {"pinned_host", BUF_ALIGN, true}, {"unpinned_host", BUF_ALIGN, true},
 };
 
 void region_init(void)
 {
+  if (region.guarded) return;
   region.guarded = mmap(NULL, REGION_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   region.real = mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (region.guarded != MAP_FAILED && region.real != MAP_FAILED) return;

@@ -7,13 +7,13 @@
 
 #include "cpu/cpu_internal.h"
 
-void region_init(void); /* once, before anything else; ends the process where there is no address space */
+void region_init(void); /* before anything else; a second call does nothing; ends the process where there is no address space */
 
 /* Where the bytes are.  What is not of the region (empty arrays, host memory) stays as it is. */
 void *region_real(const void *at);
 
 /* As in weft_device_ops.  Space 0 is the region; the others are host memory.  New and freed memory holds a pattern. */
-extern const weft_memory_space region_spaces[WEFT_MOST_SPACES];
+extern const weft_memory_space region_spaces[WEFT_MEMORY_SPACES];
 weft_status *region_allocate(weft_device *device, int space, int64_t bytes, void **out_data);
 void region_deallocate(weft_device *device, int space, void *data, int64_t bytes);
 void *region_host_address(weft_device *device, void *data);
