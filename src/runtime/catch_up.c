@@ -1,8 +1,8 @@
 /* runtime/catch_up.c -- where a run on a device with streams waits for them on the host, without blocking a thread.
  *
- * What a step queues is ordered before later steps by the compute stream.  A step that works on the host (`run`, `start`) must
- * find done what was queued before it, and control flow needs a value that queued work makes.  Both leave their thread and go
- * on, on a worker, once the stream has got there. */
+ * What a step queues is ordered before later steps by the compute stream.  A step that works on the host (`run`,
+ * `start`) must find done what was queued before it, and control flow needs a value that queued work makes.  Both
+ * leave their thread and go on, on a worker, once the stream has got there. */
 #include <config.h>
 
 #include <string.h>
@@ -17,10 +17,14 @@ void rt_thunk_fault(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st)
   weft_status *none = NULL;
 
   st = weft_status_note(st, __FILE__, __LINE__, "%s \"%s\"", thunk->ops->kind, thunk->name);
-  if (!atomic_compare_exchange_strong(&((rt_frame *)ctx)->fault, &none, st)) weft_status_free(st); /* the first one counts */
+  if (!atomic_compare_exchange_strong(&((rt_frame *)ctx)->fault, &none, st))
+    weft_status_free(st); /* the first one counts */
 }
 
-bool rt_has_fault(const rt_ctx *ctx) { return atomic_load_explicit(&((const rt_frame *)ctx)->fault, memory_order_acquire) != NULL; }
+bool rt_has_fault(const rt_ctx *ctx)
+{
+  return atomic_load_explicit(&((const rt_frame *)ctx)->fault, memory_order_acquire) != NULL;
+}
 
 weft_status *rt_frame_take_fault(rt_frame *frame) { return atomic_exchange(&frame->fault, NULL); }
 
@@ -30,7 +34,10 @@ static weft_status *queued_error(const rt_frame *frame, weft_status *error)
   return error ? error : weft_status_dup(atomic_load_explicit(&frame->fault, memory_order_acquire));
 }
 
-static weft_stream *stream_of(const rt_frame *frame) { return weft_device_stream(frame->ctx.info->device, WEFT_STREAM_COMPUTE); }
+static weft_stream *stream_of(const rt_frame *frame)
+{
+  return weft_device_stream(frame->ctx.info->device, WEFT_STREAM_COMPUTE);
+}
 
 /* ---- steps on the host ----------------------------------------------------------------------------------------- */
 
@@ -75,7 +82,8 @@ weft_status *rt_make_late(weft_arena *arena, rt_thunk *thunk)
   if (!thunk->ops->run && !thunk->ops->start) return NULL;
   late = WEFT_ARENA_NEW(arena, rt_thunk_ops);
   WEFT_TRY_ALLOC(late);
-  *late = (rt_thunk_ops){.size = sizeof *late, .kind = thunk->ops->kind, .start = late_start, .destroy = thunk->ops->destroy};
+  *late =
+    (rt_thunk_ops){.size = sizeof *late, .kind = thunk->ops->kind, .start = late_start, .destroy = thunk->ops->destroy};
   thunk->ops = late;
   return NULL;
 }

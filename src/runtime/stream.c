@@ -44,7 +44,10 @@ void rt_definition_record(rt_definition *definition, weft_device *device, weft_s
   definition->number = rt_device_record(device, stream);
 }
 
-void rt_definition_publish(rt_definition *definition, weft_status *error) { weft_event_set(definition->recorded, error); }
+void rt_definition_publish(rt_definition *definition, weft_status *error)
+{
+  weft_event_set(definition->recorded, error);
+}
 
 weft_status *rt_definition_wait(const rt_definition *definition, weft_device *device, weft_stream *stream)
 {
@@ -70,9 +73,14 @@ static void stream_did(void *ctx, const weft_status *error)
   rt_pool_offer(after->pool, &after->job, 1);
 }
 
-void rt_after_stream(weft_device *device, weft_stream *stream, rt_after *after, void (*fn)(void *ctx, weft_status *error), void *ctx)
+void rt_after_stream(weft_device *device, weft_stream *stream, rt_after *after,
+                     void (*fn)(void *ctx, weft_status *error), void *ctx)
 {
-  *after = (rt_after){.call = {.fn = stream_did, .ctx = after}, .job = {.run = go_on}, .pool = device->platform->pool, .fn = fn, .ctx = ctx};
+  *after = (rt_after){.call = {.fn = stream_did, .ctx = after},
+                      .job = {.run = go_on},
+                      .pool = device->platform->pool,
+                      .fn = fn,
+                      .ctx = ctx};
   device->ops->notify(stream, &after->call);
 }
 

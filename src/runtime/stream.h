@@ -1,4 +1,4 @@
-/* runtime/stream.h -- work that is queued on a device's streams: what defines a buffer, and going on once it is done. */
+/* runtime/stream.h -- work that is queued on a device's streams: what it defines, and going on once it is done. */
 #ifndef WEFT_RUNTIME_STREAM_H
 #define WEFT_RUNTIME_STREAM_H
 
@@ -10,8 +10,9 @@
 
 /* ---- definitions ---- */
 
-/* How buffers are defined whose bytes queued work makes.  Once `recorded` is ready without an error, work that is queued behind
- * the point may use the bytes, before they are there.  Whether they come to be valid is in the buffer's own event. */
+/* How buffers are defined whose bytes queued work makes.  Once `recorded` is ready without an error, work that is
+ * queued behind the point may use the bytes, before they are there.  Whether they come to be valid is in the
+ * buffer's own event. */
 typedef struct rt_definition {
   atomic_int refs;
   weft_event *recorded; /* its error: nothing has been queued that would make the bytes */
@@ -25,15 +26,18 @@ void rt_definition_release(rt_definition *definition); /* NULL is fine */
 
 /* Records a point of `stream`, which is of `device`: all that has been queued there defines the bytes.  Once. */
 void rt_definition_record(rt_definition *definition, weft_device *device, weft_stream *stream);
-/* Makes `recorded` ready; with an error (taken), nothing will define the bytes.  Once, after rt_definition_record if at all. */
+/* Makes `recorded` ready; with an error (taken), nothing will define the bytes.  Once, after rt_definition_record
+ * if at all. */
 void rt_definition_publish(rt_definition *definition, weft_status *error);
 
 /* What is queued on `stream` from now on comes after the definition, which has been recorded. */
-WEFT_NODISCARD weft_status *rt_definition_wait(const rt_definition *definition, weft_device *device, weft_stream *stream);
+WEFT_NODISCARD weft_status *rt_definition_wait(const rt_definition *definition, weft_device *device,
+                                               weft_stream *stream);
 
 /* ---- going on ---- */
 
-/* A function that is called on a worker once a stream has done what was queued before.  The caller's memory, until then. */
+/* A function that is called on a worker once a stream has done what was queued before.  The caller's memory, until
+ * then. */
 typedef struct rt_after {
   weft_stream_call call;
   rt_job job;
@@ -42,7 +46,8 @@ typedef struct rt_after {
   void *ctx;
   weft_status *error;
 } rt_after;
-void rt_after_stream(weft_device *device, weft_stream *stream, rt_after *after, void (*fn)(void *ctx, weft_status *error), void *ctx);
+void rt_after_stream(weft_device *device, weft_stream *stream, rt_after *after,
+                     void (*fn)(void *ctx, weft_status *error), void *ctx);
 
 /* Waits until `stream` has done what was queued before.  DEADLINE_EXCEEDED at `deadline`. */
 WEFT_NODISCARD weft_status *rt_stream_sync(weft_device *device, weft_stream *stream, weft_deadline deadline);

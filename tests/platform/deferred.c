@@ -112,7 +112,8 @@ static void perform(weft_stream *s, const op *o)
 static bool take(weft_stream *s, op *out)
 {
   weft_mutex_lock(&s->mu);
-  while ((s->count == 0 || s->held) && !s->ends) weft_cond_wait(&s->changed, &s->mu, weft_deadline_after_ms(PATIENCE_MS));
+  while ((s->count == 0 || s->held) && !s->ends)
+    weft_cond_wait(&s->changed, &s->mu, weft_deadline_after_ms(PATIENCE_MS));
   bool any = s->count > 0;
   if (any) {
     *out = s->ops[s->first];
@@ -167,7 +168,8 @@ static weft_status *stream_create(weft_device *device, int priority, weft_stream
   (void)priority;
   WEFT_TRY_ALLOC(s);
   s->device = device;
-  s->random = ((seed ? strtoull(seed, NULL, 10) : 1) + 1) * 0x9E3779B97F4A7C15 + (uint64_t)atomic_fetch_add(&streams, 1);
+  s->random = ((seed ? strtoull(seed, NULL, 10) : 1) + 1) * 0x9E3779B97F4A7C15 +
+              (uint64_t)atomic_fetch_add(&streams, 1);
   weft_mutex_init(&s->mu);
   weft_cond_init(&s->changed);
   st = weft_thread_start(&s->thread, "deferred", drain, s);
@@ -246,7 +248,8 @@ static weft_status *device_read(weft_device *device, weft_stream *stream, void *
   return move_bytes(breaks("read") ? NULL : stream, host, from, bytes);
 }
 
-static weft_status *copy(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device, const void *from, int64_t bytes)
+static weft_status *copy(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device,
+                         const void *from, int64_t bytes)
 {
   (void)to_device, (void)from_device;
   return move_bytes(stream, to, from, bytes);
@@ -337,10 +340,22 @@ static weft_status *compile(weft_platform *platform, hlo_module *module, const w
 }
 
 static const weft_device_ops deferred_device = {
-  .size = sizeof(weft_device_ops), .spaces = region_spaces, .allocate = region_allocate,
-  .deallocate = region_deallocate, .write = device_write, .read = device_read, .copy = copy, .fill = device_fill,
-  .host_address = region_host_address, .stream_create = stream_create, .stream_destroy = stream_destroy, .record = record_point,
-  .wait = stream_wait, .reached = reached, .notify = notify, .fills_memory = true,
+  .size = sizeof(weft_device_ops),
+  .spaces = region_spaces,
+  .allocate = region_allocate,
+  .deallocate = region_deallocate,
+  .write = device_write,
+  .read = device_read,
+  .copy = copy,
+  .fill = device_fill,
+  .host_address = region_host_address,
+  .stream_create = stream_create,
+  .stream_destroy = stream_destroy,
+  .record = record_point,
+  .wait = stream_wait,
+  .reached = reached,
+  .notify = notify,
+  .fills_memory = true,
 };
 
 __attribute__((constructor)) static void become_the_default(void)

@@ -175,7 +175,8 @@ TEST(somebody_elses_memory_is_given_back_when_the_stream_has_done_with_it)
   atomic_int given_back = 0;
 
   for (int i = 0; i < N; i++) host[i] = 4;
-  T_OK(weft_storage_view(device, host, sizeof host, set_flag, &given_back, &storage)); /* the platform takes host addresses too */
+  T_OK(weft_storage_view(device, host, sizeof host, set_flag, &given_back,
+                         &storage)); /* the platform takes host addresses too */
   T_OK(weft_buffer_new(device, &vector, storage, NULL, &x));
   weft_storage_release(storage);
   deferred_hold(device, true);
@@ -241,7 +242,8 @@ static int status_of(const char *promise)
   if (child == 0) {
     setenv("WEFT_DEFERRED_BREAK", promise, 1);
     alarm(50);
-    if (freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr)) execl("/proc/self/exe", "deferred_test", (char *)NULL);
+    if (freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr))
+      execl("/proc/self/exe", "deferred_test", (char *)NULL);
     _exit(0);
   }
   T_TRUE(waitpid(child, &status, 0) == child);
@@ -263,8 +265,10 @@ TEST(a_condition_that_is_read_early_is_noticed) { T_TRUE(status_of("read") != 0)
 int main(void)
 {
   const struct CMUnitTest queued[] = {TESTS};
-  const struct CMUnitTest all[] = {TESTS, UNIT(a_wait_that_is_left_out_is_noticed), UNIT(a_completion_that_comes_early_is_noticed),
-                                   UNIT(a_point_that_is_reached_early_is_noticed), UNIT(a_condition_that_is_read_early_is_noticed)};
+  const struct CMUnitTest all[] = {
+    TESTS, UNIT(a_wait_that_is_left_out_is_noticed), UNIT(a_completion_that_comes_early_is_noticed),
+    UNIT(a_point_that_is_reached_early_is_noticed), UNIT(a_condition_that_is_read_early_is_noticed)};
 
-  return getenv("WEFT_DEFERRED_BREAK") ? cmocka_run_group_tests(queued, NULL, NULL) : cmocka_run_group_tests(all, NULL, NULL);
+  return getenv("WEFT_DEFERRED_BREAK") ? cmocka_run_group_tests(queued, NULL, NULL)
+                                       : cmocka_run_group_tests(all, NULL, NULL);
 }

@@ -1,8 +1,8 @@
-/* tests/platform/guarded.c -- a platform whose memory nobody may touch but the platform (region.h): it shows that the middle of
- * the house is neutral.  Linked into a test program, it becomes that program's default platform.
+/* tests/platform/guarded.c -- a platform whose memory nobody may touch but the platform (region.h): it shows that
+ * the middle of the house is neutral.  Linked into a test program, it becomes that program's default platform.
  *
- * Only this platform's copies know where the bytes are, and the CPU's kernels, whose arguments are translated before they run.
- * All its work is done when a call returns, as on the CPU. */
+ * Only this platform's copies know where the bytes are, and the CPU's kernels, whose arguments are translated
+ * before they run.  All its work is done when a call returns, as on the CPU. */
 #include <config.h>
 
 #include <string.h>
@@ -27,7 +27,8 @@ static weft_status *device_read(weft_device *device, weft_stream *stream, void *
   return NULL;
 }
 
-static weft_status *copy(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device, const void *from, int64_t bytes)
+static weft_status *copy(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device,
+                         const void *from, int64_t bytes)
 {
   (void)to_device, (void)stream, (void)from_device;
   memmove(region_real(to), region_real(from), (size_t)bytes);
@@ -49,16 +50,20 @@ typedef struct translated_ops {
   const rt_thunk_ops *inner;
 } translated_ops;
 
-static const rt_thunk_ops *translate(const rt_thunk *thunk, rt_ctx *ctx, const rt_thunk_ops *ops)
+static const rt_thunk_ops *translate(const rt_thunk *thunk, rt_ctx *ctx)
 {
   region_translate(thunk, ctx);
-  return ops;
+  return ((const translated_ops *)thunk->own_ops)->inner;
 }
 
-static const rt_thunk_ops *inner_of(const rt_thunk *thunk) { return ((const translated_ops *)thunk->own_ops)->inner; }
-
-static weft_status *translated_run(const rt_thunk *thunk, rt_ctx *ctx) { return translate(thunk, ctx, inner_of(thunk))->run(thunk, ctx); }
-static weft_status *translated_start(const rt_thunk *thunk, rt_ctx *ctx) { return translate(thunk, ctx, inner_of(thunk))->start(thunk, ctx); }
+static weft_status *translated_run(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  return translate(thunk, ctx)->run(thunk, ctx);
+}
+static weft_status *translated_start(const rt_thunk *thunk, rt_ctx *ctx)
+{
+  return translate(thunk, ctx)->start(thunk, ctx);
+}
 
 static weft_status *(*make_for_cpu)(void *ctx, low_step *step, rt_thunk **out_thunk); /* always the same function */
 
@@ -100,8 +105,14 @@ static weft_status *compile(weft_platform *platform, hlo_module *module, const w
 }
 
 static const weft_device_ops guarded_device = {
-  .size = sizeof(weft_device_ops), .spaces = region_spaces, .allocate = region_allocate,
-  .deallocate = region_deallocate, .write = device_write, .read = device_read, .copy = copy, .fill = device_fill,
+  .size = sizeof(weft_device_ops),
+  .spaces = region_spaces,
+  .allocate = region_allocate,
+  .deallocate = region_deallocate,
+  .write = device_write,
+  .read = device_read,
+  .copy = copy,
+  .fill = device_fill,
   .host_address = region_host_address,
 };
 

@@ -28,7 +28,9 @@ static struct {
 } region = {.mu = WEFT_MUTEX_INITIALIZER};
 
 const weft_memory_space region_spaces[WEFT_MEMORY_SPACES] = {
-  {"device", BUF_ALIGN, false}, {"pinned_host", BUF_ALIGN, true}, {"unpinned_host", BUF_ALIGN, true},
+  {"device", BUF_ALIGN, false},
+  {"pinned_host", BUF_ALIGN, true},
+  {"unpinned_host", BUF_ALIGN, true},
 };
 
 void region_init(void)
@@ -43,9 +45,15 @@ void region_init(void)
 
 /* ---- addresses ------------------------------------------------------------------------------------------------- */
 
-static bool is_guarded(const void *at) { return (const char *)at >= region.guarded && (const char *)at < region.guarded + REGION_BYTES; }
+static bool is_guarded(const void *at)
+{
+  return (const char *)at >= region.guarded && (const char *)at < region.guarded + REGION_BYTES;
+}
 
-void *region_real(const void *at) { return is_guarded(at) ? region.real + ((const char *)at - region.guarded) : (void *)at; }
+void *region_real(const void *at)
+{
+  return is_guarded(at) ? region.real + ((const char *)at - region.guarded) : (void *)at;
+}
 
 void *region_host_address(weft_device *device, void *data)
 {
@@ -62,7 +70,10 @@ void region_translate(const rt_thunk *thunk, rt_ctx *ctx)
 
 /* ---- memory ---------------------------------------------------------------------------------------------------- */
 
-static void fill(size_t at, int64_t bytes, int byte) { memset(region.real + at, byte, (size_t)WEFT_MIN(bytes, (int64_t)MOST_PATTERN_BYTES)); }
+static void fill(size_t at, int64_t bytes, int byte)
+{
+  memset(region.real + at, byte, (size_t)WEFT_MIN(bytes, (int64_t)MOST_PATTERN_BYTES));
+}
 
 static weft_status *allocate(int64_t bytes, void **out_data)
 {
