@@ -2,43 +2,23 @@
 """Strangers at the service's port: whatever they send or do not send, the job goes on."""
 import os
 import random
-import socket
-import struct
 import subprocess
 import sys
 
 from jaxlib_common import HERE, Service, all_succeed, run, wait_for_line, weft
 
-PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
-SETTINGS, PING, RST, HEADERS, DATA, CONTINUATION, WINDOW_UPDATE = 4, 6, 3, 1, 0, 9, 8
+sys.path.insert(0, os.path.join(HERE, '../security'))
+from coord_attacks import CONTINUATION, DATA, HEADERS, PING, PREFACE, RST, SETTINGS, WINDOW_UPDATE, connect, frame, literal  # noqa: E402
+from coord_attacks import request_headers as headers_of, peer as agent  # noqa: E402
 
 
-def frame(kind, flags, stream, payload=b''):
-  return struct.pack('>I', len(payload))[1:] + bytes([kind, flags]) + struct.pack('>I', stream) + payload
-
-
-def literal(name, value):
-  return b'\x00' + bytes([len(name)]) + name + b'\x7f' + varint(len(value) - 127) + value if len(value) >= 127 \
-      else b'\x00' + bytes([len(name)]) + name + bytes([len(value)]) + value
-
-
-def varint(n):
-  out = b''
-  while n >= 128:
-    out += bytes([n & 127 | 128])
-    n >>= 7
-  return out + bytes([n])
-
-
-def request_headers(path=b'/xla.coordination.CoordinationService/InsertKeyValue', extra=b''):
-  return (literal(b':method', b'POST') + literal(b':scheme', b'http') + literal(b':path', path) +
-          literal(b':authority', b'x') + literal(b'te', b'trailers') + literal(b'content-type', b'application/grpc') + extra)
+def request_headers(*more):
+  return headers_of('/xla.coordination.CoordinationService/InsertKeyValue', *more)
 
 
 def attack(address, *pieces, until=None):
   """Sends the bytes and reads what comes until the service closes or is silent for a moment; with `until`, until that holds of it."""
-  host, port = address.rsplit(':', 1)
-  with socket.create_connection((host, int(port)), timeout=20) as s:
+  with connect(address) as s:
     got = b''
     try:
       for piece in pieces:
@@ -52,11 +32,6 @@ def attack(address, *pieces, until=None):
     except OSError:
       pass
     return got
-
-
-def agent(address, task, *commands):
-  program = os.path.join(os.environ.get('WEFT_BUILDDIR', HERE + '/../../build'), 'tests/coord/agent_peer')
-  return subprocess.Popen([program, address, str(task), *commands], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 class Job:
@@ -109,7 +84,7 @@ def messages_that_lie_about_their_length():
   with Job() as address:
     start = PREFACE + frame(SETTINGS, 0, 0)
     for body in (b'', b'\x00', b'\x00\xff\xff\xff\xff', b'\x00\x00\x00\x00\x00extra', b'\x01\x00\x00\x00\x04junk', b'\x07\x00\x00\x00\x00'):
-      got = attack(address, start, frame(HEADERS, 4, 1, request_headers(extra=literal(b'grpc-encoding', b'gzip'))), frame(DATA, 1, 1, body),
+      got = attack(address, start, frame(HEADERS, 4, 1, request_headers(literal(b'grpc-encoding', b'gzip'))), frame(DATA, 1, 1, body),
                    until=is_an_answer)
       assert is_an_answer(got), got
 
@@ -127,16 +102,15 @@ def metadata_without_end():
   with Job() as address:
     start = PREFACE + frame(SETTINGS, 0, 0)
     big = b''.join(literal(b'x-%d' % i, b'v' * 1000) for i in range(14))
-    attack(address, start, frame(HEADERS, 4, 1, request_headers(extra=big)), frame(DATA, 1, 1, b'\0\0\0\0\0'))
+    attack(address, start, frame(HEADERS, 4, 1, request_headers(big)), frame(DATA, 1, 1, b'\0\0\0\0\0'))
     more = b''.join(literal(b'y-%d' % i, b'v' * 1000) for i in range(15))
-    got = attack(address, start, frame(HEADERS, 0, 1, request_headers(extra=big)), frame(CONTINUATION, 4, 1, more), frame(DATA, 1, 1, b'\0\0\0\0\0'), until=bool)
+    got = attack(address, start, frame(HEADERS, 0, 1, request_headers(big)), frame(CONTINUATION, 4, 1, more), frame(DATA, 1, 1, b'\0\0\0\0\0'), until=bool)
     assert got, 'no answer'
 
 
 def half_open_connections():
   with Job() as address:
-    host, port = address.rsplit(':', 1)
-    silent = [socket.create_connection((host, int(port))) for _ in range(300)]
+    silent = [connect(address) for _ in range(300)]
     for s in silent[:100]:
       s.sendall(PREFACE[:10])
     for s in silent[100:200]:
@@ -146,11 +120,9 @@ def half_open_connections():
 
 def bodies_that_never_end_stay_within_the_limit():
   with Job() as address:
-    host, port = address.rsplit(':', 1)
     hogs = []
     for _ in range(8):
-      s = socket.create_connection((host, int(port)))
-      s.settimeout(1)
+      s = connect(address, timeout=1)
       hogs.append(s)
       try:
         s.sendall(PREFACE + frame(SETTINGS, 0, 0))
