@@ -21,11 +21,11 @@ import jaxlib_common  # noqa: E402
 from agent_jaxlib_test import JaxlibService  # noqa: E402
 
 OPTIONS = ['--heartbeat-timeout', '3000s', '--recoverable', '1', '--register-timeout', '600s']
-# What a line of coord_bench says: its pattern, and the figures in it with their units; a higher rate is better, and less of the rest.
+# What a line of coord_bench says: its pattern, and the figures in it with their units.  Less is better in each: a rate is turned over.
 LINES = [(r'register +(\d+) tasks +([\d.]+) ms', ['registration of {} tasks, ms']),
          (r'barrier +(\d+) tasks.* ([\d.]+) ms p50 after the last call +([\d.]+) us processor',
           ['barrier of {} tasks, from the last call, p50, ms', 'barrier of {} tasks, processor of the service per task, us']),
-         (r'kv +(\d+) clients +([\d.]+) operations/s +([\d.]+) us', ['keys, {} clients, operations per second', 'keys, {} clients, processor per operation, us']),
+         (r'kv +(\d+) clients +([\d.]+) operations/s +([\d.]+) us', ['keys, {} clients, time of an operation, us', 'keys, {} clients, processor per operation, us']),
          (r'watch +(\d+) watchers +([\d.]+) ms', ['one change to {} watchers, ms']),
          (r'memory at the end +([\d.]+) MiB', ['memory at the end, MiB'])]
 
@@ -41,11 +41,10 @@ def figures(output):
       if len(groups) > len(names):
         count = groups.pop(0)
         names = [name.format(count) for name in names]
-      yield from zip(names, map(float, groups))
-
-
-def better(name, a, b):
-  return max(a, b) if name.endswith('per second') else min(a, b)
+      values = [float(x) for x in groups]
+      if line.startswith('kv'):
+        values[0] = round(1e6 / values[0], 1)
+      yield from zip(names, values)
 
 
 def serve(name, folder, tasks):
@@ -72,7 +71,7 @@ def measure(args, builds, tasks):
           continue
       for figure, value in figures(output):
         of = best.setdefault(figure, {})
-        of[name] = better(figure, value, of.get(name, value))
+        of[name] = min(value, of.get(name, value))
   return best
 
 

@@ -12,7 +12,7 @@ $(COORD_PB_H): %.pb-c.h: %.pb-c.c
 
 BUILT_SOURCES += $(COORD_PB_H)
 CLEANFILES += $(COORD_PB_C) $(COORD_PB_H)
-EXTRA_DIST += $(COORD_PROTOS) %D%/README.md docs/coordination.md
+EXTRA_DIST += $(COORD_PROTOS) %D%/README.md docs/coordination.md docs/measured/coordination.md docs/measured/coordination.svg
 nodist_libweftjob_la_SOURCES += \
   %D%/wire/coord_x.pb-c.c %D%/wire/coord_t.pb-c.c %D%/wire/coord_payload.pb-c.c %D%/wire/coord_admin.pb-c.c \
   %D%/wire/coord_topology.pb-c.c
