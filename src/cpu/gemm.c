@@ -1,6 +1,6 @@
-/* cpu/gemm.c -- matrix products: the choice of a kernel, and the kernels that use OpenBLAS, directly or on converted
- * panels. Weft's own kernels are in gemm_amx.c, gemm_vnni.c, gemm_pairs.c, gemm_dense.c, gemm_block.c and
- * gemm_tiny.c. See gemm.h. */
+/* cpu/gemm.c -- matrix products: the table of kernels, of which a product takes the first that fits, and the kernels
+ * that use OpenBLAS, directly or on converted panels.  Weft's own kernels are in gemm_amx.c, gemm_vnni.c, gemm_pairs.c,
+ * gemm_dense.c, gemm_block.c and gemm_tiny.c.  See gemm.h. */
 #include <config.h>
 
 #include "cpu/gemm.h"
@@ -88,66 +88,6 @@ static int64_t panel_scratch(const cpu_gemm *g, int64_t at[2])
 static int64_t vector_scratch(const cpu_gemm *g)
 {
   return g->m == 1 || g->n == 1 ? (g->k + WEFT_MAX(g->tile_m, g->tile_n)) * (int64_t)sizeof(float) : 0;
-}
-
-void cpu_gemm_init(cpu_gemm *g)
-{
-  int64_t least = MIN_TILE;
-
-  cpu_blas_init();
-  g->flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
-  g->compute = compute_type(g);
-  bool is_real = g->compute != WEFT_C64 && g->compute != WEFT_C128;
-  bool in_place = g->a_type == g->c_type && g->b_type == g->c_type && is_blas_type(g->c_type);
-  bool suits_blas = (g->a_row == 1 || g->a_col == 1) && (g->b_row == 1 || g->b_col == 1) && /* BLAS counts in int */
-                    WEFT_MAX(WEFT_MAX(g->a_row, g->a_col), WEFT_MAX(g->b_row, g->b_col)) <= INT_MAX &&
-                    WEFT_MAX(g->k, g->c_row) <= INT_MAX;
-  bool is_vector = g->m == 1 || g->n == 1;
-  bool use_block = is_real && (weft_dtype_is_integer(g->compute) || cpu_block_is_fast());
-
-  if (cpu_amx_fits(g)) g->kind = CPU_GEMM_AMX;
-  else if (cpu_vnni_fits(g)) g->kind = CPU_GEMM_VNNI;
-  else if (cpu_pairs_fits(g)) g->kind = CPU_GEMM_PAIRS;
-  else if (g->compute == WEFT_INVALID) g->kind = CPU_GEMM_NONE;
-  else if (in_place && is_real && g->via == WEFT_INVALID && cpu_tiny_fits(g))
-    g->kind = CPU_GEMM_TINY;
-  else if (cpu_dense_fits(g)) g->kind = CPU_GEMM_DENSE;
-  else if (in_place && suits_blas && g->via == WEFT_INVALID && (is_vector || !use_block)) g->kind = CPU_GEMM_BLAS;
-  else g->kind = use_block ? CPU_GEMM_BLOCK : CPU_GEMM_CONVERT;
-  /* Halves the longer side until a tile is small enough to be shared out. Products with few rows or columns are
-   * bound by memory instead: they are split so that a tile reads a few megabytes. */
-  g->tile_m = WEFT_MAX(g->m, 1);
-  g->tile_n = WEFT_MAX(g->n, 1);
-  double most = TILE_MFLOPS * 1e6 * (g->kind == CPU_GEMM_AMX ? 2 : weft_dtype_is_integer(g->compute) ? 0.2 : 1);
-  if (WEFT_MIN(g->m, g->n) < SKINNY) {
-    most = WEFT_MIN(most, 2e6 * (double)WEFT_MAX(1, WEFT_MIN(g->m, g->n)));
-    least = is_vector ? 256 : 128;
-  }
-  /* rows are independent, so tiles are as small as pays */
-  if (g->kind == CPU_GEMM_BLOCK && cpu_block_reads_in_place(g)) {
-    int64_t rows = (int64_t)(SMALL_TILE_MFLOPS * 1e6 / WEFT_MAX(2.0 * (double)g->n * (double)g->k, 1.0));
-    g->tile_m = WEFT_MIN(g->tile_m, WEFT_ALIGN_UP(WEFT_MAX(rows, 1), 32));
-    most = INFINITY;
-  }
-  while (2.0 * (double)g->tile_m * (double)g->tile_n * (double)g->k > most) {
-    int64_t *longer = g->tile_m > g->tile_n ? &g->tile_m : &g->tile_n;
-    if (*longer < 2 * least) break;
-    *longer = WEFT_ALIGN_UP((*longer + 1) / 2, 32);
-  }
-  if (g->kind == CPU_GEMM_DENSE) cpu_dense_plan(g);
-  if (g->kind == CPU_GEMM_VNNI) cpu_vnni_plan(g);
-  if (g->kind == CPU_GEMM_PAIRS) cpu_pairs_plan(g);
-  g->tiles_n = (g->n + g->tile_n - 1) / g->tile_n;
-  g->tiles = g->m && g->n ? (g->m + g->tile_m - 1) / g->tile_m * g->tiles_n : 0;
-  switch (g->kind) {
-  case CPU_GEMM_DENSE:
-  case CPU_GEMM_VNNI:
-  case CPU_GEMM_PAIRS: break; /* planned above */
-  case CPU_GEMM_AMX: g->scratch_bytes = cpu_amx_scratch(g); break;
-  case CPU_GEMM_BLOCK: g->scratch_bytes = WEFT_MAX(cpu_block_scratch(g), vector_scratch(g)); break;
-  case CPU_GEMM_CONVERT: g->scratch_bytes = WEFT_MAX(panel_scratch(g, NULL), vector_scratch(g)); break;
-  default: g->scratch_bytes = 0;
-  }
 }
 
 /* ---- BLAS -------------------------------------------------------------------------------------------------------- */
@@ -258,6 +198,136 @@ static void tile_by_panels(const cpu_gemm *g, int64_t m, int64_t n, const char *
     cpu_convert(g->c_type, c + i * g->c_row * c_bytes, g->compute, sum + i * n * bytes, 1, n);
 }
 
+/* ---- the table of kernels ---------------------------------------------------------------------------------------- */
+
+static bool is_vector(const cpu_gemm *g) { return g->m == 1 || g->n == 1; }
+static bool is_real(const cpu_gemm *g) { return g->compute != WEFT_C64 && g->compute != WEFT_C128; }
+
+/* All three matrices are of one type of BLAS, which nothing rounds first. */
+static bool is_in_place(const cpu_gemm *g)
+{
+  return g->a_type == g->c_type && g->b_type == g->c_type && is_blas_type(g->c_type) && g->via == WEFT_INVALID;
+}
+
+static bool block_fits(const cpu_gemm *g)
+{
+  if (g->compute == WEFT_INVALID || !is_real(g)) return false;
+  return weft_dtype_is_integer(g->compute) || cpu_block_is_fast();
+}
+
+static bool tiny_fits(const cpu_gemm *g)
+{
+  return g->compute != WEFT_INVALID && is_in_place(g) && is_real(g) && cpu_tiny_fits(g);
+}
+
+static bool dense_fits(const cpu_gemm *g) { return g->compute != WEFT_INVALID && cpu_dense_fits(g); }
+
+static bool blas_fits(const cpu_gemm *g)
+{
+  bool suits = (g->a_row == 1 || g->a_col == 1) && (g->b_row == 1 || g->b_col == 1) && /* BLAS counts in int */
+               WEFT_MAX(WEFT_MAX(g->a_row, g->a_col), WEFT_MAX(g->b_row, g->b_col)) <= INT_MAX &&
+               WEFT_MAX(g->k, g->c_row) <= INT_MAX;
+
+  return is_in_place(g) && suits && (is_vector(g) || !block_fits(g));
+}
+
+static bool convert_fits(const cpu_gemm *g) { return g->compute != WEFT_INVALID; }
+
+static int64_t block_scratch(const cpu_gemm *g) { return WEFT_MAX(cpu_block_scratch(g), vector_scratch(g)); }
+static int64_t convert_scratch(const cpu_gemm *g) { return WEFT_MAX(panel_scratch(g, NULL), vector_scratch(g)); }
+
+static void tiny_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
+{
+  (void)m, (void)n, (void)scratch; /* such a product has one tile */
+  cpu_gemm_tiny(g, a, b, c);
+}
+
+static void blas_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
+{
+  (void)scratch;
+  blas_gemm(g->c_type, m, n, g->k, a, g->a_row, g->a_col, b, g->b_row, g->b_col, false, c, g->c_row);
+}
+
+static void block_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
+{
+  if (!tile_by_vector(g, m, n, a, b, c, scratch)) cpu_block_tile(g, m, n, a, b, c, scratch);
+}
+
+static void convert_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch)
+{
+  if (!tile_by_vector(g, m, n, a, b, c, scratch)) tile_by_panels(g, m, n, a, b, c, scratch);
+}
+
+/* The kernels, cheapest first: a product takes the first one that fits. */
+typedef struct gemm_kernel {
+  cpu_gemm_kind kind;
+  bool (*fits)(const cpu_gemm *g);
+  void (*plan)(cpu_gemm *g);             /* sets its own tiles and scratch; NULL: the common tiles and `scratch` */
+  int64_t (*scratch)(const cpu_gemm *g); /* bytes for one tile; NULL: none */
+  void (*tile)(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, void *scratch);
+} gemm_kernel;
+
+static const gemm_kernel kernels[] = {
+  {CPU_GEMM_AMX, cpu_amx_fits, NULL, cpu_amx_scratch, cpu_amx_tile},
+  {CPU_GEMM_VNNI, cpu_vnni_fits, cpu_vnni_plan, NULL, cpu_vnni_tile},
+  {CPU_GEMM_PAIRS, cpu_pairs_fits, cpu_pairs_plan, NULL, cpu_pairs_tile},
+  {CPU_GEMM_TINY, tiny_fits, NULL, NULL, tiny_tile},
+  {CPU_GEMM_DENSE, dense_fits, cpu_dense_plan, NULL, cpu_dense_tile},
+  {CPU_GEMM_BLAS, blas_fits, NULL, NULL, blas_tile},
+  {CPU_GEMM_BLOCK, block_fits, NULL, block_scratch, block_tile},
+  {CPU_GEMM_CONVERT, convert_fits, NULL, convert_scratch, convert_tile},
+};
+
+static const gemm_kernel *kernel_of(cpu_gemm_kind kind)
+{
+  for (size_t i = 0; i < WEFT_COUNT(kernels); i++)
+    if (kernels[i].kind == kind) return &kernels[i];
+  return NULL;
+}
+
+/* Halves the longer side until a tile is small enough to be shared out.  Products with few rows or columns are bound by
+ * memory instead: they are split so that a tile reads a few megabytes. */
+static void choose_tiles(cpu_gemm *g)
+{
+  int64_t least = MIN_TILE;
+  double most = TILE_MFLOPS * 1e6 * (g->kind == CPU_GEMM_AMX ? 2 : weft_dtype_is_integer(g->compute) ? 0.2 : 1);
+
+  g->tile_m = WEFT_MAX(g->m, 1);
+  g->tile_n = WEFT_MAX(g->n, 1);
+  if (WEFT_MIN(g->m, g->n) < SKINNY) {
+    most = WEFT_MIN(most, 2e6 * (double)WEFT_MAX(1, WEFT_MIN(g->m, g->n)));
+    least = is_vector(g) ? 256 : 128;
+  }
+  /* rows are independent, so tiles are as small as pays */
+  if (g->kind == CPU_GEMM_BLOCK && cpu_block_reads_in_place(g)) {
+    int64_t rows = (int64_t)(SMALL_TILE_MFLOPS * 1e6 / WEFT_MAX(2.0 * (double)g->n * (double)g->k, 1.0));
+    g->tile_m = WEFT_MIN(g->tile_m, WEFT_ALIGN_UP(WEFT_MAX(rows, 1), 32));
+    most = INFINITY;
+  }
+  while (2.0 * (double)g->tile_m * (double)g->tile_n * (double)g->k > most) {
+    int64_t *longer = g->tile_m > g->tile_n ? &g->tile_m : &g->tile_n;
+    if (*longer < 2 * least) break;
+    *longer = WEFT_ALIGN_UP((*longer + 1) / 2, 32);
+  }
+}
+
+void cpu_gemm_init(cpu_gemm *g)
+{
+  const gemm_kernel *kernel = kernels, *end = kernels + WEFT_COUNT(kernels);
+
+  cpu_blas_init();
+  g->flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
+  g->compute = compute_type(g);
+  g->scratch_bytes = 0;
+  while (kernel < end && !kernel->fits(g)) kernel++;
+  g->kind = kernel < end ? kernel->kind : CPU_GEMM_NONE;
+  choose_tiles(g);
+  if (kernel < end && kernel->plan) kernel->plan(g);
+  g->tiles_n = (g->n + g->tile_n - 1) / g->tile_n;
+  g->tiles = g->m && g->n ? (g->m + g->tile_m - 1) / g->tile_m * g->tiles_n : 0;
+  if (kernel < end && kernel->scratch) g->scratch_bytes = kernel->scratch(g);
+}
+
 void cpu_gemm_tile(const cpu_gemm *g, int64_t tile, const void *a, const void *b, void *c, void *scratch)
 {
   int64_t i = tile / g->tiles_n * g->tile_m, j = tile % g->tiles_n * g->tile_n;
@@ -271,21 +341,6 @@ void cpu_gemm_tile(const cpu_gemm *g, int64_t tile, const void *a, const void *b
     for (int64_t r = 0; r < m; r++) memset(to + r * g->c_row * c_bytes, 0, (size_t)(n * c_bytes));
     return;
   }
-  switch (g->kind) {
-  case CPU_GEMM_NONE: break;
-  case CPU_GEMM_TINY: cpu_gemm_tiny(g, a, b, c); break; /* has one tile */
-  case CPU_GEMM_BLAS:
-    blas_gemm(g->c_type, m, n, g->k, from_a, g->a_row, g->a_col, from_b, g->b_row, g->b_col, false, to, g->c_row);
-    break;
-  case CPU_GEMM_DENSE: cpu_dense_tile(g, m, n, from_a, from_b, to, scratch); break;
-  case CPU_GEMM_AMX: cpu_amx_tile(g, m, n, from_a, from_b, to, scratch); break;
-  case CPU_GEMM_VNNI: cpu_vnni_tile(g, m, n, from_a, from_b, to, scratch); break;
-  case CPU_GEMM_PAIRS: cpu_pairs_tile(g, m, n, from_a, from_b, to, scratch); break;
-  case CPU_GEMM_BLOCK:
-    if (!tile_by_vector(g, m, n, from_a, from_b, to, scratch)) cpu_block_tile(g, m, n, from_a, from_b, to, scratch);
-    break;
-  case CPU_GEMM_CONVERT:
-    if (!tile_by_vector(g, m, n, from_a, from_b, to, scratch)) tile_by_panels(g, m, n, from_a, from_b, to, scratch);
-    break;
-  }
+  const gemm_kernel *kernel = kernel_of(g->kind);
+  if (kernel) kernel->tile(g, m, n, from_a, from_b, to, scratch);
 }

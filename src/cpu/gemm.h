@@ -36,7 +36,7 @@ typedef struct cpu_gemm {
   double flops;            /* tiles of the whole product */
 } cpu_gemm;
 
-/* Chooses kernel and tiles from the fields above `kind`.  kind NONE: there is no kernel for these types. */
+/* Chooses kernel (the table in gemm.c) and tiles from the fields above `kind`.  kind NONE: there is no kernel for these types. */
 void cpu_gemm_init(cpu_gemm *gemm);
 
 /* Computes tile 0 <= tile < gemm->tiles.  `scratch`: gemm->scratch_bytes, 64-byte aligned. */
