@@ -1,23 +1,27 @@
-/* passes/fusion.c -- fusion: which instructions become one kernel.
+/* passes/fusion.c -- fusion: decides which instructions become one kernel.
  *
- * A sequential computation is walked from results to parameters, so that an instruction is met after all its users.
- * Each then either joins the groups (kernels-to-be) of all its users and is computed there, or becomes the root of a
- * group of its own, whose value is written to memory.  A group has one result, hence no cycles can arise.
+ * The pass walks a sequential computation from results to parameters, so it meets an instruction after all its
+ * users. Each instruction either joins the groups (future kernels) of all its users and is computed inside them,
+ * or becomes the root of a new group, whose value is written to memory.  A group has one result, so no cycle can
+ * arise.
  *
- * Joining costs evaluations: through a broadcast, two different slices or two groups, an element is computed more than
- * once.  For each (instruction, group) the number of evaluations is estimated, and the surplus times the cost of one
- * must fit a small allowance per element of the group (EXTRA_PER_ELEMENT); so expensive operations are practically
- * never repeated and chains of stencils cannot grow exponentially.  Generators (broadcasts of scalars, iotas) are free.
+ * Joining costs evaluations: an element is computed more than once when it is reached through a broadcast, through
+ * two different slices, or from two groups.  The pass estimates the evaluations of each instruction in each group.
+ * The surplus times the cost of one evaluation must fit a small allowance per element of the group
+ * (EXTRA_PER_ELEMENT). Expensive operations are therefore practically never repeated, and chains of stencils
+ * cannot grow exponentially. Generators (broadcasts of scalars, iotas) are free.
  *
- * Joining costs code too: an instruction is emitted once for each way on which the root reaches it through pads, slices
- * and the like, for each asks at another index.  Pyramids of them (associative scans and their gradients) have few
- * evaluations and exponentially many ways, so ways are told apart (paths) and counted for each group (MOST_REPEATS).
+ * Joining costs code too.  Pads, slices and the like ask for their operands at other indices, and an instruction
+ * is emitted once for each way on which the root reaches it through them.  Pyramids of such operations
+ * (associative scans and their gradients) have few evaluations and exponentially many ways, so each group counts
+ * the ways (paths, MOST_REPEATS).
  *
- * `row` groups: where a reduction over trailing dimensions feeds, row by row, instructions that are in one group
- * already (softmax, layer norm; mean = sum * 1/n), the reduction joins and the group is evaluated row by row: every
- * value is either per element (rows x cols) or per row, and is computed once.
+ * Row groups: when a reduction over trailing dimensions feeds, row by row, instructions of one group (softmax,
+ * layer norm, mean = sum * 1/n), the reduction joins the group, and the group is evaluated row by row.  Every
+ * value then exists once per element (rows x cols) or once per row, and is computed once.
  *
- * In-place roots (dynamic-update-slice, scatter) take no producer of the array they update, nor one that reads it. */
+ * A root that updates an array in place (dynamic-update-slice, scatter) takes in no producer of that array, and no
+ * instruction that reads it. */
 #include <config.h>
 
 #include <stdio.h>
@@ -31,15 +35,15 @@
 
 #define EXTRA_PER_ELEMENT 3.0  /* repeated work allowed per element of a group */
 enum {
-  FREE_EXTRA = 64,             /* repeated work that never matters */
+  FREE_EXTRA = 64,             /* repeated work that is always allowed */
   MOST_MEMBERS = 160,          /* instructions in a kernel: compile time grows faster than their number */
-  MOST_REPEATS = 24,           /* emissions of them beyond the first of each: one for each index that is asked for */
+  MOST_REPEATS = 24,           /* emissions of a group's instructions beyond the first emission of each */
   MOST_GROUPS = 8,             /* groups that one instruction may be computed in, unless it is free */
-  MOST_STACKS = 2,             /* of each other: what is made side by side doubles with each */
+  MOST_STACKS = 2,             /* stacks inside each other: each doubles the elements that are made side by side */
   SHORT_STACK = 8,
   MANY_PICKS = 64,              /* slices of one element from one array */
-  INNER_REDUCE_WORK = 512,     /* a reduction this small (all its evaluations) joins any group */
-  ROW_LONELY_ELEMS = 1 << 16,  /* fewer rows than ROW_LEAST_ROWS are worth it only for arrays up to this size */
+  INNER_REDUCE_WORK = 512,     /* a reduction whose evaluations cost no more than this joins any group */
+  ROW_LONELY_ELEMS = 1 << 16,  /* a row group with fewer rows than ROW_LEAST_ROWS pays only up to this many elements */
   ROW_LEAST_ROWS = 8,
 };
 
@@ -55,9 +59,10 @@ typedef struct group {
   int64_t rows, cols;           /* once is_row */
 } group;
 
-/* The ways from the root of a group to an instruction: of each, a hash over the users that change the index, ascending. */
+/* The ways from the root of a group to an instruction.  Each is a hash over the users that change the index;
+ * ascending. */
 typedef struct paths {
-  int count; /* above MOST_REPEATS: too many, and not all are in v */
+  int count; /* above MOST_REPEATS: there are too many, and v does not hold all of them */
   const uint64_t *v;
 } paths;
 
@@ -79,12 +84,12 @@ typedef struct planner {
   pass_map parts;               /* instruction -> parts */
   group *groups;
   int group_count, group_capacity;
-  int *slot, *stamp;            /* by group: where it is in `now`, valid if the stamp is current */
+  int *slot, *stamp;            /* by group: its index in `now`, valid if the stamp equals `current` */
   int current;
   part *now;                    /* the groups of the users of the current instruction */
   double *same_index;           /* by slot: evaluations at users' own index, shared between them */
   int now_count;
-  bool outside;                 /* it has a user that needs it in memory */
+  bool outside;                 /* the current instruction has a user that needs it in memory */
 } planner;
 
 /* ---- what instructions are like ---------------------------------------------------------------------------------- */
@@ -105,7 +110,7 @@ double pass_element_cost(const hlo_instr *instr)
   }
 }
 
-/* Of the first array where there are several (a reduction of many operands). */
+/* The elements of the result, or of its first array (a reduction of many operands has several). */
 static double elems(const hlo_instr *instr)
 {
   const hlo_shape *shape = hlo_shape_leaf(instr->shape, 0);
@@ -122,7 +127,7 @@ static bool is_generator(const hlo_instr *instr)
 
 static bool is_view(const hlo_instr *instr) { return instr->op == HLO_RESHAPE || instr->op == HLO_BITCAST; }
 
-/* Instructions that can be computed inside their users' kernels. */
+/* Can `instr` be computed inside the kernels of its users? */
 static bool can_join(const hlo_instr *instr)
 {
   if (!hlo_shape_is_array(instr->shape) || pass_has_control_edges(instr)) return false;
@@ -137,7 +142,7 @@ static bool can_join(const hlo_instr *instr)
   }
 }
 
-/* Neighbours in the result come from different operands (`jnp.stack` along the last dimension). */
+/* Do neighbours in the result come from different operands (`jnp.stack` along the last dimension)? */
 static bool is_stack(const hlo_instr *instr)
 {
   const hlo_shape *shape = instr->shape;
@@ -156,7 +161,7 @@ static int updated_arrays(const hlo_instr *root)
   return root->op == HLO_DYNAMIC_UPDATE_SLICE ? 1 : root->op == HLO_SCATTER ? root->operand_count / 2 : 0;
 }
 
-/* May `instr` be computed inside `user`, which is met as its operand? */
+/* May `instr`, an operand of `user`, be computed inside the kernel of `user`? */
 static bool can_take(const hlo_instr *user, const hlo_instr *instr)
 {
   if (pass_has_control_edges(user)) return false;
@@ -172,7 +177,7 @@ static bool can_take(const hlo_instr *user, const hlo_instr *instr)
   }
 }
 
-/* A producer that reads the array which the group's root updates would see it half updated. */
+/* Does `instr` read the array that the group's root updates?  Inside the group it would see the array half updated. */
 static bool reads_updated(const group *g, const hlo_instr *instr)
 {
   for (int i = 0; i < updated_arrays(g->root); i++) {
@@ -194,7 +199,7 @@ static bool keeps_rows(const hlo_instr *instr)
          (instr->op == HLO_REDUCE && hlo_shape_is_array(instr->shape) && gen_reduces_rows(instr, &rows, &cols));
 }
 
-/* Values per element, per row, per column (evaluated again in each row) or scalar. */
+/* Is the value one per element, per row, per column (it is evaluated again in each row) or a scalar? */
 static bool fits_rows(const hlo_instr *instr, int64_t rows, int64_t cols)
 {
   int64_t count = hlo_shape_elems(instr->shape);
@@ -210,7 +215,7 @@ static double asked_by_row(const group *g, const hlo_instr *instr)
   return count == g->rows || count == g->rows * g->cols || count == 1 ? elems(instr) : g->space;
 }
 
-/* Every use inside the group of a value per row spreads it row by row (or not at all). */
+/* Does every broadcast in the group that uses `value`, which has one element per row, give each row its own element? */
 static bool is_spread_by_rows(const planner *p, int g, const hlo_instr *value, int64_t rows, int64_t cols)
 {
   if (rows == 1 || hlo_shape_elems(value->shape) != rows) return true;
@@ -224,7 +229,7 @@ static bool is_spread_by_rows(const planner *p, int g, const hlo_instr *value, i
   return true;
 }
 
-/* Makes the group a row group around `reduce`, or finds that it is one already that fits. */
+/* Makes the group a row group around `reduce`, unless it is one that fits already.  false: the group cannot be one. */
 static bool try_rows(planner *p, int index, const hlo_instr *reduce)
 {
   group *g = &p->groups[index];
@@ -247,15 +252,15 @@ static bool try_rows(planner *p, int index, const hlo_instr *reduce)
 
 /* ---- evaluations ------------------------------------------------------------------------------------------------- */
 
-/* Evaluations of `instr` that one user, itself evaluated `t` times, asks for. */
+/* The evaluations of `instr` that one user asks for when the user is evaluated `t` times. */
 static double asked_by(const planner *p, const hlo_instr *user, const hlo_instr *instr, double t)
 {
   const hlo_shape *to = user->shape;
   double ratio = elems(user) > 0 ? elems(instr) / elems(user) : 0;
 
   switch (user->op) {
-  case HLO_BROADCAST: { /* what does not change along the minor dimensions is computed once for them, if all are walked;
-                         * but one by one, not in lanes */
+  case HLO_BROADCAST: { /* a value that is constant along the minor dimensions is computed once for all of them, but as a
+                         * scalar, not in lanes */
     double repeats = 1, lanes = p->target->vector_bytes / 8.0; /* of the widest elements */
     for (int d = to->rank - 1; d >= 0 && !pass_ints_contain(user->dims, d); d--) repeats *= (double)to->dims[d];
     return WEFT_MAX(t / WEFT_MAX(repeats / lanes, 1), WEFT_MIN(t, elems(instr)));
@@ -280,7 +285,7 @@ static int compare_hashes(const void *a, const void *b)
   return x < y ? -1 : x > y;
 }
 
-/* The paths of `user`, each one step longer. */
+/* The paths of `user`, each longer by the step through `user`. */
 static weft_status *paths_through(planner *p, const hlo_instr *user, paths from, paths *out)
 {
   uint64_t *v = WEFT_ARENA_ARRAY(p->arena, uint64_t, from.count);
@@ -331,7 +336,8 @@ static weft_status *add_demand(planner *p, int g, double evaluations, bool at_sa
   return join_paths(p, &p->now[slot].paths, ways);
 }
 
-/* Collects in p->now the groups that want `instr`, and how often; and whether it must be in memory. */
+/* Collects in p->now the groups that want `instr` with its evaluations in each, and in p->outside whether `instr`
+ * must be in memory. */
 static weft_status *collect(planner *p, const hlo_instr *instr)
 {
   p->current++;
@@ -398,7 +404,8 @@ static weft_status *new_group(planner *p, hlo_instr *root, int *out_index)
   return add_member(p, *out_index, root, 0, 0);
 }
 
-/* What one group would evaluate of `instr` beyond once an element: its share of what all that want it would. */
+/* Evaluations of `instr` beyond one per element that joining this group would add: the group's share of the total
+ * over all groups that want `instr`. */
 static double surplus_of(const planner *p, const hlo_instr *instr, const part *want)
 {
   double total = 0;
@@ -407,7 +414,8 @@ static double surplus_of(const planner *p, const hlo_instr *instr, const part *w
   return is_generator(instr) || total <= elems(instr) ? 0 : (total - elems(instr)) * (want->evaluations / total);
 }
 
-/* Computing it adds nothing to what the group reads: at most one array besides generators. */
+/* Does computing `instr` inside a group read at most one array besides generators?  Then it replaces one array
+ * that the group would read by another. */
 static bool adds_no_array(const hlo_instr *instr)
 {
   const hlo_instr *array = NULL;
@@ -426,7 +434,8 @@ static int repeats_of(const hlo_instr *instr, const part *want)
   return is_generator(instr) ? 0 : want->paths.count - 1;
 }
 
-/* A group that is full still takes what would only be one more array to read. */
+/* Has the group no room for `instr`?  An instruction that adds no array to read may exceed MOST_MEMBERS by a
+ * quarter. */
 static bool is_full(const group *g, const hlo_instr *instr, int repeats)
 {
   if (is_generator(instr)) return false;
@@ -448,7 +457,7 @@ static bool has_room(planner *p, const hlo_instr *instr, const part *want)
   return extra <= EXTRA_PER_ELEMENT * g->space || extra <= FREE_EXTRA;
 }
 
-/* A reduction joins row groups, and groups that want each of its few elements once. */
+/* A reduction joins a row group, or the one group that wants it when the reductions inside that group stay small. */
 static bool reduce_joins(planner *p, const hlo_instr *reduce)
 {
   double per_element = elems(reduce) > 0 ? elems(reduce->operands[0]) / elems(reduce) : 0;
@@ -458,8 +467,9 @@ static bool reduce_joins(planner *p, const hlo_instr *reduce)
   return try_rows(p, p->now[0].group, reduce);
 }
 
-/* Single elements picked from one array by many slices: one kernel makes them all (multi-output-fusion), and what uses
- * them stays alike, so that equal kernels are compiled once. */
+/* Is `instr` one of many slices that pick single elements of one array?  Such slices stay out of their users'
+ * groups: one kernel makes them all (multi-output-fusion), and the users' kernels stay equal, so they are compiled
+ * once. */
 static bool is_one_of_many_picks(const hlo_instr *instr)
 {
   return instr->op == HLO_SLICE && hlo_shape_elems(instr->shape) == 1 && instr->operands[0]->user_count >= MANY_PICKS;

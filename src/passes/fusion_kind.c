@@ -1,20 +1,22 @@
-/* passes/fusion_kind.c -- What a finished fusion is, told from its results:
+/* passes/fusion_kind.c -- the kind of a finished fusion, its name in the text and its in-place aliases, told from its
+ * results:
  *
  *   result                                              kind      backend_config
  *   scatter                                             kCustom   "scatter"   operands it updates are shared with it
  *   dynamic-update-slice of a parameter                 kCustom   "dus"       that parameter is shared with it
  *   reduce, reduce-window, select-and-scatter           kInput
- *   as the maker says                                   kCustom   "row", "loop", "region"
+ *   as the pass that made the fusion says               kCustom   "row", "loop", "region"
  *   anything else                                       kLoop
  *
- * A parameter is shared only if nothing else in the fusion reads it: the kernel may overwrite it as it goes. */
+ * A parameter is shared with a result only if nothing else in the fusion reads the parameter, since the kernel
+ * overwrites it while it runs.  How the kernel is made is decided later (strategies.c). */
 #include <config.h>
 
 #include "passes/fusion.h"
 #include "passes/util.h"
 
-/* The parameter that `value` is, seen through reshapes that only the chain itself uses and that end at the parameter's shape,
- * since an alias is of one shape; -1 if none. */
+/* The number of the parameter that `value` is, seen through reshapes with one user; -1 if it is none, or has other users.
+ * The parameter must have the shape of `value`, since an alias is of one shape. */
 static int64_t shared_parameter(const hlo_instr *value)
 {
   const hlo_shape *shape = value->shape;
@@ -43,7 +45,7 @@ static weft_status *add_alias(hlo_module *module, strategy *s, int depth, const 
   return hlo_ints_new(module, depth, output_index, &alias->output_index);
 }
 
-/* `output` is the index of this result when the fusion has several, else -1. */
+/* Looks at one result of the fusion.  `output`: its index if the fusion has several results, else -1. */
 static weft_status *look_at(hlo_module *module, const hlo_instr *result, int64_t output, strategy *s)
 {
   int depth = output >= 0;

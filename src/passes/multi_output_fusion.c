@@ -1,10 +1,11 @@
-/* passes/multi_output_fusion.c -- multi-output-fusion: loop fusions over the same dimensions that read the same array,
- * or of which one reads the other's result element by element, become one loop with several results: what both read is
- * read once.
+/* passes/multi_output_fusion.c -- multi-output-fusion: merges loop fusions over the same dimensions into one loop
+ * with several results, if they read the same array or if one reads the other's result element by element.  An
+ * array that both read is then read once.
  *
- * Two are merged only if nothing in between (in the list's order) uses the earlier one, which then moves down, or if what
- * the later one needs comes before the earlier one, and it moves up: so no cycle can arise.  One walk in list order; each
- * merge removes a fusion. */
+ * Two fusions are merged in one of two cases, so that no cycle can arise.  Either nothing between them (in the
+ * list's order) uses the earlier fusion, which then moves down to the later one; or all operands of the later
+ * fusion come before the earlier one, and the later fusion moves up.  The pass walks the list once; each merge
+ * removes a fusion. */
 #include <config.h>
 
 #include <stdio.h>
@@ -16,9 +17,9 @@
 enum {
   MOST_INSTRUCTIONS = 96, /* in the merged loop */
   MOST_RESULTS = 8,
-  TINY_ELEMENTS = 64,     /* loops this small may have MOST_TINY_RESULTS: what they cost is being kernels */
+  TINY_ELEMENTS = 64,     /* loops this small may have MOST_TINY_RESULTS results: their cost is the dispatch */
   MOST_TINY_RESULTS = 64,
-  MOST_USERS = 64,        /* of a shared operand that are looked at, and of a merged fusion */
+  MOST_USERS = 64,        /* an operand, or a fusion, with more users is not considered */
 };
 
 typedef struct merger {
@@ -52,7 +53,7 @@ static const hlo_shape *loop_shape(const hlo_instr *fusion) { return hlo_shape_l
 
 static int result_count(const hlo_instr *fusion) { return hlo_shape_leaf_count(fusion->shape); }
 
-/* All users of `a`, seen through its tuple elements, come after `b`, or are `b`. */
+/* Do all users of `a`, seen through its tuple elements, come after `b`, or are they `b`? */
 static bool is_free_until(const merger *m, const hlo_instr *a, const hlo_instr *b)
 {
   if (a->user_count > MOST_USERS || a == a->parent->root) return false;
@@ -68,7 +69,7 @@ static bool is_free_until(const merger *m, const hlo_instr *a, const hlo_instr *
   return true;
 }
 
-/* *out: `fusion` reads parameter `number` only at the index that it writes. */
+/* *out: does `fusion` read parameter `number` only at the index that it writes? */
 static weft_status *reads_in_step(merger *m, const hlo_instr *fusion, int number, bool *out)
 {
   const hlo_computation *body = fusion->called[0];
@@ -88,7 +89,7 @@ static weft_status *reads_in_step(merger *m, const hlo_instr *fusion, int number
   return NULL;
 }
 
-/* All that `b` needs comes before `a`. */
+/* Do all operands of `b` come before `a`? */
 static bool is_ready_at(const merger *m, const hlo_instr *b, const hlo_instr *a)
 {
   for (int i = 0; i < b->operand_count; i++)
@@ -142,7 +143,8 @@ static weft_status *find_partner(merger *m, const hlo_instr *b, hlo_instr **out)
   return NULL;
 }
 
-/* Puts a fusion's body back into the computation; its instructions and results are appended. */
+/* Puts the body of a fusion back into the computation, and appends its instructions to `members` and its results
+ * to `results`. */
 static weft_status *dissolve(merger *m, hlo_instr *fusion, hlo_instr **members, int *member_count, hlo_instr **results,
                              int *result_total)
 {
