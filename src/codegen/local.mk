@@ -1,5 +1,6 @@
 libweftcore_la_SOURCES += \
   %D%/codegen.h \
+  %D%/emit/access.c \
   %D%/emit/accumulate.c \
   %D%/emit/complex.c \
   %D%/emit/elemental.c \
@@ -10,8 +11,10 @@ libweftcore_la_SOURCES += \
   %D%/emit/frame.c \
   %D%/emit/index.c \
   %D%/emit/ir.c \
+  %D%/emit/loop.c \
   %D%/emit/math.c \
   %D%/emit/part.c \
+  %D%/emit/rows.c \
   %D%/host/cache.c %D%/host/cache.h \
   %D%/host/callback.c \
   %D%/host/column.c \
@@ -34,4 +37,7 @@ libweftcore_la_SOURCES += \
   %D%/model/rows.c \
   %D%/model/strategy.c %D%/model/strategy.h \
   %D%/model/target.c %D%/model/target.h \
-  %D%/model/turned.c
+  %D%/model/turned.c \
+  %D%/nvptx/grid.c %D%/nvptx/grid.h \
+  %D%/nvptx/nvptx.h \
+  %D%/nvptx/ptx.c

@@ -152,7 +152,7 @@ static void *donated(const hlo_instr *fusion, int result, void **operands)
   return NULL;
 }
 
-void run_kernel(const gen_kernel *kernel, const hlo_instr *fusion, const hlo_literal *const *inputs, bool donate, int split,
+void run_compiled(const gen_kernel *kernel, const hlo_instr *fusion, const hlo_literal *const *inputs, bool donate, int split,
                 hlo_literal *got, const char *what)
 {
   int n = 0, results = kernel->result_leaves, operands = kernel->operand_leaves;
@@ -211,7 +211,7 @@ void check_kernel(const char *text, const kernel_check *how)
   T_OK(hlo_eval_module(module, inputs, &HLO_EVAL_DEFAULT, &arena, &want));
   hlo_literal *got = empty_literal(&arena, fusion->shape);
   for (int split = 0; split < KERNEL_SPLITS; split++) {
-    run_kernel(kernel, fusion, inputs, how->donate, split, got, text);
+    run_compiled(kernel, fusion, inputs, how->donate, split, got, text);
     for (int r = 0; r < kernel->result_leaves; r++)
       compare_leaf(text, hlo_shape_is_tuple(got->shape) ? got->elements[r] : got,
                    hlo_shape_is_tuple(want->shape) ? want->elements[r] : want, how, split);

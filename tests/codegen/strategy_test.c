@@ -1,5 +1,5 @@
-/* tests/codegen/strategy_test.c -- the strategy that each form of fusion gets, that a program's fusions have one after the
- * pipeline, and that code generation obeys the one that is kept on a fusion. */
+/* tests/codegen/strategy_test.c -- the strategy that each form of fusion gets, that a program's fusions have one
+ * after the pipeline, and that code generation obeys the one that is kept on a fusion. */
 #include "test.h"
 
 #include <stdlib.h>

@@ -38,3 +38,8 @@ check_PROGRAMS += %D%/nvptx_test
 %C%_nvptx_test_SOURCES = %D%/nvptx_test.c %D%/ptx_run.h tests/test.h
 %C%_nvptx_test_CFLAGS = $(TEST_CFLAGS)
 %C%_nvptx_test_LDADD = %D%/libemulator.la $(TEST_LIBS) -lm
+check_PROGRAMS += %D%/kernels_test
+%C%_kernels_test_SOURCES = %D%/kernels_test.c %D%/ptx_run.h tests/codegen/harness.c tests/codegen/harness.h tests/random_program.h \
+  tests/passes/eval_compare.h tests/test.h
+%C%_kernels_test_CFLAGS = $(TEST_CFLAGS)
+%C%_kernels_test_LDADD = %D%/libemulator.la $(TEST_LIBS) -lm

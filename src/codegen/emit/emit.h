@@ -11,6 +11,7 @@
 #define WEFT_CODEGEN_EMIT_EMIT_H
 
 #include <llvm-c/Core.h>
+#include <setjmp.h>
 
 #include "codegen/codegen.h"
 #include "codegen/model/target.h"
@@ -34,6 +35,16 @@ typedef struct gen_part {
   bool raw_narrow;               /* this kernel only moves narrow floats: they stay the bits they are */
   struct gen_inner_table *inner; /* kernels inside regions (region.c), or NULL */
 } gen_part;
+
+/* The memory of an emission.  Emitters hand values and indices to each other by the thousand and have no use for one that
+ * could not be made, so an allocation that fails ends the emission: it jumps to out_of_memory, which whoever began the
+ * emission has set by setjmp.  Nothing but the arena and the part's LLVM context belongs to an emission. */
+typedef struct gen_memory {
+  weft_arena arena;
+  jmp_buf out_of_memory;
+} gen_memory;
+/* Allocations of the arena jump from here on.  most_bytes 0: no bound. */
+void gen_memory_guard(gen_memory *memory, int64_t most_bytes);
 
 weft_status *gen_part_init(gen_part *p, const gen_options *options, const gen_target *target, const gen_walker *walker,
                            weft_arena *arena, const char *name);
@@ -139,6 +150,9 @@ gen_ssa gen_iota(gen_emit *e, LLVMTypeRef scalar, int lanes, int64_t step); /* c
 gen_ssa gen_alloca(gen_emit *e, LLVMTypeRef type, const char *name);
 gen_ssa gen_byte_ptr(gen_emit *e, gen_ssa ptr, int64_t offset);
 
+/* A new variable for indices. */
+int gen_add_var(gen_emit *e, gen_var var);
+
 /* A counted loop over [lo, hi) by `step`, both i64 values.  Between begin and end the builder is in its body. */
 typedef struct gen_loop {
   int var;
@@ -201,23 +215,6 @@ bool gen_index_equal(const gen_index *a, const gen_index *b);
 bool gen_index_varies(gen_emit *e, const gen_index *idx);
 gen_affine gen_linearize(gen_emit *e, const hlo_shape *shape, const gen_index *idx);
 const gen_index *gen_delinearize(gen_emit *e, const hlo_shape *shape, gen_affine linear);
-
-/* ---- what a walker gives the emitters -------------------------------------------------------------------------------------------- */
-
-struct gen_walker {
-  const char *name; /* for messages */
-  /* The elements of `buf` at the index `linear`, for the lanes that e->mask allows; any value for the others. */
-  gen_value (*load)(gen_emit *e, const gen_buffer *buf, gen_affine linear);
-  void (*store)(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen_value v);
-};
-static inline gen_value gen_load(gen_emit *e, const gen_buffer *buf, gen_affine linear)
-{
-  return e->part->walker->load(e, buf, linear);
-}
-static inline void gen_store(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen_value v)
-{
-  e->part->walker->store(e, buf, linear, v);
-}
 
 /* ---- the elemental emitter (elemental.c, elementwise.c, math.c, complex.c) --------------------------------------------------- */
 
@@ -323,6 +320,7 @@ typedef struct gen_kernel_spec {
   gen_kernel *info;        /* filled by the emitter but for fn */
   const char *symbols[GEN_MAX_PHASES];
   bool inlined;            /* into a region: what is known of aliasing holds for one run of the kernel, not for the region's */
+  bool whole;              /* a launch does all units: the function takes no range of them */
   bool nested;             /* the buffers are the function's arguments, one by one, then begin and end */
 } gen_kernel_spec;
 
@@ -340,5 +338,74 @@ typedef struct gen_frame {
 /* Opens phase `phase`: reads scratch_bytes and shared_bytes of spec->info, which are set by then. */
 WEFT_NODISCARD weft_status *gen_frame_open(gen_part *part, gen_kernel_spec *spec, int phase, gen_frame *f);
 void gen_frame_close(gen_frame *f);
+
+/* ---- loops and rows (loop.c, rows.c) ---------------------------------------------------------------------------------------------- */
+
+typedef weft_status *gen_body_fn(void *ctx, gen_emit *e, gen_affine at);
+
+/* Leaves [first, first + count) of a kernel's result, which have the same number of elements and are walked together. */
+typedef struct gen_walk {
+  gen_frame *f;
+  int first, count;
+  const hlo_instr **roots; /* what makes each of them */
+  int period;              /* elements of each that one call of gen_walk_body makes */
+} gen_walk;
+/* Makes and stores the elements at the linear index `at` (ctx: the gen_walk).  All values are made before the first is stored:
+ * a result may lie on an operand. */
+weft_status *gen_walk_body(void *ctx, gen_emit *e, gen_affine at);
+/* The whole kernel of the strategy `loop`. */
+WEFT_NODISCARD weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec);
+
+/* One row of a kernel of the strategy `rows`. */
+typedef struct gen_row {
+  gen_frame *f;
+  gen_rows form;
+  gen_affine at; /* the row at hand */
+} gen_row;
+/* Adds the elements at column `col` to `slots`. */
+WEFT_NODISCARD weft_status *gen_row_step(gen_row *r, gen_emit *e, gen_affine col, const gen_acc *accs, int count, gen_value *slots);
+/* What a slot begins with: the identity where the accumulator has an op, and the initial value comes at the end. */
+WEFT_NODISCARD weft_status *gen_row_first(gen_row *r, gen_emit *e, gen_acc *acc, gen_value *out);
+/* The reduces have the accumulated values `v` from here on. */
+WEFT_NODISCARD weft_status *gen_row_bind(gen_row *r, gen_emit *e, gen_acc *accs, int count, gen_value *v);
+/* Stores the results of the row. */
+WEFT_NODISCARD weft_status *gen_row_finish(gen_row *r, gen_emit *e);
+/* What is the same for all rows and columns, and costs a loop, is made before theirs. */
+WEFT_NODISCARD weft_status *gen_row_hoist(gen_row *r, gen_emit *e);
+/* Makes the row at r->at in stages, and its results. */
+WEFT_NODISCARD weft_status *gen_emit_row(gen_row *r, gen_emit *e);
+
+/* ---- the walker's table ----------------------------------------------------------------------------------------------------------- */
+
+struct gen_walker {
+  const char *name; /* for messages */
+  /* The elements of `buf` at `linear`, for the lanes that e->mask allows; any value for the others. */
+  gen_value (*load)(gen_emit *e, const gen_buffer *buf, gen_affine linear);
+  /* Stores values[i * apart] at linear + i for i < count: `linear` steps by `count` from lane to lane. */
+  void (*store)(gen_emit *e, const gen_buffer *buf, gen_affine linear, const gen_value *values, int apart, int count);
+  /* Calls gen_walk_body for all elements of `w`.  `split`: in units, of which *units says how many; else all at once. */
+  weft_status *(*walk)(gen_walk *w, bool split, int64_t *units);
+  /* Goes over the columns of the row and combines what lanes or threads have accumulated into `out`. */
+  weft_status *(*accumulate)(gen_row *r, gen_emit *e, int stage, gen_acc *accs, int count, gen_value *out);
+  /* Calls body(column) for all columns of the row. */
+  weft_status *(*columns)(gen_row *r, gen_emit *e, gen_body_fn *body, void *ctx);
+  /* Calls body once for the row. */
+  weft_status *(*once)(gen_row *r, gen_emit *e, gen_body_fn *body, void *ctx);
+};
+static inline gen_value gen_load(gen_emit *e, const gen_buffer *buf, gen_affine linear)
+{
+  return e->part->walker->load(e, buf, linear);
+}
+static inline void gen_store(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen_value v)
+{
+  e->part->walker->store(e, buf, linear, &v, 1, 1);
+}
+
+/* For walkers: one scalar or vector of the type `element` (in storage form) at an index, both scalars. */
+gen_ssa gen_load_plain(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa index, int lanes);
+void gen_store_plain(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa index, gen_ssa v);
+gen_ssa gen_element_ptr(gen_emit *e, const gen_buffer *buf, LLVMTypeRef type, gen_ssa index);
+unsigned gen_type_bytes(gen_part *p, LLVMTypeRef t);
+void gen_annotate(gen_emit *e, const gen_buffer *buf, gen_ssa access, bool is_load);
 
 #endif

@@ -50,13 +50,15 @@ weft_status *gen_frame_open(gen_part *p, gen_kernel_spec *spec, int phase, gen_f
   WEFT_TRY_ALLOC(params);
   for (int i = 0; i < pointers; i++) params[i] = p->ptr;
   params[pointers] = params[pointers + 1] = p->i64;
-  LLVMTypeRef type = LLVMFunctionType(p->voidt, params, (unsigned)pointers + 2, 0);
+  LLVMTypeRef type = LLVMFunctionType(p->voidt, params, (unsigned)pointers + (spec->whole ? 0 : 2), 0);
   gen_ssa fn = LLVMAddFunction(p->mod, spec->symbols[phase], type);
   unsigned nounwind = LLVMGetEnumAttributeKindForName("nounwind", 8);
   LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(p->ctx, nounwind, 0));
   gen_emit_init(&f->e, p, fn, fusion);
-  f->begin = LLVMGetParam(fn, (unsigned)pointers);
-  f->end = LLVMGetParam(fn, (unsigned)pointers + 1);
+  if (!spec->whole) {
+    f->begin = LLVMGetParam(fn, (unsigned)pointers);
+    f->end = LLVMGetParam(fn, (unsigned)pointers + 1);
+  }
   gen_env_init(&f->e, &f->env, f->comp);
 
   f->operands = WEFT_ARENA_ARRAY(p->arena, gen_buffer, f->operand_count);

@@ -236,7 +236,7 @@ void gen_emit_finish(gen_emit *e, gen_ssa ret)
 
 static LLVMBasicBlockRef new_block(gen_emit *e) { return LLVMAppendBasicBlockInContext(e->part->ctx, e->fn, ""); }
 
-static int add_var(gen_emit *e, gen_var var)
+int gen_add_var(gen_emit *e, gen_var var)
 {
   if (e->var_count == e->var_capacity) {
     int capacity = e->var_capacity ? 2 * e->var_capacity : 16;
@@ -266,7 +266,7 @@ void gen_loop_begin(gen_emit *e, gen_loop *loop, gen_ssa lo, gen_ssa hi, int64_t
   LLVMPositionBuilderAtEnd(e->b, loop->body);
   gen_ssa iv = LLVMBuildPhi(e->b, e->part->i64, "i");
   LLVMAddIncoming(iv, &lo, &before, 1);
-  loop->var = add_var(e, (gen_var){.value = iv, .lo = least, .hi = end, .align = align});
+  loop->var = gen_add_var(e, (gen_var){.value = iv, .lo = least, .hi = end, .align = align});
 }
 
 void gen_loop_end(gen_emit *e, gen_loop *loop)

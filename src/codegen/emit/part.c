@@ -43,3 +43,11 @@ void gen_part_fini(gen_part *p)
   if (p->ctx) LLVMContextDispose(p->ctx);
   p->b = NULL, p->mod = NULL, p->ctx = NULL;
 }
+
+static void leap(weft_arena *arena) { longjmp(((gen_memory *)arena)->out_of_memory, 1); }
+
+void gen_memory_guard(gen_memory *memory, int64_t most_bytes)
+{
+  memory->arena.limit_bytes = (size_t)most_bytes;
+  memory->arena.exhausted = leap;
+}

@@ -195,7 +195,7 @@ weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec)
   gen_loop loop;
 
   WEFT_TRY(gen_columns_of(part->arena, spec->fusion->called[0], &c.form, &is_columns));
-  if (!is_columns) return gen_wrong_strategy(spec);
+  if (!is_columns) return gen_wrong_form(spec->info->strategy);
   c.lanes = gen_choose_lanes(gen_widest_bytes(c.form.comp), c.form.cols);
   c.vectors = c.form.reduce_count > 1 ? VECTORS / 2 : VECTORS;
   while (c.vectors > 1 && c.form.cols < (int64_t)c.lanes * c.vectors) c.vectors /= 2;

@@ -3,7 +3,6 @@
 
 #include "codegen/host/jit.h"
 
-#include <setjmp.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,32 +85,6 @@ static int weight_of(const hlo_computation *comp, int depth)
     for (int i = 0; i < x->called_count && depth < 16; i++) weight += weight_of(x->called[i], depth + 1);
   }
   return weight;
-}
-
-static bool text_equal(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
-
-static const char *config_of(const hlo_instr *fusion) { return fusion->extra ? fusion->extra->backend_config : NULL; }
-
-static bool aliases_equal(const hlo_instr *a, const hlo_instr *b)
-{
-  if (a->u.fusion.alias_count != b->u.fusion.alias_count) return false;
-  for (int i = 0; i < a->u.fusion.alias_count; i++) {
-    const hlo_output_alias *s = &a->u.fusion.aliases[i], *t = &b->u.fusion.aliases[i];
-    if (s->operand != t->operand || s->output_index.count != t->output_index.count ||
-        s->operand_index.count != t->operand_index.count)
-      return false;
-    for (int k = 0; k < s->output_index.count; k++)
-      if (s->output_index.v[k] != t->output_index.v[k]) return false;
-    for (int k = 0; k < s->operand_index.count; k++)
-      if (s->operand_index.v[k] != t->operand_index.v[k]) return false;
-  }
-  return true;
-}
-
-bool gen_fusion_equal(const hlo_instr *a, const hlo_instr *b)
-{
-  return a->u.fusion.kind == b->u.fusion.kind && a->u.fusion.strategy == b->u.fusion.strategy &&
-         text_equal(config_of(a), config_of(b)) && aliases_equal(a, b) && hlo_computation_equal(a->called[0], b->called[0]);
 }
 
 static bool unit_equal(const unit *a, const unit *b)
@@ -262,22 +235,11 @@ static void emit_table(gen_part *p, const part_job *job, unit **units, int unit_
   LLVMSetGlobalConstant(table, 1);
 }
 
-/* The memory of an emission.  Emitters hand values and indices to each other by the thousand and have no use for one that
- * could not be made, so an allocation that fails ends the emission: it goes back to emit_part.  Nothing but the arena and
- * the part's LLVM context belongs to an emission. */
-typedef struct part_memory {
-  weft_arena arena;
-  jmp_buf out_of_memory;
-} part_memory;
-
-static void leap(weft_arena *arena) { longjmp(((part_memory *)arena)->out_of_memory, 1); }
-
-static weft_status *emit_part(compile_job *job, int part, part_memory *memory, gen_part *p)
+static weft_status *emit_part(compile_job *job, int part, gen_memory *memory, gen_part *p)
 {
   part_job *mine = &job->code->parts[part];
 
-  memory->arena.limit_bytes = (size_t)job->options->emission_bytes;
-  memory->arena.exhausted = leap;
+  gen_memory_guard(memory, job->options->emission_bytes);
   if (setjmp(memory->out_of_memory)) return WEFT_ERR(RESOURCE_EXHAUSTED, "code generation: out of memory");
   WEFT_TRY(gen_part_init(p, job->options, &job->machine->target, &gen_host_walker, &memory->arena, mine->table));
   for (int i = 0; i < job->code->unit_count; i++)
@@ -291,7 +253,7 @@ static weft_status *emit_part(compile_job *job, int part, part_memory *memory, g
 static weft_status *compile_part(compile_job *job, int part)
 {
   part_job *mine = &job->code->parts[part];
-  part_memory memory;
+  gen_memory memory;
   gen_part p = {0};
   int64_t start = weft_now_ns();
 

@@ -1,5 +1,5 @@
-/* codegen/host/host.h -- kernels of a CPU: the elements of a result in nested loops, the innermost in vectors, the outermost
- * cut into units that threads share. */
+/* codegen/host/host.h -- kernels of a CPU: the elements of a result in nested loops, the innermost in vectors, the
+ * outermost cut into units that threads share. */
 #ifndef WEFT_CODEGEN_HOST_HOST_H
 #define WEFT_CODEGEN_HOST_HOST_H
 
@@ -9,7 +9,8 @@
 #include "codegen/model/nest.h"
 #include "codegen/model/strategy.h"
 
-/* ---- the machine (target.c) ---------------------------------------------------------------------------------------- */
+/* ---- the machine (target.c)
+ * ---------------------------------------------------------------------------------------- */
 
 /* The machine that this process runs on, as LLVM knows it. */
 typedef struct gen_machine {
@@ -23,34 +24,34 @@ WEFT_NODISCARD weft_status *gen_host_machine(const gen_machine **out_machine);
 enum { GEN_OPT_FAST, GEN_OPT_FULL };
 WEFT_NODISCARD weft_status *gen_target_machine(const gen_machine *machine, int level, LLVMTargetMachineRef *out_machine);
 
-/* ---- memory (memory.c) --------------------------------------------------------------------------------------------- */
+/* ---- memory (memory.c)
+ * --------------------------------------------------------------------------------------------- */
 
 extern const gen_walker gen_host_walker;
-/* Stores values[i * apart] at linear + i for i < count: `linear` steps by `count` from lane to lane. */
-void gen_store_joined(gen_emit *e, const gen_buffer *buf, gen_affine linear, const gen_value *values, int apart, int count);
+/* Entries of its table (kernel.c, row.c). */
+weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units);
+weft_status *gen_host_accumulate(gen_row *row, gen_emit *e, int stage, gen_acc *accs, int count, gen_value *out);
+weft_status *gen_host_columns(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx);
+weft_status *gen_host_once(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx);
 
-/* ---- loops (nest.c) -------------------------------------------------------------------------------------------------- */
+/* ---- loops (nest.c)
+ * -------------------------------------------------------------------------------------------------- */
 
 int gen_choose_lanes(int widest_bytes, int64_t extent);
 
 /* Emits body(linear) for all elements of `nest` in loops; the innermost in vectors where that pays. */
-typedef weft_status *gen_body_fn(void *ctx, gen_emit *e, gen_affine linear);
 WEFT_NODISCARD weft_status *gen_emit_nest(gen_emit *e, const gen_nest *nest, int widest_bytes, gen_ssa begin, gen_ssa end,
                                           int64_t *out_units, gen_body_fn *body, void *ctx);
 /* One loop over [lo, hi) of a variable of which `least` and `most` are static bounds: vectors, then single elements. */
 WEFT_NODISCARD weft_status *gen_emit_lanes(gen_emit *e, gen_ssa lo, gen_ssa hi, int64_t least, int64_t most, int lanes,
                                            int64_t align, gen_body_fn *body, void *ctx);
 
-/* ---- kernels (kernel.c and one file per strategy) ------------------------------------------------------------------------------ */
+/* ---- kernels (kernel.c and one file per strategy)
+ * ------------------------------------------------------------------------------ */
 
-/* Same computation, kind, strategy and aliases. */
-bool gen_fusion_equal(const hlo_instr *a, const hlo_instr *b);
 /* Decides the fusion's strategy and fills the kernel by it. */
 WEFT_NODISCARD weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec);
-/* INTERNAL: the strategy that is kept on the fusion does not fit its computation. */
-weft_status *gen_wrong_strategy(const gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kernel_spec *spec);
-WEFT_NODISCARD weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec);
 /* A loop kernel in tiles, where operands are transposed. */

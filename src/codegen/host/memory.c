@@ -1,48 +1,19 @@
-/* codegen/host/memory.c -- loads and stores of the host's kernels: a vector at once where its lanes lie side by side, else as
- * shuffles of vectors, gathers, or lane by lane. */
+/* codegen/host/memory.c -- loads and stores of the host's kernels: a vector at once where its lanes lie side by
+ * side, else as shuffles of vectors, gathers, or lane by lane. */
 #include <config.h>
 
 #include "codegen/host/host.h"
-
-static void annotate(gen_emit *e, const gen_buffer *buf, gen_ssa access, bool is_load)
-{
-  gen_part *p = e->part;
-
-  if (buf->scope) LLVMSetMetadata(access, p->md_scope, LLVMMetadataAsValue(p->ctx, buf->scope));
-  if (buf->noalias) LLVMSetMetadata(access, p->md_noalias, LLVMMetadataAsValue(p->ctx, buf->noalias));
-  if (is_load && buf->invariant) LLVMSetMetadata(access, p->md_invariant, LLVMMetadataAsValue(p->ctx, p->empty_node));
-}
-
-static gen_ssa element_ptr(gen_emit *e, const gen_buffer *buf, LLVMTypeRef type, gen_ssa index)
-{
-  return LLVMBuildInBoundsGEP2(e->b, type, buf->ptr, &index, 1, "");
-}
-
-static unsigned type_bytes(gen_part *p, LLVMTypeRef t)
-{
-  return t == p->i8 ? 1 : t == p->i16 ? 2 : t == p->i32 || t == p->f32 ? 4 : 8;
-}
-
-static gen_ssa load_plain(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa index, int lanes)
-{
-  LLVMTypeRef t = lanes > 1 ? LLVMVectorType(element, (unsigned)lanes) : element;
-  gen_ssa v = LLVMBuildLoad2(e->b, t, element_ptr(e, buf, element, index), "");
-
-  LLVMSetAlignment(v, type_bytes(e->part, element));
-  annotate(e, buf, v, true);
-  return v;
-}
 
 static gen_ssa masked_load(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa index, int lanes)
 {
   gen_part *p = e->part;
   LLVMTypeRef t = LLVMVectorType(element, (unsigned)lanes), types[2] = {t, p->ptr};
   gen_ssa fn = LLVMGetIntrinsicDeclaration(p->mod, LLVMLookupIntrinsicID("llvm.masked.load", 16), types, 2);
-  gen_ssa args[4] = {element_ptr(e, buf, element, index), LLVMConstInt(p->i32, type_bytes(p, element), 0),
+  gen_ssa args[4] = {gen_element_ptr(e, buf, element, index), LLVMConstInt(p->i32, gen_type_bytes(p, element), 0),
                      gen_splat(e, e->mask, lanes), LLVMConstNull(t)};
   gen_ssa v = LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, args, 4, "");
 
-  annotate(e, buf, v, true);
+  gen_annotate(e, buf, v, true);
   return v;
 }
 
@@ -52,23 +23,23 @@ static gen_ssa gather(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, g
   gen_part *p = e->part;
   int lanes = (int)LLVMGetVectorSize(LLVMTypeOf(indices));
 
-  if (type_bytes(p, element) < 4) { /* no such instruction: lane by lane */
+  if (gen_type_bytes(p, element) < 4) { /* no such instruction: lane by lane */
     gen_ssa v = LLVMGetPoison(LLVMVectorType(element, (unsigned)lanes));
     for (int i = 0; i < lanes; i++) {
       gen_ssa lane = LLVMConstInt(p->i32, (unsigned)i, 0);
       gen_ssa at = LLVMBuildExtractElement(e->b, indices, lane, "");
-      v = LLVMBuildInsertElement(e->b, v, load_plain(e, buf, element, at, 1), lane, "");
+      v = LLVMBuildInsertElement(e->b, v, gen_load_plain(e, buf, element, at, 1), lane, "");
     }
     return v;
   }
   LLVMTypeRef t = LLVMVectorType(element, (unsigned)lanes);
-  gen_ssa ptrs = element_ptr(e, buf, element, indices);
+  gen_ssa ptrs = gen_element_ptr(e, buf, element, indices);
   LLVMTypeRef types[2] = {t, LLVMTypeOf(ptrs)};
   gen_ssa fn = LLVMGetIntrinsicDeclaration(p->mod, LLVMLookupIntrinsicID("llvm.masked.gather", 18), types, 2);
-  gen_ssa args[4] = {ptrs, LLVMConstInt(p->i32, type_bytes(p, element), 0),
+  gen_ssa args[4] = {ptrs, LLVMConstInt(p->i32, gen_type_bytes(p, element), 0),
                      gen_splat(e, LLVMConstInt(p->i1, 1, 0), lanes), LLVMGetPoison(t)};
   gen_ssa v = LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, args, 4, "");
-  annotate(e, buf, v, true);
+  gen_annotate(e, buf, v, true);
   return v;
 }
 
@@ -80,8 +51,8 @@ static gen_ssa any_lane(gen_emit *e, gen_ssa mask)
 
 enum { MOST_STEP = 8 };
 
-/* Lanes `step` apart are picked from whole vectors: cheaper than a gather, and accesses to the elements between share the loads.
- * NULL where that might read past an end. */
+/* Lanes `step` apart are picked from whole vectors: cheaper than a gather, and accesses to the elements between
+ * share the loads. NULL where that might read past an end. */
 static gen_ssa load_picked(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_affine linear, int step)
 {
   int lanes = e->lanes, picked[64];
@@ -94,7 +65,7 @@ static gen_ssa load_picked(gen_emit *e, const gen_buffer *buf, LLVMTypeRef eleme
   if (lo < r || hi - r + step > buf->elems) return NULL;
   gen_affine_split(e, gen_affine_offset(linear, -r), &uniform, &lo, &varying);
   for (int k = 0; k < step; k++) {
-    gen_ssa part = load_plain(e, buf, element, LLVMBuildNSWAdd(e->b, uniform, gen_i64(e, (int64_t)k * lanes), ""), lanes);
+    gen_ssa part = gen_load_plain(e, buf, element, LLVMBuildNSWAdd(e->b, uniform, gen_i64(e, (int64_t)k * lanes), ""), lanes);
     for (int i = 0; i < lanes; i++) {
       int at = (int)r + i * step - k * lanes;
       picked[i] = at < 0 ? i : at < lanes ? lanes + at : i;
@@ -108,8 +79,8 @@ static gen_ssa load_picked(gen_emit *e, const gen_buffer *buf, LLVMTypeRef eleme
   return v;
 }
 
-/* The same where it is not known which of `step` neighbours comes first: the last vector overlaps the one before it, so that
- * nothing past the last lane's element is read. */
+/* The same where it is not known which of `step` neighbours comes first: the last vector overlaps the one before
+ * it, so that nothing past the last lane's element is read. */
 static gen_ssa load_strided(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa first, int step)
 {
   int lanes = e->lanes, picked[64];
@@ -117,7 +88,7 @@ static gen_ssa load_strided(gen_emit *e, const gen_buffer *buf, LLVMTypeRef elem
 
   for (int k = 0; k < step; k++) {
     int start = k == step - 1 ? (lanes - 1) * step + 1 - lanes : k * lanes;
-    gen_ssa part = load_plain(e, buf, element, LLVMBuildNSWAdd(e->b, first, gen_i64(e, start), ""), lanes);
+    gen_ssa part = gen_load_plain(e, buf, element, LLVMBuildNSWAdd(e->b, first, gen_i64(e, start), ""), lanes);
     for (int i = 0; i < lanes; i++) {
       int at = i * step;
       if (k == 0) picked[i] = WEFT_MIN(at, lanes - 1);
@@ -137,15 +108,15 @@ static gen_ssa load_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef el
   gen_affine_split(e, linear, &uniform, &step, &varying);
   if (!varying && step == 0) {
     if (e->mask) uniform = gen_select(e, any_lane(e, e->mask), uniform, gen_i64(e, 0));
-    return load_plain(e, buf, element, uniform, 1);
+    return gen_load_plain(e, buf, element, uniform, 1);
   }
   if (!varying && step == 1)
-    return e->mask ? masked_load(e, buf, element, uniform, lanes) : load_plain(e, buf, element, uniform, lanes);
+    return e->mask ? masked_load(e, buf, element, uniform, lanes) : gen_load_plain(e, buf, element, uniform, lanes);
   if (!varying && step == -1 && !e->mask) {
     int reversed[64];
     for (int i = 0; i < lanes; i++) reversed[i] = lanes - 1 - i;
     gen_ssa first = LLVMBuildNSWAdd(e->b, uniform, gen_i64(e, 1 - lanes), "");
-    gen_ssa v = load_plain(e, buf, element, first, lanes);
+    gen_ssa v = gen_load_plain(e, buf, element, first, lanes);
     return gen_shuffle(e, v, LLVMGetPoison(LLVMTypeOf(v)), lanes, reversed);
   }
   if (!varying && step > 1 && step <= MOST_STEP && !e->mask) {
@@ -177,21 +148,13 @@ static gen_value load(gen_emit *e, const gen_buffer *buf, gen_affine linear)
     gen_buffer twice = *buf;
     twice.elems *= 2;
     gen_ssa at = LLVMBuildNSWMul(e->b, uniform, gen_i64(e, 2), "");
-    gen_ssa low = load_plain(e, &twice, element, at, e->lanes);
-    gen_ssa high = load_plain(e, &twice, element, LLVMBuildNSWAdd(e->b, at, gen_i64(e, e->lanes), ""), e->lanes);
+    gen_ssa low = gen_load_plain(e, &twice, element, at, e->lanes);
+    gen_ssa high = gen_load_plain(e, &twice, element, LLVMBuildNSWAdd(e->b, at, gen_i64(e, e->lanes), ""), e->lanes);
     for (int i = 0; i < e->lanes; i++) even[i] = 2 * i, odd[i] = 2 * i + 1;
     return (gen_value){gen_shuffle(e, low, high, e->lanes, even), gen_shuffle(e, low, high, e->lanes, odd)};
   }
   gen_affine re = gen_affine_scale(e, linear, 2);
   return (gen_value){load_component(e, buf, element, re), load_component(e, buf, element, gen_affine_offset(re, 1))};
-}
-
-static void store_plain(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa index, gen_ssa v)
-{
-  gen_ssa store = LLVMBuildStore(e->b, v, element_ptr(e, buf, element, index));
-
-  LLVMSetAlignment(store, type_bytes(e->part, element));
-  annotate(e, buf, store, false);
 }
 
 static void store_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_affine linear, gen_ssa v)
@@ -202,18 +165,18 @@ static void store_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef elem
   gen_affine_split(e, linear, &uniform, &step, &varying);
   if (!varying && step <= 1 && step >= 0) {
     if (step == 1) v = gen_splat(e, v, e->lanes);
-    store_plain(e, buf, element, uniform, v);
+    gen_store_plain(e, buf, element, uniform, v);
     return;
   }
   v = gen_splat(e, v, e->lanes);
   gen_ssa at = gen_splat(e, gen_affine_ssa(e, linear), e->lanes);
   for (int i = 0; i < e->lanes; i++) {
     gen_ssa lane = LLVMConstInt(e->part->i32, (unsigned)i, 0);
-    store_plain(e, buf, element, LLVMBuildExtractElement(e->b, at, lane, ""), LLVMBuildExtractElement(e->b, v, lane, ""));
+    gen_store_plain(e, buf, element, LLVMBuildExtractElement(e->b, at, lane, ""), LLVMBuildExtractElement(e->b, v, lane, ""));
   }
 }
 
-static void store(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen_value v)
+static void store_one(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen_value v)
 {
   LLVMTypeRef element = gen_storage_type(e->part, buf->type);
 
@@ -232,16 +195,14 @@ static void store(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen_val
       high[i] = n / 2 + i / 2 + (i % 2 ? n : 0);
     }
     gen_ssa at = LLVMBuildNSWMul(e->b, uniform, gen_i64(e, 2), "");
-    store_plain(e, buf, element, at, gen_shuffle(e, re, im, n, low));
-    store_plain(e, buf, element, LLVMBuildNSWAdd(e->b, at, gen_i64(e, n), ""), gen_shuffle(e, re, im, n, high));
+    gen_store_plain(e, buf, element, at, gen_shuffle(e, re, im, n, low));
+    gen_store_plain(e, buf, element, LLVMBuildNSWAdd(e->b, at, gen_i64(e, n), ""), gen_shuffle(e, re, im, n, high));
     return;
   }
   gen_affine re = gen_affine_scale(e, linear, 2);
   store_component(e, buf, element, re, v.re);
   store_component(e, buf, element, gen_affine_offset(re, 1), v.im);
 }
-
-const gen_walker gen_host_walker = {.name = "host", .load = load, .store = store};
 
 /* out[k] = lanes k * lanes .. of values[0][0], values[1][0], ..., values[0][1], ...: by halves where there are two. */
 static void interleave(gen_emit *e, const gen_ssa *values, int count, gen_ssa *out)
@@ -273,19 +234,28 @@ static void interleave(gen_emit *e, const gen_ssa *values, int count, gen_ssa *o
   }
 }
 
-void gen_store_joined(gen_emit *e, const gen_buffer *buf, gen_affine linear, const gen_value *values, int apart, int count)
+static void store(gen_emit *e, const gen_buffer *buf, gen_affine linear, const gen_value *values, int apart, int count)
 {
   LLVMTypeRef element = gen_storage_type(e->part, buf->type);
   gen_ssa uniform, varying, parts[MOST_STEP], joined[MOST_STEP];
   int64_t step;
 
+  if (count == 1) {
+    store_one(e, buf, linear, values[0]);
+    return;
+  }
   gen_affine_split(e, linear, &uniform, &step, &varying);
-  if (count == 1 || varying || step != count || count > MOST_STEP || weft_dtype_is_complex(buf->type)) {
-    for (int i = 0; i < count; i++) store(e, buf, gen_affine_offset(linear, i), values[i * apart]);
+  if (varying || step != count || count > MOST_STEP || weft_dtype_is_complex(buf->type)) {
+    for (int i = 0; i < count; i++) store_one(e, buf, gen_affine_offset(linear, i), values[i * apart]);
     return;
   }
   for (int i = 0; i < count; i++) parts[i] = gen_splat(e, gen_to_storage(e, buf->type, values[i * apart].re), e->lanes);
   interleave(e, parts, count, joined);
   for (int i = 0; i < count; i++)
-    store_plain(e, buf, element, LLVMBuildNSWAdd(e->b, uniform, gen_i64(e, (int64_t)i * e->lanes), ""), joined[i]);
+    gen_store_plain(e, buf, element, LLVMBuildNSWAdd(e->b, uniform, gen_i64(e, (int64_t)i * e->lanes), ""), joined[i]);
 }
+
+const gen_walker gen_host_walker = {
+  .name = "host", .load = load, .store = store, .walk = gen_host_walk, .accumulate = gen_host_accumulate,
+  .columns = gen_host_columns, .once = gen_host_once,
+};

@@ -13,9 +13,8 @@
 enum { MAX_KEPT = 8, FEW_ROWS = 16, SPLIT_ELEMS = 1 << 16, BLOCK_ELEMS = 1 << 14, MOST_BLOCKS = 64 };
 
 typedef struct rows {
-  gen_frame *f;
+  gen_row base; /* first */
   gen_kernel_spec *spec;
-  gen_rows form;
   const hlo_instr *kept[MAX_KEPT]; /* values of a row in scratch, and the stage that makes them */
   int kept_stage[MAX_KEPT], kept_count;
   gen_buffer kept_buffers[MAX_KEPT];
@@ -24,9 +23,10 @@ typedef struct rows {
   int64_t block;
 } rows;
 
-static int level_of(const rows *r, const hlo_instr *x) { return gen_row_level(&r->form, x); }
+static int level_of(const rows *r, const hlo_instr *x) { return gen_row_level(&r->base.form, x); }
 
-/* ---- what is kept of a row ------------------------------------------------------------------------------------------- */
+/* ---- what is kept of a row
+ * ------------------------------------------------------------------------------------------- */
 
 static bool is_costly(const hlo_instr *x)
 {
@@ -38,8 +38,8 @@ static void mark_wanted(const rows *r, const hlo_instr *x, int pass, uint32_t *w
 {
   uint32_t bit = 1u << pass;
 
-  if (wanted[x->id - r->form.low] & bit) return;
-  wanted[x->id - r->form.low] |= bit;
+  if (wanted[x->id - r->base.form.low] & bit) return;
+  wanted[x->id - r->base.form.low] |= bit;
   if (x->op == HLO_REDUCE && level_of(r, x) > 0) return; /* its operands belong to its own pass */
   for (int i = 0; i < x->operand_count; i++) mark_wanted(r, x->operands[i], pass, wanted);
 }
@@ -51,7 +51,7 @@ static bool is_used_in_place(const rows *r, const hlo_instr *x, const bool *in_p
   for (int i = 0; i < x->user_count; i++) {
     const hlo_instr *u = x->users[i];
     if (u->op == HLO_REDUCE && level_of(r, u) > 0) continue;
-    if (!in_place[u->id - r->form.low]) return false;
+    if (!in_place[u->id - r->base.form.low]) return false;
     if (u->op == HLO_TUPLE || hlo_opcode_is_elementwise(u->op)) continue;
     if ((u->op != HLO_RESHAPE && u->op != HLO_BITCAST) || hlo_shape_elems(u->shape) != hlo_shape_elems(x->shape)) return false;
   }
@@ -61,21 +61,21 @@ static bool is_used_in_place(const rows *r, const hlo_instr *x, const bool *in_p
 static weft_status *choose_kept(rows *r, gen_part *part)
 {
   int count = 0;
-  HLO_FOREACH(x, r->form.comp) count = WEFT_MAX(count, x->id - r->form.low + 1);
+  HLO_FOREACH(x, r->base.form.comp) count = WEFT_MAX(count, x->id - r->base.form.low + 1);
   uint32_t *wanted = WEFT_ARENA_ARRAY(part->arena, uint32_t, count);
   bool *in_place = WEFT_ARENA_ARRAY(part->arena, bool, count);
 
   WEFT_TRY_ALLOC(wanted);
   WEFT_TRY_ALLOC(in_place);
-  for (int i = 0; i < r->form.reduce_count; i++)
-    for (int k = 0; k < r->form.reduces[i]->operand_count / 2; k++)
-      mark_wanted(r, r->form.reduces[i]->operands[k], level_of(r, r->form.reduces[i]) - 1, wanted);
-  mark_wanted(r, r->form.comp->root, r->form.stages, wanted);
-  for (const hlo_instr *x = r->form.comp->last; x; x = x->prev) { /* users first: a kept user spares its operands */
-    uint32_t passes = wanted[x->id - r->form.low];
-    in_place[x->id - r->form.low] = is_used_in_place(r, x, in_place);
-    if (!in_place[x->id - r->form.low]) continue;
-    if (!hlo_shape_is_array(x->shape) || hlo_shape_elems(x->shape) != r->form.rows * r->form.cols || !is_costly(x)) continue;
+  for (int i = 0; i < r->base.form.reduce_count; i++)
+    for (int k = 0; k < r->base.form.reduces[i]->operand_count / 2; k++)
+      mark_wanted(r, r->base.form.reduces[i]->operands[k], level_of(r, r->base.form.reduces[i]) - 1, wanted);
+  mark_wanted(r, r->base.form.comp->root, r->base.form.stages, wanted);
+  for (const hlo_instr *x = r->base.form.comp->last; x; x = x->prev) { /* users first: a kept user spares its operands */
+    uint32_t passes = wanted[x->id - r->base.form.low];
+    in_place[x->id - r->base.form.low] = is_used_in_place(r, x, in_place);
+    if (!in_place[x->id - r->base.form.low]) continue;
+    if (!hlo_shape_is_array(x->shape) || hlo_shape_elems(x->shape) != r->base.form.rows * r->base.form.cols || !is_costly(x)) continue;
     if (__builtin_popcount(passes) < 2 || r->kept_count == MAX_KEPT) continue;
     r->kept_stage[r->kept_count] = __builtin_ctz(passes);
     r->kept[r->kept_count++] = x;
@@ -83,7 +83,8 @@ static weft_status *choose_kept(rows *r, gen_part *part)
   return NULL;
 }
 
-/* ---- emitting ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- emitting
+ * ----------------------------------------------------------------------------------------------------------------------- */
 
 static weft_dtype kept_type(const hlo_instr *x)
 {
@@ -97,14 +98,13 @@ static int column_dims(const rows *r, const hlo_shape *s)
   int64_t n = 1;
   int dims = 0;
 
-  while (dims < s->rank && n < r->form.cols) n *= s->dims[s->rank - 1 - dims++];
-  return n == r->form.cols ? dims : -1;
+  while (dims < s->rank && n < r->base.form.cols) n *= s->dims[s->rank - 1 - dims++];
+  return n == r->base.form.cols ? dims : -1;
 }
 
 typedef struct pass_ctx_ {
   rows *r;
   int stage;
-  gen_affine row;
   gen_acc *accs;
   gen_value *slots;
   int count;
@@ -118,8 +118,8 @@ static weft_status *keep_values(pass_ctx_ *p, gen_emit *e, gen_affine col)
   for (int i = 0; i < r->kept_count; i++) {
     gen_value v;
     if (r->kept_stage[i] != p->stage) continue;
-    gen_affine linear = gen_affine_add(e, gen_affine_scale(e, p->row, r->form.cols), col);
-    WEFT_TRY(gen_emit_leaf(e, &r->f->env, r->kept[i], 0, gen_delinearize(e, r->kept[i]->shape, linear), &v));
+    gen_affine linear = gen_affine_add(e, gen_affine_scale(e, r->base.at, r->base.form.cols), col);
+    WEFT_TRY(gen_emit_leaf(e, &r->base.f->env, r->kept[i], 0, gen_delinearize(e, r->kept[i]->shape, linear), &v));
     gen_store(e, &r->kept_buffers[i], col, v);
   }
   return NULL;
@@ -127,12 +127,7 @@ static weft_status *keep_values(pass_ctx_ *p, gen_emit *e, gen_affine col)
 
 static weft_status *step(pass_ctx_ *p, gen_emit *e, gen_affine col, gen_value *slots)
 {
-  gen_affine linear = gen_affine_add(e, gen_affine_scale(e, p->row, p->r->form.cols), col);
-
-  for (int i = 0; i < p->count; i += p->accs[i].leaves) {
-    const hlo_shape *in = p->accs[i].reduce->operands[0]->shape;
-    WEFT_TRY(gen_accs_step(e, &p->r->f->env, p->accs + i, p->accs[i].leaves, slots + i, gen_delinearize(e, in, linear)));
-  }
+  WEFT_TRY(gen_row_step(&p->r->base, e, col, p->accs, p->count, slots));
   return keep_values(p, e, col);
 }
 
@@ -143,7 +138,7 @@ static weft_status *loop_over(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi,
 
   if (LLVMIsAConstantInt(lo) && LLVMIsAConstantInt(hi) && LLVMConstIntGetSExtValue(lo) >= LLVMConstIntGetSExtValue(hi))
     return NULL;
-  gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * unroll, 0, p->r->form.cols - (int64_t)lanes * (unroll - 1), lanes);
+  gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * unroll, 0, p->r->base.form.cols - (int64_t)lanes * (unroll - 1), lanes);
   e->vars[loop.var].lane = lanes > 1;
   e->lanes = lanes;
   int mark = gen_memo_push(e);
@@ -158,14 +153,6 @@ static weft_status *loop_over(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi,
 
 /* May its lanes, begun as first_value has it, be combined? */
 static bool has_lanes(const gen_acc *acc) { return acc->op != HLO_OPCODE_COUNT || acc->extreme; }
-
-/* Of accumulators with an op the identity: their initial values are added at the end. */
-static weft_status *first_value(rows *r, gen_emit *e, gen_acc *acc, gen_value *out)
-{
-  if (acc->op == HLO_OPCODE_COUNT) return gen_acc_init(e, &r->f->env, acc, out);
-  *out = gen_identity(e, acc->op, acc->type);
-  return NULL;
-}
 
 /* out += v, of an accumulator with an op, or of the two of an extreme. */
 static weft_status *combine(gen_emit *e, const gen_acc *acc, gen_value *out, const gen_value *v)
@@ -211,7 +198,7 @@ static weft_status *accumulate_columns(pass_ctx_ *p, gen_emit *e, gen_ssa lo, ge
   for (int u = 0; u < unroll; u++) WEFT_TRY_ALLOC(slots[u] = WEFT_ARENA_ARRAY(e->arena, gen_value, p->count));
   for (int i = 0; i < p->count; i++) {
     gen_value first;
-    WEFT_TRY(first_value(r, e, &p->accs[i], &first));
+    WEFT_TRY(gen_row_first(&r->base, e, &p->accs[i], &first));
     for (int u = 0; u < unroll && lanes > 1; u++) {
       slots[u][i] = gen_acc_slot(e, p->accs[i].type, lanes);
       gen_acc_set(e, slots[u][i], first);
@@ -234,86 +221,31 @@ static weft_status *accumulate_columns(pass_ctx_ *p, gen_emit *e, gen_ssa lo, ge
   return NULL;
 }
 
-/* The reduces are now known for this row; of those with an op the initial value is still to come. */
-static weft_status *bind_results(rows *r, gen_emit *e, gen_acc *accs, int count, gen_value *v)
+weft_status *gen_host_accumulate(gen_row *row, gen_emit *e, int stage, gen_acc *accs, int count, gen_value *out)
 {
-  for (int i = 0; i < count; i++) {
-    gen_value init;
-    if (accs[i].op != HLO_OPCODE_COUNT) {
-      WEFT_TRY(gen_acc_init(e, &r->f->env, &accs[i], &init));
-      v[i] = gen_combine(e, accs[i].op, accs[i].type, init, v[i]);
-    }
-    v[i] = gen_acc_result(e, &accs[i], v[i]);
-    if (accs[i].leaf == 0)
-      WEFT_TRY(gen_env_bind(e, &r->f->env, accs[i].reduce, (gen_source){.kind = GEN_SOURCE_VALUE, .values = &v[i]}));
-  }
-  return NULL;
-}
+  rows *r = (rows *)row;
+  pass_ctx_ p = {.r = r, .stage = stage, .accs = accs, .count = count};
 
-typedef struct last_ctx {
-  rows *r;
-  gen_affine row;
-  bool per_row; /* the results with one element a row; else those with one a column */
-} last_ctx;
-
-static weft_status *store_results(void *ctx, gen_emit *e, gen_affine col)
-{
-  last_ctx *l = ctx;
-  rows *r = l->r;
-  gen_frame *f = r->f;
-  gen_value v[HLO_MAX_RANK];
-  int n = WEFT_MIN(f->result_count, HLO_MAX_RANK);
-  gen_affine linear = l->per_row ? l->row : gen_affine_add(e, gen_affine_scale(e, l->row, r->form.cols), col);
-
-  for (int i = 0; i < n; i++) {
-    const hlo_shape *shape = hlo_shape_leaf(f->fusion->shape, i);
-    if ((hlo_shape_elems(shape) == r->form.rows) != l->per_row) continue;
-    WEFT_TRY(gen_emit_leaf(e, &f->env, f->comp->root, i, gen_delinearize(e, shape, linear), &v[i]));
-  }
-  for (int i = 0; i < n; i++)
-    if ((hlo_shape_elems(hlo_shape_leaf(f->fusion->shape, i)) == r->form.rows) == l->per_row) gen_store(e, &f->results[i], linear, v[i]);
-  return NULL;
-}
-
-static weft_status *finish_row(rows *r, gen_emit *e, gen_affine row)
-{
-  last_ctx ctx = {r, row, true};
-
-  WEFT_TRY(store_results(&ctx, e, gen_affine_const(0)));
-  if (r->form.per_row_only) return NULL;
-  ctx.per_row = false;
-  return gen_emit_lanes(e, gen_i64(e, 0), gen_i64(e, r->form.cols), 0, r->form.cols, r->lanes, 64, store_results, &ctx);
-}
-
-static weft_status *take_stage(rows *r, gen_emit *e, int stage, gen_affine row)
-{
-  const hlo_instr *mine[GEN_MOST_ROW_REDUCES];
-  pass_ctx_ p = {.r = r, .stage = stage, .row = row};
-  int n = 0;
-
-  for (int i = 0; i < r->form.reduce_count; i++)
-    if (level_of(r, r->form.reduces[i]) == stage + 1) mine[n++] = r->form.reduces[i];
-  WEFT_TRY(gen_accs_of(e, mine, n, &p.accs, &p.count));
-  gen_value *v = WEFT_ARENA_ARRAY(e->arena, gen_value, p.count);
-  WEFT_TRY_ALLOC(v);
-  WEFT_TRY(accumulate_columns(&p, e, gen_i64(e, 0), gen_i64(e, r->form.cols), v));
+  WEFT_TRY(accumulate_columns(&p, e, gen_i64(e, 0), gen_i64(e, r->base.form.cols), out));
   for (int i = 0; i < r->kept_count; i++)
     if (r->kept_stage[i] == stage)
-      WEFT_TRY(gen_env_bind(e, &r->f->env, r->kept[i],
+      WEFT_TRY(gen_env_bind(e, &r->base.f->env, r->kept[i],
                             (gen_source){.kind = GEN_SOURCE_ROW, .buffers = &r->kept_buffers[i],
                                          .row_dims = column_dims(r, r->kept[i]->shape)}));
-  return bind_results(r, e, p.accs, p.count, v);
-}
-
-/* What is the same for all rows and columns, and costs a loop, is made before theirs. */
-static weft_status *hoist(rows *r, gen_emit *e)
-{
-  HLO_FOREACH(x, r->form.comp)
-    if (level_of(r, x) == 0) WEFT_TRY(gen_hoist(e, &r->f->env, x));
   return NULL;
 }
 
-static void unbind_all(rows *r) { r->f->env.bound_count = 0; }
+weft_status *gen_host_columns(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx)
+{
+  int64_t cols = row->form.cols;
+  return gen_emit_lanes(e, gen_i64(e, 0), gen_i64(e, cols), 0, cols, ((rows *)row)->lanes, 64, body, ctx);
+}
+
+weft_status *gen_host_once(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx)
+{
+  (void)row;
+  return body(ctx, e, gen_affine_const(0));
+}
 
 static weft_status *one_phase(rows *r, gen_part *part)
 {
@@ -323,23 +255,21 @@ static weft_status *one_phase(rows *r, gen_part *part)
   int64_t offset = 0;
 
   for (int i = 0; i < r->kept_count; i++)
-    offset += WEFT_ALIGN_UP(r->form.cols * (int64_t)weft_dtype_bytes(kept_type(r->kept[i])), 64);
+    offset += WEFT_ALIGN_UP(r->base.form.cols * (int64_t)weft_dtype_bytes(kept_type(r->kept[i])), 64);
   r->spec->info->scratch_bytes = offset;
   WEFT_TRY(gen_frame_open(part, r->spec, 0, &f));
-  r->f = &f;
+  r->base.f = &f;
   offset = 0;
   for (int i = 0; i < r->kept_count; i++) {
     weft_dtype type = kept_type(r->kept[i]);
-    r->kept_buffers[i] = (gen_buffer){.ptr = gen_byte_ptr(e, f.scratch, offset), .type = type, .elems = r->form.cols};
-    offset += WEFT_ALIGN_UP(r->form.cols * (int64_t)weft_dtype_bytes(type), 64);
+    r->kept_buffers[i] = (gen_buffer){.ptr = gen_byte_ptr(e, f.scratch, offset), .type = type, .elems = r->base.form.cols};
+    offset += WEFT_ALIGN_UP(r->base.form.cols * (int64_t)weft_dtype_bytes(type), 64);
   }
-  WEFT_TRY(hoist(r, e));
-  gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->form.rows, 1);
+  WEFT_TRY(gen_row_hoist(&r->base, e));
+  gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->base.form.rows, 1);
   int mark = gen_memo_push(e);
-  gen_affine row = gen_affine_var(e, loop.var);
-  for (int s = 0; s < r->form.stages; s++) WEFT_TRY(take_stage(r, e, s, row));
-  WEFT_TRY(finish_row(r, e, row));
-  unbind_all(r);
+  r->base.at = gen_affine_var(e, loop.var);
+  WEFT_TRY(gen_emit_row(&r->base, e));
   gen_memo_pop(e, mark);
   gen_loop_end(e, &loop);
   gen_frame_close(&f);
@@ -357,32 +287,33 @@ static weft_status *two_phases(rows *r, gen_part *part)
   gen_loop loop;
   int count;
 
-  info->shared_bytes = r->form.reduce_count * r->form.rows * r->blocks * 16;
+  info->shared_bytes = r->base.form.reduce_count * r->base.form.rows * r->blocks * 16;
   for (int phase = 0; phase < 2; phase++) {
     WEFT_TRY(gen_frame_open(part, r->spec, phase, &f));
-    r->f = &f;
-    WEFT_TRY(hoist(r, e));
-    WEFT_TRY(gen_accs_of(e, r->form.reduces, r->form.reduce_count, &accs, &count));
+    r->base.f = &f;
+    WEFT_TRY(gen_row_hoist(&r->base, e));
+    WEFT_TRY(gen_accs_of(e, r->base.form.reduces, r->base.form.reduce_count, &accs, &count));
     gen_value *v = WEFT_ARENA_ARRAY(e->arena, gen_value, count);
     WEFT_TRY_ALLOC(v);
     for (int i = 0; i < count; i++) {
       weft_dtype type = weft_dtype_is_float(accs[i].type) && accs[i].type != WEFT_F64 ? WEFT_F32 : accs[i].type;
-      partial[i] = (gen_buffer){.ptr = gen_byte_ptr(e, f.shared, (int64_t)i * r->form.rows * r->blocks * 16), .type = type,
-                                .elems = r->form.rows * r->blocks};
+      partial[i] = (gen_buffer){.ptr = gen_byte_ptr(e, f.shared, (int64_t)i * r->base.form.rows * r->blocks * 16), .type = type,
+                                .elems = r->base.form.rows * r->blocks};
     }
     if (phase == 0) {
-      gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->form.rows * r->blocks, 1);
+      gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->base.form.rows * r->blocks, 1);
       int mark = gen_memo_push(e);
       gen_affine unit = gen_affine_var(e, loop.var);
-      pass_ctx_ p = {.r = r, .row = gen_affine_digit(e, unit, r->blocks, 0), .accs = accs, .count = count};
+      pass_ctx_ p = {.r = r, .accs = accs, .count = count};
+      r->base.at = gen_affine_digit(e, unit, r->blocks, 0);
       gen_ssa lo = gen_affine_ssa(e, gen_affine_scale(e, gen_affine_digit(e, unit, 1, r->blocks), r->block));
-      gen_ssa hi = gen_intrinsic2(e, "llvm.smin", LLVMBuildNSWAdd(e->b, lo, gen_i64(e, r->block), ""), gen_i64(e, r->form.cols));
+      gen_ssa hi = gen_intrinsic2(e, "llvm.smin", LLVMBuildNSWAdd(e->b, lo, gen_i64(e, r->block), ""), gen_i64(e, r->base.form.cols));
       WEFT_TRY(accumulate_columns(&p, e, lo, hi, v));
       for (int i = 0; i < count; i++) gen_store(e, &partial[i], unit, v[i]);
       gen_memo_pop(e, mark);
       gen_loop_end(e, &loop);
     } else {
-      gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->form.rows, 1);
+      gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, r->base.form.rows, 1);
       int mark = gen_memo_push(e);
       gen_affine row = gen_affine_var(e, loop.var);
       gen_loop over;
@@ -393,9 +324,10 @@ static weft_status *two_phases(rows *r, gen_part *part)
         gen_acc_set(e, accs[i].slot, gen_combine(e, accs[i].op, accs[i].type, gen_acc_get(e, accs[i].slot), gen_load(e, &partial[i], at)));
       gen_loop_end(e, &over);
       for (int i = 0; i < count; i++) v[i] = gen_acc_get(e, accs[i].slot);
-      WEFT_TRY(bind_results(r, e, accs, count, v));
-      WEFT_TRY(finish_row(r, e, row));
-      unbind_all(r);
+      WEFT_TRY(gen_row_bind(&r->base, e, accs, count, v));
+      r->base.at = row;
+      WEFT_TRY(gen_row_finish(&r->base, e));
+      f.env.bound_count = 0;
       gen_memo_pop(e, mark);
       gen_loop_end(e, &loop);
     }
@@ -412,29 +344,30 @@ weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec)
   int widest = gen_widest_bytes(comp), ops = 0;
   bool plain = true, is_rows;
 
-  WEFT_TRY(gen_rows_of(part->arena, comp, &r.form, &is_rows));
-  if (!is_rows) return gen_wrong_strategy(spec);
+  WEFT_TRY(gen_rows_of(part->arena, comp, &r.base.form, &is_rows));
+  if (!is_rows) return gen_wrong_form(spec->info->strategy);
   WEFT_TRY(choose_kept(&r, part));
   for (int i = 0; i < r.kept_count; i++)
     if (column_dims(&r, r.kept[i]->shape) < 0) r.kept[i--] = r.kept[--r.kept_count];
-  HLO_FOREACH(x, r.form.comp) ops += 1 + 8 * hlo_opcode_is_transcendental(x->op);
-  r.lanes = gen_choose_lanes(widest, r.form.cols);
-  r.unroll = ops <= 24 && r.form.cols >= 4 * r.lanes ? 4 : ops <= 60 && r.form.cols >= 2 * r.lanes ? 2 : 1;
-  for (int i = 0; i < r.form.reduce_count; i++) {
-    hlo_opcode op = r.form.reduces[i]->operand_count == 2 ? hlo_reducer_op(r.form.reduces[i]->called[0]) : HLO_OPCODE_COUNT;
+  HLO_FOREACH(x, r.base.form.comp) ops += 1 + 8 * hlo_opcode_is_transcendental(x->op);
+  r.lanes = gen_choose_lanes(widest, r.base.form.cols);
+  r.unroll = ops <= 24 && r.base.form.cols >= 4 * r.lanes ? 4 : ops <= 60 && r.base.form.cols >= 2 * r.lanes ? 2 : 1;
+  for (int i = 0; i < r.base.form.reduce_count; i++) {
+    hlo_opcode op = r.base.form.reduces[i]->operand_count == 2 ? hlo_reducer_op(r.base.form.reduces[i]->called[0]) : HLO_OPCODE_COUNT;
     plain = plain && (op == HLO_ADD || op == HLO_MULTIPLY || op == HLO_MAXIMUM || op == HLO_MINIMUM || op == HLO_AND || op == HLO_OR);
   }
-  if (plain && r.form.per_row_only && r.form.stages == 1 && r.form.rows < FEW_ROWS && r.form.rows * r.form.cols >= SPLIT_ELEMS) {
-    r.blocks = WEFT_MIN(r.form.cols / BLOCK_ELEMS, MOST_BLOCKS);
+  const gen_rows *form = &r.base.form;
+  if (plain && form->per_row_only && form->stages == 1 && form->rows < FEW_ROWS && form->rows * form->cols >= SPLIT_ELEMS) {
+    r.blocks = WEFT_MIN(r.base.form.cols / BLOCK_ELEMS, MOST_BLOCKS);
     if (r.blocks > 1) {
-      r.block = WEFT_ALIGN_UP((r.form.cols + r.blocks - 1) / r.blocks, (int64_t)256);
-      r.blocks = (r.form.cols + r.block - 1) / r.block;
+      r.block = WEFT_ALIGN_UP((r.base.form.cols + r.blocks - 1) / r.blocks, (int64_t)256);
+      r.blocks = (r.base.form.cols + r.block - 1) / r.block;
     }
     r.blocks = WEFT_MAX(r.blocks, 1);
   }
   info->phase_count = r.blocks > 1 ? 2 : 1;
-  info->phases[0].units = r.form.rows * r.blocks;
-  info->phases[info->phase_count - 1].units = r.blocks > 1 ? r.form.rows : r.form.rows * r.blocks;
+  info->phases[0].units = r.base.form.rows * r.blocks;
+  info->phases[info->phase_count - 1].units = r.blocks > 1 ? r.base.form.rows : r.base.form.rows * r.blocks;
   WEFT_TRY(r.blocks > 1 ? two_phases(&r, part) : one_phase(&r, part));
   if (r.blocks > 1) info->phases[1].unit_ns = 2 * (double)r.blocks;
   return NULL;

@@ -247,7 +247,7 @@ weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kernel_spec *spec)
   gen_frame frame, *f = &frame;
   small_loop l = {.f = f, .loop = gen_small_loop_of(comp)};
 
-  if (!l.loop) return gen_wrong_strategy(spec);
+  if (!l.loop) return gen_wrong_form(spec->info->strategy);
   l.count = l.loop->operands[0]->operand_count;
   l.elements = WEFT_ARENA_ARRAY(part->arena, element, l.count);
   WEFT_TRY_ALLOC(l.elements);

@@ -161,7 +161,7 @@ weft_status *gen_emit_transpose_kernel(gen_part *part, gen_kernel_spec *spec)
   bool is_turned;
 
   WEFT_TRY(gen_turned_of(part->arena, spec->fusion, &t.form, &is_turned));
-  if (!is_turned) return gen_wrong_strategy(spec);
+  if (!is_turned) return gen_wrong_form(spec->info->strategy);
   WEFT_TRY(gen_frame_open(part, spec, 0, &f));
   gen_emit *e = &f.e;
   t.f = &f;

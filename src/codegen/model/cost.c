@@ -1,7 +1,7 @@
-/* codegen/model/cost.c -- what operations cost on one core: the one table behind every choice that is made on time (how many
- * units a kernel is cut into, what runs as a graph, what runs on the launching thread).  The prices are fitted to the steps
- * of bench/suite.py's programs, of bench/jax_programs.py and of XLA's benchmarks on Sapphire Rapids; the proportions between
- * them are what matters, and gen_costs.scale carries them to another target. */
+/* codegen/model/cost.c -- what operations cost on one core: the one table behind every choice that is made on time
+ * (how many units a kernel is cut into, what runs as a graph, what runs on the launching thread).  The prices are
+ * fitted to the steps of bench/suite.py's programs, of bench/jax_programs.py and of XLA's benchmarks on Sapphire
+ * Rapids; the proportions between them are what matters, and gen_costs.scale carries them to another target. */
 #include <config.h>
 
 #include "codegen/model/cost.h"
@@ -115,7 +115,8 @@ static weft_dtype type_of(const hlo_instr *x)
   return hlo_shape_is_array(shape) ? shape->type : WEFT_F32;
 }
 
-/* Values wanted of each operand where `n` of x's are: a reduction wants all that it adds up, nothing wants more than there are. */
+/* Values wanted of each operand where `n` of x's are: a reduction wants all that it adds up, nothing wants more
+ * than there are. */
 static void want(const hlo_instr *x, double n, double *wanted)
 {
   bool in_place = x->op == HLO_DYNAMIC_UPDATE_SLICE || x->op == HLO_SCATTER; /* what is not updated is not read */
@@ -224,10 +225,10 @@ double gen_library_ns(const gen_target *target, const hlo_instr *instr)
   return target->costs.library_ns + bytes_ns(target, bytes) + work * target->costs.scale;
 }
 
-/* A core reads what another core wrote at a third of its own cache's speed, and the other core writes there again at that
- * speed (0.16 ns a byte for both on Sapphire Rapids, up to 0.5 on Zen 4).  Threads keep their shares from step to step
- * (rt_parallel_for), and kernels are cut along their results, so that little of what they touch moves between cores; but half
- * of what one thread made alone does.  Of a product each share reads a whole operand. */
+/* A core reads what another core wrote at a third of its own cache's speed, and the other core writes there again
+ * at that speed (0.16 ns a byte for both on Sapphire Rapids, up to 0.5 on Zen 4).  Threads keep their shares from
+ * step to step (rt_parallel_for), and kernels are cut along their results, so that little of what they touch moves
+ * between cores; but half of what one thread made alone does.  Of a product each share reads a whole operand. */
 bool gen_pays_to_share(const gen_target *target, gen_step kind, double ns, double bytes, double whole_bytes, int threads)
 {
   double most = (double)target->cache_bytes, whole = WEFT_MIN(whole_bytes, most);

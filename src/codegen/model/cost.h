@@ -8,8 +8,8 @@
 /* An estimate of the time on one core, in ns, of an operation that a library does. */
 double gen_library_ns(const gen_target *target, const hlo_instr *instr);
 
-/* Estimates what the kernel of `fusion` moves (kernel->bytes) and the time of one unit of each phase that has no estimate
- * yet.  `arena` holds what the estimate needs for the call. */
+/* Estimates what the kernel of `fusion` moves (kernel->bytes) and the time of one unit of each phase that has no
+ * estimate yet.  `arena` holds what the estimate needs for the call. */
 void gen_price(const gen_target *target, weft_arena *arena, const hlo_instr *fusion, gen_kernel *kernel);
 
 /* Whether a step of `ns` on one core that touches `bytes` ends sooner if `threads` share it; one thread alone made

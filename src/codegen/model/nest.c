@@ -143,7 +143,8 @@ static void marks_of(const hlo_instr *x, marks *const *known, marks *m)
   mark_breaks(m, out, from, in);
 }
 
-/* ---- cuts: where a loop over the root meets the seam of a concatenate or the edge of a pad ----------------------------------- */
+/* ---- cuts: where a loop over the root meets the seam of a concatenate or the edge of a pad
+ * ----------------------------------- */
 
 typedef struct seam {
   int64_t period, at; /* in linear elements: at every multiple of period plus at */
@@ -244,13 +245,14 @@ weft_status *gen_nest_of(weft_arena *arena, const hlo_computation *comp, const h
   return place_cuts(arena, found, nest);
 }
 
-/* ---- neighbours side by side --------------------------------------------------------------------------------------------------- */
+/* ---- neighbours side by side
+ * --------------------------------------------------------------------------------------------------- */
 
 enum { MOST_PERIOD = 8, MOST_JOINED = 600, LEAST_ROWS = 16, MOST_VISITS = 4096, LONG_PERIOD = 1 << 20 };
 
-/* With indices known modulo the result, interior padding along the last dimension is decided when code is made.  A program may
- * pad by any width: what is as long as LONG_PERIOD or longer is that; and concatenate anything any number of times: `left`
- * operations are looked at. */
+/* With indices known modulo the result, interior padding along the last dimension is decided when code is made.  A
+ * program may pad by any width: what is as long as LONG_PERIOD or longer is that; and concatenate anything any
+ * number of times: `left` operations are looked at. */
 static int64_t padding_period(const hlo_instr *x, int depth, int *left)
 {
   int64_t period = 1;
@@ -275,8 +277,8 @@ static int64_t padding_period(const hlo_instr *x, int depth, int *left)
   return period;
 }
 
-/* The first of the innermost loops that are too short for vectors, or cut into pieces, and together no longer than MOST_PERIOD, below
- * one that is long; the number of loops if there are none. */
+/* The first of the innermost loops that are too short for vectors, or cut into pieces, and together no longer than
+ * MOST_PERIOD, below one that is long; the number of loops if there are none. */
 static int first_short(const gen_nest *nest)
 {
   int last = nest->count - 1, first = last;

@@ -41,8 +41,8 @@ const hlo_instr *gen_small_loop_of(const hlo_computation *comp)
   return loop;
 }
 
-/* A fusion that declares aliases and yields a dynamic-update-slice updates its operands in place, if all its results are
- * such; with other results beside them it loops over each. */
+/* A fusion that declares aliases and yields a dynamic-update-slice updates its operands in place, if all its
+ * results are such; with other results beside them it loops over each. */
 static bool updates_slices(const hlo_instr *fusion, const hlo_instr *root, bool *all)
 {
   const hlo_computation *comp = fusion->called[0];
@@ -91,4 +91,37 @@ weft_status *gen_decide(weft_arena *arena, const hlo_instr *fusion, gen_strategy
   if (root->op == HLO_SELECT_AND_SCATTER) return *out = GEN_STRATEGY_PICK, NULL;
   if (updates_slices(fusion, root, &all)) return *out = all ? GEN_STRATEGY_UPDATE : GEN_STRATEGY_LOOP, NULL;
   return decide_walk(arena, fusion, root, out);
+}
+
+/* ---- equal fusions ------------------------------------------------------------------------------------------- */
+
+static bool text_equal(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
+
+static const char *config_of(const hlo_instr *fusion) { return fusion->extra ? fusion->extra->backend_config : NULL; }
+
+static bool aliases_equal(const hlo_instr *a, const hlo_instr *b)
+{
+  if (a->u.fusion.alias_count != b->u.fusion.alias_count) return false;
+  for (int i = 0; i < a->u.fusion.alias_count; i++) {
+    const hlo_output_alias *s = &a->u.fusion.aliases[i], *t = &b->u.fusion.aliases[i];
+    if (s->operand != t->operand || s->output_index.count != t->output_index.count ||
+        s->operand_index.count != t->operand_index.count)
+      return false;
+    for (int k = 0; k < s->output_index.count; k++)
+      if (s->output_index.v[k] != t->output_index.v[k]) return false;
+    for (int k = 0; k < s->operand_index.count; k++)
+      if (s->operand_index.v[k] != t->operand_index.v[k]) return false;
+  }
+  return true;
+}
+
+bool gen_fusion_equal(const hlo_instr *a, const hlo_instr *b)
+{
+  return a->u.fusion.kind == b->u.fusion.kind && a->u.fusion.strategy == b->u.fusion.strategy &&
+         text_equal(config_of(a), config_of(b)) && aliases_equal(a, b) && hlo_computation_equal(a->called[0], b->called[0]);
+}
+
+weft_status *gen_wrong_form(gen_strategy strategy)
+{
+  return WEFT_ERR(INTERNAL, "codegen: the fusion does not have the form of the strategy \"%s\"", gen_strategy_name(strategy));
 }

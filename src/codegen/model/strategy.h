@@ -1,7 +1,8 @@
 /* codegen/model/strategy.h -- which strategy makes a fusion's kernel.
  *
- * gen_decide is the one place that decides; passes and code generation obey what it says.  The forms below it (rows,
- * columns, turned arrays) say what a strategy works on; each has one recogniser, which the decision and the emitter share. */
+ * gen_decide is the one place that decides; passes and code generation obey what it says.  The forms below it
+ * (rows, columns, turned arrays) say what a strategy works on; each has one recogniser, which the decision and the
+ * emitter share. */
 #ifndef WEFT_CODEGEN_MODEL_STRATEGY_H
 #define WEFT_CODEGEN_MODEL_STRATEGY_H
 
@@ -28,9 +29,14 @@ typedef enum gen_strategy {
 } gen_strategy;
 const char *gen_strategy_name(gen_strategy strategy);
 
-/* The strategy of a finished fusion: the one that is kept on it (u.fusion.strategy), or, where there is none yet, the one
- * that its computation asks for.  `arena` holds what the analysis needs. */
+/* The strategy of a finished fusion: the one that is kept on it (u.fusion.strategy), or, where there is none yet,
+ * the one that its computation asks for.  `arena` holds what the analysis needs. */
 WEFT_NODISCARD weft_status *gen_decide(weft_arena *arena, const hlo_instr *fusion, gen_strategy *out);
+
+/* INTERNAL: the strategy that is kept on a fusion does not fit its computation. */
+weft_status *gen_wrong_form(gen_strategy strategy);
+/* Same computation, kind, strategy and aliases: one kernel serves both. */
+bool gen_fusion_equal(const hlo_instr *a, const hlo_instr *b);
 
 /* `x` seen through reshapes and bitcasts. */
 const hlo_instr *gen_through_views(const hlo_instr *x);
@@ -39,10 +45,11 @@ const hlo_instr *gen_updated_leaf(const hlo_computation *comp, int leaf);
 /* The while whose elements are all the results; NULL if the computation is something else. */
 const hlo_instr *gen_small_loop_of(const hlo_computation *comp);
 
-/* ---- rows (rows.c) --------------------------------------------------------------------------------------------------- */
+/* ---- rows (rows.c)
+ * --------------------------------------------------------------------------------------------------- */
 
-/* Are all dimensions that `reduce` reduces behind all that it keeps (dimensions of 1 aside)?  Then it has *rows results, each
- * of *cols elements. */
+/* Are all dimensions that `reduce` reduces behind all that it keeps (dimensions of 1 aside)?  Then it has *rows
+ * results, each of *cols elements. */
 bool gen_reduces_rows(const hlo_instr *reduce, int64_t *out_rows, int64_t *out_cols);
 /* Does `broadcast`, from one value a row to rows x cols elements, give each row its own value? */
 bool gen_spreads_rows(const hlo_instr *broadcast, int64_t rows, int64_t cols);
@@ -61,7 +68,8 @@ typedef struct gen_rows {
 WEFT_NODISCARD weft_status *gen_rows_of(weft_arena *arena, const hlo_computation *comp, gen_rows *out, bool *is_rows);
 static inline int gen_row_level(const gen_rows *r, const hlo_instr *x) { return r->level[x->id - r->low]; }
 
-/* ---- columns (columns.c) --------------------------------------------------------------------------------------------- */
+/* ---- columns (columns.c)
+ * --------------------------------------------------------------------------------------------- */
 
 enum { GEN_MOST_COLUMN_REDUCES = 8 };
 /* Reduces over the same dimensions of arrays of the same dimensions, which keep the innermost ones. */
@@ -76,7 +84,8 @@ typedef struct gen_columns {
 } gen_columns;
 WEFT_NODISCARD weft_status *gen_columns_of(weft_arena *arena, const hlo_computation *comp, gen_columns *out, bool *is_columns);
 
-/* ---- turned arrays (turned.c) ------------------------------------------------------------------------------------------- */
+/* ---- turned arrays (turned.c)
+ * ------------------------------------------------------------------------------------------- */
 
 enum { GEN_MOST_TURNED = 3, GEN_TURNED_WIDTH = 8 };
 /* A loop over the results whose transposed operands are read in tiles. */

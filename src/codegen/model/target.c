@@ -3,6 +3,10 @@
 
 #include "codegen/model/target.h"
 
+#include <string.h>
+
+#include "base/macros.h"
+
 const gen_target gen_cpu_target = {
   .name = "cpu",
   .vector_bytes = 64,
@@ -18,3 +22,17 @@ const gen_target gen_cpu_target = {
     .task_ns = 10000, .handover_ns = 5000, .moved_byte_ns = {0.015, 0.05}, .whole_byte_ns = 0.08,
   },
 };
+
+/* Costs are not measured yet: they are zero. */
+static const gen_target gpus[] = {
+  {.name = "sm_75", .vector_bytes = 128, .cores = 40, .shared_bytes = 48 << 10, .block_threads = 1024, .has_fma = true, .has_f16c = true},
+  {.name = "sm_80", .vector_bytes = 128, .cores = 108, .shared_bytes = 48 << 10, .block_threads = 1024, .has_fma = true, .has_f16c = true},
+  {.name = "sm_90", .vector_bytes = 128, .cores = 132, .shared_bytes = 48 << 10, .block_threads = 1024, .has_fma = true, .has_f16c = true},
+};
+
+const gen_target *gen_gpu_target(const char *processor)
+{
+  for (size_t i = 0; i < WEFT_COUNT(gpus); i++)
+    if (strcmp(gpus[i].name, processor) == 0) return &gpus[i];
+  return NULL;
+}

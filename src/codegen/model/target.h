@@ -1,7 +1,8 @@
 /* codegen/model/target.h -- what passes, the cost model and code generation know of a machine.
  *
- * Plans and results are the same on every CPU, so the CPU's description (gen_cpu_target) holds nominal numbers, fitted on
- * Sapphire Rapids; only the `has_` fields, which choose between ways to compute the same bits, are of the machine at hand. */
+ * Plans and results are the same on every CPU, so the CPU's description (gen_cpu_target) holds nominal numbers,
+ * fitted on Sapphire Rapids; only the `has_` fields, which choose between ways to compute the same bits, are of
+ * the machine at hand. */
 #ifndef WEFT_CODEGEN_MODEL_TARGET_H
 #define WEFT_CODEGEN_MODEL_TARGET_H
 
@@ -41,5 +42,7 @@ typedef struct gen_target {
 
 /* Any CPU. */
 extern const gen_target gen_cpu_target;
+/* The GPU of a compute capability, by LLVM's name for it ("sm_90"); NULL for one that is not known. */
+const gen_target *gen_gpu_target(const char *processor);
 
 #endif
