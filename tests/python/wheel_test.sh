@@ -41,6 +41,14 @@ print(jax.jit(lambda x: x @ x.T)(jnp.ones((2, 3))))' >"$work/out" 2>&1
   cat "$work/out"
   grep -q 'weft 0' "$work/out" && grep -q '3. 3.' "$work/out"
 }
+# The package's weft.pth brings Weft's agent to JAX, without a word in the program.
+joins_a_job() {
+  there weft launch -n 2 -- "$inside/venv/bin/python" -c 'import jax
+jax.distributed.initialize()
+print(type(jax._src.distributed.global_state.client).__module__, len(jax.devices()))' >"$work/out" 2>&1
+  cat "$work/out"
+  [ "$(grep -c 'weft._agent 2' "$work/out")" = 2 ]
+}
 # libfabric is opened by name, so that ldd does not see it.
 finds_fabric() {
   there "$inside/venv/bin/python" -c 'import ctypes, weft; ctypes.CDLL(weft.library_path()); ctypes.CDLL(weft.library_path().replace("pjrt_weft.so", "libfabric.so.1"))'
@@ -57,6 +65,7 @@ check "weft launch" there weft launch -n 2 -- weft run "$inside/train.hlo"
 if [ -d "$work/wheels" ]; then
   check "jax installs beside it" there "$inside/venv/bin/pip" install -q --no-index --find-links "$inside/wheels" jax
   check "JAX in three lines" three_lines
+  check "JAX joins a job by Weft's agent" joins_a_job
   check "import weft" there "$inside/venv/bin/python" "$inside/regression.py"
 else
   skip "JAX in three lines" "no folder of wheels in WEFT_JAX_WHEELS"
