@@ -9,7 +9,10 @@ set -u
 wheel=${1:?usage: wheel_test.sh WHEEL [ROOT]} root=${2-}
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d "${root:-}/tmp/weft-wheel-XXXXXX") || exit 99
-trap 'rm -rf "$work"' EXIT
+mounted=
+trap 'rm -rf "$work"; [ -z "$mounted" ] || umount "$mounted"' EXIT
+# Programs find their libraries beside themselves by /proc/self/exe, which every system but a bare chroot has.
+if [ -n "$root" ] && [ ! -e "$root/proc/self" ]; then mount -t proc proc "$root/proc" && mounted=$root/proc; fi
 inside=${work#"$root"} # its name in there
 n=0 failed=0
 # check NAME COMMAND...: a test that passes if the command does
