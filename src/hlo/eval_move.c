@@ -10,74 +10,62 @@ static void copy_element(hlo_literal *to, int64_t to_offset, const hlo_literal *
   memcpy(eval_at(to, to_offset), eval_at(from, from_offset), weft_dtype_bytes(to->shape->type));
 }
 
+/* Fills *out, each element with the one of the operand whose index `source` gives in `from`. */
+typedef void source_index(const hlo_instr *instr, const hlo_shape *in, const int64_t *idx, int64_t *from);
+static weft_status *copy_by_index(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *in, source_index *source,
+                                  const hlo_literal **out)
+{
+  int64_t idx[HLO_MAX_RANK] = {0}, from[HLO_MAX_RANK], k = 0;
+  hlo_literal *result;
+
+  WEFT_TRY(eval_result(ctx, instr->shape, &result));
+  *out = result;
+  if (hlo_shape_elems(result->shape) == 0) return NULL;
+  do {
+    source(instr, in->shape, idx, from);
+    copy_element(result, k++, in, eval_offset(in->shape->rank, in->shape->dims, from));
+  } while (eval_next(result->shape->rank, result->shape->dims, idx));
+  return NULL;
+}
+
+static void broadcast_index(const hlo_instr *instr, const hlo_shape *in, const int64_t *idx, int64_t *from)
+{
+  for (int d = 0; d < in->rank; d++) from[d] = idx[instr->dims.v[d]];
+}
 weft_status *eval_broadcast(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                             const hlo_literal **out)
 {
-  const hlo_literal *in = operands[0];
-  int64_t idx[HLO_MAX_RANK] = {0}, from[HLO_MAX_RANK], k = 0;
-  hlo_literal *result;
-
-  WEFT_TRY(eval_result(ctx, instr->shape, &result));
-  *out = result;
-  if (hlo_shape_elems(result->shape) == 0) return NULL;
-  do {
-    for (int d = 0; d < in->shape->rank; d++) from[d] = idx[instr->dims.v[d]];
-    copy_element(result, k++, in, eval_offset(in->shape->rank, in->shape->dims, from));
-  } while (eval_next(result->shape->rank, result->shape->dims, idx));
-  return NULL;
+  return copy_by_index(ctx, instr, operands[0], broadcast_index, out);
 }
 
+static void transpose_index(const hlo_instr *instr, const hlo_shape *in, const int64_t *idx, int64_t *from)
+{
+  for (int d = 0; d < in->rank; d++) from[instr->dims.v[d]] = idx[d];
+}
 weft_status *eval_transpose(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                             const hlo_literal **out)
 {
-  const hlo_literal *in = operands[0];
-  int64_t idx[HLO_MAX_RANK] = {0}, from[HLO_MAX_RANK], k = 0;
-  hlo_literal *result;
-
-  WEFT_TRY(eval_result(ctx, instr->shape, &result));
-  *out = result;
-  if (hlo_shape_elems(result->shape) == 0) return NULL;
-  do {
-    for (int d = 0; d < in->shape->rank; d++) from[instr->dims.v[d]] = idx[d];
-    copy_element(result, k++, in, eval_offset(in->shape->rank, in->shape->dims, from));
-  } while (eval_next(result->shape->rank, result->shape->dims, idx));
-  return NULL;
+  return copy_by_index(ctx, instr, operands[0], transpose_index, out);
 }
 
+static void reverse_index(const hlo_instr *instr, const hlo_shape *in, const int64_t *idx, int64_t *from)
+{
+  for (int d = 0; d < in->rank; d++) from[d] = eval_contains(instr->dims, d) ? in->dims[d] - 1 - idx[d] : idx[d];
+}
 weft_status *eval_reverse(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                           const hlo_literal **out)
 {
-  const hlo_literal *in = operands[0];
-  int64_t idx[HLO_MAX_RANK] = {0}, from[HLO_MAX_RANK], k = 0;
-  hlo_literal *result;
-
-  WEFT_TRY(eval_result(ctx, instr->shape, &result));
-  *out = result;
-  if (hlo_shape_elems(result->shape) == 0) return NULL;
-  do {
-    for (int d = 0; d < in->shape->rank; d++)
-      from[d] = eval_contains(instr->dims, d) ? in->shape->dims[d] - 1 - idx[d] : idx[d];
-    copy_element(result, k++, in, eval_offset(in->shape->rank, in->shape->dims, from));
-  } while (eval_next(result->shape->rank, result->shape->dims, idx));
-  return NULL;
+  return copy_by_index(ctx, instr, operands[0], reverse_index, out);
 }
 
+static void slice_index(const hlo_instr *instr, const hlo_shape *in, const int64_t *idx, int64_t *from)
+{
+  for (int d = 0; d < in->rank; d++) from[d] = instr->u.slice->start.v[d] + idx[d] * instr->u.slice->stride.v[d];
+}
 weft_status *eval_slice(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                         const hlo_literal **out)
 {
-  const hlo_literal *in = operands[0];
-  int64_t idx[HLO_MAX_RANK] = {0}, from[HLO_MAX_RANK], k = 0;
-  hlo_literal *result;
-
-  WEFT_TRY(eval_result(ctx, instr->shape, &result));
-  *out = result;
-  if (hlo_shape_elems(result->shape) == 0) return NULL;
-  do {
-    for (int d = 0; d < in->shape->rank; d++)
-      from[d] = instr->u.slice->start.v[d] + idx[d] * instr->u.slice->stride.v[d];
-    copy_element(result, k++, in, eval_offset(in->shape->rank, in->shape->dims, from));
-  } while (eval_next(result->shape->rank, result->shape->dims, idx));
-  return NULL;
+  return copy_by_index(ctx, instr, operands[0], slice_index, out);
 }
 
 /* Result index = low + index + index * interior, which may be any number for one element; what falls outside (negative padding)

@@ -27,7 +27,6 @@ typedef struct hlo_print_options {
 WEFT_NODISCARD weft_status *hlo_print(const hlo_module *module, hlo_print_options options, FILE *out);
 WEFT_NODISCARD weft_status *hlo_print_to_string(const hlo_module *module, hlo_print_options options, char **out_text,
                                                 size_t *out_size); /* malloc'd, NUL-terminated, the caller's */
-WEFT_NODISCARD weft_status *hlo_print_instr(const hlo_instr *instr, hlo_print_options options, FILE *out);
 WEFT_NODISCARD weft_status *hlo_print_literal(const hlo_literal *literal, FILE *out);
 WEFT_NODISCARD weft_status *hlo_print_sharding(const hlo_sharding *sharding, FILE *out);
 

@@ -144,15 +144,6 @@ weft_status *hlo_print(const hlo_module *module, hlo_print_options options, FILE
   return end_output(plain, callers, out);
 }
 
-weft_status *hlo_print_instr(const hlo_instr *instr, hlo_print_options options, FILE *out)
-{
-  locale_t plain, callers;
-
-  WEFT_TRY(begin_output(&plain, &callers));
-  print_instr(out, instr, options);
-  return end_output(plain, callers, out);
-}
-
 weft_status *hlo_print_literal(const hlo_literal *literal, FILE *out)
 {
   locale_t plain, callers;

@@ -107,48 +107,6 @@ weft_status *spmd_tiling_of(const hlo_sharding *sharding, int rank, int64_t devi
 
 bool spmd_tiling_is_whole(const spmd_tiling *tiling) { return tiling->copies == tiling->device_count; }
 
-bool spmd_tiling_equal(const spmd_tiling *a, const spmd_tiling *b)
-{
-  if (a->rank != b->rank || a->copies != b->copies || a->device_count != b->device_count) return false;
-  for (int i = 0; i < a->rank; i++)
-    if (a->tiles[i] != b->tiles[i]) return false;
-  /* the copies of a tile may be listed in any order */
-  for (int64_t at = 0; at < a->device_count; at += a->copies)
-    for (int64_t c = 0; c < a->copies; c++) {
-      bool found = false;
-      for (int64_t k = 0; k < a->copies && !found; k++) found = a->devices[at + c] == b->devices[at + k];
-      if (!found) return false;
-    }
-  return true;
-}
-
-weft_status *spmd_tiling_map(const spmd_tiling *t, int rank, const int *map, weft_arena *arena, spmd_tiling *out)
-{
-  int64_t grid[HLO_MAX_RANK + 1], perm[HLO_MAX_RANK + 1], *order = WEFT_ARENA_ARRAY(arena, int64_t, t->device_count),
-                                                          *devices = WEFT_ARENA_ARRAY(arena, int64_t, t->device_count);
-  bool kept[HLO_MAX_RANK] = {false};
-  int at = 0;
-
-  WEFT_TRY_ALLOC(order);
-  WEFT_TRY_ALLOC(devices);
-  *out = (spmd_tiling){.rank = rank, .copies = t->device_count, .device_count = t->device_count, .devices = devices};
-  for (int i = 0; i < t->rank; i++) grid[i] = t->tiles[i];
-  grid[t->rank] = t->copies;
-  for (int i = 0; i < rank; i++) {
-    out->tiles[i] = map[i] >= 0 ? t->tiles[map[i]] : 1;
-    out->copies /= out->tiles[i];
-    if (map[i] < 0) continue;
-    kept[map[i]] = true;
-    perm[at++] = map[i];
-  }
-  for (int i = 0; i < t->rank; i++)
-    if (!kept[i]) perm[at++] = i;
-  perm[at++] = t->rank;
-  permuted_iota(at, grid, perm, t->device_count, order);
-  for (int64_t i = 0; i < t->device_count; i++) devices[i] = t->devices[order[i]];
-  return NULL;
-}
-
 weft_status *spmd_tile_shape(const spmd_tiling *tiling, const hlo_shape *full, weft_arena *arena,
                              const hlo_shape **out_shape)
 {

@@ -20,12 +20,6 @@ WEFT_NODISCARD weft_status *spmd_tiling_of(const hlo_sharding *sharding, int ran
                                            weft_arena *arena, spmd_tiling *out_tiling);
 
 bool spmd_tiling_is_whole(const spmd_tiling *tiling); /* nothing is cut */
-bool spmd_tiling_equal(const spmd_tiling *a, const spmd_tiling *b);
-
-/* The tiling of an array whose dimension i is dimension map[i] of this tiling's array (-1: a new dimension, which is
- * not cut). Cut dimensions that `map` leaves out become copies. */
-WEFT_NODISCARD weft_status *spmd_tiling_map(const spmd_tiling *tiling, int rank, const int *map, weft_arena *arena,
-                                            spmd_tiling *out_tiling);
 
 /* The shape of one tile.  Errors: UNIMPLEMENTED for a dimension that the tiles do not divide. */
 WEFT_NODISCARD weft_status *spmd_tile_shape(const spmd_tiling *tiling, const hlo_shape *full, weft_arena *arena,
