@@ -38,12 +38,10 @@ typedef struct text {
   const char *data;
   size_t size;
   bool is_hlo;
-  token *tokens;
-  int count;
-  statement *statements;
-  int statement_count;
-  value *values;
-  int value_count;
+  int count, statement_count, value_count;
+  token tokens[MOST_TOKENS];
+  statement statements[MOST_STATEMENTS];
+  value values[MOST_VALUES];
 } text;
 
 typedef struct edit {
@@ -201,18 +199,13 @@ static void read_statement(text *t, int first)
   }
 }
 
-static void free_text(text *t)
-{
-  free(t->tokens);
-  free(t->statements);
-  free(t->values);
-}
-
 static bool read_text(text *t, mut_bytes b)
 {
-  *t = (text){.data = (const char *)b.data, .size = b.size, .tokens = malloc(MOST_TOKENS * sizeof(token)),
-              .statements = malloc(MOST_STATEMENTS * sizeof(statement)), .values = malloc(MOST_VALUES * sizeof(value))};
-  if (!t->tokens || !t->statements || !t->values || !read_tokens(t)) return false;
+  t->data = (const char *)b.data;
+  t->size = b.size;
+  t->is_hlo = false;
+  t->count = t->statement_count = t->value_count = 0;
+  if (!read_tokens(t)) return false;
   for (int i = 0; i < t->count; i++) t->is_hlo |= is(t, i, "ENTRY") || is(t, i, "HloModule");
   for (int i = 0; i < t->count; i++) {
     if (i == 0 || t->tokens[i - 1].kind == LINE) read_statement(t, i);
@@ -569,29 +562,30 @@ static bool splice_statement(mut_job *job, const text *t, const text *donor, edi
 
 bool mut_text(mut_job *job)
 {
-  static edits e; /* fuzz targets have one thread that makes inputs */
-  text t, donor;
+  static text t, donor; /* fuzz targets have one thread that makes inputs; large allocations are slow under sanitizers */
+  static edits e;
   bool done = false;
 
   e.count = 0;
   bool read = read_text(&t, job->receiver);
-  read &= read_text(&donor, job->donor);
   for (int tries = 0; read && tries < 8 && !done; tries++) {
-    switch (mut_below(job, 16)) {
+    size_t change = mut_below(job, 16);
+    if (change > 7 && donor.data != (const char *)job->donor.data) read = read_text(&donor, job->donor);
+    if (!read) break;
+    switch (change) {
     case 0: case 1: case 2: done = change_number(job, &t, &e); break;
     case 3: done = change_type(job, &t, &e); break;
-    case 4: done = change_operation(job, &t, &donor, &e); break;
-    case 5: case 6: done = change_operand(job, &t, &e); break;
-    case 7: case 8: done = splice_key(job, &t, &donor, &e); break;
-    case 9: done = splice_group(job, &t, &donor, &e); break;
-    case 10: done = change_list(job, &t, &e); break;
-    case 11: done = drop_statement(job, &t, &e); break;
+    case 4: case 5: done = change_operand(job, &t, &e); break;
+    case 6: done = change_list(job, &t, &e); break;
+    case 7: done = drop_statement(job, &t, &e); break;
+    case 8: case 9: done = splice_key(job, &t, &donor, &e); break;
+    case 10: done = splice_group(job, &t, &donor, &e); break;
+    case 11: done = change_operation(job, &t, &donor, &e); break;
     case 12: done = splice_block(job, &t, &donor, &e); break;
     default: done = splice_statement(job, &t, &donor, &e);
     }
   }
+  donor.data = NULL; /* another donor may come at the same address */
   done &= put_edited(job, t.data, t.size, &e); /* and frees them */
-  free_text(&t);
-  free_text(&donor);
   return done;
 }

@@ -23,8 +23,8 @@ typedef struct field {
 
 typedef struct tree {
   mut_bytes bytes;
-  field *fields;
   int count;
+  field fields[MOST_FIELDS];
 } tree;
 
 static size_t read_varint(mut_bytes b, size_t at, uint64_t *out)
@@ -90,8 +90,9 @@ static bool read_message(tree *t, size_t at, size_t end, int parent, int depth)
 
 static bool read_tree(tree *t, mut_bytes bytes)
 {
-  *t = (tree){.bytes = bytes, .fields = malloc(MOST_FIELDS * sizeof(field))};
-  return t->fields && read_message(t, 0, bytes.size, -1, 0) && t->count > 0;
+  t->bytes = bytes;
+  t->count = 0;
+  return read_message(t, 0, bytes.size, -1, 0) && t->count > 0;
 }
 
 /* The receiver, with `with` in the place of the bytes [start, end) that are within the field `parent` and in none below it. */
@@ -261,7 +262,7 @@ static bool change_bytes(mut_job *job, const tree *t, int at)
 
 bool mut_proto(mut_job *job)
 {
-  tree t = {0}, donor = {0};
+  static tree t, donor; /* one thread makes inputs; large allocations are slow under sanitizers */
   bool done = false;
 
   if (read_tree(&t, job->receiver) && read_tree(&donor, job->donor)) {
@@ -277,8 +278,6 @@ bool mut_proto(mut_job *job)
       }
     }
   }
-  free(t.fields);
-  free(donor.fields);
   return done;
 }
 
