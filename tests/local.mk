@@ -23,7 +23,6 @@ EXTRA_DIST += tests/install/declared.awk tests/install/in_cxx.cc examples/c/all_
 # tsan: tests/collective/ops_test tests/collective/faults_test tests/collective/communicator_test
 # tsan: tests/collective/survive_test tests/coord/service_test tests/coord/agent_test tests/coord/wire_test tests/coord/sim_test
 # tsan: tests/coord/launch_test.py
-# tsan: tests/platform/deferred_test tests/platform/deferred_launch_test tests/platform/deferred_ffi_test
 # tsan: tests/cpu/run_test tests/cpu/launch_test tests/cpu/collective_test tests/pjrt/plugin_test tests/pjrt/hostile_test tests/pjrt/threads_test tests/pjrt/agent_test
 TESTS += tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/back_compat_test.py tests/jax/process_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py
 EXTRA_DIST += tests/jax/random_ops_test.py tests/jax/plugin_test.py tests/jax/survive_test.py tests/jax/e2e_test.py tests/jax/back_compat_test.py tests/jax/process_test.py tests/jax/multi_device_test.py tests/jax/distributed_test.py tests/jax/upstream.py tests/jax/upstream_multiprocess.py
