@@ -270,7 +270,7 @@ static CPU_HOT void patch_lines(const cpu_conv *c, const char *line, int64_t x, 
       memset(to, 0, (size_t)(taps * run));
     } else if (dense && run == pixel_bytes) { /* the taps lo .. hi are inside the input */
       int64_t lo = WEFT_MIN(taps, WEFT_MAX(0, -first)), hi = WEFT_MAX(lo, WEFT_MIN(taps, size - first));
-      /* most patches touch no edge of the input, and a call of memcpy costs as much as a short loop */
+      /* most patches touch no edge of the input, and a call of memset costs as much as copying a short run */
       if (lo > 0) memset(to, 0, (size_t)(lo * run));
       copy_run(to + lo * run, line + (first + lo) * run, (hi - lo) * run);
       if (hi < taps) memset(to + hi * run, 0, (size_t)((taps - hi) * run));

@@ -21,7 +21,7 @@ typedef struct cpu_conv {
   int64_t groups, batch_groups;         /* one of them is 1 */
   int64_t in_features;                  /* per group */
   int64_t out_features;                 /* per group */
-  int64_t lhs_features, all_features;   /* steps of a whole pixel in lhs and in the output */
+  int64_t lhs_features, all_features;   /* features of a whole pixel of lhs and of the output */
   int64_t in_size[HLO_MAX_RANK], kernel_size[HLO_MAX_RANK], out_size[HLO_MAX_RANK], in_step[HLO_MAX_RANK];
   hlo_window_dim window[HLO_MAX_RANK];
   int64_t in_pixels, taps, out_pixels;  /* products of the sizes */

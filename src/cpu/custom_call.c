@@ -166,8 +166,7 @@ static const rt_thunk_ops ffi_ops = {.size = sizeof(rt_thunk_ops), .kind = "cust
 static const rt_thunk_ops callback_ops = {.size = sizeof(rt_thunk_ops), .kind = "callback", .start = callback_start,
                                           .destroy = ffi_destroy};
 
-/* ---- untyped functions
- * --------------------------------------------------------------------------------------------- */
+/* ---- untyped functions ----------------------------------------------------------------------------------------- */
 
 typedef struct untyped_thunk {
   rt_thunk base;

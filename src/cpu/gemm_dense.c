@@ -147,7 +147,7 @@ static const int64_t choose_64[8] = {-1, -1, -1, -1};
         for (int64_t j = 0; j < cols; j++) to[l * width + j] = from[j * across + l * along];                          \
   }
 
-/* Vector j gets element j of each of the other vectors. */
+/* Afterwards vector j holds element j of each vector. */
 static inline TARGET void turn_4x4(__m256d v[4])
 {
   __m256d t0 = _mm256_unpacklo_pd(v[0], v[1]), t1 = _mm256_unpackhi_pd(v[0], v[1]);
@@ -162,11 +162,10 @@ static inline TARGET void turn_4x4(__m256d v[4])
 PACK(pack_f32, float, __m256, 8, _mm256_loadu_ps, _mm256_maskload_ps, _mm256_storeu_ps, cpu_turn_8x8, choose_32)
 PACK(pack_f64, double, __m256d, 4, _mm256_loadu_pd, _mm256_maskload_pd, _mm256_storeu_pd, turn_4x4, choose_64)
 
-/* ---- the choice of a kernel
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- the choice of a kernel ------------------------------------------------------------------------------------ */
 
 typedef struct kernel {
-  int64_t rows, lanes; /* rows and vectors of the largest block of C, and bytes of a vector */
+  int64_t rows, lanes; /* rows of the largest block of C, and lanes of a vector */
   void (*pack)(int64_t cols, int64_t k, const void *panel, int64_t across, int64_t along, void *to, int64_t width);
   micro_fn *micro[MAX_ROWS + 1][VECTORS + 1];
 } kernel;

@@ -32,7 +32,7 @@ enum {
 };
 #define LEAST_TILE_OPS 4e6 /* some 25 us */
 #define MOST_TILE_OPS 32e6
-#define ROW_TILE_OPS 0.5e6   /* for fewer than FEW rows or columns: bytes for each of them */
+#define ROW_TILE_OPS 0.5e6   /* operations of a tile for each row or column, where there are fewer than FEW of them */
 
 /* The 8 entries from place 8 - n on select n lanes. */
 static const int32_t choose[16] = {-1, -1, -1, -1, -1, -1, -1, -1};

@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-/* Vector j gets element j of each of the vectors. */
+/* Afterwards vector j holds element j of each vector. */
 static inline __attribute__((target("avx2,fma"))) void cpu_turn_8x8(__m256 v[8])
 {
 #define PAIR(i) __m256 lo##i = _mm256_unpacklo_ps(v[i], v[i + 1]), hi##i = _mm256_unpackhi_ps(v[i], v[i + 1]);

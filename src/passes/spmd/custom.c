@@ -11,8 +11,7 @@
 #include "hlo/infer.h"
 #include "passes/passes.h"
 
-/* ---- registered partitioners
- * --------------------------------------------------------------------------------------------- */
+/* ---- registered partitioners ----------------------------------------------------------------------------------- */
 
 typedef struct registration {
   struct registration *next; /* an older one */

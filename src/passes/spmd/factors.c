@@ -85,8 +85,7 @@ static void own_rows(spmd_factors *f, int64_t dim, int count, const int *tensors
   for (int i = 0; i < count; i++) use(f, tensors[i], dim, factor);
 }
 
-/* ---- one function for each kind of operation
- * ---------------------------------------------------------------------------------- */
+/* ---- one function for each kind of operation ------------------------------------------------------------------- */
 
 typedef void factor_rule(const hlo_instr *instr, spmd_factors *f);
 

@@ -47,8 +47,7 @@ static weft_status *add_form(partitioner *w, const hlo_instr *instr, const spmd_
   return NULL;
 }
 
-/* ---- values in the wanted sharding
- * ---------------------------------------------------------------------------------- */
+/* ---- values in the wanted sharding ----------------------------------------------------------------------------- */
 
 /* The form from which `want` is reached with the fewest bytes. */
 static weft_status *nearest_form(partitioner *w, const hlo_instr *instr, const spmd_sharding *want, const form **out, double *out_bytes)
@@ -472,8 +471,7 @@ static weft_status *compute(partitioner *w, const hlo_instr *instr)
   return add_form(w, instr, want->v[0], made);
 }
 
-/* ---- all other instructions
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- all other instructions ------------------------------------------------------------------------------------ */
 
 /* Instructions whose operands come in the sharding of some leaves, and whose result has the shape that its leaves
  * give. */

@@ -84,8 +84,7 @@ static weft_status *alike(spmd_program *p, const hlo_shape *shape, const spmd_le
   return NULL;
 }
 
-/* ---- one visitor for each kind of instruction
- * ------------------------------------------------------------------------------------------ */
+/* ---- one visitor for each kind of instruction ------------------------------------------------------------------ */
 
 static weft_status *visit(spmd_program *p, const hlo_computation *comp, int depth);
 

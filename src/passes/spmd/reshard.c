@@ -238,8 +238,7 @@ static void advance(spmd_sharding *cur, const spmd_sharding *to, spmd_mask *part
   }
 }
 
-/* ---- the instructions of the steps
- * -------------------------------------------------------------------------------------------------- */
+/* ---- the instructions of the steps ----------------------------------------------------------------------------- */
 
 static hlo_instr *collective(pass_build *b, hlo_opcode op, const hlo_shape *shape, hlo_instr *x, const hlo_collective_attrs *attrs)
 {
