@@ -37,7 +37,7 @@ typedef struct lowering {
   int depth;                /* the nesting of regions and inlined calls */
   int stamp;                /* the number of the last search for captured values */
   int operation_count;      /* lowered so far */
-  int64_t elided_bytes;     /* of constants without elements: the shape */
+  int64_t elided_bytes;     /* bytes that the elided constants of the program will take */
   mlir_table names;         /* the module's own strings for operations, source files and functions */
   hlo_frame_builder *frames; /* the call sites in the source, or NULL */
   int last_frame;           /* the highest id of the frames */
@@ -111,7 +111,7 @@ WEFT_NODISCARD static inline weft_status *lower_metadata(lowering *l, const mlir
 /* ---- lower.c ------------------------------------------------------------------------------------------------------ */
 
 WEFT_NODISCARD weft_status *lower_op(lowering *l, const mlir_op *op);
-const lower_entry *lower_find_rule(const mlir_op *op); /* an attribute of any dialect; NULL: there is none */
+const lower_entry *lower_find_rule(const mlir_op *op); /* the rule of an operation of any dialect; NULL: there is none */
 /* The instruction in the current computation that holds operand `i`. */
 WEFT_NODISCARD weft_status *lower_operand(lowering *l, const mlir_op *op, int i, hlo_instr **out);
 WEFT_NODISCARD weft_status *lower_value_of(lowering *l, mlir_value *value, hlo_instr **out);

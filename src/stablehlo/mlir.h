@@ -56,8 +56,8 @@ struct mlir_type {
   const int64_t *dims;          /* MLIR_DYNAMIC for `?` */
   const int64_t *bounds;        /* bounds of dynamic dimensions, or NULL; an entry may be MLIR_DYNAMIC */
   const mlir_type *element;     /* TENSOR, UNRANKED, BUFFER */
-  int count, result_count;      /* of TUPLE and FUTURE: the elements; of FUNCTION: inputs, then results */
-  const mlir_type *const *elements; /* of FUNCTION: how many of them are inputs */
+  int count, result_count;      /* of TUPLE and FUTURE: elements; of FUNCTION: inputs, and results */
+  const mlir_type *const *elements; /* of FUNCTION: inputs, then results */
   const mlir_quant *quant;      /* of QUANTIZED, and of a tensor of it */
   const char *text;             /* OTHER: as written */
   /* the shape that the program's lowering number `made_by` made of the type; NULL: the type is not static */
