@@ -25,7 +25,9 @@ static void run(int kind, long bytes, int self, int ranks, float *send, float *r
   case 3: MPI_Alltoall(send, each, MPI_FLOAT, recv, each, MPI_FLOAT, MPI_COMM_WORLD); break;
   case 4: MPI_Bcast(send, count, MPI_FLOAT, 0, MPI_COMM_WORLD); break;
   case 5:
-    if ((self ^ 1) < ranks) MPI_Sendrecv(send, count, MPI_FLOAT, self ^ 1, 0, recv, count, MPI_FLOAT, self ^ 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if ((self ^ 1) < ranks)
+      MPI_Sendrecv(send, count, MPI_FLOAT, self ^ 1, 0, recv, count, MPI_FLOAT, self ^ 1, 0, MPI_COMM_WORLD,
+                   MPI_STATUS_IGNORE);
     break;
   default: MPI_Barrier(MPI_COMM_WORLD);
   }
@@ -49,7 +51,9 @@ int main(int argc, char **argv)
   memset(send, 0, room); /* memory that nobody wrote is one page of zeros, which is quick to read */
   memset(recv, 0, room);
   for (int k = 0; k < 7; k++)
-    for (long bytes = 64; bytes <= max && (!*ops || strstr(ops, names[k])); bytes = bytes == 64 ? 4096 : bytes == 16 << 20 ? 64 << 20 : bytes * 16) {
+    for (long bytes = 64; bytes <= max && (!*ops || strstr(ops, names[k])); bytes = bytes == 64         ? 4096
+                                                                                    : bytes == 16 << 20 ? 64 << 20
+                                                                                                        : bytes * 16) {
       int n = bytes <= 4096 ? 2000 : bytes <= 65536 ? 500 : bytes <= 1 << 20 ? 100 : bytes <= 16 << 20 ? 12 : 4;
       n = n * scale > 3 ? (int)(n * scale) : 3;
       n = n < 4000 ? n : 4000;
@@ -61,8 +65,9 @@ int main(int argc, char **argv)
       }
       qsort(samples, (size_t)n, sizeof *samples, by_value);
       if (rank == 0)
-        printf("%-15s %-12s ranks %d  bytes %9ld  iters %5d  p50 %11.2f us  p99 %11.2f us  %8.3f GB/s\n", names[k], argc > 1 ? argv[1] : "mpi",
-               ranks, k == 6 ? 0 : bytes, n, samples[n / 2], samples[n - 1 - n / 100], (double)bytes / samples[n / 2] / 1e3);
+        printf("%-15s %-12s ranks %d  bytes %9ld  iters %5d  p50 %11.2f us  p99 %11.2f us  %8.3f GB/s\n", names[k],
+               argc > 1 ? argv[1] : "mpi", ranks, k == 6 ? 0 : bytes, n, samples[n / 2], samples[n - 1 - n / 100],
+               (double)bytes / samples[n / 2] / 1e3);
       if (k == 6) break;
     }
   MPI_Finalize();

@@ -93,7 +93,9 @@ static void call(client *c, coord_request request)
   request.service_incarnation = service_incarnation;
   c->method = request.method;
   st = coord_request_encode(&request, &arena, &message, &size);
-  if (!st) st = coord_h2_start(c->conn.h2, coord_path(COORD_DIALECT_X, request.method, path), message, size, on_reply, c, &started);
+  if (!st)
+    st = coord_h2_start(c->conn.h2, coord_path(COORD_DIALECT_X, request.method, path), message, size, on_reply, c,
+                        &started);
   if (st) fail("call", st);
   coord_conn_touch(&c->conn);
 }
@@ -104,9 +106,11 @@ static void next_operation(client *c)
 
   c->writes = !c->writes;
   if (c->writes)
-    call(c, (coord_request){.method = COORD_INSERT_KEY_VALUE, .key = c->key, .value = value, .value_size = MAX_VALUE, .overwrite = true});
-  else
-    call(c, (coord_request){.method = COORD_TRY_GET_KEY_VALUE, .key = c->key});
+    call(
+      c,
+      (coord_request){
+        .method = COORD_INSERT_KEY_VALUE, .key = c->key, .value = value, .value_size = MAX_VALUE, .overwrite = true});
+  else call(c, (coord_request){.method = COORD_TRY_GET_KEY_VALUE, .key = c->key});
 }
 
 static int64_t after_events(void *ctx, int64_t now_ns)
@@ -135,10 +139,11 @@ static void print_memory(const char *when)
   if (!pid) return;
   snprintf(path, sizeof path, "/proc/%ld/status", pid);
   f = fopen(path, "re");
-  while (f && fgets(line, sizeof line, f)) if (sscanf(line, "VmRSS: %ld", &kib) != 1) sscanf(line, "RssAnon: %ld", &own_kib);
+  while (f && fgets(line, sizeof line, f))
+    if (sscanf(line, "VmRSS: %ld", &kib) != 1) sscanf(line, "RssAnon: %ld", &own_kib);
   if (f) fclose(f);
-  printf("memory %-22s %8.1f MiB  %8.1f MiB without files  %6.1f KiB per task\n", when, (double)kib / 1024, (double)own_kib / 1024,
-         (double)own_kib / task_count);
+  printf("memory %-22s %8.1f MiB  %8.1f MiB without files  %6.1f KiB per task\n", when, (double)kib / 1024,
+         (double)own_kib / 1024, (double)own_kib / task_count);
 }
 
 /* Seconds of processor time that this process, the load, has taken so far. */
@@ -147,7 +152,8 @@ static double own_seconds(void)
   struct rusage usage;
 
   getrusage(RUSAGE_SELF, &usage);
-  return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) + (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+  return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
 /* Seconds of processor time that the service has taken so far. */
@@ -183,7 +189,8 @@ static int64_t after_writes(void *ctx, int64_t now_ns)
   (void)ctx;
   (void)now_ns;
   coord_conns_flush(&group);
-  for (int32_t i = dialled - BATCH; i < dialled; i++) written = written && !clients[i].conn.connecting && coord_conn_is_idle(&clients[i].conn);
+  for (int32_t i = dialled - BATCH; i < dialled; i++)
+    written = written && !clients[i].conn.connecting && coord_conn_is_idle(&clients[i].conn);
   if (written) coord_loop_quit(loop);
   return INT64_MAX;
 }
@@ -235,12 +242,14 @@ static void bench_barrier(void)
   for (int round = 0; round < barrier_count; round++) {
     int64_t began, called;
     for (int32_t i = 0; i < task_count; i++)
-      prepare(&clients[i], (coord_request){.method = COORD_BARRIER, .barrier_id = "bench", .timeout_ms = 100000, .counter = round});
+      prepare(&clients[i],
+              (coord_request){.method = COORD_BARRIER, .barrier_id = "bench", .timeout_ms = 100000, .counter = round});
     coord_conns_flush(&group);
     began = weft_now_ns();
     for (int32_t i = 0; i < task_count; i++) {
       pending++;
-      if (send(clients[i].conn.io.fd, clients[i].prepared, clients[i].prepared_size, MSG_NOSIGNAL) != (ssize_t)clients[i].prepared_size)
+      if (send(clients[i].conn.io.fd, clients[i].prepared, clients[i].prepared_size, MSG_NOSIGNAL) !=
+          (ssize_t)clients[i].prepared_size)
         fail("write", NULL);
     }
     called = weft_now_ns();
@@ -251,10 +260,11 @@ static void bench_barrier(void)
   qsort(after_last, (size_t)barrier_count, sizeof *after_last, compare_doubles);
   cpu = service_seconds() - cpu;
   own = own_seconds() - own;
-  printf("barrier  %5d tasks        %10.3f ms p50  %10.3f ms max  %10.3f ms p50 after the last call  %6.1f us processor per task"
-         "  (this load: %.1f us)\n",
-         task_count, 1e3 * times[barrier_count / 2], 1e3 * times[barrier_count - 1], 1e3 * after_last[barrier_count / 2],
-         1e6 * cpu / barrier_count / task_count, 1e6 * own / barrier_count / task_count);
+  printf(
+    "barrier  %5d tasks        %10.3f ms p50  %10.3f ms max  %10.3f ms p50 after the last call  %6.1f us processor per task"
+    "  (this load: %.1f us)\n",
+    task_count, 1e3 * times[barrier_count / 2], 1e3 * times[barrier_count - 1], 1e3 * after_last[barrier_count / 2],
+    1e6 * cpu / barrier_count / task_count, 1e6 * own / barrier_count / task_count);
 }
 
 static void bench_keys(int32_t count, double seconds)
@@ -272,8 +282,8 @@ static void bench_keys(int32_t count, double seconds)
   took = run_all(began);
   stop_at_ns = 0;
   cpu = service_seconds() - cpu;
-  printf("kv       %5d clients      %10.0f operations/s  %6.1f us processor per operation\n", count, (double)operations / took,
-         1e6 * cpu / (double)WEFT_MAX(operations, 1));
+  printf("kv       %5d clients      %10.0f operations/s  %6.1f us processor per operation\n", count,
+         (double)operations / took, 1e6 * cpu / (double)WEFT_MAX(operations, 1));
 }
 
 /* Everybody watches, one leaves. */
@@ -305,7 +315,8 @@ int main(int argc, char **argv)
     if (strcmp(argv[i], "--seconds") == 0) seconds = atof(argv[i + 1]);
     if (strcmp(argv[i], "--barriers") == 0) barrier_count = atoi(argv[i + 1]);
   }
-  if (barrier_count == 0) barrier_count = WEFT_MAX(15, 16384 / WEFT_MAX(task_count, 1)); /* small ones need more of a warm-up */
+  if (barrier_count == 0)
+    barrier_count = WEFT_MAX(15, 16384 / WEFT_MAX(task_count, 1)); /* small ones need more of a warm-up */
   if (argc < 2 || task_count < 1 || barrier_count < 1 || barrier_count > MAX_BARRIERS) {
     fprintf(stderr, "usage: coord_bench ADDRESS [--tasks N] [--pid PID] [--seconds S] [--barriers B]\n");
     return 2;

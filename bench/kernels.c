@@ -68,9 +68,10 @@ static weft_status *bench(const char *path, double seconds)
   WEFT_TRY(gen_options_load(&options));
   WEFT_TRY(gen_compile(module, &options, &code));
   const gen_stats *s = gen_code_stats(code);
-  printf("%d fusions, %d kernels, %d parts: emit %.1f ms, optimise %.1f ms, codegen %.1f ms, link %.1f ms, total %.1f ms\n",
-         s->fusions, s->kernels, s->parts, (double)s->emit_ns / 1e6, (double)s->optimize_ns / 1e6,
-         (double)s->codegen_ns / 1e6, (double)s->link_ns / 1e6, (double)s->total_ns / 1e6);
+  printf(
+    "%d fusions, %d kernels, %d parts: emit %.1f ms, optimise %.1f ms, codegen %.1f ms, link %.1f ms, total %.1f ms\n",
+    s->fusions, s->kernels, s->parts, (double)s->emit_ns / 1e6, (double)s->optimize_ns / 1e6,
+    (double)s->codegen_ns / 1e6, (double)s->link_ns / 1e6, (double)s->total_ns / 1e6);
   HLO_FOREACH(x, module->entry) {
     const gen_kernel *k = x->op == HLO_FUSION ? gen_code_kernel(code, x) : NULL;
     if (k) run(x, k, seconds);

@@ -87,9 +87,10 @@ static weft_status *measure(const char *path)
   }
   munmap(bytes, size);
   double mb = (double)size / 1e6;
-  printf("%-32s %6.2f MB  read %7.2f ms %6.1fx  to HLO %7.2f ms %6.1f MB/s  memory %5.1fx, kept %5.1fx  %d instructions\n", path, mb,
-         read.ms, read.grown / (double)size, parse.ms, mb / parse.ms * 1e3, parse.grown / (double)size, kept / (double)size,
-         instructions);
+  printf(
+    "%-32s %6.2f MB  read %7.2f ms %6.1fx  to HLO %7.2f ms %6.1f MB/s  memory %5.1fx, kept %5.1fx  %d instructions\n",
+    path, mb, read.ms, read.grown / (double)size, parse.ms, mb / parse.ms * 1e3, parse.grown / (double)size,
+    kept / (double)size, instructions);
   return NULL;
 }
 

@@ -11,12 +11,12 @@
 #include "weft/pjrt_c_api.h"
 
 static const char program_text[] =
-    "module @example {\n"
-    "  func.func public @main(%x: tensor<2x3xf32>, %y: tensor<3x2xf32>) -> tensor<2x2xf32> {\n"
-    "    %z = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : (tensor<2x3xf32>, tensor<3x2xf32>) -> tensor<2x2xf32>\n"
-    "    return %z : tensor<2x2xf32>\n"
-    "  }\n"
-    "}\n";
+  "module @example {\n"
+  "  func.func public @main(%x: tensor<2x3xf32>, %y: tensor<3x2xf32>) -> tensor<2x2xf32> {\n"
+  "    %z = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0] : (tensor<2x3xf32>, tensor<3x2xf32>) -> tensor<2x2xf32>\n"
+  "    return %z : tensor<2x2xf32>\n"
+  "  }\n"
+  "}\n";
 
 static const PJRT_Api *api;
 
@@ -44,8 +44,9 @@ static void await(PJRT_Event *event)
 
 static PJRT_Buffer *to_device(PJRT_Client *client, PJRT_Device *device, const float *data, const int64_t *dims)
 {
-  CALL(args, Client_BufferFromHostBuffer, .client = client, .device = device, .data = data, .type = PJRT_Buffer_Type_F32,
-       .dims = dims, .num_dims = 2, .host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall);
+  CALL(args, Client_BufferFromHostBuffer, .client = client, .device = device, .data = data,
+       .type = PJRT_Buffer_Type_F32, .dims = dims, .num_dims = 2,
+       .host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall);
   await(args.done_with_host_buffer);
   return args.buffer;
 }
@@ -77,8 +78,9 @@ int main(int argc, char **argv)
   PJRT_Buffer *results[1], *const *argument_lists[] = {arguments}, **const result_lists[] = {results};
   PJRT_ExecuteOptions options = {.struct_size = sizeof options};
   PJRT_Event *done;
-  CALL(run, LoadedExecutable_Execute, .executable = compiled.executable, .options = &options, .argument_lists = argument_lists,
-       .num_devices = 1, .num_args = 2, .output_lists = result_lists, .device_complete_events = &done);
+  CALL(run, LoadedExecutable_Execute, .executable = compiled.executable, .options = &options,
+       .argument_lists = argument_lists, .num_devices = 1, .num_args = 2, .output_lists = result_lists,
+       .device_complete_events = &done);
   await(done);
 
   CALL(copy, Buffer_ToHostBuffer, .src = results[0], .dst = z, .dst_size = sizeof z);
@@ -86,9 +88,7 @@ int main(int argc, char **argv)
   printf("%g %g\n%g %g\n", z[0], z[1], z[2], z[3]);
 
   PJRT_Buffer *buffers[] = {arguments[0], arguments[1], results[0]};
-  for (int i = 0; i < 3; i++) {
-    CALL(gone, Buffer_Destroy, .buffer = buffers[i]);
-  }
+  for (int i = 0; i < 3; i++) { CALL(gone, Buffer_Destroy, .buffer = buffers[i]); }
   CALL(no_program, LoadedExecutable_Destroy, .executable = compiled.executable);
   CALL(no_client, Client_Destroy, .client = client.client);
   return 0;

@@ -70,8 +70,8 @@ static hlo_collective_attrs *grid_groups(device_grid *g, bool knows_global_ids, 
   return attrs;
 }
 
-static hlo_instr *grid_instr(pass_build *b, hlo_opcode op, const hlo_shape *shape, int count, hlo_instr *const *operands,
-                             const hlo_collective_attrs *attrs, int64_t dim)
+static hlo_instr *grid_instr(pass_build *b, hlo_opcode op, const hlo_shape *shape, int count,
+                             hlo_instr *const *operands, const hlo_collective_attrs *attrs, int64_t dim)
 {
   hlo_instr *r = pb_instr(b, op, shape, count, operands);
 
@@ -95,7 +95,8 @@ static hlo_computation *grid_reducer(device_grid *g)
   }
   T_OK(hlo_unique_name(g->module, "combine", &name));
   T_OK(hlo_computation_new(g->module, name, &comp));
-  for (int i = 0; i < 2; i++) T_OK(hlo_add_parameter(comp, i, hlo_shape_array(&g->module->arena, WEFT_U32, 0, NULL), NULL, &p[i]));
+  for (int i = 0; i < 2; i++)
+    T_OK(hlo_add_parameter(comp, i, hlo_shape_array(&g->module->arena, WEFT_U32, 0, NULL), NULL, &p[i]));
   pass_build b = PASS_BUILD_IN(comp);
   comp->root = pb_add(&b, pb_add(&b, p[0], p[1]), pb_mul(&b, p[0], p[1]));
   T_OK(pass_build_finish(&b));
@@ -146,7 +147,8 @@ static hlo_instr *gathered(device_grid *g, pass_build *b, hlo_instr *x)
 }
 
 /* Blocks below or beside each other, one for each device of a group. */
-static hlo_instr *blocks(device_grid *g, pass_build *b, hlo_instr **v, int count, int size, int64_t dim, const int64_t *dims)
+static hlo_instr *blocks(device_grid *g, pass_build *b, hlo_instr **v, int count, int size, int64_t dim,
+                         const int64_t *dims)
 {
   hlo_instr *parts[MOST_DEVICES];
 
@@ -161,7 +163,8 @@ static hlo_instr *scattered(device_grid *g, pass_build *b, hlo_instr **v, int co
   int size;
   hlo_collective_attrs *attrs = grid_groups(g, true, true, &size);
   hlo_instr *x = blocks(g, b, v, count, size, dim, dims);
-  hlo_instr *r = grid_instr(b, HLO_REDUCE_SCATTER, hlo_shape_array(&g->module->arena, WEFT_U32, 2, dims), 1, &x, attrs, dim);
+  hlo_instr *r =
+    grid_instr(b, HLO_REDUCE_SCATTER, hlo_shape_array(&g->module->arena, WEFT_U32, 2, dims), 1, &x, attrs, dim);
 
   T_OK(hlo_set_called(r, 1, &reducer));
   return pb_reshape_like(b, r, v[0]->shape);
@@ -177,9 +180,12 @@ static hlo_instr *exchanged(device_grid *g, pass_build *b, hlo_instr **v, int co
     const hlo_shape *shapes[MOST_DEVICES];
     hlo_instr *given[MOST_DEVICES];
     for (int i = 0; i < size; i++) given[i] = v[toss(g, count)], shapes[i] = v[0]->shape;
-    return pb_gte(b, grid_instr(b, HLO_ALL_TO_ALL, hlo_shape_tuple(&g->module->arena, size, shapes), size, given, attrs, -1), toss(g, size));
+    return pb_gte(
+      b, grid_instr(b, HLO_ALL_TO_ALL, hlo_shape_tuple(&g->module->arena, size, shapes), size, given, attrs, -1),
+      toss(g, size));
   }
-  hlo_instr *x = blocks(g, b, v, count, size, dim, dims), *r = grid_instr(b, HLO_ALL_TO_ALL, x->shape, 1, &x, attrs, dim);
+  hlo_instr *x = blocks(g, b, v, count, size, dim, dims),
+            *r = grid_instr(b, HLO_ALL_TO_ALL, x->shape, 1, &x, attrs, dim);
   int64_t start = toss(g, dims[dim] * (size - 1) + 1);
   return pb_reshape_like(b, pb_slice_dim(b, r, dim, start, start + dims[dim]), v[0]->shape);
 }
@@ -189,7 +195,7 @@ static hlo_instr *permuted(device_grid *g, pass_build *b, hlo_instr **v, int cou
 {
   int ids, size, kept = 0, which = (int)toss(g, 4);
   hlo_collective_attrs *attrs = grid_mode(g, false, &ids, &size);
-  int64_t (*pairs)[2] = (int64_t (*)[2])WEFT_ARENA_ARRAY(&g->module->arena, int64_t, 2 * ids);
+  int64_t(*pairs)[2] = (int64_t(*)[2])WEFT_ARENA_ARRAY(&g->module->arena, int64_t, 2 * ids);
   hlo_instr *given[2] = {v[toss(g, count)], v[toss(g, count)]}, *r;
   const hlo_shape *two[] = {v[0]->shape, v[0]->shape}, *u32 = hlo_shape_array(&g->module->arena, WEFT_U32, 0, NULL);
   const hlo_shape *started[] = {v[0]->shape, v[0]->shape, u32, u32};
@@ -198,10 +204,11 @@ static hlo_instr *permuted(device_grid *g, pass_build *b, hlo_instr **v, int cou
   deal_groups(g, ids, ids, &order);
   for (int i = 0; i < ids; i++)
     if (toss(g, 4)) pairs[kept][0] = i, pairs[kept++][1] = order.groups[0].v[i];
-  attrs->pairs = (const int64_t (*)[2])pairs;
+  attrs->pairs = (const int64_t(*)[2])pairs;
   attrs->pair_count = kept;
   if (which == 0) {
-    r = grid_instr(b, HLO_COLLECTIVE_PERMUTE_START, hlo_shape_tuple(&g->module->arena, 4, started), 1, given, attrs, -1);
+    r =
+      grid_instr(b, HLO_COLLECTIVE_PERMUTE_START, hlo_shape_tuple(&g->module->arena, 4, started), 1, given, attrs, -1);
     return grid_instr(b, HLO_COLLECTIVE_PERMUTE_DONE, v[0]->shape, 1, &r, attrs, -1);
   }
   if (which > 1) return grid_instr(b, HLO_COLLECTIVE_PERMUTE, v[0]->shape, 1, given, attrs, -1);
@@ -234,8 +241,10 @@ static hlo_instr *ragged(device_grid *g, pass_build *b, hlo_instr **v, int count
   int ids, size;
   hlo_collective_attrs *attrs = grid_mode(g, false, &ids, &size);
   int64_t n = v[0]->shape->dims[0], rows = toss(g, n / size + 1), from[MOST_DEVICES], each[MOST_DEVICES];
-  hlo_instr *id = pb_convert(b, pb_instr(b, attrs->channel_id ? HLO_PARTITION_ID : HLO_REPLICA_ID,
-                                         hlo_shape_array(&g->module->arena, WEFT_U32, 0, NULL), 0, NULL), WEFT_S32);
+  hlo_instr *id = pb_convert(b,
+                             pb_instr(b, attrs->channel_id ? HLO_PARTITION_ID : HLO_REPLICA_ID,
+                                      hlo_shape_array(&g->module->arena, WEFT_U32, 0, NULL), 0, NULL),
+                             WEFT_S32);
 
   for (int i = 0; i < size; i++) from[i] = toss(g, n - rows + 1), each[i] = rows;
   hlo_instr *sizes = constants(g, b, size, each), *to = pb_mul(b, pb_fill(b, id, sizes->shape), sizes);
@@ -245,7 +254,8 @@ static hlo_instr *ragged(device_grid *g, pass_build *b, hlo_instr **v, int count
 
 static hlo_instr *plus_id(device_grid *g, pass_build *b, hlo_instr *x)
 {
-  hlo_instr *id = pb_instr(b, toss(g, 2) ? HLO_PARTITION_ID : HLO_REPLICA_ID, hlo_shape_array(&g->module->arena, WEFT_U32, 0, NULL), 0, NULL);
+  hlo_instr *id = pb_instr(b, toss(g, 2) ? HLO_PARTITION_ID : HLO_REPLICA_ID,
+                           hlo_shape_array(&g->module->arena, WEFT_U32, 0, NULL), 0, NULL);
   return pb_add(b, x, pb_fill(b, id, x->shape));
 }
 

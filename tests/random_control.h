@@ -21,7 +21,8 @@ enum { MOST_VALUES = 4, MOST_NESTING = 3, TYPED_FFI = 4 };
 
 /* The custom call: result r is the sum of (r + k + 1) times operand k.  Each element depends on those of its own index alone,
  * and all operands' elements are read before a result's is written, so that any output may alias any operand. */
-static inline void control_mix(int operands, const uint32_t *const *in, int results, uint32_t *const *out, int64_t elems)
+static inline void control_mix(int operands, const uint32_t *const *in, int results, uint32_t *const *out,
+                               int64_t elems)
 {
   for (int64_t i = 0; i < elems; i++) {
     uint32_t sums[MOST_VALUES] = {0};
@@ -32,8 +33,8 @@ static inline void control_mix(int operands, const uint32_t *const *in, int resu
 }
 
 /* The same for the evaluator. */
-static weft_status *eval_control_mix(void *ctx, const hlo_instr *instr, const hlo_literal *const *operands, weft_arena *arena,
-                                     const hlo_literal **out)
+static weft_status *eval_control_mix(void *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
+                                     weft_arena *arena, const hlo_literal **out)
 {
   bool is_tuple = hlo_shape_is_tuple(instr->shape);
   int results = is_tuple ? instr->shape->rank : 1;
@@ -194,14 +195,18 @@ static void custom_call(juggler *j, pass_build *b, hlo_instr **v, int count)
 
   choose(j, v, count, given);
   for (int i = 0; i < results; i++) shapes[i] = j->shape;
-  r = pb_instr(b, HLO_CUSTOM_CALL, results == 1 ? j->shape : hlo_shape_tuple(j->arena, results, shapes), operands, given);
+  r =
+    pb_instr(b, HLO_CUSTOM_CALL, results == 1 ? j->shape : hlo_shape_tuple(j->arena, results, shapes), operands, given);
   for (int i = 0; i < aliases; i++) {
     int64_t result = draw(j, results);
     list[i].operand = draw(j, operands);
     list[i].output_index = pb_ints(b, results > 1, &result);
   }
-  *attrs = (hlo_custom_call_attrs){.target = CONTROL_TARGET, .api_version = TYPED_FFI, .has_side_effect = draw(j, 2),
-                                   .alias_count = aliases, .aliases = list};
+  *attrs = (hlo_custom_call_attrs){.target = CONTROL_TARGET,
+                                   .api_version = TYPED_FFI,
+                                   .has_side_effect = draw(j, 2),
+                                   .alias_count = aliases,
+                                   .aliases = list};
   r->u.custom = attrs;
   for (int i = 0; i < results; i++) v[draw(j, count)] = results == 1 ? r : pb_gte(b, r, i);
 }
@@ -233,9 +238,12 @@ static void one_step(juggler *j, pass_build *b, hlo_instr **v, int count, int de
   case 7: case 8: if (depth < MOST_NESTING) loop(j, b, v, count, depth); break;
   case 9: custom_call(j, b, v, count); break;
   case 10:
-    v[to] = pb_update_at(b, v[to], pb_slice_dim(b, v[from], 0, 0, 1), 0, small_number(j, b, v, count, j->shape->dims[0]));
+    v[to] =
+      pb_update_at(b, v[to], pb_slice_dim(b, v[from], 0, 0, 1), 0, small_number(j, b, v, count, j->shape->dims[0]));
     break;
-  case 11: if (depth < MOST_NESTING) call(j, b, v, count, depth); break;
+  case 11:
+    if (depth < MOST_NESTING) call(j, b, v, count, depth);
+    break;
   default: v[to] = random_collective(&j->grid, b, v, count); break;
   }
 }
@@ -258,7 +266,8 @@ static void donate(juggler *j, int count)
   for (int64_t i = 0; i < count; i++) {
     if (draw(j, 3)) continue;
     int64_t result = (i + turn) % count;
-    aliases[j->module->alias_count++] = (hlo_input_output_alias){.parameter = i, .output_index = pb_ints(&b, 1, &result)};
+    aliases[j->module->alias_count++] =
+      (hlo_input_output_alias){.parameter = i, .output_index = pb_ints(&b, 1, &result)};
   }
   j->module->aliases = aliases;
 }

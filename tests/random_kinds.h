@@ -110,7 +110,9 @@ static hlo_instr *sorted_many(maker *m)
   const char *name;
 
   operands[0] = any(m);
-  if (operands[0]->shape->rank == 0 || operands[0]->shape->type == WEFT_PRED || weft_dtype_is_complex(operands[0]->shape->type)) return operands[0];
+  if (operands[0]->shape->rank == 0 || operands[0]->shape->type == WEFT_PRED ||
+      weft_dtype_is_complex(operands[0]->shape->type))
+    return operands[0];
   int64_t dim = pick(m, operands[0]->shape->rank), size = operands[0]->shape->dims[dim];
   for (int i = 1; i < count; i++)
     operands[i] = pick(m, 2) ? pb_iota(&m->b, hlo_shape_with_type(m->arena, operands[0]->shape, WEFT_S32), dim)
@@ -176,7 +178,9 @@ static hlo_instr *of_floats(maker *m)
   case 3: return pb_div(&m->b, x, pb_splat(&m->b, x, (double)(1 << pick(m, 4)) - 0.5));
   case 4:
     r = pb_op1(&m->b, HLO_REDUCE_PRECISION, x);
-    if (r) r->u.reduce_precision.exponent_bits = 3 + (int)pick(m, 6), r->u.reduce_precision.mantissa_bits = 1 + (int)pick(m, 10);
+    if (r)
+      r->u.reduce_precision.exponent_bits = 3 + (int)pick(m, 6),
+      r->u.reduce_precision.mantissa_bits = 1 + (int)pick(m, 10);
     return r;
   default: {
     const hlo_shape *c = hlo_shape_with_type(m->arena, x->shape, x->shape->type == WEFT_F32 ? WEFT_C64 : WEFT_C128);
@@ -196,7 +200,8 @@ static hlo_instr *running(maker *m)
 
   if (rank == 0 || type == WEFT_PRED || type == WEFT_BF16 || weft_dtype_is_complex(type)) return x;
   hlo_window_dim *each = WEFT_ARENA_ARRAY(m->arena, hlo_window_dim, rank);
-  for (int d = 0; d < rank; d++) each[d] = (hlo_window_dim){.size = 1, .stride = 1, .window_dilation = 1, .base_dilation = 1};
+  for (int d = 0; d < rank; d++)
+    each[d] = (hlo_window_dim){.size = 1, .stride = 1, .window_dilation = 1, .base_dilation = 1};
   int64_t dim = pick(m, rank), size = x->shape->dims[dim];
   each[dim].size = size;
   *(pick(m, 2) ? &each[dim].pad_low : &each[dim].pad_high) = size - 1;
@@ -224,13 +229,15 @@ static hlo_instr *several(maker *m)
     maker inner = maker_inside(m);
     inner.b = PASS_BUILD_IN(branches[k]);
     for (int i = 0; i < 3; i++) inner.pool[inner.count++] = pb_gte(&inner.b, p, i);
-    for (int i = 0; i < 3; i++) out[i] = pick(m, 3) ? elementwise(&inner, like(&inner, parts[i]->shape)) : inner.pool[i];
+    for (int i = 0; i < 3; i++)
+      out[i] = pick(m, 3) ? elementwise(&inner, like(&inner, parts[i]->shape)) : inner.pool[i];
     for (int i = 0; i < 3; i++) out[i] = pb_convert(&inner.b, out[i], parts[i]->shape->type);
     branches[k]->root = pb_tuple(&inner.b, 3, out);
     if (inner.b.error) T_OK(inner.b.error);
   }
   which = like(m, hlo_shape_array(m->arena, WEFT_PRED, 0, NULL));
-  r = attach(pb_instr(&m->b, HLO_CONDITIONAL, tuple->shape, 3, (hlo_instr *[]){which, tuple, tuple}), branches[0], branches[1]);
+  r = attach(pb_instr(&m->b, HLO_CONDITIONAL, tuple->shape, 3, (hlo_instr *[]){which, tuple, tuple}), branches[0],
+             branches[1]);
   return pb_gte(&m->b, r, pick(m, 3));
 }
 

@@ -61,7 +61,8 @@ static const hlo_literal *argument(maker *m, weft_arena *arena, const hlo_shape 
 
   if (!m->is_exact || !weft_dtype_is_float(shape->type)) return any;
   T_OK(hlo_literal_new(arena, shape, &exact));
-  for (int64_t i = 0; i < hlo_shape_elems(shape); i++) hlo_literal_set_f64(exact, i, round(hlo_literal_get_f64(any, i) * 16) / 16, 0);
+  for (int64_t i = 0; i < hlo_shape_elems(shape); i++)
+    hlo_literal_set_f64(exact, i, round(hlo_literal_get_f64(any, i) * 16) / 16, 0);
   return exact;
 }
 
@@ -117,7 +118,8 @@ static hlo_instr *spread(maker *m, hlo_instr *x, const hlo_shape *shape)
   int found = 0;
 
   for (int d = 0; d < shape->rank && found < x->shape->rank; d++)
-    if (shape->dims[d] == x->shape->dims[found] && (shape->rank - d == x->shape->rank - found || pick(m, 3))) map[found++] = d;
+    if (shape->dims[d] == x->shape->dims[found] && (shape->rank - d == x->shape->rank - found || pick(m, 3)))
+      map[found++] = d;
   return found == x->shape->rank ? pb_broadcast(&m->b, x, shape->rank, shape->dims, map) : NULL;
 }
 
@@ -136,7 +138,8 @@ static hlo_instr *like(maker *m, const hlo_shape *shape)
     if (wide) return pb_convert(b, wide, shape->type);
   }
   if (pick(m, 2) && shape->rank > 0 && shape->type != WEFT_PRED) return pb_iota(b, shape, pick(m, shape->rank));
-  return pb_fill(b, pb_scalar(b, shape->type, (double)pick(m, 4) - (weft_dtype_is_unsigned(shape->type) ? 0 : 1)), shape);
+  return pb_fill(b, pb_scalar(b, shape->type, (double)pick(m, 4) - (weft_dtype_is_unsigned(shape->type) ? 0 : 1)),
+                 shape);
 }
 
 static hlo_instr *wanted(maker *m, const hlo_shape *shape);
@@ -178,8 +181,11 @@ static hlo_instr *elementwise(maker *m, hlo_instr *x)
     return pb_op1(b, pick(m, 2) || weft_dtype_is_complex(x->shape->type) ? HLO_NEGATE : HLO_ABS, x);
   case 1:
     if (m->is_exact) return exact_function(m, x);
-    return weft_dtype_is_float(x->shape->type) || weft_dtype_is_complex(x->shape->type) ? pb_op1(b, functions[pick(m, 4)], x) : x;
-  case 2: return pb_compare(b, (hlo_direction)pick(m, weft_dtype_is_complex(x->shape->type) ? 2 : 6), x, other(m, x->shape));
+    return weft_dtype_is_float(x->shape->type) || weft_dtype_is_complex(x->shape->type)
+             ? pb_op1(b, functions[pick(m, 4)], x)
+             : x;
+  case 2:
+    return pb_compare(b, (hlo_direction)pick(m, weft_dtype_is_complex(x->shape->type) ? 2 : 6), x, other(m, x->shape));
   case 3: {
     const hlo_shape *p = hlo_shape_with_type(m->arena, x->shape, WEFT_PRED);
     return pb_select(b, other(m, p), x, other(m, x->shape));
@@ -322,7 +328,8 @@ static hlo_instr *arg_max(maker *m, hlo_instr *x, int count, const int64_t *v)
   plain = pb_reduce(b, x, low, count, v, m->maxers[type]);
   if (!plain) return NULL;
   const hlo_shape *shapes[] = {plain->shape, hlo_shape_with_type(m->arena, plain->shape, WEFT_S32)};
-  r = pb_instr(b, HLO_REDUCE, hlo_shape_tuple(m->arena, 2, shapes), 4, (hlo_instr *[]){x, with, low, pb_scalar(b, WEFT_S32, 99)});
+  r = pb_instr(b, HLO_REDUCE, hlo_shape_tuple(m->arena, 2, shapes), 4,
+               (hlo_instr *[]){x, with, low, pb_scalar(b, WEFT_S32, 99)});
   if (!r) return NULL;
   r->dims = pb_ints(b, count, v);
   T_OK(hlo_set_called(r, 1, (hlo_computation *[]){add_arg_max(m, type, WEFT_S32)}));
@@ -339,7 +346,8 @@ static hlo_instr *reduce_over(maker *m, hlo_instr *x, int count, const int64_t *
   hlo_computation **reducer = is_max ? &m->maxers[type] : &m->adders[type];
   if (!*reducer) T_OK(hlo_add_reducer(b->comp->module, is_max ? HLO_MAXIMUM : HLO_ADD, type, reducer));
   if (is_max && pick(m, 5) == 0) return arg_max(m, x, count, v);
-  hlo_instr *init = pb_scalar(b, type, is_max && weft_dtype_is_float(type) && pick(m, 2) ? -INFINITY : (double)pick(m, 3));
+  hlo_instr *init =
+    pb_scalar(b, type, is_max && weft_dtype_is_float(type) && pick(m, 2) ? -INFINITY : (double)pick(m, 3));
   return pb_reduce(b, x, init, count, v, pick(m, 6) ? *reducer : add_capped(m, type));
 }
 
@@ -429,17 +437,24 @@ static hlo_instr *indexed(maker *m)
   hlo_ints batch = batched ? pb_ints(b, 1, &zero) : (hlo_ints){0};
   if (scatters) {
     hlo_scatter_attrs *a = WEFT_ARENA_NEW(m->arena, hlo_scatter_attrs);
-    *a = (hlo_scatter_attrs){.update_window_dims = all_below(m, lead, kept), .inserted_window_dims = pb_ints(b, drops, dropped),
-                             .scatter_dims_to_operand_dims = pb_ints(b, mapped, map), .input_batching_dims = batch,
-                             .scatter_indices_batching_dims = batch, .index_vector_dim = lead};
+    *a = (hlo_scatter_attrs){.update_window_dims = all_below(m, lead, kept),
+                             .inserted_window_dims = pb_ints(b, drops, dropped),
+                             .scatter_dims_to_operand_dims = pb_ints(b, mapped, map),
+                             .input_batching_dims = batch,
+                             .scatter_indices_batching_dims = batch,
+                             .index_vector_dim = lead};
     hlo_instr *r = pb_instr(b, HLO_SCATTER, x->shape, 3, (hlo_instr *[]){x, starts, like(m, shape)});
     if (r) r->u.scatter = a;
     return attach(r, combiner(m, pick(m, 2) ? HLO_ADD : HLO_MAXIMUM, x->shape->type), NULL);
   }
   hlo_gather_attrs *a = WEFT_ARENA_NEW(m->arena, hlo_gather_attrs);
-  *a = (hlo_gather_attrs){.offset_dims = all_below(m, lead, kept), .collapsed_slice_dims = pb_ints(b, drops, dropped),
-                          .start_index_map = pb_ints(b, mapped, map), .operand_batching_dims = batch,
-                          .start_indices_batching_dims = batch, .index_vector_dim = lead, .slice_sizes = pb_ints(b, rank, sizes)};
+  *a = (hlo_gather_attrs){.offset_dims = all_below(m, lead, kept),
+                          .collapsed_slice_dims = pb_ints(b, drops, dropped),
+                          .start_index_map = pb_ints(b, mapped, map),
+                          .operand_batching_dims = batch,
+                          .start_indices_batching_dims = batch,
+                          .index_vector_dim = lead,
+                          .slice_sizes = pb_ints(b, rank, sizes)};
   hlo_instr *r = pb_instr(b, HLO_GATHER, shape, 2, (hlo_instr *[]){x, starts});
   if (r) r->u.gather = a;
   return r;
@@ -457,7 +472,8 @@ static hlo_window_dim window_dim(maker *m, int64_t size, bool dilates)
 
 static int64_t windows_in(const hlo_window_dim *w, int64_t size)
 {
-  int64_t base = (size - 1) * w->base_dilation + 1 + w->pad_low + w->pad_high, reach = (w->size - 1) * w->window_dilation + 1;
+  int64_t base = (size - 1) * w->base_dilation + 1 + w->pad_low + w->pad_high,
+          reach = (w->size - 1) * w->window_dilation + 1;
   return (base - reach) / w->stride + 1;
 }
 
@@ -468,7 +484,8 @@ static hlo_instr *windows(maker *m)
   int64_t dims[HLO_MAX_RANK];
   weft_dtype type = x->shape->type;
 
-  if (x->shape->rank == 0 || type == WEFT_PRED || (type == WEFT_BF16 && !m->is_exact) || weft_dtype_is_complex(type)) return x;
+  if (x->shape->rank == 0 || type == WEFT_PRED || (type == WEFT_BF16 && !m->is_exact) || weft_dtype_is_complex(type))
+    return x;
   hlo_window *w = WEFT_ARENA_NEW(m->arena, hlo_window);
   hlo_window_dim *each = WEFT_ARENA_ARRAY(m->arena, hlo_window_dim, x->shape->rank);
   for (int d = 0; d < x->shape->rank; d++) {
@@ -478,7 +495,8 @@ static hlo_instr *windows(maker *m)
   *w = (hlo_window){x->shape->rank, each};
   bool is_max = pick(m, 2);
   hlo_instr *init = pb_scalar(&m->b, type, is_max ? weft_dtype_is_unsigned(type) ? 0 : -7 : 0);
-  hlo_instr *r = pb_instr(&m->b, HLO_REDUCE_WINDOW, hlo_shape_array(m->arena, type, x->shape->rank, dims), 2, (hlo_instr *[]){x, init});
+  hlo_instr *r = pb_instr(&m->b, HLO_REDUCE_WINDOW, hlo_shape_array(m->arena, type, x->shape->rank, dims), 2,
+                          (hlo_instr *[]){x, init});
   if (r) r->u.window = w;
   return attach(r, combiner(m, is_max ? HLO_MAXIMUM : HLO_ADD, type), NULL);
 }
@@ -487,7 +505,8 @@ static hlo_instr *windows(maker *m)
 static hlo_instr *convolution(maker *m)
 {
   int spatial = 1 + (int)pick(m, 2), rank = spatial + 2, order[2][4];
-  int64_t groups = 1 + pick(m, 2), batch_groups = groups == 1 ? 1 + pick(m, 2) : 1, in = 1 + pick(m, 3), out = (1 + pick(m, 2)) * groups * batch_groups;
+  int64_t groups = 1 + pick(m, 2), batch_groups = groups == 1 ? 1 + pick(m, 2) : 1, in = 1 + pick(m, 3),
+          out = (1 + pick(m, 2)) * groups * batch_groups;
   int64_t batches = (1 + pick(m, 2)) * batch_groups, lhs[4], rhs[4], result[4], lhs_sp[2], rhs_sp[2];
   weft_dtype type = pick(m, 3) ? (m->is_exact ? WEFT_BF16 : WEFT_F32) : WEFT_S32;
   hlo_conv_attrs *a = WEFT_ARENA_NEW(m->arena, hlo_conv_attrs);
@@ -511,10 +530,18 @@ static hlo_instr *convolution(maker *m)
     lhs_sp[d] = order[0][2 + d], rhs_sp[d] = order[1][2 + d];
     lhs[lhs_sp[d]] = size, rhs[rhs_sp[d]] = each[d].size, result[lhs_sp[d]] = windows_in(&each[d], size);
   }
-  *a = (hlo_conv_attrs){.window = {spatial, each}, .lhs_batch = order[0][0], .lhs_feature = order[0][1], .rhs_in_feature = order[1][0],
-                        .rhs_out_feature = order[1][1], .out_batch = order[0][0], .out_feature = order[0][1],
-                        .lhs_spatial = pb_ints(&m->b, spatial, lhs_sp), .rhs_spatial = pb_ints(&m->b, spatial, rhs_sp),
-                        .out_spatial = pb_ints(&m->b, spatial, lhs_sp), .feature_group_count = groups, .batch_group_count = batch_groups};
+  *a = (hlo_conv_attrs){.window = {spatial, each},
+                        .lhs_batch = order[0][0],
+                        .lhs_feature = order[0][1],
+                        .rhs_in_feature = order[1][0],
+                        .rhs_out_feature = order[1][1],
+                        .out_batch = order[0][0],
+                        .out_feature = order[0][1],
+                        .lhs_spatial = pb_ints(&m->b, spatial, lhs_sp),
+                        .rhs_spatial = pb_ints(&m->b, spatial, rhs_sp),
+                        .out_spatial = pb_ints(&m->b, spatial, lhs_sp),
+                        .feature_group_count = groups,
+                        .batch_group_count = batch_groups};
   hlo_instr *operands[2] = {like(m, hlo_shape_array(m->arena, type, rank, lhs)), like(m, hlo_shape_array(m->arena, type, rank, rhs))};
   hlo_instr *r = pb_instr(&m->b, HLO_CONVOLUTION, hlo_shape_array(m->arena, type, rank, result), 2, operands);
   if (r) r->u.conv = a;
@@ -535,10 +562,13 @@ static hlo_instr *sorted(maker *m)
   hlo_instr *key = like(m, hlo_shape_with_type(m->arena, x->shape, pick(m, 2) ? WEFT_S32 : WEFT_U8));
   T_OK(hlo_unique_name(module, "less", &name));
   T_OK(hlo_computation_new(module, name, &less));
-  for (int i = 0; i < 4; i++) T_OK(hlo_add_parameter(less, i, hlo_shape_array(m->arena, i < 2 ? key->shape->type : x->shape->type, 0, NULL), NULL, &p[i]));
+  for (int i = 0; i < 4; i++)
+    T_OK(hlo_add_parameter(less, i, hlo_shape_array(m->arena, i < 2 ? key->shape->type : x->shape->type, 0, NULL), NULL,
+                           &p[i]));
   pass_build inner = PASS_BUILD_IN(less);
   less->root = pb_compare(&inner, pick(m, 2) ? HLO_LT : HLO_GT, p[0], p[1]);
-  r = pb_instr(&m->b, HLO_SORT, hlo_shape_tuple(m->arena, 2, (const hlo_shape *[]){key->shape, x->shape}), 2, (hlo_instr *[]){key, x});
+  r = pb_instr(&m->b, HLO_SORT, hlo_shape_tuple(m->arena, 2, (const hlo_shape *[]){key->shape, x->shape}), 2,
+               (hlo_instr *[]){key, x});
   if (r) {
     r->dims = pb_ints(&m->b, 1, &dim);
     r->u.is_stable = true;
@@ -612,7 +642,8 @@ static void add_loop(maker *m);
 static hlo_instr *one_like(maker *m, const hlo_shape *shape, bool exact)
 {
   for (int attempt = 0, at = (int)pick(m, m->count); attempt < m->count; attempt++, at = (at + 1) % m->count)
-    if (exact ? hlo_shape_equal(m->pool[at]->shape, shape, false) : hlo_shape_same_dims(m->pool[at]->shape, shape)) return m->pool[at];
+    if (exact ? hlo_shape_equal(m->pool[at]->shape, shape, false) : hlo_shape_same_dims(m->pool[at]->shape, shape))
+      return m->pool[at];
   return NULL;
 }
 
@@ -655,7 +686,8 @@ static hlo_instr *wanted_broadcast(maker *m, const hlo_shape *shape)
 
   for (int d = 0; d < shape->rank; d++)
     if (pick(m, 2)) dims[kept] = shape->dims[d], map[kept++] = d;
-  return pb_broadcast(&m->b, wanted(m, hlo_shape_array(m->arena, shape->type, kept, dims)), shape->rank, shape->dims, map);
+  return pb_broadcast(&m->b, wanted(m, hlo_shape_array(m->arena, shape->type, kept, dims)), shape->rank, shape->dims,
+                      map);
 }
 
 static hlo_instr *wanted_reduce(maker *m, const hlo_shape *shape)
@@ -718,8 +750,10 @@ static hlo_instr *wanted_gather(maker *m, const hlo_shape *shape)
   sizes[0] = 1;
   hlo_instr *x = wanted(m, resized(m, shape, 0, 1 + pick(m, 9)));
   hlo_instr *starts = wanted(m, hlo_shape_array(m->arena, WEFT_S32, 2, rows));
-  *a = (hlo_gather_attrs){.offset_dims = all_below(m, 1, shape->rank - 1), .collapsed_slice_dims = pb_ints(&m->b, 1, &zero),
-                          .start_index_map = pb_ints(&m->b, 1, &zero), .index_vector_dim = 1,
+  *a = (hlo_gather_attrs){.offset_dims = all_below(m, 1, shape->rank - 1),
+                          .collapsed_slice_dims = pb_ints(&m->b, 1, &zero),
+                          .start_index_map = pb_ints(&m->b, 1, &zero),
+                          .index_vector_dim = 1,
                           .slice_sizes = pb_ints(&m->b, shape->rank, sizes)};
   hlo_instr *r = pb_instr(&m->b, HLO_GATHER, shape, 2, (hlo_instr *[]){x, starts});
   if (r) r->u.gather = a;
@@ -783,9 +817,8 @@ static hlo_instr *another(maker *m)
   switch (pick(m, m->is_themed ? 20 : 16)) {
   case 0: case 1: case 2: case 16: case 17: return movement(m);
   case 3: return reduction(m);
-  case 18: case 19:
-    m->budget = 8;
-    return wanted(m, any_shape(m, any_type(m)));
+  case 18:
+  case 19: m->budget = 8; return wanted(m, any_shape(m, any_type(m)));
   case 4: return product(m);
   case 5: return indexed(m);
   case 6: return m->in_kernel || pick(m, 2) ? windows(m) : convolution(m);
@@ -866,7 +899,8 @@ static hlo_module *begin_program(maker *m, weft_arena *arena, const hlo_literal 
 }
 
 /* Program and arguments of a seed; `arena` holds the arguments.  `rare`: further kinds, or NULL. */
-static inline hlo_module *random_program_of(maker m, uint64_t seed, weft_arena *arena, const hlo_literal *arguments[ARGUMENTS])
+static inline hlo_module *random_program_of(maker m, uint64_t seed, weft_arena *arena,
+                                            const hlo_literal *arguments[ARGUMENTS])
 {
   hlo_instr *results[RESULTS];
 
@@ -898,8 +932,8 @@ static inline hlo_module *exact_program(uint64_t seed, weft_arena *arena, const 
 
 /* Would arguments that differ in the last digits make the evaluator's own answer differ as much?  Then rounding tells
  * nothing: a comparison or a conversion of almost equal numbers, a difference of large ones. */
-static inline bool is_sensitive(const hlo_module *module, const hlo_literal *const *arguments, const hlo_eval_options *eval,
-                                weft_arena *arena, const hlo_literal *want, double slack)
+static inline bool is_sensitive(const hlo_module *module, const hlo_literal *const *arguments,
+                                const hlo_eval_options *eval, weft_arena *arena, const hlo_literal *want, double slack)
 {
   const hlo_literal *nudged[ARGUMENTS], *other;
 
@@ -912,7 +946,8 @@ static inline bool is_sensitive(const hlo_module *module, const hlo_literal *con
       T_OK(hlo_literal_new(arena, arguments[k]->shape, &copy));
       for (int64_t i = 0; i < hlo_shape_elems(copy->shape); i++) {
         double factor = 1 + sign * (i % 3 - 1) * (weft_dtype_bits(type) < 32 ? 4e-3 : 2e-7);
-        hlo_literal_set_f64(copy, i, hlo_literal_get_f64(arguments[k], i) * factor, hlo_literal_get_imag(arguments[k], i) * factor);
+        hlo_literal_set_f64(copy, i, hlo_literal_get_f64(arguments[k], i) * factor,
+                            hlo_literal_get_imag(arguments[k], i) * factor);
       }
       nudged[k] = copy;
     }
@@ -924,7 +959,8 @@ static inline bool is_sensitive(const hlo_module *module, const hlo_literal *con
 
 /* A module whose entry is one fusion of all its parameters, as no fusion pass would make it; with up to four results, mostly
  * of one size.  Some update a parameter, the first one, in place. */
-static inline hlo_module *random_kernel(uint64_t seed, bool is_exact, weft_arena *arena, const hlo_literal *arguments[ARGUMENTS])
+static inline hlo_module *random_kernel(uint64_t seed, bool is_exact, weft_arena *arena,
+                                        const hlo_literal *arguments[ARGUMENTS])
 {
   maker m = {.state = seed, .in_kernel = true, .is_exact = is_exact, .largest = 200, .sizes = {2, 3, 5}};
   hlo_instr *outer[ARGUMENTS], *results[4], *fusion, *updated = NULL;
@@ -945,7 +981,8 @@ static inline hlo_module *random_kernel(uint64_t seed, bool is_exact, weft_arena
   for (int i = 0; i < count; i++) {
     m.budget = m.largest > 10000 ? 4 : 2 + (int)pick(&m, 16);
     if (i > 0 && pick(&m, 4) == 0) shape = any_shape(&m, any_type(&m));
-    results[i] = i == 0 && updated ? update_slice(&m, updated) : wanted(&m, hlo_shape_with_type(m.arena, shape, any_type(&m)));
+    results[i] = i == 0 && updated ? update_slice(&m, updated)
+                                   : wanted(&m, hlo_shape_with_type(m.arena, shape, any_type(&m)));
   }
   body->root = count == 1 ? results[0] : pb_tuple(&m.b, count, results);
   T_OK(pass_build_finish(&m.b));

@@ -15,12 +15,15 @@ static weft_status *all_reduce(const char *directory, int rank, int size)
   weft_deadline deadline = weft_deadline_after_ms(30000);
 
   WEFT_TRY(weft_kv_file_new(directory, &kv));
-  WEFT_TRY(weft_comm_create(&(weft_comm_spec){.kv = kv, .name = "example", .size = size, .ranks = &rank, .rank_count = 1,
-                                              .deadline = deadline}, &comm));
+  WEFT_TRY(weft_comm_create(
+    &(weft_comm_spec){.kv = kv, .name = "example", .size = size, .ranks = &rank, .rank_count = 1, .deadline = deadline},
+    &comm));
   for (int i = 0; i < COUNT; i++) mine[i] = (float)(rank + i);
-  WEFT_TRY(weft_coll_run(comm, &(weft_coll_op){.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM,
-                                               .send = mine, .recv = sum, .count = COUNT},
-                         &(weft_coll_call){.deadline = deadline}));
+  WEFT_TRY(weft_coll_run(
+    comm,
+    &(weft_coll_op){
+      .kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .send = mine, .recv = sum, .count = COUNT},
+    &(weft_coll_call){.deadline = deadline}));
   printf("rank %d: %g %g %g %g\n", rank, sum[0], sum[1], sum[2], sum[3]);
   return NULL;
 }

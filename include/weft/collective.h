@@ -236,8 +236,9 @@ typedef struct weft_coll_patience {
   const atomic_int *wanted; /* not 0: it has now.  May be NULL */
 } weft_coll_patience;
 
-WEFT_NODISCARD weft_status *weft_coll_start(weft_comm *comm, const weft_coll_op *ops, size_t count, const weft_coll_call *call,
-                                            weft_coll_patience patience, weft_coll_waiter *waiter, bool *out_pending);
+WEFT_NODISCARD weft_status *weft_coll_start(weft_comm *comm, const weft_coll_op *ops, size_t count,
+                                            const weft_coll_call *call, weft_coll_patience patience,
+                                            weft_coll_waiter *waiter, bool *out_pending);
 
 /* Waits for an event of `comm`, working on its operations meanwhile: the lowest latency.  Returns a copy of its
  * error. */

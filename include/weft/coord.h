@@ -321,7 +321,8 @@ WEFT_NODISCARD weft_status *weft_coord_preemption_options_load(weft_coord_preemp
 
 /* Starts to listen; jaxlib's processes take part in the same protocol.  Borrows the agent, which must outlive it.
  * Errors: FAILED_PRECONDITION  switched off, or another one watches SIGTERM in this process */
-WEFT_NODISCARD weft_status *weft_coord_preemption_new(weft_coord_agent *agent, const weft_coord_preemption_options *options,
+WEFT_NODISCARD weft_status *weft_coord_preemption_new(weft_coord_agent *agent,
+                                                      const weft_coord_preemption_options *options,
                                                       weft_coord_preemption **out_preemption);
 void weft_coord_preemption_free(weft_coord_preemption *preemption); /* NULL is fine */
 WEFT_DEFINE_AUTO(weft_coord_preemption, weft_coord_preemption_free)

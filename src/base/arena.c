@@ -45,7 +45,7 @@ static struct weft_arena_block *map_block(size_t bytes)
   at = (char *)WEFT_ALIGN_UP((uintptr_t)base, (uintptr_t)HUGE_PAGE);
   if (at > base) munmap(base, (size_t)(at - base));
   munmap(at + mapped, (size_t)(base + HUGE_PAGE - at)); /* never nothing: base is less than a huge page below */
-  (void)madvise(at, mapped, MADV_HUGEPAGE); /* a wish */
+  (void)madvise(at, mapped, MADV_HUGEPAGE);             /* a wish */
   block = (struct weft_arena_block *)at;
   block->mapped_bytes = mapped;
   block->size = mapped - sizeof *block;
@@ -65,7 +65,8 @@ static void free_blocks(struct weft_arena_block *block)
 void weft_arena_fini(weft_arena *arena)
 {
   free_blocks(arena->head);
-  *arena = (weft_arena){.limit_bytes = arena->limit_bytes, .exhausted = arena->exhausted, .expected_bytes = arena->expected_bytes};
+  *arena = (weft_arena){
+    .limit_bytes = arena->limit_bytes, .exhausted = arena->exhausted, .expected_bytes = arena->expected_bytes};
 }
 
 void weft_arena_reset(weft_arena *arena)

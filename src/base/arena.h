@@ -33,7 +33,8 @@ void *weft_arena_alloc_slowly(weft_arena *arena, size_t size); /* what weft_aren
 /* `size` zeroed bytes aligned to 16, or NULL without memory or past the limit.  Size 0 gives a unique pointer. */
 static inline void *weft_arena_alloc(weft_arena *arena, size_t size)
 {
-  size_t left = (uintptr_t)arena->end - (uintptr_t)arena->next, wanted = WEFT_ALIGN_UP(size, (size_t)WEFT_ARENA_ALIGNMENT);
+  size_t left = (uintptr_t)arena->end - (uintptr_t)arena->next,
+         wanted = WEFT_ALIGN_UP(size, (size_t)WEFT_ARENA_ALIGNMENT);
   void *result = arena->next;
 
   if (WEFT_UNLIKELY(wanted - 1 >= left)) return weft_arena_alloc_slowly(arena, size); /* 0 and what overflows, too */

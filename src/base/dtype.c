@@ -125,10 +125,8 @@ double weft_float_decode_f64(weft_dtype type, uint64_t bits)
   } else if (f->has_nan && !f->has_inf && exponent == top && mantissa == (UINT64_C(1) << f->mantissa_bits) - 1) {
     return copysign(NAN, negative ? -1 : 1);
   }
-  if (exponent == 0 && f->has_zero)
-    value = ldexp((double)mantissa, 1 - f->bias - f->mantissa_bits);
-  else
-    value = ldexp((double)(mantissa | UINT64_C(1) << f->mantissa_bits), exponent - f->bias - f->mantissa_bits);
+  if (exponent == 0 && f->has_zero) value = ldexp((double)mantissa, 1 - f->bias - f->mantissa_bits);
+  else value = ldexp((double)(mantissa | UINT64_C(1) << f->mantissa_bits), exponent - f->bias - f->mantissa_bits);
   return negative ? -value : value;
 }
 
@@ -183,10 +181,8 @@ uint64_t weft_float_encode_f64(weft_dtype type, double value)
     if (rest > half || (rest == half && (f->mantissa_bits ? mantissa & 1 : 1))) mantissa++; /* powers of two: upwards */
   }
   /* A carry out of the mantissa, or into the least normal, moves the exponent by plain addition. */
-  if (f->has_zero)
-    result = ((uint64_t)(exponent + f->bias - 1) << f->mantissa_bits) + mantissa;
-  else
-    result = (uint64_t)(exponent + f->bias) + mantissa - 1;
+  if (f->has_zero) result = ((uint64_t)(exponent + f->bias - 1) << f->mantissa_bits) + mantissa;
+  else result = (uint64_t)(exponent + f->bias) + mantissa - 1;
   if (result > format_max(f)) {
     if (f->has_inf) return (((UINT64_C(1) << f->exponent_bits) - 1) << f->mantissa_bits) | sign_bit;
     if (!f->has_nan) return format_max(f) | sign_bit;

@@ -70,8 +70,8 @@ const weft_float_format *weft_dtype_float_format(weft_dtype type); /* NULL unles
 /* One element to and from double / float: round to nearest even; a value past the finite range becomes inf where
  * the type has one, else NaN where it has that, else the largest finite value (f6, f4: saturating); NaN becomes -0
  * where there is no NaN, and zero NaN where there is no zero; f8e8m0fnu rounds ties up: all as XLA's converts do.  `bits` holds the element in its low bits. */
-float weft_float_decode(weft_dtype type, uint64_t bits);    /* any float type but f64 */
-uint64_t weft_float_encode(weft_dtype type, float value);   /* any float type but f64 */
+float weft_float_decode(weft_dtype type, uint64_t bits);  /* any float type but f64 */
+uint64_t weft_float_encode(weft_dtype type, float value); /* any float type but f64 */
 double weft_float_decode_f64(weft_dtype type, uint64_t bits);
 uint64_t weft_float_encode_f64(weft_dtype type, double value); /* rounds once, not through f32 */
 

@@ -92,10 +92,7 @@ void weft_event_set(weft_event *event, weft_status *st)
   weft_event_release(event);
 }
 
-bool weft_event_is_ready(const weft_event *event)
-{
-  return atomic_load_explicit(&event->ready, memory_order_acquire);
-}
+bool weft_event_is_ready(const weft_event *event) { return atomic_load_explicit(&event->ready, memory_order_acquire); }
 
 const weft_status *weft_event_error(const weft_event *event) { return event->status; }
 
@@ -106,8 +103,7 @@ weft_status *weft_event_await(weft_event *event, weft_deadline deadline)
   if (!ready) {
     weft_mutex_lock(&event->mu);
     while (!atomic_load_explicit(&event->ready, memory_order_relaxed) &&
-           weft_cond_wait(&event->became_ready, &event->mu, deadline)) {
-    }
+           weft_cond_wait(&event->became_ready, &event->mu, deadline)) {}
     ready = atomic_load_explicit(&event->ready, memory_order_relaxed);
     weft_mutex_unlock(&event->mu);
   }

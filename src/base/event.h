@@ -20,7 +20,7 @@ WEFT_NODISCARD weft_status *weft_event_new(weft_event **out_event);
 WEFT_NODISCARD weft_status *weft_event_new_ready(weft_status *st, weft_event **out_event);
 
 weft_event *weft_event_retain(weft_event *event); /* returns event */
-void weft_event_release(weft_event *event);       /* NULL is fine; a pending event may be released: callbacks stay owed */
+void weft_event_release(weft_event *event); /* NULL is fine; a pending event may be released: callbacks stay owed */
 WEFT_DEFINE_AUTO(weft_event, weft_event_release)
 
 /* Makes the event ready, once; a second call is ignored (its status freed).  Takes `st`.  Wakes waiters, then runs

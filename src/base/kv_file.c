@@ -130,8 +130,7 @@ static weft_status *file_try_get(weft_kv *base, const char *key, char **out_valu
   return *out_value ? NULL : WEFT_ERR(NOT_FOUND, "key \"%s\"", key);
 }
 
-static weft_status *file_get(weft_kv *base, const char *key, weft_deadline deadline, char **out_value,
-                             size_t *out_size)
+static weft_status *file_get(weft_kv *base, const char *key, weft_deadline deadline, char **out_value, size_t *out_size)
 {
   char path[PATH_MAX];
 

@@ -53,12 +53,9 @@ static weft_status *local_get(weft_kv *base, const char *key, weft_deadline dead
   weft_mutex_lock(&kv->mu);
   kv->waiters++;
   while (!(entry = find_locked(kv, key)) && !kv->closed && weft_cond_wait(&kv->changed, &kv->mu, deadline)) {}
-  if (entry)
-    st = entry_copy(entry, out_value, out_size);
-  else if (kv->closed)
-    st = WEFT_ERR(CANCELLED, "key \"%s\": the store was closed", key);
-  else
-    st = WEFT_ERR(DEADLINE_EXCEEDED, "key \"%s\" was not set in time", key);
+  if (entry) st = entry_copy(entry, out_value, out_size);
+  else if (kv->closed) st = WEFT_ERR(CANCELLED, "key \"%s\": the store was closed", key);
+  else st = WEFT_ERR(DEADLINE_EXCEEDED, "key \"%s\" was not set in time", key);
   kv->waiters--;
   if (kv->closed) weft_cond_broadcast(&kv->changed);
   weft_mutex_unlock(&kv->mu);

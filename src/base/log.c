@@ -35,13 +35,14 @@ static void read_rules(void)
     if (colon) snprintf(rule->module, sizeof rule->module, "%.*s", (int)(colon - at), at);
     size_t i = 0;
     while (i < WEFT_COUNT(level_names) &&
-           (level_length != strlen(level_names[i]) || strncasecmp(level, level_names[i], level_length) != 0)) i++;
+           (level_length != strlen(level_names[i]) || strncasecmp(level, level_names[i], level_length) != 0))
+      i++;
     if (i < WEFT_COUNT(level_names)) {
       rule->level = (weft_log_level)i;
       rule_count++;
     } else {
-      dprintf(STDERR_FILENO, "weft[%d] WARN log: WEFT_LOG: expected [module:]error|warn|info|debug, got \"%.*s\"\n", (int)getpid(),
-              (int)length, at);
+      dprintf(STDERR_FILENO, "weft[%d] WARN log: WEFT_LOG: expected [module:]error|warn|info|debug, got \"%.*s\"\n",
+              (int)getpid(), (int)length, at);
       rule->module[0] = '\0';
     }
     at += length;

@@ -200,7 +200,8 @@ weft_status *weft_npy_write(const char *path, weft_dtype type, int rank, const i
   length = (size_t)snprintf(header, sizeof header, "{'descr': '%c%c%zu', 'fortran_order': False, 'shape': (",
                             weft_dtype_bytes(type) == 1 ? '|' : '<', kind_of(type), weft_dtype_bytes(type));
   for (int i = 0; i < rank; i++) {
-    length += (size_t)snprintf(header + length, sizeof header - length, "%" PRId64 ",%s", dims[i], i + 1 < rank ? " " : "");
+    length +=
+      (size_t)snprintf(header + length, sizeof header - length, "%" PRId64 ",%s", dims[i], i + 1 < rank ? " " : "");
     bytes *= dims[i];
   }
   length += (size_t)snprintf(header + length, sizeof header - length, "), }");

@@ -65,7 +65,8 @@ weft_status *weft_option_parse(weft_option_type type, const char *what, const ch
   case WEFT_OPT_INT:
     errno = 0;
     integer = strtoll(text, &end, 0);
-    if (end == text || *end || errno) return WEFT_ERR(INVALID_ARGUMENT, "%s: expected an integer, got \"%s\"", what, text);
+    if (end == text || *end || errno)
+      return WEFT_ERR(INVALID_ARGUMENT, "%s: expected an integer, got \"%s\"", what, text);
     *(int64_t *)out = integer;
     return NULL;
   case WEFT_OPT_BYTES:
@@ -114,7 +115,8 @@ weft_status *weft_option_read(const weft_option *o, const char *what, const char
   if (!o->allowed) return NULL;
   if (o->type == WEFT_OPT_STRING) inside = !*text || is_among(o->allowed, text);
   else if (o->type != WEFT_OPT_BOOL) WEFT_TRY(check_range(o, *(const int64_t *)out, &inside));
-  if (!inside) return WEFT_ERR(INVALID_ARGUMENT, "%s: expected %s, got \"%s\"", what, o->allowed + (*o->allowed == '|'), text);
+  if (!inside)
+    return WEFT_ERR(INVALID_ARGUMENT, "%s: expected %s, got \"%s\"", what, o->allowed + (*o->allowed == '|'), text);
   return NULL;
 }
 
@@ -141,7 +143,8 @@ weft_status *weft_options_check(const weft_option_table *table)
   for (size_t i = 0; i < table->count; i++) {
     const weft_option *o = &table->options[i];
     union { bool truth; int64_t number; const char *text; } value;
-    if (*text_of(o)) WEFT_TRY(weft_option_read(o, o->name, text_of(o), &value)); /* a number without a default is empty */
+    if (*text_of(o))
+      WEFT_TRY(weft_option_read(o, o->name, text_of(o), &value)); /* a number without a default is empty */
   }
   return NULL;
 }

@@ -20,8 +20,11 @@ weft_status *weft_secret_read(const char *file, char **out)
   if (!*file) return NULL;
   int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT)
-    return WEFT_ERR(INVALID_ARGUMENT, "secret file %s: %s on this machine; every process of a job reads it: name a file in a folder that the machines "
-                    "share, or bring the file here, and set WEFT_COORD_SECRET_FILE", file, strerror(errno));
+    return WEFT_ERR(
+      INVALID_ARGUMENT,
+      "secret file %s: %s on this machine; every process of a job reads it: name a file in a folder that the machines "
+      "share, or bring the file here, and set WEFT_COORD_SECRET_FILE",
+      file, strerror(errno));
   if (fd < 0) return WEFT_ERR(INVALID_ARGUMENT, "secret file %s: %s", file, strerror(errno));
   ssize_t n = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) ? pread(fd, text, sizeof text - 1, 0) : -1;
   close(fd);
@@ -30,7 +33,8 @@ weft_status *weft_secret_read(const char *file, char **out)
     st = WEFT_ERR(INVALID_ARGUMENT, "secret file %s: every user may access it (mode %03o); chmod 600 it", file,
                   (unsigned)(info.st_mode & 0777));
   else if (n <= 0 || n > WEFT_SECRET_MOST_BYTES)
-    st = WEFT_ERR(INVALID_ARGUMENT, "secret file %s: expected a regular file with 1 to %d bytes of text", file, WEFT_SECRET_MOST_BYTES);
+    st = WEFT_ERR(INVALID_ARGUMENT, "secret file %s: expected a regular file with 1 to %d bytes of text", file,
+                  WEFT_SECRET_MOST_BYTES);
   for (ssize_t i = 0; i < n && !st; i++)
     if (text[i] <= 0x20 || text[i] > 0x7e)
       st = WEFT_ERR(INVALID_ARGUMENT, "secret file %s: byte %zd is not a printable ASCII character", file, i);

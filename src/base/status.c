@@ -73,10 +73,8 @@ static void append_note(weft_status *st, const char *file, int line, const char 
   n->file = file;
   n->line = line;
   memcpy(n->text, text, size);
-  if (st->last_note)
-    st->last_note->next = n;
-  else
-    st->first_note = n;
+  if (st->last_note) st->last_note->next = n;
+  else st->first_note = n;
   st->last_note = n;
 }
 
@@ -211,8 +209,7 @@ const void *weft_status_payload(const weft_status *st, const char *type_url, siz
 }
 
 void weft_status_each_payload(const weft_status *st,
-                              bool (*visit)(void *ctx, const char *type_url, const void *data, size_t size),
-                              void *ctx)
+                              bool (*visit)(void *ctx, const char *type_url, const void *data, size_t size), void *ctx)
 {
   if (!st) return;
   for (const payload *p = st->payloads; p; p = p->next)

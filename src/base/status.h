@@ -39,12 +39,12 @@ typedef enum weft_code {
 typedef struct weft_status weft_status;
 
 /* Makes an error.  Never NULL: without memory it is a static RESOURCE_EXHAUSTED that free() ignores. */
-WEFT_NODISCARD WEFT_PRINTF(4, 5) weft_status *
-weft_status_new(weft_code code, const char *file, int line, const char *fmt, ...);
+WEFT_NODISCARD WEFT_PRINTF(4, 5) weft_status *weft_status_new(weft_code code, const char *file, int line,
+                                                              const char *fmt, ...);
 
 /* Takes `st`, adds a context line to it, returns it.  NULL passes through. */
-WEFT_NODISCARD WEFT_PRINTF(4, 5) weft_status *
-weft_status_note(weft_status *st, const char *file, int line, const char *fmt, ...);
+WEFT_NODISCARD WEFT_PRINTF(4, 5) weft_status *weft_status_note(weft_status *st, const char *file, int line,
+                                                               const char *fmt, ...);
 
 /* A deep copy of `st`, payloads included; NULL for NULL. */
 WEFT_NODISCARD weft_status *weft_status_dup(const weft_status *st);
@@ -77,8 +77,7 @@ const void *weft_status_payload(const weft_status *st, const char *type_url, siz
 
 /* Calls visit for each payload until it returns false. */
 void weft_status_each_payload(const weft_status *st,
-                              bool (*visit)(void *ctx, const char *type_url, const void *data, size_t size),
-                              void *ctx);
+                              bool (*visit)(void *ctx, const char *type_url, const void *data, size_t size), void *ctx);
 
 WEFT_PUBLIC_END
 

@@ -8,14 +8,20 @@
 
 void weft_svg_begin(FILE *out, double width, double height)
 {
-  fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" font-family=\"sans-serif\" "
-               "font-size=\"11\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n", width, height);
+  fprintf(out,
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" font-family=\"sans-serif\" "
+          "font-size=\"11\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+          width, height);
 }
 
 static void escaped(FILE *out, const char *text, size_t size)
 {
   for (; size > 0 && *text; size--, text++) {
-    const char *entity = *text == '<' ? "&lt;" : *text == '>' ? "&gt;" : *text == '&' ? "&amp;" : *text == '"' ? "&quot;" : NULL;
+    const char *entity = *text == '<'   ? "&lt;"
+                         : *text == '>' ? "&gt;"
+                         : *text == '&' ? "&amp;"
+                         : *text == '"' ? "&quot;"
+                                        : NULL;
     if (entity) fputs(entity, out);
     else fputc((unsigned char)*text < 0x20 && *text != '\n' ? ' ' : *text, out);
   }
@@ -68,8 +74,11 @@ void weft_svg_legend(FILE *out, const weft_svg_key *key, double right, double y)
   for (int i = key->count - !key->has_others; i >= 0; i--) {
     const char *kind = i == key->count ? "others" : key->kinds[i];
     right -= (double)strlen(kind) * letter + 26;
-    fprintf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"11\" height=\"11\" fill=\"%s\" stroke=\"#555\" stroke-width=\"0.3\"/>\n"
-                 "<text x=\"%.1f\" y=\"%.1f\">", right, y - 9, colours[i], right + 15, y);
+    fprintf(
+      out,
+      "<rect x=\"%.1f\" y=\"%.1f\" width=\"11\" height=\"11\" fill=\"%s\" stroke=\"#555\" stroke-width=\"0.3\"/>\n"
+      "<text x=\"%.1f\" y=\"%.1f\">",
+      right, y - 9, colours[i], right + 15, y);
     weft_svg_escaped(out, kind);
     fputs("</text>\n", out);
   }

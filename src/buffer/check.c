@@ -97,8 +97,8 @@ static weft_status *expect(checker *c, const hlo_instr *reader, buf_slice slice,
     }
     const hlo_instr *wanted = c->by[value], *got = there && m->pieces[i].value ? c->by[m->pieces[i].value] : NULL;
     return WEFT_ERR(INTERNAL, "plan: \"%s\" needs the value of \"%s\" at allocation %d offset %lld, which holds %s%s%s",
-                    reader->name, wanted ? wanted->name : "?", slice.alloc, (long long)at, got ? "that of \"" : "nothing",
-                    got ? got->name : "", got ? "\"" : "");
+                    reader->name, wanted ? wanted->name : "?", slice.alloc, (long long)at,
+                    got ? "that of \"" : "nothing", got ? got->name : "", got ? "\"" : "");
   }
   return NULL;
 }
@@ -131,8 +131,9 @@ static weft_status *meet(checker *c, const bytes *other)
       for (int64_t at = p.begin; at < p.end;) { /* cut p by the other's pieces */
         int k = first_piece(&other[a], at);
         bool inside = k < other[a].count && other[a].pieces[k].begin <= at;
-        int64_t end = inside ? WEFT_MIN(p.end, other[a].pieces[k].end)
-                             : k < other[a].count ? WEFT_MIN(p.end, other[a].pieces[k].begin) : p.end;
+        int64_t end = inside               ? WEFT_MIN(p.end, other[a].pieces[k].end)
+                      : k < other[a].count ? WEFT_MIN(p.end, other[a].pieces[k].begin)
+                                           : p.end;
         if (!inside || other[a].pieces[k].value != p.value) WEFT_TRY(put(c, (buf_slice){a, at, end - at}, 0));
         at = end;
       }
@@ -151,10 +152,12 @@ static bool overlap(buf_slice a, buf_slice b)
 
 static bool alias_declared(const hlo_instr *instr, int result_leaf, int operand, int operand_leaf)
 {
-  int count = instr->op == HLO_FUSION ? instr->u.fusion.alias_count
-              : instr->op == HLO_CUSTOM_CALL ? instr->u.custom->alias_count : 0;
+  int count = instr->op == HLO_FUSION        ? instr->u.fusion.alias_count
+              : instr->op == HLO_CUSTOM_CALL ? instr->u.custom->alias_count
+                                             : 0;
   const hlo_output_alias *aliases = instr->op == HLO_FUSION ? instr->u.fusion.aliases
-                                    : count ? instr->u.custom->aliases : NULL;
+                                    : count                 ? instr->u.custom->aliases
+                                                            : NULL;
 
   for (int i = 0; i < count; i++) {
     const hlo_shape *out = instr->shape, *in = instr->operands[aliases[i].operand]->shape;
@@ -193,7 +196,8 @@ static bool same_index_only(checker *c, const hlo_instr *instr, int result_leaf,
       if (at == comp->root && at->op == HLO_TUPLE) {
         for (int k = 0; i != result_leaf && k < at->operand_count; k++)
           if (!hlo_shape_is_array(at->operands[k]->shape) ||
-              hlo_shape_elems(at->operands[k]->shape) != hlo_shape_elems(shape)) return false;
+              hlo_shape_elems(at->operands[k]->shape) != hlo_shape_elems(shape))
+            return false;
       } else if (at->op != HLO_RESHAPE && at->op != HLO_BITCAST &&
                  !(hlo_opcode_is_elementwise(at->op) && hlo_shape_same_dims(x->shape, at->shape))) {
         return false;
@@ -211,8 +215,12 @@ static bool hands_on(checker *c, const hlo_instr *instr, int leaf, int64_t *out_
   const hlo_instr *first = instr->operand_count ? instr->operands[0] : NULL;
 
   switch (instr->op) {
-  case HLO_SEND: if (leaf == 0) *out_value = expected(c, first)[0]; return leaf == 0;
-  case HLO_RECV_DONE: if (leaf == 0) *out_value = expected(c, first)[0]; return leaf == 0;
+  case HLO_SEND:
+    if (leaf == 0) *out_value = expected(c, first)[0];
+    return leaf == 0;
+  case HLO_RECV_DONE:
+    if (leaf == 0) *out_value = expected(c, first)[0];
+    return leaf == 0;
   case HLO_ALL_REDUCE_DONE: *out_value = expected(c, first)[leaf]; return true;
   case HLO_ALL_GATHER_DONE: case HLO_COLLECTIVE_PERMUTE_DONE:
     *out_value = expected(c, first)[hlo_shape_leaf_offset(first->shape, 1) + leaf];
@@ -393,9 +401,8 @@ static bool comes_from(const checker *c, const hlo_instr *instr, int leaf, int64
     }
     case HLO_GET_TUPLE_ELEMENT:
       leaf += hlo_shape_leaf_offset(instr->operands[0]->shape, instr->u.tuple_index); /* fall through */
-    case HLO_RESHAPE: case HLO_BITCAST: case HLO_OPT_BARRIER: case HLO_DOMAIN: case HLO_ADD_DEPENDENCY:
-      instr = instr->operands[0];
-      break;
+    case HLO_RESHAPE: case HLO_BITCAST: case HLO_OPT_BARRIER: case HLO_DOMAIN:
+    case HLO_ADD_DEPENDENCY: instr = instr->operands[0]; break;
     case HLO_WHILE:
       if (!c->invariant[c->leaf_base[instr->id] + leaf]) return false;
       instr = instr->operands[0];
@@ -433,7 +440,8 @@ static weft_status *check(checker *c, const hlo_module *module)
       for (int k = 0; instr->op == HLO_WHILE && k < leaves_of(instr); k++) {
         int64_t param;
         int leaf;
-        c->invariant[c->leaf_base[instr->id] + k] = comes_from(c, instr->called[0]->root, k, &param, &leaf) && leaf == k;
+        c->invariant[c->leaf_base[instr->id] + k] = comes_from(c, instr->called[0]->root, k, &param, &leaf) &&
+                                                    leaf == k;
       }
   for (int p = 0; p < module->entry->param_count; p++)
     for (int k = 0; k < leaves_of(module->entry->params[p]); k++) {

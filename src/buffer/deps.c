@@ -71,7 +71,8 @@ static weft_status *find_descendants(buf_deps *d, buf_graph *g)
   if (!g->below) g->below = WEFT_ARENA_ARRAY(&d->arena, uint64_t, (int64_t)g->node_count * g->words);
   WEFT_TRY_ALLOC(g->below);
   memset(g->below, 0, (size_t)g->node_count * (size_t)g->words * sizeof *g->below);
-  for (int i = g->edge_end - 1; i >= g->edge_begin; i--) { /* sorted by `from`, and from < to: descendants are complete */
+  for (int i = g->edge_end - 1; i >= g->edge_begin;
+       i--) { /* sorted by `from`, and from < to: descendants are complete */
     uint64_t *mine = g->below + (int64_t)d->edges[i].from * g->words;
     const uint64_t *theirs = g->below + (int64_t)d->edges[i].to * g->words;
     if (mine[d->edges[i].to / 64] >> (d->edges[i].to % 64) & 1) continue;
@@ -158,7 +159,10 @@ static weft_status *add_class_edges(buf_deps *d, const buf_classes *classes)
   return NULL;
 }
 
-static int compare_ints(const void *a, const void *b) { return (*(const int *)a > *(const int *)b) - (*(const int *)a < *(const int *)b); }
+static int compare_ints(const void *a, const void *b)
+{
+  return (*(const int *)a > *(const int *)b) - (*(const int *)a < *(const int *)b);
+}
 
 /* Home, touching nodes and first definition of each buffer. */
 static weft_status *locate_buffers(buf_deps *d, const buf_classes *classes)
@@ -246,7 +250,8 @@ weft_status *buf_deps_new(const buf_plan *plan, const buf_options *options, buf_
 
 bool buf_comes_before(const buf_deps *d, const hlo_instr *before, const hlo_instr *after)
 {
-  int comp = common(d, before->parent, after->parent)->id, x = buf_node_in(d, before, comp), y = buf_node_in(d, after, comp);
+  int comp = common(d, before->parent, after->parent)->id, x = buf_node_in(d, before, comp),
+      y = buf_node_in(d, after, comp);
   return x >= 0 && y > x && d->graphs[comp].below && buf_reaches(&d->graphs[comp], x, y);
 }
 
@@ -292,7 +297,8 @@ static void find_paths(buf_deps *d, buf_graph *g)
     g->bottom[n] = g->cost[n];
   }
   g->span = 0;
-  for (int i = g->edge_begin, n = 0; n < g->node_count; n++) { /* top[n] holds the latest end of n's predecessors so far */
+  for (int i = g->edge_begin, n = 0; n < g->node_count;
+       n++) { /* top[n] holds the latest end of n's predecessors so far */
     g->top[n] += g->cost[n];
     g->span = WEFT_MAX(g->span, g->top[n]);
     for (; i < g->edge_end && d->edges[i].from == n; i++)

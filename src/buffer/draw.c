@@ -28,10 +28,12 @@ weft_status *buf_plan_print(const buf_plan *plan, FILE *out)
   WEFT_TRY_ALLOC(sorted);
   fprintf(out, "parameters       %s\n", WEFT_BYTES(s->parameter_bytes));
   fprintf(out, "constants        %s\n", WEFT_BYTES(s->constant_bytes));
-  fprintf(out, "results          %s, and %s in donated parameters\n", WEFT_BYTES(s->output_bytes), WEFT_BYTES(s->alias_bytes));
-  fprintf(out, "temporaries      %s (%" PRId64 " bytes) for %d buffers of %s\n", WEFT_BYTES(s->temp_bytes), s->temp_bytes,
-          s->buffer_count, WEFT_BYTES(s->value_bytes));
-  fprintf(out, "lower bound      %s, fragmentation %.1f %%\n", WEFT_BYTES(s->lower_bound_bytes), 100 * s->fragmentation);
+  fprintf(out, "results          %s, and %s in donated parameters\n", WEFT_BYTES(s->output_bytes),
+          WEFT_BYTES(s->alias_bytes));
+  fprintf(out, "temporaries      %s (%" PRId64 " bytes) for %d buffers of %s\n", WEFT_BYTES(s->temp_bytes),
+          s->temp_bytes, s->buffer_count, WEFT_BYTES(s->value_bytes));
+  fprintf(out, "lower bound      %s, fragmentation %.1f %%\n", WEFT_BYTES(s->lower_bound_bytes),
+          100 * s->fragmentation);
   fprintf(out, "reuse            %d buffers, adding %d dependences\n", s->reused_count, s->added_edge_count);
   fprintf(out, "critical path    %.1f us by data, %.1f us with the plan; all steps %.1f us\n",
           s->critical_path_free / 1e3, s->critical_path / 1e3, s->total_cost / 1e3);
@@ -61,13 +63,16 @@ static void draw_axes(const buf_plan *plan, double dx, double dy, FILE *out)
   double rows = weft_svg_marks(total, 8, true), columns = weft_svg_marks(steps, 20, false);
 
   for (double at = 0; at <= total; at += rows)
-    fprintf(out, "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/><text x=\"%d\" y=\"%.1f\" "
-                 "text-anchor=\"end\">%s</text>\n", LEFT, base - at * dy, WIDTH - 20, base - at * dy, LEFT - 6,
-            base - at * dy + 4, WEFT_BYTES((int64_t)at));
+    fprintf(out,
+            "<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#ddd\"/><text x=\"%d\" y=\"%.1f\" "
+            "text-anchor=\"end\">%s</text>\n",
+            LEFT, base - at * dy, WIDTH - 20, base - at * dy, LEFT - 6, base - at * dy + 4, WEFT_BYTES((int64_t)at));
   columns = WEFT_MAX(columns, 1);
   for (double at = 0; at < steps; at += columns)
-    fprintf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#999\"/><text x=\"%.1f\" y=\"%.1f\" "
-                 "text-anchor=\"middle\">%.0f</text>\n", LEFT + at * dx, base, LEFT + at * dx, base + 5, LEFT + at * dx, base + 18, at);
+    fprintf(out,
+            "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#999\"/><text x=\"%.1f\" y=\"%.1f\" "
+            "text-anchor=\"middle\">%.0f</text>\n",
+            LEFT + at * dx, base, LEFT + at * dx, base + 5, LEFT + at * dx, base + 18, at);
   fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">step of the schedule</text>\n", WIDTH / 2, HEIGHT - 10);
 }
 
@@ -91,10 +96,12 @@ weft_status *buf_plan_svg(const buf_plan *plan, FILE *out)
     double y = HEIGHT - BOTTOM - (double)buffer->offset * dy - h;
     fprintf(out, "<g><title>");
     weft_svg_escaped(out, buffer->instr->name);
-    fprintf(out, "%s\n%s at %" PRId64 "\nsteps %.0f to %.0f</title>"
-                 "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\" stroke=\"#555\" "
-                 "stroke-width=\"0.3\"/>", buffer->kind == BUFFER_SCRATCH ? " (scratch)" : "", WEFT_BYTES(buffer->bytes),
-            buffer->offset, begin, end - 1, x, y, w, h, weft_svg_colour(&key, kind_of(buffer)));
+    fprintf(out,
+            "%s\n%s at %" PRId64 "\nsteps %.0f to %.0f</title>"
+            "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\" stroke=\"#555\" "
+            "stroke-width=\"0.3\"/>",
+            buffer->kind == BUFFER_SCRATCH ? " (scratch)" : "", WEFT_BYTES(buffer->bytes), buffer->offset, begin,
+            end - 1, x, y, w, h, weft_svg_colour(&key, kind_of(buffer)));
     if (h >= 11) weft_svg_label(out, x + 3, y + WEFT_MIN(h / 2 + 4, 14), w - 6, buffer->instr->name);
     fputs("</g>\n", out);
   }

@@ -22,8 +22,8 @@ static weft_status *add_value(buf_flow *flow, const hlo_instr *instr, int leaf, 
 {
   WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&flow->arena, flow->values, flow->value_capacity, flow->value_count + 1, 64));
   *out_value = flow->value_count;
-  flow->values[flow->value_count++] = (buf_value){
-    .instr = instr, .leaf = leaf, .bytes = bytes, .def = def, .end = def, .param_leaf = -1};
+  flow->values[flow->value_count++] =
+    (buf_value){.instr = instr, .leaf = leaf, .bytes = bytes, .def = def, .end = def, .param_leaf = -1};
   return NULL;
 }
 
@@ -54,8 +54,8 @@ static int64_t leaf_bytes(const hlo_shape *shape, int leaf) { return hlo_shape_b
 static weft_status *define(walker *w, const hlo_instr *instr, int first, int count, int step)
 {
   for (int leaf = first; leaf < first + count; leaf++)
-    WEFT_TRY(add_value(w->flow, instr, leaf, leaf_bytes(instr->shape, leaf), 2 * step + 1,
-                       &values_at(w->flow, instr)[leaf]));
+    WEFT_TRY(
+      add_value(w->flow, instr, leaf, leaf_bytes(instr->shape, leaf), 2 * step + 1, &values_at(w->flow, instr)[leaf]));
   return NULL;
 }
 
@@ -111,7 +111,8 @@ static bool walked_together(const hlo_shape *results)
 {
   for (int k = 1; hlo_shape_is_tuple(results) && k < results->rank; k++)
     if (!hlo_shape_is_array(results->elements[k]) || !hlo_shape_is_array(results->elements[0]) ||
-        hlo_shape_elems(results->elements[k]) != hlo_shape_elems(results->elements[0])) return false;
+        hlo_shape_elems(results->elements[k]) != hlo_shape_elems(results->elements[0]))
+      return false;
   return true;
 }
 
@@ -160,7 +161,8 @@ static weft_status *add_overwrite(walker *w, const hlo_instr *instr, int from, i
   int to = values_at(flow, instr)[result];
 
   if (flow->values[from].bytes != flow->values[to].bytes) return NULL;
-  WEFT_TRY_ALLOC(WEFT_ARENA_RESERVE(&flow->arena, flow->overwrites, flow->overwrite_capacity, flow->overwrite_count + 1, 64));
+  WEFT_TRY_ALLOC(
+    WEFT_ARENA_RESERVE(&flow->arena, flow->overwrites, flow->overwrite_capacity, flow->overwrite_count + 1, 64));
   flow->overwrites[flow->overwrite_count++] = (buf_overwrite){from, to};
   return NULL;
 }
@@ -188,8 +190,11 @@ static weft_status *walk_operands(walker *w, const hlo_instr *instr, int step)
       permit p = permit_of(w, instr, i, leaf);
       WEFT_TRY(add_read(flow, p.value, instr, 2 * step + 1));
       if (p.declared >= 0)
-        WEFT_TRY(add_tie(flow, (buf_tie){.kind = BUF_TIE_IN_PLACE, .from = p.value,
-                                         .to = values_at(flow, instr)[p.declared], .instr = instr, .operand = i,
+        WEFT_TRY(add_tie(flow, (buf_tie){.kind = BUF_TIE_IN_PLACE,
+                                         .from = p.value,
+                                         .to = values_at(flow, instr)[p.declared],
+                                         .instr = instr,
+                                         .operand = i,
                                          .leaf = leaf}));
       permits[count++] = p;
     }
@@ -230,7 +235,10 @@ static weft_status *walk_step(walker *w, const hlo_instr *instr, int step)
   case HLO_ALL_REDUCE_DONE:
     for (; first < leaves; first++) mine[first] = values_at(flow, instr->operands[0])[first];
     break;
-  case HLO_RECV_DONE: mine[0] = values_at(flow, instr->operands[0])[0]; first = 1; break;
+  case HLO_RECV_DONE:
+    mine[0] = values_at(flow, instr->operands[0])[0];
+    first = 1;
+    break;
   default: break;
   }
   WEFT_TRY(define(w, instr, first, leaves - first, step));
@@ -289,8 +297,8 @@ static weft_status *walk_while(walker *w, const hlo_instr *loop, int depth)
     if (!is_invariant(w, body, leaf)) {
       WEFT_TRY(add_value(flow, hlo_parameter(body, 0), leaf, leaf_bytes(loop->shape, leaf), 2 * entry + 1, &state));
       WEFT_TRY(add_read(flow, came_in, loop, 2 * entry));
-      WEFT_TRY(add_tie(flow, (buf_tie){.kind = BUF_TIE_LOOP_ENTRY, .from = came_in, .to = state, .instr = loop,
-                                       .leaf = leaf}));
+      WEFT_TRY(add_tie(
+        flow, (buf_tie){.kind = BUF_TIE_LOOP_ENTRY, .from = came_in, .to = state, .instr = loop, .leaf = leaf}));
     }
     values_at(flow, hlo_parameter(body, 0))[leaf] = values_at(flow, hlo_parameter(cond, 0))[leaf] = state;
   }
@@ -306,11 +314,16 @@ static weft_status *walk_while(walker *w, const hlo_instr *loop, int depth)
     WEFT_TRY(add_read(flow, next, loop, 2 * back));
     values_at(flow, loop)[leaf] = state;
     if (is_invariant(w, body, leaf)) continue;
-    WEFT_TRY(add_tie(flow, (buf_tie){.kind = BUF_TIE_LOOP_BACK, .from = next, .to = state, .instr = loop, .comp = body,
-                                     .leaf = leaf}));
+    WEFT_TRY(add_tie(
+      flow,
+      (buf_tie){.kind = BUF_TIE_LOOP_BACK, .from = next, .to = state, .instr = loop, .comp = body, .leaf = leaf}));
     WEFT_TRY(define(w, loop, leaf, 1, exit));
-    WEFT_TRY(add_tie(flow, (buf_tie){.kind = BUF_TIE_LOOP_EXIT, .from = state, .to = values_at(flow, loop)[leaf],
-                                     .instr = loop, .comp = body, .leaf = leaf}));
+    WEFT_TRY(add_tie(flow, (buf_tie){.kind = BUF_TIE_LOOP_EXIT,
+                                     .from = state,
+                                     .to = values_at(flow, loop)[leaf],
+                                     .instr = loop,
+                                     .comp = body,
+                                     .leaf = leaf}));
   }
   return NULL;
 }
@@ -335,8 +348,12 @@ static weft_status *walk_conditional(walker *w, const hlo_instr *instr, int dept
       const hlo_computation *branch = instr->called[b];
       int from = values_at(flow, branch->root)[leaf];
       WEFT_TRY(add_read(flow, from, instr, 2 * flow->comp_end[branch->id]));
-      WEFT_TRY(add_tie(flow, (buf_tie){.kind = BUF_TIE_BRANCH, .from = from, .to = values_at(flow, instr)[leaf],
-                                       .instr = instr, .comp = branch, .leaf = leaf}));
+      WEFT_TRY(add_tie(flow, (buf_tie){.kind = BUF_TIE_BRANCH,
+                                       .from = from,
+                                       .to = values_at(flow, instr)[leaf],
+                                       .instr = instr,
+                                       .comp = branch,
+                                       .leaf = leaf}));
     }
   return NULL;
 }
@@ -424,7 +441,8 @@ static weft_status *find_invariants(walker *w, const bool *sequential)
         }
       } else if (hlo_opcode_is_alias(instr->op) && instr->operand_count > 0 && instr->op != HLO_AFTER_ALL) {
         int at = instr->op == HLO_GET_TUPLE_ELEMENT
-                     ? hlo_shape_leaf_offset(instr->operands[0]->shape, instr->u.tuple_index) : 0;
+                   ? hlo_shape_leaf_offset(instr->operands[0]->shape, instr->u.tuple_index)
+                   : 0;
         for (int k = 0; k < leaves; k++) mine[k] = PASS(instr->operands[0])[at + k];
       }
     }
@@ -507,13 +525,18 @@ static weft_status *add_results(walker *w)
     const hlo_input_output_alias *alias = &module->aliases[i];
     const hlo_instr *param = hlo_parameter(module->entry, alias->parameter);
     int leaf = leaf_at(root->shape, alias->output_index);
-    WEFT_TRY(add_tie(flow, (buf_tie){
-      .kind = BUF_TIE_DONATION, .from = values_at(flow, param)[leaf_at(param->shape, alias->parameter_index)],
-      .to = flow->result_value[leaf], .comp = module->entry, .leaf = leaf}));
+    WEFT_TRY(add_tie(flow, (buf_tie){.kind = BUF_TIE_DONATION,
+                                     .from = values_at(flow, param)[leaf_at(param->shape, alias->parameter_index)],
+                                     .to = flow->result_value[leaf],
+                                     .comp = module->entry,
+                                     .leaf = leaf}));
   }
   for (int leaf = 0; leaf < flow->result_count; leaf++)
-    WEFT_TRY(add_tie(flow, (buf_tie){.kind = BUF_TIE_RESULT, .from = values_at(flow, root)[leaf],
-                                     .to = flow->result_value[leaf], .comp = module->entry, .leaf = leaf}));
+    WEFT_TRY(add_tie(flow, (buf_tie){.kind = BUF_TIE_RESULT,
+                                     .from = values_at(flow, root)[leaf],
+                                     .to = flow->result_value[leaf],
+                                     .comp = module->entry,
+                                     .leaf = leaf}));
   return NULL;
 }
 
@@ -588,9 +611,12 @@ weft_status *buf_classes_new(const buf_flow *flow, buf_classes **out_classes)
   for (int v = 0; v < flow->value_count; v++) {
     const buf_value *value = &flow->values[v];
     classes->parent[v] = members[v] = v;
-    classes->classes[v] = (struct buf_class){
-      .count = 1, .capacity = 1, .members = &members[v], .param_leaf = value->param_leaf,
-      .result_leaf = value->instr ? -1 : value->leaf, .read_only = value->read_only};
+    classes->classes[v] = (struct buf_class){.count = 1,
+                                             .capacity = 1,
+                                             .members = &members[v],
+                                             .param_leaf = value->param_leaf,
+                                             .result_leaf = value->instr ? -1 : value->leaf,
+                                             .read_only = value->read_only};
   }
   *out_classes = WEFT_MOVE(classes);
   return NULL;
@@ -677,9 +703,11 @@ weft_status *buf_classes_merge(const buf_flow *flow, buf_classes *classes, int a
     big->members = members;
     big->capacity = capacity;
   }
-  for (int i = big->count - 1, j = small->count - 1, at = big->count + small->count - 1; j >= 0; at--) /* from the end */
+  for (int i = big->count - 1, j = small->count - 1, at = big->count + small->count - 1; j >= 0;
+       at--) /* from the end */
     big->members[at] = i >= 0 && flow->values[big->members[i]].def > flow->values[small->members[j]].def
-                           ? big->members[i--] : small->members[j--];
+                         ? big->members[i--]
+                         : small->members[j--];
   big->count += small->count;
   big->param_leaf = WEFT_MAX(big->param_leaf, small->param_leaf);
   big->result_leaf = WEFT_MAX(big->result_leaf, small->result_leaf);

@@ -99,7 +99,8 @@ WEFT_DEFINE_AUTO(buf_classes, buf_classes_free)
 int buf_class_of(const buf_classes *classes, int value);
 /* Puts two values into one class unless some of their classes' values clash, sizes differ, or memory is promised to two
  * parties.  *out_merged false: nothing changed. */
-WEFT_NODISCARD weft_status *buf_classes_merge(const buf_flow *flow, buf_classes *classes, int a, int b, bool *out_merged);
+WEFT_NODISCARD weft_status *buf_classes_merge(const buf_flow *flow, buf_classes *classes, int a, int b,
+                                              bool *out_merged);
 /* Merges all ties, the dearest to copy first; broken[i] tells of tie i whether it could not. */
 WEFT_NODISCARD weft_status *buf_classes_merge_ties(const buf_flow *flow, buf_classes *classes, bool *broken,
                                                    int *out_broken_count);

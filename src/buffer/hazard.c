@@ -18,7 +18,6 @@ typedef struct buf_segment {
   struct buf_segment *left, *right;
 } buf_segment;
 
-
 static buf_segment *segment_new(buf_hazards *h, int64_t begin, int64_t end, int writer, const reader *readers)
 {
   buf_segment *s = h->free;
@@ -29,8 +28,8 @@ static buf_segment *segment_new(buf_hazards *h, int64_t begin, int64_t end, int 
   if (!s) return NULL;
   priority = (priority ^ (priority >> 16)) * 0x45d9f3bu;
   priority = (priority ^ (priority >> 16)) * 0x45d9f3bu;
-  *s = (buf_segment){.begin = begin, .end = end, .writer = writer, .readers = readers,
-                     .priority = priority ^ (priority >> 16)};
+  *s = (buf_segment){
+    .begin = begin, .end = end, .writer = writer, .readers = readers, .priority = priority ^ (priority >> 16)};
   return s;
 }
 

@@ -183,7 +183,8 @@ static weft_status *sweep(placer *p, int *ids, int count, int64_t *out_bytes)
     int best = hole_count - 1; /* the last hole has no end */
     for (int h = 0; h < hole_count; h++)
       if (holes[h].end - holes[h].begin >= b->bytes &&
-          holes[h].end - holes[h].begin < holes[best].end - holes[best].begin) best = h;
+          holes[h].end - holes[h].begin < holes[best].end - holes[best].begin)
+        best = h;
     b->offset = holes[best].begin;
     holes[best].begin += b->bytes;
     *out_bytes = WEFT_MAX(*out_bytes, b->offset + b->bytes);

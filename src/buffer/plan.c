@@ -49,8 +49,10 @@ static weft_status *number_allocs(buf_plan *plan, const buf_classes *classes, in
   for (int v = 0; v < flow->value_count; v++) {
     const buf_value *value = &flow->values[v];
     if (value->param_leaf < 0) continue;
-    plan->allocs[value->param_leaf] = (buf_alloc){.kind = BUF_PARAMETER, .bytes = value->bytes,
-                                                  .param_leaf = value->param_leaf, .read_only = value->read_only,
+    plan->allocs[value->param_leaf] = (buf_alloc){.kind = BUF_PARAMETER,
+                                                  .bytes = value->bytes,
+                                                  .param_leaf = value->param_leaf,
+                                                  .read_only = value->read_only,
                                                   .written = classes->classes[buf_class_of(classes, v)].count > 1};
     class_alloc[buf_class_of(classes, v)] = value->param_leaf;
     plan->stats.parameter_bytes += value->bytes;
@@ -85,8 +87,8 @@ static weft_status *number_allocs(buf_plan *plan, const buf_classes *classes, in
       }
       literal = literal->elements[element];
     }
-    plan->allocs[at] = (buf_alloc){.kind = BUF_CONSTANT, .bytes = flow->values[v].bytes, .read_only = true,
-                                   .literal = literal};
+    plan->allocs[at] =
+      (buf_alloc){.kind = BUF_CONSTANT, .bytes = flow->values[v].bytes, .read_only = true, .literal = literal};
     plan->stats.constant_bytes += flow->values[v].bytes;
     class_alloc[buf_class_of(classes, v)] = at++;
   }
@@ -106,8 +108,12 @@ static weft_status *collect_buffers(buf_plan *plan, const buf_classes *classes, 
     if (buf_class_of(classes, v) != v || class_alloc[v] >= 0 || flow->values[v].bytes == 0) continue;
     const buf_value *first = &flow->values[c->members[0]], *last = &flow->values[c->members[c->count - 1]];
     plan->class_buffer[v] = plan->buffer_count;
-    WEFT_TRY(add_buffer(plan, (buf_buffer){.kind = BUFFER_VALUE, .bytes = first->bytes, .def = first->def,
-                                           .end = last->end, .instr = first->instr, .leaf = first->leaf}));
+    WEFT_TRY(add_buffer(plan, (buf_buffer){.kind = BUFFER_VALUE,
+                                           .bytes = first->bytes,
+                                           .def = first->def,
+                                           .end = last->end,
+                                           .instr = first->instr,
+                                           .leaf = first->leaf}));
   }
   HLO_FOREACH_COMPUTATION(comp, plan->module) {
     if (flow->comp_begin[comp->id] < 0) continue;
@@ -116,14 +122,15 @@ static weft_status *collect_buffers(buf_plan *plan, const buf_classes *classes, 
       if (hlo_opcode_runs_steps(instr->op)) {
         int first = flow->step_count;
         for (int i = 0; i < instr->called_count; i++) first = WEFT_MIN(first, flow->comp_begin[instr->called[i]->id]);
-        WEFT_TRY(add_buffer(plan, (buf_buffer){.kind = BUFFER_FRAME, .def = 2 * first, .end = 2 * step + 1,
-                                               .instr = instr}));
+        WEFT_TRY(
+          add_buffer(plan, (buf_buffer){.kind = BUFFER_FRAME, .def = 2 * first, .end = 2 * step + 1, .instr = instr}));
       } else if (options->scratch_bytes && !hlo_opcode_is_alias(instr->op)) {
         int64_t bytes = options->scratch_bytes(options->ctx, instr);
         if (bytes <= 0) continue;
         plan->scratch[instr->id] = (buf_slice){.alloc = plan->temp_alloc, .offset = plan->buffer_count, .bytes = bytes};
-        WEFT_TRY(add_buffer(plan, (buf_buffer){.kind = BUFFER_SCRATCH, .bytes = bytes, .def = 2 * step,
-                                               .end = 2 * step + 1, .instr = instr}));
+        WEFT_TRY(add_buffer(
+          plan,
+          (buf_buffer){.kind = BUFFER_SCRATCH, .bytes = bytes, .def = 2 * step, .end = 2 * step + 1, .instr = instr}));
       }
     }
   }
@@ -193,7 +200,8 @@ static int compare_changes(const void *a, const void *b)
 {
   const change *x = a, *y = b;
   if (x->point != y->point) return x->point < y->point ? -1 : 1;
-  return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* ends before starts: intervals are closed, ends are point + 1 */
+  return (x->bytes > y->bytes) -
+         (x->bytes < y->bytes); /* ends before starts: intervals are closed, ends are point + 1 */
 }
 
 static weft_status *mark_reused(void *ctx, int from, int to)
@@ -235,7 +243,8 @@ static weft_status *measure(buf_plan *plan)
   st = buf_hazards_init(&hazards, &scratch, plan->alloc_count, mark_reused, reused);
   for (int b = 0; b < plan->buffer_count && !st; b++)
     if (plan->buffers[b].kind != BUFFER_FRAME)
-      st = buf_hazards_write(&hazards, b, (buf_slice){plan->temp_alloc, plan->buffers[b].offset, plan->buffers[b].bytes});
+      st =
+        buf_hazards_write(&hazards, b, (buf_slice){plan->temp_alloc, plan->buffers[b].offset, plan->buffers[b].bytes});
   for (int b = 0; b < plan->buffer_count; b++) plan->stats.reused_count += reused[b];
   weft_arena_fini(&scratch);
   if (plan->stats.temp_bytes > 0)
@@ -262,7 +271,8 @@ static weft_status *build(buf_plan *plan, const buf_options *options)
   plan->frame_bytes = WEFT_ARENA_ARRAY(&plan->arena, int64_t, module->next_computation_id);
   plan->paths = WEFT_ARENA_ARRAY(&plan->arena, double, module->next_computation_id);
   plan->work = WEFT_ARENA_ARRAY(&plan->arena, double, module->next_computation_id);
-  if (!broken || !class_alloc || !plan->class_buffer || !plan->slices || !plan->scratch || !plan->frame_bytes || !plan->paths || !plan->work)
+  if (!broken || !class_alloc || !plan->class_buffer || !plan->slices || !plan->scratch || !plan->frame_bytes ||
+      !plan->paths || !plan->work)
     return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   memset(class_alloc, -1, (size_t)flow->value_count * sizeof(int));
   WEFT_TRY(buf_classes_merge_ties(flow, classes, broken, &broken_count));
@@ -320,7 +330,11 @@ int buf_plan_alloc_count(const buf_plan *plan) { return plan->alloc_count; }
 const buf_alloc *buf_plan_alloc(const buf_plan *plan, int alloc) { return &plan->allocs[alloc]; }
 int buf_plan_temp_alloc(const buf_plan *plan) { return plan->temp_alloc; }
 int buf_plan_param_count(const buf_plan *plan) { return plan->flow->param_count; }
-int buf_plan_param_alloc(const buf_plan *plan, int param_leaf) { (void)plan; return param_leaf; }
+int buf_plan_param_alloc(const buf_plan *plan, int param_leaf)
+{
+  (void)plan;
+  return param_leaf;
+}
 int buf_plan_output_count(const buf_plan *plan) { return plan->flow->result_count; }
 int buf_plan_output_alloc(const buf_plan *plan, int output_leaf) { return plan->output_alloc[output_leaf]; }
 const buf_stats *buf_plan_stats(const buf_plan *plan) { return &plan->stats; }

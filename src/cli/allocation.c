@@ -23,7 +23,8 @@ static void put_host(host_list *list, const char *name, size_t length)
 
 /* Expands a list such as "003-005,7" between a prefix and a suffix. The numbers keep the digits that the list gives
  * them. */
-static void put_numbers(host_list *list, const char *before, size_t before_length, const char *numbers, const char *after, size_t after_length)
+static void put_numbers(host_list *list, const char *before, size_t before_length, const char *numbers,
+                        const char *after, size_t after_length)
 {
   while (*numbers && *numbers != ']' && list->count < MOST_HOSTS) {
     char *end, host[256];
@@ -32,7 +33,8 @@ static void put_numbers(host_list *list, const char *before, size_t before_lengt
     if (digits == 0 || digits > 9) return;
     if (*end == '-') last = strtoul(end + 1, &end, 10);
     for (; first <= last && list->count < MOST_HOSTS; first++) {
-      int n = snprintf(host, sizeof host, "%.*s%0*lu%.*s", (int)before_length, before, digits, first, (int)after_length, after);
+      int n = snprintf(host, sizeof host, "%.*s%0*lu%.*s", (int)before_length, before, digits, first, (int)after_length,
+                       after);
       put_host(list, host, (size_t)WEFT_MAX(n, 0));
     }
     numbers = end + (*end == ',');
@@ -87,12 +89,9 @@ char *cli_allocation_hosts(void)
 
   if (!list.out) return NULL;
   if (!slurm) slurm = getenv("SLURM_NODELIST");
-  if (slurm)
-    put_slurm(&list, slurm);
-  else if (pbs || engine)
-    put_file(&list, pbs ? pbs : engine);
-  else if (lsf_counts || lsf)
-    put_words(&list, lsf_counts ? lsf_counts : lsf, lsf_counts ? 2 : 1);
+  if (slurm) put_slurm(&list, slurm);
+  else if (pbs || engine) put_file(&list, pbs ? pbs : engine);
+  else if (lsf_counts || lsf) put_words(&list, lsf_counts ? lsf_counts : lsf, lsf_counts ? 2 : 1);
   fclose(list.out);
   return text;
 }

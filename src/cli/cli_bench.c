@@ -33,7 +33,8 @@ static weft_status *set_scale(void *out, const char *text)
   char *end;
   double value = strtod(text, &end);
 
-  if (end == text || *end || !(value > 0)) return WEFT_ERR(INVALID_ARGUMENT, "expected a number above 0, got \"%s\"", text);
+  if (end == text || *end || !(value > 0))
+    return WEFT_ERR(INVALID_ARGUMENT, "expected a number above 0, got \"%s\"", text);
   *(double *)out = value;
   return NULL;
 }

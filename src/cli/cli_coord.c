@@ -67,8 +67,8 @@ static void print_options(const weft_option_table *table)
 
   for (size_t i = 0; i < table->count; i++) {
     flag_name(&table->options[i], name, sizeof name);
-    printf("  %-22s %s (%s%s)\n", name, table->options[i].help, *table->options[i].default_text ? "default " : "no default",
-           table->options[i].default_text);
+    printf("  %-22s %s (%s%s)\n", name, table->options[i].help,
+           *table->options[i].default_text ? "default " : "no default", table->options[i].default_text);
   }
 }
 
@@ -156,10 +156,8 @@ static const char *state_name(weft_coord_task_state state)
 
 static void print_age(int64_t ms)
 {
-  if (ms < 0)
-    printf("%9s", "-");
-  else
-    printf("%7.1f s", (double)ms / 1000);
+  if (ms < 0) printf("%9s", "-");
+  else printf("%7.1f s", (double)ms / 1000);
 }
 
 static void print_status(const weft_coord_status_report *r)
@@ -173,7 +171,8 @@ static void print_status(const weft_coord_status_report *r)
   } else {
     printf(", up %.0f s, heartbeat timeout %.1f s, %" PRId64 " connections\n", (double)r->uptime_ms / 1000,
            (double)r->heartbeat_timeout_ms / 1000, r->connections);
-    printf("%" PRId64 " keys with %" PRId64 " bytes, %" PRId64 " waiting gets, %" PRId64 " bytes of memory counted, incarnation %" PRIu64 "\n",
+    printf("%" PRId64 " keys with %" PRId64 " bytes, %" PRId64 " waiting gets, %" PRId64
+           " bytes of memory counted, incarnation %" PRIu64 "\n",
            r->keys, r->key_value_bytes, r->waiting_gets, r->memory_bytes, r->service_incarnation);
   }
   if (!r->is_partial) cli_print_protection(stdout, &r->protection);
@@ -201,19 +200,21 @@ static void print_status(const weft_coord_status_report *r)
 
 static void print_protection_json(const weft_coord_protection *p)
 {
-  printf(", \"protection\": {\"secret\": %s, \"tls\": %s, \"client_certificates\": %s, \"lets_anyone_in\": %s, \"hosts\": %" PRId64
-         ", \"by_secret\": %" PRId64 ", \"by_certificate\": %" PRId64 ", \"by_uid\": %" PRId64 ", \"by_host\": %" PRId64
-         ", \"by_anyone\": %" PRId64 ", \"strangers\": %" PRId64 ", \"refused_calls\": %" PRId64 "}",
-         p->has_secret ? "true" : "false", p->has_tls ? "true" : "false", p->asks_certificates ? "true" : "false",
-         p->lets_anyone_in ? "true" : "false", p->hosts, p->by_secret, p->by_certificate, p->by_uid, p->by_host, p->by_anyone,
-         p->strangers, p->refused_calls);
+  printf(
+    ", \"protection\": {\"secret\": %s, \"tls\": %s, \"client_certificates\": %s, \"lets_anyone_in\": %s, \"hosts\": %" PRId64
+    ", \"by_secret\": %" PRId64 ", \"by_certificate\": %" PRId64 ", \"by_uid\": %" PRId64 ", \"by_host\": %" PRId64
+    ", \"by_anyone\": %" PRId64 ", \"strangers\": %" PRId64 ", \"refused_calls\": %" PRId64 "}",
+    p->has_secret ? "true" : "false", p->has_tls ? "true" : "false", p->asks_certificates ? "true" : "false",
+    p->lets_anyone_in ? "true" : "false", p->hosts, p->by_secret, p->by_certificate, p->by_uid, p->by_host,
+    p->by_anyone, p->strangers, p->refused_calls);
 }
 
 static void print_status_json(const weft_coord_status_report *r)
 {
-  printf("{\"service_incarnation\": \"%" PRIu64 "\", \"partial\": %s, \"uptime_ms\": %" PRId64 ", \"heartbeat_timeout_ms\": %" PRId64
-         ", \"keys\": %" PRId64 ", \"key_value_bytes\": %" PRId64 ", \"waiting_gets\": %" PRId64 ", \"connections\": %" PRId64
-         ", \"memory_bytes\": %" PRId64 ", \"first_error\": ",
+  printf("{\"service_incarnation\": \"%" PRIu64 "\", \"partial\": %s, \"uptime_ms\": %" PRId64
+         ", \"heartbeat_timeout_ms\": %" PRId64 ", \"keys\": %" PRId64 ", \"key_value_bytes\": %" PRId64
+         ", \"waiting_gets\": %" PRId64 ", \"connections\": %" PRId64 ", \"memory_bytes\": %" PRId64
+         ", \"first_error\": ",
          r->service_incarnation, r->is_partial ? "true" : "false", r->uptime_ms, r->heartbeat_timeout_ms, r->keys,
          r->key_value_bytes, r->waiting_gets, r->connections, r->memory_bytes);
   cli_json_string(stdout, r->first_error);
@@ -221,9 +222,10 @@ static void print_status_json(const weft_coord_status_report *r)
   printf(", \"tasks\": [");
   for (size_t i = 0; i < r->task_count; i++) {
     const weft_coord_status_task *t = &r->tasks[i];
-    printf("%s{\"task\": %" PRId32 ", \"state\": \"%s\", \"incarnation\": \"%" PRIu64 "\", \"heartbeat_age_ms\": %" PRId64
-           ", \"recoverable\": %s, \"error_code\": \"%s\", \"error_message\": ", i ? ", " : "", t->info.task, state_name(t->info.state),
-           t->info.incarnation, t->heartbeat_age_ms, t->recoverable ? "true" : "false", weft_code_name(t->info.error_code));
+    printf("%s{\"task\": %" PRId32 ", \"state\": \"%s\", \"incarnation\": \"%" PRIu64
+           "\", \"heartbeat_age_ms\": %" PRId64 ", \"recoverable\": %s, \"error_code\": \"%s\", \"error_message\": ",
+           i ? ", " : "", t->info.task, state_name(t->info.state), t->info.incarnation, t->heartbeat_age_ms,
+           t->recoverable ? "true" : "false", weft_code_name(t->info.error_code));
     cli_json_string(stdout, t->info.error_message);
     printf("}");
   }
@@ -233,7 +235,8 @@ static void print_status_json(const weft_coord_status_report *r)
     printf("%s{\"id\": ", i ? ", " : "");
     cli_json_string(stdout, b->id);
     printf(", \"counter\": %" PRId64 ", \"age_ms\": %" PRId64 ", \"left_ms\": %" PRId64 ", \"arrived\": %" PRId32
-           ", \"participants\": %" PRId32 ", \"missing\": [", b->counter, b->age_ms, b->left_ms, b->arrived, b->participants);
+           ", \"participants\": %" PRId32 ", \"missing\": [",
+           b->counter, b->age_ms, b->left_ms, b->arrived, b->participants);
     for (size_t k = 0; k < b->missing_count; k++) printf("%s%" PRId32, k ? ", " : "", b->missing[k]);
     printf("]}");
   }
@@ -261,7 +264,8 @@ static weft_status *print_flights(weft_coord_agent *agent)
 
 static weft_status *status(int argc, char **argv)
 {
-  bool json = take_flag("--json", &argc, argv), watch = take_flag("--watch", &argc, argv), flight = take_flag("--flight", &argc, argv);
+  bool json = take_flag("--json", &argc, argv), watch = take_flag("--watch", &argc, argv),
+       flight = take_flag("--flight", &argc, argv);
   WEFT_AUTO(weft_coord_agent) agent = NULL;
 
   WEFT_TRY(open_agent(&argc, &argv, &agent));
@@ -286,10 +290,8 @@ static weft_status *kv_get(weft_coord_agent *agent, weft_kv *kv, char **argv, in
   size_t size;
 
   (void)agent;
-  if (timeout_ns > 0)
-    WEFT_TRY(weft_kv_get(kv, argv[0], weft_deadline_after_ns(timeout_ns), &value, &size));
-  else
-    WEFT_TRY(weft_kv_try_get(kv, argv[0], &value, &size));
+  if (timeout_ns > 0) WEFT_TRY(weft_kv_get(kv, argv[0], weft_deadline_after_ns(timeout_ns), &value, &size));
+  else WEFT_TRY(weft_kv_try_get(kv, argv[0], &value, &size));
   fwrite(value, 1, size, stdout);
   if (size == 0 || value[size - 1] != '\n') printf("\n");
   return NULL;
@@ -352,8 +354,10 @@ static weft_status *key_value(int argc, char **argv)
   WEFT_TRY(open_agent(&argc, &argv, &agent));
   WEFT_TRY(weft_coord_agent_kv(agent, &kv));
   for (size_t i = 0; argc > 0 && i < WEFT_COUNT(verbs); i++)
-    if (strcmp(argv[0], verbs[i].name) == 0 && argc == verbs[i].argc + 1) return verbs[i].run(agent, kv, argv + 1, timeout_ns);
-  return WEFT_ERR(INVALID_ARGUMENT, "kv: expected get KEY, set KEY VALUE, delete KEY, list DIRECTORY or increment KEY NUMBER");
+    if (strcmp(argv[0], verbs[i].name) == 0 && argc == verbs[i].argc + 1)
+      return verbs[i].run(agent, kv, argv + 1, timeout_ns);
+  return WEFT_ERR(INVALID_ARGUMENT,
+                  "kv: expected get KEY, set KEY VALUE, delete KEY, list DIRECTORY or increment KEY NUMBER");
 }
 
 /* ---- barrier ---- */
@@ -407,8 +411,9 @@ static void print_help(void)
   printf("Usage: weft coord SUBCOMMAND ...\n\n");
   for (size_t i = 0; i < WEFT_COUNT(subcommands); i++)
     printf("  %-8s %s\n           %s\n", subcommands[i].name, subcommands[i].usage, subcommands[i].summary);
-  printf("\n--wait: wait for the service, 10 s or --init-timeout, where none listens yet; otherwise that is an error at once.\n"
-         "`weft coord SUBCOMMAND --help` lists its options.\n");
+  printf(
+    "\n--wait: wait for the service, 10 s or --init-timeout, where none listens yet; otherwise that is an error at once.\n"
+    "`weft coord SUBCOMMAND --help` lists its options.\n");
 }
 
 static void print_subcommand_help(const struct subcommand *sub)

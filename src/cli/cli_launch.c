@@ -168,7 +168,8 @@ static weft_status *make_environment(const launch *l, int rank, environment *env
   for (char **var = environ; *var; var++) WEFT_TRY(env_put(env, strdup(*var)));
   WEFT_TRY(env_set(env, "WEFT_COORD_ADDRESS=%s", l->address));
   WEFT_TRY(env_set(env, "WEFT_NUM_PROCESSES=%d", l->count));
-  WEFT_TRY(env_set(env, "WEFT_COORD_HEARTBEAT_TIMEOUT=%gs", (double)l->service_options.heartbeat_timeout_ns / WEFT_NS_PER_S));
+  WEFT_TRY(
+    env_set(env, "WEFT_COORD_HEARTBEAT_TIMEOUT=%gs", (double)l->service_options.heartbeat_timeout_ns / WEFT_NS_PER_S));
   if (l->secret.file) WEFT_TRY(env_set(env, "WEFT_COORD_SECRET_FILE=%s", l->secret.file));
   if (l->devices > 0) WEFT_TRY(env_set(env, "WEFT_NUM_DEVICES=%" PRId64, l->devices));
   if (l->recoverable) WEFT_TRY(env_set(env, "JAX_ENABLE_RECOVERABILITY=1"));
@@ -331,12 +332,10 @@ static void say_how_ended(const launch *l, const process *p, int wait_status)
 
   if (l->runner) /* the options do not name the runner */
     snprintf(name, sizeof name, "the runner (%.*s)", (int)WEFT_MIN(strcspn(l->runner, " \t"), (size_t)200), l->runner);
-  else
-    snprintf(name, sizeof name, "rank %d", p->rank);
+  else snprintf(name, sizeof name, "rank %d", p->rank);
   if (WIFSIGNALED(wait_status))
     say("%s was killed by signal %d (%s)", name, WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
-  else
-    say("%s exited with %d", name, p->exit_code);
+  else say("%s exited with %d", name, p->exit_code);
 }
 
 /* The task that the service reports as failed: one that gave an error, or whose process disappeared before the
@@ -348,7 +347,9 @@ static const weft_coord_status_task *find_culprit(const weft_coord_status_report
   for (size_t i = 0; i < report->task_count; i++) {
     const weft_coord_status_task *task = &report->tasks[i];
     if (task->info.error_code != WEFT_OK) return task;
-    if (task->info.state == WEFT_COORD_TASK_CONNECTED && task->lost_ms >= 0 && (!found || task->lost_ms > found->lost_ms)) found = task;
+    if (task->info.state == WEFT_COORD_TASK_CONNECTED && task->lost_ms >= 0 &&
+        (!found || task->lost_ms > found->lost_ms))
+      found = task;
   }
   return found;
 }
@@ -371,12 +372,10 @@ static weft_status *say_which_rank(const launch *l)
   WEFT_TRY(weft_coord_agent_observe(agent));
   WEFT_TRY(weft_coord_agent_status(agent, &report));
   task = find_culprit(report);
-  if (!task)
-    say("no rank of Weft's reported a failure");
+  if (!task) say("no rank of Weft's reported a failure");
   else if (task->info.error_code != WEFT_OK)
     say("rank %d failed: %.400s", (int)task->info.task, task->info.error_message);
-  else
-    say("rank %d was the first to end, without leaving the job", (int)task->info.task);
+  else say("rank %d was the first to end, without leaving the job", (int)task->info.task);
   return NULL;
 }
 
@@ -459,18 +458,18 @@ static weft_status *parse_fault(const char *text, fault *out)
     rest += length + (rest[length] == ',');
     value = strchr(part, '=');
     value = value ? value + 1 : "";
-    if (strncmp(part, "rank=", 5) == 0)
-      WEFT_TRY(weft_option_parse(WEFT_OPT_INT, "--fault rank", value, &rank));
+    if (strncmp(part, "rank=", 5) == 0) WEFT_TRY(weft_option_parse(WEFT_OPT_INT, "--fault rank", value, &rank));
     else if (strncmp(part, "after=", 6) == 0)
       WEFT_TRY(weft_option_parse(WEFT_OPT_DURATION, "--fault after", value, &out->at_ns));
     else if (strncmp(part, "for=", 4) == 0 || strncmp(part, "delay=", 6) == 0)
       WEFT_TRY(weft_option_parse(WEFT_OPT_DURATION, "--fault for", value, &out->length_ns));
-    else
-      rank = -1, rest = "";
+    else rank = -1, rest = "";
   }
   if (!rest || rank < 0 || rank >= MAX_PROCESSES)
-    return WEFT_ERR(INVALID_ARGUMENT, "--fault: expected kill:rank=R,after=3s, stop:rank=R,after=3s,for=2s or "
-                    "restart:rank=R,after=3s,delay=1s, got \"%s\"", text);
+    return WEFT_ERR(INVALID_ARGUMENT,
+                    "--fault: expected kill:rank=R,after=3s, stop:rank=R,after=3s,for=2s or "
+                    "restart:rank=R,after=3s,delay=1s, got \"%s\"",
+                    text);
   out->rank = (int)rank;
   return NULL;
 }
@@ -590,7 +589,8 @@ static weft_status *mind(launch *l, int signal_fd)
       process *p = NULL;
       if (!fds[i].revents || streams[i]->fd != fds[i].fd) continue;
       for (int r = 0; r < l->count && !p; r++)
-        if (streams[i] >= l->processes[r].streams && streams[i] < l->processes[r].streams + STREAMS) p = &l->processes[r];
+        if (streams[i] >= l->processes[r].streams && streams[i] < l->processes[r].streams + STREAMS)
+          p = &l->processes[r];
       read_stream(l, p, streams[i]);
     }
     while (read(signal_fd, &info, sizeof info) == sizeof info) on_signal(l, (int)info.ssi_signo);
@@ -722,7 +722,8 @@ static weft_status *parse(launch *l, int argc, char **argv, bool *out_helped)
   l->count = (int)count;
   l->command = argv + 1;
   for (int k = 0; k < l->fault_count; k++)
-    if (l->faults[k].rank >= l->count) return WEFT_ERR(INVALID_ARGUMENT, "--fault: there is no rank %d", l->faults[k].rank);
+    if (l->faults[k].rank >= l->count)
+      return WEFT_ERR(INVALID_ARGUMENT, "--fault: there is no rank %d", l->faults[k].rank);
   return NULL;
 }
 

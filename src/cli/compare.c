@@ -56,7 +56,7 @@ static void compare(run_state *s, const char *what, int leaf, const hlo_literal 
 
   if (!hlo_shape_equal(got->shape, want->shape, false)) {
     fprintf(out, "result %d: got %s, want %s (%s)\n", leaf, hlo_shape_format(got->shape, got_text, sizeof got_text),
-           hlo_shape_format(want->shape, want_text, sizeof want_text), what);
+            hlo_shape_format(want->shape, want_text, sizeof want_text), what);
     s->differences++;
     return;
   }
@@ -82,15 +82,20 @@ static void compare(run_state *s, const char *what, int leaf, const hlo_literal 
   index_text(got->shape, worst, where, sizeof where);
   if (exact) {
     int64_t g = hlo_literal_get_s64(got, worst), w = hlo_literal_get_s64(want, worst);
-    fprintf(out, weft_dtype_is_signed(got->shape->type)
-                   ? "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; first at [%s]: got %" PRId64 ", want %" PRId64 "\n"
-                   : "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; first at [%s]: got %" PRIu64 ", want %" PRIu64 "\n",
+    fprintf(out,
+            weft_dtype_is_signed(got->shape->type)
+              ? "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; first at [%s]: got %" PRId64
+                ", want %" PRId64 "\n"
+              : "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; first at [%s]: got %" PRIu64
+                ", want %" PRIu64 "\n",
             leaf, wrong, count, what, where, g, w);
   }
   if (!exact)
-    fprintf(out, "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; worst at [%s]: got %.9g, want %.9g "
-           "(%.3g times the tolerance)\n",
-           leaf, wrong, count, what, where, hlo_literal_get_f64(got, worst), hlo_literal_get_f64(want, worst), worst_excess);
+    fprintf(out,
+            "result %d: %" PRId64 " of %" PRId64 " elements differ from %s; worst at [%s]: got %.9g, want %.9g "
+            "(%.3g times the tolerance)\n",
+            leaf, wrong, count, what, where, hlo_literal_get_f64(got, worst), hlo_literal_get_f64(want, worst),
+            worst_excess);
 }
 
 static weft_status *compare_with_files(run_state *s)
@@ -169,17 +174,19 @@ static weft_status *compare_with_plugin(run_state *s)
   weft_status *st;
 
   WEFT_TRY_ALLOC(values);
-  if (cli_job_has_others(&s->job)) return WEFT_ERR(UNIMPLEMENTED, "--compare with another plugin in a job of several processes");
+  if (cli_job_has_others(&s->job))
+    return WEFT_ERR(UNIMPLEMENTED, "--compare with another plugin in a job of several processes");
   WEFT_TRY(run_session_options(s, s->o->other, &options));
   options.memory = NULL;
   st = cli_session_open(&other, &options, &s->program.code, s->params, &s->arena);
   if (!st && (other.devices != s->devices || other.outputs != s->outputs))
-    st = WEFT_ERR(INVALID_ARGUMENT, "%s has %d results on %d devices, %s %d on %d", s->o->other, other.outputs, other.devices,
-                  s->session.plugin, s->outputs, s->devices);
+    st = WEFT_ERR(INVALID_ARGUMENT, "%s has %d results on %d devices, %s %d on %d", s->o->other, other.outputs,
+                  other.devices, s->session.plugin, s->outputs, s->devices);
   if (!st) st = cli_session_put(&other, s->arguments);
   if (!st) st = cli_session_run(&other, 0, &ms);
   if (!st) st = cli_session_fetch(&other, values);
-  for (int i = 0; !st && i < s->devices * s->outputs; i++) compare(s, s->o->other, i % s->outputs, s->values[i], values[i]);
+  for (int i = 0; !st && i < s->devices * s->outputs; i++)
+    compare(s, s->o->other, i % s->outputs, s->values[i], values[i]);
   cli_session_close(&other);
   return st;
 }
@@ -196,11 +203,12 @@ static weft_status *evaluate(run_state *s, const hlo_literal ***out_results)
   options.replicas = (int)session.replicas;
   options.partitions = (int)session.partitions;
   devices = options.replicas * options.partitions;
-  const hlo_literal **arguments = WEFT_ARENA_ARRAY(&s->arena, const hlo_literal *, (int64_t)devices * params);
+  const hlo_literal **arguments = WEFT_ARENA_ARRAY(&s->arena, const hlo_literal *, (int64_t)devices *params);
   *out_results = WEFT_ARENA_ARRAY(&s->arena, const hlo_literal *, devices);
   WEFT_TRY_ALLOC(arguments && *out_results);
   for (int i = 0; i < params; i++) WEFT_TRY(gather_argument(s, entry->params[i]->shape, &leaf, &arguments[i]));
-  for (int d = 1; d < devices; d++) memcpy(arguments + (int64_t)d * params, arguments, (size_t)params * sizeof *arguments);
+  for (int d = 1; d < devices; d++)
+    memcpy(arguments + (int64_t)d * params, arguments, (size_t)params * sizeof *arguments);
   return hlo_eval_module(s->program.module, arguments, &options, &s->arena, *out_results);
 }
 
@@ -212,8 +220,8 @@ static weft_status *compare_with_reference(run_state *s)
   for (int i = 0; i < s->devices * s->outputs; i++) {
     const hlo_literal *want = run_literal_leaf(results[s->first_device + i / s->outputs], i % s->outputs);
     if (want->data && !hlo_shape_same_dims(want->shape, s->values[i]->shape))
-      return WEFT_ERR(UNIMPLEMENTED, "--compare reference: result %d on device %d is a part of the program's", i % s->outputs,
-                      s->first_device + i / s->outputs);
+      return WEFT_ERR(UNIMPLEMENTED, "--compare reference: result %d on device %d is a part of the program's",
+                      i % s->outputs, s->first_device + i / s->outputs);
     compare(s, "the reference evaluator", i % s->outputs, s->values[i], want);
   }
   return NULL;

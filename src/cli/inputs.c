@@ -73,8 +73,9 @@ static weft_status *follow(walk *w, const hlo_instr *user, int index, int leaf)
 
   switch (user->op) {
   case HLO_GATHER:
-    if (index == 1) note_bound(w, start_bound(user->operands[0]->shape, user->u.gather->slice_sizes.v,
-                                              user->u.gather->start_index_map));
+    if (index == 1)
+      note_bound(w,
+                 start_bound(user->operands[0]->shape, user->u.gather->slice_sizes.v, user->u.gather->start_index_map));
     return index == 0 ? push(w, user, 0) : NULL;
   case HLO_DYNAMIC_SLICE:
     if (index >= 1 && index - 1 < user->operands[0]->shape->rank)
@@ -117,9 +118,9 @@ static weft_status *follow(walk *w, const hlo_instr *user, int index, int leaf)
   case HLO_MAXIMUM:
     /* adding a small number keeps the sign; index arithmetic roughly keeps the size */
     return integer || hlo_is_constant_scalar(user->operands[1 - index], 0) ||
-                   user->operands[1 - index]->op == HLO_CONSTANT || user->operands[1 - index]->op == HLO_BROADCAST
-               ? push(w, user, 0)
-               : NULL;
+               user->operands[1 - index]->op == HLO_CONSTANT || user->operands[1 - index]->op == HLO_BROADCAST
+             ? push(w, user, 0)
+             : NULL;
   case HLO_SELECT: return index > 0 ? push(w, user, 0) : NULL;
   case HLO_BROADCAST:
   case HLO_RESHAPE:
@@ -232,8 +233,7 @@ void cli_fill_input(const hlo_shape *shape, cli_range range, uint64_t seed, int 
       double value = uniform(key, i, range);
       if (weft_dtype_is_integer(shape->type) || shape->type == WEFT_PRED)
         hlo_literal_set_s64(&view, i, (int64_t)floor(value));
-      else
-        hlo_literal_set_f64(&view, i, value, weft_dtype_is_complex(shape->type) ? uniform(~key, i, range) : 0);
+      else hlo_literal_set_f64(&view, i, value, weft_dtype_is_complex(shape->type) ? uniform(~key, i, range) : 0);
     }
   }
 }

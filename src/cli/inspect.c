@@ -66,7 +66,8 @@ static weft_status *parse_options(int *argc, char **argv, inspect_options *o, bo
 
   WEFT_TRY(cli_parse_options(&command, argc, argv, out_helped));
   if (*out_helped) return NULL;
-  if (o->flight) return *argc > 1 ? NULL : WEFT_ERR(INVALID_ARGUMENT, "--flight: expected files; see `weft inspect --help`");
+  if (o->flight)
+    return *argc > 1 ? NULL : WEFT_ERR(INVALID_ARGUMENT, "--flight: expected files; see `weft inspect --help`");
   if (*argc != 2) return WEFT_ERR(INVALID_ARGUMENT, "expected one program; see `weft inspect --help`");
   o->program = argv[1];
   if (o->svg && !o->memory && !o->thunks) o->memory = true;
@@ -138,17 +139,15 @@ static weft_status *print_kernel(const char *name, const hlo_module *module)
   for (const hlo_computation *c = module->first; c && !fusion; c = c->next)
     for (const hlo_instr *i = c->first; i && !fusion; i = i->next)
       if (i->op == HLO_FUSION && strcmp(i->name, name) == 0) fusion = i;
-  if (!fusion)
-    return WEFT_ERR(NOT_FOUND, "no fusion \"%s\" in the optimised module (see --optimized)", name);
+  if (!fusion) return WEFT_ERR(NOT_FOUND, "no fusion \"%s\" in the optimised module (see --optimized)", name);
   WEFT_TRY(gen_options_load(&options));
   options.keep_text = true;
   options.cache_dir = NULL;
   WEFT_TRY(gen_compile(module, &options, &code));
   kernel = gen_code_kernel(code, fusion);
   if (!kernel) return WEFT_ERR(NOT_FOUND, "fusion \"%s\" is not compiled by itself", name);
-  printf("; symbol %s, strategy %s, %d phases, %" PRId64 " units\n%s\n", kernel->symbol, gen_strategy_name(kernel->strategy),
-         kernel->phase_count, kernel->phases[0].units,
-         gen_code_ir(code, kernel));
+  printf("; symbol %s, strategy %s, %d phases, %" PRId64 " units\n%s\n", kernel->symbol,
+         gen_strategy_name(kernel->strategy), kernel->phase_count, kernel->phases[0].units, gen_code_ir(code, kernel));
   printf("%s\n", gen_code_assembly(code, kernel));
   return NULL;
 }
@@ -167,7 +166,8 @@ static void print_kernels(const hlo_module *module, const gen_code *code)
         units += kernel->phases[p].units;
         ns += kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
       }
-      printf("%-40s %-12s %6d %10" PRId64 " %9.2f us\n", x->name, gen_strategy_name(kernel->strategy), kernel->phase_count, units, ns / 1000);
+      printf("%-40s %-12s %6d %10" PRId64 " %9.2f us\n", x->name, gen_strategy_name(kernel->strategy),
+             kernel->phase_count, units, ns / 1000);
     }
 }
 

@@ -69,8 +69,10 @@ static weft_status *serve_if_needed(cli_job *job)
   if (!is_here(host, &literal)) {
     if (is_said) return NULL;
     gethostname(here, sizeof here - 1);
-    return WEFT_ERR(FAILED_PRECONDITION, "process 0 runs on %s, and \"%s\" names %s as the first machine: set WEFT_COORD_ADDRESS in every "
-                    "process, or start them with `weft launch --runner`", here, job->place.name, host);
+    return WEFT_ERR(FAILED_PRECONDITION,
+                    "process 0 runs on %s, and \"%s\" names %s as the first machine: set WEFT_COORD_ADDRESS in every "
+                    "process, or start them with `weft launch --runner`",
+                    here, job->place.name, host);
   }
   weft_status *st = serve(job, address, colon + 1, literal);
   if (!is_said || weft_status_code(st) != WEFT_UNAVAILABLE) return st;
@@ -117,7 +119,8 @@ weft_status *cli_job_join(cli_job *job)
   options.task_id = job->place.process_id;
   WEFT_TRY(weft_coord_agent_new(&options, &job->agent));
   WEFT_TRY(weft_coord_agent_kv(job->agent, &job->kv));
-  WEFT_TRY_NOTE(weft_coord_agent_connect(job->agent), "as process %d of %d", (int)job->place.process_id, (int)job->place.process_count);
+  WEFT_TRY_NOTE(weft_coord_agent_connect(job->agent), "as process %d of %d", (int)job->place.process_id,
+                (int)job->place.process_count);
   WEFT_TRY(weft_coord_agent_new(&options, &job->observer));
   WEFT_TRY(weft_coord_agent_observe(job->observer));
   return learn_incarnations(job);
@@ -156,7 +159,8 @@ static PJRT_Error *get(PJRT_KeyValueGetCallback_Args *args)
   WEFT_AUTO_STR key = NULL;
   weft_status *st = copy_key(args->key, args->key_size, &key);
 
-  if (!st) st = weft_kv_get(args->user_arg, key, weft_deadline_after_ms(args->timeout_in_ms), &args->value, &args->value_size);
+  if (!st)
+    st = weft_kv_get(args->user_arg, key, weft_deadline_after_ms(args->timeout_in_ms), &args->value, &args->value_size);
   if (st) return fail(args->callback_error, st);
   args->value_deleter_callback = free_value;
   return NULL;
@@ -198,9 +202,13 @@ static void tell(cli_job *job, const weft_coord_task_info *infos, size_t count)
 
   for (size_t i = 0; list && i < count; i++)
     list[i] = (PJRT_ProcessInfo){
-      .struct_size = sizeof *list, .task_id = infos[i].task, .incarnation_id = infos[i].incarnation,
-      .state = (PJRT_ProcessState)infos[i].state, .error_code = (int)infos[i].error_code,
-      .error_message = infos[i].error_message, .error_message_size = infos[i].error_message ? strlen(infos[i].error_message) : 0,
+      .struct_size = sizeof *list,
+      .task_id = infos[i].task,
+      .incarnation_id = infos[i].incarnation,
+      .state = (PJRT_ProcessState)infos[i].state,
+      .error_code = (int)infos[i].error_code,
+      .error_message = infos[i].error_message,
+      .error_message_size = infos[i].error_message ? strlen(infos[i].error_message) : 0,
     };
   PJRT_Client_UpdateGlobalProcessInfo_Args args = {.struct_size = sizeof args, .client = job->client, .process_infos = list,
                                                    .num_process_infos = list ? count : 0};
@@ -231,7 +239,8 @@ static void *watch(void *arg)
 
 weft_status *cli_job_watch(cli_job *job, const PJRT_Api *api, PJRT_Client *client)
 {
-  if (!cli_job_has_others(job) || api->struct_size < offsetof(PJRT_Api, PJRT_Client_UpdateGlobalProcessInfo) + sizeof(void *) ||
+  if (!cli_job_has_others(job) ||
+      api->struct_size < offsetof(PJRT_Api, PJRT_Client_UpdateGlobalProcessInfo) + sizeof(void *) ||
       !api->PJRT_Client_UpdateGlobalProcessInfo)
     return NULL;
   job->client = client;

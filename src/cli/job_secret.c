@@ -24,7 +24,8 @@ static weft_status *random_hex(size_t bytes, char *out)
 {
   unsigned char random[SECRET_BYTES];
 
-  if (getrandom(random, bytes, 0) != (ssize_t)bytes) return WEFT_ERR(INTERNAL, "no random numbers for the job's secret: %s", strerror(errno));
+  if (getrandom(random, bytes, 0) != (ssize_t)bytes)
+    return WEFT_ERR(INTERNAL, "no random numbers for the job's secret: %s", strerror(errno));
   for (size_t i = 0; i < bytes; i++) snprintf(out + 2 * i, 3, "%02x", random[i]);
   explicit_bzero(random, sizeof random);
   return NULL;
@@ -93,8 +94,8 @@ static void remove_abandoned(int folder, const char *name)
 
   gethostname(here, sizeof here - 1);
   bool is_local = strncmp(name, here, strlen(here)) == 0 && name[strlen(here)] == '-';
-  if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
-      (is_local || time(NULL) - info.st_mtime > OLD_S))
+  if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
+      flock(fd, LOCK_EX | LOCK_NB) == 0 && (is_local || time(NULL) - info.st_mtime > OLD_S))
     unlinkat(folder, name, 0);
   if (fd >= 0) close(fd);
 }
@@ -106,7 +107,8 @@ static void remove_all_abandoned(const char *path)
 
   for (struct dirent *entry; dir && (entry = readdir(dir));) {
     size_t size = strlen(entry->d_name);
-    if (size > sizeof ending && strcmp(entry->d_name + size - (sizeof ending - 1), ending) == 0) remove_abandoned(dirfd(dir), entry->d_name);
+    if (size > sizeof ending && strcmp(entry->d_name + size - (sizeof ending - 1), ending) == 0)
+      remove_abandoned(dirfd(dir), entry->d_name);
   }
   if (dir) closedir(dir);
 }
@@ -120,7 +122,8 @@ static bool write_locked(const char *folder, const char *text, cli_job_secret *o
   remove_all_abandoned(folder);
   out->fd = open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (out->fd < 0) return false;
-  flock(out->fd, LOCK_EX | LOCK_NB); /* where files cannot be locked, others cannot lock this one either, and leave it alone */
+  flock(out->fd,
+        LOCK_EX | LOCK_NB); /* where files cannot be locked, others cannot lock this one either, and leave it alone */
   if (write_text(out->fd, text) && rename(unfinished, out->file) == 0) return out->is_on_disk = true;
   int error = errno;
   unlink(unfinished);
@@ -136,16 +139,19 @@ static weft_status *make_on_disk(const char *text, cli_job_secret *out)
 
   WEFT_TRY(random_hex(NAME_BYTES, name));
   gethostname(host, sizeof host - 1);
-  if (cache && *cache == '/')
-    WEFT_TRY_ALLOC(asprintf(&folder, "%s/weft/jobs", cache) > 0);
-  else if (home && *home == '/')
-    WEFT_TRY_ALLOC(asprintf(&folder, "%s/.cache/weft/jobs", home) > 0);
+  if (cache && *cache == '/') WEFT_TRY_ALLOC(asprintf(&folder, "%s/weft/jobs", cache) > 0);
+  else if (home && *home == '/') WEFT_TRY_ALLOC(asprintf(&folder, "%s/.cache/weft/jobs", home) > 0);
   else
-    return WEFT_ERR(FAILED_PRECONDITION, "the job's secret needs a file that its nodes share, and HOME is not set: name one in WEFT_COORD_SECRET_FILE");
+    return WEFT_ERR(
+      FAILED_PRECONDITION,
+      "the job's secret needs a file that its nodes share, and HOME is not set: name one in WEFT_COORD_SECRET_FILE");
   WEFT_TRY_ALLOC(asprintf(&out->file, "%s/%s-%s.secret", folder, host, name) > 0);
   if (write_locked(folder, text, out)) return NULL;
-  weft_status *st = WEFT_ERR(FAILED_PRECONDITION, "the job's secret cannot be written to %s: %s; name another file that the nodes share, with "
-                             "mode 600, in WEFT_COORD_SECRET_FILE", out->file, strerror(errno));
+  weft_status *st =
+    WEFT_ERR(FAILED_PRECONDITION,
+             "the job's secret cannot be written to %s: %s; name another file that the nodes share, with "
+             "mode 600, in WEFT_COORD_SECRET_FILE",
+             out->file, strerror(errno));
   cli_job_secret_remove(out);
   return st;
 }

@@ -24,12 +24,13 @@ static const struct command {
 
 static void print_help(FILE *out)
 {
-  fprintf(out,
-          "Usage: weft COMMAND [OPTIONS] ...\n\n"
-          "Compiles HLO and StableHLO programs and runs them on CPUs.\n\nCommands:\n");
+  fprintf(out, "Usage: weft COMMAND [OPTIONS] ...\n\n"
+               "Compiles HLO and StableHLO programs and runs them on CPUs.\n\nCommands:\n");
   for (size_t i = 0; i < WEFT_COUNT(commands); i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
-  fprintf(out, "\n`weft COMMAND --help` tells more, `weft --version` the version.\n"
-               "Exit codes: 0 done, 1 results differ, 2 bad input or usage, 3 failed (or standard output could not be written).\n");
+  fprintf(
+    out,
+    "\n`weft COMMAND --help` tells more, `weft --version` the version.\n"
+    "Exit codes: 0 done, 1 results differ, 2 bad input or usage, 3 failed (or standard output could not be written).\n");
 }
 
 static const struct command *find_command(const char *name)

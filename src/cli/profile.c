@@ -72,7 +72,8 @@ static void nest(cli_profile *p)
     span->thread = (int)p->thread_count - 1;
     span->self_ns = span->record.end - span->record.begin;
     while (depth > 0 && open[depth - 1]->record.end <= span->record.begin) depth--;
-    if (depth > 0) open[depth - 1]->self_ns -= WEFT_MIN(span->record.end, open[depth - 1]->record.end) - span->record.begin;
+    if (depth > 0)
+      open[depth - 1]->self_ns -= WEFT_MIN(span->record.end, open[depth - 1]->record.end) - span->record.begin;
     else p->busy_ns += span->self_ns;
     span->depth = depth;
     if (depth < MOST_DEPTH) open[depth++] = span;
@@ -141,12 +142,14 @@ void cli_profile_print(const cli_profile *p, const hlo_module *module, FILE *out
 
   fprintf(out, "profile of one more run: %.3f ms; %zu threads were at work for %.3f ms between them\n", wall / 1e6,
           p->thread_count, (double)p->busy_ns / 1e6);
-  if (p->step_count > 0) fprintf(out, "%12s %7s %9s %12s  %-14s %s\n", "self ms", "%", "count", "mean us", "kind", "step");
+  if (p->step_count > 0)
+    fprintf(out, "%12s %7s %9s %12s  %-14s %s\n", "self ms", "%", "count", "mean us", "kind", "step");
   for (size_t i = 0; i < p->step_count && i < LISTED; i++) {
     const cli_step *step = &p->steps[i];
     char where[256];
-    fprintf(out, "%12.3f %7.1f %9lld %12.2f  %-14s %s\n", (double)step->self_ns / 1e6, 100 * (double)step->self_ns / all,
-            (long long)step->count, (double)step->self_ns / 1e3 / (double)step->count, step->sample->kind,
+    fprintf(out, "%12.3f %7.1f %9lld %12.2f  %-14s %s\n", (double)step->self_ns / 1e6,
+            100 * (double)step->self_ns / all, (long long)step->count,
+            (double)step->self_ns / 1e3 / (double)step->count, step->sample->kind,
             describe(step, module, where, sizeof where));
   }
   if (p->step_count > LISTED) fprintf(out, "%12s %zu more steps\n", "...", p->step_count - LISTED);
@@ -172,9 +175,11 @@ static void draw_span(const rt_trace_record *r, double x, double y, double w, we
 {
   fputs("<g><title>", out);
   weft_svg_escaped(out, r->name);
-  fprintf(out, " (%s) on device %d: %.3f us</title><rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" "
-               "fill=\"%s\" stroke=\"#555\" stroke-width=\"%s\"/>", r->kind, r->device,
-          (double)(r->end - r->begin) / 1e3, x, y, w, ROW - 2, weft_svg_colour(key, r->kind), w < 2 ? "0" : "0.3");
+  fprintf(out,
+          " (%s) on device %d: %.3f us</title><rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" "
+          "fill=\"%s\" stroke=\"#555\" stroke-width=\"%s\"/>",
+          r->kind, r->device, (double)(r->end - r->begin) / 1e3, x, y, w, ROW - 2, weft_svg_colour(key, r->kind),
+          w < 2 ? "0" : "0.3");
   weft_svg_label(out, x + 3, y + 12, w - 6, r->name);
   fputs("</g>\n", out);
 }
@@ -184,9 +189,10 @@ static void draw_axis(double ms, double height, FILE *out)
   double mark = weft_svg_marks(ms, 10, false), scale = (WIDTH - LEFT - RIGHT) / ms;
 
   for (double at = 0; at <= ms; at += mark)
-    fprintf(out, "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.0f\" stroke=\"#ddd\"/><text x=\"%.1f\" y=\"%d\" "
-                 "text-anchor=\"middle\">%.6g ms</text>\n", LEFT + at * scale, TOP - 8, LEFT + at * scale, height - 20,
-            LEFT + at * scale, TOP - 12, at);
+    fprintf(out,
+            "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.0f\" stroke=\"#ddd\"/><text x=\"%.1f\" y=\"%d\" "
+            "text-anchor=\"middle\">%.6g ms</text>\n",
+            LEFT + at * scale, TOP - 8, LEFT + at * scale, height - 20, LEFT + at * scale, TOP - 12, at);
 }
 
 /* Draws the whole run: a band for each thread, with one row for each level of nested steps. */

@@ -37,8 +37,8 @@ static weft_status *read_refinement(weft_arena *arena, const char *path, const h
 }
 
 /* Reads a StableHLO program; its unknown dimensions follow from the inputs. */
-static weft_status *parse_stablehlo(const char *data, size_t size, weft_arena *arena, int count, const char *const *inputs,
-                                    bool *out_refined, hlo_module **out_module)
+static weft_status *parse_stablehlo(const char *data, size_t size, weft_arena *arena, int count,
+                                    const char *const *inputs, bool *out_refined, hlo_module **out_module)
 {
   WEFT_AUTO(shlo_program) program = NULL;
   const hlo_shape **shapes = WEFT_ARENA_ARRAY(arena, const hlo_shape *, count);
@@ -49,7 +49,8 @@ static weft_status *parse_stablehlo(const char *data, size_t size, weft_arena *a
   *out_refined = count > 0 && shlo_is_dynamic(program, 0);
   if (!*out_refined) return shlo_lower(program, NULL, out_module);
   for (int i = 0; i < count; i++) WEFT_TRY(read_refinement(arena, inputs[i], &shapes[i], &values[i]));
-  return shlo_lower(program, &(shlo_options){.argument_count = count, .argument_shapes = shapes, .argument_values = values},
+  return shlo_lower(program,
+                    &(shlo_options){.argument_count = count, .argument_shapes = shapes, .argument_values = values},
                     out_module);
 }
 
@@ -58,7 +59,8 @@ static weft_status *parse_program(const char *data, size_t size, hlo_module **ou
   if (shlo_is_program(data, size)) return shlo_parse(data, size, NULL, out_module);
   if (hlo_looks_like_proto(data, size)) return hlo_from_proto(data, size, out_module);
   if (memchr(data, '\0', WEFT_MIN(size, (size_t)4096)))
-    return WEFT_ERR(INVALID_ARGUMENT, "no program: expected HLO text, an HloModuleProto or StableHLO (text or bytecode)");
+    return WEFT_ERR(INVALID_ARGUMENT,
+                    "no program: expected HLO text, an HloModuleProto or StableHLO (text or bytecode)");
   return hlo_parse(data, size, out_module);
 }
 
@@ -75,8 +77,9 @@ weft_status *cli_load_program(const char *path, int input_count, const char *con
   p->memory = data;
   is_stablehlo = shlo_is_program(data, size);
   weft_arena_init(&scratch);
-  st = is_stablehlo ? parse_stablehlo(data, size, &scratch, WEFT_MIN(input_count, MOST_INPUTS), inputs, &refined, &p->module)
-                    : parse_program(data, size, &p->module);
+  st = is_stablehlo
+         ? parse_stablehlo(data, size, &scratch, WEFT_MIN(input_count, MOST_INPUTS), inputs, &refined, &p->module)
+         : parse_program(data, size, &p->module);
   weft_arena_fini(&scratch);
   WEFT_TRY_NOTE(st, "in %s", path);
   WEFT_TRY_NOTE(hlo_verify(p->module), "in %s", path);

@@ -58,8 +58,7 @@ void run_print_values(const run_state *s)
     for (int64_t j = 0; j < count; j++) {
       if (weft_dtype_is_complex(value->shape->type))
         printf(" %.6g%+.6gi", hlo_literal_get_f64(value, j), hlo_literal_get_imag(value, j));
-      else
-        printf(" %.6g", hlo_literal_get_f64(value, j));
+      else printf(" %.6g", hlo_literal_get_f64(value, j));
     }
     printf("\n");
   }
@@ -75,10 +74,8 @@ static double peak_rss_mb(void)
 
 static void print_json_number(double x)
 {
-  if (isfinite(x))
-    printf("%.9g", x);
-  else
-    printf("null");
+  if (isfinite(x)) printf("%.9g", x);
+  else printf("null");
 }
 
 static void print_json(const run_state *s, const cli_memory *memory)
@@ -89,9 +86,10 @@ static void print_json(const run_state *s, const cli_memory *memory)
   cli_json_string(stdout, s->program.module->name);
   printf(", \"devices\": %d, \"load_ms\": %.6g, \"compile_ms\": %.6g, \"first_run_ms\": %.6g", s->devices, s->load_ms,
          s->compile_ms, s->first_ms);
-  if (s->o->repeat) printf(", \"repeat\": %" PRId64 ", \"median_ms\": %.6g, \"min_ms\": %.6g", s->o->repeat, s->median_ms, s->min_ms);
-  printf(", \"parameter_bytes\": %" PRId64 ", \"output_bytes\": %" PRId64 ", \"temp_bytes\": %" PRId64, memory->parameters,
-         memory->outputs, memory->temporaries);
+  if (s->o->repeat)
+    printf(", \"repeat\": %" PRId64 ", \"median_ms\": %.6g, \"min_ms\": %.6g", s->o->repeat, s->median_ms, s->min_ms);
+  printf(", \"parameter_bytes\": %" PRId64 ", \"output_bytes\": %" PRId64 ", \"temp_bytes\": %" PRId64,
+         memory->parameters, memory->outputs, memory->temporaries);
   if (memory->bound >= 0) printf(", \"temp_lower_bound_bytes\": %" PRId64, memory->bound);
   printf(", \"code_bytes\": %" PRId64 ", \"peak_rss_mb\": %.6g, \"results\": [", memory->code, peak_rss_mb());
   for (int i = 0; i < s->devices * s->outputs; i++) {
@@ -122,8 +120,8 @@ static void print_json(const run_state *s, const cli_memory *memory)
 
 static void print_text(const run_state *s, const cli_memory *memory)
 {
-  printf("%s: read %.1f ms, compiled in %.1f ms, first run %.3f ms", s->program.module->name, s->load_ms,
-         s->compile_ms, s->first_ms);
+  printf("%s: read %.1f ms, compiled in %.1f ms, first run %.3f ms", s->program.module->name, s->load_ms, s->compile_ms,
+         s->first_ms);
   if (s->o->repeat) printf(", median of %" PRId64 " more %.3f ms (least %.3f)", s->o->repeat, s->median_ms, s->min_ms);
   printf("\nmemory: %s of parameters, %s of results, %s of temporaries; the process at most %.0f MiB\n",
          WEFT_BYTES(memory->parameters), WEFT_BYTES(memory->outputs), WEFT_BYTES(memory->temporaries), peak_rss_mb());
@@ -144,9 +142,7 @@ weft_status *run_report(run_state *s)
   cli_memory memory;
 
   WEFT_TRY(cli_session_memory(&s->session, &memory));
-  if (s->o->json)
-    print_json(s, &memory);
-  else
-    print_text(s, &memory);
+  if (s->o->json) print_json(s, &memory);
+  else print_text(s, &memory);
   return s->o->profile && !s->o->json ? print_profile(s) : NULL;
 }

@@ -38,7 +38,8 @@ static weft_status *set_tolerance(void *out, const char *text)
   char *end;
   double value = strtod(text, &end);
 
-  if (end == text || *end || !(value >= 0)) return WEFT_ERR(INVALID_ARGUMENT, "expected a number of 0 or more, got \"%s\"", text);
+  if (end == text || *end || !(value >= 0))
+    return WEFT_ERR(INVALID_ARGUMENT, "expected a number of 0 or more, got \"%s\"", text);
   *(double *)out = value;
   return NULL;
 }
@@ -99,14 +100,16 @@ static int devices_of_job(const run_state *s)
 {
   const char *each = getenv("WEFT_NUM_DEVICES");
 
-  return s->o->devices ? (int)s->o->devices : s->job.place.process_count * (each ? WEFT_MIN(WEFT_MAX(atoi(each), 1), 4096) : 1);
+  return s->o->devices ? (int)s->o->devices
+                       : s->job.place.process_count * (each ? WEFT_MIN(WEFT_MAX(atoi(each), 1), 4096) : 1);
 }
 
 weft_status *run_session_options(run_state *s, const char *plugin, cli_session_options *out)
 {
   int total;
 
-  *out = (cli_session_options){.plugin = plugin, .devices = (int)s->o->devices, .threads = (int)s->o->threads, .memory = s->o->memory};
+  *out = (cli_session_options){
+    .plugin = plugin, .devices = (int)s->o->devices, .threads = (int)s->o->threads, .memory = s->o->memory};
   cli_counts(s->program.module, (int)s->o->devices, &out->replicas, &out->partitions);
   if (cli_job_has_others(&s->job) && out->replicas * out->partitions == 1)
     cli_counts(s->program.module, devices_of_job(s), &out->replicas, &out->partitions);
@@ -114,8 +117,10 @@ weft_status *run_session_options(run_state *s, const char *plugin, cli_session_o
   if (s->o->devices > 1 || total > 1) out->devices = cli_job_share(&s->job, total, &s->first_device);
   if (!cli_job_has_others(&s->job)) return NULL;
   if (total < s->job.place.process_count)
-    return WEFT_ERR(INVALID_ARGUMENT, "%s runs on %d devices, which are too few for the job's %d processes (--alone: each process by itself)",
-                    s->o->program, total, (int)s->job.place.process_count);
+    return WEFT_ERR(
+      INVALID_ARGUMENT,
+      "%s runs on %d devices, which are too few for the job's %d processes (--alone: each process by itself)",
+      s->o->program, total, (int)s->job.place.process_count);
   out->job = &s->job;
   return NULL;
 }
@@ -273,7 +278,8 @@ static weft_status *run_driver(run_state *s)
   hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .custom_call = plat_interpreter_call};
   const hlo_literal *result;
 
-  if (module->entry->param_count > 0) return WEFT_ERR(UNIMPLEMENTED, "interpreter.run_parallel in a program with parameters");
+  if (module->entry->param_count > 0)
+    return WEFT_ERR(UNIMPLEMENTED, "interpreter.run_parallel in a program with parameters");
   WEFT_TRY(hlo_eval_module(module, NULL, &options, &s->arena, &result));
   s->devices = 1;
   s->outputs = hlo_shape_leaf_count(result->shape);

@@ -66,8 +66,12 @@ static weft_status *load_plugin(cli_session *s, const char *path)
 
 static PJRT_NamedValue int_option(const char *name, int64_t value)
 {
-  return (PJRT_NamedValue){.struct_size = sizeof(PJRT_NamedValue), .name = name, .name_size = strlen(name),
-                           .type = PJRT_NamedValue_kInt64, .int64_value = value, .value_size = 1};
+  return (PJRT_NamedValue){.struct_size = sizeof(PJRT_NamedValue),
+                           .name = name,
+                           .name_size = strlen(name),
+                           .type = PJRT_NamedValue_kInt64,
+                           .int64_value = value,
+                           .value_size = 1};
 }
 
 static weft_status *make_client(cli_session *s, const cli_session_options *o)
@@ -124,8 +128,9 @@ static weft_status *compile_options(cli_session *s, const cli_session_options *o
   PjrtPb__OverrideValue order = PJRT_PB__OVERRIDE_VALUE__INIT;
 
   if (o->replicas > MAX_DEVICES || o->partitions > MAX_DEVICES || o->replicas * o->partitions > MAX_DEVICES)
-    return WEFT_ERR(INVALID_ARGUMENT, "%" PRId64 " replicas of %" PRId64 " partitions: at most %d devices are possible here",
-                    o->replicas, o->partitions, MAX_DEVICES);
+    return WEFT_ERR(INVALID_ARGUMENT,
+                    "%" PRId64 " replicas of %" PRId64 " partitions: at most %d devices are possible here", o->replicas,
+                    o->partitions, MAX_DEVICES);
   build.device_ordinal = -1;
   build.num_replicas = o->replicas;
   build.num_partitions = o->partitions;
@@ -149,7 +154,8 @@ static weft_status *compile_options(cli_session *s, const cli_session_options *o
   return NULL;
 }
 
-weft_status *cli_session_open(cli_session *s, const cli_session_options *o, const cli_code *code, int params, weft_arena *arena)
+weft_status *cli_session_open(cli_session *s, const cli_session_options *o, const cli_code *code, int params,
+                              weft_arena *arena)
 {
   PJRT_Program program = {.struct_size = sizeof program, .code = (char *)code->bytes, .code_size = code->size,
                           .format = code->format, .format_size = strlen(code->format)};
@@ -267,7 +273,8 @@ weft_status *cli_session_run(cli_session *s, int launch_id, double *out_ms)
   start = weft_now_ns();
   CALL(s, args, LoadedExecutable_Execute, .executable = s->loaded, .options = &options,
        .argument_lists = (PJRT_Buffer *const *const *)s->inputs, .num_devices = (size_t)s->devices,
-       .num_args = (size_t)s->params, .output_lists = (PJRT_Buffer **const *)s->results, .device_complete_events = done);
+       .num_args = (size_t)s->params, .output_lists = (PJRT_Buffer * *const *)s->results,
+       .device_complete_events = done);
   for (int d = 0; d < s->devices; d++) {
     weft_status *st = await(s, done[d]);
     if (first) weft_status_free(st);
@@ -292,8 +299,8 @@ static weft_status *fetch(cli_session *s, PJRT_Buffer *buffer, hlo_literal **out
   WEFT_TRY(hlo_literal_new(s->arena, shape, out));
   if (!(*out)->data) return NULL;
   for (size_t i = 0; i < dims.num_dims; i++) order[i] = (int64_t)(dims.num_dims - 1 - i);
-  row_major.tiled = (PJRT_Buffer_MemoryLayout_Tiled){.struct_size = sizeof row_major.tiled, .minor_to_major = order,
-                                                     .minor_to_major_size = dims.num_dims};
+  row_major.tiled = (PJRT_Buffer_MemoryLayout_Tiled){
+    .struct_size = sizeof row_major.tiled, .minor_to_major = order, .minor_to_major_size = dims.num_dims};
   CALL(s, copy, Buffer_ToHostBuffer, .src = buffer, .host_layout = &row_major, .dst = (*out)->data,
        .dst_size = (size_t)hlo_shape_bytes(shape));
   return await(s, copy.event);
@@ -320,8 +327,11 @@ weft_status *cli_session_optimized(cli_session *s, hlo_module **out)
 weft_status *cli_session_memory(cli_session *s, cli_memory *out)
 {
   CALL(s, stats, Executable_GetCompiledMemoryStats, .executable = s->exe);
-  *out = (cli_memory){.parameters = stats.argument_size_in_bytes, .outputs = stats.output_size_in_bytes - stats.alias_size_in_bytes,
-                      .temporaries = stats.temp_size_in_bytes, .bound = -1, .code = stats.generated_code_size_in_bytes};
+  *out = (cli_memory){.parameters = stats.argument_size_in_bytes,
+                      .outputs = stats.output_size_in_bytes - stats.alias_size_in_bytes,
+                      .temporaries = stats.temp_size_in_bytes,
+                      .bound = -1,
+                      .code = stats.generated_code_size_in_bytes};
   if (s->weft) {
     PJRT_Weft_MemoryBound_Args bound = {.struct_size = sizeof bound, .executable = s->exe};
     WEFT_TRY(status_of(s->api, s->weft->memory_bound(&bound)));

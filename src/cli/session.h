@@ -35,13 +35,14 @@ typedef struct cli_session_options {
 
 /* Makes a client and compiles the program. *session must be closed also after an error. Errors: NOT_FOUND (no such
  * file, or the file is no plugin), and those of the plugin. */
-WEFT_NODISCARD weft_status *cli_session_open(cli_session *session, const cli_session_options *options, const cli_code *code,
-                                             int params, weft_arena *arena);
+WEFT_NODISCARD weft_status *cli_session_open(cli_session *session, const cli_session_options *options,
+                                             const cli_code *code, int params, weft_arena *arena);
 void cli_session_close(cli_session *session);
 
 /* The shape of a parameter on one device: `whole`, or a part of it if the program is partitioned. UNIMPLEMENTED if
  * the plugin does not say. */
-WEFT_NODISCARD weft_status *cli_session_param_shape(cli_session *session, int param, const hlo_shape *whole, const hlo_shape **out);
+WEFT_NODISCARD weft_status *cli_session_param_shape(cli_session *session, int param, const hlo_shape *whole,
+                                                    const hlo_shape **out);
 /* Copies the same arguments to every device. */
 WEFT_NODISCARD weft_status *cli_session_put(cli_session *session, hlo_literal *const *arguments);
 /* Launches the program once and waits for it. The time limits of the program itself end the wait. */

@@ -49,7 +49,8 @@ int cli_close_output(int exit_code)
 
   errno = lost_error;
   if (fclose(stdout) == 0 && !lost) return exit_code;
-  if (errno != EPIPE) fprintf(stderr, "weft: standard output: %s\n", errno ? strerror(errno) : "not all of it could be written");
+  if (errno != EPIPE)
+    fprintf(stderr, "weft: standard output: %s\n", errno ? strerror(errno) : "not all of it could be written");
   return exit_code == CLI_OK ? CLI_FAILED : exit_code;
 }
 
@@ -106,12 +107,9 @@ void cli_json_string(FILE *out, const char *text)
 {
   fputc('"', out);
   for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
-    if (*at == '"' || *at == '\\')
-      fprintf(out, "\\%c", *at);
-    else if (*at < 0x20)
-      fprintf(out, "\\u%04x", *at);
-    else
-      fputc(*at, out);
+    if (*at == '"' || *at == '\\') fprintf(out, "\\%c", *at);
+    else if (*at < 0x20) fprintf(out, "\\u%04x", *at);
+    else fputc(*at, out);
   }
   fputc('"', out);
 }

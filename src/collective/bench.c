@@ -42,9 +42,12 @@ static weft_coll_op op_of(weft_coll_kind kind, int ranks, int64_t bytes, float *
   bool blocks = kind == WEFT_ALL_GATHER || kind == WEFT_REDUCE_SCATTER || kind == WEFT_ALL_TO_ALL;
   bool reduces = kind == WEFT_ALL_REDUCE || kind == WEFT_REDUCE_SCATTER;
   int64_t elems = kind == WEFT_BARRIER ? 0 : bytes / 4 / (blocks ? ranks : 1);
-  return (weft_coll_op){.kind = kind, .dtype = WEFT_F32, .reduction = reduces ? WEFT_SUM : WEFT_REDUCE_NONE,
+  return (weft_coll_op){.kind = kind,
+                        .dtype = WEFT_F32,
+                        .reduction = reduces ? WEFT_SUM : WEFT_REDUCE_NONE,
                         .count = (size_t)WEFT_MAX(elems, (int64_t)(kind != WEFT_BARRIER)),
-                        .send = kind == WEFT_BROADCAST ? recv : send, .recv = recv}; /* a broadcast is in place, as MPI's is */
+                        .send = kind == WEFT_BROADCAST ? recv : send,
+                        .recv = recv}; /* a broadcast is in place, as MPI's is */
 }
 
 static int iterations_of(const bench *b, int64_t bytes)
@@ -101,7 +104,10 @@ static int64_t measure(weft_comm *comm, const weft_coll_op *op, int iterations, 
   return samples[iterations / 2];
 }
 
-static const char *name_of(int kind) { return kind == BENCH_MEMCPY ? memcpy_name : weft_coll_kind_name((weft_coll_kind)kind); }
+static const char *name_of(int kind)
+{
+  return kind == BENCH_MEMCPY ? memcpy_name : weft_coll_kind_name((weft_coll_kind)kind);
+}
 
 /* The list of --ops has the name. */
 static bool named(const bench *b, const char *name)
@@ -118,7 +124,8 @@ static void print_line(const bench *b, int kind, int64_t bytes, const int64_t *s
 {
   double p50_us = (double)sorted[n / 2] / 1e3, p99_us = (double)sorted[n - 1 - n / 100] / 1e3;
   printf("%-15s weft-%-7s ranks %d  bytes %9lld  iters %5d  p50 %11.2f us  p99 %11.2f us  %8.3f GB/s\n", name_of(kind),
-         how_names[b->o.how], b->o.ranks, (long long)bytes, n, p50_us, p99_us, (double)bytes / (double)WEFT_MAX(sorted[n / 2], INT64_C(1)));
+         how_names[b->o.how], b->o.ranks, (long long)bytes, n, p50_us, p99_us,
+         (double)bytes / (double)WEFT_MAX(sorted[n / 2], INT64_C(1)));
   fflush(stdout);
 }
 
@@ -138,8 +145,11 @@ weft_status *coll_bench_check_ops(const char *ops)
   for (const char *at = ops; at; at = strchr(at, ',')) {
     at += *at == ',';
     size_t length = strcspn(at, ","), i = 0;
-    while (operation_name(i) && (strlen(operation_name(i)) != length || strncmp(at, operation_name(i), length) != 0)) i++;
-    if (!operation_name(i)) return WEFT_ERR(INVALID_ARGUMENT, "there is no operation \"%.*s\"; expected some of %s", (int)WEFT_MIN(length, (size_t)64), at, known);
+    while (operation_name(i) && (strlen(operation_name(i)) != length || strncmp(at, operation_name(i), length) != 0))
+      i++;
+    if (!operation_name(i))
+      return WEFT_ERR(INVALID_ARGUMENT, "there is no operation \"%.*s\"; expected some of %s",
+                      (int)WEFT_MIN(length, (size_t)64), at, known);
   }
   return NULL;
 }
@@ -152,10 +162,13 @@ static int tune(const bench *b, weft_comm *comm, float *send, float *recv, int64
     perror(b->o.tune);
     return 1;
   }
-  if (out) fprintf(out, "# kind most-ranks most-bytes algorithm: measured by weft bench collectives --tune, %s\n", how_names[b->o.how]);
+  if (out)
+    fprintf(out, "# kind most-ranks most-bytes algorithm: measured by weft bench collectives --tune, %s\n",
+            how_names[b->o.how]);
   for (size_t k = 0; k < WEFT_COUNT(kinds); k++) {
     int last = -1;
-    for (int64_t bytes = b->o.min_bytes; bytes <= b->o.max_bytes && kinds[k] != WEFT_SEND && wanted(b, kinds[k]); bytes *= 4) {
+    for (int64_t bytes = b->o.min_bytes; bytes <= b->o.max_bytes && kinds[k] != WEFT_SEND && wanted(b, kinds[k]);
+         bytes *= 4) {
       weft_coll_op op = op_of(kinds[k], b->o.ranks, bytes, send, recv);
       coll_problem p = {.kind = kinds[k], .size = b->o.ranks, .bytes = (int64_t)op.count * 4, .elem_bytes = 4,
                         .topology = comm->group->topology.size ? &comm->group->topology : NULL};
@@ -170,16 +183,19 @@ static int tune(const bench *b, weft_comm *comm, float *send, float *recv, int64
           best_ns = ns;
           best = a;
         }
-        if (out) printf("%-15s %9lld bytes  %-20s %11.2f us\n", weft_coll_kind_name(kinds[k]), (long long)bytes,
-                        coll_algorithm_name((coll_algorithm)a), (double)ns / 1e3);
+        if (out)
+          printf("%-15s %9lld bytes  %-20s %11.2f us\n", weft_coll_kind_name(kinds[k]), (long long)bytes,
+                 coll_algorithm_name((coll_algorithm)a), (double)ns / 1e3);
       }
       comm->group->forced_algorithm = COLL_ALG_AUTO;
       if (out && last >= 0 && best != last)
-        fprintf(out, "%s %d %lld %s\n", weft_coll_kind_name(kinds[k]), b->o.ranks, (long long)(p.bytes / 2), coll_algorithm_name((coll_algorithm)last));
+        fprintf(out, "%s %d %lld %s\n", weft_coll_kind_name(kinds[k]), b->o.ranks, (long long)(p.bytes / 2),
+                coll_algorithm_name((coll_algorithm)last));
       last = best;
     }
     if (out && last >= 0)
-      fprintf(out, "%s %d %lld %s\n", weft_coll_kind_name(kinds[k]), b->o.ranks, (long long)INT64_MAX, coll_algorithm_name((coll_algorithm)last));
+      fprintf(out, "%s %d %lld %s\n", weft_coll_kind_name(kinds[k]), b->o.ranks, (long long)INT64_MAX,
+              coll_algorithm_name((coll_algorithm)last));
   }
   return out && fclose(out) != 0;
 }
@@ -205,7 +221,9 @@ static bool run_sizes(const bench *b, weft_comm *comm, int kind, float *send, fl
 {
   bool empty = kind == WEFT_BARRIER;
 
-  for (int64_t bytes = b->o.min_bytes; bytes <= b->o.max_bytes; bytes = bytes == 64 ? 4096 : bytes == 16 << 20 ? 64 << 20 : bytes * 16) {
+  for (int64_t bytes = b->o.min_bytes; bytes <= b->o.max_bytes; bytes = bytes == 64         ? 4096
+                                                                        : bytes == 16 << 20 ? 64 << 20
+                                                                                            : bytes * 16) {
     weft_coll_op op = op_of((weft_coll_kind)kind, b->o.ranks, bytes, send, recv);
     int n = iterations_of(b, empty ? 0 : bytes);
     if (measure(comm, &op, n, samples) < 0) return true;
@@ -220,7 +238,8 @@ static double cpu_s(void)
   struct rusage used;
 
   getrusage(RUSAGE_SELF, &used);
-  return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+  return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+         (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
 /* Rank 0's process waits in a barrier for the others, which sleep. */
@@ -234,8 +253,8 @@ static bool run_wait(const bench *b, weft_comm *comm)
   if (!st && comm->rank != 0) sleep(SECONDS);
   if (!st) st = weft_coll_run(comm, &barrier, NULL);
   if (!st && comm->rank == 0)
-    printf("%-15s weft-%-7s ranks %d  %d s in a barrier: %.2f %% of a core\n", wait_name, how_names[b->o.how], b->o.ranks, SECONDS,
-           100 * (cpu_s() - before_s) / SECONDS);
+    printf("%-15s weft-%-7s ranks %d  %d s in a barrier: %.2f %% of a core\n", wait_name, how_names[b->o.how],
+           b->o.ranks, SECONDS, 100 * (cpu_s() - before_s) / SECONDS);
   bool failed = st != NULL;
   weft_status_free(st);
   return failed;
@@ -244,7 +263,8 @@ static bool run_wait(const bench *b, weft_comm *comm)
 static int run_rank(const bench *b, weft_comm *comm)
 {
   size_t room = (size_t)b->o.max_bytes + 4096;
-  float *send = aligned_alloc(4096, WEFT_ALIGN_UP(room, (size_t)4096)), *recv = aligned_alloc(4096, WEFT_ALIGN_UP(room, (size_t)4096));
+  float *send = aligned_alloc(4096, WEFT_ALIGN_UP(room, (size_t)4096)),
+        *recv = aligned_alloc(4096, WEFT_ALIGN_UP(room, (size_t)4096));
   int64_t *samples = malloc(MOST_ITERATIONS * sizeof *samples);
   int failed = !send || !recv || !samples;
 
@@ -276,19 +296,23 @@ int coll_bench_simulate(void)
   coll_sim_result r;
 
   for (int i = 0; i < MOST_SIMULATED; i++) labels[i] = i / RANKS_PER_NODE;
-  printf("| operation | algorithm | bytes | ranks | rounds | bytes sent by a rank | bytes over a node's link | time |\n|---|---|---|---|---|---|---|---|\n");
+  printf(
+    "| operation | algorithm | bytes | ranks | rounds | bytes sent by a rank | bytes over a node's link | time |\n|---|---|---|---|---|---|---|---|\n");
   for (size_t k = 0; k < WEFT_COUNT(kinds); k++)
     for (size_t z = 0; z < WEFT_COUNT(bytes) - (kinds[k] == WEFT_BARRIER); z++)
       for (int a = 1; a < COLL_ALGORITHM_COUNT && kinds[k] != WEFT_SEND; a++)
         for (size_t n = 0; n < WEFT_COUNT(sizes); n++) {
           bool blocks = kinds[k] == WEFT_ALL_GATHER || kinds[k] == WEFT_REDUCE_SCATTER || kinds[k] == WEFT_ALL_TO_ALL;
-          int64_t each = kinds[k] == WEFT_BARRIER ? 0 : blocks ? WEFT_MAX(bytes[z] / sizes[n] / 8 * 8, (int64_t)8) : bytes[z];
+          int64_t each = kinds[k] == WEFT_BARRIER ? 0
+                         : blocks                 ? WEFT_MAX(bytes[z] / sizes[n] / 8 * 8, (int64_t)8)
+                                                  : bytes[z];
           weft_status *st = coll_topology_init(&topology, labels, sizes[n]);
           coll_problem p = {.kind = kinds[k], .size = sizes[n], .bytes = each, .elem_bytes = 8, .topology = &topology};
           coll_schedule schedule = {0};
           bool fits = !st && coll_algorithm_applies((coll_algorithm)a, &p);
           if (fits) st = coll_schedule_build(&p, (coll_algorithm)a, &schedule);
-          fits = fits && schedule.count <= MOST_ROUNDS && (double)schedule.count * sizes[n] < 3e7; /* else it would take hours */
+          fits = fits && schedule.count <= MOST_ROUNDS &&
+                 (double)schedule.count * sizes[n] < 3e7; /* else it would take hours */
           coll_schedule_fini(&schedule);
           if (!st && fits) st = coll_simulate(&p, (coll_algorithm)a, NULL, false, &r);
           if (!st && fits)
@@ -366,10 +390,8 @@ static int run_process(const bench *b, int rank)
   spec.kv = kv;
   if (!st) st = weft_comm_create(&spec, &comm);
   int failed = 1;
-  if (st)
-    fprintf(stderr, "rank %d: %s\n", rank, weft_status_text(st, false));
-  else
-    failed = run_rank(b, comm);
+  if (st) fprintf(stderr, "rank %d: %s\n", rank, weft_status_text(st, false));
+  else failed = run_rank(b, comm);
   weft_status_free(st);
   weft_comm_destroy(comm);
   weft_kv_destroy(kv);

@@ -41,7 +41,10 @@ weft_status *coll_address_own(coll_address *out)
   return coll_listener_start(out);
 }
 
-static void rank_key(const coll_group *g, int rank, char *out, size_t size) { snprintf(out, size, "%s/%d", g->name, rank); }
+static void rank_key(const coll_group *g, int rank, char *out, size_t size)
+{
+  snprintf(out, size, "%s/%d", g->name, rank);
+}
 
 typedef struct meeting {
   const weft_comm_spec *spec;
@@ -88,13 +91,16 @@ static weft_status *reach(coll_group *g, meeting *m, int local, int peer)
   rank_key(g, peer, key, sizeof key);
   snprintf(missing, sizeof missing, "rank %d has not published its address (key \"%s\")", peer, key);
   coll_group_lock(g);
-  const coll_link *link = g->links[(size_t)local * (size_t)g->size + (size_t)peer]; /* there is one if this is not the first try */
-  if (link && *coll_link_why(link)) snprintf(missing, sizeof missing, "rank %d cannot be reached: %s", peer, coll_link_why(link));
+  const coll_link *link =
+    g->links[(size_t)local * (size_t)g->size + (size_t)peer]; /* there is one if this is not the first try */
+  if (link && *coll_link_why(link))
+    snprintf(missing, sizeof missing, "rank %d cannot be reached: %s", peer, coll_link_why(link));
   coll_group_unlock(g);
   for (;;) {
     WEFT_AUTO_STR value = NULL;
     size_t bytes;
-    weft_status *st = weft_kv_get(m->spec->kv, key, weft_deadline_min(m->deadline, weft_deadline_after_ms(LOOK_MS)), &value, &bytes);
+    weft_status *st =
+      weft_kv_get(m->spec->kv, key, weft_deadline_min(m->deadline, weft_deadline_after_ms(LOOK_MS)), &value, &bytes);
     if (!st) {
       WEFT_TRY_NOTE(coll_address_check((const coll_address *)value, bytes, g->size), "rank %d", peer);
       coll_group_lock(g);
@@ -106,7 +112,9 @@ static weft_status *reach(coll_group *g, meeting *m, int local, int peer)
       snprintf(missing, sizeof missing, "rank %d cannot be reached: %.400s", peer, weft_status_message(st));
     }
     weft_code code = weft_status_code(st);
-    if (code != WEFT_DEADLINE_EXCEEDED && code != WEFT_UNAVAILABLE && code != WEFT_UNAUTHENTICATED && code != WEFT_NOT_FOUND) return st;
+    if (code != WEFT_DEADLINE_EXCEEDED && code != WEFT_UNAVAILABLE && code != WEFT_UNAUTHENTICATED &&
+        code != WEFT_NOT_FOUND)
+      return st;
     weft_status_free(st);
     WEFT_TRY(may_go_on(g, m, peer, missing));
     nap(&pause_ns);
@@ -114,7 +122,8 @@ static weft_status *reach(coll_group *g, meeting *m, int local, int peer)
 }
 
 /* Calls visit for each rank of another process that `rank` meets at the start. */
-static weft_status *each_neighbour(coll_group *g, int local, weft_status *(*visit)(coll_group *g, int local, int peer, void *ctx), void *ctx)
+static weft_status *each_neighbour(coll_group *g, int local,
+                                   weft_status *(*visit)(coll_group *g, int local, int peer, void *ctx), void *ctx)
 {
   int rank = g->locals[local]->rank;
 
@@ -143,7 +152,8 @@ static weft_status *await_link(coll_group *g, int local, int peer, void *ctx)
     const coll_link *link = g->links[(size_t)local * (size_t)g->size + (size_t)peer];
     bool ready = link && coll_link_is_ready(link);
     bool lost = link && !ready && coll_link_is_waiting(link) && peer > g->locals[local]->rank;
-    if (lost && *coll_link_why(link)) snprintf(missing, sizeof missing, "rank %d cannot be reached: %s", peer, coll_link_why(link));
+    if (lost && *coll_link_why(link))
+      snprintf(missing, sizeof missing, "rank %d cannot be reached: %s", peer, coll_link_why(link));
     coll_group_unlock(g);
     if (ready) return NULL;
     if (lost) WEFT_TRY(reach(g, m, local, peer)); /* the address was stale */
@@ -172,10 +182,8 @@ static weft_status *exchange(coll_group *g, weft_deadline deadline, coll_address
   for (int i = 0; events && i < g->local_count; i++) {
     if (!events[i]) continue;
     weft_status *ended = weft_coll_wait(g->locals[i], events[i]);
-    if (st)
-      weft_status_free(ended);
-    else
-      st = ended;
+    if (st) weft_status_free(ended);
+    else st = ended;
     weft_event_release(events[i]);
   }
   g->forced_algorithm = forced;

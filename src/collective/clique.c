@@ -162,12 +162,14 @@ static bool is_dead_locked(const coll_cliques *cs, uint64_t incarnation) WEFT_RE
 
 /* An error if a member is dead, because the coordination service has reported its death or its connection closed.
  * incarnations[size] or NULL. */
-static weft_status *check_alive_locked(const coll_cliques *cs, const int64_t *devices, const uint64_t *incarnations, int size) WEFT_REQUIRES(cs->mu)
+static weft_status *check_alive_locked(const coll_cliques *cs, const int64_t *devices, const uint64_t *incarnations,
+                                       int size) WEFT_REQUIRES(cs->mu)
 {
   for (int i = 0; incarnations && i < size; i++) {
     bool known = i && incarnations[i] == incarnations[i - 1]; /* a process' devices stand together */
     if (known || !is_dead_locked(cs, incarnations[i])) continue;
-    return WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: it had device %lld; Incarnation id %llu is stale",
+    return WEFT_ERR(FAILED_PRECONDITION,
+                    "Task with incarnation id %llu is not connected: it had device %lld; Incarnation id %llu is stale",
                     (unsigned long long)incarnations[i], (long long)devices[i], (unsigned long long)incarnations[i]);
   }
   return NULL;
@@ -215,7 +217,9 @@ static void announce(coll_cliques *cs) WEFT_NO_THREAD_SAFETY
   WEFT_AUTO_STR text = NULL;
   char key[256];
 
-  if (asprintf(&text, "%llu %s", (unsigned long long)cs->self.incarnation, cs->parting ? weft_status_message(cs->parting) : "") < 0) return;
+  if (asprintf(&text, "%llu %s", (unsigned long long)cs->self.incarnation,
+               cs->parting ? weft_status_message(cs->parting) : "") < 0)
+    return;
   for (int i = 0; i < cs->self.count; i++) {
     left_key(cs, cs->self.devices[i], key, sizeof key);
     weft_status_ignore(weft_kv_set(cs->kv, key, text, strlen(text), true));
@@ -290,8 +294,10 @@ static weft_status *has_left(void *ctx, int rank)
     return NULL;
   }
   unsigned long long incarnation = strtoull(text, &reason, 10);
-  if (m->clique->incarnations && m->clique->incarnations[rank] && m->clique->incarnations[rank] != incarnation) return NULL;
-  if (*reason++ != ' ' || !*reason) return WEFT_ERR(FAILED_PRECONDITION, "the process of rank %d (device %lld) has left its job", rank, device);
+  if (m->clique->incarnations && m->clique->incarnations[rank] && m->clique->incarnations[rank] != incarnation)
+    return NULL;
+  if (*reason++ != ' ' || !*reason)
+    return WEFT_ERR(FAILED_PRECONDITION, "the process of rank %d (device %lld) has left its job", rank, device);
   return WEFT_ERR(ABORTED, "the process of rank %d (device %lld) has left its job: %s", rank, device, reason);
 }
 
@@ -304,7 +310,8 @@ static weft_status *make_set(const coll_clique_hold *h, const coll_clique *c, co
   WEFT_TRY_ALLOC(set);
   *set = (comm_set){.hash = c->hash, .generation = stored_generation(cs, c->hash), .count = c->local_count};
   set->generation = WEFT_MAX(set->generation, c->least_generation);
-  snprintf(name, sizeof name, "%.160s/%016llx/%llu", cs->prefix, (unsigned long long)c->hash, (unsigned long long)set->generation);
+  snprintf(name, sizeof name, "%.160s/%016llx/%llu", cs->prefix, (unsigned long long)c->hash,
+           (unsigned long long)set->generation);
   making m = {cs, c};
   weft_comm_spec spec = {.kv = cs->kv, .name = name, .size = c->size, .ranks = c->local_ranks, .rank_count = c->local_count,
                          .incarnation = c->incarnations ? c->incarnations[c->local_ranks[0]] : 0, .device_ids = c->devices,
@@ -331,10 +338,8 @@ static void *create_thread(void *arg)
   weft_mutex_lock(&cs->mu);
   c->clique->set = set;
   c->clique->creating = false;
-  if (st && h->event && !h->error)
-    h->error = st;
-  else
-    weft_status_free(st);
+  if (st && h->event && !h->error) h->error = st;
+  else weft_status_free(st);
   advance_locked(cs, &l);
   hold_unref_locked(h);
   weft_mutex_unlock(&cs->mu);
@@ -347,7 +352,8 @@ static void *create_thread(void *arg)
   return NULL;
 }
 
-static weft_status *start_thread_locked(coll_cliques *cs, const char *name, void *(*run)(void *), void *arg) WEFT_REQUIRES(cs->mu)
+static weft_status *start_thread_locked(coll_cliques *cs, const char *name, void *(*run)(void *), void *arg)
+  WEFT_REQUIRES(cs->mu)
 {
   pthread_t thread;
 
@@ -357,7 +363,8 @@ static weft_status *start_thread_locked(coll_cliques *cs, const char *name, void
   return NULL;
 }
 
-static weft_status *start_creation_locked(coll_cliques *cs, coll_clique_hold *h, coll_clique *clique) WEFT_REQUIRES(cs->mu)
+static weft_status *start_creation_locked(coll_cliques *cs, coll_clique_hold *h, coll_clique *clique)
+  WEFT_REQUIRES(cs->mu)
 {
   creation *c = malloc(sizeof *c);
 
@@ -457,7 +464,8 @@ enum { SAY_WHO_MS = 5000 };
 static weft_deadline patience(const coll_clique_hold *h)
 {
   return is_creating(h) && h->deadline.at_ns < INT64_MAX - SAY_WHO_MS * WEFT_NS_PER_MS
-           ? (weft_deadline){h->deadline.at_ns + SAY_WHO_MS * WEFT_NS_PER_MS} : h->deadline;
+           ? (weft_deadline){h->deadline.at_ns + SAY_WHO_MS * WEFT_NS_PER_MS}
+           : h->deadline;
 }
 
 /* Ends what waits too long. */
@@ -496,7 +504,8 @@ static void *timer_thread(void *arg)
 
 /* ---- the interface ---- */
 
-weft_status *coll_cliques_new(weft_kv *kv, const char *prefix, const coll_clique_factory *factory, coll_cliques **out_cliques)
+weft_status *coll_cliques_new(weft_kv *kv, const char *prefix, const coll_clique_factory *factory,
+                              coll_cliques **out_cliques)
 {
   coll_cliques *cs = calloc(1, sizeof *cs);
 
@@ -543,8 +552,8 @@ static weft_status *check_request(const coll_clique_request *r)
   return NULL;
 }
 
-weft_status *coll_cliques_acquire(coll_cliques *cs, const coll_clique_request *requests, int count, weft_deadline deadline,
-                                  coll_clique_hold **out_hold, weft_event **out_event)
+weft_status *coll_cliques_acquire(coll_cliques *cs, const coll_clique_request *requests, int count,
+                                  weft_deadline deadline, coll_clique_hold **out_hold, weft_event **out_event)
 {
   WEFT_AUTO(weft_event) event = NULL;
   coll_clique_hold *h;
@@ -556,7 +565,8 @@ weft_status *coll_cliques_acquire(coll_cliques *cs, const coll_clique_request *r
   for (int i = 0; i < count; i++) WEFT_TRY(check_request(&requests[i]));
   WEFT_TRY(weft_event_new(&event));
   WEFT_TRY_ALLOC(h = calloc(1, sizeof *h + (size_t)count * sizeof *h->places));
-  *h = (coll_clique_hold){.cliques = cs, .refs = 1, .count = count, .deadline = deadline, .event = weft_event_retain(event)};
+  *h = (coll_clique_hold){
+    .cliques = cs, .refs = 1, .count = count, .deadline = deadline, .event = weft_event_retain(event)};
   weft_mutex_lock(&cs->mu);
   if (cs->left) st = WEFT_ERR(FAILED_PRECONDITION, "this process has left its job: its program ended");
   for (int i = 0; i < count && !st; i++) {

@@ -23,7 +23,8 @@ typedef struct coll_clique_factory {
 /* `factory` is copied; NULL: the host.  `kv` is borrowed until the registry is freed; NULL where one process holds
  * every device.  `prefix` (copied) must be the same in all processes of a job, and different for different jobs on
  * one store. */
-WEFT_NODISCARD weft_status *coll_cliques_new(weft_kv *kv, const char *prefix, const coll_clique_factory *factory, coll_cliques **out_cliques);
+WEFT_NODISCARD weft_status *coll_cliques_new(weft_kv *kv, const char *prefix, const coll_clique_factory *factory,
+                                             coll_cliques **out_cliques);
 
 /* All holds must have been released. */
 void coll_cliques_free(coll_cliques *cliques);
@@ -48,7 +49,8 @@ typedef struct coll_clique_request {
  *   CANCELLED            coll_clique_hold_release before
  * *out_hold is owned by the caller until coll_clique_hold_release; the event too. */
 WEFT_NODISCARD weft_status *coll_cliques_acquire(coll_cliques *cliques, const coll_clique_request *requests, int count,
-                                                 weft_deadline deadline, coll_clique_hold **out_hold, weft_event **out_event);
+                                                 weft_deadline deadline, coll_clique_hold **out_hold,
+                                                 weft_event **out_event);
 
 /* The communicator of a local rank of request `request`; good while the hold is held and its event has fired well. */
 weft_comm *coll_clique_hold_comm(const coll_clique_hold *hold, int request, int rank);

@@ -63,7 +63,8 @@ static weft_status *add_communicator(coll_group *g, const weft_comm_spec *given)
   int64_t connect_ns = coll_settings_get()->connect_ns;
 
   if (spec.deadline.at_ns == 0) spec.deadline = connect_ns ? weft_deadline_after_ns(connect_ns) : WEFT_NO_DEADLINE;
-  WEFT_TRY_NOTE(spec.communicator->create(spec.communicator_ctx, &spec, &c), "%s communicator", spec.communicator->name);
+  WEFT_TRY_NOTE(spec.communicator->create(spec.communicator_ctx, &spec, &c), "%s communicator",
+                spec.communicator->name);
   coll_group_lock(g);
   c->group = g;
   weft_status *st = weft_status_dup(g->error); /* a peer may have failed meanwhile */
@@ -85,7 +86,8 @@ weft_status *weft_comm_create(const weft_comm_spec *given, weft_comm **out_comms
   while (spec.incarnation == 0)
     if (getrandom(&spec.incarnation, sizeof spec.incarnation, 0) < 0) spec.incarnation = (uint64_t)weft_now_ns();
   bool alone = spec.rank_count == spec.size;
-  uint64_t id = alone ? atomic_fetch_add(&local_id, 1) : coll_hash_text(spec.name, 0xcbf29ce484222325u + (uint64_t)spec.size);
+  uint64_t id = alone ? atomic_fetch_add(&local_id, 1)
+                      : coll_hash_text(spec.name, 0xcbf29ce484222325u + (uint64_t)spec.size);
   WEFT_TRY(new_group(&spec, id, &g));
   WEFT_TRY(coll_progress_add(g));
   st = alone ? NULL : coll_bootstrap(g, &spec);
@@ -119,8 +121,8 @@ static int by_key(const void *a, const void *b)
 }
 
 /* The part of `color`: its group, with the addresses of the parent's. */
-static weft_status *make_part(coll_group *parent, const claim *claims, int color, uint64_t number, coll_group **out_group,
-                              member *members, int *ranks, int64_t *devices)
+static weft_status *make_part(coll_group *parent, const claim *claims, int color, uint64_t number,
+                              coll_group **out_group, member *members, int *ranks, int64_t *devices)
 {
   WEFT_AUTO(coll_group) g = NULL;
   char name[256];
@@ -161,7 +163,8 @@ static weft_status *gather_claims(weft_comm *const *comms, int count, const int 
 {
   coll_group *parent = comms[0]->group;
   weft_event **events = calloc((size_t)count, sizeof *events);
-  claim *mine = calloc((size_t)count, sizeof *mine), *dropped = calloc((size_t)count * (size_t)parent->size, sizeof *dropped);
+  claim *mine = calloc((size_t)count, sizeof *mine),
+        *dropped = calloc((size_t)count * (size_t)parent->size, sizeof *dropped);
   weft_status *st = NULL;
 
   if (!events || !mine || !dropped) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
@@ -175,10 +178,8 @@ static weft_status *gather_claims(weft_comm *const *comms, int count, const int 
   for (int i = 0; events && i < count; i++) {
     if (!events[i]) continue;
     weft_status *ended = weft_coll_wait(comms[i], events[i]);
-    if (st)
-      weft_status_free(ended);
-    else
-      st = ended;
+    if (st) weft_status_free(ended);
+    else st = ended;
     weft_event_release(events[i]);
   }
   free(events);
@@ -196,17 +197,16 @@ weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colo
 
   for (int i = 0; i < count; i++) out_comms[i] = NULL;
   if (coll_group_has_platform(parent))
-    return WEFT_ERR(UNIMPLEMENTED, "communicator %s (%s) cannot be split", parent->name, parent->communicator->ops->name);
+    return WEFT_ERR(UNIMPLEMENTED, "communicator %s (%s) cannot be split", parent->name,
+                    parent->communicator->ops->name);
   if (count != parent->live_count)
     return WEFT_ERR(INVALID_ARGUMENT, "split of %d of this process's %d ranks: pass all", count, parent->live_count);
   claim *claims = calloc(n, sizeof *claims);
   member *members = calloc(n, sizeof *members);
   int *ranks = calloc(n, sizeof *ranks);
   int64_t *devices = calloc(n, sizeof *devices);
-  if (!claims || !members || !ranks || !devices)
-    st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  else
-    st = gather_claims(comms, count, colors, keys, deadline, claims);
+  if (!claims || !members || !ranks || !devices) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  else st = gather_claims(comms, count, colors, keys, deadline, claims);
   coll_group_lock(parent);
   uint64_t number = parent->splits++;
   coll_group_unlock(parent);
@@ -296,8 +296,10 @@ static void on_death(coll_group *g, void *ctx)
     if (g->incarnations[r] != d->incarnation || g->local_of[r] >= 0) continue;
     char who[256];
     coll_rank_describe(g, r, who, sizeof who);
-    coll_group_lose_member_locked(g, d->incarnation, WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: %s%s%s",
-                                          (unsigned long long)d->incarnation, who, d->detail ? ": " : "", d->detail ? d->detail : ""));
+    coll_group_lose_member_locked(
+      g, d->incarnation,
+      WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: %s%s%s",
+               (unsigned long long)d->incarnation, who, d->detail ? ": " : "", d->detail ? d->detail : ""));
     break;
   }
   coll_group_unlock(g);

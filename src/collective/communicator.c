@@ -18,8 +18,9 @@ static weft_status *error_of(const coll_op *op, weft_status *st)
   char text[256];
 
   coll_op_describe(op, text, sizeof text);
-  weft_status *error = weft_status_new(weft_status_code(st), __FILE__, __LINE__, "%s failed on rank %d of communicator %s (%s): %s", text,
-                                       op->comm->rank, op->comm->group->name, c->ops->name, weft_status_message(st));
+  weft_status *error = weft_status_new(weft_status_code(st), __FILE__, __LINE__,
+                                       "%s failed on rank %d of communicator %s (%s): %s", text, op->comm->rank,
+                                       op->comm->group->name, c->ops->name, weft_status_message(st));
   weft_status_free(st);
   return error;
 }
@@ -63,7 +64,7 @@ bool coll_group_drain_locked(coll_group *g) WEFT_NO_THREAD_SAFETY
     coll_group_lock(g);
   }
   if (g->below_count)
-    WEFT_LOG("coll", ERROR, "communicator %s (%s) still has %d operations after its abort: their buffers stay in use", g->name,
-             g->communicator->ops->name, g->below_count);
+    WEFT_LOG("coll", ERROR, "communicator %s (%s) still has %d operations after its abort: their buffers stay in use",
+             g->name, g->communicator->ops->name, g->below_count);
   return !g->below_count;
 }

@@ -41,7 +41,8 @@ void coll_context_ring(void)
 
 void coll_context_wake(void)
 {
-  atomic_fetch_add(&context.requests, 1); /* seq_cst: either the thread sees this before it sleeps, or we see `asleep` */
+  atomic_fetch_add(&context.requests,
+                   1); /* seq_cst: either the thread sees this before it sleeps, or we see `asleep` */
   if (atomic_load(&context.asleep)) coll_context_ring();
 }
 
@@ -85,7 +86,10 @@ weft_status *coll_context_watch(int fd, coll_group *g, uint64_t id, bool output)
   return watch_for(fd, g, id, EPOLLIN | EPOLLRDHUP | (output ? EPOLLOUT : 0));
 }
 
-weft_status *coll_context_watch_once(int fd, coll_group *g, uint64_t id) { return watch_for(fd, g, id, EPOLLIN | EPOLLONESHOT); }
+weft_status *coll_context_watch_once(int fd, coll_group *g, uint64_t id)
+{
+  return watch_for(fd, g, id, EPOLLIN | EPOLLONESHOT);
+}
 
 void coll_context_unwatch(int fd)
 {
@@ -156,7 +160,8 @@ coll_group **coll_context_groups(coll_group **reuse, size_t *capacity, size_t *c
     reuse = malloc(*capacity * sizeof *reuse);
     if (!reuse) *capacity = 0;
   }
-  for (coll_group *g = context.groups; g && *count < *capacity; g = g->next_in_context) reuse[(*count)++] = coll_group_retain(g);
+  for (coll_group *g = context.groups; g && *count < *capacity; g = g->next_in_context)
+    reuse[(*count)++] = coll_group_retain(g);
   weft_mutex_unlock(&context.mu);
   return reuse;
 }
@@ -232,7 +237,8 @@ weft_status *coll_context_open(void)
   context.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
   context.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   struct epoll_event event = {.events = EPOLLIN, .data.u64 = UINT64_MAX};
-  if (context.epoll_fd < 0 || context.wake_fd < 0 || epoll_ctl(context.epoll_fd, EPOLL_CTL_ADD, context.wake_fd, &event) != 0) {
+  if (context.epoll_fd < 0 || context.wake_fd < 0 ||
+      epoll_ctl(context.epoll_fd, EPOLL_CTL_ADD, context.wake_fd, &event) != 0) {
     weft_status *st = WEFT_ERR(RESOURCE_EXHAUSTED, "progress thread: %s", strerror(errno));
     coll_context_close();
     return st;

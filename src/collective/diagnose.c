@@ -78,10 +78,8 @@ static void on_ready(inquiry *q, const coll_group *g, uint64_t seq, bool local)
     int error = 0;
     socklen_t length = sizeof error;
     getsockopt(q->fd, SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error)
-      not_connected(q, error);
-    else
-      prove(q, g, seq, local);
+    if (error) not_connected(q, error);
+    else prove(q, g, seq, local);
     return;
   }
   switch (coll_frame_read(&q->reader, &q->session, q->fd)) {
@@ -151,26 +149,27 @@ static void list(FILE *out, const coll_group *g, const inquiry *q, int *listed)
   switch (q->verdict) {
   case GONE: fprintf(out, "is gone: nobody listens at its address"); break;
   case UNREACHED:
-    fprintf(out, "cannot be reached (%s): its machine is down, or the network between", q->error ? strerror(q->error) : "no answer to a connection");
+    fprintf(out, "cannot be reached (%s): its machine is down, or the network between",
+            q->error ? strerror(q->error) : "no answer to a connection");
     break;
   case SILENT: fprintf(out, "is alive to the kernel, but does not answer: stopped, or starved of CPU"); break;
   case STRANGER: fprintf(out, "has left the communicator, or has not made it yet"); break;
   case ABSENT: fprintf(out, "%s", q->answer.text); break;
   case ARRIVED:
-    if (q->answer.arrived_ago_ns)
-      fprintf(out, "%.1f s ago", (double)q->answer.arrived_ago_ns / 1e9);
-    else
-      fprintf(out, "%s", q->answer.spent[0] ? "and gave up" : "and has finished it");
+    if (q->answer.arrived_ago_ns) fprintf(out, "%.1f s ago", (double)q->answer.arrived_ago_ns / 1e9);
+    else fprintf(out, "%s", q->answer.spent[0] ? "and gave up" : "and has finished it");
     break;
   default: fprintf(out, "was not asked");
   }
-  if (q->answer.spent[0]) fprintf(out, " (its communicator is spent: %.*s)", (int)strcspn(q->answer.spent, "\n"), q->answer.spent);
+  if (q->answer.spent[0])
+    fprintf(out, " (its communicator is spent: %.*s)", (int)strcspn(q->answer.spent, "\n"), q->answer.spent);
 }
 
 static bool here(const inquiry *q) { return q->verdict == ARRIVED; }
 static bool not_here(const inquiry *q) { return q->verdict != ARRIVED; }
 
-static void list_those(FILE *out, const coll_group *g, const char *title, const inquiry *qs, int count, bool (*chosen)(const inquiry *q))
+static void list_those(FILE *out, const coll_group *g, const char *title, const inquiry *qs, int count,
+                       bool (*chosen)(const inquiry *q))
 {
   int listed = 0, total = 0;
 
@@ -217,8 +216,8 @@ static weft_status *report(coll_group *g, const coll_op *op, const inquiry *qs, 
 
   coll_op_describe(op, text, sizeof text);
   if (!out) return WEFT_ERR(DEADLINE_EXCEEDED, "%s on communicator %s passed its deadline", text, g->name);
-  fprintf(out, "%s on communicator %s passed its deadline by rank %d's clock, %.1f s after it was posted", text, g->name,
-          op->comm->rank, (double)(weft_now_ns() - op->posted_ns) / 1e9);
+  fprintf(out, "%s on communicator %s passed its deadline by rank %d's clock, %.1f s after it was posted", text,
+          g->name, op->comm->rank, (double)(weft_now_ns() - op->posted_ns) / 1e9);
   if (p2p) {
     int listed = 0;
     fprintf(out, "\n  rank %d waits for%s", op->comm->rank, count ? "" : " any rank");
@@ -312,7 +311,8 @@ static void start_locked(coll_group *g)
     }
     weft_status_ignore(st);
     coll_group_release(g);
-    coll_group_fail_locked(g, WEFT_ERR(DEADLINE_EXCEEDED, "an operation on communicator %s passed its deadline", g->name));
+    coll_group_fail_locked(g,
+                           WEFT_ERR(DEADLINE_EXCEEDED, "an operation on communicator %s passed its deadline", g->name));
     return;
   }
   const coll_op *op = most_overdue_locked(g);

@@ -60,8 +60,7 @@ weft_status *coll_dial(const coll_address *to, bool local, int *out_fd)
 
   *out_fd = -1;
   errno = EADDRNOTAVAIL;
-  if (local)
-    length = coll_local_name(to->local_name, (struct sockaddr_un *)&name);
+  if (local) length = coll_local_name(to->local_name, (struct sockaddr_un *)&name);
   else if (!coll_inet_name(to->inet, to->port, &name, &length))
     return WEFT_ERR(FAILED_PRECONDITION, "host %.64s published no network address", to->host);
   int fd = socket(name.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

@@ -37,7 +37,8 @@ static weft_status *read_job_key(coll_key *out)
 
   WEFT_TRY(weft_secret_of_job(&secret));
   coll_part_of_key part = {secret, secret ? strlen(secret) : 0};
-  bool ok = coll_key_derive(&none, secret ? "weft job secret" : "weft job without a secret", &part, secret ? 1 : 0, out);
+  bool ok =
+    coll_key_derive(&none, secret ? "weft job secret" : "weft job without a secret", &part, secret ? 1 : 0, out);
   weft_secret_free(secret);
   return ok ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
 }
@@ -88,7 +89,8 @@ weft_status *coll_door_pair_key(const coll_key *door, coll_key *out)
   weft_status *st = furnish_locked();
   coll_key job = own.job;
   weft_mutex_unlock(&own.mu);
-  if (!st && !coll_key_derive(&job, "weft pair", &part, 1, out)) st = WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
+  if (!st && !coll_key_derive(&job, "weft pair", &part, 1, out))
+    st = WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
   coll_key_wipe(&job);
   return st;
 }
@@ -99,7 +101,8 @@ weft_status *coll_door_group_id(const coll_key *door, uint64_t public_id, uint64
   coll_key pair, id;
 
   WEFT_TRY(coll_door_pair_key(door, &pair));
-  if (!coll_key_derive(&pair, "weft group", &part, 1, &id)) return WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
+  if (!coll_key_derive(&pair, "weft group", &part, 1, &id))
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
   memcpy(out, &id, sizeof *out);
   return NULL;
 }
@@ -169,7 +172,8 @@ static bool open_session(const coll_handshake *h, bool seals, coll_session *out)
 
   *out = (coll_session){.dialled = h->dials};
   bool ok = agree(h->dials ? h->challenge.share : h->knock.share, &agreed) &&
-            coll_key_derive(&h->pair, "weft session", parts, WEFT_COUNT(parts), &out->secret) && (!seals || seal_frames(out));
+            coll_key_derive(&h->pair, "weft session", parts, WEFT_COUNT(parts), &out->secret) &&
+            (!seals || seal_frames(out));
   coll_key_wipe(&agreed);
   if (!ok) coll_session_fini(out);
   return ok;
@@ -218,7 +222,8 @@ static coll_shake dial_on(coll_handshake *h, int fd, bool seals, coll_session *o
   static const coll_frame denied = {COLL_FRAME_DENIED, sizeof COLL_DENIED_TEXT - 1};
   coll_key expected;
 
-  if (!h->said && !(introduce(h->knock.random, h->knock.share) && say(fd, &h->knock, sizeof h->knock))) return COLL_SHAKE_ENDED;
+  if (!h->said && !(introduce(h->knock.random, h->knock.share) && say(fd, &h->knock, sizeof h->knock)))
+    return COLL_SHAKE_ENDED;
   h->said = true;
   coll_shake heard = hear(h, fd, &h->challenge, sizeof h->challenge);
   if (h->got >= sizeof denied && memcmp(&h->challenge, &denied, sizeof denied) == 0) return COLL_SHAKE_DENIED;
@@ -257,7 +262,10 @@ coll_shake coll_handshake_go_on(coll_handshake *h, int fd, bool seals, coll_sess
   return h->dials ? dial_on(h, fd, seals, out) : listen_on(h, fd, seals, out);
 }
 
-void coll_door_deny(int fd) { coll_frame_send(fd, NULL, COLL_FRAME_DENIED, COLL_DENIED_TEXT, sizeof COLL_DENIED_TEXT - 1, -1); }
+void coll_door_deny(int fd)
+{
+  coll_frame_send(fd, NULL, COLL_FRAME_DENIED, COLL_DENIED_TEXT, sizeof COLL_DENIED_TEXT - 1, -1);
+}
 
 bool coll_door_same_user(int fd, pid_t *pid)
 {

@@ -62,7 +62,8 @@ static void complain(const char *what)
   WEFT_LOG("coll", DEBUG, "a connection to this process's collectives %s", what);
   if (entrance.complained_ns && now_ns - entrance.complained_ns < COMPLAIN_NS) return;
   entrance.complained_ns = now_ns;
-  WEFT_LOG("coll", WARN, "a connection to this process's collectives %s; %lu were turned away so far", what, entrance.turned_away);
+  WEFT_LOG("coll", WARN, "a connection to this process's collectives %s; %lu were turned away so far", what,
+           entrance.turned_away);
 }
 
 static bool is_known(const struct in6_addr *from)

@@ -29,7 +29,8 @@ static void *map_file(const weft_comm *comm, const char *directory, size_t bytes
   int fd, failed;
   void *map;
 
-  snprintf(path, sizeof path, "%s/flight-%016llx-rank%d.bin", directory, (unsigned long long)comm->group->id, comm->rank);
+  snprintf(path, sizeof path, "%s/flight-%016llx-rank%d.bin", directory, (unsigned long long)comm->group->id,
+           comm->rank);
   fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   failed = fd < 0 || ftruncate(fd, (off_t)bytes) != 0;
   map = failed ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -49,10 +50,15 @@ weft_status *coll_flight_open(weft_comm *comm)
   if (*settings->flight_dir && (comm->flight_map = map_file(comm, settings->flight_dir, bytes))) {
     coll_flight_header *h = comm->flight_map;
     comm->flight_map_bytes = bytes;
-    *h = (coll_flight_header){.magic = COLL_FLIGHT_MAGIC, .entry_bytes = sizeof(coll_flight_entry),
-                              .capacity = (uint32_t)capacity, .group_id = g->public_id,
-                              .incarnation = g->incarnations[comm->rank], .realtime_offset_ns = realtime_offset_ns(),
-                              .device_id = g->device_ids[comm->rank], .rank = comm->rank, .size = g->size,
+    *h = (coll_flight_header){.magic = COLL_FLIGHT_MAGIC,
+                              .entry_bytes = sizeof(coll_flight_entry),
+                              .capacity = (uint32_t)capacity,
+                              .group_id = g->public_id,
+                              .incarnation = g->incarnations[comm->rank],
+                              .realtime_offset_ns = realtime_offset_ns(),
+                              .device_id = g->device_ids[comm->rank],
+                              .rank = comm->rank,
+                              .size = g->size,
                               .pid = (int32_t)getpid()};
     gethostname(h->host, sizeof h->host - 1);
     snprintf(h->name, sizeof h->name, "%s", g->name);
@@ -96,7 +102,8 @@ static coll_flight_entry read_entry(const coll_flight_entry *e)
 {
   coll_flight_entry copy;
 
-  for (size_t i = 0; i < sizeof copy / sizeof(word); i++) ((word *)&copy)[i] = __atomic_load_n((const word *)e + i, __ATOMIC_RELAXED);
+  for (size_t i = 0; i < sizeof copy / sizeof(word); i++)
+    ((word *)&copy)[i] = __atomic_load_n((const word *)e + i, __ATOMIC_RELAXED);
   return copy;
 }
 

@@ -24,7 +24,7 @@ typedef struct coll_flight_header {
 WEFT_NODISCARD weft_status *coll_flight_open(weft_comm *comm);
 void coll_flight_close(weft_comm *comm);
 void coll_flight_failed_locked(const coll_group *g); /* the communicator has its error */
-void coll_flight_posted(coll_op *op); /* by the thread that posts it */
+void coll_flight_posted(coll_op *op);                /* by the thread that posts it */
 void coll_flight_started(const coll_op *op);
 void coll_flight_ended(const coll_op *op, weft_code code, int64_t now_ns);
 
@@ -34,9 +34,11 @@ void coll_flight_ended(const coll_op *op, weft_code code, int64_t now_ns);
 uint64_t coll_flight_count(const weft_comm *comm);
 coll_flight_entry coll_flight_at(const weft_comm *comm, uint64_t i);
 
-bool coll_flight_is_p2p(const coll_flight_entry *e);           /* a send or a receive */
-const char *coll_flight_state(const coll_flight_entry *e);     /* "queued", "running", "done" or the name of its error's code */
-void coll_flight_describe(const coll_flight_entry *e, char *out, size_t size); /* all-reduce f32[10] sum "all-reduce.3" at train.py:4 */
+bool coll_flight_is_p2p(const coll_flight_entry *e); /* a send or a receive */
+const char *coll_flight_state(
+  const coll_flight_entry *e); /* "queued", "running", "done" or the name of its error's code */
+void coll_flight_describe(const coll_flight_entry *e, char *out,
+                          size_t size); /* all-reduce f32[10] sum "all-reduce.3" at train.py:4 */
 
 /* ---- flight_join.c ---- */
 

@@ -41,16 +41,21 @@ static weft_status *shake_hands(int fd, bool local, const coll_address *who, wef
 
   WEFT_TRY(coll_door_pair_key(&who->door, &pair));
   coll_handshake_init(&shake, true, &pair);
-  if (!wait_for(fd, POLLOUT, deadline)) return WEFT_ERR(UNAVAILABLE, "pid %d on %.64s cannot be reached", who->pid, who->host);
+  if (!wait_for(fd, POLLOUT, deadline))
+    return WEFT_ERR(UNAVAILABLE, "pid %d on %.64s cannot be reached", who->pid, who->host);
   while ((got = coll_handshake_go_on(&shake, fd, !local, out)) == COLL_SHAKE_WAITS)
     if (!wait_for(fd, POLLIN, deadline))
-      return WEFT_ERR(DEADLINE_EXCEEDED, "pid %d on %.64s does not answer: stopped, or starved of CPU", who->pid, who->host);
+      return WEFT_ERR(DEADLINE_EXCEEDED, "pid %d on %.64s does not answer: stopped, or starved of CPU", who->pid,
+                      who->host);
   coll_key_wipe(&pair);
   coll_key_wipe(&shake.pair);
   if (got == COLL_SHAKE_DENIED)
-    return WEFT_ERR(UNAUTHENTICATED, "pid %d on %.64s has another secret than this process (WEFT_COORD_SECRET_FILE), or is not the process that published its address",
-                    who->pid, who->host);
-  return got == COLL_SHAKE_DONE ? NULL : WEFT_ERR(UNAVAILABLE, "pid %d on %.64s cannot be reached", who->pid, who->host);
+    return WEFT_ERR(
+      UNAUTHENTICATED,
+      "pid %d on %.64s has another secret than this process (WEFT_COORD_SECRET_FILE), or is not the process that published its address",
+      who->pid, who->host);
+  return got == COLL_SHAKE_DONE ? NULL
+                                : WEFT_ERR(UNAVAILABLE, "pid %d on %.64s cannot be reached", who->pid, who->host);
 }
 
 static weft_status *read_text(int fd, coll_session *session, const coll_address *who, weft_deadline deadline, FILE *out)
@@ -66,7 +71,8 @@ static weft_status *read_text(int fd, coll_session *session, const coll_address 
     if (got == COLL_READ_END) return NULL;
     if (got != COLL_READ_NONE) return WEFT_ERR(UNAVAILABLE, "pid %d on %.64s sent garbage", who->pid, who->host);
   }
-  return WEFT_ERR(DEADLINE_EXCEEDED, "pid %d on %.64s does not answer: stopped, or starved of CPU", who->pid, who->host);
+  return WEFT_ERR(DEADLINE_EXCEEDED, "pid %d on %.64s does not answer: stopped, or starved of CPU", who->pid,
+                  who->host);
 }
 
 weft_status *coll_flight_ask(const void *address, size_t bytes, weft_deadline deadline, FILE *out)

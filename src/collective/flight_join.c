@@ -48,10 +48,7 @@ static bool is_gone(const coll_flight_header *h)
 
 /* Killed, for all that the recorders say: it did not come to note a failure of its own, nor the end of its
  * communicator. */
-static bool was_killed(const recorder *r)
-{
-  return r->accusers && !r->header.failed_ns && !r->header.closed_ns;
-}
+static bool was_killed(const recorder *r) { return r->accusers && !r->header.failed_ns && !r->header.closed_ns; }
 
 static const char *state_in(const recorder *r, const coll_flight_entry *e)
 {
@@ -74,7 +71,8 @@ static weft_status *read_recorder(const char *path, recorder *r)
   for (uint32_t i = 0; !st && i < r->header.capacity; i++) {
     coll_flight_entry *e = &r->entries[r->count];
     if (fread(e, sizeof *e, 1, file) != 1) break;
-    e->instruction[sizeof e->instruction - 1] = e->source[sizeof e->source - 1] = e->executable[sizeof e->executable - 1] = '\0';
+    e->instruction[sizeof e->instruction - 1] = e->source[sizeof e->source - 1] =
+      e->executable[sizeof e->executable - 1] = '\0';
     if (e->in_use) keep_last(r, e);
     r->count += e->in_use && !coll_flight_is_p2p(e);
   }
@@ -119,14 +117,17 @@ static void compare(const recorder *rs, int count, FILE *out)
     }
     if (!absent && !different && !unended) continue;
     char text[256];
-    fprintf(out, "%s at seq %llu:\n", different ? "ranks disagree" : absent ? "ranks are missing" : "not ended",
+    fprintf(out, "%s at seq %llu:\n",
+            different ? "ranks disagree"
+            : absent  ? "ranks are missing"
+                      : "not ended",
             (unsigned long long)seq);
     for (int i = 0; i < count; i++) {
       const coll_flight_entry *e = find(&rs[i], seq);
       if (e) coll_flight_describe(e, text, sizeof text);
-      fprintf(out, "  rank %d (device %lld on %s, pid %d): %s%s%s%s\n", rs[i].header.rank, (long long)rs[i].header.device_id,
-              rs[i].header.host, rs[i].header.pid, e ? text : "never posted it", e ? ", " : "", e ? state_in(&rs[i], e) : "",
-              e && !agree(first, e) ? "  <- differs from the first" : "");
+      fprintf(out, "  rank %d (device %lld on %s, pid %d): %s%s%s%s\n", rs[i].header.rank,
+              (long long)rs[i].header.device_id, rs[i].header.host, rs[i].header.pid, e ? text : "never posted it",
+              e ? ", " : "", e ? state_in(&rs[i], e) : "", e && !agree(first, e) ? "  <- differs from the first" : "");
       if (!e && rs[i].count) {
         coll_flight_describe(&rs[i].entries[rs[i].count - 1], text, sizeof text);
         fprintf(out, "      last: %s (seq %llu), %s\n", text, (unsigned long long)rs[i].entries[rs[i].count - 1].seq,
@@ -175,8 +176,10 @@ static bool is_same_process(const recorder *a, const recorder *b)
 static void write_verdict(const recorder *r, FILE *out)
 {
   if (!was_killed(r)) return;
-  fprintf(out, "rank %d of %s (pid %d on %s) stopped first: it did not close its recorder, and %d other ranks learnt that it had died\n",
-          r->header.rank, r->header.name, r->header.pid, r->header.host, r->accusers);
+  fprintf(
+    out,
+    "rank %d of %s (pid %d on %s) stopped first: it did not close its recorder, and %d other ranks learnt that it had died\n",
+    r->header.rank, r->header.name, r->header.pid, r->header.host, r->accusers);
 }
 
 /* What ended the wait of a rank that did not come to its end by itself. */
@@ -200,12 +203,14 @@ static void write_quietest(recorder *rs, int count, FILE *out)
   for (int i = 0; i < count; i++) {
     int later = i + 1;
     while (later < count && !is_same_process(&rs[i], &rs[later])) later++;
-    if ((later < count && !was_killed(&rs[i])) || rs[i].last_ns == INT64_MIN) continue; /* that one says what this process did last */
+    if ((later < count && !was_killed(&rs[i])) || rs[i].last_ns == INT64_MIN)
+      continue; /* that one says what this process did last */
     coll_flight_describe(&rs[i].last, text, sizeof text);
     if (processes++ == 0) fprintf(out, "the last step of each process, who went quiet first on top:\n");
-    fprintf(out, "  pid %d on %s (device %lld), %.3f ms before the last step of all: %s (seq %llu of %s), %s", rs[i].header.pid, rs[i].header.host,
-            (long long)rs[i].header.device_id, ((double)latest - (double)rs[i].last_ns) / 1e6, text,
-            (unsigned long long)rs[i].last.seq, rs[i].header.name, state_in(&rs[i], &rs[i].last));
+    fprintf(out, "  pid %d on %s (device %lld), %.3f ms before the last step of all: %s (seq %llu of %s), %s",
+            rs[i].header.pid, rs[i].header.host, (long long)rs[i].header.device_id,
+            ((double)latest - (double)rs[i].last_ns) / 1e6, text, (unsigned long long)rs[i].last.seq, rs[i].header.name,
+            state_in(&rs[i], &rs[i].last));
     write_reason(&rs[i], out);
   }
 }

@@ -23,8 +23,8 @@ static void print_ring(const weft_comm *comm, int64_t now_ns, uint64_t most, FIL
     char text[256];
     if (!e.in_use) continue; /* being written for the first time */
     coll_flight_describe(&e, text, sizeof text);
-    fprintf(out, "    %s%6llu  %-10s %10.3f ms ago", coll_flight_is_p2p(&e) ? "p" : " ", (unsigned long long)e.seq, coll_flight_state(&e),
-            (double)(now_ns - e.posted_ns) / 1e6);
+    fprintf(out, "    %s%6llu  %-10s %10.3f ms ago", coll_flight_is_p2p(&e) ? "p" : " ", (unsigned long long)e.seq,
+            coll_flight_state(&e), (double)(now_ns - e.posted_ns) / 1e6);
     if (e.ended_ns) fprintf(out, "  took %.3f ms", (double)(e.ended_ns - e.posted_ns) / 1e6);
     fprintf(out, "  %s\n", text);
   }
@@ -40,7 +40,8 @@ static void print_late(coll_group *g, const weft_comm *comm, uint64_t most, FILE
     int rank = -1;
     for (int r = 0; r < g->size; r++) {
       weft_comm_lateness late = coll_comm_lateness(comm, r);
-      if (!late.times_last || late.waited_ns >= before.waited_ns || (rank >= 0 && late.waited_ns <= worst.waited_ns)) continue;
+      if (!late.times_last || late.waited_ns >= before.waited_ns || (rank >= 0 && late.waited_ns <= worst.waited_ns))
+        continue;
       worst = late;
       rank = r;
     }
@@ -56,8 +57,8 @@ static void print_group_locked(coll_group *g, uint64_t most, FILE *out)
   enum { MOST_LATE = 3 };
   int64_t now_ns = weft_now_ns();
 
-  fprintf(out, "communicator %s: %d ranks, %d here%s%s\n", g->name, g->size, g->live_count,
-          g->error ? ", spent: " : "", g->error ? weft_status_message(g->error) : "");
+  fprintf(out, "communicator %s: %d ranks, %d here%s%s\n", g->name, g->size, g->live_count, g->error ? ", spent: " : "",
+          g->error ? weft_status_message(g->error) : "");
   if (coll_group_has_platform(g)) {
     char text[256];
     g->communicator->ops->describe(g->communicator, text, sizeof text);
@@ -67,7 +68,8 @@ static void print_group_locked(coll_group *g, uint64_t most, FILE *out)
     const weft_comm *comm = g->locals[i];
     if (!comm) continue;
     fprintf(out, "  rank %d (device %lld): %llu collectives posted, %llu ended\n", comm->rank,
-            (long long)g->device_ids[comm->rank], (unsigned long long)coll_comm_posted(comm), (unsigned long long)comm->ended_seq);
+            (long long)g->device_ids[comm->rank], (unsigned long long)coll_comm_posted(comm),
+            (unsigned long long)comm->ended_seq);
     print_late(g, comm, MOST_LATE, out);
     print_ring(comm, now_ns, most, out);
   }
@@ -126,7 +128,8 @@ char *coll_flight_text(uint64_t most)
   if (!o.out) return NULL;
   gethostname(host, sizeof host - 1);
   coll_context_each(look_at_group, &o);
-  fprintf(o.out, "flight recorder of pid %d on %s: %d communicators, %d operations pending\n", (int)getpid(), host, o.communicators, o.pending);
+  fprintf(o.out, "flight recorder of pid %d on %s: %d communicators, %d operations pending\n", (int)getpid(), host,
+          o.communicators, o.pending);
   for (int i = 0; i < MOST_WAITS && o.posted_ns[i]; i++)
     fprintf(o.out, "  for %.3f s: %s\n", (double)(now_ns - o.posted_ns[i]) / 1e9, o.texts[i]);
   coll_context_each(print_group, &o);
@@ -158,10 +161,8 @@ void coll_flight_dump(FILE *out)
   char path[512];
 
   if (text) fputs(text, out);
-  if (write_text(path, sizeof path))
-    fprintf(out, "all that is recorded: %s\n", path);
-  else
-    fprintf(out, "the last %d operations of each rank; with WEFT_COLLECTIVE_FLIGHT_DIR all go to a file\n", FEW);
+  if (write_text(path, sizeof path)) fprintf(out, "all that is recorded: %s\n", path);
+  else fprintf(out, "the last %d operations of each rank; with WEFT_COLLECTIVE_FLIGHT_DIR all go to a file\n", FEW);
   fflush(out);
 }
 

@@ -33,7 +33,8 @@ static bool send_parts(int fd, struct iovec *parts, size_t count, int passed_fd,
   return sent == (ssize_t)bytes;
 }
 
-bool coll_frame_send(int fd, coll_session *session, coll_frame_type type, const void *payload, size_t bytes, int passed_fd)
+bool coll_frame_send(int fd, coll_session *session, coll_frame_type type, const void *payload, size_t bytes,
+                     int passed_fd)
 {
   coll_frame frame = {type, (uint32_t)bytes};
   struct iovec parts[2] = {{&frame, sizeof frame}, {(void *)payload, bytes}};
@@ -60,10 +61,8 @@ static void keep_passed_fd(coll_frame_reader *reader, struct msghdr *message)
     for (size_t i = 0; i < count; i++) {
       int fd;
       memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
-      if (reader->passed_fd < 0)
-        reader->passed_fd = fd;
-      else
-        close(fd);
+      if (reader->passed_fd < 0) reader->passed_fd = fd;
+      else close(fd);
     }
   }
 }

@@ -65,7 +65,8 @@ typedef struct coll_answer {
 
 /* Sends a frame without blocking (passed_fd -1: none goes along; only local sockets take one).  False if it did not
  * go out whole.  session: NULL, or without seals: as it is. */
-bool coll_frame_send(int fd, coll_session *session, coll_frame_type type, const void *payload, size_t bytes, int passed_fd);
+bool coll_frame_send(int fd, coll_session *session, coll_frame_type type, const void *payload, size_t bytes,
+                     int passed_fd);
 
 /* Collects one frame's bytes from a non-blocking socket. */
 typedef struct coll_frame_reader {

@@ -52,10 +52,8 @@ static void fire(coll_completion to, weft_status *st);
 
 void coll_batch_finish(coll_batch *batch, weft_status *st)
 {
-  if (st && !atomic_flag_test_and_set(&batch->failed))
-    batch->status = st;
-  else
-    weft_status_free(st);
+  if (st && !atomic_flag_test_and_set(&batch->failed)) batch->status = st;
+  else weft_status_free(st);
   if (atomic_fetch_sub(&batch->left, 1) != 1) return; /* seq_cst: the last one sees every status */
   fire(batch->to, batch->status);
   free(batch);
@@ -85,10 +83,8 @@ coll_op *coll_op_take_locked(coll_group *g)
 {
   coll_op *op = g->free_ops;
 
-  if (op)
-    g->free_ops = op->next;
-  else if ((op = aligned_alloc(_Alignof(coll_op), sizeof *op)))
-    memset(op, 0, sizeof *op);
+  if (op) g->free_ops = op->next;
+  else if ((op = aligned_alloc(_Alignof(coll_op), sizeof *op))) memset(op, 0, sizeof *op);
   return op;
 }
 
@@ -129,7 +125,8 @@ weft_comm_lateness coll_comm_lateness(const weft_comm *comm, int peer)
 {
   const weft_comm_lateness *late = &comm->lateness[peer];
 
-  return (weft_comm_lateness){__atomic_load_n(&late->times_last, __ATOMIC_RELAXED), __atomic_load_n(&late->waited_ns, __ATOMIC_RELAXED),
+  return (weft_comm_lateness){__atomic_load_n(&late->times_last, __ATOMIC_RELAXED),
+                              __atomic_load_n(&late->waited_ns, __ATOMIC_RELAXED),
                               __atomic_load_n(&late->max_ns, __ATOMIC_RELAXED)};
 }
 
@@ -307,7 +304,8 @@ static int spins_of(const coll_group *g)
   return g->local_count == g->size && counted && CPU_COUNT(&allowed) >= g->size ? MANY : FEW;
 }
 
-weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t public_id, const coll_communicator_ops *host, coll_group **out_group)
+weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t public_id, const coll_communicator_ops *host,
+                            coll_group **out_group)
 {
   const coll_settings *settings = coll_settings_get();
   WEFT_AUTO(coll_group) g = aligned_alloc(64, sizeof *g);
@@ -333,8 +331,11 @@ weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t public_id, cons
   g->origin = -1;
   g->timeout_ns = spec->timeout_ns ? spec->timeout_ns : settings->timeout_ns;
   g->warn_ns = spec->warn_ns ? spec->warn_ns : settings->warn_ns;
-  g->rank_order = spec->order == WEFT_ORDER_RANK || (spec->order == WEFT_ORDER_DEFAULT && strcmp(settings->order, "rank") == 0);
-  if (*settings->algorithm) coll_algorithm_from_name(settings->algorithm, strlen(settings->algorithm), &forced); /* the option table has checked it */
+  g->rank_order = spec->order == WEFT_ORDER_RANK ||
+                  (spec->order == WEFT_ORDER_DEFAULT && strcmp(settings->order, "rank") == 0);
+  if (*settings->algorithm)
+    coll_algorithm_from_name(settings->algorithm, strlen(settings->algorithm),
+                             &forced); /* the option table has checked it */
   g->forced_algorithm = forced;
   g->use_direct = spec->rank_count == spec->size && forced == COLL_ALG_AUTO;
   g->spins = spins_of(g);

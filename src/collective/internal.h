@@ -144,10 +144,8 @@ typedef struct coll_fifo {
 static inline void coll_fifo_push(coll_fifo *fifo, coll_msg *msg)
 {
   msg->next = NULL;
-  if (fifo->head)
-    fifo->tail->next = msg;
-  else
-    fifo->head = msg;
+  if (fifo->head) fifo->tail->next = msg;
+  else fifo->head = msg;
   fifo->tail = msg;
 }
 static inline coll_msg *coll_fifo_pop(coll_fifo *fifo)
@@ -300,8 +298,8 @@ void coll_comm_release(weft_comm *comm);
 
 /* A group without links, all fields that `spec` gives set; `host`: the host's communicator.  Its communicators are in
  * g->locals. */
-WEFT_NODISCARD weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t public_id, const coll_communicator_ops *host,
-                                           coll_group **out_group);
+WEFT_NODISCARD weft_status *coll_group_new(const weft_comm_spec *spec, uint64_t public_id,
+                                           const coll_communicator_ops *host, coll_group **out_group);
 
 /* Memory of an operation, with the buffers of the last one that used it. */
 coll_op *coll_op_take_locked(coll_group *g); /* NULL without memory */
@@ -352,7 +350,8 @@ static inline uint64_t coll_comm_change_turn_locked(weft_comm *comm, uint64_t cl
 static inline bool coll_op_spare(coll_op *op, bool alone)
 {
   if (atomic_load_explicit(&op->comm->spare[alone], memory_order_relaxed)) return false;
-  atomic_store_explicit(&op->comm->spare[alone], op, memory_order_release); /* only here does it become one; pairs with coll_comm_spare */
+  atomic_store_explicit(&op->comm->spare[alone], op,
+                        memory_order_release); /* only here does it become one; pairs with coll_comm_spare */
   return true;
 }
 

@@ -58,7 +58,8 @@ static weft_status *listen_local(coll_address *own)
   if (getrandom(&random, sizeof random, 0) < 0) random = (uint64_t)weft_now_ns();
   snprintf(own->local_name, sizeof own->local_name, "weft-%d-%016llx", (int)getpid(), (unsigned long long)random);
   listener.local_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (listener.local_fd < 0 || bind(listener.local_fd, (struct sockaddr *)&name, coll_local_name(own->local_name, &name)) != 0 ||
+  if (listener.local_fd < 0 ||
+      bind(listener.local_fd, (struct sockaddr *)&name, coll_local_name(own->local_name, &name)) != 0 ||
       listen(listener.local_fd, SOMAXCONN) != 0)
     return WEFT_ERR(UNAVAILABLE, "listening on a local socket: %s", strerror(errno));
   return NULL;
@@ -116,7 +117,8 @@ static uint16_t any_port(void)
   unsigned first = 32768, last = 60999, drawn;
   FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
 
-  if (file && (fscanf(file, "%u %u", &first, &last) != 2 || first > last || last > UINT16_MAX)) first = 32768, last = 60999;
+  if (file && (fscanf(file, "%u %u", &first, &last) != 2 || first > last || last > UINT16_MAX))
+    first = 32768, last = 60999;
   if (file) fclose(file);
   if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn) drawn = (unsigned)weft_now_ns();
   return (uint16_t)(first + drawn % (last - first + 1));
@@ -138,8 +140,10 @@ static weft_status *listen_inet(coll_address *own)
   }
   if (fd < 0) return WEFT_ERR(UNAVAILABLE, "listening on %s: %s", own->inet, strerror(errno));
   listener.inet_fd = fd;
-  if (getsockname(fd, (struct sockaddr *)&name, &length) != 0) return WEFT_ERR(UNAVAILABLE, "listening on %s: %s", own->inet, strerror(errno));
-  own->port = ntohs(name.ss_family == AF_INET ? ((struct sockaddr_in *)&name)->sin_port : ((struct sockaddr_in6 *)&name)->sin6_port);
+  if (getsockname(fd, (struct sockaddr *)&name, &length) != 0)
+    return WEFT_ERR(UNAVAILABLE, "listening on %s: %s", own->inet, strerror(errno));
+  own->port = ntohs(name.ss_family == AF_INET ? ((struct sockaddr_in *)&name)->sin_port
+                                              : ((struct sockaddr_in6 *)&name)->sin6_port);
   return NULL;
 }
 
@@ -319,10 +323,8 @@ weft_status *coll_listener_start(coll_address *out)
     if (!st) st = listen_inet(&listener.own);
     if (!st) st = coll_context_watch(listener.local_fd, NULL, 0, false);
     if (!st) st = coll_context_watch(listener.inet_fd, NULL, 0, false);
-    if (st)
-      close_all();
-    else
-      listener.started = true;
+    if (st) close_all();
+    else listener.started = true;
   }
   if (!st) {
     memcpy(out->local_name, listener.own.local_name, sizeof out->local_name);
@@ -357,10 +359,14 @@ void coll_listener_ready(void)
     if (listener.held[i] && (serve(listener.held[i]) || now_ns - listener.held[i]->since_ns > HOLD_NS)) drop(i);
 }
 
-bool coll_listener_is_due(void) { return atomic_load(&listener.held_count) > 0 || coll_entrance_timer_ns() <= weft_now_ns(); }
+bool coll_listener_is_due(void)
+{
+  return atomic_load(&listener.held_count) > 0 || coll_entrance_timer_ns() <= weft_now_ns();
+}
 
 int64_t coll_listener_timer_ns(void)
 {
-  if (atomic_load(&listener.held_count) > 0) return weft_now_ns() + 20 * WEFT_NS_PER_MS; /* a communicator may have been made */
+  if (atomic_load(&listener.held_count) > 0)
+    return weft_now_ns() + 20 * WEFT_NS_PER_MS; /* a communicator may have been made */
   return coll_entrance_timer_ns();
 }

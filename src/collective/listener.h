@@ -10,7 +10,7 @@ void coll_listener_stop(void);
 
 /* Accepts and serves what has come: from the progress thread. */
 void coll_listener_ready(void);
-bool coll_listener_is_due(void); /* connections wait for a communicator to be made here, or for too long */
+bool coll_listener_is_due(void);      /* connections wait for a communicator to be made here, or for too long */
 int64_t coll_listener_timer_ns(void); /* when it next has to look at held connections */
 
 #endif

@@ -24,7 +24,8 @@ void coll_mac_init(coll_mac *mac, const coll_key *key)
   memcpy(mac->k, key->bytes, sizeof mac->k);
   memcpy(&r, key->bytes + sizeof mac->k, sizeof r);
   mac->powers[0] = modulo_prime(r);
-  for (int i = 1; i <= COLL_MAC_WORDS; i++) mac->powers[i] = modulo_prime((unsigned __int128)mac->powers[i - 1] * mac->powers[0]);
+  for (int i = 1; i <= COLL_MAC_WORDS; i++)
+    mac->powers[i] = modulo_prime((unsigned __int128)mac->powers[i - 1] * mac->powers[0]);
 }
 
 static uint64_t turn(uint64_t x, int bits) { return x << bits | x >> (64 - bits); }

@@ -24,8 +24,10 @@ void coll_describe(int kind, int dtype, uint64_t count, int reduction, const cha
   const char *type = (unsigned)dtype < WEFT_DTYPE_COUNT ? weft_dtype_name((weft_dtype)dtype) : "?";
   size_t n = (size_t)snprintf(out, size, "%s", weft_coll_kind_name((weft_coll_kind)kind));
 
-  if (kind != WEFT_BARRIER && n < size) n += (size_t)snprintf(out + n, size - n, " %s[%llu]", type, (unsigned long long)count);
-  if (reduction != WEFT_REDUCE_NONE && n < size) n += (size_t)snprintf(out + n, size - n, " %s", weft_reduction_name((weft_reduction)reduction));
+  if (kind != WEFT_BARRIER && n < size)
+    n += (size_t)snprintf(out + n, size - n, " %s[%llu]", type, (unsigned long long)count);
+  if (reduction != WEFT_REDUCE_NONE && n < size)
+    n += (size_t)snprintf(out + n, size - n, " %s", weft_reduction_name((weft_reduction)reduction));
   if (name && *name && n < size) snprintf(out + n, size - n, " \"%s\"", name);
 }
 
@@ -34,10 +36,11 @@ void coll_op_describe(const coll_op *op, char *out, size_t size)
   const weft_coll_site *site = &op->site;
   char operation[200];
 
-  coll_describe((int)op->args.kind, (int)op->args.dtype, op->args.count, (int)op->args.reduction, site->instruction, operation, sizeof operation);
-  snprintf(out, size, "%s%s%s%s%s (seq %llu, %lld bytes)", operation, site->source ? " at " : "", site->source ? site->source : "",
-           site->executable ? " of " : "", site->executable ? site->executable : "", (unsigned long long)op->seq,
-           (long long)op->problem.bytes);
+  coll_describe((int)op->args.kind, (int)op->args.dtype, op->args.count, (int)op->args.reduction, site->instruction,
+                operation, sizeof operation);
+  snprintf(out, size, "%s%s%s%s%s (seq %llu, %lld bytes)", operation, site->source ? " at " : "",
+           site->source ? site->source : "", site->executable ? " of " : "", site->executable ? site->executable : "",
+           (unsigned long long)op->seq, (long long)op->problem.bytes);
 }
 
 void coll_rank_describe(const coll_group *g, int rank, char *out, size_t size)
@@ -45,9 +48,11 @@ void coll_rank_describe(const coll_group *g, int rank, char *out, size_t size)
   const coll_address *a = g->addresses ? &g->addresses[rank] : NULL;
 
   if (g->local_of[rank] >= 0 || !a || !a->magic)
-    snprintf(out, size, "rank %d (device %lld%s)", rank, (long long)g->device_ids[rank], g->local_of[rank] >= 0 ? ", this process" : "");
+    snprintf(out, size, "rank %d (device %lld%s)", rank, (long long)g->device_ids[rank],
+             g->local_of[rank] >= 0 ? ", this process" : "");
   else
-    snprintf(out, size, "rank %d (device %lld on %.64s, pid %d)", rank, (long long)g->device_ids[rank], a->host, a->pid);
+    snprintf(out, size, "rank %d (device %lld on %.64s, pid %d)", rank, (long long)g->device_ids[rank], a->host,
+             a->pid);
 }
 
 weft_status *coll_op_disagreement(const coll_op *a, const coll_op *b)

@@ -30,7 +30,8 @@ static weft_status *spent_locked(weft_comm *comm)
   weft_code code = comm->told ? WEFT_FAILED_PRECONDITION : weft_status_code(why);
 
   comm->told = true;
-  return weft_status_new(code, __FILE__, __LINE__, "communicator %s was aborted: %s", g->name, weft_status_message(why));
+  return weft_status_new(code, __FILE__, __LINE__, "communicator %s was aborted: %s", g->name,
+                         weft_status_message(why));
 }
 
 /* Is there no way for an operation that is posted now to end well?  (One that runs alone was posted before.) */
@@ -71,10 +72,8 @@ static void set_call(coll_op *op, const weft_coll_call *call)
   op->posted_ns = now_ns;
   if (call) op->site = call->site;
   op->stream = call ? call->stream : NULL;
-  if (call && call->deadline.at_ns)
-    op->deadline_ns = call->deadline.at_ns;
-  else
-    op->deadline_ns = g->timeout_ns > 0 && g->timeout_ns < INT64_MAX - now_ns ? now_ns + g->timeout_ns : INT64_MAX;
+  if (call && call->deadline.at_ns) op->deadline_ns = call->deadline.at_ns;
+  else op->deadline_ns = g->timeout_ns > 0 && g->timeout_ns < INT64_MAX - now_ns ? now_ns + g->timeout_ns : INT64_MAX;
   op->warn_at_ns = warn_ns > 0 && warn_ns < INT64_MAX - now_ns ? now_ns + warn_ns : INT64_MAX;
 }
 
@@ -149,23 +148,22 @@ static weft_status *op_submit(coll_op *op, bool driven)
   bool poll = g->open_links && left;
   coll_group_unlock(g);
   if (driven || !left || st) return st;
-  if (poll)
-    coll_context_wake();
-  else
-    coll_context_wake_by(timer_ns);
+  if (poll) coll_context_wake();
+  else coll_context_wake_by(timer_ns);
   return NULL;
 }
 
 /* An operation of `fused` parts, ready to be posted. */
-static weft_status *op_make(weft_comm *comm, const weft_coll_op *args, size_t fused, const weft_coll_call *call, coll_completion to,
-                            coll_op **out_op)
+static weft_status *op_make(weft_comm *comm, const weft_coll_op *args, size_t fused, const weft_coll_call *call,
+                            coll_completion to, coll_op **out_op)
 {
   coll_op *op = NULL;
   weft_status *st;
 
   *out_op = NULL;
   if (call && call->stream && !coll_group_has_platform(comm->group))
-    return WEFT_ERR(INVALID_ARGUMENT, "communicator %s moves data on the host, where there are no streams", comm->group->name);
+    return WEFT_ERR(INVALID_ARGUMENT, "communicator %s moves data on the host, where there are no streams",
+                    comm->group->name);
   WEFT_TRY(op_new(comm, &op));
   set_call(op, call);
   st = fused > 1 ? coll_op_fuse(op, args, fused, call) : coll_op_prepare(op, args, call);
@@ -226,12 +224,16 @@ typedef struct lone_wait {
   const atomic_int *wanted; /* NULL: it has nothing else to do */
 } lone_wait;
 
-static bool is_wanted(const atomic_int *wanted) { return wanted && atomic_load_explicit(wanted, memory_order_relaxed) != 0; }
+static bool is_wanted(const atomic_int *wanted)
+{
+  return wanted && atomic_load_explicit(wanted, memory_order_relaxed) != 0;
+}
 
 static bool met_or_disturbed(void *wait)
 {
   lone_wait *w = wait;
-  return coll_direct_met(w->g, &w->meeting) || atomic_load_explicit(&w->g->disturbed, memory_order_acquire) || is_wanted(w->wanted);
+  return coll_direct_met(w->g, &w->meeting) || atomic_load_explicit(&w->g->disturbed, memory_order_acquire) ||
+         is_wanted(w->wanted);
 }
 
 /* Runs the operation whose turn it is to its end, taking no lock that others take.  False: it has to go through the
@@ -278,7 +280,8 @@ weft_status *weft_coll_run(weft_comm *comm, const weft_coll_op *args, const weft
   bool looked = op->alone;
   coll_comm_retain(comm); /* the operation may end with its destruction */
   weft_status *st = op_submit(op, true);
-  if (!st && (looked || !coll_wait_working(comm->group, coll_waiter_ready, &waiter, INT64_MAX))) coll_waiter_await(&waiter);
+  if (!st && (looked || !coll_wait_working(comm->group, coll_waiter_ready, &waiter, INT64_MAX)))
+    coll_waiter_await(&waiter);
   coll_comm_release(comm);
   return st ? st : waiter.status;
 }
@@ -294,8 +297,8 @@ static size_t fusable(const weft_comm *comm, const weft_coll_op *ops, size_t cou
 
 /* As many operations as there are, to one completion.  On an error nothing was posted; a later operation's is the
  * completion's: what was posted goes on. */
-static weft_status *post_all(weft_comm *comm, const weft_coll_op *ops, size_t count, const weft_coll_call *call, coll_completion to,
-                             bool driven)
+static weft_status *post_all(weft_comm *comm, const weft_coll_op *ops, size_t count, const weft_coll_call *call,
+                             coll_completion to, bool driven)
 {
   coll_batch *batch = calloc(1, sizeof *batch);
   weft_status *st = NULL;

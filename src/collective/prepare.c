@@ -174,12 +174,17 @@ static weft_status *place_buffers(coll_op *op, const weft_coll_op *args)
     if (!in) in = out;
     if (!out) out = in; /* the schedule never writes there: it is in place */
   }
-  if (in_bytes && !in) return WEFT_ERR(INVALID_ARGUMENT, "%s of %zu bytes without a send buffer", weft_coll_kind_name(args->kind), in_bytes);
-  if (out_bytes && !out) return WEFT_ERR(INVALID_ARGUMENT, "%s of %zu bytes without a recv buffer", weft_coll_kind_name(args->kind), out_bytes);
+  if (in_bytes && !in)
+    return WEFT_ERR(INVALID_ARGUMENT, "%s of %zu bytes without a send buffer", weft_coll_kind_name(args->kind),
+                    in_bytes);
+  if (out_bytes && !out)
+    return WEFT_ERR(INVALID_ARGUMENT, "%s of %zu bytes without a recv buffer", weft_coll_kind_name(args->kind),
+                    out_bytes);
   bool overlap = in_bytes && out_bytes && (uintptr_t)in < (uintptr_t)out + out_bytes &&
                  (uintptr_t)out < (uintptr_t)in + in_bytes;
   p->in_place = overlap && in == out && (traits[args->kind] & MAY_ALIAS);
-  if (overlap && !p->in_place && !coll_group_has_platform(op->comm->group)) { /* a platform's communicator copies what it has to */
+  if (overlap && !p->in_place &&
+      !coll_group_has_platform(op->comm->group)) { /* a platform's communicator copies what it has to */
     WEFT_TRY(coll_stage_reserve(op, in_bytes));
     memcpy(op->stage, in, in_bytes);
     in = op->stage;
@@ -204,11 +209,17 @@ static weft_status *prepare(coll_op *op, const weft_coll_op *args, const weft_co
   if ((unsigned)args->kind >= WEFT_COLL_KIND_COUNT) return WEFT_ERR(INVALID_ARGUMENT, "no operation %d", args->kind);
   int t = traits[args->kind];
   op->args = *args;
-  *p = (coll_problem){.kind = args->kind, .size = g->size, .rank = comm->rank, .root = args->root,
-                      .elem_bytes = (int64_t)weft_dtype_bytes(args->dtype), .source = -1, .target = -1,
+  *p = (coll_problem){.kind = args->kind,
+                      .size = g->size,
+                      .rank = comm->rank,
+                      .root = args->root,
+                      .elem_bytes = (int64_t)weft_dtype_bytes(args->dtype),
+                      .source = -1,
+                      .target = -1,
                       .rank_order = g->rank_order || args->reduction == WEFT_CUSTOM,
                       .topology = g->topology.size ? &g->topology : NULL};
-  op->fingerprint = mix(mix(mix(1469598103934665603u, (uint64_t)args->kind), (uint64_t)args->dtype), (uint64_t)args->reduction);
+  op->fingerprint =
+    mix(mix(mix(1469598103934665603u, (uint64_t)args->kind), (uint64_t)args->dtype), (uint64_t)args->reduction);
   if (call && call->site.instruction) op->fingerprint = mix_text(op->fingerprint, call->site.instruction);
   op->fingerprint = mix(op->fingerprint, call ? call->site.launch_id : 0); /* a call that says nothing is none */
   if (args->kind == WEFT_BARRIER) {
@@ -231,7 +242,8 @@ static weft_status *prepare(coll_op *op, const weft_coll_op *args, const weft_co
   if (t & (SEND_COUNTS | RECV_COUNTS)) {
     const size_t *counts = t & SEND_COUNTS ? args->send_counts : args->recv_counts;
     if (!counts)
-      return WEFT_ERR(INVALID_ARGUMENT, "%s needs %s_counts", weft_coll_kind_name(args->kind), t & SEND_COUNTS ? "send" : "recv");
+      return WEFT_ERR(INVALID_ARGUMENT, "%s needs %s_counts", weft_coll_kind_name(args->kind),
+                      t & SEND_COUNTS ? "send" : "recv");
     WEFT_TRY(make_prefix(op, counts));
   } else if (args->kind == WEFT_REDUCE_SCATTER && args->recv_counts) {
     WEFT_TRY(make_prefix(op, args->recv_counts));
@@ -259,7 +271,8 @@ static weft_status *prepare(coll_op *op, const weft_coll_op *args, const weft_co
 weft_status *coll_op_prepare(coll_op *op, const weft_coll_op *args, const weft_coll_call *call)
 {
   WEFT_TRY_NOTE(prepare(op, args, call), "posting %s%s%s", weft_coll_kind_name(args->kind),
-                call && call->site.instruction ? " " : "", call && call->site.instruction ? call->site.instruction : "");
+                call && call->site.instruction ? " " : "",
+                call && call->site.instruction ? call->site.instruction : "");
   return NULL;
 }
 
@@ -275,7 +288,8 @@ size_t coll_op_fusable(const weft_coll_op *ops, size_t count, int size)
   for (; n < count; n++) {
     const weft_coll_op *op = &ops[n];
     size_t each = weft_dtype_bytes(op->dtype) * (size_t)(in_blocks(op, size) * out_blocks(op, size));
-    bool may = op->kind == WEFT_ALL_REDUCE || op->kind == WEFT_ALL_GATHER || (op->kind == WEFT_REDUCE_SCATTER && !op->recv_counts);
+    bool may = op->kind == WEFT_ALL_REDUCE || op->kind == WEFT_ALL_GATHER ||
+               (op->kind == WEFT_REDUCE_SCATTER && !op->recv_counts);
     if (!may || op->kind != ops[0].kind || op->dtype != ops[0].dtype || op->reduction != ops[0].reduction ||
         op->reduction == WEFT_CUSTOM || each == 0 || op->count > MOST_BYTES / each)
       break;
@@ -290,7 +304,8 @@ static void pack(char *at, const weft_coll_op *ops, const coll_op *op, size_t co
 {
   for (int b = 0; b < blocks; b++)
     for (size_t i = 0; i < count; at += op->parts[i++].bytes)
-      if (op->parts[i].bytes) memcpy(at, (const char *)ops[i].send + (size_t)b * op->parts[i].bytes, op->parts[i].bytes);
+      if (op->parts[i].bytes)
+        memcpy(at, (const char *)ops[i].send + (size_t)b * op->parts[i].bytes, op->parts[i].bytes);
 }
 
 void coll_op_unpack(const coll_op *op)
@@ -299,7 +314,8 @@ void coll_op_unpack(const coll_op *op)
 
   for (int b = 0; b < out_blocks(&op->args, op->comm->group->size); b++)
     for (size_t i = 0; i < op->part_count; at += op->parts[i++].bytes)
-      if (op->parts[i].bytes) memcpy((char *)op->parts[i].recv + (size_t)b * op->parts[i].bytes, at, op->parts[i].bytes);
+      if (op->parts[i].bytes)
+        memcpy((char *)op->parts[i].recv + (size_t)b * op->parts[i].bytes, at, op->parts[i].bytes);
 }
 
 weft_status *coll_op_fuse(coll_op *op, const weft_coll_op *ops, size_t count, const weft_coll_call *call)

@@ -12,7 +12,8 @@ WEFT_NODISCARD weft_status *coll_op_prepare(coll_op *op, const weft_coll_op *arg
 size_t coll_op_fusable(const weft_coll_op *ops, size_t count, int size);
 
 /* As coll_op_prepare, for `count` (2 or more) fusable operations packed into one. */
-WEFT_NODISCARD weft_status *coll_op_fuse(coll_op *op, const weft_coll_op *ops, size_t count, const weft_coll_call *call);
+WEFT_NODISCARD weft_status *coll_op_fuse(coll_op *op, const weft_coll_op *ops, size_t count,
+                                         const weft_coll_call *call);
 
 /* The result of a fused operation, to where its parts want it. */
 void coll_op_unpack(const coll_op *op);

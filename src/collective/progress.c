@@ -54,7 +54,8 @@ typedef struct round_result {
 
 static bool needs_driving(coll_group *g)
 {
-  return atomic_load_explicit(&g->pending, memory_order_relaxed) > 0 || atomic_load_explicit(&g->unsent, memory_order_relaxed);
+  return atomic_load_explicit(&g->pending, memory_order_relaxed) > 0 ||
+         atomic_load_explicit(&g->unsent, memory_order_relaxed);
 }
 
 static void drive(coll_group *g, int64_t now_ns, round_result *r)

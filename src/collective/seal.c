@@ -27,7 +27,8 @@ bool coll_key_derive(const coll_key *key, const char *label, const coll_part_of_
     memcpy(text + bytes, parts[i].at, parts[i].bytes);
     bytes += parts[i].bytes;
   }
-  bool ok = HMAC(EVP_sha256(), key->bytes, sizeof key->bytes, text, bytes, out->bytes, &length) && length == sizeof out->bytes;
+  bool ok = HMAC(EVP_sha256(), key->bytes, sizeof key->bytes, text, bytes, out->bytes, &length) &&
+            length == sizeof out->bytes;
   OPENSSL_cleanse(text, bytes);
   return ok;
 }
@@ -81,7 +82,8 @@ static bool pass(coll_seal *s, const coll_sealed *m)
 
   memcpy(nonce, &m->lane, sizeof m->lane);
   memcpy(nonce + sizeof m->lane, &m->number, sizeof m->number);
-  return m->head_bytes <= INT_MAX && m->body_bytes <= INT_MAX && EVP_CipherInit_ex(s->cipher, NULL, NULL, NULL, nonce, -1) == 1 &&
+  return m->head_bytes <= INT_MAX && m->body_bytes <= INT_MAX &&
+         EVP_CipherInit_ex(s->cipher, NULL, NULL, NULL, nonce, -1) == 1 &&
          (m->head_bytes == 0 || EVP_CipherUpdate(s->cipher, NULL, &n, m->head, (int)m->head_bytes) == 1) &&
          (m->body_bytes == 0 || EVP_CipherUpdate(s->cipher, m->body, &n, m->body, (int)m->body_bytes) == 1);
 }
@@ -102,6 +104,7 @@ bool coll_seal_open(coll_seal *s, const coll_sealed *m, const void *tag)
   uint8_t rest[16];
   int n;
 
-  return pass(s, m) && EVP_CIPHER_CTX_ctrl(s->cipher, EVP_CTRL_AEAD_SET_TAG, tag_bytes(m), (void *)(uintptr_t)tag) == 1 &&
+  return pass(s, m) &&
+         EVP_CIPHER_CTX_ctrl(s->cipher, EVP_CTRL_AEAD_SET_TAG, tag_bytes(m), (void *)(uintptr_t)tag) == 1 &&
          EVP_CipherFinal_ex(s->cipher, rest, &n) == 1;
 }

@@ -37,8 +37,9 @@ WEFT_NODISCARD weft_status *coll_random(void *out, size_t bytes);
 /* One direction of a connection.  Not thread-safe. */
 typedef struct coll_seal coll_seal;
 
-WEFT_NODISCARD weft_status *coll_seal_new(const coll_key *key, bool closes, coll_seal **out_seal); /* closes: for the sender */
-void coll_seal_free(coll_seal *seal); /* NULL is fine */
+WEFT_NODISCARD weft_status *coll_seal_new(const coll_key *key, bool closes,
+                                          coll_seal **out_seal); /* closes: for the sender */
+void coll_seal_free(coll_seal *seal);                            /* NULL is fine */
 
 /* One message, and where it stands among the others of its direction. */
 typedef struct coll_sealed {

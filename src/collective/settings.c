@@ -71,7 +71,8 @@ static void load(void)
   from_xla("WEFT_COLLECTIVE_TIMEOUT", "--xla_cpu_collective_call_terminate_timeout_seconds", &settings.timeout_ns);
   from_xla("WEFT_COLLECTIVE_TIMEOUT", "--xla_cpu_collective_timeout_seconds", &settings.timeout_ns);
   from_xla("WEFT_COLLECTIVE_WARN", "--xla_cpu_collective_call_warn_stuck_timeout_seconds", &settings.warn_ns);
-  while (settings.ring_bytes & (settings.ring_bytes - 1)) settings.ring_bytes += settings.ring_bytes & -settings.ring_bytes;
+  while (settings.ring_bytes & (settings.ring_bytes - 1))
+    settings.ring_bytes += settings.ring_bytes & -settings.ring_bytes;
 }
 
 const coll_settings *coll_settings_get(void)

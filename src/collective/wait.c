@@ -21,7 +21,8 @@ bool coll_wait_working(coll_group *g, bool (*ready)(void *ctx), void *ctx, int64
   if (polls) atomic_fetch_add_explicit(&g->helpers, 1, memory_order_relaxed);
   for (int spins = 1; !done; spins++) {
     /* where all ranks are here, the one that arrives last does the work: only large work is worth joining */
-    bool rests = spins % g->spins == 0; /* only then a look at the group: the thread that works on it has those cache lines */
+    bool rests = spins % g->spins ==
+                 0; /* only then a look at the group: the thread that works on it has those cache lines */
     bool useful = polls || (rests && atomic_load_explicit(&g->direct.running, memory_order_relaxed)), moved = false;
     if (useful && coll_group_try_lock(g)) {
       moved = coll_group_progress_locked(g);
@@ -29,7 +30,8 @@ bool coll_wait_working(coll_group *g, bool (*ready)(void *ctx), void *ctx, int64
     }
     if ((done = ready(ctx))) break;
     if (moved) since_ns = 0;
-    bool looked_long = polls && atomic_load_explicit(&g->polls_slowly, memory_order_relaxed); /* as long as a yield takes */
+    bool looked_long = polls &&
+                       atomic_load_explicit(&g->polls_slowly, memory_order_relaxed); /* as long as a yield takes */
     if (!looked_long && !rests) {
       coll_cpu_relax();
       continue;
@@ -69,7 +71,8 @@ void coll_waiter_await(weft_coll_waiter *w)
   int looks = COLL_WAITER_LOOKS;
 
   coll_context_wake();
-  atomic_compare_exchange_strong_explicit(&w->state, &looks, COLL_WAITER_SLEEPS, memory_order_acq_rel, memory_order_acquire);
+  atomic_compare_exchange_strong_explicit(&w->state, &looks, COLL_WAITER_SLEEPS, memory_order_acq_rel,
+                                          memory_order_acquire);
   while (!coll_waiter_ready(w)) syscall(SYS_futex, &w->state, FUTEX_WAIT_PRIVATE, COLL_WAITER_SLEEPS, NULL, NULL, 0);
 }
 
@@ -78,5 +81,6 @@ bool coll_waiter_leave(weft_coll_waiter *w)
 {
   int looks = COLL_WAITER_LOOKS;
 
-  return atomic_compare_exchange_strong_explicit(&w->state, &looks, COLL_WAITER_LEFT, memory_order_acq_rel, memory_order_acquire);
+  return atomic_compare_exchange_strong_explicit(&w->state, &looks, COLL_WAITER_LEFT, memory_order_acq_rel,
+                                                 memory_order_acquire);
 }

@@ -59,7 +59,8 @@ static void on_reply(void *ctx, weft_status *error, const uint8_t *message, size
 
   op->call = NULL;
   if (!error) error = coord_reply_decode(op->request.method, message, size, &agent->arena, &reply);
-  error = weft_status_note(error, __FILE__, __LINE__, "%s at %s", coord_method_name(op->request.method), agent->address);
+  error =
+    weft_status_note(error, __FILE__, __LINE__, "%s at %s", coord_method_name(op->request.method), agent->address);
   coord_agent_core_reply(agent->core, weft_now_ns(), op, error ? NULL : &reply, error);
   weft_status_free(error);
 }
@@ -110,10 +111,8 @@ static int64_t after_events(void *ctx, int64_t now_ns)
   int64_t next_ns = agent->core ? coord_agent_core_tick(agent->core, now_ns) : INT64_MAX;
 
   coord_conns_flush(&agent->conns);
-  if (agent->arena.total_bytes > ARENA_KEEP_BYTES)
-    weft_arena_fini(&agent->arena);
-  else
-    weft_arena_reset(&agent->arena);
+  if (agent->arena.total_bytes > ARENA_KEEP_BYTES) weft_arena_fini(&agent->arena);
+  else weft_arena_reset(&agent->arena);
   return next_ns;
 }
 
@@ -163,7 +162,8 @@ static weft_status *start(weft_coord_agent *agent, const weft_coord_agent_option
   };
 
   agent->options = *options;
-  if (!*options->address) return WEFT_ERR(INVALID_ARGUMENT, "no address of a coordination service (WEFT_COORD_ADDRESS)");
+  if (!*options->address)
+    return WEFT_ERR(INVALID_ARGUMENT, "no address of a coordination service (WEFT_COORD_ADDRESS)");
   if (options->task_id < 0 || options->task_id > INT32_MAX)
     return WEFT_ERR(INVALID_ARGUMENT, "task id %" PRId64, options->task_id);
   if (options->max_message_bytes < 1024) return WEFT_ERR(INVALID_ARGUMENT, "WEFT_COORD_MAX_MESSAGE under 1 KiB");
@@ -190,10 +190,8 @@ weft_status *weft_coord_agent_new(const weft_coord_agent_options *options, weft_
   weft_arena_init(&agent->arena);
   agent->quit_job.run = quit;
   st = start(agent, options);
-  if (st)
-    agent_free(agent);
-  else
-    *out_agent = agent;
+  if (st) agent_free(agent);
+  else *out_agent = agent;
   return st;
 }
 

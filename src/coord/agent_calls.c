@@ -151,7 +151,8 @@ static weft_status *take_entries(coord_agent_call *call, const coord_reply *repl
   weft_coord_entry *list;
   char *cursor;
 
-  for (size_t i = 0; i < reply->entry_count; i++) bytes += strlen(reply->entries[i].key) + reply->entries[i].value_size + 2;
+  for (size_t i = 0; i < reply->entry_count; i++)
+    bytes += strlen(reply->entries[i].key) + reply->entries[i].value_size + 2;
   list = malloc(bytes);
   WEFT_TRY_ALLOC(list);
   cursor = (char *)(list + reply->entry_count);
@@ -264,8 +265,10 @@ static weft_status *take_infos(coord_agent_call *call, const coord_reply *reply)
   cursor = (char *)(list + reply->info_count);
   for (size_t i = 0; i < reply->info_count; i++) {
     const coord_task_info *info = &reply->infos[i];
-    list[i] = (weft_coord_task_info){.task = info->task, .state = (weft_coord_task_state)info->state,
-                                     .incarnation = info->incarnation, .error_code = (weft_code)info->error_code};
+    list[i] = (weft_coord_task_info){.task = info->task,
+                                     .state = (weft_coord_task_state)info->state,
+                                     .incarnation = info->incarnation,
+                                     .error_code = (weft_code)info->error_code};
     list[i].error_message = append(&cursor, info->error_message, strlen(info->error_message));
   }
   qsort(list, reply->info_count, sizeof *list, compare_infos);
@@ -317,9 +320,18 @@ static weft_coord_protection protection_of(const Ca__Protection *m)
 {
   if (!m) return (weft_coord_protection){.has_secret = false};
   return (weft_coord_protection){
-    .has_secret = m->has_secret, .has_tls = m->has_tls, .asks_certificates = m->asks_certificates, .lets_anyone_in = m->lets_anyone_in,
-    .hosts = m->hosts, .by_secret = m->by_secret, .by_certificate = m->by_certificate, .by_uid = m->by_uid, .by_host = m->by_host,
-    .by_anyone = m->by_anyone, .strangers = m->strangers, .refused_calls = m->refused_calls,
+    .has_secret = m->has_secret,
+    .has_tls = m->has_tls,
+    .asks_certificates = m->asks_certificates,
+    .lets_anyone_in = m->lets_anyone_in,
+    .hosts = m->hosts,
+    .by_secret = m->by_secret,
+    .by_certificate = m->by_certificate,
+    .by_uid = m->by_uid,
+    .by_host = m->by_host,
+    .by_anyone = m->by_anyone,
+    .strangers = m->strangers,
+    .refused_calls = m->refused_calls,
   };
 }
 
@@ -331,27 +343,45 @@ static weft_status *fill_report(status_report *report, const Ca__StatusResponse 
 
   if (!tasks || !barriers) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   report->base = (weft_coord_status_report){
-    .service_incarnation = m->service_incarnation, .uptime_ms = m->uptime_ms,
-    .heartbeat_timeout_ms = m->heartbeat_timeout_ms, .keys = m->keys, .key_value_bytes = m->key_value_bytes,
-    .waiting_gets = m->waiting_gets, .connections = m->connections, .memory_bytes = m->memory_bytes,
-    .first_error = weft_arena_strdup(arena, m->first_error), .protection = protection_of(m->protection),
-    .tasks = tasks, .task_count = m->n_tasks, .barriers = barriers, .barrier_count = m->n_barriers,
+    .service_incarnation = m->service_incarnation,
+    .uptime_ms = m->uptime_ms,
+    .heartbeat_timeout_ms = m->heartbeat_timeout_ms,
+    .keys = m->keys,
+    .key_value_bytes = m->key_value_bytes,
+    .waiting_gets = m->waiting_gets,
+    .connections = m->connections,
+    .memory_bytes = m->memory_bytes,
+    .first_error = weft_arena_strdup(arena, m->first_error),
+    .protection = protection_of(m->protection),
+    .tasks = tasks,
+    .task_count = m->n_tasks,
+    .barriers = barriers,
+    .barrier_count = m->n_barriers,
   };
   WEFT_TRY_ALLOC(report->base.first_error);
   for (size_t i = 0; i < m->n_tasks; i++) {
     const Ca__Task *t = m->tasks[i];
     tasks[i] = (weft_coord_status_task){
-      .info = {.task = t->task_id, .state = (weft_coord_task_state)t->state, .incarnation = t->incarnation,
-               .error_code = (weft_code)t->error_code, .error_message = weft_arena_strdup(arena, t->error_message)},
-      .heartbeat_age_ms = t->heartbeat_age_ms, .lost_ms = t->lost_ms, .recoverable = t->recoverable,
+      .info = {.task = t->task_id,
+               .state = (weft_coord_task_state)t->state,
+               .incarnation = t->incarnation,
+               .error_code = (weft_code)t->error_code,
+               .error_message = weft_arena_strdup(arena, t->error_message)},
+      .heartbeat_age_ms = t->heartbeat_age_ms,
+      .lost_ms = t->lost_ms,
+      .recoverable = t->recoverable,
     };
     WEFT_TRY_ALLOC(tasks[i].info.error_message);
   }
   for (size_t i = 0; i < m->n_barriers; i++) {
     const Ca__Barrier *b = m->barriers[i];
     barriers[i] = (weft_coord_status_barrier){
-      .id = weft_arena_strdup(arena, b->id), .counter = b->counter, .age_ms = b->age_ms, .left_ms = b->left_ms,
-      .arrived = b->arrived, .participants = b->participants,
+      .id = weft_arena_strdup(arena, b->id),
+      .counter = b->counter,
+      .age_ms = b->age_ms,
+      .left_ms = b->left_ms,
+      .arrived = b->arrived,
+      .participants = b->participants,
       .missing = weft_arena_memdup(arena, b->missing ? (const void *)b->missing : "", b->n_missing * sizeof(int32_t)),
       .missing_count = b->n_missing,
     };
@@ -402,10 +432,8 @@ static void begin_status(coord_job *job)
   weft_status *st = coord_agent_dial(call->agent);
 
   if (!st) st = coord_h2_start(call->agent->conn.h2, "/weft.coord.Admin/Status", "", 0, on_status, call, &h2_call);
-  if (st)
-    weft_event_set(call->ended, st);
-  else
-    coord_conn_touch(&call->agent->conn);
+  if (st) weft_event_set(call->ended, st);
+  else coord_conn_touch(&call->agent->conn);
 }
 
 /* What any service of the protocol can say. */
@@ -420,7 +448,9 @@ static weft_status *partial_status(weft_coord_agent *agent, weft_coord_status_re
   WEFT_TRY(weft_coord_agent_watch(agent, &version, weft_deadline_after_ns(COORD_PROMPT_NS), &infos, &count));
   report = report_new();
   tasks = report ? WEFT_ARENA_ARRAY(&report->arena, weft_coord_status_task, count) : NULL;
-  if (tasks) report->base = (weft_coord_status_report){.is_partial = true, .first_error = "", .tasks = tasks, .task_count = count};
+  if (tasks)
+    report->base =
+      (weft_coord_status_report){.is_partial = true, .first_error = "", .tasks = tasks, .task_count = count};
   for (size_t i = 0; tasks && i < count; i++) {
     tasks[i] = (weft_coord_status_task){.info = infos[i], .heartbeat_age_ms = -1, .lost_ms = -1};
     tasks[i].info.error_message = weft_arena_strdup(&report->arena, infos[i].error_message);

@@ -110,10 +110,8 @@ static void finish(coord_agent_core *core, coord_op *op, const coord_reply *repl
   DL_DELETE(core->ops, op);
   if (barrier) {
     if (barrier->op == op) barrier->op = NULL;
-    if (op->request.method == COORD_BARRIER && !error)
-      barrier->counter = reply->counter;
-    else if (op->request.method == COORD_BARRIER && coord_barrier_counter(error, &counter))
-      barrier->counter = counter;
+    if (op->request.method == COORD_BARRIER && !error) barrier->counter = reply->counter;
+    else if (op->request.method == COORD_BARRIER && coord_barrier_counter(error, &counter)) barrier->counter = counter;
   }
   op->done(op, reply, error);
   if (mismatch) set_error(core, mismatch);
@@ -185,7 +183,8 @@ static bool is_active(const coord_agent_core *core, const coord_op *op)
 {
   const coord_op *each;
 
-  DL_FOREACH(core->ops, each) if (each == op) return true;
+  DL_FOREACH(core->ops, each)
+    if (each == op) return true;
   return false;
 }
 
@@ -231,10 +230,8 @@ static void on_polled(coord_op *op, const coord_reply *reply, const weft_status 
 
   (void)reply;
   if (error && weft_status_code(error) == WEFT_CANCELLED) return; /* the service or this process is leaving */
-  if (error)
-    set_error(core, weft_status_dup(error));
-  else
-    set_error(core, COORD_ERR(INTERNAL, "the service answered an error poll without an error"));
+  if (error) set_error(core, weft_status_dup(error));
+  else set_error(core, COORD_ERR(INTERNAL, "the service answered an error poll without an error"));
 }
 
 /* ---- heartbeats ---- */
@@ -260,8 +257,7 @@ static void on_heartbeat(coord_op *op, const coord_reply *reply, const weft_stat
       set_error(core, COORD_ERR(UNAVAILABLE, "no heartbeat has reached the service for %.1f s: %s",
                                 (double)(core->now_ns - core->last_contact_ns) / (double)WEFT_NS_PER_S,
                                 weft_status_message(error)));
-    else
-      core->next_heartbeat_ns = WEFT_MIN(core->next_heartbeat_ns, core->now_ns + pause_before(core, 4));
+    else core->next_heartbeat_ns = WEFT_MIN(core->next_heartbeat_ns, core->now_ns + pause_before(core, 4));
     return;
   }
   if (core->pending_error) return;
@@ -273,8 +269,8 @@ static void send_heartbeat(coord_agent_core *core)
 {
   core->heartbeat_sent_ns = core->now_ns;
   core->next_heartbeat_ns = INT64_MAX; /* until it is answered */
-  core->heartbeat = (coord_op){.request.method = COORD_HEARTBEAT, .done = on_heartbeat,
-                               .deadline_ns = core->now_ns + heartbeat_interval(core)};
+  core->heartbeat = (coord_op){
+    .request.method = COORD_HEARTBEAT, .done = on_heartbeat, .deadline_ns = core->now_ns + heartbeat_interval(core)};
   start(core, &core->heartbeat);
 }
 
@@ -299,8 +295,8 @@ static void on_registered(coord_op *op, const coord_reply *reply, const weft_sta
     core->last_contact_ns = core->now_ns;
     core->next_heartbeat_ns = core->now_ns + heartbeat_interval(core);
     if (core->config.poll_for_error) {
-      core->poll = (coord_op){.request.method = COORD_POLL_FOR_ERROR, .retry = COORD_RETRY_LOST, .done = on_polled,
-                              .deadline_ns = INT64_MAX};
+      core->poll = (coord_op){
+        .request.method = COORD_POLL_FOR_ERROR, .retry = COORD_RETRY_LOST, .done = on_polled, .deadline_ns = INT64_MAX};
       start(core, &core->poll);
     }
   }
@@ -318,7 +314,9 @@ void coord_agent_core_connect(coord_agent_core *core, int64_t now_ns, coord_op *
   core->is_connecting = true;
   core->is_observer = false;
   core->user_op = op;
-  core->control = (coord_op){.request.method = COORD_REGISTER_TASK, .retry = COORD_RETRY_REGISTER, .done = on_registered,
+  core->control = (coord_op){.request.method = COORD_REGISTER_TASK,
+                             .retry = COORD_RETRY_REGISTER,
+                             .done = on_registered,
                              .deadline_ns = now_ns + core->config.init_timeout_ns};
   start(core, &core->control);
 }
@@ -349,18 +347,22 @@ void coord_agent_core_shutdown(coord_agent_core *core, int64_t now_ns, coord_op 
   core->now_ns = now_ns;
   op->request.method = COORD_SHUTDOWN_TASK;
   if (core->state == COORD_TASK_ERROR) {
-    weft_status *st = COORD_ERR(FAILED_PRECONDITION, "shutdown: this agent is in error: %s", weft_status_message(core->error));
+    weft_status *st =
+      COORD_ERR(FAILED_PRECONDITION, "shutdown: this agent is in error: %s", weft_status_message(core->error));
     leave(core);
     return reject(op, st);
   }
-  if (is_busy(core)) return reject(op, COORD_ERR(FAILED_PRECONDITION, "shutdown: the agent is connecting or shutting down"));
+  if (is_busy(core))
+    return reject(op, COORD_ERR(FAILED_PRECONDITION, "shutdown: the agent is connecting or shutting down"));
   if (core->state != COORD_TASK_CONNECTED) { /* nothing to leave */
     leave(core);
     return op->done(op, &(coord_reply){0}, NULL);
   }
   core->is_leaving = true;
   core->user_op = op;
-  core->control = (coord_op){.request.method = COORD_SHUTDOWN_TASK, .retry = COORD_RETRY_LOST, .done = on_left,
+  core->control = (coord_op){.request.method = COORD_SHUTDOWN_TASK,
+                             .retry = COORD_RETRY_LOST,
+                             .done = on_left,
                              .deadline_ns = now_ns + core->config.shutdown_timeout_ns + GRACE_NS};
   start(core, &core->control);
 }
@@ -390,7 +392,8 @@ void coord_agent_core_observe(coord_agent_core *core, int64_t now_ns, coord_op *
   core->user_op = op;
   core->control = (coord_op){.request = {.method = COORD_TRY_GET_KEY_VALUE, .key = "observer"},
                              .retry = core->config.observes_at_once ? COORD_RETRY_NEVER : COORD_RETRY_LOST,
-                             .done = on_observed, .deadline_ns = now_ns + core->config.init_timeout_ns};
+                             .done = on_observed,
+                             .deadline_ns = now_ns + core->config.init_timeout_ns};
   start(core, &core->control);
 }
 

@@ -109,9 +109,9 @@ void coord_alive_handle(coord_service *service, const coord_request *request, co
   if (!tasks && request->task_count > 0)
     return coord_answer_free(service, call, COORD_ERR(RESOURCE_EXHAUSTED, "out of memory"));
   if (!tasks || !bsearch(&request->task, tasks, (size_t)count, sizeof *tasks, compare_tasks))
-    return coord_answer_free(service, call,
-                             COORD_ERR(INVALID_ARGUMENT, "GetAliveTasks: task %d asks about tasks without itself",
-                                       request->task));
+    return coord_answer_free(
+      service, call,
+      COORD_ERR(INVALID_ARGUMENT, "GetAliveTasks: task %d asks about tasks without itself", request->task));
   HASH_FIND(hh, service->rounds, tasks, (size_t)count * sizeof *tasks, round);
   if (!round) round = round_new(service, tasks, count);
   if (!round)

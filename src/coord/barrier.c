@@ -26,10 +26,8 @@ bool coord_barrier_has(const coord_barrier *barrier, int32_t task, int32_t *out_
   }
   while (low < high) {
     int32_t middle = low + (high - low) / 2;
-    if (barrier->tasks[middle] < task)
-      low = middle + 1;
-    else
-      high = middle;
+    if (barrier->tasks[middle] < task) low = middle + 1;
+    else high = middle;
   }
   *out_index = low;
   return low < barrier->count && barrier->tasks[low] == task;
@@ -72,7 +70,9 @@ static weft_status *no_barrier(const coord_service *service, int32_t by)
   const coord_task *task = coord_service_task(service, by);
 
   if (task && service->config.max_task_barriers && task->barriers >= service->config.max_task_barriers)
-    return COORD_ERR(RESOURCE_EXHAUSTED, "task %" PRId32 " has named %zu barriers, the limit (WEFT_COORD_MAX_TASK_BARRIERS)", by, task->barriers);
+    return COORD_ERR(RESOURCE_EXHAUSTED,
+                     "task %" PRId32 " has named %zu barriers, the limit (WEFT_COORD_MAX_TASK_BARRIERS)", by,
+                     task->barriers);
   return COORD_ERR(RESOURCE_EXHAUSTED, "the service's memory limit is reached");
 }
 
@@ -103,7 +103,8 @@ static coord_barrier *barrier_new(coord_service *service, const char *id, coord_
 }
 
 /* Fixes the participants, for good.  `tasks` is sorted; NULL: everyone. */
-static weft_status *set_participants(coord_service *service, coord_barrier *barrier, const int32_t *tasks, int32_t count)
+static weft_status *set_participants(coord_service *service, coord_barrier *barrier, const int32_t *tasks,
+                                     int32_t count)
 {
   size_t bytes = (size_t)count * sizeof *tasks;
 
@@ -136,14 +137,12 @@ static void name_missing(const coord_service *service, const coord_barrier *barr
     const coord_task *task = coord_service_task(service, id);
     char what[64];
     if (barrier->arrived && barrier->arrived[i]) continue;
-    if (!task || !task->has_registered)
-      snprintf(what, sizeof what, "not registered");
+    if (!task || !task->has_registered) snprintf(what, sizeof what, "not registered");
     else if (task->state == COORD_TASK_ERROR)
-      snprintf(what, sizeof what, "in error, last heartbeat %.1f s ago", seconds(service->now_ns - task->last_heartbeat_ns));
-    else if (task->state == COORD_TASK_DISCONNECTED)
-      snprintf(what, sizeof what, "disconnected");
-    else
-      snprintf(what, sizeof what, "last heartbeat %.1f s ago", seconds(service->now_ns - task->last_heartbeat_ns));
+      snprintf(what, sizeof what, "in error, last heartbeat %.1f s ago",
+               seconds(service->now_ns - task->last_heartbeat_ns));
+    else if (task->state == COORD_TASK_DISCONNECTED) snprintf(what, sizeof what, "disconnected");
+    else snprintf(what, sizeof what, "last heartbeat %.1f s ago", seconds(service->now_ns - task->last_heartbeat_ns));
     n += (size_t)snprintf(buf + n, size - n, "%stask %" PRId32 " (%s)", named ? ", " : "", id, what);
     if (n >= size) return;
     named++;
@@ -159,9 +158,9 @@ static void answer_register(coord_service *service, coord_call *call, const weft
 
   if (result) return coord_answer(service, call, NULL, result);
   if (task->incarnation != call->incarnation)
-    return coord_answer_free(service, call,
-                             COORD_ERR(ALREADY_EXISTS, "task %" PRId32 " has been registered by a newer incarnation",
-                                       call->task));
+    return coord_answer_free(
+      service, call,
+      COORD_ERR(ALREADY_EXISTS, "task %" PRId32 " has been registered by a newer incarnation", call->task));
   coord_service_connect(service, call->task);
   coord_answer(service, call, &(coord_reply){.service_incarnation = service->config.incarnation}, NULL);
 }
@@ -172,8 +171,7 @@ static void answer_shutdown(coord_service *service, coord_call *call, const weft
     coord_answer_free(service, call,
                       COORD_ERR(INTERNAL, "Shutdown barrier has failed (%s): %s",
                                 weft_code_name(weft_status_code(result)), weft_status_message(result)));
-  else
-    coord_answer(service, call, &(coord_reply){0}, NULL);
+  else coord_answer(service, call, &(coord_reply){0}, NULL);
 }
 
 static void answer_waiter(coord_service *service, const coord_barrier *barrier, coord_call *call,
@@ -197,8 +195,9 @@ static void after_internal(coord_service *service, coord_barrier_kind kind, cons
     return;
   }
   if (!result) return;
-  st = COORD_ERR(INTERNAL, "%s barrier has failed (%s): %s", kind == COORD_BARRIER_SHUTDOWN ? "Shutdown" : "Registration",
-                 weft_code_name(weft_status_code(result)), weft_status_message(result));
+  st = COORD_ERR(INTERNAL, "%s barrier has failed (%s): %s",
+                 kind == COORD_BARRIER_SHUTDOWN ? "Shutdown" : "Registration", weft_code_name(weft_status_code(result)),
+                 weft_status_message(result));
   if (kind == COORD_BARRIER_SHUTDOWN) coord_service_propagate(service, st);
   /* nobody may register with this service again: it would meet tasks that have given up */
   for (int32_t i = 0; i < service->config.task_count; i++) coord_service_set_error(service, i, weft_status_dup(st));
@@ -231,10 +230,8 @@ static void fail_for_all(coord_service *service, coord_barrier *barrier, coord_c
 {
   st = with_id(barrier, st);
   answer_waiter(service, barrier, call, st);
-  if (barrier->passed)
-    weft_status_free(st);
-  else
-    finish(service, barrier, st);
+  if (barrier->passed) weft_status_free(st);
+  else finish(service, barrier, st);
 }
 
 /* ---- joining ---- */
@@ -251,11 +248,13 @@ static weft_status *start(coord_service *service, coord_barrier *barrier, const 
   barrier->arrived_count = 0;
   barrier->initiator = request->task;
   barrier->started_ns = service->now_ns;
-  if (__builtin_add_overflow(service->now_ns, request->timeout_ns, &barrier->deadline_ns)) barrier->deadline_ns = INT64_MAX;
+  if (__builtin_add_overflow(service->now_ns, request->timeout_ns, &barrier->deadline_ns))
+    barrier->deadline_ns = INT64_MAX;
   if (!barrier->has_participants) {
     for (int32_t i = 0; i < count && !st; i++)
       if (!coord_service_task(service, tasks[i]))
-        st = WEFT_ERR(INVALID_ARGUMENT, "Barrier %s names task %" PRId32 ", which is not in the cluster of %" PRId32 " tasks",
+        st = WEFT_ERR(INVALID_ARGUMENT,
+                      "Barrier %s names task %" PRId32 ", which is not in the cluster of %" PRId32 " tasks",
                       barrier->id, tasks[i], service->config.task_count);
     if (!st) st = set_participants(service, barrier, tasks, count);
     if (st) return st;
@@ -291,7 +290,8 @@ static weft_status *counter_mismatch(const coord_barrier *barrier, const coord_b
 {
   bool restarted = request->counter == 0 || barrier->counter == 0;
 
-  return WEFT_ERR(INTERNAL, "Barrier %s: task %" PRId32 " is at instance %" PRId64 " and the service at %" PRId64 ": %s",
+  return WEFT_ERR(INTERNAL,
+                  "Barrier %s: task %" PRId32 " is at instance %" PRId64 " and the service at %" PRId64 ": %s",
                   barrier->id, request->task, request->counter, barrier->counter,
                   restarted ? "one of them has restarted" : "the task is too quick / slow for the others");
 }
@@ -305,12 +305,14 @@ static weft_status *check_participants(const coord_barrier *barrier, const coord
                     : barrier->is_everyone;
 
   if (!same)
-    return WEFT_ERR(INVALID_ARGUMENT, "Conflicting tasks specified for barrier %s::%" PRId64 ": task %" PRId32
-                    " names %s, the first caller named %s", barrier->id, barrier->counter, request->task,
-                    tasks ? "a list" : "everyone", barrier->is_everyone ? "everyone" : "another list");
+    return WEFT_ERR(INVALID_ARGUMENT,
+                    "Conflicting tasks specified for barrier %s::%" PRId64 ": task %" PRId32
+                    " names %s, the first caller named %s",
+                    barrier->id, barrier->counter, request->task, tasks ? "a list" : "everyone",
+                    barrier->is_everyone ? "everyone" : "another list");
   if (!coord_barrier_has(barrier, request->task, out_index))
-    return WEFT_ERR(INVALID_ARGUMENT, "A non-participating task (%" PRId32 ") called barrier %s::%" PRId64, request->task,
-                    barrier->id, barrier->counter);
+    return WEFT_ERR(INVALID_ARGUMENT, "A non-participating task (%" PRId32 ") called barrier %s::%" PRId64,
+                    request->task, barrier->id, barrier->counter);
   return NULL;
 }
 
@@ -323,8 +325,9 @@ static void arrive(coord_service *service, coord_barrier *barrier, int32_t index
     if (barrier->kind == COORD_BARRIER_REGISTER) /* a code that no agent retries */
       coord_answer_free(service, older, COORD_ERR(ALREADY_EXISTS, "task %" PRId32 " registers again", older->task));
     else
-      coord_answer_free(service, older, WEFT_ERR(CANCELLED, "Barrier %s: a newer call of task %" PRId32 " replaces this one",
-                                                 barrier->id, older->task));
+      coord_answer_free(service, older,
+                        WEFT_ERR(CANCELLED, "Barrier %s: a newer call of task %" PRId32 " replaces this one",
+                                 barrier->id, older->task));
   }
   coord_hold(service, call, COORD_HELD_BARRIER, barrier, NULL);
   barrier->waiters[index] = call;
@@ -352,8 +355,7 @@ void coord_barrier_join(coord_service *service, const coord_barrier_request *req
   }
   HASH_FIND_STR(service->barriers, request->id, barrier);
   if (!barrier) barrier = barrier_new(service, request->id, request->kind, request->task);
-  if (!barrier)
-    return coord_answer_free(service, call, no_barrier(service, request->task));
+  if (!barrier) return coord_answer_free(service, call, no_barrier(service, request->task));
 
   if (barrier->passed && (request->counter == barrier->counter + 1 || (lenient && barrier->counter >= 0))) {
     st = start(service, barrier, request, tasks, count, barrier->counter + 1);
@@ -389,21 +391,26 @@ void coord_barrier_cancel(coord_service *service, const coord_request *request, 
     barrier = barrier_new(service, request->barrier_id, COORD_BARRIER_USER, request->task);
     if (!barrier) return coord_answer_free(service, call, no_barrier(service, request->task));
     barrier->counter = 0;
-    barrier->result = with_id(barrier, WEFT_ERR(CANCELLED, "Barrier %s was cancelled by task %" PRId32, barrier->id, request->task));
+    barrier->result =
+      with_id(barrier, WEFT_ERR(CANCELLED, "Barrier %s was cancelled by task %" PRId32, barrier->id, request->task));
     return coord_answer(service, call, &(coord_reply){0}, NULL);
   }
   if (!barrier || request->counter != barrier->counter)
-    st = COORD_ERR(FAILED_PRECONDITION, "Barrier %s is at instance %" PRId64 ", not %" PRId64 ": likely due to a restart",
+    st = COORD_ERR(FAILED_PRECONDITION,
+                   "Barrier %s is at instance %" PRId64 ", not %" PRId64 ": likely due to a restart",
                    request->barrier_id, barrier ? barrier->counter : -1, request->counter);
   else if (barrier->passed)
-    st = COORD_ERR(FAILED_PRECONDITION, "Barrier %s::%" PRId64 " has already been passed", barrier->id, barrier->counter);
+    st =
+      COORD_ERR(FAILED_PRECONDITION, "Barrier %s::%" PRId64 " has already been passed", barrier->id, barrier->counter);
   else if (barrier->kind != COORD_BARRIER_USER)
     st = COORD_ERR(PERMISSION_DENIED, "Barrier %s is the service's own", barrier->id);
   else if (!coord_barrier_has(barrier, request->task, &index))
-    st = COORD_ERR(PERMISSION_DENIED, "Barrier %s::%" PRId64 " is not task %" PRId32 "'s to cancel", barrier->id, barrier->counter, request->task);
+    st = COORD_ERR(PERMISSION_DENIED, "Barrier %s::%" PRId64 " is not task %" PRId32 "'s to cancel", barrier->id,
+                   barrier->counter, request->task);
   if (st) return coord_answer_free(service, call, st);
-  finish(service, barrier, with_id(barrier, WEFT_ERR(CANCELLED, "Barrier %s::%" PRId64 " was cancelled by task %" PRId32,
-                                                     barrier->id, barrier->counter, request->task)));
+  finish(service, barrier,
+         with_id(barrier, WEFT_ERR(CANCELLED, "Barrier %s::%" PRId64 " was cancelled by task %" PRId32, barrier->id,
+                                   barrier->counter, request->task)));
   coord_answer(service, call, &(coord_reply){0}, NULL);
 }
 
@@ -434,7 +441,8 @@ static void uncount(coord_service *service, coord_barrier *barrier, int32_t inde
   }
   if (!call) return;
   barrier->waiters[index] = NULL;
-  coord_answer_free(service, call, WEFT_ERR(CANCELLED, "Barrier %s: task %" PRId32 " has left it", barrier->id, call->task));
+  coord_answer_free(service, call,
+                    WEFT_ERR(CANCELLED, "Barrier %s: task %" PRId32 " has left it", barrier->id, call->task));
 }
 
 void coord_barriers_leave(coord_service *service, int32_t task, bool recoverable)
@@ -469,7 +477,8 @@ again:
     if (service->now_ns < barrier->deadline_ns) continue;
     name_missing(service, barrier, COORD_MAX_NAMES - 1, missing, sizeof missing);
     finish(service, barrier,
-           with_id(barrier, WEFT_ERR(DEADLINE_EXCEEDED, "Barrier timed out. Id: %s::%" PRId64 ". %" PRId32 "/%" PRId32
+           with_id(barrier, WEFT_ERR(DEADLINE_EXCEEDED,
+                                     "Barrier timed out. Id: %s::%" PRId64 ". %" PRId32 "/%" PRId32
                                      " tasks arrived in %.1f s; the first was task %" PRId32 ". Missing: %s",
                                      barrier->id, barrier->counter, barrier->arrived_count, barrier->count,
                                      seconds(service->now_ns - barrier->started_ns), barrier->initiator, missing)));
@@ -491,8 +500,9 @@ void coord_barriers_stop(coord_service *service)
   while (service->ongoing) {
     coord_barrier *barrier = service->ongoing;
     barrier->kind = COORD_BARRIER_USER; /* the service ends: nothing follows from its own barriers */
-    finish(service, barrier, with_id(barrier, WEFT_ERR(ABORTED, "Barrier %s::%" PRId64 ": the service is shutting down",
-                                                       barrier->id, barrier->counter)));
+    finish(service, barrier,
+           with_id(barrier, WEFT_ERR(ABORTED, "Barrier %s::%" PRId64 ": the service is shutting down", barrier->id,
+                                     barrier->counter)));
   }
 }
 

@@ -31,7 +31,8 @@ static weft_status *env_number(const char *name, int64_t least, int64_t most, in
   errno = 0;
   *out = strtoll(env(name), &end, 10);
   if (end == env(name) || *end || errno || *out < least || *out > most)
-    return WEFT_ERR(INVALID_ARGUMENT, "%s: expected a number from %" PRId64 " to %" PRId64 ", got \"%s\"", name, least, most, env(name));
+    return WEFT_ERR(INVALID_ARGUMENT, "%s: expected a number from %" PRId64 " to %" PRId64 ", got \"%s\"", name, least,
+                    most, env(name));
   return NULL;
 }
 
@@ -51,7 +52,8 @@ static void set_address(weft_coord_cluster *c, const char *host, size_t length, 
 {
   bool v6 = memchr(host, ':', length) != NULL;
 
-  snprintf(c->address, sizeof c->address, v6 ? "[%.*s]:%" PRId64 : "%.*s:%" PRId64, (int)WEFT_MIN(length, (size_t)255), host, port);
+  snprintf(c->address, sizeof c->address, v6 ? "[%.*s]:%" PRId64 : "%.*s:%" PRId64, (int)WEFT_MIN(length, (size_t)255),
+           host, port);
 }
 
 /* ---- one function for each system: fills what it knows ---- */
@@ -71,7 +73,8 @@ static weft_status *ompi_fill(weft_coord_cluster *c)
   char *end;
   int64_t job = strtoll(uri, &end, 10);
 
-  if (end == uri || *end != '.' || job < 0) return WEFT_ERR(INVALID_ARGUMENT, "OMPI_MCA_orte_hnp_uri: no job id in \"%s\"", uri);
+  if (end == uri || *end != '.' || job < 0)
+    return WEFT_ERR(INVALID_ARGUMENT, "OMPI_MCA_orte_hnp_uri: no job id in \"%s\"", uri);
   if (host) {
     host += strlen("tcp://");
     set_address(c, host, strcspn(host, ",:"), job / PORT_COUNT % PORT_COUNT + FIRST_PORT);
@@ -89,7 +92,8 @@ static weft_status *ompi_fill(weft_coord_cluster *c)
 /* SLURM_STEP_NODELIST=gpu[003-005,7],login1: the first is gpu003. */
 static bool slurm_present(void)
 {
-  return has("SLURM_JOB_ID") && has("SLURM_STEP_NODELIST") && has("SLURM_NTASKS") && has("SLURM_PROCID") && has("SLURM_LOCALID");
+  return has("SLURM_JOB_ID") && has("SLURM_STEP_NODELIST") && has("SLURM_NTASKS") && has("SLURM_PROCID") &&
+         has("SLURM_LOCALID");
 }
 static weft_status *slurm_fill(weft_coord_cluster *c)
 {
@@ -177,10 +181,8 @@ static weft_status *k8s_fill(weft_coord_cluster *c)
   WEFT_TRY(number_from("JOB_COMPLETION_INDEX", NULL, 0, &c->process_id));
   c->local_id = 0; /* a pod has one process */
   if (job == 0 || hostname[job] != '-' || strcmp(hostname + job + 1, index) != 0) return NULL;
-  if (has("WEFT_K8S_SUBDOMAIN"))
-    snprintf(subdomain, sizeof subdomain, "%.127s", env("WEFT_K8S_SUBDOMAIN"));
-  else if (!find_subdomain(hostname, subdomain, sizeof subdomain))
-    return NULL;
+  if (has("WEFT_K8S_SUBDOMAIN")) snprintf(subdomain, sizeof subdomain, "%.127s", env("WEFT_K8S_SUBDOMAIN"));
+  else if (!find_subdomain(hostname, subdomain, sizeof subdomain)) return NULL;
   snprintf(host, sizeof host, "%.*s-0.%s", (int)WEFT_MIN(job, (size_t)120), hostname, subdomain);
   set_address(c, host, strlen(host), K8S_PORT);
   return NULL;
@@ -217,13 +219,17 @@ static weft_status *apply_explicit(weft_coord_cluster *c)
 static weft_status *check(const weft_coord_cluster *c)
 {
   if (!*c->address)
-    return WEFT_ERR(INVALID_ARGUMENT, "cluster \"%s\" does not say where its first process is: set WEFT_COORD_ADDRESS", c->name);
+    return WEFT_ERR(INVALID_ARGUMENT, "cluster \"%s\" does not say where its first process is: set WEFT_COORD_ADDRESS",
+                    c->name);
   if (c->process_count < 1)
-    return WEFT_ERR(INVALID_ARGUMENT, "cluster \"%s\" does not say how many processes there are: set WEFT_NUM_PROCESSES", c->name);
+    return WEFT_ERR(INVALID_ARGUMENT,
+                    "cluster \"%s\" does not say how many processes there are: set WEFT_NUM_PROCESSES", c->name);
   if (c->process_id < 0)
-    return WEFT_ERR(INVALID_ARGUMENT, "cluster \"%s\" does not say which process this is: set WEFT_PROCESS_ID", c->name);
+    return WEFT_ERR(INVALID_ARGUMENT, "cluster \"%s\" does not say which process this is: set WEFT_PROCESS_ID",
+                    c->name);
   if (c->process_id >= c->process_count)
-    return WEFT_ERR(INVALID_ARGUMENT, "cluster \"%s\": process %" PRId32 " of %" PRId32, c->name, c->process_id, c->process_count);
+    return WEFT_ERR(INVALID_ARGUMENT, "cluster \"%s\": process %" PRId32 " of %" PRId32, c->name, c->process_id,
+                    c->process_count);
   return NULL;
 }
 
@@ -235,10 +241,8 @@ static weft_status *check_not_forgotten(void)
 
   for (size_t i = 0; i < WEFT_COUNT(wanted); i++) {
     bool says_alone = strcmp(wanted[i], "WEFT_NUM_PROCESSES") == 0 && strcmp(env(wanted[i]), "1") == 0;
-    if (has(wanted[i]) && !says_alone)
-      set = wanted[i];
-    else if (!has(wanted[i]))
-      missing = wanted[i];
+    if (has(wanted[i]) && !says_alone) set = wanted[i];
+    else if (!has(wanted[i])) missing = wanted[i];
   }
   if (strcmp(env("WEFT_NUM_PROCESSES"), "1") == 0 || !set) return WEFT_ERR(NOT_FOUND, "no cluster environment");
   if (!missing) missing = "WEFT_PROCESS_ID";

@@ -96,7 +96,8 @@ static io_result write_unsent(coord_conn *conn)
 {
   while (conn->unsent_offset < conn->unsent_size) {
     size_t n;
-    io_result result = write_some(conn, conn->unsent + conn->unsent_offset, conn->unsent_size - conn->unsent_offset, &n);
+    io_result result =
+      write_some(conn, conn->unsent + conn->unsent_offset, conn->unsent_size - conn->unsent_offset, &n);
     if (result != IO_OK) return result;
     conn->unsent_offset += n;
   }
@@ -247,14 +248,18 @@ weft_status *coord_conn_init(coord_conn *conn, coord_conns *group, coord_loop *l
 {
   weft_status *st;
 
-  *conn = (coord_conn){.io = {.fd = fd, .ready = on_ready, .prefetch = prefetch}, .group = group, .loop = loop, .h2 = h2, .ssl = ssl,
-                       .connecting = connecting, .handshaking = ssl != NULL, .closed = closed};
+  *conn = (coord_conn){.io = {.fd = fd, .ready = on_ready, .prefetch = prefetch},
+                       .group = group,
+                       .loop = loop,
+                       .h2 = h2,
+                       .ssl = ssl,
+                       .connecting = connecting,
+                       .handshaking = ssl != NULL,
+                       .closed = closed};
   st = coord_loop_add(loop, &conn->io, EPOLLIN | (connecting || ssl ? EPOLLOUT : 0u));
   conn->wants_write = connecting || ssl;
-  if (st)
-    coord_conn_fini(conn, "no memory");
-  else
-    coord_conn_touch(conn);
+  if (st) coord_conn_fini(conn, "no memory");
+  else coord_conn_touch(conn);
   return st;
 }
 

@@ -50,7 +50,7 @@ bool coord_conn_is_idle(const coord_conn *conn); /* nothing is waiting to be wri
 /* Sockets.  "host:port" or "[v6]:port"; getaddrinfo may block. */
 WEFT_NODISCARD weft_status *coord_listen(const char *address, int *out_fd, char **out_bound);
 WEFT_NODISCARD weft_status *coord_dial(const char *address, int *out_fd); /* connect(2) has begun */
-void coord_socket_tune(int fd); /* no delay; dead peers are noticed */
+void coord_socket_tune(int fd);                                           /* no delay; dead peers are noticed */
 
 /* TLS contexts; *out is NULL if cert and ca are both "". */
 WEFT_NODISCARD weft_status *coord_tls_new(bool is_server, const char *cert_file, const char *key_file,

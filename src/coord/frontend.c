@@ -34,7 +34,9 @@ static coord_trust trust_without_secret(coord_peer *peer)
 {
   if (!peer->is_identified) {
     peer->is_identified = true;
-    peer->without_secret = peer->identify ? peer->identify(peer) : peer->frontend->secret ? COORD_TRUST_NONE : COORD_TRUST_ANYONE;
+    peer->without_secret = peer->identify           ? peer->identify(peer)
+                           : peer->frontend->secret ? COORD_TRUST_NONE
+                                                    : COORD_TRUST_ANYONE;
   }
   return peer->without_secret;
 }
@@ -86,12 +88,9 @@ static weft_status *admit(void *ctx, const char *path, const char *secret)
 /* At once, not at the end of a turn of the loop: a turn takes in thousands of requests. */
 static void empty(weft_arena *arena)
 {
-  if (arena->total_bytes > ARENA_KEEP_BYTES)
-    weft_arena_fini(arena);
-  else
-    weft_arena_reset(arena);
+  if (arena->total_bytes > ARENA_KEEP_BYTES) weft_arena_fini(arena);
+  else weft_arena_reset(arena);
 }
-
 
 static size_t message_limit(void *ctx, const char *path)
 {
@@ -104,7 +103,10 @@ static size_t message_limit(void *ctx, const char *path)
 }
 
 /* What decoding may take: every byte of a message blows up to less than this many. */
-static size_t arena_limit(size_t message_bytes) { return 32 * WEFT_MIN(message_bytes, (size_t)CONTROL_MESSAGE_BYTES) + 2 * message_bytes + (16 << 20); }
+static size_t arena_limit(size_t message_bytes)
+{
+  return 32 * WEFT_MIN(message_bytes, (size_t)CONTROL_MESSAGE_BYTES) + 2 * message_bytes + (16 << 20);
+}
 
 static weft_coord_protection protection_of(const coord_frontend *frontend)
 {
@@ -113,11 +115,18 @@ static weft_coord_protection protection_of(const coord_frontend *frontend)
 
   for (int i = COORD_TRUST_NONE + 1; i < COORD_TRUST_COUNT; i++) members += by[i];
   return (weft_coord_protection){
-    .has_secret = frontend->secret, .has_tls = frontend->has_tls, .asks_certificates = frontend->asks_certificates,
+    .has_secret = frontend->secret,
+    .has_tls = frontend->has_tls,
+    .asks_certificates = frontend->asks_certificates,
     .lets_anyone_in = frontend->policy ? frontend->policy->by_anyone : !frontend->secret,
-    .hosts = frontend->policy ? (int64_t)frontend->policy->host_count : 0, .by_secret = by[COORD_TRUST_SECRET],
-    .by_certificate = by[COORD_TRUST_CERTIFICATE], .by_uid = by[COORD_TRUST_UID], .by_host = by[COORD_TRUST_HOST],
-    .by_anyone = by[COORD_TRUST_ANYONE], .strangers = frontend->connections - members, .refused_calls = frontend->refused_calls,
+    .hosts = frontend->policy ? (int64_t)frontend->policy->host_count : 0,
+    .by_secret = by[COORD_TRUST_SECRET],
+    .by_certificate = by[COORD_TRUST_CERTIFICATE],
+    .by_uid = by[COORD_TRUST_UID],
+    .by_host = by[COORD_TRUST_HOST],
+    .by_anyone = by[COORD_TRUST_ANYONE],
+    .strangers = frontend->connections - members,
+    .refused_calls = frontend->refused_calls,
   };
 }
 
@@ -126,12 +135,11 @@ static void reply_status(coord_frontend *frontend, coord_h2_call *call)
   const uint8_t *data;
   size_t size;
   weft_coord_protection protection = protection_of(frontend);
-  weft_status *st = coord_service_status(frontend->core, weft_now_ns(), frontend->connections, &protection, &frontend->reply, &data, &size);
+  weft_status *st = coord_service_status(frontend->core, weft_now_ns(), frontend->connections, &protection,
+                                         &frontend->reply, &data, &size);
 
-  if (st)
-    coord_h2_fail(call, st);
-  else
-    coord_h2_reply(call, data, size, NULL);
+  if (st) coord_h2_fail(call, st);
+  else coord_h2_reply(call, data, size, NULL);
   weft_status_free(st);
   empty(&frontend->reply);
 }
@@ -191,7 +199,8 @@ static coord_blob *shared_reply(coord_frontend *frontend, const server_call *cal
   size_t size;
   weft_status *st;
 
-  if (frontend->shared && frontend->share == reply->share && frontend->share_dialect == call->dialect) return frontend->shared;
+  if (frontend->shared && frontend->share == reply->share && frontend->share_dialect == call->dialect)
+    return frontend->shared;
   st = coord_reply_encode(call->dialect, call->core.method, reply, &frontend->reply, &data, &size, &tail);
   weft_status_free(st);
   if (st) return NULL;
@@ -202,8 +211,8 @@ static coord_blob *shared_reply(coord_frontend *frontend, const server_call *cal
 }
 
 /* A directory that nobody takes is not copied together: a few bytes of a request can ask for many of a reply. */
-static weft_status *encode(coord_frontend *frontend, const server_call *call, const coord_reply *reply, const uint8_t **out, size_t *out_size,
-                           coord_blob **out_tail)
+static weft_status *encode(coord_frontend *frontend, const server_call *call, const coord_reply *reply,
+                           const uint8_t **out, size_t *out_size, coord_blob **out_tail)
 {
   size_t least = 0;
 
@@ -224,16 +233,12 @@ static void answer(void *ctx, coord_call *core, const coord_reply *reply, const 
 
   if (error)
     st = call->dialect == COORD_DIALECT_X ? NULL : coord_status_for_dialect(weft_status_dup(error), call->dialect);
-  else if (reply->share == 0)
-    st = encode(frontend, call, reply, &data, &size, &tail);
-  else if (!(tail = shared_reply(frontend, call, reply)))
-    st = COORD_ERR(RESOURCE_EXHAUSTED, "no memory for the reply");
+  else if (reply->share == 0) st = encode(frontend, call, reply, &data, &size, &tail);
+  else if (!(tail = shared_reply(frontend, call, reply))) st = COORD_ERR(RESOURCE_EXHAUSTED, "no memory for the reply");
   WEFT_LOG("coord", DEBUG, "%s of task %d: %s %s", coord_method_name(core->method), (int)core->task,
            weft_code_name(weft_status_code(st ? st : error)), weft_status_message(st ? st : error));
-  if (st || error)
-    coord_h2_fail(call->h2, st ? st : error);
-  else
-    coord_h2_reply(call->h2, data, size, tail);
+  if (st || error) coord_h2_fail(call->h2, st ? st : error);
+  else coord_h2_reply(call->h2, data, size, tail);
   weft_status_free(st);
   empty(&frontend->reply);
   peer->touched(peer);
@@ -248,7 +253,8 @@ static weft_status *check_options(const weft_coord_service_options *options)
   if (options->max_key_bytes < 1 || options->max_value_bytes < 1 || options->max_value_bytes > INT32_MAX ||
       options->max_streams < 2 || options->max_streams > INT32_MAX || options->max_connections < 1 ||
       options->max_total_bytes < 1 << 20 || options->max_unread_bytes < 0)
-    return WEFT_ERR(INVALID_ARGUMENT, "a limit (WEFT_COORD_MAX_*) is out of range: values may have up to 2 GiB, streams 2 "
+    return WEFT_ERR(INVALID_ARGUMENT,
+                    "a limit (WEFT_COORD_MAX_*) is out of range: values may have up to 2 GiB, streams 2 "
                     "or more, the total at least 1 MiB");
   return NULL;
 }
@@ -268,7 +274,8 @@ static weft_status *init(coord_frontend *frontend, const weft_coord_service_opti
   WEFT_TRY(check_options(options));
   frontend->budget.limit_bytes = (size_t)options->max_total_bytes;
   frontend->h2_limits = (coord_h2_limits){.max_streams = (uint32_t)options->max_streams,
-                                          .max_unread_bytes = (size_t)options->max_unread_bytes, .budget = &frontend->budget};
+                                          .max_unread_bytes = (size_t)options->max_unread_bytes,
+                                          .budget = &frontend->budget};
   if (incarnation == 0 &&
       (RAND_bytes((unsigned char *)&config.incarnation, sizeof config.incarnation) != 1 || config.incarnation == 0))
     return WEFT_ERR(INTERNAL, "no random numbers for an incarnation");
@@ -278,7 +285,8 @@ static weft_status *init(coord_frontend *frontend, const weft_coord_service_opti
   return coord_service_new(&config, weft_now_ns(), &frontend->core);
 }
 
-weft_status *coord_frontend_init(coord_frontend *frontend, const weft_coord_service_options *options, uint64_t incarnation)
+weft_status *coord_frontend_init(coord_frontend *frontend, const weft_coord_service_options *options,
+                                 uint64_t incarnation)
 {
   weft_status *st;
 

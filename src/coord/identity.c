@@ -54,15 +54,18 @@ weft_status *coord_check_identity(const coord_service *service, const coord_requ
   coord_task *task = coord_service_task(service, request->task);
   bool knows;
 
-  if (!request->caller || !task || !is_in_a_tasks_name(request->method) || task->speaker == request->caller) return NULL;
+  if (!request->caller || !task || !is_in_a_tasks_name(request->method) || task->speaker == request->caller)
+    return NULL;
   knows = request->incarnation != 0 && request->incarnation == task->incarnation;
-  if (knows && (!task->speaker || !request->caller->tasks)) coord_task_speaks(task, request->caller); /* it connected anew */
+  if (knows && (!task->speaker || !request->caller->tasks))
+    coord_task_speaks(task, request->caller); /* it connected anew */
   if (!coord_is_spoken_elsewhere(task, request)) return NULL;
-  return COORD_ERR(PERMISSION_DENIED, "%s in the name of task %" PRId32 ", which has another connection", coord_method_name(request->method),
-                   request->task);
+  return COORD_ERR(PERMISSION_DENIED, "%s in the name of task %" PRId32 ", which has another connection",
+                   coord_method_name(request->method), request->task);
 }
 
 int32_t coord_request_owner(const coord_service *service, const coord_request *request)
 {
-  return request->caller && request->caller->tasks ? (int32_t)(request->caller->tasks - service->tasks) : service->config.task_count;
+  return request->caller && request->caller->tasks ? (int32_t)(request->caller->tasks - service->tasks)
+                                                   : service->config.task_count;
 }

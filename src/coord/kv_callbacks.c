@@ -12,14 +12,18 @@ typedef struct callbacks_kv {
   weft_coord_kv_callbacks callbacks;
 } callbacks_kv;
 
-static const weft_coord_kv_callbacks *callbacks_of(weft_kv *kv) { return &WEFT_CONTAINER_OF(kv, callbacks_kv, base)->callbacks; }
+static const weft_coord_kv_callbacks *callbacks_of(weft_kv *kv)
+{
+  return &WEFT_CONTAINER_OF(kv, callbacks_kv, base)->callbacks;
+}
 
 static weft_status *get(weft_kv *kv, const char *key, weft_deadline deadline, char **out_value, size_t *out_size)
 {
   const weft_coord_kv_callbacks *callbacks = callbacks_of(kv);
   int64_t left_ns = weft_deadline_left_ns(deadline);
 
-  return callbacks->get(callbacks->ctx, key, left_ns / WEFT_NS_PER_MS + (left_ns % WEFT_NS_PER_MS != 0), out_value, out_size);
+  return callbacks->get(callbacks->ctx, key, left_ns / WEFT_NS_PER_MS + (left_ns % WEFT_NS_PER_MS != 0), out_value,
+                        out_size);
 }
 
 static weft_status *try_get(weft_kv *kv, const char *key, char **out_value, size_t *out_size)

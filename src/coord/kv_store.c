@@ -44,7 +44,10 @@ coord_kv_store *coord_kv_store_new(coord_budget *budget, const coord_kv_quota *q
   return store;
 }
 
-static size_t node_bytes(const char *key, int level) { return sizeof(kv_node) + (size_t)level * sizeof(kv_node *) + strlen(key) + 1; }
+static size_t node_bytes(const char *key, int level)
+{
+  return sizeof(kv_node) + (size_t)level * sizeof(kv_node *) + strlen(key) + 1;
+}
 
 static size_t counted_bytes(const char *key, const coord_blob *value) { return strlen(key) + value->size; }
 
@@ -61,13 +64,16 @@ static void uncount_node(coord_kv_store *store, const kv_node *node)
 }
 
 /* May the owner have the key with this value, in place of `old` (NULL: it is new)? */
-static bool is_within_quota(const coord_kv_store *store, const char *key, const coord_blob *value, int32_t owner, const kv_node *old)
+static bool is_within_quota(const coord_kv_store *store, const char *key, const coord_blob *value, int32_t owner,
+                            const kv_node *old)
 {
   const kv_usage *usage = &store->usage[owner];
   bool is_own = old && old->owner == owner;
-  size_t keys = usage->keys + !is_own, bytes = usage->bytes + counted_bytes(key, value) - (is_own ? counted_bytes(key, old->value) : 0);
+  size_t keys = usage->keys + !is_own,
+         bytes = usage->bytes + counted_bytes(key, value) - (is_own ? counted_bytes(key, old->value) : 0);
 
-  return (!store->quota.most_keys || keys <= store->quota.most_keys) && (!store->quota.most_bytes || bytes <= store->quota.most_bytes);
+  return (!store->quota.most_keys || keys <= store->quota.most_keys) &&
+         (!store->quota.most_bytes || bytes <= store->quota.most_bytes);
 }
 
 static void node_free(coord_kv_store *store, kv_node *node, int level)

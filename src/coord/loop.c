@@ -77,10 +77,8 @@ weft_status *coord_loop_new(coord_loop **out_loop) WEFT_UNSHARED
   if (loop->epoll_fd < 0 || loop->wake.fd < 0)
     st = WEFT_ERR(RESOURCE_EXHAUSTED, "cannot make an event loop: %s", strerror(errno));
   if (!st) st = coord_loop_add(loop, &loop->wake, EPOLLIN);
-  if (st)
-    coord_loop_free(loop);
-  else
-    *out_loop = loop;
+  if (st) coord_loop_free(loop);
+  else *out_loop = loop;
   return st;
 }
 
@@ -145,10 +143,8 @@ static void wait_for_events(coord_loop *loop, int64_t next_ns)
   if (loop->event_count == 0)
     poll_events(loop, next_ns == INT64_MAX ? -1 : weft_deadline_poll_ms((weft_deadline){next_ns}));
   alone = loop->event_count == 1 ? loop->events[0].data.ptr : NULL;
-  if (alone && alone == loop->last_alone && weft_now_ns() - began_ns < loop->spin_ns)
-    loop->short_waits++;
-  else
-    loop->short_waits = 0;
+  if (alone && alone == loop->last_alone && weft_now_ns() - began_ns < loop->spin_ns) loop->short_waits++;
+  else loop->short_waits = 0;
   loop->last_alone = alone;
 }
 

@@ -30,7 +30,8 @@ static weft_status *split_address(const char *address, char host[256], char port
       atoi(colon + 1) > 65535)
     return WEFT_ERR(INVALID_ARGUMENT, "address \"%s\": expected host:port", address);
   if (*start == '[') {
-    if (end == start || end[-1] != ']') return WEFT_ERR(INVALID_ARGUMENT, "address \"%s\": expected [v6]:port", address);
+    if (end == start || end[-1] != ']')
+      return WEFT_ERR(INVALID_ARGUMENT, "address \"%s\": expected [v6]:port", address);
     start++;
     end--;
   }
@@ -60,7 +61,8 @@ static weft_status *bound_address(int fd, const char *asked_host, char **out)
   char host[NI_MAXHOST], port[NI_MAXSERV];
 
   if (getsockname(fd, (struct sockaddr *)&name, &size) != 0 ||
-      getnameinfo((struct sockaddr *)&name, size, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+      getnameinfo((struct sockaddr *)&name, size, host, sizeof host, port, sizeof port,
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0)
     return WEFT_ERR(INTERNAL, "cannot tell the bound address: %s", strerror(errno));
   if (*asked_host && strcmp(asked_host, "::") != 0 && strcmp(asked_host, "0.0.0.0") != 0)
     snprintf(host, sizeof host, "%s", asked_host);
@@ -162,7 +164,8 @@ static int select_h2(SSL *ssl, const unsigned char **out, unsigned char *out_siz
 
   (void)ssl;
   (void)ctx;
-  if (SSL_select_next_proto((unsigned char **)(uintptr_t)out, out_size, h2, sizeof h2, in, in_size) == OPENSSL_NPN_NEGOTIATED)
+  if (SSL_select_next_proto((unsigned char **)(uintptr_t)out, out_size, h2, sizeof h2, in, in_size) ==
+      OPENSSL_NPN_NEGOTIATED)
     return SSL_TLSEXT_ERR_OK;
   return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
@@ -176,14 +179,14 @@ weft_status *coord_tls_new(bool is_server, const char *cert_file, const char *ke
   *out = NULL;
   if (!*cert_file && !*ca_file) return NULL;
   if (is_server && !*cert_file)
-    return WEFT_ERR(INVALID_ARGUMENT, "WEFT_COORD_TLS_CA without WEFT_COORD_TLS_CERT: a TLS service needs a certificate");
+    return WEFT_ERR(INVALID_ARGUMENT,
+                    "WEFT_COORD_TLS_CA without WEFT_COORD_TLS_CERT: a TLS service needs a certificate");
   tls = SSL_CTX_new(is_server ? TLS_server_method() : TLS_client_method());
   WEFT_TRY_ALLOC(tls);
   SSL_CTX_set_min_proto_version(tls, TLS1_2_VERSION);
   SSL_CTX_set_mode(tls, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
   if (*cert_file) {
-    if (SSL_CTX_use_certificate_chain_file(tls, cert_file) != 1)
-      st = tls_error("certificate", cert_file);
+    if (SSL_CTX_use_certificate_chain_file(tls, cert_file) != 1) st = tls_error("certificate", cert_file);
     else if (SSL_CTX_use_PrivateKey_file(tls, key_file, SSL_FILETYPE_PEM) != 1 || SSL_CTX_check_private_key(tls) != 1)
       st = tls_error("key", key_file);
   }

@@ -21,7 +21,8 @@ typedef struct diag_request {
 
 static uint16_t port_of(const struct sockaddr_storage *name)
 {
-  return name->ss_family == AF_INET ? ((const struct sockaddr_in *)name)->sin_port : ((const struct sockaddr_in6 *)name)->sin6_port;
+  return name->ss_family == AF_INET ? ((const struct sockaddr_in *)name)->sin_port
+                                    : ((const struct sockaddr_in6 *)name)->sin6_port;
 }
 
 /* An IPv4 address in a socket of IPv6 is looked for as IPv4, as the kernel files it. */
@@ -29,10 +30,8 @@ static void put_address(const struct sockaddr_storage *name, bool is_v4, uint32_
 {
   struct in6_addr address = weft_inet_address(name);
 
-  if (is_v4)
-    memcpy(out, &address.s6_addr[12], 4);
-  else
-    memcpy(out, &address, 16);
+  if (is_v4) memcpy(out, &address.s6_addr[12], 4);
+  else memcpy(out, &address, 16);
 }
 
 static diag_request request_for(const struct sockaddr_storage *peer, const struct sockaddr_storage *here)
@@ -56,8 +55,8 @@ static diag_request request_for(const struct sockaddr_storage *peer, const struc
  * one counts.  Where no connection is found the kernel may name a listener at that port. */
 static bool is_the_peer(const struct inet_diag_msg *found, const struct inet_diag_sockid *asked)
 {
-  return found->idiag_state == STATE_ESTABLISHED && found->idiag_inode != 0 && found->id.idiag_sport == asked->idiag_sport &&
-         found->id.idiag_dport == asked->idiag_dport;
+  return found->idiag_state == STATE_ESTABLISHED && found->idiag_inode != 0 &&
+         found->id.idiag_sport == asked->idiag_sport && found->id.idiag_dport == asked->idiag_dport;
 }
 
 bool coord_peer_uid(const struct sockaddr_storage *peer, const struct sockaddr_storage *here, uid_t *out_uid)
@@ -74,7 +73,8 @@ bool coord_peer_uid(const struct sockaddr_storage *peer, const struct sockaddr_s
   if (send(fd, &request, sizeof request, 0) == (ssize_t)sizeof request)
     n = recv(fd, answer, sizeof answer, MSG_DONTWAIT); /* the kernel answers within send */
   close(fd);
-  is_found = n >= (ssize_t)NLMSG_LENGTH(sizeof *found) && head->nlmsg_type == SOCK_DIAG_BY_FAMILY && is_the_peer(found, &request.body.id);
+  is_found = n >= (ssize_t)NLMSG_LENGTH(sizeof *found) && head->nlmsg_type == SOCK_DIAG_BY_FAMILY &&
+             is_the_peer(found, &request.body.id);
   if (is_found) *out_uid = found->idiag_uid;
   return is_found;
 }

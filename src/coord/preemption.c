@@ -194,7 +194,8 @@ static void *listen_for_notice(void *arg)
       p->has_announced = st == NULL;
       weft_status_free(st);
     }
-    st = weft_kv_get(p->kv, NOTICE_KEY, weft_deadline_after_ns(WEFT_MIN(p->options.poll_ns, LONGEST_GET_NS)), &notice, &size);
+    st = weft_kv_get(p->kv, NOTICE_KEY, weft_deadline_after_ns(WEFT_MIN(p->options.poll_ns, LONGEST_GET_NS)), &notice,
+                     &size);
     if (!st) {
       on_notice(p, notice);
       return NULL; /* one sync point in a job's life */

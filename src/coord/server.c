@@ -101,7 +101,8 @@ static void evict_strangers(weft_coord_service *server, const struct in6_addr *a
   server_conn *stranger, *oldest = NULL;
   int count = 0;
 
-  DL_FOREACH2(server->strangers, stranger, next_stranger) {
+  DL_FOREACH2(server->strangers, stranger, next_stranger)
+  {
     if (memcmp(&stranger->address, address, sizeof *address) != 0) continue;
     if (count++ == 0) oldest = stranger;
   }
@@ -126,7 +127,8 @@ static weft_status *add_conn(weft_coord_service *server, int fd, struct in6_addr
     return st;
   }
   conn->server = server;
-  conn->peer = (coord_peer){.frontend = &server->frontend, .touched = on_touched, .identify = identify, .trusted = on_trusted};
+  conn->peer =
+    (coord_peer){.frontend = &server->frontend, .touched = on_touched, .identify = identify, .trusted = on_trusted};
   conn->address = address;
   conn->opened_ns = weft_now_ns();
   st = coord_conn_init(&conn->conn, &server->conns, server->loop, fd, ssl, h2, false, on_closed);
@@ -162,7 +164,8 @@ static bool is_full(weft_coord_service *server)
     drop_conn(server->strangers, "a newer connection takes its place: it did not authenticate");
     return false;
   }
-  WEFT_LOG("coord", WARN, "more than %lld connections: one refused", (long long)server->frontend.options.max_connections);
+  WEFT_LOG("coord", WARN, "more than %lld connections: one refused",
+           (long long)server->frontend.options.max_connections);
   return true;
 }
 
@@ -206,7 +209,8 @@ static bool everything_is_written(const weft_coord_service *server)
 {
   const server_conn *conn;
 
-  DL_FOREACH(server->first_conn, conn) if (!coord_conn_is_idle(&conn->conn)) return false;
+  DL_FOREACH(server->first_conn, conn)
+    if (!coord_conn_is_idle(&conn->conn)) return false;
   return true;
 }
 
@@ -297,10 +301,8 @@ weft_status *weft_coord_service_start(const weft_coord_service_options *options,
   server->listener = (coord_io){.fd = -1, .ready = on_accept};
   server->stop_job.run = stop_serving;
   st = start(server, options);
-  if (st)
-    server_free(server);
-  else
-    *out_service = server;
+  if (st) server_free(server);
+  else *out_service = server;
   return st;
 }
 

@@ -217,8 +217,11 @@ static void handle_register(coord_service *service, const coord_request *request
 
   if (!task) return coord_answer_free(service, call, unknown_task(service, request->task));
   if (is_impostor(task, request))
-    return coord_answer_free(service, call, COORD_ERR(ALREADY_EXISTS, "task %" PRId32 " is in the job, and its connection is alive: two processes "
-                                                      "have the same number", request->task));
+    return coord_answer_free(service, call,
+                             COORD_ERR(ALREADY_EXISTS,
+                                       "task %" PRId32 " is in the job, and its connection is alive: two processes "
+                                       "have the same number",
+                                       request->task));
   if (request->caller) coord_task_speaks(task, request->caller);
   may_join = task->state == COORD_TASK_DISCONNECTED || (task->recoverable && task->lost);
   is_same = task->incarnation == request->incarnation;
@@ -263,12 +266,15 @@ static void handle_heartbeat(coord_service *service, const coord_request *reques
 
   if (!task) return coord_answer_free(service, call, unknown_task(service, request->task));
   if (task->state == COORD_TASK_ERROR)
-    return coord_answer_free(service, call, COORD_ERR(ABORTED, "heartbeat of task %" PRId32 ", which is already in error: %s",
-                                                      request->task, weft_status_message(task->error)));
+    return coord_answer_free(service, call,
+                             COORD_ERR(ABORTED, "heartbeat of task %" PRId32 ", which is already in error: %s",
+                                       request->task, weft_status_message(task->error)));
   if (task->state == COORD_TASK_DISCONNECTED && service->now_ns > task->grace_until_ns)
-    return coord_answer_free(service, call, COORD_ERR(INVALID_ARGUMENT, "heartbeat of task %" PRId32
-                                                      ", which is not connected: the service may have been restarted",
-                                                      request->task));
+    return coord_answer_free(service, call,
+                             COORD_ERR(INVALID_ARGUMENT,
+                                       "heartbeat of task %" PRId32
+                                       ", which is not connected: the service may have been restarted",
+                                       request->task));
   if (request->incarnation == task->incarnation) {
     task->last_heartbeat_ns = service->now_ns;
   } else if (!task->recoverable) {
@@ -293,19 +299,23 @@ static void check_stale(coord_service *service)
     coord_task *task = &service->tasks[i];
     if (task->state != COORD_TASK_CONNECTED || service->now_ns - task->last_heartbeat_ns <= timeout) continue;
     if (lost == 0) first = i;
-    if (lost < COORD_MAX_NAMES) n += (size_t)snprintf(names + n, sizeof names - n, "%stask %" PRId32, lost ? ", " : "", i);
+    if (lost < COORD_MAX_NAMES)
+      n += (size_t)snprintf(names + n, sizeof names - n, "%stask %" PRId32, lost ? ", " : "", i);
     lost++;
     is_spread |= !task->recoverable;
   }
   if (lost == 0) return;
   if (lost > COORD_MAX_NAMES) snprintf(names + n, sizeof names - n, " and %" PRId32 " more", lost - COORD_MAX_NAMES);
-  st = COORD_ERR(UNAVAILABLE, "heartbeat timeout of %.1f s: the service has not heard from %s. They crashed, lost the "
-                 "network, or were stopped", (double)timeout / (double)WEFT_NS_PER_S, names);
+  st = COORD_ERR(UNAVAILABLE,
+                 "heartbeat timeout of %.1f s: the service has not heard from %s. They crashed, lost the "
+                 "network, or were stopped",
+                 (double)timeout / (double)WEFT_NS_PER_S, names);
   for (int32_t i = first; i < service->config.task_count; i++) {
     coord_task *task = &service->tasks[i];
     if (task->state != COORD_TASK_CONNECTED || service->now_ns - task->last_heartbeat_ns <= timeout) continue;
-    coord_service_set_error(service, i, COORD_ERR(UNAVAILABLE, "task %" PRId32 ": heartbeat timeout, silent for %.1f s", i,
-                                                  (double)(service->now_ns - task->last_heartbeat_ns) / (double)WEFT_NS_PER_S));
+    coord_service_set_error(service, i,
+                            COORD_ERR(UNAVAILABLE, "task %" PRId32 ": heartbeat timeout, silent for %.1f s", i,
+                                      (double)(service->now_ns - task->last_heartbeat_ns) / (double)WEFT_NS_PER_S));
     task->lost = true;
   }
   if (is_spread) coord_service_propagate(service, st);
@@ -330,8 +340,7 @@ static void handle_poll(coord_service *service, const coord_request *request, co
     st = COORD_ERR(CANCELLED, "error polling of task %" PRId32 " ends: it has disconnected", request->task);
   else if (task->state == COORD_TASK_DISCONNECTED)
     st = COORD_ERR(FAILED_PRECONDITION, "task %" PRId32 " polls for errors and has disconnected", request->task);
-  else if (service->first_error)
-    return coord_answer(service, call, NULL, service->first_error);
+  else if (service->first_error) return coord_answer(service, call, NULL, service->first_error);
   if (st) return coord_answer_free(service, call, st);
   cancel_poll(service, task, "a newer poll replaces it");
   task->poll = call;
@@ -346,12 +355,13 @@ static void handle_report(coord_service *service, const coord_request *request, 
 
   if (!task) return coord_answer_free(service, call, unknown_task(service, request->task));
   if (task->state != COORD_TASK_CONNECTED)
-    return coord_answer_free(service, call, COORD_ERR(FAILED_PRECONDITION, "task %" PRId32 " reports an error and is not connected",
-                                                      request->task));
+    return coord_answer_free(
+      service, call,
+      COORD_ERR(FAILED_PRECONDITION, "task %" PRId32 " reports an error and is not connected", request->task));
   if (code < WEFT_CANCELLED || code > WEFT_UNAUTHENTICATED) code = WEFT_UNKNOWN;
-  st = coord_mark_reported(weft_status_new((weft_code)code, __FILE__, __LINE__, "%.*s", COORD_MAX_MESSAGE_BYTES,
-                                           request->error_message),
-                           request->task);
+  st = coord_mark_reported(
+    weft_status_new((weft_code)code, __FILE__, __LINE__, "%.*s", COORD_MAX_MESSAGE_BYTES, request->error_message),
+    request->task);
   coord_answer(service, call, &(coord_reply){0}, NULL);
   task->is_reported = true;
   fail_task(service, request->task, st);
@@ -365,7 +375,8 @@ static void handle_reset(coord_service *service, const coord_request *request, c
 
   if (!task) return coord_answer_free(service, call, unknown_task(service, request->task));
   if (task->state == COORD_TASK_DISCONNECTED)
-    return coord_answer_free(service, call, COORD_ERR(FAILED_PRECONDITION, "task %" PRId32 " is not connected", request->task));
+    return coord_answer_free(service, call,
+                             COORD_ERR(FAILED_PRECONDITION, "task %" PRId32 " is not connected", request->task));
   coord_service_disconnect(service, request->task);
   coord_answer(service, call, &(coord_reply){0}, NULL);
 }
@@ -380,8 +391,9 @@ static void handle_shutdown(coord_service *service, const coord_request *request
   if (!task) return coord_answer_free(service, call, unknown_task(service, request->task));
   if (service->config.shutdown_timeout_ns == 0 || task->recoverable) return handle_reset(service, request, call);
   if (!task->has_registered)
-    return coord_answer_free(service, call, COORD_ERR(FAILED_PRECONDITION, "task %" PRId32 " shuts down and has not been registered",
-                                                      request->task));
+    return coord_answer_free(
+      service, call,
+      COORD_ERR(FAILED_PRECONDITION, "task %" PRId32 " shuts down and has not been registered", request->task));
   for (int32_t i = 0; i < service->config.task_count; i++) recoverable += service->tasks[i].recoverable;
   if (recoverable > 0) {
     lasting = WEFT_ARENA_ARRAY(&service->scratch, int32_t, service->config.task_count);
@@ -391,9 +403,12 @@ static void handle_shutdown(coord_service *service, const coord_request *request
   }
   snprintf(id, sizeof id, "Shutdown::%" PRIu64, service->config.incarnation);
   coord_barrier_join(service,
-                     &(coord_barrier_request){.kind = COORD_BARRIER_SHUTDOWN, .id = id,
+                     &(coord_barrier_request){.kind = COORD_BARRIER_SHUTDOWN,
+                                              .id = id,
                                               .timeout_ns = service->config.shutdown_timeout_ns,
-                                              .task = request->task, .tasks = lasting, .task_count = count},
+                                              .task = request->task,
+                                              .tasks = lasting,
+                                              .task_count = count},
                      call);
 }
 
@@ -403,9 +418,12 @@ static coord_task_info task_info(const coord_service *service, int32_t id)
 {
   const coord_task *task = &service->tasks[id];
 
-  return (coord_task_info){.task = id, .state = task->state, .incarnation = task->incarnation,
+  return (coord_task_info){.task = id,
+                           .state = task->state,
+                           .incarnation = task->incarnation,
                            .error_code = weft_status_code(task->error),
-                           .error_message = weft_status_message(task->error), .is_reported = task->is_reported};
+                           .error_message = weft_status_message(task->error),
+                           .is_reported = task->is_reported};
 }
 
 /* Made once for each version: thousands ask for it. */
@@ -415,7 +433,9 @@ static coord_reply snapshot(coord_service *service)
     for (int32_t i = 0; i < service->config.task_count; i++) service->infos[i] = task_info(service, i);
     service->watch_share = ++service->last_share;
   }
-  return (coord_reply){.version = service->version, .infos = service->infos, .info_count = (size_t)service->config.task_count,
+  return (coord_reply){.version = service->version,
+                       .infos = service->infos,
+                       .info_count = (size_t)service->config.task_count,
                        .share = service->watch_share};
 }
 
@@ -424,9 +444,12 @@ static void handle_watch(coord_service *service, const coord_request *request, c
   coord_reply reply;
 
   if (request->version > service->version)
-    return coord_answer_free(service, call, COORD_ERR(INVALID_ARGUMENT, "WatchTasks: version %" PRId64 " is yet to come, the latest is %" PRId64,
-                                                      request->version, service->version));
-  if (request->version == service->version) return coord_hold(service, call, COORD_HELD_WATCH, NULL, &service->watchers);
+    return coord_answer_free(service, call,
+                             COORD_ERR(INVALID_ARGUMENT,
+                                       "WatchTasks: version %" PRId64 " is yet to come, the latest is %" PRId64,
+                                       request->version, service->version));
+  if (request->version == service->version)
+    return coord_hold(service, call, COORD_HELD_WATCH, NULL, &service->watchers);
   reply = snapshot(service);
   coord_answer(service, call, &reply, NULL);
 }
@@ -463,10 +486,8 @@ static void leave(coord_service *service)
   enum { KEEP_BYTES = 1 << 20 };
 
   if (service->liveness_changed) coord_alive_settle(service);
-  if (service->scratch.total_bytes > KEEP_BYTES)
-    weft_arena_fini(&service->scratch);
-  else
-    weft_arena_reset(&service->scratch);
+  if (service->scratch.total_bytes > KEEP_BYTES) weft_arena_fini(&service->scratch);
+  else weft_arena_reset(&service->scratch);
 }
 
 /* An agent of another service, or one that a newer incarnation has replaced. */
@@ -476,10 +497,11 @@ static weft_status *check_fences(const coord_service *service, const coord_reque
 
   if (!request->is_fenced) return NULL;
   if (request->service_incarnation != service->config.incarnation)
-    return coord_with_mismatch(WEFT_ERR(INTERNAL, "wrong service incarnation: %s is for %" PRIu64 ", this is %" PRIu64
-                                        ": the service was restarted", coord_method_name(request->method),
-                                        request->service_incarnation, service->config.incarnation),
-                               service->config.incarnation);
+    return coord_with_mismatch(
+      WEFT_ERR(INTERNAL,
+               "wrong service incarnation: %s is for %" PRIu64 ", this is %" PRIu64 ": the service was restarted",
+               coord_method_name(request->method), request->service_incarnation, service->config.incarnation),
+      service->config.incarnation);
   switch (request->method) { /* those that speak for a task */
   case COORD_POLL_FOR_ERROR:
   case COORD_REPORT_ERROR:
@@ -490,7 +512,8 @@ static weft_status *check_fences(const coord_service *service, const coord_reque
   default: return NULL;
   }
   task = coord_service_task(service, request->task);
-  if (!task || request->incarnation == 0 || !task->has_registered || request->incarnation == task->incarnation) return NULL;
+  if (!task || request->incarnation == 0 || !task->has_registered || request->incarnation == task->incarnation)
+    return NULL;
   return COORD_ERR(ABORTED, "%s: this incarnation of task %" PRId32 " has been replaced by a newer one",
                    coord_method_name(request->method), request->task);
 }
@@ -501,9 +524,12 @@ static weft_status *check_waits(coord_service *service, const coord_call *call)
 
   if (most == 0 || held < most || !is_in_quota(call)) return NULL;
   if (call->owner == service->config.task_count)
-    return COORD_ERR(RESOURCE_EXHAUSTED, "%s: %zu calls of connections that speak for no task wait already, the limit (WEFT_COORD_MAX_TASK_WAITS)",
-                     coord_method_name(call->method), held);
-  return COORD_ERR(RESOURCE_EXHAUSTED, "%s: %zu calls of task %" PRId32 " wait already, the limit (WEFT_COORD_MAX_TASK_WAITS)",
+    return COORD_ERR(
+      RESOURCE_EXHAUSTED,
+      "%s: %zu calls of connections that speak for no task wait already, the limit (WEFT_COORD_MAX_TASK_WAITS)",
+      coord_method_name(call->method), held);
+  return COORD_ERR(RESOURCE_EXHAUSTED,
+                   "%s: %zu calls of task %" PRId32 " wait already, the limit (WEFT_COORD_MAX_TASK_WAITS)",
                    coord_method_name(call->method), held, call->owner);
 }
 
@@ -526,12 +552,14 @@ static void dispatch(coord_service *service, const coord_request *request, coord
   case COORD_DELETE_KEY_VALUE: coord_kv_handle(service, request, call); break;
   case COORD_BARRIER:
     coord_barrier_join(service,
-                       &(coord_barrier_request){.kind = COORD_BARRIER_USER, .id = request->barrier_id,
+                       &(coord_barrier_request){.kind = COORD_BARRIER_USER,
+                                                .id = request->barrier_id,
                                                 .counter = request->counter,
                                                 .timeout_ns = request->timeout_ms > INT64_MAX / WEFT_NS_PER_MS
                                                                 ? INT64_MAX
                                                                 : WEFT_MAX(request->timeout_ms, 0) * WEFT_NS_PER_MS,
-                                                .task = request->task, .tasks = request->tasks,
+                                                .task = request->task,
+                                                .tasks = request->tasks,
                                                 .task_count = request->task_count},
                        call);
     break;
@@ -551,20 +579,16 @@ void coord_service_handle(coord_service *service, int64_t now_ns, const coord_re
   call->task = request->task;
   call->incarnation = request->incarnation;
   call->owner = coord_request_owner(service, request);
-  if (service->stopped)
-    st = COORD_ERR(INTERNAL, "%s: the service has stopped", coord_method_name(request->method));
-  else
-    st = check_fences(service, request);
+  if (service->stopped) st = COORD_ERR(INTERNAL, "%s: the service has stopped", coord_method_name(request->method));
+  else st = check_fences(service, request);
   if (!st) st = coord_check_identity(service, request);
   if (!st) st = check_waits(service, call);
   if (!st && (request->method == COORD_BARRIER || request->method == COORD_CANCEL_BARRIER) &&
       (strlen(request->barrier_id) > service->config.max_key_bytes || !*request->barrier_id))
     st = COORD_ERR(INVALID_ARGUMENT, "barrier id of %zu bytes; 1 to %zu are allowed", strlen(request->barrier_id),
                    service->config.max_key_bytes);
-  if (st)
-    coord_answer_free(service, call, st);
-  else
-    dispatch(service, request, call);
+  if (st) coord_answer_free(service, call, st);
+  else dispatch(service, request, call);
   leave(service);
 }
 
@@ -584,7 +608,8 @@ int64_t coord_service_tick(coord_service *service, int64_t now_ns)
   coord_barriers_expire(service);
   if (service->version_changed) answer_watchers(service);
   leave(service);
-  return service->version_changed ? now_ns : WEFT_MIN(service->next_stale_check_ns, coord_barriers_next_deadline(service));
+  return service->version_changed ? now_ns
+                                  : WEFT_MIN(service->next_stale_check_ns, coord_barriers_next_deadline(service));
 }
 
 void coord_service_stop(coord_service *service)
@@ -618,7 +643,8 @@ weft_status *coord_service_new(const coord_service_config *config, int64_t now_n
   service->started_ns = service->now_ns = now_ns;
   service->tasks = calloc((size_t)config->task_count, sizeof *service->tasks);
   service->infos = calloc((size_t)config->task_count, sizeof *service->infos);
-  service->kv = coord_kv_store_new(config->budget, &(coord_kv_quota){.owners = config->task_count + 1, .most_keys = config->max_task_keys,
+  service->kv = coord_kv_store_new(config->budget, &(coord_kv_quota){.owners = config->task_count + 1,
+                                                                     .most_keys = config->max_task_keys,
                                                                      .most_bytes = config->max_task_bytes});
   if (!service->tasks || !service->infos || !service->kv) {
     coord_service_free(service);

@@ -78,8 +78,8 @@ size_t coord_service_held(const coord_service *service);
 
 /* An admin StatusResponse as bytes on `arena`; `connections` and `protection` are the transport's to say. */
 WEFT_NODISCARD weft_status *coord_service_status(const coord_service *service, int64_t now_ns, int64_t connections,
-                                                 const weft_coord_protection *protection, weft_arena *arena, const uint8_t **out,
-                                                 size_t *out_size);
+                                                 const weft_coord_protection *protection, weft_arena *arena,
+                                                 const uint8_t **out, size_t *out_size);
 
 /* For simulations and tests. */
 coord_task_state coord_service_task_state(const coord_service *service, int32_t task);

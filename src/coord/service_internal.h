@@ -101,8 +101,10 @@ struct coord_service {
 coord_task *coord_service_task(const coord_service *service, int32_t task);
 
 /* identity.c */
-void coord_task_speaks(coord_task *task, coord_caller *caller); /* from now on through `caller`, or through none (NULL) */
-bool coord_is_spoken_elsewhere(const coord_task *task, const coord_request *request); /* through another connection, which is alive */
+void coord_task_speaks(coord_task *task,
+                       coord_caller *caller); /* from now on through `caller`, or through none (NULL) */
+bool coord_is_spoken_elsewhere(const coord_task *task,
+                               const coord_request *request); /* through another connection, which is alive */
 /* NULL if the caller may make this request in its task's name.  Errors: PERMISSION_DENIED. */
 WEFT_NODISCARD weft_status *coord_check_identity(const coord_service *service, const coord_request *request);
 /* The task whose quota the request counts against; the number of tasks: of none. */

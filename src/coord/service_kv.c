@@ -53,7 +53,8 @@ static weft_status *store(coord_service *service, const coord_request *request, 
   case COORD_KV_OK: break;
   case COORD_KV_NO_MEMORY: return over_budget(service);
   case COORD_KV_OVER_QUOTA:
-    return COORD_ERR(RESOURCE_EXHAUSTED, "key %s: a task keeps at most %zu keys and %zu bytes (WEFT_COORD_MAX_TASK_KEYS, _BYTES)", key,
+    return COORD_ERR(RESOURCE_EXHAUSTED,
+                     "key %s: a task keeps at most %zu keys and %zu bytes (WEFT_COORD_MAX_TASK_KEYS, _BYTES)", key,
                      service->config.max_task_keys, service->config.max_task_bytes);
   }
   HASH_FIND_STR(service->waits, key, wait);
@@ -189,8 +190,9 @@ static void answer_directory(coord_service *service, const char *directory, coor
 
   coord_kv_store_each_below(service->kv, directory, list_entry, &listing);
   if (listing.bytes > INT32_MAX) /* what a peer will parse as one message */
-    return coord_answer_free(service, call, COORD_ERR(RESOURCE_EXHAUSTED, "directory %s holds %zu bytes, too many for one reply",
-                                                      directory, listing.bytes));
+    return coord_answer_free(
+      service, call,
+      COORD_ERR(RESOURCE_EXHAUSTED, "directory %s holds %zu bytes, too many for one reply", directory, listing.bytes));
   coord_answer(service, call, &(coord_reply){.entries = listing.entries, .entry_count = listing.count}, NULL);
 }
 
@@ -205,9 +207,7 @@ void coord_kv_handle(coord_service *service, const coord_request *request, coord
   if (st) return coord_answer_free(service, call, st);
 
   switch (request->method) {
-  case COORD_INSERT_KEY_VALUE:
-    st = insert(service, request, key);
-    break;
+  case COORD_INSERT_KEY_VALUE: st = insert(service, request, key); break;
   case COORD_GET_KEY_VALUE:
     value = coord_kv_store_find(service->kv, key);
     if (value) return answer_value(service, call, request->key, value);
@@ -226,9 +226,7 @@ void coord_kv_handle(coord_service *service, const coord_request *request, coord
     coord_blob_release(value);
     return;
   case COORD_GET_KEY_VALUE_DIR: return answer_directory(service, key, call);
-  default: /* DELETE_KEY_VALUE */
-    coord_kv_store_remove(service->kv, key);
-    break;
+  default: /* DELETE_KEY_VALUE */ coord_kv_store_remove(service->kv, key); break;
   }
   if (st) return coord_answer_free(service, call, st);
   coord_answer(service, call, &(coord_reply){0}, NULL);

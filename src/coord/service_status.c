@@ -41,7 +41,8 @@ static void fill_protection(const weft_coord_protection *protection, Ca__Protect
 }
 
 weft_status *coord_service_status(const coord_service *service, int64_t now_ns, int64_t connections,
-                                  const weft_coord_protection *protection, weft_arena *arena, const uint8_t **out, size_t *out_size)
+                                  const weft_coord_protection *protection, weft_arena *arena, const uint8_t **out,
+                                  size_t *out_size)
 {
   Ca__StatusResponse m = CA__STATUS_RESPONSE__INIT;
   Ca__Protection protected;
@@ -77,7 +78,8 @@ weft_status *coord_service_status(const coord_service *service, int64_t now_ns, 
     WEFT_TRY(fill_barrier(barrier, now_ns, arena, b));
     m.barriers[m.n_barriers++] = b;
   }
-  HASH_ITER(hh, service->waits, wait, next_wait) DL_FOREACH(wait->calls, call) m.waiting_gets++;
+  HASH_ITER(hh, service->waits, wait, next_wait)
+    DL_FOREACH(wait->calls, call) m.waiting_gets++;
   m.keys = (int64_t)coord_kv_store_count(service->kv);
   m.key_value_bytes = (int64_t)coord_kv_store_value_bytes(service->kv);
   m.connections = connections;

@@ -84,11 +84,16 @@ static weft_status *from_message(const Cg__LocalTopology *m, weft_arena *arena, 
   char **nodes = WEFT_ARENA_ARRAY(arena, char *, m->n_network_nodes);
 
   *out = (weft_coord_local_topology){
-    .process_id = m->process_id, .boot_id = weft_arena_strdup(arena, m->boot_id), .partition_index = -1,
-    .network_nodes = (const char *const *)nodes, .network_node_count = m->n_network_nodes,
-    .devices = WEFT_ARENA_ARRAY(arena, weft_coord_device, m->n_devices), .device_count = m->n_devices,
+    .process_id = m->process_id,
+    .boot_id = weft_arena_strdup(arena, m->boot_id),
+    .partition_index = -1,
+    .network_nodes = (const char *const *)nodes,
+    .network_node_count = m->n_network_nodes,
+    .devices = WEFT_ARENA_ARRAY(arena, weft_coord_device, m->n_devices),
+    .device_count = m->n_devices,
   };
-  if (m->explicit_partition_case == CG__LOCAL_TOPOLOGY__EXPLICIT_PARTITION_PARTITION_INDEX) out->partition_index = m->partition_index;
+  if (m->explicit_partition_case == CG__LOCAL_TOPOLOGY__EXPLICIT_PARTITION_PARTITION_INDEX)
+    out->partition_index = m->partition_index;
   if (!nodes || !out->boot_id || !out->devices) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   for (size_t i = 0; i < m->n_network_nodes; i++) {
     nodes[i] = weft_arena_strdup(arena, m->network_nodes[i]);
@@ -97,15 +102,20 @@ static weft_status *from_message(const Cg__LocalTopology *m, weft_arena *arena, 
   for (size_t i = 0; i < m->n_devices; i++) {
     const Cg__Device *d = m->devices[i];
     out->devices[i] = (weft_coord_device){
-      .local_ordinal = d->local_device_ordinal, .global_id = d->global_device_id, .partition_index = d->partition_index,
-      .core_count = d->core_count, .numa_node = d->numa_node, .memory_bytes = d->device_memory_bytes_limit,
-      .name = weft_arena_strdup(arena, d->name), .vendor = weft_arena_strdup(arena, d->vendor),
+      .local_ordinal = d->local_device_ordinal,
+      .global_id = d->global_device_id,
+      .partition_index = d->partition_index,
+      .core_count = d->core_count,
+      .numa_node = d->numa_node,
+      .memory_bytes = d->device_memory_bytes_limit,
+      .name = weft_arena_strdup(arena, d->name),
+      .vendor = weft_arena_strdup(arena, d->vendor),
       .kind = weft_arena_strdup(arena, d->device_kind),
       .compute_capability = weft_arena_strdup(arena, d->compute_capability),
       .fabric_uuid = weft_arena_strdup(arena, d->fabric_uuid),
     };
-    if (!out->devices[i].name || !out->devices[i].vendor || !out->devices[i].kind || !out->devices[i].compute_capability ||
-        !out->devices[i].fabric_uuid)
+    if (!out->devices[i].name || !out->devices[i].vendor || !out->devices[i].kind ||
+        !out->devices[i].compute_capability || !out->devices[i].fabric_uuid)
       return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   }
   return NULL;
@@ -123,10 +133,8 @@ static weft_status *to_result(const Cg__GlobalTopology *m, weft_coord_global_top
   for (size_t i = 0; i < m->n_processes && !st; i++)
     st = from_message(m->processes[i], &global->arena, &global->base.processes[i]);
   global->base.process_count = m->n_processes;
-  if (st)
-    weft_coord_global_topology_free(&global->base);
-  else
-    *out = &global->base;
+  if (st) weft_coord_global_topology_free(&global->base);
+  else *out = &global->base;
   return st;
 }
 
@@ -195,11 +203,14 @@ static weft_status *number_partitions(Cg__GlobalTopology *global, size_t device_
 
   WEFT_TRY_ALLOC(keys);
   for (size_t p = 0; p < global->n_processes; p++)
-    for (size_t d = 0; d < global->processes[p]->n_devices; d++) by_fabric &= has_fabric(global->processes[p]->devices[d]);
+    for (size_t d = 0; d < global->processes[p]->n_devices; d++)
+      by_fabric &= has_fabric(global->processes[p]->devices[d]);
   for (size_t p = 0; p < global->n_processes; p++)
     for (size_t d = 0; d < global->processes[p]->n_devices; d++, n++)
-      keys[n] = (partition_key){.text = by_fabric ? global->processes[p]->devices[d]->fabric_uuid : global->processes[p]->boot_id,
-                                .index = (int32_t)n, .device = global->processes[p]->devices[d]};
+      keys[n] = (partition_key){.text = by_fabric ? global->processes[p]->devices[d]->fabric_uuid
+                                                  : global->processes[p]->boot_id,
+                                .index = (int32_t)n,
+                                .device = global->processes[p]->devices[d]};
   qsort(keys, n, sizeof *keys, compare_keys);
   firsts = WEFT_ARENA_ARRAY(arena, partition_key, n);
   rank_of = WEFT_ARENA_ARRAY(arena, int32_t, n);
@@ -237,9 +248,11 @@ static weft_status *build(Cg__GlobalTopology *global, bool keep_global_ids, weft
     explicit_count += global->processes[p]->explicit_partition_case != CG__LOCAL_TOPOLOGY__EXPLICIT_PARTITION__NOT_SET;
     device_count += global->processes[p]->n_devices;
   }
-  if (device_count > MAX_DEVICES) return WEFT_ERR(RESOURCE_EXHAUSTED, "%zu devices; at most %d are supported", device_count, MAX_DEVICES);
+  if (device_count > MAX_DEVICES)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "%zu devices; at most %d are supported", device_count, MAX_DEVICES);
   if (explicit_count > 0 && explicit_count < global->n_processes)
-    return WEFT_ERR(INVALID_ARGUMENT, "%zu of %zu processes say their partition index; all must or none may", explicit_count, global->n_processes);
+    return WEFT_ERR(INVALID_ARGUMENT, "%zu of %zu processes say their partition index; all must or none may",
+                    explicit_count, global->n_processes);
   if (explicit_count > 0) {
     for (size_t p = 0; p < global->n_processes; p++)
       for (size_t d = 0; d < global->processes[p]->n_devices; d++)
@@ -257,13 +270,17 @@ static weft_status *build(Cg__GlobalTopology *global, bool keep_global_ids, weft
 static weft_status *check_same(const Cg__LocalTopology *before, const Cg__LocalTopology *now)
 {
   if (before->process_id != now->process_id || before->n_devices != now->n_devices)
-    return WEFT_ERR(INTERNAL, "process %" PRId32 " came back with %zu devices; it had %zu", now->process_id, now->n_devices, before->n_devices);
+    return WEFT_ERR(INTERNAL, "process %" PRId32 " came back with %zu devices; it had %zu", now->process_id,
+                    now->n_devices, before->n_devices);
   for (size_t i = 0; i < now->n_devices; i++) {
     const Cg__Device *a = before->devices[i], *b = now->devices[i];
-    if (strcmp(a->name, b->name) != 0 || strcmp(a->vendor, b->vendor) != 0 || a->local_device_ordinal != b->local_device_ordinal ||
-        a->core_count != b->core_count || strcmp(a->device_kind, b->device_kind) != 0 ||
-        a->global_device_id != b->global_device_id || strcmp(a->compute_capability, b->compute_capability) != 0)
-      return WEFT_ERR(INTERNAL, "process %" PRId32 " came back with another device %zu: \"%s\" of kind \"%s\", before \"%s\" of kind \"%s\"",
+    if (strcmp(a->name, b->name) != 0 || strcmp(a->vendor, b->vendor) != 0 ||
+        a->local_device_ordinal != b->local_device_ordinal || a->core_count != b->core_count ||
+        strcmp(a->device_kind, b->device_kind) != 0 || a->global_device_id != b->global_device_id ||
+        strcmp(a->compute_capability, b->compute_capability) != 0)
+      return WEFT_ERR(INTERNAL,
+                      "process %" PRId32
+                      " came back with another device %zu: \"%s\" of kind \"%s\", before \"%s\" of kind \"%s\"",
                       now->process_id, i, b->name, b->device_kind, a->name, a->device_kind);
   }
   return NULL;
@@ -310,8 +327,7 @@ static weft_status *collect(weft_kv *kv, const weft_coord_topology_options *opti
     unpacked[i] = cg__local_topology__unpack(NULL, size, (const uint8_t *)value);
     if (!unpacked[i] || unpacked[i]->process_id != (int32_t)i)
       st = WEFT_ERR(INTERNAL, "the value of key %s is no local topology of process %zu", key, i);
-    else
-      global.processes[global.n_processes++] = unpacked[i];
+    else global.processes[global.n_processes++] = unpacked[i];
   }
   if (!st) st = build(&global, options->keep_global_ids, arena);
   if (!st) st = pack(&global.base, arena, &packed, &size);
@@ -324,12 +340,15 @@ static weft_status *collect(weft_kv *kv, const weft_coord_topology_options *opti
 }
 
 static weft_status *exchange(weft_kv *kv, const weft_coord_topology_options *options,
-                             const weft_coord_local_topology *local, weft_arena *arena, weft_coord_global_topology **out)
+                             const weft_coord_local_topology *local, weft_arena *arena,
+                             weft_coord_global_topology **out)
 {
   Cg__LocalTopology mine;
   char local_key[256], global_key[256];
-  weft_deadline local_deadline = weft_deadline_after_ns(options->local_timeout_ns ? options->local_timeout_ns : 120 * WEFT_NS_PER_S);
-  weft_deadline global_deadline = weft_deadline_after_ns(options->global_timeout_ns ? options->global_timeout_ns : 300 * WEFT_NS_PER_S);
+  weft_deadline local_deadline =
+    weft_deadline_after_ns(options->local_timeout_ns ? options->local_timeout_ns : 120 * WEFT_NS_PER_S);
+  weft_deadline global_deadline =
+    weft_deadline_after_ns(options->global_timeout_ns ? options->global_timeout_ns : 300 * WEFT_NS_PER_S);
   WEFT_AUTO_STR value = NULL;
   Cg__GlobalTopology *global;
   size_t size;
@@ -357,7 +376,8 @@ static weft_status *exchange(weft_kv *kv, const weft_coord_topology_options *opt
 }
 
 weft_status *weft_coord_topology_exchange(weft_kv *kv, const weft_coord_topology_options *options,
-                                          const weft_coord_local_topology *local, weft_coord_global_topology **out_global)
+                                          const weft_coord_local_topology *local,
+                                          weft_coord_global_topology **out_global)
 {
   weft_arena arena;
   weft_status *st;
@@ -365,8 +385,8 @@ weft_status *weft_coord_topology_exchange(weft_kv *kv, const weft_coord_topology
   *out_global = NULL;
   if (options->process_count < 1 || local->process_id < 0 || local->process_id >= options->process_count ||
       strlen(options->platform) > 128)
-    return WEFT_ERR(INVALID_ARGUMENT, "topology: process %" PRId32 " of %" PRId32 " on platform \"%.200s\"", local->process_id,
-                    options->process_count, options->platform);
+    return WEFT_ERR(INVALID_ARGUMENT, "topology: process %" PRId32 " of %" PRId32 " on platform \"%.200s\"",
+                    local->process_id, options->process_count, options->platform);
   weft_arena_init(&arena);
   st = exchange(kv, options, local, &arena, out_global);
   weft_arena_fini(&arena);

@@ -30,7 +30,8 @@ static weft_status *add_host(coord_trust_policy *policy, const char *name)
   int rc = getaddrinfo(name, NULL, &hints, &list);
 
   if (rc != 0) { /* the job can do without: its own processes have the secret */
-    WEFT_LOG("coord", WARN, "WEFT_COORD_HOSTS: host \"%s\": %s; clients without the secret are not let in from there", name, gai_strerror(rc));
+    WEFT_LOG("coord", WARN, "WEFT_COORD_HOSTS: host \"%s\": %s; clients without the secret are not let in from there",
+             name, gai_strerror(rc));
     return NULL;
   }
   for (const struct addrinfo *a = list; a; a = a->ai_next) {
@@ -57,7 +58,8 @@ weft_status *coord_trust_init(coord_trust_policy *policy, const weft_coord_servi
   weft_status *st = NULL;
 
   *policy = (coord_trust_policy){.by_certificate = *options->tls_ca_file && !has_secret,
-                                 .by_anyone = options->allow_unauthenticated || (options->insecure && !has_secret && !*options->tls_ca_file)};
+                                 .by_anyone = options->allow_unauthenticated ||
+                                              (options->insecure && !has_secret && !*options->tls_ca_file)};
   WEFT_TRY_ALLOC(names);
   for (char *name; !st && (name = strsep(&rest, ", "));)
     if (*name) st = add_host(policy, name);
@@ -101,12 +103,15 @@ static coord_trust trust_of(const coord_trust_policy *policy, int fd)
   uid_t uid;
 
   if (policy->by_certificate) return COORD_TRUST_CERTIFICATE; /* the handshake fails without one */
-  if (getpeername(fd, (struct sockaddr *)&peer, &peer_size) == 0 && getsockname(fd, (struct sockaddr *)&here, &here_size) == 0) {
+  if (getpeername(fd, (struct sockaddr *)&peer, &peer_size) == 0 &&
+      getsockname(fd, (struct sockaddr *)&here, &here_size) == 0) {
     from = weft_inet_address(&peer);
     to = weft_inet_address(&here);
-    if (is_loopback(&from) || compare_addresses(&from, &to) == 0) { /* this machine has other users: its address says nothing */
+    if (is_loopback(&from) ||
+        compare_addresses(&from, &to) == 0) { /* this machine has other users: its address says nothing */
       if (coord_peer_uid(&peer, &here, &uid) && is_trusted_user(uid)) return COORD_TRUST_UID;
-    } else if (policy->host_count && bsearch(&from, policy->hosts, policy->host_count, sizeof from, compare_addresses)) {
+    } else if (policy->host_count &&
+               bsearch(&from, policy->hosts, policy->host_count, sizeof from, compare_addresses)) {
       return COORD_TRUST_HOST;
     }
   }
@@ -120,16 +125,21 @@ static void tell(coord_trust_policy *policy, coord_trust trust)
   policy->is_told[trust] = true;
   switch (trust) {
   case COORD_TRUST_UID:
-    WEFT_LOG("coord", INFO, "clients without the secret are let in from this machine by their user id (%u)", (unsigned)geteuid());
+    WEFT_LOG("coord", INFO, "clients without the secret are let in from this machine by their user id (%u)",
+             (unsigned)geteuid());
     break;
   case COORD_TRUST_HOST:
-    WEFT_LOG("coord", WARN, "clients without the secret are let in from the %zu addresses of the job's hosts", policy->host_count);
+    WEFT_LOG("coord", WARN, "clients without the secret are let in from the %zu addresses of the job's hosts",
+             policy->host_count);
     break;
   case COORD_TRUST_ANYONE:
-    WEFT_LOG("coord", WARN, "clients without the secret are let in from anywhere (WEFT_COORD_ALLOW_UNAUTHENTICATED, WEFT_COORD_INSECURE)");
+    WEFT_LOG(
+      "coord", WARN,
+      "clients without the secret are let in from anywhere (WEFT_COORD_ALLOW_UNAUTHENTICATED, WEFT_COORD_INSECURE)");
     break;
   case COORD_TRUST_NONE:
-    WEFT_LOG("coord", WARN, "a client without the secret was refused; others will be without a word (see `weft coord status`)");
+    WEFT_LOG("coord", WARN,
+             "a client without the secret was refused; others will be without a word (see `weft coord status`)");
     break;
   default: break;
   }
@@ -153,8 +163,11 @@ weft_status *coord_trust_check_listener(const weft_coord_service_options *option
   if (getsockname(fd, (struct sockaddr *)&here, &size) != 0) return WEFT_ERR(INTERNAL, "cannot tell the bound address");
   address = weft_inet_address(&here);
   if (is_loopback(&address)) return NULL;
-  return WEFT_ERR(FAILED_PRECONDITION, "a coordination service at %s, which other machines reach, wants a way to tell the job's processes from "
-                  "others: a secret (WEFT_COORD_SECRET_FILE: a file that only its user may read, the same for every process; `weft launch` "
-                  "makes one), or TLS client certificates (WEFT_COORD_TLS_CERT, _KEY and _CA); WEFT_COORD_INSECURE=1 (--insecure) lets "
-                  "everyone in", options->address);
+  return WEFT_ERR(
+    FAILED_PRECONDITION,
+    "a coordination service at %s, which other machines reach, wants a way to tell the job's processes from "
+    "others: a secret (WEFT_COORD_SECRET_FILE: a file that only its user may read, the same for every process; `weft launch` "
+    "makes one), or TLS client certificates (WEFT_COORD_TLS_CERT, _KEY and _CA); WEFT_COORD_INSECURE=1 (--insecure) lets "
+    "everyone in",
+    options->address);
 }

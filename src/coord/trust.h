@@ -33,7 +33,8 @@ typedef struct coord_trust_policy {
 } coord_trust_policy;
 
 /* Resolves the names of the hosts; one without an address is named in the log.  `has_secret`: calls can carry one. */
-WEFT_NODISCARD weft_status *coord_trust_init(coord_trust_policy *policy, const weft_coord_service_options *options, bool has_secret);
+WEFT_NODISCARD weft_status *coord_trust_init(coord_trust_policy *policy, const weft_coord_service_options *options,
+                                             bool has_secret);
 void coord_trust_fini(coord_trust_policy *policy);
 
 /* What lets in a call without a secret over the connected TCP socket `fd`. */
@@ -41,7 +42,8 @@ coord_trust coord_trust_of(coord_trust_policy *policy, int fd);
 
 /* NULL if a service that listens at the address of `fd` has a way to tell its clients from others, or the options say that it
  * needs none.  Errors: FAILED_PRECONDITION, which says how to give it one. */
-WEFT_NODISCARD weft_status *coord_trust_check_listener(const weft_coord_service_options *options, bool has_secret, int fd);
+WEFT_NODISCARD weft_status *coord_trust_check_listener(const weft_coord_service_options *options, bool has_secret,
+                                                       int fd);
 
 /* The user who opened the other end of the connected TCP socket `fd`, which is on this machine.
  * False: it is not, or it is closed by now, or the kernel does not say. */

@@ -59,7 +59,8 @@ static weft_status *make_without_kernel(low_step *step, rt_thunk **out)
     weft_status_free(st);
   }
   if (hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op) || hlo_opcode_has_side_effect(instr->op))
-    return WEFT_ERR(UNIMPLEMENTED, "%s on the CPU: %s", hlo_opcode_name(instr->op), hlo_describe(instr, what, sizeof what));
+    return WEFT_ERR(UNIMPLEMENTED, "%s on the CPU: %s", hlo_opcode_name(instr->op),
+                    hlo_describe(instr, what, sizeof what));
   return cpu_eval_thunk_new(step, out);
 }
 
@@ -71,7 +72,8 @@ static weft_status *make(void *ctx, low_step *step, rt_thunk **out)
   switch (instr->op) {
   case HLO_FUSION:
     kernel = gen_code_kernel(((const cpu_target *)ctx)->code, instr);
-    return kernel ? cpu_kernel_thunk_new(step, kernel, out) : WEFT_ERR(INTERNAL, "fusion \"%s\" has no kernel", instr->name);
+    return kernel ? cpu_kernel_thunk_new(step, kernel, out)
+                  : WEFT_ERR(INTERNAL, "fusion \"%s\" has no kernel", instr->name);
   case HLO_COPY: return cpu_copy_thunk_new(step, out);
   case HLO_REPLICA_ID: case HLO_PARTITION_ID: return cpu_id_thunk_new(step, out);
   default: return make_without_kernel(step, out);
@@ -96,7 +98,8 @@ static weft_status *make_code(const weft_compile_options *options, rt_compiled *
   return NULL;
 }
 
-static weft_status *compile(cpu_platform *platform, const weft_compile_options *options, cpu_adapt *adapt, rt_compiled *out)
+static weft_status *compile(cpu_platform *platform, const weft_compile_options *options, cpu_adapt *adapt,
+                            rt_compiled *out)
 {
   cpu_target cpu = {.machine = &gen_cpu_target};
   low_target target = {.ctx = &cpu, .threads = rt_pool_threads(platform->base.pool), .scratch_bytes = scratch_bytes,
@@ -117,8 +120,8 @@ static weft_status *compile(cpu_platform *platform, const weft_compile_options *
   return NULL;
 }
 
-weft_status *cpu_compile_adapted(weft_platform *platform, hlo_module *module, const weft_compile_options *options, cpu_adapt *adapt,
-                                 weft_executable **out_executable)
+weft_status *cpu_compile_adapted(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
+                                 cpu_adapt *adapt, weft_executable **out_executable)
 {
   rt_compiled out = {.module = module};
   weft_status *st = compile((cpu_platform *)platform, options, adapt, &out);

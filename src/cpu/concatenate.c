@@ -43,7 +43,8 @@ static weft_status *concatenate_execute(const rt_thunk *thunk, rt_ctx *ctx)
   const concatenate_thunk *t = (const concatenate_thunk *)thunk;
   concatenate_job job = {t, rt_args(thunk, ctx)};
 
-  rt_parallel_for(cpu_pool_of(thunk, ctx), (t->rows * t->count + t->pieces_per_task - 1) / t->pieces_per_task, concatenate_task, &job);
+  rt_parallel_for(cpu_pool_of(thunk, ctx), (t->rows * t->count + t->pieces_per_task - 1) / t->pieces_per_task,
+                  concatenate_task, &job);
   return NULL;
 }
 
@@ -58,7 +59,8 @@ weft_status *cpu_concatenate_make(low_step *step, rt_thunk **out_thunk)
 
   for (int d = 0; d < instr->dims.v[0]; d++) rows *= shape->dims[d];
   for (int d = (int)instr->dims.v[0] + 1; d < shape->rank; d++) inner *= shape->dims[d];
-  WEFT_TRY(low_thunk_new(step, &concatenate_ops, sizeof(concatenate_thunk) + (size_t)(n + 1) * sizeof(int64_t), out_thunk));
+  WEFT_TRY(
+    low_thunk_new(step, &concatenate_ops, sizeof(concatenate_thunk) + (size_t)(n + 1) * sizeof(int64_t), out_thunk));
   concatenate_thunk *t = (concatenate_thunk *)*out_thunk;
   t->count = n;
   t->rows = rows;

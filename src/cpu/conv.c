@@ -57,7 +57,8 @@ static bool plan_result_order(cpu_transpose *t, const hlo_shape *out, const int6
   int64_t step = 1;
   bool changes = false;
 
-  *t = (cpu_transpose){.rank = out->rank, .elems = hlo_shape_elems(out), .elem_bytes = (int64_t)weft_dtype_bytes(out->type)};
+  *t = (cpu_transpose){
+    .rank = out->rank, .elems = hlo_shape_elems(out), .elem_bytes = (int64_t)weft_dtype_bytes(out->type)};
   for (int d = out->rank - 1; d >= 0; d--) {
     t->size[dims[d]] = out->dims[dims[d]];
     t->step[dims[d]] = step;
@@ -87,8 +88,7 @@ static void plan_tasks(cpu_conv *c)
 
   double most = TASK_MFLOPS * 1e6 / WEFT_MAX(flops_per_row, 1.0); /* with few rows, reading the kernel would dominate */
   c->rows_per_task = (int64_t)WEFT_MIN(most, WEFT_MAX(most * SMALL_TASK, SMALL_TASK_ROWS));
-  if (!c->plain && !c->direct)
-    c->rows_per_task = WEFT_MIN(c->rows_per_task, PATCH_BYTES / WEFT_MAX(1, k * lhs_bytes));
+  if (!c->plain && !c->direct) c->rows_per_task = WEFT_MIN(c->rows_per_task, PATCH_BYTES / WEFT_MAX(1, k * lhs_bytes));
   c->rows_per_task = WEFT_ALIGN_UP(WEFT_MAX(c->rows_per_task, MIN_ROWS), 16);
   int64_t tasks = WEFT_MAX(1, (rows + c->rows_per_task - 1) / c->rows_per_task); /* tasks of nearly the same size */
   c->rows_per_task = WEFT_MAX(1, WEFT_MIN(WEFT_ALIGN_UP((rows + tasks - 1) / tasks, 16), rows));
@@ -102,9 +102,18 @@ static void plan_products(cpu_conv *c, int64_t c_row)
 
   plan_tasks(c);
   c->gemm = (cpu_gemm){
-    .a_type = c->lhs_type, .b_type = c->rhs_type, .c_type = c->out_type, .m = c->rows_per_task, .n = c->out_features,
-    .k = k, .a_row = c->plain ? c->lhs_features : k, .a_col = 1, .b_row = c->all_features, .b_col = 1,
-    .c_row = c_row, .via = WEFT_INVALID,
+    .a_type = c->lhs_type,
+    .b_type = c->rhs_type,
+    .c_type = c->out_type,
+    .m = c->rows_per_task,
+    .n = c->out_features,
+    .k = k,
+    .a_row = c->plain ? c->lhs_features : k,
+    .a_col = 1,
+    .b_row = c->all_features,
+    .b_col = 1,
+    .c_row = c_row,
+    .via = WEFT_INVALID,
   };
   cpu_gemm_init(&c->gemm);
 }
@@ -256,9 +265,11 @@ static CPU_INLINE void copy_run(char *to, const char *from, int64_t bytes)
 /* Copies the taps along the last spatial dimension for `count` neighbouring output pixels, the first of them at x.
  * `to` is their place in the first pixel's patch. `line` is the line of the input that they read; NULL if it is
  * padding or a hole. Without dilation and reversal the taps are neighbours in memory. */
-static CPU_HOT void patch_lines(const cpu_conv *c, const char *line, int64_t x, int64_t count, char *to, int64_t patch_bytes)
+static CPU_HOT void patch_lines(const cpu_conv *c, const char *line, int64_t x, int64_t count, char *to,
+                                int64_t patch_bytes)
 {
-  int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), run = c->in_features * bytes, pixel_bytes = c->lhs_features * bytes;
+  int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), run = c->in_features * bytes,
+          pixel_bytes = c->lhs_features * bytes;
   int last = c->spatial - 1;
   int64_t taps = c->kernel_size[last], size = c->in_size[last];
   const hlo_window_dim w = c->window[last];
@@ -289,7 +300,8 @@ static CPU_HOT void patch_lines(const cpu_conv *c, const char *line, int64_t x, 
 static void make_patches(const cpu_conv *c, const char *lhs, int64_t first, int64_t rows, char *patches)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(c->lhs_type), pixel_bytes = c->lhs_features * bytes, at[HLO_MAX_RANK];
-  int64_t line_bytes = c->kernel_size[c->spatial - 1] * c->in_features * bytes, patch_bytes = c->taps * c->in_features * bytes;
+  int64_t line_bytes = c->kernel_size[c->spatial - 1] * c->in_features * bytes,
+          patch_bytes = c->taps * c->in_features * bytes;
 
   for (int64_t r = 0, count; r < rows; r += count, patches += count * patch_bytes) {
     int64_t tap[HLO_MAX_RANK] = {0};
@@ -305,7 +317,8 @@ static void make_patches(const cpu_conv *c, const char *lhs, int64_t first, int6
 }
 
 /* Writes the rows from `first` on of a class to their places in the output, whose features begin at `out`. */
-static void spread_rows(const cpu_conv *c, const conv_phase *p, int64_t first, int64_t rows, const char *from, char *out)
+static void spread_rows(const cpu_conv *c, const conv_phase *p, int64_t first, int64_t rows, const char *from,
+                        char *out)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(c->out_type), run = c->out_features * bytes, at[HLO_MAX_RANK];
   int last = c->spatial - 1;
@@ -315,7 +328,8 @@ static void spread_rows(const cpu_conv *c, const conv_phase *p, int64_t first, i
     for (int d = 0; d < c->spatial; d++) pixel = pixel * p->size[d] + p->start[d] + at[d] * p->step[d];
     count = WEFT_MIN(rows - r, c->out_size[last] - at[last]);
     char *to = out + pixel * c->all_features * bytes;
-    for (int64_t i = 0; i < count; i++, from += run, to += p->step[last] * c->all_features * bytes) memcpy(to, from, (size_t)run);
+    for (int64_t i = 0; i < count; i++, from += run, to += p->step[last] * c->all_features * bytes)
+      memcpy(to, from, (size_t)run);
   }
 }
 
@@ -514,7 +528,8 @@ static bool is_inside(const cpu_conv *c, int64_t x)
   const hlo_window_dim *w = &c->window[last];
   int64_t first = x * w->stride - w->pad_low;
 
-  return w->base_dilation == 1 && first >= 0 && first + (c->kernel_size[last] - 1) * w->window_dilation < c->in_size[last];
+  return w->base_dilation == 1 && first >= 0 &&
+         first + (c->kernel_size[last] - 1) * w->window_dilation < c->in_size[last];
 }
 
 static void direct_task(void *ctx, int64_t task)

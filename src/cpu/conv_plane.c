@@ -49,11 +49,14 @@ bool cpu_conv_plane_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_sha
   cpu_conv_plane *p = &c->plane;
   int last = c->spatial - 1;
 
-  if (c->spatial == 0 || c->batch_groups != 1 || c->out_pixels == 0 || c->taps == 0 || c->in_features * c->out_features > MAX_FEATURES || c->lhs_type != c->rhs_type ||
+  if (c->spatial == 0 || c->batch_groups != 1 || c->out_pixels == 0 || c->taps == 0 ||
+      c->in_features * c->out_features > MAX_FEATURES || c->lhs_type != c->rhs_type ||
       !weft_dtype_is_float(c->lhs_type) || !weft_dtype_is_float(c->out_type) || c->taps * c->in_features > MAX_TAPS)
     return false;
-  if (!plane_steps(lhs, attrs->lhs_batch, attrs->lhs_feature, attrs->lhs_spatial, &p->lhs_batch_step, &p->lhs_feature_step) ||
-      !plane_steps(out, attrs->out_batch, attrs->out_feature, attrs->out_spatial, &p->out_batch_step, &p->out_feature_step))
+  if (!plane_steps(lhs, attrs->lhs_batch, attrs->lhs_feature, attrs->lhs_spatial, &p->lhs_batch_step,
+                   &p->lhs_feature_step) ||
+      !plane_steps(out, attrs->out_batch, attrs->out_feature, attrs->out_spatial, &p->out_batch_step,
+                   &p->out_feature_step))
     return false;
   p->compute = c->lhs_type == WEFT_F64 || c->out_type == WEFT_F64 ? WEFT_F64 : WEFT_F32;
   int64_t bytes = (int64_t)weft_dtype_bytes(p->compute);
@@ -69,7 +72,8 @@ bool cpu_conv_plane_init(cpu_conv *c, const hlo_conv_attrs *attrs, const hlo_sha
   }
   /* room for vectors that read beyond the last row, and for rows of sums that reach beyond its last pixel */
   p->buffer_bytes = WEFT_ALIGN_UP(p->elems * c->in_features * bytes, VECTOR_BYTES) + VECTORS * VECTOR_BYTES;
-  p->row_bytes = WEFT_ALIGN_UP(WEFT_MAX(c->out_size[last], c->in_size[last]) * bytes, VECTOR_BYTES) + VECTORS * VECTOR_BYTES;
+  p->row_bytes = WEFT_ALIGN_UP(WEFT_MAX(c->out_size[last], c->in_size[last]) * bytes, VECTOR_BYTES) +
+                 VECTORS * VECTOR_BYTES;
   double flops = 2.0 * (double)c->out_pixels * (double)(c->taps * c->in_features * c->out_features);
   p->groups_per_task = (int64_t)WEFT_MAX(1.0, TASK_FLOPS / WEFT_MAX(flops, 1.0));
   return true;
@@ -202,8 +206,9 @@ static void plane_group(const plane_job *job, int64_t batch, int64_t group, char
 
   memset(scratch, 0, (size_t)p->buffer_bytes);
   for (int64_t i = 0; i < c->in_features; i++)
-    spread_plane(c, job->lhs + (batch * p->lhs_batch_step + (group * c->in_features + i) * p->lhs_feature_step) * lhs_bytes,
-                 scratch + i * p->elems * bytes, sums);
+    spread_plane(
+      c, job->lhs + (batch * p->lhs_batch_step + (group * c->in_features + i) * p->lhs_feature_step) * lhs_bytes,
+      scratch + i * p->elems * bytes, sums);
   for (int64_t o = group * c->out_features; o < (group + 1) * c->out_features; o++) {
     char *out = job->out + (batch * p->out_batch_step + o * p->out_feature_step) * out_bytes;
     int64_t row[HLO_MAX_RANK] = {0};
@@ -224,7 +229,8 @@ static void plane_task(void *ctx, int64_t task)
 {
   plane_job *job = ctx;
   const cpu_conv *c = job->c;
-  int64_t first = task * c->plane.groups_per_task, end = WEFT_MIN(first + c->plane.groups_per_task, c->batch * c->groups);
+  int64_t first = task * c->plane.groups_per_task,
+          end = WEFT_MIN(first + c->plane.groups_per_task, c->batch * c->groups);
   char *scratch = rt_thread_scratch(c->plane.buffer_bytes + c->plane.row_bytes);
 
   if (!scratch) {

@@ -18,8 +18,7 @@ static void convert_any(weft_dtype to, char *dst, weft_dtype from, const char *s
     hlo_literal y = {.shape = &out, .data = dst + i * to_bytes};
     if (weft_dtype_is_float(from) || weft_dtype_is_complex(from))
       hlo_literal_set_f64(&y, 0, hlo_literal_get_f64(&x, 0), hlo_literal_get_imag(&x, 0));
-    else
-      hlo_literal_set_s64(&y, 0, hlo_literal_get_s64(&x, 0));
+    else hlo_literal_set_s64(&y, 0, hlo_literal_get_s64(&x, 0));
   }
 }
 
@@ -85,7 +84,8 @@ static float byte_floats[WEFT_DTYPE_COUNT][256];
 static void fill_byte_floats(void)
 {
   for (int t = 0; t < WEFT_DTYPE_COUNT; t++)
-    for (unsigned bits = 0; weft_dtype_is_float((weft_dtype)t) && weft_dtype_bytes((weft_dtype)t) == 1 && bits < 256; bits++)
+    for (unsigned bits = 0; weft_dtype_is_float((weft_dtype)t) && weft_dtype_bytes((weft_dtype)t) == 1 && bits < 256;
+         bits++)
       byte_floats[t][bits] = weft_float_decode((weft_dtype)t, bits & ((1u << weft_dtype_bits((weft_dtype)t)) - 1));
 }
 
@@ -139,8 +139,8 @@ GEMV(gemv_bf16, uint16_t, from_bf16(p))
 GEMV(gemv_f16, _Float16, (float)p)
 #endif
 
-bool cpu_gemv_narrow(weft_dtype type, int64_t n, int64_t k, const float *x, const void *matrix, int64_t row, int64_t col,
-                     float *out)
+bool cpu_gemv_narrow(weft_dtype type, int64_t n, int64_t k, const float *x, const void *matrix, int64_t row,
+                     int64_t col, float *out)
 {
   if (row != 1 && col != 1) return false;
   if (type == WEFT_BF16) {
@@ -158,8 +158,8 @@ bool cpu_gemv_narrow(weft_dtype type, int64_t n, int64_t k, const float *x, cons
 
 static CPU_HOT void convert(weft_dtype to, void *dst, weft_dtype from, const void *src, int64_t step, int64_t count)
 {
-  if (from == to || (weft_dtype_is_integer(from) && weft_dtype_is_integer(to) &&
-                     weft_dtype_bits(from) == weft_dtype_bits(to))) {
+  if (from == to ||
+      (weft_dtype_is_integer(from) && weft_dtype_is_integer(to) && weft_dtype_bits(from) == weft_dtype_bits(to))) {
     copy(dst, src, (int64_t)weft_dtype_bytes(from), step, count);
     return;
   }

@@ -29,14 +29,15 @@ WEFT_NODISCARD weft_status *cpu_eval_thunk_new(low_step *step, rt_thunk **out_th
 /* Estimated nanoseconds of one step on one thread. */
 double cpu_cost_ns(const cpu_target *target, const hlo_instr *instr);
 
-WEFT_NODISCARD weft_status *cpu_compile(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
-                                        weft_executable **out_executable);
+WEFT_NODISCARD weft_status *cpu_compile(weft_platform *platform, hlo_module *module,
+                                        const weft_compile_options *options, weft_executable **out_executable);
 
 /* Compiles for a platform that is built on the CPU's kernels: `adapt` may put that platform's own functions into the
  * target. */
 typedef void cpu_adapt(low_target *target);
-WEFT_NODISCARD weft_status *cpu_compile_adapted(weft_platform *platform, hlo_module *module, const weft_compile_options *options,
-                                                cpu_adapt *adapt, weft_executable **out_executable);
+WEFT_NODISCARD weft_status *cpu_compile_adapted(weft_platform *platform, hlo_module *module,
+                                                const weft_compile_options *options, cpu_adapt *adapt,
+                                                weft_executable **out_executable);
 
 /* ---- topology (hwloc) ---- */
 

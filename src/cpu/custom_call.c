@@ -175,7 +175,8 @@ typedef struct untyped_thunk {
 
 static weft_status *untyped_run(const rt_thunk *thunk, rt_ctx *ctx)
 {
-  WEFT_TRY_NOTE(rt_untyped_call_run(&((const untyped_thunk *)thunk)->call, rt_args(thunk, ctx)), "custom-call %s", thunk->name);
+  WEFT_TRY_NOTE(rt_untyped_call_run(&((const untyped_thunk *)thunk)->call, rt_args(thunk, ctx)), "custom-call %s",
+                thunk->name);
   return NULL;
 }
 static const rt_thunk_ops untyped_ops = {.size = sizeof(rt_thunk_ops), .kind = "custom-call", .run = untyped_run};
@@ -187,8 +188,9 @@ static weft_status *untyped_make(low_step *step, rt_thunk **out_thunk)
   XLA_FFI_Handler_Bundle typed;
 
   if (!function)
-    return WEFT_ERR(UNIMPLEMENTED, "no function is registered for the custom call \"%s\" of API version %d%s", attrs->target,
-                    attrs->api_version, rt_ffi_find(attrs->target, &typed) ? ": what has that name is a handler of the typed FFI (4)" : "");
+    return WEFT_ERR(UNIMPLEMENTED, "no function is registered for the custom call \"%s\" of API version %d%s",
+                    attrs->target, attrs->api_version,
+                    rt_ffi_find(attrs->target, &typed) ? ": what has that name is a handler of the typed FFI (4)" : "");
   WEFT_TRY(low_thunk_new(step, &untyped_ops, sizeof(untyped_thunk), out_thunk));
   return rt_untyped_call_read(step->arena, step->instr, function, &((untyped_thunk *)*out_thunk)->call);
 }
@@ -210,7 +212,10 @@ weft_status *cpu_custom_call_make(low_step *step, rt_thunk **out_thunk)
   }
   if (!found)
     return WEFT_ERR(UNIMPLEMENTED, "no handler is registered for the custom call \"%s\"%s", attrs->target,
-                    rt_ffi_calls_python(attrs->target) ? ": callbacks into Python need Weft's Python package (pip install ./python)" : "");
-  WEFT_TRY(low_thunk_new(step, rt_ffi_calls_python(attrs->target) ? &callback_ops : &ffi_ops, sizeof(ffi_thunk), out_thunk));
+                    rt_ffi_calls_python(attrs->target)
+                      ? ": callbacks into Python need Weft's Python package (pip install ./python)"
+                      : "");
+  WEFT_TRY(
+    low_thunk_new(step, rt_ffi_calls_python(attrs->target) ? &callback_ops : &ffi_ops, sizeof(ffi_thunk), out_thunk));
   return rt_ffi_call_new(step->arena, step->instr, &bundle, &((ffi_thunk *)*out_thunk)->call);
 }

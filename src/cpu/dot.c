@@ -45,8 +45,8 @@ static void transpose_rows(void *ctx, int64_t task)
 enum { BLOCK = 32 };
 
 /* dst[x * dst_step + y] = src[x + y * src_step], block by block so that both sides stay in cache lines. */
-static CPU_HOT void transpose_plane(char *dst, const char *src, int64_t xs, int64_t ys, int64_t dst_step, int64_t src_step,
-                                    int64_t bytes)
+static CPU_HOT void transpose_plane(char *dst, const char *src, int64_t xs, int64_t ys, int64_t dst_step,
+                                    int64_t src_step, int64_t bytes)
 {
 #define PLANE(type)                                                                            \
   do {                                                                                         \
@@ -235,9 +235,18 @@ weft_status *cpu_dot_init(cpu_dot *dot, const hlo_dot_attrs *attrs, const hlo_sh
   dot->batches = 1;
   for (int i = 0; i < lhs_batch.count; i++) dot->batches *= dot->batch_size[i] = lhs->dims[lhs_batch.dim[i]];
   dot->gemm = (cpu_gemm){
-    .a_type = lhs->type, .b_type = rhs->type, .c_type = out->type, .m = l.free, .n = r.free, .k = l.contracted,
-    .a_row = l.free_step, .a_col = l.contracted_step, .b_row = r.contracted_step, .b_col = r.free_step,
-    .c_row = r.free, .via = lhs->type == via && rhs->type == via ? WEFT_INVALID : via,
+    .a_type = lhs->type,
+    .b_type = rhs->type,
+    .c_type = out->type,
+    .m = l.free,
+    .n = r.free,
+    .k = l.contracted,
+    .a_row = l.free_step,
+    .a_col = l.contracted_step,
+    .b_row = r.contracted_step,
+    .b_col = r.free_step,
+    .c_row = r.free,
+    .via = lhs->type == via && rhs->type == via ? WEFT_INVALID : via,
   };
   cpu_gemm_init(&dot->gemm);
   if (dot->gemm.kind == CPU_GEMM_NONE)
@@ -288,7 +297,8 @@ static void dot_task(void *ctx, int64_t task)
       r += rest % dot->batch_size[d] * dot->rhs_step[d];
       rest /= dot->batch_size[d];
     }
-    cpu_gemm_tile(g, tile % g->tiles, job->lhs + l * a_bytes, job->rhs + r * b_bytes, job->out + batch * c_step, scratch);
+    cpu_gemm_tile(g, tile % g->tiles, job->lhs + l * a_bytes, job->rhs + r * b_bytes, job->out + batch * c_step,
+                  scratch);
   }
 }
 

@@ -121,8 +121,8 @@ static void pass_task(void *ctx, int64_t task)
 }
 
 /* Transforms all lines along dimension d from `in` to `out`. The two arrays differ only in that dimension's length. */
-static weft_status *run_pass(const cpu_fft *f, rt_pool *pool, int d, const int64_t *dims, const void *in, int64_t in_length,
-                             void *out, int64_t out_length, bool real_in, bool real_out)
+static weft_status *run_pass(const cpu_fft *f, rt_pool *pool, int d, const int64_t *dims, const void *in,
+                             int64_t in_length, void *out, int64_t out_length, bool real_in, bool real_out)
 {
   fft_pass p = {
     .line = f->lines[f->rank - 1 - d], .in = in, .out = out, .inner = 1, .lines = 1, .in_length = in_length,
@@ -141,7 +141,8 @@ static weft_status *run_pass(const cpu_fft *f, rt_pool *pool, int d, const int64
   }
   p.lanes = WEFT_MAX(1, WEFT_MIN(LANES, LANE_BYTES / (lane_reals(p.line) * (f->is_double ? 8 : 4))));
   rt_parallel_for(pool, (p.lines + p.lanes - 1) / p.lanes, pass_task, &p);
-  if (atomic_load(&p.failed)) return WEFT_ERR(RESOURCE_EXHAUSTED, "fft: out of memory for lines of %lld", (long long)p.line->n);
+  if (atomic_load(&p.failed))
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "fft: out of memory for lines of %lld", (long long)p.line->n);
   return NULL;
 }
 
@@ -150,7 +151,7 @@ weft_status *cpu_fft_run(const cpu_fft *f, rt_pool *pool, const void *in, void *
   int last = f->rank - 1, first = f->rank - f->transformed;
   int64_t in_row = f->in_dims[last], out_row = f->out_dims[last];
 
-  if (!f->lines[0]) return NULL; /* nothing to transform */
+  if (!f->lines[0]) return NULL;  /* nothing to transform */
   if (f->type == HLO_FFT_IRFFT) { /* the other dimensions come first, on the half spectrum */
     for (int d = first; d < last; d++) {
       WEFT_TRY(run_pass(f, pool, d, f->in_dims, in, f->in_dims[d], scratch, f->in_dims[d], false, false));

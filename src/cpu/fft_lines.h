@@ -5,7 +5,9 @@
  *   y[p][j][q] = w^(p j) sum_k x[k][p][q] exp(-2 pi i j k / r),   w = exp(-2 pi i / (r m))
  * then s grows by r and the rest n / r is next.  The inner loop runs over s * lanes neighbours. */
 
-typedef struct NAME(pair) { REAL *re, *im; } NAME(pair);
+typedef struct NAME(pair) {
+  REAL *re, *im;
+} NAME(pair);
 
 /* One stage; x and y do not overlap.  run = s * lanes. */
 static CPU_HOT void NAME(stage)(int r, int64_t m, int64_t run, const REAL *twiddle, const REAL *restrict xr,
@@ -33,7 +35,8 @@ static CPU_HOT void NAME(stage)(int r, int64_t m, int64_t run, const REAL *twidd
         REAL cr = xr[q + 2 * step], ci = xi[q + 2 * step], dr = xr[q + 3 * step], di = xi[q + 3 * step];
         REAL apcr = ar + cr, apci = ai + ci, amcr = ar - cr, amci = ai - ci;
         REAL bpdr = br + dr, bpdi = bi + di, bmdr = bi - di, bmdi = dr - br; /* -i (b - d) */
-        REAL t1r = amcr + bmdr, t1i = amci + bmdi, t2r = apcr - bpdr, t2i = apci - bpdi, t3r = amcr - bmdr, t3i = amci - bmdi;
+        REAL t1r = amcr + bmdr, t1i = amci + bmdi, t2r = apcr - bpdr, t2i = apci - bpdi, t3r = amcr - bmdr,
+             t3i = amci - bmdi;
         yr[q] = apcr + bpdr;
         yi[q] = apci + bpdi;
         yr[q + run] = t1r * w1r - t1i * w1i;
@@ -145,7 +148,7 @@ static NAME(pair) NAME(line)(const cpu_fft_line *l, int64_t lanes, NAME(pair) a,
     memset(c.im + n * lanes, 0, (size_t)((m - n) * lanes) * sizeof(REAL));
     NAME(pair) spectrum = NAME(line)(l->inner, lanes, c, d, NULL);
     NAME(pair) other = spectrum.re == c.re ? d : c;
-    NAME(multiply)(m, lanes, spectrum, l->chirp_spectrum); /* which is divided by m */
+    NAME(multiply)(m, lanes, spectrum, l->chirp_spectrum);                        /* which is divided by m */
     NAME(pair) turned = {spectrum.im, spectrum.re}, spare = {other.im, other.re}; /* swapped parts: the inverse */
     NAME(pair) back = NAME(line)(l->inner, lanes, turned, spare, NULL);
     memcpy(a.re, back.im, (size_t)(n * lanes) * sizeof(REAL));
@@ -243,10 +246,12 @@ static weft_status *NAME(chirp)(weft_arena *arena, cpu_fft_line *l)
 
 /* ---- lines of an array ------------------------------------------------------------------------------------------------ */
 
-typedef struct NAME(number) { REAL re, im; } NAME(number);
+typedef struct NAME(number) {
+  REAL re, im;
+} NAME(number);
 typedef REAL NAME(eight) __attribute__((vector_size(8 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 
-static CPU_INLINE void NAME(split)(int64_t count, const NAME(number) *from, REAL *re, REAL *im)
+static CPU_INLINE void NAME(split)(int64_t count, const NAME(number) * from, REAL *re, REAL *im)
 {
   int64_t i = 0;
 
@@ -261,12 +266,13 @@ static CPU_INLINE void NAME(split)(int64_t count, const NAME(number) *from, REAL
   }
 }
 
-static CPU_INLINE void NAME(join)(int64_t count, const REAL *re, const REAL *im, REAL scale, NAME(number) *to)
+static CPU_INLINE void NAME(join)(int64_t count, const REAL *re, const REAL *im, REAL scale, NAME(number) * to)
 {
   int64_t i = 0;
 
   for (; i + 8 <= count; i += 8) {
-    NAME(eight) r = *(const NAME(eight) *)(re + i) * scale, j = *(const NAME(eight) *)(im + i) * scale, *both = (void *)(to + i);
+    NAME(eight)
+    r = *(const NAME(eight) *)(re + i) * scale, j = *(const NAME(eight) *)(im + i) * scale, *both = (void *)(to + i);
     both[0] = __builtin_shufflevector(r, j, 0, 8, 1, 9, 2, 10, 3, 11);
     both[1] = __builtin_shufflevector(r, j, 4, 12, 5, 13, 6, 14, 7, 15);
   }
@@ -277,16 +283,21 @@ static CPU_INLINE void NAME(join)(int64_t count, const REAL *re, const REAL *im,
 }
 
 /* Where element 0 of a line is. */
-static CPU_INLINE int64_t NAME(line_at)(int64_t line, int64_t n, int64_t inner) { return line / inner * n * inner + line % inner; }
+static CPU_INLINE int64_t NAME(line_at)(int64_t line, int64_t n, int64_t inner)
+{
+  return line / inner * n * inner + line % inner;
+}
 
 /* Elements of `lanes` lines into a.  Lines that lie side by side are split as they are; others are turned block by block, so
  * that both sides stay in cache lines. */
-static CPU_INLINE void NAME(read_block)(const fft_pass *p, int64_t first, int64_t lanes, int64_t k0, int64_t ks, NAME(pair) a)
+static CPU_INLINE void NAME(read_block)(const fft_pass *p, int64_t first, int64_t lanes, int64_t k0, int64_t ks,
+                                        NAME(pair) a)
 {
   NAME(number) block[TRANSPOSE * LANES];
 
   for (int64_t lane = 0; lane < lanes; lane++) {
-    const NAME(number) *from = (const NAME(number) *)p->in + NAME(line_at)(first + lane, p->in_length, p->inner) + k0 * p->inner;
+    const NAME(number) *from = (const NAME(number) *)p->in + NAME(line_at)(first + lane, p->in_length, p->inner) +
+                               k0 * p->inner;
     for (int64_t k = 0; k < ks; k++) block[k * lanes + lane] = from[k * p->inner];
   }
   NAME(split)(ks * lanes, block, a.re + k0 * lanes, a.im + k0 * lanes);
@@ -306,8 +317,8 @@ static CPU_INLINE void NAME(read)(const fft_pass *p, int64_t first, int64_t lane
   if (k < n) NAME(read_block)(p, first, lanes, k, n - k, a);
 }
 
-static CPU_INLINE void NAME(write_block)(const fft_pass *p, int64_t first, int64_t lanes, int64_t k0, int64_t ks, NAME(pair) a,
-                                         REAL scale)
+static CPU_INLINE void NAME(write_block)(const fft_pass *p, int64_t first, int64_t lanes, int64_t k0, int64_t ks,
+                                         NAME(pair) a, REAL scale)
 {
   NAME(number) block[TRANSPOSE * LANES];
 
@@ -366,7 +377,7 @@ static CPU_INLINE void NAME(zip)(int64_t h, int64_t lanes, NAME(pair) a, const R
       yr[b] = er + oi;
       yi[b] = or - ei;
       xr[b] = er - oi;
-      xi[b] = ei + or;
+      xi[b] = ei + or ;
     }
   }
 }

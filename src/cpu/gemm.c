@@ -75,7 +75,8 @@ static weft_dtype compute_type(const cpu_gemm *g)
 static int64_t panel_scratch(const cpu_gemm *g, int64_t at[2])
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(g->compute), panel = WEFT_MIN(g->k, PANEL_K);
-  int64_t b_at = WEFT_ALIGN_UP(g->tile_m * panel * bytes, 64), sum_at = b_at + WEFT_ALIGN_UP(g->tile_n * panel * bytes, 64);
+  int64_t b_at = WEFT_ALIGN_UP(g->tile_m * panel * bytes, 64),
+          sum_at = b_at + WEFT_ALIGN_UP(g->tile_n * panel * bytes, 64);
 
   if (at) {
     at[0] = b_at;
@@ -112,8 +113,7 @@ static void blas_gemm(weft_dtype type, int64_t m, int64_t n, int64_t k, const vo
     else if (m == 1)
       cblas_sgemv(CblasRowMajor, tb == CblasNoTrans ? CblasTrans : CblasNoTrans, (blasint)(b_col == 1 ? k : n),
                   (blasint)(b_col == 1 ? n : k), 1, b, ldb, a, (blasint)(k > 1 ? a_col : 1), add, c, 1);
-    else
-      cblas_sgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, 1, a, lda, b, ldb, add, c, ldc);
+    else cblas_sgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, 1, a, lda, b, ldb, add, c, ldc);
     break;
   case WEFT_F64:
     if (n == 1)
@@ -122,8 +122,7 @@ static void blas_gemm(weft_dtype type, int64_t m, int64_t n, int64_t k, const vo
     else if (m == 1)
       cblas_dgemv(CblasRowMajor, tb == CblasNoTrans ? CblasTrans : CblasNoTrans, (blasint)(b_col == 1 ? k : n),
                   (blasint)(b_col == 1 ? n : k), 1, b, ldb, a, (blasint)(k > 1 ? a_col : 1), add, c, 1);
-    else
-      cblas_dgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, 1, a, lda, b, ldb, add, c, ldc);
+    else cblas_dgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, 1, a, lda, b, ldb, add, c, ldc);
     break;
   case WEFT_C64:
     cblas_cgemm(CblasRowMajor, ta, tb, (blasint)m, (blasint)n, (blasint)k, one_c, a, lda, b, ldb, add ? one_c : zero_c,
@@ -154,7 +153,8 @@ static void pack(const cpu_gemm *g, char *to, weft_dtype from_type, const char *
 }
 
 /* A vector times a matrix of 16-bit floats, read in place. False if the product is of another kind. */
-static bool tile_by_vector(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, float *scratch)
+static bool tile_by_vector(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c,
+                           float *scratch)
 {
   bool by_row = g->m == 1;
   int64_t count = by_row ? n : m;
@@ -172,7 +172,8 @@ static bool tile_by_vector(const cpu_gemm *g, int64_t m, int64_t n, const char *
   return done;
 }
 
-static void tile_by_panels(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c, char *scratch)
+static void tile_by_panels(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const char *b, char *c,
+                           char *scratch)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(g->compute), c_bytes = (int64_t)weft_dtype_bytes(g->c_type);
   int64_t a_bytes = (int64_t)weft_dtype_bytes(g->a_type), b_bytes = (int64_t)weft_dtype_bytes(g->b_type);

@@ -49,8 +49,8 @@ void cpu_convert(weft_dtype to, void *dst, weft_dtype from, const void *src, int
 
 /* out[n] = x[k] . matrix, where matrix[l, j] is at l * row + j * col and is of a 16-bit float type; one step must be 1.
  * False for other types and steps. */
-bool cpu_gemv_narrow(weft_dtype type, int64_t n, int64_t k, const float *x, const void *matrix, int64_t row, int64_t col,
-                     float *out);
+bool cpu_gemv_narrow(weft_dtype type, int64_t n, int64_t k, const float *x, const void *matrix, int64_t row,
+                     int64_t col, float *out);
 
 /* OpenBLAS runs on the calling thread only; call before the first use (idempotent). */
 void cpu_blas_init(void);

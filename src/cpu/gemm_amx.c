@@ -52,7 +52,9 @@ bool cpu_amx_fits(const cpu_gemm *g)
   static pthread_once_t once = PTHREAD_ONCE_INIT;
 
   pthread_once(&once, detect);
-  if (WEFT_MIN(g->m, g->n) < 2 || WEFT_MAX(g->m, g->n) < TILE || g->k < 32 || (g->via != WEFT_INVALID && g->via != g->a_type)) return false;
+  if (WEFT_MIN(g->m, g->n) < 2 || WEFT_MAX(g->m, g->n) < TILE || g->k < 32 ||
+      (g->via != WEFT_INVALID && g->via != g->a_type))
+    return false;
   if (g->a_type == WEFT_BF16 && g->b_type == WEFT_BF16)
     return have_bf16 && (g->c_type == WEFT_F32 || g->c_type == WEFT_BF16);
   return g->a_type == WEFT_S8 && g->b_type == WEFT_S8 && g->c_type == WEFT_S32 && have_int8;
@@ -179,7 +181,8 @@ static AMX void pack_b(const product *p, int64_t j0, int64_t n, char *to)
 }
 
 /* Computes one block of 2 x 2 tiles into sums[4][16][16]. `wide` and `tall` say whether the second tiles exist. */
-static AMX void multiply(const product *p, const char *a, const char *b, bool tall, bool wide, uint32_t sums[4][TILE * TILE])
+static AMX void multiply(const product *p, const char *a, const char *b, bool tall, bool wide,
+                         uint32_t sums[4][TILE * TILE])
 {
   const char *a1 = tall ? a + p->strip : a, *b1 = wide ? b + p->strip : b;
 

@@ -227,7 +227,8 @@ static const char *stage(const cpu_gemm *g, weft_dtype type, const char *from, i
   bool along_n = *major == 1;
   int64_t lines = along_n ? k : n, count = along_n ? n : k;
 
-  if (g->via == WEFT_INVALID && (type == g->compute || (weft_dtype_is_integer(type) && from_bytes == bytes))) return from;
+  if (g->via == WEFT_INVALID && (type == g->compute || (weft_dtype_is_integer(type) && from_bytes == bytes)))
+    return from;
   for (int64_t i = 0; i < lines; i++)
     cpu_convert(g->compute, spare + i * count * bytes, type, from + i * (along_n ? *minor : *major) * from_bytes,
                 along_n ? *major : *minor, count);
@@ -282,8 +283,8 @@ typedef struct right_block {
   bool streamed;
 } right_block;
 
-static void multiply(weft_dtype type, int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row, right_block b, void *c,
-                     int64_t c_row, bool add)
+static void multiply(weft_dtype type, int64_t m, int64_t n, int64_t k, const void *a, int64_t a_row, right_block b,
+                     void *c, int64_t c_row, bool add)
 {
   bool wide = cpu_block_is_fast() && !cpu_block_narrow;
 
@@ -320,7 +321,8 @@ void cpu_block_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
   }
   for (int64_t l = 0; l < g->k; l += p.block) {
     int64_t k = WEFT_MIN(p.block, g->k - l), major = left.across, minor = left.along;
-    const char *from = stage(g, left.type, left.data + l * left.along * left.bytes, p.m, k, &major, &minor, pa + p.left_at);
+    const char *from =
+      stage(g, left.type, left.data + l * left.along * left.bytes, p.m, k, &major, &minor, pa + p.left_at);
     const char *rows = minor == 1 ? from : pa;
     int64_t a_row = minor == 1 ? major : 0;
     if (minor != 1) pack(bytes, p.m, k, from, major, minor, pa, ROWS);
@@ -331,12 +333,14 @@ void cpu_block_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
     bool direct = major == 1 && (p.streamed || k * minor * bytes <= CLOSE_BYTES);
     int64_t lanes = VECTOR_BYTES / bytes, whole = direct ? p.n / lanes * lanes : 0;
     if (whole)
-      multiply(g->compute, p.m, whole, k, rows, a_row, (right_block){from, minor, 1, p.width, p.streamed}, sum, sum_row, l > 0);
+      multiply(g->compute, p.m, whole, k, rows, a_row, (right_block){from, minor, 1, p.width, p.streamed}, sum, sum_row,
+               l > 0);
     if (whole == p.n) continue;
     pack(bytes, p.n - whole, k, from + whole * major * bytes, major, minor, pb, p.width);
-    multiply(g->compute, p.m, p.n - whole, k, rows, a_row, (right_block){pb, p.width, k, p.width, false}, sum + whole * bytes,
-             sum_row, l > 0);
+    multiply(g->compute, p.m, p.n - whole, k, rows, a_row, (right_block){pb, p.width, k, p.width, false},
+             sum + whole * bytes, sum_row, l > 0);
   }
   for (int64_t i = 0; i < m && !p.in_place; i++)
-    cpu_convert(g->c_type, c + i * g->c_row * c_bytes, g->compute, sum + i * (p.swapped ? 1 : n) * bytes, p.swapped ? m : 1, n);
+    cpu_convert(g->c_type, c + i * g->c_row * c_bytes, g->compute, sum + i * (p.swapped ? 1 : n) * bytes,
+                p.swapped ? m : 1, n);
 }

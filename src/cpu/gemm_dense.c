@@ -22,7 +22,8 @@
 
 /* Elements between neighbours: rows of a, columns of a, rows of b, rows of c. */
 typedef struct micro_steps { int64_t a_row, a_col, b_row, c_row; } micro_steps;
-typedef void micro_fn(int64_t k, const void *a, const void *b, void *c, const micro_steps *steps, int64_t last, bool add);
+typedef void micro_fn(int64_t k, const void *a, const void *b, void *c, const micro_steps *steps, int64_t last,
+                      bool add);
 
 enum {
   MAX_ROWS = 14, VECTORS = 2,
@@ -186,8 +187,8 @@ bool cpu_dense_narrow;
 /* NULL: this processor has none of these instruction sets. */
 static const kernel *kernel_for(weft_dtype type)
 {
-  bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-              __builtin_cpu_supports("avx512dq") && !cpu_dense_narrow;
+  bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && !cpu_dense_narrow;
 
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return NULL;
   return &kernels[wide][type == WEFT_F64];
@@ -226,7 +227,8 @@ void cpu_dense_plan(cpu_gemm *g)
 
   g->tile_n = WEFT_MAX(g->n, 1);
   if (is_near(g) && g->m > LEAST_ROWS) { /* the rows of A are read for each panel of B */
-    g->tile_m = cpu_even_part(g->m, WEFT_MAX((int64_t)(most / of_row), packs(g, g->m) ? LEAST_ROWS_PACKED : LEAST_ROWS));
+    g->tile_m =
+      cpu_even_part(g->m, WEFT_MAX((int64_t)(most / of_row), packs(g, g->m) ? LEAST_ROWS_PACKED : LEAST_ROWS));
   } else {
     g->tile_m = cpu_even_part(g->m, MOST_ROWS);
     double columns = most / WEFT_MAX(2.0 * (double)g->tile_m * (double)g->k, 1);
@@ -253,8 +255,8 @@ void cpu_dense_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
       }
       for (int64_t i = 0; i < m; i += height)
         kernel->micro[WEFT_MIN(height, m - i)][vectors](k, a + (i * g->a_row + l * g->a_col) * bytes, panel,
-                                                       c + (i * g->c_row + j) * bytes, &steps,
-                                                       cols - (vectors - 1) * kernel->lanes, l > 0);
+                                                        c + (i * g->c_row + j) * bytes, &steps,
+                                                        cols - (vectors - 1) * kernel->lanes, l > 0);
     }
 }
 

@@ -19,7 +19,8 @@
 
 /* Elements, of two numbers, between neighbours: rows of a, columns of a, rows of b, rows of c. */
 typedef struct micro_steps { int64_t a_row, a_col, b_row, c_row; } micro_steps;
-typedef void micro_fn(int64_t k, const void *a, const void *b, void *c, const micro_steps *steps, int64_t last, bool add);
+typedef void micro_fn(int64_t k, const void *a, const void *b, void *c, const micro_steps *steps, int64_t last,
+                      bool add);
 typedef int32_t vec __attribute__((vector_size(32), may_alias));
 typedef int32_t pair __attribute__((aligned(4), may_alias));
 
@@ -105,7 +106,8 @@ static TARGET void pack_columns(weft_dtype type, int64_t pairs, const char *from
 }
 
 /* to[k / 2][16 columns] = a panel of B; an odd k ends with a zero. */
-static void pack_b(weft_dtype type, int64_t cols, int64_t k, const char *from, int64_t row, int64_t column, uint32_t *to)
+static void pack_b(weft_dtype type, int64_t cols, int64_t k, const char *from, int64_t row, int64_t column,
+                   uint32_t *to)
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(type), done;
 
@@ -133,7 +135,8 @@ static void pack_b(weft_dtype type, int64_t cols, int64_t k, const char *from, i
 static int64_t padded(int64_t k) { return WEFT_ALIGN_UP(k, 2); }
 
 /* to[m][padded k] = rows of A; steps in bytes. */
-static TARGET void pack_a(weft_dtype type, int64_t m, int64_t k, const char *a, int64_t row, int64_t column, int16_t *to)
+static TARGET void pack_a(weft_dtype type, int64_t m, int64_t k, const char *a, int64_t row, int64_t column,
+                          int16_t *to)
 {
   bool dense = column == (int64_t)weft_dtype_bytes(type);
 
@@ -202,10 +205,11 @@ static void make_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, co
     micro_steps steps = {padded(k) / 2, 1, WIDTH, g->c_row};
     for (int64_t j = 0; j < n; j += WIDTH) {
       int64_t cols = WEFT_MIN(WIDTH, n - j), vectors = (cols + LANE_COUNT - 1) / LANE_COUNT;
-      pack_b(g->b_type, cols, k, b + (l * g->b_row + j * g->b_col) * b_bytes, g->b_row * b_bytes, g->b_col * b_bytes, panel);
+      pack_b(g->b_type, cols, k, b + (l * g->b_row + j * g->b_col) * b_bytes, g->b_row * b_bytes, g->b_col * b_bytes,
+             panel);
       for (int64_t i = 0; i < m; i += height)
-        micro[WEFT_MIN(height, m - i)][vectors](padded(k) / 2, rows + i * padded(k), panel, sums + i * g->c_row + j, &steps,
-                                                cols - (vectors - 1) * LANE_COUNT, l > 0);
+        micro[WEFT_MIN(height, m - i)][vectors](padded(k) / 2, rows + i * padded(k), panel, sums + i * g->c_row + j,
+                                                &steps, cols - (vectors - 1) * LANE_COUNT, l > 0);
     }
   }
 }

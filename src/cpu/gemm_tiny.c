@@ -73,10 +73,12 @@ LOOPS(loops_f64, double)
       for (int64_t q = 0; q < count; q++) STORE(c + q * g->c_row + j, mask, sums[q]);                                     \
     }                                                                                                                     \
   }
-MASKED(masked_f32, float, __m512, __mmask16, 16, _mm512_setzero_ps(), _mm512_set1_ps, _mm512_fmadd_ps, _mm512_maskz_loadu_ps,
-       _mm512_mask_i32gather_ps(_mm512_setzero_ps(), mask, step, from, 4), _mm512_mask_storeu_ps)
-MASKED(masked_f64, double, __m512d, __mmask8, 8, _mm512_setzero_pd(), _mm512_set1_pd, _mm512_fmadd_pd, _mm512_maskz_loadu_pd,
-       _mm512_mask_i32gather_pd(_mm512_setzero_pd(), mask, _mm512_castsi512_si256(step), from, 8), _mm512_mask_storeu_pd)
+MASKED(masked_f32, float, __m512, __mmask16, 16, _mm512_setzero_ps(), _mm512_set1_ps, _mm512_fmadd_ps,
+       _mm512_maskz_loadu_ps, _mm512_mask_i32gather_ps(_mm512_setzero_ps(), mask, step, from, 4), _mm512_mask_storeu_ps)
+MASKED(masked_f64, double, __m512d, __mmask8, 8, _mm512_setzero_pd(), _mm512_set1_pd, _mm512_fmadd_pd,
+       _mm512_maskz_loadu_pd,
+       _mm512_mask_i32gather_pd(_mm512_setzero_pd(), mask, _mm512_castsi512_si256(step), from, 8),
+       _mm512_mask_storeu_pd)
 
 static bool use_masks(const cpu_gemm *g) { return cpu_block_is_fast() && g->b_col < MOST_STEP; }
 

@@ -18,7 +18,8 @@
 
 /* Elements, of four bytes, between neighbours: rows of a, columns of a, rows of b, rows of c. */
 typedef struct micro_steps { int64_t a_row, a_col, b_row, c_row; } micro_steps;
-typedef void micro_fn(int64_t k, const void *a, const void *b, void *c, const micro_steps *steps, int64_t last, bool add);
+typedef void micro_fn(int64_t k, const void *a, const void *b, void *c, const micro_steps *steps, int64_t last,
+                      bool add);
 typedef int32_t vec __attribute__((vector_size(64), may_alias));
 typedef int32_t quad __attribute__((aligned(1), may_alias));
 
@@ -120,7 +121,8 @@ static void pack_b(int64_t cols, int64_t k, const char *from, int64_t row, int64
     for (int64_t l = first; l < stop; l++) {
       int64_t count = WEFT_MIN(QUAD, k - l * QUAD);
       uint32_t signs = 0x80808080u >> 8 * (QUAD - count);
-      for (int64_t c = 0; c < done; c++) to[l * WIDTH + c] = quad_of(from + l * QUAD * row + c * column, row, count) ^ signs;
+      for (int64_t c = 0; c < done; c++)
+        to[l * WIDTH + c] = quad_of(from + l * QUAD * row + c * column, row, count) ^ signs;
     }
   }
 }
@@ -160,9 +162,10 @@ static TARGET void start_sums(int64_t m, int64_t n, int64_t k, const char *a, in
 
 bool cpu_vnni_fits(const cpu_gemm *g)
 {
-  return g->a_type == WEFT_S8 && g->b_type == WEFT_S8 && g->c_type == WEFT_S32 && g->via == WEFT_INVALID && g->k >= QUAD &&
-         WEFT_MAX(g->m, g->n) >= LANE_COUNT && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+  return g->a_type == WEFT_S8 && g->b_type == WEFT_S8 && g->c_type == WEFT_S32 && g->via == WEFT_INVALID &&
+         g->k >= QUAD && WEFT_MAX(g->m, g->n) >= LANE_COUNT && __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vnni");
 }
 
 void cpu_vnni_plan(cpu_gemm *g)
@@ -191,11 +194,12 @@ void cpu_vnni_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, const
   micro_steps steps = {a_row / QUAD, 1, WIDTH, g->c_row};
   for (int64_t l = 0; l < g->k; l += BLOCK_K)
     for (int64_t j = 0; j < n; j += WIDTH) {
-      int64_t k = WEFT_MIN(BLOCK_K, g->k - l), cols = WEFT_MIN(WIDTH, n - j), vectors = (cols + LANE_COUNT - 1) / LANE_COUNT;
+      int64_t k = WEFT_MIN(BLOCK_K, g->k - l), cols = WEFT_MIN(WIDTH, n - j),
+              vectors = (cols + LANE_COUNT - 1) / LANE_COUNT;
       pack_b(cols, k, b + l * g->b_row + j * g->b_col, g->b_row, g->b_col, panel);
       for (int64_t i = 0; i < m; i += height)
-        micro[WEFT_MIN(height, m - i)][vectors](padded(k) / QUAD, a + i * a_row + l, panel, sums + i * g->c_row + j, &steps,
-                                                cols - (vectors - 1) * LANE_COUNT, true);
+        micro[WEFT_MIN(height, m - i)][vectors](padded(k) / QUAD, a + i * a_row + l, panel, sums + i * g->c_row + j,
+                                                &steps, cols - (vectors - 1) * LANE_COUNT, true);
     }
 }
 

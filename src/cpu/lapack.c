@@ -50,7 +50,10 @@ static int64_t elems(const XLA_FFI_Buffer *b)
 }
 
 /* The size of dimension `from_end`, counted from the last dimension; 1 if the rank is less. */
-static int64_t dim(const XLA_FFI_Buffer *b, int from_end) { return b->rank > from_end ? b->dims[b->rank - 1 - from_end] : 1; }
+static int64_t dim(const XLA_FFI_Buffer *b, int from_end)
+{
+  return b->rank > from_end ? b->dims[b->rank - 1 - from_end] : 1;
+}
 
 /* The data of matrix `m` of a buffer. */
 static void *part(const call *c, const XLA_FFI_Buffer *b, int64_t m)
@@ -207,7 +210,8 @@ HANDLER(potrf, 1, 2, 2)
   for (int64_t i = 0; i < c->batch; i++) {
     lapack_int *info = part(c, ret(c, 1), i);
     BY_KIND(c, potrf)(&uplo, &c->rows, part(c, ret(c, 0), i), &c->ld, info, 1);
-    if (*info == 0) *info = (lapack_int)cpu_nan_pivot(weft_dtype_from_proto(arg(c, 0)->dtype), c->rows, part(c, ret(c, 0), i));
+    if (*info == 0)
+      *info = (lapack_int)cpu_nan_pivot(weft_dtype_from_proto(arg(c, 0)->dtype), c->rows, part(c, ret(c, 0), i));
   }
   return NULL;
 }
@@ -225,8 +229,8 @@ HANDLER(geqrf, 1, 2, 2)
   lapack_int info;
 
   copy_arg(c, 0, 0);
-  WITH_WORKSPACE(c, BY_KIND(c, geqrf)(&c->rows, &c->cols, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 1), m), WORK, LWORK,
-                                      &info));
+  WITH_WORKSPACE(
+    c, BY_KIND(c, geqrf)(&c->rows, &c->cols, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 1), m), WORK, LWORK, &info));
   return NULL;
 }
 
@@ -256,11 +260,11 @@ HANDLER(orgqr, 2, 1, 2)
 
   copy_arg(c, 0, 0);
   if (!IS_COMPLEX(c))
-    WITH_WORKSPACE(c, BY_REAL(c, orgqr)(&c->rows, &c->cols, &k, part(c, ret(c, 0), m), &c->ld, part(c, arg(c, 1), m), WORK,
-                                        LWORK, &info));
+    WITH_WORKSPACE(c, BY_REAL(c, orgqr)(&c->rows, &c->cols, &k, part(c, ret(c, 0), m), &c->ld, part(c, arg(c, 1), m),
+                                        WORK, LWORK, &info));
   else
-    WITH_WORKSPACE(c, BY_COMPLEX(c, ungqr)(&c->rows, &c->cols, &k, part(c, ret(c, 0), m), &c->ld, part(c, arg(c, 1), m), WORK,
-                                           LWORK, &info));
+    WITH_WORKSPACE(c, BY_COMPLEX(c, ungqr)(&c->rows, &c->cols, &k, part(c, ret(c, 0), m), &c->ld, part(c, arg(c, 1), m),
+                                           WORK, LWORK, &info));
   return NULL;
 }
 
@@ -274,11 +278,12 @@ HANDLER(ormqr, 3, 1, 2)
 
   copy_arg(c, 2, 0);
   if (!IS_COMPLEX(c))
-    WITH_WORKSPACE(c, BY_REAL(c, ormqr)(&side, &trans, &rows, &cols, &k, part(c, arg(c, 0), m), &c->ld, part(c, arg(c, 1), m),
-                                        part(c, ret(c, 0), m), &ldc, WORK, LWORK, &info, 1, 1));
+    WITH_WORKSPACE(c, BY_REAL(c, ormqr)(&side, &trans, &rows, &cols, &k, part(c, arg(c, 0), m), &c->ld,
+                                        part(c, arg(c, 1), m), part(c, ret(c, 0), m), &ldc, WORK, LWORK, &info, 1, 1));
   else
-    WITH_WORKSPACE(c, BY_COMPLEX(c, unmqr)(&side, &trans, &rows, &cols, &k, part(c, arg(c, 0), m), &c->ld, part(c, arg(c, 1), m),
-                                           part(c, ret(c, 0), m), &ldc, WORK, LWORK, &info, 1, 1));
+    WITH_WORKSPACE(c,
+                   BY_COMPLEX(c, unmqr)(&side, &trans, &rows, &cols, &k, part(c, arg(c, 0), m), &c->ld,
+                                        part(c, arg(c, 1), m), part(c, ret(c, 0), m), &ldc, WORK, LWORK, &info, 1, 1));
   return NULL;
 }
 
@@ -295,8 +300,8 @@ HANDLER(trsm, 2, 1, 2)
 
   copy_arg(c, 1, 0);
   for (int64_t i = 0; i < c->batch; i++)
-    BY_KIND(c, trsm)(&side, &uplo, &trans, &diag, &rows, &cols, one, part(c, arg(c, 0), i), &c->ld, part(c, ret(c, 0), i),
-                     &ldb, 1, 1, 1, 1);
+    BY_KIND(c, trsm)(&side, &uplo, &trans, &diag, &rows, &cols, one, part(c, arg(c, 0), i), &c->ld,
+                     part(c, ret(c, 0), i), &ldb, 1, 1, 1, 1);
   return NULL;
 }
 
@@ -322,7 +327,8 @@ static XLA_FFI_Error *svd(call *c, bool divide)
   lapack_int ldu = WEFT_MAX(1, c->rows), ldvt = (lapack_int)WEFT_MAX(1, mode == 'A' ? c->cols : least);
   lapack_int *iwork = malloc((size_t)(8 * least + 1) * sizeof *iwork);
   /* the largest workspace that the documentation of ?gesdd asks for */
-  int64_t rwork_size = WEFT_MAX(5 * least * least + 7 * least, 2 * most * least + 2 * least * least + least) + 5 * most + 1;
+  int64_t rwork_size = WEFT_MAX(5 * least * least + 7 * least, 2 * most * least + 2 * least * least + least) +
+                       5 * most + 1;
   void *rwork = IS_COMPLEX(c) ? malloc((size_t)rwork_size * (size_t)c->real_bytes) : iwork;
 
   if (!iwork || !rwork) return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
@@ -354,10 +360,8 @@ HANDLER(syevd, 1, 3, 2)
   if (!iwork || !rwork) return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
   copy_arg(c, 0, 0);
 #define COMMON &mode, &uplo, &c->rows, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 1), m), WORK, LWORK
-  if (!IS_COMPLEX(c))
-    WITH_WORKSPACE(c, BY_REAL(c, syevd)(COMMON, iwork, &liwork, part(c, ret(c, 2), m), 1, 1));
-  else
-    WITH_WORKSPACE(c, BY_COMPLEX(c, heevd)(COMMON, rwork, &lrwork, iwork, &liwork, part(c, ret(c, 2), m), 1, 1));
+  if (!IS_COMPLEX(c)) WITH_WORKSPACE(c, BY_REAL(c, syevd)(COMMON, iwork, &liwork, part(c, ret(c, 2), m), 1, 1));
+  else WITH_WORKSPACE(c, BY_COMPLEX(c, heevd)(COMMON, rwork, &lrwork, iwork, &liwork, part(c, ret(c, 2), m), 1, 1));
 #undef COMMON
   if (rwork != iwork) free(rwork);
   free(iwork);
@@ -375,7 +379,8 @@ static void unpack_vectors(const call *c, const char *packed, const char *imagin
     double wi = GET(imaginary, j);
     bool second = j > 0 && wi < 0; /* of a pair, the eigenvalue with positive imaginary part comes first */
     for (int64_t i = 0; i < n; i++) {
-      double re = GET(packed, (second ? j - 1 : j) * n + i), im = wi == 0 ? 0 : GET(packed, (second ? j : j + 1) * n + i);
+      double re = GET(packed, (second ? j - 1 : j) * n + i),
+             im = wi == 0 ? 0 : GET(packed, (second ? j : j + 1) * n + i);
       if (second) im = -im;
       if (is_double) {
         ((double *)(void *)out)[2 * (j * n + i)] = re;
@@ -456,8 +461,8 @@ HANDLER(gees, 1, 6, 2)
 
   copy_arg(c, 0, 0);
   WITH_WORKSPACE(c, BY_REAL(c, gees)(&mode, &sort, NULL, &c->rows, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 4), m),
-                                     part(c, ret(c, 2), m), part(c, ret(c, 3), m), part(c, ret(c, 1), m), &c->ld, WORK, LWORK,
-                                     NULL, part(c, ret(c, 5), m), 1, 1));
+                                     part(c, ret(c, 2), m), part(c, ret(c, 3), m), part(c, ret(c, 1), m), &c->ld, WORK,
+                                     LWORK, NULL, part(c, ret(c, 5), m), 1, 1));
   return NULL;
 }
 HANDLER(gees_c, 1, 5, 2)
@@ -467,9 +472,9 @@ HANDLER(gees_c, 1, 5, 2)
 
   if (!rwork) return fail(c->frame, WEFT_RESOURCE_EXHAUSTED, "out of memory");
   copy_arg(c, 0, 0);
-  WITH_WORKSPACE(c, BY_COMPLEX(c, gees)(&mode, &sort, NULL, &c->rows, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 3), m),
-                                        part(c, ret(c, 2), m), part(c, ret(c, 1), m), &c->ld, WORK, LWORK, rwork, NULL,
-                                        part(c, ret(c, 4), m), 1, 1));
+  WITH_WORKSPACE(c, BY_COMPLEX(c, gees)(&mode, &sort, NULL, &c->rows, part(c, ret(c, 0), m), &c->ld,
+                                        part(c, ret(c, 3), m), part(c, ret(c, 2), m), part(c, ret(c, 1), m), &c->ld,
+                                        WORK, LWORK, rwork, NULL, part(c, ret(c, 4), m), 1, 1));
   free(rwork);
   return NULL;
 }
@@ -481,8 +486,8 @@ HANDLER(gehrd, 1, 3, 2)
   lapack_int low = attr_int(c, "low", 1), high = attr_int(c, "high", c->rows);
 
   copy_arg(c, 0, 0);
-  WITH_WORKSPACE(c, BY_KIND(c, gehrd)(&c->rows, &low, &high, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 1), m), WORK, LWORK,
-                                      part(c, ret(c, 2), m)));
+  WITH_WORKSPACE(c, BY_KIND(c, gehrd)(&c->rows, &low, &high, part(c, ret(c, 0), m), &c->ld, part(c, ret(c, 1), m), WORK,
+                                      LWORK, part(c, ret(c, 2), m)));
   return NULL;
 }
 

@@ -25,7 +25,8 @@ weft_status *cpu_cholesky_init(cpu_cholesky *c, const hlo_instr *instr)
   int64_t n = shape->dims[shape->rank - 1];
 
   cpu_blas_init();
-  if (!is_blas_type(shape->type) || n > INT_MAX) return WEFT_ERR(UNIMPLEMENTED, "cholesky of %s", weft_dtype_name(shape->type));
+  if (!is_blas_type(shape->type) || n > INT_MAX)
+    return WEFT_ERR(UNIMPLEMENTED, "cholesky of %s", weft_dtype_name(shape->type));
   *c = (cpu_cholesky){shape->type, n, n ? hlo_shape_elems(shape) / (n * n) : 0, instr->u.lower};
   return NULL;
 }
@@ -86,10 +87,17 @@ weft_status *cpu_triangular_solve_init(cpu_triangular_solve *t, const hlo_instr 
   if (!is_blas_type(b->type) || WEFT_MAX(rows, cols) > INT_MAX)
     return WEFT_ERR(UNIMPLEMENTED, "triangular-solve of %s", weft_dtype_name(b->type));
   *t = (cpu_triangular_solve){
-    .type = b->type, .rows = rows, .cols = cols, .n = left ? rows : cols, .left = left,
-    .matrices = rows && cols ? hlo_shape_elems(b) / (rows * cols) : 0, .strip = STRIP,
-    .strips = ((left ? cols : rows) + STRIP - 1) / STRIP, .lower = instr->u.triangular.lower,
-    .unit = instr->u.triangular.unit_diagonal, .transpose = instr->u.triangular.transpose_a,
+    .type = b->type,
+    .rows = rows,
+    .cols = cols,
+    .n = left ? rows : cols,
+    .left = left,
+    .matrices = rows && cols ? hlo_shape_elems(b) / (rows * cols) : 0,
+    .strip = STRIP,
+    .strips = ((left ? cols : rows) + STRIP - 1) / STRIP,
+    .lower = instr->u.triangular.lower,
+    .unit = instr->u.triangular.unit_diagonal,
+    .transpose = instr->u.triangular.transpose_a,
   };
   return NULL;
 }
@@ -120,14 +128,19 @@ static void solve_task(void *ctx, int64_t task)
   static const double one_z[2] = {1, 0};
 
   switch (t->type) {
-  case WEFT_F32: cblas_strsm(CblasRowMajor, side, uplo, trans, diag, rows, cols, 1, (void *)a, lda, (void *)x, ldx); break;
-  case WEFT_F64: cblas_dtrsm(CblasRowMajor, side, uplo, trans, diag, rows, cols, 1, (void *)a, lda, (void *)x, ldx); break;
+  case WEFT_F32:
+    cblas_strsm(CblasRowMajor, side, uplo, trans, diag, rows, cols, 1, (void *)a, lda, (void *)x, ldx);
+    break;
+  case WEFT_F64:
+    cblas_dtrsm(CblasRowMajor, side, uplo, trans, diag, rows, cols, 1, (void *)a, lda, (void *)x, ldx);
+    break;
   case WEFT_C64: cblas_ctrsm(CblasRowMajor, side, uplo, trans, diag, rows, cols, one_c, a, lda, x, ldx); break;
   default: cblas_ztrsm(CblasRowMajor, side, uplo, trans, diag, rows, cols, one_z, a, lda, x, ldx);
   }
 }
 
-weft_status *cpu_triangular_solve_run(const cpu_triangular_solve *t, rt_pool *pool, const void *a, const void *b, void *x)
+weft_status *cpu_triangular_solve_run(const cpu_triangular_solve *t, rt_pool *pool, const void *a, const void *b,
+                                      void *x)
 {
   solve_job job = {t, a, x};
 

@@ -17,7 +17,10 @@ static inline const cpu_target *cpu_target_of(const low_step *step) { return ste
 static inline const gen_code *cpu_code_of(const low_step *step) { return cpu_target_of(step)->code; }
 
 /* The pool whose threads the run of a thunk may use besides its own; NULL if its work is not worth splitting. */
-static inline rt_pool *cpu_pool_of(const rt_thunk *thunk, const rt_ctx *ctx) { return thunk->splits ? ctx->pool : NULL; }
+static inline rt_pool *cpu_pool_of(const rt_thunk *thunk, const rt_ctx *ctx)
+{
+  return thunk->splits ? ctx->pool : NULL;
+}
 
 /* True if a step of the library that takes `ns` nanoseconds on one thread ends sooner on all threads of the pool. */
 bool cpu_pays_to_share(const low_step *step, double ns);
@@ -32,9 +35,9 @@ typedef struct cpu_maker {
 
 /* cpu/custom_call.c: decides by the call's target */
 WEFT_NODISCARD weft_status *cpu_custom_call_make(low_step *step, rt_thunk **out_thunk);
-WEFT_NODISCARD weft_status *cpu_rng_state_make(low_step *step, rt_thunk **out_thunk);    /* cpu/rng_state.c */
-WEFT_NODISCARD weft_status *cpu_concatenate_make(low_step *step, rt_thunk **out_thunk);  /* cpu/concatenate.c */
-WEFT_NODISCARD weft_status *cpu_print_make(low_step *step, rt_thunk **out_thunk);        /* cpu/print.c: interpreter.print */
+WEFT_NODISCARD weft_status *cpu_rng_state_make(low_step *step, rt_thunk **out_thunk);   /* cpu/rng_state.c */
+WEFT_NODISCARD weft_status *cpu_concatenate_make(low_step *step, rt_thunk **out_thunk); /* cpu/concatenate.c */
+WEFT_NODISCARD weft_status *cpu_print_make(low_step *step, rt_thunk **out_thunk); /* cpu/print.c: interpreter.print */
 
 /* The library kernels, ended by an entry with make NULL. */
 extern const cpu_maker cpu_makers[];

@@ -109,10 +109,12 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
   base->devices = calloc((size_t)devices, sizeof *base->devices);
   WEFT_TRY_ALLOC(base->devices);
   for (int i = 0; i < devices; i++) {
-    int64_t id = wanted->device_ids ? wanted->device_ids[i] : (int64_t)wanted->process_index * WEFT_DEVICES_A_PROCESS + i;
+    int64_t id = wanted->device_ids ? wanted->device_ids[i]
+                                    : (int64_t)wanted->process_index * WEFT_DEVICES_A_PROCESS + i;
     base->device_count++; /* from here on a platform that is only half made can be destroyed */
     WEFT_TRY(rt_device_init(&base->devices[i], base, id, i, "cpu"));
-    base->devices[i].cache_limit = cpu->settings.cache_bytes > 0 ? cpu->settings.cache_bytes : base->memory_limit / 8 / devices;
+    base->devices[i].cache_limit = cpu->settings.cache_bytes > 0 ? cpu->settings.cache_bytes
+                                                                 : base->memory_limit / 8 / devices;
   }
   if (wanted->incarnations && wanted->process_count > 0) {
     size_t bytes = (size_t)wanted->process_count * sizeof *base->incarnations;
@@ -120,7 +122,8 @@ static weft_status *fill(cpu_platform *cpu, const weft_platform_options *wanted)
     WEFT_TRY_ALLOC(base->incarnations);
     memcpy(base->incarnations, wanted->incarnations, bytes);
   }
-  WEFT_TRY(coll_cliques_new(wanted->kv, "weft/clique", &(coll_clique_factory){base->ops->communicator, base}, &base->cliques));
+  WEFT_TRY(
+    coll_cliques_new(wanted->kv, "weft/clique", &(coll_clique_factory){base->ops->communicator, base}, &base->cliques));
   if (cpu->settings.pin) WEFT_TRY(cpu_topology_new(&cpu->topology));
   return rt_pool_new(&(rt_pool_options){.threads = threads, .on_start = on_worker_start, .ctx = cpu}, &base->pool);
 }

@@ -220,7 +220,8 @@ static bool key_is_small(const cpu_sort *s, const cpu_sort_key *key)
 
 /* The elements [begin, end) of a slice, copied side by side: a result that shares its operand's memory is gathered
  * from this copy. */
-static void copy_slice(const cpu_sort *s, int operand, const char *in, int64_t base, int64_t begin, int64_t end, char *copy)
+static void copy_slice(const cpu_sort *s, int operand, const char *in, int64_t base, int64_t begin, int64_t end,
+                       char *copy)
 {
   int64_t bytes = s->bytes[operand], step = s->inner * bytes;
 
@@ -380,7 +381,8 @@ typedef struct gather_job {
 static void copy_task(void *ctx, int64_t piece)
 {
   const gather_job *g = ctx;
-  copy_slice(g->s, g->operand, g->ins[g->operand], g->base, piece * PIECE, WEFT_MIN((piece + 1) * PIECE, g->s->n), g->copy);
+  copy_slice(g->s, g->operand, g->ins[g->operand], g->base, piece * PIECE, WEFT_MIN((piece + 1) * PIECE, g->s->n),
+             g->copy);
 }
 
 static void gather_task(void *ctx, int64_t piece)
@@ -428,9 +430,11 @@ weft_status *cpu_sort_init(cpu_sort *s, const hlo_instr *instr, gen_compare_fn *
   int64_t dim = instr->dims.v[0];
 
   memset(s, 0, sizeof *s);
-  if (instr->operand_count > CPU_SORT_MAX_OPERANDS) return WEFT_ERR(UNIMPLEMENTED, "sort of %d operands", instr->operand_count);
+  if (instr->operand_count > CPU_SORT_MAX_OPERANDS)
+    return WEFT_ERR(UNIMPLEMENTED, "sort of %d operands", instr->operand_count);
   s->operand_count = instr->operand_count;
-  for (int i = 0; i < instr->operand_count; i++) s->bytes[i] = (int64_t)weft_dtype_bytes(instr->operands[i]->shape->type);
+  for (int i = 0; i < instr->operand_count; i++)
+    s->bytes[i] = (int64_t)weft_dtype_bytes(instr->operands[i]->shape->type);
   bool by_keys = cpu_sort_match(instr->called[0], s->keys, &s->key_count);
   for (int k = 0; k < s->key_count && by_keys; k++) by_keys = has_order(s->keys[k].type);
   if (!by_keys) {
@@ -467,9 +471,13 @@ weft_status *cpu_topk_init(cpu_topk *t, const hlo_instr *instr)
   const hlo_shape *shape = instr->operands[0]->shape;
 
   if (!has_order(shape->type)) return WEFT_ERR(UNIMPLEMENTED, "topk of %s", weft_dtype_name(shape->type));
-  if (shape->dims[shape->rank - 1] >= INT64_C(1) << 32) return WEFT_ERR(UNIMPLEMENTED, "topk of 2^32 elements and more");
-  *t = (cpu_topk){.type = shape->type, .index_type = instr->shape->elements[1]->type, .n = shape->dims[shape->rank - 1],
-                  .k = instr->u.topk.k, .largest = instr->u.topk.largest};
+  if (shape->dims[shape->rank - 1] >= INT64_C(1) << 32)
+    return WEFT_ERR(UNIMPLEMENTED, "topk of 2^32 elements and more");
+  *t = (cpu_topk){.type = shape->type,
+                  .index_type = instr->shape->elements[1]->type,
+                  .n = shape->dims[shape->rank - 1],
+                  .k = instr->u.topk.k,
+                  .largest = instr->u.topk.largest};
   t->rows = t->n ? hlo_shape_elems(shape) / t->n : 0;
   return NULL;
 }
@@ -605,7 +613,8 @@ static void few_task(void *ctx, int64_t row)
 
   if (is_small) few_small(&map, in, t->n, t->k, best.few);
   else few_item(&map, in, t->n, t->k, best.wide);
-  for (int64_t i = 0; i < t->k; i++) put_best(job, row, i, is_small ? (uint32_t)best.few[i] : (int64_t)(uint64_t)best.wide[i]);
+  for (int64_t i = 0; i < t->k; i++)
+    put_best(job, row, i, is_small ? (uint32_t)best.few[i] : (int64_t)(uint64_t)best.wide[i]);
 }
 
 /* Walks through a row and keeps the elements that may be among the k first. Whenever `room` of them are kept, the k

@@ -51,7 +51,8 @@ static bool read_compare(const hlo_instr *in, hlo_direction *direction, cpu_sort
   key_expr a, b;
 
   if (in->op != HLO_COMPARE || !read_key(in->operands[0], &a) || !read_key(in->operands[1], &b)) return false;
-  if (a.merge_nans != b.merge_nans || a.merge_zeros != b.merge_zeros || a.parameter / 2 != b.parameter / 2) return false;
+  if (a.merge_nans != b.merge_nans || a.merge_zeros != b.merge_zeros || a.parameter / 2 != b.parameter / 2)
+    return false;
   *direction = in->u.compare.direction;
   if (a.parameter == b.parameter + 1) { /* compare(b, a): the opposite direction */
     static const hlo_direction turned[] = {[HLO_EQ] = HLO_EQ, [HLO_NE] = HLO_NE, [HLO_GE] = HLO_LE, [HLO_GT] = HLO_LT,
@@ -62,8 +63,11 @@ static bool read_compare(const hlo_instr *in, hlo_direction *direction, cpu_sort
   }
   weft_dtype type = in->parent->params[a.parameter & ~INT64_C(1)]->shape->type;
   bool by_value = weft_dtype_is_float(type) && in->u.compare.type != HLO_COMPARE_TOTALORDER;
-  *out = (cpu_sort_key){.operand = (int)(a.parameter / 2), .type = type, .merge_zeros = a.merge_zeros || by_value,
-                        .merge_nans = a.merge_nans || by_value, .nans_last = by_value};
+  *out = (cpu_sort_key){.operand = (int)(a.parameter / 2),
+                        .type = type,
+                        .merge_zeros = a.merge_zeros || by_value,
+                        .merge_nans = a.merge_nans || by_value,
+                        .nans_last = by_value};
   return true;
 }
 

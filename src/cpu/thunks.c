@@ -14,7 +14,8 @@ bool cpu_pays_to_share(const low_step *step, double ns)
   double bytes = 0;
 
   for (int i = 0; i < step->operand_count + step->result_count; i++) bytes += (double)step->uses[i].slice.bytes;
-  return gen_pays_to_share(cpu_target_of(step)->machine, GEN_LIBRARY, ns, bytes, (double)step->whole_bytes, step->target->threads);
+  return gen_pays_to_share(cpu_target_of(step)->machine, GEN_LIBRARY, ns, bytes, (double)step->whole_bytes,
+                           step->target->threads);
 }
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
@@ -35,7 +36,8 @@ typedef struct kernel_run {
 
 /* The kernel's private scratch lies between its results and the memory that all tasks share. Kernels with private
  * scratch get a copy of their arguments, which is kept in front of that scratch. */
-static bool call_kernel(const cpu_kernel_thunk *t, const gen_phase *phase, void *const *args, int64_t begin, int64_t end)
+static bool call_kernel(const cpu_kernel_thunk *t, const gen_phase *phase, void *const *args, int64_t begin,
+                        int64_t end)
 {
   const gen_kernel *k = &t->kernel;
   int leaves = k->operand_leaves + k->result_leaves;
@@ -98,8 +100,8 @@ weft_status *cpu_kernel_thunk_new(low_step *step, const gen_kernel *kernel, rt_t
   for (int p = 0; p < kernel->phase_count; p++) {
     double ns = kernel->phases[p].unit_ns * (double)kernel->phases[p].units;
     int64_t most = WEFT_MIN(kernel->phases[p].units, 8 * (int64_t)step->target->threads);
-    bool shared = ns >= 2 * task_ns && gen_pays_to_share(machine, GEN_KERNEL, ns, kernel->bytes, (double)step->whole_bytes,
-                                                         step->target->threads);
+    bool shared = ns >= 2 * task_ns && gen_pays_to_share(machine, GEN_KERNEL, ns, kernel->bytes,
+                                                         (double)step->whole_bytes, step->target->threads);
     t->tasks[p] = shared ? (int64_t)WEFT_MIN(ns / task_ns, (double)most) : 1;
     thunk->splits |= t->tasks[p] > 1;
     thunk->cost_ns += ns;

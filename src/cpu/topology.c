@@ -28,7 +28,8 @@ int64_t cpu_memory_bytes(void) { return (int64_t)sysconf(_SC_PHYS_PAGES) * sysco
 
 static weft_status *load(hwloc_topology_t *out)
 {
-  if (hwloc_topology_init(out) != 0) return WEFT_ERR(UNAVAILABLE, "hwloc: the library cannot be used, or there is no memory");
+  if (hwloc_topology_init(out) != 0)
+    return WEFT_ERR(UNAVAILABLE, "hwloc: the library cannot be used, or there is no memory");
   if (hwloc_topology_load(*out) == 0) return NULL;
   hwloc_topology_destroy(*out);
   return WEFT_ERR(UNKNOWN, "hwloc: cannot read this machine's topology");
@@ -71,8 +72,7 @@ weft_status *cpu_topology_new(cpu_topology **out_topology)
     hwloc_obj_t pu = hwloc_get_obj_by_type(t->hwloc, HWLOC_OBJ_PU, (unsigned)i);
     hwloc_obj_t core = hwloc_get_ancestor_obj_by_type(t->hwloc, HWLOC_OBJ_CORE, pu), node = NULL;
     while ((node = hwloc_get_next_obj_by_type(t->hwloc, HWLOC_OBJ_NUMANODE, node)) &&
-           !hwloc_bitmap_isset(node->cpuset, pu->os_index)) {
-    }
+           !hwloc_bitmap_isset(node->cpuset, pu->os_index)) {}
     places[i] = (place){.pu = pu, .sibling = (int)pu->sibling_rank, .node = node ? (int)node->logical_index : 0};
     if (core && node) { /* the number of the core within its node */
       int first = hwloc_bitmap_first(node->cpuset), rank = 0;

@@ -167,10 +167,17 @@ hlo_compare_type hlo_default_compare_type(weft_dtype operand)
 /* ---- equality and hashes of values, by the last column of HLO_ATTR_KINDS --------------------------------------------- */
 
 static bool same_none(const void *a, const void *b) { return a == b; }
-static uint64_t hash_none(uint64_t hash, const void *field) { (void)field; return hash; }
+static uint64_t hash_none(uint64_t hash, const void *field)
+{
+  (void)field;
+  return hash;
+}
 
 static bool same_int64(const void *a, const void *b) { return *(const int64_t *)a == *(const int64_t *)b; }
-static uint64_t hash_int64(uint64_t hash, const void *field) { return hlo_mix(hash, (uint64_t)*(const int64_t *)field); }
+static uint64_t hash_int64(uint64_t hash, const void *field)
+{
+  return hlo_mix(hash, (uint64_t)*(const int64_t *)field);
+}
 
 static bool same_int32(const void *a, const void *b) { return *(const int *)a == *(const int *)b; }
 static uint64_t hash_int32(uint64_t hash, const void *field) { return hlo_mix(hash, (uint64_t)*(const int *)field); }
@@ -200,7 +207,10 @@ static uint64_t hash_text(uint64_t hash, const void *field)
   return text ? hlo_hash_bytes(hash, text, strlen(text)) : hash;
 }
 
-static bool same_ints(const void *a, const void *b) { return hlo_ints_equal(*(const hlo_ints *)a, *(const hlo_ints *)b); }
+static bool same_ints(const void *a, const void *b)
+{
+  return hlo_ints_equal(*(const hlo_ints *)a, *(const hlo_ints *)b);
+}
 static uint64_t hash_ints(uint64_t hash, const void *field)
 {
   const hlo_ints *ints = field;
@@ -238,7 +248,10 @@ static uint64_t hash_items(uint64_t hash, const void *field, size_t size)
 static bool same_padding(const void *a, const void *b) { return same_items(a, b, sizeof(hlo_pad_dim)); }
 static uint64_t hash_padding(uint64_t hash, const void *field) { return hash_items(hash, field, sizeof(hlo_pad_dim)); }
 static bool same_precision(const void *a, const void *b) { return same_items(a, b, sizeof(hlo_precision)); }
-static uint64_t hash_precision(uint64_t hash, const void *field) { return hash_items(hash, field, sizeof(hlo_precision)); }
+static uint64_t hash_precision(uint64_t hash, const void *field)
+{
+  return hash_items(hash, field, sizeof(hlo_precision));
+}
 
 static bool same_window(const void *a, const void *b)
 {
@@ -294,7 +307,10 @@ static bool same_output_aliases(const void *a, const void *b)
       return false;
   return true;
 }
-static uint64_t hash_output_aliases(uint64_t hash, const void *field) { return hlo_mix(hash, (uint64_t)hlo_list_count(field)); }
+static uint64_t hash_output_aliases(uint64_t hash, const void *field)
+{
+  return hlo_mix(hash, (uint64_t)hlo_list_count(field));
+}
 
 static bool same_shape(const void *a, const void *b)
 {
@@ -377,7 +393,8 @@ bool hlo_same_attributes(const hlo_instr *a, const hlo_instr *b)
   if (family->group->by_identity) return memcmp(&a->u, &b->u, sizeof(void *)) == 0;
   for (int i = 0; i < family->count; i++) {
     const hlo_attr *attr = &family->attrs[i];
-    if (counts(attr) && !compare[attr->kind].same(hlo_attr_field(attr, a, NULL), hlo_attr_field(attr, b, NULL))) return false;
+    if (counts(attr) && !compare[attr->kind].same(hlo_attr_field(attr, a, NULL), hlo_attr_field(attr, b, NULL)))
+      return false;
   }
   return true;
 }

@@ -44,12 +44,14 @@ static uint64_t ulp_distance(const hlo_literal *got, const hlo_literal *want, we
 }
 
 /* Whether part i of an array of `type` (components of complex arrays count as elements) passes. */
-static bool passes(const hlo_check_rule *rule, const hlo_literal *got, const hlo_literal *want, weft_dtype type, int64_t i)
+static bool passes(const hlo_check_rule *rule, const hlo_literal *got, const hlo_literal *want, weft_dtype type,
+                   int64_t i)
 {
   size_t bytes = weft_dtype_bytes(type);
 
   if (rule->kind == HLO_CHECK_BITWISE || !weft_dtype_is_float(type))
-    return memcmp((const char *)got->data + (size_t)i * bytes, (const char *)want->data + (size_t)i * bytes, bytes) == 0;
+    return memcmp((const char *)got->data + (size_t)i * bytes, (const char *)want->data + (size_t)i * bytes, bytes) ==
+           0;
   double a = float_value(got, type, i), b = float_value(want, type, i);
   switch (rule->kind) {
   case HLO_CHECK_ALMOST:
@@ -101,7 +103,10 @@ weft_status *hlo_check(const hlo_check_rule *rule, const hlo_literal *got, const
   if (rule->kind == HLO_CHECK_CLOSE && weft_dtype_is_float(type))
     snprintf(ulp, sizeof ulp, ", %" PRIu64 " ULP apart", ulp_distance(got, want, type, first));
   return WEFT_ERR(FAILED_PRECONDITION, "%s: element [%s]%s of %s: got %s, want %s%s; %" PRId64 " of %" PRId64 " differ",
-                  rule->name, index, parts == 1 ? "" : first % 2 ? " (imaginary)" : " (real)",
+                  rule->name, index,
+                  parts == 1  ? ""
+                  : first % 2 ? " (imaginary)"
+                              : " (real)",
                   hlo_shape_format(got->shape, (char[128]){0}, 128), a, b, ulp, failed, n);
 }
 
@@ -137,9 +142,10 @@ weft_status *hlo_check_rule_of(const hlo_instr *instr, hlo_check_rule *out_rule)
   *out_rule = rules[i];
   if (instr->operand_count != 2 || !hlo_shape_is_array(instr->operands[0]->shape) ||
       !hlo_shape_equal(instr->operands[0]->shape, instr->operands[1]->shape, false))
-    return WEFT_ERR(INVALID_ARGUMENT, "%s: shapes differ: %s (got), %s (want)", target,
-                    instr->operand_count > 0 ? hlo_shape_format(instr->operands[0]->shape, (char[128]){0}, 128) : "none",
-                    instr->operand_count > 1 ? hlo_shape_format(instr->operands[1]->shape, (char[128]){0}, 128) : "none");
+    return WEFT_ERR(
+      INVALID_ARGUMENT, "%s: shapes differ: %s (got), %s (want)", target,
+      instr->operand_count > 0 ? hlo_shape_format(instr->operands[0]->shape, (char[128]){0}, 128) : "none",
+      instr->operand_count > 1 ? hlo_shape_format(instr->operands[1]->shape, (char[128]){0}, 128) : "none");
   if ((at = field(config, "tolerance"))) out_rule->tolerance = strtod(at, NULL);
   if ((at = field(config, "min_ulp_difference"))) out_rule->min_ulp = strtoull(at, NULL, 10);
   if ((at = field(config, "max_ulp_difference"))) out_rule->max_ulp = strtoull(at, NULL, 10);

@@ -170,7 +170,8 @@ static weft_status *loop_init(eval_ctx *ctx, const hlo_instr *instr, const hlo_l
 {
   int count = ctx->device_count;
 
-  *loop = (eval_loop){.turns = *ctx, .state = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, count),
+  *loop = (eval_loop){.turns = *ctx,
+                      .state = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, count),
                       .next = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, count),
                       .index = WEFT_ARENA_ARRAY(ctx->arena, int, count)};
   loop->turns.arena = work;
@@ -406,7 +407,7 @@ static weft_status *run_list(eval_ctx *ctx, const hlo_computation *comp, const h
     widest = WEFT_MAX(widest, instr->operand_count);
   }
   const hlo_literal **values = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, ((int64_t)most - least + 1) * devices);
-  const hlo_literal **operands = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, (int64_t)widest * devices);
+  const hlo_literal **operands = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, (int64_t)widest *devices);
   WEFT_TRY_ALLOC(values && operands);
   HLO_FOREACH(instr, comp) {
     const hlo_literal **value = &values[((int64_t)instr->id - least) * devices];
@@ -419,7 +420,8 @@ static weft_status *run_list(eval_ctx *ctx, const hlo_computation *comp, const h
     }
     for (int i = 0; i < instr->operand_count; i++)
       for (int d = 0; d < devices; d++)
-        operands[(int64_t)d * instr->operand_count + i] = values[((int64_t)instr->operands[i]->id - least) * devices + d];
+        operands[(int64_t)d * instr->operand_count + i] =
+          values[((int64_t)instr->operands[i]->id - least) * devices + d];
     WEFT_TRY(eval_instr(ctx, instr, operands, value));
     WEFT_TRY(eval_check_deadline(ctx));
   }
@@ -479,8 +481,8 @@ weft_status *hlo_eval_module(const hlo_module *module, const hlo_literal *const 
   return hlo_eval_computation(module->entry, arguments, options, arena, out_result);
 }
 
-weft_status *hlo_eval_instr(const hlo_instr *instr, const hlo_literal *const *operands,
-                            const hlo_eval_options *options, weft_arena *arena, const hlo_literal **out_result)
+weft_status *hlo_eval_instr(const hlo_instr *instr, const hlo_literal *const *operands, const hlo_eval_options *options,
+                            weft_arena *arena, const hlo_literal **out_result)
 {
   hlo_eval_options one_device = *options;
   eval_ctx ctx;

@@ -52,7 +52,8 @@ static weft_status *misfit(const meeting *m, int i)
 /* ---- blocks --------------------------------------------------------------------------------------------------------- */
 
 /* Copies `size` entries of dimension `dim` from `from`, at entry from_at, to entry to_at of `to`. */
-static void copy_block(hlo_literal *to, int64_t to_at, const hlo_literal *from, int64_t from_at, int64_t dim, int64_t size)
+static void copy_block(hlo_literal *to, int64_t to_at, const hlo_literal *from, int64_t from_at, int64_t dim,
+                       int64_t size)
 {
   int64_t outer = 1, inner = 1;
 
@@ -60,14 +61,16 @@ static void copy_block(hlo_literal *to, int64_t to_at, const hlo_literal *from, 
   for (int64_t d = dim + 1; d < from->shape->rank; d++) inner *= from->shape->dims[d];
   if (size * inner == 0) return;
   for (int64_t o = 0; o < outer; o++)
-    memcpy(eval_at(to, (o * to->shape->dims[dim] + to_at) * inner), eval_at(from, (o * from->shape->dims[dim] + from_at) * inner),
+    memcpy(eval_at(to, (o * to->shape->dims[dim] + to_at) * inner),
+           eval_at(from, (o * from->shape->dims[dim] + from_at) * inner),
            (size_t)(size * inner) * weft_dtype_bytes(to->shape->type));
 }
 
 /* The operands have the result's dimensions, but for dimension `dim`, where operand * factor is result * divisor. */
 static bool fits(const hlo_shape *from, const hlo_shape *to, int64_t dim, int64_t factor, int64_t divisor)
 {
-  if (!hlo_shape_is_array(from) || !hlo_shape_is_array(to) || from->type != to->type || from->rank != to->rank) return false;
+  if (!hlo_shape_is_array(from) || !hlo_shape_is_array(to) || from->type != to->type || from->rank != to->rank)
+    return false;
   for (int64_t d = 0; d < from->rank; d++)
     if (d != dim ? from->dims[d] != to->dims[d] : from->dims[d] * factor != to->dims[d] * divisor) return false;
   return true;
@@ -202,7 +205,8 @@ static weft_status *permute(meeting *m, int i)
     int64_t from = c->pairs[p][0], to = c->pairs[p][1];
     if (m->grouping.place_count == 1 && (from > 0 || to > 0)) continue; /* XLA takes one alone that sends to others */
     if (from < 0 || from >= m->size || to < 0 || to >= m->size)
-      return WEFT_ERR(INVALID_ARGUMENT, "source_target_pairs names {%" PRId64 ",%" PRId64 "} where ids are below %d", from, to, m->size);
+      return WEFT_ERR(INVALID_ARGUMENT, "source_target_pairs names {%" PRId64 ",%" PRId64 "} where ids are below %d",
+                      from, to, m->size);
     if (*result(m, (int)to, i))
       return WEFT_ERR(INVALID_ARGUMENT, "source_target_pairs names target %" PRId64 " twice", to);
     *result(m, (int)to, i) = operand(m, (int)from, i);
@@ -214,7 +218,8 @@ static weft_status *broadcast(meeting *m, int i)
 {
   for (int rank = 0; rank < m->size; rank++) {
     int64_t root = 0;
-    if (m->instr->u.collective->has_dynamic_root) { /* the last operand has a root for each of the others, or one for all */
+    if (m->instr->u.collective
+          ->has_dynamic_root) { /* the last operand has a root for each of the others, or one for all */
       const hlo_literal *roots = operand(m, rank, m->operand_count);
       root = hlo_literal_get_s64(roots, hlo_shape_elems(roots->shape) > i ? i : 0);
     }
@@ -235,10 +240,12 @@ static weft_status *send_rows(const meeting *m, int from, int to, int64_t u, int
   int64_t expected = hlo_literal_get_s64(operand(m, to, 5), from * updates + u);
 
   if (rows != expected)
-    return WEFT_ERR(INVALID_ARGUMENT, "rank %d sends %" PRId64 " rows to rank %d, which expects %" PRId64, from, rows, to, expected);
+    return WEFT_ERR(INVALID_ARGUMENT, "rank %d sends %" PRId64 " rows to rank %d, which expects %" PRId64, from, rows,
+                    to, expected);
   if (start < 0 || rows < 0 || at < 0 || rows > input->shape->dims[0] || start > input->shape->dims[0] - rows ||
       rows > output->shape->dims[0] || at > output->shape->dims[0] - rows)
-    return WEFT_ERR(INVALID_ARGUMENT, "rank %d sends %" PRId64 " rows from row %" PRId64 " to row %" PRId64 " of rank %d: out of bounds",
+    return WEFT_ERR(INVALID_ARGUMENT,
+                    "rank %d sends %" PRId64 " rows from row %" PRId64 " to row %" PRId64 " of rank %d: out of bounds",
                     from, rows, start, at, to);
   copy_block(output, at, input, start, 0, rows);
   return NULL;
@@ -274,8 +281,9 @@ static weft_status *would_wait(const meeting *m, int64_t here, int64_t absent)
   const eval_ctx *ctx = m->ctx;
 
   while (ctx->outer && !has_place(ctx->outer, absent)) ctx = ctx->outer;
-  return WEFT_ERR(FAILED_PRECONDITION, "device %" PRId64 " would wait for device %" PRId64 ", which went another way at %s \"%s\"",
-                  here, absent, ctx->parted_at ? hlo_opcode_name(ctx->parted_at->op) : "the start of",
+  return WEFT_ERR(FAILED_PRECONDITION,
+                  "device %" PRId64 " would wait for device %" PRId64 ", which went another way at %s \"%s\"", here,
+                  absent, ctx->parted_at ? hlo_opcode_name(ctx->parted_at->op) : "the start of",
                   ctx->parted_at ? ctx->parted_at->name : "the program");
 }
 
@@ -301,7 +309,8 @@ static weft_status *check_groups(const meeting *m)
       return WEFT_ERR(INVALID_ARGUMENT, "device %" PRId64 " is in no group", m->ctx->devices[d]->place);
   for (int g = 1; g < m->grouping.group_count && m->instr->dims.count; g++)
     if (m->grouping.groups[g].count != m->grouping.groups[0].count)
-      return WEFT_ERR(INVALID_ARGUMENT, "groups of %d and %d", m->grouping.groups[0].count, m->grouping.groups[g].count);
+      return WEFT_ERR(INVALID_ARGUMENT, "groups of %d and %d", m->grouping.groups[0].count,
+                      m->grouping.groups[g].count);
   return NULL;
 }
 
@@ -407,7 +416,8 @@ static weft_status *eval_id(eval_ctx *ctx, bool is_replica, const hlo_literal **
   int64_t partitions = ctx->options->partitions, place = ctx->devices[0]->place;
   hlo_literal *id;
 
-  if (ctx->options->replicas == 0 || partitions == 0) return WEFT_ERR(UNIMPLEMENTED, "the id of a device where none are known");
+  if (ctx->options->replicas == 0 || partitions == 0)
+    return WEFT_ERR(UNIMPLEMENTED, "the id of a device where none are known");
   WEFT_TRY(hlo_literal_scalar_s64(ctx->arena, WEFT_U32, is_replica ? place / partitions : place % partitions, &id));
   *out = id;
   return NULL;

@@ -21,7 +21,8 @@ static cplx log1p_c(cplx z)
   real x = creall(z), y = cimagl(z), im = atan2l(y, 1 + x);
   real xx = x * x, yy = y * y, xx_low = fmal(x, x, -xx), yy_low = fmal(y, y, -yy);
 
-  if (!isfinite(x) || !isfinite(y) || fabsl(x) > 0x1p60L || fabsl(y) > 0x1p60L || x < -0.5L) return clogl(make(1 + x, y));
+  if (!isfinite(x) || !isfinite(y) || fabsl(x) > 0x1p60L || fabsl(y) > 0x1p60L || x < -0.5L)
+    return clogl(make(1 + x, y));
   /* largest two first, exactly: s + e = 2x + yy */
   real s = 2 * x + yy, t = s - 2 * x, e = (2 * x - (s - t)) + (yy - t);
   real s2 = s + xx, t2 = s2 - s, e2 = (s - (s2 - t2)) + (xx - t2);
@@ -48,10 +49,7 @@ static cplx pow_c(cplx x, cplx y)
 }
 
 /* -i log((x + i y) / sqrt(x^2 + y^2)), with y the first argument as in atan2(y, x). */
-static cplx atan2_c(cplx y, cplx x)
-{
-  return -I * clogl((x + I * y) / csqrtl(x * x + y * y));
-}
+static cplx atan2_c(cplx y, cplx x) { return -I * clogl((x + I * y) / csqrtl(x * x + y * y)); }
 
 static eval_scalar narrow(cplx z) { return (eval_scalar){.re = (double)creall(z), .im = (double)cimagl(z)}; }
 

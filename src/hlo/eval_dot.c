@@ -119,8 +119,7 @@ static void dot_groups(const hlo_dot_attrs *dot, const hlo_shape *lhs, const hlo
                        dim_group *contracted)
 {
   kept->count = contracted->count = 0;
-  for (int i = 0; i < dot->lhs_batch.count; i++)
-    group_add(kept, lhs, dot->lhs_batch.v[i], rhs, dot->rhs_batch.v[i]);
+  for (int i = 0; i < dot->lhs_batch.count; i++) group_add(kept, lhs, dot->lhs_batch.v[i], rhs, dot->rhs_batch.v[i]);
   for (int d = 0; d < lhs->rank; d++)
     if (!eval_contains(dot->lhs_batch, d) && !eval_contains(dot->lhs_contracting, d)) group_add(kept, lhs, d, rhs, -1);
   for (int d = 0; d < rhs->rank; d++)

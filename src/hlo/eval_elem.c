@@ -21,10 +21,7 @@ static uint64_t load_bits(weft_dtype type, const void *from)
 }
 
 /* Sign-extends the low `width` bits. */
-static int64_t sign_extend(uint64_t bits, int width)
-{
-  return (int64_t)(bits << (64 - width)) >> (64 - width);
-}
+static int64_t sign_extend(uint64_t bits, int width) { return (int64_t)(bits << (64 - width)) >> (64 - width); }
 static uint64_t low_bits(uint64_t bits, int width) { return width >= 64 ? bits : bits & ((UINT64_C(1) << width) - 1); }
 
 eval_scalar eval_load(weft_dtype type, const void *from)
@@ -390,7 +387,8 @@ static void reduce_precision(const hlo_instr *instr, weft_dtype type, const void
     return;
   }
   f = weft_dtype_float_format(own);
-  uint64_t bits = own == type ? load_bits(type, in) : weft_float_encode_f64(own, eval_load(type, in).re), sign_bit = UINT64_C(1) << (f->exponent_bits + f->mantissa_bits);
+  uint64_t bits = own == type ? load_bits(type, in) : weft_float_encode_f64(own, eval_load(type, in).re),
+           sign_bit = UINT64_C(1) << (f->exponent_bits + f->mantissa_bits);
   uint64_t exponent_mask = ((UINT64_C(1) << f->exponent_bits) - 1) << f->mantissa_bits;
   bool is_nan = isnan(eval_load(type, in).re);
   uint64_t result = bits;
@@ -406,7 +404,8 @@ static void reduce_precision(const hlo_instr *instr, weft_dtype type, const void
     if (exponent > reduced_bias) result = (bits & sign_bit) | exponent_mask;
     else if (exponent <= -reduced_bias) result = bits & sign_bit;
   }
-  if (is_nan) result = mantissa_bits > 0 ? bits : exponent_mask; /* no bit is left to say NaN: infinity, as XLA has it */
+  if (is_nan)
+    result = mantissa_bits > 0 ? bits : exponent_mask; /* no bit is left to say NaN: infinity, as XLA has it */
   if (own != type) result = weft_float_encode_f64(type, weft_float_decode_f64(own, result));
   memcpy(out, &result, weft_dtype_bytes(type));
 }
@@ -443,7 +442,8 @@ static eval_scalar stochastic_convert(weft_dtype random_type, weft_dtype to, dou
 /* Inference lets a remainder of complex numbers pass, as XLA does, but the operation has no meaning there. */
 bool eval_elem_exists(hlo_opcode op, weft_dtype type)
 {
-  return hlo_opcode_is_elementwise(op) && hlo_opcode_takes(op, type) && !(op == HLO_REMAINDER && weft_dtype_is_complex(type));
+  return hlo_opcode_is_elementwise(op) && hlo_opcode_takes(op, type) &&
+         !(op == HLO_REMAINDER && weft_dtype_is_complex(type));
 }
 
 void eval_elem_apply(const hlo_instr *instr, const void *const *in, void *out)

@@ -76,10 +76,8 @@ static weft_status *make_steps(eval_fn *fn, const hlo_computation *comp)
     }
   }
   if (comp->root->op == HLO_TUPLE)
-    for (int i = 0; i < comp->root->operand_count; i++)
-      fn->results[i] = slot_of[comp->root->operands[i]->id - least];
-  else
-    fn->results[0] = slot_of[comp->root->id - least];
+    for (int i = 0; i < comp->root->operand_count; i++) fn->results[i] = slot_of[comp->root->operands[i]->id - least];
+  else fn->results[0] = slot_of[comp->root->id - least];
   return NULL;
 }
 
@@ -139,8 +137,7 @@ static weft_status *call_slowly(eval_fn *fn, const void *const *args, void *cons
   WEFT_TRY(eval_computation(&fn->ctx, fn->comp, literals, &result));
   if (hlo_shape_is_tuple(result->shape))
     for (int i = 0; i < fn->result_count; i++) memcpy(results[i], result->elements[i]->data, result_bytes(fn, i));
-  else
-    memcpy(results[0], result->data, result_bytes(fn, 0));
+  else memcpy(results[0], result->data, result_bytes(fn, 0));
   weft_arena_reset(&fn->scratch);
   return NULL;
 }

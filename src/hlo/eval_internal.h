@@ -110,17 +110,17 @@ WEFT_NODISCARD weft_status *eval_computation(eval_ctx *ctx, const hlo_computatio
 
 /* ---- operations, by group ---------------------------------------------------------------------------------------- */
 
-eval_op eval_elementwise, eval_bitcast_convert;                                                       /* eval_elem.c */
+eval_op eval_elementwise, eval_bitcast_convert; /* eval_elem.c */
 eval_op eval_broadcast, eval_concatenate, eval_dynamic_reshape, eval_dynamic_slice, eval_dynamic_update_slice,
-    eval_gather, eval_get_dimension_size, eval_iota, eval_pad, eval_bitcast, eval_reshape, eval_reverse, eval_set_dimension_size,
-    eval_slice, eval_transpose;                                                                       /* eval_move.c */
-eval_op eval_map, eval_reduce, eval_reduce_window, eval_scan, eval_scatter, eval_select_and_scatter,
-    eval_sort, eval_topk;                                                                             /* eval_reduce.c */
-eval_op eval_dot, eval_ragged_dot, eval_scaled_dot, eval_convolution;                                 /* eval_dot.c */
+  eval_gather, eval_get_dimension_size, eval_iota, eval_pad, eval_bitcast, eval_reshape, eval_reverse,
+  eval_set_dimension_size, eval_slice, eval_transpose; /* eval_move.c */
+eval_op eval_map, eval_reduce, eval_reduce_window, eval_scan, eval_scatter, eval_select_and_scatter, eval_sort,
+  eval_topk;                                                          /* eval_reduce.c */
+eval_op eval_dot, eval_ragged_dot, eval_scaled_dot, eval_convolution; /* eval_dot.c */
 eval_op eval_cholesky, eval_triangular_solve, eval_fft, eval_batch_norm_training, eval_batch_norm_inference,
-    eval_batch_norm_grad;                                                                             /* eval_linalg.c */
-eval_op eval_rng, eval_rng_bit_generator, eval_rng_get_and_update_state;                              /* eval_rng.c */
-eval_op eval_collective, eval_collective_start, eval_partition_id, eval_replica_id;                   /* eval_collective.c */
+  eval_batch_norm_grad;                                                             /* eval_linalg.c */
+eval_op eval_rng, eval_rng_bit_generator, eval_rng_get_and_update_state;            /* eval_rng.c */
+eval_op eval_collective, eval_collective_start, eval_partition_id, eval_replica_id; /* eval_collective.c */
 
 /* glibc offers C11's constructors of complex numbers to gcc only. */
 #if defined(_Complex_I) && !defined(CMPLXL)

@@ -122,7 +122,8 @@ static void transform(wide *out, const wide *in, int64_t n, int64_t step, const 
   while (n % p != 0 && p * p <= n) p++;
   if (n % p != 0) p = n;
   m = n / p;
-  for (int64_t r = 0; r < p; r++) transform(spare + r * m, in + r * step, m, step * p, roots, root_step * p, out + r * m);
+  for (int64_t r = 0; r < p; r++)
+    transform(spare + r * m, in + r * step, m, step * p, roots, root_step * p, out + r * m);
   for (int64_t k = 0; k < n; k++) {
     wide sum = 0;
     for (int64_t r = 0; r < p; r++) sum += spare[r * m + k % m] * roots[r * k % n * root_step];
@@ -160,8 +161,8 @@ static void copy_rows(wide *to, int64_t to_row, const wide *from, int64_t from_r
     for (int64_t k = 0; k < WEFT_MIN(to_row, from_row); k++) to[r * to_row + k] = from[r * from_row + k];
 }
 
-static weft_status *transform_all(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *x, const hlo_shape *out_shape,
-                                  hlo_literal **out)
+static weft_status *transform_all(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *x,
+                                  const hlo_shape *out_shape, hlo_literal **out)
 {
   const hlo_shape *in_shape = x->shape;
   hlo_fft_type type = instr->u.fft_type;
@@ -219,7 +220,8 @@ weft_status *eval_fft(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *
 {
   bool is_square = instr->u.fft_type == HLO_FFT_FFT || instr->u.fft_type == HLO_FFT_IFFT, fits = true;
   hlo_shape *lengths = hlo_shape_copy(ctx->arena, operands[0]->shape);
-  int64_t *dims = weft_arena_memdup(ctx->arena, lengths ? lengths->dims : NULL, sizeof *dims * (size_t)operands[0]->shape->rank);
+  int64_t *dims =
+    weft_arena_memdup(ctx->arena, lengths ? lengths->dims : NULL, sizeof *dims * (size_t)operands[0]->shape->rank);
   hlo_literal *x, *y;
 
   WEFT_TRY_ALLOC(lengths && dims);
@@ -258,8 +260,8 @@ static int64_t feature_of(const features *f, int64_t i) { return i / f->inner % 
 static double get(const hlo_literal *lit, int64_t i) { return hlo_literal_get_f64(lit, i); }
 
 /* y = (x - mean) / sqrt(variance + epsilon) * scale + offset. */
-static void normalise(const hlo_instr *instr, const features *f, const hlo_literal *const *operands,
-                      const double *mean, const double *variance, hlo_literal *y)
+static void normalise(const hlo_instr *instr, const features *f, const hlo_literal *const *operands, const double *mean,
+                      const double *variance, hlo_literal *y)
 {
   for (int64_t i = 0; i < f->elems; i++) {
     int64_t c = feature_of(f, i);

@@ -155,7 +155,8 @@ static void relayout(const hlo_shape *shape, const char *from, char *to, bool to
 }
 
 /* The same bytes in memory: what they mean depends on both layouts. */
-weft_status *eval_bitcast(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands, const hlo_literal **out)
+weft_status *eval_bitcast(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
+                          const hlo_literal **out)
 {
   const hlo_shape *from = instr->operands[0]->shape;
   const hlo_literal *flat;

@@ -31,7 +31,8 @@ static weft_status *fold_init(fold *f, eval_ctx *ctx, eval_fn *fn, int n, weft_d
   bool is_narrow = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32;
   hlo_opcode op = n == 1 ? eval_fn_float_op(fn) : HLO_OPCODE_COUNT;
 
-  if (op == HLO_MULTIPLY ? !is_narrow : op == HLO_ADD ? ctx->options->stepwise_sums && !is_narrow : true) op = HLO_OPCODE_COUNT;
+  if (op == HLO_MULTIPLY ? !is_narrow : op == HLO_ADD ? ctx->options->stepwise_sums && !is_narrow : true)
+    op = HLO_OPCODE_COUNT;
   f->op = op;
   f->in_f32 = ctx->options->stepwise_sums;
   f->sum_type = type;
@@ -215,8 +216,7 @@ weft_status *eval_select_and_scatter(eval_ctx *ctx, const hlo_instr *instr, cons
   WEFT_TRY(eval_result(ctx, instr->shape, &result));
   *out = result;
   count = hlo_shape_elems(result->shape);
-  for (int64_t i = 0; i < count; i++)
-    memcpy(eval_at(result, i), init->data, weft_dtype_bytes(result->shape->type));
+  for (int64_t i = 0; i < count; i++) memcpy(eval_at(result, i), init->data, weft_dtype_bytes(result->shape->type));
   if (hlo_shape_elems(source->shape) == 0 || count == 0) return NULL;
   do {
     int64_t inner[HLO_MAX_RANK] = {0}, chosen = -1;

@@ -124,7 +124,8 @@ weft_status *eval_rng_bit_generator(eval_ctx *ctx, const hlo_instr *instr, const
   hlo_literal *new_state, *bits;
 
   WEFT_TRY_ALLOC(elements);
-  if (words < 2 || words > 3) return WEFT_ERR(INVALID_ARGUMENT, "rng-bit-generator: state of %lld words", (long long)words);
+  if (words < 2 || words > 3)
+    return WEFT_ERR(INVALID_ARGUMENT, "rng-bit-generator: state of %lld words", (long long)words);
   memcpy(state, operands[0]->data, (size_t)words * 8);
   WEFT_TRY(eval_result(ctx, operands[0]->shape, &new_state));
   WEFT_TRY(eval_result(ctx, gives_state ? instr->shape->elements[1] : instr->shape, &bits));

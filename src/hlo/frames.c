@@ -3,7 +3,10 @@
 
 #include <string.h>
 
-static const char *name_at(int count, const char *const *names, int id) { return id > 0 && id <= count ? names[id - 1] : ""; }
+static const char *name_at(int count, const char *const *names, int id)
+{
+  return id > 0 && id <= count ? names[id - 1] : "";
+}
 
 bool hlo_frame_get(const hlo_module *module, int id, hlo_frame *out_frame)
 {
@@ -18,7 +21,10 @@ bool hlo_frame_get(const hlo_module *module, int id, hlo_frame *out_frame)
   parent = f->frames[id - 1].parent - 1;
   *out_frame = (hlo_frame){.function = name_at(f->function_count, f->functions, at->function),
                            .file = name_at(f->file_count, f->files, at->file),
-                           .line = at->line, .column = at->column, .end_line = at->end_line, .end_column = at->end_column,
+                           .line = at->line,
+                           .column = at->column,
+                           .end_line = at->end_line,
+                           .end_column = at->end_column,
                            .parent = parent > 0 && parent < id ? parent : 0};
   return true;
 }
@@ -32,7 +38,8 @@ bool hlo_source_place(const hlo_instr *instr, const char **out_file, int *out_li
   *out_file = m->source_file;
   *out_line = m->source_line;
   if (m->source_file) return true;
-  if (!instr->parent || !hlo_frame_get(instr->parent->module, m->stack_frame_id, &frame) || !frame.file[0]) return false;
+  if (!instr->parent || !hlo_frame_get(instr->parent->module, m->stack_frame_id, &frame) || !frame.file[0])
+    return false;
   *out_file = frame.file;
   *out_line = frame.line;
   return true;

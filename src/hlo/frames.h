@@ -29,7 +29,8 @@ bool hlo_source_place(const hlo_instr *instr, const char **out_file, int *out_li
 
 /* Makes tables in which each name, place and frame is once. */
 typedef struct hlo_frame_builder hlo_frame_builder;
-WEFT_NODISCARD weft_status *hlo_frame_builder_new(weft_arena *arena /* borrows, to the end */, hlo_frame_builder **out_builder);
+WEFT_NODISCARD weft_status *hlo_frame_builder_new(weft_arena *arena /* borrows, to the end */,
+                                                  hlo_frame_builder **out_builder);
 /* The id of a frame.  Names are borrowed until the tables are taken, and the same if their pointers are. */
 WEFT_NODISCARD weft_status *hlo_frame_add(hlo_frame_builder *builder, const hlo_frame *frame, int *out_id);
 /* Gives `module` what was added, copied; the names have to live as long as it.  Nothing was added: nothing happens. */

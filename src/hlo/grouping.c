@@ -15,15 +15,16 @@ weft_status *hlo_group_mode_of(const hlo_instr *instr, hlo_group_mode *out_mode)
   bool knows_global = false;
 
   switch (instr->op) {
-  case HLO_ALL_REDUCE: case HLO_ALL_REDUCE_START: case HLO_ALL_GATHER: case HLO_ALL_GATHER_START: case HLO_REDUCE_SCATTER:
-    knows_global = true;
-    break;
+  case HLO_ALL_REDUCE: case HLO_ALL_REDUCE_START: case HLO_ALL_GATHER: case HLO_ALL_GATHER_START:
+  case HLO_REDUCE_SCATTER: knows_global = true; break;
   default: break;
   }
   if (!channel && c->use_global_device_ids)
     return WEFT_ERR(INVALID_ARGUMENT, "\"%s\": use_global_device_ids needs a channel_id", instr->name);
-  *out_mode = !channel ? HLO_CROSS_REPLICA : !knows_global ? HLO_CROSS_PARTITION
-              : c->use_global_device_ids ? HLO_FLATTENED_ID : HLO_CROSS_REPLICA_AND_PARTITION;
+  *out_mode = !channel                   ? HLO_CROSS_REPLICA
+              : !knows_global            ? HLO_CROSS_PARTITION
+              : c->use_global_device_ids ? HLO_FLATTENED_ID
+                                         : HLO_CROSS_REPLICA_AND_PARTITION;
   return NULL;
 }
 
@@ -53,11 +54,13 @@ static weft_status *add_group(places *p, hlo_group_mode mode, const int64_t *ids
     int64_t id = ids ? ids[i] : i;
     if (id >= limit && may_be_absent(p, count)) continue;
     if (id < 0 || id >= limit)
-      return WEFT_ERR(INVALID_ARGUMENT, "\"%s\": id %" PRId64 " of replica_groups is not below %" PRId64, p->instr->name, id,
-                      limit);
+      return WEFT_ERR(INVALID_ARGUMENT, "\"%s\": id %" PRId64 " of replica_groups is not below %" PRId64,
+                      p->instr->name, id, limit);
     for (int64_t k = 0; k < inner; k++) {
-      int64_t place = mode == HLO_FLATTENED_ID ? id : mode == HLO_CROSS_PARTITION ? fixed * p->partitions + id
-                      : mode == HLO_CROSS_REPLICA ? id * p->partitions + fixed : id * p->partitions + k;
+      int64_t place = mode == HLO_FLATTENED_ID      ? id
+                      : mode == HLO_CROSS_PARTITION ? fixed * p->partitions + id
+                      : mode == HLO_CROSS_REPLICA   ? id * p->partitions + fixed
+                                                    : id * p->partitions + k;
       if (g->group_of[place] >= 0)
         return WEFT_ERR(INVALID_ARGUMENT, "\"%s\": id %" PRId64 " is in two replica_groups", p->instr->name, id);
       g->group_of[place] = g->group_count;
@@ -70,7 +73,7 @@ static weft_status *add_group(places *p, hlo_group_mode mode, const int64_t *ids
 }
 
 weft_status *hlo_grouping_new(weft_arena *arena, const hlo_instr *instr, int64_t replicas, int64_t partitions,
-                             hlo_grouping *out)
+                              hlo_grouping *out)
 {
   hlo_group_mode mode;
   hlo_replica_groups listed;
@@ -84,7 +87,9 @@ weft_status *hlo_grouping_new(weft_arena *arena, const hlo_instr *instr, int64_t
   int count = permute ? 0 : listed.group_count;
   const hlo_ints *groups = listed.groups;
   int64_t sets = mode == HLO_CROSS_REPLICA ? partitions : mode == HLO_CROSS_PARTITION ? replicas : 1;
-  int64_t everybody = mode == HLO_CROSS_PARTITION ? partitions : mode == HLO_FLATTENED_ID ? replicas * partitions : replicas;
+  int64_t everybody = mode == HLO_CROSS_PARTITION ? partitions
+                      : mode == HLO_FLATTENED_ID  ? replicas * partitions
+                                                  : replicas;
   out->group_of = WEFT_ARENA_ARRAY(arena, int, out->place_count);
   out->rank_of = WEFT_ARENA_ARRAY(arena, int, out->place_count);
   out->groups = WEFT_ARENA_ARRAY(arena, hlo_ints, sets * WEFT_MAX(count, 1));
@@ -105,6 +110,7 @@ bool hlo_grouping_equal(const hlo_grouping *a, const hlo_grouping *b)
   if (a->place_count != b->place_count || a->group_count != b->group_count) return false;
   for (int i = 0; i < a->group_count; i++)
     if (a->groups[i].count != b->groups[i].count ||
-        memcmp(a->groups[i].v, b->groups[i].v, (size_t)a->groups[i].count * sizeof(int64_t)) != 0) return false;
+        memcmp(a->groups[i].v, b->groups[i].v, (size_t)a->groups[i].count * sizeof(int64_t)) != 0)
+      return false;
   return true;
 }

@@ -30,7 +30,7 @@ typedef struct hlo_grouping {
  * Errors: INVALID_ARGUMENT for ids out of range (a program of one place may name others in an all-reduce and in groups of
  * one), repeated, or missing where they must be given. */
 WEFT_NODISCARD weft_status *hlo_grouping_new(weft_arena *arena, const hlo_instr *instr, int64_t replicas,
-                                            int64_t partitions, hlo_grouping *out_grouping);
+                                             int64_t partitions, hlo_grouping *out_grouping);
 bool hlo_grouping_equal(const hlo_grouping *a, const hlo_grouping *b);
 
 #endif

@@ -42,7 +42,8 @@ static void erase_pointer(void *list_location, int *count, const void *item)
 {
   void **list = *(void ***)list_location;
 
-  for (int i = 0, last = *count - 1; i <= last - i; i++) { /* from both ends: some callers erase in order, some in reverse */
+  for (int i = 0, last = *count - 1; i <= last - i;
+       i++) { /* from both ends: some callers erase in order, some in reverse */
     int at = list[last - i] == item ? last - i : i;
     if (list[at] != item) continue;
     list[at] = list[--*count];
@@ -346,7 +347,8 @@ typedef struct clone_ctx {
 
 static new_name given_name(hlo_module *module, const char *name);
 static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
-                              int operand_count, hlo_instr *const *operands, const new_name *name, hlo_instr **out_instr);
+                              int operand_count, hlo_instr *const *operands, const new_name *name,
+                              hlo_instr **out_instr);
 
 static void copy_attributes(hlo_instr *to, const hlo_instr *from)
 {
@@ -367,7 +369,8 @@ static weft_status *clone_body(clone_ctx *ctx, const hlo_computation *comp, hlo_
 
     hlo_instr *few[8], **operands = few;
 
-    if (instr->operand_count > (int)WEFT_COUNT(few)) operands = WEFT_ARENA_ARRAY(ctx->scratch, hlo_instr *, instr->operand_count);
+    if (instr->operand_count > (int)WEFT_COUNT(few))
+      operands = WEFT_ARENA_ARRAY(ctx->scratch, hlo_instr *, instr->operand_count);
     WEFT_TRY_ALLOC(operands);
     for (int i = 0; i < instr->operand_count; i++) operands[i] = ctx->instrs[instr->operands[i]->id - ctx->least];
     WEFT_TRY(add_instr(copy, NULL, instr->op, instr->shape, instr->operand_count, operands, &name, &clone));
@@ -397,7 +400,8 @@ static weft_status *clone_body(clone_ctx *ctx, const hlo_computation *comp, hlo_
  * without bound. */
 static weft_status *mark_called(const hlo_computation *comp, bool *marked, weft_arena *scratch)
 {
-  const hlo_computation **stack = WEFT_ARENA_ARRAY(scratch, const hlo_computation *, comp->module->next_computation_id + 1);
+  const hlo_computation **stack =
+    WEFT_ARENA_ARRAY(scratch, const hlo_computation *, comp->module->next_computation_id + 1);
   int depth = 0;
 
   WEFT_TRY_ALLOC(stack);
@@ -481,8 +485,7 @@ static weft_status *gc(hlo_module *module, weft_arena *scratch)
     while (top->at && !callee) {
       if (top->called < top->at->called_count) {
         callee = top->at->called[top->called++];
-        if (state[callee->id] == OPEN)
-          return WEFT_ERR(INVALID_ARGUMENT, "computation %s calls itself", callee->name);
+        if (state[callee->id] == OPEN) return WEFT_ERR(INVALID_ARGUMENT, "computation %s calls itself", callee->name);
         if (state[callee->id] == DONE) callee = NULL;
       } else {
         top->at = top->at->next;
@@ -659,7 +662,8 @@ static inline hlo_instr *make_instr(hlo_computation *comp, hlo_instr *before, hl
 }
 
 static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
-                              int operand_count, hlo_instr *const *operands, const new_name *name, hlo_instr **out_instr)
+                              int operand_count, hlo_instr *const *operands, const new_name *name,
+                              hlo_instr **out_instr)
 {
   if (shape) WEFT_TRY(hlo_shape_check_parts(shape));
   *out_instr = make_instr(comp, before, op, shape, operand_count, operands, name);
@@ -667,8 +671,8 @@ static weft_status *add_instr(hlo_computation *comp, hlo_instr *before, hlo_opco
   return NULL;
 }
 
-weft_status *hlo_add(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
-                     int operand_count, hlo_instr *const *operands, const char *name, hlo_instr **out_instr)
+weft_status *hlo_add(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape, int operand_count,
+                     hlo_instr *const *operands, const char *name, hlo_instr **out_instr)
 {
   new_name own = name ? given_name(comp->module, name)
                       : numbered_name(comp->module, hlo_opcode_name(op), hlo_opcode_name_length(op));
@@ -676,10 +680,12 @@ weft_status *hlo_add(hlo_computation *comp, hlo_instr *before, hlo_opcode op, co
   return add_instr(comp, before, op, shape, operand_count, operands, &own, out_instr);
 }
 
-weft_status *hlo_add_again(hlo_computation *comp, const hlo_instr *instr, hlo_instr *const *operands, hlo_instr **out_instr)
+weft_status *hlo_add_again(hlo_computation *comp, const hlo_instr *instr, hlo_instr *const *operands,
+                           hlo_instr **out_instr)
 {
   new_name name = numbered_name(comp->module, hlo_opcode_name(instr->op), hlo_opcode_name_length(instr->op));
-  hlo_instr *again = *out_instr = make_instr(comp, NULL, instr->op, instr->shape, instr->operand_count, operands, &name);
+  hlo_instr *again = *out_instr =
+    make_instr(comp, NULL, instr->op, instr->shape, instr->operand_count, operands, &name);
 
   WEFT_TRY_ALLOC(again);
   again->dims = instr->dims;
@@ -824,7 +830,8 @@ weft_status *hlo_add_slice(hlo_computation *comp, hlo_instr *before, hlo_instr *
   return hlo_set_slice(*out_instr, rank, start, limit, stride);
 }
 
-weft_status *hlo_set_slice(hlo_instr *slice, int rank, const int64_t *start, const int64_t *limit, const int64_t *stride)
+weft_status *hlo_set_slice(hlo_instr *slice, int rank, const int64_t *start, const int64_t *limit,
+                           const int64_t *stride)
 {
   struct { hlo_slice_attrs attrs; int64_t lists[]; } *made;
 
@@ -961,10 +968,8 @@ weft_status *hlo_replace_uses(hlo_instr *from, hlo_instr *to)
 
   if (from == to) return NULL;
   for (int i = 0; i < from->user_count; i++)
-    if (from->users[i] == to)
-      link_use(to, slots[i], from, kept++);
-    else
-      WEFT_TRY_ALLOC(add_use(arena, from->users[i], slots[i], to));
+    if (from->users[i] == to) link_use(to, slots[i], from, kept++);
+    else WEFT_TRY_ALLOC(add_use(arena, from->users[i], slots[i], to));
   from->user_count = kept;
   if (from->parent->root == from) from->parent->root = to;
   return NULL;

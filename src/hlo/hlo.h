@@ -442,7 +442,8 @@ WEFT_NODISCARD weft_status *hlo_remove_with_dead_operands(hlo_instr *instr);
 WEFT_NODISCARD weft_status *hlo_add_control_edge(hlo_instr *from, hlo_instr *to); /* `from` runs first; once per pair */
 void hlo_remove_control_edges(hlo_instr *instr);
 WEFT_NODISCARD weft_status *hlo_set_called(hlo_instr *instr, int count, hlo_computation *const *called);
-void hlo_move_before(hlo_instr *instr, hlo_instr *before); /* NULL: to the end; the caller keeps the order topological */
+void hlo_move_before(hlo_instr *instr,
+                     hlo_instr *before); /* NULL: to the end; the caller keeps the order topological */
 WEFT_NODISCARD weft_status *hlo_set_name(hlo_instr *instr, const char *name); /* copied; new in its computation */
 /* Copy-on-write access to the extra attributes: afterwards instr->extra is its own and returned writable. */
 WEFT_NODISCARD weft_status *hlo_mutable_extra(hlo_instr *instr, hlo_extra **out_extra);
@@ -451,13 +452,14 @@ WEFT_NODISCARD weft_status *hlo_mutable_extra(hlo_instr *instr, hlo_extra **out_
 
 static inline hlo_instr *hlo_operand(const hlo_instr *instr, int index) { return instr->operands[index]; }
 bool hlo_has_side_effect(const hlo_instr *instr); /* itself or in what it calls */
-bool hlo_is_dead(const hlo_instr *instr);         /* no users, not root, no control edges, no side effect, no parameter */
-bool hlo_is_constant_scalar(const hlo_instr *instr, double value); /* a constant, or a broadcast of one, equal to value */
+bool hlo_is_dead(const hlo_instr *instr); /* no users, not root, no control edges, no side effect, no parameter */
+bool hlo_is_constant_scalar(const hlo_instr *instr,
+                            double value); /* a constant, or a broadcast of one, equal to value */
 /* Same opcode, shape, attributes, called computations (by content) and operands (by pointer).  Names, metadata and
  * control edges do not count. */
 bool hlo_instr_equal(const hlo_instr *a, const hlo_instr *b);
 bool hlo_computation_equal(const hlo_computation *a, const hlo_computation *b);
-uint64_t hlo_instr_hash(const hlo_instr *instr);  /* equal instructions hash alike; operands by id */
+uint64_t hlo_instr_hash(const hlo_instr *instr);            /* equal instructions hash alike; operands by id */
 uint64_t hlo_computation_hash(const hlo_computation *comp); /* structural, independent of names and ids */
 /* The same groups in the same form. */
 bool hlo_replica_groups_equal(const hlo_replica_groups *a, const hlo_replica_groups *b);

@@ -71,8 +71,7 @@ weft_status *infer_need_dims(const hlo_instr *in, const char *what, hlo_ints dim
 
 weft_status *infer_need_calls(const hlo_instr *in, int count)
 {
-  if (in->called_count != count)
-    return INFER_FAIL(in, "calls %d computations, expected %d", in->called_count, count);
+  if (in->called_count != count) return INFER_FAIL(in, "calls %d computations, expected %d", in->called_count, count);
   for (int i = 0; i < count; i++)
     if (!in->called[i]->root) return INFER_FAIL(in, "computation \"%s\" has no root", in->called[i]->name);
   return NULL;
@@ -192,7 +191,8 @@ static weft_status *infer_unary(const hlo_instr *in, const hlo_shape **out)
   case HLO_CONVERT: {
     const hlo_shape *given;
     WEFT_TRY(infer_given(in, &given));
-    if (!weft_dtype_is_array(given->type)) return INFER_FAIL(in, "the result is %s, expected an array", SHAPE_TEXT(given));
+    if (!weft_dtype_is_array(given->type))
+      return INFER_FAIL(in, "the result is %s, expected an array", SHAPE_TEXT(given));
     type = given->type;
     break;
   }
@@ -258,7 +258,8 @@ static weft_status *infer_select(const hlo_instr *in, const hlo_shape **out)
   WEFT_TRY(infer_need_array(in, 2));
   WEFT_TRY(infer_need_same_type(in, 1, 2));
   if (p->rank > 0 && !hlo_shape_same_dims(p, a))
-    return INFER_FAIL(in, "the predicate is %s, expected a scalar or the dimensions of %s", SHAPE_TEXT(p), SHAPE_TEXT(a));
+    return INFER_FAIL(in, "the predicate is %s, expected a scalar or the dimensions of %s", SHAPE_TEXT(p),
+                      SHAPE_TEXT(a));
   return same_dims(in, 1, a->type, out);
 }
 
@@ -497,10 +498,7 @@ static weft_status *infer_pad(const hlo_instr *in, const hlo_shape **out)
   return infer_array(in, x->type, x->rank, dims, x->dynamic, out);
 }
 
-static weft_status *infer_parameter(const hlo_instr *in, const hlo_shape **out)
-{
-  return infer_given(in, out);
-}
+static weft_status *infer_parameter(const hlo_instr *in, const hlo_shape **out) { return infer_given(in, out); }
 
 static weft_status *infer_reverse(const hlo_instr *in, const hlo_shape **out)
 {
@@ -554,7 +552,8 @@ static weft_status *infer_rng(const hlo_instr *in, const hlo_shape **out)
 {
   WEFT_TRY(infer_given_array(in, out));
   for (int i = 0; i < 2; i++) WEFT_TRY(infer_need_scalar(in, i, (*out)->type));
-  bool is_float = weft_dtype_is_float((*out)->type), is_discrete = weft_dtype_is_integer((*out)->type) || (*out)->type == WEFT_PRED;
+  bool is_float = weft_dtype_is_float((*out)->type),
+       is_discrete = weft_dtype_is_integer((*out)->type) || (*out)->type == WEFT_PRED;
   if (in->u.distribution == HLO_RNG_INVALID) return INFER_FAIL(in, "no distribution");
   if (!is_float && !(is_discrete && in->u.distribution == HLO_RNG_UNIFORM))
     return INFER_FAIL(in, "element type %s is not allowed", weft_dtype_name((*out)->type));

@@ -212,11 +212,13 @@ weft_status *infer_collective_same(const hlo_instr *in, const hlo_shape **out)
   if (in->op == HLO_COLLECTIVE_BROADCAST && c->has_dynamic_root) { /* the last operand is the root */
     if (--count < 1) return INFER_FAIL(in, "%d operands, of which the last is the root", in->operand_count);
     const hlo_shape *root = infer_operand(in, count);
-    if (!hlo_shape_is_array(root) || root->type != WEFT_S32 || (hlo_shape_elems(root) != 1 && hlo_shape_elems(root) != count))
+    if (!hlo_shape_is_array(root) || root->type != WEFT_S32 ||
+        (hlo_shape_elems(root) != 1 && hlo_shape_elems(root) != count))
       return INFER_FAIL(in, "the root is %s, expected one s32 or one for each of %d operands", SHAPE_TEXT(root), count);
   }
   /* The in-place form of collective-permute (operand, destination, two tuples of offsets) gives its destination. */
-  if (in->op == HLO_COLLECTIVE_PERMUTE && count == 4 && (c->slice_count || (in->shape && hlo_shape_is_array(in->shape)))) {
+  if (in->op == HLO_COLLECTIVE_PERMUTE && count == 4 &&
+      (c->slice_count || (in->shape && hlo_shape_is_array(in->shape)))) {
     *out = infer_operand(in, 1);
     return NULL;
   }
@@ -230,13 +232,15 @@ weft_status *infer_ragged_all_to_all(const hlo_instr *in, const hlo_shape **out)
   for (int i = 0; i < in->operand_count; i++) WEFT_TRY(infer_need_array(in, i));
   WEFT_TRY(infer_need_same_type(in, 0, 1));
   const hlo_shape *from = infer_operand(in, 0), *to = infer_operand(in, 1), *index = infer_operand(in, 2);
-  if (from->rank < 1 || from->rank != to->rank || memcmp(from->dims + 1, to->dims + 1, (size_t)(from->rank - 1) * sizeof *to->dims) != 0)
+  if (from->rank < 1 || from->rank != to->rank ||
+      memcmp(from->dims + 1, to->dims + 1, (size_t)(from->rank - 1) * sizeof *to->dims) != 0)
     return INFER_FAIL(in, "rows of %s do not fit into %s", SHAPE_TEXT(from), SHAPE_TEXT(to));
   for (int i = 2; i < 6; i++) {
     const hlo_shape *s = infer_operand(in, i);
-    if ((s->type != WEFT_S32 && s->type != WEFT_U32 && s->type != WEFT_S64 && s->type != WEFT_U64) || s->rank < 1 || s->rank > 2 ||
-        !infer_same_shape(s, index))
-      return INFER_FAIL(in, "operand %d is %s, expected rows or a list of 32 or 64 bit integers like operand 2, %s", i, SHAPE_TEXT(s), SHAPE_TEXT(index));
+    if ((s->type != WEFT_S32 && s->type != WEFT_U32 && s->type != WEFT_S64 && s->type != WEFT_U64) || s->rank < 1 ||
+        s->rank > 2 || !infer_same_shape(s, index))
+      return INFER_FAIL(in, "operand %d is %s, expected rows or a list of 32 or 64 bit integers like operand 2, %s", i,
+                        SHAPE_TEXT(s), SHAPE_TEXT(index));
   }
   *out = to;
   return NULL;

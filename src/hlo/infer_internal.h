@@ -54,15 +54,14 @@ static inline bool infer_contains(hlo_ints list, int64_t v)
 
 /* infer_linear.c */
 infer_rule infer_batch_norm_grad, infer_batch_norm_inference, infer_batch_norm_training, infer_cholesky,
-    infer_convolution, infer_dot, infer_fft, infer_gather, infer_map, infer_ragged_dot, infer_reduce,
-    infer_reduce_window, infer_scan, infer_scatter, infer_select_and_scatter, infer_sort, infer_topk,
-    infer_triangular_solve;
+  infer_convolution, infer_dot, infer_fft, infer_gather, infer_map, infer_ragged_dot, infer_reduce, infer_reduce_window,
+  infer_scan, infer_scatter, infer_select_and_scatter, infer_sort, infer_topk, infer_triangular_solve;
 
 /* infer_control.c */
 infer_rule infer_after_all, infer_all_gather, infer_all_reduce, infer_all_to_all, infer_async_done, infer_async_start,
-    infer_async_update, infer_call, infer_collective_same, infer_conditional, infer_copy_done, infer_copy_start,
-    infer_first_operand, infer_free, infer_get_tuple_element, infer_infeed, infer_outfeed, infer_pair_done,
-    infer_partition_id, infer_ragged_all_to_all, infer_recv, infer_recv_done, infer_reduce_scatter, infer_send,
-    infer_send_done, infer_start, infer_tuple_op, infer_while;
+  infer_async_update, infer_call, infer_collective_same, infer_conditional, infer_copy_done, infer_copy_start,
+  infer_first_operand, infer_free, infer_get_tuple_element, infer_infeed, infer_outfeed, infer_pair_done,
+  infer_partition_id, infer_ragged_all_to_all, infer_recv, infer_recv_done, infer_reduce_scatter, infer_send,
+  infer_send_done, infer_start, infer_tuple_op, infer_while;
 
 #endif

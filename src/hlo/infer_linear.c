@@ -39,7 +39,8 @@ static weft_status *need_reducer(const hlo_instr *in, int *out_count)
   weft_dtype *types = WEFT_ARENA_ARRAY(infer_arena(in), weft_dtype, in->operand_count);
 
   WEFT_TRY_ALLOC(types);
-  if (in->operand_count % 2) return INFER_FAIL(in, "%d operands: as many inits as inputs are needed", in->operand_count);
+  if (in->operand_count % 2)
+    return INFER_FAIL(in, "%d operands: as many inits as inputs are needed", in->operand_count);
   for (int i = 0; i < n; i++) {
     WEFT_TRY(infer_need_array(in, i));
     WEFT_TRY(infer_need_scalar(in, n + i, WEFT_INVALID));
@@ -85,10 +86,12 @@ static weft_status *window_positions(const hlo_instr *in, const hlo_window_dim *
   int64_t base = 0, window = 0;
 
   if (w->size < 1 || w->stride < 1 || w->window_dilation < 1 || w->base_dilation < 1)
-    return INFER_FAIL(in, "window dimension %d: size %" PRId64 ", stride %" PRId64 ", dilations %" PRId64 " and %" PRId64
-                      ": all must be at least 1", d, w->size, w->stride, w->window_dilation, w->base_dilation);
-  if ((size > 0 && (__builtin_mul_overflow(size - 1, w->base_dilation, &base) ||
-                    __builtin_add_overflow(base, 1, &base))) ||
+    return INFER_FAIL(in,
+                      "window dimension %d: size %" PRId64 ", stride %" PRId64 ", dilations %" PRId64 " and %" PRId64
+                      ": all must be at least 1",
+                      d, w->size, w->stride, w->window_dilation, w->base_dilation);
+  if ((size > 0 &&
+       (__builtin_mul_overflow(size - 1, w->base_dilation, &base) || __builtin_add_overflow(base, 1, &base))) ||
       __builtin_add_overflow(base, w->pad_low, &base) || __builtin_add_overflow(base, w->pad_high, &base) ||
       __builtin_mul_overflow(w->size - 1, w->window_dilation, &window) || __builtin_add_overflow(window, 1, &window))
     return INFER_FAIL(in, "window dimension %d is over 2^63", d);
@@ -198,22 +201,25 @@ weft_status *infer_scan(const hlo_instr *in, const hlo_shape **out)
   const hlo_computation *f = in->called[0];
   const hlo_shape *root = f->root->shape;
   int results = hlo_shape_is_tuple(root) ? root->rank : 1, outputs = results - (int)in->u.scan.num_carries;
-  if (in->dims.count != 1 || in->dims.v[0] < 0) return INFER_FAIL(in, "%d dimensions given, expected 1", in->dims.count);
+  if (in->dims.count != 1 || in->dims.v[0] < 0)
+    return INFER_FAIL(in, "%d dimensions given, expected 1", in->dims.count);
   if (inputs == 0 && outputs == 0) return INFER_FAIL(in, "neither inputs nor outputs");
   if (f->param_count != in->operand_count || outputs < 0)
-    return INFER_FAIL(in, "the computation takes %d and gives %d values: %d operands, %" PRId64 " carries", f->param_count,
-                      results, in->operand_count, in->u.scan.num_carries);
+    return INFER_FAIL(in, "the computation takes %d and gives %d values: %d operands, %" PRId64 " carries",
+                      f->param_count, results, in->operand_count, in->u.scan.num_carries);
   const hlo_shape **elements = WEFT_ARENA_ARRAY(infer_arena(in), const hlo_shape *, results);
   WEFT_TRY_ALLOC(elements);
   for (int i = 0; i < inputs; i++) {
     const hlo_shape *x = infer_operand(in, i), *whole;
     WEFT_TRY(infer_need_array(in, i));
     if (in->dims.v[0] >= x->rank || (i > 0 && x->dims[in->dims.v[0]] != n))
-      return INFER_FAIL(in, "%s (operand %d) has no dimension %" PRId64 " of the common size", SHAPE_TEXT(x), i, in->dims.v[0]);
+      return INFER_FAIL(in, "%s (operand %d) has no dimension %" PRId64 " of the common size", SHAPE_TEXT(x), i,
+                        in->dims.v[0]);
     n = x->dims[in->dims.v[0]];
     WEFT_TRY(stacked(in, f->params[i]->shape, in->dims.v[0], n, &whole));
     if (!hlo_shape_equal(whole, x, false))
-      return INFER_FAIL(in, "the computation takes slices of %s, not of %s (operand %d)", SHAPE_TEXT(whole), SHAPE_TEXT(x), i);
+      return INFER_FAIL(in, "the computation takes slices of %s, not of %s (operand %d)", SHAPE_TEXT(whole),
+                        SHAPE_TEXT(x), i);
   }
   if (inputs == 0 && outputs > 0) WEFT_TRY(length_as_given(in, in->dims.v[0], &n));
   for (int i = 0; i < results; i++) {
@@ -353,13 +359,15 @@ static weft_status *need_group_sizes(const hlo_instr *in, hlo_ints contracting, 
   int n = 0;
 
   if (sizes->rank == 1) return NULL;
-  for (int i = 0; i < a->lhs_batch.count && !(batch && a->lhs_batch.v[i] == ragged); i++) outer[n++] = a->lhs_batch.v[i];
+  for (int i = 0; i < a->lhs_batch.count && !(batch && a->lhs_batch.v[i] == ragged); i++)
+    outer[n++] = a->lhs_batch.v[i];
   for (int i = 0; i < contracting.count && contracting.v[i] != ragged; i++) outer[n++] = contracting.v[i];
   for (int i = 0; !batch && contracting.count == 0 && i < ragged; i++)
     if (!infer_contains(a->lhs_batch, i) && !infer_contains(a->lhs_contracting, i)) outer[n++] = i;
   bool agree = sizes->rank == n + 1;
   for (int i = 0; agree && i < n; i++) agree = sizes->dims[i] == lhs->dims[outer[i]];
-  return agree ? NULL : INFER_FAIL(in, "group sizes are %s, which does not fit %s (lhs)", SHAPE_TEXT(sizes), SHAPE_TEXT(lhs));
+  return agree ? NULL
+               : INFER_FAIL(in, "group sizes are %s, which does not fit %s (lhs)", SHAPE_TEXT(sizes), SHAPE_TEXT(lhs));
 }
 
 /* The ragged dimension of lhs is free (rhs has a group dimension), contracting (the result gets one) or batch. */
@@ -381,7 +389,8 @@ weft_status *infer_ragged_dot(const hlo_instr *in, const hlo_shape **out)
   WEFT_TRY(need_group_sizes(in, contracting ? a->lhs_contracting : (hlo_ints){0}, batch));
   for (int i = 0; i < a->rhs_group.count; i++)
     if (infer_contains(a->rhs_batch, a->rhs_group.v[i]) || infer_contains(a->rhs_contracting, a->rhs_group.v[i]))
-      return INFER_FAIL(in, "dimension %" PRId64 " of rhs is a group dimension and a batch or contracting one", a->rhs_group.v[i]);
+      return INFER_FAIL(in, "dimension %" PRId64 " of rhs is a group dimension and a batch or contracting one",
+                        a->rhs_group.v[i]);
   if (a->rhs_group.count != want)
     return INFER_FAIL(in, "%d group dimensions of rhs, expected %d", a->rhs_group.count, want);
   if (want && rhs->dims[a->rhs_group.v[0]] != groups)
@@ -420,7 +429,8 @@ weft_status *infer_convolution(const hlo_instr *in, const hlo_shape **out)
   WEFT_TRY(need_conv_dims(in, "rhs dimensions", c->rhs_in_feature, c->rhs_out_feature, c->rhs_spatial, rhs->rank));
   WEFT_TRY(need_conv_dims(in, "result dimensions", c->out_batch, c->out_feature, c->out_spatial, rank));
   if (rhs->rank != rank || c->window.rank != rank - 2)
-    return INFER_FAIL(in, "a window of rank %d for %s (lhs), %s (rhs)", c->window.rank, SHAPE_TEXT(lhs), SHAPE_TEXT(rhs));
+    return INFER_FAIL(in, "a window of rank %d for %s (lhs), %s (rhs)", c->window.rank, SHAPE_TEXT(lhs),
+                      SHAPE_TEXT(rhs));
   int64_t batch = lhs->dims[c->lhs_batch], in_feature = lhs->dims[c->lhs_feature],
           kernel_in = rhs->dims[c->rhs_in_feature], kernel_out = rhs->dims[c->rhs_out_feature],
           feature_groups = c->feature_group_count, batch_groups = c->batch_group_count, expected;
@@ -472,7 +482,8 @@ weft_status *infer_triangular_solve(const hlo_instr *in, const hlo_shape **out)
   int solved = b->rank - (in->u.triangular.left_side ? 2 : 1);
   for (int d = 0; d < a->rank; d++)
     if ((d < a->rank - 2 || d == solved) && a->dims[d] != b->dims[d])
-      return INFER_FAIL(in, "sizes of dimension %d differ: %" PRId64 " (a), %" PRId64 " (b)", d, a->dims[d], b->dims[d]);
+      return INFER_FAIL(in, "sizes of dimension %d differ: %" PRId64 " (a), %" PRId64 " (b)", d, a->dims[d],
+                        b->dims[d]);
   if (in->u.triangular.transpose_a == HLO_TRANSPOSE_INVALID) return INFER_FAIL(in, "no transpose_a");
   return infer_array(in, b->type, b->rank, b->dims, b->dynamic, out);
 }
@@ -494,11 +505,13 @@ weft_status *infer_fft(const hlo_instr *in, const hlo_shape **out)
   for (int i = 0; i < n; i++) {
     int64_t length = in->dims.v[i], size = x->dims[rank - n + i];
     bool half = type == HLO_FFT_IRFFT && i == n - 1;
-    bool fits = size == (half ? length / 2 + 1 : length) || (length == 0 && size == 0); /* IRFFT to 0: of none or of one */
+    bool fits = size == (half ? length / 2 + 1 : length) ||
+                (length == 0 && size == 0); /* IRFFT to 0: of none or of one */
     lengths[rank - n + i] = length;
     others |= !fits;
     if (length < 0 || (!fits && (type == HLO_FFT_RFFT || type == HLO_FFT_IRFFT)))
-      return INFER_FAIL(in, "length %" PRId64 " does not match dimension %d of %s", length, rank - n + i, SHAPE_TEXT(x));
+      return INFER_FAIL(in, "length %" PRId64 " does not match dimension %d of %s", length, rank - n + i,
+                        SHAPE_TEXT(x));
     if (half) dims[rank - n + i] = length;
   }
   if (others) WEFT_TRY(infer_array(in, x->type, rank, lengths, NULL, out)); /* what is transformed: is it too large? */
@@ -569,8 +582,7 @@ static weft_status *need_indices(const hlo_instr *in, const hlo_shape *x, const 
   if (index_vector_dim < 0 || index_vector_dim > indices->rank)
     return INFER_FAIL(in, "index_vector_dim %" PRId64 " of indices %s", index_vector_dim, SHAPE_TEXT(indices));
   int64_t length = index_vector_dim == indices->rank ? 1 : indices->dims[index_vector_dim];
-  if (map.count != length)
-    return INFER_FAIL(in, "%d dimensions are indexed by vectors of %" PRId64, map.count, length);
+  if (map.count != length) return INFER_FAIL(in, "%d dimensions are indexed by vectors of %" PRId64, map.count, length);
   WEFT_TRY(infer_need_dims(in, "indexed dimensions", map, x->rank));
   WEFT_TRY(infer_need_dims(in, "collapsed (inserted) dimensions", dropped, x->rank));
   WEFT_TRY(infer_need_dims(in, "batching dimensions of the operand", batching, x->rank));
@@ -600,7 +612,8 @@ weft_status *infer_gather(const hlo_instr *in, const hlo_shape **out)
   for (int i = 0; i < 2; i++) WEFT_TRY(infer_need_array(in, i));
   WEFT_TRY(need_indices(in, x, indices, g->start_index_map, g->collapsed_slice_dims, g->operand_batching_dims,
                         g->start_indices_batching_dims, g->index_vector_dim));
-  if (g->slice_sizes.count != x->rank) return INFER_FAIL(in, "%d slice sizes for %s", g->slice_sizes.count, SHAPE_TEXT(x));
+  if (g->slice_sizes.count != x->rank)
+    return INFER_FAIL(in, "%d slice sizes for %s", g->slice_sizes.count, SHAPE_TEXT(x));
   for (int d = 0; d < x->rank; d++) {
     bool gone = infer_contains(g->collapsed_slice_dims, d) || infer_contains(g->operand_batching_dims, d);
     if (g->slice_sizes.v[d] < 0 || g->slice_sizes.v[d] > x->dims[d] || (gone && g->slice_sizes.v[d] > 1))
@@ -612,10 +625,8 @@ weft_status *infer_gather(const hlo_instr *in, const hlo_shape **out)
   batch_rank = indices->rank - (g->index_vector_dim < indices->rank);
   WEFT_TRY(infer_need_dims(in, "offset_dims", g->offset_dims, WEFT_MIN(batch_rank + window_rank, HLO_MAX_RANK)));
   for (int d = 0; d < batch_rank + window_rank; d++) {
-    if (infer_contains(g->offset_dims, d))
-      WEFT_TRY(push(in, &list, window[taken++], false));
-    else
-      WEFT_TRY(push_dim(in, &list, indices, batch_dim(g->index_vector_dim, batched++)));
+    if (infer_contains(g->offset_dims, d)) WEFT_TRY(push(in, &list, window[taken++], false));
+    else WEFT_TRY(push_dim(in, &list, indices, batch_dim(g->index_vector_dim, batched++)));
   }
   return finish(in, x->type, &list, out);
 }

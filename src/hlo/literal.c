@@ -26,8 +26,8 @@ weft_status *hlo_literal_new(weft_arena *arena, const hlo_shape *shape, hlo_lite
     int64_t bytes = hlo_shape_bytes(shape);
     char *data = (uint64_t)bytes < SIZE_MAX - 64 ? weft_arena_alloc(arena, (size_t)bytes + 64) : NULL;
     if (!data)
-      return WEFT_ERR(RESOURCE_EXHAUSTED, "no memory for a literal %s of %lld bytes", hlo_shape_format(shape, text, sizeof text),
-                      (long long)bytes);
+      return WEFT_ERR(RESOURCE_EXHAUSTED, "no memory for a literal %s of %lld bytes",
+                      hlo_shape_format(shape, text, sizeof text), (long long)bytes);
     lit->data = (void *)WEFT_ALIGN_UP((uintptr_t)data, (uintptr_t)64);
   }
   *out_literal = lit;
@@ -61,7 +61,8 @@ double hlo_literal_get_f64(const hlo_literal *lit, int64_t index)
   weft_dtype type = lit->shape->type;
 
   if (weft_dtype_is_complex(type)) return get_component(lit, index, 0);
-  if (weft_dtype_is_float(type)) return weft_float_decode_f64(type, load_bits(lit->data, weft_dtype_bytes(type), index));
+  if (weft_dtype_is_float(type))
+    return weft_float_decode_f64(type, load_bits(lit->data, weft_dtype_bytes(type), index));
   if (type == WEFT_U64) return (double)(uint64_t)hlo_literal_get_s64(lit, index);
   return (double)hlo_literal_get_s64(lit, index);
 }
@@ -136,10 +137,8 @@ void hlo_literal_set_s64(hlo_literal *lit, int64_t index, int64_t value)
 {
   weft_dtype type = lit->shape->type;
 
-  if (weft_dtype_is_float(type) || weft_dtype_is_complex(type))
-    hlo_literal_set_f64(lit, index, (double)value, 0);
-  else
-    store_bits(lit->data, weft_dtype_bytes(type), index, wrap_integer(type, value));
+  if (weft_dtype_is_float(type) || weft_dtype_is_complex(type)) hlo_literal_set_f64(lit, index, (double)value, 0);
+  else store_bits(lit->data, weft_dtype_bytes(type), index, wrap_integer(type, value));
 }
 
 static weft_status *new_scalar(weft_arena *arena, weft_dtype type, hlo_literal **out_literal)
@@ -175,13 +174,14 @@ static weft_status *extreme_value(weft_arena *arena, weft_dtype type, int sign, 
     uint64_t all = (UINT64_C(1) << (format->exponent_bits + format->mantissa_bits)) - 1;
     uint64_t max = format->has_nan && !format->nan_is_negative_zero ? all - 1 : all;
     double value = weft_float_decode_f64(type, max);
-    return hlo_literal_scalar_f64(arena, type, !format->has_sign && sign < 0 ? weft_float_decode_f64(type, 0) : sign * value,
-                                  out_literal);
+    return hlo_literal_scalar_f64(
+      arena, type, !format->has_sign && sign < 0 ? weft_float_decode_f64(type, 0) : sign * value, out_literal);
   }
   if (format) return hlo_literal_scalar_f64(arena, type, sign * INFINITY, out_literal);
   if (weft_dtype_is_integer(type) || type == WEFT_PRED)
-    return type == WEFT_PRED ? hlo_literal_scalar_s64(arena, type, sign > 0, out_literal)
-                             : hlo_literal_scalar_s64(arena, type, saturate_to_integer(type, sign * INFINITY), out_literal);
+    return type == WEFT_PRED
+             ? hlo_literal_scalar_s64(arena, type, sign > 0, out_literal)
+             : hlo_literal_scalar_s64(arena, type, saturate_to_integer(type, sign * INFINITY), out_literal);
   return WEFT_ERR(INVALID_ARGUMENT, "%s has no order", weft_dtype_name(type));
 }
 

@@ -37,7 +37,10 @@ static inline const hlo_opcode_info *hlo_opcode_info_of(hlo_opcode op)
 }
 static inline bool hlo_opcode_is(hlo_opcode op, int trait) { return hlo_opcode_info_of(op)->traits & trait; }
 
-static inline const char *hlo_opcode_name(hlo_opcode op) { return hlo_opcode_info_of(op)->name; } /* "dynamic-update-slice", static */
+static inline const char *hlo_opcode_name(hlo_opcode op)
+{
+  return hlo_opcode_info_of(op)->name;
+} /* "dynamic-update-slice", static */
 static inline size_t hlo_opcode_name_length(hlo_opcode op) { return hlo_opcode_info_of(op)->length; }
 
 /* By text name; HLO_OPCODE_COUNT if there is none.  Constant time. */

@@ -18,8 +18,10 @@ WEFT_NODISCARD weft_status *hlo_to_proto_with_config(const hlo_module *module, v
 /* OpSharding on its own (PJRT hands it about). */
 WEFT_NODISCARD weft_status *hlo_sharding_from_proto(weft_arena *arena, const void *data, size_t size,
                                                     const hlo_sharding **out);
-WEFT_NODISCARD weft_status *hlo_shape_from_proto(weft_arena *arena, const void *data, size_t size, const hlo_shape **out);
-WEFT_NODISCARD weft_status *hlo_shape_to_proto(const hlo_shape *shape, void **out_data, size_t *out_size); /* a ShapeProto */
+WEFT_NODISCARD weft_status *hlo_shape_from_proto(weft_arena *arena, const void *data, size_t size,
+                                                 const hlo_shape **out);
+WEFT_NODISCARD weft_status *hlo_shape_to_proto(const hlo_shape *shape, void **out_data,
+                                               size_t *out_size); /* a ShapeProto */
 WEFT_NODISCARD weft_status *hlo_sharding_to_proto(const hlo_sharding *sharding, void **out_data, size_t *out_size);
 
 /* Makes parameters and results of a verified module row-major, as NumPy's arrays are, whatever layouts the entry computation

@@ -28,7 +28,11 @@ static size_t item_count(const proto_source *s) { return *(const size_t *)s->fro
 #define ITEMS(s, type) (*(type *const *)((const size_t *)(s)->from + 1))
 #define VALUE(s, type) (*(type const *)(s)->from)
 
-static weft_status *get_none(const proto_source *s) { (void)s; return NULL; }
+static weft_status *get_none(const proto_source *s)
+{
+  (void)s;
+  return NULL;
+}
 
 /* ---- numbers, truth values, enums -------------------------------------------------------------------------------- */
 
@@ -183,8 +187,12 @@ static weft_status *get_window(const proto_source *s)
   WEFT_TRY_ALLOC(dims);
   for (size_t i = 0; i < p->n_dims; i++) {
     const HloPb__WindowDim *d = p->dims[i]; /* hand-written files leave factors of 1 out */
-    dims[i] = (hlo_window_dim){d->size, d->stride ? d->stride : 1, d->pad_low, d->pad_high,
-                               d->window_dilation ? d->window_dilation : 1, d->base_dilation ? d->base_dilation : 1,
+    dims[i] = (hlo_window_dim){d->size,
+                               d->stride ? d->stride : 1,
+                               d->pad_low,
+                               d->pad_high,
+                               d->window_dilation ? d->window_dilation : 1,
+                               d->base_dilation ? d->base_dilation : 1,
                                d->reversal};
   }
   *out = (hlo_window){(int)p->n_dims, dims};
@@ -209,7 +217,8 @@ static weft_status *get_precision(const proto_source *s)
   return NULL;
 }
 
-static weft_status *get_convolution(proto_reader *r, const HloPb__Instruction *p, hlo_instr *instr, hlo_conv_attrs *conv);
+static weft_status *get_convolution(proto_reader *r, const HloPb__Instruction *p, hlo_instr *instr,
+                                    hlo_conv_attrs *conv);
 
 /* Each dimension has one role: the printer writes a letter at its place. */
 static weft_status *check_roles(const hlo_conv_attrs *conv)
@@ -219,7 +228,8 @@ static weft_status *check_roles(const hlo_conv_attrs *conv)
                                 {conv->out_batch, conv->out_feature}};
   for (int g = 0; g < 3; g++) {
     uint64_t seen = 0;
-    if (spatial[g]->count > 10 || spatial[g]->count != spatial[0]->count) return BAD("spatial dimensions of a convolution");
+    if (spatial[g]->count > 10 || spatial[g]->count != spatial[0]->count)
+      return BAD("spatial dimensions of a convolution");
     for (int i = 0; i < spatial[g]->count + 2; i++) {
       int64_t dim = i < 2 ? others[g][i] : spatial[g]->v[i - 2];
       if (dim < 0 || dim >= HLO_MAX_RANK || seen >> dim & 1) return BAD("dimension numbers of a convolution");
@@ -296,7 +306,8 @@ static weft_status *read_iota_groups(proto_reader *r, const HloPb__IotaGroups *p
   g->num_groups = p->num_groups;
   g->group_size = p->group_size;
   COPY_INTS(r, p, reshape_dims, &g->reshape_dims);
-  WEFT_TRY(hlo_proto_copy_permutation(r, p->n_transpose_perm, p->transpose_perm, g->reshape_dims.count, &g->transpose_perm));
+  WEFT_TRY(
+    hlo_proto_copy_permutation(r, p->n_transpose_perm, p->transpose_perm, g->reshape_dims.count, &g->transpose_perm));
   for (int i = 0; i < g->reshape_dims.count; i++)
     if (g->reshape_dims.v[i] < 1 || __builtin_mul_overflow(devices, g->reshape_dims.v[i], &devices))
       return BAD("an iota's dimensions are positive, their product below 2^63");
@@ -352,13 +363,15 @@ static weft_status *get_slice_sizes(const proto_source *s)
 
   WEFT_TRY_ALLOC(list);
   if (!total) return NULL;
-  if (instr->operand_count != 4) return BAD("slice sizes of a %s with %d operands", s->message->opcode, instr->operand_count);
+  if (instr->operand_count != 4)
+    return BAD("slice sizes of a %s with %d operands", s->message->opcode, instr->operand_count);
   input = instr->operands[0]->shape;
   offsets = instr->operands[2]->shape;
   for (int i = 0; i < (hlo_shape_is_tuple(input) ? input->rank : 1); i++) {
     const hlo_shape *x = hlo_shape_is_tuple(input) ? input->elements[i] : input;
-    const hlo_shape *at = !hlo_shape_is_tuple(input) ? offsets
-                          : hlo_shape_is_tuple(offsets) && i < offsets->rank ? offsets->elements[i] : NULL;
+    const hlo_shape *at = !hlo_shape_is_tuple(input)                         ? offsets
+                          : hlo_shape_is_tuple(offsets) && i < offsets->rank ? offsets->elements[i]
+                                                                             : NULL;
 
     for (int k = 0; at && x->rank > 0 && k < slices_of(at) && used + (size_t)x->rank <= total; k++) {
       WEFT_TRY(hlo_proto_copy_ints(r, (size_t)x->rank, sizes + used, &list[count++]));
@@ -433,7 +446,8 @@ static weft_status *get_constant(const proto_source *s)
   const hlo_literal **literal = s->to;
 
   WEFT_TRY(hlo_proto_read_literal(s->r, VALUE(s, HloPb__Literal *), literal));
-  if (!hlo_shape_equal((*literal)->shape, s->instr->shape, false)) return BAD("the literal's shape is not the constant's");
+  if (!hlo_shape_equal((*literal)->shape, s->instr->shape, false))
+    return BAD("the literal's shape is not the constant's");
   return NULL;
 }
 
@@ -459,7 +473,8 @@ static weft_status *get_prefetch(const proto_source *s)
 
 /* ---- what every instruction may have ----------------------------------------------------------------------------- */
 
-weft_status *hlo_proto_read_key_values(proto_reader *r, const HloPb__Attributes *p, const hlo_key_value **out, int *out_count)
+weft_status *hlo_proto_read_key_values(proto_reader *r, const HloPb__Attributes *p, const hlo_key_value **out,
+                                       int *out_count)
 {
   hlo_key_value *list;
 
@@ -584,7 +599,8 @@ static weft_status *get_family(proto_source *s, const hlo_attr_family *family)
   return NULL;
 }
 
-static weft_status *get_convolution(proto_reader *r, const HloPb__Instruction *p, hlo_instr *instr, hlo_conv_attrs *conv)
+static weft_status *get_convolution(proto_reader *r, const HloPb__Instruction *p, hlo_instr *instr,
+                                    hlo_conv_attrs *conv)
 {
   const hlo_attr_family *family = hlo_attrs_of(HLO_CONVOLUTION);
   proto_source s = {.r = r, .message = p, .instr = instr};

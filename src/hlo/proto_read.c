@@ -91,7 +91,7 @@ static bool nested_too_deep(const ProtobufCMessageDescriptor *desc, const uint8_
   if (depth > MAX_MESSAGE_DEPTH) return true;
   while (next_field(&p, end, &field)) {
     const ProtobufCFieldDescriptor *known =
-        field.has_bytes ? protobuf_c_message_descriptor_get_field(desc, field.number) : NULL;
+      field.has_bytes ? protobuf_c_message_descriptor_get_field(desc, field.number) : NULL;
     if (known && known->type == PROTOBUF_C_TYPE_MESSAGE &&
         nested_too_deep(known->descriptor, field.data, field.size, depth + 1))
       return true;
@@ -137,8 +137,8 @@ static weft_status *unpack(proto_reader *r, const ProtobufCMessageDescriptor *de
   memcpy(out_message, &message, sizeof message);
   if (message) return NULL;
   return r->scratch.limit_bytes && r->scratch.total_bytes > r->scratch.limit_bytes / 2
-             ? WEFT_ERR(RESOURCE_EXHAUSTED, "the message asks for far more memory than its %zu bytes justify", size)
-             : BAD("these %zu bytes are not a valid %s message", size, desc->short_name);
+           ? WEFT_ERR(RESOURCE_EXHAUSTED, "the message asks for far more memory than its %zu bytes justify", size)
+           : BAD("these %zu bytes are not a valid %s message", size, desc->short_name);
 }
 
 /* ---- small pieces -------------------------------------------------------------------------------------------------- */
@@ -223,7 +223,8 @@ static bool is_reserved(const char *text)
 }
 
 /* A copy of `text` that is new among `*used`, with the characters replaced that HLO text cannot spell in a name. */
-static weft_status *copy_name(proto_reader *r, const char *text, const char *otherwise, name_in_use **used, const char **out)
+static weft_status *copy_name(proto_reader *r, const char *text, const char *otherwise, name_in_use **used,
+                              const char **out)
 {
   if (!text || !*text) text = otherwise;
   char *name = weft_arena_printf(&r->scratch, "%s%s", text, is_reserved(text) ? "_" : "");
@@ -293,7 +294,8 @@ static weft_status *read_called(proto_reader *r, const HloPb__Instruction *p, hl
   WEFT_TRY_ALLOC(called);
   for (size_t i = 0; i < p->n_called_computation_ids; i++) {
     called[i] = find_computation(r, p->called_computation_ids[i]);
-    if (!called[i]) return BAD("no computation with id %" PRId64 " comes before this one", p->called_computation_ids[i]);
+    if (!called[i])
+      return BAD("no computation with id %" PRId64 " comes before this one", p->called_computation_ids[i]);
   }
   return hlo_set_called(instr, (int)p->n_called_computation_ids, called);
 }
@@ -329,7 +331,8 @@ static weft_status *read_parameter(const HloPb__Instruction *p, hlo_computation 
   return hlo_add_parameter(comp, p->parameter_number, shape, name, out);
 }
 
-static weft_status *read_instruction(proto_reader *r, const HloPb__Instruction *p, hlo_computation *comp, size_t instr_count)
+static weft_status *read_instruction(proto_reader *r, const HloPb__Instruction *p, hlo_computation *comp,
+                                     size_t instr_count)
 {
   instr_by_id *entry = WEFT_ARENA_NEW(&r->scratch, instr_by_id);
   hlo_opcode op = hlo_opcode_from_name(p->opcode, strlen(p->opcode));
@@ -351,10 +354,8 @@ static weft_status *read_instruction(proto_reader *r, const HloPb__Instruction *
   }
   WEFT_TRY_NOTE(hlo_proto_read_shape(r, p->shape, 0, &shape), "its shape");
   WEFT_TRY(copy_name(r, p->name, hlo_opcode_name(op), &r->names, &name));
-  if (op == HLO_PARAMETER)
-    WEFT_TRY(read_parameter(p, comp, instr_count, shape, name, &instr));
-  else
-    WEFT_TRY(hlo_add(comp, NULL, op, shape, (int)p->n_operand_ids, operands, name, &instr));
+  if (op == HLO_PARAMETER) WEFT_TRY(read_parameter(p, comp, instr_count, shape, name, &instr));
+  else WEFT_TRY(hlo_add(comp, NULL, op, shape, (int)p->n_operand_ids, operands, name, &instr));
   WEFT_TRY(hlo_init_attributes(instr));
   if (direction) {
     HloPb__Instruction compare = *p;
@@ -411,11 +412,14 @@ static weft_status *apply_schedule(proto_reader *r, int64_t comp_id, hlo_computa
   for (size_t i = 0; i < sequence->n_ids; i++) {
     hlo_instr *instr = find_instr(r, sequence->ids[i]);
 
-    if (!instr || placed[instr->id]) return BAD("instruction id %" PRId64 " in the schedule is unknown or repeated", sequence->ids[i]);
+    if (!instr || placed[instr->id])
+      return BAD("instruction id %" PRId64 " in the schedule is unknown or repeated", sequence->ids[i]);
     for (int j = 0; j < instr->operand_count; j++)
-      if (!placed[instr->operands[j]->id]) return BAD("the schedule has %s before its operand %s", instr->name, instr->operands[j]->name);
+      if (!placed[instr->operands[j]->id])
+        return BAD("the schedule has %s before its operand %s", instr->name, instr->operands[j]->name);
     for (int j = 0; j < instr->control->pred_count; j++)
-      if (!placed[instr->control->preds[j]->id]) return BAD("the schedule has %s before its control predecessor", instr->name);
+      if (!placed[instr->control->preds[j]->id])
+        return BAD("the schedule has %s before its control predecessor", instr->name);
     placed[instr->id] = true;
     hlo_move_before(instr, NULL);
   }
@@ -530,15 +534,18 @@ static weft_status *read_stack_frames(proto_reader *r)
   for (size_t i = 0; i < p->n_files; i++)
     if (!(f->files[i] = weft_arena_strdup(r->arena, p->files[i]))) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   for (size_t i = 0; i < p->n_functions; i++)
-    if (!(f->functions[i] = weft_arena_strdup(r->arena, p->functions[i]))) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+    if (!(f->functions[i] = weft_arena_strdup(r->arena, p->functions[i])))
+      return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   for (size_t i = 0; i < p->n_locations; i++) {
     const HloPb__StackFrames__Location *l = p->locations[i];
-    f->locations[i] = (struct hlo_file_location){WEFT_MAX(l->file, 0), WEFT_MAX(l->function, 0), WEFT_MAX(l->line, 0),
-                                                 WEFT_MAX(l->column, 0), WEFT_MAX(l->end_line, 0), WEFT_MAX(l->end_column, 0)};
+    f->locations[i] = (struct hlo_file_location){WEFT_MAX(l->file, 0),     WEFT_MAX(l->function, 0),
+                                                 WEFT_MAX(l->line, 0),     WEFT_MAX(l->column, 0),
+                                                 WEFT_MAX(l->end_line, 0), WEFT_MAX(l->end_column, 0)};
   }
   for (size_t i = 0; i < p->n_frames; i++)
-    f->frames[i] = (struct hlo_stack_frame){WEFT_MAX(p->frames[i]->location, 0),
-                                            p->frames[i]->parent > 0 && p->frames[i]->parent < INT32_MAX ? p->frames[i]->parent + 1 : 1};
+    f->frames[i] = (struct hlo_stack_frame){
+      WEFT_MAX(p->frames[i]->location, 0),
+      p->frames[i]->parent > 0 && p->frames[i]->parent < INT32_MAX ? p->frames[i]->parent + 1 : 1};
   f->file_count = (int)p->n_files;
   f->function_count = (int)p->n_functions;
   f->location_count = (int)p->n_locations;
@@ -553,7 +560,8 @@ static weft_status *read_module_shardings(proto_reader *r)
   const hlo_sharding **list = WEFT_ARENA_ARRAY(r->arena, const hlo_sharding *, p->n_spmd_parameter_shardings);
 
   WEFT_TRY_ALLOC(list);
-  if (p->spmd_output_sharding) WEFT_TRY(hlo_proto_read_sharding(r, p->spmd_output_sharding, false, &r->module->spmd_output_sharding));
+  if (p->spmd_output_sharding)
+    WEFT_TRY(hlo_proto_read_sharding(r, p->spmd_output_sharding, false, &r->module->spmd_output_sharding));
   for (size_t i = 0; i < p->n_spmd_parameter_shardings; i++)
     WEFT_TRY(hlo_proto_read_sharding(r, p->spmd_parameter_shardings[i], false, &list[i]));
   r->module->spmd_parameter_shardings = list;
@@ -592,7 +600,8 @@ static weft_status *read_config(proto_reader *r, const HloPb__Config *p)
   r->module->replica_count = WEFT_MAX(p->replica_count, 1);
   r->module->num_partitions = WEFT_MAX(p->num_partitions, 1);
   r->module->alias_passthrough_params = p->alias_passthrough_params;
-  WEFT_TRY(hlo_proto_copy_bools(r, p->n_propagate_to_parameters, p->propagate_to_parameters, &r->module->propagate_to_parameters));
+  WEFT_TRY(hlo_proto_copy_bools(r, p->n_propagate_to_parameters, p->propagate_to_parameters,
+                                &r->module->propagate_to_parameters));
   WEFT_TRY(hlo_proto_copy_bools(r, p->n_propagate_to_output, p->propagate_to_output, &r->module->propagate_to_output));
   return read_entry_layout(r, p->entry_layout);
 }

@@ -75,7 +75,8 @@ static weft_status *read_array_shape(proto_reader *r, const HloPb__Shape *p, hlo
   WEFT_TRY_ALLOC(dims);
   WEFT_TRY_ALLOC(dynamic);
   if (p->n_dims > HLO_MAX_RANK) return BAD("a shape of %zu dimensions, more than %d", p->n_dims, HLO_MAX_RANK);
-  if (p->n_dynamic > 0 && p->n_dynamic != p->n_dims) return BAD("is_dynamic_dimension does not have a value for each dimension");
+  if (p->n_dynamic > 0 && p->n_dynamic != p->n_dims)
+    return BAD("is_dynamic_dimension does not have a value for each dimension");
   for (size_t i = 0; i < p->n_dims; i++) {
     dims[i] = p->dims[i];
     dynamic[i] = (p->n_dynamic && p->dynamic[i]) || dims[i] == HLO_UNBOUNDED;
@@ -103,7 +104,8 @@ weft_status *hlo_proto_read_shape(proto_reader *r, const HloPb__Shape *p, int de
 
     WEFT_TRY_ALLOC(elements);
     if (p->n_elements > INT32_MAX) return BAD("a tuple of %zu elements", p->n_elements);
-    for (size_t i = 0; i < p->n_elements; i++) WEFT_TRY(hlo_proto_read_shape(r, p->elements[i], depth + 1, &elements[i]));
+    for (size_t i = 0; i < p->n_elements; i++)
+      WEFT_TRY(hlo_proto_read_shape(r, p->elements[i], depth + 1, &elements[i]));
     if (shape->type == WEFT_BUFFER && (p->n_elements != 1 || !hlo_shape_is_array(elements[0])))
       return BAD("a buffer shape that does not hold one array");
     shape->rank = (int)p->n_elements;
@@ -123,7 +125,8 @@ static char narrow(char byte, int bits, bool is_signed)
 }
 
 /* The scalars of a literal's field: how many, where, and how wide one is on the wire's side. */
-static weft_status *read_array_literal(proto_reader *r, const HloPb__Literal *p, const hlo_shape *shape, hlo_literal **out)
+static weft_status *read_array_literal(proto_reader *r, const HloPb__Literal *p, const hlo_shape *shape,
+                                       hlo_literal **out)
 {
   const hlo_literal_field *field = hlo_literal_field_of(shape->type);
   size_t width = weft_dtype_bytes(shape->type), count;
@@ -149,16 +152,15 @@ static weft_status *read_array_literal(proto_reader *r, const HloPb__Literal *p,
   hlo_layout_walk_init(&walk, shape);
   for (size_t i = 0; i < count; i++, hlo_layout_walk_next(&walk)) {
     char *to = (char *)(*out)->data + (size_t)walk.at * width;
-    if (field->is_bool)
-      *to = ((const protobuf_c_boolean *)data)[i] != 0;
-    else
-      memcpy(to, data + i * width, width);
+    if (field->is_bool) *to = ((const protobuf_c_boolean *)data)[i] != 0;
+    else memcpy(to, data + i * width, width);
     if (bits < 8) *to = narrow(*to, bits, weft_dtype_is_signed(shape->type));
   }
   return NULL;
 }
 
-static weft_status *read_literal_of(proto_reader *r, const HloPb__Literal *p, const hlo_shape *shape, const hlo_literal **out)
+static weft_status *read_literal_of(proto_reader *r, const HloPb__Literal *p, const hlo_shape *shape,
+                                    const hlo_literal **out)
 {
   hlo_literal *lit;
 
@@ -174,7 +176,8 @@ static weft_status *read_literal_of(proto_reader *r, const HloPb__Literal *p, co
   lit->shape = shape;
   lit->elements = WEFT_ARENA_ARRAY(r->arena, const hlo_literal *, shape->rank);
   WEFT_TRY_ALLOC(lit->elements);
-  for (int i = 0; i < shape->rank; i++) WEFT_TRY(read_literal_of(r, p->elements[i], shape->elements[i], &lit->elements[i]));
+  for (int i = 0; i < shape->rank; i++)
+    WEFT_TRY(read_literal_of(r, p->elements[i], shape->elements[i], &lit->elements[i]));
   *out = lit;
   return NULL;
 }
@@ -202,7 +205,8 @@ weft_status *hlo_proto_read_mesh(proto_reader *r, const HloPb__Mesh *p, const hl
     axes[i].name = weft_arena_strdup(r->arena, p->axes[i]->name);
     WEFT_TRY_ALLOC(axes[i].name);
     axes[i].size = p->axes[i]->size;
-    if (axes[i].size < 1 || axes[i].size > INT32_MAX) return BAD("mesh axis %s of size %" PRId64, axes[i].name, axes[i].size);
+    if (axes[i].size < 1 || axes[i].size > INT32_MAX)
+      return BAD("mesh axis %s of size %" PRId64, axes[i].name, axes[i].size);
   }
   mesh->axis_count = (int)p->n_axes;
   mesh->axes = axes;
@@ -215,13 +219,14 @@ weft_status *hlo_proto_read_mesh(proto_reader *r, const HloPb__Mesh *p, const hl
 }
 
 weft_status *hlo_proto_read_axes(proto_reader *r, const hlo_mesh *mesh, size_t count, HloPb__AxisRef **p,
-                              const hlo_axis_ref **out, int *out_count)
+                                 const hlo_axis_ref **out, int *out_count)
 {
   hlo_axis_ref *axes = WEFT_ARENA_ARRAY(r->arena, hlo_axis_ref, count);
 
   WEFT_TRY_ALLOC(axes);
   for (size_t i = 0; i < count; i++) {
-    if (p[i]->axis < 0 || p[i]->axis >= mesh->axis_count) return BAD("mesh axis %" PRId64 " of %d", p[i]->axis, mesh->axis_count);
+    if (p[i]->axis < 0 || p[i]->axis >= mesh->axis_count)
+      return BAD("mesh axis %" PRId64 " of %d", p[i]->axis, mesh->axis_count);
     axes[i].name = mesh->axes[p[i]->axis].name;
     if (!p[i]->sub_axis) continue;
     axes[i].pre_size = p[i]->sub_axis->pre_size;
@@ -260,7 +265,8 @@ static weft_status *read_tile_assignment(proto_reader *r, const HloPb__Sharding 
   COPY_INTS(r, p, tile_dims, &s->tile_dims);
   COPY_INTS(r, p, tile_devices, &s->tile_devices);
   COPY_INTS(r, p, iota_reshape, &s->iota_reshape);
-  WEFT_TRY(hlo_proto_copy_permutation(r, p->n_iota_transpose, p->iota_transpose, s->iota_reshape.count, &s->iota_transpose));
+  WEFT_TRY(
+    hlo_proto_copy_permutation(r, p->n_iota_transpose, p->iota_transpose, s->iota_reshape.count, &s->iota_transpose));
   for (int i = 0; i < s->tile_dims.count; i++)
     if (s->tile_dims.v[i] < 1 || __builtin_mul_overflow(tiles, s->tile_dims.v[i], &tiles))
       return BAD("a tile assignment's dimensions are positive, their product below 2^63");

@@ -57,7 +57,8 @@ static weft_status *put_instruction(proto_writer *w, const hlo_instr *instr, Hlo
   for (int i = 0; i < instr->operand_count; i++) p->operand_ids[i] = wire_id(w, instr->operands[i]);
   NEW_ARRAY(w, &p->control_predecessor_ids, instr->control->pred_count);
   p->n_control_predecessor_ids = (size_t)instr->control->pred_count;
-  for (int i = 0; i < instr->control->pred_count; i++) p->control_predecessor_ids[i] = wire_id(w, instr->control->preds[i]);
+  for (int i = 0; i < instr->control->pred_count; i++)
+    p->control_predecessor_ids[i] = wire_id(w, instr->control->preds[i]);
   NEW_ARRAY(w, &p->called_computation_ids, instr->called_count);
   p->n_called_computation_ids = (size_t)instr->called_count;
   for (int i = 0; i < instr->called_count; i++) p->called_computation_ids[i] = instr->called[i]->id;
@@ -215,7 +216,8 @@ static weft_status *put_module(proto_writer *w, HloPb__Module **out)
   p->use_auto_spmd = module->use_auto_spmd;
   if (module->frontend_count)
     WEFT_TRY(hlo_proto_put_key_values(w, module->frontend_count, module->frontend_attributes, &p->frontend_attributes));
-  if (module->spmd_output_sharding) WEFT_TRY(hlo_proto_put_sharding(w, module->spmd_output_sharding, &p->spmd_output_sharding));
+  if (module->spmd_output_sharding)
+    WEFT_TRY(hlo_proto_put_sharding(w, module->spmd_output_sharding, &p->spmd_output_sharding));
   NEW_ARRAY(w, &p->spmd_parameter_shardings, module->spmd_parameter_count);
   p->n_spmd_parameter_shardings = (size_t)module->spmd_parameter_count;
   for (int k = 0; k < module->spmd_parameter_count; k++)
@@ -234,8 +236,10 @@ static weft_status *put_config(proto_writer *w, HloPb__Config **out)
   (*out)->num_partitions = module->num_partitions;
   (*out)->use_spmd_partitioning = module->num_partitions > 1;
   (*out)->alias_passthrough_params = module->alias_passthrough_params;
-  WEFT_TRY(hlo_proto_put_bools(w, module->propagate_to_parameters, &(*out)->n_propagate_to_parameters, &(*out)->propagate_to_parameters));
-  return hlo_proto_put_bools(w, module->propagate_to_output, &(*out)->n_propagate_to_output, &(*out)->propagate_to_output);
+  WEFT_TRY(hlo_proto_put_bools(w, module->propagate_to_parameters, &(*out)->n_propagate_to_parameters,
+                               &(*out)->propagate_to_parameters));
+  return hlo_proto_put_bools(w, module->propagate_to_output, &(*out)->n_propagate_to_output,
+                             &(*out)->propagate_to_output);
 }
 
 /* Packs a message into malloc'd bytes. */

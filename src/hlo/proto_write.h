@@ -44,14 +44,15 @@ static inline ProtobufCBinaryData hlo_proto_bytes(const char *text)
 
 /* proto_write_shape.c */
 WEFT_NODISCARD weft_status *hlo_proto_put_int32s(proto_writer *w, hlo_ints ints, size_t *out_count, int32_t **out);
-WEFT_NODISCARD weft_status *hlo_proto_put_bools(proto_writer *w, hlo_ints ints, size_t *out_count, protobuf_c_boolean **out);
+WEFT_NODISCARD weft_status *hlo_proto_put_bools(proto_writer *w, hlo_ints ints, size_t *out_count,
+                                                protobuf_c_boolean **out);
 WEFT_NODISCARD weft_status *hlo_proto_put_shape(proto_writer *w, const hlo_shape *shape, HloPb__Shape **out);
 /* `shape` is the literal's with the layout that the elements are to be stored in. */
 WEFT_NODISCARD weft_status *hlo_proto_put_literal(proto_writer *w, const hlo_literal *literal, const hlo_shape *shape,
                                                   HloPb__Literal **out);
 WEFT_NODISCARD weft_status *hlo_proto_put_mesh(proto_writer *w, const hlo_mesh *mesh, HloPb__Mesh **out);
-WEFT_NODISCARD weft_status *hlo_proto_put_axes(proto_writer *w, const hlo_mesh *mesh, int count, const hlo_axis_ref *axes,
-                                               size_t *out_count, HloPb__AxisRef ***out);
+WEFT_NODISCARD weft_status *hlo_proto_put_axes(proto_writer *w, const hlo_mesh *mesh, int count,
+                                               const hlo_axis_ref *axes, size_t *out_count, HloPb__AxisRef ***out);
 WEFT_NODISCARD weft_status *hlo_proto_put_sharding(proto_writer *w, const hlo_sharding *s, HloPb__Sharding **out);
 
 /* proto_write_attrs.c */

@@ -64,7 +64,11 @@ static weft_status *put_list(const proto_sink *s, int count, const void *items)
   return NULL;
 }
 
-static weft_status *put_none(const proto_sink *s) { (void)s; return NULL; }
+static weft_status *put_none(const proto_sink *s)
+{
+  (void)s;
+  return NULL;
+}
 
 /* ---- numbers, truth values, enums -------------------------------------------------------------------------------- */
 
@@ -251,7 +255,8 @@ static weft_status *put_groups(const proto_sink *s)
     p->iota_groups->group_size = g->group_size;
     PUT_INTS(p->iota_groups, reshape_dims, g->reshape_dims);
     if (g->transpose_perm.count)
-      return hlo_proto_put_int32s(w, g->transpose_perm, &p->iota_groups->n_transpose_perm, &p->iota_groups->transpose_perm);
+      return hlo_proto_put_int32s(w, g->transpose_perm, &p->iota_groups->n_transpose_perm,
+                                  &p->iota_groups->transpose_perm);
     NEW_ARRAY(w, &p->iota_groups->transpose_perm, g->reshape_dims.count);
     p->iota_groups->n_transpose_perm = (size_t)g->reshape_dims.count;
     for (int i = 0; i < g->reshape_dims.count; i++) p->iota_groups->transpose_perm[i] = i;

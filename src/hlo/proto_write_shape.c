@@ -83,7 +83,8 @@ static weft_status *put_literal_shape(proto_writer *w, const hlo_shape *shape, H
 }
 
 /* `shape` is the literal's with the layout that the elements are to be stored in. */
-weft_status *hlo_proto_put_literal(proto_writer *w, const hlo_literal *literal, const hlo_shape *shape, HloPb__Literal **out)
+weft_status *hlo_proto_put_literal(proto_writer *w, const hlo_literal *literal, const hlo_shape *shape,
+                                   HloPb__Literal **out)
 {
   const hlo_literal_field *field = hlo_literal_field_of(shape->type);
   size_t width = weft_dtype_bytes(shape->type), elems, count;
@@ -142,8 +143,8 @@ weft_status *hlo_proto_put_mesh(proto_writer *w, const hlo_mesh *mesh, HloPb__Me
   return NULL;
 }
 
-weft_status *hlo_proto_put_axes(proto_writer *w, const hlo_mesh *mesh, int count, const hlo_axis_ref *axes, size_t *out_count,
-                             HloPb__AxisRef ***out)
+weft_status *hlo_proto_put_axes(proto_writer *w, const hlo_mesh *mesh, int count, const hlo_axis_ref *axes,
+                                size_t *out_count, HloPb__AxisRef ***out)
 {
   NEW_ARRAY(w, out, count);
   *out_count = (size_t)count;
@@ -179,7 +180,8 @@ static weft_status *put_named_sharding(proto_writer *w, const hlo_sharding *s, H
     dim->is_closed = !s->dims[i].open;
     (*out)->dims[i] = dim;
   }
-  WEFT_TRY(hlo_proto_put_axes(w, s->mesh, s->replicated_count, s->replicated, &(*out)->n_replicated, &(*out)->replicated));
+  WEFT_TRY(
+    hlo_proto_put_axes(w, s->mesh, s->replicated_count, s->replicated, &(*out)->n_replicated, &(*out)->replicated));
   WEFT_TRY(hlo_proto_put_axes(w, s->mesh, s->unreduced_count, s->unreduced, &(*out)->n_unreduced, &(*out)->unreduced));
   return hlo_proto_put_axes(w, s->mesh, s->manual_count, s->manual, &(*out)->n_manual, &(*out)->manual);
 }

@@ -136,8 +136,8 @@ const char *hlo_describe(const hlo_instr *instr, char *buf, size_t size)
   if (!m || at < 0 || (size_t)at >= size) return buf;
   located = hlo_source_place(instr, &file, &line);
   if (m->op_name || located)
-    snprintf(buf + at, size - (size_t)at, " (%s%s%s%s%.0d)", m->op_name ? m->op_name : "", m->op_name && located ? ", " : "",
-             located ? file : "", located && line ? ":" : "", located ? line : 0);
+    snprintf(buf + at, size - (size_t)at, " (%s%s%s%s%.0d)", m->op_name ? m->op_name : "",
+             m->op_name && located ? ", " : "", located ? file : "", located && line ? ":" : "", located ? line : 0);
   return buf;
 }
 
@@ -168,8 +168,8 @@ bool hlo_replica_groups_equal(const hlo_replica_groups *a, const hlo_replica_gro
       if (!hlo_ints_equal(a->groups[i], b->groups[i])) return false;
     return true;
   case HLO_GROUPS_IOTA:
-    return a->num_groups == b->num_groups && a->group_size == b->group_size && hlo_ints_equal(a->reshape_dims, b->reshape_dims) &&
-           hlo_ints_equal(a->transpose_perm, b->transpose_perm);
+    return a->num_groups == b->num_groups && a->group_size == b->group_size &&
+           hlo_ints_equal(a->reshape_dims, b->reshape_dims) && hlo_ints_equal(a->transpose_perm, b->transpose_perm);
   case HLO_GROUPS_MESH:
     if (a->axis_count != b->axis_count || !same_mesh(a->mesh, b->mesh)) return false;
     for (int i = 0; i < a->axis_count; i++)
@@ -294,7 +294,8 @@ static uint64_t computation_hash(const hlo_computation *comp, int depth)
   for (const hlo_instr *instr = comp->first; place && instr; instr = instr->next) {
     place[instr->id - least] = at++;
     hash = hlo_mix(hash, hash_but_operands(instr, depth));
-    for (int i = 0; i < instr->operand_count; i++) hash = hlo_mix(hash, (uint64_t)place[instr->operands[i]->id - least]);
+    for (int i = 0; i < instr->operand_count; i++)
+      hash = hlo_mix(hash, (uint64_t)place[instr->operands[i]->id - least]);
   }
   if (place && comp->root) hash = hlo_mix(hash, (uint64_t)place[comp->root->id - least]);
   weft_arena_fini(&scratch);

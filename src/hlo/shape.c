@@ -74,7 +74,7 @@ static hlo_layout *copy_layout(weft_arena *arena, const hlo_layout *layout, int 
   for (int i = 0; i < layout->split_count; i++) {
     splits[i] = layout->splits[i];
     splits[i].indices =
-        weft_arena_memdup(arena, layout->splits[i].indices, (size_t)splits[i].index_count * sizeof(int64_t));
+      weft_arena_memdup(arena, layout->splits[i].indices, (size_t)splits[i].index_count * sizeof(int64_t));
     if (!splits[i].indices) return NULL;
   }
   if (layout->physical_shape) {
@@ -105,7 +105,10 @@ static hlo_shape *copy_shape(weft_arena *arena, const hlo_shape *shape, bool lay
 }
 
 hlo_shape *hlo_shape_copy(weft_arena *arena, const hlo_shape *shape) { return copy_shape(arena, shape, true); }
-hlo_shape *hlo_shape_without_layout(weft_arena *arena, const hlo_shape *shape) { return copy_shape(arena, shape, false); }
+hlo_shape *hlo_shape_without_layout(weft_arena *arena, const hlo_shape *shape)
+{
+  return copy_shape(arena, shape, false);
+}
 
 hlo_shape *hlo_shape_with_type(weft_arena *arena, const hlo_shape *shape, weft_dtype type)
 {
@@ -327,10 +330,8 @@ static void print_layout(const hlo_shape *s, FILE *out)
     fputs(i ? "(" : "T(", out);
     for (int d = 0; d < l->tiles[i].rank; d++) {
       if (d) fputc(',', out);
-      if (l->tiles[i].dims[d] == HLO_TILE_COMBINE)
-        fputc('*', out);
-      else
-        fprintf(out, "%" PRId64, l->tiles[i].dims[d]);
+      if (l->tiles[i].dims[d] == HLO_TILE_COMBINE) fputc('*', out);
+      else fprintf(out, "%" PRId64, l->tiles[i].dims[d]);
     }
     fputc(')', out);
   }
@@ -375,10 +376,8 @@ void hlo_shape_print(const hlo_shape *s, bool layouts, FILE *out)
   fprintf(out, "%s[", weft_dtype_name(s->type));
   for (int i = 0; i < s->rank; i++) {
     if (i) fputc(',', out);
-    if (s->dims[i] == HLO_UNBOUNDED)
-      fputc('?', out);
-    else
-      fprintf(out, "%s%" PRId64, s->dynamic && s->dynamic[i] ? "<=" : "", s->dims[i]);
+    if (s->dims[i] == HLO_UNBOUNDED) fputc('?', out);
+    else fprintf(out, "%s%" PRId64, s->dynamic && s->dynamic[i] ? "<=" : "", s->dims[i]);
   }
   fputc(']', out);
   if (layouts) print_layout(s, out);

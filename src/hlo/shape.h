@@ -70,13 +70,18 @@ hlo_shape *hlo_shape_tuple(weft_arena *arena, int count, const hlo_shape *const 
 void hlo_shape_note_parts(hlo_shape *tuple); /* sets is_flat, depth and part_count of one built by hand */
 /* Shapes in `s`, itself included.  Elements that are shared count wherever they are: a tuple of a tuple of ... twice each is
  * small in memory and exponential to walk.  Instructions have shapes of HLO_MAX_SHAPE_PARTS at most. */
-static inline int hlo_shape_parts(const hlo_shape *s) { return s->part_count ? s->part_count : 1 + (s->elements ? s->rank : 0); }
+static inline int hlo_shape_parts(const hlo_shape *s)
+{
+  return s->part_count ? s->part_count : 1 + (s->elements ? s->rank : 0);
+}
 hlo_shape *hlo_shape_token(weft_arena *arena);
-hlo_shape *hlo_shape_copy(weft_arena *arena, const hlo_shape *shape);                         /* deep */
-hlo_shape *hlo_shape_with_type(weft_arena *arena, const hlo_shape *shape, weft_dtype type);   /* same dims and layout */
-hlo_shape *hlo_shape_with_layout(weft_arena *arena, const hlo_shape *shape, const int64_t *minor_to_major); /* NULL: default */
-hlo_shape *hlo_shape_in_memory(weft_arena *arena, const hlo_shape *shape, int64_t memory_space); /* an array; its order kept */
-hlo_shape *hlo_shape_without_layout(weft_arena *arena, const hlo_shape *shape);               /* deep, dynamic kept */
+hlo_shape *hlo_shape_copy(weft_arena *arena, const hlo_shape *shape);                       /* deep */
+hlo_shape *hlo_shape_with_type(weft_arena *arena, const hlo_shape *shape, weft_dtype type); /* same dims and layout */
+hlo_shape *hlo_shape_with_layout(weft_arena *arena, const hlo_shape *shape,
+                                 const int64_t *minor_to_major); /* NULL: default */
+hlo_shape *hlo_shape_in_memory(weft_arena *arena, const hlo_shape *shape,
+                               int64_t memory_space);                           /* an array; its order kept */
+hlo_shape *hlo_shape_without_layout(weft_arena *arena, const hlo_shape *shape); /* deep, dynamic kept */
 
 static inline bool hlo_shape_is_tuple(const hlo_shape *s) { return s->type == WEFT_TUPLE; }
 static inline bool hlo_shape_is_token(const hlo_shape *s) { return s->type == WEFT_TOKEN; }

@@ -19,7 +19,8 @@ static weft_status *find_axis(const hlo_mesh *mesh, const hlo_axis_ref *axis, pl
       int64_t part; /* a sub-axis cuts its axis into [pre_size, size, rest] */
       *out = (place){stride, size};
       if (axis->size == 0) return NULL;
-      if (axis->pre_size < 1 || axis->size < 1 || __builtin_mul_overflow(axis->pre_size, axis->size, &part) || size % part)
+      if (axis->pre_size < 1 || axis->size < 1 || __builtin_mul_overflow(axis->pre_size, axis->size, &part) ||
+          size % part)
         return WEFT_ERR(INVALID_ARGUMENT, "sub-axis (%" PRId64 ")%" PRId64 " of mesh axis \"%s\" of size %" PRId64,
                         axis->pre_size, axis->size, axis->name, size);
       *out = (place){stride * (size / part), axis->size};
@@ -71,7 +72,8 @@ weft_status *hlo_mesh_arrange(weft_arena *arena, const hlo_mesh *mesh, int axis_
   for (int64_t n = 0; n < count; n++) {
     int64_t tile = 0;
     for (int i = 0; i < axis_count; i++) tile = tile * places[i].size + n / places[i].stride % places[i].size;
-    if (filled[tile] == count / tiles) return WEFT_ERR(INVALID_ARGUMENT, "mesh axis \"%s\" is used twice", axes[0].name);
+    if (filled[tile] == count / tiles)
+      return WEFT_ERR(INVALID_ARGUMENT, "mesh axis \"%s\" is used twice", axes[0].name);
     devices[tile * (count / tiles) + filled[tile]++] = mesh->device_ids.count ? mesh->device_ids.v[n] : n;
   }
   *out_tiles = tiles;
@@ -168,7 +170,8 @@ static weft_status *iota_ids(weft_arena *arena, const char *what, hlo_ints dims,
     if (dims.v[i] < 1 || __builtin_mul_overflow(total, dims.v[i], &total) || total > HLO_MAX_MESH_DEVICES)
       return WEFT_ERR(INVALID_ARGUMENT, "%s dimensions are absurd", what);
   for (int i = 0; i < perm.count; i++) {
-    if (perm.v[i] < 0 || perm.v[i] >= dims.count || seen >> perm.v[i] & 1) return WEFT_ERR(INVALID_ARGUMENT, "%s transpose is no permutation", what);
+    if (perm.v[i] < 0 || perm.v[i] >= dims.count || seen >> perm.v[i] & 1)
+      return WEFT_ERR(INVALID_ARGUMENT, "%s transpose is no permutation", what);
     seen |= UINT64_C(1) << perm.v[i];
   }
   ids = WEFT_ARENA_ARRAY(arena, int64_t, total);
@@ -184,7 +187,8 @@ static weft_status *groups_from_iota(weft_arena *arena, const hlo_replica_groups
 
   WEFT_TRY(iota_ids(arena, "replica_groups", g->reshape_dims, g->transpose_perm, &ids));
   if (g->num_groups < 1 || g->group_size < 1 || g->num_groups > ids.count || g->num_groups * g->group_size != ids.count)
-    return WEFT_ERR(INVALID_ARGUMENT, "%" PRId64 " groups of %" PRId64 " are not %d ids", g->num_groups, g->group_size, ids.count);
+    return WEFT_ERR(INVALID_ARGUMENT, "%" PRId64 " groups of %" PRId64 " are not %d ids", g->num_groups, g->group_size,
+                    ids.count);
   groups = WEFT_ARENA_ARRAY(arena, hlo_ints, g->num_groups);
   WEFT_TRY_ALLOC(groups);
   for (int64_t i = 0; i < g->num_groups; i++) groups[i] = (hlo_ints){(int)g->group_size, ids.v + i * g->group_size};

@@ -38,8 +38,8 @@ static int find_attr(const hlo_attr_family *list, hlo_span name)
 }
 
 /* One `name=value` into whichever of the lists knows the name.  seen[i] has a bit for each attribute of lists[i]. */
-static weft_status *read_one(hlo_reader *r, int list_count, const hlo_attr_family *const *lists, attr_site *const *sites,
-                             uint64_t *seen, const char *owner)
+static weft_status *read_one(hlo_reader *r, int list_count, const hlo_attr_family *const *lists,
+                             attr_site *const *sites, uint64_t *seen, const char *owner)
 {
   hlo_span name;
 
@@ -71,8 +71,7 @@ static weft_status *finish_site(hlo_reader *r, attr_site *site)
   hlo_instr *instr = site->instr;
 
   for (int i = 0; i < site->called_count; i++)
-    if (!site->called[i])
-      return hlo_rd_error(r, r->p, "%s lacks a called computation", hlo_opcode_name(instr->op));
+    if (!site->called[i]) return hlo_rd_error(r, r->p, "%s lacks a called computation", hlo_opcode_name(instr->op));
   if (site->called_count) WEFT_TRY(hlo_set_called(instr, site->called_count, site->called));
   if (site->has_extra) {
     instr->extra = weft_arena_memdup(r->arena, &site->extra, sizeof site->extra);

@@ -57,7 +57,8 @@ weft_status *hlo_rd_expected(const hlo_reader *r, const char *what)
   unsigned char c = (unsigned char)*r->p;
 
   if (r->p == r->end) return hlo_rd_error(r, r->p, "expected %s, got the end of the text", what);
-  if (word.length) return hlo_rd_error(r, r->p, "expected %s, got \"%.*s\"", what, (int)WEFT_MIN(word.length, 60u), word.p);
+  if (word.length)
+    return hlo_rd_error(r, r->p, "expected %s, got \"%.*s\"", what, (int)WEFT_MIN(word.length, 60u), word.p);
   if (!isprint(c)) return hlo_rd_error(r, r->p, "expected %s, got byte 0x%02x", what, c);
   return hlo_rd_error(r, r->p, "expected %s, got '%c'", what, c);
 }

@@ -71,7 +71,7 @@ hlo_span hlo_rd_peek_word(const hlo_reader *r);
 bool hlo_rd_accept_word(hlo_reader *r, const char *word);
 WEFT_NODISCARD weft_status *hlo_rd_word(hlo_reader *r, const char *what, hlo_span *out);
 
-WEFT_NODISCARD weft_status *hlo_rd_int(hlo_reader *r, int64_t *out);  /* int64, or uint64 by wrap */
+WEFT_NODISCARD weft_status *hlo_rd_int(hlo_reader *r, int64_t *out); /* int64, or uint64 by wrap */
 WEFT_NODISCARD weft_status *hlo_rd_int_in(hlo_reader *r, int64_t least, int64_t most, int64_t *out);
 WEFT_NODISCARD weft_status *hlo_rd_double(hlo_reader *r, double *out); /* inf and nan too; payloads are the literal's */
 WEFT_NODISCARD weft_status *hlo_rd_bool(hlo_reader *r, bool *out);

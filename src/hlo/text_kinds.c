@@ -7,18 +7,12 @@
 #include <stdlib.h>
 #include <strings.h>
 
-bool hlo_list_is_empty(attr_value v)
-{
-  return hlo_list_count(v.field) == 0;
-}
+bool hlo_list_is_empty(attr_value v) { return hlo_list_count(v.field) == 0; }
 
-bool hlo_pointer_is_null(attr_value v)
-{
-  return *(void *const *)v.field == NULL;
-}
+bool hlo_pointer_is_null(attr_value v) { return *(void *const *)v.field == NULL; }
 
 weft_status *hlo_rd_list(hlo_reader *r, char open, char close, size_t size,
-                              weft_status *(*item)(hlo_reader *r, void *out), void *count_field)
+                         weft_status *(*item)(hlo_reader *r, void *out), void *count_field)
 {
   size_t mark = r->stack_used;
   _Alignas(16) char value[64];
@@ -36,25 +30,13 @@ weft_status *hlo_rd_list(hlo_reader *r, char open, char close, size_t size,
 
 /* ---- numbers, truth values, words -------------------------------------------------------------------------------- */
 
-static weft_status *read_int64(hlo_reader *r, attr_value v)
-{
-  return hlo_rd_int(r, v.field);
-}
-static bool int64_is_usual(attr_value v)
-{
-  return *(const int64_t *)v.field == v.attr->usual;
-}
-static void print_int64(FILE *out, attr_value v)
-{
-  fprintf(out, "%" PRId64, *(const int64_t *)v.field);
-}
+static weft_status *read_int64(hlo_reader *r, attr_value v) { return hlo_rd_int(r, v.field); }
+static bool int64_is_usual(attr_value v) { return *(const int64_t *)v.field == v.attr->usual; }
+static void print_int64(FILE *out, attr_value v) { fprintf(out, "%" PRId64, *(const int64_t *)v.field); }
 const hlo_text_kind hlo_text_int64 = {read_int64, int64_is_usual, print_int64};
 
 /* At least 1: counts. */
-static weft_status *read_count(hlo_reader *r, attr_value v)
-{
-  return hlo_rd_int_in(r, 1, INT32_MAX, v.field);
-}
+static weft_status *read_count(hlo_reader *r, attr_value v) { return hlo_rd_int_in(r, 1, INT32_MAX, v.field); }
 const hlo_text_kind hlo_text_count = {read_count, int64_is_usual, print_int64};
 
 static weft_status *read_int32(hlo_reader *r, attr_value v)
@@ -65,28 +47,13 @@ static weft_status *read_int32(hlo_reader *r, attr_value v)
   *(int *)v.field = (int)value;
   return NULL;
 }
-static void print_int32(FILE *out, attr_value v)
-{
-  fprintf(out, "%d", *(const int *)v.field);
-}
-static bool int32_is_usual(attr_value v)
-{
-  return *(const int *)v.field == v.attr->usual;
-}
+static void print_int32(FILE *out, attr_value v) { fprintf(out, "%d", *(const int *)v.field); }
+static bool int32_is_usual(attr_value v) { return *(const int *)v.field == v.attr->usual; }
 const hlo_text_kind hlo_text_int32 = {read_int32, int32_is_usual, print_int32};
 
-static weft_status *read_bool(hlo_reader *r, attr_value v)
-{
-  return hlo_rd_bool(r, v.field);
-}
-static bool bool_is_usual(attr_value v)
-{
-  return *(const bool *)v.field == (v.attr->usual != 0);
-}
-static void print_bool(FILE *out, attr_value v)
-{
-  fputs(*(const bool *)v.field ? "true" : "false", out);
-}
+static weft_status *read_bool(hlo_reader *r, attr_value v) { return hlo_rd_bool(r, v.field); }
+static bool bool_is_usual(attr_value v) { return *(const bool *)v.field == (v.attr->usual != 0); }
+static void print_bool(FILE *out, attr_value v) { fputs(*(const bool *)v.field ? "true" : "false", out); }
 const hlo_text_kind hlo_text_bool = {read_bool, bool_is_usual, print_bool};
 
 /* scan's is_associative: 0 unknown, 1 true, 2 false. */
@@ -98,10 +65,7 @@ static weft_status *read_tristate(hlo_reader *r, attr_value v)
   *(int *)v.field = truth ? 1 : 2;
   return NULL;
 }
-static void print_tristate(FILE *out, attr_value v)
-{
-  fputs(*(const int *)v.field == 1 ? "true" : "false", out);
-}
+static void print_tristate(FILE *out, attr_value v) { fputs(*(const int *)v.field == 1 ? "true" : "false", out); }
 const hlo_text_kind hlo_text_tristate = {read_tristate, int32_is_usual, print_tristate};
 
 static weft_status *read_float(hlo_reader *r, attr_value v)
@@ -112,10 +76,7 @@ static weft_status *read_float(hlo_reader *r, attr_value v)
   *(float *)v.field = (float)value;
   return NULL;
 }
-static void print_float(FILE *out, attr_value v)
-{
-  fprintf(out, "%.9g", (double)*(const float *)v.field);
-}
+static void print_float(FILE *out, attr_value v) { fprintf(out, "%.9g", (double)*(const float *)v.field); }
 const hlo_text_kind hlo_text_float = {read_float, NULL, print_float};
 
 static weft_status *read_enum(hlo_reader *r, attr_value v)
@@ -131,7 +92,8 @@ static weft_status *read_enum(hlo_reader *r, attr_value v)
   }
   for (int i = 0; i < words->count; i++) {
     size_t used = strlen(choices);
-    if (words->word[i]) snprintf(choices + used, sizeof choices - used, "%s%s", used ? ", " : "one of ", words->word[i]);
+    if (words->word[i])
+      snprintf(choices + used, sizeof choices - used, "%s%s", used ? ", " : "one of ", words->word[i]);
   }
   return hlo_rd_expected(r, choices);
 }
@@ -162,14 +124,8 @@ static const char *const precision_words[] = {"default", "high", "highest", "pac
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
-static weft_status *read_string(hlo_reader *r, attr_value v)
-{
-  return hlo_rd_string(r, v.field);
-}
-static void print_string(FILE *out, attr_value v)
-{
-  hlo_pr_string(out, *(const char *const *)v.field);
-}
+static weft_status *read_string(hlo_reader *r, attr_value v) { return hlo_rd_string(r, v.field); }
+static void print_string(FILE *out, attr_value v) { hlo_pr_string(out, *(const char *const *)v.field); }
 const hlo_text_kind hlo_text_string = {read_string, hlo_pointer_is_null, print_string};
 
 /* A word that other attributes imply: it is read and dropped. */
@@ -190,17 +146,11 @@ static weft_status *read_word(hlo_reader *r, attr_value v)
   WEFT_TRY(hlo_rd_word(r, "a word", &word));
   return hlo_rd_keep(r, word, v.field);
 }
-static void print_text(FILE *out, attr_value v)
-{
-  fputs(*(const char *const *)v.field, out);
-}
+static void print_text(FILE *out, attr_value v) { fputs(*(const char *const *)v.field, out); }
 const hlo_text_kind hlo_text_word = {read_word, hlo_pointer_is_null, print_text};
 
 /* Balanced braces kept as they are. */
-static weft_status *read_braces(hlo_reader *r, attr_value v)
-{
-  return hlo_rd_braces(r, v.field);
-}
+static weft_status *read_braces(hlo_reader *r, attr_value v) { return hlo_rd_braces(r, v.field); }
 const hlo_text_kind hlo_text_braces = {read_braces, hlo_pointer_is_null, print_text};
 
 /* backend_config: a string, or a JSON object written bare. */
@@ -264,15 +214,11 @@ static void print_map(FILE *out, attr_value v)
   for (int i = 0; i < hlo_list_count(v.field); i++) {
     const hlo_key_value *item = &HLO_LIST_ITEMS(v.field, hlo_key_value)[i];
     if (i) fputc(',', out);
-    if (reads_as(item->key, true))
-      fputs(item->key, out);
-    else
-      hlo_pr_string(out, item->key);
+    if (reads_as(item->key, true)) fputs(item->key, out);
+    else hlo_pr_string(out, item->key);
     fputc('=', out);
-    if (hlo_is_braced(item->value))
-      fputs(item->value, out);
-    else
-      hlo_pr_string(out, item->value);
+    if (hlo_is_braced(item->value)) fputs(item->value, out);
+    else hlo_pr_string(out, item->value);
   }
   fputc('}', out);
 }
@@ -374,10 +320,8 @@ static void print_metadata(FILE *out, attr_value v)
 
     if (metadata_fields[i].is_string ? !text : !*(const int *)at) continue;
     fprintf(out, "%s%s=", separator, metadata_fields[i].name);
-    if (text)
-      hlo_pr_string(out, text);
-    else
-      fprintf(out, "%d", *(const int *)at);
+    if (text) hlo_pr_string(out, text);
+    else fprintf(out, "%d", *(const int *)at);
     separator = " ";
   }
   fprintf(out, "%s%s}", m->rest || *separator == '{' ? separator : "", m->rest ? m->rest : "");
@@ -394,7 +338,8 @@ static weft_status *read_accuracy(hlo_reader *r, attr_value v)
   WEFT_TRY(hlo_rd_expect(r, '{'));
   if (hlo_rd_accept_text(r, "mode=")) {
     if (hlo_rd_accept_word(r, "highest") || hlo_rd_accept_word(r, "HIGHEST")) a->mode = 1;
-    else if (!hlo_rd_accept_word(r, "default") && !hlo_rd_accept_word(r, "DEFAULT")) return hlo_rd_expected(r, "default or highest");
+    else if (!hlo_rd_accept_word(r, "default") && !hlo_rd_accept_word(r, "DEFAULT"))
+      return hlo_rd_expected(r, "default or highest");
   } else {
     WEFT_TRY(hlo_rd_expect_text(r, "tolerance="));
     a->mode = 2;
@@ -414,23 +359,15 @@ static void print_accuracy(FILE *out, attr_value v)
 {
   const hlo_accuracy *a = *(const hlo_accuracy *const *)v.field;
 
-  if (a->mode == 2)
-    fprintf(out, "{tolerance={atol=%.17g,rtol=%.17g,ulps=%" PRId64 "}}", a->atol, a->rtol, a->ulps);
-  else
-    fprintf(out, "{mode=%s}", a->mode ? "highest" : "default");
+  if (a->mode == 2) fprintf(out, "{tolerance={atol=%.17g,rtol=%.17g,ulps=%" PRId64 "}}", a->atol, a->rtol, a->ulps);
+  else fprintf(out, "{mode=%s}", a->mode ? "highest" : "default");
 }
 const hlo_text_kind hlo_text_accuracy = {read_accuracy, hlo_pointer_is_null, print_accuracy};
 
 /* ---- lists of integers ------------------------------------------------------------------------------------------- */
 
-static weft_status *read_ints(hlo_reader *r, attr_value v)
-{
-  return hlo_rd_ints(r, '{', '}', v.field);
-}
-static void print_ints(FILE *out, attr_value v)
-{
-  hlo_pr_ints(out, '{', *(const hlo_ints *)v.field, '}');
-}
+static weft_status *read_ints(hlo_reader *r, attr_value v) { return hlo_rd_ints(r, '{', '}', v.field); }
+static void print_ints(FILE *out, attr_value v) { hlo_pr_ints(out, '{', *(const hlo_ints *)v.field, '}'); }
 const hlo_text_kind hlo_text_ints = {read_ints, hlo_list_is_empty, print_ints};
 
 /* One integer, kept as a list of one item: iota_dimension. */
@@ -444,10 +381,7 @@ static weft_status *read_dim(hlo_reader *r, attr_value v)
   WEFT_TRY(hlo_rd_push(r, &value, sizeof value));
   return hlo_rd_take(r, mark, sizeof value, &ints->v, &ints->count);
 }
-static void print_dim(FILE *out, attr_value v)
-{
-  fprintf(out, "%" PRId64, ((const hlo_ints *)v.field)->v[0]);
-}
+static void print_dim(FILE *out, attr_value v) { fprintf(out, "%" PRId64, ((const hlo_ints *)v.field)->v[0]); }
 const hlo_text_kind hlo_text_dim = {read_dim, hlo_list_is_empty, print_dim};
 
 /* {true,false}, or one of them bare, as a list of 1 and 0. */
@@ -563,7 +497,8 @@ static weft_status *read_precision_word(hlo_reader *r, void *out)
   hlo_span word = hlo_rd_peek_word(r);
 
   for (size_t i = 0; i < WEFT_COUNT(precision_words); i++) {
-    if (word.length != strlen(precision_words[i]) || strncasecmp(word.p, precision_words[i], word.length) != 0) continue;
+    if (word.length != strlen(precision_words[i]) || strncasecmp(word.p, precision_words[i], word.length) != 0)
+      continue;
     *(hlo_precision *)out = (hlo_precision)i;
     hlo_rd_skip(r, word.length);
     return NULL;

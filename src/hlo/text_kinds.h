@@ -31,14 +31,15 @@ typedef struct hlo_text_kind {
 
 /* hlo_text_int64, ...: text_kinds.c has numbers, words, text and lists of integers; text_kinds_hlo.c what is particular to
  * HLO.  hlo_text_none is of attributes that the text has elsewhere. */
-extern const hlo_text_kind hlo_text_none, hlo_text_int64, hlo_text_count, hlo_text_int32, hlo_text_bool, hlo_text_tristate,
-    hlo_text_float, hlo_text_enum, hlo_text_compare_type, hlo_text_string, hlo_text_word, hlo_text_ignored, hlo_text_braces,
-    hlo_text_config, hlo_text_map, hlo_text_metadata, hlo_text_accuracy, hlo_text_ints, hlo_text_dim, hlo_text_bools,
-    hlo_text_slice, hlo_text_padding, hlo_text_precision, hlo_text_pairs, hlo_text_int_lists;
+extern const hlo_text_kind hlo_text_none, hlo_text_int64, hlo_text_count, hlo_text_int32, hlo_text_bool,
+  hlo_text_tristate, hlo_text_float, hlo_text_enum, hlo_text_compare_type, hlo_text_string, hlo_text_word,
+  hlo_text_ignored, hlo_text_braces, hlo_text_config, hlo_text_map, hlo_text_metadata, hlo_text_accuracy, hlo_text_ints,
+  hlo_text_dim, hlo_text_bools, hlo_text_slice, hlo_text_padding, hlo_text_precision, hlo_text_pairs,
+  hlo_text_int_lists;
 extern const hlo_text_kind hlo_text_window, hlo_text_dim_labels, hlo_text_computation, hlo_text_computations,
-    hlo_text_branch, hlo_text_branches, hlo_text_control_preds, hlo_text_shape, hlo_text_shapes, hlo_text_literal,
-    hlo_text_sharding, hlo_text_domain, hlo_text_groups, hlo_text_output_aliases, hlo_text_prefetch,
-    hlo_text_entry_layout, hlo_text_io_aliases, hlo_text_donors;
+  hlo_text_branch, hlo_text_branches, hlo_text_control_preds, hlo_text_shape, hlo_text_shapes, hlo_text_literal,
+  hlo_text_sharding, hlo_text_domain, hlo_text_groups, hlo_text_output_aliases, hlo_text_prefetch,
+  hlo_text_entry_layout, hlo_text_io_aliases, hlo_text_donors;
 
 /* For the kinds' tables: a list without items, a pointer that is NULL. */
 bool hlo_list_is_empty(attr_value v);

@@ -72,10 +72,7 @@ static weft_status *read_window_dims(hlo_reader *r, hlo_window *window)
   WEFT_TRY_ALLOC(window->dims);
   return hlo_rd_expect(r, '}');
 }
-static weft_status *read_window(hlo_reader *r, attr_value v)
-{
-  return read_window_dims(r, v.field);
-}
+static weft_status *read_window(hlo_reader *r, attr_value v) { return read_window_dims(r, v.field); }
 static int64_t window_value(const hlo_window_dim *dim, const window_part *part, bool high)
 {
   int64_t value;
@@ -209,14 +206,8 @@ static weft_status *read_computation(hlo_reader *r, attr_value v)
   v.site->called_count = WEFT_MAX(v.site->called_count, (int)v.attr->offset + 1);
   return hlo_rd_computation_ref(r, &v.site->called_slots[v.attr->offset]);
 }
-static void print_computation(FILE *out, attr_value v)
-{
-  fputs(v.site->instr->called[v.attr->offset]->name, out);
-}
-static bool computation_is_absent(attr_value v)
-{
-  return (int)v.attr->offset >= v.site->instr->called_count;
-}
+static void print_computation(FILE *out, attr_value v) { fputs(v.site->instr->called[v.attr->offset]->name, out); }
+static bool computation_is_absent(attr_value v) { return (int)v.attr->offset >= v.site->instr->called_count; }
 const hlo_text_kind hlo_text_computation = {read_computation, computation_is_absent, print_computation};
 
 static weft_status *read_computation_item(hlo_reader *r, void *out) { return hlo_rd_computation_ref(r, out); }
@@ -229,14 +220,12 @@ static weft_status *read_computations(hlo_reader *r, attr_value v)
   v.site->called_count = list.count;
   return NULL;
 }
-static bool computations_are_absent(attr_value v)
-{
-  return v.site->instr->called_count == 0;
-}
+static bool computations_are_absent(attr_value v) { return v.site->instr->called_count == 0; }
 static void print_computations(FILE *out, attr_value v)
 {
   fputc('{', out);
-  for (int i = 0; i < v.site->instr->called_count; i++) fprintf(out, "%s%s", i ? ", " : "", v.site->instr->called[i]->name);
+  for (int i = 0; i < v.site->instr->called_count; i++)
+    fprintf(out, "%s%s", i ? ", " : "", v.site->instr->called[i]->name);
   fputc('}', out);
 }
 const hlo_text_kind hlo_text_computations = {read_computations, computations_are_absent, print_computations};
@@ -248,14 +237,8 @@ static bool on_pred(attr_value v)
 
   return instr->operand_count && instr->operands[0]->shape->type == WEFT_PRED && instr->called_count == 2;
 }
-static bool branch_is_absent(attr_value v)
-{
-  return !on_pred(v);
-}
-static bool branches_are_absent(attr_value v)
-{
-  return on_pred(v);
-}
+static bool branch_is_absent(attr_value v) { return !on_pred(v); }
+static bool branches_are_absent(attr_value v) { return on_pred(v); }
 const hlo_text_kind hlo_text_branch = {read_computation, branch_is_absent, print_computation};
 const hlo_text_kind hlo_text_branches = {read_computations, branches_are_absent, print_computations};
 
@@ -285,14 +268,8 @@ const hlo_text_kind hlo_text_control_preds = {read_control_preds, has_no_control
 
 /* ---- shapes, literals, shardings, groups, aliases ----------------------------------------------------------------- */
 
-static weft_status *read_shape(hlo_reader *r, attr_value v)
-{
-  return hlo_rd_shape(r, v.field);
-}
-static void print_shape(FILE *out, attr_value v)
-{
-  hlo_pr_shape(out, *(const hlo_shape *const *)v.field);
-}
+static weft_status *read_shape(hlo_reader *r, attr_value v) { return hlo_rd_shape(r, v.field); }
+static void print_shape(FILE *out, attr_value v) { hlo_pr_shape(out, *(const hlo_shape *const *)v.field); }
 const hlo_text_kind hlo_text_shape = {read_shape, hlo_pointer_is_null, print_shape};
 
 static weft_status *read_shape_item(hlo_reader *r, void *out) { return hlo_rd_shape(r, out); }
@@ -350,10 +327,7 @@ static weft_status *read_typed_literal(hlo_reader *r, int depth, const hlo_liter
   WEFT_TRY(hlo_rd_expect(r, ')'));
   return take_tuple_literal(r, mark, out);
 }
-static weft_status *read_literal(hlo_reader *r, attr_value v)
-{
-  return read_typed_literal(r, 0, v.field);
-}
+static weft_status *read_literal(hlo_reader *r, attr_value v) { return read_typed_literal(r, 0, v.field); }
 static void print_typed_literal(FILE *out, const hlo_literal *literal)
 {
   if (hlo_shape_is_tuple(literal->shape)) {
@@ -372,20 +346,11 @@ static void print_typed_literal(FILE *out, const hlo_literal *literal)
   fputc(' ', out);
   hlo_pr_literal(out, literal, 0);
 }
-static void print_literal(FILE *out, attr_value v)
-{
-  print_typed_literal(out, *(const hlo_literal *const *)v.field);
-}
+static void print_literal(FILE *out, attr_value v) { print_typed_literal(out, *(const hlo_literal *const *)v.field); }
 const hlo_text_kind hlo_text_literal = {read_literal, hlo_pointer_is_null, print_literal};
 
-static weft_status *read_sharding(hlo_reader *r, attr_value v)
-{
-  return hlo_rd_sharding(r, v.field);
-}
-static void print_sharding(FILE *out, attr_value v)
-{
-  hlo_pr_sharding(out, *(const hlo_sharding *const *)v.field);
-}
+static weft_status *read_sharding(hlo_reader *r, attr_value v) { return hlo_rd_sharding(r, v.field); }
+static void print_sharding(FILE *out, attr_value v) { hlo_pr_sharding(out, *(const hlo_sharding *const *)v.field); }
 const hlo_text_kind hlo_text_sharding = {read_sharding, hlo_pointer_is_null, print_sharding};
 
 /* domain={kind="sharding", entry={...}, exit={...}} */
@@ -419,20 +384,14 @@ static void print_domain(FILE *out, attr_value v)
 }
 const hlo_text_kind hlo_text_domain = {read_domain, hlo_pointer_is_null, print_domain};
 
-static weft_status *read_groups(hlo_reader *r, attr_value v)
-{
-  return hlo_rd_replica_groups(r, v.field);
-}
+static weft_status *read_groups(hlo_reader *r, attr_value v) { return hlo_rd_replica_groups(r, v.field); }
 static bool groups_are_usual(attr_value v)
 {
   const hlo_replica_groups *groups = v.field;
 
   return groups->form == HLO_GROUPS_LIST && groups->group_count == 0;
 }
-static void print_groups(FILE *out, attr_value v)
-{
-  hlo_pr_replica_groups(out, v.field);
-}
+static void print_groups(FILE *out, attr_value v) { hlo_pr_replica_groups(out, v.field); }
 const hlo_text_kind hlo_text_groups = {read_groups, groups_are_usual, print_groups};
 
 /* output_to_operand_aliasing={ {0}: (1, {}), ... } */
@@ -472,10 +431,7 @@ static weft_status *read_prefetch_index(hlo_reader *r, attr_value v)
   v.site->instr->u.copy_start.is_prefetch = true;
   return hlo_rd_int_in(r, 0, INT32_MAX, &v.site->instr->u.copy_start.prefetch_index);
 }
-static bool prefetch_is_absent(attr_value v)
-{
-  return !v.site->instr->u.copy_start.is_prefetch;
-}
+static bool prefetch_is_absent(attr_value v) { return !v.site->instr->u.copy_start.is_prefetch; }
 static void print_prefetch_index(FILE *out, attr_value v)
 {
   fprintf(out, "%" PRId64, v.site->instr->u.copy_start.prefetch_index);
@@ -499,10 +455,7 @@ static weft_status *read_entry_layout(hlo_reader *r, attr_value v)
   r->entry_layout_params = params.count;
   return hlo_rd_expect(r, '}');
 }
-static bool entry_layout_is_absent(attr_value v)
-{
-  return !v.site->module->has_entry_layout;
-}
+static bool entry_layout_is_absent(attr_value v) { return !v.site->module->has_entry_layout; }
 static void print_entry_layout(FILE *out, attr_value v)
 {
   const hlo_module *module = v.site->module;
@@ -544,10 +497,7 @@ static weft_status *read_io_aliases(hlo_reader *r, attr_value v)
   v.site->module->aliases = list.v;
   return NULL;
 }
-static bool io_aliases_are_absent(attr_value v)
-{
-  return v.site->module->alias_count == 0;
-}
+static bool io_aliases_are_absent(attr_value v) { return v.site->module->alias_count == 0; }
 static void print_io_aliases(FILE *out, attr_value v)
 {
   for (int i = 0; i < v.site->module->alias_count; i++) {
@@ -581,10 +531,7 @@ static weft_status *read_donors(hlo_reader *r, attr_value v)
   v.site->module->donors = list.v;
   return NULL;
 }
-static bool donors_are_absent(attr_value v)
-{
-  return v.site->module->donor_count == 0;
-}
+static bool donors_are_absent(attr_value v) { return v.site->module->donor_count == 0; }
 static void print_donors(FILE *out, attr_value v)
 {
   for (int i = 0; i < v.site->module->donor_count; i++) {

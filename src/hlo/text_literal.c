@@ -93,14 +93,11 @@ static weft_status *read_integer(hlo_reader *r, hlo_literal *lit, int64_t index,
     store(lit, index, type, truth);
     return NULL;
   }
-  if (type == WEFT_PRED)
-    WEFT_TRY(hlo_rd_int_in(r, 0, 1, &value));
-  else if (bits == 64)
-    WEFT_TRY(hlo_rd_int(r, &value)); /* s64 and u64 alike take each other's values, by wrap */
+  if (type == WEFT_PRED) WEFT_TRY(hlo_rd_int_in(r, 0, 1, &value));
+  else if (bits == 64) WEFT_TRY(hlo_rd_int(r, &value)); /* s64 and u64 alike take each other's values, by wrap */
   else if (weft_dtype_is_signed(type))
     WEFT_TRY(hlo_rd_int_in(r, -(INT64_C(1) << (bits - 1)), (INT64_C(1) << (bits - 1)) - 1, &value));
-  else
-    WEFT_TRY(hlo_rd_int_in(r, 0, (INT64_C(1) << bits) - 1, &value));
+  else WEFT_TRY(hlo_rd_int_in(r, 0, (INT64_C(1) << bits) - 1, &value));
   if (*r->p == '.') return hlo_rd_error(r, at, "expected an integer: the element type is %s", weft_dtype_name(type));
   store(lit, index, type, (uint64_t)value);
   return NULL;
@@ -128,7 +125,8 @@ static weft_status *read_elements(hlo_reader *r, hlo_literal *lit, int dim, int6
   WEFT_TRY(hlo_rd_expect(r, '{'));
   for (int64_t i = 0; i < shape->dims[dim]; i++) {
     if (hlo_rd_at(r, '}'))
-      return hlo_rd_error(r, r->p, "dimension %d has %" PRId64 " elements, the shape %" PRId64, dim, i, shape->dims[dim]);
+      return hlo_rd_error(r, r->p, "dimension %d has %" PRId64 " elements, the shape %" PRId64, dim, i,
+                          shape->dims[dim]);
     if (i > 0 && !hlo_rd_at(r, '{')) WEFT_TRY(hlo_rd_expect(r, ',')); /* XLA misses no comma before a brace */
     WEFT_TRY(read_elements(r, lit, dim + 1, index));
   }
@@ -230,14 +228,16 @@ weft_status *hlo_rd_literal(hlo_reader *r, const hlo_shape *shape, const hlo_lit
     return NULL;
   }
   if (hlo_shape_is_dynamic(shape)) return hlo_rd_error(r, at, "a constant of dynamic shape");
-  if (shape->rank > 0 && hlo_shape_elems(shape) > 0 && !hlo_rd_at(r, '{')) { /* a lone value is the first element, as in XLA */
+  if (shape->rank > 0 && hlo_shape_elems(shape) > 0 &&
+      !hlo_rd_at(r, '{')) { /* a lone value is the first element, as in XLA */
     WEFT_TRY(new_unpaid(r, shape, &lit));
     *out = lit;
     return read_element(r, lit, 0);
   }
   /* Each element takes a byte of text or more, so the memory is bounded by the text's size. */
   if (hlo_shape_elems(shape) > r->end - r->p)
-    return hlo_rd_error(r, at, "the text is too short for the %" PRId64 " elements of this constant", hlo_shape_elems(shape));
+    return hlo_rd_error(r, at, "the text is too short for the %" PRId64 " elements of this constant",
+                        hlo_shape_elems(shape));
   WEFT_TRY(hlo_literal_new(r->arena, shape, &lit));
   *out = lit;
   /* A shape without elements has as many braces as one likes: {} serves for every rank. */
@@ -321,7 +321,8 @@ static int64_t empty_braces(const hlo_shape *shape)
 {
   int64_t count = 1;
 
-  for (int i = 0; i < shape->rank && shape->dims[i] != 0 && count <= MAX_EMPTY_BRACES; i++) count *= WEFT_MIN(shape->dims[i], MAX_EMPTY_BRACES + 1);
+  for (int i = 0; i < shape->rank && shape->dims[i] != 0 && count <= MAX_EMPTY_BRACES; i++)
+    count *= WEFT_MIN(shape->dims[i], MAX_EMPTY_BRACES + 1);
   return count;
 }
 

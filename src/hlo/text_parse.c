@@ -82,7 +82,8 @@ static weft_status *claim_name(hlo_reader *r, hlo_span name)
   HASH_FIND(hh, r->scope->names, name.p, name.length, found);
   if (!found) return NULL;
   if (!found->implicit)
-    return hlo_rd_error(r, name.p, "\"%.*s\" is defined twice in this computation", (int)WEFT_MIN(name.length, 60u), name.p);
+    return hlo_rd_error(r, name.p, "\"%.*s\" is defined twice in this computation", (int)WEFT_MIN(name.length, 60u),
+                        name.p);
   HASH_DEL(r->scope->names, found);
   WEFT_TRY(hlo_unique_name(r->module, found->instr->name, &fresh));
   WEFT_TRY(hlo_set_name(found->instr, fresh));
@@ -181,8 +182,8 @@ static weft_status *read_operand(hlo_reader *r, hlo_instr **out)
   WEFT_TRY(read_name_operand(r, word, shape, out));
   if (shape && !hlo_shape_compatible(shape, (*out)->shape)) {
     char a[200], b[200];
-    return hlo_rd_error(r, at, "%s has the shape %s, not %s", (*out)->name, hlo_shape_format((*out)->shape, a, sizeof a),
-                        hlo_shape_format(shape, b, sizeof b));
+    return hlo_rd_error(r, at, "%s has the shape %s, not %s", (*out)->name,
+                        hlo_shape_format((*out)->shape, a, sizeof a), hlo_shape_format(shape, b, sizeof b));
   }
   return NULL;
 }
@@ -218,7 +219,8 @@ static hlo_opcode split_async(hlo_span word, hlo_opcode *out_wrapped)
 }
 
 /* A computation of one instruction `op` for an async-start with these operands. */
-static weft_status *new_wrapped_computation(hlo_reader *r, hlo_opcode op, const hlo_instr *start, hlo_instr **out_wrapped)
+static weft_status *new_wrapped_computation(hlo_reader *r, hlo_opcode op, const hlo_instr *start,
+                                            hlo_instr **out_wrapped)
 {
   hlo_computation *comp;
   const char *name;
@@ -287,7 +289,8 @@ static weft_status *read_parameter(hlo_reader *r, const hlo_shape *shape, const 
 }
 
 /* Opcode, parentheses and attributes of an instruction whose shape (or NULL) has been read. */
-static weft_status *read_call(hlo_reader *r, hlo_span name, const hlo_shape *shape, bool with_attributes, hlo_instr **out)
+static weft_status *read_call(hlo_reader *r, hlo_span name, const hlo_shape *shape, bool with_attributes,
+                              hlo_instr **out)
 {
   const char *at = r->p, *text = NULL;
   size_t mark = r->stack_used;
@@ -407,7 +410,8 @@ static weft_status *read_signature(hlo_reader *r, const hlo_shape **out_result)
   return hlo_rd_shape(r, out_result);
 }
 
-static weft_status *check_result(const hlo_reader *r, const char *at, const hlo_shape *result, const hlo_computation *comp)
+static weft_status *check_result(const hlo_reader *r, const char *at, const hlo_shape *result,
+                                 const hlo_computation *comp)
 {
   char a[200], b[200];
 
@@ -461,7 +465,8 @@ weft_status *hlo_rd_computation_ref(hlo_reader *r, hlo_computation **out)
   WEFT_TRY(hlo_rd_word(r, "a computation", &word));
   HASH_FIND(hh, r->computations, word.p, word.length, found);
   if (!found)
-    return hlo_rd_error(r, word.p, "no computation \"%.*s\" comes before this one", (int)WEFT_MIN(word.length, 60u), word.p);
+    return hlo_rd_error(r, word.p, "no computation \"%.*s\" comes before this one", (int)WEFT_MIN(word.length, 60u),
+                        word.p);
   *out = found->comp;
   return NULL;
 }
@@ -506,7 +511,8 @@ static weft_status *read_int_fields(hlo_reader *r, const char *const *names, int
 
     WEFT_TRY(hlo_rd_word(r, "a field", &word));
     while (i < name_count && !hlo_span_is(word, names[i])) i++;
-    if (i == name_count) return hlo_rd_error(r, at, "this table has no field \"%.*s\"", (int)WEFT_MIN(word.length, 60u), word.p);
+    if (i == name_count)
+      return hlo_rd_error(r, at, "this table has no field \"%.*s\"", (int)WEFT_MIN(word.length, 60u), word.p);
     WEFT_TRY(hlo_rd_expect(r, '='));
     WEFT_TRY(hlo_rd_int_in(r, 0, INT32_MAX, &value));
     out[i] = (int)value;
@@ -523,7 +529,7 @@ static weft_status *read_location_row(hlo_reader *r, void *out)
 
   WEFT_TRY(read_int_fields(r, names, WEFT_COUNT(names), values));
   *(struct hlo_file_location *)out =
-      (struct hlo_file_location){values[0], values[1], values[2], values[3], values[4], values[5]};
+    (struct hlo_file_location){values[0], values[1], values[2], values[3], values[4], values[5]};
   return NULL;
 }
 

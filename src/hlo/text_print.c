@@ -30,10 +30,8 @@ void hlo_pr_string(FILE *out, const char *text)
     case '"': fputs("\\\"", out); break;
     case '\\': fputs("\\\\", out); break;
     default:
-      if (*p < 0x20 || *p >= 0x7f)
-        fprintf(out, "\\%03o", *p);
-      else
-        fputc(*p, out);
+      if (*p < 0x20 || *p >= 0x7f) fprintf(out, "\\%03o", *p);
+      else fputc(*p, out);
     }
   }
   fputc('"', out);
@@ -61,12 +59,10 @@ static void print_instr(FILE *out, const hlo_instr *instr, hlo_print_options opt
   fprintf(out, "%s = ", instr->name);
   hlo_pr_shape(out, instr->shape);
   fprintf(out, " %s(", hlo_opcode_name(instr->op));
-  if (instr->op == HLO_PARAMETER)
-    fprintf(out, "%" PRId64, instr->u.parameter_number);
+  if (instr->op == HLO_PARAMETER) fprintf(out, "%" PRId64, instr->u.parameter_number);
   else if (instr->op == HLO_CONSTANT)
     hlo_pr_literal(out, instr->u.literal, options.large_constants ? 0 : LARGE_CONSTANT);
-  else
-    print_operands(out, instr, options);
+  else print_operands(out, instr, options);
   fputc(')', out);
   hlo_pr_attributes(out, instr, options);
 }
@@ -104,8 +100,8 @@ static void print_stack_frames(FILE *out, const hlo_stack_frames *f)
   fputs("\nFileLocations\n", out);
   for (int i = 0; i < f->location_count; i++) {
     const struct hlo_file_location *l = &f->locations[i];
-    fprintf(out, "%d {file_name_id=%d function_name_id=%d line=%d end_line=%d column=%d end_column=%d}\n", i + 1, l->file,
-            l->function, l->line, l->end_line, l->column, l->end_column);
+    fprintf(out, "%d {file_name_id=%d function_name_id=%d line=%d end_line=%d column=%d end_column=%d}\n", i + 1,
+            l->file, l->function, l->line, l->end_line, l->column, l->end_column);
   }
   fputs("\nStackFrames\n", out);
   for (int i = 0; i < f->frame_count; i++)

@@ -349,8 +349,7 @@ static weft_status *read_sharding(hlo_reader *r, bool nested, const hlo_sharding
   if (!has_kind) return hlo_rd_error(r, at, "this sharding does not say what it is");
   if (s->kind != HLO_SHARDING_TILED && (s->replicate_last_dim || s->last_dim_count))
     return hlo_rd_error(r, at, "only devices=[...] has last_tile_dims");
-  if (s->last_dim_count > s->tile_dims.count)
-    return hlo_rd_error(r, at, "more last_tile_dims than dimensions");
+  if (s->last_dim_count > s->tile_dims.count) return hlo_rd_error(r, at, "more last_tile_dims than dimensions");
   return hlo_rd_expect(r, '}');
 }
 

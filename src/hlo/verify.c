@@ -62,10 +62,15 @@ static weft_status *verify_output_aliases(const hlo_instr *in, int count, const 
     const hlo_shape *from = in->operands[a->operand]->shape;
     const hlo_shape *part = hlo_shape_at(from, a->operand_index.v, a->operand_index.count);
     const hlo_shape *out = hlo_shape_at(in->shape, a->output_index.v, a->output_index.count);
-    if (!part) return BAD("output_to_operand_aliasing names an element that operand %" PRId64 ", %s, does not have", a->operand, SHAPE_TEXT(from));
-    if (!out) return BAD("output_to_operand_aliasing names an element that the result, %s, does not have", SHAPE_TEXT(in->shape));
+    if (!part)
+      return BAD("output_to_operand_aliasing names an element that operand %" PRId64 ", %s, does not have", a->operand,
+                 SHAPE_TEXT(from));
+    if (!out)
+      return BAD("output_to_operand_aliasing names an element that the result, %s, does not have",
+                 SHAPE_TEXT(in->shape));
     if (!hlo_shape_compatible(part, out))
-      return BAD("output_to_operand_aliasing: operand %" PRId64 " has %s there, the result %s", a->operand, SHAPE_TEXT(part), SHAPE_TEXT(out));
+      return BAD("output_to_operand_aliasing: operand %" PRId64 " has %s there, the result %s", a->operand,
+                 SHAPE_TEXT(part), SHAPE_TEXT(out));
   }
   return NULL;
 }
@@ -83,7 +88,8 @@ static weft_status *verify_instr(verifier *v, const hlo_instr *in, const hlo_com
   WEFT_TRY(verify_links(v, in, comp));
   if (in->op == HLO_PARAMETER) WEFT_TRY(verify_parameter(in, comp));
   WEFT_TRY(hlo_infer_shape(in, &inferred));
-  if (!hlo_shape_is_sane(in->shape)) return BAD("its shape %s is too large or has a negative size", SHAPE_TEXT(in->shape));
+  if (!hlo_shape_is_sane(in->shape))
+    return BAD("its shape %s is too large or has a negative size", SHAPE_TEXT(in->shape));
   if (!infer_same_shape(inferred, in->shape))
     return BAD("%s: the shape is %s, its operands give %s", hlo_opcode_name(in->op), SHAPE_TEXT(in->shape),
                SHAPE_TEXT(inferred));
@@ -110,7 +116,8 @@ static weft_status *verify_names(verifier *v, const hlo_computation *comp, int c
   }
   qsort(sorted, (size_t)n, sizeof(*sorted), by_name);
   for (int i = 1; i < n; i++)
-    if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0) return BAD("two instructions are named \"%s\"", sorted[i]->name);
+    if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
+      return BAD("two instructions are named \"%s\"", sorted[i]->name);
   return NULL;
 }
 
@@ -197,7 +204,8 @@ static weft_status *verify_module(verifier *v)
     count++;
   }
   if (count != m->computation_count) return BAD("it counts %d computations and lists %d", m->computation_count, count);
-  if (!m->entry || m->entry->module != m || !v->computation_seen[m->entry->id]) return BAD("it has no entry computation");
+  if (!m->entry || m->entry->module != m || !v->computation_seen[m->entry->id])
+    return BAD("it has no entry computation");
   return verify_entry(m);
 }
 

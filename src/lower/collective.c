@@ -45,8 +45,8 @@ static const hlo_shape *operand_shape(const hlo_instr *instr, int i) { return in
 static int64_t moving_dim(const hlo_instr *instr)
 {
   switch (instr->op) {
-  case HLO_ALL_GATHER: case HLO_ALL_GATHER_START: case HLO_REDUCE_SCATTER: case HLO_ALL_TO_ALL:
-    return instr->dims.count ? instr->dims.v[0] : -1;
+  case HLO_ALL_GATHER: case HLO_ALL_GATHER_START: case HLO_REDUCE_SCATTER:
+  case HLO_ALL_TO_ALL: return instr->dims.count ? instr->dims.v[0] : -1;
   default: return -1;
   }
 }
@@ -80,7 +80,8 @@ int64_t low_collective_scratch(const hlo_instr *instr)
       break;
     case HLO_ALL_GATHER: case HLO_ALL_GATHER_START:
       if (packed) {
-        const hlo_shape *result = instr->op == HLO_ALL_GATHER ? instr->shape : hlo_shape_at(instr->shape, (int64_t[]){1}, 1);
+        const hlo_shape *result = instr->op == HLO_ALL_GATHER ? instr->shape
+                                                              : hlo_shape_at(instr->shape, (int64_t[]){1}, 1);
         bytes += aligned_bytes(hlo_shape_is_tuple(result) ? result->elements[i] : result);
       }
       break;
@@ -94,13 +95,15 @@ int64_t low_collective_scratch(const hlo_instr *instr)
 static void pack(char *to, const char *from, int64_t rows, int64_t blocks, int64_t bytes)
 {
   for (int64_t b = 0; b < blocks; b++)
-    for (int64_t r = 0; r < rows; r++) memcpy(to + (b * rows + r) * bytes, from + (r * blocks + b) * bytes, (size_t)bytes);
+    for (int64_t r = 0; r < rows; r++)
+      memcpy(to + (b * rows + r) * bytes, from + (r * blocks + b) * bytes, (size_t)bytes);
 }
 
 static void unpack(char *to, const char *from, int64_t rows, int64_t blocks, int64_t bytes)
 {
   for (int64_t b = 0; b < blocks; b++)
-    for (int64_t r = 0; r < rows; r++) memcpy(to + (r * blocks + b) * bytes, from + (b * rows + r) * bytes, (size_t)bytes);
+    for (int64_t r = 0; r < rows; r++)
+      memcpy(to + (r * blocks + b) * bytes, from + (b * rows + r) * bytes, (size_t)bytes);
 }
 
 /* ---- addresses ------------------------------------------------------------------------------------------------- */
@@ -206,13 +209,19 @@ static weft_status *ragged_op(const collective_thunk *t, void *const *args, weft
     for (int64_t i = 0; i < count; i++)
       room->values[k * count + i] = integer_at(args[2 + k], operand_shape(instr, 2 + k)->type, i);
   if (args[t->first_result] != args[1]) memcpy(args[t->first_result], args[1], (size_t)hlo_shape_bytes(output));
-  room->ragged = (weft_coll_ragged){
-    .input_offsets = room->values, .send_sizes = room->values + count, .output_offsets = room->values + 2 * count,
-    .recv_sizes = room->values + 3 * count, .updates = count / t->group_size,
-    .row_elems = input->dims[0] ? hlo_shape_elems(input) / input->dims[0] : 1,
-    .send_rows = input->dims[0], .recv_rows = output->dims[0]};
-  *op = (weft_coll_op){.kind = WEFT_RAGGED_ALL_TO_ALL, .dtype = input->type, .send = args[0],
-                       .recv = args[t->first_result], .ragged = &room->ragged};
+  room->ragged = (weft_coll_ragged){.input_offsets = room->values,
+                                    .send_sizes = room->values + count,
+                                    .output_offsets = room->values + 2 * count,
+                                    .recv_sizes = room->values + 3 * count,
+                                    .updates = count / t->group_size,
+                                    .row_elems = input->dims[0] ? hlo_shape_elems(input) / input->dims[0] : 1,
+                                    .send_rows = input->dims[0],
+                                    .recv_rows = output->dims[0]};
+  *op = (weft_coll_op){.kind = WEFT_RAGGED_ALL_TO_ALL,
+                       .dtype = input->type,
+                       .send = args[0],
+                       .recv = args[t->first_result],
+                       .ragged = &room->ragged};
   return NULL;
 }
 
@@ -235,12 +244,15 @@ static void fill_op(const collective_thunk *t, void *const *args, int rank, int6
   int64_t elems = hlo_shape_elems(shape), dim = moving_dim(instr), outer = dim > 0 ? outer_elems(shape, dim) : 1;
   int64_t bytes = hlo_shape_bytes(shape);
 
-  *op = (weft_coll_op){.dtype = shape->type, .send = args[i], .recv = args[t->first_result + i],
-                       .count = (size_t)elems, .source = -1, .target = -1};
+  *op = (weft_coll_op){.dtype = shape->type,
+                       .send = args[i],
+                       .recv = args[t->first_result + i],
+                       .count = (size_t)elems,
+                       .source = -1,
+                       .target = -1};
   switch (instr->op) {
-  case HLO_ALL_REDUCE: case HLO_ALL_REDUCE_START:
-    op->kind = WEFT_ALL_REDUCE;
-    break;
+  case HLO_ALL_REDUCE:
+  case HLO_ALL_REDUCE_START: op->kind = WEFT_ALL_REDUCE; break;
   case HLO_REDUCE_SCATTER:
     op->kind = WEFT_REDUCE_SCATTER;
     op->count = (size_t)(elems / t->group_size);
@@ -275,7 +287,8 @@ static void fill_op(const collective_thunk *t, void *const *args, int rank, int6
   default: /* collective-permute */
     op->kind = WEFT_PERMUTE;
     for (int p = 0; p < instr->u.collective->pair_count; p++) {
-      if (instr->u.collective->pairs[p][0] == id && !(t->grouping->place_count == 1 && instr->u.collective->pairs[p][1] > 0))
+      if (instr->u.collective->pairs[p][0] == id &&
+          !(t->grouping->place_count == 1 && instr->u.collective->pairs[p][1] > 0))
         op->target = (int)instr->u.collective->pairs[p][1]; /* XLA takes one alone that sends to others */
       if (instr->u.collective->pairs[p][1] == id) op->source = (int)instr->u.collective->pairs[p][0];
     }
@@ -294,8 +307,11 @@ static void tuple_all_to_all_op(const collective_thunk *t, void *const *args, we
   char *staging = args[t->scratch];
 
   for (int i = 0; i < t->count; i++) memcpy(staging + i * bytes, args[i], (size_t)bytes);
-  *op = (weft_coll_op){.kind = WEFT_ALL_TO_ALL, .dtype = shape->type, .send = staging,
-                       .recv = staging + t->count * aligned_bytes(shape), .count = (size_t)hlo_shape_elems(shape)};
+  *op = (weft_coll_op){.kind = WEFT_ALL_TO_ALL,
+                       .dtype = shape->type,
+                       .send = staging,
+                       .recv = staging + t->count * aligned_bytes(shape),
+                       .count = (size_t)hlo_shape_elems(shape)};
 }
 
 /* A worker that finds nothing to do looks longer before it sleeps; but a step of this very device may wait for this thread. */
@@ -335,7 +351,8 @@ static weft_status *collective_start(const rt_thunk *thunk, rt_ctx *ctx)
   weft_coll_op *ops;
   ragged_arrays room;
 
-  ops = rt_thread_scratch(count * (int64_t)sizeof *ops + indices * (int64_t)sizeof(int64_t) + thunk->use_count * (int64_t)sizeof(void *));
+  ops = rt_thread_scratch(count * (int64_t)sizeof *ops + indices * (int64_t)sizeof(int64_t) +
+                          thunk->use_count * (int64_t)sizeof(void *));
   WEFT_TRY_ALLOC(ops);
   void *const *args = host_args(thunk, ctx, (void **)((int64_t *)(ops + count) + indices));
   if (!args) return no_host_address(thunk, ctx);
@@ -451,12 +468,13 @@ static weft_status *check_sizes(const collective_thunk *t)
     if (!hlo_shape_is_array(shape)) return WEFT_ERR(UNIMPLEMENTED, "%s of a tuple", hlo_opcode_name(instr->op));
     in = hlo_shape_bytes(shape);
     if (instr->op == HLO_REDUCE_SCATTER && __builtin_mul_overflow(out, t->group_size, &out)) out = -1;
-    if ((instr->op == HLO_ALL_GATHER || instr->op == HLO_ALL_GATHER_START) && __builtin_mul_overflow(in, t->group_size, &in))
+    if ((instr->op == HLO_ALL_GATHER || instr->op == HLO_ALL_GATHER_START) &&
+        __builtin_mul_overflow(in, t->group_size, &in))
       in = -1;
     if (instr->op == HLO_ALL_TO_ALL && dim >= 0 && shape->dims[dim] % t->group_size != 0) in = -1;
     if (in != out || (is_tuple_all_to_all(instr) && !hlo_shape_same_dims(shape, operand_shape(instr, 0))))
-      return WEFT_ERR(INVALID_ARGUMENT, "%s: operand %d and its result do not fit groups of %lld", hlo_opcode_name(instr->op), i,
-                      (long long)t->group_size);
+      return WEFT_ERR(INVALID_ARGUMENT, "%s: operand %d and its result do not fit groups of %lld",
+                      hlo_opcode_name(instr->op), i, (long long)t->group_size);
   }
   return NULL;
 }
@@ -472,8 +490,8 @@ static const char *source_of(const low_step *step)
   return weft_arena_printf(step->arena, "%s:%d", slash ? slash + 1 : file, line);
 }
 
-static weft_status *make(low_step *step, const hlo_grouping *grouping, int grouping_index, int64_t partitions, const char *executable,
-                         rt_thunk **out_thunk)
+static weft_status *make(low_step *step, const hlo_grouping *grouping, int grouping_index, int64_t partitions,
+                         const char *executable, rt_thunk **out_thunk)
 {
   const hlo_instr *instr = step->instr;
   bool pairwise = instr->op == HLO_SEND || instr->op == HLO_RECV;
@@ -490,7 +508,8 @@ static weft_status *make(low_step *step, const hlo_grouping *grouping, int group
   t->grouping_index = grouping_index;
   t->partitions = partitions;
   t->by_partition = mode == HLO_CROSS_PARTITION;
-  t->count = pairwise || instr->op == HLO_RAGGED_ALL_TO_ALL ? 1 : instr->operand_count - instr->u.collective->has_dynamic_root;
+  t->count =
+    pairwise || instr->op == HLO_RAGGED_ALL_TO_ALL ? 1 : instr->operand_count - instr->u.collective->has_dynamic_root;
   t->first_result = step->operand_count + forwarded;
   t->scratch = step->use_count > step->operand_count + step->result_count ? step->use_count - 1 : -1;
   t->group_size = grouping->group_count ? grouping->groups[0].count : 1;
@@ -521,7 +540,8 @@ static weft_status *find_grouping(low_module *m, const hlo_instr *instr, hlo_gro
   int at = 0;
 
   WEFT_TRY(hlo_grouping_new(arena, instr, m->replicas, m->partitions, out_grouping));
-  while (at < m->out->grouping_count && !hlo_grouping_equal(&m->groupings[at], out_grouping)) at++; /* a program has few */
+  while (at < m->out->grouping_count && !hlo_grouping_equal(&m->groupings[at], out_grouping))
+    at++; /* a program has few */
   *out_index = at;
   if (at < m->out->grouping_count) return NULL;
   hlo_grouping *more = WEFT_ARENA_ARRAY(arena, hlo_grouping, at + 1);

@@ -63,11 +63,13 @@ static weft_status *fill_uses(low_module *m, const hlo_instr *instr, low_step *s
   WEFT_TRY_ALLOC(step->uses);
   for (int i = 0; i < instr->operand_count; i++) {
     const rt_thunk *maker = maker_of(m, instr->operands[i]);
-    if (maker) *(maker->splits ? &step->shared_bytes : &step->whole_bytes) += hlo_shape_total_bytes(instr->operands[i]->shape);
+    if (maker)
+      *(maker->splits ? &step->shared_bytes : &step->whole_bytes) += hlo_shape_total_bytes(instr->operands[i]->shape);
     for (int k = 0; k < hlo_shape_leaf_count(instr->operands[i]->shape); k++)
       step->uses[step->use_count++] = (rt_use){buf_plan_slice(plan, instr->operands[i], k), RT_READ};
   }
-  for (int k = 0; k < step->result_count; k++) step->uses[step->use_count++] = (rt_use){buf_plan_slice(plan, instr, k), RT_WRITE};
+  for (int k = 0; k < step->result_count; k++)
+    step->uses[step->use_count++] = (rt_use){buf_plan_slice(plan, instr, k), RT_WRITE};
   if (scratch.alloc >= 0) step->uses[step->use_count++] = (rt_use){scratch, RT_WRITE};
   return NULL;
 }
@@ -81,10 +83,11 @@ static weft_status *lower_control(low_module *m, const hlo_instr *instr, rt_thun
   for (int i = 0; i < instr->called_count; i++) called[i] = m->seqs[instr->called[i]->id];
   switch (instr->op) {
   case HLO_WHILE:
-    return rt_while_new(program, instr->name, called[1], called[0], buf_plan_slice(m->out->plan, instr->called[1]->root, 0),
-                        hlo_known_trip_count(instr), out);
+    return rt_while_new(program, instr->name, called[1], called[0],
+                        buf_plan_slice(m->out->plan, instr->called[1]->root, 0), hlo_known_trip_count(instr), out);
   case HLO_CONDITIONAL:
-    return rt_conditional_new(program, instr->name, instr->called_count, called, buf_plan_slice(m->out->plan, instr->operands[0], 0),
+    return rt_conditional_new(program, instr->name, instr->called_count, called,
+                              buf_plan_slice(m->out->plan, instr->operands[0], 0),
                               instr->operands[0]->shape->type == WEFT_PRED, out);
   default: return rt_call_new(program, instr->name, called[0], out);
   }
@@ -120,7 +123,8 @@ static weft_status *lower_computation(low_module *m, const hlo_computation *comp
   HLO_FOREACH(instr, comp) {
     char what[256];
     if (!hlo_opcode_is_step(instr->op)) continue;
-    WEFT_TRY_NOTE(hlo_opcode_runs_steps(instr->op) ? lower_control(m, instr, &thunks[count]) : lower_step(m, instr, &thunks[count]),
+    WEFT_TRY_NOTE(hlo_opcode_runs_steps(instr->op) ? lower_control(m, instr, &thunks[count])
+                                                   : lower_step(m, instr, &thunks[count]),
                   "lowering %s", hlo_describe(instr, what, sizeof what));
     if (talks(m, instr)) {
       thunks[count]->order_group = 1; /* all communication of a program starts in one order on every device */
@@ -130,7 +134,8 @@ static weft_status *lower_computation(low_module *m, const hlo_computation *comp
     m->node_of[instr->id] = count++;
     WEFT_TRY(low_order_add(m, &edges, instr));
   }
-  return rt_seq_new(m->out->program, comp->name, count, thunks, edges.count, (const int(*)[2])edges.v, &m->seqs[comp->id]);
+  return rt_seq_new(m->out->program, comp->name, count, thunks, edges.count, (const int(*)[2])edges.v,
+                    &m->seqs[comp->id]);
 }
 
 /* Marks the computations that control flow reaches from the entry; the others belong to fusions, reducers and the like. */
@@ -207,11 +212,13 @@ static void warn_of_budget(const low_module *m)
 
   if (m->options->order != BUF_BUDGET || needed <= budget) return;
   WEFT_LOG("buffer", WARN,
-           "module \"%s\": intermediate results take %s (%" PRId64 " bytes), over the budget of %s (%" PRId64 " bytes): no plan that was tried needs less",
+           "module \"%s\": intermediate results take %s (%" PRId64 " bytes), over the budget of %s (%" PRId64
+           " bytes): no plan that was tried needs less",
            m->out->module->name, WEFT_BYTES(needed), needed, WEFT_BYTES(budget), budget);
 }
 
-weft_status *low_lower(weft_platform *platform, const low_target *target, const weft_compile_options *options, rt_compiled *compiled)
+weft_status *low_lower(weft_platform *platform, const low_target *target, const weft_compile_options *options,
+                       rt_compiled *compiled)
 {
   const hlo_module *module = compiled->module;
   low_module m = {

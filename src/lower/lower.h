@@ -26,7 +26,7 @@ struct low_target {
 
 /* Plans the memory of compiled->module, which is scheduled, and makes its program: fills plan, program and groupings.  On an
  * error what was filled is the caller's to free all the same. */
-WEFT_NODISCARD weft_status *low_lower(weft_platform *platform, const low_target *target, const weft_compile_options *options,
-                                      rt_compiled *compiled);
+WEFT_NODISCARD weft_status *low_lower(weft_platform *platform, const low_target *target,
+                                      const weft_compile_options *options, rt_compiled *compiled);
 
 #endif

@@ -27,10 +27,10 @@ typedef weft_status *simplify_rule(simplifier *s, hlo_instr *instr);
 simplify_rule simplify_add, simplify_subtract, simplify_multiply, simplify_divide, simplify_remainder, simplify_and,
   simplify_or, simplify_xor, simplify_not, simplify_negate, simplify_compare, simplify_select, simplify_power,
   simplify_convert, simplify_bitcast_convert, simplify_max_min, simplify_clamp, simplify_real_imag, simplify_abs,
-  simplify_shift, simplify_reduce_precision;                                          /* algebraic_elementwise.c */
+  simplify_shift, simplify_reduce_precision; /* algebraic_elementwise.c */
 simplify_rule simplify_reshape, simplify_transpose, simplify_broadcast, simplify_slice, simplify_concatenate,
   simplify_pad, simplify_reverse, simplify_dynamic_slice, simplify_dynamic_update_slice, simplify_iota, simplify_copy,
-  simplify_constant, simplify_gather;                                                 /* algebraic_shape.c */
+  simplify_constant, simplify_gather;                                                      /* algebraic_shape.c */
 simplify_rule simplify_reduce, simplify_dot, simplify_reduce_window, simplify_convolution; /* algebraic_reduce.c */
 
 /* Whether the bounds of its operands decide an integer comparison, and which result it has then. */
@@ -41,6 +41,9 @@ static inline bool is_floating(const hlo_instr *x)
 {
   return weft_dtype_is_float(x->shape->type) || weft_dtype_is_complex(x->shape->type);
 }
-static inline bool same_shape(const hlo_instr *a, const hlo_instr *b) { return hlo_shape_equal(a->shape, b->shape, false); }
+static inline bool same_shape(const hlo_instr *a, const hlo_instr *b)
+{
+  return hlo_shape_equal(a->shape, b->shape, false);
+}
 
 #endif

@@ -106,7 +106,8 @@ weft_status *simplify_multiply(simplifier *s, hlo_instr *instr)
 static const hlo_literal *splat_of(const hlo_instr *x)
 {
   while (x->op == HLO_BROADCAST) x = x->operands[0];
-  return x->op == HLO_CONSTANT && hlo_shape_is_array(x->shape) && hlo_literal_is_splat(x->u.literal) ? x->u.literal : NULL;
+  return x->op == HLO_CONSTANT && hlo_shape_is_array(x->shape) && hlo_literal_is_splat(x->u.literal) ? x->u.literal
+                                                                                                     : NULL;
 }
 
 /* True if `y` has an unsigned type and is 2^exponent. The bits decide, because a double holds only 53 of them. */
@@ -159,7 +160,8 @@ static bool is_all_ones(const hlo_instr *x)
 
   if (!c) return false;
   if (type == WEFT_PRED) return hlo_literal_get_s64(c, 0) == 1;
-  return (uint64_t)hlo_literal_get_s64(c, 0) << (64 - weft_dtype_bits(type)) == ~UINT64_C(0) << (64 - weft_dtype_bits(type));
+  return (uint64_t)hlo_literal_get_s64(c, 0) << (64 - weft_dtype_bits(type)) == ~UINT64_C(0)
+                                                                                  << (64 - weft_dtype_bits(type));
 }
 
 weft_status *simplify_and(simplifier *s, hlo_instr *instr)
@@ -212,9 +214,8 @@ weft_status *simplify_not(simplifier *s, hlo_instr *instr)
 
   if (x->op == HLO_NOT) return simplify_to(s, instr, x->operands[0]);
   /* For floats a NaN makes both x < y and x >= y false; == and != are each other's opposite nevertheless. */
-  if (x->op != HLO_COMPARE ||
-      (is_floating(x->operands[0]) && x->u.compare.type != HLO_COMPARE_TOTALORDER &&
-       x->u.compare.direction != HLO_EQ && x->u.compare.direction != HLO_NE))
+  if (x->op != HLO_COMPARE || (is_floating(x->operands[0]) && x->u.compare.type != HLO_COMPARE_TOTALORDER &&
+                               x->u.compare.direction != HLO_EQ && x->u.compare.direction != HLO_NE))
     return NULL;
   inverse = pb_clone(&b, x, NULL);
   if (inverse) inverse->u.compare.direction = opposite(x->u.compare.direction);
@@ -409,8 +410,7 @@ weft_status *simplify_reduce_precision(simplifier *s, hlo_instr *instr)
   if (f && instr->u.reduce_precision.exponent_bits == f->exponent_bits &&
       instr->u.reduce_precision.mantissa_bits == f->mantissa_bits)
     return simplify_to(s, instr, x);
-  if (x->op == HLO_REDUCE_PRECISION &&
-      x->u.reduce_precision.exponent_bits <= instr->u.reduce_precision.exponent_bits &&
+  if (x->op == HLO_REDUCE_PRECISION && x->u.reduce_precision.exponent_bits <= instr->u.reduce_precision.exponent_bits &&
       x->u.reduce_precision.mantissa_bits <= instr->u.reduce_precision.mantissa_bits)
     return simplify_to(s, instr, x);
   return NULL;

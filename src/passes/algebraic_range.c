@@ -45,9 +45,11 @@ static bounds of_constant(const hlo_instr *x)
 static bounds of_sum(const hlo_instr *x, bounds a, bounds b)
 {
   int64_t low, high;
-  bool wraps = x->op == HLO_ADD ? __builtin_add_overflow(a.low, b.low, &low) : __builtin_sub_overflow(a.low, b.high, &low);
+  bool wraps = x->op == HLO_ADD ? __builtin_add_overflow(a.low, b.low, &low)
+                                : __builtin_sub_overflow(a.low, b.high, &low);
 
-  wraps |= x->op == HLO_ADD ? __builtin_add_overflow(a.high, b.high, &high) : __builtin_sub_overflow(a.high, b.low, &high);
+  wraps |= x->op == HLO_ADD ? __builtin_add_overflow(a.high, b.high, &high)
+                            : __builtin_sub_overflow(a.high, b.low, &high);
   return within(x, low, high, wraps);
 }
 
@@ -70,12 +72,13 @@ static bounds find(const hlo_instr *x, int depth)
 {
   bounds all, a, b;
 
-  if (!hlo_shape_is_array(x->shape) || !bounds_of_type(x->shape->type, &all) || depth == DEEPEST) return within(x, 0, 0, true);
+  if (!hlo_shape_is_array(x->shape) || !bounds_of_type(x->shape->type, &all) || depth == DEEPEST)
+    return within(x, 0, 0, true);
   switch (x->op) {
   case HLO_CONSTANT: return of_constant(x);
   case HLO_IOTA: return within(x, 0, WEFT_MAX(x->shape->dims[x->dims.v[0]] - 1, 0), false);
-  case HLO_BROADCAST: case HLO_RESHAPE: case HLO_TRANSPOSE: case HLO_SLICE: case HLO_DYNAMIC_SLICE: case HLO_REVERSE: case HLO_GATHER:
-    return find(x->operands[0], depth + 1);
+  case HLO_BROADCAST: case HLO_RESHAPE: case HLO_TRANSPOSE: case HLO_SLICE: case HLO_DYNAMIC_SLICE: case HLO_REVERSE:
+  case HLO_GATHER: return find(x->operands[0], depth + 1);
   case HLO_CONCATENATE:
     if (x->operand_count > MOST_PARTS) return all;
     a = find(x->operands[0], depth + 1);
@@ -93,9 +96,7 @@ static bounds find(const hlo_instr *x, int depth)
     b = find(x->operands[2], depth + 1);
     return (bounds){WEFT_MIN(a.low, b.low), b.high};
   /* the remainder has the sign of the dividend; the remainder of a division by zero is the dividend */
-  case HLO_REMAINDER:
-    a = find(x->operands[0], depth + 1);
-    return (bounds){WEFT_MIN(a.low, 0), WEFT_MAX(a.high, 0)};
+  case HLO_REMAINDER: a = find(x->operands[0], depth + 1); return (bounds){WEFT_MIN(a.low, 0), WEFT_MAX(a.high, 0)};
   case HLO_AND: /* the mask is not negative */
     a = find(x->operands[0], depth + 1);
     b = find(x->operands[1], depth + 1);
@@ -121,7 +122,7 @@ bool compare_by_range(const hlo_instr *compare, bool *out)
   if (!bounds_of_type(x->shape->type, &a)) return false;
   a = find(x, 0);
   b = find(y, 0);
-  bool less = a.high < b.low, more = a.low > b.high, no_more = a.high <= b.low, no_less = a.low >= b.high;
+  bool less = a.high<b.low, more = a.low> b.high, no_more = a.high <= b.low, no_less = a.low >= b.high;
   switch (compare->u.compare.direction) {
   case HLO_LT: *out = less; return less || no_less;
   case HLO_GE: *out = no_less; return less || no_less;

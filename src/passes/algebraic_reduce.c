@@ -76,9 +76,12 @@ static weft_status *reduce_of_broadcast(simplifier *s, hlo_instr *reduce)
   if (repeats != 1 && !is_sum && op != HLO_MAXIMUM && op != HLO_MINIMUM && op != HLO_AND && op != HLO_OR) return NULL;
   if (count > 0) y = pb_reduce(&b, y, reduce->operands[1], count, dims, reduce->called[0]);
   if (repeats != 1 && is_sum) {
-    weft_dtype type = reduce->shape->type, wide = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32 ? WEFT_F32 : type;
+    weft_dtype type = reduce->shape->type,
+               wide = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32 ? WEFT_F32 : type;
     hlo_instr *one = pb_convert(&b, y, wide);
-    hlo_instr *times = !one ? NULL : weft_dtype_is_float(wide) ? pb_splat(&b, one, (double)repeats) : pb_splat_int(&b, one, repeats);
+    hlo_instr *times = !one                        ? NULL
+                       : weft_dtype_is_float(wide) ? pb_splat(&b, one, (double)repeats)
+                                                   : pb_splat_int(&b, one, repeats);
     y = pb_convert(&b, pb_mul(&b, one, times), type);
   }
   return simplify_built(s, &b, reduce, pb_broadcast(&b, y, kept, reduce->shape->dims, map));

@@ -102,8 +102,7 @@ weft_status *simplify_transpose(simplifier *s, hlo_instr *instr)
       v[i] = inverse[x->dims.v[i]];
       increasing &= i == 0 || v[i] > v[i - 1];
     }
-    if (increasing)
-      return simplify_built(s, &b, instr, pb_broadcast(&b, x->operands[0], rank, instr->shape->dims, v));
+    if (increasing) return simplify_built(s, &b, instr, pb_broadcast(&b, x->operands[0], rank, instr->shape->dims, v));
   }
   if (x->op == HLO_IOTA)
     for (int i = 0; i < rank; i++)
@@ -123,8 +122,7 @@ weft_status *simplify_broadcast(simplifier *s, hlo_instr *instr)
     return simplify_built(s, &b, instr, pb_reshape_like(&b, x, instr->shape));
   if (x->op == HLO_BROADCAST) {
     for (int i = 0; i < x->dims.count; i++) v[i] = instr->dims.v[x->dims.v[i]];
-    return simplify_built(s, &b, instr,
-                          pb_broadcast(&b, x->operands[0], instr->shape->rank, instr->shape->dims, v));
+    return simplify_built(s, &b, instr, pb_broadcast(&b, x->operands[0], instr->shape->rank, instr->shape->dims, v));
   }
   if (!increasing) { /* transposes the small side, so that a broadcast only repeats */
     int64_t order[HLO_MAX_RANK], sorted[HLO_MAX_RANK];
@@ -137,16 +135,15 @@ weft_status *simplify_broadcast(simplifier *s, hlo_instr *instr)
         order[j - 1] = t;
       }
     for (int i = 0; i < rank; i++) sorted[i] = instr->dims.v[order[i]];
-    return simplify_built(s, &b, instr, pb_broadcast(&b, pb_transpose(&b, x, order), instr->shape->rank,
-                                                     instr->shape->dims, sorted));
+    return simplify_built(s, &b, instr,
+                          pb_broadcast(&b, pb_transpose(&b, x, order), instr->shape->rank, instr->shape->dims, sorted));
   }
   for (int i = 0; i < x->shape->rank; i++) { /* dimensions of 1 of the operand do not matter */
     if (x->shape->dims[i] != 1) continue;
     int rank = 0;
     for (int k = 0; k < x->shape->rank; k++)
       if (x->shape->dims[k] != 1) v[rank++] = instr->dims.v[k];
-    return simplify_built(s, &b, instr,
-                          pb_broadcast(&b, squeezed(&b, x), instr->shape->rank, instr->shape->dims, v));
+    return simplify_built(s, &b, instr, pb_broadcast(&b, squeezed(&b, x), instr->shape->rank, instr->shape->dims, v));
   }
   return NULL;
 }
@@ -286,8 +283,7 @@ weft_status *simplify_concatenate(simplifier *s, hlo_instr *instr)
     all_same_scalar = all_same_scalar && is_scalar_broadcast(part) &&
                       part->operands[0] == instr->operands[0]->operands[0];
   }
-  if (all_same_scalar)
-    return simplify_built(s, &b, instr, pb_fill(&b, instr->operands[0]->operands[0], instr->shape));
+  if (all_same_scalar) return simplify_built(s, &b, instr, pb_fill(&b, instr->operands[0]->operands[0], instr->shape));
   if (!changed) return NULL;
 
   parts = WEFT_ARENA_ARRAY(arena, hlo_instr *, total);
@@ -318,7 +314,10 @@ weft_status *simplify_concatenate(simplifier *s, hlo_instr *instr)
 }
 
 /* The number of elements that a padding on one side removes, with `step` places from one element to the next. */
-static int64_t cut_off(int64_t padding, int64_t step) { return padding < 0 ? WEFT_MIN(-(padding + 1) / step, INT64_MAX - 1) + 1 : 0; }
+static int64_t cut_off(int64_t padding, int64_t step)
+{
+  return padding < 0 ? WEFT_MIN(-(padding + 1) / step, INT64_MAX - 1) + 1 : 0;
+}
 
 /* What remains of x where paddings are negative, and the remaining paddings; false if nothing remains. */
 static bool cut_by_padding(const hlo_instr *pad, int64_t *starts, int64_t *limits, hlo_pad_dim *pads)

@@ -82,8 +82,8 @@ static weft_status *expand_inference(hlo_instr *instr)
   hlo_instr *y;
 
   WEFT_TRY(begin(instr, &n));
-  y = normalized(&n, wide(&n, instr->operands[0]), instr->operands[1], instr->operands[2],
-                 wide(&n, instr->operands[3]), wide(&n, instr->operands[4]));
+  y = normalized(&n, wide(&n, instr->operands[0]), instr->operands[1], instr->operands[2], wide(&n, instr->operands[3]),
+                 wide(&n, instr->operands[4]));
   return pass_build_replace(&n.b, instr, n.b.error ? NULL : pb_convert(&n.b, y, instr->shape->type));
 }
 
@@ -104,8 +104,8 @@ static weft_status *expand_grad(hlo_instr *instr)
   from_offset = pb_div(&n.b, offset_grad, count);
   from_scale = pb_div(&n.b, pb_mul(&n.b, scale_grad, inverse), count);
   factor = pb_mul(&n.b, wide(&n, instr->operands[1]), inverse);
-  out[0] = pb_sub(&n.b, pb_sub(&n.b, dy, per_feature(&n, from_offset)),
-                  pb_mul(&n.b, centered, per_feature(&n, from_scale)));
+  out[0] =
+    pb_sub(&n.b, pb_sub(&n.b, dy, per_feature(&n, from_offset)), pb_mul(&n.b, centered, per_feature(&n, from_scale)));
   out[0] = pb_mul(&n.b, out[0], per_feature(&n, factor));
   out[1] = scale_grad;
   out[2] = offset_grad;

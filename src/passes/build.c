@@ -180,8 +180,9 @@ hlo_instr *pb_slice_at(pass_build *b, hlo_instr *x, int64_t dim, hlo_instr *at, 
   memcpy(sizes, x->shape->dims, (size_t)x->shape->rank * sizeof *sizes);
   sizes[dim] = size;
   fill_starts(b, operands, 1, x->shape->rank, dim, at);
-  slice = pb_instr(b, HLO_DYNAMIC_SLICE, hlo_shape_array(&b->comp->module->arena, x->shape->type, x->shape->rank, sizes),
-                   x->shape->rank + 1, operands);
+  slice = pb_instr(b, HLO_DYNAMIC_SLICE,
+                   hlo_shape_array(&b->comp->module->arena, x->shape->type, x->shape->rank, sizes), x->shape->rank + 1,
+                   operands);
   if (slice) slice->u.slice_sizes = pb_ints(b, x->shape->rank, sizes);
   return slice;
 }
@@ -257,7 +258,8 @@ hlo_ints pb_ints(pass_build *b, int count, const int64_t *v)
 }
 
 /* A computation on the state of a loop; *state receives its parameter. */
-static hlo_computation *loop_part(pass_build *b, const char *name, const char *part, const hlo_shape *shape, hlo_instr **state)
+static hlo_computation *loop_part(pass_build *b, const char *name, const char *part, const hlo_shape *shape,
+                                  hlo_instr **state)
 {
   char stem[128];
   const char *unique;
@@ -270,11 +272,12 @@ static hlo_computation *loop_part(pass_build *b, const char *name, const char *p
   return b->error ? NULL : comp;
 }
 
-hlo_instr *pb_loop(pass_build *b, const char *name, int64_t trips, int count, hlo_instr *const *init, pb_loop_body *body,
-                   const void *context)
+hlo_instr *pb_loop(pass_build *b, const char *name, int64_t trips, int count, hlo_instr *const *init,
+                   pb_loop_body *body, const void *context)
 {
   weft_dtype index = trips < INT32_MAX ? WEFT_S32 : WEFT_S64;
-  hlo_instr **state = WEFT_ARENA_ARRAY(&b->comp->module->arena, hlo_instr *, 2 * (size_t)(count + 1)), **next, *param, *i;
+  hlo_instr **state = WEFT_ARENA_ARRAY(&b->comp->module->arena, hlo_instr *, 2 * (size_t)(count + 1)), **next, *param,
+            *i;
   hlo_computation *parts[2];
 
   if (!b->error && !state) b->error = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
@@ -292,7 +295,8 @@ hlo_instr *pb_loop(pass_build *b, const char *name, int64_t trips, int count, hl
   if (!in.error) body(&in, context, state[0], state + 1, next + 1);
   next[0] = pb_add(&in, state[0], pb_int(&in, index, 1));
   parts[0]->root = pb_tuple(&in, count + 1, next);
-  if ((b->error = pass_build_finish(&in)) || !(parts[1] = loop_part(b, name, "condition", loop->shape, &param))) return NULL;
+  if ((b->error = pass_build_finish(&in)) || !(parts[1] = loop_part(b, name, "condition", loop->shape, &param)))
+    return NULL;
   in = PASS_BUILD_IN(parts[1]);
   i = pb_gte(&in, param, 0);
   parts[1]->root = pb_compare(&in, HLO_LT, i, pb_int(&in, index, trips));

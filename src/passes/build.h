@@ -36,7 +36,7 @@ hlo_instr *pb_op1(pass_build *b, hlo_opcode op, hlo_instr *x);               /* 
 hlo_instr *pb_op2(pass_build *b, hlo_opcode op, hlo_instr *x, hlo_instr *y); /* shape of x */
 hlo_instr *pb_select(pass_build *b, hlo_instr *pred, hlo_instr *x, hlo_instr *y);
 hlo_instr *pb_compare(pass_build *b, hlo_direction direction, hlo_instr *x, hlo_instr *y);
-hlo_instr *pb_convert(pass_build *b, hlo_instr *x, weft_dtype type); /* x itself if it has that type */
+hlo_instr *pb_convert(pass_build *b, hlo_instr *x, weft_dtype type);         /* x itself if it has that type */
 hlo_instr *pb_bitcast_convert(pass_build *b, hlo_instr *x, weft_dtype type); /* both types must have the same width */
 static inline hlo_instr *pb_add(pass_build *b, hlo_instr *x, hlo_instr *y) { return pb_op2(b, HLO_ADD, x, y); }
 static inline hlo_instr *pb_sub(pass_build *b, hlo_instr *x, hlo_instr *y) { return pb_op2(b, HLO_SUBTRACT, x, y); }
@@ -83,7 +83,7 @@ bool pass_is_pointwise(const hlo_computation *f);
 /* for (i = 0; i < trips; i++) state = body(i, state), as a while whose result is (i, state...). The body makes the
  * new state with the builder `in`, in which it may leave an error. */
 typedef void pb_loop_body(pass_build *in, const void *context, hlo_instr *i, hlo_instr *const *state, hlo_instr **next);
-hlo_instr *pb_loop(pass_build *b, const char *name, int64_t trips, int count, hlo_instr *const *init, pb_loop_body *body,
-                   const void *context);
+hlo_instr *pb_loop(pass_build *b, const char *name, int64_t trips, int count, hlo_instr *const *init,
+                   pb_loop_body *body, const void *context);
 
 #endif

@@ -83,8 +83,9 @@ static weft_status *call_inliner_run(hlo_module *module, pass_ctx *ctx, bool *ch
   HLO_FOREACH_COMPUTATION(comp, module) decide(comp, fates, &growth_left); /* callees come first */
   HLO_FOREACH_COMPUTATION(comp, module) size_after += fates[comp->id].stays ? fates[comp->id].size : 0;
   if (size_after > size + growth_left + MOST_GROWTH)
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "module \"%s\" has over %d more instructions when its fusions and calls are inlined",
-                    module->name, MOST_GROWTH);
+    return WEFT_ERR(RESOURCE_EXHAUSTED,
+                    "module \"%s\" has over %d more instructions when its fusions and calls are inlined", module->name,
+                    MOST_GROWTH);
 
   for (hlo_computation *comp = module->last; comp; comp = comp->prev)
     if (fates[comp->id].stays) WEFT_TRY(inline_into(comp, fates, &map, changed));

@@ -49,13 +49,17 @@ static int64_t message_bytes(const hlo_instr *instr)
 /* The dimension of an all-gather or reduce-scatter. */
 static int64_t moved_dim(const hlo_instr *instr) { return instr->dims.count ? instr->dims.v[0] : -1; }
 
-static hlo_opcode reduction_of(const hlo_instr *instr) { return instr->called_count ? hlo_reducer_op(instr->called[0]) : HLO_OPCODE_COUNT; }
+static hlo_opcode reduction_of(const hlo_instr *instr)
+{
+  return instr->called_count ? hlo_reducer_op(instr->called[0]) : HLO_OPCODE_COUNT;
+}
 
 static bool is_candidate(const combiner *c, const hlo_instr *instr)
 {
   return instr->op == c->op && instr->operand_count == 1 && hlo_shape_is_array(instr->shape) &&
          !pass_has_control_edges(instr) && !instr->u.collective->constrain_layout &&
-         (instr->called_count == 0 || reduction_of(instr) != HLO_OPCODE_COUNT) && message_bytes(instr) <= MOST_BYTES / 2;
+         (instr->called_count == 0 || reduction_of(instr) != HLO_OPCODE_COUNT) &&
+         message_bytes(instr) <= MOST_BYTES / 2;
 }
 
 static bool is_same_kind(const hlo_instr *a, const hlo_instr *b)
@@ -96,7 +100,8 @@ static weft_status *set_levels(combiner *c, int kind)
   HLO_FOREACH(instr, c->comp) {
     intptr_t level = 0;
     for (int i = 0; i < instr->operand_count; i++) level = WEFT_MAX(level, level_after(c, instr->operands[i], kind));
-    for (int i = 0; i < instr->control->pred_count; i++) level = WEFT_MAX(level, level_after(c, instr->control->preds[i], kind));
+    for (int i = 0; i < instr->control->pred_count; i++)
+      level = WEFT_MAX(level, level_after(c, instr->control->preds[i], kind));
     WEFT_TRY(pass_map_set(&c->level, instr->id, (void *)level));
   }
   return NULL;

@@ -28,11 +28,13 @@ static double work_of(const hlo_instr *instr)
   for (int i = 0; i < instr->operand_count; i++) work += (double)hlo_shape_total_bytes(instr->operands[i]->shape);
   switch (instr->op) {
   case HLO_REDUCE_WINDOW: case HLO_SELECT_AND_SCATTER:
-    steps = (double)hlo_shape_elems(instr->op == HLO_REDUCE_WINDOW ? hlo_shape_leaf(instr->shape, 0) : instr->operands[1]->shape);
+    steps = (double)hlo_shape_elems(instr->op == HLO_REDUCE_WINDOW ? hlo_shape_leaf(instr->shape, 0)
+                                                                   : instr->operands[1]->shape);
     for (int d = 0; d < instr->u.window->rank; d++) steps *= (double)instr->u.window->dims[d].size;
     return work + steps;
   case HLO_CHOLESKY: case HLO_TRIANGULAR_SOLVE:
-    return work + (double)hlo_shape_elems(instr->shape) * (double)instr->operands[0]->shape->dims[instr->shape->rank - 1];
+    return work +
+           (double)hlo_shape_elems(instr->shape) * (double)instr->operands[0]->shape->dims[instr->shape->rank - 1];
   default: return work;
   }
 }
@@ -44,8 +46,8 @@ static bool may_fold(const hlo_instr *instr, int64_t limit_bytes)
   switch (instr->op) {
   case HLO_PARAMETER: case HLO_CONSTANT: case HLO_BROADCAST: case HLO_IOTA: case HLO_TUPLE: case HLO_AFTER_ALL:
   case HLO_OPT_BARRIER: case HLO_CUSTOM_CALL: case HLO_RNG: case HLO_FUSION: case HLO_PARTITION_ID:
-  case HLO_REPLICA_ID: case HLO_ADD_DEPENDENCY: case HLO_WHILE: case HLO_CONDITIONAL: case HLO_CALL: case HLO_RNG_GET_AND_UPDATE_STATE:
-    return false;
+  case HLO_REPLICA_ID: case HLO_ADD_DEPENDENCY: case HLO_WHILE: case HLO_CONDITIONAL: case HLO_CALL:
+  case HLO_RNG_GET_AND_UPDATE_STATE: return false;
   default: break;
   }
   if (instr->operand_count == 0 || hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op)) return false;

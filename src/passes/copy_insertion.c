@@ -26,7 +26,8 @@ static weft_status *remove_copies(hlo_module *module, bool *changed)
     if (flow->comp_begin[comp->id] < 0) continue;
     HLO_FOREACH(instr, comp) {
       if (instr->op != HLO_COPY || instr->control->pred_count || instr->control->succ_count ||
-          !hlo_shape_equal(instr->shape, instr->operands[0]->shape, true)) continue;
+          !hlo_shape_equal(instr->shape, instr->operands[0]->shape, true))
+        continue;
       WEFT_TRY(hlo_replace(instr, instr->operands[0]));
       *changed = true;
     }
@@ -132,8 +133,8 @@ static weft_status *insert_at(const site *sites, int count, weft_arena *scratch)
 }
 
 /* The places of the copies for the broken ties. *out_sites has room for all of them. */
-static weft_status *choose_sites(const buf_flow *flow, const buf_classes *classes, const bool *broken, weft_arena *scratch,
-                                 site **out_sites, int *out_count)
+static weft_status *choose_sites(const buf_flow *flow, const buf_classes *classes, const bool *broken,
+                                 weft_arena *scratch, site **out_sites, int *out_count)
 {
   /* by class: a tie in it was not helped by copies of its own */
   bool *crowded = WEFT_ARENA_ARRAY(scratch, bool, flow->value_count);
@@ -184,8 +185,8 @@ static weft_status *insert_copies(hlo_module *module, weft_arena *scratch, int *
   qsort(sites, (size_t)count, sizeof *sites, compare_sites);
   for (int i = 0, end; i < count; i = end) {
     for (end = i + 1; end < count && sites[end].comp == sites[i].comp && sites[end].instr == sites[i].instr &&
-                      sites[end].operand == sites[i].operand; end++) {
-    }
+                      sites[end].operand == sites[i].operand;
+         end++) {}
     WEFT_TRY(insert_at(sites + i, end - i, scratch));
   }
   return NULL;

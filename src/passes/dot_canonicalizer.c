@@ -294,7 +294,8 @@ static weft_status *absorb_transpose(hlo_instr *transpose, bool *changed)
   attrs->lhs_contracting = a->rhs_contracting;
   attrs->rhs_contracting = a->lhs_contracting;
   if (a->precision_count == 2) {
-    attrs->precision = weft_arena_memdup(arena, (hlo_precision[]){a->precision[1], a->precision[0]}, 2 * sizeof(hlo_precision));
+    attrs->precision =
+      weft_arena_memdup(arena, (hlo_precision[]){a->precision[1], a->precision[0]}, 2 * sizeof(hlo_precision));
     WEFT_TRY_ALLOC(attrs->precision);
   }
   operands[0] = dot->operands[1];

@@ -13,7 +13,8 @@
 #include "passes/passes.h"
 #include "passes/util.h"
 
-static hlo_instr *dot_of(pass_build *b, hlo_instr *lhs, hlo_instr *rhs, const hlo_shape *shape, const hlo_dot_attrs *like)
+static hlo_instr *dot_of(pass_build *b, hlo_instr *lhs, hlo_instr *rhs, const hlo_shape *shape,
+                         const hlo_dot_attrs *like)
 {
   hlo_instr *dot = pb_instr(b, HLO_DOT, shape, 2, (hlo_instr *[]){lhs, rhs});
   hlo_dot_attrs *attrs = WEFT_ARENA_NEW(&b->comp->module->arena, hlo_dot_attrs);
@@ -94,8 +95,14 @@ static bool open_ragged(const hlo_instr *instr, ragged *r)
   const hlo_shape *sizes = instr->operands[2]->shape, *lhs = instr->operands[0]->shape;
   int64_t dim = a->lhs_ragged.v[0];
 
-  *r = (ragged){.instr = instr, .attrs = a, .module = instr->parent->module, .groups = sizes->dims[sizes->rank - 1],
-                .length = lhs->dims[dim], .batches = sizes->rank - 1, .contracting = -1, .free_at = a->lhs_batch.count};
+  *r = (ragged){.instr = instr,
+                .attrs = a,
+                .module = instr->parent->module,
+                .groups = sizes->dims[sizes->rank - 1],
+                .length = lhs->dims[dim],
+                .batches = sizes->rank - 1,
+                .contracting = -1,
+                .free_at = a->lhs_batch.count};
   for (int i = 0; i < a->lhs_contracting.count; i++)
     if (a->lhs_contracting.v[i] == dim) r->contracting = i;
   for (int64_t d = 0; d < dim; d++)
@@ -128,8 +135,8 @@ static weft_status *group_numbers(const ragged *r, pass_build *b, hlo_instr **ou
 }
 
 /* x where the place along `dim` belongs to group `g`, and `otherwise` elsewhere; `batch`: x's batch dimensions. */
-static hlo_instr *of_group(const ragged *r, pass_build *b, hlo_instr *x, hlo_instr *otherwise, hlo_instr *numbers, hlo_instr *g,
-                           const int64_t *batch, int64_t dim)
+static hlo_instr *of_group(const ragged *r, pass_build *b, hlo_instr *x, hlo_instr *otherwise, hlo_instr *numbers,
+                           hlo_instr *g, const int64_t *batch, int64_t dim)
 {
   int64_t map[HLO_MAX_RANK];
 
@@ -179,7 +186,8 @@ static hlo_instr *result_of_group(const ragged *r, pass_build *b, hlo_instr *g, 
     const hlo_ints batch = i ? a->rhs_batch : a->lhs_batch, contracting = i ? a->rhs_contracting : a->lhs_contracting;
     x[i] = of_group(r, b, all, pb_splat(b, all, 0), state[NUMBERS], g, batch.v, contracting.v[r->contracting]);
   }
-  hlo_instr *dot = dot_of(b, x[0], x[1], hlo_shape_array(&r->module->arena, whole->type, whole->rank - 1, whole->dims + 1), a);
+  hlo_instr *dot =
+    dot_of(b, x[0], x[1], hlo_shape_array(&r->module->arena, whole->type, whole->rank - 1, whole->dims + 1), a);
   int64_t dims[HLO_MAX_RANK] = {1};
   for (int d = 1; d < whole->rank; d++) dims[d] = whole->dims[d];
   return pb_update_at(b, state[RESULT], pb_reshape(b, dot, whole->rank, dims), 0, g);
@@ -201,7 +209,8 @@ static weft_status *expand_ragged(hlo_instr *instr, bool *changed)
 
   if (pass_ints_contain(instr->u.dot->lhs_batch, instr->u.dot->lhs_ragged.v[0])) {
     *changed = true;
-    return pass_build_replace(&b, instr, dot_of(&b, instr->operands[0], instr->operands[1], instr->shape, instr->u.dot));
+    return pass_build_replace(&b, instr,
+                              dot_of(&b, instr->operands[0], instr->operands[1], instr->shape, instr->u.dot));
   }
   if (!open_ragged(instr, &r)) return NULL;
   init[RESULT] = pb_splat(&b, instr, 0);
@@ -211,7 +220,8 @@ static weft_status *expand_ragged(hlo_instr *instr, bool *changed)
   }
   WEFT_TRY(group_numbers(&r, &b, &init[NUMBERS]));
   *changed = true;
-  return pass_build_replace(&b, instr, pb_gte(&b, pb_loop(&b, "ragged", r.groups, STATE, init, ragged_body, &r), 1 + RESULT));
+  return pass_build_replace(&b, instr,
+                            pb_gte(&b, pb_loop(&b, "ragged", r.groups, STATE, init, ragged_body, &r), 1 + RESULT));
 }
 
 static weft_status *dot_expander_run(hlo_module *module, pass_ctx *ctx, bool *changed)

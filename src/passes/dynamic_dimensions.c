@@ -35,7 +35,10 @@ typedef struct tracker {
 
 static const sizes *sizes_of(const tracker *t, const hlo_instr *x) { return pass_map_get(&t->known, x->id); }
 
-static hlo_instr *bound_of(tracker *t, const hlo_shape *s, int64_t dim) { return pb_int(&t->b, WEFT_S32, s->dims[dim]); }
+static hlo_instr *bound_of(tracker *t, const hlo_shape *s, int64_t dim)
+{
+  return pb_int(&t->b, WEFT_S32, s->dims[dim]);
+}
 
 static hlo_instr *size_of(tracker *t, const hlo_instr *x, int64_t dim)
 {
@@ -46,8 +49,8 @@ static hlo_instr *size_of(tracker *t, const hlo_instr *x, int64_t dim)
 static weft_status *unimplemented(const hlo_instr *instr, const char *why)
 {
   char where[160];
-  return WEFT_ERR(UNIMPLEMENTED, "%s of an array whose size is known only at run time%s (%s)", hlo_opcode_name(instr->op), why,
-                  hlo_describe(instr, where, sizeof where));
+  return WEFT_ERR(UNIMPLEMENTED, "%s of an array whose size is known only at run time%s (%s)",
+                  hlo_opcode_name(instr->op), why, hlo_describe(instr, where, sizeof where));
 }
 
 static bool any_size(const sizes *s, int count)
@@ -183,11 +186,26 @@ static weft_status *follow_elementwise(tracker *t, hlo_instr *instr, sizes *out)
 
 /* ---- scalar arithmetic on sizes ------------------------------------------------------------------------------------------ */
 
-static hlo_instr *plus(tracker *t, hlo_instr *size, int64_t n) { return n ? pb_add(&t->b, size, pb_int(&t->b, WEFT_S32, n)) : size; }
-static hlo_instr *over(tracker *t, hlo_instr *size, int64_t n) { return n == 1 ? size : pb_div(&t->b, size, pb_int(&t->b, WEFT_S32, n)); }
-static hlo_instr *times(tracker *t, hlo_instr *size, int64_t n) { return n == 1 ? size : pb_mul(&t->b, size, pb_int(&t->b, WEFT_S32, n)); }
-static hlo_instr *at_least(tracker *t, hlo_instr *size, int64_t n) { return pb_op2(&t->b, HLO_MAXIMUM, size, pb_int(&t->b, WEFT_S32, n)); }
-static hlo_instr *at_most(tracker *t, hlo_instr *size, int64_t n) { return pb_op2(&t->b, HLO_MINIMUM, size, pb_int(&t->b, WEFT_S32, n)); }
+static hlo_instr *plus(tracker *t, hlo_instr *size, int64_t n)
+{
+  return n ? pb_add(&t->b, size, pb_int(&t->b, WEFT_S32, n)) : size;
+}
+static hlo_instr *over(tracker *t, hlo_instr *size, int64_t n)
+{
+  return n == 1 ? size : pb_div(&t->b, size, pb_int(&t->b, WEFT_S32, n));
+}
+static hlo_instr *times(tracker *t, hlo_instr *size, int64_t n)
+{
+  return n == 1 ? size : pb_mul(&t->b, size, pb_int(&t->b, WEFT_S32, n));
+}
+static hlo_instr *at_least(tracker *t, hlo_instr *size, int64_t n)
+{
+  return pb_op2(&t->b, HLO_MAXIMUM, size, pb_int(&t->b, WEFT_S32, n));
+}
+static hlo_instr *at_most(tracker *t, hlo_instr *size, int64_t n)
+{
+  return pb_op2(&t->b, HLO_MINIMUM, size, pb_int(&t->b, WEFT_S32, n));
+}
 
 /* ---- reductions and windows ------------------------------------------------------------------------------------------------ */
 
@@ -295,7 +313,8 @@ static void follow_slice(tracker *t, const hlo_instr *slice, sizes *out)
   const sizes *s = sizes_of(t, slice->operands[0]);
 
   for (int d = 0; s && d < slice->shape->rank; d++) {
-    int64_t start = slice->u.slice->start.v[d], limit = slice->u.slice->limit.v[d], step = slice->u.slice->stride.count ? slice->u.slice->stride.v[d] : 1;
+    int64_t start = slice->u.slice->start.v[d], limit = slice->u.slice->limit.v[d],
+            step = slice->u.slice->stride.count ? slice->u.slice->stride.v[d] : 1;
     if (!s->v[d] || slice->shape->dims[d] == 1) continue; /* one element exists, whatever the size is */
     out->v[d] = s->v[d];
     if (limit < slice->operands[0]->shape->dims[d]) out->v[d] = at_most(t, out->v[d], limit);
@@ -395,13 +414,16 @@ static weft_status *follow_scatter(tracker *t, hlo_instr *scatter, sizes *out)
     bool in_window = pass_ints_contain(a->update_window_dims, d);
     int64_t at = in_window ? -1 : index_dim(a->index_vector_dim, batch++), target = 0;
     if (in_window) {
-      for (int seen = 0; pass_ints_contain(a->inserted_window_dims, target) || pass_ints_contain(a->input_batching_dims, target) || seen++ < window;) target++;
+      for (int seen = 0; pass_ints_contain(a->inserted_window_dims, target) ||
+                         pass_ints_contain(a->input_batching_dims, target) || seen++ < window;)
+        target++;
       window++;
     }
     for (int k = 0; k < n; k++) {
       const sizes *s = sizes_of(t, scatter->operands[n + 1 + k]);
       if (!s || !s->v[d]) continue;
-      if (in_window && !out->v[target]) return unimplemented(scatter, ", in the windows of updates of one that is whole");
+      if (in_window && !out->v[target])
+        return unimplemented(scatter, ", in the windows of updates of one that is whole");
       if (!in_window && !places.v[at]) places.v[at] = s->v[d];
     }
   }
@@ -539,7 +561,8 @@ static weft_status *reshaped_sizes(tracker *t, const hlo_instr *reshape, const s
 
 /* Packs the array by its sizes and unpacks it by those of the result: each place of the result is counted in sizes
  * and looked up in the operand, whose elements lie by their bounds. */
-static weft_status *repacked(tracker *t, hlo_instr *x, const sizes *s, const hlo_shape *to, const sizes *to_sizes, hlo_instr **out)
+static weft_status *repacked(tracker *t, hlo_instr *x, const sizes *s, const hlo_shape *to, const sizes *to_sizes,
+                             hlo_instr **out)
 {
   pass_build *b = &t->b;
   hlo_module *module = x->parent->module;
@@ -547,7 +570,8 @@ static weft_status *repacked(tracker *t, hlo_instr *x, const sizes *s, const hlo
   int64_t count = hlo_shape_elems(from), stride = 1;
   hlo_instr *number = NULL, *factor = NULL, *place = NULL;
 
-  if (count > INT32_MAX || hlo_shape_elems(to) > INT32_MAX) return unimplemented(x, " and of over 2^31 elements, packed");
+  if (count > INT32_MAX || hlo_shape_elems(to) > INT32_MAX)
+    return unimplemented(x, " and of over 2^31 elements, packed");
   if (count == 0 || hlo_shape_elems(to) == 0) {
     *out = pb_fill(b, pb_scalar(b, from->type, 0), to);
     return NULL;
@@ -632,7 +656,8 @@ static weft_status *pack(tracker *t, pass_build *b, hlo_instr *x, const carried 
 }
 
 /* From here on `packed` is used in the place of the value that it contains, of `shape`, whose sizes are recorded. */
-static weft_status *unpack(tracker *t, pass_build *b, hlo_instr *packed, const hlo_shape *shape, const carried *c, hlo_instr **out)
+static weft_status *unpack(tracker *t, pass_build *b, hlo_instr *packed, const hlo_shape *shape, const carried *c,
+                           hlo_instr **out)
 {
   int n = tuple_size(shape);
   hlo_instr **all = WEFT_ARENA_ARRAY(t->arena, hlo_instr *, WEFT_MAX(1, n));
@@ -719,12 +744,14 @@ static weft_status *follow_conditional(tracker *t, hlo_instr *conditional, const
 
   for (int i = 0; i < conditional->called_count; i++) WEFT_TRY(follow_argument(t, conditional, i));
   WEFT_TRY(add_carried(t, &c, declared, NULL));
-  for (int i = 0; i < conditional->called_count; i++) WEFT_TRY(add_carried(t, &c, conditional->called[i]->root->shape, NULL));
+  for (int i = 0; i < conditional->called_count; i++)
+    WEFT_TRY(add_carried(t, &c, conditional->called[i]->root->shape, NULL));
   if (c.count == 0) return NULL;
   int n = tuple_size(conditional->shape);
   const hlo_shape **shapes = WEFT_ARENA_ARRAY(t->arena, const hlo_shape *, n + c.count);
   WEFT_TRY_ALLOC(shapes);
-  for (int i = 0; i < n; i++) shapes[i] = hlo_shape_is_tuple(conditional->shape) ? conditional->shape->elements[i] : conditional->shape;
+  for (int i = 0; i < n; i++)
+    shapes[i] = hlo_shape_is_tuple(conditional->shape) ? conditional->shape->elements[i] : conditional->shape;
   for (int i = 0; i < c.count; i++) shapes[n + i] = hlo_shape_array(&module->arena, WEFT_S32, 0, NULL);
   hlo_instr *more = pb_clone(&t->b, conditional, NULL);
   if (more && !(more->shape = hlo_shape_tuple(&module->arena, n + c.count, shapes))) WEFT_TRY_ALLOC(NULL);
@@ -862,7 +889,8 @@ static weft_status *resolve(tracker *t, hlo_instr *instr)
   }
   for (int k = 0; k < instr->operand_count; k++) follows |= sizes_of(t, instr->operands[k]) != NULL;
   if (!follows) return NULL;
-  if (instr->op == HLO_TUPLE || instr->op == HLO_GET_TUPLE_ELEMENT || instr->op == HLO_OPT_BARRIER) return follow_tuple(t, instr);
+  if (instr->op == HLO_TUPLE || instr->op == HLO_GET_TUPLE_ELEMENT || instr->op == HLO_OPT_BARRIER)
+    return follow_tuple(t, instr);
   return follow_array(t, instr);
 }
 
@@ -877,7 +905,8 @@ static weft_status *finished_array(tracker *t, hlo_instr *x, const sizes *s, hlo
   *out = x;
   for (int d = 1; d < shape->rank; d++) moves |= s->v[d] != NULL;
   if (moves) {
-    for (int d = 0; d < shape->rank; d++) flat.v[0] = pb_mul(&t->b, flat.v[0], s->v[d] ? s->v[d] : bound_of(t, shape, d));
+    for (int d = 0; d < shape->rank; d++)
+      flat.v[0] = pb_mul(&t->b, flat.v[0], s->v[d] ? s->v[d] : bound_of(t, shape, d));
     WEFT_TRY(repacked(t, x, s, hlo_shape_array(&x->parent->module->arena, shape->type, 1, &count), &flat, out));
     s = &flat;
   }
@@ -924,8 +953,8 @@ static bool is_concerned(const hlo_module *module)
 {
   HLO_FOREACH_COMPUTATION(comp, module)
     HLO_FOREACH(instr, comp)
-      if (hlo_shape_is_dynamic(instr->shape) || instr->op == HLO_SET_DIMENSION_SIZE || instr->op == HLO_GET_DIMENSION_SIZE ||
-          instr->op == HLO_DYNAMIC_RESHAPE)
+      if (hlo_shape_is_dynamic(instr->shape) || instr->op == HLO_SET_DIMENSION_SIZE ||
+          instr->op == HLO_GET_DIMENSION_SIZE || instr->op == HLO_DYNAMIC_RESHAPE)
         return true;
   return false;
 }

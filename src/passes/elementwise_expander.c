@@ -43,8 +43,8 @@ static weft_status *expand_stochastic_convert(hlo_instr *instr)
   result = pb_select(&b, up, pb_add(&b, result, pb_splat_int(&b, result, 1)), result);
   result = pb_select(&b, pb_compare(&b, HLO_LT, x, pb_splat(&b, x, 0)), pb_op1(&b, HLO_NEGATE, result), result);
   if (b.error) return pass_build_finish(&b);
-  result = pb_select(&b, pb_compare(&b, HLO_LE, x, pb_splat(&b, x, -limit)),
-                     pb_splat_int(&b, result, (int64_t)-limit), result);
+  result = pb_select(&b, pb_compare(&b, HLO_LE, x, pb_splat(&b, x, -limit)), pb_splat_int(&b, result, (int64_t)-limit),
+                     result);
   result = pb_select(&b, pb_compare(&b, HLO_GE, x, pb_splat(&b, x, limit - 1)),
                      b.error ? NULL : pb_splat_int(&b, result, (int64_t)(limit - 1)), result);
   return pass_build_replace(&b, instr, result);
@@ -68,8 +68,7 @@ static hlo_instr *parts_of(pass_build *b, hlo_instr *x, weft_dtype part, int ran
   if (!shape && !b->error) b->error = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   memcpy(one, dims, (size_t)rank * sizeof *one);
   one[rank - 1] = 1;
-  for (int i = 0; i < 2; i++)
-    parts[i] = pb_reshape(b, pb_instr(b, i ? HLO_IMAG : HLO_REAL, shape, 1, &x), rank, one);
+  for (int i = 0; i < 2; i++) parts[i] = pb_reshape(b, pb_instr(b, i ? HLO_IMAG : HLO_REAL, shape, 1, &x), rank, one);
   return pb_concat(b, rank - 1, 2, parts);
 }
 

@@ -27,7 +27,8 @@ static weft_status *note_depth(flattener *f, const hlo_instr *instr, const hlo_c
 
   if (!hlo_opcode_runs_steps(instr->op)) return NULL;
   if (depth >= BUF_MAX_DEPTH)
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "\"%s\" calls \"%s\": calls nest deeper than %d", instr->name, callee->name, BUF_MAX_DEPTH);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "\"%s\" calls \"%s\": calls nest deeper than %d", instr->name, callee->name,
+                    BUF_MAX_DEPTH);
   return pass_map_set(&f->depth, callee->id, (void *)depth);
 }
 

@@ -98,8 +98,8 @@ double pass_element_cost(const hlo_instr *instr)
 {
   if (hlo_opcode_is_transcendental(instr->op)) return instr->op == HLO_POWER || instr->op == HLO_ATAN2 ? 24 : 12;
   switch (instr->op) {
-  case HLO_BROADCAST: case HLO_RESHAPE: case HLO_BITCAST: case HLO_IOTA: case HLO_CONSTANT: case HLO_PARAMETER:
-    return 0;
+  case HLO_BROADCAST: case HLO_RESHAPE: case HLO_BITCAST: case HLO_IOTA: case HLO_CONSTANT:
+  case HLO_PARAMETER: return 0;
   case HLO_DIVIDE: case HLO_REMAINDER: return 4;
   case HLO_GATHER: { /* of single elements: places one by one, whatever the processor offers */
     const hlo_gather_attrs *g = instr->u.gather;
@@ -120,9 +120,8 @@ static double elems(const hlo_instr *instr)
 
 static bool is_generator(const hlo_instr *instr)
 {
-  return instr->op == HLO_IOTA ||
-         (instr->op == HLO_BROADCAST && instr->operands[0]->op == HLO_CONSTANT &&
-          hlo_shape_is_scalar(instr->operands[0]->shape));
+  return instr->op == HLO_IOTA || (instr->op == HLO_BROADCAST && instr->operands[0]->op == HLO_CONSTANT &&
+                                   hlo_shape_is_scalar(instr->operands[0]->shape));
 }
 
 static bool is_view(const hlo_instr *instr) { return instr->op == HLO_RESHAPE || instr->op == HLO_BITCAST; }
@@ -136,8 +135,7 @@ static bool can_join(const hlo_instr *instr)
   case HLO_CONCATENATE: return !gen_is_wide_concatenate(instr);
   case HLO_BITCAST_CONVERT: case HLO_BROADCAST: case HLO_DYNAMIC_SLICE: case HLO_GATHER:
   case HLO_IOTA: case HLO_PAD: case HLO_REDUCE: case HLO_RESHAPE: case HLO_BITCAST: case HLO_REVERSE: case HLO_SLICE:
-  case HLO_TRANSPOSE:
-    return true;
+  case HLO_TRANSPOSE: return true;
   default: return false;
   }
 }
@@ -147,7 +145,8 @@ static bool is_stack(const hlo_instr *instr)
 {
   const hlo_shape *shape = instr->shape;
 
-  return instr->op == HLO_CONCATENATE && instr->dims.v[0] == shape->rank - 1 && shape->dims[shape->rank - 1] <= SHORT_STACK;
+  return instr->op == HLO_CONCATENATE && instr->dims.v[0] == shape->rank - 1 &&
+         shape->dims[shape->rank - 1] <= SHORT_STACK;
 }
 
 static const hlo_instr *through_views(const hlo_instr *x)
@@ -169,8 +168,7 @@ static bool can_take(const hlo_instr *user, const hlo_instr *instr)
     if (user->operands[i] == instr) return false;
   switch (user->op) {
   case HLO_SELECT_AND_SCATTER: case HLO_COPY: return false;
-  case HLO_CONCATENATE:
-    return !gen_is_wide_concatenate(user);
+  case HLO_CONCATENATE: return !gen_is_wide_concatenate(user);
   case HLO_DOT: return is_generator(instr) || is_view(instr);
   case HLO_REDUCE_WINDOW: return is_generator(instr) || is_view(instr) || instr->op == HLO_CONVERT;
   default: return true;
@@ -395,7 +393,7 @@ static weft_status *new_group(planner *p, hlo_instr *root, int *out_index)
   const hlo_shape *space = is_reduction ? root->operands[0]->shape : root->shape;
 
   if (p->group_count == p->group_capacity) return WEFT_ERR(INTERNAL, "fusion: more groups than instructions");
-  g = &p->groups[*out_index = p->group_count++];
+  g = &p->groups[ *out_index = p->group_count++];
   *g = (group){.root = root, .could_be_row = true};
   if (root->op == HLO_DYNAMIC_UPDATE_SLICE) space = root->operands[1]->shape;
   if (root->op == HLO_SCATTER) space = root->operands[root->operand_count - 1]->shape;
@@ -450,8 +448,7 @@ static bool has_room(planner *p, const hlo_instr *instr, const part *want)
   double extra;
 
   if (is_full(g, instr, repeats_of(instr, want)) || reads_updated(g, instr)) return false;
-  if (g->is_row &&
-      !(fits_rows(instr, g->rows, g->cols) && is_spread_by_rows(p, want->group, instr, g->rows, g->cols)))
+  if (g->is_row && !(fits_rows(instr, g->rows, g->cols) && is_spread_by_rows(p, want->group, instr, g->rows, g->cols)))
     return false;
   extra = g->extra + surplus_of(p, instr, want) * pass_element_cost(instr);
   return extra <= EXTRA_PER_ELEMENT * g->space || extra <= FREE_EXTRA;
@@ -527,7 +524,8 @@ static weft_status *make_fusion(planner *p, group *g, pass_map *map, bool *chang
   return pass_fusion_classify(fusion, g->is_row ? "row" : NULL);
 }
 
-static weft_status *fuse_computation(hlo_computation *comp, const gen_target *target, weft_arena *arena, pass_map *map, bool *changed)
+static weft_status *fuse_computation(hlo_computation *comp, const gen_target *target, weft_arena *arena, pass_map *map,
+                                     bool *changed)
 {
   int count = comp->instr_count + 1;
   planner p = {
@@ -550,7 +548,8 @@ static weft_status *fusion_run(hlo_module *module, pass_ctx *ctx, bool *changed)
   pass_comps comps;
 
   WEFT_TRY(pass_sequential(module, ctx->scratch, &comps));
-  for (int i = 0; i < comps.count; i++) WEFT_TRY(fuse_computation(comps.v[i], pass_target(ctx), ctx->scratch, &map, changed));
+  for (int i = 0; i < comps.count; i++)
+    WEFT_TRY(fuse_computation(comps.v[i], pass_target(ctx), ctx->scratch, &map, changed));
   return *changed ? hlo_module_gc(module) : NULL;
 }
 const hlo_pass pass_fusion = {"fusion", fusion_run};

@@ -21,8 +21,8 @@ static bool never_moves(const hlo_instr *instr)
 {
   switch (instr->op) {
   case HLO_PARAMETER: case HLO_WHILE: case HLO_CONDITIONAL: case HLO_CALL: case HLO_CUSTOM_CALL: case HLO_AFTER_ALL:
-  case HLO_ADD_DEPENDENCY: case HLO_OPT_BARRIER: case HLO_FUSION: case HLO_PARTITION_ID: case HLO_REPLICA_ID:
-    return true;
+  case HLO_ADD_DEPENDENCY: case HLO_OPT_BARRIER: case HLO_FUSION: case HLO_PARTITION_ID:
+  case HLO_REPLICA_ID: return true;
   default:
     return hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op) || pass_has_control_edges(instr) ||
            hlo_has_side_effect(instr);
@@ -35,8 +35,8 @@ static bool is_worth_moving(const hlo_instr *instr)
 
   switch (instr->op) {
   case HLO_CONSTANT: case HLO_IOTA: case HLO_BROADCAST: case HLO_RESHAPE: case HLO_BITCAST: case HLO_TUPLE:
-  case HLO_GET_TUPLE_ELEMENT: case HLO_SLICE:
-    return false;
+  case HLO_GET_TUPLE_ELEMENT:
+  case HLO_SLICE: return false;
   default: break;
   }
   if (!hlo_shape_is_array(instr->shape)) return false;

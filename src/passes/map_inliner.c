@@ -13,15 +13,16 @@ enum { INLINE_LIMIT = 2 << 20 }; /* instructions added */
 static const hlo_instr *first_not_pointwise(const hlo_computation *f)
 {
   HLO_FOREACH(instr, f)
-    if (instr->op != HLO_PARAMETER && instr->op != HLO_CONSTANT && instr->op != HLO_MAP && !hlo_opcode_is_elementwise(instr->op))
+    if (instr->op != HLO_PARAMETER && instr->op != HLO_CONSTANT && instr->op != HLO_MAP &&
+        !hlo_opcode_is_elementwise(instr->op))
       return instr;
   return NULL;
 }
 
 bool pass_is_pointwise(const hlo_computation *f) { return !first_not_pointwise(f); }
 
-static hlo_instr *apply_one(pass_build *b, const hlo_instr *instr, const hlo_shape *dims, pass_map *values, hlo_instr ***operands,
-                            int *capacity)
+static hlo_instr *apply_one(pass_build *b, const hlo_instr *instr, const hlo_shape *dims, pass_map *values,
+                            hlo_instr ***operands, int *capacity)
 {
   int64_t all_dims[HLO_MAX_RANK];
   hlo_instr *value;
@@ -37,7 +38,8 @@ static hlo_instr *apply_one(pass_build *b, const hlo_instr *instr, const hlo_sha
   return value;
 }
 
-hlo_instr *pb_apply(pass_build *b, const hlo_computation *f, hlo_instr *const *arguments, const hlo_shape *dims, pass_map *values)
+hlo_instr *pb_apply(pass_build *b, const hlo_computation *f, hlo_instr *const *arguments, const hlo_shape *dims,
+                    pass_map *values)
 {
   hlo_instr **operands = NULL;
   int capacity = 0;
@@ -59,7 +61,8 @@ static weft_status *inline_map(hlo_instr *map, pass_map *values, int64_t *added)
 
   *added += f->instr_count;
   if (*added > INLINE_LIMIT)
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "the maps below \"%s\" have over %d instructions when inlined", map->name, INLINE_LIMIT);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "the maps below \"%s\" have over %d instructions when inlined", map->name,
+                    INLINE_LIMIT);
   if (odd)
     return WEFT_ERR(UNIMPLEMENTED, "map: its computation \"%s\" holds a %s, which is not elementwise", f->name,
                     hlo_opcode_name(odd->op));

@@ -108,10 +108,7 @@ static bool may_merge(const merger *m, const hlo_instr *a, const hlo_instr *b)
 }
 
 /* The fusion that makes `value`, directly or as one of several results. */
-static hlo_instr *maker_of(hlo_instr *value)
-{
-  return value->op == HLO_GET_TUPLE_ELEMENT ? value->operands[0] : value;
-}
+static hlo_instr *maker_of(hlo_instr *value) { return value->op == HLO_GET_TUPLE_ELEMENT ? value->operands[0] : value; }
 
 /* An earlier fusion to merge into `b`, or NULL. */
 static weft_status *find_partner(merger *m, const hlo_instr *b, hlo_instr **out)

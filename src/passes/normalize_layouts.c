@@ -60,8 +60,7 @@ static hlo_instr *to_physical(pass_build *b, hlo_instr *x, const hlo_shape *shap
   if (b->error || !has_other_layout(shape)) return x;
   if (hlo_shape_is_tuple(shape)) {
     hlo_instr **elements = WEFT_ARENA_ARRAY(&b->comp->module->arena, hlo_instr *, shape->rank);
-    for (int i = 0; elements && i < shape->rank; i++)
-      elements[i] = to_physical(b, pb_gte(b, x, i), shape->elements[i]);
+    for (int i = 0; elements && i < shape->rank; i++) elements[i] = to_physical(b, pb_gte(b, x, i), shape->elements[i]);
     return pb_tuple(b, shape->rank, elements);
   }
   int64_t order[HLO_MAX_RANK];
@@ -118,7 +117,8 @@ static weft_status *expand_bitcast(hlo_instr *bitcast)
   bytes = physical_array(&bitcast->parent->module->arena, bitcast->shape);
   WEFT_TRY_ALLOC(bytes);
   to = weft_dtype_bits(bytes->type);
-  if (WEFT_MAX(from, to) % WEFT_MIN(from, to) || weft_dtype_is_complex(x->shape->type) != weft_dtype_is_complex(bytes->type))
+  if (WEFT_MAX(from, to) % WEFT_MIN(from, to) ||
+      weft_dtype_is_complex(x->shape->type) != weft_dtype_is_complex(bytes->type))
     return WEFT_ERR(UNIMPLEMENTED, "bitcast %s from %s to %s", bitcast->name, weft_dtype_name(x->shape->type),
                     weft_dtype_name(bytes->type));
   x = to_physical(&b, x, x->shape);

@@ -13,12 +13,13 @@
 
 static bool reduces(hlo_opcode op)
 {
-  return op == HLO_REDUCE || op == HLO_REDUCE_WINDOW || op == HLO_SELECT_AND_SCATTER || op == HLO_SCATTER || op == HLO_SORT ||
-         op == HLO_ALL_REDUCE || op == HLO_ALL_REDUCE_START || op == HLO_REDUCE_SCATTER;
+  return op == HLO_REDUCE || op == HLO_REDUCE_WINDOW || op == HLO_SELECT_AND_SCATTER || op == HLO_SCATTER ||
+         op == HLO_SORT || op == HLO_ALL_REDUCE || op == HLO_ALL_REDUCE_START || op == HLO_REDUCE_SCATTER;
 }
 
 /* A copy of `comp` that returns the one element of its result. Other callers may call `comp` itself. */
-static weft_status *without_tuple(hlo_computation *comp, hlo_computation *before, pass_map *copies, hlo_computation **out)
+static weft_status *without_tuple(hlo_computation *comp, hlo_computation *before, pass_map *copies,
+                                  hlo_computation **out)
 {
   if (!(*out = pass_map_get(copies, comp->id))) {
     WEFT_TRY(hlo_computation_clone(comp->module, comp, comp->name, before, out));
@@ -98,7 +99,8 @@ static weft_status *convert_operands(hlo_instr *all_reduce, bool *changed)
 
   for (int i = 0; i < all_reduce->operand_count; i++) {
     hlo_instr *x = all_reduce->operands[i];
-    const hlo_shape *result = hlo_shape_is_tuple(all_reduce->shape) ? all_reduce->shape->elements[i] : all_reduce->shape;
+    const hlo_shape *result = hlo_shape_is_tuple(all_reduce->shape) ? all_reduce->shape->elements[i]
+                                                                    : all_reduce->shape;
     if (x->shape->type == result->type) continue;
     x = pb_convert(&b, x, result->type);
     WEFT_TRY(pass_build_finish(&b));
@@ -120,7 +122,8 @@ static weft_status *topk_of_custom_call(hlo_instr *call, bool *changed)
       pass_has_control_edges(call))
     return NULL;
   x = call->operands[0]->shape;
-  if (!pass_compares_two(call->called[0], &largest) || x->rank == 0 || result->elements[0]->type != x->type) return NULL;
+  if (!pass_compares_two(call->called[0], &largest) || x->rank == 0 || result->elements[0]->type != x->type)
+    return NULL;
   for (int e = 0; e < 2; e++)
     for (int d = 0; d < x->rank; d++)
       if (result->elements[e]->rank != x->rank || result->elements[e]->dims[d] > x->dims[d] ||

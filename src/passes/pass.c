@@ -43,7 +43,8 @@ static weft_status *dump(pass_session *s, const char *pass)
 
   if (!s->options->dump_dir) return NULL;
   mkdir(s->options->dump_dir, 0777); /* or the folder exists already */
-  snprintf(path, sizeof path, "%.3800s/%s.%04d.%s.hlo", s->options->dump_dir, hlo_module_file_name(s->module, name), s->sequence++, pass);
+  snprintf(path, sizeof path, "%.3800s/%s.%04d.%s.hlo", s->options->dump_dir, hlo_module_file_name(s->module, name),
+           s->sequence++, pass);
   file = fopen(path, "w");
   if (!file) return WEFT_ERR(PERMISSION_DENIED, "cannot write \"%s\": %s", path, strerror(errno));
   st = hlo_print(s->module, (hlo_print_options){.metadata = true}, file);

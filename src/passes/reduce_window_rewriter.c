@@ -54,7 +54,8 @@ static bool is_scan(const hlo_instr *instr, scan *s)
   return true;
 }
 
-static weft_status *apply_to(const hlo_computation *f, const hlo_literal *x, const hlo_literal *y, weft_arena *arena, double *out)
+static weft_status *apply_to(const hlo_computation *f, const hlo_literal *x, const hlo_literal *y, weft_arena *arena,
+                             double *out)
 {
   const hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE};
   const hlo_literal *result;

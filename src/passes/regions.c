@@ -48,8 +48,7 @@ static bool fits(const gen_target *target, const hlo_computation *comp, int *ins
     if (!hlo_shape_is_array(x->shape) && !hlo_shape_is_tuple(x->shape)) return false;
     switch (x->op) {
     case HLO_PARAMETER: case HLO_TUPLE: case HLO_GET_TUPLE_ELEMENT: case HLO_BITCAST: case HLO_RESHAPE:
-    case HLO_CONSTANT:
-      break;
+    case HLO_CONSTANT: break;
     case HLO_COPY:
       if (hlo_shape_total_bytes(x->shape) > MOST_HIDDEN_BYTES) return false;
       break;
@@ -76,7 +75,8 @@ static bool has_plain_state(const buf_flow *flow, const hlo_instr *loop)
   const hlo_instr *init = loop->operands[0];
 
   if (init->op != HLO_TUPLE || init->user_count != 1 || loop == loop->parent->root) return false;
-  if (loop->called[0]->root->op != HLO_TUPLE || pass_has_control_edges(init) || pass_has_control_edges(loop)) return false;
+  if (loop->called[0]->root->op != HLO_TUPLE || pass_has_control_edges(init) || pass_has_control_edges(loop))
+    return false;
   for (int i = 0; i < init->operand_count; i++)
     if (!hlo_shape_is_array(init->operands[i]->shape)) return false;
   for (int i = 0; i < init->operand_count; i++) {
@@ -109,7 +109,8 @@ static weft_status *make_region(hlo_instr *loop, pass_map *map)
   hlo_module *module = loop->parent->module;
   hlo_instr *init = loop->operands[0], *fusion;
   int n = init->operand_count, outputs = 0;
-  hlo_instr **members = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, n + 2), **given = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, n);
+  hlo_instr **members = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, n + 2),
+            **given = WEFT_ARENA_ARRAY(map->arena, hlo_instr *, n);
   hlo_output_alias *aliases = WEFT_ARENA_ARRAY(&module->arena, hlo_output_alias, n);
   hlo_extra *extra;
 

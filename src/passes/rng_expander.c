@@ -32,9 +32,12 @@ static hlo_instr *shift_right(pass_build *b, hlo_instr *x, int bits)
   return pb_op2(b, HLO_SHIFT_RIGHT_LOGICAL, x, pb_splat_int(b, x, bits));
 }
 
-static hlo_instr *xor(pass_build *b, hlo_instr *x, hlo_instr *y) { return pb_op2(b, HLO_XOR, x, y); }
+static hlo_instr * xor (pass_build * b, hlo_instr *x, hlo_instr *y) { return pb_op2(b, HLO_XOR, x, y); }
 
-static hlo_instr *low_word(pass_build *b, hlo_instr *x) { return pb_convert(b, x, WEFT_U32); }
+  static hlo_instr *low_word(pass_build *b, hlo_instr *x)
+{
+  return pb_convert(b, x, WEFT_U32);
+}
 static hlo_instr *high_word(pass_build *b, hlo_instr *x) { return pb_convert(b, shift_right(b, x, 32), WEFT_U32); }
 
 static hlo_instr *join_words(pass_build *b, hlo_instr *low, hlo_instr *high)
@@ -186,8 +189,8 @@ static void add_to_counter(pass_build *b, hlo_instr *const counter[2], hlo_instr
   low = pb_fill(b, counter[0], x->shape);
   high = pb_fill(b, counter[1], x->shape);
   out[0] = pb_add(b, low, x);
-  out[1] = pb_select(b, pb_compare(b, HLO_LT, out[0], low), b->error ? NULL : pb_add(b, high, pb_splat_int(b, high, 1)),
-                     high);
+  out[1] =
+    pb_select(b, pb_compare(b, HLO_LT, out[0], low), b->error ? NULL : pb_add(b, high, pb_splat_int(b, high, 1)), high);
 }
 
 static hlo_instr *philox_numbers(pass_build *b, hlo_instr *key, hlo_instr *counter[2], const hlo_shape *shape)
@@ -234,7 +237,8 @@ static hlo_instr *as_six_bits(pass_build *b, hlo_instr *numbers, weft_dtype type
 
   if (b->error) return NULL;
   sign = pb_op2(b, HLO_SHIFT_LEFT, pb_op2(b, HLO_AND, bits, pb_splat_int(b, bits, 32)), pb_splat_int(b, bits, 10));
-  rest = pb_op2(b, HLO_SHIFT_LEFT, pb_op2(b, HLO_AND, bits, pb_splat_int(b, bits, 31)), pb_splat_int(b, bits, 10 - mantissa));
+  rest = pb_op2(b, HLO_SHIFT_LEFT, pb_op2(b, HLO_AND, bits, pb_splat_int(b, bits, 31)),
+                pb_splat_int(b, bits, 10 - mantissa));
   value = pb_convert(b, pb_bitcast_convert(b, pb_op2(b, HLO_OR, sign, rest), WEFT_F16), WEFT_F32);
   return b->error ? NULL : pb_convert(b, pb_mul(b, value, pb_splat(b, value, ldexp(1, 15 - bias))), type);
 }

@@ -44,7 +44,8 @@ static void scan_body(pass_build *in, const void *context, hlo_instr *i, hlo_ins
     hlo_instr *whole = state[s->carries + s->inputs + k], *part = element(in, call, k);
     int64_t dims[HLO_MAX_RANK];
     for (int d = 0; d < whole->shape->rank; d++) dims[d] = d == s->dim ? 1 : whole->shape->dims[d];
-    next[s->carries + s->inputs + k] = pb_update_at(in, whole, pb_reshape(in, part, whole->shape->rank, dims), s->dim, at);
+    next[s->carries + s->inputs + k] =
+      pb_update_at(in, whole, pb_reshape(in, part, whole->shape->rank, dims), s->dim, at);
   }
   for (int k = 0; k < s->carries; k++) next[k] = element(in, call, s->outputs + k);
 }

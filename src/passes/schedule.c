@@ -264,7 +264,8 @@ static weft_status *list_schedule(scheduler *s, hlo_instr **order)
   };
   int placed = 0;
 
-  if (!l.waits || !l.left || !l.read_begin || !l.user_begin || !l.gain) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  if (!l.waits || !l.left || !l.read_begin || !l.user_begin || !l.gain)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   for (int i = 0; i < s->count; i++) s->place[s->program[i]->id] = i;
   WEFT_TRY(find_reads(&l));
   for (int i = 0; i < s->count; i++) {

@@ -38,8 +38,8 @@ static bool is_simple(const hlo_instr *instr)
   if (hlo_opcode_is_elementwise(instr->op)) return true;
   switch (instr->op) {
   case HLO_CONSTANT: case HLO_RESHAPE: case HLO_BITCAST: case HLO_BROADCAST: case HLO_SLICE: case HLO_DYNAMIC_SLICE:
-  case HLO_IOTA: case HLO_CONCATENATE: case HLO_BITCAST_CONVERT: case HLO_TRANSPOSE: case HLO_REVERSE: case HLO_PAD:
-    return true;
+  case HLO_IOTA: case HLO_CONCATENATE: case HLO_BITCAST_CONVERT: case HLO_TRANSPOSE: case HLO_REVERSE:
+  case HLO_PAD: return true;
   case HLO_REDUCE: return instr->operand_count == 2 && hlo_shape_elems(instr->operands[0]->shape) <= MOST_REDUCED;
   default: return false;
   }

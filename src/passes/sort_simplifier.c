@@ -76,7 +76,8 @@ static weft_status *drop_unread(hlo_instr *sort, weft_arena *scratch, bool *chan
 static bool is_topk_order(const hlo_instr *sort, bool *largest)
 {
   weft_dtype type = sort->operands[0]->shape->type;
-  bool has_order = weft_dtype_is_integer(type) || type == WEFT_F16 || type == WEFT_BF16 || type == WEFT_F32 || type == WEFT_F64;
+  bool has_order = weft_dtype_is_integer(type) || type == WEFT_F16 || type == WEFT_BF16 || type == WEFT_F32 ||
+                   type == WEFT_F64;
 
   return has_order && pass_compares_two(sort->called[0], largest) &&
          (!weft_dtype_is_float(type) || sort->called[0]->root->u.compare.type == HLO_COMPARE_TOTALORDER);
@@ -105,7 +106,8 @@ static weft_status *slice_instead(hlo_instr *from, hlo_instr *to)
 /* 0, 1, 2, ... along `dim`. */
 static bool counts_along(const hlo_instr *x, int64_t dim)
 {
-  if (x->op == HLO_BROADCAST && x->operands[0]->op == HLO_IOTA && x->operands[0]->shape->rank == 1) return x->dims.v[0] == dim;
+  if (x->op == HLO_BROADCAST && x->operands[0]->op == HLO_IOTA && x->operands[0]->shape->rank == 1)
+    return x->dims.v[0] == dim;
   return x->op == HLO_IOTA && x->dims.v[0] == dim;
 }
 

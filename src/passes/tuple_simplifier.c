@@ -28,8 +28,7 @@ static weft_status *tuple_simplifier_run(hlo_module *module, pass_ctx *ctx, bool
       if (pass_has_control_edges(instr)) continue;
       if (instr->op == HLO_GET_TUPLE_ELEMENT && instr->operands[0]->op == HLO_TUPLE)
         with = instr->operands[0]->operands[instr->u.tuple_index];
-      else if (instr->op == HLO_TUPLE)
-        with = reassembled(instr);
+      else if (instr->op == HLO_TUPLE) with = reassembled(instr);
       if (!with) continue;
       WEFT_TRY(hlo_replace(instr, with));
       *changed = true;

@@ -48,8 +48,8 @@ weft_status *pass_map_set(pass_map *map, int id, void *value)
 weft_status *pass_worklist_push(pass_worklist *list, hlo_instr *instr)
 {
   if (instr->id >= list->id_capacity) {
-    bool *flags = grown(list->arena, list->is_queued, list->id_capacity, instr->id + 1, sizeof *flags,
-                        &list->id_capacity);
+    bool *flags =
+      grown(list->arena, list->is_queued, list->id_capacity, instr->id + 1, sizeof *flags, &list->id_capacity);
     WEFT_TRY_ALLOC(flags);
     list->is_queued = flags;
   }
@@ -200,7 +200,8 @@ static weft_status *move_control_edges(hlo_instr *from, hlo_instr *to, const pas
     if (!pass_map_get(members, from->control->preds[i]->id))
       WEFT_TRY(hlo_add_control_edge(from->control->preds[i], to));
   for (int i = 0; i < from->control->succ_count; i++)
-    if (!pass_map_get(members, from->control->succs[i]->id)) WEFT_TRY(hlo_add_control_edge(to, from->control->succs[i]));
+    if (!pass_map_get(members, from->control->succs[i]->id))
+      WEFT_TRY(hlo_add_control_edge(to, from->control->succs[i]));
   hlo_remove_control_edges(from);
   return NULL;
 }

@@ -174,7 +174,8 @@ static weft_status *drop_unused(while_loop *w, weft_arena *arena, bool *changed)
   }
   /* An instruction with an effect stays, whether or not the token that it makes is read after the loop. */
   for (hlo_instr *instr = w->body->first; instr; instr = instr->next)
-    if (instr != w->body->root && instr->op != HLO_PARAMETER && (pass_has_control_edges(instr) || hlo_has_side_effect(instr)))
+    if (instr != w->body->root && instr->op != HLO_PARAMETER &&
+        (pass_has_control_edges(instr) || hlo_has_side_effect(instr)))
       WEFT_TRY(mark(&l, instr, queue, &queued));
   while (queued > 0) WEFT_TRY(mark(&l, while_next(w, queue[--queued]), queue, &queued));
   for (int i = 0; i < w->count; i++) live_count += l.live[i];
@@ -212,8 +213,8 @@ static bool is_small_straight_line(const hlo_computation *body, int64_t trips)
 {
   if (trips > UNROLL_TRIPS || body->instr_count * trips > UNROLL_INSTRUCTIONS) return false;
   for (const hlo_instr *instr = body->first; instr; instr = instr->next)
-    if (hlo_opcode_runs_steps(instr->op) || hlo_has_side_effect(instr) ||
-        hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op))
+    if (hlo_opcode_runs_steps(instr->op) || hlo_has_side_effect(instr) || hlo_opcode_is_collective(instr->op) ||
+        hlo_opcode_is_async(instr->op))
       return false;
   return true;
 }
@@ -240,8 +241,8 @@ static weft_status *annotate(hlo_instr *loop, int64_t trips)
 
   if (loop->extra && loop->extra->backend_config) return NULL;
   WEFT_TRY(hlo_mutable_extra(loop, &extra));
-  extra->backend_config = weft_arena_printf(&loop->parent->module->arena,
-                                            "{\"known_trip_count\":{\"n\":\"%" PRId64 "\"}}", trips);
+  extra->backend_config =
+    weft_arena_printf(&loop->parent->module->arena, "{\"known_trip_count\":{\"n\":\"%" PRId64 "\"}}", trips);
   extra->backend_config_is_json = true;
   WEFT_TRY_ALLOC(extra->backend_config);
   return NULL;

@@ -73,7 +73,8 @@ weft_status *pjrt_agent_find(int64_t id, PJRT_WeftAgent **out_agent)
   if (a) a->refs++;
   weft_mutex_unlock(&agents_mu);
   *out_agent = a;
-  return a ? NULL : WEFT_ERR(INVALID_ARGUMENT, "option weft_agent: there is no agent %lld in this process", (long long)id);
+  return a ? NULL
+           : WEFT_ERR(INVALID_ARGUMENT, "option weft_agent: there is no agent %lld in this process", (long long)id);
 }
 
 weft_status *pjrt_agent_kv(PJRT_WeftAgent *a, weft_kv **out_kv) { return weft_coord_agent_kv(a->agent, out_kv); }
@@ -94,8 +95,8 @@ static weft_status *make(PJRT_WeftAgent *a, const char *address, int64_t task, i
   return weft_coord_agent_kv(a->agent, &a->kv);
 }
 
-static PJRT_Error *create(const char *address, int64_t task, int64_t heartbeat_ms, int64_t init_ms, PJRT_WeftAgent **out_agent,
-                          int64_t *out_id) WEFT_UNSHARED
+static PJRT_Error *create(const char *address, int64_t task, int64_t heartbeat_ms, int64_t init_ms,
+                          PJRT_WeftAgent **out_agent, int64_t *out_id) WEFT_UNSHARED
 {
   static int64_t last_id; /* guarded by agents_mu */
   PJRT_WeftAgent *a = calloc(1, sizeof *a);
@@ -143,7 +144,8 @@ static PJRT_Error *increment(PJRT_WeftAgent *a, const char *key, int64_t by, int
 
 _Static_assert(sizeof(PJRT_WeftAgent_Entry) == sizeof(weft_coord_entry) &&
                  offsetof(PJRT_WeftAgent_Entry, value) == offsetof(weft_coord_entry, value) &&
-                 offsetof(PJRT_WeftAgent_Entry, size) == offsetof(weft_coord_entry, size), "the same struct by two names");
+                 offsetof(PJRT_WeftAgent_Entry, size) == offsetof(weft_coord_entry, size),
+               "the same struct by two names");
 
 static PJRT_Error *list(PJRT_WeftAgent *a, const char *directory, PJRT_WeftAgent_Entry **out_entries, size_t *out_count)
 {
@@ -162,12 +164,15 @@ static PJRT_Error *barrier(PJRT_WeftAgent *a, const char *id, int64_t timeout_ms
 }
 
 _Static_assert(sizeof(PJRT_WeftAgent_Task) == sizeof(weft_coord_live_task) &&
-                 offsetof(PJRT_WeftAgent_Task, incarnation) == offsetof(weft_coord_live_task, incarnation), "the same struct by two names");
+                 offsetof(PJRT_WeftAgent_Task, incarnation) == offsetof(weft_coord_live_task, incarnation),
+               "the same struct by two names");
 
-static PJRT_Error *live_tasks(PJRT_WeftAgent *a, const int32_t *tasks, size_t count, PJRT_WeftAgent_Task **out_tasks, size_t *out_count)
+static PJRT_Error *live_tasks(PJRT_WeftAgent *a, const int32_t *tasks, size_t count, PJRT_WeftAgent_Task **out_tasks,
+                              size_t *out_count)
 {
   weft_coord_live_task *live = NULL;
-  weft_status *st = weft_coord_agent_live_tasks(a->agent, tasks, count, weft_deadline_after_ms(LIVE_TASKS_MS), &live, out_count);
+  weft_status *st =
+    weft_coord_agent_live_tasks(a->agent, tasks, count, weft_deadline_after_ms(LIVE_TASKS_MS), &live, out_count);
 
   *out_tasks = (PJRT_WeftAgent_Task *)live;
   return pjrt_error(st);
@@ -206,10 +211,8 @@ static PJRT_Error *reached_sync_point(PJRT_WeftAgent *a, int64_t step, bool *out
 
   *out_reached = false;
   weft_mutex_lock(&a->mu); /* preemption_stop waits until the question is answered */
-  if (a->preemption)
-    *out_reached = weft_coord_preemption_reached_sync_point(a->preemption, step);
-  else
-    st = WEFT_ERR(FAILED_PRECONDITION, "this agent does not listen for preemptions");
+  if (a->preemption) *out_reached = weft_coord_preemption_reached_sync_point(a->preemption, step);
+  else st = WEFT_ERR(FAILED_PRECONDITION, "this agent does not listen for preemptions");
   weft_mutex_unlock(&a->mu);
   return pjrt_error(st);
 }
@@ -243,10 +246,13 @@ static bool look(pjrt_watch *watch, weft_deadline deadline)
 
   for (size_t i = 0; i < count; i++) {
     const char *text = infos[i].error_message ? infos[i].error_message : "";
-    watch->take(watch->ctx, &(PJRT_ProcessInfo){
-      .struct_size = sizeof(PJRT_ProcessInfo), .task_id = infos[i].task, .incarnation_id = infos[i].incarnation,
-      .state = (PJRT_ProcessState)infos[i].state, .error_code = (int)infos[i].error_code, .error_message = text,
-      .error_message_size = strlen(text)});
+    watch->take(watch->ctx, &(PJRT_ProcessInfo){.struct_size = sizeof(PJRT_ProcessInfo),
+                                                .task_id = infos[i].task,
+                                                .incarnation_id = infos[i].incarnation,
+                                                .state = (PJRT_ProcessState)infos[i].state,
+                                                .error_code = (int)infos[i].error_code,
+                                                .error_message = text,
+                                                .error_message_size = strlen(text)});
   }
   free(infos);
   bool goes_on = !st && watch->version >= 0;
@@ -277,10 +283,8 @@ weft_status *pjrt_agent_watch(PJRT_WeftAgent *a, void (*take)(void *ctx, const P
     st = WEFT_ERR(UNAVAILABLE, "the coordination service at %s does not say which processes there are", a->address);
   if (!st) st = weft_thread_start(&watch->thread, "weft-watch", watch_all, watch);
   watch->has_thread = !st;
-  if (st)
-    pjrt_agent_unwatch(watch);
-  else
-    *out_watch = watch;
+  if (st) pjrt_agent_unwatch(watch);
+  else *out_watch = watch;
   return st;
 }
 

@@ -17,7 +17,8 @@ typedef struct pjrt_watch pjrt_watch;
 
 /* Calls take(ctx, info) for every process before this returns, and on the thread for all of them at each change.  Borrows the
  * agent and ctx until pjrt_agent_unwatch. */
-WEFT_NODISCARD weft_status *pjrt_agent_watch(PJRT_WeftAgent *agent, void (*take)(void *ctx, const PJRT_ProcessInfo *info), void *ctx,
+WEFT_NODISCARD weft_status *pjrt_agent_watch(PJRT_WeftAgent *agent,
+                                             void (*take)(void *ctx, const PJRT_ProcessInfo *info), void *ctx,
                                              pjrt_watch **out_watch);
 void pjrt_agent_unwatch(pjrt_watch *watch); /* NULL is fine */
 

@@ -6,7 +6,8 @@
 
 #include "pjrt/internal.h"
 
-weft_status *pjrt_buffer_new(weft_buffer *buffer, PJRT_Memory *memory, const pjrt_layout *layout, PJRT_Buffer **out_buffer)
+weft_status *pjrt_buffer_new(weft_buffer *buffer, PJRT_Memory *memory, const pjrt_layout *layout,
+                             PJRT_Buffer **out_buffer)
 {
   *out_buffer = malloc(sizeof **out_buffer);
   if (!*out_buffer) {
@@ -28,13 +29,14 @@ weft_status *pjrt_type_read(PJRT_Buffer_Type type, const int64_t *dims, size_t r
   if (rank > HLO_MAX_RANK) return WEFT_ERR(INVALID_ARGUMENT, "rank %zu is over %d", rank, HLO_MAX_RANK);
   if (rank && !dims) return WEFT_ERR(INVALID_ARGUMENT, "%zu dimensions, and no sizes", rank);
   shape.type = out->type;
-  if (!hlo_shape_is_sane(&shape)) return WEFT_ERR(INVALID_ARGUMENT, "an array with a negative dimension or over 2^63 bytes");
+  if (!hlo_shape_is_sane(&shape))
+    return WEFT_ERR(INVALID_ARGUMENT, "an array with a negative dimension or over 2^63 bytes");
   if (rank) memcpy(out->dims, dims, rank * sizeof *dims);
   return NULL;
 }
 
-weft_status *pjrt_place(PJRT_Device *device, PJRT_Memory *memory, PJRT_Buffer_Type type, const int64_t *dims, size_t rank,
-                        const PJRT_Buffer_MemoryLayout *layout, pjrt_placement *out)
+weft_status *pjrt_place(PJRT_Device *device, PJRT_Memory *memory, PJRT_Buffer_Type type, const int64_t *dims,
+                        size_t rank, const PJRT_Buffer_MemoryLayout *layout, pjrt_placement *out)
 {
   out->device = memory ? pjrt_memory_of(memory)->device : device;
   if (!out->device) return WEFT_ERR(INVALID_ARGUMENT, "neither a device nor a memory was given");
@@ -59,7 +61,8 @@ weft_status *pjrt_buffer_allocate(const pjrt_placement *at, weft_event *defined,
 {
   WEFT_AUTO(weft_storage) storage = NULL;
 
-  WEFT_TRY(weft_storage_new_in(at->device->device, pjrt_memory_of(at->memory)->kind, weft_array_bytes(&at->type), &storage));
+  WEFT_TRY(
+    weft_storage_new_in(at->device->device, pjrt_memory_of(at->memory)->kind, weft_array_bytes(&at->type), &storage));
   WEFT_TRY(wrap(at, storage, defined, out_buffer));
   if (out_storage) *out_storage = WEFT_MOVE(storage);
   return NULL;
@@ -84,7 +87,8 @@ static void copy_strided(const weft_array_type *type, const char *from, const in
 {
   int64_t index[HLO_MAX_RANK] = {0}, inner = type->rank ? type->dims[type->rank - 1] : 1;
   int64_t size = (int64_t)weft_dtype_bytes(type->type);
-  int64_t from_step = type->rank ? from_strides[type->rank - 1] : size, to_step = type->rank ? to_strides[type->rank - 1] : size;
+  int64_t from_step = type->rank ? from_strides[type->rank - 1] : size,
+          to_step = type->rank ? to_strides[type->rank - 1] : size;
 
   for (int i = 0; i < type->rank; i++)
     if (type->dims[i] == 0) return;
@@ -96,8 +100,7 @@ static void copy_strided(const weft_array_type *type, const char *from, const in
       x += index[i] * from_strides[i];
       y += index[i] * to_strides[i];
     }
-    if (from_step == size && to_step == size)
-      memcpy(y, x, (size_t)(size * inner));
+    if (from_step == size && to_step == size) memcpy(y, x, (size_t)(size * inner));
     else
       for (int64_t i = 0; i < inner; i++, x += from_step, y += to_step) memcpy(y, x, (size_t)size);
     for (d = type->rank - 2; d >= 0 && ++index[d] == type->dims[d]; d--) index[d] = 0;
@@ -106,8 +109,8 @@ static void copy_strided(const weft_array_type *type, const char *from, const in
 }
 
 /* `type` and strides with the dimensions from major to minor in `layout`. */
-static void reorder(const weft_array_type *type, const int64_t *strides, const pjrt_layout *layout, weft_array_type *out_type,
-                    int64_t *out_strides)
+static void reorder(const weft_array_type *type, const int64_t *strides, const pjrt_layout *layout,
+                    weft_array_type *out_type, int64_t *out_strides)
 {
   *out_type = (weft_array_type){.type = type->type, .rank = type->rank};
   for (int i = 0; i < type->rank; i++) {
@@ -126,7 +129,8 @@ static void extend_narrow(weft_dtype type, void *data, int64_t bytes)
   if (!is_narrow(type)) return;
   for (int64_t i = 0; i < bytes; i++) {
     uint8_t *at = (uint8_t *)data + i;
-    *at = weft_dtype_is_signed(type) ? (uint8_t)((int8_t)(*at << unused) >> unused) : (uint8_t)((uint8_t)(*at << unused) >> unused);
+    *at = weft_dtype_is_signed(type) ? (uint8_t)((int8_t)(*at << unused) >> unused)
+                                     : (uint8_t)((uint8_t)(*at << unused) >> unused);
   }
 }
 
@@ -164,7 +168,8 @@ weft_status *pjrt_fill(const pjrt_placement *at, const void *data, const int64_t
   int64_t bytes = weft_array_bytes(&at->type);
   char *host = weft_storage_host(storage);
 
-  if (!host && !is_narrow(at->type.type) && is_in_order(at, strides)) return weft_storage_write(storage, 0, data, bytes);
+  if (!host && !is_narrow(at->type.type) && is_in_order(at, strides))
+    return weft_storage_write(storage, 0, data, bytes);
   if (!host) WEFT_TRY_ALLOC(staging = malloc((size_t)bytes + 1));
   fill(at, data, strides, host ? host : staging);
   return host ? NULL : weft_storage_write(storage, 0, staging, bytes);
@@ -190,7 +195,8 @@ static void set_event(void *event)
 }
 
 /* A view of bytes that are somebody else's; on_free(ctx) also where this fails. */
-static weft_status *view(const pjrt_placement *at, void *data, void (*on_free)(void *ctx), void *ctx, PJRT_Buffer **out_buffer)
+static weft_status *view(const pjrt_placement *at, void *data, void (*on_free)(void *ctx), void *ctx,
+                         PJRT_Buffer **out_buffer)
 {
   WEFT_AUTO(weft_storage) storage = NULL;
   weft_status *st = weft_storage_view(at->device->device, data, weft_array_bytes(&at->type), on_free, ctx, &storage);
@@ -200,7 +206,8 @@ static weft_status *view(const pjrt_placement *at, void *data, void (*on_free)(v
   return wrap(at, storage, NULL, out_buffer);
 }
 
-static weft_status *copy_host(const pjrt_placement *at, const void *data, const int64_t *strides, PJRT_Buffer **out_buffer)
+static weft_status *copy_host(const pjrt_placement *at, const void *data, const int64_t *strides,
+                              PJRT_Buffer **out_buffer)
 {
   WEFT_AUTO(weft_storage) storage = NULL;
 
@@ -226,12 +233,9 @@ static weft_status *from_host(PJRT_Client_BufferFromHostBuffer_Args *args)
           weft_device_is_host_visible(at.device->device) && (uintptr_t)args->data % BUF_ALIGN == 0 &&
           weft_dtype_bits(at.type.type) >= 8 && weft_array_bytes(&at.type) > 0 && is_in_order(&at, strides);
   WEFT_TRY(weft_event_new(&done));
-  if (at.type.type == WEFT_TOKEN)
-    WEFT_TRY(wrap(&at, NULL, NULL, &args->buffer));
-  else if (alias)
-    WEFT_TRY(view(&at, (void *)args->data, set_event, weft_event_retain(done), &args->buffer));
-  else
-    WEFT_TRY(copy_host(&at, args->data, strides, &args->buffer));
+  if (at.type.type == WEFT_TOKEN) WEFT_TRY(wrap(&at, NULL, NULL, &args->buffer));
+  else if (alias) WEFT_TRY(view(&at, (void *)args->data, set_event, weft_event_retain(done), &args->buffer));
+  else WEFT_TRY(copy_host(&at, args->data, strides, &args->buffer));
   if (!alias) weft_event_set(done, NULL);
   return pjrt_event_new(WEFT_MOVE(done), &args->done_with_host_buffer);
 }
@@ -258,7 +262,8 @@ PJRT_Error *pjrt_Client_CreateErrorBuffer(PJRT_Client_CreateErrorBuffer_Args *ar
   PJRT_TRY(pjrt_place(NULL, args->memory, args->shape_element_type, args->shape_dims, args->shape_num_dims,
                       args->shape_layout, &at));
   PJRT_TRY(weft_buffer_from_error(at.device->device, &at.type,
-                                  pjrt_status_of(args->error_code, args->error_message, args->error_message_size), &buffer));
+                                  pjrt_status_of(args->error_code, args->error_message, args->error_message_size),
+                                  &buffer));
   return pjrt_error(pjrt_buffer_new(buffer, at.memory, at.layout, &args->buffer));
 }
 
@@ -292,7 +297,8 @@ static weft_status *view_device(PJRT_Client_CreateViewOfDeviceBuffer_Args *args)
 
   WEFT_TRY(pjrt_place(args->device, PJRT_HAS(args, memory) ? args->memory : NULL, args->element_type, args->dims,
                       args->num_dims, args->layout, &at));
-  if (!args->device_buffer_ptr && weft_array_bytes(&at.type) > 0) return WEFT_ERR(INVALID_ARGUMENT, "no memory was given");
+  if (!args->device_buffer_ptr && weft_array_bytes(&at.type) > 0)
+    return WEFT_ERR(INVALID_ARGUMENT, "no memory was given");
   if ((uintptr_t)args->device_buffer_ptr % BUF_ALIGN != 0) {
     WEFT_AUTO(weft_storage) storage = NULL;
     WEFT_TRY(pjrt_buffer_allocate(&at, NULL, &args->buffer, &storage));
@@ -358,8 +364,8 @@ PJRT_Error *pjrt_Buffer_GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args *args)
 {
   const pjrt_layout *layout = args->buffer->layout;
 
-  args->layout = (PJRT_Buffer_MemoryLayout){.struct_size = sizeof args->layout,
-                                            .type = PJRT_Buffer_MemoryLayout_Type_Tiled};
+  args->layout =
+    (PJRT_Buffer_MemoryLayout){.struct_size = sizeof args->layout, .type = PJRT_Buffer_MemoryLayout_Type_Tiled};
   args->layout.tiled = (PJRT_Buffer_MemoryLayout_Tiled){.struct_size = sizeof args->layout.tiled,
                                                         .minor_to_major = layout->minor_to_major,
                                                         .minor_to_major_size = (size_t)layout->rank};
@@ -419,7 +425,8 @@ static weft_status *data_of(PJRT_Buffer *buffer, void **out_data)
   weft_event *defined = weft_buffer_defined(buffer->buffer);
 
   *out_data = NULL;
-  if (defined) WEFT_TRY(weft_event_await(defined, WEFT_NO_DEADLINE)); /* the run that defines it has its own deadlines */
+  if (defined)
+    WEFT_TRY(weft_event_await(defined, WEFT_NO_DEADLINE)); /* the run that defines it has its own deadlines */
   WEFT_TRY(weft_buffer_storage(buffer->buffer, &storage));
   *out_data = storage ? weft_storage_data(storage) : NULL;
   return NULL;
@@ -505,8 +512,7 @@ static weft_status *start_copy(PJRT_Buffer *buffer, const host_copy *copy, weft_
 
   if (weft_buffer_is_deleted(buffer->buffer)) return WEFT_ERR(INVALID_ARGUMENT, "Buffer has been deleted or donated.");
   WEFT_TRY(weft_event_new(&done));
-  if (weft_event_is_ready(weft_buffer_defined(buffer->buffer)))
-    source = weft_buffer_retain(buffer->buffer);
+  if (weft_event_is_ready(weft_buffer_defined(buffer->buffer))) source = weft_buffer_retain(buffer->buffer);
   else /* the client may delete or donate it before it is defined */
     WEFT_TRY(weft_buffer_alias(buffer->buffer, weft_buffer_type(buffer->buffer), &source));
   c = malloc(sizeof *c);
@@ -531,14 +537,17 @@ static weft_status *read_host_layout(const PJRT_Buffer *buffer, const PJRT_Buffe
   weft_array_type ignored;
   bool by_strides = given && given->type == PJRT_Buffer_MemoryLayout_Type_Strides;
 
-  if (by_strides && (given->strides.num_byte_strides != (size_t)type->rank || (type->rank > 0 && !given->strides.byte_strides)))
-    return WEFT_ERR(INVALID_ARGUMENT, "%zu byte strides for an array of rank %d", given->strides.num_byte_strides, type->rank);
+  if (by_strides &&
+      (given->strides.num_byte_strides != (size_t)type->rank || (type->rank > 0 && !given->strides.byte_strides)))
+    return WEFT_ERR(INVALID_ARGUMENT, "%zu byte strides for an array of rank %d", given->strides.num_byte_strides,
+                    type->rank);
   if (given && !by_strides) WEFT_TRY(pjrt_layout_read(given, type, &order));
   pjrt_layout_strides(order, type, to);
   if (by_strides && type->rank > 0) memcpy(to, given->strides.byte_strides, (size_t)type->rank * sizeof *to);
   for (int i = 0; i < type->rank && c->bytes > 0; i++) {
     int64_t span;
-    if (to[i] < 0 || __builtin_mul_overflow(to[i], type->dims[i] - 1, &span) || __builtin_add_overflow(reach, span, &reach))
+    if (to[i] < 0 || __builtin_mul_overflow(to[i], type->dims[i] - 1, &span) ||
+        __builtin_add_overflow(reach, span, &reach))
       return WEFT_ERR(INVALID_ARGUMENT, "byte stride %lld of dimension %d", (long long)to[i], i);
   }
   if (c->bytes > 0 && reach > room)
@@ -569,8 +578,8 @@ PJRT_Error *pjrt_Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args *args) { retu
 weft_status *pjrt_check_range(int64_t total, int64_t offset, int64_t size)
 {
   if (offset < 0 || size < 0 || offset > total || size > total - offset)
-    return WEFT_ERR(INVALID_ARGUMENT, "bytes [%lld, +%lld) of a buffer of %lld bytes", (long long)offset, (long long)size,
-                    (long long)total);
+    return WEFT_ERR(INVALID_ARGUMENT, "bytes [%lld, +%lld) of a buffer of %lld bytes", (long long)offset,
+                    (long long)size, (long long)total);
   return NULL;
 }
 
@@ -622,7 +631,8 @@ PJRT_Error *pjrt_Buffer_Bitcast(PJRT_Buffer_Bitcast_Args *args)
   weft_buffer *alias;
   int64_t have = weft_array_bytes(weft_buffer_type(args->buffer->buffer));
 
-  PJRT_TRY(pjrt_place(NULL, args->buffer->memory, args->element_type, args->dims, args->num_dims, args->device_layout, &at));
+  PJRT_TRY(
+    pjrt_place(NULL, args->buffer->memory, args->element_type, args->dims, args->num_dims, args->device_layout, &at));
   if (weft_array_bytes(&at.type) != have)
     return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "bitcast of %lld bytes to %lld", (long long)have,
                                (long long)weft_array_bytes(&at.type)));

@@ -26,8 +26,8 @@ typedef struct live {
 } live;
 
 static weft_mutex mu = WEFT_MUTEX_INITIALIZER;
-static void *handles;    /* guarded by mu: a tree of live, by address */
-static bool incomplete;  /* guarded by mu: memory was short once, so absence proves nothing */
+static void *handles;   /* guarded by mu: a tree of live, by address */
+static bool incomplete; /* guarded by mu: memory was short once, so absence proves nothing */
 
 static int compare(const void *a, const void *b)
 {
@@ -109,7 +109,8 @@ static weft_status *check_field(const char *args, const field_check *f)
   switch (f->rule) {
   case CHECK_OPTIONAL: return value ? pjrt_check_handle(value, f->kind, f->member) : NULL;
   case CHECK_HANDLE: return pjrt_check_handle(value, f->kind, f->member);
-  case CHECK_LIST: if (*(const size_t *)(args + f->count_offset) == 0) return NULL; /* fall through */
+  case CHECK_LIST:
+    if (*(const size_t *)(args + f->count_offset) == 0) return NULL; /* fall through */
   default: return value ? NULL : WEFT_ERR(INVALID_ARGUMENT, "%s is NULL", f->member);
   }
 }

@@ -57,7 +57,8 @@ static weft_status *environment_devices(int64_t *out)
 
   *out = 0;
   if (!count || !*count) {
-    for (count = NULL; xla && (xla = strstr(xla, flag)) != NULL;) count = xla += sizeof flag - 1;   /* the last one counts */
+    for (count = NULL; xla && (xla = strstr(xla, flag)) != NULL;)
+      count = xla += sizeof flag - 1; /* the last one counts */
     if (!count) return NULL;
     snprintf(text, sizeof text, "%.*s", (int)strcspn(count, " \t\n"), count);
     count = text;
@@ -84,16 +85,15 @@ static weft_status *read_settings(const PJRT_Client_Create_Args *args, client_se
     snprintf(name, sizeof name, "%.*s", (int)WEFT_MIN(value->name_size, sizeof name - 1), value->name);
     if (strcmp(name, "num_devices") == 0 || strcmp(name, "cpu_device_count") == 0)
       WEFT_TRY(read_integer(value, name, 1, WEFT_DEVICES_A_PROCESS, &s->device_count));
-    else if (strcmp(name, "num_threads") == 0)
-      WEFT_TRY(read_integer(value, name, 1, 4096, &s->threads));
+    else if (strcmp(name, "num_threads") == 0) WEFT_TRY(read_integer(value, name, 1, 4096, &s->threads));
     else if (strcmp(name, "node_id") == 0 || strcmp(name, "process_id") == 0)
       WEFT_TRY(read_integer(value, name, 0, MAX_PROCESSES, &s->node_id));
-    else if (strcmp(name, "num_nodes") == 0)
-      WEFT_TRY(read_integer(value, name, 1, MAX_PROCESSES, &s->num_nodes));
-    else if (strcmp(name, "weft_agent") == 0)
-      WEFT_TRY(read_integer(value, name, 1, INT64_MAX, &s->agent));
+    else if (strcmp(name, "num_nodes") == 0) WEFT_TRY(read_integer(value, name, 1, MAX_PROCESSES, &s->num_nodes));
+    else if (strcmp(name, "weft_agent") == 0) WEFT_TRY(read_integer(value, name, 1, INT64_MAX, &s->agent));
     else if (strcmp(name, "asynchronous") != 0 && strcmp(name, "partition_index") != 0)
-      return WEFT_ERR(INVALID_ARGUMENT, "unknown option \"%s\" (num_devices, num_threads, node_id, num_nodes, weft_agent are known)", name);
+      return WEFT_ERR(INVALID_ARGUMENT,
+                      "unknown option \"%s\" (num_devices, num_threads, node_id, num_nodes, weft_agent are known)",
+                      name);
   }
   if (s->node_id >= s->num_nodes)
     return WEFT_ERR(INVALID_ARGUMENT, "node_id %lld is not below num_nodes %lld", (long long)s->node_id,
@@ -116,8 +116,8 @@ static weft_status *exchange_counts(PJRT_Client *client, int *counts)
     size_t size;
     int64_t count;
     snprintf(key, sizeof key, "weft/topology/%d", p);
-    WEFT_TRY_NOTE(weft_kv_get(client->kv, key, deadline, &value, &size),
-                  "waiting for the devices of process %d of %d", p, client->process_count);
+    WEFT_TRY_NOTE(weft_kv_get(client->kv, key, deadline, &value, &size), "waiting for the devices of process %d of %d",
+                  p, client->process_count);
     WEFT_TRY(weft_option_parse(WEFT_OPT_INT, key, value, &count));
     if (count < 1 || count > WEFT_DEVICES_A_PROCESS)
       return WEFT_ERR(INVALID_ARGUMENT, "process %d says it has %lld devices", p, (long long)count);
@@ -211,7 +211,8 @@ static void take_process_info(void *ctx, const PJRT_ProcessInfo *info)
   snprintf(detail, sizeof detail, "task %d %s%s%.*s", info->task_id, gone ? "is gone" : "has restarted",
            info->error_message_size ? ": " : "", (int)WEFT_MIN(info->error_message_size, (size_t)400),
            info->error_message ? info->error_message : "");
-  if (before && (gone || before != info->incarnation_id)) weft_platform_incarnation_died(client->platform, before, detail);
+  if (before && (gone || before != info->incarnation_id))
+    weft_platform_incarnation_died(client->platform, before, detail);
   if (gone && info->incarnation_id && info->incarnation_id != before)
     weft_platform_incarnation_died(client->platform, info->incarnation_id, detail);
 }
@@ -242,7 +243,8 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
   client->process_index = (int)s.node_id;
   client->process_count = (int)s.num_nodes;
   WEFT_TRY_ALLOC(client->incarnations = calloc((size_t)client->process_count, sizeof *client->incarnations));
-  if (s.num_nodes > 1) WEFT_TRY(find_store(args, s.agent, client)); /* without several nodes the callbacks are garbage */
+  if (s.num_nodes > 1)
+    WEFT_TRY(find_store(args, s.agent, client)); /* without several nodes the callbacks are garbage */
   options.device_count = (int)s.device_count;
   options.threads = (int)s.threads;
   options.process_index = client->process_index;
@@ -359,8 +361,8 @@ PJRT_Error *pjrt_Client_LookupDevice(PJRT_Client_LookupDevice_Args *args)
 PJRT_Error *pjrt_Client_LookupAddressableDevice(PJRT_Client_LookupAddressableDevice_Args *args)
 {
   if (args->local_hardware_id < 0 || args->local_hardware_id >= args->client->local_count)
-    return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "No matching device found for local_hardware_id %d",
-                               args->local_hardware_id));
+    return pjrt_error(
+      WEFT_ERR(INVALID_ARGUMENT, "No matching device found for local_hardware_id %d", args->local_hardware_id));
   args->addressable_device = args->client->local_list[args->local_hardware_id];
   return NULL;
 }
@@ -384,7 +386,8 @@ PJRT_Error *pjrt_Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignm
     return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "%d replicas of %d partitions need more than the %d devices there are",
                                args->num_replicas, args->num_partitions, args->client->device_count));
   if ((size_t)count > args->default_assignment_size)
-    return pjrt_error(WEFT_ERR(FAILED_PRECONDITION, "default_assignment_size %zu is below num_replicas * num_partitions %lld",
+    return pjrt_error(WEFT_ERR(FAILED_PRECONDITION,
+                               "default_assignment_size %zu is below num_replicas * num_partitions %lld",
                                args->default_assignment_size, (long long)count));
   for (int64_t i = 0; i < count; i++) args->default_assignment[i] = args->client->devices[i].description.id;
   return NULL;

@@ -172,7 +172,8 @@ static void one_is_there(void *ctx, const weft_status *error)
 }
 
 /* Takes nothing; `done` is retained and fires at the end, also after an error here. */
-static weft_status *transfer_new(pjrt_link *link, const weft_array_type *type, int64_t key, weft_event *done, transfer **out)
+static weft_status *transfer_new(pjrt_link *link, const weft_array_type *type, int64_t key, weft_event *done,
+                                 transfer **out)
 {
   transfer *t = calloc(1, sizeof *t);
 
@@ -248,7 +249,8 @@ static PJRT_Error *send_buffers(PJRT_Transfers_CrossHostSendBuffers_Args *args)
                                &args->send_events[i]);
     if (!st) continue;
     while (i > 0) /* those are under way, and nobody will ask how they end */
-      pjrt_Event_Destroy(&(PJRT_Event_Destroy_Args){.struct_size = sizeof(PJRT_Event_Destroy_Args), .event = args->send_events[--i]});
+      pjrt_Event_Destroy(
+        &(PJRT_Event_Destroy_Args){.struct_size = sizeof(PJRT_Event_Destroy_Args), .event = args->send_events[--i]});
     return pjrt_error(st);
   }
   return NULL;
@@ -264,7 +266,8 @@ static PJRT_Error *receive_buffers(PJRT_Transfers_CrossHostReceiveBuffers_Args *
     if (!st) st = receive_one(&at, args->src_global_device_ids[i], args->transfer_keys[i], &args->buffers[i]);
     if (!st) continue;
     while (i > 0)
-      pjrt_Buffer_Destroy(&(PJRT_Buffer_Destroy_Args){.struct_size = sizeof(PJRT_Buffer_Destroy_Args), .buffer = args->buffers[--i]});
+      pjrt_Buffer_Destroy(
+        &(PJRT_Buffer_Destroy_Args){.struct_size = sizeof(PJRT_Buffer_Destroy_Args), .buffer = args->buffers[--i]});
     return pjrt_error(st);
   }
   return NULL;
@@ -279,9 +282,11 @@ static PJRT_Error *make_receive_buffers(PJRT_Transfers_MakeCrossHostReceiveBuffe
 static void copy_to_remote_device(PJRT_Transfers_CopyToRemoteDevice_Args *args)
 {
   if (args->on_done.on_done)
-    args->on_done.on_done(pjrt_error(WEFT_ERR(UNIMPLEMENTED, "cross-host transfers by descriptors; Weft has those by keys")), false,
-                          args->on_done.user_arg);
-  if (args->descriptor_destructor) args->descriptor_destructor(args->serialized_descriptor, args->serialized_descriptor_size);
+    args->on_done.on_done(
+      pjrt_error(WEFT_ERR(UNIMPLEMENTED, "cross-host transfers by descriptors; Weft has those by keys")), false,
+      args->on_done.user_arg);
+  if (args->descriptor_destructor)
+    args->descriptor_destructor(args->serialized_descriptor, args->serialized_descriptor_size);
   pjrt_Event_Destroy(&(PJRT_Event_Destroy_Args){.struct_size = sizeof(PJRT_Event_Destroy_Args), .event = args->event});
 }
 

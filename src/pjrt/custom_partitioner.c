@@ -25,7 +25,8 @@ static void strings_fini(strings *s)
   free(s->v);
 }
 
-static weft_status *aval(strings *s, const hlo_shape *shape, const hlo_sharding *sharding, JAX_CustomCallPartitioner_aval *out)
+static weft_status *aval(strings *s, const hlo_shape *shape, const hlo_sharding *sharding,
+                         JAX_CustomCallPartitioner_aval *out)
 {
   void *data;
 
@@ -37,12 +38,14 @@ static weft_status *aval(strings *s, const hlo_shape *shape, const hlo_sharding 
   return NULL;
 }
 
-static weft_status *read_answer(const JAX_CustomCallPartitioner_Partition_Args *args, weft_arena *arena, pass_partitioned_call *out)
+static weft_status *read_answer(const JAX_CustomCallPartitioner_Partition_Args *args, weft_arena *arena,
+                                pass_partitioned_call *out)
 {
   const hlo_sharding **operands = WEFT_ARENA_ARRAY(arena, const hlo_sharding *, args->num_args);
 
   WEFT_TRY_ALLOC(operands);
-  if (args->header.has_error) return pjrt_status_of(args->header.code, args->header.error_msg.data, args->header.error_msg.size);
+  if (args->header.has_error)
+    return pjrt_status_of(args->header.code, args->header.error_msg.data, args->header.error_msg.size);
   for (size_t i = 0; i < args->num_args; i++)
     WEFT_TRY(hlo_sharding_from_proto(arena, args->args_sharding[i].data, args->args_sharding[i].size, &operands[i]));
   WEFT_TRY(hlo_sharding_from_proto(arena, args->result_sharding.data, args->result_sharding.size, &out->result));
@@ -50,8 +53,9 @@ static weft_status *read_answer(const JAX_CustomCallPartitioner_Partition_Args *
   return shlo_parse(args->mlir_module.data, args->mlir_module.size, NULL, &out->module);
 }
 
-static weft_status *ask(JAX_CustomCallPartitioner_Callbacks *callbacks, const hlo_instr *call, const hlo_sharding *const *operands,
-                        const hlo_sharding *result, strings *s, weft_arena *arena, pass_partitioned_call *out)
+static weft_status *ask(JAX_CustomCallPartitioner_Callbacks *callbacks, const hlo_instr *call,
+                        const hlo_sharding *const *operands, const hlo_sharding *result, strings *s, weft_arena *arena,
+                        pass_partitioned_call *out)
 {
   JAX_CustomCallPartitioner_Partition_Args args = {.num_args = (size_t)call->operand_count};
   const char *config = call->extra && call->extra->backend_config ? call->extra->backend_config : "";
@@ -61,7 +65,8 @@ static weft_status *ask(JAX_CustomCallPartitioner_Callbacks *callbacks, const hl
   args.op_args = WEFT_ARENA_ARRAY(arena, JAX_CustomCallPartitioner_aval, call->operand_count);
   WEFT_TRY_ALLOC(s->v);
   WEFT_TRY_ALLOC(args.op_args);
-  for (int i = 0; i < call->operand_count; i++) WEFT_TRY(aval(s, call->operands[i]->shape, operands[i], &args.op_args[i]));
+  for (int i = 0; i < call->operand_count; i++)
+    WEFT_TRY(aval(s, call->operands[i]->shape, operands[i], &args.op_args[i]));
   WEFT_TRY(aval(s, call->shape, result, &args.op_result));
   args.backend_config = (JAX_CustomCallPartitioner_string){config, strlen(config)};
   callbacks->partition(callbacks, &args);
@@ -70,8 +75,8 @@ static weft_status *ask(JAX_CustomCallPartitioner_Callbacks *callbacks, const hl
   return st;
 }
 
-static weft_status *partition(void *self, const hlo_instr *call, const hlo_sharding *const *operands, const hlo_sharding *result,
-                              weft_arena *arena, pass_partitioned_call *out)
+static weft_status *partition(void *self, const hlo_instr *call, const hlo_sharding *const *operands,
+                              const hlo_sharding *result, weft_arena *arena, pass_partitioned_call *out)
 {
   strings s = {0};
   weft_status *st = ask(self, call, operands, result, &s, arena, out);
@@ -133,9 +138,11 @@ static weft_status *inspect(void *self, const hlo_instr *call, const hlo_shardin
 
   (void)self;
   if (!may_inspect) return NULL;
-  if (!read_callback(call, &callback)) return WEFT_ERR(INVALID_ARGUMENT, "InspectSharding without the bytes of a callback");
+  if (!read_callback(call, &callback))
+    return WEFT_ERR(INVALID_ARGUMENT, "InspectSharding without the bytes of a callback");
   memcpy(&code, &callback.call, sizeof code);
-  if (!dladdr(code, &info)) return WEFT_ERR(INVALID_ARGUMENT, "InspectSharding with an address that is in none of this process's libraries");
+  if (!dladdr(code, &info))
+    return WEFT_ERR(INVALID_ARGUMENT, "InspectSharding with an address that is in none of this process's libraries");
   WEFT_TRY(hlo_sharding_to_proto(operand, &spec, &args.sharding_spec_size));
   args.sharding_spec = spec;
   callback.call(callback.data, &args);
@@ -150,7 +157,8 @@ static weft_status *inspect(void *self, const hlo_instr *call, const hlo_shardin
 __attribute__((constructor)) static void know_inspections(void)
 {
   static const char name[] = "InspectSharding";
-  weft_status *st = pass_register_custom_partitioner(name, sizeof name - 1, &(pass_custom_partitioner){.inspect = inspect});
+  weft_status *st =
+    pass_register_custom_partitioner(name, sizeof name - 1, &(pass_custom_partitioner){.inspect = inspect});
 
   weft_status_free(st);
 }

@@ -59,7 +59,10 @@ void pjrt_describe(PJRT_DeviceDescription *d, int id, int process_index, int loc
 }
 
 /* As the device's platform names it. */
-static const char *kind_of(const pjrt_memory *m) { return weft_device_operations(m->device->device)->spaces[m->kind].kind; }
+static const char *kind_of(const pjrt_memory *m)
+{
+  return weft_device_operations(m->device->device)->spaces[m->kind].kind;
+}
 
 weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, int process_index, int local_ordinal,
                               weft_device *local)
@@ -77,7 +80,8 @@ weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, 
     m->kind = kind;
     m->device = device;
     weft_mutex_init(&m->mu);
-    snprintf(m->debug_string, sizeof m->debug_string, "WeftMemory(id=%d, process=%d, kind=%s)", m->id, process_index, kind_of(m));
+    snprintf(m->debug_string, sizeof m->debug_string, "WeftMemory(id=%d, process=%d, kind=%s)", m->id, process_index,
+             kind_of(m));
     snprintf(m->to_string, sizeof m->to_string, "%s_%d", kind_of(m), m->id);
     device->memories[kind] = &m->abi;
     pjrt_handle_born(m, PJRT_KIND_MEMORY);
@@ -237,14 +241,16 @@ PJRT_Error *pjrt_Device_CreateAsyncTrackingEvent(PJRT_Device_CreateAsyncTracking
   if (!event) return NULL;
   event->device = args->device->description.local_ordinal;
   event->begin_ns = weft_now_ns();
-  snprintf(event->description, sizeof event->description, "%.*s", (int)WEFT_MIN(args->description_size, sizeof event->description),
+  snprintf(event->description, sizeof event->description, "%.*s",
+           (int)WEFT_MIN(args->description_size, sizeof event->description),
            args->description ? args->description : "");
   return NULL;
 }
 
 PJRT_Error *pjrt_AsyncTrackingEvent_Destroy(PJRT_AsyncTrackingEvent_Destroy_Args *args)
 {
-  if (args->event && rt_trace_on) rt_trace_event("client", args->event->description, args->event->device, args->event->begin_ns);
+  if (args->event && rt_trace_on)
+    rt_trace_event("client", args->event->description, args->event->device, args->event->begin_ns);
   free(args->event);
   return NULL;
 }

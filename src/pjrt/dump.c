@@ -18,10 +18,8 @@ static void write_file(const char *path, const hlo_module *module, const void *b
   FILE *out = fopen(path, "w");
   weft_status *st = NULL;
 
-  if (out && bytes)
-    fwrite(bytes, 1, size, out);
-  else if (out)
-    st = hlo_print(module, HLO_PRINT_DEFAULT, out);
+  if (out && bytes) fwrite(bytes, 1, size, out);
+  else if (out) st = hlo_print(module, HLO_PRINT_DEFAULT, out);
   if (!out || fclose(out) != 0 || st) WEFT_LOG("pjrt", WARN, "xla_dump_to: cannot write %s: %s", path, strerror(errno));
   weft_status_ignore(st);
 }

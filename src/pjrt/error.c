@@ -80,8 +80,8 @@ PJRT_Error *pjrt_error(weft_status *st)
   text = weft_status_text(st, false);
   code_length = strlen(weft_code_name(weft_status_code(st)));
   e->text = strncmp(text, weft_code_name(weft_status_code(st)), code_length) == 0 && text[code_length] == ':'
-                ? text + code_length + 2
-                : text;
+              ? text + code_length + 2
+              : text;
   return &e->abi;
 }
 
@@ -106,7 +106,8 @@ weft_status *pjrt_status(PJRT_Error *error)
 
 weft_status *pjrt_status_of(PJRT_Error_Code code, const char *message, size_t size)
 {
-  return weft_status_new((weft_code)code, __FILE__, __LINE__, "%.*s", (int)WEFT_MIN(size, (size_t)4096), message ? message : "");
+  return weft_status_new((weft_code)code, __FILE__, __LINE__, "%.*s", (int)WEFT_MIN(size, (size_t)4096),
+                         message ? message : "");
 }
 
 void pjrt_Error_Destroy(PJRT_Error_Destroy_Args *args)

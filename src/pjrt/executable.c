@@ -57,12 +57,9 @@ static weft_status *read_any(const char *code, size_t size, hlo_module **out_mod
 {
   WEFT_AUTO(hlo_module) module = NULL;
 
-  if (shlo_is_program(code, size))
-    WEFT_TRY(shlo_parse(code, size, NULL, &module));
-  else if (hlo_looks_like_proto(code, size))
-    WEFT_TRY(hlo_from_proto(code, size, &module));
-  else
-    WEFT_TRY(hlo_parse(code, size, &module));
+  if (shlo_is_program(code, size)) WEFT_TRY(shlo_parse(code, size, NULL, &module));
+  else if (hlo_looks_like_proto(code, size)) WEFT_TRY(hlo_from_proto(code, size, &module));
+  else WEFT_TRY(hlo_parse(code, size, &module));
   WEFT_TRY(hlo_verify(module)); /* it has an entry computation */
   WEFT_TRY(hlo_use_row_major_entry(module));
   *out_module = WEFT_MOVE(module);
@@ -74,15 +71,15 @@ weft_status *pjrt_read_program(const PJRT_Program *program, hlo_module **out_mod
   WEFT_AUTO(hlo_module) module = NULL;
 
   *out_module = NULL;
-  if (!program->format || (!program->code && program->code_size)) return WEFT_ERR(INVALID_ARGUMENT, "a program without code or format");
+  if (!program->format || (!program->code && program->code_size))
+    return WEFT_ERR(INVALID_ARGUMENT, "a program without code or format");
   if (program->format_size == 4 && memcmp(program->format, "mlir", 4) == 0)
     WEFT_TRY(shlo_parse(program->code, program->code_size, NULL, &module));
   else if (program->format_size == 3 && memcmp(program->format, "hlo", 3) == 0)
     WEFT_TRY(hlo_from_proto(program->code, program->code_size, &module));
   else if (program->format_size == 3 && memcmp(program->format, "any", 3) == 0)
     WEFT_TRY(read_any(program->code, program->code_size, &module));
-  else
-    return WEFT_ERR(INVALID_ARGUMENT, "Unknown program format '%.*s'.", (int)program->format_size, program->format);
+  else return WEFT_ERR(INVALID_ARGUMENT, "Unknown program format '%.*s'.", (int)program->format_size, program->format);
   WEFT_TRY(hlo_verify(module));
   *out_module = WEFT_MOVE(module);
   return NULL;
@@ -105,7 +102,8 @@ static int memory_of(const hlo_shape *shape)
 }
 
 /* One leaf of a parameter or result; its dimensions start at `dims`. */
-static weft_status *describe_value(pjrt_values *v, int i, const weft_array_type *type, const hlo_shape *entry_shape, int64_t *dims)
+static weft_status *describe_value(pjrt_values *v, int i, const weft_array_type *type, const hlo_shape *entry_shape,
+                                   int64_t *dims)
 {
   const hlo_layout *layout = entry_shape->layout;
 
@@ -153,8 +151,8 @@ static weft_status *describe_program(pjrt_program *p)
 {
   const hlo_module *module = weft_executable_module(p->exe);
 
-  WEFT_TRY(describe_values(p->exe, weft_executable_param_count(p->exe), weft_executable_param_type, module->entry_param_shapes,
-                           module->entry->param_count, &p->params));
+  WEFT_TRY(describe_values(p->exe, weft_executable_param_count(p->exe), weft_executable_param_type,
+                           module->entry_param_shapes, module->entry->param_count, &p->params));
   return describe_values(p->exe, weft_executable_output_count(p->exe), weft_executable_output_type,
                          &module->entry_result_shape, 1, &p->outputs);
 }
@@ -187,7 +185,8 @@ static weft_status *describe_devices(pjrt_program *p, const PJRT_Client *client)
 }
 
 /* DeviceAssignmentProto of the assignment in `options`, or of the default one. */
-static weft_status *serialize_assignment(pjrt_program *p, const PJRT_TopologyDescription *topology, const pjrt_options *options)
+static weft_status *serialize_assignment(pjrt_program *p, const PJRT_TopologyDescription *topology,
+                                         const pjrt_options *options)
 {
   PjrtPb__DeviceAssignment pb = PJRT_PB__DEVICE_ASSIGNMENT__INIT;
   int64_t replicas = options->replica_count, partitions = options->partition_count;
@@ -205,8 +204,9 @@ static weft_status *serialize_assignment(pjrt_program *p, const PJRT_TopologyDes
       pointers[part] = &lists[part];
       for (int64_t r = 0; r < replicas; r++) {
         int64_t flat = r * partitions + part;
-        ids[part * replicas + r] = options->assignment ? options->assignment[flat]
-                                   : flat < topology->count ? topology->descriptions[flat].id : 0;
+        ids[part * replicas + r] = options->assignment      ? options->assignment[flat]
+                                   : flat < topology->count ? topology->descriptions[flat].id
+                                                            : 0;
       }
     }
     pb.n_computation_devices = (size_t)partitions;
@@ -251,8 +251,11 @@ static void describe_costs(pjrt_program *p)
       }
     }
   for (int i = 0; i < 3; i++)
-    p->costs[i] = (PJRT_NamedValue){.struct_size = sizeof(PJRT_NamedValue), .name = names[i],
-                                    .name_size = strlen(names[i]), .type = PJRT_NamedValue_kFloat, .value_size = 1};
+    p->costs[i] = (PJRT_NamedValue){.struct_size = sizeof(PJRT_NamedValue),
+                                    .name = names[i],
+                                    .name_size = strlen(names[i]),
+                                    .type = PJRT_NamedValue_kFloat,
+                                    .value_size = 1};
   p->costs[0].float_value = (float)(stats->parameter_bytes + stats->output_bytes + 2 * stats->value_bytes);
   p->costs[1].float_value = (float)flops;
   p->costs[2].float_value = (float)transcendentals;
@@ -388,7 +391,8 @@ static weft_status *compile_ahead(PJRT_Compile_Args *args, pjrt_program **out_pr
 
   if (!args->client && !args->topology) return WEFT_ERR(INVALID_ARGUMENT, "neither a client nor a topology was given");
   WEFT_TRY(pjrt_read_program(args->program, &module));
-  if (args->client) return compile(target_of(args->client), module, args->compile_options, args->compile_options_size, out_program);
+  if (args->client)
+    return compile(target_of(args->client), module, args->compile_options, args->compile_options_size, out_program);
   on = (target){.topology = args->topology};
   weft_status *st = platform_for(args->topology, &platform);
   if (st) {
@@ -430,7 +434,9 @@ typedef struct serial_header {
   char version[32];
   uint64_t options_size, source_size, checksum;
 } serial_header;
-_Static_assert(sizeof(serial_header) == PJRT_SERIAL_HEADER && offsetof(serial_header, options_size) == PJRT_SERIAL_SIZES, "as internal.h says");
+_Static_assert(sizeof(serial_header) == PJRT_SERIAL_HEADER &&
+                 offsetof(serial_header, options_size) == PJRT_SERIAL_SIZES,
+               "as internal.h says");
 static const char serial_magic[8] = {'w', 'e', 'f', 't', 'e', 'x', 'e', '1'};
 
 /* Of the header, with no checksum in it, and all that follows it. */
@@ -554,14 +560,18 @@ PJRT_Error *pjrt_LoadedExecutable_AddressableDevices(PJRT_LoadedExecutable_Addre
   return NULL;
 }
 
-PJRT_Error *pjrt_LoadedExecutable_AddressableDeviceLogicalIds(PJRT_LoadedExecutable_AddressableDeviceLogicalIds_Args *args)
+PJRT_Error *pjrt_LoadedExecutable_AddressableDeviceLogicalIds(
+  PJRT_LoadedExecutable_AddressableDeviceLogicalIds_Args *args)
 {
   args->addressable_device_logical_ids = args->executable->program->places;
   args->num_addressable_device_logical_ids = (size_t)args->executable->program->device_count;
   return NULL;
 }
 
-static void keep_assignment(PJRT_DeviceAssignmentSerialized *assignment) { (void)assignment; /* lives with the program */ }
+static void keep_assignment(PJRT_DeviceAssignmentSerialized *assignment)
+{
+  (void)assignment; /* lives with the program */
+}
 
 PJRT_Error *pjrt_LoadedExecutable_GetDeviceAssignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args *args)
 {
@@ -632,17 +642,18 @@ PJRT_Error *pjrt_Executable_GetCompiledMemoryStats(PJRT_Executable_GetCompiledMe
   const buf_stats *stats = buf_plan_stats(weft_executable_plan(p->exe));
   size_t head = offsetof(PJRT_Executable_GetCompiledMemoryStats_Args, generated_code_size_in_bytes);
 
-  if (args->struct_size > head)
-    memset((char *)args + head, 0, WEFT_MIN(args->struct_size, sizeof *args) - head);
+  if (args->struct_size > head) memset((char *)args + head, 0, WEFT_MIN(args->struct_size, sizeof *args) - head);
   args->generated_code_size_in_bytes = weft_executable_code_bytes(p->exe);
   args->argument_size_in_bytes = stats->parameter_bytes;
   args->output_size_in_bytes = stats->output_bytes + stats->alias_bytes;
   args->alias_size_in_bytes = stats->alias_bytes;
   args->temp_size_in_bytes = stats->temp_bytes;
   if (PJRT_HAS(args, peak_memory_in_bytes))
-    args->peak_memory_in_bytes = stats->parameter_bytes + stats->output_bytes + stats->temp_bytes + stats->constant_bytes;
+    args->peak_memory_in_bytes = stats->parameter_bytes + stats->output_bytes + stats->temp_bytes +
+                                 stats->constant_bytes;
   if (PJRT_HAS(args, total_size_in_bytes))
-    args->total_size_in_bytes = stats->parameter_bytes + stats->output_bytes + stats->temp_bytes + stats->constant_bytes;
+    args->total_size_in_bytes = stats->parameter_bytes + stats->output_bytes + stats->temp_bytes +
+                                stats->constant_bytes;
   return NULL;
 }
 
@@ -701,8 +712,7 @@ PJRT_Error *pjrt_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Ar
   args->program->format_size = sizeof format - 1;
   if (args->program->code && args->program->code_size < size)
     st = WEFT_ERR(INVALID_ARGUMENT, "code_size is %zu, the program has %zu bytes", args->program->code_size, size);
-  else if (args->program->code)
-    memcpy(args->program->code, data, size);
+  else if (args->program->code) memcpy(args->program->code, data, size);
   args->program->code_size = size;
   free(data);
   return pjrt_error(st);
@@ -716,7 +726,8 @@ static PJRT_Error *parameter_dimensions(PJRT_Weft_ParameterDimensions_Args *args
 
   PJRT_TRY(pjrt_check_handle(args->executable, PJRT_KIND_EXECUTABLE, "executable"));
   if (args->parameter < 0 || args->parameter >= args->executable->program->params.count)
-    return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "parameter %d of %d", args->parameter, args->executable->program->params.count));
+    return pjrt_error(
+      WEFT_ERR(INVALID_ARGUMENT, "parameter %d of %d", args->parameter, args->executable->program->params.count));
   type = weft_executable_param_type(args->executable->program->exe, args->parameter);
   args->dims = type->dims;
   args->num_dims = (size_t)type->rank;

@@ -25,10 +25,8 @@ PJRT_Error *pjrt_ExecuteContext_Create(PJRT_ExecuteContext_Create_Args *args)
   if (!context) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
   context->refs = 1;
   st = rt_ffi_user_data_new(&context->data);
-  if (st)
-    context_release(context);
-  else
-    pjrt_handle_born(args->context = context, PJRT_KIND_CONTEXT);
+  if (st) context_release(context);
+  else pjrt_handle_born(args->context = context, PJRT_KIND_CONTEXT);
   return pjrt_error(st);
 }
 
@@ -88,16 +86,18 @@ static weft_status *check(const PJRT_LoadedExecutable_Execute_Args *args)
   if (__atomic_load_n(&args->executable->deleted, __ATOMIC_ACQUIRE))
     return WEFT_ERR(INVALID_ARGUMENT, "the executable has been deleted");
   if (args->num_devices != (size_t)p->device_count)
-    return WEFT_ERR(INVALID_ARGUMENT, "arguments for %zu devices; the program runs on %d of this process", args->num_devices,
-                    p->device_count);
+    return WEFT_ERR(INVALID_ARGUMENT, "arguments for %zu devices; the program runs on %d of this process",
+                    args->num_devices, p->device_count);
   if (p->device_count > 0 && args->num_args != (size_t)p->params.count)
     return WEFT_ERR(INVALID_ARGUMENT, "Execution supplied %zu buffers but compiled program expected %d buffers",
                     args->num_args, p->params.count);
   for (size_t d = 0; d < args->num_devices; d++) {
-    if (p->params.count && !args->argument_lists[d]) return WEFT_ERR(INVALID_ARGUMENT, "argument_lists[%zu] is NULL", d);
+    if (p->params.count && !args->argument_lists[d])
+      return WEFT_ERR(INVALID_ARGUMENT, "argument_lists[%zu] is NULL", d);
     if (!args->output_lists[d] && p->outputs.count) return WEFT_ERR(INVALID_ARGUMENT, "output_lists[%zu] is NULL", d);
     for (size_t i = 0; i < args->num_args; i++)
-      WEFT_TRY_NOTE(pjrt_check_handle(args->argument_lists[d][i], PJRT_KIND_BUFFER, "an argument"), "argument %zu of device %zu", i, d);
+      WEFT_TRY_NOTE(pjrt_check_handle(args->argument_lists[d][i], PJRT_KIND_BUFFER, "an argument"),
+                    "argument %zu of device %zu", i, d);
   }
   if (args->options->num_non_donatable_input_indices && !args->options->non_donatable_input_indices)
     return WEFT_ERR(INVALID_ARGUMENT, "non_donatable_input_indices is NULL");
@@ -119,21 +119,15 @@ static weft_status *hand_out(PJRT_LoadedExecutable_Execute_Args *args, frame *f)
       args->output_lists[d][i] = NULL;
       now = pjrt_buffer_new(buffer, p->devices[d]->memories[p->outputs.memories[i]], p->outputs.layouts[i],
                             &args->output_lists[d][i]);
-      if (st)
-        weft_status_free(now);
-      else
-        st = now;
+      if (st) weft_status_free(now);
+      else st = now;
     }
   for (int d = 0; d < p->device_count; d++) {
     weft_status *now = NULL;
-    if (args->device_complete_events)
-      now = pjrt_event_new(f->done[d], &args->device_complete_events[d]);
-    else
-      weft_event_release(f->done[d]);
-    if (st)
-      weft_status_free(now);
-    else
-      st = now;
+    if (args->device_complete_events) now = pjrt_event_new(f->done[d], &args->device_complete_events[d]);
+    else weft_event_release(f->done[d]);
+    if (st) weft_status_free(now);
+    else st = now;
   }
   return st;
 }
@@ -199,7 +193,8 @@ static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
   frame *f;
 
   WEFT_TRY(check(args));
-  if (p->device_count == 0) return NULL; /* other processes' devices run it; JAX calls all the same, without arguments */
+  if (p->device_count == 0)
+    return NULL; /* other processes' devices run it; JAX calls all the same, without arguments */
   WEFT_TRY(read_incarnations(args->executable->client, o, &incarnations));
   f = frame_new(args->num_devices, args->num_args, (size_t)p->outputs.count);
   if (!f) {
@@ -212,13 +207,18 @@ static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
     int64_t index = o->non_donatable_input_indices[i];
     if (index >= 0 && index < p->params.count) f->keep[index] = true;
   }
-  launch = (weft_launch){.inputs = (weft_buffer *const *const *)f->inputs, .outputs = (weft_buffer **const *)f->outputs,
-                         .done = f->done, .keep = f->keep, .launch_id = o->launch_id, .incarnations = incarnations,
+  launch = (weft_launch){.inputs = (weft_buffer *const *const *)f->inputs,
+                         .outputs = (weft_buffer * *const *)f->outputs,
+                         .done = f->done,
+                         .keep = f->keep,
+                         .launch_id = o->launch_id,
+                         .incarnations = incarnations,
                          .user = context ? context->data : NULL};
   at_once = runs_at_once(p, f);
   if (at_once) {
     rt_lender_init(&lender);
-    if (p->device_count == 1) launch.lender = &lender; /* those of several devices may wait for each other, and see no thread's context */
+    if (p->device_count == 1)
+      launch.lender = &lender; /* those of several devices may wait for each other, and see no thread's context */
   }
   st = weft_executable_launch(p->exe, &launch);
   free(incarnations);
@@ -238,4 +238,7 @@ static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
   return st;
 }
 
-PJRT_Error *pjrt_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *args) { return pjrt_error(execute(args)); }
+PJRT_Error *pjrt_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args *args)
+{
+  return pjrt_error(execute(args));
+}

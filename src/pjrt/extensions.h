@@ -13,7 +13,7 @@ extern PJRT_Weft_Extension pjrt_weft_extension;
 extern PJRT_WeftAgent_Extension pjrt_agent_extension;
 extern PJRT_FFI_Extension pjrt_ffi_extension;
 PJRT_Error *pjrt_ffi_register(PJRT_Weft_FfiRegister_Args *args); /* ffi.c */
-PJRT_Error *pjrt_leave(PJRT_Weft_Leave_Args *args); /* client.c */
+PJRT_Error *pjrt_leave(PJRT_Weft_Leave_Args *args);              /* client.c */
 extern PJRT_Custom_Partitioner_Extension pjrt_custom_partitioner_extension;
 extern PJRT_Shardings_Extension pjrt_shardings_extension;
 extern PJRT_MemoryDescriptions_Extension pjrt_memory_descriptions_extension;

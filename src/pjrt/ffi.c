@@ -34,7 +34,8 @@ PJRT_Error *pjrt_ffi_register(PJRT_Weft_FfiRegister_Args *args)
                                    .execute = (XLA_FFI_Handler *)args->handlers[XLA_FFI_ExecutionStage_EXECUTE]};
 
   if (PJRT_HAS(args, untyped) && args->untyped)
-    return pjrt_error(rt_untyped_register(args->target_name, args->target_name_size, (rt_untyped_fn *)(uintptr_t)args->untyped));
+    return pjrt_error(
+      rt_untyped_register(args->target_name, args->target_name_size, (rt_untyped_fn *)(uintptr_t)args->untyped));
   return pjrt_error(rt_ffi_register(args->target_name, args->target_name_size, &bundle));
 }
 

@@ -137,8 +137,8 @@ struct PJRT_Client {
   uint64_t *incarnations WEFT_GUARDED_BY(mu); /* [process_count]: the last one that each process was seen alive as; 0: none */
   PJRT_TopologyDescription *topology;
 };
-PJRT_Client *pjrt_client_retain(PJRT_Client *client); /* returns client */
-void pjrt_client_release(PJRT_Client *client);        /* NULL is fine */
+PJRT_Client *pjrt_client_retain(PJRT_Client *client);               /* returns client */
+void pjrt_client_release(PJRT_Client *client);                      /* NULL is fine */
 PJRT_Device *pjrt_client_device(const PJRT_Client *client, int id); /* by global id, or NULL */
 extern const char pjrt_platform_name[], pjrt_platform_version[];
 
@@ -189,7 +189,8 @@ WEFT_NODISCARD weft_status *pjrt_buffer_new(weft_buffer *buffer, PJRT_Memory *me
                                             PJRT_Buffer **out_buffer);
 
 /* Errors: INVALID_ARGUMENT for what is no array or token, or too large. */
-WEFT_NODISCARD weft_status *pjrt_type_read(PJRT_Buffer_Type type, const int64_t *dims, size_t rank, weft_array_type *out);
+WEFT_NODISCARD weft_status *pjrt_type_read(PJRT_Buffer_Type type, const int64_t *dims, size_t rank,
+                                           weft_array_type *out);
 
 /* Where and what a new buffer is, as clients say it in several places.  Errors: INVALID_ARGUMENT, UNIMPLEMENTED. */
 typedef struct pjrt_placement {
@@ -198,16 +199,19 @@ typedef struct pjrt_placement {
   PJRT_Memory *memory;
   const pjrt_layout *layout;
 } pjrt_placement;
-WEFT_NODISCARD weft_status *pjrt_place(PJRT_Device *device, PJRT_Memory *memory, PJRT_Buffer_Type type, const int64_t *dims,
-                                       size_t rank, const PJRT_Buffer_MemoryLayout *layout, pjrt_placement *out);
+WEFT_NODISCARD weft_status *pjrt_place(PJRT_Device *device, PJRT_Memory *memory, PJRT_Buffer_Type type,
+                                       const int64_t *dims, size_t rank, const PJRT_Buffer_MemoryLayout *layout,
+                                       pjrt_placement *out);
 /* A buffer on fresh storage, which is valid once `defined` (NULL: now) is ready.  *out_storage is retained; it may be NULL. */
-WEFT_NODISCARD weft_status *pjrt_buffer_allocate(const pjrt_placement *at, weft_event *defined, PJRT_Buffer **out_buffer,
-                                                 weft_storage **out_storage);
+WEFT_NODISCARD weft_status *pjrt_buffer_allocate(const pjrt_placement *at, weft_event *defined,
+                                                 PJRT_Buffer **out_buffer, weft_storage **out_storage);
 /* Integers of less than a byte come from clients with any upper bits; on devices they are extended by sign or zero. */
 /* All of `storage` from host elements (by `strides`, NULL: row-major). */
-WEFT_NODISCARD weft_status *pjrt_fill(const pjrt_placement *at, const void *data, const int64_t *strides, weft_storage *storage);
+WEFT_NODISCARD weft_status *pjrt_fill(const pjrt_placement *at, const void *data, const int64_t *strides,
+                                      weft_storage *storage);
 /* `bytes` of `storage` from `offset` on, as they lie. */
-WEFT_NODISCARD weft_status *pjrt_store(weft_storage *storage, int64_t offset, weft_dtype type, const void *data, int64_t bytes);
+WEFT_NODISCARD weft_status *pjrt_store(weft_storage *storage, int64_t offset, weft_dtype type, const void *data,
+                                       int64_t bytes);
 /* Starts copying bytes [offset, +bytes) of a buffer, once they are defined, to `to`. */
 WEFT_NODISCARD weft_status *pjrt_copy_raw(PJRT_Buffer *buffer, void *to, int64_t offset, int64_t bytes,
                                           weft_event **out_event);

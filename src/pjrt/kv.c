@@ -59,7 +59,8 @@ static weft_status *version_key(const char *key, int version, char *buf)
   return n < MAX_KEY ? NULL : WEFT_ERR(INVALID_ARGUMENT, "a key of %zu bytes", strlen(key));
 }
 
-static weft_status *get_one(callback_kv *kv, const char *key, weft_deadline deadline, char **out_value, size_t *out_size)
+static weft_status *get_one(callback_kv *kv, const char *key, weft_deadline deadline, char **out_value,
+                            size_t *out_size)
 {
   int timeout_ms = weft_deadline_poll_ms(deadline);
   PJRT_KeyValueGetCallback_Args args = {

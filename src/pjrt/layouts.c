@@ -79,9 +79,9 @@ weft_status *pjrt_layout_read(const PJRT_Buffer_MemoryLayout *given, const weft_
     int64_t strides[HLO_MAX_RANK];
     pjrt_layout_strides(*out_layout, type, strides);
     if (given->strides.num_byte_strides != (size_t)type->rank || (type->rank > 0 && !given->strides.byte_strides))
-      return WEFT_ERR(INVALID_ARGUMENT, "%zu byte strides for an array of rank %d", given->strides.num_byte_strides, type->rank);
-    if (type->rank > 0 &&
-        memcmp(strides, given->strides.byte_strides, (size_t)type->rank * sizeof *strides) != 0)
+      return WEFT_ERR(INVALID_ARGUMENT, "%zu byte strides for an array of rank %d", given->strides.num_byte_strides,
+                      type->rank);
+    if (type->rank > 0 && memcmp(strides, given->strides.byte_strides, (size_t)type->rank * sizeof *strides) != 0)
       return WEFT_ERR(UNIMPLEMENTED, "a device layout by strides other than row-major");
     return NULL;
   }

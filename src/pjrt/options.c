@@ -118,8 +118,10 @@ static weft_status *apply_flag(const char *word, size_t length, pjrt_options *ou
     WEFT_LOG("pjrt", WARN, "XLA_FLAGS: %s is no flag of XLA's and is not looked at", text);
     return NULL;
   }
-  if (*kind == BOOL && (strcasecmp(value.text, "true") == 0 || strcmp(value.text, "1") == 0)) value.text = (char *)"True";
-  if (*kind == BOOL && (strcasecmp(value.text, "false") == 0 || strcmp(value.text, "0") == 0)) value.text = (char *)"False";
+  if (*kind == BOOL && (strcasecmp(value.text, "true") == 0 || strcmp(value.text, "1") == 0))
+    value.text = (char *)"True";
+  if (*kind == BOOL && (strcasecmp(value.text, "false") == 0 || strcmp(value.text, "0") == 0))
+    value.text = (char *)"False";
   WEFT_TRY_NOTE(apply_override(&flag, out), "XLA_FLAGS");
   return NULL;
 }
@@ -166,13 +168,14 @@ static int64_t unless_default(int64_t seconds, int64_t xla_default) { return sec
 
 static weft_status *read_debug_options(const PjrtPb__DebugOptions *pb, pjrt_options *out)
 {
-  int64_t whole = unless_default(pb->collective_timeout_s, 1800), call = unless_default(pb->collective_terminate_timeout_s, 40);
+  int64_t whole = unless_default(pb->collective_timeout_s, 1800),
+          call = unless_default(pb->collective_terminate_timeout_s, 40);
 
   out->collective_timeout_s = whole > 0 && call > 0 ? WEFT_MIN(whole, call) : WEFT_MAX(whole, call);
   out->collective_warn_s = unless_default(pb->collective_warn_stuck_s, 20);
   out->dump_passes = pb->dump_pass_re && *pb->dump_pass_re; /* any pattern: all passes */
-  out->no_excess_precision =
-    pb->excess_case == PJRT_PB__DEBUG_OPTIONS__EXCESS_ALLOW_EXCESS_PRECISION && !pb->allow_excess_precision;
+  out->no_excess_precision = pb->excess_case == PJRT_PB__DEBUG_OPTIONS__EXCESS_ALLOW_EXCESS_PRECISION &&
+                             !pb->allow_excess_precision;
   out->dump_text = pb->dump_as_text;
   out->dump_proto = pb->dump_as_proto;
   return set_text(&out->dump_dir, pb->dump_to);
@@ -203,7 +206,8 @@ static weft_status *read_options(const PjrtPb__CompileOptions *pb, pjrt_options 
     out->use_shardy = build->use_shardy;
     WEFT_TRY(read_flags(build->n_propagate_to_parameters, build->propagate_to_parameters, &out->parameter_flag_count,
                         &out->parameter_flags));
-    WEFT_TRY(read_flags(build->n_propagate_to_output, build->propagate_to_output, &out->output_flag_count, &out->output_flags));
+    WEFT_TRY(read_flags(build->n_propagate_to_output, build->propagate_to_output, &out->output_flag_count,
+                        &out->output_flags));
     if (build->device_assignment && !out->portable) WEFT_TRY(read_assignment(build->device_assignment, out));
   }
   WEFT_TRY(build && build->debug_options ? read_debug_options(build->debug_options, out) : read_environment(out));
@@ -218,7 +222,8 @@ weft_status *pjrt_options_read(const void *data, size_t size, pjrt_options *out_
 
   *out_options = (pjrt_options){.message = pb};
   if (!pb)
-    return WEFT_ERR(INVALID_ARGUMENT, "PJRT_Client_Compile: failed to deserialize CompileOptionsProto (%zu bytes)", size);
+    return WEFT_ERR(INVALID_ARGUMENT, "PJRT_Client_Compile: failed to deserialize CompileOptionsProto (%zu bytes)",
+                    size);
   st = read_options(pb, out_options);
   if (st) pjrt_options_fini(out_options);
   return st;
@@ -285,9 +290,11 @@ weft_status *pjrt_options_lay_out(const pjrt_options *options, hlo_module *modul
     module->has_entry_layout = true;
   }
   for (size_t i = 0; i < pb->n_argument_layouts; i++)
-    WEFT_TRY_NOTE(lay_out(module, module->entry_param_shapes[i], pb->argument_layouts[i], &module->entry_param_shapes[i]),
-                  "layout of argument %zu", i);
+    WEFT_TRY_NOTE(
+      lay_out(module, module->entry_param_shapes[i], pb->argument_layouts[i], &module->entry_param_shapes[i]),
+      "layout of argument %zu", i);
   if (has_result)
-    WEFT_TRY_NOTE(lay_out(module, module->entry_result_shape, pb->build->result_layout, &module->entry_result_shape), "layout of the result");
+    WEFT_TRY_NOTE(lay_out(module, module->entry_result_shape, pb->build->result_layout, &module->entry_result_shape),
+                  "layout of the result");
   return NULL;
 }

@@ -132,7 +132,8 @@ static weft_status *fill_names(profile *p, const rt_trace_record *records, size_
   for (size_t i = 0; i < count; i++) p->names[i] = &records[i];
   qsort(p->names, count, sizeof *p->names, by_name);
   for (size_t i = 0; i < count; i++)
-    if (i == 0 || strcmp(p->names[i]->name, p->names[p->name_count - 1]->name) != 0) p->names[p->name_count++] = p->names[i];
+    if (i == 0 || strcmp(p->names[i]->name, p->names[p->name_count - 1]->name) != 0)
+      p->names[p->name_count++] = p->names[i];
   entries = WEFT_ARENA_ARRAY(&p->arena, PjrtPb__ProfileNameEntry, p->name_count);
   names = WEFT_ARENA_ARRAY(&p->arena, PjrtPb__ProfileName, p->name_count);
   p->plane.names = WEFT_ARENA_ARRAY(&p->arena, PjrtPb__ProfileNameEntry *, p->name_count);
@@ -234,9 +235,9 @@ static PLUGIN_Profiler_Error *collect_data(PLUGIN_Profiler_CollectData_Args *arg
   if (st) return error_of(st);
   if (!args->buffer) args->buffer = p->data;
   else if (args->buffer_size_in_bytes < p->size)
-    return error_of(WEFT_ERR(INVALID_ARGUMENT, "the profile has %zu bytes, the buffer %zu", p->size, args->buffer_size_in_bytes));
-  else if (p->size > 0)
-    memcpy(args->buffer, p->data, p->size);
+    return error_of(
+      WEFT_ERR(INVALID_ARGUMENT, "the profile has %zu bytes, the buffer %zu", p->size, args->buffer_size_in_bytes));
+  else if (p->size > 0) memcpy(args->buffer, p->data, p->size);
   args->buffer_size_in_bytes = p->size;
   return NULL;
 }

@@ -82,14 +82,18 @@ static weft_status *to_device(PJRT_RawBuffer_CopyRawHostToDevice_Args *args)
   weft_event *done;
 
   WEFT_TRY(storage_of(args->buffer, &storage));
-  WEFT_TRY(pjrt_check_range(weft_array_bytes(weft_buffer_type(args->buffer->alias.buffer)), args->offset, args->transfer_size));
+  WEFT_TRY(pjrt_check_range(weft_array_bytes(weft_buffer_type(args->buffer->alias.buffer)), args->offset,
+                            args->transfer_size));
   if (!args->src && args->transfer_size) return WEFT_ERR(INVALID_ARGUMENT, "no data was given");
   if (args->transfer_size) WEFT_TRY(weft_storage_write(storage, args->offset, args->src, args->transfer_size));
   WEFT_TRY(weft_event_new_ready(NULL, &done));
   return pjrt_event_new(done, &args->event);
 }
 
-static PJRT_Error *copy_raw_host_to_device(PJRT_RawBuffer_CopyRawHostToDevice_Args *args) { return pjrt_error(to_device(args)); }
+static PJRT_Error *copy_raw_host_to_device(PJRT_RawBuffer_CopyRawHostToDevice_Args *args)
+{
+  return pjrt_error(to_device(args));
+}
 
 static PJRT_Error *copy_raw_device_to_host(PJRT_RawBuffer_CopyRawDeviceToHost_Args *args)
 {

@@ -98,4 +98,3 @@ weft_status *pjrt_settings_check(void)
   for (const weft_option_table *const *t = pjrt_settings; *t; t++) WEFT_TRY(weft_options_check(*t));
   return NULL;
 }
-

@@ -14,8 +14,9 @@ static weft_status *add_leaves(const hlo_shape *shape, const hlo_sharding *shard
   if (hlo_shape_is_tuple(shape)) {
     for (int i = 0; i < shape->rank; i++) {
       const hlo_sharding *element = sharding && sharding->kind == HLO_SHARDING_TUPLE && i < sharding->tuple_count
-                                        ? sharding->elements[i]
-                                        : sharding && sharding->kind != HLO_SHARDING_TUPLE ? sharding : NULL;
+                                      ? sharding->elements[i]
+                                    : sharding && sharding->kind != HLO_SHARDING_TUPLE ? sharding
+                                                                                       : NULL;
       WEFT_TRY(add_leaves(shape->elements[i], element, out, at));
     }
     return NULL;
@@ -56,8 +57,9 @@ weft_status *pjrt_shardings_read(const hlo_module *module, pjrt_shardings *out_p
   for (int i = 0; i < entry->param_count; i++)
     WEFT_TRY(add_leaves(entry->params[i]->shape, sharding_of(entry->params[i]), out_params, &at));
   at = 0;
-  return add_leaves(entry->root->shape, module->spmd_output_sharding ? module->spmd_output_sharding : sharding_of(entry->root),
-                    out_outputs, &at);
+  return add_leaves(entry->root->shape,
+                    module->spmd_output_sharding ? module->spmd_output_sharding : sharding_of(entry->root), out_outputs,
+                    &at);
 }
 
 void pjrt_shardings_fini(pjrt_shardings *shardings)

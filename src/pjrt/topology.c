@@ -63,18 +63,21 @@ PJRT_Error *pjrt_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args
   if (sscanf(name, "%dx%d%n", &processes, &devices, &used) != 2 || name[used]) {
     processes = 1;
     if (*name && (sscanf(name, "%d%n", &devices, &used) != 1 || name[used]))
-      return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "topology \"%s\": expected N devices, or PxN for P processes", name));
+      return pjrt_error(
+        WEFT_ERR(INVALID_ARGUMENT, "topology \"%s\": expected N devices, or PxN for P processes", name));
   }
   for (size_t i = 0; i < args->num_options; i++)
     if (args->create_options[i].name_size == 11 && memcmp(args->create_options[i].name, "num_devices", 11) == 0 &&
         args->create_options[i].type == PJRT_NamedValue_kInt64)
       devices = (int)WEFT_MIN(args->create_options[i].int64_value, (int64_t)WEFT_DEVICES_A_PROCESS);
-  if (processes < 1 || devices < 1 || devices > WEFT_DEVICES_A_PROCESS || (int64_t)processes * devices > MAX_DESCRIPTIONS)
+  if (processes < 1 || devices < 1 || devices > WEFT_DEVICES_A_PROCESS ||
+      (int64_t)processes * devices > MAX_DESCRIPTIONS)
     return pjrt_error(WEFT_ERR(INVALID_ARGUMENT, "topology of %d processes with %d devices", processes, devices));
   descriptions = calloc((size_t)processes * (size_t)devices, sizeof *descriptions);
   if (!descriptions) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
   for (int p = 0; p < processes; p++)
-    for (int d = 0; d < devices; d++) pjrt_describe(&descriptions[p * devices + d], p * WEFT_DEVICES_A_PROCESS + d, p, d);
+    for (int d = 0; d < devices; d++)
+      pjrt_describe(&descriptions[p * devices + d], p * WEFT_DEVICES_A_PROCESS + d, p, d);
   st = pjrt_topology_new(descriptions, processes * devices, &args->topology);
   free(descriptions);
   return pjrt_error(st);
@@ -158,8 +161,7 @@ PJRT_Error *pjrt_TopologyDescription_Deserialize(PJRT_TopologyDescription_Deseri
   for (int i = 0; !st && i < count; i++) {
     if (fscanf(in, "%d %d %d\n", &id, &process, &ordinal) != 3)
       st = WEFT_ERR(INVALID_ARGUMENT, "the serialized topology ends at device %d of %d", i, count);
-    else
-      pjrt_describe(&descriptions[i], id, process, ordinal);
+    else pjrt_describe(&descriptions[i], id, process, ordinal);
   }
   if (!st) st = pjrt_topology_new(descriptions, count, &args->topology);
   free(descriptions);
@@ -180,7 +182,7 @@ static void free_shape(const char *shape) { free((void *)shape); }
 
 /* A ShapeProto: every memory takes every dense layout, so the canonical shape is the one asked for, row-major by default. */
 PJRT_Error *pjrt_TopologyDescription_MakeCanonicalShapeForMemorySpace(
-    PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace_Args *args)
+  PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace_Args *args)
 {
   PjrtPb__Layout layout_pb = PJRT_PB__LAYOUT__INIT;
   PjrtPb__Shape pb = PJRT_PB__SHAPE__INIT;

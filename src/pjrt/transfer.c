@@ -33,8 +33,12 @@ static void manager_free(PJRT_AsyncHostToDeviceTransferManager *m)
   for (int i = 0; i < m->count; i++) {
     slot *s = &m->slots[i];
     if (s->defined && !s->closed) /* nobody can complete it any more: who waits for it must not wait for ever */
-      weft_event_set(s->defined, WEFT_ERR(CANCELLED, "the transfer manager was destroyed before the transfer to buffer %d ended", i));
-    if (s->buffer) pjrt_Buffer_Destroy(&(PJRT_Buffer_Destroy_Args){.struct_size = sizeof(PJRT_Buffer_Destroy_Args), .buffer = s->buffer});
+      weft_event_set(
+        s->defined,
+        WEFT_ERR(CANCELLED, "the transfer manager was destroyed before the transfer to buffer %d ended", i));
+    if (s->buffer)
+      pjrt_Buffer_Destroy(
+        &(PJRT_Buffer_Destroy_Args){.struct_size = sizeof(PJRT_Buffer_Destroy_Args), .buffer = s->buffer});
     weft_storage_release(s->storage);
     weft_event_release(s->defined);
     weft_status_free(s->error);
@@ -112,7 +116,8 @@ static weft_status *begin_piece(PJRT_AsyncHostToDeviceTransferManager *m, slot *
 }
 
 /* The piece has been copied, or could not be: `st`, taken, becomes the buffer's error. */
-static weft_status *end_piece(PJRT_AsyncHostToDeviceTransferManager *m, slot *s, weft_status *st, PJRT_Event **out_event)
+static weft_status *end_piece(PJRT_AsyncHostToDeviceTransferManager *m, slot *s, weft_status *st,
+                              PJRT_Event **out_event)
 {
   weft_status *error = NULL;
   weft_event *done;
@@ -141,7 +146,8 @@ static weft_status *transfer_data(PJRT_AsyncHostToDeviceTransferManager_Transfer
   return end_piece(args->transfer_manager, s, st, &args->done_with_h2d_transfer);
 }
 
-PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_TransferData(PJRT_AsyncHostToDeviceTransferManager_TransferData_Args *args)
+PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_TransferData(
+  PJRT_AsyncHostToDeviceTransferManager_TransferData_Args *args)
 {
   return pjrt_error(transfer_data(args));
 }
@@ -167,13 +173,13 @@ static weft_status *transfer_literal(PJRT_AsyncHostToDeviceTransferManager_Trans
 }
 
 PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_TransferLiteral(
-    PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args *args)
+  PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args *args)
 {
   return pjrt_error(transfer_literal(args));
 }
 
 PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_RetrieveBuffer(
-    PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args *args)
+  PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args *args)
 {
   slot *s;
 
@@ -192,13 +198,15 @@ PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_Device(PJRT_AsyncHostToDeviceT
   return NULL;
 }
 
-PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_BufferCount(PJRT_AsyncHostToDeviceTransferManager_BufferCount_Args *args)
+PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_BufferCount(
+  PJRT_AsyncHostToDeviceTransferManager_BufferCount_Args *args)
 {
   args->buffer_count = (size_t)args->transfer_manager->count;
   return NULL;
 }
 
-PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_BufferSize(PJRT_AsyncHostToDeviceTransferManager_BufferSize_Args *args)
+PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_BufferSize(
+  PJRT_AsyncHostToDeviceTransferManager_BufferSize_Args *args)
 {
   slot *s;
 
@@ -208,19 +216,21 @@ PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_BufferSize(PJRT_AsyncHostToDev
 }
 
 PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_SetBufferError(
-    PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args *args)
+  PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args *args)
 {
   slot *s;
   PJRT_Event *done;
 
   PJRT_TRY(slot_of(args->transfer_manager, args->buffer_index, &s));
   PJRT_TRY(begin_piece(args->transfer_manager, s, true));
-  PJRT_TRY(end_piece(args->transfer_manager, s, pjrt_status_of(args->error_code, args->error_message, args->error_message_size), &done));
+  PJRT_TRY(end_piece(args->transfer_manager, s,
+                     pjrt_status_of(args->error_code, args->error_message, args->error_message_size), &done));
   return pjrt_Event_Destroy(&(PJRT_Event_Destroy_Args){.struct_size = sizeof(PJRT_Event_Destroy_Args), .event = done});
 }
 
 /* Names for profilers of transfer engines; copies within the host need none. */
-PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_AddMetadata(PJRT_AsyncHostToDeviceTransferManager_AddMetadata_Args *args)
+PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_AddMetadata(
+  PJRT_AsyncHostToDeviceTransferManager_AddMetadata_Args *args)
 {
   (void)args;
   return NULL;
@@ -278,8 +288,8 @@ static void dependency_ready(PJRT_Buffer_DonateWithControlDependency_Callback_Ar
 {
   dependency *d = args->callback_data;
   weft_status *st = args->error_code != PJRT_Error_Code_OK
-                        ? pjrt_status_of(args->error_code, args->error_message, args->error_message_size)
-                        : weft_buffer_fulfil(d->promise, d->held, true);
+                      ? pjrt_status_of(args->error_code, args->error_message, args->error_message_size)
+                      : weft_buffer_fulfil(d->promise, d->held, true);
 
   if (st) weft_buffer_fail(d->promise, st);
   weft_buffer_release(d->held);
@@ -302,7 +312,8 @@ static weft_status *donate(PJRT_Buffer_DonateWithControlDependency_Args *args)
   weft_status *st = d ? weft_buffer_fulfil(held, from->buffer, true) : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   if (st) {
     free(d);
-    pjrt_Buffer_Destroy(&(PJRT_Buffer_Destroy_Args){.struct_size = sizeof(PJRT_Buffer_Destroy_Args), .buffer = args->out_buffer});
+    pjrt_Buffer_Destroy(
+      &(PJRT_Buffer_Destroy_Args){.struct_size = sizeof(PJRT_Buffer_Destroy_Args), .buffer = args->out_buffer});
     args->out_buffer = NULL;
     return st;
   }
@@ -336,8 +347,8 @@ static void destination_ready(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *arg
   late_copy *c = args->callback_data;
   WEFT_AUTO(weft_event) copied = NULL;
   weft_status *st = args->error_code != PJRT_Error_Code_OK
-                        ? pjrt_status_of(args->error_code, args->error_message, args->error_message_size)
-                        : pjrt_copy_raw(&c->source, args->dst, c->offset, c->bytes, &copied);
+                      ? pjrt_status_of(args->error_code, args->error_message, args->error_message_size)
+                      : pjrt_copy_raw(&c->source, args->dst, c->offset, c->bytes, &copied);
 
   if (!st) st = weft_event_on_ready(copied, end_late_copy, c->done);
   if (st) {
@@ -354,16 +365,19 @@ PJRT_Error *pjrt_Buffer_CopyRawToHostFuture(PJRT_Buffer_CopyRawToHostFuture_Args
   WEFT_AUTO(weft_buffer) source = NULL;
   late_copy *c;
 
-  PJRT_TRY(pjrt_check_range(weft_array_bytes(weft_buffer_type(args->buffer->buffer)), args->offset, args->transfer_size));
+  PJRT_TRY(
+    pjrt_check_range(weft_array_bytes(weft_buffer_type(args->buffer->buffer)), args->offset, args->transfer_size));
   PJRT_TRY(weft_buffer_alias(args->buffer->buffer, weft_buffer_type(args->buffer->buffer), &source));
   PJRT_TRY(weft_event_new(&done));
   PJRT_TRY(pjrt_event_new(weft_event_retain(done), &args->event));
   c = malloc(sizeof *c);
   if (!c) {
-    pjrt_Event_Destroy(&(PJRT_Event_Destroy_Args){.struct_size = sizeof(PJRT_Event_Destroy_Args), .event = args->event});
+    pjrt_Event_Destroy(
+      &(PJRT_Event_Destroy_Args){.struct_size = sizeof(PJRT_Event_Destroy_Args), .event = args->event});
     return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
   }
-  *c = (late_copy){.source = *args->buffer, .done = WEFT_MOVE(done), .offset = args->offset, .bytes = args->transfer_size};
+  *c =
+    (late_copy){.source = *args->buffer, .done = WEFT_MOVE(done), .offset = args->offset, .bytes = args->transfer_size};
   c->source.buffer = WEFT_MOVE(source);
   args->callback_data = c;
   args->future_ready_callback = destination_ready;

@@ -27,7 +27,9 @@ static weft_status *grid_of(const hlo_instr *call, grid *g)
 {
   const char *config = call->extra ? call->extra->backend_config : NULL;
 
-  if (!config || sscanf(config, "{\"replicas\":%d,\"partitions\":%d,\"infeeds\":%d}", &g->replicas, &g->partitions, &g->infeeds) != 3 ||
+  if (!config ||
+      sscanf(config, "{\"replicas\":%d,\"partitions\":%d,\"infeeds\":%d}", &g->replicas, &g->partitions, &g->infeeds) !=
+        3 ||
       g->replicas < 1 || g->partitions < 1 || g->infeeds < 0 || (int64_t)g->replicas * g->partitions > MOST_DEVICES ||
       call->called_count != (int64_t)g->replicas * g->partitions + g->infeeds)
     return WEFT_ERR(INVALID_ARGUMENT, "run_parallel: no grid of programs in %s", config ? config : "no backend_config");
@@ -52,7 +54,8 @@ static weft_status *order_members(hlo_module *module, const grid *g, hlo_instr *
     WEFT_TRY_ALLOC(ids);
     for (int r = 0; replicas.v && r < replicas.count; r++)
       if (replicas.v[r] < 0 || replicas.v[r] >= g->replicas)
-        return WEFT_ERR(INVALID_ARGUMENT, "run_parallel: %s names replica %lld of %d", instr->name, (long long)replicas.v[r], g->replicas);
+        return WEFT_ERR(INVALID_ARGUMENT, "run_parallel: %s names replica %lld of %d", instr->name,
+                        (long long)replicas.v[r], g->replicas);
     n = 0;
     for (int p = 0; p < g->partitions; p++)
       for (int r = 0; r < replicas.count; r++) ids[n++] = (replicas.v ? replicas.v[r] : r) * g->partitions + p;
@@ -181,12 +184,14 @@ static bool has_peers(const hlo_module *module)
 {
   HLO_FOREACH_COMPUTATION(comp, module)
     HLO_FOREACH(instr, comp)
-      if (hlo_opcode_is_collective(instr->op) || instr->op == HLO_REPLICA_ID || instr->op == HLO_PARTITION_ID) return true;
+      if (hlo_opcode_is_collective(instr->op) || instr->op == HLO_REPLICA_ID || instr->op == HLO_PARTITION_ID)
+        return true;
   return false;
 }
 
 /* The program of device `device`; `device` -1: of all. */
-static weft_status *compile(weft_platform *platform, const hlo_instr *call, const grid *g, int device, weft_executable **out)
+static weft_status *compile(weft_platform *platform, const hlo_instr *call, const grid *g, int device,
+                            weft_executable **out)
 {
   hlo_module *module;
   weft_compile_options options = {.replica_count = g->replicas, .partition_count = g->partitions};
@@ -224,8 +229,8 @@ static weft_status *run_sessions(weft_platform *platform, session *sessions, int
     outputs += sessions[i].devices * sessions[i].outputs;
   }
   if (params != call->operand_count || hlo_shape_leaf_count(call->shape) != outputs)
-    return WEFT_ERR(INVALID_ARGUMENT, "run_parallel: %d operands for programs with %d, %d results for %d", call->operand_count,
-                    params, hlo_shape_leaf_count(call->shape), outputs);
+    return WEFT_ERR(INVALID_ARGUMENT, "run_parallel: %d operands for programs with %d, %d results for %d",
+                    call->operand_count, params, hlo_shape_leaf_count(call->shape), outputs);
   for (params = 0; launched < count && !first; launched++) {
     first = session_launch(&sessions[launched], operands + params);
     params += sessions[launched].devices * sessions[launched].params;
@@ -243,7 +248,7 @@ static weft_status *run_sessions(weft_platform *platform, session *sessions, int
 }
 
 weft_status *plat_run_parallel(const hlo_instr *call, const hlo_literal *const *operands, weft_arena *arena,
-                              const hlo_literal **out)
+                               const hlo_literal **out)
 {
   WEFT_AUTO(weft_platform) platform = NULL;
   weft_status *st = NULL;
@@ -255,8 +260,7 @@ weft_status *plat_run_parallel(const hlo_instr *call, const hlo_literal *const *
   session *sessions = WEFT_ARENA_ARRAY(arena, session, count);
   hlo_literal *tuple = WEFT_ARENA_NEW(arena, hlo_literal);
   WEFT_TRY_ALLOC(results && sessions && tuple);
-  WEFT_TRY(plat_new(&(weft_platform_options){.device_count = devices, .host_loops_back = true},
-                             &platform));
+  WEFT_TRY(plat_new(&(weft_platform_options){.device_count = devices, .host_loops_back = true}, &platform));
   WEFT_TRY(feed(call, &g, weft_platform_device(platform, 0), arena));
   for (int d = 0; d < devices; d++) weft_device_close_infeed(weft_platform_device(platform, d));
   for (int i = 0; i < count && !st; i++) st = compile(platform, call, &g, count > 1 ? i : -1, &sessions[i].exe);
@@ -268,8 +272,8 @@ weft_status *plat_run_parallel(const hlo_instr *call, const hlo_literal *const *
   return NULL;
 }
 
-weft_status *plat_interpreter_call(void *ctx, const hlo_instr *call, const hlo_literal *const *operands, weft_arena *arena,
-                                  const hlo_literal **out)
+weft_status *plat_interpreter_call(void *ctx, const hlo_instr *call, const hlo_literal *const *operands,
+                                   weft_arena *arena, const hlo_literal **out)
 {
   hlo_literal *nothing;
   hlo_check_rule rule;

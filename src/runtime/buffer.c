@@ -46,8 +46,8 @@ weft_status *weft_storage_view(weft_device *device, void *data, int64_t bytes, v
 
   *out_storage = NULL;
   WEFT_TRY_ALLOC(storage);
-  *storage = (weft_storage){.device = device, .data = data, .bytes = bytes, .is_view = true, .on_free = on_free,
-                            .ctx = ctx};
+  *storage =
+    (weft_storage){.device = device, .data = data, .bytes = bytes, .is_view = true, .on_free = on_free, .ctx = ctx};
   atomic_init(&storage->refs, 1);
   weft_platform_retain(device->platform);
   *out_storage = storage;
@@ -373,7 +373,8 @@ static weft_status *copy_bytes(copy *c, weft_stream *stream)
 
   WEFT_TRY(weft_storage_new_in(device, c->space, c->from->bytes, &target));
   if (c->from->definition && stream) WEFT_TRY(rt_definition_wait(c->from->definition, device, stream));
-  if (c->source) WEFT_TRY(weft_device_copy(device, stream, target->data, c->from->device, c->source->data, c->from->bytes));
+  if (c->source)
+    WEFT_TRY(weft_device_copy(device, stream, target->data, c->from->device, c->source->data, c->from->bytes));
   rt_buffer_fill(c->to, WEFT_MOVE(target));
   return NULL;
 }

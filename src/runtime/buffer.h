@@ -21,17 +21,20 @@ typedef struct weft_storage weft_storage;
 /* `bytes` of the device's own memory, aligned as its space says.  Contents are undefined.  Errors: RESOURCE_EXHAUSTED naming the size. */
 WEFT_NODISCARD weft_status *weft_storage_new(weft_device *device, int64_t bytes, weft_storage **out_storage);
 /* The same in another memory space of the device. */
-WEFT_NODISCARD weft_status *weft_storage_new_in(weft_device *device, int space, int64_t bytes, weft_storage **out_storage);
+WEFT_NODISCARD weft_status *weft_storage_new_in(weft_device *device, int space, int64_t bytes,
+                                                weft_storage **out_storage);
 /* Somebody else's bytes: on_free(ctx) runs when the last holder is gone.  Never written, never donated in place. */
-WEFT_NODISCARD weft_status *weft_storage_view(weft_device *device, void *data, int64_t bytes, void (*on_free)(void *ctx),
-                                              void *ctx, weft_storage **out_storage);
+WEFT_NODISCARD weft_status *weft_storage_view(weft_device *device, void *data, int64_t bytes,
+                                              void (*on_free)(void *ctx), void *ctx, weft_storage **out_storage);
 weft_storage *weft_storage_retain(weft_storage *storage);
 void weft_storage_release(weft_storage *storage);
 WEFT_DEFINE_AUTO(weft_storage, weft_storage_release)
 weft_device *weft_storage_device(const weft_storage *storage);
 int64_t weft_storage_bytes(const weft_storage *storage);
-void *weft_storage_data(const weft_storage *storage); /* an address on the device: for kernels and for clients that know the device */
-char *weft_storage_host(const weft_storage *storage); /* the same where the host may use it; NULL: its space is not host-visible */
+void *weft_storage_data(
+  const weft_storage *storage); /* an address on the device: for kernels and for clients that know the device */
+char *weft_storage_host(
+  const weft_storage *storage); /* the same where the host may use it; NULL: its space is not host-visible */
 /* `bytes` from `offset` on; they are within the storage.  Done on return. */
 WEFT_NODISCARD weft_status *weft_storage_write(weft_storage *storage, int64_t offset, const void *host, int64_t bytes);
 WEFT_NODISCARD weft_status *weft_storage_read(const weft_storage *storage, int64_t offset, void *host, int64_t bytes);
@@ -59,18 +62,20 @@ WEFT_NODISCARD weft_status *weft_buffer_from_error(weft_device *device, const we
 WEFT_NODISCARD weft_status *weft_buffer_copy_to_device(weft_buffer *buffer, weft_device *device,
                                                        weft_buffer **out_buffer);
 /* The same into a memory space of `device`. */
-WEFT_NODISCARD weft_status *weft_buffer_copy_to(weft_buffer *buffer, weft_device *device, int space, weft_buffer **out_buffer);
-
+WEFT_NODISCARD weft_status *weft_buffer_copy_to(weft_buffer *buffer, weft_device *device, int space,
+                                                weft_buffer **out_buffer);
 
 /* A buffer without bytes, pending until somebody fulfils it or makes it an error, which must happen once. */
-WEFT_NODISCARD weft_status *weft_buffer_promise(weft_device *device, const weft_array_type *type, weft_buffer **out_buffer);
+WEFT_NODISCARD weft_status *weft_buffer_promise(weft_device *device, const weft_array_type *type,
+                                                weft_buffer **out_buffer);
 /* `promise` gets the bytes of `source` once that is defined, or its error.  `donate`: the source is deleted now, and the
  * bytes move.  Otherwise both share them.  On an error (INVALID_ARGUMENT: another size; FAILED_PRECONDITION: the source is
  * deleted; RESOURCE_EXHAUSTED) the promise still is one. */
 WEFT_NODISCARD weft_status *weft_buffer_fulfil(weft_buffer *promise, weft_buffer *source, bool donate);
 /* A second buffer on the bytes of `buffer`, defined when that is, and there when that has been deleted or donated since.
  * `type` has as many bytes.  Errors as weft_buffer_fulfil. */
-WEFT_NODISCARD weft_status *weft_buffer_alias(weft_buffer *buffer, const weft_array_type *type, weft_buffer **out_alias);
+WEFT_NODISCARD weft_status *weft_buffer_alias(weft_buffer *buffer, const weft_array_type *type,
+                                              weft_buffer **out_alias);
 /* Takes `error`. */
 void weft_buffer_fail(weft_buffer *promise, weft_status *error);
 

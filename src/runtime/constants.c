@@ -24,10 +24,8 @@ weft_status *rt_constants_upload(weft_device *device, const buf_plan *plan, void
   WEFT_TRY_ALLOC(constants);
   for (int i = 0; i < count && !st; i++)
     if (buf_plan_alloc(plan, i)->kind == BUF_CONSTANT) st = upload_one(device, buf_plan_alloc(plan, i), &constants[i]);
-  if (st)
-    rt_constants_free(device, plan, constants);
-  else
-    *out = constants;
+  if (st) rt_constants_free(device, plan, constants);
+  else *out = constants;
   return st;
 }
 

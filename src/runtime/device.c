@@ -65,7 +65,7 @@ static bool trim(weft_device *device)
   weft_mutex_lock(&device->memory_mu);
   before = device->memory.cached_bytes;
   for (int space = 0; space < WEFT_MEMORY_SPACES; space++)
-    for (int class = 0; class < RT_SIZE_CLASSES; class++) {
+    for (int class = 0; class < RT_SIZE_CLASSES; class ++) {
       rt_free_list *list = &device->free_blocks[space][class];
       int kept = 0;
       for (int i = 0; i < list->count; i++)
@@ -182,11 +182,12 @@ weft_status *weft_device_read(weft_device *device, weft_stream *stream, void *ho
   return NULL;
 }
 
-weft_status *weft_device_copy(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device, const void *from,
-                              int64_t bytes)
+weft_status *weft_device_copy(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device,
+                              const void *from, int64_t bytes)
 {
   if (bytes <= 0) return NULL;
-  if (!to_device->is_host_visible || stream) return to_device->ops->copy(to_device, stream, to, from_device, from, bytes);
+  if (!to_device->is_host_visible || stream)
+    return to_device->ops->copy(to_device, stream, to, from_device, from, bytes);
   memcpy(to, from, (size_t)bytes);
   return NULL;
 }
@@ -220,9 +221,14 @@ void weft_device_clear_memory_stats(weft_device *device)
 
 /* ---- the device itself ----------------------------------------------------------------------------------------- */
 
-weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_t id, int ordinal, const char *kind) WEFT_UNSHARED
+weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_t id, int ordinal,
+                            const char *kind) WEFT_UNSHARED
 {
-  *device = (weft_device){.platform = platform, .id = id, .ordinal = ordinal, .kind = kind, .numa_node = -1,
+  *device = (weft_device){.platform = platform,
+                          .id = id,
+                          .ordinal = ordinal,
+                          .kind = kind,
+                          .numa_node = -1,
                           .cache_limit = platform->memory_limit / 8};
   weft_mutex_init(&device->memory_mu);
   weft_mutex_init(&device->mu);
@@ -251,9 +257,10 @@ void rt_device_fini(weft_device *device) WEFT_UNSHARED
   for (int i = 0; i < WEFT_STREAM_PURPOSES; i++)
     if (device->streams[i]) device->ops->stream_destroy(device->streams[i]);
   for (int space = 0; space < WEFT_MEMORY_SPACES; space++)
-    for (int class = 0; class < RT_SIZE_CLASSES; class++) {
+    for (int class = 0; class < RT_SIZE_CLASSES; class ++) {
       rt_free_list *list = &device->free_blocks[space][class];
-      for (int i = 0; i < list->count; i++) device->ops->deallocate(device, space, list->blocks[i].data, class_bytes(class));
+      for (int i = 0; i < list->count; i++)
+        device->ops->deallocate(device, space, list->blocks[i].data, class_bytes(class));
       free(list->blocks);
     }
   rt_feed_free(device->infeed);
@@ -271,12 +278,15 @@ uint64_t rt_device_record(weft_device *device, weft_stream *stream)
   if (stream != device->streams[WEFT_STREAM_COMPUTE]) return number;
   known = atomic_load_explicit(&device->recorded, memory_order_relaxed);
   /* release: pairs with last_use */
-  while (known < number && !atomic_compare_exchange_weak_explicit(&device->recorded, &known, number, memory_order_release,
-                                                                  memory_order_relaxed)) {}
+  while (known < number && !atomic_compare_exchange_weak_explicit(&device->recorded, &known, number,
+                                                                  memory_order_release, memory_order_relaxed)) {}
   return number;
 }
 
-weft_stream *weft_device_stream(const weft_device *device, weft_stream_purpose purpose) { return device->streams[purpose]; }
+weft_stream *weft_device_stream(const weft_device *device, weft_stream_purpose purpose)
+{
+  return device->streams[purpose];
+}
 weft_platform *weft_device_platform(const weft_device *device) { return device->platform; }
 int64_t weft_device_id(const weft_device *device) { return device->id; }
 int weft_device_ordinal(const weft_device *device) { return device->ordinal; }

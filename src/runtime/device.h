@@ -13,8 +13,8 @@ typedef struct weft_device weft_device;
 
 /* Lives as long as its platform. */
 weft_platform *weft_device_platform(const weft_device *device);
-int64_t weft_device_id(const weft_device *device);     /* global, unique over all processes */
-int weft_device_ordinal(const weft_device *device);    /* among this process's devices */
+int64_t weft_device_id(const weft_device *device);  /* global, unique over all processes */
+int weft_device_ordinal(const weft_device *device); /* among this process's devices */
 int weft_device_process(const weft_device *device);
 const char *weft_device_kind(const weft_device *device);
 
@@ -88,11 +88,14 @@ const weft_device_ops *weft_device_operations(const weft_device *device);
 bool weft_device_is_host_visible(const weft_device *device);
 
 /* Bytes to, from and between devices, in any space; 0 bytes are fine.  `stream` as in weft_device_ops. */
-WEFT_NODISCARD weft_status *weft_device_write(weft_device *device, weft_stream *stream, void *to, const void *host, int64_t bytes);
-WEFT_NODISCARD weft_status *weft_device_read(weft_device *device, weft_stream *stream, void *host, const void *from, int64_t bytes);
-WEFT_NODISCARD weft_status *weft_device_copy(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device,
-                                             const void *from, int64_t bytes);
-WEFT_NODISCARD weft_status *weft_device_fill(weft_device *device, weft_stream *stream, void *to, int byte, int64_t bytes);
+WEFT_NODISCARD weft_status *weft_device_write(weft_device *device, weft_stream *stream, void *to, const void *host,
+                                              int64_t bytes);
+WEFT_NODISCARD weft_status *weft_device_read(weft_device *device, weft_stream *stream, void *host, const void *from,
+                                             int64_t bytes);
+WEFT_NODISCARD weft_status *weft_device_copy(weft_device *to_device, weft_stream *stream, void *to,
+                                             weft_device *from_device, const void *from, int64_t bytes);
+WEFT_NODISCARD weft_status *weft_device_fill(weft_device *device, weft_stream *stream, void *to, int byte,
+                                             int64_t bytes);
 
 /* Where the host's own communicators find `data`, as weft_device_ops.host_address says. */
 void *weft_device_host_address(weft_device *device, void *data);

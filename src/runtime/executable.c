@@ -103,7 +103,7 @@ static weft_status *set_type(weft_array_type *type, const hlo_shape *shape)
 static const hlo_shape *param_shape(const hlo_module *module, int number)
 {
   return module->has_entry_layout && module->entry_param_shapes ? module->entry_param_shapes[number]
-                                                                 : hlo_parameter(module->entry, number)->shape;
+                                                                : hlo_parameter(module->entry, number)->shape;
 }
 
 static weft_status *fill_types(weft_executable *exe)
@@ -132,8 +132,8 @@ static weft_status *fill_types(weft_executable *exe)
   for (int o = 0; o < exe->output_count; o++) {
     int alloc = buf_plan_output_alloc(plan, o);
     WEFT_TRY(set_type(&exe->outputs[o], hlo_shape_leaf(result, o)));
-    exe->output_param[o] = alloc >= 0 && buf_plan_alloc(plan, alloc)->kind == BUF_PARAMETER
-                               ? buf_plan_alloc(plan, alloc)->param_leaf : -1;
+    exe->output_param[o] =
+      alloc >= 0 && buf_plan_alloc(plan, alloc)->kind == BUF_PARAMETER ? buf_plan_alloc(plan, alloc)->param_leaf : -1;
   }
   return NULL;
 }
@@ -158,8 +158,9 @@ static weft_status *fill_devices(weft_executable *exe, const weft_compile_option
   exe->places = WEFT_ARENA_ARRAY(&exe->arena, int64_t, platform->device_count);
   if (!exe->devices || !exe->places) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   for (int64_t i = 0; i < total; i++) {
-    weft_device *device = options->device_assignment ? weft_platform_device_by_id(platform, options->device_assignment[i])
-                                                     : weft_platform_device(platform, (int)i);
+    weft_device *device = options->device_assignment
+                            ? weft_platform_device_by_id(platform, options->device_assignment[i])
+                            : weft_platform_device(platform, (int)i);
     exe->global_ids[i] = options->device_assignment ? options->device_assignment[i] : device->id;
     if (!device) continue;
     if (exe->device_count == platform->device_count)
@@ -175,7 +176,8 @@ static weft_status *upload_constants(weft_executable *exe)
   exe->constants = WEFT_ARENA_ARRAY(&exe->arena, void **, exe->device_count);
   WEFT_TRY_ALLOC(exe->constants);
   for (int d = 0; d < exe->device_count; d++)
-    WEFT_TRY_NOTE(rt_constants_upload(exe->devices[d], exe->parts.plan, &exe->constants[d]), "constants of \"%s\"", exe->parts.module->name);
+    WEFT_TRY_NOTE(rt_constants_upload(exe->devices[d], exe->parts.plan, &exe->constants[d]), "constants of \"%s\"",
+                  exe->parts.module->name);
   return NULL;
 }
 
@@ -184,7 +186,7 @@ static weft_status *fill_requests(weft_executable *exe) WEFT_UNSHARED
 {
   int groupings = exe->parts.grouping_count;
 
-  exe->request_of = WEFT_ARENA_ARRAY(&exe->arena, int, (int64_t)exe->device_count * groupings);
+  exe->request_of = WEFT_ARENA_ARRAY(&exe->arena, int, (int64_t)exe->device_count *groupings);
   exe->requests = WEFT_ARENA_ARRAY(&exe->arena, coll_clique_request, (int64_t)exe->device_count * groupings);
   exe->first_launches = WEFT_ARENA_ARRAY(&exe->arena, first_launch, (int64_t)exe->device_count * groupings);
   if (!exe->request_of || !exe->requests || !exe->first_launches) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
@@ -205,7 +207,8 @@ static weft_status *fill_requests(weft_executable *exe) WEFT_UNSHARED
       int request = 0; /* another grouping may have this very group */
       while (request < exe->request_count &&
              (exe->requests[request].key.size != members.count ||
-              memcmp(exe->requests[request].key.devices, ids, (size_t)members.count * sizeof *ids) != 0)) request++;
+              memcmp(exe->requests[request].key.devices, ids, (size_t)members.count * sizeof *ids) != 0))
+        request++;
       for (int other = d; other < exe->device_count; other++)
         if (grouping->group_of[exe->places[other]] == group) exe->request_of[other * groupings + g] = request;
       if (request < exe->request_count) continue;
@@ -315,7 +318,7 @@ static weft_status *new_run(weft_executable *exe, weft_run **out_run)
   size_t params = (size_t)exe->param_count, outputs = (size_t)exe->output_count;
   size_t allocs = (size_t)buf_plan_alloc_count(exe->parts.plan), groupings = (size_t)exe->parts.grouping_count;
   char *memory = calloc(1, sizeof(weft_run) + params * (sizeof(weft_event_waiter) + 2 * sizeof(void *) + sizeof(bool)) +
-                               (2 * outputs + allocs + groupings) * sizeof(void *) + groupings * sizeof(uint64_t) + 64);
+                             (2 * outputs + allocs + groupings) * sizeof(void *) + groupings * sizeof(uint64_t) + 64);
   weft_run *run = (weft_run *)memory;
 
   WEFT_TRY_ALLOC(memory);
@@ -450,10 +453,12 @@ static void start(weft_run *run);
 static weft_status *input_error(const weft_run *run)
 {
   for (int p = 0; p < run->exe->param_count; p++) {
-    const weft_status *error = WEFT_UNLIKELY(run->device->queues) ? rt_buffer_known_error(run->inputs[p])
-                                                                  : weft_event_error(weft_buffer_defined(run->inputs[p]));
-    if (error) return weft_status_note(weft_status_dup(error), __FILE__, __LINE__, "input %d of \"%s\"", p,
-                                       run->exe->parts.module->name);
+    const weft_status *error = WEFT_UNLIKELY(run->device->queues)
+                                 ? rt_buffer_known_error(run->inputs[p])
+                                 : weft_event_error(weft_buffer_defined(run->inputs[p]));
+    if (error)
+      return weft_status_note(weft_status_dup(error), __FILE__, __LINE__, "input %d of \"%s\"", p,
+                              run->exe->parts.module->name);
   }
   return NULL;
 }
@@ -468,15 +473,17 @@ static void let_peers_know(weft_run *run, const weft_status *st)
   run->bound = false;
   for (int g = 0; g < exe->parts.grouping_count; g++)
     if (run->comms[g])
-      weft_comm_abort(run->comms[g], weft_status_new(weft_status_code(st), __FILE__, __LINE__, "\"%s\" failed on device %lld: %s",
-                                                     exe->parts.module->name, (long long)run->device->id, weft_status_message(st)));
+      weft_comm_abort(run->comms[g],
+                      weft_status_new(weft_status_code(st), __FILE__, __LINE__, "\"%s\" failed on device %lld: %s",
+                                      exe->parts.module->name, (long long)run->device->id, weft_status_message(st)));
 }
 
 /* What the run writes: the arena goes back, the outputs get their bytes. */
 static void hand_over_memory(weft_run *run, const weft_status *st)
 {
-  if (run->temp) rt_device_give(run->device, 0, run->temp, buf_plan_alloc(run->exe->parts.plan,
-                                                                          buf_plan_temp_alloc(run->exe->parts.plan))->bytes);
+  if (run->temp)
+    rt_device_give(run->device, 0, run->temp,
+                   buf_plan_alloc(run->exe->parts.plan, buf_plan_temp_alloc(run->exe->parts.plan))->bytes);
   run->temp = NULL;
   for (int o = 0; !st && o < run->exe->output_count; o++)
     if (run->output_memory[o]) {
@@ -531,7 +538,8 @@ static void input_settled(void *ctx, const weft_status *error)
 
   (void)error; /* conclude looks at it */
   /* acq_rel: all inputs are settled before the run is concluded */
-  if (atomic_fetch_sub_explicit(&run->waiting, 1, memory_order_acq_rel) == 1) rt_pool_offer(run->device->platform->pool, &run->job, 1);
+  if (atomic_fetch_sub_explicit(&run->waiting, 1, memory_order_acq_rel) == 1)
+    rt_pool_offer(run->device->platform->pool, &run->job, 1);
 }
 
 /* The stream has done the run's work.  What it was computed from may still turn out to be an error. */
@@ -573,7 +581,8 @@ static void leave_queued(weft_run *run, weft_status *st)
 
   if (st) let_peers_know(run, st);
   run->error = st;
-  rt_definition_record(run->definition, device, stream); /* first: memory that is given back is in use until this point */
+  rt_definition_record(run->definition, device,
+                       stream); /* first: memory that is given back is in use until this point */
   hand_over_memory(run, st);
   give_up_inputs(run);
   rt_definition_publish(run->definition, weft_status_dup(st));
@@ -627,13 +636,14 @@ static weft_status *bind_comms(weft_run *run)
 
   if (!run->hold) return NULL;
   const weft_status *error = weft_event_error(run->hold->ready);
-  if (error) return weft_status_note(weft_status_dup(error), __FILE__, __LINE__, "cliques of \"%s\"",
-                                     exe->parts.module->name);
+  if (error)
+    return weft_status_note(weft_status_dup(error), __FILE__, __LINE__, "cliques of \"%s\"", exe->parts.module->name);
   for (int g = 0; g < groupings; g++) {
     int request = exe->request_of[run->index * groupings + g];
     run->comms[g] = NULL;
     if (request < 0) continue;
-    run->comms[g] = coll_clique_hold_comm(run->hold->hold, request, exe->parts.groupings[g].rank_of[exe->places[run->index]]);
+    run->comms[g] =
+      coll_clique_hold_comm(run->hold->hold, request, exe->parts.groupings[g].rank_of[exe->places[run->index]]);
     run->comm_launches[g] = number_of_launch(run, g);
   }
   run->bound = true;
@@ -668,7 +678,8 @@ static weft_run *take_next(weft_device *device) WEFT_REQUIRES(device->mu)
 {
   weft_run *run = device->first;
 
-  if (!run || device->running > device->callbacks || atomic_load_explicit(&run->waiting, memory_order_acquire) != 0) run = NULL;
+  if (!run || device->running > device->callbacks || atomic_load_explicit(&run->waiting, memory_order_acquire) != 0)
+    run = NULL;
   if (run) {
     device->first = run->next;
     if (!device->first) device->last = NULL;
@@ -783,10 +794,15 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
 
   run->job = (rt_job){.run = start_job};
   run->device = exe->devices[device];
-  run->info = (rt_run_info){.device = run->device, .device_ordinal = run->device->ordinal, .device_id = run->device->id,
-                            .launch_id = launch->launch_id, .user = launch->user, .lender = launch->lender,
+  run->info = (rt_run_info){.device = run->device,
+                            .device_ordinal = run->device->ordinal,
+                            .device_id = run->device->id,
+                            .launch_id = launch->launch_id,
+                            .user = launch->user,
+                            .lender = launch->lender,
                             .collective_timeout_ns = exe->collective_timeout_ns,
-                            .collective_warn_ns = exe->collective_warn_ns, .comms = run->comms,
+                            .collective_warn_ns = exe->collective_warn_ns,
+                            .comms = run->comms,
                             .comm_launches = run->comm_launches};
   run->index = device;
   run->poisoned = run->bound = false;
@@ -831,8 +847,8 @@ static void set_off(weft_executable *exe, int device, const weft_launch *launch,
 }
 
 /* Incarnations of the processes of each device of each request, as one block that keys point into. */
-static weft_status *set_incarnations(const weft_executable *exe, const weft_launch *launch, coll_clique_request *requests,
-                                     uint64_t **out_block)
+static weft_status *set_incarnations(const weft_executable *exe, const weft_launch *launch,
+                                     coll_clique_request *requests, uint64_t **out_block)
 {
   const uint64_t *known = launch->incarnations ? launch->incarnations : exe->platform->incarnations;
   size_t total = 0, at = 0;
@@ -868,7 +884,8 @@ static weft_deadline hold_deadline(const weft_executable *exe)
     before = WEFT_MAX(before, exe->devices[d]->submitted - exe->devices[d]->ended);
     weft_mutex_unlock(&exe->devices[d]->mu);
   }
-  if (__builtin_mul_overflow(before, timeout_ns, &ns) || __builtin_add_overflow(ns, connect_ns, &ns)) return WEFT_NO_DEADLINE;
+  if (__builtin_mul_overflow(before, timeout_ns, &ns) || __builtin_add_overflow(ns, connect_ns, &ns))
+    return WEFT_NO_DEADLINE;
   return weft_deadline_after_ns(ns);
 }
 
@@ -892,8 +909,9 @@ static weft_status *acquire_hold(weft_executable *exe, const weft_launch *launch
   atomic_init(&hold->refs, 1);
   memcpy(requests, exe->requests, (size_t)exe->request_count * sizeof *requests);
   st = set_incarnations(exe, launch, requests, &incarnations);
-  if (!st) st = coll_cliques_acquire(exe->platform->cliques, requests, exe->request_count,
-                                     hold_deadline(exe), &hold->hold, &hold->ready);
+  if (!st)
+    st = coll_cliques_acquire(exe->platform->cliques, requests, exe->request_count, hold_deadline(exe), &hold->hold,
+                              &hold->ready);
   free(incarnations);
   free(requests);
   if (st) free(hold);
@@ -946,8 +964,9 @@ weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *lau
     st = acquire_run(exe, &runs[prepared]);
     if (st) break;
     st = prepare(exe, prepared, launch, runs[prepared]);
-    if (st) st = weft_status_note(st, __FILE__, __LINE__, "launch of \"%s\" on device %lld", exe->parts.module->name,
-                                  (long long)exe->devices[prepared]->id);
+    if (st)
+      st = weft_status_note(st, __FILE__, __LINE__, "launch of \"%s\" on device %lld", exe->parts.module->name,
+                            (long long)exe->devices[prepared]->id);
   }
   if (exe->request_count > 0) { /* cliques and queues in one step: of two launches, the same one is first in both */
     weft_mutex_lock(&exe->platform->launch_mu);

@@ -42,7 +42,8 @@ static bool start_thunk(rt_frame *frame, const rt_thunk *thunk, weft_status **ou
   if (*out) return true;
   /* acq_rel: pairs with rt_thunk_done; the second of the two to come goes on with the run */
   if (atomic_compare_exchange_strong_explicit(&async->phase, &phase, RT_LEFT, memory_order_acq_rel,
-                                              memory_order_acquire)) return false;
+                                              memory_order_acquire))
+    return false;
   *out = async->st;
   return true;
 }
@@ -65,7 +66,8 @@ static bool execute(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
 
 static void miss(rt_frame *frame, const rt_thunk *thunk)
 {
-  if (thunk->order_group > 0) atomic_store_explicit(&frame->fell_behind, true, memory_order_relaxed); /* `done` orders it */
+  if (thunk->order_group > 0)
+    atomic_store_explicit(&frame->fell_behind, true, memory_order_relaxed); /* `done` orders it */
 }
 
 static weft_status *name_failure(weft_status *st, const rt_thunk *thunk)

@@ -101,7 +101,8 @@ static weft_status *push(rt_feed *feed, item *new_item)
     weft_cond_broadcast(&feed->changed);
   }
   weft_mutex_unlock(&feed->mu);
-  if (w) rt_thunk_done(w->thunk, w->ctx, deliver(w->thunk, w->ctx, w->first, w->count, new_item->data, new_item->bytes));
+  if (w)
+    rt_thunk_done(w->thunk, w->ctx, deliver(w->thunk, w->ctx, w->first, w->count, new_item->data, new_item->bytes));
   if (st || w) free(new_item);
   return st;
 }
@@ -193,7 +194,8 @@ weft_status *weft_device_outfeed(weft_device *device, void *data, int64_t bytes,
   weft_mutex_unlock(&feed->mu);
   if (!i) return WEFT_ERR(DEADLINE_EXCEEDED, "nothing came out of device %lld", (long long)device->id);
   if (i->bytes != bytes)
-    st = WEFT_ERR(INVALID_ARGUMENT, "%lld bytes are wanted, the next item has %lld", (long long)bytes, (long long)i->bytes);
+    st = WEFT_ERR(INVALID_ARGUMENT, "%lld bytes are wanted, the next item has %lld", (long long)bytes,
+                  (long long)i->bytes);
   else if (bytes > 0) memcpy(data, i->data, (size_t)bytes);
   free(i);
   return st;
@@ -208,7 +210,7 @@ typedef struct rt_channel {
 } rt_channel;
 
 static weft_status *find_channel_locked(weft_platform *platform, int64_t id, rt_feed **out_feed)
-    WEFT_REQUIRES(platform->channels_mu);
+  WEFT_REQUIRES(platform->channels_mu);
 static weft_status *find_channel_locked(weft_platform *platform, int64_t id, rt_feed **out_feed)
 {
   rt_channel *channel = platform->channels;

@@ -31,7 +31,8 @@ WEFT_NODISCARD weft_status *rt_feed_put(rt_feed *feed, const rt_thunk *thunk, rt
 /* The host's queue of channel `id`, made when first asked for.
  * Errors: UNIMPLEMENTED on a platform whose host does not loop back. */
 WEFT_NODISCARD weft_status *rt_channel_feed(weft_platform *platform, int64_t id, rt_feed **out_feed);
-void rt_channels_close(weft_platform *platform); /* no more will come: who waits on a channel fails with FAILED_PRECONDITION */
+void rt_channels_close(
+  weft_platform *platform); /* no more will come: who waits on a channel fails with FAILED_PRECONDITION */
 void rt_channels_free(weft_platform *platform);
 
 #endif

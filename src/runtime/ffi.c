@@ -39,7 +39,8 @@ static void error_free(XLA_FFI_Error *error)
 static weft_status *status_of(XLA_FFI_Error *error)
 {
   if (!error) return NULL;
-  weft_code code = error_code(error) > WEFT_OK && error_code(error) <= WEFT_UNAUTHENTICATED ? error_code(error) : WEFT_UNKNOWN;
+  weft_code code = error_code(error) > WEFT_OK && error_code(error) <= WEFT_UNAUTHENTICATED ? error_code(error)
+                                                                                            : WEFT_UNKNOWN;
   weft_status *st = weft_status_new(code, __FILE__, __LINE__, "%s", error->message);
   error_free(error);
   return st;
@@ -287,7 +288,9 @@ static void unpack(uint8_t *to, const XLA_FFI_Buffer *from)
 
 static void fill_buffer(XLA_FFI_Buffer *buffer, const hlo_shape *shape)
 {
-  *buffer = (XLA_FFI_Buffer){.struct_size = sizeof *buffer, .dtype = weft_dtype_to_proto(shape->type), .rank = shape->rank,
+  *buffer = (XLA_FFI_Buffer){.struct_size = sizeof *buffer,
+                             .dtype = weft_dtype_to_proto(shape->type),
+                             .rank = shape->rank,
                              .dims = (int64_t *)shape->dims};
 }
 
@@ -295,8 +298,12 @@ static void fill_buffer(XLA_FFI_Buffer *buffer, const hlo_shape *shape)
 static XLA_FFI_CallFrame frame_of(rt_ffi_call *call, XLA_FFI_ExecutionContext *ctx, XLA_FFI_ExecutionStage stage)
 {
   /* XLA counts the frame's size up to `future`, and handlers compare for equality. */
-  return (XLA_FFI_CallFrame){.struct_size = offsetof(XLA_FFI_CallFrame, future), .api = rt_ffi_api(), .ctx = ctx, .stage = stage,
-                             .args = {.struct_size = sizeof(XLA_FFI_Args)}, .rets = {.struct_size = sizeof(XLA_FFI_Rets)},
+  return (XLA_FFI_CallFrame){.struct_size = offsetof(XLA_FFI_CallFrame, future),
+                             .api = rt_ffi_api(),
+                             .ctx = ctx,
+                             .stage = stage,
+                             .args = {.struct_size = sizeof(XLA_FFI_Args)},
+                             .rets = {.struct_size = sizeof(XLA_FFI_Rets)},
                              .attrs = call->attrs};
 }
 
@@ -362,8 +369,7 @@ static void run_end(void *arg, weft_status *st)
 
   for (int i = 0; i < XLA_FFI_ExecutionStage_EXECUTE; i++) objects_free(r->ctx.states[i]);
   for (int i = call->arg_count; r->data && !st && i < call->arg_count + call->ret_count; i++)
-    if (r->data[i] != r->buffers[i].data)
-      unpack(r->data[i], &r->buffers[i]);
+    if (r->data[i] != r->buffers[i].data) unpack(r->data[i], &r->buffers[i]);
   free(r);
   done(done_arg, st);
 }
@@ -481,7 +487,8 @@ static XLA_FFI_Error *api_State_Set(XLA_FFI_State_Set_Args *args)
 
 static XLA_FFI_Error *api_State_Get(XLA_FFI_State_Get_Args *args)
 {
-  object **state = state_of(args->ctx, args->stage), *found = state ? object_find(*state, args->type_id->type_id) : NULL;
+  object **state = state_of(args->ctx, args->stage),
+         *found = state ? object_find(*state, args->type_id->type_id) : NULL;
 
   if (!found && !args->ctx->call->blank_state) return error_new(WEFT_NOT_FOUND, "the state is not set");
   args->state = found ? found->data : args->ctx->call->blank_state;

@@ -28,8 +28,9 @@ WEFT_NODISCARD weft_status *rt_ffi_type_register(const char *name, size_t length
 typedef struct rt_ffi_user_data rt_ffi_user_data;
 WEFT_NODISCARD weft_status *rt_ffi_user_data_new(rt_ffi_user_data **out);
 void rt_ffi_user_data_free(rt_ffi_user_data *data); /* NULL is fine */
-WEFT_NODISCARD weft_status *rt_ffi_user_data_add(rt_ffi_user_data *data, int64_t type_id, void *object,
-                                                 void (*deleter)(void *object)); /* ALREADY_EXISTS: that type is there */
+WEFT_NODISCARD weft_status *rt_ffi_user_data_add(
+  rt_ffi_user_data *data, int64_t type_id, void *object,
+  void (*deleter)(void *object)); /* ALREADY_EXISTS: that type is there */
 
 /* ---- one custom-call of a program --------------------------------------------------------------------------------------- */
 
@@ -38,8 +39,8 @@ typedef struct rt_ffi_call rt_ffi_call;
 /* Reads the attributes of `instr` (its backend_config: an MLIR dictionary), and runs the instantiate stage.  The call
  * borrows nothing but `arena`, which must outlive it.
  * Errors: INVALID_ARGUMENT for attributes that cannot be read; what the handler says. */
-WEFT_NODISCARD weft_status *rt_ffi_call_new(weft_arena *arena, const hlo_instr *instr, const XLA_FFI_Handler_Bundle *bundle,
-                                            rt_ffi_call **out_call);
+WEFT_NODISCARD weft_status *rt_ffi_call_new(weft_arena *arena, const hlo_instr *instr,
+                                            const XLA_FFI_Handler_Bundle *bundle, rt_ffi_call **out_call);
 void rt_ffi_call_free(rt_ffi_call *call); /* destroys the handler's state; NULL is fine */
 
 /* Starts the call on buffers: leaves of the operands, then leaves of the result.  `done(arg, status)` is called exactly once

@@ -27,8 +27,8 @@ typedef struct cursor {
 
 static weft_status *syntax(const cursor *c, const char *what)
 {
-  return WEFT_ERR(INVALID_ARGUMENT, "custom-call attributes: %s at byte %zu of \"%.200s\"", what, (size_t)(c->at - c->start),
-                  c->start);
+  return WEFT_ERR(INVALID_ARGUMENT, "custom-call attributes: %s at byte %zu of \"%.200s\"", what,
+                  (size_t)(c->at - c->start), c->start);
 }
 
 static void skip_space(cursor *c)
@@ -152,7 +152,8 @@ static weft_status *parse_number(cursor *c, number *out)
     (void)strtoull(c->at, &end, 16);
   } else {
     (void)strtod(c->at, &end);
-    for (const char *p = c->at; p < end; p++) out->is_float |= *p == '.' || *p == 'e' || *p == 'E' || isalpha((unsigned char)*p);
+    for (const char *p = c->at; p < end; p++)
+      out->is_float |= *p == '.' || *p == 'e' || *p == 'E' || isalpha((unsigned char)*p);
   }
   if (end == c->at) return syntax(c, "expected a value");
   c->at = end;
@@ -168,8 +169,10 @@ static void store_number(const number *x, weft_dtype type, void *to)
   hlo_literal lit = {.shape = &shape, .data = to};
 
   if (x->is_bool) hlo_literal_set_s64(&lit, 0, x->truth);
-  else if (weft_dtype_is_float(type) && x->text[0] == '0' && x->text[1] == 'x') store_bits(strtoull(x->text, NULL, 16), weft_dtype_bytes(type), to);
-  else if (weft_dtype_is_float(type) || weft_dtype_is_complex(type)) hlo_literal_set_f64(&lit, 0, strtod(x->text, NULL), 0);
+  else if (weft_dtype_is_float(type) && x->text[0] == '0' && x->text[1] == 'x')
+    store_bits(strtoull(x->text, NULL, 16), weft_dtype_bytes(type), to);
+  else if (weft_dtype_is_float(type) || weft_dtype_is_complex(type))
+    hlo_literal_set_f64(&lit, 0, strtod(x->text, NULL), 0);
   else if (*x->text == '-') hlo_literal_set_s64(&lit, 0, strtoll(x->text, NULL, 0));
   else hlo_literal_set_s64(&lit, 0, (int64_t)strtoull(x->text, NULL, 0));
 }
@@ -252,7 +255,8 @@ static weft_status *parse_tensor(cursor *c, size_t *out_count, weft_dtype *out_t
     size_t dim = strtoull(c->at, &end, 10);
     c->at = end;
     WEFT_TRY(expect(c, 'x'));
-    if (__builtin_mul_overflow(*out_count, dim, out_count) || *out_count > MOST_ELEMENTS) return syntax(c, "too many elements");
+    if (__builtin_mul_overflow(*out_count, dim, out_count) || *out_count > MOST_ELEMENTS)
+      return syntax(c, "too many elements");
   }
   WEFT_TRY(parse_type(c, out_type));
   return expect(c, '>');
@@ -373,8 +377,11 @@ static weft_status *parse_dict(cursor *c, XLA_FFI_Attrs *out)
   c->depth--;
   sorted = WEFT_ARENA_ARRAY(c->arena, entry *, count);
   *out = (XLA_FFI_Attrs){
-    .struct_size = sizeof *out, .size = count, .types = WEFT_ARENA_ARRAY(c->arena, XLA_FFI_AttrType, count),
-    .names = WEFT_ARENA_ARRAY(c->arena, XLA_FFI_ByteSpan *, count), .attrs = WEFT_ARENA_ARRAY(c->arena, void *, count),
+    .struct_size = sizeof *out,
+    .size = count,
+    .types = WEFT_ARENA_ARRAY(c->arena, XLA_FFI_AttrType, count),
+    .names = WEFT_ARENA_ARRAY(c->arena, XLA_FFI_ByteSpan *, count),
+    .attrs = WEFT_ARENA_ARRAY(c->arena, void *, count),
   };
   WEFT_TRY_ALLOC(sorted && out->types && out->names && out->attrs);
   for (int64_t i = 0; first; first = first->next) sorted[i++] = first;

@@ -26,7 +26,7 @@ struct rt_pool {
 };
 
 static _Thread_local const rt_pool *my_pool; /* of a worker */
-static _Thread_local int my_index;          /* from 1 */
+static _Thread_local int my_index;           /* from 1 */
 
 typedef struct worker { rt_pool *pool; int index; } worker;
 
@@ -180,7 +180,8 @@ static void run_indices(loop *l, int first)
 {
   for (int s = 0; s < l->share_count; s++) {
     share *mine = &l->shares[(first + s) % l->share_count];
-    for (int64_t i; (i = atomic_fetch_add_explicit(&mine->next, 1, memory_order_relaxed)) < mine->end;) l->fn(l->ctx, i);
+    for (int64_t i; (i = atomic_fetch_add_explicit(&mine->next, 1, memory_order_relaxed)) < mine->end;)
+      l->fn(l->ctx, i);
   }
 }
 

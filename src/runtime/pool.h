@@ -27,7 +27,7 @@ void rt_pool_free(rt_pool *pool); /* joins the workers; nothing may be queued or
 WEFT_DEFINE_AUTO(rt_pool, rt_pool_free)
 
 int rt_pool_threads(const rt_pool *pool);
-bool rt_pool_is_worker(const rt_pool *pool); /* is the calling thread one of the pool's? */
+bool rt_pool_is_worker(const rt_pool *pool);           /* is the calling thread one of the pool's? */
 const atomic_int *rt_pool_wanted(const rt_pool *pool); /* how many workers are asked for and have not come */
 
 /* Runs fn(ctx, i) for each i in [0, count), in any order, on the caller and on idle workers; returns when all are done.

@@ -131,8 +131,8 @@ static weft_status *gather_uses(rt_program *program, rt_thunk *thunk, const rt_u
     rt_use *last = &uses[kept - 1];
     int64_t last_end = kept > first ? last->slice.offset + last->slice.bytes : 0;
     bool same = kept > first && last->slice.alloc == uses[i].slice.alloc;
-    if (same && (uses[i].slice.offset < last_end ||
-                 (uses[i].slice.offset == last_end && uses[i].access == last->access))) {
+    if (same &&
+        (uses[i].slice.offset < last_end || (uses[i].slice.offset == last_end && uses[i].access == last->access))) {
       int64_t end = WEFT_MAX(last_end, uses[i].slice.offset + uses[i].slice.bytes);
       last->slice.bytes = end - last->slice.offset;
       last->access |= uses[i].access;
@@ -266,13 +266,12 @@ static weft_status *reduce(graph *g)
   uint64_t *below;
 
   if (n > REDUCE_LIMIT) return NULL;
-  below = WEFT_ARENA_ARRAY(&g->scratch, uint64_t, (int64_t)n * words);
+  below = WEFT_ARENA_ARRAY(&g->scratch, uint64_t, (int64_t)n *words);
   WEFT_TRY_ALLOC(below);
   for (int end = g->count, begin; end > 0; end = begin) { /* one node's edges at a time, from the last node */
     int from = g->edges[end - 1].from;
     uint64_t *mine = below + (int64_t)from * words;
-    for (begin = end; begin > 0 && g->edges[begin - 1].from == from; begin--) {
-    }
+    for (begin = end; begin > 0 && g->edges[begin - 1].from == from; begin--) {}
     for (int i = begin; i < end; i++) { /* nearest first: its descendants cover the farther ones */
       edge *e = &g->edges[i];
       if (e->start) continue;
@@ -365,7 +364,9 @@ static void price_control(rt_thunk *thunk)
     sum += thunk->seqs[s]->total_ns;
     most = WEFT_MAX(most, thunk->seqs[s]->total_ns);
   }
-  thunk->cost_ns = buf_control_time(is_loop ? BUF_LOOP : thunk->ops == &conditional_ops ? BUF_CHOICE : BUF_CALL,
+  thunk->cost_ns = buf_control_time(is_loop                          ? BUF_LOOP
+                                    : thunk->ops == &conditional_ops ? BUF_CHOICE
+                                                                     : BUF_CALL,
                                     is_loop ? ((rt_while_thunk *)thunk)->trips : 1, sum, most);
 }
 
@@ -390,7 +391,8 @@ static weft_status *number_args(rt_program *program)
     for (int u = 0; u < (thunk->ops->control ? WEFT_MIN(thunk->use_count, 1) : thunk->use_count); u++) {
       rt_patch patch = {thunk->first_arg + u, thunk->uses[u].slice.alloc, thunk->uses[u].slice.offset};
       if (patch.alloc < 0) continue;
-      if (buf_plan_alloc(plan, patch.alloc)->kind == BUF_CONSTANT) program->constants[program->constant_count++] = patch;
+      if (buf_plan_alloc(plan, patch.alloc)->kind == BUF_CONSTANT)
+        program->constants[program->constant_count++] = patch;
       else if (patch.alloc == temp) program->temps[program->temp_count++] = patch;
       else program->fresh[program->fresh_count++] = patch;
     }
@@ -522,7 +524,8 @@ void rt_frame_bind_constants(rt_frame *frame, void *const *constants)
   const rt_program *program = frame->program;
 
   for (int i = 0; i < program->constant_count; i++)
-    frame->ctx.args[program->constants[i].arg] = (char *)constants[program->constants[i].alloc] + program->constants[i].offset;
+    frame->ctx.args[program->constants[i].arg] = (char *)constants[program->constants[i].alloc] +
+                                                 program->constants[i].offset;
 }
 
 /* ---- for people ------------------------------------------------------------------------------------------------ */
@@ -592,13 +595,14 @@ static void draw_steps(const rt_seq *seq, const int *row, const int *column, dou
   for (int t = 0; t < seq->count; t++)
     for (int k = 0; k < seq->nodes[t].successor_count; k++) {
       int to = seq->successors[seq->nodes[t].successor_begin + k];
-      fprintf(out, "<line x1=\"%d\" y1=\"%.0f\" x2=\"%d\" y2=\"%.0f\" stroke=\"#999\"/>\n", 10 + column[t] * WIDE + BOX_W / 2,
-              top + row[t] * HIGH + BOX_H, 10 + column[to] * WIDE + BOX_W / 2, top + row[to] * HIGH);
+      fprintf(out, "<line x1=\"%d\" y1=\"%.0f\" x2=\"%d\" y2=\"%.0f\" stroke=\"#999\"/>\n",
+              10 + column[t] * WIDE + BOX_W / 2, top + row[t] * HIGH + BOX_H, 10 + column[to] * WIDE + BOX_W / 2,
+              top + row[to] * HIGH);
     }
   for (int t = 0; t < seq->count; t++) { /* above the lines */
     double x = 10 + column[t] * WIDE, y = top + row[t] * HIGH;
-    fprintf(out, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\" rx=\"4\" fill=\"%s\" stroke=\"#555\"/>\n", x, y, BOX_W,
-            BOX_H, weft_svg_colour(key, seq->thunks[t]->ops->kind));
+    fprintf(out, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\" rx=\"4\" fill=\"%s\" stroke=\"#555\"/>\n", x,
+            y, BOX_W, BOX_H, weft_svg_colour(key, seq->thunks[t]->ops->kind));
     weft_svg_label(out, x + 5, y + 18, BOX_W - 10, seq->thunks[t]->name);
   }
 }

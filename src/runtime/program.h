@@ -28,12 +28,14 @@ WEFT_NODISCARD weft_status *rt_seq_new(rt_program *program, const char *name, in
  * last).  `trips` >= 0: the loop runs so often and the condition is not evaluated. */
 WEFT_NODISCARD weft_status *rt_while_new(rt_program *program, const char *name, rt_seq *condition, rt_seq *body,
                                          buf_slice flag, int64_t trips, rt_thunk **out_thunk);
-WEFT_NODISCARD weft_status *rt_conditional_new(rt_program *program, const char *name, int count, rt_seq *const *branches,
-                                               buf_slice flag, bool flag_is_pred, rt_thunk **out_thunk);
+WEFT_NODISCARD weft_status *rt_conditional_new(rt_program *program, const char *name, int count,
+                                               rt_seq *const *branches, buf_slice flag, bool flag_is_pred,
+                                               rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *rt_call_new(rt_program *program, const char *name, rt_seq *callee, rt_thunk **out_thunk);
 
 /* Builds the graphs.  `plan` is borrowed for the program's life; `threads` is the pool's; `queues`: its devices have streams. */
-WEFT_NODISCARD weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan *plan, int threads, bool queues);
+WEFT_NODISCARD weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan *plan, int threads,
+                                              bool queues);
 
 bool rt_seq_runs_in_order(const rt_seq *seq); /* once finished: one step after the other, rather than as a graph */
 /* The program's devices have streams, and a step works on the host or control flow reads a value there.  Such a program starts
@@ -58,8 +60,8 @@ void rt_frame_bind_constants(rt_frame *frame, void *const *constants);
 
 /* Runs.  On devices with streams, "done" is: all that the steps queue is on the compute stream.  True: it is done, with its error in *out.  False: `done` will be called once, on some thread, when it is; it takes
  * the status and may release the frame.  `info` is borrowed until then. */
-bool rt_frame_run(rt_frame *frame, rt_pool *pool, const rt_run_info *info,
-                  void (*done)(void *arg, weft_status *st), void *arg, weft_status **out);
+bool rt_frame_run(rt_frame *frame, rt_pool *pool, const rt_run_info *info, void (*done)(void *arg, weft_status *st),
+                  void *arg, weft_status **out);
 
 /* The first error of what a run has queued, once the stream has done it; NULL: none.  The caller's. */
 weft_status *rt_frame_take_fault(rt_frame *frame);

@@ -88,7 +88,8 @@ typedef enum rt_taker {
 } rt_taker;
 /* A block of at least `bytes` in a space, from the device's cache or its platform; back with the same size.  Work that is
  * queued on the compute stream may still use a block that is given back, if its end has been recorded. */
-WEFT_NODISCARD weft_status *rt_device_take(weft_device *device, int space, int64_t bytes, rt_taker taker, void **out_data);
+WEFT_NODISCARD weft_status *rt_device_take(weft_device *device, int space, int64_t bytes, rt_taker taker,
+                                           void **out_data);
 void rt_device_give(weft_device *device, int space, void *data, int64_t bytes);
 
 /* Records a point of one of the device's streams. */
@@ -124,7 +125,8 @@ struct weft_buffer {
 };
 
 /* weft_storage_new in a space, for a taker. */
-WEFT_NODISCARD weft_status *rt_storage_new(weft_device *device, int space, int64_t bytes, rt_taker taker, weft_storage **out_storage);
+WEFT_NODISCARD weft_status *rt_storage_new(weft_device *device, int space, int64_t bytes, rt_taker taker,
+                                           weft_storage **out_storage);
 
 /* The event after which work that is queued on a stream of the buffer's device may use the bytes: behind buffer->definition, if
  * there is one. */

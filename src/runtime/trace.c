@@ -122,6 +122,7 @@ weft_status *rt_trace_flush(void)
   weft_mutex_unlock(&mu);
   fputs("\n]}\n", out);
   failed = ferror(out);
-  if (fclose(out) != 0 || failed) return WEFT_ERR(UNKNOWN, "WEFT_TRACE: cannot write \"%s\": %s", path, strerror(errno));
+  if (fclose(out) != 0 || failed)
+    return WEFT_ERR(UNKNOWN, "WEFT_TRACE: cannot write \"%s\": %s", path, strerror(errno));
   return NULL;
 }

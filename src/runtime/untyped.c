@@ -94,19 +94,23 @@ static weft_status *read_opaque(weft_arena *arena, const char *config, rt_untype
   out->opaque_bytes = (length - 4) / 2;
   for (size_t i = 0; i < out->opaque_bytes; i++) {
     int high = digit(config[4 + 2 * i]), low = digit(config[5 + 2 * i]);
-    if (high < 0 || low < 0) return WEFT_ERR(INVALID_ARGUMENT, "backend_config: expected hexadecimal digits after \"hex:\"");
+    if (high < 0 || low < 0)
+      return WEFT_ERR(INVALID_ARGUMENT, "backend_config: expected hexadecimal digits after \"hex:\"");
     bytes[i] = (char)(high << 4 | low);
   }
   bytes[out->opaque_bytes] = '\0';
   return NULL;
 }
 
-weft_status *rt_untyped_call_read(weft_arena *arena, const hlo_instr *instr, rt_untyped_fn *function, rt_untyped_call *out)
+weft_status *rt_untyped_call_read(weft_arena *arena, const hlo_instr *instr, rt_untyped_fn *function,
+                                  rt_untyped_call *out)
 {
   int version = instr->u.custom->api_version;
 
-  *out = (rt_untyped_call){.function = function, .api_version = WEFT_MAX(version, ORIGINAL), .tuple = hlo_shape_is_tuple(instr->shape)};
-  if (version < 0 || version > UNIFIED) return WEFT_ERR(INVALID_ARGUMENT, "custom call \"%s\": API version %d", instr->u.custom->target, version);
+  *out = (rt_untyped_call){
+    .function = function, .api_version = WEFT_MAX(version, ORIGINAL), .tuple = hlo_shape_is_tuple(instr->shape)};
+  if (version < 0 || version > UNIFIED)
+    return WEFT_ERR(INVALID_ARGUMENT, "custom call \"%s\": API version %d", instr->u.custom->target, version);
   for (int i = 0; i < instr->operand_count; i++) out->operand_leaves += hlo_shape_leaf_count(instr->operands[i]->shape);
   return read_opaque(arena, instr->extra && instr->extra->backend_config ? instr->extra->backend_config : "", out);
 }
@@ -121,7 +125,8 @@ weft_status *rt_untyped_call_run(const rt_untyped_call *c, void *const *buffers)
   switch (c->api_version) {
   case STATUS_RETURNING: ((void (*)(void *, const void **, void *))(void *)c->function)(out, in, &status); break;
   case UNIFIED:
-    ((void (*)(void *, const void **, const char *, size_t, void *))(void *)c->function)(out, in, c->opaque, c->opaque_bytes, &status);
+    ((void (*)(void *, const void **, const char *, size_t, void *))(void *)c->function)(out, in, c->opaque,
+                                                                                         c->opaque_bytes, &status);
     break;
   default: ((void (*)(void *, const void **))(void *)c->function)(out, in); break;
   }

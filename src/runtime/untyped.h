@@ -32,7 +32,8 @@ typedef struct rt_untyped_call {
 } rt_untyped_call;
 
 /* Reads what the call needs of `instr`; its bytes are in `arena`.  Errors: INVALID_ARGUMENT for another API version. */
-WEFT_NODISCARD weft_status *rt_untyped_call_read(weft_arena *arena, const hlo_instr *instr, rt_untyped_fn *function, rt_untyped_call *out);
+WEFT_NODISCARD weft_status *rt_untyped_call_read(weft_arena *arena, const hlo_instr *instr, rt_untyped_fn *function,
+                                                 rt_untyped_call *out);
 
 /* Calls on buffers: leaves of the operands, then leaves of the result.  Errors: INTERNAL with what the function said. */
 WEFT_NODISCARD weft_status *rt_untyped_call_run(const rt_untyped_call *call, void *const *buffers);

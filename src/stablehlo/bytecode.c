@@ -136,7 +136,8 @@ static weft_status *read_strings(bc_reader *r, bc_cursor c)
   for (int i = r->string_count - 1; i >= 0; i--) {
     uint64_t size = 0;
     WEFT_TRY(bc_varint(r, &c, &size));
-    if (size == 0 || end < c.p || size > (uint64_t)(end - c.p)) return bc_fail(r, c.p, "a string of %" PRIu64 " bytes", size);
+    if (size == 0 || end < c.p || size > (uint64_t)(end - c.p))
+      return bc_fail(r, c.p, "a string of %" PRIu64 " bytes", size);
     end -= size;
     if (end[size - 1] != 0) return bc_fail(r, end, "a string without NUL");
     r->strings[i] = (bc_string){(const char *)end, (size_t)size - 1};
@@ -458,10 +459,13 @@ static weft_status *read_regions(bc_reader *r, bc_cursor *c, mlir_op *op, const 
     inner = &nested;
   }
   if (id != SECTION_IR) return bc_fail(r, at, "section %d where regions are expected", id);
-  if (r->in_parts && inner != c && op->region_count == 1 && op->dialect == SHLO_FUNC) WEFT_TRY(put_aside(r, inner, op->regions));
-  if (r->kept && inner != c && op->region_count == 1 && op->dialect != SHLO_FUNC && inner->end - inner->p <= BC_LARGEST_KEPT)
+  if (r->in_parts && inner != c && op->region_count == 1 && op->dialect == SHLO_FUNC)
+    WEFT_TRY(put_aside(r, inner, op->regions));
+  if (r->kept && inner != c && op->region_count == 1 && op->dialect != SHLO_FUNC &&
+      inner->end - inner->p <= BC_LARGEST_KEPT)
     WEFT_TRY(read_kept_region(r, inner, op));
-  for (int i = 0; !op->shares_region && i < op->region_count && !op->regions[i].first; i++) WEFT_TRY(read_region(r, inner, &op->regions[i], 0));
+  for (int i = 0; !op->shares_region && i < op->region_count && !op->regions[i].first; i++)
+    WEFT_TRY(read_region(r, inner, &op->regions[i], 0));
   if (inner != c && inner->p != inner->end) return bc_fail(r, inner->p, "bytes after the regions of an operation");
   r->values = outer;
   return NULL;
@@ -485,7 +489,8 @@ static weft_status *decode_properties(bc_reader *r, bc_op_name *name, bc_propert
 {
   void **known;
 
-  WEFT_TRY(mlir_table_slot(r->arena, &name->decoded, (const char *)p->bytes.p, (size_t)(p->bytes.end - p->bytes.p), &known));
+  WEFT_TRY(
+    mlir_table_slot(r->arena, &name->decoded, (const char *)p->bytes.p, (size_t)(p->bytes.end - p->bytes.p), &known));
   if (!*known) {
     WEFT_TRY_NOTE(bc_decode_properties(r, name, p), "properties of %s", name->spelling);
     *known = weft_arena_memdup(r->arena, p, sizeof *p);
@@ -617,10 +622,13 @@ static bool quick_op(bc_reader *r, bc_cursor *c, scope *s, mlir_op *op, mlir_val
   if (p >= r->quick_end || !(*p & 1) || *p >> 1 >= r->op_count) return false;
   name = &r->ops[*p++ >> 1];
   mask = *p++;
-  if (!name->kind || mask & ~(OP_ATTRS | OP_RESULTS | OP_OPERANDS | OP_PROPERTIES) || !(mask & OP_RESULTS)) return false;
-  if (!quick_number(&p, &location) || location >= (uint32_t)r->attr_count || !r->attrs[location].is_location) return false;
+  if (!name->kind || mask & ~(OP_ATTRS | OP_RESULTS | OP_OPERANDS | OP_PROPERTIES) || !(mask & OP_RESULTS))
+    return false;
+  if (!quick_number(&p, &location) || location >= (uint32_t)r->attr_count || !r->attrs[location].is_location)
+    return false;
   if (!quick_attrs(r, &p, name, mask, op)) return false;
-  if (*p++ != (1 << 1 | 1) || !quick_number(&p, &type) || type >= (uint32_t)r->type_count || !r->types[type].value) return false;
+  if (*p++ != (1 << 1 | 1) || !quick_number(&p, &type) || type >= (uint32_t)r->type_count || !r->types[type].value)
+    return false;
   op->operand_count = 0;
   if (mask & OP_OPERANDS) {
     if (!(*p & 1) || *p >> 1 > QUICK_OPERANDS) return false;
@@ -809,7 +817,8 @@ weft_status *mlir_stream_next(mlir_stream *s, const mlir_op **out)
   mlir_block block = {0};
 
   *out = NULL;
-  if (s->ops == 0) return s->at.p == s->at.end ? NULL : bc_fail(&s->r, s->at.p, "bytes after the regions of an operation");
+  if (s->ops == 0)
+    return s->at.p == s->at.end ? NULL : bc_fail(&s->r, s->at.p, "bytes after the regions of an operation");
   s->ops--;
   if (WEFT_LIKELY(quick_op(&s->r, &s->at, &s->scope, &s->quick, s->operands))) {
     *out = &s->quick;
@@ -876,8 +885,8 @@ static weft_status *read_container(bc_reader *r)
   if (!nul) return bc_fail(r, c.p, "the producer's name does not end");
   r->program->producer = (const char *)c.p;
   if (version > NEWEST_VERSION)
-    return WEFT_ERR(UNIMPLEMENTED, "bytecode version %" PRIu64 " of producer %.64s: versions up to %d are known", version,
-                    r->program->producer, NEWEST_VERSION);
+    return WEFT_ERR(UNIMPLEMENTED, "bytecode version %" PRIu64 " of producer %.64s: versions up to %d are known",
+                    version, r->program->producer, NEWEST_VERSION);
   r->version = (int)version;
   c.p = nul + 1;
   while (c.p < c.end) {
@@ -908,9 +917,13 @@ weft_status *mlir_read_bytecode(mlir_program *program, bool in_parts)
   bc_reader *reader = WEFT_ARENA_NEW(&program->arena, bc_reader);
 
   WEFT_TRY_ALLOC(reader);
-  *reader = (bc_reader){.near_end = (const uint8_t *)program->input + program->size - WEFT_MIN(program->size, (size_t)7),
-                        .quick_end = (const uint8_t *)program->input + program->size - WEFT_MIN(program->size, (size_t)BC_QUICK_BYTES - 1),
-                        .program = program, .arena = &program->arena, .op_arena = &program->arena, .numbers = &program->arena,
-                        .in_parts = in_parts};
+  *reader = (bc_reader){
+    .near_end = (const uint8_t *)program->input + program->size - WEFT_MIN(program->size, (size_t)7),
+    .quick_end = (const uint8_t *)program->input + program->size - WEFT_MIN(program->size, (size_t)BC_QUICK_BYTES - 1),
+    .program = program,
+    .arena = &program->arena,
+    .op_arena = &program->arena,
+    .numbers = &program->arena,
+    .in_parts = in_parts};
   return read_container(reader);
 }

@@ -109,7 +109,8 @@ WEFT_NODISCARD static inline weft_status *bc_varint(const bc_reader *r, bc_curso
 WEFT_NODISCARD weft_status *bc_svarint(const bc_reader *r, bc_cursor *c, int64_t *out);
 WEFT_NODISCARD weft_status *bc_flagged(const bc_reader *r, bc_cursor *c, uint64_t *out, bool *out_flag);
 
-WEFT_NODISCARD weft_status *bc_bad_number(const bc_reader *r, const uint8_t *at, const char *what, uint64_t n, uint64_t limit);
+WEFT_NODISCARD weft_status *bc_bad_number(const bc_reader *r, const uint8_t *at, const char *what, uint64_t n,
+                                          uint64_t limit);
 /* Reads the count of things that take at least one byte each. The bytes that are left bound it. */
 WEFT_NODISCARD static inline weft_status *bc_count(const bc_reader *r, bc_cursor *c, int *out)
 {

@@ -24,10 +24,7 @@ static weft_status *ints_of(lowering *l, const mlir_op *op, const char *name, hl
 /* ---- reducers ----------------------------------------------------------------------------------------------------- */
 
 /* The kind of a type, within which an accumulator may be wider: f32 and f64, s8 and s32, ... */
-static int kind_of(weft_dtype t)
-{
-  return weft_dtype_is_complex(t) ? 3 : weft_dtype_is_float(t) ? 2 : 1;
-}
+static int kind_of(weft_dtype t) { return weft_dtype_is_complex(t) ? 3 : weft_dtype_is_float(t) ? 2 : 1; }
 
 static bool is_promotable(const mlir_type *from, const mlir_type *to)
 {
@@ -49,33 +46,38 @@ static bool same_type(const mlir_type *a, const mlir_type *b, bool any_float)
 static weft_status *reducer(const mlir_op *op, const char *c, int region, int n, const mlir_type *const *inputs,
                             const mlir_type *const *inits)
 {
-  const mlir_block *block = region < op->region_count && op->regions[region].block_count == 1 ? op->regions[region].first : NULL;
+  const mlir_block *block =
+    region < op->region_count && op->regions[region].block_count == 1 ? op->regions[region].first : NULL;
   const mlir_op *end = block ? block->last : NULL;
 
   if (!end) return NULL; /* said elsewhere */
-  if (block->arg_count != 2 * n) return BROKEN(op, c, "the region takes %d arguments, expected %d", block->arg_count, 2 * n);
+  if (block->arg_count != 2 * n)
+    return BROKEN(op, c, "the region takes %d arguments, expected %d", block->arg_count, 2 * n);
   if (end->operand_count != n) return BROKEN(op, c, "the region returns %d values, expected %d", end->operand_count, n);
   for (int i = 0; i < n; i++) {
     const mlir_type *sum = end->operands[i]->type, *first = block->args[i].type, *second = block->args[n + i].type;
     if (!is_tensor(sum)) return BROKEN(op, c, "result %d of the region is no tensor", i);
     if (!is_tensor(first) || !is_tensor(second)) return BROKEN(op, c, "argument %d of the region is no tensor", i);
-    if (!same_type(sum, first, false)) return BROKEN(op, c, "argument %d of the region is of another type than result %d", i, i);
+    if (!same_type(sum, first, false))
+      return BROKEN(op, c, "argument %d of the region is of another type than result %d", i, i);
     if (!same_type(sum, second, true))
       return BROKEN(op, c, "argument %d of the region is of another type than result %d", n + i, i);
     if (!is_tensor(inits[i]) || !is_tensor(inputs[i])) return BROKEN(op, c, "operand %d is no tensor", i);
-    if (sum->kind == MLIR_TENSOR && sum->rank != 0) return BROKEN(op, c, "result %d of the region is of rank %d, expected 0", i, sum->rank);
+    if (sum->kind == MLIR_TENSOR && sum->rank != 0)
+      return BROKEN(op, c, "result %d of the region is of rank %d, expected 0", i, sum->rank);
     if (!is_promotable(inits[i], sum))
-      return BROKEN(op, c, "%s of the initial value cannot become %s of result %d of the region", weft_dtype_name(inits[i]->dtype),
-                    weft_dtype_name(sum->dtype), i);
+      return BROKEN(op, c, "%s of the initial value cannot become %s of result %d of the region",
+                    weft_dtype_name(inits[i]->dtype), weft_dtype_name(sum->dtype), i);
     if (!is_promotable(inputs[i], second))
-      return BROKEN(op, c, "%s of the input cannot become %s of argument %d of the region", weft_dtype_name(inputs[i]->dtype),
-                    weft_dtype_name(second->dtype), n + i);
+      return BROKEN(op, c, "%s of the input cannot become %s of argument %d of the region",
+                    weft_dtype_name(inputs[i]->dtype), weft_dtype_name(second->dtype), n + i);
   }
   return NULL;
 }
 
 /* The inputs are the operands from `from` on, the initial values those from `init` on. */
-static weft_status *reducer_of_operands(lowering *l, const mlir_op *op, const char *c, int region, int n, int from, int init)
+static weft_status *reducer_of_operands(lowering *l, const mlir_op *op, const char *c, int region, int n, int from,
+                                        int init)
 {
   const mlir_type **types = WEFT_ARENA_ARRAY(&l->scratch, const mlir_type *, 2 * n);
 
@@ -133,7 +135,8 @@ static weft_status *is_sorted(lowering *l, const mlir_op *op, const char *c, con
 
   WEFT_TRY(ints_of(l, op, name, &v));
   for (int i = 1; i < v.count; i++)
-    if (v.v[i] <= v.v[i - 1]) return BROKEN(op, c, "%s are not sorted or not unique: %" PRId64 " before %" PRId64, name, v.v[i - 1], v.v[i]);
+    if (v.v[i] <= v.v[i - 1])
+      return BROKEN(op, c, "%s are not sorted or not unique: %" PRId64 " before %" PRId64, name, v.v[i - 1], v.v[i]);
   return NULL;
 }
 
@@ -183,7 +186,9 @@ static weft_status *check_groups(lowering *l, const mlir_op *op, const group_rul
     seen[id] = 1;
   }
   for (int64_t id = 0; id < named; id++)
-    if (!seen[id]) return BROKEN(op, rules->complete, "id %" PRId64 " is not in replica_groups, which have %" PRId64 " ids", id, named);
+    if (!seen[id])
+      return BROKEN(op, rules->complete, "id %" PRId64 " is not in replica_groups, which have %" PRId64 " ids", id,
+                    named);
   if (rules->group_size && (a->type->dims[0] == 0 || a->type->dims[1] != rules->group_size))
     return BROKEN(op, rules->size, "groups of %" PRId64 ", expected %" PRId64, a->type->dims[1], rules->group_size);
   return NULL;
@@ -206,7 +211,8 @@ static weft_status *check_all_gather(lowering *l, const mlir_op *op)
 
 static weft_status *check_all_to_all(lowering *l, const mlir_op *op)
 {
-  return check_groups(l, op, &(group_rules){"C5", "C7", "I5", "C8", true, mlir_attr_int(mlir_attr_of(op, "split_count"), 0)});
+  return check_groups(l, op,
+                      &(group_rules){"C5", "C7", "I5", "C8", true, mlir_attr_int(mlir_attr_of(op, "split_count"), 0)});
 }
 
 /* Requires one reducer for each operand. */
@@ -284,7 +290,8 @@ static weft_status *check_collective_permute(lowering *l, const mlir_op *op)
 
   if (!a || a->kind != MLIR_DENSE) return NULL;
   if (a->type->rank != 2) return BROKEN(op, "I2", "source_target_pairs is of rank %d, expected 2", a->type->rank);
-  if (a->type->dims[1] != 2 && a->type->dims[0] > 0) return BROKEN(op, "C1", "source_target_pairs has rows of %" PRId64, a->type->dims[1]);
+  if (a->type->dims[1] != 2 && a->type->dims[0] > 0)
+    return BROKEN(op, "C1", "source_target_pairs has rows of %" PRId64, a->type->dims[1]);
   WEFT_TRY(ints_of(l, op, "source_target_pairs", &pairs));
   ids = WEFT_ARENA_ARRAY(&l->scratch, int64_t, pairs.count / 2);
   WEFT_TRY_ALLOC(ids);
@@ -292,7 +299,8 @@ static weft_status *check_collective_permute(lowering *l, const mlir_op *op)
     for (int i = 0; i < pairs.count / 2; i++) ids[i] = pairs.v[2 * i + side];
     qsort(ids, (size_t)pairs.count / 2, sizeof *ids, by_value);
     for (int i = 1; i < pairs.count / 2; i++)
-      if (ids[i] == ids[i - 1]) return BROKEN(op, constraints[side], "%s %" PRId64 " is in two pairs", names[side], ids[i]);
+      if (ids[i] == ids[i - 1])
+        return BROKEN(op, constraints[side], "%s %" PRId64 " is in two pairs", names[side], ids[i]);
   }
   return NULL;
 }
@@ -301,7 +309,8 @@ static weft_status *check_collective_permute(lowering *l, const mlir_op *op)
 static weft_status *check_transfer(const mlir_op *op, int64_t with_host)
 {
   bool is_host = mlir_attr_bool(mlir_attr_of(op, "is_host_transfer"), false);
-  int64_t type = mlir_attr_int(mlir_attr_of(op, "channel_type"), is_host ? with_host : 1), want = is_host ? with_host : 1;
+  int64_t type = mlir_attr_int(mlir_attr_of(op, "channel_type"), is_host ? with_host : 1),
+          want = is_host ? with_host : 1;
 
   if (type != want) return BROKEN(op, "C1", "a channel of type %" PRId64 ", expected %" PRId64, type, want);
   return NULL;
@@ -352,7 +361,8 @@ static weft_status *check_precision(const mlir_op *op, const char *c)
 {
   const mlir_attr *a = mlir_attr_of(op, "precision_config");
 
-  if (a && a->kind == MLIR_ARRAY && a->u.array.count > 2) return BROKEN(op, c, "%d precisions for two operands", a->u.array.count);
+  if (a && a->kind == MLIR_ARRAY && a->u.array.count > 2)
+    return BROKEN(op, c, "%d precisions for two operands", a->u.array.count);
   return NULL;
 }
 
@@ -362,17 +372,21 @@ static weft_status *check_quantized_product(const mlir_op *op, const char *const
   const mlir_type *x = op->operands[0]->type, *y = op->operands[1]->type, *z = op->results[0].type;
 
   if (!x->quant && !y->quant && !z->quant) return NULL;
-  if (!y->quant || (x->quant != NULL) != (z->quant != NULL)) return BROKEN(op, c[0], "the right operand is not quantized, or the left and not the result");
+  if (!y->quant || (x->quant != NULL) != (z->quant != NULL))
+    return BROKEN(op, c[0], "the right operand is not quantized, or the left and not the result");
   for (int i = 0; i < y->quant->count; i++)
-    if (c[1] && y->quant->zeros[i] != 0) return BROKEN(op, c[1], "zero point %" PRId64 " of the right operand", y->quant->zeros[i]);
+    if (c[1] && y->quant->zeros[i] != 0)
+      return BROKEN(op, c[1], "zero point %" PRId64 " of the right operand", y->quant->zeros[i]);
   if (!x->quant) {
-    if (y->quant->expressed != x->dtype || x->dtype != z->dtype) return BROKEN(op, c[5], "the right operand stands for another type");
+    if (y->quant->expressed != x->dtype || x->dtype != z->dtype)
+      return BROKEN(op, c[5], "the right operand stands for another type");
     return NULL;
   }
   if (x->quant->storage != y->quant->storage) return BROKEN(op, c[2], "operands are stored as different types");
   if (x->quant->expressed != y->quant->expressed || y->quant->expressed != z->quant->expressed)
     return BROKEN(op, c[3], "operands and result stand for different types");
-  if (y->quant->axis < 0 && z->quant->axis >= 0) return BROKEN(op, c[4], "the result is quantized per axis, the right operand is not");
+  if (y->quant->axis < 0 && z->quant->axis >= 0)
+    return BROKEN(op, c[4], "the result is quantized per axis, the right operand is not");
   return NULL;
 }
 
@@ -390,14 +404,16 @@ static weft_status *check_dot_general(lowering *l, const mlir_op *op)
     WEFT_TRY(check_quantized_product(op, quantized));
     WEFT_TRY(ints_of(l, op, "rhs_contracting_dimensions", &contracting));
     for (int i = 0; q && i < contracting.count; i++)
-      if (q->axis >= 0 && contracting.v[i] == q->axis) return BROKEN(op, "C16", "the right operand is quantized along a contracting dimension");
+      if (q->axis >= 0 && contracting.v[i] == q->axis)
+        return BROKEN(op, "C16", "the right operand is quantized along a contracting dimension");
   }
   if (!type || (type->kind == MLIR_TYPE && type->type->kind == MLIR_NONE)) return NULL;
   for (int i = 0; precision && precision->kind == MLIR_ARRAY && i < precision->u.array.count; i++)
     if (strcmp(mlir_attr_text(precision->u.array.items[i], "DEFAULT"), "DEFAULT") != 0)
       return BROKEN(op, "C21", "an algorithm and a precision that is not DEFAULT");
   for (int i = 0; i < 3; i++)
-    if (mlir_attr_int(mlir_attr_of(op, counts[i]), 1) <= 0) return BROKEN(op, constraints[i], "%s is not positive", counts[i]);
+    if (mlir_attr_int(mlir_attr_of(op, counts[i]), 1) <= 0)
+      return BROKEN(op, constraints[i], "%s is not positive", counts[i]);
   return NULL;
 }
 
@@ -411,7 +427,8 @@ static weft_status *check_convolution(lowering *l, const mlir_op *op)
   if (y && op->result_count == 1) {
     const mlir_quant *kernel = y->quant, *result = op->results[0].type->quant;
     WEFT_TRY(check_quantized_product(op, quantized));
-    if (kernel && kernel->axis >= 0 && kernel->axis != mlir_attr_int(mlir_attr_of(op, "kernel_output_feature_dimension"), -1))
+    if (kernel && kernel->axis >= 0 &&
+        kernel->axis != mlir_attr_int(mlir_attr_of(op, "kernel_output_feature_dimension"), -1))
       return BROKEN(op, "C29", "the kernel is quantized along dimension %d", kernel->axis);
     if (result && result->axis >= 0 && result->axis != mlir_attr_int(mlir_attr_of(op, "output_feature_dimension"), -1))
       return BROKEN(op, "C30", "the result is quantized along dimension %d", result->axis);
@@ -431,7 +448,8 @@ static bool is_composite_name(const char *s)
 
   if (!((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z'))) return false;
   for (; *s; s++) {
-    bool word = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9') || *s == '_' || (*s == '$' && dots);
+    bool word = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9') || *s == '_' ||
+                (*s == '$' && dots);
     if (*s == '.' && (s[1] == '.' || s[1] == '\0')) return false;
     if (*s == '.') dots++;
     else if (!word) return false;
@@ -448,27 +466,31 @@ static weft_status *check_composite(lowering *l, const mlir_op *op)
 
   if (name && !is_composite_name(name)) return BROKEN(op, "C1", "\"%s\" is no name in a namespace", name);
   if (!type || l->inline_calls) return NULL;
-  if (type->count != op->operand_count) return BROKEN(op, "C3", "%d operands, the decomposition takes %d", op->operand_count, type->count);
+  if (type->count != op->operand_count)
+    return BROKEN(op, "C3", "%d operands, the decomposition takes %d", op->operand_count, type->count);
   if (type->result_count != op->result_count)
     return BROKEN(op, "C4", "%d results, the decomposition gives %d", op->result_count, type->result_count);
   for (int i = 0; i < op->operand_count; i++)
-    if (!mlir_type_equal(type->elements[i], op->operands[i]->type)) return BROKEN(op, "C3", "operand %d is of another type than the decomposition's", i);
+    if (!mlir_type_equal(type->elements[i], op->operands[i]->type))
+      return BROKEN(op, "C3", "operand %d is of another type than the decomposition's", i);
   for (int i = 0; i < op->result_count; i++)
     if (!mlir_type_equal(type->elements[type->count + i], op->results[i].type))
       return BROKEN(op, "C4", "result %d is of another type than the decomposition's", i);
   return NULL;
 }
 
-static weft_status *check_layouts(lowering *l, const mlir_op *op, const char *what, int count, const mlir_type *const *types,
-                                  const mlir_attr *layouts)
+static weft_status *check_layouts(lowering *l, const mlir_op *op, const char *what, int count,
+                                  const mlir_type *const *types, const mlir_attr *layouts)
 {
   hlo_ints order;
 
-  if (layouts->u.array.count != count) return BROKEN(op, "C1", "%d layouts for %d %ss", layouts->u.array.count, count, what);
+  if (layouts->u.array.count != count)
+    return BROKEN(op, "C1", "%d layouts for %d %ss", layouts->u.array.count, count, what);
   for (int i = 0; i < count; i++) {
     WEFT_TRY(mlir_attr_ints(l->program, l->source, &l->scratch, layouts->u.array.items[i], &order));
     if (types[i]->kind == MLIR_TUPLE) return BROKEN(op, "C1", "%s %d is a tuple, which has no layout", what, i);
-    if (types[i]->kind == MLIR_TOKEN && order.count > 0) return BROKEN(op, "C1", "%s %d is a token, which has no layout", what, i);
+    if (types[i]->kind == MLIR_TOKEN && order.count > 0)
+      return BROKEN(op, "C1", "%s %d is a token, which has no layout", what, i);
   }
   return NULL;
 }
@@ -508,7 +530,8 @@ static weft_status *check_aliases(lowering *l, const mlir_op *op, const mlir_typ
     hlo_ints in, out;
     WEFT_TRY(mlir_attr_ints(l->program, l->source, &l->scratch, mlir_dict_get(d, "operand_tuple_indices"), &in));
     WEFT_TRY(mlir_attr_ints(l->program, l->source, &l->scratch, mlir_dict_get(d, "output_tuple_indices"), &out));
-    if (operand < 0 || operand >= op->operand_count) return BROKEN(op, "C2", "an output aliases operand %" PRId64, operand);
+    if (operand < 0 || operand >= op->operand_count)
+      return BROKEN(op, "C2", "an output aliases operand %" PRId64, operand);
     const mlir_type *from = part_of(op->operands[operand]->type, in), *to = part_of(results, out);
     if (!from || !to) return BROKEN(op, "C2", "alias %d names no part of an operand or a result", i);
     if (!mlir_type_equal(from, to)) return BROKEN(op, "C2", "alias %d is between values of different types", i);
@@ -520,7 +543,8 @@ static weft_status *check_aliases(lowering *l, const mlir_op *op, const mlir_typ
     seen[buffers].in = in;
     seen[buffers++].out = out;
   }
-  if (!makes_buffer && buffers < count_buffers(results)) return BROKEN(op, "C2", "a buffer that is a result aliases no operand");
+  if (!makes_buffer && buffers < count_buffers(results))
+    return BROKEN(op, "C2", "a buffer that is a result aliases no operand");
   return NULL;
 }
 
@@ -538,10 +562,12 @@ static weft_status *check_buffer_call(const mlir_op *op, const char *target, boo
       return BROKEN(op, "C3", "%s with %d operands and %d results", target, op->operand_count, op->result_count);
     const mlir_type *to = op->results[0].type;
     *out_makes_buffer = to->kind == MLIR_BUFFER;
-    if (to->kind != buffer_calls[i].result) return BROKEN(op, "C3", "%s does not give a %s", target, *out_makes_buffer ? "tensor" : "memref");
+    if (to->kind != buffer_calls[i].result)
+      return BROKEN(op, "C3", "%s does not give a %s", target, *out_makes_buffer ? "tensor" : "memref");
     if (!operands) return NULL;
     mlir_type from = *op->operands[0]->type;
-    if (from.kind != buffer_calls[i].operand) return BROKEN(op, "C3", "%s does not take a %s", target, *out_makes_buffer ? "tensor" : "memref");
+    if (from.kind != buffer_calls[i].operand)
+      return BROKEN(op, "C3", "%s does not take a %s", target, *out_makes_buffer ? "tensor" : "memref");
     from.kind = to->kind;
     if (!mlir_type_equal(&from, to)) return BROKEN(op, "C3", "operand and result of %s are of different types", target);
   }
@@ -557,7 +583,8 @@ static weft_status *check_custom_call(lowering *l, const mlir_op *op)
   const char *target = mlir_attr_text(mlir_attr_of(op, "call_target_name"), "");
   mlir_type all = {.kind = MLIR_TUPLE, .count = op->result_count, .elements = results};
   bool typed = mlir_attr_int(version, 1) == 4 || strcmp(mlir_attr_text(version, ""), "API_VERSION_TYPED_FFI") == 0;
-  bool makes_buffer, empty = (!in || in->kind != MLIR_ARRAY || in->u.array.count == 0) && (!out || out->kind != MLIR_ARRAY || out->u.array.count == 0);
+  bool makes_buffer, empty = (!in || in->kind != MLIR_ARRAY || in->u.array.count == 0) &&
+                             (!out || out->kind != MLIR_ARRAY || out->u.array.count == 0);
 
   WEFT_TRY_ALLOC(types);
   for (int i = 0; i < op->operand_count; i++) types[i] = op->operands[i]->type;
@@ -574,7 +601,8 @@ static weft_status *check_custom_call(lowering *l, const mlir_op *op)
   WEFT_TRY(check_aliases(l, op, op->result_count == 1 ? results[0] : &all, makes_buffer));
   if (!config || op->kind->is_vhlo) return NULL;
   if (typed && config->kind != MLIR_DICT) return BROKEN(op, "C4", "backend_config of a typed call is no dictionary");
-  if (!typed && config->kind == MLIR_DICT) return BROKEN(op, "C4", "backend_config is a dictionary, the call is not typed");
+  if (!typed && config->kind == MLIR_DICT)
+    return BROKEN(op, "C4", "backend_config is a dictionary, the call is not typed");
   return NULL;
 }
 
@@ -587,15 +615,16 @@ static weft_status *check_indices(lowering *l, const mlir_op *op)
   (void)l;
   for (int i = updates ? 3 : 2; i < op->operand_count; i++)
     if (op->operands[i]->type->dtype != op->operands[i - 1]->type->dtype)
-      return BROKEN(op, updates ? "C5" : "C3", "start indices are of %s and %s", weft_dtype_name(op->operands[i - 1]->type->dtype),
-                    weft_dtype_name(op->operands[i]->type->dtype));
+      return BROKEN(op, updates ? "C5" : "C3", "start indices are of %s and %s",
+                    weft_dtype_name(op->operands[i - 1]->type->dtype), weft_dtype_name(op->operands[i]->type->dtype));
   return NULL;
 }
 
 static weft_status *check_constant(lowering *l, const mlir_op *op)
 {
   (void)l;
-  if (op->result_count == 1 && mlir_type_is_dynamic(op->results[0].type)) return BROKEN(op, "C1", "the result's shape is not static");
+  if (op->result_count == 1 && mlir_type_is_dynamic(op->results[0].type))
+    return BROKEN(op, "C1", "the result's shape is not static");
   return NULL;
 }
 
@@ -604,7 +633,8 @@ static weft_status *check_rng(lowering *l, const mlir_op *op)
   const mlir_type *sizes = op->operand_count == 3 ? op->operands[2]->type : NULL;
 
   (void)l;
-  if (sizes && sizes->kind == MLIR_TENSOR && sizes->rank != 1) return BROKEN(op, "I3", "the shape is of rank %d, expected 1", sizes->rank);
+  if (sizes && sizes->kind == MLIR_TENSOR && sizes->rank != 1)
+    return BROKEN(op, "I3", "the shape is of rank %d, expected 1", sizes->rank);
   return NULL;
 }
 
@@ -636,12 +666,15 @@ static weft_status *check_async_start(lowering *l, const mlir_op *op)
   (void)l;
   if (!end || !future) return NULL; /* said elsewhere */
   if (first->next != end) return BROKEN(op, "C1", "the region has not one operation and a return");
-  for (size_t i = 0; i < WEFT_COUNT(collectives_and_slices); i++) known |= strcmp(first->name, collectives_and_slices[i]) == 0;
+  for (size_t i = 0; i < WEFT_COUNT(collectives_and_slices); i++)
+    known |= strcmp(first->name, collectives_and_slices[i]) == 0;
   if (!known || first->dialect != SHLO_STABLEHLO) return BROKEN(op, "C1", "%s is no collective or slice", first->name);
   for (int i = 0; i < WEFT_MIN(body->arg_count, op->operand_count); i++)
-    if (!mlir_type_equal(body->args[i].type, op->operands[i]->type)) return BROKEN(op, "C2", "operand %d and the region's argument are of different types", i);
+    if (!mlir_type_equal(body->args[i].type, op->operands[i]->type))
+      return BROKEN(op, "C2", "operand %d and the region's argument are of different types", i);
   if (end->operand_count != 1) return BROKEN(op, "C3", "the region returns %d values, expected 1", end->operand_count);
-  if (future->kind != MLIR_FUTURE || future->count != 1 || !mlir_type_equal(future->elements[0], end->operands[0]->type))
+  if (future->kind != MLIR_FUTURE || future->count != 1 ||
+      !mlir_type_equal(future->elements[0], end->operands[0]->type))
     return BROKEN(op, "C3", "the result is no future of what the region returns");
   return NULL;
 }
@@ -668,14 +701,18 @@ static weft_status *check_add(lowering *l, const mlir_op *op)
 
   (void)l;
   for (int i = 0; i < op->operand_count; i++)
-    if ((op->operands[i]->type->quant != NULL) != (sum != NULL)) return BROKEN(op, "C2", "operand %d or the result is quantized, the other is not", i);
+    if ((op->operands[i]->type->quant != NULL) != (sum != NULL))
+      return BROKEN(op, "C2", "operand %d or the result is quantized, the other is not", i);
   for (int i = 0; sum && i < WEFT_MIN(op->operand_count, 2); i++) {
     const mlir_quant *q = op->operands[i]->type->quant;
     if (q->storage != sum->storage) return BROKEN(op, "C3", "operand %d is stored as another type than the result", i);
-    if (q->expressed != sum->expressed) return BROKEN(op, "C4", "operand %d stands for another type than the result", i);
+    if (q->expressed != sum->expressed)
+      return BROKEN(op, "C4", "operand %d stands for another type than the result", i);
     if (q->axis < 0) continue;
     if (sum->axis < 0) return BROKEN(op, "C5", "operand %d is quantized per axis, the result is not", i);
-    if (q->axis != sum->axis) return BROKEN(op, axes[i], "operand %d is quantized along dimension %d, the result along %d", i, q->axis, sum->axis);
+    if (q->axis != sum->axis)
+      return BROKEN(op, axes[i], "operand %d is quantized along dimension %d, the result along %d", i, q->axis,
+                    sum->axis);
     per_axis = true;
   }
   if (sum && sum->axis >= 0 && !per_axis) return BROKEN(op, "C5", "the result is quantized per axis, no operand is");
@@ -694,17 +731,21 @@ static int64_t product_before(const mlir_type *t, int n)
 /* An operation that moves a whole array keeps its quantization, except for the position of the quantized dimension. */
 static weft_status *check_moved(lowering *l, const mlir_op *op)
 {
-  const mlir_type *x = op->operand_count ? op->operands[0]->type : NULL, *y = op->result_count == 1 ? op->results[0].type : NULL;
+  const mlir_type *x = op->operand_count ? op->operands[0]->type : NULL,
+                  *y = op->result_count == 1 ? op->results[0].type : NULL;
   const mlir_quant *from = x ? x->quant : NULL, *to = y ? y->quant : NULL;
   bool broadcast = strstr(op->name, "broadcast") != NULL, transpose = strcmp(op->name, "transpose") == 0;
   hlo_ints map;
 
   if (!from && !to) return NULL;
-  if (!from || !to || x->kind != MLIR_TENSOR || y->kind != MLIR_TENSOR || (from->axis < 0) != (to->axis < 0) || !same_stored(from, to))
+  if (!from || !to || x->kind != MLIR_TENSOR || y->kind != MLIR_TENSOR || (from->axis < 0) != (to->axis < 0) ||
+      !same_stored(from, to))
     return BROKEN(op, "C1", "operand and result are quantized in different ways");
-  if (!(broadcast && from->axis >= 0) && !same_parameters(from, to)) return BROKEN(op, "C1", "operand and result differ in scales or zero points");
+  if (!(broadcast && from->axis >= 0) && !same_parameters(from, to))
+    return BROKEN(op, "C1", "operand and result differ in scales or zero points");
   if (from->axis < 0) return NULL;
-  if (from->axis >= x->rank || to->axis >= y->rank) return BROKEN(op, "C1", "the quantized dimension is not one of the array");
+  if (from->axis >= x->rank || to->axis >= y->rank)
+    return BROKEN(op, "C1", "the quantized dimension is not one of the array");
   if (!broadcast && !transpose) {
     int64_t before = product_before(x, from->axis), after = product_before(y, to->axis);
     bool known = x->dims[from->axis] != MLIR_DYNAMIC && y->dims[to->axis] != MLIR_DYNAMIC;
@@ -715,7 +756,8 @@ static weft_status *check_moved(lowering *l, const mlir_op *op)
   WEFT_TRY(ints_of(l, op, transpose ? "permutation" : "broadcast_dimensions", &map));
   const mlir_quant *source = transpose ? to : from, *target = transpose ? from : to;
   if (source->axis >= map.count || map.v[source->axis] != target->axis)
-    return BROKEN(op, transpose ? "C4" : "C6", "the quantized dimension is %d of the operand, %d of the result", from->axis, to->axis);
+    return BROKEN(op, transpose ? "C4" : "C6", "the quantized dimension is %d of the operand, %d of the result",
+                  from->axis, to->axis);
   for (int i = 0; broadcast && from->count == 1 && i < to->count; i++)
     if (from->scales[0] != to->scales[i] || from->zeros[0] != to->zeros[i])
       return BROKEN(op, "C6", "scale or zero point %d of the result is not the operand's", i);

@@ -86,7 +86,8 @@ weft_status *lower_broadcast_in_dim(lowering *l, hlo_instr *x, const hlo_shape *
     for (int j = 0; j < i; j++)
       if (map.v[j] == map.v[i]) return WEFT_ERR(INVALID_ARGUMENT, "broadcast dimension %" PRId64 " twice", map.v[i]);
     if (x->shape->dims[i] != to->dims[map.v[i]] && x->shape->dims[i] != 1)
-      return WEFT_ERR(INVALID_ARGUMENT, "sizes differ: %" PRId64 " (operand dim %d), %" PRId64 " (result dim %" PRId64 ")",
+      return WEFT_ERR(INVALID_ARGUMENT,
+                      "sizes differ: %" PRId64 " (operand dim %d), %" PRId64 " (result dim %" PRId64 ")",
                       x->shape->dims[i], i, to->dims[map.v[i]], map.v[i]);
     if (x->shape->dims[i] == 1 && to->dims[map.v[i]] != 1) continue; /* the expansion must drop it first */
     dims[rank] = x->shape->dims[i];
@@ -269,7 +270,8 @@ static weft_status *copy_in(lowering *l, hlo_instr *in, int depth, hlo_instr **o
 
   if (in->op == HLO_PARAMETER || in->op == HLO_GET_TUPLE_ELEMENT || in->called_count > 0 || in->operand_count > 3 ||
       depth > 8 || hlo_opcode_has_side_effect(in->op))
-    return WEFT_ERR(UNIMPLEMENTED, "the region uses %%%s from outside, which is not a constant: not supported", in->name);
+    return WEFT_ERR(UNIMPLEMENTED, "the region uses %%%s from outside, which is not a constant: not supported",
+                    in->name);
   for (int i = 0; i < in->operand_count; i++) WEFT_TRY(copy_in(l, in->operands[i], depth + 1, &operands[i]));
   return hlo_add_clone(l->comp, NULL, in, operands, out);
 }
@@ -326,7 +328,8 @@ weft_status *lower_result(lowering *l, const mlir_op *op, int i, hlo_instr *inst
   WEFT_TRY(lower_static_shape(l, op->results[i].type, &declared));
   if (declared && declared != instr->shape && !shapes_agree(declared, instr->shape))
     return WEFT_ERR(INVALID_ARGUMENT, "result %d is declared %s, its operands give %s", i,
-                    hlo_shape_format(declared, (char[160]){0}, 160), hlo_shape_format(instr->shape, (char[160]){0}, 160));
+                    hlo_shape_format(declared, (char[160]){0}, 160),
+                    hlo_shape_format(instr->shape, (char[160]){0}, 160));
   if (declared && declared != instr->shape && hlo_shape_equal(declared, instr->shape, true))
     instr->shape = declared; /* one scale for all values of the type */
   op->results[i].instr = instr;
@@ -357,7 +360,8 @@ static weft_status *enter(lowering *l)
   return NULL;
 }
 
-static weft_status *lower_operations(lowering *l, const mlir_op *op, mlir_stream *stream, int *out_count, hlo_instr ***out)
+static weft_status *lower_operations(lowering *l, const mlir_op *op, mlir_stream *stream, int *out_count,
+                                     hlo_instr ***out)
 {
   while (op) {
     if (op->name[0] != 'r' || strcmp(op->name, "return") != 0) {
@@ -431,7 +435,8 @@ static const mlir_op *reducing_op(const mlir_block *b)
 {
   const mlir_op *op = b->first, *end = op ? op->next : NULL;
 
-  if (b->arg_count != 2 || !is_scalar(b->args[0].type) || !mlir_type_equal(b->args[0].type, b->args[1].type)) return NULL;
+  if (b->arg_count != 2 || !is_scalar(b->args[0].type) || !mlir_type_equal(b->args[0].type, b->args[1].type))
+    return NULL;
   if (!end || end->next) return NULL;
   if (op->operand_count != 2 || op->result_count != 1 || op->attr_count > 0 || op->region_count > 0) return NULL;
   if (op->operands[0] != &b->args[0] || op->operands[1] != &b->args[1] ||
@@ -840,7 +845,9 @@ const lower_entry *lower_find_rule(const mlir_op *op)
       return &structural[i].entry;
   if (op->dialect == SHLO_SDY && strcmp(op->name, "constant") == 0) return lower_find_entry(op->name);
   if (op->dialect < WEFT_COUNT(dialects) && dialects[op->dialect].rule) return &dialects[op->dialect];
-  return op->dialect == SHLO_STABLEHLO ? lower_find_entry(op->name) : op->dialect == SHLO_OTHER ? lower_find_shape_entry(op->name) : NULL;
+  return op->dialect == SHLO_STABLEHLO ? lower_find_entry(op->name)
+         : op->dialect == SHLO_OTHER   ? lower_find_shape_entry(op->name)
+                                       : NULL;
 }
 
 /* Gives the instructions that `op` has become (those of the current computation behind `before`) its location. */
@@ -887,9 +894,10 @@ weft_status *lower_op(lowering *l, const mlir_op *op)
 
   /* Inlined calls multiply: a small program may not become arbitrarily large, nor take arbitrarily long without
    * making an instruction. */
-  if (WEFT_UNLIKELY((size_t)WEFT_MAX(l->module->next_id, ++l->operation_count) > MOST_INSTRUCTIONS + 64 * l->program->size))
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "over %d instructions from %zu bytes", WEFT_MAX(l->module->next_id, l->operation_count) - 1,
-                    l->program->size);
+  if (WEFT_UNLIKELY((size_t)WEFT_MAX(l->module->next_id, ++l->operation_count) >
+                    MOST_INSTRUCTIONS + 64 * l->program->size))
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "over %d instructions from %zu bytes",
+                    WEFT_MAX(l->module->next_id, l->operation_count) - 1, l->program->size);
   WEFT_TRY(lower_repeat(l, op, &form, &done));
   return done ? NULL : lower_by_rule(l, op, form);
 }
@@ -910,12 +918,14 @@ static weft_status *module_aliases(lowering *l)
     hlo_input_output_alias *a = &aliases[i];
     a->must_alias = strcmp(mlir_attr_text(mlir_dict_get(alias, "kind"), ""), "must_alias") == 0;
     a->parameter = mlir_attr_int(mlir_dict_get(alias, "parameter_number"), -1);
-    WEFT_TRY(mlir_attr_ints(l->program, l->source, l->arena, mlir_dict_get(alias, "parameter_index"), &a->parameter_index));
+    WEFT_TRY(
+      mlir_attr_ints(l->program, l->source, l->arena, mlir_dict_get(alias, "parameter_index"), &a->parameter_index));
     WEFT_TRY(mlir_attr_ints(l->program, l->source, l->arena, mlir_dict_get(item, "output_index"), &a->output_index));
     if (a->parameter < 0 || a->parameter >= l->comp->param_count ||
         !hlo_shape_at(l->comp->params[a->parameter]->shape, a->parameter_index.v, a->parameter_index.count) ||
         !hlo_shape_at(l->comp->root->shape, a->output_index.v, a->output_index.count))
-      return WEFT_ERR(INVALID_ARGUMENT, "mhlo.input_output_alias: number %d names no part of an argument and a result", i);
+      return WEFT_ERR(INVALID_ARGUMENT, "mhlo.input_output_alias: number %d names no part of an argument and a result",
+                      i);
   }
   if (n == 0) return NULL;
   l->module->alias_count = n;
@@ -968,7 +978,8 @@ static weft_status *entry_shape(lowering *l, const mlir_type *type, int i, const
                     weft_dtype_name(type->dtype));
   if (type->kind == MLIR_TENSOR) {
     bool fits = given->rank == type->rank;
-    for (int d = 0; fits && d < type->rank; d++) fits = type->dims[d] == MLIR_DYNAMIC || type->dims[d] == given->dims[d];
+    for (int d = 0; fits && d < type->rank; d++)
+      fits = type->dims[d] == MLIR_DYNAMIC || type->dims[d] == given->dims[d];
     if (!fits)
       return WEFT_ERR(INVALID_ARGUMENT, "argument %d is %s, which does not fit its type", i,
                       hlo_shape_format(given, (char[160]){0}, 160));
@@ -997,7 +1008,8 @@ static weft_status *placed_shape(lowering *l, const hlo_shape *shape, const mlir
     char *text = weft_arena_printf(l->arena, "%s%s", hlo_shape_text(l->arena, shape, false), mode);
     WEFT_TRY_ALLOC(text);
     WEFT_TRY_NOTE(hlo_parse_shape(l->arena, text, strlen(text), out), "mhlo.layout_mode");
-    if ((*out)->layout && (*out)->layout->tile_count) return WEFT_ERR(UNIMPLEMENTED, "mhlo.layout_mode \"%s\": tiled layouts", mode);
+    if ((*out)->layout && (*out)->layout->tile_count)
+      return WEFT_ERR(UNIMPLEMENTED, "mhlo.layout_mode \"%s\": tiled layouts", mode);
   }
   if (space != 0) WEFT_TRY_ALLOC(*out = hlo_shape_in_memory(l->arena, *out, space));
   return NULL;
@@ -1024,7 +1036,8 @@ static const hlo_shape *cheapest_layout(lowering *l, const hlo_instr *x, const h
 
 static bool is_auto(const mlir_attr *dict)
 {
-  return dict && dict->kind == MLIR_DICT && strcmp(mlir_attr_text(mlir_dict_get(dict, "mhlo.layout_mode"), ""), "auto") == 0;
+  return dict && dict->kind == MLIR_DICT &&
+         strcmp(mlir_attr_text(mlir_dict_get(dict, "mhlo.layout_mode"), ""), "auto") == 0;
 }
 
 static const mlir_attr *dict_of(const mlir_attr *dicts, int i)
@@ -1048,7 +1061,8 @@ static weft_status *entry_layout(lowering *l, const mlir_op *func)
   elements = WEFT_ARENA_ARRAY(l->arena, const hlo_shape *, count);
   WEFT_TRY_ALLOC(plain && module->entry_param_shapes && elements);
   for (int i = 0; i < entry->param_count; i++) {
-    WEFT_TRY_NOTE(placed_shape(l, entry->params[i]->shape, dict_of(args, i), &module->entry_param_shapes[i]), "argument %d", i);
+    WEFT_TRY_NOTE(placed_shape(l, entry->params[i]->shape, dict_of(args, i), &module->entry_param_shapes[i]),
+                  "argument %d", i);
     module->has_entry_layout |= module->entry_param_shapes[i] != entry->params[i]->shape;
   }
   for (int i = 0; i < count; i++) {
@@ -1162,7 +1176,7 @@ static weft_status *lower_module(lowering *l, const shlo_options *options)
   for (const mlir_op *op = block ? block->first : NULL; op; op = op->next)
     if (is_function(op))
       l->functions[l->function_count++] =
-          (lower_function){.name = mlir_attr_text(mlir_attr_of(op, "sym_name"), ""), .op = op};
+        (lower_function){.name = mlir_attr_text(mlir_attr_of(op, "sym_name"), ""), .op = op};
   l->module->replica_count = WEFT_MAX(mlir_attr_int(mlir_attr_of(l->source->op, "mhlo.num_replicas"), 1), 1);
   l->module->num_partitions = WEFT_MAX(mlir_attr_int(mlir_attr_of(l->source->op, "mhlo.num_partitions"), 1), 1);
   l->inline_calls = lower_is_dynamic_program(l->program, l->source);
@@ -1172,7 +1186,8 @@ static weft_status *lower_module(lowering *l, const shlo_options *options)
     if (strcmp(visibility, "private") != 0) entry = &l->functions[i];
   }
   if (!entry)
-    return WEFT_ERR(NOT_FOUND, "there is no function \"%s\"", options && options->function ? options->function : "main");
+    return WEFT_ERR(NOT_FOUND, "there is no function \"%s\"",
+                    options && options->function ? options->function : "main");
   WEFT_TRY(lower_entry_function(l, entry, options));
   for (int i = 0; i < l->function_count; i++)
     if (!l->functions[i].reached)
@@ -1261,7 +1276,8 @@ const char *shlo_function_name(const shlo_program *program, int module, int func
 
 bool shlo_function_is_public(const shlo_program *program, int module, int function)
 {
-  return strcmp(mlir_attr_text(mlir_attr_of(function_at(program, module, function), "sym_visibility"), ""), "private") != 0;
+  return strcmp(mlir_attr_text(mlir_attr_of(function_at(program, module, function), "sym_visibility"), ""),
+                "private") != 0;
 }
 
 bool shlo_is_dynamic(const shlo_program *program, int module)
@@ -1287,7 +1303,8 @@ weft_status *shlo_lower(shlo_program *program, const shlo_options *options, hlo_
   l.source = &program->p.modules[index];
   WEFT_TRY(hlo_module_new(l.source->name ? l.source->name : "module", &module));
   l.module = module;
-  if (program->p.code_bytes) weft_arena_expect(&module->arena, program->p.size + program->p.code_bytes * MODULE_PER_CODE);
+  if (program->p.code_bytes)
+    weft_arena_expect(&module->arena, program->p.size + program->p.code_bytes * MODULE_PER_CODE);
   l.arena = &module->arena;
   weft_arena_init(&l.scratch);
   l.stamp = 1 << 30; /* higher than the numbers that printing has left in values */

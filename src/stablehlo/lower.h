@@ -80,7 +80,8 @@ WEFT_NODISCARD weft_status *lower_check_per_axis(const mlir_op *op);
  * Otherwise *out_place receives the place where the instructions of `op` (those behind `before`) are to be recorded,
  * or NULL if `op` cannot be repeated. */
 WEFT_NODISCARD weft_status *lower_repeat(lowering *l, const mlir_op *op, lower_form ***out_place, bool *out_done);
-WEFT_NODISCARD weft_status *lower_note_form(lowering *l, const mlir_op *op, const hlo_instr *before, lower_form **place);
+WEFT_NODISCARD weft_status *lower_note_form(lowering *l, const mlir_op *op, const hlo_instr *before,
+                                            lower_form **place);
 
 /* ---- lower_refused.c ---------------------------------------------------------------------------------------------- */
 
@@ -101,7 +102,8 @@ void lower_free_refused(lowering *l);
 
 /* The metadata of a location, shared by all instructions that come from it; NULL if the location says nothing. */
 WEFT_NODISCARD weft_status *lower_new_metadata(lowering *l, const mlir_location *location, const hlo_metadata **out);
-WEFT_NODISCARD static inline weft_status *lower_metadata(lowering *l, const mlir_location *location, const hlo_metadata **out)
+WEFT_NODISCARD static inline weft_status *lower_metadata(lowering *l, const mlir_location *location,
+                                                         const hlo_metadata **out)
 {
   if (WEFT_UNLIKELY(location->made_by != l->program->lowerings)) return lower_new_metadata(l, location, out);
   *out = location->metadata;
@@ -111,7 +113,8 @@ WEFT_NODISCARD static inline weft_status *lower_metadata(lowering *l, const mlir
 /* ---- lower.c ------------------------------------------------------------------------------------------------------ */
 
 WEFT_NODISCARD weft_status *lower_op(lowering *l, const mlir_op *op);
-const lower_entry *lower_find_rule(const mlir_op *op); /* the rule of an operation of any dialect; NULL: there is none */
+const lower_entry *lower_find_rule(
+  const mlir_op *op); /* the rule of an operation of any dialect; NULL: there is none */
 /* The instruction in the current computation that holds operand `i`. */
 WEFT_NODISCARD weft_status *lower_operand(lowering *l, const mlir_op *op, int i, hlo_instr **out);
 WEFT_NODISCARD weft_status *lower_value_of(lowering *l, mlir_value *value, hlo_instr **out);
@@ -127,7 +130,8 @@ WEFT_NODISCARD weft_status *lower_scalar_region(lowering *l, const mlir_op *op, 
                                                 weft_dtype as, hlo_computation **out);
 /* If the region returns `count` values that are all from outside the region: those values, in scratch memory.
  * Otherwise *out is NULL. */
-WEFT_NODISCARD weft_status *lower_captured_results(lowering *l, const mlir_op *op, int region, int count, hlo_instr ***out);
+WEFT_NODISCARD weft_status *lower_captured_results(lowering *l, const mlir_op *op, int region, int count,
+                                                   hlo_instr ***out);
 /* Undoes bindings until `mark` of them (l->undo_count) are left. */
 void lower_unbind(lowering *l, int mark);
 /* The computation of a function, which is lowered once. */
@@ -164,7 +168,8 @@ WEFT_NODISCARD weft_status *lower_dense(lowering *l, const mlir_attr *a, hlo_ins
 WEFT_NODISCARD weft_status *lower_ints(lowering *l, const mlir_op *op, const char *name, hlo_ints *out);
 WEFT_NODISCARD weft_status *lower_new_extra(lowering *l, hlo_instr *instr, hlo_extra **out);
 /* Adds the attributes to those that `instr` has. Keys and values are not copied. */
-WEFT_NODISCARD weft_status *lower_frontend_attributes(lowering *l, hlo_instr *instr, int count, const hlo_key_value *pairs);
+WEFT_NODISCARD weft_status *lower_frontend_attributes(lowering *l, hlo_instr *instr, int count,
+                                                      const hlo_key_value *pairs);
 
 /* ---- lower_dynamic.c ---------------------------------------------------------------------------------------------- */
 
@@ -173,19 +178,22 @@ WEFT_NODISCARD weft_status *lower_frontend_attributes(lowering *l, hlo_instr *in
 WEFT_NODISCARD weft_status *lower_known_ints(lowering *l, hlo_instr *x, hlo_ints *out);
 /* The shape of the result: as declared, or with the sizes that operand `i` gives. Errors: INVALID_ARGUMENT if
  * operand `i` is a constant that contradicts the declared shape. */
-WEFT_NODISCARD weft_status *lower_shape_operand(lowering *l, const mlir_op *op, int i, weft_dtype type, const hlo_shape **out);
+WEFT_NODISCARD weft_status *lower_shape_operand(lowering *l, const mlir_op *op, int i, weft_dtype type,
+                                                const hlo_shape **out);
 /* Records the value of an instruction. */
 WEFT_NODISCARD weft_status *lower_remember(lowering *l, const hlo_instr *in, const hlo_literal *value);
 bool lower_is_dynamic_program(const mlir_program *program, const mlir_module *module);
 /* Handles the custom-calls by which JAX writes operations of dynamic shape; *out_known is false for all other
  * targets. */
-WEFT_NODISCARD weft_status *lower_dynamic_custom_call(lowering *l, const mlir_op *op, const char *target, bool *out_known);
+WEFT_NODISCARD weft_status *lower_dynamic_custom_call(lowering *l, const mlir_op *op, const char *target,
+                                                      bool *out_known);
 /* The shapes of a custom-call's results: as declared, or from the operands that indices_of_shape_operands names. The
  * call itself does not get those operands (`drop` has a flag for each operand). */
-WEFT_NODISCARD weft_status *lower_custom_call_shapes(lowering *l, const mlir_op *op, const hlo_shape **shapes, bool *drop);
+WEFT_NODISCARD weft_status *lower_custom_call_shapes(lowering *l, const mlir_op *op, const hlo_shape **shapes,
+                                                     bool *drop);
 lower_rule lower_dynamic_broadcast_in_dim, lower_dynamic_conv, lower_dynamic_gather, lower_dynamic_iota,
-    lower_dynamic_pad, lower_dynamic_reshape, lower_get_dimension_size, lower_real_dynamic_slice,
-    lower_set_dimension_size;
+  lower_dynamic_pad, lower_dynamic_reshape, lower_get_dimension_size, lower_real_dynamic_slice,
+  lower_set_dimension_size;
 
 /* ---- lower_ops.c -------------------------------------------------------------------------------------------------- */
 
@@ -220,8 +228,8 @@ lower_rule lower_uniform_quantize, lower_uniform_dequantize;
 
 lower_rule lower_chlo_op, lower_top_k;
 lower_rule lower_all_gather, lower_all_reduce, lower_all_to_all, lower_async_done, lower_async_start, lower_check,
-    lower_collective_broadcast, lower_collective_permute, lower_collective_reduce, lower_custom_call, lower_infeed,
-    lower_interpreter, lower_outfeed, lower_recv, lower_reduce_scatter, lower_send;
+  lower_collective_broadcast, lower_collective_permute, lower_collective_reduce, lower_custom_call, lower_infeed,
+  lower_interpreter, lower_outfeed, lower_recv, lower_reduce_scatter, lower_send;
 /* ---- lower_sdy.c -------------------------------------------------------------------------------------------------- */
 /* Turns a sharding rule into the frontend attribute that holds it in XLA's programs: Shardy's text. */
 WEFT_NODISCARD weft_status *lower_sharding_rule(lowering *l, const mlir_attr *rule, hlo_instr *instr);

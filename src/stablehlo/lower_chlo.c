@@ -46,7 +46,8 @@ static val bits(builder *b, val x, weft_dtype type)
   val out = NULL;
   if (b->st) return NULL;
   hlo_shape *shape = hlo_shape_with_type(b->l->arena, x->shape, type);
-  b->st = shape ? lower_simple(b->l, HLO_BITCAST_CONVERT, shape, 1, &x, &out) : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
+  b->st = shape ? lower_simple(b->l, HLO_BITCAST_CONVERT, shape, 1, &x, &out)
+                : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   return out;
 }
 
@@ -219,7 +220,8 @@ static val digamma(builder *b, val x)
   /* digamma(1 - x) - digamma(x) = pi cot(pi x), with x brought near 0 */
   val near = add(b, x, unary(b, HLO_ABS, unary(b, HLO_FLOOR, addc(b, x, 0.5))));
   val angle = mulc(b, near, 3.14159265358979323846);
-  val reflection = sub(b, y, quo(b, mulc(b, unary(b, HLO_COS, angle), 3.14159265358979323846), unary(b, HLO_SIN, angle)));
+  val reflection =
+    sub(b, y, quo(b, mulc(b, unary(b, HLO_COS, angle), 3.14159265358979323846), unary(b, HLO_SIN, angle)));
   val result = select(b, reflect, reflection, y);
   val pole = binary(b, HLO_AND, cmpc(b, HLO_LE, x, 0), cmp(b, HLO_EQ, x, unary(b, HLO_FLOOR, x)));
   return select(b, pole, num(b, x, NAN), result);
@@ -261,7 +263,8 @@ static val bessel_i1e(builder *b, val x)
   size_t skip_small = wide ? 0 : 12, skip_large = wide ? 0 : 18; /* f32 needs only the last 17 and 7 coefficients */
   val z = unary(b, HLO_ABS, x);
   val near = mul(b, z, chebyshev(b, addc(b, mulc(b, z, 0.5), -2), small + skip_small, WEFT_COUNT(small) - skip_small));
-  val far = quo(b, chebyshev(b, addc(b, quo(b, num(b, x, 32), z), -2), large + skip_large, WEFT_COUNT(large) - skip_large),
+  val far = quo(b,
+                chebyshev(b, addc(b, quo(b, num(b, x, 32), z), -2), large + skip_large, WEFT_COUNT(large) - skip_large),
                 unary(b, HLO_SQRT, z));
   val y = select(b, cmpc(b, HLO_LE, z, 8), near, far);
   return mul(b, unary(b, HLO_SIGN, x), y);
@@ -303,8 +306,8 @@ static val polygamma(builder *b, val n, val x)
   val next = addc(b, n, 1), factorial = unary(b, HLO_EXP, lgamma_of(b, next));
   val odd = cmpc(b, HLO_EQ, binary(b, HLO_REMAINDER, n, num(b, n, 2)), 1);
   val magnitude = mul(b, factorial, zeta(b, next, x));
-  val result = select(b, cmpc(b, HLO_EQ, n, 0), digamma(b, x),
-                      select(b, odd, magnitude, unary(b, HLO_NEGATE, magnitude)));
+  val result =
+    select(b, cmpc(b, HLO_EQ, n, 0), digamma(b, x), select(b, odd, magnitude, unary(b, HLO_NEGATE, magnitude)));
   val bad = binary(b, HLO_OR, cmpc(b, HLO_LT, n, 0), cmp(b, HLO_NE, n, unary(b, HLO_FLOOR, n)));
   return select(b, bad, num(b, x, NAN), result);
 }
@@ -342,8 +345,8 @@ static val square(builder *b, val x)
 {
   if (!x || !weft_dtype_is_complex(x->shape->type)) return mul(b, x, x);
   val re = unary(b, HLO_REAL, x), im = unary(b, HLO_IMAG, x), product = mul(b, re, im);
-  val equal = binary(b, HLO_AND, cmp(b, HLO_EQ, unary(b, HLO_ABS, re), unary(b, HLO_ABS, im)),
-                     unary(b, HLO_IS_FINITE, re));
+  val equal =
+    binary(b, HLO_AND, cmp(b, HLO_EQ, unary(b, HLO_ABS, re), unary(b, HLO_ABS, im)), unary(b, HLO_IS_FINITE, re));
   val real = select(b, equal, num(b, re, 0), mul(b, sub(b, re, im), add(b, re, im)));
   return complex_parts(b, real, add(b, product, product));
 }
@@ -423,12 +426,16 @@ static weft_status *scan(lowering *l, const mlir_op *op)
   const mlir_attr *associative = mlir_attr_of(op, "is_associative");
 
   WEFT_TRY(lower_ints(l, op, "operandSegmentSizes", &segments));
-  if (segments.count != 2 || segments.v[0] < 0 || segments.v[1] < 0 || segments.v[0] + segments.v[1] != op->operand_count)
-    return WEFT_ERR(INVALID_ARGUMENT, "operandSegmentSizes do not say which of %d operands are carries", op->operand_count);
+  if (segments.count != 2 || segments.v[0] < 0 || segments.v[1] < 0 ||
+      segments.v[0] + segments.v[1] != op->operand_count)
+    return WEFT_ERR(INVALID_ARGUMENT, "operandSegmentSizes do not say which of %d operands are carries",
+                    op->operand_count);
   WEFT_TRY(lower_operands(l, op, &operands));
   for (int i = 0; size >= 0 && i < segments.v[0]; i++)
-    if (hlo_shape_is_array(operands[i]->shape) && dim >= 0 && dim < operands[i]->shape->rank && operands[i]->shape->dims[dim] != size)
-      return WEFT_ERR(INVALID_ARGUMENT, "scan_dim_size is %" PRId64 ", operand %d has %" PRId64, size, i, operands[i]->shape->dims[dim]);
+    if (hlo_shape_is_array(operands[i]->shape) && dim >= 0 && dim < operands[i]->shape->rank &&
+        operands[i]->shape->dims[dim] != size)
+      return WEFT_ERR(INVALID_ARGUMENT, "scan_dim_size is %" PRId64 ", operand %d has %" PRId64, size, i,
+                      operands[i]->shape->dims[dim]);
   WEFT_TRY(lower_scalar_region(l, op, 0, "scanned", WEFT_INVALID, &f));
   if (segments.v[0] == 0) WEFT_TRY(declared_tuple(l, op, &wish)); /* no operand tells the length */
   WEFT_TRY(lower_emit(l, HLO_SCAN, wish, op->operand_count, operands, &in));
@@ -469,7 +476,8 @@ static weft_status *constant(lowering *l, const mlir_op *op)
     WEFT_TRY(lower_dense(l, value, &in));
   } else { /* constant_like: the operand's dimensions and the value's type */
     WEFT_TRY(lower_operand(l, op, 0, &x));
-    if (value && value->type && hlo_shape_is_array(x->shape)) WEFT_TRY(lower_convert(l, x, value->type->kind == MLIR_ELEMENT ? value->type->dtype : x->shape->type, &x));
+    if (value && value->type && hlo_shape_is_array(x->shape))
+      WEFT_TRY(lower_convert(l, x, value->type->kind == MLIR_ELEMENT ? value->type->dtype : x->shape->type, &x));
     WEFT_TRY(lower_like(l, x, mlir_attr_double(value, 0), &in));
   }
   return lower_result(l, op, 0, in);
@@ -519,7 +527,8 @@ static weft_status *broadcast_op(lowering *l, const mlir_op *op)
   WEFT_TRY_ALLOC(values);
   for (int i = 0; i < op->operand_count && op->result_count == 1; i++) {
     const mlir_quant *q = op->operands[i]->type->quant, *to = op->results[0].type->quant;
-    if (q && to && q->storage != to->storage) return WEFT_ERR(INVALID_ARGUMENT, "operand %d is stored as another type than the result", i);
+    if (q && to && q->storage != to->storage)
+      return WEFT_ERR(INVALID_ARGUMENT, "operand %d is stored as another type than the result", i);
   }
   WEFT_TRY(lower_operands(l, op, &operands));
   WEFT_TRY(broadcast_operands(l, op, operands));
@@ -530,7 +539,8 @@ static weft_status *broadcast_op(lowering *l, const mlir_op *op)
     values[i] = (mlir_value){.type = op->operands[i]->type, .instr = operands[i]};
     plain.operands[i] = &values[i];
   }
-  bool chlo = strcmp(plain.name, "next_after") == 0 || strcmp(plain.name, "polygamma") == 0 || strcmp(plain.name, "zeta") == 0;
+  bool chlo = strcmp(plain.name, "next_after") == 0 || strcmp(plain.name, "polygamma") == 0 ||
+              strcmp(plain.name, "zeta") == 0;
   plain.dialect = chlo ? SHLO_CHLO : SHLO_STABLEHLO;
   plain.kind = &kind;
   return chlo ? lower_chlo_op(l, &plain) : lower_table_op(l, &plain);

@@ -120,10 +120,7 @@ weft_status *lower_reduce_scatter(lowering *l, const mlir_op *op)
   return collective(l, op, HLO_REDUCE_SCATTER, "scatter_dimension", shape);
 }
 
-weft_status *lower_all_reduce(lowering *l, const mlir_op *op)
-{
-  return collective(l, op, HLO_ALL_REDUCE, NULL, NULL);
-}
+weft_status *lower_all_reduce(lowering *l, const mlir_op *op) { return collective(l, op, HLO_ALL_REDUCE, NULL, NULL); }
 
 /* Groups of partitions, which HLO's all-reduce does not have: they become the flattened ids of each replica's
  * partitions. */
@@ -224,7 +221,8 @@ static weft_status *all_to_all_one(lowering *l, const mlir_op *op, hlo_collectiv
   int rank = x->shape->rank, at = 0;
 
   if (s < 0 || s >= rank || d < 0 || d >= rank || n < 1 || x->shape->dims[s] % n || rank == HLO_MAX_RANK)
-    return WEFT_ERR(INVALID_ARGUMENT, "split dimension %" PRId64 ", concat dimension %" PRId64 ", %" PRId64 " parts", s, d, n);
+    return WEFT_ERR(INVALID_ARGUMENT, "split dimension %" PRId64 ", concat dimension %" PRId64 ", %" PRId64 " parts", s,
+                    d, n);
   if (s != d) {
     for (int i = 0, k = 0; i < rank; i++) {
       if (i == s) dims[k++] = n;
@@ -345,7 +343,8 @@ weft_status *lower_recv(lowering *l, const mlir_op *op)
   WEFT_TRY(after_last_transfer(l, c, &from));
   token = hlo_shape_token(l->arena);
   WEFT_TRY_ALLOC(token);
-  shape = hlo_shape_tuple(l->arena, 3, (const hlo_shape *[]){data, hlo_shape_array(l->arena, WEFT_U32, 0, NULL), token});
+  shape =
+    hlo_shape_tuple(l->arena, 3, (const hlo_shape *[]){data, hlo_shape_array(l->arena, WEFT_U32, 0, NULL), token});
   WEFT_TRY_ALLOC(shape);
   WEFT_TRY(lower_emit(l, HLO_RECV, shape, 1, &from, &in));
   in->u.collective = c;
@@ -468,8 +467,13 @@ static weft_status *print_attr(lowering *l, FILE *out, const mlir_attr *a)
   case MLIR_FLOAT: {
     weft_dtype type = a->type ? a->type->dtype : WEFT_F64;
     if (a->u.f - a->u.f != 0) /* infinity and NaN are written as their bits */
-      fprintf(out, "0x%" PRIX64, type == WEFT_F64 ? ((union { double d; uint64_t u; }){a->u.f}).u
-                                                  : weft_float_encode_f64(type, a->u.f));
+      fprintf(out, "0x%" PRIX64,
+              type == WEFT_F64 ? ((union {
+                                   double d;
+                                   uint64_t u;
+                                 }){a->u.f})
+                                   .u
+                               : weft_float_encode_f64(type, a->u.f));
     else fprintf(out, "%.17e", a->u.f);
     fputs(" : ", out);
     fputs(weft_dtype_mlir_name(type), out);
@@ -552,7 +556,8 @@ static weft_status *set_backend_bytes(lowering *l, hlo_instr *in, const mlir_att
   size_t size = bytes->u.text.size;
   char *hex;
 
-  if (!memchr(bytes->u.text.s, 0, size) && strncmp(bytes->u.text.s, "hex:", 4) != 0) return set_backend_config(l, in, bytes->u.text.s);
+  if (!memchr(bytes->u.text.s, 0, size) && strncmp(bytes->u.text.s, "hex:", 4) != 0)
+    return set_backend_config(l, in, bytes->u.text.s);
   hex = weft_arena_alloc_array(l->arena, 2 * size + 5, 1);
   WEFT_TRY_ALLOC(hex);
   memcpy(hex, "hex:", 5);
@@ -727,14 +732,16 @@ weft_status *lower_custom_call(lowering *l, const mlir_op *op)
   WEFT_TRY_ALLOC(c);
   WEFT_TRY_ALLOC(shapes);
   WEFT_TRY_ALLOC(drop);
-  if (extension && extension->kind == MLIR_DICT && strncmp(target, "mhlo.", 5) == 0) return as_operation(l, op, target, extension);
+  if (extension && extension->kind == MLIR_DICT && strncmp(target, "mhlo.", 5) == 0)
+    return as_operation(l, op, target, extension);
   if (strcmp(target, "ragged_all_to_all") == 0 && config) return ragged_all_to_all(l, op, config);
   WEFT_TRY(lower_dynamic_custom_call(l, op, target, &known));
   if (known) return NULL;
   WEFT_TRY(lower_operands(l, op, &operands));
   if (is_annotation(target) && l->inline_calls && op->operand_count > 0) return lower_result(l, op, 0, operands[0]);
   WEFT_TRY(lower_custom_call_shapes(l, op, shapes, drop));
-  bool says_nothing = strcmp(target, "LayoutConstraint") == 0 || (l->module->num_partitions == 1 && is_annotation(target));
+  bool says_nothing = strcmp(target, "LayoutConstraint") == 0 ||
+                      (l->module->num_partitions == 1 && is_annotation(target));
   if (says_nothing && op->operand_count == 1 && op->result_count == 1 &&
       hlo_shape_equal(shapes[0], operands[0]->shape, false))
     return lower_result(l, op, 0, operands[0]);
@@ -775,7 +782,8 @@ static weft_status *side_effect_call(lowering *l, const char *target, const hlo_
   hlo_custom_call_attrs *c = WEFT_ARENA_NEW(l->arena, hlo_custom_call_attrs);
 
   WEFT_TRY_ALLOC(c);
-  *c = (hlo_custom_call_attrs){.target = weft_arena_strdup(l->arena, target), .has_side_effect = true, .api_version = 1};
+  *c =
+    (hlo_custom_call_attrs){.target = weft_arena_strdup(l->arena, target), .has_side_effect = true, .api_version = 1};
   WEFT_TRY_ALLOC(c->target);
   WEFT_TRY(lower_emit(l, HLO_CUSTOM_CALL, shape, count, operands, out));
   (*out)->u.custom = c;
@@ -792,7 +800,8 @@ static weft_status *find_probe(lowering *l, const mlir_op *op, lower_probe **out
   for (int i = 0; i < l->probe_count; i++)
     if (strcmp(l->probes[i].id, id) == 0) {
       if (wanted > 0 || l->probes[i].instr->parent != l->comp)
-        return WEFT_ERR(UNIMPLEMENTED, "probe \"%s\" is inside a loop: the values of single iterations are not kept", id);
+        return WEFT_ERR(UNIMPLEMENTED, "probe \"%s\" is inside a loop: the values of single iterations are not kept",
+                        id);
       *out = &l->probes[i];
       return NULL;
     }
@@ -866,9 +875,10 @@ static weft_status *check_programs(lowering *l, const mlir_op *op, const mlir_at
       results += f->result_count;
     }
   if (op->operand_count != operands || op->result_count != results)
-    return WEFT_ERR(INVALID_ARGUMENT, "%d operands and %d results, the programs have %d and %d", op->operand_count, op->result_count,
-                    operands, results);
-  if (infeed && infeed->kind == MLIR_ARRAY && infeed->u.array.count == 0) return WEFT_ERR(INVALID_ARGUMENT, "an empty infeed");
+    return WEFT_ERR(INVALID_ARGUMENT, "%d operands and %d results, the programs have %d and %d", op->operand_count,
+                    op->result_count, operands, results);
+  if (infeed && infeed->kind == MLIR_ARRAY && infeed->u.array.count == 0)
+    return WEFT_ERR(INVALID_ARGUMENT, "an empty infeed");
   for (int i = 0; infeed && infeed->kind == MLIR_ARRAY && i < infeed->u.array.count; i++) {
     if (!(f = function_type(l, infeed->u.array.items[i]))) continue;
     if (f->result_count != 1 || f->elements[f->count]->kind != MLIR_TENSOR)
@@ -904,7 +914,8 @@ static weft_status *run_parallel(lowering *l, const mlir_op *op)
   l->module->num_partitions = columns;
   for (int r = 0; r < rows; r++)
     for (int k = 0; k < columns; k++)
-      WEFT_TRY(lower_called_function(l, mlir_attr_text(programs->u.array.items[r]->u.array.items[k], ""), &called[n++]));
+      WEFT_TRY(
+        lower_called_function(l, mlir_attr_text(programs->u.array.items[r]->u.array.items[k], ""), &called[n++]));
   l->module->replica_count = replicas;
   l->module->num_partitions = partitions;
   for (int i = 0; i < feeds; i++)
@@ -948,7 +959,8 @@ weft_status *lower_discardable(lowering *l, int count, const mlir_named_attr *at
       WEFT_TRY(hlo_parse_sharding(l->arena, a->u.text.s, a->u.text.size, &sharding));
       WEFT_TRY(lower_new_extra(l, instr, &extra));
       extra->sharding = sharding;
-    } else if (strcmp(attrs[i].name, "sdy.sharding") == 0 && instr->op == HLO_PARAMETER && l->module->num_partitions > 1) {
+    } else if (strcmp(attrs[i].name, "sdy.sharding") == 0 && instr->op == HLO_PARAMETER &&
+               l->module->num_partitions > 1) {
       WEFT_TRY(lower_new_extra(l, instr, &extra));
       WEFT_TRY(lower_sharding(l, a, &extra->sharding));
     } else if (strcmp(attrs[i].name, "sdy.sharding") == 0 && instr->op == HLO_CUSTOM_CALL && a->kind == MLIR_ARRAY &&

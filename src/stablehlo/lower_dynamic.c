@@ -25,7 +25,8 @@ static bool block_is_dynamic(const mlir_block *block, int depth)
 
 bool lower_is_dynamic_program(const mlir_program *program, const mlir_module *module)
 {
-  return program->has_dynamic_types && module->op->region_count > 0 && block_is_dynamic(module->op->regions[0].first, 0);
+  return program->has_dynamic_types && module->op->region_count > 0 &&
+         block_is_dynamic(module->op->regions[0].first, 0);
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------- */
@@ -48,7 +49,8 @@ static weft_status *known_value(lowering *l, const hlo_instr *in, int depth, con
     *out = l->known[in->id];
     return NULL;
   }
-  if (depth > KNOWN_DEPTH || in->op == HLO_PARAMETER || (hlo_shape_is_array(in->shape) && hlo_shape_elems(in->shape) > KNOWN_ELEMENTS))
+  if (depth > KNOWN_DEPTH || in->op == HLO_PARAMETER ||
+      (hlo_shape_is_array(in->shape) && hlo_shape_elems(in->shape) > KNOWN_ELEMENTS))
     return WEFT_ERR(UNIMPLEMENTED, "a size depends on the value of an argument (%%%s)", in->name);
   operands = WEFT_ARENA_ARRAY(&l->scratch, const hlo_literal *, in->operand_count);
   WEFT_TRY_ALLOC(operands);
@@ -63,7 +65,8 @@ weft_status *lower_known_ints(lowering *l, hlo_instr *x, hlo_ints *out)
   int64_t *v;
 
   WEFT_TRY(known_value(l, x, 0, &value));
-  if (!hlo_shape_is_array(value->shape) || !(weft_dtype_is_integer(value->shape->type) || value->shape->type == WEFT_PRED))
+  if (!hlo_shape_is_array(value->shape) ||
+      !(weft_dtype_is_integer(value->shape->type) || value->shape->type == WEFT_PRED))
     return WEFT_ERR(INVALID_ARGUMENT, "expected an array of integers");
   int64_t n = hlo_shape_elems(value->shape);
   v = WEFT_ARENA_ARRAY(l->arena, int64_t, n);
@@ -91,10 +94,12 @@ static weft_status *disagrees(const hlo_shape *declared, hlo_ints dims)
 {
   for (int i = 0; i < WEFT_MIN(dims.count, declared->rank); i++)
     if (declared->dynamic && declared->dynamic[i] ? dims.v[i] > declared->dims[i] : dims.v[i] != declared->dims[i])
-      return WEFT_ERR(INVALID_ARGUMENT, "dimension %d of the result is declared %" PRId64 ", its operand gives %" PRId64, i,
+      return WEFT_ERR(INVALID_ARGUMENT,
+                      "dimension %d of the result is declared %" PRId64 ", its operand gives %" PRId64, i,
                       declared->dims[i], dims.v[i]);
   if (dims.count == declared->rank) return NULL;
-  return WEFT_ERR(INVALID_ARGUMENT, "the result is declared of rank %d, its operand gives %d", declared->rank, dims.count);
+  return WEFT_ERR(INVALID_ARGUMENT, "the result is declared of rank %d, its operand gives %d", declared->rank,
+                  dims.count);
 }
 
 weft_status *lower_shape_operand(lowering *l, const mlir_op *op, int i, weft_dtype type, const hlo_shape **out)
@@ -189,7 +194,8 @@ static weft_status *slice_from(lowering *l, const mlir_op *op, hlo_instr *x, hlo
   int rank = x->shape->rank;
 
   WEFT_TRY(lower_shape(l, op->results[0].type, &shape));
-  if (!hlo_shape_is_array(start->shape) || shape->rank != rank || start->shape->rank != 1 || start->shape->dims[0] != rank)
+  if (!hlo_shape_is_array(start->shape) || shape->rank != rank || start->shape->rank != 1 ||
+      start->shape->dims[0] != rank)
     return WEFT_ERR(INVALID_ARGUMENT, "%" PRId64 " starts and a result of rank %d for an operand of rank %d",
                     start->shape->rank == 1 ? start->shape->dims[0] : 0, shape->rank, rank);
   for (int i = 0; i < rank; i++) {
@@ -297,7 +303,8 @@ static weft_status *dynamic_rng_bit_generator(lowering *l, const mlir_op *op)
 
   WEFT_TRY(lower_operand(l, op, 0, &state));
   WEFT_TRY(known_operand(l, op, 1, &dims));
-  if (op->result_count != 2 || dims.count > HLO_MAX_RANK) return WEFT_ERR(INVALID_ARGUMENT, "a state and bits are expected");
+  if (op->result_count != 2 || dims.count > HLO_MAX_RANK)
+    return WEFT_ERR(INVALID_ARGUMENT, "a state and bits are expected");
   bits = hlo_shape_array(l->arena, op->results[1].type->dtype, dims.count, dims.v);
   WEFT_TRY_ALLOC(bits);
   if (!hlo_shape_is_sane(bits)) return WEFT_ERR(INVALID_ARGUMENT, "a shape with negative or too large sizes");
@@ -315,7 +322,8 @@ static weft_status *called(lowering *l, const mlir_op *op, hlo_computation **out
 {
   const mlir_attr *a = mlir_attr_of(op, "called_computations");
 
-  if (!a || a->kind != MLIR_ARRAY || a->u.array.count != 1) return WEFT_ERR(INVALID_ARGUMENT, "one called computation is expected");
+  if (!a || a->kind != MLIR_ARRAY || a->u.array.count != 1)
+    return WEFT_ERR(INVALID_ARGUMENT, "one called computation is expected");
   return lower_called_function(l, mlir_attr_text(a->u.array.items[0], ""), out);
 }
 

@@ -202,7 +202,8 @@ static weft_status *scalar_constant(lowering *l, const mlir_attr *value, weft_dt
 
   WEFT_TRY_ALLOC(shape);
   WEFT_TRY(hlo_literal_new(l->arena, shape, &literal));
-  if (weft_dtype_is_integer(type) || type == WEFT_PRED) hlo_literal_set_s64(literal, 0, mlir_attr_int(value, mlir_attr_bool(value, false)));
+  if (weft_dtype_is_integer(type) || type == WEFT_PRED)
+    hlo_literal_set_s64(literal, 0, mlir_attr_int(value, mlir_attr_bool(value, false)));
   else hlo_literal_set_f64(literal, 0, mlir_attr_double(value, 0), 0);
   return hlo_add_constant(l->comp, NULL, literal, out);
 }
@@ -214,7 +215,8 @@ static weft_status *constant(lowering *l, const mlir_op *op)
 
   if (value && op->result_count == 1 && op->results[0].type->kind != MLIR_TENSOR) { /* arith's form: a number */
     const mlir_type *type = op->results[0].type;
-    if (!(type->kind == MLIR_ELEMENT || type->kind == MLIR_INDEX) || type->dtype == WEFT_INVALID || !(value->kind == MLIR_INT || value->kind == MLIR_BOOL || value->kind == MLIR_FLOAT))
+    if (!(type->kind == MLIR_ELEMENT || type->kind == MLIR_INDEX) || type->dtype == WEFT_INVALID ||
+        !(value->kind == MLIR_INT || value->kind == MLIR_BOOL || value->kind == MLIR_FLOAT))
       return WEFT_ERR(UNIMPLEMENTED, "a constant that is no number");
     return scalar_constant(l, value, type->dtype, &op->results[0].instr);
   }
@@ -291,7 +293,8 @@ static weft_status *bitcast(lowering *l, const mlir_op *op)
     hlo_ints order;
     WEFT_TRY(lower_ints(l, op, layouts[i], &order));
     for (int d = 0; d < order.count; d++)
-      if (order.v[d] != order.count - 1 - d) return WEFT_ERR(UNIMPLEMENTED, "a bitcast whose %s is not row-major", layouts[i]);
+      if (order.v[d] != order.count - 1 - d)
+        return WEFT_ERR(UNIMPLEMENTED, "a bitcast whose %s is not row-major", layouts[i]);
   }
   return reshape(l, op);
 }
@@ -344,7 +347,8 @@ weft_status *lower_pad_with(lowering *l, const mlir_op *op, hlo_ints low, hlo_in
   for (int i = 0; i < 2; i++) WEFT_TRY(lower_operand(l, op, i, &operands[i]));
   int rank = operands[0]->shape->rank;
   if (low.count != rank || high.count != rank || interior.count != rank)
-    return WEFT_ERR(INVALID_ARGUMENT, "padding of rank %d, %d, %d for rank %d", low.count, high.count, interior.count, rank);
+    return WEFT_ERR(INVALID_ARGUMENT, "padding of rank %d, %d, %d for rank %d", low.count, high.count, interior.count,
+                    rank);
   dims = WEFT_ARENA_ARRAY(l->arena, hlo_pad_dim, rank);
   WEFT_TRY_ALLOC(dims);
   for (int i = 0; i < rank; i++) dims[i] = (hlo_pad_dim){low.v[i], high.v[i], interior.v[i]};
@@ -482,7 +486,8 @@ static weft_status *reduction(lowering *l, const mlir_op *op, hlo_opcode code, h
 /* A reduction whose region returns `values`, scalars from outside of it: the result is these values if there is
  * something to reduce. It is not done if only execution can tell whether there is, or if the types of the values
  * differ from those of the initial values. */
-static weft_status *captured_reduce(lowering *l, const mlir_op *op, hlo_ints dims, hlo_instr *const *values, bool *out_done)
+static weft_status *captured_reduce(lowering *l, const mlir_op *op, hlo_ints dims, hlo_instr *const *values,
+                                    bool *out_done)
 {
   int n = op->operand_count / 2, rank = 0;
   int64_t kept[HLO_MAX_RANK], reduced = 1;
@@ -502,7 +507,8 @@ static weft_status *captured_reduce(lowering *l, const mlir_op *op, hlo_ints dim
   if (rank + dims.count != x->rank) return NULL; /* some values are missing or appear twice */
   for (int i = 0; i < n; i++) {
     WEFT_TRY(lower_operand(l, op, i, &in));
-    if (!hlo_shape_is_array(in->shape) || in->shape->rank != x->rank || memcmp(in->shape->dims, x->dims, (size_t)x->rank * sizeof *x->dims) != 0)
+    if (!hlo_shape_is_array(in->shape) || in->shape->rank != x->rank ||
+        memcmp(in->shape->dims, x->dims, (size_t)x->rank * sizeof *x->dims) != 0)
       return NULL;
     WEFT_TRY(lower_operand(l, op, n + i, &in));
     if (!hlo_shape_is_scalar(in->shape) || !hlo_shape_equal(in->shape, values[i]->shape, false)) return NULL;
@@ -547,14 +553,19 @@ static weft_status *new_window(lowering *l, int rank, const hlo_ints *w, hlo_win
 {
   hlo_window_dim *dims = WEFT_ARENA_ARRAY(l->arena, hlo_window_dim, rank);
 
-  if (w[0].count != rank) return WEFT_ERR(INVALID_ARGUMENT, "window_dimensions has %d numbers, expected %d", w[0].count, rank);
-  for (size_t i = 1; i < WEFT_COUNT(window_names); i++) WEFT_TRY(need_count(window_names[i], w[i], i == 4 ? 2 * rank : rank));
+  if (w[0].count != rank)
+    return WEFT_ERR(INVALID_ARGUMENT, "window_dimensions has %d numbers, expected %d", w[0].count, rank);
+  for (size_t i = 1; i < WEFT_COUNT(window_names); i++)
+    WEFT_TRY(need_count(window_names[i], w[i], i == 4 ? 2 * rank : rank));
   *out = WEFT_ARENA_NEW(l->arena, hlo_window);
   WEFT_TRY_ALLOC(*out);
   WEFT_TRY_ALLOC(dims);
   for (int i = 0; i < rank; i++)
-    dims[i] = (hlo_window_dim){.size = at_or(w[0], i, 1), .stride = at_or(w[1], i, 1), .base_dilation = at_or(w[2], i, 1),
-                               .window_dilation = at_or(w[3], i, 1), .pad_low = at_or(w[4], 2 * i, 0),
+    dims[i] = (hlo_window_dim){.size = at_or(w[0], i, 1),
+                               .stride = at_or(w[1], i, 1),
+                               .base_dilation = at_or(w[2], i, 1),
+                               .window_dilation = at_or(w[3], i, 1),
+                               .pad_low = at_or(w[4], 2 * i, 0),
                                .pad_high = at_or(w[4], 2 * i + 1, 0)};
   **out = (hlo_window){rank, dims};
   return NULL;
@@ -695,7 +706,8 @@ static weft_status *precision(lowering *l, const mlir_op *op, int *out_count, co
     const char *word = mlir_attr_text(a->u.array.items[i], "");
     size_t w = 0;
     while (w < WEFT_COUNT(words) && strcmp(word, words[w]) != 0) w++;
-    if (w == WEFT_COUNT(words)) return WEFT_ERR(INVALID_ARGUMENT, "precision \"%s\" is none of DEFAULT, HIGH, HIGHEST", word);
+    if (w == WEFT_COUNT(words))
+      return WEFT_ERR(INVALID_ARGUMENT, "precision \"%s\" is none of DEFAULT, HIGH, HIGHEST", word);
     list[i] = (hlo_precision)w;
     all_default &= w == 0;
   }
@@ -731,7 +743,8 @@ static weft_status *dot_algorithm(const mlir_op *op, hlo_dot_algorithm *out)
                : a->kind == MLIR_TYPE && a->type->kind == MLIR_OTHER ? a->type->text
                                                                      : mlir_attr_text(a, "");
   }
-  if (plain && strncmp(parts[0], "f8", 2) == 0 && strncmp(parts[1], "f8", 2) == 0 && strcmp(parts[2], "f32") == 0 && operations == 1) {
+  if (plain && strncmp(parts[0], "f8", 2) == 0 && strncmp(parts[1], "f8", 2) == 0 && strcmp(parts[2], "f32") == 0 &&
+      operations == 1) {
     *out = imprecise ? HLO_ALG_ANY_F8_ANY_F8_F32_FAST_ACCUM : HLO_ALG_ANY_F8_ANY_F8_F32;
     return NULL;
   }
@@ -741,9 +754,10 @@ static weft_status *dot_algorithm(const mlir_op *op, hlo_dot_algorithm *out)
       *out = table[i].algorithm;
       return NULL;
     }
-  return WEFT_ERR(INVALID_ARGUMENT, "no hardware has the algorithm %s x %s -> %s of %" PRId64 " and %" PRId64 " components in %" PRId64
-                  " operations%s", parts[0], parts[1], parts[2], components[0], components[1], operations,
-                  imprecise ? ", imprecise" : "");
+  return WEFT_ERR(
+    INVALID_ARGUMENT,
+    "no hardware has the algorithm %s x %s -> %s of %" PRId64 " and %" PRId64 " components in %" PRId64 " operations%s",
+    parts[0], parts[1], parts[2], components[0], components[1], operations, imprecise ? ", imprecise" : "");
 }
 
 weft_status *lower_dot_attrs(lowering *l, const mlir_op *op, hlo_dot_attrs **out)
@@ -844,9 +858,12 @@ weft_status *lower_convolution_with(lowering *l, const mlir_op *op, hlo_ints pad
     int64_t d = c->rhs_spatial.v[i];
     if (d < 0 || d >= operands[1]->shape->rank)
       return WEFT_ERR(INVALID_ARGUMENT, "kernel_spatial_dimensions has %" PRId64, d);
-    dims[i] = (hlo_window_dim){.size = operands[1]->shape->dims[d], .stride = at_or(strides, i, 1),
-                               .pad_low = at_or(padding, 2 * i, 0), .pad_high = at_or(padding, 2 * i + 1, 0),
-                               .window_dilation = at_or(rhs_dilation, i, 1), .base_dilation = at_or(lhs_dilation, i, 1),
+    dims[i] = (hlo_window_dim){.size = operands[1]->shape->dims[d],
+                               .stride = at_or(strides, i, 1),
+                               .pad_low = at_or(padding, 2 * i, 0),
+                               .pad_high = at_or(padding, 2 * i + 1, 0),
+                               .window_dilation = at_or(rhs_dilation, i, 1),
+                               .base_dilation = at_or(lhs_dilation, i, 1),
                                .reversal = at_or(reversal, i, 0) != 0};
   }
   c->window = (hlo_window){rank, dims};
@@ -889,13 +906,15 @@ static weft_status *read_labels(const char *config, const char *s, size_t size, 
     int n = dots ? ellipsis : 1;
     if (s[i] == ' ') continue;
     if ((!dots && !letter) || (dots && seen)) return WEFT_ERR(INVALID_ARGUMENT, "einsum_config \"%s\"", config);
-    if (n < 0 || out->count + n > HLO_MAX_RANK) return WEFT_ERR(INVALID_ARGUMENT, "einsum_config \"%s\": the rank differs", config);
+    if (n < 0 || out->count + n > HLO_MAX_RANK)
+      return WEFT_ERR(INVALID_ARGUMENT, "einsum_config \"%s\": the rank differs", config);
     for (int k = 0; k < n; k++) out->of[out->count++] = dots ? (char)(n - k) : s[i];
     seen |= dots;
     i += dots ? 2 : 0;
   }
   for (int i = 0; i < out->count; i++)
-    if (label_index(out->of, i, out->of[i]) >= 0) return WEFT_ERR(UNIMPLEMENTED, "einsum_config \"%s\": a label twice in one operand", config);
+    if (label_index(out->of, i, out->of[i]) >= 0)
+      return WEFT_ERR(UNIMPLEMENTED, "einsum_config \"%s\": a label twice in one operand", config);
   return NULL;
 }
 
@@ -909,7 +928,8 @@ static int ellipsis_of(const char *s, size_t size, int rank)
 }
 
 /* Sums over the labels that neither of two other parts has. */
-static weft_status *sum_alone(lowering *l, hlo_instr **x, einsum_labels *labels, const einsum_labels *a, const einsum_labels *b)
+static weft_status *sum_alone(lowering *l, hlo_instr **x, einsum_labels *labels, const einsum_labels *a,
+                              const einsum_labels *b)
 {
   int64_t dims[HLO_MAX_RANK];
   hlo_computation *add;
@@ -988,7 +1008,8 @@ static weft_status *einsum(lowering *l, const mlir_op *op)
     int dots = ellipsis_of(starts[i], size, operands[i]->shape->rank);
     WEFT_TRY(read_labels(config, starts[i], size, dots, &labels[i]));
     if (labels[i].count != operands[i]->shape->rank)
-      return WEFT_ERR(INVALID_ARGUMENT, "einsum_config \"%s\": operand %d is of rank %d", config, i, operands[i]->shape->rank);
+      return WEFT_ERR(INVALID_ARGUMENT, "einsum_config \"%s\": operand %d is of rank %d", config, i,
+                      operands[i]->shape->rank);
     ellipsis = WEFT_MAX(ellipsis, dots);
   }
   WEFT_TRY(read_labels(config, arrow + 2, strlen(arrow + 2), ellipsis, &result));
@@ -1179,7 +1200,8 @@ static weft_status *device_id(lowering *l, const mlir_op *op)
 {
   hlo_instr *in;
 
-  WEFT_TRY(lower_simple(l, strcmp(op->name, "partition_id") == 0 ? HLO_PARTITION_ID : HLO_REPLICA_ID, NULL, 0, NULL, &in));
+  WEFT_TRY(
+    lower_simple(l, strcmp(op->name, "partition_id") == 0 ? HLO_PARTITION_ID : HLO_REPLICA_ID, NULL, 0, NULL, &in));
   return lower_result(l, op, 0, in);
 }
 
@@ -1305,10 +1327,7 @@ static const lower_entry table[] = {
     {"xor", elementwise, HLO_XOR, 0},
 };
 
-static int by_name(const void *key, const void *entry)
-{
-  return strcmp(key, ((const lower_entry *)entry)->name);
-}
+static int by_name(const void *key, const void *entry) { return strcmp(key, ((const lower_entry *)entry)->name); }
 
 const lower_entry *lower_find_entry(const char *name)
 {

@@ -138,12 +138,14 @@ weft_status *lower_is_quantized(const mlir_op *op, bool *out)
     per_axis |= q && q->axis >= 0;
   }
   for (int i = 0; i < op->operand_count; i++) {
-    const mlir_quant *q = op->operands[i]->type->quant, *to = op->result_count ? op->results[flows_to(op, i)].type->quant : NULL;
+    const mlir_quant *q = op->operands[i]->type->quant,
+                     *to = op->result_count ? op->results[flows_to(op, i)].type->quant : NULL;
     any |= q != NULL;
     per_axis |= q && q->axis >= 0;
     differ |= q && to && !same_quant(q, to);
   }
-  *out = any && strncmp(op->name, "uniform_", 8) != 0 && !carries_values(op->name) && (differ || !moves_elements(op->name));
+  *out = any && strncmp(op->name, "uniform_", 8) != 0 && !carries_values(op->name) &&
+         (differ || !moves_elements(op->name));
   return per_axis ? lower_check_per_axis(op) : NULL;
 }
 

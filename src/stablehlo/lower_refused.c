@@ -44,8 +44,8 @@ weft_status *lower_reads_refused(lowering *l, const mlir_op *op)
 /* An operation of arith, shape or tensor. They have no effects; jaxlib knows more of them than Weft does. */
 static bool is_of_sizes(const mlir_op *op)
 {
-  return op->dialect == SHLO_OTHER &&
-         (strncmp(op->name, "arith.", 6) == 0 || strncmp(op->name, "shape.", 6) == 0 || strncmp(op->name, "tensor.", 7) == 0);
+  return op->dialect == SHLO_OTHER && (strncmp(op->name, "arith.", 6) == 0 || strncmp(op->name, "shape.", 6) == 0 ||
+                                       strncmp(op->name, "tensor.", 7) == 0);
 }
 
 /* True if the operation does more than give results, so that it stays even if nothing reads them; and for operations

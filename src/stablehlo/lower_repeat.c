@@ -43,8 +43,8 @@ static unsigned equal_pairs(int count, hlo_instr *const *operands)
 /* `operands`: the instructions that hold the operands of `op`. */
 static inline bool is_form(const lower_form *f, const mlir_op *op, hlo_instr *const *operands)
 {
-  if (f->kind != op->kind || f->attrs != attrs_of(op) || f->region != region_of(op) || f->operand_count != op->operand_count ||
-      f->result_type != op->results[0].type)
+  if (f->kind != op->kind || f->attrs != attrs_of(op) || f->region != region_of(op) ||
+      f->operand_count != op->operand_count || f->result_type != op->results[0].type)
     return false;
   for (int i = 0; i < op->operand_count; i++) {
     const hlo_shape *shape = operands[i]->shape, *expected = f->operands[i].shape;
@@ -72,7 +72,8 @@ static inline lower_form **find_place(const lowering *l, const mlir_op *op, hlo_
   return place;
 }
 
-static weft_status *make_again(lowering *l, const mlir_op *op, const lower_form *f, hlo_instr *values[MOST_OPERANDS + MOST_MADE])
+static weft_status *make_again(lowering *l, const mlir_op *op, const lower_form *f,
+                               hlo_instr *values[MOST_OPERANDS + MOST_MADE])
 {
   const hlo_instr *in = f->first;
   const hlo_metadata *metadata = NULL;

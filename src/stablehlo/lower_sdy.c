@@ -27,8 +27,8 @@ static weft_status *mesh_dict(lowering *l, const mlir_attr *a, const mlir_attr *
   *out = a;
   if (a && a->kind == MLIR_DICT) return NULL;
   if (!name) return WEFT_ERR(INVALID_ARGUMENT, "a sharding without a mesh");
-  for (const mlir_op *op = module->region_count && module->regions[0].first ? module->regions[0].first->first : NULL; op;
-       op = op->next)
+  for (const mlir_op *op = module->region_count && module->regions[0].first ? module->regions[0].first->first : NULL;
+       op; op = op->next)
     if (op->dialect == SHLO_SDY && strcmp(op->name, "mesh") == 0 &&
         strcmp(mlir_attr_text(mlir_attr_of(op, "sym_name"), ""), name) == 0) {
       *out = mlir_attr_of(op, "mesh");
@@ -278,14 +278,16 @@ weft_status *lower_sharding_group(lowering *l, const mlir_op *op)
   hlo_instr *x;
 
   WEFT_TRY_ALLOC(sharding);
-  *sharding = (hlo_sharding){.kind = HLO_SHARDING_UNKNOWN, .shard_group = 1, .shard_group_id = mlir_attr_int(mlir_attr_of(op, "group_id"), 0)};
+  *sharding = (hlo_sharding){
+    .kind = HLO_SHARDING_UNKNOWN, .shard_group = 1, .shard_group_id = mlir_attr_int(mlir_attr_of(op, "group_id"), 0)};
   WEFT_TRY(lower_operand(l, op, 0, &x));
   if (l->module->num_partitions <= 1 || !hlo_shape_is_array(x->shape)) return NULL;
   return annotate(l, "Sharding", x, x->shape, sharding, &x);
 }
 
 /* The annotation at a border: how the manual axes cut the array, and which axes they are. */
-static weft_status *border_sharding(lowering *l, const mlir_attr *given, const mlir_attr *axes, const hlo_sharding **out)
+static weft_status *border_sharding(lowering *l, const mlir_attr *given, const mlir_attr *axes,
+                                    const hlo_sharding **out)
 {
   int count = array_count(axes);
   hlo_axis_ref *manual = WEFT_ARENA_ARRAY(l->arena, hlo_axis_ref, count);

@@ -84,7 +84,9 @@ static weft_status *shape_of(lowering *l, const mlir_op *op)
   hlo_instr *x;
 
   WEFT_TRY(known_array(l, op, 0, &x));
-  if (x->shape->dynamic) return WEFT_ERR(UNIMPLEMENTED, "the shape of %s is known only when it runs", hlo_shape_text(l->arena, x->shape, false));
+  if (x->shape->dynamic)
+    return WEFT_ERR(UNIMPLEMENTED, "the shape of %s is known only when it runs",
+                    hlo_shape_text(l->arena, x->shape, false));
   return list_result(l, op, (hlo_ints){x->shape->rank, x->shape->dims});
 }
 
@@ -133,7 +135,8 @@ static weft_status *dimension(lowering *l, const mlir_op *op)
 
   WEFT_TRY(known_array(l, op, 0, &x));
   WEFT_TRY(known_index(l, op, 1, x->shape->rank, &d));
-  if (x->shape->dynamic && x->shape->dynamic[d]) return WEFT_ERR(UNIMPLEMENTED, "dimension %" PRId64 " is known only when it runs", d);
+  if (x->shape->dynamic && x->shape->dynamic[d])
+    return WEFT_ERR(UNIMPLEMENTED, "dimension %" PRId64 " is known only when it runs", d);
   return scalar_result(l, op, WEFT_S64, x->shape->dims[d]);
 }
 
@@ -176,7 +179,8 @@ static weft_status *same(lowering *l, const mlir_op *op)
 }
 
 /* Broadcasts as numpy does: *out_fits says whether the shapes are compatible. */
-static weft_status *broadcast_shape(lowering *l, const mlir_op *op, int64_t dims[HLO_MAX_RANK], int *out_rank, bool *out_fits)
+static weft_status *broadcast_shape(lowering *l, const mlir_op *op, int64_t dims[HLO_MAX_RANK], int *out_rank,
+                                    bool *out_fits)
 {
   int rank = 0;
   hlo_ints v;

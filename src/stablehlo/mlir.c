@@ -43,11 +43,16 @@ weft_status *mlir_new_tensor(weft_arena *arena, const mlir_type *element, int ra
   for (int i = 0; i < rank; i++) {
     if (dims[i] < 0 && dims[i] != MLIR_DYNAMIC) return WEFT_ERR(INVALID_ARGUMENT, "a dimension of %" PRId64, dims[i]);
     if (dims[i] != MLIR_DYNAMIC && bounds && bounds[i] != MLIR_DYNAMIC)
-      return WEFT_ERR(INVALID_ARGUMENT, "dimension %d of size %" PRId64 " has a bound, which is for sizes that are not known", i, dims[i]);
+      return WEFT_ERR(INVALID_ARGUMENT,
+                      "dimension %d of size %" PRId64 " has a bound, which is for sizes that are not known", i,
+                      dims[i]);
     if (dims[i] > 0 && __builtin_mul_overflow(bytes, dims[i], &bytes))
       return WEFT_ERR(INVALID_ARGUMENT, "a tensor of more than 2^63 bytes");
   }
-  *t = (mlir_type){.kind = MLIR_TENSOR, .rank = rank, .element = element, .quant = element->quant,
+  *t = (mlir_type){.kind = MLIR_TENSOR,
+                   .rank = rank,
+                   .element = element,
+                   .quant = element->quant,
                    .dtype = element->kind == MLIR_INDEX ? WEFT_S64 : element->dtype};
   t->dims = weft_arena_memdup(arena, dims, (size_t)rank * sizeof(*dims));
   WEFT_TRY_ALLOC(t->dims);
@@ -67,14 +72,16 @@ weft_status *mlir_check_quant(const mlir_quant *q)
   int64_t lowest = is_signed ? -((int64_t)1 << (bits - 1)) : 0, highest = ((int64_t)1 << (bits - is_signed)) - 1;
 
   if (q->min < lowest || q->min >= q->max || q->max > highest)
-    return WEFT_ERR(INVALID_ARGUMENT, "stored values from %" PRId64 " to %" PRId64 " of %s (quantized_type C3)", q->min, q->max,
-                    weft_dtype_name(q->storage));
+    return WEFT_ERR(INVALID_ARGUMENT, "stored values from %" PRId64 " to %" PRId64 " of %s (quantized_type C3)", q->min,
+                    q->max, weft_dtype_name(q->storage));
   for (int i = 0; i < q->count; i++) {
     double held = weft_float_decode_f64(q->expressed, weft_float_encode_f64(q->expressed, q->scales[i]));
     if (!(q->scales[i] >= least) || !isfinite(held))
-      return WEFT_ERR(INVALID_ARGUMENT, "scale %g is out of %s's range (quantized_type C4)", q->scales[i], weft_dtype_name(q->expressed));
+      return WEFT_ERR(INVALID_ARGUMENT, "scale %g is out of %s's range (quantized_type C4)", q->scales[i],
+                      weft_dtype_name(q->expressed));
     if (q->zeros[i] < q->min || q->zeros[i] > q->max)
-      return WEFT_ERR(INVALID_ARGUMENT, "zero point %" PRId64 " is not from %" PRId64 " to %" PRId64 " (quantized_type C7)", q->zeros[i],
+      return WEFT_ERR(INVALID_ARGUMENT,
+                      "zero point %" PRId64 " is not from %" PRId64 " to %" PRId64 " (quantized_type C7)", q->zeros[i],
                       q->min, q->max);
   }
   return NULL;
@@ -168,7 +175,8 @@ bool mlir_type_equal(const mlir_type *a, const mlir_type *b)
       a->result_count != b->result_count || !quant_equal(a->quant, b->quant))
     return false;
   for (int i = 0; i < a->rank; i++)
-    if (a->dims[i] != b->dims[i] || (a->bounds ? a->bounds[i] : MLIR_DYNAMIC) != (b->bounds ? b->bounds[i] : MLIR_DYNAMIC))
+    if (a->dims[i] != b->dims[i] ||
+        (a->bounds ? a->bounds[i] : MLIR_DYNAMIC) != (b->bounds ? b->bounds[i] : MLIR_DYNAMIC))
       return false;
   for (int i = 0; i < a->count + a->result_count; i++)
     if (!mlir_type_equal(a->elements[i], b->elements[i])) return false;
@@ -327,9 +335,19 @@ static void store_bits(weft_dtype type, uint64_t bits, char *out)
 
 static void store_float(weft_dtype type, double v, char *out)
 {
-  store_bits(type, type == WEFT_F64   ? ((union { double d; uint64_t u; }){v}).u
-                   : type == WEFT_F32 ? ((union { float f; uint32_t u; }){(float)v}).u
-                                      : weft_float_encode_f64(type, v), out);
+  store_bits(type,
+             type == WEFT_F64 ? ((union {
+                                  double d;
+                                  uint64_t u;
+                                }){v})
+                                  .u
+             : type == WEFT_F32 ? ((union {
+                                    float f;
+                                    uint32_t u;
+                                  }){(float)v})
+                                    .u
+                                : weft_float_encode_f64(type, v),
+             out);
 }
 
 /* Whether `v` with that sign fits the integer type; stored as two's complement. */
@@ -746,14 +764,16 @@ static weft_status *new_kind(mlir_program *program, const char *name, size_t siz
     name += prefix;
     size -= prefix;
   }
-  if (kind->dialect == SHLO_OTHER && size == strlen("shape.assuming_yield") && memcmp(name, "shape.assuming_yield", size) == 0)
+  if (kind->dialect == SHLO_OTHER && size == strlen("shape.assuming_yield") &&
+      memcmp(name, "shape.assuming_yield", size) == 0)
     kind->dialect = SHLO_FUNC, name = "return", size = strlen("return"); /* what ends a region is a return */
   kind->name = weft_arena_strndup(&program->arena, name, size);
   WEFT_TRY_ALLOC(kind->name);
   WEFT_TRY(check_version(program, kind->name, version));
   /* Functions may stand without their dialect's name, and VHLO has some of its own. */
   for (size_t i = 0; i < WEFT_COUNT(bare); i++)
-    if (strcmp(kind->name, bare[i].name) == 0 && (kind->dialect == SHLO_OTHER || (version > 0 && bare[i].name[0] != 'r')))
+    if (strcmp(kind->name, bare[i].name) == 0 &&
+        (kind->dialect == SHLO_OTHER || (version > 0 && bare[i].name[0] != 'r')))
       kind->dialect = bare[i].dialect;
   *out = kind;
   return NULL;

@@ -271,7 +271,7 @@ const mlir_attr *mlir_dict_get(const mlir_attr *dict, const char *name);
 /* The value; or the fallback if the attribute is absent or of another kind. */
 int64_t mlir_attr_int(const mlir_attr *a, int64_t fallback);
 double mlir_attr_double(const mlir_attr *a, double fallback);
-bool mlir_attr_bool(const mlir_attr *a, bool fallback); /* also accepts i1 and unit */
+bool mlir_attr_bool(const mlir_attr *a, bool fallback);               /* also accepts i1 and unit */
 const char *mlir_attr_text(const mlir_attr *a, const char *fallback); /* a string, symbol or enumeration */
 /* A list of integers, dense or array, in `arena`; a list of rank 2 comes as one flat list. An absent attribute gives
  * an empty list. Errors: INVALID_ARGUMENT if the attribute is something else. */

@@ -76,7 +76,11 @@ static weft_status *number_attr(text_parser *ps, const mlir_attr **out)
   if (!ps->bare_numbers && text_accept(ps, ':')) {
     WEFT_TRY(text_type(ps, &a->type));
     if (weft_dtype_is_float(a->type->dtype) && a->kind == MLIR_INT) { /* hexadecimal: the bits */
-      double value = a->type->dtype == WEFT_F64 ? ((union { int64_t i; double d; }){a->u.i}).d
+      double value = a->type->dtype == WEFT_F64 ? ((union {
+                                                    int64_t i;
+                                                    double d;
+                                                  }){a->u.i})
+                                                    .d
                                                 : weft_float_decode_f64(a->type->dtype, (uint64_t)a->u.i);
       a->u.f = hex ? value : (double)a->u.i;
       a->kind = MLIR_FLOAT;
@@ -234,8 +238,8 @@ static weft_status *conv_bracket(text_parser *ps, text_attrs *attrs, char first,
 
 weft_status *text_conv_dims(text_parser *ps, text_attrs *attrs)
 {
-  WEFT_TRY(conv_bracket(ps, attrs, 'b', "input_batch_dimension", 'f', "input_feature_dimension",
-                        "input_spatial_dimensions"));
+  WEFT_TRY(
+    conv_bracket(ps, attrs, 'b', "input_batch_dimension", 'f', "input_feature_dimension", "input_spatial_dimensions"));
   WEFT_TRY(text_expect(ps, 'x'));
   WEFT_TRY(conv_bracket(ps, attrs, 'i', "kernel_input_feature_dimension", 'o', "kernel_output_feature_dimension",
                         "kernel_spatial_dimensions"));
@@ -477,9 +481,7 @@ static weft_status *bare_attr(text_parser *ps, const mlir_attr **out)
     return NULL;
   case '@': return text_symbol(ps, out);
   case '[': ps->p++; return array_attr(ps, ']', out);
-  case '{':
-    WEFT_TRY(text_dict(ps, &attrs));
-    return dict_of(ps, NULL, 0, &attrs, out);
+  case '{': WEFT_TRY(text_dict(ps, &attrs)); return dict_of(ps, NULL, 0, &attrs, out);
   case '#': ps->p++; return hash_attr(ps, out);
   case '?': ps->p++; return text_int_attr(ps, MLIR_DYNAMIC, out);
   case '<': /* a nameless struct: <lhs_precision_type = tf32, ...> */

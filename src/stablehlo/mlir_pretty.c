@@ -42,9 +42,11 @@ static weft_status *result_types(text_parser *ps, mlir_op *op)
     WEFT_TRY(text_type_list(ps, &types));
     return text_set_results(ps, op, types.count - inputs, (const mlir_type *const *)types.items + inputs);
   }
-  if (named(op, "select") && types.count != 2) return text_fail(ps, ps->p, "expected the types of predicate and result, got %d", types.count);
+  if (named(op, "select") && types.count != 2)
+    return text_fail(ps, ps->p, "expected the types of predicate and result, got %d", types.count);
   bool same = named(op, "optimization_barrier");
-  bool none = named(op, "return") || (op->dialect == SHLO_CHECK) || (op->dialect == SHLO_SDY && named(op, "sharding_group"));
+  bool none = named(op, "return") || (op->dialect == SHLO_CHECK) ||
+              (op->dialect == SHLO_SDY && named(op, "sharding_group"));
   int skip = same ? 0 : none ? types.count : types.count - 1;
   return text_set_results(ps, op, types.count - skip, (const mlir_type *const *)types.items + skip);
 }
@@ -138,7 +140,8 @@ static weft_status *keyed(text_parser *ps, mlir_op *op, const char *key, text_at
   const char *start = ps->p;
   WEFT_TRY(text_attr(ps, &a));
   ps->bare_numbers = false;
-  if (strcmp(key, "precision") == 0 && a->kind != MLIR_ARRAY) return text_fail(ps, start, "expected a list of precisions");
+  if (strcmp(key, "precision") == 0 && a->kind != MLIR_ARRAY)
+    return text_fail(ps, start, "expected a list of precisions");
   return text_add_attr(ps, attrs, attribute_name(op, key), a);
 }
 
@@ -156,11 +159,11 @@ static weft_status *item(text_parser *ps, mlir_op *op, text_list *operands, text
     return keyed(ps, op, key, attrs);
   }
   ps->p = start;
-  if (!named(op, "compare") && op->dialect <= SHLO_CHLO) return text_fail(ps, start, "expected an operand or an attribute by name");
+  if (!named(op, "compare") && op->dialect <= SHLO_CHLO)
+    return text_fail(ps, start, "expected an operand or an attribute by name");
   WEFT_TRY(text_attr(ps, &a)); /* a word of compare, the constant of check.expect_eq_const */
-  const char *name = a->kind == MLIR_ENUM && named(op, "compare")
-                         ? (attrs->count ? "compare_type" : "comparison_direction")
-                         : "value";
+  const char *name =
+    a->kind == MLIR_ENUM && named(op, "compare") ? (attrs->count ? "compare_type" : "comparison_direction") : "value";
   return text_add_attr(ps, attrs, name, a);
 }
 
@@ -201,8 +204,12 @@ static weft_status *constant(text_parser *ps, mlir_op *op, text_attrs *attrs)
     return tail(ps, op, attrs);
   }
   WEFT_TRY(text_attr(ps, &a));
-  bool is_number = a->kind == MLIR_INT || a->kind == MLIR_FLOAT || a->kind == MLIR_BOOL; /* arith's, of a type that is no tensor's */
-  const mlir_type *type = is_number && !a->type ? mlir_element_type(a->kind == MLIR_BOOL ? WEFT_PRED : a->kind == MLIR_INT ? WEFT_S64 : WEFT_F64) : a->type;
+  bool is_number = a->kind == MLIR_INT || a->kind == MLIR_FLOAT ||
+                   a->kind == MLIR_BOOL; /* arith's, of a type that is no tensor's */
+  const mlir_type *type = is_number && !a->type ? mlir_element_type(a->kind == MLIR_BOOL  ? WEFT_PRED
+                                                                    : a->kind == MLIR_INT ? WEFT_S64
+                                                                                          : WEFT_F64)
+                                                : a->type;
   if (!is_number && a->kind != MLIR_DENSE) return text_fail(ps, ps->p, "expected a dense constant");
   WEFT_TRY(text_add_attr(ps, attrs, "value", a));
   if (text_accept_str(ps, "->")) WEFT_TRY(text_type(ps, &type));
@@ -217,7 +224,8 @@ static weft_status *rng_state(text_parser *ps, mlir_op *op, text_attrs *attrs)
   const mlir_type *results[] = {type};
 
   WEFT_TRY_ALLOC(type);
-  *type = (mlir_type){.kind = MLIR_TENSOR, .dtype = WEFT_U64, .rank = 1, .dims = dims, .element = mlir_element_type(WEFT_U64)};
+  *type = (mlir_type){
+    .kind = MLIR_TENSOR, .dtype = WEFT_U64, .rank = 1, .dims = dims, .element = mlir_element_type(WEFT_U64)};
   WEFT_TRY(text_set_results(ps, op, 1, results));
   return tail(ps, op, attrs);
 }
@@ -294,9 +302,12 @@ static weft_status *region_with(text_parser *ps, mlir_region *region, const argu
     sizes[i] = (size_t)args->sizes.items[i];
     if (sizes[i] == 0) return text_fail(ps, ps->p, "an argument without name");
   }
-  return text_region(ps, region, &(text_arguments){.count = n, .values = values, .sizes = sizes,
-                                                   .names = (const char *const *)args->names.items,
-                                                   .locations = (const mlir_location **)args->locations.items});
+  return text_region(ps, region,
+                     &(text_arguments){.count = n,
+                                       .values = values,
+                                       .sizes = sizes,
+                                       .names = (const char *const *)args->names.items,
+                                       .locations = (const mlir_location **)args->locations.items});
 }
 
 /* The body of a function whose arguments are types alone is named by the label of its block: { ^bb0(%a: T): ... } */
@@ -799,7 +810,10 @@ static weft_status *unsaid_result(text_parser *ps, mlir_op *op, text_attrs *attr
     return text_set_results(ps, op, types.count, (const mlir_type *const *)types.items);
   }
   if (strncmp(op->name, "tensor.", 7) == 0) return set_unsaid_result(ps, op, MLIR_INDEX, NULL);
-  return set_unsaid_result(ps, op, MLIR_OTHER, named(op, "shape.const_size") ? "!shape.size" : named(op, "shape.from_extents") ? "!shape.shape" : "!shape.witness");
+  return set_unsaid_result(ps, op, MLIR_OTHER,
+                           named(op, "shape.const_size")     ? "!shape.size"
+                           : named(op, "shape.from_extents") ? "!shape.shape"
+                                                             : "!shape.witness");
 }
 
 /* assuming %w [-> (T, ...)] { ... } */

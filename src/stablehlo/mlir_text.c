@@ -287,7 +287,7 @@ weft_status *text_define(text_parser *ps, const char *name, size_t size, mlir_va
     for (int i = 0; i < ps->name_count; i++) link_name(ps, i);
   }
   ps->names[ps->name_count] =
-      (text_name){.name = name, .size = (uint32_t)size, .hash = mlir_hash(name, size), .values = values, .count = count};
+    (text_name){.name = name, .size = (uint32_t)size, .hash = mlir_hash(name, size), .values = values, .count = count};
   link_name(ps, ps->name_count++);
   return NULL;
 }
@@ -629,7 +629,8 @@ static weft_status *parse_module(text_parser *ps)
 /* The next line that is a `// -----` separator; *after is behind it. */
 static const char *separator(const char *p, const char *end, const char **after)
 {
-  for (const char *line = p; line && line < end; line = memchr(line, '\n', (size_t)(end - line)), line = line ? line + 1 : NULL)
+  for (const char *line = p; line && line < end;
+       line = memchr(line, '\n', (size_t)(end - line)), line = line ? line + 1 : NULL)
     if (end - line >= 8 && memcmp(line, "// -----", 8) == 0) {
       const char *stop = memchr(line, '\n', (size_t)(end - line));
       *after = stop ? stop + 1 : end;
@@ -652,7 +653,10 @@ weft_status *mlir_read_text(mlir_program *program)
   WEFT_TRY_ALLOC(program->modules);
   for (int i = 0; i < count; i++) {
     const char *stop = separator(p, end, &after);
-    *ps = (text_parser){.program = program, .arena = &program->arena, .p = p, .end = stop,
+    *ps = (text_parser){.program = program,
+                        .arena = &program->arena,
+                        .p = p,
+                        .end = stop,
                         .module = &program->modules[program->module_count]};
     WEFT_TRY(parse_module(ps));
     if (ps->module->op->regions && ps->module->op->regions[0].first && ps->module->op->regions[0].first->first)

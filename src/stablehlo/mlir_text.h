@@ -58,14 +58,14 @@ WEFT_NODISCARD weft_status *text_enter(text_parser *ps);
 static inline bool text_is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 static inline bool text_is_digit(char c) { return c >= '0' && c <= '9'; }
 static inline bool text_is_word(char c) { return text_is_letter(c) || text_is_digit(c) || c == '.' || c == '$'; }
-int text_hex_value(char c); /* the value of a digit; -1: not a digit */
+int text_hex_value(char c);            /* the value of a digit; -1: not a digit */
 void text_skip_space(text_parser *ps); /* and comments */
 
 /* Lexing: each function first skips spaces and comments. */
-int text_peek(text_parser *ps);                       /* next character, or -1 */
+int text_peek(text_parser *ps); /* next character, or -1 */
 bool text_accept(text_parser *ps, char c);
-bool text_accept_word(text_parser *ps, const char *word);  /* a whole identifier */
-bool text_accept_str(text_parser *ps, const char *str);    /* punctuation */
+bool text_accept_word(text_parser *ps, const char *word); /* a whole identifier */
+bool text_accept_str(text_parser *ps, const char *str);   /* punctuation */
 WEFT_NODISCARD weft_status *text_expect(text_parser *ps, char c);
 WEFT_NODISCARD weft_status *text_expect_word(text_parser *ps, const char *word);
 /* an identifier, dots included; false if there is none */
@@ -128,7 +128,7 @@ void text_append(mlir_block *block, mlir_op *op);
 WEFT_NODISCARD weft_status *text_pretty_op(text_parser *ps, mlir_op *op, text_attrs *attrs);
 /* Pair number `index` of an operation's custom assembly `key = value`: false if there are no more. */
 bool text_key_of(const char *op, int index, const char **out_key, const char **out_attr);
-WEFT_NODISCARD weft_status *text_types(text_parser *ps, text_list *types); /* T, T, ... */
+WEFT_NODISCARD weft_status *text_types(text_parser *ps, text_list *types);     /* T, T, ... */
 WEFT_NODISCARD weft_status *text_type_list(text_parser *ps, text_list *types); /* T or (T, ...) */
 
 #endif

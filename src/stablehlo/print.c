@@ -86,7 +86,8 @@ static bool named(const mlir_op *op, const char *name) { return strcmp(op->name,
 static void print_attr_dict(shlo_printer *p, const mlir_attr *dicts, int i)
 {
   static mlir_op_kind kind = {.name = "", .dialect = SHLO_FUNC};
-  const mlir_attr *dict = dicts && dicts->kind == MLIR_ARRAY && i < dicts->u.array.count ? dicts->u.array.items[i] : NULL;
+  const mlir_attr *dict = dicts && dicts->kind == MLIR_ARRAY && i < dicts->u.array.count ? dicts->u.array.items[i]
+                                                                                         : NULL;
 
   if (!dict || dict->kind != MLIR_DICT) return;
   mlir_op holder = {.name = "", .dialect = SHLO_FUNC, .kind = &kind, .attrs = dict->u.dict.items,
@@ -270,14 +271,16 @@ static bool print_while(shlo_printer *p, const mlir_op *op)
   const mlir_block *cond, *body;
   int n = op->operand_count;
 
-  if (op->region_count != 2 || op->regions[0].block_count != 1 || op->regions[1].block_count != 1 || n == 0) return false;
+  if (op->region_count != 2 || op->regions[0].block_count != 1 || op->regions[1].block_count != 1 || n == 0)
+    return false;
   cond = op->regions[0].first;
   body = op->regions[1].first;
   if (cond->arg_count != n || body->arg_count != n) return false;
   name_values(p, n, cond->args);
   for (int i = 0; i < n; i++) body->args[i].stamp = cond->args[i].stamp;
   shlo_put(p, "stablehlo.while(");
-  for (int i = 0; i < n; i++) fprintf(p->out, "%s%%%d = %%%d", i ? ", " : "", cond->args[i].stamp, op->operands[i]->stamp);
+  for (int i = 0; i < n; i++)
+    fprintf(p->out, "%s%%%d = %%%d", i ? ", " : "", cond->args[i].stamp, op->operands[i]->stamp);
   shlo_put(p, ") : ");
   for (int i = 0; i < n; i++) {
     if (i) shlo_put(p, ", ");
@@ -296,7 +299,8 @@ static bool print_constant(shlo_printer *p, const mlir_op *op)
   static const char *const done[] = {"value", NULL};
   const mlir_attr *value = mlir_attr_of(op, "value");
 
-  if (!value || value->kind != MLIR_DENSE || op->result_count != 1 || !mlir_type_equal(value->type, op->results[0].type))
+  if (!value || value->kind != MLIR_DENSE || op->result_count != 1 ||
+      !mlir_type_equal(value->type, op->results[0].type))
     return false;
   shlo_put(p, "stablehlo.constant");
   shlo_print_attributes(p, op, done, " {");

@@ -31,7 +31,7 @@ static inline void shlo_put(shlo_printer *p, const char *s) { fputs(s, p->out); 
 
 void shlo_print_type(shlo_printer *p, const mlir_type *t);
 void shlo_print_string(shlo_printer *p, const char *s, size_t size); /* quoted */
-void shlo_print_symbol(shlo_printer *p, const char *s); /* @name */
+void shlo_print_symbol(shlo_printer *p, const char *s);              /* @name */
 void shlo_print_attr(shlo_printer *p, const mlir_attr *a);
 WEFT_NODISCARD weft_status *shlo_print_dense(shlo_printer *p, const mlir_attr *a);
 void shlo_print_ints(shlo_printer *p, const mlir_attr *a);

@@ -65,7 +65,8 @@ void shlo_print_type(shlo_printer *p, const mlir_type *t)
   switch (t->kind) {
   case MLIR_NONE: shlo_put(p, "none"); break;
   case MLIR_ELEMENT:
-    if (weft_dtype_is_complex(t->dtype)) fprintf(p->out, "complex<%s>", weft_dtype_mlir_name(weft_dtype_component(t->dtype)));
+    if (weft_dtype_is_complex(t->dtype))
+      fprintf(p->out, "complex<%s>", weft_dtype_mlir_name(weft_dtype_component(t->dtype)));
     else shlo_put(p, weft_dtype_mlir_name(t->dtype));
     break;
   case MLIR_INDEX: shlo_put(p, "index"); break;
@@ -107,7 +108,8 @@ static bool is_bare(const char *s, const char *more)
 {
   if (!((s[0] >= 'a' && s[0] <= 'z') || (s[0] >= 'A' && s[0] <= 'Z') || s[0] == '_')) return false;
   for (; *s; s++)
-    if (!((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9') || *s == '_' || strchr(more, *s)))
+    if (!((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z') || (*s >= '0' && *s <= '9') || *s == '_' ||
+          strchr(more, *s)))
       return false;
   return true;
 }
@@ -534,10 +536,7 @@ void shlo_print_ints(shlo_printer *p, const mlir_attr *a)
   shlo_put(p, "]");
 }
 
-bool shlo_print_is_dims(const mlir_attr *a)
-{
-  return a->kind == MLIR_ARRAY || a->kind == MLIR_DENSE;
-}
+bool shlo_print_is_dims(const mlir_attr *a) { return a->kind == MLIR_ARRAY || a->kind == MLIR_DENSE; }
 
 static void print_group(shlo_printer *p, const mlir_op *op, const struct group *g)
 {
@@ -546,8 +545,9 @@ static void print_group(shlo_printer *p, const mlir_op *op, const struct group *
   shlo_put(p, g->open);
   for (int f = 0; g->fields[f]; f++) {
     const mlir_attr *a = mlir_attr_of(op, g->fields[f]);
-    if (!a || is_none(a) || (shlo_print_is_dims(a) && ((a->kind == MLIR_ARRAY && a->u.array.count == 0) ||
-                                            (a->kind == MLIR_DENSE && mlir_tensor_elems(a->type) == 0))))
+    if (!a || is_none(a) ||
+        (shlo_print_is_dims(a) && ((a->kind == MLIR_ARRAY && a->u.array.count == 0) ||
+                                   (a->kind == MLIR_DENSE && mlir_tensor_elems(a->type) == 0))))
       continue;
     fprintf(p->out, "%s%s = ", printed++ ? ", " : "", g->fields[f]);
     if (shlo_print_is_dims(a)) shlo_print_ints(p, a);

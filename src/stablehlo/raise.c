@@ -157,7 +157,8 @@ static void after_all(raising *r, const hlo_instr *in)
   for (int i = 0; i < operands.count; i++)
     if (operands.v[i]->type->kind == MLIR_TOKEN) operands.v[count++] = operands.v[i];
   types = raise_leaf_types(r, in->shape, &result_count);
-  mlir_op *op = raise_emit(r, count ? "stablehlo.after_all" : "stablehlo.create_token", count, operands.v, result_count, types);
+  mlir_op *op =
+    raise_emit(r, count ? "stablehlo.after_all" : "stablehlo.create_token", count, operands.v, result_count, types);
   raise_set_extra(r, op, in);
   raise_give(r, in, op);
 }
@@ -213,7 +214,8 @@ const mlir_attr *raise_parsed_dict(raising *r, const char *text)
 /* A composite says what it is in its frontend attributes. */
 static bool composite(raising *r, const hlo_instr *in)
 {
-  const char *name = hlo_frontend_attribute(in, "composite.name"), *version = hlo_frontend_attribute(in, "composite.version");
+  const char *name = hlo_frontend_attribute(in, "composite.name"),
+             *version = hlo_frontend_attribute(in, "composite.version");
   const char *text = hlo_frontend_attribute(in, "composite.attributes");
   const mlir_attr *attributes = text ? raise_parsed_dict(r, text) : raise_dict(r, 0, NULL);
   mlir_op *op;
@@ -311,7 +313,8 @@ static const mlir_attr *argument_dict(raising *r, const hlo_computation *c, int 
   for (int k = 0; r->aliases_by_argument && k < m->alias_count; k++)
     if (m->aliases[k].parameter == i)
       raise_set(r, holder, "tf.aliasing_output", raise_number(r, WEFT_S32, aliased_result(m, &m->aliases[k])));
-  for (int k = 0; k < m->donor_count; k++) donated |= m->donors[k].parameter == i && m->donors[k].parameter_index.count == 0;
+  for (int k = 0; k < m->donor_count; k++)
+    donated |= m->donors[k].parameter == i && m->donors[k].parameter_index.count == 0;
   if (donated) raise_set(r, holder, "jax.buffer_donor", raise_truth(r, true));
   layout = m->has_entry_layout ? layout_text(r, m->entry_param_shapes[i]) : NULL;
   if (layout) raise_set(r, holder, "mhlo.layout_mode", raise_words(r, MLIR_STRING, layout));
@@ -328,11 +331,13 @@ static const mlir_attr *result_dict(raising *r, const hlo_computation *c, int i)
   if (c == m->entry) {
     if (!sharding && c->root->extra) sharding = c->root->extra->sharding;
     if (raise_gives_elements(c->root->shape)) {
-      if (sharding && sharding->kind == HLO_SHARDING_TUPLE) sharding = i < sharding->tuple_count ? sharding->elements[i] : NULL;
+      if (sharding && sharding->kind == HLO_SHARDING_TUPLE)
+        sharding = i < sharding->tuple_count ? sharding->elements[i] : NULL;
       given = given && hlo_shape_is_tuple(given) && i < given->rank ? given->elements[i] : NULL;
     }
     if (sharding) raise_set(r, holder, "mhlo.sharding", raise_sharding_attr(r, sharding));
-    if (given && layout_text(r, given)) raise_set(r, holder, "mhlo.layout_mode", raise_words(r, MLIR_STRING, layout_text(r, given)));
+    if (given && layout_text(r, given))
+      raise_set(r, holder, "mhlo.layout_mode", raise_words(r, MLIR_STRING, layout_text(r, given)));
   }
   return raise_dict(r, holder->attr_count, holder->attrs);
 }

@@ -114,20 +114,21 @@ typedef void raise_rule(raising *r, const hlo_instr *in);
 /* ---- raise_ops.c -------------------------------------------------------------------------------------------------- */
 
 mlir_value *raise_scalar(raising *r, weft_dtype type, int64_t v);
-mlir_value *raise_slice_of(raising *r, mlir_value *x, const int64_t *start, const int64_t *limit, const int64_t *stride);
+mlir_value *raise_slice_of(raising *r, mlir_value *x, const int64_t *start, const int64_t *limit,
+                           const int64_t *stride);
 mlir_value *raise_reshaped(raising *r, mlir_value *x, int rank, const int64_t *dims);
 mlir_value *raise_broadcast_to(raising *r, mlir_value *x, int rank, const int64_t *dims, const int64_t *map);
 raise_rule raise_elementwise, raise_compare, raise_reduce_precision, raise_with_dims, raise_constant, raise_pad,
-    raise_slice, raise_dynamic_slice, raise_gather, raise_scatter, raise_reduce, raise_reduce_window,
-    raise_select_and_scatter, raise_map, raise_sort, raise_scan, raise_top_k, raise_dot, raise_ragged_dot,
-    raise_scaled_dot, raise_convolution, raise_fft, raise_cholesky, raise_triangular_solve, raise_batch_norm, raise_rng,
-    raise_rng_bit_generator, raise_rng_state, raise_stochastic_convert, raise_bitcast, raise_dynamic_reshape;
+  raise_slice, raise_dynamic_slice, raise_gather, raise_scatter, raise_reduce, raise_reduce_window,
+  raise_select_and_scatter, raise_map, raise_sort, raise_scan, raise_top_k, raise_dot, raise_ragged_dot,
+  raise_scaled_dot, raise_convolution, raise_fft, raise_cholesky, raise_triangular_solve, raise_batch_norm, raise_rng,
+  raise_rng_bit_generator, raise_rng_state, raise_stochastic_convert, raise_bitcast, raise_dynamic_reshape;
 
 /* ---- raise_comm.c ------------------------------------------------------------------------------------------------- */
 
 raise_rule raise_custom_call, raise_all_reduce, raise_all_gather, raise_reduce_scatter, raise_collective_permute,
-    raise_collective_broadcast, raise_all_to_all, raise_collective_start, raise_async_start, raise_copy_start,
-    raise_second_of_start, raise_first_of_start, raise_send, raise_send_done, raise_recv, raise_recv_done, raise_feed,
-    raise_ragged_all_to_all;
+  raise_collective_broadcast, raise_all_to_all, raise_collective_start, raise_async_start, raise_copy_start,
+  raise_second_of_start, raise_first_of_start, raise_send, raise_send_done, raise_recv, raise_recv_done, raise_feed,
+  raise_ragged_all_to_all;
 
 #endif

@@ -57,7 +57,8 @@ const mlir_type *raise_type_of(raising *r, const hlo_shape *s)
     bounds[i] = dynamic && s->dims[i] != HLO_UNBOUNDED ? s->dims[i] : MLIR_DYNAMIC;
     bounded |= bounds[i] != MLIR_DYNAMIC;
   }
-  raise_check(r, mlir_new_tensor(&r->program.arena, mlir_element_type(s->type), s->rank, dims, bounded ? bounds : NULL, &t));
+  raise_check(
+    r, mlir_new_tensor(&r->program.arena, mlir_element_type(s->type), s->rank, dims, bounded ? bounds : NULL, &t));
   return t;
 }
 
@@ -196,8 +197,14 @@ void raise_set(raising *r, mlir_op *op, const char *name, const mlir_attr *value
   attrs[op->attr_count++] = (mlir_named_attr){name, value};
 }
 
-void raise_set_ints(raising *r, mlir_op *op, const char *name, hlo_ints v) { raise_set(r, op, name, raise_ints(r, v.count, v.v)); }
-void raise_set_int(raising *r, mlir_op *op, const char *name, int64_t v) { raise_set(r, op, name, raise_number(r, WEFT_S64, v)); }
+void raise_set_ints(raising *r, mlir_op *op, const char *name, hlo_ints v)
+{
+  raise_set(r, op, name, raise_ints(r, v.count, v.v));
+}
+void raise_set_int(raising *r, mlir_op *op, const char *name, int64_t v)
+{
+  raise_set(r, op, name, raise_number(r, WEFT_S64, v));
+}
 
 /* An operation at the end of the block.  `spelling` is a constant or lives as long as the program. */
 mlir_op *raise_emit(raising *r, const char *spelling, int operand_count, mlir_value *const *operands, int result_count,
@@ -276,7 +283,10 @@ const raised *raise_element(raising *r, const raised *x, int64_t i)
   return raise_single(r, op->results);
 }
 
-mlir_value *raise_array_operand(raising *r, const hlo_instr *in, int i) { return raise_value_of(r, raise_operand(r, in, i)); }
+mlir_value *raise_array_operand(raising *r, const hlo_instr *in, int i)
+{
+  return raise_value_of(r, raise_operand(r, in, i));
+}
 
 void raise_push(raising *r, raised_values *list, mlir_value *v)
 {

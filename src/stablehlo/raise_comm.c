@@ -23,8 +23,9 @@ static const mlir_attr *layouts(raising *r, int count, const hlo_shape *const *s
     int64_t rank = hlo_shape_is_array(shapes[i]) ? shapes[i]->rank : 0;
     const char *text = "";
     for (int d = 0; d < rank; d++)
-      text = TEXT(r, "%s%s%" PRId64, text, d ? ", " : "", shapes[i]->layout && shapes[i]->layout->minor_to_major
-                                                              ? shapes[i]->layout->minor_to_major[d] : rank - 1 - d);
+      text = TEXT(r, "%s%s%" PRId64, text, d ? ", " : "",
+                  shapes[i]->layout && shapes[i]->layout->minor_to_major ? shapes[i]->layout->minor_to_major[d]
+                                                                         : rank - 1 - d);
     raise_check(r, mlir_new_tensor(&r->program.arena, &index, 1, &rank, NULL, &a->type));
     a->form = MLIR_DENSE_TEXT;
     a->u.text.s = rank ? TEXT(r, "[%s]", text) : "";
@@ -40,9 +41,11 @@ static const mlir_attr *output_aliases(raising *r, int count, const hlo_output_a
 
   for (int i = 0; i < count; i++) {
     mlir_named_attr *fields = MAKE(r, mlir_named_attr, 3);
-    fields[0] = (mlir_named_attr){"output_tuple_indices", raise_ints(r, aliases[i].output_index.count, aliases[i].output_index.v)};
+    fields[0] = (mlir_named_attr){"output_tuple_indices",
+                                  raise_ints(r, aliases[i].output_index.count, aliases[i].output_index.v)};
     fields[1] = (mlir_named_attr){"operand_index", raise_number(r, WEFT_S64, aliases[i].operand)};
-    fields[2] = (mlir_named_attr){"operand_tuple_indices", raise_ints(r, aliases[i].operand_index.count, aliases[i].operand_index.v)};
+    fields[2] = (mlir_named_attr){"operand_tuple_indices",
+                                  raise_ints(r, aliases[i].operand_index.count, aliases[i].operand_index.v)};
     items[i] = raise_dict(r, 3, fields);
   }
   return raise_list(r, count, items);
@@ -80,14 +83,17 @@ void raise_custom_call(raising *r, const hlo_instr *in)
   op = raise_as_call(r, in, "stablehlo.custom_call");
   raise_set(r, op, "call_target_name", raise_words(r, MLIR_STRING, c->target));
   if (c->has_side_effect) raise_set(r, op, "has_side_effect", raise_truth(r, true));
-  if (config[0] || c->api_version == 4) raise_set(r, op, "backend_config", backend_config(r, config, c->api_version == 4));
+  if (config[0] || c->api_version == 4)
+    raise_set(r, op, "backend_config", backend_config(r, config, c->api_version == 4));
   if (c->api_version != 1) raise_set(r, op, "api_version", raise_number(r, WEFT_S32, c->api_version));
-  for (int i = 0; i < in->called_count; i++) callees[i] = raise_words(r, MLIR_SYMBOL, raise_function_name(r, in->called[i]));
+  for (int i = 0; i < in->called_count; i++)
+    callees[i] = raise_words(r, MLIR_SYMBOL, raise_function_name(r, in->called[i]));
   if (in->called_count) raise_set(r, op, "called_computations", raise_list(r, in->called_count, callees));
   for (int i = 0; i < in->operand_count; i++) whole &= !hlo_shape_is_tuple(in->operands[i]->shape);
   if (c->layout_count == in->operand_count && c->operand_layouts && whole) {
     raise_set(r, op, "operand_layouts", layouts(r, c->layout_count, c->operand_layouts));
-    raise_set(r, op, "result_layouts", is_tuple ? layouts(r, in->shape->rank, in->shape->elements) : layouts(r, 1, &in->shape));
+    raise_set(r, op, "result_layouts",
+              is_tuple ? layouts(r, in->shape->rank, in->shape->elements) : layouts(r, 1, &in->shape));
   }
   if (c->literal && hlo_shape_is_array(c->literal->shape)) {
     mlir_attr *literal = (mlir_attr *)(uintptr_t)raise_literal_attr(r, c->literal);
@@ -111,7 +117,7 @@ static hlo_replica_groups listed_groups(raising *r, const hlo_instr *in, int64_t
   for (int i = 0; i < g.group_count; i++) *out_size = WEFT_MAX(*out_size, g.groups[i].count);
   if (*out_size > 0) return g;
   bool everybody = in->u.collective->use_global_device_ids;
-  *out_size = everybody                             ? r->module->num_partitions * r->module->replica_count
+  *out_size = everybody                          ? r->module->num_partitions * r->module->replica_count
               : in->u.collective->channel_id > 0 ? r->module->num_partitions
                                                  : r->module->replica_count;
   if (everybody || in->op == HLO_ALL_TO_ALL) { /* these have to say who takes part */
@@ -128,7 +134,7 @@ static void set_groups(raising *r, mlir_op *op, const hlo_instr *in)
 {
   int64_t size;
   hlo_replica_groups g = listed_groups(r, in, &size);
-  int64_t *ids = MAKE(r, int64_t, g.group_count * size);
+  int64_t *ids = MAKE(r, int64_t, g.group_count *size);
 
   for (int i = 0; i < g.group_count; i++) /* short rows are filled up */
     for (int64_t k = 0; k < size; k++) ids[i * size + k] = k < g.groups[i].count ? g.groups[i].v[k] : -1;
@@ -145,7 +151,8 @@ static void set_channel(raising *r, mlir_op *op, const hlo_instr *in, int64_t ty
 }
 
 /* Of the operands and their order, as the collective itself; starts are the same and give what their done takes. */
-static const raised *collective(raising *r, const hlo_instr *in, const char *spelling, const char *dim, const hlo_shape *shape)
+static const raised *collective(raising *r, const hlo_instr *in, const char *spelling, const char *dim,
+                                const hlo_shape *shape)
 {
   raised_values operands = raise_operand_leaves(r, in, 0);
   int count;
@@ -168,7 +175,8 @@ static const raised *collective(raising *r, const hlo_instr *in, const char *spe
   }
   set_channel(r, op, in, 0);
   if (c->has_dynamic_root) raise_set(r, op, "has_dynamic_root", raise_truth(r, true));
-  if (c->use_global_device_ids && strcmp(spelling, "stablehlo.collective_broadcast") != 0 && !strstr(spelling, "permute"))
+  if (c->use_global_device_ids && strcmp(spelling, "stablehlo.collective_broadcast") != 0 &&
+      !strstr(spelling, "permute"))
     raise_set(r, op, "use_global_device_ids", raise_truth(r, true));
   raise_called(r, op, in);
   return raise_results_of(r, op, shape);
@@ -228,11 +236,13 @@ void raise_all_to_all(raising *r, const hlo_instr *in)
     r->at[in->id] = hlo_shape_is_tuple(in->shape) ? raise_tuple_of(r, operands.count, elements) : elements[0];
     return;
   }
-  if (type->rank == HLO_MAX_RANK || operands.count != parts) REFUSE(r, in, "%d operands for a group of %" PRId64, operands.count, parts);
+  if (type->rank == HLO_MAX_RANK || operands.count != parts)
+    REFUSE(r, in, "%d operands for a group of %" PRId64, operands.count, parts);
   for (int i = 0; i < type->rank; i++) dims[i + 1] = limit[i + 1] = type->dims[i];
   for (int i = 0; i < operands.count; i++) operands.v[i] = raise_reshaped(r, operands.v[i], type->rank + 1, dims);
   dims[0] = parts;
-  x = raise_make(r, "stablehlo.concatenate", operands.count, operands.v, raise_array_type(r, type->dtype, type->rank + 1, dims));
+  x = raise_make(r, "stablehlo.concatenate", operands.count, operands.v,
+                 raise_array_type(r, type->dtype, type->rank + 1, dims));
   raise_set_int(r, r->block->last, "dimension", 0);
   x = exchange(r, in, x, 0, parts);
   for (int i = 0; i < operands.count; i++) {
@@ -256,8 +266,10 @@ void raise_collective_start(raising *r, const hlo_instr *in)
   result = collective(r, in, gather ? "stablehlo.all_gather" : "stablehlo.collective_permute",
                       gather ? "all_gather_dim" : NULL, shape);
   for (int i = 0; i < in->operand_count; i++) inputs[i] = raise_operand(r, in, i);
-  bool listed = hlo_shape_is_tuple(in->shape->elements[0]) && !(in->operand_count == 1 && hlo_shape_is_tuple(in->operands[0]->shape));
-  r->at[in->id] = part_of_start(r, in->shape, listed ? raise_tuple_of(r, in->operand_count, inputs) : inputs[0], result);
+  bool listed = hlo_shape_is_tuple(in->shape->elements[0]) &&
+                !(in->operand_count == 1 && hlo_shape_is_tuple(in->operands[0]->shape));
+  r->at[in->id] =
+    part_of_start(r, in->shape, listed ? raise_tuple_of(r, in->operand_count, inputs) : inputs[0], result);
 }
 
 /* A value that means nothing: zeros and new tokens. */
@@ -265,7 +277,8 @@ static const raised *nothing(raising *r, const hlo_shape *s)
 {
   const raised **elements;
 
-  if (hlo_shape_is_token(s)) return raise_single(r, raise_make(r, "stablehlo.create_token", 0, NULL, raise_type_of(r, s)));
+  if (hlo_shape_is_token(s))
+    return raise_single(r, raise_make(r, "stablehlo.create_token", 0, NULL, raise_type_of(r, s)));
   if (!hlo_shape_is_tuple(s)) {
     mlir_value *zero = raise_scalar(r, s->type, 0);
     return raise_single(r, s->rank ? raise_broadcast_to(r, zero, s->rank, s->dims, NULL) : zero);
@@ -279,7 +292,8 @@ static const raised *part_of_start(raising *r, const hlo_shape *shape, const rai
 {
   const raised **elements = MAKE(r, const raised *, shape->rank);
 
-  for (int i = 0; i < shape->rank; i++) elements[i] = i == 0 ? operands : i == 1 ? result : nothing(r, shape->elements[i]);
+  for (int i = 0; i < shape->rank; i++)
+    elements[i] = i == 0 ? operands : i == 1 ? result : nothing(r, shape->elements[i]);
   return raise_tuple_of(r, shape->rank, elements);
 }
 
@@ -311,8 +325,14 @@ void raise_copy_start(raising *r, const hlo_instr *in)
   r->at[in->id] = part_of_start(r, in->shape, x, x);
 }
 
-void raise_second_of_start(raising *r, const hlo_instr *in) { r->at[in->id] = raise_element(r, raise_operand(r, in, 0), 1); }
-void raise_first_of_start(raising *r, const hlo_instr *in) { r->at[in->id] = raise_element(r, raise_operand(r, in, 0), 0); }
+void raise_second_of_start(raising *r, const hlo_instr *in)
+{
+  r->at[in->id] = raise_element(r, raise_operand(r, in, 0), 1);
+}
+void raise_first_of_start(raising *r, const hlo_instr *in)
+{
+  r->at[in->id] = raise_element(r, raise_operand(r, in, 0), 0);
+}
 
 /* send gives (data, context, token), recv (data, context, token): their dones take the token, or data and token. */
 void raise_send(raising *r, const hlo_instr *in)
@@ -320,12 +340,14 @@ void raise_send(raising *r, const hlo_instr *in)
   raised_values operands = raise_operand_leaves(r, in, 0);
   const hlo_collective_attrs *c = in->u.collective;
   const raised **parts = MAKE(r, const raised *, 3);
-  mlir_op *op = raise_emit(r, "stablehlo.send", operands.count, operands.v, 1, (const mlir_type *[]){raise_new_type(r, MLIR_TOKEN, 0, NULL)});
+  mlir_op *op = raise_emit(r, "stablehlo.send", operands.count, operands.v, 1,
+                           (const mlir_type *[]){raise_new_type(r, MLIR_TOKEN, 0, NULL)});
 
   raise_set_extra(r, op, in);
   set_channel(r, op, in, c->is_host_transfer ? 2 : 1);
   raise_set(r, op, "is_host_transfer", raise_truth(r, c->is_host_transfer));
-  if (c->pair_count) raise_set(r, op, "source_target_pairs", raise_matrix(r, c->pair_count, 2, (const int64_t *)c->pairs));
+  if (c->pair_count)
+    raise_set(r, op, "source_target_pairs", raise_matrix(r, c->pair_count, 2, (const int64_t *)c->pairs));
   parts[0] = raise_operand(r, in, 0);
   parts[1] = raise_single(r, raise_scalar(r, WEFT_U32, 0));
   parts[2] = raise_single(r, op->results);
@@ -340,7 +362,8 @@ void raise_recv(raising *r, const hlo_instr *in)
   const raised **parts = MAKE(r, const raised *, 3);
   mlir_value *token = raise_array_operand(r, in, 0);
   int count, at = 0;
-  const mlir_type **data = raise_leaf_types(r, in->shape->elements[0], &count), **types = MAKE(r, const mlir_type *, count + 1);
+  const mlir_type **data = raise_leaf_types(r, in->shape->elements[0], &count),
+                  **types = MAKE(r, const mlir_type *, count + 1);
 
   for (int i = 0; i < count; i++) types[i] = data[i];
   types[count] = token->type;
@@ -348,7 +371,8 @@ void raise_recv(raising *r, const hlo_instr *in)
   raise_set_extra(r, op, in);
   set_channel(r, op, in, c->is_host_transfer ? 3 : 1);
   raise_set(r, op, "is_host_transfer", raise_truth(r, c->is_host_transfer));
-  if (c->pair_count) raise_set(r, op, "source_target_pairs", raise_matrix(r, c->pair_count, 2, (const int64_t *)c->pairs));
+  if (c->pair_count)
+    raise_set(r, op, "source_target_pairs", raise_matrix(r, c->pair_count, 2, (const int64_t *)c->pairs));
   parts[0] = raise_from_leaves(r, in->shape->elements[0], op->results, &at);
   parts[1] = raise_single(r, raise_scalar(r, WEFT_U32, 0));
   parts[2] = raise_single(r, &op->results[count]);
@@ -369,7 +393,8 @@ void raise_feed(raising *r, const hlo_instr *in)
   bool out = in->op == HLO_OUTFEED;
   mlir_op *op = raise_give(r, in, raise_as_op(r, in, out ? "stablehlo.outfeed" : "stablehlo.infeed"));
 
-  raise_set(r, op, out ? "outfeed_config" : "infeed_config", raise_words(r, MLIR_STRING, in->u.feed.config ? in->u.feed.config : ""));
+  raise_set(r, op, out ? "outfeed_config" : "infeed_config",
+            raise_words(r, MLIR_STRING, in->u.feed.config ? in->u.feed.config : ""));
 }
 
 /* XLA's form: a typed call. */
@@ -382,5 +407,6 @@ void raise_ragged_all_to_all(raising *r, const hlo_instr *in)
   op = raise_give(r, in, raise_as_op(r, in, "stablehlo.custom_call"));
   raise_set(r, op, "call_target_name", raise_words(r, MLIR_STRING, "ragged_all_to_all"));
   raise_set(r, op, "api_version", raise_number(r, WEFT_S32, 4));
-  raise_set(r, op, "backend_config", raise_dict(r, groups->attr_count - (in->u.collective->channel_id <= 0), groups->attrs));
+  raise_set(r, op, "backend_config",
+            raise_dict(r, groups->attr_count - (in->u.collective->channel_id <= 0), groups->attrs));
 }

@@ -15,8 +15,8 @@ static const mlir_location *frame_location(raising *r, const hlo_frame *f)
 {
   mlir_location *place = MAKE(r, mlir_location, 1);
 
-  *place = (mlir_location){.file = f->file, .line = f->line, .column = f->column, .end_line = f->end_line,
-                           .end_column = f->end_column};
+  *place = (mlir_location){
+    .file = f->file, .line = f->line, .column = f->column, .end_line = f->end_line, .end_column = f->end_column};
   return named(r, f->function, place);
 }
 
@@ -27,7 +27,8 @@ static const mlir_location *stack_location(raising *r, int id)
   mlir_location *inside = NULL;
   hlo_frame frame;
 
-  if (!r->stacks && r->module->stack_frames) r->stacks = MAKE(r, const mlir_location *, r->module->stack_frames->frame_count);
+  if (!r->stacks && r->module->stack_frames)
+    r->stacks = MAKE(r, const mlir_location *, r->module->stack_frames->frame_count);
   for (; hlo_frame_get(r->module, id, &frame); id = frame.parent) {
     const mlir_location **stack = &r->stacks[id - 1];
     bool is_made = *stack, is_last = frame.parent == 0;
@@ -57,8 +58,11 @@ const mlir_location *raise_location(raising *r, const hlo_instr *in)
     loc = named(r, m->op_name ? m->op_name : "", stack);
   } else if (m->source_file) {
     place = MAKE(r, mlir_location, 1);
-    *place = (mlir_location){.file = m->source_file, .line = m->source_line, .column = m->source_column,
-                             .end_line = m->source_end_line, .end_column = m->source_end_column};
+    *place = (mlir_location){.file = m->source_file,
+                             .line = m->source_line,
+                             .column = m->source_column,
+                             .end_line = m->source_end_line,
+                             .end_column = m->source_end_column};
     parts = MAKE(r, const mlir_location *, 2);
     parts[0] = m->op_name ? named(r, m->op_name, NULL) : place;
     parts[1] = place;

@@ -115,7 +115,8 @@ mlir_value *raise_slice_of(raising *r, mlir_value *x, const int64_t *start, cons
     ones[i] = 1;
     dims[i] = limit[i] - start[i];
   }
-  op = raise_emit(r, "stablehlo.slice", 1, &x, 1, (const mlir_type *[]){raise_array_type(r, x->type->dtype, x->type->rank, dims)});
+  op = raise_emit(r, "stablehlo.slice", 1, &x, 1,
+                  (const mlir_type *[]){raise_array_type(r, x->type->dtype, x->type->rank, dims)});
   raise_set(r, op, "start_indices", raise_ints(r, x->type->rank, start));
   raise_set(r, op, "limit_indices", raise_ints(r, x->type->rank, limit));
   raise_set(r, op, "strides", raise_ints(r, x->type->rank, stride ? stride : ones));
@@ -152,7 +153,8 @@ void raise_dynamic_slice(raising *r, const hlo_instr *in)
     for (int64_t i = 0; i < indices->type->dims[0]; i++)
       raise_push(r, &operands, raise_reshaped(r, raise_slice_of(r, indices, &i, &(int64_t){i + 1}, NULL), 0, NULL));
   }
-  op = raise_emit(r, fixed == 1 ? "stablehlo.dynamic_slice" : "stablehlo.dynamic_update_slice", operands.count, operands.v, 1, &type);
+  op = raise_emit(r, fixed == 1 ? "stablehlo.dynamic_slice" : "stablehlo.dynamic_update_slice", operands.count,
+                  operands.v, 1, &type);
   raise_set_extra(r, op, in);
   if (fixed == 1) raise_set_ints(r, op, "slice_sizes", in->u.slice_sizes);
   raise_give(r, in, op);
@@ -192,7 +194,8 @@ void raise_scatter(raising *r, const hlo_instr *in)
 /* ---- reductions and windows --------------------------------------------------------------------------------------- */
 
 /* The parts of a window, under the names that this operation has for them; a name that is NULL: it has no such part. */
-static void set_window(raising *r, mlir_op *op, const hlo_window *w, const char *sizes, const char *base, const char *window)
+static void set_window(raising *r, mlir_op *op, const hlo_window *w, const char *sizes, const char *base,
+                       const char *window)
 {
   const struct { const char *name; size_t offset; } parts[] = {
       {sizes, offsetof(hlo_window_dim, size)}, {"window_strides", offsetof(hlo_window_dim, stride)},
@@ -327,7 +330,8 @@ static void set_dot(raising *r, mlir_op *op, const hlo_dot_attrs *d)
   raise_set_ints(r, op, "rhs_batching_dimensions", d->rhs_batch);
   raise_set_ints(r, op, "lhs_contracting_dimensions", d->lhs_contracting);
   raise_set_ints(r, op, "rhs_contracting_dimensions", d->rhs_contracting);
-  if (d->algorithm == HLO_ALG_UNSET) set_precision(r, op, WEFT_MIN(d->precision_count, 2), d->precision); /* one or the other */
+  if (d->algorithm == HLO_ALG_UNSET)
+    set_precision(r, op, WEFT_MIN(d->precision_count, 2), d->precision); /* one or the other */
 }
 
 void raise_dot(raising *r, const hlo_instr *in)
@@ -462,9 +466,11 @@ void raise_triangular_solve(raising *r, const hlo_instr *in)
 
 void raise_batch_norm(raising *r, const hlo_instr *in)
 {
-  mlir_op *op = raise_give(r, in, raise_as_op(r, in, in->op == HLO_BATCH_NORM_GRAD        ? "stablehlo.batch_norm_grad"
-                                                     : in->op == HLO_BATCH_NORM_INFERENCE ? "stablehlo.batch_norm_inference"
-                                                                                          : "stablehlo.batch_norm_training"));
+  mlir_op *op = raise_give(r, in,
+                           raise_as_op(r, in,
+                                       in->op == HLO_BATCH_NORM_GRAD        ? "stablehlo.batch_norm_grad"
+                                       : in->op == HLO_BATCH_NORM_INFERENCE ? "stablehlo.batch_norm_inference"
+                                                                            : "stablehlo.batch_norm_training"));
 
   raise_set(r, op, "epsilon", raise_real(r, WEFT_F32, in->u.batch_norm.epsilon));
   raise_set_int(r, op, "feature_index", in->u.batch_norm.feature_index);
@@ -480,7 +486,8 @@ void raise_rng(raising *r, const hlo_instr *in)
   mlir_op *op = raise_give(r, in, raise_emit(r, "stablehlo.rng", 3, operands, 1, &type));
 
   raise_set_extra(r, op, in);
-  raise_set(r, op, "rng_distribution", raise_words(r, MLIR_ENUM, in->u.distribution == HLO_RNG_NORMAL ? "NORMAL" : "UNIFORM"));
+  raise_set(r, op, "rng_distribution",
+            raise_words(r, MLIR_ENUM, in->u.distribution == HLO_RNG_NORMAL ? "NORMAL" : "UNIFORM"));
 }
 
 /* HLO may give the bits alone. */
@@ -489,8 +496,9 @@ void raise_rng_bit_generator(raising *r, const hlo_instr *in)
   static const char *const names[] = {"DEFAULT", "THREE_FRY", "PHILOX"};
   mlir_value *state = raise_array_operand(r, in, 0);
   bool is_tuple = hlo_shape_is_tuple(in->shape);
-  mlir_op *op = raise_emit(r, "stablehlo.rng_bit_generator", 1, &state, 2,
-                           (const mlir_type *[]){state->type, raise_type_of(r, is_tuple ? in->shape->elements[1] : in->shape)});
+  mlir_op *op =
+    raise_emit(r, "stablehlo.rng_bit_generator", 1, &state, 2,
+               (const mlir_type *[]){state->type, raise_type_of(r, is_tuple ? in->shape->elements[1] : in->shape)});
 
   if (is_tuple) raise_set_extra(r, op, in);
   raise_set(r, op, "rng_algorithm", raise_words(r, MLIR_ENUM, names[in->u.rng_algorithm]));
@@ -502,7 +510,10 @@ void raise_rng_state(raising *r, const hlo_instr *in)
   raise_set_int(r, raise_give(r, in, raise_as_op(r, in, "mhlo.xla.rng_get_and_update_state")), "delta", in->u.delta);
 }
 
-void raise_stochastic_convert(raising *r, const hlo_instr *in) { raise_give(r, in, raise_as_op(r, in, "mhlo.stochastic_convert")); }
+void raise_stochastic_convert(raising *r, const hlo_instr *in)
+{
+  raise_give(r, in, raise_as_op(r, in, "mhlo.stochastic_convert"));
+}
 
 /* ---- bitcasts ----------------------------------------------------------------------------------------------------- */
 
@@ -519,7 +530,8 @@ static mlir_value *transposed(raising *r, mlir_value *x, const hlo_shape *s, boo
     else permutation[d] = i;
   }
   for (int i = 0; i < s->rank; i++) dims[i] = x->type->dims[permutation[i]];
-  op = raise_emit(r, "stablehlo.transpose", 1, &x, 1, (const mlir_type *[]){raise_array_type(r, x->type->dtype, s->rank, dims)});
+  op = raise_emit(r, "stablehlo.transpose", 1, &x, 1,
+                  (const mlir_type *[]){raise_array_type(r, x->type->dtype, s->rank, dims)});
   raise_set(r, op, "permutation", raise_ints(r, s->rank, permutation));
   return op->results;
 }
@@ -563,7 +575,8 @@ void raise_dynamic_reshape(raising *r, const hlo_instr *in)
   mlir_value *all;
 
   if (in->operand_count < 2) REFUSE(r, in, "a dynamic-reshape without sizes");
-  for (int i = 1; i < in->operand_count; i++) raise_push(r, &sizes, raise_reshaped(r, raise_array_operand(r, in, i), 1, &(int64_t){1}));
+  for (int i = 1; i < in->operand_count; i++)
+    raise_push(r, &sizes, raise_reshaped(r, raise_array_operand(r, in, i), 1, &(int64_t){1}));
   all = raise_make(r, "stablehlo.concatenate", sizes.count, sizes.v,
                    raise_array_type(r, sizes.v[0]->type->dtype, 1, &(int64_t){sizes.count}));
   raise_set_int(r, r->block->last, "dimension", 0);

@@ -230,7 +230,8 @@ static weft_status *dense(bc_reader *r, bc_cursor *c, const mlir_attr **out)
   } else if (n > 1 && size == element) {
     a->splat = true;
   } else if (!(n == 0 && size == element) && (n > SIZE_MAX / element || size != n * element)) { /* 0: a splat, too */
-    return bc_fail(r, blob.p, "%" PRIu64 " bytes for %" PRIu64 " elements of %s", size, n, weft_dtype_name(a->type->dtype));
+    return bc_fail(r, blob.p, "%" PRIu64 " bytes for %" PRIu64 " elements of %s", size, n,
+                   weft_dtype_name(a->type->dtype));
   }
   *out = a;
   return NULL;
@@ -249,7 +250,8 @@ static weft_status *dense_array(bc_reader *r, bc_cursor *c, const mlir_attr **ou
   WEFT_TRY(bc_varint(r, c, &count));
   WEFT_TRY(bc_blob(r, c, &blob));
   size_t element = weft_dtype_bytes(a->type->dtype);
-  if (element == 0 || element > 8 || count > (uint64_t)(blob.end - blob.p) || count * element != (uint64_t)(blob.end - blob.p))
+  if (element == 0 || element > 8 || count > (uint64_t)(blob.end - blob.p) ||
+      count * element != (uint64_t)(blob.end - blob.p))
     return bc_fail(r, blob.p, "%td bytes for an array of %" PRIu64, blob.end - blob.p, count);
   items = WEFT_ARENA_ARRAY(r->arena, const mlir_attr *, count);
   WEFT_TRY_ALLOC(items);
@@ -326,8 +328,9 @@ static weft_status *builtin_attr(bc_reader *r, bc_cursor *c, const mlir_attr **o
   case 10: case 11: case 12: case 13: case 14: case 15: case 21: case 22: return opaque(r, c, out);
   case 17: return dense_array(r, c, out);
   case 18: return dense(r, c, out);
-  default: return WEFT_ERR(UNIMPLEMENTED, "byte %td: builtin attribute %" PRIu64 " is not supported",
-                           at - (const uint8_t *)r->program->input, code);
+  default:
+    return WEFT_ERR(UNIMPLEMENTED, "byte %td: builtin attribute %" PRIu64 " is not supported",
+                    at - (const uint8_t *)r->program->input, code);
   }
 }
 
@@ -367,8 +370,9 @@ static weft_status *vhlo_attr(bc_reader *r, bc_cursor *c, const mlir_attr **out)
     return NULL;
   case 3: return WORD(r, c, out, "EQ", "NE", "GE", "GT", "LE", "LT");
   case 4: return WORD(r, c, out, "NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED");
-  case 5: return WORD(r, c, out, "API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL", "API_VERSION_STATUS_RETURNING",
-                      "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI");
+  case 5:
+    return WORD(r, c, out, "API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL", "API_VERSION_STATUS_RETURNING",
+                "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI");
   case 6: return dictionary(r, c, out);
   case 7: return WORD(r, c, out, "FFT", "IFFT", "RFFT", "IRFFT");
   case 8: return float_attr(r, c, out);
@@ -476,7 +480,8 @@ static weft_status *stablehlo_attr(bc_reader *r, bc_cursor *c, const mlir_attr *
   case 16: return WORD(r, c, out, "DEFAULT", "HIGHEST", "TOLERANCE");
   case 17: return result_accuracy(r, c, out);
   default:
-    return WEFT_ERR(UNIMPLEMENTED, "byte %td: stablehlo attribute %" PRIu64 " is not supported", at - (const uint8_t *)r->program->input, code);
+    return WEFT_ERR(UNIMPLEMENTED, "byte %td: stablehlo attribute %" PRIu64 " is not supported",
+                    at - (const uint8_t *)r->program->input, code);
   }
 }
 
@@ -648,7 +653,8 @@ static weft_status *shaped_type(bc_reader *r, bc_cursor *c, mlir_type_kind kind,
   for (int i = 0; i < rank; i++) {
     WEFT_TRY(bc_svarint(r, c, &dims[i]));
     bounds[i] = list && list->kind == MLIR_ARRAY && list->u.array.count == rank
-                    ? mlir_attr_int(list->u.array.items[i], MLIR_DYNAMIC) : MLIR_DYNAMIC;
+                  ? mlir_attr_int(list->u.array.items[i], MLIR_DYNAMIC)
+                  : MLIR_DYNAMIC;
     if (bounds[i] < 0 && bounds[i] != MLIR_DYNAMIC) return bc_fail(r, at, "a negative bound");
   }
   WEFT_TRY(bc_type_ref(r, c, &element));
@@ -762,8 +768,9 @@ static weft_status *builtin_type(bc_reader *r, bc_cursor *c, const mlir_type **o
   case 14: return encoded_tensor(r, c, out);
   case 15: return tuple_type(r, c, MLIR_TUPLE, out);
   case 18: return shaped_type(r, c, MLIR_UNRANKED, NULL, out);
-  default: return WEFT_ERR(UNIMPLEMENTED, "byte %td: builtin type %" PRIu64 " is not supported",
-                           at - (const uint8_t *)r->program->input, code);
+  default:
+    return WEFT_ERR(UNIMPLEMENTED, "byte %td: builtin type %" PRIu64 " is not supported",
+                    at - (const uint8_t *)r->program->input, code);
   }
 }
 
@@ -801,8 +808,9 @@ static weft_status *vhlo_type(bc_reader *r, bc_cursor *c, const mlir_type **out)
     return NULL;
   case 41: return shaped_type(r, c, MLIR_BUFFER, NULL, out);
   case 42: return tuple_type(r, c, MLIR_FUTURE, out);
-  default: return WEFT_ERR(UNIMPLEMENTED, "byte %td: vhlo type %" PRIu64 " of producer %.64s is not known",
-                           at - (const uint8_t *)r->program->input, code, r->program->producer);
+  default:
+    return WEFT_ERR(UNIMPLEMENTED, "byte %td: vhlo type %" PRIu64 " of producer %.64s is not known",
+                    at - (const uint8_t *)r->program->input, code, r->program->producer);
   }
 }
 
@@ -1034,8 +1042,7 @@ weft_status *bc_decode_properties(bc_reader *r, const bc_op_name *op, bc_propert
     WEFT_TRY(bc_attr(r, (int)index, &attrs[count].value));
     attrs[count++].name = op->properties[i].name;
   }
-  if (c.p != c.end)
-    return bc_fail(r, c.p, "%td bytes of properties that %s does not have", c.end - c.p, op->spelling);
+  if (c.p != c.end) return bc_fail(r, c.p, "%td bytes of properties that %s does not have", c.end - c.p, op->spelling);
   mlir_op parts = {.attrs = attrs, .attr_count = count};
   WEFT_TRY(mlir_spread(r->arena, &parts));
   p->op = op;
@@ -1097,9 +1104,7 @@ static weft_status *decode_location(bc_reader *r, bc_cursor c, mlir_location *lo
 
   WEFT_TRY(bc_varint(r, &c, &code));
   switch (code) {
-  case CALL_SITE:
-    WEFT_TRY(location_ref(r, &c, &loc->inner));
-    return location_ref(r, &c, &loc->caller);
+  case CALL_SITE: WEFT_TRY(location_ref(r, &c, &loc->inner)); return location_ref(r, &c, &loc->caller);
   case FILE_LINE_COLUMN: case FILE_RANGE:
     WEFT_TRY(bc_attr_ref(r, &c, &name));
     loc->file = mlir_attr_text(name, "");

@@ -48,7 +48,8 @@ TEST(of_very_many_notes_the_ends_are_shown)
 
   for (int i = 0; i < 200; i++) st = weft_status_note(st, __FILE__, __LINE__, "level %d.", i);
   const char *text = weft_status_text(st, false);
-  T_TRUE(strstr(text, "level 0.") && strstr(text, "level 199.") && strstr(text, "more ...") && !strstr(text, "level 100."));
+  T_TRUE(strstr(text, "level 0.") && strstr(text, "level 199.") && strstr(text, "more ...") &&
+         !strstr(text, "level 100."));
   T_TRUE(strlen(text) < 600);
   weft_status_free(st);
 }

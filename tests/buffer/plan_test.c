@@ -197,7 +197,7 @@ static hlo_module *chains(int width, int length, int64_t bytes)
   const hlo_shape *shape = hlo_shape_array(&module->arena, WEFT_U8, 1, &bytes);
   T_OK(hlo_add_parameter(comp, 0, shape, "a", &sum));
   for (int w = 0; w < width; w++) at[w] = sum;
-  for (int w = 0; w < width; w++) /* one chain after the other in the schedule */
+  for (int w = 0; w < width; w++)      /* one chain after the other in the schedule */
     for (int i = 0; i < length; i++) { /* reverse cannot work in place */
       T_OK(hlo_add_unary(comp, NULL, HLO_REVERSE, at[w], &at[w]));
       T_OK(hlo_ints_new(module, 1, &(int64_t){0}, &at[w]->dims));
@@ -239,10 +239,9 @@ TEST(steps_that_run_in_order_share_by_the_schedule)
 /* x + sum(x): the sum reads x too, but is done when the addition starts.  y is read by a step that nothing orders. */
 TEST(an_operand_is_overwritten_once_all_its_readers_are_done)
 {
-  static const char start[] =
-    "HloModule m, is_scheduled=true\n"
-    "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
-    "ENTRY e { p = f32[1000] parameter(0) zero = f32[] constant(0) x = f32[1000] sine(p)\n";
+  static const char start[] = "HloModule m, is_scheduled=true\n"
+                              "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
+                              "ENTRY e { p = f32[1000] parameter(0) zero = f32[] constant(0) x = f32[1000] sine(p)\n";
   static const char *const ends[] = {
     " s = f32[] reduce(x, zero), dimensions={0}, to_apply=add b = f32[1000] broadcast(s), dimensions={}\n"
     " y = f32[1000] add(x, b) ROOT r = f32[1000] reverse(y), dimensions={0} }\n",

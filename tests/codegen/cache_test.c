@@ -107,7 +107,8 @@ TEST(a_file_that_others_may_have_written_is_not_taken)
   T_TRUE(is_taken(fd, name));
   T_TRUE(renameat(fd, name, fd, "real") == 0 && symlinkat("real", fd, name) == 0);
   T_TRUE(!is_taken(fd, name));
-  T_TRUE(unlinkat(fd, name, 0) == 0 && mkfifoat(fd, name, 0600) == 0); /* nobody writes to it: reading it must not wait */
+  T_TRUE(unlinkat(fd, name, 0) == 0 &&
+         mkfifoat(fd, name, 0600) == 0); /* nobody writes to it: reading it must not wait */
   T_TRUE(!is_taken(fd, name));
   remove_folder(fd);
 }

@@ -17,7 +17,10 @@ static uint64_t next_random(void)
   return rng_state ^= rng_state << 17;
 }
 
-static double uniform(double low, double high) { return low + (high - low) * ((double)(next_random() >> 11) * 0x1p-53); }
+static double uniform(double low, double high)
+{
+  return low + (high - low) * ((double)(next_random() >> 11) * 0x1p-53);
+}
 
 static void fill(hlo_literal *lit, const kernel_check *how)
 {
@@ -33,7 +36,9 @@ static void fill(hlo_literal *lit, const kernel_check *how)
       int64_t ilow = how->int_low, ihigh = how->int_high;
       if (ilow == 0 && ihigh == 0) {
         ilow = weft_dtype_is_signed(type) ? -100 : 0, ihigh = 100;
-        if (bits <= 8) ilow = weft_dtype_is_signed(type) ? -(1 << (bits - 1)) : 0, ihigh = (1 << (bits - (weft_dtype_is_signed(type) ? 1 : 0))) - 1;
+        if (bits <= 8)
+          ilow = weft_dtype_is_signed(type) ? -(1 << (bits - 1)) : 0,
+          ihigh = (1 << (bits - (weft_dtype_is_signed(type) ? 1 : 0))) - 1;
         if (type == WEFT_PRED) ihigh = 1;
       }
       hlo_literal_set_s64(lit, i, ilow + (int64_t)(next_random() % (uint64_t)(ihigh - ilow + 1)));
@@ -59,7 +64,8 @@ static bool close_enough(double got, double want, double rtol, double atol)
   return fabs(got - want) <= atol + rtol * fabs(want);
 }
 
-static void compare_leaf(const char *text, const hlo_literal *got, const hlo_literal *want, const kernel_check *how, int split)
+static void compare_leaf(const char *text, const hlo_literal *got, const hlo_literal *want, const kernel_check *how,
+                         int split)
 {
   weft_dtype type = want->shape->type;
   double rtol, atol;
@@ -139,7 +145,8 @@ hlo_literal *empty_literal(weft_arena *arena, const hlo_shape *shape)
   hlo_literal *literal;
 
   T_OK(hlo_literal_new(arena, shape, &literal));
-  for (int i = 0; hlo_shape_is_tuple(shape) && i < shape->rank; i++) literal->elements[i] = empty_literal(arena, shape->elements[i]);
+  for (int i = 0; hlo_shape_is_tuple(shape) && i < shape->rank; i++)
+    literal->elements[i] = empty_literal(arena, shape->elements[i]);
   return literal;
 }
 
@@ -152,8 +159,8 @@ static void *donated(const hlo_instr *fusion, int result, void **operands)
   return NULL;
 }
 
-void run_compiled(const gen_kernel *kernel, const hlo_instr *fusion, const hlo_literal *const *inputs, bool donate, int split,
-                hlo_literal *got, const char *what)
+void run_compiled(const gen_kernel *kernel, const hlo_instr *fusion, const hlo_literal *const *inputs, bool donate,
+                  int split, hlo_literal *got, const char *what)
 {
   int n = 0, results = kernel->result_leaves, operands = kernel->operand_leaves;
   void *args[128];

@@ -21,8 +21,8 @@ void check_kernel(const char *text, const kernel_check *how);
  * test fails if it writes outside of them.  `donate`: as above.  split 0: one range; 1: unit by unit, backwards; 2: uneven
  * ranges. */
 enum { KERNEL_SPLITS = 3 };
-void run_compiled(const gen_kernel *kernel, const hlo_instr *fusion, const hlo_literal *const *inputs, bool donate, int split,
-                hlo_literal *got, const char *what);
+void run_compiled(const gen_kernel *kernel, const hlo_instr *fusion, const hlo_literal *const *inputs, bool donate,
+                  int split, hlo_literal *got, const char *what);
 hlo_literal *empty_literal(weft_arena *arena, const hlo_shape *shape);
 /* NULL when it compiles, else the error. */
 weft_status *compile_text(const char *text);

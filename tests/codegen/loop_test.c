@@ -13,8 +13,9 @@ static const char *fusion(const char *params, const char *body, const char *resu
   char list[1024] = "", entry[2048] = "", *copy = strdup(params), *save = NULL;
   int n = 0;
 
-  snprintf(text, sizeof text, "HloModule t\n"
-                              "f {\n");
+  snprintf(text, sizeof text,
+           "HloModule t\n"
+           "f {\n");
   for (char *p = strtok_r(copy, " ", &save); p; p = strtok_r(NULL, " ", &save), n++) {
     snprintf(text + strlen(text), sizeof text - strlen(text), "  p%d = %s parameter(%d)\n", n, p, n);
     snprintf(entry + strlen(entry), sizeof entry - strlen(entry), "  a%d = %s parameter(%d)\n", n, p, n);
@@ -26,7 +27,8 @@ static const char *fusion(const char *params, const char *body, const char *resu
            "}\n"
            "ENTRY e {\n"
            "%s  ROOT r = %s fusion(%s), kind=kLoop, calls=f\n"
-           "}\n", body, entry, result, list);
+           "}\n",
+           body, entry, result, list);
   return text;
 }
 
@@ -45,7 +47,6 @@ TEST(add_of_every_type_and_several_shapes)
     }
   }
 }
-
 
 static bool is(weft_dtype t, const char *classes)
 {
@@ -82,7 +83,8 @@ TEST(elementwise_operations_of_every_type)
       snprintf(array, sizeof array, "%s[83]", name);
       snprintf(out, sizeof out, "%s[83]", result);
       snprintf(params, sizeof params, elementwise[k].n == 2 ? "%s %s" : "%s", array, array);
-      snprintf(body, sizeof body, elementwise[k].n == 2 ? "  ROOT r = %s %s(p0, p1)" : "  ROOT r = %s %s(p0)", out, elementwise[k].op);
+      snprintf(body, sizeof body, elementwise[k].n == 2 ? "  ROOT r = %s %s(p0, p1)" : "  ROOT r = %s %s(p0)", out,
+               elementwise[k].op);
       check_kernel(fusion(params, body, out), &(kernel_check){.low = elementwise[k].low, .high = elementwise[k].high});
     }
   }
@@ -98,9 +100,11 @@ TEST(integers_at_their_corners)
       char array[64], params[160], body[160];
       snprintf(array, sizeof array, "%s[%d]", weft_dtype_name((weft_dtype)t), 300);
       snprintf(params, sizeof params, "%s %s", array, array);
-      snprintf(body, sizeof body, strcmp(ops[k], "abs") ? "  ROOT r = %s %s(p0, p1)" : "  ROOT r = %s %s(p0)", array, ops[k]);
+      snprintf(body, sizeof body, strcmp(ops[k], "abs") ? "  ROOT r = %s %s(p0, p1)" : "  ROOT r = %s %s(p0)", array,
+               ops[k]);
       int64_t high = weft_dtype_bits((weft_dtype)t) > 8 ? 70 : 0;
-      check_kernel(fusion(params, body, array), &(kernel_check){.int_low = weft_dtype_is_signed((weft_dtype)t) && high ? -4 : 0, .int_high = high});
+      check_kernel(fusion(params, body, array),
+                   &(kernel_check){.int_low = weft_dtype_is_signed((weft_dtype)t) && high ? -4 : 0, .int_high = high});
     }
   }
 }
@@ -142,7 +146,8 @@ TEST(floats_become_integers)
                "  p = %s[%d] multiply(p0, zb)\n"
                "  x = %s[%d] add(d, p)\n"
                "  ROOT r = %s[%d] convert(x)",
-               COUNT, values, floats[f], COUNT, floats[f], floats[f], COUNT, floats[f], COUNT, floats[f], COUNT, to[t], COUNT);
+               COUNT, values, floats[f], COUNT, floats[f], floats[f], COUNT, floats[f], COUNT, floats[f], COUNT, to[t],
+               COUNT);
       snprintf(result, sizeof result, "%s[%d]", to[t], COUNT);
       check_kernel(fusion(params, body, result), NULL);
     }
@@ -158,7 +163,8 @@ TEST(comparisons)
         char array[64], params[160], body[160];
         snprintf(array, sizeof array, "%s[50]", weft_dtype_name((weft_dtype)t));
         snprintf(params, sizeof params, "%s %s", array, array);
-        snprintf(body, sizeof body, "  ROOT r = pred[50] compare(p0, p1), direction=%s%s", dirs[k], total ? ", type=TOTALORDER" : "");
+        snprintf(body, sizeof body, "  ROOT r = pred[50] compare(p0, p1), direction=%s%s", dirs[k],
+                 total ? ", type=TOTALORDER" : "");
         check_kernel(fusion(params, body, "pred[50]"), &(kernel_check){.low = -1, .high = 1});
       }
     }
@@ -358,7 +364,8 @@ static const struct { const char *params, *body, *result; } cases[] = {
 TEST(data_movement_alone_and_fused)
 {
   for (size_t i = 0; i < WEFT_COUNT(cases); i++)
-    check_kernel(fusion(cases[i].params, cases[i].body, cases[i].result), &(kernel_check){.int_low = -5, .int_high = 30});
+    check_kernel(fusion(cases[i].params, cases[i].body, cases[i].result),
+                 &(kernel_check){.int_low = -5, .int_high = 30});
 }
 
 /* Short rows and padding between elements: neighbours are made side by side, several to a step of the loop. */
@@ -374,24 +381,27 @@ TEST(neighbours_that_differ)
       int m = rows[(t + (size_t)n) % WEFT_COUNT(rows)], whole = (m - 1) * n + 1;
       /* a row turned by one, and what a column says of each row */
       snprintf(params, sizeof params, "%s[%d,%d] %s[%d] %s[3,%d]", x, m, n, x, m, x, m * n);
-      snprintf(body, sizeof body,
-               "  a = %s[%d,%d] slice(p0), slice={[0:%d], [1:%d]}\n  b = %s[%d,1] slice(p0), slice={[0:%d], [0:1]}\n"
-               "  c = %s[%d,%d] concatenate(a, b), dimensions={1}\n  d = %s[%d,%d] broadcast(p1), dimensions={0}\n"
-               "  e = %s[%d,%d] add(c, d)\n  f = %s[1,%d] slice(p2), slice={[1:2], [0:%d]}\n  g = %s[%d,%d] reshape(f)\n"
-               "  h = %s[%d,%d] multiply(e, g)\n"
-               "  ROOT r = (%s[%d,%d], %s[%d,%d]) tuple(h, e)",
-               x, m, n - 1, m, n, x, m, m, x, m, n, x, m, n, x, m, n, x, m * n, m * n, x, m, n, x, m, n, x, m, n, x, m, n);
+      snprintf(
+        body, sizeof body,
+        "  a = %s[%d,%d] slice(p0), slice={[0:%d], [1:%d]}\n  b = %s[%d,1] slice(p0), slice={[0:%d], [0:1]}\n"
+        "  c = %s[%d,%d] concatenate(a, b), dimensions={1}\n  d = %s[%d,%d] broadcast(p1), dimensions={0}\n"
+        "  e = %s[%d,%d] add(c, d)\n  f = %s[1,%d] slice(p2), slice={[1:2], [0:%d]}\n  g = %s[%d,%d] reshape(f)\n"
+        "  h = %s[%d,%d] multiply(e, g)\n"
+        "  ROOT r = (%s[%d,%d], %s[%d,%d]) tuple(h, e)",
+        x, m, n - 1, m, n, x, m, m, x, m, n, x, m, n, x, m, n, x, m * n, m * n, x, m, n, x, m, n, x, m, n, x, m, n);
       snprintf(result, sizeof result, "(%s[%d,%d], %s[%d,%d])", x, m, n, x, m, n);
       check_kernel(fusion(params, body, result), &(kernel_check){.int_low = -5, .int_high = 30});
       /* two arrays between each other's elements, one of them the sum of two such, and every n-th of another */
       snprintf(params, sizeof params, "%s[%d] %s[%d] %s[%d] %s[]", x, m, x, 2 * m, x, 3 * whole + n, x);
-      snprintf(body, sizeof body,
-               "  a = %s[%d] pad(p0, p3), padding=0_1_1\n  b = %s[%d] add(a, p1)\n  c = %s[%d] slice(b), slice={[0:%d:2]}\n"
-               "  d = %s[%d] pad(c, p3), padding=0_%d_%d\n  e = %s[%d] pad(c, p3), padding=%d_0_%d\n  f = %s[%d] add(d, e)\n"
-               "  g = %s[%d] slice(p2), slice={[1:%d:%d]}\n  h = %s[%d] pad(g, p3), padding=1_%d_1\n"
-               "  ROOT r = %s[%d] add(f, h)",
-               x, 2 * m, x, 2 * m, x, m, 2 * m, x, whole + n - 1, n - 1, n - 1, x, whole + n - 1, n - 1, n - 1, x, whole + n - 1,
-               x, (m + 1) / 2, 1 + n * ((m + 1) / 2 - 1) + 1, n, x, whole + n - 1, whole + n - 2 - (2 * ((m + 1) / 2) - 1), x, whole + n - 1);
+      snprintf(
+        body, sizeof body,
+        "  a = %s[%d] pad(p0, p3), padding=0_1_1\n  b = %s[%d] add(a, p1)\n  c = %s[%d] slice(b), slice={[0:%d:2]}\n"
+        "  d = %s[%d] pad(c, p3), padding=0_%d_%d\n  e = %s[%d] pad(c, p3), padding=%d_0_%d\n  f = %s[%d] add(d, e)\n"
+        "  g = %s[%d] slice(p2), slice={[1:%d:%d]}\n  h = %s[%d] pad(g, p3), padding=1_%d_1\n"
+        "  ROOT r = %s[%d] add(f, h)",
+        x, 2 * m, x, 2 * m, x, m, 2 * m, x, whole + n - 1, n - 1, n - 1, x, whole + n - 1, n - 1, n - 1, x,
+        whole + n - 1, x, (m + 1) / 2, 1 + n * ((m + 1) / 2 - 1) + 1, n, x, whole + n - 1,
+        whole + n - 2 - (2 * ((m + 1) / 2) - 1), x, whole + n - 1);
       snprintf(result, sizeof result, "%s[%d]", x, whole + n - 1);
       check_kernel(fusion(params, body, result), &(kernel_check){.int_low = -5, .int_high = 30});
     }
@@ -427,12 +437,13 @@ TEST(stacks_of_stacks)
       size_t at = 0, p = (size_t)snprintf(params, sizeof params, "%s[%d]", x, n);
       for (int l = 0; l < levels; l++, n *= 2) {
         p += (size_t)snprintf(params + p, sizeof params - p, " %s[%d]", x, n);
-        at += (size_t)snprintf(body + at, sizeof body - at,
-                               "  a%d = %s[%d] add(%s, p%d)\n  s%d = %s[%d] subtract(%s, p%d)\n  x%d = %s[%d,1] reshape(a%d)\n"
-                               "  y%d = %s[%d,1] reshape(s%d)\n  c%d = %s[%d,2] concatenate(x%d, y%d), dimensions={1}\n"
-                               "  %sr%d = %s[%d] reshape(c%d)\n",
-                               l, x, n, last, l + 1, l, x, n, last, l + 1, l, x, n, l, l, x, n, l, l, x, n, l, l,
-                               l == levels - 1 ? "ROOT " : "", l, x, 2 * n, l);
+        at += (size_t)snprintf(
+          body + at, sizeof body - at,
+          "  a%d = %s[%d] add(%s, p%d)\n  s%d = %s[%d] subtract(%s, p%d)\n  x%d = %s[%d,1] reshape(a%d)\n"
+          "  y%d = %s[%d,1] reshape(s%d)\n  c%d = %s[%d,2] concatenate(x%d, y%d), dimensions={1}\n"
+          "  %sr%d = %s[%d] reshape(c%d)\n",
+          l, x, n, last, l + 1, l, x, n, last, l + 1, l, x, n, l, l, x, n, l, l, x, n, l, l,
+          l == levels - 1 ? "ROOT " : "", l, x, 2 * n, l);
         snprintf(last, sizeof last, "r%d", l);
       }
       snprintf(result, sizeof result, "%s[%d]", x, n);
@@ -445,18 +456,17 @@ TEST(stacks_of_stacks)
 TEST(rows_of_stacks_of_stacks)
 {
   static const char params[] = "f32[40,64] f32[40,64] f32[40,64,2]";
-  static const char body[] =
-    "  q = f32[40,128] reshape(p2)\n"
-    "  a = f32[40,64,1] reshape(p0)\n"
-    "  b = f32[40,64,1] reshape(p1)\n"
-    "  c = f32[40,64,2] concatenate(a, b), dimensions={2}\n"
-    "  d = f32[40,128] reshape(c)\n"
-    "  s = f32[40,128] add(d, q)\n"
-    "  t = f32[40,128] subtract(d, q)\n"
-    "  u = f32[40,128,1] reshape(s)\n"
-    "  v = f32[40,128,1] reshape(t)\n"
-    "  w = f32[40,128,2] concatenate(u, v), dimensions={2}\n"
-    "  ROOT r = f32[40,256] reshape(w)";
+  static const char body[] = "  q = f32[40,128] reshape(p2)\n"
+                             "  a = f32[40,64,1] reshape(p0)\n"
+                             "  b = f32[40,64,1] reshape(p1)\n"
+                             "  c = f32[40,64,2] concatenate(a, b), dimensions={2}\n"
+                             "  d = f32[40,128] reshape(c)\n"
+                             "  s = f32[40,128] add(d, q)\n"
+                             "  t = f32[40,128] subtract(d, q)\n"
+                             "  u = f32[40,128,1] reshape(s)\n"
+                             "  v = f32[40,128,1] reshape(t)\n"
+                             "  w = f32[40,128,2] concatenate(u, v), dimensions={2}\n"
+                             "  ROOT r = f32[40,256] reshape(w)";
 
   check_kernel(fusion(params, body, "f32[40,256]"), &(kernel_check){.int_low = -5, .int_high = 30});
   T_TRUE(!is_in_code(fusion(params, body, "f32[40,256]"), "masked.gather"));
@@ -480,9 +490,10 @@ TEST(channels_of_pixels)
       int m = pixels[(t + (size_t)n) % WEFT_COUNT(pixels)];
       const char *to = t == 4 ? "c128" : "f32";
       snprintf(params, sizeof params, "%s[3,%d,%d]", types[t], m, n);
-      snprintf(body, sizeof body, "  a = %s[3,%d,%d] convert(p0)\n"
-                                  "  b = %s[3,%d,%d] add(a, a)\n"
-                                  "  ROOT r = %s[3,%d,%d] transpose(b), dimensions={0,2,1}",
+      snprintf(body, sizeof body,
+               "  a = %s[3,%d,%d] convert(p0)\n"
+               "  b = %s[3,%d,%d] add(a, a)\n"
+               "  ROOT r = %s[3,%d,%d] transpose(b), dimensions={0,2,1}",
                to, m, n, to, m, n, to, n, m);
       snprintf(result, sizeof result, "%s[3,%d,%d]", to, n, m);
       check_kernel(fusion(params, body, result), &(kernel_check){.int_low = 0, .int_high = 200});
@@ -498,9 +509,11 @@ TEST(concatenations_of_the_same_again_and_again)
 
   for (int i = 0; i < LEVELS; i++) {
     at += (size_t)snprintf(body + at, sizeof body - at, "  c%d = f32[%d] concatenate(", i, 40 * COPIES);
-    for (int k = 0; k < COPIES; k++) at += (size_t)snprintf(body + at, sizeof body - at, "%s%s%d", k ? ", " : "", i ? "s" : "p", i ? i - 1 : 0);
-    at += (size_t)snprintf(body + at, sizeof body - at, "), dimensions={0}\n"
-        "  %ss%d = f32[40] slice(c%d), slice={[7:47]}\n",
+    for (int k = 0; k < COPIES; k++)
+      at += (size_t)snprintf(body + at, sizeof body - at, "%s%s%d", k ? ", " : "", i ? "s" : "p", i ? i - 1 : 0);
+    at += (size_t)snprintf(body + at, sizeof body - at,
+                           "), dimensions={0}\n"
+                           "  %ss%d = f32[40] slice(c%d), slice={[7:47]}\n",
                            i == LEVELS - 1 ? "ROOT " : "", i, i);
   }
   check_kernel(fusion("f32[40]", body, "f32[40]"), &(kernel_check){.int_low = -5, .int_high = 30});

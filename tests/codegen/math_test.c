@@ -67,7 +67,8 @@ static double error_f32(float got, double want)
 {
   float nearest = (float)want;
   if (isnan(want) || isnan(got)) return isnan(want) && isnan(got) ? 0 : INFINITY;
-  if (isinf(nearest) || isinf(got)) return nearest == got || (fabs(want) > 3.402823e38 && fabsf(got) > 3.40282e38f) ? 0 : INFINITY;
+  if (isinf(nearest) || isinf(got))
+    return nearest == got || (fabs(want) > 3.402823e38 && fabsf(got) > 3.40282e38f) ? 0 : INFINITY;
   double ulp = fmax(ldexp(1, ilogb(want == 0 ? 0x1p-126 : want) - 23), 0x1p-149);
   return fabs(got - want) / ulp;
 }
@@ -109,7 +110,9 @@ TEST(f32_functions_stay_within_their_budgets)
       }
     }
     print_message("%-22s f32 worst %.3f ULP at %a (got %a)\n", functions[k].op, worst, worst_at, worst_got);
-    if (!(worst <= functions[k].ulp_f32)) fail_msg("%s f32: %g ULP at %a: got %a, want %a", functions[k].op, worst, worst_at, worst_got, functions[k].f32(worst_at));
+    if (!(worst <= functions[k].ulp_f32))
+      fail_msg("%s f32: %g ULP at %a: got %a, want %a", functions[k].op, worst, worst_at, worst_got,
+               functions[k].f32(worst_at));
     gen_code_free(code);
     hlo_module_free(module);
   }
@@ -139,7 +142,8 @@ TEST(f64_functions_stay_within_their_budgets)
       for (int i = 0; i < BLOCK; i++) {
         double x = functions[k].low + (functions[k].high - functions[k].low) * uniform();
         if (i % 3 == 1) x *= ldexp(1, -(int)(uniform() * 60));
-        if (i % 3 == 2 && functions[k].low <= 0) x = ldexp(uniform() - (functions[k].low < 0 ? 0.5 : 0), -(int)(uniform() * 8));
+        if (i % 3 == 2 && functions[k].low <= 0)
+          x = ldexp(uniform() - (functions[k].low < 0 ? 0.5 : 0), -(int)(uniform() * 8));
         in[i] = i < (int)WEFT_COUNT(corners) ? corners[i] : x;
       }
       void *args[2] = {in, out};
@@ -150,7 +154,9 @@ TEST(f64_functions_stay_within_their_budgets)
       }
     }
     print_message("%-22s f64 worst %.3f ULP at %a (got %a)\n", functions[k].op, worst, worst_at, worst_got);
-    if (!(worst <= functions[k].ulp_f64)) fail_msg("%s f64: %g ULP at %a: got %a, want %La", functions[k].op, worst, worst_at, worst_got, functions[k].f64(worst_at));
+    if (!(worst <= functions[k].ulp_f64))
+      fail_msg("%s f64: %g ULP at %a: got %a, want %La", functions[k].op, worst, worst_at, worst_got,
+               functions[k].f64(worst_at));
     gen_code_free(code);
     hlo_module_free(module);
   }
@@ -164,19 +170,21 @@ TEST(power_and_atan2_and_their_corners)
                                    -1e-30, 8388609, -8388609, 16777218, 0x1p-149, -0x1p-149, 7.5, -7.5};
   enum { C = WEFT_COUNT(corners) };
   static const struct { const char *op; double (*f)(double, double); } binary[] = {{"power", pow}, {"atan2", atan2}};
-  float *x = aligned_alloc(64, BLOCK * sizeof *x), *y = aligned_alloc(64, BLOCK * sizeof *y), *out = aligned_alloc(64, BLOCK * sizeof *out);
+  float *x = aligned_alloc(64, BLOCK * sizeof *x), *y = aligned_alloc(64, BLOCK * sizeof *y),
+        *out = aligned_alloc(64, BLOCK * sizeof *out);
 
   for (size_t k = 0; k < WEFT_COUNT(binary); k++) {
     hlo_module *module = NULL;
     gen_options options;
     gen_code *code;
     char text[512];
-    snprintf(text, sizeof text, "HloModule t\n"
-                                "f {\n"
-                                "  x = f32[%d] parameter(0)\n"
-                                "  y = f32[%d] parameter(1)\n"
-                                "  ROOT r = f32[%d] %s(x, y)\n"
-                                "}\n"
+    snprintf(text, sizeof text,
+             "HloModule t\n"
+             "f {\n"
+             "  x = f32[%d] parameter(0)\n"
+             "  y = f32[%d] parameter(1)\n"
+             "  ROOT r = f32[%d] %s(x, y)\n"
+             "}\n"
              "ENTRY e {\n"
              "  x = f32[%d] parameter(0)\n"
              "  y = f32[%d] parameter(1)\n"
@@ -188,7 +196,8 @@ TEST(power_and_atan2_and_their_corners)
     T_OK(gen_compile(module, &options, &code));
     const gen_kernel *kernel = gen_code_kernel(code, module->entry->root);
     for (int i = 0; i < BLOCK; i++) {
-      x[i] = (float)(i < C * C ? corners[i / C] : (i % 2 ? 10 * uniform() : ldexp(uniform(), (int)(60 * uniform()) - 30)));
+      x[i] =
+        (float)(i < C * C ? corners[i / C] : (i % 2 ? 10 * uniform() : ldexp(uniform(), (int)(60 * uniform()) - 30)));
       y[i] = (float)(i < C * C ? corners[i % C] : 40 * uniform() - 20);
     }
     void *args[3] = {x, y, out};

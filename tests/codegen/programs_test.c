@@ -34,7 +34,8 @@ static void fill(hlo_literal *lit)
 
   for (int64_t i = 0; i < hlo_shape_elems(lit->shape); i++) {
     if (type == WEFT_PRED) hlo_literal_set_s64(lit, i, uniform() < 0.5);
-    else if (weft_dtype_is_integer(type)) hlo_literal_set_s64(lit, i, (int64_t)(uniform() * (weft_dtype_bits(type) < 4 ? 2 : 6)));
+    else if (weft_dtype_is_integer(type))
+      hlo_literal_set_s64(lit, i, (int64_t)(uniform() * (weft_dtype_bits(type) < 4 ? 2 : 6)));
     else hlo_literal_set_f64(lit, i, uniform() * 1.5 + 0.1, uniform());
   }
 }
@@ -88,7 +89,8 @@ static weft_status *check_fusion(const char *what, const hlo_instr *fusion, cons
     return NULL;
   }
   for (int i = 0; i < fusion->operand_count; i++)
-    if (!is_small(fusion->operands[i]->shape) || !hlo_shape_is_array(fusion->operands[i]->shape)) return skipped++, NULL;
+    if (!is_small(fusion->operands[i]->shape) || !hlo_shape_is_array(fusion->operands[i]->shape))
+      return skipped++, NULL;
   HLO_FOREACH(x, fusion->called[0])
     if (!is_small(x->shape)) return skipped++, NULL;
   weft_arena_init(&arena);
@@ -184,20 +186,28 @@ static void check_folder(const char *folder, bool is_hlo, int every)
     snprintf(path + length, sizeof path - length, "/%s", entry->d_name);
     weft_status *st = check_program(path, is_hlo, entry->d_name);
     weft_code code = weft_status_code(st);
-    if (st && (strstr(weft_status_text(st, false), "codegen") || (code != WEFT_UNIMPLEMENTED && code != WEFT_INVALID_ARGUMENT))) {
+    if (st && (strstr(weft_status_text(st, false), "codegen") ||
+               (code != WEFT_UNIMPLEMENTED && code != WEFT_INVALID_ARGUMENT))) {
       print_message("%s: %s\n", entry->d_name, weft_status_text(st, false));
       failed++;
     }
     weft_status_ignore(st);
   }
   closedir(dir);
-  print_message("%s: %d kernels agree, %d differ, %d skipped, %d programs failed\n", folder, kernels - differing, differing, skipped, failed);
+  print_message("%s: %d kernels agree, %d differ, %d skipped, %d programs failed\n", folder, kernels - differing,
+                differing, skipped, failed);
   T_EQ_INT(differing, 0);
   T_EQ_INT(failed, 0);
 }
 
-TEST(kernels_of_stablehlo_programs) { check_folder("stablehlo/testdata", false, getenv("WEFT_EXHAUSTIVE") ? 1 : EVERY); }
-TEST(kernels_of_interpreted_programs) { check_folder("stablehlo/interpret", false, getenv("WEFT_EXHAUSTIVE") ? 1 : EVERY); }
+TEST(kernels_of_stablehlo_programs)
+{
+  check_folder("stablehlo/testdata", false, getenv("WEFT_EXHAUSTIVE") ? 1 : EVERY);
+}
+TEST(kernels_of_interpreted_programs)
+{
+  check_folder("stablehlo/interpret", false, getenv("WEFT_EXHAUSTIVE") ? 1 : EVERY);
+}
 
 /* Whatever bound on memory stops an emission, it ends with an error, and leaks nothing (sanitizers look). */
 TEST(emission_without_memory_is_an_error)

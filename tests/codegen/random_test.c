@@ -28,7 +28,8 @@ static bool check_seed(uint64_t seed, bool is_exact, bool verbose)
   hlo_literal *got = empty_literal(&arena, fusion->shape);
   for (int split = 0; split < 2 * KERNEL_SPLITS && same; split++) {
     snprintf(what, sizeof what, "seed %" PRIu64 ", split %d", seed, split);
-    run_compiled(gen_code_kernel(code, fusion), fusion, arguments, split >= KERNEL_SPLITS, split % KERNEL_SPLITS, got, what);
+    run_compiled(gen_code_kernel(code, fusion), fusion, arguments, split >= KERNEL_SPLITS, split % KERNEL_SPLITS, got,
+                 what);
     same = is_exact ? literals_same(got, want, what)
                     : literals_within(got, want, what, 0) || is_sensitive(module, arguments, &eval, &arena, want, 0);
   }

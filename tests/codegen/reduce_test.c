@@ -14,8 +14,10 @@ static const char *fusion(const char *defs, const char *params, const char *body
   char list[1024] = "", entry[2048] = "", *copy = strdup(params), *save = NULL;
   int n = 0;
 
-  snprintf(text, sizeof text, "HloModule t\n"
-                              "%sf {\n", defs);
+  snprintf(text, sizeof text,
+           "HloModule t\n"
+           "%sf {\n",
+           defs);
   for (char *p = strtok_r(copy, " ", &save); p; p = strtok_r(NULL, " ", &save), n++) {
     snprintf(text + strlen(text), sizeof text - strlen(text), "  p%d = %s parameter(%d)\n", n, p, n);
     snprintf(entry + strlen(entry), sizeof entry - strlen(entry), "  a%d = %s parameter(%d)\n", n, p, n);
@@ -27,7 +29,8 @@ static const char *fusion(const char *defs, const char *params, const char *body
            "}\n"
            "ENTRY e {\n"
            "%s  ROOT r = %s fusion(%s), kind=kInput, calls=f\n"
-           "}\n", body, entry, result, list);
+           "}\n",
+           body, entry, result, list);
   return text;
 }
 
@@ -36,11 +39,13 @@ static const char *reducer(const char *op, const char *type)
   static char def[4][512];
   static int next;
   char *d = def[next++ % 4];
-  snprintf(d, sizeof def[0], "%.3s {\n"
-                             "  x = %s[] parameter(0)\n"
-                             "  y = %s[] parameter(1)\n"
-                             "  ROOT r = %s[] %s(x, y)\n"
-                             "}\n", op, type, type, type, op);
+  snprintf(d, sizeof def[0],
+           "%.3s {\n"
+           "  x = %s[] parameter(0)\n"
+           "  y = %s[] parameter(1)\n"
+           "  ROOT r = %s[] %s(x, y)\n"
+           "}\n",
+           op, type, type, type, op);
   return d;
 }
 
@@ -57,13 +62,17 @@ TEST(sums_of_every_form)
   for (size_t t = 0; t < WEFT_COUNT(types); t++) {
     for (size_t i = 0; i < WEFT_COUNT(forms); i++) {
       char in[64], out[64], body[300];
-      double tolerance = strcmp(types[t], "bf16") == 0 ? 0.1 : strcmp(types[t], "f8e5m2") == 0 ? 1e9 : 0; /* the evaluator rounds each step */
+      double tolerance = strcmp(types[t], "bf16") == 0     ? 0.1
+                         : strcmp(types[t], "f8e5m2") == 0 ? 1e9
+                                                           : 0; /* the evaluator rounds each step */
       snprintf(in, sizeof in, "%s%s", types[t], forms[i].in);
       snprintf(out, sizeof out, "%s%s", types[t], forms[i].out);
-      snprintf(body, sizeof body, "  z = %s[] constant(%s)\n"
-                                  "  ROOT r = %s reduce(p0, z), dimensions={%s}, to_apply=add", types[t],
-               strcmp(types[t], "c64") == 0 ? "(1, 0)" : "1", out, forms[i].dims);
-      check_kernel(fusion(reducer("add", types[t]), in, body, out), &(kernel_check){.low = 0, .high = 1, .rtol = tolerance ? tolerance : 1e-5, .atol = tolerance});
+      snprintf(body, sizeof body,
+               "  z = %s[] constant(%s)\n"
+               "  ROOT r = %s reduce(p0, z), dimensions={%s}, to_apply=add",
+               types[t], strcmp(types[t], "c64") == 0 ? "(1, 0)" : "1", out, forms[i].dims);
+      check_kernel(fusion(reducer("add", types[t]), in, body, out),
+                   &(kernel_check){.low = 0, .high = 1, .rtol = tolerance ? tolerance : 1e-5, .atol = tolerance});
     }
   }
 }
@@ -78,15 +87,19 @@ TEST(other_reducers)
   for (size_t t = 0; t < WEFT_COUNT(ops); t++) {
     for (size_t i = 0; i < WEFT_COUNT(forms); i++) {
       char in[64], out[64], body[300], def[400];
-      snprintf(def, sizeof def, "add {\n"
-                                "  x = %s[] parameter(0)\n"
-                                "  y = %s[] parameter(1)\n"
-                                "  ROOT r = %s[] %s(x, y)\n"
-                                "}\n", ops[t].type, ops[t].type, ops[t].type, ops[t].op);
+      snprintf(def, sizeof def,
+               "add {\n"
+               "  x = %s[] parameter(0)\n"
+               "  y = %s[] parameter(1)\n"
+               "  ROOT r = %s[] %s(x, y)\n"
+               "}\n",
+               ops[t].type, ops[t].type, ops[t].type, ops[t].op);
       snprintf(in, sizeof in, "%s%s", ops[t].type, forms[i].in);
       snprintf(out, sizeof out, "%s%s", ops[t].type, forms[i].out);
-      snprintf(body, sizeof body, "  z = %s[] constant(%s)\n"
-                                  "  ROOT r = %s reduce(p0, z), dimensions={%s}, to_apply=add", ops[t].type, ops[t].init, out, forms[i].dims);
+      snprintf(body, sizeof body,
+               "  z = %s[] constant(%s)\n"
+               "  ROOT r = %s reduce(p0, z), dimensions={%s}, to_apply=add",
+               ops[t].type, ops[t].init, out, forms[i].dims);
       check_kernel(fusion(def, in, body, out), &(kernel_check){.low = 0.9, .high = 1.1, .rtol = 1e-4});
     }
   }
@@ -99,32 +112,47 @@ TEST(other_reducers)
 
 TEST(argmax_and_fused_forms)
 {
-  check_kernel(fusion(ARGMAX, "f32[7,50]", "  n = f32[] constant(-inf)\n"
-      "  z = s32[] constant(0)\n"
-      "  io = s32[7,50] iota(), iota_dimension=1\n"
-               "  ROOT r = (f32[7], s32[7]) reduce(p0, io, n, z), dimensions={1}, to_apply=argmax", "(f32[7], s32[7])"), NULL);
-  check_kernel(fusion(ARGMAX, "f32[50,70]", "  n = f32[] constant(-inf)\n"
-      "  z = s32[] constant(0)\n"
-      "  io = s32[50,70] iota(), iota_dimension=0\n"
-               "  r = (f32[70], s32[70]) reduce(p0, io, n, z), dimensions={0}, to_apply=argmax\n"
-               "  ROOT i = s32[70] get-tuple-element(r), index=1", "s32[70]"), NULL);
-  check_kernel(fusion(reducer("add", "f32"), "bf16[40,300]", "  z = f32[] constant(0)\n"
-      "  c = f32[40,300] convert(p0)\n"
-      "  s = f32[40] reduce(c, z), dimensions={1}, to_apply=add\n"
-               "  n = f32[] constant(0.003)\n"
-               "  nb = f32[40] broadcast(n), dimensions={}\n"
-               "  m = f32[40] multiply(s, nb)\n"
-               "  ROOT r = bf16[40] convert(m)", "bf16[40]"), NULL);
-  check_kernel(fusion(reducer("add", "f32"), "f32[40,300]", "  z = f32[] constant(0)\n"
-      "  q = f32[40,300] multiply(p0, p0)\n"
-      "  s = f32[40] reduce(p0, z), dimensions={1}, to_apply=add\n"
-               "  t = f32[40] reduce(q, z), dimensions={1}, to_apply=add\n"
-               "  ROOT r = (f32[40], f32[40]) tuple(s, t)", "(f32[40], f32[40])"), &(kernel_check){.rtol = 1e-4, .atol = 1e-4});
-  check_kernel(fusion(reducer("add", "f32"), "f32[300,40]", "  z = f32[] constant(0)\n"
-      "  q = f32[300,40] multiply(p0, p0)\n"
-      "  s = f32[40] reduce(p0, z), dimensions={0}, to_apply=add\n"
-               "  t = f32[40] reduce(q, z), dimensions={0}, to_apply=add\n"
-               "  ROOT r = (f32[40], f32[40]) tuple(s, t)", "(f32[40], f32[40])"), &(kernel_check){.rtol = 1e-4, .atol = 1e-4});
+  check_kernel(fusion(ARGMAX, "f32[7,50]",
+                      "  n = f32[] constant(-inf)\n"
+                      "  z = s32[] constant(0)\n"
+                      "  io = s32[7,50] iota(), iota_dimension=1\n"
+                      "  ROOT r = (f32[7], s32[7]) reduce(p0, io, n, z), dimensions={1}, to_apply=argmax",
+                      "(f32[7], s32[7])"),
+               NULL);
+  check_kernel(fusion(ARGMAX, "f32[50,70]",
+                      "  n = f32[] constant(-inf)\n"
+                      "  z = s32[] constant(0)\n"
+                      "  io = s32[50,70] iota(), iota_dimension=0\n"
+                      "  r = (f32[70], s32[70]) reduce(p0, io, n, z), dimensions={0}, to_apply=argmax\n"
+                      "  ROOT i = s32[70] get-tuple-element(r), index=1",
+                      "s32[70]"),
+               NULL);
+  check_kernel(fusion(reducer("add", "f32"), "bf16[40,300]",
+                      "  z = f32[] constant(0)\n"
+                      "  c = f32[40,300] convert(p0)\n"
+                      "  s = f32[40] reduce(c, z), dimensions={1}, to_apply=add\n"
+                      "  n = f32[] constant(0.003)\n"
+                      "  nb = f32[40] broadcast(n), dimensions={}\n"
+                      "  m = f32[40] multiply(s, nb)\n"
+                      "  ROOT r = bf16[40] convert(m)",
+                      "bf16[40]"),
+               NULL);
+  check_kernel(fusion(reducer("add", "f32"), "f32[40,300]",
+                      "  z = f32[] constant(0)\n"
+                      "  q = f32[40,300] multiply(p0, p0)\n"
+                      "  s = f32[40] reduce(p0, z), dimensions={1}, to_apply=add\n"
+                      "  t = f32[40] reduce(q, z), dimensions={1}, to_apply=add\n"
+                      "  ROOT r = (f32[40], f32[40]) tuple(s, t)",
+                      "(f32[40], f32[40])"),
+               &(kernel_check){.rtol = 1e-4, .atol = 1e-4});
+  check_kernel(fusion(reducer("add", "f32"), "f32[300,40]",
+                      "  z = f32[] constant(0)\n"
+                      "  q = f32[300,40] multiply(p0, p0)\n"
+                      "  s = f32[40] reduce(p0, z), dimensions={0}, to_apply=add\n"
+                      "  t = f32[40] reduce(q, z), dimensions={0}, to_apply=add\n"
+                      "  ROOT r = (f32[40], f32[40]) tuple(s, t)",
+                      "(f32[40], f32[40])"),
+               &(kernel_check){.rtol = 1e-4, .atol = 1e-4});
 }
 
 /* As JAX writes them: of equal values the first, of NaNs the first, in rows of every length.  `nans`: of some elements. */
@@ -150,17 +178,23 @@ static void check_extreme(const char *value, const char *index, const char *dire
            "  c = %s[] select(keep, i, j)\n"
            "  ROOT r = (%s[], %s[]) tuple(a, c)\n"
            "}\n",
-           value, index, value, index, direction, is_float ? "o" : "b", value, is_float ? "o" : "b", index, value, index);
+           value, index, value, index, direction, is_float ? "o" : "b", value, is_float ? "o" : "b", index, value,
+           index);
   snprintf(in, sizeof in, "s32[3,%d]", cols);
-  snprintf(body, sizeof body,
-           "  k = s32[] constant(%d)\n"
-           "  kb = s32[3,%d] broadcast(k), dimensions={}\n"
-           "  m = pred[3,%d] compare(p0, kb), direction=EQ\n"
-           "  x = %s[3,%d] convert(p0)\n  y = %s[] constant(%s)\n  yb = %s[3,%d] broadcast(y), dimensions={}\n  q = %s[3,%d] select(m, yb, x)\n"
-           "  io = %s[%d] iota(), iota_dimension=0\n  ib = %s[3,%d] broadcast(io), dimensions={1}\n  n = %s[] constant(%s)\n  z = %s[] constant(0)\n"
-           "  ROOT r = (%s[3], %s[3]) reduce(q, ib, n, z), dimensions={1}, to_apply=best",
-           nans ? 17 : 1000, cols, cols, value, cols, value, is_float ? "nan" : "1", value, cols, value, cols, index, cols, index, cols,
-           value, is_float ? is_min ? "inf" : "-inf" : is_min ? "127" : "0", index, value, index);
+  snprintf(
+    body, sizeof body,
+    "  k = s32[] constant(%d)\n"
+    "  kb = s32[3,%d] broadcast(k), dimensions={}\n"
+    "  m = pred[3,%d] compare(p0, kb), direction=EQ\n"
+    "  x = %s[3,%d] convert(p0)\n  y = %s[] constant(%s)\n  yb = %s[3,%d] broadcast(y), dimensions={}\n  q = %s[3,%d] select(m, yb, x)\n"
+    "  io = %s[%d] iota(), iota_dimension=0\n  ib = %s[3,%d] broadcast(io), dimensions={1}\n  n = %s[] constant(%s)\n  z = %s[] constant(0)\n"
+    "  ROOT r = (%s[3], %s[3]) reduce(q, ib, n, z), dimensions={1}, to_apply=best",
+    nans ? 17 : 1000, cols, cols, value, cols, value, is_float ? "nan" : "1", value, cols, value, cols, index, cols,
+    index, cols, value,
+    is_float ? is_min ? "inf" : "-inf"
+    : is_min ? "127"
+             : "0",
+    index, value, index);
   snprintf(out, sizeof out, "(%s[3], %s[3])", value, index);
   check_kernel(fusion(reducer, in, body, out), &(kernel_check){.int_low = 1, .int_high = 20});
 }
@@ -171,20 +205,33 @@ TEST(least_and_greatest_with_their_places)
   static const int cols[] = {8, 16, 33, 100, 1000};
 
   for (size_t n = 0; n < WEFT_COUNT(values) * WEFT_COUNT(cols) * 8; n++)
-    check_extreme(values[n / 8 % WEFT_COUNT(values)], n & 1 ? "s32" : "s64", n & 2 ? "LT" : "GT", cols[n / 8 / WEFT_COUNT(values)], n & 4);
+    check_extreme(values[n / 8 % WEFT_COUNT(values)], n & 1 ? "s32" : "s64", n & 2 ? "LT" : "GT",
+                  cols[n / 8 / WEFT_COUNT(values)], n & 4);
 }
 
 TEST(long_sums_in_two_phases)
 {
-  check_kernel(fusion(reducer("add", "f32"), "f32[100000]", "  z = f32[] constant(3)\n"
-      "  ROOT r = f32[] reduce(p0, z), dimensions={0}, to_apply=add", "f32[]"), &(kernel_check){.low = 0, .high = 1, .rtol = 1e-3});
-  check_kernel(fusion(reducer("add", "f32"), "f32[3,70001]", "  z = f32[] constant(3)\n"
-      "  ROOT r = f32[3] reduce(p0, z), dimensions={1}, to_apply=add", "f32[3]"), &(kernel_check){.low = 0, .high = 1, .rtol = 1e-3});
-  check_kernel(fusion(reducer("maximum", "f64"), "f64[20001,7]", "  z = f64[] constant(-inf)\n"
-      "  ROOT r = f64[7] reduce(p0, z), dimensions={0}, to_apply=max", "f64[7]"), NULL);
-  check_kernel(fusion(reducer("add", "s32"), "s32[40,50,70]", "  z = s32[] constant(5)\n"
-      "  s = s32[70] reduce(p0, z), dimensions={0,1}, to_apply=add\n"
-      "  ROOT r = s32[70] negate(s)", "s32[70]"), NULL);
+  check_kernel(fusion(reducer("add", "f32"), "f32[100000]",
+                      "  z = f32[] constant(3)\n"
+                      "  ROOT r = f32[] reduce(p0, z), dimensions={0}, to_apply=add",
+                      "f32[]"),
+               &(kernel_check){.low = 0, .high = 1, .rtol = 1e-3});
+  check_kernel(fusion(reducer("add", "f32"), "f32[3,70001]",
+                      "  z = f32[] constant(3)\n"
+                      "  ROOT r = f32[3] reduce(p0, z), dimensions={1}, to_apply=add",
+                      "f32[3]"),
+               &(kernel_check){.low = 0, .high = 1, .rtol = 1e-3});
+  check_kernel(fusion(reducer("maximum", "f64"), "f64[20001,7]",
+                      "  z = f64[] constant(-inf)\n"
+                      "  ROOT r = f64[7] reduce(p0, z), dimensions={0}, to_apply=max",
+                      "f64[7]"),
+               NULL);
+  check_kernel(fusion(reducer("add", "s32"), "s32[40,50,70]",
+                      "  z = s32[] constant(5)\n"
+                      "  s = s32[70] reduce(p0, z), dimensions={0,1}, to_apply=add\n"
+                      "  ROOT r = s32[70] negate(s)",
+                      "s32[70]"),
+               NULL);
 }
 
 TEST(softmax_and_layer_norm_by_rows)
@@ -198,18 +245,23 @@ TEST(softmax_and_layer_norm_by_rows)
     snprintf(in, sizeof in, "%s%s", t, shapes[i].dims);
     snprintf(rows, sizeof rows, "%s%s", t, shapes[i].rows);
     snprintf(defs, sizeof defs, "%s%s", reducer("add", t), reducer("maximum", t));
-    snprintf(body, sizeof body, "  n = %s[] constant(-inf)\n  z = %s[] constant(0)\n  m = %s reduce(p0, n), dimensions={%s}, to_apply=max\n"
-             "  mb = %s broadcast(m), dimensions={%s}\n  d = %s subtract(p0, mb)\n  x = %s exponential(d)\n  s = %s reduce(x, z), dimensions={%s}, to_apply=add\n"
-             "  sb = %s broadcast(s), dimensions={%s}\n"
-             "  ROOT r = %s divide(x, sb)", t, t, rows, last, in, shapes[i].bcast, in, in, rows, last, in, shapes[i].bcast, in);
+    snprintf(
+      body, sizeof body,
+      "  n = %s[] constant(-inf)\n  z = %s[] constant(0)\n  m = %s reduce(p0, n), dimensions={%s}, to_apply=max\n"
+      "  mb = %s broadcast(m), dimensions={%s}\n  d = %s subtract(p0, mb)\n  x = %s exponential(d)\n  s = %s reduce(x, z), dimensions={%s}, to_apply=add\n"
+      "  sb = %s broadcast(s), dimensions={%s}\n"
+      "  ROOT r = %s divide(x, sb)",
+      t, t, rows, last, in, shapes[i].bcast, in, in, rows, last, in, shapes[i].bcast, in);
     check_kernel(fusion(defs, in, body, in), NULL);
-    snprintf(body, sizeof body, "  z = %s[] constant(0)\n  k = %s[] constant(0.01)\n  kb = %s broadcast(k), dimensions={}\n"
-             "  s = %s reduce(p0, z), dimensions={%s}, to_apply=add\n  mean = %s multiply(s, kb)\n  mb = %s broadcast(mean), dimensions={%s}\n"
-             "  d = %s subtract(p0, mb)\n  q = %s multiply(d, d)\n  v = %s reduce(q, z), dimensions={%s}, to_apply=add\n  ve = %s add(v, kb)\n"
-             "  rs = %s rsqrt(ve)\n"
-             "  rb = %s broadcast(rs), dimensions={%s}\n"
-             "  ROOT r = %s multiply(d, rb)",
-             t, t, rows, rows, last, rows, in, shapes[i].bcast, in, in, rows, last, rows, rows, in, shapes[i].bcast, in);
+    snprintf(
+      body, sizeof body,
+      "  z = %s[] constant(0)\n  k = %s[] constant(0.01)\n  kb = %s broadcast(k), dimensions={}\n"
+      "  s = %s reduce(p0, z), dimensions={%s}, to_apply=add\n  mean = %s multiply(s, kb)\n  mb = %s broadcast(mean), dimensions={%s}\n"
+      "  d = %s subtract(p0, mb)\n  q = %s multiply(d, d)\n  v = %s reduce(q, z), dimensions={%s}, to_apply=add\n  ve = %s add(v, kb)\n"
+      "  rs = %s rsqrt(ve)\n"
+      "  rb = %s broadcast(rs), dimensions={%s}\n"
+      "  ROOT r = %s multiply(d, rb)",
+      t, t, rows, rows, last, rows, in, shapes[i].bcast, in, in, rows, last, rows, rows, in, shapes[i].bcast, in);
     check_kernel(fusion(defs, in, body, in), NULL);
   }
 }
@@ -223,7 +275,8 @@ TEST(costly_values_that_move_before_they_are_used)
                       "  z = f32[] constant(0)\n"
                       "  s = f32[3,2,2] reduce(t, z), dimensions={3}, to_apply=add\n"
                       "  b = f32[3,2,2,19] broadcast(s), dimensions={0,1,2}\n"
-                      "  ROOT r = f32[3,2,2,19] subtract(t, b)", "f32[3,2,2,19]"),
+                      "  ROOT r = f32[3,2,2,19] subtract(t, b)",
+                      "f32[3,2,2,19]"),
                &(kernel_check){.low = 1, .high = 2, .rtol = 1e-5});
   check_kernel(fusion(reducer("add", "f32"), "f32[5,40]",
                       "  e = f32[5,40] exponential(p0)\n"
@@ -232,7 +285,8 @@ TEST(costly_values_that_move_before_they_are_used)
                       "  b = f32[5,40] broadcast(s), dimensions={0}\n"
                       "  v = f32[5,40] reverse(e), dimensions={1}\n"
                       "  q = f32[5,40] divide(v, b)\n"
-                      "  ROOT r = f32[5,40] add(q, e)", "f32[5,40]"),
+                      "  ROOT r = f32[5,40] add(q, e)",
+                      "f32[5,40]"),
                &(kernel_check){.low = 0, .high = 1, .rtol = 1e-5});
 }
 
@@ -297,10 +351,14 @@ TEST(bits_seen_otherwise_keep_dimensions_together)
 {
   int64_t apart, together;
 
-  priced_units("f32[16,32,32,3]", "  u = u32[16,32,32,3] bitcast-convert(p0)\n"
-                                  "  ROOT r = u32[16,32,32,3] not(u)", "u32[16,32,32,3]", &apart);
-  priced_units("u32[16,32,32,3]", "  u = u32[16,32,32,3] negate(p0)\n"
-                                  "  ROOT r = u32[16,32,32,3] not(u)", "u32[16,32,32,3]", &together);
+  priced_units("f32[16,32,32,3]",
+               "  u = u32[16,32,32,3] bitcast-convert(p0)\n"
+               "  ROOT r = u32[16,32,32,3] not(u)",
+               "u32[16,32,32,3]", &apart);
+  priced_units("u32[16,32,32,3]",
+               "  u = u32[16,32,32,3] negate(p0)\n"
+               "  ROOT r = u32[16,32,32,3] not(u)",
+               "u32[16,32,32,3]", &together);
   T_EQ_INT(apart, together);
 }
 
@@ -328,7 +386,8 @@ TEST(estimates_follow_the_work)
                   "  ROOT r = f32[9000] reduce-window(p0, z), window={size=301 pad=150_150}, to_apply=add", "f32[9000]", 20},
   };
   for (size_t i = 0; i < WEFT_COUNT(pairs); i++) {
-    double less = priced(pairs[i].in, pairs[i].less, pairs[i].out), much = priced(pairs[i].in2, pairs[i].much, pairs[i].out2);
+    double less = priced(pairs[i].in, pairs[i].less, pairs[i].out),
+           much = priced(pairs[i].in2, pairs[i].much, pairs[i].out2);
     if (!(less > 50 && much > pairs[i].more * less && much < 1e9)) fail_msg("pair %zu: %g and %g ns", i, less, much);
   }
 }
@@ -368,31 +427,49 @@ TEST(sums_of_values_that_are_sums_themselves)
   for (size_t i = 0; i < WEFT_COUNT(shapes); i++) {
     char in[64], body[500];
     snprintf(in, sizeof in, "%s f32[16] %s", shapes[i][0], shapes[i][1]);
-    snprintf(body, sizeof body, "  z = f32[] constant(0)\n"
-                                "  q = f32[16] multiply(p1, p1)\n"
-                                "  s = f32[] reduce(q, z), dimensions={0}, to_apply=add\n"
-             "  b = %s broadcast(s), dimensions={}\n  m = %s maximum(p0, b)\n  t = %s reduce(m, z), dimensions={1}, to_apply=add\n"
-             "  ROOT r = %s multiply(t, p2)", shapes[i][0], shapes[i][0], shapes[i][1], shapes[i][1]);
+    snprintf(
+      body, sizeof body,
+      "  z = f32[] constant(0)\n"
+      "  q = f32[16] multiply(p1, p1)\n"
+      "  s = f32[] reduce(q, z), dimensions={0}, to_apply=add\n"
+      "  b = %s broadcast(s), dimensions={}\n  m = %s maximum(p0, b)\n  t = %s reduce(m, z), dimensions={1}, to_apply=add\n"
+      "  ROOT r = %s multiply(t, p2)",
+      shapes[i][0], shapes[i][0], shapes[i][1], shapes[i][1]);
     check_kernel(fusion(reducer("add", "f32"), in, body, shapes[i][1]), &(kernel_check){.rtol = 1e-5, .atol = 1e-4});
   }
   check_kernel(fusion(reducer("add", "f32"), "f32[700] f32[16]", /* no rows at all */
                       "  z = f32[] constant(0)\n"
                       "  s = f32[] reduce(p1, z), dimensions={0}, to_apply=add\n"
                       "  b = f32[700] broadcast(s), dimensions={}\n"
-                      "  ROOT m = f32[700] add(p0, b)", "f32[700]"),
+                      "  ROOT m = f32[700] add(p0, b)",
+                      "f32[700]"),
                &(kernel_check){.rtol = 1e-5, .atol = 1e-4});
 }
 
 TEST(reduce_window_forms)
 {
-  check_kernel(fusion(reducer("maximum", "f32"), "f32[2,9,10,5]", "  z = f32[] constant(-inf)\n"
-      "  ROOT r = f32[2,4,5,5] reduce-window(p0, z), window={size=1x3x3x1 stride=1x2x2x1 pad=0_0x0_0x1_0x0_0}, to_apply=max", "f32[2,4,5,5]"), NULL);
-  check_kernel(fusion(reducer("add", "s32"), "s32[40]", "  z = s32[] constant(0)\n"
-      "  ROOT r = s32[40] reduce-window(p0, z), window={size=40 pad=39_0}, to_apply=add", "s32[40]"), NULL);
-  check_kernel(fusion(reducer("add", "f32"), "f32[7,30]", "  z = f32[] constant(0)\n"
-      "  ROOT r = f32[7,58] reduce-window(p0, z), window={size=1x2 lhs_dilate=1x2}, to_apply=add", "f32[7,58]"), NULL);
-  check_kernel(fusion(reducer("add", "f32"), "f32[7,30]", "  z = f32[] constant(0)\n"
-      "  ROOT r = f32[7,26] reduce-window(p0, z), window={size=1x3 rhs_dilate=1x2}, to_apply=add", "f32[7,26]"), &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
+  check_kernel(
+    fusion(
+      reducer("maximum", "f32"), "f32[2,9,10,5]",
+      "  z = f32[] constant(-inf)\n"
+      "  ROOT r = f32[2,4,5,5] reduce-window(p0, z), window={size=1x3x3x1 stride=1x2x2x1 pad=0_0x0_0x1_0x0_0}, to_apply=max",
+      "f32[2,4,5,5]"),
+    NULL);
+  check_kernel(fusion(reducer("add", "s32"), "s32[40]",
+                      "  z = s32[] constant(0)\n"
+                      "  ROOT r = s32[40] reduce-window(p0, z), window={size=40 pad=39_0}, to_apply=add",
+                      "s32[40]"),
+               NULL);
+  check_kernel(fusion(reducer("add", "f32"), "f32[7,30]",
+                      "  z = f32[] constant(0)\n"
+                      "  ROOT r = f32[7,58] reduce-window(p0, z), window={size=1x2 lhs_dilate=1x2}, to_apply=add",
+                      "f32[7,58]"),
+               NULL);
+  check_kernel(fusion(reducer("add", "f32"), "f32[7,30]",
+                      "  z = f32[] constant(0)\n"
+                      "  ROOT r = f32[7,26] reduce-window(p0, z), window={size=1x3 rhs_dilate=1x2}, to_apply=add",
+                      "f32[7,26]"),
+               &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
 }
 
 TEST(a_sum_beside_another_combiner_starts_from_its_initial_value_once)
@@ -411,7 +488,8 @@ TEST(a_sum_beside_another_combiner_starts_from_its_initial_value_once)
                       "  i = f32[] constant(5)\n"
                       "  s = f32[16] reduce(p0, i), dimensions={1}, to_apply=add\n"
                       "  c = f32[16] reduce(p0, i), dimensions={1}, to_apply=cap\n"
-                      "  ROOT r = f32[16] subtract(s, c)", "f32[16]"),
+                      "  ROOT r = f32[16] subtract(s, c)",
+                      "f32[16]"),
                &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
 }
 

@@ -61,10 +61,7 @@ static const char loop_text[] =
   "  k = f32[] parameter(2)\n"
   "  ROOT r = (s32[], f32[3], f32[20,3], f32[]) fusion(a, b, k), kind=kCustom, calls=region, backend_config=\"region\" }\n";
 
-TEST(a_loop_with_state_updates_and_branches)
-{
-  check_kernel(loop_text, NULL);
-}
+TEST(a_loop_with_state_updates_and_branches) { check_kernel(loop_text, NULL); }
 
 TEST(a_loop_that_updates_its_operands_in_place)
 {
@@ -79,7 +76,8 @@ TEST(a_loop_that_updates_its_operands_in_place)
 /* Values that change places every iteration, a constant in the state, and results that are operands. */
 TEST(state_that_swaps_and_passes_through)
 {
-  check_kernel("HloModule t\n"
+  check_kernel(
+    "HloModule t\n"
     "inc { p = s32[] parameter(0)\n"
     "  one = s32[] constant(1)\n"
     "  ROOT r = s32[] add(p, one) }\n"
@@ -115,7 +113,8 @@ TEST(state_that_swaps_and_passes_through)
 
 TEST(branches_by_index_calls_and_reductions)
 {
-  check_kernel("HloModule t\n"
+  check_kernel(
+    "HloModule t\n"
     "add { x = f64[] parameter(0)\n"
     "  y = f64[] parameter(1)\n"
     "  ROOT r = f64[] add(x, y) }\n"
@@ -153,13 +152,14 @@ TEST(branches_by_index_calls_and_reductions)
 TEST(what_a_region_cannot_hold_is_named)
 {
   T_FAILS(compile_text("HloModule t\n"
-    "lt { x = f32[] parameter(0)\n"
-    "  y = f32[] parameter(1)\n"
-    "  ROOT r = pred[] compare(x, y), direction=LT }\n"
-    "region { m = f32[50] parameter(0)\n"
-    "  ROOT s = f32[50] sort(m), dimensions={0}, to_apply=lt }\n"
-    "ENTRY e { m = f32[50] parameter(0)\n"
-    "  ROOT r = f32[50] fusion(m), kind=kCustom, calls=region, backend_config=\"region\" }\n"), "sort in a region");
+                       "lt { x = f32[] parameter(0)\n"
+                       "  y = f32[] parameter(1)\n"
+                       "  ROOT r = pred[] compare(x, y), direction=LT }\n"
+                       "region { m = f32[50] parameter(0)\n"
+                       "  ROOT s = f32[50] sort(m), dimensions={0}, to_apply=lt }\n"
+                       "ENTRY e { m = f32[50] parameter(0)\n"
+                       "  ROOT r = f32[50] fusion(m), kind=kCustom, calls=region, backend_config=\"region\" }\n"),
+          "sort in a region");
 }
 
 int main(void)

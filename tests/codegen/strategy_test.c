@@ -16,12 +16,14 @@ static hlo_module *parsed(const char *fused, const char *call)
   FILE *out = open_memstream(&text, &size);
 
   T_TRUE(out != NULL);
-  fprintf(out, "HloModule m\n"
-               "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
-               "last { a = f32[] parameter(0) ROOT b = f32[] parameter(1) }\n"
-               "ge { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=GE }\n"
-               "%s\n"
-               "ENTRY e { %s }\n", fused, call);
+  fprintf(out,
+          "HloModule m\n"
+          "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
+          "last { a = f32[] parameter(0) ROOT b = f32[] parameter(1) }\n"
+          "ge { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = pred[] compare(a, b), direction=GE }\n"
+          "%s\n"
+          "ENTRY e { %s }\n",
+          fused, call);
   fclose(out);
   T_OK(hlo_parse(text, size, &module));
   free(text);
@@ -94,9 +96,11 @@ TEST(each_form_has_its_strategy)
 
 TEST(the_pipeline_leaves_no_fusion_undecided)
 {
-  WEFT_AUTO(hlo_module) module = parsed("", "x = f32[64,128] parameter(0) e = f32[64,128] exponential(x) z = f32[] constant(0) "
-                                            "s = f32[64] reduce(e, z), dimensions={1}, to_apply=add c = f32[128] reduce(e, z), dimensions={0}, "
-                                            "to_apply=add ROOT t = (f32[64], f32[128]) tuple(s, c)");
+  WEFT_AUTO(hlo_module)
+  module = parsed("",
+                  "x = f32[64,128] parameter(0) e = f32[64,128] exponential(x) z = f32[] constant(0) "
+                  "s = f32[64] reduce(e, z), dimensions={1}, to_apply=add c = f32[128] reduce(e, z), dimensions={0}, "
+                  "to_apply=add ROOT t = (f32[64], f32[128]) tuple(s, c)");
   const pass_options options = {.num_threads = 1};
   int fusions = 0;
 

@@ -62,7 +62,8 @@ TEST(scatter_in_place_and_not)
 {
   for (size_t i = 0; i < WEFT_COUNT(scatters); i++)
     for (int donate = 0; donate < 2; donate++)
-      check_kernel(scatters[i], &(kernel_check){.int_low = 0, .int_high = 20, .donate = donate, .rtol = 1e-5, .atol = 1e-5});
+      check_kernel(scatters[i],
+                   &(kernel_check){.int_low = 0, .int_high = 20, .donate = donate, .rtol = 1e-5, .atol = 1e-5});
   for (size_t i = 0; i < WEFT_COUNT(scatters); i++)
     check_kernel(scatters[i], &(kernel_check){.int_low = i == 3 ? 0 : -10, .int_high = 80, .rtol = 1e-5, .atol = 1e-5});
 }
@@ -118,16 +119,17 @@ TEST(update_slices_in_place_and_not)
 
 TEST(select_and_scatter_picks_the_same_elements)
 {
-  check_kernel(F("  p0 = f32[3,11,12,5] parameter(0)\n"
-                 "  p1 = f32[3,5,6,5] parameter(1)\n"
-                 "  z = f32[] parameter(2)\n"
-                 "  ROOT r = f32[3,11,12,5] select-and-scatter(p0, p1, z), window={size=1x3x3x1 stride=1x2x2x1 pad=0_0x0_0x1_0x0_0}, select=ge, scatter=add\n")
-               "ENTRY e {\n"
-               "  a = f32[3,11,12,5] parameter(0)\n"
-               "  b = f32[3,5,6,5] parameter(1)\n"
-               "  z = f32[] parameter(2)\n"
-               "  ROOT r = f32[3,11,12,5] fusion(a, b, z), kind=kInput, calls=f\n"
-               "}\n", &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
+  check_kernel(
+    F("  p0 = f32[3,11,12,5] parameter(0)\n"
+      "  p1 = f32[3,5,6,5] parameter(1)\n"
+      "  z = f32[] parameter(2)\n"
+      "  ROOT r = f32[3,11,12,5] select-and-scatter(p0, p1, z), window={size=1x3x3x1 stride=1x2x2x1 pad=0_0x0_0x1_0x0_0}, select=ge, scatter=add\n") "ENTRY e {\n"
+                                                                                                                                                     "  a = f32[3,11,12,5] parameter(0)\n"
+                                                                                                                                                     "  b = f32[3,5,6,5] parameter(1)\n"
+                                                                                                                                                     "  z = f32[] parameter(2)\n"
+                                                                                                                                                     "  ROOT r = f32[3,11,12,5] fusion(a, b, z), kind=kInput, calls=f\n"
+                                                                                                                                                     "}\n",
+    &(kernel_check){.rtol = 1e-5, .atol = 1e-5});
 }
 
 int main(void)

@@ -58,10 +58,8 @@ TEST(crossing_cliques_cannot_deadlock_in_any_interleaving)
     for (int step = 0; step < 6; step++, rest /= 3) {
       int run = rest % 3;
       coll_clique_request both[2] = {pair(run), pair((run + 1) % 3)}; /* run and the next share one */
-      if (!acquired[run]++)
-        T_OK(coll_cliques_acquire(cs, both, 2, soon(), &holds[run], &events[run]));
-      else
-        wants_release[run] = true;
+      if (!acquired[run]++) T_OK(coll_cliques_acquire(cs, both, 2, soon(), &holds[run], &events[run]));
+      else wants_release[run] = true;
       for (int again = 0; again < 3; again++)
         for (int r = 0; r < 3; r++)
           if (wants_release[r] && holds[r] && weft_event_is_ready(events[r])) {
@@ -208,7 +206,8 @@ static void live_until_killed(const char *directory)
   coll_cliques *cs;
   coll_clique_hold *hold;
 
-  if (weft_kv_file_new(directory, &kv) || coll_cliques_new(kv, "killed", NULL, &cs) || hold_pair(cs, 1, &hold)) _exit(1);
+  if (weft_kv_file_new(directory, &kv) || coll_cliques_new(kv, "killed", NULL, &cs) || hold_pair(cs, 1, &hold))
+    _exit(1);
   for (;;) pause();
 }
 
@@ -236,7 +235,8 @@ TEST(a_killed_process_is_not_waited_for_again)
   weft_status *st = hold_pair(cs, 0, &hold);
   T_TRUE(weft_now_ns() - began_ns < 60 * WEFT_NS_PER_S); /* its deadline is two minutes away; it takes microseconds */
   T_EQ_INT(weft_status_code(st), WEFT_FAILED_PRECONDITION);
-  if (!strstr(weft_status_message(st), "Task with incarnation id 202 is not connected")) fail_msg("%s", weft_status_message(st));
+  if (!strstr(weft_status_message(st), "Task with incarnation id 202 is not connected"))
+    fail_msg("%s", weft_status_message(st));
   weft_status_free(st);
   coll_clique_hold_release(hold);
   coll_cliques_free(cs);
@@ -261,12 +261,14 @@ static void leave_with(const char *reason, const char *heard)
   T_OK(weft_kv_local_new(&kv));
   for (int p = 0; p < 2; p++) {
     r[p] = (coll_clique_request){{devices, incarnations, 2, 0}, &ranks[p], 1};
-    ops[p] = (weft_coll_op){.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = &x[p], .recv = &y[p]};
+    ops[p] = (weft_coll_op){
+      .kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = &x[p], .recv = &y[p]};
     T_OK(coll_cliques_new(kv, "leaves", NULL, &cs[p]));
     T_OK(coll_cliques_acquire(cs[p], &r[p], 1, soon(), &holds[p], &events[p]));
   }
   for (int p = 0; p < 2; p++) T_OK(weft_event_await(events[p], soon()));
-  coll_cliques_leave(cs[0], &(coll_clique_self){devices, 1, incarnations[0]}, reason); /* its run is not over: that one ends well */
+  coll_cliques_leave(cs[0], &(coll_clique_self){devices, 1, incarnations[0]},
+                     reason); /* its run is not over: that one ends well */
   T_OK(weft_coll_post(coll_clique_hold_comm(holds[0], 0, 0), &ops[0], NULL, &pending));
   T_OK(weft_coll_run(coll_clique_hold_comm(holds[1], 0, 1), &ops[1], NULL));
   T_OK(weft_event_await(pending, soon()));
@@ -320,7 +322,8 @@ static weft_status *meet_who_left(uint64_t incarnation, const char *reason, weft
 
 TEST(who_left_is_not_met)
 {
-  T_FAILS(meet_who_left(402, "ValueError: bad data", soon()), "has left its job: its program ended: ValueError: bad data");
+  T_FAILS(meet_who_left(402, "ValueError: bad data", soon()),
+          "has left its job: its program ended: ValueError: bad data");
   T_FAILS(meet_who_left(402, NULL, soon()), "the process of rank 1 (device 1) has left its job");
   T_CODE(meet_who_left(399, "an earlier incarnation", weft_deadline_after_ms(1500)), WEFT_DEADLINE_EXCEEDED);
 }

@@ -38,7 +38,12 @@ static void close_world(world *w)
 static weft_coll_op sum(int round, int rank)
 {
   for (int e = 0; e < ELEMS; e++) in[round][rank][e] = (float)(round + 10 * rank + 100 * e);
-  return (weft_coll_op){.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = ELEMS, .send = in[round][rank], .recv = out[round][rank]};
+  return (weft_coll_op){.kind = WEFT_ALL_REDUCE,
+                        .dtype = WEFT_F32,
+                        .reduction = WEFT_SUM,
+                        .count = ELEMS,
+                        .send = in[round][rank],
+                        .recv = out[round][rank]};
 }
 
 static weft_coll_call within_ms(int64_t ms)
@@ -66,7 +71,8 @@ static const char *text_of(weft_status **ends, weft_code code)
 {
   for (int r = 0; r < RANKS; r++)
     if (weft_status_code(ends[r]) == code) return weft_status_message(ends[r]);
-  fail_msg("no rank has the code %s: %s", weft_code_name(code), ends[0] ? weft_status_text(ends[0], true) : "rank 0 ended well");
+  fail_msg("no rank has the code %s: %s", weft_code_name(code),
+           ends[0] ? weft_status_text(ends[0], true) : "rank 0 ended well");
   return "";
 }
 
@@ -233,7 +239,8 @@ TEST(an_abort_takes_the_buffers_back_from_the_device)
   T_EQ_INT(fakes.count, 0);
   T_EQ_INT(fakes.ended, RANKS);
   await_all(&w, events, ends);
-  for (int r = 0; r < RANKS; r++) check_contains(ends[r] ? weft_status_message(ends[r]) : "none", "the user pressed a key");
+  for (int r = 0; r < RANKS; r++)
+    check_contains(ends[r] ? weft_status_message(ends[r]) : "none", "the user pressed a key");
   free_all(ends);
   close_world(&w);
 }

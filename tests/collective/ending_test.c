@@ -20,7 +20,12 @@ static weft_coll_op broadcast(int me)
 static weft_coll_op chain(int me)
 {
   static const int sources[SIZE] = {-1, 2, 0, -1}, targets[SIZE] = {2, -1, 1, -1};
-  return (weft_coll_op){.kind = WEFT_PERMUTE, .dtype = WEFT_F32, .count = ELEMS, .send = of[me], .recv = to[me], .source = sources[me],
+  return (weft_coll_op){.kind = WEFT_PERMUTE,
+                        .dtype = WEFT_F32,
+                        .count = ELEMS,
+                        .send = of[me],
+                        .recv = to[me],
+                        .source = sources[me],
                         .target = targets[me]};
 }
 
@@ -28,7 +33,8 @@ static const weft_coll_op barrier = {.kind = WEFT_BARRIER};
 
 static weft_coll_op message(weft_coll_kind kind, int me, int peer, uint64_t tag)
 {
-  return (weft_coll_op){.kind = kind, .dtype = WEFT_F32, .count = 10, .send = of[me], .recv = to[me], .peer = peer, .tag = tag};
+  return (weft_coll_op){
+    .kind = kind, .dtype = WEFT_F32, .count = 10, .send = of[me], .recv = to[me], .peer = peer, .tag = tag};
 }
 
 static void open_world(world *w)
@@ -71,7 +77,10 @@ static void ends(weft_event *event, weft_code code, const char *says)
   weft_event_release(event);
 }
 
-static void gives_up(world *w, int rank, const char *why) { weft_comm_abort(w->comms[rank], WEFT_ERR(ABORTED, "%s", why)); }
+static void gives_up(world *w, int rank, const char *why)
+{
+  weft_comm_abort(w->comms[rank], WEFT_ERR(ABORTED, "%s", why));
+}
 
 /* Until ranks [first, SIZE) have heard that somebody has given up. */
 static void everybody_hears(world *w, int first)
@@ -90,7 +99,8 @@ static void everybody_hears(world *w, int first)
 static void is_from(int rank, int source)
 {
   for (int i = 0; i < ELEMS; i++)
-    if (to[rank][i] != of[source][i]) fail_msg("rank %d element %d: got %f, want %f", rank, i, (double)to[rank][i], (double)of[source][i]);
+    if (to[rank][i] != of[source][i])
+      fail_msg("rank %d element %d: got %f, want %f", rank, i, (double)to[rank][i], (double)of[source][i]);
 }
 
 static void broadcasts_of_one_that_gives_up(bool leaves)
@@ -255,7 +265,8 @@ TEST(a_device_that_the_others_have_met_ends_well_whoever_is_faster)
 
   T_OK(weft_comm_create(&spec, comms));
   op.count = other.count = 10;
-  T_OK(weft_coll_post(comms[0], &op, NULL, &first)); /* then each has an operation's memory, and takes no lock for one */
+  T_OK(
+    weft_coll_post(comms[0], &op, NULL, &first)); /* then each has an operation's memory, and takes no lock for one */
   T_OK(weft_coll_run(comms[1], &other, NULL));
   T_OK(weft_coll_wait(comms[0], first));
   weft_event_release(first);

@@ -53,7 +53,8 @@ static bool fake_reduce_locked(uint64_t seq)
   int here = 0;
 
   for (int i = 0; i < fakes.count; i++)
-    if (fakes.queue[i].seq == seq && fakes.queue[i].args->kind == WEFT_ALL_REDUCE && !fakes.failing[i]) of[here++] = &fakes.queue[i];
+    if (fakes.queue[i].seq == seq && fakes.queue[i].args->kind == WEFT_ALL_REDUCE && !fakes.failing[i])
+      of[here++] = &fakes.queue[i];
   if (here < fakes.size) return false;
   for (size_t e = 0; e < of[0]->args->count; e++) {
     float sum = 0;
@@ -81,7 +82,9 @@ static int fake_collect_locked(fake *f, coll_op **ops, weft_status **errors)
       continue;
     }
     ops[n] = fakes.queue[i].op;
-    errors[n++] = done ? NULL : failing ? WEFT_ERR(INTERNAL, "the device fell off the bus") : WEFT_ERR(ABORTED, "aborted");
+    errors[n++] = done      ? NULL
+                  : failing ? WEFT_ERR(INTERNAL, "the device fell off the bus")
+                            : WEFT_ERR(ABORTED, "aborted");
     fake_take_locked(i);
   }
   return n;

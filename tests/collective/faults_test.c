@@ -70,7 +70,7 @@ typedef struct arena {
   sem_t go[MOST], done[MOST];
 } arena;
 
-static arena *shared;        /* of this shard */
+static arena *shared; /* of this shard */
 
 enum { MOST_MS = 1000 };
 
@@ -276,10 +276,12 @@ typedef struct extent {
 
 static extent how_much(void)
 {
-  const char *text = getenv("WEFT_TEST_LONG"), *seconds = getenv("WEFT_TEST_SECONDS"), *shards = getenv("WEFT_TEST_SHARDS");
+  const char *text = getenv("WEFT_TEST_LONG"), *seconds = getenv("WEFT_TEST_SECONDS"),
+             *shards = getenv("WEFT_TEST_SHARDS");
   extent e = {.is_long = text || seconds, .first = 1, .seconds = seconds ? atoi(seconds) : 0, .shards = 4};
 
-  if (text && sscanf(text, "%u/%u", &e.first, &e.stride) < 2) e = (extent){.is_long = true, .first = 1, .stride = 1, .seconds = e.seconds};
+  if (text && sscanf(text, "%u/%u", &e.first, &e.stride) < 2)
+    e = (extent){.is_long = true, .first = 1, .stride = 1, .seconds = e.seconds};
   if (e.is_long) e.shards = shards ? (unsigned)atoi(shards) : 24;
   e.shards = WEFT_MIN(WEFT_MAX(e.shards, 1u), (unsigned)MOST_SHARDS);
   return e;
@@ -332,7 +334,8 @@ static bool wait_for(sem_t *sem, int64_t limit_ms)
 static void describe(const char *spec, char *out, size_t size)
 {
   snprintf(out, size, "%s %s count %zu over %s, %d ranks, victim %d, %s (%s)", weft_coll_kind_name(shared->kind),
-           coll_algorithm_name(shared->algorithm), shared->count, transport, shared->size, shared->victim, spec, shared->name);
+           coll_algorithm_name(shared->algorithm), shared->count, transport, shared->size, shared->victim, spec,
+           shared->name);
 }
 
 static void tell(const char *spec, const char *what, int rank)
@@ -375,11 +378,16 @@ static bool is_expected(const fault *f, int code, const char *text, bool finishe
   switch (f->kind) {
   case HARMLESS: return false;
   case FATAL:
-  case CUT: return (code == WEFT_FAILED_PRECONDITION && strstr(text, "is not connected")) || (creating && (code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED));
+  case CUT:
+    return (code == WEFT_FAILED_PRECONDITION && strstr(text, "is not connected")) ||
+           (creating && (code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED));
   case LATE: /* or it first calls on one that has given up and left meanwhile */
-    return code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED || (code == WEFT_FAILED_PRECONDITION && strstr(text, "cannot be reached"));
+    return code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED ||
+           (code == WEFT_FAILED_PRECONDITION && strstr(text, "cannot be reached"));
   case GARBLED:
-    return code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED || (code == WEFT_FAILED_PRECONDITION && (!strstr(text, "is not connected") || strstr(text, "cannot be reached")));
+    return code == WEFT_DEADLINE_EXCEEDED || code == WEFT_ABORTED ||
+           (code == WEFT_FAILED_PRECONDITION &&
+            (!strstr(text, "is not connected") || strstr(text, "cannot be reached")));
   }
   return false;
 }
@@ -423,14 +431,18 @@ static strike play_case(const fault *f, unsigned long at)
     if (!wait_for(&shared->done[i], f->timeout_ms + 120000)) complain(spec, "hangs", shared->rank_of_slot[i]);
   if (!victim_ends(victim, &status)) complain(spec, "(the victim) hangs", shared->victim);
   bool killed = WIFSIGNALED(status);
-  if (killed ? f->kind != FATAL || WTERMSIG(status) != SIGKILL : WEXITSTATUS(status) != 0) complain(spec, "(the victim) crashed", shared->victim);
+  if (killed ? f->kind != FATAL || WTERMSIG(status) != SIGKILL : WEXITSTATUS(status) != 0)
+    complain(spec, "(the victim) crashed", shared->victim);
   if (!killed) s.death_ns = 0;
   s.at = killed ? at : shared->fired_at;
   s.finished = !s.at || (shared->before_end && s.at > shared->before_end);
   return s;
 }
 
-static void count_in(atomic_int by_ms[MOST_MS + 1], int64_t ms) { atomic_fetch_add(&by_ms[WEFT_MIN(WEFT_MAX(ms, 0), MOST_MS)], 1); }
+static void count_in(atomic_int by_ms[MOST_MS + 1], int64_t ms)
+{
+  atomic_fetch_add(&by_ms[WEFT_MIN(WEFT_MAX(ms, 0), MOST_MS)], 1);
+}
 
 /* Did each rank get what it must, in time?  NULL, or what is wrong, with *out_rank.  *out_excused: the machine may have done it. */
 static const char *judge(const fault *f, const strike *s, int *out_rank, bool *out_excused)
@@ -527,7 +539,7 @@ static void sweep(unsigned salt)
     const fault *f = &faults[i];
     if (only && !strstr(f->spec, only)) continue;
     if (shared->count == LARGE && strncmp(f->spec, "corrupt", 7) == 0) continue; /* payloads carry no checksum */
-    if (!extends.stride) { /* half of the faults */
+    if (!extends.stride) {                                                       /* half of the faults */
       if ((salt + i) % 2 == 0) run_case(f, 1 + (salt * 7919u + (unsigned)i * 104729u) % moves);
       continue;
     }
@@ -711,7 +723,8 @@ static int supervise(const char *over, unsigned shard)
   outcome before, after;
 
   if (strcmp(over, "shm") != 0) warm_libfabric();
-  for (size_t s = 0; s < WEFT_COUNT(caught); s++) signal(caught[s], SIG_DFL); /* by cmocka and PSM: a crash is a crash */
+  for (size_t s = 0; s < WEFT_COUNT(caught); s++)
+    signal(caught[s], SIG_DFL); /* by cmocka and PSM: a crash is a crash */
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   char path[80];
   snprintf(path, sizeof path, "%s/gate", directory);
@@ -734,7 +747,8 @@ static int supervise(const char *over, unsigned shard)
   }
   if (extends.is_long) printf("# %s: %ld -> %ld KiB\n", over, before.resident_kib, after.resident_kib);
   fflush(stdout);
-  if (!getenv("WEFT_SANITIZED") && after.resident_kib > before.resident_kib + 4096) complain("end", "leaks memory", shared->size - 1);
+  if (!getenv("WEFT_SANITIZED") && after.resident_kib > before.resident_kib + 4096)
+    complain("end", "leaks memory", shared->size - 1);
   shared->size = 0;
   for (int s = 0; s < MOST - 1; s++) {
     sem_post(&shared->go[s]);
@@ -763,8 +777,10 @@ static void report(const char *which)
 {
   char known[80], late[80];
 
-  printf("# %s: %d cases, %d played again alone, %d errors told to survivors, %d failures\n", which, total->cases, total->again, total->errors, total->failed);
-  printf("# %s: told of a death after it: %s; of a deadline after it: %s\n", which, percentiles(total->known_ms, known), percentiles(total->late_ms, late));
+  printf("# %s: %d cases, %d played again alone, %d errors told to survivors, %d failures\n", which, total->cases,
+         total->again, total->errors, total->failed);
+  printf("# %s: told of a death after it: %s; of a deadline after it: %s\n", which, percentiles(total->known_ms, known),
+         percentiles(total->late_ms, late));
   fflush(stdout);
 }
 
@@ -863,7 +879,8 @@ static int play_side(int side)
   if (unshare(CLONE_NEWNET) != 0) return 77;
   if (side == 0) {
     wait_for(&cut->wired[1], 120000); /* the other namespace is there */
-    snprintf(command, sizeof command, "ip link add weft0 type veth peer name weft1 netns %d 2>/dev/null", (int)cut->side[1]);
+    snprintf(command, sizeof command, "ip link add weft0 type veth peer name weft1 netns %d 2>/dev/null",
+             (int)cut->side[1]);
     if (system(command) != 0) return 77;
     int slow = system("tc qdisc add dev weft0 root netem delay 20ms 2>/dev/null"); /* where the kernel has it */
     (void)slow;
@@ -873,7 +890,8 @@ static int play_side(int side)
     if (!wait_for(&cut->wired[0], 120000)) return 77;
   }
   if (system(side ? "ip link set lo up; ip addr add 10.77.0.2/24 dev weft1; ip link set weft1 up"
-                 : "ip link set lo up; ip addr add 10.77.0.1/24 dev weft0; ip link set weft0 up") != 0) return 77;
+                  : "ip link set lo up; ip addr add 10.77.0.1/24 dev weft0; ip link set weft0 up") != 0)
+    return 77;
   for (int i = 0; i < RANKS_A_SIDE; i++) {
     fflush(stdout);
     if ((ranks[i] = fork_child()) != 0) continue;
@@ -918,8 +936,10 @@ TEST(a_partition_ends_in_deadlines_and_the_next_communicator_works)
   T_EQ_INT(worst, 0);
   for (int r = 0; r < SIDES * RANKS_A_SIDE; r++) {
     const outcome *broken = &cut->of[0][r], *after = &cut->of[1][r];
-    if (broken->code != WEFT_DEADLINE_EXCEEDED && broken->code != WEFT_ABORTED) fail_msg("rank %d, partitioned: %s", r, broken->text);
-    T_TRUE(broken->at_ns < 15 * WEFT_NS_PER_S); /* 1 s, and the second that is allowed, and the machine's other work: no minute */
+    if (broken->code != WEFT_DEADLINE_EXCEEDED && broken->code != WEFT_ABORTED)
+      fail_msg("rank %d, partitioned: %s", r, broken->text);
+    T_TRUE(broken->at_ns <
+           15 * WEFT_NS_PER_S); /* 1 s, and the second that is allowed, and the machine's other work: no minute */
     if (after->code != WEFT_OK) fail_msg("rank %d, mended: %s", r, after->text);
   }
 }

@@ -71,7 +71,8 @@ TEST(a_code_is_siphash_plus_the_polynomial)
     for (size_t i = 0; i < WEFT_COUNT(sizes); i++) {
       fill(text, sizes[i]);
       if (highest) memset(text, 0xff, sizes[i]);
-      T_TRUE(code_of(&mac, text, sizes[i], 0) == openssl_siphash(key.bytes, LANE, number) + polynomial(r, text, sizes[i]));
+      T_TRUE(code_of(&mac, text, sizes[i], 0) ==
+             openssl_siphash(key.bytes, LANE, number) + polynomial(r, text, sizes[i]));
     }
   }
 }
@@ -84,7 +85,8 @@ TEST(a_text_has_one_code_however_it_is_cut)
 
   coll_mac_init(&mac, &key);
   fill(text, sizeof text);
-  for (size_t cut = 0; cut <= sizeof text; cut += 4) T_TRUE(code_of(&mac, text, cut, sizeof text - cut) == code_of(&mac, text, sizeof text, 0));
+  for (size_t cut = 0; cut <= sizeof text; cut += 4)
+    T_TRUE(code_of(&mac, text, cut, sizeof text - cut) == code_of(&mac, text, sizeof text, 0));
 }
 
 TEST(each_bit_length_lane_number_and_key_counts)
@@ -107,7 +109,8 @@ TEST(each_bit_length_lane_number_and_key_counts)
   T_TRUE(coll_mac_code(&mac, LANE, number + 1, all) != code);
   T_TRUE(coll_mac_code(&other_mac, LANE, number, all) != code);
   memset(text, 0, sizeof text);
-  for (size_t bytes = 4; bytes <= sizeof text; bytes += 4) T_TRUE(code_of(&mac, text, bytes, 0) != code_of(&mac, text, bytes - 4, 0));
+  for (size_t bytes = 4; bytes <= sizeof text; bytes += 4)
+    T_TRUE(code_of(&mac, text, bytes, 0) != code_of(&mac, text, bytes - 4, 0));
 }
 
 TEST_MAIN(UNIT(a_code_is_siphash_plus_the_polynomial), UNIT(a_text_has_one_code_however_it_is_cut), UNIT(each_bit_length_lane_number_and_key_counts))

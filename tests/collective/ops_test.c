@@ -72,7 +72,8 @@ static double apply(weft_reduction reduction, double a, double b)
 static double reduced(weft_dtype t, weft_reduction reduction, int size, size_t i)
 {
   double acc = keep(t, WEFT_MAX, element(0, i, reduction));
-  for (int r = 1; r < size; r++) acc = keep(t, reduction, apply(reduction, acc, keep(t, WEFT_MAX, element(r, i, reduction))));
+  for (int r = 1; r < size; r++)
+    acc = keep(t, reduction, apply(reduction, acc, keep(t, WEFT_MAX, element(r, i, reduction))));
   return acc;
 }
 
@@ -110,7 +111,10 @@ static void want_at(trial *t, int rank, weft_dtype type, size_t i, double value)
 
 /* Rank r sends o, in update u, ragged_rows(r, o, u) rows from anywhere; a receiver has room for `count + 2` of each, and
  * what is not written keeps what it holds. */
-static size_t ragged_rows(int r, int o, int u, size_t count) { return (r + 2 * o + u) % 3 == 0 ? 0 : count + (size_t)((r + o + u) % 3); }
+static size_t ragged_rows(int r, int o, int u, size_t count)
+{
+  return (r + 2 * o + u) % 3 == 0 ? 0 : count + (size_t)((r + o + u) % 3);
+}
 
 static void prepare_ragged(trial *t, int r, int size, size_t count)
 {
@@ -125,14 +129,15 @@ static void prepare_ragged(trial *t, int r, int size, size_t count)
       t->rows[3][r][k] = (int64_t)ragged_rows(o, r, u, count);
     }
   t->in_elems[r] = t->out_elems[r] = rows;
-  t->ragged[r] = (weft_coll_ragged){t->rows[0][r], t->rows[1][r], t->rows[2][r], t->rows[3][r], UPDATES, 1, (int64_t)rows, (int64_t)rows};
+  t->ragged[r] = (weft_coll_ragged){t->rows[0][r], t->rows[1][r], t->rows[2][r], t->rows[3][r], UPDATES, 1,
+                                    (int64_t)rows, (int64_t)rows};
   t->ops[r].ragged = &t->ragged[r];
   t->ops[r].count = 0;
 }
 
 /* Sets up `kind` on every rank and computes what must come out. */
-static void prepare(trial *t, weft_coll_kind kind, int size, weft_dtype type, weft_reduction reduction, size_t count, int root,
-                    layout how)
+static void prepare(trial *t, weft_coll_kind kind, int size, weft_dtype type, weft_reduction reduction, size_t count,
+                    int root, layout how)
 {
   size_t total = 0;
 
@@ -154,17 +159,45 @@ static void prepare(trial *t, weft_coll_kind kind, int size, weft_dtype type, we
     switch (kind) {
     case WEFT_BARRIER: break;
     case WEFT_ALL_REDUCE: t->in_elems[r] = t->out_elems[r] = count; break;
-    case WEFT_REDUCE: t->in_elems[r] = count; t->out_elems[r] = r == root ? count : 0; break;
-    case WEFT_REDUCE_SCATTER: t->in_elems[r] = n * count; t->out_elems[r] = count; break;
-    case WEFT_BROADCAST: t->in_elems[r] = r == root ? count : 0; t->out_elems[r] = count; break;
-    case WEFT_ALL_GATHER: t->in_elems[r] = count; t->out_elems[r] = n * count; break;
-    case WEFT_GATHER: t->in_elems[r] = count; t->out_elems[r] = r == root ? n * count : 0; break;
-    case WEFT_ALL_GATHER_V: t->in_elems[r] = t->counts[r]; t->out_elems[r] = total; op->recv_counts = t->counts; break;
+    case WEFT_REDUCE:
+      t->in_elems[r] = count;
+      t->out_elems[r] = r == root ? count : 0;
+      break;
+    case WEFT_REDUCE_SCATTER:
+      t->in_elems[r] = n * count;
+      t->out_elems[r] = count;
+      break;
+    case WEFT_BROADCAST:
+      t->in_elems[r] = r == root ? count : 0;
+      t->out_elems[r] = count;
+      break;
+    case WEFT_ALL_GATHER:
+      t->in_elems[r] = count;
+      t->out_elems[r] = n * count;
+      break;
+    case WEFT_GATHER:
+      t->in_elems[r] = count;
+      t->out_elems[r] = r == root ? n * count : 0;
+      break;
+    case WEFT_ALL_GATHER_V:
+      t->in_elems[r] = t->counts[r];
+      t->out_elems[r] = total;
+      op->recv_counts = t->counts;
+      break;
     case WEFT_GATHER_V:
-      t->in_elems[r] = t->counts[r]; t->out_elems[r] = r == root ? total : 0; op->recv_counts = t->counts; break;
-    case WEFT_SCATTER: t->in_elems[r] = r == root ? n * count : 0; t->out_elems[r] = count; break;
+      t->in_elems[r] = t->counts[r];
+      t->out_elems[r] = r == root ? total : 0;
+      op->recv_counts = t->counts;
+      break;
+    case WEFT_SCATTER:
+      t->in_elems[r] = r == root ? n * count : 0;
+      t->out_elems[r] = count;
+      break;
     case WEFT_SCATTER_V:
-      t->in_elems[r] = r == root ? total : 0; t->out_elems[r] = t->counts[r]; op->send_counts = t->counts; break;
+      t->in_elems[r] = r == root ? total : 0;
+      t->out_elems[r] = t->counts[r];
+      op->send_counts = t->counts;
+      break;
     case WEFT_ALL_TO_ALL: t->in_elems[r] = t->out_elems[r] = n * count; break;
     case WEFT_ALL_TO_ALL_V:
       for (int o = 0; o < size; o++) {
@@ -200,7 +233,8 @@ static void prepare(trial *t, weft_coll_kind kind, int size, weft_dtype type, we
       break;
     case WEFT_ALL_GATHER:
     case WEFT_GATHER:
-      for (size_t i = 0; i < t->out_elems[r]; i++) want_at(t, r, type, i, element((int)(i / count), i % count, reduction));
+      for (size_t i = 0; i < t->out_elems[r]; i++)
+        want_at(t, r, type, i, element((int)(i / count), i % count, reduction));
       break;
     case WEFT_ALL_GATHER_V:
     case WEFT_GATHER_V:
@@ -214,7 +248,8 @@ static void prepare(trial *t, weft_coll_kind kind, int size, weft_dtype type, we
       for (size_t i = 0; i < t->counts[r]; i++) want_at(t, r, type, i, element(root, before + i, reduction));
       break;
     case WEFT_ALL_TO_ALL:
-      for (size_t i = 0; i < n * count; i++) want_at(t, r, type, i, element((int)(i / count), (size_t)r * count + i % count, reduction));
+      for (size_t i = 0; i < n * count; i++)
+        want_at(t, r, type, i, element((int)(i / count), (size_t)r * count + i % count, reduction));
       break;
     case WEFT_ALL_TO_ALL_V:
       for (int o = 0; o < size; o++) {
@@ -224,7 +259,8 @@ static void prepare(trial *t, weft_coll_kind kind, int size, weft_dtype type, we
       }
       break;
     case WEFT_PERMUTE:
-      for (size_t i = 0; i < count && r; i++) want_at(t, r, type, i, element(r - 1, i, reduction)); /* rank 0: zero bytes */
+      for (size_t i = 0; i < count && r; i++)
+        want_at(t, r, type, i, element(r - 1, i, reduction)); /* rank 0: zero bytes */
       break;
     case WEFT_RAGGED_ALL_TO_ALL:
       memcpy(t->want[r], t->ops[r].recv, t->out_elems[r] * weft_dtype_bytes(type));
@@ -240,7 +276,8 @@ static void prepare(trial *t, weft_coll_kind kind, int size, weft_dtype type, we
   }
 }
 
-static void check_and_free(trial *t, weft_coll_kind kind, int size, weft_dtype type, weft_reduction reduction, const char *how, layout lies)
+static void check_and_free(trial *t, weft_coll_kind kind, int size, weft_dtype type, weft_reduction reduction,
+                           const char *how, layout lies)
 {
   size_t each = weft_dtype_bytes(type);
 
@@ -270,8 +307,8 @@ static void run_trial(world *w, weft_coll_kind kind, weft_dtype type, weft_reduc
   prepare(&t, kind, w->size, type, reduction, count, root, lies);
   weft_status *st = world_run(w, t.ops, &call);
   if (st)
-    fail_msg("%s %s of %d ranks, %s, count %zu: %s", weft_coll_kind_name(kind), weft_dtype_name(type), w->size, how, count,
-             weft_status_text(st, false));
+    fail_msg("%s %s of %d ranks, %s, count %zu: %s", weft_coll_kind_name(kind), weft_dtype_name(type), w->size, how,
+             count, weft_status_text(st, false));
   check_and_free(&t, kind, w->size, type, reduction, how, lies);
 }
 
@@ -283,7 +320,8 @@ static const weft_coll_kind kinds[] = {
 
 static bool rooted(weft_coll_kind k)
 {
-  return k == WEFT_REDUCE || k == WEFT_BROADCAST || k == WEFT_GATHER || k == WEFT_GATHER_V || k == WEFT_SCATTER || k == WEFT_SCATTER_V;
+  return k == WEFT_REDUCE || k == WEFT_BROADCAST || k == WEFT_GATHER || k == WEFT_GATHER_V || k == WEFT_SCATTER ||
+         k == WEFT_SCATTER_V;
 }
 static bool reduces(weft_coll_kind k) { return k == WEFT_ALL_REDUCE || k == WEFT_REDUCE || k == WEFT_REDUCE_SCATTER; }
 
@@ -298,7 +336,8 @@ static void all_kinds(world *w, bool every_algorithm, const size_t *counts, size
       for (size_t c = 0; c < count_count; c++)
         for (int root = 0; root < (rooted(kinds[k]) ? WEFT_MIN(w->size, 3) : 1); root++)
           for (int lies = 0; lies < LAYOUT_COUNT; lies++)
-            run_trial(w, kinds[k], WEFT_F32, WEFT_SUM, counts[c], root, (layout)lies, coll_algorithm_name((coll_algorithm)a));
+            run_trial(w, kinds[k], WEFT_F32, WEFT_SUM, counts[c], root, (layout)lies,
+                      coll_algorithm_name((coll_algorithm)a));
     }
   world_force(w, COLL_ALG_AUTO);
 }
@@ -375,8 +414,15 @@ static weft_coll_op mixed_op(const mixed_rank *m, int i, int *send, int *recv)
     send[k] = mixed_value(i, rank, k);
     recv[k] = -1;
   }
-  return (weft_coll_op){.kind = mixed_kind(i), .dtype = WEFT_S32, .count = mixed_count(i, size), .send = send, .recv = recv, .root = i % size,
-                        .reduction = mixed_kind(i) == WEFT_ALL_REDUCE || mixed_kind(i) == WEFT_REDUCE_SCATTER ? WEFT_SUM : WEFT_REDUCE_NONE};
+  return (weft_coll_op){.kind = mixed_kind(i),
+                        .dtype = WEFT_S32,
+                        .count = mixed_count(i, size),
+                        .send = send,
+                        .recv = recv,
+                        .root = i % size,
+                        .reduction = mixed_kind(i) == WEFT_ALL_REDUCE || mixed_kind(i) == WEFT_REDUCE_SCATTER
+                                       ? WEFT_SUM
+                                       : WEFT_REDUCE_NONE};
 }
 
 static int mixed_expected(int i, int size, int rank, size_t count, size_t at)
@@ -389,7 +435,8 @@ static int mixed_expected(int i, int size, int rank, size_t count, size_t at)
   case WEFT_ALL_GATHER: return mixed_value(i, from, k);
   case WEFT_ALL_TO_ALL: return mixed_value(i, from, count * (size_t)rank + k);
   default:
-    for (int r = 0; r < size; r++) sum += mixed_value(i, r, mixed_kind(i) == WEFT_ALL_REDUCE ? at : count * (size_t)rank + at);
+    for (int r = 0; r < size; r++)
+      sum += mixed_value(i, r, mixed_kind(i) == WEFT_ALL_REDUCE ? at : count * (size_t)rank + at);
     return sum;
   }
 }
@@ -401,7 +448,8 @@ static void mixed_check(mixed_rank *m, int i, const int *recv)
   bool blocks = mixed_kind(i) == WEFT_ALL_GATHER || mixed_kind(i) == WEFT_ALL_TO_ALL;
 
   if (mixed_kind(i) == WEFT_BARRIER) return;
-  for (size_t k = 0; k < count * (size_t)(blocks ? size : 1); k++) m->wrong += recv[k] != mixed_expected(i, size, rank, count, k);
+  for (size_t k = 0; k < count * (size_t)(blocks ? size : 1); k++)
+    m->wrong += recv[k] != mixed_expected(i, size, rank, count, k);
 }
 
 /* An operation started without an event. */
@@ -425,7 +473,8 @@ static weft_status *start(weft_comm *comm, const weft_coll_op *ops, size_t count
   bool pending;
 
   *s = (started){.waiter = {.fn = on_end, .ctx = s}};
-  WEFT_TRY(weft_coll_start(comm, ops, count, NULL, (weft_coll_patience){poll_ns, poll_ns ? &nothing_wanted : NULL}, &s->waiter, &pending));
+  WEFT_TRY(weft_coll_start(comm, ops, count, NULL, (weft_coll_patience){poll_ns, poll_ns ? &nothing_wanted : NULL},
+                           &s->waiter, &pending));
   if (!pending) on_end(s, NULL);
   return NULL;
 }
@@ -453,7 +502,9 @@ static void *run_mixed(void *arg)
     for (int k = 0; k < n && !st; k++) {
       weft_coll_op op = mixed_op(m, i + k, send[k], recv[k]);
       if (posts) st = weft_coll_post(m->comm, &op, NULL, &events[k]);
-      else st = starts_it ? start(m->comm, &op, 1, how == STARTS ? 50000 : 0, &starts[k]) : weft_coll_run(m->comm, &op, NULL);
+      else
+        st = starts_it ? start(m->comm, &op, 1, how == STARTS ? 50000 : 0, &starts[k])
+                       : weft_coll_run(m->comm, &op, NULL);
     }
     for (int k = 0; k < n; k++) {
       if (events[k] && !st) st = weft_coll_wait(m->comm, events[k]);
@@ -570,7 +621,8 @@ static void multiply_and_add(void *ctx, void *acc, const void *in, size_t count)
   uint32_t *a = acc;
   const uint32_t *b = in;
   (void)ctx;
-  for (size_t i = 0; i < count; i++) a[i] = a[i] * 31 + b[i]; /* neither commutative nor associative: a left fold or wrong */
+  for (size_t i = 0; i < count; i++)
+    a[i] = a[i] * 31 + b[i]; /* neither commutative nor associative: a left fold or wrong */
 }
 
 TEST(a_custom_reducer_folds_in_rank_order_everywhere)
@@ -579,17 +631,20 @@ TEST(a_custom_reducer_folds_in_rank_order_everywhere)
   for (int kind = 0; kind < 2; kind++)
     for (int size = 2; size <= 5; size++) {
       world w;
-      if (kind)
-        world_open_processes(&w, size, NULL);
-      else
-        world_open_devices(&w, size);
+      if (kind) world_open_processes(&w, size, NULL);
+      else world_open_devices(&w, size);
       for (size_t count = 1; count < 6000; count += 2999) {
         uint32_t *in = malloc(count * 4 * (size_t)size), *out = malloc(count * 4 * (size_t)size);
         weft_coll_op ops[MOST_RANKS];
         for (int r = 0; r < size; r++) {
           for (size_t i = 0; i < count; i++) in[(size_t)r * count + i] = (uint32_t)(r * 17 + (int)i);
-          ops[r] = (weft_coll_op){.kind = WEFT_ALL_REDUCE, .dtype = WEFT_U32, .reduction = WEFT_CUSTOM, .reducer = &reducer,
-                                  .count = count, .send = in + (size_t)r * count, .recv = out + (size_t)r * count};
+          ops[r] = (weft_coll_op){.kind = WEFT_ALL_REDUCE,
+                                  .dtype = WEFT_U32,
+                                  .reduction = WEFT_CUSTOM,
+                                  .reducer = &reducer,
+                                  .count = count,
+                                  .send = in + (size_t)r * count,
+                                  .recv = out + (size_t)r * count};
         }
         T_OK(world_run(&w, ops, NULL));
         for (int r = 0; r < size; r++)
@@ -606,7 +661,10 @@ TEST(a_custom_reducer_folds_in_rank_order_everywhere)
 }
 
 /* Numbers whose sum depends on the order. */
-static float rough(int rank, size_t i) { return (float)(1.0 / (3.0 + rank * 7.0 + (double)i)) * (rank % 2 ? -1e3f : 1.0f); }
+static float rough(int rank, size_t i)
+{
+  return (float)(1.0 / (3.0 + rank * 7.0 + (double)i)) * (rank % 2 ? -1e3f : 1.0f);
+}
 
 TEST(rank_order_gives_the_same_bits_everywhere)
 {
@@ -625,14 +683,17 @@ TEST(rank_order_gives_the_same_bits_everywhere)
   for (int how = 0; how < 4; how++)
     for (size_t count = 3; count <= COUNT; count += 4998) {
       world w;
-      if (how < 2)
-        world_open_devices(&w, SIZE);
-      else
-        world_open_processes(&w, SIZE, &ordered);
+      if (how < 2) world_open_devices(&w, SIZE);
+      else world_open_processes(&w, SIZE, &ordered);
       for (int r = 0; r < SIZE; r++) w.comms[r]->group->rank_order = true;
       if (how % 2) world_force(&w, how == 1 ? COLL_ALG_DIRECT : COLL_ALG_GATHER_FOLD);
       for (int r = 0; r < SIZE; r++)
-        ops[r] = (weft_coll_op){.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = count, .send = in[r], .recv = out[r]};
+        ops[r] = (weft_coll_op){.kind = WEFT_ALL_REDUCE,
+                                .dtype = WEFT_F32,
+                                .reduction = WEFT_SUM,
+                                .count = count,
+                                .send = in[r],
+                                .recv = out[r]};
       T_OK(world_run(&w, ops, NULL));
       for (int r = 0; r < SIZE; r++) assert_memory_equal(out[r], want, count * sizeof(float));
       world_close(&w);
@@ -644,10 +705,8 @@ TEST(nan_is_contagious_and_minus_zero_is_less)
   float a[3] = {0.0f / 0.0f, -0.0f, 5}, b[3] = {1, 0.0f, 0.0f / 0.0f}, x[3], y[3];
   for (int how = 0; how < 2; how++) {
     world w;
-    if (how)
-      world_open_processes(&w, 2, NULL);
-    else
-      world_open_devices(&w, 2);
+    if (how) world_open_processes(&w, 2, NULL);
+    else world_open_devices(&w, 2);
     for (int max = 0; max < 2; max++) {
       weft_coll_op op = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = max ? WEFT_MAX : WEFT_MIN, .count = 3};
       weft_coll_op ops[2] = {op, op};
@@ -673,10 +732,8 @@ TEST(ragged_rows_go_where_they_are_sent)
     weft_coll_ragged ragged[SIZE];
     weft_coll_op ops[MOST_RANKS];
     world w;
-    if (how)
-      world_open_processes(&w, SIZE, NULL);
-    else
-      world_open_devices(&w, SIZE);
+    if (how) world_open_processes(&w, SIZE, NULL);
+    else world_open_devices(&w, SIZE);
     for (int r = 0; r < SIZE; r++)
       for (int i = 0; i < ROWS * ROW; i++) {
         in[r][i] = r * 1000 + i;
@@ -690,11 +747,13 @@ TEST(ragged_rows_go_where_they_are_sent)
           sizes[s][k] = (s + d + u) % 4;
           out_at[s][k] = s * 10 + u * 5;
           comes[d][s * U + u] = sizes[s][k];
-          for (int64_t i = 0; i < sizes[s][k] * ROW; i++) want[d][out_at[s][k] * ROW + i] = in[s][in_at[s][k] * ROW + i];
+          for (int64_t i = 0; i < sizes[s][k] * ROW; i++)
+            want[d][out_at[s][k] * ROW + i] = in[s][in_at[s][k] * ROW + i];
         }
     for (int r = 0; r < SIZE; r++) {
       ragged[r] = (weft_coll_ragged){in_at[r], sizes[r], out_at[r], comes[r], U, ROW, ROWS, ROWS};
-      ops[r] = (weft_coll_op){.kind = WEFT_RAGGED_ALL_TO_ALL, .dtype = WEFT_S32, .send = in[r], .recv = out[r], .ragged = &ragged[r]};
+      ops[r] = (weft_coll_op){
+        .kind = WEFT_RAGGED_ALL_TO_ALL, .dtype = WEFT_S32, .send = in[r], .recv = out[r], .ragged = &ragged[r]};
     }
     T_OK(world_run(&w, ops, NULL));
     assert_memory_equal(out, want, sizeof out);
@@ -713,10 +772,8 @@ TEST(tagged_messages_in_any_order_and_from_anybody)
     int n = 0;
     static int32_t big[100000], got_big[100000];
     int32_t a = 11, b = 22, c = 33, x = 0, y = 0, z = 0;
-    if (how)
-      world_open_processes(&w, SIZE, NULL);
-    else
-      world_open_devices(&w, SIZE);
+    if (how) world_open_processes(&w, SIZE, NULL);
+    else world_open_devices(&w, SIZE);
     for (int i = 0; i < 100000; i++) big[i] = i;
     weft_coll_op send = {.kind = WEFT_SEND, .dtype = WEFT_S32, .count = 1}, recv = {.kind = WEFT_RECV, .dtype = WEFT_S32, .count = 1};
 #define POST(rank, base, p, t, buffer, elems)                                               \
@@ -756,17 +813,19 @@ TEST(a_group_of_operations_ends_together)
     world w;
     weft_event *events[SIZE];
     static float in[SIZE][N][10], out[SIZE][N][10];
-    if (how)
-      world_open_processes(&w, SIZE, NULL);
-    else
-      world_open_devices(&w, SIZE);
+    if (how) world_open_processes(&w, SIZE, NULL);
+    else world_open_devices(&w, SIZE);
     for (int r = 0; r < SIZE; r++) {
       weft_coll_op ops[N];
       for (int k = 0; k < N; k++) {
         for (int i = 0; i < 10; i++) in[r][k][i] = (float)(r + k * i);
-        ops[k] = (weft_coll_op){.kind = k == 3 ? WEFT_BROADCAST : WEFT_ALL_REDUCE, .dtype = WEFT_F32,
-                                .reduction = k == 3 ? WEFT_REDUCE_NONE : WEFT_SUM, .count = (size_t)(10 - k), .root = 1,
-                                .send = in[r][k], .recv = out[r][k]};
+        ops[k] = (weft_coll_op){.kind = k == 3 ? WEFT_BROADCAST : WEFT_ALL_REDUCE,
+                                .dtype = WEFT_F32,
+                                .reduction = k == 3 ? WEFT_REDUCE_NONE : WEFT_SUM,
+                                .count = (size_t)(10 - k),
+                                .root = 1,
+                                .send = in[r][k],
+                                .recv = out[r][k]};
       }
       T_OK(weft_coll_post_group(w.comms[r], ops, N, NULL, &events[r]));
     }
@@ -790,10 +849,8 @@ TEST(gathers_and_scatters_of_a_group_travel_together)
         world w;
         weft_event *events[MOST_RANKS];
         static int32_t in[MOST_RANKS][N][MOST_RANKS * MOST], out[MOST_RANKS][N][MOST_RANKS * MOST];
-        if (how)
-          world_open_processes(&w, size, NULL);
-        else
-          world_open_devices(&w, size);
+        if (how) world_open_processes(&w, size, NULL);
+        else world_open_devices(&w, size);
         for (int r = 0; r < size; r++) {
           weft_coll_op ops[N];
           for (int k = 0; k < N; k++) {
@@ -801,8 +858,12 @@ TEST(gathers_and_scatters_of_a_group_travel_together)
               in[r][k][i] = 1000 * (r + 1) + 100 * k + i;
               out[r][k][i] = -1;
             }
-            ops[k] = (weft_coll_op){.kind = scatters ? WEFT_REDUCE_SCATTER : WEFT_ALL_GATHER, .dtype = WEFT_S32, .count = counts[k],
-                                    .reduction = scatters ? WEFT_SUM : WEFT_REDUCE_NONE, .send = in[r][k], .recv = out[r][k]};
+            ops[k] = (weft_coll_op){.kind = scatters ? WEFT_REDUCE_SCATTER : WEFT_ALL_GATHER,
+                                    .dtype = WEFT_S32,
+                                    .count = counts[k],
+                                    .reduction = scatters ? WEFT_SUM : WEFT_REDUCE_NONE,
+                                    .send = in[r][k],
+                                    .recv = out[r][k]};
           }
           uint64_t before = coll_comm_posted(w.comms[r]);
           T_OK(weft_coll_post_group(w.comms[r], ops, N, NULL, &events[r]));
@@ -837,8 +898,12 @@ static void *run_started(void *arg)
     for (int k = 0; k < N; k++) {
       bool spread = i % 3 == 0 && k == 1;
       for (int e = 0; e < 4; e++) in[k][e] = i + 10 * k + rank * e;
-      ops[k] = (weft_coll_op){.kind = spread ? WEFT_BROADCAST : WEFT_ALL_REDUCE, .dtype = WEFT_S32, .reduction = spread ? WEFT_REDUCE_NONE : WEFT_SUM,
-                              .count = (size_t)(4 - k), .send = in[k], .recv = out[k]};
+      ops[k] = (weft_coll_op){.kind = spread ? WEFT_BROADCAST : WEFT_ALL_REDUCE,
+                              .dtype = WEFT_S32,
+                              .reduction = spread ? WEFT_REDUCE_NONE : WEFT_SUM,
+                              .count = (size_t)(4 - k),
+                              .send = in[k],
+                              .recv = out[k]};
     }
     weft_status *st = start(m->comm, ops, N, (i + rank) % 2 ? 50000 : 0, &s);
     if (!st) st = await_started(&s);
@@ -846,7 +911,8 @@ static void *run_started(void *arg)
     weft_status_free(st);
     for (int k = 0; k < N; k++)
       for (int e = 0; e < 4 - k; e++)
-        m->wrong += out[k][e] != (ops[k].kind == WEFT_BROADCAST ? i + 10 * k : size * (i + 10 * k) + size * (size - 1) / 2 * e);
+        m->wrong += out[k][e] !=
+                    (ops[k].kind == WEFT_BROADCAST ? i + 10 * k : size * (i + 10 * k) + size * (size - 1) / 2 * e);
   }
   return NULL;
 }
@@ -858,10 +924,8 @@ TEST(started_groups_end_with_or_without_a_call)
       world w;
       pthread_t threads[MOST_RANKS];
       mixed_rank ranks[MOST_RANKS];
-      if (how)
-        world_open_processes(&w, size, NULL);
-      else
-        world_open_devices(&w, size);
+      if (how) world_open_processes(&w, size, NULL);
+      else world_open_devices(&w, size);
       for (int r = 0; r < size; r++) {
         ranks[r] = (mixed_rank){w.comms[r], 0, 0};
         pthread_create(&threads[r], NULL, run_started, &ranks[r]);
@@ -945,7 +1009,8 @@ TEST(a_dump_says_first_what_is_pending_and_fits_a_screen)
   coll_flight_dump(out);
   fclose(out);
   const char *second = strchr(text, '\n'), *pending = strstr(text, "in barrier \"all-reduce.7\"");
-  if (!strstr(text, "2 communicators, 1 operations pending\n  for ") || !pending || pending > strchr(second + 1, '\n') || !strstr(text, " older\n"))
+  if (!strstr(text, "2 communicators, 1 operations pending\n  for ") || !pending ||
+      pending > strchr(second + 1, '\n') || !strstr(text, " older\n"))
     fail_msg("%s", text);
   T_TRUE(count_lines(text) < 30);
   free(text);
@@ -1052,7 +1117,8 @@ TEST(arguments_that_make_no_sense_are_refused)
   };
   (void)x;
   world_open_devices(&w, 2);
-  for (size_t i = 0; i < WEFT_COUNT(cases); i++) T_FAILS(weft_coll_post(w.comms[0], &cases[i].op, NULL, &event), cases[i].says);
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++)
+    T_FAILS(weft_coll_post(w.comms[0], &cases[i].op, NULL, &event), cases[i].says);
   run_trial(&w, WEFT_ALL_REDUCE, WEFT_F32, WEFT_SUM, 4, 0, APART, "after refusals");
   world_close(&w);
 }

@@ -70,7 +70,8 @@ TEST(a_lone_rank_is_told_in_time_whatever_it_waits_for)
       weft_coll_op late = needing_the_other((weft_coll_kind)kind, 1); /* and is told with its next operation */
       st = weft_coll_run(w.comms[1], &late, &(weft_coll_call){.deadline = weft_deadline_after_ms(10000)});
       weft_code want = processes ? WEFT_ABORTED : WEFT_DEADLINE_EXCEEDED;
-      if (weft_status_code(st) != want) fail_msg("the other %s: %s", weft_coll_kind_name((weft_coll_kind)kind), weft_status_text(st, false));
+      if (weft_status_code(st) != want)
+        fail_msg("the other %s: %s", weft_coll_kind_name((weft_coll_kind)kind), weft_status_text(st, false));
       weft_status_free(st);
       T_CODE(weft_coll_run(w.comms[1], &late, NULL), WEFT_FAILED_PRECONDITION);
       world_close(&w);
@@ -181,7 +182,13 @@ TEST(messages_may_be_empty_piped_answered_and_ones_own)
     assert_memory_equal(got, sent, sizeof got);
     weft_coll_op turn[MOST_RANKS]; /* 0 and 2 swap, 1 keeps its own */
     for (int r = 0; r < 3; r++)
-      turn[r] = (weft_coll_op){.kind = WEFT_PERMUTE, .dtype = WEFT_S32, .count = 1, .send = &sent[r], .recv = &got[r], .source = 2 - r, .target = 2 - r};
+      turn[r] = (weft_coll_op){.kind = WEFT_PERMUTE,
+                               .dtype = WEFT_S32,
+                               .count = 1,
+                               .send = &sent[r],
+                               .recv = &got[r],
+                               .source = 2 - r,
+                               .target = 2 - r};
     T_OK(world_run(&m.w, turn, NULL));
     T_TRUE(got[0] == 102 && got[1] == 101 && got[2] == 100);
     world_close(&m.w);
@@ -320,8 +327,14 @@ TEST(all_to_all_v_reads_and_writes_where_it_is_told)
         for (size_t i = 0; i < sends[r][o]; i++) want[o][to[r] + i] = in[r][from[o] + i];
       }
     for (int r = 0; r < SIZE; r++)
-      ops[r] = (weft_coll_op){.kind = WEFT_ALL_TO_ALL_V, .dtype = WEFT_S32, .send = in[r], .recv = out[r], .send_counts = sends[r],
-                              .recv_counts = recvs[r], .send_offsets = from, .recv_offsets = to};
+      ops[r] = (weft_coll_op){.kind = WEFT_ALL_TO_ALL_V,
+                              .dtype = WEFT_S32,
+                              .send = in[r],
+                              .recv = out[r],
+                              .send_counts = sends[r],
+                              .recv_counts = recvs[r],
+                              .send_offsets = from,
+                              .recv_offsets = to};
     T_OK(world_run(&w, ops, NULL));
     assert_memory_equal(out, want, sizeof out);
     world_close(&w);
@@ -341,12 +354,18 @@ TEST(large_reduce_scatters_are_right_every_time)
     for (int turn = 0; turn < 4; turn++) {
       for (int r = 0; r < SIZE; r++) {
         for (int i = 0; i < SIZE * ELEMS; i++) in[r][i] = (r + 1) * (i % 1021 + turn);
-        ops[r] = (weft_coll_op){.kind = WEFT_REDUCE_SCATTER, .dtype = WEFT_F64, .reduction = WEFT_SUM, .count = ELEMS, .send = in[r], .recv = out[r]};
+        ops[r] = (weft_coll_op){.kind = WEFT_REDUCE_SCATTER,
+                                .dtype = WEFT_F64,
+                                .reduction = WEFT_SUM,
+                                .count = ELEMS,
+                                .send = in[r],
+                                .recv = out[r]};
       }
       T_OK(world_run(&w, ops, NULL));
       for (int r = 0; r < SIZE; r++)
         for (int i = 0; i < ELEMS; i++)
-          if (out[r][i] != 10.0 * ((r * ELEMS + i) % 1021 + turn)) fail_msg("turn %d rank %d element %d: %f", turn, r, i, out[r][i]);
+          if (out[r][i] != 10.0 * ((r * ELEMS + i) % 1021 + turn))
+            fail_msg("turn %d rank %d element %d: %f", turn, r, i, out[r][i]);
     }
     world_close(&w);
   }
@@ -361,7 +380,8 @@ TEST(thousands_of_operations_leave_no_memory_behind)
     size_t before = 0;
     open_world(&w, 2, processes);
     for (int r = 0; r < 2; r++)
-      ops[r] = (weft_coll_op){.kind = WEFT_REDUCE_SCATTER, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 2, .send = in, .recv = out[r]};
+      ops[r] = (weft_coll_op){
+        .kind = WEFT_REDUCE_SCATTER, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 2, .send = in, .recv = out[r]};
     for (int i = 0; i < 3000; i++) {
       T_OK(world_run(&w, ops, NULL));
       if (i == 500) before = mallinfo2().uordblks;
@@ -453,7 +473,9 @@ static bool use_up(int port)
   int listening = socket_at(port), ours = socket_at(port + 10000), theirs;
   char end;
 
-  if (listening < 0 || ours < 0 || listen(listening, 1) != 0 || connect(ours, (struct sockaddr *)&name, sizeof name) != 0) return false;
+  if (listening < 0 || ours < 0 || listen(listening, 1) != 0 ||
+      connect(ours, (struct sockaddr *)&name, sizeof name) != 0)
+    return false;
   theirs = accept(listening, NULL, NULL);
   close(theirs); /* who closes first keeps it */
   bool ended = read(ours, &end, 1) == 0;

@@ -12,10 +12,7 @@ static bool rooted(weft_coll_kind kind)
 {
   return kind == WEFT_REDUCE || kind == WEFT_BROADCAST || kind == WEFT_GATHER || kind == WEFT_SCATTER;
 }
-static bool can_be_in_place(weft_coll_kind kind)
-{
-  return kind == WEFT_ALL_REDUCE || kind == WEFT_BROADCAST;
-}
+static bool can_be_in_place(weft_coll_kind kind) { return kind == WEFT_ALL_REDUCE || kind == WEFT_BROADCAST; }
 
 static void run_one(coll_problem p, coll_algorithm a)
 {

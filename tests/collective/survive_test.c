@@ -120,14 +120,16 @@ static void await(const scene *s, pid_t pids[MOST], unsigned expected, int limit
     waitpid(pids[r], NULL, 0);
   }
   for (int r = 0; r < s->size; r++)
-    if ((expected >> r & 1) && !shared->of[r].done) fail_msg("%s over %s: rank %d said nothing in %d ms", s->name, s->transport, r, limit_ms);
+    if ((expected >> r & 1) && !shared->of[r].done)
+      fail_msg("%s over %s: rank %d said nothing in %d ms", s->name, s->transport, r, limit_ms);
 }
 
 /* ---- what ranks do ---- */
 
 enum { ELEMS = 3000 };
 
-static weft_status *run_kind_until(weft_comm *comm, weft_coll_kind kind, size_t count, const char *instruction, weft_deadline deadline)
+static weft_status *run_kind_until(weft_comm *comm, weft_coll_kind kind, size_t count, const char *instruction,
+                                   weft_deadline deadline)
 {
   int size = weft_comm_size(comm), rank = weft_comm_rank(comm);
   static float in[ELEMS * MOST], out[ELEMS * MOST];
@@ -217,7 +219,8 @@ static void works(const scene *s, int rank, weft_comm *comm)
     st = weft_coll_run(comm, &op, NULL);
     for (int k = 0; k < ELEMS && !st; k++) {
       float want = (float)(s->size * (k % 100 + i) + s->size * (s->size - 1) / 2);
-      if (out[k] != want) st = WEFT_ERR(INTERNAL, "iteration %d element %d: got %f, want %f", i, k, (double)out[k], (double)want);
+      if (out[k] != want)
+        st = WEFT_ERR(INTERNAL, "iteration %d element %d: got %f, want %f", i, k, (double)out[k], (double)want);
     }
   }
   finish(rank, st);
@@ -233,7 +236,8 @@ static void splits(const scene *s, int rank, weft_comm *comm)
   weft_coll_op op = {.kind = WEFT_ALL_REDUCE, .dtype = WEFT_F32, .reduction = WEFT_SUM, .count = 1, .send = &in, .recv = &out};
   if (!st) st = weft_coll_run(part, &op, NULL);
   if (!st && out != (color ? 4.0f : 2.0f)) st = WEFT_ERR(INTERNAL, "sum of color %d is %f", color, (double)out);
-  if (!st && weft_comm_rank(part) != (rank < 2)) st = WEFT_ERR(INTERNAL, "rank %d became %d", rank, weft_comm_rank(part));
+  if (!st && weft_comm_rank(part) != (rank < 2))
+    st = WEFT_ERR(INTERNAL, "rank %d became %d", rank, weft_comm_rank(part));
   if (!st) st = run_kind(comm, WEFT_BARRIER, 0, NULL);
   weft_comm_destroy(part);
   finish(rank, st);
@@ -283,7 +287,8 @@ static weft_status *one_round(const scene *s, int rank, int i)
   if (!is_cause && way == ONE_IS_LATE) call.deadline = weft_deadline_after_ms(1);
   if (!st) st = weft_coll_run(comm, &op, &call); /* who is slow may hear of the end in the first already */
   weft_code code = weft_status_code(st);
-  bool is_expected = code == WEFT_ABORTED || code == WEFT_FAILED_PRECONDITION || (way == ONE_IS_LATE && (code == WEFT_DEADLINE_EXCEEDED || code == WEFT_OK));
+  bool is_expected = code == WEFT_ABORTED || code == WEFT_FAILED_PRECONDITION ||
+                     (way == ONE_IS_LATE && (code == WEFT_DEADLINE_EXCEEDED || code == WEFT_OK));
   if (!is_expected) return st ? st : WEFT_ERR(INTERNAL, "round %d: the operation succeeded", i);
   weft_status_free(st);
   return NULL;
@@ -307,12 +312,15 @@ static void aborts_again_and_again(const scene *s, int rank, weft_comm *first)
     if (after.threads <= before.threads && after.descriptors <= before.descriptors) break;
     usleep(10000);
   }
-  bool grew = after.heap > before.heap + HEAP_BYTES + kept || after.threads > before.threads || after.descriptors > before.descriptors ||
-              after.segments > before.segments || (!getenv("WEFT_SANITIZED") && after.resident_kib > before.resident_kib + RESIDENT_KIB + kept / 1024);
+  bool grew = after.heap > before.heap + HEAP_BYTES + kept || after.threads > before.threads ||
+              after.descriptors > before.descriptors || after.segments > before.segments ||
+              (!getenv("WEFT_SANITIZED") && after.resident_kib > before.resident_kib + RESIDENT_KIB + kept / 1024);
   if (!st && grew)
-    st = WEFT_ERR(INTERNAL, "%d aborts: heap %zu -> %zu, resident %zu -> %zu KiB, descriptors %d -> %d, threads %d -> %d, segments %d -> %d",
-                  rounds, before.heap, after.heap, before.resident_kib, after.resident_kib, before.descriptors, after.descriptors,
-                  before.threads, after.threads, before.segments, after.segments);
+    st = WEFT_ERR(
+      INTERNAL,
+      "%d aborts: heap %zu -> %zu, resident %zu -> %zu KiB, descriptors %d -> %d, threads %d -> %d, segments %d -> %d",
+      rounds, before.heap, after.heap, before.resident_kib, after.resident_kib, before.descriptors, after.descriptors,
+      before.threads, after.threads, before.segments, after.segments);
   finish(rank, st);
 }
 
@@ -372,10 +380,12 @@ static void everybody_is(const scene *s, unsigned who, int code, const char *say
       fail_msg("%s %s over %s, rank %d: got %s \"%s\", want %s", s->name, weft_coll_kind_name(s->kind), s->transport, r,
                weft_code_name((weft_code)o->code), o->text, weft_code_name((weft_code)code));
     if (says && !strstr(o->text, says))
-      fail_msg("%s %s over %s, rank %d: got \"%s\", want \"...%s...\"", s->name, weft_coll_kind_name(s->kind), s->transport, r, o->text, says);
+      fail_msg("%s %s over %s, rank %d: got \"%s\", want \"...%s...\"", s->name, weft_coll_kind_name(s->kind),
+               s->transport, r, o->text, says);
     int64_t took_ms = (o->at_ns - shared->event_ns) / WEFT_NS_PER_MS;
     if (within_ms && took_ms > within_ms)
-      fail_msg("%s over %s, rank %d: told after %lld ms, limit %lld", s->name, s->transport, r, (long long)took_ms, (long long)within_ms);
+      fail_msg("%s over %s, rank %d: told after %lld ms, limit %lld", s->name, s->transport, r, (long long)took_ms,
+               (long long)within_ms);
   }
 }
 
@@ -389,7 +399,8 @@ TEST(a_killed_rank_ends_every_operation_at_once)
       scene s = {"killed", 4, transports[t], PATIENCE, dies, kinds[k], NULL};
       play(&s, pids);
       await(&s, pids, 0xb, PATIENCE_MS);
-      everybody_is(&s, 0xb, WEFT_FAILED_PRECONDITION, "is not connected", AT_ONCE_MS); /* 100 ms on a machine of one's own */
+      everybody_is(&s, 0xb, WEFT_FAILED_PRECONDITION, "is not connected",
+                   AT_ONCE_MS); /* 100 ms on a machine of one's own */
     }
 }
 
@@ -437,7 +448,8 @@ TEST(recorders_of_killed_processes_say_who_never_came)
   FILE *out = open_memstream(&text, &size);
   T_OK(coll_flight_join(list, n, out));
   fclose(out);
-  if (!strstr(text, "ranks are missing at seq 2") || !strstr(text, "rank 3 (") || !strstr(text, "never posted it\n      last: all-reduce"))
+  if (!strstr(text, "ranks are missing at seq 2") || !strstr(text, "rank 3 (") ||
+      !strstr(text, "never posted it\n      last: all-reduce"))
     fail_msg("%s", text);
   char *quiet = strstr(text, "who went quiet first on top:\n  pid "), sleeper[32];
   snprintf(sleeper, sizeof sleeper, "  pid %d on ", pids[3]);
@@ -495,7 +507,8 @@ TEST(ranks_that_disagree_are_told_both_sides)
       pid_t pids[MOST];
       scene s = {"disagreeing", 2, transports[t], PATIENCE, disagrees, kinds[k], NULL};
       play(&s, pids);
-      await(&s, pids, kinds[k] == WEFT_BROADCAST ? 0x2 : 0x3, PATIENCE_MS); /* the root of a broadcast may be done already */
+      await(&s, pids, kinds[k] == WEFT_BROADCAST ? 0x2 : 0x3,
+            PATIENCE_MS); /* the root of a broadcast may be done already */
       everybody_is(&s, 0x2, WEFT_FAILED_PRECONDITION, "ranks disagree", AT_ONCE_MS);
       everybody_is(&s, 0x2, WEFT_FAILED_PRECONDITION, "wrong.9", 0);
       everybody_is(&s, 0x2, WEFT_FAILED_PRECONDITION, "right.8", 0);
@@ -517,7 +530,8 @@ TEST(faults_of_the_transport_end_in_an_error_or_do_no_harm)
       for (int r = 0; r < s.size; r++) {
         bool ok = shared->of[r].code == WEFT_OK;
         if (ok != cases[i].harmless || shared->of[r].code == WEFT_INTERNAL)
-          fail_msg("%s over %s, rank %d: %s %s", cases[i].faults, s.transport, r, weft_code_name((weft_code)shared->of[r].code), shared->of[r].text);
+          fail_msg("%s over %s, rank %d: %s %s", cases[i].faults, s.transport, r,
+                   weft_code_name((weft_code)shared->of[r].code), shared->of[r].text);
       }
     }
 }

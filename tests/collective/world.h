@@ -93,12 +93,11 @@ static WEFT_UNUSED weft_status *world_run(world *w, const weft_coll_op *ops, con
 
   for (int r = 0; r < w->size; r++) {
     weft_status *st = weft_coll_post(w->comms[r], &ops[r], call, &events[r]);
-    if (!first)
-      first = st;
-    else
-      weft_status_free(st);
+    if (!first) first = st;
+    else weft_status_free(st);
   }
-  for (int left = 1, turns = 0; w->kv && left && turns < 100000; turns++) { /* drive all ranks from here: no thread switches */
+  for (int left = 1, turns = 0; w->kv && left && turns < 100000;
+       turns++) { /* drive all ranks from here: no thread switches */
     left = 0;
     for (int r = 0; r < w->size; r++) {
       if (!events[r] || weft_event_is_ready(events[r])) continue;
@@ -112,10 +111,8 @@ static WEFT_UNUSED weft_status *world_run(world *w, const weft_coll_op *ops, con
   for (int r = 0; r < w->size; r++) {
     if (!events[r]) continue;
     weft_status *st = weft_coll_wait(w->comms[r], events[r]);
-    if (!first)
-      first = st;
-    else
-      weft_status_free(st);
+    if (!first) first = st;
+    else weft_status_free(st);
     weft_event_release(events[r]);
   }
   return first;

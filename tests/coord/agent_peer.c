@@ -154,7 +154,8 @@ static weft_status *run(char **arg, int count)
       int members = atoi(arg[1]);
       weft_status *st;
       for (int i = 0; i < members; i++) tasks[i] = i;
-      st = weft_coord_agent_live_tasks(agent, tasks, (size_t)members, weft_deadline_after_ms(30000), &alive, &alive_count);
+      st =
+        weft_coord_agent_live_tasks(agent, tasks, (size_t)members, weft_deadline_after_ms(30000), &alive, &alive_count);
       free(alive);
       if (st || (int)alive_count == atoi(arg[2])) return st;
       if (IS("live")) return WEFT_ERR(DATA_LOSS, "%zu alive", alive_count);
@@ -244,9 +245,11 @@ int main(int argc, char **argv)
     }
     st = run(args, count);
     if (want_code) {
-      bool ok = st && strcmp(weft_code_name(weft_status_code(st)), want_code) == 0 && strstr(weft_status_message(st), want_text);
+      bool ok = st && strcmp(weft_code_name(weft_status_code(st)), want_code) == 0 &&
+                strstr(weft_status_message(st), want_text);
       if (!ok) {
-        printf("%s: want %s \"%s\", got %s\n", args[0], want_code, want_text, st ? weft_status_text(st, false) : "success");
+        printf("%s: want %s \"%s\", got %s\n", args[0], want_code, want_text,
+               st ? weft_status_text(st, false) : "success");
         return 1;
       }
       weft_status_free(WEFT_MOVE(st));

@@ -154,7 +154,8 @@ TEST(directory_of_large_values_is_read_whole)
   }
   T_OK(weft_coord_agent_list(agents[0], "dir", &entries, &count));
   T_EQ_INT(count, KEYS);
-  for (int i = 0; i < KEYS; i++) T_TRUE(entries[i].size == SIZE && entries[i].value[0] == 'a' + i && entries[i].value[SIZE - 1] == 'a' + i);
+  for (int i = 0; i < KEYS; i++)
+    T_TRUE(entries[i].size == SIZE && entries[i].value[0] == 'a' + i && entries[i].value[SIZE - 1] == 'a' + i);
   free(entries);
   free(value);
 }
@@ -179,7 +180,7 @@ TEST(barrier_in_progress_can_be_cancelled)
   pthread_join(thread, &st);
   T_CODE(st, WEFT_CANCELLED);
   T_CODE(weft_coord_agent_barrier(agents[1], "b", S, NULL, 0), WEFT_CANCELLED); /* it was for all */
-  on_all(wait_at_b);                                                           /* and the next instance works */
+  on_all(wait_at_b);                                                            /* and the next instance works */
 }
 
 static atomic_int refused;
@@ -333,8 +334,11 @@ static void *exchange_in_store(void *arg)
   weft_coord_local_topology local = {.process_id = id, .boot_id = at->boot, .partition_index = at->partition, .network_nodes = &at->rack,
                                      .network_node_count = at->rack ? 1 : 0, .devices = &device, .device_count = 1};
 
-  return weft_coord_topology_exchange(store, &(weft_coord_topology_options){.platform = "p", .process_count = MANY, .local_timeout_ns = 60 * S,
-                                                                           .global_timeout_ns = global_timeout_ns}, &local, &found[id]);
+  return weft_coord_topology_exchange(
+    store,
+    &(weft_coord_topology_options){
+      .platform = "p", .process_count = MANY, .local_timeout_ns = 60 * S, .global_timeout_ns = global_timeout_ns},
+    &local, &found[id]);
 }
 
 /* What process 0 makes of `places`; the others see the same, or no answer. */
@@ -423,7 +427,8 @@ TEST(topology_of_one_process_needs_no_service)
   weft_coord_local_topology local = {.boot_id = "b", .partition_index = -1, .devices = &device, .device_count = 1};
   WEFT_AUTO(weft_coord_global_topology) global = NULL;
 
-  T_OK(weft_coord_topology_exchange(NULL, &(weft_coord_topology_options){.platform = "p", .process_count = 1}, &local, &global));
+  T_OK(weft_coord_topology_exchange(NULL, &(weft_coord_topology_options){.platform = "p", .process_count = 1}, &local,
+                                    &global));
   T_EQ_INT(global->processes[0].devices[0].global_id, 0);
   agent_count = 0;
 }
@@ -583,10 +588,12 @@ TEST(tls_with_client_certificates)
   size_t size;
 
   prepare(2);
-  const char *cert = in_folder("cert.pem"), *key = in_folder("key.pem"), *cert2 = in_folder("cert2.pem"), *key2 = in_folder("key2.pem");
+  const char *cert = in_folder("cert.pem"), *key = in_folder("key.pem"), *cert2 = in_folder("cert2.pem"),
+             *key2 = in_folder("key2.pem");
   make_certificate(cert, key);
   make_certificate(cert2, key2);
-  service_options.tls_cert_file = service_options.tls_ca_file = agent_options.tls_cert_file = agent_options.tls_ca_file = cert;
+  service_options.tls_cert_file = service_options.tls_ca_file = agent_options.tls_cert_file =
+    agent_options.tls_ca_file = cert;
   service_options.tls_key_file = agent_options.tls_key_file = key;
   open_all();
   on_all(connect_one);
@@ -602,8 +609,8 @@ TEST(tls_with_client_certificates)
   agent_options.init_timeout_ns = S;
   for (int wrong = 0; wrong < 3; wrong++) {
     weft_coord_agent_options other = agent_options;
-    if (wrong == 0) other.tls_cert_file = other.tls_key_file = ""; /* no certificate of its own */
-    if (wrong == 1) other.tls_ca_file = cert2; /* does not trust the service */
+    if (wrong == 0) other.tls_cert_file = other.tls_key_file = "";                     /* no certificate of its own */
+    if (wrong == 1) other.tls_ca_file = cert2;                                         /* does not trust the service */
     if (wrong == 2) other.tls_cert_file = other.tls_ca_file = other.tls_key_file = ""; /* cleartext */
     weft_coord_agent_free(WEFT_MOVE(agents[0]));
     T_OK(weft_coord_agent_new(&other, &agents[0]));
@@ -621,7 +628,8 @@ TEST(tls_with_client_certificates)
 static weft_status *cb_get(void *ctx, const char *key, int64_t timeout_ms, char **out_value, size_t *out_size)
 {
   (void)ctx;
-  if (strcmp(key, "there") != 0) return WEFT_ERR(DEADLINE_EXCEEDED, "%s: not within %lld ms", key, (long long)timeout_ms);
+  if (strcmp(key, "there") != 0)
+    return WEFT_ERR(DEADLINE_EXCEEDED, "%s: not within %lld ms", key, (long long)timeout_ms);
   *out_value = strdup("value");
   *out_size = 5;
   return NULL;

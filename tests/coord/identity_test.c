@@ -55,13 +55,15 @@ static asked *reg(coord_caller *by, int32_t task, uint64_t incarnation)
 
 static asked *say(coord_caller *by, coord_method method, int32_t task, uint64_t incarnation)
 {
-  return ask(by, (coord_request){.method = method, .task = task, .incarnation = incarnation, .barrier_id = "b", .timeout_ms = 1000});
+  return ask(by, (coord_request){
+                   .method = method, .task = task, .incarnation = incarnation, .barrier_id = "b", .timeout_ms = 1000});
 }
 
 static void expect(const asked *a, weft_code code, const char *fragment)
 {
   if (!a->is_answered) fail_msg("not answered, want %s", weft_code_name(code));
-  if (a->code != code || !strstr(a->text, fragment)) fail_msg("got %s \"%s\", want %s \"%s\"", weft_code_name(a->code), a->text, weft_code_name(code), fragment);
+  if (a->code != code || !strstr(a->text, fragment))
+    fail_msg("got %s \"%s\", want %s \"%s\"", weft_code_name(a->code), a->text, weft_code_name(code), fragment);
 }
 
 static void start(bool recoverable)
@@ -106,7 +108,8 @@ TEST(nobody_speaks_for_a_task_that_is_connected)
 
   start(false);
   for (size_t i = 0; i < WEFT_COUNT(methods); i++) {
-    expect(say(&connections[1], methods[i], 0, 100), WEFT_PERMISSION_DENIED, "task 0"); /* another member, who knows the incarnation */
+    expect(say(&connections[1], methods[i], 0, 100), WEFT_PERMISSION_DENIED,
+           "task 0"); /* another member, who knows the incarnation */
     expect(say(&connections[1], methods[i], 0, 0), WEFT_PERMISSION_DENIED, "task 0");
     expect(say(OTHER, methods[i], 0, 0), WEFT_PERMISSION_DENIED, "task 0");
     expect(say(OTHER, methods[i], 0, 999), WEFT_PERMISSION_DENIED, "task 0");
@@ -148,12 +151,13 @@ TEST(a_task_connects_anew_with_its_incarnation)
 {
   start(false);
   expect(say(OTHER, COORD_HEARTBEAT, 0, 100), WEFT_OK, ""); /* the old connection has not ended yet */
-  T_TRUE(!say(OTHER, COORD_BARRIER, 0, 0)->is_answered); /* it speaks for the task, and waits for the others */
+  T_TRUE(!say(OTHER, COORD_BARRIER, 0, 0)->is_answered);    /* it speaks for the task, and waits for the others */
   expect(say(&connections[0], COORD_RESET_TASK, 0, 0), WEFT_PERMISSION_DENIED, "task 0");
   coord_service_caller_gone(service, now, OTHER);
   coord_service_caller_gone(service, now, &connections[1]);
   expect(say(&connections[0], COORD_HEARTBEAT, 0, 100), WEFT_OK, "");
-  expect(say(&connections[0], COORD_HEARTBEAT, 1, 101), WEFT_OK, ""); /* two clients of one process share a connection */
+  expect(say(&connections[0], COORD_HEARTBEAT, 1, 101), WEFT_OK,
+         ""); /* two clients of one process share a connection */
   expect(say(&connections[0], COORD_HEARTBEAT, 0, 100), WEFT_OK, "");
   expect(say(&connections[0], COORD_HEARTBEAT, 2, 102), WEFT_PERMISSION_DENIED, "task 2");
 }
@@ -163,16 +167,25 @@ TEST(only_who_takes_part_cancels_a_barrier)
   static const int32_t two[] = {0, 1};
 
   start(false);
-  asked *waits = ask(&connections[0], (coord_request){.method = COORD_BARRIER, .barrier_id = "c", .timeout_ms = 5000, .tasks = two, .task_count = 2});
-  expect(ask(&connections[2], (coord_request){.method = COORD_CANCEL_BARRIER, .barrier_id = "c", .task = 2, .incarnation = 102}), WEFT_PERMISSION_DENIED, "task 2");
+  asked *waits =
+    ask(&connections[0],
+        (coord_request){.method = COORD_BARRIER, .barrier_id = "c", .timeout_ms = 5000, .tasks = two, .task_count = 2});
+  expect(ask(&connections[2],
+             (coord_request){.method = COORD_CANCEL_BARRIER, .barrier_id = "c", .task = 2, .incarnation = 102}),
+         WEFT_PERMISSION_DENIED, "task 2");
   T_TRUE(!waits->is_answered);
-  expect(ask(&connections[1], (coord_request){.method = COORD_CANCEL_BARRIER, .barrier_id = "c", .task = 1, .incarnation = 101}), WEFT_OK, "");
+  expect(ask(&connections[1],
+             (coord_request){.method = COORD_CANCEL_BARRIER, .barrier_id = "c", .task = 1, .incarnation = 101}),
+         WEFT_OK, "");
   expect(waits, WEFT_CANCELLED, "task 1");
 }
 
 static asked *put(coord_caller *by, const char *key, const char *value)
 {
-  return ask(by, (coord_request){.method = COORD_INSERT_KEY_VALUE, .key = key, .value = value, .value_size = strlen(value), .overwrite = true});
+  return ask(
+    by,
+    (coord_request){
+      .method = COORD_INSERT_KEY_VALUE, .key = key, .value = value, .value_size = strlen(value), .overwrite = true});
 }
 
 TEST(keys_count_against_the_task_that_wrote_them)
@@ -186,7 +199,8 @@ TEST(keys_count_against_the_task_that_wrote_them)
   expect(put(&connections[1], "a", "3"), WEFT_OK, ""); /* now the other's */
   expect(put(&connections[0], "d", "1"), WEFT_OK, "");
   expect(ask(&connections[1], (coord_request){.method = COORD_DELETE_KEY_VALUE, .key = "b"}), WEFT_OK, "");
-  expect(put(&connections[0], "b", "0123456789012345678901234567890123456789012345678901234567890"), WEFT_RESOURCE_EXHAUSTED, "64 bytes");
+  expect(put(&connections[0], "b", "0123456789012345678901234567890123456789012345678901234567890"),
+         WEFT_RESOURCE_EXHAUSTED, "64 bytes");
   expect(put(&connections[2], "b", "012345678901234567890123456789012345678901234567890123456789012"), WEFT_OK, "");
   expect(put(OTHER, "tool", "1"), WEFT_OK, ""); /* one that speaks for no task has a quota too */
   expect(put(OTHER, "tools", "1"), WEFT_OK, "");
@@ -202,13 +216,17 @@ TEST(barrier_ids_count_against_the_task_that_named_them)
   for (int i = 0; i < 3; i++) {
     char id[8];
     snprintf(id, sizeof id, "b%d", i);
-    asked *a = ask(&connections[0], (coord_request){.method = COORD_BARRIER, .barrier_id = id, .timeout_ms = 5000, .tasks = alone, .task_count = 1});
-    if (i < MOST_BARRIERS)
-      expect(a, WEFT_OK, "");
-    else
-      expect(a, WEFT_RESOURCE_EXHAUSTED, "task 0 has named 2 barriers");
+    asked *a = ask(
+      &connections[0],
+      (coord_request){.method = COORD_BARRIER, .barrier_id = id, .timeout_ms = 5000, .tasks = alone, .task_count = 1});
+    if (i < MOST_BARRIERS) expect(a, WEFT_OK, "");
+    else expect(a, WEFT_RESOURCE_EXHAUSTED, "task 0 has named 2 barriers");
   }
-  expect(ask(&connections[1], (coord_request){.method = COORD_BARRIER, .barrier_id = "x", .task = 1, .timeout_ms = 5000, .tasks = other, .task_count = 1}), WEFT_OK, "");
+  expect(
+    ask(&connections[1],
+        (coord_request){
+          .method = COORD_BARRIER, .barrier_id = "x", .task = 1, .timeout_ms = 5000, .tasks = other, .task_count = 1}),
+    WEFT_OK, "");
 }
 
 /* The version of the tasks' states that the next watcher waits beyond: the latest. */
@@ -250,13 +268,16 @@ TEST(waiting_calls_count_against_the_task_that_makes_them)
     waits[i] = wait_for(&connections[0], i);
     T_TRUE(!waits[i]->is_answered);
   }
-  for (int i = 0; i < MOST_WAITS; i++) expect(wait_for(&connections[0], i), WEFT_RESOURCE_EXHAUSTED, "4 calls of task 0 wait already, the limit (WEFT_COORD_MAX_TASK_WAITS)");
+  for (int i = 0; i < MOST_WAITS; i++)
+    expect(wait_for(&connections[0], i), WEFT_RESOURCE_EXHAUSTED,
+           "4 calls of task 0 wait already, the limit (WEFT_COORD_MAX_TASK_WAITS)");
   expect(ask(&connections[0], (coord_request){.method = COORD_TRY_GET_KEY_VALUE, .key = "k0"}), WEFT_NOT_FOUND, "");
   expect_job_is_well();
-  for (int i = 1; i < MOST_WAITS; i++) T_TRUE(!wait_for(&connections[1], i)->is_answered); /* others have quotas of their own */
+  for (int i = 1; i < MOST_WAITS; i++)
+    T_TRUE(!wait_for(&connections[1], i)->is_answered); /* others have quotas of their own */
   for (int i = 0; i < MOST_WAITS; i++) T_TRUE(!wait_for(OTHER, 3)->is_answered);
   expect(wait_for(OTHER, 3), WEFT_RESOURCE_EXHAUSTED, "connections that speak for no task");
-  coord_service_drop(service, &waits[0]->call);          /* one is given up, */
+  coord_service_drop(service, &waits[0]->call);         /* one is given up, */
   expect(put(&connections[2], "k0", "1"), WEFT_OK, ""); /* and one is answered */
   expect(waits[3], WEFT_OK, "");
   T_TRUE(!wait_for(&connections[0], 4)->is_answered);

@@ -55,7 +55,9 @@ static void answer(void *ctx, coord_call *call, const coord_reply *reply, const 
     a->states[reply->infos[i].task] = reply->infos[i].state;
     a->incarnations[reply->infos[i].task] = reply->infos[i].incarnation;
   }
-  if (reply->entry_count == 1) snprintf(a->value, sizeof a->value, "%.*s", (int)reply->entries[0].value_size, (const char *)reply->entries[0].value);
+  if (reply->entry_count == 1)
+    snprintf(a->value, sizeof a->value, "%.*s", (int)reply->entries[0].value_size,
+             (const char *)reply->entries[0].value);
 }
 
 static void start(int tasks, bool recoverable)
@@ -113,16 +115,41 @@ static void expect_code(const asked *a, weft_code code, const char *fragment)
 #define OK(a) expect_code((a), WEFT_OK, "")
 #define FAILS(a, code, fragment) expect_code((a), WEFT_##code, (fragment))
 
-static asked *reg(int32_t task, uint64_t incarnation) { return ask((coord_request){.method = COORD_REGISTER_TASK, .task = task, .incarnation = incarnation}); }
-static asked *beat(int32_t task, uint64_t incarnation) { return ask((coord_request){.method = COORD_HEARTBEAT, .task = task, .incarnation = incarnation}); }
+static asked *reg(int32_t task, uint64_t incarnation)
+{
+  return ask((coord_request){.method = COORD_REGISTER_TASK, .task = task, .incarnation = incarnation});
+}
+static asked *beat(int32_t task, uint64_t incarnation)
+{
+  return ask((coord_request){.method = COORD_HEARTBEAT, .task = task, .incarnation = incarnation});
+}
 static asked *poll_error(int32_t task) { return ask((coord_request){.method = COORD_POLL_FOR_ERROR, .task = task}); }
 static asked *leave(int32_t task) { return ask((coord_request){.method = COORD_SHUTDOWN_TASK, .task = task}); }
-static asked *report(int32_t task) { return ask((coord_request){.method = COORD_REPORT_ERROR, .task = task, .error_code = WEFT_INTERNAL, .error_message = "reported"}); }
+static asked *report(int32_t task)
+{
+  return ask((coord_request){
+    .method = COORD_REPORT_ERROR, .task = task, .error_code = WEFT_INTERNAL, .error_message = "reported"});
+}
 static asked *watch(int64_t version) { return ask((coord_request){.method = COORD_WATCH_TASKS, .version = version}); }
-static asked *bar(const char *id, int64_t counter, int32_t task) { return ask((coord_request){.method = COORD_BARRIER, .barrier_id = id, .counter = counter, .timeout_ms = 5000, .task = task}); }
-static asked *bar_of(const char *id, int32_t task, const int32_t *tasks, size_t count) { return ask((coord_request){.method = COORD_BARRIER, .barrier_id = id, .timeout_ms = 5000, .task = task, .tasks = tasks, .task_count = count}); }
-static asked *alive(int32_t task, const int32_t *tasks, size_t count) { return ask((coord_request){.method = COORD_GET_ALIVE_TASKS, .task = task, .tasks = tasks, .task_count = count}); }
-static asked *put(const char *key, const char *value, bool overwrite) { return ask((coord_request){.method = COORD_INSERT_KEY_VALUE, .key = key, .value = value, .value_size = strlen(value), .overwrite = overwrite}); }
+static asked *bar(const char *id, int64_t counter, int32_t task)
+{
+  return ask(
+    (coord_request){.method = COORD_BARRIER, .barrier_id = id, .counter = counter, .timeout_ms = 5000, .task = task});
+}
+static asked *bar_of(const char *id, int32_t task, const int32_t *tasks, size_t count)
+{
+  return ask((coord_request){
+    .method = COORD_BARRIER, .barrier_id = id, .timeout_ms = 5000, .task = task, .tasks = tasks, .task_count = count});
+}
+static asked *alive(int32_t task, const int32_t *tasks, size_t count)
+{
+  return ask((coord_request){.method = COORD_GET_ALIVE_TASKS, .task = task, .tasks = tasks, .task_count = count});
+}
+static asked *put(const char *key, const char *value, bool overwrite)
+{
+  return ask((coord_request){
+    .method = COORD_INSERT_KEY_VALUE, .key = key, .value = value, .value_size = strlen(value), .overwrite = overwrite});
+}
 static asked *key(coord_method method, const char *name) { return ask((coord_request){.method = method, .key = name}); }
 
 static void join(int tasks, bool recoverable)
@@ -563,9 +590,11 @@ TEST(one_recoverable_task_among_others)
 TEST(requests_for_another_service_are_refused)
 {
   join(1, false);
-  asked *a = ask((coord_request){.method = COORD_TRY_GET_KEY_VALUE, .key = "k", .is_fenced = true, .service_incarnation = 8});
+  asked *a =
+    ask((coord_request){.method = COORD_TRY_GET_KEY_VALUE, .key = "k", .is_fenced = true, .service_incarnation = 8});
   FAILS(a, INTERNAL, "wrong service incarnation");
-  a = ask((coord_request){.method = COORD_TRY_GET_KEY_VALUE, .key = "k", .is_fenced = true, .service_incarnation = INCARNATION});
+  a = ask((coord_request){
+    .method = COORD_TRY_GET_KEY_VALUE, .key = "k", .is_fenced = true, .service_incarnation = INCARNATION});
   FAILS(a, NOT_FOUND, "Config key k not found.");
 }
 
@@ -573,7 +602,11 @@ TEST(zombies_may_not_speak_for_their_successors)
 {
   join(2, true);
   OK(reg(1, 500));
-  asked *zombie = ask((coord_request){.method = COORD_BARRIER, .barrier_id = "b", .task = 1, .incarnation = 101, .is_fenced = true,
+  asked *zombie = ask((coord_request){.method = COORD_BARRIER,
+                                      .barrier_id = "b",
+                                      .task = 1,
+                                      .incarnation = 101,
+                                      .is_fenced = true,
                                       .service_incarnation = INCARNATION});
   FAILS(zombie, ABORTED, "replaced");
 }
@@ -684,9 +717,11 @@ TEST(increments_add_up_or_say_why_not)
   OK(a);
   T_EQ_STR(a->value, "4999999999");
   OK(put("text", "12x", false));
-  FAILS(ask((coord_request){.method = COORD_INCREMENT_KEY_VALUE, .key = "text", .increment = 1}), FAILED_PRECONDITION, "not a decimal");
+  FAILS(ask((coord_request){.method = COORD_INCREMENT_KEY_VALUE, .key = "text", .increment = 1}), FAILED_PRECONDITION,
+        "not a decimal");
   OK(put("max", "9223372036854775807", false));
-  FAILS(ask((coord_request){.method = COORD_INCREMENT_KEY_VALUE, .key = "max", .increment = 1}), FAILED_PRECONDITION, "does not fit");
+  FAILS(ask((coord_request){.method = COORD_INCREMENT_KEY_VALUE, .key = "max", .increment = 1}), FAILED_PRECONDITION,
+        "does not fit");
 }
 
 TEST(limits_are_kept_and_named)

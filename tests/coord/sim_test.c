@@ -300,7 +300,9 @@ static void on_error(void *ctx, const weft_status *error)
 {
   proc *p = ctx;
 
-  if (p->sim->verbose) print_message("%.3f task %d/%" PRIx64 " error: %s\n", (double)p->sim->now / 1e9, p->task, p->incarnation, weft_status_message(error));
+  if (p->sim->verbose)
+    print_message("%.3f task %d/%" PRIx64 " error: %s\n", (double)p->sim->now / 1e9, p->task, p->incarnation,
+                  weft_status_message(error));
   p->failed = true;
 }
 
@@ -317,9 +319,17 @@ static void start_proc(sim *s, int32_t task)
   for (int i = 0; i < s->task_count; i++) p->everyone[i] = i;
   p->round = s->began_round[task];
   config = (coord_agent_config){
-    .task = task, .incarnation = p->incarnation, .heartbeat_timeout_ns = HEARTBEAT_TIMEOUT, .init_timeout_ns = 15 * S,
-    .shutdown_timeout_ns = 8 * S, .poll_for_error = rnd(s, 4) != 0, .seed = rnd(s, UINT64_MAX), .send = send_op,
-    .cancel = cancel_op, .on_error = on_error, .ctx = p,
+    .task = task,
+    .incarnation = p->incarnation,
+    .heartbeat_timeout_ns = HEARTBEAT_TIMEOUT,
+    .init_timeout_ns = 15 * S,
+    .shutdown_timeout_ns = 8 * S,
+    .poll_for_error = rnd(s, 4) != 0,
+    .seed = rnd(s, UINT64_MAX),
+    .send = send_op,
+    .cancel = cancel_op,
+    .on_error = on_error,
+    .ctx = p,
   };
   T_OK(coord_agent_core_new(&config, &p->core));
   push(s, (event){.at = s->now + (int64_t)rnd(s, 1500) * MS, .kind = EV_STEP, .proc = p});
@@ -335,7 +345,8 @@ static void kill_proc(sim *s, proc *p)
   /* The kernel closes its sockets: the service sees that, unless the machine went with it. */
   if (rnd(s, 3))
     for (wire *w = s->wires; w; w = w->next)
-      if (w->proc == p && w->delivered && !w->answered) push(s, (event){.at = s->now + travel(s), .kind = EV_DROP, .wire = w});
+      if (w->proc == p && w->delivered && !w->answered)
+        push(s, (event){.at = s->now + travel(s), .kind = EV_DROP, .wire = w});
 }
 
 static bool start_has_failed(const sim *s) { return s->failed_start_life == s->service_life; }
@@ -347,10 +358,11 @@ static void end_proc(sim *s, proc *p, bool failed)
 
   p->stage = ENDED;
   p->failed |= failed;
-  if (s->verbose) print_message("%.3f task %d/%" PRIx64 " ends%s\n", (double)s->now / 1e9, p->task, p->incarnation, failed ? " failed" : "");
+  if (s->verbose)
+    print_message("%.3f task %d/%" PRIx64 " ends%s\n", (double)s->now / 1e9, p->task, p->incarnation,
+                  failed ? " failed" : "");
   if (failed) kill_proc(s, p);
-  if (again)
-    push(s, (event){.at = s->now + 500 * MS + (int64_t)rnd(s, 1000) * MS, .kind = EV_START, .task = p->task});
+  if (again) push(s, (event){.at = s->now + 500 * MS + (int64_t)rnd(s, 1000) * MS, .kind = EV_START, .task = p->task});
 }
 
 static void check_all_began(sim *s, const bool *began, const char *what)
@@ -362,9 +374,7 @@ static void check_all_began(sim *s, const bool *began, const char *what)
 static void op_succeeded(sim *s, proc *p)
 {
   switch (p->stage) {
-  case CONNECT:
-    check_all_began(s, s->began_connect, "connect");
-    break;
+  case CONNECT: check_all_began(s, s->began_connect, "connect"); break;
   case SET:
     if (s->acked_count == MAX_KEYS) break;
     snprintf(s->acked[s->acked_count].key, 64, "%s", p->key);
@@ -375,7 +385,8 @@ static void op_succeeded(sim *s, proc *p)
   case BARRIER:
     for (int i = 0; i < s->task_count && !s->recoverable; i++)
       if (s->began_round[i] < p->round)
-        SIM_FAIL(s, "task %d passed the barrier of round %d, task %d is at %d\n", p->task, p->round, i, s->began_round[i]);
+        SIM_FAIL(s, "task %d passed the barrier of round %d, task %d is at %d\n", p->task, p->round, i,
+                 s->began_round[i]);
     break;
   case FINAL: s->finals++; break;
   case SHUTDOWN:
@@ -399,16 +410,20 @@ static void op_done(coord_op *op, const coord_reply *reply, const weft_status *e
     SIM_FAIL(s, "task %d, %s: %.1f s over its deadline\n", p->task, coord_method_name(op->request.method),
              (double)(agent_now(p) - op->deadline_ns) / 1e9);
   if (error && s->verbose)
-    print_message("%.3f task %d/%" PRIx64 " %s: %s %s\n", (double)s->now / 1e9, p->task, p->incarnation, coord_method_name(op->request.method), weft_code_name(code), weft_status_message(error));
+    print_message("%.3f task %d/%" PRIx64 " %s: %s %s\n", (double)s->now / 1e9, p->task, p->incarnation,
+                  coord_method_name(op->request.method), weft_code_name(code), weft_status_message(error));
   if (error && !s->had_fault && (!s->recoverable || s->now < FINAL_FROM))
     SIM_FAIL(s, "task %d fails without a fault: %s\n", p->task, weft_status_message(error));
-  if (p->stage == CONNECT && code == WEFT_DEADLINE_EXCEEDED && coord_barrier_counter(error, &counter)) s->failed_start_life = s->service_life;
+  if (p->stage == CONNECT && code == WEFT_DEADLINE_EXCEEDED && coord_barrier_counter(error, &counter))
+    s->failed_start_life = s->service_life;
   if (!error) op_succeeded(s, p);
   if (p->stage == SHUTDOWN) s->some_have_left = true;
   if (p->stage == SHUTDOWN) return end_proc(s, p, error != NULL && !s->recoverable);
-  if (error && s->now >= FINAL_FROM && p->stage == FINAL && s->recoverable && !s->has_late_fault && !p->failed && !p->replaced && code != WEFT_ABORTED)
+  if (error && s->now >= FINAL_FROM && p->stage == FINAL && s->recoverable && !s->has_late_fault && !p->failed &&
+      !p->replaced && code != WEFT_ABORTED)
     SIM_FAIL(s, "task %d: the final barrier fails: %s\n", p->task, weft_status_message(error));
-  if (error && (p->stage == CONNECT || (p->stage == FINAL && !s->some_have_left) || p->failed || code == WEFT_ABORTED)) return end_proc(s, p, true);
+  if (error && (p->stage == CONNECT || (p->stage == FINAL && !s->some_have_left) || p->failed || code == WEFT_ABORTED))
+    return end_proc(s, p, true);
   switch (p->stage) {
   case CONNECT: p->stage = SET; break;
   case SET: p->stage = ADD; break;
@@ -456,7 +471,8 @@ static void step(sim *s, proc *p)
     s->began_round[p->task] = p->round;
     snprintf(p->key, sizeof p->key, "k/%d/%d/%" PRIx64, p->task, p->round, p->incarnation);
     snprintf(p->value, sizeof p->value, "%" PRIx64, rnd(s, UINT64_MAX));
-    op->request = (coord_request){.method = COORD_INSERT_KEY_VALUE, .key = p->key, .value = p->value, .value_size = strlen(p->value)};
+    op->request = (coord_request){
+      .method = COORD_INSERT_KEY_VALUE, .key = p->key, .value = p->value, .value_size = strlen(p->value)};
     op->retry = COORD_RETRY_NEVER;
     op->deadline_ns = agent_now(p) + 5 * S;
     break;
@@ -477,7 +493,8 @@ static void step(sim *s, proc *p)
     if (!s->had_fault) op->request.key = p->key;
     break;
   case LIVE:
-    op->request = (coord_request){.method = COORD_GET_ALIVE_TASKS, .tasks = p->everyone, .task_count = (size_t)s->task_count};
+    op->request =
+      (coord_request){.method = COORD_GET_ALIVE_TASKS, .tasks = p->everyone, .task_count = (size_t)s->task_count};
     op->deadline_ns = agent_now(p) + 6 * S;
     if (s->recoverable && s->had_fault) op->deadline_ns = agent_now(p) + 1 * S;
     break;
@@ -509,7 +526,8 @@ static void new_service(sim *s)
 static void free_service(sim *s)
 {
   for (wire *w = s->wires; w; w = w->next) drop_call(s, w);
-  if (coord_service_held(s->service) != 0) SIM_FAIL(s, "the service holds %zu calls that nobody made\n", coord_service_held(s->service));
+  if (coord_service_held(s->service) != 0)
+    SIM_FAIL(s, "the service holds %zu calls that nobody made\n", coord_service_held(s->service));
   coord_service_free(s->service);
   s->service = NULL;
   if (s->budget.used_bytes != 0) SIM_FAIL(s, "%zu bytes of the budget are lost\n", s->budget.used_bytes);
@@ -519,7 +537,8 @@ static void check_held(sim *s)
 {
   size_t waiting = 0;
 
-  for (wire *w = s->wires; w; w = w->next) waiting += w->delivered && !w->answered && w->service_life == s->service_life;
+  for (wire *w = s->wires; w; w = w->next)
+    waiting += w->delivered && !w->answered && w->service_life == s->service_life;
   if (waiting != coord_service_held(s->service))
     SIM_FAIL(s, "the service holds %zu calls, %zu wait\n", coord_service_held(s->service), waiting);
 }
@@ -557,7 +576,8 @@ static void fault(sim *s, proc *p, fault_kind kind)
 {
   int64_t length = (int64_t)rnd(s, 6000) * MS;
 
-  if (s->verbose) print_message("%.3f fault %d on task %d/%" PRIx64 "\n", (double)s->now / 1e9, kind, p->task, p->incarnation);
+  if (s->verbose)
+    print_message("%.3f fault %d on task %d/%" PRIx64 "\n", (double)s->now / 1e9, kind, p->task, p->incarnation);
   switch (kind) {
   case KILL:
     kill_proc(s, p);
@@ -635,7 +655,9 @@ static void deliver(sim *s, event e)
     if (!p) p = &s->procs[rnd(s, (uint64_t)s->proc_count)];
     fault(s, p, e.fault);
     break;
-  case EV_RESET: if (!p->dead) reset_connection(s, p); break;
+  case EV_RESET:
+    if (!p->dead) reset_connection(s, p);
+    break;
   }
 }
 
@@ -648,7 +670,10 @@ static bool all_ended(const sim *s)
   return true;
 }
 
-static int64_t tick_service(sim *s) { return from_clock(coord_service_tick(s->service, service_now(s)), s->service_clock); }
+static int64_t tick_service(sim *s)
+{
+  return from_clock(coord_service_tick(s->service, service_now(s)), s->service_clock);
+}
 
 /* `aimed` NULL: random faults, or none. */
 static void run_one(uint64_t seed, bool verbose, const aim *aimed)
@@ -676,7 +701,8 @@ static void run_one(uint64_t seed, bool verbose, const aim *aimed)
     push(s, (event){.at = s->now + (int64_t)rnd(s, FAULTS_END / MS) * MS, .kind = EV_FAULT, .fault = random_fault(s)});
 
   while (!all_ended(s)) {
-    int64_t next = s->heap_count ? s->heap[0].at : INT64_MAX, service_at = WEFT_MAX(s->service_next, s->service_stopped_until);
+    int64_t next = s->heap_count ? s->heap[0].at : INT64_MAX,
+            service_at = WEFT_MAX(s->service_next, s->service_stopped_until);
     proc *due = NULL;
     int64_t at;
 
@@ -692,18 +718,18 @@ static void run_one(uint64_t seed, bool verbose, const aim *aimed)
     if (s->now > LONGEST_RUN) {
       for (int i = 0; i < s->proc_count; i++)
         if (!s->procs[i].dead && s->procs[i].stage != ENDED)
-          SIM_FAIL(s, "task %d/%" PRIx64 " hangs in stage %d\n", s->procs[i].task, s->procs[i].incarnation, s->procs[i].stage);
+          SIM_FAIL(s, "task %d/%" PRIx64 " hangs in stage %d\n", s->procs[i].task, s->procs[i].incarnation,
+                   s->procs[i].stage);
       SIM_FAIL(s, "the run does not end\n");
     }
-    if (!due && next <= service_at)
-      deliver(s, pop(s));
-    else if (!due)
-      s->service_next = tick_service(s);
+    if (!due && next <= service_at) deliver(s, pop(s));
+    else if (!due) s->service_next = tick_service(s);
     /* what happened may have moved any timer */
     if (!due) s->service_next = s->now < s->service_stopped_until ? s->service_next : tick_service(s);
     for (int i = 0; i < s->proc_count; i++) {
       proc *p = &s->procs[i];
-      if (!p->dead && s->now >= p->stopped_until) p->next_tick = from_clock(coord_agent_core_tick(p->core, agent_now(p)), p->clock);
+      if (!p->dead && s->now >= p->stopped_until)
+        p->next_tick = from_clock(coord_agent_core_tick(p->core, agent_now(p)), p->clock);
     }
     if (++steps % 64 == 0) check_held(s);
     weft_arena_reset(&s->arena);
@@ -748,11 +774,15 @@ TEST(thousands_of_random_histories_keep_the_promises)
 /* Which step and fault it was follows from the seed, so that a seed repeats the run. */
 TEST(every_fault_at_every_step_keeps_the_promises)
 {
-  uint64_t cases = (uint64_t)FAULT_KINDS * ENDED, first = number("WEFT_SIM_SEED", 0), count = number("WEFT_SIM_RUNS", 8 * cases);
+  uint64_t cases = (uint64_t)FAULT_KINDS * ENDED, first = number("WEFT_SIM_SEED", 0),
+           count = number("WEFT_SIM_RUNS", 8 * cases);
 
   for (uint64_t seed = first; seed < first + count; seed++)
     run_one(seed, getenv("WEFT_SIM_VERBOSE") != NULL,
-            &(aim){.is_taken = true, .task = (int32_t)(seed / cases), .stage = (stage)(seed % ENDED), .fault = (fault_kind)(seed / ENDED % FAULT_KINDS)});
+            &(aim){.is_taken = true,
+                   .task = (int32_t)(seed / cases),
+                   .stage = (stage)(seed % ENDED),
+                   .fault = (fault_kind)(seed / ENDED % FAULT_KINDS)});
 }
 
 TEST_MAIN(UNIT(thousands_of_random_histories_keep_the_promises), UNIT(every_fault_at_every_step_keeps_the_promises))

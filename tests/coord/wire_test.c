@@ -41,8 +41,15 @@ TEST(requests_are_the_protocols_bytes)
   weft_arena_init(&arena);
   T_OK(coord_request_encode(&request, &arena, &data, &size));
   expect_bytes(data, size, "19 1817161514131211 28 01");
-  request = (coord_request){.method = COORD_BARRIER, .barrier_id = "b", .timeout_ms = 1000, .tasks = tasks, .task_count = 2, .task = 1,
-                            .counter = 2, .incarnation = 0x1112131415161718, .service_incarnation = 0x2122232425262728};
+  request = (coord_request){.method = COORD_BARRIER,
+                            .barrier_id = "b",
+                            .timeout_ms = 1000,
+                            .tasks = tasks,
+                            .task_count = 2,
+                            .task = 1,
+                            .counter = 2,
+                            .incarnation = 0x1112131415161718,
+                            .service_incarnation = 0x2122232425262728};
   T_OK(coord_request_encode(&request, &arena, &data, &size));
   /* the vector of the facts, whose agents leave out their task id in Incarnations; we send it: field 1, 08 01 */
   expect_bytes(data, size, "0a14 0801 111817161514131211 192827262524232221 120162 18e807 22020001 2801 3002");
@@ -58,11 +65,14 @@ TEST(both_dialects_are_understood)
   coord_method method;
 
   weft_arena_init(&arena);
-  T_OK(coord_request_decode(COORD_DIALECT_T, COORD_REGISTER_TASK, data, from_hex("19 1817161514131211 2a0e 0a0a6a61785f776f726b6572 1001", data), &arena, &r));
+  T_OK(coord_request_decode(COORD_DIALECT_T, COORD_REGISTER_TASK, data,
+                            from_hex("19 1817161514131211 2a0e 0a0a6a61785f776f726b6572 1001", data), &arena, &r));
   T_EQ_INT(r.task, 1);
   T_EQ_INT(r.incarnation, 0x1112131415161718);
   T_TRUE(!r.is_fenced);
-  T_OK(coord_request_decode(COORD_DIALECT_X, COORD_BARRIER, data, from_hex("0a12 111817161514131211 192827262524232221 120162 18e807 22020001 2801 3002", data), &arena, &r));
+  T_OK(coord_request_decode(
+    COORD_DIALECT_X, COORD_BARRIER, data,
+    from_hex("0a12 111817161514131211 192827262524232221 120162 18e807 22020001 2801 3002", data), &arena, &r));
   T_EQ_STR(r.barrier_id, "b");
   T_EQ_INT(r.timeout_ms, 1000);
   T_EQ_INT(r.task_count, 2);
@@ -70,8 +80,10 @@ TEST(both_dialects_are_understood)
   T_EQ_INT(r.counter, 2);
   T_TRUE(r.is_fenced && r.service_incarnation == 0x2122232425262728);
   T_CODE(coord_request_decode(COORD_DIALECT_X, COORD_BARRIER, "\x0a\x7f", 2, &arena, &r), WEFT_INVALID_ARGUMENT);
-  T_TRUE(coord_path_parse("/xla.coordination.CoordinationService/WatchTasks", &dialect, &method) && dialect == COORD_DIALECT_X && method == COORD_WATCH_TASKS);
-  T_TRUE(coord_path_parse("/tensorflow.CoordinationService/WatchJobState", &dialect, &method) && dialect == COORD_DIALECT_T && method == COORD_WATCH_TASKS);
+  T_TRUE(coord_path_parse("/xla.coordination.CoordinationService/WatchTasks", &dialect, &method) &&
+         dialect == COORD_DIALECT_X && method == COORD_WATCH_TASKS);
+  T_TRUE(coord_path_parse("/tensorflow.CoordinationService/WatchJobState", &dialect, &method) &&
+         dialect == COORD_DIALECT_T && method == COORD_WATCH_TASKS);
   T_TRUE(!coord_path_parse("/xla.coordination.CoordinationService/ResetTask", &dialect, &method));
   T_TRUE(!coord_path_parse("/tensorflow.CoordinationService/WaitForAllTasks", &dialect, &method));
   weft_arena_fini(&arena);
@@ -86,8 +98,9 @@ static bool see_payload(void *ctx, const char *type_url, const void *data, size_
 
 TEST(error_details_are_the_protocols_bytes)
 {
-  static const char vector[] = "CjsKN3R5cGUuZ29vZ2xlYXBpcy5jb20vdGVuc29yZmxvdy5Db29yZGluYXRpb25TZXJ2aWNlRXJyb3ISAAo0Cit0eXBlLmdvb2dsZWFwaXMuY29tL3"
-                               "RlbnNvcmZsb3cuQmFycmllckVycm9yEgUKAWIQAg";
+  static const char vector[] =
+    "CjsKN3R5cGUuZ29vZ2xlYXBpcy5jb20vdGVuc29yZmxvdy5Db29yZGluYXRpb25TZXJ2aWNlRXJyb3ISAAo0Cit0eXBlLmdvb2dsZWFwaXMuY29tL3"
+    "RlbnNvcmZsb3cuQmFycmllckVycm9yEgUKAWIQAg";
   uint8_t data[512], *details;
   size_t size, details_size;
   int64_t counter = -1;
@@ -132,7 +145,8 @@ TEST(texts_survive_their_encodings)
   }
   T_TRUE(coord_base64_decode("QQ==", 4, bytes, &size) && size == 1);
   T_TRUE(!coord_base64_decode("Q!", 2, bytes, &size) && !coord_base64_decode("QQQQQ", 5, bytes, &size));
-  T_TRUE(coord_is_utf8("gr\xc3\xbc\xc3\x9f", 6) && !coord_is_utf8("\xc0\x80", 2) && !coord_is_utf8("\xed\xa0\x80", 3) && !coord_is_utf8("\xe2\x82", 2));
+  T_TRUE(coord_is_utf8("gr\xc3\xbc\xc3\x9f", 6) && !coord_is_utf8("\xc0\x80", 2) && !coord_is_utf8("\xed\xa0\x80", 3) &&
+         !coord_is_utf8("\xe2\x82", 2));
 }
 
 TEST(gzip_is_bounded)
@@ -272,7 +286,8 @@ TEST(session_of_an_old_client)
   open_pair(1 << 20, 1 << 26);
   expect_reply(call_hex(T_PATH("InsertKeyValue"), "0a06 0a016b 120176"), ""); /* keys work before registration */
   expect_reply(call_hex(T_PATH("GetKeyValue"), "0a016b"), "0a06 0a016b 120176");
-  T_OK(coord_h2_start(client, T_PATH("RegisterTask"), data, from_hex("19 0100000000000000 2a02 1000", data), on_done, &first, &started));
+  T_OK(coord_h2_start(client, T_PATH("RegisterTask"), data, from_hex("19 0100000000000000 2a02 1000", data), on_done,
+                      &first, &started));
   pump();
   T_TRUE(!first.done);
   expect_reply(call_hex(T_PATH("RegisterTask"), "19 0200000000000000 2a02 1001"), "09 5500000000000000");
@@ -284,7 +299,8 @@ TEST(session_of_an_old_client)
   T_OK(coord_h2_start(client, T_PATH("PollForError"), data, from_hex("0a02 1000", data), on_done, &poll, &started));
   pump();
   expect_reply(call_hex(T_PATH("ReportErrorToService"), "080d 120178 2a021001"), "");
-  T_TRUE(poll.done && weft_status_payload(poll.error, COORD_PAYLOAD_SERVICE_ERROR, &size) && size == 6); /* 18 01 22 02 10 01 */
+  T_TRUE(poll.done && weft_status_payload(poll.error, COORD_PAYLOAD_SERVICE_ERROR, &size) &&
+         size == 6); /* 18 01 22 02 10 01 */
   expect_error(poll, WEFT_INTERNAL, "x");
   expect_reply(call_hex(T_PATH("GetAliveTasks"), "0a021000 12021000 12021001"), "0a00 12080100000000000000");
   expect_error(call_hex(T_PATH("WaitForAllTasks"), ""), WEFT_UNIMPLEMENTED, "WaitForAllTasks");
@@ -298,7 +314,8 @@ TEST(wrong_calls_get_an_answer)
   expect_error(call_hex(X_PATH("TryGetKeyValue"), "12016b"), WEFT_INTERNAL, "wrong service incarnation");
   expect_reply(call_hex(X_PATH("InsertKeyValue"), "0a09 195500000000000000 1203 0a016b"), ""); /* an empty value */
   expect_reply(call_hex(X_PATH("TryGetKeyValue"), "0a09 195500000000000000 12016b"), "0a03 0a016b");
-  expect_error(call_hex(X_PATH("InsertKeyValue"), "0a09 195500000000000000 1204 0a02ff41"), WEFT_INVALID_ARGUMENT, "UTF-8");
+  expect_error(call_hex(X_PATH("InsertKeyValue"), "0a09 195500000000000000 1204 0a02ff41"), WEFT_INVALID_ARGUMENT,
+               "UTF-8");
 }
 
 TEST(a_call_that_ends_before_its_reply_is_written_takes_it_along)
@@ -353,8 +370,10 @@ TEST(total_memory_is_bounded)
     size_t size;
     result r;
     snprintf(key, sizeof key, "k%d", stored);
-    T_OK(coord_request_encode(&(coord_request){.method = COORD_INSERT_KEY_VALUE, .key = key, .value = value, .value_size = VALUE, .service_incarnation = 0x55},
-                              &arena, &data, &size));
+    T_OK(coord_request_encode(
+      &(coord_request){
+        .method = COORD_INSERT_KEY_VALUE, .key = key, .value = value, .value_size = VALUE, .service_incarnation = 0x55},
+      &arena, &data, &size));
     r = call(X_PATH("InsertKeyValue"), data, size);
     free(r.message);
     T_TRUE(frontend.budget.used_bytes <= 8 << 20);
@@ -382,9 +401,15 @@ TEST(pool_objects_keep_their_bytes)
     uint8_t *old = objects[i %= OBJECTS].bytes;
     for (size_t k = 0; k < objects[i].size; k++) T_EQ_INT(old[k], (uint8_t)i);
     switch (step % 3) {
-    case 0: coord_pool_free(pool, old); old = coord_pool_alloc(pool, size); break;
+    case 0:
+      coord_pool_free(pool, old);
+      old = coord_pool_alloc(pool, size);
+      break;
     case 1: old = coord_pool_resize(pool, old, size); break;
-    case 2: coord_pool_free(pool, old); old = coord_pool_zeroed(pool, size, 1); break;
+    case 2:
+      coord_pool_free(pool, old);
+      old = coord_pool_zeroed(pool, size, 1);
+      break;
     }
     T_TRUE(old != NULL);
     T_EQ_INT((uintptr_t)old % COORD_POOL_UNIT, 0);

@@ -22,7 +22,9 @@ static int x_of(int device, int i) { return 1000 * device + i; }
 /* The ids of a mode, dealt into `ways` groups, descending; then the devices of each, as the table of the facts has it. */
 static bool set_up(setup *s)
 {
-  int ids = s->mode == CROSS_PARTITION ? s->partitions : s->mode == FLATTENED ? s->replicas * s->partitions : s->replicas;
+  int ids = s->mode == CROSS_PARTITION ? s->partitions
+            : s->mode == FLATTENED     ? s->replicas * s->partitions
+                                       : s->replicas;
   int sets = s->mode == CROSS_REPLICA ? s->partitions : s->mode == CROSS_PARTITION ? s->replicas : 1, n = 0;
   size_t at = 0;
 
@@ -36,8 +38,10 @@ static bool set_up(setup *s)
         if (id % s->ways != w) continue;
         if (set == 0) at += (size_t)sprintf(s->groups + at, "%s%d", s->groups[at - 1] == '{' ? "" : ",", id);
         for (int k = 0; k < (s->mode == BOTH ? s->partitions : 1); k++) {
-          int device = s->mode == CROSS_REPLICA ? id * s->partitions + set : s->mode == CROSS_PARTITION ? set * s->partitions + id
-                       : s->mode == BOTH ? id * s->partitions + k : id;
+          int device = s->mode == CROSS_REPLICA     ? id * s->partitions + set
+                       : s->mode == CROSS_PARTITION ? set * s->partitions + id
+                       : s->mode == BOTH            ? id * s->partitions + k
+                                                    : id;
           s->members[n][rank++] = device;
           s->group_of[device] = n;
         }
@@ -82,7 +86,10 @@ static int gathered1(const setup *s, int device, int i)
   int row = i / (s->size * s->columns), column = i % (s->size * s->columns);
   return x_of(member(s, device, column / s->columns), row * s->columns + column % s->columns);
 }
-static int scattered0(const setup *s, int device, int i) { return sum(s, device, rank_in(s, device) * 2 * s->columns + i); }
+static int scattered0(const setup *s, int device, int i)
+{
+  return sum(s, device, rank_in(s, device) * 2 * s->columns + i);
+}
 static int scattered1(const setup *s, int device, int i) { return sum(s, device, i * s->columns + rank_in(s, device)); }
 static int exchanged0(const setup *s, int device, int i)
 {
@@ -169,7 +176,8 @@ static void tuple_text(const setup *s, char *body)
   char *at = body, shapes[512] = "";
 
   for (int k = 0; k < s->size; k++) {
-    at += sprintf(at, "k%d = s32[] constant(%d) b%d = X broadcast(k%d), dimensions={} o%d = X add(x, b%d)\n", k, k, k, k, k, k);
+    at += sprintf(at, "k%d = s32[] constant(%d) b%d = X broadcast(k%d), dimensions={} o%d = X add(x, b%d)\n", k, k, k,
+                  k, k, k);
     sprintf(shapes + strlen(shapes), "%sX", k ? "," : "");
   }
   at += sprintf(at, "t = (%s) all-to-all(", shapes);
@@ -188,13 +196,15 @@ static void ragged_text(const setup *s, char *body)
 
   at += sprintf(at, "ranks = s32[%d] constant({", s->replicas * s->partitions);
   for (int d = 0; d < s->replicas * s->partitions; d++) at += sprintf(at, "%s%d", d ? "," : "", rank_in(s, d));
-  sprintf(at, "})\n"
-              " x0 = s32[1,1] slice(x), slice={[0:1],[0:1]} x1 = s32[] reshape(x0) k = s32[] constant(1000) me = s32[] divide(x1, k)\n"
-          "r0 = s32[1] dynamic-slice(ranks, me), dynamic_slice_sizes={1} r1 = s32[] reshape(r0) rank = I broadcast(r1), dimensions={}\n"
-          "i = I iota(), iota_dimension=0 c2 = s32[] constant(2) two = I broadcast(c2), dimensions={} c1 = s32[] constant(1)\n"
-          "one = I broadcast(c1), dimensions={} both = I add(i, rank) odd = I remainder(both, two) sizes = I add(odd, one)\n"
-          "from = I multiply(i, two) to = I multiply(rank, two) c7 = s32[] constant(-7) out = X broadcast(c7), dimensions={}\n"
-          "ROOT y = X ragged-all-to-all(x, out, from, sizes, to, sizes), " G);
+  sprintf(
+    at,
+    "})\n"
+    " x0 = s32[1,1] slice(x), slice={[0:1],[0:1]} x1 = s32[] reshape(x0) k = s32[] constant(1000) me = s32[] divide(x1, k)\n"
+    "r0 = s32[1] dynamic-slice(ranks, me), dynamic_slice_sizes={1} r1 = s32[] reshape(r0) rank = I broadcast(r1), dimensions={}\n"
+    "i = I iota(), iota_dimension=0 c2 = s32[] constant(2) two = I broadcast(c2), dimensions={} c1 = s32[] constant(1)\n"
+    "one = I broadcast(c1), dimensions={} both = I add(i, rank) odd = I remainder(both, two) sizes = I add(odd, one)\n"
+    "from = I multiply(i, two) to = I multiply(rank, two) c7 = s32[] constant(-7) out = X broadcast(c7), dimensions={}\n"
+    "ROOT y = X ragged-all-to-all(x, out, from, sizes, to, sizes), " G);
   char index[16];
   sprintf(index, "s32[%d] ", s->size);
   replace(body, "I ", index);
@@ -212,14 +222,16 @@ static void write_program(const setup *s, size_t c, char *text)
   if (s->mode == FLATTENED) strcat(groups, ", use_global_device_ids=true");
   sprintf(x, "s32[%d,%d]", s->rows, s->columns);
   sprintf(y, "s32[%d,%d]", dim_of(s, cases[c].result[0]), dim_of(s, cases[c].result[1]));
-  sprintf(text, "HloModule m, replica_count=%d, num_partitions=%d\n"
+  sprintf(text,
+          "HloModule m, replica_count=%d, num_partitions=%d\n"
           "add { a = s32[] parameter(0) b = s32[] parameter(1) ROOT r = s32[] add(a, b) }\n"
           "max { a = s32[] parameter(0) b = s32[] parameter(1) ROOT r = s32[] maximum(a, b) }\n"
           "add_both { a = s32[] parameter(0) b = s32[] parameter(1) ROOT r = s32[] add(a, b) }\n"
           "scatter { a = X parameter(0) ROOT r = Q reduce-scatter(a), " G ", dimensions={1}, to_apply=add }\n"
           "exchange { a = X parameter(0) ROOT r = X all-to-all(a), " G ", dimensions={1} }\n"
           "ENTRY e { x = X parameter(0) half = f32[] constant(0.5)\n"
-          "%s }\n", s->replicas, s->partitions, body);
+          "%s }\n",
+          s->replicas, s->partitions, body);
   if (!strstr(body, "calls=scatter")) {
     char *unused = strstr(text, "scatter {"), *rest = strstr(unused, "exchange {");
     memmove(unused, rest, strlen(rest) + 1);
@@ -274,9 +286,12 @@ TEST(every_collective_in_every_group_mode)
         for (size_t c = 0; c < WEFT_COUNT(cases); c++) {
           setup s = {.replicas = grids[g][0], .partitions = grids[g][1], .mode = mode, .ways = ways};
           bool has_flag = cases[c].reduces; /* only these have use_global_device_ids */
-          if ((mode == CROSS_PARTITION && has_flag) || ((mode == BOTH || mode == FLATTENED) && !has_flag) || !set_up(&s)) continue;
+          if ((mode == CROSS_PARTITION && has_flag) || ((mode == BOTH || mode == FLATTENED) && !has_flag) ||
+              !set_up(&s))
+            continue;
           write_program(&s, c, text);
-          check(platform, cases[c].name, text, &s, cases[c].want, dim_of(&s, cases[c].result[0]) * dim_of(&s, cases[c].result[1]));
+          check(platform, cases[c].name, text, &s, cases[c].want,
+                dim_of(&s, cases[c].result[0]) * dim_of(&s, cases[c].result[1]));
         }
     weft_platform_release(platform);
   }
@@ -284,11 +299,15 @@ TEST(every_collective_in_every_group_mode)
 
 /* ---- pairs --------------------------------------------------------------------------------------------------------------- */
 
-static int coordinate(const setup *s, int device) { return s->mode == CROSS_REPLICA ? device / s->partitions : device % s->partitions; }
+static int coordinate(const setup *s, int device)
+{
+  return s->mode == CROSS_REPLICA ? device / s->partitions : device % s->partitions;
+}
 static int count_of(const setup *s) { return s->mode == CROSS_REPLICA ? s->replicas : s->partitions; }
 static int at_coordinate(const setup *s, int device, int id)
 {
-  return s->mode == CROSS_REPLICA ? id * s->partitions + device % s->partitions : device / s->partitions * s->partitions + id;
+  return s->mode == CROSS_REPLICA ? id * s->partitions + device % s->partitions
+                                  : device / s->partitions * s->partitions + id;
 }
 /* i sends to i + 1; the last sends to nobody, the first gets zeros. */
 static int shifted(const setup *s, int device, int i)
@@ -334,15 +353,17 @@ TEST(permutations_transfers_and_ids)
         for (int i = 0; i < last; i++) sprintf(pairs + strlen(pairs), "%s{%d,%d}", i ? "," : "", i, (i + 1) % n);
         strcat(pairs, "}");
         if (mode == CROSS_PARTITION && !talks) strcat(pairs, ", channel_id=1");
-        sprintf(text, "HloModule m, replica_count=%d, num_partitions=%d\n"
-                      "ENTRY e { x = X parameter(0)\n"
-                      "%s }\n", s.replicas,
-                s.partitions, forms[c].body);
+        sprintf(text,
+                "HloModule m, replica_count=%d, num_partitions=%d\n"
+                "ENTRY e { x = X parameter(0)\n"
+                "%s }\n",
+                s.replicas, s.partitions, forms[c].body);
         sprintf(x, "s32[%d,%d]", s.rows, s.columns);
         replace(text, "CH", mode == CROSS_PARTITION ? "channel_id=1" : "channel_id=0");
         replace(text, "X", x);
         replace(text, "P", pairs);
-        check(platform, forms[c].name, text, &s, forms[c].want, strcmp(forms[c].name, "ids") == 0 ? 2 : s.rows * s.columns);
+        check(platform, forms[c].name, text, &s, forms[c].want,
+              strcmp(forms[c].name, "ids") == 0 ? 2 : s.rows * s.columns);
       }
     weft_platform_release(platform);
   }

@@ -6,17 +6,33 @@ enum { DEVICES = 4, N = 8 };
 
 static float x_of(int d, int i) { return (float)(100 * d + i); }
 
-static float want_sum(int d, int i) { (void)d; return (float)(600 + 4 * i); }
+static float want_sum(int d, int i)
+{
+  (void)d;
+  return (float)(600 + 4 * i);
+}
 static float want_pair_max(int d, int i) { return x_of(d % 2 ? 3 : 2, i); }
-static float want_gather0(int d, int i) { (void)d; return x_of(i / 8, i % 8); }                  /* f32[8,4] */
-static float want_gather1(int d, int i) { (void)d; return x_of(i % 16 / 4, i / 16 * 4 + i % 4); } /* f32[2,16] */
-static float want_scatter1(int d, int i) { return want_sum(0, i * 4 + d); }                       /* f32[2,1] */
+static float want_gather0(int d, int i)
+{
+  (void)d;
+  return x_of(i / 8, i % 8);
+} /* f32[8,4] */
+static float want_gather1(int d, int i)
+{
+  (void)d;
+  return x_of(i % 16 / 4, i / 16 * 4 + i % 4);
+} /* f32[2,16] */
+static float want_scatter1(int d, int i) { return want_sum(0, i * 4 + d); } /* f32[2,1] */
 static float want_gathers(int d, int i) { return i < 32 ? want_gather1(d, i) : 2 * want_gather1(d, i - 16); }
 static float want_scatters(int d, int i) { return (float)(1 + i % 2) * want_scatter1(d, i / 2); } /* f32[2,2] */
 static float want_all_to_all(int d, int i) { return x_of(i % 4, i / 4 * 4 + d); }                 /* split dim 1 */
 static float want_permute(int d, int i) { return d == 0 ? 0 : d == 3 ? x_of(3, i) : x_of(d - 1, i); }
 static float want_broadcast(int d, int i) { return d == 3 ? 0 : x_of(1, i); }
-static float want_id(int d, int i) { (void)i; return (float)d; }
+static float want_id(int d, int i)
+{
+  (void)i;
+  return (float)d;
+}
 static float want_mean(int d, int i) { return want_sum(d, i) / 4; }
 static float want_async(int d, int i) { return want_sum(d, i) + x_of(d, i) * 2; }
 
@@ -80,7 +96,8 @@ static void launch_on_all(weft_executable *exe, float (*out)[64])
     float x[N];
     for (int i = 0; i < N; i++) x[i] = x_of(d, i);
     in[d] = weft_executable_param_count(exe)
-                ? test_buffer(weft_executable_device(exe, d), weft_executable_param_type(exe, 0), x) : NULL;
+              ? test_buffer(weft_executable_device(exe, d), weft_executable_param_type(exe, 0), x)
+              : NULL;
     ins[d] = &in[d];
     outs[d] = &result[d];
   }
@@ -99,9 +116,10 @@ TEST(every_collective_gives_each_device_its_part)
   for (size_t c = 0; c < WEFT_COUNT(cases); c++) {
     char text[4096];
     float out[DEVICES][64];
-    snprintf(text, sizeof text, "HloModule m, replica_count=4\n"
-                                "%sENTRY e { x = f32[2,4] parameter(0)\n"
-                                " %s }\n",
+    snprintf(text, sizeof text,
+             "HloModule m, replica_count=4\n"
+             "%sENTRY e { x = f32[2,4] parameter(0)\n"
+             " %s }\n",
              cases[c].before, cases[c].text);
     weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
     for (int round = 0; round < 3; round++) {
@@ -137,12 +155,14 @@ TEST(sizes_that_no_group_makes_do_not_compile)
     hlo_module *module;
     weft_executable *exe;
 
-    snprintf(text, sizeof text, "HloModule m, replica_count=4\n"
-                                "add { a = f32[] parameter(0)\n"
-                                " b = f32[] parameter(1)\n"
+    snprintf(text, sizeof text,
+             "HloModule m, replica_count=4\n"
+             "add { a = f32[] parameter(0)\n"
+             " b = f32[] parameter(1)\n"
              " ROOT c = f32[] add(a, b) }\n"
              "ENTRY e { x = f32[2,4] parameter(0)\n"
-             " %s }\n", texts[i]);
+             " %s }\n",
+             texts[i]);
     T_OK(hlo_parse(text, strlen(text), &module));
     weft_status *st = weft_compile(platform, module, &(weft_compile_options){0}, &exe);
     if (!st) fail_msg("%s: compiles", texts[i]);

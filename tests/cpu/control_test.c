@@ -25,8 +25,10 @@ static XLA_FFI_Error *mix(XLA_FFI_CallFrame *frame)
 
 static hlo_eval_options eval_options(const control_program *p)
 {
-  return (hlo_eval_options){.deadline = WEFT_NO_DEADLINE, .custom_call = eval_control_mix,
-                            .replicas = p->replicas, .partitions = p->partitions};
+  return (hlo_eval_options){.deadline = WEFT_NO_DEADLINE,
+                            .custom_call = eval_control_mix,
+                            .replicas = p->replicas,
+                            .partitions = p->partitions};
 }
 
 /* A test of one program; it says itself what is wrong. */
@@ -41,7 +43,8 @@ static bool says(weft_status *st, const char *what)
 }
 
 /* The results of every device are the same. */
-static bool all_within(const control_program *p, const hlo_literal *const *got, const hlo_literal *const *want, const char *what)
+static bool all_within(const control_program *p, const hlo_literal *const *got, const hlo_literal *const *want,
+                       const char *what)
 {
   for (int d = 0; d < p->replicas * p->partitions; d++)
     if (!literals_within(got[d], want[d], what, 0)) {
@@ -67,7 +70,8 @@ static bool plans(const control_program *p, weft_arena *arena, uint64_t seed, co
   }
   for (buf_order order = BUF_TOPOLOGICAL; order <= BUF_BUDGET && good; order++) {
     WEFT_AUTO(buf_plan) plan = NULL;
-    good = says(buf_plan_new(p->module, &(buf_options){.order = order}, &plan), what) && says(buf_plan_check(plan), what);
+    good = says(buf_plan_new(p->module, &(buf_options){.order = order}, &plan), what) &&
+           says(buf_plan_check(plan), what);
   }
   return good;
 }
@@ -83,12 +87,15 @@ static weft_compile_options compile_options(const control_program *p, int order)
 {
   int64_t value = hlo_shape_bytes(p->module->entry->params[0]->shape);
 
-  return (weft_compile_options){.replica_count = p->replicas, .partition_count = p->partitions,
-                                .order = order > BUF_BUDGET ? BUF_BUDGET : (buf_order)order, .budget_bytes = order > BUF_BUDGET ? 5 * value : 0,
+  return (weft_compile_options){.replica_count = p->replicas,
+                                .partition_count = p->partitions,
+                                .order = order > BUF_BUDGET ? BUF_BUDGET : (buf_order)order,
+                                .budget_bytes = order > BUF_BUDGET ? 5 * value : 0,
                                 .collective_timeout_ns = 60 * WEFT_NS_PER_S};
 }
 
-static weft_status *fetch(const control_program *p, weft_buffer *(*from)[MOST_VALUES], weft_arena *arena, const hlo_literal **got)
+static weft_status *fetch(const control_program *p, weft_buffer *(*from)[MOST_VALUES], weft_arena *arena,
+                          const hlo_literal **got)
 {
   weft_status *first = NULL;
 
@@ -108,7 +115,8 @@ static weft_status *fetch(const control_program *p, weft_buffer *(*from)[MOST_VA
   return first;
 }
 
-static weft_status *run_on_devices(const control_program *p, weft_executable *exe, weft_arena *arena, const hlo_literal **got)
+static weft_status *run_on_devices(const control_program *p, weft_executable *exe, weft_arena *arena,
+                                   const hlo_literal **got)
 {
   int devices = p->replicas * p->partitions;
   weft_buffer *in[MOST_DEVICES][MOST_VALUES], *out[MOST_DEVICES][MOST_VALUES];
@@ -117,7 +125,8 @@ static weft_status *run_on_devices(const control_program *p, weft_executable *ex
 
   for (int d = 0; d < devices; d++) {
     for (int i = 0; i < p->count; i++)
-      in[d][i] = test_buffer(weft_executable_device(exe, d), weft_executable_param_type(exe, i), p->arguments[d * p->count + i]->data);
+      in[d][i] = test_buffer(weft_executable_device(exe, d), weft_executable_param_type(exe, i),
+                             p->arguments[d * p->count + i]->data);
     ins[d] = in[d];
     outs[d] = out[d];
   }
@@ -127,7 +136,8 @@ static weft_status *run_on_devices(const control_program *p, weft_executable *ex
   return st ? st : fetch(p, out, arena, got);
 }
 
-static bool run_once(const control_program *p, int order, int threads, weft_arena *arena, const hlo_literal *const *want, const char *what)
+static bool run_once(const control_program *p, int order, int threads, weft_arena *arena,
+                     const hlo_literal *const *want, const char *what)
 {
   WEFT_AUTO(weft_executable) exe = NULL;
   weft_compile_options options = compile_options(p, order);
@@ -135,8 +145,8 @@ static bool run_once(const control_program *p, int order, int threads, weft_aren
   hlo_module *clone;
 
   T_OK(hlo_module_clone(p->module, &clone));
-  if (says(weft_compile(platforms[threads], clone, &options, &exe), what) && says(run_on_devices(p, exe, arena, got), what) &&
-      all_within(p, got, want, what))
+  if (says(weft_compile(platforms[threads], clone, &options, &exe), what) &&
+      says(run_on_devices(p, exe, arena, got), what) && all_within(p, got, want, what))
     return true;
   print_message("# %s: order %d, %d threads\n", what, order, thread_counts[threads]);
   return false;
@@ -152,7 +162,8 @@ static bool runs(const control_program *p, weft_arena *arena, uint64_t seed, con
   T_OK(hlo_eval_module(p->module, p->arguments, &eval, arena, want));
   for (int order = 0; order < ORDERS; order++)
     for (int threads = 0; threads < THREADS; threads++)
-      if ((in_all || (uint64_t)threads == (seed + (uint64_t)order) % THREADS) && !run_once(p, order, threads, arena, want, what))
+      if ((in_all || (uint64_t)threads == (seed + (uint64_t)order) % THREADS) &&
+          !run_once(p, order, threads, arena, want, what))
         return false;
   return true;
 }
@@ -175,7 +186,8 @@ TEST(programs_of_the_folder_have_plans)
     T_OK(hlo_parse(text, size, &p.module));
     T_OK(hlo_verify(p.module));
     p.count = p.module->entry->param_count;
-    for (int k = 0; k < p.count; k++) p.arguments[k] = random_literal(&arena, p.module->entry->params[k]->shape, &random);
+    for (int k = 0; k < p.count; k++)
+      p.arguments[k] = random_literal(&arena, p.module->entry->params[k]->shape, &random);
     T_TRUE(plans(&p, &arena, 0, names[i]));
     hlo_module_free(p.module);
     weft_arena_fini(&arena);

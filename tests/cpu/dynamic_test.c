@@ -179,8 +179,8 @@ TEST(what_is_beyond_a_size_does_not_show)
       float first = -2, second = -2;
       T_OK(test_run(exe, (const void *[]){x, &n}, (void *[]){&first, &second}));
       if (first != (float)programs[i].first(n) || second != (float)programs[i].second(n))
-        fail_msg("%s, %d of %d: got %g and %g, want %g and %g", programs[i].what, n, MOST, (double)first, (double)second,
-                 programs[i].first(n), programs[i].second(n));
+        fail_msg("%s, %d of %d: got %g and %g, want %g and %g", programs[i].what, n, MOST, (double)first,
+                 (double)second, programs[i].first(n), programs[i].second(n));
     }
     weft_executable_release(exe);
   }
@@ -201,7 +201,8 @@ TEST(what_is_not_followed_is_named)
     weft_executable *exe = NULL;
     T_OK(hlo_parse(refused[i].text, strlen(refused[i].text), &module));
     weft_status *st = weft_compile(platform, module, &(weft_compile_options){0}, &exe);
-    if (!st || !strstr(weft_status_text(st, false), refused[i].words)) fail_msg("%s\n%s", refused[i].text, st ? weft_status_text(st, false) : "no error");
+    if (!st || !strstr(weft_status_text(st, false), refused[i].words))
+      fail_msg("%s\n%s", refused[i].text, st ? weft_status_text(st, false) : "no error");
     T_CODE(st, WEFT_UNIMPLEMENTED);
   }
   weft_platform_release(platform);
@@ -214,10 +215,12 @@ TEST(results_are_packed)
   float packed[6], whole[6];
   const int32_t n = 2;
   weft_platform *platform = test_platform(1, 1);
-  weft_executable *exe = test_compile(platform,
+  weft_executable *exe = test_compile(
+    platform,
     "ENTRY e { x = f32[2,3] parameter(0) n = s32[] parameter(1) y = f32[6] reshape(x)\n"
     "d = f32[2,<=3] set-dimension-size(x, n), dimensions={1} l = f32[<=6] set-dimension-size(y, n), dimensions={0}\n"
-    "o = (f32[<=6]) tuple(l) ROOT t = (f32[2,<=3], (f32[<=6])) tuple(d, o) }", BUF_TOPOLOGICAL);
+    "o = (f32[<=6]) tuple(l) ROOT t = (f32[2,<=3], (f32[<=6])) tuple(d, o) }",
+    BUF_TOPOLOGICAL);
 
   T_OK(test_run(exe, (const void *[]){six, &n}, (void *[]){packed, whole}));
   for (int i = 0; i < 6; i++) T_TRUE(packed[i] == want[i] && whole[i] == want_whole[i]);
@@ -232,11 +235,13 @@ TEST(groups_of_a_ragged_dot_do_not_meet)
   const float lhs[4] = {1, 2, 3, 4}, rhs[3] = {10, NAN, 100}, want[4] = {10, 20, 300, 0}, by_group[3] = {90, 0, 300};
   float right[4] = {10, 40, 100, NAN}, got[4], sums[3];
   const int32_t sizes[3] = {2, 0, 1};
-  weft_executable *exe = test_compile(platform,
+  weft_executable *exe = test_compile(
+    platform,
     "ENTRY e { l = f32[4,1] parameter(0) r = f32[3,1,1] parameter(1) s = s32[3] parameter(2) v = f32[4,1] parameter(3)\n"
     "a = f32[4,1] ragged-dot(l, r, s), lhs_contracting_dims={1}, rhs_contracting_dims={1}, lhs_ragged_dims={0}, rhs_group_dims={0}\n"
     "b = f32[3,1,1] ragged-dot(l, v, s), lhs_contracting_dims={0}, rhs_contracting_dims={0}, lhs_ragged_dims={0}, rhs_group_dims={}\n"
-    "ROOT t = (f32[4,1], f32[3,1,1]) tuple(a, b) }", BUF_TOPOLOGICAL);
+    "ROOT t = (f32[4,1], f32[3,1,1]) tuple(a, b) }",
+    BUF_TOPOLOGICAL);
 
   T_OK(test_run(exe, (const void *[]){lhs, rhs, sizes, right}, (void *[]){got, sums}));
   for (int i = 0; i < 4; i++) T_TRUE(got[i] == want[i]);

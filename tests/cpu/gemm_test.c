@@ -55,7 +55,8 @@ static void check_result(const cpu_gemm *g, const void *c, const char *how)
       if (got != expected)
         fail_msg("%s %s, %lld x %lld x %lld, steps %lld %lld, %lld %lld: [%lld, %lld] is %g, not %g", how,
                  weft_dtype_name(g->c_type), (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->a_row,
-                 (long long)g->a_col, (long long)g->b_row, (long long)g->b_col, (long long)i, (long long)j, got, expected);
+                 (long long)g->a_col, (long long)g->b_row, (long long)g->b_col, (long long)i, (long long)j, got,
+                 expected);
     }
 }
 
@@ -84,8 +85,18 @@ static void check_sizes(weft_dtype type, int64_t k, int order, void *c, void *sc
 {
   static const int64_t sides[] = {1, 2, 7, 8, 13, 16, 17, 24, 31, 33, 40};
   /* rows dense, columns dense, neither */
-  int64_t a_row = order % 3 == 0 ? k + GUARD : order % 3 == 1 ? 1 : 2 * k, a_col = order % 3 == 0 ? 1 : order % 3 == 1 ? LEAD : 2;
-  int64_t b_row = order / 3 == 0 ? LEAD : order / 3 == 1 ? 1 : 2 * LEAD, b_col = order / 3 == 0 ? 1 : order / 3 == 1 ? k + GUARD : 2;
+  int64_t a_row = order % 3 == 0   ? k + GUARD
+                  : order % 3 == 1 ? 1
+                                   : 2 * k,
+          a_col = order % 3 == 0   ? 1
+                  : order % 3 == 1 ? LEAD
+                                   : 2;
+  int64_t b_row = order / 3 == 0   ? LEAD
+                  : order / 3 == 1 ? 1
+                                   : 2 * LEAD,
+          b_col = order / 3 == 0   ? 1
+                  : order / 3 == 1 ? k + GUARD
+                                   : 2;
   void *a = operand(type, k, a_row, a_col, false), *b = operand(type, k, b_col, b_row, true);
 
   for (int64_t side = 1; side <= SIDE; side++)
@@ -111,7 +122,8 @@ static void check_orders(bool narrow)
   for (size_t d = 0; d < WEFT_COUNT(depths); d++) {
     sum_up(depths[d]);
     for (int order = 0; order < 9; order++)
-      for (int wide = 0; wide < 2; wide++) check_sizes(wide ? WEFT_F64 : WEFT_F32, depths[d], order, c, scratch, SCRATCH);
+      for (int wide = 0; wide < 2; wide++)
+        check_sizes(wide ? WEFT_F64 : WEFT_F32, depths[d], order, c, scratch, SCRATCH);
   }
   cpu_dense_narrow = false;
   free(c);
@@ -141,7 +153,8 @@ TEST(large_products_are_exact)
     hlo_shape out = {.type = type, .rank = 2, .dims = c_dims};
     hlo_dot_attrs attrs = {.lhs_contracting = {1, &a_sum}, .rhs_contracting = {1, &b_sum}};
     cpu_dot dot;
-    void *a = malloc((size_t)(rows * k) * 8 + 1), *b = malloc((size_t)(cols * k) * 8 + 1), *c = malloc((size_t)(rows * cols) * 8);
+    void *a = malloc((size_t)(rows * k) * 8 + 1), *b = malloc((size_t)(cols * k) * 8 + 1),
+         *c = malloc((size_t)(rows * cols) * 8);
 
     T_TRUE(a && b && c);
     cpu_dense_narrow = n & 2;
@@ -156,7 +169,8 @@ TEST(large_products_are_exact)
         double sum = 0;
         for (int64_t l = 0; l < k; l++) sum += left_at(i, l) * right_at(l, j);
         if (get(type, c, i * cols + j) != sum)
-          fail_msg("case %zu: [%lld, %lld] is %g, not %g", n, (long long)i, (long long)j, get(type, c, i * cols + j), sum);
+          fail_msg("case %zu: [%lld, %lld] is %g, not %g", n, (long long)i, (long long)j, get(type, c, i * cols + j),
+                   sum);
       }
     free(a), free(b), free(c);
   }
@@ -198,7 +212,9 @@ TEST(infinities_and_nan_go_where_they_belong)
 static int32_t number_at(weft_dtype type, const void *from, int64_t at)
 {
   if (type == WEFT_S32) return ((const int32_t *)from)[at];
-  return type == WEFT_S8 ? ((const int8_t *)from)[at] : type == WEFT_U8 ? ((const uint8_t *)from)[at] : ((const int16_t *)from)[at];
+  return type == WEFT_S8   ? ((const int8_t *)from)[at]
+         : type == WEFT_U8 ? ((const uint8_t *)from)[at]
+                           : ((const int16_t *)from)[at];
 }
 
 /* Sums of products, the least of each type among them, against c. */
@@ -257,8 +273,8 @@ static void multiply_integers(cpu_gemm g)
     for (int64_t t = 0; kernel <= NARROW && t < g.tiles; t++) cpu_gemm_tile(&g, t, a, b, c, scratch);
     for (int64_t i = 0; kernel > NARROW && i < g.m; i += g.tile_m) /* one tile of all columns */
       (kernel == VNNI ? cpu_vnni_tile : cpu_pairs_tile)(&g, WEFT_MIN(g.tile_m, g.m - i), g.n,
-                                                        (char *)a + i * g.a_row * (int64_t)weft_dtype_bytes(g.a_type), (char *)b,
-                                                        (char *)(c + i * g.c_row), scratch);
+                                                        (char *)a + i * g.a_row * (int64_t)weft_dtype_bytes(g.a_type),
+                                                        (char *)b, (char *)(c + i * g.c_row), scratch);
     check_integers(&g, a, b, c, names[kernel]);
     free(scratch);
   }
@@ -281,8 +297,18 @@ static void multiply_types(weft_dtype a_type, weft_dtype b_type)
                   .b_col = order / 3 == 0 ? 1 : order / 3 == 1 ? k : 2, .c_row = cols + (cols == 1 && order < 5 ? 0 : GUARD)};
     multiply_integers(g);
   }
-  multiply_integers((cpu_gemm){.a_type = a_type, .b_type = b_type, .c_type = WEFT_S32, .m = 450, .n = 70, .k = 1024,
-                            .via = WEFT_INVALID, .a_row = 1024, .a_col = 1, .b_row = 70, .b_col = 1, .c_row = 70});
+  multiply_integers((cpu_gemm){.a_type = a_type,
+                               .b_type = b_type,
+                               .c_type = WEFT_S32,
+                               .m = 450,
+                               .n = 70,
+                               .k = 1024,
+                               .via = WEFT_INVALID,
+                               .a_row = 1024,
+                               .a_col = 1,
+                               .b_row = 70,
+                               .b_col = 1,
+                               .c_row = 70});
 }
 
 TEST(products_of_bytes_are_exact) { multiply_types(WEFT_S8, WEFT_S8); }

@@ -51,8 +51,8 @@ static void check_close(const char *what, const hlo_literal *got, const hlo_lite
 }
 
 /* Plans and runs one instruction; out NULL: only says how much scratch it wants. */
-static weft_status *run_kernel(rt_pool *pool, weft_arena *arena, const hlo_instr *in, const void *a, const void *b, void *out,
-                               void *scratch, int64_t *scratch_bytes)
+static weft_status *run_kernel(rt_pool *pool, weft_arena *arena, const hlo_instr *in, const void *a, const void *b,
+                               void *out, void *scratch, int64_t *scratch_bytes)
 {
   const hlo_shape *lhs = in->operands[0]->shape, *rhs = in->operand_count > 1 ? in->operands[1]->shape : NULL;
   union { cpu_dot dot; cpu_conv conv; cpu_fft fft; cpu_cholesky cholesky; cpu_triangular_solve solve; } plan;
@@ -101,10 +101,12 @@ static void check_instr(rt_pool *pool, const char *shapes_and_root, double toler
   int64_t scratch_bytes;
   char text[2048];
 
-  snprintf(text, sizeof text, "HloModule m\n"
-                              "ENTRY e {\n"
-                              "%s\n"
-                              "}\n", shapes_and_root);
+  snprintf(text, sizeof text,
+           "HloModule m\n"
+           "ENTRY e {\n"
+           "%s\n"
+           "}\n",
+           shapes_and_root);
   weft_arena_init(&arena);
   T_OK(hlo_parse(text, strlen(text), &module));
   T_OK(hlo_verify(module));
@@ -181,9 +183,10 @@ TEST(dot_of_every_form_and_type)
 
   for (size_t t = 0; t < WEFT_COUNT(types); t++)
     for (size_t i = 0; i < WEFT_COUNT(forms) - (t > 5); i++) { /* the largest only for some: the evaluator is slow */
-      snprintf(text, sizeof text, "  a = %s[%s] parameter(0)\n"
-                                  "  b = %s[%s] parameter(1)\n"
-                                  "  ROOT r = %s[%s] dot(a, b), %s",
+      snprintf(text, sizeof text,
+               "  a = %s[%s] parameter(0)\n"
+               "  b = %s[%s] parameter(1)\n"
+               "  ROOT r = %s[%s] dot(a, b), %s",
                types[t].in, forms[i].lhs, types[t].in, forms[i].rhs, types[t].out, forms[i].out, forms[i].attrs);
       check_instr(pool, text, types[t].tolerance);
     }
@@ -193,10 +196,12 @@ TEST(dot_rounds_operands_as_its_algorithm_says)
 {
   WEFT_AUTO(rt_pool) pool = new_pool();
 
-  check_instr(pool, "  a = f32[40,50] parameter(0)\n"
-                    "  b = f32[50,60] parameter(1)\n"
-                    "  ROOT r = f32[40,60] dot(a, b), "
-                    "lhs_contracting_dims={1}, rhs_contracting_dims={0}, algorithm=dot_bf16_bf16_f32", 1e-6);
+  check_instr(pool,
+              "  a = f32[40,50] parameter(0)\n"
+              "  b = f32[50,60] parameter(1)\n"
+              "  ROOT r = f32[40,60] dot(a, b), "
+              "lhs_contracting_dims={1}, rhs_contracting_dims={0}, algorithm=dot_bf16_bf16_f32",
+              1e-6);
 }
 
 TEST(convolution_of_every_form_and_type)
@@ -266,12 +271,14 @@ TEST(fft_of_every_kind_and_length)
       snprintf(half, sizeof half, "%d", n / 2 + 1);
       const char *in = from_half ? half : full, *out = to_half ? half : full;
       const char *in_type = to_half ? kinds[k].r : kinds[k].c, *out_type = from_half ? kinds[k].r : kinds[k].c;
-      snprintf(text, sizeof text, "  a = %s[3,%s] parameter(0)\n"
-                                  "  ROOT r = %s[3,%s] fft(a), fft_type=%s, fft_length={%d}", in_type,
-               in, out_type, out, kinds[k].kind, n);
+      snprintf(text, sizeof text,
+               "  a = %s[3,%s] parameter(0)\n"
+               "  ROOT r = %s[3,%s] fft(a), fft_type=%s, fft_length={%d}",
+               in_type, in, out_type, out, kinds[k].kind, n);
       check_instr(pool, text, kinds[k].tolerance);
-      snprintf(text, sizeof text, "  a = %s[2,5,19,%s] parameter(0)\n"
-                                  "  ROOT r = %s[2,5,19,%s] fft(a), fft_type=%s, fft_length={5,19,%d}",
+      snprintf(text, sizeof text,
+               "  a = %s[2,5,19,%s] parameter(0)\n"
+               "  ROOT r = %s[2,5,19,%s] fft(a), fft_type=%s, fft_length={5,19,%d}",
                in_type, in, out_type, out, kinds[k].kind, n);
       if (n <= 36) check_instr(pool, text, kinds[k].tolerance);
     }
@@ -286,18 +293,21 @@ TEST(cholesky_and_triangular_solve_of_every_form)
 
   for (size_t t = 0; t < WEFT_COUNT(kinds); t++) {
     for (int lower = 0; lower < 2; lower++) {
-      snprintf(text, sizeof text, "  a = %s[3,40,40] parameter(0)\n"
-                                  "  ROOT r = %s[3,40,40] cholesky(a), lower=%s", kinds[t].type,
-               kinds[t].type, words[lower]);
+      snprintf(text, sizeof text,
+               "  a = %s[3,40,40] parameter(0)\n"
+               "  ROOT r = %s[3,40,40] cholesky(a), lower=%s",
+               kinds[t].type, kinds[t].type, words[lower]);
       check_instr(pool, text, kinds[t].tolerance);
     }
     for (int form = 0; form < 24; form++) {
       const char *shape = form & 1 ? "2,20,300" : "2,300,20";
-      snprintf(text, sizeof text, "  a = %s[2,20,20] parameter(0)\n"
-                                  "  b = %s[%s] parameter(1)\n"
-                                  "  ROOT r = %s[%s] triangular-solve(a, b), "
-               "left_side=%s, lower=%s, unit_diagonal=%s, transpose_a=%s", kinds[t].type, kinds[t].type, shape, kinds[t].type, shape,
-               words[form & 1], words[form >> 1 & 1], "false", ops[(form >> 3) % 3]);
+      snprintf(text, sizeof text,
+               "  a = %s[2,20,20] parameter(0)\n"
+               "  b = %s[%s] parameter(1)\n"
+               "  ROOT r = %s[%s] triangular-solve(a, b), "
+               "left_side=%s, lower=%s, unit_diagonal=%s, transpose_a=%s",
+               kinds[t].type, kinds[t].type, shape, kinds[t].type, shape, words[form & 1], words[form >> 1 & 1],
+               "false", ops[(form >> 3) % 3]);
       check_instr(pool, text, kinds[t].tolerance);
     }
   }
@@ -309,12 +319,12 @@ static const char jax_less[] = "  a = T[] parameter(0)\n"
                                "  b = T[] parameter(1)\n"
                                "  n = T[] constant(nan)\n"
                                "  z = T[] constant(0)\n"
-  "  na = pred[] compare(a, a), direction=NE\n"
-  "  za = pred[] compare(a, z), direction=EQ\n"
-  "  sa = T[] select(za, z, a)\n  ka = T[] select(na, n, sa)\n"
-  "  nb = pred[] compare(b, b), direction=NE\n"
-  "  zb = pred[] compare(b, z), direction=EQ\n"
-  "  sb = T[] select(zb, z, b)\n  kb = T[] select(nb, n, sb)\n";
+                               "  na = pred[] compare(a, a), direction=NE\n"
+                               "  za = pred[] compare(a, z), direction=EQ\n"
+                               "  sa = T[] select(za, z, a)\n  ka = T[] select(na, n, sa)\n"
+                               "  nb = pred[] compare(b, b), direction=NE\n"
+                               "  zb = pred[] compare(b, z), direction=EQ\n"
+                               "  sb = T[] select(zb, z, b)\n  kb = T[] select(nb, n, sb)\n";
 static const char plain[] = "  a = T[] parameter(0)\n"
                             "  b = T[] parameter(1)\n";
 
@@ -338,7 +348,11 @@ static void fill_sortable(hlo_literal *lit, bool nans)
   for (int64_t i = 0; i < hlo_shape_elems(lit->shape); i++) {
     unsigned pick = (unsigned)(fabs(next_value()) * 9 + fabs(next_value())) % 40;
     if (weft_dtype_is_float(type)) {
-      hlo_literal_set_f64(lit, i, pick < 11 ? special[pick] : pick < 14 && nans ? copysign(NAN, pick == 12 ? -1 : 1) : pick, 0);
+      hlo_literal_set_f64(lit, i,
+                          pick < 11           ? special[pick]
+                          : pick < 14 && nans ? copysign(NAN, pick == 12 ? -1 : 1)
+                                              : pick,
+                          0);
     } else {
       hlo_literal_set_s64(lit, i, (int64_t)pick - (weft_dtype_is_unsigned(type) ? 0 : 20));
     }
@@ -380,8 +394,7 @@ static void check_sort(rt_pool *pool, const char *module_text, bool nans, bool i
     T_OK(hlo_literal_new(&arena, root->operands[i]->shape, &lit));
     if (i + 1 == root->operand_count && i > 0)
       for (int64_t k = 0; k < hlo_shape_elems(lit->shape); k++) hlo_literal_set_s64(lit, k, k);
-    else
-      fill_sortable(lit, nans);
+    else fill_sortable(lit, nans);
     args[i] = lit;
   }
   T_OK(hlo_eval_instr(root, args, &options, &arena, &want));
@@ -395,7 +408,8 @@ static void check_sort(rt_pool *pool, const char *module_text, bool nans, bool i
   T_OK(cpu_sort_run(&sort, pool, ins, outs, scratch));
   for (int i = 0; i < root->operand_count; i++) {
     const hlo_literal *w = root->operand_count > 1 ? want->elements[i] : want;
-    if (memcmp(outs[i], w->data, (size_t)hlo_shape_bytes(w->shape)) != 0) fail_msg("operand %d differs:\n%s", i, module_text);
+    if (memcmp(outs[i], w->data, (size_t)hlo_shape_bytes(w->shape)) != 0)
+      fail_msg("operand %d differs:\n%s", i, module_text);
     if (!in_place) free(outs[i]);
   }
   free(scratch);
@@ -433,10 +447,11 @@ TEST(sort_is_the_evaluators_to_the_bit)
 
 TEST(sort_by_several_keys)
 {
-  static const char text[] = "HloModule m\n"
-                             "less {\n"
-                             "  a = f32[] parameter(0)\n"
-                             "  b = f32[] parameter(1)\n"
+  static const char text[] =
+    "HloModule m\n"
+    "less {\n"
+    "  a = f32[] parameter(0)\n"
+    "  b = f32[] parameter(1)\n"
     "  c = s64[] parameter(2)\n"
     "  d = s64[] parameter(3)\n"
     "  x = s32[] parameter(4)\n"
@@ -465,12 +480,12 @@ TEST(a_comparator_that_is_not_by_keys_is_refused)
                              "  a = s32[] parameter(0)\n"
                              "  b = s32[] parameter(1)\n"
                              "  n = s32[] negate(a)\n"
-    "  ROOT r = pred[] compare(n, b), direction=LT\n"
-    "}\n"
-    "ENTRY e {\n"
-    "  k = s32[9] parameter(0)\n"
-    "  ROOT r = s32[9] sort(k), dimensions={0}, to_apply=less\n"
-    "}\n";
+                             "  ROOT r = pred[] compare(n, b), direction=LT\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  k = s32[9] parameter(0)\n"
+                             "  ROOT r = s32[9] sort(k), dimensions={0}, to_apply=less\n"
+                             "}\n";
   WEFT_AUTO(hlo_module) module = NULL;
   cpu_sort sort;
 
@@ -497,11 +512,13 @@ TEST(topk_is_the_evaluators)
     weft_arena arena;
     cpu_topk topk;
     char text[512];
-    snprintf(text, sizeof text, "HloModule m\n"
-                                "ENTRY e {\n"
-                                "  a = %s[%s] parameter(0)\n"
-                                "  ROOT r = (%s[%c,%s], s32[%c,%s]) "
-             "topk(a), k=%s, largest=%s\n}\n", c[0], c[1], c[0], c[1][0], c[2], c[1][0], c[2], c[2], i % 2 ? "true" : "false");
+    snprintf(text, sizeof text,
+             "HloModule m\n"
+             "ENTRY e {\n"
+             "  a = %s[%s] parameter(0)\n"
+             "  ROOT r = (%s[%c,%s], s32[%c,%s]) "
+             "topk(a), k=%s, largest=%s\n}\n",
+             c[0], c[1], c[0], c[1][0], c[2], c[1][0], c[2], c[2], i % 2 ? "true" : "false");
     weft_arena_init(&arena);
     T_OK(hlo_parse(text, strlen(text), &module));
     const hlo_instr *root = module->entry->root;
@@ -575,10 +592,11 @@ TEST(convolutions_are_cut_evenly)
     int n = cases[i].size, in = cases[i].in, out = cases[i].out;
     WEFT_AUTO(hlo_module) module = NULL;
     cpu_conv conv;
-    snprintf(text, sizeof text, "HloModule m\n"
-                                "ENTRY e {\n"
-                                "  x = f32[2,%d,%d,%d] parameter(0)\n"
-                                "  w = f32[3,3,%d,%d] parameter(1)\n"
+    snprintf(text, sizeof text,
+             "HloModule m\n"
+             "ENTRY e {\n"
+             "  x = f32[2,%d,%d,%d] parameter(0)\n"
+             "  w = f32[3,3,%d,%d] parameter(1)\n"
              "  ROOT r = f32[2,%d,%d,%d] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f\n"
              "}\n",
              n, n, in, in, out, n, n, out);
@@ -587,8 +605,10 @@ TEST(convolutions_are_cut_evenly)
     T_OK(cpu_conv_init(&conv, root->u.conv, root->operands[0]->shape, root->operands[1]->shape, root->shape));
     if (conv.direct) continue;
     int64_t rows = 2 * (int64_t)n * n, last = rows - (conv.tasks_per_group - 1) * conv.rows_per_task;
-    if (!(conv.tasks_per_group >= cases[i].least && last <= conv.rows_per_task && conv.rows_per_task - last < 16 * conv.tasks_per_group))
-      fail_msg("%d -> %d features: %d tasks of %d pixels, the last %d", in, out, (int)conv.tasks_per_group, (int)conv.rows_per_task, (int)last);
+    if (!(conv.tasks_per_group >= cases[i].least && last <= conv.rows_per_task &&
+          conv.rows_per_task - last < 16 * conv.tasks_per_group))
+      fail_msg("%d -> %d features: %d tasks of %d pixels, the last %d", in, out, (int)conv.tasks_per_group,
+               (int)conv.rows_per_task, (int)last);
   }
 }
 

@@ -119,7 +119,8 @@ TEST(an_input_that_failed_poisons_the_outputs)
   weft_buffer *x, *y, *z;
   float data[1];
 
-  T_OK(weft_buffer_from_error(weft_platform_device(platform, 0), &step_type, WEFT_ERR(DATA_LOSS, "the disk is gone"), &x));
+  T_OK(
+    weft_buffer_from_error(weft_platform_device(platform, 0), &step_type, WEFT_ERR(DATA_LOSS, "the disk is gone"), &x));
   T_OK(launch1(exe, x, true, &y));
   T_OK(launch1(exe, y, true, &z));
   T_FAILS(weft_buffer_to_host(z, data, weft_deadline_after_ms(30000)), "the disk is gone");
@@ -134,12 +135,14 @@ TEST(wrong_inputs_are_refused_before_anything_runs)
 {
   weft_platform *platform = test_platform(2, 2);
   weft_executable *exe = test_compile(platform, STEP_TEXT, BUF_TOPOLOGICAL);
-  weft_executable *two = test_compile(platform,
+  weft_executable *two = test_compile(
+    platform,
     "HloModule two, input_output_alias={ {}: (0, {}, may-alias) }\n"
     "ENTRY e { x = f32[100000] parameter(0) y = f32[100000] parameter(1) ROOT r = f32[100000] add(x, y) }\n",
     BUF_TOPOLOGICAL);
   weft_buffer *x = zeros(weft_platform_device(platform, 0)), *other = zeros(weft_platform_device(platform, 1)), *out;
-  weft_buffer *small = test_buffer(weft_platform_device(platform, 0), &(weft_array_type){.type = WEFT_F32}, &(float){1});
+  weft_buffer *small =
+    test_buffer(weft_platform_device(platform, 0), &(weft_array_type){.type = WEFT_F32}, &(float){1});
   weft_buffer *const *same[] = {(weft_buffer *[]){x, x}};
   weft_buffer **outs[] = {&out};
 
@@ -193,37 +196,36 @@ static void *step_many(void *arg)
 TEST(a_loop_copies_what_threads_made)
 {
   enum { ROWS = 331, COLS = 517, TURNS = 5 };
-  static const char text[] =
-    "HloModule m\n"
-    "body {\n"
-    "  s = (s32[], f32[331,517]) parameter(0)\n"
-    "  i = s32[] get-tuple-element(s), index=0\n"
-    "  x = f32[331,517] get-tuple-element(s), index=1\n"
-    "  one = s32[] constant(1)\n"
-    "  j = s32[] add(i, one)\n"
-    "  a = f32[330,517] slice(x), slice={[1:331], [0:517]}\n"
-    "  b = f32[1,517] slice(x), slice={[0:1], [0:517]}\n"
-    "  c = f32[331,517] concatenate(a, b), dimensions={0}\n"
-    "  e = f32[] constant(1)\n"
-    "  eb = f32[331,517] broadcast(e), dimensions={}\n"
-    "  d = f32[331,517] add(c, eb)\n"
-    "  t = f32[331,517] tanh(d)\n"
-    "  m = f32[331,517] maximum(d, t)\n"
-    "  ROOT r = (s32[], f32[331,517]) tuple(j, m)\n"
-    "}\n"
-    "cond {\n"
-    "  s = (s32[], f32[331,517]) parameter(0)\n"
-    "  i = s32[] get-tuple-element(s), index=0\n"
-    "  n = s32[] constant(5)\n"
-    "  ROOT l = pred[] compare(i, n), direction=LT\n"
-    "}\n"
-    "ENTRY e {\n"
-    "  x = f32[331,517] parameter(0)\n"
-    "  z = s32[] constant(0)\n"
-    "  s = (s32[], f32[331,517]) tuple(z, x)\n"
-    "  w = (s32[], f32[331,517]) while(s), condition=cond, body=body\n"
-    "  ROOT r = f32[331,517] get-tuple-element(w), index=1\n"
-    "}\n";
+  static const char text[] = "HloModule m\n"
+                             "body {\n"
+                             "  s = (s32[], f32[331,517]) parameter(0)\n"
+                             "  i = s32[] get-tuple-element(s), index=0\n"
+                             "  x = f32[331,517] get-tuple-element(s), index=1\n"
+                             "  one = s32[] constant(1)\n"
+                             "  j = s32[] add(i, one)\n"
+                             "  a = f32[330,517] slice(x), slice={[1:331], [0:517]}\n"
+                             "  b = f32[1,517] slice(x), slice={[0:1], [0:517]}\n"
+                             "  c = f32[331,517] concatenate(a, b), dimensions={0}\n"
+                             "  e = f32[] constant(1)\n"
+                             "  eb = f32[331,517] broadcast(e), dimensions={}\n"
+                             "  d = f32[331,517] add(c, eb)\n"
+                             "  t = f32[331,517] tanh(d)\n"
+                             "  m = f32[331,517] maximum(d, t)\n"
+                             "  ROOT r = (s32[], f32[331,517]) tuple(j, m)\n"
+                             "}\n"
+                             "cond {\n"
+                             "  s = (s32[], f32[331,517]) parameter(0)\n"
+                             "  i = s32[] get-tuple-element(s), index=0\n"
+                             "  n = s32[] constant(5)\n"
+                             "  ROOT l = pred[] compare(i, n), direction=LT\n"
+                             "}\n"
+                             "ENTRY e {\n"
+                             "  x = f32[331,517] parameter(0)\n"
+                             "  z = s32[] constant(0)\n"
+                             "  s = (s32[], f32[331,517]) tuple(z, x)\n"
+                             "  w = (s32[], f32[331,517]) while(s), condition=cond, body=body\n"
+                             "  ROOT r = f32[331,517] get-tuple-element(w), index=1\n"
+                             "}\n";
   static float x[ROWS][COLS], y[ROWS][COLS];
 
   for (int i = 0; i < ROWS; i++)
@@ -355,7 +357,8 @@ TEST(no_threads_run_but_the_workers)
 {
   if (getenv("WEFT_SANITIZED")) T_SKIP("a sanitizer may have a thread of its own");
   weft_platform *platform = test_platform(1, 2);
-  for (int i = 0; i < 1000 && count_unnamed_threads() > 1; i++) usleep(5000); /* one that was joined is still seen for a moment */
+  for (int i = 0; i < 1000 && count_unnamed_threads() > 1; i++)
+    usleep(5000); /* one that was joined is still seen for a moment */
   T_EQ_INT(count_unnamed_threads(), 1);
   weft_platform_release(platform);
 }

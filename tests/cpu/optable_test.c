@@ -95,7 +95,10 @@ static weft_dtype type_of_letter(char letter, weft_dtype type)
   }
 }
 
-static bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+static bool is_word(char c)
+{
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
 
 /* Text with letters before `[` made types; false if the type has no such relative. */
 static bool put(FILE *out, const char *text, weft_dtype type)
@@ -114,7 +117,8 @@ static bool names(const char *text, const char *name)
 {
   size_t length = strlen(name);
   for (const char *at = text; (at = strstr(at, name)); at++)
-    if (at > text && (at[-1] == '=' || at[-1] == '{' || (at[-1] == ' ' && at[-2] == ',')) && !is_word(at[length]) && at[length] != '(')
+    if (at > text && (at[-1] == '=' || at[-1] == '{' || (at[-1] == ' ' && at[-2] == ',')) && !is_word(at[length]) &&
+        at[length] != '(')
       return true;
   return false;
 }
@@ -186,7 +190,8 @@ static void set_edge(hlo_literal *lit, int64_t at, int64_t i)
   weft_dtype type = lit->shape->type;
 
   if (type == WEFT_PRED) hlo_literal_set_s64(lit, at, (i ^ (i >> 2)) & 1);
-  else if (weft_dtype_is_complex(type)) hlo_literal_set_f64(lit, at, edge_floats[i % 20], edge_floats[(i / 16 + 2) % 20]);
+  else if (weft_dtype_is_complex(type))
+    hlo_literal_set_f64(lit, at, edge_floats[i % 20], edge_floats[(i / 16 + 2) % 20]);
   else if (weft_dtype_bits(type) <= 8) set_bits(lit, at, (uint64_t)i);
   else if (weft_dtype_is_integer(type)) hlo_literal_set_s64(lit, at, edge_integer(type, i));
   else if (i < 32) hlo_literal_set_f64(lit, at, edge_floats[i], 0);
@@ -213,7 +218,7 @@ static void fill_element(hlo_literal *lit, char style, int64_t i)
 
   if (style == 'A' || style == 'B') style = weft_dtype_is_complex(type) ? 'm' : style + ('a' - 'A');
   switch (style) {
-  case 'a': set_edge(lit, i, weft_dtype_bits(type) <= 8 ? i * 7 : i / 32); break;       /* pairs: all of 32 by 32 */
+  case 'a': set_edge(lit, i, weft_dtype_bits(type) <= 8 ? i * 7 : i / 32); break; /* pairs: all of 32 by 32 */
   case 'b': set_edge(lit, i, weft_dtype_bits(type) <= 8 ? i / 4 + i : i % 32); break;
   case 'e': set_edge(lit, i, i); break;
   case 'n': /* edge values that have an order */
@@ -221,13 +226,26 @@ static void fill_element(hlo_literal *lit, char style, int64_t i)
     if (!integer && !(hlo_literal_get_f64(lit, i) != 0)) hlo_literal_set_f64(lit, i, 1, 0);
     if (!integer && isnan(hlo_literal_get_f64(lit, i))) hlo_literal_set_f64(lit, i, 2, 0);
     break;
-  case 'd': if (weft_dtype_is_complex(type)) hlo_literal_set_f64(lit, i, unit, other); else if (type == WEFT_PRED) hlo_literal_set_s64(lit, i, unit < 0.5); else set_bits(lit, i, random64()); break;
-  case 'k': if (integer) hlo_literal_set_s64(lit, i, (int64_t)(unit * 5)); else hlo_literal_set_f64(lit, i, floor(unit * 5) / 2, floor(other * 2)); break; /* many ties */
-  case 'i': hlo_literal_set_s64(lit, i, (int64_t)(unit * 8) - 1); break;               /* indices, some outside */
-  case 'g': hlo_literal_set_s64(lit, i, i + 1); break;                                 /* group sizes */
+  case 'd':
+    if (weft_dtype_is_complex(type)) hlo_literal_set_f64(lit, i, unit, other);
+    else if (type == WEFT_PRED) hlo_literal_set_s64(lit, i, unit < 0.5);
+    else set_bits(lit, i, random64());
+    break;
+  case 'k':
+    if (integer) hlo_literal_set_s64(lit, i, (int64_t)(unit * 5));
+    else hlo_literal_set_f64(lit, i, floor(unit * 5) / 2, floor(other * 2));
+    break;                                                               /* many ties */
+  case 'i': hlo_literal_set_s64(lit, i, (int64_t)(unit * 8) - 1); break; /* indices, some outside */
+  case 'g': hlo_literal_set_s64(lit, i, i + 1); break;                   /* group sizes */
   case 'p': hlo_literal_set_f64(lit, i, 0.5 + unit, 0); break;
-  case 'L': if (integer) hlo_literal_set_s64(lit, i, edge_integer(type, 3)); else hlo_literal_set_f64(lit, i, -INFINITY, 0); break;
-  case 'G': if (integer) hlo_literal_set_s64(lit, i, edge_integer(type, 4)); else hlo_literal_set_f64(lit, i, INFINITY, 0); break;
+  case 'L':
+    if (integer) hlo_literal_set_s64(lit, i, edge_integer(type, 3));
+    else hlo_literal_set_f64(lit, i, -INFINITY, 0);
+    break;
+  case 'G':
+    if (integer) hlo_literal_set_s64(lit, i, edge_integer(type, 4));
+    else hlo_literal_set_f64(lit, i, INFINITY, 0);
+    break;
   case '0': case '1': case '3': if (integer) hlo_literal_set_s64(lit, i, style - '0'); else hlo_literal_set_f64(lit, i, style - '0', 0); break;
   default: /* m: moderate */
     if (integer) hlo_literal_set_s64(lit, i, (int64_t)(unit * 7) - (weft_dtype_is_signed(type) ? 3 : 0));
@@ -235,7 +253,8 @@ static void fill_element(hlo_literal *lit, char style, int64_t i)
   }
 }
 
-static weft_status *make_arguments(const program *p, const hlo_module *module, weft_arena *arena, const hlo_literal **args)
+static weft_status *make_arguments(const program *p, const hlo_module *module, weft_arena *arena,
+                                   const hlo_literal **args)
 {
   random_state = 12345;
   for (int i = 0; i < module->entry->param_count; i++) {
@@ -274,7 +293,8 @@ static weft_status *run_compiled(const char *text, const hlo_literal *const *arg
   *by_reference = strstr(steps, "reference") != NULL;
   free(steps);
   for (int i = 0; i < weft_executable_param_count(exe); i++)
-    WEFT_TRY(weft_buffer_from_host(weft_platform_device(platform, 0), weft_executable_param_type(exe, i), args[i]->data, &in[i]));
+    WEFT_TRY(weft_buffer_from_host(weft_platform_device(platform, 0), weft_executable_param_type(exe, i), args[i]->data,
+                                   &in[i]));
   st = weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs});
   for (int i = 0; i < weft_executable_param_count(exe); i++) weft_buffer_release(in[i]);
   if (st) return st;
@@ -289,7 +309,10 @@ static weft_status *run_compiled(const char *text, const hlo_literal *const *arg
   return st;
 }
 
-static const hlo_literal *leaf_of(const hlo_literal *lit, int leaf) { return lit->elements ? lit->elements[leaf] : lit; }
+static const hlo_literal *leaf_of(const hlo_literal *lit, int leaf)
+{
+  return lit->elements ? lit->elements[leaf] : lit;
+}
 
 /* ---- comparing ----------------------------------------------------------------------------------------------------- */
 
@@ -325,7 +348,8 @@ static bool near(weft_dtype type, double got, double want, double ulps, double s
 static bool near_complex(weft_dtype part, const double *got, const double *want, double ulps, double scale)
 {
   if (!isfinite(want[0]) || !isfinite(want[1])) return !isfinite(got[0]) || !isfinite(got[1]);
-  double unit = fmax(ulps > SUM_ULPS ? scale : hypot(want[0], want[1]), part == WEFT_F32 ? 0x1p-126 : 0x1p-1022) * (part == WEFT_F32 ? 0x1p-23 : 0x1p-52);
+  double unit = fmax(ulps > SUM_ULPS ? scale : hypot(want[0], want[1]), part == WEFT_F32 ? 0x1p-126 : 0x1p-1022) *
+                (part == WEFT_F32 ? 0x1p-23 : 0x1p-52);
   return fabs(got[0] - want[0]) <= ulps * unit && fabs(got[1] - want[1]) <= ulps * unit;
 }
 
@@ -365,8 +389,8 @@ static void write_literal(const char *what, const hlo_literal *lit)
   fputc('\n', export);
 }
 
-static void export_case(const program *p, weft_dtype type, const char *text, const hlo_literal *const *args, int arg_count,
-                        hlo_literal *const *got, int count)
+static void export_case(const program *p, weft_dtype type, const char *text, const hlo_literal *const *args,
+                        int arg_count, hlo_literal *const *got, int count)
 {
   if (!export) return;
   fprintf(export, "case %s %g %s\ntext %s\n", weft_dtype_name(type), p->ulps, p->row, "");
@@ -405,7 +429,8 @@ static weft_status *run_cell(const program *p, weft_dtype type, const char *text
   WEFT_TRY(run_compiled(text, args, arena, got, &by_reference));
   int leaves = hlo_shape_leaf_count(module->entry->root->shape);
   export_case(p, type, text, args, module->entry->param_count, got, leaves);
-  bool talks = hlo_opcode_is_collective(module->entry->root->op); /* not the evaluator's: one device gives its operand */
+  bool talks =
+    hlo_opcode_is_collective(module->entry->root->op); /* not the evaluator's: one device gives its operand */
   if (talks) want = args[module->entry->root->op == HLO_RAGGED_ALL_TO_ALL];
   else WEFT_TRY(evaluate(p, module, args, arena, &want));
   *cell = by_reference ? 'r' : '+';
@@ -414,8 +439,8 @@ static weft_status *run_cell(const program *p, weft_dtype type, const char *text
     int64_t at = difference(got[leaf], leaf_of(want, leaf), p->ulps);
     if (at < 0) continue;
     *cell = 'x';
-    return WEFT_ERR(INTERNAL, "result %d, element %lld: compiled %.17g %+.17gi, reference %.17g %+.17gi", leaf, (long long)at,
-                    hlo_literal_get_f64(got[leaf], at), hlo_literal_get_imag(got[leaf], at),
+    return WEFT_ERR(INTERNAL, "result %d, element %lld: compiled %.17g %+.17gi, reference %.17g %+.17gi", leaf,
+                    (long long)at, hlo_literal_get_f64(got[leaf], at), hlo_literal_get_imag(got[leaf], at),
                     hlo_literal_get_f64(leaf_of(want, leaf), at), hlo_literal_get_imag(leaf_of(want, leaf), at));
   }
   return NULL;
@@ -491,7 +516,8 @@ static void print_reasons(FILE *out)
     const char *why = NULL;
     for (int t = 0; t < TYPES; t++) {
       if (cells[p][t] != 'U') continue;
-      fprintf(out, why ? " %s" : "%s: %s", why ? weft_dtype_name(types[t]) : programs[p].row, weft_dtype_name(types[t]));
+      fprintf(out, why ? " %s" : "%s: %s", why ? weft_dtype_name(types[t]) : programs[p].row,
+              weft_dtype_name(types[t]));
       if (!why) why = reasons[p][t];
     }
     if (why) fprintf(out, ": %.*s\n", (int)strcspn(why, "(\n"), why);
@@ -553,8 +579,10 @@ int main(int argc, char **argv)
     print_table(stdout);
     print_reasons(stdout);
   } else {
-    printf("# %d programs: %d compiled, %d by the reference evaluator, %d UNIMPLEMENTED, %d wrong; %d are not allowed\n",
-           counts['+'] + counts['r'] + counts['U'] + counts['x'], counts['+'], counts['r'], counts['U'], counts['x'], counts['.']);
+    printf(
+      "# %d programs: %d compiled, %d by the reference evaluator, %d UNIMPLEMENTED, %d wrong; %d are not allowed\n",
+      counts['+'] + counts['r'] + counts['U'] + counts['x'], counts['+'], counts['r'], counts['U'], counts['x'],
+      counts['.']);
     printf("%sok 1 - compiled results are the reference evaluator's\n", failed ? "not " : "");
     if (!verbose && !export) {
       int missing = check_page();

@@ -33,7 +33,8 @@ static bool fails_for_the_loss(weft_buffer *out, bool here)
 {
   float y[N];
   weft_status *st = weft_buffer_to_host(out, y, weft_deadline_after_ms(60000));
-  bool is = weft_status_code(st) == (here ? WEFT_DATA_LOSS : WEFT_ABORTED) && strstr(weft_status_message(st), "bits fell out");
+  bool is = weft_status_code(st) == (here ? WEFT_DATA_LOSS : WEFT_ABORTED) &&
+            strstr(weft_status_message(st), "bits fell out");
 
   if (!is) fprintf(stderr, "got %s\n", st ? weft_status_text(st, true) : "no error");
   weft_status_free(st);
@@ -74,9 +75,13 @@ static int run_process(int process, const char *directory)
 
   for (int i = 0; i < PROCESSES * LOCAL; i++) assignment[i] = i / LOCAL * WEFT_DEVICES_A_PROCESS + i % LOCAL;
   TRY(weft_kv_file_new(directory, &kv));
-  TRY(plat_new(&(weft_platform_options){.device_count = LOCAL, .threads = 2, .process_index = process,
-                                                 .process_count = PROCESSES, .kv = kv, .incarnations = incarnations},
-                        &platform));
+  TRY(plat_new(&(weft_platform_options){.device_count = LOCAL,
+                                        .threads = 2,
+                                        .process_index = process,
+                                        .process_count = PROCESSES,
+                                        .kv = kv,
+                                        .incarnations = incarnations},
+               &platform));
   TRY(hlo_parse(text, sizeof text - 1, &module));
   TRY(weft_compile(platform, module, &(weft_compile_options){.device_assignment = assignment}, &exe));
   for (int round = 1; round <= 5; round++) {
@@ -99,7 +104,8 @@ static int run_process(int process, const char *directory)
       float y[N], want = (float)(10 * round + (process * LOCAL + d + 3) % 4);
       if (!fails) TRY(weft_buffer_to_host(out[d], y, weft_deadline_after_ms(60000)));
       if (fails ? !fails_for_the_loss(out[d], process == 1) : y[0] != want || y[N - 1] != want) {
-        fprintf(stderr, "round %d process %d device %d: got %g, want %g\n", round, process, d, fails ? NAN : y[0], want);
+        fprintf(stderr, "round %d process %d device %d: got %g, want %g\n", round, process, d, fails ? NAN : y[0],
+                want);
         return 1;
       }
       weft_buffer_release(in[d]);

@@ -11,7 +11,8 @@ static hlo_literal *empty_like(weft_arena *arena, const hlo_shape *shape)
 {
   hlo_literal *literal;
   T_OK(hlo_literal_new(arena, shape, &literal));
-  for (int i = 0; hlo_shape_is_tuple(shape) && i < shape->rank; i++) literal->elements[i] = empty_like(arena, shape->elements[i]);
+  for (int i = 0; hlo_shape_is_tuple(shape) && i < shape->rank; i++)
+    literal->elements[i] = empty_like(arena, shape->elements[i]);
   return literal;
 }
 
@@ -79,7 +80,8 @@ static bool check_seed(uint64_t seed, bool is_exact, bool verbose)
   bool same = is_exact ? literals_same(t.got, t.want, what) : literals_within(t.got, t.want, what, narrow ? 2e-2 : 0);
   if (!same && !is_exact) { /* made once more: the first was compiled and is gone */
     WEFT_AUTO(hlo_module) again = random_program(seed, NULL, &arena, t.arguments);
-    same = decides_by_narrow_floats(again) || is_sensitive(again, t.arguments, &t.eval, &arena, t.want, narrow ? 2e-2 : 0);
+    same = decides_by_narrow_floats(again) ||
+           is_sensitive(again, t.arguments, &t.eval, &arena, t.want, narrow ? 2e-2 : 0);
     if (same) print_message("# rounding decides that\n");
   }
   weft_arena_fini(&arena);

@@ -10,8 +10,7 @@
 static inline weft_platform *test_platform(int devices, int threads)
 {
   weft_platform *platform;
-  T_OK(plat_new(&(weft_platform_options){.device_count = devices, .threads = threads},
-                         &platform));
+  T_OK(plat_new(&(weft_platform_options){.device_count = devices, .threads = threads}, &platform));
   return platform;
 }
 

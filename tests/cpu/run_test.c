@@ -4,9 +4,11 @@
 TEST(a_scalar_add_goes_through_everything)
 {
   weft_platform *platform = test_platform(1, 2);
-  weft_executable *exe = test_compile(platform,
-    "HloModule m\n"
-    "ENTRY e { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n", BUF_TOPOLOGICAL);
+  weft_executable *exe =
+    test_compile(platform,
+                 "HloModule m\n"
+                 "ENTRY e { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }\n",
+                 BUF_TOPOLOGICAL);
   float a = 2, b = 40, r = 0;
 
   T_OK(test_run(exe, (const void *[]){&a, &b}, (void *[]){&r}));
@@ -19,7 +21,8 @@ TEST(a_loop_counts)
 {
   weft_platform *platform = test_platform(1, 2);
   for (buf_order order = BUF_TOPOLOGICAL; order <= BUF_BUDGET; order++) {
-    weft_executable *exe = test_compile(platform,
+    weft_executable *exe = test_compile(
+      platform,
       "HloModule m\n"
       "body { p = (s32[], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0\n"
       " x = f32[8] get-tuple-element(p), index=1 one = s32[] constant(1) j = s32[] add(i, one)\n"
@@ -28,7 +31,8 @@ TEST(a_loop_counts)
       "cond { p = (s32[], f32[8]) parameter(0) i = s32[] get-tuple-element(p), index=0 n = s32[] constant(5)\n"
       " ROOT lt = pred[] compare(i, n), direction=LT }\n"
       "ENTRY e { z = s32[] constant(0) a = f32[8] parameter(0) t = (s32[], f32[8]) tuple(z, a)\n"
-      " ROOT w = (s32[], f32[8]) while(t), body=body, condition=cond }\n", order);
+      " ROOT w = (s32[], f32[8]) while(t), body=body, condition=cond }\n",
+      order);
     float a[8] = {1, 2, 3, 4, 5, 6, 7, 8}, r[8];
     int32_t n = 0;
     T_OK(test_run(exe, (const void *[]){a}, (void *[]){&n, r}));
@@ -45,13 +49,16 @@ TEST(a_wide_concatenate_is_copied)
   enum { N = 12, ROWS = 3, INNER = 10 };
   weft_platform *platform = test_platform(1, 2);
   char text[2048];
-  int at = snprintf(text, sizeof text, "HloModule m\n"
-                                       "ENTRY e {\n"), width = 0;
+  int at = snprintf(text, sizeof text,
+                    "HloModule m\n"
+                    "ENTRY e {\n"),
+      width = 0;
   static int32_t in[N][ROWS * N * INNER], got[ROWS * N * (N + 1) / 2 * INNER];
   const void *inputs[N];
 
   for (int i = 0; i < N; i++, width += i) {
-    at += snprintf(text + at, sizeof text - (size_t)at, "  p%d = s32[%d,%d,%d] parameter(%d)\n", i, ROWS, i + 1, INNER, i);
+    at +=
+      snprintf(text + at, sizeof text - (size_t)at, "  p%d = s32[%d,%d,%d] parameter(%d)\n", i, ROWS, i + 1, INNER, i);
     for (int k = 0; k < ROWS * (i + 1) * INNER; k++) in[i][k] = i * 1000 + k;
     inputs[i] = in[i];
   }
@@ -73,21 +80,22 @@ TEST(a_wide_concatenate_is_copied)
 TEST(roundings_that_a_program_can_see_are_made)
 {
   weft_platform *platform = test_platform(1, 2);
-  weft_executable *exe = test_compile(platform,
-    "HloModule m\n"
-    "ENTRY e { p = bf16[4] parameter(0)\n"
-    " q = bf16[4] parameter(1)\n"
-    " r = bf16[4] parameter(2)\n"
-    " s = bf16[4] multiply(p, q)\n"
-    " eq = pred[4] compare(s, r), direction=EQ\n"
-    " wide = f32[4] convert(s)\n"
-    " whole = s32[4] convert(s)\n"
-    " down = bf16[4] floor(s)\n"
-    " w = f32[4] parameter(3)\n"
-    " n = bf16[4] convert(w)\n"
-    " again = f32[4] convert(n)\n"
-    " ROOT t = (pred[4], f32[4], s32[4], bf16[4], f32[4]) tuple(eq, wide, whole, down, again) }\n",
-    BUF_TOPOLOGICAL);
+  weft_executable *exe =
+    test_compile(platform,
+                 "HloModule m\n"
+                 "ENTRY e { p = bf16[4] parameter(0)\n"
+                 " q = bf16[4] parameter(1)\n"
+                 " r = bf16[4] parameter(2)\n"
+                 " s = bf16[4] multiply(p, q)\n"
+                 " eq = pred[4] compare(s, r), direction=EQ\n"
+                 " wide = f32[4] convert(s)\n"
+                 " whole = s32[4] convert(s)\n"
+                 " down = bf16[4] floor(s)\n"
+                 " w = f32[4] parameter(3)\n"
+                 " n = bf16[4] convert(w)\n"
+                 " again = f32[4] convert(n)\n"
+                 " ROOT t = (pred[4], f32[4], s32[4], bf16[4], f32[4]) tuple(eq, wide, whole, down, again) }\n",
+                 BUF_TOPOLOGICAL);
   const uint16_t p[4] = {0x3f81, 0x3f81, 0x4380, 0xbf81}; /* 1.0078125, 1.0078125, 256, -1.0078125 */
   const uint16_t q[4] = {0x3f81, 0x3f80, 0x3f81, 0x3f81};
   const uint16_t r[4] = {0x3f82, 0x3f81, 0x4381, 0xbf82};
@@ -110,10 +118,9 @@ TEST(roundings_that_a_program_can_see_are_made)
 /* MoveToHost and the like hand on their operand: a result of another size is no marker. */
 TEST(a_marker_of_another_size_does_not_compile)
 {
-  static const char text[] =
-    "HloModule m\n"
-    "ENTRY e { p = f32[1024] parameter(0)\n"
-    " ROOT r = f32[8] custom-call(p), custom_call_target=\"MoveToHost\" }\n";
+  static const char text[] = "HloModule m\n"
+                             "ENTRY e { p = f32[1024] parameter(0)\n"
+                             " ROOT r = f32[8] custom-call(p), custom_call_target=\"MoveToHost\" }\n";
   weft_platform *platform = test_platform(1, 1);
   hlo_module *module;
   weft_executable *exe;
@@ -125,12 +132,11 @@ TEST(a_marker_of_another_size_does_not_compile)
 
 TEST(a_custom_call_of_a_buffer_with_a_layout_is_refused_by_name)
 {
-  static const char text[] =
-    "HloModule m\n"
-    "ENTRY e { p = s32[2,8] parameter(0)\n"
-    " b = b(s32[2,8]{0,1}) custom-call(p), custom_call_target=\"Pin\",\n"
-    " operand_layout_constraints={s32[2,8]{0,1}}\n"
-    " ROOT r = s32[2,8] custom-call(b), custom_call_target=\"Unpin\" }\n";
+  static const char text[] = "HloModule m\n"
+                             "ENTRY e { p = s32[2,8] parameter(0)\n"
+                             " b = b(s32[2,8]{0,1}) custom-call(p), custom_call_target=\"Pin\",\n"
+                             " operand_layout_constraints={s32[2,8]{0,1}}\n"
+                             " ROOT r = s32[2,8] custom-call(b), custom_call_target=\"Unpin\" }\n";
   weft_platform *platform = test_platform(1, 1);
   hlo_module *module;
   weft_executable *exe;
@@ -144,12 +150,13 @@ TEST(random_bits_come_with_the_new_state_or_alone)
 {
   weft_platform *platform = test_platform(1, 1);
   weft_executable *exe = test_compile(platform,
-    "HloModule m\n"
-    "ENTRY e { s = u64[2] parameter(0)\n"
-    " a = u32[4] rng-bit-generator(s), algorithm=rng_three_fry\n"
-    " b = (u64[2], u32[4]) rng-bit-generator(s), algorithm=rng_three_fry\n"
-    " c = u32[4] get-tuple-element(b), index=1\n"
-    " ROOT t = (u32[4], u32[4]) tuple(a, c) }\n", BUF_TOPOLOGICAL);
+                                      "HloModule m\n"
+                                      "ENTRY e { s = u64[2] parameter(0)\n"
+                                      " a = u32[4] rng-bit-generator(s), algorithm=rng_three_fry\n"
+                                      " b = (u64[2], u32[4]) rng-bit-generator(s), algorithm=rng_three_fry\n"
+                                      " c = u32[4] get-tuple-element(b), index=1\n"
+                                      " ROOT t = (u32[4], u32[4]) tuple(a, c) }\n",
+                                      BUF_TOPOLOGICAL);
   const uint64_t seed[2] = {42, 7};
   uint32_t alone[4] = {0}, with[4] = {1};
 
@@ -172,8 +179,10 @@ TEST(integers_are_rounded_to_narrow_floats_once_in_kernels_and_constants)
     char text[256];
     const int32_t in[2] = {1077936129, -1077936129};
     uint16_t got[2] = {0};
-    snprintf(text, sizeof text, "HloModule m\n"
-                                "ENTRY e { %s ROOT r = bf16[2] convert(x) }\n", values[k]);
+    snprintf(text, sizeof text,
+             "HloModule m\n"
+             "ENTRY e { %s ROOT r = bf16[2] convert(x) }\n",
+             values[k]);
     weft_executable *exe = test_compile(platform, text, BUF_TOPOLOGICAL);
     T_OK(test_run(exe, (const void *[]){in}, (void *[]){got}));
     for (int i = 0; i < 2; i++) T_EQ_INT(got[i], want[i]);

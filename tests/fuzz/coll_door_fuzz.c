@@ -42,7 +42,8 @@ static void go_on(side *s, const side *other, bool seals)
   if (s->got == COLL_SHAKE_WAITS) {
     s->got = coll_handshake_go_on(&s->shake, s->fd, seals, &s->session);
     if (s->got == COLL_SHAKE_DONE) FUZZ_TRUE(coll_key_equal(&s->shake.pair, &other->shake.pair));
-    if (s->got == COLL_SHAKE_DONE && other->got == COLL_SHAKE_DONE) FUZZ_TRUE(coll_key_equal(&s->session.secret, &other->session.secret));
+    if (s->got == COLL_SHAKE_DONE && other->got == COLL_SHAKE_DONE)
+      FUZZ_TRUE(coll_key_equal(&s->session.secret, &other->session.secret));
     if (s->got == COLL_SHAKE_DENIED) coll_door_deny(s->fd);
     return;
   }

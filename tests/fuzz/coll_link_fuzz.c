@@ -58,7 +58,7 @@ static coll_hello greeting(input *in)
     size_t at = (size_t)(take(in) | take(in) << 8) % sizeof hello;
     ((uint8_t *)&hello)[at] ^= take(in);
   }
-  hello.dst = ME; /* the listener has found the rank by it */
+  hello.dst = ME;                                                    /* the listener has found the rank by it */
   if (hello.transport == COLL_TRANSPORT_FABRIC) hello.transport = 0; /* refused: libfabric itself is not fuzzed here */
   return hello;
 }
@@ -75,7 +75,8 @@ static bool meet(stage *s, input *in)
   int sockets[2], memory;
 
   FUZZ_TRUE(addresses != NULL);
-  addresses[ME] = (coll_address){.magic = COLL_ADDRESS_MAGIC, .size = SIZE, .pid = getpid(), .incarnation = 8, .host = "here"};
+  addresses[ME] =
+    (coll_address){.magic = COLL_ADDRESS_MAGIC, .size = SIZE, .pid = getpid(), .incarnation = 8, .host = "here"};
   FUZZ_OK(coll_group_new(&spec, 1, &coll_host_communicator, &s->group));
   s->comm = s->group->locals[0];
   FUZZ_OK(coll_progress_add(s->group));
@@ -129,8 +130,14 @@ static void put_message(stage *s, input *in)
   coll_group_lock(s->group);
   const coll_op *op = s->comm->head;
   if (op)
-    *h = (coll_header){.kind = (uint8_t)op->args.kind, .dtype = (uint8_t)op->args.dtype, .reduction = (uint8_t)op->args.reduction, .seq = op->seq,
-                       .bytes = (uint64_t)op->problem.bytes, .count = op->args.count, .fingerprint = op->fingerprint, .root = op->problem.root};
+    *h = (coll_header){.kind = (uint8_t)op->args.kind,
+                       .dtype = (uint8_t)op->args.dtype,
+                       .reduction = (uint8_t)op->args.reduction,
+                       .seq = op->seq,
+                       .bytes = (uint64_t)op->problem.bytes,
+                       .count = op->args.count,
+                       .fingerprint = op->fingerprint,
+                       .root = op->problem.root};
   coll_group_unlock(s->group);
   h->type = channel ? COLL_MESSAGE_OFFER : COLL_MESSAGE_STEP;
   for (int patches = take(in) % 8; patches > 0; patches--) {
@@ -193,7 +200,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   usleep(size % 4 == 0 ? 100 : 0); /* the thread that reads the connection has its say, or not */
   weft_comm_destroy(s->comm);
   for (int i = 0; i < s->count; i++) {
-    weft_status_free(weft_event_await(s->events[i], weft_deadline_after_ms(20000))); /* the other thread may just be firing it */
+    weft_status_free(
+      weft_event_await(s->events[i], weft_deadline_after_ms(20000))); /* the other thread may just be firing it */
     FUZZ_TRUE(weft_event_is_ready(s->events[i]));
     weft_event_release(s->events[i]);
   }

@@ -41,7 +41,8 @@ static bool is_fit(const hlo_module *module, bool *exact)
       case HLO_RNG: case HLO_RNG_GET_AND_UPDATE_STATE: *exact = false; break;
       default: break;
       }
-      if (++count > MOST_INSTRUCTIONS || !hlo_shape_is_sane(instr->shape) || hlo_shape_total_bytes(instr->shape) > MOST_BYTES)
+      if (++count > MOST_INSTRUCTIONS || !hlo_shape_is_sane(instr->shape) ||
+          hlo_shape_total_bytes(instr->shape) > MOST_BYTES)
         return false;
       *exact &= is_exact(instr->shape);
     }
@@ -87,22 +88,23 @@ static void check_output(weft_buffer *buffer, const hlo_literal *want, bool exac
 }
 
 /* Takes the module. */
-static void compile_and_run(hlo_module *module, const hlo_literal *const *arguments, const hlo_literal *want, bool exact)
+static void compile_and_run(hlo_module *module, const hlo_literal *const *arguments, const hlo_literal *want,
+                            bool exact)
 {
   static weft_platform *platform;
   WEFT_AUTO(weft_executable) exe = NULL;
   weft_buffer *in[MOST_LEAVES], *out[MOST_LEAVES] = {NULL}, *const *ins[] = {in}, **outs[] = {out};
   weft_status *st;
 
-  if (!platform)
-    FUZZ_OK(plat_new(&(weft_platform_options){.device_count = 1, .threads = 1}, &platform));
+  if (!platform) FUZZ_OK(plat_new(&(weft_platform_options){.device_count = 1, .threads = 1}, &platform));
   if ((st = weft_compile(platform, module, &(weft_compile_options){0}, &exe))) { /* refused, with a reason */
     FUZZ_TRUE(weft_status_code(st) != WEFT_INTERNAL);
     weft_status_free(st);
     return;
   }
   for (int i = 0; i < weft_executable_param_count(exe); i++)
-    FUZZ_OK(weft_buffer_from_host(weft_platform_device(platform, 0), weft_executable_param_type(exe, i), arguments[i]->data, &in[i]));
+    FUZZ_OK(weft_buffer_from_host(weft_platform_device(platform, 0), weft_executable_param_type(exe, i),
+                                  arguments[i]->data, &in[i]));
   FUZZ_OK(weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs}));
   for (int i = 0; i < weft_executable_output_count(exe); i++) {
     int index = i;
@@ -124,7 +126,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   if (!(st = hlo_parse((const char *)data, size, &module)) && !(st = hlo_verify(module)) && is_fit(module, &exact)) {
     const hlo_eval_options limits = {.max_loop_iterations = MOST_ITERATIONS, .max_bytes = 64 * MOST_BYTES,
                                      .deadline = weft_deadline_after_ms(500)};
-    for (int i = 0; i < module->entry->param_count; i++) arguments[i] = argument(&arena, module->entry->params[i]->shape);
+    for (int i = 0; i < module->entry->param_count; i++)
+      arguments[i] = argument(&arena, module->entry->params[i]->shape);
     if (!(st = hlo_eval_module(module, arguments, &limits, &arena, &want)))
       compile_and_run(WEFT_MOVE(module), arguments, want, exact);
   }

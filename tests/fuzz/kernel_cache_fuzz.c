@@ -16,16 +16,15 @@
 
 enum { MOST_BYTES = 1 << 16 };
 
-static const char text[] =
-    "HloModule m\n"
-    "f {\n"
-    "  a = s32[8] parameter(0)\n"
-    "  ROOT b = s32[8] multiply(a, a)\n"
-    "}\n"
-    "ENTRY e {\n"
-    "  p = s32[8] parameter(0)\n"
-    "  ROOT r = s32[8] fusion(p), kind=kLoop, calls=f\n"
-    "}\n";
+static const char text[] = "HloModule m\n"
+                           "f {\n"
+                           "  a = s32[8] parameter(0)\n"
+                           "  ROOT b = s32[8] multiply(a, a)\n"
+                           "}\n"
+                           "ENTRY e {\n"
+                           "  p = s32[8] parameter(0)\n"
+                           "  ROOT r = s32[8] fusion(p), kind=kLoop, calls=f\n"
+                           "}\n";
 static char folder[] = "/tmp/weft-cache-fuzz-XXXXXX", path[512];
 static uint8_t whole[MOST_BYTES];
 static size_t whole_size;

@@ -61,7 +61,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *got = NULL, *want = NULL;
     weft_status *st = NULL, *want_st = NULL;
     key[key_size] = '\0';
-    if (operation == SET || operation == SET_OVER || operation == PLANT) value_size = take(&data, &size, value, sizeof value);
+    if (operation == SET || operation == SET_OVER || operation == PLANT)
+      value_size = take(&data, &size, value, sizeof value);
     if (operation == PLANT) {
       plant(directory, key, value, value_size);
       continue;

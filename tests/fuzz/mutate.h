@@ -14,8 +14,8 @@
 
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed);
-size_t LLVMFuzzerCustomCrossOver(const uint8_t *receiver, size_t receiver_size, const uint8_t *donor, size_t donor_size, uint8_t *out,
-                                 size_t most, unsigned seed);
+size_t LLVMFuzzerCustomCrossOver(const uint8_t *receiver, size_t receiver_size, const uint8_t *donor, size_t donor_size,
+                                 uint8_t *out, size_t most, unsigned seed);
 
 typedef struct mut_bytes {
   const uint8_t *data;

@@ -121,7 +121,8 @@ static void compare(const char *name, bool (*is_program)(mut_bytes), int times_t
 {
   read_corpus(name);
   int plain = share(is_program, true), structured = share(is_program, false);
-  print_message("# %s: %d of 1000 changed inputs are programs, %d of 1000 after one change of bytes\n", name, structured, plain);
+  print_message("# %s: %d of 1000 changed inputs are programs, %d of 1000 after one change of bytes\n", name,
+                structured, plain);
   for (size_t i = 0; i < file_count; i++) free((void *)files[i].data);
   T_TRUE(structured > 0 && 10 * structured >= times_ten * plain);
 }
@@ -150,9 +151,11 @@ TEST(an_operation_of_the_donor_takes_operands_of_the_receiver)
 
   for (unsigned seed = 0; seed < 4000 && !found; seed++) {
     uint8_t out[1024];
-    size_t size = LLVMFuzzerCustomCrossOver(receiver.data, receiver.size, donor.data, donor.size, out, sizeof out - 1, seed);
+    size_t size =
+      LLVMFuzzerCustomCrossOver(receiver.data, receiver.size, donor.data, donor.size, out, sizeof out - 1, seed);
     out[size] = '\0';
-    found = is_hlo_text((mut_bytes){out, size}) && strstr((char *)out, "negate(m") && strstr((char *)out, "= f32[2] cosine(p)");
+    found = is_hlo_text((mut_bytes){out, size}) && strstr((char *)out, "negate(m") &&
+            strstr((char *)out, "= f32[2] cosine(p)");
   }
   T_TRUE(found);
 }

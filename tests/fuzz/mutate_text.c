@@ -80,7 +80,8 @@ static size_t token_size(const char *s, const char *end, const token *last, kind
   if (*s == 'x' && after_dims) return 1; /* 4x5xf32 */
   if (isdigit((unsigned char)*s) || (*s == '-' && p < end && isdigit((unsigned char)*p))) {
     while (p < end && isdigit((unsigned char)*p)) p++;
-    if (p < end && *p == '.') for (p++; p < end && isdigit((unsigned char)*p);) p++;
+    if (p < end && *p == '.')
+      for (p++; p < end && isdigit((unsigned char)*p);) p++;
     if (p + 1 < end && *p == 'e' && (isdigit((unsigned char)p[1]) || p[1] == '-' || p[1] == '+'))
       for (p += 2; p < end && isdigit((unsigned char)*p);) p++;
     return *out = NUMBER, (size_t)(p - s);
@@ -109,7 +110,8 @@ static bool read_tokens(text *t)
 
 static bool is(const text *t, int at, const char *word)
 {
-  return at >= 0 && at < t->count && strlen(word) == t->tokens[at].size && memcmp(t->data + t->tokens[at].start, word, t->tokens[at].size) == 0;
+  return at >= 0 && at < t->count && strlen(word) == t->tokens[at].size &&
+         memcmp(t->data + t->tokens[at].start, word, t->tokens[at].size) == 0;
 }
 
 static bool same(const text *t, int at, const text *u, int other)
@@ -153,14 +155,16 @@ static uint64_t type_hash(const text *t, int first, int end)
       i = group_end(t, i) - 1;
       continue;
     }
-    for (uint32_t k = 0; k < t->tokens[i].size; k++) h = (h ^ (uint8_t)t->data[t->tokens[i].start + k]) * 1099511628211u;
+    for (uint32_t k = 0; k < t->tokens[i].size; k++)
+      h = (h ^ (uint8_t)t->data[t->tokens[i].start + k]) * 1099511628211u;
   }
   return h;
 }
 
 static void add_value(text *t, int token, int first, int end)
 {
-  if (t->value_count < MOST_VALUES && first < end) t->values[t->value_count++] = (value){token, type_hash(t, first, end)};
+  if (t->value_count < MOST_VALUES && first < end)
+    t->values[t->value_count++] = (value){token, type_hash(t, first, end)};
 }
 
 /* HLO: NAME = TYPE OPCODE(...).  MLIR: NAME = OPCODE ... : TYPE or : (...) -> TYPE */
@@ -186,7 +190,9 @@ static void read_statement(text *t, int first)
 {
   int depth = t->tokens[first].depth, at = skip_space(t, first), end = first;
 
-  if (at >= t->count || t->tokens[at].kind == LINE || t->tokens[at].kind == CLOSE || t->statement_count == MOST_STATEMENTS) return;
+  if (at >= t->count || t->tokens[at].kind == LINE || t->tokens[at].kind == CLOSE ||
+      t->statement_count == MOST_STATEMENTS)
+    return;
   while (end < t->count && !(t->tokens[end].kind == LINE && t->tokens[end].depth <= depth)) end++;
   statement *s = &t->statements[t->statement_count++];
   *s = (statement){.first = first, .end = WEFT_MIN(end + 1, t->count), .name = -1, .op = -1};
@@ -308,7 +314,8 @@ static const value *visible(mut_job *job, const text *t, int before, uint64_t ty
   int body = 0;
 
   for (int i = 0; i < before; i++) /* where the function or computation begins */
-    if (t->is_hlo ? t->tokens[i].kind == LINE && t->tokens[i].depth == 0 : is(t, i, "func.func") || is(t, i, "func")) body = i;
+    if (t->is_hlo ? t->tokens[i].kind == LINE && t->tokens[i].depth == 0 : is(t, i, "func.func") || is(t, i, "func"))
+      body = i;
   for (int i = 0; i < t->value_count; i++) {
     const value *v = &t->values[i];
     if (v->token < body || v->token >= before || t->tokens[v->token].depth > t->tokens[before].depth + 1) continue;
@@ -333,7 +340,8 @@ static bool change_number(mut_job *job, const text *t, edits *e)
   case 1: snprintf(with, sizeof with, "%lld", (long long)((unsigned long long)old + 1)); break;
   case 2: snprintf(with, sizeof with, "%lld", (long long)((unsigned long long)old - 1)); break;
   case 3: snprintf(with, sizeof with, "%d", (int)mut_below(job, 5)); break;
-  default: snprintf(with, sizeof with, "%.*s", (int)WEFT_MIN(t->tokens[other].size, 30u), t->data + t->tokens[other].start);
+  default:
+    snprintf(with, sizeof with, "%.*s", (int)WEFT_MIN(t->tokens[other].size, 30u), t->data + t->tokens[other].start);
   }
   replace_word(e, t, at, with, strlen(with), mut_below(job, 3));
   return true;
@@ -389,7 +397,8 @@ static bool change_operand(mut_job *job, const text *t, edits *e)
 {
   for (int tries = 0; tries < TRIES; tries++) {
     int at = random_token(job, t, WORD);
-    const value *now = at < 0 ? NULL : value_named(t, t, at), *other = now && now->token != at ? visible(job, t, at, now->type) : NULL;
+    const value *now = at < 0 ? NULL : value_named(t, t, at),
+                *other = now && now->token != at ? visible(job, t, at, now->type) : NULL;
     if (!other || same(t, other->token, t, at)) continue;
     size_t size;
     const char *with = text_of(t, other->token, other->token + 1, &size);
@@ -406,10 +415,15 @@ static bool splice_key(mut_job *job, const text *t, const text *donor, edits *e)
   size_t seen = 0, size;
 
   for (int tries = 0; tries < TRIES; tries++) {
-    int key = random_token(job, t, WORD), equals = key < 0 ? 0 : skip_space(t, key + 1), now = skip_space(t, equals + 1);
-    if (key < 0 || !is(t, equals, "=") || now >= t->count || t->data[t->tokens[key].start] == '%' || value_named(t, t, key)) continue;
+    int key = random_token(job, t, WORD), equals = key < 0 ? 0 : skip_space(t, key + 1),
+        now = skip_space(t, equals + 1);
+    if (key < 0 || !is(t, equals, "=") || now >= t->count || t->data[t->tokens[key].start] == '%' ||
+        value_named(t, t, key))
+      continue;
     for (int i = 0; i + 2 < donor->count; i++)
-      if (same(t, key, donor, i) && is(donor, skip_space(donor, i + 1), "=") && (donor->data != t->data || i != key) && mut_below(job, ++seen) == 0) found = i;
+      if (same(t, key, donor, i) && is(donor, skip_space(donor, i + 1), "=") && (donor->data != t->data || i != key) &&
+          mut_below(job, ++seen) == 0)
+        found = i;
     if (found < 0) continue;
     int first = skip_space(donor, skip_space(donor, found + 1) + 1);
     if (first >= donor->count) return false;
@@ -435,7 +449,8 @@ static bool splice_group(mut_job *job, const text *t, const text *donor, edits *
       size_t here;
       if (i != at && (!everywhere || t->tokens[i].kind != OPEN)) continue;
       const char *place = text_of(t, i, group_end(t, i), &here);
-      if (i == at || (here == old_size && memcmp(place, old, here) == 0)) replace(e, t->tokens[i].start, here, with, size);
+      if (i == at || (here == old_size && memcmp(place, old, here) == 0))
+        replace(e, t->tokens[i].start, here, with, size);
     }
     return true;
   }
@@ -478,14 +493,16 @@ static bool is_block(const text *t, const statement *s)
   size_t size;
   const char *words = text_of(t, s->first, s->end, &size);
 
-  return s->name < 0 && t->tokens[s->first].depth <= (t->is_hlo ? 0 : 1) && memchr(words, '{', size) && memchr(words, '\n', size - 1);
+  return s->name < 0 && t->tokens[s->first].depth <= (t->is_hlo ? 0 : 1) && memchr(words, '{', size) &&
+         memchr(words, '\n', size - 1);
 }
 
 /* The donor's computation or function whose name is word `at` of the donor, -1. */
 static const statement *block_named(const text *t, const text *u, int word)
 {
   for (int i = 0; i < t->statement_count; i++)
-    for (int k = t->statements[i].first; is_block(t, &t->statements[i]) && k < WEFT_MIN(t->statements[i].first + 6, t->count); k++)
+    for (int k = t->statements[i].first;
+         is_block(t, &t->statements[i]) && k < WEFT_MIN(t->statements[i].first + 6, t->count); k++)
       if (t->tokens[k].kind == WORD && same(t, k, u, word)) return &t->statements[i];
   return NULL;
 }
@@ -508,7 +525,8 @@ static bool splice_block(mut_job *job, const text *t, const text *donor, edits *
 {
   for (int tries = 0; tries < TRIES && donor->statement_count; tries++) {
     const statement *s = &donor->statements[mut_below(job, (size_t)donor->statement_count)];
-    if (is_block(donor, s) && !(donor->is_hlo && is(donor, skip_space(donor, s->first), "ENTRY"))) return add_block(t, donor, s, e);
+    if (is_block(donor, s) && !(donor->is_hlo && is(donor, skip_space(donor, s->first), "ENTRY")))
+      return add_block(t, donor, s, e);
   }
   return false;
 }
@@ -543,7 +561,8 @@ static bool splice_statement(mut_job *job, const text *t, const text *donor, edi
       replace(&within, donor->tokens[i].start - base, donor->tokens[i].size, with, mine_size);
     } else if (!now && donor->data != t->data) {
       const statement *called = block_named(donor, donor, i);
-      if (called && (s->first < called->first || s->first >= called->end) && !block_named(t, donor, i)) add_block(t, donor, called, e);
+      if (called && (s->first < called->first || s->first >= called->end) && !block_named(t, donor, i))
+        add_block(t, donor, called, e);
     }
   }
   put_edited(&inner, words, size, &within);
@@ -552,7 +571,8 @@ static bool splice_statement(mut_job *job, const text *t, const text *donor, edi
   const value *result = value_named(donor, donor, s->name);
   for (int i = place->first, tries = 0; result && i < t->count && tries < 200; i++, tries++) {
     const value *now = t->tokens[i].kind == WORD ? value_named(t, t, i) : NULL;
-    if (!now || now->token == i || now->token > place->first || now->type != result->type || mut_below(job, 2)) continue;
+    if (!now || now->token == i || now->token > place->first || now->type != result->type || mut_below(job, 2))
+      continue;
     replace_word(e, t, i, name, strlen(name), false);
     break;
   }
@@ -562,7 +582,8 @@ static bool splice_statement(mut_job *job, const text *t, const text *donor, edi
 
 bool mut_text(mut_job *job)
 {
-  static text t, donor; /* fuzz targets have one thread that makes inputs; large allocations are slow under sanitizers */
+  static text t,
+    donor; /* fuzz targets have one thread that makes inputs; large allocations are slow under sanitizers */
   static edits e;
   bool done = false;
 
@@ -585,7 +606,7 @@ bool mut_text(mut_job *job)
     default: done = splice_statement(job, &t, &donor, &e);
     }
   }
-  donor.data = NULL; /* another donor may come at the same address */
+  donor.data = NULL;                           /* another donor may come at the same address */
   done &= put_edited(job, t.data, t.size, &e); /* and frees them */
   return done;
 }

@@ -66,7 +66,10 @@ static bool read_message(tree *t, size_t at, size_t end, int parent, int depth)
     field f = {.number = (uint32_t)(tag >> 3), .wire = (int)(tag & 7), .parent = parent, .start = at, .value = value};
     f.path = ((parent < 0 ? 17 : t->fields[parent].path) * 31 + f.number) * 2654435761u;
     switch (f.wire) {
-    case VARINT: n = read_varint(b, value, &number); f.end = n ? value + n : end + 1; break;
+    case VARINT:
+      n = read_varint(b, value, &number);
+      f.end = n ? value + n : end + 1;
+      break;
     case FIXED64: f.end = value + 8; break;
     case FIXED32: f.end = value + 4; break;
     case BYTES:
@@ -138,7 +141,8 @@ static bool is_instruction(const tree *t, int at)
 {
   int parent = t->fields[at].parent;
 
-  return t->fields[at].number == COMPUTATION_INSTRUCTIONS && parent >= 0 && t->fields[parent].number == MODULE_COMPUTATIONS;
+  return t->fields[at].number == COMPUTATION_INSTRUCTIONS && parent >= 0 &&
+         t->fields[parent].number == MODULE_COMPUTATIONS;
 }
 
 /* The identifier of a random instruction of the computation before byte `before`; 0 if there is none. */
@@ -173,8 +177,9 @@ static uint8_t *adapted(mut_job *job, const tree *donor, int instruction, const 
         for (size_t at = f->value, n; at < f->end && (n = read_varint(donor->bytes, at, &number)); at += n) count++;
       }
       for (size_t k = 0; k < count; k++) {
-        uint64_t id = f->number == INSTRUCTION_ID ? 1000000 + mut_below(job, 1000000)
-                                                  : random_operand(job, t, t->fields[after].parent, t->fields[after].end);
+        uint64_t id = f->number == INSTRUCTION_ID
+                        ? 1000000 + mut_below(job, 1000000)
+                        : random_operand(job, t, t->fields[after].parent, t->fields[after].end);
         size += write_varint(body + size, (uint64_t)f->number << 3 | VARINT);
         size += write_varint(body + size, id);
         if (size > 2 * (whole->end - whole->start)) break;
@@ -202,7 +207,8 @@ static int partner(mut_job *job, const tree *t, int at, const tree *donor)
 
   for (int i = 0; i < donor->count; i++) {
     bool equal = donor->bytes.data == t->bytes.data && i == at;
-    if (!equal && donor->fields[i].path == t->fields[at].path && donor->fields[i].wire == t->fields[at].wire && mut_below(job, ++seen) == 0)
+    if (!equal && donor->fields[i].path == t->fields[at].path && donor->fields[i].wire == t->fields[at].wire &&
+        mut_below(job, ++seen) == 0)
       found = i;
   }
   return found;
@@ -270,8 +276,14 @@ bool mut_proto(mut_job *job)
       int at = (int)mut_below(job, (size_t)t.count);
       const field *f = &t.fields[at];
       switch (mut_below(job, 8)) {
-      case 0: put_field_replaced(job, &t, at, (mut_bytes){NULL, 0}); done = true; break;
-      case 1: put_replaced(job, &t, f->parent, f->end, f->end, (mut_bytes){t.bytes.data + f->start, f->end - f->start}); done = true; break;
+      case 0:
+        put_field_replaced(job, &t, at, (mut_bytes){NULL, 0});
+        done = true;
+        break;
+      case 1:
+        put_replaced(job, &t, f->parent, f->end, f->end, (mut_bytes){t.bytes.data + f->start, f->end - f->start});
+        done = true;
+        break;
       case 2: case 3: case 4: done = change_number(job, &t, at); break;
       case 5: done = change_bytes(job, &t, at); break;
       default: done = splice_field(job, &t, at, &donor);
@@ -389,7 +401,9 @@ static bool change_section(mut_job *job, const outline *o, size_t index, mut_byt
   } else {
     drop = read_number((mut_bytes){content, size}, at, &old);
     if (drop == 0) return free(content), false;
-    uint64_t value = mut_below(job, 2) ? old + 2 * mut_below(job, 2) - 1 : mut_below(job, 2) ? mut_below(job, 64) : (uint64_t)mut_boundary(job);
+    uint64_t value = mut_below(job, 2)   ? old + 2 * mut_below(job, 2) - 1
+                     : mut_below(job, 2) ? mut_below(job, 64)
+                                         : (uint64_t)mut_boundary(job);
     count = write_number(number, value);
   }
   repair_nested(content, size, at, count - drop);

@@ -11,7 +11,8 @@ const PJRT_Api *GetPjrtApi(void);
 
 static void destroy(PJRT_Error *error)
 {
-  GetPjrtApi()->PJRT_Error_Destroy(&(PJRT_Error_Destroy_Args){.struct_size = sizeof(PJRT_Error_Destroy_Args), .error = error});
+  GetPjrtApi()->PJRT_Error_Destroy(
+    &(PJRT_Error_Destroy_Args){.struct_size = sizeof(PJRT_Error_Destroy_Args), .error = error});
 }
 
 static PJRT_Client *make_client(void)

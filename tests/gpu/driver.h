@@ -13,7 +13,7 @@
 WCU_ENTRIES(WCU_FN)
 #undef WCU_FN
 static void (*emu_reset)(void) __attribute__((unused));
-static const char *(*emu_last_error)(void) __attribute__((unused));
+static const char *(*emu_last_error)(void)__attribute__((unused));
 static bool (*emu_counters)(const char *, ptx_stats *) __attribute__((unused));
 static size_t (*emu_leaks)(char *, size_t) __attribute__((unused));
 

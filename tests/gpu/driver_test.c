@@ -13,7 +13,8 @@ static wcu_context contexts[2];
 static wcu_module module;
 static wcu_function add, touch, spin, barrier, big;
 
-static const char text[] = ".version 7.8\n.target sm_75\n.address_size 64\n.global .align 4 .u32 answer = 42;\n"
+static const char text[] =
+  ".version 7.8\n.target sm_75\n.address_size 64\n.global .align 4 .u32 answer = 42;\n"
   /* p[i] += v for i < n */
   ".visible .entry add(.param .u64 p, .param .u32 v, .param .u32 n)\n{\n.reg .pred %q; .reg .b32 %r<8>; .reg .b64 %d<4>;\n"
   "ld.param.u64 %d1, [p]; ld.param.u32 %r1, [v]; ld.param.u32 %r2, [n]; mov.u32 %r3, %ctaid.x; mov.u32 %r4, %ntid.x; mov.u32 %r5, %tid.x;\n"
@@ -112,7 +113,7 @@ TEST(copies_kernels_and_fills_go_in_the_order_of_a_stream)
   CU(cuStreamCreate(&s, WCU_STREAM_NON_BLOCKING));
   CU(cuMemAlloc_v2(&p, sizeof host));
   CU(cuMemcpyHtoDAsync_v2(p, host, sizeof host, s));
-  memset(host, 0, sizeof host);   /* pageable memory is read during the call */
+  memset(host, 0, sizeof host); /* pageable memory is read during the call */
   for (int k = 0; k < 5; k++) CU(launch_add(p, 10, N, s));
   CU(cuMemsetD32Async(p, 7, 1, s));
   CU(cuMemcpyDtoHAsync_v2(host, p, sizeof host, s));
@@ -168,7 +169,7 @@ TEST(streams_run_apart_and_events_order_them)
   CU(launch_on(spin, (wcu_ptr)(uintptr_t)gate, a));
   CU(launch_add(p, 1, 1, a));
   CU(cuEventRecord(e, a));
-  CU(launch_add(p, 100, 1, a));   /* after the record: b does not wait for this */
+  CU(launch_add(p, 100, 1, a)); /* after the record: b does not wait for this */
   CU(cuStreamWaitEvent(b, e, 0));
   CU(launch_add(p, 10, 1, b));
   CU(cuEventRecord(done, b));
@@ -210,7 +211,7 @@ TEST(the_implicit_stream_waits_for_blocking_streams_only)
   CU_IS(cuStreamQuery(NULL), WCU_ERROR_NOT_READY);
   usleep(20000);
   assert_int_equal(__atomic_load_n(&gate[1], __ATOMIC_ACQUIRE), 0);
-  CU(cuStreamWriteValue32_v2(apart, (wcu_ptr)(uintptr_t)gate, 1, 0));   /* opens the gate */
+  CU(cuStreamWriteValue32_v2(apart, (wcu_ptr)(uintptr_t)gate, 1, 0)); /* opens the gate */
   CU(cuCtxSynchronize());
   assert_int_equal(gate[1], 9);
   CU(cuMemFreeHost(gate));
@@ -253,7 +254,7 @@ TEST(a_fault_of_a_kernel_sticks_to_its_context)
   CU_IS(cuMemAlloc_v2(&p, 4), WCU_ERROR_ILLEGAL_ADDRESS);
   CU_IS(launch_on(touch, p, NULL), WCU_ERROR_ILLEGAL_ADDRESS);
   CU_IS(cuStreamQuery(NULL), WCU_ERROR_ILLEGAL_ADDRESS);
-  CU(cuCtxSetCurrent(contexts[1]));   /* the other device goes on */
+  CU(cuCtxSetCurrent(contexts[1])); /* the other device goes on */
   wcu_ptr q;
   CU(cuMemAlloc_v2(&q, 4));
   CU(cuMemFree_v2(q));
@@ -269,7 +270,7 @@ TEST(use_after_free_overruns_and_misuse_are_found)
   unsigned v = 0;
   CU(cuMemAlloc_v2(&p, 100));
   CU(cuMemcpyDtoH_v2(&v, p, 4));
-  assert_int_equal(v, 0xffffffff);   /* fresh memory is NaN */
+  assert_int_equal(v, 0xffffffff); /* fresh memory is NaN */
   CU_IS(cuMemcpyDtoH_v2(&v, p + 98, 4), WCU_ERROR_INVALID_VALUE);
   CU_IS(cuMemFree_v2(p + 4), WCU_ERROR_INVALID_VALUE);
   CU(cuMemFree_v2(p));
@@ -401,14 +402,14 @@ TEST(processes_share_physical_memory)
   CU(cuMemAddressReserve(&at, 2 * granule, 0, 0, 0));
   CU(cuMemMap(at, granule, 0, handle, 0));
   CU(launch_on(touch, at, NULL));
-  CU_IS(cuCtxSynchronize(), WCU_ERROR_ILLEGAL_ADDRESS);   /* mapped, but no rights yet */
+  CU_IS(cuCtxSynchronize(), WCU_ERROR_ILLEGAL_ADDRESS); /* mapped, but no rights yet */
   CU(cuDevicePrimaryCtxReset_v2(0));
   CU(cuMemSetAccess(at, granule, &rights, 1));
   CU(cuMemsetD32_v2(at, 5, 1));
   CU(cuMemExportToShareableHandle(&fd, handle, WCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   fflush(stdout);
   pid_t child = fork();
-  if (child == 0) {   /* a process of its own: the driver does not live on after fork() */
+  if (child == 0) { /* a process of its own: the driver does not live on after fork() */
     char number[16];
     snprintf(number, sizeof number, "%d", fd);
     execl("/proc/self/exe", "driver_test", number, (char *)NULL);
@@ -455,7 +456,7 @@ TEST(graphs_run_their_nodes_and_take_new_parameters)
   assert_int_equal(nodes, 3);
   assert_int_equal(edges, 2);
   wcu_graph_update_info info;
-  CU(cuGraphExecUpdate_v2(exec, g, &info));   /* back to the graph's own parameters */
+  CU(cuGraphExecUpdate_v2(exec, g, &info)); /* back to the graph's own parameters */
   CU(cuGraphLaunch(exec, NULL));
   CU(cuMemcpyDtoH_v2(&v, p, 4));
   assert_int_equal(v, 23);
@@ -464,7 +465,7 @@ TEST(graphs_run_their_nodes_and_take_new_parameters)
   assert_int_equal(info.result, WCU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
   CU(cuGraphAddDependencies_v2(g, &kernel[1], &kernel[0], NULL, 1));
   wcu_graph_exec other;
-  CU_IS(cuGraphInstantiateWithFlags(&other, g, 0), WCU_ERROR_INVALID_VALUE);   /* a cycle */
+  CU_IS(cuGraphInstantiateWithFlags(&other, g, 0), WCU_ERROR_INVALID_VALUE); /* a cycle */
   CU(cuGraphExecDestroy(exec));
   CU(cuGraphDestroy(g));
   CU(cuMemFree_v2(p));
@@ -498,7 +499,7 @@ TEST(a_capture_becomes_a_graph_and_follows_events)
   assert_int_equal(status, WCU_CAPTURE_STATUS_ACTIVE);
   CU(cuStreamEndCapture(a, &g));
   CU(cuMemcpyDtoH_v2(v, p, 8));
-  assert_int_equal(v[0], 0);   /* nothing ran */
+  assert_int_equal(v[0], 0); /* nothing ran */
   CU(cuGraphInstantiateWithFlags(&exec, g, 0));
   CU(cuGraphLaunch(exec, a));
   CU(cuGraphLaunch(exec, a));
@@ -544,9 +545,10 @@ TEST(launches_are_checked_and_cooperative_ones_fit)
   CU(cuMemsetD32_v2(p, 0, 1));
   CU(cuLaunchCooperativeKernel(barrier, 40, 1, 1, 1, 1, 1, 0, NULL, params));
   CU(cuCtxSynchronize());
-  CU_IS(cuLaunchCooperativeKernel(barrier, 132 * 32 + 1, 1, 1, 1, 1, 1, 0, NULL, params), WCU_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+  CU_IS(cuLaunchCooperativeKernel(barrier, 132 * 32 + 1, 1, 1, 1, 1, 1, 0, NULL, params),
+        WCU_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
   CU(cuMemsetD32_v2(p, 0, 1));
-  CU(cuLaunchKernel(barrier, 40, 1, 1, 1, 1, 1, 0, NULL, params, NULL));   /* not cooperative: the blocks never meet */
+  CU(cuLaunchKernel(barrier, 40, 1, 1, 1, 1, 1, 0, NULL, params, NULL)); /* not cooperative: the blocks never meet */
   CU_IS(cuCtxSynchronize(), WCU_ERROR_LAUNCH_TIMEOUT);
   CU(cuDevicePrimaryCtxReset_v2(0));
   CU(cuMemFree_v2(p));
@@ -558,7 +560,10 @@ TEST(a_module_that_is_wrong_says_where)
   char log[300] = "";
   wcu_jit_option options[] = {WCU_JIT_ERROR_LOG_BUFFER, WCU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   void *values[] = {log, (void *)sizeof log};
-  CU_IS(cuModuleLoadDataEx(&m, ".version 7.8\n.target sm_90\n.address_size 64\n.entry k()\n{\nwgmma.fence.sync.aligned;\n}\n", 2, options, values), WCU_ERROR_INVALID_PTX);
+  CU_IS(cuModuleLoadDataEx(
+          &m, ".version 7.8\n.target sm_90\n.address_size 64\n.entry k()\n{\nwgmma.fence.sync.aligned;\n}\n", 2,
+          options, values),
+        WCU_ERROR_INVALID_PTX);
   assert_string_equal(log, "PTX line 6: the instruction wgmma.fence.sync.aligned is not supported");
   CU_IS(cuModuleLoadData(&m, ".version 8.0\n.target sm_100\n.address_size 64\n"), WCU_ERROR_NO_BINARY_FOR_GPU);
   CU_IS(cuModuleLoadData(&m, "\177ELF"), WCU_ERROR_NO_BINARY_FOR_GPU);
@@ -575,7 +580,8 @@ TEST(a_module_that_is_wrong_says_where)
 TEST(any_call_can_be_made_to_fail_be_slow_or_stall)
 {
   wcu_ptr p, q;
-  setenv("WEFT_EMU_FAULTS", "cuMemAlloc_v2:2=2,cuLaunchKernel:1=719,cuMemsetD32Async:1=stall:200ms,cuStreamQuery:1=delay:30ms", 1);
+  setenv("WEFT_EMU_FAULTS",
+         "cuMemAlloc_v2:2=2,cuLaunchKernel:1=719,cuMemsetD32Async:1=stall:200ms,cuStreamQuery:1=delay:30ms", 1);
   emu_reset();
   CU(cuMemAlloc_v2(&p, 4));
   CU_IS(cuMemAlloc_v2(&q, 4), WCU_ERROR_OUT_OF_MEMORY);

@@ -34,7 +34,8 @@ static void *copied(run_memory *m, const void *data, int64_t bytes, uint64_t *ad
 }
 
 /* Runs the artefact; its results go to `got`.  false: more arrays than the emulator's harness has. */
-static bool run_artefact(const gen_artefact *a, const hlo_literal *const *inputs, int input_count, hlo_literal *got, int round, const char *what)
+static bool run_artefact(const gen_artefact *a, const hlo_literal *const *inputs, int input_count, hlo_literal *got,
+                         int round, const char *what)
 {
   const hlo_literal *leaves[256];
   uint64_t params[RUN_ARRAYS];
@@ -49,7 +50,8 @@ static bool run_artefact(const gen_artefact *a, const hlo_literal *const *inputs
   if (count != a->arg_count) fail_msg("%s: %d arguments, the artefact has %d", what, count, a->arg_count);
   if (count >= RUN_ARRAYS) return false;
   ptx_module *module = run_load(&m, a->text);
-  for (int i = 0; i < count; i++) arrays[i] = copied(&m, leaves[i]->data, hlo_shape_bytes(leaves[i]->shape), &params[i]);
+  for (int i = 0; i < count; i++)
+    arrays[i] = copied(&m, leaves[i]->data, hlo_shape_bytes(leaves[i]->shape), &params[i]);
   ptx_launch launch = {.grid = {(unsigned)a->blocks}, .block = {(unsigned)a->threads}, .order = orders[round % 3], .seed = (uint64_t)round,
                        .checks = PTX_CHECK_RACES | PTX_CHECK_BARRIERS};
   int rc = a->blocks ? run_kernel(&m, module, launch, params, NULL, error, sizeof error) : 0;
@@ -75,7 +77,8 @@ static bool same_bits(const hlo_literal *a, const hlo_literal *b)
     if (memcmp((const char *)a->data + size * (size_t)i, (const char *)b->data + size * (size_t)i, size) == 0) continue;
     if (!weft_dtype_is_float(type) && !weft_dtype_is_complex(type)) return false;
     double re[] = {hlo_literal_get_f64(a, i), hlo_literal_get_f64(b, i)}, im[] = {hlo_literal_get_imag(a, i), hlo_literal_get_imag(b, i)};
-    bool same_re = re[0] == re[1] || (re[0] != re[0] && re[1] != re[1]), same_im = im[0] == im[1] || (im[0] != im[0] && im[1] != im[1]);
+    bool same_re = re[0] == re[1] || (re[0] != re[0] && re[1] != re[1]),
+         same_im = im[0] == im[1] || (im[0] != im[0] && im[1] != im[1]);
     if (!same_re || !same_im || (re[0] == 0 && im[0] == 0)) return false; /* 0 and -0 are equal but not the same */
   }
   return true;
@@ -129,7 +132,8 @@ static void compare(const hlo_module *module, const hlo_literal *const *inputs, 
   run_compiled(gen_code_kernel(code, fusion), fusion, inputs, false, 0, want, what);
   if (run_artefact(&a, inputs, fusion->operand_count, got, round, what)) {
     bool same = same_bits(got, want);
-    if (!same && !has_sums(fusion->called[0])) fail_msg("%s: other bits than the host's kernel's (%s)", what, processors[round % 3]);
+    if (!same && !has_sums(fusion->called[0]))
+      fail_msg("%s: other bits than the host's kernel's (%s)", what, processors[round % 3]);
     if (!same && !literals_within(got, want, what, 0)) fail_msg("%s: not what the host's kernel gives", what);
     t->same += same, t->near += !same;
   }
@@ -167,19 +171,21 @@ static void check_rows(const char *type, const char *low, int rows, int cols, in
   uint64_t state = 1;
   hlo_literal *x;
 
-  snprintf(text, sizeof text,
-           "HloModule m\nadd { a = %1$s[] parameter(0) b = %1$s[] parameter(1) ROOT c = %1$s[] add(a, b) }\n"
-           "max { a = %1$s[] parameter(0) b = %1$s[] parameter(1) ROOT c = %1$s[] maximum(a, b) }\n"
-           "f { x = %1$s[%3$d,%4$d] parameter(0) low = %1$s[] constant(%2$s) zero = %1$s[] constant(0) "
-           "m = %1$s[%3$d] reduce(x, low), dimensions={1}, to_apply=max mb = %1$s[%3$d,%4$d] broadcast(m), dimensions={0} "
-           "d = %1$s[%3$d,%4$d] subtract(x, mb) s = %1$s[%3$d] reduce(d, zero), dimensions={1}, to_apply=add "
-           "ROOT t = (%1$s[%3$d,%4$d], %1$s[%3$d]) tuple(d, s) }\n"
-           "ENTRY e { x = %1$s[%3$d,%4$d] parameter(0) ROOT r = (%1$s[%3$d,%4$d], %1$s[%3$d]) fusion(x), kind=kCustom, calls=f }\n",
-           type, low, rows, cols);
+  snprintf(
+    text, sizeof text,
+    "HloModule m\nadd { a = %1$s[] parameter(0) b = %1$s[] parameter(1) ROOT c = %1$s[] add(a, b) }\n"
+    "max { a = %1$s[] parameter(0) b = %1$s[] parameter(1) ROOT c = %1$s[] maximum(a, b) }\n"
+    "f { x = %1$s[%3$d,%4$d] parameter(0) low = %1$s[] constant(%2$s) zero = %1$s[] constant(0) "
+    "m = %1$s[%3$d] reduce(x, low), dimensions={1}, to_apply=max mb = %1$s[%3$d,%4$d] broadcast(m), dimensions={0} "
+    "d = %1$s[%3$d,%4$d] subtract(x, mb) s = %1$s[%3$d] reduce(d, zero), dimensions={1}, to_apply=add "
+    "ROOT t = (%1$s[%3$d,%4$d], %1$s[%3$d]) tuple(d, s) }\n"
+    "ENTRY e { x = %1$s[%3$d,%4$d] parameter(0) ROOT r = (%1$s[%3$d,%4$d], %1$s[%3$d]) fusion(x), kind=kCustom, calls=f }\n",
+    type, low, rows, cols);
   weft_arena_init(&arena);
   T_OK(hlo_parse(text, strlen(text), &module));
   T_OK(hlo_literal_new(&arena, module->entry->params[0]->shape, &x));
-  for (int64_t i = 0; i < (int64_t)rows * cols; i++) hlo_literal_set_f64(x, i, (double)(next_random(&state) % 65) - 32, 0);
+  for (int64_t i = 0; i < (int64_t)rows * cols; i++)
+    hlo_literal_set_f64(x, i, (double)(next_random(&state) % 65) - 32, 0);
   skip_without_target(module->entry->root);
   snprintf(what, sizeof what, "%s[%d,%d]", type, rows, cols);
   compare(module, (const hlo_literal *const[]){x}, round, what, &t);
@@ -195,7 +201,8 @@ TEST(rows_are_reduced_by_blocks)
   int round = 0;
 
   for (size_t t = 0; t < WEFT_COUNT(types); t++)
-    for (size_t s = 0; s < WEFT_COUNT(sizes); s++) check_rows(types[t].type, types[t].low, sizes[s].rows, sizes[s].cols, round++);
+    for (size_t s = 0; s < WEFT_COUNT(sizes); s++)
+      check_rows(types[t].type, types[t].low, sizes[s].rows, sizes[s].cols, round++);
 }
 
 TEST(what_the_grid_lacks_names_itself)

@@ -59,10 +59,12 @@ static char *compile(const char *ir, const char *cpu)
   LLVMModuleRef module;
   LLVMTargetRef target;
   LLVMMemoryBufferRef in = LLVMCreateMemoryBufferWithMemoryRangeCopy(ir, strlen(ir), "ir"), out;
-  LLVMInitializeNVPTXTargetInfo(), LLVMInitializeNVPTXTarget(), LLVMInitializeNVPTXTargetMC(), LLVMInitializeNVPTXAsmPrinter();
+  LLVMInitializeNVPTXTargetInfo(), LLVMInitializeNVPTXTarget(), LLVMInitializeNVPTXTargetMC(),
+    LLVMInitializeNVPTXAsmPrinter();
   if (LLVMParseIRInContext(context, in, &module, &error)) fail_msg("%s", error);
   if (LLVMGetTargetFromTriple("nvptx64-nvidia-cuda", &target, &error)) fail_msg("%s", error);
-  LLVMTargetMachineRef machine = LLVMCreateTargetMachine(target, "nvptx64-nvidia-cuda", cpu, "", LLVMCodeGenLevelAggressive, LLVMRelocDefault, LLVMCodeModelDefault);
+  LLVMTargetMachineRef machine = LLVMCreateTargetMachine(
+    target, "nvptx64-nvidia-cuda", cpu, "", LLVMCodeGenLevelAggressive, LLVMRelocDefault, LLVMCodeModelDefault);
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(machine);
   LLVMSetTarget(module, "nvptx64-nvidia-cuda");
   LLVMSetModuleDataLayout(module, layout);
@@ -87,7 +89,8 @@ static void skip_without_target(void)
   skip();
 }
 
-static void run_each(const char *ir, ptx_launch launch, const void *x, size_t x_size, const void *y, const void *want, size_t y_size)
+static void run_each(const char *ir, ptx_launch launch, const void *x, size_t x_size, const void *y, const void *want,
+                     size_t y_size)
 {
   static const char *const cpus[] = {"sm_75", "sm_80", "sm_90"};
   static const ptx_order orders[] = {PTX_NORMAL, PTX_REVERSED, PTX_INTERLEAVED};

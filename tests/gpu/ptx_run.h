@@ -66,12 +66,12 @@ static inline void run_refused(const char *text, const char *part)
   ptx_module *module = ptx_load(text, strlen(text), &globals, error, sizeof error);
   if (module) fail_msg("accepted, want \"%s\"", part);
   if (!strstr(error, part)) fail_msg("got \"%s\", want \"...%s...\"", error, part);
-  assert_int_equal(m.count, 0);   /* what it made before the error is dropped */
+  assert_int_equal(m.count, 0); /* what it made before the error is dropped */
 }
 
 /* Runs the module's first kernel with 8-byte parameters.  The launch has grid, block and what is to be checked. */
-static inline int run_kernel(run_memory *m, const ptx_module *module, ptx_launch launch, const uint64_t *params, ptx_stats *stats,
-                             char *error, size_t error_size)
+static inline int run_kernel(run_memory *m, const ptx_module *module, ptx_launch launch, const uint64_t *params,
+                             ptx_stats *stats, char *error, size_t error_size)
 {
   ptx_memory memory = {run_find, NULL, m};
   const ptx_kernel *k = ptx_kernel_at(module, 0);

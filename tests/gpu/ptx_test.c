@@ -55,8 +55,8 @@ static void check_rows(const row *rows, size_t n)
     uint64_t got;
     evaluate(rows[k].body, rows[k].kind, &rows[k].in, &got, 1);
     if (got != rows[k].want)
-      fail_msg("%s of %#" PRIx64 " %#" PRIx64 " %#" PRIx64 ": got %#" PRIx64 ", want %#" PRIx64, rows[k].body, rows[k].in[0], rows[k].in[1],
-               rows[k].in[2], got, rows[k].want);
+      fail_msg("%s of %#" PRIx64 " %#" PRIx64 " %#" PRIx64 ": got %#" PRIx64 ", want %#" PRIx64, rows[k].body,
+               rows[k].in[0], rows[k].in[1], rows[k].in[2], got, rows[k].want);
   }
 }
 #define CHECK_ROWS(rows) check_rows(rows, sizeof(rows) / sizeof *(rows))
@@ -310,8 +310,9 @@ TEST(narrow_floats_over_all_patterns)
     }
     evaluate("cvt.rn.f16.f32 %h0, %f1;", 'h', in, down, 1024);
     for (unsigned n = 0; n < 1024; n++)
-      if (down[n] != (up[n] == NAN32 ? 0x7fff : base + n)) fail_msg("f16 %#x came back as %#" PRIx64, base + n, down[n]);
-    for (unsigned n = 0; n < 1024; n++) in[n][0] = (uint64_t)(base + n) << 16 | 0x8000;   /* halfway between two bf16 */
+      if (down[n] != (up[n] == NAN32 ? 0x7fff : base + n))
+        fail_msg("f16 %#x came back as %#" PRIx64, base + n, down[n]);
+    for (unsigned n = 0; n < 1024; n++) in[n][0] = (uint64_t)(base + n) << 16 | 0x8000; /* halfway between two bf16 */
     evaluate("cvt.rn.bf16.f32 %h0, %f1;", 'h', in, down, 1024);
     for (unsigned n = 0; n < 1024; n++) {
       unsigned b = base + n, want = (b & 0x7f80) == 0x7f80 ? 0x7fff : b + (b & 1);
@@ -326,23 +327,30 @@ TEST(f16_sums_and_products_against_the_compiler)
   static uint64_t in[1024][3], sum[1024], product[1024];
   uint64_t r = 1;
   for (int rounds = 0; rounds < 60; rounds++) {
-    for (unsigned n = 0; n < 1024; n++) r = r * 6364136223846793005ull + 1442695040888963407ull, in[n][0] = r >> 20 & 0xffff, in[n][1] = r >> 40 & 0xffff;
+    for (unsigned n = 0; n < 1024; n++)
+      r = r * 6364136223846793005ull + 1442695040888963407ull, in[n][0] = r >> 20 & 0xffff, in[n][1] = r >> 40 & 0xffff;
     evaluate("add.f16 %h0, %h1, %h2;", 'h', in, sum, 1024);
     evaluate("mul.f16 %h0, %h1, %h2;", 'h', in, product, 1024);
     for (unsigned n = 0; n < 1024; n++) {
       uint16_t a = (uint16_t)in[n][0], b = (uint16_t)in[n][1], s, p;
       _Float16 x, y, z;
       memcpy(&x, &a, 2), memcpy(&y, &b, 2);
-      z = (_Float16)((float)x + (float)y), memcpy(&s, &z, 2);   /* the f32 sum of two f16 is wide enough for one more rounding */
+      z = (_Float16)((float)x + (float)y),
+      memcpy(&s, &z, 2); /* the f32 sum of two f16 is wide enough for one more rounding */
       if (z != z) s = 0x7fff;
       z = (_Float16)((float)x * (float)y), memcpy(&p, &z, 2);
       if (z != z) p = 0x7fff;
-      if (sum[n] != s || product[n] != p) fail_msg("%#x, %#x: sum %#" PRIx64 " want %#x, product %#" PRIx64 " want %#x", a, b, sum[n], s, product[n], p);
+      if (sum[n] != s || product[n] != p)
+        fail_msg("%#x, %#x: sum %#" PRIx64 " want %#x, product %#" PRIx64 " want %#x", a, b, sum[n], s, product[n], p);
     }
   }
 }
 #else
-TEST(f16_sums_and_products_against_the_compiler) { print_message("# SKIP: the compiler has no _Float16\n"); skip(); }
+TEST(f16_sums_and_products_against_the_compiler)
+{
+  print_message("# SKIP: the compiler has no _Float16\n");
+  skip();
+}
 #endif
 
 /* ---- what threads do together ---- */
@@ -444,7 +452,8 @@ TEST(barriers_and_shared_memory)
 
 TEST(dynamic_shared_memory_and_stack)
 {
-  static const char text[] = HEAD ".extern .shared .align 16 .b8 dyn[];\n.visible .entry k(.param .u64 out)\n{\n.local .align 8 .b8 stack[64];\n"
+  static const char text[] = HEAD
+    ".extern .shared .align 16 .b8 dyn[];\n.visible .entry k(.param .u64 out)\n{\n.local .align 8 .b8 stack[64];\n"
     ".reg .b32 %r<8>; .reg .b64 %d<8>; ld.param.u64 %d1, [out]; mov.u32 %r1, %tid.x; mov.u64 %d2, stack; cvta.local.u64 %d3, %d2;\n"
     "st.u32 [%d3+4], %r1; ld.local.u32 %r2, [%d2+4]; mov.u32 %r3, dyn; shl.b32 %r4, %r1, 2; add.u32 %r3, %r3, %r4; st.shared.u32 [%r3], %r2;\n"
     "bar.sync 0; xor.b32 %r5, %r4, 124; cvt.u64.u32 %d4, %r5; mov.u64 %d5, dyn; cvta.shared.u64 %d5, %d5; add.s64 %d5, %d5, %d4; ld.u32 %r6, [%d5];\n"
@@ -458,7 +467,7 @@ TEST(shuffles_votes_matches_and_reductions)
 {
   static const char text[] = KERNEL(
     "shfl.sync.bfly.b32 %r6, %r4, 1, 31, -1; shfl.sync.down.b32 %r7|%p1, %r4, 4, 31, -1; shfl.sync.up.b32 %r8|%p2, %r4, 4, 0, -1;\n"
-    "shfl.sync.idx.b32 %r9, %r4, 3, 6175, -1;\n"   /* segments of 8: c = 24 << 8 | 31 */
+    "shfl.sync.idx.b32 %r9, %r4, 3, 6175, -1;\n" /* segments of 8: c = 24 << 8 | 31 */
     "selp.u32 %r10, 1, 0, %p1; selp.u32 %r11, 1, 0, %p2; setp.lt.u32 %p3, %r5, 3; vote.sync.ballot.b32 %r12, %p3, -1; vote.sync.any.pred %p4, %p3, -1;\n"
     "vote.sync.all.pred %p5, %p3, -1; selp.u32 %r13, 1, 0, %p4; selp.u32 %r14, 1, 0, %p5; and.b32 %r15, %r5, 1; match.any.sync.b32 %r16, %r15, -1;\n"
     "redux.sync.add.u32 %r17, %r5, -1; redux.sync.max.s32 %r18, %r5, -1; mul.lo.u32 %r6, %r6, 1; add.u32 %r6, %r6, %r7; mad.lo.u32 %r6, %r8, 1, %r6;\n"
@@ -467,8 +476,8 @@ TEST(shuffles_votes_matches_and_reductions)
     "add.u32 %r6, %r6, %r17; add.u32 %r6, %r6, %r18; st.global.u32 [%d2], %r6;");
   uint32_t out[32], want[32];
   for (unsigned l = 0; l < 32; l++)
-    want[l] = (l ^ 1) + (l < 28 ? l + 4 : l) + (l >= 4 ? l - 4 : l) + ((l & 24) | 3) + (l < 28) * 1000 + (l >= 4) * 10000 + 7 * 100000 +
-              1000000 + (l & 1 ? 2u : 1u) * 10000000 + 496 + 31;
+    want[l] = (l ^ 1) + (l < 28 ? l + 4 : l) + (l >= 4 ? l - 4 : l) + ((l & 24) | 3) + (l < 28) * 1000 +
+              (l >= 4) * 10000 + 7 * 100000 + 1000000 + (l & 1 ? 2u : 1u) * 10000000 + 496 + 31;
   run_everywhere(text, (ptx_launch){.block = {32}}, out, 32, want);
 }
 
@@ -525,7 +534,8 @@ TEST(a_grid_barrier_needs_a_cooperative_launch)
 static void faults(const char *text, ptx_launch launch, void *out, size_t size, int rc, const char *part)
 {
   outcome o = run(text, launch, out, size);
-  if (o.rc != rc || !strstr(o.error, part)) fail_msg("got %d \"%s\", want %d \"...%s...\"", o.rc, o.rc ? o.error : "", rc, part);
+  if (o.rc != rc || !strstr(o.error, part))
+    fail_msg("got %d \"%s\", want %d \"...%s...\"", o.rc, o.rc ? o.error : "", rc, part);
 }
 
 TEST(bad_addresses_are_found)
@@ -547,7 +557,8 @@ TEST(bad_addresses_are_found)
 TEST(values_that_nobody_set_are_nan)
 {
   uint32_t out[2] = {0};
-  static const char text[] = KERNEL(".shared .align 4 .b8 s[16]; ld.shared.f32 %f1, [s]; add.f32 %f1, %f1, %f2; st.global.f32 [%d1], %f1; mov.b32 %r9, %f3; st.global.u32 [%d1+4], %r9;");
+  static const char text[] = KERNEL(
+    ".shared .align 4 .b8 s[16]; ld.shared.f32 %f1, [s]; add.f32 %f1, %f1, %f2; st.global.f32 [%d1], %f1; mov.b32 %r9, %f3; st.global.u32 [%d1+4], %r9;");
   outcome o = run(text, (ptx_launch){.block = {1}}, out, sizeof out);
   if (o.rc) fail_msg("%s", o.error);
   assert_int_equal(out[0], NAN32);
@@ -580,7 +591,8 @@ TEST(races_in_global_memory_are_found)
   static uint32_t out[512];
   static const char between_blocks[] = KERNEL("st.global.u32 [%d1], %r4;");
   static const char same_value[] = KERNEL("mov.u32 %r6, 7; st.global.u32 [%d1], %r6;");
-  static const char reads[] = KERNEL("xor.b32 %r6, %r4, 256; mul.wide.u32 %d3, %r6, 4; add.s64 %d3, %d1, %d3; ld.global.u32 %r7, [%d3]; add.u32 %r7, %r7, 1; st.global.u32 [%d2], %r7;");
+  static const char reads[] = KERNEL(
+    "xor.b32 %r6, %r4, 256; mul.wide.u32 %d3, %r6, 4; add.s64 %d3, %d1, %d3; ld.global.u32 %r7, [%d3]; add.u32 %r7, %r7, 1; st.global.u32 [%d2], %r7;");
   /* The block that counts last reads what all wrote: right with fences, a race without. */
 #define LAST(fence) KERNEL("add.u32 %r20, %r4, 1; st.global.u32 [%d2+16], %r20; bar.sync 0; mov.u32 %r8, 0; setp.ne.u32 %p1, %r1, 0; @%p1 bra J;\n" \
   fence " atom.global.add.u32 %r8, [%d1], 1; " fence "\nJ: bar.red.popc.u32 %r9, 0, %p2; shfl.sync.idx.b32 %r8, %r8, 0, 31, -1;\n" \
@@ -615,7 +627,8 @@ TEST(barriers_that_some_threads_miss_are_found)
   faults(two, (ptx_launch){.block = {128}}, out, sizeof out, 719, "deadlock: all threads of the block wait");
   static const char half[] = KERNEL("setp.ge.u32 %p1, %r5, 16; @%p1 bra B; bar.sync 0; bra E;\nB: bar.sync 0;\nE:");
   faults(half, (ptx_launch){.block = {32}}, out, sizeof out, 719, "deadlock");   /* aligned barriers at two places of one warp */
-  static const char lane[] = KERNEL("setp.ge.u32 %p1, %r5, 16; @%p1 bra E; shfl.sync.bfly.b32 %r6, %r5, 1, 31, -1;\nE: bar.warp.sync 0xffff0000;");
+  static const char lane[] = KERNEL(
+    "setp.ge.u32 %p1, %r5, 16; @%p1 bra E; shfl.sync.bfly.b32 %r6, %r5, 1, 31, -1;\nE: bar.warp.sync 0xffff0000;");
   faults(lane, (ptx_launch){.block = {32}}, out, sizeof out, 719, "");
 }
 
@@ -630,23 +643,30 @@ TEST(other_faults_name_what_they_are)
 
 TEST(what_is_not_supported_is_refused_with_its_line)
 {
-  run_refused(KERNEL("tex.2d.v4.f32.f32 {%f1,%f2,%f3,%f4}, [t, {%f1,%f2}];"), "PTX line 9: the instruction tex.2d.v4.f32.f32 is not supported");
+  run_refused(KERNEL("tex.2d.v4.f32.f32 {%f1,%f2,%f3,%f4}, [t, {%f1,%f2}];"),
+              "PTX line 9: the instruction tex.2d.v4.f32.f32 is not supported");
   run_refused(KERNEL("add.relu.s32 %r1, %r2, %r3;"), "add: the modifier .relu is not supported");
   run_refused(KERNEL("mul.wide.u64 %d1, %d2, %d3;"), "mul.wide.u64 is not supported in this form");
   run_refused(KERNEL("add.s32 %r1, %r2, %nothing;"), "unknown operand %nothing");
   run_refused(KERNEL("add.s32 %r1, %r2, %p1;"), "a predicate where a value must be");
   run_refused(KERNEL("bra NOWHERE;"), "unknown label NOWHERE");
   run_refused(KERNEL("mov.u32 %r1, 5"), "expected \";\"");
-  run_refused(HEAD ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n.visible .entry k()\n{\n.reg .b64 %d<2>; .param .b64 p; .param .b64 q; .param .b32 z;\ncall.uni (z), vprintf, (p, q); ret;\n}\n", "PTX line 8: a call of vprintf");
-  run_refused(HEAD ".func f()\n{\ncall.uni f; ret;\n}\n.visible .entry k()\n{\ncall.uni f; ret;\n}\n", "recursion of f is not supported");
-  run_refused(HEAD ".global .align 4 .b8 kept[16];\n.visible .entry k()\n{\nbad;\n}\n", "the instruction bad is not supported");
+  run_refused(
+    HEAD
+    ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n.visible .entry k()\n{\n.reg .b64 %d<2>; .param .b64 p; .param .b64 q; .param .b32 z;\ncall.uni (z), vprintf, (p, q); ret;\n}\n",
+    "PTX line 8: a call of vprintf");
+  run_refused(HEAD ".func f()\n{\ncall.uni f; ret;\n}\n.visible .entry k()\n{\ncall.uni f; ret;\n}\n",
+              "recursion of f is not supported");
+  run_refused(HEAD ".global .align 4 .b8 kept[16];\n.visible .entry k()\n{\nbad;\n}\n",
+              "the instruction bad is not supported");
   run_refused(HEAD ".visible .entry k()\n{\n", "the text ends within a function");
   run_refused(".version 7.8\n.target sm_90\n.address_size 32\n", "only 64-bit addresses");
 }
 
 TEST(variables_of_a_module_have_their_values)
 {
-  static const char text[] = HEAD ".global .align 4 .u32 table[4] = {3, 1, 4, 1};\n.const .align 8 .b8 bytes[4] = {9, 8, 7, 6};\n.global .align 8 .u64 where = generic(table)+8;\n"
+  static const char text[] = HEAD
+    ".global .align 4 .u32 table[4] = {3, 1, 4, 1};\n.const .align 8 .b8 bytes[4] = {9, 8, 7, 6};\n.global .align 8 .u64 where = generic(table)+8;\n"
     ".visible .entry k(.param .u64 out)\n{\n.reg .b32 %r<4>; .reg .b64 %d<4>; ld.param.u64 %d1, [out]; ld.global.u32 %r1, [table+4]; ld.const.u8 %r2, [bytes+2];\n"
     "ld.global.u64 %d2, [where]; ld.u32 %r3, [%d2]; mad.lo.u32 %r1, %r2, 100, %r1; mad.lo.u32 %r1, %r3, 10000, %r1; st.global.u32 [%d1], %r1; ret;\n}\n";
   uint32_t out[1] = {0};
@@ -660,12 +680,13 @@ TEST(variables_of_a_module_have_their_values)
 TEST(counters_tell_bytes_requests_and_sectors)
 {
   static uint32_t out[64 * 32];
-  static const char straight[] = KERNEL("st.global.u32 [%d2], %r1;"), strided[] = KERNEL("mul.wide.u32 %d2, %r4, 128; add.s64 %d2, %d1, %d2; st.global.u32 [%d2], %r1;");
+  static const char straight[] = KERNEL("st.global.u32 [%d2], %r1;"),
+                    strided[] = KERNEL("mul.wide.u32 %d2, %r4, 128; add.s64 %d2, %d1, %d2; st.global.u32 [%d2], %r1;");
   outcome o = run(straight, (ptx_launch){.block = {64}, .count_sectors = true}, out, sizeof out);
   assert_int_equal(o.rc, 0);
   assert_int_equal(o.stats.requests, 2);
   assert_int_equal(o.stats.bytes_written, 256);
-  assert_in_range(o.stats.sectors, 8, 10);   /* 10 where the array does not begin at a sector */
+  assert_in_range(o.stats.sectors, 8, 10); /* 10 where the array does not begin at a sector */
   assert_int_equal(o.stats.threads, 64);
   o = run(strided, (ptx_launch){.block = {64}, .count_sectors = true}, out, sizeof out);
   assert_int_equal(o.stats.sectors, 64);
@@ -683,7 +704,8 @@ TEST(speed)
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
   assert_int_equal(o.rc, 0);
   double s = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
-  print_message("# %.0f million thread instructions a second of one core\n", (double)o.stats.lane_instructions / s / 1e6);
+  print_message("# %.0f million thread instructions a second of one core\n",
+                (double)o.stats.lane_instructions / s / 1e6);
 }
 
 TEST_MAIN(UNIT(integer_arithmetic), UNIT(bits_shifts_and_fields), UNIT(floating_point_arithmetic), UNIT(comparisons), UNIT(conversions),

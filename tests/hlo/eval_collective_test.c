@@ -90,7 +90,8 @@ static weft_status *evaluate(weft_arena *arena, const char *body, int replicas, 
   hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .replicas = replicas, .partitions = partitions};
   const hlo_literal *arguments[MOST_DEVICES];
   int64_t dims[] = {elems};
-  const char *text = weft_arena_printf(arena, "HloModule m\n" COMPUTATIONS "ENTRY e { x = s32[%d] parameter(0) %s }\n", elems, body);
+  const char *text =
+    weft_arena_printf(arena, "HloModule m\n" COMPUTATIONS "ENTRY e { x = s32[%d] parameter(0) %s }\n", elems, body);
 
   WEFT_TRY(hlo_parse(text, strlen(text), &module));
   WEFT_TRY(hlo_verify(module));
@@ -178,9 +179,12 @@ TEST(reductions_go_by_rank)
     weft_arena arena;
 
     weft_arena_init(&arena);
-    const char *text = weft_arena_printf(&arena, "HloModule m\n"
-        "add { a = %s[] parameter(0) b = %s[] parameter(1) ROOT c = %s[] add(a, b) }\n"
-      "ENTRY e { x = %s[] parameter(0) ROOT r = %s[] all-reduce(x), replica_groups=%s, to_apply=add }", t, t, t, t, t, sums[i].groups);
+    const char *text = weft_arena_printf(
+      &arena,
+      "HloModule m\n"
+      "add { a = %s[] parameter(0) b = %s[] parameter(1) ROOT c = %s[] add(a, b) }\n"
+      "ENTRY e { x = %s[] parameter(0) ROOT r = %s[] all-reduce(x), replica_groups=%s, to_apply=add }",
+      t, t, t, t, t, sums[i].groups);
     T_OK(hlo_parse(text, strlen(text), &module));
     for (int d = 0; d < 3; d++) {
       hlo_literal *scalar;

@@ -62,8 +62,9 @@ static bool compare(const hlo_literal *got, const hlo_literal *want, double ulps
                          : hlo_literal_get_s64(got, i) == hlo_literal_get_s64(want, i);
     if (same) continue;
     if (is_float) printf("# element %" PRId64 ": got (%.17g, %.17g), want (%.17g, %.17g)\n", i, g, gi, w, wi);
-    else printf("# element %" PRId64 ": got %" PRId64 ", want %" PRId64 "\n", i, hlo_literal_get_s64(got, i),
-                hlo_literal_get_s64(want, i));
+    else
+      printf("# element %" PRId64 ": got %" PRId64 ", want %" PRId64 "\n", i, hlo_literal_get_s64(got, i),
+             hlo_literal_get_s64(want, i));
     return false;
   }
   return true;

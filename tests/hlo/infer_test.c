@@ -90,7 +90,8 @@ TEST(data_movement)
   gives(in, "f32[3,2]");
   in->dims = INTS(1, 1);
   fails(in, "transpose: dimensions names dimension 1 twice");
-  fails(OVER(RESHAPE, ARRAY(F32, 5), ARRAY(F32, 2, 3)), "element counts differ: 6 (operand f32[2,3]), 5 (result f32[5])");
+  fails(OVER(RESHAPE, ARRAY(F32, 5), ARRAY(F32, 2, 3)),
+        "element counts differ: 6 (operand f32[2,3]), 5 (result f32[5])");
   in = OVER(CONCATENATE, NULL, ARRAY(F32, 2, 3), ARRAY(F32, 2, 4));
   in->dims = INTS(1);
   gives(in, "f32[2,7]");
@@ -134,8 +135,9 @@ TEST(reduce_drops_dimensions_and_takes_the_type_of_its_init)
   fails(in, "is f32[], expected f16[]");
   in = OVER(REDUCE_WINDOW, NULL, ARRAY(F32, 10), SCALAR(F32));
   T_OK(hlo_set_called(in, 1, &add));
-  in->u.window = &(hlo_window){1, &(hlo_window_dim){.size = 3, .stride = 2, .pad_low = 1, .pad_high = 1,
-                                                    .window_dilation = 2, .base_dilation = 1}};
+  in->u.window = &(hlo_window){
+    1,
+    &(hlo_window_dim){.size = 3, .stride = 2, .pad_low = 1, .pad_high = 1, .window_dilation = 2, .base_dilation = 1}};
   gives(in, "f32[4]");
 }
 
@@ -144,27 +146,35 @@ TEST(dot_pairs_its_dimensions)
   WEFT_AUTO(hlo_module) m = new_module();
   hlo_instr *in = OVER(DOT, NULL, ARRAY(F32, 7, 2, 512), ARRAY(F32, 7, 512, 3));
 
-  in->u.dot = &(hlo_dot_attrs){.lhs_batch = INTS(0), .rhs_batch = INTS(0), .lhs_contracting = INTS(2),
-                               .rhs_contracting = INTS(1)};
+  in->u.dot = &(hlo_dot_attrs){
+    .lhs_batch = INTS(0), .rhs_batch = INTS(0), .lhs_contracting = INTS(2), .rhs_contracting = INTS(1)};
   gives(in, "f32[7,2,3]");
   in = OVER(DOT, NULL, ARRAY(F32, 2, 512), ARRAY(F32, 256, 3));
   in->u.dot = &(hlo_dot_attrs){.lhs_contracting = INTS(1), .rhs_contracting = INTS(0)};
   fails(in, "dot: contracting sizes differ: 512 (lhs dim 1), 256 (rhs dim 0)");
   in = OVER(RAGGED_DOT, NULL, ARRAY(F32, 9, 5), ARRAY(F32, 3, 5, 4), ARRAY(S32, 3));
-  in->u.dot = &(hlo_dot_attrs){.lhs_contracting = INTS(1), .rhs_contracting = INTS(1), .lhs_ragged = INTS(0),
-                               .rhs_group = INTS(0)};
+  in->u.dot = &(hlo_dot_attrs){
+    .lhs_contracting = INTS(1), .rhs_contracting = INTS(1), .lhs_ragged = INTS(0), .rhs_group = INTS(0)};
   gives(in, "f32[9,4]");
   in = OVER(RAGGED_DOT, NULL, ARRAY(F32, 19, 17, 11, 5), ARRAY(F32, 3, 19, 5, 7), ARRAY(S32, 19, 17, 3));
-  in->u.dot = &(hlo_dot_attrs){.lhs_batch = INTS(0), .rhs_batch = INTS(1), .lhs_contracting = INTS(3), .rhs_contracting = INTS(2),
-                               .lhs_ragged = INTS(2), .rhs_group = INTS(0)};
+  in->u.dot = &(hlo_dot_attrs){.lhs_batch = INTS(0),
+                               .rhs_batch = INTS(1),
+                               .lhs_contracting = INTS(3),
+                               .rhs_contracting = INTS(2),
+                               .lhs_ragged = INTS(2),
+                               .rhs_group = INTS(0)};
   gives(in, "f32[19,17,11,7]");
   const hlo_dot_attrs *dims = in->u.dot;
   in = OVER(RAGGED_DOT, NULL, ARRAY(F32, 19, 17, 11, 5), ARRAY(F32, 3, 19, 5, 7), ARRAY(S32, 19, 11, 3));
   in->u.dot = dims;
   fails(in, "group sizes are s32[19,11,3], which does not fit f32[19,17,11,5] (lhs)");
   in = OVER(RAGGED_DOT, NULL, ARRAY(F32, 3, 11, 5), ARRAY(F32, 3, 5, 7), ARRAY(S32, 3));
-  in->u.dot = &(hlo_dot_attrs){.lhs_batch = INTS(0), .rhs_batch = INTS(0), .lhs_contracting = INTS(2), .rhs_contracting = INTS(1),
-                               .lhs_ragged = INTS(1), .rhs_group = INTS(0)};
+  in->u.dot = &(hlo_dot_attrs){.lhs_batch = INTS(0),
+                               .rhs_batch = INTS(0),
+                               .lhs_contracting = INTS(2),
+                               .rhs_contracting = INTS(1),
+                               .lhs_ragged = INTS(1),
+                               .rhs_group = INTS(0)};
   fails(in, "dimension 0 of rhs is a group dimension and a batch or contracting one");
 }
 
@@ -189,19 +199,26 @@ TEST(gather_and_scatter_are_each_others_mirror)
   hlo_computation *add;
   hlo_instr *in = OVER(GATHER, NULL, ARRAY(F32, 10, 20), ARRAY(S32, 5, 2));
 
-  in->u.gather = &(hlo_gather_attrs){.offset_dims = INTS(1), .collapsed_slice_dims = INTS(0),
-                                     .start_index_map = INTS(0, 1), .index_vector_dim = 1, .slice_sizes = INTS(1, 7)};
+  in->u.gather = &(hlo_gather_attrs){.offset_dims = INTS(1),
+                                     .collapsed_slice_dims = INTS(0),
+                                     .start_index_map = INTS(0, 1),
+                                     .index_vector_dim = 1,
+                                     .slice_sizes = INTS(1, 7)};
   gives(in, "f32[5,7]");
   T_OK(hlo_add_reducer(m, HLO_ADD, WEFT_F32, &add));
   in = OVER(SCATTER, NULL, ARRAY(F32, 10, 20), ARRAY(S32, 5, 2), ARRAY(F32, 5, 7));
   T_OK(hlo_set_called(in, 1, &add));
-  in->u.scatter = &(hlo_scatter_attrs){.update_window_dims = INTS(1), .inserted_window_dims = INTS(0),
-                                       .scatter_dims_to_operand_dims = INTS(0, 1), .index_vector_dim = 1};
+  in->u.scatter = &(hlo_scatter_attrs){.update_window_dims = INTS(1),
+                                       .inserted_window_dims = INTS(0),
+                                       .scatter_dims_to_operand_dims = INTS(0, 1),
+                                       .index_vector_dim = 1};
   gives(in, "f32[10,20]");
   in = OVER(SCATTER, NULL, ARRAY(F32, 10, 20), ARRAY(S32, 5, 2), ARRAY(F32, 6, 7));
   T_OK(hlo_set_called(in, 1, &add));
-  in->u.scatter = &(hlo_scatter_attrs){.update_window_dims = INTS(1), .inserted_window_dims = INTS(0),
-                                       .scatter_dims_to_operand_dims = INTS(0, 1), .index_vector_dim = 1};
+  in->u.scatter = &(hlo_scatter_attrs){.update_window_dims = INTS(1),
+                                       .inserted_window_dims = INTS(0),
+                                       .scatter_dims_to_operand_dims = INTS(0, 1),
+                                       .index_vector_dim = 1};
   fails(in, "scatter: dimension 0 of updates f32[6,7] has to be 5");
 }
 
@@ -255,7 +272,8 @@ TEST(ragged_all_to_all_has_rows_that_fit_and_four_lists_alike)
   };
 
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
-    hlo_instr *in = OVER(RAGGED_ALL_TO_ALL, NULL, cases[i].from, cases[i].to, cases[i].second, list, list, cases[i].last);
+    hlo_instr *in =
+      OVER(RAGGED_ALL_TO_ALL, NULL, cases[i].from, cases[i].to, cases[i].second, list, list, cases[i].last);
     in->u.collective = &none;
     if (cases[i].error) fails(in, cases[i].error);
     else gives(in, "f32[9,3]");
@@ -345,9 +363,11 @@ TEST(an_output_alias_names_parts_of_one_type)
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
     WEFT_AUTO(hlo_module) m = NULL;
     char text[512];
-    snprintf(text, sizeof text, "HloModule m\n"
-                                "ENTRY e { p = f32[4] parameter(0) ROOT c = (f32[4], f32[4]) custom-call(p, p), "
-             "custom_call_target=\"t\", output_to_operand_aliasing={%s} }\n", cases[i].aliases);
+    snprintf(text, sizeof text,
+             "HloModule m\n"
+             "ENTRY e { p = f32[4] parameter(0) ROOT c = (f32[4], f32[4]) custom-call(p, p), "
+             "custom_call_target=\"t\", output_to_operand_aliasing={%s} }\n",
+             cases[i].aliases);
     T_OK(hlo_parse(text, strlen(text), &m));
     if (cases[i].error) T_FAILS(hlo_verify(m), cases[i].error);
     else T_OK(hlo_verify(m));

@@ -86,14 +86,17 @@ TEST(uses_survive_edits_in_any_order)
     for (int i = 0; i < 64; i++) keep[i] = (draw >> (i % 24)) & 1;
     switch ((draw >> 16) % 8) {
     case 0: T_OK(hlo_replace_uses(value, other)); break;
-    case 1: if (tuple->operand_count > 48) hlo_keep_operands(tuple, keep); break;
+    case 1:
+      if (tuple->operand_count > 48) hlo_keep_operands(tuple, keep);
+      break;
     case 2: case 3: if (tuple->operand_count < 64) T_OK(hlo_append_operand(tuple, value)); break;
     case 4:
       T_OK(hlo_add_clone(comp, tuple, tuple, NULL, &other));
       T_OK(hlo_remove(other));
       break;
     default:
-      if (tuple->operand_count > 0) T_OK(hlo_set_operand(tuple, (int)((draw >> 4) % (unsigned)tuple->operand_count), value));
+      if (tuple->operand_count > 0)
+        T_OK(hlo_set_operand(tuple, (int)((draw >> 4) % (unsigned)tuple->operand_count), value));
     }
     check_uses(comp);
   }

@@ -97,16 +97,16 @@ TEST(programs_come_back_from_their_proto)
 }
 
 static const char scheduled[] =
-    "HloModule sched, is_scheduled=true, input_output_alias={ {}: (0, {}, must-alias) }, buffer_donor={ (1, {}) }, "
-    "replica_count=2, num_partitions=3, allow_spmd_sharding_propagation_to_output={true}, "
-    "entry_computation_layout={(f32[2,2]{0,1}, f32[2,2]{1,0})->f32[2,2]{1,0}}\n"
-    "ENTRY e {\n"
-    "  a = f32[2,2]{0,1} parameter(0)\n"
-    "  b = f32[2,2]{1,0} parameter(1)\n"
-    "  late = f32[2,2]{1,0} negate(b)\n"
-    "  ROOT r = f32[2,2]{1,0} add(a, b), control-predecessors={late}\n"
-    "  dead = f32[2,2]{1,0} abs(b)\n"
-    "}\n";
+  "HloModule sched, is_scheduled=true, input_output_alias={ {}: (0, {}, must-alias) }, buffer_donor={ (1, {}) }, "
+  "replica_count=2, num_partitions=3, allow_spmd_sharding_propagation_to_output={true}, "
+  "entry_computation_layout={(f32[2,2]{0,1}, f32[2,2]{1,0})->f32[2,2]{1,0}}\n"
+  "ENTRY e {\n"
+  "  a = f32[2,2]{0,1} parameter(0)\n"
+  "  b = f32[2,2]{1,0} parameter(1)\n"
+  "  late = f32[2,2]{1,0} negate(b)\n"
+  "  ROOT r = f32[2,2]{1,0} add(a, b), control-predecessors={late}\n"
+  "  dead = f32[2,2]{1,0} abs(b)\n"
+  "}\n";
 
 TEST(schedule_aliases_and_layouts_are_kept)
 {

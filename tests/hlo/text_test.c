@@ -530,10 +530,12 @@ TEST(constants_have_the_bits_they_spell)
     const hlo_literal *lit;
 
     snprintf(text, sizeof text, "e { c = %s[] constant(%s) }", cases[i].shape, cases[i].text);
-    snprintf(want, sizeof want, "HloModule module\n\n"
-                                "ENTRY e {\n"
-                                "  ROOT c = %s[] constant(%s)\n"
-                                "}\n", cases[i].shape, cases[i].printed);
+    snprintf(want, sizeof want,
+             "HloModule module\n\n"
+             "ENTRY e {\n"
+             "  ROOT c = %s[] constant(%s)\n"
+             "}\n",
+             cases[i].shape, cases[i].printed);
     module = parse(text);
     lit = module->entry->root->u.literal;
     memcpy(&bits, lit->data, weft_dtype_bytes(lit->shape->type));
@@ -549,8 +551,9 @@ TEST(constants_have_the_bits_they_spell)
 /* Made up as jaxlib 0.10.2 does: hlo_module_from_text of these gives these values. */
 TEST(elided_constants_are_made_up_as_xla_does_and_say_so)
 {
-  hlo_module *module = parse("e { a = s32[3,4] constant({...}) b = f32[9] constant({...}) c = pred[7] constant({...})\n"
-                             " d = u8[6] constant({...}) ROOT t = (s32[3,4], f32[9], pred[7], u8[6]) tuple(a, b, c, d) }");
+  hlo_module *module =
+    parse("e { a = s32[3,4] constant({...}) b = f32[9] constant({...}) c = pred[7] constant({...})\n"
+          " d = u8[6] constant({...}) ROOT t = (s32[3,4], f32[9], pred[7], u8[6]) tuple(a, b, c, d) }");
   hlo_instr *const *parts = module->entry->root->operands;
   static const int preds[] = {1, 0, 1, 0, 0, 0, 0}, bytes[] = {22, 3, 4, 0, 0, 0};
 
@@ -567,7 +570,8 @@ TEST(numbers_do_not_depend_on_the_locale)
   hlo_module *module;
   char *text;
 
-  if (!setlocale(LC_NUMERIC, "de_DE.UTF-8") && !setlocale(LC_NUMERIC, "fr_FR.UTF-8")) T_SKIP("no locale with a decimal comma");
+  if (!setlocale(LC_NUMERIC, "de_DE.UTF-8") && !setlocale(LC_NUMERIC, "fr_FR.UTF-8"))
+    T_SKIP("no locale with a decimal comma");
   module = parse("e { c = f32[] constant(1.5) }");
   text = print(module);
   setlocale(LC_NUMERIC, "C");
@@ -684,9 +688,10 @@ TEST(errors_quote_the_line)
   T_FAILS(parse_fails("HloModule m\n"
                       "e {\n"
                       "  x = f32[] bad(y)\n"
-                      "}"), "3:13: there is no opcode \"bad\"\n"
-                            "    x = f32[] bad(y)\n"
-                            "              ^");
+                      "}"),
+          "3:13: there is no opcode \"bad\"\n"
+          "    x = f32[] bad(y)\n"
+          "              ^");
 }
 
 /* Brackets of every kind, deeper than any stack would bear. */
@@ -718,13 +723,13 @@ TEST(nesting_is_bounded)
 TEST(texts_cut_anywhere_are_errors)
 {
   static const char text[] =
-      "HloModule m, input_output_alias={ {0}: (0, {}, may-alias) }, entry_computation_layout={(f32[4]{0})->(f32[4]{0})}\n"
-      ADD "ENTRY e {\n"
-          "  p = f32[4]{0} parameter(0), sharding={devices=[2]<=[2]}\n"
-          "  c = f32[2]{0} constant({1, nan(0x7)})\n"
-      "  a = f32[4]{0} all-reduce(p), replica_groups={{0,1}}, to_apply=add, metadata={op_name=\"x\"}\n"
-      "  ROOT t = (f32[4]{0}) tuple(a), frontend_attributes={k=\"v\"}\n"
-      "}\n";
+    "HloModule m, input_output_alias={ {0}: (0, {}, may-alias) }, entry_computation_layout={(f32[4]{0})->(f32[4]{0})}\n" ADD
+    "ENTRY e {\n"
+    "  p = f32[4]{0} parameter(0), sharding={devices=[2]<=[2]}\n"
+    "  c = f32[2]{0} constant({1, nan(0x7)})\n"
+    "  a = f32[4]{0} all-reduce(p), replica_groups={{0,1}}, to_apply=add, metadata={op_name=\"x\"}\n"
+    "  ROOT t = (f32[4]{0}) tuple(a), frontend_attributes={k=\"v\"}\n"
+    "}\n";
 
   for (size_t size = 0; size < sizeof text - 1; size++) {
     char *copy = malloc(size ? size : 1); /* exactly this long, for the sanitizers */

@@ -113,8 +113,9 @@ static int differences(const char *program, bool loose)
   for (int k = 0; k < before->shape->rank; k++)
     for (int64_t i = 0; i < EDGES; i++)
       if (!is_same(after->elements[k], before->elements[k], i, loose) && wrong++ < 5)
-        print_message("# %s of element %d: %.17g, before the pipeline %.17g\n", original->entry->root->operands[k]->name, (int)i,
-                      hlo_literal_get_f64(after->elements[k], i), hlo_literal_get_f64(before->elements[k], i));
+        print_message("# %s of element %d: %.17g, before the pipeline %.17g\n",
+                      original->entry->root->operands[k]->name, (int)i, hlo_literal_get_f64(after->elements[k], i),
+                      hlo_literal_get_f64(before->elements[k], i));
   weft_arena_fini(&arena);
   return wrong;
 }
@@ -128,13 +129,15 @@ static void begin(text *t, weft_dtype type)
 {
   char value[64];
 
-  add(t, "HloModule edges\n"
-         "ENTRY e {\n"
-         "  x = %s[%d] parameter(0)\n", weft_dtype_name(type), EDGES);
+  add(t,
+      "HloModule edges\n"
+      "ENTRY e {\n"
+      "  x = %s[%d] parameter(0)\n",
+      weft_dtype_name(type), EDGES);
   for (int i = 0; i < EDGES; i++) {
     write_edge(type, i, value, sizeof value);
-    add(t, "  k%d = %s[] constant(%s)\n  c%d = %s[%d] broadcast(k%d), dimensions={}\n", i, weft_dtype_name(type), value, i,
-        weft_dtype_name(type), EDGES, i);
+    add(t, "  k%d = %s[] constant(%s)\n  c%d = %s[%d] broadcast(k%d), dimensions={}\n", i, weft_dtype_name(type), value,
+        i, weft_dtype_name(type), EDGES, i);
   }
 }
 
@@ -198,7 +201,8 @@ TEST(compares_and_selects)
     for (int d = 0; d < 6; d++)
       for (int i = 0; i < EDGES; i++) {
         int at = count++, inverse = count++;
-        add(&program, "  %s = pred[%d] compare(x, c%d), direction=%s\n", named(at, directions[d], i, 0), EDGES, i, directions[d]);
+        add(&program, "  %s = pred[%d] compare(x, c%d), direction=%s\n", named(at, directions[d], i, 0), EDGES, i,
+            directions[d]);
         add(&program, "  %s = pred[%d] not(%s)\n", named(inverse, "not", i, d), EDGES, names[at]);
       }
     int here = end(&program, names, count, "pred", false);
@@ -207,7 +211,8 @@ TEST(compares_and_selects)
     for (int d = 0; d < 6; d++)
       for (int i = 0; i < EDGES; i++) {
         add(&program, "  p%d = pred[%d] compare(x, c%d), direction=%s\n", count, EDGES, i, directions[d]);
-        add(&program, "  %s = %s[%d] select(p%d, x, c%d)\n", named(count, "select", i, d), type, EDGES, count, i), count++;
+        add(&program, "  %s = %s[%d] select(p%d, x, c%d)\n", named(count, "select", i, d), type, EDGES, count, i),
+          count++;
       }
     here += end(&program, names, count, type, false);
     if (here) print_message("# compare and select of %s: %d elements differ\n", type, here);
@@ -232,8 +237,10 @@ TEST(two_constants)
       for (size_t p = 0; p < WEFT_COUNT(binary); p++)
         for (int i = 0; i < EDGES; i += 1 + i % 2)
           for (int j = (int)(p + (size_t)i) % 4; j < EDGES; j += 4) {
-            if (!applies(binary[p], types[t]) || strcmp(binary[p], "power") == 0 || (size_t)count == WEFT_COUNT(names)) continue;
-            add(&program, "  %s = %s[%d] %s(y%d, c%d)\n", named(count, binary[p], i, j), type, EDGES, binary[p], i, j), count++;
+            if (!applies(binary[p], types[t]) || strcmp(binary[p], "power") == 0 || (size_t)count == WEFT_COUNT(names))
+              continue;
+            add(&program, "  %s = %s[%d] %s(y%d, c%d)\n", named(count, binary[p], i, j), type, EDGES, binary[p], i, j),
+              count++;
           }
       int here = end(&program, names, count, type, false);
       if (here) print_message("# two of %s of %s: %d elements differ\n", binary[o], type, here);
@@ -250,16 +257,19 @@ TEST(conversions_in_a_row)
   for (size_t t = 0; t < WEFT_COUNT(types); t++)
     for (size_t u = 0; u < WEFT_COUNT(types); u++) {
       text program = {0};
-      add(&program, "HloModule conversions\n"
-                    "ENTRY e {\n"
-                    "  x = %s[%d] parameter(0)\n", weft_dtype_name(types[t]), EDGES);
+      add(&program,
+          "HloModule conversions\n"
+          "ENTRY e {\n"
+          "  x = %s[%d] parameter(0)\n",
+          weft_dtype_name(types[t]), EDGES);
       for (size_t v = 0; v < WEFT_COUNT(types); v++) {
         add(&program, "  via%zu = %s[%d] convert(x)\n", v, weft_dtype_name(types[v]), EDGES);
         add(&program, "  %s = %s[%d] convert(via%zu)\n", named((int)v, weft_dtype_name(types[v]), (int)t, (int)u),
             weft_dtype_name(types[u]), EDGES, v);
       }
       int here = end(&program, names, (int)WEFT_COUNT(types), weft_dtype_name(types[u]), false);
-      if (here) print_message("# %s to %s: %d elements differ\n", weft_dtype_name(types[t]), weft_dtype_name(types[u]), here);
+      if (here)
+        print_message("# %s to %s: %d elements differ\n", weft_dtype_name(types[t]), weft_dtype_name(types[u]), here);
       wrong += here;
     }
   T_EQ_INT(wrong, 0);

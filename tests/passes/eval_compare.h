@@ -30,8 +30,7 @@ static inline const hlo_literal *random_literal(weft_arena *arena, const hlo_sha
     uint64_t r = next_random(state);
     if (weft_dtype_is_float(shape->type) || weft_dtype_is_complex(shape->type))
       hlo_literal_set_f64(literal, i, (double)(r >> 11) * 0x1p-52 - 1, (double)(r & 0xffff) / 0x8000 - 1);
-    else
-      hlo_literal_set_s64(literal, i, (int64_t)(r % (shape->type == WEFT_PRED ? 2 : 8)));
+    else hlo_literal_set_s64(literal, i, (int64_t)(r % (shape->type == WEFT_PRED ? 2 : 8)));
   }
   return literal;
 }

@@ -17,10 +17,12 @@ static char *pyramid(size_t *size)
   FILE *out = open_memstream(&text, size);
 
   T_TRUE(out != NULL);
-  fprintf(out, "HloModule pyramid\n"
-               "ENTRY e {\n"
-               "  z = f32[] constant(0)\n"
-               "  x0 = f32[%d] parameter(0)\n", SIZE);
+  fprintf(out,
+          "HloModule pyramid\n"
+          "ENTRY e {\n"
+          "  z = f32[] constant(0)\n"
+          "  x0 = f32[%d] parameter(0)\n",
+          SIZE);
   for (int i = 0; i < LEVELS; i++)
     fprintf(out,
             "  n%d = f32[%d] negate(x%d)\n"
@@ -29,8 +31,10 @@ static char *pyramid(size_t *size)
             "  p%d = f32[%d] pad(s%d, z), padding=1_0\n"
             "  x%d = f32[%d] add(n%d, p%d)\n",
             i, SIZE, i, i, SIZE, i, i, SIZE - 1, i, SIZE - 1, i, SIZE, i, i + 1, SIZE, i, i);
-  fprintf(out, "  ROOT r = f32[%d] negate(x%d)\n"
-               "}\n", SIZE, LEVELS);
+  fprintf(out,
+          "  ROOT r = f32[%d] negate(x%d)\n"
+          "}\n",
+          SIZE, LEVELS);
   fclose(out);
   return text;
 }
@@ -85,10 +89,12 @@ TEST(a_result_shares_a_parameter_of_its_own_shape_only)
     WEFT_AUTO(hlo_module) module = NULL;
     char text[1024];
 
-    snprintf(text, sizeof text, "HloModule m\nfused {\n  p = %s parameter(0)\n  u = f16[1,1] parameter(1)\n  z = s32[] constant(0)\n"
-             "  q = f16[2] reshape(p)\n  r = f16[1,2] reshape(q)\n  ROOT d = f16[1,2] dynamic-update-slice(r, u, z, z)\n}\n"
-             "ENTRY e {\n  x = %s parameter(0)\n  v = f16[1,1] parameter(1)\n  ROOT f = f16[1,2] fusion(x, v), kind=kLoop, calls=fused\n}\n",
-             params[i].shape, params[i].shape);
+    snprintf(
+      text, sizeof text,
+      "HloModule m\nfused {\n  p = %s parameter(0)\n  u = f16[1,1] parameter(1)\n  z = s32[] constant(0)\n"
+      "  q = f16[2] reshape(p)\n  r = f16[1,2] reshape(q)\n  ROOT d = f16[1,2] dynamic-update-slice(r, u, z, z)\n}\n"
+      "ENTRY e {\n  x = %s parameter(0)\n  v = f16[1,1] parameter(1)\n  ROOT f = f16[1,2] fusion(x, v), kind=kLoop, calls=fused\n}\n",
+      params[i].shape, params[i].shape);
     T_OK(hlo_parse(text, strlen(text), &module));
     T_OK(pass_fusion_classify(module->entry->root, NULL));
     T_OK(hlo_verify(module));

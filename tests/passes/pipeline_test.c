@@ -91,7 +91,8 @@ static void run_file(const char *path, bool print)
                 (double)total_ns / 1e6);
   if (print || total_ns > 1500000000)
     for (int i = 0; i < p.count; i++)
-      fprintf(stderr, "# %-30s %8.2f ms  changed %d of %d\n", p.name[i], (double)p.ns[i] / 1e6, p.changed[i], p.runs[i]);
+      fprintf(stderr, "# %-30s %8.2f ms  changed %d of %d\n", p.name[i], (double)p.ns[i] / 1e6, p.changed[i],
+              p.runs[i]);
   if (print) T_OK(hlo_print(module, (hlo_print_options){0}, stdout));
 }
 
@@ -192,7 +193,8 @@ TEST(computations_that_double_are_refused)
     WEFT_AUTO(hlo_module) twin = tower(forms[form], 40);
     T_TRUE(!hlo_has_side_effect(module->entry->root));
     T_TRUE(hlo_computation_hash(module->entry) == hlo_computation_hash(twin->entry));
-    (void)hlo_computation_equal(module->entry, twin->entry); /* ends; "no" is the safe answer to what is too long to see */
+    (void)hlo_computation_equal(module->entry,
+                                twin->entry); /* ends; "no" is the safe answer to what is too long to see */
     T_FAILS(pass_run(&pass_cpu_pipeline, module, &options, NULL, NULL), "instructions when");
   }
 }
@@ -200,7 +202,8 @@ TEST(computations_that_double_are_refused)
 /* A frame of memory lies in its caller's: the depth is bounded, and the error comes before the work. */
 TEST(calls_that_nest_deeper_than_a_plan_are_refused)
 {
-  static const char form[] = "a = f32[] tanh(p) ROOT b = f32[] call(a), to_apply=c%d, frontend_attributes={inlineable=\"false\"}";
+  static const char form[] =
+    "a = f32[] tanh(p) ROOT b = f32[] call(a), to_apply=c%d, frontend_attributes={inlineable=\"false\"}";
   WEFT_AUTO(hlo_module) deep = tower(form, 300);
   WEFT_AUTO(hlo_module) shallow = tower(form, 200);
 
@@ -223,8 +226,10 @@ TEST(what_is_shared_is_not_looked_at_in_each_way)
     n *= 3000;
     fprintf(out, "a%d = s32[%lld] concatenate(", level, n);
     for (int i = 0; i < 3000; i++) fprintf(out, "%s%c%d", i ? ", " : "", i % 2 ? 'b' : 'a', level - 1);
-    fprintf(out, "), dimensions={0}\n"
-                 "b%d = s32[%lld] negate(a%d)\n", level, n, level);
+    fprintf(out,
+            "), dimensions={0}\n"
+            "b%d = s32[%lld] negate(a%d)\n",
+            level, n, level);
   }
   fprintf(out, "ROOT c = pred[%lld] compare(a3, b3), direction=LT }\n", n);
   fclose(out);

@@ -104,7 +104,8 @@ static PJRT_Error *ask_who_lives(int process)
   PJRT_WeftAgent_Task *live = NULL;
   size_t count = 0;
   PJRT_Error *error = x->live_tasks(agents[process], all, COUNT, &live, &count);
-  bool is_right = !error && count == COUNT && live[0].task == 0 && live[1].task == 1 && live[0].incarnation && live[1].incarnation;
+  bool is_right = !error && count == COUNT && live[0].task == 0 && live[1].task == 1 && live[0].incarnation &&
+                  live[1].incarnation;
 
   x->free_block(live);
   return is_right ? error : error ? error : x->barrier(agents[process], "wrong answer", 1, NULL, 0);
@@ -135,8 +136,12 @@ TEST(a_sync_point_needs_a_listener)
 
 static PJRT_NamedValue number(const char *name, int64_t value)
 {
-  return (PJRT_NamedValue){.struct_size = sizeof(PJRT_NamedValue), .name = name, .name_size = strlen(name),
-                           .type = PJRT_NamedValue_kInt64, .int64_value = value, .value_size = 1};
+  return (PJRT_NamedValue){.struct_size = sizeof(PJRT_NamedValue),
+                           .name = name,
+                           .name_size = strlen(name),
+                           .type = PJRT_NamedValue_kInt64,
+                           .int64_value = value,
+                           .value_size = 1};
 }
 
 static PJRT_Error *make(int process, int64_t id, PJRT_Client **out)

@@ -25,7 +25,8 @@ static inline weft_status *status_of(PJRT_Error *error)
   GetPjrtApi()->PJRT_Error_Message(&text);
   assert_null(GetPjrtApi()->PJRT_Error_GetCode(&code));
   st = weft_status_new((weft_code)code.code, "client", 0, "%.*s", (int)text.message_size, text.message);
-  GetPjrtApi()->PJRT_Error_Destroy(&(PJRT_Error_Destroy_Args){.struct_size = sizeof(PJRT_Error_Destroy_Args), .error = error});
+  GetPjrtApi()->PJRT_Error_Destroy(
+    &(PJRT_Error_Destroy_Args){.struct_size = sizeof(PJRT_Error_Destroy_Args), .error = error});
   return st;
 }
 
@@ -63,7 +64,10 @@ static inline weft_status *outcome(PJRT_Event *event)
   return st;
 }
 
-static inline weft_status *buffer_outcome(PJRT_Buffer *buffer) { return outcome(CALL(Buffer_ReadyEvent, .buffer = buffer).event); }
+static inline weft_status *buffer_outcome(PJRT_Buffer *buffer)
+{
+  return outcome(CALL(Buffer_ReadyEvent, .buffer = buffer).event);
+}
 
 static inline PJRT_Client *make_client(int64_t devices)
 {
@@ -85,9 +89,9 @@ static inline PJRT_Memory *memory_of(PJRT_Client *client, int device, int kind)
 static inline PJRT_Buffer *make_floats(PJRT_Client *client, const float *data, const int64_t *dims, size_t rank,
                                        PJRT_Buffer_MemoryLayout *layout)
 {
-  PJRT_Client_BufferFromHostBuffer_Args args =
-      CALL(Client_BufferFromHostBuffer, .client = client, .data = data, .type = PJRT_Buffer_Type_F32, .dims = dims,
-           .num_dims = rank, .memory = memory_of(client, 0, 0), .device_layout = layout);
+  PJRT_Client_BufferFromHostBuffer_Args args = CALL(Client_BufferFromHostBuffer, .client = client, .data = data,
+                                                    .type = PJRT_Buffer_Type_F32, .dims = dims, .num_dims = rank,
+                                                    .memory = memory_of(client, 0, 0), .device_layout = layout);
   T_OK(outcome(args.done_with_host_buffer));
   return args.buffer;
 }

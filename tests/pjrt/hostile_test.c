@@ -9,10 +9,9 @@
 #include "hlo/text.h"
 #include "pjrt/internal.h"
 
-static const char add_one[] =
-    "module @jit_f { func.func public @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {\n"
-    "  %c = stablehlo.constant dense<1.0> : tensor<2x3xf32>\n"
-    "  %y = stablehlo.add %x, %c : tensor<2x3xf32>\n  return %y : tensor<2x3xf32> } }";
+static const char add_one[] = "module @jit_f { func.func public @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {\n"
+                              "  %c = stablehlo.constant dense<1.0> : tensor<2x3xf32>\n"
+                              "  %y = stablehlo.add %x, %c : tensor<2x3xf32>\n  return %y : tensor<2x3xf32> } }";
 static const float six[] = {0, 1, 2, 3, 4, 5};
 static const int64_t dims23[] = {2, 3};
 
@@ -89,7 +88,8 @@ TEST(an_execution_with_wrong_lists_is_refused)
 {
   PJRT_Client *client = make_client(2);
   PJRT_LoadedExecutable *exe = compile(client, add_one);
-  PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL), *small = make_floats(client, six, dims23, 1, NULL), *y, *none = NULL;
+  PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL), *small = make_floats(client, six, dims23, 1, NULL), *y,
+              *none = NULL;
   PJRT_Buffer *two[] = {x, x};
 
   T_FAILS(execute(exe, two, 2, 0, &y, NULL), "supplied 2 buffers but compiled program expected 1");
@@ -125,7 +125,8 @@ static size_t damage(char *data, size_t size, uint64_t *seed)
 TEST(damaged_programs_options_and_executables_are_errors_or_run)
 {
   /* replicas 1, partitions 1, a device assignment, overrides {xla_dump_to: ""} */
-  static const char options[] = "\x1a\x12\x20\x01\x28\x01\x30\x00\x4a\x08\x08\x01\x10\x01\x1a\x02\x08\x00\x98\x01\x01\x3a\x0f\x0a\x0bxla_dump_to\x12\x00";
+  static const char options[] =
+    "\x1a\x12\x20\x01\x28\x01\x30\x00\x4a\x08\x08\x01\x10\x01\x1a\x02\x08\x00\x98\x01\x01\x3a\x0f\x0a\x0bxla_dump_to\x12\x00";
   PJRT_Client *client = make_client(1);
   PJRT_LoadedExecutable *exe = compile(client, add_one);
   PJRT_Executable *program = CALL(LoadedExecutable_GetExecutable, .loaded_executable = exe).executable;
@@ -145,7 +146,11 @@ TEST(damaged_programs_options_and_executables_are_errors_or_run)
       st = status_of(GetPjrtApi()->PJRT_Client_Compile(&args));
       made = args.executable;
     } else if (i % 3 == 1) {
-      p = (PJRT_Program){.struct_size = sizeof p, .code = (char *)add_one, .code_size = sizeof add_one - 1, .format = "mlir", .format_size = 4};
+      p = (PJRT_Program){.struct_size = sizeof p,
+                         .code = (char *)add_one,
+                         .code_size = sizeof add_one - 1,
+                         .format = "mlir",
+                         .format_size = 4};
       memcpy(copy, options, sizeof options);
       args.compile_options_size = damage(copy, sizeof options - 1, &seed);
       args.compile_options = copy;
@@ -157,7 +162,8 @@ TEST(damaged_programs_options_and_executables_are_errors_or_run)
       st = status_of(GetPjrtApi()->PJRT_Executable_DeserializeAndLoad(&load));
       made = load.loaded_executable;
       if (!st && (load.serialized_executable_size != bytes.serialized_bytes_size ||
-                  memcmp(copy, bytes.serialized_bytes, bytes.serialized_bytes_size) != 0)) fail_msg("a damaged executable was loaded (step %d)", i);
+                  memcmp(copy, bytes.serialized_bytes, bytes.serialized_bytes_size) != 0))
+        fail_msg("a damaged executable was loaded (step %d)", i);
     }
     if (!st) CALL(LoadedExecutable_Destroy, .executable = made);
     weft_status_free(st);
@@ -252,7 +258,8 @@ static PJRT_Error *kv_try_get(PJRT_KeyValueTryGetCallback_Args *args)
 {
   args->value_deleter_callback = free_value;
   return look_up(args->key, args->key_size, &args->value, &args->value_size)
-             ? NULL : (*args->callback_error)(PJRT_Error_Code_NOT_FOUND, "no such key", 11);
+           ? NULL
+           : (*args->callback_error)(PJRT_Error_Code_NOT_FOUND, "no such key", 11);
 }
 
 static PJRT_Error *kv_get(PJRT_KeyValueGetCallback_Args *args)
@@ -281,16 +288,17 @@ static PJRT_Client *make_first_of_two(void)
       {.struct_size = sizeof *options, .name = "num_nodes", .name_size = 9, .type = PJRT_NamedValue_kInt64, .int64_value = 2, .value_size = 1}};
 
   if (!store) add("weft/topology/1", 15, "1", 1);
-  return CALL(Client_Create, .create_options = options, .num_options = 2, .kv_get_callback = kv_get, .kv_put_callback = kv_put,
-              .kv_try_get_callback = kv_try_get).client;
+  return CALL(Client_Create, .create_options = options, .num_options = 2, .kv_get_callback = kv_get,
+              .kv_put_callback = kv_put, .kv_try_get_callback = kv_try_get)
+    .client;
 }
 
 static const char all_reduce[] =
-    "module @jit_sum { func.func public @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {\n"
-    "  %y = \"stablehlo.all_reduce\"(%x) ({ ^bb0(%a: tensor<f32>, %b: tensor<f32>):\n"
-    "    %s = stablehlo.add %a, %b : tensor<f32>\n    stablehlo.return %s : tensor<f32> })\n"
-    "    {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<2x3xf32>) -> tensor<2x3xf32>\n"
-    "  return %y : tensor<2x3xf32> } }";
+  "module @jit_sum { func.func public @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {\n"
+  "  %y = \"stablehlo.all_reduce\"(%x) ({ ^bb0(%a: tensor<f32>, %b: tensor<f32>):\n"
+  "    %s = stablehlo.add %a, %b : tensor<f32>\n    stablehlo.return %s : tensor<f32> })\n"
+  "    {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<2x3xf32>) -> tensor<2x3xf32>\n"
+  "  return %y : tensor<2x3xf32> } }";
 /* CompileOptions: two replicas on the devices 0 and 2048; then xla_cpu_collective_timeout_seconds = 1 as an override. */
 static const char two_replicas[] = "\x1a\x11\x20\x02\x28\x01\x4a\x0b\x08\x02\x10\x01\x1a\x05\x0a\x03\x00\x80\x10"
                                    "\x3a\x28\x0a\x22xla_cpu_collective_timeout_seconds\x12\x02\x18\x01";
@@ -315,7 +323,8 @@ TEST(a_collective_past_its_deadline_ends_outputs_and_waits)
   CALL(Client_Destroy, .client = client);
 }
 
-static weft_status *execute_with(PJRT_LoadedExecutable *exe, PJRT_Buffer *x, int64_t incarnation_of_peer, int launch_id, PJRT_Buffer **y)
+static weft_status *execute_with(PJRT_LoadedExecutable *exe, PJRT_Buffer *x, int64_t incarnation_of_peer, int launch_id,
+                                 PJRT_Buffer **y)
 {
   int tasks[] = {0, 1};
   int64_t incarnations[] = {100, incarnation_of_peer};

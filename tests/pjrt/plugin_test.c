@@ -7,10 +7,9 @@
 
 #include "weft/xla_ffi.h"
 
-static const char add_one[] =
-    "module @jit_f { func.func public @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {\n"
-    "  %c = stablehlo.constant dense<1.0> : tensor<2x3xf32>\n"
-    "  %y = stablehlo.add %x, %c : tensor<2x3xf32>\n  return %y : tensor<2x3xf32> } }";
+static const char add_one[] = "module @jit_f { func.func public @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {\n"
+                              "  %c = stablehlo.constant dense<1.0> : tensor<2x3xf32>\n"
+                              "  %y = stablehlo.add %x, %c : tensor<2x3xf32>\n  return %y : tensor<2x3xf32> } }";
 static const float six[] = {0, 1, 2, 3, 4, 5};
 static const int64_t dims23[] = {2, 3};
 
@@ -33,7 +32,8 @@ TEST(a_client_has_devices_with_dense_ids_and_refuses_others)
   T_EQ_INT(devices.num_devices, 3);
   for (int i = 0; i < 3; i++) {
     T_TRUE(CALL(Client_LookupDevice, .client = client, .id = i).device == devices.devices[i]);
-    T_TRUE(CALL(Client_LookupAddressableDevice, .client = client, .local_hardware_id = i).addressable_device == devices.devices[i]);
+    T_TRUE(CALL(Client_LookupAddressableDevice, .client = client, .local_hardware_id = i).addressable_device ==
+           devices.devices[i]);
     T_EQ_INT(CALL(Device_LocalHardwareId, .device = devices.devices[i]).local_hardware_id, i);
   }
   FAILS("No matching device found for device_id -1", Client_LookupDevice, .client = client, .id = -1);
@@ -46,11 +46,11 @@ TEST(the_default_assignment_needs_room_and_positive_counts)
   PJRT_Client *client = make_client(4);
   int ids[4];
 
-  CALL(Client_DefaultDeviceAssignment, .client = client, .num_replicas = 2, .num_partitions = 2, .default_assignment_size = 4,
-       .default_assignment = ids);
+  CALL(Client_DefaultDeviceAssignment, .client = client, .num_replicas = 2, .num_partitions = 2,
+       .default_assignment_size = 4, .default_assignment = ids);
   for (int i = 0; i < 4; i++) T_EQ_INT(ids[i], i);
-  FAILS("default_assignment_size 1", Client_DefaultDeviceAssignment, .client = client, .num_replicas = 2, .num_partitions = 1,
-        .default_assignment_size = 1, .default_assignment = ids);
+  FAILS("default_assignment_size 1", Client_DefaultDeviceAssignment, .client = client, .num_replicas = 2,
+        .num_partitions = 1, .default_assignment_size = 1, .default_assignment = ids);
   FAILS("must be positive", Client_DefaultDeviceAssignment, .client = client, .num_replicas = 0, .num_partitions = 1,
         .default_assignment_size = 4, .default_assignment = ids);
   CALL(Client_Destroy, .client = client);
@@ -62,11 +62,13 @@ TEST(programs_and_options_that_are_none_are_refused_by_name)
   PJRT_LoadedExecutable *exe;
   PJRT_Program program = {.struct_size = sizeof program, .code = "x", .code_size = 1, .format = "invalid", .format_size = 7};
 
-  T_FAILS(try_compile(client, add_one, "\xff\xff\xff", 3, &exe), "PJRT_Client_Compile: failed to deserialize CompileOptionsProto");
+  T_FAILS(try_compile(client, add_one, "\xff\xff\xff", 3, &exe),
+          "PJRT_Client_Compile: failed to deserialize CompileOptionsProto");
   T_FAILS(try_compile(client, "module { nonsense", "", 0, &exe), "");
   FAILS("Unknown program format 'invalid'.", Client_Compile, .client = client, .program = &program);
   /* env_option_overrides {"xla_no_such": true} */
-  T_FAILS(try_compile(client, add_one, "\x3a\x11\x0a\x0bxla_no_such\x12\x02\x10\x01", 19, &exe), "No such compile option: 'xla_no_such'");
+  T_FAILS(try_compile(client, add_one, "\x3a\x11\x0a\x0bxla_no_such\x12\x02\x10\x01", 19, &exe),
+          "No such compile option: 'xla_no_such'");
   CALL(Client_Destroy, .client = client);
 }
 
@@ -75,7 +77,8 @@ TEST(the_plugin_says_which_programs_it_reads)
   PJRT_Plugin_Attributes_Args args = CALL(Plugin_Attributes);
   bool version = false;
 
-  for (size_t i = 0; i < args.num_attributes; i++) version |= strcmp(args.attributes[i].name, "stablehlo_current_version") == 0;
+  for (size_t i = 0; i < args.num_attributes; i++)
+    version |= strcmp(args.attributes[i].name, "stablehlo_current_version") == 0;
   T_TRUE(version);
 }
 
@@ -113,7 +116,8 @@ TEST(a_program_runs_and_is_the_same_after_serialisation)
   FAILS("damaged", Executable_DeserializeAndLoad, .client = client, .serialized_executable = damaged,
         .serialized_executable_size = bytes.serialized_bytes_size);
   again = CALL(Executable_DeserializeAndLoad, .client = client, .serialized_executable = bytes.serialized_bytes,
-               .serialized_executable_size = bytes.serialized_bytes_size).loaded_executable;
+               .serialized_executable_size = bytes.serialized_bytes_size)
+            .loaded_executable;
   T_OK(execute(again, &y, 1, 1, &z, NULL));
   check_floats(z, (float[]){2, 3, 4, 5, 6, 7}, 6);
   free(damaged);
@@ -129,10 +133,12 @@ TEST(a_program_runs_and_is_the_same_after_serialisation)
 
 TEST(a_topology_compiles_without_a_client_and_a_client_loads_the_result)
 {
-  PJRT_TopologyDescription *topology = CALL(TopologyDescription_Create, .topology_name = "2x4", .topology_name_size = 3).topology;
+  PJRT_TopologyDescription *topology =
+    CALL(TopologyDescription_Create, .topology_name = "2x4", .topology_name_size = 3).topology;
   PJRT_TopologyDescription_Serialize_Args bytes = CALL(TopologyDescription_Serialize, .topology = topology);
   PJRT_TopologyDescription *copy = CALL(TopologyDescription_Deserialize, .serialized_topology = bytes.serialized_bytes,
-                                        .serialized_topology_size = bytes.serialized_bytes_size).topology;
+                                        .serialized_topology_size = bytes.serialized_bytes_size)
+                                     .topology;
   PJRT_Program program = {.struct_size = sizeof program, .code = (char *)add_one, .code_size = sizeof add_one - 1, .format = "mlir",
                           .format_size = 4};
   PJRT_Executable *ahead = CALL(Compile, .topology = copy, .program = &program).executable;
@@ -146,7 +152,8 @@ TEST(a_topology_compiles_without_a_client_and_a_client_loads_the_result)
   T_TRUE(CALL(Executable_GetCompiledMemoryStats, .executable = ahead).argument_size_in_bytes == 24);
   T_OK(execute(exe, &x, 1, 0, &y, NULL));
   check_floats(y, (float[]){1, 2, 3, 4, 5, 6}, 6);
-  FAILS("not a serialized topology", TopologyDescription_Deserialize, .serialized_topology = "junk", .serialized_topology_size = 4);
+  FAILS("not a serialized topology", TopologyDescription_Deserialize, .serialized_topology = "junk",
+        .serialized_topology_size = 4);
   FAILS("neither a client nor a topology", Compile, .program = &program);
   bytes.serialized_topology_deleter(bytes.serialized_topology);
   destroy_buffer(x);
@@ -180,8 +187,8 @@ TEST(a_buffer_lies_in_memory_as_its_layout_says)
   T_OK(outcome(CALL(Buffer_ToHostBuffer, .src = x, .host_layout = &layout, .dst = raw, .dst_size = sizeof raw).event));
   T_TRUE(memcmp(raw, want, sizeof raw) == 0);
   T_EQ_INT(CALL(Buffer_GetMemoryLayout, .buffer = x).layout.tiled.minor_to_major[0], 0);
-  FAILS("no permutation", Client_BufferFromHostBuffer, .client = client, .data = six, .type = PJRT_Buffer_Type_F32, .dims = dims23,
-        .num_dims = 2, .memory = memory_of(client, 0, 0), .device_layout = &none);
+  FAILS("no permutation", Client_BufferFromHostBuffer, .client = client, .data = six, .type = PJRT_Buffer_Type_F32,
+        .dims = dims23, .num_dims = 2, .memory = memory_of(client, 0, 0), .device_layout = &none);
   destroy_buffer(x);
   CALL(Client_Destroy, .client = client);
 }
@@ -197,7 +204,8 @@ TEST(results_go_to_the_host_by_any_strides)
 
   T_OK(outcome(CALL(Buffer_ToHostBuffer, .src = x, .host_layout = &layout, .dst = rows, .dst_size = 28).event));
   T_TRUE(memcmp(rows, want, sizeof rows) == 0);
-  FAILS("dst has 24 bytes, the buffer 28", Buffer_ToHostBuffer, .src = x, .host_layout = &layout, .dst = rows, .dst_size = 24);
+  FAILS("dst has 24 bytes, the buffer 28", Buffer_ToHostBuffer, .src = x, .host_layout = &layout, .dst = rows,
+        .dst_size = 24);
   layout.strides.byte_strides = negative;
   FAILS("byte stride -12", Buffer_ToHostBuffer, .src = x, .host_layout = &layout, .dst = rows, .dst_size = sizeof rows);
   destroy_buffer(x);
@@ -208,10 +216,10 @@ TEST(results_go_to_the_host_by_any_strides)
 TEST(a_program_takes_and_gives_the_layouts_and_memories_it_names)
 {
   static const char text[] =
-      "module @jit_t { func.func public @main(%x: tensor<2x3xf32> {mhlo.layout_mode = \"{0,1}\", mhlo.memory_kind = \"pinned_host\"})"
-      " -> (tensor<3x2xf32> {mhlo.layout_mode = \"{0,1}\", mhlo.memory_kind = \"unpinned_host\"}, tensor<2x3xf32>) {\n"
-      "  %y = stablehlo.transpose %x, dims = [1, 0] : (tensor<2x3xf32>) -> tensor<3x2xf32>\n"
-      "  return %y, %x : tensor<3x2xf32>, tensor<2x3xf32> } }";
+    "module @jit_t { func.func public @main(%x: tensor<2x3xf32> {mhlo.layout_mode = \"{0,1}\", mhlo.memory_kind = \"pinned_host\"})"
+    " -> (tensor<3x2xf32> {mhlo.layout_mode = \"{0,1}\", mhlo.memory_kind = \"unpinned_host\"}, tensor<2x3xf32>) {\n"
+    "  %y = stablehlo.transpose %x, dims = [1, 0] : (tensor<2x3xf32>) -> tensor<3x2xf32>\n"
+    "  return %y, %x : tensor<3x2xf32>, tensor<2x3xf32> } }";
   PJRT_Client *client = make_client(1);
   PJRT_LoadedExecutable *exe = compile(client, text);
   PJRT_Executable *program = CALL(LoadedExecutable_GetExecutable, .loaded_executable = exe).executable;
@@ -242,14 +250,16 @@ TEST(layouts_of_compile_options_are_those_of_arguments_and_result)
 {
   /* f32[2,3]{0,1} as a ShapeProto; argument_layouts {it}, executable_build_options.result_layout it, or one that is wrong */
 #define SHAPE(rows) "\x10\x0b\x1a\x02" rows "\x03\x2a\x04\x0a\x02\x00\x01"
-  static const char both[] = "\x0a\x0c" SHAPE("\x02") "\x1a\x0e\x12\x0c" SHAPE("\x02"), result[] = "\x1a\x0e\x12\x0c" SHAPE("\x02"),
+  static const char both[] = "\x0a\x0c" SHAPE("\x02") "\x1a\x0e\x12\x0c" SHAPE("\x02"),
+                    result[] = "\x1a\x0e\x12\x0c" SHAPE("\x02"),
                     two[] = "\x0a\x0c" SHAPE("\x02") "\x0a\x0c" SHAPE("\x02"), other[] = "\x0a\x0c" SHAPE("\x04"),
                     tiled_shape[] = "\x0a\x11\x10\x0b\x1a\x02\x02\x03\x2a\x09\x0a\x02\x00\x01\x32\x03\x0a\x01\x08";
   PJRT_Client *client = make_client(1);
   PJRT_LoadedExecutable *exe;
   int64_t column_major[] = {0, 1};
   PJRT_Buffer_MemoryLayout layout = tiled(column_major, 2);
-  PJRT_Buffer *row = make_floats(client, six, dims23, 2, NULL), *column = make_floats(client, six, dims23, 2, &layout), *y;
+  PJRT_Buffer *row = make_floats(client, six, dims23, 2, NULL), *column = make_floats(client, six, dims23, 2, &layout),
+              *y;
   float raw[6], want[] = {1, 4, 2, 5, 3, 6};
 
   for (int i = 0; i < 2; i++) {
@@ -262,8 +272,10 @@ TEST(layouts_of_compile_options_are_those_of_arguments_and_result)
     destroy_buffer(y);
     CALL(LoadedExecutable_Destroy, .executable = exe);
   }
-  T_FAILS(try_compile(client, add_one, two, sizeof two - 1, &exe), "2 argument layouts, but computation has 1 arguments");
-  T_FAILS(try_compile(client, add_one, other, sizeof other - 1, &exe), "the layout is for f32[4,3], the program has f32[2,3]");
+  T_FAILS(try_compile(client, add_one, two, sizeof two - 1, &exe),
+          "2 argument layouts, but computation has 1 arguments");
+  T_FAILS(try_compile(client, add_one, other, sizeof other - 1, &exe),
+          "the layout is for f32[4,3], the program has f32[2,3]");
   T_FAILS(try_compile(client, add_one, tiled_shape, sizeof tiled_shape - 1, &exe), "tiled layouts");
   T_FAILS(try_compile(client, add_one, "\x0a\x01\xff", 3, &exe), "layout of argument 0");
   destroy_buffer(row);
@@ -273,9 +285,11 @@ TEST(layouts_of_compile_options_are_those_of_arguments_and_result)
 
 TEST(layout_modes_of_scalars_are_taken_and_tiles_refused)
 {
-  static const char scalar[] = "module { func.func public @main(%x: tensor<f32> {mhlo.layout_mode = \"{}\"}) -> tensor<f32> { return %x : tensor<f32> } }";
-  static const char tiles[] = "module { func.func public @main(%x: tensor<8x8xf32> {mhlo.layout_mode = \"{1,0:T(8,128)}\"}) -> tensor<8x8xf32> "
-                              "{ return %x : tensor<8x8xf32> } }";
+  static const char scalar[] =
+    "module { func.func public @main(%x: tensor<f32> {mhlo.layout_mode = \"{}\"}) -> tensor<f32> { return %x : tensor<f32> } }";
+  static const char tiles[] =
+    "module { func.func public @main(%x: tensor<8x8xf32> {mhlo.layout_mode = \"{1,0:T(8,128)}\"}) -> tensor<8x8xf32> "
+    "{ return %x : tensor<8x8xf32> } }";
   PJRT_Client *client = make_client(1);
   PJRT_LoadedExecutable *exe = compile(client, scalar);
 
@@ -291,7 +305,8 @@ TEST(a_copy_to_another_memory_is_a_storage_of_its_own)
   PJRT_Buffer *y = CALL(Buffer_CopyToMemory, .buffer = x, .dst_memory = memory_of(client, 0, 1)).dst_buffer;
 
   T_OK(buffer_outcome(y));
-  T_TRUE(CALL(Buffer_UnsafePointer, .buffer = x).buffer_pointer != CALL(Buffer_UnsafePointer, .buffer = y).buffer_pointer);
+  T_TRUE(CALL(Buffer_UnsafePointer, .buffer = x).buffer_pointer !=
+         CALL(Buffer_UnsafePointer, .buffer = y).buffer_pointer);
   T_TRUE(CALL(Buffer_Memory, .buffer = y).memory == memory_of(client, 0, 1));
   CALL(Buffer_Delete, .buffer = x);
   check_floats(y, six, 6);
@@ -305,15 +320,17 @@ TEST(memory_kinds_have_ids_and_canonical_shapes)
 {
   PJRT_Client *client = make_client(1);
   PJRT_TopologyDescription *topology = CALL(Client_TopologyDescription, .client = client).topology;
-  PJRT_TopologyDescription_GetMemorySpaceKindIds_Args kinds = CALL(TopologyDescription_GetMemorySpaceKindIds, .topology = topology);
+  PJRT_TopologyDescription_GetMemorySpaceKindIds_Args kinds =
+    CALL(TopologyDescription_GetMemorySpaceKindIds, .topology = topology);
   PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace_Args shape =
-      CALL(TopologyDescription_MakeCanonicalShapeForMemorySpace, .topology = topology, .dims = dims23, .num_dims = 2,
-           .element_type = PJRT_Buffer_Type_F32);
+    CALL(TopologyDescription_MakeCanonicalShapeForMemorySpace, .topology = topology, .dims = dims23, .num_dims = 2,
+         .element_type = PJRT_Buffer_Type_F32);
   /* ShapeProto: element_type 11, dimensions [2,3], layout {minor_to_major [1,0]}, is_dynamic [0,0] */
   static const char want[] = "\x10\x0b\x1a\x02\x02\x03\x2a\x04\x0a\x02\x01\x00\x32\x02\x00\x00";
 
   T_EQ_INT(kinds.num_memory_space_kind_ids, 3);
-  for (int i = 0; i < 3; i++) T_EQ_INT(CALL(Memory_Kind_Id, .memory = memory_of(client, 0, i)).kind_id, kinds.memory_space_kind_ids[i]);
+  for (int i = 0; i < 3; i++)
+    T_EQ_INT(CALL(Memory_Kind_Id, .memory = memory_of(client, 0, i)).kind_id, kinds.memory_space_kind_ids[i]);
   T_EQ_INT(shape.serialized_shape_size, sizeof want - 1);
   T_TRUE(memcmp(shape.serialized_shape, want, sizeof want - 1) == 0);
   shape.serialized_shape_deleter(shape.serialized_shape);
@@ -327,17 +344,21 @@ static PJRT_AsyncHostToDeviceTransferManager *make_manager(PJRT_Client *client, 
   PJRT_ShapeSpec specs[4];
 
   for (size_t i = 0; i < count; i++)
-    specs[i] = (PJRT_ShapeSpec){.struct_size = sizeof specs[i], .dims = dims23, .num_dims = 2, .element_type = PJRT_Buffer_Type_F32};
-  return CALL(Client_CreateBuffersForAsyncHostToDevice, .client = client, .shape_specs = specs, .num_shape_specs = count,
-              .memory = memory_of(client, 0, 0)).transfer_manager;
+    specs[i] = (PJRT_ShapeSpec){
+      .struct_size = sizeof specs[i], .dims = dims23, .num_dims = 2, .element_type = PJRT_Buffer_Type_F32};
+  return CALL(Client_CreateBuffersForAsyncHostToDevice, .client = client, .shape_specs = specs,
+              .num_shape_specs = count, .memory = memory_of(client, 0, 0))
+    .transfer_manager;
 }
 
 TEST(a_transfer_in_pieces_defines_its_buffer_with_the_last)
 {
   PJRT_Client *client = make_client(1);
   PJRT_AsyncHostToDeviceTransferManager *m = make_manager(client, 2);
-  PJRT_Buffer *x = CALL(AsyncHostToDeviceTransferManager_RetrieveBuffer, .transfer_manager = m, .buffer_index = 0).buffer_out;
-  PJRT_Buffer *y = CALL(AsyncHostToDeviceTransferManager_RetrieveBuffer, .transfer_manager = m, .buffer_index = 1).buffer_out;
+  PJRT_Buffer *x =
+    CALL(AsyncHostToDeviceTransferManager_RetrieveBuffer, .transfer_manager = m, .buffer_index = 0).buffer_out;
+  PJRT_Buffer *y =
+    CALL(AsyncHostToDeviceTransferManager_RetrieveBuffer, .transfer_manager = m, .buffer_index = 1).buffer_out;
   PJRT_LoadedExecutable *exe = compile(client, add_one);
   PJRT_Buffer *z;
 
@@ -346,20 +367,25 @@ TEST(a_transfer_in_pieces_defines_its_buffer_with_the_last)
   T_TRUE(CALL(AsyncHostToDeviceTransferManager_Device, .transfer_manager = m).device_out == device_of(client, 0));
   T_OK(execute(exe, &x, 1, 0, &z, NULL)); /* waits for x */
   T_OK(outcome(CALL(AsyncHostToDeviceTransferManager_TransferData, .transfer_manager = m, .data = six + 4, .offset = 16,
-                    .transfer_size = 8).done_with_h2d_transfer));
+                    .transfer_size = 8)
+                 .done_with_h2d_transfer));
   PJRT_Event *ready = CALL(Buffer_ReadyEvent, .buffer = x).event;
   T_TRUE(!CALL(Event_IsReady, .event = ready).is_ready);
-  T_OK(outcome(CALL(AsyncHostToDeviceTransferManager_TransferData, .transfer_manager = m, .data = six, .transfer_size = 16,
-                    .is_last_transfer = true).done_with_h2d_transfer));
+  T_OK(outcome(CALL(AsyncHostToDeviceTransferManager_TransferData, .transfer_manager = m, .data = six,
+                    .transfer_size = 16, .is_last_transfer = true)
+                 .done_with_h2d_transfer));
   T_OK(outcome(ready));
   check_floats(x, six, 6);
   check_floats(z, (float[]){1, 2, 3, 4, 5, 6}, 6);
-  T_OK(outcome(CALL(AsyncHostToDeviceTransferManager_TransferLiteral, .transfer_manager = m, .buffer_index = 1, .data = six,
-                    .shape_dims = dims23, .shape_num_dims = 2, .shape_element_type = PJRT_Buffer_Type_F32).done_with_h2d_transfer));
+  T_OK(outcome(CALL(AsyncHostToDeviceTransferManager_TransferLiteral, .transfer_manager = m, .buffer_index = 1,
+                    .data = six, .shape_dims = dims23, .shape_num_dims = 2, .shape_element_type = PJRT_Buffer_Type_F32)
+                 .done_with_h2d_transfer));
   check_floats(y, six, 6);
-  FAILS("has had its last transfer", AsyncHostToDeviceTransferManager_TransferData, .transfer_manager = m, .data = six, .transfer_size = 4);
+  FAILS("has had its last transfer", AsyncHostToDeviceTransferManager_TransferData, .transfer_manager = m, .data = six,
+        .transfer_size = 4);
   FAILS("has been retrieved already", AsyncHostToDeviceTransferManager_RetrieveBuffer, .transfer_manager = m);
-  FAILS("buffer 2 of a transfer manager with 2", AsyncHostToDeviceTransferManager_BufferSize, .transfer_manager = m, .buffer_index = 2);
+  FAILS("buffer 2 of a transfer manager with 2", AsyncHostToDeviceTransferManager_BufferSize, .transfer_manager = m,
+        .buffer_index = 2);
   CALL(AsyncHostToDeviceTransferManager_Destroy, .transfer_manager = m);
   destroy_buffer(x);
   destroy_buffer(y);
@@ -372,11 +398,13 @@ TEST(a_transfer_that_fails_or_is_given_up_ends_its_buffer)
 {
   PJRT_Client *client = make_client(1);
   PJRT_AsyncHostToDeviceTransferManager *m = make_manager(client, 3);
-  PJRT_Buffer *x = CALL(AsyncHostToDeviceTransferManager_RetrieveBuffer, .transfer_manager = m, .buffer_index = 0).buffer_out;
-  PJRT_Buffer *y = CALL(AsyncHostToDeviceTransferManager_RetrieveBuffer, .transfer_manager = m, .buffer_index = 1).buffer_out;
+  PJRT_Buffer *x =
+    CALL(AsyncHostToDeviceTransferManager_RetrieveBuffer, .transfer_manager = m, .buffer_index = 0).buffer_out;
+  PJRT_Buffer *y =
+    CALL(AsyncHostToDeviceTransferManager_RetrieveBuffer, .transfer_manager = m, .buffer_index = 1).buffer_out;
 
-  FAILS("bytes [20, +8) of a buffer of 24", AsyncHostToDeviceTransferManager_TransferData, .transfer_manager = m, .data = six,
-        .offset = 20, .transfer_size = 8);
+  FAILS("bytes [20, +8) of a buffer of 24", AsyncHostToDeviceTransferManager_TransferData, .transfer_manager = m,
+        .data = six, .offset = 20, .transfer_size = 8);
   CALL(AsyncHostToDeviceTransferManager_SetBufferError, .transfer_manager = m, .error_code = PJRT_Error_Code_DATA_LOSS,
        .error_message = "the disk is gone", .error_message_size = 16);
   T_FAILS(buffer_outcome(x), "the disk is gone");
@@ -389,8 +417,8 @@ TEST(a_transfer_that_fails_or_is_given_up_ends_its_buffer)
 
 static PJRT_Client_CreateAliasBuffer_Args make_alias(PJRT_Client *client)
 {
-  return CALL(Client_CreateAliasBuffer, .client = client, .memory = memory_of(client, 0, 0), .shape_dims = dims23, .shape_num_dims = 2,
-              .shape_element_type = PJRT_Buffer_Type_F32);
+  return CALL(Client_CreateAliasBuffer, .client = client, .memory = memory_of(client, 0, 0), .shape_dims = dims23,
+              .shape_num_dims = 2, .shape_element_type = PJRT_Buffer_Type_F32);
 }
 
 TEST(an_alias_is_what_fulfils_it)
@@ -401,14 +429,16 @@ TEST(an_alias_is_what_fulfils_it)
   PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL), *y, *small = make_floats(client, six, dims23, 1, NULL);
 
   T_OK(execute(exe, &good.alias_buffer, 1, 0, &y, NULL));
-  CALL(Client_FulfillAliasBuffer, .client = client, .buffer = x, .fulfill_alias_buffer_cb = good.fulfill_alias_buffer_cb);
+  CALL(Client_FulfillAliasBuffer, .client = client, .buffer = x,
+       .fulfill_alias_buffer_cb = good.fulfill_alias_buffer_cb);
   destroy_buffer(x);
   check_floats(good.alias_buffer, six, 6);
   check_floats(y, (float[]){1, 2, 3, 4, 5, 6}, 6);
-  CALL(Client_FulfillAliasBuffer, .client = client, .status_code = PJRT_Error_Code_ABORTED, .error_message = "no", .error_message_size = 2,
-       .fulfill_alias_buffer_cb = bad.fulfill_alias_buffer_cb);
+  CALL(Client_FulfillAliasBuffer, .client = client, .status_code = PJRT_Error_Code_ABORTED, .error_message = "no",
+       .error_message_size = 2, .fulfill_alias_buffer_cb = bad.fulfill_alias_buffer_cb);
   T_FAILS(buffer_outcome(bad.alias_buffer), "no");
-  FAILS("8 bytes", Client_FulfillAliasBuffer, .client = client, .buffer = small, .fulfill_alias_buffer_cb = wrong.fulfill_alias_buffer_cb);
+  FAILS("8 bytes", Client_FulfillAliasBuffer, .client = client, .buffer = small,
+        .fulfill_alias_buffer_cb = wrong.fulfill_alias_buffer_cb);
   T_FAILS(buffer_outcome(wrong.alias_buffer), "8 bytes");
   destroy_buffer(good.alias_buffer);
   destroy_buffer(bad.alias_buffer);
@@ -430,7 +460,7 @@ TEST(a_donation_with_a_dependency_waits_for_it)
   T_TRUE(CALL(Buffer_IsDeleted, .buffer = x).is_deleted);
   T_TRUE(!CALL(Event_IsReady, .event = ready).is_ready);
   d.dependency_ready_callback(&(PJRT_Buffer_DonateWithControlDependency_Callback_Args){
-      .struct_size = sizeof(PJRT_Buffer_DonateWithControlDependency_Callback_Args), .callback_data = d.callback_data});
+    .struct_size = sizeof(PJRT_Buffer_DonateWithControlDependency_Callback_Args), .callback_data = d.callback_data});
   T_OK(outcome(ready));
   check_floats(d.out_buffer, six, 6);
   T_TRUE(CALL(Buffer_UnsafePointer, .buffer = d.out_buffer).buffer_pointer == bytes); /* moved, not copied */
@@ -444,18 +474,24 @@ TEST(a_raw_copy_starts_when_its_destination_is_named)
 {
   PJRT_Client *client = make_client(1);
   PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL);
-  PJRT_Buffer_CopyRawToHostFuture_Args f = CALL(Buffer_CopyRawToHostFuture, .buffer = x, .offset = 4, .transfer_size = 8);
+  PJRT_Buffer_CopyRawToHostFuture_Args f =
+    CALL(Buffer_CopyRawToHostFuture, .buffer = x, .offset = 4, .transfer_size = 8);
   PJRT_Buffer_CopyRawToHostFuture_Args g = CALL(Buffer_CopyRawToHostFuture, .buffer = x, .transfer_size = 8);
   float got[2];
 
   destroy_buffer(x);
   f.future_ready_callback(&(PJRT_Buffer_CopyRawToHostFuture_Callback_Args){
-      .struct_size = sizeof(PJRT_Buffer_CopyRawToHostFuture_Callback_Args), .callback_data = f.callback_data, .dst = got});
+    .struct_size = sizeof(PJRT_Buffer_CopyRawToHostFuture_Callback_Args),
+    .callback_data = f.callback_data,
+    .dst = got});
   T_OK(outcome(f.event));
   T_TRUE(got[0] == 1 && got[1] == 2);
   g.future_ready_callback(&(PJRT_Buffer_CopyRawToHostFuture_Callback_Args){
-      .struct_size = sizeof(PJRT_Buffer_CopyRawToHostFuture_Callback_Args), .callback_data = g.callback_data,
-      .error_code = PJRT_Error_Code_CANCELLED, .error_message = "gone", .error_message_size = 4});
+    .struct_size = sizeof(PJRT_Buffer_CopyRawToHostFuture_Callback_Args),
+    .callback_data = g.callback_data,
+    .error_code = PJRT_Error_Code_CANCELLED,
+    .error_message = "gone",
+    .error_message_size = 4});
   T_FAILS(outcome(g.event), "gone");
   CALL(Client_Destroy, .client = client);
 }
@@ -470,12 +506,15 @@ TEST(an_execution_that_has_not_started_can_be_poisoned)
   PJRT_Device *device = device_of(client, 0);
 
   T_OK(execute(exe, &alias.alias_buffer, 1, 7, &y, &done)); /* its input never comes by itself */
-  T_TRUE(!CALL(Device_PoisonExecution, .device = device, .launch_id = 8, .error_code = PJRT_Error_Code_ABORTED).poisoned);
+  T_TRUE(
+    !CALL(Device_PoisonExecution, .device = device, .launch_id = 8, .error_code = PJRT_Error_Code_ABORTED).poisoned);
   T_TRUE(CALL(Device_PoisonExecution, .device = device, .launch_id = 7, .error_code = PJRT_Error_Code_ABORTED,
-              .error_message = "poison", .error_message_size = 6).poisoned);
+              .error_message = "poison", .error_message_size = 6)
+           .poisoned);
   T_FAILS(buffer_outcome(y), "poison");
   T_FAILS(outcome(done), "poison");
-  CALL(Client_FulfillAliasBuffer, .client = client, .buffer = x, .fulfill_alias_buffer_cb = alias.fulfill_alias_buffer_cb);
+  CALL(Client_FulfillAliasBuffer, .client = client, .buffer = x,
+       .fulfill_alias_buffer_cb = alias.fulfill_alias_buffer_cb);
   T_OK(execute(exe, &x, 1, 9, &z, NULL));
   check_floats(z, (float[]){1, 2, 3, 4, 5, 6}, 6);
   destroy_buffer(alias.alias_buffer);
@@ -534,7 +573,8 @@ TEST(a_raw_buffer_is_the_bytes_of_a_buffer)
 
 TEST(a_profile_has_what_ran_while_it_was_taken)
 {
-  const PLUGIN_Profiler_Api *api = ((const PJRT_Profiler_Extension *)extension(PJRT_Extension_Type_Profiler))->profiler_api;
+  const PLUGIN_Profiler_Api *api =
+    ((const PJRT_Profiler_Extension *)extension(PJRT_Extension_Type_Profiler))->profiler_api;
   PJRT_Client *client = make_client(1);
   PJRT_LoadedExecutable *exe = compile(client, add_one);
   PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL), *y;
@@ -590,7 +630,8 @@ TEST(transfers_between_devices_meet_by_their_keys)
   check_floats(got[0], six, 6); /* key 2: it was there at once */
   PJRT_Event *second = CALL(Buffer_ReadyEvent, .buffer = got[1]).event;
   T_TRUE(!CALL(Event_IsReady, .event = second).is_ready);
-  CALL(Client_FulfillAliasBuffer, .client = client, .buffer = now, .fulfill_alias_buffer_cb = late.fulfill_alias_buffer_cb);
+  CALL(Client_FulfillAliasBuffer, .client = client, .buffer = now,
+       .fulfill_alias_buffer_cb = late.fulfill_alias_buffer_cb);
   T_OK(outcome(events[0]));
   T_OK(outcome(second));
   check_floats(got[1], six, 6);
@@ -603,8 +644,8 @@ TEST(transfers_between_devices_meet_by_their_keys)
   receive.transfer_keys = keys;
   must_succeed(x->cross_host_send_buffers(&send), "send");
   must_succeed(x->cross_host_receive_buffers(&receive), "receive");
-  CALL(Client_FulfillAliasBuffer, .client = client, .status_code = PJRT_Error_Code_DATA_LOSS, .error_message = "lost", .error_message_size = 4,
-       .fulfill_alias_buffer_cb = never.fulfill_alias_buffer_cb);
+  CALL(Client_FulfillAliasBuffer, .client = client, .status_code = PJRT_Error_Code_DATA_LOSS, .error_message = "lost",
+       .error_message_size = 4, .fulfill_alias_buffer_cb = never.fulfill_alias_buffer_cb);
   T_FAILS(outcome(events[0]), "lost");
   T_FAILS(buffer_outcome(got[0]), "lost");
   destroy_buffer(got[0]);
@@ -637,19 +678,39 @@ TEST(copies_transfers_and_bitcasts_outlive_their_buffer)
   float whole[6], piece[2];
 
   must_succeed(x->cross_host_send_buffers(&(PJRT_Transfers_CrossHostSendBuffers_Args){
-      .struct_size = sizeof(PJRT_Transfers_CrossHostSendBuffers_Args), .client = client, .num_buffers = 1, .buffers = &late.alias_buffer,
-      .dst_global_device_ids = &to, .transfer_keys = &key, .send_events = &sent}), "send");
+                 .struct_size = sizeof(PJRT_Transfers_CrossHostSendBuffers_Args),
+                 .client = client,
+                 .num_buffers = 1,
+                 .buffers = &late.alias_buffer,
+                 .dst_global_device_ids = &to,
+                 .transfer_keys = &key,
+                 .send_events = &sent}),
+               "send");
   must_succeed(x->cross_host_receive_buffers(&(PJRT_Transfers_CrossHostReceiveBuffers_Args){
-      .struct_size = sizeof(PJRT_Transfers_CrossHostReceiveBuffers_Args), .client = client, .num_shapes = 1, .shape_num_dims = &rank,
-      .dims = &dims, .element_types = &type, .device = device_of(client, 1), .src_global_device_ids = &from, .transfer_keys = &key,
-      .buffers = &got}), "receive");
-  PJRT_Event *copied = CALL(Buffer_ToHostBuffer, .src = late.alias_buffer, .dst = whole, .dst_size = sizeof whole).event;
-  PJRT_Buffer_CopyRawToHostFuture_Args raw = CALL(Buffer_CopyRawToHostFuture, .buffer = late.alias_buffer, .offset = 4, .transfer_size = 8);
-  PJRT_Buffer *bits = CALL(Buffer_Bitcast, .buffer = late.alias_buffer, .element_type = type, .dims = turned, .num_dims = 2).out_buffer;
+                 .struct_size = sizeof(PJRT_Transfers_CrossHostReceiveBuffers_Args),
+                 .client = client,
+                 .num_shapes = 1,
+                 .shape_num_dims = &rank,
+                 .dims = &dims,
+                 .element_types = &type,
+                 .device = device_of(client, 1),
+                 .src_global_device_ids = &from,
+                 .transfer_keys = &key,
+                 .buffers = &got}),
+               "receive");
+  PJRT_Event *copied =
+    CALL(Buffer_ToHostBuffer, .src = late.alias_buffer, .dst = whole, .dst_size = sizeof whole).event;
+  PJRT_Buffer_CopyRawToHostFuture_Args raw =
+    CALL(Buffer_CopyRawToHostFuture, .buffer = late.alias_buffer, .offset = 4, .transfer_size = 8);
+  PJRT_Buffer *bits =
+    CALL(Buffer_Bitcast, .buffer = late.alias_buffer, .element_type = type, .dims = turned, .num_dims = 2).out_buffer;
   CALL(Buffer_Delete, .buffer = late.alias_buffer);
-  CALL(Client_FulfillAliasBuffer, .client = client, .buffer = now, .fulfill_alias_buffer_cb = late.fulfill_alias_buffer_cb);
+  CALL(Client_FulfillAliasBuffer, .client = client, .buffer = now,
+       .fulfill_alias_buffer_cb = late.fulfill_alias_buffer_cb);
   raw.future_ready_callback(&(PJRT_Buffer_CopyRawToHostFuture_Callback_Args){
-      .struct_size = sizeof(PJRT_Buffer_CopyRawToHostFuture_Callback_Args), .callback_data = raw.callback_data, .dst = piece});
+    .struct_size = sizeof(PJRT_Buffer_CopyRawToHostFuture_Callback_Args),
+    .callback_data = raw.callback_data,
+    .dst = piece});
   T_OK(outcome(copied));
   T_OK(outcome(raw.event));
   T_OK(outcome(sent));
@@ -678,7 +739,8 @@ TEST(executable_of_a_client_that_is_gone_is_loaded_into_another)
     client = make_client(1);
     PJRT_Buffer *x = make_floats(client, six, dims23, 2, NULL), *y;
     loaded = CALL(Client_Load, .client = client, .executable = exe).loaded_executable;
-    T_TRUE(CALL(LoadedExecutable_AddressableDevices, .executable = loaded).addressable_devices[0] == device_of(client, 0));
+    T_TRUE(CALL(LoadedExecutable_AddressableDevices, .executable = loaded).addressable_devices[0] ==
+           device_of(client, 0));
     T_OK(execute(loaded, &x, 1, 0, &y, NULL));
     T_TRUE(CALL(Buffer_Device, .buffer = y).device == device_of(client, 0));
     check_floats(y, (float[]){1, 2, 3, 4, 5, 6}, 6);
@@ -693,11 +755,11 @@ TEST(executable_of_a_client_that_is_gone_is_loaded_into_another)
 TEST(program_that_wants_to_be_fed_is_told_that_nothing_comes)
 {
   PJRT_Client *client = make_client(1);
-  PJRT_LoadedExecutable *exe = compile(client,
-      "func.func @main() -> tensor<2xf32> {\n"
-      "  %t = stablehlo.create_token : !stablehlo.token\n"
-      "  %x:2 = \"stablehlo.infeed\"(%t) : (!stablehlo.token) -> (tensor<2xf32>, !stablehlo.token)\n"
-      "  return %x#0 : tensor<2xf32>\n}\n");
+  PJRT_LoadedExecutable *exe =
+    compile(client, "func.func @main() -> tensor<2xf32> {\n"
+                    "  %t = stablehlo.create_token : !stablehlo.token\n"
+                    "  %x:2 = \"stablehlo.infeed\"(%t) : (!stablehlo.token) -> (tensor<2xf32>, !stablehlo.token)\n"
+                    "  return %x#0 : tensor<2xf32>\n}\n");
   PJRT_Buffer *y;
 
   T_OK(execute(exe, NULL, 0, 0, &y, NULL));
@@ -714,17 +776,21 @@ TEST(layouts_without_their_numbers_are_refused)
   PJRT_Client *client = make_client(1);
   PJRT_Buffer_MemoryLayout tiled = {.struct_size = sizeof tiled, .type = PJRT_Buffer_MemoryLayout_Type_Tiled},
                            strides = {.struct_size = sizeof strides, .type = PJRT_Buffer_MemoryLayout_Type_Strides};
-  PJRT_Buffer *x = make_floats(client, six, NULL, 0, &tiled), *y = make_floats(client, six, NULL, 0, &strides); /* a scalar has none */
+  PJRT_Buffer *x = make_floats(client, six, NULL, 0, &tiled),
+              *y = make_floats(client, six, NULL, 0, &strides); /* a scalar has none */
   PJRT_Buffer *matrix = make_floats(client, six, dims23, 2, NULL);
   float got[6];
 
   tiled.tiled.minor_to_major_size = strides.strides.num_byte_strides = 2;
-  FAILS("a layout of 2 dimensions", Buffer_ToHostBuffer, .src = matrix, .dst = got, .dst_size = sizeof got, .host_layout = &tiled);
-  FAILS("2 byte strides", Buffer_ToHostBuffer, .src = matrix, .dst = got, .dst_size = sizeof got, .host_layout = &strides);
-  FAILS("a layout of 2 dimensions", Client_CreateUninitializedBuffer, .client = client, .device = device_of(client, 0), .shape_dims = dims23,
-        .shape_num_dims = 2, .shape_element_type = PJRT_Buffer_Type_F32, .shape_layout = &tiled);
-  FAILS("2 byte strides", Client_CreateUninitializedBuffer, .client = client, .device = device_of(client, 0), .shape_dims = dims23,
-        .shape_num_dims = 2, .shape_element_type = PJRT_Buffer_Type_F32, .shape_layout = &strides);
+  FAILS("a layout of 2 dimensions", Buffer_ToHostBuffer, .src = matrix, .dst = got, .dst_size = sizeof got,
+        .host_layout = &tiled);
+  FAILS("2 byte strides", Buffer_ToHostBuffer, .src = matrix, .dst = got, .dst_size = sizeof got,
+        .host_layout = &strides);
+  FAILS("a layout of 2 dimensions", Client_CreateUninitializedBuffer, .client = client, .device = device_of(client, 0),
+        .shape_dims = dims23, .shape_num_dims = 2, .shape_element_type = PJRT_Buffer_Type_F32, .shape_layout = &tiled);
+  FAILS("2 byte strides", Client_CreateUninitializedBuffer, .client = client, .device = device_of(client, 0),
+        .shape_dims = dims23, .shape_num_dims = 2, .shape_element_type = PJRT_Buffer_Type_F32,
+        .shape_layout = &strides);
   destroy_buffer(x);
   destroy_buffer(y);
   destroy_buffer(matrix);
@@ -758,8 +824,9 @@ TEST(memory_statistics_can_start_anew)
   T_TRUE(CALL(Device_MemoryStats, .device = device_of(client, 0)).peak_bytes_in_use > 0);
   CALL(Device_ClearMemoryStats, .device = device_of(client, 0));
   T_EQ_INT(CALL(Device_MemoryStats, .device = device_of(client, 0)).peak_bytes_in_use, 0);
-  CALL(AsyncTrackingEvent_Destroy,
-       .event = CALL(Device_CreateAsyncTrackingEvent, .device = device_of(client, 0), .description = "step", .description_size = 4).event);
+  CALL(AsyncTrackingEvent_Destroy, .event = CALL(Device_CreateAsyncTrackingEvent, .device = device_of(client, 0),
+                                                 .description = "step", .description_size = 4)
+                                              .event);
   CALL(Client_DmaMap, .client = client, .data = (void *)six, .size = sizeof six);
   CALL(Client_DmaUnmap, .client = client, .data = (void *)six);
   CALL(Client_Destroy, .client = client);
@@ -806,15 +873,17 @@ static XLA_FFI_Error *call_python(XLA_FFI_CallFrame *frame)
   for (int ms = 0; python.together && atomic_load(&python.inside) < 2 && ms < 20000; ms++) usleep(1000);
   if (!pthread_equal(pthread_self(), python.launcher)) atomic_fetch_add(&python.elsewhere, 1);
   atomic_fetch_add(&python.calls, 1);
-  *(float *)((XLA_FFI_Buffer *)frame->rets.rets[0])->data = 1 + *(const float *)((const XLA_FFI_Buffer *)frame->args.args[0])->data;
+  *(float *)((XLA_FFI_Buffer *)frame->rets.rets[0])->data =
+    1 + *(const float *)((const XLA_FFI_Buffer *)frame->args.args[0])->data;
   return NULL;
 }
 
 TEST(a_program_that_calls_python_does_so_on_its_launcher_and_has_run_on_return)
 {
   static const char name[] = "test_python_cpu_callback", platform[] = "Host";
-  static const char call[] = "stablehlo.custom_call @test_python_cpu_callback(%s) {api_version = 4 : i32, has_side_effect = true} : "
-                             "(tensor<f32>) -> tensor<f32>";
+  static const char call[] =
+    "stablehlo.custom_call @test_python_cpu_callback(%s) {api_version = 4 : i32, has_side_effect = true} : "
+    "(tensor<f32>) -> tensor<f32>";
   PJRT_FFI_Register_Handler_Args args = {.struct_size = sizeof args, .target_name = name, .target_name_size = sizeof name - 1,
                                          .handler = (void *)call_python, .platform_name = platform, .platform_name_size = sizeof platform - 1};
   PJRT_Client *client = make_client(1);
@@ -824,8 +893,10 @@ TEST(a_program_that_calls_python_does_so_on_its_launcher_and_has_run_on_return)
     char first[200], second[200], text[700];
     snprintf(first, sizeof first, call, "%x");
     snprintf(second, sizeof second, call, together ? "%x" : "%0");
-    snprintf(text, sizeof text, "module { func.func public @main(%%x: tensor<f32>) -> (tensor<f32>, tensor<f32>) {\n %%0 = %s\n %%1 = %s\n"
-             " return %%0, %%1 : tensor<f32>, tensor<f32> } }", first, second);
+    snprintf(text, sizeof text,
+             "module { func.func public @main(%%x: tensor<f32>) -> (tensor<f32>, tensor<f32>) {\n %%0 = %s\n %%1 = %s\n"
+             " return %%0, %%1 : tensor<f32>, tensor<f32> } }",
+             first, second);
     PJRT_LoadedExecutable *exe = compile(client, text);
     PJRT_Buffer *x = make_floats(client, (float[]){5}, NULL, 0, NULL), *out[2];
     for (int run = 0; run < 3; run++) {
@@ -849,7 +920,10 @@ TEST(a_program_that_calls_python_does_so_on_its_launcher_and_has_run_on_return)
   CALL(Client_Destroy, .client = client);
 }
 
-static JAX_CustomCallPartitioner_string text_of(const char *s) { return (JAX_CustomCallPartitioner_string){s, strlen(s)}; }
+static JAX_CustomCallPartitioner_string text_of(const char *s)
+{
+  return (JAX_CustomCallPartitioner_string){s, strlen(s)};
+}
 
 static void split(JAX_CustomCallPartitioner_Callbacks *callbacks, JAX_CustomCallPartitioner_Partition_Args *args)
 {
@@ -878,11 +952,11 @@ static void split(JAX_CustomCallPartitioner_Callbacks *callbacks, JAX_CustomCall
 TEST(a_custom_partitioner_says_how_a_call_is_cut)
 {
   static const char program[] =
-      "module attributes {mhlo.num_partitions = 2 : i32} { sdy.mesh @m = <[\"x\"=2]>\n"
-      "func.func public @main(%a: tensor<4xf32> {sdy.sharding = #sdy.sharding<@m, [{\"x\"}]>}) -> tensor<4xf32> {\n"
-      " %0 = stablehlo.custom_call @Splits(%a) {api_version = 2 : i32, backend_config = \"mine\", "
-      "sdy.sharding_rule = #sdy.op_sharding_rule<([i])->([i]) {i=4}, custom>} : (tensor<4xf32>) -> tensor<4xf32>\n"
-      " return %0 : tensor<4xf32> } }";
+    "module attributes {mhlo.num_partitions = 2 : i32} { sdy.mesh @m = <[\"x\"=2]>\n"
+    "func.func public @main(%a: tensor<4xf32> {sdy.sharding = #sdy.sharding<@m, [{\"x\"}]>}) -> tensor<4xf32> {\n"
+    " %0 = stablehlo.custom_call @Splits(%a) {api_version = 2 : i32, backend_config = \"mine\", "
+    "sdy.sharding_rule = #sdy.op_sharding_rule<([i])->([i]) {i=4}, custom>} : (tensor<4xf32>) -> tensor<4xf32>\n"
+    " return %0 : tensor<4xf32> } }";
   static const struct { int kind; const char *error; } cases[] = {
       {SPLIT, NULL}, {RAISES, "it raised"}, {WRONG_TILE, "tiles are not those"}, {WRONG_ARITY, "2 operands"}, {NO_MODULE, ""}, {NO_SHARDING, ""}};
   static JAX_CustomCallPartitioner_Callbacks callbacks = {.private_data = &partitioner, .partition = split};
@@ -915,10 +989,12 @@ TEST(an_inspection_of_no_function_is_refused)
 
   for (size_t i = 0; i < WEFT_COUNT(bytes); i++) {
     char program[700];
-    snprintf(program, sizeof program,
-             "module attributes {mhlo.num_partitions = 2 : i32} { func.func public @main(%%a: tensor<4xf32>) -> tensor<4xf32> {\n"
-             " %%0 = stablehlo.custom_call @InspectSharding(%%a) {has_side_effect = true, backend_config = \"%s\"} : (tensor<4xf32>) -> tensor<4xf32>\n"
-             " return %%a : tensor<4xf32> } }", bytes[i]);
+    snprintf(
+      program, sizeof program,
+      "module attributes {mhlo.num_partitions = 2 : i32} { func.func public @main(%%a: tensor<4xf32>) -> tensor<4xf32> {\n"
+      " %%0 = stablehlo.custom_call @InspectSharding(%%a) {has_side_effect = true, backend_config = \"%s\"} : (tensor<4xf32>) -> tensor<4xf32>\n"
+      " return %%a : tensor<4xf32> } }",
+      bytes[i]);
     T_FAILS(try_compile(client, program, "\x1a\x04\x20\x01\x28\x02", 6, &exe), errors[i]);
   }
   CALL(Client_Destroy, .client = client);

@@ -31,7 +31,8 @@ typedef struct worker {
 static bool may_be(weft_status *st)
 {
   weft_code code = weft_status_code(st);
-  bool fine = !st || ((code == WEFT_INVALID_ARGUMENT || code == WEFT_FAILED_PRECONDITION) && strstr(weft_status_message(st), "deleted or donated"));
+  bool fine = !st || ((code == WEFT_INVALID_ARGUMENT || code == WEFT_FAILED_PRECONDITION) &&
+                      strstr(weft_status_message(st), "deleted or donated"));
 
   if (!fine) print_message("%s\n", weft_status_text(st, true));
   weft_status_free(st);

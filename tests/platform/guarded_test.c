@@ -13,7 +13,8 @@ static int ends_by_signal(bool writes)
 {
   WEFT_AUTO(weft_platform) platform = test_platform(1, 1);
   float values[4] = {1, 2, 3, 4};
-  WEFT_AUTO(weft_buffer) buffer = test_buffer(weft_platform_device(platform, 0), &(weft_array_type){WEFT_F32, 1, {4}}, values);
+  WEFT_AUTO(weft_buffer)
+  buffer = test_buffer(weft_platform_device(platform, 0), &(weft_array_type){WEFT_F32, 1, {4}}, values);
   WEFT_AUTO(weft_storage) storage = NULL;
   int status = 0;
 
@@ -38,7 +39,8 @@ TEST(copies_through_the_platform_bring_the_bytes_back)
 {
   WEFT_AUTO(weft_platform) platform = test_platform(2, 1);
   float values[4] = {1, 2, 3, 4}, back[4] = {0};
-  WEFT_AUTO(weft_buffer) buffer = test_buffer(weft_platform_device(platform, 0), &(weft_array_type){WEFT_F32, 1, {4}}, values);
+  WEFT_AUTO(weft_buffer)
+  buffer = test_buffer(weft_platform_device(platform, 0), &(weft_array_type){WEFT_F32, 1, {4}}, values);
   WEFT_AUTO(weft_buffer) other = NULL;
 
   T_OK(weft_buffer_copy_to_device(buffer, weft_platform_device(platform, 1), &other));

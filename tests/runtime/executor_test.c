@@ -119,13 +119,18 @@ static weft_status *lower(build *b, const hlo_computation *comp)
       continue;
     }
     mix_thunk *t = WEFT_ARENA_NEW(rt_program_arena(b->program), mix_thunk);
-    if (!t) { st = WEFT_ERR(RESOURCE_EXHAUSTED, "memory"); continue; }
+    if (!t) {
+      st = WEFT_ERR(RESOURCE_EXHAUSTED, "memory");
+      continue;
+    }
     for (int i = 0; i < instr->operand_count; i++)
       uses[used++] = (rt_use){buf_plan_slice(b->plan, instr->operands[i], 0), RT_READ};
     uses[used++] = (rt_use){buf_plan_slice(b->plan, instr, 0), RT_WRITE};
     *t = (mix_thunk){.operands = instr->operand_count, .id = instr->id};
-    t->base = (rt_thunk){.ops = b->async && instr->id % 3 == 0 ? &start_ops : &mix_ops, .name = instr->name,
-                         .use_count = used, .cost_ns = b->cost_ns};
+    t->base = (rt_thunk){.ops = b->async && instr->id % 3 == 0 ? &start_ops : &mix_ops,
+                         .name = instr->name,
+                         .use_count = used,
+                         .cost_ns = b->cost_ns};
     t->base.uses = weft_arena_memdup(rt_program_arena(b->program), uses, (size_t)used * sizeof *uses);
     if (!t->base.uses) st = WEFT_ERR(RESOURCE_EXHAUSTED, "memory");
     thunks[count++] = &t->base;
@@ -183,12 +188,14 @@ static uint64_t next_random(uint64_t *state)
 }
 
 /* `count` steps over the values there are; returns the last one. */
-static hlo_instr *add_steps(hlo_computation *comp, hlo_instr **made, int have, int count, const hlo_shape *shape, uint64_t *r)
+static hlo_instr *add_steps(hlo_computation *comp, hlo_instr **made, int have, int count, const hlo_shape *shape,
+                            uint64_t *r)
 {
   for (int i = 0; i < count; i++, have++) {
     hlo_instr *operands[3];
     int operand_count = 1 + (int)(next_random(r) % 3);
-    for (int k = 0; k < operand_count; k++) operands[k] = made[have - 1 - (int)(next_random(r) % (uint64_t)WEFT_MIN(have, 12))];
+    for (int k = 0; k < operand_count; k++)
+      operands[k] = made[have - 1 - (int)(next_random(r) % (uint64_t)WEFT_MIN(have, 12))];
     T_OK(hlo_add(comp, NULL, HLO_CONCATENATE, shape, operand_count, operands, NULL, &made[have]));
   }
   return made[have - 1];
@@ -238,7 +245,6 @@ static hlo_module *random_module(uint64_t seed)
 typedef struct wait { weft_event *event; } wait;
 static void run_done(void *arg, weft_status *st) { weft_event_set(((wait *)arg)->event, st); }
 
-
 /* Runs with fresh memory; the result goes to `result`. */
 static weft_status *run(build *b, rt_pool *pool, uint64_t (*params)[ELEMENTS], uint64_t *result)
 {
@@ -249,7 +255,8 @@ static weft_status *run(build *b, rt_pool *pool, uint64_t (*params)[ELEMENTS], u
   wait w;
   weft_status *st, *ended;
 
-  for (int a = 0; a < allocs; a++) base[a] = aligned_alloc(64, WEFT_ALIGN_UP((size_t)buf_plan_alloc(b->plan, a)->bytes + 64, 64));
+  for (int a = 0; a < allocs; a++)
+    base[a] = aligned_alloc(64, WEFT_ALIGN_UP((size_t)buf_plan_alloc(b->plan, a)->bytes + 64, 64));
   for (int p = 0; p < 2; p++) memcpy(base[buf_plan_param_alloc(b->plan, p)], params[p], sizeof params[p]);
   st = rt_frame_acquire(b->program, &frame);
   if (!st) {
@@ -281,7 +288,8 @@ static void check_random(buf_order order, int threads, bool async, uint64_t seed
     T_OK(buf_plan_new(module, &(buf_options){.order = order}, &b.plan));
     T_OK(build_program(&b, threads));
     for (int round = 0; round < 3; round++) {
-      for (int e = 0; e < 2 * ELEMENTS; e++) params[e / ELEMENTS][e % ELEMENTS] = seed * 1000 + (uint64_t)(round * 100 + e);
+      for (int e = 0; e < 2 * ELEMENTS; e++)
+        params[e / ELEMENTS][e % ELEMENTS] = seed * 1000 + (uint64_t)(round * 100 + e);
       interpret(module->entry, params, want);
       T_OK(run(&b, pool, params, got));
       if (memcmp(want, got, sizeof got) != 0) fail_msg("seed %d round %d: wrong result", (int)seed, round);

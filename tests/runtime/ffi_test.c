@@ -31,8 +31,9 @@ TEST(structures_have_the_sizes_of_the_abi)
 
 TEST(attributes_are_read_typed_and_sorted)
 {
-  static const char text[] = "{uplo = 76 : ui8, name = \"a\\22b\", left = true, alpha = 1.5, n = -3, f = 2.0 : f32, "
-                             "list = array<i32: 1, 2, 3>, d = dense<[4, 5]> : tensor<2xi64>, sub = {x = 1}, \"odd key\" = [7, 8], flag}";
+  static const char text[] =
+    "{uplo = 76 : ui8, name = \"a\\22b\", left = true, alpha = 1.5, n = -3, f = 2.0 : f32, "
+    "list = array<i32: 1, 2, 3>, d = dense<[4, 5]> : tensor<2xi64>, sub = {x = 1}, \"odd key\" = [7, 8], flag}";
   static const char *const names[] = {"alpha", "d", "f", "flag", "left", "list", "n", "name", "odd key", "sub", "uplo"};
   weft_arena arena;
   XLA_FFI_Attrs attrs;
@@ -44,7 +45,8 @@ TEST(attributes_are_read_typed_and_sorted)
     if (attrs.names[i]->len != strlen(names[i]) || memcmp(attrs.names[i]->ptr, names[i], attrs.names[i]->len) != 0)
       fail_msg("name %d: got %.*s, want %s", i, (int)attrs.names[i]->len, attrs.names[i]->ptr, names[i]);
   }
-  const XLA_FFI_Scalar *alpha = attrs.attrs[0], *f = attrs.attrs[2], *left = attrs.attrs[4], *n = attrs.attrs[6], *uplo = attrs.attrs[10];
+  const XLA_FFI_Scalar *alpha = attrs.attrs[0], *f = attrs.attrs[2], *left = attrs.attrs[4], *n = attrs.attrs[6],
+                       *uplo = attrs.attrs[10];
   T_EQ_INT(alpha->dtype, 12);
   T_TRUE(*(double *)alpha->value == 1.5);
   T_EQ_INT(f->dtype, 11);
@@ -68,14 +70,16 @@ TEST(attributes_are_read_typed_and_sorted)
 
 TEST(dense_attributes_in_all_their_forms)
 {
-  static const char text[] = "{a = dense<\"0x01000000FEFFFFFF\"> : tensor<2xi32>, b = dense<7> : tensor<3xi16>, c = dense<> : tensor<0xf32>, "
-                             "d = dense<\"0xff\"> : tensor<2x2xi8>, e = 0x7F800000 : f32, f = array<f64: 0xFFF0000000000000, 1.0>}";
+  static const char text[] =
+    "{a = dense<\"0x01000000FEFFFFFF\"> : tensor<2xi32>, b = dense<7> : tensor<3xi16>, c = dense<> : tensor<0xf32>, "
+    "d = dense<\"0xff\"> : tensor<2x2xi8>, e = 0x7F800000 : f32, f = array<f64: 0xFFF0000000000000, 1.0>}";
   weft_arena arena;
   XLA_FFI_Attrs attrs;
 
   weft_arena_init(&arena);
   T_OK(rt_ffi_attrs_parse(&arena, text, &attrs));
-  const XLA_FFI_Array *a = attrs.attrs[0], *b = attrs.attrs[1], *c = attrs.attrs[2], *d = attrs.attrs[3], *f = attrs.attrs[5];
+  const XLA_FFI_Array *a = attrs.attrs[0], *b = attrs.attrs[1], *c = attrs.attrs[2], *d = attrs.attrs[3],
+                      *f = attrs.attrs[5];
   const XLA_FFI_Scalar *e = attrs.attrs[4];
   T_EQ_INT(a->size, 2);
   T_EQ_INT(((const int32_t *)a->data)[1], -2);
@@ -190,11 +194,13 @@ static weft_status *run_call(const char *target, const char *config, float *out,
   weft_array_type type = {.type = WEFT_F32, .rank = 1, .dims = {4}};
   weft_status *st = NULL;
 
-  snprintf(text, sizeof text, "HloModule m\n"
-                              "ENTRY e {\n"
-                              "  a = f32[4] parameter(0)\n"
-                              "  ROOT r = f32[4] custom-call(a), "
-           "custom_call_target=\"%s\", api_version=API_VERSION_TYPED_FFI, backend_config=%s\n}\n", target, config);
+  snprintf(text, sizeof text,
+           "HloModule m\n"
+           "ENTRY e {\n"
+           "  a = f32[4] parameter(0)\n"
+           "  ROOT r = f32[4] custom-call(a), "
+           "custom_call_target=\"%s\", api_version=API_VERSION_TYPED_FFI, backend_config=%s\n}\n",
+           target, config);
   WEFT_TRY(hlo_parse(text, strlen(text), &module));
   WEFT_TRY(plat_new(&(weft_platform_options){.device_count = 1, .threads = 2}, &platform));
   st = weft_compile(platform, module, &(weft_compile_options){0}, &exe);

@@ -39,7 +39,8 @@ __attribute__((visibility("default"))) int connect(int fd, const struct sockaddr
     getsockname(fd, (struct sockaddr *)&own, &size);
     if (own.sin_port == 0) {
       own = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-      setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &(int){0}, sizeof(int)); /* libfabric asks for none before it connects */
+      setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &(int){0},
+                 sizeof(int)); /* libfabric asks for none before it connects */
       if (bind(fd, (struct sockaddr *)&own, sizeof own) != 0) return -1;
       getsockname(fd, (struct sockaddr *)&own, &size);
     }
@@ -58,8 +59,11 @@ static const char *const outcome_names[] = {"right", "integrity", "authenticatio
 static outcome outcome_of(weft_status *st, bool loud)
 {
   const char *text = weft_status_text(st, false);
-  outcome o = strstr(text, "integrity") ? INTEGRITY : strstr(text, "authentica") ? AUTHENTICATION : strstr(text, "ranks differ in WEFT_COLLECTIVE_TLS") ? DIFFERENT :
-              weft_status_code(st) == WEFT_DEADLINE_EXCEEDED || strstr(text, "passed its deadline") ? DEADLINE : LOST;
+  outcome o = strstr(text, "integrity")                                                               ? INTEGRITY
+              : strstr(text, "authentica")                                                            ? AUTHENTICATION
+              : strstr(text, "ranks differ in WEFT_COLLECTIVE_TLS")                                   ? DIFFERENT
+              : weft_status_code(st) == WEFT_DEADLINE_EXCEEDED || strstr(text, "passed its deadline") ? DEADLINE
+                                                                                                      : LOST;
 
   if (loud) fprintf(stderr, "# %s\n", text);
   weft_status_free(st);
@@ -167,9 +171,7 @@ static void strike(middle *m, int c, int to, char *data, size_t bytes)
   case FLIP: data[at] ^= (char)(1 << a->bit); break;
   case DROP: return;
   case REPEAT: send_all(to, data, bytes); break;
-  case SWAP:
-    memcpy(m->held, data, m->held_bytes = bytes);
-    return;
+  case SWAP: memcpy(m->held, data, m->held_bytes = bytes); return;
   case SPLICE: send_all(to, m->last, m->last_bytes); break;
   case CUT:
     send_all(to, data, at);
@@ -235,7 +237,8 @@ static bool be_between(middle *m, const pid_t *pids, outcome *outcomes)
   while (left > 0 && !weft_deadline_passed(end)) {
     struct pollfd fds[1 + 2 * MOST_CONNECTIONS] = {{.fd = m->listening, .events = POLLIN}};
     for (int c = 0; c < m->count; c++)
-      for (int side = 0; side < 2; side++) fds[1 + 2 * c + side] = (struct pollfd){.fd = m->fds[c][side], .events = POLLIN};
+      for (int side = 0; side < 2; side++)
+        fds[1 + 2 * c + side] = (struct pollfd){.fd = m->fds[c][side], .events = POLLIN};
     int known = m->count;
     if (poll(fds, (nfds_t)(1 + 2 * known), 5) > 0) {
       for (int i = 0; i < 2 * known; i++)
@@ -292,15 +295,17 @@ static int run_one(attack plan, bool payload, tally *t, int pieces[MOST_CONNECTI
   char what[160];
 
   m = (middle){.plan = plan, .listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  T_TRUE(m.listening >= 0 && bind(m.listening, (struct sockaddr *)&own, sizeof own) == 0 && listen(m.listening, 64) == 0);
+  T_TRUE(m.listening >= 0 && bind(m.listening, (struct sockaddr *)&own, sizeof own) == 0 &&
+         listen(m.listening, 64) == 0);
   T_EQ_INT(getsockname(m.listening, (struct sockaddr *)&own, &length), 0);
   way->proxy = own.sin_port;
   bool ended = run_job(&m, (setup[RANKS]){how, how}, outcomes);
   way->proxy = 0;
   close(m.listening);
   for (int c = 0; c < m.count; c++) hang_up(&m, c);
-  snprintf(what, sizeof what, "%s of piece %d of side %d of connection %d at %zu/65536, bit %zu, %s", attack_names[plan.kind], plan.piece, plan.from,
-           plan.connection, plan.place, plan.bit, payload ? "payload" : "headers");
+  snprintf(what, sizeof what, "%s of piece %d of side %d of connection %d at %zu/65536, bit %zu, %s",
+           attack_names[plan.kind], plan.piece, plan.from, plan.connection, plan.place, plan.bit,
+           payload ? "payload" : "headers");
   if (!ended) fail_msg("%s: a process hung", what);
   t->runs++;
   t->struck += m.struck;
@@ -309,7 +314,9 @@ static int run_one(attack plan, bool payload, tally *t, int pieces[MOST_CONNECTI
     const char *name = outcome_names[outcomes[r] - RIGHT];
     t->outcomes[outcomes[r]]++;
     if (outcomes[r] == WRONG || outcomes[r] == CANNOT) fail_msg("%s: rank %d ended %s", what, r, name);
-    if (getenv("WEFT_TEST_LOUD")) fprintf(stderr, "# %s: rank %d ended %s after %lld ms\n", what, r, name, (long long)((weft_now_ns() - began_ns) / WEFT_NS_PER_MS));
+    if (getenv("WEFT_TEST_LOUD"))
+      fprintf(stderr, "# %s: rank %d ended %s after %lld ms\n", what, r, name,
+              (long long)((weft_now_ns() - began_ns) / WEFT_NS_PER_MS));
   }
   if (plan.kind == NONE)
     for (int r = 0; r < RANKS; r++) T_EQ_INT(outcomes[r], RIGHT);
@@ -358,7 +365,8 @@ TEST(who_sits_between_two_hosts_changes_no_result)
     run_one(plan, draw(3) != 0, &t, NULL);
   }
   print_message("# %d runs, %d struck; ranks ended", t.runs, t.struck);
-  for (int o = RIGHT; o <= CANNOT; o++) print_message(" %s: %d%s", outcome_names[o - RIGHT], t.outcomes[o], o == CANNOT ? "\n" : ",");
+  for (int o = RIGHT; o <= CANNOT; o++)
+    print_message(" %s: %d%s", outcome_names[o - RIGHT], t.outcomes[o], o == CANNOT ? "\n" : ",");
   T_TRUE(t.struck > t.runs / 3);
   T_TRUE(t.outcomes[INTEGRITY] + t.outcomes[AUTHENTICATION] > 0);
 }
@@ -375,9 +383,18 @@ static void disagree(setup first, setup second, outcome want)
   for (int r = 0; r < RANKS; r++) T_TRUE(outcomes[r] != RIGHT && outcomes[r] != WRONG);
 }
 
-TEST(ranks_that_seal_differently_are_told_so) { disagree((setup){true, "one", 5000}, (setup){false, "one", 5000}, DIFFERENT); }
-TEST(ranks_with_different_secrets_are_told_so) { disagree((setup){false, "one", 4000}, (setup){false, "two", 4000}, AUTHENTICATION); }
-TEST(a_rank_without_the_secret_is_told_so) { disagree((setup){false, "one", 4000}, (setup){false, NULL, 4000}, AUTHENTICATION); }
+TEST(ranks_that_seal_differently_are_told_so)
+{
+  disagree((setup){true, "one", 5000}, (setup){false, "one", 5000}, DIFFERENT);
+}
+TEST(ranks_with_different_secrets_are_told_so)
+{
+  disagree((setup){false, "one", 4000}, (setup){false, "two", 4000}, AUTHENTICATION);
+}
+TEST(a_rank_without_the_secret_is_told_so)
+{
+  disagree((setup){false, "one", 4000}, (setup){false, NULL, 4000}, AUTHENTICATION);
+}
 TEST(ranks_with_one_secret_meet)
 {
   outcome outcomes[RANKS];

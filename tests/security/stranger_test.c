@@ -38,7 +38,8 @@ static int connect_to(const coll_address *a, bool local)
   memcpy(un.sun_path + 1, a->local_name, strlen(a->local_name));
   inet_pton(AF_INET, a->inet, &in.sin_addr);
   socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(a->local_name));
-  bool ok = local ? connect(fd, (struct sockaddr *)&un, length) == 0 : connect(fd, (struct sockaddr *)&in, sizeof in) == 0;
+  bool ok = local ? connect(fd, (struct sockaddr *)&un, length) == 0
+                  : connect(fd, (struct sockaddr *)&in, sizeof in) == 0;
   if (ok) return fd;
   close(fd);
   return -1;
@@ -70,7 +71,8 @@ static void check_answer(const char *answer, size_t bytes, bool knocked, const c
   memcpy(refusal, &head, sizeof head);
   memcpy(refusal + sizeof head, COLL_DENIED_TEXT, sizeof COLL_DENIED_TEXT - 1);
   size_t challenge = knocked ? WEFT_MIN(bytes, sizeof(coll_challenge)) : 0;
-  if (bytes > challenge && (bytes - challenge != sizeof refusal || memcmp(answer + challenge, refusal, sizeof refusal) != 0))
+  if (bytes > challenge &&
+      (bytes - challenge != sizeof refusal || memcmp(answer + challenge, refusal, sizeof refusal) != 0))
     fail_msg("%s was told %zu bytes", attack, bytes);
 }
 
@@ -154,7 +156,8 @@ static void attack(const job *j, attack_kind kind, bool local, const char *name)
       coll_handshake_init(&shake, true, &pair);
       int other = connect_to(to, local);
       coll_shake got = COLL_SHAKE_WAITS;
-      for (int ms = 0; other >= 0 && got == COLL_SHAKE_WAITS && ms < 500; ms++, usleep(1000)) got = coll_handshake_go_on(&shake, other, !local, &session);
+      for (int ms = 0; other >= 0 && got == COLL_SHAKE_WAITS && ms < 500; ms++, usleep(1000))
+        got = coll_handshake_go_on(&shake, other, !local, &session);
       if (got == COLL_SHAKE_DONE) fail_msg("a handshake without the secret ended well");
       if (other >= 0) close(other);
       memset(out, 0, bytes);
@@ -190,7 +193,8 @@ static int be_a_member(const job *j, const coll_address *to, bool with_secret, i
   int fd = connect_to(to, false);
   if (fd < 0 || coll_door_pair_key(&to->door, &pair)) return 1;
   coll_handshake_init(&shake, true, &pair);
-  for (int ms = 0; got == COLL_SHAKE_WAITS && ms < 5000; ms++, usleep(1000)) got = coll_handshake_go_on(&shake, fd, true, &session);
+  for (int ms = 0; got == COLL_SHAKE_WAITS && ms < 5000; ms++, usleep(1000))
+    got = coll_handshake_go_on(&shake, fd, true, &session);
   if (got != COLL_SHAKE_DONE) return 2;
   memcpy(recorded, &shake.knock, sizeof shake.knock);
   memcpy(recorded + sizeof shake.knock, &shake.proof, sizeof shake.proof);
@@ -269,7 +273,9 @@ static int find_ports(pid_t pid, uint16_t not_that, uint16_t *ports, int most)
   int count = 0;
 
   while (file && count < most && fgets(line, sizeof line, file)) {
-    if (sscanf(line, " %*d: %*x:%x %*x:%*x %x %*s %*s %*s %*d %*d %lu", &port, &state_of, &inode) != 3 || state_of != 10 || port == not_that) continue;
+    if (sscanf(line, " %*d: %*x:%x %*x:%*x %x %*s %*s %*s %*d %*d %lu", &port, &state_of, &inode) != 3 ||
+        state_of != 10 || port == not_that)
+      continue;
     if (has_socket(pid, inode)) ports[count++] = (uint16_t)port;
   }
   if (file) fclose(file);
@@ -297,10 +303,12 @@ static bool injector_open(injector *x)
   hints->ep_attr->type = FI_EP_RDM;
   hints->addr_format = FI_SOCKADDR_IN;
   hints->fabric_attr->prov_name = strdup(FI_MAJOR(fi_version()) == 1 && FI_MINOR(fi_version()) < 18 ? "net" : "tcp");
-  bool ok = fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", NULL, FI_SOURCE, hints, &x->info) == 0 && fi_fabric(x->info->fabric_attr, &x->fabric, NULL) == 0 &&
-            fi_domain(x->fabric, x->info, &x->domain, NULL) == 0 && fi_av_open(x->domain, &av_attr, &x->av, NULL) == 0 &&
-            fi_cq_open(x->domain, &cq_attr, &x->cq, NULL) == 0 && fi_endpoint(x->domain, x->info, &x->ep, NULL) == 0 &&
-            fi_ep_bind(x->ep, &x->av->fid, 0) == 0 && fi_ep_bind(x->ep, &x->cq->fid, FI_SEND | FI_RECV) == 0 && fi_enable(x->ep) == 0;
+  bool ok = fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", NULL, FI_SOURCE, hints, &x->info) == 0 &&
+            fi_fabric(x->info->fabric_attr, &x->fabric, NULL) == 0 &&
+            fi_domain(x->fabric, x->info, &x->domain, NULL) == 0 &&
+            fi_av_open(x->domain, &av_attr, &x->av, NULL) == 0 && fi_cq_open(x->domain, &cq_attr, &x->cq, NULL) == 0 &&
+            fi_endpoint(x->domain, x->info, &x->ep, NULL) == 0 && fi_ep_bind(x->ep, &x->av->fid, 0) == 0 &&
+            fi_ep_bind(x->ep, &x->cq->fid, FI_SEND | FI_RECV) == 0 && fi_enable(x->ep) == 0;
   fi_freeinfo(hints);
   return ok;
 }
@@ -330,7 +338,8 @@ static int inject(const job *j, int count)
       fi_addr_t peer;
       if (fi_av_insert(x.av, &to, 1, &peer, 0, NULL) != 1) continue;
       for (int i = 0; i < count; i++) {
-        uint64_t src = draw((uint64_t)j->size), tag = draw(3) ? draw(4) << 60 | src << 30 | (uint64_t)r : draw(UINT64_MAX);
+        uint64_t src = draw((uint64_t)j->size),
+                 tag = draw(3) ? draw(4) << 60 | src << 30 | (uint64_t)r : draw(UINT64_MAX);
         put_noise((uint8_t *)message, sizeof message);
         ssize_t failed = -FI_EAGAIN;
         struct fi_cq_tagged_entry entry;
@@ -389,7 +398,8 @@ TEST(members_get_in_past_ten_thousand_idle_connections)
   for (int i = 0; i < most; i++) {
     fds[i] = connect_to(&j.addresses[i % 2], i % 16 == 1);
     open_ones += fds[i] >= 0;
-    if (fds[i] >= 0 && i % 3) say(fds[i], &knock, i % 3 == 1 ? sizeof knock : 20); /* half-open ones and slow senders among them */
+    if (fds[i] >= 0 && i % 3)
+      say(fds[i], &knock, i % 3 == 1 ? sizeof knock : 20); /* half-open ones and slow senders among them */
   }
   print_message("# %d connections were made\n", open_ones);
   T_TRUE(open_ones > most / 2);
@@ -458,7 +468,8 @@ static int be_somebody_else(const coll_address *to, const coll_key *pair)
   int fd = connect_to(to, true);
   if (fd < 0) return 0;
   coll_handshake_init(&shake, true, pair);
-  for (int ms = 0; got == COLL_SHAKE_WAITS && ms < 5000; ms++, usleep(1000)) got = coll_handshake_go_on(&shake, fd, false, &session);
+  for (int ms = 0; got == COLL_SHAKE_WAITS && ms < 5000; ms++, usleep(1000))
+    got = coll_handshake_go_on(&shake, fd, false, &session);
   return got == COLL_SHAKE_DENIED || got == COLL_SHAKE_ENDED ? 0 : 1;
 }
 
@@ -490,7 +501,8 @@ TEST(who_knows_store_and_secret_may_ask_for_the_recorder_and_who_lacks_the_secre
 
   job_start(&j, 2, "auto", true);
   FILE *out = open_memstream(&text, &length);
-  T_CODE(coll_flight_ask(&j.addresses[0], sizeof j.addresses[0], weft_deadline_after_ms(5000), out), WEFT_UNAUTHENTICATED);
+  T_CODE(coll_flight_ask(&j.addresses[0], sizeof j.addresses[0], weft_deadline_after_ms(5000), out),
+         WEFT_UNAUTHENTICATED);
   fflush(out);
   T_EQ_INT(length, 0);
   fclose(out);

@@ -103,8 +103,8 @@ TEST(every_version_lowers_to_what_its_text_lowers_to)
     free(files[i]);
   }
   free(files);
-  print_message("# vhlo: %d artifacts, %d functions equal to their text (of them %d refused alike)\n", artifacts, functions,
-                refused);
+  print_message("# vhlo: %d artifacts, %d functions equal to their text (of them %d refused alike)\n", artifacts,
+                functions, refused);
 }
 
 /* Truncated anywhere, or with one bit turned, an artifact is read, or refused with a position; it never crashes. */
@@ -160,7 +160,8 @@ TEST(what_is_read_in_parts_is_what_is_read_at_once)
   size_t size = 0;
   int accepted = 0;
 
-  snprintf(path, sizeof path, "%s/tests/fuzz/corpus/stablehlo_bytecode/layers_repeated.bc", getenv("WEFT_SRCDIR") ? getenv("WEFT_SRCDIR") : ".");
+  snprintf(path, sizeof path, "%s/tests/fuzz/corpus/stablehlo_bytecode/layers_repeated.bc",
+           getenv("WEFT_SRCDIR") ? getenv("WEFT_SRCDIR") : ".");
   WEFT_AUTO_STR bytes = read_file(path, &size);
   if (!bytes) fail_msg("cannot read %s", path);
   for (size_t bit = 0; bit < 8 * size; bit += 3) {

@@ -115,7 +115,8 @@ static weft_status *run(hlo_module *borrowed, int *checks)
   int inputs = weft_executable_param_count(exe), outputs = weft_executable_output_count(exe);
   T_TRUE(inputs <= MOST && outputs <= MOST);
   for (int i = 0; i < inputs; i++)
-    T_OK(weft_buffer_from_host(weft_executable_device(exe, 0), weft_executable_param_type(exe, i), values[i]->data, &in[i]));
+    T_OK(weft_buffer_from_host(weft_executable_device(exe, 0), weft_executable_param_type(exe, i), values[i]->data,
+                               &in[i]));
   st = weft_executable_launch(exe, &(weft_launch){.inputs = ins, .outputs = outs});
   for (int i = 0; i < inputs; i++) weft_buffer_release(in[i]);
   if (!st) st = await_outputs(outputs, out);

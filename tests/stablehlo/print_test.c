@@ -58,8 +58,8 @@ static int round_trip(const char *name, const char *bytes, size_t size)
       WEFT_AUTO_STR got = lowered(b, m, shlo_function_name(a, m, f));
       T_EQ_STR(shlo_function_name(b, m, f), shlo_function_name(a, m, f));
       if ((want == NULL) != (got == NULL) || (want && strcmp(want, got) != 0))
-        fail_msg("%s: \"%s\" becomes\n%.9000s\nnot\n%.9000s", name, shlo_function_name(a, m, f), got ? got : "(an error)",
-                 want ? want : "(an error)");
+        fail_msg("%s: \"%s\" becomes\n%.9000s\nnot\n%.9000s", name, shlo_function_name(a, m, f),
+                 got ? got : "(an error)", want ? want : "(an error)");
       functions += want != NULL;
     }
   }

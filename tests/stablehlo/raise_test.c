@@ -25,14 +25,16 @@ static weft_status *there_and_back(const hlo_module *module, hlo_module **out, c
   return st;
 }
 
-static bool means_the_same(const hlo_module *module, const hlo_literal *const *arguments, weft_arena *arena, const char *name)
+static bool means_the_same(const hlo_module *module, const hlo_literal *const *arguments, weft_arena *arena,
+                           const char *name)
 {
   WEFT_AUTO(hlo_module) back = NULL;
   const hlo_literal *want = NULL, *got = NULL;
 
   T_OK(there_and_back(module, &back, NULL));
   weft_status *st = hlo_eval_module(module, arguments, &HLO_EVAL_DEFAULT, arena, &want);
-  bool evaluates = !st || weft_status_code(st) != WEFT_UNIMPLEMENTED; /* not what communicates: it is for jaxlib to run */
+  bool evaluates = !st ||
+                   weft_status_code(st) != WEFT_UNIMPLEMENTED; /* not what communicates: it is for jaxlib to run */
   if (evaluates) T_OK(st);
   weft_status_free(st);
   if (!evaluates) return true;
@@ -159,14 +161,15 @@ TEST(what_is_said_of_arguments_results_and_calls_is_kept)
   WEFT_AUTO_STR tuples = NULL;
   WEFT_AUTO_STR calls = NULL;
   WEFT_AUTO_STR text = back_text(
-      "HloModule m, input_output_alias={ {0}: (0, {}, may-alias) }, buffer_donor={ (1, {}) }, replica_count=2, num_partitions=2, "
-      "entry_computation_layout={(f32[4,6]{0,1}, f32[4])->(f32[4,6]{0,1}, f32[4])}\n"
-      "ENTRY e {\n"
-      "  p = f32[4,6]{0,1} parameter(0), sharding={devices=[2,1]0,1}\n"
-      "  q = f32[4] parameter(1)\n"
-      "  n = f32[4,6] negate(p), sharding={devices=[1,2]0,1}, frontend_attributes={a=\"b\"}\n"
-      "  ROOT r = (f32[4,6], f32[4]) tuple(n, q), sharding={{devices=[2,1]0,1}, {replicated}}\n"
-      "}\n", &shlo);
+    "HloModule m, input_output_alias={ {0}: (0, {}, may-alias) }, buffer_donor={ (1, {}) }, replica_count=2, num_partitions=2, "
+    "entry_computation_layout={(f32[4,6]{0,1}, f32[4])->(f32[4,6]{0,1}, f32[4])}\n"
+    "ENTRY e {\n"
+    "  p = f32[4,6]{0,1} parameter(0), sharding={devices=[2,1]0,1}\n"
+    "  q = f32[4] parameter(1)\n"
+    "  n = f32[4,6] negate(p), sharding={devices=[1,2]0,1}, frontend_attributes={a=\"b\"}\n"
+    "  ROOT r = (f32[4,6], f32[4]) tuple(n, q), sharding={{devices=[2,1]0,1}, {replicated}}\n"
+    "}\n",
+    &shlo);
   HAS(text, "replica_count=2, num_partitions=2");
   HAS(text, "{0}: (0, {}, may-alias)");
   HAS(text, "buffer_donor={ (1, {}) }");
@@ -176,13 +179,13 @@ TEST(what_is_said_of_arguments_results_and_calls_is_kept)
   HAS(shlo, "tf.aliasing_output = 0 : i32");
   HAS(shlo, "mhlo.sharding = \"{devices=[2,1]0,1}\"");
 
-  tuples = back_text(
-      "HloModule m, input_output_alias={ {0}: (0, {1}, must-alias) }\n"
-      "ENTRY e {\n"
-      "  p = (f32[4], f32[4]) parameter(0)\n"
-      "  a = f32[4] get-tuple-element(p), index=1\n"
-      "  ROOT r = (f32[4], f32[4]) tuple(a, a)\n"
-      "}\n", NULL);
+  tuples = back_text("HloModule m, input_output_alias={ {0}: (0, {1}, must-alias) }\n"
+                     "ENTRY e {\n"
+                     "  p = (f32[4], f32[4]) parameter(0)\n"
+                     "  a = f32[4] get-tuple-element(p), index=1\n"
+                     "  ROOT r = (f32[4], f32[4]) tuple(a, a)\n"
+                     "}\n",
+                     NULL);
   HAS(tuples, "{0}: (0, {1}, must-alias)");
 
   /* More outputs than an argument may name. */
@@ -205,20 +208,22 @@ TEST(what_is_said_of_arguments_results_and_calls_is_kept)
   HAS(many, "{39}: (0, {}, may-alias)");
 
   calls = back_text(
-      "HloModule m\n"
-      "ENTRY e {\n"
-      "  p = f32[4,6]{0,1} parameter(0)\n"
-      "  q = f32[<=8] parameter(1)\n"
-      "  c = (f32[4,6]{0,1}, s32[]) custom-call(p), custom_call_target=\"t\", operand_layout_constraints={f32[4,6]{0,1}}, "
-      "custom_call_has_side_effect=true, output_to_operand_aliasing={{0}: (0, {})}, api_version=API_VERSION_TYPED_FFI, "
-      "backend_config=\"{k = 3 : i32}\"\n"
-      "  d = f32[4] custom-call(p), custom_call_target=\"u\", backend_config=\"a\\\"b\", literal=s32[2]{0} {1, 1}\n"
-      "  s = s32[] get-dimension-size(q), dimensions={0}\n"
-      "  x = f32[4,6] get-tuple-element(c), index=0\n"
-      "  ROOT r = (f32[4,6], s32[], f32[4]) tuple(x, s, d)\n"
-      "}\n", NULL);
+    "HloModule m\n"
+    "ENTRY e {\n"
+    "  p = f32[4,6]{0,1} parameter(0)\n"
+    "  q = f32[<=8] parameter(1)\n"
+    "  c = (f32[4,6]{0,1}, s32[]) custom-call(p), custom_call_target=\"t\", operand_layout_constraints={f32[4,6]{0,1}}, "
+    "custom_call_has_side_effect=true, output_to_operand_aliasing={{0}: (0, {})}, api_version=API_VERSION_TYPED_FFI, "
+    "backend_config=\"{k = 3 : i32}\"\n"
+    "  d = f32[4] custom-call(p), custom_call_target=\"u\", backend_config=\"a\\\"b\", literal=s32[2]{0} {1, 1}\n"
+    "  s = s32[] get-dimension-size(q), dimensions={0}\n"
+    "  x = f32[4,6] get-tuple-element(c), index=0\n"
+    "  ROOT r = (f32[4,6], s32[], f32[4]) tuple(x, s, d)\n"
+    "}\n",
+    NULL);
   HAS(calls, "operand_layout_constraints={f32[4,6]{0,1}}");
-  HAS(calls, "output_to_operand_aliasing={{0}: (0, {})}, api_version=API_VERSION_TYPED_FFI, backend_config=\"{k = 3 : i32}\"");
+  HAS(calls,
+      "output_to_operand_aliasing={{0}: (0, {})}, api_version=API_VERSION_TYPED_FFI, backend_config=\"{k = 3 : i32}\"");
   HAS(calls, "backend_config=\"a\\\"b\"");
   HAS(calls, "literal=s32[2]{0} {1,1}");
   HAS(calls, "f32[<=8]");
@@ -228,37 +233,38 @@ TEST(communication_is_kept)
 {
   WEFT_AUTO_STR shlo = NULL;
   WEFT_AUTO_STR text = back_text(
-      "HloModule m, replica_count=4\n"
-      "add {\n"
-      "  a = f32[] parameter(0)\n"
-      "  b = f32[] parameter(1)\n"
-      "  ROOT r = f32[] add(a, b)\n"
-      "}\n"
-      "ENTRY e {\n"
-      "  p = f32[8] parameter(0)\n"
-      "  q = f32[8] parameter(1)\n"
-      "  at = s32[4] parameter(2)\n"
-      "  t = token[] after-all()\n"
-      "  a = (f32[8], f32[8]) all-reduce(p, q), channel_id=3, use_global_device_ids=true, replica_groups=[2,2]<=[2,2]T(1,0), to_apply=add\n"
-      "  b = f32[4] reduce-scatter(p), replica_groups={{0,1},{2,3}}, dimensions={0}, to_apply=add\n"
-      "  c = f32[32] all-gather(p), replica_groups={}, dimensions={0}\n"
-      "  d = (f32[8], f32[8]) all-to-all(p, q), replica_groups={{0,1},{2,3}}\n"
-      "  f = f32[8] collective-permute(p), source_target_pairs={{0,1},{1,0}}\n"
-      "  g = f32[8] collective-broadcast(p), replica_groups={{1,0},{2}}\n"
-      "  s = (f32[8], u32[], token[]) send(p, t), channel_id=5, is_host_transfer=true\n"
-      "  u = token[] send-done(s), channel_id=5, is_host_transfer=true\n"
-      "  v = (f32[8], u32[], token[]) recv(u), channel_id=6, is_host_transfer=true\n"
-      "  w = (f32[8], token[]) recv-done(v), channel_id=6, is_host_transfer=true\n"
-      "  x = f32[8] get-tuple-element(w), index=0\n"
-      "  y = token[] get-tuple-element(w), index=1\n"
-      "  i = ((f32[8], s32[]), token[]) infeed(y), infeed_config=\"in\"\n"
-      "  j = (f32[8], s32[]) get-tuple-element(i), index=0\n"
-      "  k = token[] get-tuple-element(i), index=1\n"
-      "  o = token[] outfeed(j, k), outfeed_shape=(f32[8], s32[]), outfeed_config=\"out\"\n"
-      "  id = u32[] replica-id()\n"
-      "  z = f32[8] ragged-all-to-all(p, q, at, at, at, at), replica_groups={{0,1,2,3}}\n"
-      "  ROOT r = (f32[8], token[], u32[]) tuple(x, o, id)\n"
-      "}\n", &shlo);
+    "HloModule m, replica_count=4\n"
+    "add {\n"
+    "  a = f32[] parameter(0)\n"
+    "  b = f32[] parameter(1)\n"
+    "  ROOT r = f32[] add(a, b)\n"
+    "}\n"
+    "ENTRY e {\n"
+    "  p = f32[8] parameter(0)\n"
+    "  q = f32[8] parameter(1)\n"
+    "  at = s32[4] parameter(2)\n"
+    "  t = token[] after-all()\n"
+    "  a = (f32[8], f32[8]) all-reduce(p, q), channel_id=3, use_global_device_ids=true, replica_groups=[2,2]<=[2,2]T(1,0), to_apply=add\n"
+    "  b = f32[4] reduce-scatter(p), replica_groups={{0,1},{2,3}}, dimensions={0}, to_apply=add\n"
+    "  c = f32[32] all-gather(p), replica_groups={}, dimensions={0}\n"
+    "  d = (f32[8], f32[8]) all-to-all(p, q), replica_groups={{0,1},{2,3}}\n"
+    "  f = f32[8] collective-permute(p), source_target_pairs={{0,1},{1,0}}\n"
+    "  g = f32[8] collective-broadcast(p), replica_groups={{1,0},{2}}\n"
+    "  s = (f32[8], u32[], token[]) send(p, t), channel_id=5, is_host_transfer=true\n"
+    "  u = token[] send-done(s), channel_id=5, is_host_transfer=true\n"
+    "  v = (f32[8], u32[], token[]) recv(u), channel_id=6, is_host_transfer=true\n"
+    "  w = (f32[8], token[]) recv-done(v), channel_id=6, is_host_transfer=true\n"
+    "  x = f32[8] get-tuple-element(w), index=0\n"
+    "  y = token[] get-tuple-element(w), index=1\n"
+    "  i = ((f32[8], s32[]), token[]) infeed(y), infeed_config=\"in\"\n"
+    "  j = (f32[8], s32[]) get-tuple-element(i), index=0\n"
+    "  k = token[] get-tuple-element(i), index=1\n"
+    "  o = token[] outfeed(j, k), outfeed_shape=(f32[8], s32[]), outfeed_config=\"out\"\n"
+    "  id = u32[] replica-id()\n"
+    "  z = f32[8] ragged-all-to-all(p, q, at, at, at, at), replica_groups={{0,1,2,3}}\n"
+    "  ROOT r = (f32[8], token[], u32[]) tuple(x, o, id)\n"
+    "}\n",
+    &shlo);
   HAS(text, "channel_id=3, replica_groups={{0,2},{1,3}}, use_global_device_ids=true");
   HAS(text, "reduce-scatter(");
   HAS(text, "replica_groups={{0,1},{2,3}}, dimensions={0}");
@@ -287,11 +293,13 @@ TEST(computations_that_are_called_from_everywhere_are_refused)
              "  ROOT p = f32[] parameter(0)\n"
              "}\n");
   for (int i = 1; i <= 40; i++)
-    fprintf(f, "b%d {\n"
-               "  p = f32[] parameter(0)\n"
-               "  z = pred[] constant(true)\n"
-               "  ROOT c = f32[] conditional(z, p, p), true_computation=b%d, false_computation=b%d\n"
-               "}\n", i, i - 1, i - 1);
+    fprintf(f,
+            "b%d {\n"
+            "  p = f32[] parameter(0)\n"
+            "  z = pred[] constant(true)\n"
+            "  ROOT c = f32[] conditional(z, p, p), true_computation=b%d, false_computation=b%d\n"
+            "}\n",
+            i, i - 1, i - 1);
   fprintf(f, "ENTRY e {\n"
              "  p = f32[] parameter(0)\n"
              "  z = pred[] constant(true)\n"

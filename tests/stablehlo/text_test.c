@@ -26,7 +26,8 @@ static weft_status *parse(const char *program)
   return shlo_parse(program, strlen(program), NULL, &module);
 }
 
-static const char head[] = "func.func @main(%a: tensor<4x6xf32>, %b: tensor<6x3xf32>, %i: tensor<i32>, %p: tensor<4x6xi1>, %z: tensor<6xf32>) {\n";
+static const char head[] =
+  "func.func @main(%a: tensor<4x6xf32>, %b: tensor<6x3xf32>, %i: tensor<i32>, %p: tensor<4x6xi1>, %z: tensor<6xf32>) {\n";
 static const char foot[] = "\n  return\n}\n";
 
 TEST(custom_and_generic_assembly_mean_the_same)
@@ -95,13 +96,18 @@ TEST(custom_and_generic_assembly_mean_the_same)
 
 TEST(a_body_may_name_the_arguments)
 {
-  WEFT_AUTO_STR named = lower_text("func.func @main(%x: tensor<2xf32>, %y: tensor<f32>) -> tensor<f32> {\n  return %y : tensor<f32>\n}\n", NULL);
-  WEFT_AUTO_STR labelled = lower_text("func.func @main(tensor<2xf32>, tensor<f32>) -> tensor<f32> {\n^bb0(%x: tensor<2xf32>, %y: tensor<f32>):\n"
-                                      "  return %y : tensor<f32>\n}\n", NULL);
+  WEFT_AUTO_STR named = lower_text(
+    "func.func @main(%x: tensor<2xf32>, %y: tensor<f32>) -> tensor<f32> {\n  return %y : tensor<f32>\n}\n", NULL);
+  WEFT_AUTO_STR labelled = lower_text(
+    "func.func @main(tensor<2xf32>, tensor<f32>) -> tensor<f32> {\n^bb0(%x: tensor<2xf32>, %y: tensor<f32>):\n"
+    "  return %y : tensor<f32>\n}\n",
+    NULL);
 
   T_EQ_STR(named, labelled);
-  T_FAILS(parse("func.func @main(tensor<2xf32>) {\n^bb0(%x: tensor<2xf32>, %y: tensor<f32>):\n  return\n}\n"), "2 arguments, the function 1");
-  T_FAILS(parse("func.func @main(tensor<2xf32>) {\n^bb0(%x: tensor<3xf32>):\n  return\n}\n"), "argument 0 of the body's block is of another type");
+  T_FAILS(parse("func.func @main(tensor<2xf32>) {\n^bb0(%x: tensor<2xf32>, %y: tensor<f32>):\n  return\n}\n"),
+          "2 arguments, the function 1");
+  T_FAILS(parse("func.func @main(tensor<2xf32>) {\n^bb0(%x: tensor<3xf32>):\n  return\n}\n"),
+          "argument 0 of the body's block is of another type");
   T_FAILS(parse("func.func @main(tensor<2xf32>) {\n  return\n}\n"), "0 arguments, the function 1");
 }
 
@@ -129,9 +135,12 @@ TEST(declared_types_say_what_operands_do_not)
     WEFT_AUTO_STR text = lower_text(cases[i].program, NULL);
     if (!strstr(text, cases[i].made)) T_EQ_STR(text, cases[i].made);
   }
-  T_FAILS(parse("func.func @main(%x: tensor<4xf32>, %s: tensor<1xi64>, %o: tensor<1xi64>) -> tensor<?xf32> {\n"
-                "  %0 = stablehlo.real_dynamic_slice %x, %s, %s, %o : (tensor<4xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> "
-                "tensor<?xf32>\n  return %0 : tensor<?xf32>\n}\n"), "depends on the value of an argument");
+  T_FAILS(
+    parse(
+      "func.func @main(%x: tensor<4xf32>, %s: tensor<1xi64>, %o: tensor<1xi64>) -> tensor<?xf32> {\n"
+      "  %0 = stablehlo.real_dynamic_slice %x, %s, %s, %o : (tensor<4xf32>, tensor<1xi64>, tensor<1xi64>, tensor<1xi64>) -> "
+      "tensor<?xf32>\n  return %0 : tensor<?xf32>\n}\n"),
+    "depends on the value of an argument");
 }
 
 /* The first `count` elements of what a program without arguments gives. */
@@ -187,7 +196,8 @@ TEST(a_splat_is_a_broadcast_of_a_scalar)
 {
   WEFT_AUTO_STR text = lower_text("func.func @main() -> tensor<1000x1000xf32> {\n"
                                   "  %0 = stablehlo.constant dense<2.0> : tensor<1000x1000xf32>\n"
-                                  "  return %0 : tensor<1000x1000xf32>\n}", NULL);
+                                  "  return %0 : tensor<1000x1000xf32>\n}",
+                                  NULL);
   T_TRUE(strstr(text, "f32[] constant(2)") != NULL);
   T_TRUE(strstr(text, "f32[1000,1000] broadcast(") != NULL);
 }
@@ -197,35 +207,35 @@ TEST(loops_see_values_from_outside)
 {
   double r;
 
-  evaluate(
-      "func.func @main() -> tensor<i32> {\n"
-      "  %k = stablehlo.constant dense<3> : tensor<i32>\n"
-      "  %z = stablehlo.constant dense<0> : tensor<i32>\n"
-      "  %n = stablehlo.multiply %k, %k : tensor<i32>\n"
-      "  %0:2 = stablehlo.while(%i = %z, %s = %z) : tensor<i32>, tensor<i32> cond {\n"
-      "    %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
-      "    stablehlo.return %p : tensor<i1>\n"
-      "  } do {\n"
-      "    %j = stablehlo.add %i, %k : tensor<i32>\n"
-      "    %t = stablehlo.add %s, %n : tensor<i32>\n"
-      "    stablehlo.return %j, %t : tensor<i32>, tensor<i32>\n"
-      "  }\n"
-      "  return %0#1 : tensor<i32>\n}", 1, &r);
+  evaluate("func.func @main() -> tensor<i32> {\n"
+           "  %k = stablehlo.constant dense<3> : tensor<i32>\n"
+           "  %z = stablehlo.constant dense<0> : tensor<i32>\n"
+           "  %n = stablehlo.multiply %k, %k : tensor<i32>\n"
+           "  %0:2 = stablehlo.while(%i = %z, %s = %z) : tensor<i32>, tensor<i32> cond {\n"
+           "    %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+           "    stablehlo.return %p : tensor<i1>\n"
+           "  } do {\n"
+           "    %j = stablehlo.add %i, %k : tensor<i32>\n"
+           "    %t = stablehlo.add %s, %n : tensor<i32>\n"
+           "    stablehlo.return %j, %t : tensor<i32>, tensor<i32>\n"
+           "  }\n"
+           "  return %0#1 : tensor<i32>\n}",
+           1, &r);
   T_EQ_INT(r, 27);
 }
 
 TEST(a_function_is_chosen_and_its_shapes_refined)
 {
   static const char program[] =
-      "module @m {\n"
-      "  func.func private @helper(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }\n"
-      "  func.func public @f(%x: tensor<?x2xf32>) -> tensor<?xf32> {\n"
-      "    %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x2xf32>) -> tensor<i32>\n"
-      "    %two = stablehlo.constant dense<2> : tensor<i32>\n"
-      "    %m = stablehlo.multiply %n, %two : tensor<i32>\n"
-      "    %s = stablehlo.reshape %m : (tensor<i32>) -> tensor<1xi32>\n"
-      "    %0 = stablehlo.dynamic_reshape %x, %s : (tensor<?x2xf32>, tensor<1xi32>) -> tensor<?xf32>\n"
-      "    return %0 : tensor<?xf32>\n  }\n}";
+    "module @m {\n"
+    "  func.func private @helper(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }\n"
+    "  func.func public @f(%x: tensor<?x2xf32>) -> tensor<?xf32> {\n"
+    "    %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?x2xf32>) -> tensor<i32>\n"
+    "    %two = stablehlo.constant dense<2> : tensor<i32>\n"
+    "    %m = stablehlo.multiply %n, %two : tensor<i32>\n"
+    "    %s = stablehlo.reshape %m : (tensor<i32>) -> tensor<1xi32>\n"
+    "    %0 = stablehlo.dynamic_reshape %x, %s : (tensor<?x2xf32>, tensor<1xi32>) -> tensor<?xf32>\n"
+    "    return %0 : tensor<?xf32>\n  }\n}";
   WEFT_AUTO(shlo_program) p = NULL;
   WEFT_AUTO(hlo_module) module = NULL;
   hlo_shape shape = {.type = WEFT_F32, .rank = 2, .dims = (const int64_t[]){5, 2}};
@@ -246,8 +256,9 @@ TEST(a_function_is_chosen_and_its_shapes_refined)
 TEST(donated_and_aliased_arguments)
 {
   WEFT_AUTO_STR text = lower_text(
-      "func.func public @main(%a: tensor<4xf32> {tf.aliasing_output = 0 : i32}, %b: tensor<4xf32> {jax.buffer_donor = true}) "
-      "-> tensor<4xf32> {\n  %0 = stablehlo.add %a, %b : tensor<4xf32>\n  return %0 : tensor<4xf32>\n}", NULL);
+    "func.func public @main(%a: tensor<4xf32> {tf.aliasing_output = 0 : i32}, %b: tensor<4xf32> {jax.buffer_donor = true}) "
+    "-> tensor<4xf32> {\n  %0 = stablehlo.add %a, %b : tensor<4xf32>\n  return %0 : tensor<4xf32>\n}",
+    NULL);
   T_TRUE(strstr(text, "input_output_alias={ {}: (0, {}, may-alias) }") != NULL);
   T_TRUE(strstr(text, "buffer_donor={ (1, {}) }") != NULL);
 }
@@ -301,20 +312,20 @@ TEST(locations_become_metadata)
 TEST(call_stacks_are_shared_and_name_the_place)
 {
   static const char program[] =
-      "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n"
-      "  %0 = stablehlo.sine %a : tensor<2xf32> loc(\"s\"(#inner))\n"
-      "  %1 = stablehlo.cosine %0 : tensor<2xf32> loc(\"c\"(callsite(\"h\"(\"b.py\":7:2) at #outer)))\n"
-      "  return %1 : tensor<2xf32>\n}\n"
-      "#outer = loc(callsite(\"f\"(\"a.py\":20:3) at \"main\"(\"a.py\":30:1)))\n"
-      "#inner = loc(callsite(\"g\"(\"a.py\":10:5 to :9) at #outer))\n";
+    "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n"
+    "  %0 = stablehlo.sine %a : tensor<2xf32> loc(\"s\"(#inner))\n"
+    "  %1 = stablehlo.cosine %0 : tensor<2xf32> loc(\"c\"(callsite(\"h\"(\"b.py\":7:2) at #outer)))\n"
+    "  return %1 : tensor<2xf32>\n}\n"
+    "#outer = loc(callsite(\"f\"(\"a.py\":20:3) at \"main\"(\"a.py\":30:1)))\n"
+    "#inner = loc(callsite(\"g\"(\"a.py\":10:5 to :9) at #outer))\n";
   static const char tables[] =
-      "\nFileNames\n1 \"a.py\"\n2 \"b.py\"\n\nFunctionNames\n1 \"main\"\n2 \"f\"\n3 \"g\"\n4 \"h\"\n\nFileLocations\n"
-      "1 {file_name_id=1 function_name_id=1 line=30 end_line=30 column=1 end_column=1}\n"
-      "2 {file_name_id=1 function_name_id=2 line=20 end_line=20 column=3 end_column=3}\n"
-      "3 {file_name_id=1 function_name_id=3 line=10 end_line=10 column=5 end_column=9}\n"
-      "4 {file_name_id=2 function_name_id=4 line=7 end_line=7 column=2 end_column=2}\n\nStackFrames\n"
-      "1 {file_location_id=1 parent_frame_id=1}\n2 {file_location_id=2 parent_frame_id=2}\n"
-      "3 {file_location_id=3 parent_frame_id=3}\n4 {file_location_id=4 parent_frame_id=3}\n";
+    "\nFileNames\n1 \"a.py\"\n2 \"b.py\"\n\nFunctionNames\n1 \"main\"\n2 \"f\"\n3 \"g\"\n4 \"h\"\n\nFileLocations\n"
+    "1 {file_name_id=1 function_name_id=1 line=30 end_line=30 column=1 end_column=1}\n"
+    "2 {file_name_id=1 function_name_id=2 line=20 end_line=20 column=3 end_column=3}\n"
+    "3 {file_name_id=1 function_name_id=3 line=10 end_line=10 column=5 end_column=9}\n"
+    "4 {file_name_id=2 function_name_id=4 line=7 end_line=7 column=2 end_column=2}\n\nStackFrames\n"
+    "1 {file_location_id=1 parent_frame_id=1}\n2 {file_location_id=2 parent_frame_id=2}\n"
+    "3 {file_location_id=3 parent_frame_id=3}\n4 {file_location_id=4 parent_frame_id=3}\n";
   WEFT_AUTO(hlo_module) module = NULL;
   WEFT_AUTO(hlo_module) again = NULL;
   char buf[100], *text, *raised = NULL, *back;
@@ -390,12 +401,15 @@ TEST(regions_that_multiply_end)
   size_t at = 0;
 
   for (int i = 0; i < 40; i++)
-    at += (size_t)snprintf(program + at, sizeof program - at,
-                           "func.func @f%d(%%x: tensor<i32>) -> tensor<i32> {\n"
-                           "  %%0 = stablehlo.custom_call @mhlo.fusion(%%x) {mhlo.attributes = {}, called_computations = [@f%d]} : (tensor<i32>) -> tensor<i32>\n"
-                           "  %%1 = stablehlo.custom_call @mhlo.fusion(%%0) {mhlo.attributes = {}, called_computations = [@f%d]} : (tensor<i32>) -> tensor<i32>\n"
-                           "  return %%1 : tensor<i32>\n}\n", i, i + 1, i + 1);
-  snprintf(program + at, sizeof program - at, "func.func @f40(%%x: tensor<i32>) -> tensor<i32> {\n  return %%x : tensor<i32>\n}\n");
+    at += (size_t)snprintf(
+      program + at, sizeof program - at,
+      "func.func @f%d(%%x: tensor<i32>) -> tensor<i32> {\n"
+      "  %%0 = stablehlo.custom_call @mhlo.fusion(%%x) {mhlo.attributes = {}, called_computations = [@f%d]} : (tensor<i32>) -> tensor<i32>\n"
+      "  %%1 = stablehlo.custom_call @mhlo.fusion(%%0) {mhlo.attributes = {}, called_computations = [@f%d]} : (tensor<i32>) -> tensor<i32>\n"
+      "  return %%1 : tensor<i32>\n}\n",
+      i, i + 1, i + 1);
+  snprintf(program + at, sizeof program - at,
+           "func.func @f40(%%x: tensor<i32>) -> tensor<i32> {\n  return %%x : tensor<i32>\n}\n");
   T_FAILS(parse(program), "RESOURCE_EXHAUSTED");
 }
 
@@ -418,7 +432,9 @@ TEST(operands_are_counted_and_dimensions_named_once)
 
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
     char program[1024];
-    snprintf(program, sizeof program, "func.func @main(%%z: tensor<6xf32>, %%s: tensor<6x6xf32>, %%i: tensor<i32>) {\n%s\n  return\n}\n", cases[i].body);
+    snprintf(program, sizeof program,
+             "func.func @main(%%z: tensor<6xf32>, %%s: tensor<6x6xf32>, %%i: tensor<i32>) {\n%s\n  return\n}\n",
+             cases[i].body);
     T_FAILS(parse(program), cases[i].error);
   }
 }
@@ -529,13 +545,18 @@ TEST(broken_constraints_are_named)
 
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
     char program[2048];
-    snprintf(program, sizeof program, "func.func @main(%%a: tensor<4xf32>) {\n%s\nreturn\n}\n"
+    snprintf(program, sizeof program,
+             "func.func @main(%%a: tensor<4xf32>) {\n%s\nreturn\n}\n"
              "func.func private @f(%%a: tensor<4xf32>) -> tensor<4xf32> {\n  return %%a : tensor<4xf32>\n}\n"
-             "func.func private @g(%%a: tensor<5xf32>) -> tensor<5xf32> {\n  return %%a : tensor<5xf32>\n}\n", cases[i].body);
+             "func.func private @g(%%a: tensor<5xf32>) -> tensor<5xf32> {\n  return %%a : tensor<5xf32>\n}\n",
+             cases[i].body);
     T_FAILS(parse(program), cases[i].error);
-    snprintf(program, sizeof program, "func.func @main() {\n  return\n}\nfunc.func @uncalled(%%a: tensor<4xf32>) {\n%s\nreturn\n}\n"
-             "func.func private @g(%%a: tensor<5xf32>) -> tensor<5xf32> {\n  return %%a : tensor<5xf32>\n}\n", cases[i].body);
-    if (strstr(cases[i].error, " C")) T_FAILS(parse(program), strchr(cases[i].error, '(')); /* constraints hold for what nobody calls */
+    snprintf(program, sizeof program,
+             "func.func @main() {\n  return\n}\nfunc.func @uncalled(%%a: tensor<4xf32>) {\n%s\nreturn\n}\n"
+             "func.func private @g(%%a: tensor<5xf32>) -> tensor<5xf32> {\n  return %%a : tensor<5xf32>\n}\n",
+             cases[i].body);
+    if (strstr(cases[i].error, " C"))
+      T_FAILS(parse(program), strchr(cases[i].error, '(')); /* constraints hold for what nobody calls */
   }
 #undef ADD
 #undef Q
@@ -572,8 +593,10 @@ TEST(what_nothing_reads_may_be_what_cannot_be_lowered)
 
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
     char program[2048];
-    snprintf(program, sizeof program, "func.func @main(%%a: tensor<4xf32>, %%f: tensor<f32>, %%i: tensor<1xi64>, %%p: tensor<i1>, %%t: !stablehlo.token) -> tensor<4xf32> {\n%s\n}\n",
-             cases[i].body);
+    snprintf(
+      program, sizeof program,
+      "func.func @main(%%a: tensor<4xf32>, %%f: tensor<f32>, %%i: tensor<1xi64>, %%p: tensor<i1>, %%t: !stablehlo.token) -> tensor<4xf32> {\n%s\n}\n",
+      cases[i].body);
     if (cases[i].error) T_FAILS(parse(program), cases[i].error);
     else T_OK(parse(program));
   }
@@ -587,12 +610,16 @@ TEST(dictionaries_of_vhlo_have_keys_of_vhlo)
   static const char head[] = "func.func @main() attributes {a = #vhlo.dict_v1<{", tail[] = "}>} {\n  return\n}";
   char text[256];
 
-  snprintf(text, sizeof text, "%s#vhlo.string_v1<\"k\"> = #vhlo.integer_v1<1 : i32>, #vhlo.string_v1<\"l\"> = #vhlo.array_v1<[]>%s", head, tail);
+  snprintf(text, sizeof text,
+           "%s#vhlo.string_v1<\"k\"> = #vhlo.integer_v1<1 : i32>, #vhlo.string_v1<\"l\"> = #vhlo.array_v1<[]>%s", head,
+           tail);
   T_OK(shlo_parse(text, strlen(text), NULL, &module));
   snprintf(text, sizeof text, "%s\"k\" = #vhlo.array_v1<[]>%s", head, tail);
   T_FAILS(parse(text), "expected a key of VHLO");
-  snprintf(text, sizeof text, "%s#vhlo.string_v1<\"k\"> = #vhlo.result_accuracy_v1<ulps = 0, mode = #stablehlo.result_accuracy_mode<DEFAULT>>%s",
-           head, tail);
+  snprintf(
+    text, sizeof text,
+    "%s#vhlo.string_v1<\"k\"> = #vhlo.result_accuracy_v1<ulps = 0, mode = #stablehlo.result_accuracy_mode<DEFAULT>>%s",
+    head, tail);
   T_FAILS(parse(text), "mode of VHLO is of another dialect");
 }
 
@@ -601,16 +628,18 @@ TEST(operations_like_earlier_ones_have_operands_of_their_own)
 {
   double got[1];
 
-  evaluate("func.func @main() -> tensor<1xf32> {\n"
-           "  %x = stablehlo.constant dense<[3.0]> : tensor<1xf32>\n  %y = stablehlo.constant dense<[5.0]> : tensor<1xf32>\n"
-           "  %xx = stablehlo.subtract %x, %x : tensor<1xf32>\n  %xy = stablehlo.subtract %x, %y : tensor<1xf32>\n"
-           "  %yx = stablehlo.subtract %y, %x : tensor<1xf32>\n  %yy = stablehlo.subtract %y, %y : tensor<1xf32>\n"
-           "  %rx = stablehlo.reshape %yx : (tensor<1xf32>) -> tensor<1xf32>\n" /* nothing at all, twice */
-           "  %ry = stablehlo.reshape %xy : (tensor<1xf32>) -> tensor<1xf32>\n"
-           "  %p = stablehlo.power %rx, %ry : tensor<1xf32>\n"   /* 2 to the -2 */
-           "  %q = stablehlo.power %y, %x : tensor<1xf32>\n"     /* 125 */
-           "  %a = stablehlo.add %p, %q : tensor<1xf32>\n  %b = stablehlo.add %xx, %yy : tensor<1xf32>\n"
-           "  %r = stablehlo.subtract %a, %b : tensor<1xf32>\n  return %r : tensor<1xf32>\n}\n", 1, got);
+  evaluate(
+    "func.func @main() -> tensor<1xf32> {\n"
+    "  %x = stablehlo.constant dense<[3.0]> : tensor<1xf32>\n  %y = stablehlo.constant dense<[5.0]> : tensor<1xf32>\n"
+    "  %xx = stablehlo.subtract %x, %x : tensor<1xf32>\n  %xy = stablehlo.subtract %x, %y : tensor<1xf32>\n"
+    "  %yx = stablehlo.subtract %y, %x : tensor<1xf32>\n  %yy = stablehlo.subtract %y, %y : tensor<1xf32>\n"
+    "  %rx = stablehlo.reshape %yx : (tensor<1xf32>) -> tensor<1xf32>\n" /* nothing at all, twice */
+    "  %ry = stablehlo.reshape %xy : (tensor<1xf32>) -> tensor<1xf32>\n"
+    "  %p = stablehlo.power %rx, %ry : tensor<1xf32>\n" /* 2 to the -2 */
+    "  %q = stablehlo.power %y, %x : tensor<1xf32>\n"   /* 125 */
+    "  %a = stablehlo.add %p, %q : tensor<1xf32>\n  %b = stablehlo.add %xx, %yy : tensor<1xf32>\n"
+    "  %r = stablehlo.subtract %a, %b : tensor<1xf32>\n  return %r : tensor<1xf32>\n}\n",
+    1, got);
   T_TRUE(got[0] == 125.25);
 }
 

@@ -5,8 +5,8 @@
 
 static bool is_plain(hlo_opcode op)
 {
-  return op == HLO_ADD || op == HLO_MULTIPLY || op == HLO_MAXIMUM || op == HLO_MINIMUM || op == HLO_AND || op == HLO_OR ||
-         op == HLO_XOR;
+  return op == HLO_ADD || op == HLO_MULTIPLY || op == HLO_MAXIMUM || op == HLO_MINIMUM || op == HLO_AND ||
+         op == HLO_OR || op == HLO_XOR;
 }
 
 weft_status *gen_accs_of(gen_emit *e, const hlo_instr *const *reduces, int count, gen_acc **out, int *out_count)
@@ -21,8 +21,12 @@ weft_status *gen_accs_of(gen_emit *e, const hlo_instr *const *reduces, int count
     hlo_opcode op = n == 1 ? hlo_reducer_op(reduces[i]->called[0]) : HLO_OPCODE_COUNT;
     bool extreme = gen_is_extreme(reduces[i]);
     for (int k = 0; k < n; k++)
-      accs[at++] = (gen_acc){.reduce = reduces[i], .leaf = k, .leaves = n, .op = is_plain(op) ? op : HLO_OPCODE_COUNT,
-                             .extreme = extreme, .type = reduces[i]->operands[k]->shape->type};
+      accs[at++] = (gen_acc){.reduce = reduces[i],
+                             .leaf = k,
+                             .leaves = n,
+                             .op = is_plain(op) ? op : HLO_OPCODE_COUNT,
+                             .extreme = extreme,
+                             .type = reduces[i]->operands[k]->shape->type};
   }
   *out = accs;
   *out_count = total;
@@ -89,10 +93,22 @@ gen_value gen_combine(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value a, 
   switch (op) {
   case HLO_ADD:
     if (a.im) return (gen_value){gen_bin(e, LLVMFAdd, a.re, b.re), gen_bin(e, LLVMFAdd, a.im, b.im)};
-    return (gen_value){gen_wrap_int(e, type, gen_bin(e, is_float ? LLVMFAdd : is_pred ? LLVMOr : LLVMAdd, a.re, b.re)), NULL};
+    return (gen_value){gen_wrap_int(e, type,
+                                    gen_bin(e,
+                                            is_float  ? LLVMFAdd
+                                            : is_pred ? LLVMOr
+                                                      : LLVMAdd,
+                                            a.re, b.re)),
+                       NULL};
   case HLO_MULTIPLY:
     if (a.im) return gen_complex_mul(e, a, b);
-    return (gen_value){gen_wrap_int(e, type, gen_bin(e, is_float ? LLVMFMul : is_pred ? LLVMAnd : LLVMMul, a.re, b.re)), NULL};
+    return (gen_value){gen_wrap_int(e, type,
+                                    gen_bin(e,
+                                            is_float  ? LLVMFMul
+                                            : is_pred ? LLVMAnd
+                                                      : LLVMMul,
+                                            a.re, b.re)),
+                       NULL};
   case HLO_MAXIMUM: case HLO_MINIMUM:
     if (a.im) {
       gen_value r;
@@ -123,7 +139,8 @@ gen_value gen_combine_lanes(gen_emit *e, hlo_opcode op, weft_dtype type, gen_val
     v = gen_combine(e, op, type, low, high);
   }
   gen_ssa zero = LLVMConstInt(e->part->i32, 0, 0);
-  return (gen_value){LLVMBuildExtractElement(e->b, v.re, zero, ""), v.im ? LLVMBuildExtractElement(e->b, v.im, zero, "") : NULL};
+  return (gen_value){LLVMBuildExtractElement(e->b, v.re, zero, ""),
+                     v.im ? LLVMBuildExtractElement(e->b, v.im, zero, "") : NULL};
 }
 
 weft_status *gen_acc_init(gen_emit *e, gen_env *env, gen_acc *acc, gen_value *out)
@@ -144,7 +161,8 @@ weft_status *gen_accs_step(gen_emit *e, gen_env *env, const gen_acc *accs, int c
   gen_value *v = WEFT_ARENA_ARRAY(e->arena, gen_value, count);
 
   WEFT_TRY_ALLOC(v);
-  for (int i = 0; i < count; i++) WEFT_TRY(gen_emit_leaf(e, env, accs[i].reduce->operands[accs[i].leaf], 0, idx, &v[i]));
+  for (int i = 0; i < count; i++)
+    WEFT_TRY(gen_emit_leaf(e, env, accs[i].reduce->operands[accs[i].leaf], 0, idx, &v[i]));
   for (int i = 0; i < count; i += accs[i].leaves) {
     int n = accs[i].leaves;
     if (accs[i].op != HLO_OPCODE_COUNT) {

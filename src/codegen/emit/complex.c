@@ -31,7 +31,8 @@ gen_value gen_complex_mul(gen_emit *e, gen_value a, gen_value b)
 static gen_ssa is_infinite(gen_emit *e, gen_value z)
 {
   gen_ssa inf = gen_f(z.re, __builtin_inf());
-  return gen_bin(e, LLVMOr, gen_fcmp(e, LLVMRealOEQ, fabs_(e, z.re), inf), gen_fcmp(e, LLVMRealOEQ, fabs_(e, z.im), inf));
+  return gen_bin(e, LLVMOr, gen_fcmp(e, LLVMRealOEQ, fabs_(e, z.re), inf),
+                 gen_fcmp(e, LLVMRealOEQ, fabs_(e, z.im), inf));
 }
 
 /* What is infinite over what is finite is infinite, though its other part is no number (C, annex G): the quotient of 1s and 0s
@@ -39,10 +40,13 @@ static gen_ssa is_infinite(gen_emit *e, gen_value z)
 static gen_value infinite_over_finite(gen_emit *e, gen_value a, gen_value b, gen_value quotient)
 {
   gen_ssa inf = gen_f(a.re, __builtin_inf()), one = gen_f(a.re, 1), zero = gen_f(a.re, 0);
-  gen_ssa x = gen_intrinsic2(e, "llvm.copysign", gen_select(e, gen_fcmp(e, LLVMRealOEQ, fabs_(e, a.re), inf), one, zero), a.re);
-  gen_ssa y = gen_intrinsic2(e, "llvm.copysign", gen_select(e, gen_fcmp(e, LLVMRealOEQ, fabs_(e, a.im), inf), one, zero), a.im);
+  gen_ssa x =
+    gen_intrinsic2(e, "llvm.copysign", gen_select(e, gen_fcmp(e, LLVMRealOEQ, fabs_(e, a.re), inf), one, zero), a.re);
+  gen_ssa y =
+    gen_intrinsic2(e, "llvm.copysign", gen_select(e, gen_fcmp(e, LLVMRealOEQ, fabs_(e, a.im), inf), one, zero), a.im);
   gen_ssa finite = gen_fcmp(e, LLVMRealOEQ, add(e, mul(e, b.re, zero), mul(e, b.im, zero)), zero);
-  gen_ssa none = gen_bin(e, LLVMAnd, gen_fcmp(e, LLVMRealUNO, quotient.re, quotient.re), gen_fcmp(e, LLVMRealUNO, quotient.im, quotient.im));
+  gen_ssa none = gen_bin(e, LLVMAnd, gen_fcmp(e, LLVMRealUNO, quotient.re, quotient.re),
+                         gen_fcmp(e, LLVMRealUNO, quotient.im, quotient.im));
   gen_ssa here = gen_bin(e, LLVMAnd, none, gen_bin(e, LLVMAnd, finite, is_infinite(e, a)));
 
   return (gen_value){gen_select(e, here, mul(e, inf, add(e, mul(e, x, b.re), mul(e, y, b.im))), quotient.re),
@@ -61,7 +65,8 @@ gen_value gen_complex_div(gen_emit *e, gen_value a, gen_value b)
   gen_ssa by_zero = gen_fcmp(e, LLVMRealOEQ, big, gen_f(big, 0));
   /* Where both parts are infinite, the ratio is none: something finite over it is 0. */
   gen_ssa inf = gen_f(big, __builtin_inf()), zero = gen_f(big, 0), sum = sub(e, add(e, a.re, a.im), add(e, a.re, a.im));
-  gen_ssa vanishes = gen_bin(e, LLVMAnd, gen_fcmp(e, LLVMRealOEQ, fabs_(e, small), inf), gen_fcmp(e, LLVMRealOEQ, sum, zero));
+  gen_ssa vanishes =
+    gen_bin(e, LLVMAnd, gen_fcmp(e, LLVMRealOEQ, fabs_(e, small), inf), gen_fcmp(e, LLVMRealOEQ, sum, zero));
 
   re = gen_select(e, by_zero, quo(e, a.re, fabs_(e, big)), gen_select(e, vanishes, zero, re));
   im = gen_select(e, by_zero, quo(e, a.im, fabs_(e, big)), gen_select(e, vanishes, zero, im));
@@ -159,10 +164,11 @@ static gen_value ctanh_(gen_emit *e, gen_value z)
   gen_ssa h = fn(e, HLO_TANH, z.re), t = fn(e, HLO_TAN, z.im), one = gen_f(h, 1);
   gen_ssa t2 = mul(e, t, t), cosh = fn(e, HLO_COSH, z.re), sech2 = quo(e, one, mul(e, cosh, cosh));
   gen_ssa d = add(e, one, mul(e, mul(e, h, h), t2));
-  gen_ssa at_infinity = gen_fcmp(e, LLVMRealOEQ, fabs_(e, z.re), gen_f(h, __builtin_inf()));   /* whatever y is */
+  gen_ssa at_infinity = gen_fcmp(e, LLVMRealOEQ, fabs_(e, z.re), gen_f(h, __builtin_inf())); /* whatever y is */
 
-  return (gen_value){gen_select(e, at_infinity, h, quo(e, mul(e, h, add(e, one, t2)), d)),
-                     gen_select(e, at_infinity, gen_intrinsic2(e, "llvm.copysign", gen_f(h, 0), t), quo(e, mul(e, t, sech2), d))};
+  return (gen_value){
+    gen_select(e, at_infinity, h, quo(e, mul(e, h, add(e, one, t2)), d)),
+    gen_select(e, at_infinity, gen_intrinsic2(e, "llvm.copysign", gen_f(h, 0), t), quo(e, mul(e, t, sech2), d))};
 }
 
 static gen_value times_i(gen_emit *e, gen_value z) { return (gen_value){neg(e, z.im), z.re}; }
@@ -172,7 +178,8 @@ static gen_value over_i(gen_emit *e, gen_value z) { return (gen_value){z.im, neg
 static gen_value casin_(gen_emit *e, gen_value z)
 {
   gen_ssa one = gen_f(z.re, 1);
-  gen_value p = csqrt_(e, (gen_value){add(e, one, z.re), z.im}), m = csqrt_(e, (gen_value){sub(e, one, z.re), neg(e, z.im)});
+  gen_value p = csqrt_(e, (gen_value){add(e, one, z.re), z.im}),
+            m = csqrt_(e, (gen_value){sub(e, one, z.re), neg(e, z.im)});
   gen_ssa re = sub(e, mul(e, m.re, p.re), mul(e, m.im, p.im)), im = sub(e, mul(e, m.re, p.im), mul(e, m.im, p.re));
 
   return (gen_value){gen_math(e, HLO_ATAN2, z.re, re), fn(e, HLO_ASINH, im)};
@@ -181,7 +188,8 @@ static gen_value casin_(gen_emit *e, gen_value z)
 static gen_value cacos_(gen_emit *e, gen_value z)
 {
   gen_ssa one = gen_f(z.re, 1), two = gen_f(z.re, 2);
-  gen_value p = csqrt_(e, (gen_value){add(e, one, z.re), z.im}), m = csqrt_(e, (gen_value){sub(e, one, z.re), neg(e, z.im)});
+  gen_value p = csqrt_(e, (gen_value){add(e, one, z.re), z.im}),
+            m = csqrt_(e, (gen_value){sub(e, one, z.re), neg(e, z.im)});
   gen_ssa im = sub(e, mul(e, p.re, m.im), mul(e, p.im, m.re));
 
   return (gen_value){mul(e, two, gen_math(e, HLO_ATAN2, m.re, p.re)), fn(e, HLO_ASINH, im)};
@@ -202,7 +210,6 @@ static gen_value catanh_(gen_emit *e, gen_value z)
   gen_ssa ratio = quo(e, mul(e, gen_f(a, 4), a), add(e, mul(e, gap, gap), y2));
   gen_ssa re = gen_intrinsic2(e, "llvm.copysign", mul(e, gen_f(a, 0.25), fn(e, HLO_LOG1P, ratio)), z.re);
   gen_ssa under = sub(e, mul(e, gap, add(e, one, a)), y2);
-
 
   gen_ssa im = mul(e, gen_f(a, 0.5), gen_math(e, HLO_ATAN2, mul(e, gen_f(a, 2), z.im), under)), far = is_infinite(e, z);
   gen_ssa right = gen_intrinsic2(e, "llvm.copysign", gen_f(a, 1.5707963267948966), z.im);
@@ -266,7 +273,8 @@ bool gen_complex_math(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_
   case HLO_EXPM1: { /* expm1(x) cos y - 2 sin^2(y/2), exp(x) sin y */
     gen_ssa s = fn(e, HLO_SIN, mul(e, a.im, gen_f(a.im, 0.5))), two = gen_f(s, 2);
     gen_ssa re = sub(e, mul(e, fn(e, HLO_EXPM1, a.re), fn(e, HLO_COS, a.im)), mul(e, two, mul(e, s, s)));
-    gen_ssa im = mul(e, fn(e, HLO_EXP, a.re), fn(e, HLO_SIN, a.im)), is_real = gen_fcmp(e, LLVMRealOEQ, a.im, gen_f(s, 0));
+    gen_ssa im = mul(e, fn(e, HLO_EXP, a.re), fn(e, HLO_SIN, a.im)),
+            is_real = gen_fcmp(e, LLVMRealOEQ, a.im, gen_f(s, 0));
     *out = (gen_value){re, gen_select(e, is_real, a.im, im)};
     return true;
   }

@@ -73,8 +73,8 @@ void gen_memo_pop(gen_emit *e, int mark)
 
 void gen_env_init(gen_emit *e, gen_env *env, const hlo_computation *comp)
 {
-  *env = (gen_env){.comp = comp, .params = WEFT_ARENA_ARRAY(e->arena, gen_source, comp->param_count),
-                   .id = memo_of(e)->next_env++};
+  *env = (gen_env){
+    .comp = comp, .params = WEFT_ARENA_ARRAY(e->arena, gen_source, comp->param_count), .id = memo_of(e)->next_env++};
 }
 
 weft_status *gen_env_bind(gen_emit *e, gen_env *env, const hlo_instr *instr, gen_source source)
@@ -284,7 +284,8 @@ gen_ssa gen_constant_data(gen_emit *e, const hlo_instr *constant)
   snprintf(name, sizeof name, "const.%d", constant->id);
   gen_ssa global = LLVMGetNamedGlobal(p->mod, name);
   if (global) return global;
-  gen_ssa data = LLVMConstStringInContext(p->ctx, constant->u.literal->data, (unsigned)hlo_shape_bytes(constant->shape), 1);
+  gen_ssa data =
+    LLVMConstStringInContext(p->ctx, constant->u.literal->data, (unsigned)hlo_shape_bytes(constant->shape), 1);
   global = LLVMAddGlobal(p->mod, LLVMTypeOf(data), name);
   LLVMSetInitializer(global, data);
   LLVMSetGlobalConstant(global, 1);
@@ -580,12 +581,13 @@ static hlo_opcode kept_wide(const hlo_instr *reduce)
 static void take_results(gen_emit *e, const hlo_instr *reduce, int n, const gen_value *slots, gen_value *out)
 {
   for (int i = 0; i < n; i++) out[i] = get_slot(e, slots[i]);
-  if (kept_wide(reduce) != HLO_OPCODE_COUNT) out[0] = gen_acc_result(e, &(gen_acc){.type = reduce->operands[0]->shape->type}, out[0]);
+  if (kept_wide(reduce) != HLO_OPCODE_COUNT)
+    out[0] = gen_acc_result(e, &(gen_acc){.type = reduce->operands[0]->shape->type}, out[0]);
 }
 
 /* acc = f(acc, v) for `n` accumulators, with the computation of `reduce`; where `cond` (NULL: always). */
-static weft_status *accumulate(gen_emit *e, const hlo_instr *reduce, int n, const gen_value *slots,
-                               const gen_value *v, gen_ssa cond, bool varies)
+static weft_status *accumulate(gen_emit *e, const hlo_instr *reduce, int n, const gen_value *slots, const gen_value *v,
+                               gen_ssa cond, bool varies)
 {
   gen_value *args = WEFT_ARENA_ARRAY(e->arena, gen_value, 2 * n), wide;
   hlo_opcode op = kept_wide(reduce);
@@ -646,8 +648,7 @@ static weft_status *reduce_dims(gen_emit *e, reduce_nest *r, int k)
   return NULL;
 }
 
-static weft_status *emit_reduce(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
-                                gen_value *out)
+static weft_status *emit_reduce(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx, gen_value *out)
 {
   int n = instr->operand_count / 2, unused;
   const hlo_shape *in = instr->operands[0]->shape;
@@ -710,7 +711,8 @@ static weft_status *window_dims(gen_emit *e, window_nest *w, int d)
     int64_t reach = (wd->size - 1) * wd->window_dilation;
     gen_affine tap = is_loop ? gen_affine_var(e, loop.var) : gen_affine_const(k);
     if (wd->reversal) tap = gen_affine_offset(gen_affine_scale(e, tap, -1), wd->size - 1);
-    gen_affine x = gen_affine_add(e, gen_affine_scale(e, w->out->d[d], wd->stride), gen_affine_scale(e, tap, wd->window_dilation));
+    gen_affine x =
+      gen_affine_add(e, gen_affine_scale(e, w->out->d[d], wd->stride), gen_affine_scale(e, tap, wd->window_dilation));
     x = gen_affine_offset(x, -wd->pad_low);
     gen_ssa cond = w->cond, outer = w->cond;
     if (wd->base_dilation > 1) {
@@ -814,9 +816,13 @@ static weft_status *emit_dot(gen_emit *e, gen_env *env, const hlo_instr *instr, 
     gen_index *li = gen_index_new(e, l->rank), *ri = gen_index_new(e, r->rank);
     fl = fr = 0;
     for (int d = 0; d < l->rank; d++)
-      li->d[d] = ints_have(dot->lhs_batch, d, &k) ? batch[k] : ints_have(dot->lhs_contracting, d, &k) ? over[k] : free_l[fl++];
+      li->d[d] = ints_have(dot->lhs_batch, d, &k)         ? batch[k]
+                 : ints_have(dot->lhs_contracting, d, &k) ? over[k]
+                                                          : free_l[fl++];
     for (int d = 0; d < r->rank; d++)
-      ri->d[d] = ints_have(dot->rhs_batch, d, &k) ? batch[k] : ints_have(dot->rhs_contracting, d, &k) ? over[k] : free_r[fr++];
+      ri->d[d] = ints_have(dot->rhs_batch, d, &k)         ? batch[k]
+                 : ints_have(dot->rhs_contracting, d, &k) ? over[k]
+                                                          : free_r[fr++];
     WEFT_TRY(dot_step(e, env, instr, gen_index_seal(li), gen_index_seal(ri), acc_type, slot, varies));
   }
   gen_memo_pop(e, mark);
@@ -866,8 +872,9 @@ static weft_status *emit_moved(gen_emit *e, gen_env *env, const hlo_instr *instr
     break;
   case HLO_SLICE:
     for (int i = 0; i < in->rank; i++)
-      at->d[i] = gen_affine_offset(gen_affine_scale(e, idx->d[i], instr->u.slice->stride.count ? instr->u.slice->stride.v[i] : 1),
-                                   instr->u.slice->start.v[i]);
+      at->d[i] = gen_affine_offset(
+        gen_affine_scale(e, idx->d[i], instr->u.slice->stride.count ? instr->u.slice->stride.v[i] : 1),
+        instr->u.slice->start.v[i]);
     break;
   default: /* reverse */
     memcpy(at->d, idx->d, sizeof at->d[0] * (size_t)in->rank);
@@ -881,7 +888,8 @@ static weft_status *emit_moved(gen_emit *e, gen_env *env, const hlo_instr *instr
 
 /* What is in memory is read at its place there: an index that a mask guards may be outside the array in one dimension, so
  * that its digits in another shape would be no simple terms. */
-static weft_status *emit_reshape(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx, gen_value *out)
+static weft_status *emit_reshape(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
+                                 gen_value *out)
 {
   const hlo_instr *x = instr->operands[0];
   gen_affine place = gen_linearize(e, instr->shape, idx);
@@ -921,8 +929,9 @@ static weft_status *emit_one(gen_emit *e, gen_env *env, const hlo_instr *instr, 
     return NULL;
   default: {
     char where[160];
-    return WEFT_ERR(UNIMPLEMENTED, "codegen: %s of %s inside a kernel is not supported (%s)", hlo_opcode_name(instr->op),
-                    weft_dtype_name(instr->shape->type), hlo_describe(instr, where, sizeof where));
+    return WEFT_ERR(UNIMPLEMENTED, "codegen: %s of %s inside a kernel is not supported (%s)",
+                    hlo_opcode_name(instr->op), weft_dtype_name(instr->shape->type),
+                    hlo_describe(instr, where, sizeof where));
   }
   }
 }
@@ -950,7 +959,8 @@ static weft_status *emit_pointwise(gen_emit *e, gen_env *env, const hlo_instr *r
     }
     for (int i = 0; i < x->operand_count; i++) {
       const hlo_instr *y = x->operands[i];
-      if (!is_pointwise(y) || y->shape->rank != x->shape->rank || source_of(env, y) || memo_get(e, env, y, idx)) continue;
+      if (!is_pointwise(y) || y->shape->rank != x->shape->rank || source_of(env, y) || memo_get(e, env, y, idx))
+        continue;
       if (depth == capacity) {
         const hlo_instr **more = WEFT_ARENA_ARRAY(e->arena, const hlo_instr *, 2 * capacity);
         WEFT_TRY_ALLOC(more);
@@ -962,12 +972,14 @@ static weft_status *emit_pointwise(gen_emit *e, gen_env *env, const hlo_instr *r
       break;
     }
     if (!ready) continue;
-    gen_value *operands = WEFT_ARENA_ARRAY(e->arena, gen_value, x->operand_count), *out = WEFT_ARENA_NEW(e->arena, gen_value);
+    gen_value *operands = WEFT_ARENA_ARRAY(e->arena, gen_value, x->operand_count),
+              *out = WEFT_ARENA_NEW(e->arena, gen_value);
     WEFT_TRY_ALLOC(operands);
     WEFT_TRY_ALLOC(out);
     for (int i = 0; i < x->operand_count; i++) {
       if (!hlo_shape_is_array(x->operands[i]->shape)) continue; /* a token */
-      if (x->operands[i]->shape->rank == 0 && x->shape->rank > 0) WEFT_TRY(emit_scalar(e, env, x->operands[i], &operands[i]));
+      if (x->operands[i]->shape->rank == 0 && x->shape->rank > 0)
+        WEFT_TRY(emit_scalar(e, env, x->operands[i], &operands[i]));
       else WEFT_TRY(gen_emit_leaf(e, env, x->operands[i], 0, idx, &operands[i]));
     }
     WEFT_TRY(gen_elementwise(e, x, operands, out));
@@ -997,7 +1009,8 @@ weft_status *gen_emit_at(gen_emit *e, gen_env *env, const hlo_instr *instr, cons
     gen_value *out = WEFT_ARENA_ARRAY(e->arena, gen_value, WEFT_MAX(hlo_shape_leaf_count(instr->shape), 1));
     if (!out) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
     else if (source && source->kind == GEN_SOURCE_INSTR) st = gen_emit_leaf(e, source->env, source->instr, 0, idx, out);
-    else if (source && source->kind == GEN_SOURCE_BUFFER) *out = gen_load(e, source->buffers, gen_linearize(e, instr->shape, idx));
+    else if (source && source->kind == GEN_SOURCE_BUFFER)
+      *out = gen_load(e, source->buffers, gen_linearize(e, instr->shape, idx));
     else if (source && source->kind == GEN_SOURCE_ROW) {
       hlo_shape row = *instr->shape;
       gen_index *at = gen_index_new(e, source->row_dims);
@@ -1005,8 +1018,8 @@ weft_status *gen_emit_at(gen_emit *e, gen_env *env, const hlo_instr *instr, cons
       row.dims += instr->shape->rank - source->row_dims;
       memcpy(at->d, idx->d + (idx->rank - source->row_dims), sizeof at->d[0] * (size_t)source->row_dims);
       *out = gen_load(e, source->buffers, gen_linearize(e, &row, at));
-    }
-    else if (instr->op == HLO_GET_TUPLE_ELEMENT || instr->op == HLO_TUPLE) st = gen_emit_leaf(e, env, instr, 0, idx, out);
+    } else if (instr->op == HLO_GET_TUPLE_ELEMENT || instr->op == HLO_TUPLE)
+      st = gen_emit_leaf(e, env, instr, 0, idx, out);
     else st = emit_one(e, env, instr, idx, out);
     if (!st) st = memo_put(e, env, instr, idx, out);
     *out_values = out;

@@ -75,10 +75,10 @@ static gen_ssa shift(gen_emit *e, hlo_opcode op, weft_dtype type, gen_ssa a, gen
 
   if (op == HLO_SHIFT_RIGHT_ARITHMETIC && bits < 8) /* the type's top bit, of unsigned ones too */
     a = gen_bin(e, LLVMAShr, gen_bin(e, LLVMShl, a, gen_i(a, 8 - bits)), gen_i(a, 8 - bits));
-  if (op == HLO_SHIFT_RIGHT_ARITHMETIC)
-    return gen_bin(e, LLVMAShr, a, gen_select(e, in_range, b, gen_i(b, bits - 1)));
+  if (op == HLO_SHIFT_RIGHT_ARITHMETIC) return gen_bin(e, LLVMAShr, a, gen_select(e, in_range, b, gen_i(b, bits - 1)));
   gen_ssa amount = gen_select(e, in_range, b, gen_i(b, 0));
-  gen_ssa r = op == HLO_SHIFT_LEFT ? gen_bin(e, LLVMShl, a, amount) : gen_bin(e, LLVMLShr, low_bits(e, type, a), amount);
+  gen_ssa r = op == HLO_SHIFT_LEFT ? gen_bin(e, LLVMShl, a, amount)
+                                   : gen_bin(e, LLVMLShr, low_bits(e, type, a), amount);
   return gen_select(e, in_range, r, zero);
 }
 
@@ -110,8 +110,10 @@ static gen_ssa int_op(gen_emit *e, hlo_opcode op, weft_dtype type, gen_ssa a, ge
   case HLO_DIVIDE: return is_pred ? a : int_divide(e, is_signed, false, a, b);
   case HLO_REMAINDER: return is_pred ? gen_i(a, 0) : int_divide(e, is_signed, true, a, b);
   case HLO_POWER: return int_power(e, is_signed, a, b);
-  case HLO_MAXIMUM: return is_pred ? gen_bin(e, LLVMOr, a, b) : gen_intrinsic2(e, is_signed ? "llvm.smax" : "llvm.umax", a, b);
-  case HLO_MINIMUM: return is_pred ? gen_bin(e, LLVMAnd, a, b) : gen_intrinsic2(e, is_signed ? "llvm.smin" : "llvm.umin", a, b);
+  case HLO_MAXIMUM:
+    return is_pred ? gen_bin(e, LLVMOr, a, b) : gen_intrinsic2(e, is_signed ? "llvm.smax" : "llvm.umax", a, b);
+  case HLO_MINIMUM:
+    return is_pred ? gen_bin(e, LLVMAnd, a, b) : gen_intrinsic2(e, is_signed ? "llvm.smin" : "llvm.umin", a, b);
   case HLO_CLAMP: return int_op(e, HLO_MINIMUM, type, int_op(e, HLO_MAXIMUM, type, b, a, NULL), c, NULL);
   case HLO_SHIFT_LEFT: case HLO_SHIFT_RIGHT_ARITHMETIC: case HLO_SHIFT_RIGHT_LOGICAL: return shift(e, op, type, a, b);
   case HLO_POPCNT: return gen_intrinsic1(e, "llvm.ctpop", low_bits(e, type, a));
@@ -161,7 +163,8 @@ static gen_ssa float_op(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b, gen_ss
   case HLO_SUBTRACT: return gen_bin(e, LLVMFSub, a, b);
   case HLO_MULTIPLY: return gen_bin(e, LLVMFMul, a, b);
   case HLO_DIVIDE: return gen_bin(e, LLVMFDiv, a, b);
-  case HLO_REMAINDER: return gen_libcall(e, gen_scalar_type(a) == e->part->f64 ? "fmod" : "fmodf", 2, (gen_ssa[]){a, b});
+  case HLO_REMAINDER:
+    return gen_libcall(e, gen_scalar_type(a) == e->part->f64 ? "fmod" : "fmodf", 2, (gen_ssa[]){a, b});
   case HLO_NEGATE: return LLVMBuildFNeg(e->b, a, "");
   case HLO_ABS: return gen_intrinsic1(e, "llvm.fabs", a);
   case HLO_MAXIMUM: return gen_max(e, WEFT_F32, false, a, b);
@@ -234,16 +237,21 @@ static gen_ssa compare(gen_emit *e, const hlo_instr *instr, gen_value a, gen_val
 
 /* ---- conversion ----------------------------------------------------------------------------------------------------------------- */
 
-static bool is_narrow_float(weft_dtype type) { return weft_dtype_is_float(type) && type != WEFT_F32 && type != WEFT_F64; }
+static bool is_narrow_float(weft_dtype type)
+{
+  return weft_dtype_is_float(type) && type != WEFT_F32 && type != WEFT_F64;
+}
 
 /* Saturates, NaN becomes 0.  Not by LLVM's saturating conversions: it takes those of vectors apart, lane by lane. */
 static gen_ssa float_to_int(gen_emit *e, weft_dtype to, gen_ssa v)
 {
   bool is_signed = weft_dtype_is_signed(to);
-  int bits = weft_dtype_bits(to), magnitude = is_signed ? bits - 1 : bits, digits = gen_scalar_type(v) == e->part->f64 ? 53 : 24;
+  int bits = weft_dtype_bits(to), magnitude = is_signed ? bits - 1 : bits,
+      digits = gen_scalar_type(v) == e->part->f64 ? 53 : 24;
   double limit = ldexp(1, magnitude);
   gen_ssa low = gen_f(v, is_signed ? -limit : 0);
-  gen_ssa high = gen_f(v, limit - ldexp(1, WEFT_MAX(0, magnitude - digits))); /* the last float below the limit, or integer */
+  gen_ssa high =
+    gen_f(v, limit - ldexp(1, WEFT_MAX(0, magnitude - digits))); /* the last float below the limit, or integer */
   gen_ssa nan = gen_fcmp(e, LLVMRealUNO, v, v), above = gen_fcmp(e, LLVMRealOGT, v, high);
   LLVMTypeRef type = gen_register_type(e->part, to);
 
@@ -261,7 +269,9 @@ static gen_ssa convert_real(gen_emit *e, weft_dtype from, weft_dtype to, gen_ssa
   bool from_float = weft_dtype_is_float(from), is_signed = weft_dtype_is_signed(from);
 
   if (to == WEFT_PRED)
-    return from == WEFT_PRED ? v : from_float ? gen_fcmp(e, LLVMRealUNE, v, gen_f(v, 0)) : gen_icmp(e, LLVMIntNE, v, gen_i(v, 0));
+    return from == WEFT_PRED ? v
+           : from_float      ? gen_fcmp(e, LLVMRealUNE, v, gen_f(v, 0))
+                             : gen_icmp(e, LLVMIntNE, v, gen_i(v, 0));
   if (weft_dtype_is_integer(to)) {
     if (from_float) return float_to_int(e, to, v);
     unsigned have = LLVMGetIntTypeWidth(own), want = LLVMGetIntTypeWidth(t);
@@ -287,8 +297,7 @@ weft_status *gen_convert(gen_emit *e, weft_dtype from, weft_dtype to, gen_value 
     return NULL;
   }
   *out = (gen_value){.re = convert_real(e, from_part, to_part, v.re)};
-  if (weft_dtype_is_complex(to))
-    out->im = v.im ? convert_real(e, from_part, to_part, v.im) : gen_f(out->re, 0);
+  if (weft_dtype_is_complex(to)) out->im = v.im ? convert_real(e, from_part, to_part, v.im) : gen_f(out->re, 0);
   return NULL;
 }
 
@@ -309,8 +318,7 @@ static gen_ssa reduce_precision(gen_emit *e, weft_dtype type, gen_ssa v, int exp
 /* Whether a value of narrow type has its type's precision, and not that of f32 in which operations before it computed. */
 static bool is_rounded(const hlo_instr *x)
 {
-  for (;; x = x->operands[0])
-    switch (x->op) {
+  for (;; x = x->operands[0]) switch (x->op) {
     case HLO_PARAMETER: case HLO_CONSTANT: case HLO_CONVERT: case HLO_GET_TUPLE_ELEMENT: return true;
     case HLO_ABS: case HLO_NEGATE: case HLO_BITCAST: case HLO_BROADCAST: case HLO_COPY: case HLO_DYNAMIC_SLICE: case HLO_GATHER:
     case HLO_RESHAPE: case HLO_REVERSE: case HLO_SLICE: case HLO_TRANSPOSE: break;
@@ -341,7 +349,8 @@ static gen_ssa rounded_operand(gen_emit *e, const hlo_instr *instr, int i, gen_s
 weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr, const gen_value *x, gen_value *out)
 {
   weft_dtype type = instr->operands[0]->shape->type, result = instr->shape->type;
-  gen_value a = x[0], b = instr->operand_count > 1 ? x[1] : (gen_value){0}, c = instr->operand_count > 2 ? x[2] : (gen_value){0};
+  gen_value a = x[0], b = instr->operand_count > 1 ? x[1] : (gen_value){0},
+            c = instr->operand_count > 2 ? x[2] : (gen_value){0};
 
   *out = (gen_value){0};
   if (e->part->options->allow_excess_precision && sees_rounding(instr->op)) {
@@ -365,7 +374,8 @@ weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr, const gen_valu
     return NULL;
   }
   case HLO_REDUCE_PRECISION:
-    out->re = reduce_precision(e, type, a.re, instr->u.reduce_precision.exponent_bits, instr->u.reduce_precision.mantissa_bits);
+    out->re =
+      reduce_precision(e, type, a.re, instr->u.reduce_precision.exponent_bits, instr->u.reduce_precision.mantissa_bits);
     return NULL;
   case HLO_STOCHASTIC_CONVERT: return gen_unimplemented(e, instr, NULL);
   default: break;

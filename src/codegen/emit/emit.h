@@ -124,8 +124,8 @@ static inline bool gen_is_vector(gen_ssa v) { return LLVMGetTypeKind(LLVMTypeOf(
 /* `scalar`, or a vector of it as wide as `like`. */
 LLVMTypeRef gen_type_like(gen_ssa like, LLVMTypeRef scalar);
 LLVMTypeRef gen_scalar_type(gen_ssa v);
-gen_ssa gen_splat(gen_emit *e, gen_ssa scalar, int lanes);   /* itself when it is a vector or lanes is 1 */
-void gen_unify(gen_emit *e, gen_ssa *a, gen_ssa *b);         /* splats one if the other is a vector */
+gen_ssa gen_splat(gen_emit *e, gen_ssa scalar, int lanes); /* itself when it is a vector or lanes is 1 */
+void gen_unify(gen_emit *e, gen_ssa *a, gen_ssa *b);       /* splats one if the other is a vector */
 void gen_unify3(gen_emit *e, gen_ssa *a, gen_ssa *b, gen_ssa *c);
 /* Constants of the type of `like`. */
 gen_ssa gen_f(gen_ssa like, double value);
@@ -196,11 +196,15 @@ gen_affine gen_affine_var(gen_emit *e, int var);
 gen_affine gen_affine_value(gen_emit *e, gen_ssa value, int64_t lo, int64_t hi);
 gen_affine gen_affine_add(gen_emit *e, gen_affine a, gen_affine b);
 gen_affine gen_affine_scale(gen_emit *e, gen_affine a, int64_t factor);
-static inline gen_affine gen_affine_offset(gen_affine a, int64_t by) { a.base += by; return a; }
+static inline gen_affine gen_affine_offset(gen_affine a, int64_t by)
+{
+  a.base += by;
+  return a;
+}
 /* (a / div) % mod for a in [0, div * mod): never negative. */
 gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod);
 void gen_affine_range(gen_emit *e, gen_affine a, int64_t *out_lo, int64_t *out_hi); /* inclusive */
-bool gen_affine_varies(gen_emit *e, gen_affine a); /* differs between lanes */
+bool gen_affine_varies(gen_emit *e, gen_affine a);                                  /* differs between lanes */
 bool gen_affine_equal(gen_affine a, gen_affine b);
 /* The value: an i64, or a vector when it varies. */
 gen_ssa gen_affine_ssa(gen_emit *e, gen_affine a);
@@ -290,10 +294,11 @@ typedef struct gen_acc {
 /* Does `reduce` find the least or greatest value of each row, and the first column that has it?  (extreme.c) */
 bool gen_is_extreme(const hlo_instr *reduce);
 /* Of two such pairs, whose value `acc` accumulates, the better. */
-WEFT_NODISCARD weft_status *gen_combine_extremes(gen_emit *e, const gen_acc *acc, const gen_value left[2], const gen_value right[2],
-                                                 gen_value out[2]);
+WEFT_NODISCARD weft_status *gen_combine_extremes(gen_emit *e, const gen_acc *acc, const gen_value left[2],
+                                                 const gen_value right[2], gen_value out[2]);
 /* The accumulators of the reduces in `reduces`, flat. */
-WEFT_NODISCARD weft_status *gen_accs_of(gen_emit *e, const hlo_instr *const *reduces, int count, gen_acc **out, int *out_count);
+WEFT_NODISCARD weft_status *gen_accs_of(gen_emit *e, const hlo_instr *const *reduces, int count, gen_acc **out,
+                                        int *out_count);
 bool gen_accs_are_plain(const gen_acc *accs, int count); /* all have an op */
 /* slot = memory for a scalar, or for a vector of `lanes`; then its first value: the identity, or the reduce's init. */
 void gen_acc_reset(gen_emit *e, gen_acc *acc, int lanes);
@@ -363,7 +368,8 @@ typedef struct gen_row {
   gen_affine at; /* the row at hand */
 } gen_row;
 /* Adds the elements at column `col` to `slots`. */
-WEFT_NODISCARD weft_status *gen_row_step(gen_row *r, gen_emit *e, gen_affine col, const gen_acc *accs, int count, gen_value *slots);
+WEFT_NODISCARD weft_status *gen_row_step(gen_row *r, gen_emit *e, gen_affine col, const gen_acc *accs, int count,
+                                         gen_value *slots);
 /* What a slot begins with: the identity where the accumulator has an op, and the initial value comes at the end. */
 WEFT_NODISCARD weft_status *gen_row_first(gen_row *r, gen_emit *e, gen_acc *acc, gen_value *out);
 /* The reduces have the accumulated values `v` from here on. */

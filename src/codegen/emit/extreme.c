@@ -8,7 +8,10 @@
 
 #include "codegen/emit/emit.h"
 
-static bool is_parameter(const hlo_instr *x, int64_t number) { return x->op == HLO_PARAMETER && x->u.parameter_number == number; }
+static bool is_parameter(const hlo_instr *x, int64_t number)
+{
+  return x->op == HLO_PARAMETER && x->u.parameter_number == number;
+}
 
 /* compare(parameter a, parameter b), either way round. */
 static bool compares(const hlo_instr *x, hlo_direction direction, int64_t a, int64_t b)
@@ -23,7 +26,8 @@ static bool compares(const hlo_instr *x, hlo_direction direction, int64_t a, int
 /* select(condition, parameter a, parameter b): the condition. */
 static const hlo_instr *selects(const hlo_instr *x, int64_t a, int64_t b)
 {
-  return x->op == HLO_SELECT && is_parameter(x->operands[1], a) && is_parameter(x->operands[2], b) ? x->operands[0] : NULL;
+  return x->op == HLO_SELECT && is_parameter(x->operands[1], a) && is_parameter(x->operands[2], b) ? x->operands[0]
+                                                                                                   : NULL;
 }
 
 static bool is_better(const hlo_instr *x, bool is_float)
@@ -47,7 +51,9 @@ static bool finds_extreme(const hlo_computation *comp)
 
   if (comp->param_count != 4 || root->op != HLO_TUPLE || root->operand_count != 2) return false;
   const hlo_instr *better = selects(root->operands[0], 0, 2), *chosen = selects(root->operands[1], 1, 3);
-  if (!better || !chosen || chosen->op != HLO_OR || !is_better(better, weft_dtype_is_float(comp->params[0]->shape->type))) return false;
+  if (!better || !chosen || chosen->op != HLO_OR ||
+      !is_better(better, weft_dtype_is_float(comp->params[0]->shape->type)))
+    return false;
   for (int i = 0; i < 2; i++)
     if (chosen->operands[i] == better && is_first_of_equals(chosen->operands[1 - i])) return true;
   return false;

@@ -8,7 +8,10 @@
 
 /* ---- narrow floats ------------------------------------------------------------------------------------------------------ */
 
-static gen_ssa bits_of(gen_emit *e, gen_ssa f) { return gen_cast(e, LLVMBitCast, f, gen_scalar_type(f) == e->part->f64 ? e->part->i64 : e->part->i32); }
+static gen_ssa bits_of(gen_emit *e, gen_ssa f)
+{
+  return gen_cast(e, LLVMBitCast, f, gen_scalar_type(f) == e->part->f64 ? e->part->i64 : e->part->i32);
+}
 static gen_ssa float_of(gen_emit *e, gen_ssa bits) { return gen_cast(e, LLVMBitCast, bits, e->part->f32); }
 
 gen_ssa gen_decode_float(gen_emit *e, weft_dtype type, gen_ssa bits)
@@ -30,7 +33,8 @@ gen_ssa gen_decode_float(gen_emit *e, weft_dtype type, gen_ssa bits)
   }
   int64_t magnitude_mask = ((int64_t)1 << width) - 1, top = (((int64_t)1 << f->exponent_bits) - 1) << f->mantissa_bits;
   gen_ssa magnitude = gen_bin(e, LLVMAnd, bits, gen_i(bits, magnitude_mask));
-  gen_ssa sign = gen_bin(e, LLVMShl, gen_bin(e, LLVMAnd, bits, gen_i(bits, magnitude_mask + 1)), gen_i(bits, 31 - width));
+  gen_ssa sign =
+    gen_bin(e, LLVMShl, gen_bin(e, LLVMAnd, bits, gen_i(bits, magnitude_mask + 1)), gen_i(bits, 31 - width));
   gen_ssa shifted = gen_bin(e, LLVMShl, magnitude, gen_i(bits, to_f32));
   gen_ssa v = float_of(e, shifted);
   v = gen_bin(e, LLVMFMul, v, gen_f(v, __builtin_ldexp(1, 127 - f->bias))); /* exact, denormals too */
@@ -65,7 +69,8 @@ gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa v)
   int width = f->exponent_bits + f->mantissa_bits, shift = 23 - f->mantissa_bits;
   LLVMTypeRef storage = gen_storage_type(p, type);
 
-  if (gen_scalar_type(v) == p->f64) v = type == WEFT_F8E8M0FNU ? gen_cast(e, LLVMFPTrunc, v, p->f32) : round_to_odd(e, v);
+  if (gen_scalar_type(v) == p->f64)
+    v = type == WEFT_F8E8M0FNU ? gen_cast(e, LLVMFPTrunc, v, p->f32) : round_to_odd(e, v);
   if (type == WEFT_F16 && p->target->has_f16c) {
     gen_ssa half = gen_cast(e, LLVMFPTrunc, v, LLVMHalfTypeInContext(p->ctx));
     return gen_cast(e, LLVMBitCast, half, p->i16);
@@ -89,7 +94,8 @@ gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa v)
   /* Normal in the target: round the mantissa's integer; the carry moves the exponent. */
   gen_ssa odd = gen_bin(e, LLVMAnd, gen_bin(e, LLVMLShr, abs, gen_i(x, shift)), gen_i(x, 1));
   r = gen_bin(e, LLVMAdd, abs, gen_bin(e, LLVMAdd, odd, gen_i(x, ((int64_t)1 << (shift - 1)) - 1)));
-  r = gen_bin(e, LLVMSub, gen_bin(e, LLVMLShr, r, gen_i(x, shift)), gen_i(x, (int64_t)(127 - f->bias) << f->mantissa_bits));
+  r = gen_bin(e, LLVMSub, gen_bin(e, LLVMLShr, r, gen_i(x, shift)),
+              gen_i(x, (int64_t)(127 - f->bias) << f->mantissa_bits));
   /* Denormal in the target: adding a number whose ulp is the target's least value rounds to multiples of it. */
   gen_ssa magic = gen_f(v, __builtin_ldexp(1, 23 + 1 - f->bias - f->mantissa_bits));
   gen_ssa sum = gen_bin(e, LLVMFAdd, float_of(e, abs), magic);
@@ -98,7 +104,9 @@ gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa v)
   r = gen_select(e, gen_icmp(e, LLVMIntULT, abs, gen_i(x, least_normal)), denormal, r);
   int64_t ones = ((int64_t)1 << width) - 1, top = (((int64_t)1 << f->exponent_bits) - 1) << f->mantissa_bits;
   int64_t most = f->has_inf ? top - 1 : f->has_nan && !f->nan_is_negative_zero ? ones - 1 : ones;
-  int64_t nan = f->nan_is_negative_zero || !f->has_nan ? ones + 1 : f->has_inf ? top | (int64_t)1 << (f->mantissa_bits - 1) : ones;
+  int64_t nan = f->nan_is_negative_zero || !f->has_nan ? ones + 1
+                : f->has_inf                           ? top | (int64_t)1 << (f->mantissa_bits - 1)
+                                                       : ones;
   int64_t over = f->has_inf ? top : f->has_nan ? nan : most;
   r = gen_select(e, gen_icmp(e, LLVMIntUGT, r, gen_i(x, most)), gen_i(x, over), r);
   gen_ssa nan_bits = gen_i(x, nan);
@@ -228,8 +236,8 @@ bool gen_only_moves_narrow(const hlo_computation *comp)
     case HLO_PARAMETER: case HLO_CONSTANT: case HLO_BROADCAST: case HLO_RESHAPE: case HLO_BITCAST: case HLO_TRANSPOSE:
     case HLO_SLICE: case HLO_REVERSE: case HLO_PAD: case HLO_CONCATENATE: case HLO_DYNAMIC_SLICE:
     case HLO_DYNAMIC_UPDATE_SLICE: case HLO_GATHER: case HLO_SELECT: case HLO_COPY: case HLO_TUPLE:
-    case HLO_GET_TUPLE_ELEMENT: case HLO_OPT_BARRIER:
-      break;
+    case HLO_GET_TUPLE_ELEMENT:
+    case HLO_OPT_BARRIER: break;
     default: return false;
     }
   }

@@ -45,7 +45,8 @@ weft_status *gen_frame_open(gen_part *p, gen_kernel_spec *spec, int phase, gen_f
   *f = (gen_frame){.fusion = fusion, .comp = fusion->called[0]};
   for (int i = 0; i < fusion->operand_count; i++) f->operand_count += hlo_shape_leaf_count(fusion->operands[i]->shape);
   f->result_count = hlo_shape_leaf_count(fusion->shape);
-  if (spec->nested) pointers = f->operand_count + f->result_count + (info->scratch_bytes > 0) + (info->shared_bytes > 0);
+  if (spec->nested)
+    pointers = f->operand_count + f->result_count + (info->scratch_bytes > 0) + (info->shared_bytes > 0);
   LLVMTypeRef *params = WEFT_ARENA_ARRAY(p->arena, LLVMTypeRef, pointers + 2);
   WEFT_TRY_ALLOC(params);
   for (int i = 0; i < pointers; i++) params[i] = p->ptr;

@@ -155,7 +155,8 @@ static gen_ssa divide_ssa(gen_emit *e, gen_ssa v, int64_t div, int64_t mod, int6
 static bool drop_low_part(gen_emit *e, gen_affine a, int64_t factor, gen_affine *out_high)
 {
   gen_term *high = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count);
-  int64_t low_base = a.base % factor < 0 ? a.base % factor + factor : a.base % factor, low_least = low_base, low_most = low_base;
+  int64_t low_base = a.base % factor < 0 ? a.base % factor + factor : a.base % factor, low_least = low_base,
+          low_most = low_base;
   int count = 0;
 
   for (int i = 0; i < a.count; i++) {
@@ -226,7 +227,8 @@ gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
   }
 
   /* Multiples of div*mod vanish; multiples of div divide; the rest must stay below div. */
-  gen_term *quotient = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count), *rest = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count);
+  gen_term *quotient = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count),
+           *rest = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count);
   int quotients = 0, rests = 0;
   int64_t quotient_lo = 0;
   for (int i = 0; i < a.count; i++) {
@@ -243,7 +245,8 @@ gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
       rest_lo += l, rest_hi += h;
     }
   }
-  int64_t base_quotient = a.base >= 0 ? a.base / div : -((-a.base + div - 1) / div), base_rest = a.base - base_quotient * div;
+  int64_t base_quotient = a.base >= 0 ? a.base / div : -((-a.base + div - 1) / div),
+          base_rest = a.base - base_quotient * div;
   gen_affine q = {.base = base_quotient, .count = quotients, .terms = quotient};
   if (rest_lo + base_rest >= 0 && rest_hi + base_rest < div && quotient_lo + base_quotient >= 0) {
     int64_t q_lo, q_hi;
@@ -276,7 +279,8 @@ gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
     gen_affine high;
     int64_t factor = weft_gcd(mod, a.terms[i].coef);
     if (factor > 1 && factor < mod && drop_low_part(e, a, factor, &high) && is_never_negative(e, high))
-      return gen_affine_add(e, gen_affine_scale(e, gen_affine_digit(e, high, 1, mod / factor), factor), low_part(e, a, factor));
+      return gen_affine_add(e, gen_affine_scale(e, gen_affine_digit(e, high, 1, mod / factor), factor),
+                            low_part(e, a, factor));
   }
   for (int i = 0; i < a.count; i++) {
     gen_affine high;
@@ -286,7 +290,8 @@ gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
   gen_ssa v = divide_ssa(e, gen_affine_ssa(e, a), div, mod, hi);
   gen_affine *of = WEFT_ARENA_NEW(e->arena, gen_affine);
   *of = a;
-  return one_term(e, (gen_term){.coef = 1, .div = div, .mod = mod, .var = -1, .value = v, .of = of, .hi = mod ? mod - 1 : hi / div});
+  return one_term(
+    e, (gen_term){.coef = 1, .div = div, .mod = mod, .var = -1, .value = v, .of = of, .hi = mod ? mod - 1 : hi / div});
 }
 
 /* In vector mode: how a term of the lane variable moves from lane to lane. */
@@ -335,8 +340,8 @@ void gen_affine_split(gen_emit *e, gen_affine a, gen_ssa *out_uniform, int64_t *
     }
     const gen_var *v = &e->vars[t->var];
     gen_ssa value = v->value;
-    if (motion == LANE_FREE) value = LLVMBuildNSWAdd(e->b, gen_splat(e, value, e->lanes),
-                                                     gen_iota(e, e->part->i64, e->lanes, 1), "");
+    if (motion == LANE_FREE)
+      value = LLVMBuildNSWAdd(e->b, gen_splat(e, value, e->lanes), gen_iota(e, e->part->i64, e->lanes, 1), "");
     if (t->div != 1 || t->mod) value = divide_ssa(e, value, t->div, t->mod, v->hi - 1);
     if (motion == LANE_STEPS) lane_coef += t->coef;
     if (motion == LANE_FREE) varying = add_scaled(e, varying, value, t->coef);

@@ -32,7 +32,8 @@ weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec)
 
   for (int r = 0; r < leaves; r++) {
     const hlo_shape *leaf = hlo_shape_leaf(shape, r);
-    if (!hlo_shape_is_array(leaf)) return WEFT_ERR(UNIMPLEMENTED, "codegen: a fusion with a %s result", weft_dtype_name(leaf->type));
+    if (!hlo_shape_is_array(leaf))
+      return WEFT_ERR(UNIMPLEMENTED, "codegen: a fusion with a %s result", weft_dtype_name(leaf->type));
     together = together && hlo_shape_elems(leaf) == hlo_shape_elems(hlo_shape_leaf(shape, 0));
   }
   WEFT_TRY(gen_frame_open(part, spec, 0, f));

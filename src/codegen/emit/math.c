@@ -65,7 +65,10 @@ static gen_ssa lt(gen_emit *e, gen_ssa a, double b) { return gen_fcmp(e, LLVMRea
 static gen_ssa gt(gen_emit *e, gen_ssa a, double b) { return gen_fcmp(e, LLVMRealOGT, a, gen_f(a, b)); }
 static gen_ssa eq(gen_emit *e, gen_ssa a, double b) { return gen_fcmp(e, LLVMRealOEQ, a, gen_f(a, b)); }
 static bool is_f64(gen_emit *e, gen_ssa a) { return gen_scalar_type(a) == e->part->f64; }
-static gen_ssa to_bits(gen_emit *e, gen_ssa a) { return gen_cast(e, LLVMBitCast, a, is_f64(e, a) ? e->part->i64 : e->part->i32); }
+static gen_ssa to_bits(gen_emit *e, gen_ssa a)
+{
+  return gen_cast(e, LLVMBitCast, a, is_f64(e, a) ? e->part->i64 : e->part->i32);
+}
 static gen_ssa from_bits(gen_emit *e, gen_ssa a)
 {
   return gen_cast(e, LLVMBitCast, a, gen_scalar_type(a) == e->part->i64 ? e->part->f64 : e->part->f32);
@@ -112,7 +115,8 @@ static gen_ssa exp_(gen_emit *e, gen_ssa x)
   /* By 2^n in two steps: the last one may overflow.  A denormal result, for which the processor would stop, is rounded as
    * the integer that its bits are. */
   int bias = wide ? 1023 : 127, mantissa = wide ? 52 : 23;
-  gen_ssa half = i_bin(e, LLVMAShr, n, 1), rest = gen_bin(e, LLVMSub, n, half), magic = gen_f(x, wide ? 0x1p52 : 0x1p23);
+  gen_ssa half = i_bin(e, LLVMAShr, n, 1), rest = gen_bin(e, LLVMSub, n, half),
+          magic = gen_f(x, wide ? 0x1p52 : 0x1p23);
   gen_ssa tiny = lt(e, x, (1 - bias) * 0.6931471805599453);
   rest = gen_select(e, tiny, i_bin(e, LLVMAdd, rest, bias - 1 + mantissa), rest);
   r = mul(e, mul(e, p, power_of_two(e, half)), power_of_two(e, rest));

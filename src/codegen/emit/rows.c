@@ -56,7 +56,8 @@ static weft_status *store_results(void *ctx, gen_emit *e, gen_affine col)
     WEFT_TRY(gen_emit_leaf(e, &f->env, f->comp->root, i, gen_delinearize(e, shape, linear), &v[i]));
   }
   for (int i = 0; i < n; i++)
-    if ((hlo_shape_elems(hlo_shape_leaf(f->fusion->shape, i)) == r->form.rows) == l->per_row) gen_store(e, &f->results[i], linear, v[i]);
+    if ((hlo_shape_elems(hlo_shape_leaf(f->fusion->shape, i)) == r->form.rows) == l->per_row)
+      gen_store(e, &f->results[i], linear, v[i]);
   return NULL;
 }
 

@@ -59,7 +59,8 @@ static bool digest_of(const gen_cache_part *parts, int count, unsigned char out[
   EVP_MD_CTX *ctx = EVP_MD_CTX_new();
   bool ok = ctx && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL);
 
-  for (int i = 0; ok && i < count; i++) { /* each with its length, so that no two lists run together to the same bytes */
+  for (int i = 0; ok && i < count;
+       i++) { /* each with its length, so that no two lists run together to the same bytes */
     uint64_t size = parts[i].size;
     ok = EVP_DigestUpdate(ctx, &size, sizeof size) && EVP_DigestUpdate(ctx, parts[i].data, parts[i].size);
   }
@@ -114,13 +115,14 @@ bool gen_cache_read(int folder, const char *name, void **out, size_t *out_size)
   unsigned char seal[DIGEST_BYTES];
   char *data = NULL;
   size_t size = 0;
-  bool whole = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && !distrust(&info) && info.st_size > DIGEST_BYTES &&
-               info.st_size <= MOST_BYTES;
+  bool whole = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && !distrust(&info) &&
+               info.st_size > DIGEST_BYTES && info.st_size <= MOST_BYTES;
 
   if (whole) {
     size = (size_t)info.st_size - DIGEST_BYTES;
     data = malloc(size + DIGEST_BYTES);
-    whole = data && read_all(fd, data, size + DIGEST_BYTES) && seal_of(name, data, size, seal) && memcmp(seal, data + size, DIGEST_BYTES) == 0;
+    whole = data && read_all(fd, data, size + DIGEST_BYTES) && seal_of(name, data, size, seal) &&
+            memcmp(seal, data + size, DIGEST_BYTES) == 0;
   }
   if (fd >= 0) close(fd);
   if (!whole) return free(data), false;

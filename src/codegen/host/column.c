@@ -47,11 +47,12 @@ static weft_status *walk(tile *t, gen_emit *e, int k, gen_ssa lo, gen_ssa hi)
   }
   for (int v = 0; v < t->vectors; v++) {
     gen_index *idx = gen_index_new(e, c->form.in->rank);
-    gen_affine kept = gen_affine_add(e, gen_affine_scale(e, t->outer, c->form.cols), gen_affine_offset(t->col, (int64_t)v * e->lanes));
+    gen_affine kept =
+      gen_affine_add(e, gen_affine_scale(e, t->outer, c->form.cols), gen_affine_offset(t->col, (int64_t)v * e->lanes));
     int64_t stride = 1;
     for (int d = c->form.in->rank - 1; d >= 0; d--) {
       idx->d[d] = c->form.reduced[d] ? c->form.in->dims[d] > 1 ? t->at[d] : gen_affine_const(0)
-                                : gen_affine_digit(e, kept, stride, c->form.in->dims[d]);
+                                     : gen_affine_digit(e, kept, stride, c->form.in->dims[d]);
       if (!c->form.reduced[d]) stride *= c->form.in->dims[d];
     }
     WEFT_TRY(gen_accs_step(e, &c->f->env, c->accs, c->count, t->slots + v * c->count, gen_index_seal(idx)));
@@ -65,7 +66,8 @@ static weft_status *store_results(columns *c, gen_emit *e, gen_affine kept)
   gen_value v[HLO_MAX_RANK];
 
   for (int i = 0; i < f->result_count; i++)
-    WEFT_TRY(gen_emit_leaf(e, &f->env, c->form.comp->root, i, gen_delinearize(e, hlo_shape_leaf(f->fusion->shape, i), kept), &v[i]));
+    WEFT_TRY(gen_emit_leaf(e, &f->env, c->form.comp->root, i,
+                           gen_delinearize(e, hlo_shape_leaf(f->fusion->shape, i), kept), &v[i]));
   for (int i = 0; i < f->result_count; i++) gen_store(e, &f->results[i], kept, v[i]);
   return NULL;
 }
@@ -112,7 +114,8 @@ static weft_status *strip(columns *c, gen_emit *e, gen_affine outer, gen_ssa lo,
     }
   WEFT_TRY(walk(&t, e, 0, r_lo, r_hi));
   for (int v = 0; v < vectors; v++) {
-    gen_affine kept = gen_affine_add(e, gen_affine_scale(e, outer, c->form.cols), gen_affine_offset(t.col, (int64_t)v * lanes));
+    gen_affine kept =
+      gen_affine_add(e, gen_affine_scale(e, outer, c->form.cols), gen_affine_offset(t.col, (int64_t)v * lanes));
     gen_value *sums = WEFT_ARENA_ARRAY(e->arena, gen_value, c->count);
     WEFT_TRY_ALLOC(sums);
     for (int i = 0; i < c->count; i++) sums[i] = gen_acc_get(e, t.slots[v * c->count + i]);
@@ -130,8 +133,8 @@ static weft_status *strip(columns *c, gen_emit *e, gen_affine outer, gen_ssa lo,
   return NULL;
 }
 
-static weft_status *columns_of(columns *c, gen_emit *e, gen_affine outer, gen_ssa lo, gen_ssa hi, gen_ssa r_lo, gen_ssa r_hi,
-                               gen_affine block)
+static weft_status *columns_of(columns *c, gen_emit *e, gen_affine outer, gen_ssa lo, gen_ssa hi, gen_ssa r_lo,
+                               gen_ssa r_hi, gen_affine block)
 {
   gen_ssa length = LLVMBuildNSWSub(e->b, hi, lo, "");
   int64_t wide = (int64_t)c->lanes * c->vectors;
@@ -150,7 +153,8 @@ typedef struct combine_ctx {
 static weft_status *combine_blocks(void *ctx, gen_emit *e, gen_affine kept)
 {
   columns *c = ((combine_ctx *)ctx)->c;
-  gen_value *v = WEFT_ARENA_ARRAY(e->arena, gen_value, c->count), *slots = WEFT_ARENA_ARRAY(e->arena, gen_value, c->count);
+  gen_value *v = WEFT_ARENA_ARRAY(e->arena, gen_value, c->count),
+            *slots = WEFT_ARENA_ARRAY(e->arena, gen_value, c->count);
   gen_loop loop;
 
   WEFT_TRY_ALLOC(v);
@@ -180,7 +184,8 @@ static weft_status *open_phase(columns *c, gen_part *part, gen_kernel_spec *spec
   for (int i = 0; i < c->count && c->blocks > 1; i++) {
     weft_dtype type = weft_dtype_is_float(c->accs[i].type) && c->accs[i].type != WEFT_F64 ? WEFT_F32 : c->accs[i].type;
     c->partial[i] = (gen_buffer){.ptr = gen_byte_ptr(&f->e, f->shared, (int64_t)i * c->form.results * c->blocks * 16),
-                                 .type = type, .elems = c->form.results * c->blocks};
+                                 .type = type,
+                                 .elems = c->form.results * c->blocks};
   }
   return NULL;
 }
@@ -199,12 +204,14 @@ weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec)
   c.lanes = gen_choose_lanes(gen_widest_bytes(c.form.comp), c.form.cols);
   c.vectors = c.form.reduce_count > 1 ? VECTORS / 2 : VECTORS;
   while (c.vectors > 1 && c.form.cols < (int64_t)c.lanes * c.vectors) c.vectors /= 2;
-  int64_t wide = (int64_t)c.lanes * c.vectors, strips = (c.form.cols + wide - 1) / wide, first = c.form.in->dims[c.form.walk[0]];
+  int64_t wide = (int64_t)c.lanes * c.vectors, strips = (c.form.cols + wide - 1) / wide,
+          first = c.form.in->dims[c.form.walk[0]];
   gen_emit probe = {.part = part, .arena = part->arena};
   WEFT_TRY(gen_accs_of(&probe, c.form.reduces, c.form.reduce_count, &c.accs, &c.count));
   bool plain = gen_accs_are_plain(c.accs, c.count);
   for (int i = 0; i < c.count; i++) plain = plain && !weft_dtype_is_complex(c.accs[i].type);
-  if (plain && c.form.outer * strips < FEW_UNITS && hlo_shape_elems(c.form.in) >= SPLIT_ELEMS && c.count <= GEN_MOST_COLUMN_REDUCES) {
+  if (plain && c.form.outer * strips < FEW_UNITS && hlo_shape_elems(c.form.in) >= SPLIT_ELEMS &&
+      c.count <= GEN_MOST_COLUMN_REDUCES) {
     c.blocks = WEFT_MIN(WEFT_MIN(hlo_shape_elems(c.form.in) / BLOCK_ELEMS, MOST_BLOCKS), first);
     c.block = (first + c.blocks - 1) / c.blocks;
     c.blocks = (first + c.block - 1) / c.block;
@@ -216,8 +223,10 @@ weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec)
   gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, units, 1);
   int mark = gen_memo_push(e);
   gen_affine unit = gen_affine_var(e, loop.var), strip_no = gen_affine_digit(e, unit, 1, strips);
-  gen_affine outer = gen_affine_digit(e, unit, strips, c.form.outer), block = gen_affine_digit(e, unit, strips * c.form.outer, 0);
-  gen_ssa lo = gen_affine_ssa(e, gen_affine_scale(e, strip_no, wide)), hi = gen_i64(e, c.form.cols), r_lo = NULL, r_hi = NULL;
+  gen_affine outer = gen_affine_digit(e, unit, strips, c.form.outer),
+             block = gen_affine_digit(e, unit, strips * c.form.outer, 0);
+  gen_ssa lo = gen_affine_ssa(e, gen_affine_scale(e, strip_no, wide)), hi = gen_i64(e, c.form.cols), r_lo = NULL,
+          r_hi = NULL;
   if (strips > 1) hi = gen_intrinsic2(e, "llvm.smin", LLVMBuildNSWAdd(e->b, lo, gen_i64(e, wide), ""), hi);
   if (c.blocks > 1) {
     r_lo = gen_affine_ssa(e, gen_affine_scale(e, block, c.block));
@@ -233,7 +242,8 @@ weft_status *gen_emit_column_kernel(gen_part *part, gen_kernel_spec *spec)
     gen_nest all = {.count = 1, .extent = {c.form.results}, .stride = {1}};
     combine_ctx ctx = {&c};
     WEFT_TRY(open_phase(&c, part, spec, 1, &f));
-    WEFT_TRY(gen_emit_nest(e, &all, gen_widest_bytes(c.form.comp), f.begin, f.end, &info->phases[1].units, combine_blocks, &ctx));
+    WEFT_TRY(gen_emit_nest(e, &all, gen_widest_bytes(c.form.comp), f.begin, f.end, &info->phases[1].units,
+                           combine_blocks, &ctx));
     gen_frame_close(&f);
     info->phase_count = 2;
     info->phases[1].unit_ns = (double)(c.form.results * c.blocks) / 16 / (double)info->phases[1].units;

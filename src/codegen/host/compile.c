@@ -261,7 +261,9 @@ static weft_status *compile_part(compile_job *job, int part)
   weft_arena_init(&memory.arena);
   weft_status *st = emit_part(job, part, &memory, &p);
   mine->emit_ns = weft_now_ns() - start;
-  if (!st) st = gen_part_compile(&p, job->machine, mine->weight > HUGE_KERNEL ? GEN_OPT_FAST : GEN_OPT_FULL, mine->table, &mine->object);
+  if (!st)
+    st = gen_part_compile(&p, job->machine, mine->weight > HUGE_KERNEL ? GEN_OPT_FAST : GEN_OPT_FULL, mine->table,
+                          &mine->object);
   gen_part_fini(&p);
   weft_arena_fini(&memory.arena);
   return st;

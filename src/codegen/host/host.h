@@ -22,7 +22,8 @@ typedef struct gen_machine {
 /* Initialises LLVM once and describes the machine.  Errors: FAILED_PRECONDITION. */
 WEFT_NODISCARD weft_status *gen_host_machine(const gen_machine **out_machine);
 enum { GEN_OPT_FAST, GEN_OPT_FULL };
-WEFT_NODISCARD weft_status *gen_target_machine(const gen_machine *machine, int level, LLVMTargetMachineRef *out_machine);
+WEFT_NODISCARD weft_status *gen_target_machine(const gen_machine *machine, int level,
+                                               LLVMTargetMachineRef *out_machine);
 
 /* ---- memory (memory.c)
  * --------------------------------------------------------------------------------------------- */
@@ -40,8 +41,8 @@ weft_status *gen_host_once(gen_row *row, gen_emit *e, gen_body_fn *body, void *c
 int gen_choose_lanes(int widest_bytes, int64_t extent);
 
 /* Emits body(linear) for all elements of `nest` in loops; the innermost in vectors where that pays. */
-WEFT_NODISCARD weft_status *gen_emit_nest(gen_emit *e, const gen_nest *nest, int widest_bytes, gen_ssa begin, gen_ssa end,
-                                          int64_t *out_units, gen_body_fn *body, void *ctx);
+WEFT_NODISCARD weft_status *gen_emit_nest(gen_emit *e, const gen_nest *nest, int widest_bytes, gen_ssa begin,
+                                          gen_ssa end, int64_t *out_units, gen_body_fn *body, void *ctx);
 /* One loop over [lo, hi) of a variable of which `least` and `most` are static bounds: vectors, then single elements. */
 WEFT_NODISCARD weft_status *gen_emit_lanes(gen_emit *e, gen_ssa lo, gen_ssa hi, int64_t least, int64_t most, int lanes,
                                            int64_t align, gen_body_fn *body, void *ctx);

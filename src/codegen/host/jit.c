@@ -81,7 +81,8 @@ static void dump_ir(const gen_part *p, const char *name, const char *suffix)
 /* ---- the cache ------------------------------------------------------------------------------------------------------------------ */
 
 /* The file of the part's object, and in *out_folder the folder to close; false: the cache is not used. */
-static bool find_in_cache(const gen_part *p, const gen_machine *machine, int level, int *out_folder, char name[GEN_CACHE_NAME_BYTES])
+static bool find_in_cache(const gen_part *p, const gen_machine *machine, int level, int *out_folder,
+                          char name[GEN_CACHE_NAME_BYTES])
 {
   static const char about[] = WEFT_LLVM_VERSION " " PACKAGE_VERSION;
 
@@ -111,7 +112,8 @@ static bool read_cached(int folder, const char *name, LLVMMemoryBufferRef *out_c
 
 /* ---- compiling ----------------------------------------------------------------------------------------------------------------- */
 
-static weft_status *emit(LLVMTargetMachineRef machine, LLVMModuleRef mod, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *out)
+static weft_status *emit(LLVMTargetMachineRef machine, LLVMModuleRef mod, LLVMCodeGenFileType kind,
+                         LLVMMemoryBufferRef *out)
 {
   char *message = NULL;
 
@@ -187,7 +189,8 @@ weft_status *gen_part_compile(gen_part *p, const gen_machine *host, int level, c
   } else {
     st = compile(p, machine, level, name, out);
     if (!st && cache) {
-      weft_status *write = gen_cache_write(folder, cache_name, LLVMGetBufferStart(out->code), LLVMGetBufferSize(out->code));
+      weft_status *write =
+        gen_cache_write(folder, cache_name, LLVMGetBufferStart(out->code), LLVMGetBufferSize(out->code));
       if (write) WEFT_LOG("codegen", WARN, "%s", weft_status_text(write, false));
       weft_status_ignore(write);
     }
@@ -263,7 +266,8 @@ void gen_jit_free(gen_jit *jit)
 
 weft_status *gen_jit_add(gen_jit *jit, gen_object *object)
 {
-  LLVMErrorRef error = LLVMOrcLLJITAddObjectFile(jit->orc, LLVMOrcLLJITGetMainJITDylib(jit->orc), WEFT_MOVE(object->code));
+  LLVMErrorRef error =
+    LLVMOrcLLJITAddObjectFile(jit->orc, LLVMOrcLLJITGetMainJITDylib(jit->orc), WEFT_MOVE(object->code));
   return error ? take_error(error, "adding object code") : NULL;
 }
 

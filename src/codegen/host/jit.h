@@ -13,7 +13,8 @@ typedef struct gen_object {
 } gen_object;
 
 /* Optimises and compiles the part's module, or takes its object file from the cache.  `name` names dump files. */
-WEFT_NODISCARD weft_status *gen_part_compile(gen_part *part, const gen_machine *machine, int level, const char *name, gen_object *out);
+WEFT_NODISCARD weft_status *gen_part_compile(gen_part *part, const gen_machine *machine, int level, const char *name,
+                                             gen_object *out);
 void gen_object_fini(gen_object *object);
 
 typedef struct gen_jit gen_jit;

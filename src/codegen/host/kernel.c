@@ -14,7 +14,8 @@ weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
   WEFT_TRY(gen_nest_of(arena, f->comp, w->roots, w->count, hlo_shape_leaf(f->fusion->shape, w->first), &nest));
   WEFT_TRY(gen_nest_join(arena, f->comp, w->roots, w->count, &nest));
   w->period = WEFT_MAX(nest.period, 1);
-  return gen_emit_nest(&f->e, &nest, gen_widest_bytes(f->comp), split ? f->begin : NULL, f->end, units, gen_walk_body, w);
+  return gen_emit_nest(&f->e, &nest, gen_widest_bytes(f->comp), split ? f->begin : NULL, f->end, units, gen_walk_body,
+                       w);
 }
 
 static weft_status *emit_by_strategy(gen_part *part, gen_kernel_spec *spec)

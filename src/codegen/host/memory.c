@@ -65,7 +65,8 @@ static gen_ssa load_picked(gen_emit *e, const gen_buffer *buf, LLVMTypeRef eleme
   if (lo < r || hi - r + step > buf->elems) return NULL;
   gen_affine_split(e, gen_affine_offset(linear, -r), &uniform, &lo, &varying);
   for (int k = 0; k < step; k++) {
-    gen_ssa part = gen_load_plain(e, buf, element, LLVMBuildNSWAdd(e->b, uniform, gen_i64(e, (int64_t)k * lanes), ""), lanes);
+    gen_ssa part =
+      gen_load_plain(e, buf, element, LLVMBuildNSWAdd(e->b, uniform, gen_i64(e, (int64_t)k * lanes), ""), lanes);
     for (int i = 0; i < lanes; i++) {
       int at = (int)r + i * step - k * lanes;
       picked[i] = at < 0 ? i : at < lanes ? lanes + at : i;
@@ -123,7 +124,8 @@ static gen_ssa load_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef el
     gen_ssa v = load_picked(e, buf, element, linear, (int)step);
     if (v) return v;
   }
-  if (!varying && step > 1 && step <= MOST_STEP && !e->mask && lanes > 1) return load_strided(e, buf, element, uniform, (int)step);
+  if (!varying && step > 1 && step <= MOST_STEP && !e->mask && lanes > 1)
+    return load_strided(e, buf, element, uniform, (int)step);
   gen_ssa at = gen_affine_ssa(e, linear);
   if (e->mask) at = gen_select(e, e->mask, at, gen_i(at, 0));
   return gather(e, buf, element, at);
@@ -172,7 +174,8 @@ static void store_component(gen_emit *e, const gen_buffer *buf, LLVMTypeRef elem
   gen_ssa at = gen_splat(e, gen_affine_ssa(e, linear), e->lanes);
   for (int i = 0; i < e->lanes; i++) {
     gen_ssa lane = LLVMConstInt(e->part->i32, (unsigned)i, 0);
-    gen_store_plain(e, buf, element, LLVMBuildExtractElement(e->b, at, lane, ""), LLVMBuildExtractElement(e->b, v, lane, ""));
+    gen_store_plain(e, buf, element, LLVMBuildExtractElement(e->b, at, lane, ""),
+                    LLVMBuildExtractElement(e->b, v, lane, ""));
   }
 }
 

@@ -167,7 +167,8 @@ static weft_status *build(region *r, const hlo_computation *comp, int depth, ins
   in->comp = comp;
   in->low = INT32_MAX;
   HLO_FOREACH(x, comp) in->low = WEFT_MIN(in->low, x->id), high = WEFT_MAX(high, x->id), r->instrs++;
-  if (r->instrs > MOST_INSTRS) return WEFT_ERR(UNIMPLEMENTED, "codegen: a region of more than %d instructions", MOST_INSTRS);
+  if (r->instrs > MOST_INSTRS)
+    return WEFT_ERR(UNIMPLEMENTED, "codegen: a region of more than %d instructions", MOST_INSTRS);
   in->node = WEFT_ARENA_ARRAY(p->arena, int, high - in->low + 1);
   in->kids = WEFT_ARENA_ARRAY(p->arena, instance **, high - in->low + 1);
   in->copies = WEFT_ARENA_ARRAY(p->arena, bool *, high - in->low + 1);
@@ -189,7 +190,8 @@ static void unite_leaves(region *r, int a, int b, int n)
 
 /* The instance of x's k-th computation, its one parameter united with the nodes at `given`: that comes before settle(),
  * as what a computation may overwrite depends on it. */
-static weft_status *build_child(region *r, instance *in, const hlo_instr *x, int k, int depth, int given, instance **out)
+static weft_status *build_child(region *r, instance *in, const hlo_instr *x, int k, int depth, int given,
+                                instance **out)
 {
   const hlo_instr *param = x->called[k]->param_count ? x->called[k]->params[0] : NULL;
 
@@ -271,7 +273,8 @@ static weft_status *settle(region *r, instance *in, int depth)
     case HLO_PARAMETER: case HLO_COPY: case HLO_AFTER_ALL: break;
     case HLO_CONSTANT: r->places[find(r, mine)] = (place){.kind = PLACE_CONSTANT, .constant = x}; break;
     case HLO_GET_TUPLE_ELEMENT:
-      unite_leaves(r, node_of(in, x->operands[0]) + hlo_shape_leaf_offset(x->operands[0]->shape, x->u.tuple_index), mine, n);
+      unite_leaves(r, node_of(in, x->operands[0]) + hlo_shape_leaf_offset(x->operands[0]->shape, x->u.tuple_index),
+                   mine, n);
       break;
     case HLO_TUPLE:
       for (int i = 0, at = mine; i < x->operand_count; i++) {
@@ -280,9 +283,8 @@ static weft_status *settle(region *r, instance *in, int depth)
         at += k;
       }
       break;
-    case HLO_BITCAST: case HLO_RESHAPE: case HLO_OPT_BARRIER: case HLO_ADD_DEPENDENCY: case HLO_DOMAIN:
-      unite_leaves(r, node_of(in, x->operands[0]), mine, n);
-      break;
+    case HLO_BITCAST: case HLO_RESHAPE: case HLO_OPT_BARRIER: case HLO_ADD_DEPENDENCY:
+    case HLO_DOMAIN: unite_leaves(r, node_of(in, x->operands[0]), mine, n); break;
     case HLO_FUSION: {
       inner *k;
       WEFT_TRY(inner_kernel(r->part, x, &k));
@@ -293,7 +295,8 @@ static weft_status *settle(region *r, instance *in, int depth)
         const hlo_output_alias *alias = &x->u.fusion.aliases[a];
         int out = alias->output_index.count ? hlo_shape_leaf_offset(x->shape, alias->output_index.v[0]) : 0;
         int from = node_of(in, x->operands[alias->operand]);
-        if (!hlo_shape_is_array(x->operands[alias->operand]->shape) || is_fixed(r, from)) continue; /* the kernel copies */
+        if (!hlo_shape_is_array(x->operands[alias->operand]->shape) || is_fixed(r, from))
+          continue; /* the kernel copies */
         unite(r, from, mine + out);
       }
       break;
@@ -313,7 +316,8 @@ static weft_status *settle(region *r, instance *in, int depth)
     }
     default: {
       char where[160];
-      return WEFT_ERR(UNIMPLEMENTED, "codegen: %s in a region (%s)", hlo_opcode_name(x->op), hlo_describe(x, where, sizeof where));
+      return WEFT_ERR(UNIMPLEMENTED, "codegen: %s in a region (%s)", hlo_opcode_name(x->op),
+                      hlo_describe(x, where, sizeof where));
     }
     }
   }
@@ -403,7 +407,8 @@ static weft_status *emit_fusion(region *r, instance *in, const hlo_instr *x)
   gen_ssa *args = WEFT_ARENA_ARRAY(e->arena, gen_ssa, k->info.arg_count + 2);
   WEFT_TRY_ALLOC(args);
   for (int i = 0; i < x->operand_count; i++)
-    for (int l = 0; l < hlo_shape_leaf_count(x->operands[i]->shape); l++) args[n++] = ptr_of(r, node_of(in, x->operands[i]) + l);
+    for (int l = 0; l < hlo_shape_leaf_count(x->operands[i]->shape); l++)
+      args[n++] = ptr_of(r, node_of(in, x->operands[i]) + l);
   for (int l = 0; l < hlo_shape_leaf_count(x->shape); l++) args[n++] = ptr_of(r, node_of(in, x) + l);
   if (k->info.scratch_bytes) args[n++] = gen_byte_ptr(e, r->f.scratch, r->inner_scratch_at);
   if (k->info.shared_bytes) args[n++] = gen_byte_ptr(e, r->f.scratch, r->inner_shared_at);
@@ -432,7 +437,8 @@ static weft_status *emit_while(region *r, instance *in, const hlo_instr *x)
   int root = node_of(body, x->called[0]->root);
 
   for (int i = 0; i < n; i++)
-    if (copies[i]) copy_leaf(r, mine + i, node_of(in, x->operands[0]) + i, hlo_shape_bytes(hlo_shape_leaf(x->shape, i)));
+    if (copies[i])
+      copy_leaf(r, mine + i, node_of(in, x->operands[0]) + i, hlo_shape_bytes(hlo_shape_leaf(x->shape, i)));
   LLVMBasicBlockRef head = LLVMAppendBasicBlockInContext(e->part->ctx, e->fn, "while");
   LLVMBasicBlockRef inside = LLVMAppendBasicBlockInContext(e->part->ctx, e->fn, "do");
   LLVMBasicBlockRef exit = LLVMAppendBasicBlockInContext(e->part->ctx, e->fn, "done");
@@ -467,7 +473,8 @@ static weft_status *emit_conditional(region *r, instance *in, const hlo_instr *x
   bool is_pred = x->operands[0]->shape->type == WEFT_PRED;
   gen_ssa index = LLVMBuildLoad2(e->b, is_pred ? p->i8 : p->i32, ptr_of(r, node_of(in, x->operands[0])), "");
 
-  if (is_pred) index = LLVMBuildZExt(e->b, gen_icmp(e, LLVMIntEQ, index, gen_i(index, 0)), p->i32, ""); /* true: branch 0 */
+  if (is_pred)
+    index = LLVMBuildZExt(e->b, gen_icmp(e, LLVMIntEQ, index, gen_i(index, 0)), p->i32, ""); /* true: branch 0 */
   LLVMBasicBlockRef *blocks = WEFT_ARENA_ARRAY(e->arena, LLVMBasicBlockRef, branches);
   WEFT_TRY_ALLOC(blocks);
   for (int b = 0; b < branches; b++) blocks[b] = LLVMAppendBasicBlockInContext(p->ctx, e->fn, "branch");
@@ -520,7 +527,9 @@ weft_status *gen_emit_region_kernel(gen_part *part, gen_kernel_spec *spec)
     gen_ssa from = r.f.env.params[alias->operand].buffers->ptr, to = r.f.results[alias_leaf(fusion, alias)].ptr;
     gen_emit *e = &r.f.e;
     gen_if moved;
-    gen_if_begin(e, &moved, gen_icmp(e, LLVMIntNE, LLVMBuildPtrToInt(e->b, from, part->i64, ""), LLVMBuildPtrToInt(e->b, to, part->i64, "")));
+    gen_if_begin(
+      e, &moved,
+      gen_icmp(e, LLVMIntNE, LLVMBuildPtrToInt(e->b, from, part->i64, ""), LLVMBuildPtrToInt(e->b, to, part->i64, "")));
     copy_bytes(&r, to, from, hlo_shape_bytes(param->shape));
     gen_if_end(e, &moved);
   }

@@ -53,7 +53,8 @@ static bool is_used_in_place(const rows *r, const hlo_instr *x, const bool *in_p
     if (u->op == HLO_REDUCE && level_of(r, u) > 0) continue;
     if (!in_place[u->id - r->base.form.low]) return false;
     if (u->op == HLO_TUPLE || hlo_opcode_is_elementwise(u->op)) continue;
-    if ((u->op != HLO_RESHAPE && u->op != HLO_BITCAST) || hlo_shape_elems(u->shape) != hlo_shape_elems(x->shape)) return false;
+    if ((u->op != HLO_RESHAPE && u->op != HLO_BITCAST) || hlo_shape_elems(u->shape) != hlo_shape_elems(x->shape))
+      return false;
   }
   return true;
 }
@@ -71,11 +72,14 @@ static weft_status *choose_kept(rows *r, gen_part *part)
     for (int k = 0; k < r->base.form.reduces[i]->operand_count / 2; k++)
       mark_wanted(r, r->base.form.reduces[i]->operands[k], level_of(r, r->base.form.reduces[i]) - 1, wanted);
   mark_wanted(r, r->base.form.comp->root, r->base.form.stages, wanted);
-  for (const hlo_instr *x = r->base.form.comp->last; x; x = x->prev) { /* users first: a kept user spares its operands */
+  for (const hlo_instr *x = r->base.form.comp->last; x;
+       x = x->prev) { /* users first: a kept user spares its operands */
     uint32_t passes = wanted[x->id - r->base.form.low];
     in_place[x->id - r->base.form.low] = is_used_in_place(r, x, in_place);
     if (!in_place[x->id - r->base.form.low]) continue;
-    if (!hlo_shape_is_array(x->shape) || hlo_shape_elems(x->shape) != r->base.form.rows * r->base.form.cols || !is_costly(x)) continue;
+    if (!hlo_shape_is_array(x->shape) || hlo_shape_elems(x->shape) != r->base.form.rows * r->base.form.cols ||
+        !is_costly(x))
+      continue;
     if (__builtin_popcount(passes) < 2 || r->kept_count == MAX_KEPT) continue;
     r->kept_stage[r->kept_count] = __builtin_ctz(passes);
     r->kept[r->kept_count++] = x;
@@ -131,14 +135,16 @@ static weft_status *step(pass_ctx_ *p, gen_emit *e, gen_affine col, gen_value *s
   return keep_values(p, e, col);
 }
 
-static weft_status *loop_over(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi, int lanes, int unroll, gen_value *const *slots)
+static weft_status *loop_over(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi, int lanes, int unroll,
+                              gen_value *const *slots)
 {
   gen_loop loop;
   int outer = e->lanes;
 
   if (LLVMIsAConstantInt(lo) && LLVMIsAConstantInt(hi) && LLVMConstIntGetSExtValue(lo) >= LLVMConstIntGetSExtValue(hi))
     return NULL;
-  gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * unroll, 0, p->r->base.form.cols - (int64_t)lanes * (unroll - 1), lanes);
+  gen_loop_begin(e, &loop, lo, hi, (int64_t)lanes * unroll, 0, p->r->base.form.cols - (int64_t)lanes * (unroll - 1),
+                 lanes);
   e->vars[loop.var].lane = lanes > 1;
   e->lanes = lanes;
   int mark = gen_memo_push(e);
@@ -163,7 +169,8 @@ static weft_status *combine(gen_emit *e, const gen_acc *acc, gen_value *out, con
 }
 
 /* What the lanes of the slots of all unrolled steps hold, then what the tail does. */
-static weft_status *combine_all(gen_emit *e, const gen_acc *acc, gen_value *const *slots, int at, int unroll, gen_value *tail)
+static weft_status *combine_all(gen_emit *e, const gen_acc *acc, gen_value *const *slots, int at, int unroll,
+                                gen_value *tail)
 {
   gen_value v[8][2];
 
@@ -230,7 +237,8 @@ weft_status *gen_host_accumulate(gen_row *row, gen_emit *e, int stage, gen_acc *
   for (int i = 0; i < r->kept_count; i++)
     if (r->kept_stage[i] == stage)
       WEFT_TRY(gen_env_bind(e, &r->base.f->env, r->kept[i],
-                            (gen_source){.kind = GEN_SOURCE_ROW, .buffers = &r->kept_buffers[i],
+                            (gen_source){.kind = GEN_SOURCE_ROW,
+                                         .buffers = &r->kept_buffers[i],
                                          .row_dims = column_dims(r, r->kept[i]->shape)}));
   return NULL;
 }
@@ -262,7 +270,8 @@ static weft_status *one_phase(rows *r, gen_part *part)
   offset = 0;
   for (int i = 0; i < r->kept_count; i++) {
     weft_dtype type = kept_type(r->kept[i]);
-    r->kept_buffers[i] = (gen_buffer){.ptr = gen_byte_ptr(e, f.scratch, offset), .type = type, .elems = r->base.form.cols};
+    r->kept_buffers[i] =
+      (gen_buffer){.ptr = gen_byte_ptr(e, f.scratch, offset), .type = type, .elems = r->base.form.cols};
     offset += WEFT_ALIGN_UP(r->base.form.cols * (int64_t)weft_dtype_bytes(type), 64);
   }
   WEFT_TRY(gen_row_hoist(&r->base, e));
@@ -297,7 +306,8 @@ static weft_status *two_phases(rows *r, gen_part *part)
     WEFT_TRY_ALLOC(v);
     for (int i = 0; i < count; i++) {
       weft_dtype type = weft_dtype_is_float(accs[i].type) && accs[i].type != WEFT_F64 ? WEFT_F32 : accs[i].type;
-      partial[i] = (gen_buffer){.ptr = gen_byte_ptr(e, f.shared, (int64_t)i * r->base.form.rows * r->blocks * 16), .type = type,
+      partial[i] = (gen_buffer){.ptr = gen_byte_ptr(e, f.shared, (int64_t)i * r->base.form.rows * r->blocks * 16),
+                                .type = type,
                                 .elems = r->base.form.rows * r->blocks};
     }
     if (phase == 0) {
@@ -307,7 +317,8 @@ static weft_status *two_phases(rows *r, gen_part *part)
       pass_ctx_ p = {.r = r, .accs = accs, .count = count};
       r->base.at = gen_affine_digit(e, unit, r->blocks, 0);
       gen_ssa lo = gen_affine_ssa(e, gen_affine_scale(e, gen_affine_digit(e, unit, 1, r->blocks), r->block));
-      gen_ssa hi = gen_intrinsic2(e, "llvm.smin", LLVMBuildNSWAdd(e->b, lo, gen_i64(e, r->block), ""), gen_i64(e, r->base.form.cols));
+      gen_ssa hi = gen_intrinsic2(e, "llvm.smin", LLVMBuildNSWAdd(e->b, lo, gen_i64(e, r->block), ""),
+                                  gen_i64(e, r->base.form.cols));
       WEFT_TRY(accumulate_columns(&p, e, lo, hi, v));
       for (int i = 0; i < count; i++) gen_store(e, &partial[i], unit, v[i]);
       gen_memo_pop(e, mark);
@@ -321,7 +332,9 @@ static weft_status *two_phases(rows *r, gen_part *part)
       gen_loop_static(e, &over, 0, r->blocks, 1);
       gen_affine at = gen_affine_add(e, gen_affine_scale(e, row, r->blocks), gen_affine_var(e, over.var));
       for (int i = 0; i < count; i++)
-        gen_acc_set(e, accs[i].slot, gen_combine(e, accs[i].op, accs[i].type, gen_acc_get(e, accs[i].slot), gen_load(e, &partial[i], at)));
+        gen_acc_set(
+          e, accs[i].slot,
+          gen_combine(e, accs[i].op, accs[i].type, gen_acc_get(e, accs[i].slot), gen_load(e, &partial[i], at)));
       gen_loop_end(e, &over);
       for (int i = 0; i < count; i++) v[i] = gen_acc_get(e, accs[i].slot);
       WEFT_TRY(gen_row_bind(&r->base, e, accs, count, v));
@@ -353,11 +366,14 @@ weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec)
   r.lanes = gen_choose_lanes(widest, r.base.form.cols);
   r.unroll = ops <= 24 && r.base.form.cols >= 4 * r.lanes ? 4 : ops <= 60 && r.base.form.cols >= 2 * r.lanes ? 2 : 1;
   for (int i = 0; i < r.base.form.reduce_count; i++) {
-    hlo_opcode op = r.base.form.reduces[i]->operand_count == 2 ? hlo_reducer_op(r.base.form.reduces[i]->called[0]) : HLO_OPCODE_COUNT;
-    plain = plain && (op == HLO_ADD || op == HLO_MULTIPLY || op == HLO_MAXIMUM || op == HLO_MINIMUM || op == HLO_AND || op == HLO_OR);
+    hlo_opcode op = r.base.form.reduces[i]->operand_count == 2 ? hlo_reducer_op(r.base.form.reduces[i]->called[0])
+                                                               : HLO_OPCODE_COUNT;
+    plain = plain && (op == HLO_ADD || op == HLO_MULTIPLY || op == HLO_MAXIMUM || op == HLO_MINIMUM || op == HLO_AND ||
+                      op == HLO_OR);
   }
   const gen_rows *form = &r.base.form;
-  if (plain && form->per_row_only && form->stages == 1 && form->rows < FEW_ROWS && form->rows * form->cols >= SPLIT_ELEMS) {
+  if (plain && form->per_row_only && form->stages == 1 && form->rows < FEW_ROWS &&
+      form->rows * form->cols >= SPLIT_ELEMS) {
     r.blocks = WEFT_MIN(r.base.form.cols / BLOCK_ELEMS, MOST_BLOCKS);
     if (r.blocks > 1) {
       r.block = WEFT_ALIGN_UP((r.base.form.cols + r.blocks - 1) / r.blocks, (int64_t)256);

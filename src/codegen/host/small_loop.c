@@ -82,13 +82,15 @@ static weft_status *open_updated(small_loop *l, element *el, int i)
   const gen_buffer *from;
   gen_if moved;
 
-  if (r < 0 || el->init->op != HLO_PARAMETER) return gen_unimplemented(e, l->loop, "an updated array that is no result");
+  if (r < 0 || el->init->op != HLO_PARAMETER)
+    return gen_unimplemented(e, l->loop, "an updated array that is no result");
   el->kind = ELEMENT_UPDATED;
   el->count = hlo_shape_elems(el->next->operands[1]->shape);
   el->buffer = l->f->results[r];
   from = l->f->env.params[el->init->u.parameter_number].buffers;
-  gen_if_begin(e, &moved, gen_icmp(e, LLVMIntNE, LLVMBuildPtrToInt(e->b, from->ptr, e->part->i64, ""),
-                                   LLVMBuildPtrToInt(e->b, el->buffer.ptr, e->part->i64, "")));
+  gen_if_begin(e, &moved,
+               gen_icmp(e, LLVMIntNE, LLVMBuildPtrToInt(e->b, from->ptr, e->part->i64, ""),
+                        LLVMBuildPtrToInt(e->b, el->buffer.ptr, e->part->i64, "")));
   LLVMBuildMemCpy(e->b, el->buffer.ptr, 1, from->ptr, 1, gen_i64(e, hlo_shape_bytes(el->shape)));
   gen_if_end(e, &moved);
   return NULL;

@@ -47,8 +47,10 @@ static bool is_mixed_llvm(void)
   const char *core = file_of((void (*)(void))LLVMContextCreate), *jit = file_of((void (*)(void))LLVMOrcCreateLLJIT);
 
   if (strcmp(core, jit) == 0) return false;
-  snprintf(host_error, sizeof host_error, "two LLVMs in this process: some functions come from %.80s, others from %.80s; configure Weft "
-           "--with-llvm=static", core, jit);
+  snprintf(host_error, sizeof host_error,
+           "two LLVMs in this process: some functions come from %.80s, others from %.80s; configure Weft "
+           "--with-llvm=static",
+           core, jit);
   return true;
 }
 

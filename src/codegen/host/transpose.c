@@ -25,7 +25,8 @@ static weft_status *store_at(tiles *t, gen_emit *e, gen_affine linear)
   gen_value v[HLO_MAX_RANK];
 
   for (int r = 0; r < f->result_count; r++)
-    WEFT_TRY(gen_emit_leaf(e, &f->env, f->comp->root, r, gen_delinearize(e, hlo_shape_leaf(f->fusion->shape, r), linear), &v[r]));
+    WEFT_TRY(gen_emit_leaf(e, &f->env, f->comp->root, r,
+                           gen_delinearize(e, hlo_shape_leaf(f->fusion->shape, r), linear), &v[r]));
   for (int r = 0; r < f->result_count; r++) gen_store(e, &f->results[r], linear, v[r]);
   return NULL;
 }
@@ -79,8 +80,10 @@ static weft_status *emit_tile(tiles *t, gen_emit *e, int h_var, int col_var)
   for (int j = 0; j < w; j++) {
     int mark = gen_memo_push(e);
     for (int k = 0; k < t->form.turned_count; k++)
-      WEFT_TRY(gen_env_bind(e, &t->f->env, t->form.turned[k], (gen_source){.kind = GEN_SOURCE_VALUE, .values = &values[k][j]}));
-    gen_affine linear = gen_affine_add(e, t->outer, gen_affine_scale(e, gen_affine_offset(h, j), t->form.nest.stride[t->form.h]));
+      WEFT_TRY(gen_env_bind(e, &t->f->env, t->form.turned[k],
+                            (gen_source){.kind = GEN_SOURCE_VALUE, .values = &values[k][j]}));
+    gen_affine linear =
+      gen_affine_add(e, t->outer, gen_affine_scale(e, gen_affine_offset(h, j), t->form.nest.stride[t->form.h]));
     WEFT_TRY(store_at(t, e, gen_affine_add(e, linear, gen_affine_scale(e, col, t->form.nest.stride[last]))));
     gen_memo_pop(e, mark);
   }
@@ -94,7 +97,8 @@ static weft_status *plain_body(void *ctx, gen_emit *e, gen_affine col)
 {
   tiles *t = ctx;
   gen_affine linear = gen_affine_add(e, t->outer, gen_affine_scale(e, t->h_at, t->form.nest.stride[t->form.h]));
-  return store_at(t, e, gen_affine_add(e, linear, gen_affine_scale(e, col, t->form.nest.stride[t->form.nest.count - 1])));
+  return store_at(t, e,
+                  gen_affine_add(e, linear, gen_affine_scale(e, col, t->form.nest.stride[t->form.nest.count - 1])));
 }
 
 /* Rows [h_lo, h_hi) of the operands' loop and columns [lo, extent), without tiles. */
@@ -107,7 +111,8 @@ static weft_status *emit_plain(tiles *t, gen_emit *e, gen_ssa h_lo, gen_ssa h_hi
   gen_loop_begin(e, &loop, h_lo, h_hi, 1, 0, t->form.nest.extent[t->form.h], 1);
   int mark = gen_memo_push(e);
   t->h_at = gen_affine_var(e, loop.var);
-  WEFT_TRY(gen_emit_lanes(e, gen_i64(e, lo), gen_i64(e, cols), lo, cols, gen_choose_lanes(8, cols - lo), 1, plain_body, t));
+  WEFT_TRY(
+    gen_emit_lanes(e, gen_i64(e, lo), gen_i64(e, cols), lo, cols, gen_choose_lanes(8, cols - lo), 1, plain_body, t));
   gen_memo_pop(e, mark);
   gen_loop_end(e, &loop);
   return NULL;
@@ -133,7 +138,8 @@ static weft_status *emit_block(tiles *t, gen_emit *e, int g, gen_ssa block)
     return NULL;
   }
   /* Rows of several tiles side by side: what is read of an operand's row is longer than a cache line. */
-  gen_ssa from = LLVMBuildNSWMul(e->b, block, gen_i64(e, DEEP * w), ""), to = LLVMBuildNSWAdd(e->b, from, gen_i64(e, DEEP * w), "");
+  gen_ssa from = LLVMBuildNSWMul(e->b, block, gen_i64(e, DEEP * w), ""),
+          to = LLVMBuildNSWAdd(e->b, from, gen_i64(e, DEEP * w), "");
   gen_ssa whole = rows == full && full % (DEEP * w) == 0 ? to : gen_intrinsic2(e, "llvm.smin", to, gen_i64(e, full));
   gen_loop_static(e, &loop, 0, cols - cols % w, w);
   int mark = gen_memo_push(e);
@@ -166,7 +172,8 @@ weft_status *gen_emit_transpose_kernel(gen_part *part, gen_kernel_spec *spec)
   gen_emit *e = &f.e;
   t.f = &f;
   /* Units: the outermost loop that is not one of the two, times blocks of h. */
-  int64_t deep = DEEP * t.width, blocks = (t.form.nest.extent[t.form.h] + deep - 1) / deep, first = t.form.h == 0 || t.form.nest.count == 2 ? 1 : t.form.nest.extent[0];
+  int64_t deep = DEEP * t.width, blocks = (t.form.nest.extent[t.form.h] + deep - 1) / deep,
+          first = t.form.h == 0 || t.form.nest.count == 2 ? 1 : t.form.nest.extent[0];
   info->phases[0].units = blocks * first;
   gen_loop_begin(e, &loop, f.begin, f.end, 1, 0, info->phases[0].units, 1);
   int mark = gen_memo_push(e);

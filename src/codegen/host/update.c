@@ -44,19 +44,22 @@ static weft_status *bring_in(gen_frame *f, base what, int64_t *units, double *ns
   int64_t bytes = hlo_shape_bytes(what.array->shape);
 
   *units = 1;
-  if (source->op == HLO_PARAMETER && hlo_shape_is_array(source->shape) && source->shape->type == what.array->shape->type) {
+  if (source->op == HLO_PARAMETER && hlo_shape_is_array(source->shape) &&
+      source->shape->type == what.array->shape->type) {
     const gen_buffer *from = f->env.params[source->u.parameter_number].buffers, *to = &f->results[what.leaf];
     int64_t block = alone && bytes > 2 * COPY_BLOCK ? COPY_BLOCK : bytes;
     gen_if moved;
     if (bytes == 0) return NULL;
     *units = (bytes + block - 1) / block;
     *ns = f->fusion->u.fusion.alias_count ? 1 : (double)block / 8;
-    gen_if_begin(e, &moved, gen_icmp(e, LLVMIntNE, LLVMBuildPtrToInt(e->b, from->ptr, e->part->i64, ""),
-                                     LLVMBuildPtrToInt(e->b, to->ptr, e->part->i64, "")));
+    gen_if_begin(e, &moved,
+                 gen_icmp(e, LLVMIntNE, LLVMBuildPtrToInt(e->b, from->ptr, e->part->i64, ""),
+                          LLVMBuildPtrToInt(e->b, to->ptr, e->part->i64, "")));
     gen_ssa lo = gen_i64(e, 0), length = gen_i64(e, bytes);
     if (*units > 1) {
       lo = LLVMBuildNSWMul(e->b, f->begin, gen_i64(e, block), "");
-      gen_ssa hi = gen_intrinsic2(e, "llvm.smin", LLVMBuildNSWMul(e->b, f->end, gen_i64(e, block), ""), gen_i64(e, bytes));
+      gen_ssa hi =
+        gen_intrinsic2(e, "llvm.smin", LLVMBuildNSWMul(e->b, f->end, gen_i64(e, block), ""), gen_i64(e, bytes));
       length = LLVMBuildNSWSub(e->b, hi, lo, "");
     }
     LLVMBuildMemCpy(e->b, LLVMBuildInBoundsGEP2(e->b, e->part->i8, to->ptr, &lo, 1, ""), 1,
@@ -68,7 +71,8 @@ static weft_status *bring_in(gen_frame *f, base what, int64_t *units, double *ns
   store_ctx ctx = {f, what};
   int64_t found;
   WEFT_TRY(gen_nest_of(e->arena, f->comp, &what.array, 1, what.array->shape, &nest));
-  WEFT_TRY(gen_emit_nest(e, &nest, gen_widest_bytes(f->comp), alone ? f->begin : NULL, f->end, &found, store_element, &ctx));
+  WEFT_TRY(
+    gen_emit_nest(e, &nest, gen_widest_bytes(f->comp), alone ? f->begin : NULL, f->end, &found, store_element, &ctx));
   *units = alone ? found : 1;
   *ns = (double)bytes / 8 / (double)WEFT_MAX(*units, 1);
   return NULL;
@@ -140,7 +144,8 @@ weft_status *gen_emit_dus_kernel(gen_part *part, gen_kernel_spec *spec)
     int64_t units;
     WEFT_TRY(gen_emit_starts(&f.e, &f.env, dus, 2, dus->shape, update->shape->dims, starts));
     WEFT_TRY(gen_nest_of(part->arena, comp, &update, 1, update->shape, &nest));
-    WEFT_TRY(gen_emit_nest(&f.e, &nest, gen_widest_bytes(comp), leaves == 1 ? f.begin : NULL, f.end, &units, store_update, &ctx));
+    WEFT_TRY(gen_emit_nest(&f.e, &nest, gen_widest_bytes(comp), leaves == 1 ? f.begin : NULL, f.end, &units,
+                           store_update, &ctx));
     if (leaves == 1) info->phases[1].units = units;
   }
   gen_frame_close(&f);
@@ -342,7 +347,10 @@ typedef struct pick_ctx {
 
 static gen_ssa both(gen_emit *e, gen_ssa a, gen_ssa b) { return !a ? b : !b ? a : gen_bin(e, LLVMAnd, a, b); }
 
-static gen_ssa load_slot(gen_emit *e, gen_ssa slot) { return LLVMBuildLoad2(e->b, LLVMGetAllocatedType(slot), slot, ""); }
+static gen_ssa load_slot(gen_emit *e, gen_ssa slot)
+{
+  return LLVMBuildLoad2(e->b, LLVMGetAllocatedType(slot), slot, "");
+}
 
 /* Looks at one tap of the window: it becomes the pick when there is none, or select(pick, tap) says no. */
 static weft_status *pick_tap(pick_ctx *p, gen_emit *e)
@@ -466,7 +474,8 @@ weft_status *gen_emit_select_and_scatter_kernel(gen_part *part, gen_kernel_spec 
   WEFT_TRY(gen_frame_open(part, spec, 0, &f));
   gen_nest all = {.count = 1, .extent = {hlo_shape_elems(instr->shape)}, .stride = {1}};
   init_ctx init = {&f, instr->operands[2]};
-  WEFT_TRY(gen_emit_nest(&f.e, &all, gen_widest_bytes(comp), f.begin, f.end, &info->phases[0].units, store_init, &init));
+  WEFT_TRY(
+    gen_emit_nest(&f.e, &all, gen_widest_bytes(comp), f.begin, f.end, &info->phases[0].units, store_init, &init));
   gen_frame_close(&f);
   info->phases[0].unit_ns = (double)hlo_shape_bytes(instr->shape) / 16 / (double)WEFT_MAX(info->phases[0].units, 1);
 
@@ -477,7 +486,8 @@ weft_status *gen_emit_select_and_scatter_kernel(gen_part *part, gen_kernel_spec 
                 .found = gen_alloca(e, part->i1, "found")};
   if (weft_dtype_is_complex(in->type)) p.best_im = gen_alloca(e, t, "best");
   /* Windows of different rows do not meet when the first dimension has none. */
-  bool apart = in->rank > 0 && w->dims[0].size == 1 && w->dims[0].stride == 1 && w->dims[0].pad_low == 0 && source->dims[0] > 1;
+  bool apart = in->rank > 0 && w->dims[0].size == 1 && w->dims[0].stride == 1 && w->dims[0].pad_low == 0 &&
+               source->dims[0] > 1;
   if (hlo_shape_elems(source) > 0 && hlo_shape_elems(instr->shape) > 0)
     WEFT_TRY(pick_source(&p, e, 0, apart ? f.begin : NULL, f.end));
   gen_frame_close(&f);

@@ -48,8 +48,8 @@ static const price *price_of(hlo_opcode op)
   if (prices[op].kernel_ns > 0 || prices[op].library_ns > 0) return &prices[op];
   switch (op) {
   case HLO_PARAMETER: case HLO_CONSTANT: case HLO_TUPLE: case HLO_GET_TUPLE_ELEMENT: case HLO_BITCAST: case HLO_RESHAPE:
-  case HLO_FUSION: case HLO_CALL: case HLO_WHILE: case HLO_CONDITIONAL: case HLO_MAP:
-    return &none;
+  case HLO_FUSION: case HLO_CALL: case HLO_WHILE: case HLO_CONDITIONAL:
+  case HLO_MAP: return &none;
   default: return hlo_opcode_is_transcendental(op) ? &costly : hlo_opcode_is_elementwise(op) ? &simple : &moved;
   }
 }
@@ -73,7 +73,8 @@ static double last_dim(const hlo_shape *shape)
 /* How much of it one element of the result takes. */
 static double amount(const hlo_instr *x, measure per)
 {
-  const hlo_shape *first = x->operand_count > 0 && hlo_shape_is_array(x->operands[0]->shape) ? x->operands[0]->shape : x->shape;
+  const hlo_shape *first = x->operand_count > 0 && hlo_shape_is_array(x->operands[0]->shape) ? x->operands[0]->shape
+                                                                                             : x->shape;
   double results = WEFT_MAX(elems_of(x->shape), 1), all = results;
 
   switch (per) {
@@ -120,8 +121,12 @@ static weft_dtype type_of(const hlo_instr *x)
 static void want(const hlo_instr *x, double n, double *wanted)
 {
   bool in_place = x->op == HLO_DYNAMIC_UPDATE_SLICE || x->op == HLO_SCATTER; /* what is not updated is not read */
-  bool all = x->op == HLO_DOT || x->op == HLO_SCATTER || x->op == HLO_TUPLE || (x->called_count > 0 && !hlo_calls_are_embedded(x->op));
-  double each = all ? INFINITY : x->op == HLO_REDUCE ? amount(x, OPERANDS) : x->op == HLO_REDUCE_WINDOW ? amount(x, TAPS) : 1;
+  bool all = x->op == HLO_DOT || x->op == HLO_SCATTER || x->op == HLO_TUPLE ||
+             (x->called_count > 0 && !hlo_calls_are_embedded(x->op));
+  double each = all                          ? INFINITY
+                : x->op == HLO_REDUCE        ? amount(x, OPERANDS)
+                : x->op == HLO_REDUCE_WINDOW ? amount(x, TAPS)
+                                             : 1;
 
   for (int i = in_place; i < x->operand_count; i++) {
     double *w = &wanted[x->operands[i]->id];
@@ -134,7 +139,8 @@ typedef struct pricing {
   weft_arena *arena;
 } pricing;
 
-static double computation_ns(const pricing *p, const hlo_computation *comp, double least, int depth, double *read_bytes);
+static double computation_ns(const pricing *p, const hlo_computation *comp, double least, int depth,
+                             double *read_bytes);
 
 static double called_ns(const pricing *p, const hlo_instr *x, double n, int depth)
 {
@@ -142,7 +148,8 @@ static double called_ns(const pricing *p, const hlo_instr *x, double n, int dept
 
   if (depth == DEEPEST) return 0;
   for (int i = 0; i < x->called_count; i++)
-    ns += computation_ns(p, x->called[i], hlo_calls_are_embedded(x->op) ? 1 : least_elems(p->target), depth + 1, &ignored);
+    ns +=
+      computation_ns(p, x->called[i], hlo_calls_are_embedded(x->op) ? 1 : least_elems(p->target), depth + 1, &ignored);
   switch (x->op) {
   case HLO_REDUCE: return hlo_reducer_op(x->called[0]) == HLO_OPCODE_COUNT ? ns * n * amount(x, OPERANDS) : 0;
   case HLO_REDUCE_WINDOW: return hlo_reducer_op(x->called[0]) == HLO_OPCODE_COUNT ? ns * n * amount(x, TAPS) : 0;
@@ -171,7 +178,8 @@ static double computation_ns(const pricing *p, const hlo_computation *comp, doub
     if (n == 0) continue;
     const price *price = price_of(x->op);
     want(x, n, wanted);
-    if (x->op == HLO_PARAMETER && hlo_shape_is_array(x->shape)) *read_bytes += n * (double)weft_dtype_bits(x->shape->type) / 8;
+    if (x->op == HLO_PARAMETER && hlo_shape_is_array(x->shape))
+      *read_bytes += n * (double)weft_dtype_bits(x->shape->type) / 8;
     if (price->kernel_ns > 0) ns += WEFT_MAX(n * amount(x, price->per), least) * price->kernel_ns * width(type_of(x));
     if (x->called_count > 0) ns += called_ns(p, x, n, depth);
   }
@@ -229,7 +237,8 @@ double gen_library_ns(const gen_target *target, const hlo_instr *instr)
  * at that speed (0.16 ns a byte for both on Sapphire Rapids, up to 0.5 on Zen 4).  Threads keep their shares from
  * step to step (rt_parallel_for), and kernels are cut along their results, so that little of what they touch moves
  * between cores; but half of what one thread made alone does.  Of a product each share reads a whole operand. */
-bool gen_pays_to_share(const gen_target *target, gen_step kind, double ns, double bytes, double whole_bytes, int threads)
+bool gen_pays_to_share(const gen_target *target, gen_step kind, double ns, double bytes, double whole_bytes,
+                       int threads)
 {
   double most = (double)target->cache_bytes, whole = WEFT_MIN(whole_bytes, most);
   double rest = WEFT_MIN(WEFT_MAX(bytes - whole, 0), most);

@@ -15,6 +15,7 @@ void gen_price(const gen_target *target, weft_arena *arena, const hlo_instr *fus
 /* Whether a step of `ns` on one core that touches `bytes` ends sooner if `threads` share it; one thread alone made
  * `whole_bytes` of them. */
 typedef enum gen_step { GEN_KERNEL, GEN_LIBRARY } gen_step;
-bool gen_pays_to_share(const gen_target *target, gen_step kind, double ns, double bytes, double whole_bytes, int threads);
+bool gen_pays_to_share(const gen_target *target, gen_step kind, double ns, double bytes, double whole_bytes,
+                       int threads);
 
 #endif

@@ -18,17 +18,20 @@ bool gen_dot_needs_kernel(const gen_target *target, const hlo_instr *dot, bool i
   const hlo_dot_attrs *a = dot->u.dot;
   int64_t depth = 1, batch = 1;
 
-  if (dot->operand_count != 2 || a->sparsity || dot->control->pred_count > 0 || dot->control->succ_count > 0) return false;
+  if (dot->operand_count != 2 || a->sparsity || dot->control->pred_count > 0 || dot->control->succ_count > 0)
+    return false;
   for (int i = 0; i < a->lhs_contracting.count; i++) depth *= dot->operands[0]->shape->dims[a->lhs_contracting.v[i]];
   for (int i = 0; i < a->lhs_batch.count; i++) batch *= dot->shape->dims[i];
   double each = (double)WEFT_MAX(depth * batch, 1);
-  double rows = (double)hlo_shape_elems(dot->operands[0]->shape) / each, columns = (double)hlo_shape_elems(dot->operands[1]->shape) / each;
+  double rows = (double)hlo_shape_elems(dot->operands[0]->shape) / each,
+         columns = (double)hlo_shape_elems(dot->operands[1]->shape) / each;
   return (double)hlo_shape_elems(dot->shape) * (double)depth <= most_work(target, rows, columns, in_region);
 }
 
 bool gen_is_wide_concatenate(const hlo_instr *instr)
 {
-  return instr->op == HLO_CONCATENATE && instr->operand_count > FUSED_CONCATENATED && hlo_shape_elems(instr->shape) > SMALL_CONCATENATED;
+  return instr->op == HLO_CONCATENATE && instr->operand_count > FUSED_CONCATENATED &&
+         hlo_shape_elems(instr->shape) > SMALL_CONCATENATED;
 }
 
 bool gen_needs_kernel(const gen_target *target, const hlo_instr *instr)
@@ -40,8 +43,8 @@ bool gen_needs_kernel(const gen_target *target, const hlo_instr *instr)
   case HLO_FUSION: case HLO_WHILE: case HLO_CONDITIONAL: case HLO_CALL: case HLO_CUSTOM_CALL:
   case HLO_SCAN: case HLO_RAGGED_DOT: case HLO_SCALED_DOT: case HLO_CONVOLUTION: case HLO_SORT: case HLO_TOPK:
   case HLO_FFT: case HLO_CHOLESKY: case HLO_TRIANGULAR_SOLVE: case HLO_COPY:
-  case HLO_PARTITION_ID: case HLO_REPLICA_ID:
-    return false;
+  case HLO_PARTITION_ID:
+  case HLO_REPLICA_ID: return false;
   case HLO_CONCATENATE: return !gen_is_wide_concatenate(instr);
   case HLO_DOT: return gen_dot_needs_kernel(target, instr, false);
   default: return true;

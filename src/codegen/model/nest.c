@@ -284,12 +284,14 @@ static int first_short(const gen_nest *nest)
   int last = nest->count - 1, first = last;
   int64_t n = nest->extent[last];
 
-  while (first > 0 && nest->extent[first - 1] < LEAST_ROWS && n * nest->extent[first - 1] <= MOST_PERIOD) n *= nest->extent[--first];
+  while (first > 0 && nest->extent[first - 1] < LEAST_ROWS && n * nest->extent[first - 1] <= MOST_PERIOD)
+    n *= nest->extent[--first];
   if (first == 0 || n > MOST_PERIOD || nest->extent[first - 1] < LEAST_ROWS) return nest->count;
   return first < last || (n & (n - 1)) != 0 || n == 2 || nest->cut_count[last] > 0 ? first : nest->count;
 }
 
-weft_status *gen_nest_join(weft_arena *arena, const hlo_computation *comp, const hlo_instr *const *roots, int root_count, gen_nest *nest)
+weft_status *gen_nest_join(weft_arena *arena, const hlo_computation *comp, const hlo_instr *const *roots,
+                           int root_count, gen_nest *nest)
 {
   int last = nest->count - 1, size = 0, kept = 0, left = MOST_VISITS;
   int64_t period = 1;
@@ -309,7 +311,8 @@ weft_status *gen_nest_join(weft_arena *arena, const hlo_computation *comp, const
     period *= p / weft_gcd(period, p);
   }
   if (period == 1 || period > MOST_PERIOD || nest->extent[last] % period || nest->extent[last] / period < LEAST_ROWS ||
-      period * size > MOST_JOINED) return NULL;
+      period * size > MOST_JOINED)
+    return NULL;
   nest->period = (int)period;
   nest->extent[last] /= period;
   nest->stride[last] = period;

@@ -16,7 +16,7 @@ typedef struct gen_nest {
 WEFT_NODISCARD weft_status *gen_nest_of(weft_arena *arena, const hlo_computation *comp, const hlo_instr *const *roots,
                                         int root_count, const hlo_shape *shape, gen_nest *out);
 /* Makes short rows, and neighbours that interior padding treats differently, one step of the innermost loop. */
-WEFT_NODISCARD weft_status *gen_nest_join(weft_arena *arena, const hlo_computation *comp, const hlo_instr *const *roots, int root_count,
-                                          gen_nest *nest);
+WEFT_NODISCARD weft_status *gen_nest_join(weft_arena *arena, const hlo_computation *comp, const hlo_instr *const *roots,
+                                          int root_count, gen_nest *nest);
 
 #endif

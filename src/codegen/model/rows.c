@@ -35,7 +35,8 @@ bool gen_spreads_rows(const hlo_instr *x, int64_t rows, int64_t cols)
     if (x->dims.v[i] < x->dims.v[i - 1]) return false; /* it transposes, too */
   if (hlo_shape_elems(from) != rows || hlo_shape_elems(x->shape) != rows * cols) return false;
   for (int i = 0; i < x->dims.count; i++) leading *= from->dims[i];
-  for (int d = 0, i = 0; d < x->shape->rank && matched < leading; d++) { /* the operand's dimensions are the leading ones */
+  for (int d = 0, i = 0; d < x->shape->rank && matched < leading;
+       d++) { /* the operand's dimensions are the leading ones */
     bool mapped = i < x->dims.count && x->dims.v[i] == d;
     if (mapped) matched *= x->shape->dims[d], i++;
     above *= x->shape->dims[d];
@@ -47,7 +48,8 @@ bool gen_spreads_rows(const hlo_instr *x, int64_t rows, int64_t cols)
 /* A value that depends on reduces may only be used where its row is the row at hand. */
 static bool stays_in_row(const gen_rows *r, const hlo_instr *x)
 {
-  if (hlo_opcode_is_elementwise(x->op) || x->op == HLO_TUPLE || x->op == HLO_GET_TUPLE_ELEMENT || x->op == HLO_REDUCE) return true;
+  if (hlo_opcode_is_elementwise(x->op) || x->op == HLO_TUPLE || x->op == HLO_GET_TUPLE_ELEMENT || x->op == HLO_REDUCE)
+    return true;
   if (x->op != HLO_RESHAPE && x->op != HLO_BITCAST && x->op != HLO_BROADCAST) return false;
   int64_t n = hlo_shape_elems(x->shape), m = hlo_shape_elems(x->operands[0]->shape);
   if (x->op != HLO_BROADCAST) return n == m;

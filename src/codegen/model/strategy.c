@@ -85,7 +85,8 @@ weft_status *gen_decide(weft_arena *arena, const hlo_instr *fusion, gen_strategy
   bool all;
 
   if (fusion->u.fusion.strategy) return *out = (gen_strategy)fusion->u.fusion.strategy, NULL;
-  if (config && strcmp(config, "region") == 0) return *out = GEN_STRATEGY_REGION, NULL; /* how a program's text says it */
+  if (config && strcmp(config, "region") == 0)
+    return *out = GEN_STRATEGY_REGION, NULL; /* how a program's text says it */
   if (gen_small_loop_of(comp)) return *out = GEN_STRATEGY_SMALL_LOOP, NULL;
   if (root->op == HLO_SCATTER) return *out = GEN_STRATEGY_SCATTER, NULL;
   if (root->op == HLO_SELECT_AND_SCATTER) return *out = GEN_STRATEGY_PICK, NULL;
@@ -118,10 +119,12 @@ static bool aliases_equal(const hlo_instr *a, const hlo_instr *b)
 bool gen_fusion_equal(const hlo_instr *a, const hlo_instr *b)
 {
   return a->u.fusion.kind == b->u.fusion.kind && a->u.fusion.strategy == b->u.fusion.strategy &&
-         text_equal(config_of(a), config_of(b)) && aliases_equal(a, b) && hlo_computation_equal(a->called[0], b->called[0]);
+         text_equal(config_of(a), config_of(b)) && aliases_equal(a, b) &&
+         hlo_computation_equal(a->called[0], b->called[0]);
 }
 
 weft_status *gen_wrong_form(gen_strategy strategy)
 {
-  return WEFT_ERR(INTERNAL, "codegen: the fusion does not have the form of the strategy \"%s\"", gen_strategy_name(strategy));
+  return WEFT_ERR(INTERNAL, "codegen: the fusion does not have the form of the strategy \"%s\"",
+                  gen_strategy_name(strategy));
 }

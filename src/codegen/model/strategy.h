@@ -82,7 +82,8 @@ typedef struct gen_columns {
   int64_t cols, outer, results;       /* kept elements: of the innermost run of dimensions; before it; their product */
   int walk[HLO_MAX_RANK], walk_count; /* reduced dimensions of more than one element, outermost first */
 } gen_columns;
-WEFT_NODISCARD weft_status *gen_columns_of(weft_arena *arena, const hlo_computation *comp, gen_columns *out, bool *is_columns);
+WEFT_NODISCARD weft_status *gen_columns_of(weft_arena *arena, const hlo_computation *comp, gen_columns *out,
+                                           bool *is_columns);
 
 /* ---- turned arrays (turned.c)
  * ------------------------------------------------------------------------------------------- */

@@ -60,7 +60,8 @@ static gen_value load(gen_emit *e, const gen_buffer *buf, gen_affine linear)
 
 static void store_part(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen_ssa v)
 {
-  gen_store_plain(e, buf, gen_storage_type(e->part, buf->type), gen_affine_ssa(e, linear), gen_to_storage(e, buf->type, v));
+  gen_store_plain(e, buf, gen_storage_type(e->part, buf->type), gen_affine_ssa(e, linear),
+                  gen_to_storage(e, buf->type, v));
 }
 
 static void store(gen_emit *e, const gen_buffer *buf, gen_affine linear, const gen_value *values, int apart, int count)
@@ -147,8 +148,10 @@ static gen_ssa shuffle(gen_emit *e, gen_ssa v, int mask)
 {
   LLVMTypeRef type = LLVMTypeOf(v), i32 = e->part->i32, i64 = e->part->i64;
 
-  if (type == e->part->f32) return LLVMBuildBitCast(e->b, shuffle_word(e, LLVMBuildBitCast(e->b, v, i32, ""), mask), type, "");
-  if (type == e->part->f64) return LLVMBuildBitCast(e->b, shuffle(e, LLVMBuildBitCast(e->b, v, i64, ""), mask), type, "");
+  if (type == e->part->f32)
+    return LLVMBuildBitCast(e->b, shuffle_word(e, LLVMBuildBitCast(e->b, v, i32, ""), mask), type, "");
+  if (type == e->part->f64)
+    return LLVMBuildBitCast(e->b, shuffle(e, LLVMBuildBitCast(e->b, v, i64, ""), mask), type, "");
   if (type == i32) return shuffle_word(e, v, mask);
   if (type != i64) return LLVMBuildTrunc(e->b, shuffle_word(e, LLVMBuildZExt(e->b, v, i32, ""), mask), type, "");
   gen_ssa low = shuffle_word(e, LLVMBuildTrunc(e->b, v, i32, ""), mask);
@@ -251,7 +254,8 @@ weft_status *gen_grid_rows(gen_part *part, gen_kernel_spec *spec, gen_artefact *
   if (!is_rows) return gen_wrong_form(spec->info->strategy);
   WEFT_TRY(gen_accs_of(&probe, r.base.form.reduces, r.base.form.reduce_count, &accs, &count));
   for (int i = 0; i < count; i++)
-    if (accs[i].op == HLO_OPCODE_COUNT) return WEFT_ERR(UNIMPLEMENTED, "nvptx: rows that are reduced by \"%s\"", accs[i].reduce->called[0]->name);
+    if (accs[i].op == HLO_OPCODE_COUNT)
+      return WEFT_ERR(UNIMPLEMENTED, "nvptx: rows that are reduced by \"%s\"", accs[i].reduce->called[0]->name);
   int64_t threads = WEFT_ALIGN_UP((r.base.form.cols + COLUMNS_A_THREAD - 1) / COLUMNS_A_THREAD, (int64_t)GEN_WARP);
   r.threads = (int)WEFT_MIN(threads, WEFT_MIN(MOST_ROW_THREADS, part->target->block_threads));
   WEFT_TRY(gen_frame_open(part, spec, 0, &f));

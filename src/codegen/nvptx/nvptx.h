@@ -21,8 +21,8 @@ typedef struct gen_artefact {
 /* Compiles one finished fusion for `processor` ("sm_75", "sm_80", "sm_90").  Borrows fusion and options. Errors:
  * UNIMPLEMENTED naming the strategy, operation or C function that the grid does not have, or when LLVM was built
  * without NVPTX; INVALID_ARGUMENT for a processor that is not known; RESOURCE_EXHAUSTED; INTERNAL (LLVM's words). */
-WEFT_NODISCARD weft_status *gen_nvptx_compile(const hlo_instr *fusion, const char *processor, const gen_options *options,
-                                              gen_artefact *out);
+WEFT_NODISCARD weft_status *gen_nvptx_compile(const hlo_instr *fusion, const char *processor,
+                                              const gen_options *options, gen_artefact *out);
 void gen_artefact_fini(gen_artefact *artefact);
 
 #endif

@@ -33,7 +33,9 @@ static void init(void)
 {
   char *error = NULL;
 
-  if (!LLVMInitializeNVPTXTargetInfo || !LLVMInitializeNVPTXTarget || !LLVMInitializeNVPTXTargetMC || !LLVMInitializeNVPTXAsmPrinter) return;
+  if (!LLVMInitializeNVPTXTargetInfo || !LLVMInitializeNVPTXTarget || !LLVMInitializeNVPTXTargetMC ||
+      !LLVMInitializeNVPTXAsmPrinter)
+    return;
   LLVMInitializeNVPTXTargetInfo();
   LLVMInitializeNVPTXTarget();
   LLVMInitializeNVPTXTargetMC();
@@ -90,7 +92,8 @@ static weft_status *emit_by_strategy(job *j, gen_kernel_spec *spec)
     out->threads = (int)threads;
     out->blocks = (spec->info->phases[0].units + threads - 1) / threads;
     return NULL;
-  default: return WEFT_ERR(UNIMPLEMENTED, "nvptx: no walker for the strategy \"%s\"", gen_strategy_name(spec->info->strategy));
+  default:
+    return WEFT_ERR(UNIMPLEMENTED, "nvptx: no walker for the strategy \"%s\"", gen_strategy_name(spec->info->strategy));
   }
 }
 
@@ -106,7 +109,8 @@ static weft_status *emit(job *j)
   j->part.raw_narrow = gen_only_moves_narrow(j->fusion->called[0]);
   WEFT_TRY(emit_by_strategy(j, &spec));
   j->memory.arena.exhausted = NULL;
-  if (j->out->blocks > INT32_MAX) return WEFT_ERR(UNIMPLEMENTED, "nvptx: a grid of %lld blocks", (long long)j->out->blocks);
+  if (j->out->blocks > INT32_MAX)
+    return WEFT_ERR(UNIMPLEMENTED, "nvptx: a grid of %lld blocks", (long long)j->out->blocks);
   j->out->strategy = info.strategy;
   j->out->arg_count = info.arg_count;
   finish_function(j);
@@ -162,7 +166,8 @@ static weft_status *compile(job *j, LLVMTargetMachineRef machine)
   return print(j->part.mod, machine, &j->out->text);
 }
 
-weft_status *gen_nvptx_compile(const hlo_instr *fusion, const char *processor, const gen_options *options, gen_artefact *out)
+weft_status *gen_nvptx_compile(const hlo_instr *fusion, const char *processor, const gen_options *options,
+                               gen_artefact *out)
 {
   static pthread_once_t initialised = PTHREAD_ONCE_INIT;
   job j = {.fusion = fusion, .options = options, .target = gen_gpu_target(processor), .out = out};
@@ -171,8 +176,8 @@ weft_status *gen_nvptx_compile(const hlo_instr *fusion, const char *processor, c
   pthread_once(&initialised, init);
   if (!nvptx) return WEFT_ERR(UNIMPLEMENTED, "this LLVM has no NVPTX target");
   if (!j.target) return WEFT_ERR(INVALID_ARGUMENT, "nvptx: \"%s\" is no processor that is known", processor);
-  LLVMTargetMachineRef machine = LLVMCreateTargetMachine(nvptx, TRIPLE, processor, "", LLVMCodeGenLevelAggressive, LLVMRelocDefault,
-                                                         LLVMCodeModelDefault);
+  LLVMTargetMachineRef machine = LLVMCreateTargetMachine(nvptx, TRIPLE, processor, "", LLVMCodeGenLevelAggressive,
+                                                         LLVMRelocDefault, LLVMCodeModelDefault);
   if (!machine) return WEFT_ERR(INTERNAL, "LLVM cannot make code for %s", processor);
   weft_arena_init(&j.memory.arena);
   weft_status *st = compile(&j, machine);

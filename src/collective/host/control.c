@@ -47,7 +47,8 @@ static void on_reason(coll_link *link)
   }
   memcpy(&reason, link->reader.payload, sizeof reason);
   reason.text[sizeof reason.text - 1] = '\0';
-  if (type == COLL_FRAME_ABORT && g->frozen) link->told = (int64_t)reason.posted; /* for the report that is being made */
+  if (type == COLL_FRAME_ABORT && g->frozen)
+    link->told = (int64_t)reason.posted; /* for the report that is being made */
   if (type == COLL_FRAME_ABORT && coll_link_is_ready(link)) has_left(link, reason.sent);
   if (type == COLL_FRAME_REFUSE) { /* it has ended all that needs no connection with it */
     reason.ended = comm ? atomic_load_explicit(&comm->ended_seq, memory_order_relaxed) : 0;
@@ -61,13 +62,13 @@ static void on_reason(coll_link *link)
   if (g->error) return;
   coll_rank_describe(g, link->peer, who, sizeof who);
   weft_code code = code_for_peers(reason.code);
-  bool passes = strstr(reason.text, "is not connected") || strstr(reason.text, "ranks disagree") || strstr(reason.text, "by rank ");
+  bool passes = strstr(reason.text, "is not connected") || strstr(reason.text, "ranks disagree") ||
+                strstr(reason.text, "by rank ");
   weft_status *st = passes ? weft_status_new(code, __FILE__, __LINE__, "%s", reason.text)
                            : weft_status_new(code, __FILE__, __LINE__, "%s %s: %s", what, who, reason.text);
   if (reason.member_lost && !g->frozen) /* frozen: it is about to fail for a deadline of its own */
     coll_group_lose_member_locked(g, reason.lost, st);
-  else
-    coll_group_end_at_locked(g, st, reason.ended, type == COLL_FRAME_REFUSE ? -1 : reason.origin);
+  else coll_group_end_at_locked(g, st, reason.ended, type == COLL_FRAME_REFUSE ? -1 : reason.origin);
 }
 
 static void on_accept(coll_link *link)
@@ -170,9 +171,10 @@ void coll_link_ready_locked(coll_group *g, uint64_t id)
     case COLL_READ_FORGED: coll_link_forged(link, "on the control connection"); return;
     case COLL_READ_DENIED:
       if (link->state == LINK_GREETING)
-        on_not_connected(link, WEFT_ERR(UNAUTHENTICATED, "authentication failed: rank %d does not accept the proof of rank %d", link->peer, link->rank));
-      else
-        coll_link_garbage(link, "an unknown control frame");
+        on_not_connected(link, WEFT_ERR(UNAUTHENTICATED,
+                                        "authentication failed: rank %d does not accept the proof of rank %d",
+                                        link->peer, link->rank));
+      else coll_link_garbage(link, "an unknown control frame");
       return;
     case COLL_READ_END:
       if (link->state == LINK_LEFT || g->frozen) {

@@ -96,8 +96,8 @@ static bool reserve(coll_jobs *d, size_t pointers)
 static void **add_job(coll_jobs *d, int parts, int dsts, int64_t bytes)
 {
   if (!reserve(d, (size_t)(parts + dsts))) return NULL;
-  d->jobs[d->job_count++] = (coll_job){d->pointer_count, d->pointer_count + (size_t)parts, parts, dsts, (size_t)bytes,
-                                       d->chunk_count};
+  d->jobs[d->job_count++] =
+    (coll_job){d->pointer_count, d->pointer_count + (size_t)parts, parts, dsts, (size_t)bytes, d->chunk_count};
   d->chunk_count += ((size_t)bytes + CHUNK_BYTES - 1) / CHUNK_BYTES;
   void **at = d->pointers + d->pointer_count;
   d->pointer_count += (size_t)(parts + dsts);
@@ -123,7 +123,10 @@ typedef struct demand {
 } demand;
 
 /* The rank's operation: if it is slotted, only that whose result is wanted is looked at. */
-static const coll_op *op_of(const demand *d, int rank) { return rank == d->op->comm->rank ? d->op : d->g->locals[rank]->head; }
+static const coll_op *op_of(const demand *d, int rank)
+{
+  return rank == d->op->comm->rank ? d->op : d->g->locals[rank]->head;
+}
 static const char *in_of(const demand *d, int rank)
 {
   return d->op->slotted ? coll_direct_slot(d->g, rank, d->op->seq)->payload : op_of(d, rank)->memory[COLL_IN];
@@ -181,8 +184,8 @@ static bool add_ragged(const demand *d, int from, int to)
     if (bytes != expected || at > limit - bytes) {
       weft_status *st = WEFT_ERR(FAILED_PRECONDITION,
                                  "ragged-all-to-all: rank %d sends %lld bytes to byte %lld of rank %d's %lld, whose "
-                                 "recv_sizes say %lld", from, (long long)bytes, (long long)at, to, (long long)limit,
-                                 (long long)expected);
+                                 "recv_sizes say %lld",
+                                 from, (long long)bytes, (long long)at, to, (long long)limit, (long long)expected);
       coll_group_fail_locked(d->g, st);
       return true;
     }
@@ -209,21 +212,26 @@ static bool add_jobs_of(const demand *d, int r)
   case WEFT_ALL_REDUCE: return r > d->first || add_fold(d, 0, p->bytes, d->first, d->end);
   case WEFT_REDUCE: return r != p->root || add_fold(d, 0, p->bytes, r, r + 1);
   case WEFT_REDUCE_SCATTER: return add_fold(d, block_at(p, r), block_bytes(p, r), r, r + 1);
-  case WEFT_BROADCAST: return r > d->first || add_spread(d, in_of(d, p->root), 0, p->bytes, keeps_own(d, p->root) ? p->root : -1);
+  case WEFT_BROADCAST:
+    return r > d->first || add_spread(d, in_of(d, p->root), 0, p->bytes, keeps_own(d, p->root) ? p->root : -1);
   case WEFT_ALL_GATHER:
   case WEFT_ALL_GATHER_V:
-    for (int s = 0; s < n && ok && r == d->first; s++) ok = add_spread(d, in_of(d, s), block_at(p, s), block_bytes(p, s), -1);
+    for (int s = 0; s < n && ok && r == d->first; s++)
+      ok = add_spread(d, in_of(d, s), block_at(p, s), block_bytes(p, s), -1);
     return ok;
   case WEFT_GATHER:
   case WEFT_GATHER_V:
-    for (int s = 0; s < n && ok && r == p->root; s++) ok = add_copy(d->jobs, in_of(d, s), out_of(d, r) + block_at(p, s), block_bytes(p, s));
+    for (int s = 0; s < n && ok && r == p->root; s++)
+      ok = add_copy(d->jobs, in_of(d, s), out_of(d, r) + block_at(p, s), block_bytes(p, s));
     return ok;
   case WEFT_SCATTER:
   case WEFT_SCATTER_V: return add_copy(d->jobs, in_of(d, p->root) + block_at(p, r), out_of(d, r), block_bytes(p, r));
   case WEFT_PERMUTE:
-    return mine->source < 0 ? add_zeroes(d, r, p->bytes) : add_copy(d->jobs, in_of(d, mine->source), out_of(d, r), p->bytes);
+    return mine->source < 0 ? add_zeroes(d, r, p->bytes)
+                            : add_copy(d->jobs, in_of(d, mine->source), out_of(d, r), p->bytes);
   case WEFT_ALL_TO_ALL:
-    for (int s = 0; s < n && ok; s++) ok = add_copy(d->jobs, in_of(d, s) + p->bytes * r, out_of(d, r) + p->bytes * s, p->bytes);
+    for (int s = 0; s < n && ok; s++)
+      ok = add_copy(d->jobs, in_of(d, s) + p->bytes * r, out_of(d, r) + p->bytes * s, p->bytes);
     return ok;
   case WEFT_ALL_TO_ALL_V:
     for (int s = 0; s < n && ok; s++) {
@@ -272,17 +280,16 @@ static void run_numbered(const coll_jobs *d, size_t chunk)
 
   while (hi - lo > 1) {
     size_t mid = (lo + hi) / 2;
-    if (d->jobs[mid].first_chunk <= chunk)
-      lo = mid;
-    else
-      hi = mid;
+    if (d->jobs[mid].first_chunk <= chunk) lo = mid;
+    else hi = mid;
   }
   run_chunk(d, &d->jobs[lo], chunk - d->jobs[lo].first_chunk);
 }
 
 static void work(coll_direct *d)
 {
-  for (size_t chunk; (chunk = atomic_fetch_add_explicit(&d->next_chunk, 1, memory_order_relaxed)) < d->jobs.chunk_count;) {
+  for (size_t chunk;
+       (chunk = atomic_fetch_add_explicit(&d->next_chunk, 1, memory_order_relaxed)) < d->jobs.chunk_count;) {
     run_numbered(&d->jobs, chunk);
     atomic_fetch_add_explicit(&d->done_chunks, 1, memory_order_relaxed); /* the group's lock orders the data */
   }
@@ -404,7 +411,9 @@ bool coll_direct_work_locked(coll_group *g) WEFT_NO_THREAD_SAFETY
     coll_group_lock(g);
     d->workers--;
   }
-  if (!d->running || d->workers > 0 || atomic_load_explicit(&d->done_chunks, memory_order_relaxed) < d->jobs.chunk_count) return false;
+  if (!d->running || d->workers > 0 ||
+      atomic_load_explicit(&d->done_chunks, memory_order_relaxed) < d->jobs.chunk_count)
+    return false;
   finish_all(g);
   return true;
 }

@@ -38,7 +38,8 @@ static void mind_refused(coll_link *link)
     return;
   }
   if (weft_now_ns() - link->broken_ns <= REFUSED_WORD_NS) return;
-  snprintf(how, sizeof how, "cannot be reached: its process ended, or left all its communicators, and nobody has told us why (%s)",
+  snprintf(how, sizeof how,
+           "cannot be reached: its process ended, or left all its communicators, and nobody has told us why (%s)",
            weft_status_message(link->refused));
   coll_link_peer_died(link, false, how);
 }
@@ -52,21 +53,19 @@ static void look_what_is_wrong(coll_link *link)
 
   if (left && waits_in_vain(link)) {
     coll_rank_describe(g, link->peer, who, sizeof who);
-    coll_group_fail_locked(g, g->ending ? weft_status_dup(g->ending) : WEFT_ERR(FAILED_PRECONDITION, "%s left the communicator", who));
+    coll_group_fail_locked(g, g->ending ? weft_status_dup(g->ending)
+                                        : WEFT_ERR(FAILED_PRECONDITION, "%s left the communicator", who));
     return;
   }
   if (left && has_all_steps(link) && coll_link_has_all_p2p(link)) return; /* what becomes of its stream is no matter */
   weft_status *st = link->stream->ops->health(link->stream);
   if (!st) return;
   if (!link->broken_ns) link->broken_ns = weft_now_ns();
-  if (weft_status_code(st) == WEFT_UNAUTHENTICATED)
-    coll_link_forged(link, weft_status_message(st));
-  else if (weft_status_code(st) != WEFT_UNAVAILABLE)
-    coll_link_garbage(link, weft_status_message(st));
+  if (weft_status_code(st) == WEFT_UNAUTHENTICATED) coll_link_forged(link, weft_status_message(st));
+  else if (weft_status_code(st) != WEFT_UNAVAILABLE) coll_link_garbage(link, weft_status_message(st));
   else if (weft_now_ns() - link->broken_ns > WORD_NS && left && g->ending)
     coll_group_fail_locked(g, weft_status_dup(g->ending));
-  else if (weft_now_ns() - link->broken_ns > WORD_NS)
-    coll_link_peer_died(link, false, weft_status_message(st));
+  else if (weft_now_ns() - link->broken_ns > WORD_NS) coll_link_peer_died(link, false, weft_status_message(st));
   weft_status_free(st);
 }
 
@@ -91,7 +90,8 @@ static bool progress(coll_link *link)
  * no longer than a second. */
 static bool flush_spent(coll_group *g)
 {
-  bool any = coll_transports_open(g) && coll_transports_poll(g), unsent = false, in_time = g->ends_at && weft_now_ns() < g->spent_ns + WEFT_NS_PER_S;
+  bool any = coll_transports_open(g) && coll_transports_poll(g), unsent = false,
+       in_time = g->ends_at && weft_now_ns() < g->spent_ns + WEFT_NS_PER_S;
 
   for (coll_link *link = g->open_links; link; link = link->next_open) {
     if (link->stream && link->stream->ops->poll) any |= link->stream->ops->poll(link->stream);
@@ -126,8 +126,7 @@ static void look_for_strays(coll_link *link)
 
   if (!op || link->recvs.head || link->rx_open || link->stream->ops->data(link->stream, 0, &at) < sizeof h) return;
   memcpy(&h, at, sizeof h);
-  if (!coll_header_is_sound(&h))
-    coll_link_garbage(link, "a message header is damaged");
+  if (!coll_header_is_sound(&h)) coll_link_garbage(link, "a message header is damaged");
   else if (h.seq < op->seq || (h.seq == op->seq && h.fingerprint != op->fingerprint))
     coll_link_disagree(link, &h, "", op);
 }
@@ -158,9 +157,7 @@ void coll_link_post_locked(coll_group *g, int local, int peer, coll_msg *msg)
   if (!link) return;
   coll_fifo_push(msg->step->kind == COLL_SEND ? &link->sends : &link->recvs, msg);
   if (!coll_link_is_ready(link)) return;
-  if (msg->step->kind == COLL_SEND)
-    coll_link_send_steps(link);
-  else
-    coll_link_receive_steps(link);
+  if (msg->step->kind == COLL_SEND) coll_link_send_steps(link);
+  else coll_link_receive_steps(link);
   if (link->stream->unsent) atomic_store_explicit(&g->unsent, true, memory_order_relaxed);
 }

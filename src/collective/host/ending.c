@@ -43,7 +43,8 @@ static void tell_end(coll_group *g)
 
   snprintf(reason.text, sizeof reason.text, "%s", weft_status_message(g->ending));
   for (coll_link *link = g->open_links; link; link = link->next_open)
-    if (link->fd >= 0 && link->state == LINK_READY) coll_frame_send(link->fd, &link->session, COLL_FRAME_ENDING, &reason, sizeof reason, -1);
+    if (link->fd >= 0 && link->state == LINK_READY)
+      coll_frame_send(link->fd, &link->session, COLL_FRAME_ENDING, &reason, sizeof reason, -1);
 }
 
 void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at, int origin)
@@ -61,7 +62,8 @@ void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at, 
   g->origin = origin;
   for (coll_op *op = g->all_pending, *next; op; op = next) { /* what runs already ends with the group */
     next = op->pending_next;
-    if (op->collective && op->seq >= g->ends_at && !op->started && !op->runnable) coll_op_finish_locked(op, weft_status_dup(st));
+    if (op->collective && op->seq >= g->ends_at && !op->started && !op->runnable)
+      coll_op_finish_locked(op, weft_status_dup(st));
   }
   coll_group_check_end_locked(g);
   if (g->ending) tell_end(g);
@@ -79,7 +81,8 @@ static coll_reason reason_of(const coll_group *g, const weft_status *st, uint64_
   coll_reason reason = {.code = weft_status_code(st), .ended = ended, .lost = g->lost, .member_lost = g->member_lost};
 
   for (int i = 0; i < g->local_count; i++)
-    if (g->locals[i]) reason.ended = WEFT_MIN(reason.ended, atomic_load_explicit(&g->locals[i]->ended_seq, memory_order_relaxed));
+    if (g->locals[i])
+      reason.ended = WEFT_MIN(reason.ended, atomic_load_explicit(&g->locals[i]->ended_seq, memory_order_relaxed));
   snprintf(reason.text, sizeof reason.text, "%s", weft_status_message(st));
   return reason;
 }

@@ -29,9 +29,7 @@ static void run_local(coll_op *op, const coll_step *step)
   case COLL_COPY:
     if (dst != src) memmove(dst, src, (size_t)step->bytes);
     return;
-  case COLL_ZERO:
-    memset(dst, 0, (size_t)step->bytes);
-    return;
+  case COLL_ZERO: memset(dst, 0, (size_t)step->bytes); return;
   default: { /* COLL_FOLD */
     const void *few[PARTS_ON_STACK] = {NULL}, **parts = step->peer <= PARTS_ON_STACK ? few : malloc((size_t)step->peer * sizeof *parts);
     if (!parts) { /* one after the other gives the same, except that narrow floats round more often */
@@ -73,10 +71,8 @@ static void post_message(coll_group *g, coll_msg *msg)
   }
   coll_pair *pair = &g->pairs[sends ? me * g->local_count + there : there * g->local_count + me];
   coll_msg *other = coll_fifo_pop(sends ? &pair->recvs : &pair->sends);
-  if (!other)
-    coll_fifo_push(sends ? &pair->sends : &pair->recvs, msg);
-  else
-    transfer(g, sends ? msg : other, sends ? other : msg);
+  if (!other) coll_fifo_push(sends ? &pair->sends : &pair->recvs, msg);
+  else transfer(g, sends ? msg : other, sends ? other : msg);
 }
 
 /* ---- starting ---- */
@@ -84,7 +80,8 @@ static void post_message(coll_group *g, coll_msg *msg)
 static bool same_problem(const coll_problem *a, const coll_problem *b)
 {
   return a->kind == b->kind && a->bytes == b->bytes && a->elem_bytes == b->elem_bytes && a->root == b->root &&
-         a->in_place == b->in_place && a->rank_order == b->rank_order && a->source == b->source && a->target == b->target;
+         a->in_place == b->in_place && a->rank_order == b->rank_order && a->source == b->source &&
+         a->target == b->target;
 }
 
 static size_t most_messages(const coll_schedule *s)
@@ -167,7 +164,8 @@ static weft_status *load_ragged_rows(coll_op *op)
 {
   coll_problem *p = &op->problem;
   int64_t n = (int64_t)p->size * p->pieces, *heard = op->arrays + 6 * n, *expected = op->arrays + 3 * n;
-  int64_t *at = op->arrays + 4 * n, *bytes = op->arrays + 5 * n; /* what this rank sent in the first round is not needed any more */
+  int64_t *at = op->arrays + 4 * n,
+          *bytes = op->arrays + 5 * n; /* what this rank sent in the first round is not needed any more */
 
   for (int64_t i = 0; i < n; i++) {
     int64_t end;
@@ -325,8 +323,7 @@ static void p2p_transfer(coll_group *g, coll_op *send, coll_op *recv)
     coll_group_fail_locked(g, coll_op_disagreement(send, recv));
     return;
   }
-  if (send->problem.bytes)
-    memmove(recv->memory[COLL_OUT], send->memory[COLL_IN], (size_t)send->problem.bytes);
+  if (send->problem.bytes) memmove(recv->memory[COLL_OUT], send->memory[COLL_IN], (size_t)send->problem.bytes);
   coll_op_finish_locked(send, NULL);
   coll_op_finish_locked(recv, NULL);
 }
@@ -354,10 +351,8 @@ void coll_p2p_post_locked(coll_op *op)
       return;
     }
     coll_msg *recv = take_match(&target->p2p_recvs, op, true);
-    if (recv)
-      p2p_transfer(g, op, recv->op);
-    else
-      coll_fifo_push(&op->comm->p2p_sends, &op->p2p);
+    if (recv) p2p_transfer(g, op, recv->op);
+    else coll_fifo_push(&op->comm->p2p_sends, &op->p2p);
     return;
   }
   for (int i = 0; i < g->local_count; i++) {

@@ -63,10 +63,8 @@ int64_t coll_group_spin_ns(const coll_group *g)
 static void post(coll_communicator *c, const coll_posting *posting)
 {
   (void)c;
-  if (posting->op->collective)
-    coll_engine_make_runnable_locked(posting->op);
-  else
-    coll_p2p_post_locked(posting->op);
+  if (posting->op->collective) coll_engine_make_runnable_locked(posting->op);
+  else coll_p2p_post_locked(posting->op);
 }
 
 /* Links end, and no operation is looked at any more. */

@@ -34,8 +34,9 @@ void coll_link_peer_died(coll_link *link, bool dead, const char *how)
 
   coll_rank_describe(g, link->peer, who, sizeof who);
   if (dead) coll_dead_add(incarnation);
-  coll_group_lose_member_locked(g, dead ? incarnation : 0, WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: %s %s",
-                                                                (unsigned long long)incarnation, who, how));
+  coll_group_lose_member_locked(g, dead ? incarnation : 0,
+                                WEFT_ERR(FAILED_PRECONDITION, "Task with incarnation id %llu is not connected: %s %s",
+                                         (unsigned long long)incarnation, who, how));
 }
 
 void coll_link_hang_up(coll_link *link)
@@ -95,7 +96,8 @@ static weft_status *fill_address(const coll_link *link, coll_hello *hello)
 static void ring_peer(void *ctx)
 {
   coll_link *link = ctx;
-  if (link->fd >= 0) coll_frame_send(link->fd, &link->session, COLL_FRAME_BELL, NULL, 0, -1); /* a full socket wakes the peer as well */
+  if (link->fd >= 0)
+    coll_frame_send(link->fd, &link->session, COLL_FRAME_BELL, NULL, 0, -1); /* a full socket wakes the peer as well */
 }
 
 static void cut(void *ctx)
@@ -122,9 +124,14 @@ static weft_status *hello_of(coll_link *link, coll_hello *out)
   coll_group *g = link->group;
   const coll_address *to = &g->addresses[link->peer];
 
-  *out = (coll_hello){.src_incarnation = g->incarnations[link->rank], .dst_incarnation = to->magic ? to->incarnation : 0,
-                      .src = link->rank, .dst = link->peer, .size = g->size, .transport = (int32_t)link->transport,
-                      .whole = coll_settings_seal_whole(), .address = g->addresses[link->rank]};
+  *out = (coll_hello){.src_incarnation = g->incarnations[link->rank],
+                      .dst_incarnation = to->magic ? to->incarnation : 0,
+                      .src = link->rank,
+                      .dst = link->peer,
+                      .size = g->size,
+                      .transport = (int32_t)link->transport,
+                      .whole = coll_settings_seal_whole(),
+                      .address = g->addresses[link->rank]};
   return coll_door_group_id(&to->door, g->public_id, &out->group_id);
 }
 
@@ -156,8 +163,11 @@ weft_status *coll_link_prove(coll_link *link)
   case COLL_SHAKE_DONE: return greet(link);
   case COLL_SHAKE_WAITS: return coll_context_watch(link->fd, link->group, link->id, false);
   case COLL_SHAKE_DENIED:
-    return WEFT_ERR(UNAUTHENTICATED, "authentication failed: rank %d and rank %d do not have the same secret (WEFT_COORD_SECRET_FILE), or another process "
-                    "listens at the address of rank %d", link->rank, link->peer, link->peer);
+    return WEFT_ERR(
+      UNAUTHENTICATED,
+      "authentication failed: rank %d and rank %d do not have the same secret (WEFT_COORD_SECRET_FILE), or another process "
+      "listens at the address of rank %d",
+      link->rank, link->peer, link->peer);
   case COLL_SHAKE_ENDED: break;
   }
   return WEFT_ERR(UNAVAILABLE, "rank %d closed the connection before it was authenticated", link->peer);
@@ -192,8 +202,17 @@ coll_link *coll_link_of_locked(coll_group *g, int local, int peer)
       coll_group_fail_locked(g, WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory for a link"));
       return NULL;
     }
-    *link = (coll_link){.group = g, .id = coll_context_next_id(), .local = local, .rank = g->locals[local]->rank, .peer = peer, .fd = -1,
-                        .next_open = g->open_links, .state = LINK_WAITING, .told = -1, .room_there = COLL_EAGER_ROOM, .room_here = COLL_EAGER_ROOM};
+    *link = (coll_link){.group = g,
+                        .id = coll_context_next_id(),
+                        .local = local,
+                        .rank = g->locals[local]->rank,
+                        .peer = peer,
+                        .fd = -1,
+                        .next_open = g->open_links,
+                        .state = LINK_WAITING,
+                        .told = -1,
+                        .room_there = COLL_EAGER_ROOM,
+                        .room_here = COLL_EAGER_ROOM};
     link->offers_tail = &link->offers;
     *slot = g->open_links = link;
   }
@@ -201,8 +220,7 @@ coll_link *coll_link_of_locked(coll_group *g, int local, int peer)
   if (g->addresses[peer].magic) st = dial(link);
   if (st && errno == EAGAIN) /* a local socket with a long queue */
     coll_link_on_turned_away(link, st);
-  else if (st)
-    coll_link_on_refused(link, st);
+  else if (st) coll_link_on_refused(link, st);
   return link;
 }
 
@@ -233,7 +251,9 @@ weft_status *coll_link_open_stream(coll_link *link, const coll_hello *theirs, in
   coll_transport_ends ends = {.group = link->group, .session = &link->session, .address = &theirs->address, .mine = link->rank,
                               .theirs = link->peer, .fd = passed_fd};
 
-  if (!t) return WEFT_ERR(FAILED_PRECONDITION, "rank %d asks for transport %d, which is unknown here", link->peer, theirs->transport);
+  if (!t)
+    return WEFT_ERR(FAILED_PRECONDITION, "rank %d asks for transport %d, which is unknown here", link->peer,
+                    theirs->transport);
   if (t->is_local && !coll_door_same_user(fd, &ends.pid))
     return WEFT_ERR(FAILED_PRECONDITION, "a peer offers %s over a network", t->name);
   link->transport = (coll_transport)theirs->transport;
@@ -247,22 +267,25 @@ static weft_status *check_hello(const coll_group *g, const coll_hello *hello)
   char who[256];
 
   if (g->error)
-    return weft_status_new(weft_status_code(g->error) == WEFT_FAILED_PRECONDITION ? WEFT_FAILED_PRECONDITION : WEFT_ABORTED,
+    return weft_status_new(weft_status_code(g->error) == WEFT_FAILED_PRECONDITION ? WEFT_FAILED_PRECONDITION
+                                                                                  : WEFT_ABORTED,
                            __FILE__, __LINE__, "%s", weft_status_message(g->error));
   if (!g->links || !g->addresses[me].magic) return WEFT_ERR(UNAVAILABLE, "being made");
   if (hello->size != g->size || peer < 0 || peer >= g->size || g->local_of[peer] >= 0 || !g->locals[g->local_of[me]])
-    return WEFT_ERR(FAILED_PRECONDITION, "communicator %s has %d ranks for rank %d, and %d for rank %d", g->name, g->size,
-                    me, hello->size, peer);
+    return WEFT_ERR(FAILED_PRECONDITION, "communicator %s has %d ranks for rank %d, and %d for rank %d", g->name,
+                    g->size, me, hello->size, peer);
   if (hello->dst_incarnation && hello->dst_incarnation != g->incarnations[me])
     return WEFT_ERR(FAILED_PRECONDITION, "rank %d expects incarnation %llu of rank %d, which is %llu", peer,
                     (unsigned long long)hello->dst_incarnation, me, (unsigned long long)g->incarnations[me]);
   WEFT_TRY(coll_address_check(&hello->address, sizeof hello->address, g->size));
   if (!coll_transport_of(hello->transport))
-    return WEFT_ERR(FAILED_PRECONDITION, "rank %d asks for transport %d, which is unknown here", peer, hello->transport);
+    return WEFT_ERR(FAILED_PRECONDITION, "rank %d asks for transport %d, which is unknown here", peer,
+                    hello->transport);
   if (hello->whole != coll_settings_seal_whole())
-    return WEFT_ERR(FAILED_PRECONDITION,
-                    "ranks differ in WEFT_COLLECTIVE_TLS or WEFT_COLLECTIVE_INTEGRITY: rank %d %s all of its messages, rank %d %s",
-                    peer, hello->whole ? "encrypts" : "does not encrypt", me, hello->whole ? "does not" : "does");
+    return WEFT_ERR(
+      FAILED_PRECONDITION,
+      "ranks differ in WEFT_COLLECTIVE_TLS or WEFT_COLLECTIVE_INTEGRITY: rank %d %s all of its messages, rank %d %s",
+      peer, hello->whole ? "encrypts" : "does not encrypt", me, hello->whole ? "does not" : "does");
   if (g->addresses[peer].magic && g->addresses[peer].incarnation != hello->src_incarnation) {
     coll_rank_describe(g, peer, who, sizeof who);
     return WEFT_ERR(FAILED_PRECONDITION, "%s has incarnation %llu here and says it is %llu", who,
@@ -271,7 +294,8 @@ static weft_status *check_hello(const coll_group *g, const coll_hello *hello)
   return NULL;
 }
 
-weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd, coll_session *session)
+weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd,
+                                    coll_session *session)
 {
   int me = hello->dst, peer = hello->src;
   coll_hello answer;
@@ -286,7 +310,8 @@ weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int 
   g->incarnations[peer] = hello->src_incarnation;
   if (!link) return weft_status_dup(g->error);
   if (coll_link_is_ready(link)) return WEFT_ERR(FAILED_PRECONDITION, "ranks %d and %d are connected already", peer, me);
-  if ((link->state == LINK_CONNECTING || link->state == LINK_PROVING || link->state == LINK_GREETING) && peer > me) { /* both dialled: ours stays */
+  if ((link->state == LINK_CONNECTING || link->state == LINK_PROVING || link->state == LINK_GREETING) &&
+      peer > me) { /* both dialled: ours stays */
     coll_frame_send(fd, session, COLL_FRAME_YIELD, NULL, 0, -1);
     return WEFT_ERR(ALREADY_EXISTS, "our own connection is under way");
   }

@@ -37,7 +37,8 @@ void coll_link_ready_locked(coll_group *g, uint64_t id);
 
 /* A peer's HELLO for this group came on `fd` (taken, with passed_fd and the session, on success).  Errors: why it is
  * refused. */
-WEFT_NODISCARD weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd, coll_session *session);
+WEFT_NODISCARD weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd,
+                                                   coll_session *session);
 
 /* Connects, or prepares to be connected to.  NULL: the group has failed. */
 coll_link *coll_link_of_locked(coll_group *g, int local, int peer);

@@ -113,8 +113,9 @@ void coll_link_forged(coll_link *link, const char *where);
 bool coll_link_send_some(coll_link *link, int channel, coll_msg *msg, int type);
 bool coll_link_receive_some(coll_link *link, int channel, coll_msg *msg, int64_t total);
 bool coll_link_borrow_some(coll_link *link, coll_msg *msg, size_t total); /* of what the peer lends */
-bool coll_link_is_bulk(const coll_link *link, const coll_msg *msg); /* worth lending? */
-void coll_link_lend(coll_link *link, int channel, coll_msg *msg, int type); /* announces it, if there is room for that now */
+bool coll_link_is_bulk(const coll_link *link, const coll_msg *msg);       /* worth lending? */
+void coll_link_lend(coll_link *link, int channel, coll_msg *msg,
+                    int type);           /* announces it, if there is room for that now */
 bool coll_link_is_lent(coll_link *link); /* does the peer have all that is lent to it? */
 
 /* What schedules have posted.  True if anything moved. */
@@ -127,8 +128,10 @@ bool coll_link_send_p2p(coll_link *link);
 bool coll_link_receive_p2p(coll_link *link);
 bool coll_link_has_p2p(const coll_link *link);     /* is anything wanted? */
 bool coll_link_has_all_p2p(const coll_link *link); /* of a peer that has left: has all come that it sent? */
-bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op); /* true: the link has it; false: a receive that no offer meets */
-void coll_links_end_p2p_locked(coll_group *g);   /* ends sends and receives for which nothing can come any more, with g->ending */
-bool coll_links_owe_p2p_locked(coll_group *g);   /* something that a peer sent before it gave up has not been received */
+bool coll_link_p2p_locked(coll_group *g, int local,
+                          coll_op *op); /* true: the link has it; false: a receive that no offer meets */
+void coll_links_end_p2p_locked(
+  coll_group *g); /* ends sends and receives for which nothing can come any more, with g->ending */
+bool coll_links_owe_p2p_locked(coll_group *g); /* something that a peer sent before it gave up has not been received */
 
 #endif

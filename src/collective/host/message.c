@@ -20,7 +20,8 @@ static uint32_t check_of(const coll_header *h)
   uint64_t words[WORDS], sum = (uint64_t)(uint32_t)h->root * 0xff51afd7ed558ccdu;
 
   memcpy(words, h, sizeof words);
-  for (size_t i = 0; i < WORDS; i++) sum += words[i] * (0x9e3779b97f4a7c15u + 2 * i * 0xc4ceb9fe1a85ec53u); /* odd, each another */
+  for (size_t i = 0; i < WORDS; i++)
+    sum += words[i] * (0x9e3779b97f4a7c15u + 2 * i * 0xc4ceb9fe1a85ec53u); /* odd, each another */
   return (uint32_t)(sum ^ sum >> 32);
 }
 
@@ -49,7 +50,8 @@ static void header_describe(const coll_header *h, const char *site, char *out, s
   char operation[200];
 
   coll_describe(h->kind, h->dtype, h->count, h->reduction, site, operation, sizeof operation);
-  snprintf(out, size, "%s (seq %llu, message of %llu bytes)", operation, (unsigned long long)h->seq, (unsigned long long)h->bytes);
+  snprintf(out, size, "%s (seq %llu, message of %llu bytes)", operation, (unsigned long long)h->seq,
+           (unsigned long long)h->bytes);
 }
 
 void coll_link_disagree(coll_link *link, const coll_header *h, const char *site, const coll_op *mine)
@@ -58,9 +60,9 @@ void coll_link_disagree(coll_link *link, const coll_header *h, const char *site,
 
   header_describe(h, site, theirs, sizeof theirs);
   coll_op_describe(mine, ours, sizeof ours);
-  coll_group_fail_locked(link->group,
-                         WEFT_ERR(FAILED_PRECONDITION, "ranks disagree on the operation: rank %d is at %s, rank %d at %s",
-                                  mine->comm->rank, ours, link->peer, theirs));
+  coll_group_fail_locked(link->group, WEFT_ERR(FAILED_PRECONDITION,
+                                               "ranks disagree on the operation: rank %d is at %s, rank %d at %s",
+                                               mine->comm->rank, ours, link->peer, theirs));
 }
 
 void coll_link_garbage(coll_link *link, const char *what)
@@ -76,7 +78,10 @@ void coll_link_forged(coll_link *link, const char *where)
   char who[256];
 
   coll_rank_describe(link->group, link->peer, who, sizeof who);
-  coll_group_fail_locked(link->group, WEFT_ERR(FAILED_PRECONDITION, "integrity: a message from %s was changed, repeated, reordered or removed on its way (%s)", who, where));
+  coll_group_fail_locked(
+    link->group,
+    WEFT_ERR(FAILED_PRECONDITION,
+             "integrity: a message from %s was changed, repeated, reordered or removed on its way (%s)", who, where));
 }
 
 /* ---- payloads ---- */
@@ -106,7 +111,8 @@ bool coll_link_send_some(coll_link *link, int channel, coll_msg *msg, int type)
     void *at;
     size_t room = s->ops->space(s, channel, &at), used = 0;
     if (room < COLL_STREAM_UNIT || (!msg->header_done && room < lead)) return false;
-    if (!msg->header_done) used = coll_header_put(at, msg->op, type, channel ? msg->op->p2p_id : link->tx_count[0], bytes);
+    if (!msg->header_done)
+      used = coll_header_put(at, msg->op, type, channel ? msg->op->p2p_id : link->tx_count[0], bytes);
     link->tx_count[channel] += !msg->header_done;
     int64_t left = bytes - msg->done_bytes;
     size_t n = WEFT_MIN((size_t)left, WEFT_MIN(room - used, (size_t)PIECE_BYTES));
@@ -135,7 +141,9 @@ void coll_link_lend(coll_link *link, int channel, coll_msg *msg, int type)
   if (s->ops->space(s, channel, &at) < COLL_STREAM_UNIT + COLL_SITE_BYTES) return;
   uint64_t number = link->tx_count[channel]++;
   s->ops->lend(s, coll_msg_source(msg), (size_t)coll_msg_bytes(msg));
-  s->ops->commit(s, channel, coll_header_put(at, msg->op, type | COLL_MESSAGE_IS_LENT, channel ? msg->op->p2p_id : number, coll_msg_bytes(msg)));
+  s->ops->commit(
+    s, channel,
+    coll_header_put(at, msg->op, type | COLL_MESSAGE_IS_LENT, channel ? msg->op->p2p_id : number, coll_msg_bytes(msg)));
   msg->header_done = true;
   link->lends = msg;
 }
@@ -156,12 +164,9 @@ bool coll_link_send_steps(coll_link *link)
     int64_t before = msg->done_bytes;
     int type = COLL_MESSAGE_STEP | (msg->op->site.instruction ? COLL_MESSAGE_HAS_SITE : 0);
     bool had_header = msg->header_done, done = false;
-    if (link->lends == msg)
-      done = coll_link_is_lent(link);
-    else if (had_header || !coll_link_is_bulk(link, msg))
-      done = coll_link_send_some(link, 0, msg, type);
-    else if (!link->lends)
-      coll_link_lend(link, 0, msg, type);
+    if (link->lends == msg) done = coll_link_is_lent(link);
+    else if (had_header || !coll_link_is_bulk(link, msg)) done = coll_link_send_some(link, 0, msg, type);
+    else if (!link->lends) coll_link_lend(link, 0, msg, type);
     any |= done || msg->done_bytes != before || msg->header_done != had_header;
     if (!done) break;
     coll_fifo_pop(&link->sends);
@@ -246,10 +251,8 @@ bool coll_link_borrow_some(coll_link *link, coll_msg *msg, size_t total)
     }
     if (!s->ops->borrowed(s)) return false;
     link->borrows = NULL;
-    if (target)
-      msg->done_bytes = (int64_t)total;
-    else
-      coll_engine_deliver(msg, link->scratch, link->borrowing);
+    if (target) msg->done_bytes = (int64_t)total;
+    else coll_engine_deliver(msg, link->scratch, link->borrowing);
     link->borrowing = 0;
   }
   return true;

@@ -30,7 +30,8 @@ static bool send_data(coll_link *link, coll_msg *msg)
 {
   if (msg->op->phase == P2P_EAGER_TO_SEND) return coll_link_send_some(link, 1, msg, COLL_MESSAGE_EAGER);
   if (link->lends == msg) return coll_link_is_lent(link);
-  if (msg->header_done || link->lends || !coll_link_is_bulk(link, msg)) return coll_link_send_some(link, 1, msg, COLL_MESSAGE_DATA);
+  if (msg->header_done || link->lends || !coll_link_is_bulk(link, msg))
+    return coll_link_send_some(link, 1, msg, COLL_MESSAGE_DATA);
   coll_link_lend(link, 1, msg, COLL_MESSAGE_DATA);
   return false;
 }
@@ -42,7 +43,9 @@ static void give_room(coll_link *link)
   const coll_msg *open = link->frames.head;
   void *at;
 
-  if (link->room_due < COLL_EAGER_ROOM / 2 || (open && open->header_done) || link->stream->ops->space(link->stream, 1, &at) < sizeof h) return;
+  if (link->room_due < COLL_EAGER_ROOM / 2 || (open && open->header_done) ||
+      link->stream->ops->space(link->stream, 1, &at) < sizeof h)
+    return;
   coll_header_seal(&h);
   memcpy(at, &h, sizeof h);
   link->tx_count[1]++;
@@ -75,8 +78,9 @@ bool coll_link_send_p2p(coll_link *link)
       if (link->stream->ops->space(link->stream, 1, &at) < COLL_STREAM_UNIT) break;
       coll_fifo_pop(&link->frames);
       link->tx_count[1]++;
-      link->stream->ops->commit(link->stream, 1, coll_header_put(at, op, offers ? COLL_MESSAGE_OFFER : COLL_MESSAGE_ACCEPT,
-                                                            op->p2p_id, op->problem.bytes));
+      link->stream->ops->commit(
+        link->stream, 1,
+        coll_header_put(at, op, offers ? COLL_MESSAGE_OFFER : COLL_MESSAGE_ACCEPT, op->p2p_id, op->problem.bytes));
       op->phase = offers ? P2P_OFFERED : P2P_DATA_TO_COME;
       coll_fifo_push(offers ? &link->offered : &link->incoming, msg);
     }
@@ -124,7 +128,8 @@ static void receive_kept(coll_link *link, coll_op *recv, const coll_offer *o)
 }
 
 /* Takes the message that `fits` out of a FIFO. */
-static coll_msg *take(coll_fifo *fifo, bool (*fits)(const coll_op *op, const coll_header *h, int peer), const coll_header *h, int peer)
+static coll_msg *take(coll_fifo *fifo, bool (*fits)(const coll_op *op, const coll_header *h, int peer),
+                      const coll_header *h, int peer)
 {
   coll_msg *before = NULL;
 
@@ -137,7 +142,11 @@ static coll_msg *take(coll_fifo *fifo, bool (*fits)(const coll_op *op, const col
   }
   return NULL;
 }
-static bool has_id(const coll_op *op, const coll_header *h, int peer) { (void)peer; return op->p2p_id == h->id; }
+static bool has_id(const coll_op *op, const coll_header *h, int peer)
+{
+  (void)peer;
+  return op->p2p_id == h->id;
+}
 static bool wants_offer(const coll_op *op, const coll_header *h, int peer)
 {
   return op->args.tag == h->tag && (op->args.peer < 0 || op->args.peer == peer);
@@ -175,10 +184,8 @@ static void on_send(coll_link *link, const coll_header *h)
   }
   if (eager) link->room_here -= eager_cost((int64_t)h->bytes);
   coll_msg *recv = take(&link->group->locals[link->local]->p2p_recvs, wants_offer, h, link->peer);
-  if (!recv)
-    keep(link, h);
-  else if (meet(link, recv->op, h) && eager)
-    receive_rest(link, recv->op, h);
+  if (!recv) keep(link, h);
+  else if (meet(link, recv->op, h) && eager) receive_rest(link, recv->op, h);
 }
 
 /* Takes in what is kept.  True when it is complete. */
@@ -210,8 +217,9 @@ bool coll_link_receive_p2p(coll_link *link)
     coll_header h;
     if (link->rx1_msg) {
       int64_t before = link->rx1_msg->done_bytes;
-      bool done = link->rx1.type & COLL_MESSAGE_IS_LENT ? coll_link_borrow_some(link, link->rx1_msg, link->rx1.bytes)
-                                                        : coll_link_receive_some(link, 1, link->rx1_msg, (int64_t)link->rx1.bytes);
+      bool done = link->rx1.type & COLL_MESSAGE_IS_LENT
+                    ? coll_link_borrow_some(link, link->rx1_msg, link->rx1.bytes)
+                    : coll_link_receive_some(link, 1, link->rx1_msg, (int64_t)link->rx1.bytes);
       any |= done || link->rx1_msg->done_bytes != before;
       if (!done) break;
       received(link, WEFT_MOVE(link->rx1_msg)->op, &link->rx1);
@@ -242,10 +250,11 @@ bool coll_link_receive_p2p(coll_link *link)
     } else if (h.type == COLL_MESSAGE_ACCEPT && (met = take(&link->offered, has_id, &h, 0))) {
       met->op->phase = P2P_DATA_TO_SEND;
       coll_fifo_push(&link->frames, met);
-    } else if ((h.type & ~(s->ops->borrow ? COLL_MESSAGE_IS_LENT : 0)) == COLL_MESSAGE_DATA && (met = take(&link->incoming, has_id, &h, 0)) &&
-               (int64_t)h.bytes == met->op->problem.bytes) {
+    } else if ((h.type & ~(s->ops->borrow ? COLL_MESSAGE_IS_LENT : 0)) == COLL_MESSAGE_DATA &&
+               (met = take(&link->incoming, has_id, &h, 0)) && (int64_t)h.bytes == met->op->problem.bytes) {
       receive_rest(link, met->op, &h);
-      if (h.type & COLL_MESSAGE_IS_LENT) break; /* reading it takes long: first lend what the peer has accepted, so that both read at once */
+      if (h.type & COLL_MESSAGE_IS_LENT)
+        break; /* reading it takes long: first lend what the peer has accepted, so that both read at once */
     } else {
       coll_link_garbage(link, "a message that answers nothing");
     }
@@ -256,7 +265,8 @@ bool coll_link_receive_p2p(coll_link *link)
 bool coll_link_has_p2p(const coll_link *link)
 {
   const weft_comm *comm = link->group->locals[link->local];
-  return link->frames.head || link->offered.head || link->incoming.head || link->rx1_msg || (comm && comm->p2p_recvs.head);
+  return link->frames.head || link->offered.head || link->incoming.head || link->rx1_msg ||
+         (comm && comm->p2p_recvs.head);
 }
 
 bool coll_link_has_all_p2p(const coll_link *link)
@@ -295,7 +305,8 @@ bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op)
     coll_fifo_push(&link->frames, &op->p2p);
     return true;
   }
-  if (op->args.peer >= 0 && g->local_of[op->args.peer] < 0 && !coll_link_of_locked(g, local, op->args.peer)) return true;
+  if (op->args.peer >= 0 && g->local_of[op->args.peer] < 0 && !coll_link_of_locked(g, local, op->args.peer))
+    return true;
   coll_offer **at, *o;
   coll_link *link = find_offer(g, local, op, &at);
   if (!link) return false;
@@ -314,7 +325,8 @@ bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op)
  * frame says how much it sent. */
 static bool is_awaited(const coll_link *link)
 {
-  return link->state == LINK_LEFT ? !coll_link_has_all_p2p(link) : link->state == LINK_READY && link->peer == link->group->origin;
+  return link->state == LINK_LEFT ? !coll_link_has_all_p2p(link)
+                                  : link->state == LINK_READY && link->peer == link->group->origin;
 }
 
 /* May something that was sent before still meet this receive? */
@@ -322,11 +334,21 @@ static bool may_come(const coll_group *g, const coll_msg *recv)
 {
   for (const coll_link *link = g->open_links; link; link = link->next_open)
     if (link->rank == recv->op->comm->rank && (recv->op->args.peer < 0 || recv->op->args.peer == link->peer) &&
-        is_awaited(link)) return true;
+        is_awaited(link))
+      return true;
   return false;
 }
-static bool never(const coll_group *g, const coll_msg *msg) { (void)g; (void)msg; return false; }
-static bool is_under_way(const coll_group *g, const coll_msg *msg) { (void)g; return msg->header_done; }
+static bool never(const coll_group *g, const coll_msg *msg)
+{
+  (void)g;
+  (void)msg;
+  return false;
+}
+static bool is_under_way(const coll_group *g, const coll_msg *msg)
+{
+  (void)g;
+  return msg->header_done;
+}
 
 /* Ends all of a FIFO but those that `stay`. */
 static void end_others(coll_group *g, coll_fifo *fifo, bool (*stays)(const coll_group *g, const coll_msg *msg))
@@ -334,10 +356,8 @@ static void end_others(coll_group *g, coll_fifo *fifo, bool (*stays)(const coll_
   coll_fifo kept = {0};
 
   for (coll_msg *msg; (msg = coll_fifo_pop(fifo));) {
-    if (stays(g, msg))
-      coll_fifo_push(&kept, msg);
-    else
-      coll_op_finish_locked(msg->op, weft_status_dup(g->ending));
+    if (stays(g, msg)) coll_fifo_push(&kept, msg);
+    else coll_op_finish_locked(msg->op, weft_status_dup(g->ending));
   }
   *fifo = kept;
 }
@@ -359,6 +379,8 @@ void coll_links_end_p2p_locked(coll_group *g)
 bool coll_links_owe_p2p_locked(coll_group *g)
 {
   for (const coll_link *link = g->open_links; link; link = link->next_open)
-    if (is_awaited(link) || (link->state == LINK_LEFT && link->offers && link->offers->header.type == COLL_MESSAGE_EAGER)) return true;
+    if (is_awaited(link) ||
+        (link->state == LINK_LEFT && link->offers && link->offers->header.type == COLL_MESSAGE_EAGER))
+      return true;
   return false;
 }

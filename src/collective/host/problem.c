@@ -91,8 +91,9 @@ weft_status *coll_schedule_check(const coll_problem *p, const coll_schedule *s)
     const coll_step *step = &s->steps[i];
     bool writes = step->kind != COLL_SEND, reads = step->kind != COLL_RECV && step->kind != COLL_ZERO;
     int64_t read_bytes = step->kind == COLL_FOLD ? step->bytes * step->peer : step->bytes;
-    bool inside = (!writes || add_span(p, spans, &count, i, step->dst_in, step->dst, step->bytes, true, limit[step->dst_in])) &&
-                  (!reads || add_span(p, spans, &count, i, step->src_in, step->src, read_bytes, false, limit[step->src_in]));
+    bool inside =
+      (!writes || add_span(p, spans, &count, i, step->dst_in, step->dst, step->bytes, true, limit[step->dst_in])) &&
+      (!reads || add_span(p, spans, &count, i, step->src_in, step->src, read_bytes, false, limit[step->src_in]));
     if (!inside) st = WEFT_ERR(INTERNAL, "rank %d, step %zu: outside its buffer", p->rank, i);
     for (size_t x = 0; x < count && step->ends_round && !st; x++)
       for (size_t y = 0; y < x && !st; y++)

@@ -167,10 +167,8 @@ static void encode(weft_dtype dtype, void *out, const float *in, size_t count)
   }
   for (size_t i = 0; i < count; i++) {
     uint64_t bits = weft_float_encode(dtype, in[i]);
-    if (dtype == WEFT_F16)
-      wide[i] = (uint16_t)bits;
-    else
-      narrow[i] = (uint8_t)bits;
+    if (dtype == WEFT_F16) wide[i] = (uint16_t)bits;
+    else narrow[i] = (uint8_t)bits;
   }
 }
 

@@ -103,8 +103,14 @@ static void recv(builder *b, int peer, place dst, int64_t bytes)
 }
 static void recv_reduce(builder *b, int peer, place dst, place src, int64_t bytes, bool incoming_left)
 {
-  emit(b, (coll_step){.kind = COLL_RECV_REDUCE, .peer = peer, .dst_in = dst.in, .dst = dst.at, .src_in = src.in,
-                      .src = src.at, .bytes = bytes, .incoming_left = incoming_left});
+  emit(b, (coll_step){.kind = COLL_RECV_REDUCE,
+                      .peer = peer,
+                      .dst_in = dst.in,
+                      .dst = dst.at,
+                      .src_in = src.in,
+                      .src = src.at,
+                      .bytes = bytes,
+                      .incoming_left = incoming_left});
 }
 static bool same_place(const builder *b, place x, place y)
 {
@@ -114,12 +120,18 @@ static bool same_place(const builder *b, place x, place y)
 static void copy(builder *b, place dst, place src, int64_t bytes)
 {
   if (same_place(b, dst, src)) return;
-  emit(b, (coll_step){.kind = COLL_COPY, .dst_in = dst.in, .dst = dst.at, .src_in = src.in, .src = src.at, .bytes = bytes});
+  emit(b, (coll_step){
+            .kind = COLL_COPY, .dst_in = dst.in, .dst = dst.at, .src_in = src.in, .src = src.at, .bytes = bytes});
 }
 static void fold(builder *b, place dst, place src, int64_t bytes, int contributions)
 {
-  emit(b, (coll_step){.kind = COLL_FOLD, .dst_in = dst.in, .dst = dst.at, .src_in = src.in, .src = src.at,
-                      .bytes = bytes, .peer = contributions});
+  emit(b, (coll_step){.kind = COLL_FOLD,
+                      .dst_in = dst.in,
+                      .dst = dst.at,
+                      .src_in = src.in,
+                      .src = src.at,
+                      .bytes = bytes,
+                      .peer = contributions});
 }
 static void end_round(builder *b)
 {
@@ -167,10 +179,8 @@ static void gather_bruck(builder *b, group g, blocks bl, place data, place own)
 {
   for (int have = 1; have < g.n; have *= 2) {
     int count = WEFT_MIN(have, g.n - have), from = wrap(g.me + have, g.n), to = wrap(g.me - have, g.n);
-    if (have == 1)
-      send(b, real(g, to), own, length(bl, g.me));
-    else
-      send_run(b, g, to, bl, data, g.me, count);
+    if (have == 1) send(b, real(g, to), own, length(bl, g.me));
+    else send_run(b, g, to, bl, data, g.me, count);
     recv_run(b, g, from, bl, data, from, count);
     end_round(b);
   }
@@ -296,7 +306,8 @@ static void reduce_scatter_lanes(builder *b)
     for (int i = 0; i < n; i++) {
       int pass = on_node(t, i, wrap(node.me - s - 1, m)), take = on_node(t, i, wrap(node.me - s - 2, m));
       send(b, real(node, wrap(node.me + 1, m)), s ? plus(from, begin(bl, i)) : plus(IN, p->bytes * pass), p->bytes);
-      recv_reduce(b, real(node, wrap(node.me - 1, m)), plus(to, begin(bl, i)), plus(IN, p->bytes * take), p->bytes, true);
+      recv_reduce(b, real(node, wrap(node.me - 1, m)), plus(to, begin(bl, i)), plus(IN, p->bytes * take), p->bytes,
+                  true);
     }
     end_round(b);
   }
@@ -521,7 +532,8 @@ static void tree_down(builder *b, const tree *t, place full, int s)
 {
   int comes = t->child[0] < 0 && !t->under_root ? s - 1 : s, goes = t->parent < 0 ? s : s - 1;
 
-  if (t->parent >= 0 && comes >= 0 && comes < t->part.n) recv(b, t->parent, segment_at(t, OUT, comes), length(t->part, comes));
+  if (t->parent >= 0 && comes >= 0 && comes < t->part.n)
+    recv(b, t->parent, segment_at(t, OUT, comes), length(t->part, comes));
   for (int c = 0; c < 2 && goes >= 0 && goes < t->part.n; c++)
     if (t->child[c] >= 0) send(b, t->child[c], segment_at(t, full, goes), length(t->part, goes));
 }
@@ -672,10 +684,8 @@ static void reduce_scatter_gather(builder *b, coll_algorithm algorithm)
   blocks bl = evenly(p, p->size);
   place piece = p->rank == p->root ? plus(OUT, begin(bl, p->rank)) : scratch(b, length(bl, p->rank));
 
-  if (algorithm == COLL_ALG_DIRECT)
-    reduce_scatter_direct(b, everybody(p), bl, IN, piece);
-  else
-    reduce_scatter_ring(b, everybody(p), bl, IN, piece);
+  if (algorithm == COLL_ALG_DIRECT) reduce_scatter_direct(b, everybody(p), bl, IN, piece);
+  else reduce_scatter_ring(b, everybody(p), bl, IN, piece);
   if (p->rank != p->root) send(b, p->root, piece, length(bl, p->rank));
   for (int i = 0; p->rank == p->root && i < p->size; i++)
     if (i != p->root) recv(b, i, plus(OUT, begin(bl, i)), length(bl, i));
@@ -691,10 +701,8 @@ static void build_gather(builder *b, coll_algorithm algorithm)
   if (algorithm == COLL_ALG_DIRECT) {
     if (v) send(b, p->root, IN, length(bl, p->rank));
     for (int i = 0; v == 0 && i < n; i++)
-      if (i == p->rank)
-        copy(b, plus(OUT, begin(bl, i)), IN, length(bl, i));
-      else
-        recv(b, i, plus(OUT, begin(bl, i)), length(bl, i));
+      if (i == p->rank) copy(b, plus(OUT, begin(bl, i)), IN, length(bl, i));
+      else recv(b, i, plus(OUT, begin(bl, i)), length(bl, i));
     end_round(b);
     return;
   }
@@ -726,10 +734,8 @@ static void build_scatter(builder *b, coll_algorithm algorithm)
   if (algorithm == COLL_ALG_DIRECT) {
     if (v) recv(b, p->root, OUT, length(bl, p->rank));
     for (int i = 0; v == 0 && i < n; i++)
-      if (i == p->rank)
-        copy(b, OUT, plus(IN, begin(bl, i)), length(bl, i));
-      else
-        send(b, i, plus(IN, begin(bl, i)), length(bl, i));
+      if (i == p->rank) copy(b, OUT, plus(IN, begin(bl, i)), length(bl, i));
+      else send(b, i, plus(IN, begin(bl, i)), length(bl, i));
     end_round(b);
     return;
   }
@@ -826,8 +832,7 @@ static void build_hierarchical(builder *b)
 
   if (p->kind != WEFT_BROADCAST) {
     reduce_binomial(b, node, 0, IN, OUT);
-    if (node.me == 0)
-      all_reduce_in(b, leaders, node.n > 1 ? OUT : IN, OUT, between_leaders(p->bytes, leaders.n));
+    if (node.me == 0) all_reduce_in(b, leaders, node.n > 1 ? OUT : IN, OUT, between_leaders(p->bytes, leaders.n));
     broadcast_binomial(b, node, 0, OUT, OUT);
     return;
   }
@@ -884,10 +889,8 @@ static void build_reduce(builder *b, coll_algorithm algorithm)
     end_round(b);
     return;
   }
-  if (algorithm == COLL_ALG_BINOMIAL)
-    reduce_binomial(b, everybody(p), p->root, IN, OUT);
-  else
-    reduce_scatter_gather(b, algorithm);
+  if (algorithm == COLL_ALG_BINOMIAL) reduce_binomial(b, everybody(p), p->root, IN, OUT);
+  else reduce_scatter_gather(b, algorithm);
 }
 
 static void build_broadcast(builder *b, coll_algorithm algorithm)
@@ -920,12 +923,9 @@ static void build_permute(builder *b, coll_algorithm algorithm)
 
   (void)algorithm;
   if (p->target >= 0 && p->target != p->rank) send(b, p->target, IN, p->bytes);
-  if (p->source < 0)
-    emit(b, (coll_step){.kind = COLL_ZERO, .dst_in = COLL_OUT, .bytes = p->bytes});
-  else if (p->source == p->rank)
-    copy(b, OUT, IN, p->bytes);
-  else
-    recv(b, p->source, OUT, p->bytes);
+  if (p->source < 0) emit(b, (coll_step){.kind = COLL_ZERO, .dst_in = COLL_OUT, .bytes = p->bytes});
+  else if (p->source == p->rank) copy(b, OUT, IN, p->bytes);
+  else recv(b, p->source, OUT, p->bytes);
   end_round(b);
 }
 
@@ -936,15 +936,17 @@ static void build_tree(builder *b, coll_algorithm algorithm)
   end_round(b);
   if (b->p->size > 1) build_double_tree(b);
 }
-static void build_folded(builder *b, coll_algorithm algorithm) { (void)algorithm; build_gather_fold(b); }
+static void build_folded(builder *b, coll_algorithm algorithm)
+{
+  (void)algorithm;
+  build_gather_fold(b);
+}
 static void build_levels(builder *b, coll_algorithm algorithm)
 {
   if (b->p->kind == WEFT_BROADCAST && b->p->rank == b->p->root) copy(b, OUT, IN, b->p->bytes);
   end_round(b);
-  if (algorithm == COLL_ALG_LANES)
-    build_lanes(b);
-  else
-    build_hierarchical(b);
+  if (algorithm == COLL_ALG_LANES) build_lanes(b);
+  else build_hierarchical(b);
 }
 
 enum { ANY = 0, POWER_OF_TWO = 1, EQUAL_BLOCKS = 2, NODES = 4, EQUAL_NODES = 8, RANK_ORDER_TOO = 16 };

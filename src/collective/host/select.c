@@ -101,8 +101,7 @@ weft_status *coll_rules_read(const char *path, coll_rule **out_rules, size_t *ou
     if (sscanf(line, "%63s %lld %lld %63s", kind, &ranks, &bytes, algorithm) != 4 || ranks < 1 || bytes < 0 ||
         !coll_kind_from_name(kind, &r->kind) || !coll_algorithm_from_name(algorithm, strlen(algorithm), &r->algorithm))
       st = WEFT_ERR(INVALID_ARGUMENT, "%s:%d: expected: kind most-ranks most-bytes algorithm", path, number);
-    else if (count + 1 == MOST_RULES)
-      st = WEFT_ERR(INVALID_ARGUMENT, "%s: more than %d rows", path, MOST_RULES);
+    else if (count + 1 == MOST_RULES) st = WEFT_ERR(INVALID_ARGUMENT, "%s: more than %d rows", path, MOST_RULES);
     r->most_ranks = ranks > INT32_MAX ? INT32_MAX : (int)ranks;
     r->most_bytes = bytes;
     count += !st;

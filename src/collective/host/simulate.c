@@ -121,10 +121,8 @@ static weft_status *transfer(sim *s, const posted *from, const posted *to)
                     from->step, (long long)out->bytes, to->rank, to->step, (long long)in->bytes);
   if (s->verify && in->bytes) {
     char *data = at(src, out->src_in, out->src), *target = at(dst, in->dst_in, in->dst);
-    if (in->kind == COLL_RECV)
-      memmove(target, data, (size_t)in->bytes);
-    else
-      add_u64(target, at(dst, in->src_in, in->src), data, in->bytes);
+    if (in->kind == COLL_RECV) memmove(target, data, (size_t)in->bytes);
+    else add_u64(target, at(dst, in->src_in, in->src), data, in->bytes);
   }
   if (crosses) {
     start_ns = WEFT_MAX(start_ns, WEFT_MAX(s->egress_ns[src_node], s->ingress_ns[dst_node] - s->net->link_latency_ns));
@@ -175,15 +173,11 @@ static weft_status *post(sim *s, int rank, size_t index, double at_ns)
     return transfer(s, sends ? &mine : &theirs, sends ? &theirs : &mine);
   }
   int slot = s->free_post;
-  if (slot >= 0)
-    s->free_post = s->posts[slot].next;
-  else
-    slot = s->post_count++;
+  if (slot >= 0) s->free_post = s->posts[slot].next;
+  else slot = s->post_count++;
   s->posts[slot] = mine;
-  if (c->head < 0)
-    c->head = slot;
-  else
-    s->posts[c->tail].next = slot;
+  if (c->head < 0) c->head = slot;
+  else s->posts[c->tail].next = slot;
   c->tail = slot;
   c->holds_sends = sends;
   return NULL;
@@ -209,10 +203,8 @@ static weft_status *enter_round(sim *s, int rank, double now_ns)
   r->unmatched = messages + 1; /* one more, so that the round ends below at the earliest */
   r->rounds += messages > 0;
   for (size_t i = r->round_begin; i < end; i++) {
-    if (sch->steps[i].kind <= COLL_RECV_REDUCE)
-      WEFT_TRY(post(s, rank, i, now_ns));
-    else
-      r->round_end_ns = WEFT_MAX(r->round_end_ns, now_ns + run_local(s, r, &sch->steps[i]));
+    if (sch->steps[i].kind <= COLL_RECV_REDUCE) WEFT_TRY(post(s, rank, i, now_ns));
+    else r->round_end_ns = WEFT_MAX(r->round_end_ns, now_ns + run_local(s, r, &sch->steps[i]));
   }
   if (--r->unmatched == 0) heap_push(s, r->round_end_ns, rank);
   return NULL;

@@ -47,10 +47,8 @@ void coll_engine_msg_done_locked(coll_msg *msg)
 {
   coll_op *op = msg->op;
 
-  if (!msg->step)
-    coll_op_finish_locked(op, NULL);
-  else if (--op->unmatched == 0)
-    coll_engine_make_runnable_locked(op);
+  if (!msg->step) coll_op_finish_locked(op, NULL);
+  else if (--op->unmatched == 0) coll_engine_make_runnable_locked(op);
 }
 
 void coll_engine_make_runnable_locked(coll_op *op)

@@ -194,7 +194,8 @@ static bool fault_arm(coll_stream *base)
   fault_stream *f = outer(base);
 
   release_held(f, false);
-  return f->inner->ops->arm(f->inner) && !f->until_ns; /* while a commit is delayed the progress thread must not sleep */
+  return f->inner->ops->arm(f->inner) &&
+         !f->until_ns; /* while a commit is delayed the progress thread must not sleep */
 }
 
 static bool fault_poll(coll_stream *base)
@@ -240,7 +241,9 @@ static weft_status *parse(const char *spec, fault_stream *f)
   for (const char *at = spec; *at;) {
     size_t name = strcspn(at, "@"), kind = 0;
     char *end;
-    while (kind < WEFT_COUNT(kind_names) && (strlen(kind_names[kind]) != name || memcmp(kind_names[kind], at, name) != 0)) kind++;
+    while (kind < WEFT_COUNT(kind_names) &&
+           (strlen(kind_names[kind]) != name || memcmp(kind_names[kind], at, name) != 0))
+      kind++;
     if (at[name] != '@' || kind == WEFT_COUNT(kind_names) || f->fault_count == MOST_FAULTS)
       return WEFT_ERR(INVALID_ARGUMENT, "faults \"%s\": expected what@n[=ms] at \"%s\"", spec, at);
     fault *one = &f->faults[f->fault_count++];

@@ -204,7 +204,8 @@ static void shm_lend(coll_stream *base, const void *data, size_t bytes)
 {
   shm_stream *s = of(base);
 
-  atomic_store_explicit(&s->self->lent_at, (uintptr_t)data - s->lent, memory_order_relaxed); /* the header's commit releases it */
+  atomic_store_explicit(&s->self->lent_at, (uintptr_t)data - s->lent,
+                        memory_order_relaxed); /* the header's commit releases it */
   s->lent += bytes;
   s->lending = true;
 }
@@ -231,7 +232,8 @@ static bool shm_borrowed(coll_stream *base)
   for (size_t done = 0, n; done < s->into_bytes; done += n) {
     n = WEFT_MIN(s->into_bytes - done, (size_t)READ_AT_ONCE);
     if (!read_peer(s, s->into + done, at + s->taken + done, n)) return false;
-    atomic_thread_fence(memory_order_seq_cst); /* pairs with shm_revoke: if its buffers are free, we see that they are */
+    atomic_thread_fence(
+      memory_order_seq_cst); /* pairs with shm_revoke: if its buffers are free, we see that they are */
     if (atomic_load_explicit(&s->peer->revoked, memory_order_relaxed)) return false; /* its abort is on the way */
   }
   s->taken += s->into_bytes;
@@ -288,7 +290,8 @@ static char *map_twice(int fd, off_t offset, size_t size)
 
   if (area == MAP_FAILED) return NULL;
   for (int half = 0; half < 2; half++)
-    if (mmap(area + (size_t)half * size, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, offset) == MAP_FAILED) {
+    if (mmap(area + (size_t)half * size, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, offset) ==
+        MAP_FAILED) {
       munmap(area, 2 * size);
       return NULL;
     }
@@ -343,7 +346,8 @@ weft_status *coll_shm_new(size_t ring_bytes, pid_t peer_pid, coll_stream **out_s
   *out_fd = -1;
   if (fd < 0 || ftruncate(fd, file_bytes(ring_bytes)) != 0 ||
       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    st = WEFT_ERR(RESOURCE_EXHAUSTED, "shared memory of %lld bytes: %s", (long long)file_bytes(ring_bytes), strerror(errno));
+    st = WEFT_ERR(RESOURCE_EXHAUSTED, "shared memory of %lld bytes: %s", (long long)file_bytes(ring_bytes),
+                  strerror(errno));
   if (!st) st = map_all(fd, ring_bytes, true, peer_pid, out_stream);
   if (st) {
     if (fd >= 0) close(fd);

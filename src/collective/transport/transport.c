@@ -31,7 +31,7 @@ bool coll_transports_poll(coll_group *g)
 {
   bool any = false;
 
-  EACH (t, g, poll) any |= rows[t]->poll(g);
+  EACH(t, g, poll) any |= rows[t]->poll(g);
   return any;
 }
 
@@ -39,20 +39,18 @@ bool coll_transports_arm(coll_group *g)
 {
   bool quiet = true;
 
-  EACH (t, g, arm) quiet &= rows[t]->arm(g);
+  EACH(t, g, arm) quiet &= rows[t]->arm(g);
   return quiet;
 }
 
-void coll_transports_woken(coll_group *g)
-{
-  EACH (t, g, woken) rows[t]->woken(g);
-}
+void coll_transports_woken(coll_group *g) { EACH(t, g, woken) rows[t]->woken(g); }
 
 int64_t coll_transports_nap_ns(const coll_group *g, int64_t now_ns)
 {
   int64_t shortest_ns = 0;
 
-  EACH (t, g, nap_ns) {
+  EACH(t, g, nap_ns)
+  {
     int64_t ns = rows[t]->nap_ns(g, now_ns);
     if (ns && (!shortest_ns || ns < shortest_ns)) shortest_ns = ns;
   }
@@ -63,11 +61,8 @@ bool coll_transports_lost_some(const coll_group *g)
 {
   bool lost = false;
 
-  EACH (t, g, lost_some) lost |= rows[t]->lost_some(g);
+  EACH(t, g, lost_some) lost |= rows[t]->lost_some(g);
   return lost;
 }
 
-void coll_transports_close(coll_group *g)
-{
-  EACH (t, g, close) rows[t]->close(g);
-}
+void coll_transports_close(coll_group *g) { EACH(t, g, close) rows[t]->close(g); }

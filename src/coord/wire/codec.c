@@ -118,8 +118,8 @@ weft_status *coord_request_decode(coord_dialect dialect, coord_method method, co
   return (dialect == COORD_DIALECT_X ? codec_x_request_decode : codec_t_request_decode)(method, data, size, arena, out);
 }
 
-weft_status *coord_reply_encode(coord_dialect dialect, coord_method method, const coord_reply *reply,
-                                weft_arena *arena, const uint8_t **out, size_t *out_size, coord_blob **out_tail)
+weft_status *coord_reply_encode(coord_dialect dialect, coord_method method, const coord_reply *reply, weft_arena *arena,
+                                const uint8_t **out, size_t *out_size, coord_blob **out_tail)
 {
   bool one_entry = method == COORD_GET_KEY_VALUE || method == COORD_TRY_GET_KEY_VALUE;
 
@@ -127,7 +127,8 @@ weft_status *coord_reply_encode(coord_dialect dialect, coord_method method, cons
   *out_size = 0;
   *out_tail = one_entry && reply->entries[0].value_size > 0 ? reply->entries[0].blob : NULL;
   if (*out_tail) return codec_pack_entry_head(reply->entries, arena, out, out_size);
-  return (dialect == COORD_DIALECT_X ? codec_x_reply_encode : codec_t_reply_encode)(method, reply, arena, out, out_size);
+  return (dialect == COORD_DIALECT_X ? codec_x_reply_encode : codec_t_reply_encode)(method, reply, arena, out,
+                                                                                    out_size);
 }
 
 weft_status *coord_mark_reported(weft_status *st, int32_t source_task)

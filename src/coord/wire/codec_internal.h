@@ -25,12 +25,12 @@ WEFT_NODISCARD weft_status *codec_pack_entry_head(const coord_entry *entry, weft
 
 weft_status *codec_x_request_decode(coord_method method, const void *data, size_t size, weft_arena *arena,
                                     coord_request *out);
-weft_status *codec_x_reply_encode(coord_method method, const coord_reply *reply, weft_arena *arena,
-                                  const uint8_t **out, size_t *out_size);
+weft_status *codec_x_reply_encode(coord_method method, const coord_reply *reply, weft_arena *arena, const uint8_t **out,
+                                  size_t *out_size);
 weft_status *codec_t_request_decode(coord_method method, const void *data, size_t size, weft_arena *arena,
                                     coord_request *out);
-weft_status *codec_t_reply_encode(coord_method method, const coord_reply *reply, weft_arena *arena,
-                                  const uint8_t **out, size_t *out_size);
+weft_status *codec_t_reply_encode(coord_method method, const coord_reply *reply, weft_arena *arena, const uint8_t **out,
+                                  size_t *out_size);
 
 /* T's form of an error payload that names its source. */
 weft_status *codec_t_mark_reported(weft_status *st, int32_t source_task);

@@ -118,8 +118,8 @@ static weft_status *encode_states(const coord_reply *reply, weft_arena *arena, c
   return codec_pack(&m.base, arena, out, out_size);
 }
 
-weft_status *codec_t_reply_encode(coord_method method, const coord_reply *reply, weft_arena *arena,
-                                  const uint8_t **out, size_t *out_size)
+weft_status *codec_t_reply_encode(coord_method method, const coord_reply *reply, weft_arena *arena, const uint8_t **out,
+                                  size_t *out_size)
 {
   switch (method) {
   case COORD_REGISTER_TASK:

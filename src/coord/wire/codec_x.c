@@ -115,8 +115,8 @@ static weft_status *encode_watch(const coord_reply *reply, weft_arena *arena, co
   return codec_pack(&m.base, arena, out, out_size);
 }
 
-weft_status *codec_x_reply_encode(coord_method method, const coord_reply *reply, weft_arena *arena,
-                                  const uint8_t **out, size_t *out_size)
+weft_status *codec_x_reply_encode(coord_method method, const coord_reply *reply, weft_arena *arena, const uint8_t **out,
+                                  size_t *out_size)
 {
   switch (method) {
   case COORD_REGISTER_TASK:
@@ -197,15 +197,14 @@ static weft_status *decode_entries(Cx__KeyValueEntry *const *entries, size_t cou
 
   WEFT_TRY_ALLOC(list);
   for (size_t i = 0; i < count; i++)
-    list[i] = (coord_entry){.key = entries[i]->key, .value = entries[i]->value.data,
-                            .value_size = entries[i]->value.len};
+    list[i] =
+      (coord_entry){.key = entries[i]->key, .value = entries[i]->value.data, .value_size = entries[i]->value.len};
   out->entries = list;
   out->entry_count = count;
   return NULL;
 }
 
-weft_status *coord_reply_decode(coord_method method, const void *data, size_t size, weft_arena *arena,
-                                coord_reply *out)
+weft_status *coord_reply_decode(coord_method method, const void *data, size_t size, weft_arena *arena, coord_reply *out)
 {
   *out = (coord_reply){0};
   switch (method) {
@@ -221,8 +220,10 @@ weft_status *coord_reply_decode(coord_method method, const void *data, size_t si
     WEFT_TRY_ALLOC(infos);
     for (size_t i = 0; i < m->n_task_state; i++) {
       const Cx__TaskInfo *t = m->task_state[i];
-      infos[i] = (coord_task_info){.task = t->task_id, .state = (coord_task_state)t->state,
-                                   .incarnation = t->incarnation, .error_code = t->error_code,
+      infos[i] = (coord_task_info){.task = t->task_id,
+                                   .state = (coord_task_state)t->state,
+                                   .incarnation = t->incarnation,
+                                   .error_code = t->error_code,
                                    .error_message = t->error_message,
                                    .is_reported = t->error_payload && t->error_payload->is_reported_error};
     }

@@ -143,10 +143,8 @@ static void call_free(coord_h2_call *call)
 {
   coord_h2 *h2 = call->h2;
 
-  if (call->prev)
-    call->prev->next = call->next;
-  else
-    h2->calls = call->next;
+  if (call->prev) call->prev->next = call->next;
+  else h2->calls = call->next;
   if (call->next) call->next->prev = call->prev;
   if (call->is_replied) DL_DELETE2(h2->replies, call, prev_reply, next_reply);
   if (h2->handler) h2->unread_bytes -= call->out_size + (call->tail ? call->tail->size : 0);
@@ -167,10 +165,8 @@ static void call_free(coord_h2_call *call)
 /* The first reason counts; takes st. */
 static void refuse(coord_h2_call *call, weft_status *st)
 {
-  if (call->refused)
-    weft_status_free(st);
-  else
-    call->refused = st;
+  if (call->refused) weft_status_free(st);
+  else call->refused = st;
   drop_input(call);
 }
 
@@ -242,7 +238,8 @@ static ssize_t read_body(nghttp2_session *session, int32_t stream_id, uint8_t *b
                                      .namelen = 11, .valuelen = 1,
                                      .flags = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE};
   coord_h2_call *call = source->ptr;
-  size_t head = WEFT_MIN(length, call->out_size - call->out_sent), tail = 0, tail_size = call->tail ? call->tail->size : 0;
+  size_t head = WEFT_MIN(length, call->out_size - call->out_sent), tail = 0,
+         tail_size = call->tail ? call->tail->size : 0;
 
   (void)user;
   memcpy(buf, call->out + call->out_sent, head);
@@ -281,8 +278,10 @@ static bool set_output(coord_h2_call *call, const void *head, size_t head_size, 
 
 static nghttp2_nv header(const char *name, const char *value, size_t value_length)
 {
-  return (nghttp2_nv){.name = (uint8_t *)(uintptr_t)name, .namelen = strlen(name),
-                      .value = (uint8_t *)(uintptr_t)value, .valuelen = value_length};
+  return (nghttp2_nv){.name = (uint8_t *)(uintptr_t)name,
+                      .namelen = strlen(name),
+                      .value = (uint8_t *)(uintptr_t)value,
+                      .valuelen = value_length};
 }
 #define HEADER(name, value) header(name, value, strlen(value))
 
@@ -294,8 +293,10 @@ weft_status *coord_h2_check_room(const coord_h2_call *call, size_t size)
   size_t most = call->h2->limits->max_unread_bytes, unread = call->h2->unread_bytes;
 
   if (unread == 0 || (size <= most && unread <= most - size)) return NULL;
-  return COORD_ERR(RESOURCE_EXHAUSTED, "replies of %zu bytes wait for this connection to take them; with this one, of %zu, they "
-                   "would pass the limit of %zu (WEFT_COORD_MAX_UNREAD)", unread, size, most);
+  return COORD_ERR(RESOURCE_EXHAUSTED,
+                   "replies of %zu bytes wait for this connection to take them; with this one, of %zu, they "
+                   "would pass the limit of %zu (WEFT_COORD_MAX_UNREAD)",
+                   unread, size, most);
 }
 
 /* Only keeps the reply.  What answers thousands of connections in a row would touch the state of each twice, once for
@@ -322,7 +323,8 @@ static void submit_replies(coord_h2 *h2)
 {
   nghttp2_nv headers[] = {HEADER(":status", "200"), HEADER("content-type", "application/grpc")};
 
-  for (size_t i = 0; i < WEFT_COUNT(headers); i++) headers[i].flags = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE;
+  for (size_t i = 0; i < WEFT_COUNT(headers); i++)
+    headers[i].flags = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE;
   while (h2->replies) {
     coord_h2_call *call = h2->replies;
     nghttp2_data_provider body = {.source.ptr = call, .read_callback = read_body};
@@ -370,10 +372,8 @@ void coord_h2_fail(coord_h2_call *call, const weft_status *st)
 static void server_header(coord_h2_call *call, const char *name, size_t name_length, const char *value, size_t length)
 {
   if (IS(name, name_length, ":path")) {
-    if (length >= MAX_PATH_BYTES)
-      refuse(call, COORD_ERR(UNIMPLEMENTED, "path of %zu bytes", length));
-    else
-      memcpy(call->path, value, length);
+    if (length >= MAX_PATH_BYTES) refuse(call, COORD_ERR(UNIMPLEMENTED, "path of %zu bytes", length));
+    else memcpy(call->path, value, length);
   } else if (IS(name, name_length, ":method")) {
     call->is_post = IS(value, length, "POST");
   } else if (IS(name, name_length, "grpc-encoding")) {
@@ -442,7 +442,8 @@ static int server_count_frame(coord_h2 *h2, uint8_t frame_type)
 {
   if (!h2->is_member && ++h2->stranger_frames > STRANGER_FRAMES) return calm_down(h2, "frames before authentication");
   if (frame_type == NGHTTP2_HEADERS) h2->continuations = 0;
-  if (frame_type == NGHTTP2_CONTINUATION && ++h2->continuations > MOST_CONTINUATIONS) return calm_down(h2, "CONTINUATION frames");
+  if (frame_type == NGHTTP2_CONTINUATION && ++h2->continuations > MOST_CONTINUATIONS)
+    return calm_down(h2, "CONTINUATION frames");
   if (!is_control(frame_type) || ++h2->controls < CONTROLS_PER_SECOND) return 0;
   int64_t now_ns = weft_now_ns(), since_ns = h2->controls_since_ns;
   h2->controls = 0;
@@ -463,7 +464,8 @@ static void client_header(coord_h2_call *call, const char *name, size_t name_len
     if (call->message) coord_percent_decode(value, length, call->message);
   } else if (IS(name, name_length, "grpc-status-details-bin") && !call->details) {
     call->details = malloc(length + 4);
-    if (call->details && !coord_base64_decode(value, length, call->details, &call->details_size)) call->details_size = 0;
+    if (call->details && !coord_base64_decode(value, length, call->details, &call->details_size))
+      call->details_size = 0;
   } else if (IS(name, name_length, "grpc-encoding")) {
     call->gzip = IS(value, length, "gzip");
   }
@@ -493,15 +495,12 @@ static void client_finish(coord_h2_call *call, uint32_t reset_code)
   size_t size = 0;
   weft_status *st = NULL;
 
-  if (call->grpc_status < 0)
-    st = error_without_status(call, reset_code);
+  if (call->grpc_status < 0) st = error_without_status(call, reset_code);
   else if (call->grpc_status != 0)
-    st = coord_status_from_wire(call->grpc_status, call->message ? call->message : "", call->details,
-                                call->details_size);
-  else if (call->refused)
-    st = WEFT_MOVE(call->refused);
-  else
-    st = unframe(call, &message, &size, &inflated);
+    st =
+      coord_status_from_wire(call->grpc_status, call->message ? call->message : "", call->details, call->details_size);
+  else if (call->refused) st = WEFT_MOVE(call->refused);
+  else st = unframe(call, &message, &size, &inflated);
   call->state = CALL_ANSWERED;
   call->done(call->done_ctx, st, message, size);
   free(inflated);
@@ -689,8 +688,7 @@ static weft_status *session_new(coord_h2 *h2)
                      : nghttp2_session_client_new3(&h2->session, callbacks, h2, option, &memory);
   }
   if (rc == 0) rc = nghttp2_submit_settings(h2->session, NGHTTP2_FLAG_NONE, settings, h2->handler ? 3 : 4);
-  if (rc == 0)
-    rc = nghttp2_session_set_local_window_size(h2->session, NGHTTP2_FLAG_NONE, 0, CONNECTION_WINDOW_BYTES);
+  if (rc == 0) rc = nghttp2_session_set_local_window_size(h2->session, NGHTTP2_FLAG_NONE, 0, CONNECTION_WINDOW_BYTES);
   nghttp2_session_callbacks_del(callbacks);
   nghttp2_option_del(option);
   return rc == 0 ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "cannot make an HTTP/2 session: %s", nghttp2_strerror(rc));
@@ -708,15 +706,12 @@ weft_status *coord_h2_server_new(const coord_h2_handler *handler, void *ctx, con
   h2->ctx = ctx;
   h2->limits = limits;
   st = session_new(h2);
-  if (st)
-    coord_h2_close(h2, "");
-  else
-    *out_h2 = h2;
+  if (st) coord_h2_close(h2, "");
+  else *out_h2 = h2;
   return st;
 }
 
-weft_status *coord_h2_client_new(const char *authority, const char *secret, size_t max_message_bytes,
-                                 coord_h2 **out_h2)
+weft_status *coord_h2_client_new(const char *authority, const char *secret, size_t max_message_bytes, coord_h2 **out_h2)
 {
   coord_h2 *h2 = h2_new();
   weft_status *st;
@@ -728,10 +723,8 @@ weft_status *coord_h2_client_new(const char *authority, const char *secret, size
   h2->authority = strdup(authority);
   h2->secret = secret ? strdup(secret) : NULL;
   st = h2->authority && (h2->secret || !secret) ? session_new(h2) : WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  if (st)
-    coord_h2_close(h2, "");
-  else
-    *out_h2 = h2;
+  if (st) coord_h2_close(h2, "");
+  else *out_h2 = h2;
   return st;
 }
 
@@ -760,7 +753,8 @@ weft_status *coord_h2_recv(coord_h2 *h2, const uint8_t *data, size_t size)
 
   if (h2->excess) return WEFT_ERR(RESOURCE_EXHAUSTED, "HTTP/2: the peer sends too many %s", h2->excess);
   n = nghttp2_session_mem_recv(h2->session, data, size);
-  if (h2->handler && !h2->is_member && !h2->excess && (h2->stranger_bytes += size) > STRANGER_BYTES) calm_down(h2, "bytes before authentication");
+  if (h2->handler && !h2->is_member && !h2->excess && (h2->stranger_bytes += size) > STRANGER_BYTES)
+    calm_down(h2, "bytes before authentication");
   if (h2->excess) return WEFT_ERR(RESOURCE_EXHAUSTED, "HTTP/2: the peer sends too many %s", h2->excess);
   if (n < 0) return WEFT_ERR(INVALID_ARGUMENT, "HTTP/2: %s", nghttp2_strerror((int)n));
   return NULL;

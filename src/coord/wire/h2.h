@@ -79,7 +79,7 @@ bool coord_h2_is_alive(const coord_h2 *h2);
 
 /* ---- server side ---- */
 
-void *coord_h2_call_user(coord_h2_call *call); /* handler->call_bytes of memory, aligned for any type */
+void *coord_h2_call_user(coord_h2_call *call);     /* handler->call_bytes of memory, aligned for any type */
 void *coord_h2_context(const coord_h2_call *call); /* the `ctx` of its connection */
 
 /* Answers with the message head ++ tail.  Copies head, retains tail (NULL: none).  The call is no longer the caller's.  The

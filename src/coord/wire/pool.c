@@ -32,7 +32,10 @@ typedef union block {
 } block;
 _Static_assert(sizeof(block) == COORD_POOL_UNIT, "a header is one unit");
 
-static block *block_at(coord_pool *pool, uint16_t unit) { return (block *)(void *)(pool->memory + (size_t)unit * COORD_POOL_UNIT); }
+static block *block_at(coord_pool *pool, uint16_t unit)
+{
+  return (block *)(void *)(pool->memory + (size_t)unit * COORD_POOL_UNIT);
+}
 
 static bool is_inside(const coord_pool *pool, const void *memory)
 {

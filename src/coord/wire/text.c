@@ -97,9 +97,11 @@ static weft_status *grow_inflated(uint8_t **buf, size_t *capacity, size_t first,
   size_t bigger = WEFT_MIN(*capacity ? *capacity * 2 : first, max_bytes + 1);
   uint8_t *grown;
 
-  if (*capacity > max_bytes) return WEFT_ERR(RESOURCE_EXHAUSTED, "gzip message inflates to more than %zu bytes", max_bytes);
+  if (*capacity > max_bytes)
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "gzip message inflates to more than %zu bytes", max_bytes);
   if (!coord_budget_take(budget, bigger - *capacity))
-    return WEFT_ERR(RESOURCE_EXHAUSTED, "gzip message inflates past the memory limit of %zu bytes", budget->limit_bytes);
+    return WEFT_ERR(RESOURCE_EXHAUSTED, "gzip message inflates past the memory limit of %zu bytes",
+                    budget->limit_bytes);
   grown = realloc(*buf, bigger);
   if (!grown) coord_budget_give(budget, bigger - *capacity);
   WEFT_TRY_ALLOC(grown);
@@ -121,7 +123,8 @@ weft_status *coord_gunzip(const uint8_t *data, size_t size, size_t max_bytes, co
   *out_size = 0;
   if (inflateInit2(&z, GZIP_WINDOW_BITS) != Z_OK) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
   while (rc != Z_STREAM_END) {
-    if (used == capacity) st = grow_inflated(&buf, &capacity, WEFT_MIN(size * 4 + 64, (size_t)65536), max_bytes, budget);
+    if (used == capacity)
+      st = grow_inflated(&buf, &capacity, WEFT_MIN(size * 4 + 64, (size_t)65536), max_bytes, budget);
     if (st) break;
     if (z.avail_in == 0) { /* zlib counts in 32 bits */
       z.next_in = (uint8_t *)(uintptr_t)(data + fed);

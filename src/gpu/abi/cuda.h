@@ -83,8 +83,8 @@ typedef enum wcu_p2p_attribute { WCU_P2P_ATTRIBUTES(WCU_ROW) } wcu_p2p_attribute
 #undef WCU_ROW
 
 typedef int wcu_device;
-typedef unsigned long long wcu_ptr;          /* an address in the address space that the devices and the host share */
-typedef unsigned long long wcu_mem_handle;   /* physical memory, which cuMemMap gives an address */
+typedef unsigned long long wcu_ptr;        /* an address in the address space that the devices and the host share */
+typedef unsigned long long wcu_mem_handle; /* physical memory, which cuMemMap gives an address */
 typedef struct wcu_context_st *wcu_context;
 typedef struct wcu_module_st *wcu_module;
 typedef struct wcu_function_st *wcu_function;

@@ -47,7 +47,8 @@ static void note_sharding(cuts *c, const hlo_sharding *s)
   for (int i = 0; s && i < s->tuple_count; i++) note_sharding(c, s->elements[i]);
   if (!s) return;
   if (s->kind == HLO_SHARDING_NAMED) {
-    for (int i = s->mesh->axis_count - 1; i >= 0 && stride < c->total; stride *= WEFT_MAX(s->mesh->axes[i].size, 1), i--)
+    for (int i = s->mesh->axis_count - 1; i >= 0 && stride < c->total;
+         stride *= WEFT_MAX(s->mesh->axes[i].size, 1), i--)
       add_cut(c, stride);
     if (!c->mesh && s->mesh->axis_count) c->mesh = s->mesh;
     if (!c->devices.count && s->mesh->device_ids.count == c->total) c->devices = s->mesh->device_ids;
@@ -88,7 +89,8 @@ weft_status *spmd_grid_of(const hlo_module *module, weft_arena *arena, spmd_grid
     int64_t gap = (i < c.count ? c.v[i] : c.total) / done;
     for (int64_t p = 2; gap > 1; p = gap % p == 0 ? p : p + 1) {
       if (gap % p) continue;
-      if (out->count == SPMD_MAX_AXES) return WEFT_ERR(UNIMPLEMENTED, "partitions in a grid of over %d axes", SPMD_MAX_AXES);
+      if (out->count == SPMD_MAX_AXES)
+        return WEFT_ERR(UNIMPLEMENTED, "partitions in a grid of over %d axes", SPMD_MAX_AXES);
       memmove(&out->sizes[1], out->sizes, (size_t)out->count * sizeof *out->sizes);
       memmove(&out->strides[1], out->strides, (size_t)out->count * sizeof *out->strides);
       out->sizes[0] = p;
@@ -130,7 +132,10 @@ int spmd_axes_common(const spmd_axes *a, const spmd_axes *b)
   return n;
 }
 
-bool spmd_axes_equal(const spmd_axes *a, const spmd_axes *b) { return a->count == b->count && spmd_axes_common(a, b) == a->count; }
+bool spmd_axes_equal(const spmd_axes *a, const spmd_axes *b)
+{
+  return a->count == b->count && spmd_axes_common(a, b) == a->count;
+}
 
 int64_t spmd_axes_size(const spmd_grid *grid, const spmd_axes *axes, int from)
 {
@@ -185,7 +190,8 @@ int64_t spmd_place_along(const spmd_grid *grid, const spmd_axes *axes, int64_t p
 {
   int64_t at = 0;
 
-  for (int i = 0; i < axes->count; i++) at = at * grid->sizes[axes->v[i]] + place / grid->strides[axes->v[i]] % grid->sizes[axes->v[i]];
+  for (int i = 0; i < axes->count; i++)
+    at = at * grid->sizes[axes->v[i]] + place / grid->strides[axes->v[i]] % grid->sizes[axes->v[i]];
   return at;
 }
 
@@ -224,7 +230,8 @@ static bool find_axes(const spmd_grid *grid, const int64_t *number, int64_t size
 }
 
 /* Grid dimension `dim` of the tiling (t->rank: the copies), as axes. */
-static bool tiling_axes(const spmd_grid *grid, const spmd_tiling *t, int dim, const int64_t *index, int64_t *number, spmd_axes *out)
+static bool tiling_axes(const spmd_grid *grid, const spmd_tiling *t, int dim, const int64_t *index, int64_t *number,
+                        spmd_axes *out)
 {
   int64_t stride = t->copies;
 
@@ -235,13 +242,14 @@ static bool tiling_axes(const spmd_grid *grid, const spmd_tiling *t, int dim, co
 
 static weft_status *unreduced_axes(const spmd_grid *grid, const hlo_sharding *s, weft_arena *arena, spmd_mask *out);
 
-weft_status *spmd_sharding_of(const spmd_grid *grid, const hlo_sharding *given, const hlo_shape *shape, weft_arena *arena,
-                              spmd_sharding *out, bool *out_fits)
+weft_status *spmd_sharding_of(const spmd_grid *grid, const hlo_sharding *given, const hlo_shape *shape,
+                              weft_arena *arena, spmd_sharding *out, bool *out_fits)
 {
   const hlo_sharding *s = given;
   spmd_sharding *made;
   spmd_tiling tiling;
-  int64_t *index = WEFT_ARENA_ARRAY(arena, int64_t, grid->device_count), *number = WEFT_ARENA_ARRAY(arena, int64_t, grid->device_count);
+  int64_t *index = WEFT_ARENA_ARRAY(arena, int64_t, grid->device_count),
+          *number = WEFT_ARENA_ARRAY(arena, int64_t, grid->device_count);
   int rank = hlo_shape_is_array(shape) ? shape->rank : 0;
 
   WEFT_TRY_ALLOC(index);
@@ -303,11 +311,12 @@ weft_status *spmd_manual_axes(const spmd_grid *grid, const hlo_sharding *s, weft
   return mesh_axes(grid, s->mesh, s->manual_count, s->manual, arena, out);
 }
 
-weft_status *spmd_sharding_to_hlo(const spmd_grid *grid, const spmd_sharding *s, weft_arena *arena, const hlo_sharding **out)
+weft_status *spmd_sharding_to_hlo(const spmd_grid *grid, const spmd_sharding *s, weft_arena *arena,
+                                  const hlo_sharding **out)
 {
   hlo_sharding *made = WEFT_ARENA_NEW(arena, hlo_sharding);
-  int64_t *dims = WEFT_ARENA_ARRAY(arena, int64_t, s->rank + 2), *devices = WEFT_ARENA_ARRAY(arena, int64_t, grid->device_count),
-          tiles = 1, sums = 1, copies;
+  int64_t *dims = WEFT_ARENA_ARRAY(arena, int64_t, s->rank + 2),
+          *devices = WEFT_ARENA_ARRAY(arena, int64_t, grid->device_count), tiles = 1, sums = 1, copies;
   hlo_sharding_kind *last = WEFT_ARENA_ARRAY(arena, hlo_sharding_kind, 2);
   spmd_axes all = {0};
   int rank = s->rank;

@@ -42,8 +42,9 @@ WEFT_NODISCARD weft_status *spmd_grid_of(const hlo_module *module, weft_arena *a
 /* `sharding` (NULL: replicated) as axes. If no axes of the grid express it, *out_fits is false and the result is
  * replicated. Dimensions that the sharding leaves open are open; UNKNOWN leaves all of them open. Tiles that do not
  * divide a dimension of `shape` evenly are dropped from the minor end. */
-WEFT_NODISCARD weft_status *spmd_sharding_of(const spmd_grid *grid, const hlo_sharding *sharding, const hlo_shape *shape,
-                                             weft_arena *arena, spmd_sharding *out, bool *out_fits);
+WEFT_NODISCARD weft_status *spmd_sharding_of(const spmd_grid *grid, const hlo_sharding *sharding,
+                                             const hlo_shape *shape, weft_arena *arena, spmd_sharding *out,
+                                             bool *out_fits);
 /* The manual axes of `sharding`; all axes if it does not name them. */
 WEFT_NODISCARD weft_status *spmd_manual_axes(const spmd_grid *grid, const hlo_sharding *sharding, weft_arena *arena,
                                              spmd_mask *out);

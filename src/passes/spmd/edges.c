@@ -49,7 +49,8 @@ static plan plan_of(const hlo_instr *instr, int operand, int dim, int64_t n, int
 
   p.tile = p.rows / n;
   for (int64_t i = 0; i < n; i++) {
-    int64_t from = WEFT_MAX(i * p.want.step + p.want.first, 0), to = WEFT_MIN(i * p.want.step + p.want.first + p.want.size, p.rows);
+    int64_t from = WEFT_MAX(i * p.want.step + p.want.first, 0),
+            to = WEFT_MIN(i * p.want.step + p.want.first + p.want.size, p.rows);
     if (from >= to) continue;
     p.left = WEFT_MAX(p.left, i * p.tile - from);
     p.right = WEFT_MAX(p.right, to - (i + 1) * p.tile);
@@ -63,7 +64,10 @@ static plan plan_of(const hlo_instr *instr, int operand, int dim, int64_t n, int
 }
 
 /* Where partition i's span begins in the rows that it has. */
-static int64_t begin_of(const plan *p, int64_t i) { return i * (p->want.step - p->tile) + p->want.first + p->left + p->before; }
+static int64_t begin_of(const plan *p, int64_t i)
+{
+  return i * (p->want.step - p->tile) + p->want.first + p->left + p->before;
+}
 
 /* ---- over an operation's fetched dimensions ------------------------------------------------------------------------------ */
 
@@ -81,7 +85,8 @@ bool spmd_edges_needed(const spmd_factors *f, const spmd_axes *axes)
   return false;
 }
 
-double spmd_edges_cost(const spmd_grid *grid, const hlo_instr *instr, const spmd_factors *f, const spmd_axes *axes, const spmd_sharding *tensors)
+double spmd_edges_cost(const spmd_grid *grid, const hlo_instr *instr, const spmd_factors *f, const spmd_axes *axes,
+                       const spmd_sharding *tensors)
 {
   int result = f->operand_count;
   double bytes = 0;
@@ -110,8 +115,8 @@ double spmd_edges_cost(const spmd_grid *grid, const hlo_instr *instr, const spmd
 /* ---- instructions ----------------------------------------------------------------------------------------------------------- */
 
 /* Rows [from, to) of the tile on the partition that is `by` places before (negative: behind) this one along `axes`. */
-static weft_status *rows_of(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, const spmd_axes *axes, int64_t by, int64_t from, int64_t to,
-                            hlo_instr **out)
+static weft_status *rows_of(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, const spmd_axes *axes, int64_t by,
+                            int64_t from, int64_t to, hlo_instr **out)
 {
   int64_t n = spmd_axes_size(m->grid, axes, 0), *offsets = WEFT_ARENA_ARRAY(m->arena, int64_t, n);
 
@@ -121,7 +126,8 @@ static weft_status *rows_of(spmd_mover *m, pass_build *b, hlo_instr *x, int dim,
 }
 
 /* The tile with its neighbours' rows on both sides. */
-static weft_status *widen(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, const spmd_axes *axes, const plan *p, hlo_instr **out)
+static weft_status *widen(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, const spmd_axes *axes, const plan *p,
+                          hlo_instr **out)
 {
   hlo_instr **parts;
   int64_t lefts = (p->left + p->tile - 1) / p->tile, rights = (p->right + p->tile - 1) / p->tile;
@@ -141,7 +147,8 @@ static weft_status *widen(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, c
 }
 
 /* s32[]: a function of this partition's number along `axes`, from a table of its values. */
-static weft_status *by_number(spmd_mover *m, pass_build *b, const spmd_axes *axes, const int64_t *values, hlo_instr **out)
+static weft_status *by_number(spmd_mover *m, pass_build *b, const spmd_axes *axes, const int64_t *values,
+                              hlo_instr **out)
 {
   bool same = true;
 
@@ -160,7 +167,8 @@ static hlo_instr *row_numbers(pass_build *b, hlo_instr *first, const hlo_shape *
 }
 
 /* x where its row is one of the array's, `fill` elsewhere. */
-static weft_status *mask(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, const spmd_axes *axes, const plan *p, hlo_instr *fill, hlo_instr **out)
+static weft_status *mask(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, const spmd_axes *axes, const plan *p,
+                         hlo_instr *fill, hlo_instr **out)
 {
   int64_t *firsts = WEFT_ARENA_ARRAY(m->arena, int64_t, p->n);
   hlo_instr *first, *row;
@@ -170,12 +178,14 @@ static weft_status *mask(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, co
   WEFT_TRY(by_number(m, b, axes, firsts, &first));
   row = row_numbers(b, first, x->shape, dim, m->arena);
   x = pb_select(b, pb_compare(b, HLO_GE, row, row ? pb_splat_int(b, row, 0) : NULL), x, pb_fill(b, fill, x->shape));
-  *out = pb_select(b, pb_compare(b, HLO_LT, row, row ? pb_splat_int(b, row, p->rows) : NULL), x, pb_fill(b, fill, x ? x->shape : NULL));
+  *out = pb_select(b, pb_compare(b, HLO_LT, row, row ? pb_splat_int(b, row, p->rows) : NULL), x,
+                   pb_fill(b, fill, x ? x->shape : NULL));
   return pass_build_finish(b);
 }
 
 /* Cuts the span out of the rows that a partition has. */
-static weft_status *cut_span(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, const spmd_axes *axes, const plan *p, hlo_instr **out)
+static weft_status *cut_span(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, const spmd_axes *axes, const plan *p,
+                             hlo_instr **out)
 {
   int64_t dims[HLO_MAX_RANK], *begins = WEFT_ARENA_ARRAY(m->arena, int64_t, p->n);
   hlo_instr *operands[HLO_MAX_RANK + 1] = {x};
@@ -195,13 +205,15 @@ static weft_status *cut_span(spmd_mover *m, pass_build *b, hlo_instr *x, int dim
     if (d == dim) WEFT_TRY(spmd_value_along(m, b, axes, begins, &operands[d + 1]));
     else operands[d + 1] = pb_int(b, WEFT_S32, 0);
   }
-  *out = pb_instr(b, HLO_DYNAMIC_SLICE, hlo_shape_array(m->arena, x->shape->type, x->shape->rank, dims), x->shape->rank + 1, operands);
+  *out = pb_instr(b, HLO_DYNAMIC_SLICE, hlo_shape_array(m->arena, x->shape->type, x->shape->rank, dims),
+                  x->shape->rank + 1, operands);
   if (*out) (*out)->u.slice_sizes = pb_ints(b, x->shape->rank, dims);
   return pass_build_finish(b);
 }
 
 /* fill NULL: zeros, which a permute leaves where no partition sends */
-static weft_status *fetch(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, const spmd_axes *axes, const plan *p, hlo_instr *fill, hlo_instr **out)
+static weft_status *fetch(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, const spmd_axes *axes, const plan *p,
+                          hlo_instr *fill, hlo_instr **out)
 {
   hlo_pad_dim pads[HLO_MAX_RANK] = {{0}};
 
@@ -214,7 +226,10 @@ static weft_status *fetch(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, c
 }
 
 /* True if some span reaches beyond the array. */
-static bool reaches_out(const plan *p) { return p->want.first < 0 || (p->n - 1) * p->want.step + p->want.first + p->want.size > p->rows; }
+static bool reaches_out(const plan *p)
+{
+  return p->want.first < 0 || (p->n - 1) * p->want.step + p->want.first + p->want.size > p->rows;
+}
 
 static weft_status *mirror(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_axes *axes, hlo_instr **out)
 {
@@ -225,7 +240,8 @@ static weft_status *mirror(spmd_mover *m, pass_build *b, hlo_instr *x, const spm
   return spmd_permute_along(m, b, x, axes, sources, out);
 }
 
-weft_status *spmd_edges_fetch(spmd_mover *m, pass_build *b, const hlo_instr *instr, const spmd_factors *f, const spmd_axes *axes, hlo_instr **operands)
+weft_status *spmd_edges_fetch(spmd_mover *m, pass_build *b, const hlo_instr *instr, const spmd_factors *f,
+                              const spmd_axes *axes, hlo_instr **operands)
 {
   int result = f->operand_count;
 
@@ -242,14 +258,16 @@ weft_status *spmd_edges_fetch(spmd_mover *m, pass_build *b, const hlo_instr *ins
         continue;
       }
       p = plan_of(instr, t, dim, n, f->tensors[result].shape->dims[dim_of(f, result, i)]);
-      WEFT_TRY(fetch(m, b, operands[t], dim, &axes[i], &p, fills && reaches_out(&p) ? operands[1] : NULL, &operands[t]));
+      WEFT_TRY(
+        fetch(m, b, operands[t], dim, &axes[i], &p, fills && reaches_out(&p) ? operands[1] : NULL, &operands[t]));
     }
   }
   return NULL;
 }
 
 /* Each row comes from the operand that has it: all operands are as long as the result. */
-static weft_status *select_rows(spmd_mover *m, pass_build *b, const hlo_instr *instr, const spmd_axes *axes, hlo_instr *const *operands, hlo_instr **made)
+static weft_status *select_rows(spmd_mover *m, pass_build *b, const hlo_instr *instr, const spmd_axes *axes,
+                                hlo_instr *const *operands, hlo_instr **made)
 {
   int dim = (int)instr->dims.v[0];
   int64_t end = instr->shape->dims[dim];
@@ -275,8 +293,8 @@ static weft_status *drop_padding(weft_arena *arena, hlo_window *window, int dim)
   return NULL;
 }
 
-static weft_status *finish_dim(spmd_mover *m, pass_build *b, const hlo_instr *instr, int dim, const spmd_axes *axes, hlo_instr *const *operands,
-                               hlo_instr **made)
+static weft_status *finish_dim(spmd_mover *m, pass_build *b, const hlo_instr *instr, int dim, const spmd_axes *axes,
+                               hlo_instr *const *operands, hlo_instr **made)
 {
   hlo_instr *x = *made;
 
@@ -297,9 +315,7 @@ static weft_status *finish_dim(spmd_mover *m, pass_build *b, const hlo_instr *in
     x->u.pad.dims = dims;
     return NULL;
   }
-  case HLO_CONCATENATE:
-    WEFT_TRY(select_rows(m, b, instr, axes, operands, made));
-    return hlo_remove(x);
+  case HLO_CONCATENATE: WEFT_TRY(select_rows(m, b, instr, axes, operands, made)); return hlo_remove(x);
   case HLO_CONVOLUTION: {
     hlo_conv_attrs *c = weft_arena_memdup(m->arena, x->u.conv, sizeof *c);
     int at = 0;
@@ -318,10 +334,11 @@ static weft_status *finish_dim(spmd_mover *m, pass_build *b, const hlo_instr *in
   }
 }
 
-weft_status *spmd_edges_finish(spmd_mover *m, pass_build *b, const hlo_instr *instr, const spmd_factors *f, const spmd_axes *axes,
-                               hlo_instr *const *operands, hlo_instr **made)
+weft_status *spmd_edges_finish(spmd_mover *m, pass_build *b, const hlo_instr *instr, const spmd_factors *f,
+                               const spmd_axes *axes, hlo_instr *const *operands, hlo_instr **made)
 {
   for (int i = 0; i < f->count; i++)
-    if (f->factor[i].is_fetched && axes[i].count) WEFT_TRY(finish_dim(m, b, instr, dim_of(f, f->operand_count, i), &axes[i], operands, made));
+    if (f->factor[i].is_fetched && axes[i].count)
+      WEFT_TRY(finish_dim(m, b, instr, dim_of(f, f->operand_count, i), &axes[i], operands, made));
   return NULL;
 }

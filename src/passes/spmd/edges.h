@@ -16,10 +16,11 @@ bool spmd_edges_needed(const spmd_factors *f, const spmd_axes *axes);
 double spmd_edges_cost(const spmd_grid *grid, const hlo_instr *instr, const spmd_factors *f, const spmd_axes *axes,
                        const spmd_sharding *tensors);
 /* Replaces operands' tiles by the spans that are needed. */
-WEFT_NODISCARD weft_status *spmd_edges_fetch(spmd_mover *m, pass_build *b, const hlo_instr *instr, const spmd_factors *f,
-                                             const spmd_axes *axes, hlo_instr **operands);
+WEFT_NODISCARD weft_status *spmd_edges_fetch(spmd_mover *m, pass_build *b, const hlo_instr *instr,
+                                             const spmd_factors *f, const spmd_axes *axes, hlo_instr **operands);
 /* Gives `*made`, which is `instr` on such operands with the shape of a tile, the attributes that fit them. */
-WEFT_NODISCARD weft_status *spmd_edges_finish(spmd_mover *m, pass_build *b, const hlo_instr *instr, const spmd_factors *f,
-                                              const spmd_axes *axes, hlo_instr *const *operands, hlo_instr **made);
+WEFT_NODISCARD weft_status *spmd_edges_finish(spmd_mover *m, pass_build *b, const hlo_instr *instr,
+                                              const spmd_factors *f, const spmd_axes *axes, hlo_instr *const *operands,
+                                              hlo_instr **made);
 
 #endif

@@ -94,7 +94,8 @@ static void elementwise(const hlo_instr *instr, spmd_factors *f)
   f->passes_through = true;
   f->is_additive = instr->op == HLO_ADD || instr->op == HLO_SUBTRACT || instr->op == HLO_SELECT;
   f->is_linear = f->is_additive || instr->op == HLO_MULTIPLY || instr->op == HLO_DIVIDE || instr->op == HLO_CONVERT ||
-                 instr->op == HLO_NEGATE || instr->op == HLO_COPY || instr->op == HLO_REDUCE_PRECISION || instr->op == HLO_REAL || instr->op == HLO_IMAG || instr->op == HLO_COMPLEX;
+                 instr->op == HLO_NEGATE || instr->op == HLO_COPY || instr->op == HLO_REDUCE_PRECISION ||
+                 instr->op == HLO_REAL || instr->op == HLO_IMAG || instr->op == HLO_COMPLEX;
   same_dims(f, f->tensors[result_tensor(f)].shape->rank, none);
 }
 
@@ -111,7 +112,8 @@ static void reverse(const hlo_instr *instr, spmd_factors *f)
 {
   f->is_linear = f->passes_through = true;
   same_dims(f, instr->shape->rank, none);
-  for (int i = 0; i < instr->dims.count; i++) f->factor[instr->dims.v[i]].is_moved = f->factor[instr->dims.v[i]].is_fetched = true;
+  for (int i = 0; i < instr->dims.count; i++)
+    f->factor[instr->dims.v[i]].is_moved = f->factor[instr->dims.v[i]].is_fetched = true;
 }
 
 /* The elements of the dimension that the attribute names are mixed; the other dimensions are left alone. */
@@ -191,7 +193,10 @@ static void reshape(const hlo_instr *instr, spmd_factors *f)
   }
 }
 
-static int64_t nth_major(const hlo_shape *s, int i) { return s->layout ? s->layout->minor_to_major[s->rank - 1 - i] : i; }
+static int64_t nth_major(const hlo_shape *s, int i)
+{
+  return s->layout ? s->layout->minor_to_major[s->rank - 1 - i] : i;
+}
 
 /* The same memory with another layout, beside calls of foreign code: the dimensions by their order in memory. */
 static void bitcast(const hlo_instr *instr, spmd_factors *f)
@@ -274,7 +279,8 @@ static void window(const hlo_instr *instr, spmd_factors *f)
 {
   int cumulative = -1;
   bool reverse, can_fetch = instr->op == HLO_REDUCE_WINDOW && instr->operand_count == 2 &&
-                            pass_is_identity(hlo_reducer_op(instr->called[0]), instr->operands[1]); /* it stands beside the array, too */
+                            pass_is_identity(hlo_reducer_op(instr->called[0]),
+                                             instr->operands[1]); /* it stands beside the array, too */
 
   if (instr->op == HLO_REDUCE_WINDOW && !spmd_parts_is_cumulative(instr, &cumulative, &reverse)) cumulative = -1;
   for (int d = 0; d < instr->u.window->rank; d++) {
@@ -356,7 +362,8 @@ static void convolution(const hlo_instr *instr, spmd_factors *f)
   f->reducer = HLO_ADD;
   f->is_linear = true;
   for (int i = 0; i < c->lhs_spatial.count; i++)
-    moved(f, 2, (int[]){0, 2}, (int64_t[]){c->lhs_spatial.v[i], c->out_spatial.v[i]}, c->window.dims[i].base_dilation == 1);
+    moved(f, 2, (int[]){0, 2}, (int64_t[]){c->lhs_spatial.v[i], c->out_spatial.v[i]},
+          c->window.dims[i].base_dilation == 1);
   if (c->batch_group_count != 1) return;
   factor = add_factor(f, f->tensors[0].shape->dims[c->lhs_batch]);
   use(f, 0, c->lhs_batch, factor);
@@ -398,7 +405,8 @@ typedef struct indexing {
 
 static void index_factors(spmd_factors *f, const indexing *x, bool cut_indices, int also /* tensor like big, or -1 */)
 {
-  const hlo_shape *big = f->tensors[x->big].shape, *indices = f->tensors[x->indices].shape, *small = f->tensors[x->small].shape;
+  const hlo_shape *big = f->tensors[x->big].shape, *indices = f->tensors[x->indices].shape,
+                  *small = f->tensors[x->small].shape;
 
   for (int i = 0; i < x->window.count; i++) {
     int d = nth_but(big->rank, x->collapsed, x->batching, i), factor;
@@ -446,7 +454,8 @@ static void gather(const hlo_instr *instr, spmd_factors *f)
 
   f->is_linear = true;
   index_factors(f, &x, true, -1);
-  if ((longest = longest_indexed(instr, g->collapsed_slice_dims, g->start_index_map)) >= 0) own_rows(f, longest, 1, (int[]){0});
+  if ((longest = longest_indexed(instr, g->collapsed_slice_dims, g->start_index_map)) >= 0)
+    own_rows(f, longest, 1, (int[]){0});
 }
 
 static void scatter(const hlo_instr *instr, spmd_factors *f)
@@ -463,7 +472,8 @@ static void scatter(const hlo_instr *instr, spmd_factors *f)
   index_factors(f, &x, f->reducer == HLO_ADD && instr->shape->type != WEFT_PRED, 3);
   for (int i = 0; i < s->scatter_dims_to_operand_dims.count; i++) {
     int64_t d = s->scatter_dims_to_operand_dims.v[i];
-    if (pass_ints_contain(s->inserted_window_dims, d) && spmd_parts_can_index(instr, 1, d)) own_rows(f, d, 2, (int[]){0, 3});
+    if (pass_ints_contain(s->inserted_window_dims, d) && spmd_parts_can_index(instr, 1, d))
+      own_rows(f, d, 2, (int[]){0, 3});
   }
 }
 
@@ -490,7 +500,8 @@ static void leading(spmd_factors *f, int count)
     int64_t size = f->tensors[0].shape->rank > d ? f->tensors[0].shape->dims[d] : 0;
     bool same = true;
     int factor;
-    for (int t = 0; t < f->tensor_count; t++) same &= f->tensors[t].shape->rank > d && f->tensors[t].shape->dims[d] == size;
+    for (int t = 0; t < f->tensor_count; t++)
+      same &= f->tensors[t].shape->rank > d && f->tensors[t].shape->dims[d] == size;
     if (!same) continue;
     factor = add_factor(f, size);
     for (int t = 0; t < f->tensor_count; t++) use(f, t, d, factor);
@@ -509,7 +520,8 @@ static void topk(const hlo_instr *instr, spmd_factors *f) { leading(f, instr->op
  * batch. */
 static void custom_call(const hlo_instr *instr, spmd_factors *f)
 {
-  const char *batch = hlo_frontend_attribute(instr, "num_batch_dims"), *rule = hlo_frontend_attribute(instr, "xla.sdy.sharding_rule");
+  const char *batch = hlo_frontend_attribute(instr, "num_batch_dims"),
+             *rule = hlo_frontend_attribute(instr, "xla.sdy.sharding_rule");
   bool custom = spmd_custom_of(instr) != NULL;
   static const char *const markers[] = {"Sharding", "LayoutConstraint", "annotate_device_placement", "MoveToHost", "MoveToDevice",
                                         "InspectSharding"};
@@ -569,7 +581,8 @@ static bool is_array_leaf(const hlo_shape *shape) { return hlo_shape_is_array(sh
 
 static weft_status *new_factors(int operand_count, int tensor_count, weft_arena *arena, spmd_factors *out)
 {
-  *out = (spmd_factors){.operand_count = operand_count, .tensor_count = tensor_count, .reducer = HLO_OPCODE_COUNT, .counted_once = -1};
+  *out = (spmd_factors){
+    .operand_count = operand_count, .tensor_count = tensor_count, .reducer = HLO_OPCODE_COUNT, .counted_once = -1};
   out->tensors = WEFT_ARENA_ARRAY(arena, spmd_tensor, tensor_count);
   WEFT_TRY_ALLOC(out->tensors);
   for (int t = 0; t < tensor_count; t++) {
@@ -638,8 +651,8 @@ void spmd_factor_axes(const spmd_grid *grid, const spmd_factors *f, int t, const
   }
 }
 
-bool spmd_factor_sharding(const spmd_grid *grid, const spmd_factors *f, int t, const spmd_axes *axes, spmd_sharding *out,
-                          int *out_factor)
+bool spmd_factor_sharding(const spmd_grid *grid, const spmd_factors *f, int t, const spmd_axes *axes,
+                          spmd_sharding *out, int *out_factor)
 {
   const spmd_tensor *tensor = &f->tensors[t];
   int dim = -1;

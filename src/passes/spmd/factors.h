@@ -44,14 +44,15 @@ typedef struct spmd_factors {
  * leaves of the shape. */
 WEFT_NODISCARD weft_status *spmd_factors_of(const hlo_instr *instr, weft_arena *arena, spmd_factors *out);
 /* `tensor_count` arrays of one shape that are cut alike: the values carried around a loop. */
-WEFT_NODISCARD weft_status *spmd_factors_alike(const hlo_shape *shape, int tensor_count, weft_arena *arena, spmd_factors *out);
+WEFT_NODISCARD weft_status *spmd_factors_alike(const hlo_shape *shape, int tensor_count, weft_arena *arena,
+                                               spmd_factors *out);
 
 /* The axes by which each factor of tensor `t` is cut if `s` cuts the tensor: as much of the lists as divides the
  * sizes. */
 void spmd_factor_axes(const spmd_grid *grid, const spmd_factors *f, int t, const spmd_sharding *s, spmd_axes *out_axes);
 /* The sharding of tensor `t`, into out->dims, if `axes` cut its factors. False: a minor factor is cut although a
  * major one of the same dimension is not cut completely; *out_factor is the minor one. */
-bool spmd_factor_sharding(const spmd_grid *grid, const spmd_factors *f, int t, const spmd_axes *axes, spmd_sharding *out,
-                          int *out_factor);
+bool spmd_factor_sharding(const spmd_grid *grid, const spmd_factors *f, int t, const spmd_axes *axes,
+                          spmd_sharding *out, int *out_factor);
 
 #endif

@@ -10,7 +10,8 @@ int64_t spmd_only_partition(const hlo_instr *instr)
 
   if (s && s->kind == HLO_SHARDING_TUPLE && s->tuple_count > 0) s = s->elements[0];
   if (s && s->kind == HLO_SHARDING_MAXIMAL) return s->maximal_device;
-  if (s && s->kind == HLO_SHARDING_NAMED && s->mesh->axis_count == 0 && s->mesh->device_ids.count == 1) return s->mesh->device_ids.v[0];
+  if (s && s->kind == HLO_SHARDING_NAMED && s->mesh->axis_count == 0 && s->mesh->device_ids.count == 1)
+    return s->mesh->device_ids.v[0];
   return -1;
 }
 

@@ -50,7 +50,8 @@ static weft_status *add_form(partitioner *w, const hlo_instr *instr, const spmd_
 /* ---- values in the wanted sharding ----------------------------------------------------------------------------- */
 
 /* The form from which `want` is reached with the fewest bytes. */
-static weft_status *nearest_form(partitioner *w, const hlo_instr *instr, const spmd_sharding *want, const form **out, double *out_bytes)
+static weft_status *nearest_form(partitioner *w, const hlo_instr *instr, const spmd_sharding *want, const form **out,
+                                 double *out_bytes)
 {
   *out = NULL;
   for (const form *f = form_of(w, instr); f; f = f->next) {
@@ -64,7 +65,8 @@ static weft_status *nearest_form(partitioner *w, const hlo_instr *instr, const s
 }
 
 /* The sharding of an array as the sharding of its dimensions in their order in memory. */
-static weft_status *in_memory_order(partitioner *w, const spmd_sharding *s, const int64_t *minor_to_major, spmd_sharding *out)
+static weft_status *in_memory_order(partitioner *w, const spmd_sharding *s, const int64_t *minor_to_major,
+                                    spmd_sharding *out)
 {
   WEFT_TRY(spmd_sharding_copy(w->scratch, s, out));
   for (int i = 0; i < s->rank; i++) out->dims[i] = s->dims[minor_to_major[s->rank - 1 - i]];
@@ -72,7 +74,8 @@ static weft_status *in_memory_order(partitioner *w, const spmd_sharding *s, cons
 }
 
 /* spmd_reshard; values beside calls of foreign code may have another layout, which they keep. */
-static weft_status *reshard(partitioner *w, hlo_instr *x, const spmd_sharding *from, const spmd_sharding *to, hlo_instr **out)
+static weft_status *reshard(partitioner *w, hlo_instr *x, const spmd_sharding *from, const spmd_sharding *to,
+                            hlo_instr **out)
 {
   const hlo_layout *layout = x->shape->layout;
   int64_t dims[HLO_MAX_RANK];
@@ -116,7 +119,8 @@ static weft_status *array_as(partitioner *w, const hlo_instr *instr, const spmd_
   }
 }
 
-static weft_status *local_shape(partitioner *w, const hlo_shape *whole, spmd_sharding *const *leaves, int *at, const hlo_shape **out)
+static weft_status *local_shape(partitioner *w, const hlo_shape *whole, spmd_sharding *const *leaves, int *at,
+                                const hlo_shape **out)
 {
   const hlo_shape **elements;
 
@@ -209,13 +213,16 @@ typedef struct choice {
 } choice;
 
 /* As much of tensor t's sharding as still fits. */
-static void take_axes(const spmd_grid *grid, const spmd_factors *f, int t, const spmd_sharding *s, choice *c, spmd_mask *used)
+static void take_axes(const spmd_grid *grid, const spmd_factors *f, int t, const spmd_sharding *s, choice *c,
+                      spmd_mask *used)
 {
   spmd_axes axes[SPMD_MAX_FACTORS];
 
   spmd_factor_axes(grid, f, t, s, axes);
   for (int i = 0; i < f->count; i++) {
-    if ((f->factor[i].is_moved && !f->factor[i].is_fetched) || spmd_axes_common(&c->axes[i], &axes[i]) != c->axes[i].count) continue;
+    if ((f->factor[i].is_moved && !f->factor[i].is_fetched) ||
+        spmd_axes_common(&c->axes[i], &axes[i]) != c->axes[i].count)
+      continue;
     for (int k = c->axes[i].count; k < axes[i].count && !(*used >> axes[i].v[k] & 1); k++) {
       spmd_axes_push(&c->axes[i], axes[i].v[k]);
       *used |= UINT32_C(1) << axes[i].v[k];
@@ -224,8 +231,8 @@ static void take_axes(const spmd_grid *grid, const spmd_factors *f, int t, const
 }
 
 /* The operands that hold sums along axes along which the result is to hold sums too. */
-static void keep_sums(const hlo_instr *instr, const spmd_factors *f, const spmd_sharding *const *have, const spmd_sharding *result,
-                      choice *c)
+static void keep_sums(const hlo_instr *instr, const spmd_factors *f, const spmd_sharding *const *have,
+                      const spmd_sharding *result, choice *c)
 {
   spmd_mask used = 0, kept = 0;
 
@@ -257,8 +264,8 @@ static double work_of(const hlo_instr *instr, const spmd_grid *grid, const spmd_
   return bytes / 16 + (instr->op == HLO_DOT || instr->op == HLO_CONVOLUTION ? points / 64 : 0);
 }
 
-static weft_status *complete(partitioner *w, const hlo_instr *instr, const spmd_factors *f, const spmd_sharding *const *have,
-                             spmd_sharding *const *want, choice *c)
+static weft_status *complete(partitioner *w, const hlo_instr *instr, const spmd_factors *f,
+                             const spmd_sharding *const *have, spmd_sharding *const *want, choice *c)
 {
   const spmd_grid *grid = &w->p->grid;
   int wrong;
@@ -267,11 +274,13 @@ static weft_status *complete(partitioner *w, const hlo_instr *instr, const spmd_
   WEFT_TRY_ALLOC(c->tensors);
   for (int t = 0; t < f->tensor_count; t++) {
     spmd_sharding *made;
-    WEFT_TRY(spmd_sharding_new(w->scratch, hlo_shape_is_array(f->tensors[t].shape) ? f->tensors[t].shape->rank : 0, &made));
+    WEFT_TRY(
+      spmd_sharding_new(w->scratch, hlo_shape_is_array(f->tensors[t].shape) ? f->tensors[t].shape->rank : 0, &made));
     c->tensors[t] = *made;
   }
   for (int i = 0; i < f->count; i++)
-    if (f->factor[i].in_parts && !spmd_parts_fit(instr, f, i, spmd_axes_size(grid, &c->axes[i], 0))) c->axes[i].count = 0;
+    if (f->factor[i].in_parts && !spmd_parts_fit(instr, f, i, spmd_axes_size(grid, &c->axes[i], 0)))
+      c->axes[i].count = 0;
   for (int t = 0; t < f->tensor_count;) { /* drops axes that some tensor cannot have, and looks again */
     if (spmd_factor_sharding(grid, f, t, c->axes, &c->tensors[t], &wrong)) {
       t++;
@@ -291,28 +300,32 @@ static weft_status *complete(partitioner *w, const hlo_instr *instr, const spmd_
     double bytes;
     if (!hlo_shape_is_array(f->tensors[t].shape)) continue;
     if (r < 0) WEFT_TRY(nearest_form(w, instr->operands[t], &c->tensors[t], &from, &bytes));
-    else WEFT_TRY(spmd_combine_cost(&w->mover, f->tensors[t].shape, &c->tensors[t], c->partial & ~c->tensors[t].unreduced, want[r], w->scratch, &bytes));
+    else
+      WEFT_TRY(spmd_combine_cost(&w->mover, f->tensors[t].shape, &c->tensors[t], c->partial & ~c->tensors[t].unreduced,
+                                 want[r], w->scratch, &bytes));
     c->cost += bytes;
   }
   return NULL;
 }
 
 /* The candidates: the result's axes alone; those and the operands' axes; each operand's axes first. */
-static weft_status *choose(partitioner *w, const hlo_instr *instr, const spmd_factors *f, const spmd_sharding *const *have,
-                           spmd_sharding *const *want, choice *best)
+static weft_status *choose(partitioner *w, const hlo_instr *instr, const spmd_factors *f,
+                           const spmd_sharding *const *have, spmd_sharding *const *want, choice *best)
 {
   enum { MAX_LEADS = 4 };
   const spmd_grid *grid = &w->p->grid;
   spmd_mask any = 0, sums = 0;
 
-  for (int t = 0; t < f->tensor_count; t++) any |= spmd_sharding_axes(t < f->operand_count ? have[t] : want[t - f->operand_count]);
+  for (int t = 0; t < f->tensor_count; t++)
+    any |= spmd_sharding_axes(t < f->operand_count ? have[t] : want[t - f->operand_count]);
   for (int t = 0; f->is_linear && t < f->operand_count; t++) sums |= have[t]->unreduced & want[0]->unreduced;
   best->cost = -1;
   for (int lead = -2; lead < (any ? WEFT_MIN(f->operand_count, MAX_LEADS) : -1); lead++) {
     choice c = {.cost = 0};
     spmd_mask used = sums;
     if (lead >= 0) take_axes(grid, f, lead, have[lead], &c, &used);
-    for (int t = f->operand_count; t < f->tensor_count; t++) take_axes(grid, f, t, want[t - f->operand_count], &c, &used);
+    for (int t = f->operand_count; t < f->tensor_count; t++)
+      take_axes(grid, f, t, want[t - f->operand_count], &c, &used);
     for (int t = 0; t < f->operand_count && lead != -2; t++) take_axes(grid, f, t, have[t], &c, &used);
     WEFT_TRY(complete(w, instr, f, have, want, &c));
     if (best->cost < 0 || c.cost < best->cost) *best = c;
@@ -350,7 +363,8 @@ static weft_status *fit_attributes(partitioner *w, const hlo_instr *instr, hlo_i
     break;
   }
   case HLO_CONVOLUTION: {
-    int64_t from = instr->operands[0]->shape->dims[instr->u.conv->lhs_feature], to = made->operands[0]->shape->dims[instr->u.conv->lhs_feature];
+    int64_t from = instr->operands[0]->shape->dims[instr->u.conv->lhs_feature],
+            to = made->operands[0]->shape->dims[instr->u.conv->lhs_feature];
     hlo_conv_attrs *c = weft_arena_memdup(w->arena, made->u.conv, sizeof *c);
     WEFT_TRY_ALLOC(c);
     if (c->feature_group_count > 1) c->feature_group_count = c->feature_group_count * to / from;
@@ -364,7 +378,8 @@ static weft_status *fit_attributes(partitioner *w, const hlo_instr *instr, hlo_i
       WEFT_TRY_ALLOC(c);
       WEFT_TRY_ALLOC(shapes);
       for (int i = 0; i < made->operand_count && i < c->layout_count; i++) {
-        hlo_shape *s = hlo_shape_array(w->arena, made->operands[i]->shape->type, made->operands[i]->shape->rank, made->operands[i]->shape->dims);
+        hlo_shape *s = hlo_shape_array(w->arena, made->operands[i]->shape->type, made->operands[i]->shape->rank,
+                                       made->operands[i]->shape->dims);
         WEFT_TRY_ALLOC(s);
         s->layout = c->operand_layouts[i]->layout;
         shapes[i] = s;
@@ -506,8 +521,10 @@ static weft_status *conditional(partitioner *w, const hlo_instr *instr)
 /* A sharding that no axes express, as a list of devices. */
 static weft_status *odd_tiling(partitioner *w, const hlo_sharding *given, const hlo_shape *shape, spmd_tiling *out)
 {
-  if (given && given->kind == HLO_SHARDING_NAMED) WEFT_TRY(hlo_sharding_from_named(w->arena, given, shape->rank, &given));
-  if (!hlo_shape_is_array(shape)) return WEFT_ERR(UNIMPLEMENTED, "a tuple sharded over a mesh that does not fit the others");
+  if (given && given->kind == HLO_SHARDING_NAMED)
+    WEFT_TRY(hlo_sharding_from_named(w->arena, given, shape->rank, &given));
+  if (!hlo_shape_is_array(shape))
+    return WEFT_ERR(UNIMPLEMENTED, "a tuple sharded over a mesh that does not fit the others");
   return spmd_tiling_of(given, shape->rank, w->p->grid.device_count, w->arena, out);
 }
 
@@ -529,7 +546,8 @@ static weft_status *inner_form(partitioner *w, const spmd_border *border, const 
 {
   WEFT_TRY(spmd_sharding_new(w->scratch, s->rank, out));
   for (int d = 0; d < s->rank; d++)
-    for (int i = 0; i < s->dims[d].count && !(border->axes >> s->dims[d].v[i] & 1); i++) spmd_axes_push(&(*out)->dims[d], s->dims[d].v[i]);
+    for (int i = 0; i < s->dims[d].count && !(border->axes >> s->dims[d].v[i] & 1); i++)
+      spmd_axes_push(&(*out)->dims[d], s->dims[d].v[i]);
   return NULL;
 }
 
@@ -582,7 +600,8 @@ static weft_status *parameter(partitioner *w, hlo_instr *param, hlo_instr **out_
 /* A host callback that wants to see each partition's tiles (jax.debug.callback(..., partitioned=True)). */
 static bool sees_tiles(const hlo_instr *instr)
 {
-  return instr->op == HLO_CUSTOM_CALL && strstr(instr->u.custom->target, "_partitioned_python_") && hlo_shape_leaf_count(instr->shape) == 0;
+  return instr->op == HLO_CUSTOM_CALL && strstr(instr->u.custom->target, "_partitioned_python_") &&
+         hlo_shape_leaf_count(instr->shape) == 0;
 }
 
 static weft_status *call_on_tiles(partitioner *w, const hlo_instr *instr)
@@ -607,7 +626,8 @@ static weft_status *custom_call(partitioner *w, const hlo_instr *instr, const pa
   }
   if (!custom->partition) return compute(w, instr);
   WEFT_TRY(spmd_custom_ask(&w->mover, instr, custom, have, spmd_leaves_of(w->p, instr)->v, w->scratch, &call));
-  for (int i = 0; i < instr->operand_count; i++) WEFT_TRY(array_as(w, instr->operands[i], &call.operands[i], &operands[i]));
+  for (int i = 0; i < instr->operand_count; i++)
+    WEFT_TRY(array_as(w, instr->operands[i], &call.operands[i], &operands[i]));
   WEFT_TRY(spmd_custom_inline(&w->b, &call, operands, w->scratch, &made));
   return settle(w, instr, made, call.results);
 }
@@ -650,7 +670,8 @@ static weft_status *copy_control_edges(partitioner *w, const hlo_instr *instr)
 {
   for (int i = 0; i < instr->control->pred_count; i++) {
     const form *from = form_of(w, instr->control->preds[i]), *to = form_of(w, instr);
-    if (from && to && from->tile != to->tile && to->tile->op != HLO_PARAMETER) WEFT_TRY(hlo_add_control_edge(from->tile, to->tile));
+    if (from && to && from->tile != to->tile && to->tile->op != HLO_PARAMETER)
+      WEFT_TRY(hlo_add_control_edge(from->tile, to->tile));
   }
   return NULL;
 }
@@ -667,7 +688,8 @@ static weft_status *cut_odd_results(partitioner *w, const hlo_instr *old_root, h
   WEFT_TRY_ALLOC(elements);
   for (int i = 0; i < p->results.count; i++) odd |= !p->results_fit[i];
   if (!odd) return NULL;
-  if (p->results.count != count) return WEFT_ERR(UNIMPLEMENTED, "nested results sharded over a mesh that does not fit the others");
+  if (p->results.count != count)
+    return WEFT_ERR(UNIMPLEMENTED, "nested results sharded over a mesh that does not fit the others");
   for (int i = 0; i < count; i++) {
     const hlo_sharding *s = is_tuple && given ? given->elements[i] : given;
     spmd_tiling tiling;

@@ -31,7 +31,8 @@ bool spmd_parts_fit(const hlo_instr *instr, const spmd_factors *f, int i, int64_
                                                                    : NULL;
 
   for (int u = 0; slice && u < f->tensors[0].use_count; u++)
-    if (f->tensors[0].uses[u].factor == i && f->factor[i].size / n < slice->dims[f->tensors[0].uses[u].dim]) return false;
+    if (f->tensors[0].uses[u].factor == i && f->factor[i].size / n < slice->dims[f->tensors[0].uses[u].dim])
+      return false;
   return true;
 }
 
@@ -46,7 +47,8 @@ static bool is_indexed_by(const hlo_instr *instr, int operand, int64_t rows)
 {
   weft_dtype index = instr->operands[operand]->shape->type, type = instr->shape->type;
 
-  return weft_dtype_bits(index) >= 32 && rows <= INT32_MAX && weft_dtype_bits(type) >= 8 && !weft_dtype_is_complex(type);
+  return weft_dtype_bits(index) >= 32 && rows <= INT32_MAX && weft_dtype_bits(type) >= 8 &&
+         !weft_dtype_is_complex(type);
 }
 
 bool spmd_parts_can_index(const hlo_instr *instr, int operand, int64_t dim)
@@ -57,7 +59,8 @@ bool spmd_parts_can_index(const hlo_instr *instr, int operand, int64_t dim)
 /* ---- dynamic slices ------------------------------------------------------------------------------------------------------- */
 
 /* s32[]: the first row of the slice, minus the first row of this partition's tile. */
-static weft_status *local_start(spmd_mover *m, pass_build *b, hlo_instr *start, int64_t size, const cut *c, hlo_instr **out)
+static weft_status *local_start(spmd_mover *m, pass_build *b, hlo_instr *start, int64_t size, const cut *c,
+                                hlo_instr **out)
 {
   hlo_instr *origin;
 
@@ -88,7 +91,8 @@ static hlo_instr *shifted(spmd_mover *m, pass_build *b, hlo_instr *x, hlo_instr 
   operands[0] = pb_pad(b, x, pb_scalar(b, shape->type, 0), pads);
   for (int d = 0; d < shape->rank; d++) operands[d + 1] = pb_int(b, WEFT_S32, 0);
   operands[dim + 1] = clamp(b, pb_add(b, start, pb_int(b, WEFT_S32, shape->dims[dim])), 0, 2 * shape->dims[dim]);
-  made = pb_instr(b, HLO_DYNAMIC_SLICE, hlo_shape_array(m->arena, shape->type, shape->rank, shape->dims), shape->rank + 1, operands);
+  made = pb_instr(b, HLO_DYNAMIC_SLICE, hlo_shape_array(m->arena, shape->type, shape->rank, shape->dims),
+                  shape->rank + 1, operands);
   if (made) made->u.slice_sizes = pb_ints(b, shape->rank, shape->dims);
   return made;
 }
@@ -135,7 +139,8 @@ static weft_status *write_slice(spmd_mover *m, pass_build *b, hlo_instr *made, c
   old = pb_instr(b, HLO_DYNAMIC_SLICE, shape, shape->rank + 1, operands);
   if (old) old->u.slice_sizes = pb_ints(b, shape->rank, shape->dims);
   row = pb_add(b, pb_iota(b, numbers, c->dim), pb_fill(b, by, numbers));
-  news = pb_select(b, pb_compare(b, HLO_LT, row, row ? pb_splat_int(b, row, size) : NULL), shifted(m, b, update, by, c->dim), old);
+  news = pb_select(b, pb_compare(b, HLO_LT, row, row ? pb_splat_int(b, row, size) : NULL),
+                   shifted(m, b, update, by, c->dim), old);
   news = pb_select(b, pb_compare(b, HLO_GE, row, row ? pb_splat_int(b, row, 0) : NULL), news, old);
   *out = with_start(b, made, c->dim, near, news);
   return pass_build_finish(b);
@@ -164,7 +169,8 @@ static hlo_instr *selects(pass_build *b, const hlo_shape *indices, int64_t vecto
 }
 
 /* The indices, counted from this partition's tile on. */
-static weft_status *local_indices(spmd_mover *m, pass_build *b, hlo_instr *indices, int64_t vector_dim, int component, const cut *c, hlo_instr **out)
+static weft_status *local_indices(spmd_mover *m, pass_build *b, hlo_instr *indices, int64_t vector_dim, int component,
+                                  const cut *c, hlo_instr **out)
 {
   hlo_instr *origin, *moved;
 
@@ -179,7 +185,8 @@ static weft_status *write_indexed(spmd_mover *m, pass_build *b, hlo_instr *made,
   const hlo_scatter_attrs *s = made->u.scatter;
   hlo_instr *indices;
 
-  WEFT_TRY(local_indices(m, b, made->operands[1], s->index_vector_dim, component_of(s->scatter_dims_to_operand_dims, c->dim), c, &indices));
+  WEFT_TRY(local_indices(m, b, made->operands[1], s->index_vector_dim,
+                         component_of(s->scatter_dims_to_operand_dims, c->dim), c, &indices));
   /* rows of other tiles are out of range */
   *out = pb_clone(b, made, (hlo_instr *[]){made->operands[0], indices, made->operands[2]});
   WEFT_TRY(pass_build_finish(b));
@@ -212,12 +219,14 @@ static weft_status *read_indexed(spmd_mover *m, pass_build *b, hlo_instr *made, 
   if (g->index_vector_dim < indices->shape->rank) {
     int64_t sizes[HLO_MAX_RANK];
     for (int d = 0; d < indices->shape->rank; d++) sizes[d] = limit[d] - start[d];
-    one = pb_instr(b, HLO_SLICE, hlo_shape_array(m->arena, indices->shape->type, indices->shape->rank, sizes), 1, &local);
+    one =
+      pb_instr(b, HLO_SLICE, hlo_shape_array(m->arena, indices->shape->type, indices->shape->rank, sizes), 1, &local);
     if (one) WEFT_TRY(hlo_set_slice(one, indices->shape->rank, start, limit, NULL));
     one = pb_reshape(b, one, rank, dims);
   }
   WEFT_TRY(pass_build_finish(b));
-  here = pb_op2(b, HLO_AND, pb_compare(b, HLO_GE, one, pb_splat_int(b, one, 0)), pb_compare(b, HLO_LT, one, pb_splat_int(b, one, c->tile)));
+  here = pb_op2(b, HLO_AND, pb_compare(b, HLO_GE, one, pb_splat_int(b, one, 0)),
+                pb_compare(b, HLO_LT, one, pb_splat_int(b, one, c->tile)));
   *out = pb_clone(b, made, (hlo_instr *[]){made->operands[0], local});
   WEFT_TRY(pass_build_finish(b));
   (*out)->shape = made->shape;
@@ -240,7 +249,8 @@ bool spmd_parts_is_cumulative(const hlo_instr *instr, int *out_dim, bool *out_re
     int64_t rows = instr->operands[0]->shape->dims[d];
     if (x->stride != 1 || x->base_dilation != 1 || x->window_dilation != 1) return false;
     if (x->size == 1 && !x->pad_low && !x->pad_high) continue;
-    if (x->size != rows || !((x->pad_low == rows - 1 && !x->pad_high) || (x->pad_high == rows - 1 && !x->pad_low))) return false;
+    if (x->size != rows || !((x->pad_low == rows - 1 && !x->pad_high) || (x->pad_high == rows - 1 && !x->pad_low)))
+      return false;
     *out_dim = d;
     *out_reverse = x->pad_high > 0;
     found++;
@@ -249,7 +259,8 @@ bool spmd_parts_is_cumulative(const hlo_instr *instr, int *out_dim, bool *out_re
 }
 
 /* The window within the tile, then the totals of the tiles before (or behind) it. */
-static weft_status *accumulate(spmd_mover *m, pass_build *b, const hlo_instr *instr, hlo_instr *made, const cut *c, hlo_instr **out)
+static weft_status *accumulate(spmd_mover *m, pass_build *b, const hlo_instr *instr, hlo_instr *made, const cut *c,
+                               hlo_instr **out)
 {
   hlo_opcode op = hlo_reducer_op(instr->called[0]);
   hlo_window *w = weft_arena_memdup(m->arena, made->u.window, sizeof *w);
@@ -278,7 +289,8 @@ static weft_status *accumulate(spmd_mover *m, pass_build *b, const hlo_instr *in
   numbers = hlo_shape_array(m->arena, WEFT_S32, totals->shape->rank, totals->shape->dims);
   WEFT_TRY_ALLOC(numbers);
   row = pb_iota(b, numbers, dim);
-  totals = pb_select(b, pb_compare(b, reverse ? HLO_GT : HLO_LT, row, pb_fill(b, number, numbers)), totals, pb_fill(b, made->operands[1], totals->shape));
+  totals = pb_select(b, pb_compare(b, reverse ? HLO_GT : HLO_LT, row, pb_fill(b, number, numbers)), totals,
+                     pb_fill(b, made->operands[1], totals->shape));
   sum = pb_reduce(b, totals, made->operands[1], 1, (int64_t[]){dim}, instr->called[0]);
   for (int d = 0; d < own->shape->rank; d++)
     if (d != dim) map[at++] = d;
@@ -289,7 +301,8 @@ static weft_status *accumulate(spmd_mover *m, pass_build *b, const hlo_instr *in
 /* ---- reductions of several arrays ---------------------------------------------------------------------------------------------- */
 
 /* The results of all partitions, one behind the other in a new dimension, are reduced once more. */
-static weft_status *reduce_again(spmd_mover *m, pass_build *b, const hlo_instr *instr, hlo_instr *made, const cut *c, hlo_instr **out)
+static weft_status *reduce_again(spmd_mover *m, pass_build *b, const hlo_instr *instr, hlo_instr *made, const cut *c,
+                                 hlo_instr **out)
 {
   int count = instr->operand_count / 2;
   hlo_instr **operands = WEFT_ARENA_ARRAY(m->arena, hlo_instr *, 2 * count);
@@ -313,8 +326,8 @@ static weft_status *reduce_again(spmd_mover *m, pass_build *b, const hlo_instr *
 
 /* ---- all ------------------------------------------------------------------------------------------------------------------------ */
 
-weft_status *spmd_parts_compute(spmd_mover *m, pass_build *b, const hlo_instr *instr, const spmd_factors *f, const spmd_axes *axes, hlo_instr *made,
-                                hlo_instr **out)
+weft_status *spmd_parts_compute(spmd_mover *m, pass_build *b, const hlo_instr *instr, const spmd_factors *f,
+                                const spmd_axes *axes, hlo_instr *made, hlo_instr **out)
 {
   int factor = 0;
   cut c = {0};
@@ -333,8 +346,8 @@ weft_status *spmd_parts_compute(spmd_mover *m, pass_build *b, const hlo_instr *i
   return NULL;
 }
 
-weft_status *spmd_parts_combine(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_sharding *from, spmd_mask partial, const spmd_sharding *to,
-                                hlo_instr **out)
+weft_status *spmd_parts_combine(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_sharding *from,
+                                spmd_mask partial, const spmd_sharding *to, hlo_instr **out)
 {
   weft_dtype type = x->shape->type;
   static const weft_dtype bits[] = {[1] = WEFT_U8, [2] = WEFT_U16, [4] = WEFT_U32, [8] = WEFT_U64};

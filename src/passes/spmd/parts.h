@@ -13,11 +13,12 @@ bool spmd_parts_needed(const spmd_factors *f, const spmd_axes *axes);
 /* Makes `instr` on tiles that are cut in this way. `made` is the same instruction on the tiles, with attributes and
  * shape of a tile. If the factor is reduced, *out has zeros in place of what other partitions have, and a sum joins
  * the parts; reductions come out whole. */
-WEFT_NODISCARD weft_status *spmd_parts_compute(spmd_mover *m, pass_build *b, const hlo_instr *instr, const spmd_factors *f,
-                                               const spmd_axes *axes, hlo_instr *made, hlo_instr **out);
+WEFT_NODISCARD weft_status *spmd_parts_compute(spmd_mover *m, pass_build *b, const hlo_instr *instr,
+                                               const spmd_factors *f, const spmd_axes *axes, hlo_instr *made,
+                                               hlo_instr **out);
 /* x, of which all partitions but one have zeros, added up over `partial` bit by bit, with the sharding `to`. */
-WEFT_NODISCARD weft_status *spmd_parts_combine(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_sharding *from, spmd_mask partial,
-                                               const spmd_sharding *to, hlo_instr **out);
+WEFT_NODISCARD weft_status *spmd_parts_combine(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_sharding *from,
+                                               spmd_mask partial, const spmd_sharding *to, hlo_instr **out);
 
 /* For the rules: true if this is possible for the operation along dimension `dim` of its first operand. */
 bool spmd_parts_can_index(const hlo_instr *instr, int operand, int64_t dim);

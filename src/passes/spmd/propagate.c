@@ -12,7 +12,10 @@ bool spmd_is_call_to(const hlo_instr *instr, const char *target)
   return instr->op == HLO_CUSTOM_CALL && instr->operand_count == 1 && strcmp(instr->u.custom->target, target) == 0;
 }
 
-static const hlo_sharding *given_sharding(const hlo_instr *instr) { return instr->extra ? instr->extra->sharding : NULL; }
+static const hlo_sharding *given_sharding(const hlo_instr *instr)
+{
+  return instr->extra ? instr->extra->sharding : NULL;
+}
 
 /* ---- objects ---------------------------------------------------------------------------------------------------------------- */
 
@@ -29,7 +32,8 @@ static weft_status *new_leaves(spmd_program *p, int count, spmd_leaves **out)
 /* A replicated and open sharding for each leaf. */
 static weft_status *fill_leaves(spmd_program *p, const hlo_shape *shape, spmd_leaves *leaves, int *at)
 {
-  if (!hlo_shape_is_tuple(shape)) return spmd_sharding_new(p->scratch, hlo_shape_is_array(shape) ? shape->rank : 0, &leaves->v[(*at)++]);
+  if (!hlo_shape_is_tuple(shape))
+    return spmd_sharding_new(p->scratch, hlo_shape_is_array(shape) ? shape->rank : 0, &leaves->v[(*at)++]);
   for (int i = 0; i < shape->rank; i++) WEFT_TRY(fill_leaves(p, shape->elements[i], leaves, at));
   return NULL;
 }
@@ -112,7 +116,9 @@ static weft_status *visit_while(spmd_program *p, const hlo_instr *instr, int dep
   WEFT_TRY(visit(p, condition, depth + 1));
   WEFT_TRY(visit(p, body, depth + 1));
   for (int i = 0; i < carry->count; i++) /* sums that enter the loop as sums and stay sums on every turn */
-    if (!carry->v[i]->fixed) carry->v[i]->unreduced = spmd_leaves_of(p, instr->operands[0])->v[i]->unreduced & spmd_leaves_of(p, body->root)->v[i]->unreduced;
+    if (!carry->v[i]->fixed)
+      carry->v[i]->unreduced = spmd_leaves_of(p, instr->operands[0])->v[i]->unreduced &
+                               spmd_leaves_of(p, body->root)->v[i]->unreduced;
   WEFT_TRY(fresh_leaves(p, condition->root->shape, &whole));
   WEFT_TRY(require_root(p, condition, whole));
   return require_root(p, body, carry);
@@ -192,7 +198,8 @@ static weft_status *visit_constraint(spmd_program *p, const hlo_instr *instr)
 static weft_status *visit_border(spmd_program *p, const hlo_instr *instr, bool enters)
 {
   const hlo_instr *from = instr;
-  const hlo_shape *full = enters ? instr->operands[0]->shape : instr->shape, *tile = enters ? instr->shape : instr->operands[0]->shape;
+  const hlo_shape *full = enters ? instr->operands[0]->shape : instr->shape,
+                  *tile = enters ? instr->shape : instr->operands[0]->shape;
   spmd_border *border = WEFT_ARENA_NEW(p->scratch, spmd_border);
   spmd_factors factors = {.operand_count = 1, .tensor_count = 2, .passes_through = true};
   spmd_leaves *leaves;
@@ -207,9 +214,11 @@ static weft_status *visit_border(spmd_program *p, const hlo_instr *instr, bool e
   WEFT_TRY(spmd_manual_axes(&p->grid, border->given, p->scratch, &border->axes));
   for (int d = 0; border->fits && d < full->rank; d++)
     if (full->dims[d] != tile->dims[d] * spmd_axes_size(&p->grid, &border->manual.dims[d], 0))
-      return WEFT_ERR(UNIMPLEMENTED, "a manual region whose border cuts dimension %d of %lld into %lld where its sharding has %lld tiles",
-                      d, (long long)full->dims[d], (long long)tile->dims[d],
-                      (long long)spmd_axes_size(&p->grid, &border->manual.dims[d], 0));
+      return WEFT_ERR(
+        UNIMPLEMENTED,
+        "a manual region whose border cuts dimension %d of %lld into %lld where its sharding has %lld tiles", d,
+        (long long)full->dims[d], (long long)tile->dims[d],
+        (long long)spmd_axes_size(&p->grid, &border->manual.dims[d], 0));
   WEFT_TRY(pass_map_set(&p->borders, instr->id, border));
   WEFT_TRY(fresh_leaves(p, instr->shape, &leaves));
   WEFT_TRY(bind(p, instr, leaves));
@@ -236,7 +245,10 @@ static weft_status *visit_border(spmd_program *p, const hlo_instr *instr, bool e
 }
 
 /* Instructions whose value is that of their operand. */
-static bool is_same_value(const hlo_instr *instr) { return instr->op == HLO_OPT_BARRIER || instr->op == HLO_ADD_DEPENDENCY || instr->op == HLO_DOMAIN; }
+static bool is_same_value(const hlo_instr *instr)
+{
+  return instr->op == HLO_OPT_BARRIER || instr->op == HLO_ADD_DEPENDENCY || instr->op == HLO_DOMAIN;
+}
 
 static weft_status *visit_array(spmd_program *p, const hlo_instr *instr)
 {
@@ -272,7 +284,8 @@ static weft_status *visit_instr(spmd_program *p, const hlo_instr *instr, int dep
 
 static weft_status *visit(spmd_program *p, const hlo_computation *comp, int depth)
 {
-  if (depth > MAX_NESTING) return WEFT_ERR(UNIMPLEMENTED, "computations nested over %d deep in a program over partitions", MAX_NESTING);
+  if (depth > MAX_NESTING)
+    return WEFT_ERR(UNIMPLEMENTED, "computations nested over %d deep in a program over partitions", MAX_NESTING);
   HLO_FOREACH(instr, comp) WEFT_TRY(visit_instr(p, instr, depth));
   return NULL;
 }
@@ -309,8 +322,9 @@ static weft_status *bind_parameters(spmd_program *p)
       const hlo_sharding *s = hlo_shape_is_tuple(param->shape) ? element_sharding(given, k) : given;
       if (says_nothing(s) && may_choose(p->module->propagate_to_parameters, number)) continue;
       if (says_nothing(s)) s = NULL;
-      WEFT_TRY_NOTE(spmd_sharding_of(&p->grid, s, leaf_shape(param->shape, &at), p->scratch, leaves->v[k], &p->params_fit[i]),
-                    "parameter %d", i);
+      WEFT_TRY_NOTE(
+        spmd_sharding_of(&p->grid, s, leaf_shape(param->shape, &at), p->scratch, leaves->v[k], &p->params_fit[i]),
+        "parameter %d", i);
     }
   }
   return NULL;
@@ -319,7 +333,8 @@ static weft_status *bind_parameters(spmd_program *p)
 static weft_status *bind_results(spmd_program *p)
 {
   const hlo_computation *entry = p->module->entry;
-  const hlo_sharding *given = p->module->spmd_output_sharding ? p->module->spmd_output_sharding : given_sharding(entry->root);
+  const hlo_sharding *given = p->module->spmd_output_sharding ? p->module->spmd_output_sharding
+                                                              : given_sharding(entry->root);
   spmd_leaves *leaves;
 
   WEFT_TRY(fresh_leaves(p, entry->root->shape, &leaves));
@@ -334,8 +349,9 @@ static weft_status *bind_results(spmd_program *p)
     p->results_fit[i] = true;
     p->results_open[i] = says_nothing(s) && may_choose(p->module->propagate_to_output, i);
     if (p->results_open[i]) continue;
-    WEFT_TRY_NOTE(spmd_sharding_of(&p->grid, says_nothing(s) ? NULL : s, shape, p->scratch, leaves->v[i], &p->results_fit[i]),
-                  "result %d", i);
+    WEFT_TRY_NOTE(
+      spmd_sharding_of(&p->grid, says_nothing(s) ? NULL : s, shape, p->scratch, leaves->v[i], &p->results_fit[i]),
+      "result %d", i);
   }
   p->results = *leaves;
   return require_root(p, entry, leaves);
@@ -356,7 +372,8 @@ static void best_axes(const spmd_edge *e, spmd_axes *best, int64_t *weight)
       int64_t elems = hlo_shape_is_array(f->tensors[t].shape) ? hlo_shape_elems(f->tensors[t].shape) : 0;
       int common = spmd_axes_common(axes, &best[i]);
       if (!axes->count) continue;
-      if (common == best[i].count ? axes->count > common || elems > weight[i] : common < axes->count && elems > weight[i]) {
+      if (common == best[i].count ? axes->count > common || elems > weight[i]
+                                  : common < axes->count && elems > weight[i]) {
         best[i] = *axes;
         weight[i] = WEFT_MAX(elems, weight[i]);
       }

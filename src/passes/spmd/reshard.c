@@ -19,7 +19,8 @@ static weft_status *new_attrs(spmd_mover *m, hlo_collective_attrs **out)
 }
 
 /* The attributes of a collective over groups of `size` partitions each, which stand one after the other in `ids`. */
-static weft_status *group_attrs(spmd_mover *m, int64_t groups, int64_t size, const int64_t *ids, const hlo_collective_attrs **out)
+static weft_status *group_attrs(spmd_mover *m, int64_t groups, int64_t size, const int64_t *ids,
+                                const hlo_collective_attrs **out)
 {
   hlo_collective_attrs *attrs;
   hlo_ints *lists = WEFT_ARENA_ARRAY(m->arena, hlo_ints, groups);
@@ -55,13 +56,17 @@ static weft_status *attrs_along(spmd_mover *m, const spmd_axes *axes, const hlo_
   return group_attrs(m, m->grid->device_count / size, size, ids, out);
 }
 
-static const hlo_shape *scalar_shape(spmd_mover *m, weft_dtype type) { return hlo_shape_array(m->arena, type, 0, NULL); }
+static const hlo_shape *scalar_shape(spmd_mover *m, weft_dtype type)
+{
+  return hlo_shape_array(m->arena, type, 0, NULL);
+}
 
 /* The scalar s32 at `table`[partition-id]. */
 static weft_status *look_up(spmd_mover *m, pass_build *b, const int64_t *table, hlo_instr **out)
 {
   int64_t count = m->grid->device_count;
-  const hlo_shape *shape = hlo_shape_array(m->arena, WEFT_S32, 1, &count), *one = hlo_shape_array(m->arena, WEFT_S32, 1, (int64_t[]){1});
+  const hlo_shape *shape = hlo_shape_array(m->arena, WEFT_S32, 1, &count),
+                  *one = hlo_shape_array(m->arena, WEFT_S32, 1, (int64_t[]){1});
   hlo_literal *literal;
   hlo_instr *operands[2], *slice;
 
@@ -77,12 +82,14 @@ static weft_status *look_up(spmd_mover *m, pass_build *b, const int64_t *table, 
   return pass_build_finish(b);
 }
 
-weft_status *spmd_value_along(spmd_mover *m, pass_build *b, const spmd_axes *axes, const int64_t *values, hlo_instr **out)
+weft_status *spmd_value_along(spmd_mover *m, pass_build *b, const spmd_axes *axes, const int64_t *values,
+                              hlo_instr **out)
 {
   int64_t *table = WEFT_ARENA_ARRAY(m->arena, int64_t, m->grid->device_count);
 
   WEFT_TRY_ALLOC(table);
-  for (int64_t p = 0; p < m->grid->device_count; p++) table[m->grid->devices[p]] = values[spmd_place_along(m->grid, axes, p)];
+  for (int64_t p = 0; p < m->grid->device_count; p++)
+    table[m->grid->devices[p]] = values[spmd_place_along(m->grid, axes, p)];
   return look_up(m, b, table, out);
 }
 
@@ -109,7 +116,10 @@ static spmd_axes tail(const spmd_axes *axes, int from)
   return out;
 }
 
-static bool starts_with(const spmd_axes *axes, const spmd_axes *prefix) { return spmd_axes_common(axes, prefix) == prefix->count; }
+static bool starts_with(const spmd_axes *axes, const spmd_axes *prefix)
+{
+  return spmd_axes_common(axes, prefix) == prefix->count;
+}
 
 /* Sums that end: they are scattered over a dimension that these axes cut next, or left whole. */
 static bool sum_step(const spmd_sharding *cur, const spmd_sharding *to, spmd_mask partial, step *out)
@@ -203,8 +213,9 @@ static step next_step(const spmd_grid *grid, const spmd_sharding *cur, const spm
   spmd_mask come = to->unreduced & ~cur->unreduced;
   step s;
 
-  if (sum_step(cur, to, partial | (cur->unreduced & ~to->unreduced), &s) || place_step(cur, to, &s) || permute_step(grid, cur, to, &s) ||
-      exchange_step(cur, to, &s) || slice_step(cur, to, &s) || gather_step(cur, to, &s))
+  if (sum_step(cur, to, partial | (cur->unreduced & ~to->unreduced), &s) || place_step(cur, to, &s) ||
+      permute_step(grid, cur, to, &s) || exchange_step(cur, to, &s) || slice_step(cur, to, &s) ||
+      gather_step(cur, to, &s))
     return s;
   s = (step){.kind = come ? MASK : DONE};
   for (int a = 0; a < grid->count; a++)
@@ -240,7 +251,8 @@ static void advance(spmd_sharding *cur, const spmd_sharding *to, spmd_mask *part
 
 /* ---- the instructions of the steps ----------------------------------------------------------------------------- */
 
-static hlo_instr *collective(pass_build *b, hlo_opcode op, const hlo_shape *shape, hlo_instr *x, const hlo_collective_attrs *attrs)
+static hlo_instr *collective(pass_build *b, hlo_opcode op, const hlo_shape *shape, hlo_instr *x,
+                             const hlo_collective_attrs *attrs)
 {
   hlo_instr *made = pb_instr(b, op, shape, 1, &x);
 
@@ -259,7 +271,8 @@ static const hlo_shape *scaled(spmd_mover *m, const hlo_shape *x, int dim, int64
 
 /* x [.., a (dim), .., n * c (to_dim), ..] becomes [n, x without it split]: the pieces go to their owners, who put
  * them one behind the other along `dim`. */
-static weft_status *exchange(spmd_mover *m, pass_build *b, hlo_instr *x, const step *s, const hlo_collective_attrs *attrs, hlo_instr **out)
+static weft_status *exchange(spmd_mover *m, pass_build *b, hlo_instr *x, const step *s,
+                             const hlo_collective_attrs *attrs, hlo_instr **out)
 {
   int64_t n = spmd_axes_size(m->grid, &s->axes, 0), dims[HLO_MAX_RANK + 1], perm[HLO_MAX_RANK + 1];
   int rank = x->shape->rank, at = 0;
@@ -288,7 +301,8 @@ static weft_status *exchange(spmd_mover *m, pass_build *b, hlo_instr *x, const s
 }
 
 /* Every tile goes from its owner under `from` to its owner under `to`; among copies, in order. */
-static weft_status *permute(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_sharding *from, const spmd_sharding *to, hlo_instr **out)
+static weft_status *permute(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_sharding *from,
+                            const spmd_sharding *to, hlo_instr **out)
 {
   const spmd_grid *grid = m->grid;
   int64_t count = grid->device_count, *at = WEFT_ARENA_ARRAY(m->arena, int64_t, count),
@@ -307,13 +321,14 @@ static weft_status *permute(spmd_mover *m, pass_build *b, hlo_instr *x, const sp
     for (int64_t p = 0; p < count; p++) pairs[spmd_place_along(grid, &all, p)][side] = grid->devices[p];
   }
   WEFT_TRY(new_attrs(m, &attrs));
-  attrs->pairs = (const int64_t (*)[2])pairs;
+  attrs->pairs = (const int64_t(*)[2])pairs;
   attrs->pair_count = (int)count;
   *out = collective(b, HLO_COLLECTIVE_PERMUTE, x->shape, x, attrs);
   return pass_build_finish(b);
 }
 
-weft_status *spmd_permute_along(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_axes *axes, const int64_t *sources, hlo_instr **out)
+weft_status *spmd_permute_along(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_axes *axes,
+                                const int64_t *sources, hlo_instr **out)
 {
   int64_t n = spmd_axes_size(m->grid, axes, 0), count = m->grid->device_count, *ids,
           (*pairs)[2] = weft_arena_alloc_array(m->arena, (size_t)count, sizeof *pairs);
@@ -329,12 +344,13 @@ weft_status *spmd_permute_along(spmd_mover *m, pass_build *b, hlo_instr *x, cons
     pairs[attrs->pair_count][0] = ids[i - i % n + source];
     pairs[attrs->pair_count++][1] = ids[i];
   }
-  attrs->pairs = (const int64_t (*)[2])pairs;
+  attrs->pairs = (const int64_t(*)[2])pairs;
   *out = collective(b, HLO_COLLECTIVE_PERMUTE, x->shape, x, attrs);
   return pass_build_finish(b);
 }
 
-weft_status *spmd_gather_along(spmd_mover *m, pass_build *b, hlo_instr *x, int64_t dim, const spmd_axes *axes, hlo_instr **out)
+weft_status *spmd_gather_along(spmd_mover *m, pass_build *b, hlo_instr *x, int64_t dim, const spmd_axes *axes,
+                               hlo_instr **out)
 {
   const hlo_collective_attrs *attrs;
 
@@ -392,8 +408,8 @@ weft_status *spmd_keep_first(spmd_mover *m, pass_build *b, hlo_instr *x, const s
   return pass_build_finish(b);
 }
 
-static weft_status *take_step(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_sharding *cur, const spmd_sharding *to,
-                              hlo_computation *reducer, const step *s, hlo_instr **out)
+static weft_status *take_step(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_sharding *cur,
+                              const spmd_sharding *to, hlo_computation *reducer, const step *s, hlo_instr **out)
 {
   const hlo_collective_attrs *attrs = NULL;
   int64_t n = spmd_axes_size(m->grid, &s->axes, 0), dim = s->dim;
@@ -416,8 +432,8 @@ static weft_status *take_step(spmd_mover *m, pass_build *b, hlo_instr *x, const 
   return pass_build_finish(b);
 }
 
-weft_status *spmd_combine(spmd_mover *m, pass_build *b, hlo_instr *tile, const spmd_sharding *from,
-                          spmd_mask partial, hlo_computation *reducer, const spmd_sharding *to, hlo_instr **out)
+weft_status *spmd_combine(spmd_mover *m, pass_build *b, hlo_instr *tile, const spmd_sharding *from, spmd_mask partial,
+                          hlo_computation *reducer, const spmd_sharding *to, hlo_instr **out)
 {
   spmd_sharding cur;
   step s;
@@ -435,8 +451,8 @@ weft_status *spmd_reshard(spmd_mover *m, pass_build *b, hlo_instr *tile, const s
   return spmd_sharding_equal(from, to) ? NULL : spmd_combine(m, b, tile, from, 0, NULL, to, out);
 }
 
-weft_status *spmd_combine_cost(const spmd_mover *m, const hlo_shape *whole, const spmd_sharding *from, spmd_mask partial,
-                               const spmd_sharding *to, weft_arena *scratch, double *out_bytes)
+weft_status *spmd_combine_cost(const spmd_mover *m, const hlo_shape *whole, const spmd_sharding *from,
+                               spmd_mask partial, const spmd_sharding *to, weft_arena *scratch, double *out_bytes)
 {
   double bytes = (double)hlo_shape_bytes(whole);
   spmd_sharding cur;

@@ -102,7 +102,8 @@ static bool sizes_fit(const spmd_factors *f, const int64_t *sizes)
     const spmd_tensor *tensor = &f->tensors[t];
     for (int d = 0; d < HLO_MAX_RANK; d++) products[d] = 1;
     for (int u = 0; u < tensor->use_count; u++)
-      fits &= !__builtin_mul_overflow(products[tensor->uses[u].dim], sizes[tensor->uses[u].factor], &products[tensor->uses[u].dim]);
+      fits &= !__builtin_mul_overflow(products[tensor->uses[u].dim], sizes[tensor->uses[u].factor],
+                                      &products[tensor->uses[u].dim]);
     for (int d = 0; d < tensor->shape->rank; d++) fits &= products[d] == tensor->shape->dims[d] || products[d] == 1;
   }
   return fits;

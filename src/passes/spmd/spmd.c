@@ -65,9 +65,9 @@ static weft_status *drop_uneven_aliases(hlo_module *module)
     const hlo_input_output_alias *a = &module->aliases[i];
     const hlo_shape *result = hlo_shape_at(module->entry->root->shape, a->output_index.v, a->output_index.count),
                     *param = a->parameter < module->entry->param_count
-                                 ? hlo_shape_at(module->entry->params[a->parameter]->shape, a->parameter_index.v,
-                                                a->parameter_index.count)
-                                 : NULL;
+                               ? hlo_shape_at(module->entry->params[a->parameter]->shape, a->parameter_index.v,
+                                              a->parameter_index.count)
+                               : NULL;
     if (result && param && hlo_shape_equal(result, param, false)) kept[count++] = *a;
   }
   module->aliases = kept;
@@ -78,7 +78,8 @@ static weft_status *drop_uneven_aliases(hlo_module *module)
 static bool is_aliased(const hlo_module *module, const hlo_ints *output)
 {
   for (int i = 0; i < module->alias_count; i++)
-    if (module->aliases[i].output_index.count == output->count && pass_same_ints(module->aliases[i].output_index.v, output->v, output->count))
+    if (module->aliases[i].output_index.count == output->count &&
+        pass_same_ints(module->aliases[i].output_index.v, output->v, output->count))
       return true;
   return false;
 }
@@ -90,14 +91,16 @@ static weft_status *settle_donors(hlo_module *module)
   const hlo_shape *root = module->entry->root->shape;
   bool is_tuple = hlo_shape_is_tuple(root);
   int results = is_tuple ? root->rank : 1;
-  hlo_input_output_alias *aliases = WEFT_ARENA_ARRAY(&module->arena, hlo_input_output_alias, module->alias_count + module->donor_count);
+  hlo_input_output_alias *aliases =
+    WEFT_ARENA_ARRAY(&module->arena, hlo_input_output_alias, module->alias_count + module->donor_count);
 
   WEFT_TRY_ALLOC(aliases);
   if (module->alias_count) memcpy(aliases, module->aliases, (size_t)module->alias_count * sizeof *aliases);
   module->aliases = aliases;
   for (int i = 0; i < module->donor_count; i++) {
     const hlo_buffer_donor *donor = &module->donors[i];
-    const hlo_shape *param = donor->parameter < module->entry->param_count ? module->entry->params[donor->parameter]->shape : NULL;
+    const hlo_shape *param =
+      donor->parameter < module->entry->param_count ? module->entry->params[donor->parameter]->shape : NULL;
     for (int64_t r = 0; r < results && param && hlo_shape_is_array(param) && donor->parameter_index.count == 0; r++) {
       hlo_ints output = {0};
       const hlo_shape *result = is_tuple ? root->elements[r] : root;
@@ -136,7 +139,8 @@ static weft_status *cut_entry_layout(hlo_module *module)
 
   if (!module->has_entry_layout) return NULL;
   for (int i = 0; i < entry->param_count; i++) {
-    module->entry_param_shapes[i] = like_entry_shape(&module->arena, entry->params[i]->shape, module->entry_param_shapes[i]);
+    module->entry_param_shapes[i] =
+      like_entry_shape(&module->arena, entry->params[i]->shape, module->entry_param_shapes[i]);
     WEFT_TRY_ALLOC(module->entry_param_shapes[i]);
   }
   module->entry_result_shape = like_entry_shape(&module->arena, entry->root->shape, module->entry_result_shape);

@@ -46,16 +46,18 @@ static weft_status *tiled(const hlo_sharding *s, int rank, int64_t device_count,
   if (s->tile_dims.count < rank || s->tile_dims.count > MAX_DIMS)
     return WEFT_ERR(INVALID_ARGUMENT, "a sharding of %d dimensions for an array of rank %d", s->tile_dims.count, rank);
   for (int i = 0; i < s->tile_dims.count; i++) {
-    if (s->tile_dims.v[i] < 1 || s->tile_dims.v[i] > MAX_PARTITIONS) return WEFT_ERR(INVALID_ARGUMENT, "a sharding of %" PRId64 " tiles", s->tile_dims.v[i]);
+    if (s->tile_dims.v[i] < 1 || s->tile_dims.v[i] > MAX_PARTITIONS)
+      return WEFT_ERR(INVALID_ARGUMENT, "a sharding of %" PRId64 " tiles", s->tile_dims.v[i]);
     product *= s->tile_dims.v[i];
     if (product > MAX_PARTITIONS) break;
   }
   if (product != device_count)
-    return WEFT_ERR(INVALID_ARGUMENT, "a sharding over %" PRId64 " devices in a program of %" PRId64 " partitions", product,
-                    device_count);
+    return WEFT_ERR(INVALID_ARGUMENT, "a sharding over %" PRId64 " devices in a program of %" PRId64 " partitions",
+                    product, device_count);
   if (s->tile_devices.count) {
     if (s->tile_devices.count != device_count)
-      return WEFT_ERR(INVALID_ARGUMENT, "a sharding that lists %d of %" PRId64 " devices", s->tile_devices.count, device_count);
+      return WEFT_ERR(INVALID_ARGUMENT, "a sharding that lists %d of %" PRId64 " devices", s->tile_devices.count,
+                      device_count);
     memcpy(devices, s->tile_devices.v, (size_t)device_count * sizeof *devices);
   } else if (s->iota_reshape.count == 0) {
     for (int64_t i = 0; i < device_count; i++) devices[i] = i;
@@ -67,11 +69,13 @@ static weft_status *tiled(const hlo_sharding *s, int rank, int64_t device_count,
       total *= WEFT_MAX(s->iota_reshape.v[i], 0);
     }
     if (dims > MAX_DIMS || total != device_count || (s->iota_transpose.count && s->iota_transpose.count != dims))
-      return WEFT_ERR(INVALID_ARGUMENT, "an iota sharding whose reshape does not have %" PRId64 " devices", device_count);
+      return WEFT_ERR(INVALID_ARGUMENT, "an iota sharding whose reshape does not have %" PRId64 " devices",
+                      device_count);
     for (int i = 0; i < s->iota_transpose.count; i++)
       if (s->iota_transpose.v[i] < 0 || s->iota_transpose.v[i] >= dims)
         return WEFT_ERR(INVALID_ARGUMENT, "an iota sharding with a transpose out of range");
-    permuted_iota(dims, s->iota_reshape.v, s->iota_transpose.count ? s->iota_transpose.v : identity, device_count, devices);
+    permuted_iota(dims, s->iota_reshape.v, s->iota_transpose.count ? s->iota_transpose.v : identity, device_count,
+                  devices);
   }
   *out = (spmd_tiling){.rank = rank, .copies = device_count, .device_count = device_count, .devices = devices};
   for (int i = 0; i < rank; i++) {
@@ -114,8 +118,8 @@ weft_status *spmd_tile_shape(const spmd_tiling *tiling, const hlo_shape *full, w
 
   for (int i = 0; i < full->rank; i++) {
     if (full->dims[i] % tiling->tiles[i] != 0)
-      return WEFT_ERR(UNIMPLEMENTED, "a sharding of dimension %d, of size %" PRId64 ", into %" PRId64 " uneven tiles", i,
-                      full->dims[i], tiling->tiles[i]);
+      return WEFT_ERR(UNIMPLEMENTED, "a sharding of dimension %d, of size %" PRId64 ", into %" PRId64 " uneven tiles",
+                      i, full->dims[i], tiling->tiles[i]);
     dims[i] = full->dims[i] / tiling->tiles[i];
   }
   *out_shape = hlo_shape_array(arena, full->type, full->rank, dims);

@@ -10,7 +10,10 @@
 
 #include "internal.h"
 
-static uint32_t scalar(const ptx_exec *x, const ptx_inst *i, int n, uint32_t mask) { return (uint32_t)ptx_in(x, i, n)[__builtin_ctz(mask)]; }
+static uint32_t scalar(const ptx_exec *x, const ptx_inst *i, int n, uint32_t mask)
+{
+  return (uint32_t)ptx_in(x, i, n)[__builtin_ctz(mask)];
+}
 
 static void release(ptx_exec *x, unsigned id)
 {
@@ -23,7 +26,8 @@ static void release(ptx_exec *x, unsigned id)
       const ptx_inst *i = &x->kernel->module->code[w->groups[g].pc - 1];
       w->groups[g].waits = PTX_RUNS;
       if (i->mode != PTX_BAR_RED) continue;
-      if (i->atomic != PTX_POPC) ptx_out_pred(x, i, 0, w->groups[g].mask, (i->atomic == PTX_AND ? b->votes_all : b->votes_any) ? ~0u : 0);
+      if (i->atomic != PTX_POPC)
+        ptx_out_pred(x, i, 0, w->groups[g].mask, (i->atomic == PTX_AND ? b->votes_all : b->votes_any) ? ~0u : 0);
       else PTX_EACH(w->groups[g].mask) ptx_out(x, i, 0)[l] = b->count;
     }
   }
@@ -49,10 +53,11 @@ static void complete(ptx_exec *x, unsigned id)
 
 bool ptx_barrier_arrive(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
-  int n = i->mode == PTX_BAR_RED ? i->src_count - 1 : i->src_count;   /* the predicate is last */
+  int n = i->mode == PTX_BAR_RED ? i->src_count - 1 : i->src_count; /* the predicate is last */
   unsigned id = n > 0 ? scalar(x, i, 0, mask) : 0, expected = n > 1 ? scalar(x, i, 1, mask) : 0;
   if (id >= PTX_BARRIERS || (expected & 31) || (i->mode == PTX_BAR_ARRIVE && !expected)) {
-    ptx_fault(x, 719, i, -1, "barrier %u of %u threads: there are 16 barriers, and counts are multiples of 32", id, expected);
+    ptx_fault(x, 719, i, -1, "barrier %u of %u threads: there are 16 barriers, and counts are multiples of 32", id,
+              expected);
     return true;
   }
   ptx_barrier *b = &x->block->barriers[id];
@@ -95,8 +100,8 @@ void ptx_report_deadlock(ptx_exec *x)
     for (int g = 0; g < w->group_count && at < 200; g++) {
       bool barrier = w->groups[g].waits == PTX_AT_BARRIER;
       const ptx_inst *i = &x->kernel->module->code[w->groups[g].pc - barrier];
-      at += snprintf(text + at, sizeof text - (size_t)at, "%swarp %u lanes %#x at line %d (%s)", at ? "; " : "", n, w->groups[g].mask,
-                     i->line, ptx_op_name((ptx_op)i->op));
+      at += snprintf(text + at, sizeof text - (size_t)at, "%swarp %u lanes %#x at line %d (%s)", at ? "; " : "", n,
+                     w->groups[g].mask, i->line, ptx_op_name((ptx_op)i->op));
     }
   }
   x->warp = NULL;

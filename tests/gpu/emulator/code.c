@@ -81,13 +81,16 @@ static void write_log(const char *text, unsigned n, const wcu_jit_option *option
   if (log && size) snprintf(log, size, "%s", text);
 }
 
-static wcu_result load(wcu_module *out, const void *image, unsigned n, const wcu_jit_option *options, void *const *values)
+static wcu_result load(wcu_module *out, const void *image, unsigned n, const wcu_jit_option *options,
+                       void *const *values)
 {
   if (!out || !image) return WCU_ERROR_INVALID_VALUE;
   const char *text = image;
   char error[600] = "the image is no PTX text";
   ptx_globals globals = {make_global, drop_global, emu_current};
-  ptx_module *ptx = text[0] == '.' || text[0] == '/' || text[0] == '\n' ? ptx_load(text, strlen(text), &globals, error, sizeof error) : NULL;
+  ptx_module *ptx = text[0] == '.' || text[0] == '/' || text[0] == '\n'
+                      ? ptx_load(text, strlen(text), &globals, error, sizeof error)
+                      : NULL;
   wcu_result r = ptx ? WCU_SUCCESS : text[0] == 0x7f ? WCU_ERROR_NO_BINARY_FOR_GPU : WCU_ERROR_INVALID_PTX;
   if (ptx && ptx_target(ptx) > (unsigned)emu_set.device.sm) {
     snprintf(error, sizeof error, "the PTX is for sm_%u, the device is sm_%d", ptx_target(ptx), emu_set.device.sm);
@@ -187,8 +190,8 @@ EMU_API cuModuleGetFunctionCount(unsigned *n, wcu_module module)
 }
 
 /* A library is a module of the context that loaded it; its kernels are the module's functions. */
-EMU_API cuLibraryLoadData(wcu_library *library, const void *image, wcu_jit_option *options, void **values, unsigned n, void *library_options,
-                          void **library_values, unsigned library_count)
+EMU_API cuLibraryLoadData(wcu_library *library, const void *image, wcu_jit_option *options, void **values, unsigned n,
+                          void *library_options, void **library_values, unsigned library_count)
 {
   EMU_ENTER(EMU_WITH_CONTEXT);
   (void)library_options, (void)library_values, (void)library_count;
@@ -241,7 +244,9 @@ EMU_API cuFuncGetAttribute(int *value, wcu_func_attribute attribute, wcu_functio
   EMU_ENTER(EMU_WITH_CONTEXT);
   if (!value || !f) return WCU_ERROR_INVALID_VALUE;
   switch (attribute) {
-  case WCU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = ptx_max_threads(f->kernel) ? (int)ptx_max_threads(f->kernel) : 1024; break;
+  case WCU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+    *value = ptx_max_threads(f->kernel) ? (int)ptx_max_threads(f->kernel) : 1024;
+    break;
   case WCU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: *value = (int)ptx_static_shared(f->kernel); break;
   case WCU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: *value = (int)ptx_local_bytes(f->kernel); break;
   case WCU_FUNC_ATTRIBUTE_NUM_REGS: *value = REGISTERS; break;
@@ -258,7 +263,8 @@ EMU_API cuFuncSetAttribute(wcu_function f, wcu_func_attribute attribute, int val
   EMU_ENTER(EMU_WITH_CONTEXT);
   if (!f) return WCU_ERROR_INVALID_HANDLE;
   if (attribute != WCU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) return WCU_SUCCESS;
-  if (value < 0 || value + (int)ptx_static_shared(f->kernel) > emu_set.device.shared_opt_in) return WCU_ERROR_INVALID_VALUE;
+  if (value < 0 || value + (int)ptx_static_shared(f->kernel) > emu_set.device.shared_opt_in)
+    return WCU_ERROR_INVALID_VALUE;
   f->max_dynamic = value;
   return WCU_SUCCESS;
 }
@@ -295,7 +301,8 @@ EMU_API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, wcu_function f, int 
   return WCU_SUCCESS;
 }
 
-EMU_API cuOccupancyMaxPotentialBlockSize(int *grid, int *block, wcu_function f, wcu_block_to_shared to_shared, size_t shared, int limit)
+EMU_API cuOccupancyMaxPotentialBlockSize(int *grid, int *block, wcu_function f, wcu_block_to_shared to_shared,
+                                         size_t shared, int limit)
 {
   EMU_ENTER(EMU_WITH_CONTEXT);
   if (!grid || !block || !f) return WCU_ERROR_INVALID_VALUE;
@@ -312,15 +319,18 @@ EMU_API cuOccupancyMaxPotentialBlockSize(int *grid, int *block, wcu_function f, 
 
 static bool fits(const wcu_kernel_node_params *p, bool cooperative, wcu_result *why)
 {
-  uint64_t threads = (uint64_t)p->blockDimX * p->blockDimY * p->blockDimZ, blocks = (uint64_t)p->gridDimX * p->gridDimY * p->gridDimZ;
+  uint64_t threads = (uint64_t)p->blockDimX * p->blockDimY * p->blockDimZ,
+           blocks = (uint64_t)p->gridDimX * p->gridDimY * p->gridDimZ;
   const struct wcu_function_st *f = p->func;
   *why = WCU_ERROR_INVALID_VALUE;
-  if (!threads || !blocks || p->blockDimX > 1024 || p->blockDimY > 1024 || p->blockDimZ > 64 || threads > 1024) return false;
+  if (!threads || !blocks || p->blockDimX > 1024 || p->blockDimY > 1024 || p->blockDimZ > 64 || threads > 1024)
+    return false;
   if (p->gridDimX > 0x7fffffffu || p->gridDimY > 65535 || p->gridDimZ > 65535) return false;
   if (ptx_max_threads(f->kernel) && threads > ptx_max_threads(f->kernel)) return false;
   if ((int64_t)p->sharedMemBytes > f->max_dynamic) return false;
   *why = WCU_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-  return !cooperative || blocks <= (uint64_t)occupancy(f, (int)threads, p->sharedMemBytes) * (uint64_t)emu_set.device.processors;
+  return !cooperative ||
+         blocks <= (uint64_t)occupancy(f, (int)threads, p->sharedMemBytes) * (uint64_t)emu_set.device.processors;
 }
 
 wcu_result emu_kernel_work(const wcu_kernel_node_params *p, bool cooperative, emu_work *out)
@@ -330,9 +340,10 @@ wcu_result emu_kernel_work(const wcu_kernel_node_params *p, bool cooperative, em
   if (!fits(p, cooperative, &why)) return why;
   const ptx_kernel *k = p->func->kernel;
   size_t size = ptx_params_size(k);
-  *out = (emu_work){.what = EMU_KERNEL, .kernel = *p, .cooperative = cooperative, .bytes = calloc(1, size + 16), .byte_count = size};
+  *out = (emu_work){
+    .what = EMU_KERNEL, .kernel = *p, .cooperative = cooperative, .bytes = calloc(1, size + 16), .byte_count = size};
   if (!out->bytes) return WCU_ERROR_OUT_OF_MEMORY;
-  if (p->extra) {   /* pairs: 1 the buffer, 2 a pointer to its size, 0 the end */
+  if (p->extra) { /* pairs: 1 the buffer, 2 a pointer to its size, 0 the end */
     for (void **e = p->extra; *e; e += 2)
       if (*e == (void *)1) memcpy(out->bytes, e[1], size);
   } else {

@@ -4,7 +4,7 @@
 #include "internal.h"
 #include "numbers.h"
 
-static bool ordered(int cmp, int order)   /* order: -1, 0 or 1 */
+static bool ordered(int cmp, int order) /* order: -1, 0 or 1 */
 {
   switch (cmp) {
   case PTX_EQ: case PTX_EQU: return order == 0;
@@ -67,7 +67,8 @@ static uint32_t combine(ptx_exec *x, const ptx_inst *i, uint32_t r)
 
 static void set_predicate(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
-  uint32_t r = compare(x, i, (ptx_type)i->type), first = combine(x, i, r), second = i->dst_count > 1 ? combine(x, i, ~r) : 0;
+  uint32_t r = compare(x, i, (ptx_type)i->type), first = combine(x, i, r),
+           second = i->dst_count > 1 ? combine(x, i, ~r) : 0;
   ptx_out_pred(x, i, 0, mask, first);
   if (i->dst_count > 1) ptx_out_pred(x, i, 1, mask, second);
 }
@@ -75,7 +76,10 @@ static void set_predicate(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 static void set_value(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
   uint32_t r = combine(x, i, compare(x, i, (ptx_type)i->from));
-  uint64_t *d = ptx_out(x, i, 0), yes = i->type == PTX_F32 ? 0x3f800000u : i->type == PTX_F16 ? 0x3c00 : i->type == PTX_BF16 ? 0x3f80 : ~0u;
+  uint64_t *d = ptx_out(x, i, 0), yes = i->type == PTX_F32    ? 0x3f800000u
+                                        : i->type == PTX_F16  ? 0x3c00
+                                        : i->type == PTX_BF16 ? 0x3f80
+                                                              : ~0u;
   PTX_EACH(mask) d[l] = r >> l & 1 ? yes : 0;
 }
 

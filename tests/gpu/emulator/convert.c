@@ -95,7 +95,8 @@ static void float_to_any(ptx_exec *x, const ptx_inst *i, uint32_t mask)
   const uint64_t *A = ptx_in(x, i, 0);
   uint64_t *D = ptx_out(x, i, 0);
   bool to = ptx_is_float((ptx_type)i->type);
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     double v = to_integral(i->round, number(i, A[l]));
     D[l] = to ? to_float(i, v) : to_int(i, v);
   }
@@ -106,7 +107,8 @@ static void int_to_float(ptx_exec *x, const ptx_inst *i, uint32_t mask)
   const uint64_t *A = ptx_in(x, i, 0);
   uint64_t *D = ptx_out(x, i, 0);
   bool is_signed = ptx_is_signed((ptx_type)i->from);
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     uint64_t v = extend((ptx_type)i->from, A[l]);
     if (i->type == PTX_F32) {
       int saved = ptx_enter_rounding(i->round);
@@ -133,7 +135,8 @@ static void int_to_int(ptx_exec *x, const ptx_inst *i, uint32_t mask)
   const uint64_t *A = ptx_in(x, i, 0);
   uint64_t *D = ptx_out(x, i, 0);
   ptx_type to = (ptx_type)i->type, from = (ptx_type)i->from;
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     uint64_t v = extend(from, A[l]);
     D[l] = i->flags & PTX_F_SAT ? clamp_int(to, ptx_is_signed(from), v) : extend(to, v);
   }
@@ -154,7 +157,8 @@ static void convert_pair(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
   const uint64_t *A = ptx_in(x, i, 0);
   uint64_t *D = ptx_out(x, i, 0);
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     if (i->from == PTX_F16X2) {
       D[l] = narrow(i, (ptx_type)i->type, ptx_f16(A[l] >> 16)) << 8 | narrow(i, (ptx_type)i->type, ptx_f16(A[l]));
     } else {

@@ -15,7 +15,8 @@ typedef struct side { uint64_t base; size_t pitch, height, x, y, z; bool known; 
 static side side_of(const wcu_memcpy3d *c, bool source)
 {
   wcu_memorytype type = source ? c->srcMemoryType : c->dstMemoryType;
-  uint64_t host = (uint64_t)(uintptr_t)(source ? c->srcHost : c->dstHost), device = source ? c->srcDevice : c->dstDevice;
+  uint64_t host = (uint64_t)(uintptr_t)(source ? c->srcHost : c->dstHost),
+           device = source ? c->srcDevice : c->dstDevice;
   side s = {.base = type == WCU_MEMORYTYPE_HOST ? host : device};
   s.pitch = source ? c->srcPitch : c->dstPitch, s.height = source ? c->srcHeight : c->dstHeight;
   s.x = source ? c->srcXInBytes : c->dstXInBytes, s.y = source ? c->srcY : c->dstY, s.z = source ? c->srcZ : c->dstZ;
@@ -26,15 +27,19 @@ static side side_of(const wcu_memcpy3d *c, bool source)
   return s;
 }
 
-static uint64_t row_at(const side *s, size_t y, size_t z) { return s->base + ((s->z + z) * s->height + s->y + y) * s->pitch + s->x; }
+static uint64_t row_at(const side *s, size_t y, size_t z)
+{
+  return s->base + ((s->z + z) * s->height + s->y + y) * s->pitch + s->x;
+}
 
 static bool valid(const wcu_memcpy3d *c, const side *s, int device, bool write, char *why, size_t size)
 {
-  if (s->pitch < s->x + c->WidthInBytes || !s->base) return snprintf(why, size, "a pitch of %zu bytes", s->pitch), false;
+  if (s->pitch < s->x + c->WidthInBytes || !s->base)
+    return snprintf(why, size, "a pitch of %zu bytes", s->pitch), false;
   if (!s->known) return true;
   for (size_t z = 0; z < c->Depth; z++)
     for (size_t y = 0; y < c->Height; y++) {
-      emu_block b;   /* the copy engines reach all devices' memory */
+      emu_block b; /* the copy engines reach all devices' memory */
       int as = emu_lookup(row_at(s, y, z), &b) && b.kind != EMU_MAPPED ? b.device : device;
       if (!emu_reachable(as, row_at(s, y, z), c->WidthInBytes, write, why, size)) return false;
     }
@@ -44,9 +49,11 @@ static bool valid(const wcu_memcpy3d *c, const side *s, int device, bool write, 
 wcu_result emu_check_copy(const wcu_memcpy3d *c, int device)
 {
   char why[200];
-  if (c->srcMemoryType == WCU_MEMORYTYPE_ARRAY || c->dstMemoryType == WCU_MEMORYTYPE_ARRAY) return WCU_ERROR_NOT_SUPPORTED;
+  if (c->srcMemoryType == WCU_MEMORYTYPE_ARRAY || c->dstMemoryType == WCU_MEMORYTYPE_ARRAY)
+    return WCU_ERROR_NOT_SUPPORTED;
   side from = side_of(c, true), to = side_of(c, false);
-  if (valid(c, &from, device, false, why, sizeof why) && valid(c, &to, device, true, why, sizeof why)) return WCU_SUCCESS;
+  if (valid(c, &from, device, false, why, sizeof why) && valid(c, &to, device, true, why, sizeof why))
+    return WCU_SUCCESS;
   emu_say(why);
   return WCU_ERROR_INVALID_VALUE;
 }
@@ -57,7 +64,8 @@ int emu_run_copy(const emu_work *w, int device, char *error, size_t size)
   const wcu_memcpy3d *c = &w->copy;
   side from = side_of(c, true), to = side_of(c, false);
   char why[200] = "";
-  if ((!w->bytes && !valid(c, &from, device, false, why, sizeof why)) || !valid(c, &to, device, true, why, sizeof why)) {
+  if ((!w->bytes && !valid(c, &from, device, false, why, sizeof why)) ||
+      !valid(c, &to, device, true, why, sizeof why)) {
     snprintf(error, size, "a copy of %zu x %zu x %zu bytes: %s", c->WidthInBytes, c->Height, c->Depth, why);
     return WCU_ERROR_ILLEGAL_ADDRESS;
   }
@@ -96,7 +104,8 @@ static wcu_result stage(const wcu_memcpy3d *c, emu_work *w)
   if (!w->bytes) return WCU_ERROR_OUT_OF_MEMORY;
   for (size_t z = 0; z < c->Depth; z++)
     for (size_t y = 0; y < c->Height; y++)
-      memcpy((uint8_t *)w->bytes + (z * c->Height + y) * c->WidthInBytes, (const void *)(uintptr_t)row_at(&from, y, z), c->WidthInBytes);
+      memcpy((uint8_t *)w->bytes + (z * c->Height + y) * c->WidthInBytes, (const void *)(uintptr_t)row_at(&from, y, z),
+             c->WidthInBytes);
   return WCU_SUCCESS;
 }
 
@@ -131,15 +140,31 @@ enum { HOST = WCU_MEMORYTYPE_HOST, DEVICE = WCU_MEMORYTYPE_DEVICE };
   wcu_memcpy3d c = line((wcu_memorytype)(to_type), (uint64_t)(uintptr_t)(to), (wcu_memorytype)(from_type), (uint64_t)(uintptr_t)(from), bytes); \
   return copy(&c, stream, wait)
 
-EMU_API cuMemcpy(wcu_ptr to, wcu_ptr from, size_t bytes) { COPY(kind_of(to), to, kind_of(from), from, bytes, NULL, true); }
-EMU_API cuMemcpyAsync(wcu_ptr to, wcu_ptr from, size_t bytes, wcu_stream s) { COPY(kind_of(to), to, kind_of(from), from, bytes, s, false); }
+EMU_API cuMemcpy(wcu_ptr to, wcu_ptr from, size_t bytes)
+{
+  COPY(kind_of(to), to, kind_of(from), from, bytes, NULL, true);
+}
+EMU_API cuMemcpyAsync(wcu_ptr to, wcu_ptr from, size_t bytes, wcu_stream s)
+{
+  COPY(kind_of(to), to, kind_of(from), from, bytes, s, false);
+}
 EMU_API cuMemcpyHtoD_v2(wcu_ptr to, const void *from, size_t bytes) { COPY(DEVICE, to, HOST, from, bytes, NULL, true); }
 EMU_API cuMemcpyDtoH_v2(void *to, wcu_ptr from, size_t bytes) { COPY(HOST, to, DEVICE, from, bytes, NULL, true); }
 EMU_API cuMemcpyDtoD_v2(wcu_ptr to, wcu_ptr from, size_t bytes) { COPY(DEVICE, to, DEVICE, from, bytes, NULL, false); }
-EMU_API cuMemcpyHtoDAsync_v2(wcu_ptr to, const void *from, size_t bytes, wcu_stream s) { COPY(DEVICE, to, HOST, from, bytes, s, false); }
-EMU_API cuMemcpyDtoHAsync_v2(void *to, wcu_ptr from, size_t bytes, wcu_stream s) { COPY(HOST, to, DEVICE, from, bytes, s, false); }
-EMU_API cuMemcpyDtoDAsync_v2(wcu_ptr to, wcu_ptr from, size_t bytes, wcu_stream s) { COPY(DEVICE, to, DEVICE, from, bytes, s, false); }
-EMU_API cuMemcpyPeerAsync(wcu_ptr to, wcu_context to_context, wcu_ptr from, wcu_context from_context, size_t bytes, wcu_stream s)
+EMU_API cuMemcpyHtoDAsync_v2(wcu_ptr to, const void *from, size_t bytes, wcu_stream s)
+{
+  COPY(DEVICE, to, HOST, from, bytes, s, false);
+}
+EMU_API cuMemcpyDtoHAsync_v2(void *to, wcu_ptr from, size_t bytes, wcu_stream s)
+{
+  COPY(HOST, to, DEVICE, from, bytes, s, false);
+}
+EMU_API cuMemcpyDtoDAsync_v2(wcu_ptr to, wcu_ptr from, size_t bytes, wcu_stream s)
+{
+  COPY(DEVICE, to, DEVICE, from, bytes, s, false);
+}
+EMU_API cuMemcpyPeerAsync(wcu_ptr to, wcu_context to_context, wcu_ptr from, wcu_context from_context, size_t bytes,
+                          wcu_stream s)
 {
   (void)to_context, (void)from_context;
   COPY(DEVICE, to, DEVICE, from, bytes, s, false);
@@ -166,7 +191,8 @@ static wcu_result fill(wcu_ptr at, unsigned value, unsigned bytes, size_t n, wcu
 {
   char why[200];
   if (n == 0) return WCU_SUCCESS;
-  if (at % bytes || !emu_reachable(emu_current->device, at, n * bytes, true, why, sizeof why)) return WCU_ERROR_INVALID_VALUE;
+  if (at % bytes || !emu_reachable(emu_current->device, at, n * bytes, true, why, sizeof why))
+    return WCU_ERROR_INVALID_VALUE;
   emu_work w = {.what = EMU_FILL, .fill = {at, n * bytes, value, bytes, n, 1}};
   return wait ? emu_submit_and_wait(stream, &w) : emu_submit(stream, &w);
 }

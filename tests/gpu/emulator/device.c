@@ -17,7 +17,7 @@ EMU_API cuInit(unsigned flags)
   emu_initialized = true;
   for (int d = 0; d < EMU_DEVICES; d++) emu_contexts[d].device = d;
   pthread_mutex_unlock(&emu_mu);
-  wcu_result r = emu_enter("cuInit", EMU_ANYTIME);   /* once more, now that the faults are read */
+  wcu_result r = emu_enter("cuInit", EMU_ANYTIME); /* once more, now that the faults are read */
   return r ? r : emu_set.devices ? WCU_SUCCESS : WCU_ERROR_NO_DEVICE;
 }
 
@@ -64,7 +64,8 @@ EMU_API cuGetErrorString(wcu_result result, const char **text)
   for (size_t n = 0; n < sizeof results / sizeof *results; n++) {
     if (results[n].value != (int)result) continue;
     const char *from = results[n].name + (result ? strlen("CUDA_ERROR_") : strlen("CUDA_"));
-    for (size_t k = 0; k < 63 && from[k]; k++) words[n][k] = from[k] == '_' ? ' ' : (char)(from[k] >= 'A' && from[k] <= 'Z' ? from[k] + 32 : from[k]);
+    for (size_t k = 0; k < 63 && from[k]; k++)
+      words[n][k] = from[k] == '_' ? ' ' : (char)(from[k] >= 'A' && from[k] <= 'Z' ? from[k] + 32 : from[k]);
     *text = words[n];
   }
   pthread_mutex_unlock(&mu);
@@ -83,7 +84,8 @@ EMU_API cuGetProcAddress_v2(const char *name, void **fn, int version, uint64_t f
   for (size_t n = 0; n < sizeof entries / sizeof *entries; n++)
     if (strcmp(entries[n].name, name) == 0) *fn = entries[n].fn;
   wcu_proc_address s = *fn ? WCU_GET_PROC_ADDRESS_SUCCESS : WCU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-  if (*fn && version < 12000) *fn = NULL, s = WCU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;   /* other versions have other arguments */
+  if (*fn && version < 12000)
+    *fn = NULL, s = WCU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT; /* other versions have other arguments */
   if (status) *status = s;
   return *fn ? WCU_SUCCESS : WCU_ERROR_NOT_FOUND;
 }

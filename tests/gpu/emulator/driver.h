@@ -43,7 +43,7 @@ void emu_sleep(uint64_t ns);
 enum { EMU_ANYTIME = 0, EMU_WITH_CONTEXT = 1, EMU_AFTER_INIT = 2 };
 wcu_result emu_enter(const char *call, int when);
 void emu_read_faults(const char *text);
-uint64_t emu_take_stall(void);   /* ns by which the work of this call is to be late */
+uint64_t emu_take_stall(void); /* ns by which the work of this call is to be late */
 #define EMU_ENTER(when) do { wcu_result entered_ = emu_enter(__func__, (when)); if (entered_) return entered_; } while (0)
 extern _Thread_local bool emu_in_host_function;
 extern bool emu_initialized;
@@ -61,15 +61,15 @@ typedef struct emu_block {
   emu_physical *physical;
 } emu_block;
 wcu_result emu_alloc(int device, size_t size, size_t align, emu_kind kind, wcu_mempool pool, uint64_t *out);
-wcu_result emu_free(uint64_t at, int kinds);                 /* kinds: bit set of emu_kind */
-bool emu_lookup(uint64_t at, emu_block *out);                /* a copy; false: nothing live is there */
+wcu_result emu_free(uint64_t at, int kinds);  /* kinds: bit set of emu_kind */
+bool emu_lookup(uint64_t at, emu_block *out); /* a copy; false: nothing live is there */
 bool emu_reachable(int device, uint64_t at, size_t bytes, bool write, char *why, size_t why_size);
-uint8_t *emu_host(uint64_t at);                              /* where the bytes of a device address are */
+uint8_t *emu_host(uint64_t at); /* where the bytes of a device address are */
 void emu_peer(int device, int peer, bool on);
 uint64_t emu_used(int device);
 void emu_memory_of(int device, ptx_memory *out);
 wcu_result emu_register(void *at, size_t size);
-void emu_pool_access(wcu_mempool pool, int device, bool on);   /* of what the pool has given out */
+void emu_pool_access(wcu_mempool pool, int device, bool on); /* of what the pool has given out */
 
 /* ---- queue.c: contexts, streams and their work ---- */
 struct wcu_context_st { int device, refs; wcu_result sticky; uint32_t peers; wcu_stream legacy, per_thread; };
@@ -103,14 +103,14 @@ struct emu_work {
 };
 emu_work emu_work_clone(const emu_work *w);
 void emu_work_drop(emu_work *w);
-wcu_result emu_submit(wcu_stream stream, emu_work *w);   /* takes w; or adds it to the graph that the stream captures */
-wcu_result emu_wait(wcu_stream stream);                  /* until all that was submitted is done */
+wcu_result emu_submit(wcu_stream stream, emu_work *w); /* takes w; or adds it to the graph that the stream captures */
+wcu_result emu_wait(wcu_stream stream);                /* until all that was submitted is done */
 wcu_result emu_submit_and_wait(wcu_stream stream, emu_work *w);
-wcu_stream emu_stream_of(wcu_stream s);                  /* resolves the implicit streams; NULL: a bad handle */
+wcu_stream emu_stream_of(wcu_stream s); /* resolves the implicit streams; NULL: a bad handle */
 wcu_stream emu_stream_new(wcu_context c, unsigned flags, int priority);
 void emu_fail(wcu_context c, wcu_result r, const char *text);
-wcu_stream emu_all_streams(void);                        /* linked by `next`; under emu_mu */
-void emu_stop_streams(wcu_context c);                    /* NULL: of all contexts; waits for them */
+wcu_stream emu_all_streams(void);     /* linked by `next`; under emu_mu */
+void emu_stop_streams(wcu_context c); /* NULL: of all contexts; waits for them */
 
 typedef struct emu_capture emu_capture;
 typedef struct emu_task { struct emu_task *next; emu_work work; uint64_t late_ns; struct { wcu_stream stream; uint64_t until; } *after; size_t after_count; } emu_task;
@@ -141,17 +141,19 @@ struct wcu_event_st {
 struct wcu_module_st { ptx_module *ptx; wcu_context context; struct wcu_function_st *functions; };
 struct wcu_function_st { struct wcu_function_st *next; wcu_module module; ptx_kernel *kernel; int max_dynamic; };
 int emu_run_kernel(const emu_work *w, wcu_context c, char *error, size_t size);
-wcu_result emu_kernel_work(const wcu_kernel_node_params *p, bool cooperative, emu_work *out);   /* checks the launch, copies the parameters */
+wcu_result emu_kernel_work(const wcu_kernel_node_params *p, bool cooperative,
+                           emu_work *out); /* checks the launch, copies the parameters */
 void emu_say(const char *text);
 
 /* ---- graph.c ---- */
 struct wcu_graph_node_st { wcu_graph graph; emu_work work; wcu_graph_node *from; size_t from_count, index; };
 struct wcu_graph_st { wcu_graph_node *nodes; size_t count; };
-wcu_graph_node emu_graph_add(wcu_graph g, const wcu_graph_node *from, size_t count, emu_work *w);   /* takes w; NULL: a bad node, or no memory */
-wcu_result emu_capture_add(wcu_stream s, emu_work *w);       /* under emu_mu */
-wcu_result emu_capture_record(wcu_event e, wcu_stream s);    /* under emu_mu */
-wcu_result emu_capture_wait(wcu_stream s, wcu_event e);      /* under emu_mu */
-wcu_result emu_capture_forbids(wcu_stream s);                /* a call that waits for s: it ends a capture.  Under emu_mu */
+wcu_graph_node emu_graph_add(wcu_graph g, const wcu_graph_node *from, size_t count,
+                             emu_work *w);                /* takes w; NULL: a bad node, or no memory */
+wcu_result emu_capture_add(wcu_stream s, emu_work *w);    /* under emu_mu */
+wcu_result emu_capture_record(wcu_event e, wcu_stream s); /* under emu_mu */
+wcu_result emu_capture_wait(wcu_stream s, wcu_event e);   /* under emu_mu */
+wcu_result emu_capture_forbids(wcu_stream s); /* a call that waits for s: it ends a capture.  Under emu_mu */
 wcu_result emu_check_copy(const wcu_memcpy3d *c, int device);
 
 /* ---- copy.c ---- */

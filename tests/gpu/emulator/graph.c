@@ -99,7 +99,8 @@ EMU_API cuGraphAddMemcpyNode(WCU_NEW_NODE, const wcu_memcpy3d *params, wcu_conte
 EMU_API cuGraphAddMemsetNode(WCU_NEW_NODE, const wcu_memset_node_params *params, wcu_context context)
 {
   EMU_ENTER(EMU_WITH_CONTEXT);
-  if (!params || !context || (params->elementSize != 1 && params->elementSize != 2 && params->elementSize != 4)) return WCU_ERROR_INVALID_VALUE;
+  if (!params || !context || (params->elementSize != 1 && params->elementSize != 2 && params->elementSize != 4))
+    return WCU_ERROR_INVALID_VALUE;
   return add(node, graph, from, count, &(emu_work){.what = EMU_FILL, .fill = *params});
 }
 
@@ -119,13 +120,15 @@ EMU_API cuGraphAddEmptyNode(WCU_NEW_NODE)
 EMU_API cuGraphAddEventRecordNode(WCU_NEW_NODE, wcu_event event)
 {
   EMU_ENTER(EMU_AFTER_INIT);
-  return event ? add(node, graph, from, count, &(emu_work){.what = EMU_RECORD, .event = event}) : WCU_ERROR_INVALID_VALUE;
+  return event ? add(node, graph, from, count, &(emu_work){.what = EMU_RECORD, .event = event})
+               : WCU_ERROR_INVALID_VALUE;
 }
 
 EMU_API cuGraphAddEventWaitNode(WCU_NEW_NODE, wcu_event event)
 {
   EMU_ENTER(EMU_AFTER_INIT);
-  return event ? add(node, graph, from, count, &(emu_work){.what = EMU_AWAIT, .event = event}) : WCU_ERROR_INVALID_VALUE;
+  return event ? add(node, graph, from, count, &(emu_work){.what = EMU_AWAIT, .event = event})
+               : WCU_ERROR_INVALID_VALUE;
 }
 
 /* The nodes' work in an order that the edges allow; false: no memory, or a cycle. */
@@ -170,7 +173,8 @@ EMU_API cuGraphAddChildGraphNode(WCU_NEW_NODE, wcu_graph child)
   return r ? r : add(node, graph, from, count, &w);
 }
 
-EMU_API cuGraphAddDependencies_v2(wcu_graph graph, const wcu_graph_node *from, const wcu_graph_node *to, const wcu_graph_edge_data *data, size_t count)
+EMU_API cuGraphAddDependencies_v2(wcu_graph graph, const wcu_graph_node *from, const wcu_graph_node *to,
+                                  const wcu_graph_edge_data *data, size_t count)
 {
   EMU_ENTER(EMU_AFTER_INIT);
   (void)data;
@@ -190,7 +194,8 @@ EMU_API cuGraphGetNodes(wcu_graph graph, wcu_graph_node *nodes, size_t *count)
   return WCU_SUCCESS;
 }
 
-EMU_API cuGraphGetEdges_v2(wcu_graph graph, wcu_graph_node *from, wcu_graph_node *to, wcu_graph_edge_data *data, size_t *count)
+EMU_API cuGraphGetEdges_v2(wcu_graph graph, wcu_graph_node *from, wcu_graph_node *to, wcu_graph_edge_data *data,
+                           size_t *count)
 {
   EMU_ENTER(EMU_AFTER_INIT);
   if (!graph || !count) return WCU_ERROR_INVALID_VALUE;
@@ -235,7 +240,7 @@ EMU_API cuGraphInstantiateWithFlags(wcu_graph_exec *exec, wcu_graph graph, unsig
   (void)flags;
   emu_work probe;
   if (!exec || !graph) return WCU_ERROR_INVALID_VALUE;
-  wcu_result r = whole(graph, &probe);   /* a cycle is refused now */
+  wcu_result r = whole(graph, &probe); /* a cycle is refused now */
   if (r) return r;
   emu_work_drop(&probe);
   wcu_graph_exec e = calloc(1, sizeof *e);
@@ -278,7 +283,8 @@ static wcu_result replace(wcu_graph_exec exec, wcu_graph_node node, emu_work *w)
   return WCU_ERROR_INVALID_VALUE;
 }
 
-EMU_API cuGraphExecKernelNodeSetParams_v2(wcu_graph_exec exec, wcu_graph_node node, const wcu_kernel_node_params *params)
+EMU_API cuGraphExecKernelNodeSetParams_v2(wcu_graph_exec exec, wcu_graph_node node,
+                                          const wcu_kernel_node_params *params)
 {
   EMU_ENTER(EMU_WITH_CONTEXT);
   emu_work w;
@@ -286,14 +292,16 @@ EMU_API cuGraphExecKernelNodeSetParams_v2(wcu_graph_exec exec, wcu_graph_node no
   return r ? r : replace(exec, node, &w);
 }
 
-EMU_API cuGraphExecMemcpyNodeSetParams(wcu_graph_exec exec, wcu_graph_node node, const wcu_memcpy3d *params, wcu_context context)
+EMU_API cuGraphExecMemcpyNodeSetParams(wcu_graph_exec exec, wcu_graph_node node, const wcu_memcpy3d *params,
+                                       wcu_context context)
 {
   EMU_ENTER(EMU_WITH_CONTEXT);
   wcu_result r = exec && params && context ? emu_check_copy(params, context->device) : WCU_ERROR_INVALID_VALUE;
   return r ? r : replace(exec, node, &(emu_work){.what = EMU_COPY, .copy = *params});
 }
 
-EMU_API cuGraphExecMemsetNodeSetParams(wcu_graph_exec exec, wcu_graph_node node, const wcu_memset_node_params *params, wcu_context context)
+EMU_API cuGraphExecMemsetNodeSetParams(wcu_graph_exec exec, wcu_graph_node node, const wcu_memset_node_params *params,
+                                       wcu_context context)
 {
   EMU_ENTER(EMU_WITH_CONTEXT);
   if (!exec || !params || !context) return WCU_ERROR_INVALID_VALUE;
@@ -311,7 +319,8 @@ EMU_API cuGraphExecUpdate_v2(wcu_graph_exec exec, wcu_graph graph, wcu_graph_upd
     bool same = a->from_count == b->from_count;
     for (size_t f = 0; same && f < b->from_count; f++) same = a->from[f]->index == b->from[f]->index;
     if (!same) i = (wcu_graph_update_info){WCU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, b, NULL};
-    else if (a->work.what != b->work.what) i = (wcu_graph_update_info){WCU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, b, NULL};
+    else if (a->work.what != b->work.what)
+      i = (wcu_graph_update_info){WCU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, b, NULL};
   }
   for (size_t n = 0; n < graph->count && i.result == WCU_GRAPH_EXEC_UPDATE_SUCCESS; n++) {
     emu_work_drop(&exec->nodes.nodes[n]->work);
@@ -417,14 +426,17 @@ wcu_result emu_capture_forbids(wcu_stream s)
     return WCU_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
   for (emu_capture *c = captures; c && s == s->context->legacy; c = c->next) {
-    if (c->mode == WCU_CAPTURE_MODE_RELAXED || c->origin->context != s->context || c->origin->flags & WCU_STREAM_NON_BLOCKING) continue;
-    c->invalid = true;   /* the implicit stream would wait for the stream that captures */
+    if (c->mode == WCU_CAPTURE_MODE_RELAXED || c->origin->context != s->context ||
+        c->origin->flags & WCU_STREAM_NON_BLOCKING)
+      continue;
+    c->invalid = true; /* the implicit stream would wait for the stream that captures */
     return WCU_ERROR_STREAM_CAPTURE_IMPLICIT;
   }
   return WCU_SUCCESS;
 }
 
-static wcu_result begin(wcu_stream stream, wcu_graph graph, const wcu_graph_node *from, size_t count, wcu_capture_mode mode)
+static wcu_result begin(wcu_stream stream, wcu_graph graph, const wcu_graph_node *from, size_t count,
+                        wcu_capture_mode mode)
 {
   emu_capture *c = calloc(1, sizeof *c);
   wcu_graph g = graph ? graph : calloc(1, sizeof *g);
@@ -435,10 +447,12 @@ static wcu_result begin(wcu_stream stream, wcu_graph graph, const wcu_graph_node
   else if (!stream || stream == WCU_STREAM_LEGACY) r = WCU_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   else if (s->capture) r = WCU_ERROR_ILLEGAL_STATE;
   if (!r) {
-    *c = (emu_capture){.graph = g, .origin = s, .mode = mode, .id = ++capture_ids, .own_graph = !graph, .next = captures};
+    *c =
+      (emu_capture){.graph = g, .origin = s, .mode = mode, .id = ++capture_ids, .own_graph = !graph, .next = captures};
     captures = c;
     s->capture = c, s->from_count = 0;
-    for (size_t n = 0; n < count && !r; n++) r = append(&s->from, &s->from_count, from[n]) ? WCU_SUCCESS : WCU_ERROR_OUT_OF_MEMORY;
+    for (size_t n = 0; n < count && !r; n++)
+      r = append(&s->from, &s->from_count, from[n]) ? WCU_SUCCESS : WCU_ERROR_OUT_OF_MEMORY;
     c = NULL, g = NULL;
   }
   pthread_mutex_unlock(&emu_mu);
@@ -453,8 +467,8 @@ EMU_API cuStreamBeginCapture_v2(wcu_stream stream, wcu_capture_mode mode)
   return begin(stream, NULL, NULL, 0, mode);
 }
 
-EMU_API cuStreamBeginCaptureToGraph(wcu_stream stream, wcu_graph graph, const wcu_graph_node *from, const wcu_graph_edge_data *data, size_t count,
-                                    wcu_capture_mode mode)
+EMU_API cuStreamBeginCaptureToGraph(wcu_stream stream, wcu_graph graph, const wcu_graph_node *from,
+                                    const wcu_graph_edge_data *data, size_t count, wcu_capture_mode mode)
 {
   EMU_ENTER(EMU_WITH_CONTEXT);
   (void)data;
@@ -522,8 +536,8 @@ EMU_API cuStreamIsCapturing(wcu_stream stream, wcu_capture_status *status)
   return cuStreamGetCaptureInfo_v3(stream, status, NULL, NULL, NULL, NULL, NULL);
 }
 
-EMU_API cuStreamGetCaptureInfo_v3(wcu_stream stream, wcu_capture_status *status, uint64_t *id, wcu_graph *graph, const wcu_graph_node **from,
-                                  const wcu_graph_edge_data **data, size_t *count)
+EMU_API cuStreamGetCaptureInfo_v3(wcu_stream stream, wcu_capture_status *status, uint64_t *id, wcu_graph *graph,
+                                  const wcu_graph_node **from, const wcu_graph_edge_data **data, size_t *count)
 {
   EMU_ENTER(EMU_WITH_CONTEXT);
   if (!status) return WCU_ERROR_INVALID_VALUE;

@@ -20,7 +20,8 @@ void ptx_fault(ptx_exec *x, int code, const ptx_inst *i, int lane, const char *f
   if (x->code) return;
   x->code = code;
   char where[160] = "", what[400];
-  if (x->block) snprintf(where, sizeof where, ", block (%u,%u,%u)", x->block->cta[0], x->block->cta[1], x->block->cta[2]);
+  if (x->block)
+    snprintf(where, sizeof where, ", block (%u,%u,%u)", x->block->cta[0], x->block->cta[1], x->block->cta[2]);
   size_t n = strlen(where);
   if (x->warp && lane >= 0) snprintf(where + n, sizeof where - n, ", thread %d", x->warp->index * PTX_LANES + lane);
   n = strlen(where);
@@ -81,7 +82,8 @@ static void start_block(ptx_exec *x, ptx_block *b, uint64_t index)
 {
   const unsigned *g = x->launch->grid;
   b->index = (uint32_t)index;
-  b->cta[0] = (unsigned)(index % g[0]), b->cta[1] = (unsigned)(index / g[0] % g[1]), b->cta[2] = (unsigned)(index / g[0] / g[1]);
+  b->cta[0] = (unsigned)(index % g[0]), b->cta[1] = (unsigned)(index / g[0] % g[1]),
+  b->cta[2] = (unsigned)(index / g[0] / g[1]);
   memset(b->shared, 0xff, x->shared_size);
   memset(b->barriers, 0, sizeof b->barriers);
   b->epoch = b->exited = 0;
@@ -158,7 +160,8 @@ static void run_blocks(ptx_exec *x, uint64_t blocks)
     turn(x, b);
     if (x->code) return;
     if (x->launch->budget && x->stats.warp_instructions > x->launch->budget) {
-      ptx_fault(x, 702, NULL, -1, "not done after %" PRIu64 " warp instructions, %" PRIu64 " of %" PRIu64 " blocks are left",
+      ptx_fault(x, 702, NULL, -1,
+                "not done after %" PRIu64 " warp instructions, %" PRIu64 " of %" PRIu64 " blocks are left",
                 x->stats.warp_instructions, live + (blocks - started), blocks);
     }
     if (b->live) continue;

@@ -17,12 +17,12 @@
 #include "driver.h"
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
-static emu_block *blocks;            /* by address */
+static emu_block *blocks; /* by address */
 static size_t count, room;
 static uint64_t arena, arena_size, next_free, ids;
-static ptrdiff_t distance;           /* from a device address to its bytes */
+static ptrdiff_t distance; /* from a device address to its bytes */
 static uint64_t generation, used[EMU_DEVICES];
-static uint32_t peers[EMU_DEVICES];  /* devices whose memory each device may use, besides its own */
+static uint32_t peers[EMU_DEVICES]; /* devices whose memory each device may use, besides its own */
 
 /* The two ranges; smaller ones where the system refuses so much address space. */
 static bool open_arena(void)
@@ -41,10 +41,7 @@ static bool open_arena(void)
   return arena != 0;
 }
 
-uint8_t *emu_host(uint64_t at)
-{
-  return (uint8_t *)(uintptr_t)at + (at - arena < arena_size ? distance : 0);
-}
+uint8_t *emu_host(uint64_t at) { return (uint8_t *)(uintptr_t)at + (at - arena < arena_size ? distance : 0); }
 
 static emu_block *find(uint64_t at)
 {
@@ -95,7 +92,7 @@ static uint64_t take_addresses(size_t size, size_t align)
   if (!arena && !open_arena()) return 0;
   uint64_t at = (next_free + align - 1) / align * align;
   if (size > arena_size || at + size + 512 > arena + arena_size) return 0;
-  next_free = at + size + 512;   /* a gap: what passes the end of one allocation is in no other */
+  next_free = at + size + 512; /* a gap: what passes the end of one allocation is in no other */
   return at;
 }
 
@@ -106,9 +103,12 @@ wcu_result emu_alloc(int device, size_t size, size_t align, emu_kind kind, wcu_m
   if (size == 0) return WCU_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&mu);
   if (size <= emu_set.memory && (host || used[device] + size <= emu_set.memory)) {
-    uint64_t at = host ? (uint64_t)(uintptr_t)aligned_alloc(4096, (size + 4095) / 4096 * 4096) : take_addresses(size, align < 512 ? 512 : align);
+    uint64_t at = host ? (uint64_t)(uintptr_t)aligned_alloc(4096, (size + 4095) / 4096 * 4096)
+                       : take_addresses(size, align < 512 ? 512 : align);
     uint32_t all = host ? ~0u : 1u << device;
-    if (at && insert((emu_block){.base = at, .size = size, .device = device, .kind = kind, .readers = all, .writers = all, .pool = pool})) {
+    if (at &&
+        insert((emu_block){
+          .base = at, .size = size, .device = device, .kind = kind, .readers = all, .writers = all, .pool = pool})) {
       if (!host) used[device] += size;
       memset(emu_host(at), kind == EMU_MODULE ? 0 : 0xff, size);
       *out = at, r = WCU_SUCCESS;
@@ -127,7 +127,8 @@ wcu_result emu_register(void *host, size_t size)
   pthread_mutex_lock(&mu);
   if (!host || !size) r = WCU_ERROR_INVALID_VALUE;
   else if (find(at) || find(at + size - 1)) r = WCU_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-  else if (!insert((emu_block){.base = at, .size = size, .kind = EMU_REGISTERED, .readers = ~0u, .writers = ~0u})) r = WCU_ERROR_OUT_OF_MEMORY;
+  else if (!insert((emu_block){.base = at, .size = size, .kind = EMU_REGISTERED, .readers = ~0u, .writers = ~0u}))
+    r = WCU_ERROR_OUT_OF_MEMORY;
   pthread_mutex_unlock(&mu);
   return r;
 }
@@ -150,7 +151,7 @@ wcu_result emu_free(uint64_t at, int kinds)
     __atomic_add_fetch(&generation, 1, __ATOMIC_RELEASE);
     if (b->kind == EMU_HOST_MEMORY || b->kind == EMU_REGISTERED) {
       if (b->kind == EMU_HOST_MEMORY) host = (void *)(uintptr_t)at;
-      remove_block(b);   /* the host will use this address again */
+      remove_block(b); /* the host will use this address again */
     } else {
       used[b->device] -= b->size;
       b->live = false;
@@ -181,8 +182,11 @@ static bool may_use(const emu_block *b, int device, bool write)
 static bool judge(const emu_block *b, int device, bool write, char *why, size_t size)
 {
   if (!b) snprintf(why, size, "no allocation is there");
-  else if (!b->live) snprintf(why, size, "the allocation %" PRIu64 " of %" PRIu64 " bytes at %#" PRIx64 " was freed", b->id, b->size, b->base);
-  else if (!may_use(b, device, write)) snprintf(why, size, "device %d has no access to this memory of device %d", device, b->device);
+  else if (!b->live)
+    snprintf(why, size, "the allocation %" PRIu64 " of %" PRIu64 " bytes at %#" PRIx64 " was freed", b->id, b->size,
+             b->base);
+  else if (!may_use(b, device, write))
+    snprintf(why, size, "device %d has no access to this memory of device %d", device, b->device);
   else return true;
   return false;
 }
@@ -192,10 +196,11 @@ bool emu_reachable(int device, uint64_t at, size_t bytes, bool write, char *why,
   pthread_mutex_lock(&mu);
   emu_block *b = find(at);
   bool ok = judge(b, device, write, why, size);
-  while (ok && at + bytes > b->base + b->size) {   /* mapped memory may go on in the next mapping */
+  while (ok && at + bytes > b->base + b->size) { /* mapped memory may go on in the next mapping */
     bool joined = b->kind == EMU_MAPPED && b + 1 < blocks + count && b[1].base == b->base + b->size;
     if (!joined) {
-      snprintf(why, size, "%zu bytes at %#" PRIx64 " pass the end of an allocation of %" PRIu64 " bytes", bytes, at, b->size);
+      snprintf(why, size, "%zu bytes at %#" PRIx64 " pass the end of an allocation of %" PRIu64 " bytes", bytes, at,
+               b->size);
       ok = false;
     } else {
       b++;
@@ -217,7 +222,10 @@ static bool find_for_kernel(void *ctx, uint64_t at, ptx_range *out, char *why, s
   return ok;
 }
 
-void emu_memory_of(int device, ptx_memory *out) { *out = (ptx_memory){find_for_kernel, &generation, (void *)(intptr_t)device}; }
+void emu_memory_of(int device, ptx_memory *out)
+{
+  *out = (ptx_memory){find_for_kernel, &generation, (void *)(intptr_t)device};
+}
 
 void emu_peer(int device, int peer, bool on)
 {
@@ -255,7 +263,9 @@ __attribute__((visibility("default"))) size_t weft_emu_leaks(char *text, size_t 
     const emu_block *b = &blocks[n];
     if (!b->live || b->kind == EMU_MODULE) continue;
     leaks++;
-    if (at + 80 < size) at += (size_t)snprintf(text + at, size - at, "%sallocation %" PRIu64 " of %" PRIu64 " bytes", at ? ", " : "", b->id, b->size);
+    if (at + 80 < size)
+      at += (size_t)snprintf(text + at, size - at, "%sallocation %" PRIu64 " of %" PRIu64 " bytes", at ? ", " : "",
+                             b->id, b->size);
   }
   pthread_mutex_unlock(&mu);
   return leaks;
@@ -303,7 +313,8 @@ static reservation **reservation_of(uint64_t at, size_t bytes)
 static bool is_mapped(uint64_t from, uint64_t to)
 {
   for (size_t n = 0; n < count; n++)
-    if (blocks[n].live && blocks[n].kind == EMU_MAPPED && blocks[n].base < to && blocks[n].base + blocks[n].size > from) return true;
+    if (blocks[n].live && blocks[n].kind == EMU_MAPPED && blocks[n].base < to && blocks[n].base + blocks[n].size > from)
+      return true;
   return false;
 }
 
@@ -313,7 +324,8 @@ EMU_API cuMemAddressFree(wcu_ptr at, size_t bytes)
   wcu_result result = WCU_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&mu);
   reservation **r = reservation_of(at, bytes), *gone = NULL;
-  if (r && (*r)->base == at && (*r)->size == bytes && !is_mapped(at, at + bytes)) gone = *r, *r = gone->next, result = WCU_SUCCESS;
+  if (r && (*r)->base == at && (*r)->size == bytes && !is_mapped(at, at + bytes))
+    gone = *r, *r = gone->next, result = WCU_SUCCESS;
   pthread_mutex_unlock(&mu);
   free(gone);
   return result;
@@ -321,7 +333,8 @@ EMU_API cuMemAddressFree(wcu_ptr at, size_t bytes)
 
 static emu_physical *physical_of(wcu_mem_handle h) { return (emu_physical *)(uintptr_t)h; }
 
-static wcu_result new_physical(int fd, bool charged, size_t bytes, const wcu_mem_allocation_prop *prop, wcu_mem_handle *out)
+static wcu_result new_physical(int fd, bool charged, size_t bytes, const wcu_mem_allocation_prop *prop,
+                               wcu_mem_handle *out)
 {
   emu_physical *p = calloc(1, sizeof *p);
   if (!p) return WCU_ERROR_OUT_OF_MEMORY;
@@ -334,7 +347,8 @@ EMU_API cuMemCreate(wcu_mem_handle *handle, size_t bytes, const wcu_mem_allocati
 {
   EMU_ENTER(EMU_AFTER_INIT);
   if (!handle || !prop || flags || !bytes || bytes % GRANULE || prop->type != WCU_MEM_ALLOCATION_TYPE_PINNED ||
-      prop->location.type != WCU_MEM_LOCATION_TYPE_DEVICE || prop->location.id < 0 || prop->location.id >= emu_set.devices)
+      prop->location.type != WCU_MEM_LOCATION_TYPE_DEVICE || prop->location.id < 0 ||
+      prop->location.id >= emu_set.devices)
     return WCU_ERROR_INVALID_VALUE;
   if (prop->requestedHandleTypes & WCU_MEM_HANDLE_TYPE_FABRIC) return WCU_ERROR_NOT_SUPPORTED;
   pthread_mutex_lock(&mu);
@@ -343,7 +357,8 @@ EMU_API cuMemCreate(wcu_mem_handle *handle, size_t bytes, const wcu_mem_allocati
   pthread_mutex_unlock(&mu);
   if (!fits) return WCU_ERROR_OUT_OF_MEMORY;
   int fd = memfd_create("weft-emu", MFD_CLOEXEC);
-  void *bytes_at = fd < 0 || ftruncate(fd, (off_t)bytes) ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void *bytes_at = fd < 0 || ftruncate(fd, (off_t)bytes) ? MAP_FAILED
+                                                         : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (bytes_at != MAP_FAILED) {
     memset(bytes_at, 0xff, bytes);
     munmap(bytes_at, bytes);
@@ -375,14 +390,16 @@ EMU_API cuMemMap(wcu_ptr at, size_t bytes, size_t offset, wcu_mem_handle handle,
 {
   EMU_ENTER(EMU_AFTER_INIT);
   emu_physical *p = physical_of(handle);
-  if (!p || flags || !bytes || at % GRANULE || bytes % GRANULE || offset % GRANULE || offset + bytes > p->size) return WCU_ERROR_INVALID_VALUE;
+  if (!p || flags || !bytes || at % GRANULE || bytes % GRANULE || offset % GRANULE || offset + bytes > p->size)
+    return WCU_ERROR_INVALID_VALUE;
   wcu_result r = WCU_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&mu);
   if (reservation_of(at, bytes) && !is_mapped(at, at + bytes)) {
-    emu_block *old;   /* an earlier mapping of these addresses that has ended */
+    emu_block *old; /* an earlier mapping of these addresses that has ended */
     while ((old = find(at)) || (count && (old = find(at + bytes - 1)))) remove_block(old);
     void *m = mmap(emu_host(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, p->fd, (off_t)offset);
-    bool ok = m != MAP_FAILED && insert((emu_block){.base = at, .size = bytes, .device = p->device, .kind = EMU_MAPPED, .physical = p});
+    bool ok = m != MAP_FAILED &&
+              insert((emu_block){.base = at, .size = bytes, .device = p->device, .kind = EMU_MAPPED, .physical = p});
     if (ok) p->refs++;
     r = ok ? WCU_SUCCESS : WCU_ERROR_OUT_OF_MEMORY;
   }
@@ -398,7 +415,8 @@ EMU_API cuMemUnmap(wcu_ptr at, size_t bytes)
   for (size_t n = 0; n < count; n++) {
     emu_block *b = &blocks[n];
     if (!b->live || b->kind != EMU_MAPPED || b->base < at || b->base + b->size > at + bytes) continue;
-    mmap(emu_host(b->base), b->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    mmap(emu_host(b->base), b->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+         -1, 0);
     b->live = false, any = true;
     release_physical_locked(b->physical);
     b->physical = NULL;
@@ -435,15 +453,20 @@ EMU_API cuMemGetAccess(unsigned long long *flags, const wcu_mem_location *locati
   emu_block b;
   if (!flags || !location || !emu_lookup(at, &b) || b.kind != EMU_MAPPED) return WCU_ERROR_INVALID_VALUE;
   int d = location->id & (EMU_DEVICES - 1);
-  *flags = b.writers >> d & 1 ? WCU_MEM_ACCESS_READWRITE : b.readers >> d & 1 ? WCU_MEM_ACCESS_READ : WCU_MEM_ACCESS_NONE;
+  *flags = b.writers >> d & 1   ? WCU_MEM_ACCESS_READWRITE
+           : b.readers >> d & 1 ? WCU_MEM_ACCESS_READ
+                                : WCU_MEM_ACCESS_NONE;
   return WCU_SUCCESS;
 }
 
-EMU_API cuMemExportToShareableHandle(void *out, wcu_mem_handle handle, wcu_mem_handle_type type, unsigned long long flags)
+EMU_API cuMemExportToShareableHandle(void *out, wcu_mem_handle handle, wcu_mem_handle_type type,
+                                     unsigned long long flags)
 {
   EMU_ENTER(EMU_AFTER_INIT);
   emu_physical *p = physical_of(handle);
-  if (!out || !p || flags || type != WCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !(p->prop.requestedHandleTypes & type)) return WCU_ERROR_INVALID_VALUE;
+  if (!out || !p || flags || type != WCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+      !(p->prop.requestedHandleTypes & type))
+    return WCU_ERROR_INVALID_VALUE;
   int fd = dup(p->fd);
   if (fd < 0) return WCU_ERROR_OPERATING_SYSTEM;
   *(int *)out = fd;
@@ -473,7 +496,8 @@ EMU_API cuMemRetainAllocationHandle(wcu_mem_handle *handle, void *at)
   wcu_result r = WCU_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&mu);
   emu_block *b = find((uint64_t)(uintptr_t)at);
-  if (handle && b && b->live && b->physical) b->physical->refs++, *handle = (wcu_mem_handle)(uintptr_t)b->physical, r = WCU_SUCCESS;
+  if (handle && b && b->live && b->physical)
+    b->physical->refs++, *handle = (wcu_mem_handle)(uintptr_t)b->physical, r = WCU_SUCCESS;
   pthread_mutex_unlock(&mu);
   return r;
 }

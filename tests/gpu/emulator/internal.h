@@ -180,7 +180,8 @@ bool ptx_is_signed(ptx_type t);
 bool ptx_is_float(ptx_type t);
 
 /* Ends the launch with `code`; the first fault stays.  lane -1: the warp; x->warp NULL: the block. */
-void ptx_fault(ptx_exec *x, int code, const ptx_inst *i, int lane, const char *format, ...) __attribute__((format(printf, 5, 6)));
+void ptx_fault(ptx_exec *x, int code, const ptx_inst *i, int lane, const char *format, ...)
+  __attribute__((format(printf, 5, 6)));
 
 /* The handler of an instruction, by family.  NULL: not of this family, or a form that is not supported. */
 ptx_handler *ptx_pick_int(const ptx_inst *i);
@@ -195,8 +196,8 @@ ptx_handler *ptx_pick_matrix(const ptx_inst *i);
 
 /* memory.c */
 enum { PTX_READ = 1, PTX_WRITE = 2, PTX_STRONG = 4 };   /* strong: atomic or with a scope; two strong accesses do not race */
-uint8_t *ptx_reach(ptx_exec *x, const ptx_inst *i, int lane, ptx_space space, uint64_t address, unsigned bytes, unsigned access,
-                   const uint8_t *value);
+uint8_t *ptx_reach(ptx_exec *x, const ptx_inst *i, int lane, ptx_space space, uint64_t address, unsigned bytes,
+                   unsigned access, const uint8_t *value);
 uint64_t ptx_get(const uint8_t *at, unsigned bytes);
 void ptx_put(uint8_t *at, unsigned bytes, uint64_t value);
 uint64_t ptx_atomic_value(const ptx_inst *i, uint64_t old, uint64_t operand);
@@ -214,10 +215,10 @@ void ptx_report_deadlock(ptx_exec *x);
 /* races.c */
 ptx_races *ptx_races_new(const ptx_exec *x);
 void ptx_races_free(ptx_races *r);
-void ptx_races_access(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uint64_t address, const uint8_t *at, unsigned bytes,
-                      unsigned access, const uint8_t *value);
+void ptx_races_access(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uint64_t address, const uint8_t *at,
+                      unsigned bytes, unsigned access, const uint8_t *value);
 void ptx_races_new_block(ptx_exec *x, ptx_block *b);
-void ptx_races_publish(ptx_exec *x);   /* a release or fence of x->block */
-void ptx_races_learn(ptx_exec *x);     /* an acquire or fence of x->block */
+void ptx_races_publish(ptx_exec *x); /* a release or fence of x->block */
+void ptx_races_learn(ptx_exec *x);   /* an acquire or fence of x->block */
 
 #endif

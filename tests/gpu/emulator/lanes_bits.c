@@ -53,7 +53,8 @@ static void funnel(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
   const uint64_t *A = ptx_in(x, i, 0), *B = ptx_in(x, i, 1), *C = ptx_in(x, i, 2);
   uint64_t *D = ptx_out(x, i, 0);
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     uint64_t v = (uint32_t)A[l] | (uint64_t)(uint32_t)B[l] << 32;
     uint32_t n = (uint32_t)C[l];
     n = i->flags & PTX_F_WRAP ? n & 31 : n > 32 ? 32 : n;
@@ -85,7 +86,8 @@ static void field_insert(ptx_exec *x, const ptx_inst *i, uint32_t mask)
   const uint64_t *A = ptx_in(x, i, 0), *B = ptx_in(x, i, 1), *C = ptx_in(x, i, 2), *E = ptx_in(x, i, 3);
   uint64_t *D = ptx_out(x, i, 0);
   int bits = ptx_bytes(i->type) * 8;
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     unsigned at = C[l] & 255, length = E[l] & 255;
     uint64_t field = at >= (unsigned)bits ? 0 : low((int)length, ~0ull) << at;
     D[l] = low(bits, (B[l] & ~field) | (at >= 64 ? 0 : A[l] << at & field));
@@ -98,7 +100,8 @@ static void find_highest(ptx_exec *x, const ptx_inst *i, uint32_t mask)
   const uint64_t *A = ptx_in(x, i, 0);
   uint64_t *D = ptx_out(x, i, 0);
   int bits = ptx_bytes(i->type) * 8;
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     uint64_t a = low(bits, A[l]);
     if (ptx_is_signed(i->type) && a >> (bits - 1) & 1) a = low(bits, ~a);
     uint32_t at = a ? 63 - (uint32_t)__builtin_clzll(a) : ~0u;
@@ -114,7 +117,8 @@ static void permute(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
   const uint64_t *A = ptx_in(x, i, 0), *B = ptx_in(x, i, 1), *C = ptx_in(x, i, 2);
   uint64_t *D = ptx_out(x, i, 0);
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     uint64_t v = (uint32_t)A[l] | (uint64_t)(uint32_t)B[l] << 32, r = 0;
     uint32_t selector = i->mode ? permutations[i->mode][C[l] & 3] : (uint32_t)C[l];
     for (int n = 0; n < 4; n++) {
@@ -132,7 +136,8 @@ static void logic_of_three(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
   const uint64_t *A = ptx_in(x, i, 0), *B = ptx_in(x, i, 1), *C = ptx_in(x, i, 2), *E = ptx_in(x, i, 3);
   uint64_t *D = ptx_out(x, i, 0);
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     uint32_t r = 0, a = (uint32_t)A[l], b = (uint32_t)B[l], c = (uint32_t)C[l];
     for (int n = 0; n < 8; n++)
       if (E[l] >> n & 1) r |= (n & 4 ? a : ~a) & (n & 2 ? b : ~b) & (n & 1 ? c : ~c);
@@ -145,7 +150,8 @@ static void mask_or_extend(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
   const uint64_t *A = ptx_in(x, i, 0), *B = ptx_in(x, i, 1);
   uint64_t *D = ptx_out(x, i, 0);
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     uint32_t a = (uint32_t)A[l], b = (uint32_t)B[l];
     if (i->flags & PTX_F_WRAP) b &= 31, a = i->op == PTX_OP_bmsk ? a & 31 : a;
     if (b > 32) b = 32;

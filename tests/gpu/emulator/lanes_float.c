@@ -49,15 +49,24 @@ static uint64_t sign_bit(ptx_type t) { return 1ull << (ptx_bytes(t) * 8 - 1); }
 
 static double number(ptx_type t, uint64_t v)
 {
-  return t == PTX_F32 ? (double)ptx_f32(v) : t == PTX_F64 ? ptx_f64(v) : t == PTX_F16 ? ptx_f16(v) : (double)ptx_bf16(v);
+  return t == PTX_F32   ? (double)ptx_f32(v)
+         : t == PTX_F64 ? ptx_f64(v)
+         : t == PTX_F16 ? ptx_f16(v)
+                        : (double)ptx_bf16(v);
 }
 
 static uint64_t bits(ptx_type t, double v)
 {
-  return t == PTX_F32 ? ptx_bits32((float)v) : t == PTX_F64 ? ptx_bits64(v) : t == PTX_F16 ? ptx_bits_f16(v) : ptx_bits_bf16(v);
+  return t == PTX_F32   ? ptx_bits32((float)v)
+         : t == PTX_F64 ? ptx_bits64(v)
+         : t == PTX_F16 ? ptx_bits_f16(v)
+                        : ptx_bits_bf16(v);
 }
 
-static uint64_t canonical_nan(ptx_type t) { return t == PTX_F64 ? 0x7fffffffffffffffull : t == PTX_F32 ? PTX_NAN32 : PTX_NAN16; }
+static uint64_t canonical_nan(ptx_type t)
+{
+  return t == PTX_F64 ? 0x7fffffffffffffffull : t == PTX_F32 ? PTX_NAN32 : PTX_NAN16;
+}
 
 /* Smaller or larger: a number wins over a NaN, unless .NaN; -0 is less than +0. */
 static uint64_t extreme(const ptx_inst *i, ptx_type t, uint64_t a_bits, uint64_t b_bits)
@@ -97,7 +106,7 @@ static double function(const ptx_inst *i, double a)
 
 static float single(const ptx_inst *i, float a, float b, float c)
 {
-  volatile float p = a, q = b, r = c;   /* volatile: the operation stays between the changes of the rounding mode */
+  volatile float p = a, q = b, r = c; /* volatile: the operation stays between the changes of the rounding mode */
   switch (i->op) {
   case PTX_OP_add: return p + q;
   case PTX_OP_sub: return p - q;
@@ -182,7 +191,8 @@ static void test_property(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
   const uint64_t *A = ptx_in(x, i, 0);
   uint32_t r = 0;
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     int k = i->type == PTX_F32 ? fpclassify(ptx_f32(A[l])) : fpclassify(ptx_f64(A[l]));
     bool is[] = {k != FP_NAN && k != FP_INFINITE, k == FP_INFINITE, k != FP_NAN, k == FP_NAN, k == FP_NORMAL, k == FP_SUBNORMAL};
     r |= (uint32_t)is[i->mode] << l;

@@ -77,7 +77,6 @@ HANDLER(add_sat_S32, int32_t, (uint32_t)clamp32((int64_t)a + b))
 HANDLER(sub_sat_S32, int32_t, (uint32_t)clamp32((int64_t)a - b))
 HANDLER(mad_sat_S32, int32_t, (uint32_t)clamp32(((int64_t)a * b >> 32) + c))   /* mad.hi.sat */
 
-
 /* Sums with carry.  The carry is a row; subtraction keeps a borrow there. */
 static void carried(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
@@ -87,11 +86,13 @@ static void carried(ptx_exec *x, const ptx_inst *i, uint32_t mask)
   bool minus = i->op == PTX_OP_sub || i->op == PTX_OP_subc, product = i->op == PTX_OP_mad || i->op == PTX_OP_madc;
   int bits = ptx_bytes(i->type) * 8;
   uint64_t all = bits == 64 ? ~0ull : (1ull << bits) - 1;
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     uint64_t a = A[l] & all, b = B[l] & all;
     if (product) {
       u128 r = ptx_is_signed(i->type) && i->mode == PTX_HI
-             ? (u128)((s128)(bits == 64 ? (int64_t)a : (int32_t)a) * (bits == 64 ? (int64_t)b : (int32_t)b)) : (u128)a * b;
+                 ? (u128)((s128)(bits == 64 ? (int64_t)a : (int32_t)a) * (bits == 64 ? (int64_t)b : (int32_t)b))
+                 : (u128)a * b;
       a = (uint64_t)(i->mode == PTX_HI ? r >> bits : r) & all, b = C[l] & all;
     }
     uint64_t in = takes ? carry[l] & 1 : 0;
@@ -107,7 +108,8 @@ static void dot_product(ptx_exec *x, const ptx_inst *i, uint32_t mask)
   const uint64_t *A = ptx_in(x, i, 0), *B = ptx_in(x, i, 1), *C = ptx_in(x, i, 2);
   uint64_t *D = ptx_out(x, i, 0);
   bool sa = i->type == PTX_S32, sb = i->from == PTX_S32, four = i->op == PTX_OP_dp4a;
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     uint32_t a = (uint32_t)A[l], b = (uint32_t)B[l], sum = (uint32_t)C[l];
     if (!four && i->mode == PTX_HI) b >>= 16;
     for (int n = 0; n < (four ? 4 : 2); n++) {
@@ -142,7 +144,10 @@ ptx_handler *ptx_pick_int(const ptx_inst *i)
   if (chain || i->flags & PTX_F_CC) return ptx_bytes((ptx_type)type) >= 4 && i->mode != PTX_WIDE ? carried : NULL;
   if (i->flags & PTX_F_SAT) {
     if (type != PTX_S32) return NULL;
-    return i->op == PTX_OP_add ? add_sat_S32 : i->op == PTX_OP_sub ? sub_sat_S32 : i->op == PTX_OP_mad && i->mode == PTX_HI ? mad_sat_S32 : NULL;
+    return i->op == PTX_OP_add                        ? add_sat_S32
+           : i->op == PTX_OP_sub                      ? sub_sat_S32
+           : i->op == PTX_OP_mad && i->mode == PTX_HI ? mad_sat_S32
+                                                      : NULL;
   }
   for (size_t n = 0; n < sizeof entries / sizeof *entries; n++)
     if (entries[n].op == i->op && entries[n].mode == i->mode && entries[n].type == type)

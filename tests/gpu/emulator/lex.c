@@ -27,7 +27,12 @@ static void skip_blanks(ptx_lexer *l)
 
 static bool in_word(char c) { return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%' || c == '.'; }
 
-static unsigned digit(char c) { return isdigit((unsigned char)c) ? (unsigned)(c - '0') : isxdigit((unsigned char)c) ? (unsigned)(tolower(c) - 'a' + 10) : 99; }
+static unsigned digit(char c)
+{
+  return isdigit((unsigned char)c)    ? (unsigned)(c - '0')
+         : isxdigit((unsigned char)c) ? (unsigned)(tolower(c) - 'a' + 10)
+                                      : 99;
+}
 
 /* Integers in the bases of C, and floats as the hexadecimal digits of their bits. */
 static void number(ptx_lexer *l, ptx_token *t)

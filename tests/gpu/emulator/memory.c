@@ -37,15 +37,18 @@ static const char *space_name(ptx_space s)
 }
 
 /* The bytes of a space that has a size, or NULL with a fault. */
-static uint8_t *within(ptx_exec *x, const ptx_inst *i, int lane, ptx_space s, uint8_t *base, size_t size, uint64_t at, unsigned bytes)
+static uint8_t *within(ptx_exec *x, const ptx_inst *i, int lane, ptx_space s, uint8_t *base, size_t size, uint64_t at,
+                       unsigned bytes)
 {
   if (at <= size && bytes <= size - at) return base + at;
-  ptx_fault(x, 700, i, lane, "%u bytes at %#" PRIx64 " lie outside of the %zu bytes of %s memory", bytes, at, size, space_name(s));
+  ptx_fault(x, 700, i, lane, "%u bytes at %#" PRIx64 " lie outside of the %zu bytes of %s memory", bytes, at, size,
+            space_name(s));
   return NULL;
 }
 
 /* Answers of ptx_memory are kept, one for each of some instructions: most go on reading the array that they read before. */
-static ptx_range *find_range(ptx_exec *x, const ptx_inst *i, int lane, uint64_t address, unsigned bytes, unsigned access)
+static ptx_range *find_range(ptx_exec *x, const ptx_inst *i, int lane, uint64_t address, unsigned bytes,
+                             unsigned access)
 {
   const ptx_memory *m = x->launch->memory;
   uint64_t generation = m->generation ? __atomic_load_n(m->generation, __ATOMIC_ACQUIRE) : 0;
@@ -63,13 +66,14 @@ static ptx_range *find_range(ptx_exec *x, const ptx_inst *i, int lane, uint64_t 
     return NULL;
   }
   if (address - r->base < r->size && r->size - (address - r->base) >= bytes) return r;
-  ptx_fault(x, 700, i, lane, "%s of %u bytes at %#" PRIx64 " passes the end of an allocation of %" PRIu64 " bytes at %#" PRIx64, verb,
+  ptx_fault(x, 700, i, lane,
+            "%s of %u bytes at %#" PRIx64 " passes the end of an allocation of %" PRIu64 " bytes at %#" PRIx64, verb,
             bytes, address, r->size, r->base);
   return NULL;
 }
 
-uint8_t *ptx_reach(ptx_exec *x, const ptx_inst *i, int lane, ptx_space space, uint64_t address, unsigned bytes, unsigned access,
-                   const uint8_t *value)
+uint8_t *ptx_reach(ptx_exec *x, const ptx_inst *i, int lane, ptx_space space, uint64_t address, unsigned bytes,
+                   unsigned access, const uint8_t *value)
 {
   if (address & (bytes - 1)) {
     ptx_fault(x, 716, i, lane, "misaligned address %#" PRIx64 " of %u bytes", address, bytes);
@@ -77,14 +81,18 @@ uint8_t *ptx_reach(ptx_exec *x, const ptx_inst *i, int lane, ptx_space space, ui
   }
   if (space == PTX_GENERIC) {
     uint64_t w = address & PTX_WINDOW_MASK;
-    space = w == PTX_SHARED_WINDOW ? PTX_SHARED : w == PTX_LOCAL_WINDOW ? PTX_LOCAL : w == PTX_PARAM_WINDOW ? PTX_KERNEL_PARAM : PTX_GLOBAL;
+    space = w == PTX_SHARED_WINDOW  ? PTX_SHARED
+            : w == PTX_LOCAL_WINDOW ? PTX_LOCAL
+            : w == PTX_PARAM_WINDOW ? PTX_KERNEL_PARAM
+                                    : PTX_GLOBAL;
     address &= space == PTX_GLOBAL ? ~0ull : ~PTX_WINDOW_MASK;
   }
   uint8_t *at;
   switch (space) {
   case PTX_SHARED: at = within(x, i, lane, space, x->block->shared, x->shared_size, address, bytes); break;
   case PTX_LOCAL: case PTX_PARAM:
-    return within(x, i, lane, space, x->warp->local + (size_t)lane * x->local_size, x->kernel->local_bytes, address, bytes);
+    return within(x, i, lane, space, x->warp->local + (size_t)lane * x->local_size, x->kernel->local_bytes, address,
+                  bytes);
   case PTX_KERNEL_PARAM:
     if (access & PTX_WRITE) {
       ptx_fault(x, 700, i, lane, "a write to a kernel parameter");
@@ -113,11 +121,11 @@ static void count(ptx_exec *x, const ptx_inst *i, const uint64_t *addresses, uin
   uint64_t seen[2 * PTX_LANES];
   int n = 0;
   PTX_EACH(mask)
-    for (uint64_t s = addresses[l] / 32; s <= (addresses[l] + bytes - 1) / 32; s++) {
-      int k = n - 1;   /* neighbours are found at once */
-      while (k >= 0 && seen[k] != s) k--;
-      if (k < 0 && n < 2 * PTX_LANES) seen[n++] = s;
-    }
+  for (uint64_t s = addresses[l] / 32; s <= (addresses[l] + bytes - 1) / 32; s++) {
+    int k = n - 1; /* neighbours are found at once */
+    while (k >= 0 && seen[k] != s) k--;
+    if (k < 0 && n < 2 * PTX_LANES) seen[n++] = s;
+  }
   x->stats.sectors += (uint64_t)n;
 }
 
@@ -147,18 +155,24 @@ static void fence(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 
 static uint64_t loaded(ptx_type t, uint64_t v)
 {
-  return t == PTX_S8 ? (uint64_t)(int8_t)v : t == PTX_S16 ? (uint64_t)(int16_t)v : t == PTX_S32 ? (uint64_t)(int32_t)v : v;
+  return t == PTX_S8    ? (uint64_t)(int8_t)v
+         : t == PTX_S16 ? (uint64_t)(int16_t)v
+         : t == PTX_S32 ? (uint64_t)(int32_t)v
+                        : v;
 }
 
 /* All lanes in the allocation that this instruction met last, aligned: the usual case, without a call for each lane.  NULL: not so. */
-static const ptx_range *all_within(ptx_exec *x, const ptx_inst *i, const uint64_t *addresses, uint32_t mask, unsigned bytes)
+static const ptx_range *all_within(ptx_exec *x, const ptx_inst *i, const uint64_t *addresses, uint32_t mask,
+                                   unsigned bytes)
 {
   const ptx_range *r = &x->cache[(size_t)(i - x->kernel->module->code) % PTX_CACHE];
   const uint64_t *generation = x->launch->memory->generation;
-  if (x->races || r->size < bytes || (i->space != PTX_GLOBAL && i->space != PTX_CONST && i->space != PTX_GENERIC)) return NULL;
+  if (x->races || r->size < bytes || (i->space != PTX_GLOBAL && i->space != PTX_CONST && i->space != PTX_GENERIC))
+    return NULL;
   if (generation && __atomic_load_n(generation, __ATOMIC_ACQUIRE) != x->generation) return NULL;
   uint64_t base = r->base, last = r->size - bytes, bad = 0;
-  for (int l = 0; l < PTX_LANES; l++) bad |= mask >> l & 1 ? (uint64_t)(addresses[l] - base > last) | (addresses[l] & (bytes - 1)) : 0;
+  for (int l = 0; l < PTX_LANES; l++)
+    bad |= mask >> l & 1 ? (uint64_t)(addresses[l] - base > last) | (addresses[l] & (bytes - 1)) : 0;
   return bad ? NULL : r;
 }
 
@@ -177,10 +191,13 @@ static void load(ptx_exec *x, const ptx_inst *i, uint32_t mask)
       if (ptx_is_signed(i->type)) PTX_EACH(mask) d[l] = loaded((ptx_type)i->type, d[l]);
     }
   } else {
-    PTX_EACH(mask) {
-      const uint8_t *at = ptx_reach(x, i, l, (ptx_space)i->space, addresses[l], whole, PTX_READ | (i->sem ? PTX_STRONG : 0), NULL);
+    PTX_EACH(mask)
+    {
+      const uint8_t *at =
+        ptx_reach(x, i, l, (ptx_space)i->space, addresses[l], whole, PTX_READ | (i->sem ? PTX_STRONG : 0), NULL);
       if (!at) return;
-      for (int v = 0; v < i->vec; v++) ptx_out(x, i, v)[l] = loaded((ptx_type)i->type, ptx_get(at + v * (int)bytes, bytes));
+      for (int v = 0; v < i->vec; v++)
+        ptx_out(x, i, v)[l] = loaded((ptx_type)i->type, ptx_get(at + v * (int)bytes, bytes));
     }
   }
   ptx_fence(x, (ptx_sem)i->sem);
@@ -202,10 +219,12 @@ static void store(ptx_exec *x, const ptx_inst *i, uint32_t mask)
     }
     return;
   }
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     uint8_t value[64];
     for (int v = 0; v < i->vec; v++) memcpy(value + v * (int)bytes, &ptx_in(x, i, v)[l], bytes);
-    uint8_t *at = ptx_reach(x, i, l, (ptx_space)i->space, addresses[l], whole, PTX_WRITE | (i->sem ? PTX_STRONG : 0), value);
+    uint8_t *at =
+      ptx_reach(x, i, l, (ptx_space)i->space, addresses[l], whole, PTX_WRITE | (i->sem ? PTX_STRONG : 0), value);
     if (!at) return;
     for (int v = 0; v < i->vec; v++) ptx_put(at + v * (int)bytes, bytes, ptx_in(x, i, v)[l]);
   }
@@ -215,7 +234,8 @@ static void store(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 static void copy_param(ptx_exec *x, const ptx_inst *i, uint32_t mask)
 {
   uint64_t from = ptx_in(x, i, 0)[0];
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     uint8_t *local = x->warp->local + (size_t)l * x->local_size;
     memcpy(local + i->target, local + from, (size_t)i->offset);
   }
@@ -252,7 +272,7 @@ uint64_t ptx_atomic_value(const ptx_inst *i, uint64_t old, uint64_t operand)
   case PTX_OR: return a | b;
   case PTX_XOR: return a ^ b;
   case PTX_INC: return a >= b ? 0 : a + 1;
-  default: return a == 0 || a > b ? b : a - 1;   /* PTX_DEC */
+  default: return a == 0 || a > b ? b : a - 1; /* PTX_DEC */
   }
 }
 
@@ -273,7 +293,8 @@ static void atomic(ptx_exec *x, const ptx_inst *i, uint32_t mask)
   addresses_of(x, i, addresses);
   count(x, i, addresses, mask, bytes, true);
   ptx_fence(x, i->sem == PTX_ACQ_REL ? PTX_RELEASE : i->sem == PTX_ACQUIRE ? PTX_WEAK : (ptx_sem)i->sem);
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     uint8_t *at = ptx_reach(x, i, l, (ptx_space)i->space, addresses[l], bytes, PTX_READ | PTX_WRITE | PTX_STRONG, NULL);
     if (!at) return;
     uint64_t old = ptx_get(at, bytes), operand = b[l], other = c[l];
@@ -295,7 +316,8 @@ static void async_copy(ptx_exec *x, const ptx_inst *i, uint32_t mask)
   uint64_t to[PTX_LANES];
   addresses_of(x, i, to);
   const uint64_t *from = ptx_in(x, i, 0);
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     uint8_t value[16] = {0};
     uint64_t wanted = i->src_count > 1 ? (uint32_t)ptx_in(x, i, 1)[l] : i->vec;
     if (wanted > i->vec) wanted = i->vec;

@@ -90,7 +90,8 @@ const ptx_register *ptx_find_register(const ptx_parser *p, ptx_token t, int *row
     const ptx_register *r = &p->registers[n];
     bool range = r->count >= 0;
     size_t size = range ? digits : t.size;
-    if (strlen(r->name) != size || memcmp(r->name, t.text, size) != 0 || (range && (number < 0 || number >= r->count))) continue;
+    if (strlen(r->name) != size || memcmp(r->name, t.text, size) != 0 || (range && (number < 0 || number >= r->count)))
+      continue;
     *row = r->first + (range ? (int)number : 0);
     return r;
   }
@@ -115,13 +116,16 @@ int ptx_find_function(const ptx_parser *p, ptx_token t)
   return -1;
 }
 
-static uint64_t slot_of(uint64_t value, int slots) { return (value * 0x9e3779b97f4a7c15ull >> 20) & (uint64_t)(slots - 1); }
+static uint64_t slot_of(uint64_t value, int slots)
+{
+  return (value * 0x9e3779b97f4a7c15ull >> 20) & (uint64_t)(slots - 1);
+}
 
 static void grow_slots(ptx_parser *p)
 {
   ptx_module *m = p->m;
   int slots = m->const_slot_count ? 2 * m->const_slot_count : 64;
-  int *fresh = calloc((size_t)slots, sizeof *fresh);   /* index + 1 of a constant; 0: empty */
+  int *fresh = calloc((size_t)slots, sizeof *fresh); /* index + 1 of a constant; 0: empty */
   if (!fresh) ptx_bad(p, "out of memory");
   for (int c = 0; c < m->const_count; c++) {
     uint64_t s = slot_of(m->consts[c][0], slots);
@@ -180,7 +184,7 @@ static ptx_type read_declarator(ptx_parser *p, ptx_variable *v)
 {
   ptx_type type = PTX_NOTYPE;
   size_t vec = 1;
-  for (; p->token.kind == PTX_T_WORD && p->token.text[0] == '.'; ) {
+  for (; p->token.kind == PTX_T_WORD && p->token.text[0] == '.';) {
     ptx_token t = p->token;
     ptx_next(p);
     if (same(t, ".align")) v->align = (size_t)ptx_integer(p);
@@ -263,7 +267,7 @@ static void read_global(ptx_parser *p, ptx_space space, bool external)
 
 uint64_t ptx_place_shared(ptx_parser *p, ptx_variable *v)
 {
-  int owner = p->kernel ? p->function_index : -2;   /* device functions share one region, which every entry has */
+  int owner = p->kernel ? p->function_index : -2; /* device functions share one region, which every entry has */
   if (v->placed_for == -2 || v->placed_for == owner) return v->at;
   p->shared_bytes = aligned(p->shared_bytes, v->align);
   v->at = p->shared_bytes, v->placed_for = owner;
@@ -283,9 +287,10 @@ static void read_local(ptx_parser *p, ptx_space space)
     ptx_place_shared(p, kept);
   } else if (space == PTX_GLOBAL || space == PTX_CONST) {
     uint8_t *host;
-    if (!p->m->globals.make(p->m->globals.ctx, v.size ? v.size : 1, v.align, &kept->at, &host)) ptx_bad(p, "no memory for %s", v.name);
+    if (!p->m->globals.make(p->m->globals.ctx, v.size ? v.size : 1, v.align, &kept->at, &host))
+      ptx_bad(p, "no memory for %s", v.name);
     ptx_variable *m = PTX_PUSH(p, p->m->variables, p->m->variable_count, p->m->variable_room);
-    *m = *kept, m->name = ptx_copy(p, (ptx_token){.text = "", .size = 0});   /* the module drops it */
+    *m = *kept, m->name = ptx_copy(p, (ptx_token){.text = "", .size = 0}); /* the module drops it */
     if (ptx_take(p, "=")) read_initializer(p, kept, type, host);
   } else {
     p->local_bytes = aligned(p->local_bytes, v.align);
@@ -375,7 +380,8 @@ static void resolve_labels(ptx_parser *p)
     p->token.line = ref->line;
     if (!found) ptx_bad(p, "unknown label %s", ref->name);
     if (ref->in_table) p->m->targets[ref->at] = found->at;
-    else if (found->table != (p->m->code[ref->at].op == PTX_OP_brx)) ptx_bad(p, "%s is no label for this instruction", ref->name);
+    else if (found->table != (p->m->code[ref->at].op == PTX_OP_brx))
+      ptx_bad(p, "%s is no label for this instruction", ref->name);
     else p->m->code[ref->at].target = found->at;
   }
   for (int r = 0; r < p->reference_count; r++) free(p->references[r].name);
@@ -393,8 +399,8 @@ static void read_body(ptx_parser *p, int index)
   ptx_next(p);
   read_block(p, 0);
   PTX_PUSH(p, p->m->code, p->m->code_count, p->m->code_room);
-  p->m->code[p->m->code_count - 1] = (ptx_inst){.op = f->entry ? PTX_OP_exit : PTX_OP_ret, .guard = -1, .line = p->token.line,
-                                                .target = f->return_row};
+  p->m->code[p->m->code_count - 1] =
+    (ptx_inst){.op = f->entry ? PTX_OP_exit : PTX_OP_ret, .guard = -1, .line = p->token.line, .target = f->return_row};
   resolve_labels(p);
 }
 
@@ -437,8 +443,14 @@ static void read_tuning(ptx_parser *p, ptx_function *f)
 {
   while (p->token.kind == PTX_T_WORD && p->token.text[0] == '.') {
     bool threads = ptx_is(p, ".maxntid") || ptx_is(p, ".reqntid");
-    if (ptx_is(p, ".noreturn") || ptx_is(p, ".explicitcluster")) { ptx_next(p); continue; }
-    if (ptx_is(p, ".pragma")) { skip_line(p); continue; }
+    if (ptx_is(p, ".noreturn") || ptx_is(p, ".explicitcluster")) {
+      ptx_next(p);
+      continue;
+    }
+    if (ptx_is(p, ".pragma")) {
+      skip_line(p);
+      continue;
+    }
     ptx_next(p);
     int64_t product = 1;
     do {
@@ -457,7 +469,7 @@ static void free_formals(ptx_function *f)
 static void read_function(ptx_parser *p, bool entry)
 {
   ptx_function f = {.entry = entry};
-  *PTX_PUSH(p, p->functions, p->function_count, p->function_room) = f;   /* owned from here, for the error path */
+  *PTX_PUSH(p, p->functions, p->function_count, p->function_room) = f; /* owned from here, for the error path */
   ptx_function *kept = &p->functions[p->function_count - 1];
   if (!entry) read_formals(p, kept), kept->result_count = kept->formal_count;
   int known = ptx_find_function(p, p->token);
@@ -465,7 +477,7 @@ static void read_function(ptx_parser *p, bool entry)
   ptx_next(p);
   read_formals(p, kept);
   read_tuning(p, kept);
-  if (known >= 0) {   /* declared before: its places stay */
+  if (known >= 0) { /* declared before: its places stay */
     ptx_function *before = &p->functions[known];
     if (before->formal_count != kept->formal_count) ptx_bad(p, "%s is declared in two ways", kept->name);
     for (int n = 0; n < kept->formal_count; n++) {
@@ -490,17 +502,23 @@ static void read_top(ptx_parser *p)
 {
   bool external = false;
   while (p->token.kind != PTX_T_END) {
-    if (ptx_take(p, ".extern")) { external = true; continue; }
+    if (ptx_take(p, ".extern")) {
+      external = true;
+      continue;
+    }
     if (ptx_take(p, ".visible") || ptx_take(p, ".weak") || ptx_take(p, ".common") || ptx_take(p, ";")) continue;
     if (ptx_is(p, ".target")) {
       ptx_next(p);
-      if (p->token.size < 5 || memcmp(p->token.text, "sm_", 3) != 0) ptx_bad(p, "unknown target %.*s", (int)p->token.size, p->token.text);
+      if (p->token.size < 5 || memcmp(p->token.text, "sm_", 3) != 0)
+        ptx_bad(p, "unknown target %.*s", (int)p->token.size, p->token.text);
       p->m->target = (unsigned)strtoul(p->token.text + 3, NULL, 10);
       skip_line(p);
     } else if (ptx_take(p, ".version")) {
       ptx_next(p);
       if (ptx_is(p, ".")) skip_line(p);
-      while (p->token.kind == PTX_T_NUMBER || (p->token.kind == PTX_T_WORD && p->token.size > 1 && p->token.text[1] <= '9' && p->token.text[1] >= '0')) ptx_next(p);
+      while (p->token.kind == PTX_T_NUMBER ||
+             (p->token.kind == PTX_T_WORD && p->token.size > 1 && p->token.text[1] <= '9' && p->token.text[1] >= '0'))
+        ptx_next(p);
     } else if (ptx_take(p, ".address_size")) {
       if (ptx_integer(p) != 64) ptx_bad(p, "only 64-bit addresses are supported");
     } else if (ptx_is(p, ".file")) {
@@ -557,7 +575,7 @@ static void read_module(ptx_parser *p)
 {
   ptx_next(p);
   read_top(p);
-  p->rows = PTX_SR_COUNT, p->preds = 2;   /* predicates 0 and 1 are false and true */
+  p->rows = PTX_SR_COUNT, p->preds = 2; /* predicates 0 and 1 are false and true */
   for (int n = 0; n < p->function_count; n++)
     if (!p->functions[n].entry && p->functions[n].has_body) read_body(p, n);
   int rows = p->rows, preds = p->preds;
@@ -642,7 +660,10 @@ void ptx_free(ptx_module *m)
 
 /* ---- what a module has ---- */
 
-ptx_kernel *ptx_kernel_at(const ptx_module *m, size_t index) { return index < (size_t)m->kernel_count ? m->kernels[index] : NULL; }
+ptx_kernel *ptx_kernel_at(const ptx_module *m, size_t index)
+{
+  return index < (size_t)m->kernel_count ? m->kernels[index] : NULL;
+}
 ptx_kernel *ptx_find(const ptx_module *m, const char *name)
 {
   for (int k = 0; k < m->kernel_count; k++)
@@ -661,7 +682,10 @@ bool ptx_global(const ptx_module *m, const char *name, uint64_t *address, size_t
 unsigned ptx_target(const ptx_module *m) { return m->target; }
 const char *ptx_name(const ptx_kernel *k) { return k->name; }
 size_t ptx_param_count(const ptx_kernel *k) { return k->param_count; }
-void ptx_param(const ptx_kernel *k, size_t index, size_t *offset, size_t *size) { *offset = k->params[index].at, *size = k->params[index].size; }
+void ptx_param(const ptx_kernel *k, size_t index, size_t *offset, size_t *size)
+{
+  *offset = k->params[index].at, *size = k->params[index].size;
+}
 size_t ptx_params_size(const ptx_kernel *k) { return k->params_bytes; }
 size_t ptx_static_shared(const ptx_kernel *k) { return k->shared_bytes; }
 size_t ptx_local_bytes(const ptx_kernel *k) { return k->local_bytes; }

@@ -13,10 +13,31 @@
 #define PTX_NAN32 0x7fffffffu
 #define PTX_NAN16 0x7fffu
 
-static inline float ptx_f32(uint64_t v) { uint32_t b = (uint32_t)v; float f; memcpy(&f, &b, 4); return f; }
-static inline uint32_t ptx_bits32(float f) { uint32_t b; memcpy(&b, &f, 4); return f != f ? PTX_NAN32 : b; }
-static inline double ptx_f64(uint64_t v) { double f; memcpy(&f, &v, 8); return f; }
-static inline uint64_t ptx_bits64(double f) { uint64_t b; memcpy(&b, &f, 8); return b; }
+static inline float ptx_f32(uint64_t v)
+{
+  uint32_t b = (uint32_t)v;
+  float f;
+  memcpy(&f, &b, 4);
+  return f;
+}
+static inline uint32_t ptx_bits32(float f)
+{
+  uint32_t b;
+  memcpy(&b, &f, 4);
+  return f != f ? PTX_NAN32 : b;
+}
+static inline double ptx_f64(uint64_t v)
+{
+  double f;
+  memcpy(&f, &v, 8);
+  return f;
+}
+static inline uint64_t ptx_bits64(double f)
+{
+  uint64_t b;
+  memcpy(&b, &f, 8);
+  return b;
+}
 static inline float ptx_bf16(uint64_t v) { return ptx_f32((v & 0xffff) << 16); }
 static inline float ptx_flush(float f) { return fabsf(f) < 0x1p-126f ? copysignf(0, f) : f; }
 

@@ -54,12 +54,12 @@ typedef struct ptx_parser {
 } ptx_parser;
 
 _Noreturn void ptx_bad(ptx_parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void *ptx_grow(ptx_parser *p, void *array, int count, int *room, size_t size);   /* room for one more element */
+void *ptx_grow(ptx_parser *p, void *array, int count, int *room, size_t size); /* room for one more element */
 #define PTX_PUSH(p, array, count, room) ((array) = ptx_grow((p), (array), (count), &(room), sizeof *(array)), &(array)[(count)++])
 char *ptx_copy(ptx_parser *p, ptx_token t);
 
 void ptx_next(ptx_parser *p);
-bool ptx_is(const ptx_parser *p, const char *text);    /* the token is this word or mark */
+bool ptx_is(const ptx_parser *p, const char *text); /* the token is this word or mark */
 bool ptx_take(ptx_parser *p, const char *text);
 void ptx_want(ptx_parser *p, const char *text);
 int64_t ptx_integer(ptx_parser *p);
@@ -67,7 +67,7 @@ int64_t ptx_integer(ptx_parser *p);
 ptx_type ptx_type_named(const char *name, size_t size);
 const ptx_register *ptx_find_register(const ptx_parser *p, ptx_token t, int *row);
 ptx_variable *ptx_find_variable(ptx_parser *p, ptx_token t);
-int ptx_constant(ptx_parser *p, uint64_t value);        /* an operand */
+int ptx_constant(ptx_parser *p, uint64_t value); /* an operand */
 int ptx_find_function(const ptx_parser *p, ptx_token t);
 uint64_t ptx_place_shared(ptx_parser *p, ptx_variable *v);
 void ptx_statement(ptx_parser *p);

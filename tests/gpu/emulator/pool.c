@@ -100,7 +100,9 @@ EMU_API cuPointerGetAttribute(void *value, wcu_pointer_attribute attribute, wcu_
   bool host = b.kind == EMU_HOST_MEMORY || b.kind == EMU_REGISTERED;
   switch (attribute) {
   case WCU_POINTER_ATTRIBUTE_CONTEXT: *(wcu_context *)value = &emu_contexts[b.device]; break;
-  case WCU_POINTER_ATTRIBUTE_MEMORY_TYPE: *(wcu_memorytype *)value = host ? WCU_MEMORYTYPE_HOST : WCU_MEMORYTYPE_DEVICE; break;
+  case WCU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    *(wcu_memorytype *)value = host ? WCU_MEMORYTYPE_HOST : WCU_MEMORYTYPE_DEVICE;
+    break;
   case WCU_POINTER_ATTRIBUTE_DEVICE_POINTER: *(wcu_ptr *)value = at; break;
   case WCU_POINTER_ATTRIBUTE_HOST_POINTER:
     if (!host) return WCU_ERROR_INVALID_VALUE;
@@ -134,7 +136,8 @@ EMU_API cuDeviceGetMemPool(wcu_mempool *pool, wcu_device device) { return cuDevi
 EMU_API cuMemPoolCreate(wcu_mempool *pool, const wcu_mempool_props *props)
 {
   EMU_ENTER(EMU_AFTER_INIT);
-  if (!pool || !props || props->location.type != WCU_MEM_LOCATION_TYPE_DEVICE || props->location.id < 0 || props->location.id >= emu_set.devices)
+  if (!pool || !props || props->location.type != WCU_MEM_LOCATION_TYPE_DEVICE || props->location.id < 0 ||
+      props->location.id >= emu_set.devices)
     return WCU_ERROR_INVALID_VALUE;
   *pool = calloc(1, sizeof **pool);
   if (!*pool) return WCU_ERROR_OUT_OF_MEMORY;
@@ -165,7 +168,7 @@ EMU_API cuMemPoolGetAttribute(wcu_mempool pool, wcu_mempool_attribute attribute,
   if (!pool || !value) return WCU_ERROR_INVALID_VALUE;
   if (attribute == WCU_MEMPOOL_ATTR_RELEASE_THRESHOLD) *(uint64_t *)value = pool->threshold;
   else if (attribute < WCU_MEMPOOL_ATTR_RELEASE_THRESHOLD) *(unsigned *)value = (unsigned)pool->values[attribute & 3];
-  else *(uint64_t *)value = emu_used(pool->device);   /* of the whole device: nothing is kept back */
+  else *(uint64_t *)value = emu_used(pool->device); /* of the whole device: nothing is kept back */
   return WCU_SUCCESS;
 }
 

@@ -64,19 +64,19 @@ typedef struct ptx_stats {
 
 /* Reads PTX.  NULL: `error` says which line and why. */
 ptx_module *ptx_load(const char *text, size_t size, const ptx_globals *globals, char *error, size_t error_size);
-void ptx_free(ptx_module *m);   /* drops the module's variables; NULL is fine */
-ptx_kernel *ptx_find(const ptx_module *m, const char *name);   /* borrowed from m; NULL: no such entry */
-ptx_kernel *ptx_kernel_at(const ptx_module *m, size_t index);  /* NULL past the last */
+void ptx_free(ptx_module *m);                                 /* drops the module's variables; NULL is fine */
+ptx_kernel *ptx_find(const ptx_module *m, const char *name);  /* borrowed from m; NULL: no such entry */
+ptx_kernel *ptx_kernel_at(const ptx_module *m, size_t index); /* NULL past the last */
 bool ptx_global(const ptx_module *m, const char *name, uint64_t *address, size_t *size);
-unsigned ptx_target(const ptx_module *m);                      /* 90 for sm_90 */
+unsigned ptx_target(const ptx_module *m); /* 90 for sm_90 */
 
 const char *ptx_name(const ptx_kernel *k);
 size_t ptx_param_count(const ptx_kernel *k);
 void ptx_param(const ptx_kernel *k, size_t index, size_t *offset, size_t *size);
 size_t ptx_params_size(const ptx_kernel *k);
 size_t ptx_static_shared(const ptx_kernel *k);
-size_t ptx_local_bytes(const ptx_kernel *k);      /* of one thread */
-unsigned ptx_max_threads(const ptx_kernel *k);    /* .maxntid or .reqntid; 0: none given */
+size_t ptx_local_bytes(const ptx_kernel *k);   /* of one thread */
+unsigned ptx_max_threads(const ptx_kernel *k); /* .maxntid or .reqntid; 0: none given */
 
 /* Runs the kernel to its end.  0, or a number of the driver's results with `error` filled: 700 illegal address, 702 the budget is
  * spent, 710 assertion, 715 illegal instruction, 716 misaligned address, 719 launch failure (trap, race, deadlock).

@@ -15,7 +15,7 @@ struct wcu_context_st emu_contexts[EMU_DEVICES];
 _Thread_local wcu_context emu_current;
 pthread_mutex_t emu_mu = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t emu_changed = PTHREAD_COND_INITIALIZER;
-static wcu_stream streams;   /* all that were ever made */
+static wcu_stream streams; /* all that were ever made */
 
 void emu_fail(wcu_context c, wcu_result r, const char *text)
 {
@@ -361,7 +361,8 @@ EMU_API cuStreamWriteValue32_v2(wcu_stream stream, wcu_ptr at, uint32_t value, u
 {
   EMU_ENTER(EMU_WITH_CONTEXT);
   char why[200];
-  if (flags || at % 4 || !emu_reachable(emu_current->device, at, 4, true, why, sizeof why)) return WCU_ERROR_INVALID_VALUE;
+  if (flags || at % 4 || !emu_reachable(emu_current->device, at, 4, true, why, sizeof why))
+    return WCU_ERROR_INVALID_VALUE;
   return emu_submit(stream, &(emu_work){.what = EMU_SIGNAL, .at = at, .value = value});
 }
 
@@ -369,7 +370,8 @@ EMU_API cuStreamWaitValue32_v2(wcu_stream stream, wcu_ptr at, uint32_t value, un
 {
   EMU_ENTER(EMU_WITH_CONTEXT);
   char why[200];
-  if (flags > 1 || at % 4 || !emu_reachable(emu_current->device, at, 4, false, why, sizeof why)) return WCU_ERROR_INVALID_VALUE;
+  if (flags > 1 || at % 4 || !emu_reachable(emu_current->device, at, 4, false, why, sizeof why))
+    return WCU_ERROR_INVALID_VALUE;
   return emu_submit(stream, &(emu_work){.what = EMU_POLL, .at = at, .value = value, .byte_count = flags});
 }
 
@@ -406,7 +408,7 @@ EMU_API cuEventRecord(wcu_event event, wcu_stream stream)
   emu_mark *m = event ? emu_mark_new() : NULL;
   if (!m) return event ? WCU_ERROR_OUT_OF_MEMORY : WCU_ERROR_INVALID_HANDLE;
   wcu_result r;
-  emu_mark *old = m;   /* what is released in the end */
+  emu_mark *old = m; /* what is released in the end */
   pthread_mutex_lock(&emu_mu);
   wcu_stream s = emu_stream_of(stream);
   if (!s) {
@@ -436,7 +438,7 @@ EMU_API cuStreamWaitEvent(wcu_stream stream, wcu_event event, unsigned flags)
   } else if (event->capture) {
     r = emu_capture_wait(s, event);
   } else if (s->capture && event->mark) {
-    r = WCU_ERROR_STREAM_CAPTURE_ISOLATION;   /* the event is of work outside of the capture */
+    r = WCU_ERROR_STREAM_CAPTURE_ISOLATION; /* the event is of work outside of the capture */
   } else if (event->mark) {
     event->mark->refs++;
     r = submit_locked(s, &(emu_work){.what = EMU_AWAIT, .mark = event->mark});
@@ -450,7 +452,9 @@ EMU_API cuEventQuery(wcu_event event)
   EMU_ENTER(EMU_WITH_CONTEXT);
   if (!event) return WCU_ERROR_INVALID_HANDLE;
   pthread_mutex_lock(&emu_mu);
-  wcu_result r = event->capture ? WCU_ERROR_CAPTURED_EVENT : event->mark && !event->mark->done ? WCU_ERROR_NOT_READY : WCU_SUCCESS;
+  wcu_result r = event->capture                      ? WCU_ERROR_CAPTURED_EVENT
+                 : event->mark && !event->mark->done ? WCU_ERROR_NOT_READY
+                                                     : WCU_SUCCESS;
   pthread_mutex_unlock(&emu_mu);
   return r;
 }
@@ -472,7 +476,8 @@ EMU_API cuEventSynchronize(wcu_event event)
 EMU_API cuEventElapsedTime_v2(float *ms, wcu_event start, wcu_event end)
 {
   EMU_ENTER(EMU_WITH_CONTEXT);
-  if (!ms || !start || !end || !start->mark || !end->mark || (start->flags | end->flags) & WCU_EVENT_DISABLE_TIMING) return WCU_ERROR_INVALID_HANDLE;
+  if (!ms || !start || !end || !start->mark || !end->mark || (start->flags | end->flags) & WCU_EVENT_DISABLE_TIMING)
+    return WCU_ERROR_INVALID_HANDLE;
   pthread_mutex_lock(&emu_mu);
   bool done = start->mark->done && end->mark->done;
   if (done) *ms = (float)((double)(int64_t)(end->mark->ns - start->mark->ns) * 1e-6);

@@ -68,7 +68,10 @@ void ptx_races_new_block(ptx_exec *x, ptx_block *b)
   memset(r->shared + (size_t)(b - x->blocks) * r->shared_size, 0, r->shared_size * sizeof *r->shared);
 }
 
-static size_t slot_of(const ptx_races *r, uint64_t number) { return (number * 0x9e3779b97f4a7c15ull >> 24) & (r->slot_count - 1); }
+static size_t slot_of(const ptx_races *r, uint64_t number)
+{
+  return (number * 0x9e3779b97f4a7c15ull >> 24) & (r->slot_count - 1);
+}
 
 static bool grow(ptx_races *r)
 {
@@ -113,14 +116,16 @@ static bool is_ordered(const ptx_exec *x, const access *before, uint16_t thread)
   return before->release < h->count && h->times[before->release] <= r->known[b->index];
 }
 
-static void report(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uint64_t address, const access *before, bool wrote, unsigned now)
+static void report(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uint64_t address, const access *before,
+                   bool wrote, unsigned now)
 {
   ptx_fault(x, 719, i, lane, "race: the %s at %#" PRIx64 " of %s memory and a %s by %s %u of block %u are not ordered",
             now & PTX_WRITE ? "write" : "read", address, shared ? "shared" : "global", wrote ? "write" : "read",
             before->several ? "several threads, one of them" : "thread", before->thread, before->block);
 }
 
-static void check_byte(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uint64_t address, cell *c, unsigned how, bool changes)
+static void check_byte(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uint64_t address, cell *c, unsigned how,
+                       bool changes)
 {
   uint16_t thread = (uint16_t)(x->warp->index * PTX_LANES + lane);
   bool strong = how & PTX_STRONG, write = how & PTX_WRITE;
@@ -142,8 +147,8 @@ static void check_byte(ptx_exec *x, const ptx_inst *i, int lane, bool shared, ui
   c->reader = now;
 }
 
-void ptx_races_access(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uint64_t address, const uint8_t *at, unsigned bytes,
-                      unsigned how, const uint8_t *value)
+void ptx_races_access(ptx_exec *x, const ptx_inst *i, int lane, bool shared, uint64_t address, const uint8_t *at,
+                      unsigned bytes, unsigned how, const uint8_t *value)
 {
   ptx_races *r = x->races;
   for (unsigned n = 0; n < bytes && !x->code; n++) {

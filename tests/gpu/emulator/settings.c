@@ -42,7 +42,9 @@ static void read_order(const char *s)
 {
   const char *colon = strchr(s, ':');
   emu_set.seed = colon ? strtoull(colon + 1, NULL, 10) : 1;
-  emu_set.order = strncmp(s, "reversed", 8) == 0 ? PTX_REVERSED : strncmp(s, "interleaved", 11) == 0 ? PTX_INTERLEAVED : PTX_NORMAL;
+  emu_set.order = strncmp(s, "reversed", 8) == 0       ? PTX_REVERSED
+                  : strncmp(s, "interleaved", 11) == 0 ? PTX_INTERLEAVED
+                                                       : PTX_NORMAL;
 }
 
 void emu_read_settings(bool first)
@@ -58,7 +60,8 @@ void emu_read_settings(bool first)
   read_order(get("ORDER", "normal"));
   const char *checks = get("CHECKS", "barriers");
   bool all = strstr(checks, "all") != NULL;
-  emu_set.checks = (all || strstr(checks, "races") ? PTX_CHECK_RACES : 0) | (all || strstr(checks, "barriers") ? PTX_CHECK_BARRIERS : 0);
+  emu_set.checks = (all || strstr(checks, "races") ? PTX_CHECK_RACES : 0) |
+                   (all || strstr(checks, "barriers") ? PTX_CHECK_BARRIERS : 0);
   emu_set.sectors = strcmp(get("SECTORS", "0"), "0") != 0;
   emu_set.leaks_fail = strcmp(get("LEAKS", "report"), "fail") == 0;
   emu_set.leaks_quiet = strcmp(get("LEAKS", "report"), "off") == 0;

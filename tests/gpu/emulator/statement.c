@@ -56,7 +56,16 @@ static class ptx_class(ptx_op op)
   }
 }
 
-enum field { F_round, F_space, F_vec, F_sem, F_cmp, F_combine, F_mode, F_atomic };
+enum field {
+  F_round,
+  F_space,
+  F_vec,
+  F_sem,
+  F_cmp,
+  F_combine,
+  F_mode,
+  F_atomic
+};
 #define ROW(c, n, field, value) {c, n, F_##field, value},
 static const struct { class class; const char *name; enum field field; uint8_t value; } modifiers[] = {PTX_MODIFIERS(ROW)};
 #undef ROW
@@ -65,7 +74,10 @@ static const struct { const char *name; unsigned flag; } flags[] = {PTX_FLAGS(RO
 #undef ROW
 static const char *const ignored[] = {PTX_IGNORED};
 
-static bool equal(const char *text, size_t size, const char *name) { return strlen(name) == size && memcmp(text, name, size) == 0; }
+static bool equal(const char *text, size_t size, const char *name)
+{
+  return strlen(name) == size && memcmp(text, name, size) == 0;
+}
 
 static uint8_t *field_of(ptx_inst *i, enum field f)
 {
@@ -93,7 +105,7 @@ static void modifier(ptx_parser *p, ptx_inst *i, const char *text, size_t size)
   if (type) {
     if (i->types == 0) i->type = (uint8_t)type;
     if (i->types == 1) i->from = (uint8_t)type;
-    i->types++;   /* mma has four; which of them matter is checked by its handler */
+    i->types++; /* mma has four; which of them matter is checked by its handler */
     return;
   }
   for (size_t n = 0; n < sizeof flags / sizeof *flags; n++) {
@@ -113,7 +125,8 @@ static void mnemonic(ptx_parser *p, ptx_inst *i)
   size_t size = dot ? (size_t)(dot - text) : p->token.size;
   int op = 0;
   while (op < PTX_OP_COUNT && !equal(text, size, ops[op].name)) op++;
-  if (op == PTX_OP_COUNT || ops[op].form == NONE) ptx_bad(p, "the instruction %.*s is not supported", (int)p->token.size, text);
+  if (op == PTX_OP_COUNT || ops[op].form == NONE)
+    ptx_bad(p, "the instruction %.*s is not supported", (int)p->token.size, text);
   i->op = (uint8_t)op;
   while (dot) {
     const char *from = dot + 1;
@@ -294,7 +307,7 @@ static void pass(ptx_parser *p, const ptx_inst *call, const ptx_variable *formal
     if (!v || v->space != PTX_PARAM) ptx_bad(p, "%.*s is no parameter", (int)t.size, t.text);
     if (v->size < formal->size) ptx_bad(p, "%s is smaller than the parameter %s", v->name, formal->name);
     i.op = PTX_OP_copy_param, i.offset = (int64_t)formal->size;
-    i.target = (int)(to_callee ? formal->at : v->at);   /* from v->at to formal->at, or back */
+    i.target = (int)(to_callee ? formal->at : v->at); /* from v->at to formal->at, or back */
     i.src[0] = ptx_constant(p, to_callee ? v->at : formal->at), i.src_count = 1;
     i.run = ptx_pick_memory(&i);
   }
@@ -333,11 +346,13 @@ static void call(ptx_parser *p, ptx_inst *i)
   if (ptx_take(p, ",")) argument_count = token_list(p, arguments);
   ptx_want(p, ";");
   const ptx_function *callee = &p->functions[f];
-  if (!callee->has_body) ptx_bad(p, "a call of %s, which is a function of the device's library that is not emulated", callee->name);
+  if (!callee->has_body)
+    ptx_bad(p, "a call of %s, which is a function of the device's library that is not emulated", callee->name);
   if (result_count != callee->result_count || argument_count != callee->formal_count - callee->result_count)
-    ptx_bad(p, "%s takes %d arguments and gives %d results", callee->name, callee->formal_count - callee->result_count, callee->result_count);
+    ptx_bad(p, "%s takes %d arguments and gives %d results", callee->name, callee->formal_count - callee->result_count,
+            callee->result_count);
   for (int n = 0; n < argument_count; n++) pass(p, i, &callee->formals[callee->result_count + n], arguments[n], true);
-  i->target = f;   /* module.c makes it the callee's place when all are read */
+  i->target = f; /* module.c makes it the callee's place when all are read */
   push(p, i);
   for (int n = 0; n < result_count; n++) pass(p, i, &callee->formals[n], results[n], false);
   *PTX_PUSH(p, p->function->calls, p->function->call_count, p->function->call_room) = f;
@@ -353,7 +368,7 @@ static void operands(ptx_parser *p, ptx_inst *i)
     several(p, i, destination);
     ptx_want(p, ",");
     address(p, i, &i->base, &i->offset);
-    if (ptx_take(p, ",")) skip_statement(p);   /* a cache policy */
+    if (ptx_take(p, ",")) skip_statement(p); /* a cache policy */
     break;
   case STORE:
     address(p, i, &i->base, &i->offset);
@@ -373,7 +388,9 @@ static void operands(ptx_parser *p, ptx_inst *i)
     break;
   case BARRIER:
     if (i->mode == PTX_BAR_RED) destination(p, i), ptx_want(p, ",");
-    if (!ptx_is(p, ";")) do source(p, i); while (ptx_take(p, ","));
+    if (!ptx_is(p, ";")) do
+        source(p, i);
+      while (ptx_take(p, ","));
     break;
   case BRANCH: label_operand(p); break;
   case INDEXED:
@@ -389,8 +406,8 @@ static void operands(ptx_parser *p, ptx_inst *i)
 
 static bool is_control(ptx_op op)
 {
-  return op == PTX_OP_bra || op == PTX_OP_brx || op == PTX_OP_call || op == PTX_OP_ret || op == PTX_OP_exit || op == PTX_OP_trap ||
-         op == PTX_OP_brkpt || op == PTX_OP_bar || op == PTX_OP_barrier;
+  return op == PTX_OP_bra || op == PTX_OP_brx || op == PTX_OP_call || op == PTX_OP_ret || op == PTX_OP_exit ||
+         op == PTX_OP_trap || op == PTX_OP_brkpt || op == PTX_OP_bar || op == PTX_OP_barrier;
 }
 
 static ptx_handler *pick(const ptx_inst *i)
@@ -417,26 +434,32 @@ static void check_predicates(ptx_parser *p, ptx_inst *i)
 {
   unsigned dst = 0, src = 0, op = i->op;
   bool logic = i->type == PTX_PRED;
-  if (op == PTX_OP_setp || op == PTX_OP_testp || op == PTX_OP_isspacep || (op == PTX_OP_vote && i->mode != PTX_BALLOT)) dst = 1;
+  if (op == PTX_OP_setp || op == PTX_OP_testp || op == PTX_OP_isspacep || (op == PTX_OP_vote && i->mode != PTX_BALLOT))
+    dst = 1;
   if (op == PTX_OP_setp && i->dst_count > 1) dst = 3;
   if ((op == PTX_OP_shfl || op == PTX_OP_match) && i->dst_count > 1) dst = 2;
   if (op == PTX_OP_elect) dst = 2;
   if (op == PTX_OP_selp || ((op == PTX_OP_setp || op == PTX_OP_set) && i->src_count > 2)) src = 4;
   if (op == PTX_OP_vote) src = 1;
-  if ((op == PTX_OP_bar || op == PTX_OP_barrier) && i->mode == PTX_BAR_RED) src = 1u << (i->src_count - 1), dst = i->atomic == PTX_POPC ? 0 : 1;
+  if ((op == PTX_OP_bar || op == PTX_OP_barrier) && i->mode == PTX_BAR_RED)
+    src = 1u << (i->src_count - 1), dst = i->atomic == PTX_POPC ? 0 : 1;
   if (logic && op != PTX_OP_vote) dst = 1, src = (1u << i->src_count) - 1;
-  for (int n = 0; n < i->dst_count; n++)   /* `_` fits everywhere */
-    if (dst >> n & 1 && i->dst[n] == PTX_SR_ZERO_SINK && !(i->dst_pred >> n & 1)) ptx_bad(p, "%s: a predicate result that is not used is not supported", ops[op].name);
-  for (int n = 0; n < i->src_count; n++)   /* immediate predicates: places 0 and 1 are false and true */
-    if (src >> n & 1 && !(i->src_pred >> n & 1) && i->src[n] < 0) i->src[n] = p->m->consts[~i->src[n]][0] != 0, i->src_pred |= (uint16_t)(1 << n);
-  if (i->dst_pred != dst || i->src_pred != src) ptx_bad(p, "%s: a predicate where a value must be, or the reverse", ops[op].name);
+  for (int n = 0; n < i->dst_count; n++) /* `_` fits everywhere */
+    if (dst >> n & 1 && i->dst[n] == PTX_SR_ZERO_SINK && !(i->dst_pred >> n & 1))
+      ptx_bad(p, "%s: a predicate result that is not used is not supported", ops[op].name);
+  for (int n = 0; n < i->src_count; n++) /* immediate predicates: places 0 and 1 are false and true */
+    if (src >> n & 1 && !(i->src_pred >> n & 1) && i->src[n] < 0)
+      i->src[n] = p->m->consts[~i->src[n]][0] != 0, i->src_pred |= (uint16_t)(1 << n);
+  if (i->dst_pred != dst || i->src_pred != src)
+    ptx_bad(p, "%s: a predicate where a value must be, or the reverse", ops[op].name);
 }
 
 void ptx_statement(ptx_parser *p)
 {
   ptx_inst i = {.guard = -1, .line = p->token.line, .vec = 1};
   guard(p, &i);
-  if (p->token.kind != PTX_T_WORD) ptx_bad(p, "expected an instruction before \"%.*s\"", (int)p->token.size, p->token.text);
+  if (p->token.kind != PTX_T_WORD)
+    ptx_bad(p, "expected an instruction before \"%.*s\"", (int)p->token.size, p->token.text);
   ptx_token name = p->token;
   i.line = name.line;
   mnemonic(p, &i);

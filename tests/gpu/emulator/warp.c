@@ -19,13 +19,16 @@ static void add_group(ptx_warp *w, int pc, int depth, uint32_t mask, ptx_wait wa
     ptx_group *o = &w->groups[g];
     if (o->pc != pc || o->depth != depth || o->waits == PTX_AT_BARRIER) continue;
     o->mask |= mask;
-    o->waits = PTX_RUNS;   /* lanes that waited for these look again */
+    o->waits = PTX_RUNS; /* lanes that waited for these look again */
     return;
   }
   w->groups[w->group_count++] = (ptx_group){.pc = pc, .depth = depth, .mask = mask, .waits = waits};
 }
 
-static bool is_before(const ptx_group *a, const ptx_group *b) { return a->depth != b->depth ? a->depth > b->depth : a->pc < b->pc; }
+static bool is_before(const ptx_group *a, const ptx_group *b)
+{
+  return a->depth != b->depth ? a->depth > b->depth : a->pc < b->pc;
+}
 
 static int first_group(const ptx_warp *w)
 {
@@ -69,8 +72,8 @@ uint32_t ptx_members(const ptx_exec *x, const ptx_inst *i, uint32_t mask)
 static bool wants_others(const ptx_inst *i)
 {
   switch (i->op) {
-  case PTX_OP_shfl: case PTX_OP_vote: case PTX_OP_match: case PTX_OP_redux: case PTX_OP_elect: case PTX_OP_mma: case PTX_OP_ldmatrix:
-    return true;
+  case PTX_OP_shfl: case PTX_OP_vote: case PTX_OP_match: case PTX_OP_redux: case PTX_OP_elect: case PTX_OP_mma:
+  case PTX_OP_ldmatrix: return true;
   case PTX_OP_bar: return true;
   case PTX_OP_barrier: return i->mode == PTX_BAR_WARP || i->flags & PTX_F_ALIGNED;
   default: return false;
@@ -86,7 +89,8 @@ static void shuffle(ptx_exec *x, const ptx_inst *i, uint32_t mask)
   const uint64_t *B = ptx_in(x, i, 1), *C = ptx_in(x, i, 2);
   uint64_t *d = ptx_out(x, i, 0), result[PTX_LANES];
   uint32_t valid = 0;
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     int b = (int)B[l] & 31, c = (int)C[l], limit = c & 31, segment = c >> 8 & 31;
     int most = (l & segment) | (limit & ~segment), least = l & segment, from;
     bool ok;
@@ -124,7 +128,8 @@ static void match(ptx_exec *x, const ptx_inst *i, uint32_t mask)
   uint64_t a[PTX_LANES], *d = ptx_out(x, i, 0), cut = ptx_bytes((ptx_type)i->type) == 4 ? 0xffffffffu : ~0ull;
   memcpy(a, ptx_in(x, i, 0), sizeof a);
   uint32_t all = 0;
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     uint32_t same = 0;
     for (int k = 0; k < PTX_LANES; k++) same |= (uint32_t)(mask >> k & 1 && (a[k] & cut) == (a[l] & cut)) << k;
     d[l] = i->mode == PTX_ALL ? same == mask ? mask : 0 : same;
@@ -161,7 +166,8 @@ ptx_handler *ptx_pick_warp(const ptx_inst *i)
   case PTX_OP_shfl: return i->src_count == 4 && i->mode <= PTX_BFLY ? shuffle : NULL;
   case PTX_OP_vote: return i->src_count == 2 && i->mode >= PTX_ALL ? vote : NULL;
   case PTX_OP_match: return i->src_count == 2 && (i->mode == PTX_ALL || i->mode == PTX_ANY) ? match : NULL;
-  case PTX_OP_redux: return i->src_count == 2 && i->atomic && i->atomic <= PTX_XOR && !ptx_is_float((ptx_type)i->type) ? reduce : NULL;
+  case PTX_OP_redux:
+    return i->src_count == 2 && i->atomic && i->atomic <= PTX_XOR && !ptx_is_float((ptx_type)i->type) ? reduce : NULL;
   case PTX_OP_elect: return elect;
   case PTX_OP_activemask: return active_mask;
   default: return NULL;
@@ -180,7 +186,7 @@ static void end_lanes(ptx_exec *x, ptx_warp *w, uint32_t mask)
   w->alive &= ~mask;
   x->block->exited += (uint32_t)__builtin_popcount(mask);
   for (int g = 0; g < w->group_count; g++)
-    if (w->groups[g].waits == PTX_SYNC) w->groups[g].waits = PTX_RUNS;   /* those who waited for these lanes look again */
+    if (w->groups[g].waits == PTX_SYNC) w->groups[g].waits = PTX_RUNS; /* those who waited for these lanes look again */
 }
 
 static void jump_by_table(ptx_exec *x, ptx_warp *w, const ptx_inst *i, int depth, uint32_t mask)
@@ -188,7 +194,8 @@ static void jump_by_table(ptx_exec *x, ptx_warp *w, const ptx_inst *i, int depth
   const ptx_module *m = x->kernel->module;
   const int *table = m->tables + 2 * (size_t)i->target;
   const uint64_t *a = ptx_in(x, i, 0);
-  PTX_EACH(mask) {
+  PTX_EACH(mask)
+  {
     uint64_t n = (uint32_t)a[l];
     if (n >= (uint64_t)table[1]) {
       ptx_fault(x, 719, i, l, "brx.idx with %u of %d targets", (unsigned)n, table[1]);
@@ -211,7 +218,8 @@ static bool together(ptx_exec *x, ptx_warp *w, const ptx_inst *i, int pc, int de
 {
   uint32_t members = ptx_members(x, i, active) & w->alive;
   if (active & ~members) {
-    ptx_fault(x, 719, i, __builtin_ctz(active & ~members), "a lane executes a .sync instruction whose member mask %#x lacks it", members);
+    ptx_fault(x, 719, i, __builtin_ctz(active & ~members),
+              "a lane executes a .sync instruction whose member mask %#x lacks it", members);
     return true;
   }
   if (!(members & ~active)) return true;
@@ -238,7 +246,7 @@ static bool control(ptx_exec *x, ptx_warp *w, const ptx_inst *i, int *pc, int de
   case PTX_OP_ret: leave_function(w, i, depth, active); break;
   case PTX_OP_exit: end_lanes(x, w, active); break;
   case PTX_OP_trap: case PTX_OP_brkpt: ptx_fault(x, 719, i, __builtin_ctz(active), "trap"); return false;
-  default:   /* barriers of the block, and of the warp */
+  default: /* barriers of the block, and of the warp */
     if (wants_others(i) && !together(x, w, i, *pc, depth, active)) break;
     if (i->mode == PTX_BAR_WARP) {
       if (active == w->alive) w->syncs++;
@@ -260,8 +268,9 @@ static void run_group(ptx_exec *x, ptx_warp *w, ptx_group cur)
   const ptx_inst *code = x->kernel->module->code;
   int pc = cur.pc, meets = INT32_MAX;
   uint32_t mask = cur.mask;
-  for (int g = 0; g < w->group_count; g++)   /* the next place at which another group of this depth is */
-    if (w->groups[g].waits != PTX_AT_BARRIER && w->groups[g].depth == cur.depth && w->groups[g].pc >= pc && w->groups[g].pc < meets)
+  for (int g = 0; g < w->group_count; g++) /* the next place at which another group of this depth is */
+    if (w->groups[g].waits != PTX_AT_BARRIER && w->groups[g].depth == cur.depth && w->groups[g].pc >= pc &&
+        w->groups[g].pc < meets)
       meets = w->groups[g].pc;
   while (!x->code) {
     if (pc >= meets || x->quantum == 0) {

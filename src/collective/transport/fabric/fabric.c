@@ -79,7 +79,8 @@ typedef struct credit {
   uint64_t wanted;              /* bytes of bulk that it has asked for since the beginning of time */
   uint64_t piece;               /* of what is lent now: all are that long, but for the last one */
 } credit;
-_Static_assert(sizeof(credit) + WHOLE_BYTES + COLL_SHORT_TAG_BYTES < COLL_STREAM_UNIT, "what is past a message's last whole unit is its trailer");
+_Static_assert(sizeof(credit) + WHOLE_BYTES + COLL_SHORT_TAG_BYTES < COLL_STREAM_UNIT,
+               "what is past a message's last whole unit is its trailer");
 
 /* The form of a message.  It is authenticated behind data and credit and not sent: its reader knows it by the length. */
 typedef struct form {
@@ -161,7 +162,8 @@ static struct fi_info *try_provider(const char *name, const char *inet)
   hints->tx_attr->msg_order = FI_ORDER_SAS;
   hints->rx_attr->msg_order = FI_ORDER_SAS;
   if (name) hints->fabric_attr->prov_name = strdup(name);
-  int failed = fi_getinfo(FI_VERSION(1, 9), by_inet && *inet ? inet : NULL, NULL, by_inet && *inet ? FI_SOURCE : 0, hints, &info);
+  int failed =
+    fi_getinfo(FI_VERSION(1, 9), by_inet && *inet ? inet : NULL, NULL, by_inet && *inet ? FI_SOURCE : 0, hints, &info);
   fi_freeinfo(hints);
   return failed ? NULL : info;
 }
@@ -339,7 +341,8 @@ static bool open_message(slot *sl, size_t bytes, bool *gives)
   fabric_stream *s = sl->stream;
   size_t code = s->fabric->code_beside ? 0 : sizeof sl->code, data = bytes & ~(size_t)(COLL_STREAM_UNIT - 1);
 
-  if (data + COLL_STREAM_UNIT > sl->room || bytes - data < code || (data > 0) == (sl->lane == CREDIT_LANE)) return false;
+  if (data + COLL_STREAM_UNIT > sl->room || bytes - data < code || (data > 0) == (sl->lane == CREDIT_LANE))
+    return false;
   size_t rest = bytes - data - code;
   *gives = rest >= sizeof(credit);
   rest -= *gives ? sizeof(credit) : 0;
@@ -377,7 +380,8 @@ static void post(slot *sl)
     sl->state = SLOT_FREE;
     return;
   }
-  ssize_t failed = sl->sends ? send_now(sl, inject) : fi_trecv(f->ep, sl->data, sl->room, NULL, FI_ADDR_UNSPEC, sl->tag, 0, &sl->context);
+  ssize_t failed = sl->sends ? send_now(sl, inject)
+                             : fi_trecv(f->ep, sl->data, sl->room, NULL, FI_ADDR_UNSPEC, sl->tag, 0, &sl->context);
   if (failed == -FI_EAGAIN) {
     sl->state = SLOT_WAITING;
     s->waits = true;
@@ -403,7 +407,8 @@ static void give_credits(fabric_stream *s)
 {
   bool enough = owes(s, SLOTS / 2);
 
-  for (int i = 0; i < CREDIT_SLOTS; i++) enough = enough && s->credit_out[i].state != SLOT_WAITING; /* none overtakes another */
+  for (int i = 0; i < CREDIT_SLOTS; i++)
+    enough = enough && s->credit_out[i].state != SLOT_WAITING; /* none overtakes another */
   for (int i = 0; i < CREDIT_SLOTS && enough; i++) {
     slot *sl = &s->credit_out[i];
     if (sl->state != SLOT_FREE) continue;
@@ -525,10 +530,8 @@ static void take_in(slot *sl, size_t bytes)
     return;
   }
   if (gives) take_credit(s, sl->data + sl->bytes);
-  if (sl->lane == CREDIT_LANE)
-    post(sl);
-  else
-    sl->state = SLOT_DONE;
+  if (sl->lane == CREDIT_LANE) post(sl);
+  else sl->state = SLOT_DONE;
 }
 
 static void completed(const struct fi_cq_tagged_entry *e)
@@ -556,10 +559,8 @@ static bool failed_completion(struct coll_fabric *f)
   if (!error.op_context) return true;
   slot *sl = WEFT_CONTAINER_OF(error.op_context, slot, context);
   if (sl->sends) sl->state = SLOT_FREE;
-  if (!sl->sends && error.err == FI_ETRUNC)
-    forged(sl->stream, "a message that is too long");
-  else
-    broke(sl->stream, sl->sends ? "send" : "receive", error.err);
+  if (!sl->sends && error.err == FI_ETRUNC) forged(sl->stream, "a message that is too long");
+  else broke(sl->stream, sl->sends ? "send" : "receive", error.err);
   return true;
 }
 
@@ -688,10 +689,7 @@ static bool fabric_arm_all(coll_group *g)
   return watched; /* else the progress thread must not sleep */
 }
 
-static size_t fabric_bulk_least(coll_stream *base)
-{
-  return seals_whole(of(base)) ? SIZE_MAX : BULK_BYTES;
-}
+static size_t fabric_bulk_least(coll_stream *base) { return seals_whole(of(base)) ? SIZE_MAX : BULK_BYTES; }
 
 static void fabric_lend(coll_stream *base, const void *data, size_t bytes)
 {
@@ -741,7 +739,8 @@ static bool flush(struct coll_fabric *f, int64_t give_up_ns)
   for (;;) {
     bool unsent = false;
     poll_fabric(f);
-    for (const fabric_stream *s = f->streams; s; s = s->next) unsent |= !s->broken && !s->base.unwanted && has_unsent(s);
+    for (const fabric_stream *s = f->streams; s; s = s->next)
+      unsent |= !s->broken && !s->base.unwanted && has_unsent(s);
     if (!unsent || weft_now_ns() > give_up_ns) return !unsent;
     sched_yield();
   }
@@ -760,7 +759,8 @@ static void fabric_revoke(coll_stream *base)
     busy |= s->bulk_out.slots[i].state != SLOT_FREE || in == SLOT_WAITING || in == SLOT_POSTED;
   }
   if (!busy || !f->ep) return;
-  if (f->group->ends_at) f->lost = !flush(f, weft_now_ns() + REVOKE_NS); /* else a member has died, and no rank goes on */
+  if (f->group->ends_at)
+    f->lost = !flush(f, weft_now_ns() + REVOKE_NS); /* else a member has died, and no rank goes on */
   fi_close(&f->ep->fid);
   f->ep = NULL; /* and with it all streams of the group, whose communicator is spent */
 }
@@ -794,11 +794,13 @@ static const coll_stream_ops fabric_ops = {
 
 static weft_status *draw_key(const coll_session *session, const char *purpose, bool outgoing, coll_key *out)
 {
-  return coll_session_key(session, purpose, outgoing, out) ? NULL : WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
+  return coll_session_key(session, purpose, outgoing, out) ? NULL
+                                                           : WEFT_ERR(RESOURCE_EXHAUSTED, "OpenSSL has no memory");
 }
 
 /* Tags and keys of one direction, which no third process can know. */
-static weft_status *draw_keys(fabric_stream *s, const coll_session *session, bool outgoing, coll_key *key, uint64_t tags[LANES + 1])
+static weft_status *draw_keys(fabric_stream *s, const coll_session *session, bool outgoing, coll_key *key,
+                              uint64_t tags[LANES + 1])
 {
   WEFT_TRY(draw_key(session, "weft tags", outgoing, key));
   memcpy(tags, key, sizeof *key);
@@ -825,7 +827,11 @@ static void lay_out(fabric_stream *s, const uint64_t out[LANES + 1], const uint6
   }
   for (int i = 0; i < CREDIT_SLOTS; i++, at += 2 * COLL_STREAM_UNIT) {
     s->credit_out[i] = (slot){.stream = s, .lane = CREDIT_LANE, .sends = true, .data = at, .tag = out[CREDIT_LANE]};
-    s->credit_in[i] = (slot){.stream = s, .lane = CREDIT_LANE, .data = at + COLL_STREAM_UNIT, .room = COLL_STREAM_UNIT, .tag = in[CREDIT_LANE]};
+    s->credit_in[i] = (slot){.stream = s,
+                             .lane = CREDIT_LANE,
+                             .data = at + COLL_STREAM_UNIT,
+                             .room = COLL_STREAM_UNIT,
+                             .tag = in[CREDIT_LANE]};
     post(&s->credit_in[i]);
   }
   s->bulk_tag_out = out[LANES];
@@ -842,15 +848,17 @@ static weft_status *fabric_new(const coll_transport_ends *ends, coll_stream **ou
   coll_group *g = ends->group;
   const coll_address *to = ends->address;
   coll_address own = g->addresses[ends->mine];
-  size_t memory_bytes = (size_t)(2 * SLOTS * COLL_CHANNELS) * SLOT_BYTES + (size_t)(2 * CREDIT_SLOTS) * COLL_STREAM_UNIT;
+  size_t memory_bytes = (size_t)(2 * SLOTS * COLL_CHANNELS) * SLOT_BYTES +
+                        (size_t)(2 * CREDIT_SLOTS) * COLL_STREAM_UNIT;
   uint64_t out[LANES + 1], in[LANES + 1];
 
   *out_stream = NULL;
   WEFT_TRY(fabric_open(g, &own));
   if (strcmp(own.provider, to->provider) != 0 || own.protocol != to->protocol || !to->fabric_bytes)
-    return WEFT_ERR(FAILED_PRECONDITION,
-                    "libfabric providers differ: %s (protocol %u) on %.64s, %.24s (protocol %u) on %.64s; set FI_PROVIDER alike",
-                    own.provider, own.protocol, own.host, to->provider, to->protocol, to->host);
+    return WEFT_ERR(
+      FAILED_PRECONDITION,
+      "libfabric providers differ: %s (protocol %u) on %.64s, %.24s (protocol %u) on %.64s; set FI_PROVIDER alike",
+      own.provider, own.protocol, own.host, to->provider, to->protocol, to->host);
   fabric_stream *s = calloc(1, sizeof *s);
   WEFT_TRY_ALLOC(s);
   coll_key key;
