@@ -11,7 +11,7 @@ import sys
 ROOT = os.environ.get("WEFT_SRCDIR", ".")
 STRING = r'"(?:[^"\\]|\\.)*"'
 # The format of an error: string literals and the directives of inttypes.h between them.
-REFUSAL = re.compile(rf'(?:(?:WEFT|COORD)_ERR\(UNIMPLEMENTED,|REFUSE\(\w+, \w+,)\s*((?:{STRING}|PRI\w+|\s)+)')
+REFUSAL = re.compile(rf'(?:(?:WEFT|COORD)_ERR\(\s*UNIMPLEMENTED,|REFUSE\(\s*\w+,\s*\w+,)\s*((?:{STRING}|PRI\w+|\s)+)')
 DIRECTIVE = re.compile(r"%(?:\.\d+)?(?:ll|l|t|z)?[a-zA-Z]")
 
 
