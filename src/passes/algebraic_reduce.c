@@ -11,10 +11,22 @@ static bool starts_from_identity(const hlo_instr *reduce)
   return pass_is_identity(hlo_reducer_op(reduce->called[0]), reduce->operands[1]);
 }
 
+/* What a reduction of the single value x gives: x, combined with the initial value, which is an identity. Only a sum of
+ * floats that starts from 0 changes anything: -0 becomes 0. */
+static hlo_instr *reduced_alone(pass_build *b, const hlo_instr *reduce, hlo_instr *x)
+{
+  weft_dtype type = reduce->shape->type;
+  bool is_sum = hlo_reducer_op(reduce->called[0]) == HLO_ADD &&
+                (weft_dtype_is_float(type) || weft_dtype_is_complex(type));
+
+  return is_sum && x ? pb_add(b, x, pb_splat(b, x, 0)) : x;
+}
+
 static weft_status *built_reduce(simplifier *s, pass_build *b, hlo_instr *reduce, hlo_instr *x, int count,
                                  const int64_t *dims)
 {
-  hlo_instr *result = count ? pb_reduce(b, x, reduce->operands[1], count, dims, reduce->called[0]) : x;
+  hlo_instr *result = count ? pb_reduce(b, x, reduce->operands[1], count, dims, reduce->called[0])
+                            : reduced_alone(b, reduce, x);
 
   if (b->error) return pass_build_finish(b);
   return simplify_built(s, b, reduce, pb_reshape_like(b, result, reduce->shape));
@@ -74,7 +86,7 @@ static weft_status *reduce_of_broadcast(simplifier *s, hlo_instr *reduce)
   }
   if (count == reduce->dims.count && rank == kept) return NULL; /* nothing is repeated */
   if (repeats != 1 && !is_sum && op != HLO_MAXIMUM && op != HLO_MINIMUM && op != HLO_AND && op != HLO_OR) return NULL;
-  if (count > 0) y = pb_reduce(&b, y, reduce->operands[1], count, dims, reduce->called[0]);
+  y = count ? pb_reduce(&b, y, reduce->operands[1], count, dims, reduce->called[0]) : reduced_alone(&b, reduce, y);
   if (repeats != 1 && is_sum) {
     weft_dtype type = reduce->shape->type,
                wide = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32 ? WEFT_F32 : type;
@@ -102,8 +114,7 @@ weft_status *simplify_reduce(simplifier *s, hlo_instr *instr)
   for (int i = 0; i < instr->dims.count; i++)
     if (x->shape->dims[instr->dims.v[i]] == 1) units = true;
     else dims[count++] = instr->dims.v[i];
-  if (count == 0) return simplify_built(s, &b, instr, pb_reshape_like(&b, x, instr->shape));
-  if (units) return built_reduce(s, &b, instr, x, count, dims);
+  if (units || count == 0) return built_reduce(s, &b, instr, x, count, dims);
   if (x->op == HLO_RESHAPE) return reduce_of_reshape(s, instr);
   if (x->op == HLO_BROADCAST) return reduce_of_broadcast(s, instr);
   if (x->op == HLO_REDUCE && x->operand_count == 2 && x->user_count == 1 && starts_from_identity(x) &&
@@ -247,7 +258,10 @@ weft_status *simplify_dot(simplifier *s, hlo_instr *instr)
     x = pb_broadcast(&b, x, rank, instr->shape->dims, x_dims);
     y = pb_broadcast(&b, y, rank, instr->shape->dims, y_dims);
     if (b.error) return pass_build_finish(&b);
-    return simplify_built(s, &b, instr, pb_convert(&b, pb_mul(&b, x, y), type));
+    hlo_instr *product = pb_mul(&b, x, y);
+    if (is_floating(instr))
+      product = pb_add(&b, product, pb_splat(&b, product, 0)); /* a dot is a sum that starts from 0 */
+    return simplify_built(s, &b, instr, pb_convert(&b, product, type));
   }
   if (m == 1 && n == 1) { /* products of vectors */
     int64_t dims[2] = {batch ? instr->shape->dims[0] : k, k}, last = batch;

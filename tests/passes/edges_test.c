@@ -275,4 +275,44 @@ TEST(conversions_in_a_row)
   T_EQ_INT(wrong, 0);
 }
 
-TEST_MAIN(UNIT(one_constant), UNIT(compares_and_selects), UNIT(two_constants), UNIT(conversions_in_a_row))
+/* Sums of one element, and of one that is repeated: 0 + -0 is 0. */
+TEST(sums_of_one_element)
+{
+  static const char *const sums[] = {"over_one", "window_of_one", "of_two_alike", "product_of_one"};
+  int wrong = 0;
+
+  for (size_t t = 0; t < WEFT_COUNT(types); t++) {
+    const char *type = weft_dtype_name(types[t]);
+    text program = {0};
+    if (types[t] == WEFT_PRED) continue;
+    add(&program,
+        "HloModule sums\n"
+        "sum {\n"
+        "  a = %s[] parameter(0)\n"
+        "  b = %s[] parameter(1)\n"
+        "  ROOT c = %s[] add(a, b)\n"
+        "}\n"
+        "ENTRY e {\n"
+        "  x = %s[%d] parameter(0)\n"
+        "  zero = %s[] constant(0)\n",
+        type, type, type, type, EDGES, type);
+    add(&program, "  column = %s[%d,1] reshape(x)\n  twice = %s[%d,2] broadcast(x), dimensions={0}\n", type, EDGES,
+        type, EDGES);
+    add(&program, "  over_one = %s[%d] reduce(column, zero), dimensions={1}, to_apply=sum\n", type, EDGES);
+    add(&program, "  window_of_one = %s[%d] reduce-window(x, zero), window={size=1}, to_apply=sum\n", type, EDGES);
+    add(&program, "  of_two_alike = %s[%d] reduce(twice, zero), dimensions={1}, to_apply=sum\n", type, EDGES);
+    add(&program,
+        "  one = %s[] constant(1)\n"
+        "  row = %s[1,1] broadcast(one), dimensions={}\n"
+        "  outer = %s[%d,1] dot(column, row), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  product_of_one = %s[%d] reshape(outer)\n",
+        type, type, type, EDGES, type, EDGES);
+    int here = end(&program, sums, (int)WEFT_COUNT(sums), type, false);
+    if (here) print_message("# sums of %s: %d elements differ\n", type, here);
+    wrong += here;
+  }
+  T_EQ_INT(wrong, 0);
+}
+
+TEST_MAIN(UNIT(one_constant), UNIT(compares_and_selects), UNIT(two_constants), UNIT(conversions_in_a_row),
+          UNIT(sums_of_one_element))
