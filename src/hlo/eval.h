@@ -15,7 +15,8 @@ typedef struct hlo_eval_options {
                                 * (collectives, replica-id, partition-id) is UNIMPLEMENTED */
   bool stepwise_sums;          /* sums of a reduction, and of products in f32 and c64, are rounded at every step, in the
                                 * order of the indices, as kernels do; else once, at their end.  Sums of floats narrower
-                                * than f32 are rounded to f32 at every step, and to their type at their end. */
+                                * than f32 are rounded to f32 at every step, and to their type at their end; sums of
+                                * windows are rounded to their type at every step */
   /* What a custom-call does; NULL: UNIMPLEMENTED naming the target.  Results go into *out (in arena). */
   weft_status *(*custom_call)(void *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                               weft_arena *arena, const hlo_literal **out);

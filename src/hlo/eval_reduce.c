@@ -10,8 +10,8 @@
 typedef struct { _Alignas(16) char bytes[16]; } slot;
 
 /* acc = fn(acc, value) over n values at once.  A plain sum of floats is kept wide and rounded at its end, so that the
- * result does not depend on an order that HLO leaves open.  With stepwise_sums it is rounded at every step, to f32 at
- * the narrowest, as in kernels; so are products of narrow floats. */
+ * result does not depend on an order that HLO leaves open.  With stepwise_sums it is rounded at every step, as in kernels:
+ * sums and products of narrow floats to f32, those of windows to their own type. */
 typedef struct fold {
   eval_fn *fn; /* borrowed */
   int n;
@@ -24,13 +24,14 @@ typedef struct fold {
   void **results;      /* the accumulators */
 } fold;
 
-static weft_status *fold_init(fold *f, eval_ctx *ctx, eval_fn *fn, int n, weft_dtype type)
+static weft_status *fold_init(fold *f, eval_ctx *ctx, eval_fn *fn, int n, weft_dtype type, bool of_window)
 {
   f->fn = fn;
   f->n = n;
   bool is_narrow = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32;
   hlo_opcode op = n == 1 ? eval_fn_float_op(fn) : HLO_OPCODE_COUNT;
 
+  if (of_window && ctx->options->stepwise_sums) is_narrow = false;
   if (op == HLO_MULTIPLY ? !is_narrow : op == HLO_ADD ? ctx->options->stepwise_sums && !is_narrow : true)
     op = HLO_OPCODE_COUNT;
   f->op = op;
@@ -130,7 +131,7 @@ weft_status *eval_reduce(eval_ctx *ctx, const hlo_instr *instr, const hlo_litera
   }
   WEFT_TRY(make_results(ctx, instr->shape, &results, out));
   WEFT_TRY(eval_fn_new(ctx, instr->called[0], &fn));
-  WEFT_TRY(fold_init(&f, ctx, fn, n, in->type));
+  WEFT_TRY(fold_init(&f, ctx, fn, n, in->type, false));
   if (hlo_shape_elems(results[0]->shape) == 0) return NULL;
   do {
     int64_t inner[HLO_MAX_RANK] = {0};
@@ -184,7 +185,7 @@ weft_status *eval_reduce_window(eval_ctx *ctx, const hlo_instr *instr, const hlo
   window_sizes(w, sizes);
   WEFT_TRY(make_results(ctx, instr->shape, &results, out));
   WEFT_TRY(eval_fn_new(ctx, instr->called[0], &fn));
-  WEFT_TRY(fold_init(&f, ctx, fn, n, in->type));
+  WEFT_TRY(fold_init(&f, ctx, fn, n, in->type, true));
   if (hlo_shape_elems(results[0]->shape) == 0) return NULL;
   do {
     int64_t inner[HLO_MAX_RANK] = {0};

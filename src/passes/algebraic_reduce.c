@@ -217,7 +217,11 @@ weft_status *simplify_reduce_window(simplifier *s, hlo_instr *instr)
     if (sees_whole(&w->dims[i], x->shape->dims[i])) dims[count++] = i;
     else slides = true;
   }
-  if (!slides) return built_reduce(s, &b, instr, x, count, dims);
+  weft_dtype type = x->shape->type;
+  hlo_opcode op = hlo_reducer_op(instr->called[0]);
+  /* windows of narrow floats round at every step, a reduction once */
+  bool rounds_steps = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32 && (op == HLO_ADD || op == HLO_MULTIPLY);
+  if (!slides && (!rounds_steps || count == 0)) return built_reduce(s, &b, instr, x, count, dims);
   if (x->op == HLO_PAD && pass_is_identity(hlo_reducer_op(instr->called[0]), x->operands[1])) {
     w = window_with_pad(x, w, all);
     if (!w) return NULL;

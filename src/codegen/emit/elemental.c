@@ -568,13 +568,14 @@ weft_status *gen_emit_apply(gen_emit *e, const hlo_computation *comp, const gen_
 }
 
 /* The operation of a reduction of narrow floats that is one operation: it is done in f32 and rounded at its end, as the
- * reductions of rows and columns are.  HLO_OPCODE_COUNT for others. */
+ * reductions of rows and columns are.  HLO_OPCODE_COUNT for others; windows are rounded at every step, as XLA does. */
 static hlo_opcode kept_wide(const hlo_instr *reduce)
 {
   weft_dtype type = reduce->operands[0]->shape->type;
   bool is_narrow = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32;
 
-  return is_narrow && reduce->operand_count == 2 ? hlo_reducer_op(reduce->called[0]) : HLO_OPCODE_COUNT;
+  return is_narrow && reduce->op == HLO_REDUCE && reduce->operand_count == 2 ? hlo_reducer_op(reduce->called[0])
+                                                                             : HLO_OPCODE_COUNT;
 }
 
 /* What a reduction gives once all is combined. */
