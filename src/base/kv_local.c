@@ -27,6 +27,7 @@ typedef struct kv_local {
 
 static kv_entry *find_locked(kv_local *kv, const char *key) WEFT_REQUIRES(kv->mu)
 {
+  weft_mutex_assert_held(&kv->mu);
   kv_entry *entry = NULL;
   HASH_FIND_STR(kv->entries, key, entry);
   return entry;

@@ -46,7 +46,7 @@ void weft_mutex_unlock(weft_mutex *mu) WEFT_NO_THREAD_SAFETY
   pthread_mutex_unlock(&mu->impl);
 }
 
-void weft_mutex_assert_held(weft_mutex *mu)
+void weft_mutex_assert_held(const weft_mutex *mu)
 {
 #ifndef NDEBUG
   assert(pthread_equal(atomic_load_explicit(&mu->holder, memory_order_relaxed), pthread_self()));

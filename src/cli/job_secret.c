@@ -114,7 +114,7 @@ static void remove_all_abandoned(const char *path)
 }
 
 /* The file gets its name once it is locked and written, so that another launcher never takes it for an abandoned one. */
-static bool write_locked(const char *folder, const char *text, cli_job_secret *out)
+static bool write_under_lock(const char *folder, const char *text, cli_job_secret *out)
 {
   WEFT_AUTO_STR unfinished = NULL;
 
@@ -146,7 +146,7 @@ static weft_status *make_on_disk(const char *text, cli_job_secret *out)
       FAILED_PRECONDITION,
       "the job's secret needs a file that its nodes share, and HOME is not set: name one in WEFT_COORD_SECRET_FILE");
   WEFT_TRY_ALLOC(asprintf(&out->file, "%s/%s-%s.secret", folder, host, name) > 0);
-  if (write_locked(folder, text, out)) return NULL;
+  if (write_under_lock(folder, text, out)) return NULL;
   weft_status *st =
     WEFT_ERR(FAILED_PRECONDITION,
              "the job's secret cannot be written to %s: %s; name another file that the nodes share, with "

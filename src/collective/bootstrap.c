@@ -194,6 +194,7 @@ static weft_status *exchange(coll_group *g, weft_deadline deadline, coll_address
 
 static weft_status *set_topology_locked(coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   int *labels = malloc((size_t)g->size * sizeof *labels);
 
   WEFT_TRY_ALLOC(labels);

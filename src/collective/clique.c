@@ -130,6 +130,7 @@ WEFT_DEFINE_AUTO(coll_clique, clique_free)
 
 static weft_status *find_locked(coll_cliques *cs, const coll_clique_request *r, coll_clique **out) WEFT_REQUIRES(cs->mu)
 {
+  weft_mutex_assert_held(&cs->mu);
   uint64_t hash = hash_key(&r->key);
   size_t n = (size_t)r->key.size;
 
@@ -155,6 +156,7 @@ static weft_status *find_locked(coll_cliques *cs, const coll_clique_request *r, 
 
 static bool is_dead_locked(const coll_cliques *cs, uint64_t incarnation) WEFT_REQUIRES(cs->mu)
 {
+  weft_mutex_assert_held(&cs->mu);
   for (size_t d = 0; d < cs->dead_count; d++)
     if (cs->dead[d] == incarnation) return true;
   return coll_dead_has(incarnation);
@@ -165,6 +167,7 @@ static bool is_dead_locked(const coll_cliques *cs, uint64_t incarnation) WEFT_RE
 static weft_status *check_alive_locked(const coll_cliques *cs, const int64_t *devices, const uint64_t *incarnations,
                                        int size) WEFT_REQUIRES(cs->mu)
 {
+  weft_mutex_assert_held(&cs->mu);
   for (int i = 0; incarnations && i < size; i++) {
     bool known = i && incarnations[i] == incarnations[i - 1]; /* a process' devices stand together */
     if (known || !is_dead_locked(cs, incarnations[i])) continue;
@@ -179,6 +182,7 @@ static weft_status *check_alive_locked(const coll_cliques *cs, const int64_t *de
 
 static void hold_unref_locked(coll_clique_hold *h)
 {
+  weft_mutex_assert_held(&h->cliques->mu);
   if (--h->refs) return;
   weft_status_free(h->error);
   free(h);
@@ -186,6 +190,7 @@ static void hold_unref_locked(coll_clique_hold *h)
 
 static void leave_lines_locked(coll_clique_hold *h)
 {
+  weft_mutex_assert_held(&h->cliques->mu);
   for (int i = 0; i < h->count; i++)
     for (place **at = &h->places[i].clique->line; *at; at = &(*at)->next)
       if (*at == &h->places[i]) {
@@ -197,6 +202,7 @@ static void leave_lines_locked(coll_clique_hold *h)
 /* It has its cliques, or h->error. */
 static void fire_locked(coll_clique_hold *h, leftovers *l)
 {
+  weft_mutex_assert_held(&h->cliques->mu);
   coll_clique_hold **at = &h->cliques->waiting;
 
   while (*at != h) at = &(*at)->next;
@@ -355,6 +361,7 @@ static void *create_thread(void *arg)
 static weft_status *start_thread_locked(coll_cliques *cs, const char *name, void *(*run)(void *), void *arg)
   WEFT_REQUIRES(cs->mu)
 {
+  weft_mutex_assert_held(&cs->mu);
   pthread_t thread;
 
   WEFT_TRY(weft_thread_start(&thread, name, run, arg));
@@ -366,6 +373,7 @@ static weft_status *start_thread_locked(coll_cliques *cs, const char *name, void
 static weft_status *start_creation_locked(coll_cliques *cs, coll_clique_hold *h, coll_clique *clique)
   WEFT_REQUIRES(cs->mu)
 {
+  weft_mutex_assert_held(&cs->mu);
   creation *c = malloc(sizeof *c);
 
   WEFT_TRY_ALLOC(c);
@@ -405,6 +413,7 @@ static bool is_to_be_dropped(const coll_clique *c)
 /* Drops what is spent and makes what is missing.  True when all is there. */
 static bool complete_locked(coll_cliques *cs, coll_clique_hold *h, leftovers *l) WEFT_REQUIRES(cs->mu)
 {
+  weft_mutex_assert_held(&cs->mu);
   bool all = true;
 
   for (int i = 0; i < h->count && !h->error; i++) {
@@ -431,6 +440,7 @@ static bool is_creating(const coll_clique_hold *h)
 /* Of a registry that has left: communicators that no run holds go, and it says so once no run waits for one. */
 static void part_locked(coll_cliques *cs, leftovers *l) WEFT_REQUIRES(cs->mu)
 {
+  weft_mutex_assert_held(&cs->mu);
   l->parting = cs->parting;
   l->announce = cs->left && cs->kv && !cs->waiting && !cs->announced;
   cs->announced |= l->announce;
@@ -443,6 +453,7 @@ static void part_locked(coll_cliques *cs, leftovers *l) WEFT_REQUIRES(cs->mu)
 
 static void advance_locked(coll_cliques *cs, leftovers *l) WEFT_REQUIRES(cs->mu)
 {
+  weft_mutex_assert_held(&cs->mu);
   for (coll_clique_hold *h = cs->waiting, *next; h; h = next) {
     next = h->next;
     bool complete = !h->error && is_first(h) && complete_locked(cs, h, l);

@@ -239,6 +239,7 @@ weft_status *weft_comm_split(weft_comm *const *comms, int count, const int *colo
  * how much that was. */
 static int cancel_locked(weft_comm *comm)
 {
+  weft_mutex_assert_held(&comm->group->mu);
   coll_group *g = comm->group;
   int cancelled = 0;
 

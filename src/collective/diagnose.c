@@ -201,6 +201,7 @@ static void look_at(inquiry *q, const weft_comm *comm, uint64_t seq, int64_t now
 
 static const coll_op *most_overdue_locked(const coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   const coll_op *found = NULL;
   for (const coll_op *op = g->all_pending; op; op = op->pending_next)
     if (!found || op->deadline_ns < found->deadline_ns) found = op;
@@ -300,6 +301,7 @@ static void *diagnose_thread(void *arg)
 
 static void start_locked(coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   pthread_t thread;
 
   g->frozen = true;
@@ -321,6 +323,7 @@ static void start_locked(coll_group *g)
 
 void coll_group_timers_locked(coll_group *g, int64_t now_ns)
 {
+  weft_mutex_assert_held(&g->mu);
   int64_t next_ns = INT64_MAX;
   bool overdue = false;
 

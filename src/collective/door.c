@@ -60,6 +60,7 @@ static weft_status *draw_exchange(EVP_PKEY **out, uint8_t share[SHARE_BYTES])
 /* Everything is there, and this process's own: a child draws its own. */
 static weft_status *furnish_locked(void) WEFT_REQUIRES(own.mu)
 {
+  weft_mutex_assert_held(&own.mu);
   EVP_PKEY *drawn = NULL;
 
   if (own.pid == getpid()) return NULL;

@@ -83,6 +83,7 @@ void coll_flight_close(weft_comm *comm)
 
 void coll_flight_failed_locked(const coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   for (int i = 0; i < g->local_count; i++) {
     coll_flight_header *h = g->locals[i] ? g->locals[i]->flight_map : NULL;
     if (!h) continue;

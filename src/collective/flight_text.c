@@ -54,6 +54,7 @@ static void print_late(coll_group *g, const weft_comm *comm, uint64_t most, FILE
 
 static void print_group_locked(coll_group *g, uint64_t most, FILE *out)
 {
+  weft_mutex_assert_held(&g->mu);
   enum { MOST_LATE = 3 };
   int64_t now_ns = weft_now_ns();
 
@@ -168,6 +169,7 @@ void coll_flight_dump(FILE *out)
 
 void coll_flight_status_locked(const weft_comm *comm, char *out, size_t size)
 {
+  weft_mutex_assert_held(&comm->group->mu);
   coll_flight_entry last = {0};
   int64_t now_ns = weft_now_ns();
   char text[256];

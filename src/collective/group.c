@@ -73,6 +73,7 @@ static void fire(coll_completion to, weft_status *st)
 
 void coll_op_free_locked(coll_op *op)
 {
+  weft_mutex_assert_held(&op->comm->group->mu);
   coll_group *g = op->comm->group;
 
   op->next = g->free_ops;
@@ -81,6 +82,7 @@ void coll_op_free_locked(coll_op *op)
 
 coll_op *coll_op_take_locked(coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   coll_op *op = g->free_ops;
 
   if (op) g->free_ops = op->next;
@@ -132,6 +134,7 @@ weft_comm_lateness coll_comm_lateness(const weft_comm *comm, int peer)
 
 void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns)
 {
+  weft_mutex_assert_held(&op->comm->group->mu);
   weft_comm *comm = op->comm;
   coll_group *g = comm->group;
 
@@ -159,6 +162,7 @@ void coll_op_finish_at_locked(coll_op *op, weft_status *st, int64_t now_ns)
  * use, and they end it. */
 static void end_all_locked(coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   if (g->direct.running) return;
   for (coll_op *op = g->all_pending, *next; op; op = next) {
     next = op->pending_next;
@@ -168,6 +172,7 @@ static void end_all_locked(coll_group *g)
 
 void coll_group_fail_locked(coll_group *g, weft_status *st)
 {
+  weft_mutex_assert_held(&g->mu);
   if (g->error) {
     weft_status_free(st);
     return;
@@ -185,6 +190,7 @@ void coll_group_fail_locked(coll_group *g, weft_status *st)
 
 void coll_group_lose_member_locked(coll_group *g, uint64_t incarnation, weft_status *st)
 {
+  weft_mutex_assert_held(&g->mu);
   g->ends_at = 0;
   if (!g->error) {
     g->lost = incarnation;

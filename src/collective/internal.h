@@ -337,6 +337,7 @@ static inline uint64_t coll_comm_posted(const weft_comm *comm)
  * nor can begin to. */
 static inline uint64_t coll_comm_change_turn_locked(weft_comm *comm, uint64_t clear, uint64_t set, uint64_t add)
 {
+  weft_mutex_assert_held(&comm->group->mu);
   uint64_t old = atomic_load_explicit(&comm->turn, memory_order_relaxed);
 
   if (!comm->group->use_direct || old % COLL_TURN_NEXT == COLL_TURN_QUEUED)

@@ -25,6 +25,7 @@ static void op_give_back(coll_op *op)
  * operation would have had: the code does not depend on which rank was a moment faster. */
 static weft_status *spent_locked(weft_comm *comm)
 {
+  weft_mutex_assert_held(&comm->group->mu);
   const coll_group *g = comm->group;
   const weft_status *why = g->error ? g->error : g->ending;
   weft_code code = comm->told ? WEFT_FAILED_PRECONDITION : weft_status_code(why);
@@ -37,6 +38,7 @@ static weft_status *spent_locked(weft_comm *comm)
 /* Is there no way for an operation that is posted now to end well?  (One that runs alone was posted before.) */
 static bool is_refused_locked(const coll_op *op)
 {
+  weft_mutex_assert_held(&op->comm->group->mu);
   const coll_group *g = op->comm->group;
 
   if (op->alone || !(g->error || g->ending)) return false;
@@ -80,6 +82,7 @@ static void set_call(coll_op *op, const weft_coll_call *call)
 /* An operation that its rank has posted, to wait for its turn under the lock, or for others.  True: it can go on. */
 static bool enqueue_locked(coll_op *op)
 {
+  weft_mutex_assert_held(&op->comm->group->mu);
   weft_comm *comm = op->comm;
 
   if (op->alone) { /* it has its place in the order, before all that queued meanwhile */
@@ -101,6 +104,7 @@ static bool enqueue_locked(coll_op *op)
 
 static void add_pending_locked(coll_op *op, int64_t timer_ns)
 {
+  weft_mutex_assert_held(&op->comm->group->mu);
   coll_group *g = op->comm->group;
 
   atomic_store_explicit(&g->pending, atomic_load_explicit(&g->pending, memory_order_relaxed) + 1, memory_order_relaxed);

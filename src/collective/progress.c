@@ -134,6 +134,7 @@ static void *progress(void *unused)
 
 static weft_status *start_locked(void) WEFT_REQUIRES(life)
 {
+  weft_mutex_assert_held(&life);
   WEFT_TRY(coll_context_open());
   atomic_store(&stop, false);
   if (coll_settings_get()->dump_on_signal) {

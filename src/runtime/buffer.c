@@ -193,6 +193,7 @@ const weft_status *rt_buffer_known_error(const weft_buffer *buffer)
 /* What a deleted buffer holds goes when nobody uses it any more; the caller releases it outside the lock. */
 static weft_storage *drop_locked(weft_buffer *buffer) WEFT_REQUIRES(buffer->mu)
 {
+  weft_mutex_assert_held(&buffer->mu);
   weft_storage *storage = NULL;
   if (buffer->deleted && buffer->uses == 0 && buffer->pins == 0) {
     storage = buffer->storage;

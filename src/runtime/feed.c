@@ -79,6 +79,7 @@ static weft_status *deliver(const rt_thunk *thunk, rt_ctx *ctx, int first, int c
 static waiter *pop_waiter_locked(rt_feed *feed) WEFT_REQUIRES(feed->mu);
 static waiter *pop_waiter_locked(rt_feed *feed)
 {
+  weft_mutex_assert_held(&feed->mu);
   waiter *w = feed->waiting;
   if (w) feed->waiting = w->next;
   return w;
@@ -110,6 +111,7 @@ static weft_status *push(rt_feed *feed, item *new_item)
 static item *pop_locked(rt_feed *feed) WEFT_REQUIRES(feed->mu);
 static item *pop_locked(rt_feed *feed)
 {
+  weft_mutex_assert_held(&feed->mu);
   item *i = feed->first;
   if (i) {
     feed->first = i->next;
@@ -213,6 +215,7 @@ static weft_status *find_channel_locked(weft_platform *platform, int64_t id, rt_
   WEFT_REQUIRES(platform->channels_mu);
 static weft_status *find_channel_locked(weft_platform *platform, int64_t id, rt_feed **out_feed)
 {
+  weft_mutex_assert_held(&platform->channels_mu);
   rt_channel *channel = platform->channels;
 
   while (channel && channel->id != id) channel = channel->next;

@@ -35,6 +35,7 @@ void rt_trace_init(void) { pthread_once(&once, read_environment); }
 
 static bool grow_locked(void) WEFT_REQUIRES(mu)
 {
+  weft_mutex_assert_held(&mu);
   size_t wider = capacity ? 2 * capacity : 4096;
   event *bigger = capacity < MOST_EVENTS ? realloc(events, wider * sizeof *bigger) : NULL;
 

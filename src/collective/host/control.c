@@ -154,6 +154,7 @@ static void on_not_connected(coll_link *link, weft_status *st)
 
 void coll_link_ready_locked(coll_group *g, uint64_t id)
 {
+  weft_mutex_assert_held(&g->mu);
   coll_link *link = find_link(g, id);
 
   if (!link) coll_transports_woken(g); /* their descriptors have numbers too */

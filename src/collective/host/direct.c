@@ -343,6 +343,7 @@ bool coll_direct_end_alone(coll_op *op, bool *others)
 
 void coll_direct_end_queued_locked(coll_group *g, uint64_t seq)
 {
+  weft_mutex_assert_held(&g->mu);
   int64_t now_ns = weft_now_ns(), late_ns;
   int last = -2;
 
@@ -362,6 +363,7 @@ void coll_direct_end_queued_locked(coll_group *g, uint64_t seq)
 
 bool coll_direct_had_met_locked(coll_op *op)
 {
+  weft_mutex_assert_held(&op->comm->group->mu);
   coll_meeting m = {.number = op->seq + 1, .fingerprint = op->fingerprint};
   bool met = op->slotted && op->started && coll_direct_met(op->comm->group, &m) && !m.stranger && make_result(op);
 
@@ -451,6 +453,7 @@ static void hand_over_all(coll_group *g, uint64_t seq)
 /* What is large waits in the queue, and only there: it is enough to count. */
 static bool all_have_met_locked(const coll_op *op, coll_meeting *m)
 {
+  weft_mutex_assert_held(&op->comm->group->mu);
   const coll_group *g = op->comm->group;
 
   return op->slotted ? coll_direct_met(g, m) : ++m->seen == g->size;
@@ -458,6 +461,7 @@ static bool all_have_met_locked(const coll_op *op, coll_meeting *m)
 
 void coll_direct_arrive_locked(coll_op *op)
 {
+  weft_mutex_assert_held(&op->comm->group->mu);
   coll_group *g = op->comm->group;
   coll_meeting *m = &g->direct.meeting[op->seq & 1];
   const coll_op **first = &g->direct.first[op->seq & 1], *other = NULL;

@@ -104,6 +104,7 @@ static bool flush_spent(coll_group *g)
 
 bool coll_links_poll_locked(coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   if (g->error) return flush_spent(g);
   bool any = coll_transports_open(g) && coll_transports_poll(g), unsent = false, bulk = false;
 
@@ -133,6 +134,7 @@ static void look_for_strays(coll_link *link)
 
 bool coll_links_arm_locked(coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   bool quiet = true, waits = false;
 
   if ((!g->all_pending && !atomic_load_explicit(&g->unsent, memory_order_relaxed)) || g->frozen) return true;
@@ -152,6 +154,7 @@ bool coll_links_arm_locked(coll_group *g)
 
 void coll_link_post_locked(coll_group *g, int local, int peer, coll_msg *msg)
 {
+  weft_mutex_assert_held(&g->mu);
   coll_link *link = coll_link_of_locked(g, local, peer);
 
   if (!link) return;

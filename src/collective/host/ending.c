@@ -17,6 +17,7 @@
 
 static bool is_behind_locked(const coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   for (int i = 0; i < g->local_count; i++)
     if (g->locals[i] && atomic_load_explicit(&g->locals[i]->ended_seq, memory_order_relaxed) < g->ends_at) return true;
   return false;
@@ -24,6 +25,7 @@ static bool is_behind_locked(const coll_group *g)
 
 static bool has_collectives_locked(const coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   for (int i = 0; i < g->local_count; i++)
     if (g->locals[i] && g->locals[i]->head) return true;
   return false;
@@ -31,6 +33,7 @@ static bool has_collectives_locked(const coll_group *g)
 
 void coll_group_check_end_locked(coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   coll_links_end_p2p_locked(g);
   if (!g->ending || is_behind_locked(g) || (!has_collectives_locked(g) && coll_links_owe_p2p_locked(g))) return;
   coll_group_fail_locked(g, WEFT_MOVE(g->ending));
@@ -49,6 +52,7 @@ static void tell_end(coll_group *g)
 
 void coll_group_end_at_locked(coll_group *g, weft_status *st, uint64_t ends_at, int origin)
 {
+  weft_mutex_assert_held(&g->mu);
   bool earlier = !g->ending || ends_at < g->ends_at;
 
   g->ends_at = WEFT_MIN(g->ends_at, ends_at);
@@ -89,6 +93,7 @@ static coll_reason reason_of(const coll_group *g, const weft_status *st, uint64_
 
 void coll_links_fail_locked(coll_group *g, const weft_status *st)
 {
+  weft_mutex_assert_held(&g->mu);
   uint64_t posted = 0;
 
   if (!g->addresses) return;
@@ -117,6 +122,7 @@ void coll_links_fail_locked(coll_group *g, const weft_status *st)
 
 void coll_links_close_locked(coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   for (coll_link *link = g->open_links, *next; link; link = next) {
     next = link->next_open;
     if (link->stream) link->stream->unwanted = g->error && coll_link_peer_has_ended(link);

@@ -253,6 +253,7 @@ static void hand_over(coll_op *op)
 /* Starts or continues the active collective of a rank. */
 static void run_locked(coll_op *op)
 {
+  weft_mutex_assert_held(&op->comm->group->mu);
   weft_comm *comm = op->comm;
   coll_group *g = comm->group;
   weft_status *st = NULL;
@@ -281,6 +282,7 @@ static void run_locked(coll_op *op)
 
 bool coll_engine_drain_locked(coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   bool any = false;
 
   while (g->runnable && !g->frozen) {
@@ -330,6 +332,7 @@ static void p2p_transfer(coll_group *g, coll_op *send, coll_op *recv)
 
 void coll_p2p_post_locked(coll_op *op)
 {
+  weft_mutex_assert_held(&op->comm->group->mu);
   coll_group *g = op->comm->group;
   bool sends = op->args.kind == WEFT_SEND;
 

@@ -20,6 +20,7 @@ static bool links_matter(const coll_group *g)
 
 bool coll_group_progress_locked(coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   bool moved = false, again;
 
   do {
@@ -36,6 +37,7 @@ bool coll_group_progress_locked(coll_group *g)
 
 static bool runs_alone_locked(const coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   for (int i = 0; i < g->local_count; i++)
     if (g->locals[i] && atomic_load(&g->locals[i]->turn) & COLL_TURN_ALONE) return true;
   return false;

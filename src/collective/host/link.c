@@ -192,6 +192,7 @@ static weft_status *dial(coll_link *link)
 
 coll_link *coll_link_of_locked(coll_group *g, int local, int peer)
 {
+  weft_mutex_assert_held(&g->mu);
   coll_link **slot = &g->links[(size_t)local * (size_t)g->size + (size_t)peer], *link = *slot;
   weft_status *st = NULL;
 
@@ -226,6 +227,7 @@ coll_link *coll_link_of_locked(coll_group *g, int local, int peer)
 
 weft_status *coll_link_dial_locked(coll_group *g, int local, int peer)
 {
+  weft_mutex_assert_held(&g->mu);
   coll_link **slot = &g->links[(size_t)local * (size_t)g->size + (size_t)peer];
 
   if (!*slot) {
@@ -297,6 +299,7 @@ static weft_status *check_hello(const coll_group *g, const coll_hello *hello)
 weft_status *coll_link_adopt_locked(coll_group *g, const coll_hello *hello, int fd, int passed_fd,
                                     coll_session *session)
 {
+  weft_mutex_assert_held(&g->mu);
   int me = hello->dst, peer = hello->src;
   coll_hello answer;
 

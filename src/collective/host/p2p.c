@@ -297,6 +297,7 @@ static coll_link *find_offer(coll_group *g, int local, const coll_op *recv, coll
 
 bool coll_link_p2p_locked(coll_group *g, int local, coll_op *op)
 {
+  weft_mutex_assert_held(&g->mu);
   if (op->args.kind == WEFT_SEND) {
     coll_link *link = coll_link_of_locked(g, local, op->args.peer);
     if (!link) return true; /* the group has failed */
@@ -364,6 +365,7 @@ static void end_others(coll_group *g, coll_fifo *fifo, bool (*stays)(const coll_
 
 void coll_links_end_p2p_locked(coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   for (int i = 0; i < g->local_count; i++) {
     if (!g->locals[i]) continue;
     end_others(g, &g->locals[i]->p2p_sends, never);
@@ -378,6 +380,7 @@ void coll_links_end_p2p_locked(coll_group *g)
 
 bool coll_links_owe_p2p_locked(coll_group *g)
 {
+  weft_mutex_assert_held(&g->mu);
   for (const coll_link *link = g->open_links; link; link = link->next_open)
     if (is_awaited(link) ||
         (link->state == LINK_LEFT && link->offers && link->offers->header.type == COLL_MESSAGE_EAGER))

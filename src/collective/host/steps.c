@@ -45,6 +45,7 @@ void coll_engine_deliver(coll_msg *msg, const void *data, size_t bytes)
 
 void coll_engine_msg_done_locked(coll_msg *msg)
 {
+  weft_mutex_assert_held(&msg->op->comm->group->mu);
   coll_op *op = msg->op;
 
   if (!msg->step) coll_op_finish_locked(op, NULL);
@@ -53,6 +54,7 @@ void coll_engine_msg_done_locked(coll_msg *msg)
 
 void coll_engine_make_runnable_locked(coll_op *op)
 {
+  weft_mutex_assert_held(&op->comm->group->mu);
   coll_group *g = op->comm->group;
 
   if (op->runnable) return;
@@ -64,6 +66,7 @@ void coll_engine_make_runnable_locked(coll_op *op)
 
 void coll_engine_hand_over_locked(coll_op *op)
 {
+  weft_mutex_assert_held(&op->comm->group->mu);
   coll_group *g = op->comm->group;
   coll_posting posting = {.op = op, .rank = op->comm->rank, .local = op->comm->local, .seq = op->seq, .args = &op->args,
                           .problem = &op->problem, .stream = op->stream};
