@@ -25,7 +25,7 @@ int cli_report(const char *command, weft_status *st);
  * number of a closed stream and would receive what is printed. */
 void cli_open_standard_streams(void);
 
-/* Records that a subcommand could not write to standard output without stdio; cli_close_output reports it. */
+/* Records the errno of a write to standard output that failed outside stdio; cli_close_output reports it. */
 void cli_output_lost(int error);
 
 /* Closes standard output. Call it last, with the exit code so far. If printed text could not be written, it says so

@@ -54,7 +54,8 @@ typedef enum fault_kind { FAULT_KILL, FAULT_STOP, FAULT_RESTART } fault_kind;
 typedef struct fault {
   fault_kind kind;
   int rank;
-  int64_t at_ns;     /* of a fault: counted from the start of the job; of a stop: when the process ends */
+  /* counted from the start of the job: when the fault strikes; after a stop has struck, when it ends */
+  int64_t at_ns;
   int64_t length_ns; /* stop: how long the process stays stopped; restart: the pause before it */
   bool is_done, has_stopped;
 } fault;
@@ -69,7 +70,7 @@ typedef struct launch {
   int count;
   int64_t devices; /* devices of each process; 0: not given */
   bool recoverable, is_plain, no_jax_env, is_local;
-  /* restarts of one process in a recoverable job; after them the job goes on without the process */
+  /* how often one process of a recoverable job is restarted; after that the job goes on without the process */
   int64_t restarts;
   int64_t grace_ns;
   char **command;
@@ -87,7 +88,7 @@ typedef struct launch {
   int fault_count;
   int64_t started_ns;
   bool is_stopping;
-  int stop_next;         /* the job is ending: processes are asked one by one, the highest rank first */
+  int stop_next;         /* while the job ends: the rank that must end next, from the highest down; -1: none */
   int64_t kill_at_ns;
   /* the exit code of the first process that failed. A process that a signal killed counts before one that exited,
    * because others may have exited as a consequence */
@@ -151,7 +152,7 @@ static void env_free(environment *env)
 static weft_status *jax_environment(const launch *l, int rank, environment *env)
 {
   WEFT_TRY(env_set(env, "JAX_COORDINATOR_ADDRESS=%s", l->address));
-  /* the address of the service that rank 0 would start; the launcher runs one, so it stays unused */
+  /* rank 0 starts a service of its own at this address; it stays unused, because all connect to the launcher's */
   WEFT_TRY(env_set(env, "JAX_COORDINATOR_BIND_ADDRESS=127.0.0.1:0"));
   if (l->devices > 0) WEFT_TRY(env_set(env, "JAX_NUM_CPU_DEVICES=%" PRId64, l->devices));
   if (rank < 0) return NULL;
@@ -354,8 +355,8 @@ static const weft_coord_status_task *find_culprit(const weft_coord_status_report
   return found;
 }
 
-/* Says which ranks failed. The runner's exit code says nothing about ranks, but the service knows the tasks that
- * joined the job. */
+/* Says which rank failed first. The runner's exit code says nothing about ranks, but the service knows the tasks
+ * that joined the job. */
 static weft_status *say_which_rank(const launch *l)
 {
   weft_coord_agent_options options;
@@ -379,8 +380,10 @@ static weft_status *say_which_rank(const launch *l)
   return NULL;
 }
 
-/* Stops the other processes for a moment and looks which one has ended. Peers notice the death of a process sooner
- * than its parent does, and then exit: so the first exit that the launcher sees need not be the first failure. */
+/* Handles the end of a process while the launcher stops the job. Peers notice the death of a process sooner than its
+ * parent does, and exit: so the first exit that the launcher saw need not be the first failure. A process that a
+ * signal killed without having been asked to end is therefore reported, and its exit code takes the place of one of
+ * a process that exited. */
 static void ended_while_stopping(launch *l, const process *p, int wait_status)
 {
   bool was_asked = p->asked_by && (WTERMSIG(wait_status) == SIGTERM || WTERMSIG(wait_status) == p->asked_by);

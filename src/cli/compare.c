@@ -22,7 +22,7 @@ static void index_text(const hlo_shape *shape, int64_t index, char *buf, size_t 
     length += (size_t)snprintf(buf + length, size - length, "%s%" PRId64, i ? "," : "", at[i]);
 }
 
-/* |got - want|; infinity if exactly one of the two is a NaN or an infinity, or if they are different infinities. */
+/* |got - want|. If one of them is NaN or infinite: 0 if both are NaN or the same infinity, otherwise infinity. */
 static double difference(double got, double want)
 {
   if (isnan(got) || isnan(want)) return isnan(got) && isnan(want) ? 0 : INFINITY;
@@ -111,8 +111,8 @@ static weft_status *compare_with_files(run_state *s)
   return NULL;
 }
 
-/* All devices are given the same values.  Where these are parts of an array that the program has whole, that array is the
- * parts side by side. */
+/* All devices get the same values. Where they are parts of an array that the program has whole, that array consists
+ * of these parts side by side. */
 static weft_status *whole_array(run_state *s, const hlo_literal *part, const hlo_shape *shape, const hlo_literal **out)
 {
   size_t bytes = weft_dtype_bytes(shape->type);

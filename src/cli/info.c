@@ -13,7 +13,7 @@
 #include "platform/registry.h"
 #include "pjrt/settings.h"
 
-/* Environment variables of other software that Weft obeys. */
+/* Environment variables of other software, with what they mean to Weft. */
 static const struct { const char *name, *help; } foreign[] = {
     {"XLA_FLAGS", "--xla_force_host_platform_device_count, --xla_dump_*, --xla_cpu_collective_*: as docs/jax.md says."},
     {"FI_PROVIDER", "The libfabric provider between nodes; libfabric's other FI_* variables apply too."},

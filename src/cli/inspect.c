@@ -28,7 +28,7 @@ typedef struct inspect_options {
   weft_compile_options compile;
 } inspect_options;
 
-/* Output that needs the compiled program. */
+/* True if an option asks for something that needs the compiled program. */
 static bool wants_more(const inspect_options *o)
 {
   return o->optimized || o->passes || o->after || o->memory || o->thunks || o->kernel || o->kernels || o->cost;
@@ -93,7 +93,7 @@ static weft_status *emit(const inspect_options *o, const hlo_module *module)
 /* The state of the pass observer. */
 typedef struct observer {
   const inspect_options *o;
-  bool printed; /* the module after the pass of --after, each time it runs */
+  bool printed; /* the module after the pass of --after has been printed, which happens once */
   weft_status *st;
 } observer;
 

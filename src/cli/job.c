@@ -34,8 +34,8 @@ static bool is_here(const char *host, bool *out_literal)
   return found;
 }
 
-/* The address to listen on. A name may mean loopback on this machine and another address on others: then the service
- * listens on every interface. */
+/* Starts the service at `address`. A name may mean loopback on this machine and another address on others: unless
+ * the host is `literal`, the service listens on every interface. */
 static weft_status *serve(cli_job *job, const char *address, const char *port, bool literal)
 {
   weft_coord_service_options options;

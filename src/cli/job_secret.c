@@ -69,7 +69,8 @@ static weft_status *make_in_memory(const char *text, cli_job_secret *out)
 
 /* ---- on disk ---- */
 
-/* Makes the folders of `path` except the last component, accessible to this user alone. */
+/* Makes the folder `path` and the folders above it as far as they are missing, accessible to this user alone. False
+ * with errno set if that fails. */
 static bool make_folders(char *path)
 {
   for (char *at = path + 1;; at++) {
@@ -83,8 +84,9 @@ static bool make_folders(char *path)
   }
 }
 
-/* A launcher locks its file.  The lock ends with the launcher, however it ends; where locks do not reach from one machine to another,
- * a file of another machine looks abandoned as well, and is kept until nobody can still need it. */
+/* A launcher locks its file, and the lock ends with the launcher, however it ends. Where locks do not reach from one
+ * machine to another, a file of another machine looks abandoned too; such a file is kept until nobody can still need
+ * it. */
 static void remove_abandoned(int folder, const char *name)
 {
   enum { OLD_S = 30 * 24 * 3600 };

@@ -11,9 +11,7 @@
 typedef struct cli_option {
   const char *name;      /* with its hyphens */
   const char *value;     /* the name of the value in --help; NULL: the option takes none */
-  /* the help text, its lines separated by '
-   * '; NULL: the row before describes this option too */
-  const char *help;
+  const char *help;      /* lines with '\n' between them; NULL: the row before describes this option too */
   /* the type of *out, as the enum's comments say; an integer is 0 to `most` if `most` is not 0 */
   weft_option_type type;
   void *out;
@@ -25,9 +23,7 @@ typedef struct cli_option {
 typedef struct cli_command {
   const char *name;      /* "run", "coord serve" */
   const char *usage;     /* the usage text after the command's name */
-  /* the text above the options, its lines separated by '
-   * ' */
-  const char *summary;
+  const char *summary;   /* the text above the options: lines with '\n' between them */
   const cli_option *options;
   size_t option_count;
   const char *notes;     /* the text below the options, or NULL */

@@ -22,7 +22,7 @@ struct cli_span {
 
 /* All executions of one step. */
 struct cli_step {
-  const rt_trace_record *sample; /* `names` numbers the steps by kind and name */
+  const rt_trace_record *sample; /* one of the executions, for the kind and the name of the step */
   int64_t count, self_ns;
 };
 

@@ -30,8 +30,8 @@ void cli_program_fini(cli_program *program);
 /* The module alone. */
 WEFT_NODISCARD weft_status *cli_load_module(const char *path, hlo_module **out_module);
 
-/* The numbers of replicas and partitions that `module` runs as: those that it states. If it states none and
- * `devices` > 1, it runs as `devices` partitions if it has partitions, and otherwise as `devices` replicas. */
+/* The numbers of replicas and partitions that `module` runs as: those that it states. With `devices` > 1, `devices`
+ * takes the place of the number of partitions if that is more than one, and otherwise of the number of replicas. */
 void cli_counts(const hlo_module *module, int devices, int64_t *out_replicas, int64_t *out_partitions);
 
 /* The program of a file, HLO or StableHLO, as StableHLO text. Errors: UNIMPLEMENTED for HLO that StableHLO cannot
