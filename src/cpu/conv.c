@@ -1,11 +1,15 @@
 /* cpu/conv.c -- convolution as products of matrices: see conv.h.
  *
- * Arrays are brought into canonical order where they are not: input [batch, space, features], kernel [space, in, out],
- * output [batch, space, features].  Then each group is   out[pixels, out] = patches[pixels, taps * in] . kernel[taps * in, out]
- * where a row of `patches` is the part of the input that one output pixel sees: zeros for padding and for the holes of
- * base dilation.  Patches are made for a few hundred pixels at a time.  With base dilation (the gradient of strides), the
- * output pixels fall into classes that meet the same taps in what is no hole: each is a convolution of its own.  Groups of few features run as plain loops, over
- * the features of a pixel or, where the spatial dimensions are innermost, over planes (conv_plane.c). */
+ * Arrays are brought into canonical order where they are not: input [batch, space, features], kernel [space, in,
+ * out], output [batch, space, features].  Then each group is
+ *
+ *   out[pixels, out] = patches[pixels, taps * in] . kernel[taps * in, out]
+ *
+ * where a row of `patches` is the part of the input that one output pixel sees: zeros for padding and for the holes
+ * of base dilation.  Patches are made for a few hundred pixels at a time.  With base dilation (the gradient of
+ * strides), the output pixels fall into classes that meet the same taps outside of holes: each class is a
+ * convolution of its own.  Groups of few features run as plain loops, over the features of a pixel or, where the
+ * spatial dimensions are innermost, over planes (conv_plane.c). */
 #include <config.h>
 
 #include "cpu/conv.h"
@@ -50,8 +54,8 @@ static bool plan_order(cpu_transpose *t, const hlo_shape *shape, const int64_t *
   return changes;
 }
 
-/* Sets up the copy of the canonical result into the order that the instruction asks for: result dimension dims[d] is
- * canonical dimension d. */
+/* Sets up the copy of the canonical result into the order that the instruction asks for: dimension dims[d] of the
+ * result is canonical dimension d. */
 static bool plan_result_order(cpu_transpose *t, const hlo_shape *out, const int64_t *dims)
 {
   int64_t step = 1;
@@ -378,7 +382,7 @@ static hlo_window_dim phase_window(const hlo_window_dim *w, int64_t start, int64
   for (int64_t tap = 0; tap < size; tap++) {
     int64_t place = w->reversal ? size - 1 - tap : tap, x = start * w->stride + place * w->window_dilation - w->pad_low;
     if (x % w->base_dilation != 0) continue;
-    if (of.size == 0 || w->reversal) first = x / w->base_dilation; /* of the first output place */
+    if (of.size == 0 || w->reversal) first = x / w->base_dilation; /* that of the least `place` */
     taps[of.size++] = tap;
   }
   of.pad_low = -first;
@@ -388,7 +392,7 @@ static hlo_window_dim phase_window(const hlo_window_dim *w, int64_t start, int64
   return of;
 }
 
-/* The class of output pixels that begins at p->start. False without memory. */
+/* Computes the class of output pixels that begins at p->start. False without memory. */
 static bool run_phase(const conv_job *job, rt_pool *pool, conv_phase *p, char *kernel)
 {
   cpu_conv c = *job->c;
@@ -464,7 +468,7 @@ typedef struct direct_pixel {
       *(vec *)(out + g) = s0;                                                                                     \
       *(vec *)(out + g + LANES) = s1;                                                                             \
     }                                                                                                             \
-    for (; g < groups; g += LANES) { /* the remaining features, in padded vectors */                                 \
+    for (; g < groups; g += LANES) { /* the remaining features, in padded vectors */                              \
       size_t count = (size_t)WEFT_MIN(LANES, groups - g);                                                         \
       elem x[LANES] = {0};                                                                                        \
       vec s = {0}, k = {0};                                                                                       \

@@ -10,7 +10,7 @@ typedef struct cpu_conv_plane {
   weft_dtype compute;
   int64_t lhs_batch_step, lhs_feature_step, out_batch_step, out_feature_step;
   int64_t size[HLO_MAX_RANK], step[HLO_MAX_RANK]; /* dimensions of the spread plane */
-  int64_t phase;                                  /* neighbouring elements of its last dimension: size / stride */
+  int64_t phase;                                  /* elements of its last dimension side by side: size / stride */
   int64_t elems, buffer_bytes, row_bytes, groups_per_task;
 } cpu_conv_plane;
 
@@ -29,13 +29,13 @@ typedef struct cpu_conv {
   bool order_lhs, order_rhs, order_out;
   cpu_transpose lhs_order, rhs_order, out_order;
   bool direct;                          /* groups with few features: plain loops instead of products of matrices */
-  bool by_plane;                        /* the same with the spatial dimensions innermost: conv_plane.c */
+  bool by_plane;                        /* groups with few features, spatial dimensions innermost: conv_plane.c */
   cpu_conv_plane plane;
   /* base dilation: one convolution without dilation for each class of output pixels */
   bool by_phase;
   bool plain;                           /* a 1 x 1 window with stride 1: the input itself is the matrix */
   int64_t rows_per_task, tasks_per_group;
-  cpu_gemm gemm;                        /* output pixels of one task, with all their rows */
+  cpu_gemm gemm;                        /* the product of one task that has all its rows */
   int64_t patch_bytes;                  /* bytes of the matrix of input patches of one task, in the task's scratch */
   int64_t rhs_at, out_at, phase_rhs_at, scratch_bytes;
 } cpu_conv;

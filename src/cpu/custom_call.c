@@ -85,7 +85,8 @@ typedef struct ffi_thunk {
   rt_ffi_call *call;
 } ffi_thunk;
 
-/* The error says which custom call failed. */
+/* `arg` is the state of the thunk: its words hold the thunk and the context. The error says which custom call
+ * failed. */
 static void ffi_done(void *arg, weft_status *st)
 {
   rt_thunk_state *state = arg;

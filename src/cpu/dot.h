@@ -21,7 +21,7 @@ typedef struct cpu_dot {
   cpu_gemm gemm;                 /* of one batch */
   int batch_rank;
   int64_t batch_size[HLO_MAX_RANK], lhs_step[HLO_MAX_RANK], rhs_step[HLO_MAX_RANK];
-  int64_t batches, per_task;     /* tiles that one task computes */
+  int64_t batches, per_task;     /* per_task: tiles that one task computes */
   bool pack_lhs, pack_rhs;       /* the operand's dimensions do not form a matrix without a copy */
   cpu_transpose lhs_order, rhs_order;
   int64_t lhs_pack_bytes, scratch_bytes;

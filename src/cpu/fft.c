@@ -21,8 +21,9 @@ enum {
 /* One pass: all lines along one dimension. */
 typedef struct fft_pass {
   const cpu_fft_line *line;
-  /* the factors of cpu_fft.half_roots, if one end of the pass is real; NULL: both ends are complex in memory. Lengths
-   * count what is read and written */
+  /* cpu_fft.half_roots, if one end of the pass is real and its length even: that end is then read or written as half
+   * as many complex numbers, and real_in and real_out are false. Otherwise NULL. in_length and out_length count what
+   * is read and written */
   const void *half_roots;
   const void *in;
   void *out;

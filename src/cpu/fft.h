@@ -27,7 +27,7 @@ typedef struct cpu_fft {
   const cpu_fft_line *lines[CPU_FFT_MAX_DIMS]; /* the tables of each dimension, the last dimension first */
   const void *half_roots;             /* exp(-2 pi i k / n) to n / 4, n the reals of a line if that is even: the last
                                          dimension's lines are of n / 2 complex numbers then; else NULL */
-  /* for the half spectrum between the dimensions of an inverse real transform */
+  /* for the half spectrum between the passes of an inverse real transform of several dimensions */
   int64_t scratch_bytes;
 } cpu_fft;
 

@@ -71,7 +71,8 @@ static weft_dtype compute_type(const cpu_gemm *g)
   return any_double ? WEFT_F64 : WEFT_F32;
 }
 
-/* The scratch of tile_by_panels: the places of the two panels, and the sums. */
+/* Bytes of scratch of tile_by_panels: the two panels and the sums. `at`, if not NULL, receives the offsets of b's
+ * panel and of the sums. */
 static int64_t panel_scratch(const cpu_gemm *g, int64_t at[2])
 {
   int64_t bytes = (int64_t)weft_dtype_bytes(g->compute), panel = WEFT_MIN(g->k, PANEL_K);
@@ -138,7 +139,7 @@ static void blas_gemm(weft_dtype type, int64_t m, int64_t n, int64_t k, const vo
 
 /* ---- panels ------------------------------------------------------------------------------------------------------ */
 
-/* to[rows, cols], dense, = from, converted to `type` and rounded to g->via before. */
+/* to[rows, cols], dense, = from, converted to g->compute and then, if g->via is a type, rounded to that type. */
 static void pack(const cpu_gemm *g, char *to, weft_dtype from_type, const char *from, int64_t rows, int64_t cols,
                  int64_t row_step, int64_t col_step)
 {

@@ -30,13 +30,14 @@ typedef struct cpu_gemm {
   weft_dtype via;          /* operands are rounded to this type first; WEFT_INVALID: not */
   /* set by cpu_gemm_init: */
   cpu_gemm_kind kind;
-  weft_dtype compute;      /* for CONVERT and BLOCK */
+  weft_dtype compute;      /* for CONVERT and BLOCK: the type that they compute in */
   int64_t tile_m, tile_n, tiles_n, tiles;
   int64_t scratch_bytes;   /* of one tile */
-  double flops;            /* tiles of the whole product */
+  double flops;            /* of the whole product */
 } cpu_gemm;
 
-/* Chooses kernel (the table in gemm.c) and tiles from the fields above `kind`.  kind NONE: there is no kernel for these types. */
+/* Chooses the kernel (the table in gemm.c) and the tiles from the fields above `kind`.  kind NONE: there is no
+ * kernel for these types. */
 void cpu_gemm_init(cpu_gemm *gemm);
 
 /* Computes tile 0 <= tile < gemm->tiles.  `scratch`: gemm->scratch_bytes, 64-byte aligned. */

@@ -227,7 +227,8 @@ static AMX void configure_tiles(void)
 }
 static AMX void release_tiles(void) { _tile_release(); }
 
-/* Writes a tile of sums whose row i and column j begin at `c`; with swapped operands transposed. */
+/* Writes a tile of sums into c from row i0 and column j0 on; if the operands are swapped, transposed, from row j0
+ * and column i0 on. */
 static void store_tile(const cpu_gemm *g, const product *p, const uint32_t *sums, int64_t i0, int64_t j0, char *c)
 {
   int64_t rows = WEFT_MIN(TILE, p->a.count - i0), cols = WEFT_MIN(TILE, p->b.count - j0);

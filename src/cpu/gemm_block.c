@@ -103,8 +103,8 @@ bool cpu_block_reads_in_place(const cpu_gemm *g)
       }                                                                                                           \
   }
 
-/* c[m,n] (+)= a . b. The rows of a are read in place (step 1) or in packed panels (step ROWS). So are those of b:
- * column j starts at j * b_panel, and its rows are b_row apart. */
+/* c[m,n] (+)= a . b. The rows of a are read in place (step 1) or in packed panels (step ROWS). b is read in place or
+ * in packed panels too: column j starts at j * b_panel, and its rows are b_row apart. */
 #define MICRO_ALL(name, type)                                                                                     \
   MICRO(name, type, 1)                                                                                            \
   MICRO(name, type, 2)                                                                                            \
@@ -329,7 +329,7 @@ void cpu_block_tile(const cpu_gemm *g, int64_t m, int64_t n, const char *a, cons
     major = right.across;
     minor = right.along;
     from = stage(g, right.type, right.data + l * right.along * right.bytes, p.n, k, &major, &minor, spare);
-    /* rows of whole vectors need no packing if they are used once or lie close together */
+    /* whole vectors of dense rows need no packing if the rows are used once or lie close together */
     bool direct = major == 1 && (p.streamed || k * minor * bytes <= CLOSE_BYTES);
     int64_t lanes = VECTOR_BYTES / bytes, whole = direct ? p.n / lanes * lanes : 0;
     if (whole)

@@ -4,7 +4,7 @@
 
 #include "cpu/gemm.h"
 
-/* True on machines where it is faster than BLAS on floats: those with 32 vector registers of 64 bytes. */
+/* True on machines where this kernel is faster than BLAS on floats: those with 32 vector registers of 64 bytes. */
 bool cpu_block_is_fast(void);
 /* For tests: uses narrow vectors also on machines with wide ones. */
 extern bool cpu_block_narrow;

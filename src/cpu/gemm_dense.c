@@ -85,7 +85,7 @@ enum {
 #define TARGET __attribute__((target("avx2,fma")))
 #define EACH_VARIANT UP_TO_6
 
-/* The 8 entries from place 8 - n on select n lanes. */
+/* The LANES entries from place LANES - n on select n lanes. */
 static const int32_t choose_32[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
 static const int64_t choose_64[8] = {-1, -1, -1, -1};
 
@@ -226,7 +226,8 @@ void cpu_dense_plan(cpu_gemm *g)
   double of_row = WEFT_MAX(2.0 * (double)g->n * (double)g->k, 1);
 
   g->tile_n = WEFT_MAX(g->n, 1);
-  if (is_near(g) && g->m > LEAST_ROWS) { /* the rows of A are read for each panel of B */
+  /* B stays in L2 while the rows of A pass by: a tile has some rows and all columns */
+  if (is_near(g) && g->m > LEAST_ROWS) {
     g->tile_m =
       cpu_even_part(g->m, WEFT_MAX((int64_t)(most / of_row), packs(g, g->m) ? LEAST_ROWS_PACKED : LEAST_ROWS));
   } else {

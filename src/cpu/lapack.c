@@ -21,7 +21,7 @@
 
 /* ---- reading a call -------------------------------------------------------------------------------------------- */
 
-typedef enum kind { S, D, C, Z } kind; /* of number */
+typedef enum kind { S, D, C, Z } kind; /* the element type: f32, f64, c64 or c128 */
 
 typedef struct call {
   XLA_FFI_CallFrame *frame;
@@ -171,7 +171,8 @@ static bool workspace_make(const call *c, workspace *w)
     free(space.data);                                                               \
   } while (0)
 
-/* Chooses the routine for this type: one for all, or one of a real and complex pair. */
+/* The routine for the element type: BY_KIND where all four are alike, BY_REAL and BY_COMPLEX where the real and the
+ * complex ones differ. */
 #define BY_KIND(c, name) ((c)->kind == S ? s##name##_ : (c)->kind == D ? d##name##_ : (c)->kind == C ? c##name##_ : z##name##_)
 #define BY_REAL(c, name) ((c)->kind == S ? s##name##_ : d##name##_)
 #define BY_COMPLEX(c, name) ((c)->kind == C ? c##name##_ : z##name##_)
@@ -187,7 +188,7 @@ static bool workspace_make(const call *c, workspace *w)
   }                                                                  \
   static XLA_FFI_Error *name##_call(call *c)
 
-/* Chooses among many routines. The call that asks for the size must not touch the data, so m = 0 serves any routine. */
+/* The `m` of the first CALL in WITH_WORKSPACE: asking for the size does not touch the data, so any matrix serves. */
 static const int64_t m = 0;
 
 /* ---- factors ---------------------------------------------------------------------------------------------------------------- */

@@ -38,7 +38,7 @@ typedef struct cholesky_job {
 } cholesky_job;
 
 /* A in row-major order is A^T in column-major order. If the upper factor U of A^T satisfies A^T = U^H U, then U^T,
- * which is the same memory read by rows, is the lower factor of A. The converse holds too. */
+ * which is the same memory read by rows, is the lower factor of A. The same holds with upper and lower exchanged. */
 static void cholesky_task(void *ctx, int64_t matrix)
 {
   const cholesky_job *job = ctx;

@@ -11,7 +11,7 @@ typedef struct print_thunk {
   const hlo_instr *instr; /* an instruction of the executable's module */
 } print_thunk;
 
-/* Prints one line for each operand by one call, during which stdio locks the stream. */
+/* Prints one line for each operand. The stream is locked while a line is printed, so that lines stay whole. */
 static weft_status *print_run(const rt_thunk *thunk, rt_ctx *ctx)
 {
   const hlo_instr *instr = ((const print_thunk *)thunk)->instr;

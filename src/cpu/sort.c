@@ -49,7 +49,7 @@ static uint64_t load_bits(const void *from, int64_t bytes)
 /* How an element is mapped to its key; decided once for each sort. */
 typedef struct key_map {
   int64_t bytes;
-  uint64_t sign, mask, inf; /* the bits of infinity, for floats */
+  uint64_t sign, mask, inf; /* inf: the bits of infinity, for floats */
   bool is_float, is_signed, descending, merge_zeros, merge_nans, nans_last;
 } key_map;
 
@@ -150,7 +150,7 @@ static inline __attribute__((always_inline)) uint64_t key_of(const key_map *m, c
     }                                                                                                           \
     return data;                                                                                                \
   }                                                                                                             \
-  /* The number of items that come from a among the first k of the merge of a and b. */                                            \
+  /* The number of items that come from a among the first k of the merge of a and b. */                         \
   static int64_t split_##name(const T *a, int64_t an, const T *b, int64_t bn, int64_t k)                        \
   {                                                                                                             \
     int64_t lo = WEFT_MAX(0, k - bn), hi = WEFT_MIN(k, an);                                                     \
@@ -171,14 +171,14 @@ static int64_t slice_bytes(int64_t n) { return order_bytes(n) + 2 * n * (int64_t
 /* ---- one slice -------------------------------------------------------------------------------------------------------- */
 
 /* A slice that is sorted by one key after another, the last key first. order[p] is the original position of the
- * element that is now the p-th. With order NULL no key has been sorted by yet, and the order is 0, 1, 2, ... */
+ * element that is now the p-th. */
 typedef struct slice_job {
   const cpu_sort *sort;
   const char *keys;         /* the first element of the key's operand in this slice */
   int64_t key_bytes;
   key_map map;
   int64_t *order;
-  bool first;               /* order is not filled yet */
+  bool first;               /* `order` is not filled yet: it stands for 0, 1, 2, ... */
   bool is_small;
   void *data, *spare;       /* n items each */
   int64_t width;            /* for merging: the length of the sorted runs */
@@ -200,7 +200,7 @@ static int64_t item_position(const slice_job *job, const void *sorted, int64_t p
   return job->is_small ? (int64_t)(uint32_t)((const small *)sorted)[p] : (int64_t)(uint64_t)((const item *)sorted)[p];
 }
 
-/* Applies the sorted positions to `order`; needs a second list if `order` existed before. */
+/* Applies the sorted positions to `order`; needs `spare` for n positions if `order` was filled before. */
 static void apply_items(slice_job *job, const void *sorted, void *spare)
 {
   int64_t n = job->sort->n, *before = spare;
@@ -520,9 +520,9 @@ static item *select_least(item *data, item *spare, int64_t n, int64_t k, int key
 
 enum { SCAN = 32, FEW = 32 };
 
-/* Appends to `kept` those of SCAN elements whose keys are below `bar`; the first element has number `at`. SCAN items
- * are written there in any case. In plain orders the key consists of the element's bits with some of them flipped,
- * which the topmost bit decides. */
+/* Appends to `kept` those of SCAN elements whose keys are below `bar`; the first element has number `at`. `kept`
+ * needs room for SCAN items in any case. In plain orders the key is the element's bits with some of them flipped;
+ * the topmost bit decides which. */
 #define KEEP_BELOW(name, type, T, shift)                                                                     \
   static CPU_HOT int64_t name(const type *in, type flip_clear, type flip_set, type bar, int64_t at, T *kept) \
   {                                                                                                          \
@@ -558,7 +558,7 @@ enum { SCAN = 32, FEW = 32 };
   }
 KEEP_BELOW(keep_item_64, uint64_t, item, 64)
 KEEP_BELOW_OF(item, item, 64)
-#define keep_small_64(in, clear, set, bar, at, kept) 0 /* no key has these bits */
+#define keep_small_64(in, clear, set, bar, at, kept) 0 /* small items have no keys of 64 bits */
 KEEP_BELOW_OF(small, small, 32)
 
 typedef struct topk_job {

@@ -28,7 +28,7 @@ typedef struct cpu_sort {
   int64_t bytes[CPU_SORT_MAX_OPERANDS]; /* bytes of an element of each operand */
   int64_t n, inner, slices;      /* elements of a slice, the step between them, and the number of slices */
   bool parallel_slice;           /* slices are few and long: all threads sort each of them */
-  int64_t scratch_bytes;         /* for that */
+  int64_t scratch_bytes;         /* for parallel_slice */
 } cpu_sort;
 
 /* Reads the comparator. False if it does not order by keys. */

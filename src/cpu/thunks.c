@@ -34,8 +34,8 @@ typedef struct kernel_run {
   atomic_bool no_memory;
 } kernel_run;
 
-/* The kernel's private scratch lies between its results and the memory that all tasks share. Kernels with private
- * scratch get a copy of their arguments, which is kept in front of that scratch. */
+/* Among a kernel's arguments its private scratch stands between its results and the memory that all tasks share.
+ * Kernels with private scratch get a copy of their arguments, which is kept in front of that scratch. */
 static bool call_kernel(const cpu_kernel_thunk *t, const gen_phase *phase, void *const *args, int64_t begin,
                         int64_t end)
 {
