@@ -124,8 +124,8 @@ static bool write_under_lock(const char *folder, const char *text, cli_job_secre
   remove_all_abandoned(folder);
   out->fd = open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (out->fd < 0) return false;
-  flock(out->fd,
-        LOCK_EX | LOCK_NB); /* where files cannot be locked, others cannot lock this one either, and leave it alone */
+  /* where files cannot be locked, other launchers cannot lock this one either, and leave it alone */
+  flock(out->fd, LOCK_EX | LOCK_NB);
   if (write_text(out->fd, text) && rename(unfinished, out->file) == 0) return out->is_on_disk = true;
   int error = errno;
   unlink(unfinished);

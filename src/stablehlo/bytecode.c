@@ -750,7 +750,7 @@ struct mlir_unread {
   bc_cursor at; /* behind the arguments */
   uint64_t ops;
   int value_count;
-  mlir_value *values; /* true once it was opened; no two streams of one body are open at a time */
+  mlir_value *values; /* NULL until a stream of the body is opened; no two streams of one body are open at a time */
 };
 
 /* Of a body with one block only the arguments are read now; afterwards `c` is behind the body. */
@@ -780,10 +780,10 @@ struct mlir_stream {
   bc_cursor at;
   uint64_t ops;
   scope scope;
-  mlir_op quick;         /* the last operation that was asked for, which holds */
+  mlir_op quick;         /* the last operation that was asked for: this one, with */
   mlir_value *operands[QUICK_OPERANDS];
-  weft_arena op;         /* or the attributes here */
-  weft_arena values;     /* holds what lives as long as the stream: the values of regions */
+  weft_arena op;         /* or one that is here */
+  weft_arena values;     /* holds what lives as long as the stream: the tables of values of regions */
 };
 
 weft_status *mlir_stream_open(const mlir_block *block, mlir_stream **out)
@@ -840,7 +840,7 @@ void mlir_stream_close(mlir_stream *s)
 
 /* ---- the module ----------------------------------------------------------------------------------------------------- */
 
-/* The module is the one operation of one block. */
+/* Reads the module, which is the one operation of one block. */
 static weft_status *read_ir(bc_reader *r, bc_cursor c)
 {
   mlir_block block = {0};

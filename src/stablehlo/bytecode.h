@@ -19,7 +19,7 @@ typedef struct bc_entry {
   uint64_t at : 46;     /* offset in the input */
   uint64_t dialect : 14;
   uint64_t custom : 1;  /* true: in the encoding of its dialect; false: NUL-terminated assembly */
-  uint64_t busy : 1;    /* decoding has begun; to meet the entry again is a cycle */
+  uint64_t busy : 1;    /* it is being decoded: to meet it again is a cycle */
   uint64_t is_location : 1; /* the value is a const mlir_location * */
 } bc_entry;
 
@@ -66,7 +66,7 @@ typedef struct bc_reader {
   mlir_program *program;
   weft_arena *arena;     /* belongs to the program: attributes, types, kinds */
   weft_arena *op_arena;  /* operations and their regions */
-  weft_arena *numbers;   /* the table of values of the current region */
+  weft_arena *numbers;   /* holds the table of values */
   bool in_parts;         /* the bodies of functions are read later, one operation at a time */
   const uint8_t *near_end; /* from this place on fewer than 8 bytes of input remain */
   const uint8_t *quick_end; /* fewer than BC_QUICK_BYTES */
@@ -163,10 +163,10 @@ WEFT_NODISCARD static inline weft_status *bc_type_ref(bc_reader *r, bc_cursor *c
 /* vhlo.c: decodes one entry in its dialect's encoding, and requires that all its bytes are used. */
 WEFT_NODISCARD weft_status *bc_decode_attr(bc_reader *r, const char *dialect, bc_cursor *c, const mlir_attr **out);
 WEFT_NODISCARD weft_status *bc_decode_type(bc_reader *r, const char *dialect, bc_cursor *c, const mlir_type **out);
-/* The inherent attributes of the operation `op`; they are looked up by its name without version. */
+/* Finds the inherent attributes of the operation `op` by its name without version. */
 WEFT_NODISCARD weft_status *bc_list_properties(bc_reader *r, bc_op_name *op);
 WEFT_NODISCARD weft_status *bc_decode_properties(bc_reader *r, const bc_op_name *op, bc_properties *properties);
-/* The entry of the attribute of a location; NULL if the location says nothing. */
+/* Decodes a location, which is the entry `e` of an attribute; *out is NULL if the location says nothing. */
 WEFT_NODISCARD weft_status *bc_new_location(bc_reader *r, bc_entry *e, const mlir_location **out);
 WEFT_NODISCARD static inline weft_status *bc_location(bc_reader *r, int index, const mlir_location **out)
 {

@@ -1,9 +1,9 @@
 /* stablehlo/lower.c -- programs to modules: functions, regions, control flow, and helpers that the other files use
  * to make instructions.
  *
- * One instruction of the computation that is being built holds a value of the program. A region that becomes a
- * computation of its own (of while, if, reduce, ...) sees outer values in two ways: constants are made again inside;
- * all others are passed through the operand tuple (while, if, case) or refused (regions of scalars). */
+ * Each value of the program is held by one instruction of the computation that is being built. A region that becomes
+ * a computation of its own (of while, if, reduce, ...) sees outer values in two ways: constants are made again
+ * inside; all others are passed through the operand tuple (while, if, case) or refused (regions of scalars). */
 #include "stablehlo/lower.h"
 
 #include <inttypes.h>
@@ -89,7 +89,7 @@ weft_status *lower_broadcast_in_dim(lowering *l, hlo_instr *x, const hlo_shape *
       return WEFT_ERR(INVALID_ARGUMENT,
                       "sizes differ: %" PRId64 " (operand dim %d), %" PRId64 " (result dim %" PRId64 ")",
                       x->shape->dims[i], i, to->dims[map.v[i]], map.v[i]);
-    if (x->shape->dims[i] == 1 && to->dims[map.v[i]] != 1) continue; /* the expansion must drop it first */
+    if (x->shape->dims[i] == 1 && to->dims[map.v[i]] != 1) continue; /* it expands: the reshape below drops it first */
     dims[rank] = x->shape->dims[i];
     kept[rank++] = map.v[i];
   }
@@ -331,7 +331,7 @@ weft_status *lower_result(lowering *l, const mlir_op *op, int i, hlo_instr *inst
                     hlo_shape_format(declared, (char[160]){0}, 160),
                     hlo_shape_format(instr->shape, (char[160]){0}, 160));
   if (declared && declared != instr->shape && hlo_shape_equal(declared, instr->shape, true))
-    instr->shape = declared; /* one scale for all values of the type */
+    instr->shape = declared; /* one shape is shared by all values of the type */
   op->results[i].instr = instr;
   return NULL;
 }
@@ -566,8 +566,6 @@ weft_status *lower_captured_results(lowering *l, const mlir_op *op, int region, 
   return lower_operands(l, end, out);
 }
 
-/* Makes a computation of one tuple parameter, whose elements become the block's arguments and then the captured
- * values. */
 static weft_status *agrees_with_type(lowering *l, const mlir_type *type, const hlo_shape *shape, int region, int arg)
 {
   const hlo_shape *declared;
@@ -578,6 +576,8 @@ static weft_status *agrees_with_type(lowering *l, const mlir_type *type, const h
                   hlo_shape_format(declared, (char[160]){0}, 160), hlo_shape_format(shape, (char[160]){0}, 160));
 }
 
+/* Makes a computation of one tuple parameter, whose elements become the block's arguments and then the captured
+ * values. */
 static weft_status *lower_tuple_region(lowering *l, const mlir_op *op, int region, const char *name,
                                        const hlo_shape *tuple, const captures *c, int *out_count, hlo_instr ***out,
                                        hlo_computation **out_comp)
@@ -731,7 +731,7 @@ weft_status *lower_called_function(lowering *l, const char *name, hlo_computatio
     f->busy = true;
     weft_status *st = lower_block(l, block, &count, &results);
     f->busy = false;
-    if (st) f->comp = NULL; /* nothing may need the call, and another one may be refused in its place */
+    if (st) f->comp = NULL; /* the call may turn out not to be needed, and another call must be refused in its turn */
     WEFT_TRY_NOTE(st, "function \"%s\"", name);
     WEFT_TRY(function_root(l, count, results));
     l->comp = outer;
@@ -834,7 +834,8 @@ const lower_entry *lower_find_rule(const mlir_op *op)
       {SHLO_SDY, {"reshard", lower_sharding_constraint, LOWER_STRUCTURE, 0}},
       {SHLO_SDY, {"sharding_group", lower_sharding_group, LOWER_STRUCTURE, 0}},
       {SHLO_BUILTIN, {"unrealized_conversion_cast", lower_identity, LOWER_STRUCTURE, 0}},
-      {SHLO_BUILTIN, {"cast", lower_identity, LOWER_STRUCTURE, 0}}, /* tensor.cast: the type says what the shape is */
+      /* tensor.cast changes only what the type says about the shape */
+      {SHLO_BUILTIN, {"cast", lower_identity, LOWER_STRUCTURE, 0}},
   };
   static const lower_entry dialects[] = { /* of Shardy: barriers to propagation, and collectives on whole arrays */
       [SHLO_SDY] = {NULL, lower_identity, LOWER_STRUCTURE, 0}, [SHLO_CHLO] = {NULL, lower_chlo_op, LOWER_STRUCTURE, 0},
@@ -1287,7 +1288,7 @@ bool shlo_is_dynamic(const shlo_program *program, int module)
 
 weft_status *shlo_print(const shlo_program *program, FILE *out) { return mlir_print(&program->p, out); }
 
-/* the bytes of a module for one byte of operations in bytecode, roughly, and for its constants */
+/* the bytes of a module for one byte of operations in bytecode, roughly; its constants come on top */
 enum { MODULE_PER_CODE = 22 };
 
 weft_status *shlo_lower(shlo_program *program, const shlo_options *options, hlo_module **out_module)

@@ -76,9 +76,9 @@ WEFT_NODISCARD weft_status *lower_check_per_axis(const mlir_op *op);
 
 /* ---- lower_repeat.c ----------------------------------------------------------------------------------------------- */
 
-/* If an operation of the same form has been lowered, lowers `op` by repeating its instructions, and is done.
- * Otherwise *out_place receives the place where the instructions of `op` (those behind `before`) are to be recorded,
- * or NULL if `op` cannot be repeated. */
+/* If an operation of the same form has been lowered, lowers `op` by repeating its instructions; then *out_done is
+ * true. Otherwise *out_place receives the place where lower_note_form is to record the instructions of `op` (those
+ * behind `before`), or NULL if `op` cannot be repeated. */
 WEFT_NODISCARD weft_status *lower_repeat(lowering *l, const mlir_op *op, lower_form ***out_place, bool *out_done);
 WEFT_NODISCARD weft_status *lower_note_form(lowering *l, const mlir_op *op, const hlo_instr *before,
                                             lower_form **place);
@@ -113,8 +113,8 @@ WEFT_NODISCARD static inline weft_status *lower_metadata(lowering *l, const mlir
 /* ---- lower.c ------------------------------------------------------------------------------------------------------ */
 
 WEFT_NODISCARD weft_status *lower_op(lowering *l, const mlir_op *op);
-const lower_entry *lower_find_rule(
-  const mlir_op *op); /* the rule of an operation of any dialect; NULL: there is none */
+/* The rule of an operation of any dialect; NULL: there is none. */
+const lower_entry *lower_find_rule(const mlir_op *op);
 /* The instruction in the current computation that holds operand `i`. */
 WEFT_NODISCARD weft_status *lower_operand(lowering *l, const mlir_op *op, int i, hlo_instr **out);
 WEFT_NODISCARD weft_status *lower_value_of(lowering *l, mlir_value *value, hlo_instr **out);
@@ -197,8 +197,8 @@ lower_rule lower_dynamic_broadcast_in_dim, lower_dynamic_conv, lower_dynamic_gat
 
 /* ---- lower_ops.c -------------------------------------------------------------------------------------------------- */
 
-/* The entry of a StableHLO operation by name, or NULL; and lowering by that entry, with its quantized values and
- * attributes. */
+/* The entry of a StableHLO operation by name, or NULL; and the lowering of an operation by its entry, with quantized
+ * values and attributes. */
 const lower_entry *lower_find_entry(const char *name);
 WEFT_NODISCARD weft_status *lower_table_op(lowering *l, const mlir_op *op);
 WEFT_NODISCARD weft_status *lower_convolution_with(lowering *l, const mlir_op *op, hlo_ints padding);

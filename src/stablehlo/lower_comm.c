@@ -147,8 +147,8 @@ static weft_status *flatten_partition_groups(lowering *l, const hlo_collective_a
   return NULL;
 }
 
-/* A pred[] that is true at the root of the group. The root announces itself to the group as 1 + its ids, because
- * zeros announce nobody. */
+/* A pred[] that is true at the root of the group. The root tells the group 1 + its ids, because a rank that is told
+ * nothing gets zeros. */
 static weft_status *is_root(lowering *l, hlo_collective_attrs *c, hlo_instr *root, hlo_instr **out)
 {
   hlo_instr *ids[2], *told, *same[2];
@@ -720,7 +720,8 @@ weft_status *lower_custom_call(lowering *l, const mlir_op *op)
   const char *target = mlir_attr_text(mlir_attr_of(op, "call_target_name"), "");
   const mlir_attr *config = mlir_attr_of(op, "backend_config"), *version = mlir_attr_of(op, "api_version");
   const mlir_attr *extension = mlir_attr_of(op, "mhlo.attributes");
-  const mlir_attr *typed = mlir_attr_of(op, "mhlo.backend_config"); /* JAX's name for the typed FFI */
+  /* JAX marks calls of the typed FFI by this attribute */
+  const mlir_attr *typed = mlir_attr_of(op, "mhlo.backend_config");
   static const char *const versions[] = {"API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL",
       "API_VERSION_STATUS_RETURNING", "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI"};
   hlo_custom_call_attrs *c = WEFT_ARENA_NEW(l->arena, hlo_custom_call_attrs);
@@ -869,7 +870,7 @@ static weft_status *check_programs(lowering *l, const mlir_op *op, const mlir_at
 
   for (int r = 0; r < programs->u.array.count; r++)
     for (int k = 0; k < programs->u.array.items[r]->u.array.count; k++) {
-      /* the error comes when it is called */
+      /* lower_called_function reports this */
       if (!(f = function_type(l, programs->u.array.items[r]->u.array.items[k]))) return NULL;
       operands += f->count;
       results += f->result_count;
@@ -964,7 +965,7 @@ weft_status *lower_discardable(lowering *l, int count, const mlir_named_attr *at
       WEFT_TRY(lower_new_extra(l, instr, &extra));
       WEFT_TRY(lower_sharding(l, a, &extra->sharding));
     } else if (strcmp(attrs[i].name, "sdy.sharding") == 0 && instr->op == HLO_CUSTOM_CALL && a->kind == MLIR_ARRAY &&
-               a->u.array.count > 0) { /* of a host callback: one device makes all its results */
+               a->u.array.count > 0) { /* of a host callback: all its results are on one device */
       const hlo_sharding *one;
       WEFT_TRY(lower_sharding(l, a->u.array.items[0], &one));
       if (one->kind != HLO_SHARDING_NAMED || one->mesh->axis_count > 0 || one->mesh->device_ids.count != 1) continue;

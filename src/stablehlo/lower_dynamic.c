@@ -245,7 +245,7 @@ weft_status *lower_real_dynamic_slice(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, in);
 }
 
-/* The size of a static dimension, as a constant. */
+/* The size of a dimension; that of a static dimension is a constant. */
 weft_status *lower_get_dimension_size(lowering *l, const mlir_op *op)
 {
   hlo_instr *x, *in;
@@ -388,7 +388,7 @@ static weft_status *dynamic_approx_top_k(lowering *l, const mlir_op *op)
   return k.count == 1 && k.v[0] >= 0 ? first_sorted(l, op, k.v[0]) : WEFT_ERR(INVALID_ARGUMENT, "k is no size");
 }
 
-/* Compares the order in which two values were made; the meaning of the values does not depend on it. */
+/* The order in which two values are to be made. The values do not depend on it, so the operation is dropped. */
 static weft_status *control_dep(lowering *l, const mlir_op *op)
 {
   (void)l;

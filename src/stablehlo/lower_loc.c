@@ -91,8 +91,8 @@ static weft_status *module_text(lowering *l, const char *text, size_t length, co
   return NULL;
 }
 
-/* Each of these costs a byte of input: one stack may be the callee of many, but it is not written out for each of
- * them. */
+/* Adds a frame. There are at most as many frames as the input has bytes: one stack may be the callee of many call
+ * sites, but is not written out for each of them then. */
 static weft_status *add_frame(lowering *l, const mlir_location *loc, const mlir_location *place, int caller, int *out)
 {
   hlo_frame frame = {.line = place->line, .column = place->column, .end_line = place->end_line,
@@ -135,7 +135,7 @@ static weft_status *add_frames(reading *r, const mlir_location *loc, int depth, 
   return NULL;
 }
 
-/* The last place in a file in `loc` and its parts; with `anywhere` also inside names and call sites. */
+/* The last place in a file in `loc` and its parts; with `anywhere` also inside names. */
 static void find_place(reading *r, const mlir_location *loc, bool anywhere, const mlir_location **out)
 {
   for (; loc && r->budget-- > 0; loc = anywhere || !loc->name ? loc->inner : NULL) {

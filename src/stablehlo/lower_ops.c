@@ -284,7 +284,8 @@ static weft_status *reshape(lowering *l, const mlir_op *op)
   return lower_result(l, op, 0, in);
 }
 
-/* MHLO's bitcast: the same bytes with another shape. Layouts that are not row-major make it a transpose. */
+/* MHLO's bitcast: the same bytes with another shape. Layouts that are not row-major would make it a transpose, and
+ * are refused. */
 static weft_status *bitcast(lowering *l, const mlir_op *op)
 {
   static const char *const layouts[] = {"source_layout", "result_layout"};
@@ -504,7 +505,7 @@ static weft_status *captured_reduce(lowering *l, const mlir_op *op, hlo_ints dim
     if (is_reduced) reduced = WEFT_MIN(reduced, x->dims[d]);
     else kept[rank++] = x->dims[d];
   }
-  if (rank + dims.count != x->rank) return NULL; /* some values are missing or appear twice */
+  if (rank + dims.count != x->rank) return NULL; /* some of `dims` are not dimensions of x, or appear twice */
   for (int i = 0; i < n; i++) {
     WEFT_TRY(lower_operand(l, op, i, &in));
     if (!hlo_shape_is_array(in->shape) || in->shape->rank != x->rank ||

@@ -10,8 +10,8 @@
 typedef struct lower_refusal lower_refusal;
 struct lower_refusal { weft_status *why; lower_refusal *next; };
 
-/* The attributes of a placeholder. Its target is the address PLACEHOLDER itself, so that no program can use the same
- * name. */
+/* The attributes of a placeholder. Its target is the address PLACEHOLDER itself, so that a custom call of that name
+ * in a program is not taken for one. */
 typedef struct placeholder { hlo_custom_call_attrs attrs; const lower_refusal *refusal; } placeholder;
 static const char PLACEHOLDER[] = "weft.refused";
 
@@ -75,7 +75,7 @@ static weft_status *add_placeholder(lowering *l, mlir_value *value, const lower_
 
   WEFT_TRY_ALLOC(p);
   weft_status_ignore(lower_static_shape(l, value->type, &shape));
-  /* what reads it is refused without a look at it */
+  /* the shape does not matter, because what reads the placeholder is refused without a look at it */
   if (!shape) WEFT_TRY_ALLOC(shape = hlo_shape_array(l->arena, WEFT_PRED, 0, NULL));
   WEFT_TRY(hlo_add(l->comp, NULL, HLO_CUSTOM_CALL, shape, 0, NULL, NULL, &value->instr));
   p->attrs.target = PLACEHOLDER;

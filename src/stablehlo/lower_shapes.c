@@ -178,7 +178,7 @@ static weft_status *same(lowering *l, const mlir_op *op)
   return result(l, op, x);
 }
 
-/* Broadcasts as numpy does: *out_fits says whether the shapes are compatible. */
+/* Broadcasts the shapes as numpy does; *out_fits says whether they are compatible. */
 static weft_status *broadcast_shape(lowering *l, const mlir_op *op, int64_t dims[HLO_MAX_RANK], int *out_rank,
                                     bool *out_fits)
 {

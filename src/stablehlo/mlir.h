@@ -115,7 +115,7 @@ typedef struct mlir_op_kind {
   bool is_vhlo;           /* an attribute with its default value counts as absent */
   const void *assembly;   /* for the text reader: how the operation is written; NULL until first used */
   const void *rule;       /* for the lowering: how the operation is lowered; NULL until first used */
-  const void *constraint; /* and what is checked before that, or NULL */
+  const void *constraint; /* for the lowering: what is checked before that; NULL: nothing */
 } mlir_op_kind;
 
 /* A location, which is one of: a place in `file`; a `name` with an inner location; a call site, whose callee is the
@@ -133,7 +133,7 @@ struct mlir_location {
   };
   const mlir_location *inner;  /* or NULL */
   const mlir_location *const *rest;
-  /* what the program's lowering number `made_by`, or its printer, has made of the location: */
+  /* made_by: the program's lowering of that number, or its printer, has made of the location what follows: */
   int rest_count, made_by;
   union {
     const hlo_metadata *metadata;
@@ -208,8 +208,8 @@ typedef struct mlir_program {
   int module_count;
   mlir_module *modules;
   int lowerings;                 /* begun so far */
-  int64_t parts;                 /* the attributes and types that references have stood for so far */
-  size_t code_bytes;             /* for bytecode: the part of the input that holds operations */
+  int64_t parts;                 /* the number of attributes and types that references have stood for so far */
+  size_t code_bytes;             /* for bytecode: the bytes of the input that hold operations */
   mlir_table kinds;              /* kinds of operations by their spelling: "stablehlo.add", "vhlo.add_v1" */
 } mlir_program;
 
@@ -297,10 +297,10 @@ WEFT_NODISCARD weft_status *mlir_table_slot(weft_arena *arena, mlir_table *table
 void *mlir_table_get(const mlir_table *table, const char *text, size_t size);
 uint32_t mlir_hash(const char *text, size_t size);
 
-/* The kind of an operation by its spelling ("stablehlo.add", "vhlo.add_v1", "func.func", "return"), which must live
- * as long as the program. Errors: UNIMPLEMENTED for versions of VHLO operations that are newer than the known ones. */
 /* Spreads what StableHLO groups in one attribute over the operation, under VHLO's names. */
 WEFT_NODISCARD weft_status *mlir_spread(weft_arena *arena, mlir_op *op);
+/* The kind of an operation by its spelling ("stablehlo.add", "vhlo.add_v1", "func.func", "return"), which must live
+ * as long as the program. Errors: UNIMPLEMENTED for versions of VHLO operations that are newer than the known ones. */
 WEFT_NODISCARD weft_status *mlir_kind(mlir_program *program, const char *spelling, size_t size, mlir_op_kind **out);
 /* The version in the spelling of a VHLO operation ("add_v1": 1), otherwise 0. *out_size is the size of the name
  * without it. */

@@ -79,7 +79,7 @@ WEFT_NODISCARD weft_status *text_symbol(text_parser *ps, const mlir_attr **out);
 WEFT_NODISCARD weft_status *text_balanced(text_parser *ps, char close, const char **out, size_t *out_size);
 
 WEFT_NODISCARD weft_status *text_type(text_parser *ps, const mlir_type **out);
-bool text_is_type_word(const char *word, size_t size); /* true if the next character begins a type */
+bool text_is_type_word(const char *word, size_t size); /* true if the word begins a type */
 WEFT_NODISCARD weft_status *text_function_type(text_parser *ps, const mlir_type **out);
 WEFT_NODISCARD weft_status *text_attr(text_parser *ps, const mlir_attr **out);
 /* the `{` has been seen and not been taken */
@@ -102,7 +102,7 @@ WEFT_NODISCARD weft_status *text_sdy_manual_axes(text_parser *ps, const mlir_att
 
 /* `%name` or `%name#2`, which must be defined. */
 WEFT_NODISCARD weft_status *text_use(text_parser *ps, mlir_value **out);
-/* `%name` and the type that it will have. */
+/* Reads `%name`. text_define gives that name to `count` values. */
 WEFT_NODISCARD weft_status *text_value_name(text_parser *ps, const char **name, size_t *size);
 WEFT_NODISCARD weft_status *text_define(text_parser *ps, const char *name, size_t size, mlir_value *values, int count);
 
@@ -114,9 +114,9 @@ typedef struct text_arguments {
   const size_t *sizes;
   const mlir_location **locations; /* or NULL */
 } text_arguments;
-/* A region `{ ... }`. If `args` is NULL, block labels may have arguments. */
+/* Reads a region `{ ... }`. If `args` is NULL, block labels may have arguments. */
 WEFT_NODISCARD weft_status *text_region(text_parser *ps, mlir_region *region, const text_arguments *args);
-/* The kind of that spelling, which must live as long as the program. */
+/* Makes an operation of that spelling, which must live as long as the program. */
 WEFT_NODISCARD weft_status *text_new_op(text_parser *ps, const char *spelling, size_t size, mlir_op **out);
 WEFT_NODISCARD weft_status *text_set_results(text_parser *ps, mlir_op *op, int count, const mlir_type *const *types);
 /* mlir_loc.c: an optional loc(...), NULL if there is none; and what #name stands for, behind its `=`. */
@@ -124,9 +124,9 @@ WEFT_NODISCARD weft_status *text_location(text_parser *ps, const mlir_location *
 WEFT_NODISCARD weft_status *text_location_alias(text_parser *ps, const char *name, size_t size);
 void text_append(mlir_block *block, mlir_op *op);
 
-/* mlir_pretty.c: the rest of an operation behind its name. */
+/* mlir_pretty.c: reads the rest of an operation behind its name. */
 WEFT_NODISCARD weft_status *text_pretty_op(text_parser *ps, mlir_op *op, text_attrs *attrs);
-/* Pair number `index` of an operation's custom assembly `key = value`: false if there are no more. */
+/* Pair number `index` of the custom assembly `key = value` of an operation: false if there are no more. */
 bool text_key_of(const char *op, int index, const char **out_key, const char **out_attr);
 WEFT_NODISCARD weft_status *text_types(text_parser *ps, text_list *types);     /* T, T, ... */
 WEFT_NODISCARD weft_status *text_type_list(text_parser *ps, text_list *types); /* T or (T, ...) */

@@ -81,7 +81,7 @@ void raise_set_extra(raising *r, mlir_op *op, const hlo_instr *in);
 mlir_op *raise_as_op(raising *r, const hlo_instr *in, const char *spelling);
 mlir_op *raise_give(raising *r, const hlo_instr *in, mlir_op *op);
 
-/* The value of an operand; makes a tuple if one value is wanted. */
+/* Values of instructions and operands. A tuple is a list of values; raise_value_of makes a stablehlo.tuple of it. */
 const raised *raise_single(raising *r, mlir_value *value);
 const raised *raise_tuple_of(raising *r, int count, const raised *const *elements);
 const raised *raise_operand(raising *r, const hlo_instr *in, int i);
