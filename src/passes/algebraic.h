@@ -18,7 +18,7 @@ typedef struct simplifier {
 WEFT_NODISCARD weft_status *simplify_to(simplifier *s, hlo_instr *instr, hlo_instr *with);
 /* Replaces `instr` by what a builder made, or returns the builder's error. */
 WEFT_NODISCARD weft_status *simplify_built(simplifier *s, pass_build *b, hlo_instr *instr, hlo_instr *with);
-/* Records that `instr` was changed in place. */
+/* Records that `instr` was changed in place, and queues it and its users. */
 WEFT_NODISCARD weft_status *simplify_touched(simplifier *s, hlo_instr *instr);
 
 /* A set of rules returns after its first rewrite (s->done). It is called again until no rule applies. */
@@ -33,7 +33,7 @@ simplify_rule simplify_reshape, simplify_transpose, simplify_broadcast, simplify
   simplify_constant, simplify_gather;                                                      /* algebraic_shape.c */
 simplify_rule simplify_reduce, simplify_dot, simplify_reduce_window, simplify_convolution; /* algebraic_reduce.c */
 
-/* Whether the bounds of its operands decide an integer comparison, and which result it has then. */
+/* True if the bounds of its operands decide an integer comparison; *out is its result then. */
 bool compare_by_range(const hlo_instr *compare, bool *out); /* algebraic_range.c */
 
 static inline bool is_all(const hlo_instr *x, double value) { return hlo_is_constant_scalar(x, value); }

@@ -29,14 +29,15 @@ static bool is_negative_zero(const hlo_instr *x)
          signbit(hlo_literal_get_f64(x->u.literal, 0));
 }
 
-/* For integers x OP (y OP c): constants stand on the right, and x OP c1 OP c2 folds to x OP (c1 OP c2). */
+/* For integers (x OP c1) OP c2 becomes x OP (c1 OP c2). Constants stand on the right already. */
 static weft_status *merge_constants(simplifier *s, hlo_instr *instr)
 {
   hlo_instr *inner = instr->operands[0];
   pass_build b = PASS_BUILD_AT(instr);
   hlo_instr *c;
 
-  if (is_floating(instr) || inner->op != instr->op || is_fixed(inner->operands[0])) return NULL; /* folding's */
+  /* Constant folding treats the case of constants alone. */
+  if (is_floating(instr) || inner->op != instr->op || is_fixed(inner->operands[0])) return NULL;
   if (instr->operands[1]->op == HLO_CONSTANT && inner->operands[1]->op == HLO_CONSTANT) {
     c = pb_op2(&b, instr->op, inner->operands[1], instr->operands[1]);
   } else if (instr->operands[1]->op == HLO_BROADCAST && inner->operands[1]->op == HLO_BROADCAST &&
@@ -336,7 +337,7 @@ weft_status *simplify_convert(simplifier *s, hlo_instr *instr)
   if (x->op != HLO_CONVERT) return NULL;
   source = x->operands[0];
   from = source->shape->type;
-  /* through a float, integers saturate where they would wrap */
+  /* through a float, integers saturate; a direct conversion would wrap */
   if (is_widening(from, via) &&
       (is_floating(source) || !weft_dtype_is_float(via) || !weft_dtype_is_integer(to) || is_widening(from, to)))
     return simplify_built(s, &b, instr, pb_convert(&b, source, to));

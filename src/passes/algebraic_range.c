@@ -5,7 +5,8 @@
 
 #include "passes/algebraic.h"
 
-/* of a concatenation: a shared operand is looked at again for each of its users */
+/* limits of the depth and of the operands of a concatenation: a shared operand is looked at again for each of its
+ * users */
 enum { DEEPEST = 6, MOST_PARTS = 8 };
 
 typedef struct bounds { int64_t low, high; } bounds; /* inclusive */
@@ -87,7 +88,7 @@ static bounds find(const hlo_instr *x, int depth)
   case HLO_SELECT: return wider(find(x->operands[1], depth + 1), find(x->operands[2], depth + 1));
   case HLO_CONVERT:
     if (x->operands[0]->shape->type == WEFT_PRED) return within(x, 0, 1, false);
-    if (!bounds_of_type(x->operands[0]->shape->type, &a)) return all; /* of floats; u64 */
+    if (!bounds_of_type(x->operands[0]->shape->type, &a)) return all; /* from a float type or u64 */
     a = find(x->operands[0], depth + 1);
     return within(x, a.low, a.high, false);
   case HLO_MAXIMUM: case HLO_MINIMUM: case HLO_ADD: case HLO_SUBTRACT: case HLO_MULTIPLY: break;
@@ -97,7 +98,7 @@ static bounds find(const hlo_instr *x, int depth)
     return (bounds){WEFT_MIN(a.low, b.low), b.high};
   /* the remainder has the sign of the dividend; the remainder of a division by zero is the dividend */
   case HLO_REMAINDER: a = find(x->operands[0], depth + 1); return (bounds){WEFT_MIN(a.low, 0), WEFT_MAX(a.high, 0)};
-  case HLO_AND: /* the mask is not negative */
+  case HLO_AND: /* with an operand that is not negative the result is between 0 and that operand */
     a = find(x->operands[0], depth + 1);
     b = find(x->operands[1], depth + 1);
     if (a.low < 0 && b.low < 0) return all;

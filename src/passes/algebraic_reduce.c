@@ -5,7 +5,7 @@
 
 #include "passes/algebraic.h"
 
-/* A reduction of one array by an operation with an identity, which is also the initial value. */
+/* True for a reduction of one array by an operation with an identity, which is also the initial value. */
 static bool starts_from_identity(const hlo_instr *reduce)
 {
   return pass_is_identity(hlo_reducer_op(reduce->called[0]), reduce->operands[1]);
@@ -190,7 +190,8 @@ weft_status *simplify_convolution(simplifier *s, hlo_instr *instr)
   return simplify_touched(s, instr);
 }
 
-/* The one window covers each dimension either whole or element by element. */
+/* True if a single window covers the whole dimension (sees_whole), or if there is a window for each element
+ * (sees_one). */
 static bool sees_whole(const hlo_window_dim *w, int64_t size)
 {
   return w->size == size && !w->pad_low && !w->pad_high && w->base_dilation == 1 && w->window_dilation == 1;

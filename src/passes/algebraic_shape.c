@@ -233,10 +233,10 @@ weft_status *simplify_slice(simplifier *s, hlo_instr *instr)
     }
     return simplify_built(s, &b, instr, pb_reshape_like(&b, pb_slice(&b, v, starts, limits, NULL), instr->shape));
   }
-  if (x->op == HLO_PAD && has_unit_strides(instr)) { /* the slice lies wholly inside the padded array */
+  if (x->op == HLO_PAD && has_unit_strides(instr)) { /* the slice may lie wholly inside the operand of the pad */
     for (int d = 0; d < rank; d++) {
       const hlo_pad_dim *p = &x->u.pad.dims[d];
-      if (p->interior || p->low < 0) return NULL; /* this is simplified separately */
+      if (p->interior || p->low < 0) return NULL; /* simplify_pad removes negative padding */
       starts[d] = instr->u.slice->start.v[d] - p->low;
       limits[d] = instr->u.slice->limit.v[d] - p->low;
       if (starts[d] < 0 || limits[d] > x->operands[0]->shape->dims[d]) return NULL;
@@ -394,7 +394,8 @@ weft_status *simplify_reverse(simplifier *s, hlo_instr *instr)
   return NULL;
 }
 
-/* Clamps constant start indices (the operands from `first` on) of a dynamic-(update-)slice with that window. */
+/* The constant start indices (the operands from `first` on) of a dynamic-(update-)slice whose window has `sizes`,
+ * clamped; false if they are not constant. */
 static bool constant_starts(const hlo_instr *instr, int first, const hlo_shape *array, const int64_t *sizes,
                             int64_t *starts)
 {

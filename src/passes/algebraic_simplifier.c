@@ -9,7 +9,8 @@
 #include "passes/algebraic.h"
 #include "passes/passes.h"
 
-/* visits of one instruction, after which the pass stops: two rules that undo each other would be a bug */
+/* The pass stops after this many visits for each instruction, counted together: two rules that undo each other would
+ * be a bug. */
 enum { VISIT_LIMIT_FACTOR = 64 };
 
 static simplify_rule *const rules[HLO_OPCODE_COUNT] = {
@@ -64,7 +65,8 @@ static weft_status *push_users(simplifier *s, const hlo_instr *instr)
   return NULL;
 }
 
-/* Queues `instr` and the operands that the current rule made. The rules nest only a few instructions. */
+/* Queues `instr` and, if the current rule made it, its operands in the same way. A rule nests only a few
+ * instructions. */
 static weft_status *push_new(simplifier *s, hlo_instr *instr, int depth)
 {
   if (rules[instr->op]) WEFT_TRY(pass_worklist_push(&s->work, instr));
@@ -113,7 +115,7 @@ static weft_status *algebraic_simplifier_run(hlo_module *module, pass_ctx *ctx, 
   visits_left = (int64_t)s.work.count * VISIT_LIMIT_FACTOR;
   while (visits_left-- > 0 && (instr = pass_worklist_pop(&s.work))) {
     if (pass_has_control_edges(instr) || hlo_shape_is_dynamic(instr->shape)) continue;
-    if (instr->user_count == 0 && instr != instr->parent->root) continue; /* dce's */
+    if (instr->user_count == 0 && instr != instr->parent->root) continue; /* left to dce */
     s.done = false;
     s.first_new_id = module->next_id;
     hlo_opcode op = instr->op;

@@ -1,6 +1,6 @@
 /* passes/async_expander.c -- async-expander: a pair of start and done that wraps a computation becomes a call in the
  * place of the start, and a pair of a copy becomes a copy. What may overlap is found again from dependences when the
- * program runs. Starts from which the done is not reached through updates alone stay, and are refused later. */
+ * program runs. A start stays, and is refused later, if its done is not reached through updates alone. */
 #include <config.h>
 
 #include "passes/build.h"

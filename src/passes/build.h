@@ -23,7 +23,7 @@ typedef struct pass_build {
 #define PASS_BUILD_AT(instr) ((pass_build){.comp = (instr)->parent, .before = (instr), .origin = (instr)})
 #define PASS_BUILD_IN(computation) ((pass_build){.comp = (computation)})
 
-/* The first error, which the caller now owns. The builder has no error afterwards. */
+/* Returns the first error (NULL: there was none), which the caller now owns. The builder has no error afterwards. */
 WEFT_NODISCARD weft_status *pass_build_finish(pass_build *b);
 /* Ends the expression: `with` replaces `instr`. If there was an error, it is returned instead. */
 WEFT_NODISCARD weft_status *pass_build_replace(pass_build *b, hlo_instr *instr, hlo_instr *with);
@@ -46,7 +46,7 @@ static inline hlo_instr *pb_div(pass_build *b, hlo_instr *x, hlo_instr *y) { ret
 hlo_instr *pb_scalar(pass_build *b, weft_dtype type, double value);
 hlo_instr *pb_int(pass_build *b, weft_dtype type, int64_t value);
 hlo_instr *pb_constant(pass_build *b, const hlo_literal *literal);
-/* has the type and the dimensions of `like` */
+/* both have the type and the dimensions of `like` */
 hlo_instr *pb_splat(pass_build *b, const hlo_instr *like, double value);
 hlo_instr *pb_splat_int(pass_build *b, const hlo_instr *like, int64_t value);
 /* broadcasts a scalar to those dimensions */
@@ -74,8 +74,8 @@ hlo_instr *pb_gte(pass_build *b, hlo_instr *tuple, int64_t index);
 hlo_ints pb_ints(pass_build *b, int count, const int64_t *v);
 
 /* Applies f to whole arrays of `dims`, element by element; the arguments take the places of f's parameters. f must
- * be pointwise: it contains only elementwise instructions, maps, constants and parameters. `values` is scratch
- * memory for any number of calls. */
+ * be pointwise: it contains only elementwise instructions, maps, constants and parameters. `values` is a scratch
+ * map, which any number of calls may use. */
 hlo_instr *pb_apply(pass_build *b, const hlo_computation *f, hlo_instr *const *arguments, const hlo_shape *dims,
                     pass_map *values);
 bool pass_is_pointwise(const hlo_computation *f);

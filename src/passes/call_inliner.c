@@ -9,16 +9,17 @@
 #include "passes/passes.h"
 
 enum {
-  SMALL_CALLEE = 300,        /* instructions of a callee that is always inlined, within the growth limit */
+  SMALL_CALLEE = 300,        /* a callee of at most this many instructions is inlined, within the growth limit */
   LEAST_GROWTH = 20000,      /* instructions that inlining may add to any module ... */
   GROWTH_FACTOR = 4,         /* ... or this multiple of its size */
-  /* and the limit with fusions that double at every level, which only a hostile program has */
+  /* instructions that fusions and callees with one call may add beyond that. Only a hostile program has more: its
+   * fusions double at every level. */
   MOST_GROWTH = 2 << 20,
 };
 
 /* What the pass decides about a computation. */
 typedef struct fate {
-  int sites;     /* how often it is called */
+  int sites;     /* the number of instructions that call it */
   int64_t size;  /* its instructions after inlining what it calls; at most UNBOUNDED */
   bool goes;     /* its calls are replaced by its contents */
   bool stays;    /* it must stay a computation */

@@ -20,7 +20,7 @@ enum {
    * the others */
   MOST_BYTES = 1 << 20,
   MOST_PARTS = 256,
-  MOST_KINDS = 16,      /* candidates of a computation, which bounds the walks */
+  MOST_KINDS = 16,      /* kinds that are treated in one computation; each of them costs a walk */
 };
 
 typedef struct member {
@@ -71,7 +71,7 @@ static bool is_same_kind(const hlo_instr *a, const hlo_instr *b)
          hlo_replica_groups_equal(&x->groups, &y->groups);
 }
 
-/* The candidates of the computation by kind. Kinds with too many candidates are left out. */
+/* The candidates of the computation with their kinds. Candidates of kinds beyond MOST_KINDS are left out. */
 static weft_status *find_members(combiner *c)
 {
   c->members = WEFT_ARENA_ARRAY(c->arena, member, c->comp->instr_count);
@@ -88,7 +88,7 @@ static weft_status *find_members(combiner *c)
   return NULL;
 }
 
-/* The level behind `instr`, for the users of its result. */
+/* The level that `instr` gives to its users: one more than its own if it is a candidate of this kind. */
 static intptr_t level_after(const combiner *c, const hlo_instr *instr, int kind)
 {
   bool counts = is_candidate(c, instr) && is_same_kind(c->kinds[kind], instr);

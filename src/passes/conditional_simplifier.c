@@ -9,7 +9,7 @@
 
 enum {
   SELECT_INSTRUCTIONS = 24, /* instructions of a branch that may be computed in vain */
-  SELECT_ELEMENTS = 512,    /* elements of the results that such branches make, together */
+  SELECT_ELEMENTS = 512,    /* elements that the instructions of such a branch compute, weighted by their cost */
 };
 
 static bool is_cheap(const hlo_computation *branch)

@@ -13,7 +13,7 @@ enum {
   /* scalar operations of one instruction; this count decides, so that every run folds the same instructions */
   WORK_LIMIT = 1 << 20,
   TOTAL_WORK_LIMIT = 1 << 24, /* scalar operations of everything that one run of the pass folds */
-  INSTR_BUDGET_MS = 500, /* a time limit, for the case that the counts are far too low */
+  INSTR_BUDGET_MS = 500, /* milliseconds for one instruction, in case the counts are far too low */
   PASS_BUDGET_MS = 4000,
 };
 
@@ -52,7 +52,7 @@ static bool may_fold(const hlo_instr *instr, int64_t limit_bytes)
   }
   if (instr->operand_count == 0 || hlo_opcode_is_collective(instr->op) || hlo_opcode_is_async(instr->op)) return false;
   if (pass_has_control_edges(instr) || hlo_shape_is_token(instr->shape)) return false;
-  /* the bitcast for an operand of a custom call, because literals have no layout */
+  /* a literal has no layout; the instruction is a bitcast for an operand of a custom call */
   if (!hlo_shape_is_default_layout(instr->shape)) return false;
   for (int i = 0; i < instr->operand_count; i++) {
     const hlo_instr *x = instr->operands[i];
@@ -97,7 +97,7 @@ static weft_status *add_literal(hlo_instr *before, const hlo_literal *literal, h
 /* Evaluates in the scratch arena: a result may share the memory of an operand that was made there. */
 static weft_status *fold(hlo_instr *instr, weft_deadline pass_deadline, weft_arena *scratch, bool *changed)
 {
-  /* the value that a kernel would give */
+  /* sums are added step by step, which gives the value that a kernel would give */
   hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .stepwise_sums = true};
   const hlo_literal **operands = WEFT_ARENA_ARRAY(scratch, const hlo_literal *, instr->operand_count);
   const hlo_literal *result;

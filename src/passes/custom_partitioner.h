@@ -1,5 +1,5 @@
 /* passes/custom_partitioner.h -- functions that a client registers for custom-calls that the SPMD partitioner does
- * not know: how to compute a call on tiles, or that the client only wants to see a sharding. */
+ * not know: one computes a call on tiles, the other one is only told a sharding. */
 #ifndef WEFT_PASSES_CUSTOM_PARTITIONER_H
 #define WEFT_PASSES_CUSTOM_PARTITIONER_H
 
@@ -9,7 +9,7 @@
 typedef struct pass_partitioned_call {
   /* its entry computation turns the operands' tiles into the results' tiles; the receiver frees it */
   hlo_module *module;
-  /* one for each operand; it is allocated in the given arena, and so is the next one */
+  /* one sharding for each operand; like `result` they are allocated in the arena that `partition` was given */
   const hlo_sharding *const *operands;
   const hlo_sharding *result;             /* for a tuple: a tuple of shardings */
 } pass_partitioned_call;

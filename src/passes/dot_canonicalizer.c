@@ -101,7 +101,7 @@ static side sort_dims(hlo_instr *x, hlo_ints batch, hlo_ints contract)
   return s;
 }
 
-/* The contracting pairs may come in any order; this is the order of the lhs' memory. */
+/* Sorts the contracting pairs, which may come in any order, by their order in the memory of the operand of `by`. */
 static void sort_pairs(dims_list *by, dims_list *with)
 {
   for (int i = 1; i < by->count; i++)
@@ -166,8 +166,8 @@ static weft_status *canonicalize(hlo_instr *dot, bool *changed);
 
 static double bytes_of(const hlo_instr *x) { return (double)hlo_shape_total_bytes(x->shape); }
 
-/* The number of free dimensions (other than those of 1) that lie in memory before the contracting ones, which are
- * contiguous; 0 if the operand does not have the form [A, K, C]. */
+/* The number of free dimensions that lie in memory before the contracting ones; 0 if the operand does not have the
+ * form [A, K, C] with contiguous K, apart from dimensions of 1. */
 static int free_before_contracting(const side *s)
 {
   const hlo_shape *shape = s->x->shape;
@@ -211,7 +211,8 @@ static weft_status *batch_middle(hlo_instr *dot, const side *big, const side *sm
   attrs->rhs_batch = pb_ints(&b, count, big_is_lhs ? iota : big->free.v);
   attrs->lhs_contracting = pb_ints(&b, big->contract.count, big_is_lhs ? big->contract.v : contract);
   attrs->rhs_contracting = pb_ints(&b, big->contract.count, big_is_lhs ? contract : big->contract.v);
-  int first_free = small->free.count; /* dimensions of the result, if big is the rhs: A comes after these */
+  /* the number of free dimensions of lhs in the result, if big is the rhs: A goes behind these */
+  int first_free = small->free.count;
   for (int i = 0; i < dot->shape->rank; i++) {
     perm[i] = big_is_lhs ? i : i < first_free ? count + i : i < first_free + count ? i - first_free : i;
     dims[rank++] = 0;

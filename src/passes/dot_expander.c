@@ -33,7 +33,7 @@ static hlo_instr *dot_of(pass_build *b, hlo_instr *lhs, hlo_instr *rhs, const hl
 
 /* ---- scaled-dot -------------------------------------------------------------------------------------------------------- */
 
-/* A scale for each block of x, or one for the whole array. */
+/* True if there is a scale for each block of x, or one scale for the whole array. */
 static bool divides(const hlo_shape *scale, const hlo_shape *x)
 {
   if (scale->rank == 0) return true;
@@ -83,8 +83,8 @@ typedef struct ragged {
   const hlo_instr *instr;
   const hlo_dot_attrs *attrs;
   hlo_module *module;
-  int64_t groups, length; /* the length of the ragged dimension */
-  int batches;            /* the leading dimensions of the group sizes */
+  int64_t groups, length; /* the number of groups; the size of the ragged dimension */
+  int batches;            /* the number of leading dimensions of the group sizes */
   int contracting;        /* the position of the ragged dimension among the contracting ones, or -1 */
   int64_t free_at;        /* otherwise the ragged dimension of the result */
 } ragged;

@@ -72,7 +72,8 @@ static weft_status *note(tracker *t, const hlo_instr *x, const sizes *s)
   return pass_map_set(&t->known, x->id, kept);
 }
 
-/* Turns sizes into bounds in every leaf; the shape is a copy of its own. */
+/* Makes every dimension of `s` static, with its bound as size. `s` and its leaves must be a copy of the caller's
+ * own. */
 static void forget_dynamic(hlo_shape *s)
 {
   s->dynamic = NULL;
@@ -209,7 +210,7 @@ static hlo_instr *at_most(tracker *t, hlo_instr *size, int64_t n)
 
 /* ---- reductions and windows ------------------------------------------------------------------------------------------------ */
 
-/* The sizes that the inputs have together; behind its sizes each input gets its initial value. */
+/* The sizes that the inputs have together. Behind them, along `dims`, each input gets its initial value. */
 static weft_status *mask_inputs(tracker *t, hlo_instr *reduce, hlo_ints dims, sizes *all)
 {
   int n = reduce->operand_count / 2, rank = reduce->operands[0]->shape->rank;
@@ -323,7 +324,7 @@ static void follow_slice(tracker *t, const hlo_instr *slice, sizes *out)
   }
 }
 
-/* Elements at the end of the whole array move to the front. */
+/* The elements of a reversed whole array stand at its end; they move to the front. */
 static hlo_instr *reversed(tracker *t, const hlo_instr *reverse, sizes *out)
 {
   hlo_instr *x = reverse->operands[0], *y = pb_clone(&t->b, reverse, NULL);
@@ -372,7 +373,8 @@ static weft_status *follow_update(tracker *t, hlo_instr *update, sizes *out)
   return with ? hlo_set_operand(update, 1, with) : NULL;
 }
 
-/* The dimension of `indices` that is number `batch` among those that are not part of a window. */
+/* The dimension of `indices` for number `batch` of the dimensions of the result (or updates) that belong to no
+ * window. */
 static int64_t index_dim(int64_t index_vector_dim, int batch) { return batch + (batch >= index_vector_dim); }
 
 static weft_status *follow_gather(tracker *t, const hlo_instr *gather, sizes *out)
@@ -497,8 +499,8 @@ static bool passes_through(const hlo_instr *reshape, const sizes *s, sizes *out)
   return true;
 }
 
-/* The dimensions [*first, *last) of `a`, and those of `b` in the other two results, with which dimension d of `a` is
- * joined or divided. */
+/* The dimensions [*first, *last) of `a`, and [*to_first, *to_last) of `b`, with which dimension d of `a` is joined
+ * or divided. */
 static void group_of(const hlo_shape *a, const hlo_shape *b, int d, int *first, int *last, int *to_first, int *to_last)
 {
   int i = 0, j = 0;
@@ -655,7 +657,7 @@ static weft_status *pack(tracker *t, pass_build *b, hlo_instr *x, const carried 
   return NULL;
 }
 
-/* From here on `packed` is used in the place of the value that it contains, of `shape`, whose sizes are recorded. */
+/* The inverse of pack: *out is the value of `shape` that `packed` contains, and its sizes are recorded. */
 static weft_status *unpack(tracker *t, pass_build *b, hlo_instr *packed, const hlo_shape *shape, const carried *c,
                            hlo_instr **out)
 {
@@ -681,7 +683,7 @@ static weft_status *extend_parameter(tracker *t, hlo_computation *comp, const hl
   hlo_instr *param = comp->params[0], *before, *value;
   pass_build b = {.comp = comp, .before = param->next};
 
-  /* takes the place of the parameter until the parameter's value is made from the new one */
+  /* stands for the parameter until the parameter's value has been unpacked */
   before = pb_op1(&b, HLO_COPY, param);
   WEFT_TRY(pass_build_finish(&b));
   WEFT_TRY(hlo_replace_uses(param, before));
@@ -924,7 +926,7 @@ static weft_status *finished(tracker *t, hlo_instr *x, const sizes *s, hlo_instr
   if (!hlo_shape_is_tuple(x->shape)) return finished_array(t, x, s, out);
   hlo_instr **all = WEFT_ARENA_ARRAY(t->arena, hlo_instr *, n);
   WEFT_TRY_ALLOC(all);
-  for (int i = 0; i < n; i++) { /* tuples nest only so deep */
+  for (int i = 0; i < n; i++) { /* the recursion is as deep as tuples nest */
     all[i] = x->op == HLO_TUPLE ? x->operands[i] : pb_gte(&t->b, x, i);
     if (!t->b.error) WEFT_TRY(finished(t, all[i], s, &all[i]));
     s += hlo_shape_leaf_count(x->shape->elements[i]);

@@ -63,7 +63,8 @@ static weft_status *flatten_run(hlo_module *module, pass_ctx *ctx, bool *changed
 {
   flattener f = {.owner.arena = ctx->scratch, .depth.arena = ctx->scratch, .limit = WEFT_MAX((int64_t)FLAT_LEAST, (int64_t)FLAT_GROWTH * module->next_id)};
 
-  for (hlo_computation *comp = module->last; comp; comp = comp->prev) /* copies must stand before their caller */
+  /* copies appear before their caller, so this walk reaches them later */
+  for (hlo_computation *comp = module->last; comp; comp = comp->prev)
     for (hlo_instr *instr = comp->first; instr; instr = instr->next)
       if (owns_callees(instr->op)) WEFT_TRY(flatten_instr(&f, instr, changed));
   return NULL;

@@ -69,7 +69,8 @@ static weft_status *inline_map(hlo_instr *map, pass_map *values, int64_t *added)
   return pass_build_replace(&b, map, pb_apply(&b, f, map->operands, map->shape, values));
 }
 
-/* Callers first: inlined maps are met again in the caller, and computations that only maps call stay as they are. */
+/* Callers first: maps inside an inlined body are met again in the caller, and computations that only maps call stay
+ * as they are. */
 static weft_status *map_inliner_run(hlo_module *module, pass_ctx *ctx, bool *changed)
 {
   pass_map values = {.arena = ctx->scratch};

@@ -2,10 +2,11 @@
  *
  * rng-bit-generator: Philox4x32-10 and Threefry2x32-20 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
  * SC 2011), with state layout and order of the numbers as XLA documents them for RngBitGenerator, bit for bit:
- *   THREE_FRY  state u64[2] = {key, counter}; element i of the first half and of the second half (along the first even
- *              dimension, else the largest) are the two words of block counter + i; 64-bit elements take a block each
- *   PHILOX     state u64[3] = {key, counter low, counter high}, or u64[2] = {key, counter high}; block counter + i gives
- *              elements 4i .. 4i+3 (2i, 2i+1 of 64 bits)
+ *   THREE_FRY  state u64[2] = {key, counter}; elements 2i and 2i + 1 (along the first even dimension, else the
+ *              largest) are the two words of one block, whose number is counter + the number of the pair; 64-bit
+ *              elements take a block each
+ *   PHILOX     state u64[3] = {key, counter low, counter high}, or u64[2] = {key, counter high}; block counter + i
+ *              gives elements 4i .. 4i+3 (2i, 2i+1 of 64 bits)
  *   types under 32 bits keep the low bits of a 32-bit number.  DEFAULT is PHILOX.
  * rng: Philox on the module's own counter (rng-get-and-update-state), keyed by the instruction; uniform floats are
  * 23 (52) random bits scaled to [a, b), integers bits modulo the range, normals Box-Muller pairs. */
@@ -93,7 +94,7 @@ static void threefry_blocks(pass_build *b, hlo_instr *key, hlo_instr *counter, c
   threefry(b, out, key);
 }
 
-/* The numbers come in pairs (the two words of a block), which lie `halves` apart along `dim`. */
+/* The numbers come in pairs (the two words of a block), which are neighbours along `dim`. */
 typedef struct pairing {
   int dim;
   const hlo_shape *half;   /* u32, with a dimension of 1 behind `dim` */
@@ -219,7 +220,7 @@ static weft_dtype unsigned_of_bits(int bits)
   switch (bits) {
   case 2: return WEFT_U2;
   case 4: return WEFT_U4;
-  case 6: /* such a type has no integer of its width: the low bits of */
+  case 6: /* there is no unsigned type of six bits; the low bits of a u8 are used */
   case 8: return WEFT_U8;
   case 16: return WEFT_U16;
   case 32: return WEFT_U32;

@@ -4,9 +4,11 @@
  *   (ys..., last...) = scan(xs..., inits...), to_apply=f
  *   for i in 0..n: (y..., carries...) = f(x[i]..., carries...); ys[i]... = y...
  *
- * Carries may stand without outputs and without inputs; one result is a tuple or is none, in f and in the scan alike.
+ * Carries may stand without outputs and without inputs; one result is a tuple or is none, in f and in the scan
+ * alike.
  *
- * A map whose computation is more than elementwise (it branches, loops, reduces) is a scan over all elements that carries nothing. */
+ * A map whose computation is more than elementwise (it branches, loops, reduces) is a scan over all elements that
+ * carries nothing. */
 #include <config.h>
 
 #include "passes/build.h"
@@ -71,7 +73,7 @@ static weft_status *expand(hlo_instr *instr)
     state[s.carries + s.inputs + k] = pb_fill(&b, pb_scalar(&b, whole->type, 0), whole);
   }
   s.length = (s.inputs ? instr->operands[0]->shape : is_tuple ? shape->elements[0] : shape)->dims[s.dim];
-  if (s.length > 0 && count > 0) { /* otherwise there are no outputs, and the carries come first */
+  if (s.length > 0 && count > 0) { /* otherwise the outputs are empty, and the last carries are the initial ones */
     hlo_instr *loop = pb_loop(&b, "scan", s.length, count, state, scan_body, &s);
     for (int k = 0; loop && k < count; k++) state[k] = pb_gte(&b, loop, k + 1);
   }
@@ -105,7 +107,7 @@ static weft_status *expand_map(hlo_instr *map)
   return expand(scan);
 }
 
-/* True if `instr` is elementwise, or a call or map of a computation that is. */
+/* True if `instr` is a parameter, a constant, elementwise, or a call or map of a computation of such instructions. */
 static bool is_pointwise(const hlo_instr *instr, const bool *loops)
 {
   if (instr->op == HLO_CALL || instr->op == HLO_MAP) return !loops[instr->called[0]->id];

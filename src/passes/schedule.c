@@ -168,7 +168,8 @@ static struct entry take(list *l)
   }
 }
 
-/* The values that each step reads, through aliases. Those of the root are never free. */
+/* The values that each step reads, through aliases. The root counts as a reader, so the values that it reads are
+ * never freed. */
 static weft_status *find_reads(list *l)
 {
   scheduler *s = l->s;

@@ -13,8 +13,9 @@ enum {
   MOST_INSTRUCTIONS = 200, /* instructions of body and condition */
   MOST_ELEMENTS = 32,      /* elements of a value inside, which are computed one by one */
   MOST_WORK = 600,         /* elements of all values inside */
-  MOST_COST = 200,         /* elements of a costly value times the cost of one: from more on vectors are faster */
-  MOST_REDUCED = 64,       /* elements of a reduction inside */
+  /* elements of a transcendental value times the cost of one: above this, vectors are faster */
+  MOST_COST = 200,
+  MOST_REDUCED = 64,       /* elements that a reduction inside reads */
 };
 
 static bool updates_in_place(const while_loop *w, int i)

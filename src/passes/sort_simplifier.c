@@ -63,7 +63,7 @@ static weft_status *drop_unread(hlo_instr *sort, weft_arena *scratch, bool *chan
   with->extra = sort->extra;
   with->metadata = sort->metadata;
   WEFT_TRY(hlo_set_called(with, 1, &less));
-  /* A tuple in the old form, which tuple-simplifier takes apart. Removed operands are not read. */
+  /* A tuple in the old form, which tuple-simplifier takes apart. Its elements for removed operands are not read. */
   elements = WEFT_ARENA_ARRAY(scratch, hlo_instr *, sort->operand_count);
   WEFT_TRY_ALLOC(elements);
   for (int i = 0; i < sort->operand_count; i++)
@@ -83,8 +83,8 @@ static bool is_topk_order(const hlo_instr *sort, bool *largest)
          (!weft_dtype_is_float(type) || sort->called[0]->root->u.compare.type == HLO_COMPARE_TOTALORDER);
 }
 
-/* The number of elements along `dim` that the users of `x` read from the front; the whole dimension if not all users
- * are slices. */
+/* The number of elements along `dim` that the users of `x` read from the front; the whole dimension if `x` is the
+ * root or has a user that is not a slice. */
 static int64_t read_from_front(const hlo_instr *x, int64_t dim)
 {
   int64_t k = 0;

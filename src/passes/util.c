@@ -17,7 +17,7 @@ static void *grown(weft_arena *arena, const void *old, int count, int need, size
   return v;
 }
 
-/* Makes room for `id`, and half as much again on its side. */
+/* Makes room for `id`, and on its side for half as much again. */
 static weft_status *widen(pass_map *map, int id)
 {
   int least = map->capacity ? WEFT_MIN(map->least, id) : id, most = WEFT_MAX(map->least + map->capacity - 1, id);
@@ -167,13 +167,14 @@ weft_status *pass_inline(hlo_instr *call, const hlo_computation *callee, pass_ma
     WEFT_TRY(pass_map_set(map, instr->id, copy));
     for (int i = 0; i < instr->control->pred_count; i++)
       WEFT_TRY(hlo_add_control_edge(pass_map_get(map, instr->control->preds[i]->id), copy));
-    /* What ran after the call's control predecessors, and before its successors, still does. */
+    /* Instructions with an effect still run after the call's control predecessors and before its successors. */
     if (!pass_has_control_edges(call) || !hlo_has_side_effect(instr)) continue;
     for (int i = 0; i < call->control->pred_count; i++) WEFT_TRY(hlo_add_control_edge(call->control->preds[i], copy));
     for (int i = 0; i < call->control->succ_count; i++) WEFT_TRY(hlo_add_control_edge(copy, call->control->succs[i]));
   }
   root = pass_map_get(map, callee->root->id);
-  if (callee->root->op == HLO_PARAMETER) hlo_remove_control_edges(call); /* one of its operands ran before all of it */
+  /* the replacement is an operand, which runs before all of `call` and must not take over its control edges */
+  if (callee->root->op == HLO_PARAMETER) hlo_remove_control_edges(call);
   WEFT_TRY(hlo_replace(call, root));
   if (out_root) *out_root = root;
   return NULL;

@@ -46,11 +46,13 @@ WEFT_NODISCARD weft_status *pass_worklist_push(pass_worklist *list, hlo_instr *i
 /* The next instruction that is still in the module, or NULL. */
 hlo_instr *pass_worklist_pop(pass_worklist *list);
 
-/* True if the comparator of a sort compares only its first two parameters; whether the larger one comes first then. */
+/* True if the comparator of a sort only compares its first two parameters (by LT or GT). *out_largest is true then
+ * if larger elements come first. */
 bool pass_compares_two(const hlo_computation *order, bool *out_largest);
 
-/* The role of a computation. A sequential one runs once each time that its caller does (the entry, bodies of while,
- * branches, callees). All others run inside a kernel, once for each element or each fusion. */
+/* The role of a computation. Sequential computations are control flow: the entry, the body and the condition of a
+ * while, branches, and callees of calls. FUSED and EMBEDDED ones run inside a kernel, once for each fusion or for
+ * each element. Control flow inside a computation that is not sequential has the kind of that computation. */
 typedef enum pass_comp_kind { PASS_UNREACHED, PASS_SEQUENTIAL, PASS_FUSED, PASS_EMBEDDED, PASS_ASYNC } pass_comp_kind;
 
 /* By computation id; allocated in `arena`. */
@@ -73,8 +75,8 @@ bool pass_has_control_edges(const hlo_instr *instr);
 WEFT_NODISCARD weft_status *pass_mapped_operands(const hlo_instr *instr, const pass_map *map, hlo_instr ***operands,
                                                  int *capacity);
 
-/* Puts a copy of the contents of `callee` in the place of `call`, whose operands replace the parameters; `callee` stays.
- * `call` is removed. *out_root (may be NULL) receives what replaced it. */
+/* Puts a copy of the contents of `callee` in the place of `call`, whose operands replace the parameters; `callee`
+ * stays. `call` is removed. *out_root (may be NULL) receives what replaced it. `map` is scratch. */
 WEFT_NODISCARD weft_status *pass_inline(hlo_instr *call, const hlo_computation *callee, pass_map *map,
                                         hlo_instr **out_root);
 

@@ -13,7 +13,7 @@ typedef struct while_loop {
   hlo_instr *loop;
   hlo_computation *body, *cond;
   int count;                   /* the number of elements of the state */
-  hlo_instr **in_body, **in_cond, **after; /* the get-tuple-element of each element; NULL if it is unused */
+  hlo_instr **in_body, **in_cond, **after; /* the get-tuple-element of each element; NULL if there is none */
 } while_loop;
 
 /* If the state is not a tuple, *out_is_tuple is false and the loop is unchanged. Arrays are allocated in `arena`. */
@@ -29,7 +29,8 @@ static inline bool while_is_invariant(const while_loop *w, int i)
 /* The element inside the body, which is made if it is not there. */
 WEFT_NODISCARD weft_status *while_in_body(while_loop *w, int i, hlo_instr **out);
 
-/* Keeps only the elements with keep[i]; the others must have no uses left. */
+/* Keeps only the elements with keep[i]. Only dead instructions may still use the others, and the caller removes
+ * those. */
 WEFT_NODISCARD weft_status *while_keep(while_loop *w, const bool *keep);
 
 /* Adds `count` invariant elements with these initial values. values[i] receives the element inside the body. */

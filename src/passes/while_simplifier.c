@@ -15,14 +15,14 @@
 #include "passes/while_loop.h"
 
 enum {
-  SUNK_CONSTANT_BYTES = 256, /* bytes of a constant that is copied into the body */
+  SUNK_CONSTANT_BYTES = 256, /* bytes of the largest constant that is copied into the body */
   UNROLL_TRIPS = 8,
   UNROLL_INSTRUCTIONS = 800,
 };
 
 /* ---- invariant elements ------------------------------------------------------------------------------------------ */
 
-/* All uses of `element` except the one in the root's own slot, which stays. */
+/* Replaces all uses of `element` except the one in the root's own slot, which stays. */
 static weft_status *replace_in_body(while_loop *w, int i, hlo_instr *with)
 {
   hlo_instr *element = w->in_body[i], *root = w->body->root;
@@ -193,7 +193,7 @@ static weft_status *drop_unused(while_loop *w, weft_arena *arena, bool *changed)
   return NULL;
 }
 
-/* Unused get-tuple-elements would keep an index that no longer exists. */
+/* Removes unused get-tuple-elements, which would otherwise keep an index that no longer exists. */
 static weft_status *remove_unused_views(while_loop *w)
 {
   hlo_instr **views[] = {w->in_body, w->in_cond, w->after};

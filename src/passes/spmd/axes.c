@@ -58,7 +58,7 @@ static void note_sharding(cuts *c, const hlo_sharding *s)
   }
 }
 
-/* Without a mesh each axis is an axis of the mesh. */
+/* Without a mesh each axis of the grid counts as a mesh axis of its own. */
 static void number_mesh_axes(const hlo_mesh *mesh, spmd_grid *grid)
 {
   int64_t stride = 1;

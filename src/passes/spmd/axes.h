@@ -12,11 +12,12 @@
 
 enum { SPMD_MAX_AXES = 20 };
 
-typedef uint32_t spmd_mask; /* number of axes, or of dimensions */
+typedef uint32_t spmd_mask; /* a set of bits, one for each axis or for each dimension */
 
 typedef struct spmd_grid {
   int count;
-  int64_t sizes[SPMD_MAX_AXES], strides[SPMD_MAX_AXES]; /* the places are row-major: the first axis is the major one */
+  /* strides are counted in places, which are row-major: the first axis is the major one */
+  int64_t sizes[SPMD_MAX_AXES], strides[SPMD_MAX_AXES];
   int64_t device_count;
   const int64_t *devices; /* the partition at each place */
   int mesh_axis[SPMD_MAX_AXES]; /* axes with the same number make up one axis of the module's (first) mesh */
@@ -32,7 +33,7 @@ typedef struct spmd_sharding {
   int rank;
   spmd_mask closed;    /* dimensions that propagation leaves alone */
   spmd_mask unreduced; /* axes along which the array is the sum of what the partitions hold */
-  bool fixed;          /* the program asked for this sharding, so it may not be taken over for another array */
+  bool fixed;          /* the program asked for this sharding, so no other sharding takes its place */
   spmd_axes *dims;
 } spmd_sharding;
 
@@ -61,7 +62,7 @@ spmd_mask spmd_sharding_axes(const spmd_sharding *s); /* the axes that it uses, 
 
 bool spmd_axes_equal(const spmd_axes *a, const spmd_axes *b);
 int spmd_axes_common(const spmd_axes *a, const spmd_axes *b); /* the length of the common prefix */
-/* the product of the sizes from there on */
+/* the product of the sizes of the axes from index `from` on */
 int64_t spmd_axes_size(const spmd_grid *grid, const spmd_axes *axes, int from);
 static inline bool spmd_axes_has(const spmd_axes *axes, int axis)
 {

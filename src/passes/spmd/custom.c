@@ -92,7 +92,7 @@ static weft_status *from_hlo(spmd_mover *m, const hlo_sharding *given, const hlo
   return NULL;
 }
 
-/* Its collectives get channels of their own, and its calls are inlined. */
+/* Prepares the module of a client's answer: its collectives get channels of their own, and its calls are inlined. */
 static weft_status *prepare(spmd_mover *m, hlo_module *module, weft_arena *scratch)
 {
   static const pass_options options = {0};

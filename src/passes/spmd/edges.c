@@ -158,7 +158,7 @@ static weft_status *by_number(spmd_mover *m, pass_build *b, const spmd_axes *axe
   return pass_build_finish(b);
 }
 
-/* The row numbers of the whole array, first + 0, 1, ... along `dim`, with that shape. */
+/* The numbers that rows have in the whole array: first + 0, 1, ... along `dim`, in an array of that shape. */
 static hlo_instr *row_numbers(pass_build *b, hlo_instr *first, const hlo_shape *shape, int dim, weft_arena *arena)
 {
   const hlo_shape *numbers = hlo_shape_array(arena, WEFT_S32, shape->rank, shape->dims);
@@ -211,7 +211,7 @@ static weft_status *cut_span(spmd_mover *m, pass_build *b, hlo_instr *x, int dim
   return pass_build_finish(b);
 }
 
-/* fill NULL: zeros, which a permute leaves where no partition sends */
+/* `fill` NULL: rows outside the array are zeros, which a permute leaves where no partition sends. */
 static weft_status *fetch(spmd_mover *m, pass_build *b, hlo_instr *x, int dim, const spmd_axes *axes, const plan *p,
                           hlo_instr *fill, hlo_instr **out)
 {

@@ -10,9 +10,10 @@
 #include "passes/spmd/factors.h"
 #include "passes/spmd/reshard.h"
 
-/* True if `axes` cut a factor of this kind. */
+/* True if `axes` cut a factor whose rows are fetched (is_fetched). */
 bool spmd_edges_needed(const spmd_factors *f, const spmd_axes *axes);
-/* The bytes that each partition receives for it. `tensors` are the shardings of operands and results. */
+/* The bytes that each partition receives when the spans are fetched. `tensors` are the shardings of operands and
+ * results. */
 double spmd_edges_cost(const spmd_grid *grid, const hlo_instr *instr, const spmd_factors *f, const spmd_axes *axes,
                        const spmd_sharding *tensors);
 /* Replaces operands' tiles by the spans that are needed. */

@@ -72,8 +72,8 @@ static void moved_dim(spmd_factors *f, int64_t dim, int a, int b, bool is_fetche
   moved(f, 2, (int[]){a, b}, (int64_t[]){dim, dim}, is_fetched);
 }
 
-/* A factor of some tensors for which each partition handles its own rows. A factor that only operands have is
- * reduced. */
+/* A factor of some tensors for which each partition handles its own rows. If it belongs to one tensor only, an
+ * operand, it is reduced. */
 static void own_rows(spmd_factors *f, int64_t dim, int count, const int *tensors)
 {
   int factor;
@@ -168,7 +168,7 @@ static void reshape(const hlo_instr *instr, spmd_factors *f)
     while (left[0] == 1 && at[0] + 1 < from->rank) left[0] = from->dims[++at[0]];
     while (left[1] == 1 && at[1] + 1 < to->rank) left[1] = to->dims[++at[1]];
     if (left[0] == 1 || left[1] == 1) return;
-    /* the minor parts remain: the larger of the two continues only if the smaller one divides it */
+    /* left[] are the minor parts that remain: the larger one continues only if the smaller one divides it */
     size = WEFT_MIN(left[0], left[1]);
     if (left[0] % size || left[1] % size || f->count == SPMD_MAX_FACTORS) {
       /* their common divisor is major in both; the walk then goes on to where both sides end together */
@@ -225,10 +225,12 @@ static void bitcast_convert(const hlo_instr *instr, spmd_factors *f)
   }
 }
 
-/* Dimensions that are taken whole, each found by the same test on the first operand and the result. */
+/* A dimension that has one size in all of `tensors` is taken whole and becomes a factor. Of the other dimensions a
+ * slice moves rows, and a dynamic slice or update may be computed in parts. */
 static void kept_dims(const hlo_instr *instr, spmd_factors *f, const int *tensors, int count)
 {
-  int longest = -1; /* the number of dimensions of which a dynamic slice takes a part: one of them may be cut */
+  /* of the dimensions of which a dynamic slice takes a part, the longest one, which may be cut; -1: none */
+  int longest = -1;
 
   f->is_linear = true;
   f->passes_through = true;
@@ -280,7 +282,7 @@ static void window(const hlo_instr *instr, spmd_factors *f)
   int cumulative = -1;
   bool reverse, can_fetch = instr->op == HLO_REDUCE_WINDOW && instr->operand_count == 2 &&
                             pass_is_identity(hlo_reducer_op(instr->called[0]),
-                                             instr->operands[1]); /* it stands beside the array, too */
+                                             instr->operands[1]); /* the initial value also fills rows outside */
 
   if (instr->op == HLO_REDUCE_WINDOW && !spmd_parts_is_cumulative(instr, &cumulative, &reverse)) cumulative = -1;
   for (int d = 0; d < instr->u.window->rank; d++) {
@@ -381,7 +383,7 @@ static void convolution(const hlo_instr *instr, spmd_factors *f)
   use(f, 1, c->rhs_in_feature, factor);
 }
 
-/* The i-th dimension of `rank` dimensions that is in neither list; -1 if there is none. */
+/* The n-th dimension of `rank` dimensions that is in neither list; -1 if there is none. */
 static int nth_but(int rank, hlo_ints a, hlo_ints b, int n)
 {
   for (int d = 0; d < rank; d++)

@@ -1,10 +1,10 @@
 /* passes/spmd/factors.h -- which dimensions of an operation's operands and results belong together.
  *
- * An operation is a loop nest over factors. Some of them index each dimension of each tensor, the major one first (a
- * dot has batch, rows, columns, and the contracted one; a dimension of a reshape has several). A factor may be cut
- * if all its tensors are cut alike. A factor that only operands have leaves partial results, which a reducer
- * combines. Dimensions that no factor indexes must be whole. Propagation and partitioning work with factors alone;
- * factors.c has one function for each kind of operation. */
+ * An operation is a loop nest over factors. Each dimension of each tensor is indexed by some of the factors, the
+ * major factor first (a dot has batch, rows, columns, and the contracted one; a dimension of a reshape may have
+ * several). A factor may be cut if all its tensors are cut alike. A factor that only operands have leaves partial
+ * results, which a reducer combines. Dimensions that no factor indexes must be whole. Propagation and partitioning
+ * work with factors alone; factors.c has one function for each kind of operation. */
 #ifndef WEFT_PASSES_SPMD_FACTORS_H
 #define WEFT_PASSES_SPMD_FACTORS_H
 
@@ -15,8 +15,8 @@ enum { SPMD_MAX_FACTORS = 3 * HLO_MAX_RANK };
 typedef struct spmd_factor {
   int64_t size;
   bool is_reduced; /* indexes no result: partial results are combined */
-  bool is_moved;   /* elements change places along it: all tensors are cut alike, but it is computed whole; unless */
-  bool is_fetched; /* ... tiles get the rows that they need from other tiles (edges.h), or */
+  bool is_moved;   /* elements change places along it: tensors are cut alike but computed whole, unless is_fetched */
+  bool is_fetched; /* a moved factor for which tiles get the rows that they need from other tiles (edges.h) */
   bool in_parts;   /* each partition handles its own rows (parts.h) */
 } spmd_factor;
 

@@ -8,8 +8,8 @@
 /* The only partition that `instr`'s sharding names; -1 if it names none or several. */
 int64_t spmd_only_partition(const hlo_instr *instr);
 
-/* Makes `instr` on whole `operands` on `partition` alone; all partitions get its whole results. The instruction made
- * has no sharding. */
+/* Makes `instr` on whole `operands` on `partition` alone; all partitions get its whole results. The sharding of
+ * `instr` stays on the call inside the branch; *out has none. */
 WEFT_NODISCARD weft_status *spmd_call_on_one(spmd_mover *m, pass_build *b, const hlo_instr *instr,
                                              hlo_instr *const *operands, int64_t partition, hlo_instr **out);
 

@@ -1,8 +1,8 @@
 /* passes/spmd/partition.c -- makes each instruction again, on tiles.
  *
- * For an operation on arrays, candidates for the axes that cut its factors (taken first from its result's sharding,
- * or from an operand's) are compared by the bytes that they move and the work that they do. The operands are
- * resharded for the best candidate, the operation is done on tiles, partial results are combined, and the result
+ * For an operation on arrays, several candidates for the axes that cut its factors (taken first from its result's
+ * sharding, or from an operand's) are compared by the bytes that they move and the work that they do. The operands
+ * are resharded for the best candidate, the operation is done on tiles, partial results are combined, and the result
  * gets the sharding that propagation decided. An operation without factors is computed whole on every partition,
  * which is always right. */
 #include <config.h>
@@ -488,8 +488,8 @@ static weft_status *compute(partitioner *w, const hlo_instr *instr)
 
 /* ---- all other instructions ------------------------------------------------------------------------------------ */
 
-/* Instructions whose operands come in the sharding of some leaves, and whose result has the shape that its leaves
- * give. */
+/* Instructions on tiles as they are: operand i comes in the shardings wants[i] (NULL: in those that propagation
+ * decided), and the result has the shape that the shardings of its leaves give. */
 static weft_status *carry_over(partitioner *w, const hlo_instr *instr, const spmd_leaves *const *wants)
 {
   hlo_instr **operands = WEFT_ARENA_ARRAY(w->scratch, hlo_instr *, instr->operand_count), *made;
@@ -676,7 +676,7 @@ static weft_status *copy_control_edges(partitioner *w, const hlo_instr *instr)
   return NULL;
 }
 
-/* Results of the entry whose shardings no axes express. */
+/* Cuts results of the entry whose shardings no axes express. */
 static weft_status *cut_odd_results(partitioner *w, const hlo_instr *old_root, hlo_instr **root)
 {
   const spmd_program *p = w->p;

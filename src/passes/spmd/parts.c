@@ -5,7 +5,8 @@
 
 #include "passes/util.h"
 
-/* How the axes cut the first operand along a factor of which each partition handles its own rows. */
+/* A factor of which each partition handles its own rows: the axes cut the `rows` rows of dimension `dim` of the
+ * first operand into `n` tiles of `tile` rows. */
 typedef struct cut { int dim; int64_t n, rows, tile; const spmd_axes *axes; } cut;
 
 static bool next_cut(const spmd_mover *m, const spmd_factors *f, const spmd_axes *axes, int *factor, cut *out)
@@ -77,8 +78,7 @@ static hlo_instr *clamp(pass_build *b, hlo_instr *x, int64_t low, int64_t high)
   return pb_op2(b, HLO_MINIMUM, pb_op2(b, HLO_MAXIMUM, x, pb_int(b, WEFT_S32, low)), pb_int(b, WEFT_S32, high));
 }
 
-/* The rows start, start + 1, ... of x, with zeros for rows that x does not have; both have the same size along
- * `dim`. */
+/* The rows start, start + 1, ... of x, as many as x has, with zeros for rows that x does not have. */
 static hlo_instr *shifted(spmd_mover *m, pass_build *b, hlo_instr *x, hlo_instr *start, int dim)
 {
   hlo_pad_dim pads[HLO_MAX_RANK] = {{0}};
@@ -156,7 +156,7 @@ static int component_of(hlo_ints map, int dim)
   return -1;
 }
 
-/* 1 in the place of that component and 0 elsewhere, in the shape of the indices. */
+/* True in the place of that component and false elsewhere, in the shape of the indices. */
 static hlo_instr *selects(pass_build *b, const hlo_shape *indices, int64_t vector_dim, int component, weft_arena *arena)
 {
   const hlo_shape *shape = hlo_shape_array(arena, indices->type, indices->rank, indices->dims);
@@ -187,7 +187,7 @@ static weft_status *write_indexed(spmd_mover *m, pass_build *b, hlo_instr *made,
 
   WEFT_TRY(local_indices(m, b, made->operands[1], s->index_vector_dim,
                          component_of(s->scatter_dims_to_operand_dims, c->dim), c, &indices));
-  /* rows of other tiles are out of range */
+  /* rows of other tiles are out of range, and scatter skips them */
   *out = pb_clone(b, made, (hlo_instr *[]){made->operands[0], indices, made->operands[2]});
   WEFT_TRY(pass_build_finish(b));
   (*out)->shape = made->shape;

@@ -6,7 +6,8 @@
 #include "passes/spmd/factors.h"
 #include "passes/spmd/reshard.h"
 
-/* True if factor `i`, if it is handled in parts, may be cut into `n` parts: a slice must fit into a tile. */
+/* For a factor `i` that is handled in parts: true if it may be cut into `n` tiles, that is, if a slice fits into a
+ * tile. */
 bool spmd_parts_fit(const hlo_instr *instr, const spmd_factors *f, int i, int64_t n);
 /* True if `axes` cut a factor that is handled in parts. */
 bool spmd_parts_needed(const spmd_factors *f, const spmd_axes *axes);
@@ -20,7 +21,8 @@ WEFT_NODISCARD weft_status *spmd_parts_compute(spmd_mover *m, pass_build *b, con
 WEFT_NODISCARD weft_status *spmd_parts_combine(spmd_mover *m, pass_build *b, hlo_instr *x, const spmd_sharding *from,
                                                spmd_mask partial, const spmd_sharding *to, hlo_instr **out);
 
-/* For the rules: true if this is possible for the operation along dimension `dim` of its first operand. */
+/* For the rules of factors.c: true if each partition can handle its own rows of dimension `dim` of the first
+ * operand, for which operand number `operand` of `instr` holds the indices. */
 bool spmd_parts_can_index(const hlo_instr *instr, int operand, int64_t dim);
 bool spmd_parts_is_cumulative(const hlo_instr *instr, int *out_dim, bool *out_reverse);
 

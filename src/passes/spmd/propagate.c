@@ -71,7 +71,7 @@ static weft_status *new_edge(spmd_program *p, const spmd_factors *factors, spmd_
   return NULL;
 }
 
-/* Two values of one shape that should be cut alike, leaf by leaf. */
+/* Asks for two values of one shape to be cut alike, leaf by leaf. */
 static weft_status *alike(spmd_program *p, const hlo_shape *shape, const spmd_leaves *a, const spmd_leaves *b)
 {
   for (int i = 0; i < a->count; i++) {
@@ -187,7 +187,7 @@ static weft_status *visit_constraint(spmd_program *p, const hlo_instr *instr)
     if (fits) {
       *leaves->v[0] = s;
       if (!operand->v[0]->fixed && instr->operands[0]->user_count == 1 && instr->operands[0]->op != HLO_PARAMETER &&
-          instr->operands[0]->op != HLO_GET_TUPLE_ELEMENT) /* other values share this sharding */
+          instr->operands[0]->op != HLO_GET_TUPLE_ELEMENT) /* those share their sharding with other values */
         WEFT_TRY(spmd_sharding_copy(p->scratch, &s, operand->v[0]));
     }
   }
@@ -298,7 +298,8 @@ static const hlo_sharding *element_sharding(const hlo_sharding *s, int i)
   return i < s->tuple_count ? s->elements[i] : NULL;
 }
 
-/* True if the compile options leave the sharding of number `i` to the compiler; one flag counts for all. */
+/* True if the compile options leave the sharding of parameter or result `i` (counted in leaves) to the compiler. A
+ * single flag counts for all of them. */
 static bool may_choose(hlo_ints flags, int i) { return flags.count == 1 ? flags.v[0] : i < flags.count && flags.v[i]; }
 
 static bool says_nothing(const hlo_sharding *s) { return !s || s->kind == HLO_SHARDING_UNKNOWN; }
@@ -359,7 +360,7 @@ static weft_status *bind_results(spmd_program *p)
 
 /* ---- growing ------------------------------------------------------------------------------------------------------------------------ */
 
-/* The best sharding that any tensor has for each factor: the largest tensor's, or one that continues it. */
+/* The best axes that any tensor has for each factor: those of the largest tensor, or a list that continues them. */
 static void best_axes(const spmd_edge *e, spmd_axes *best, int64_t *weight)
 {
   const spmd_factors *f = &e->factors;
@@ -405,7 +406,7 @@ static bool grow(const spmd_grid *grid, spmd_edge *e, int t, int factor, const s
     left /= grid->sizes[a];
     spmd_axes_push(&axes[factor], a);
   }
-  /* the sizes differ: no part of a mesh axis is taken */
+  /* sizes differ along a moved factor: it takes all of `best` or nothing, so that no part of a mesh axis is taken */
   if (f->factor[factor].is_moved && axes[factor].count < best->count) axes[factor] = had;
   if (axes[factor].count > had.count) {
     spmd_axes dims[HLO_MAX_RANK];

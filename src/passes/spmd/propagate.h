@@ -44,7 +44,7 @@ typedef struct spmd_program {
   /* by computation: spmd_leaves *, the sharding that its root must have; NULL: the root's own */
   pass_map roots;
   spmd_leaves results;    /* of the entry */
-  bool *results_open;     /* nobody said how */
+  bool *results_open;     /* by leaf: the program does not say how the result is cut, and the compiler may choose */
   bool *params_fit;       /* false: a parameter of the entry is cut in a way that no axes express */
   bool *results_fit;
   pass_map groups;        /* shard-as groups by number: spmd_sharding * */

@@ -121,7 +121,8 @@ static bool starts_with(const spmd_axes *axes, const spmd_axes *prefix)
   return spmd_axes_common(axes, prefix) == prefix->count;
 }
 
-/* Sums that end: they are scattered over a dimension that these axes cut next, or left whole. */
+/* Sums that `to` does not keep: they are reduce-scattered over a dimension that the same axes cut next, otherwise
+ * all-reduced. */
 static bool sum_step(const spmd_sharding *cur, const spmd_sharding *to, spmd_mask partial, step *out)
 {
   *out = (step){.kind = SUM};
@@ -269,8 +270,8 @@ static const hlo_shape *scaled(spmd_mover *m, const hlo_shape *x, int dim, int64
   return hlo_shape_array(m->arena, x->type, x->rank, dims);
 }
 
-/* x [.., a (dim), .., n * c (to_dim), ..] becomes [n, x without it split]: the pieces go to their owners, who put
- * them one behind the other along `dim`. */
+/* x [.., a (dim), .., n * c (to_dim), ..] becomes [n, .., a, .., c, ..]: the pieces go to their owners, who put them
+ * one behind the other along `dim`. */
 static weft_status *exchange(spmd_mover *m, pass_build *b, hlo_instr *x, const step *s,
                              const hlo_collective_attrs *attrs, hlo_instr **out)
 {

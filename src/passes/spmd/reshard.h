@@ -19,11 +19,11 @@ typedef struct spmd_mover {
  * reduce-scattered or all-reduced. */
 WEFT_NODISCARD weft_status *spmd_reshard(spmd_mover *m, pass_build *b, hlo_instr *tile, const spmd_sharding *from,
                                          const spmd_sharding *to, hlo_instr **out);
-/* spmd_reshard for a tile in which the axes `partial` of `from` hold partial results, which `reducer` combines. */
+/* spmd_reshard for tiles that hold partial results along the axes `partial`, which `reducer` combines (NULL: a sum). */
 WEFT_NODISCARD weft_status *spmd_combine(spmd_mover *m, pass_build *b, hlo_instr *tile, const spmd_sharding *from,
                                          spmd_mask partial, hlo_computation *reducer, const spmd_sharding *to,
                                          hlo_instr **out);
-/* The bytes that each partition receives for it. */
+/* The bytes that each partition receives for spmd_combine. */
 WEFT_NODISCARD weft_status *spmd_combine_cost(const spmd_mover *m, const hlo_shape *whole, const spmd_sharding *from,
                                               spmd_mask partial, const spmd_sharding *to, weft_arena *scratch,
                                               double *out_bytes);

@@ -92,7 +92,7 @@ static bool both_mappings(const char **p, spmd_factors *f, bool uses)
          mappings(p, f, f->operand_count, f->tensor_count - f->operand_count, uses);
 }
 
-/* The factors of each dimension must multiply to its size. */
+/* The factors of each dimension must multiply to its size. A dimension without factors stays whole. */
 static bool sizes_fit(const spmd_factors *f, const int64_t *sizes)
 {
   bool fits = true;

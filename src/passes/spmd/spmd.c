@@ -1,15 +1,17 @@
-/* passes/spmd/spmd.c -- spmd-partitioner: a program written for whole arrays becomes the program of one partition among
- * many.
+/* passes/spmd/spmd.c -- spmd-partitioner: a program written for whole arrays becomes the program of one partition
+ * among many.
  *
- * Every array gets a sharding from those that parameters, results, constraints and manual regions were given
- * (propagate.c), then each instruction is written again on tiles (partition.c), with collectives where a tile is needed in
- * another form (reshard.c).  What an operation's dimensions have to do with each other is said once, in factors.c; shardings
- * are lists of axes of one grid of partitions (axes.c).  Along a dimension where elements change places, tiles get what they
- * need of their neighbours (edges.c), or each partition does what concerns its own rows (parts.c).  Regions that are written per partition already (between
- * SPMDFullToShardShape and SPMDShardToFullShape) keep their collectives; axes that they do not manage cut them too.
+ * Every array gets a sharding, starting from the shardings that parameters, results, constraints and manual regions
+ * have (propagate.c). Then each instruction is made again on tiles (partition.c), with collectives where a tile is
+ * needed in another form (reshard.c). factors.c says for each operation which dimensions belong together; shardings
+ * are lists of axes of one grid of partitions (axes.c). Along a dimension where elements change places, tiles get
+ * the rows that they need from their neighbours (edges.c), or each partition handles its own rows (parts.c). Regions
+ * that are written for one partition already (between SPMDFullToShardShape and SPMDShardToFullShape) keep their
+ * collectives; axes that they do not manage cut them too.
  *
- * Runs after calls are inlined and bodies are unshared; leaves a module whose parameters and results have the shapes of one
- * partition's tiles, and whose parameters and spmd_output_sharding say how the whole arrays are cut. */
+ * The pass runs after calls are inlined and each body has one caller. It leaves a module whose parameters and
+ * results have the shapes of one partition's tiles, and whose parameters and spmd_output_sharding say how the whole
+ * arrays are cut. */
 #include <config.h>
 
 #include <string.h>
@@ -17,7 +19,8 @@
 #include "passes/passes.h"
 #include "passes/spmd/partition.h"
 
-/* A collective in which each partition takes part by itself. */
+/* A collective in which no two partitions communicate: each group has one member, and each pair has the same source
+ * and target. */
 static bool is_alone(const hlo_instr *instr)
 {
   const hlo_collective_attrs *a = instr->u.collective;
@@ -148,7 +151,8 @@ static weft_status *cut_entry_layout(hlo_module *module)
   return NULL;
 }
 
-/* Records the decisions where clients ask for them. */
+/* Records the shardings of the parameters (in each of them) and of the results (spmd_output_sharding of the module),
+ * where clients look for them. */
 static weft_status *report_shardings(spmd_program *p)
 {
   hlo_module *module = p->module;
