@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { FIRST_BLOCK = 4 << 10, LARGE_BLOCK = 256 << 10, PAGE = 64 << 10 /* or a part of it */, HUGE_PAGE = 2 << 20,
+enum { FIRST_BLOCK = 4 << 10, LARGE_BLOCK = 256 << 10, PAGE = 64 << 10 /* at most */, HUGE_PAGE = 2 << 20,
        ENOUGH_FOR_HUGE = 4 << 20, ALIGNMENT = WEFT_ARENA_ALIGNMENT };
 
 struct weft_arena_block {
@@ -22,7 +22,7 @@ struct weft_arena_block {
 
 void weft_arena_init(weft_arena *arena) { *arena = (weft_arena){0}; }
 
-/* Leak checkers do not see what only mapped memory refers to. */
+/* Under AddressSanitizer every block comes from calloc: the leak checker does not follow pointers in mapped memory. */
 #if defined __SANITIZE_ADDRESS__
 #define MAY_MAP 0
 #elif defined __has_feature
@@ -31,7 +31,8 @@ void weft_arena_init(weft_arena *arena) { *arena = (weft_arena){0}; }
 #define MAY_MAP 1
 #endif
 
-/* In huge pages where they fit: most of what touching new memory costs is a fault for each page. */
+/* Maps a block so that the kernel can use huge pages for it: most of the cost of touching new memory is one fault
+ * per page. */
 static struct weft_arena_block *map_block(size_t bytes)
 {
   struct weft_arena_block *block;
@@ -44,8 +45,8 @@ static struct weft_arena_block *map_block(size_t bytes)
   if (base == MAP_FAILED) return NULL;
   at = (char *)WEFT_ALIGN_UP((uintptr_t)base, (uintptr_t)HUGE_PAGE);
   if (at > base) munmap(base, (size_t)(at - base));
-  munmap(at + mapped, (size_t)(base + HUGE_PAGE - at)); /* never nothing: base is less than a huge page below */
-  (void)madvise(at, mapped, MADV_HUGEPAGE);             /* a wish */
+  munmap(at + mapped, (size_t)(base + HUGE_PAGE - at)); /* never 0 bytes: at - base < HUGE_PAGE */
+  (void)madvise(at, mapped, MADV_HUGEPAGE);             /* a hint; it may fail */
   block = (struct weft_arena_block *)at;
   block->mapped_bytes = mapped;
   block->size = mapped - sizeof *block;
@@ -82,8 +83,9 @@ void weft_arena_reset(weft_arena *arena)
   arena->total_bytes = head->size;
 }
 
-/* The bytes of the next block.  A huge page is one fault, but all of it is there at once: where it is known what is to come
- * they are taken for that, and then for what is small beside it. */
+/* Returns the bytes of the next block.  A huge page costs one page fault, but all of it becomes resident.  It is
+ * taken if the arena expects to fill half of it, if the arena already holds ENOUGH_FOR_HUGE bytes, or if the
+ * expected size is unknown and blocks have grown to LARGE_BLOCK. */
 static size_t next_block(const weft_arena *arena)
 {
   const size_t huge = HUGE_PAGE - sizeof *arena->head;
@@ -95,7 +97,8 @@ static size_t next_block(const weft_arena *arena)
   return arena->expected_bytes ? LARGE_BLOCK : huge;
 }
 
-/* Blocks come zeroed from calloc or the system and reset clears what was used, so allocations need no memset. */
+/* Blocks come zeroed from calloc or the kernel, and weft_arena_reset clears what was used, so an allocation needs no
+ * memset. */
 static void *alloc_in_new_block(weft_arena *arena, size_t size)
 {
   size_t step = next_block(arena);
@@ -113,7 +116,8 @@ static void *alloc_in_new_block(weft_arena *arena, size_t size)
     block->size = block_size;
   }
   arena->total_bytes += block->size;
-  /* An outsized request gets a block of its own behind the current one, whose free part stays in use. */
+  /* A request larger than the next block gets a block of its own.  The current block stays current, so that its free
+   * part is still used. */
   if (arena->head && size > step) {
     block->older = arena->head->older;
     arena->head->older = block;

@@ -1,5 +1,5 @@
-/* base/atomic.h -- C11's atomic types by their names in <stdatomic.h>, in C++ too, where they are std::atomic: the same size,
- * alignment and operations with gcc and clang. */
+/* base/atomic.h -- the atomic types of C11's <stdatomic.h>, also in C++.  There they are std::atomic types, which
+ * have the same size, alignment and operations with gcc and clang. */
 #ifndef WEFT_BASE_ATOMIC_H
 #define WEFT_BASE_ATOMIC_H
 

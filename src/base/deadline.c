@@ -24,7 +24,7 @@ weft_deadline weft_deadline_after_ns(int64_t ns)
 weft_deadline weft_deadline_from_setting_s(double seconds)
 {
   if (!(seconds > 0)) return WEFT_NO_DEADLINE;
-  if (seconds > 9e9) return WEFT_NO_DEADLINE; /* 285 years: past what nanoseconds hold */
+  if (seconds > 9e9) return WEFT_NO_DEADLINE; /* 285 years; int64_t holds 292 years of nanoseconds */
   return weft_deadline_after_ns((int64_t)(seconds * 1e9));
 }
 

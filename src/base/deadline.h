@@ -10,12 +10,14 @@
 
 WEFT_PUBLIC_BEGIN
 
-/* Nanoseconds of CLOCK_MONOTONIC.  Nested waits share one, so a budget is spent once. */
+/* A point in time, in nanoseconds of CLOCK_MONOTONIC.  Nested waits share the deadline of the outer wait, so that
+ * together they take no longer than it allows. */
 typedef struct weft_deadline {
   int64_t at_ns;
 } weft_deadline;
 
-/* Never passes.  Only for waits on work of this process that cannot fail to end, and where a user said 0 = none. */
+/* Never passes.  Only for waits for work of this process that is certain to end, and for timeouts that a user set to
+ * 0 (none). */
 #ifdef __cplusplus
 #define WEFT_NO_DEADLINE (weft_deadline{INT64_MAX})
 #else
@@ -28,7 +30,7 @@ typedef struct weft_deadline {
 
 int64_t weft_now_ns(void); /* CLOCK_MONOTONIC */
 
-/* now + ns, saturating; ns < 0 counts as 0. */
+/* now + ns; WEFT_NO_DEADLINE if the sum overflows.  A negative ns counts as 0. */
 weft_deadline weft_deadline_after_ns(int64_t ns);
 
 static inline weft_deadline weft_deadline_after_ms(int64_t ms)
@@ -36,13 +38,13 @@ static inline weft_deadline weft_deadline_after_ms(int64_t ms)
   return weft_deadline_after_ns(ms > INT64_MAX / WEFT_NS_PER_MS ? INT64_MAX : ms * WEFT_NS_PER_MS);
 }
 
-/* What a setting of `seconds` means: 0 is none, anything else counts from now. */
+/* The deadline that a timeout setting means: none if `seconds` is 0 or less, otherwise counted from now. */
 weft_deadline weft_deadline_from_setting_s(double seconds);
 
 bool weft_deadline_passed(weft_deadline deadline);
-int64_t weft_deadline_left_ns(weft_deadline deadline); /* at least 0; INT64_MAX for none */
+int64_t weft_deadline_left_ns(weft_deadline deadline); /* at least 0; INT64_MAX if there is no deadline */
 
-/* The time left as poll(2) wants it: milliseconds rounded up, -1 for none, capped to INT_MAX. */
+/* The time left as poll(2) takes it: milliseconds rounded up, at most INT_MAX; -1 if there is no deadline. */
 int weft_deadline_poll_ms(weft_deadline deadline);
 
 static inline weft_deadline weft_deadline_min(weft_deadline a, weft_deadline b) { return a.at_ns < b.at_ns ? a : b; }

@@ -136,7 +136,7 @@ uint64_t weft_float_encode_f64(weft_dtype type, double value)
   uint64_t wide, mantissa, result, sign_bit = 0, half, rest;
   int exponent, shift;
 
-  if (type == WEFT_F8E8M0FNU) value = (float)value; /* what f32 rounds to zero is none of its values */
+  if (type == WEFT_F8E8M0FNU) value = (float)value; /* a value that is zero in f32 becomes NaN, as zero does */
   memcpy(&wide, &value, sizeof wide);
   if (type == WEFT_F64) return wide;
   if (f->has_sign && wide >> 63) sign_bit = UINT64_C(1) << (f->exponent_bits + f->mantissa_bits);
@@ -164,7 +164,8 @@ uint64_t weft_float_encode_f64(weft_dtype type, double value)
   } else {
     mantissa |= UINT64_C(1) << 52;
   }
-  /* Drop bits down to the target's mantissa, one more for each step below its least normal exponent. */
+  /* Drop the bits that the target's mantissa lacks, and one more for each power of two below its least normal
+   * exponent. */
   shift = 52 - f->mantissa_bits;
   if (f->has_zero && exponent < 1 - f->bias) {
     shift += 1 - f->bias - exponent;
@@ -178,9 +179,10 @@ uint64_t weft_float_encode_f64(weft_dtype type, double value)
     half = UINT64_C(1) << (shift - 1);
     rest = mantissa & ((UINT64_C(1) << shift) - 1);
     mantissa >>= shift;
-    if (rest > half || (rest == half && (f->mantissa_bits ? mantissa & 1 : 1))) mantissa++; /* powers of two: upwards */
+    if (rest > half || (rest == half && (f->mantissa_bits ? mantissa & 1 : 1))) mantissa++; /* f8e8m0fnu: ties go up */
   }
-  /* A carry out of the mantissa, or into the least normal, moves the exponent by plain addition. */
+  /* A carry out of the mantissa raises the exponent in this addition; so does one from subnormal to the least
+   * normal. */
   if (f->has_zero) result = ((uint64_t)(exponent + f->bias - 1) << f->mantissa_bits) + mantissa;
   else result = (uint64_t)(exponent + f->bias) + mantissa - 1;
   if (result > format_max(f)) {

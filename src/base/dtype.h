@@ -41,7 +41,7 @@ weft_dtype weft_dtype_from_proto(int number); /* WEFT_INVALID if unknown */
 int weft_dtype_to_pjrt(weft_dtype type);
 weft_dtype weft_dtype_from_pjrt(int number);
 
-/* By HLO name, `length` bytes; WEFT_INVALID if there is none. */
+/* By the name in HLO text, `length` bytes long; WEFT_INVALID if there is no such type. */
 weft_dtype weft_dtype_from_name(const char *name, size_t length);
 
 static inline bool weft_dtype_is_float(weft_dtype type) { return weft_dtype_class_of(type) == WEFT_CLASS_FLOAT; }
@@ -54,11 +54,12 @@ static inline bool weft_dtype_is_integer(weft_dtype type)
 }
 static inline bool weft_dtype_is_array(weft_dtype type) { return weft_dtype_class_of(type) != WEFT_CLASS_NONE; }
 
-/* f32 for c64, f64 for c128, else the type itself; and back (WEFT_INVALID where there is none). */
+/* The component type: f32 for c64, f64 for c128, else the type itself.  The way back: c64 for f32, c128 for f64,
+ * else WEFT_INVALID. */
 weft_dtype weft_dtype_component(weft_dtype type);
 weft_dtype weft_dtype_complex_of(weft_dtype type);
 
-/* How a float narrower than f32 is laid out, for conversion code. */
+/* The layout of a float type, for conversion code. */
 typedef struct weft_float_format {
   int exponent_bits, mantissa_bits, bias;
   bool has_sign, has_inf, has_nan;
@@ -67,13 +68,14 @@ typedef struct weft_float_format {
 } weft_float_format;
 const weft_float_format *weft_dtype_float_format(weft_dtype type); /* NULL unless a float */
 
-/* One element to and from double / float: round to nearest even; a value past the finite range becomes inf where
- * the type has one, else NaN where it has that, else the largest finite value (f6, f4: saturating); NaN becomes -0
- * where there is no NaN, and zero NaN where there is no zero; f8e8m0fnu rounds ties up: all as XLA's converts do.  `bits` holds the element in its low bits. */
+/* Conversions of one element to and from float or double, as XLA's converts do them.  Rounding is to nearest, ties
+ * to even (f8e8m0fnu: ties up).  A value past the finite range becomes inf; NaN if the type has no inf; the largest
+ * finite value if it has neither (f6, f4).  NaN becomes -0 in a type without NaN, and zero becomes NaN in a type
+ * without zero.  `bits` holds the element in its low bits. */
 float weft_float_decode(weft_dtype type, uint64_t bits);  /* any float type but f64 */
 uint64_t weft_float_encode(weft_dtype type, float value); /* any float type but f64 */
 double weft_float_decode_f64(weft_dtype type, uint64_t bits);
-uint64_t weft_float_encode_f64(weft_dtype type, double value); /* rounds once, not through f32 */
+uint64_t weft_float_encode_f64(weft_dtype type, double value); /* rounds once; only f8e8m0fnu goes through f32 */
 
 WEFT_PUBLIC_END
 

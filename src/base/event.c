@@ -54,7 +54,7 @@ void weft_event_release(weft_event *event)
 {
   /* acq_rel: what other holders did with the event happens before it is freed */
   if (!event || atomic_fetch_sub_explicit(&event->refs, 1, memory_order_acq_rel) != 1) return;
-  for (weft_event_waiter *w = event->first, *next; w; w = next) { /* never set: nobody is left who could */
+  for (weft_event_waiter *w = event->first, *next; w; w = next) { /* never set, and nobody is left to set it */
     next = w->next;
     if (w->owned) free(w);
   }
@@ -86,7 +86,7 @@ void weft_event_set(weft_event *event, weft_status *st)
     weft_event_waiter *w = waiters;
     bool owned = w->owned;
     waiters = w->next;
-    w->fn(w->ctx, event->status); /* a slot may be gone after this */
+    w->fn(w->ctx, event->status); /* the callback may free its slot */
     if (owned) free(w);
   }
   weft_event_release(event);

@@ -10,7 +10,8 @@
 
 enum { LONGEST_WORD = 63 };
 
-/* How many letters are to be put in, left out, changed or swapped with the next one to make `b` of `a`. */
+/* The edit distance of `a` and `b`: how many letters to insert, delete, change or swap with the next one.
+ * LONGEST_WORD if either word is longer than that. */
 static size_t distance(const char *a, const char *b)
 {
   size_t rows[3][LONGEST_WORD + 1], *before = rows[0], *above = rows[1], *row = rows[2];

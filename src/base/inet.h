@@ -5,7 +5,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-/* The host's address as one of IPv6: an IPv4 address as the mapped one, ::ffff:a.b.c.d.  Of another family: ::. */
+/* The address in `name` as an IPv6 address: an IPv4 address becomes the mapped one, ::ffff:a.b.c.d.  For another
+ * family: ::. */
 struct in6_addr weft_inet_address(const struct sockaddr_storage *name);
 
 #endif

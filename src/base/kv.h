@@ -17,17 +17,18 @@ typedef struct weft_kv_ops {
   size_t size; /* sizeof this struct as the implementation was built; entries past it are absent */
   const char *name;
 
-  /* Waits until the key exists.  *out_value is malloc'd, NUL-terminated past its end, owned by the caller.
+  /* Waits until the key exists.  *out_value is malloc'd and owned by the caller; a NUL that *out_size does not count
+   * follows the value.
    * Errors: DEADLINE_EXCEEDED, naming the key; CANCELLED when the store closes. */
   weft_status *(*get)(weft_kv *kv, const char *key, weft_deadline deadline, char **out_value, size_t *out_size);
 
   /* The same without waiting.  Errors: NOT_FOUND. */
   weft_status *(*try_get)(weft_kv *kv, const char *key, char **out_value, size_t *out_size);
 
-  /* Errors: ALREADY_EXISTS unless `overwrite`. */
+  /* Errors: ALREADY_EXISTS if the key exists and `overwrite` is false. */
   weft_status *(*set)(weft_kv *kv, const char *key, const void *value, size_t size, bool overwrite);
 
-  /* Removes the key and every key below it ("a/b" and "a/b/..."); none is no error. */
+  /* Removes the key and every key below it ("a/b" and "a/b/...").  It is no error if none exists. */
   weft_status *(*remove)(weft_kv *kv, const char *key);
 
   void (*destroy)(weft_kv *kv);
@@ -62,14 +63,14 @@ static inline void weft_kv_destroy(weft_kv *kv)
 }
 WEFT_DEFINE_AUTO(weft_kv, weft_kv_destroy)
 
-/* A store of this process's memory, for devices and tests. */
+/* A store in this process's memory, for the devices of one process and for tests. */
 WEFT_NODISCARD weft_status *weft_kv_local_new(weft_kv **out_kv);
 
-/* A store in a directory that processes share (made if absent), one file a key, written by rename so that no
- * reader sees half a value.  Semantics of Gloo's FileStore: set, get, wait; removal added. */
+/* A store in a directory that processes share (created if absent).  Each key is a file, which is moved into place so
+ * that no reader sees half a value.  Semantics of Gloo's FileStore (set, get, wait), and removal. */
 WEFT_NODISCARD weft_status *weft_kv_file_new(const char *directory, weft_kv **out_kv);
 
-/* A view of `parent` with every key below `prefix` + "/".  Borrows parent, which must outlive it. */
+/* A view of `parent`: every key is put below `prefix` + "/".  Borrows parent, which must outlive the view. */
 WEFT_NODISCARD weft_status *weft_kv_prefix_new(weft_kv *parent, const char *prefix, weft_kv **out_kv);
 
 WEFT_PUBLIC_END

@@ -146,12 +146,12 @@ static weft_status *file_get(weft_kv *base, const char *key, weft_deadline deadl
   }
 }
 
-/* Makes the directories above `path` that are missing, below the store's own. */
+/* Creates the missing directories between the store's own directory and the file `path`. */
 static void make_parents(const kv_file *kv, char *path)
 {
   for (char *slash = path + kv->directory_length + 1; (slash = strchr(slash, '/')); slash++) {
     *slash = '\0';
-    (void)mkdir(path, 0777); /* if it fails, so does the move into it, which reports */
+    (void)mkdir(path, 0777); /* if it fails, the move into the directory fails too and reports the error */
     *slash = '/';
   }
 }
@@ -175,7 +175,7 @@ static weft_status *file_set(weft_kv *base, const char *key, const void *value, 
     return st;
   }
   weft_status *st = NULL;
-  for (int attempt = 0;; attempt++) { /* a remove may take the directory away between mkdir and move */
+  for (int attempt = 0;; attempt++) { /* a concurrent remove may delete the directory between mkdir and move */
     make_parents(kv, path);
     int failed = overwrite ? rename(temp, path) : link(temp, path);
     if (!failed) break;
@@ -187,7 +187,8 @@ static weft_status *file_set(weft_kv *base, const char *key, const void *value, 
   return st;
 }
 
-/* Removes the directory `path` and all in it.  Depth is bounded by MAX_DEPTH through key_path. */
+/* Removes the directory `path` and everything in it.  No directory is deeper than MAX_DEPTH: key_path refuses such
+ * keys. */
 static void remove_tree(char *path, int depth)
 {
   DIR *dir = opendir(path);

@@ -12,8 +12,9 @@
 #define WEFT_UNUSED __attribute__((unused))
 #define WEFT_EXPORT __attribute__((visibility("default")))
 
-/* A public header declares between these two what libweft exports: C linkage, and visible outside the library although all
- * of Weft is compiled with -fvisibility=hidden.  These declarations are the only list of exported symbols. */
+/* A public header puts the declarations that libweft exports between these two.  They get C linkage and are visible
+ * outside the library, although all of Weft is compiled with -fvisibility=hidden.  There is no other list of
+ * exported symbols. */
 #ifdef __cplusplus
 #define WEFT_PUBLIC_BEGIN _Pragma("GCC visibility push(default)") extern "C" {
 #define WEFT_PUBLIC_END } _Pragma("GCC visibility pop")
@@ -30,8 +31,8 @@
 /* Rounds x up to a multiple of the power of two `align`; the caller knows that it does not overflow. */
 #define WEFT_ALIGN_UP(x, align) (((x) + (align) - 1) & ~((__typeof__(x))(align) - 1))
 
-/* A local declared `WEFT_AUTO(T) x = NULL;` is destroyed on every way out of its block; each type that
- * allows it says so with WEFT_DEFINE_AUTO(T, destructor), where destructor(NULL) does nothing. */
+/* A local declared `WEFT_AUTO(T) x = NULL;` is destroyed on every way out of its block.  A type allows it with
+ * WEFT_DEFINE_AUTO(T, destructor); the destructor is not called for NULL. */
 #define WEFT_AUTO(type) __attribute__((cleanup(weft_auto_##type))) type *
 #define WEFT_DEFINE_AUTO(type, destroy)                            \
   static inline WEFT_UNUSED void weft_auto_##type(type **location) \
@@ -39,7 +40,7 @@
     if (*location) destroy(*location);                             \
   }
 
-/* The greatest common divisor, not negative; of 0 and b it is b. */
+/* The greatest common divisor, never negative; that of 0 and b is |b|. */
 static inline WEFT_UNUSED int64_t weft_gcd(int64_t a, int64_t b)
 {
   while (b) {
@@ -58,7 +59,7 @@ static inline WEFT_UNUSED int64_t weft_gcd(int64_t a, int64_t b)
     moved_;                              \
   })
 
-/* A malloc'd char * freed at the end of its block. */
+/* WEFT_AUTO_STR declares a malloc'd char * that is freed on every way out of its block. */
 WEFT_PUBLIC_BEGIN
 void weft_auto_free_char(char **location);
 WEFT_PUBLIC_END

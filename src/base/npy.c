@@ -13,7 +13,7 @@
 enum { MAX_HEADER = 1 << 16 };
 static const char magic[6] = "\x93NUMPY";
 
-/* NumPy's kind letter and size for a type; kind 'V' where it has none. */
+/* NumPy's kind letter for a type; 'V' if NumPy has no such type. */
 static char kind_of(weft_dtype type)
 {
   switch (weft_dtype_class_of(type)) {
@@ -27,7 +27,8 @@ static char kind_of(weft_dtype type)
   return '?';
 }
 
-/* The type that "kind size" means; V and, for hand-made files, same-sized unsigned integers become `expected`. */
+/* The type that a kind letter and a size mean.  If NumPy lacks `expected`, void of its size means it, and so do
+ * integers of its size, for hand-made files. */
 static weft_dtype type_of(char kind, int64_t size, weft_dtype expected)
 {
   if (expected != WEFT_INVALID && kind_of(expected) == 'V' && (int64_t)weft_dtype_bytes(expected) == size &&

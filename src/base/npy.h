@@ -9,7 +9,7 @@
 
 enum { WEFT_NPY_MAX_RANK = 32 };
 
-/* An array, dense and row-major, as base/dtype.h lays elements out. */
+/* An array, dense and row-major; elements are laid out as base/dtype.h says. */
 typedef struct weft_npy {
   weft_dtype type;
   int rank;
@@ -18,13 +18,15 @@ typedef struct weft_npy {
   int64_t bytes;
 } weft_npy;
 
-/* Reads a file.  Types that NumPy lacks (bf16, f8, s4, ...) are stored as void of their size: `expected` says which one
- * is meant; WEFT_INVALID where that does not matter.  Big-endian files are swapped, Fortran order is transposed.
+/* Reads a file.  A type that NumPy lacks (bf16, f8, s4, ...) is stored as void of its size.  If `expected` is such a
+ * type, void and integer elements of its size are read as it; otherwise `expected` has no effect, and void elements
+ * are refused.  Big-endian data is swapped, Fortran order is transposed.
  * Errors: NOT_FOUND; INVALID_ARGUMENT naming the file and what is wrong with it; RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *weft_npy_read(const char *path, weft_dtype expected, weft_npy *out_array);
 void weft_npy_fini(weft_npy *array);
 
-/* Writes version 1 (or 2 for a long header), little-endian, C order; types that NumPy lacks as void of their size. */
+/* Writes a file of version 1, little-endian, in C order; types that NumPy lacks as void of their size.
+ * Errors: INVALID_ARGUMENT if the file cannot be created; RESOURCE_EXHAUSTED if it cannot be written. */
 WEFT_NODISCARD weft_status *weft_npy_write(const char *path, weft_dtype type, int rank, const int64_t *dims,
                                            const void *data);
 

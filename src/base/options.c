@@ -1,4 +1,4 @@
-/* base/options.c -- settings as tables: parser, manual and default at once (options.h). */
+/* base/options.c -- settings as tables: parser, manual and defaults from one table (options.h). */
 #include <config.h>
 
 #include "base/options.h"
@@ -24,7 +24,8 @@ static weft_status *parse_bool(const char *what, const char *text, bool *out)
   return WEFT_ERR(INVALID_ARGUMENT, "%s: expected a boolean (1, 0, true, false, on, off), got \"%s\"", what, text);
 }
 
-/* number unit: the value of the number times the unit's factor, which must fit int64_t. */
+/* Parses "number unit": *out is the number times the unit's factor.  Negative values and those that int64_t cannot
+ * hold are refused. */
 static weft_status *parse_scaled(const char *what, const char *text, const char *const *units, const double *factors,
                                  size_t unit_count, double bare_factor, const char *expected, int64_t *out)
 {
@@ -92,7 +93,7 @@ static bool is_among(const char *words, const char *text)
   return false;
 }
 
-/* `value` is in "LEAST..MOST", whose ends are written as the option's values are. */
+/* *out_inside: `value` lies in "LEAST..MOST", both ends written as values of the option. */
 static weft_status *check_range(const weft_option *o, int64_t value, bool *out_inside)
 {
   const char *dots = strstr(o->allowed, "..");
@@ -144,7 +145,7 @@ weft_status *weft_options_check(const weft_option_table *table)
     const weft_option *o = &table->options[i];
     union { bool truth; int64_t number; const char *text; } value;
     if (*text_of(o))
-      WEFT_TRY(weft_option_read(o, o->name, text_of(o), &value)); /* a number without a default is empty */
+      WEFT_TRY(weft_option_read(o, o->name, text_of(o), &value)); /* a number without a default has an empty text */
   }
   return NULL;
 }

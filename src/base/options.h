@@ -1,4 +1,4 @@
-/* base/options.h -- settings as tables: one table is parser, manual and default at once.
+/* base/options.h -- settings as tables: one table is the source of the parser, the manual and the defaults.
  * A module declares a plain struct of settings and a weft_option row for each member; weft_options_load fills the
  * struct from defaults and the environment, and `weft info` prints the rows. */
 #ifndef WEFT_BASE_OPTIONS_H
@@ -26,8 +26,9 @@ typedef struct weft_option {
   const char *default_text;
   size_t offset; /* of the member in the settings struct */
   const char *help;
-  /* The values, where not all of the type are.  Of a text its words: "auto|shm|fabric", or empty; of a number "LEAST..MOST" as the
-   * type is written, and either may be left out: "1..4096", "8K..1G", "1..".  NULL: all. */
+  /* The allowed values, if not all values of the type are.  For a string its words, "auto|shm|fabric"; the empty
+   * string is always allowed.  For a number a range "LEAST..MOST" with both ends written as values of the type;
+   * either end may be left out: "1..4096", "8K..1G", "1..".  NULL: all values. */
   const char *allowed;
 } weft_option;
 
@@ -37,22 +38,24 @@ typedef struct weft_option_table {
   size_t count;
 } weft_option_table;
 
-/* Fills *settings.  Errors: INVALID_ARGUMENT naming variable, value and what was expected. */
+/* Fills *settings.  Errors: INVALID_ARGUMENT naming the variable, its value and what was expected. */
 WEFT_NODISCARD weft_status *weft_options_load(const weft_option_table *table, void *settings);
 
-/* Looks whether weft_options_load would succeed now, and keeps nothing. */
+/* Checks the variables and defaults as weft_options_load does, and stores nothing.  Options with neither are
+ * skipped. */
 WEFT_NODISCARD weft_status *weft_options_check(const weft_option_table *table);
 
-/* Parses the value of an option into *out, whose type the option's is.  `what` names the value in errors: the variable, or the option
- * of a command.  Errors: INVALID_ARGUMENT, also where the value is not among those that the option allows. */
+/* Parses `text` as a value of `option` into *out, whose C type weft_option_type states.  `what` names the value in
+ * errors: the variable, or the option of a command.  Errors: INVALID_ARGUMENT, also for a value that the option does
+ * not allow. */
 WEFT_NODISCARD weft_status *weft_option_read(const weft_option *option, const char *what, const char *text, void *out);
 
-/* Parses one value as `type` into *out (of the type that the enum's comment states). */
+/* Parses one value as `type` into *out, whose C type weft_option_type states. */
 WEFT_NODISCARD weft_status *weft_option_parse(weft_option_type type, const char *what, const char *text, void *out);
 
-/* "330.8 KiB" in `buf`, which it returns. */
+/* Writes a size such as "330.8 KiB" to `buf` and returns `buf`. */
 const char *weft_bytes_text(int64_t bytes, char *buf, size_t size);
-#ifndef __cplusplus /* which has no array that lives to the end of its block without a name */
+#ifndef __cplusplus /* C++ has no unnamed array that lives to the end of its block */
 #define WEFT_BYTES(n) weft_bytes_text((n), (char[32]){0}, 32)
 #endif
 

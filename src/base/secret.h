@@ -11,10 +11,10 @@
 
 enum { WEFT_SECRET_MOST_BYTES = 400 };
 
-/* Reads a secret: 1 to 400 printable characters, without the newline at their end.
+/* Reads a secret: 1 to 400 printable ASCII characters other than space; newlines at the end are dropped.
  *   file  a regular file, which only its owner and group may access; "": there is no secret, and *out is NULL
- *   out   malloc'd, the caller's; weft_secret_free
- * Errors: INVALID_ARGUMENT, naming the file and what is wrong with it. */
+ *   out   malloc'd, owned by the caller; freed with weft_secret_free
+ * Errors: INVALID_ARGUMENT, naming the file and what is wrong with it; RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *weft_secret_read(const char *file, char **out);
 
 /* The same for the file that WEFT_COORD_SECRET_FILE names. */
@@ -22,7 +22,7 @@ WEFT_NODISCARD weft_status *weft_secret_of_job(char **out);
 
 void weft_secret_free(char *secret); /* overwrites it first; NULL is fine */
 
-/* In time that depends on the length of `given` alone. */
+/* Compares in a time that does not depend on the bytes of the secret. */
 bool weft_secret_equal(const char *secret, const char *given);
 
 #endif

@@ -10,7 +10,7 @@
 
 WEFT_PUBLIC_BEGIN
 
-/* The absl / gRPC / PJRT canonical codes, by number, so that no border translates. */
+/* The canonical codes of absl, gRPC and PJRT with their numbers, so that no interface needs to translate them. */
 #define WEFT_CODES(X)                                                                            \
   X(OK, 0)                                                                                       \
   X(CANCELLED, 1)           /* the caller asked for it */                                        \
@@ -38,7 +38,8 @@ typedef enum weft_code {
 
 typedef struct weft_status weft_status;
 
-/* Makes an error.  Never NULL: without memory it is a static RESOURCE_EXHAUSTED that free() ignores. */
+/* Makes an error.  Never NULL: when memory is exhausted, returns a static RESOURCE_EXHAUSTED that weft_status_free
+ * ignores. */
 WEFT_NODISCARD WEFT_PRINTF(4, 5) weft_status *weft_status_new(weft_code code, const char *file, int line,
                                                               const char *fmt, ...);
 
@@ -60,19 +61,19 @@ weft_code weft_status_code(const weft_status *st); /* WEFT_OK for NULL */
 /* The message without the context lines, borrowed from st; "" for NULL. */
 const char *weft_status_message(const weft_status *st);
 
-/* Everything a person should see, "CODE: message" and one indented context line for each note, as a string
- * borrowed from st until the next call on it; of very many notes the first and the last.  Source positions (file:line)
- * are included only when `debug`. */
+/* The full text for a person: "CODE: message" and one indented line for each note; of more than 24 notes the first
+ * 12 and the last 12.  `debug` adds source positions (file:line).  Borrowed from st until the next call on it. */
 const char *weft_status_text(weft_status *st, bool debug);
 
 /* The upper-case name of a code ("INVALID_ARGUMENT"), static. */
 const char *weft_code_name(weft_code code);
 
-/* Attaches a typed payload (copied), replacing one of the same type_url.  Takes and returns st; NULL passes. */
+/* Attaches a typed payload (copied), replacing one of the same type_url.  Takes and returns st; NULL passes through.
+ * When memory is exhausted, st is returned without the payload. */
 WEFT_NODISCARD weft_status *weft_status_with_payload(weft_status *st, const char *type_url, const void *data,
                                                      size_t size);
 
-/* The payload of that type, borrowed from st, or NULL. */
+/* The payload of that type, borrowed from st, or NULL.  *out_size is its bytes; out_size may be NULL. */
 const void *weft_status_payload(const weft_status *st, const char *type_url, size_t *out_size);
 
 /* Calls visit for each payload until it returns false. */

@@ -38,7 +38,8 @@ void weft_svg_label(FILE *out, double x, double y, double width, const char *tex
 
   if (room < 7 && cut) return;
   if (cut)
-    for (room--; room > 0 && ((unsigned char)text[room] & 0xc0) == 0x80;) room--; /* no letter of UTF-8 in two */
+    /* do not cut a UTF-8 character in two */
+    for (room--; room > 0 && ((unsigned char)text[room] & 0xc0) == 0x80;) room--;
   fprintf(out, "<text x=\"%.2f\" y=\"%.2f\">", x, y);
   escaped(out, text, room);
   fputs(cut ? "…</text>\n" : "</text>\n", out);

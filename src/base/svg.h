@@ -7,18 +7,19 @@
 
 #include "base/status.h"
 
-/* Begins a white page of that many pixels, in a sans-serif of 11. */
+/* Begins a white page of `width` by `height` pixels; its font is sans-serif of 11 pixels. */
 void weft_svg_begin(FILE *out, double width, double height);
-/* Names of programs are anybody's text. */
+/* Writes `text` with XML's special characters escaped.  Names in a program may contain any text. */
 void weft_svg_escaped(FILE *out, const char *text);
-/* As much of `text` as fits into `width` pixels, its baseline from (x, y) on, with "…" for what does not; nothing if that is
- * not worth reading. */
+/* Writes `text` with its baseline from (x, y) on.  Text wider than `width` pixels is cut, with "…" at its end; if
+ * fewer than 7 letters would be left, nothing is written. */
 void weft_svg_label(FILE *out, double x, double y, double width, const char *text);
 
-/* The distance of round marks (1, 2 or 5 times a power of ten; of bytes: a power of two) of which at most `most` fit a range. */
+/* The distance between the marks of an axis: the least round number such that `most` distances cover `range`.  Round
+ * numbers are 1, 2 and 5 times powers of ten; of bytes, powers of two. */
 double weft_svg_marks(double range, int most, bool of_bytes);
 
-/* Colours by kind: the first kinds that ask get one each, the others grey. */
+/* Colours by kind: the first WEFT_SVG_COLOURS kinds get one each, all others grey. */
 enum { WEFT_SVG_COLOURS = 9 };
 typedef struct weft_svg_key {
   const char *kinds[WEFT_SVG_COLOURS]; /* borrowed */
@@ -26,10 +27,10 @@ typedef struct weft_svg_key {
   bool has_others;
 } weft_svg_key;
 const char *weft_svg_colour(weft_svg_key *key, const char *kind);
-/* What the colours mean, in a line that ends at (right, y). */
+/* Writes the kind of each colour in a line that ends at (right, y). */
 void weft_svg_legend(FILE *out, const weft_svg_key *key, double right, double y);
 
-/* Ends the page.  Errors: UNKNOWN if anything could not be written. */
+/* Ends the page.  Errors: UNKNOWN if any write to `out` failed. */
 WEFT_NODISCARD weft_status *weft_svg_end(FILE *out);
 
 #endif

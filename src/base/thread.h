@@ -21,9 +21,10 @@
 #define WEFT_ACQUIRES(mu) WEFT_THREAD_ATTR(acquire_capability(mu))
 #define WEFT_RELEASES(mu) WEFT_THREAD_ATTR(release_capability(mu))
 #define WEFT_NO_THREAD_SAFETY WEFT_THREAD_ATTR(no_thread_safety_analysis)
-/* For functions that make or free an object: no other thread has it yet, or any more. */
+/* For functions that create or free an object: no other thread can reach it yet, or any more. */
 #define WEFT_UNSHARED WEFT_NO_THREAD_SAFETY
-/* clang 19 and newer check it; elsewhere it documents, for older ones cannot parse a member's guard that names another member. */
+/* clang 19 and newer check it.  Elsewhere it only documents: older clangs cannot parse a guard that names another
+ * member. */
 #if defined(__clang__) && __clang_major__ >= 19
 #define WEFT_GUARDED_BY(mu) __attribute__((guarded_by(&mu)))
 #else
@@ -67,8 +68,8 @@ bool weft_cond_wait(weft_cond *cond, weft_mutex *mu, weft_deadline deadline) WEF
 WEFT_NODISCARD weft_status *weft_thread_start(pthread_t *out_thread, const char *name, void *(*run)(void *arg),
                                               void *arg);
 
-/* From now on the calling thread takes denormal floats for zero, as operands and as results, or does not; returns how it
- * was.  Where the processor cannot say, they are kept. */
+/* Sets whether the calling thread treats denormal floats as zero, as operands and as results; returns the previous
+ * setting.  On processors without such a setting, denormals are kept and the result is false. */
 bool weft_thread_flush_denormals(bool flush);
 
 #endif
