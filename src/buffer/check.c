@@ -1,10 +1,10 @@
-/* buffer/check.c -- The plan's proof, by running the module on symbols: memory is bytes tagged with the value last
- * written there, each step must find its operands' values where the plan says they are, and then tags its results.
- * Only the module and buf_plan_slice are consulted; nothing is shared with the planner.
+/* buffer/check.c -- The proof of a plan, by running the module on symbols.  Each byte of memory is tagged with the
+ * value that was last written there; each step must find its operands' values where the plan says they are, and then
+ * tags its results.  Only the module and the queries of plan.h are consulted; no code is shared with the planner.
  *
- * A loop is run once, with a fresh value for each part of its state that changes: its memory must hold that state on
- * entry, and the next state at the end of the body.  Each branch of a conditional runs on a copy of the memory; after
- * them, bytes on which they differ hold nothing, except the results. */
+ * A loop is run once, with a new value for each part of its state that changes: the memory of that state must hold
+ * the initial value on entry, and the next value at the end of the body.  Each branch of a conditional runs on a
+ * copy of the memory.  After the branches, bytes on which they differ hold nothing, except for the results. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -19,11 +19,11 @@ typedef struct checker {
   weft_arena arena;
   const buf_plan *plan;
   bytes *memory;        /* by allocation */
-  int64_t *value_of;    /* by leaf_base + leaf: the value expected there */
+  int64_t *value_of;    /* by leaf_base[id] + leaf: the value expected there */
   int *leaf_base;       /* by instruction id */
-  bool *invariant;      /* by leaf_base of a while: state that the body hands on as it is */
-  bool *depends;        /* by instruction id: scratch of same_index_only */
-  const hlo_instr **by; /* by value: who made it, for messages */
+  bool *invariant;      /* as value_of, for a while: its body passes this state on unchanged */
+  bool *depends;        /* by instruction id: scratch memory of same_index_only */
+  const hlo_instr **by; /* by value: the instruction that made it, for messages */
   int64_t value_count;
   int value_capacity;
 } checker;
@@ -119,7 +119,7 @@ static weft_status *copy_memory(checker *c, const bytes *from, bytes **out)
   return NULL;
 }
 
-/* Forgets what c->memory and `other` do not agree on. */
+/* Makes unknown those bytes of c->memory whose value differs in `other`. */
 static weft_status *meet(checker *c, const bytes *other)
 {
   for (int a = 0; a < buf_plan_alloc_count(c->plan); a++) {
@@ -128,7 +128,7 @@ static weft_status *meet(checker *c, const bytes *other)
     WEFT_TRY_ALLOC(before.pieces);
     for (int i = 0; i < before.count; i++) {
       piece p = before.pieces[i];
-      for (int64_t at = p.begin; at < p.end;) { /* cut p by the other's pieces */
+      for (int64_t at = p.begin; at < p.end;) { /* cut p at the ends of the other's pieces */
         int k = first_piece(&other[a], at);
         bool inside = k < other[a].count && other[a].pieces[k].begin <= at;
         int64_t end = inside               ? WEFT_MIN(p.end, other[a].pieces[k].end)
@@ -175,10 +175,10 @@ static bool alias_declared(const hlo_instr *instr, int result_leaf, int operand,
   return false;
 }
 
-/* True if the step reads element i of that operand for element i of that result alone (or, a sort, reads a slice before it
- * writes it): whatever depends on it inside the
- * fusion is elementwise or a reshape, and other results that do are as long as this one (then all are computed before
- * any is stored). */
+/* True if the step may write the result over that operand: it reads element i of the operand for element i of that
+ * result only.  A sort may write over the operand of the same number, since it reads a slice before it writes it.  In a
+ * loop fusion, whatever depends on the operand must be elementwise or a reshape; if another result depends on it too,
+ * all results must have as many elements as the operand (the fusion then computes all of them before it stores any). */
 static bool same_index_only(checker *c, const hlo_instr *instr, int result_leaf, int operand)
 {
   const hlo_shape *shape = instr->operands[operand]->shape;
@@ -209,7 +209,8 @@ static bool same_index_only(checker *c, const hlo_instr *instr, int result_leaf,
   return true;
 }
 
-/* True if leaf `leaf` of an asynchronous half is its operand's memory; *out_value is that operand's value. */
+/* True if leaf `leaf` of the start or done of an asynchronous operation is an operand's memory; *out_value is that
+ * operand's value. */
 static bool hands_on(checker *c, const hlo_instr *instr, int leaf, int64_t *out_value)
 {
   const hlo_instr *first = instr->operand_count ? instr->operands[0] : NULL;
@@ -358,7 +359,7 @@ static void run_alias(checker *c, const hlo_instr *instr)
   for (int k = 0; k < leaves_of(instr); k++) mine[k] = expected(c, instr->operands[0])[at + k];
 }
 
-/* Nests as deep as calls do, which buf_flow_new bounds. */
+/* Recursion is as deep as calls nest, which buf_flow_new limits. */
 static weft_status *run(checker *c, const hlo_computation *comp)
 {
   HLO_FOREACH(instr, comp) {

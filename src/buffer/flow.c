@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- small helpers --------------------------------------------------------------------------------------------- */
-
 /* ---- the walk -------------------------------------------------------------------------------------------------- */
 
 typedef struct walker {
@@ -50,7 +48,7 @@ static int *values_at(const buf_flow *flow, const hlo_instr *instr)
 
 static int64_t leaf_bytes(const hlo_shape *shape, int leaf) { return hlo_shape_bytes(hlo_shape_leaf(shape, leaf)); }
 
-/* Fresh values for leaves [first, first + count) of instr, written at `step`. */
+/* Makes new values for leaves [first, first + count) of instr, which are written at `step`. */
 static weft_status *define(walker *w, const hlo_instr *instr, int first, int count, int step)
 {
   for (int leaf = first; leaf < first + count; leaf++)
@@ -80,11 +78,12 @@ static int leaf_at(const hlo_shape *shape, hlo_ints path)
   return leaf;
 }
 
-/* Sets of results, the first 63 of them; MIXED: reached otherwise than at the same index. */
+/* Sets of a fusion's results: bit i is result i, for the first 63 results.  MIXED: a result is reached at another
+ * index, or has no bit. */
 static const uint64_t MIXED = UINT64_C(1) << 63;
 
-/* For each instruction of a loop fusion: the results that its elements reach, each at its own index only, through
- * elementwise operations and reshapes (which keep the linear index). */
+/* For each instruction of a loop fusion: the results that its elements reach at their own index and at no other,
+ * through elementwise operations and reshapes (which keep the linear index). */
 static void reach_elementwise(uint64_t *reached, const hlo_instr *fusion)
 {
   const hlo_computation *comp = fusion->called[0];
@@ -105,8 +104,8 @@ static void reach_elementwise(uint64_t *reached, const hlo_instr *fusion)
   }
 }
 
-/* Results of one element count are walked together, all computed before any is stored (codegen's promise); else each in
- * its turn. */
+/* True if all results have the same number of elements.  Codegen then computes all results of an index before it
+ * stores any; otherwise it computes one result after the other. */
 static bool walked_together(const hlo_shape *results)
 {
   for (int k = 1; hlo_shape_is_tuple(results) && k < results->rank; k++)
@@ -116,11 +115,13 @@ static bool walked_together(const hlo_shape *results)
   return true;
 }
 
-/* What one operand leaf allows: `declared` >= 0: that result, by an alias; else any of `results`. */
+/* Which results may be written over one operand leaf: result `declared`, by an alias, if that is >= 0; else each of
+ * `results`. */
 typedef struct permit { int value, declared; uint64_t results; } permit;
 
-/* The result that leaf `leaf` of operand `i` is declared to share memory with, or -1.  A result that several operands are
- * declared for is the first one's: the operands are all read when it is written, so that it can be in one place only. */
+/* The result that leaf `leaf` of operand `i` is declared to share memory with, or -1.  If a result is declared for
+ * several operands, the first declaration counts: the step reads all of them when it writes the result, which can
+ * share memory with one only. */
 static int declared_result(const hlo_instr *instr, int i, int leaf)
 {
   int count;
@@ -146,7 +147,7 @@ static permit permit_of(const walker *w, const hlo_instr *instr, int i, int leaf
     uint64_t results = w->reached[hlo_parameter(instr->called[0], i)->id];
     bool one = (results & (results - 1)) == 0;
     if (!(results & MIXED) && (one || walked_together(instr->shape))) p.results = results;
-  } else if (instr->op == HLO_SORT) { /* a slice is read before it is written */
+  } else if (instr->op == HLO_SORT) { /* a sort reads a slice before it writes it */
     p.results = i < 63 ? UINT64_C(1) << i : 0;
   } else if (instr->op != HLO_FUSION && instr->op != HLO_COPY && hlo_opcode_is_elementwise(instr->op) &&
              hlo_shape_same_dims(instr->shape, operand->shape)) {
@@ -173,8 +174,8 @@ static int compare_permits(const void *a, const void *b)
   return (x->value > y->value) - (x->value < y->value);
 }
 
-/* What `instr` reads, and over which of it it may write.  An operand given twice may be overwritten only as both slots
- * allow. */
+/* Adds what `instr` reads, and which of its results may be written over which operands.  A value that is given as
+ * several operands may be overwritten only as all of them allow, and not at all if one of them has a declared alias. */
 static weft_status *walk_operands(walker *w, const hlo_instr *instr, int step)
 {
   buf_flow *flow = w->flow;
@@ -219,7 +220,7 @@ static weft_status *walk_step(walker *w, const hlo_instr *instr, int step)
   int leaves = flow->leaf_count[instr->id], first = 0;
   int *mine = values_at(flow, instr);
 
-  switch (instr->op) { /* leaves that hand an operand on beside the result proper */
+  switch (instr->op) { /* leaves that are values of the operands, beside the result proper */
   case HLO_ALL_GATHER_START: case HLO_COLLECTIVE_PERMUTE_START: case HLO_SEND: case HLO_COPY_START: {
     int limit = instr->op == HLO_COPY_START ? 0 : instr->op == HLO_SEND ? 1 : leaves;
     for (int i = 0; i < instr->operand_count && first < limit; i++)
@@ -277,7 +278,7 @@ static weft_status *enter(walker *w, const hlo_computation *comp, const hlo_inst
   return NULL;
 }
 
-/* Loop state that the body hands on untouched is the value that came in. */
+/* Loop state that the body passes on unchanged is the value that entered the loop. */
 static bool is_invariant(const walker *w, const hlo_computation *body, int leaf)
 {
   return w->passes_through[w->flow->leaf_base[body->root->id] + leaf] == leaf;
@@ -373,7 +374,7 @@ static weft_status *walk_call(walker *w, const hlo_instr *instr, int depth)
   return NULL;
 }
 
-/* Numbers the steps of comp and finds the values of its instructions; those of its parameters are known. */
+/* Numbers the steps of comp and finds the values of its instructions; those of its parameters are known already. */
 static weft_status *walk(walker *w, const hlo_computation *comp, int depth)
 {
   buf_flow *flow = w->flow;
@@ -386,7 +387,7 @@ static weft_status *walk(walker *w, const hlo_computation *comp, int depth)
       flow->step[instr->id] = flow->comp_begin[comp->id];
     } else if (instr->op == HLO_CONSTANT || instr->op == HLO_AFTER_ALL) {
       flow->step[instr->id] = w->step;
-      WEFT_TRY(define(w, instr, 0, flow->leaf_count[instr->id], -1)); /* there from the start */
+      WEFT_TRY(define(w, instr, 0, flow->leaf_count[instr->id], -1)); /* live from the start */
       for (int leaf = 0; leaf < flow->leaf_count[instr->id]; leaf++)
         flow->values[values_at(flow, instr)[leaf]].read_only = true;
     } else if (instr->op == HLO_WHILE) {
@@ -407,8 +408,9 @@ static weft_status *walk(walker *w, const hlo_computation *comp, int depth)
   return NULL;
 }
 
-/* For every leaf of every instruction of a sequential computation: the leaf (over all parameters) that it passes on
- * untouched, or -1.  Callees come first in the module's list, so loops and calls are looked through. */
+/* For every leaf of every instruction of a sequential computation: the parameter leaf (counted over all parameters)
+ * that it passes on unchanged, or -1.  Callees come first in the module's list, so loops and calls are looked
+ * through. */
 static weft_status *find_invariants(walker *w, const bool *sequential)
 {
   buf_flow *flow = w->flow;
@@ -451,7 +453,7 @@ static weft_status *find_invariants(walker *w, const bool *sequential)
   return NULL;
 }
 
-/* Marks the computations that run by steps: the entry, and what those call by while, conditional and call. */
+/* Marks the computations that run by steps: the entry, and what these run through while, conditional and call. */
 static void mark_sequential(const hlo_module *module, bool *sequential)
 {
   sequential[module->entry->id] = true;
@@ -505,7 +507,8 @@ static weft_status *add_entry(walker *w)
   return NULL;
 }
 
-/* The result's leaves become pseudo-values, written after the last step: the memory that the caller gets. */
+/* The leaves of the result become pseudo-values, written after the last step; they stand for the memory that the
+ * caller gets. */
 static weft_status *add_results(walker *w)
 {
   buf_flow *flow = w->flow;
@@ -636,7 +639,7 @@ int buf_class_of(const buf_classes *classes, int value)
   return value;
 }
 
-/* May `to` be written over `from`?  `overwrites` is in order of the steps that define `to`. */
+/* Returns whether `to` may be written over `from`.  `overwrites` is in the order of the steps that define `to`. */
 static bool may_overwrite(const buf_flow *flow, int from, int to)
 {
   int low = 0, high = flow->overwrite_count, def = flow->values[to].def;
@@ -659,7 +662,7 @@ static bool clash(const buf_flow *flow, int a, int b)
   return x->end != y->def || x->def == y->def || !may_overwrite(flow, a, b);
 }
 
-/* True if `v` clashes with a member of c, which are sorted and do not clash with each other. */
+/* True if `v` clashes with a member of c.  The members are sorted and do not clash with each other. */
 static bool clashes(const buf_flow *flow, const struct buf_class *c, int v)
 {
   const buf_value *value = &flow->values[v];
@@ -718,8 +721,8 @@ weft_status *buf_classes_merge(const buf_flow *flow, buf_classes *classes, int a
 
 weft_status *buf_classes_merge_ties(const buf_flow *flow, buf_classes *classes, bool *broken, int *out_broken_count)
 {
-  /* Exits always merge.  A donation is a promise; a copy in a loop's body or before an in-place update runs again and
-   * again; one at a loop's entry or for a result runs once. */
+  /* Exits always merge.  The caller was promised that a donation shares memory.  A copy in a loop's body or before
+   * an in-place update may run in every iteration; one at a loop's entry or of a result runs once. */
   static const buf_tie_kind order[] = {BUF_TIE_LOOP_EXIT, BUF_TIE_DONATION, BUF_TIE_LOOP_BACK, BUF_TIE_IN_PLACE,
                                        BUF_TIE_BRANCH, BUF_TIE_LOOP_ENTRY, BUF_TIE_RESULT};
 

@@ -3,13 +3,14 @@
 
 #include "buffer/hazard.h"
 
-/* Who has read a segment since it was written: a list that pieces of a split segment go on sharing. */
+/* A step that has read a segment since its last write.  The pieces of a split segment share their list of readers. */
 typedef struct reader {
   int step;
   const struct reader *next;
 } reader;
 
-/* A node of a treap ordered by `begin`; priorities are a hash of a counter, so that trees are the same every time. */
+/* A node of a treap ordered by `begin`.  Priorities are hashes of a counter, so that trees are the same in every
+ * run. */
 typedef struct buf_segment {
   int64_t begin, end;
   int writer; /* -1: nobody yet */
@@ -33,7 +34,7 @@ static buf_segment *segment_new(buf_hazards *h, int64_t begin, int64_t end, int 
   return s;
 }
 
-/* Each allocation starts as one segment that nobody wrote, so that segments always cover every address. */
+/* Each allocation starts as one segment without a writer, so that segments always cover every address. */
 weft_status *buf_hazards_init(buf_hazards *h, weft_arena *arena, int alloc_count, buf_hazard_edge *edge, void *ctx)
 {
   *h = (buf_hazards){.arena = arena, .alloc_count = alloc_count, .edge = edge, .ctx = ctx};
@@ -58,8 +59,8 @@ static buf_segment *join(buf_segment *a, buf_segment *b) /* all of a before all 
   return b;
 }
 
-/* Splits by address: segments that begin before `at` go to *low.  A segment across `at` is cut in two; `spare` is the
- * memory for its second half. */
+/* Splits by address: segments that begin before `at` go to *low, the others to *high.  A segment across `at` is cut
+ * in two; `spare` is the memory for its second half. */
 static void split(buf_segment *tree, int64_t at, buf_segment **spare, buf_segment **low, buf_segment **high)
 {
   if (!tree) {
@@ -84,7 +85,8 @@ static void split(buf_segment *tree, int64_t at, buf_segment **spare, buf_segmen
   }
 }
 
-/* Takes the segments of [begin, end) out of the tree, cut to it. */
+/* Takes the segments of `slice` out of its tree, cut at both ends of the slice.  The rest is in *out_low and
+ * *out_high. */
 static weft_status *cut_out(buf_hazards *h, buf_slice slice, buf_segment **out_low, buf_segment **out_middle,
                             buf_segment **out_high)
 {
@@ -104,7 +106,7 @@ static weft_status *cut_out(buf_hazards *h, buf_slice slice, buf_segment **out_l
   return NULL;
 }
 
-/* Depth is that of a treap: logarithmic. */
+/* Recursion is as deep as a treap: O(log n). */
 static weft_status *note_reads(buf_hazards *h, buf_segment *tree, int step)
 {
   reader *r;
@@ -129,7 +131,7 @@ static weft_status *note_writes(buf_hazards *h, buf_segment *tree, int step)
   WEFT_TRY(note_writes(h, tree->left, step));
   WEFT_TRY(note_writes(h, tree->right, step));
   for (const reader *r = tree->readers; r; r = r->next) {
-    if (r->step == step) continue; /* an update in place: it waited for the writer when it read */
+    if (r->step == step) continue; /* an update in place: its read got the edge from the writer */
     WEFT_TRY(h->edge(h->ctx, r->step, step));
     read = true;
   }

@@ -1,11 +1,13 @@
-/* buffer/place.c -- Addresses.  Buffers are put one by one, largest first, into the smallest gap among those they clash
- * with.  What clashes is the order of the plan:
+/* buffer/place.c -- Addresses.  Buffers are placed one by one, each into the smallest gap that fits between the buffers
+ * with which it clashes: the largest first, or in the best of several orders if they are few.  What clashes depends on
+ * the plan's order:
  *   by the schedule      two buffers clash if their intervals meet;
- *   by dependence        unless every use of one comes before the other's first write by dependence, so that sharing
- *                        adds no dependence;
- *   with slack           or unless the dependence that sharing adds lengthens the longest path by at most `slack`.
- * By dependence each called computation has a frame of its own, which is a buffer of its caller that lives while the
- * call runs; branches of a conditional, and a loop's condition and body, overlay theirs. */
+ *   by dependence        they clash also unless every use of one comes before the other's first write by dependence, so
+ *                        that sharing adds no dependence;
+ *   with slack           as by dependence, but sharing may add a dependence that lengthens the longest path by at most
+ *                        `slack`.
+ * By dependence, each called computation has a frame of its own: a buffer of its caller, which lives while the call
+ * runs.  The branches of a conditional use the same bytes; so do a loop's condition and body. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -21,10 +23,10 @@ typedef struct placer {
   uint64_t **after;       /* by buffer: the nodes that come after all its touches */
   weft_arena scratch;
   int *placed, placed_count; /* sorted by offset */
-  int64_t *best;             /* by buffer: its offset in the best order so far */
+  int64_t *best;             /* by buffer: its offset in the best placement so far */
 } placer;
 
-/* One attempt; forgets what the last one had in scratch memory. */
+/* Begins an attempt: drops the scratch memory of the attempt before. */
 static weft_status *start(placer *p)
 {
   weft_arena_reset(&p->scratch);
@@ -34,8 +36,8 @@ static weft_status *start(placer *p)
 }
 
 enum {
-  FEW = 2048,   /* groups up to this are placed in each of several orders, the best kept */
-  EXACT = 8192, /* and up to this by comparing each pair; larger ones by a sweep through time */
+  FEW = 2048,   /* groups of at most this many buffers are placed in several orders, and the best is kept */
+  EXACT = 8192, /* larger groups than this are placed by a sweep through time, if by the schedule */
 };
 
 static bool sharing_is_cheap(const placer *p, const buf_buffer *before, const buf_buffer *after)
@@ -64,7 +66,7 @@ static bool clash(const placer *p, int x, int y)
   return !sharing_is_cheap(p, a, b);
 }
 
-/* Finds the address of `b` among those placed, and places it. */
+/* Finds the address of `b` among the buffers placed so far, and adds it to them.  Returns the end of its bytes. */
 static int64_t put(placer *p, int b)
 {
   buf_buffer *buffers = p->plan->buffers;
@@ -88,7 +90,7 @@ static int64_t put(placer *p, int b)
   return buffers[b].offset + size;
 }
 
-static _Thread_local const buf_buffer *sorting; /* for the comparisons: qsort hands no context on */
+static _Thread_local const buf_buffer *sorting; /* for the comparison functions: qsort passes no context */
 
 static int by_size(const void *a, const void *b)
 {
@@ -118,7 +120,7 @@ static int by_end(const void *a, const void *b)
   return (x->end > y->end) - (x->end < y->end);
 }
 
-/* Places the buffers ids[0..count) together, in the best of a few orders. */
+/* Places the buffers ids[0..count) together, in the best of a few orders.  *out_bytes: the end of the last one. */
 static weft_status *place_group(placer *p, int *ids, int count, int64_t *out_bytes)
 {
   static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_time};
@@ -145,8 +147,8 @@ static weft_status *place_group(placer *p, int *ids, int count, int64_t *out_byt
 
 typedef struct hole { int64_t begin, end; } hole;
 
-/* For very many buffers, by the schedule: walks through time, takes the smallest hole that fits, merges holes as buffers
- * die.  Time is buffers times holes, and holes are few. */
+/* For very many buffers, by the schedule: goes through time, puts each buffer into the smallest hole that fits, and
+ * merges holes when buffers end.  The cost is buffers times holes, and holes are few. */
 static weft_status *sweep(placer *p, int *ids, int count, int64_t *out_bytes)
 {
   buf_buffer *buffers = p->plan->buffers;
@@ -194,7 +196,7 @@ static weft_status *sweep(placer *p, int *ids, int count, int64_t *out_bytes)
   return NULL;
 }
 
-/* The nodes that come after every touch of each buffer of the group. */
+/* For each buffer of the group: the nodes that come after every touch of it. */
 static weft_status *find_after(placer *p, const int *ids, int count)
 {
   const buf_graph *g = p->graph;
@@ -213,9 +215,9 @@ static weft_status *find_after(placer *p, const int *ids, int count)
   return NULL;
 }
 
-/* The buffers of each computation, as one list cut into pieces. */
+/* The buffers of each computation, as one list in which each computation has a range. */
 typedef struct groups {
-  int *ids, *begin; /* begin[comp id], begin[comp id + 1] */
+  int *ids, *begin; /* from begin[comp id] to begin[comp id + 1] */
 } groups;
 
 static weft_status *group_by_home(placer *p, groups *out)
@@ -232,7 +234,7 @@ static weft_status *group_by_home(placer *p, groups *out)
   return NULL;
 }
 
-/* One computation's buffers, the frames of what it calls included. */
+/* Places one computation's buffers, among them the frames of the computations that it calls. */
 static weft_status *place_frame(placer *p, const hlo_computation *comp, int *ids, int count)
 {
   buf_plan *plan = p->plan;
@@ -245,13 +247,14 @@ static weft_status *place_frame(placer *p, const hlo_computation *comp, int *ids
     for (int k = 0; k < frame->instr->called_count; k++)
       frame->bytes = WEFT_MAX(frame->bytes, plan->frame_bytes[frame->instr->called[k]->id]);
   }
-  p->graph = g->below ? g : NULL; /* too large a graph: by the schedule */
+  p->graph = g->below ? g : NULL; /* the graph is too large: by the schedule */
   if (p->graph) WEFT_TRY(find_after(p, ids, count));
   if (!p->graph && count > EXACT) return sweep(p, ids, count, &plan->frame_bytes[comp->id]);
   return place_group(p, ids, count, &plan->frame_bytes[comp->id]);
 }
 
-/* All computations by dependence, callees first; then addresses in frames become addresses in the arena. */
+/* Places the buffers of all computations by dependence, callees first; then turns offsets in frames into offsets in
+ * the arena. */
 static weft_status *place_frames(placer *p, double slack, int64_t *out_bytes)
 {
   buf_plan *plan = p->plan;
@@ -278,7 +281,8 @@ static weft_status *place_frames(placer *p, double slack, int64_t *out_bytes)
   return NULL;
 }
 
-/* By the schedule, all computations at once: frames are not needed, since called steps have times of their own. */
+/* Places all buffers at once by the schedule.  No frames are needed, since the steps of called computations have
+ * points of time of their own. */
 static weft_status *place_sequential(placer *p, int64_t *out_bytes)
 {
   buf_plan *plan = p->plan;
@@ -295,7 +299,8 @@ static weft_status *place_sequential(placer *p, int64_t *out_bytes)
   return count > EXACT ? sweep(p, ids, count, out_bytes) : place_group(p, ids, count, out_bytes);
 }
 
-/* The least slack that fits the budget, to within a factor; the sequential plan if none does. */
+/* Finds by bisection the least slack with which the buffers fit the budget.  If even a slack of 8 times the longest
+ * path is too little: that plan or the sequential plan, whichever is smaller. */
 static weft_status *place_budget(placer *p, int64_t budget, double span, int64_t *out_bytes)
 {
   double low = 0, high = 8 * span + 1;

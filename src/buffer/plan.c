@@ -33,7 +33,7 @@ static weft_status *add_buffer(buf_plan *plan, buf_buffer buffer)
 
 static bool is_token(const hlo_shape *shape) { return !hlo_shape_is_array(shape); }
 
-/* Parameters, the arena, results, constants: in this order. */
+/* Numbers the allocations: parameters, the arena, results, constants, in this order. */
 static weft_status *number_allocs(buf_plan *plan, const buf_classes *classes, int *class_alloc)
 {
   const buf_flow *flow = plan->flow;
@@ -96,7 +96,7 @@ static weft_status *number_allocs(buf_plan *plan, const buf_classes *classes, in
   return NULL;
 }
 
-/* What goes into the arena: classes without an allocation, scratch, frames of called computations. */
+/* Lists the buffers of the arena: classes without an allocation, scratch, frames of called computations. */
 static weft_status *collect_buffers(buf_plan *plan, const buf_classes *classes, const int *class_alloc,
                                     const buf_options *options)
 {
@@ -137,7 +137,7 @@ static weft_status *collect_buffers(buf_plan *plan, const buf_classes *classes, 
   return NULL;
 }
 
-/* Offsets are known: every value and scratch gets its slice. */
+/* Sets the slice of every value and scratch, from the offsets of the buffers. */
 static void fill_slices(buf_plan *plan, const buf_classes *classes, const int *class_alloc)
 {
   const buf_flow *flow = plan->flow;
@@ -159,7 +159,8 @@ static void fill_slices(buf_plan *plan, const buf_classes *classes, const int *c
     if (plan->scratch[id].bytes > 0) plan->scratch[id].offset = plan->buffers[plan->scratch[id].offset].offset;
 }
 
-/* True if all who read `from` are done when `writer` starts, besides itself; `next` leads from a read of a value to the next. */
+/* True if all readers of a value but `writer` itself are done when `writer` starts.  `first` is the value's first
+ * read, next[r] the one that follows read r; -1: none. */
 static bool readers_are_done(const buf_deps *deps, int first, const int *next, const hlo_instr *writer)
 {
   for (int r = first; r >= 0; r = next[r]) {
@@ -169,7 +170,7 @@ static bool readers_are_done(const buf_deps *deps, int first, const int *next, c
   return true;
 }
 
-/* Merges pairs of `overwrites` that may share, to save memory; with `deps` only where that adds no dependence. */
+/* Merges the values of `overwrites` where possible, to save memory; with `deps`, only where that adds no dependence. */
 static weft_status *merge_overwrites(const buf_flow *flow, buf_classes *classes, const buf_deps *deps)
 {
   int *first = WEFT_ARENA_ARRAY(&classes->arena, int, flow->value_count);
@@ -201,7 +202,7 @@ static int compare_changes(const void *a, const void *b)
   const change *x = a, *y = b;
   if (x->point != y->point) return x->point < y->point ? -1 : 1;
   return (x->bytes > y->bytes) -
-         (x->bytes < y->bytes); /* ends before starts: intervals are closed, ends are point + 1 */
+         (x->bytes < y->bytes); /* ends before starts: intervals are closed, so an end is noted at end + 1 */
 }
 
 static weft_status *mark_reused(void *ctx, int from, int to)

@@ -24,7 +24,7 @@ typedef struct buf_alloc {
   int64_t bytes;
   int param_leaf;             /* BUF_PARAMETER: leaf number over all parameters in order */
   bool read_only;             /* a constant, or a parameter that the run must not change */
-  bool written;               /* BUF_PARAMETER: the run puts other values there, or hands it out as a result */
+  bool written;               /* BUF_PARAMETER: the run writes other values there, or returns it as a result */
   const hlo_literal *literal; /* BUF_CONSTANT: borrowed from the module */
 } buf_alloc;
 
@@ -45,28 +45,30 @@ WEFT_NODISCARD weft_status *buf_order_parse(const char *text, buf_order *out_ord
 typedef struct buf_options {
   buf_order order;
   int64_t budget_bytes; /* BUF_BUDGET: of the arena */
-  /* Optional: temporary bytes that `instr` wants while it runs (planned as one more slice of it). */
+  /* Optional: bytes of temporary memory that `instr` needs while it runs (planned as one more slice of it). */
   int64_t (*scratch_bytes)(void *ctx, const hlo_instr *instr);
-  /* Optional: estimated nanoseconds of an instruction by itself (called computations excluded). */
+  /* Optional: estimated nanoseconds of an instruction itself, without the computations that it calls. */
   double (*cost_ns)(void *ctx, const hlo_instr *instr);
   void *ctx;
-  /* Optional, by computation id: its steps run one after the other whatever the plan says, so that reuse adds nothing. */
+  /* Optional, by computation id: the executor runs its steps one after the other in any case, so that reuse adds no
+   * dependence. */
   const bool *in_order;
 } buf_options;
 
-/* What the plan costs and why.  Bytes; times are in units of cost_ns, and count loops by their rounds. */
+/* The costs of a plan.  Sizes are in bytes, times in nanoseconds as estimated by cost_ns; a loop counts once for
+ * each round. */
 typedef struct buf_stats {
   int64_t parameter_bytes, constant_bytes, output_bytes, alias_bytes; /* alias: outputs in donated parameters */
   int64_t temp_bytes;          /* size of the arena: the peak */
-  int64_t lower_bound_bytes;   /* most bytes of temporaries live at one step of the schedule */
+  int64_t lower_bound_bytes;   /* the most bytes of temporaries that are live at one point of the schedule */
   int64_t value_bytes;         /* sum over temporary buffers, as if nothing were reused */
   double fragmentation;        /* 1 - lower bound / arena; 0 for an empty arena */
   int buffer_count;            /* temporary buffers placed */
-  int reused_count;            /* of them, in bytes that another one had before */
+  int reused_count;            /* temporary buffers in bytes that another buffer had before */
   int added_edge_count;        /* dependences that reuse adds (0 for topological) */
-  double critical_path_free;   /* longest path by data dependence, and by order where options->in_order */
+  double critical_path_free;   /* longest path by data dependence; by order in computations of options->in_order */
   double critical_path;        /* with the plan's reuse */
-  double total_cost;           /* of all steps: a sequential run */
+  double total_cost;           /* of all steps: the time of a sequential run */
 } buf_stats;
 
 typedef struct buf_plan buf_plan;
@@ -86,7 +88,7 @@ int buf_plan_temp_alloc(const buf_plan *plan); /* the arena's number; its size m
 buf_slice buf_plan_slice(const buf_plan *plan, const hlo_instr *instr, int leaf);
 /* The scratch that options->scratch_bytes asked for; alloc -1 when none. */
 buf_slice buf_plan_scratch(const buf_plan *plan, const hlo_instr *instr);
-/* Leaves of all entry parameters, and of the entry's result, with the allocation of each. */
+/* The number of leaves of all entry parameters and of the entry's result, and the allocation of each leaf. */
 int buf_plan_param_count(const buf_plan *plan);
 int buf_plan_param_alloc(const buf_plan *plan, int param_leaf);
 int buf_plan_output_count(const buf_plan *plan);
@@ -94,22 +96,23 @@ int buf_plan_output_alloc(const buf_plan *plan, int output_leaf); /* -1 for a to
 
 const buf_stats *buf_plan_stats(const buf_plan *plan);
 
-/* Estimated nanoseconds of a computation that runs by steps: of all its steps, and of the longest path with the plan's reuse. */
+/* Estimated nanoseconds of a computation that runs by steps: `work` of all its steps, `path` of the longest path
+ * under the plan's reuse. */
 typedef struct buf_times { double work, path; } buf_times;
 buf_times buf_plan_times(const buf_plan *plan, const hlo_computation *computation);
 
-/* The time of a step that runs others, from the `sum` of theirs and the longest, `most`: a loop runs `trips` rounds (ten where they
- * are not known, -1), of a choice the longest counts. */
+/* The time of a step that runs computations, from the sum of their times and from the longest of them, `most`.  A
+ * call takes `sum`; a loop `sum` for each of `trips` rounds (-1, not known: ten rounds); a choice `most`. */
 typedef enum buf_control { BUF_CALL, BUF_LOOP, BUF_CHOICE } buf_control;
 double buf_control_time(buf_control kind, int64_t trips, double sum, double most);
 
-/* Proves, from the module and the slices alone, that no two values are in the same bytes while both are live, that
- * mandatory aliases hold, and that nothing read-only is written.  Independent of the planner: shares no code with it.
+/* Proves, from the module and the plan's slices alone, that no two values are in the same bytes while both are live,
+ * that mandatory aliases hold, and that nothing read-only is written.  Shares no code with the planner.
  * Errors: INTERNAL naming both values. */
 WEFT_NODISCARD weft_status *buf_plan_check(const buf_plan *plan);
 
-/* For people: the statistics and the largest buffers; and a drawing, time (schedule steps) by address, one named box a
- * buffer. */
+/* For people.  print: the statistics and the largest buffers.  svg: a drawing with one named box for each buffer;
+ * schedule steps run to the right, addresses upwards. */
 WEFT_NODISCARD weft_status *buf_plan_print(const buf_plan *plan, FILE *out);
 WEFT_NODISCARD weft_status *buf_plan_svg(const buf_plan *plan, FILE *out);
 

@@ -12,8 +12,8 @@ typedef struct buf_buffer {
   const hlo_instr *instr; /* names it: definer of the first value, owner of the scratch, caller of the frame */
   int leaf;
   enum { BUFFER_VALUE, BUFFER_SCRATCH, BUFFER_FRAME } kind;
-  int home;               /* id of the innermost computation that all its uses are in */
-  int first_node;         /* in the home's dependence graph: its first definition */
+  int home;               /* id of the innermost computation that contains all its uses */
+  int first_node;         /* the node of its first definition in the home's dependence graph */
   int touch_begin, touch_end; /* its touches in buf_deps.touches */
 } buf_buffer;
 
@@ -24,7 +24,7 @@ struct buf_plan {
   int alloc_count, temp_alloc;
   buf_alloc *allocs;
   buf_slice *slices;      /* by value */
-  buf_slice *scratch;     /* by instruction id, or NULL */
+  buf_slice *scratch;     /* by instruction id; bytes 0: none */
   int *output_alloc;
   int buffer_count, buffer_capacity;
   buf_buffer *buffers;
@@ -57,25 +57,29 @@ typedef struct buf_deps {
   int *touches;              /* nodes that read or write a buffer */
 } buf_deps;
 
-/* A graph above this has no reachability (n*n/8 bytes); its buffers are placed by the schedule's order. */
+/* A graph with more nodes has no bit sets of descendants (n*n/8 bytes); its buffers are placed by the schedule's
+ * order. */
 enum { BUF_REACH_LIMIT = 16384 };
 
-/* What data, control and the executor's own order say. */
+/* Makes the graphs, with edges for data, for control, and for the order of options->in_order. */
 WEFT_NODISCARD weft_status *buf_deps_new(const buf_plan *plan, const buf_options *options, buf_deps **out_deps);
-/* True if `before` has ended when `after` starts, whatever is run first; both are steps. */
+/* True if `before` has ended when `after` starts, whichever ready step the executor runs first.  Both are steps.
+ * False also where the graph has no bit sets of descendants. */
 bool buf_comes_before(const buf_deps *deps, const hlo_instr *before, const hlo_instr *after);
-/* Adds the order of values in one buffer, and finds the touches of plan->buffers. */
+/* Adds edges between the successive values of one buffer, and finds home, first node and touches of plan->buffers. */
 WEFT_NODISCARD weft_status *buf_deps_add_classes(buf_deps *deps, const buf_classes *classes);
 void buf_deps_free(buf_deps *deps);
 WEFT_DEFINE_AUTO(buf_deps, buf_deps_free)
-/* The node of `comp`'s graph that `instr` is or runs inside of; -1 for none. */
+/* The node of `comp`'s graph that is `instr` or that runs it; -1 if there is none. */
 int buf_node_in(const buf_deps *deps, const hlo_instr *instr, int comp);
-/* Adds edges for sharing found in the slices, and counts those that were not implied. */
+/* Adds the edges that sharing of memory requires, found from the slices.  *out_added: those that were not implied
+ * before. */
 WEFT_NODISCARD weft_status *buf_deps_add_sharing(buf_deps *deps, int *out_added);
-/* Longest paths of all graphs, by computation id; `by_trips` counts a loop by its rounds, without it as one.  The placer is given those
- * of one round: it weighs what a reuse adds to a path against the path of the same computation. */
+/* Finds the longest path of each graph: paths[computation id].  With `by_trips` a loop counts once for each round,
+ * otherwise as one round.  The placer needs the latter: it compares what a reuse adds to a path with the path of the
+ * same computation. */
 void buf_deps_span(buf_deps *deps, bool by_trips, double *paths);
-/* All steps of each computation, loops by their rounds. */
+/* The sum over all steps of each computation: work[computation id].  A loop counts once for each round. */
 void buf_deps_work(const buf_deps *deps, double *work);
 
 static inline bool buf_reaches(const buf_graph *g, int from, int to)
@@ -83,8 +87,8 @@ static inline bool buf_reaches(const buf_graph *g, int from, int to)
   return g->below[(int64_t)from * g->words + to / 64] >> (to % 64) & 1;
 }
 
-/* Gives every buffer of plan->buffers its offset and the arena its size. */
-/* `span`: the longest path of the entry, with loops as one round, as buf_deps_span left them. */
+/* Gives every buffer of plan->buffers its offset, and the arena its size.  `span` is the longest path of the entry
+ * from buf_deps_span without `by_trips`. */
 WEFT_NODISCARD weft_status *buf_place(buf_plan *plan, buf_deps *deps, const buf_options *options, double span);
 
 #endif
