@@ -37,8 +37,7 @@ void weft_svg_label(FILE *out, double x, double y, double width, const char *tex
   bool cut = room < strlen(text);
 
   if (room < 7 && cut) return;
-  if (cut)
-    /* do not cut a UTF-8 character in two */
+  if (cut) /* do not cut a UTF-8 character in two */
     for (room--; room > 0 && ((unsigned char)text[room] & 0xc0) == 0x80;) room--;
   fprintf(out, "<text x=\"%.2f\" y=\"%.2f\">", x, y);
   escaped(out, text, room);
