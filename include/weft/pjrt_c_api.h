@@ -21,7 +21,7 @@ extern "C" {
 
 enum { PJRT_API_MAJOR = 0, PJRT_API_MINOR = 114 };
 
-/* A struct of the versioned kind. */
+/* Declares a struct that begins with struct_size and the list of extensions. */
 #define PJRT_STRUCT(name, ...)                \
   typedef struct name {                       \
     size_t struct_size;                       \
@@ -39,7 +39,7 @@ PJRT_HANDLE(FulfillAliasBufferCallback) PJRT_HANDLE(LoadedExecutable) PJRT_HANDL
 PJRT_HANDLE(PhaseCompiler) PJRT_HANDLE(SerializedCompileOptions) PJRT_HANDLE(SerializedExecutable)
 PJRT_HANDLE(SerializedTopology) PJRT_HANDLE(TopologyDescription)
 
-/* Structs with a layout of their own. */
+/* Structs that are not opaque: they are defined below. */
 PJRT_HANDLE(Extension_Base) PJRT_HANDLE(Error_FunctionTable) PJRT_HANDLE(Error) PJRT_HANDLE(Memory_FunctionTable)
 PJRT_HANDLE(Memory) PJRT_HANDLE(ProcessInfo) PJRT_HANDLE(LogicalDeviceIds) PJRT_HANDLE(Chunk)
 PJRT_HANDLE(SendCallbackInfo) PJRT_HANDLE(RecvCallbackInfo) PJRT_HANDLE(HloOutputCallbackInfo)
@@ -547,7 +547,7 @@ PJRT_STRUCT(PJRT_Compile_Args,
   X(Device_ClearMemoryStats) X(TopologyDescription_MakeCanonicalShapeForMemorySpace) \
   X(TopologyDescription_GetMemorySpaceKindIds)
 
-/* Error_Destroy and Error_Message return nothing; everything else returns an error or NULL. */
+/* Error_Destroy and Error_Message return nothing; every other function returns an error or NULL. */
 typedef void PJRT_Error_Destroy(PJRT_Error_Destroy_Args *args);
 typedef void PJRT_Error_Message(PJRT_Error_Message_Args *args);
 typedef PJRT_Error *PJRT_Error_GetCode(PJRT_Error_GetCode_Args *args);
@@ -697,7 +697,7 @@ typedef struct PJRT_Api {
 #undef PJRT_MEMBER
 } PJRT_Api;
 
-/* The one symbol of a plugin.  The same static table each time. */
+/* The only symbol that a plugin must export.  Returns the same static table each time. */
 const PJRT_Api *GetPjrtApi(void);
 
 #ifdef __cplusplus

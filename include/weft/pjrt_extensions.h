@@ -6,24 +6,28 @@
 
 #include "weft/pjrt_c_api.h"
 
-/* ---- Weft's own (version 1): what `weft run` shows and the API has no word for ----
+/* ---- Weft's own (version 1): what `weft run` shows and the API does not cover ----
  *
- * Weft also takes, beside XLA's names:
+ * Besides XLA's names, Weft takes:
  *   create option   num_threads (int64)   worker threads of the process
  *   create option   weft_agent (int64)    an agent of the agent extension below, in place of key-value callbacks
- *   program format  any                   StableHLO (text, bytecode) or HLO (text, proto), told by its content; parameters
- *                                         and results are row-major, whatever the program says
+ *   program format  any                   StableHLO (text, bytecode) or HLO (text, proto), recognised by its content;
+ *                                         parameters and results are row-major, whatever the program says
  *   compile option  weft_memory (string, in env_option_overrides)   "topological", "sequential" or "budget=BYTES" */
 
 #define PJRT_Extension_Type_Weft ((PJRT_Extension_Type)0x57656674)
 PJRT_STRUCT(PJRT_Weft_ParameterDimensions_Args, /* on one device */
   PJRT_Executable *executable; int parameter; /* out: */ const int64_t *dims; size_t num_dims; PJRT_Buffer_Type type;)
-PJRT_STRUCT(PJRT_Weft_MemoryBound_Args, /* no plan of the temporaries can be smaller */
+PJRT_STRUCT(PJRT_Weft_MemoryBound_Args, /* a lower bound on the temporaries of any memory plan */
   PJRT_Executable *executable; /* out: */ int64_t bytes;)
-PJRT_STRUCT(PJRT_Weft_FfiRegister_Args, /* as the FFI extension's handlers, but of all stages; or a function of an API version before it */
+/* Registers handlers as the FFI extension does, but for all stages; or a function of an older custom-call API
+ * version. */
+PJRT_STRUCT(PJRT_Weft_FfiRegister_Args,
   const char *target_name; size_t target_name_size; const void *handlers[4] /* by XLA_FFI_ExecutionStage; NULL: none */;
-  const void *untyped /* where not NULL, this is registered and no handler */;)
-PJRT_STRUCT(PJRT_Weft_Leave_Args, /* every client of this process takes part in no more collectives; the others hear of it where they wait for it */
+  const void *untyped /* if not NULL, it is registered and the handlers are not */;)
+/* From now on no client of this process takes part in a collective.  Other processes learn that when they wait for
+ * one of this process's ranks. */
+PJRT_STRUCT(PJRT_Weft_Leave_Args,
   const char *reason; size_t reason_size /* 0: the program ended well */;)
 typedef struct PJRT_Weft_Extension {
   PJRT_Extension_Base base;
@@ -35,8 +39,9 @@ typedef struct PJRT_Weft_Extension {
 
 /* ---- Weft's coordination agent (version 1): weft/coord.h for a process that has only the plugin ----
  *
- * Errors are those of the functions of weft/coord.h.  Times are milliseconds, texts end with NUL, no pointer may be NULL.  What
- * comes out as a block is given back to free_block.  Functions may be called from any thread; destroy after all have returned. */
+ * Errors are those of the functions of weft/coord.h.  Times are in milliseconds, texts end with NUL, no pointer may
+ * be NULL.  A value or list that a function returns is the caller's; it is freed with free_block.  Functions may be
+ * called from any thread; destroy may be called after all others have returned. */
 
 #define PJRT_Extension_Type_WeftAgent ((PJRT_Extension_Type)0x57656175)
 typedef struct PJRT_WeftAgent PJRT_WeftAgent;
@@ -51,10 +56,11 @@ typedef struct PJRT_WeftAgent_Task {
 } PJRT_WeftAgent_Task;
 typedef struct PJRT_WeftAgent_Extension {
   PJRT_Extension_Base base;
-  /* Secret, TLS and what is 0 here come from the WEFT_COORD_* variables.  *out_id is for the create option weft_agent. */
+  /* The secret, TLS, and a timeout that is 0 here come from the WEFT_COORD_* variables.  *out_id is the value for
+   * the create option weft_agent. */
   PJRT_Error *(*create)(const char *address, int64_t task, int64_t heartbeat_timeout_ms, int64_t init_timeout_ms,
                         PJRT_WeftAgent **out_agent, int64_t *out_id);
-  void (*destroy)(PJRT_WeftAgent *agent); /* clients that were created with the agent keep it alive */
+  void (*destroy)(PJRT_WeftAgent *agent); /* the agent lives on while clients that were created with it exist */
   PJRT_Error *(*connect)(PJRT_WeftAgent *agent);
   PJRT_Error *(*shutdown)(PJRT_WeftAgent *agent);
   PJRT_Error *(*get)(PJRT_WeftAgent *agent, const char *key, int64_t timeout_ms /* below 0: does not wait, NOT_FOUND */,
@@ -105,7 +111,7 @@ typedef struct PJRT_Layouts_Extension {
 #undef PJRT_MEMBER
 } PJRT_Layouts_Extension;
 
-/* ---- FFI (version 3): user types, data of one execution, handlers of typed custom calls ---- */
+/* ---- FFI (version 3): user types, data for one execution, handlers of typed custom calls ---- */
 
 typedef struct PJRT_FFI_Type_Info {
   void (*deleter)(void *object);
@@ -113,7 +119,7 @@ typedef struct PJRT_FFI_Type_Info {
   void (*deserialize)(void);
 } PJRT_FFI_Type_Info;
 PJRT_STRUCT(PJRT_FFI_Type_Register_Args,
-  const char *type_name; size_t type_name_size; int64_t type_id /* in: wanted or 0; out: given */;
+  const char *type_name; size_t type_name_size; int64_t type_id /* in: the wanted id or 0; out: the given id */;
   PJRT_FFI_Type_Info *type_info;)
 typedef struct PJRT_FFI_UserData {
   int64_t type_id;
@@ -136,7 +142,7 @@ typedef struct PJRT_FFI_Extension {
   PJRT_Error *(*register_handler)(PJRT_FFI_Register_Handler_Args *args);
 } PJRT_FFI_Extension;
 
-/* ---- custom partitioners (version 1): functions of the framework that say how a custom-call is computed on tiles ---- */
+/* ---- custom partitioners (version 1): functions by which the framework says how to partition a custom-call ---- */
 
 typedef struct JAX_CustomCallPartitioner_string { const char *data; size_t size; } JAX_CustomCallPartitioner_string;
 typedef struct JAX_CustomCallPartitioner_aval {
@@ -144,7 +150,8 @@ typedef struct JAX_CustomCallPartitioner_aval {
   bool has_sharding;
   JAX_CustomCallPartitioner_string sharding; /* an OpSharding */
 } JAX_CustomCallPartitioner_aval;
-/* Arguments are the caller's; what comes out lives until cleanup_fn(data), which the caller calls once, errors included. */
+/* The caller owns the arguments.  The results live until the caller calls cleanup_fn(data), which it does once, also
+ * after an error. */
 typedef struct JAX_CustomCallPartitioner_version_and_error {
   int64_t api_version; /* 0 */
   /* out: */
@@ -168,15 +175,15 @@ typedef struct JAX_CustomCallPartitioner_Callbacks {
   void *private_data;
   void (*dtor)(struct JAX_CustomCallPartitioner_Callbacks *callbacks);
   void (*partition)(struct JAX_CustomCallPartitioner_Callbacks *callbacks, JAX_CustomCallPartitioner_Partition_Args *args);
-  void (*infer_sharding)(void);          /* these two serve partitioners without sharding rules; */
+  void (*infer_sharding)(void);          /* these two are for partitioners without sharding rules; */
   void (*propagate_user_sharding)(void); /* Weft does not call them */
   bool can_side_effecting_have_replicated_sharding;
 } JAX_CustomCallPartitioner_Callbacks;
-typedef struct PJRT_Register_Custom_Partitioner_Args { /* no extension_start, here and below */
+typedef struct PJRT_Register_Custom_Partitioner_Args { /* no extension_start; the same below */
   size_t struct_size;
   const char *name;
   size_t name_size;
-  JAX_CustomCallPartitioner_Callbacks *callbacks; /* the plugin's from here on */
+  JAX_CustomCallPartitioner_Callbacks *callbacks; /* owned by the plugin from here on */
 } PJRT_Register_Custom_Partitioner_Args;
 typedef struct PJRT_Register_Batch_Partitionable_Args {
   size_t struct_size;
@@ -189,8 +196,8 @@ typedef struct PJRT_Custom_Partitioner_Extension {
   PJRT_Error *(*register_batch_partitionable)(PJRT_Register_Batch_Partitionable_Args *args);
 } PJRT_Custom_Partitioner_Extension;
 
-/* The bytes of the backend_config of a custom-call "InspectSharding": a function to be told its operand's sharding while
- * the program is compiled. */
+/* The bytes of the backend_config of a custom-call "InspectSharding": a function that is called with the sharding of
+ * the operand while the program is compiled. */
 typedef struct JAX_InspectSharding_Callback_Args {
   char *sharding_spec; /* an OpSharding */
   size_t sharding_spec_size;
@@ -218,7 +225,7 @@ typedef struct PJRT_Shardings_Extension {
   PJRT_Error *(*output_shardings)(PJRT_Shardings_PJRT_Executable_OutputShardings_Args *args);
 } PJRT_Shardings_Extension;
 
-/* ---- cross-host transfers (version 6): a key, the same on both sides, names each transfer ---- */
+/* ---- cross-host transfers (version 6): each transfer has a key, the same on both sides ---- */
 
 PJRT_STRUCT(PJRT_Transfers_CrossHostSendBuffers_Args,
   PJRT_Client *client; size_t num_buffers; PJRT_Buffer **buffers; const int32_t *dst_global_device_ids;
@@ -227,7 +234,7 @@ PJRT_STRUCT(PJRT_Transfers_CrossHostReceiveBuffers_Args,
   PJRT_Client *client; size_t num_shapes; size_t *shape_num_dims; const int64_t **dims; PJRT_Buffer_Type *element_types;
   PJRT_Buffer_MemoryLayout **layouts; PJRT_Device *device; const int32_t *src_global_device_ids;
   const int64_t *transfer_keys; /* out: */ PJRT_Buffer **buffers;)
-/* The older way, by descriptors that clients carry: Weft answers UNIMPLEMENTED. */
+/* The older functions, which need clients to carry descriptors: Weft answers UNIMPLEMENTED. */
 typedef struct PJRT_Transfers_CrossHostRecvNotifierInfo {
   void *user_arg;
   void (*notifier)(void);
@@ -275,7 +282,7 @@ typedef struct PJRT_RawBuffer_Extension {
   PJRT_Error *(*get_host_pointer)(PJRT_RawBuffer_GetHostPointer_Args *args);
 } PJRT_RawBuffer_Extension;
 
-/* ---- profiler (version 1): as an extension of the API it has the functions; as one of arguments, a context's id ---- */
+/* ---- profiler (version 1): as an extension of the API, the functions; as an extension of arguments, a context id ---- */
 
 typedef struct PLUGIN_Profiler PLUGIN_Profiler;
 typedef struct PLUGIN_Profiler_Error PLUGIN_Profiler_Error;
@@ -288,7 +295,7 @@ PLUGIN_STRUCT(PLUGIN_Profiler_Create_Args, const char *options; size_t options_s
 PLUGIN_STRUCT(PLUGIN_Profiler_Destroy_Args, PLUGIN_Profiler *profiler;)
 PLUGIN_STRUCT(PLUGIN_Profiler_Start_Args, PLUGIN_Profiler *profiler;)
 PLUGIN_STRUCT(PLUGIN_Profiler_Stop_Args, PLUGIN_Profiler *profiler;)
-PLUGIN_STRUCT(PLUGIN_Profiler_CollectData_Args, /* buffer NULL: only the size */
+PLUGIN_STRUCT(PLUGIN_Profiler_CollectData_Args, /* buffer NULL: gets only the size */
   PLUGIN_Profiler *profiler; uint8_t *buffer; size_t buffer_size_in_bytes;)
 typedef struct PLUGIN_Profiler_Api {
   size_t struct_size;

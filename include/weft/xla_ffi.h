@@ -18,7 +18,7 @@ enum { XLA_FFI_API_MAJOR = 0, XLA_FFI_API_MINOR = 3 };
 
 typedef struct XLA_FFI_Api XLA_FFI_Api;
 typedef struct XLA_FFI_InternalApi XLA_FFI_InternalApi;
-typedef struct XLA_FFI_Error XLA_FFI_Error;                       /* owned by whoever holds it */
+typedef struct XLA_FFI_Error XLA_FFI_Error;                       /* owned by its holder */
 typedef struct XLA_FFI_ExecutionContext XLA_FFI_ExecutionContext; /* one call */
 typedef struct XLA_FFI_Future XLA_FFI_Future;                     /* the end of an asynchronous call */
 
@@ -29,7 +29,7 @@ typedef struct XLA_FFI_Extension_Base {
   struct XLA_FFI_Extension_Base *next;
 } XLA_FFI_Extension_Base;
 
-/* What every structure of arguments starts with. */
+/* Every structure of arguments begins with these. */
 #define XLA_FFI_HEAD             \
   size_t struct_size;            \
   XLA_FFI_Extension_Base *extension_start
@@ -52,8 +52,8 @@ typedef enum {
   XLA_FFI_AttrType_ARRAY = 1, XLA_FFI_AttrType_DICTIONARY = 2, XLA_FFI_AttrType_SCALAR = 3, XLA_FFI_AttrType_STRING = 4
 } XLA_FFI_AttrType;
 
-/* args[i] is a XLA_FFI_Buffer *; attrs[i] by its type a XLA_FFI_Array *, XLA_FFI_Attrs *, XLA_FFI_Scalar * or
- * XLA_FFI_ByteSpan *; attributes are sorted by name. */
+/* args[i] is an XLA_FFI_Buffer *.  attrs[i] is, by its type, an XLA_FFI_Array *, XLA_FFI_Attrs *, XLA_FFI_Scalar *
+ * or XLA_FFI_ByteSpan *; attributes are sorted by name. */
 typedef struct XLA_FFI_Args { XLA_FFI_HEAD; int64_t size; XLA_FFI_ArgType *types; void **args; } XLA_FFI_Args;
 typedef struct XLA_FFI_Rets { XLA_FFI_HEAD; int64_t size; XLA_FFI_RetType *types; void **rets; } XLA_FFI_Rets;
 typedef struct XLA_FFI_Attrs {
@@ -68,7 +68,7 @@ typedef struct XLA_FFI_Attrs {
 
 typedef enum {
   XLA_FFI_ExecutionStage_INSTANTIATE = 0, /* once, when the program is compiled */
-  XLA_FFI_ExecutionStage_PREPARE = 1,     /* the rest for each run */
+  XLA_FFI_ExecutionStage_PREPARE = 1,     /* this and the later stages: once for each run */
   XLA_FFI_ExecutionStage_INITIALIZE = 2,
   XLA_FFI_ExecutionStage_EXECUTE = 3
 } XLA_FFI_ExecutionStage;
@@ -81,7 +81,7 @@ typedef struct XLA_FFI_CallFrame {
   XLA_FFI_Args args;
   XLA_FFI_Rets rets;
   XLA_FFI_Attrs attrs;
-  XLA_FFI_Future *future; /* set by the handler: the call ends when this does */
+  XLA_FFI_Future *future; /* set by the handler: the call ends when the future does */
 } XLA_FFI_CallFrame;
 
 typedef XLA_FFI_Error *XLA_FFI_Handler(XLA_FFI_CallFrame *call_frame);
@@ -94,7 +94,7 @@ typedef uint32_t XLA_FFI_Handler_Traits;
 typedef struct XLA_FFI_TypeId { int64_t type_id; } XLA_FFI_TypeId; /* 0: unknown */
 typedef struct XLA_FFI_TypeInfo { XLA_FFI_HEAD; void (*deleter)(void *object); } XLA_FFI_TypeInfo;
 
-/* A handler called with this extension fills in what it was built for instead of doing anything. */
+/* A handler that is called with this extension does nothing but fill in what it was built for. */
 typedef struct XLA_FFI_Metadata {
   size_t struct_size;
   XLA_FFI_Api_Version api_version;
