@@ -282,7 +282,7 @@ typedef struct PJRT_RawBuffer_Extension {
   PJRT_Error *(*get_host_pointer)(PJRT_RawBuffer_GetHostPointer_Args *args);
 } PJRT_RawBuffer_Extension;
 
-/* ---- profiler (version 1): as an extension of the API, the functions; as an extension of arguments, a context id ---- */
+/* ---- profiler (version 1): as an extension of the API, the functions; as one of arguments, a context id ---- */
 
 typedef struct PLUGIN_Profiler PLUGIN_Profiler;
 typedef struct PLUGIN_Profiler_Error PLUGIN_Profiler_Error;

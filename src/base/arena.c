@@ -16,7 +16,7 @@ enum { FIRST_BLOCK = 4 << 10, LARGE_BLOCK = 256 << 10, PAGE = 64 << 10 /* at mos
 struct weft_arena_block {
   struct weft_arena_block *older;
   size_t size; /* of data */
-  size_t mapped_bytes; /* 0: from malloc */
+  size_t mapped_bytes; /* 0: from calloc */
   _Alignas(ALIGNMENT) char data[];
 };
 

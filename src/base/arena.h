@@ -13,7 +13,7 @@
 typedef struct weft_arena {
   struct weft_arena_block *head; /* the block being filled; older ones behind it */
   char *next, *end;              /* the free part of head */
-  size_t total_bytes;            /* taken from malloc */
+  size_t total_bytes;            /* the data of all blocks */
   size_t limit_bytes;            /* 0: no limit; an allocation that would pass it fails */
   size_t expected_bytes;         /* set by weft_arena_expect; 0: not known */
   void (*exhausted)(struct weft_arena *arena); /* NULL, or called before an allocation fails; it may longjmp away */
