@@ -25,9 +25,12 @@
 #define MIN_POLL_NS (200 * WEFT_NS_PER_US)
 #define MAX_POLL_NS (20 * WEFT_NS_PER_MS)
 
+/* Numbers the temporary files of all stores of this process. */
+static atomic_ulong next_temp;
+enum { MOST_TEMPS = 1000 }; /* names that are tried, of which others may have left some */
+
 typedef struct kv_file {
   weft_kv base;
-  atomic_ulong next_temp;
   size_t directory_length;
   char directory[];
 } kv_file;
@@ -163,10 +166,15 @@ static weft_status *file_set(weft_kv *base, const char *key, const void *value, 
 
   if ((off_t)size > MAX_VALUE_BYTES) return WEFT_ERR(INVALID_ARGUMENT, "key \"%s\": value of %zu bytes", key, size);
   WEFT_TRY(file_path(kv, key, path));
-  if (snprintf(temp, sizeof temp, "%s/.tmp-%d-%lu", kv->directory, (int)getpid(),
-               atomic_fetch_add(&kv->next_temp, 1)) >= (int)sizeof temp)
-    return WEFT_ERR(INVALID_ARGUMENT, "file store: directory name too long");
-  int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  int fd = -1;
+  for (int attempt = 0; fd < 0 && attempt < MOST_TEMPS; attempt++) {
+    if (snprintf(temp, sizeof temp, "%s/.tmp-%d-%lu", kv->directory, (int)getpid(), atomic_fetch_add(&next_temp, 1)) >=
+        (int)sizeof temp)
+      return WEFT_ERR(INVALID_ARGUMENT, "file store: directory name too long");
+    /* exclusively: processes on other machines may have the same number */
+    fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0 && errno != EEXIST) break;
+  }
   if (fd < 0) return io_error("create", temp);
   bool written = write_all(fd, value, size);
   if (close(fd) != 0 || !written) {

@@ -98,9 +98,34 @@ TEST(a_prefix_is_a_view)
   T_CODE(weft_kv_try_get(view, "k", &value, &size), WEFT_NOT_FOUND);
 }
 
+/* Of two stores on one directory, and of processes with one number on two machines: none writes another's file. */
+TEST(nobody_writes_the_file_that_another_is_writing)
+{
+  char path[128], text[8];
+  WEFT_AUTO(weft_kv) kv = open_file();
+  WEFT_AUTO(weft_kv) other = open_file();
+
+  for (int i = 0; i < 40; i++) {
+    snprintf(path, sizeof path, "%s/.tmp-%d-%d", directory, (int)getpid(), i);
+    FILE *f = fopen(path, "w");
+    T_TRUE(f && fputs("theirs", f) >= 0 && fclose(f) == 0);
+  }
+  T_OK(weft_kv_set(kv, "shared", "one", 3, true));
+  T_OK(weft_kv_set(other, "shared", "two", 3, true));
+  expect(kv, "shared", "two", 3);
+  for (int i = 0; i < 40; i++) {
+    snprintf(path, sizeof path, "%s/.tmp-%d-%d", directory, (int)getpid(), i);
+    FILE *f = fopen(path, "r");
+    T_TRUE(f && fgets(text, sizeof text, f) && strcmp(text, "theirs") == 0 && fclose(f) == 0);
+    unlink(path);
+  }
+  T_OK(weft_kv_remove(kv, "shared"));
+}
+
 int main(void)
 {
-  const struct CMUnitTest units[] = {UNIT(set_get_overwrite_remove), UNIT(get_waits_for_the_key), UNIT(a_prefix_is_a_view)};
+  const struct CMUnitTest units[] = {UNIT(set_get_overwrite_remove), UNIT(get_waits_for_the_key), UNIT(a_prefix_is_a_view),
+                                     UNIT(nobody_writes_the_file_that_another_is_writing)};
 
   snprintf(directory, sizeof directory, "/tmp/weft-kv-test-XXXXXX");
   if (!mkdtemp(directory)) return 99;
