@@ -10,7 +10,7 @@
 
 /* ---- the words of enums ---------------------------------------------------------------------------------------------- */
 
-/* The number of the first word in protos is `least`: some have no number 0. */
+/* The words of an enum.  `least` is the first number that a proto may have: some enums have no number 0. */
 #define WORDS(name, subject, least, ...) \
   static const char *const name##_list[] = {__VA_ARGS__}; \
   static const hlo_words name = {subject, least, WEFT_COUNT(name##_list), name##_list}
@@ -49,7 +49,7 @@ GROUP(window_group, .bytes = sizeof(hlo_window));
 GROUP(custom_group, .bytes = sizeof(hlo_custom_call_attrs), .by_identity = true);
 GROUP(collective_group, .bytes = sizeof(hlo_collective_attrs), .by_identity = true, .wire = &collective_wire_family);
 
-/* The message `member` of the instruction. */
+/* A message that is the field `member` of the instruction's message. */
 #define MESSAGE(member, descriptor, required) \
   static const hlo_attr_message member##_message = {NULL, offsetof(HloPb__Instruction, member), &descriptor, required}
 MESSAGE(gather, hlo_pb__gather_dims__descriptor, "gather_dimension_numbers");
@@ -185,7 +185,7 @@ static uint64_t hash_int32(uint64_t hash, const void *field) { return hlo_mix(ha
 static bool same_bool(const void *a, const void *b) { return *(const bool *)a == *(const bool *)b; }
 static uint64_t hash_bool(uint64_t hash, const void *field) { return hlo_mix(hash, *(const bool *)field); }
 
-/* 0 and -0 are equal, so the hash takes the value as a double of one sign. */
+/* 0 and -0 are equal, so the hash adds 0, which makes -0 a 0. */
 static bool same_float(const void *a, const void *b) { return *(const float *)a == *(const float *)b; }
 static uint64_t hash_float(uint64_t hash, const void *field)
 {
@@ -320,7 +320,7 @@ static bool same_shape(const void *a, const void *b)
 }
 static uint64_t hash_shape(uint64_t hash, const void *field) { return hash_none(hash, field); }
 
-/* The whole of a literal up to this size, and its two ends above: equal literals hash alike either way. */
+/* A literal of at most this size is hashed as a whole, a larger one by its two ends. */
 enum { HASHED_LITERAL_BYTES = 1 << 16 };
 
 static bool same_literal(const void *a, const void *b)
@@ -343,7 +343,7 @@ static uint64_t hash_literal(uint64_t hash, const void *field)
   return hlo_hash_bytes(hash, (const char *)literal->data + bytes - HASHED_LITERAL_BYTES / 2, HASHED_LITERAL_BYTES / 2);
 }
 
-/* By identity of both shardings. */
+/* Two domains are equal if they share both shardings. */
 static bool same_domain(const void *a, const void *b) { return memcmp(a, b, 2 * sizeof(hlo_sharding *)) == 0; }
 static uint64_t hash_domain(uint64_t hash, const void *field) { return hash_none(hash, field); }
 
@@ -369,7 +369,8 @@ static const struct {
 
 /* ---- equality and hashes of instructions' attributes -------------------------------------------------------------- */
 
-/* Rows that say something of the instruction's meaning which no other row says; `dims` is compared for all at once. */
+/* True for the rows that are compared and hashed: an old spelling repeats another row, and the callers compare
+ * `dims` once for all rows. */
 static bool counts(const hlo_attr *attr)
 {
   return !(attr->flags & HLO_ATTR_OLD) && (attr->base == HLO_IN_GROUP || attr->base == HLO_IN_INSTR) &&

@@ -13,7 +13,7 @@
 
 #include "hlo/hlo.h"
 
-/* K(KIND, text, proto, compare): `none` where a value of the kind never comes.  The C type of the field is in brackets. */
+/* K(KIND, text, proto, compare): `none` where no value of the kind occurs.  The C type of the field is in brackets. */
 #define HLO_ATTR_KINDS(K)                                                                                             \
   K(INT64, int64, int64, int64)                       /* [int64_t] */                                                 \
   K(COUNT, count, count, int64)                       /* [int64_t] at least 1 */                                      \
@@ -29,7 +29,7 @@
   K(STRING, string, string, text)                     /* [const char *] */                                            \
   K(BYTES, string, bytes, text)                       /* [const char *] a field of bytes in protos */                 \
   K(PADDING_TYPE, word, padding_type, text)           /* [const char *] of a custom-call */                           \
-  K(BRACES, braces, none, text)                       /* [const char *] balanced braces, kept as they are */          \
+  K(BRACES, braces, none, text)                       /* [const char *] balanced braces, kept as written */           \
   K(SPARSITY, braces, sparsity, text)                 /* [const char *] sparsity_config */                            \
   K(CONFIG, config, config, text)                     /* [const char *] backend_config */                             \
   K(IGNORED, ignored, none, none)                     /* read from text and dropped */                                \
@@ -38,7 +38,7 @@
   K(BOOLS, bools, bools, ints)                        /* [hlo_ints] of 0 and 1 */                                     \
   K(SLICE, slice, slice, slice)                       /* [hlo_slice_attrs] */                                         \
   K(PADDING, padding, padding, padding)               /* [int, const hlo_pad_dim *] */                                \
-  K(PRECISION, precision, precision, precision)       /* [int, const hlo_precision *] .usual: how many XLA stores */  \
+  K(PRECISION, precision, precision, precision)       /* [int, const hlo_precision *] .usual: XLA's list length */    \
   K(PAIRS, pairs, pairs, none)                        /* [int, const int64_t (*)[2]] source_target_pairs */           \
   K(SLICE_SIZES, int_lists, slice_sizes, none)        /* [int, const hlo_ints *] of a collective-permute */           \
   K(GROUPS, groups, groups, none)                     /* [hlo_replica_groups] */                                      \
@@ -54,8 +54,8 @@
   K(PREFETCH, prefetch, prefetch, prefetch)           /* [hlo_instr.u.copy_start] */                                  \
   K(COMPUTATION, computation, none, none)             /* a called computation; the offset is its index */             \
   K(COMPUTATIONS, computations, none, none)           /* all called computations */                                   \
-  K(BRANCH, branch, none, none)                       /* the same of a conditional on a pred */                       \
-  K(BRANCHES, branches, none, none)                   /* and of one on a number */                                    \
+  K(BRANCH, branch, none, none)                       /* one branch of a conditional on a pred */                     \
+  K(BRANCHES, branches, none, none)                   /* all branches of a conditional on a number */                 \
   K(CONTROL_PREDS, control_preds, none, none)         /* control predecessors */                                      \
   K(ACCURACY, accuracy, accuracy, none)               /* [const hlo_accuracy *] */                                    \
   K(SHARDING, sharding, sharding, none)               /* [const hlo_sharding *] */                                    \
@@ -75,22 +75,22 @@ typedef enum hlo_attr_kind {
 /* Where the field of an attribute is. */
 typedef enum hlo_attr_base {
   HLO_IN_INSTR,
-  HLO_IN_GROUP,       /* behind the pointer in hlo_instr.u */
-  HLO_IN_CUSTOM_CONV, /* the convolution in the group of a custom-call */
+  HLO_IN_GROUP,       /* in the memory that the pointer in hlo_instr.u leads to */
+  HLO_IN_CUSTOM_CONV, /* in the convolution of a custom-call's group */
   HLO_IN_EXTRA,       /* hlo_instr.extra */
   HLO_IN_MODULE,
-  HLO_IN_CALLED,      /* hlo_instr.called; the offset is the index */
+  HLO_IN_CALLED,      /* in hlo_instr.called; the offset is the index */
 } hlo_attr_base;
 
 enum { /* flags */
   HLO_ATTR_REQUIRED = 1,
   HLO_ATTR_ALWAYS = 2, /* printed even when it has the usual value */
-  HLO_ATTR_OLD = 4,    /* text that is only read: another spelling of what a row further up prints */
+  HLO_ATTR_OLD = 4,    /* only read from text: another spelling of what an earlier row prints */
 };
 
 /* The words of an enum, by number; NULL for numbers without a word. */
 typedef struct hlo_words {
-  const char *subject; /* of error messages about protos */
+  const char *subject; /* for error messages about protos */
   int least, count;    /* the numbers that a proto may have: [least, count) */
   const char *const *word;
 } hlo_words;
@@ -98,9 +98,10 @@ typedef struct hlo_words {
 /* A message inside HloModuleProto's instruction that holds fields of attributes. */
 typedef struct hlo_attr_message {
   const struct hlo_attr_message *parent; /* NULL: the instruction */
-  size_t offset;                         /* of the pointer to the message in its parent */
+  size_t offset;                         /* of the pointer to the message, in its parent */
   const ProtobufCMessageDescriptor *type;
-  const char *required;                  /* its name in XLA, where an instruction without it is refused; or NULL */
+  /* the message's name in XLA if an instruction without it is refused; or NULL */
+  const char *required;
 } hlo_attr_message;
 
 typedef struct hlo_attr {
@@ -109,21 +110,22 @@ typedef struct hlo_attr {
   hlo_attr_base base;
   size_t offset;
   int flags;
-  int64_t usual;    /* of a number, truth value or enum: the value that need not be printed */
+  int64_t usual;    /* for numbers, truth values and enums: the value that need not be printed */
   const hlo_words *words;
-  const hlo_attr_message *message; /* that has the field in protos; NULL: the instruction */
-  int field;        /* offset of the field, or of its count `n_...` where it is repeated; HLO_NO_FIELD */
+  const hlo_attr_message *message; /* the message with the field in protos; NULL: the instruction */
+  int field;        /* offset of the field, or of the count `n_...` of a repeated field; or HLO_NO_FIELD */
 } hlo_attr;
 enum { HLO_NO_FIELD = -1 };
 
 typedef struct hlo_attr_family hlo_attr_family;
 
-/* The memory that a pointer in hlo_instr.u leads to, of opcodes whose attributes lie there. */
+/* The memory that the pointer in hlo_instr.u leads to, for opcodes whose attributes lie in such memory. */
 typedef struct hlo_attr_group {
-  size_t bytes;           /* 0: there is none */
+  size_t bytes;           /* 0: the opcode has no group */
   const void *defaults;   /* or NULL: zeros */
-  bool by_identity;       /* instructions are equal only if they share the group: custom-calls and collectives never merge */
-  const hlo_attr_family *wire; /* what all opcodes with the group have in protos, or NULL */
+  /* instructions are equal only if they share the group, so custom-calls and collectives never merge */
+  bool by_identity;
+  const hlo_attr_family *wire; /* the fields that all opcodes with the group have in protos, or NULL */
 } hlo_attr_group;
 
 struct hlo_attr_family {
@@ -134,25 +136,28 @@ struct hlo_attr_family {
 
 const hlo_attr_family *hlo_attrs_of(hlo_opcode op);
 const hlo_attr_family *hlo_common_attrs(void); /* of every instruction */
-const hlo_attr_family *hlo_module_attrs(void); /* of a module's header */
+const hlo_attr_family *hlo_module_attrs(void); /* those of a module's header */
 
-/* Where the field is, or NULL: the instruction lacks the group, or `extra` is NULL.  Not for HLO_IN_MODULE. */
+/* The address of the attribute's field, or NULL if the instruction has no group or `extra` is NULL.  Not for
+ * HLO_IN_MODULE. */
 void *hlo_attr_field(const hlo_attr *attr, const hlo_instr *instr, const hlo_extra *extra);
 
-/* Gives `instr` its opcode's attribute group with every default. */
+/* Gives `instr` the attribute group of its opcode, with all defaults. */
 WEFT_NODISCARD weft_status *hlo_init_attributes(hlo_instr *instr);
-/* Gives a custom-call the attributes of a convolution, with every default, if it has none yet. */
+/* Gives a custom-call the attributes of a convolution, with all defaults, if it has none yet. */
 WEFT_NODISCARD weft_status *hlo_init_custom_conv(hlo_instr *custom_call);
 
-/* Two instructions of one opcode have equal attributes.  Names, metadata, control edges and `extra` do not count, but for
- * `extra` of custom-calls, and backend_config of fusions, which says how the fusion is compiled. */
+/* True if two instructions of one opcode have equal attributes.  Names, metadata and control edges are not compared.
+ * `extra` is compared only in custom-calls (by pointer), and backend_config in fusions, too, where it says how the
+ * fusion is compiled. */
 bool hlo_same_attributes(const hlo_instr *a, const hlo_instr *b);
-uint64_t hlo_hash_attributes(uint64_t hash, const hlo_instr *instr); /* equal attributes hash alike */
+uint64_t hlo_hash_attributes(uint64_t hash, const hlo_instr *instr); /* equal attributes have equal hashes */
 
-/* What compare of operands of that type means when the program does not say; a type that says the same is not kept. */
+/* The type of a compare on operands of that type if the program gives none.  Where the program gives this type, the
+ * IR keeps HLO_COMPARE_DEFAULT. */
 hlo_compare_type hlo_default_compare_type(weft_dtype operand);
 
-/* A list in hlo.h is a count, followed at the next aligned place by a pointer to the items. */
+/* A list in hlo.h is a count and, at the next aligned address behind it, a pointer to the items. */
 static inline void *hlo_list_pointer(const void *count)
 {
   return (void *)WEFT_ALIGN_UP((uintptr_t)count + sizeof(int), sizeof(void *));

@@ -9,7 +9,7 @@
 
 #include "hlo/check.h"
 
-/* Bits of part `part` of element i, as an integer that grows with the value: zero is 0 for both signs. */
+/* The bits of float i, as an integer that grows with the value.  Both zeros give 0. */
 static int64_t float_order(const hlo_literal *lit, weft_dtype type, int64_t i)
 {
   size_t bytes = weft_dtype_bytes(type);
@@ -31,7 +31,7 @@ static double float_value(const hlo_literal *lit, weft_dtype type, int64_t i)
   return type == WEFT_F64 ? ((union { uint64_t u; double d; }){bits}).d : weft_float_decode_f64(type, bits);
 }
 
-/* The distance in floats; UINT64_MAX between what has none (NaN or infinity and another). */
+/* The distance in floats: 0 between two NaNs and between equal values, else UINT64_MAX if either is NaN or infinite. */
 static uint64_t ulp_distance(const hlo_literal *got, const hlo_literal *want, weft_dtype type, int64_t i)
 {
   double a = float_value(got, type, i), b = float_value(want, type, i);
@@ -43,7 +43,7 @@ static uint64_t ulp_distance(const hlo_literal *got, const hlo_literal *want, we
   return x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
 }
 
-/* Whether part i of an array of `type` (components of complex arrays count as elements) passes. */
+/* True if element i passes.  The components of a complex array count as elements. */
 static bool passes(const hlo_check_rule *rule, const hlo_literal *got, const hlo_literal *want, weft_dtype type,
                    int64_t i)
 {
@@ -110,7 +110,7 @@ weft_status *hlo_check(const hlo_check_rule *rule, const hlo_literal *got, const
                   hlo_shape_format(got->shape, (char[128]){0}, 128), a, b, ulp, failed, n);
 }
 
-/* The number behind "key": in the small JSON that lower_check writes. */
+/* The text behind "key": in the JSON that lower_check writes; NULL if it is not there. */
 static const char *field(const char *config, const char *key)
 {
   char quoted[64];

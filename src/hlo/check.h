@@ -13,13 +13,14 @@ typedef struct hlo_check_rule {
 
 bool hlo_is_check(const hlo_instr *instr);
 
-/* What a check compares by.  A check operation of StableHLO's dialect carries its tolerance in backend_config; the
- * custom-call of the StableHLO test data has none and follows the rules of that runner (programs.md section 8).
+/* How a check compares.  A check operation of StableHLO's dialect has its tolerance in backend_config; the
+ * custom-call of the StableHLO test data has none and follows the rules of StableHLO's test runner (programs.md
+ * section 8).
  * Errors: UNIMPLEMENTED for another target; INVALID_ARGUMENT if the operands are not two arrays of one shape. */
 WEFT_NODISCARD weft_status *hlo_check_rule_of(const hlo_instr *instr, hlo_check_rule *out_rule);
 
-/* NULL if the check holds.
- * Errors: FAILED_PRECONDITION naming the first element that differs, what was got and what was wanted. */
+/* Returns NULL if the check holds.
+ * Errors: FAILED_PRECONDITION with the first element that differs, the value and the expected value. */
 WEFT_NODISCARD weft_status *hlo_check(const hlo_check_rule *rule, const hlo_literal *got, const hlo_literal *want);
 
 #endif

@@ -1,8 +1,8 @@
 /* hlo/eval.c -- The evaluator's frame: modules, computations, control flow, and the table of operations.
  *
- * A computation is run over its list in order, each instruction for all devices in turn; values are literals in an arena
- * and are shared, never changed, once made.  Each turn of a loop has an arena of its own, from which the loop's state is
- * copied out. */
+ * A computation is evaluated in the order of its list, each instruction for all devices in turn.  Values are
+ * literals in an arena; they are shared and never changed once made.  Each iteration of a loop has an arena of its
+ * own, from which the loop's state is copied out. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -78,7 +78,7 @@ weft_status *eval_check_deadline(const eval_ctx *ctx)
   return NULL;
 }
 
-/* A deep copy, so that the arena it came from may go. */
+/* A deep copy, so that the arena of the original may be freed. */
 static weft_status *copy_literal(weft_arena *arena, const hlo_literal *from, const hlo_literal **out)
 {
   hlo_literal *copy = WEFT_ARENA_NEW(arena, hlo_literal);
@@ -158,7 +158,7 @@ static weft_status *eval_call(eval_ctx *ctx, const hlo_instr *instr, const hlo_l
   return eval_computation(ctx, instr->called[0], operands, out);
 }
 
-/* A loop of the devices of `ctx`; those that still take turns are the devices of `turns`. */
+/* A loop of the devices of `ctx`.  `turns` is the context of the devices that are still in the loop. */
 typedef struct eval_loop {
   eval_ctx turns;
   const hlo_literal **state, **next; /* by device of `turns` */
@@ -186,7 +186,8 @@ static weft_status *loop_init(eval_ctx *ctx, const hlo_instr *instr, const hlo_l
   return NULL;
 }
 
-/* The devices whose condition, in loop->next, is false leave with the state that they have. */
+/* loop->next has the values of the condition.  A device whose condition is false leaves the loop: its state is its
+ * result. */
 static weft_status *loop_leave(eval_ctx *ctx, eval_loop *loop, const hlo_literal **out)
 {
   int staying = 0;
@@ -204,7 +205,7 @@ static weft_status *loop_leave(eval_ctx *ctx, eval_loop *loop, const hlo_literal
   return NULL;
 }
 
-/* Two arenas hold the states in turn; each turn's work is done in a third. */
+/* Two arenas hold the loop's state in alternation.  The work of each iteration is done in a third. */
 static weft_status *while_turns(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                 weft_arena *work, weft_arena hold[2], const hlo_literal **out)
 {
@@ -243,7 +244,7 @@ static weft_status *eval_while(eval_ctx *ctx, const hlo_instr *instr, const hlo_
   return st;
 }
 
-/* A predicate takes the first branch when true; an index out of range, the last. */
+/* A true predicate takes branch 0, a false one branch 1.  An index out of range takes the last branch. */
 static int64_t branch_of(const hlo_instr *instr, const hlo_literal *which)
 {
   int64_t branch = hlo_literal_get_s64(which, 0);
@@ -252,7 +253,7 @@ static int64_t branch_of(const hlo_instr *instr, const hlo_literal *which)
   return branch < 0 || branch >= instr->called_count ? instr->called_count - 1 : branch;
 }
 
-/* The devices that take the same branch take it together. */
+/* The devices that take the same branch evaluate it in lockstep. */
 static weft_status *eval_conditional(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                      const hlo_literal **out)
 {
@@ -289,7 +290,7 @@ static weft_status *eval_custom_call(eval_ctx *ctx, const hlo_instr *instr, cons
   return ctx->options->custom_call(ctx->options->ctx, instr, operands, ctx->arena, out);
 }
 
-/* async-start's value is ((operands), result, ...); -update passes it on, -done takes the result out. */
+/* The value of async-start is ((operands), result, ...).  async-update passes it on, async-done returns the result. */
 static weft_status *eval_async_start(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                      const hlo_literal **out)
 {
@@ -336,7 +337,8 @@ static weft_status *eval_copy_done(eval_ctx *ctx, const hlo_instr *instr, const 
 
 /* ---- one instruction ----------------------------------------------------------------------------------------------- */
 
-/* The evaluators by opcode.  A joint one evaluates for all devices of a context at once, the others for one device. */
+/* The evaluators by opcode.  A joint evaluator works for all devices of a context at once, the others for one
+ * device. */
 static const struct { eval_op *op; bool is_joint; } ops[HLO_OPCODE_COUNT] = {
 #define eval_none NULL
 #define eval_JOINT(evaluator) eval_##evaluator, true
@@ -347,7 +349,7 @@ static const struct { eval_op *op; bool is_joint; } ops[HLO_OPCODE_COUNT] = {
 #undef eval_none
 };
 
-/* Values must have the dimensions that the program states: the operations trust it. */
+/* A value must have the dimensions that the program states, because the operations rely on them. */
 static bool same_shape(const hlo_shape *value, const hlo_shape *stated)
 {
   if (value->type != stated->type) return false;
@@ -395,7 +397,7 @@ static weft_status *eval_instr(eval_ctx *ctx, const hlo_instr *instr, const hlo_
 
 /* ---- computations -------------------------------------------------------------------------------------------------- */
 
-/* Values by instruction id, from the least id of the computation, for one device after the other. */
+/* `values` has, for each instruction id from the computation's least id on, one value for each device. */
 static weft_status *run_list(eval_ctx *ctx, const hlo_computation *comp, const hlo_literal *const *arguments,
                              const hlo_literal **out)
 {

@@ -1,8 +1,9 @@
 /* hlo/eval_collective.c -- Collectives: operations whose results depend on the operands of other devices.
  *
- * All devices of the context are at the collective at once.  The collective is evaluated group by group; the members of a
- * group must all be in the context, since in a program that runs they would wait for those who took another way.
- * What depends on no rank (a reduction, gathered blocks) is made once and shared by the group. */
+ * All devices of the context are at the collective at once.  The collective is evaluated group by group.  All
+ * members of a group must be in the context: in a real run they would wait forever for members that took another
+ * branch.
+ * A value that is the same for all ranks (a reduction, gathered blocks) is made once and shared by the group. */
 #include <config.h>
 
 #include <inttypes.h>
@@ -16,12 +17,12 @@ typedef struct meeting {
   eval_ctx *ctx;
   const hlo_instr *instr;
   const hlo_literal *const *operands; /* as of eval_op */
-  const hlo_shape *shape;             /* of what the operation gives: of a start without what it passes on */
-  int operand_count, result_count;    /* operands that travel */
+  const hlo_shape *shape;             /* of the collective's result; of a start, without the operands it passes on */
+  int operand_count, result_count;    /* operand_count: without the root of a broadcast */
   hlo_grouping grouping;
-  int *index;                         /* by place: its index in ctx->devices, -1: not in the context */
+  int *index;                         /* by place: the device's index in ctx->devices, -1: not in the context */
   const hlo_literal **results;        /* [index * result_count + i] */
-  const int64_t *places;              /* of the group, in the order of ranks */
+  const int64_t *places;              /* of the current group, in the order of ranks */
   int size;
 } meeting;
 
@@ -51,7 +52,7 @@ static weft_status *misfit(const meeting *m, int i)
 
 /* ---- blocks --------------------------------------------------------------------------------------------------------- */
 
-/* Copies `size` entries of dimension `dim` from `from`, at entry from_at, to entry to_at of `to`. */
+/* Copies `size` entries of dimension `dim`, from entry from_at of `from` to entry to_at of `to`. */
 static void copy_block(hlo_literal *to, int64_t to_at, const hlo_literal *from, int64_t from_at, int64_t dim,
                        int64_t size)
 {
@@ -66,7 +67,8 @@ static void copy_block(hlo_literal *to, int64_t to_at, const hlo_literal *from, 
            (size_t)(size * inner) * weft_dtype_bytes(to->shape->type));
 }
 
-/* The operands have the result's dimensions, but for dimension `dim`, where operand * factor is result * divisor. */
+/* True if both shapes are equal except for the size of dimension `dim`, for which size(from) * factor == size(to) *
+ * divisor. */
 static bool fits(const hlo_shape *from, const hlo_shape *to, int64_t dim, int64_t factor, int64_t divisor)
 {
   if (!hlo_shape_is_array(from) || !hlo_shape_is_array(to) || from->type != to->type || from->rank != to->rank)
@@ -91,7 +93,8 @@ static weft_status *gather(meeting *m, int i)
   return NULL;
 }
 
-/* Rank r gets block r of each operand, in the order of ranks. */
+/* Each operand is split into one block per rank along dims[0].  Result of rank r: block r of each rank, in the order
+ * of ranks. */
 static weft_status *exchange_blocks(meeting *m, int i)
 {
   const hlo_shape *shape = m->instr->operands[i]->shape;
@@ -107,7 +110,7 @@ static weft_status *exchange_blocks(meeting *m, int i)
   return NULL;
 }
 
-/* Result s of rank r is operand r of rank s. */
+/* Result i of rank r is operand r of rank i. */
 static weft_status *exchange_operands(meeting *m, int i)
 {
   if (m->size != m->operand_count) return misfit(m, i);
@@ -122,7 +125,8 @@ static weft_status *all_to_all(meeting *m, int i)
 
 /* ---- reductions ------------------------------------------------------------------------------------------------------ */
 
-/* Element-wise, in the order of ranks.  A single operation on floats narrower than f32 is done in f32 throughout. */
+/* Reduces element by element, in the order of ranks.  For one operation on floats narrower than f32: each step is
+ * done in f32, and the result is rounded to their type at the end. */
 static weft_status *fold_wide(meeting *m, int i, hlo_opcode op, hlo_literal *sum)
 {
   hlo_shape f32 = {.type = WEFT_F32};
@@ -195,7 +199,7 @@ static weft_status *reduce_scatter(meeting *m, int i)
 
 /* ---- from one to others ------------------------------------------------------------------------------------------------ */
 
-/* The group has all ids of the pairs: a member's rank is its id. */
+/* The group has all ids of source_target_pairs, so a member's rank is its id. */
 static weft_status *permute(meeting *m, int i)
 {
   const hlo_collective_attrs *c = m->instr->u.collective;
@@ -203,7 +207,8 @@ static weft_status *permute(meeting *m, int i)
   if (!fits(m->instr->operands[i]->shape, result_shape(m, i), -1, 1, 1)) return misfit(m, i);
   for (int p = 0; p < c->pair_count; p++) {
     int64_t from = c->pairs[p][0], to = c->pairs[p][1];
-    if (m->grouping.place_count == 1 && (from > 0 || to > 0)) continue; /* XLA takes one alone that sends to others */
+    /* a program of one device may name others, as in XLA */
+    if (m->grouping.place_count == 1 && (from > 0 || to > 0)) continue;
     if (from < 0 || from >= m->size || to < 0 || to >= m->size)
       return WEFT_ERR(INVALID_ARGUMENT, "source_target_pairs names {%" PRId64 ",%" PRId64 "} where ids are below %d",
                       from, to, m->size);
@@ -211,7 +216,7 @@ static weft_status *permute(meeting *m, int i)
       return WEFT_ERR(INVALID_ARGUMENT, "source_target_pairs names target %" PRId64 " twice", to);
     *result(m, (int)to, i) = operand(m, (int)from, i);
   }
-  return NULL; /* who is no target gets zeros */
+  return NULL; /* a device that is no target gets zeros */
 }
 
 static weft_status *broadcast(meeting *m, int i)
@@ -219,7 +224,7 @@ static weft_status *broadcast(meeting *m, int i)
   for (int rank = 0; rank < m->size; rank++) {
     int64_t root = 0;
     if (m->instr->u.collective
-          ->has_dynamic_root) { /* the last operand has a root for each of the others, or one for all */
+          ->has_dynamic_root) { /* the last operand has one root for each other operand, or one for all */
       const hlo_literal *roots = operand(m, rank, m->operand_count);
       root = hlo_literal_get_s64(roots, hlo_shape_elems(roots->shape) > i ? i : 0);
     }
@@ -230,7 +235,8 @@ static weft_status *broadcast(meeting *m, int i)
   return NULL;
 }
 
-/* Rows [input_offsets, + send_sizes) of rank `from` for rank `to`, at output_offsets there; update `u` of that pair. */
+/* Copies update `u` of the pair: send_sizes rows of rank `from`, from row input_offsets on, to row output_offsets of
+ * the output of rank `to`. */
 static weft_status *send_rows(const meeting *m, int from, int to, int64_t u, int64_t updates, hlo_literal *output)
 {
   const hlo_literal *input = operand(m, from, 0);
@@ -287,7 +293,8 @@ static weft_status *would_wait(const meeting *m, int64_t here, int64_t absent)
                   ctx->parted_at ? ctx->parted_at->name : "the program");
 }
 
-/* Makes `places` the group's.  *out_here: whether its members are in the context; either all are, or none. */
+/* Makes `group` the current group.  *out_here: true if its members are in the context.  Fails if only some of them
+ * are. */
 static weft_status *gather_members(meeting *m, hlo_ints group, bool *out_here)
 {
   int64_t here = -1, absent = -1;
@@ -301,7 +308,7 @@ static weft_status *gather_members(meeting *m, hlo_ints group, bool *out_here)
   return here >= 0 && absent >= 0 ? would_wait(m, here, absent) : NULL;
 }
 
-/* A device in no group gets zeros from a broadcast, and is a mistake anywhere else. */
+/* A device in no group gets zeros from a broadcast.  In other collectives it is an error. */
 static weft_status *check_groups(const meeting *m)
 {
   for (int d = 0; d < m->ctx->device_count; d++)
@@ -314,7 +321,7 @@ static weft_status *check_groups(const meeting *m)
   return NULL;
 }
 
-/* What one operand of each member makes of the same result of each. */
+/* Evaluates operand `i` of all members of the group: makes result `i` of each member. */
 typedef weft_status *collective_op(meeting *m, int i);
 
 static collective_op *op_of(hlo_opcode op)
@@ -363,7 +370,7 @@ static weft_status *meeting_init(meeting *m)
   return check_groups(m);
 }
 
-/* A collective that gives `shape` on each device. */
+/* Evaluates a collective that gives a value of `shape` on each device. */
 static weft_status *collective(eval_ctx *ctx, const hlo_instr *instr, const hlo_shape *shape,
                                const hlo_literal *const *operands, const hlo_literal **out)
 {
@@ -389,7 +396,7 @@ weft_status *eval_collective(eval_ctx *ctx, const hlo_instr *instr, const hlo_li
   return collective(ctx, instr, instr->shape, operands, out);
 }
 
-/* (operands, result, contexts...), one operand as itself and several as a tuple. */
+/* The result is (operands, result, contexts...): one operand stands as it is, several stand in a tuple. */
 weft_status *eval_collective_start(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                    const hlo_literal **out)
 {

@@ -1,7 +1,8 @@
 /* hlo/eval_complex.c -- Complex functions, to about one unit in the last place of each part.
  *
- * Everything is computed in long double, whose libm has the care for cancellation and overflow (clog near the unit
- * circle, csqrt, the inverse functions at their cuts) and whose eleven extra bits over f64 absorb the rest. */
+ * Everything is computed in long double.  Its libm handles cancellation and overflow (clog near the unit circle,
+ * csqrt, the inverse functions at their branch cuts), and its eleven extra bits over f64 absorb the remaining
+ * errors. */
 #include <config.h>
 
 #include <complex.h>
@@ -14,8 +15,8 @@ typedef long double complex cplx;
 
 static cplx make(real re, real im) { return CMPLXL(re, im); }
 
-/* log(1 + z) = log1p(x^2 + y^2 + 2x) / 2 + i atan2(y, 1 + x).  Where |1 + z| is near 1 the sum cancels, so it is
- * added up from exact pieces: each square as a rounded product and its error. */
+/* log(1 + z) = log1p(x^2 + y^2 + 2x) / 2 + i atan2(y, 1 + x).  Where |1 + z| is near 1 the terms of the sum cancel,
+ * so each square is the sum of a rounded product and its exact error. */
 static cplx log1p_c(cplx z)
 {
   real x = creall(z), y = cimagl(z), im = atan2l(y, 1 + x);
@@ -23,13 +24,13 @@ static cplx log1p_c(cplx z)
 
   if (!isfinite(x) || !isfinite(y) || fabsl(x) > 0x1p60L || fabsl(y) > 0x1p60L || x < -0.5L)
     return clogl(make(1 + x, y));
-  /* largest two first, exactly: s + e = 2x + yy */
+  /* two-sum: s + e = 2x + yy exactly, then the same for s + xx */
   real s = 2 * x + yy, t = s - 2 * x, e = (2 * x - (s - t)) + (yy - t);
   real s2 = s + xx, t2 = s2 - s, e2 = (s - (s2 - t2)) + (xx - t2);
   return make(log1pl(s2 + (e + e2 + xx_low + yy_low)) / 2, im);
 }
 
-/* exp(z) - 1, its real part as expm1(x) cos y - 2 sin^2(y/2). */
+/* exp(z) - 1; the real part is expm1(x) cos y - 2 sin^2(y/2). */
 static cplx expm1_c(cplx z)
 {
   real x = creall(z), y = cimagl(z), h = sinl(y / 2);
@@ -40,7 +41,7 @@ static cplx expm1_c(cplx z)
   return make(expm1l(x) * cosl(y) - 2 * h * h, expl(x) * sinl(y));
 }
 
-/* 0 to a power with positive real part is 0, anything to 0 is 1. */
+/* 0^y is 0 if y has a positive real part; x^0 is 1 for every x. */
 static cplx pow_c(cplx x, cplx y)
 {
   if (y == 0) return 1;
@@ -48,7 +49,7 @@ static cplx pow_c(cplx x, cplx y)
   return cpowl(x, y);
 }
 
-/* -i log((x + i y) / sqrt(x^2 + y^2)), with y the first argument as in atan2(y, x). */
+/* -i log((x + i y) / sqrt(x^2 + y^2)); y is the first argument, as in atan2(y, x). */
 static cplx atan2_c(cplx y, cplx x) { return -I * clogl((x + I * y) / csqrtl(x * x + y * y)); }
 
 static eval_scalar narrow(cplx z) { return (eval_scalar){.re = (double)creall(z), .im = (double)cimagl(z)}; }
@@ -74,7 +75,8 @@ eval_scalar eval_complex_unary(hlo_opcode op, eval_scalar x)
   case HLO_CBRT: r = pow_c(z, 1.0L / 3); break;
   case HLO_COS: r = ccosl(z); break;
   case HLO_COSH: r = ccoshl(z); break;
-  case HLO_EXP: r = isfinite(cimagl(z)) ? cexpl(z) : make(NAN, NAN); break; /* no direction: where C lets zero win */
+  /* NaN without a finite angle, where C gives 0 for a real part of -inf */
+  case HLO_EXP: r = isfinite(cimagl(z)) ? cexpl(z) : make(NAN, NAN); break;
   case HLO_EXPM1: r = expm1_c(z); break;
   case HLO_LOG: r = clogl(z); break;
   case HLO_LOG1P: r = log1p_c(z); break;

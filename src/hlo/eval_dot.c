@@ -1,7 +1,7 @@
 /* hlo/eval_dot.c -- Contractions: dot, ragged-dot, scaled-dot, convolution.
  *
- * Operands are widened once.  Products of floats are added up in double (complex: two doubles) and rounded at the end;
- * integers wrap; predicates are or-ed ands. */
+ * The operands are widened once.  Products of floats are added in double (complex: two doubles) and rounded at the
+ * end; integers wrap; for predicates a product is `and` and a sum is `or`. */
 #include <config.h>
 
 #include <math.h>
@@ -11,7 +11,8 @@
 
 /* ---- wide operands and sums ------------------------------------------------------------------------------------------ */
 
-/* Single-pass algorithms round the operands first; WEFT_INVALID: not.  The many-pass ones only approach f32. */
+/* The type to which the algorithm rounds the operands first, or WEFT_INVALID for none.  Algorithms of several passes
+ * only approach f32, so they round nothing here. */
 static weft_dtype algorithm_type(const hlo_dot_attrs *dot)
 {
   switch (dot->algorithm) {
@@ -23,7 +24,7 @@ static weft_dtype algorithm_type(const hlo_dot_attrs *dot)
   }
 }
 
-/* All elements as the class of `result_type`, rounded through `via` unless that is WEFT_INVALID. */
+/* All elements in the class of `result_type`.  Floats are first rounded to `via`, unless that is WEFT_INVALID. */
 static weft_status *widen(eval_ctx *ctx, const hlo_literal *lit, weft_dtype result_type, weft_dtype via,
                           eval_scalar **out)
 {
@@ -43,7 +44,7 @@ static weft_status *widen(eval_ctx *ctx, const hlo_literal *lit, weft_dtype resu
   return NULL;
 }
 
-/* Whether each step of a sum of products is rounded to f32, which narrower floats are added up in too. */
+/* True if each step of a sum of products is rounded to f32.  Sums of narrower floats are rounded to f32, too. */
 static bool rounds_steps(const eval_ctx *ctx, weft_dtype type)
 {
   bool is_narrow = weft_dtype_is_float(type) && weft_dtype_bits(type) < 32;
@@ -51,7 +52,7 @@ static bool rounds_steps(const eval_ctx *ctx, weft_dtype type)
   return ctx->options->stepwise_sums && (is_narrow || type == WEFT_F32 || type == WEFT_C64);
 }
 
-/* sum += a * b in that class; `rounded`: in f32. */
+/* sum += a * b in that class.  `rounded`: each step is rounded to f32. */
 static inline void accumulate(weft_dtype_class class, bool rounded, eval_scalar *sum, eval_scalar a, eval_scalar b)
 {
   if (rounded) {
@@ -75,7 +76,8 @@ static inline void accumulate(weft_dtype_class class, bool rounded, eval_scalar 
 
 /* ---- dot -------------------------------------------------------------------------------------------------------------- */
 
-/* One group of dimensions (batch, free, contracting): sizes, and how far a step goes in each operand. */
+/* One group of dimensions (batch, free, contracting): their sizes, and the distance in each operand from one index
+ * to the next. */
 typedef struct dim_group {
   int count;
   int64_t size[HLO_MAX_RANK], lhs_step[HLO_MAX_RANK], rhs_step[HLO_MAX_RANK];
@@ -89,7 +91,7 @@ static int64_t step_of(const hlo_shape *shape, int64_t dim)
   return step;
 }
 
-/* lhs_dim or rhs_dim -1: the operand does not have it. */
+/* lhs_dim or rhs_dim is -1 if that operand does not have the dimension. */
 static void group_add(dim_group *g, const hlo_shape *lhs, int64_t lhs_dim, const hlo_shape *rhs, int64_t rhs_dim)
 {
   g->size[g->count] = lhs_dim >= 0 ? lhs->dims[lhs_dim] : rhs->dims[rhs_dim];
@@ -114,7 +116,7 @@ static void group_offsets(const dim_group *g, const int64_t *idx, int64_t *lhs, 
   }
 }
 
-/* Result dimensions in order (batch, lhs free, rhs free), and the contracting ones. */
+/* kept: the dimensions of the result in order (batch, lhs free, rhs free).  contracted: the contracting dimensions. */
 static void dot_groups(const hlo_dot_attrs *dot, const hlo_shape *lhs, const hlo_shape *rhs, dim_group *kept,
                        dim_group *contracted)
 {
@@ -173,7 +175,7 @@ weft_status *eval_dot(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *
   return dot_wide(ctx, instr, operands[0]->shape, lhs, operands[1]->shape, rhs, out);
 }
 
-/* Multiplies each element by the scale of its block; a scalar scales everything. */
+/* Multiplies each element by the scale of its block; a scalar scales all elements. */
 static weft_status *apply_scale(const hlo_shape *shape, eval_scalar *wide, const hlo_literal *scale)
 {
   int64_t idx[HLO_MAX_RANK] = {0}, at[HLO_MAX_RANK], k = 0;
@@ -206,7 +208,8 @@ weft_status *eval_scaled_dot(eval_ctx *ctx, const hlo_instr *instr, const hlo_li
 
 /* ---- ragged-dot -------------------------------------------------------------------------------------------------------- */
 
-/* The group that position `at` of the ragged dimension belongs to, by the sizes at `sizes_base`; -1 past the last. */
+/* The group of position `at` of the ragged dimension, from the group sizes that begin at `sizes_base`; -1 behind the
+ * last group. */
 static int64_t group_of(const hlo_literal *sizes, int64_t sizes_base, int64_t groups, int64_t at)
 {
   int64_t end = 0;
@@ -218,8 +221,8 @@ static int64_t group_of(const hlo_literal *sizes, int64_t sizes_base, int64_t gr
   return -1;
 }
 
-/* The ragged dimension of lhs is either free (its rows choose a group of rhs), contracting (each group gives a result
- * of its own, in a leading dimension), or a batch dimension (then this is a plain dot). */
+/* The ragged dimension of lhs is free (the group of a row chooses the part of rhs), contracting (each group gives a
+ * result of its own, and the result has a leading dimension for the groups), or batch (then this is a plain dot). */
 weft_status *eval_ragged_dot(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                              const hlo_literal **out)
 {
@@ -231,7 +234,7 @@ weft_status *eval_ragged_dot(eval_ctx *ctx, const hlo_instr *instr, const hlo_li
   int64_t ragged = dot->lhs_ragged.v[0], groups = sizes_shape->dims[sizes_shape->rank - 1], k = 0;
   int64_t group_step = dot->rhs_group.count ? step_of(rhs_shape, dot->rhs_group.v[0]) : 0;
   bool contracting = eval_contains(dot->lhs_contracting, ragged);
-  int ragged_at = -1; /* where the ragged dimension stands in its group */
+  int ragged_at = -1; /* position of the ragged dimension in `kept` or `contracted` */
   eval_scalar *lhs, *rhs;
   dim_group kept, contracted;
   hlo_literal *result;
@@ -282,7 +285,8 @@ weft_status *eval_ragged_dot(eval_ctx *ctx, const hlo_instr *instr, const hlo_li
 
 /* ---- convolution ------------------------------------------------------------------------------------------------------- */
 
-/* Feature groups split input and output features alike; batch groups split the input batch by output feature. */
+/* Feature groups split input and output features in the same way.  Batch groups split the input batch, and the
+ * output features choose the part. */
 weft_status *eval_convolution(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                               const hlo_literal **out)
 {
@@ -321,7 +325,7 @@ weft_status *eval_convolution(eval_ctx *ctx, const hlo_instr *instr, const hlo_l
         l += at / w->base_dilation * step_of(ls, c->lhs_spatial.v[d]);
         r += tap * step_of(rs, c->rhs_spatial.v[d]);
       }
-      if (!inside && ls->type == WEFT_F8E8M0FNU) sum.re = NAN; /* what is around and between is 0, which it lacks */
+      if (!inside && ls->type == WEFT_F8E8M0FNU) sum.re = NAN; /* padding and holes are 0, which the type lacks */
       for (int64_t f = 0; f < in_features && inside; f++)
         accumulate(class, rounded, &sum, lhs[l + f * lhs_feature_step], rhs[r + f * rhs_feature_step]);
     } while (eval_next(spatial, kernel_size, inner));

@@ -1,8 +1,8 @@
 /* hlo/eval_elem.c -- Elementwise operations: one element in memory to one element in memory, for every type.
  *
- * An element is loaded wide (int64, uint64, double or a pair of doubles), computed, and stored with one rounding.  For
- * f32 and narrower types that gives the correctly rounded + - * / sqrt (Figueroa: double has more than 2p + 2 bits),
- * and functions of libm to half a unit in the last place.  Integers wrap. */
+ * An element is loaded into a wide type (int64, uint64, double or a pair of doubles), computed, and rounded once
+ * when it is stored.  For f32 and narrower types + - * / sqrt are therefore correctly rounded (Figueroa: double has
+ * more than 2p + 2 bits), and functions of libm are within half a unit in the last place.  Integers wrap. */
 #include <config.h>
 
 #include <math.h>
@@ -98,7 +98,7 @@ void eval_store(weft_dtype type, void *to, eval_scalar x)
 
 /* ---- convert ----------------------------------------------------------------------------------------------------- */
 
-/* Toward zero; what does not fit becomes the nearest value that does, NaN becomes 0. */
+/* Rounds toward zero.  A value out of range becomes the nearest value in range; NaN becomes 0. */
 static eval_scalar float_to_integer(weft_dtype to, double x)
 {
   int width = weft_dtype_bits(to);
@@ -117,8 +117,8 @@ static eval_scalar float_to_integer(weft_dtype to, double x)
   return out;
 }
 
-/* Rounds once: to f32 straight from 64 bits, not through double; narrower types get it whole, or rounded to double as in
- * kernels, and round it when it is stored. */
+/* Rounds once.  f32 is rounded directly from 64 bits, not through double.  Other types get the value as a double
+ * (rounded if it has over 53 bits, as in kernels), which is rounded again when it is stored. */
 static double integer_to_float(weft_dtype from, weft_dtype to, eval_scalar x)
 {
   bool is_unsigned = weft_dtype_is_unsigned(from);
@@ -154,7 +154,8 @@ eval_scalar eval_convert(weft_dtype from, weft_dtype to, eval_scalar x)
 
 /* ---- integers and predicates ----------------------------------------------------------------------------------- */
 
-/* Exponentiation by squaring, wrapping.  A negative exponent leaves only 1 and -1 other than 0 (as XLA has it). */
+/* Exponentiation by squaring; wraps.  With a negative exponent only the bases 1 and -1 give a result other than 0,
+ * as in XLA. */
 static uint64_t integer_power(uint64_t base, eval_scalar exponent, bool is_signed)
 {
   uint64_t result = 1;
@@ -169,7 +170,7 @@ static uint64_t integer_power(uint64_t base, eval_scalar exponent, bool is_signe
   return result;
 }
 
-/* Division by zero gives all ones, remainder by zero the dividend; INT_MIN / -1 wraps. */
+/* Division by zero gives all ones, remainder by zero the dividend.  INT_MIN / -1 wraps. */
 static eval_scalar signed_divide(hlo_opcode op, int64_t a, int64_t b)
 {
   eval_scalar out = {.im = 0};
@@ -213,7 +214,8 @@ static eval_scalar integer_op(hlo_opcode op, weft_dtype type, eval_scalar a, eva
   case HLO_AND: out.u = a.u & b.u; break;
   case HLO_OR: out.u = a.u | b.u; break;
   case HLO_XOR: out.u = a.u ^ b.u; break;
-  /* A shift by the width or more leaves nothing, or only the sign.  A negative count is a large one. */
+  /* A shift by the width or more gives 0, or only copies of the sign.  A negative count counts as unsigned, so it is
+   * large. */
   case HLO_SHIFT_LEFT: out.u = low_bits(b.u, width) < (uint64_t)width ? bits << b.u : 0; break;
   case HLO_SHIFT_RIGHT_LOGICAL: out.u = low_bits(b.u, width) < (uint64_t)width ? bits >> b.u : 0; break;
   case HLO_SHIFT_RIGHT_ARITHMETIC:
@@ -224,7 +226,7 @@ static eval_scalar integer_op(hlo_opcode op, weft_dtype type, eval_scalar a, eva
   return out;
 }
 
-/* Predicates are a one-bit field: + is or, * is and. */
+/* Predicates are computed as one bit: + is or, * is and. */
 static eval_scalar pred_op(hlo_opcode op, eval_scalar a, eval_scalar b)
 {
   eval_scalar out = {.im = 0};
@@ -282,7 +284,7 @@ static double float_op(hlo_opcode op, double a, double b)
   case HLO_ROUND_AFZ: return round(a);
   case HLO_ROUND_EVEN: return nearbyint(a);
   case HLO_RSQRT: return 1 / sqrt(a);
-  case HLO_SIGN: return a > 0 ? 1 : a < 0 ? -1 : a; /* zeros and NaN stay */
+  case HLO_SIGN: return a > 0 ? 1 : a < 0 ? -1 : a; /* zeros and NaN stay as they are */
   case HLO_SIN: return sin(a);
   case HLO_SINH: return sinh(a);
   case HLO_SQRT: return sqrt(a);
@@ -316,7 +318,8 @@ static int compare_values(weft_dtype_class class, eval_scalar a, eval_scalar b)
   }
 }
 
-/* Sign and magnitude read as an integer.  A NaN that is negative zero comes first, as -NaN; f8e8m0fnu has no sign. */
+/* The bits of a float as an integer in total order.  A NaN that is encoded as negative zero comes first, as -NaN.
+ * f8e8m0fnu has no sign. */
 static int64_t total_order_key(weft_dtype type, const void *element)
 {
   const weft_float_format *f = weft_dtype_float_format(type);
@@ -374,8 +377,8 @@ static eval_scalar binary(hlo_opcode op, weft_dtype type, eval_scalar a, eval_sc
   }
 }
 
-/* Rounds the mantissa to nearest even, then makes an overflow infinite and an underflow a zero, on the bits: of f16 for
- * the types that fit into it, as XLA has it. */
+/* Rounds the mantissa to nearest even; then an overflow becomes infinite and an underflow zero.  Works on the bits
+ * of the value: of its f16 form for 8-bit and narrower types, as in XLA (of its f32 form for f8e8m0fnu). */
 static void reduce_precision(const hlo_instr *instr, weft_dtype type, const void *in, void *out)
 {
   weft_dtype own = type == WEFT_F8E8M0FNU ? WEFT_F32 : weft_dtype_bits(type) <= 8 ? WEFT_F16 : type;
@@ -405,12 +408,14 @@ static void reduce_precision(const hlo_instr *instr, weft_dtype type, const void
     else if (exponent <= -reduced_bias) result = bits & sign_bit;
   }
   if (is_nan)
-    result = mantissa_bits > 0 ? bits : exponent_mask; /* no bit is left to say NaN: infinity, as XLA has it */
+    /* with no mantissa bit left for NaN the result is infinity, as in XLA */
+    result = mantissa_bits > 0 ? bits : exponent_mask;
   if (own != type) result = weft_float_encode_f64(type, weft_float_decode_f64(own, result));
   memcpy(out, &result, weft_dtype_bytes(type));
 }
 
-/* Rounds away from zero when the random number is below the fraction cut off, as a fraction of its range. */
+/* Rounds away from zero if the random number is below the part of x that is cut off, as a fraction of the random
+ * type's range. */
 static eval_scalar stochastic_convert(weft_dtype random_type, weft_dtype to, double x, uint64_t random)
 {
   double magnitude = fabs(x), threshold, low, high;
@@ -422,7 +427,7 @@ static eval_scalar stochastic_convert(weft_dtype random_type, weft_dtype to, dou
     threshold = floor(ldexp(magnitude - trunc(magnitude), digits));
     return float_to_integer(to, trunc(x) + ((double)random < threshold ? copysign(1, x) : 0));
   }
-  /* A float: its neighbours in the narrower type at or below and above the magnitude. */
+  /* For floats: low and high are the neighbours of the magnitude in the narrower type. */
   out.re = x;
   if (!isfinite(x)) return out;
   uint64_t bits = weft_float_encode_f64(to, magnitude);
@@ -439,7 +444,7 @@ static eval_scalar stochastic_convert(weft_dtype random_type, weft_dtype to, dou
 
 /* ---- dispatch ------------------------------------------------------------------------------------------------------ */
 
-/* Inference lets a remainder of complex numbers pass, as XLA does, but the operation has no meaning there. */
+/* Shape inference accepts the remainder of complex numbers, as XLA does, but the operation has no meaning. */
 bool eval_elem_exists(hlo_opcode op, weft_dtype type)
 {
   return hlo_opcode_is_elementwise(op) && hlo_opcode_takes(op, type) &&
@@ -451,7 +456,7 @@ void eval_elem_apply(const hlo_instr *instr, const void *const *in, void *out)
   weft_dtype type = instr->operands[0]->shape->type, to = instr->shape->type;
   eval_scalar x, y = {.im = 0};
 
-  switch (instr->op) { /* those that look at bits, or mix types */
+  switch (instr->op) { /* operations on bits or on mixed types */
   case HLO_COPY: memcpy(out, in[0], weft_dtype_bytes(to)); return;
   case HLO_SELECT: memcpy(out, in[*(const uint8_t *)in[0] ? 1 : 2], weft_dtype_bytes(to)); return;
   case HLO_COMPARE: *(uint8_t *)out = compare(instr, type, in); return;
@@ -478,7 +483,7 @@ void eval_elem_apply(const hlo_instr *instr, const void *const *in, void *out)
     if (instr->operand_count == 2) x = binary(instr->op, type, x, eval_load(type, in[1]));
     else if (weft_dtype_is_complex(type)) x = eval_complex_unary(instr->op, x);
     else x = binary(instr->op, type, x, y);
-    if (to == WEFT_F8E8M0FNU) x.re = (float)x.re; /* what underflows there is no power of two */
+    if (to == WEFT_F8E8M0FNU) x.re = (float)x.re; /* f32 rounds tiny results to 0, which the type cannot represent */
   }
   eval_store(to, out, x);
 }
@@ -495,7 +500,7 @@ weft_status *eval_elementwise(eval_ctx *ctx, const hlo_instr *instr, const hlo_l
     return WEFT_ERR(INVALID_ARGUMENT, "%s of %s does not exist", hlo_opcode_name(instr->op), weft_dtype_name(type));
   WEFT_TRY(eval_result(ctx, instr->shape, &result));
   count = hlo_shape_elems(result->shape);
-  for (int i = 0; i < instr->operand_count; i++) { /* clamp and select take scalars beside arrays */
+  for (int i = 0; i < instr->operand_count; i++) { /* clamp and select take scalars next to arrays */
     in[i] = operands[i]->data;
     step[i] = hlo_shape_is_scalar(operands[i]->shape) ? 0 : (int64_t)weft_dtype_bytes(operands[i]->shape->type);
     if (step[i] && !hlo_shape_same_dims(operands[i]->shape, result->shape))
@@ -512,7 +517,7 @@ weft_status *eval_elementwise(eval_ctx *ctx, const hlo_instr *instr, const hlo_l
 
 /* ---- bitcast-convert --------------------------------------------------------------------------------------------- */
 
-/* Reads and writes `width` bits at bit position `at` of an array whose elements take whole bytes but count `width`. */
+/* Read and write the bits of one element, without the unused high bits of its bytes. */
 static uint64_t get_lane(weft_dtype type, const hlo_literal *lit, int64_t element)
 {
   return low_bits(load_bits(type, eval_at(lit, element)), weft_dtype_bits(type));
@@ -524,8 +529,8 @@ static void set_lane(weft_dtype type, hlo_literal *lit, int64_t element, uint64_
   memcpy(eval_at(lit, element), &bits, weft_dtype_bytes(type));
 }
 
-/* The same bits under another type; wide elements split into, or are put together from, a minor dimension of narrow
- * ones, the low part first.  Both types' widths are powers of two, or equal. */
+/* The same bits as another type.  Wide elements are split into a minor dimension of narrow ones, or put together
+ * from it, the low part first.  The widths of both types are powers of two, or equal. */
 weft_status *eval_bitcast_convert(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                   const hlo_literal **out)
 {

@@ -1,7 +1,9 @@
-/* hlo/eval_fn.c -- Called computations over scalars (a reduction's combiner, a sort's comparator), made cheap to call.
+/* hlo/eval_fn.c -- Called computations over scalars (a reduction's combiner, a sort's comparator), made cheap to
+ * call.
  *
- * When every instruction is a scalar elementwise one, or a constant, parameter or tuple, the computation becomes a list
- * of steps over 16-byte slots.  Any other runs as it is, in an arena that is emptied after each call. */
+ * If every instruction is a scalar elementwise operation, a constant, a parameter or the root tuple, the computation
+ * becomes a list of steps over 16-byte slots.  Any other computation is evaluated as usual, in an arena that is
+ * emptied after each call. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -18,17 +20,17 @@ typedef struct eval_step {
 } eval_step;
 
 struct eval_fn {
-  eval_ctx ctx;           /* whose arena is `scratch` */
-  weft_arena scratch;     /* of the slow way; emptied after each call */
+  eval_ctx ctx;           /* its arena is `scratch` */
+  weft_arena scratch;     /* for a computation without steps; emptied after each call */
   const hlo_computation *comp;
   int step_count, result_count;
-  eval_step *steps;       /* NULL: the slow way */
+  eval_step *steps;       /* NULL: not a list of steps */
   void **results;         /* slots of the root's elements */
   const void **params;    /* slots of the parameters */
   weft_arena keep;        /* steps and slots */
 };
 
-/* True if `comp` can be steps. */
+/* True if `comp` can become a list of steps. */
 static bool is_scalar_code(const hlo_computation *comp)
 {
   HLO_FOREACH(instr, comp) {

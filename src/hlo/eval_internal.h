@@ -1,42 +1,43 @@
-/* hlo/eval_internal.h -- what the evaluator's files share: elements held wide, index walks, called computations. */
+/* hlo/eval_internal.h -- what the evaluator's files share: wide elements, walks over indices, called computations. */
 #ifndef WEFT_HLO_EVAL_INTERNAL_H
 #define WEFT_HLO_EVAL_INTERNAL_H
 
 #include "hlo/eval.h"
 
-/* What the evaluation keeps for one device. */
+/* The state of one device in an evaluation. */
 typedef struct eval_device {
   int64_t place;       /* replica * partitions + partition */
-  uint64_t rng_state;  /* of rng: advances with each use */
-  uint64_t counter[2]; /* the 128-bit state of rng-get-and-update-state */
+  uint64_t rng_state;  /* the state of rng, which advances with each use */
+  uint64_t counter[2]; /* the 128-bit state of rng-get-and-update-state, low word first */
 } eval_device;
 
-/* One evaluation, or a part of it.  Results are made in `arena`; what a loop needs for one turn, in an arena of its own.
+/* One evaluation, or a part of it.  Results are made in `arena`; each iteration of a loop uses an arena of its own.
  *
- * The devices of a context run in lockstep: each instruction is evaluated for all of them before the next one.  Devices
- * that disagree about a condition go on in contexts of their own, whose `outer` is this one. */
+ * The devices of a context run in lockstep: each instruction is evaluated for all of them before the next one.
+ * Devices that take different branches continue in contexts of their own, whose `outer` is this one. */
 typedef struct eval_ctx {
   const hlo_eval_options *options;
   weft_arena *arena;
   int depth;                   /* of calls; bounded by EVAL_MAX_DEPTH */
   int device_count;
   eval_device **devices;       /* of this context */
-  const struct eval_ctx *outer; /* the context that has this one's devices and others; NULL: this one has all devices */
-  const hlo_instr *parted_at;  /* the instruction at which this context's devices left those of `outer` */
+  const struct eval_ctx *outer; /* the context that this one was split from; NULL: this one has all devices */
+  /* the instruction at which the devices of this context were split from those of `outer` */
+  const hlo_instr *parted_at;
 } eval_ctx;
 
 enum { EVAL_MAX_DEPTH = 200, EVAL_MAX_DEVICES = 4096 };
 
-/* An evaluator of one instruction.  Most know one device: operands in, result in ctx->arena.  Those of control flow and
- * collectives evaluate for all devices of the context: `operands` has all operands of the first device, then those of
- * the second, and so on; `out` has a result for each device. */
+/* Evaluates one instruction.  Most evaluators work for one device: they take its operands and make its result in
+ * ctx->arena.  Those of control flow and collectives work for all devices of the context: `operands` has all operands
+ * of the first device, then those of the second, and so on; `out` has a result for each device. */
 typedef weft_status *eval_op(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                              const hlo_literal **out);
 
 /* ---- elements -------------------------------------------------------------------------------------------------- */
 
-/* One element held wide.  Its type's class says which member counts: s for pred and signed integers, u for unsigned
- * ones, re for floats, (re, im) for complex numbers. */
+/* The value of one element in a wide type.  The class of its type decides which member is used: s for pred and
+ * signed integers, u for unsigned integers, re for floats, (re, im) for complex numbers. */
 typedef union eval_scalar {
   int64_t s;
   uint64_t u;
@@ -45,11 +46,12 @@ typedef union eval_scalar {
   };
 } eval_scalar;
 
-/* Reads and writes one element in memory.  Storing rounds floats to nearest even and wraps integers. */
+/* Read and write one element in memory.  Storing rounds floats to nearest even and wraps integers. */
 eval_scalar eval_load(weft_dtype type, const void *from);
 void eval_store(weft_dtype type, void *to, eval_scalar value);
 
-/* The value of type `from` as HLO convert makes it of type `to` (then to be stored, which rounds). */
+/* Converts a value of type `from` to the class of `to` by the rules of HLO convert.  eval_store then rounds it to
+ * `to`. */
 eval_scalar eval_convert(weft_dtype from, weft_dtype to, eval_scalar value);
 
 /* Complex functions, accurate enough for c128; eval_complex.c. */
@@ -61,17 +63,18 @@ bool eval_elem_exists(hlo_opcode op, weft_dtype type);
 /* Applies an elementwise instruction to one element of each operand, in memory. */
 void eval_elem_apply(const hlo_instr *instr, const void *const *in, void *out);
 
-/* -1, 0 or 1; floats by total order: -NaN < -inf < ... < -0 < +0 < ... < inf < NaN. */
+/* Returns -1, 0 or 1.  Floats are in total order: -NaN < -inf < ... < -0 < +0 < ... < inf < NaN. */
 int eval_compare_total(weft_dtype type, const void *a, const void *b);
 
 /* ---- arrays ---------------------------------------------------------------------------------------------------- */
 
-/* A result of instr's shape, all dimensions static, zeroed. */
+/* A zeroed array with the type and dimensions of `shape`, which are taken as static. */
 WEFT_NODISCARD weft_status *eval_result(eval_ctx *ctx, const hlo_shape *shape, hlo_literal **out);
 WEFT_NODISCARD weft_status *eval_result_tuple(eval_ctx *ctx, const hlo_shape *shape, const hlo_literal **elements,
                                               const hlo_literal **out);
 
-/* Steps idx through dims in row-major order; false after the last.  Start with all zeros, and not on an empty array. */
+/* Steps idx to the next index in row-major order; false after the last.  Start with zeros; the array must not be
+ * empty. */
 bool eval_next(int rank, const int64_t *dims, int64_t *idx);
 /* Row-major position of idx. */
 int64_t eval_offset(int rank, const int64_t *dims, const int64_t *idx);
@@ -80,31 +83,31 @@ static inline void *eval_at(const hlo_literal *lit, int64_t offset)
 {
   return (char *)lit->data + offset * (int64_t)weft_dtype_bytes(lit->shape->type);
 }
-/* The start indices of dynamic-slice and -update-slice, from `count` scalars or one vector; not clamped. */
+/* The start indices of dynamic-slice and dynamic-update-slice, from `count` scalars or from one vector; not clamped. */
 void eval_start_indices(const hlo_literal *const *indices, int count, int rank, int64_t *starts);
 
 /* A zeroed value of any shape. */
 WEFT_NODISCARD weft_status *eval_zeros(eval_ctx *ctx, const hlo_shape *shape, const hlo_literal **out);
 
-/* OK while the deadline of the evaluation has not passed. */
+/* DEADLINE_EXCEEDED if the deadline of the evaluation has passed, else NULL. */
 WEFT_NODISCARD weft_status *eval_check_deadline(const eval_ctx *ctx);
 
 /* ---- called computations ----------------------------------------------------------------------------------------- */
 
-/* A computation over scalars, prepared for being called for each element of an array. */
+/* A computation over scalars, prepared for a call for each element of an array. */
 typedef struct eval_fn eval_fn;
 WEFT_NODISCARD weft_status *eval_fn_new(eval_ctx *ctx, const hlo_computation *comp, eval_fn **out);
 void eval_fn_free(eval_fn *fn);
 WEFT_DEFINE_AUTO(eval_fn, eval_fn_free)
-/* args: one element per parameter; results: where to put each element of the root (a tuple's, in order).
- * Results may overlap arguments: they are written last. */
+/* args: one element per parameter.  results: where to put each element of the root (the elements of a tuple in
+ * order).  Results may overlap arguments, because all results are written after the last argument is read. */
 WEFT_NODISCARD weft_status *eval_fn_call(eval_fn *fn, const void *const *args, void *const *results);
 
 /* hlo_reducer_op of a computation over floats or complex numbers; HLO_OPCODE_COUNT for others. */
 hlo_opcode eval_fn_float_op(const eval_fn *fn);
 
-/* Runs `comp` in ctx->arena for all devices of the context: the arguments of the first device, then those of the second,
- * and so on, of the shapes of its parameters; a result for each device. */
+/* Runs `comp` in ctx->arena for all devices of the context.  `arguments` has the values of the first device, then
+ * those of the second, and so on, in the shapes of the parameters; `out` gets a result for each device. */
 WEFT_NODISCARD weft_status *eval_computation(eval_ctx *ctx, const hlo_computation *comp,
                                              const hlo_literal *const *arguments, const hlo_literal **out);
 
@@ -122,7 +125,7 @@ eval_op eval_cholesky, eval_triangular_solve, eval_fft, eval_batch_norm_training
 eval_op eval_rng, eval_rng_bit_generator, eval_rng_get_and_update_state;            /* eval_rng.c */
 eval_op eval_collective, eval_collective_start, eval_partition_id, eval_replica_id; /* eval_collective.c */
 
-/* glibc offers C11's constructors of complex numbers to gcc only. */
+/* glibc gives C11's macros for complex numbers to gcc only. */
 #if defined(_Complex_I) && !defined(CMPLXL)
 #define CMPLX(re, im) __builtin_complex((double)(re), (double)(im))
 #define CMPLXL(re, im) __builtin_complex((long double)(re), (long double)(im))

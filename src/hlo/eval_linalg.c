@@ -24,7 +24,8 @@ static void store_c(hlo_literal *lit, int64_t i, zcplx z)
 
 /* ---- cholesky and triangular-solve ------------------------------------------------------------------------------------- */
 
-/* a = l l^H of one n x n matrix at `base`, reading one triangle; false if it is not positive definite. */
+/* Cholesky: a = l l^H for one n x n matrix at `base`, reading one triangle; false if the matrix is not positive
+ * definite. */
 static bool factor(const hlo_literal *a, int64_t base, int64_t n, bool lower, zcplx *l)
 {
   for (int64_t j = 0; j < n; j++) {
@@ -39,7 +40,7 @@ static bool factor(const hlo_literal *a, int64_t base, int64_t n, bool lower, zc
   return true;
 }
 
-/* The other triangle of the result is zero; a matrix without a factor gives NaN. */
+/* The other triangle of the result is zero.  A matrix that is not positive definite gives NaN. */
 weft_status *eval_cholesky(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                            const hlo_literal **out)
 {
@@ -62,7 +63,7 @@ weft_status *eval_cholesky(eval_ctx *ctx, const hlo_instr *instr, const hlo_lite
   return NULL;
 }
 
-/* x with op(a) x = b (left) or x op(a) = b.  Both are n substitutions over the rows (or columns) of x. */
+/* Finds x with op(a) x = b (left) or x op(a) = b, by n substitutions over the rows (or columns) of x. */
 weft_status *eval_triangular_solve(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                    const hlo_literal **out)
 {
@@ -72,7 +73,7 @@ weft_status *eval_triangular_solve(eval_ctx *ctx, const hlo_instr *instr, const 
   bool left = instr->u.triangular.left_side, transposed = instr->u.triangular.transpose_a > HLO_NO_TRANSPOSE;
   bool conjugated = instr->u.triangular.transpose_a == HLO_ADJOINT;
   int64_t n = left ? rows : cols, others = left ? cols : rows;
-  /* whether op(a), seen from the side of x, is solved from its first unknown on */
+  /* true if the first unknown of x is solved first */
   bool forward = (instr->u.triangular.lower != transposed) == left;
   zcplx *x = WEFT_ARENA_ARRAY(ctx->arena, zcplx, n);
   hlo_literal *result;
@@ -88,7 +89,7 @@ weft_status *eval_triangular_solve(eval_ctx *ctx, const hlo_instr *instr, const 
         zcplx sum = load_c(b, at), pivot = 1;
         for (int64_t s = 0; s <= t; s++) {
           int64_t j = forward ? s : n - 1 - s;
-          /* the element of op(a) that ties unknown j to equation i */
+          /* the coefficient of unknown j in equation i */
           bool swap = transposed == left;
           zcplx e = load_c(a, matrix * n * n + (swap ? j * n + i : i * n + j));
           if (conjugated) e = conj(e);
@@ -154,7 +155,7 @@ static weft_status *transform_dim(eval_ctx *ctx, wide *data, int rank, const int
   return NULL;
 }
 
-/* Copies the common part of the last dimension between arrays whose last dimensions differ. */
+/* Copies rows between arrays with different last dimensions: as many elements of each row as both have. */
 static void copy_rows(wide *to, int64_t to_row, const wide *from, int64_t from_row, int64_t rows)
 {
   for (int64_t r = 0; r < rows; r++)
@@ -177,17 +178,18 @@ static weft_status *transform_all(eval_ctx *ctx, const hlo_instr *instr, const h
   for (int d = 0; d < rank - 1; d++) rows *= dims[d] = in_shape->dims[d];
   if (rows * in_row == 0 || rows * out_row == 0) return NULL;
   wide *in = WEFT_ARENA_ARRAY(ctx->arena, wide, rows * in_row);
-  wide *full = WEFT_ARENA_ARRAY(ctx->arena, wide, rows * full_row); /* zero beyond the input's part */
+  wide *full = WEFT_ARENA_ARRAY(ctx->arena, wide, rows * full_row); /* zero behind the elements of the input */
   WEFT_TRY_ALLOC(in && full);
   for (int64_t k = 0; k < rows * in_row; k++) {
     zcplx z = load_c(x, k);
     in[k] = CMPLXL(creal(z), cimag(z));
   }
-  /* the outer dimensions first, on the half spectrum where there is one */
+  /* the outer dimensions first: they are transformed on the half spectrum where there is one */
   dims[rank - 1] = in_row;
   for (int d = rank - transformed; d < rank - 1; d++) WEFT_TRY(transform_dim(ctx, in, rank, dims, d, inverse));
   copy_rows(full, full_row, in, in_row, rows);
-  if (type == HLO_FFT_IRFFT) /* the other half mirrors this one; elements that must be real are taken as real */
+  /* the other half is the conjugate mirror image; of elements that must be real the real part is taken */
+  if (type == HLO_FFT_IRFFT)
     for (int64_t r = 0; r < rows; r++) {
       wide *row = full + r * full_row;
       row[0] = creall(row[0]);
@@ -201,7 +203,7 @@ static weft_status *transform_all(eval_ctx *ctx, const hlo_instr *instr, const h
   return NULL;
 }
 
-/* x, cut off or filled up with zeros. */
+/* x with the dimensions of `shape`: cut off, or filled up with zeros. */
 static weft_status *resized(eval_ctx *ctx, const hlo_literal *x, const hlo_shape *shape, hlo_literal **out)
 {
   int64_t common[HLO_MAX_RANK], at[HLO_MAX_RANK] = {0};
@@ -243,7 +245,7 @@ weft_status *eval_fft(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *
 
 /* ---- batch normalisation -------------------------------------------------------------------------------------------------- */
 
-/* The feature of element i of an array, and how many elements each feature has. */
+/* Finds the feature of element i of an array, and has the number of elements of each feature. */
 typedef struct features {
   int64_t count, inner, elems, per_feature;
 } features;
@@ -288,7 +290,7 @@ weft_status *eval_batch_norm_inference(eval_ctx *ctx, const hlo_instr *instr, co
   return NULL;
 }
 
-/* -> (y, mean, variance), the variance over n. */
+/* Gives (y, mean, variance).  The variance is divided by n, not n - 1. */
 weft_status *eval_batch_norm_training(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                       const hlo_literal **out)
 {
@@ -315,7 +317,7 @@ weft_status *eval_batch_norm_training(eval_ctx *ctx, const hlo_instr *instr, con
   return eval_result_tuple(ctx, instr->shape, elements, out);
 }
 
-/* (x, scale, mean, variance, gy) -> (gx, gscale, goffset). */
+/* Takes (x, scale, mean, variance, gy), gives (gx, gscale, goffset). */
 weft_status *eval_batch_norm_grad(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                   const hlo_literal **out)
 {

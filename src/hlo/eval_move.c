@@ -1,4 +1,4 @@
-/* hlo/eval_move.c -- Data movement: every result element is a copy of some operand element, found through its index. */
+/* hlo/eval_move.c -- Data movement: every result element is a copy of an operand element, found through its index. */
 #include <config.h>
 
 #include <string.h>
@@ -10,7 +10,7 @@ static void copy_element(hlo_literal *to, int64_t to_offset, const hlo_literal *
   memcpy(eval_at(to, to_offset), eval_at(from, from_offset), weft_dtype_bytes(to->shape->type));
 }
 
-/* Fills *out, each element with the one of the operand whose index `source` gives in `from`. */
+/* Makes *out: for each index of the result, `source` writes the index of the operand's element to `from`. */
 typedef void source_index(const hlo_instr *instr, const hlo_shape *in, const int64_t *idx, int64_t *from);
 static weft_status *copy_by_index(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *in, source_index *source,
                                   const hlo_literal **out)
@@ -68,8 +68,8 @@ weft_status *eval_slice(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal
   return copy_by_index(ctx, instr, operands[0], slice_index, out);
 }
 
-/* Result index = low + index + index * interior, which may be any number for one element; what falls outside (negative padding)
- * is dropped. */
+/* Result index = low + index + index * interior, which for one element does not overflow, whatever `interior` is.  An
+ * index outside the result (negative padding) is dropped. */
 weft_status *eval_pad(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                       const hlo_literal **out)
 {
@@ -134,7 +134,7 @@ weft_status *eval_reshape(eval_ctx *ctx, const hlo_instr *instr, const hlo_liter
   return NULL;
 }
 
-/* Between the row-major elements of a literal and the order that the shape's layout gives them in memory. */
+/* Copies between the row-major order of a literal and the memory order of the shape's layout. */
 static void relayout(const hlo_shape *shape, const char *from, char *to, bool to_memory)
 {
   int64_t idx[HLO_MAX_RANK] = {0}, stride[HLO_MAX_RANK], step = 1, k = 0;
@@ -154,7 +154,7 @@ static void relayout(const hlo_shape *shape, const char *from, char *to, bool to
   } while (eval_next(shape->rank, shape->dims, idx));
 }
 
-/* The same bytes in memory: what they mean depends on both layouts. */
+/* The result has the same bytes in memory, so its elements depend on both layouts. */
 weft_status *eval_bitcast(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                           const hlo_literal **out)
 {
@@ -173,7 +173,8 @@ weft_status *eval_bitcast(eval_ctx *ctx, const hlo_instr *instr, const hlo_liter
   return NULL;
 }
 
-/* Sizes come as scalars, one a dimension; static data allow only those of the result's shape. */
+/* The sizes are scalar operands, one for each dimension.  The evaluator has static data only, so they must be the
+ * sizes of the result's shape. */
 weft_status *eval_dynamic_reshape(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                   const hlo_literal **out)
 {
@@ -225,14 +226,14 @@ weft_status *eval_iota(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal 
 
 void eval_start_indices(const hlo_literal *const *indices, int count, int rank, int64_t *starts)
 {
-  for (int d = 0; d < rank; d++) { /* one scalar a dimension, or in old programs one vector */
+  for (int d = 0; d < rank; d++) { /* one scalar for each dimension, or in old programs one vector */
     const hlo_literal *from = count == rank && indices[0]->shape->rank == 0 ? indices[d] : indices[0];
     int64_t value = hlo_literal_get_s64(from, from->shape->rank == 0 ? 0 : d);
     starts[d] = from->shape->type == WEFT_U64 && value < 0 ? INT64_MAX : value;
   }
 }
 
-/* Into [0, size - window], as HLO does with starts out of range. */
+/* Clamps a start index to [0, size - window], as HLO does. */
 static int64_t clamp_start(int64_t start, int64_t size, int64_t window)
 {
   return WEFT_MAX(0, WEFT_MIN(start, size - window));
@@ -279,8 +280,8 @@ weft_status *eval_dynamic_update_slice(eval_ctx *ctx, const hlo_instr *instr, co
   return NULL;
 }
 
-/* For each result index: its batch part (dims that are no offset_dims) names a start vector in the indices, its
- * offset part a place in the window (StableHLO gather).  Starts are clamped so that the window fits. */
+/* For each result index: the batch part (dimensions that are not offset_dims) finds a start vector in the indices,
+ * and the offset part is a place in the window (StableHLO gather).  Starts are clamped so that the window fits. */
 weft_status *eval_gather(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                          const hlo_literal **out)
 {

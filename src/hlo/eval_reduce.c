@@ -9,13 +9,14 @@
 
 typedef struct { _Alignas(16) char bytes[16]; } slot;
 
-/* acc = fn(acc, value) over n values at once.  A plain sum of floats is kept wide and rounded at its end, so that the
- * result does not depend on an order that HLO leaves open.  With stepwise_sums it is rounded at every step, as in kernels:
- * sums and products of narrow floats to f32, those of windows to their own type. */
+/* A reduction acc = fn(acc, value) of n values at once.  A sum of floats (n = 1), or a product of floats narrower
+ * than f32, is kept wide and rounded once at its end, so that a sum does not depend on the order, which HLO leaves
+ * open.  With stepwise_sums every step is rounded as in kernels: to f32 for floats narrower than f32, else to the
+ * type. */
 typedef struct fold {
   eval_fn *fn; /* borrowed */
   int n;
-  hlo_opcode op; /* HLO_ADD or HLO_MULTIPLY: kept wide in `sum`; HLO_OPCODE_COUNT: by fn */
+  hlo_opcode op; /* HLO_ADD or HLO_MULTIPLY: kept wide in `sum`; HLO_OPCODE_COUNT: computed by fn */
   bool in_f32;
   weft_dtype sum_type;
   eval_scalar sum;
@@ -51,7 +52,7 @@ static void fold_begin(fold *f, const hlo_literal *const *inits)
   if (f->op != HLO_OPCODE_COUNT) f->sum = eval_load(f->sum_type, f->acc[0].bytes);
 }
 
-/* Adds element `offset` of each input. */
+/* Combines element `offset` of each input with the accumulators. */
 static weft_status *fold_add(fold *f, const hlo_literal *const *inputs, int64_t offset)
 {
   if (f->op != HLO_OPCODE_COUNT) {
@@ -72,7 +73,7 @@ static void fold_end(fold *f, hlo_literal *const *results, int64_t offset)
     memcpy(eval_at(results[i], offset), f->acc[i].bytes, weft_dtype_bytes(results[i]->shape->type));
 }
 
-/* Results of an operation with one output, or a tuple of them. */
+/* Makes the results of an operation: one array, or a tuple of arrays. */
 static weft_status *make_results(eval_ctx *ctx, const hlo_shape *shape, hlo_literal ***out_arrays,
                                  const hlo_literal **out)
 {
@@ -151,7 +152,7 @@ weft_status *eval_reduce(eval_ctx *ctx, const hlo_instr *instr, const hlo_litera
 
 /* ---- windows --------------------------------------------------------------------------------------------------------- */
 
-/* The position in the (undilated) base array that place `inner` of the window at `outer` covers; false for padding and
+/* The index in the base array (without dilation) of place `inner` of the window at `outer`; false in padding and
  * holes. */
 static bool window_position(const hlo_window *w, const hlo_shape *base, const int64_t *outer, const int64_t *inner,
                             int64_t *at)
@@ -200,7 +201,8 @@ weft_status *eval_reduce_window(eval_ctx *ctx, const hlo_instr *instr, const hlo
   return NULL;
 }
 
-/* Each source element goes to the place in its window that `select` prefers, where `scatter` combines it. */
+/* Each source element goes to the place in its window that `select` prefers; `scatter` combines it with what is
+ * there. */
 weft_status *eval_select_and_scatter(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                      const hlo_literal **out)
 {
@@ -241,8 +243,8 @@ weft_status *eval_select_and_scatter(eval_ctx *ctx, const hlo_instr *instr, cons
 
 /* ---- scatter --------------------------------------------------------------------------------------------------------- */
 
-/* Where update element `idx` goes; false if its window does not lie wholly inside (XLA skips it whole, where the
- * StableHLO specification would skip single elements). */
+/* The index in the operand of update element `idx`; false if the window does not lie inside as a whole.  XLA then
+ * skips the whole window; the StableHLO specification skips single elements. */
 static bool scatter_position(const hlo_scatter_attrs *s, const hlo_literal *indices, const hlo_shape *operand,
                              const hlo_shape *updates, const int64_t *idx, int64_t *to)
 {
@@ -304,7 +306,8 @@ weft_status *eval_scatter(eval_ctx *ctx, const hlo_instr *instr, const hlo_liter
 
 /* ---- scan ------------------------------------------------------------------------------------------------------------ */
 
-/* Copies slice `turn` along dimension d between a whole array and an array without (or of size 1 in) that dimension. */
+/* Copies slice `turn` along dimension d between a whole array and an array in which that dimension is missing or of
+ * size 1. */
 static void copy_slice(const hlo_literal *whole, int64_t d, int64_t turn, const hlo_literal *slice, bool out_of_whole)
 {
   const hlo_shape *s = whole->shape;
@@ -357,12 +360,12 @@ weft_status *eval_scan(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal 
 
 /* ---- sort and top-k -------------------------------------------------------------------------------------------------- */
 
-/* What a merge sort of positions 0..n-1 needs to compare two of them. */
+/* What a merge sort of the positions 0..n-1 needs to compare two of them. */
 typedef struct order {
   weft_status *(*before)(const struct order *o, int64_t a, int64_t b, bool *out);
   const hlo_literal *const *arrays;
   int array_count;
-  int64_t base, stride; /* position p of the slice is element base + p * stride */
+  int64_t base, stride; /* position p is element base + p * stride */
   eval_fn *fn;          /* sort */
   const void **args;
   bool largest;         /* top-k */
@@ -375,7 +378,8 @@ static weft_status *merge_sort(const order *o, int64_t *list, int64_t *spare, in
       int64_t mid = WEFT_MIN(lo + width, n), hi = WEFT_MIN(lo + 2 * width, n), a = lo, b = mid;
       for (int64_t k = lo; k < hi; k++) {
         bool take_b = a == mid;
-        if (a < mid && b < hi) WEFT_TRY(o->before(o, list[b], list[a], &take_b)); /* equal: a first, hence stable */
+        /* equal elements: a first, so the sort is stable */
+        if (a < mid && b < hi) WEFT_TRY(o->before(o, list[b], list[a], &take_b));
         spare[k] = take_b ? list[b++] : list[a++];
       }
     }
@@ -434,7 +438,7 @@ static weft_status *before_by_value(const order *o, int64_t a, int64_t b, bool *
   return NULL;
 }
 
-/* The k first of each row by total order, equal ones by position. */
+/* The first k elements of each row in total order; equal elements in the order of their positions. */
 weft_status *eval_topk(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                        const hlo_literal **out)
 {

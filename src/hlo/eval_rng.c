@@ -1,6 +1,6 @@
 /* hlo/eval_rng.c -- Random numbers.  rng-bit-generator gives XLA's bits exactly: Threefry-2x32-20 and Philox-4x32-10
- * (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), with counters laid over the array as XLA's
- * expansion does. */
+ * (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), with the counters assigned to elements as in
+ * XLA's expansion. */
 #include <config.h>
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 static uint32_t rotate_left(uint32_t x, int by) { return x << by | x >> (32 - by); }
 
-/* x: the 64-bit counter, low word first, and the result. */
+/* x: in, the 64-bit counter, low word first; out, the result. */
 static void threefry(uint64_t key, uint32_t x[2])
 {
   static const int rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
@@ -56,7 +56,7 @@ static void store_bits(hlo_literal *lit, int64_t i, uint64_t bits)
   memcpy(eval_at(lit, i), &bits, weft_dtype_bytes(type));
 }
 
-/* The dimension XLA halves so that each counter gives two 32-bit numbers: the first even one, else the longest. */
+/* The dimension that XLA halves, since each counter gives two 32-bit numbers: the first even one, else the longest. */
 static int split_dim(const hlo_shape *shape)
 {
   int longest = 0;
@@ -68,7 +68,7 @@ static int split_dim(const hlo_shape *shape)
   return longest;
 }
 
-/* Returns how many counters were used. */
+/* Returns the number of counters used. */
 static uint64_t threefry_fill(uint64_t key, uint64_t counter, hlo_literal *bits)
 {
   const hlo_shape *shape = bits->shape;
@@ -118,9 +118,9 @@ weft_status *eval_rng_bit_generator(eval_ctx *ctx, const hlo_instr *instr, const
                                     const hlo_literal **out)
 {
   const hlo_literal **elements = WEFT_ARENA_ARRAY(ctx->arena, const hlo_literal *, 2);
-  bool gives_state = hlo_shape_is_tuple(instr->shape); /* or the bits alone */
+  bool gives_state = hlo_shape_is_tuple(instr->shape); /* else the result is the bits alone */
   int64_t words = hlo_shape_bytes(operands[0]->shape) / 8;
-  uint64_t state[3] = {0}; /* key, counter, and for Philox its upper half */
+  uint64_t state[3] = {0}; /* key, counter, and for Philox the counter's upper half */
   hlo_literal *new_state, *bits;
 
   WEFT_TRY_ALLOC(elements);
@@ -131,8 +131,8 @@ weft_status *eval_rng_bit_generator(eval_ctx *ctx, const hlo_instr *instr, const
   WEFT_TRY(eval_result(ctx, gives_state ? instr->shape->elements[1] : instr->shape, &bits));
   if (instr->u.rng_algorithm == HLO_RNG_THREE_FRY) {
     state[1] += threefry_fill(state[0], state[1], bits);
-  } else { /* the CPU's default is Philox */
-    /* a state of two words has the key again as the counter's upper half, and keeps only the lower */
+  } else { /* Philox, which is also the default on CPUs */
+    /* with a state of two words the key is the counter's upper half, too, and only the lower half is kept */
     unsigned __int128 counter = (unsigned __int128)(words == 2 ? state[0] : state[2]) << 64 | state[1];
     counter += philox_fill(state[0], counter, bits);
     state[1] = (uint64_t)counter;
@@ -145,7 +145,7 @@ weft_status *eval_rng_bit_generator(eval_ctx *ctx, const hlo_instr *instr, const
   return eval_result_tuple(ctx, instr->shape, elements, out);
 }
 
-/* The state before adding delta to it, low word first. */
+/* Returns the state before delta is added to it, low word first. */
 weft_status *eval_rng_get_and_update_state(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                            const hlo_literal **out)
 {
@@ -165,7 +165,7 @@ weft_status *eval_rng_get_and_update_state(eval_ctx *ctx, const hlo_instr *instr
 
 /* ---- rng ------------------------------------------------------------------------------------------------------------------ */
 
-/* SplitMix64 (Steele, Lea, Flood 2014): HLO leaves rng's generator open. */
+/* SplitMix64 (Steele, Lea, Flood 2014): HLO leaves the generator of rng open. */
 static uint64_t next_u64(eval_ctx *ctx)
 {
   uint64_t z = ctx->devices[0]->rng_state += 0x9E3779B97F4A7C15;
@@ -176,7 +176,7 @@ static uint64_t next_u64(eval_ctx *ctx)
 }
 static double next_unit(eval_ctx *ctx) { return (double)(next_u64(ctx) >> 11) * 0x1p-53; } /* [0, 1) */
 
-/* Uniform in [a, b) for every type, or normal with mean a and deviation b (Box-Muller). */
+/* Uniform in [a, b) for every type, or normal with mean a and standard deviation b (Box-Muller). */
 weft_status *eval_rng(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                       const hlo_literal **out)
 {
@@ -196,7 +196,7 @@ weft_status *eval_rng(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *
       x.re = a.re + b.re * radius * cos(2 * acos(-1) * next_unit(ctx));
     } else if (is_float) {
       x.re = a.re + (b.re - a.re) * next_unit(ctx);
-      eval_store(type, eval_at(result, i), x); /* rounding may have reached b, which is excluded */
+      eval_store(type, eval_at(result, i), x); /* b is excluded, but rounding may have reached it */
       if (eval_load(type, eval_at(result, i)).re >= b.re) x = a;
     } else {
       uint64_t range = type == WEFT_PRED ? 2 : b.u - a.u;

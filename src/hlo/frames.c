@@ -47,12 +47,12 @@ bool hlo_source_place(const hlo_instr *instr, const char **out_file, int *out_li
 
 /* ---- making them -------------------------------------------------------------------------------------------------- */
 
-/* Rows of one size, numbered from 1 as they come, and found again. */
+/* A growing table of rows of one size with ids from 1 on, in which equal rows are stored once. */
 typedef struct row_table {
   char *rows;
   uint32_t row_bytes;
   int count, capacity;
-  int *slots; /* twice the capacity: the row of that hash or a later slot; 0: free */
+  int *slots; /* hash table of twice the capacity: the id of a row, at its hash or in a later slot; 0: free */
 } row_table;
 
 struct hlo_frame_builder {

@@ -32,10 +32,11 @@ typedef struct places {
   int64_t replicas, partitions;
   hlo_grouping *grouping;
   const hlo_instr *instr;
-  int64_t *next; /* where the next group's places go */
+  int64_t *next; /* the places of the next group begin here */
 } places;
 
-/* On a program of one place XLA takes an all-reduce with any others, and whatever groups of one. */
+/* In a program of one device XLA ignores ids of devices that do not exist: in an all-reduce, and in groups of one
+ * id. */
 static bool may_be_absent(const places *p, int count)
 {
   bool reduces = p->instr->op == HLO_ALL_REDUCE || p->instr->op == HLO_ALL_REDUCE_START;
@@ -43,7 +44,8 @@ static bool may_be_absent(const places *p, int count)
   return p->grouping->place_count == 1 && (reduces || count == 1);
 }
 
-/* A group of the program from ids of the mode, for the fixed coordinate that the mode leaves (replica or partition). */
+/* Adds the group with these ids (NULL: 0 to count - 1), which `mode` interprets.  `fixed` is the coordinate that the
+ * ids leave open: the partition if they are replicas, the replica if they are partitions. */
 static weft_status *add_group(places *p, hlo_group_mode mode, const int64_t *ids, int count, int64_t fixed)
 {
   hlo_grouping *g = p->grouping;
@@ -79,7 +81,7 @@ weft_status *hlo_grouping_new(weft_arena *arena, const hlo_instr *instr, int64_t
   hlo_replica_groups listed;
   places p = {.replicas = replicas, .partitions = partitions, .grouping = out, .instr = instr};
   bool permute = instr->op == HLO_COLLECTIVE_PERMUTE || instr->op == HLO_COLLECTIVE_PERMUTE_START ||
-                 instr->op == HLO_SEND || instr->op == HLO_RECV; /* pairs name anybody: one group of all */
+                 instr->op == HLO_SEND || instr->op == HLO_RECV; /* pairs may name any device: all form one group */
 
   *out = (hlo_grouping){.place_count = replicas * partitions};
   WEFT_TRY(hlo_group_mode_of(instr, &mode));

@@ -51,9 +51,10 @@ static void erase_pointer(void *list_location, int *count, const void *item)
   }
 }
 
-/* The lists of operands and users.  A list is `1 << room` pointers and behind them as many numbers: an operand's number is
- * where this use stands in the operand's `users`, a user's which of its operands the use is.  So either end of a use finds the
- * other at once, however long the lists are. */
+/* The lists of operands and users.  A list has room for `1 << room` pointers, and behind them for as many numbers.
+ * The number of an operand is the index of this use in the operand's list of users; the number of a user is the
+ * index of this use in the user's list of operands.  So either end of a use finds the other at once, however long
+ * the lists are. */
 static size_t list_bytes(int room) { return (sizeof(hlo_instr *) + sizeof(int)) << room; }
 
 static int *list_numbers(hlo_instr **list, int room) { return (int *)(list + (1 << room)); }
@@ -181,7 +182,7 @@ weft_status *hlo_module_clone(const hlo_module *source, hlo_module **out_module)
   return NULL;
 }
 
-/* The number that ends a name ("add.12": 12), or -1; *stem_length is what comes before its dot. */
+/* The number N at the end of a name "stem.N", or -1 if there is none; *stem_length is the length of the stem. */
 static int64_t name_suffix(const char *name, size_t *stem_length)
 {
   size_t length = strlen(name), at = length;
@@ -207,8 +208,8 @@ static void note_name(hlo_module *module, const char *name)
 typedef struct new_name {
   const char *stem;
   size_t length;      /* of the stem */
-  hlo_module *number; /* whose next suffix is N, or NULL: there is none */
-  size_t size;        /* of all of it, with its NUL */
+  hlo_module *number; /* the module whose next suffix is N; NULL: the name has no ".N" */
+  size_t size;        /* of the whole name, with its NUL */
 } new_name;
 
 static void spell_suffix(hlo_module *module)
@@ -220,7 +221,8 @@ static void spell_suffix(hlo_module *module)
   memcpy(module->suffix_digits.text, text, sizeof module->suffix_digits.text);
 }
 
-/* Counts to the next suffix.  The digits are counted along with it as long as their number stays the same. */
+/* Counts to the next suffix.  The digits are incremented, too, unless all are 9: then numbered_name spells them
+ * anew. */
 static inline void next_suffix(hlo_module *module)
 {
   char *first = module->suffix_digits.text, *at = first + module->suffix_digits.count - 1;
@@ -238,7 +240,7 @@ static inline new_name numbered_name(hlo_module *module, const char *stem, size_
   return (new_name){stem, length, module, length + (size_t)module->suffix_digits.count + 2};
 }
 
-/* memcpy of a few bytes, in line. */
+/* memcpy for a few bytes, inline. */
 static inline void copy_few(char *to, const char *from, size_t size)
 {
   if (size >= 8) {
@@ -335,12 +337,12 @@ void hlo_computation_move_before(hlo_computation *comp, hlo_computation *before)
 
 void hlo_computation_remove(hlo_computation *comp) { unlink_computation(comp); }
 
-/* What clones of computations share while one hlo_computation_clone is under way. */
+/* The state of one hlo_computation_clone. */
 typedef struct clone_ctx {
   hlo_module *to;
   const hlo_module *from;
   hlo_computation **comps; /* by source computation id: the clone, or NULL */
-  hlo_instr **instrs;      /* by source instruction id less `least` */
+  hlo_instr **instrs;      /* by source instruction id minus `least`: the clone */
   int least;
   weft_arena *scratch;
 } clone_ctx;
@@ -358,7 +360,8 @@ static void copy_attributes(hlo_instr *to, const hlo_instr *from)
   to->u = from->u;
 }
 
-/* Clones comp's instructions into `copy`; every computation it calls has its clone (or is shared). */
+/* Clones the instructions of `comp` into `copy`.  The computations that `comp` calls have been cloned, or are
+ * shared. */
 static weft_status *clone_body(clone_ctx *ctx, const hlo_computation *comp, hlo_computation *copy)
 {
   weft_arena *arena = &ctx->to->arena;
@@ -437,7 +440,7 @@ static weft_status *clone_computation(clone_ctx *ctx, const hlo_computation *com
     WEFT_TRY_ALLOC(ctx->comps);
     WEFT_TRY(mark_called(comp, needed, scratch));
     WEFT_TRY(keep_alive(ctx->to, ctx->from));
-    /* the source list has callees first, so each clone finds those it calls */
+    /* the source list has callees first, so the callees of a computation are cloned before it */
     for (const hlo_computation *c = ctx->from->first; c; c = c->next) {
       if (!needed[c->id] || c == comp) continue;
       WEFT_TRY(new_computation(ctx->to, c->name, before, &ctx->comps[c->id]));
@@ -463,7 +466,7 @@ weft_status *hlo_computation_clone(hlo_module *module, const hlo_computation *co
   return st;
 }
 
-/* Depth-first over calls from the entry; computations leave the stack callees first. */
+/* A depth-first walk over calls from the entry.  Computations leave the stack callees first. */
 static weft_status *gc(hlo_module *module, weft_arena *scratch)
 {
   enum { UNSEEN, OPEN, DONE };
@@ -544,7 +547,7 @@ void hlo_move_before(hlo_instr *instr, hlo_instr *before)
   link_instr(instr->parent, instr, before);
 }
 
-/* Visits in list order, operands and control predecessors first, with an explicit stack. */
+/* A depth-first walk in the order of the list, operands and control predecessors first, with an explicit stack. */
 static weft_status *sort_computation(hlo_computation *comp, weft_arena *scratch)
 {
   enum { UNSEEN, OPEN, DONE };
@@ -734,7 +737,8 @@ weft_status *hlo_add_clone(hlo_computation *comp, hlo_instr *before, const hlo_i
   return instr->called_count ? hlo_set_called(*out_instr, instr->called_count, instr->called) : NULL;
 }
 
-/* An array shape in the module of `comp`. */
+/* Makes an array shape in the module of `comp`.
+ * Errors: INVALID_ARGUMENT if the array is too large. */
 static weft_status *new_shape(hlo_computation *comp, weft_dtype type, int rank, const int64_t *dims,
                               const hlo_shape **out_shape)
 {
@@ -910,7 +914,7 @@ weft_status *hlo_add_reducer(hlo_module *module, hlo_opcode op, weft_dtype type,
 
   *out_comp = NULL;
   WEFT_TRY(hlo_unique_name(module, hlo_opcode_name(op), &name));
-  /* before every other computation: it calls nothing, and any may call it */
+  /* first in the list: it calls nothing, and any computation may call it */
   WEFT_TRY(new_computation(module, name, module->first, out_comp));
   WEFT_TRY(new_shape(*out_comp, type, 0, NULL, &scalar));
   WEFT_TRY(hlo_add_parameter(*out_comp, 0, scalar, NULL, &p[0]));
@@ -975,7 +979,7 @@ weft_status *hlo_replace_uses(hlo_instr *from, hlo_instr *to)
   return NULL;
 }
 
-/* Its own, which it has from its first edge on; NULL without memory. */
+/* The control edges of `instr`, made writable at its first edge; NULL if there is no memory. */
 static hlo_control *own_control(weft_arena *arena, hlo_instr *instr)
 {
   if (instr->control == &no_control) {
@@ -1043,7 +1047,7 @@ weft_status *hlo_remove(hlo_instr *instr)
   return NULL;
 }
 
-/* An explicit list through `next` of the removed, since chains are as long as a program likes. */
+/* The removed instructions form an explicit list through `next`, because a chain of operands may have any length. */
 weft_status *hlo_remove_with_dead_operands(hlo_instr *instr)
 {
   hlo_instr *queue;

@@ -30,13 +30,13 @@ bool hlo_ints_equal(hlo_ints a, hlo_ints b);
 /* ---- attribute groups ------------------------------------------------------------------------------------------ */
 
 typedef enum hlo_direction { HLO_EQ, HLO_NE, HLO_GE, HLO_GT, HLO_LE, HLO_LT } hlo_direction;
-typedef enum hlo_compare_type { /* DEFAULT: by the operands' element type */
+typedef enum hlo_compare_type { /* DEFAULT: the operands' element type decides */
   HLO_COMPARE_DEFAULT, HLO_COMPARE_FLOAT, HLO_COMPARE_TOTALORDER, HLO_COMPARE_SIGNED, HLO_COMPARE_UNSIGNED
 } hlo_compare_type;
 
 typedef struct hlo_pad_dim { int64_t low, high, interior; } hlo_pad_dim;
 
-typedef struct hlo_slice_attrs { hlo_ints start, limit, stride; /* empty strides are ones */ } hlo_slice_attrs;
+typedef struct hlo_slice_attrs { hlo_ints start, limit, stride; /* empty stride: all 1 */ } hlo_slice_attrs;
 
 typedef struct hlo_window_dim {
   int64_t size, stride, pad_low, pad_high;
@@ -60,14 +60,14 @@ typedef enum hlo_dot_algorithm {
 
 typedef struct hlo_dot_attrs { /* dot, ragged-dot, scaled-dot */
   hlo_ints lhs_batch, rhs_batch, lhs_contracting, rhs_contracting;
-  int precision_count;             /* 0 or the number of operands given a precision */
+  int precision_count;             /* 0, or the number of operands that have a precision */
   const hlo_precision *precision;
   hlo_dot_algorithm algorithm;
   hlo_ints lhs_ragged, rhs_group;  /* ragged-dot */
   const char *sparsity;            /* sparsity_config text, or NULL */
 } hlo_dot_attrs;
 
-typedef struct hlo_conv_attrs { /* convolution; custom-call may carry one */
+typedef struct hlo_conv_attrs { /* convolution; a custom-call may have one, too */
   hlo_window window;
   int64_t lhs_batch, lhs_feature, rhs_in_feature, rhs_out_feature, out_batch, out_feature;
   hlo_ints lhs_spatial, rhs_spatial, out_spatial;
@@ -100,14 +100,14 @@ typedef enum hlo_rng_distribution { HLO_RNG_INVALID, HLO_RNG_UNIFORM, HLO_RNG_NO
 typedef enum hlo_rng_algorithm { HLO_RNG_DEFAULT, HLO_RNG_THREE_FRY, HLO_RNG_PHILOX } hlo_rng_algorithm;
 typedef enum hlo_fusion_kind { HLO_FUSION_LOOP, HLO_FUSION_INPUT, HLO_FUSION_OUTPUT, HLO_FUSION_CUSTOM } hlo_fusion_kind;
 
-/* One pair of output_to_operand_aliasing. */
+/* One entry of output_to_operand_aliasing. */
 typedef struct hlo_output_alias {
   hlo_ints output_index;
   int64_t operand;
   hlo_ints operand_index;
 } hlo_output_alias;
 
-/* A mesh and axes on it, as replica groups and named shardings write them. */
+/* A mesh and references to its axes, as replica groups and named shardings use them. */
 typedef struct hlo_mesh_axis { const char *name; int64_t size; } hlo_mesh_axis;
 typedef struct hlo_mesh {
   int axis_count;
@@ -134,9 +134,9 @@ typedef struct hlo_collective_attrs { /* every collective, send, recv */
   bool use_global_device_ids, constrain_layout, is_host_transfer, has_dynamic_root;
   int pair_count;              /* source_target_pairs */
   const int64_t (*pairs)[2];
-  int slice_count;             /* collective-permute into a part of its second operand: a list for each slice */
+  int slice_count;             /* collective-permute in place: one list for each slice */
   const hlo_ints *slice_sizes;
-  int64_t split_count;         /* all-to-all from StableHLO; 0 when not given */
+  int64_t split_count;         /* all-to-all from StableHLO: its split_count; 0 when not given */
 } hlo_collective_attrs;
 
 typedef struct hlo_custom_call_attrs {
@@ -182,7 +182,7 @@ struct hlo_sharding {
 typedef struct hlo_metadata {
   const char *op_type, *op_name, *source_file; /* NULL when absent, here and below */
   int source_line, source_end_line, source_column, source_end_column, stack_frame_id;
-  const char *rest; /* other fields as text, to print back */
+  const char *rest; /* the other fields, as text to print again */
 } hlo_metadata;
 
 typedef struct hlo_key_value { const char *key, *value; } hlo_key_value;
@@ -190,47 +190,48 @@ typedef struct hlo_key_value { const char *key, *value; } hlo_key_value;
 /* result_accuracy of a transcendental. */
 typedef struct hlo_accuracy { int mode; /* 0 default 1 highest 2 tolerance */ double atol, rtol; int64_t ulps; } hlo_accuracy;
 
-/* Attributes that few instructions carry.  All may be absent. */
+/* Attributes that few instructions have.  Each may be absent. */
 typedef struct hlo_extra {
   const hlo_sharding *sharding;
   int frontend_count;
-  const hlo_key_value *frontend_attributes; /* value: the string, or "{...}" text of a nested map */
+  const hlo_key_value *frontend_attributes; /* value: the string, or the text "{...}" of a nested map */
   const char *backend_config;               /* string or JSON text as given, "hex:00ff..." of bytes with a NUL; NULL when absent */
-  bool backend_config_is_json;              /* printed bare rather than quoted */
+  bool backend_config_is_json;              /* printed without quotes */
   const hlo_accuracy *accuracy;
   hlo_ints parameter_replication;
-  const char *statistics, *origin;          /* text, kept for printing */
+  const char *statistics, *origin;          /* text, kept only to be printed again */
   const char *async_thread;                 /* async_execution_thread */
 } hlo_extra;
 
 /* ---- instructions ---------------------------------------------------------------------------------------------- */
 
-/* What runs before an instruction, and after it, for other reasons than operands. */
+/* The control predecessors of an instruction, which must run before it, and its control successors, which must run
+ * after it. */
 typedef struct hlo_control {
   int pred_count, succ_count;
   hlo_instr **preds, **succs;
 } hlo_control;
 
-struct hlo_instr { /* what a module's memory is made of: keep it small */
+struct hlo_instr { /* a module's memory consists mostly of these: keep the struct small */
   hlo_opcode op;
-  uint8_t operand_room, user_room; /* of hlo.c: what the lists have memory for */
-  int id;                    /* unique in the module, below hlo_module.next_id: index arrays by it */
+  uint8_t operand_room, user_room; /* log2 of the capacity of each list; for hlo.c only */
+  int id;                    /* unique in the module and below hlo_module.next_id: usable as the index of an array */
   int operand_count, user_count, called_count;
   const hlo_shape *shape;
   const char *name;          /* unique in the computation; without '%' */
   hlo_instr **operands;
   hlo_instr **users;         /* one entry per operand slot that names this instruction, unordered */
   hlo_computation **called;  /* while: body, condition; conditional: branches; select-and-scatter: select, scatter */
-  const hlo_control *control; /* never NULL: without edges they share one that is empty */
+  const hlo_control *control; /* never NULL: instructions without control edges share an empty one */
   hlo_computation *parent;   /* NULL once removed */
   hlo_instr *prev, *next;    /* in the computation's list */
-  const hlo_metadata *metadata; /* where it comes from, or NULL; shared and immutable */
-  const hlo_extra *extra;    /* or NULL; likewise: replace it whole (hlo_mutable_extra) */
+  const hlo_metadata *metadata; /* the source of the instruction, or NULL; shared and immutable */
+  const hlo_extra *extra;    /* or NULL; shared and immutable: replaced as a whole (hlo_mutable_extra) */
 
   /* `dimensions`: broadcast, concatenate {d}, iota {d}, map, reduce, reverse, scan {d}, sort {d}, transpose,
    * get/set-dimension-size {d}, all-gather {d}, all-to-all {d} or empty, reduce-scatter {d}, fft_length of fft. */
   hlo_ints dims;
-  union { /* by op; none for those not named */
+  union { /* by opcode; opcodes that are not named here have no attributes in it */
     int64_t parameter_number;
     int64_t tuple_index;                                      /* get-tuple-element */
     const hlo_literal *literal;                               /* constant */
@@ -258,7 +259,7 @@ struct hlo_instr { /* what a module's memory is made of: keep it small */
       hlo_fusion_kind kind;
       int alias_count;
       const hlo_output_alias *aliases;
-      int strategy; /* a gen_strategy (codegen/model/strategy.h); 0: not decided yet.  No part of the program's text */
+      int strategy; /* a gen_strategy (codegen/model/strategy.h); 0: not decided yet.  Not printed and not compared */
     } fusion;
     bool is_composite;                                        /* call */
     const hlo_custom_call_attrs *custom;
@@ -291,20 +292,21 @@ typedef struct hlo_input_output_alias {
 
 typedef struct hlo_buffer_donor { int64_t parameter; hlo_ints parameter_index; } hlo_buffer_donor;
 
-/* The source locations of a module: FileNames, FunctionNames, FileLocations, StackFrames. */
+/* The tables of source locations of a module: FileNames, FunctionNames, FileLocations, StackFrames. */
 typedef struct hlo_stack_frames hlo_stack_frames;
 
 struct hlo_module {
   weft_arena arena;
-  int refs;                      /* atomic: the owner, and clones that share attributes living in this arena */
-  struct hlo_module_ref *sources; /* modules this one was cloned from, kept alive */
+  int refs;                      /* atomic; counts the owner and the clones that share attributes in this arena */
+  struct hlo_module_ref *sources; /* the modules that this one was cloned from, which it keeps alive */
   const char *name;
   hlo_computation *first, *last; /* callees before callers */
   hlo_computation *entry;
   int computation_count;
   int next_id, next_computation_id;
-  int64_t next_suffix;           /* above the number that ends any instruction or computation name */
-  struct { int64_t number; int count; char text[20]; } suffix_digits; /* of hlo.c: next_suffix's, or once */
+  int64_t next_suffix;           /* above every number N at the end of a name "stem.N" */
+  /* the digits of next_suffix, if `number` equals it; for hlo.c only */
+  struct { int64_t number; int count; char text[20]; } suffix_digits;
   bool is_scheduled;
   int64_t replica_count, num_partitions; /* at least 1 */
   bool has_entry_layout;                 /* entry_computation_layout was given: */
@@ -322,7 +324,7 @@ struct hlo_module {
   const hlo_sharding *const *spmd_parameter_shardings;
   bool is_dynamic, use_auto_spmd;
   const hlo_stack_frames *stack_frames;  /* or NULL; see frames.h */
-  const char *origin_recovery_table, *debug_attributes; /* header text kept for printing, or NULL */
+  const char *origin_recovery_table, *debug_attributes; /* text of the header, kept only to be printed again; or NULL */
 };
 
 /* ---- modules and computations ------------------------------------------------------------------------------------ */
@@ -330,33 +332,36 @@ struct hlo_module {
 WEFT_NODISCARD weft_status *hlo_module_new(const char *name, hlo_module **out_module);
 void hlo_module_free(hlo_module *module); /* NULL is fine */
 WEFT_DEFINE_AUTO(hlo_module, hlo_module_free)
-/* The name as a part of a file's name.  It is a stranger's: what is not a letter, digit, '-', '_' or '.' inside
- * becomes '_'. */
+/* Writes the module's name to `buf` for use in a file's name.  The module's name may come from anyone, so every
+ * character except letters, digits, '-', '_' and '.' becomes '_'; so does a '.' at the beginning. */
 enum { HLO_FILE_NAME_BYTES = 128 };
 const char *hlo_module_file_name(const hlo_module *module, char buf[HLO_FILE_NAME_BYTES]); /* returns buf */
 WEFT_NODISCARD weft_status *hlo_module_clone(const hlo_module *module, hlo_module **out_module);
 
 /* Appends an empty computation.  `name` is copied and must be new in the module (hlo_unique_name makes one). */
 WEFT_NODISCARD weft_status *hlo_computation_new(hlo_module *module, const char *name, hlo_computation **out_comp);
-/* Copies `comp`, placing the copy before `before` in the list (NULL: at the end).  From another module the
- * computations it calls are cloned too and `module` keeps that module's memory alive; within one module they are shared.
- * `name` is made unique. */
+/* Copies `comp` and places the copy before `before` in the list (NULL: at the end).  If `comp` is of another module,
+ * the computations that it calls are cloned, too, and `module` keeps the memory of the other module alive; within
+ * one module the clone calls the same computations.  `name` (NULL: that of `comp`) gets a new number, which makes it
+ * unique; the clones of called computations keep their names. */
 WEFT_NODISCARD weft_status *hlo_computation_clone(hlo_module *module, const hlo_computation *comp, const char *name,
                                                   hlo_computation *before, hlo_computation **out_comp);
-/* Moves a computation in the module's list; the caller keeps callees before callers. */
+/* Moves a computation to the place before `before` (NULL: to the end); the caller keeps callees before callers. */
 void hlo_computation_move_before(hlo_computation *comp, hlo_computation *before);
 /* Unlinks a computation that nothing calls. */
 void hlo_computation_remove(hlo_computation *comp);
-/* Removes the computations that the entry cannot reach, and reorders the rest callees first. */
+/* Removes the computations that the entry does not call, directly or through others, and orders the rest callees
+ * first. */
 WEFT_NODISCARD weft_status *hlo_module_gc(hlo_module *module);
-/* Restores the topological order of a computation's list (stable), after edits that broke it. */
+/* Restores the topological order of a computation's list after edits that broke it.  The sort is stable. */
 WEFT_NODISCARD weft_status *hlo_computation_sort(hlo_computation *comp);
 static inline hlo_instr *hlo_parameter(const hlo_computation *comp, int64_t number) { return comp->params[number]; }
 
-/* Drops parameter `number` (it has no users) and renumbers those after it; callers are the caller's affair. */
+/* Removes parameter `number`, which must have no users, and renumbers the parameters behind it.  The caller changes
+ * the operands of the instructions that call `comp`. */
 void hlo_computation_remove_parameter(hlo_computation *comp, int64_t number);
 
-/* Both loops allow removal of the current item. */
+/* Inside both loops the current item may be removed. */
 #define HLO_FOREACH(instr, comp) \
   for (hlo_instr *instr = (comp)->first, *next_##instr = instr ? instr->next : NULL; instr; \
        instr = next_##instr, next_##instr = instr ? instr->next : NULL)
@@ -366,10 +371,11 @@ void hlo_computation_remove_parameter(hlo_computation *comp, int64_t number);
 
 /* ---- building ---------------------------------------------------------------------------------------------------- */
 
-/* Makes an instruction of that opcode and shape (borrowed: it must live as long as the module, usually in its arena)
- * at the end of `comp`, or before `before` if that is not NULL.  Operands are linked as users.  `name` is copied and
- * must be new in the computation; NULL: the opcode's name with a new number.  The union and dims are zero: set them
- * after.  Parameters go through hlo_add_parameter. */
+/* Adds an instruction of that opcode and shape at the end of `comp`, or before `before` if that is not NULL.  The
+ * shape is borrowed: it must live as long as the module, and usually lies in the module's arena.  The new
+ * instruction becomes a user of its operands.  `name` is copied and must be new in the computation; NULL: the
+ * opcode's name with a new number.  The union and dims are zero: set them after.  Use hlo_add_parameter for
+ * parameters. */
 WEFT_NODISCARD weft_status *hlo_add(hlo_computation *comp, hlo_instr *before, hlo_opcode op, const hlo_shape *shape,
                                     int operand_count, hlo_instr *const *operands, const char *name,
                                     hlo_instr **out_instr);
@@ -377,15 +383,17 @@ WEFT_NODISCARD weft_status *hlo_add_parameter(hlo_computation *comp, int64_t num
                                               const char *name, hlo_instr **out_instr);
 WEFT_NODISCARD weft_status *hlo_add_constant(hlo_computation *comp, hlo_instr *before, const hlo_literal *literal,
                                              hlo_instr **out_instr);
-/* The same operation on other operands of the same shapes, at the end of `comp`: shape, attributes and called computations are
- * those of `instr`, which is of this module; what says where it comes from (metadata, extra) is not. */
+/* Adds the same operation on other operands of the same shapes at the end of `comp`.  The new instruction has the
+ * shape, attributes and called computations of `instr`, which must be of this module, but not its metadata and
+ * `extra`. */
 WEFT_NODISCARD weft_status *hlo_add_again(hlo_computation *comp, const hlo_instr *instr, hlo_instr *const *operands,
                                           hlo_instr **out_instr);
-/* A copy of `instr` under a new name with other operands (NULL: its own), attributes and called computations shared,
- * extra kept.  `instr` is of this module or of one that this module was cloned from.  Not for parameters. */
+/* Adds a copy of `instr` under a new name with other operands (NULL: the same).  The copy shares attributes, called
+ * computations, metadata and `extra`.  `instr` is of this module or of one that this module was cloned from.  Not
+ * for parameters. */
 WEFT_NODISCARD weft_status *hlo_add_clone(hlo_computation *comp, hlo_instr *before, const hlo_instr *instr,
                                           hlo_instr *const *operands, hlo_instr **out_instr);
-/* Common forms.  Shapes are worked out from operands. */
+/* Common operations.  The result's shape follows from the operands and the arguments. */
 WEFT_NODISCARD weft_status *hlo_add_unary(hlo_computation *comp, hlo_instr *before, hlo_opcode op, hlo_instr *x,
                                           hlo_instr **out_instr); /* result shape: that of x */
 WEFT_NODISCARD weft_status *hlo_add_binary(hlo_computation *comp, hlo_instr *before, hlo_opcode op, hlo_instr *x,
@@ -398,7 +406,7 @@ WEFT_NODISCARD weft_status *hlo_add_reshape(hlo_computation *comp, hlo_instr *be
                                             const int64_t *dims, hlo_instr **out_instr);
 WEFT_NODISCARD weft_status *hlo_add_transpose(hlo_computation *comp, hlo_instr *before, hlo_instr *x,
                                               const int64_t *permutation, hlo_instr **out_instr);
-/* Broadcast into `rank` dims; operand dimension i becomes result dimension map[i]. */
+/* Broadcasts x to `rank` dimensions; dimension i of x becomes result dimension map[i]. */
 WEFT_NODISCARD weft_status *hlo_add_broadcast(hlo_computation *comp, hlo_instr *before, hlo_instr *x, int rank,
                                               const int64_t *dims, const int64_t *map, hlo_instr **out_instr);
 WEFT_NODISCARD weft_status *hlo_add_slice(hlo_computation *comp, hlo_instr *before, hlo_instr *x, const int64_t *start,
@@ -414,12 +422,13 @@ WEFT_NODISCARD weft_status *hlo_add_gte(hlo_computation *comp, hlo_instr *before
 /* A scalar constant by value. */
 WEFT_NODISCARD weft_status *hlo_add_scalar(hlo_computation *comp, hlo_instr *before, weft_dtype type, double value,
                                            hlo_instr **out_instr);
-/* A two-parameter scalar computation `op(p0, p1)` of that type: a reducer. */
+/* A computation op(p0, p1) on two scalars of that type, for use as a reducer. */
 WEFT_NODISCARD weft_status *hlo_add_reducer(hlo_module *module, hlo_opcode op, weft_dtype type,
                                             hlo_computation **out_comp);
-/* "stem.N" with an N no name of the module has; a number that ends `stem` is replaced.  In the module's arena. */
+/* Makes the name "stem.N" in the module's arena, with an N that no name in the module has.  A number at the end of
+ * `stem` is replaced. */
 WEFT_NODISCARD weft_status *hlo_unique_name(hlo_module *module, const char *stem, const char **out_name);
-/* Gives a slice its attributes, copied. */
+/* Copies the lists into the attributes of `slice`. */
 WEFT_NODISCARD weft_status *hlo_set_slice(hlo_instr *slice, int rank, const int64_t *start, const int64_t *limit,
                                           const int64_t *stride /* NULL: ones */);
 /* Copies ints into the module's arena; count 0 gives {0, NULL}. */
@@ -429,23 +438,27 @@ WEFT_NODISCARD weft_status *hlo_ints_new(hlo_module *module, int count, const in
 
 WEFT_NODISCARD weft_status *hlo_set_operand(hlo_instr *instr, int index, hlo_instr *operand);
 WEFT_NODISCARD weft_status *hlo_append_operand(hlo_instr *instr, hlo_instr *operand);
-void hlo_keep_operands(hlo_instr *instr, const bool *keep); /* and drops the others */
-/* Redirects every use (and the root) of `from` to `to`; control dependencies stay with `from`.  `to` may itself use
- * `from`: that use stays. */
+void hlo_keep_operands(hlo_instr *instr, const bool *keep); /* keep[i]: for operand i; the others are dropped */
+/* Makes the users of `from` use `to` instead; if `from` was the root, `to` becomes the root.  Control edges stay
+ * with `from`.  If `to` itself uses `from`, that use stays. */
 WEFT_NODISCARD weft_status *hlo_replace_uses(hlo_instr *from, hlo_instr *to);
-/* hlo_replace_uses, then control edges move to `to` and `from` is removed. */
+/* hlo_replace_uses; then the control edges of `from` move to `to`, and `from` is removed unless it is a parameter or
+ * still used by `to`. */
 WEFT_NODISCARD weft_status *hlo_replace(hlo_instr *from, hlo_instr *to);
-/* Unlinks an instruction without users that is not the root.  Its operands stay; its control edges are bridged. */
+/* Unlinks an instruction that has no users and is not the root.  Its operands stay.  Each control predecessor gets
+ * an edge to each control successor.  Errors: INTERNAL for a root, a parameter or an instruction with users. */
 WEFT_NODISCARD weft_status *hlo_remove(hlo_instr *instr);
-/* Removes `instr` and then operands that it leaves unused and removable (no parameters, no side effects). */
+/* Removes `instr`, and then every operand that has become dead (hlo_is_dead), directly or through others. */
 WEFT_NODISCARD weft_status *hlo_remove_with_dead_operands(hlo_instr *instr);
-WEFT_NODISCARD weft_status *hlo_add_control_edge(hlo_instr *from, hlo_instr *to); /* `from` runs first; once per pair */
+/* `from` runs first; no effect if the edge exists */
+WEFT_NODISCARD weft_status *hlo_add_control_edge(hlo_instr *from, hlo_instr *to);
 void hlo_remove_control_edges(hlo_instr *instr);
 WEFT_NODISCARD weft_status *hlo_set_called(hlo_instr *instr, int count, hlo_computation *const *called);
 void hlo_move_before(hlo_instr *instr,
                      hlo_instr *before); /* NULL: to the end; the caller keeps the order topological */
 WEFT_NODISCARD weft_status *hlo_set_name(hlo_instr *instr, const char *name); /* copied; new in its computation */
-/* Copy-on-write access to the extra attributes: afterwards instr->extra is its own and returned writable. */
+/* Gives `instr` a copy of its extra attributes (all absent if it had none) that is not shared, and returns it
+ * writable. */
 WEFT_NODISCARD weft_status *hlo_mutable_extra(hlo_instr *instr, hlo_extra **out_extra);
 
 /* ---- questions --------------------------------------------------------------------------------------------------- */
@@ -454,29 +467,33 @@ static inline hlo_instr *hlo_operand(const hlo_instr *instr, int index) { return
 bool hlo_has_side_effect(const hlo_instr *instr); /* itself or in what it calls */
 bool hlo_is_dead(const hlo_instr *instr); /* no users, not root, no control edges, no side effect, no parameter */
 bool hlo_is_constant_scalar(const hlo_instr *instr,
-                            double value); /* a constant, or a broadcast of one, equal to value */
-/* Same opcode, shape, attributes, called computations (by content) and operands (by pointer).  Names, metadata and
- * control edges do not count. */
+                            double value); /* a constant, or a broadcast of one, whose elements all equal `value` */
+/* True for the same opcode, shape, attributes, operands (the same instructions) and called computations (equal
+ * content).  Names, metadata and control edges are not compared. */
 bool hlo_instr_equal(const hlo_instr *a, const hlo_instr *b);
 bool hlo_computation_equal(const hlo_computation *a, const hlo_computation *b);
-uint64_t hlo_instr_hash(const hlo_instr *instr);            /* equal instructions hash alike; operands by id */
-uint64_t hlo_computation_hash(const hlo_computation *comp); /* structural, independent of names and ids */
-/* The same groups in the same form. */
+/* equal instructions have equal hashes; operands count by id */
+uint64_t hlo_instr_hash(const hlo_instr *instr);
+uint64_t hlo_computation_hash(const hlo_computation *comp); /* of the content; names and ids do not count */
+/* True for the same groups in the same form. */
 bool hlo_replica_groups_equal(const hlo_replica_groups *a, const hlo_replica_groups *b);
-/* Operations of a dot or convolution, two a multiply-add; 0 for others. */
+/* Floating-point operations of a dot or convolution, two for each multiply-add; 0 for other instructions. */
 double hlo_multiply_add_flops(const hlo_instr *instr);
-/* How often a counted loop runs: passes (and XLA's dumps) note it as {"known_trip_count":{"n":"5"}}; -1: unknown. */
+/* The number of iterations of a counted loop, which passes (and XLA's dumps) write into its backend_config as
+ * {"known_trip_count":{"n":"5"}}; -1 if it is not known. */
 int64_t hlo_known_trip_count(const hlo_instr *loop);
-/* The opcode of a reducer `(a, b) -> op(a, b)` of scalars in either order, else HLO_OPCODE_COUNT. */
+/* The opcode if `comp` is op(a, b) or op(b, a) of its two parameters and op is commutative (a reducer); else
+ * HLO_OPCODE_COUNT. */
 hlo_opcode hlo_reducer_op(const hlo_computation *comp);
-/* Called computations that run once per element inside a kernel (reduce, map, sort, ... not while, call, conditional). */
+/* True if the computations that the opcode calls run once for each element inside a kernel (reduce, map, sort, ...);
+ * false for while, call, conditional, fusion, async operations and custom-call. */
 bool hlo_calls_are_embedded(hlo_opcode op);
-/* The ids of a computation's instructions: a table by id needs `*out_count` entries from `*out_least` on.  A computation
- * is built at once, so its ids lie close together and the table is about as long as its list. */
+/* The range of the ids of a computation's instructions: a table by id needs `*out_count` entries, the first for
+ * `*out_least`.  A computation is mostly built in one go, so the table is about as long as the list of instructions. */
 void hlo_id_range(const hlo_computation *comp, int *out_least, int *out_count);
 /* A frontend attribute's value, or NULL. */
 const char *hlo_frontend_attribute(const hlo_instr *instr, const char *key);
-/* "%dot.7 (jit(f)/dot_general, step.py:41)" for messages: writes at most `size` bytes, returns buf. */
+/* For messages: writes "%dot.7 (jit(f)/dot_general, step.py:41)" to `buf`, at most `size` bytes, and returns buf. */
 const char *hlo_describe(const hlo_instr *instr, char *buf, size_t size);
 
 #endif
