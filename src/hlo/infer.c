@@ -103,7 +103,7 @@ weft_status *infer_need_scalar_function(const hlo_instr *in, int which, int para
   return NULL;
 }
 
-/* Whether the shape as written already says this, so that verifying allocates nothing. */
+/* True if the instruction's shape already is this one, so that verification allocates nothing. */
 static bool is_plain(const hlo_shape *s, weft_dtype type, int rank, const int64_t *dims, const bool *dynamic)
 {
   if (!s || s->type != type || s->rank != rank || s->layout || !hlo_shape_is_sane(s)) return false;
@@ -163,7 +163,7 @@ static weft_status *need_class(const hlo_instr *in)
   return NULL;
 }
 
-/* Operands `first`... have the dimensions of operand `first`; the result has them with `type`. */
+/* Operands `first` and up must have equal dimensions; the result has these dimensions and `type`. */
 static weft_status *same_dims(const hlo_instr *in, int first, weft_dtype type, const hlo_shape **out)
 {
   const hlo_shape *x = infer_operand(in, first);
@@ -248,7 +248,8 @@ static weft_status *infer_select(const hlo_instr *in, const hlo_shape **out)
 {
   const hlo_shape *p = infer_operand(in, 0), *a = infer_operand(in, 1), *b = infer_operand(in, 2);
 
-  if (hlo_shape_is_scalar(p) && !hlo_shape_is_array(a) && infer_same_shape(a, b)) { /* whole tuples, in old files */
+  /* old files select between whole tuples */
+  if (hlo_shape_is_scalar(p) && !hlo_shape_is_array(a) && infer_same_shape(a, b)) {
     *out = a;
     return NULL;
   }
@@ -287,7 +288,8 @@ static weft_status *infer_copy(const hlo_instr *in, const hlo_shape **out)
   return NULL;
 }
 
-/* A narrower result type adds a minor dimension of the ratio of the widths; a wider one takes it away. */
+/* If the result type is narrower, the result has one more minor dimension, whose size is the ratio of the widths; if
+ * it is wider, the operand's minor dimension of that size disappears. */
 static weft_status *infer_bitcast_convert(const hlo_instr *in, const hlo_shape **out)
 {
   const hlo_shape *x = infer_operand(in, 0), *given;
@@ -400,7 +402,7 @@ static weft_status *infer_constant(const hlo_instr *in, const hlo_shape **out)
   return NULL;
 }
 
-/* Start indices: one scalar per dimension, or (legacy) one vector. */
+/* Checks the start indices: one scalar per dimension, or (in old programs) one vector. */
 static weft_status *need_start_indices(const hlo_instr *in, int first, int rank)
 {
   int count = in->operand_count - first;
@@ -459,7 +461,7 @@ static weft_status *infer_dimension_size(const hlo_instr *in, const hlo_shape **
   if (in->op == HLO_GET_DIMENSION_SIZE) return infer_array(in, WEFT_S32, 0, NULL, NULL, out);
   WEFT_TRY(infer_need_scalar(in, 1, WEFT_S32));
   for (int d = 0; d < x->rank; d++) dynamic[d] = infer_is_dynamic(x, d) || d == in->dims.v[0];
-  /* A size that is known to be the whole dimension makes it static again. */
+  /* If the size is known and is the whole dimension, the dimension becomes static again. */
   const hlo_instr *size = hlo_operand(in, 1);
   if (size->op == HLO_CONSTANT && size->u.literal && !size->u.literal->elided &&
       hlo_literal_get_s64(size->u.literal, 0) == x->dims[in->dims.v[0]])
@@ -560,7 +562,7 @@ static weft_status *infer_rng(const hlo_instr *in, const hlo_shape **out)
   return NULL;
 }
 
-/* (new state, bits): the bits' shape is free.  Without state in the result: the bits alone. */
+/* (new state, bits), or the bits alone.  The shape of the bits is free. */
 static weft_status *infer_rng_bit_generator(const hlo_instr *in, const hlo_shape **out)
 {
   const hlo_shape *state = infer_operand(in, 0), *bits;

@@ -28,7 +28,7 @@ static weft_status *need_token(const hlo_instr *in, int operand)
   return NULL;
 }
 
-/* After values of any kind: XLA does not ask that they be tokens, and its own tests have arrays. */
+/* Takes values of any kind: XLA does not require tokens, and its own tests pass arrays. */
 weft_status *infer_after_all(const hlo_instr *in, const hlo_shape **out) { return token(in, out); }
 
 static weft_status *operand_shapes(const hlo_instr *in, int count, const hlo_shape ***out)
@@ -58,7 +58,7 @@ weft_status *infer_get_tuple_element(const hlo_instr *in, const hlo_shape **out)
   return NULL;
 }
 
-/* Computation `which` takes one parameter per operand from `first` on, of the same shape. */
+/* Computation `which` must take one parameter for each operand from `first` on, of the operand's shape. */
 static weft_status *need_parameters(const hlo_instr *in, const hlo_computation *f, int first, int count)
 {
   if (f->param_count != count)
@@ -129,15 +129,16 @@ static weft_status *need_collective(const hlo_instr *in)
   return NULL;
 }
 
-/* Result `i` of the shape as written: the one result itself, or an element of the tuple. */
+/* Result `i` in the shape that the program gives: the shape itself for a single operand, else element i of the
+ * tuple; NULL if there is none. */
 static const hlo_shape *given_result(const hlo_instr *in, const hlo_shape *given, int i)
 {
   if (in->operand_count == 1) return given;
   return hlo_shape_is_tuple(given) && given->rank == in->operand_count ? given->elements[i] : NULL;
 }
 
-/* all-gather makes dimension dims[0] larger by a whole factor, reduce-scatter smaller; which factor, the groups and the
- * device assignment say, so the result as written decides. */
+/* all-gather makes dimension dims[0] larger by an integer factor, reduce-scatter smaller.  The factor depends on the
+ * groups and the device assignment, so it is taken from the shape that the program gives. */
 static weft_status *infer_scaled(const hlo_instr *in, bool grows, const hlo_shape **out)
 {
   WEFT_TRY(need_collective(in));
@@ -169,7 +170,7 @@ weft_status *infer_all_reduce(const hlo_instr *in, const hlo_shape **out)
   WEFT_TRY(infer_need_calls(in, 1));
   for (int i = 0; i < in->operand_count; i++) WEFT_TRY(infer_need_array(in, i));
   WEFT_TRY(operand_shapes(in, in->operand_count, &elements));
-  for (int i = 0; in->shape && i < in->operand_count; i++) { /* to floats of another width where the writer says so */
+  for (int i = 0; in->shape && i < in->operand_count; i++) { /* the program may give floats of another width */
     const hlo_shape *y = given_result(in, in->shape, i), *x = elements[i];
     if (!y || y->type == x->type || !weft_dtype_is_float(y->type) || !weft_dtype_is_float(x->type)) continue;
     elements[i] = hlo_shape_with_type(infer_arena(in), x, y->type);
@@ -184,7 +185,8 @@ weft_status *infer_reduce_scatter(const hlo_instr *in, const hlo_shape **out)
   return infer_scaled(in, false, out);
 }
 
-/* With `dimensions`: one operand, split and concatenated along it.  Without: one operand per member, a tuple. */
+/* With `dimensions`, an operand is split and concatenated along that dimension.  Without, there is one operand for
+ * each member of the group, and the result is a tuple. */
 weft_status *infer_all_to_all(const hlo_instr *in, const hlo_shape **out)
 {
   const hlo_shape **elements;
@@ -209,14 +211,15 @@ weft_status *infer_collective_same(const hlo_instr *in, const hlo_shape **out)
   for (int p = 0; p < c->pair_count; p++)
     if (c->pairs[p][0] < 0 || c->pairs[p][1] < 0)
       return INFER_FAIL(in, "source_target_pairs has {%" PRId64 ",%" PRId64 "}", c->pairs[p][0], c->pairs[p][1]);
-  if (in->op == HLO_COLLECTIVE_BROADCAST && c->has_dynamic_root) { /* the last operand is the root */
+  if (in->op == HLO_COLLECTIVE_BROADCAST && c->has_dynamic_root) { /* the last operand has the roots */
     if (--count < 1) return INFER_FAIL(in, "%d operands, of which the last is the root", in->operand_count);
     const hlo_shape *root = infer_operand(in, count);
     if (!hlo_shape_is_array(root) || root->type != WEFT_S32 ||
         (hlo_shape_elems(root) != 1 && hlo_shape_elems(root) != count))
       return INFER_FAIL(in, "the root is %s, expected one s32 or one for each of %d operands", SHAPE_TEXT(root), count);
   }
-  /* The in-place form of collective-permute (operand, destination, two tuples of offsets) gives its destination. */
+  /* collective-permute in place has the operands (input, output, two tuples of offsets), and its result is the
+   * output. */
   if (in->op == HLO_COLLECTIVE_PERMUTE && count == 4 &&
       (c->slice_count || (in->shape && hlo_shape_is_array(in->shape)))) {
     *out = infer_operand(in, 1);
@@ -261,7 +264,7 @@ static weft_status *given_tuple(const hlo_instr *in, int least, const hlo_shape 
   return NULL;
 }
 
-/* The operand of a done must be a tuple with an element `index`, which is its result. */
+/* The result of a done is element `index` of its operand, which must be a tuple. */
 static weft_status *operand_element(const hlo_instr *in, int index, const hlo_shape **out)
 {
   const hlo_shape *t = infer_operand(in, 0);
@@ -272,7 +275,8 @@ static weft_status *operand_element(const hlo_instr *in, int index, const hlo_sh
   return NULL;
 }
 
-/* all-gather-start and collective-permute-start: (operand, result, contexts...), operands as a tuple if several. */
+/* all-gather-start and collective-permute-start give (operand, result, contexts...); several operands stand in a
+ * tuple. */
 weft_status *infer_start(const hlo_instr *in, const hlo_shape **out)
 {
   WEFT_TRY(need_collective(in));

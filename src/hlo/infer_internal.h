@@ -1,7 +1,7 @@
 /* hlo/infer_internal.h -- what the files of shape inference share: infer.c (elementwise operations, data movement),
  * infer_linear.c (reductions, windows, linear algebra, gather and scatter), infer_control.c (tuples, calls,
- * communication).  A rule reads an instruction and writes its result shape; operand counts and unbounded dimensions
- * have been checked before it runs. */
+ * communication).  A rule reads an instruction and writes its result shape.  Operand counts and unbounded dimensions
+ * have been checked before a rule runs. */
 #ifndef WEFT_HLO_INFER_INTERNAL_H
 #define WEFT_HLO_INFER_INTERNAL_H
 
@@ -11,37 +11,38 @@ typedef weft_status *infer_rule(const hlo_instr *in, const hlo_shape **out);
 
 #define INFER_FAIL(in, fmt, ...) \
   WEFT_ERR(INVALID_ARGUMENT, "%s: " fmt, hlo_opcode_name((in)->op) __VA_OPT__(, ) __VA_ARGS__)
-/* A shape as text for the message that is being written. */
+/* A shape as text that lives until the end of the enclosing block. */
 #define SHAPE_TEXT(shape) hlo_shape_format((shape), (char[160]){0}, 160)
 
 static inline const hlo_shape *infer_operand(const hlo_instr *in, int i) { return in->operands[i]->shape; }
 static inline weft_arena *infer_arena(const hlo_instr *in) { return &in->parent->module->arena; }
 
-/* Equal but for layouts and dynamic flags: bounds count. */
+/* Equal except for layouts and dynamic flags; of dynamic dimensions the bounds are compared. */
 bool infer_same_shape(const hlo_shape *a, const hlo_shape *b);
 
-/* The shape that HLO leaves free, as written; an error when the writer omitted it. */
+/* *out is the shape as the program gives it, for what HLO leaves free; an error if it gives none. */
 WEFT_NODISCARD weft_status *infer_given(const hlo_instr *in, const hlo_shape **out);
-/* The same, without layout; it must be an array. */
+/* The same without layout, for arrays only. */
 WEFT_NODISCARD weft_status *infer_given_array(const hlo_instr *in, const hlo_shape **out);
 WEFT_NODISCARD weft_status *infer_need_array(const hlo_instr *in, int operand);
 WEFT_NODISCARD weft_status *infer_need_scalar(const hlo_instr *in, int operand, weft_dtype type /* INVALID: any */);
 WEFT_NODISCARD weft_status *infer_need_same_type(const hlo_instr *in, int a, int b);
-/* Entries in [0, rank) without repetition; `what` names the list. */
+/* Checks that the entries are in [0, rank) and none is repeated; `what` names the list in errors. */
 WEFT_NODISCARD weft_status *infer_need_dims(const hlo_instr *in, const char *what, hlo_ints dims, int rank);
-/* Exactly one called computation per expected one. */
+/* Checks that there are `count` called computations. */
 WEFT_NODISCARD weft_status *infer_need_calls(const hlo_instr *in, int count);
-/* Computation `which` takes scalars of `types` and gives results of `result_types`: a tuple, or the one result. */
+/* Checks that computation `which` takes scalars of `types` and gives scalars of `result_types`: a tuple, or a single
+ * result by itself. */
 WEFT_NODISCARD weft_status *infer_need_scalar_function(const hlo_instr *in, int which, int param_count,
                                                        const weft_dtype *types, int result_count,
                                                        const weft_dtype *result_types);
 
-/* New shapes in the module's arena.  `dynamic` may be NULL. */
+/* Makes shapes in the module's arena.  `dynamic` may be NULL. */
 WEFT_NODISCARD weft_status *infer_array(const hlo_instr *in, weft_dtype type, int rank, const int64_t *dims,
                                         const bool *dynamic, const hlo_shape **out);
 WEFT_NODISCARD weft_status *infer_tuple(const hlo_instr *in, int count, const hlo_shape *const *elements,
                                         const hlo_shape **out);
-/* The one element itself, or a tuple of several. */
+/* A single element by itself, or a tuple of several. */
 WEFT_NODISCARD weft_status *infer_one_or_tuple(const hlo_instr *in, int count, const hlo_shape *const *elements,
                                                const hlo_shape **out);
 static inline bool infer_is_dynamic(const hlo_shape *s, int64_t dim) { return s->dynamic && s->dynamic[dim]; }

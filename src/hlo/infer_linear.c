@@ -3,7 +3,7 @@
 
 #include "hlo/infer_internal.h"
 
-/* Result dimensions under construction. */
+/* The dimensions of a result while they are collected. */
 typedef struct dim_list {
   int rank;
   int64_t dims[HLO_MAX_RANK];
@@ -30,8 +30,8 @@ static weft_status *finish(const hlo_instr *in, weft_dtype type, const dim_list 
 
 /* ---- reductions --------------------------------------------------------------------------------------------------- */
 
-/* Checks the N inputs, N scalar inits and the function (acc..., value...) -> (acc...) of reduce, reduce-window.
- * Leaves N in *out_count. */
+/* Checks the N inputs, the N scalar inits and the function (acc..., value...) -> (acc...) of reduce and
+ * reduce-window.  Writes N to *out_count. */
 static weft_status *need_reducer(const hlo_instr *in, int *out_count)
 {
   int n = in->operand_count / 2;
@@ -56,7 +56,7 @@ static weft_status *need_reducer(const hlo_instr *in, int *out_count)
   return NULL;
 }
 
-/* Results with the dimensions of `list` and the types of the inits: a tuple if the function gives one. */
+/* Results with the dimensions of `list` and the element types of the inits; a tuple if the function gives a tuple. */
 static weft_status *reduced(const hlo_instr *in, int n, const dim_list *list, const hlo_shape **out)
 {
   const hlo_shape **elements = WEFT_ARENA_ARRAY(infer_arena(in), const hlo_shape *, n);
@@ -80,7 +80,7 @@ weft_status *infer_reduce(const hlo_instr *in, const hlo_shape **out)
   return reduced(in, n, &list, out);
 }
 
-/* Size of a dimension after padding, dilation and a window: the number of window positions. */
+/* The number of window positions in a dimension of that size, after padding and dilation. */
 static weft_status *window_positions(const hlo_instr *in, const hlo_window_dim *w, int d, int64_t size, int64_t *out)
 {
   int64_t base = 0, window = 0;
@@ -164,7 +164,7 @@ weft_status *infer_map(const hlo_instr *in, const hlo_shape **out)
   return infer_array(in, result, x->rank, x->dims, x->dynamic, out);
 }
 
-/* `slice` with a dimension of size `n` inserted at `dim`. */
+/* The shape `slice` with a dimension of size `n` inserted at `dim`. */
 static weft_status *stacked(const hlo_instr *in, const hlo_shape *slice, int64_t dim, int64_t n, const hlo_shape **out)
 {
   int64_t dims[HLO_MAX_RANK];
@@ -175,7 +175,7 @@ static weft_status *stacked(const hlo_instr *in, const hlo_shape *slice, int64_t
   return infer_array(in, slice->type, slice->rank + 1, dims, NULL, out);
 }
 
-/* The length of a scan without inputs, which only its result says. */
+/* The length of a scan without inputs, which is only given by its result shape. */
 static weft_status *length_as_given(const hlo_instr *in, int64_t dim, int64_t *out)
 {
   const hlo_shape *given = NULL;
@@ -188,8 +188,8 @@ static weft_status *length_as_given(const hlo_instr *in, int64_t dim, int64_t *o
   return NULL;
 }
 
-/* Inputs, then num_carries inits; the computation takes slices and carries and gives slices of the outputs and carries;
- * the result is the stacked outputs and the last carries. */
+/* Operands: the inputs, then num_carries inits.  The computation takes slices of the inputs and the carries, and
+ * gives slices of the outputs and the new carries.  The result has the stacked outputs and the last carries. */
 weft_status *infer_scan(const hlo_instr *in, const hlo_shape **out)
 {
   int inputs = in->operand_count - (int)in->u.scan.num_carries;
@@ -234,7 +234,8 @@ weft_status *infer_scan(const hlo_instr *in, const hlo_shape **out)
       return INFER_FAIL(in, "a carry of %s (operand %d) is %s and becomes %s", SHAPE_TEXT(elements[i]), carry,
                         SHAPE_TEXT(f->params[carry]->shape), SHAPE_TEXT(part));
   }
-  /* One result is a tuple of one where the writer says so, whatever the computation's is. */
+  /* A single result may be a tuple of one element, if the program gives such a shape, whatever the computation
+   * gives. */
   if (results == 1 && !hlo_shape_is_tuple(in->shape ? in->shape : root)) {
     *out = elements[0];
     return NULL;
@@ -283,13 +284,13 @@ weft_status *infer_topk(const hlo_instr *in, const hlo_shape **out)
 
 /* ---- linear algebra ----------------------------------------------------------------------------------------------- */
 
-/* The element type of a product is free; without a wish it is the left operand's. */
+/* The element type of a product is free.  It is the left operand's if the program gives no shape. */
 static weft_dtype product_type(const hlo_instr *in)
 {
   return in->shape && hlo_shape_is_array(in->shape) ? in->shape->type : infer_operand(in, 0)->type;
 }
 
-/* Pairs of dimensions of lhs and rhs that must be equal in size. */
+/* Paired dimensions of lhs and rhs must have equal sizes. */
 static weft_status *need_pairs(const hlo_instr *in, const char *what, hlo_ints lhs_dims, hlo_ints rhs_dims)
 {
   const hlo_shape *lhs = infer_operand(in, 0), *rhs = infer_operand(in, 1);
@@ -303,7 +304,7 @@ static weft_status *need_pairs(const hlo_instr *in, const char *what, hlo_ints l
   return NULL;
 }
 
-/* Both lists name dimensions of one operand; none is in both. */
+/* Both lists name dimensions of one operand, and no dimension may be in both. */
 static weft_status *need_disjoint(const hlo_instr *in, const char *what, hlo_ints a, hlo_ints b, int rank)
 {
   WEFT_TRY(infer_need_dims(in, what, a, rank));
@@ -349,8 +350,9 @@ weft_status *infer_dot(const hlo_instr *in, const hlo_shape **out) /* and scaled
   return finish(in, product_type(in), &list, out);
 }
 
-/* Group sizes are [groups], or one such list for each place in the dimensions of lhs that are outside the ragged one: batch
- * dimensions, and those of the ragged one's kind, up to it. */
+/* Group sizes are [groups], or have further dimensions before it, one for each of these dimensions of lhs: the batch
+ * dimensions, then, before the ragged dimension, the dimensions of its kind (contracting or free).  If the ragged
+ * dimension is a batch dimension, only the batch dimensions before it count. */
 static weft_status *need_group_sizes(const hlo_instr *in, hlo_ints contracting, bool batch)
 {
   const hlo_dot_attrs *a = in->u.dot;
@@ -370,7 +372,8 @@ static weft_status *need_group_sizes(const hlo_instr *in, hlo_ints contracting, 
                : INFER_FAIL(in, "group sizes are %s, which does not fit %s (lhs)", SHAPE_TEXT(sizes), SHAPE_TEXT(lhs));
 }
 
-/* The ragged dimension of lhs is free (rhs has a group dimension), contracting (the result gets one) or batch. */
+/* The ragged dimension of lhs is free (then rhs has a group dimension), contracting (then the result has one), or
+ * batch. */
 weft_status *infer_ragged_dot(const hlo_instr *in, const hlo_shape **out)
 {
   const hlo_dot_attrs *a = in->u.dot;
@@ -403,7 +406,7 @@ weft_status *infer_ragged_dot(const hlo_instr *in, const hlo_shape **out)
   return finish(in, product_type(in), &list, out);
 }
 
-/* batch, feature and spatial dimensions together are a permutation of the rank. */
+/* The batch, feature and spatial dimensions together must be a permutation of all dimensions. */
 static weft_status *need_conv_dims(const hlo_instr *in, const char *what, int64_t a, int64_t b, hlo_ints spatial,
                                    int rank)
 {
@@ -451,7 +454,7 @@ weft_status *infer_convolution(const hlo_instr *in, const hlo_shape **out)
       return INFER_FAIL(in, "window size %" PRId64 " differs from %" PRId64 " (rhs dim %" PRId64 ")", w->size,
                         rhs->dims[c->rhs_spatial.v[i]], c->rhs_spatial.v[i]);
     hlo_window_dim whole = *w;
-    if (w->size == 0) whole.size = 1; /* an empty kernel: every position sums nothing */
+    if (w->size == 0) whole.size = 1; /* an empty kernel: every position is an empty sum */
     WEFT_TRY(window_positions(in, &whole, i, lhs->dims[c->lhs_spatial.v[i]], &dims[c->out_spatial.v[i]]));
   }
   return infer_array(in, product_type(in), rank, dims, dynamic, out);
@@ -488,7 +491,8 @@ weft_status *infer_triangular_solve(const hlo_instr *in, const hlo_shape **out)
   return infer_array(in, b->type, b->rank, b->dims, b->dynamic, out);
 }
 
-/* An FFT or IFFT of other lengths than the operand's cuts it off or fills it up, and gives as much of the transform. */
+/* The length of an FFT or IFFT may differ from the operand's size.  Then the operand is cut off or filled up with
+ * zeros, and the result, which has the operand's size, gets as much of the transform as fits. */
 weft_status *infer_fft(const hlo_instr *in, const hlo_shape **out)
 {
   const hlo_shape *x = infer_operand(in, 0);
@@ -506,7 +510,7 @@ weft_status *infer_fft(const hlo_instr *in, const hlo_shape **out)
     int64_t length = in->dims.v[i], size = x->dims[rank - n + i];
     bool half = type == HLO_FFT_IRFFT && i == n - 1;
     bool fits = size == (half ? length / 2 + 1 : length) ||
-                (length == 0 && size == 0); /* IRFFT to 0: of none or of one */
+                (length == 0 && size == 0); /* IRFFT to length 0: of no element or of one */
     lengths[rank - n + i] = length;
     others |= !fits;
     if (length < 0 || (!fits && (type == HLO_FFT_RFFT || type == HLO_FFT_IRFFT)))
@@ -514,7 +518,8 @@ weft_status *infer_fft(const hlo_instr *in, const hlo_shape **out)
                         SHAPE_TEXT(x));
     if (half) dims[rank - n + i] = length;
   }
-  if (others) WEFT_TRY(infer_array(in, x->type, rank, lengths, NULL, out)); /* what is transformed: is it too large? */
+  /* only for its check: the filled-up operand may be too large */
+  if (others) WEFT_TRY(infer_array(in, x->type, rank, lengths, NULL, out));
   if (type == HLO_FFT_RFFT && dims[rank - 1] > 0) dims[rank - 1] = dims[rank - 1] / 2 + 1;
   weft_dtype result = type == HLO_FFT_RFFT    ? weft_dtype_complex_of(x->type)
                       : type == HLO_FFT_IRFFT ? weft_dtype_component(x->type)
@@ -524,7 +529,8 @@ weft_status *infer_fft(const hlo_instr *in, const hlo_shape **out)
 
 /* ---- batch normalisation ------------------------------------------------------------------------------------------ */
 
-/* Operand 0 is the data; operands `vectors` (a bit set) have one element per feature. */
+/* Operand 0 is the data.  The operands in the bit set `vectors` have one element per feature, the others the data's
+ * shape. */
 static weft_status *need_features(const hlo_instr *in, unsigned vectors, const hlo_shape **out_feature)
 {
   const hlo_shape *x = infer_operand(in, 0);
@@ -569,10 +575,11 @@ weft_status *infer_batch_norm_grad(const hlo_instr *in, const hlo_shape **out)
 
 /* ---- gather and scatter ------------------------------------------------------------------------------------------- */
 
-/* Size of the batch dimension number `i` of the indices, index_vector_dim skipped. */
+/* The dimension of the indices that is batch dimension number `i`: index_vector_dim is skipped. */
 static int64_t batch_dim(int64_t index_vector_dim, int i) { return i < index_vector_dim ? i : i + 1; }
 
-/* What gather and scatter have in common: `map` from index vector to dimensions of the operand, batching dimensions. */
+/* Checks what gather and scatter have in common: `map` assigns the entries of an index vector to dimensions of the
+ * operand; batching dimensions are paired. */
 static weft_status *need_indices(const hlo_instr *in, const hlo_shape *x, const hlo_shape *indices, hlo_ints map,
                                  hlo_ints dropped, hlo_ints batching, hlo_ints indices_batching,
                                  int64_t index_vector_dim)

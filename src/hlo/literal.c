@@ -34,7 +34,7 @@ weft_status *hlo_literal_new(weft_arena *arena, const hlo_shape *shape, hlo_lite
   return NULL;
 }
 
-/* Element `index` as raw bits (arrays of at most 8 bytes an element; a component of complex ones). */
+/* The raw bits of element `index`; for complex arrays, of component `index`.  At most 8 bytes each. */
 static uint64_t load_bits(const void *data, size_t bytes, int64_t index)
 {
   uint64_t bits = 0;
@@ -88,7 +88,7 @@ int64_t hlo_literal_get_s64(const hlo_literal *lit, int64_t index)
   }
 }
 
-/* Keeps the low bits of an integer type; narrow signed types are stored sign-extended to their byte. */
+/* Keeps the low bits of an integer.  Narrow signed types are stored sign-extended to their byte. */
 static uint64_t wrap_integer(weft_dtype type, int64_t value)
 {
   int unused = 64 - weft_dtype_bits(type);
@@ -98,7 +98,7 @@ static uint64_t wrap_integer(weft_dtype type, int64_t value)
   return (uint64_t)value << unused >> unused;
 }
 
-/* Float to integer: toward zero, saturating, NaN to 0. */
+/* Float to integer: rounds toward zero, saturates, NaN gives 0. */
 static int64_t saturate_to_integer(weft_dtype type, double value)
 {
   int bits = weft_dtype_bits(type);
@@ -164,13 +164,13 @@ weft_status *hlo_literal_scalar_s64(weft_arena *arena, weft_dtype type, int64_t 
   return NULL;
 }
 
-/* The least (sign = -1) or greatest (sign = 1) value. */
+/* The least (sign = -1) or greatest (sign = 1) value of the type. */
 static weft_status *extreme_value(weft_arena *arena, weft_dtype type, int sign, hlo_literal **out_literal)
 {
   const weft_float_format *format = weft_dtype_float_format(type);
 
   if (format && !format->has_inf) {
-    /* Saturating formats: the largest finite value is what encodes just below the point of overflow. */
+    /* Without infinity: the largest finite value has the greatest encoding that is not NaN. */
     uint64_t all = (UINT64_C(1) << (format->exponent_bits + format->mantissa_bits)) - 1;
     uint64_t max = format->has_nan && !format->nan_is_negative_zero ? all - 1 : all;
     double value = weft_float_decode_f64(type, max);
@@ -214,7 +214,7 @@ bool hlo_literal_is_splat(const hlo_literal *lit)
 
   if (!lit->data || lit->elided) return false;
   count = hlo_shape_elems(lit->shape);
-  /* equal to itself shifted by one element */
+  /* equal to itself, moved by one element */
   return count > 0 && memcmp(lit->data, (const char *)lit->data + bytes, (size_t)(count - 1) * bytes) == 0;
 }
 

@@ -19,7 +19,7 @@ const hlo_opcode_info hlo_opcode_infos[HLO_OPCODE_COUNT + 1] = {
     [HLO_OPCODE_COUNT] = {"invalid", 0, -1, sizeof("invalid") - 1, 0, 0},
 };
 
-/* Open addressing over a table four times the number of opcodes, filled once. */
+/* A hash table of opcodes by name with open addressing, about four times as large as the list.  Filled once. */
 enum { SLOTS = 512 };
 _Static_assert(HLO_OPCODE_COUNT * 3 < SLOTS && HLO_OPCODE_COUNT < UINT8_MAX, "the name table is sparse");
 static uint8_t slots[SLOTS]; /* opcode + 1; 0 is empty */

@@ -15,7 +15,7 @@ typedef enum hlo_opcode {
   HLO_OPCODE_COUNT
 } __attribute__((packed)) hlo_opcode; /* a byte */
 
-/* What is known of each, and of HLO_OPCODE_COUNT, which is none. */
+/* Traits of an opcode. */
 enum {
   HLO_ELEMENTWISE = 1, HLO_TRANSCENDENTAL = 2, HLO_SIDE_EFFECT = 4, HLO_COLLECTIVE = 8, HLO_ASYNC = 16, HLO_CALLS = 32,
   HLO_NAMES = 64, HLO_NAMES_WHOLE = 128, HLO_DONE = 256, HLO_TALKS = 512, HLO_RUNS_STEPS = 1024,
@@ -26,7 +26,7 @@ typedef struct hlo_opcode_info {
   const char *name;
   int8_t least, most;
   uint8_t length;
-  uint8_t classes; /* of element types that the first operand of an elementwise operation may have */
+  uint8_t classes; /* for elementwise operations: the classes of element types that the first operand may have */
   uint16_t traits;
 } hlo_opcode_info;
 extern const hlo_opcode_info hlo_opcode_infos[HLO_OPCODE_COUNT + 1];
@@ -43,21 +43,21 @@ static inline const char *hlo_opcode_name(hlo_opcode op)
 } /* "dynamic-update-slice", static */
 static inline size_t hlo_opcode_name_length(hlo_opcode op) { return hlo_opcode_info_of(op)->length; }
 
-/* By text name; HLO_OPCODE_COUNT if there is none.  Constant time. */
+/* The opcode with that text name; HLO_OPCODE_COUNT if there is none.  Constant time. */
 hlo_opcode hlo_opcode_from_name(const char *name, size_t length);
 
 static inline int hlo_opcode_least_operands(hlo_opcode op) { return hlo_opcode_info_of(op)->least; }
 static inline int hlo_opcode_most_operands(hlo_opcode op) { return hlo_opcode_info_of(op)->most; } /* -1: any number */
-/* Result element i depends on operand elements i alone. */
+/* Element i of the result depends on elements i of the operands alone. */
 static inline bool hlo_opcode_is_elementwise(hlo_opcode op) { return hlo_opcode_is(op, HLO_ELEMENTWISE); }
 static inline bool hlo_opcode_is_transcendental(hlo_opcode op) { return hlo_opcode_is(op, HLO_TRANSCENDENTAL); }
-/* By its kind; custom-calls say so themselves. */
+/* True if every operation of this opcode has a side effect; of custom-calls, each one says so itself. */
 static inline bool hlo_opcode_has_side_effect(hlo_opcode op) { return hlo_opcode_is(op, HLO_SIDE_EFFECT); }
 static inline bool hlo_opcode_is_collective(hlo_opcode op) { return hlo_opcode_is(op, HLO_COLLECTIVE); }
 static inline bool hlo_opcode_is_async(hlo_opcode op) { return hlo_opcode_is(op, HLO_ASYNC); }
 static inline bool hlo_opcode_calls(hlo_opcode op) { return hlo_opcode_is(op, HLO_CALLS); } /* may call computations */
 
-/* The elementwise operation exists for a first operand of that type. */
+/* True if the elementwise operation exists for a first operand of that type. */
 static inline bool hlo_opcode_takes(hlo_opcode op, weft_dtype type)
 {
   static const uint8_t class_of[] = {
@@ -68,15 +68,15 @@ static inline bool hlo_opcode_takes(hlo_opcode op, weft_dtype type)
   return hlo_opcode_info_of(op)->classes & class_of[weft_dtype_class_of(type)];
 }
 
-/* A name for bytes that are there: no code runs for it. */
+/* The result is another name for existing bytes: no code runs for it. */
 static inline bool hlo_opcode_is_alias(hlo_opcode op) { return hlo_opcode_is(op, HLO_NAMES); }
-/* An alias of operand 0, leaf by leaf. */
+/* The result is an alias of operand 0, leaf by leaf. */
 static inline bool hlo_opcode_is_alias_of_operand(hlo_opcode op) { return hlo_opcode_is(op, HLO_NAMES_WHOLE); }
 /* Control flow: the computations that it calls are sequences of steps. */
 static inline bool hlo_opcode_runs_steps(hlo_opcode op) { return hlo_opcode_is(op, HLO_RUNS_STEPS); }
-/* Talks to other devices or to the host, or is the done half of what does. */
+/* Communicates with other devices or the host, or is the done of such an operation. */
 static inline bool hlo_opcode_talks(hlo_opcode op) { return hlo_opcode_is(op, HLO_TALKS); }
-/* Something runs for it, on its own or as control flow. */
+/* Code runs for it, or it is control flow. */
 static inline bool hlo_opcode_is_step(hlo_opcode op) { return !hlo_opcode_is(op, HLO_NAMES | HLO_DONE); }
 
 #endif

@@ -1,7 +1,8 @@
-/* hlo/proto_attrs.c -- attributes of instructions out of an HloModuleProto: a walk over the schema (attributes.h).
+/* hlo/proto_attrs.c -- reads attributes of instructions from an HloModuleProto: a walk over the schema
+ * (attributes.h).
  *
- * get_KIND reads a value of that kind from its field of the message into its field of the instruction.  What no get function
- * reads keeps its default. */
+ * get_KIND reads a value of that kind from its field of the message into its field of the instruction.  An attribute
+ * that no function reads keeps its default. */
 #include <config.h>
 
 #include <inttypes.h>
@@ -12,14 +13,14 @@
 #include "hlo/proto_read.h"
 #include "hlo/text_internal.h"
 
-/* One value to be read. */
+/* One value to read. */
 typedef struct proto_source {
   proto_reader *r;
   const HloPb__Instruction *message;
   const hlo_attr *attr;
-  const void *from; /* the field in protos, or its count where it is repeated */
+  const void *from; /* the field in the message, or the count of a repeated field */
   hlo_instr *instr;
-  hlo_extra *extra; /* that will be the instruction's */
+  hlo_extra *extra; /* becomes the instruction's `extra` */
   void *to;         /* the field in the instruction */
 } proto_source;
 
@@ -42,7 +43,7 @@ static weft_status *get_int64(const proto_source *s)
   return NULL;
 }
 
-/* The text holds counts up to INT32_MAX. */
+/* Text has counts up to INT32_MAX, so a proto may not have larger ones. */
 static weft_status *get_count(const proto_source *s)
 {
   if (VALUE(s, int64_t) > INT32_MAX) return BAD("%s %" PRId64, s->attr->name, VALUE(s, int64_t));
@@ -50,7 +51,7 @@ static weft_status *get_count(const proto_source *s)
   return NULL;
 }
 
-/* Older writers have the channel of an all-reduce in a field of its own. */
+/* Older writers write the channel of an all-reduce into another field, all_reduce_id. */
 static weft_status *get_channel(const proto_source *s)
 {
   *(int64_t *)s->to = WEFT_MAX(VALUE(s, int64_t) ? VALUE(s, int64_t) : s->message->all_reduce_id, 0);
@@ -107,7 +108,7 @@ static weft_status *get_compare_type(const proto_source *s)
   return NULL;
 }
 
-/* Text leaves the original version out. */
+/* Text omits the original version, so it is read as unspecified. */
 static weft_status *get_api_version(const proto_source *s)
 {
   int *version = s->to;
@@ -186,7 +187,7 @@ static weft_status *get_window(const proto_source *s)
   dims = WEFT_ARENA_ARRAY(s->r->arena, hlo_window_dim, p->n_dims);
   WEFT_TRY_ALLOC(dims);
   for (size_t i = 0; i < p->n_dims; i++) {
-    const HloPb__WindowDim *d = p->dims[i]; /* hand-written files leave factors of 1 out */
+    const HloPb__WindowDim *d = p->dims[i]; /* hand-written files omit factors of 1 */
     dims[i] = (hlo_window_dim){d->size,
                                d->stride ? d->stride : 1,
                                d->pad_low,
@@ -199,7 +200,7 @@ static weft_status *get_window(const proto_source *s)
   return NULL;
 }
 
-/* XLA stores the default for each operand: such a list is the same as none. */
+/* XLA stores the default for each operand; such a list is read as no list. */
 static weft_status *get_precision(const proto_source *s)
 {
   size_t count = item_count(s);
@@ -220,7 +221,7 @@ static weft_status *get_precision(const proto_source *s)
 static weft_status *get_convolution(proto_reader *r, const HloPb__Instruction *p, hlo_instr *instr,
                                     hlo_conv_attrs *conv);
 
-/* Each dimension has one role: the printer writes a letter at its place. */
+/* A dimension may have one role only, because the printer writes one letter for it. */
 static weft_status *check_roles(const hlo_conv_attrs *conv)
 {
   const hlo_ints *spatial[] = {&conv->lhs_spatial, &conv->rhs_spatial, &conv->out_spatial};
@@ -258,7 +259,7 @@ static weft_status *get_dim_labels(const proto_source *s)
   return check_roles(conv);
 }
 
-/* What a custom-call has of a convolution: the rows of the convolution itself, if any of them is there. */
+/* Reads what a custom-call has of a convolution: the rows of the conv family, if the message has any of them. */
 static weft_status *get_custom_conv(const proto_source *s)
 {
   const HloPb__Instruction *p = s->message;
@@ -342,14 +343,15 @@ static weft_status *get_groups(const proto_source *s)
   return NULL;
 }
 
-/* How many slices of one input of a collective-permute there are: its offsets are a tuple of scalars, or a tuple of those. */
+/* The number of slices of one input of a collective-permute.  Its offsets are a tuple of scalars for one slice, or a
+ * tuple of such tuples. */
 static int slices_of(const hlo_shape *offsets)
 {
   return hlo_shape_is_tuple(offsets) && offsets->rank && hlo_shape_is_tuple(offsets->elements[0]) ? offsets->rank : 1;
 }
 
-/* The message has the sizes of all slices in one list; each slice has as many as its input has dimensions.  What is left
- * over, of sizes that do not fit the operands, stays together. */
+/* The message has the sizes of all slices in one list.  Each slice has as many sizes as its input has dimensions.
+ * Sizes that are left over, because they do not fit the operands, become one further list. */
 static weft_status *get_slice_sizes(const proto_source *s)
 {
   const hlo_instr *instr = s->instr;
@@ -413,7 +415,7 @@ static weft_status *get_output_aliases(const proto_source *s)
   return NULL;
 }
 
-/* The layouts count only where the message says that they bind. */
+/* The layouts count only if the message has constrain_layout. */
 static weft_status *get_layouts(const proto_source *s)
 {
   size_t count = item_count(s);
@@ -451,7 +453,7 @@ static weft_status *get_constant(const proto_source *s)
   return NULL;
 }
 
-/* What the message calls entry is exit in text, and the other way round. */
+/* The names are swapped: the message's entry is the text's exit, and the message's exit the text's entry. */
 static weft_status *get_domain(const proto_source *s)
 {
   const HloPb__Instruction *p = s->message;
@@ -461,7 +463,7 @@ static weft_status *get_domain(const proto_source *s)
   return hlo_proto_read_sharding(s->r, p->domain_exit, false, &s->instr->u.domain.entry);
 }
 
-/* Older writers have no index, and say only that it is a prefetch. */
+/* Older writers have no index, only the flag is_cross_program_prefetch. */
 static weft_status *get_prefetch(const proto_source *s)
 {
   hlo_prefetch *prefetch = s->to;
@@ -544,7 +546,7 @@ static weft_status *get_metadata(const proto_source *s)
   return NULL;
 }
 
-/* In the field itself, or in a payload beside it or in the module. */
+/* The configuration is in the field itself, in a payload next to it, or in a payload of the module. */
 static weft_status *get_config(const proto_source *s)
 {
   const HloPb__Payload *payload = s->message->backend_config_payload;
@@ -564,7 +566,7 @@ static weft_status *get_config(const proto_source *s)
 
 /* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
-/* The message that has a field, or NULL if it is absent. */
+/* The message that contains a field; NULL if it is absent. */
 static const char *find_message(const HloPb__Instruction *p, const hlo_attr_message *message)
 {
   const char *parent;
@@ -574,7 +576,7 @@ static const char *find_message(const HloPb__Instruction *p, const hlo_attr_mess
   return parent ? *(const char *const *)(parent + message->offset) : NULL;
 }
 
-/* `to` is the field, or NULL to take it from the instruction. */
+/* `to` is where the value goes; NULL: into the attribute's field in the instruction. */
 static weft_status *get_attr(proto_source *s, const hlo_attr *attr, void *to)
 {
   static weft_status *(*const get[HLO_ATTR_KIND_COUNT])(const proto_source *) = {

@@ -5,22 +5,22 @@
 #include "hlo/hlo.h"
 #include "hlo/hlo.pb-c.h"
 
-/* Where the elements of a literal are in its message: a field for each element type.
- * Byte fields hold the elements as in memory, of types narrower than a byte only the value bits; the others are repeated
- * scalars. */
+/* Where the elements of a literal are in its message, which has a field for each element type.  A field of bytes
+ * holds the elements as in memory, but of types narrower than a byte only the value bits count.  The other fields
+ * are repeated scalars. */
 typedef struct hlo_literal_field {
   weft_dtype type;
-  size_t count_offset; /* of n_x, or of the ProtobufCBinaryData */
+  size_t count_offset; /* offset of n_x, or of the ProtobufCBinaryData */
   size_t data_offset;
   bool is_bytes, is_bool;
 } hlo_literal_field;
 const hlo_literal_field *hlo_literal_field_of(weft_dtype type); /* NULL: none */
 
-/* Visits the elements of an array in the order of its layout: calls f with the row-major index of each. */
+/* Walks over the elements of an array in the order of its layout: hlo_layout_walk_next goes to the next element. */
 typedef struct hlo_layout_walk {
   const hlo_shape *shape;
   int64_t index[HLO_MAX_RANK]; /* by dimension */
-  int64_t stride[HLO_MAX_RANK]; /* of the row-major form */
+  int64_t stride[HLO_MAX_RANK]; /* in the row-major form */
   int64_t at;                  /* row-major index of the current element */
 } hlo_layout_walk;
 void hlo_layout_walk_init(hlo_layout_walk *walk, const hlo_shape *shape);

@@ -21,7 +21,7 @@
 
 enum {
   MAX_MESSAGE_DEPTH = 100,      /* Module > Computation > Instruction > Shape > ... with tuples 32 deep */
-  MEMORY_PER_BYTE = 128,        /* of what unpacking may take, for each byte of the file */
+  MEMORY_PER_BYTE = 128,        /* for each byte of the file: memory that unpacking may take */
   MEMORY_TO_START = 16 << 20,
 };
 
@@ -57,7 +57,8 @@ static bool read_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
   return false;
 }
 
-/* One field of a message: its number and, of length-delimited ones, its bytes.  False at the end or if malformed. */
+/* Reads one field of a message: its number and, if it is length-delimited, its bytes.  False at the end or if
+ * malformed. */
 typedef struct wire_field { uint32_t number; bool has_bytes; const uint8_t *data; size_t size; } wire_field;
 static bool next_field(const uint8_t **p, const uint8_t *end, wire_field *out)
 {
@@ -82,7 +83,7 @@ static bool next_field(const uint8_t **p, const uint8_t *end, wire_field *out)
   return true;
 }
 
-/* Follows the messages inside a message as the unpacker will follow them. */
+/* Nesting is measured along the messages that the unpacker will unpack. */
 static bool nested_too_deep(const ProtobufCMessageDescriptor *desc, const uint8_t *p, size_t size, int depth)
 {
   const uint8_t *end = p + size;
@@ -99,7 +100,7 @@ static bool nested_too_deep(const ProtobufCMessageDescriptor *desc, const uint8_
   return false;
 }
 
-/* The first length-delimited field `number` of a message. */
+/* Finds the first length-delimited field `number` of a message. */
 static bool find_bytes(const uint8_t *p, size_t size, uint32_t number, wire_field *out)
 {
   const uint8_t *end = p + size;
@@ -164,7 +165,7 @@ static weft_status *copy_int32s(proto_reader *r, size_t count, const int32_t *v,
   return NULL;
 }
 
-/* The permutation of an iota's `rank` dimensions; the identity, which text leaves out, becomes empty. */
+/* Copies the permutation of an iota of `rank` dimensions.  The identity becomes empty, as text omits it. */
 weft_status *hlo_proto_copy_permutation(proto_reader *r, size_t count, const int32_t *v, int rank, hlo_ints *out)
 {
   uint64_t seen = 0;
@@ -192,7 +193,7 @@ weft_status *hlo_proto_copy_bools(proto_reader *r, size_t count, const protobuf_
   return NULL;
 }
 
-/* Absent (empty) strings are NULL. */
+/* An empty string is read as absent: NULL. */
 weft_status *hlo_proto_copy_string(proto_reader *r, const char *text, const char **out)
 {
   *out = NULL;
@@ -212,7 +213,7 @@ weft_status *hlo_proto_copy_bytes(proto_reader *r, ProtobufCBinaryData bytes, co
   return NULL;
 }
 
-/* Words that open something in HLO text where a name may stand. */
+/* True for words that begin something else in HLO text, where a name could stand. */
 static bool is_reserved(const char *text)
 {
   static const char *const words[] = {"ROOT", "ENTRY", "FileNames", "FunctionNames", "FileLocations", "StackFrames"};
@@ -222,7 +223,7 @@ static bool is_reserved(const char *text)
   return false;
 }
 
-/* A copy of `text` that is new among `*used`, with the characters replaced that HLO text cannot spell in a name. */
+/* Copies `text` as a name that is new among `*used`.  Characters that HLO text cannot have in a name are replaced. */
 static weft_status *copy_name(proto_reader *r, const char *text, const char *otherwise, name_in_use **used,
                               const char **out)
 {
@@ -269,7 +270,7 @@ static hlo_computation *find_computation(const proto_reader *r, int64_t id)
   return found ? found->comp : NULL;
 }
 
-/* Opcodes of old files that are attributes of others today. */
+/* Opcodes of old files that are other opcodes with an attribute today. */
 static hlo_opcode old_opcode(const char *name, const char **out_direction)
 {
   static const struct { const char *name; hlo_opcode op; const char *direction; } old[] = {
@@ -300,7 +301,7 @@ static weft_status *read_called(proto_reader *r, const HloPb__Instruction *p, hl
   return hlo_set_called(instr, (int)p->n_called_computation_ids, called);
 }
 
-/* The called computations that printing relies on. */
+/* True if the instruction calls as many computations as its opcode needs.  The printer relies on it. */
 static bool has_called(const hlo_instr *instr)
 {
   switch (instr->op) {
@@ -336,7 +337,7 @@ static weft_status *read_instruction(proto_reader *r, const HloPb__Instruction *
 {
   instr_by_id *entry = WEFT_ARENA_NEW(&r->scratch, instr_by_id);
   hlo_opcode op = hlo_opcode_from_name(p->opcode, strlen(p->opcode));
-  const char *direction = NULL; /* of a compare that is an opcode of its own in the file */
+  const char *direction = NULL; /* of a compare that has its own opcode in the file */
   hlo_instr **operands = WEFT_ARENA_ARRAY(&r->scratch, hlo_instr *, p->n_operand_ids), *instr;
   const hlo_shape *shape;
   const char *name;
@@ -395,7 +396,7 @@ static weft_status *read_control_edges(proto_reader *r, const HloPb__Computation
   return any ? hlo_computation_sort(comp) : NULL;
 }
 
-/* Puts the list into the order of the schedule, which names each instruction once. */
+/* Puts the list into the order of the schedule, which must name each instruction once. */
 static weft_status *apply_schedule(proto_reader *r, int64_t comp_id, hlo_computation *comp)
 {
   const HloPb__Schedule *schedule = r->pb->schedule;

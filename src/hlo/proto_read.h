@@ -22,10 +22,10 @@ typedef struct proto_reader {
 
 #define BAD(...) WEFT_ERR(INVALID_ARGUMENT, __VA_ARGS__)
 
-/* proto_read.c: pieces, copied into the module's arena; lists may be empty, absent strings are NULL. */
+/* proto_read.c: copies into the module's arena.  Lists may be empty; an absent string is NULL. */
 WEFT_NODISCARD weft_status *hlo_proto_copy_ints(proto_reader *r, size_t count, const int64_t *v, hlo_ints *out);
 #define COPY_INTS(r, message, field, out) WEFT_TRY(hlo_proto_copy_ints((r), (message)->n_##field, (message)->field, (out)))
-/* Of an iota's `rank` dimensions; the identity, which text leaves out, becomes empty. */
+/* Copies the permutation of an iota of `rank` dimensions; the identity becomes empty, as text omits it. */
 WEFT_NODISCARD weft_status *hlo_proto_copy_permutation(proto_reader *r, size_t count, const int32_t *v, int rank,
                                                        hlo_ints *out);
 WEFT_NODISCARD weft_status *hlo_proto_copy_bools(proto_reader *r, size_t count, const protobuf_c_boolean *v,
@@ -33,7 +33,7 @@ WEFT_NODISCARD weft_status *hlo_proto_copy_bools(proto_reader *r, size_t count, 
 WEFT_NODISCARD weft_status *hlo_proto_copy_string(proto_reader *r, const char *text, const char **out);
 WEFT_NODISCARD weft_status *hlo_proto_copy_bytes(proto_reader *r, ProtobufCBinaryData bytes, const char **out);
 
-/* proto_shape.c.  `depth`: of tuples, checked. */
+/* proto_shape.c.  `depth`: number of shapes around this one; too many are an error. */
 WEFT_NODISCARD weft_status *hlo_proto_read_shape(proto_reader *r, const HloPb__Shape *p, int depth,
                                                  const hlo_shape **out);
 WEFT_NODISCARD weft_status *hlo_proto_read_literal(proto_reader *r, const HloPb__Literal *p, const hlo_literal **out);
@@ -43,7 +43,7 @@ WEFT_NODISCARD weft_status *hlo_proto_read_axes(proto_reader *r, const hlo_mesh 
 WEFT_NODISCARD weft_status *hlo_proto_read_sharding(proto_reader *r, const HloPb__Sharding *p, bool nested,
                                                     const hlo_sharding **out);
 
-/* proto_attrs.c: attributes of one opcode, and those that every instruction may have. */
+/* proto_attrs.c: reads the attributes of the instruction's opcode and those that every instruction may have. */
 WEFT_NODISCARD weft_status *hlo_proto_read_key_values(proto_reader *r, const HloPb__Attributes *p,
                                                       const hlo_key_value **out, int *out_count);
 WEFT_NODISCARD weft_status *hlo_proto_read_attributes(proto_reader *r, const HloPb__Instruction *p, hlo_instr *instr);

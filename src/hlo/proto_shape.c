@@ -18,7 +18,7 @@ static weft_status *read_layout(proto_reader *r, const HloPb__Layout *p, hlo_sha
   bool plain = true;
   int64_t *order;
 
-  if (p->n_minor_to_major == 0 && shape->rank > 0) return NULL; /* none given: the default */
+  if (p->n_minor_to_major == 0 && shape->rank > 0) return NULL; /* no order given: the default layout */
   if (p->n_minor_to_major != (size_t)shape->rank)
     return BAD("a layout of %zu dimensions for a shape of %d", p->n_minor_to_major, shape->rank);
   order = weft_arena_memdup(r->arena, p->minor_to_major, p->n_minor_to_major * sizeof *order);
@@ -116,7 +116,7 @@ weft_status *hlo_proto_read_shape(proto_reader *r, const HloPb__Shape *p, int de
   return hlo_shape_is_array(shape) ? read_array_shape(r, p, shape, depth) : NULL;
 }
 
-/* An element narrower than a byte as it is in memory: zero- or sign-extended. */
+/* Extends an element narrower than a byte to its form in memory: with zeros or copies of the sign. */
 static char narrow(char byte, int bits, bool is_signed)
 {
   uint8_t high = (uint8_t)((uint8_t)byte << (8 - bits));
@@ -124,7 +124,7 @@ static char narrow(char byte, int bits, bool is_signed)
   return (char)(is_signed ? (int8_t)high >> (8 - bits) : high >> (8 - bits));
 }
 
-/* The scalars of a literal's field: how many, where, and how wide one is on the wire's side. */
+/* Reads the elements of an array, which the message has in the order of the shape's layout. */
 static weft_status *read_array_literal(proto_reader *r, const HloPb__Literal *p, const hlo_shape *shape,
                                        hlo_literal **out)
 {

@@ -23,7 +23,7 @@ static int64_t wire_id(const proto_writer *w, const hlo_instr *instr)
   return (int64_t)instr->parent->id << 32 | w->local_ids[instr->id];
 }
 
-/* XLA wants the names of instructions to be unique in the module; ours are so in their computation. */
+/* XLA wants the names of instructions to be unique in the module; in Weft they are unique in their computation. */
 static weft_status *put_name(proto_writer *w, const char *name, char **out)
 {
   written_name *found, *entry = WEFT_ARENA_NEW(&w->scratch, written_name);
@@ -106,7 +106,7 @@ static weft_status *put_schedule(proto_writer *w, HloPb__Schedule **out)
     HloPb__Schedule__Entry *entry;
     size_t i = 0;
 
-    if (w->called_by_fusion[comp->id]) continue; /* has no order of its own in XLA */
+    if (w->called_by_fusion[comp->id]) continue; /* XLA has no schedule for the computations of fusions */
     NEW(w, &entry, hlo_pb__schedule__entry__init);
     NEW(w, &entry->sequence, hlo_pb__schedule__sequence__init);
     entry->computation = comp->id;
@@ -242,7 +242,7 @@ static weft_status *put_config(proto_writer *w, HloPb__Config **out)
                              &(*out)->propagate_to_output);
 }
 
-/* Packs a message into malloc'd bytes. */
+/* Packs a message into memory from malloc. */
 static weft_status *pack(const ProtobufCMessage *message, void **out_data, size_t *out_size)
 {
   *out_size = protobuf_c_message_get_packed_size(message);

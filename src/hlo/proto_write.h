@@ -12,13 +12,13 @@ typedef struct written_name written_name; /* proto_write.c's table */
 typedef struct proto_writer {
   const hlo_module *module;
   weft_arena scratch;
-  int32_t *local_ids;    /* by instruction id: place in its computation */
+  int32_t *local_ids;    /* by instruction id: position in its computation */
   bool *called_by_fusion; /* by computation id */
-  written_name *names;    /* of instructions so far */
+  written_name *names;    /* names of the instructions written so far */
   int64_t next_suffix;
 } proto_writer;
 
-/* A new message in *out, prepared by its `init` function; returns from the caller without memory. */
+/* A new message in *out, prepared by `init`.  Returns RESOURCE_EXHAUSTED from the calling function without memory. */
 #define NEW(w, out, init)                                        \
   do {                                                           \
     *(out) = weft_arena_alloc(&(w)->scratch, sizeof **(out));    \
@@ -47,7 +47,7 @@ WEFT_NODISCARD weft_status *hlo_proto_put_int32s(proto_writer *w, hlo_ints ints,
 WEFT_NODISCARD weft_status *hlo_proto_put_bools(proto_writer *w, hlo_ints ints, size_t *out_count,
                                                 protobuf_c_boolean **out);
 WEFT_NODISCARD weft_status *hlo_proto_put_shape(proto_writer *w, const hlo_shape *shape, HloPb__Shape **out);
-/* `shape` is the literal's with the layout that the elements are to be stored in. */
+/* `shape` is the shape of `literal` with the layout in whose order the elements are stored. */
 WEFT_NODISCARD weft_status *hlo_proto_put_literal(proto_writer *w, const hlo_literal *literal, const hlo_shape *shape,
                                                   HloPb__Literal **out);
 WEFT_NODISCARD weft_status *hlo_proto_put_mesh(proto_writer *w, const hlo_mesh *mesh, HloPb__Mesh **out);

@@ -1,4 +1,5 @@
-/* hlo/proto_write_attrs.c -- attributes of instructions as fields of HloModuleProto: a walk over the schema (attributes.h).
+/* hlo/proto_write_attrs.c -- writes attributes of instructions into an HloModuleProto: a walk over the schema
+ * (attributes.h).
  *
  * put_KIND writes a value of that kind from its field of the instruction to its field of the message. */
 #include <config.h>
@@ -6,7 +7,7 @@
 #include "hlo/attributes.h"
 #include "hlo/proto_write.h"
 
-/* One value to be written. */
+/* One value to write. */
 typedef struct proto_sink {
   proto_writer *w;
   const hlo_instr *instr;
@@ -15,7 +16,7 @@ typedef struct proto_sink {
   HloPb__Instruction *message;
 } proto_sink;
 
-/* The message that holds the field in *out, made if it is not there yet. */
+/* The message that contains the field, in *out; it is made if it is absent. */
 static weft_status *make_message(const proto_sink *s, const hlo_attr_message *message, char **out)
 {
   char *parent, **place;
@@ -43,7 +44,7 @@ static weft_status *field_to_write(const proto_sink *s, void *out_field)
   return NULL;
 }
 
-/* Writes one number or pointer. */
+/* Writes one number or pointer and returns. */
 #define PUT(s, type, value)            \
   do {                                 \
     type *field_;                      \
@@ -53,7 +54,8 @@ static weft_status *field_to_write(const proto_sink *s, void *out_field)
   } while (0)
 #define VALUE(s, type) (*(type const *)(s)->from)
 
-/* A repeated field is its count followed by the pointer to its items, which are borrowed: the packer only reads them. */
+/* A repeated field is its count followed by the pointer to its items.  The items are borrowed: the packer only reads
+ * them. */
 static weft_status *put_list(const proto_sink *s, int count, const void *items)
 {
   size_t *field;
@@ -81,7 +83,7 @@ static weft_status *put_float(const proto_sink *s) { PUT(s, float, VALUE(s, floa
 static weft_status *put_enum(const proto_sink *s) { PUT(s, int32_t, VALUE(s, int)); }
 static weft_status *put_word_enum(const proto_sink *s) { PUT(s, char *, s->attr->words->word[VALUE(s, int)]); }
 
-/* XLA wants the type in words, always. */
+/* XLA always wants the type of a compare. */
 static weft_status *put_compare_type(const proto_sink *s)
 {
   hlo_compare_type type = VALUE(s, hlo_compare_type);
@@ -90,7 +92,7 @@ static weft_status *put_compare_type(const proto_sink *s)
   PUT(s, char *, s->attr->words->word[type]);
 }
 
-/* An unspecified version is the original one. */
+/* An unspecified version is written as the original one. */
 static weft_status *put_api_version(const proto_sink *s) { PUT(s, int32_t, WEFT_MAX(VALUE(s, int), 1)); }
 
 /* ---- text and lists of integers ---------------------------------------------------------------------------------- */
@@ -164,7 +166,7 @@ static weft_status *put_window(const proto_sink *s)
   PUT(s, HloPb__Window *, message);
 }
 
-/* XLA wants a precision for each of the operands that can have one. */
+/* XLA wants a precision for each operand that can have one. */
 static weft_status *put_precision(const proto_sink *s)
 {
   int count = hlo_list_count(s->from), total = WEFT_MAX((int)s->attr->usual, count);
@@ -196,7 +198,7 @@ static weft_status *put_dim_labels(const proto_sink *s)
   PUT(s, HloPb__ConvDims *, d);
 }
 
-static weft_status *put_custom_conv(const proto_sink *s); /* below: it walks the rows of a convolution */
+static weft_status *put_custom_conv(const proto_sink *s); /* defined below: it walks over the rows of a convolution */
 
 static weft_status *put_slice(const proto_sink *s)
 {
@@ -269,7 +271,7 @@ static weft_status *put_groups(const proto_sink *s)
   return NULL;
 }
 
-/* The sizes of all slices one after another: the ranks of the operands say where each slice ends. */
+/* All sizes of all slices in one list.  The ranks of the operands tell the reader where each slice ends. */
 static weft_status *put_slice_sizes(const proto_sink *s)
 {
   const hlo_ints *slices = HLO_LIST_ITEMS(s->from, hlo_ints);
@@ -326,7 +328,7 @@ static weft_status *put_layouts(const proto_sink *s)
   return put_list(s, count, list);
 }
 
-/* XLA wants the shape of an outfeed's data, always. */
+/* XLA always wants the shape of an outfeed's data. */
 static weft_status *put_shape(const proto_sink *s)
 {
   const hlo_shape *shape = VALUE(s, hlo_shape *);
@@ -354,7 +356,7 @@ static weft_status *put_constant(const proto_sink *s)
   return put_literal_of_shape(s, VALUE(s, hlo_literal *), s->instr->shape);
 }
 
-/* What the message calls entry is exit in text, and the other way round. */
+/* The names are swapped: the text's entry is the message's exit, and the text's exit the message's entry. */
 static weft_status *put_domain(const proto_sink *s)
 {
   WEFT_TRY(hlo_proto_put_sharding(s->w, s->instr->u.domain.entry, &s->message->domain_exit));
@@ -466,7 +468,7 @@ static weft_status *put_family(proto_sink *s, const hlo_attr_family *family)
   return NULL;
 }
 
-/* What a custom-call has of a convolution: the rows of the convolution itself that say something.  The group counts are
+/* Writes what a custom-call has of a convolution: the rows of the conv family with a value.  The group counts are
  * written for every custom-call. */
 static weft_status *put_custom_conv(const proto_sink *s)
 {

@@ -19,7 +19,7 @@ weft_status *hlo_proto_put_bools(proto_writer *w, hlo_ints ints, size_t *out_cou
   return NULL;
 }
 
-/* Always with a layout: XLA reads a shape without one as having none. */
+/* A layout is always written: XLA takes a shape without a layout field as a shape without a layout. */
 static weft_status *put_layout(proto_writer *w, const hlo_shape *shape, HloPb__Layout **out)
 {
   static const hlo_layout plain;
@@ -71,7 +71,7 @@ weft_status *hlo_proto_put_shape(proto_writer *w, const hlo_shape *shape, HloPb_
   return put_layout(w, shape, &(*out)->layout);
 }
 
-/* The shape of a literal: of a layout it has the order alone. */
+/* The shape of a literal.  Of its layout only the order is written. */
 static weft_status *put_literal_shape(proto_writer *w, const hlo_shape *shape, HloPb__Shape **out)
 {
   hlo_shape *plain;
@@ -82,7 +82,7 @@ static weft_status *put_literal_shape(proto_writer *w, const hlo_shape *shape, H
   return hlo_proto_put_shape(w, plain, out);
 }
 
-/* `shape` is the literal's with the layout that the elements are to be stored in. */
+/* `shape` is the shape of `literal` with the layout in whose order the elements are stored. */
 weft_status *hlo_proto_put_literal(proto_writer *w, const hlo_literal *literal, const hlo_shape *shape,
                                    HloPb__Literal **out)
 {
@@ -218,7 +218,7 @@ weft_status *hlo_proto_put_sharding(proto_writer *w, const hlo_sharding *s, HloP
   NEW_ARRAY(w, &p->last_dims, s->last_dim_count);
   p->n_last_dims = (size_t)s->last_dim_count;
   for (int i = 0; i < s->last_dim_count; i++) p->last_dims[i] = (int32_t)s->last_dims[i];
-  if (s->iota_reshape.count && !s->iota_transpose.count) { /* the identity in full */
+  if (s->iota_reshape.count && !s->iota_transpose.count) { /* XLA wants the identity permutation in full */
     NEW_ARRAY(w, &p->iota_transpose, s->iota_reshape.count);
     p->n_iota_transpose = (size_t)s->iota_reshape.count;
     for (int i = 0; i < s->iota_reshape.count; i++) p->iota_transpose[i] = i;

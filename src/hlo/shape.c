@@ -54,7 +54,7 @@ hlo_shape *hlo_shape_token(weft_arena *arena)
   return s;
 }
 
-/* The same layout in another arena. */
+/* A copy of a layout in `arena`. */
 static hlo_layout *copy_layout(weft_arena *arena, const hlo_layout *layout, int rank)
 {
   hlo_layout *copy = weft_arena_memdup(arena, layout, sizeof *layout);
@@ -208,7 +208,7 @@ weft_status *hlo_shape_check_parts(const hlo_shape *s)
   return NULL;
 }
 
-/* minor_to_major[i] of a shape whose layout may be absent. */
+/* minor_to_major[i]; the layout may be absent. */
 static int64_t minor(const hlo_shape *s, int i) { return s->layout ? s->layout->minor_to_major[i] : s->rank - 1 - i; }
 
 static bool same_layout(const hlo_shape *a, const hlo_shape *b)

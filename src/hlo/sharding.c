@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Where an axis reference stands in the row-major number of a device: number / stride % size is its coordinate. */
+/* The position of an axis reference in the row-major number of a device: the coordinate is number / stride % size. */
 typedef struct place { int64_t stride, size; } place;
 
 static weft_status *find_axis(const hlo_mesh *mesh, const hlo_axis_ref *axis, place *out)
@@ -16,7 +16,7 @@ static weft_status *find_axis(const hlo_mesh *mesh, const hlo_axis_ref *axis, pl
   for (int i = mesh->axis_count - 1; i >= 0; i--) {
     int64_t size = mesh->axes[i].size;
     if (strcmp(mesh->axes[i].name, axis->name) == 0) {
-      int64_t part; /* a sub-axis cuts its axis into [pre_size, size, rest] */
+      int64_t part; /* a sub-axis splits its axis into [pre_size, size, rest] */
       *out = (place){stride, size};
       if (axis->size == 0) return NULL;
       if (axis->pre_size < 1 || axis->size < 1 || __builtin_mul_overflow(axis->pre_size, axis->size, &part) ||
@@ -101,7 +101,7 @@ weft_status *hlo_sharding_from_named(weft_arena *arena, const hlo_sharding *name
     for (int i = 0; i < named->dims[d].axis_count; i++) {
       int64_t size;
       WEFT_TRY(hlo_mesh_axis_size(named->mesh, &named->dims[d].axes[i], &size));
-      dims[d] *= size; /* bounded by the check of the product below, since none is over HLO_MAX_MESH_DEVICES */
+      dims[d] *= size; /* no overflow: both factors are at most HLO_MAX_MESH_DEVICES */
       if (dims[d] > HLO_MAX_MESH_DEVICES) return WEFT_ERR(INVALID_ARGUMENT, "dimension %d has too many axes", d);
       axes[at++] = named->dims[d].axes[i];
     }
@@ -133,7 +133,7 @@ weft_status *hlo_groups_from_mesh(weft_arena *arena, const hlo_mesh *mesh, int a
   groups = WEFT_ARENA_ARRAY(arena, hlo_ints, count);
   ids = WEFT_ARENA_ARRAY(arena, int64_t, devices.count);
   if (!groups || !ids) return WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-  for (int64_t g = 0; g < count; g++) { /* a group has one of each tile: its copy number g */
+  for (int64_t g = 0; g < count; g++) { /* group g has copy number g of each tile */
     for (int64_t i = 0; i < size; i++) ids[g * size + i] = devices.v[i * count + g];
     groups[g] = (hlo_ints){(int)size, ids + g * size};
   }
@@ -141,7 +141,7 @@ weft_status *hlo_groups_from_mesh(weft_arena *arena, const hlo_mesh *mesh, int a
   return NULL;
 }
 
-/* Element `at` of an iota reshaped to dims and transposed by perm (NULL: not at all). */
+/* Element `at` of an iota of dimensions `dims` transposed by `perm` (NULL: not transposed). */
 static int64_t transposed_iota(const int64_t *dims, const int64_t *perm, int rank, int64_t at)
 {
   int64_t strides[HLO_MAX_RANK], stride = 1, value = 0;
@@ -158,7 +158,8 @@ static int64_t transposed_iota(const int64_t *dims, const int64_t *perm, int ran
   return value;
 }
 
-/* The ids 0, 1, ... reshaped to dims and transposed by perm (empty: not at all), row by row. */
+/* The ids 0, 1, ... as an array of dimensions `dims`, transposed by `perm` (empty: not transposed), in row-major
+ * order. */
 static weft_status *iota_ids(weft_arena *arena, const char *what, hlo_ints dims, hlo_ints perm, hlo_ints *out)
 {
   int64_t total = 1, *ids;

@@ -37,7 +37,8 @@ static int find_attr(const hlo_attr_family *list, hlo_span name)
   return -1;
 }
 
-/* One `name=value` into whichever of the lists knows the name.  seen[i] has a bit for each attribute of lists[i]. */
+/* Reads one `name=value` as an attribute of the first list that has the name.  seen[i] has a bit for each attribute
+ * of lists[i]. */
 static weft_status *read_one(hlo_reader *r, int list_count, const hlo_attr_family *const *lists,
                              attr_site *const *sites, uint64_t *seen, const char *owner)
 {
@@ -98,7 +99,7 @@ weft_status *hlo_rd_async_attributes(hlo_reader *r, hlo_instr *instr, hlo_instr 
   const char *at = r->p, *owner = hlo_opcode_name(wrapped->op);
   attr_site outer = {.instr = instr}, inner = {.instr = wrapped};
   attr_site *const sites[] = {&outer, &inner, &outer};
-  /* Of two attributes with one name, output_to_operand_aliasing, the start's is meant. */
+  /* output_to_operand_aliasing exists for both: the start's list stands first, so the attribute is the start's */
   const hlo_attr_family start = {instr->op == HLO_ASYNC_START, hlo_attrs_of(HLO_ASYNC_START)->attrs, NULL};
   const hlo_attr_family *const lists[] = {&start, hlo_attrs_of(wrapped->op), hlo_common_attrs()};
   uint64_t seen[3] = {0};

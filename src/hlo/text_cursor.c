@@ -77,7 +77,7 @@ void hlo_rd_space(hlo_reader *r)
       p = line_end ? line_end : r->end;
     } else if (p[1] == '*') {
       const char *close = strstr(p + 2, "*/");
-      if (!close) break; /* the '/' is what the next token finds */
+      if (!close) break; /* a comment without an end: the next token reports its '/' */
       p = close + 2;
     } else {
       break;
@@ -220,7 +220,8 @@ static int hex_digit(char c)
   return -1;
 }
 
-/* Writes the character that the escape behind `p` stands for to *to and returns the place behind it. */
+/* Writes the character of the escape sequence to *to and returns the place behind the sequence.  `p` is behind the
+ * backslash. */
 static const char *unescape(const char *p, char *to)
 {
   static const char letters[] = "abfnrtv", values[] = "\a\b\f\n\r\t\v";
@@ -241,7 +242,7 @@ static const char *unescape(const char *p, char *to)
     *to = (char)value;
     return p;
   }
-  *to = *p; /* \" \' \\ \? and anything else stands for itself */
+  *to = *p; /* \" \' \\ \?; any other character stands for itself, too */
   return p + 1;
 }
 

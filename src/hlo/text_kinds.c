@@ -1,4 +1,5 @@
-/* hlo/text_kinds.c -- kinds of attribute values that any language might have: numbers, words, text, lists of integers. */
+/* hlo/text_kinds.c -- kinds of attribute values that are not special to HLO: numbers, words, text, lists of
+ * integers. */
 #include <config.h>
 
 #include "hlo/text_kinds.h"
@@ -35,7 +36,7 @@ static bool int64_is_usual(attr_value v) { return *(const int64_t *)v.field == v
 static void print_int64(FILE *out, attr_value v) { fprintf(out, "%" PRId64, *(const int64_t *)v.field); }
 const hlo_text_kind hlo_text_int64 = {read_int64, int64_is_usual, print_int64};
 
-/* At least 1: counts. */
+/* A count is at least 1. */
 static weft_status *read_count(hlo_reader *r, attr_value v) { return hlo_rd_int_in(r, 1, INT32_MAX, v.field); }
 const hlo_text_kind hlo_text_count = {read_count, int64_is_usual, print_int64};
 
@@ -106,7 +107,7 @@ static void print_enum(FILE *out, attr_value v)
 }
 const hlo_text_kind hlo_text_enum = {read_enum, int32_is_usual, print_enum};
 
-/* The type of a compare.  A type that the operands imply is not kept. */
+/* The type of a compare.  A type that follows from the operands is not kept. */
 static weft_status *read_compare_type(hlo_reader *r, attr_value v)
 {
   hlo_compare_type *type = v.field;
@@ -184,7 +185,7 @@ static weft_status *read_map(hlo_reader *r, attr_value v)
 {
   return hlo_rd_list(r, '{', '}', sizeof(hlo_key_value), read_key_value, v.field);
 }
-/* Reads `text` whole: as a word, or as balanced braces. */
+/* True if the reader would read all of `text` as one word, or as balanced braces. */
 static bool reads_as(const char *text, bool word)
 {
   hlo_reader r;
@@ -224,7 +225,8 @@ static void print_map(FILE *out, attr_value v)
 }
 const hlo_text_kind hlo_text_map = {read_map, hlo_list_is_empty, print_map};
 
-/* metadata={op_type="" op_name="" source_file="" source_line=1 ...}: what has no field is kept as text. */
+/* metadata={op_type="" op_name="" source_file="" source_line=1 ...}: fields that hlo_metadata lacks are kept as
+ * text. */
 typedef struct metadata_field { const char *name; size_t offset; bool is_string; } metadata_field;
 static const metadata_field metadata_fields[] = {
   {"op_type", offsetof(hlo_metadata, op_type), true},
@@ -237,7 +239,7 @@ static const metadata_field metadata_fields[] = {
   {"stack_frame_id", offsetof(hlo_metadata, stack_frame_id), false},
 };
 
-/* The value of a field that hlo_metadata has no place for, of whatever kind, printed to `out`. */
+/* Copies the value of a field that hlo_metadata lacks, of any type, to `out`. */
 static weft_status *copy_metadata_value(hlo_reader *r, FILE *out)
 {
   const char *text;
@@ -384,7 +386,7 @@ static weft_status *read_dim(hlo_reader *r, attr_value v)
 static void print_dim(FILE *out, attr_value v) { fprintf(out, "%" PRId64, ((const hlo_ints *)v.field)->v[0]); }
 const hlo_text_kind hlo_text_dim = {read_dim, hlo_list_is_empty, print_dim};
 
-/* {true,false}, or one of them bare, as a list of 1 and 0. */
+/* {true,false}, or a single word without braces, as a list of 1 and 0. */
 static weft_status *read_bools(hlo_reader *r, attr_value v)
 {
   hlo_ints *ints = v.field;

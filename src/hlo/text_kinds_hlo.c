@@ -8,7 +8,8 @@
 
 /* ---- windows and convolutions ------------------------------------------------------------------------------------ */
 
-typedef struct window_part { const char *name; size_t low, high; int64_t usual; } window_part; /* high: 0 if single */
+/* high: 0 for a single number */
+typedef struct window_part { const char *name; size_t low, high; int64_t usual; } window_part;
 #define WINDOW_PART(name, field, usual) {name, offsetof(hlo_window_dim, field), 0, usual}
 static const window_part window_parts[] = {
   WINDOW_PART("size", size, -1),
@@ -43,7 +44,7 @@ static weft_status *read_window_part(hlo_reader *r, const window_part *part, hlo
       memcpy(dim + part->high, &value, sizeof value);
     }
     count++;
-  } while (r->p[-1] != '\n' && r->p[-1] != ' ' && hlo_rd_accept(r, 'x')) /* not the next line's `x = ...` */;
+  } while (r->p[-1] != '\n' && r->p[-1] != ' ' && hlo_rd_accept(r, 'x')) /* not the `x` of the next line's `x = ...` */;
   if (*rank != 0 && *rank != count) return hlo_rd_error(r, at, "window: %d dimensions here, %d before", count, *rank);
   *rank = count;
   return NULL;
@@ -109,8 +110,8 @@ static void print_window(FILE *out, attr_value v)
 }
 const hlo_text_kind hlo_text_window = {read_window, hlo_list_is_empty, print_window};
 
-/* dim_labels=b01f_01io->b01f: each group gives the roles of the dimensions of input, kernel and output in order;
- * digits are spatial dimensions, `?` has no role. */
+/* dim_labels=b01f_01io->b01f: each group gives the roles of the dimensions of input, kernel and output in order; a
+ * digit is a spatial dimension, `?` a dimension without a role. */
 typedef struct label_group { char batch, feature; int64_t *batch_dim, *feature_dim; hlo_ints *spatial; } label_group;
 enum { MAX_SPATIAL = 10 };
 
@@ -171,7 +172,7 @@ static weft_status *read_dim_labels(hlo_reader *r, attr_value v)
   hlo_rd_space(r);
   return NULL;
 }
-/* In a custom-call that has other parts of a convolution only, nothing is labelled. */
+/* A custom-call may have other attributes of a convolution without labels; then lhs_batch and lhs_feature are both 0. */
 static bool labels_are_absent(attr_value v)
 {
   const hlo_conv_attrs *conv = v.field;
@@ -230,7 +231,7 @@ static void print_computations(FILE *out, attr_value v)
 }
 const hlo_text_kind hlo_text_computations = {read_computations, computations_are_absent, print_computations};
 
-/* Branches of a conditional: by name on a pred, by number on an s32. */
+/* A conditional on a pred has one attribute for each branch; a conditional on an s32 has a list of branches. */
 static bool on_pred(attr_value v)
 {
   const hlo_instr *instr = v.site->instr;
@@ -288,7 +289,7 @@ static void print_shapes(FILE *out, attr_value v)
 }
 const hlo_text_kind hlo_text_shapes = {read_shapes, hlo_list_is_empty, print_shapes};
 
-/* The literals on the reader's stack above `mark` as one tuple. */
+/* Makes one tuple of the literals on the reader's stack above `mark`. */
 static weft_status *take_tuple_literal(hlo_reader *r, size_t mark, const hlo_literal **out)
 {
   hlo_literal *tuple = WEFT_ARENA_NEW(r->arena, hlo_literal);
@@ -340,7 +341,7 @@ static void print_typed_literal(FILE *out, const hlo_literal *literal)
   }
   hlo_pr_shape(out, literal->shape);
   if (hlo_shape_is_array(literal->shape) && !literal->shape->layout && literal->shape->rank > 0) {
-    fputc('{', out); /* else the elements would be taken for the layout */
+    fputc('{', out); /* without a layout, the braces of the elements would be read as one */
     for (int i = literal->shape->rank - 1; i >= 0; i--) fprintf(out, "%d%s", i, i ? "," : "}");
   }
   fputc(' ', out);

@@ -8,11 +8,12 @@
 #include <stdlib.h>
 
 enum { MAX_EMPTY_BRACES = 1000 };
-enum { MAX_ELIDED_BYTES = 1 << 30 /* of all {...} constants in one text: their memory is not paid for by text */ };
+/* Limit of the {...} constants in one text together, because the text's size does not bound their memory. */
+enum { MAX_ELIDED_BYTES = 1 << 30 };
 
 /* ---- bits of floats ---- */
 
-/* Width of the mantissa field, over which a NaN's payload is counted; 0 where NaNs carry none. */
+/* Width of the mantissa field, which holds the payload of a NaN; 0 for types whose NaNs have none. */
 static int payload_bits(weft_dtype type)
 {
   if (type == WEFT_F64) return 52;
@@ -38,7 +39,7 @@ static uint64_t load(const hlo_literal *lit, int64_t slot, weft_dtype type)
 
 /* ---- reading ---- */
 
-/* A float in `slot`, counted in components of type `type`. */
+/* Reads a float into `slot`, an index in components of type `type`. */
 static weft_status *read_float(hlo_reader *r, hlo_literal *lit, int64_t slot, weft_dtype type)
 {
   const char *at = r->p;
@@ -94,7 +95,7 @@ static weft_status *read_integer(hlo_reader *r, hlo_literal *lit, int64_t index,
     return NULL;
   }
   if (type == WEFT_PRED) WEFT_TRY(hlo_rd_int_in(r, 0, 1, &value));
-  else if (bits == 64) WEFT_TRY(hlo_rd_int(r, &value)); /* s64 and u64 alike take each other's values, by wrap */
+  else if (bits == 64) WEFT_TRY(hlo_rd_int(r, &value)); /* s64 and u64 each also take values of the other, by wrap */
   else if (weft_dtype_is_signed(type))
     WEFT_TRY(hlo_rd_int_in(r, -(INT64_C(1) << (bits - 1)), (INT64_C(1) << (bits - 1)) - 1, &value));
   else WEFT_TRY(hlo_rd_int_in(r, 0, (INT64_C(1) << bits) - 1, &value));
@@ -116,7 +117,8 @@ static weft_status *read_element(hlo_reader *r, hlo_literal *lit, int64_t index)
   return hlo_rd_expect(r, ')');
 }
 
-/* The braces of dimension `dim` and everything inside; *index counts elements.  Depth is the rank, at most 32. */
+/* Reads the braces of dimension `dim` and everything inside; *index counts elements.  Recursion is as deep as the
+ * rank, at most 32. */
 static weft_status *read_elements(hlo_reader *r, hlo_literal *lit, int dim, int64_t *index)
 {
   const hlo_shape *shape = lit->shape;
@@ -127,7 +129,8 @@ static weft_status *read_elements(hlo_reader *r, hlo_literal *lit, int dim, int6
     if (hlo_rd_at(r, '}'))
       return hlo_rd_error(r, r->p, "dimension %d has %" PRId64 " elements, the shape %" PRId64, dim, i,
                           shape->dims[dim]);
-    if (i > 0 && !hlo_rd_at(r, '{')) WEFT_TRY(hlo_rd_expect(r, ',')); /* XLA misses no comma before a brace */
+    /* as in XLA, a comma may be missing before a brace */
+    if (i > 0 && !hlo_rd_at(r, '{')) WEFT_TRY(hlo_rd_expect(r, ','));
     WEFT_TRY(read_elements(r, lit, dim + 1, index));
   }
   if (hlo_rd_at(r, ','))
@@ -142,7 +145,7 @@ static bool at_ellipsis(const hlo_reader *r)
   return hlo_rd_accept(&ahead, '{') && strncmp(ahead.p, "...", 3) == 0;
 }
 
-/* Zeros whose memory is not paid for by text. */
+/* A zeroed literal for few bytes of text.  The total of such literals is limited to MAX_ELIDED_BYTES. */
 static weft_status *new_unpaid(hlo_reader *r, const hlo_shape *shape, hlo_literal **out)
 {
   if ((uint64_t)hlo_shape_bytes(shape) > MAX_ELIDED_BYTES - r->elided_bytes)
@@ -151,7 +154,7 @@ static weft_status *new_unpaid(hlo_reader *r, const hlo_shape *shape, hlo_litera
   return hlo_literal_new(r->arena, shape, out);
 }
 
-/* Floats that XLA:CPU takes for zero. */
+/* Sets denormal numbers to 0, which XLA:CPU takes them for. */
 static void flush_denormals(weft_dtype type, hlo_literal *lit)
 {
   int64_t count = hlo_shape_bytes(lit->shape) / (int64_t)sizeof(uint64_t);
@@ -166,8 +169,8 @@ static void flush_denormals(weft_dtype type, hlo_literal *lit)
       if ((single[i] >> 23 & 0xff) == 0) single[i] = 0;
 }
 
-/* What `{...}` left out is made up as XLA does, so that a program computes the same there: words that count up through the
- * whole text, and bytes for what fills no word (see kDots in xla/hlo/parser/hlo_parser.cc). */
+/* Makes up the data that `{...}` omits as XLA does, so that a program has the same results in both: words that count
+ * up through the whole text, and bytes behind the last whole word (see kDots in xla/hlo/parser/hlo_parser.cc). */
 static void fill_elided(hlo_reader *r, hlo_literal *lit)
 {
   int64_t bytes = hlo_shape_bytes(lit->shape), words = bytes / 4;
@@ -208,7 +211,8 @@ static weft_status *read_tuple(hlo_reader *r, const hlo_shape *shape, const hlo_
   WEFT_TRY(hlo_rd_expect(r, '('));
   for (int i = 0; i < shape->rank; i++) {
     if (i > 0) WEFT_TRY(hlo_rd_expect(r, ','));
-    WEFT_TRY(hlo_rd_literal(r, shape->elements[i], &lit->elements[i])); /* depth: the shape's, which is bounded */
+    /* as deep as the shape, whose depth is bounded */
+    WEFT_TRY(hlo_rd_literal(r, shape->elements[i], &lit->elements[i]));
   }
   *out = lit;
   return hlo_rd_expect(r, ')');
@@ -229,18 +233,18 @@ weft_status *hlo_rd_literal(hlo_reader *r, const hlo_shape *shape, const hlo_lit
   }
   if (hlo_shape_is_dynamic(shape)) return hlo_rd_error(r, at, "a constant of dynamic shape");
   if (shape->rank > 0 && hlo_shape_elems(shape) > 0 &&
-      !hlo_rd_at(r, '{')) { /* a lone value is the first element, as in XLA */
+      !hlo_rd_at(r, '{')) { /* as in XLA, a single value is the first element; the others are 0 */
     WEFT_TRY(new_unpaid(r, shape, &lit));
     *out = lit;
     return read_element(r, lit, 0);
   }
-  /* Each element takes a byte of text or more, so the memory is bounded by the text's size. */
+  /* Each element takes at least one byte of text, so the text's size bounds the memory. */
   if (hlo_shape_elems(shape) > r->end - r->p)
     return hlo_rd_error(r, at, "the text is too short for the %" PRId64 " elements of this constant",
                         hlo_shape_elems(shape));
   WEFT_TRY(hlo_literal_new(r->arena, shape, &lit));
   *out = lit;
-  /* A shape without elements has as many braces as one likes: {} serves for every rank. */
+  /* A shape without elements may be written with any braces: {} serves for every rank. */
   if (hlo_shape_elems(shape) == 0) {
     const char *ignored;
     return hlo_rd_braces(r, &ignored);
@@ -267,7 +271,7 @@ static void print_float(FILE *out, const hlo_literal *lit, int64_t slot, weft_dt
     fputs(value < 0 ? "-inf" : "inf", out);
     return;
   }
-  /* The fewest of a few widths that read back the same; the longest always do. */
+  /* The first width whose text reads back as the same value; the last width always does. */
   static const int digits_of_double[] = {6, 15, 17}, digits_of_float[] = {3, 6, 9};
   const int *digits = type == WEFT_F64 ? digits_of_double : digits_of_float;
   char text[40];
@@ -276,7 +280,7 @@ static void print_float(FILE *out, const hlo_literal *lit, int64_t slot, weft_dt
     if (strtod(text, NULL) == value || (type != WEFT_F64 && (float)strtod(text, NULL) == (float)value)) break;
   }
   fputs(text, out);
-  if (value == 0 && signbit(value)) fputs(".0", out); /* XLA takes -0 for an integer, which has no sign */
+  if (value == 0 && signbit(value)) fputs(".0", out); /* XLA would read -0 as an integer, which loses the sign */
 }
 
 static void print_element(FILE *out, const hlo_literal *lit, int64_t index)
@@ -316,7 +320,7 @@ static void print_elements(FILE *out, const hlo_literal *lit, int dim, int64_t *
   fputs(dim == shape->rank - 1 ? "}" : " }", out);
 }
 
-/* Of a shape without elements: how many `{}` say so in full. */
+/* The number of `{}` that write a shape without elements in full. */
 static int64_t empty_braces(const hlo_shape *shape)
 {
   int64_t count = 1;

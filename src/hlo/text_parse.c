@@ -19,17 +19,17 @@
 #include <locale.h>
 #include <stdlib.h>
 
-/* A name that finds no memory is reported by the caller, which sees that it has not been added. */
+/* uthash then sets hh.tbl to NULL if it has no memory for an entry, and the caller returns an error. */
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
 #include "hlo/frames.h"
 #include "hlo/infer.h"
 
-/* A name and what it stands for, in the table of its scope.  The key is in the text or in the module's arena. */
+/* An entry in a scope's table of names.  The key is in the text or in the module's arena. */
 typedef struct named_instr {
   hlo_instr *instr;
-  bool implicit; /* named by us: gives way to the text's own use of the name */
+  bool implicit; /* a name that Weft made: the text may use it, then this instruction gets another */
   UT_hash_handle hh;
 } named_instr;
 
@@ -39,12 +39,12 @@ typedef struct hlo_named_computation {
   UT_hash_handle hh;
 } named_computation;
 
-/* A computation while it is being read; inline computations nest. */
+/* A computation while it is read; inline computations nest. */
 struct hlo_scope {
   hlo_scope *outer;
   hlo_computation *comp;
   named_instr *names;
-  bool implicit_params; /* the module is one bare instruction */
+  bool implicit_params; /* the module is one instruction alone */
 };
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
@@ -73,7 +73,8 @@ static weft_status *add_implicit_name(hlo_reader *r, hlo_instr *instr)
   return add_name(r, (hlo_span){instr->name, strlen(instr->name)}, instr, true);
 }
 
-/* Makes room for `name` as the text's own: an error if it has been used, a new name for one of ours. */
+/* Checks that the text may define `name`: an error if the text has defined it before; an instruction for which Weft
+ * made the name gets another. */
 static weft_status *claim_name(hlo_reader *r, hlo_span name)
 {
   named_instr *found;
@@ -116,7 +117,7 @@ static weft_status *claim_computation_name(hlo_reader *r, hlo_span name)
 
 /* ---- instructions ------------------------------------------------------------------------------------------------ */
 
-/* An arena string of a span for calls that want one and copy it. */
+/* Copies the span into the scratch arena as a string, for functions that take a string and copy it. */
 static weft_status *name_text(hlo_reader *r, hlo_span name, const char **out)
 {
   *out = weft_arena_strndup(&r->names, name.p, name.length);
@@ -126,7 +127,8 @@ static weft_status *name_text(hlo_reader *r, hlo_span name, const char **out)
 
 static weft_status *read_expression(hlo_reader *r, hlo_span name, bool with_attributes, hlo_instr **out);
 
-/* name {'#' index}: an instruction, or a get-tuple-element of it that is made on first use. */
+/* Reads name {'#' index}: an instruction, or an element of its tuple by a get-tuple-element that is made at first
+ * use. */
 static weft_status *read_name_operand(hlo_reader *r, hlo_span name, const hlo_shape *shape, hlo_instr **out)
 {
   hlo_instr *instr = find_instr(r->scope, name);
@@ -188,7 +190,7 @@ static weft_status *read_operand(hlo_reader *r, hlo_instr **out)
   return NULL;
 }
 
-/* Operands up to the ')'; they stay on the reader's stack above `mark`. */
+/* Reads operands up to the ')' and leaves them on the reader's stack above `mark`. */
 static weft_status *read_operands(hlo_reader *r, size_t mark)
 {
   while (!hlo_rd_at(r, ')')) {
@@ -201,7 +203,8 @@ static weft_status *read_operands(hlo_reader *r, size_t mark)
   return NULL;
 }
 
-/* `X-start` and the like for an op X that has none of its own stands for an async-start of a computation of that op. */
+/* `X-start`, `X-update` and `X-done` of an opcode X without such opcodes of its own mean async-start, async-update
+ * and async-done of a computation with that operation. */
 static hlo_opcode split_async(hlo_span word, hlo_opcode *out_wrapped)
 {
   static const struct { const char *suffix; hlo_opcode op; } forms[] = {
@@ -218,7 +221,7 @@ static hlo_opcode split_async(hlo_span word, hlo_opcode *out_wrapped)
   return HLO_OPCODE_COUNT;
 }
 
-/* A computation of one instruction `op` for an async-start with these operands. */
+/* Makes a computation with the one instruction `op`, to be called by the async-start `start`. */
 static weft_status *new_wrapped_computation(hlo_reader *r, hlo_opcode op, const hlo_instr *start,
                                             hlo_instr **out_wrapped)
 {
@@ -252,17 +255,19 @@ static weft_status *read_async(hlo_reader *r, const char *at, hlo_instr *instr, 
       return hlo_rd_error(r, at, "an async start needs its shape: ((operands), result, context...)");
     WEFT_TRY(new_wrapped_computation(r, wrapped_op, instr, &wrapped));
     WEFT_TRY(hlo_rd_async_attributes(r, instr, wrapped));
-    hlo_computation_move_before(wrapped->parent, r->scope->comp); /* behind those written inline in its attributes */
+    /* once more: it belongs behind the inline computations in its attributes */
+    hlo_computation_move_before(wrapped->parent, r->scope->comp);
     if (instr->extra) wrapped->parent->execution_thread = instr->extra->async_thread;
     return hlo_set_called(instr, 1, &wrapped->parent);
   }
-  /* Old texts repeat the wrapped op's attributes here; they are read and dropped with this stand-in. */
+  /* Old texts repeat the attributes of operation X at its update and done.  They are read into this instruction,
+   * which is dropped. */
   hlo_instr stand_in = {.op = wrapped_op, .parent = instr->parent};
   WEFT_TRY(hlo_init_attributes(&stand_in));
   return hlo_rd_async_attributes(r, instr, &stand_in);
 }
 
-/* update and done run what their start runs. */
+/* An update or done calls the same computation as its start. */
 static weft_status *inherit_called(hlo_instr *instr)
 {
   const hlo_instr *start = instr->operand_count ? instr->operands[0] : NULL;
@@ -271,7 +276,7 @@ static weft_status *inherit_called(hlo_instr *instr)
   return hlo_set_called(instr, start->called_count, start->called);
 }
 
-/* What stands in the parentheses of `parameter(...)`, where no more are believed than the text has room for. */
+/* Reads the number in `parameter(...)`.  The parameter numbers may not need more slots than the text has bytes. */
 static weft_status *read_parameter(hlo_reader *r, const hlo_shape *shape, const char *name, hlo_instr **out)
 {
   const char *at = r->p;
@@ -288,7 +293,7 @@ static weft_status *read_parameter(hlo_reader *r, const hlo_shape *shape, const 
   return st ? weft_status_note(st, __FILE__, __LINE__, "in %s", comp->name) : NULL;
 }
 
-/* Opcode, parentheses and attributes of an instruction whose shape (or NULL) has been read. */
+/* Reads opcode, parentheses and attributes of an instruction.  `shape` has been read; it is NULL if there was none. */
 static weft_status *read_call(hlo_reader *r, hlo_span name, const hlo_shape *shape, bool with_attributes,
                               hlo_instr **out)
 {
@@ -348,7 +353,7 @@ static weft_status *read_call(hlo_reader *r, hlo_span name, const hlo_shape *sha
   return NULL;
 }
 
-/* Without a name (an operand that is an expression itself) the instruction gets one. */
+/* `name` is empty for an operand that is itself an expression; the instruction then gets a new name. */
 static weft_status *read_expression(hlo_reader *r, hlo_span name, bool with_attributes, hlo_instr **out)
 {
   const hlo_shape *shape = NULL;
@@ -374,7 +379,7 @@ static weft_status *read_instruction(hlo_reader *r)
   WEFT_TRY(hlo_rd_expect(r, '='));
   unsigned names = HASH_COUNT(r->scope->names);
   WEFT_TRY(read_expression(r, name, true, &instr));
-  if (HASH_COUNT(r->scope->names) != names) WEFT_TRY(claim_name(r, name)); /* its operands made some */
+  if (HASH_COUNT(r->scope->names) != names) WEFT_TRY(claim_name(r, name)); /* the operands made names, too */
   WEFT_TRY(add_name(r, name, instr, false));
   if (root && comp->root) return hlo_rd_error(r, at, "the computation has a second ROOT");
   if (root) comp->root = instr;
@@ -391,8 +396,8 @@ weft_status *hlo_rd_instr_ref(hlo_reader *r, hlo_instr **out)
 
 /* ---- computations ------------------------------------------------------------------------------------------------ */
 
-/* The result that a signature promises, NULL without one.  Parameters are said again, and better, by the body: texts exist
- * whose signatures were not kept up. */
+/* Reads a signature.  *out_result is the result's shape, NULL without a signature.  The parameters are read and
+ * dropped: the body gives them, too, and there are texts with outdated signatures. */
 static weft_status *read_signature(hlo_reader *r, const hlo_shape **out_result)
 {
   *out_result = NULL;
@@ -427,7 +432,7 @@ static weft_status *check_parameters(const hlo_reader *r, const char *at, const 
   return NULL;
 }
 
-/* '{' instructions '}' into `comp`. */
+/* Reads '{' instructions '}' into `comp`. */
 static weft_status *read_body(hlo_reader *r, hlo_computation *comp)
 {
   hlo_scope scope = {.outer = r->scope, .comp = comp};
@@ -457,7 +462,7 @@ weft_status *hlo_rd_computation_ref(hlo_reader *r, hlo_computation **out)
     if (++r->depth > HLO_MAX_NESTING) return hlo_rd_error(r, r->p, "computations nested over %d deep", HLO_MAX_NESTING);
     WEFT_TRY(hlo_unique_name(r->module, "inline", &name));
     WEFT_TRY(hlo_computation_new(r->module, name, out));
-    hlo_computation_move_before(*out, r->scope->comp); /* at once: those inside it go before it */
+    hlo_computation_move_before(*out, r->scope->comp); /* before the body: computations inside it go before it */
     WEFT_TRY(read_body(r, *out));
     r->depth--;
     return add_computation_name(r, (hlo_span){(*out)->name, strlen((*out)->name)}, *out, true);
@@ -499,7 +504,7 @@ static weft_status *read_computation(hlo_reader *r)
 
 /* ---- tables of source locations: lines of `id value` with ids 1, 2, ... ---------------------------------------------- */
 
-/* {name=int name=int ...} into consecutive ints in the order of `names`. */
+/* Reads {name=int name=int ...} into consecutive ints in the order of `names`. */
 static weft_status *read_int_fields(hlo_reader *r, const char *const *names, int name_count, int *out)
 {
   WEFT_TRY(hlo_rd_expect(r, '{'));
@@ -556,7 +561,7 @@ static const struct table {
   TABLE("StackFrames", frames, frame_count, read_frame_row),
 };
 
-/* True if a table came. */
+/* Reads a table if one comes next, and says so in *was_table. */
 static weft_status *read_table(hlo_reader *r, bool *was_table)
 {
   hlo_span word = hlo_rd_peek_word(r);
@@ -591,7 +596,7 @@ static weft_status *read_table(hlo_reader *r, bool *was_table)
 
 /* ---- modules ------------------------------------------------------------------------------------------------------ */
 
-/* [ROOT] name '=', or a shape: one instruction by itself. */
+/* True if [ROOT] name '=' or a shape comes next: the text is one instruction alone. */
 static bool at_bare_instruction(const hlo_reader *r)
 {
   hlo_reader ahead = *r;
@@ -668,7 +673,8 @@ static weft_status *read_module(hlo_reader *r)
 weft_status *hlo_parse(const char *text, size_t size, hlo_module **out_module)
 {
   WEFT_AUTO(hlo_module) module = NULL;
-  locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0), callers; /* numbers have points, not commas */
+  /* numbers have points, not commas, whatever the caller's locale */
+  locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0), callers;
   hlo_reader r;
   weft_status *st;
 

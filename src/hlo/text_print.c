@@ -37,7 +37,7 @@ void hlo_pr_string(FILE *out, const char *text)
   fputc('"', out);
 }
 
-enum { LARGE_CONSTANT = 10 /* elements, above which a constant is elided unless large_constants */ };
+enum { LARGE_CONSTANT = 10 /* elements: constants of more are printed as {...} unless large_constants */ };
 
 static void print_operands(FILE *out, const hlo_instr *instr, hlo_print_options options)
 {
@@ -108,7 +108,7 @@ static void print_stack_frames(FILE *out, const hlo_stack_frames *f)
     fprintf(out, "%d {file_location_id=%d parent_frame_id=%d}\n", i + 1, f->frames[i].location, f->frames[i].parent);
 }
 
-/* Numbers have points, not commas, whatever the caller's locale. */
+/* In the C locale numbers have points, not commas, whatever the caller's locale. */
 static weft_status *begin_output(locale_t *plain, locale_t *callers)
 {
   *plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);

@@ -4,7 +4,7 @@
 
 #include "hlo/text_internal.h"
 
-/* A dtype's name with '[' behind it, "b(", or '('. */
+/* A shape begins with the name of a dtype and '[', with "b(", or with '('. */
 bool hlo_rd_at_shape(const hlo_reader *r)
 {
   const char *behind;
@@ -144,7 +144,8 @@ static weft_status *read_layout_suffixes(hlo_reader *r, hlo_layout *layout, int 
       WEFT_TRY(hlo_rd_expect(r, '('));
       WEFT_TRY(read_shape(r, depth + 1, &layout->physical_shape));
       WEFT_TRY(hlo_rd_expect(r, ')'));
-    } else if (hlo_rd_accept_word(r, "D")) { /* dim level types of old dumps: all dense, so not kept */
+    /* dimension level types of old dumps: only dense ones are supported, so they are not kept */
+    } else if (hlo_rd_accept_word(r, "D")) {
       WEFT_TRY(hlo_rd_expect(r, '('));
       do {
         if (!hlo_rd_accept_word(r, "D"))
@@ -158,7 +159,7 @@ static weft_status *read_layout_suffixes(hlo_reader *r, hlo_layout *layout, int 
   return NULL;
 }
 
-/* layout := '{' minor_to_major [':' suffixes] '}'.  The plain default stays NULL. */
+/* layout := '{' minor_to_major [':' suffixes] '}'.  The default layout is kept as NULL. */
 static weft_status *read_layout(hlo_reader *r, hlo_shape *shape, int depth)
 {
   static const hlo_layout none;
@@ -208,7 +209,7 @@ static weft_status *read_tuple_shape(hlo_reader *r, int depth, hlo_shape *shape)
   }
   WEFT_TRY(hlo_rd_expect(r, ')'));
   WEFT_TRY(hlo_rd_take(r, mark, sizeof(hlo_shape *), &shape->elements, &shape->rank));
-  if (!shape->elements) shape->elements = weft_arena_alloc(r->arena, 0); /* () has elements too: none */
+  if (!shape->elements) shape->elements = weft_arena_alloc(r->arena, 0); /* () must have a list, too: an empty one */
   WEFT_TRY_ALLOC(shape->elements);
   hlo_shape_note_parts(shape);
   return NULL;

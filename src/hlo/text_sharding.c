@@ -1,5 +1,5 @@
-/* hlo/text_sharding.c -- who holds what, in HLO text: shardings `{devices=[2,2]<=[4]}`, replica groups `{{0,1},{2,3}}`,
- * and the meshes both may refer to: `mesh['x'=2,'y'=4]`. */
+/* hlo/text_sharding.c -- which device holds what, in HLO text: shardings `{devices=[2,2]<=[4]}`, replica groups
+ * `{{0,1},{2,3}}`, and the meshes that both may refer to: `mesh['x'=2,'y'=4]`. */
 #include <config.h>
 
 #include "hlo/sharding.h"
@@ -76,7 +76,7 @@ static weft_status *read_mesh(hlo_reader *r, const hlo_mesh **out)
   return NULL;
 }
 
-/* An axis by its name or, where the mesh has none of that name, by its number. */
+/* Reads an axis: its name or, if the mesh has no axis of that name, its number. */
 static weft_status *read_axis_name(hlo_reader *r, const hlo_mesh *mesh, const char **out)
 {
   const char *at = r->p;
@@ -220,7 +220,7 @@ static weft_status *read_last_dims(hlo_reader *r, hlo_sharding *s)
 
 static const char *const reductions[] = {"sum", "max", "min"};
 
-/* All of a mesh's axes, whole. */
+/* References to all axes of a mesh as a whole. */
 static weft_status *all_axes(hlo_reader *r, const hlo_mesh *mesh, const hlo_axis_ref **out, int *out_count)
 {
   hlo_axis_ref *axes = WEFT_ARENA_ARRAY(r->arena, hlo_axis_ref, mesh->axis_count);
@@ -232,7 +232,7 @@ static weft_status *all_axes(hlo_reader *r, const hlo_mesh *mesh, const hlo_axis
   return NULL;
 }
 
-/* [reduction] axes; no reduction: sum. */
+/* [reduction] axes; without a reduction: sum; without axes: all. */
 static weft_status *read_unreduced(hlo_reader *r, hlo_sharding *s)
 {
   while (s->unreduced_kind < 3 && !hlo_rd_accept_word(r, reductions[s->unreduced_kind])) s->unreduced_kind++;
@@ -241,7 +241,7 @@ static weft_status *read_unreduced(hlo_reader *r, hlo_sharding *s)
                            : all_axes(r, s->mesh, &s->unreduced, &s->unreduced_count);
 }
 
-/* dims := '[' axes {',' axes} ']', or a word for what all of the mesh's axes do. */
+/* dims := '[' axes {',' axes} ']', or a word that applies to all axes of the mesh. */
 static weft_status *read_named_dims(hlo_reader *r, hlo_sharding *s)
 {
   size_t mark = r->stack_used;
@@ -308,7 +308,7 @@ static weft_status *read_tuple(hlo_reader *r, hlo_sharding *s)
   return hlo_rd_take(r, mark, sizeof(hlo_sharding *), &s->elements, &s->tuple_count);
 }
 
-/* A tuple's elements are leaves, so tuples do not nest. */
+/* The elements of a tuple may not be tuples. */
 static weft_status *read_sharding(hlo_reader *r, bool nested, const hlo_sharding **out)
 {
   hlo_sharding *s = WEFT_ARENA_NEW(r->arena, hlo_sharding);
@@ -338,7 +338,7 @@ static weft_status *read_sharding(hlo_reader *r, bool nested, const hlo_sharding
       s->shard_group = 2;
       WEFT_TRY(hlo_rd_int(r, &s->shard_group_id));
     } else if (hlo_rd_accept_text(r, "metadata=")) {
-      const char *ignored; /* where the sharding came from; not kept */
+      const char *ignored; /* the source of the sharding; not kept */
       WEFT_TRY(hlo_rd_braces(r, &ignored));
     } else if (accept_kind(r, &s->kind)) {
       has_kind = true;

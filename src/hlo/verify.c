@@ -1,4 +1,4 @@
-/* hlo/verify.c -- is a module well formed?  Structure first, so that shape inference may rely on it. */
+/* hlo/verify.c -- checks that a module is well formed: its structure first, because shape inference relies on it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,10 +9,10 @@
 typedef struct verifier {
   const hlo_module *module;
   weft_arena scratch;
-  int *position;         /* by instruction id: 1 + place in its computation's list, 0 not seen yet */
-  int *uses;             /* by instruction id: operand slots that name it */
+  int *position;         /* by instruction id: 1 + position in its computation's list, 0: not seen yet */
+  int *uses;             /* by instruction id: number of operands that name it */
   bool *computation_seen; /* by computation id */
-  int64_t parts;         /* of the shapes so far */
+  int64_t parts;         /* parts of the instructions' shapes so far */
 } verifier;
 
 #define BAD(fmt, ...) WEFT_ERR(INVALID_ARGUMENT, fmt __VA_OPT__(, ) __VA_ARGS__)
@@ -52,7 +52,7 @@ static weft_status *verify_parameter(const hlo_instr *in, const hlo_computation 
   return NULL;
 }
 
-/* output_to_operand_aliasing: each entry names a part of the result and a part of an operand, of one type. */
+/* output_to_operand_aliasing: each entry names a part of the result and a part of an operand, of compatible shapes. */
 static weft_status *verify_output_aliases(const hlo_instr *in, int count, const hlo_output_alias *aliases)
 {
   for (int i = 0; i < count; i++) {
@@ -98,7 +98,7 @@ static weft_status *verify_instr(verifier *v, const hlo_instr *in, const hlo_com
   return NULL;
 }
 
-/* Names are unique in a computation: found by sorting, since a verifier may not trust hash tables it did not build. */
+/* Names must be unique in a computation.  Duplicates are found by sorting the names. */
 static int by_name(const void *a, const void *b)
 {
   return strcmp((*(const hlo_instr *const *)a)->name, (*(const hlo_instr *const *)b)->name);
