@@ -8,7 +8,7 @@
 #include "hlo/hash.h"
 #include "hlo/hlo.pb-c.h"
 
-/* ---- the words of enums ---------------------------------------------------------------------------------------------- */
+/* ---- names of enum values ---------------------------------------------------------------------------------------- */
 
 /* The words of an enum.  `least` is the first number that a proto may have: some enums have no number 0. */
 #define WORDS(name, subject, least, ...) \

@@ -197,7 +197,7 @@ static weft_status *reduce_scatter(meeting *m, int i)
   return NULL;
 }
 
-/* ---- from one to others ------------------------------------------------------------------------------------------------ */
+/* ---- permute, broadcast, ragged-all-to-all ----------------------------------------------------------------------- */
 
 /* The group has all ids of source_target_pairs, so a member's rank is its id. */
 static weft_status *permute(meeting *m, int i)
@@ -273,7 +273,7 @@ static weft_status *ragged(meeting *m, int i)
   return NULL;
 }
 
-/* ---- who takes part ------------------------------------------------------------------------------------------------------ */
+/* ---- the groups and their members -------------------------------------------------------------------------------- */
 
 static bool has_place(const eval_ctx *ctx, int64_t place)
 {

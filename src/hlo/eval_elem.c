@@ -10,7 +10,7 @@
 
 #include "hlo/eval_internal.h"
 
-/* ---- in and out of memory ---------------------------------------------------------------------------------------- */
+/* ---- loading and storing ----------------------------------------------------------------------------------------- */
 
 static uint64_t load_bits(weft_dtype type, const void *from)
 {

@@ -222,7 +222,7 @@ weft_status *eval_iota(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal 
   return NULL;
 }
 
-/* ---- slices at computed places ----------------------------------------------------------------------------------- */
+/* ---- dynamic slices and gather ----------------------------------------------------------------------------------- */
 
 void eval_start_indices(const hlo_literal *const *indices, int count, int rank, int64_t *starts)
 {

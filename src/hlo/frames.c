@@ -45,7 +45,7 @@ bool hlo_source_place(const hlo_instr *instr, const char **out_file, int *out_li
   return true;
 }
 
-/* ---- making them -------------------------------------------------------------------------------------------------- */
+/* ---- building ---------------------------------------------------------------------------------------------------- */
 
 /* A growing table of rows of one size with ids from 1 on, in which equal rows are stored once. */
 typedef struct row_table {

@@ -195,7 +195,7 @@ typedef struct hlo_extra {
   const hlo_sharding *sharding;
   int frontend_count;
   const hlo_key_value *frontend_attributes; /* value: the string, or the text "{...}" of a nested map */
-  const char *backend_config;               /* string or JSON text as given, "hex:00ff..." of bytes with a NUL; NULL when absent */
+  const char *backend_config;               /* string or JSON as given; bytes with a NUL: "hex:00ff..."; NULL: absent */
   bool backend_config_is_json;              /* printed without quotes */
   const hlo_accuracy *accuracy;
   hlo_ints parameter_replication;
@@ -461,7 +461,7 @@ WEFT_NODISCARD weft_status *hlo_set_name(hlo_instr *instr, const char *name); /*
  * writable. */
 WEFT_NODISCARD weft_status *hlo_mutable_extra(hlo_instr *instr, hlo_extra **out_extra);
 
-/* ---- questions --------------------------------------------------------------------------------------------------- */
+/* ---- queries ----------------------------------------------------------------------------------------------------- */
 
 static inline hlo_instr *hlo_operand(const hlo_instr *instr, int index) { return instr->operands[index]; }
 bool hlo_has_side_effect(const hlo_instr *instr); /* itself or in what it calls */

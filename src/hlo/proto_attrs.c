@@ -473,7 +473,7 @@ static weft_status *get_prefetch(const proto_source *s)
   return NULL;
 }
 
-/* ---- what every instruction may have ----------------------------------------------------------------------------- */
+/* ---- common attributes of all instructions ----------------------------------------------------------------------- */
 
 weft_status *hlo_proto_read_key_values(proto_reader *r, const HloPb__Attributes *p, const hlo_key_value **out,
                                        int *out_count)
@@ -564,7 +564,7 @@ static weft_status *get_config(const proto_source *s)
   return NULL;
 }
 
-/* ---- the walk ---------------------------------------------------------------------------------------------------- */
+/* ---- the walk over the schema ------------------------------------------------------------------------------------ */
 
 /* The message that contains a field; NULL if it is absent. */
 static const char *find_message(const HloPb__Instruction *p, const hlo_attr_message *message)

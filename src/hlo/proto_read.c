@@ -142,7 +142,7 @@ static weft_status *unpack(proto_reader *r, const ProtobufCMessageDescriptor *de
            : BAD("these %zu bytes are not a valid %s message", size, desc->short_name);
 }
 
-/* ---- small pieces -------------------------------------------------------------------------------------------------- */
+/* ---- helpers ----------------------------------------------------------------------------------------------------- */
 
 weft_status *hlo_proto_copy_ints(proto_reader *r, size_t count, const int64_t *v, hlo_ints *out)
 {

@@ -374,7 +374,7 @@ static weft_status *put_prefetch(const proto_sink *s)
   return put_list(s, 1, index);
 }
 
-/* ---- what every instruction may have ----------------------------------------------------------------------------- */
+/* ---- common attributes of all instructions ----------------------------------------------------------------------- */
 
 weft_status *hlo_proto_put_key_values(proto_writer *w, int count, const hlo_key_value *list, HloPb__Attributes **out)
 {
@@ -445,7 +445,7 @@ static weft_status *put_metadata(const proto_sink *s)
   PUT(s, HloPb__Metadata *, message);
 }
 
-/* ---- the walk ---------------------------------------------------------------------------------------------------- */
+/* ---- the walk over the schema ------------------------------------------------------------------------------------ */
 
 static weft_status *put_attr(proto_sink *s, const hlo_attr *attr, const void *from)
 {

@@ -199,7 +199,7 @@ static void print_dim_labels(FILE *out, attr_value v)
 }
 const hlo_text_kind hlo_text_dim_labels = {read_dim_labels, labels_are_absent, print_dim_labels};
 
-/* ---- what names other things ------------------------------------------------------------------------------------- */
+/* ---- computations and instructions by name ----------------------------------------------------------------------- */
 
 static weft_status *read_computation(hlo_reader *r, attr_value v)
 {
@@ -439,7 +439,7 @@ static void print_prefetch_index(FILE *out, attr_value v)
 }
 const hlo_text_kind hlo_text_prefetch = {read_prefetch_index, prefetch_is_absent, print_prefetch_index};
 
-/* ---- of the module ------------------------------------------------------------------------------------------------ */
+/* ---- attributes of the module ------------------------------------------------------------------------------------ */
 
 /* entry_computation_layout={(shape, ...)->shape} */
 static weft_status *read_entry_layout(hlo_reader *r, attr_value v)

@@ -655,7 +655,7 @@ static weft_status *read_module(hlo_reader *r)
   if (hlo_rd_accept_word(r, "HloModule")) {
     WEFT_TRY(hlo_rd_word(r, "the module's name", &name));
     WEFT_TRY(hlo_rd_keep(r, name, &r->module->name));
-    hlo_rd_accept(r, ':'); /* of hand-written texts */
+    hlo_rd_accept(r, ':'); /* in hand-written texts */
     WEFT_TRY(hlo_rd_module_attributes(r, r->module));
   }
   if (at_bare_instruction(r)) WEFT_TRY(read_bare_instruction(r));

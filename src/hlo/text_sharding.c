@@ -270,7 +270,7 @@ static weft_status *read_named(hlo_reader *r, hlo_sharding *s, bool maximal)
   s->kind = HLO_SHARDING_NAMED;
   WEFT_TRY((maximal ? read_maximal_mesh : read_mesh)(r, &s->mesh));
   if (!maximal) {
-    hlo_rd_accept(r, ','); /* XLA does without */
+    hlo_rd_accept(r, ','); /* XLA omits it */
     WEFT_TRY(read_named_dims(r, s));
   }
   while (hlo_rd_accept(r, ',')) {
