@@ -186,8 +186,7 @@ static weft_status *loop_init(eval_ctx *ctx, const hlo_instr *instr, const hlo_l
   return NULL;
 }
 
-/* loop->next has the values of the condition.  A device whose condition is false leaves the loop: its state is its
- * result. */
+/* Devices whose condition, in loop->next, is false leave the loop.  The state of such a device is its result. */
 static weft_status *loop_leave(eval_ctx *ctx, eval_loop *loop, const hlo_literal **out)
 {
   int staying = 0;
@@ -337,8 +336,7 @@ static weft_status *eval_copy_done(eval_ctx *ctx, const hlo_instr *instr, const 
 
 /* ---- one instruction ----------------------------------------------------------------------------------------------- */
 
-/* The evaluators by opcode.  A joint evaluator works for all devices of a context at once, the others for one
- * device. */
+/* The evaluators by opcode.  A joint one works for all devices of a context at once, the others for one device. */
 static const struct { eval_op *op; bool is_joint; } ops[HLO_OPCODE_COUNT] = {
 #define eval_none NULL
 #define eval_JOINT(evaluator) eval_##evaluator, true

@@ -67,8 +67,7 @@ static void copy_block(hlo_literal *to, int64_t to_at, const hlo_literal *from, 
            (size_t)(size * inner) * weft_dtype_bytes(to->shape->type));
 }
 
-/* True if both shapes are equal except for the size of dimension `dim`, for which size(from) * factor == size(to) *
- * divisor. */
+/* True if the shapes are equal except in dimension `dim`, where size(from) * factor == size(to) * divisor. */
 static bool fits(const hlo_shape *from, const hlo_shape *to, int64_t dim, int64_t factor, int64_t divisor)
 {
   if (!hlo_shape_is_array(from) || !hlo_shape_is_array(to) || from->type != to->type || from->rank != to->rank)
@@ -293,8 +292,7 @@ static weft_status *would_wait(const meeting *m, int64_t here, int64_t absent)
                   ctx->parted_at ? ctx->parted_at->name : "the program");
 }
 
-/* Makes `group` the current group.  *out_here: true if its members are in the context.  Fails if only some of them
- * are. */
+/* Makes `group` the current group.  *out_here: its members are in the context.  Fails if only some of them are. */
 static weft_status *gather_members(meeting *m, hlo_ints group, bool *out_here)
 {
   int64_t here = -1, absent = -1;

@@ -1,5 +1,4 @@
-/* hlo/eval_fn.c -- Called computations over scalars (a reduction's combiner, a sort's comparator), made cheap to
- * call.
+/* hlo/eval_fn.c -- Called computations over scalars (a reduction's combiner, a sort's comparator), made cheap to call.
  *
  * If every instruction is a scalar elementwise operation, a constant, a parameter or the root tuple, the computation
  * becomes a list of steps over 16-byte slots.  Any other computation is evaluated as usual, in an arena that is

@@ -73,8 +73,7 @@ WEFT_NODISCARD weft_status *eval_result(eval_ctx *ctx, const hlo_shape *shape, h
 WEFT_NODISCARD weft_status *eval_result_tuple(eval_ctx *ctx, const hlo_shape *shape, const hlo_literal **elements,
                                               const hlo_literal **out);
 
-/* Steps idx to the next index in row-major order; false after the last.  Start with zeros; the array must not be
- * empty. */
+/* Steps idx to the next index in row-major order; false after the last.  Starts at zeros; not for empty arrays. */
 bool eval_next(int rank, const int64_t *dims, int64_t *idx);
 /* Row-major position of idx. */
 int64_t eval_offset(int rank, const int64_t *dims, const int64_t *idx);

@@ -24,8 +24,7 @@ static void store_c(hlo_literal *lit, int64_t i, zcplx z)
 
 /* ---- cholesky and triangular-solve ------------------------------------------------------------------------------------- */
 
-/* Cholesky: a = l l^H for one n x n matrix at `base`, reading one triangle; false if the matrix is not positive
- * definite. */
+/* a = l l^H for one n x n matrix at `base`, of which one triangle is read; false if it is not positive definite. */
 static bool factor(const hlo_literal *a, int64_t base, int64_t n, bool lower, zcplx *l)
 {
   for (int64_t j = 0; j < n; j++) {

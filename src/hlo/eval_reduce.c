@@ -201,8 +201,7 @@ weft_status *eval_reduce_window(eval_ctx *ctx, const hlo_instr *instr, const hlo
   return NULL;
 }
 
-/* Each source element goes to the place in its window that `select` prefers; `scatter` combines it with what is
- * there. */
+/* Each source element goes to the place in its window that `select` prefers; there `scatter` combines it. */
 weft_status *eval_select_and_scatter(eval_ctx *ctx, const hlo_instr *instr, const hlo_literal *const *operands,
                                      const hlo_literal **out)
 {

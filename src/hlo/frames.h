@@ -33,8 +33,7 @@ bool hlo_source_place(const hlo_instr *instr, const char **out_file, int *out_li
 typedef struct hlo_frame_builder hlo_frame_builder;
 WEFT_NODISCARD weft_status *hlo_frame_builder_new(weft_arena *arena /* borrowed as long as the builder is used */,
                                                   hlo_frame_builder **out_builder);
-/* Adds a frame, or finds it, and returns its id.  Names are borrowed until hlo_frame_builder_finish and compared as
- * pointers. */
+/* Adds or finds a frame; gives its id.  Names are borrowed until hlo_frame_builder_finish and compared as pointers. */
 WEFT_NODISCARD weft_status *hlo_frame_add(hlo_frame_builder *builder, const hlo_frame *frame, int *out_id);
 /* Copies the tables into `module`.  The names are not copied: they must live as long as `module`.  Without any frame
  * added this does nothing. */

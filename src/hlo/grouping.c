@@ -35,8 +35,7 @@ typedef struct places {
   int64_t *next; /* the places of the next group begin here */
 } places;
 
-/* In a program of one device XLA ignores ids of devices that do not exist: in an all-reduce, and in groups of one
- * id. */
+/* In a program of one device XLA ignores ids of other devices: in an all-reduce, and in groups of one id. */
 static bool may_be_absent(const places *p, int count)
 {
   bool reduces = p->instr->op == HLO_ALL_REDUCE || p->instr->op == HLO_ALL_REDUCE_START;

@@ -221,8 +221,7 @@ static void spell_suffix(hlo_module *module)
   memcpy(module->suffix_digits.text, text, sizeof module->suffix_digits.text);
 }
 
-/* Counts to the next suffix.  The digits are incremented, too, unless all are 9: then numbered_name spells them
- * anew. */
+/* Counts to the next suffix.  The digits follow unless all of them are 9: then numbered_name spells them anew. */
 static inline void next_suffix(hlo_module *module)
 {
   char *first = module->suffix_digits.text, *at = first + module->suffix_digits.count - 1;
@@ -360,8 +359,7 @@ static void copy_attributes(hlo_instr *to, const hlo_instr *from)
   to->u = from->u;
 }
 
-/* Clones the instructions of `comp` into `copy`.  The computations that `comp` calls have been cloned, or are
- * shared. */
+/* Clones the instructions of `comp` into `copy`.  The computations that it calls have been cloned, or are shared. */
 static weft_status *clone_body(clone_ctx *ctx, const hlo_computation *comp, hlo_computation *copy)
 {
   weft_arena *arena = &ctx->to->arena;

@@ -350,8 +350,7 @@ WEFT_NODISCARD weft_status *hlo_computation_clone(hlo_module *module, const hlo_
 void hlo_computation_move_before(hlo_computation *comp, hlo_computation *before);
 /* Unlinks a computation that nothing calls. */
 void hlo_computation_remove(hlo_computation *comp);
-/* Removes the computations that the entry does not call, directly or through others, and orders the rest callees
- * first. */
+/* Removes the computations that the entry does not reach by calls, and orders the rest callees first. */
 WEFT_NODISCARD weft_status *hlo_module_gc(hlo_module *module);
 /* Restores the topological order of a computation's list after edits that broke it.  The sort is stable. */
 WEFT_NODISCARD weft_status *hlo_computation_sort(hlo_computation *comp);
@@ -457,8 +456,7 @@ WEFT_NODISCARD weft_status *hlo_set_called(hlo_instr *instr, int count, hlo_comp
 void hlo_move_before(hlo_instr *instr,
                      hlo_instr *before); /* NULL: to the end; the caller keeps the order topological */
 WEFT_NODISCARD weft_status *hlo_set_name(hlo_instr *instr, const char *name); /* copied; new in its computation */
-/* Gives `instr` a copy of its extra attributes (all absent if it had none) that is not shared, and returns it
- * writable. */
+/* Gives `instr` an unshared copy of its extra attributes (all absent if it had none), and returns it writable. */
 WEFT_NODISCARD weft_status *hlo_mutable_extra(hlo_instr *instr, hlo_extra **out_extra);
 
 /* ---- queries ----------------------------------------------------------------------------------------------------- */

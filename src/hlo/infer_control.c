@@ -275,8 +275,7 @@ static weft_status *operand_element(const hlo_instr *in, int index, const hlo_sh
   return NULL;
 }
 
-/* all-gather-start and collective-permute-start give (operand, result, contexts...); several operands stand in a
- * tuple. */
+/* all-gather-start, collective-permute-start: (operand, result, contexts...); several operands stand in a tuple. */
 weft_status *infer_start(const hlo_instr *in, const hlo_shape **out)
 {
   WEFT_TRY(need_collective(in));

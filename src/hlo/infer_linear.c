@@ -372,8 +372,7 @@ static weft_status *need_group_sizes(const hlo_instr *in, hlo_ints contracting, 
                : INFER_FAIL(in, "group sizes are %s, which does not fit %s (lhs)", SHAPE_TEXT(sizes), SHAPE_TEXT(lhs));
 }
 
-/* The ragged dimension of lhs is free (then rhs has a group dimension), contracting (then the result has one), or
- * batch. */
+/* The ragged dimension of lhs is free (rhs has a group dimension), contracting (the result has one), or batch. */
 weft_status *infer_ragged_dot(const hlo_instr *in, const hlo_shape **out)
 {
   const hlo_dot_attrs *a = in->u.dot;
@@ -529,8 +528,7 @@ weft_status *infer_fft(const hlo_instr *in, const hlo_shape **out)
 
 /* ---- batch normalisation ------------------------------------------------------------------------------------------ */
 
-/* Operand 0 is the data.  The operands in the bit set `vectors` have one element per feature, the others the data's
- * shape. */
+/* Operand 0 is the data.  Operands in the bit set `vectors` have one element per feature, others the data's shape. */
 static weft_status *need_features(const hlo_instr *in, unsigned vectors, const hlo_shape **out_feature)
 {
   const hlo_shape *x = infer_operand(in, 0);

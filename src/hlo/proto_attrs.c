@@ -1,5 +1,4 @@
-/* hlo/proto_attrs.c -- reads attributes of instructions from an HloModuleProto: a walk over the schema
- * (attributes.h).
+/* hlo/proto_attrs.c -- reads attributes of instructions from an HloModuleProto: a walk over the schema (attributes.h).
  *
  * get_KIND reads a value of that kind from its field of the message into its field of the instruction.  An attribute
  * that no function reads keeps its default. */

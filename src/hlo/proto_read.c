@@ -57,8 +57,7 @@ static bool read_varint(const uint8_t **p, const uint8_t *end, uint64_t *out)
   return false;
 }
 
-/* Reads one field of a message: its number and, if it is length-delimited, its bytes.  False at the end or if
- * malformed. */
+/* Reads one field of a message: its number and, if length-delimited, its bytes.  False at the end or if malformed. */
 typedef struct wire_field { uint32_t number; bool has_bytes; const uint8_t *data; size_t size; } wire_field;
 static bool next_field(const uint8_t **p, const uint8_t *end, wire_field *out)
 {

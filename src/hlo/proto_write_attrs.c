@@ -1,5 +1,4 @@
-/* hlo/proto_write_attrs.c -- writes attributes of instructions into an HloModuleProto: a walk over the schema
- * (attributes.h).
+/* hlo/proto_write_attrs.c -- writes instructions' attributes into an HloModuleProto: a walk over the schema (attributes.h).
  *
  * put_KIND writes a value of that kind from its field of the instruction to its field of the message. */
 #include <config.h>
@@ -54,8 +53,7 @@ static weft_status *field_to_write(const proto_sink *s, void *out_field)
   } while (0)
 #define VALUE(s, type) (*(type const *)(s)->from)
 
-/* A repeated field is its count followed by the pointer to its items.  The items are borrowed: the packer only reads
- * them. */
+/* A repeated field is its count followed by a pointer to its items, which are borrowed: the packer only reads them. */
 static weft_status *put_list(const proto_sink *s, int count, const void *items)
 {
   size_t *field;

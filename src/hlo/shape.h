@@ -108,8 +108,7 @@ bool hlo_shape_is_sane(const hlo_shape *s);
 /* Equal types, dimensions and dynamic dimensions, recursively.  If `layouts`, equal layouts, too (NULL equals the
  * default). */
 bool hlo_shape_equal(const hlo_shape *a, const hlo_shape *b, bool layouts);
-/* Equal types and dimensions, recursively; dynamic or not does not matter.  Text readers check operands' shapes by
- * this. */
+/* Equal types and dimensions, recursively, dynamic or not: the check of an operand's shape in texts. */
 bool hlo_shape_compatible(const hlo_shape *a, const hlo_shape *b);
 /* Equal dimensions of two arrays; the element types may differ. */
 bool hlo_shape_same_dims(const hlo_shape *a, const hlo_shape *b);

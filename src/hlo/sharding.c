@@ -158,8 +158,7 @@ static int64_t transposed_iota(const int64_t *dims, const int64_t *perm, int ran
   return value;
 }
 
-/* The ids 0, 1, ... as an array of dimensions `dims`, transposed by `perm` (empty: not transposed), in row-major
- * order. */
+/* The ids 0, 1, ... as an array of dimensions `dims`, transposed by `perm` (if not empty), in row-major order. */
 static weft_status *iota_ids(weft_arena *arena, const char *what, hlo_ints dims, hlo_ints perm, hlo_ints *out)
 {
   int64_t total = 1, *ids;

@@ -1,5 +1,4 @@
-/* hlo/sharding.h -- axes of a mesh as device lists: the meaning of named shardings and of replica groups along mesh
- * axes. */
+/* hlo/sharding.h -- axes of a mesh as device lists: the meaning of named shardings and of replica groups on a mesh. */
 #ifndef WEFT_HLO_SHARDING_H
 #define WEFT_HLO_SHARDING_H
 

@@ -26,7 +26,7 @@ typedef struct hlo_print_options {
 
 /* Prints HLO text.  print -> parse -> print is the identity (with large_constants). */
 WEFT_NODISCARD weft_status *hlo_print(const hlo_module *module, hlo_print_options options, FILE *out);
-/* The same into a string: *out_text is malloc'd, ends in NUL and belongs to the caller; *out_size is without the NUL. */
+/* The same into a string: *out_text is malloc'd, ends in NUL and belongs to the caller; *out_size excludes the NUL. */
 WEFT_NODISCARD weft_status *hlo_print_to_string(const hlo_module *module, hlo_print_options options, char **out_text,
                                                 size_t *out_size);
 WEFT_NODISCARD weft_status *hlo_print_literal(const hlo_literal *literal, FILE *out);

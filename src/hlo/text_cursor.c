@@ -220,8 +220,7 @@ static int hex_digit(char c)
   return -1;
 }
 
-/* Writes the character of the escape sequence to *to and returns the place behind the sequence.  `p` is behind the
- * backslash. */
+/* Writes the character of the escape sequence, whose backslash is before `p`, to *to.  Returns the place behind it. */
 static const char *unescape(const char *p, char *to)
 {
   static const char letters[] = "abfnrtv", values[] = "\a\b\f\n\r\t\v";

@@ -1,5 +1,4 @@
-/* hlo/text_kinds.c -- kinds of attribute values that are not special to HLO: numbers, words, text, lists of
- * integers. */
+/* hlo/text_kinds.c -- kinds of attribute values that are not HLO's own: numbers, words, text, lists of integers. */
 #include <config.h>
 
 #include "hlo/text_kinds.h"
@@ -225,8 +224,7 @@ static void print_map(FILE *out, attr_value v)
 }
 const hlo_text_kind hlo_text_map = {read_map, hlo_list_is_empty, print_map};
 
-/* metadata={op_type="" op_name="" source_file="" source_line=1 ...}: fields that hlo_metadata lacks are kept as
- * text. */
+/* metadata={op_type="" op_name="" source_file="" source_line=1 ...}: fields without a member are kept as text. */
 typedef struct metadata_field { const char *name; size_t offset; bool is_string; } metadata_field;
 static const metadata_field metadata_fields[] = {
   {"op_type", offsetof(hlo_metadata, op_type), true},

@@ -172,7 +172,7 @@ static weft_status *read_dim_labels(hlo_reader *r, attr_value v)
   hlo_rd_space(r);
   return NULL;
 }
-/* A custom-call may have other attributes of a convolution without labels; then lhs_batch and lhs_feature are both 0. */
+/* A custom-call may have other attributes of a convolution, but no labels; then lhs_batch and lhs_feature are 0. */
 static bool labels_are_absent(attr_value v)
 {
   const hlo_conv_attrs *conv = v.field;

@@ -127,8 +127,7 @@ static weft_status *name_text(hlo_reader *r, hlo_span name, const char **out)
 
 static weft_status *read_expression(hlo_reader *r, hlo_span name, bool with_attributes, hlo_instr **out);
 
-/* Reads name {'#' index}: an instruction, or an element of its tuple by a get-tuple-element that is made at first
- * use. */
+/* Reads name {'#' index}: an instruction, or an element of its tuple (a get-tuple-element made at first use). */
 static weft_status *read_name_operand(hlo_reader *r, hlo_span name, const hlo_shape *shape, hlo_instr **out)
 {
   hlo_instr *instr = find_instr(r->scope, name);
