@@ -407,9 +407,8 @@ static void reduce_precision(const hlo_instr *instr, weft_dtype type, const void
     if (exponent > reduced_bias) result = (bits & sign_bit) | exponent_mask;
     else if (exponent <= -reduced_bias) result = bits & sign_bit;
   }
-  if (is_nan)
-    /* with no mantissa bit left for NaN the result is infinity, as in XLA */
-    result = mantissa_bits > 0 ? bits : exponent_mask;
+  /* with no mantissa bit left for NaN the result is infinity, as in XLA */
+  if (is_nan) result = mantissa_bits > 0 ? bits : exponent_mask;
   if (own != type) result = weft_float_encode_f64(type, weft_float_decode_f64(own, result));
   memcpy(out, &result, weft_dtype_bytes(type));
 }

@@ -1,4 +1,4 @@
-/* hlo/proto_write_attrs.c -- writes instructions' attributes into an HloModuleProto: a walk over the schema (attributes.h).
+/* hlo/proto_write_attrs.c -- writes attributes into an HloModuleProto: a walk over the schema (attributes.h).
  *
  * put_KIND writes a value of that kind from its field of the instruction to its field of the message. */
 #include <config.h>

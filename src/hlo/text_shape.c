@@ -144,8 +144,7 @@ static weft_status *read_layout_suffixes(hlo_reader *r, hlo_layout *layout, int 
       WEFT_TRY(hlo_rd_expect(r, '('));
       WEFT_TRY(read_shape(r, depth + 1, &layout->physical_shape));
       WEFT_TRY(hlo_rd_expect(r, ')'));
-    /* dimension level types of old dumps: only dense ones are supported, so they are not kept */
-    } else if (hlo_rd_accept_word(r, "D")) {
+    } else if (hlo_rd_accept_word(r, "D")) { /* dimension level types of old dumps: all dense, so not kept */
       WEFT_TRY(hlo_rd_expect(r, '('));
       do {
         if (!hlo_rd_accept_word(r, "D"))
