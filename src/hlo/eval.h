@@ -17,7 +17,7 @@ typedef struct hlo_eval_options {
   int replicas, partitions;
   /* true: as in kernels, the sums of a reduction, and sums of products in f32 and c64, are rounded at every step, in
    * the order of the indices; sums of floats narrower than f32 are rounded to f32 at every step and to their type at
-   * their end.  false: sums are rounded once, at their end. */
+   * their end, those of windows to their type at every step.  false: sums are rounded once, at their end. */
   bool stepwise_sums;
   /* Evaluates a custom-call: *out is made in `arena`.  NULL: custom-calls are UNIMPLEMENTED, and the error names the
    * target. */

@@ -12,7 +12,7 @@ typedef struct { _Alignas(16) char bytes[16]; } slot;
 /* A reduction acc = fn(acc, value) of n values at once.  A sum of floats (n = 1), or a product of floats narrower
  * than f32, is kept wide and rounded once at its end, so that a sum does not depend on the order, which HLO leaves
  * open.  With stepwise_sums every step is rounded as in kernels: to f32 for floats narrower than f32, else to the
- * type. */
+ * type; in windows always to the type. */
 typedef struct fold {
   eval_fn *fn; /* borrowed */
   int n;
