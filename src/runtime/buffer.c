@@ -167,7 +167,7 @@ weft_buffer *weft_buffer_retain(weft_buffer *buffer)
 
 void weft_buffer_release(weft_buffer *buffer) WEFT_UNSHARED
 {
-  /* acq_rel: what other holders did with it happens before it is freed */
+  /* acq_rel: what other holders did with the buffer happens before it is freed */
   if (!buffer || atomic_fetch_sub_explicit(&buffer->refs, 1, memory_order_acq_rel) != 1) return;
   weft_platform *platform = buffer->device->platform;
   weft_storage_release(buffer->storage);
@@ -190,7 +190,8 @@ const weft_status *rt_buffer_known_error(const weft_buffer *buffer)
   return definition && weft_event_is_ready(definition->recorded) ? weft_event_error(definition->recorded) : NULL;
 }
 
-/* What a deleted buffer holds goes when nobody uses it any more; the caller releases it outside the lock. */
+/* Takes the storage out of a buffer that is deleted, not in use and not pinned; NULL: the buffer keeps it. The
+ * caller releases the storage after it has unlocked. */
 static weft_storage *drop_locked(weft_buffer *buffer) WEFT_REQUIRES(buffer->mu)
 {
   weft_mutex_assert_held(&buffer->mu);
@@ -268,7 +269,7 @@ void rt_buffer_fill(weft_buffer *buffer, weft_storage *storage)
 {
   weft_mutex_lock(&buffer->mu);
   buffer->storage = storage;
-  weft_storage *dropped = drop_locked(buffer); /* deleted before it was there */
+  weft_storage *dropped = drop_locked(buffer); /* the buffer was deleted before its bytes were there */
   weft_mutex_unlock(&buffer->mu);
   weft_storage_release(dropped);
 }
@@ -325,8 +326,9 @@ weft_status *weft_buffer_unpin(weft_buffer *buffer)
 
 /* ---- copies between devices ------------------------------------------------------------------------------------ */
 
-/* A copy waits until its source may be used by queued work, then is queued (or done, where there are no streams), and ends when
- * the stream has done it and the source has turned out to be defined. */
+/* A copy first waits until queued work may use its source. It is then queued on a stream, or done at once where the
+ * device has no streams. It ends when the stream has done the copy and the source's own event is ready, which may
+ * carry an error. */
 typedef struct copy {
   rt_job job;
   weft_buffer *from, *to;
@@ -348,14 +350,14 @@ static void end_copy(copy *c, weft_status *st)
   free(c);
 }
 
-/* A copy that nothing has been queued of. */
+/* Ends a copy of which nothing has been queued. Takes `st`. */
 static void fail_copy(copy *c, weft_status *st)
 {
   if (c->to->definition) rt_definition_publish(c->to->definition, weft_status_dup(st));
   end_copy(c, st);
 }
 
-/* What was copied may be the result of work that failed. */
+/* The copied bytes may be the result of work that failed: then the copy has the source's error. */
 static void source_settled(void *ctx, const weft_status *error) { end_copy(ctx, weft_status_dup(error)); }
 
 static void copied(void *ctx, weft_status *error)
@@ -366,7 +368,8 @@ static void copied(void *ctx, weft_status *error)
   else weft_event_on_ready_slot(c->from->defined, &c->waiter, source_settled, c);
 }
 
-/* NULL: the device has no streams, and the copy is done. */
+/* Allocates the target and copies into it. The copy is queued on `stream`, or done on return if `stream` is NULL
+ * (the device has no streams). */
 static weft_status *copy_bytes(copy *c, weft_stream *stream)
 {
   WEFT_AUTO(weft_storage) target = NULL;

@@ -1,11 +1,12 @@
 /* runtime/buffer.h -- arrays in a device's memory.
  *
- * A buffer is a handle; its bytes are a *storage*, which runs in flight and external views hold too, so that a buffer may
- * be deleted or donated at any time.  Its definition event tells when the bytes are valid, or why they never will be;
- * the error then travels to whatever is computed from it.
+ * A buffer is a handle. Its bytes are a *storage*, a reference-counted object of its own that runs in flight and
+ * external views hold too, so a buffer may be deleted or donated at any time. A buffer's definition event tells when
+ * the bytes are valid, or why they never will be. Whatever is computed from a buffer with an error gets that error.
  *
- * On a device with streams a buffer can be *recorded* long before: its bytes come to be valid when a stream has reached a point.
- * Programs and copies that are queued behind that point need not wait for the event (runtime/stream.h). */
+ * On a device with streams a buffer can be *recorded* long before it is defined: its bytes will be there when a
+ * stream has reached a point. Programs and copies that are queued behind that point need not wait for the event
+ * (runtime/stream.h). */
 #ifndef WEFT_RUNTIME_BUFFER_H
 #define WEFT_RUNTIME_BUFFER_H
 
@@ -18,12 +19,14 @@ typedef struct weft_storage weft_storage;
 
 /* ---- storage: reference-counted bytes ---- */
 
-/* `bytes` of the device's own memory, aligned as its space says.  Contents are undefined.  Errors: RESOURCE_EXHAUSTED naming the size. */
+/* `bytes` of the device's own memory (space 0), aligned as weft_memory_space.alignment says. Contents are undefined.
+ * Errors: RESOURCE_EXHAUSTED, naming the size. */
 WEFT_NODISCARD weft_status *weft_storage_new(weft_device *device, int64_t bytes, weft_storage **out_storage);
 /* The same in another memory space of the device. */
 WEFT_NODISCARD weft_status *weft_storage_new_in(weft_device *device, int space, int64_t bytes,
                                                 weft_storage **out_storage);
-/* Somebody else's bytes: on_free(ctx) runs when the last holder is gone.  Never written, never donated in place. */
+/* A storage over memory that somebody else owns. on_free(ctx) is called when the last reference is released; NULL:
+ * nothing is. The runtime never writes to such memory and never donates it in place. */
 WEFT_NODISCARD weft_status *weft_storage_view(weft_device *device, void *data, int64_t bytes,
                                               void (*on_free)(void *ctx), void *ctx, weft_storage **out_storage);
 weft_storage *weft_storage_retain(weft_storage *storage);
@@ -34,14 +37,16 @@ int64_t weft_storage_bytes(const weft_storage *storage);
 void *weft_storage_data(
   const weft_storage *storage); /* an address on the device: for kernels and for clients that know the device */
 char *weft_storage_host(
-  const weft_storage *storage); /* the same where the host may use it; NULL: its space is not host-visible */
-/* `bytes` from `offset` on; they are within the storage.  Done on return. */
+  /* the same address, for the host to use; NULL: the storage's space is not host-visible */
+  const weft_storage *storage);
+/* Copies `bytes` to or from the storage, starting at `offset`; the range must lie within the storage. The copy is
+ * done on return. */
 WEFT_NODISCARD weft_status *weft_storage_write(weft_storage *storage, int64_t offset, const void *host, int64_t bytes);
 WEFT_NODISCARD weft_status *weft_storage_read(const weft_storage *storage, int64_t offset, void *host, int64_t bytes);
 
 /* ---- buffers ---- */
 
-/* What a buffer holds: dense row-major, with the array shape that clients see. */
+/* The type of a buffer's array as clients see it. The bytes are dense and row-major. */
 typedef struct weft_array_type {
   weft_dtype type; /* WEFT_TOKEN for a token: no bytes */
   int rank;
@@ -49,7 +54,8 @@ typedef struct weft_array_type {
 } weft_array_type;
 int64_t weft_array_bytes(const weft_array_type *type);
 
-/* A buffer over `storage` (retained) that becomes valid when `defined` (retained) is ready; `defined` NULL: now. */
+/* A buffer over `storage` (retained; NULL: a token, or bytes that come later), which becomes valid when `defined`
+ * (retained) is ready. If `defined` is NULL the buffer is valid now. */
 WEFT_NODISCARD weft_status *weft_buffer_new(weft_device *device, const weft_array_type *type, weft_storage *storage,
                                             weft_event *defined, weft_buffer **out_buffer);
 /* Allocates and copies dense row-major `data` before it returns. */
@@ -58,25 +64,27 @@ WEFT_NODISCARD weft_status *weft_buffer_from_host(weft_device *device, const wef
 /* A buffer that is an error from the start.  Takes `error`. */
 WEFT_NODISCARD weft_status *weft_buffer_from_error(weft_device *device, const weft_array_type *type, weft_status *error,
                                                    weft_buffer **out_buffer);
-/* An asynchronous copy on `device`, which may be the same one; it waits for the source's definition. */
+/* Copies the buffer to `device`, which may be the buffer's own. Asynchronous: the copy begins when the source is
+ * defined, or on devices with streams when it is recorded. Errors: FAILED_PRECONDITION: the source is deleted. */
 WEFT_NODISCARD weft_status *weft_buffer_copy_to_device(weft_buffer *buffer, weft_device *device,
                                                        weft_buffer **out_buffer);
-/* The same into a memory space of `device`. */
+/* The same into memory space `space` of `device`. */
 WEFT_NODISCARD weft_status *weft_buffer_copy_to(weft_buffer *buffer, weft_device *device, int space,
                                                 weft_buffer **out_buffer);
 
-/* A buffer without bytes, pending until somebody fulfils it or makes it an error, which must happen once. */
+/* A pending buffer without bytes. One successful weft_buffer_fulfil or one weft_buffer_fail must follow, not both. */
 WEFT_NODISCARD weft_status *weft_buffer_promise(weft_device *device, const weft_array_type *type,
                                                 weft_buffer **out_buffer);
-/* `promise` gets the bytes of `source` once that is defined, or its error.  `donate`: the source is deleted now, and the
- * bytes move.  Otherwise both share them.  On an error (INVALID_ARGUMENT: another size; FAILED_PRECONDITION: the source is
- * deleted; RESOURCE_EXHAUSTED) the promise still is one. */
+/* When `source` is defined, `promise` gets its bytes, or its error. With `donate` the source is deleted now, and its
+ * bytes move if nobody else can see them; otherwise both buffers share them. Errors: INVALID_ARGUMENT (another size
+ * or device, or `source` is `promise`); FAILED_PRECONDITION (the source is deleted); RESOURCE_EXHAUSTED. After an
+ * error `promise` still is a promise. */
 WEFT_NODISCARD weft_status *weft_buffer_fulfil(weft_buffer *promise, weft_buffer *source, bool donate);
-/* A second buffer on the bytes of `buffer`, defined when that is, and there when that has been deleted or donated since.
- * `type` has as many bytes.  Errors as weft_buffer_fulfil. */
+/* A second buffer over the bytes of `buffer`. It is defined when `buffer` is, and keeps the bytes if `buffer` is
+ * deleted or donated later. `type` has as many bytes. Errors as weft_buffer_fulfil. */
 WEFT_NODISCARD weft_status *weft_buffer_alias(weft_buffer *buffer, const weft_array_type *type,
                                               weft_buffer **out_alias);
-/* Takes `error`. */
+/* Makes the promise an error. Takes `error`. */
 void weft_buffer_fail(weft_buffer *promise, weft_status *error);
 
 weft_buffer *weft_buffer_retain(weft_buffer *buffer);
@@ -87,17 +95,20 @@ weft_device *weft_buffer_device(const weft_buffer *buffer);
 const weft_array_type *weft_buffer_type(const weft_buffer *buffer);
 weft_event *weft_buffer_defined(const weft_buffer *buffer); /* borrowed; keeps its outcome after deletion */
 
-/* Gives up the handle's hold on the bytes; work in flight keeps its own.  A second call does nothing. */
+/* Deletes the buffer. Its bytes stay until work in flight and external references have done with them. A second call
+ * does nothing. */
 void weft_buffer_delete(weft_buffer *buffer);
 bool weft_buffer_is_deleted(const weft_buffer *buffer); /* deleted or donated */
 
-/* The bytes, once defined: retained for the caller.  Errors: the buffer's own; FAILED_PRECONDITION when deleted or still
- * pending. */
+/* The bytes of a defined buffer, retained for the caller. Errors: the buffer's own; FAILED_PRECONDITION if it is
+ * deleted or still pending. */
 WEFT_NODISCARD weft_status *weft_buffer_storage(weft_buffer *buffer, weft_storage **out_storage);
 /* Waits for the definition, then copies weft_array_bytes() bytes to `data`. */
 WEFT_NODISCARD weft_status *weft_buffer_to_host(weft_buffer *buffer, void *data, weft_deadline deadline);
 
-/* External references (views of clients): while there are any, the bytes are not donated in place. */
+/* External references (views of clients): while there are any, the bytes are not donated in place. *out_data is the
+ * bytes' address on the device, NULL for a token. Errors: FAILED_PRECONDITION if the buffer is deleted or has no
+ * bytes yet. */
 WEFT_NODISCARD weft_status *weft_buffer_pin(weft_buffer *buffer, void **out_data);
 WEFT_NODISCARD weft_status *weft_buffer_unpin(weft_buffer *buffer); /* INVALID_ARGUMENT when there is none */
 

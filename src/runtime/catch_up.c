@@ -1,8 +1,8 @@
-/* runtime/catch_up.c -- where a run on a device with streams waits for them on the host, without blocking a thread.
+/* runtime/catch_up.c -- how a run on a device with streams waits for them on the host, without blocking a thread.
  *
- * What a step queues is ordered before later steps by the compute stream.  A step that works on the host (`run`,
- * `start`) must find done what was queued before it, and control flow needs a value that queued work makes.  Both
- * leave their thread and go on, on a worker, once the stream has got there. */
+ * The compute stream does the work of a step before the work of later steps. But a step that works on the host
+ * (`run`, `start`) must not begin before the work that was queued earlier is done, and control flow needs a value
+ * that queued work makes. Both leave their thread; a worker goes on with them once the stream has done that work. */
 #include <config.h>
 
 #include <string.h>
@@ -18,7 +18,7 @@ void rt_thunk_fault(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st)
 
   st = weft_status_note(st, __FILE__, __LINE__, "%s \"%s\"", thunk->ops->kind, thunk->name);
   if (!atomic_compare_exchange_strong(&((rt_frame *)ctx)->fault, &none, st))
-    weft_status_free(st); /* the first one counts */
+    weft_status_free(st); /* only the first fault is kept */
 }
 
 bool rt_has_fault(const rt_ctx *ctx)
@@ -28,7 +28,8 @@ bool rt_has_fault(const rt_ctx *ctx)
 
 weft_status *rt_frame_take_fault(rt_frame *frame) { return atomic_exchange(&frame->fault, NULL); }
 
-/* Why the run cannot go on, if it cannot: the stream's error (taken), or a fault of what was queued. */
+/* Why the run cannot go on: the stream's error (taken), else a copy of the first fault of queued work; NULL: it can
+ * go on. */
 static weft_status *queued_error(const rt_frame *frame, weft_status *error)
 {
   return error ? error : weft_status_dup(atomic_load_explicit(&frame->fault, memory_order_acquire));
@@ -48,7 +49,8 @@ static void go_on(void *arg, weft_status *error)
   const rt_thunk *thunk = async->thunk;
   const rt_thunk_ops *inner = thunk->own_ops;
   weft_status *st = queued_error(frame, error);
-  /* Where others wait for the start, the run is not over before they have been told: then the frame is there after it. */
+  /* If other steps wait for this step's start, the run cannot end before rt_thunk_started has told them, so the
+   * frame is still there at that call. */
   bool awaited = thunk->parent->nodes[thunk->node].started_count > 0 && !thunk->parent->in_order, ended = st != NULL;
 
   if (!st && inner->run) {
@@ -103,7 +105,7 @@ bool rt_read_flag(rt_frame *frame, const rt_thunk *thunk, size_t bytes, weft_sta
   weft_device *device = frame->ctx.info->device;
   rt_async *async = &frame->asyncs[thunk->index];
 
-  if (!device) { /* tests run programs without one */
+  if (!device) { /* tests run programs without a device */
     memcpy(&async->flag, from, bytes);
     return true;
   }

@@ -5,8 +5,9 @@
 #include "buffer/plan.h"
 #include "runtime/device.h"
 
-/* Copies the constants of `plan` to `device`: *out is an array by allocation number, the caller's, with NULL where the
- * allocation is no constant.  *out is NULL, and nothing is copied, where the device sees the host's memory. */
+/* Copies the constants of `plan` to `device`. *out is an array by allocation number, with NULL where the allocation
+ * is no constant; the caller frees it with rt_constants_free. If the device sees the host's memory, nothing is
+ * copied and *out is NULL. */
 WEFT_NODISCARD weft_status *rt_constants_upload(weft_device *device, const buf_plan *plan, void ***out);
 void rt_constants_free(weft_device *device, const buf_plan *plan, void **constants); /* NULL is fine */
 

@@ -26,7 +26,8 @@ static int64_t class_bytes(int class)
   return (INT64_C(1) << ((class - 8) / 8 + 6)) * ((class - 8) % 8 + 9);
 }
 
-/* A block that `taker` may use at once, or NULL.  The block that was freed first is the likeliest to be idle. */
+/* Takes a block that `taker` may use at once from the list; NULL: there is none. For RT_ANYONE only blocks[0] is
+ * tried, as older blocks are likelier to be idle. */
 static void *pop_block(const weft_device *device, rt_free_list *list, rt_taker taker)
 {
   int at = list->count - 1;
@@ -42,7 +43,7 @@ static void *pop_block(const weft_device *device, rt_free_list *list, rt_taker t
   return list->blocks[at].data;
 }
 
-/* False: there is no memory to remember it. */
+/* False: there is no memory to make the list longer. */
 static bool push_block(rt_free_list *list, rt_free_block block)
 {
   if (list->count == list->capacity) {
@@ -82,7 +83,7 @@ static bool trim(weft_device *device)
   return any;
 }
 
-/* A new block.  Where the platform has none left, the cache gives up its own. */
+/* Allocates a new block. If the platform has no memory left, the cache first gives its idle blocks back. */
 static weft_status *allocate(weft_device *device, int space, int64_t size, void **out_data)
 {
   weft_status *st = device->ops->allocate(device, space, size, out_data);
@@ -94,7 +95,8 @@ static weft_status *allocate(weft_device *device, int space, int64_t size, void 
 
 enum { NEW_BYTE = 0xCB, FREED_BYTE = 0xDB };
 
-/* For tests: bytes that nobody has written are not by chance those of before. */
+/* For tests: fills a block with a pattern, so that a program which reads bytes that it has not written does not find
+ * earlier contents by chance. */
 static void fill_block(weft_device *device, weft_stream *stream, void *data, int byte, int64_t size)
 {
   weft_status_ignore(weft_device_fill(device, stream, data, byte, size)); /* it only helps to find faults */
@@ -128,7 +130,8 @@ weft_status *rt_device_take(weft_device *device, int space, int64_t bytes, rt_ta
   return st;
 }
 
-/* The point after which nothing that is queued uses a block that is given back now. */
+/* A point of the compute stream. Once the stream has reached it, no queued work uses the block that is given back
+ * now. */
 static uint64_t last_use(weft_device *device, void *data, int64_t size)
 {
   weft_stream *stream = device->streams[WEFT_STREAM_COMPUTE];
@@ -147,13 +150,13 @@ void rt_device_give(weft_device *device, int space, void *data, int64_t bytes)
 
   weft_mutex_lock(&device->memory_mu);
   device->memory.bytes_in_use -= size;
-  /* beyond the limit too while the block is in use: the platform's deallocate does not wait */
+  /* a block in use is kept beyond the limit too, because the platform's deallocate does not wait */
   keep = (!idle || device->memory.cached_bytes + size <= device->cache_limit) &&
          push_block(&device->free_blocks[space][class], (rt_free_block){data, number});
   if (keep) device->memory.cached_bytes += size;
   weft_mutex_unlock(&device->memory_mu);
   if (keep) return;
-  /* in use, and no memory to remember the block: local work ends */
+  /* in use, and no memory to list the block: waits for the stream, whose work is local and ends */
   if (!idle) weft_status_ignore(rt_stream_sync(device, device->streams[WEFT_STREAM_COMPUTE], WEFT_NO_DEADLINE));
   device->ops->deallocate(device, space, data, size);
 }

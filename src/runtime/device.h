@@ -11,7 +11,7 @@
 typedef struct weft_platform weft_platform;
 typedef struct weft_device weft_device;
 
-/* Lives as long as its platform. */
+/* A device lives as long as its platform. */
 weft_platform *weft_device_platform(const weft_device *device);
 int64_t weft_device_id(const weft_device *device);  /* global, unique over all processes */
 int weft_device_ordinal(const weft_device *device); /* among this process's devices */
@@ -22,16 +22,17 @@ typedef struct weft_memory_stats {
   int64_t bytes_in_use, peak_bytes, cached_bytes, bytes_limit, allocation_count, largest_bytes;
 } weft_memory_stats;
 weft_memory_stats weft_device_memory(const weft_device *device);
-/* Peaks and counts start anew. */
+/* Sets the peak to the bytes now in use, and the allocation count and the largest allocation to 0. */
 void weft_device_clear_memory_stats(weft_device *device);
 
 /* ---- a device's bytes ---- */
 
-/* A kind of memory that a device can use.  Space 0 is the device's own, 1 the host's as the device reads it best, 2 any of the host's. */
+/* A kind of memory that a device can use. Space 0 is the device's own memory, space 1 the host memory that the
+ * device reads fastest, space 2 any host memory. */
 typedef struct weft_memory_space {
   const char *kind;     /* as clients name it: "device", "pinned_host", "unpinned_host" */
   int64_t alignment;    /* of what `allocate` returns, bytes; a power of two, at least 64 */
-  bool is_host_visible; /* an address in it is one of this process too */
+  bool is_host_visible; /* the host can use addresses of this space */
 } weft_memory_space;
 enum { WEFT_MEMORY_SPACES = 3 };
 
@@ -39,20 +40,23 @@ enum { WEFT_MEMORY_SPACES = 3 };
  * that was queued before it; points are numbered from 1 on in the order in which they are recorded. */
 typedef struct weft_stream weft_stream; /* the platform's own */
 
-/* A host function that is called when a stream has done what was queued before it.  The caller's memory, until then. */
+/* A host function that is called when a stream has done what was queued before it. The struct is the caller's memory
+ * and must stay until the call. */
 typedef struct weft_stream_call {
   struct weft_stream_call *next; /* the platform's */
-  /* On a thread of the platform's: `fn` is brief, waits for nothing and calls no device operation.  `error` (borrowed): the
-   * stream is broken, and what was queued before has not been done; NULL otherwise. */
+  /* Called on a thread of the platform: `fn` must be brief, must not wait and must not call device operations.
+   * `error` (borrowed) is NULL if the work has been done. Otherwise the stream is broken, and the work has not been
+   * done. */
   void (*fn)(void *ctx, const weft_status *error);
   void *ctx;
 } weft_stream_call;
 
-/* What a kind of device does with its memory and its streams: a part of its platform's table (runtime/platform.h).  Nobody above
- * the platform touches a device's bytes but through these.  All are thread-safe.  `bytes` > 0.
+/* The memory and stream operations of a kind of device: a part of its platform's table (runtime/platform.h). Code
+ * above the platform touches a device's bytes only through these operations. All are thread-safe. `bytes` > 0.
  *
- * Operations that take a stream: with one, the operation is queued on it and the host memory that it names must stay; with NULL,
- * it is done on return, and the caller has seen to it that no queued work uses the bytes. */
+ * Operations that take a stream: given one, they are queued on it, and the host memory that they name must stay
+ * until they are done. Given NULL, they are done on return, and the caller has made sure that no queued work uses
+ * the bytes. */
 typedef struct weft_device_ops {
   size_t size;          /* sizeof this struct; entries past it are absent */
   const weft_memory_space *spaces; /* WEFT_MEMORY_SPACES of them */
@@ -62,20 +66,21 @@ typedef struct weft_device_ops {
   /* These four may be NULL where space 0 is host-visible and there are no streams. */
   weft_status *(*write)(weft_device *device, weft_stream *stream, void *to, const void *host, int64_t bytes);
   weft_status *(*read)(weft_device *device, weft_stream *stream, void *host, const void *from, int64_t bytes);
-  /* Between devices of one platform, which may be the same one; the stream is of `to_device`. */
+  /* Copies between two devices of one platform, which may be the same device; the stream is one of `to_device`. */
   weft_status *(*copy)(weft_device *to_device, weft_stream *stream, void *to, weft_device *from_device, const void *from,
                        int64_t bytes);
   weft_status *(*fill)(weft_device *device, weft_stream *stream, void *to, int byte, int64_t bytes);
-  /* The address under which the host's own communicators may read and write `data` while no queued work uses it; NULL: there
-   * is none. */
+  /* The address at which the host's own communicators may read and write `data` while no queued work uses it; NULL:
+   * there is none. */
   void *(*host_address)(weft_device *device, void *data);
 
   /* Streams.  All NULL where the work of this kind of device is done when the call that asks for it returns. */
-  weft_status *(*stream_create)(weft_device *device, int priority, weft_stream **out_stream); /* a higher number goes first */
-  void (*stream_destroy)(weft_stream *stream); /* all its calls have been made */
+  /* a stream with a higher priority goes first */
+  weft_status *(*stream_create)(weft_device *device, int priority, weft_stream **out_stream);
+  void (*stream_destroy)(weft_stream *stream); /* only after all calls asked for by `notify` */
   /* The number of a new point; 0: the stream is broken, and `notify` will say why. */
   uint64_t (*record)(weft_stream *stream);
-  /* What is queued on `stream` from now on waits for point `number` of `other`, which has been recorded. */
+  /* Work queued on `stream` from now on waits for point `number` of `other`, which has been recorded. */
   weft_status *(*wait)(weft_stream *stream, weft_stream *other, uint64_t number);
   uint64_t (*reached)(weft_stream *stream); /* the highest number whose work is done */
   void (*notify)(weft_stream *stream, weft_stream_call *call);
@@ -84,10 +89,11 @@ typedef struct weft_device_ops {
 
 const weft_device_ops *weft_device_operations(const weft_device *device);
 
-/* Whether host memory can be device memory as it is, and the other way round. */
+/* Whether the host can use the device's own memory as it is, and the device the host's. */
 bool weft_device_is_host_visible(const weft_device *device);
 
-/* Bytes to, from and between devices, in any space; 0 bytes are fine.  `stream` as in weft_device_ops. */
+/* Copy bytes to, from and between devices, or fill them, in any space; 0 bytes are fine. `stream` as in
+ * weft_device_ops. */
 WEFT_NODISCARD weft_status *weft_device_write(weft_device *device, weft_stream *stream, void *to, const void *host,
                                               int64_t bytes);
 WEFT_NODISCARD weft_status *weft_device_read(weft_device *device, weft_stream *stream, void *host, const void *from,
@@ -97,7 +103,7 @@ WEFT_NODISCARD weft_status *weft_device_copy(weft_device *to_device, weft_stream
 WEFT_NODISCARD weft_status *weft_device_fill(weft_device *device, weft_stream *stream, void *to, int byte,
                                              int64_t bytes);
 
-/* Where the host's own communicators find `data`, as weft_device_ops.host_address says. */
+/* Where the host's own communicators find `data`: see weft_device_ops.host_address. */
 void *weft_device_host_address(weft_device *device, void *data);
 
 /* The streams of a device, by purpose.  NULL where the device has none. */
@@ -112,15 +118,15 @@ weft_stream *weft_device_stream(const weft_device *device, weft_stream_purpose p
 
 /* ---- a device's queue ---- */
 
-/* A run of launch `launch_id` that has not started yet will never compute: its outputs get `error` (taken) now.  False if
- * there is no such run: it has started, or ended, or never was. */
+/* Cancels the run of launch `launch_id` if it has not started yet: it will never compute, and its outputs get
+ * `error` (taken) now. False if there is no such run: it has started, or ended, or never was. */
 bool weft_device_poison(weft_device *device, int64_t launch_id, weft_status *error);
 
 /* Waits until all work submitted to `device` so far has ended.  DEADLINE_EXCEEDED at `deadline`. */
 WEFT_NODISCARD weft_status *weft_device_sync(weft_device *device, weft_deadline deadline);
 
-/* Around a host callback that may submit work to this device and wait for it: between the two, the queue starts what
- * follows the run that the callback is part of. */
+/* Called before and after a host callback that may submit work to this device and wait for it. Between the two
+ * calls, the queue starts the runs that follow the callback's own run. */
 void weft_device_enter_callback(weft_device *device);
 void weft_device_leave_callback(weft_device *device);
 

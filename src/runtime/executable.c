@@ -22,9 +22,13 @@
 
 enum {
   INLINE_NS = 30000,           /* programs estimated to take less run on the launching thread if they can start at once */
-  MOST_QUEUED = 64, ROOMY = 32 /* runs of a device: a launch beyond the one waits until there are no more than the other (XLA:CPU: 32) */
+  /* A launch that finds more than MOST_QUEUED runs of its device not ended waits until at most ROOMY are left
+   * (XLA:CPU: 32). */
+  MOST_QUEUED = 64, ROOMY = 32
 };
-#define PATIENCE_NS (10 * WEFT_NS_PER_S) /* then it waits no more: what runs may wait for what that thread is to launch */
+/* After PATIENCE_NS the launch is queued anyway: the queued runs may depend on work that this thread has yet to
+ * launch. */
+#define PATIENCE_NS (10 * WEFT_NS_PER_S)
 
 struct weft_run {
   rt_job job;               /* first: a worker starts the run */
@@ -34,7 +38,8 @@ struct weft_run {
   int index;                /* of device in exe->devices */
   rt_run_info info;
   rt_frame *frame;
-  atomic_int waiting;       /* inputs that cannot be used yet, and one for the launch itself; once queued: not defined yet */
+  /* inputs that cannot be used yet, plus one for the launch; once queued: inputs not defined yet, plus one */
+  atomic_int waiting;
   weft_event *done;         /* also the outputs' definition */
   weft_event_waiter *waiters;   /* by parameter */
   weft_buffer **inputs;         /* by parameter: in use */
@@ -51,13 +56,14 @@ struct weft_run {
   bool bound;               /* comms are this run's, and have not been aborted by it */
   rt_definition *definition;    /* of the outputs, on a device with streams; else NULL */
   weft_status *error;           /* once queued: why it will fail, as far as that is known */
-  bool inputs_given_up;         /* once queued: inputs[] are there for their errors only */
-  rt_after after;               /* the compute stream has done its work */
+  bool inputs_given_up;         /* once queued: inputs[] are kept for their errors only */
+  rt_after after;               /* calls work_done when the compute stream has done the run's work */
   bool poisoned;            /* under device->mu: `done` is an error already */
 };
 
-/* The first launch over a communicator.  Launches are counted from there: a process that was restarted, or one that met an
- * error before it launched, counts from elsewhere than its peers, and all get a new communicator. */
+/* The executable's first launch over a communicator; its launches over it are numbered from there. A process that
+ * was restarted, or that met an error before it launched, numbers differently from its peers, and all get a new
+ * communicator. */
 typedef struct first_launch {
   uint64_t comm_serial;
   int64_t launch_id;
@@ -76,9 +82,9 @@ struct weft_executable {
   void ***constants;        /* by local device: rt_constants_upload */
   int64_t *places;          /* replica * partition_count + partition of each */
   bool runs_inline;
-  bool waits_on_host;       /* for its inputs to be defined, not only recorded: see rt_program_asks_host */
+  bool waits_on_host;       /* runs start when their inputs are defined, not only recorded: see rt_program_asks_host */
   int64_t collective_timeout_ns, collective_warn_ns; /* 0: the settings */
-  int64_t *global_ids;      /* by place: the device that is there */
+  int64_t *global_ids;      /* by place: the global id of the device there */
   int request_count;        /* cliques with a local device: one for each group of each grouping */
   coll_clique_request *requests;
   int *request_of;          /* by local device, then grouping: its clique; -1: none */
@@ -258,7 +264,7 @@ weft_executable *weft_executable_retain(weft_executable *exe)
 
 void weft_executable_release(weft_executable *exe) WEFT_UNSHARED
 {
-  /* acq_rel: its last run ends before it is freed */
+  /* acq_rel: the executable's last run ends before it is freed */
   if (!exe || atomic_fetch_sub_explicit(&exe->refs, 1, memory_order_acq_rel) != 1) return;
   weft_platform *platform = exe->platform;
   for (weft_run *run = exe->free_runs, *next; run; run = next) {
@@ -312,7 +318,7 @@ weft_status *weft_executable_svg(const weft_executable *exe, FILE *out)
 
 /* ---- runs: memory ---------------------------------------------------------------------------------------------- */
 
-/* One block of memory a run, all arrays in it. */
+/* A run and all its arrays are one block of memory. */
 static weft_status *new_run(weft_executable *exe, weft_run **out_run)
 {
   size_t params = (size_t)exe->param_count, outputs = (size_t)exe->output_count;
@@ -364,7 +370,8 @@ static void release_hold(struct rt_hold *hold)
   free(hold);
 }
 
-/* Gives up what the run still holds, and keeps its memory.  The last reference to the executable may go here. */
+/* Releases what the run still holds, and keeps the run's memory for another run. The last reference to the
+ * executable may go here. */
 static void recycle_run(weft_run *run)
 {
   weft_executable *exe = run->exe;
@@ -398,8 +405,8 @@ static void recycle_run(weft_run *run)
 
 static char nothing[BUF_ALIGN] __attribute__((aligned(64))); /* where empty arrays are */
 
-/* Memory for this run: inputs (in place, or copied where the program writes into one that it may not have), outputs, the
- * arena. */
+/* Binds the run's memory: inputs (in place, or copied where the program writes into an input that others still use),
+ * outputs, the arena. */
 static weft_status *bind(weft_run *run)
 {
   weft_executable *exe = run->exe;
@@ -449,7 +456,7 @@ static weft_status *bind(weft_run *run)
 static weft_run *take_next(weft_device *device) WEFT_REQUIRES(device->mu);
 static void start(weft_run *run);
 
-/* The first error among the inputs, as far as they are known: it becomes that of the outputs. */
+/* The first error that is known among the inputs: it becomes the error of the outputs. NULL: none is known. */
 static weft_status *input_error(const weft_run *run)
 {
   for (int p = 0; p < run->exe->param_count; p++) {
@@ -463,8 +470,8 @@ static weft_status *input_error(const weft_run *run)
   return NULL;
 }
 
-/* A run that fails here without having taken part in all its collectives fails everywhere, or the next launch here would meet
- * this one there. */
+/* Fails the run for the peers too if it fails here before it has taken part in all its collectives. Otherwise the
+ * next launch on this device would meet this launch on the peers. */
 static void let_peers_know(weft_run *run, const weft_status *st)
 {
   const weft_executable *exe = run->exe;
@@ -478,7 +485,7 @@ static void let_peers_know(weft_run *run, const weft_status *st)
                                       exe->parts.module->name, (long long)run->device->id, weft_status_message(st)));
 }
 
-/* What the run writes: the arena goes back, the outputs get their bytes. */
+/* Gives the arena back, and gives the outputs their bytes unless the run has failed (`st`, borrowed). */
 static void hand_over_memory(weft_run *run, const weft_status *st)
 {
   if (run->temp)
@@ -492,8 +499,9 @@ static void hand_over_memory(weft_run *run, const weft_status *st)
     }
 }
 
-/* The run has ended: hands out the results, then lets the next one start.  Whoever waits for it may give up the platform
- * meanwhile; the device stays, since destroying a platform first joins its workers, and a launching thread holds on. */
+/* Ends the run (takes `st`): hands out the results, then lets the next run start. A thread that waits for the run
+ * may release the platform meanwhile. The device stays, since destroying a platform first joins its workers, and a
+ * launching thread holds the platform. */
 static void end_run(weft_run *run, weft_status *st)
 {
   weft_device *device = run->device;
@@ -504,7 +512,7 @@ static void end_run(weft_run *run, weft_status *st)
   hand_over_memory(run, st);
   if (run->frame) rt_frame_release(run->frame);
   run->frame = NULL;
-  recycle_run(run); /* before `done`: whoever waits for it sees inputs free again */
+  recycle_run(run); /* before `done` is set: a thread that waits for it finds the inputs free again */
   weft_event_set(done, st);
   weft_event_release(done);
   weft_mutex_lock(&device->mu);
@@ -518,7 +526,7 @@ static void end_run(weft_run *run, weft_status *st)
 
 /* ---- runs: queued on a stream ---------------------------------------------------------------------------------- */
 
-/* Ends a run whose work has been done and whose inputs have all turned out to be defined or not. */
+/* Ends a run whose work has been done and whose inputs' events are all ready. */
 static void conclude(weft_run *run)
 {
   weft_status *st = WEFT_MOVE(run->error);
@@ -531,7 +539,8 @@ static void conclude(weft_run *run)
 
 static void conclude_job(rt_job *job) { conclude((weft_run *)job); }
 
-/* An input's event is ready.  The worker that takes the run up may be at the end of a long chain of runs, so each starts afresh. */
+/* An input's event is ready. The run is concluded in a job of its own: in a long chain of runs, each concluding the
+ * next here would nest ever deeper. */
 static void input_settled(void *ctx, const weft_status *error)
 {
   weft_run *run = ctx;
@@ -542,7 +551,8 @@ static void input_settled(void *ctx, const weft_status *error)
     rt_pool_offer(run->device->platform->pool, &run->job, 1);
 }
 
-/* The stream has done the run's work.  What it was computed from may still turn out to be an error. */
+/* The stream has done the run's work (takes `error`). The inputs may still turn out to be errors: the run ends when
+ * all their events are ready. */
 static void work_done(void *ctx, weft_status *error)
 {
   weft_run *run = ctx;
@@ -559,8 +569,8 @@ static void work_done(void *ctx, weft_status *error)
   if (atomic_fetch_sub_explicit(&run->waiting, 1, memory_order_acq_rel) == 1) conclude(run);
 }
 
-/* Whatever touches the inputs' memory next comes behind this run on the stream.  Somebody else's memory is given back only when
- * the stream has done with it. */
+/* Releases the inputs early: work that uses their memory next is queued behind this run. If an input is a view of
+ * somebody else's memory, all inputs stay until the stream has done the run's work. */
 static void give_up_inputs(weft_run *run)
 {
   for (int p = 0; p < run->exe->param_count; p++)
@@ -572,7 +582,8 @@ static void give_up_inputs(weft_run *run)
   run->inputs_given_up = true;
 }
 
-/* All that the run does on the host is over; the rest lies on the stream.  `st`, taken: the run will fail. */
+/* The run's work on the host is over; the rest is on the stream. `st` (taken): the error with which the run will
+ * fail, or NULL. */
 static void leave_queued(weft_run *run, weft_status *st)
 {
   weft_device *device = run->device;
@@ -582,7 +593,7 @@ static void leave_queued(weft_run *run, weft_status *st)
   if (st) let_peers_know(run, st);
   run->error = st;
   rt_definition_record(run->definition, device,
-                       stream); /* first: memory that is given back is in use until this point */
+                       stream); /* first: memory that is given back below is in use until this point */
   hand_over_memory(run, st);
   give_up_inputs(run);
   rt_definition_publish(run->definition, weft_status_dup(st));
@@ -603,7 +614,7 @@ static void program_done(void *arg, weft_status *st)
   else end_run(run, st);
 }
 
-/* What the run queues comes behind what defines its inputs. */
+/* Has the compute stream wait for the points that define the inputs. */
 static weft_status *wait_for_definitions(weft_run *run)
 {
   weft_stream *stream = run->device->streams[WEFT_STREAM_COMPUTE];
@@ -613,7 +624,8 @@ static weft_status *wait_for_definitions(weft_run *run)
   return NULL;
 }
 
-/* Counts modulo 2^32, as JAX's launch ids wrap; never 0. */
+/* The number of this launch over the communicator of a grouping. Counts from 1, modulo 2^32 as JAX's launch ids
+ * wrap; never 0. */
 static uint64_t number_of_launch(weft_run *run, int grouping)
 {
   weft_executable *exe = run->exe;
@@ -650,11 +662,12 @@ static weft_status *bind_comms(weft_run *run)
   return NULL;
 }
 
-/* On a worker or the launching thread, when it is this run's turn. */
+/* Starts a run whose turn it is, on a worker or on the launching thread. */
 static void start_run(weft_run *run)
 {
-  weft_status *st = run->poisoned ? WEFT_ERR(CANCELLED, "poisoned") : input_error(run); /* `done` says what by */
-  weft_status *unbound = bind_comms(run);                                               /* also to tell peers of `st` */
+  weft_status *st = run->poisoned ? WEFT_ERR(CANCELLED, "poisoned") : input_error(run); /* `done` has the error */
+  /* also if `st` is set: let_peers_know needs the communicators */
+  weft_status *unbound = bind_comms(run);
 
   if (st) weft_status_free(unbound);
   else st = unbound;
@@ -666,14 +679,15 @@ static void start_run(weft_run *run)
 
 static void start_job(rt_job *job) { start_run((weft_run *)job); }
 
-/* More than `most` runs have not ended, and waiting makes them fewer: one is running and no callback of it holds it up, or a
- * stream has work to do. */
+/* True if more than `most` runs of the device have not ended, and waiting makes them fewer: a run is running that is
+ * not inside a host callback, or a stream has work to do. */
 static bool is_crowded(const weft_device *device, int most) WEFT_REQUIRES(device->mu)
 {
   return device->submitted - device->ended > most && (device->running > device->callbacks || device->queued > 0);
 }
 
-/* The head of the queue if its inputs are there and nothing else runs: it counts as running now. */
+/* Takes the head of the queue if its inputs are there and no run is running outside a host callback; it counts as
+ * running now. NULL: no run can start. */
 static weft_run *take_next(weft_device *device) WEFT_REQUIRES(device->mu)
 {
   weft_run *run = device->first;
@@ -709,13 +723,14 @@ static void input_usable(void *ctx, const weft_status *error)
   bool worker = rt_pool_is_worker(device->platform->pool); /* a worker need not hold the platform: see end_run */
   weft_platform *platform = worker ? NULL : weft_platform_retain(device->platform);
 
-  (void)error; /* looked at when the run starts */
+  (void)error; /* the run looks at the error when it starts */
   /* acq_rel: pairs with pump; the run may start, and end, as soon as this is 0 */
   if (atomic_fetch_sub_explicit(&run->waiting, 1, memory_order_acq_rel) == 1) pump(device);
   weft_platform_release(platform);
 }
 
-/* Enters the queue; with inputs there and nothing before it, a short program runs here and now. */
+/* Puts the run into its device's queue. If its inputs are there and nothing is before it, a short program runs at
+ * once on this thread. */
 static void submit(weft_run *run)
 {
   weft_device *device = run->device;
@@ -764,7 +779,8 @@ static int compare_pointers(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* A donated buffer may be given once only.  `base` of the run serves as room for sorting (one slot a parameter at least). */
+/* A donated buffer may be given only once. The inputs are sorted in the run's `base`, which has at least one slot
+ * for each parameter. */
 static weft_status *check_donations(const weft_executable *exe, weft_run *run, weft_buffer *const *inputs)
 {
   int donated = 0, at = 0;
@@ -787,7 +803,7 @@ static weft_status *check_donations(const weft_executable *exe, weft_run *run, w
   return NULL;
 }
 
-/* Everything of a launch on one device that can fail. */
+/* Does everything of a launch on one device that can fail. */
 static weft_status *prepare(weft_executable *exe, int device, const weft_launch *launch, weft_run *run)
 {
   weft_buffer *const *inputs = launch->inputs[device];
@@ -825,7 +841,7 @@ static weft_status *prepare(weft_executable *exe, int device, const weft_launch 
   return NULL;
 }
 
-/* Cannot fail any more: donated inputs are gone now, and the run is on its way. */
+/* Sends a prepared run on its way, which cannot fail: deletes the donated inputs, hands out the outputs and submits. */
 static void set_off(weft_executable *exe, int device, const weft_launch *launch, struct rt_hold *hold, weft_run *run)
 {
   for (int p = 0; p < exe->param_count; p++) {
@@ -846,7 +862,8 @@ static void set_off(weft_executable *exe, int device, const weft_launch *launch,
   submit(run);
 }
 
-/* Incarnations of the processes of each device of each request, as one block that keys point into. */
+/* Sets the incarnations in the requests' keys: for each device, that of its process. The keys point into one block,
+ * which the caller frees. */
 static weft_status *set_incarnations(const weft_executable *exe, const weft_launch *launch,
                                      coll_clique_request *requests, uint64_t **out_block)
 {
@@ -870,8 +887,9 @@ static weft_status *set_incarnations(const weft_executable *exe, const weft_laun
   return NULL;
 }
 
-/* Long enough for the rendezvous, and for each run that is still to come before this one.  Processes are late for the first
- * launch by what they take to start and compile: that has a limit of its own, unless the program was given one for all. */
+/* Enough time for the rendezvous, and for each run that is still before this one. At the first launch, processes are
+ * late by the time they take to start and compile; connect_ns allows for that, unless the program has a shorter
+ * limit for all its collectives. */
 static weft_deadline hold_deadline(const weft_executable *exe)
 {
   const coll_settings *settings = coll_settings_get();
@@ -889,7 +907,8 @@ static weft_deadline hold_deadline(const weft_executable *exe)
   return weft_deadline_after_ns(ns);
 }
 
-/* Asks for the cliques; nothing blocks: the runs wait for the hold as for an input. */
+/* Asks for the cliques of a launch. Nothing blocks: the runs wait for the hold as they do for an input. *out_hold is
+ * NULL if there are no cliques. */
 static weft_status *acquire_hold(weft_executable *exe, const weft_launch *launch, struct rt_hold **out_hold)
 {
   struct rt_hold *hold;
@@ -919,7 +938,7 @@ static weft_status *acquire_hold(weft_executable *exe, const weft_launch *launch
   return st;
 }
 
-/* Prepared runs are on their way; or, with an error, given up. */
+/* Sends the prepared runs on their way or, if `st` is an error, gives them up. Takes `st`. */
 static weft_status *set_off_all(weft_executable *exe, const weft_launch *launch, weft_run **runs, int prepared,
                                 weft_status *st)
 {
@@ -934,7 +953,8 @@ static weft_status *set_off_all(weft_executable *exe, const weft_launch *launch,
   return st;
 }
 
-/* A host that runs ahead of its devices would fill the memory with launches and with what they are to read. */
+/* Waits while the device is crowded (MOST_QUEUED). A host that runs ahead of its devices would fill the memory with
+ * launches and with what they are to read. */
 static void wait_for_room(weft_device *device)
 {
   bool in_time = true;
@@ -968,7 +988,7 @@ weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *lau
       st = weft_status_note(st, __FILE__, __LINE__, "launch of \"%s\" on device %lld", exe->parts.module->name,
                             (long long)exe->devices[prepared]->id);
   }
-  if (exe->request_count > 0) { /* cliques and queues in one step: of two launches, the same one is first in both */
+  if (exe->request_count > 0) { /* cliques and queues in one step, so that two launches have the same order in both */
     weft_mutex_lock(&exe->platform->launch_mu);
     st = set_off_all(exe, launch, runs, prepared, st);
     weft_mutex_unlock(&exe->platform->launch_mu);

@@ -21,7 +21,7 @@ int weft_executable_param_count(const weft_executable *exe);  /* leaves of all p
 int weft_executable_output_count(const weft_executable *exe); /* leaves of the result */
 const weft_array_type *weft_executable_param_type(const weft_executable *exe, int param);
 const weft_array_type *weft_executable_output_type(const weft_executable *exe, int output);
-bool weft_executable_donates(const weft_executable *exe, int param); /* the program wants to reuse its bytes */
+bool weft_executable_donates(const weft_executable *exe, int param); /* the program can reuse the input's bytes */
 int64_t weft_executable_replica_count(const weft_executable *exe);
 int64_t weft_executable_partition_count(const weft_executable *exe);
 /* The devices of this process that take part, in the order of weft_launch.inputs, and the place of each. */
@@ -33,22 +33,24 @@ void weft_executable_place(const weft_executable *exe, int index, int64_t *out_r
 typedef struct weft_launch {
   weft_buffer *const *const *inputs; /* [device][param leaf], borrowed; buffers of that device */
   weft_buffer **const *outputs;      /* [device][output leaf]: filled with new references */
-  weft_event **done;                 /* [device], or NULL: filled with events (new references) of the end of each run */
+  weft_event **done;                 /* [device], or NULL: filled with new references to the events of the runs' ends */
   const bool *keep;                  /* [param leaf], or NULL: true forbids donation of that input */
   int64_t launch_id;                 /* the same in every process */
   const uint64_t *incarnations;      /* by process, or NULL: those that the platform was made with */
   void *user;                        /* handed to custom calls; must live until every `done` is ready */
-  struct rt_lender *lender;          /* the launching thread, which will serve until then: host callbacks run there; or NULL */
+  /* if not NULL: host callbacks run on the launching thread, which serves them until every `done` is ready */
+  struct rt_lender *lender;
 } weft_launch;
 
-/* Submits and returns; a small program whose inputs are ready may run at once on the caller, and a caller that is 64 launches
- * ahead of a busy device waits until half of them have ended.  Donated inputs are marked
- * deleted before it returns.  Failures of the run, and of its inputs, are in the outputs' definition events and in `done`.
+/* Submits a launch and returns. A short program whose inputs are ready may run at once on the calling thread. A
+ * caller that is more than 64 runs ahead of a busy device waits until at most 32 are left, or for 10 s; a worker
+ * never waits. Donated inputs are deleted before the call returns. Failures of the run, and of its inputs, are in
+ * the outputs' definition events and in `done`.
  * Errors (nothing was submitted): INVALID_ARGUMENT for wrong counts, sizes, devices or a buffer donated twice;
  * FAILED_PRECONDITION for a deleted input; RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *weft_executable_launch(weft_executable *exe, const weft_launch *launch);
 
-/* For people: the thunks and their dependences; `svg` draws them. */
+/* For people: the thunks and their dependences as text, or as a drawing (`svg`). */
 WEFT_NODISCARD weft_status *weft_executable_print(const weft_executable *exe, FILE *out);
 WEFT_NODISCARD weft_status *weft_executable_svg(const weft_executable *exe, FILE *out);
 

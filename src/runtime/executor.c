@@ -1,13 +1,13 @@
 /* runtime/executor.c -- Running programs.
  *
- * A sequence in order is a loop over thunks.  A sequence as a graph is a heap of ready thunks by priority, which the
- * starting thread and workers that join drain together.  Nothing waits: whoever ends the last piece of a sequence goes on
- * with what comes after it, so a thunk that ends elsewhere (a collective) leaves its thread free, and a loop whose body
- * contains one is resumed by the pool.
+ * A sequence in order is a loop over thunks. A sequence as a graph is a heap of ready thunks by priority, which the
+ * starting thread and workers that join drain together. No thread waits: the thread that ends the last piece of a
+ * sequence goes on with what comes after it. A thunk that ends elsewhere (a collective) leaves its thread free, and
+ * a loop whose body contains one is resumed by the pool.
  *
- * "Finished" travels in one of two ways.  A function that returns true has finished its sequence on this thread; one that
- * returns false has not, the rest happens elsewhere, and it must not touch the run any more: frame and program may be
- * gone. */
+ * "Finished" travels in one of two ways. A function that returns true has finished its sequence on this thread. A
+ * function that returns false has not: the rest happens elsewhere, and the caller must not touch the run any more,
+ * since frame and program may be gone. */
 #include <config.h>
 
 #include <string.h>
@@ -18,7 +18,7 @@
 static bool seq_start(rt_frame *frame, const rt_seq *seq);
 static void seq_finished(rt_frame *frame, const rt_seq *seq);
 
-/* The sequence has ended: its last thread alone is here. */
+/* Takes the error of a sequence that has ended. Only its last thread is here, so no lock is needed. */
 static weft_status *take_error(rt_frame *frame, const rt_seq *seq) WEFT_NO_THREAD_SAFETY
 {
   rt_seq_run *run = &frame->runs[seq->index];
@@ -29,7 +29,7 @@ static weft_status *take_error(rt_frame *frame, const rt_seq *seq) WEFT_NO_THREA
 
 /* ---- one thunk ------------------------------------------------------------------------------------------------- */
 
-/* The asynchronous part: true if it has ended already. */
+/* Starts an asynchronous thunk. True if it has ended already, with its error in *out. */
 static bool start_thunk(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
 {
   rt_async *async = &frame->asyncs[thunk->index];
@@ -40,7 +40,7 @@ static bool start_thunk(rt_frame *frame, const rt_thunk *thunk, weft_status **ou
   memset(&frame->ctx.states[thunk->index], 0, sizeof frame->ctx.states[0]);
   *out = thunk->ops->start(thunk, &frame->ctx);
   if (*out) return true;
-  /* acq_rel: pairs with rt_thunk_done; the second of the two to come goes on with the run */
+  /* acq_rel: pairs with rt_thunk_done; of the starting and the ending thread, the second goes on with the run */
   if (atomic_compare_exchange_strong_explicit(&async->phase, &phase, RT_LEFT, memory_order_acq_rel,
                                               memory_order_acquire))
     return false;
@@ -48,7 +48,7 @@ static bool start_thunk(rt_frame *frame, const rt_thunk *thunk, weft_status **ou
   return true;
 }
 
-/* True when done; its error is then in *out. */
+/* Runs or starts a thunk. True when it is done; its error is then in *out. */
 static bool execute(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
 {
   int64_t begin = WEFT_UNLIKELY(rt_trace_on) ? weft_now_ns() : 0;
@@ -67,7 +67,7 @@ static bool execute(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
 static void miss(rt_frame *frame, const rt_thunk *thunk)
 {
   if (thunk->order_group > 0)
-    atomic_store_explicit(&frame->fell_behind, true, memory_order_relaxed); /* `done` orders it */
+    atomic_store_explicit(&frame->fell_behind, true, memory_order_relaxed); /* read after `done`, which orders it */
 }
 
 static weft_status *name_failure(weft_status *st, const rt_thunk *thunk)
@@ -77,14 +77,15 @@ static weft_status *name_failure(weft_status *st, const rt_thunk *thunk)
 
 /* ---- in order -------------------------------------------------------------------------------------------------- */
 
-/* Thunk `at` has failed, and none after it will run.  A sequence in order is one thread's. */
+/* Thunk `at` has failed with `st` (taken), and none after it will run. A sequence in order is on one thread at a
+ * time, so no lock is needed. */
 static void end_in_order(rt_frame *frame, const rt_seq *seq, int at, weft_status *st) WEFT_NO_THREAD_SAFETY
 {
   frame->runs[seq->index].error = name_failure(st, seq->thunks[at]);
   for (; at < seq->count; at++) miss(frame, seq->thunks[at]);
 }
 
-/* From thunk `at` on; true when the sequence is done. */
+/* Runs the sequence from thunk `at` on; true when it is done. */
 static bool run_in_order(rt_frame *frame, const rt_seq *seq, int at)
 {
   for (; at < seq->count; at++) {
@@ -133,7 +134,8 @@ static void release_waiters(rt_seq_run *run, int begin, int count) WEFT_REQUIRES
   }
 }
 
-/* What the end of a node sets free.  Control flow lets the next of its order group go only now. */
+/* Ends a node (takes `st`) and releases what waits for it. Unlike a collective, control flow releases the next of
+ * its order group only now. */
 static void node_ended(rt_seq_run *run, int node, weft_status *st) WEFT_REQUIRES(run->mu)
 {
   const rt_node *n = &run->seq->nodes[node];
@@ -148,9 +150,10 @@ static void node_ended(rt_seq_run *run, int node, weft_status *st) WEFT_REQUIRES
 
 enum entry { BEGIN, JOIN };
 
-/* Runs ready thunks until there are none; `ended` >= 0: first, that node has ended with `st`.  True if the sequence is done, which exactly one caller sees: the last thread
- * inside.  While a thread is inside the run is not done, so it may look at it; the lock is held from the end of one thunk
- * to the choice of the next, so that whoever leaves does so without touching the run again. */
+/* Runs ready thunks until there are none. If `ended` >= 0, that node has ended with `st` (taken), which is recorded
+ * first. Returns true if the sequence is done, to exactly one caller: the last thread inside. The run cannot be done
+ * while a thread is inside, so the thread may use it. The lock is held from the end of one thunk to the choice of
+ * the next, so that a thread which leaves does so without touching the run again. */
 static bool drain(rt_seq_run *run, enum entry entry, int ended, weft_status *st) WEFT_NO_THREAD_SAFETY
 {
   rt_frame *frame = run->frame;
@@ -184,7 +187,7 @@ static bool drain(rt_seq_run *run, enum entry entry, int ended, weft_status *st)
     if (done) node_ended(run, node, st);
   }
   bool finished = --run->working == 0 && run->left == 0;
-  if (finished) run->left = -1; /* seen once */
+  if (finished) run->left = -1; /* so that no other thread sees it */
   weft_mutex_unlock(&run->mu);
   return finished;
 }
@@ -193,7 +196,7 @@ static bool drain(rt_seq_run *run, enum entry entry, int ended, weft_status *st)
 
 static bool control_go_on(rt_frame *frame, const rt_thunk *thunk, const rt_seq *after, weft_status **out);
 
-/* A thunk that had left its thread has ended; true if its sequence is now done. */
+/* A thunk that had left its thread has ended (takes `st`); true if its sequence is now done. */
 static bool thunk_ended(rt_frame *frame, const rt_thunk *thunk, weft_status *st)
 {
   const rt_seq *seq = thunk->parent;
@@ -204,7 +207,7 @@ static bool thunk_ended(rt_frame *frame, const rt_thunk *thunk, weft_status *st)
   return true;
 }
 
-/* Outwards from a sequence that is done, as far as things can go on at once. */
+/* A sequence is done: goes on outwards, with the control flow that it belongs to, as far as possible at once. */
 static void seq_finished(rt_frame *frame, const rt_seq *seq)
 {
   for (;;) {
@@ -219,7 +222,7 @@ static void seq_finished(rt_frame *frame, const rt_seq *seq)
   }
 }
 
-/* A worker joins a sequence, or takes up one in order whose thunk has ended elsewhere. */
+/* A worker joins a graph, or resumes a sequence in order whose thunk has ended elsewhere. */
 static void join_in(rt_job *job)
 {
   rt_seq_run *run = (rt_seq_run *)job;
@@ -238,7 +241,7 @@ static void join_in(rt_job *job)
   if (finished) seq_finished(frame, seq);
 }
 
-/* True if it is done on return. */
+/* Starts a sequence. True if it is done on return. */
 static bool seq_start(rt_frame *frame, const rt_seq *seq)
 {
   return seq->in_order ? run_in_order(frame, seq, 0) : drain(&frame->runs[seq->index], BEGIN, -1, NULL);
@@ -283,7 +286,7 @@ void rt_thunk_started(rt_frame *frame, const rt_thunk *thunk) WEFT_NO_THREAD_SAF
 
 /* ---- control flow ---------------------------------------------------------------------------------------------- */
 
-/* The loop goes on; `after` is the sequence that has just ended, NULL at the start. */
+/* Goes on with a loop; `after` is the sequence that has just ended, NULL at the start. True when the loop is done. */
 static bool while_go_on(rt_frame *frame, const rt_thunk *thunk, const rt_seq *after, weft_status **out)
 {
   const rt_while_thunk *loop = (const rt_while_thunk *)thunk;
@@ -315,7 +318,7 @@ bool rt_control_while(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out)
 
 static bool is_pred(const rt_thunk *thunk) { return ((const rt_conditional_thunk *)thunk)->flag_is_pred; }
 
-/* The flag is there. */
+/* Runs the branch that the flag names; the flag has been read. True when the branch is done. */
 static bool take_branch(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
 {
   const rt_async *async = &frame->asyncs[thunk->index];
@@ -335,7 +338,7 @@ bool rt_control_conditional(const rt_thunk *thunk, rt_ctx *ctx, weft_status **ou
   return *out || take_branch(frame, thunk, out);
 }
 
-/* The flag of a loop is there: another round, or the end. */
+/* The flag of a loop has been read: runs another round, or ends the loop. True when the loop is done. */
 static bool take_round(rt_frame *frame, const rt_thunk *thunk, weft_status **out)
 {
   const rt_seq *body = thunk->seqs[0];

@@ -60,7 +60,7 @@ static int64_t bytes_of(const rt_thunk *thunk, int first, int count)
   return bytes;
 }
 
-/* The item goes into the thunk's results. */
+/* Copies the item into the thunk's arguments [first, first + count). */
 static weft_status *deliver(const rt_thunk *thunk, rt_ctx *ctx, int first, int count, const char *data, int64_t bytes)
 {
   void *const *args = rt_args(thunk, ctx);
@@ -223,7 +223,7 @@ static weft_status *find_channel_locked(weft_platform *platform, int64_t id, rt_
     channel = calloc(1, sizeof *channel);
     WEFT_TRY_ALLOC(channel);
     *channel = (rt_channel){.next = platform->channels, .id = id};
-    platform->channels = channel; /* half made, it can be freed */
+    platform->channels = channel; /* linked before it has a feed, so that it is freed in any case */
   }
   if (!channel->feed) WEFT_TRY(rt_feed_new(&channel->feed));
   *out_feed = channel->feed;
@@ -242,7 +242,7 @@ weft_status *rt_channel_feed(weft_platform *platform, int64_t id, rt_feed **out_
 void rt_channels_close(weft_platform *platform)
 {
   weft_mutex_lock(&platform->channels_mu);
-  rt_channel *channel = platform->channels; /* only grows, at its head */
+  rt_channel *channel = platform->channels; /* the list grows only at its head */
   weft_mutex_unlock(&platform->channels_mu);
   for (; channel; channel = channel->next)
     if (channel->feed) close_feed(channel->feed);

@@ -7,15 +7,17 @@
 #include "runtime/thunk.h"
 
 /* Gives `device` an item; `data` is copied.
- * Errors: RESOURCE_EXHAUSTED beyond RT_FEED_BYTES waiting; FAILED_PRECONDITION after weft_device_close_infeed. */
+ * Errors: RESOURCE_EXHAUSTED if more than RT_FEED_BYTES would wait; FAILED_PRECONDITION after
+ * weft_device_close_infeed. */
 WEFT_NODISCARD weft_status *weft_device_infeed(weft_device *device, const void *data, int64_t bytes);
-/* No more will come: an infeed that finds the queue empty, now or later, fails with FAILED_PRECONDITION. */
+/* Declares that no more items will come: an infeed that finds the queue empty, now or later, fails with
+ * FAILED_PRECONDITION. */
 void weft_device_close_infeed(weft_device *device);
 /* Waits for the next item of the outfeed, which must be of `bytes` bytes.
- * Errors: DEADLINE_EXCEEDED; INVALID_ARGUMENT if it has another size (it is lost). */
+ * Errors: DEADLINE_EXCEEDED; INVALID_ARGUMENT if the item has another size (the item is lost). */
 WEFT_NODISCARD weft_status *weft_device_outfeed(weft_device *device, void *data, int64_t bytes, weft_deadline deadline);
 
-enum { RT_FEED_BYTES = 1 << 30 }; /* that may wait in one queue */
+enum { RT_FEED_BYTES = 1 << 30 }; /* the most that may wait in one queue */
 
 /* ---- for the platforms ---- */
 
@@ -23,16 +25,19 @@ typedef struct rt_feed rt_feed;
 WEFT_NODISCARD weft_status *rt_feed_new(rt_feed **out_feed);
 void rt_feed_free(rt_feed *feed); /* NULL is fine */
 
-/* A thunk waits for an item: fills its arguments [first, first + count) and ends it.  Errors: as `start` of a thunk. */
+/* The `start` of a thunk that takes an item: when there is one, fills the arguments [first, first + count) with it
+ * and ends the thunk. Errors: FAILED_PRECONDITION if the queue is closed and empty; INVALID_ARGUMENT if the item has
+ * another size. */
 WEFT_NODISCARD weft_status *rt_feed_take(rt_feed *feed, const rt_thunk *thunk, rt_ctx *ctx, int first, int count);
-/* A thunk's arguments [0, count) become an item.  RESOURCE_EXHAUSTED beyond RT_FEED_BYTES. */
+/* Makes an item of a thunk's arguments [0, count). Errors: RESOURCE_EXHAUSTED if more than RT_FEED_BYTES would wait;
+ * FAILED_PRECONDITION if the queue is closed. */
 WEFT_NODISCARD weft_status *rt_feed_put(rt_feed *feed, const rt_thunk *thunk, rt_ctx *ctx, int count);
 
-/* The host's queue of channel `id`, made when first asked for.
+/* The host's queue of channel `id`, made at the first request.
  * Errors: UNIMPLEMENTED on a platform whose host does not loop back. */
 WEFT_NODISCARD weft_status *rt_channel_feed(weft_platform *platform, int64_t id, rt_feed **out_feed);
 void rt_channels_close(
-  weft_platform *platform); /* no more will come: who waits on a channel fails with FAILED_PRECONDITION */
+  weft_platform *platform); /* no more items will come: thunks that wait on a channel fail with FAILED_PRECONDITION */
 void rt_channels_free(weft_platform *platform);
 
 #endif

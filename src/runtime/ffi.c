@@ -11,7 +11,8 @@
 
 /* ---- errors ------------------------------------------------------------------------------------------------------------ */
 
-/* jaxlib's own handlers read an error as the absl::Status that XLA's begin with: here one of a code without a message. */
+/* jaxlib's own handlers read an error as the absl::Status with which XLA's errors begin. Here it is a status with a
+ * code and without a message. */
 struct XLA_FFI_Error {
   uintptr_t status;
   char message[];
@@ -233,7 +234,7 @@ typedef struct run {
   XLA_FFI_CallFrame frame;
   void (*done)(void *arg, weft_status *st);
   void *arg;
-  void *const *data;        /* with packed elements: the buffers as Weft has them */
+  void *const *data;        /* if elements are packed: the buffers as Weft stores them */
   XLA_FFI_Buffer buffers[];
 } run;
 
@@ -294,7 +295,7 @@ static void fill_buffer(XLA_FFI_Buffer *buffer, const hlo_shape *shape)
                              .dims = (int64_t *)shape->dims};
 }
 
-/* The frame's lists of pointers are in one block of the arena, shared by all runs but for the buffers themselves. */
+/* The frame of a call at a stage, without its arguments and results. */
 static XLA_FFI_CallFrame frame_of(rt_ffi_call *call, XLA_FFI_ExecutionContext *ctx, XLA_FFI_ExecutionStage stage)
 {
   /* XLA counts the frame's size up to `future`, and handlers compare for equality. */
@@ -343,9 +344,9 @@ weft_status *rt_ffi_call_new(weft_arena *arena, const hlo_instr *instr, const XL
       return st;
     }
   }
-  /* jaxlib's Python callbacks keep a cache of transposes in the state that their instantiate stage makes, and that stage
-   * does not come through PJRT's extension.  They look into the cache only for results that are not C-contiguous, which
-   * the jax_plugins package rules out; all they need else is a pointer. */
+  /* jaxlib's Python callbacks keep a cache of transposes in the state that their instantiate stage makes, but PJRT's
+   * extension does not pass that stage on. They look into the cache only for results that are not C-contiguous,
+   * which the jax_plugins package rules out. Otherwise they need only a pointer that is not NULL. */
   if (!bundle->instantiate && instr->op == HLO_CUSTOM_CALL && strstr(instr->u.custom->target, "_python_cpu_callback")) {
     call->blank_state = weft_arena_alloc(arena, BLANK_STATE_BYTES);
     WEFT_TRY_ALLOC(call->blank_state);

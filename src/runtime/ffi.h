@@ -17,14 +17,15 @@ const XLA_FFI_Api *rt_ffi_api(void);
 /* Thread-safe.  `name` is copied.  Errors: INVALID_ARGUMENT without an execute handler; RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *rt_ffi_register(const char *name, size_t length, const XLA_FFI_Handler_Bundle *bundle);
 bool rt_ffi_find(const char *name, XLA_FFI_Handler_Bundle *out_bundle);
-bool rt_ffi_calls_python(const char *name); /* jaxlib's handlers of host callbacks, by their names */
+bool rt_ffi_calls_python(const char *name); /* jaxlib's handlers of Python callbacks, known by their names */
 
-/* Gives `*type_id` a number if it is 0, else records that number, with how to destroy objects of that type (or NULL). */
+/* If `*type_id` is 0, gives it the number of the type called `name`, a new one if need be; otherwise records that
+ * number. `deleter` destroys objects of the type; or NULL. Thread-safe. */
 WEFT_NODISCARD weft_status *rt_ffi_type_register(const char *name, size_t length, int64_t *type_id,
                                                  void (*deleter)(void *object));
 
-/* What a user attaches to a launch for handlers to find: objects by type id, owned by it when they have a deleter.
- * Filled before the launch, only read during it. */
+/* What a user attaches to a launch for handlers to find: objects by type id. Objects with a deleter are owned by the
+ * user data. Filled before the launch, only read during it. */
 typedef struct rt_ffi_user_data rt_ffi_user_data;
 WEFT_NODISCARD weft_status *rt_ffi_user_data_new(rt_ffi_user_data **out);
 void rt_ffi_user_data_free(rt_ffi_user_data *data); /* NULL is fine */
@@ -43,8 +44,8 @@ WEFT_NODISCARD weft_status *rt_ffi_call_new(weft_arena *arena, const hlo_instr *
                                             const XLA_FFI_Handler_Bundle *bundle, rt_ffi_call **out_call);
 void rt_ffi_call_free(rt_ffi_call *call); /* destroys the handler's state; NULL is fine */
 
-/* Starts the call on buffers: leaves of the operands, then leaves of the result.  `done(arg, status)` is called exactly once
- * and takes the status: before this returns, unless the handler goes on asynchronously. */
+/* Starts the call on buffers: leaves of the operands, then leaves of the result. `done(arg, status)` is called
+ * exactly once and takes the status: before this function returns, unless the handler goes on asynchronously. */
 void rt_ffi_call_start(rt_ffi_call *call, void *const *buffers, rt_pool *pool, const rt_run_info *info,
                        void (*done)(void *arg, weft_status *st), void *arg);
 

@@ -17,7 +17,7 @@
 #include "hlo/literal.h"
 #include "runtime/ffi.h"
 
-enum { MAX_DEPTH = 16, MOST_ELEMENTS = 1 << 20 /* of a dense array, which may be one repeated */ };
+enum { MAX_DEPTH = 16, MOST_ELEMENTS = 1 << 20 /* of a dense array, which may repeat one element */ };
 
 typedef struct cursor {
   const char *start, *at;
@@ -160,7 +160,7 @@ static weft_status *parse_number(cursor *c, number *out)
   return NULL;
 }
 
-/* The low bytes: inf and NaN are written so. */
+/* Stores the low bytes of `bits`: inf and NaN are written as hexadecimal bits. */
 static void store_bits(uint64_t bits, size_t bytes, void *to) { memcpy(to, &bits, bytes); }
 
 static void store_number(const number *x, weft_dtype type, void *to)
@@ -179,7 +179,8 @@ static void store_number(const number *x, weft_dtype type, void *to)
 
 static weft_dtype default_type(const number *x) { return x->is_bool ? WEFT_PRED : x->is_float ? WEFT_F64 : WEFT_S64; }
 
-/* Numbers up to `close`, each optionally typed, as an array; type INVALID: theirs, or the default. */
+/* Reads numbers up to `close` as an array. The element type is the one written after a number, else `type`; if that
+ * is WEFT_INVALID, the default of the first number. */
 static weft_status *parse_numbers(cursor *c, char close, weft_dtype type, XLA_FFI_Array **out)
 {
   XLA_FFI_Array *array = WEFT_ARENA_NEW(c->arena, XLA_FFI_Array);
@@ -206,7 +207,7 @@ static weft_status *parse_numbers(cursor *c, char close, weft_dtype type, XLA_FF
   return NULL;
 }
 
-/* "0x0100FF..." as `count` elements, little-endian, an i1 in a byte; one stands for all. */
+/* "0x0100FF..." as `count` elements, little-endian, an i1 in a byte. The digits of one element stand for all. */
 static weft_status *parse_hex(cursor *c, weft_dtype type, size_t count, XLA_FFI_Array **out)
 {
   XLA_FFI_Array *array = WEFT_ARENA_NEW(c->arena, XLA_FFI_Array);
@@ -231,7 +232,7 @@ static weft_status *parse_hex(cursor *c, weft_dtype type, size_t count, XLA_FFI_
   return NULL;
 }
 
-/* `count` times the one element. */
+/* Repeats the only element of `array` `count` times. */
 static weft_status *repeat(cursor *c, size_t count, XLA_FFI_Array *array)
 {
   size_t one = weft_dtype_bytes(weft_dtype_from_proto(array->dtype));

@@ -39,7 +39,7 @@ void rt_lender_give_back(rt_lender *lender)
   weft_mutex_unlock(&lender->mu);
 }
 
-/* Signals under the lock: the lender may be gone as soon as it is free. */
+/* Signals under the lock: the lender's memory may be gone once the lock is free. */
 static void event_ready(void *ctx, const weft_status *error)
 {
   rt_lender *lender = ctx;

@@ -11,22 +11,23 @@
 typedef struct rt_lender {
   weft_mutex mu;
   weft_cond changed;
-  bool busy WEFT_GUARDED_BY(mu);               /* from an offer taken to rt_lender_give_back */
-  void (*call)(void *arg) WEFT_GUARDED_BY(mu); /* offered, not begun; or NULL */
+  bool busy WEFT_GUARDED_BY(mu);               /* from an offer that was taken to rt_lender_give_back */
+  void (*call)(void *arg) WEFT_GUARDED_BY(mu); /* offered and not begun, or NULL */
   void *arg WEFT_GUARDED_BY(mu);
   int pending WEFT_GUARDED_BY(mu);             /* events not ready yet */
 } rt_lender;
 
-void rt_lender_init(rt_lender *lender); /* the caller's memory; the calling thread must come to rt_lender_serve */
+void rt_lender_init(rt_lender *lender); /* the caller's memory; the calling thread must then call rt_lender_serve */
 void rt_lender_fini(rt_lender *lender);
 
-/* Has the lender call call(arg) soon.  False if it is at work already: callbacks may wait for each other.  Not to be called
- * once the events that it waits for are ready.  Thread-safe. */
+/* Asks the lending thread to call call(arg) soon. False if that thread is inside another callback; callbacks may
+ * wait for each other, so the caller then runs its own elsewhere. Not to be called once the events that the lending
+ * thread waits for are ready. Thread-safe. */
 bool rt_lender_offer(rt_lender *lender, void (*call)(void *arg), void *arg);
-/* From inside call(arg), once, when it will not block any more: the next offer is taken. */
+/* To be called once, inside call(arg), when it will not block any more: the next offer is then taken. */
 void rt_lender_give_back(rt_lender *lender);
 
-/* Serves until all `count` events are ready.  `slots`: memory for as many. */
+/* Serves offers until all `count` events are ready. `slots`: memory for as many waiters. */
 void rt_lender_serve(rt_lender *lender, weft_event *const *events, int count, weft_event_waiter *slots);
 
 #endif

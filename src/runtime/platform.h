@@ -19,9 +19,11 @@ typedef struct weft_platform_options {
   int process_index, process_count; /* 0, 0: alone */
   weft_kv *kv;                      /* where processes meet; borrowed for the platform's life; NULL: alone */
   const uint64_t *incarnations;     /* [process_count] of each process, unique in the job; NULL: alone, or given at launch */
-  const int64_t *device_ids;        /* global ids of this process's devices; NULL: process_index * WEFT_DEVICES_A_PROCESS + ordinal,
-                                     * which several processes must keep to */
-  bool host_loops_back;             /* what a program sends to the host on a channel, the host sends to who receives on it */
+  /* global ids of this process's devices; NULL: process_index * WEFT_DEVICES_A_PROCESS + ordinal. Jobs of several
+   * processes must use these same numbers. */
+  const int64_t *device_ids;
+  /* data that a program sends to the host on a channel goes to the program that receives from the host on it */
+  bool host_loops_back;
 } weft_platform_options;
 
 typedef struct weft_compile_options {
@@ -48,7 +50,7 @@ typedef struct weft_platform_ops {
   /* Takes `module` (verified), also on failure.  Thread-safe. */
   WEFT_NODISCARD weft_status *(*compile)(weft_platform *platform, hlo_module *module,
                                          const weft_compile_options *options, weft_executable **out_executable);
-  /* Optional: writes what a user should know of the machine as this platform sees it, in indented lines. */
+  /* Optional: describes the machine as this platform sees it, in indented lines for a user. */
   WEFT_NODISCARD weft_status *(*describe)(FILE *out);
   const struct coll_communicator_ops *communicator; /* what moves the data of collectives (collective/communicator.h); NULL: the host */
 } weft_platform_ops;
@@ -67,10 +69,11 @@ weft_device *weft_platform_device(const weft_platform *platform, int ordinal);
 weft_device *weft_platform_device_by_id(const weft_platform *platform, int64_t id); /* NULL: not of this process */
 
 struct coll_cliques *weft_platform_cliques(const weft_platform *platform); /* borrowed: communicators of this process */
-/* A process of the job is gone, or has come back as another incarnation: collectives that wait for this one fail with
- * FAILED_PRECONDITION, which names it and `detail`. */
+/* The process that was `incarnation` is gone, or has come back as another one: collectives that wait for it fail
+ * with FAILED_PRECONDITION; the message has `detail`. */
 void weft_platform_incarnation_died(weft_platform *platform, uint64_t incarnation, const char *detail);
-/* This process, known to the others as `incarnation` (0: as none), takes part in no collective any more: coll_cliques_leave. */
+/* This process, which others know as `incarnation` (0: as none), takes part in no collective any more: see
+ * coll_cliques_leave. */
 void weft_platform_leave(weft_platform *platform, uint64_t incarnation, const char *reason);
 
 WEFT_NODISCARD weft_status *weft_compile(weft_platform *platform, hlo_module *module,

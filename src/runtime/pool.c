@@ -33,7 +33,7 @@ typedef struct worker { rt_pool *pool; int index; } worker;
 /* How long a thread looks for work or for the end of a loop before it sleeps: about what waking it costs. */
 enum { SPIN_NS = 50000 };
 
-/* Lets go of the core now and then: whoever is waited for may want this very one. */
+/* Pauses, and lets go of the core: the thread that is waited for may need this very core. */
 static void wait_a_little(void)
 {
 #if defined(__x86_64__)
@@ -158,8 +158,9 @@ int rt_pool_withdraw(rt_pool *pool, rt_job *job)
 
 /* ---- loops ----------------------------------------------------------------------------------------------------- */
 
-/* Each thread that takes part has a share of the indices, the same one in loops of the same size, so that what it wrote in
- * one step lies in its own cache in the next; then it takes what others have left of theirs. */
+/* Each thread that takes part in a loop has a share of the indices. Loops of the same size give a thread the same
+ * share, so that what it wrote in one step lies in its own cache in the next. A thread that has finished its share
+ * takes indices that are left in other shares. */
 enum { MOST_SHARES = 16 };
 
 typedef struct share {
@@ -192,7 +193,8 @@ static bool is_dealt_out(loop *l)
   return true;
 }
 
-/* A helper that was woken on the caller's own core only keeps the caller from working, until the system moves it. */
+/* A helper that was woken on the caller's own core would only keep the caller from working: it yields until the
+ * system moves it or no indices are left. */
 static void make_way(loop *l)
 {
   while (l->cpu >= 0 && sched_getcpu() == l->cpu && !is_dealt_out(l)) sched_yield();

@@ -1,8 +1,8 @@
 /* runtime/pool.h -- the worker threads of a process's devices.
  *
- * All devices share one pool.  Work is offered, never waited for by a worker: a worker that starts a loop takes part in
- * it, and the loop ends even if no other worker ever comes, so nesting cannot deadlock.  A task must not block on a
- * remote party. */
+ * All devices share one pool. A worker never waits for other workers to join: a worker that starts a loop takes part
+ * in it, and the loop ends even if no other worker ever joins, so nested loops cannot deadlock. A task must not
+ * block on a remote party. */
 #ifndef WEFT_RUNTIME_POOL_H
 #define WEFT_RUNTIME_POOL_H
 
@@ -21,35 +21,37 @@ typedef struct rt_pool_options {
   void *ctx;
 } rt_pool_options;
 
-/* Starts `threads` workers: runs are the workers' affair, while the thread that launched them does something else. */
+/* Starts `threads` workers. Runs happen on them, while the thread that launched the runs does something else. */
 WEFT_NODISCARD weft_status *rt_pool_new(const rt_pool_options *options, rt_pool **out_pool);
 void rt_pool_free(rt_pool *pool); /* joins the workers; nothing may be queued or running */
 WEFT_DEFINE_AUTO(rt_pool, rt_pool_free)
 
 int rt_pool_threads(const rt_pool *pool);
 bool rt_pool_is_worker(const rt_pool *pool);           /* is the calling thread one of the pool's? */
-const atomic_int *rt_pool_wanted(const rt_pool *pool); /* how many workers are asked for and have not come */
+const atomic_int *rt_pool_wanted(const rt_pool *pool); /* workers asked for that have not joined yet */
 
 /* Runs fn(ctx, i) for each i in [0, count), in any order, on the caller and on idle workers; returns when all are done.
  * Which thread runs what varies: results must not depend on it.  Allocates nothing.  `pool` NULL: on the caller. */
 void rt_parallel_for(rt_pool *pool, int64_t count, void (*fn)(void *ctx, int64_t index), void *ctx);
 
-/* A piece of work that several workers may take part in.  The owner's memory: set `run`, zero the rest.  The pool does not
- * touch a job any more once it has called run for the last worker wanted. */
+/* Work that several workers may join. The struct is the owner's memory: set `run`, zero the rest. The pool does not
+ * touch a job any more once it has called `run` for the last worker wanted. */
 typedef struct rt_job {
   void (*run)(struct rt_job *job); /* called by each worker that joins, concurrently */
   struct rt_job *prev, *next;      /* the pool's, under its lock */
   int wanted;                      /* workers still to join; linked while > 0 */
 } rt_job;
 
-/* Asks for `count` more workers to join `job`: run will be called so often, unless withdrawn.  Thread-safe; runs nothing
- * on the caller. */
+/* Asks for `count` more workers to join `job`: each calls `run` once, unless rt_pool_withdraw comes first.
+ * Thread-safe; runs nothing on the caller. */
 void rt_pool_offer(rt_pool *pool, rt_job *job, int count);
-/* Takes back what no worker has taken up yet; returns how many calls of run will now not come. */
+/* Withdraws the requests that no worker has taken up yet, and returns their number: for these, `run` will not be
+ * called. */
 int rt_pool_withdraw(rt_pool *pool, rt_job *job);
 
-/* `bytes` of memory of the calling thread, 64-byte aligned, valid until its next call of this or its end; kept and
- * reused, so that a steady state allocates nothing.  NULL without memory.  Contents are undefined. */
+/* At least `bytes` of memory of the calling thread, 64-byte aligned, valid until the thread's next call of this
+ * function or its end. The memory is kept and reused, so that a steady state allocates nothing. NULL without memory.
+ * Contents are undefined. */
 void *rt_thread_scratch(int64_t bytes);
 
 #endif

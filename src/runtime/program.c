@@ -108,7 +108,8 @@ static int compare_uses(const void *a, const void *b)
   return (x->slice.offset > y->slice.offset) - (x->slice.offset < y->slice.offset);
 }
 
-/* What a control thunk touches is what its sequences touch, neighbours and overlaps joined: uses[0] is its flag. */
+/* Sets the uses of a control thunk: uses[0] is its flag, if it has one; the rest is what its sequences use.
+ * Overlapping uses are joined, and so are neighbours with the same access. */
 static weft_status *gather_uses(rt_program *program, rt_thunk *thunk, const rt_use *flag)
 {
   int count = flag != NULL, kept = flag != NULL;
@@ -225,7 +226,7 @@ static int compare_edges(const void *a, const void *b)
   const edge *x = a, *y = b;
   if (x->from != y->from) return x->from < y->from ? -1 : 1;
   if (x->to != y->to) return x->to < y->to ? -1 : 1;
-  return x->start - y->start; /* the stronger one first */
+  return x->start - y->start; /* waiting for the end is stronger and comes first */
 }
 
 static weft_status *collect_edges(graph *g, int alloc_count)
@@ -336,7 +337,7 @@ static weft_status *lay_out(rt_program *program, graph *g)
   seq->kept_edges = g->count;
   graph_ns = WEFT_MAX(seq->span_ns, seq->total_ns / program->threads) + n * GRAPH_NODE_NS + GRAPH_START_NS;
   seq->in_order = n < FEW_THUNKS ? !elsewhere || n == 1 : !elsewhere && graph_ns > LEAST_GAIN * in_order;
-  /* one stream does what is queued in order all the same */
+  /* with one thread or one stream, steps run in order anyway */
   if ((program->threads == 1 || program->queues) && !elsewhere) seq->in_order = true;
   return NULL;
 }
@@ -530,7 +531,7 @@ void rt_frame_bind_constants(rt_frame *frame, void *const *constants)
 
 /* ---- for people ------------------------------------------------------------------------------------------------ */
 
-/* As the plan has them, so that a program's figures are those of its memory plan. */
+/* The times that the memory plan has, so that a program's figures are those of its plan; else the sequence's own. */
 static buf_times times_of(const rt_program *program, const rt_seq *seq)
 {
   HLO_FOREACH_COMPUTATION(comp, buf_plan_module(program->plan))
@@ -563,8 +564,8 @@ weft_status *rt_program_print(const rt_program *program, FILE *out)
 
 enum { WIDE = 170, HIGH = 46, BOX_W = 150, BOX_H = 28, SVG_TOP = 50 };
 
-/* Where a sequence's steps stand: each just above the first that waits for it, and so below all that it waits for.
- * `used` is scratch.  Returns how many rows there are; *widest becomes at least the number of columns. */
+/* Places a sequence's steps in rows: each stands just above the first step that waits for it, and so below all steps
+ * that it waits for. `used` is scratch. Returns the number of rows; *widest becomes at least the number of columns. */
 static int place_steps(const rt_seq *seq, int *row, int *column, int *used, int *widest)
 {
   int rows = 0;
@@ -599,7 +600,7 @@ static void draw_steps(const rt_seq *seq, const int *row, const int *column, dou
               10 + column[t] * WIDE + BOX_W / 2, top + row[t] * HIGH + BOX_H, 10 + column[to] * WIDE + BOX_W / 2,
               top + row[to] * HIGH);
     }
-  for (int t = 0; t < seq->count; t++) { /* above the lines */
+  for (int t = 0; t < seq->count; t++) { /* drawn after the lines, to cover them */
     double x = 10 + column[t] * WIDE, y = top + row[t] * HIGH;
     fprintf(out, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\" rx=\"4\" fill=\"%s\" stroke=\"#555\"/>\n", x,
             y, BOX_W, BOX_H, weft_svg_colour(key, seq->thunks[t]->ops->kind));

@@ -24,8 +24,8 @@ weft_arena *rt_program_arena(rt_program *program); /* for thunks, and what they 
 /* Steps of one computation in program order; `edges` are dependences beyond the bytes (tokens, control). */
 WEFT_NODISCARD weft_status *rt_seq_new(rt_program *program, const char *name, int count, rt_thunk *const *thunks,
                                        int edge_count, const int (*edges)[2], rt_seq **out_seq);
-/* Control flow.  `flag`: the condition's result (pred), or the branch: pred (true is branch 0) or s32 (out of range: the
- * last).  `trips` >= 0: the loop runs so often and the condition is not evaluated. */
+/* Control flow. `flag` is the condition's result (pred), or the branch: a pred (true is branch 0) or an s32 (out of
+ * range: the last branch). `trips` >= 0: the loop runs that many times, and the condition is not evaluated. */
 WEFT_NODISCARD weft_status *rt_while_new(rt_program *program, const char *name, rt_seq *condition, rt_seq *body,
                                          buf_slice flag, int64_t trips, rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *rt_conditional_new(rt_program *program, const char *name, int count,
@@ -38,35 +38,38 @@ WEFT_NODISCARD weft_status *rt_program_finish(rt_program *program, rt_seq *root,
                                               bool queues);
 
 bool rt_seq_runs_in_order(const rt_seq *seq); /* once finished: one step after the other, rather than as a graph */
-/* The program's devices have streams, and a step works on the host or control flow reads a value there.  Such a program starts
- * when its inputs are there: the host must not act on values that turn out to be errors. */
+/* True if the program's devices have streams and a step works on the host, or control flow reads a value there. Such
+ * a program starts when its inputs are defined: the host must not act on values that turn out to be errors. */
 bool rt_program_asks_host(const rt_program *program);
 double rt_program_cost_ns(const rt_program *program); /* all thunks once */
 int rt_program_thunk_count(const rt_program *program);
 WEFT_NODISCARD weft_status *rt_program_print(const rt_program *program, FILE *out);
-/* Draws the steps of each sequence, with lines from what must be done first. */
+/* Draws the steps of each sequence, with a line from each step to those that wait for it. */
 WEFT_NODISCARD weft_status *rt_program_svg(const rt_program *program, FILE *out);
 
 /* ---- running ---- */
 
-/* A frame of the program, from those that are kept if there is one. */
+/* A frame of the program: a kept one if there is one, else a new one. */
 WEFT_NODISCARD weft_status *rt_frame_acquire(rt_program *program, rt_frame **out_frame);
 void rt_frame_release(rt_frame *frame);
 
-/* Where the allocations are in this run: `base` by allocation number, but for constants. */
+/* Sets where the allocations are in this run: `base` by allocation number; entries of constants are not read. */
 void rt_frame_bind(rt_frame *frame, void *const *base);
-/* Where the constants are on this run's device, by allocation number.  Without this they are the module's, in host memory. */
+/* Sets where the constants are on this run's device, by allocation number. Without this call the module's constants
+ * in host memory are used. */
 void rt_frame_bind_constants(rt_frame *frame, void *const *constants);
 
-/* Runs.  On devices with streams, "done" is: all that the steps queue is on the compute stream.  True: it is done, with its error in *out.  False: `done` will be called once, on some thread, when it is; it takes
- * the status and may release the frame.  `info` is borrowed until then. */
+/* Runs the program. True: the run is done, with its error in *out. False: `done` will be called once, on some
+ * thread, when it is; it takes the status and may release the frame. On devices with streams a run is done when all
+ * that its steps queue is on the compute stream. `info` is borrowed until then. */
 bool rt_frame_run(rt_frame *frame, rt_pool *pool, const rt_run_info *info, void (*done)(void *arg, weft_status *st),
                   void *arg, weft_status **out);
 
-/* The first error of what a run has queued, once the stream has done it; NULL: none.  The caller's. */
+/* The first fault of what a run has queued (rt_thunk_fault), once the stream has done it; NULL: none. The caller's. */
 weft_status *rt_frame_take_fault(rt_frame *frame);
 
-/* After a run that failed: was a thunk of an order group left out, or did one fail?  Others may then wait for it in vain. */
+/* After a run that failed: true if a thunk of an order group was left out or failed. Peers may then wait for it in
+ * vain. */
 bool rt_frame_fell_behind(const rt_frame *frame);
 
 #endif

@@ -33,13 +33,13 @@ struct rt_seq {
 /* Pointers to fill in: args[arg] = base[alloc] + offset. */
 typedef struct rt_patch { int arg, alloc; int64_t offset; } rt_patch;
 
-/* The pieces of work of a sequence in one run. */
+/* One sequence in one run. */
 typedef struct rt_seq_run {
-  rt_job job;               /* first: workers that join call drain */
+  rt_job job;               /* first: workers that join call join_in */
   const rt_seq *seq;
   rt_frame *frame;
-  int next;                 /* in order: the thunk that runs, or ended elsewhere */
-  atomic_int helpers;       /* offered to the pool and not yet gone again */
+  int next;                 /* in order: the thunk that runs, or that ends elsewhere */
+  atomic_int helpers;       /* workers asked for that have not left yet */
   weft_mutex mu;
   int left, ready_count, working WEFT_GUARDED_BY(mu); /* nodes not done; in `ready`; threads inside drain */
   int *waits;               /* by node */
@@ -52,7 +52,7 @@ typedef struct rt_async {
   _Atomic int phase;        /* enum rt_phase */
   weft_status *st;          /* written before phase becomes RT_ENDED */
   union { bool pred; int32_t branch; } flag; /* of control flow: what rt_read_flag has read */
-  rt_frame *frame;          /* while it waits for a stream, with `thunk` */
+  rt_frame *frame;          /* while it waits for a stream: with `thunk`, what goes on then */
   const rt_thunk *thunk;
   rt_after after;
 } rt_async;
@@ -93,16 +93,16 @@ struct rt_program {
 
 void rt_seq_run_init(rt_seq_run *run);
 
-/* executor.c: those go on that wait only for the start of `thunk`, a step of a graph. */
+/* executor.c: `thunk`, a step of a graph, has started: steps that wait only for its start may go on. */
 void rt_thunk_started(rt_frame *frame, const rt_thunk *thunk);
-/* executor.c: control flow goes on with async->flag, or ends with `st` (taken). */
+/* executor.c: the flag has been read: control flow goes on with async->flag, or ends with `st` (taken). */
 void rt_flag_arrived(rt_frame *frame, const rt_thunk *thunk, weft_status *st);
 
-/* catch_up.c: has a step that works on the host wait for what was queued before it.  Others stay as they are. */
+/* catch_up.c: makes a step that works on the host wait for what was queued before it. Other steps stay as they are. */
 WEFT_NODISCARD weft_status *rt_make_late(weft_arena *arena, rt_thunk *thunk);
 bool rt_starts_late(const rt_thunk *thunk);
-/* catch_up.c: the condition or branch index of control flow becomes async->flag.  False: rt_flag_arrived will be called.
- * An error in *out: it has not been read. */
+/* catch_up.c: reads the condition or branch index of control flow into async->flag. True: it is read, or *out says
+ * why not. False: rt_flag_arrived will be called. */
 bool rt_read_flag(rt_frame *frame, const rt_thunk *thunk, size_t bytes, weft_status **out);
 
 bool rt_control_while(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);

@@ -21,23 +21,24 @@ struct weft_platform {         /* first member of a platform's own struct */
   int device_count, process_index;
   weft_device *devices;        /* device_count of them */
   coll_cliques *cliques;
-  weft_mutex launch_mu;        /* of launches with collectives; order: before the cliques', devices' and pool's */
+  /* held while a launch with collectives is submitted; order: before the cliques', devices' and pool's */
+  weft_mutex launch_mu;
   int process_count;
   uint64_t *incarnations;      /* by process, or NULL */
-  int64_t memory_limit;        /* bytes of the machine that devices may take together */
+  int64_t memory_limit;        /* the machine's memory in bytes: a larger allocation fails */
   bool host_loops_back, flush_denormals;
   weft_mutex channels_mu;      /* a leaf */
   struct rt_channel *channels WEFT_GUARDED_BY(channels_mu);
 };
 
-/* A freed block.  On a device with streams the compute stream may still have work queued that uses the block: it is idle once
- * that stream has reached point `number`. */
+/* A freed block. On a device with streams, queued work may still use the block: it is idle once the compute stream
+ * has reached point `number`. */
 typedef struct rt_free_block {
   void *data;
   uint64_t number;
 } rt_free_block;
 
-/* Free blocks of one size, last in, first out.  There are eight sizes to a doubling. */
+/* Free blocks of one size, last in, first out. There are eight sizes to each power of two. */
 enum { RT_SIZE_CLASSES = 8 * 48 };
 typedef struct rt_free_list {
   rt_free_block *blocks;
@@ -47,10 +48,10 @@ typedef struct rt_free_list {
 struct weft_device {
   weft_platform *platform;
   const weft_device_ops *ops;  /* its platform's */
-  bool is_host_visible;        /* ops->spaces[0] is */
-  bool queues;                 /* it has streams */
+  bool is_host_visible;        /* ops->spaces[0].is_host_visible */
+  bool queues;                 /* the device has streams */
   weft_stream *streams[WEFT_STREAM_PURPOSES];
-  _Atomic uint64_t recorded;   /* the highest point of the compute stream */
+  _Atomic uint64_t recorded;   /* the highest point of the compute stream that has been recorded */
   int64_t id;
   int ordinal;
   const char *kind;
@@ -63,21 +64,21 @@ struct weft_device {
   weft_memory_stats memory WEFT_GUARDED_BY(memory_mu);
   int64_t cache_limit;
 
-  weft_mutex mu;               /* of the queue; no lock is taken under it but the pool's */
+  weft_mutex mu;               /* of the queue; the pool's lock is the only one taken under it */
   weft_cond changed;
-  weft_cond room;              /* of launches that wait until the queue is shorter */
+  weft_cond room;              /* for launches that wait until the queue is shorter */
   weft_run *first, *last WEFT_GUARDED_BY(mu); /* submitted, not started */
   int running WEFT_GUARDED_BY(mu);   /* started, not ended */
-  int callbacks WEFT_GUARDED_BY(mu); /* of those, inside a host callback: they do not hold up the queue */
-  int queued WEFT_GUARDED_BY(mu);    /* all their work is on the compute stream, which has not done it yet */
+  int callbacks WEFT_GUARDED_BY(mu); /* running ones inside a host callback: they do not hold up the queue */
+  int queued WEFT_GUARDED_BY(mu);    /* runs whose work is all on the compute stream, and not all done */
   int64_t submitted, ended WEFT_GUARDED_BY(mu);
   int waiting_for_room WEFT_GUARDED_BY(mu);
-  int64_t no_room_at WEFT_GUARDED_BY(mu); /* `ended` when a launch had waited long enough; -1: never */
+  int64_t no_room_at WEFT_GUARDED_BY(mu); /* `ended` when a launch last gave up waiting for room; -1: none has */
 };
 
 WEFT_NODISCARD weft_status *rt_device_init(weft_device *device, weft_platform *platform, int64_t id, int ordinal,
                                            const char *kind);
-/* Once the platform's table is known: makes the streams. */
+/* Once the platform's table is known: takes its device operations and makes the streams. */
 WEFT_NODISCARD weft_status *rt_device_open(weft_device *device);
 void rt_device_fini(weft_device *device);
 
@@ -86,8 +87,9 @@ typedef enum rt_taker {
   RT_ANYONE, /* any thread or stream: no queued work may still use the block */
   RT_COMPUTE /* work on the device's compute stream, which comes after what is queued there */
 } rt_taker;
-/* A block of at least `bytes` in a space, from the device's cache or its platform; back with the same size.  Work that is
- * queued on the compute stream may still use a block that is given back, if its end has been recorded. */
+/* Takes a block of at least `bytes` in a space from the device's cache or its platform. rt_device_give gets the same
+ * space and `bytes`. Queued work of the compute stream may still use a block that is given back, if a point after
+ * that work has been recorded. */
 WEFT_NODISCARD weft_status *rt_device_take(weft_device *device, int space, int64_t bytes, rt_taker taker,
                                            void **out_data);
 void rt_device_give(weft_device *device, int space, void *data, int64_t bytes);
@@ -119,30 +121,32 @@ struct weft_buffer {
   rt_definition *definition; /* where queued work makes the bytes; else NULL.  Set before anybody else sees the buffer */
   weft_mutex mu;
   weft_storage *storage WEFT_GUARDED_BY(mu); /* NULL: a token, not yet allocated, or given up */
-  int uses WEFT_GUARDED_BY(mu);      /* launches that will read it: they keep `storage` although deleted */
+  int uses WEFT_GUARDED_BY(mu);      /* operations in flight: `storage` stays for them although deleted */
   int pins WEFT_GUARDED_BY(mu);
   bool deleted WEFT_GUARDED_BY(mu);
 };
 
-/* weft_storage_new in a space, for a taker. */
+/* As weft_storage_new, in memory space `space` and for `taker`. */
 WEFT_NODISCARD weft_status *rt_storage_new(weft_device *device, int space, int64_t bytes, rt_taker taker,
                                            weft_storage **out_storage);
 
-/* The event after which work that is queued on a stream of the buffer's device may use the bytes: behind buffer->definition, if
- * there is one. */
+/* The event that must be ready before work is queued that uses the bytes. If the buffer has a definition, that work
+ * must also be queued behind the definition's point (rt_definition_wait). */
 static inline weft_event *rt_buffer_usable(const weft_buffer *buffer)
 {
   return buffer->definition ? buffer->definition->recorded : buffer->defined;
 }
-/* The buffer's error as far as it is known. */
+/* The buffer's error (borrowed) if one is known already. NULL before the buffer is defined does not mean that it
+ * will have none. */
 const weft_status *rt_buffer_known_error(const weft_buffer *buffer);
 
-/* Takes a use of a live buffer; donated: it is deleted in the same step.  FAILED_PRECONDITION if it is deleted. */
+/* Begins a use of a buffer: it keeps its bytes until rt_buffer_end_use. With `donate` it is deleted in the same
+ * step. Errors: FAILED_PRECONDITION if it is deleted already. */
 WEFT_NODISCARD weft_status *rt_buffer_use(weft_buffer *buffer, bool donate);
 void rt_buffer_end_use(weft_buffer *buffer);
 bool rt_buffer_is_view(weft_buffer *buffer); /* its bytes are somebody else's: weft_storage_view */
-/* The storage of a buffer in use that is defined; retained.  `sole`: moved out of the buffer instead, if nobody else can
- * see the bytes (*out_sole tells). */
+/* The storage of a buffer that is in use, retained; NULL: it has none, as a token. With `sole` the storage is moved
+ * out of the buffer instead, if nobody else can see the bytes; *out_sole tells whether it was. */
 weft_storage *rt_buffer_take(weft_buffer *buffer, bool sole, bool *out_sole);
 /* Gives a pending buffer its bytes (takes the reference). */
 void rt_buffer_fill(weft_buffer *buffer, weft_storage *storage);
@@ -156,7 +160,7 @@ typedef struct rt_compiled {
   void *code;
   void (*free_code)(void *code);
   int64_t code_bytes;
-  int grouping_count;          /* of its collectives */
+  int grouping_count;          /* groupings of its collectives */
   const hlo_grouping *groupings; /* in the program's arena */
 } rt_compiled;
 WEFT_NODISCARD weft_status *weft_executable_new(weft_platform *platform, rt_compiled *parts,

@@ -32,7 +32,7 @@ rt_definition *rt_definition_retain(rt_definition *definition)
 
 void rt_definition_release(rt_definition *definition)
 {
-  /* acq_rel: all use of it happens before it is freed */
+  /* acq_rel: all use of the definition happens before it is freed */
   if (!definition || atomic_fetch_sub_explicit(&definition->refs, 1, memory_order_acq_rel) != 1) return;
   weft_event_release(definition->recorded);
   free(definition);
@@ -64,7 +64,7 @@ static void go_on(rt_job *job)
   after->fn(after->ctx, WEFT_MOVE(after->error));
 }
 
-/* On the stream's thread, which must not compute, release a platform or call back into clients. */
+/* Called on the stream's thread, which must not compute, release a platform or call back into clients. */
 static void stream_did(void *ctx, const weft_status *error)
 {
   rt_after *after = ctx;
@@ -84,7 +84,8 @@ void rt_after_stream(weft_device *device, weft_stream *stream, rt_after *after,
   device->ops->notify(stream, &after->call);
 }
 
-/* A waiting thread and the call that it waits for; whoever of the two is last frees it. */
+/* The call that rt_stream_sync waits for. The call frees it. Caller and call each hold the event, since the caller
+ * may give up first, at its deadline. */
 typedef struct stream_wait {
   weft_stream_call call;
   weft_event *event;

@@ -10,9 +10,9 @@
 
 /* ---- definitions ---- */
 
-/* How buffers are defined whose bytes queued work makes.  Once `recorded` is ready without an error, work that is
- * queued behind the point may use the bytes, before they are there.  Whether they come to be valid is in the
- * buffer's own event. */
+/* The definition of buffers whose bytes are made by queued work. Once `recorded` is ready without an error, work
+ * that is queued behind the point may use the bytes, before they are there. The buffer's own event tells whether
+ * they become valid. */
 typedef struct rt_definition {
   atomic_int refs;
   weft_event *recorded; /* its error: nothing has been queued that would make the bytes */
@@ -24,25 +24,26 @@ WEFT_NODISCARD weft_status *rt_definition_new(rt_definition **out_definition);
 rt_definition *rt_definition_retain(rt_definition *definition);
 void rt_definition_release(rt_definition *definition); /* NULL is fine */
 
-/* Records a point of `stream`, which is of `device`: all that has been queued there defines the bytes.  Once. */
+/* Records a point of `stream`, a stream of `device`: the bytes are there when all that is queued on it now has been
+ * done. To be called once. */
 void rt_definition_record(rt_definition *definition, weft_device *device, weft_stream *stream);
-/* Makes `recorded` ready; with an error (taken), nothing will define the bytes.  Once, after rt_definition_record
- * if at all. */
+/* Makes `recorded` ready. With an error (taken), nothing will make the bytes. To be called once, and after
+ * rt_definition_record if that is called at all. */
 void rt_definition_publish(rt_definition *definition, weft_status *error);
 
-/* What is queued on `stream` from now on comes after the definition, which has been recorded. */
+/* Work queued on `stream` from now on waits for the definition's point, which has been recorded. */
 WEFT_NODISCARD weft_status *rt_definition_wait(const rt_definition *definition, weft_device *device,
                                                weft_stream *stream);
 
 /* ---- going on ---- */
 
-/* A function that is called on a worker once a stream has done what was queued before.  The caller's memory, until
- * then. */
+/* A function that a worker calls once a stream has done what was queued before. The struct is the caller's memory
+ * and must stay until the call. */
 typedef struct rt_after {
   weft_stream_call call;
   rt_job job;
   rt_pool *pool;
-  void (*fn)(void *ctx, weft_status *error); /* takes `error`: the stream is broken */
+  void (*fn)(void *ctx, weft_status *error); /* takes `error`, which is NULL unless the stream is broken */
   void *ctx;
   weft_status *error;
 } rt_after;

@@ -36,18 +36,18 @@ typedef struct rt_use {
 typedef struct rt_thunk_ops {
   size_t size;      /* sizeof this struct */
   const char *kind; /* "kernel", "dot": static, for traces and dumps */
-  /* Exactly one of the four.  `run` returns when the work is done; it may use rt_parallel_for and must not block on
-   * anything but local computation.  `start` begins work that ends elsewhere: whoever ends it calls
-   * rt_thunk_done(thunk, ctx, st) exactly once, on any thread, before or after start has returned; if start itself
-   * returns an error then rt_thunk_done must not be called. */
+  /* Exactly one of the four functions `run`, `start`, `enqueue` and `control` is there. `run` returns when the work
+   * is done; it may use rt_parallel_for and must not block on anything but local computation. `start` begins work
+   * that ends elsewhere: the code that ends it calls rt_thunk_done(thunk, ctx, st) exactly once, on any thread,
+   * before or after `start` has returned. If `start` itself returns an error, rt_thunk_done must not be called. */
   weft_status *(*run)(const rt_thunk *thunk, rt_ctx *ctx);
   weft_status *(*start)(const rt_thunk *thunk, rt_ctx *ctx);
-  /* On devices with streams: when it returns, the work lies on the device's compute stream, behind what was queued before.  What
-   * goes wrong later is reported by rt_thunk_fault. */
+  /* For devices with streams. When `enqueue` returns, the work is on the device's compute stream, behind what was
+   * queued before. An error that appears later is reported by rt_thunk_fault. */
   weft_status *(*enqueue)(const rt_thunk *thunk, rt_ctx *ctx);
-  /* Control flow, which the executor itself implements: true when it is done, with its error in *out. */
+  /* Control flow, which the executor itself implements. Returns true when it is done, with its error in *out. */
   bool (*control)(const rt_thunk *thunk, rt_ctx *ctx, weft_status **out);
-  void (*destroy)(rt_thunk *thunk); /* optional: what lies outside the arena */
+  void (*destroy)(rt_thunk *thunk); /* optional: frees what lies outside the arena */
 } rt_thunk_ops;
 
 struct rt_thunk {
@@ -63,9 +63,10 @@ struct rt_thunk {
   int seq_count;       /* control flow: the sequences it runs */
   struct rt_seq *const *seqs;
   /* set by rt_program_finish: */
-  const rt_thunk_ops *own_ops; /* as the thunk's maker set `ops`, which may be behind a wait for the stream by now */
+  /* `ops` as the thunk's maker set it; `ops` may since have got a wait for the stream before it */
+  const rt_thunk_ops *own_ops;
   int first_arg;       /* index of uses[0]'s pointer in rt_ctx.args */
-  int index;           /* of its rt_ctx.states, dense among thunks with start or control; else -1 */
+  int index;           /* of its rt_ctx.states; -1: it has neither `start` nor `control` */
   struct rt_seq *parent;
   int node;            /* its place in parent */
 };
@@ -76,7 +77,7 @@ typedef union rt_thunk_state {
   char bytes[128];
 } rt_thunk_state;
 
-/* Who runs: constant during a run. */
+/* Where a run happens, and for which launch: constant during the run. */
 typedef struct rt_run_info {
   struct weft_device *device;       /* NULL where a program runs without one (tests) */
   int device_ordinal;               /* local */
@@ -84,7 +85,8 @@ typedef struct rt_run_info {
   int64_t replica_id, partition_id;
   int64_t launch_id;                /* the same on every device of one launch */
   struct weft_comm *const *comms;   /* by grouping of the program: this device's communicators */
-  const uint64_t *comm_launches;    /* by grouping: number of this launch of the program among those over that communicator */
+  /* by grouping: number of this launch among the program's launches over that communicator */
+  const uint64_t *comm_launches;
   int64_t collective_timeout_ns, collective_warn_ns; /* 0: the communicator's */
   void *user;                       /* the launch's context (FFI user data), or NULL */
   struct rt_lender *lender;         /* for host callbacks, or NULL: see weft_launch */
@@ -103,9 +105,9 @@ static inline void *const *rt_args(const rt_thunk *thunk, const rt_ctx *ctx) { r
 /* Ends an asynchronous thunk.  Takes `st`. */
 void rt_thunk_done(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st);
 
-/* Work that a thunk has queued could not be done.  Takes `st`; the first one of a run becomes the run's error.  The stream goes
- * on with later runs: what is queued of this one may be left out (rt_has_fault).  On any thread, before the stream has done
- * what was queued of the run. */
+/* Reports that work which a thunk has queued could not be done. Takes `st`; the first fault of a run becomes the
+ * run's error. The stream goes on with later runs, and what this run has queued may be left out (rt_has_fault). On
+ * any thread, before the stream has done all that the run queued. */
 void rt_thunk_fault(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st);
 bool rt_has_fault(const rt_ctx *ctx);
 

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-/* True if WEFT_TRACE was set when the process first asked, and while somebody captures. */
+/* True if WEFT_TRACE was set at the first rt_trace_init, and while there are captures. */
 extern atomic_bool rt_trace_on;
 /* Reads WEFT_TRACE; idempotent and thread-safe.  Platforms call it. */
 void rt_trace_init(void);

@@ -12,8 +12,8 @@ enum { ORIGINAL = 1, STATUS_RETURNING = 2, UNIFIED = 3, LONGEST_MESSAGE = 4096 }
 
 /* ---- the status ------------------------------------------------------------------------------------------------ */
 
-/* XlaCustomCallStatus.  The functions that fill one (XlaCustomCallStatusSetFailure) are compiled into the library of the target, as
- * jaxlib exports none, so the layout is fixed: libstdc++'s std::optional<std::string>. */
+/* XlaCustomCallStatus. The functions that fill one (XlaCustomCallStatusSetFailure) are compiled into the library of
+ * the target, since jaxlib exports none, so the layout is fixed: libstdc++'s std::optional<std::string>. */
 typedef struct call_status {
   char *text; /* `local`, or allocated by operator new, which is malloc */
   size_t length;
@@ -24,7 +24,7 @@ typedef struct call_status {
   bool failed;
 } call_status;
 
-/* Empties it. */
+/* The error in a status, or NULL. Frees what `s` holds. */
 static weft_status *status_of(call_status *s)
 {
   weft_status *st;

@@ -16,8 +16,8 @@
 
 typedef void rt_untyped_fn(void); /* of one of the types above */
 
-/* Thread-safe.  `name` is copied; a later registration of a name replaces an earlier one for programs that are compiled after it.
- * Errors: RESOURCE_EXHAUSTED. */
+/* Thread-safe. `name` is copied; a later registration of a name replaces an earlier one for programs that are
+ * compiled after it. Errors: RESOURCE_EXHAUSTED. */
 WEFT_NODISCARD weft_status *rt_untyped_register(const char *name, size_t length, rt_untyped_fn *function);
 rt_untyped_fn *rt_untyped_find(const char *name); /* NULL: there is none */
 
@@ -31,7 +31,8 @@ typedef struct rt_untyped_call {
   size_t opaque_bytes;
 } rt_untyped_call;
 
-/* Reads what the call needs of `instr`; its bytes are in `arena`.  Errors: INVALID_ARGUMENT for another API version. */
+/* Reads what the call needs of `instr`; its bytes are in `arena`. Errors: INVALID_ARGUMENT for another API version
+ * or for bad hexadecimal digits. */
 WEFT_NODISCARD weft_status *rt_untyped_call_read(weft_arena *arena, const hlo_instr *instr, rt_untyped_fn *function,
                                                  rt_untyped_call *out);
 
