@@ -1,10 +1,11 @@
 /* lower/collective.c -- collectives, send and recv as thunks over communicators.
  *
- * A thunk posts its operation and ends when the communicator says so: nobody waits, but that a worker which would find
- * nothing else to do looks for the others for a moment first.  The start of an asynchronous pair is the same thunk, since
- * the executor overlaps it with whatever does not need its result; the done half is only a name.  Where blocks are not
- * contiguous (a dimension other than the first), operands are packed into the thunk's scratch before posting, results
- * unpacked from it after, by a worker. */
+ * A thunk posts its operation and ends when the communicator reports the end. No thread waits, except that a worker
+ * which would have nothing else to do first polls for the other participants for a moment (POLL_NS). The start half
+ * of an asynchronous pair is the same thunk: the executor overlaps it with all work that does not need its result.
+ * The done half is only a name for the result. If blocks are not contiguous (a dimension other than the first),
+ * operands are packed into the thunk's scratch before posting, and a worker unpacks results from the scratch
+ * afterwards. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -19,7 +20,7 @@ typedef struct collective_thunk {
   const hlo_grouping *grouping;
   int grouping_index;           /* in rt_run_info.comms */
   int64_t partitions;
-  int count;                    /* operands that travel, and results */
+  int count;                    /* number of operands that are sent, and of results */
   int first_result, scratch;    /* indices of arguments; scratch -1: none */
   int64_t group_size;
   bool by_partition;            /* ids in pairs are partition ids */
@@ -51,7 +52,7 @@ static int64_t moving_dim(const hlo_instr *instr)
   }
 }
 
-/* Elements before `dim`: more than one means that blocks are not contiguous. */
+/* Elements before `dim`: if there is more than one, blocks are not contiguous. */
 static int64_t outer_elems(const hlo_shape *shape, int64_t dim)
 {
   int64_t n = 1;
@@ -108,8 +109,8 @@ static void unpack(char *to, const char *from, int64_t rows, int64_t blocks, int
 
 /* ---- addresses ------------------------------------------------------------------------------------------------- */
 
-/* The thunk's arguments where the host's communicators find them; `room` holds as many pointers, for devices that the host
- * cannot see.  NULL: the device offers no such addresses. */
+/* The thunk's arguments as addresses for the host's communicators. For a device that the host cannot see they are
+ * written to `room`, which holds one pointer for each use. NULL: the device offers no such addresses. */
 static void *const *host_args(const rt_thunk *thunk, const rt_ctx *ctx, void **room)
 {
   void *const *args = rt_args(thunk, ctx);
@@ -132,7 +133,7 @@ static weft_status *no_host_address(const rt_thunk *thunk, const rt_ctx *ctx)
 
 static const rt_use *result_use(const collective_thunk *t, int i) { return &t->base.uses[t->first_result + i]; }
 
-/* Packed results go where they belong. */
+/* Unpacks results from the scratch to where they belong. */
 static void unpack_results(const collective_thunk *t, void *const *args)
 {
   const hlo_instr *instr = t->instr;
@@ -149,13 +150,13 @@ static void unpack_results(const collective_thunk *t, void *const *args)
       continue;
     }
     if (outer == 1 || bytes == 0) continue;
-    if (instr->op == HLO_ALL_TO_ALL) from += aligned_bytes(shape); /* what was sent */
+    if (instr->op == HLO_ALL_TO_ALL) from += aligned_bytes(shape); /* skips the packed operand */
     unpack(to, from, outer, t->group_size, bytes / (outer * t->group_size));
     from += WEFT_ALIGN_UP(bytes, BUF_ALIGN);
   }
 }
 
-/* The scratch of reduce-scatter holds operands. */
+/* The scratch of a reduce-scatter holds operands only. */
 static bool packs_results(const collective_thunk *t) { return t->scratch >= 0 && t->instr->op != HLO_REDUCE_SCATTER; }
 
 static void finish_job(rt_job *job)
@@ -168,12 +169,12 @@ static void finish_job(rt_job *job)
   if (packs_results(s->thunk)) {
     void **room = rt_thread_scratch((int64_t)thunk->use_count * (int64_t)sizeof *room);
     if (!room) st = WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory");
-    else unpack_results(s->thunk, host_args(thunk, s->ctx, room)); /* the start has seen that there are addresses */
+    else unpack_results(s->thunk, host_args(thunk, s->ctx, room)); /* not NULL: collective_start has checked */
   }
   rt_thunk_done(thunk, s->ctx, st);
 }
 
-/* On whatever thread ended the operation: it must not compute. */
+/* Called on the thread that ended the operation, which must not compute. */
 static void operation_ended(void *ctx, weft_status *st)
 {
   collective_state *s = ctx;
@@ -225,8 +226,8 @@ static weft_status *ragged_op(const collective_thunk *t, void *const *args, weft
   return NULL;
 }
 
-/* The rank that operand i comes from: the last operand has one for each, or one for all.  A rank that there is not is for
- * the communicator to refuse. */
+/* The rank that sends operand i. The last operand has a rank for each operand, or one for all. The communicator
+ * refuses a rank that does not exist. */
 static int dynamic_root(const collective_thunk *t, void *const *args, int i)
 {
   const hlo_shape *roots = operand_shape(t->instr, t->count);
@@ -235,7 +236,7 @@ static int dynamic_root(const collective_thunk *t, void *const *args, int i)
   return (int)WEFT_MAX(-1, WEFT_MIN(root, INT32_MAX));
 }
 
-/* Operation i of the thunk; `staging` moves through the scratch. */
+/* Fills operation i of the thunk; *staging advances through the scratch. */
 static void fill_op(const collective_thunk *t, void *const *args, int rank, int64_t id, int i, char **staging,
                     weft_coll_op *op)
 {
@@ -289,7 +290,8 @@ static void fill_op(const collective_thunk *t, void *const *args, int rank, int6
     for (int p = 0; p < instr->u.collective->pair_count; p++) {
       if (instr->u.collective->pairs[p][0] == id &&
           !(t->grouping->place_count == 1 && instr->u.collective->pairs[p][1] > 0))
-        op->target = (int)instr->u.collective->pairs[p][1]; /* XLA takes one alone that sends to others */
+        /* XLA accepts pairs that a single participant does not have */
+        op->target = (int)instr->u.collective->pairs[p][1];
       if (instr->u.collective->pairs[p][1] == id) op->source = (int)instr->u.collective->pairs[p][0];
     }
   }
@@ -314,10 +316,11 @@ static void tuple_all_to_all_op(const collective_thunk *t, void *const *args, we
                        .count = (size_t)hlo_shape_elems(shape)};
 }
 
-/* A worker that finds nothing to do looks longer before it sleeps; but a step of this very device may wait for this thread. */
+/* How long a worker polls for the other participants, ns. It is less than an idle worker spins for work, because a
+ * step of this very device may be waiting for this thread. */
 enum { POLL_NS = 15000 };
 
-/* How long this thread may look for the others: if all devices of this process can do so at the same time. */
+/* This thread polls for the other participants only if all participants of this process can do so at the same time. */
 static weft_coll_patience patience_of(const rt_pool *pool, const weft_comm *comm)
 {
   bool idle = pool && rt_pool_is_worker(pool) && weft_comm_local_count(comm) <= rt_pool_threads(pool);
@@ -325,7 +328,7 @@ static weft_coll_patience patience_of(const rt_pool *pool, const weft_comm *comm
   return (weft_coll_patience){idle ? POLL_NS : 0, pool ? rt_pool_wanted(pool) : NULL};
 }
 
-/* Posts; on success the operation's end ends the thunk. */
+/* Posts the operations. On success the thunk ends when they end. */
 static weft_status *post(const collective_thunk *t, rt_ctx *ctx, const weft_coll_op *ops, int count)
 {
   collective_state *s = (collective_state *)&ctx->states[t->base.index];
@@ -444,7 +447,7 @@ static weft_status *set_reduction(const low_step *step, collective_thunk *t)
   return NULL;
 }
 
-/* Leaves of the result that are the operands' memory. */
+/* How many leaves of the result are the operands' memory. */
 static int forwarded_leaves(const low_step *step)
 {
   switch (step->instr->op) {
@@ -454,8 +457,8 @@ static int forwarded_leaves(const low_step *step)
   }
 }
 
-/* The sizes of operands and results must be what groups of this size make of each other: the verifier, which knows no
- * groups, has believed them. */
+/* Operands and results must have the sizes that groups of this size give. The verifier does not know the groups, so
+ * it could not check. */
 static weft_status *check_sizes(const collective_thunk *t)
 {
   const hlo_instr *instr = t->instr;
@@ -479,7 +482,7 @@ static weft_status *check_sizes(const collective_thunk *t)
   return NULL;
 }
 
-/* "train.py:41", or NULL where nobody knows. */
+/* "train.py:41", or NULL if the module does not say. */
 static const char *source_of(const low_step *step)
 {
   const char *file, *slash;

@@ -44,7 +44,7 @@ static double cost_ns(void *ctx, const hlo_instr *instr)
 
 /* ---- steps ----------------------------------------------------------------------------------------------------- */
 
-/* The thunk that made `x`, seen through names for the same bytes; NULL: not known. */
+/* The thunk that made `x`, found through instructions that only name the same bytes; NULL: not known. */
 static const rt_thunk *maker_of(const low_module *m, const hlo_instr *x)
 {
   while (x->op == HLO_GET_TUPLE_ELEMENT || hlo_opcode_is_alias_of_operand(x->op)) x = x->operands[0];
@@ -187,8 +187,8 @@ static weft_status *find_in_order(low_module *m, const bool **out_in_order)
   return NULL;
 }
 
-/* The executor decides from the plan's dependences which sequences it runs in order.  In those, buffers may share memory by the
- * schedule, so a second plan is made that uses this. */
+/* The executor decides from the plan's dependences which sequences run in order. In those sequences buffers may
+ * share memory by the schedule's order, so a second plan is made that uses this. */
 static weft_status *plan_and_lower(low_module *m)
 {
   buf_options plan = {.order = m->options->order, .budget_bytes = m->options->budget_bytes,

@@ -1,7 +1,7 @@
 /* lower/lower.h -- from a scheduled module to a program of thunks, the same for every platform.
  *
- * Here are the memory plan, control flow, tokens, groupings, collectives and transfers with the host.  What computes is the
- * platform's: it hands in a target, a table of functions. */
+ * This module makes the memory plan, control flow, the order of tokens, groupings, collectives and transfers with
+ * the host. The platform makes the thunks that compute: it hands in a target, a table of functions. */
 #ifndef WEFT_LOWER_LOWER_H
 #define WEFT_LOWER_LOWER_H
 
@@ -20,12 +20,13 @@ struct low_target {
   /* Makes the thunk of an instruction that computes: anything but control flow, collectives, send and recv, infeed and outfeed.
    * Errors: UNIMPLEMENTED, naming the operation. */
   weft_status *(*make)(void *ctx, low_step *step, rt_thunk **out_thunk);
-  /* Reduces by a computation that is none of the usual operators; fills all but `id`.  Errors: UNIMPLEMENTED. */
+  /* Makes a reducer for a computation that is none of the usual operators; fills all members but `id`. Errors:
+   * UNIMPLEMENTED. */
   weft_status *(*reducer)(void *ctx, const hlo_computation *computation, weft_reducer *out_reducer);
 };
 
-/* Plans the memory of compiled->module, which is scheduled, and makes its program: fills plan, program and groupings.  On an
- * error what was filled is the caller's to free all the same. */
+/* Plans the memory of compiled->module, which is scheduled, and makes its program: fills plan, program and
+ * groupings. The caller frees what was filled, also after an error. */
 WEFT_NODISCARD weft_status *low_lower(weft_platform *platform, const low_target *target,
                                       const weft_compile_options *options, rt_compiled *compiled);
 

@@ -38,7 +38,8 @@ WEFT_NODISCARD weft_status *low_collective_make(low_module *m, low_step *step, r
 /* ---- feed.c ---- */
 
 WEFT_NODISCARD weft_status *low_feed_make(low_step *step, rt_thunk **out_thunk); /* infeed, outfeed */
-/* Send and recv with the host: through its channel, on platforms where that loops back. */
+/* Send and recv with the host, through the instruction's channel. Errors: UNIMPLEMENTED on a platform whose host
+ * does not loop back. */
 WEFT_NODISCARD weft_status *low_host_transfer_make(low_step *step, weft_platform *platform, rt_thunk **out_thunk);
 
 #endif

@@ -29,7 +29,8 @@ static bool has_token(const hlo_shape *shape)
   return false;
 }
 
-/* The makers of tokens are looked for through tuples, after-all and the like, which are no steps themselves. */
+/* Adds an edge from each step that makes a token which `instr` is given. Tuples, after-all and the like are no
+ * steps: the search goes through them. */
 static weft_status *add_tokens(low_module *m, low_edges *e, const hlo_instr *instr)
 {
   const hlo_instr **stack = WEFT_ARENA_ARRAY(&m->scratch, const hlo_instr *, instr->operand_count);

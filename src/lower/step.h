@@ -16,12 +16,12 @@ typedef struct low_step {
   int result_count;       /* leaves of the result: the uses after them */
   int use_count;
   rt_use *uses;
-  int64_t whole_bytes;    /* of the operands that a step of one thread made, */
-  int64_t shared_bytes;   /* and of those that a step shared by threads made: for heuristics of speed only */
+  int64_t whole_bytes;    /* bytes of operands that a step on one thread made; for heuristics of speed only */
+  int64_t shared_bytes;   /* bytes of operands that a step spread over threads made; likewise */
 } low_step;
 
-/* A thunk of `size` bytes (rt_thunk first) in the program's arena, zeroed but for ops, name, uses and cost; the rest is the
- * maker's. */
+/* A thunk of `size` bytes (rt_thunk first) in the program's arena, zeroed but for ops, name, uses and cost. The
+ * maker fills in the rest. */
 WEFT_NODISCARD weft_status *low_thunk_new(low_step *step, const rt_thunk_ops *ops, size_t size, rt_thunk **out_thunk);
 
 #endif

@@ -1,7 +1,9 @@
-/* pjrt/agent.c -- the coordination agent, for programs that cannot link libweft: a flat table of functions over weft/coord.h.
+/* pjrt/agent.c -- the coordination agent, for programs that cannot link libweft: a flat table of functions over
+ * weft/coord.h.
  *
- * A client that is created with the option weft_agent finds the other processes through the agent, and a thread of the
- * client's tells it of processes that died: a framework whose own agent carries no secret (jaxlib's) need not be there. */
+ * A client that is created with the option weft_agent finds the other processes through the agent, and a thread of
+ * the client reports processes that died. So a framework's own agent, if it carries no secret (jaxlib's), is not
+ * needed. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -210,7 +212,7 @@ static PJRT_Error *reached_sync_point(PJRT_WeftAgent *a, int64_t step, bool *out
   weft_status *st = NULL;
 
   *out_reached = false;
-  weft_mutex_lock(&a->mu); /* preemption_stop waits until the question is answered */
+  weft_mutex_lock(&a->mu); /* preemption_stop waits until this call has its answer */
   if (a->preemption) *out_reached = weft_coord_preemption_reached_sync_point(a->preemption, step);
   else st = WEFT_ERR(FAILED_PRECONDITION, "this agent does not listen for preemptions");
   weft_mutex_unlock(&a->mu);
@@ -227,17 +229,18 @@ PJRT_WeftAgent_Extension pjrt_agent_extension = {
 
 /* ---- the watch of processes ---- */
 
-/* The observer sees the other processes' states also when the agent has been told that the job has failed. */
+/* The observer is an agent of its own: it sees the other processes' states even after the first agent has been told
+ * that the job has failed. */
 struct pjrt_watch {
   void (*take)(void *ctx, const PJRT_ProcessInfo *info);
-  void *ctx; /* borrowed: the watch ends before it */
+  void *ctx; /* borrowed: it outlives the watch */
   weft_coord_agent *observer;
   int64_t version;
   pthread_t thread;
   bool has_thread;
 };
 
-/* Waits for the next change of states and tells of it.  False: there will be none. */
+/* Waits for the next change of states and passes them to `take`. False: no more changes will come. */
 static bool look(pjrt_watch *watch, weft_deadline deadline)
 {
   weft_coord_task_info *infos = NULL;

@@ -5,18 +5,18 @@
 #include "pjrt/internal.h"
 #include "weft/pjrt_extensions.h"
 
-/* Retains the agent that create numbered `id`.  Errors: INVALID_ARGUMENT  there is none. */
+/* Finds the agent that `create` numbered `id`, and retains it. Errors: INVALID_ARGUMENT  there is none. */
 WEFT_NODISCARD weft_status *pjrt_agent_find(int64_t id, PJRT_WeftAgent **out_agent);
 void pjrt_agent_release(PJRT_WeftAgent *agent); /* NULL is fine */
 
 /* The job's keys.  Borrows the agent. */
 WEFT_NODISCARD weft_status *pjrt_agent_kv(PJRT_WeftAgent *agent, weft_kv **out_kv);
 
-/* A thread that tells of processes that die or restart. */
+/* A thread that reports processes that die or restart. */
 typedef struct pjrt_watch pjrt_watch;
 
-/* Calls take(ctx, info) for every process before this returns, and on the thread for all of them at each change.  Borrows the
- * agent and ctx until pjrt_agent_unwatch. */
+/* Calls take(ctx, info) for every process before this function returns, and on the thread for every process at each
+ * change. Borrows the agent and ctx until pjrt_agent_unwatch. */
 WEFT_NODISCARD weft_status *pjrt_agent_watch(PJRT_WeftAgent *agent,
                                              void (*take)(void *ctx, const PJRT_ProcessInfo *info), void *ctx,
                                              pjrt_watch **out_watch);

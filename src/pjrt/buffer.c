@@ -81,7 +81,7 @@ static bool is_dense(const weft_array_type *type, const int64_t *strides)
   return true;
 }
 
-/* Rows of the innermost dimension one after the other, by any strides on both sides. */
+/* Copies elements by any byte strides on both sides, one row of the last dimension after the other. */
 static void copy_strided(const weft_array_type *type, const char *from, const int64_t *from_strides, char *to,
                          const int64_t *to_strides)
 {
@@ -108,7 +108,7 @@ static void copy_strided(const weft_array_type *type, const char *from, const in
   }
 }
 
-/* `type` and strides with the dimensions from major to minor in `layout`. */
+/* `type` and `strides` with their dimensions reordered from major to minor, as `layout` has them. */
 static void reorder(const weft_array_type *type, const int64_t *strides, const pjrt_layout *layout,
                     weft_array_type *out_type, int64_t *out_strides)
 {
@@ -145,7 +145,7 @@ static bool is_in_order(const pjrt_placement *at, const int64_t *strides)
   return is_dense(&type, ordered);
 }
 
-/* To memory of the host. */
+/* Copies host elements to host memory in the order of `at`, and extends narrow integers. */
 static void fill(const pjrt_placement *at, const void *data, const int64_t *strides, char *to)
 {
   int64_t plain[HLO_MAX_RANK], ordered[HLO_MAX_RANK], dense[HLO_MAX_RANK], bytes = weft_array_bytes(&at->type);
@@ -194,7 +194,8 @@ static void set_event(void *event)
   weft_event_release(event);
 }
 
-/* A view of bytes that are somebody else's; on_free(ctx) also where this fails. */
+/* Makes a buffer over somebody else's bytes. on_free(ctx) is called when nobody uses them any more, and also if this
+ * function fails. */
 static weft_status *view(const pjrt_placement *at, void *data, void (*on_free)(void *ctx), void *ctx,
                          PJRT_Buffer **out_buffer)
 {
@@ -280,7 +281,7 @@ static void call_delete(void *ctx)
   if (d.callback) d.callback(d.data, d.user_arg);
 }
 
-/* Bytes of the same device that are not ours. */
+/* Copies bytes of the same device that somebody else owns into `storage`. */
 static weft_status *copy_device(const pjrt_placement *at, const void *from, weft_storage *storage)
 {
   int64_t bytes = weft_array_bytes(&at->type);
@@ -289,7 +290,8 @@ static weft_status *copy_device(const pjrt_placement *at, const void *from, weft
   return weft_device_copy(at->device->device, NULL, weft_storage_data(storage), at->device->device, from, bytes);
 }
 
-/* Memory of somebody else; where it is not aligned for our kernels it is copied and given back at once. */
+/* Makes a buffer over somebody else's memory. Memory that is not aligned for Weft's kernels is copied and given back
+ * at once. */
 static weft_status *view_device(PJRT_Client_CreateViewOfDeviceBuffer_Args *args)
 {
   pjrt_placement at;
@@ -502,7 +504,7 @@ static void copy_when_defined(void *ctx, const weft_status *error)
   free(c);
 }
 
-/* Copies what `copy` says; its references are made here. */
+/* Starts the copy that `copy` describes, with references of its own. */
 static weft_status *start_copy(PJRT_Buffer *buffer, const host_copy *copy, weft_event **out_event)
 {
   WEFT_AUTO(weft_event) done = NULL;
@@ -513,7 +515,7 @@ static weft_status *start_copy(PJRT_Buffer *buffer, const host_copy *copy, weft_
   if (weft_buffer_is_deleted(buffer->buffer)) return WEFT_ERR(INVALID_ARGUMENT, "Buffer has been deleted or donated.");
   WEFT_TRY(weft_event_new(&done));
   if (weft_event_is_ready(weft_buffer_defined(buffer->buffer))) source = weft_buffer_retain(buffer->buffer);
-  else /* the client may delete or donate it before it is defined */
+  else /* the client may delete or donate the buffer before it is defined */
     WEFT_TRY(weft_buffer_alias(buffer->buffer, weft_buffer_type(buffer->buffer), &source));
   c = malloc(sizeof *c);
   WEFT_TRY_ALLOC(c);
@@ -527,7 +529,7 @@ static weft_status *start_copy(PJRT_Buffer *buffer, const host_copy *copy, weft_
   return NULL;
 }
 
-/* How the elements lie at the destination.  Errors: INVALID_ARGUMENT if that is more than `room` bytes. */
+/* Reads how the elements lie at the destination. Errors: INVALID_ARGUMENT if they need more than `room` bytes. */
 static weft_status *read_host_layout(const PJRT_Buffer *buffer, const PJRT_Buffer_MemoryLayout *given, int64_t room,
                                      host_copy *c)
 {
@@ -624,7 +626,7 @@ PJRT_Error *pjrt_Buffer_CopyToMemory(PJRT_Buffer_CopyToMemory_Args *args)
   return pjrt_error(copy_to(args->buffer, args->dst_memory, &args->dst_buffer));
 }
 
-/* The same bytes under another type of the same size. */
+/* The same bytes as an array of another type with as many bytes. */
 PJRT_Error *pjrt_Buffer_Bitcast(PJRT_Buffer_Bitcast_Args *args)
 {
   pjrt_placement at;

@@ -1,8 +1,9 @@
-/* pjrt/check.c -- the border of the plugin: every function of the table goes through its row of checks.def first, so that
- * what is missing, too short or gone is an error and the functions behind need not ask.
+/* pjrt/check.c -- the border of the plugin: a call of any function of the table is first checked by the function's
+ * row in checks.def. Arguments that are missing, too short or destroyed become errors here, so the functions behind
+ * need not check.
  *
- * Debug builds keep the set of live handles: a handle that was never made, is of another kind or has been destroyed is told
- * apart from a live one without touching its memory. */
+ * Debug builds keep the set of live handles. They tell a live handle from one that was never made, is of another
+ * kind or has been destroyed, without touching its memory. */
 #include <config.h>
 
 #include <search.h>
@@ -27,7 +28,7 @@ typedef struct live {
 
 static weft_mutex mu = WEFT_MUTEX_INITIALIZER;
 static void *handles;   /* guarded by mu: a tree of live, by address */
-static bool incomplete; /* guarded by mu: memory was short once, so absence proves nothing */
+static bool incomplete; /* guarded by mu: memory ran out once, so a handle that is not in the set may still be live */
 
 static int compare(const void *a, const void *b)
 {
@@ -46,7 +47,7 @@ void pjrt_handle_born(const void *handle, pjrt_handle_kind kind)
     *l = (live){handle, kind};
     found = tsearch(l, &handles, compare);
   }
-  if (found && *found != l) (*found)->kind = kind; /* its end was not seen: the memory serves again */
+  if (found && *found != l) (*found)->kind = kind; /* the old handle's end was not seen, and its memory is used again */
   if (!found || *found != l) free(l);
   incomplete |= !found;
   weft_mutex_unlock(&mu);

@@ -109,7 +109,7 @@ static weft_status *exchange_counts(PJRT_Client *client, int *counts)
 
   snprintf(key, sizeof key, "weft/topology/%d", client->process_index);
   snprintf(text, sizeof text, "%d", client->local_count);
-  /* A restarted process finds the key it wrote before: the same value may stand. */
+  /* A restarted process finds the key that it wrote before: the same value may stay. */
   weft_status_ignore(weft_kv_set(client->kv, key, text, strlen(text), false));
   for (int p = 0; p < client->process_count; p++) {
     WEFT_AUTO_STR value = NULL;
@@ -195,7 +195,7 @@ static weft_status *make_devices(PJRT_Client *client, const int *counts)
   return st;
 }
 
-/* Takes one process's state: ends what waits for an incarnation that is gone. */
+/* Records one process's state. Collectives that wait for an incarnation which is gone are made to fail. */
 static void take_process_info(void *ctx, const PJRT_ProcessInfo *info)
 {
   PJRT_Client *client = ctx;
@@ -217,7 +217,7 @@ static void take_process_info(void *ctx, const PJRT_ProcessInfo *info)
     weft_platform_incarnation_died(client->platform, info->incarnation_id, detail);
 }
 
-/* Where the processes of a job find each other. */
+/* Sets the store through which the processes of a job find each other: the agent's, or the client's callbacks. */
 static weft_status *find_store(const PJRT_Client_Create_Args *args, int64_t agent, PJRT_Client *client)
 {
   if (!agent) return pjrt_kv_new(args, &client->kv);
@@ -282,7 +282,7 @@ PJRT_Error *pjrt_leave(PJRT_Weft_Leave_Args *args)
   WEFT_AUTO_STR reason = args->reason_size ? strndup(args->reason, args->reason_size) : NULL;
 
   if (args->reason_size && !reason) return pjrt_error(WEFT_ERR(RESOURCE_EXHAUSTED, "out of memory"));
-  weft_mutex_lock(&clients_mu); /* keeps them there meanwhile */
+  weft_mutex_lock(&clients_mu); /* clients are not freed while it is held */
   for (PJRT_Client *client = clients; client; client = client->next) {
     weft_mutex_lock(&client->mu);
     uint64_t incarnation = client->incarnations[client->process_index];
@@ -393,7 +393,7 @@ PJRT_Error *pjrt_Client_DefaultDeviceAssignment(PJRT_Client_DefaultDeviceAssignm
   return NULL;
 }
 
-/* An error here would kill the process, so what is wrong is passed over. */
+/* Clients abort if this returns an error, so wrong entries are ignored. */
 PJRT_Error *pjrt_Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args *args)
 {
   const char *at = (const char *)args->process_infos;

@@ -1,9 +1,11 @@
-/* pjrt/cross_host.c -- the CrossHostTransfers extension: buffers from a device of one process to one of another.
+/* pjrt/cross_host.c -- the CrossHostTransfers extension: buffers from a device of one process to a device of
+ * another.
  *
- * Each ordered pair of devices has a *link*, a communicator of two that is made at the first transfer and kept.  A
- * transfer's key is the tag of one send and one receive, so transfers of a pair need no order.  A send starts when its
- * buffer is defined, a receive at once, into memory that is allocated before the call returns.  Both have the time limit
- * of collectives.  A link that has failed serves those that are on it, and the next transfer makes a new one. */
+ * Each ordered pair of devices has a *link*: a communicator of the two, made at the first transfer and kept. A
+ * transfer's key is the tag of one send and one receive, so transfers of a pair need no order. A send starts when
+ * its buffer is defined. A receive starts at once, into memory that is allocated before the call returns. Both have
+ * the time limit of collectives. If a link has failed, the next transfer makes a new one, and the transfers on the
+ * failed link keep it until they end. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -73,7 +75,7 @@ static weft_status *link_new(PJRT_Client *client, int64_t from, int64_t to, pjrt
   return NULL;
 }
 
-/* A reference to the pair's link; rank is this side's. */
+/* Takes a reference to the pair's link; a missing or failed link is made anew. `rank` is this side's: 0 sends. */
 static weft_status *get_link(PJRT_Client *client, int64_t from, int64_t to, int rank, pjrt_link **out)
 {
   pjrt_link **at = &client->links, *failed = NULL;
@@ -107,13 +109,13 @@ static weft_status *get_link(PJRT_Client *client, int64_t from, int64_t to, int 
 
 typedef struct transfer {
   pjrt_link *link;       /* a reference */
-  weft_buffer *buffer;   /* what is sent, by an alias: the client may delete its own; NULL: a receive */
+  weft_buffer *buffer;   /* a send: an alias, since the client may delete its own buffer; NULL: a receive */
   weft_storage *storage; /* retained: of the bytes */
   weft_event *done, *operation;
   weft_dtype type;
   int64_t elems;
   uint64_t key;
-  int waiting;           /* atomic: for the link, and for the buffer of a send */
+  int waiting;           /* atomic: events to come, of the link and of a send's buffer */
   weft_event_waiter link_waiter, buffer_waiter, operation_waiter;
 } transfer;
 
@@ -135,7 +137,8 @@ static void *host_address(const weft_storage *storage)
   return weft_device_host_address(weft_storage_device(storage), weft_storage_data(storage));
 }
 
-/* The bytes are there.  The peer of a send that cannot be is told: it would wait in vain. */
+/* Starts the transfer: its events are ready. If the buffer of a send is an error, the peer would wait in vain, so
+ * the communicator is aborted. */
 static weft_status *start(transfer *t)
 {
   const weft_status *unlinked = weft_event_error(t->link->ready);
@@ -160,7 +163,7 @@ static void one_is_there(void *ctx, const weft_status *error)
   weft_status *st;
 
   (void)error; /* start looks at it */
-  /* acq_rel: what came first is seen by whoever comes last */
+  /* acq_rel: the last event sees what came with the first */
   if (__atomic_sub_fetch(&t->waiting, 1, __ATOMIC_ACQ_REL) != 0) return;
   st = start(t);
   if (!st) {
@@ -171,7 +174,7 @@ static void one_is_there(void *ctx, const weft_status *error)
   weft_status_free(st);
 }
 
-/* Takes nothing; `done` is retained and fires at the end, also after an error here. */
+/* Takes `link` on success. `done` is retained; end_transfer sets it. */
 static weft_status *transfer_new(pjrt_link *link, const weft_array_type *type, int64_t key, weft_event *done,
                                  transfer **out)
 {
@@ -248,7 +251,7 @@ static PJRT_Error *send_buffers(PJRT_Transfers_CrossHostSendBuffers_Args *args)
     weft_status *st = send_one(args->client, args->buffers[i], args->dst_global_device_ids[i], args->transfer_keys[i],
                                &args->send_events[i]);
     if (!st) continue;
-    while (i > 0) /* those are under way, and nobody will ask how they end */
+    while (i > 0) /* the sends before this one are under way, but their events are not handed out */
       pjrt_Event_Destroy(
         &(PJRT_Event_Destroy_Args){.struct_size = sizeof(PJRT_Event_Destroy_Args), .event = args->send_events[--i]});
     return pjrt_error(st);

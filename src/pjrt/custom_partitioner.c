@@ -94,7 +94,7 @@ static PJRT_Error *register_custom_partitioner(PJRT_Register_Custom_Partitioner_
   return pjrt_error(pass_register_custom_partitioner(args->name, args->name_size, &partitioner));
 }
 
-/* The partitioner goes by the attribute num_batch_dims, which such calls carry. */
+/* Registers nothing: the partitioner goes by the attribute num_batch_dims, which such calls carry. */
 static PJRT_Error *register_batch_partitionable(PJRT_Register_Batch_Partitionable_Args *args)
 {
   (void)args;
@@ -112,7 +112,7 @@ static _Thread_local bool may_inspect;
 
 void pjrt_allow_inspection(bool allow) { may_inspect = allow; }
 
-/* The bytes of "hex:..." that make up a callback. */
+/* Reads the callback whose bytes the backend config has as "hex:...". False: there is none. */
 static bool read_callback(const hlo_instr *call, JAX_InspectSharding_Callback *out)
 {
   const char *text = call->extra ? call->extra->backend_config : NULL;

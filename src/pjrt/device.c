@@ -1,5 +1,5 @@
-/* pjrt/device.c -- devices, their descriptions and memories.  Clients abort when one of these fails: nothing here
- * allocates. */
+/* pjrt/device.c -- devices, their descriptions and memories. Clients abort when one of these queries fails, so the
+ * queries allocate nothing. */
 #include <config.h>
 
 #include <stdio.h>
@@ -58,7 +58,7 @@ void pjrt_describe(PJRT_DeviceDescription *d, int id, int process_index, int loc
   snprintf(d->to_string, sizeof d->to_string, "WeftDevice(id=%d)", id);
 }
 
-/* As the device's platform names it. */
+/* The name of the memory's kind, from the device's platform. */
 static const char *kind_of(const pjrt_memory *m)
 {
   return weft_device_operations(m->device->device)->spaces[m->kind].kind;
@@ -232,7 +232,7 @@ struct PJRT_AsyncTrackingEvent {
   char description[64];
 };
 
-/* Clients abort when this fails: without memory there is no event, which Destroy takes too. */
+/* Clients abort when this fails: without memory the event is NULL, which Destroy accepts. */
 PJRT_Error *pjrt_Device_CreateAsyncTrackingEvent(PJRT_Device_CreateAsyncTrackingEvent_Args *args)
 {
   PJRT_AsyncTrackingEvent *event = calloc(1, sizeof *event);

@@ -12,7 +12,7 @@
 #include "hlo/text.h"
 #include "pjrt/internal.h"
 
-/* Takes nothing: `bytes` NULL writes the module's text. */
+/* Writes `bytes`, or the module's text if `bytes` is NULL. A failure is logged. */
 static void write_file(const char *path, const hlo_module *module, const void *bytes, size_t size)
 {
   FILE *out = fopen(path, "w");
@@ -32,7 +32,7 @@ void pjrt_dump(const pjrt_options *options, const hlo_module *module, const char
   if (!options->dump_dir) return;
   hlo_module_file_name(module, name);
   if (*number == 0) *number = atomic_fetch_add(&last, 1) + 1;
-  mkdir(options->dump_dir, 0777); /* or it is there */
+  mkdir(options->dump_dir, 0777); /* fails if the folder is there already */
   if (options->dump_text || !options->dump_proto) {
     snprintf(path, sizeof path, "%.3800s/module_%04d.%s.%s.txt", options->dump_dir, *number, name, stage);
     write_file(path, module, NULL, 0);

@@ -1,4 +1,4 @@
-/* pjrt/error.c -- errors across the border.  Errors of the other side reach us too (from callbacks), so every question
+/* pjrt/error.c -- errors across the border. Errors that clients made reach Weft too (from callbacks), so every query
  * goes through the error's own table. */
 #include <config.h>
 
@@ -50,7 +50,7 @@ static const PJRT_Error_FunctionTable table = {
     .struct_size = sizeof table, .instance_size = sizeof(pjrt_error_object), .destroy = destroy, .message = message,
     .get_code = get_code, .for_each_payload = for_each_payload};
 
-/* Without memory there is this one. */
+/* The error that is returned when there is no memory for another one. */
 static pjrt_error_object no_memory = {.abi = {&table}, .text = "RESOURCE_EXHAUSTED: out of memory"};
 
 static void destroy(PJRT_Error *error)
@@ -62,7 +62,7 @@ static void destroy(PJRT_Error *error)
   free(e);
 }
 
-/* The message that clients see: without the code, which they add themselves; with the context lines. */
+/* Clients see the message without the code, which they add themselves, and with the context lines. */
 PJRT_Error *pjrt_error(weft_status *st)
 {
   pjrt_error_object *e;

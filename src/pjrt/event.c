@@ -1,5 +1,5 @@
-/* pjrt/event.c -- events.  A client destroys its event from inside its own callback, or right after registering one:
- * callbacks belong to the weft_event, not to the handle. */
+/* pjrt/event.c -- events. A client may destroy its event inside its own callback, or right after it has registered
+ * one, so callbacks belong to the weft_event and not to the handle. */
 #include <config.h>
 
 #include <stdlib.h>

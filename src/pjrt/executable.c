@@ -52,7 +52,8 @@ static pjrt_program *program_retain(pjrt_program *p)
   return p;
 }
 
-/* Weft's own format: a program of any that Weft reads, told by its content; parameters and results are row-major. */
+/* Weft's own format "any": a program in any format that Weft reads, recognised by its content. Parameters and
+ * results are row-major. */
 static weft_status *read_any(const char *code, size_t size, hlo_module **out_module)
 {
   WEFT_AUTO(hlo_module) module = NULL;
@@ -118,7 +119,7 @@ static weft_status *describe_value(pjrt_values *v, int i, const weft_array_type 
   return NULL;
 }
 
-/* Kept ready: clients ask on every execution.  `shapes`: those that hold the leaves, one after the other. */
+/* Made in advance, since clients ask on every execution. `shapes` hold the leaves, one shape after the other. */
 static weft_status *describe_values(const weft_executable *exe, int count,
                                     const weft_array_type *(*type_of)(const weft_executable *exe, int index),
                                     const hlo_shape *const *shapes, int shape_count, pjrt_values *v)
@@ -166,7 +167,7 @@ typedef struct target {
 
 static target target_of(const PJRT_Client *client) { return (target){client->platform, client->topology, client}; }
 
-/* Nobody runs what is compiled ahead of time, so it has no devices to name. */
+/* A program that is compiled ahead of time (`client` NULL) is not run, so it has no devices. */
 static weft_status *describe_devices(pjrt_program *p, const PJRT_Client *client)
 {
   if (!client) return NULL;
@@ -184,7 +185,7 @@ static weft_status *describe_devices(pjrt_program *p, const PJRT_Client *client)
   return NULL;
 }
 
-/* DeviceAssignmentProto of the assignment in `options`, or of the default one. */
+/* Serializes the assignment in `options`, or the default one, as a DeviceAssignmentProto. */
 static weft_status *serialize_assignment(pjrt_program *p, const PJRT_TopologyDescription *topology,
                                          const pjrt_options *options)
 {
@@ -261,7 +262,7 @@ static void describe_costs(pjrt_program *p)
   p->costs[2].float_value = (float)transcendentals;
 }
 
-/* Clients may ask for any number of seconds. */
+/* Clamps, since clients may ask for any number of seconds. */
 static int64_t nanoseconds(int64_t seconds)
 {
   return WEFT_MAX(WEFT_MIN(seconds, INT64_MAX / WEFT_NS_PER_S), -1) * WEFT_NS_PER_S;
@@ -305,14 +306,15 @@ static weft_status *compile(target on, hlo_module *module, const void *options_d
   if (!st) st = hlo_ints_new(module, options.output_flag_count, options.output_flags, &module->propagate_to_output);
   if (!st) st = pjrt_options_lay_out(&options, module);
   if (!st) st = weft_compile(on.platform, WEFT_MOVE(owned), &compile_options, &p->exe);
-  if (!st && options.partition_count > 1) /* what the compiler has made of them */
+  if (!st && options.partition_count > 1) /* as the compiler has completed them */
     st = pjrt_shardings_read(weft_executable_module(p->exe), &p->param_shardings, &p->output_shardings);
   if (!st) pjrt_dump(&options, weft_executable_module(p->exe), "cpu_after_optimizations", &dump_number);
   if (!st) st = serialize_assignment(p, on.topology, &options);
   pjrt_options_fini(&options);
   WEFT_TRY(st);
   hash = hash_bytes(hash, p->source, p->source_size);
-  /* Launch ids grow out of the fingerprint, so processes must agree on it: their options say which process each is. */
+  /* Clients derive launch ids from the fingerprint, so all processes must have the same one. The options differ,
+   * since they say which process each is. */
   if (on.topology->process_count == 1) hash = hash_bytes(hash, p->options, p->options_size);
   else hash = hash_bytes(hash, p->assignment, p->assignment_size);
   hash = hash_bytes(hash, pjrt_platform_version, strlen(pjrt_platform_version));
@@ -411,7 +413,8 @@ PJRT_Error *pjrt_Compile(PJRT_Compile_Args *args)
   return pjrt_error(executable_new(program, &args->executable));
 }
 
-/* What was compiled for another client or ahead of time is compiled here again: kernels are bound to their process. */
+/* A program that was compiled for another client, or ahead of time, is compiled again: kernels are bound to their
+ * process. */
 PJRT_Error *pjrt_Client_Load(PJRT_Client_Load_Args *args)
 {
   const pjrt_program *p = args->executable->program;
@@ -439,7 +442,7 @@ _Static_assert(sizeof(serial_header) == PJRT_SERIAL_HEADER &&
                "as internal.h says");
 static const char serial_magic[8] = {'w', 'e', 'f', 't', 'e', 'x', 'e', '1'};
 
-/* Of the header, with no checksum in it, and all that follows it. */
+/* The checksum of the header, with 0 as its checksum, and of all that follows. */
 static uint64_t checksum_of(serial_header header, const void *rest, size_t size)
 {
   header.checksum = 0;
@@ -499,7 +502,7 @@ static weft_status *deserialize(PJRT_Client *client, const char *bytes, size_t s
     options_size = header.options_size;
   }
   WEFT_TRY(hlo_from_proto(bytes + sizeof header + header.options_size, header.source_size, &module));
-  WEFT_TRY(hlo_verify(module)); /* the checksum tells damage, not who wrote it */
+  WEFT_TRY(hlo_verify(module)); /* the checksum detects damage, but not who wrote the bytes */
   return compile(target_of(client), WEFT_MOVE(module), options, options_size, out_program);
 }
 
@@ -699,7 +702,7 @@ PJRT_Error *pjrt_Executable_GetCompileOptions(PJRT_Executable_GetCompileOptions_
   return NULL;
 }
 
-/* Two calls: without `code` for the size, then for the bytes. */
+/* Clients call twice: without `code` for the size, then for the bytes. */
 PJRT_Error *pjrt_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args *args)
 {
   static const char format[] = "hlo_with_config";

@@ -37,7 +37,7 @@ PJRT_Error *pjrt_ExecuteContext_Destroy(PJRT_ExecuteContext_Destroy_Args *args)
   return NULL;
 }
 
-/* A run that holds a context lets go of it when its event fires. */
+/* The event of a run is ready: releases the context that the run holds. */
 static void release_when_done(void *ctx, const weft_status *error)
 {
   (void)error;
@@ -132,12 +132,13 @@ static weft_status *hand_out(PJRT_LoadedExecutable_Execute_Args *args, frame *f)
   return st;
 }
 
-/* What the client knows of each process at this launch; *out_incarnations stays NULL where it says nothing. */
+/* The incarnation of each process, as the client knows it at this launch. *out_incarnations stays NULL if the client
+ * does not say. */
 static weft_status *read_incarnations(PJRT_Client *client, const PJRT_ExecuteOptions *o, uint64_t **out_incarnations)
 {
   *out_incarnations = NULL;
   if (client->process_count == 1) return NULL;
-  if (client->agent) { /* its watcher knows */
+  if (client->agent) { /* its watcher keeps the incarnations */
     *out_incarnations = calloc((size_t)client->process_count, sizeof **out_incarnations);
     WEFT_TRY_ALLOC(*out_incarnations);
     weft_mutex_lock(&client->mu);
@@ -155,9 +156,10 @@ static weft_status *read_incarnations(PJRT_Client *client, const PJRT_ExecuteOpt
   return NULL;
 }
 
-/* Whether Execute returns only after the program has run, and with its error: one that calls Python does where its inputs are
- * there, as on XLA:CPU.  JAX's own code counts on it: Pallas' interpreters drop results and take the effects for done, an
- * error that came later would be met by whatever has effects next, and Python's end does not wait for callbacks. */
+/* True if Execute returns only after the program has run, and with the program's error. As on XLA:CPU, this is so
+ * for a program that calls Python and whose inputs are all defined. JAX's own code counts on it: Pallas'
+ * interpreters drop results and take the effects for done; an error that came later would be reported to the next
+ * operation with effects; and Python does not wait for callbacks when it ends. */
 static bool runs_at_once(const pjrt_program *p, const frame *f)
 {
   if (!p->calls_python) return false;
@@ -166,7 +168,8 @@ static bool runs_at_once(const pjrt_program *p, const frame *f)
   return true;
 }
 
-/* Waits until the launch has run, serving its callbacks if it may; where a device failed, nothing is left to hand out. */
+/* Waits until the launch has run, and serves its callbacks meanwhile. If a device failed, releases results and
+ * events, and returns the error. */
 static weft_status *finish(const pjrt_program *p, frame *f, rt_lender *lender)
 {
   const weft_status *error = NULL;
@@ -218,7 +221,8 @@ static weft_status *execute(PJRT_LoadedExecutable_Execute_Args *args)
   if (at_once) {
     rt_lender_init(&lender);
     if (p->device_count == 1)
-      launch.lender = &lender; /* those of several devices may wait for each other, and see no thread's context */
+      /* callbacks of several devices may wait for each other, and belong to no thread's context */
+      launch.lender = &lender;
   }
   st = weft_executable_launch(p->exe, &launch);
   free(incarnations);

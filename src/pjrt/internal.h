@@ -35,7 +35,7 @@ typedef enum pjrt_handle_kind {
 #undef X
 } pjrt_handle_kind;
 
-/* Called where handles are made and destroyed; debug builds remember. */
+/* Called where handles are made and destroyed; debug builds keep the set of live handles. */
 #ifndef NDEBUG
 void pjrt_handle_born(const void *handle, pjrt_handle_kind kind);
 void pjrt_handle_gone(const void *handle); /* NULL is fine */
@@ -43,7 +43,8 @@ void pjrt_handle_gone(const void *handle); /* NULL is fine */
 static inline void pjrt_handle_born(const void *handle, pjrt_handle_kind kind) { (void)handle, (void)kind; }
 static inline void pjrt_handle_gone(const void *handle) { (void)handle; }
 #endif
-/* For handles in arrays, which rows do not reach.  INVALID_ARGUMENT naming `what`. */
+/* Checks a handle that rows of checks.def do not reach, such as one in an array. Errors: INVALID_ARGUMENT, naming
+ * `what`. */
 WEFT_NODISCARD weft_status *pjrt_check_handle(const void *handle, pjrt_handle_kind kind, const char *what);
 
 /* ---- errors (error.c) ---- */
@@ -52,7 +53,7 @@ WEFT_NODISCARD weft_status *pjrt_check_handle(const void *handle, pjrt_handle_ki
 PJRT_Error *pjrt_error(weft_status *st);
 /* Takes an error of any origin and makes it a status; NULL for NULL. */
 weft_status *pjrt_status(PJRT_Error *error);
-/* An error in a client's words.  Not NULL, whatever the code. */
+/* A status of a code and a message that a client gave. Never NULL, whatever the code. */
 weft_status *pjrt_status_of(PJRT_Error_Code code, const char *message, size_t size);
 #define PJRT_TRY(expr)                                  \
   do {                                                  \
@@ -65,7 +66,7 @@ weft_status *pjrt_status_of(PJRT_Error_Code code, const char *message, size_t si
 struct PJRT_Event {
   weft_event *event; /* owned reference */
 };
-/* Takes the reference `event`. */
+/* Takes the reference `event`, also on failure. */
 WEFT_NODISCARD weft_status *pjrt_event_new(weft_event *event, PJRT_Event **out_event);
 
 /* ---- devices and memories (device.c) ---- */
@@ -97,7 +98,7 @@ extern const char *const pjrt_memory_kinds[PJRT_MEMORY_KINDS];
 extern const char pjrt_device_kind[];
 
 void pjrt_describe(PJRT_DeviceDescription *d, int id, int process_index, int local_ordinal);
-/* Fills `device` and, for one of this process, makes its memories. */
+/* Fills `device`; for a device of this process (`local` not NULL) also makes its memories. */
 WEFT_NODISCARD weft_status *pjrt_device_init(PJRT_Device *device, PJRT_Client *client, int id, int process_index,
                                              int local_ordinal, weft_device *local);
 void pjrt_device_fini(PJRT_Device *device);
@@ -119,9 +120,9 @@ void pjrt_topology_free(PJRT_TopologyDescription *topology);
 /* ---- clients (client.c) ---- */
 
 struct PJRT_Client {
-  PJRT_Client *next; /* of all there are in this process (client.c) */
+  PJRT_Client *next; /* in the list of all clients of this process (client.c) */
   int refs; /* atomic: the handle, and every buffer, loaded executable and transfer manager */
-  uint64_t serial; /* not 0; addresses are used again, these are not */
+  uint64_t serial; /* not 0; unlike an address it is never used again */
   weft_platform *platform;
   int process_index, process_count;
   int device_count, local_count;
@@ -134,7 +135,8 @@ struct PJRT_Client {
   struct pjrt_watch *watch;     /* of the agent */
   struct pjrt_link *links;    /* communicators of cross-host transfers (cross_host.c) */
   weft_mutex mu;
-  uint64_t *incarnations WEFT_GUARDED_BY(mu); /* [process_count]: the last one that each process was seen alive as; 0: none */
+  /* [process_count]: the incarnation that each process was last seen alive with; 0: none */
+  uint64_t *incarnations WEFT_GUARDED_BY(mu);
   PJRT_TopologyDescription *topology;
 };
 PJRT_Client *pjrt_client_retain(PJRT_Client *client);               /* returns client */
@@ -142,14 +144,15 @@ void pjrt_client_release(PJRT_Client *client);                      /* NULL is f
 PJRT_Device *pjrt_client_device(const PJRT_Client *client, int id); /* by global id, or NULL */
 extern const char pjrt_platform_name[], pjrt_platform_version[];
 
-/* From now on the client's callbacks are not called: CANCELLED instead. */
+/* From now on the client's callbacks are not called: operations fail with CANCELLED. */
 void pjrt_kv_close(weft_kv *kv);
 /* A store over a client's callbacks. */
 WEFT_NODISCARD weft_status *pjrt_kv_new(const PJRT_Client_Create_Args *args, weft_kv **out_kv);
 
 /* ---- layouts (layouts.c) ---- */
 
-/* A dense order of dimensions; unique, so pointers compare; lives for ever.  Also the extension's opaque handle. */
+/* A dense order of dimensions. Each order exists once and for ever, so pointers can be compared. Also the
+ * extension's opaque handle. */
 typedef struct PJRT_Layouts_MemoryLayout pjrt_layout;
 struct PJRT_Layouts_MemoryLayout {
   pjrt_layout *next; /* private */
@@ -158,9 +161,10 @@ struct PJRT_Layouts_MemoryLayout {
   char text[4 * HLO_MAX_RANK];
 };
 const pjrt_layout *pjrt_layout_row_major(int rank);
-/* INVALID_ARGUMENT for what is no permutation. */
+/* Errors: INVALID_ARGUMENT for what is no permutation. */
 WEFT_NODISCARD weft_status *pjrt_layout_get(const int64_t *minor_to_major, int rank, const pjrt_layout **out_layout);
-/* What a client asks for; NULL: row-major.  UNIMPLEMENTED for tiles. */
+/* Reads the layout that a client asks for; `given` NULL: row-major. Errors: UNIMPLEMENTED for tiles, and for strides
+ * that are not row-major; INVALID_ARGUMENT for another rank, or what is no permutation. */
 WEFT_NODISCARD weft_status *pjrt_layout_read(const PJRT_Buffer_MemoryLayout *given, const weft_array_type *type,
                                              const pjrt_layout **out_layout);
 /* Bytes between neighbours along each dimension. */
@@ -172,8 +176,9 @@ void pjrt_links_free(PJRT_Client *client); /* before the platform goes */
 
 /* ---- custom partitioners (custom_partitioner.c) ---- */
 
-/* A program that comes straight from its framework may call "InspectSharding", whose functions are addresses in this process;
- * one that was stored may not.  Of this thread, until set again. */
+/* Whether programs that this thread compiles may call "InspectSharding", whose functions are addresses in this
+ * process. Only a program that comes straight from its framework may; a stored one may not. Holds until it is set
+ * again. */
 void pjrt_allow_inspection(bool allow);
 
 /* ---- buffers (buffer.c) ---- */
@@ -184,15 +189,16 @@ struct PJRT_Buffer {
   PJRT_Memory *memory;
   const pjrt_layout *layout;
 };
-/* Takes the reference `buffer`. */
+/* Takes the reference `buffer`, also on failure. */
 WEFT_NODISCARD weft_status *pjrt_buffer_new(weft_buffer *buffer, PJRT_Memory *memory, const pjrt_layout *layout,
                                             PJRT_Buffer **out_buffer);
 
-/* Errors: INVALID_ARGUMENT for what is no array or token, or too large. */
+/* Reads the type of an array or token. Errors: INVALID_ARGUMENT for anything else, or what is too large. */
 WEFT_NODISCARD weft_status *pjrt_type_read(PJRT_Buffer_Type type, const int64_t *dims, size_t rank,
                                            weft_array_type *out);
 
-/* Where and what a new buffer is, as clients say it in several places.  Errors: INVALID_ARGUMENT, UNIMPLEMENTED. */
+/* The place and the type of a new buffer, which clients give in several calls. Errors: INVALID_ARGUMENT,
+ * UNIMPLEMENTED. */
 typedef struct pjrt_placement {
   weft_array_type type;
   PJRT_Device *device; /* of this process */
@@ -202,17 +208,18 @@ typedef struct pjrt_placement {
 WEFT_NODISCARD weft_status *pjrt_place(PJRT_Device *device, PJRT_Memory *memory, PJRT_Buffer_Type type,
                                        const int64_t *dims, size_t rank, const PJRT_Buffer_MemoryLayout *layout,
                                        pjrt_placement *out);
-/* A buffer on fresh storage, which is valid once `defined` (NULL: now) is ready.  *out_storage is retained; it may be NULL. */
+/* A buffer with new storage, which is valid once `defined` (NULL: now) is ready. `out_storage` may be NULL;
+ * *out_storage is retained. */
 WEFT_NODISCARD weft_status *pjrt_buffer_allocate(const pjrt_placement *at, weft_event *defined,
                                                  PJRT_Buffer **out_buffer, weft_storage **out_storage);
 /* Integers of less than a byte come from clients with any upper bits; on devices they are extended by sign or zero. */
-/* All of `storage` from host elements (by `strides`, NULL: row-major). */
+/* Fills all of `storage` from host elements at `strides` (bytes; NULL: row-major). */
 WEFT_NODISCARD weft_status *pjrt_fill(const pjrt_placement *at, const void *data, const int64_t *strides,
                                       weft_storage *storage);
-/* `bytes` of `storage` from `offset` on, as they lie. */
+/* Writes `bytes` of `storage` from `offset` on. `data` is in the order of the storage. */
 WEFT_NODISCARD weft_status *pjrt_store(weft_storage *storage, int64_t offset, weft_dtype type, const void *data,
                                        int64_t bytes);
-/* Starts copying bytes [offset, +bytes) of a buffer, once they are defined, to `to`. */
+/* Starts copying bytes [offset, +bytes) of a buffer to `to`, once they are defined. */
 WEFT_NODISCARD weft_status *pjrt_copy_raw(PJRT_Buffer *buffer, void *to, int64_t offset, int64_t bytes,
                                           weft_event **out_event);
 WEFT_NODISCARD weft_status *pjrt_check_range(int64_t total, int64_t offset, int64_t size);
@@ -229,7 +236,8 @@ typedef struct pjrt_options {
   int parameter_flag_count, output_flag_count;
   int64_t *parameter_flags, *output_flags; /* which shardings propagation may choose: 0/1 each, malloc'd */
   char *dump_dir;         /* malloc'd or NULL: where the program goes before and after optimisation */
-  bool dump_passes, dump_proto, dump_text; /* after each pass too; in which forms: text if neither is asked for */
+  /* after each pass too; as HloModuleProto; as text, also if no form is asked for */
+  bool dump_passes, dump_proto, dump_text;
   int64_t collective_timeout_s, collective_warn_s; /* 0: not given */
   bool no_excess_precision; /* xla_allow_excess_precision=false */
   buf_order order;        /* weft_memory */
@@ -238,8 +246,8 @@ typedef struct pjrt_options {
 /* Reads a CompileOptionsProto.  Errors: INVALID_ARGUMENT in the words that JAX's tests expect. */
 WEFT_NODISCARD weft_status *pjrt_options_read(const void *data, size_t size, pjrt_options *out_options);
 void pjrt_options_fini(pjrt_options *options);
-/* Gives the entry of `module` the layouts that the options ask for its arguments and result, before those of the program.
- * Errors: INVALID_ARGUMENT for shapes that are not the program's; UNIMPLEMENTED for tiles. */
+/* Gives the entry of `module` the layouts that the options ask for its arguments and result; they override those of
+ * the program. Errors: INVALID_ARGUMENT for shapes that are not the program's; UNIMPLEMENTED for tiles. */
 WEFT_NODISCARD weft_status *pjrt_options_lay_out(const pjrt_options *options, hlo_module *module);
 
 /* ---- execution contexts (execute.c): data that custom calls of one execution find by type ---- */
@@ -251,14 +259,15 @@ struct PJRT_ExecuteContext {
 
 /* ---- executables (executable.c, execute.c) ---- */
 
-/* Serialised OpShardings, one a leaf; `bytes` NULL: none to report. */
+/* Serialised OpShardings, one for each leaf; `bytes` NULL: none to report. */
 typedef struct pjrt_shardings {
   int count;
   const char **bytes;
   size_t *sizes;
   bool *owned;
 } pjrt_shardings;
-/* Of a compiled module's parameters and results.  On failure both may be partly filled: fini them. */
+/* Reads the shardings of a compiled module's parameters and results. On failure both may be partly filled: fini
+ * them. */
 WEFT_NODISCARD weft_status *pjrt_shardings_read(const hlo_module *module, pjrt_shardings *out_params,
                                                 pjrt_shardings *out_outputs);
 void pjrt_shardings_fini(pjrt_shardings *shardings);
@@ -275,11 +284,11 @@ typedef struct pjrt_values {
   const pjrt_layout **layouts;
 } pjrt_values;
 
-/* Writes `module` to DIR/module_NNNN.NAME.STAGE.txt and .hlo.pb, as the options say; NNNN is `number`, a fresh one where it
- * is 0.  A dump that fails is logged and no more. */
+/* Writes `module` to DIR/module_NNNN.NAME.STAGE.txt and .hlo.pb, as the options say. NNNN is *number; 0 is first
+ * replaced by a new number. A failure is only logged. */
 void pjrt_dump(const pjrt_options *options, const hlo_module *module, const char *stage, int *number);
 
-/* What is common to an executable and its loaded form; counted. */
+/* What an executable and its loaded form share; reference-counted. */
 typedef struct pjrt_program {
   int refs; /* atomic */
   weft_executable *exe;
@@ -313,8 +322,10 @@ struct PJRT_LoadedExecutable {
 
 /* A module from what a client sends: MLIR text or bytecode, or a serialized HloModuleProto.  Verified. */
 WEFT_NODISCARD weft_status *pjrt_read_program(const PJRT_Program *program, hlo_module **out_module);
-/* Makes `bytes`, at least PJRT_SERIAL_HEADER of them, with the sizes that stand there already, a whole serialised executable of this version. */
+/* Makes `bytes` a whole serialised executable of this version: fills in the header, but for the two sizes, which are
+ * there already. `size` is at least PJRT_SERIAL_HEADER. */
 void pjrt_serial_seal(void *bytes, size_t size);
-enum { PJRT_SERIAL_HEADER = 64, PJRT_SERIAL_SIZES = 40 }; /* where the sizes of options and program stand, 8 bytes each */
+/* where the header has the sizes of options and program, 8 bytes each */
+enum { PJRT_SERIAL_HEADER = 64, PJRT_SERIAL_SIZES = 40 };
 
 #endif

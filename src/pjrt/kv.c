@@ -1,7 +1,8 @@
 /* pjrt/kv.c -- the key-value interface over the callbacks that a client hands in.
  *
- * That store writes each key once.  What overwrites a key goes to the first free one of key, key/~1, key/~2, ..., and a
- * reader takes the last that there is: so a process that comes back is found at its new address. */
+ * The client's store writes each key once. A value that overwrites a key goes to the first free one of key, key/~1,
+ * key/~2, ..., and a reader takes the last one that exists. So a process that comes back is found at its new
+ * address. */
 #include <config.h>
 
 #include <limits.h>
@@ -14,7 +15,7 @@
 typedef struct callback_kv {
   weft_kv base;
   PJRT_KeyValueGetCallback get;
-  PJRT_KeyValueTryGetCallback try_get; /* or NULL: a client older than it */
+  PJRT_KeyValueTryGetCallback try_get; /* or NULL: the client is older than this callback */
   PJRT_KeyValuePutCallback put;
   void *get_arg, *try_get_arg, *put_arg;
   atomic_bool closed;
@@ -27,14 +28,14 @@ static weft_status *check_open(callback_kv *kv)
 
 void pjrt_kv_close(weft_kv *kv) { atomic_store(&((callback_kv *)kv)->closed, true); }
 
-/* How the other side makes an error out of ours. */
+/* The client's callbacks make their errors by this function. */
 static PJRT_Error *make_error(PJRT_Error_Code code, const char *message, size_t size)
 {
   return pjrt_error(weft_status_new((weft_code)code, __FILE__, __LINE__, "%.*s", (int)size, message));
 }
 static PJRT_CallbackError callback_error = make_error;
 
-/* Takes the value from the callback: a copy of ours, NUL-terminated, then its deleter. */
+/* Copies the value that a callback has returned, adds a NUL, and calls the value's deleter. */
 static weft_status *take_value(char *value, size_t size, void (*deleter)(char *), char **out_value, size_t *out_size)
 {
   char *copy = malloc(size + 1);
@@ -83,7 +84,7 @@ static weft_status *try_get_one(callback_kv *kv, const char *key, char **out_val
   return take_value(args.value, args.value_size, args.value_deleter_callback, out_value, out_size);
 }
 
-/* Replaces the value by the newest there is. */
+/* Replaces the value by that of the key's newest version. */
 static weft_status *newest(callback_kv *kv, const char *key, char **value, size_t *size)
 {
   char versioned[MAX_KEY];
@@ -94,7 +95,7 @@ static weft_status *newest(callback_kv *kv, const char *key, char **value, size_
     WEFT_TRY(version_key(key, version, versioned));
     weft_status *st = try_get_one(kv, versioned, &newer, &newer_size);
     if (st) {
-      weft_status_free(st); /* there is none: or the next call to the store says what is wrong with it */
+      weft_status_free(st); /* no such version; if the store has failed, the next call to it says so */
       break;
     }
     free(*value);

@@ -101,7 +101,8 @@ static weft_status *apply_override(const PjrtPb__Override *o, pjrt_options *out)
 /* One flag of XLA_FLAGS as the override that it stands for: "--name=value", or "--name" of a bool that is true. */
 static weft_status *apply_flag(const char *word, size_t length, pjrt_options *out)
 {
-  static const char stuck[] = "xla_cpu_collective_call_warn_stuck_timeout_seconds"; /* one flag and its field differ */
+  /* here the flag and its field have different names */
+  static const char stuck[] = "xla_cpu_collective_call_warn_stuck_timeout_seconds";
   PjrtPb__OverrideValue value = PJRT_PB__OVERRIDE_VALUE__INIT;
   PjrtPb__Override flag = PJRT_PB__OVERRIDE__INIT;
   char text[4096], *equals, *name = text + 2;
@@ -126,7 +127,8 @@ static weft_status *apply_flag(const char *word, size_t length, pjrt_options *ou
   return NULL;
 }
 
-/* A client that sends no DebugOptions is none of XLA's, which would have read the environment for us. */
+/* Applies XLA_FLAGS. XLA's own clients read the environment themselves and send DebugOptions; a client that sends
+ * none is not XLA's. */
 static weft_status *read_environment(pjrt_options *out)
 {
   const char *at = getenv("XLA_FLAGS");
@@ -163,7 +165,7 @@ static weft_status *read_assignment(const PjrtPb__DeviceAssignment *a, pjrt_opti
   return NULL;
 }
 
-/* jaxlib sends all of DebugOptions, so XLA's own default says only that nobody set the option. */
+/* jaxlib sends all of DebugOptions, so a value that is XLA's default counts as not set. */
 static int64_t unless_default(int64_t seconds, int64_t xla_default) { return seconds == xla_default ? 0 : seconds; }
 
 static weft_status *read_debug_options(const PjrtPb__DebugOptions *pb, pjrt_options *out)
@@ -241,7 +243,7 @@ void pjrt_options_fini(pjrt_options *options)
 
 /* ---- layouts of arguments and result ---- */
 
-/* `own` as `asked` lies in memory; memory kinds of the program stay unless `asked` has one. */
+/* `own` with the layout of `asked`. The program's memory kind stays unless `asked` has one. */
 static weft_status *lie_as(weft_arena *arena, const hlo_shape *own, const hlo_shape *asked, const hlo_shape **out)
 {
   int64_t space = own->layout ? own->layout->memory_space : 0;

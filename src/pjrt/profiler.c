@@ -1,7 +1,7 @@
 /* pjrt/profiler.c -- the Profiler extension: what the runtime traces, as a plane of the client's profile.
  *
- * jax.profiler makes a profiler, starts and stops it, and asks once for the data: a serialized XSpace with a line for each
- * thread.  It leaves struct_size unset, so that is not looked at. */
+ * jax.profiler makes a profiler, starts and stops it, and asks once for the data: a serialized XSpace with a line
+ * for each thread. It leaves struct_size unset, so struct_size is not checked. */
 #include <config.h>
 
 #include <stdio.h>
@@ -91,7 +91,7 @@ static PLUGIN_Profiler_Error *start(PLUGIN_Profiler_Start_Args *args)
   return NULL;
 }
 
-/* The events stay until they are collected, or the profiler goes. */
+/* The events stay until they are collected, or the profiler is destroyed. */
 static PLUGIN_Profiler_Error *stop(PLUGIN_Profiler_Stop_Args *args)
 {
   if (!args->profiler->captures) return error_of(WEFT_ERR(FAILED_PRECONDITION, "the profiler has not been started"));
@@ -150,7 +150,7 @@ static weft_status *fill_names(profile *p, const rt_trace_record *records, size_
   return NULL;
 }
 
-/* `records` are of one thread. */
+/* Adds the line of one thread, whose events `records` are. */
 static weft_status *fill_line(profile *p, const rt_trace_record *records, size_t count, int64_t epoch_ns)
 {
   PjrtPb__ProfileLine *line = WEFT_ARENA_NEW(&p->arena, PjrtPb__ProfileLine);

@@ -58,21 +58,21 @@ static PJRT_Error *get_memory_space(PJRT_RawBuffer_GetMemorySpace_Args *args)
   return NULL;
 }
 
-/* The bytes of a defined buffer, retained; NULL where it is empty.  Of one that is not defined yet there are none. */
+/* The bytes of a raw buffer, retained; NULL if it is empty. Errors: FAILED_PRECONDITION if it is not defined yet. */
 static weft_status *storage_of(PJRT_RawBuffer *raw, weft_storage **out)
 {
   WEFT_TRY(pjrt_check_handle(raw, PJRT_KIND_RAW_BUFFER, "buffer"));
   return weft_buffer_storage(raw->alias.buffer, out);
 }
 
-/* Clients abort when this fails: where there are no bytes (yet) there is no pointer. */
+/* Clients abort when this fails: without bytes (yet) the pointer is NULL. */
 static PJRT_Error *get_host_pointer(PJRT_RawBuffer_GetHostPointer_Args *args)
 {
   WEFT_AUTO(weft_storage) storage = NULL;
 
   PJRT_TRY(pjrt_check_handle(args->buffer, PJRT_KIND_RAW_BUFFER, "buffer"));
   weft_status_ignore(storage_of(args->buffer, &storage));
-  args->host_pointer = storage ? weft_storage_host(storage) : NULL; /* the raw buffer holds it */
+  args->host_pointer = storage ? weft_storage_host(storage) : NULL; /* the raw buffer keeps it alive */
   return NULL;
 }
 

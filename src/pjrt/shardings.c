@@ -1,5 +1,5 @@
-/* pjrt/shardings.c -- the Shardings extension: how parameters and results lie over the devices, as the program says and the
- * partitioner has completed it. */
+/* pjrt/shardings.c -- the Shardings extension: how parameters and results are spread over the devices, as the
+ * program says and the partitioner has completed it. */
 #include <config.h>
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "hlo/proto.h"
 #include "pjrt/extensions.h"
 
-/* One leaf's sharding, serialised; a serialised `replicated` is the empty message. */
+/* Adds the serialised sharding of each leaf of `shape`. A serialised `replicated` is the empty message. */
 static weft_status *add_leaves(const hlo_shape *shape, const hlo_sharding *sharding, pjrt_shardings *out, int *at)
 {
   if (hlo_shape_is_tuple(shape)) {
@@ -86,7 +86,7 @@ static PJRT_Error *output_shardings(PJRT_Shardings_PJRT_Executable_OutputShardin
 {
   const pjrt_shardings *s = &args->executable->program->output_shardings;
 
-  args->num_outputs = (size_t)WEFT_MAX(s->count, 1); /* clients want one for no outputs at all, too */
+  args->num_outputs = (size_t)WEFT_MAX(s->count, 1); /* clients want one even if there are no outputs */
   args->shardings = s->bytes;
   args->sharding_sizes = s->sizes;
   return NULL;

@@ -16,8 +16,8 @@ typedef struct slot {
   PJRT_Buffer *buffer;   /* owned until it is retrieved */
   weft_storage *storage; /* owned */
   weft_event *defined;   /* owned */
-  int copying;           /* pieces, under the manager's lock */
-  weft_status *error;    /* of a piece, likewise; owned */
+  int copying;           /* pieces being copied; guarded by the manager's lock */
+  weft_status *error;    /* the first error of a piece; guarded likewise; owned */
   bool closed;           /* the last piece has come, or an error */
 } slot;
 
@@ -32,7 +32,7 @@ static void manager_free(PJRT_AsyncHostToDeviceTransferManager *m)
 {
   for (int i = 0; i < m->count; i++) {
     slot *s = &m->slots[i];
-    if (s->defined && !s->closed) /* nobody can complete it any more: who waits for it must not wait for ever */
+    if (s->defined && !s->closed) /* nobody can complete the buffer any more, and nobody must wait for it for ever */
       weft_event_set(
         s->defined,
         WEFT_ERR(CANCELLED, "the transfer manager was destroyed before the transfer to buffer %d ended", i));
@@ -100,7 +100,7 @@ static weft_status *slot_of(PJRT_AsyncHostToDeviceTransferManager *m, int index,
   return NULL;
 }
 
-/* A piece may be copied now, and must be ended by end_piece. */
+/* Begins to copy a piece, which end_piece must end. Errors: FAILED_PRECONDITION after the last piece. */
 static weft_status *begin_piece(PJRT_AsyncHostToDeviceTransferManager *m, slot *s, bool is_last)
 {
   bool closed;
@@ -115,7 +115,7 @@ static weft_status *begin_piece(PJRT_AsyncHostToDeviceTransferManager *m, slot *
   return closed ? WEFT_ERR(FAILED_PRECONDITION, "buffer %d has had its last transfer", (int)(s - m->slots)) : NULL;
 }
 
-/* The piece has been copied, or could not be: `st`, taken, becomes the buffer's error. */
+/* Ends a piece. `st`, taken: the piece could not be copied, and the first such error becomes the buffer's. */
 static weft_status *end_piece(PJRT_AsyncHostToDeviceTransferManager *m, slot *s, weft_status *st,
                               PJRT_Event **out_event)
 {
@@ -152,7 +152,7 @@ PJRT_Error *pjrt_AsyncHostToDeviceTransferManager_TransferData(
   return pjrt_error(transfer_data(args));
 }
 
-/* The whole value at once. */
+/* Transfers the whole value at once. */
 static weft_status *transfer_literal(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral_Args *args)
 {
   slot *s;
@@ -281,7 +281,7 @@ PJRT_Error *pjrt_Client_FulfillAliasBuffer(PJRT_Client_FulfillAliasBuffer_Args *
 /* ---- donation with a control dependency: the bytes move to a buffer that also waits for a client's event ---- */
 
 typedef struct dependency {
-  weft_buffer *held, *promise; /* retained: the bytes meanwhile, and where they go */
+  weft_buffer *held, *promise; /* retained: `held` has the bytes meanwhile, `promise` gets them */
 } dependency;
 
 static void dependency_ready(PJRT_Buffer_DonateWithControlDependency_Callback_Args *args)

@@ -36,8 +36,8 @@ static weft_status *grid_of(const hlo_instr *call, grid *g)
   return NULL;
 }
 
-/* Groups of replicas over all partitions: StableHLO counts the members of a partition before the next one's, XLA those of
- * a replica.  Here StableHLO's order, as flattened ids. */
+/* Orders the members of groups that span replicas and all partitions. StableHLO lists the members partition by
+ * partition, XLA replica by replica. The result has StableHLO's order, as flattened ids. */
 static weft_status *order_members(hlo_module *module, const grid *g, hlo_instr *instr)
 {
   hlo_collective_attrs *c = weft_arena_memdup(&module->arena, instr->u.collective, sizeof *c);
@@ -80,7 +80,7 @@ static weft_status *order_all_members(hlo_module *module, const grid *g)
   return NULL;
 }
 
-/* `comp` as the entry of a module of its own. */
+/* Makes a module of its own whose entry is `comp`. */
 static weft_status *module_of(const hlo_computation *comp, const grid *g, hlo_module **out_module)
 {
   WEFT_AUTO(hlo_module) module = NULL;
@@ -98,7 +98,7 @@ static weft_status *module_of(const hlo_computation *comp, const grid *g, hlo_mo
   return NULL;
 }
 
-/* What the infeed functions give, into the first device's queue. */
+/* Evaluates the infeed functions and puts their results into the infeed queue of `device`. */
 static weft_status *feed(const hlo_instr *call, const grid *g, weft_device *device, weft_arena *arena)
 {
   hlo_eval_options options = HLO_EVAL_DEFAULT;
@@ -119,7 +119,7 @@ static weft_status *feed(const hlo_instr *call, const grid *g, weft_device *devi
   return NULL;
 }
 
-/* A program on the devices that run it: all, or one of several programs on a device of its own. */
+/* One program and the devices that run it: all devices, or one device if the programs differ. */
 typedef struct session {
   weft_executable *exe;
   int devices, params, outputs;
@@ -189,7 +189,7 @@ static bool has_peers(const hlo_module *module)
   return false;
 }
 
-/* The program of device `device`; `device` -1: of all. */
+/* Compiles the program of device `device`; -1: the one program of all devices. */
 static weft_status *compile(weft_platform *platform, const hlo_instr *call, const grid *g, int device,
                             weft_executable **out)
 {
@@ -240,7 +240,7 @@ static weft_status *run_sessions(weft_platform *platform, session *sessions, int
   for (int i = 0; i < launched; i++)
     for (int k = 0; k < sessions[i].devices * sessions[i].outputs; k++) {
       weft_status *st = session_fetch(&sessions[i], k, arena, &results[outputs++]);
-      if (st) rt_channels_close(platform); /* others may wait for what does not come */
+      if (st) rt_channels_close(platform); /* other programs may wait for data that does not come */
       if (!first) first = st;
       else weft_status_free(st);
     }

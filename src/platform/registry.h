@@ -1,4 +1,4 @@
-/* platform/registry.h -- the kinds of device that this build has.  Nobody else includes a platform's own headers. */
+/* platform/registry.h -- the kinds of device that this build has. No other module includes a platform's own headers. */
 #ifndef WEFT_PLATFORM_REGISTRY_H
 #define WEFT_PLATFORM_REGISTRY_H
 
@@ -12,13 +12,14 @@ extern const weft_option_table plat_options, cpu_options, gen_option_table;
 int plat_count(void);
 const weft_platform_ops *plat_at(int index); /* in order of preference */
 
-/* The platform that WEFT_PLATFORM names, the first one where it names none.  Errors: INVALID_ARGUMENT, naming those there are. */
+/* The platform that WEFT_PLATFORM names; the first one if it is empty. Errors: INVALID_ARGUMENT, naming the
+ * platforms of this build. */
 WEFT_NODISCARD weft_status *plat_default(const weft_platform_ops **out_ops);
 
-/* weft_platform_new of the default. */
+/* weft_platform_new with the default platform. */
 WEFT_NODISCARD weft_status *plat_new(const weft_platform_options *options, weft_platform **out_platform);
 
-/* Adds a platform before all others, for tests: to be called before anything else here, from one thread. */
+/* Adds a platform before all others, for tests. To be called before any other function here, from one thread. */
 void plat_register(const weft_platform_ops *ops);
 
 #endif

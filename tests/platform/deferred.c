@@ -1,14 +1,17 @@
-/* tests/platform/deferred.c -- a platform whose work is queued, not done.  Linked into a test program, it becomes that program's
- * default platform.
+/* tests/platform/deferred.c -- a platform whose work is queued, not done. Linked into a test program, it becomes
+ * that program's default platform.
  *
- * Each stream is a queue that a thread of its own drains, with random delays; copies, fills, kernels, points and completions all go
- * through the queue.  Whoever takes "queued" for "done" finds wrong bytes: memory holds a pattern before its use, and again after
- * it is freed.  Addresses are those of region.h, so whoever touches the bytes without the platform traps.
+ * Each stream is a queue that a thread of its own drains, with random delays. Copies, fills, kernels, points and
+ * completions all go through the queue. Code that takes "queued" for "done" finds wrong bytes, since memory holds a
+ * pattern before its use and again after it is freed. Addresses are those of region.h, so code that touches the
+ * bytes without the platform traps.
  *
  * WEFT_DEFERRED_SEED   seed of the delays; 1
- * WEFT_DEFERRED_BREAK  breaks a promise on purpose, to show that the tests notice: "wait" (a wait for another stream's point is
- *                      left out), "notify" (a completion is called at once), "reached" (a recorded point counts as reached),
- *                      "read" (a queued read is done at once) */
+ * WEFT_DEFERRED_BREAK  breaks a promise on purpose, to show that the tests notice:
+ *                      "wait"     a wait for another stream's point is left out
+ *                      "notify"   a completion is called at once
+ *                      "reached"  a recorded point counts as reached
+ *                      "read"     a queued read is done at once */
 #include <config.h>
 
 #include <stdio.h>
@@ -94,7 +97,7 @@ static void wait_for(weft_stream *other, uint64_t number)
   if (!in_time) give_up("a wait for another stream");
 }
 
-/* What the CPU's target has made, on real addresses. */
+/* Runs a thunk that the CPU's target has made, on real addresses. */
 static void do_step(const rt_thunk *thunk, rt_ctx *ctx);
 
 static void perform(weft_stream *s, const op *o)
@@ -138,7 +141,7 @@ static void *drain(void *arg)
   return NULL;
 }
 
-/* A full queue makes the caller wait: streams get on by themselves. */
+/* A full queue makes the caller wait; the stream's own thread makes room. */
 static uint64_t put(weft_stream *s, op o)
 {
   weft_deadline deadline = weft_deadline_after_ms(PATIENCE_MS);
@@ -265,8 +268,8 @@ static weft_status *device_fill(weft_device *device, weft_stream *stream, void *
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
 
-/* The operations of a thunk that the CPU's target has made: what runs there is queued here; what starts (handlers of custom
- * calls) stays on the host, on real addresses. */
+/* The operations of a thunk that the CPU's target has made. A thunk with `run` is queued here. A thunk with `start`
+ * (a handler of a custom call) stays on the host, on real addresses. */
 typedef struct deferred_ops {
   rt_thunk_ops base;
   const rt_thunk_ops *inner;

@@ -4,7 +4,7 @@
 
 #include "runtime/device.h"
 
-/* While `held`, a stream of `device`, or all of them, take up nothing that is queued on them. */
+/* While `held`, one stream of `device`, or all of them, do nothing that is queued on them. */
 void deferred_hold_one(weft_device *device, weft_stream_purpose purpose, bool held);
 void deferred_hold(weft_device *device, bool held);
 

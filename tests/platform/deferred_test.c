@@ -64,7 +64,8 @@ static bool holds(weft_buffer *buffer, float value)
   return right;
 }
 
-/* Time for work to be done that should not be: on a platform that breaks its promises the tests must come to see it. */
+/* Gives streams time to do work that they must not do yet. A platform that breaks its promises gets enough time for
+ * the tests to notice. */
 static void let_streams_work(void) { usleep(getenv("WEFT_DEFERRED_BREAK") ? 300000 : 2000); }
 
 static bool is_pending(weft_buffer *buffer) { return !weft_event_is_ready(weft_buffer_defined(buffer)); }
@@ -79,7 +80,8 @@ TEST(launches_are_queued_behind_launches_that_are_not_done)
   weft_buffer *x = filled(device, 0), *y;
 
   deferred_hold(device, true);
-  for (int i = 0; i < 20; i++) { /* each is recorded before the next is launched: else the host would wait for it */
+  /* each is recorded before the next launch, which would otherwise wait for it on the host */
+  for (int i = 0; i < 20; i++) {
     y = launch(exe, x, NULL);
     T_TRUE(is_pending(y));
     weft_buffer_delete(x); /* queued work keeps what it reads */
@@ -99,7 +101,8 @@ TEST(a_loop_waits_for_its_condition_without_a_thread)
   WEFT_AUTO(weft_platform) platform = test_platform(2, 1); /* one worker */
   WEFT_AUTO(weft_executable) loop = test_compile(platform, LOOP, BUF_TOPOLOGICAL);
   weft_device *device = weft_platform_device(platform, 0), *other = weft_platform_device(platform, 1);
-  WEFT_AUTO(weft_buffer) x = filled(device, 2000); /* the condition is false at once: memory's pattern would be true */
+  /* the condition is false at once; with the pattern of fresh memory it would be true */
+  WEFT_AUTO(weft_buffer) x = filled(device, 2000);
   WEFT_AUTO(weft_buffer) one = filled(device, 1);
   WEFT_AUTO(weft_buffer) there = filled(other, 3);
   WEFT_AUTO(weft_buffer) copy = NULL;

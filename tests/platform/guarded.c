@@ -1,8 +1,9 @@
-/* tests/platform/guarded.c -- a platform whose memory nobody may touch but the platform (region.h): it shows that
- * the middle of the house is neutral.  Linked into a test program, it becomes that program's default platform.
+/* tests/platform/guarded.c -- a platform whose memory only the platform may touch (region.h). It shows that the
+ * runtime does not depend on the host seeing device memory. Linked into a test program, it becomes that program's
+ * default platform.
  *
- * Only this platform's copies know where the bytes are, and the CPU's kernels, whose arguments are translated
- * before they run.  All its work is done when a call returns, as on the CPU. */
+ * Only this platform's copies and the CPU's kernels know where the bytes are; the kernels' arguments are translated
+ * before they run. All work is done when a call returns, as on the CPU. */
 #include <config.h>
 
 #include <string.h>
@@ -44,7 +45,7 @@ static weft_status *device_fill(weft_device *device, weft_stream *stream, void *
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
 
-/* The operations of a thunk that the CPU's target has made, behind a translation of its arguments. */
+/* The operations of a thunk that the CPU's target has made; its arguments are translated first. */
 typedef struct translated_ops {
   rt_thunk_ops base;
   const rt_thunk_ops *inner;

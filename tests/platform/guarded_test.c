@@ -1,5 +1,5 @@
-/* tests/platform/guarded_test.c -- The guarded platform traps what it is there for: a test that cannot fail would show
- * nothing. */
+/* tests/platform/guarded_test.c -- The guarded platform must trap reads and writes through device addresses:
+ * otherwise the suites that run on it would show nothing. */
 #include <config.h>
 
 #include <signal.h>
@@ -8,7 +8,7 @@
 
 #include "cpu/run.h"
 
-/* How a child ends that reads (or writes) a byte of a buffer by its address. */
+/* The signal that ends a child which reads (or writes) a byte of a buffer by its device address; 0: none. */
 static int ends_by_signal(bool writes)
 {
   WEFT_AUTO(weft_platform) platform = test_platform(1, 1);

@@ -1,4 +1,4 @@
-/* tests/platform/region.c -- device memory that nobody may touch but the platform (region.h). */
+/* tests/platform/region.c -- device memory that only the platform may touch (region.h). */
 #include <config.h>
 
 #include "region.h"
