@@ -34,11 +34,10 @@ void weft_storage_release(weft_storage *storage);
 WEFT_DEFINE_AUTO(weft_storage, weft_storage_release)
 weft_device *weft_storage_device(const weft_storage *storage);
 int64_t weft_storage_bytes(const weft_storage *storage);
-void *weft_storage_data(
-  const weft_storage *storage); /* an address on the device: for kernels and for clients that know the device */
-char *weft_storage_host(
-  /* the same address, for the host to use; NULL: the storage's space is not host-visible */
-  const weft_storage *storage);
+/* The bytes' address on the device: for kernels, and for clients that know the device. */
+void *weft_storage_data(const weft_storage *storage);
+/* The same address for the host to use; NULL: the storage's space is not host-visible. */
+char *weft_storage_host(const weft_storage *storage);
 /* Copies `bytes` to or from the storage, starting at `offset`; the range must lie within the storage. The copy is
  * done on return. */
 WEFT_NODISCARD weft_status *weft_storage_write(weft_storage *storage, int64_t offset, const void *host, int64_t bytes);

@@ -592,8 +592,8 @@ static void leave_queued(weft_run *run, weft_status *st)
 
   if (st) let_peers_know(run, st);
   run->error = st;
-  rt_definition_record(run->definition, device,
-                       stream); /* first: memory that is given back below is in use until this point */
+  /* first: memory that is given back below is in use until this point */
+  rt_definition_record(run->definition, device, stream);
   hand_over_memory(run, st);
   give_up_inputs(run);
   rt_definition_publish(run->definition, weft_status_dup(st));

@@ -36,8 +36,8 @@ WEFT_NODISCARD weft_status *rt_feed_put(rt_feed *feed, const rt_thunk *thunk, rt
 /* The host's queue of channel `id`, made at the first request.
  * Errors: UNIMPLEMENTED on a platform whose host does not loop back. */
 WEFT_NODISCARD weft_status *rt_channel_feed(weft_platform *platform, int64_t id, rt_feed **out_feed);
-void rt_channels_close(
-  weft_platform *platform); /* no more items will come: thunks that wait on a channel fail with FAILED_PRECONDITION */
+/* No more items will come: thunks that wait on a channel fail with FAILED_PRECONDITION. */
+void rt_channels_close(weft_platform *platform);
 void rt_channels_free(weft_platform *platform);
 
 #endif

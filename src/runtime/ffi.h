@@ -29,9 +29,9 @@ WEFT_NODISCARD weft_status *rt_ffi_type_register(const char *name, size_t length
 typedef struct rt_ffi_user_data rt_ffi_user_data;
 WEFT_NODISCARD weft_status *rt_ffi_user_data_new(rt_ffi_user_data **out);
 void rt_ffi_user_data_free(rt_ffi_user_data *data); /* NULL is fine */
-WEFT_NODISCARD weft_status *rt_ffi_user_data_add(
-  rt_ffi_user_data *data, int64_t type_id, void *object,
-  void (*deleter)(void *object)); /* ALREADY_EXISTS: that type is there */
+/* Adds an object.  `deleter` NULL: that of the type, if it has one.  ALREADY_EXISTS: the type is there. */
+WEFT_NODISCARD weft_status *rt_ffi_user_data_add(rt_ffi_user_data *data, int64_t type_id, void *object,
+                                                 void (*deleter)(void *object));
 
 /* ---- one custom-call of a program --------------------------------------------------------------------------------------- */
 
