@@ -301,7 +301,7 @@ static void fill_op(const collective_thunk *t, void *const *args, int rank, int6
   }
 }
 
-/* The tuple form of all-to-all as one operation: operands side by side. */
+/* The tuple form of all-to-all as one operation: packs the operands side by side. */
 static void tuple_all_to_all_op(const collective_thunk *t, void *const *args, weft_coll_op *op)
 {
   const hlo_shape *shape = operand_shape(t->instr, 0);
@@ -382,7 +382,7 @@ static const rt_thunk_ops collective_ops = {sizeof(rt_thunk_ops), "collective", 
 
 /* ---- send and recv --------------------------------------------------------------------------------------------- */
 
-/* Pairs "{{0,1},{1,2}}" of _xla_send_recv_source_target_pairs: the other side of `id`; -1: none. */
+/* Reads pairs "{{0,1},{1,2}}" of _xla_send_recv_source_target_pairs: the peer of `id`; -1: none. */
 static int peer_of(const char *pairs, int64_t id, bool is_source)
 {
   for (const char *at = pairs; at && (at = strpbrk(at, "0123456789"));) {
@@ -536,7 +536,8 @@ static weft_status *make(low_step *step, const hlo_grouping *grouping, int group
   return NULL;
 }
 
-/* Collectives of the same groups share communicators.  The grouping found or added is number *out_index of the program's. */
+/* Finds the grouping of a collective, or adds it: it is number *out_index of the program's. Collectives of the same
+ * groups share communicators. */
 static weft_status *find_grouping(low_module *m, const hlo_instr *instr, hlo_grouping *out_grouping, int *out_index)
 {
   weft_arena *arena = rt_program_arena(m->out->program);

@@ -138,7 +138,7 @@ static weft_status *lower_computation(low_module *m, const hlo_computation *comp
                     &m->seqs[comp->id]);
 }
 
-/* Marks the computations that control flow reaches from the entry; the others belong to fusions, reducers and the like. */
+/* Marks the computations that control flow reaches from the entry. Others belong to fusions, reducers and the like. */
 static void mark_wanted(const hlo_module *module, bool *wanted)
 {
   wanted[module->entry->id] = true;

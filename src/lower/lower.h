@@ -8,7 +8,8 @@
 #include "lower/step.h"
 #include "runtime/runtime_internal.h"
 
-/* What a platform says about one compilation.  All functions are given `ctx`; they are called on the compiling thread. */
+/* What a platform provides for one compilation. All functions are given `ctx`; they are called on the compiling
+ * thread. */
 struct low_target {
   void *ctx;
   int threads; /* of the worker pool */
@@ -17,7 +18,8 @@ struct low_target {
   int64_t (*scratch_bytes)(void *ctx, const hlo_instr *instr);
   /* Estimated time of the step of `instr` on one thread, or on the whole device where that is not made of threads. */
   double (*cost_ns)(void *ctx, const hlo_instr *instr);
-  /* Makes the thunk of an instruction that computes: anything but control flow, collectives, send and recv, infeed and outfeed.
+  /* Makes the thunk of an instruction that computes: anything but control flow, collectives, send and recv, infeed
+   * and outfeed.
    * Errors: UNIMPLEMENTED, naming the operation. */
   weft_status *(*make)(void *ctx, low_step *step, rt_thunk **out_thunk);
   /* Makes a reducer for a computation that is none of the usual operators; fills all members but `id`. Errors:

@@ -27,7 +27,7 @@ typedef struct low_edges {
   int (*v)[2];
 } low_edges;
 
-/* `instr` waits for its control predecessors, and for whatever makes the tokens that it is given. */
+/* Adds edges: `instr` waits for its control predecessors, and for the steps that make the tokens it is given. */
 WEFT_NODISCARD weft_status *low_order_add(low_module *m, low_edges *edges, const hlo_instr *instr);
 
 /* ---- collective.c ---- */

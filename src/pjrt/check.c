@@ -142,7 +142,7 @@ static weft_status *check_args(const char *function, const void *args, size_t le
 #include "pjrt/checks.def"
 #undef X
 
-/* These two return nothing. */
+/* These two functions return nothing. */
 void pjrt_checked_Error_Destroy(PJRT_Error_Destroy_Args *args)
 {
   if (args && args->error) pjrt_Error_Destroy(args);

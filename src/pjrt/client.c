@@ -15,7 +15,7 @@
 #include "pjrt/settings.h"
 #include "runtime/feed.h"
 
-/* Lowering rules, donation, callbacks and the compilation cache of JAX all ask for this word. */
+/* JAX's lowering rules, donation, callbacks and compilation cache all look for this word. */
 const char pjrt_platform_name[] = "cpu";
 const char pjrt_platform_version[] = "weft " PACKAGE_VERSION " (LLVM " WEFT_LLVM_VERSION ")";
 
@@ -236,15 +236,15 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
 
   WEFT_TRY_ALLOC(client);
   client->refs = 1;
-  client->serial = __atomic_add_fetch(&last_serial, 1, __ATOMIC_RELAXED); /* a number, and nothing is published by it */
+  /* relaxed: a number, and nothing is published by it */
+  client->serial = __atomic_add_fetch(&last_serial, 1, __ATOMIC_RELAXED);
   weft_mutex_init(&client->mu);
   WEFT_TRY(pjrt_settings_check());
   WEFT_TRY(read_settings(args, &s));
   client->process_index = (int)s.node_id;
   client->process_count = (int)s.num_nodes;
   WEFT_TRY_ALLOC(client->incarnations = calloc((size_t)client->process_count, sizeof *client->incarnations));
-  if (s.num_nodes > 1)
-    WEFT_TRY(find_store(args, s.agent, client)); /* without several nodes the callbacks are garbage */
+  if (s.num_nodes > 1) WEFT_TRY(find_store(args, s.agent, client)); /* with one node the callbacks may be garbage */
   options.device_count = (int)s.device_count;
   options.threads = (int)s.threads;
   options.process_index = client->process_index;
@@ -252,7 +252,7 @@ static weft_status *client_new(const PJRT_Client_Create_Args *args, PJRT_Client 
   options.kv = client->kv;
   WEFT_TRY(plat_new(&options, &client->platform));
   client->local_count = weft_platform_device_count(client->platform);
-  for (int i = 0; i < client->local_count; i++) /* the API has no way to feed: a program would wait for ever */
+  for (int i = 0; i < client->local_count; i++) /* the API has no way to feed a program, which would wait for ever */
     weft_device_close_infeed(weft_platform_device(client->platform, i));
   counts = calloc((size_t)client->process_count, sizeof *counts);
   WEFT_TRY_ALLOC(counts);

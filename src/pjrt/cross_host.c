@@ -110,7 +110,7 @@ static weft_status *get_link(PJRT_Client *client, int64_t from, int64_t to, int 
 typedef struct transfer {
   pjrt_link *link;       /* a reference */
   weft_buffer *buffer;   /* a send: an alias, since the client may delete its own buffer; NULL: a receive */
-  weft_storage *storage; /* retained: of the bytes */
+  weft_storage *storage; /* retained: it has the bytes */
   weft_event *done, *operation;
   weft_dtype type;
   int64_t elems;

@@ -42,7 +42,8 @@ PJRT_Error *pjrt_Event_Error(PJRT_Event_Error_Args *args)
 
 PJRT_Error *pjrt_Event_Await(PJRT_Event_Await_Args *args)
 {
-  /* The API has no deadline here; what the event stands for ends by one of its own: docs/adr/0003-waits-of-the-plugin.md. */
+  /* The API has no deadline here. The work behind the event ends by a deadline of its own:
+   * docs/adr/0003-waits-of-the-plugin.md. */
   return pjrt_error(weft_event_await(args->event->event, WEFT_NO_DEADLINE));
 }
 

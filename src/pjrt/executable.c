@@ -102,7 +102,7 @@ static int memory_of(const hlo_shape *shape)
   return space == 5 ? 1 : space == 6 ? 2 : 0;
 }
 
-/* One leaf of a parameter or result; its dimensions start at `dims`. */
+/* Describes one leaf of a parameter or result; its dimensions are written to `dims`. */
 static weft_status *describe_value(pjrt_values *v, int i, const weft_array_type *type, const hlo_shape *entry_shape,
                                    int64_t *dims)
 {
@@ -238,7 +238,7 @@ static void describe_costs(pjrt_program *p)
   const hlo_module *module = weft_executable_module(p->exe);
   double flops = 0, transcendentals = 0;
 
-  /* one operation an element besides multiply-adds; loops count once, as XLA's analysis does without trip counts */
+  /* one operation per element, besides multiply-adds; loops count once, as in XLA's analysis without trip counts */
   for (const hlo_computation *c = module->first; c; c = c->next)
     for (const hlo_instr *i = c->first; i; i = i->next) {
       double elems = hlo_shape_is_array(i->shape) ? (double)hlo_shape_elems(i->shape) : 0;

@@ -71,7 +71,7 @@ WEFT_NODISCARD weft_status *pjrt_event_new(weft_event *event, PJRT_Event **out_e
 
 /* ---- devices and memories (device.c) ---- */
 
-enum { PJRT_MEMORY_KINDS = WEFT_MEMORY_SPACES }; /* device, pinned_host, unpinned_host: the spaces of a platform that clients see */
+enum { PJRT_MEMORY_KINDS = WEFT_MEMORY_SPACES }; /* the spaces of a platform, named by pjrt_memory_kinds */
 
 struct PJRT_DeviceDescription {
   int id, process_index, local_ordinal;

@@ -1,6 +1,7 @@
-/* pjrt/layouts.c -- layouts: in which order an array's dimensions lie in memory, and the Layouts extension.
- * Arrays are dense; a layout is a permutation.  Each exists once and for ever, so that equal layouts are equal pointers and
- * handles to them need no owner. */
+/* pjrt/layouts.c -- layouts: the order in which an array's dimensions lie in memory; and the Layouts extension.
+ *
+ * Arrays are dense; a layout is a permutation. Each layout exists once and for ever, so that equal layouts are equal
+ * pointers and handles to them need no owner. */
 #include <config.h>
 
 #include <stdio.h>

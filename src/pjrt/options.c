@@ -141,7 +141,7 @@ static weft_status *read_environment(pjrt_options *out)
   return NULL;
 }
 
-/* Devices by [replica][partition]; the wire has them by partition, then replica. */
+/* Reads the devices as [replica][partition]; the message has them by partition, then replica. */
 static weft_status *read_assignment(const PjrtPb__DeviceAssignment *a, pjrt_options *out)
 {
   int64_t replicas = a->replica_count, partitions = a->computation_count;

@@ -5,7 +5,8 @@
 
 #include "pjrt/extensions.h"
 
-/* The StableHLO versions of the portable artifacts that are read: clients serialise to the newest both know. */
+/* The StableHLO versions of portable artifacts that Weft reads. Clients serialise to the newest version that both
+ * know. */
 static const int64_t current_version[3] = {1, 20, 0}, minimum_version[3] = {0, 9, 0};
 
 #define ATTRIBUTE(name_text, ...) \

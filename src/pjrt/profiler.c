@@ -226,7 +226,7 @@ static weft_status *collect(PLUGIN_Profiler *profiler)
   return st;
 }
 
-/* Without a buffer the data stays the profiler's, and the answer points to it. */
+/* If no buffer is given, the data stays the profiler's, and args->buffer points to it. */
 static PLUGIN_Profiler_Error *collect_data(PLUGIN_Profiler_CollectData_Args *args)
 {
   PLUGIN_Profiler *p = args->profiler;

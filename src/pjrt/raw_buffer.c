@@ -6,8 +6,8 @@
 
 #include "pjrt/extensions.h"
 
-/* Version 2 of the extension lets clients look for a table in the handle's first word; NULL there means: use the
- * extension's functions. */
+/* Version 2 of the extension lets clients look for a table in the first word of the handle. NULL there tells them to
+ * use the extension's functions. */
 struct PJRT_RawBuffer {
   const void *vtable; /* NULL */
   PJRT_Buffer alias;  /* another buffer on the same bytes: the client may delete its own */

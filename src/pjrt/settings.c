@@ -43,7 +43,7 @@ const weft_option_table *const pjrt_settings[] = {
   &base_table, PLAT_OPTION_TABLES, &job_table, &python_table, &coll_option_table,
   &weft_coord_service_option_table, &weft_coord_agent_option_table, &weft_coord_preemption_option_table, NULL};
 
-/* Variables of Weft's build and tests, which are no settings: by the beginning of their names. */
+/* What names of variables of Weft's build and tests begin with: these are no settings. */
 static const char *const not_ours[] = {"WEFT_TEST_", "WEFT_EMU_", "WEFT_SIM_", "WEFT_SRCDIR", "WEFT_BUILDDIR", "WEFT_BUILD_DIR", "WEFT_CONFIGURE_ARGS",
                                        "WEFT_PYTHON", "WEFT_VENV", "WEFT_FRAMEWORKS_PYTHON", "WEFT_SANITIZED",
                                        "WEFT_EXHAUSTIVE", "WEFT_UPDATE_GOLDEN", "WEFT_REEXEC", "WEFT_E2E", "WEFT_SEED", "WEFT_FIRST"};

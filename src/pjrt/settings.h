@@ -14,7 +14,8 @@ const weft_option *pjrt_settings_find(const char *name, size_t length);
  * Errors: INVALID_ARGUMENT naming the first variable whose value its option does not allow. */
 WEFT_NODISCARD weft_status *pjrt_settings_check(void);
 
-/* Calls `tell` for each variable WEFT_* of the environment that is no setting; `hint` is "; did you mean WEFT_THREADS?", or empty. */
+/* Calls `tell` for each variable WEFT_* of the environment that is no setting. `hint` is "; did you mean
+ * WEFT_THREADS?", or empty. */
 void pjrt_settings_unknown(void (*tell)(const char *name, const char *hint));
 
 #endif

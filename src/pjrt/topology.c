@@ -50,7 +50,8 @@ void pjrt_topology_free(PJRT_TopologyDescription *topology)
   free(topology);
 }
 
-/* "N" or "NxM": N devices of one process, or M devices of each of N processes; without a name the option num_devices. */
+/* Reads "N" or "NxM": N devices of one process, or M devices of each of N processes. Without a name the option
+ * num_devices counts. */
 PJRT_Error *pjrt_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args *args)
 {
   int processes = 1, devices = 1, used = 0;
@@ -180,7 +181,8 @@ PJRT_Error *pjrt_TopologyDescription_GetMemorySpaceKindIds(PJRT_TopologyDescript
 
 static void free_shape(const char *shape) { free((void *)shape); }
 
-/* A ShapeProto: every memory takes every dense layout, so the canonical shape is the one asked for, row-major by default. */
+/* Makes a ShapeProto. Every memory takes every dense layout, so the canonical shape is the one asked for, row-major
+ * by default. */
 PJRT_Error *pjrt_TopologyDescription_MakeCanonicalShapeForMemorySpace(
   PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace_Args *args)
 {

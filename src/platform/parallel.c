@@ -14,7 +14,7 @@
 #include "runtime/platform.h"
 
 enum { MOST_DEVICES = 4096 };
-static const int64_t DEADLINE_MS = 600000; /* for programs that wait for each other in vain */
+static const int64_t DEADLINE_MS = 600000; /* a limit for programs that wait for each other in vain */
 
 bool plat_is_run_parallel(const hlo_instr *instr)
 {

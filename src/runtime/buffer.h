@@ -22,7 +22,7 @@ typedef struct weft_storage weft_storage;
 /* `bytes` of the device's own memory (space 0), aligned as weft_memory_space.alignment says. Contents are undefined.
  * Errors: RESOURCE_EXHAUSTED, naming the size. */
 WEFT_NODISCARD weft_status *weft_storage_new(weft_device *device, int64_t bytes, weft_storage **out_storage);
-/* The same in another memory space of the device. */
+/* The same in memory space `space` of the device. */
 WEFT_NODISCARD weft_status *weft_storage_new_in(weft_device *device, int space, int64_t bytes,
                                                 weft_storage **out_storage);
 /* A storage over memory that somebody else owns. on_free(ctx) is called when the last reference is released; NULL:

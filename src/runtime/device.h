@@ -36,8 +36,8 @@ typedef struct weft_memory_space {
 } weft_memory_space;
 enum { WEFT_MEMORY_SPACES = 3 };
 
-/* A stream is a queue of work on one device: what is queued on it is done in order.  A *point* of a stream stands for all work
- * that was queued before it; points are numbered from 1 on in the order in which they are recorded. */
+/* A stream is a queue of work on one device: what is queued on it is done in order. A *point* of a stream stands for
+ * all work that was queued before it. Points are numbered from 1 on, in the order in which they are recorded. */
 typedef struct weft_stream weft_stream; /* the platform's own */
 
 /* A host function that is called when a stream has done what was queued before it. The struct is the caller's memory

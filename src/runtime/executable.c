@@ -1,11 +1,12 @@
-/* runtime/executable.c -- Executables and launches.  A launch prepares one *run* for each device, then puts them into
- * the devices' queues.  A run waits for its inputs, then for its turn; it binds memory, runs the program's frame, and
- * fills the outputs.
+/* runtime/executable.c -- Executables and launches. A launch prepares one *run* for each device, then puts the runs
+ * into the devices' queues. A run waits for its inputs, then for its turn; it binds memory, runs the program's
+ * frame, and fills the outputs.
  *
- *   prepared -> submitted (device->mu) -> started: one at a time on a device -> ended: outputs filled, `done` set, recycled
+ *   prepared -> submitted (device->mu) -> started: one at a time on a device
+ *            -> ended: outputs filled, `done` set, recycled
  *
- * On a device with streams there is one state more.  When the frame is done, the run's work lies on the compute stream: outputs
- * are filled and *recorded*, and the next run starts.  The run ends when the stream has done that work.
+ * On a device with streams there is one state more. When the frame is done, the run's work is on the compute stream:
+ * outputs are filled and *recorded*, and the next run starts. The run ends when the stream has done that work.
  *
  *   started -> queued: several on a device -> ended */
 #include <config.h>
@@ -105,7 +106,7 @@ static weft_status *set_type(weft_array_type *type, const hlo_shape *shape)
   return NULL;
 }
 
-/* Clients see logical shapes: those of the entry layout, which normalize-layouts kept. */
+/* Clients see logical shapes: those of the entry layout, which the pass normalize-layouts has kept. */
 static const hlo_shape *param_shape(const hlo_module *module, int number)
 {
   return module->has_entry_layout && module->entry_param_shapes ? module->entry_param_shapes[number]
@@ -187,7 +188,7 @@ static weft_status *upload_constants(weft_executable *exe)
   return NULL;
 }
 
-/* The cliques that a launch will ask for. */
+/* Lists the cliques that a launch will ask for. */
 static weft_status *fill_requests(weft_executable *exe) WEFT_UNSHARED
 {
   int groupings = exe->parts.grouping_count;
@@ -210,7 +211,7 @@ static weft_status *fill_requests(weft_executable *exe) WEFT_UNSHARED
         ids[i] = exe->global_ids[members.v[i]];
         if (weft_platform_device_by_id(exe->platform, ids[i])) ranks[count++] = i;
       }
-      int request = 0; /* another grouping may have this very group */
+      int request = 0; /* another grouping may have the same group */
       while (request < exe->request_count &&
              (exe->requests[request].key.size != members.count ||
               memcmp(exe->requests[request].key.devices, ids, (size_t)members.count * sizeof *ids) != 0))
@@ -545,7 +546,7 @@ static void input_settled(void *ctx, const weft_status *error)
 {
   weft_run *run = ctx;
 
-  (void)error; /* conclude looks at it */
+  (void)error; /* conclude looks for errors */
   /* acq_rel: all inputs are settled before the run is concluded */
   if (atomic_fetch_sub_explicit(&run->waiting, 1, memory_order_acq_rel) == 1)
     rt_pool_offer(run->device->platform->pool, &run->job, 1);

@@ -247,7 +247,7 @@ static bool seq_start(rt_frame *frame, const rt_seq *seq)
   return seq->in_order ? run_in_order(frame, seq, 0) : drain(&frame->runs[seq->index], BEGIN, -1, NULL);
 }
 
-/* Never runs thunks itself: the caller may be a thread that must not compute. */
+/* Never runs thunks itself, since the caller may be a thread that must not compute. */
 void rt_thunk_done(const rt_thunk *thunk, rt_ctx *ctx, weft_status *st) WEFT_NO_THREAD_SAFETY
 {
   rt_frame *frame = (rt_frame *)ctx;

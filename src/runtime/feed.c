@@ -14,7 +14,7 @@ typedef struct item {
   char data[];
 } item;
 
-/* A thunk that found the queue empty; lies in its rt_thunk_state. */
+/* A thunk that found the queue empty; the waiter lies in the thunk's rt_thunk_state. */
 typedef struct waiter {
   struct waiter *next;
   const rt_thunk *thunk;

@@ -37,9 +37,9 @@ WEFT_NODISCARD weft_status *rt_ffi_user_data_add(rt_ffi_user_data *data, int64_t
 
 typedef struct rt_ffi_call rt_ffi_call;
 
-/* Reads the attributes of `instr` (its backend_config: an MLIR dictionary), and runs the instantiate stage.  The call
+/* Reads the attributes of `instr` (its backend_config: an MLIR dictionary), and runs the instantiate stage. The call
  * borrows nothing but `arena`, which must outlive it.
- * Errors: INVALID_ARGUMENT for attributes that cannot be read; what the handler says. */
+ * Errors: INVALID_ARGUMENT for attributes that cannot be read; the error that the instantiate stage returns. */
 WEFT_NODISCARD weft_status *rt_ffi_call_new(weft_arena *arena, const hlo_instr *instr,
                                             const XLA_FFI_Handler_Bundle *bundle, rt_ffi_call **out_call);
 void rt_ffi_call_free(rt_ffi_call *call); /* destroys the handler's state; NULL is fine */

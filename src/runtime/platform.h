@@ -11,13 +11,15 @@
 #include "runtime/executable.h"
 #include "runtime/pool.h"
 
-enum { WEFT_DEVICES_A_PROCESS = 2048 }; /* as XLA's CPU client numbers devices */
+/* the ids of a process's devices begin at its index times this, as in XLA's CPU client */
+enum { WEFT_DEVICES_A_PROCESS = 2048 };
 
 typedef struct weft_platform_options {
   int device_count;   /* of this process; 0: WEFT_DEVICES, by default 1 */
   int threads;        /* of the worker pool; 0: WEFT_THREADS, by default one a usable core */
   int process_index, process_count; /* 0, 0: alone */
-  weft_kv *kv;                      /* where processes meet; borrowed for the platform's life; NULL: alone */
+  /* the store in which processes find each other; borrowed for the platform's life; NULL: alone */
+  weft_kv *kv;
   const uint64_t *incarnations;     /* [process_count] of each process, unique in the job; NULL: alone, or given at launch */
   /* global ids of this process's devices; NULL: process_index * WEFT_DEVICES_A_PROCESS + ordinal. Jobs of several
    * processes must use these same numbers. */
@@ -52,10 +54,11 @@ typedef struct weft_platform_ops {
                                          const weft_compile_options *options, weft_executable **out_executable);
   /* Optional: describes the machine as this platform sees it, in indented lines for a user. */
   WEFT_NODISCARD weft_status *(*describe)(FILE *out);
-  const struct coll_communicator_ops *communicator; /* what moves the data of collectives (collective/communicator.h); NULL: the host */
+  /* moves the data of collectives (collective/communicator.h); NULL: the host's does */
+  const struct coll_communicator_ops *communicator;
 } weft_platform_ops;
 
-/* Errors: what the platform says; NOT_FOUND for an unknown name. */
+/* Errors: those of the platform, and of making its devices' streams. */
 WEFT_NODISCARD weft_status *weft_platform_new(const weft_platform_ops *ops, const weft_platform_options *options,
                                               weft_platform **out_platform);
 weft_platform *weft_platform_retain(weft_platform *platform); /* executables and buffers hold it */

@@ -33,7 +33,8 @@ WEFT_NODISCARD weft_status *rt_conditional_new(rt_program *program, const char *
                                                rt_thunk **out_thunk);
 WEFT_NODISCARD weft_status *rt_call_new(rt_program *program, const char *name, rt_seq *callee, rt_thunk **out_thunk);
 
-/* Builds the graphs.  `plan` is borrowed for the program's life; `threads` is the pool's; `queues`: its devices have streams. */
+/* Builds the graphs. `plan` is borrowed for the program's life; `threads`: how many the pool has; `queues`: the
+ * program's devices have streams. */
 WEFT_NODISCARD weft_status *rt_program_finish(rt_program *program, rt_seq *root, const buf_plan *plan, int threads,
                                               bool queues);
 

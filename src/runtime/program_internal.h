@@ -22,7 +22,7 @@ struct rt_seq {
   rt_thunk **thunks;
   int edge_count;
   const int (*edges)[2];
-  bool in_order;    /* run the thunks one after the other on one thread; no graph is kept */
+  bool in_order;    /* the thunks run one after the other on one thread; the graph is only printed */
   rt_node *nodes;
   int *successors;
   double total_ns, span_ns; /* of all thunks; of the longest path */
@@ -44,7 +44,7 @@ typedef struct rt_seq_run {
   int left, ready_count, working WEFT_GUARDED_BY(mu); /* nodes not done; in `ready`; threads inside drain */
   int *waits;               /* by node */
   int *ready;               /* a heap by priority */
-  weft_status *error WEFT_GUARDED_BY(mu); /* the first; what has not begun is then skipped */
+  weft_status *error WEFT_GUARDED_BY(mu); /* the first error; thunks that have not begun are then skipped */
 } rt_seq_run;
 
 /* A thunk in one run that may end elsewhere: one with `start`, or control flow. */
@@ -84,7 +84,7 @@ struct rt_program {
   int thunk_capacity;
   rt_seq **seqs;
   int seq_capacity;
-  int constant_count, temp_count, fresh_count; /* patches: set once; when the arena moves; every run */
+  int constant_count, temp_count, fresh_count; /* patches: set once; when the arena moves; in every run */
   rt_patch *constants, *temps, *fresh;
   double cost_ns;
   weft_mutex mu;

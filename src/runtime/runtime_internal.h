@@ -118,7 +118,7 @@ struct weft_buffer {
   weft_array_type type;
   int64_t bytes;
   weft_event *defined;
-  rt_definition *definition; /* where queued work makes the bytes; else NULL.  Set before anybody else sees the buffer */
+  rt_definition *definition; /* for bytes that queued work makes, else NULL; set before anybody else sees the buffer */
   weft_mutex mu;
   weft_storage *storage WEFT_GUARDED_BY(mu); /* NULL: a token, not yet allocated, or given up */
   int uses WEFT_GUARDED_BY(mu);      /* operations in flight: `storage` stays for them although deleted */

@@ -1,4 +1,4 @@
-/* runtime/stream.h -- work that is queued on a device's streams: what it defines, and going on once it is done. */
+/* runtime/stream.h -- work that is queued on a device's streams: what it defines, and how to go on once it is done. */
 #ifndef WEFT_RUNTIME_STREAM_H
 #define WEFT_RUNTIME_STREAM_H
 

@@ -26,7 +26,8 @@ typedef struct rt_trace_record {
 /* Events are recorded from here to rt_trace_release, whatever WEFT_TRACE says.  Captures may overlap. */
 void rt_trace_capture(void);
 void rt_trace_release(void);
-/* A copy of the events that began in [from_ns, to_ns), the caller's to free.  NULL and 0 without any, or without memory. */
+/* A copy of the events that began in [from_ns, to_ns), which the caller frees. NULL and 0 if there are none, or no
+ * memory. */
 rt_trace_record *rt_trace_between(int64_t from_ns, int64_t to_ns, size_t *out_count);
 
 /* Writes what has been recorded so far to the file. */

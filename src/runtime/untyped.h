@@ -36,7 +36,8 @@ typedef struct rt_untyped_call {
 WEFT_NODISCARD weft_status *rt_untyped_call_read(weft_arena *arena, const hlo_instr *instr, rt_untyped_fn *function,
                                                  rt_untyped_call *out);
 
-/* Calls on buffers: leaves of the operands, then leaves of the result.  Errors: INTERNAL with what the function said. */
+/* Calls the function on buffers: leaves of the operands, then leaves of the result. Errors: INTERNAL with the
+ * function's message. */
 WEFT_NODISCARD weft_status *rt_untyped_call_run(const rt_untyped_call *call, void *const *buffers);
 
 #endif

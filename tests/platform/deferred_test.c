@@ -214,7 +214,8 @@ TEST(a_copy_to_another_device_waits_there_for_its_source)
   deferred_hold(device, true);
   WEFT_AUTO(weft_buffer) y = launch(add, x, NULL);
   T_OK(weft_buffer_copy_to_device(y, other, &copy));
-  T_OK(weft_event_await(rt_buffer_usable(copy), soon())); /* it is recorded: the host has waited for nothing */
+  /* the copy is recorded, and the host has waited for nothing */
+  T_OK(weft_event_await(rt_buffer_usable(copy), soon()));
   let_streams_work();
   T_TRUE(is_pending(copy));
   deferred_hold(device, false);
@@ -241,7 +242,7 @@ TEST(a_launch_waits_on_its_stream_for_a_copy_on_another)
 
 /* ---- promises that a platform breaks --------------------------------------------------------------------------- */
 
-/* How the tests above, run by this very program in a process of its own, end on a platform that breaks `promise`. */
+/* The wait status of this program's tests above, run in a process of their own on a platform that breaks `promise`. */
 static int status_of(const char *promise)
 {
   int status = 0;
