@@ -38,7 +38,7 @@ typedef struct weft_launch {
   int64_t launch_id;                 /* the same in every process */
   const uint64_t *incarnations;      /* by process, or NULL: those that the platform was made with */
   void *user;                        /* handed to custom calls; must live until every `done` is ready */
-  /* if not NULL: host callbacks run on the launching thread, which serves them until every `done` is ready */
+  /* if not NULL: host callbacks may run on the launching thread, which serves them until every `done` is ready */
   struct rt_lender *lender;
 } weft_launch;
 

@@ -20,7 +20,7 @@ typedef struct rt_lender {
 void rt_lender_init(rt_lender *lender); /* the caller's memory; the calling thread must then call rt_lender_serve */
 void rt_lender_fini(rt_lender *lender);
 
-/* Asks the lending thread to call call(arg) soon. False if that thread is inside another callback; callbacks may
+/* Asks the lending thread to call call(arg) soon. False if that thread has another callback already; callbacks may
  * wait for each other, so the caller then runs its own elsewhere. Not to be called once the events that the lending
  * thread waits for are ready. Thread-safe. */
 bool rt_lender_offer(rt_lender *lender, void (*call)(void *arg), void *arg);
