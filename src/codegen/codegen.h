@@ -29,7 +29,9 @@ typedef struct gen_phase {
 
 typedef struct gen_kernel {
   gen_strategy strategy;
-  int phase_count;         /* 1, or 2 where a reduction has few outputs: partial results first, then their combination */
+  /* 1; 2 for a reduction with few outputs (partial results, then their combination) and for updates (copy, then
+   * update) */
+  int phase_count;
   gen_phase phases[GEN_MAX_PHASES];
   int arg_count;           /* length of args, scratch and shared included */
   int operand_leaves, result_leaves;
@@ -50,10 +52,10 @@ typedef void gen_apply_fn(void *const *args, int64_t count);
 typedef struct gen_options {
   int threads;               /* to compile with; at least 1 */
   bool allow_excess_precision; /* narrow floats stay f32 between the operations of a kernel */
-  const char *cache_dir;     /* of object files, or NULL; created if absent */
-  const char *dump_dir;      /* NAME.ll and NAME.s of each LLVM module before and after passes, or NULL */
-  bool keep_text;            /* keep IR and assembly for gen_code_text() */
-  int64_t emission_bytes;    /* most memory for what one thread's emission of a part needs besides LLVM's; 0: no bound */
+  const char *cache_dir;     /* folder of object files, or NULL; created if absent */
+  const char *dump_dir;      /* folder for NAME.ll and NAME.s of each LLVM module, before and after passes, or NULL */
+  bool keep_text;            /* keep IR and assembly for gen_code_ir() and gen_code_assembly() */
+  int64_t emission_bytes;    /* most memory for one thread's emission of a part, without LLVM's own; 0: no bound */
 } gen_options;
 extern const weft_option_table gen_option_table;
 /* From the environment: WEFT_CACHE_DIR, WEFT_DUMP_LLVM, WEFT_COMPILE_THREADS (default: the online processors). */
@@ -61,8 +63,8 @@ WEFT_NODISCARD weft_status *gen_options_load(gen_options *out_options);
 
 /* What was compiled, and how long it took. */
 typedef struct gen_stats {
-  int fusions, kernels;      /* asked for; compiled after equal ones were merged */
-  int parts, cached_parts;   /* LLVM modules; of them taken from the cache */
+  int fusions, kernels;      /* asked for; compiled, after equal ones were merged */
+  int parts, cached_parts;   /* LLVM modules; how many of them were taken from the cache */
   int64_t emit_ns, optimize_ns, codegen_ns; /* summed over threads */
   int64_t link_ns, total_ns; /* wall */
   int64_t object_bytes;
@@ -85,8 +87,8 @@ gen_compare_fn *gen_code_compare(const gen_code *code, const hlo_computation *co
 gen_apply_fn *gen_code_apply(const gen_code *code, const hlo_computation *reducer);
 const gen_stats *gen_code_stats(const gen_code *code);
 
-/* The optimised LLVM IR and the assembly of the LLVM module that holds this kernel's symbol; with options.keep_text
- * only, NULL otherwise. */
+/* The optimised LLVM IR and the assembly of the LLVM module that holds this kernel's symbol; NULL without
+ * options.keep_text. */
 const char *gen_code_ir(const gen_code *code, const gen_kernel *kernel);
 const char *gen_code_assembly(const gen_code *code, const gen_kernel *kernel);
 

@@ -74,7 +74,8 @@ gen_value gen_identity(gen_emit *e, hlo_opcode op, weft_dtype type)
 
   if (weft_dtype_is_float(type) || weft_dtype_is_complex(type)) {
     double v = op == HLO_ADD ? -0.0 : op == HLO_MULTIPLY ? 1 : op == HLO_MAXIMUM ? -__builtin_inf() : __builtin_inf();
-    bool extreme = op == HLO_MAXIMUM || op == HLO_MINIMUM; /* of pairs in lexicographic order, too */
+    /* complex numbers are ordered as pairs, so both parts are extreme */
+    bool extreme = op == HLO_MAXIMUM || op == HLO_MINIMUM;
     return (gen_value){LLVMConstReal(t, v), !weft_dtype_is_complex(type) ? NULL : extreme ? LLVMConstReal(t, v) : zero};
   }
   unsigned bits = LLVMGetIntTypeWidth(t);

@@ -12,7 +12,7 @@ static gen_ssa fabs_(gen_emit *e, gen_ssa a) { return gen_intrinsic1(e, "llvm.fa
 static gen_ssa sqrt_(gen_emit *e, gen_ssa a) { return gen_intrinsic1(e, "llvm.sqrt", a); }
 static gen_ssa fn(gen_emit *e, hlo_opcode op, gen_ssa a) { return gen_math(e, op, a, NULL); }
 
-/* A function of two numbers in f64 for the sake of accuracy, from and to f32. */
+/* A function of two complex numbers from and to f32, computed in f64 for accuracy. */
 static gen_value in_f64(gen_emit *e, hlo_opcode op, gen_value a, gen_value b)
 {
   LLVMTypeRef f64 = e->part->f64, f32 = e->part->f32;
@@ -35,8 +35,9 @@ static gen_ssa is_infinite(gen_emit *e, gen_value z)
                  gen_fcmp(e, LLVMRealOEQ, fabs_(e, z.im), inf));
 }
 
-/* What is infinite over what is finite is infinite, though its other part is no number (C, annex G): the quotient of 1s and 0s
- * with the signs of a's parts, times infinity, where `quotient` is none. */
+/* An infinite number over a finite one is infinite, even if its other part is NaN (C, annex G). Where both parts of
+ * `quotient` are NaN, the result is infinity times (x + iy) times the conjugate of b; x and y are 1 for an infinite
+ * part of a, 0 for a finite one, with the signs of a's parts. */
 static gen_value infinite_over_finite(gen_emit *e, gen_value a, gen_value b, gen_value quotient)
 {
   gen_ssa inf = gen_f(a.re, __builtin_inf()), one = gen_f(a.re, 1), zero = gen_f(a.re, 0);
@@ -53,7 +54,7 @@ static gen_value infinite_over_finite(gen_emit *e, gen_value a, gen_value b, gen
                      gen_select(e, here, mul(e, inf, sub(e, mul(e, y, b.re), mul(e, x, b.im))), quotient.im)};
 }
 
-/* Smith's method: no overflow where the result is in range.  Division by zero gives what dividing the parts gives. */
+/* Smith's method: no overflow where the result is in range. Division by zero divides each part by zero. */
 gen_value gen_complex_div(gen_emit *e, gen_value a, gen_value b)
 {
   gen_ssa re_big = gen_fcmp(e, LLVMRealOGE, fabs_(e, b.re), fabs_(e, b.im));
@@ -63,7 +64,7 @@ gen_value gen_complex_div(gen_emit *e, gen_value a, gen_value b)
   gen_ssa re = quo(e, add(e, x, mul(e, y, ratio)), scale), t = sub(e, y, mul(e, x, ratio));
   gen_ssa im = quo(e, gen_select(e, re_big, t, neg(e, t)), scale);
   gen_ssa by_zero = gen_fcmp(e, LLVMRealOEQ, big, gen_f(big, 0));
-  /* Where both parts are infinite, the ratio is none: something finite over it is 0. */
+  /* Where both parts of b are infinite, the ratio is NaN: a finite number over b is 0. */
   gen_ssa inf = gen_f(big, __builtin_inf()), zero = gen_f(big, 0), sum = sub(e, add(e, a.re, a.im), add(e, a.re, a.im));
   gen_ssa vanishes =
     gen_bin(e, LLVMAnd, gen_fcmp(e, LLVMRealOEQ, fabs_(e, small), inf), gen_fcmp(e, LLVMRealOEQ, sum, zero));
@@ -116,7 +117,7 @@ static gen_value cexp_(gen_emit *e, gen_value z)
   return (gen_value){gen_select(e, is_real, m, re), gen_select(e, is_real, z.im, im)};
 }
 
-/* a + b, rounded, and what rounding lost is added to *lost (Knuth). */
+/* a + b, rounded; the rounding error is added to *lost (Knuth). */
 static gen_ssa two_sum(gen_emit *e, gen_ssa a, gen_ssa b, gen_ssa *lost)
 {
   gen_ssa s = add(e, a, b), from_b = sub(e, s, a), from_a = sub(e, s, from_b);
@@ -125,13 +126,13 @@ static gen_ssa two_sum(gen_emit *e, gen_ssa a, gen_ssa b, gen_ssa *lost)
   return s;
 }
 
-/* What rounding lost of the square xx of x: fused even where that is a call. */
+/* The rounding error of xx, the square of x. This needs a fused multiply-add, even where that is a call. */
 static gen_ssa square_low(gen_emit *e, gen_ssa x, gen_ssa xx)
 {
   return gen_intrinsic(e, "llvm.fma", 3, (gen_ssa[]){x, x, neg(e, xx)});
 }
 
-/* a + x^2 + y^2 where it cancels: the squares in two parts each, no rounding forgotten. */
+/* a + x^2 + y^2 where it cancels: the rounding errors are summed and added at the end. */
 static gen_ssa add_squares(gen_emit *e, gen_ssa a, gen_ssa x, gen_ssa y)
 {
   gen_ssa xx = mul(e, x, x), yy = mul(e, y, y), lost = add(e, square_low(e, x, xx), square_low(e, y, yy));
@@ -141,7 +142,7 @@ static gen_ssa add_squares(gen_emit *e, gen_ssa a, gen_ssa x, gen_ssa y)
   return add(e, s, lost);
 }
 
-/* log(1 + t) / 2, or what is given where 1 + t is small or immense. */
+/* log(1 + t) / 2, or `far` where 1 + t is small or immense. */
 static gen_ssa half_log1p(gen_emit *e, gen_ssa t, gen_ssa far)
 {
   gen_ssa above = gen_fcmp(e, LLVMRealOGT, t, gen_f(t, -0.75)), below = gen_fcmp(e, LLVMRealOLT, t, gen_f(t, 1e30));
@@ -238,7 +239,7 @@ static gen_value catan2_(gen_emit *e, gen_value y, gen_value x)
   return over_i(e, clog_(e, gen_complex_div(e, sum, root)));
 }
 
-/* The greater, or the less, by real parts, then by imaginary parts; NaN wins. */
+/* The greater number (`before` is OLT) or the smaller one (OGT), by real parts, then by imaginary parts; NaN wins. */
 static gen_value extremum(gen_emit *e, gen_value a, gen_value b, LLVMRealPredicate before)
 {
   gen_ssa by_re = gen_fcmp(e, before, a.re, b.re), equal = gen_fcmp(e, LLVMRealOEQ, a.re, b.re);

@@ -10,14 +10,14 @@
 
 enum { MEMO_BUCKETS = 1024, MAX_DEPTH = 500, MAX_EMITTED = 1 << 16, UNROLL_REDUCE = 4, BRANCH_WORK = 4, BRANCH_STEPS = 32 };
 
-/* ---- memory of what was emitted ----------------------------------------------------------------------------------------- */
+/* ---- memory of what was emitted -------------------------------------------------------------------------------- */
 
 typedef struct memo_entry {
   int env;
   const hlo_instr *instr;
   const gen_index *idx;
   const gen_value *values;
-  struct memo_entry *next, *older; /* in the bucket; in order of insertion */
+  struct memo_entry *next, *older; /* next in the bucket; the one inserted before */
 } memo_entry;
 
 struct gen_memo {
@@ -69,7 +69,7 @@ void gen_memo_pop(gen_emit *e, int mark)
   }
 }
 
-/* ---- environments --------------------------------------------------------------------------------------------------------- */
+/* ---- environments ---------------------------------------------------------------------------------------------- */
 
 void gen_env_init(gen_emit *e, gen_env *env, const hlo_computation *comp)
 {
@@ -132,7 +132,7 @@ void gen_resolve(gen_env **env, const hlo_instr **instr, int *leaf)
   }
 }
 
-/* ---- helpers --------------------------------------------------------------------------------------------------------------- */
+/* ---- helpers --------------------------------------------------------------------------------------------------- */
 
 static const gen_index *empty_index(gen_emit *e) { return gen_index_seal(gen_index_new(e, 0)); }
 
@@ -172,8 +172,8 @@ static weft_status *emit_scalar(gen_emit *e, gen_env *env, const hlo_instr *x, g
 
 static gen_ssa and_mask(gen_emit *e, gen_ssa a, gen_ssa b) { return !a ? b : !b ? a : gen_bin(e, LLVMAnd, a, b); }
 
-/* Whether more than a few operations make a value of `x` from what is in memory: few are cheaper done in vain than jumped
- * over.  Looks at BRANCH_STEPS instructions at most. */
+/* Adds up the work, up to BRANCH_WORK, that a value of `x` takes on top of what is in memory. Looks at *steps
+ * instructions at most. Little work is cheaper to do in vain than to jump over: is_worth_a_branch. */
 static void count_work(const hlo_instr *x, int *work, int *steps)
 {
   if (x->op == HLO_PARAMETER || x->op == HLO_CONSTANT || x->op == HLO_IOTA || --*steps < 0) return;
@@ -191,7 +191,8 @@ static bool is_worth_a_branch(const hlo_instr *x)
   return work >= BRANCH_WORK || steps < 0;
 }
 
-/* emit_guarded for a condition that all lanes share: what is not wanted is not computed. */
+/* emit_guarded for a condition that is the same in all lanes: a branch, so that `x` is computed only where it is
+ * used. */
 static weft_status *emit_branch(gen_emit *e, gen_env *env, const hlo_instr *x, const gen_index *idx, gen_ssa cond,
                                 gen_value otherwise, gen_value *out)
 {
@@ -222,7 +223,7 @@ static weft_status *emit_branch(gen_emit *e, gen_env *env, const hlo_instr *x, c
   return NULL;
 }
 
-/* `x` at idx where `cond`, else `otherwise`.  cond NULL: always. */
+/* `x` at idx where `cond` holds, else `otherwise`. cond NULL: always `x`. */
 static weft_status *emit_guarded(gen_emit *e, gen_env *env, const hlo_instr *x, const gen_index *idx, gen_ssa cond,
                                  gen_value otherwise, gen_value *out)
 {
@@ -274,7 +275,7 @@ static gen_value get_slot(gen_emit *e, gen_value slot)
   return v;
 }
 
-/* ---- data movement ------------------------------------------------------------------------------------------------------------ */
+/* ---- data movement --------------------------------------------------------------------------------------------- */
 
 gen_ssa gen_constant_data(gen_emit *e, const hlo_instr *constant)
 {
@@ -335,12 +336,13 @@ static weft_status *emit_pad(gen_emit *e, gen_env *env, const hlo_instr *instr, 
   WEFT_TRY(emit_scalar(e, env, instr->operands[1], &padding));
   for (int d = 0; d < in->rank; d++) {
     const hlo_pad_dim *p = &instr->u.pad.dims[d];
-    int64_t step = in->dims[d] > 1 ? p->interior + 1 : 1; /* between the elements of one there may be any number */
+    /* a dimension of one element has no interior, so any is allowed */
+    int64_t step = in->dims[d] > 1 ? p->interior + 1 : 1;
     bool never;
     if (in->dims[d] == 0 || p->low >= instr->shape->dims[d] || p->low <= -(in->dims[d] - 1) * step - 1)
       return *out = padding, NULL;
     gen_affine x = gen_affine_offset(idx->d[d], -p->low);
-    if (step > 1) { /* shifted by a multiple of the step so that it is not negative */
+    if (step > 1) { /* shifted by a multiple of the step, so that the digit's operand is not negative */
       int64_t shift = p->low > 0 ? (p->low - 1) / step + 1 : 0;
       gen_affine up = gen_affine_offset(x, shift * step);
       gen_affine rest = gen_affine_digit(e, up, 1, step);
@@ -461,7 +463,7 @@ static weft_status *emit_gather(gen_emit *e, gen_env *env, const hlo_instr *inst
   for (int d = 0, next = 0; d < in->rank; d++) {
     bool collapsed = ints_have(g->collapsed_slice_dims, d, &k);
     at->d[d] = gen_affine_const(0);
-    if (ints_have(g->operand_batching_dims, d, &k)) { /* the batch dimension that goes with it */
+    if (ints_have(g->operand_batching_dims, d, &k)) { /* the batch dimension that belongs to it */
       int64_t dim = g->start_indices_batching_dims.v[k];
       at->d[d] = batch[dim < g->index_vector_dim ? dim : dim - 1];
     } else if (!collapsed) {
@@ -519,7 +521,7 @@ static weft_status *emit_bitcast_convert(gen_emit *e, gen_env *env, const hlo_in
   }
   gen_index *at = gen_index_new(e, rank);
   memcpy(at->d, idx->d, sizeof at->d[0] * (size_t)WEFT_MIN(rank, idx->rank));
-  if (from_bits > to_bits) { /* the last index picks a part */
+  if (from_bits > to_bits) { /* the last index picks a part of the bits */
     WEFT_TRY(emit_operand(e, env, instr, 0, gen_index_seal(at), &v));
     gen_ssa bits = value_bits(e, from, v.re), part = gen_affine_ssa(e, idx->d[idx->rank - 1]);
     LLVMTypeRef from_int = gen_scalar_type(bits);
@@ -545,7 +547,7 @@ static weft_status *emit_bitcast_convert(gen_emit *e, gen_env *env, const hlo_in
   return NULL;
 }
 
-/* ---- reductions ------------------------------------------------------------------------------------------------------------------ */
+/* ---- reductions ------------------------------------------------------------------------------------------------ */
 
 weft_status *gen_emit_apply(gen_emit *e, const hlo_computation *comp, const gen_value *args,
                             const gen_value **out_values)
@@ -567,8 +569,9 @@ weft_status *gen_emit_apply(gen_emit *e, const hlo_computation *comp, const gen_
   return st;
 }
 
-/* The operation of a reduction of narrow floats that is one operation: it is done in f32 and rounded at its end, as the
- * reductions of rows and columns are.  HLO_OPCODE_COUNT for others; windows are rounded at every step, as XLA does. */
+/* The operation of a reduction of narrow floats, if its reducer is one operation. Such a reduction is done in f32
+ * and rounded at its end, as the reductions of rows and columns are. HLO_OPCODE_COUNT for others, and for windows,
+ * which are rounded at every step, as in XLA. */
 static hlo_opcode kept_wide(const hlo_instr *reduce)
 {
   weft_dtype type = reduce->operands[0]->shape->type;
@@ -578,7 +581,7 @@ static hlo_opcode kept_wide(const hlo_instr *reduce)
                                                                              : HLO_OPCODE_COUNT;
 }
 
-/* What a reduction gives once all is combined. */
+/* The results of a reduction, once everything is combined. */
 static void take_results(gen_emit *e, const hlo_instr *reduce, int n, const gen_value *slots, gen_value *out)
 {
   for (int i = 0; i < n; i++) out[i] = get_slot(e, slots[i]);
@@ -586,7 +589,7 @@ static void take_results(gen_emit *e, const hlo_instr *reduce, int n, const gen_
     out[0] = gen_acc_result(e, &(gen_acc){.type = reduce->operands[0]->shape->type}, out[0]);
 }
 
-/* acc = f(acc, v) for `n` accumulators, with the computation of `reduce`; where `cond` (NULL: always). */
+/* acc = f(acc, v) for `n` accumulators where `cond` holds (NULL: always); f is the computation of `reduce`. */
 static weft_status *accumulate(gen_emit *e, const hlo_instr *reduce, int n, const gen_value *slots, const gen_value *v,
                                gen_ssa cond, bool varies)
 {
@@ -609,7 +612,7 @@ static weft_status *accumulate(gen_emit *e, const hlo_instr *reduce, int n, cons
   return NULL;
 }
 
-/* Nested loops over `dims` of the operands of a reduce, combining into slots. */
+/* Nested loops over the reduced dimensions of a reduce's operands, which combine into slots. */
 typedef struct reduce_nest {
   gen_env *env;
   const hlo_instr *instr;
@@ -755,7 +758,7 @@ static weft_status *emit_reduce_window(gen_emit *e, gen_env *env, const hlo_inst
   return NULL;
 }
 
-/* ---- small dots --------------------------------------------------------------------------------------------------------------------- */
+/* ---- small dots ------------------------------------------------------------------------------------------------ */
 
 static weft_status *dot_step(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *lhs,
                              const gen_index *rhs, weft_dtype acc_type, gen_value slot, bool varies)
@@ -832,7 +835,7 @@ static weft_status *emit_dot(gen_emit *e, gen_env *env, const hlo_instr *instr, 
   return gen_convert(e, acc_type, type, acc, out);
 }
 
-/* ---- dispatch ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- dispatch -------------------------------------------------------------------------------------------------- */
 
 static weft_status *emit_called(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx, gen_value *out)
 {
@@ -887,8 +890,8 @@ static weft_status *emit_moved(gen_emit *e, gen_env *env, const hlo_instr *instr
   return emit_operand(e, env, instr, 0, gen_index_seal(at), out);
 }
 
-/* What is in memory is read at its place there: an index that a mask guards may be outside the array in one dimension, so
- * that its digits in another shape would be no simple terms. */
+/* An array in memory is read at its linear index. An index that a mask guards may be outside the array in one
+ * dimension, and then its digits in another shape would be no simple terms. */
 static weft_status *emit_reshape(gen_emit *e, gen_env *env, const hlo_instr *instr, const gen_index *idx,
                                  gen_value *out)
 {

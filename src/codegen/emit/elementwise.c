@@ -16,7 +16,7 @@ weft_status *gen_unimplemented(gen_emit *e, const hlo_instr *instr, const char *
                   what ? ": " : "", what ? what : "", hlo_describe(instr, where, sizeof where));
 }
 
-/* ---- integers ---------------------------------------------------------------------------------------------------------------- */
+/* ---- integers -------------------------------------------------------------------------------------------------- */
 
 static gen_ssa int_divide(gen_emit *e, bool is_signed, bool remainder, gen_ssa a, gen_ssa b)
 {
@@ -24,13 +24,14 @@ static gen_ssa int_divide(gen_emit *e, bool is_signed, bool remainder, gen_ssa a
   gen_ssa by_zero = gen_icmp(e, LLVMIntEQ, b, gen_i(b, 0)), unsafe = by_zero;
   unsigned bits = LLVMGetIntTypeWidth(gen_scalar_type(a));
 
-  if (is_signed) { /* the least value over -1 overflows to itself, remainder 0 */
+  if (is_signed) { /* the least value over -1 overflows: the quotient is the least value, the remainder 0 */
     gen_ssa least = gen_icmp(e, LLVMIntEQ, a, gen_i(a, (int64_t)(UINT64_C(1) << (bits - 1))));
     gen_ssa overflow = gen_bin(e, LLVMAnd, least, gen_icmp(e, LLVMIntEQ, b, gen_i(b, -1)));
     unsafe = gen_bin(e, LLVMOr, by_zero, overflow);
   }
   gen_ssa safe = gen_select(e, unsafe, gen_i(b, 1), b), r;
-  if (gen_is_vector(a) && bits <= 32) { /* no vector division: f64 quotients of 32-bit integers truncate exactly */
+  /* there is no vector division; f64 quotients of 32-bit integers truncate exactly */
+  if (gen_is_vector(a) && bits <= 32) {
     LLVMOpcode to = is_signed ? LLVMSIToFP : LLVMUIToFP, back = is_signed ? LLVMFPToSI : LLVMFPToUI;
     gen_ssa q = gen_bin(e, LLVMFDiv, gen_cast(e, to, a, e->part->f64), gen_cast(e, to, safe, e->part->f64));
     r = gen_cast(e, back, q, gen_scalar_type(a));
@@ -73,7 +74,7 @@ static gen_ssa shift(gen_emit *e, hlo_opcode op, weft_dtype type, gen_ssa a, gen
   gen_unify(e, &a, &b);
   gen_ssa in_range = gen_icmp(e, LLVMIntULT, b, gen_i(b, bits)), zero = gen_i(a, 0);
 
-  if (op == HLO_SHIFT_RIGHT_ARITHMETIC && bits < 8) /* the type's top bit, of unsigned ones too */
+  if (op == HLO_SHIFT_RIGHT_ARITHMETIC && bits < 8) /* the sign is the type's top bit, for unsigned types too */
     a = gen_bin(e, LLVMAShr, gen_bin(e, LLVMShl, a, gen_i(a, 8 - bits)), gen_i(a, 8 - bits));
   if (op == HLO_SHIFT_RIGHT_ARITHMETIC) return gen_bin(e, LLVMAShr, a, gen_select(e, in_range, b, gen_i(b, bits - 1)));
   gen_ssa amount = gen_select(e, in_range, b, gen_i(b, 0));
@@ -131,7 +132,7 @@ static gen_ssa int_op(gen_emit *e, hlo_opcode op, weft_dtype type, gen_ssa a, ge
   }
 }
 
-/* ---- floats ------------------------------------------------------------------------------------------------------------------- */
+/* ---- floats ---------------------------------------------------------------------------------------------------- */
 
 static bool is_false(gen_ssa v) { return LLVMIsConstant(v) && LLVMIsNull(v); }
 
@@ -143,14 +144,15 @@ gen_ssa gen_max(gen_emit *e, weft_dtype type, bool min, gen_ssa a, gen_ssa b)
     a = b;
     b = constant;
   }
-  /* Of a constant that is not NaN one comparison decides, and whether equality is its win where the two may be 0 and -0. */
+  /* If b is a constant other than NaN, one comparison decides. Whether `a` wins when they are equal matters where
+   * one is 0 and the other -0. */
   if (is_false(gen_fcmp(e, LLVMRealUNO, b, b))) {
     bool is_zero = LLVMIsNull(b);
     LLVMRealPredicate wins = min ? (is_zero ? LLVMRealULE : LLVMRealULT) : is_zero ? LLVMRealUGT : LLVMRealUGE;
     return gen_select(e, gen_fcmp(e, wins, a, b), a, b);
   }
-  /* LLVM would narrow the extremum of two converted halves to one of halves, which a machine that only converts them gets lane by
-   * lane, and wrong where one is NaN (LLVM 19, AVX-512 without FP16). */
+  /* LLVM would narrow the extremum of two converted halves to an extremum of halves. A machine that can only convert
+   * halves gets it lane by lane, and wrong if one of them is NaN (LLVM 19, AVX-512 without FP16). */
   if (e->part->target->has_f16c && !e->part->target->has_f16 && gen_scalar_type(a) == e->part->f32)
     a = gen_intrinsic1(e, "llvm.arithmetic.fence", a);
   return gen_intrinsic2(e, min ? "llvm.minimum" : "llvm.maximum", a, b);
@@ -202,7 +204,7 @@ static gen_value complex_op(gen_emit *e, hlo_opcode op, gen_value a, gen_value b
   }
 }
 
-/* ---- comparison ---------------------------------------------------------------------------------------------------------------- */
+/* ---- comparison ------------------------------------------------------------------------------------------------ */
 
 static gen_ssa total_order_key(gen_emit *e, gen_ssa v)
 {
@@ -235,14 +237,15 @@ static gen_ssa compare(gen_emit *e, const hlo_instr *instr, gen_value a, gen_val
   return gen_icmp(e, weft_dtype_is_signed(type) ? sint[dir] : uint[dir], a.re, b.re);
 }
 
-/* ---- conversion ----------------------------------------------------------------------------------------------------------------- */
+/* ---- conversion ------------------------------------------------------------------------------------------------ */
 
 static bool is_narrow_float(weft_dtype type)
 {
   return weft_dtype_is_float(type) && type != WEFT_F32 && type != WEFT_F64;
 }
 
-/* Saturates, NaN becomes 0.  Not by LLVM's saturating conversions: it takes those of vectors apart, lane by lane. */
+/* Saturates; NaN becomes 0. LLVM's saturating conversions would be slower: LLVM takes those of vectors apart, lane
+ * by lane. */
 static gen_ssa float_to_int(gen_emit *e, weft_dtype to, gen_ssa v)
 {
   bool is_signed = weft_dtype_is_signed(to);
@@ -301,7 +304,8 @@ weft_status *gen_convert(gen_emit *e, weft_dtype from, weft_dtype to, gen_value 
   return NULL;
 }
 
-/* On the type's own bits, and on f16's of what fits into f16, as XLA does: denormals there are not f32's. */
+/* Works on the type's own bits, and for types that fit into f16 on those of f16, as XLA does: their denormals are
+ * not f32's. */
 static gen_ssa reduce_precision(gen_emit *e, weft_dtype type, gen_ssa v, int exponent_bits, int mantissa_bits)
 {
   gen_part *p = e->part;
@@ -313,9 +317,10 @@ static gen_ssa reduce_precision(gen_emit *e, weft_dtype type, gen_ssa v, int exp
   return gen_decode_float(e, WEFT_F16, gen_cast(e, LLVMBitCast, half, p->i16));
 }
 
-/* ---- narrow floats kept in f32 ----------------------------------------------------------------------------------------------------- */
+/* ---- narrow floats kept in f32 --------------------------------------------------------------------------------- */
 
-/* Whether a value of narrow type has its type's precision, and not that of f32 in which operations before it computed. */
+/* Does a value of narrow type have its type's precision, and not that of f32, in which the operations before it
+ * computed? */
 static bool is_rounded(const hlo_instr *x)
 {
   for (;; x = x->operands[0]) switch (x->op) {
@@ -326,7 +331,8 @@ static bool is_rounded(const hlo_instr *x)
     }
 }
 
-/* Operations that a rounding left out could turn to another answer: they jump, or look at bits, or hand on to a wide type. */
+/* Operations for which a missing rounding could change the answer: they jump, look at bits, or pass the value to a
+ * wider type. */
 static bool sees_rounding(hlo_opcode op)
 {
   switch (op) {
@@ -344,7 +350,7 @@ static gen_ssa rounded_operand(gen_emit *e, const hlo_instr *instr, int i, gen_s
   return is_rounded(instr->operands[i]) ? v : gen_round_to(e, type, v);
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------------------------- */
 
 weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr, const gen_value *x, gen_value *out)
 {

@@ -1,12 +1,12 @@
 /* codegen/emit/emit.h -- the value of an instruction at an index, as LLVM IR.
  *
- * The emitters know neither loops nor threads.  A walker (codegen/host, codegen/nvptx) walks the elements of a result, in
- * loops or over a grid of threads, and asks for the value of an instruction at each index; what differs between walkers
- * inside a value, the emitters ask of the walker's table (gen_walker).
+ * The emitters know neither loops nor threads. A walker (codegen/host, codegen/nvptx) walks the elements of a
+ * result, in loops or over a grid of threads, and asks for the value of an instruction at each index. Where walkers
+ * differ inside a value, the emitters call functions of the walker's table (gen_walker).
  *
- * A value is an LLVM scalar, or a vector of `lanes` neighbours where the walker has made a loop variable the lane variable;
- * what is the same in all lanes stays a scalar.  Indices are sums of terms that are affine in the loop variables, so that
- * reshapes, transposes, slices and broadcasts cost nothing at run time. */
+ * A value is an LLVM scalar, or a vector of `lanes` neighbours where the walker has made a loop variable the lane
+ * variable. A value that is the same in all lanes stays a scalar. Indices are sums of terms that are affine in the
+ * loop variables, so that reshapes, transposes, slices and broadcasts cost nothing at run time. */
 #ifndef WEFT_CODEGEN_EMIT_EMIT_H
 #define WEFT_CODEGEN_EMIT_EMIT_H
 
@@ -19,41 +19,41 @@
 typedef LLVMValueRef gen_ssa;
 typedef struct gen_walker gen_walker;
 
-/* ---- one LLVM module (part.c) ---------------------------------------------------------------------------------------- */
+/* ---- one LLVM module (part.c) ---------------------------------------------------------------------------------- */
 
 typedef struct gen_part {
   const gen_options *options;
   const gen_target *target;
   const gen_walker *walker;
-  weft_arena *arena; /* of indices, memos and names; lives as long as the part */
+  weft_arena *arena; /* for indices, memos and names; lives as long as the part */
   LLVMContextRef ctx;
   LLVMModuleRef mod;
   LLVMBuilderRef b;
   LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, ptr, voidt;
   LLVMMetadataRef alias_domain, empty_node;
   unsigned md_scope, md_noalias, md_invariant;
-  bool raw_narrow;               /* this kernel only moves narrow floats: they stay the bits they are */
+  bool raw_narrow;               /* narrow floats are only moved: registers hold their storage form */
   struct gen_inner_table *inner; /* kernels inside regions (region.c), or NULL */
 } gen_part;
 
-/* The memory of an emission.  Emitters hand values and indices to each other by the thousand and have no use for one that
- * could not be made, so an allocation that fails ends the emission: it jumps to out_of_memory, which whoever began the
- * emission has set by setjmp.  Nothing but the arena and the part's LLVM context belongs to an emission. */
+/* The memory of an emission. Emitters hand values and indices to each other and cannot go on without one of them, so
+ * an allocation that fails ends the emission: it jumps to out_of_memory, which the function that began the emission
+ * has set by setjmp. An emission owns nothing but the arena and the part's LLVM context. */
 typedef struct gen_memory {
   weft_arena arena;
   jmp_buf out_of_memory;
 } gen_memory;
-/* Allocations of the arena jump from here on.  most_bytes 0: no bound. */
+/* From here on an allocation of the arena that fails jumps to out_of_memory. most_bytes 0: no bound. */
 void gen_memory_guard(gen_memory *memory, int64_t most_bytes);
 
 weft_status *gen_part_init(gen_part *p, const gen_options *options, const gen_target *target, const gen_walker *walker,
                            weft_arena *arena, const char *name);
 void gen_part_fini(gen_part *p);
 
-/* ---- values and types (ir.c) ------------------------------------------------------------------------------------------ */
+/* ---- values and types (ir.c) ----------------------------------------------------------------------------------- */
 
-/* An element in registers.  pred is i1, integers of 8 bits and less i8, floats narrower than f32 are f32; complex has
- * both parts, everything else im = NULL.  A scalar is the same for all lanes. */
+/* An element in registers. PRED is i1, integers of at most 8 bits are i8, floats narrower than f32 are f32. A
+ * complex value has both parts; all others have im = NULL. A scalar is the same in all lanes. */
 typedef struct gen_value {
   gen_ssa re, im;
 } gen_value;
@@ -66,7 +66,7 @@ typedef struct gen_var {
   bool lane;
 } gen_var;
 
-/* coef * ((var / div) % mod), mod 0 meaning no remainder; or, with var -1, coef * value. */
+/* coef * ((var / div) % mod), where mod 0 means no remainder; or coef * value, if var is -1. */
 typedef struct gen_term {
   int64_t coef, div, mod;
   int64_t lo, hi;  /* value: inclusive bounds, known to the emitter */
@@ -91,7 +91,7 @@ typedef struct gen_buffer {
   weft_dtype type;
   int64_t elems;
   LLVMMetadataRef scope, noalias; /* or NULL */
-  bool invariant;                 /* nobody writes it while the kernel runs */
+  bool invariant;                 /* nobody writes the array while the kernel runs */
 } gen_buffer;
 
 typedef struct gen_env gen_env;
@@ -107,18 +107,18 @@ typedef struct gen_emit {
   int lanes;               /* 1: scalar mode */
   gen_var *vars;
   int var_count, var_capacity;
-  gen_ssa mask;            /* lanes whose loads are allowed: i1 or a vector of i1; NULL: all */
+  gen_ssa mask;            /* lanes that may load: i1 or a vector of i1; NULL: all */
   gen_memo *memo;
   int depth;
-  int emitted;             /* values so far */
+  int emitted;             /* values emitted so far */
   const hlo_instr *kernel; /* for messages */
 } gen_emit;
 
 void gen_emit_init(gen_emit *e, gen_part *part, gen_ssa fn, const hlo_instr *kernel);
-/* Ends the function (a `ret void` at the builder's place when `ret` is NULL). */
+/* Ends the function with `ret`, or with `ret void` if `ret` is NULL. */
 void gen_emit_finish(gen_emit *e, gen_ssa ret);
 
-LLVMTypeRef gen_register_type(gen_part *p, weft_dtype type); /* of one part of a complex */
+LLVMTypeRef gen_register_type(gen_part *p, weft_dtype type); /* for one part of a complex */
 LLVMTypeRef gen_storage_type(gen_part *p, weft_dtype type);
 static inline bool gen_is_vector(gen_ssa v) { return LLVMGetTypeKind(LLVMTypeOf(v)) == LLVMVectorTypeKind; }
 /* `scalar`, or a vector of it as wide as `like`. */
@@ -141,9 +141,9 @@ gen_ssa gen_cast(gen_emit *e, LLVMOpcode op, gen_ssa v, LLVMTypeRef scalar);
 gen_ssa gen_intrinsic(gen_emit *e, const char *name, int count, gen_ssa *args); /* overloaded on the first argument */
 gen_ssa gen_intrinsic1(gen_emit *e, const char *name, gen_ssa a);
 gen_ssa gen_intrinsic2(gen_emit *e, const char *name, gen_ssa a, gen_ssa b);
-/* a * b + c in one rounding where the machine can, in two where not. */
+/* a * b + c, rounded once if the machine has fused multiply-add, twice if not. */
 gen_ssa gen_fma(gen_emit *e, gen_ssa a, gen_ssa b, gen_ssa c);
-/* Calls the C function `name` of `count` arguments of a's element type, lane by lane. */
+/* Calls the C function `name` with `count` arguments of args[0]'s element type, lane by lane. */
 gen_ssa gen_libcall(gen_emit *e, const char *name, int count, gen_ssa *args);
 gen_ssa gen_shuffle(gen_emit *e, gen_ssa a, gen_ssa b, int count, const int *lanes);
 gen_ssa gen_iota(gen_emit *e, LLVMTypeRef scalar, int lanes, int64_t step); /* constant vector 0, step, 2*step ... */
@@ -153,7 +153,8 @@ gen_ssa gen_byte_ptr(gen_emit *e, gen_ssa ptr, int64_t offset);
 /* A new variable for indices. */
 int gen_add_var(gen_emit *e, gen_var var);
 
-/* A counted loop over [lo, hi) by `step`, both i64 values.  Between begin and end the builder is in its body. */
+/* A counted loop by `step` over [lo, hi), both i64 values. Its variable lies in [least, end) and is a multiple of
+ * `align`. Between begin and end the builder is in its body. */
 typedef struct gen_loop {
   int var;
   gen_ssa hi, step;
@@ -162,7 +163,7 @@ typedef struct gen_loop {
 void gen_loop_begin(gen_emit *e, gen_loop *loop, gen_ssa lo, gen_ssa hi, int64_t step, int64_t least, int64_t end,
                     int64_t align);
 void gen_loop_end(gen_emit *e, gen_loop *loop);
-/* Static bounds. */
+/* The same with static bounds. */
 void gen_loop_static(gen_emit *e, gen_loop *loop, int64_t lo, int64_t hi, int64_t step);
 typedef struct gen_if {
   LLVMBasicBlockRef merge;
@@ -170,9 +171,9 @@ typedef struct gen_if {
 void gen_if_begin(gen_emit *e, gen_if *block, gen_ssa cond);
 void gen_if_end(gen_emit *e, gen_if *block);
 
-/* ---- the forms of an element: in memory and in registers (format.c) ------------------------------------------------------------ */
+/* ---- the forms of an element: in memory and in registers (format.c) -------------------------------------------- */
 
-/* One part of an element: what lies in memory as it is computed with, and back. */
+/* One part of an element: from its form in memory to the form that is computed with, and back. */
 gen_ssa gen_from_storage(gen_emit *e, weft_dtype type, gen_ssa v);
 gen_ssa gen_to_storage(gen_emit *e, weft_dtype type, gen_ssa v);
 /* Storage bits (integer) of a narrow float to f32 and back. */
@@ -184,12 +185,12 @@ gen_ssa gen_reduce_precision(gen_emit *e, gen_ssa value, int exponent_bits, int 
 /* Sign- or zero-extends the low bits of an integer type narrower than 8 bits. */
 gen_ssa gen_wrap_int(gen_emit *e, weft_dtype type, gen_ssa v);
 gen_value gen_literal_element(gen_emit *e, const hlo_literal *literal, int64_t index);
-/* No operation of `comp` computes with floats narrower than f32. */
+/* Does `comp` only move floats narrower than f32, and never compute with them? */
 bool gen_only_moves_narrow(const hlo_computation *comp);
-/* The widest element, in registers, among what `comp` computes, in bytes. */
+/* The bytes that the widest element of what `comp` computes takes in registers. */
 int gen_widest_bytes(const hlo_computation *comp);
 
-/* ---- indices (index.c) ----------------------------------------------------------------------------------------------------- */
+/* ---- indices (index.c) ----------------------------------------------------------------------------------------- */
 
 gen_affine gen_affine_const(int64_t base);
 gen_affine gen_affine_var(gen_emit *e, int var);
@@ -201,16 +202,16 @@ static inline gen_affine gen_affine_offset(gen_affine a, int64_t by)
   a.base += by;
   return a;
 }
-/* (a / div) % mod for a in [0, div * mod): never negative. */
+/* (a / div) % mod, never negative; mod 0: no remainder. `a` is not negative wherever the value is used. */
 gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod);
 void gen_affine_range(gen_emit *e, gen_affine a, int64_t *out_lo, int64_t *out_hi); /* inclusive */
 bool gen_affine_varies(gen_emit *e, gen_affine a);                                  /* differs between lanes */
 bool gen_affine_equal(gen_affine a, gen_affine b);
-/* The value: an i64, or a vector when it varies. */
+/* The value of `a`: an i64, or a vector if it varies. */
 gen_ssa gen_affine_ssa(gen_emit *e, gen_affine a);
 /* uniform + lane * lane_coef + *varying (NULL: none). */
 void gen_affine_split(gen_emit *e, gen_affine a, gen_ssa *out_uniform, int64_t *out_lane_coef, gen_ssa *out_varying);
-/* i1 (or vector): lo <= a < hi; NULL when always so.  *never: it is never so. */
+/* The condition lo <= a < hi as i1 or a vector of i1. NULL if it always holds, or never; *never says which. */
 gen_ssa gen_affine_within(gen_emit *e, gen_affine a, int64_t lo, int64_t hi, bool *never);
 
 gen_index *gen_index_new(gen_emit *e, int rank);
@@ -220,24 +221,24 @@ bool gen_index_varies(gen_emit *e, const gen_index *idx);
 gen_affine gen_linearize(gen_emit *e, const hlo_shape *shape, const gen_index *idx);
 const gen_index *gen_delinearize(gen_emit *e, const hlo_shape *shape, gen_affine linear);
 
-/* ---- the elemental emitter (elemental.c, elementwise.c, math.c, complex.c) --------------------------------------------------- */
+/* ---- the elemental emitter (elemental.c, elementwise.c, math.c, complex.c) ------------------------------------- */
 
-/* What stands for an instruction (a parameter, or one computed before): a value, an array, or an instruction of
- * another environment. */
+/* What stands for an instruction (a parameter, or one that was computed before): a value, an array, or an
+ * instruction of another environment. */
 typedef struct gen_source {
   enum { GEN_SOURCE_NONE, GEN_SOURCE_VALUE, GEN_SOURCE_BUFFER, GEN_SOURCE_INSTR, GEN_SOURCE_ROW } kind;
   const gen_value *values;   /* VALUE: one per leaf */
   const gen_buffer *buffers; /* BUFFER: one per leaf */
   gen_env *env;              /* INSTR */
   const hlo_instr *instr;
-  int row_dims;              /* ROW: a buffer that holds the trailing row_dims dimensions only */
+  int row_dims;              /* ROW: the buffer holds the trailing row_dims dimensions only */
 } gen_source;
 
 /* A computation being emitted. */
 struct gen_env {
   const hlo_computation *comp;
   gen_source *params;       /* by number */
-  const hlo_instr **bound;  /* instructions replaced by sources */
+  const hlo_instr **bound;  /* instructions that sources stand for */
   gen_source *bound_sources;
   int bound_count, bound_capacity;
   int id;                   /* tells equal instructions of two inlined calls apart */
@@ -253,23 +254,24 @@ WEFT_NODISCARD weft_status *gen_emit_at(gen_emit *e, gen_env *env, const hlo_ins
 /* The clamped start indices of a dynamic-slice or dynamic-update-slice whose scalars begin at operand `first`. */
 WEFT_NODISCARD weft_status *gen_emit_starts(gen_emit *e, gen_env *env, const hlo_instr *instr, int first,
                                             const hlo_shape *array, const int64_t *sizes, gen_affine *out);
-/* A scalar computation on values: `args` one per parameter, result one per leaf of the root. */
+/* A scalar computation on values: `args` has one value per parameter, *out_values one per leaf of the root. */
 WEFT_NODISCARD weft_status *gen_emit_apply(gen_emit *e, const hlo_computation *comp, const gen_value *args,
                                            const gen_value **out_values);
-/* Follows tuples, tuple elements and inlined parameters to the instruction (and its leaf) that makes leaf *leaf. */
+/* Follows tuples, tuple elements and inlined parameters to the instruction that makes leaf *leaf, and sets *leaf to
+ * its leaf there. */
 void gen_resolve(gen_env **env, const hlo_instr **instr, int *leaf);
 WEFT_NODISCARD weft_status *gen_emit_leaf(gen_emit *e, gen_env *env, const hlo_instr *instr, int leaf,
                                           const gen_index *idx, gen_value *out);
-/* Makes `x` at the emitter's place if it is a reduction to one element: loops that begin there find it made. */
+/* Emits `x` here if it is a reduction to one element. Loops that begin after this find its value in the memo. */
 WEFT_NODISCARD weft_status *gen_hoist(gen_emit *e, gen_env *env, const hlo_instr *x);
-/* Memo scopes: values emitted since push are forgotten at pop, for code that does not dominate what follows. */
+/* Memo scopes. Values emitted since push are forgotten at pop: their code does not dominate the code that follows. */
 int gen_memo_push(gen_emit *e);
 void gen_memo_pop(gen_emit *e, int mark);
 
 WEFT_NODISCARD weft_status *gen_elementwise(gen_emit *e, const hlo_instr *instr, const gen_value *operands,
                                             gen_value *out);
 WEFT_NODISCARD weft_status *gen_convert(gen_emit *e, weft_dtype from, weft_dtype to, gen_value v, gen_value *out);
-/* A transcendental of f32 or f64 (b: atan2, power). */
+/* A transcendental of f32 or f64. b is for atan2 and power, else NULL. */
 gen_ssa gen_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b);
 bool gen_complex_math(gen_emit *e, hlo_opcode op, gen_value a, gen_value b, gen_value *out);
 gen_value gen_complex_mul(gen_emit *e, gen_value a, gen_value b);
@@ -278,11 +280,11 @@ gen_ssa gen_max(gen_emit *e, weft_dtype type, bool min, gen_ssa a, gen_ssa b);
 
 weft_status *gen_unimplemented(gen_emit *e, const hlo_instr *instr, const char *what);
 
-/* ---- accumulators (accumulate.c) -------------------------------------------------------------------------------------------------- */
+/* ---- accumulators (accumulate.c) ------------------------------------------------------------------------------- */
 
-/* One accumulated value of a reduce.  `op` is the reducer when it is one of add, multiply, maximum, minimum, and, or,
- * xor on one value: then lanes and blocks may be combined in any fixed order.  Lanes may be of an extreme too, which
- * begins with the reduce's initial value in each of them. */
+/* One accumulated value of a reduce. `op` is the reducer if it is one of add, multiply, maximum, minimum, and, or,
+ * xor on one value, else HLO_OPCODE_COUNT. With an op, lanes and blocks may be combined in any fixed order. An
+ * extreme may have lanes, too: each of them begins with the reduce's initial value. */
 typedef struct gen_acc {
   const hlo_instr *reduce;
   int leaf, leaves;
@@ -293,14 +295,15 @@ typedef struct gen_acc {
 } gen_acc;
 /* Does `reduce` find the least or greatest value of each row, and the first column that has it?  (extreme.c) */
 bool gen_is_extreme(const hlo_instr *reduce);
-/* Of two such pairs, whose value `acc` accumulates, the better. */
+/* The better of two such pairs (value, index). `acc` is the accumulator of the value, followed by that of the index. */
 WEFT_NODISCARD weft_status *gen_combine_extremes(gen_emit *e, const gen_acc *acc, const gen_value left[2],
                                                  const gen_value right[2], gen_value out[2]);
-/* The accumulators of the reduces in `reduces`, flat. */
+/* The accumulators of all `reduces`, in one array. */
 WEFT_NODISCARD weft_status *gen_accs_of(gen_emit *e, const hlo_instr *const *reduces, int count, gen_acc **out,
                                         int *out_count);
-bool gen_accs_are_plain(const gen_acc *accs, int count); /* all have an op */
-/* slot = memory for a scalar, or for a vector of `lanes`; then its first value: the identity, or the reduce's init. */
+bool gen_accs_are_plain(const gen_acc *accs, int count); /* does each have an op? */
+/* gen_acc_reset makes acc->slot, memory for a scalar or for a vector of `lanes`, and stores the identity of the op
+ * there. gen_acc_init yields the initial value of the reduce. */
 void gen_acc_reset(gen_emit *e, gen_acc *acc, int lanes);
 WEFT_NODISCARD weft_status *gen_acc_init(gen_emit *e, gen_env *env, gen_acc *acc, gen_value *out);
 void gen_acc_set(gen_emit *e, gen_value slot, gen_value v);
@@ -309,27 +312,28 @@ gen_value gen_acc_slot(gen_emit *e, weft_dtype type, int lanes);
 gen_value gen_combine(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value a, gen_value b);
 /* The halves of a vector. */
 void gen_split_lanes(gen_emit *e, gen_value v, gen_value *low, gen_value *high);
-/* All lanes of a vector into one value, by halves. */
+/* Combines all lanes of a vector into one value, by halves. */
 gen_value gen_combine_lanes(gen_emit *e, hlo_opcode op, weft_dtype type, gen_value v);
 gen_value gen_identity(gen_emit *e, hlo_opcode op, weft_dtype type);
-/* Adds the operands of all accumulators at `idx` (into the reduces' operands) to `slots`. */
+/* Combines the operands of all accumulators at `idx`, an index into the reduces' operands, into `slots`. */
 WEFT_NODISCARD weft_status *gen_accs_step(gen_emit *e, gen_env *env, const gen_acc *accs, int count, gen_value *slots,
                                           const gen_index *idx);
-/* The result as the reduce yields it: rounded to its type when excess precision is not allowed. */
+/* The result as the reduce yields it: `v`, rounded to its type if excess precision is not allowed. */
 gen_value gen_acc_result(gen_emit *e, const gen_acc *acc, gen_value v);
 
-/* ---- a kernel's function (frame.c) ------------------------------------------------------------------------------------------------ */
+/* ---- a kernel's function (frame.c) ----------------------------------------------------------------------------- */
 
 typedef struct gen_kernel_spec {
   const hlo_instr *fusion;
-  gen_kernel *info;        /* filled by the emitter but for fn */
+  gen_kernel *info;        /* the emitter fills all of it but fn */
   const char *symbols[GEN_MAX_PHASES];
-  bool inlined;            /* into a region: what is known of aliasing holds for one run of the kernel, not for the region's */
-  bool whole;              /* a launch does all units: the function takes no range of them */
-  bool nested;             /* the buffers are the function's arguments, one by one, then begin and end */
+  /* part of a region: what is known of aliasing holds for one run of the kernel only, not for the whole region */
+  bool inlined;
+  bool whole;              /* a launch does all units, so the function takes no range of them */
+  bool nested;             /* each buffer is an argument of the function; begin and end follow */
 } gen_kernel_spec;
 
-/* The function of one phase being emitted: its arguments and an environment for the fusion's computation. */
+/* The function of one phase while it is emitted: its arguments, and an environment for the fusion's computation. */
 typedef struct gen_frame {
   gen_emit e;
   gen_env env;
@@ -340,58 +344,60 @@ typedef struct gen_frame {
   gen_ssa begin, end;
   gen_ssa scratch, shared;        /* or NULL */
 } gen_frame;
-/* Opens phase `phase`: reads scratch_bytes and shared_bytes of spec->info, which are set by then. */
+/* Opens phase `phase`. spec->info->scratch_bytes and shared_bytes must be set by then. */
 WEFT_NODISCARD weft_status *gen_frame_open(gen_part *part, gen_kernel_spec *spec, int phase, gen_frame *f);
 void gen_frame_close(gen_frame *f);
 
-/* ---- loops and rows (loop.c, rows.c) ---------------------------------------------------------------------------------------------- */
+/* ---- loops and rows (loop.c, rows.c) --------------------------------------------------------------------------- */
 
 typedef weft_status *gen_body_fn(void *ctx, gen_emit *e, gen_affine at);
 
-/* Leaves [first, first + count) of a kernel's result, which have the same number of elements and are walked together. */
+/* Leaves [first, first + count) of a kernel's result. They have the same number of elements and are walked together. */
 typedef struct gen_walk {
   gen_frame *f;
   int first, count;
   const hlo_instr **roots; /* what makes each of them */
-  int period;              /* elements of each that one call of gen_walk_body makes */
+  int period;              /* how many elements of each leaf one call of gen_walk_body makes */
 } gen_walk;
-/* Makes and stores the elements at the linear index `at` (ctx: the gen_walk).  All values are made before the first is stored:
- * a result may lie on an operand. */
+/* Makes and stores the elements at the linear index `at`; ctx is the gen_walk. All values are made before the first
+ * is stored, since a result may lie on an operand. */
 weft_status *gen_walk_body(void *ctx, gen_emit *e, gen_affine at);
-/* The whole kernel of the strategy `loop`. */
+/* Emits the whole kernel of the strategy `loop`. */
 WEFT_NODISCARD weft_status *gen_emit_loop_kernel(gen_part *part, gen_kernel_spec *spec);
 
 /* One row of a kernel of the strategy `rows`. */
 typedef struct gen_row {
   gen_frame *f;
   gen_rows form;
-  gen_affine at; /* the row at hand */
+  gen_affine at; /* the current row */
 } gen_row;
-/* Adds the elements at column `col` to `slots`. */
+/* Combines the elements at column `col` into `slots`. */
 WEFT_NODISCARD weft_status *gen_row_step(gen_row *r, gen_emit *e, gen_affine col, const gen_acc *accs, int count,
                                          gen_value *slots);
-/* What a slot begins with: the identity where the accumulator has an op, and the initial value comes at the end. */
+/* The first value of a slot: the identity if the accumulator has an op (gen_row_bind combines the initial value
+ * later), else the initial value. */
 WEFT_NODISCARD weft_status *gen_row_first(gen_row *r, gen_emit *e, gen_acc *acc, gen_value *out);
-/* The reduces have the accumulated values `v` from here on. */
+/* From here on the reduces stand for the accumulated values `v`, which this combines with the initial values. */
 WEFT_NODISCARD weft_status *gen_row_bind(gen_row *r, gen_emit *e, gen_acc *accs, int count, gen_value *v);
 /* Stores the results of the row. */
 WEFT_NODISCARD weft_status *gen_row_finish(gen_row *r, gen_emit *e);
-/* What is the same for all rows and columns, and costs a loop, is made before theirs. */
+/* Emits reductions that are the same for all rows and columns, before the loops over these. */
 WEFT_NODISCARD weft_status *gen_row_hoist(gen_row *r, gen_emit *e);
-/* Makes the row at r->at in stages, and its results. */
+/* Emits the row at r->at: its stages, then its results. */
 WEFT_NODISCARD weft_status *gen_emit_row(gen_row *r, gen_emit *e);
 
-/* ---- the walker's table ----------------------------------------------------------------------------------------------------------- */
+/* ---- the walker's table ---------------------------------------------------------------------------------------- */
 
 struct gen_walker {
   const char *name; /* for messages */
-  /* The elements of `buf` at `linear`, for the lanes that e->mask allows; any value for the others. */
+  /* The elements of `buf` at `linear` for the lanes that e->mask allows, any value for the others. */
   gen_value (*load)(gen_emit *e, const gen_buffer *buf, gen_affine linear);
   /* Stores values[i * apart] at linear + i for i < count: `linear` steps by `count` from lane to lane. */
   void (*store)(gen_emit *e, const gen_buffer *buf, gen_affine linear, const gen_value *values, int apart, int count);
-  /* Calls gen_walk_body for all elements of `w`.  `split`: in units, of which *units says how many; else all at once. */
+  /* Calls gen_walk_body for all elements of `w`. With `split`, a call of the kernel covers its range of *units
+   * units; without, all elements. */
   weft_status *(*walk)(gen_walk *w, bool split, int64_t *units);
-  /* Goes over the columns of the row and combines what lanes or threads have accumulated into `out`. */
+  /* Walks the columns of the row and writes what lanes or threads have accumulated, combined, to `out`. */
   weft_status *(*accumulate)(gen_row *r, gen_emit *e, int stage, gen_acc *accs, int count, gen_value *out);
   /* Calls body(column) for all columns of the row. */
   weft_status *(*columns)(gen_row *r, gen_emit *e, gen_body_fn *body, void *ctx);
@@ -407,7 +413,7 @@ static inline void gen_store(gen_emit *e, const gen_buffer *buf, gen_affine line
   e->part->walker->store(e, buf, linear, &v, 1, 1);
 }
 
-/* For walkers: one scalar or vector of the type `element` (in storage form) at an index, both scalars. */
+/* For walkers: one scalar or vector with elements of the type `element` (in storage form), at `index`. */
 gen_ssa gen_load_plain(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa index, int lanes);
 void gen_store_plain(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa index, gen_ssa v);
 gen_ssa gen_element_ptr(gen_emit *e, const gen_buffer *buf, LLVMTypeRef type, gen_ssa index);

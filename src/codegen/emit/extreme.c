@@ -1,9 +1,11 @@
-/* codegen/emit/extreme.c -- reducers that find the least or greatest value and where it is, as JAX writes argmin and argmax:
+/* codegen/emit/extreme.c -- reducers that find the least or greatest value and where it is, as JAX writes argmin and
+ * argmax:
  *
  *   better = a < b or a is NaN;  (better ? a : b,  better or a == b and i < j ? i : j)
  *
- * where the indices count the columns.  Lanes may then be combined in any order: of equal values the first wins.  Only of two
- * NaNs the reducer takes its left one, which is the first in the order of columns but not in that of lanes. */
+ * where the indices count the columns. Lanes may be combined in any order, since of equal values the one with the
+ * lower index wins. NaN is the exception: of two NaNs the reducer takes the left one, which is the first in the
+ * order of columns, but not in the order of lanes. gen_combine_extremes takes the one with the lower index. */
 #include <config.h>
 
 #include "codegen/emit/emit.h"
@@ -13,7 +15,7 @@ static bool is_parameter(const hlo_instr *x, int64_t number)
   return x->op == HLO_PARAMETER && x->u.parameter_number == number;
 }
 
-/* compare(parameter a, parameter b), either way round. */
+/* Is `x` a comparison of the parameters a and b, either way round? */
 static bool compares(const hlo_instr *x, hlo_direction direction, int64_t a, int64_t b)
 {
   hlo_direction turned = direction == HLO_LT ? HLO_GT : direction == HLO_GT ? HLO_LT : direction;
@@ -23,7 +25,7 @@ static bool compares(const hlo_instr *x, hlo_direction direction, int64_t a, int
          (x->u.compare.direction == turned && is_parameter(x->operands[0], b) && is_parameter(x->operands[1], a));
 }
 
-/* select(condition, parameter a, parameter b): the condition. */
+/* If `x` is select(condition, parameter a, parameter b): the condition, else NULL. */
 static const hlo_instr *selects(const hlo_instr *x, int64_t a, int64_t b)
 {
   return x->op == HLO_SELECT && is_parameter(x->operands[1], a) && is_parameter(x->operands[2], b) ? x->operands[0]

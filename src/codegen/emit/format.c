@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* ---- narrow floats ------------------------------------------------------------------------------------------------------ */
+/* ---- narrow floats --------------------------------------------------------------------------------------------- */
 
 static gen_ssa bits_of(gen_emit *e, gen_ssa f)
 {
@@ -50,7 +50,7 @@ gen_ssa gen_decode_float(gen_emit *e, weft_dtype type, gen_ssa bits)
   return float_of(e, r);
 }
 
-/* f64 to f32 with rounding to odd, so that rounding again to a narrower type is right. */
+/* f64 to f32 with rounding to odd, so that a second rounding, to a narrower type, gives the right result. */
 static gen_ssa round_to_odd(gen_emit *e, gen_ssa v)
 {
   gen_part *p = e->part;
@@ -76,7 +76,7 @@ gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa v)
     return gen_cast(e, LLVMBitCast, half, p->i16);
   }
   gen_ssa x = bits_of(e, v), abs = gen_bin(e, LLVMAnd, x, gen_i(x, 0x7fffffff));
-  gen_ssa is_nan = gen_fcmp(e, LLVMRealUNO, v, v), r; /* one instruction; of the bits it takes three with AVX2 */
+  gen_ssa is_nan = gen_fcmp(e, LLVMRealUNO, v, v), r; /* one instruction; a test of the bits takes three with AVX2 */
   if (type == WEFT_BF16) {
     gen_ssa odd = gen_bin(e, LLVMAnd, gen_bin(e, LLVMLShr, x, gen_i(x, 16)), gen_i(x, 1));
     r = gen_bin(e, LLVMAdd, x, gen_bin(e, LLVMAdd, odd, gen_i(x, 0x7fff)));
@@ -91,12 +91,13 @@ gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa v)
     r = gen_select(e, bad, gen_i(x, 255), gen_intrinsic2(e, "llvm.umin", r, gen_i(x, 255)));
     return gen_cast(e, LLVMTrunc, r, storage);
   }
-  /* Normal in the target: round the mantissa's integer; the carry moves the exponent. */
+  /* Normal in the target type: rounds the mantissa as an integer; the carry moves the exponent. */
   gen_ssa odd = gen_bin(e, LLVMAnd, gen_bin(e, LLVMLShr, abs, gen_i(x, shift)), gen_i(x, 1));
   r = gen_bin(e, LLVMAdd, abs, gen_bin(e, LLVMAdd, odd, gen_i(x, ((int64_t)1 << (shift - 1)) - 1)));
   r = gen_bin(e, LLVMSub, gen_bin(e, LLVMLShr, r, gen_i(x, shift)),
               gen_i(x, (int64_t)(127 - f->bias) << f->mantissa_bits));
-  /* Denormal in the target: adding a number whose ulp is the target's least value rounds to multiples of it. */
+  /* Denormal in the target type: adding a number whose ulp is the target's least value rounds to multiples of that
+   * value. */
   gen_ssa magic = gen_f(v, __builtin_ldexp(1, 23 + 1 - f->bias - f->mantissa_bits));
   gen_ssa sum = gen_bin(e, LLVMFAdd, float_of(e, abs), magic);
   gen_ssa denormal = gen_bin(e, LLVMSub, bits_of(e, sum), LLVMConstBitCast(magic, LLVMTypeOf(x)));
@@ -110,7 +111,7 @@ gen_ssa gen_encode_float(gen_emit *e, weft_dtype type, gen_ssa v)
   int64_t over = f->has_inf ? top : f->has_nan ? nan : most;
   r = gen_select(e, gen_icmp(e, LLVMIntUGT, r, gen_i(x, most)), gen_i(x, over), r);
   gen_ssa nan_bits = gen_i(x, nan);
-  if (f->has_inf) { /* as much of the payload as there is room for, if it still says NaN */
+  if (f->has_inf) { /* as much of the payload as there is room for, if the result still is a NaN */
     gen_ssa payload = gen_bin(e, LLVMAnd, gen_bin(e, LLVMLShr, abs, gen_i(x, shift)), gen_i(x, ones - top));
     gen_ssa kept = gen_bin(e, LLVMOr, payload, gen_i(x, top));
     nan_bits = gen_select(e, gen_icmp(e, LLVMIntEQ, payload, gen_i(x, 0)), nan_bits, kept);
@@ -219,7 +220,7 @@ gen_value gen_literal_element(gen_emit *e, const hlo_literal *lit, int64_t index
   return (gen_value){.re = LLVMConstInt(t, (unsigned long long)hlo_literal_get_s64(lit, index), 1)};
 }
 
-/* ---- what a computation needs ------------------------------------------------------------------------------------------ */
+/* ---- what a computation needs ---------------------------------------------------------------------------------- */
 
 static bool is_narrow(const hlo_shape *s)
 {

@@ -15,7 +15,7 @@ static LLVMMetadataRef scope_node(gen_part *p, const char *fn, const char *what,
   return LLVMMDNodeInContext2(p->ctx, parts, 2);
 }
 
-/* Buffer k: loaded from the array of arguments, or in a nested kernel an argument itself. */
+/* Buffer k: loaded from the array of arguments; in a nested kernel it is an argument itself. */
 static gen_ssa load_arg(gen_frame *f, const gen_kernel_spec *spec, int k)
 {
   gen_part *p = f->e.part;
@@ -27,7 +27,7 @@ static gen_ssa load_arg(gen_frame *f, const gen_kernel_spec *spec, int k)
   return v;
 }
 
-/* May result `r` lie on top of an operand?  Only one of its very size (an elementwise path, an aliased update). */
+/* May a result lie on top of `operand`? Only one of the very same size (an elementwise path, an aliased update). */
 static bool may_share(const gen_frame *f, const hlo_shape *operand)
 {
   for (int r = 0; r < f->result_count; r++)

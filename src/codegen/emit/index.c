@@ -102,7 +102,7 @@ static bool are_neighbours(const gen_term *high, const gen_term *low)
          high->coef == low->coef * low->mod && gen_affine_equal(*high->of, *low->of);
 }
 
-/* Puts neighbouring digits of one sum together again, as simplify does with those of a variable. */
+/* Puts neighbouring digits of one sum together again, as simplify does with the digits of a variable. */
 static gen_affine join_digits(gen_emit *e, gen_affine sum)
 {
   for (int i = 0; i < sum.count; i++)
@@ -151,7 +151,8 @@ static gen_ssa divide_ssa(gen_emit *e, gen_ssa v, int64_t div, int64_t mod, int6
   return narrow ? gen_cast(e, LLVMZExt, v, e->part->i64) : v;
 }
 
-/* a / factor, if a is factor * high + low with 0 <= low < factor: then a / (factor * d) is high / d. */
+/* If a is factor * high + low with 0 <= low < factor, then a / (factor * d) is high / d. Yields `high`; false if
+ * `low` may lie outside of that range. */
 static bool drop_low_part(gen_emit *e, gen_affine a, int64_t factor, gen_affine *out_high)
 {
   gen_term *high = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count);
@@ -174,7 +175,7 @@ static bool drop_low_part(gen_emit *e, gen_affine a, int64_t factor, gen_affine 
   return low_least >= 0 && low_most < factor;
 }
 
-/* What drop_low_part drops. */
+/* The `low` of drop_low_part. */
 static gen_affine low_part(gen_emit *e, gen_affine a, int64_t factor)
 {
   gen_term *low = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count);
@@ -185,7 +186,8 @@ static gen_affine low_part(gen_emit *e, gen_affine a, int64_t factor)
   return out;
 }
 
-/* a without its multiples of `period`, which change nothing below it; a itself if what is left may be negative. */
+/* a without its multiples of `period`, which change no digit below `period`; a itself if what is left may be
+ * negative. */
 static gen_affine without_multiples(gen_emit *e, gen_affine a, int64_t period)
 {
   gen_term *kept = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count);
@@ -216,7 +218,7 @@ gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
   if (mod == 1) return gen_affine_const(0);
   if (mod && lo >= 0 && hi / div < mod) mod = 0;
   if (lo >= div && lo / div == hi / div) return gen_affine_const(mod ? lo / div % mod : lo / div);
-  if (mod && lo >= div * mod && lo / (div * mod) == hi / (div * mod)) /* between seams: within one period */
+  if (mod && lo >= div * mod && lo / (div * mod) == hi / (div * mod)) /* all values lie within one period */
     return gen_affine_digit(e, gen_affine_offset(a, -(lo / (div * mod) * div * mod)), div, 0);
   if (div == 1 && mod == 0) return a;
   if (a.count == 0) return gen_affine_const(mod ? a.base / div % mod : a.base / div);
@@ -226,7 +228,7 @@ gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
     if (rest.count < a.count) return gen_affine_digit(e, rest, div, mod);
   }
 
-  /* Multiples of div*mod vanish; multiples of div divide; the rest must stay below div. */
+  /* Multiples of div * mod vanish, multiples of div are divided, and the rest must stay below div. */
   gen_term *quotient = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count),
            *rest = WEFT_ARENA_ARRAY(e->arena, gen_term, a.count);
   int quotients = 0, rests = 0;
@@ -294,7 +296,7 @@ gen_affine gen_affine_digit(gen_emit *e, gen_affine a, int64_t div, int64_t mod)
     e, (gen_term){.coef = 1, .div = div, .mod = mod, .var = -1, .value = v, .of = of, .hi = mod ? mod - 1 : hi / div});
 }
 
-/* In vector mode: how a term of the lane variable moves from lane to lane. */
+/* In vector mode: how a term changes from lane to lane. */
 typedef enum lane_motion { LANE_UNIFORM, LANE_STEPS, LANE_FREE } lane_motion;
 
 static lane_motion term_motion(gen_emit *e, const gen_term *t)
@@ -379,7 +381,7 @@ gen_ssa gen_affine_within(gen_emit *e, gen_affine a, int64_t lo, int64_t hi, boo
   return cond;
 }
 
-/* ---- index vectors ----------------------------------------------------------------------------------------------------- */
+/* ---- index vectors --------------------------------------------------------------------------------------------- */
 
 gen_index *gen_index_new(gen_emit *e, int rank)
 {

@@ -216,7 +216,7 @@ gen_ssa gen_byte_ptr(gen_emit *e, gen_ssa ptr, int64_t offset)
   return offset ? LLVMBuildInBoundsGEP2(e->b, e->part->i8, ptr, &at, 1, "") : ptr;
 }
 
-/* ---- functions, loops, branches -------------------------------------------------------------------------------------- */
+/* ---- functions, loops, branches -------------------------------------------------------------------------------- */
 
 void gen_emit_init(gen_emit *e, gen_part *part, gen_ssa fn, const hlo_instr *kernel)
 {
@@ -249,7 +249,7 @@ int gen_add_var(gen_emit *e, gen_var var)
   return e->var_count++;
 }
 
-/* Rotated: a guard where the range may be empty, then a body that tests at its end. */
+/* A rotated loop: a guard if the range may be empty, then a body with the test at its end. */
 void gen_loop_begin(gen_emit *e, gen_loop *loop, gen_ssa lo, gen_ssa hi, int64_t step, int64_t least, int64_t end,
                     int64_t align)
 {

@@ -1,8 +1,9 @@
 /* codegen/emit/math.c -- transcendental functions of f32 and f64 as branch-free polynomials on scalars or vectors.
  *
- * f32: exp, log, tanh, erf in f32; the others in f64 and rounded once.  f64: argument reduction in two parts where an ULP
- * hangs on it; power and erf are the C library's, lane by lane.  Coefficients are minimax fits (Remez) of the form named
- * beside each; the exponent of two is their error.  Small functions are inlined, the rest become functions of the part. */
+ * f32: exp, log, log1p, tanh, erf, rsqrt and logistic are computed in f32, the others in f64 and rounded once. f64:
+ * the argument is reduced in two parts where an ULP depends on it; power and erf are the C library's, lane by lane.
+ * Coefficients are minimax fits (Remez) of the form named beside each; the power of two is their error. Small
+ * functions are inlined, the others become functions of the part. */
 #include <config.h>
 
 #include "codegen/emit/emit.h"
@@ -83,7 +84,7 @@ static gen_ssa clamp(gen_emit *e, gen_ssa x, double lo, double hi)
   return gen_select(e, gt(e, x, hi), gen_f(x, hi), x);
 }
 
-/* ---- exp and its kin --------------------------------------------------------------------------------------------------------- */
+/* ---- exp and its kin ------------------------------------------------------------------------------------------- */
 
 /* x = n ln 2 + r; *n as an integer. */
 static gen_ssa reduce_ln2(gen_emit *e, gen_ssa x, gen_ssa *n)
@@ -112,8 +113,8 @@ static gen_ssa exp_(gen_emit *e, gen_ssa x)
   r = reduce_ln2(e, x, &n);
   p = wide ? POLY(e, r, exp_f64) : POLY(e, r, exp_f32);
   p = add(e, gen_fma(e, p, mul(e, r, r), r), gen_f(r, 1));
-  /* By 2^n in two steps: the last one may overflow.  A denormal result, for which the processor would stop, is rounded as
-   * the integer that its bits are. */
+  /* Multiplies by 2^n in two steps, since the last one may overflow. A denormal result, which would slow the
+   * processor down, is rounded as the integer that its bits are. */
   int bias = wide ? 1023 : 127, mantissa = wide ? 52 : 23;
   gen_ssa half = i_bin(e, LLVMAShr, n, 1), rest = gen_bin(e, LLVMSub, n, half),
           magic = gen_f(x, wide ? 0x1p52 : 0x1p23);
@@ -163,9 +164,9 @@ static gen_ssa cosh_(gen_emit *e, gen_ssa x) /* f64 */
   return gen_select(e, gt(e, a, 40), mul(e, mul(e, half, h), h), r);
 }
 
-/* ---- log and its kin --------------------------------------------------------------------------------------------------------- */
+/* ---- log and its kin ------------------------------------------------------------------------------------------- */
 
-/* log(x + low), where `low` (NULL: 0) is what was lost as x was rounded. */
+/* log(x + low), where `low` (NULL: 0) is the rounding error of x. */
 static gen_ssa log_of_sum(gen_emit *e, gen_ssa x, gen_ssa low)
 {
   bool wide = is_f64(e, x);
@@ -194,7 +195,7 @@ static gen_ssa log_of_sum(gen_emit *e, gen_ssa x, gen_ssa low)
   }
   gen_ssa inf = gen_f(x, __builtin_inf());
   gen_ssa ordinary = gen_bin(e, LLVMAnd, gt(e, x, 0), gen_fcmp(e, LLVMRealOLT, x, inf));
-  gen_ssa special = gen_select(e, lt(e, x, 0), gen_f(x, __builtin_nan("")), x); /* inf and NaN are their own */
+  gen_ssa special = gen_select(e, lt(e, x, 0), gen_f(x, __builtin_nan("")), x); /* inf and NaN yield themselves */
   special = gen_select(e, eq(e, x, 0), neg(e, inf), special);
   return gen_select(e, ordinary, r, special);
 }
@@ -209,7 +210,7 @@ static gen_ssa log1p_(gen_emit *e, gen_ssa x)
   return gen_select(e, eq(e, x, 0), x, log_of_sum(e, u, lost));
 }
 
-/* One step of Newton's method mends what two roundings lost; 0, infinity and NaN are right as they are. */
+/* One step of Newton's method corrects what two roundings lost; 0, infinity and NaN are right without it. */
 static gen_ssa rsqrt_(gen_emit *e, gen_ssa x)
 {
   gen_ssa y = quo(e, gen_f(x, 1), sqrt_(e, x)), error = gen_fma(e, neg(e, mul(e, x, y)), y, gen_f(x, 1));
@@ -242,7 +243,7 @@ static gen_ssa atanh_(gen_emit *e, gen_ssa x) /* f64 */
   return with_sign(e, mul(e, gen_f(x, 0.5), log1p_(e, t)), x);
 }
 
-static gen_ssa cbrt_(gen_emit *e, gen_ssa x) /* f64; one Newton step mends what the exponential loses */
+static gen_ssa cbrt_(gen_emit *e, gen_ssa x) /* f64; one Newton step corrects what the exponential loses */
 {
   gen_ssa tiny = lt(e, abs_(e, x), 0x1p-900), a = abs_(e, x); /* so that no product below is denormal */
   a = gen_select(e, tiny, mul(e, a, gen_f(a, 0x1p300)), a);
@@ -281,7 +282,7 @@ static gen_ssa erf_(gen_emit *e, gen_ssa x) /* f32 */
   return gen_select(e, lt(e, a, 0.92), small, with_sign(e, big, x));
 }
 
-/* ---- sin and its kin --------------------------------------------------------------------------------------------------------- */
+/* ---- sin and its kin ------------------------------------------------------------------------------------------- */
 
 enum { REDUCE_LIMIT = 1 << 20 };
 
@@ -334,7 +335,7 @@ static gen_ssa sin_core(gen_emit *e, hlo_opcode op, gen_ssa x, bool brief)
   return op == HLO_SIN ? gen_select(e, eq(e, x, 0), x, v) : v;
 }
 
-/* Large arguments take the C library's reduction, all lanes together; NaN does not count as large. */
+/* If an argument is large, all lanes take the C library's function, with its reduction. NaN does not count as large. */
 static gen_ssa sin_(gen_emit *e, hlo_opcode op, gen_ssa x, bool brief)
 {
   gen_ssa large = gt(e, abs_(e, x), REDUCE_LIMIT), v = sin_core(e, op, x, brief), slow;
@@ -381,7 +382,7 @@ static gen_ssa cosine_leg(gen_emit *e, gen_ssa x)
   return sqrt_(e, mul(e, sub(e, one, x), add(e, one, x)));
 }
 
-/* ---- dispatch -------------------------------------------------------------------------------------------------------------------- */
+/* ---- dispatch -------------------------------------------------------------------------------------------------- */
 
 /* f64 functions; `brief` ones are for f32 arguments and results. */
 static gen_ssa wide_math(gen_emit *e, hlo_opcode op, gen_ssa a, gen_ssa b, bool brief)
@@ -426,7 +427,7 @@ static void add_attribute(gen_part *p, gen_ssa fn, const char *name, size_t leng
   LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, a);
 }
 
-/* A function of the part for this operation, type and width. */
+/* The function of the part for this operation, type and width. */
 static gen_ssa math_function(gen_emit *e, hlo_opcode op, LLVMTypeRef type, bool two)
 {
   enum { FAST_CALL = 8 };

@@ -38,7 +38,7 @@ weft_status *gen_row_bind(gen_row *r, gen_emit *e, gen_acc *accs, int count, gen
 
 typedef struct last_ctx {
   gen_row *r;
-  bool per_row; /* the results with one element a row; else those with one a column */
+  bool per_row; /* true: the results with one element a row; false: those with one a column */
 } last_ctx;
 
 static weft_status *store_results(void *ctx, gen_emit *e, gen_affine col)

@@ -60,7 +60,7 @@ static bool digest_of(const gen_cache_part *parts, int count, unsigned char out[
   bool ok = ctx && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL);
 
   for (int i = 0; ok && i < count;
-       i++) { /* each with its length, so that no two lists run together to the same bytes */
+       i++) { /* each with its length, so that two different lists never give the same bytes */
     uint64_t size = parts[i].size;
     ok = EVP_DigestUpdate(ctx, &size, sizeof size) && EVP_DigestUpdate(ctx, parts[i].data, parts[i].size);
   }

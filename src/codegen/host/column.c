@@ -1,7 +1,7 @@
 /* codegen/host/column.c -- reductions that keep the innermost dimensions: sums over rows.
- * A unit is a block of adjacent columns; its sums stay in registers while the reduced dimensions are walked, each step
- * reading one contiguous piece.  Where the columns are few, the outermost reduced dimension is cut into blocks: partial
- * results in the shared buffer, then their combination, in order. */
+ * A unit is a block of adjacent columns. Its sums stay in registers while the reduced dimensions are walked, and
+ * each step reads one contiguous piece. Where there are few columns, the outermost reduced dimension is cut into
+ * blocks: phase 0 writes partial results to the shared buffer, phase 1 combines them in order. */
 #include <config.h>
 
 #include "codegen/host/host.h"
@@ -20,8 +20,8 @@ typedef struct columns {
   gen_buffer partial[GEN_MOST_COLUMN_REDUCES];
 } columns;
 
-/* Accumulates `vectors` vectors (or, with lanes 1, single columns) beginning at column `col` of outer row `outer`, the
- * first reduced dimension over [lo, hi); slots[v * count + i]. */
+/* Accumulates `vectors` vectors (with lanes 1: single columns) from column `col` of outer row `outer` on. The first
+ * reduced dimension runs over [lo, hi). Accumulator i of vector v is slots[v * count + i]. */
 typedef struct tile {
   columns *c;
   gen_affine outer, col;
@@ -72,7 +72,7 @@ static weft_status *store_results(columns *c, gen_emit *e, gen_affine kept)
   return NULL;
 }
 
-/* The reduces have the values `v` at `kept`: what the kernel stores there. */
+/* Stores the kernel's results at `kept`, where the reduces have the values `v`. */
 static weft_status *finish(columns *c, gen_emit *e, gen_affine kept, gen_value *v)
 {
   int mark = gen_memo_push(e);
@@ -88,7 +88,7 @@ static weft_status *finish(columns *c, gen_emit *e, gen_affine kept, gen_value *
   return NULL;
 }
 
-/* Columns [lo, hi) by steps of lanes * vectors. */
+/* Columns [lo, hi), lanes * vectors of them in a step. */
 static weft_status *strip(columns *c, gen_emit *e, gen_affine outer, gen_ssa lo, gen_ssa hi, int lanes, int vectors,
                           gen_ssa r_lo, gen_ssa r_hi, gen_affine block)
 {

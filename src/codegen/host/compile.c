@@ -74,7 +74,7 @@ weft_status *gen_options_load(gen_options *out)
   return NULL;
 }
 
-/* ---- finding ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- finding --------------------------------------------------------------------------------------------------- */
 
 static int weight_of(const hlo_computation *comp, int depth)
 {
@@ -103,7 +103,7 @@ typedef struct finder {
   int depth;
 } finder;
 
-/* The unit for this request: an equal one that is there already, or a new one. */
+/* The unit for this request: an equal one that exists already, or a new one. */
 static weft_status *intern(finder *f, unit want, unit **out)
 {
   gen_code *code = f->code;
@@ -166,7 +166,7 @@ static weft_status *find_units(finder *f, const hlo_module *module)
   return NULL;
 }
 
-/* ---- parts ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- parts ----------------------------------------------------------------------------------------------------- */
 
 static int heavier(const void *a, const void *b)
 {
@@ -174,7 +174,7 @@ static int heavier(const void *a, const void *b)
   return x->weight != y->weight ? y->weight - x->weight : strcmp(x->name[0], y->name[0]);
 }
 
-/* Deals units to parts, heaviest first to the lightest part. */
+/* Deals units to parts: the heaviest first, each to the part that is lightest so far. */
 static weft_status *deal(gen_code *code, unit **units, int threads)
 {
   int64_t total = 0;
@@ -386,7 +386,7 @@ void gen_code_free(gen_code *code)
   free(code);
 }
 
-/* ---- questions ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------------------------- */
 
 const gen_kernel *gen_code_kernel(const gen_code *code, const hlo_instr *fusion)
 {

@@ -9,8 +9,7 @@
 #include "codegen/model/nest.h"
 #include "codegen/model/strategy.h"
 
-/* ---- the machine (target.c)
- * ---------------------------------------------------------------------------------------- */
+/* ---- the machine (target.c) ------------------------------------------------------------------------------------ */
 
 /* The machine that this process runs on, as LLVM knows it. */
 typedef struct gen_machine {
@@ -25,8 +24,7 @@ enum { GEN_OPT_FAST, GEN_OPT_FULL };
 WEFT_NODISCARD weft_status *gen_target_machine(const gen_machine *machine, int level,
                                                LLVMTargetMachineRef *out_machine);
 
-/* ---- memory (memory.c)
- * --------------------------------------------------------------------------------------------- */
+/* ---- memory (memory.c) ----------------------------------------------------------------------------------------- */
 
 extern const gen_walker gen_host_walker;
 /* Entries of its table (kernel.c, row.c). */
@@ -35,22 +33,22 @@ weft_status *gen_host_accumulate(gen_row *row, gen_emit *e, int stage, gen_acc *
 weft_status *gen_host_columns(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx);
 weft_status *gen_host_once(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx);
 
-/* ---- loops (nest.c)
- * -------------------------------------------------------------------------------------------------- */
+/* ---- loops (nest.c) -------------------------------------------------------------------------------------------- */
 
 int gen_choose_lanes(int widest_bytes, int64_t extent);
 
-/* Emits body(linear) for all elements of `nest` in loops; the innermost in vectors where that pays. */
+/* Emits loops that call body(linear) for all elements of `nest`; the innermost loop uses vectors where that pays.
+ * With `begin`, the loops cover units [begin, end) of *out_units; begin NULL: they cover all elements, as one unit. */
 WEFT_NODISCARD weft_status *gen_emit_nest(gen_emit *e, const gen_nest *nest, int widest_bytes, gen_ssa begin,
                                           gen_ssa end, int64_t *out_units, gen_body_fn *body, void *ctx);
-/* One loop over [lo, hi) of a variable of which `least` and `most` are static bounds: vectors, then single elements. */
+/* One loop over [lo, hi): vectors, then single elements. `least` and `most` are static bounds of its variable; `lo`
+ * is a multiple of `align`. */
 WEFT_NODISCARD weft_status *gen_emit_lanes(gen_emit *e, gen_ssa lo, gen_ssa hi, int64_t least, int64_t most, int lanes,
                                            int64_t align, gen_body_fn *body, void *ctx);
 
-/* ---- kernels (kernel.c and one file per strategy)
- * ------------------------------------------------------------------------------ */
+/* ---- kernels (kernel.c and one file per strategy) -------------------------------------------------------------- */
 
-/* Decides the fusion's strategy and fills the kernel by it. */
+/* Decides the fusion's strategy and emits the kernel that way. */
 WEFT_NODISCARD weft_status *gen_emit_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_small_loop_kernel(gen_part *part, gen_kernel_spec *spec);
 WEFT_NODISCARD weft_status *gen_emit_row_kernel(gen_part *part, gen_kernel_spec *spec);

@@ -28,7 +28,7 @@
 #define INSTCOMBINE "instcombine"
 #endif
 
-/* Kernels come as vector code in rotated loops: what is left is cleaning up and hoisting. */
+/* Kernels come as vector code in rotated loops: what is left to do is to clean up and to hoist. */
 static const char *const pipelines[] = {
   [GEN_OPT_FAST] = "always-inline,function(sroa,early-cse,simplifycfg)",
   [GEN_OPT_FULL] = "always-inline,function(sroa,early-cse<memssa>,simplifycfg," INSTCOMBINE
@@ -78,9 +78,10 @@ static void dump_ir(const gen_part *p, const char *name, const char *suffix)
   LLVMDisposeMessage(text);
 }
 
-/* ---- the cache ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the cache ------------------------------------------------------------------------------------------------- */
 
-/* The file of the part's object, and in *out_folder the folder to close; false: the cache is not used. */
+/* The name of the part's file in the cache, and in *out_folder the open folder (-1: none), which the caller closes.
+ * False: the cache is not used. */
 static bool find_in_cache(const gen_part *p, const gen_machine *machine, int level, int *out_folder,
                           char name[GEN_CACHE_NAME_BYTES])
 {
@@ -110,7 +111,7 @@ static bool read_cached(int folder, const char *name, LLVMMemoryBufferRef *out_c
   return true;
 }
 
-/* ---- compiling ----------------------------------------------------------------------------------------------------------------- */
+/* ---- compiling ------------------------------------------------------------------------------------------------- */
 
 static weft_status *emit(LLVMTargetMachineRef machine, LLVMModuleRef mod, LLVMCodeGenFileType kind,
                          LLVMMemoryBufferRef *out)
@@ -208,7 +209,7 @@ void gen_object_fini(gen_object *object)
   *object = (gen_object){0};
 }
 
-/* ---- linking ------------------------------------------------------------------------------------------------------------------- */
+/* ---- linking --------------------------------------------------------------------------------------------------- */
 
 struct gen_jit {
   LLVMOrcLLJITRef orc;

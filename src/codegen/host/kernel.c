@@ -4,7 +4,7 @@
 #include "codegen/host/host.h"
 #include "codegen/model/cost.h"
 
-/* In nested loops; units are pieces of the outermost ones. */
+/* The walk of the host: nested loops. Units are pieces of the outermost ones. */
 weft_status *gen_host_walk(gen_walk *w, bool split, int64_t *units)
 {
   gen_frame *f = w->f;

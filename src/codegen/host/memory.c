@@ -43,7 +43,7 @@ static gen_ssa gather(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, g
   return v;
 }
 
-/* In any lane? */
+/* Is the mask set in any lane? */
 static gen_ssa any_lane(gen_emit *e, gen_ssa mask)
 {
   return gen_is_vector(mask) ? gen_intrinsic1(e, "llvm.vector.reduce.or", mask) : mask;
@@ -51,8 +51,8 @@ static gen_ssa any_lane(gen_emit *e, gen_ssa mask)
 
 enum { MOST_STEP = 8 };
 
-/* Lanes `step` apart are picked from whole vectors: cheaper than a gather, and accesses to the elements between
- * share the loads. NULL where that might read past an end. */
+/* Loads lanes that are `step` apart by picking them from whole vectors. This is cheaper than a gather, and accesses
+ * to the elements between share the loads. NULL where it might read outside of the buffer. */
 static gen_ssa load_picked(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_affine linear, int step)
 {
   int lanes = e->lanes, picked[64];
@@ -80,8 +80,8 @@ static gen_ssa load_picked(gen_emit *e, const gen_buffer *buf, LLVMTypeRef eleme
   return v;
 }
 
-/* The same where it is not known which of `step` neighbours comes first: the last vector overlaps the one before
- * it, so that nothing past the last lane's element is read. */
+/* The same where it is not known which of `step` neighbours comes first. The last vector overlaps the one before it,
+ * so that nothing past the last lane's element is read. */
 static gen_ssa load_strided(gen_emit *e, const gen_buffer *buf, LLVMTypeRef element, gen_ssa first, int step)
 {
   int lanes = e->lanes, picked[64];
@@ -207,7 +207,8 @@ static void store_one(gen_emit *e, const gen_buffer *buf, gen_affine linear, gen
   store_component(e, buf, element, gen_affine_offset(re, 1), v.im);
 }
 
-/* out[k] = lanes k * lanes .. of values[0][0], values[1][0], ..., values[0][1], ...: by halves where there are two. */
+/* out[k] = elements [k * lanes, (k + 1) * lanes) of values[0][0], values[1][0], ..., values[0][1], ... An even count
+ * is done by halves. */
 static void interleave(gen_emit *e, const gen_ssa *values, int count, gen_ssa *out)
 {
   int lanes = e->lanes, picked[64];

@@ -78,7 +78,7 @@ static gen_ssa const_min(gen_emit *e, gen_ssa a, int64_t b)
 
 static weft_status *walk_level(gen_emit *e, nest_walk *w, int g);
 
-/* Level g over [lo, hi), piece by piece where it has cuts. */
+/* Level g over [lo, hi), piece by piece if it has cuts. */
 static weft_status *walk_range(gen_emit *e, nest_walk *w, int g, gen_ssa lo, gen_ssa hi, int64_t align)
 {
   const gen_nest *nest = w->nest;
@@ -89,7 +89,8 @@ static weft_status *walk_range(gen_emit *e, nest_walk *w, int g, gen_ssa lo, gen
     int64_t from = c ? nest->cuts[g][c - 1] : 0, to = c < nest->cut_count[g] ? nest->cuts[g][c] : nest->extent[g];
     gen_ssa piece_lo = const_max(e, lo, from), piece_hi = const_min(e, hi, to);
     if (nest->cut_count[g] && !(LLVMIsAConstantInt(piece_lo) && LLVMIsAConstantInt(piece_hi)))
-      piece_hi = gen_intrinsic2(e, "llvm.smax", piece_lo, piece_hi); /* a range that does not reach this piece */
+      /* if the range does not reach this piece, the piece is empty */
+      piece_hi = gen_intrinsic2(e, "llvm.smax", piece_lo, piece_hi);
     if (innermost) {
       int lanes = gen_choose_lanes(w->widest, w->block ? WEFT_MIN(to - from, w->block) : to - from);
       WEFT_TRY(gen_emit_lanes(e, piece_lo, piece_hi, from, to, lanes, from ? 1 : align, lanes_body, w));

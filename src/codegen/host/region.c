@@ -1,10 +1,11 @@
 /* codegen/host/region.c -- control flow over small arrays as one native function.
  *
- * The fused computation is itself scheduled: fusions, copies, while, conditional, call and tuples.  Each fusion becomes
- * an internal function (equal ones once), control flow becomes branches, and every value has a fixed place: an argument,
- * a constant, or an offset in scratch.  Values that HLO wants in one place (a loop's state, its initial value and what its
- * body yields; an update in place) are united; copy insertion has seen to it that they are never alive at once.  Where a
- * value of a class is not ours to overwrite (an operand, a constant), it is copied instead. */
+ * The fused computation is itself scheduled: fusions, copies, while, conditional, call and tuples. Each fusion
+ * becomes an internal function (equal ones once), control flow becomes branches, and every value has a fixed place:
+ * an argument, a constant, or an offset in scratch. Values that HLO wants in one place (a loop's state, its initial
+ * value and what its body yields; an update in place) are united into one class; copy insertion has made sure that
+ * they are never alive at once. Where a value must not be overwritten (an operand, a constant), it is copied instead
+ * of united. */
 #include <config.h>
 
 #include "codegen/host/host.h"
@@ -14,7 +15,7 @@
 
 enum { MAX_NESTING = 64, MOST_INSTRS = 200000, INLINE_INSTRS = 24, INNER_BUCKETS = 256 };
 
-/* ---- inner kernels ------------------------------------------------------------------------------------------------------------- */
+/* ---- inner kernels --------------------------------------------------------------------------------------------- */
 
 typedef struct inner {
   const hlo_instr *fusion;
@@ -71,9 +72,9 @@ static weft_status *inner_kernel(gen_part *p, const hlo_instr *fusion, inner **o
   return NULL;
 }
 
-/* ---- instances and places --------------------------------------------------------------------------------------------------------- */
+/* ---- instances and places -------------------------------------------------------------------------------------- */
 
-/* A computation at one place in the region. */
+/* One use of a computation in the region. */
 typedef struct instance {
   const hlo_computation *comp;
   int low;
@@ -82,8 +83,8 @@ typedef struct instance {
   bool **copies;             /* by instruction id - low: per leaf, see below */
   inner **kernels;           /* by instruction id - low: of fusions */
 } instance;
-/* copies: while: [leaf] the initial value is copied in; [leaves + leaf] what the body yields is copied back.
- * conditional: [branch * leaves + leaf] what the branch yields is copied. */
+/* copies of a while: [leaf]: the initial value is copied in; [leaves + leaf]: what the body yields is copied back.
+ * Of a conditional: [branch * leaves + leaf]: what the branch yields is copied. */
 
 typedef struct place {
   enum { PLACE_NONE, PLACE_SCRATCH, PLACE_OPERAND, PLACE_RESULT, PLACE_CONSTANT } kind;
@@ -110,7 +111,7 @@ static int find(region *r, int x)
   return x;
 }
 
-static bool is_fixed(region *r, int x) /* not ours to write */
+static bool is_fixed(region *r, int x) /* the region must not write it */
 {
   place p = r->places[find(r, x)];
   return p.kind == PLACE_OPERAND || p.kind == PLACE_CONSTANT;
@@ -155,7 +156,7 @@ static weft_status *new_nodes(region *r, const hlo_shape *shape, int *out)
 
 static weft_status *settle(region *r, instance *in, int depth);
 
-/* Makes the instance and nodes of all its instructions; settle() unites them. */
+/* Makes the instance and the nodes of all its instructions. settle() unites the nodes. */
 static weft_status *build(region *r, const hlo_computation *comp, int depth, instance **out)
 {
   gen_part *p = r->part;
@@ -188,8 +189,8 @@ static void unite_leaves(region *r, int a, int b, int n)
   for (int i = 0; i < n; i++) unite(r, a + i, b + i);
 }
 
-/* The instance of x's k-th computation, its one parameter united with the nodes at `given`: that comes before settle(),
- * as what a computation may overwrite depends on it. */
+/* The instance of x's k-th computation. The leaves of its one parameter are united with the nodes at `given`. This
+ * happens before settle(), because what a computation may overwrite depends on it. */
 static weft_status *build_child(region *r, instance *in, const hlo_instr *x, int k, int depth, int given,
                                 instance **out)
 {
@@ -201,7 +202,7 @@ static weft_status *build_child(region *r, instance *in, const hlo_instr *x, int
   return NULL;
 }
 
-/* The body yields this leaf of its state as it got it.  (States of nested tuples are not looked into.) */
+/* Does the body yield this leaf of its state unchanged? (States of nested tuples are not looked into.) */
 static bool is_invariant(const hlo_instr *loop, int leaf)
 {
   const hlo_computation *body = loop->called[0];
@@ -345,7 +346,8 @@ static weft_status *lay_out(region *r, const hlo_instr *fusion)
   for (int i = 0; i < comp->param_count; i++)
     for (int l = 0; l < hlo_shape_leaf_count(comp->params[i]->shape); l++)
       r->places[node_of(r->top, comp->params[i]) + l] = (place){.kind = PLACE_OPERAND, .index = leaf++};
-  for (int a = 0; a < fusion->u.fusion.alias_count; a++) { /* brought into the result first, and ours from then on */
+  /* the region copies it into the result first, and may write it from then on */
+  for (int a = 0; a < fusion->u.fusion.alias_count; a++) {
     const hlo_output_alias *alias = &fusion->u.fusion.aliases[a];
     const hlo_instr *param = comp->params[alias->operand];
     if (!hlo_shape_is_array(param->shape)) continue;
@@ -370,7 +372,7 @@ static weft_status *lay_out(region *r, const hlo_instr *fusion)
   return NULL;
 }
 
-/* ---- emitting ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- emitting -------------------------------------------------------------------------------------------------- */
 
 static gen_ssa ptr_of(region *r, int node)
 {
@@ -448,7 +450,7 @@ static weft_status *emit_while(region *r, instance *in, const hlo_instr *x)
   LLVMBuildCondBr(e->b, load_flag(r, node_of(cond, x->called[1]->root)), inside, exit);
   LLVMPositionBuilderAtEnd(e->b, inside);
   WEFT_TRY(emit_instance(r, body));
-  for (int pass = 0; pass < 2; pass++) { /* by way of a buffer: values may change places */
+  for (int pass = 0; pass < 2; pass++) { /* by way of a buffer, since values may change places */
     int64_t at = r->swap_at;
     for (int i = 0; i < n; i++) {
       int64_t bytes = hlo_shape_bytes(hlo_shape_leaf(x->shape, i));

@@ -1,9 +1,9 @@
 /* codegen/host/row.c -- reductions over trailing dimensions, and what depends on them: sums, softmax, norms.
- * The arrays are rows x cols.  A row is taken in stages: stage s accumulates, in one pass over the columns, the reduces
- * that need the results of s other reduces; the last pass stores what has an element per column.  A costly value that
- * several passes want is kept, one row of it, in scratch.  Where rows are few and long, two phases: columns in blocks
- * whose partial results go to the shared buffer, then their combination.
- * Lanes and blocks follow from shape and types alone. */
+ * The arrays are rows x cols. A row is taken in stages: stage s accumulates, in one pass over the columns, the
+ * reduces that need the results of stage s - 1; the last pass stores the results that have an element per column. If
+ * several passes want a costly value, it is kept in scratch, one row of it. Where rows are few and long there are
+ * two phases: blocks of columns write partial results to the shared buffer, which the second phase combines.
+ * Lanes and blocks follow from shapes and types alone. */
 #include <config.h>
 
 #include "codegen/host/host.h"
@@ -15,7 +15,7 @@ enum { MAX_KEPT = 8, FEW_ROWS = 16, SPLIT_ELEMS = 1 << 16, BLOCK_ELEMS = 1 << 14
 typedef struct rows {
   gen_row base; /* first */
   gen_kernel_spec *spec;
-  const hlo_instr *kept[MAX_KEPT]; /* values of a row in scratch, and the stage that makes them */
+  const hlo_instr *kept[MAX_KEPT]; /* values of which a row is kept in scratch, and the stage that makes them */
   int kept_stage[MAX_KEPT], kept_count;
   gen_buffer kept_buffers[MAX_KEPT];
   int lanes, unroll;
@@ -25,15 +25,14 @@ typedef struct rows {
 
 static int level_of(const rows *r, const hlo_instr *x) { return gen_row_level(&r->base.form, x); }
 
-/* ---- what is kept of a row
- * ------------------------------------------------------------------------------------------- */
+/* ---- what is kept of a row ------------------------------------------------------------------------------------- */
 
 static bool is_costly(const hlo_instr *x)
 {
   return hlo_opcode_is_transcendental(x->op) || x->op == HLO_DIVIDE || x->op == HLO_GATHER || x->op == HLO_DOT;
 }
 
-/* Which passes want `x`: bit s for the pass of stage s, bit `stages` for the last. */
+/* Marks the passes that want `x`: bit s is the pass of stage s, bit `stages` the last pass. */
 static void mark_wanted(const rows *r, const hlo_instr *x, int pass, uint32_t *wanted)
 {
   uint32_t bit = 1u << pass;
@@ -44,8 +43,8 @@ static void mark_wanted(const rows *r, const hlo_instr *x, int pass, uint32_t *w
   for (int i = 0; i < x->operand_count; i++) mark_wanted(r, x->operands[i], pass, wanted);
 }
 
-/* Is element (row, col) of `x` only ever wanted for element (row, col) of what uses it, up to the reduces and results?
- * Users are asked first: `in_place` says it of them. */
+/* Is element (row, col) of `x` only ever wanted for element (row, col) of its users, up to the reduces and results?
+ * The users are asked first: `in_place` has their answers. */
 static bool is_used_in_place(const rows *r, const hlo_instr *x, const bool *in_place)
 {
   for (int i = 0; i < x->user_count; i++) {
@@ -87,8 +86,7 @@ static weft_status *choose_kept(rows *r, gen_part *part)
   return NULL;
 }
 
-/* ---- emitting
- * ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- emitting -------------------------------------------------------------------------------------------------- */
 
 static weft_dtype kept_type(const hlo_instr *x)
 {
@@ -96,7 +94,8 @@ static weft_dtype kept_type(const hlo_instr *x)
   return weft_dtype_is_float(type) && type != WEFT_F64 ? WEFT_F32 : type;
 }
 
-/* Trailing dimensions of x that make up the columns; dimensions of size 1 in front of them may go either way. */
+/* The number of trailing dimensions of `s` that make up the columns; -1: none do. Dimensions of size 1 in front of
+ * them may go either way. */
 static int column_dims(const rows *r, const hlo_shape *s)
 {
   int64_t n = 1;
@@ -114,7 +113,7 @@ typedef struct pass_ctx_ {
   int count;
 } pass_ctx_;
 
-/* Values that this pass makes for later ones. */
+/* Stores the values that this pass keeps for later ones. */
 static weft_status *keep_values(pass_ctx_ *p, gen_emit *e, gen_affine col)
 {
   rows *r = p->r;
@@ -157,10 +156,10 @@ static weft_status *loop_over(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi,
   return NULL;
 }
 
-/* May its lanes, begun as first_value has it, be combined? */
+/* May the lanes of `acc`, which begin with gen_row_first's value, be combined? */
 static bool has_lanes(const gen_acc *acc) { return acc->op != HLO_OPCODE_COUNT || acc->extreme; }
 
-/* out += v, of an accumulator with an op, or of the two of an extreme. */
+/* Combines `v` into `out`: one value if the accumulator has an op, the pair of value and index if it is an extreme. */
 static weft_status *combine(gen_emit *e, const gen_acc *acc, gen_value *out, const gen_value *v)
 {
   if (acc->extreme) return gen_combine_extremes(e, acc, out, v, out);
@@ -168,7 +167,7 @@ static weft_status *combine(gen_emit *e, const gen_acc *acc, gen_value *out, con
   return NULL;
 }
 
-/* What the lanes of the slots of all unrolled steps hold, then what the tail does. */
+/* Combines the lanes of the slots of all unrolled steps, and then `tail`, into `tail`. */
 static weft_status *combine_all(gen_emit *e, const gen_acc *acc, gen_value *const *slots, int at, int unroll,
                                 gen_value *tail)
 {
@@ -191,7 +190,8 @@ static weft_status *combine_all(gen_emit *e, const gen_acc *acc, gen_value *cons
   return NULL;
 }
 
-/* One pass over columns [lo, hi): the accumulated values, init not yet in those with an op. */
+/* One pass over columns [lo, hi) that yields the accumulated values. Those with an op do not contain the initial
+ * value yet. */
 static weft_status *accumulate_columns(pass_ctx_ *p, gen_emit *e, gen_ssa lo, gen_ssa hi, gen_value *out)
 {
   rows *r = p->r;
@@ -285,7 +285,7 @@ static weft_status *one_phase(rows *r, gen_part *part)
   return NULL;
 }
 
-/* Partial results of accumulator i lie at offset[i], one for each (row, block). */
+/* partial[i] holds the partial results of accumulator i, one for each (row, block). */
 static weft_status *two_phases(rows *r, gen_part *part)
 {
   gen_kernel *info = r->spec->info;

@@ -59,7 +59,7 @@ static gen_value load_scalar(gen_emit *e, const element *el)
 
 /* ---- the state --------------------------------------------------------------------------------------------------- */
 
-/* The result that is element `i` after the loop, or -1. */
+/* The result that holds state element `i` after the loop, or -1. */
 static int result_of_element(const small_loop *l, int i)
 {
   const hlo_instr *root = l->f->comp->root;

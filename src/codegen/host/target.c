@@ -17,7 +17,7 @@ static gen_machine host;
 static char host_error[256];
 static char host_text[2048];
 
-/* Features that say something to a reader. */
+/* The features that the description names. */
 static const char *const told_features[] = {"+avx512bf16", "+avx512fp16", "+avx512f", "+avx2", "+avx", "+fma", "+f16c",
                                             "+sve2", "+sve", "+neon", "+bf16", "+amx-bf16"};
 
@@ -30,7 +30,7 @@ static bool has_feature(const char *features, const char *name)
   return false;
 }
 
-/* The file that holds `function`, "" if that cannot be told. */
+/* The file that holds `function`; "" if it is not known. */
 static const char *file_of(void (*function)(void))
 {
   Dl_info info;
@@ -40,8 +40,9 @@ static const char *file_of(void (*function)(void))
   return dladdr(address, &info) && info.dli_fname ? info.dli_fname : "";
 }
 
-/* A Weft that is linked with a shared LLVM can find functions of another LLVM, of which some library in the process shows a
- * part of its names to all (TensorFlow's does).  Two LLVMs cannot work on one program: they would end the process. */
+/* A Weft that is linked with a shared LLVM can find functions of another LLVM: some library in the process may
+ * export a part of its own LLVM's names (TensorFlow's does). Two LLVMs cannot work on one program; they would end
+ * the process. */
 static bool is_mixed_llvm(void)
 {
   const char *core = file_of((void (*)(void))LLVMContextCreate), *jit = file_of((void (*)(void))LLVMOrcCreateLLJIT);

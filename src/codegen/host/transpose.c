@@ -1,7 +1,7 @@
 /* codegen/host/transpose.c -- loop fusions that read transposed arrays, by tiles.
- * A tile is W x W elements of the result's innermost loop and of the loop that is innermost in the transposed operand.
- * Each transposed value is computed with its lanes along the latter, turned in registers, and then stands for the
- * transpose while the rest of the fusion is computed with lanes along the former. */
+ * A tile is W x W elements of two loops: the result's innermost loop, and loop h, which is innermost in the
+ * transposed operand. Each transposed value is computed with its lanes along h and turned in registers. It then
+ * stands for the transpose while the rest of the fusion is computed with lanes along the result's innermost loop. */
 #include <config.h>
 
 #include "codegen/host/host.h"
@@ -31,7 +31,7 @@ static weft_status *store_at(tiles *t, gen_emit *e, gen_affine linear)
   return NULL;
 }
 
-/* Element (i, j) of the W vectors goes to (j, i). */
+/* Turns W vectors: element (i, j) goes to (j, i). */
 static void turn(gen_emit *e, gen_ssa *v, int width)
 {
   for (int s = 1; s < width; s *= 2) {
@@ -49,7 +49,7 @@ static void turn(gen_emit *e, gen_ssa *v, int width)
   }
 }
 
-/* The tile at h_at (of the operands' loop) and column variable `col`, both W-aligned starts. */
+/* The tile at the variables `h_var` (of loop h) and `col_var`, both of which start it at multiples of W. */
 static weft_status *emit_tile(tiles *t, gen_emit *e, int h_var, int col_var)
 {
   int w = t->width, last = t->form.nest.count - 1;
@@ -58,7 +58,7 @@ static weft_status *emit_tile(tiles *t, gen_emit *e, int h_var, int col_var)
 
   e->lanes = w;
   e->vars[h_var].lane = true;
-  int unturned = gen_memo_push(e); /* what is remembered has its lanes along h */
+  int unturned = gen_memo_push(e); /* values in the memo have their lanes along h */
   for (int k = 0; k < t->form.turned_count; k++) {
     const hlo_instr *x = t->form.turned[k];
     gen_ssa re[64], im[64];
@@ -101,7 +101,7 @@ static weft_status *plain_body(void *ctx, gen_emit *e, gen_affine col)
                   gen_affine_add(e, linear, gen_affine_scale(e, col, t->form.nest.stride[t->form.nest.count - 1])));
 }
 
-/* Rows [h_lo, h_hi) of the operands' loop and columns [lo, extent), without tiles. */
+/* Rows [h_lo, h_hi) of loop h and columns [lo, extent), without tiles. */
 static weft_status *emit_plain(tiles *t, gen_emit *e, gen_ssa h_lo, gen_ssa h_hi, int64_t lo)
 {
   int64_t cols = t->form.nest.extent[t->form.nest.count - 1];
@@ -118,7 +118,7 @@ static weft_status *emit_plain(tiles *t, gen_emit *e, gen_ssa h_lo, gen_ssa h_hi
   return NULL;
 }
 
-/* Outer loops that are neither h nor last nor part of the unit. */
+/* Emits the outer loops that are neither h, nor the last, nor part of the unit, and the tiles inside them. */
 static weft_status *emit_block(tiles *t, gen_emit *e, int g, gen_ssa block)
 {
   int last = t->form.nest.count - 1, w = t->width;
@@ -137,7 +137,8 @@ static weft_status *emit_block(tiles *t, gen_emit *e, int g, gen_ssa block)
     gen_loop_end(e, &loop);
     return NULL;
   }
-  /* Rows of several tiles side by side: what is read of an operand's row is longer than a cache line. */
+  /* Several tiles follow each other along h, so that the piece of an operand's row that is read is longer than a
+   * cache line. */
   gen_ssa from = LLVMBuildNSWMul(e->b, block, gen_i64(e, DEEP * w), ""),
           to = LLVMBuildNSWAdd(e->b, from, gen_i64(e, DEEP * w), "");
   gen_ssa whole = rows == full && full % (DEEP * w) == 0 ? to : gen_intrinsic2(e, "llvm.smin", to, gen_i64(e, full));

@@ -1,5 +1,5 @@
 /* codegen/host/update.c -- kernels that change part of an array: dynamic-update-slice, scatter, select-and-scatter.
- * Phase 0 brings the array into the result (nothing to do when both are one buffer); phase 1 updates it there. */
+ * Phase 0 puts the array into the result (nothing to do if both are one buffer); phase 1 updates it there. */
 #include <config.h>
 
 #include "codegen/host/host.h"
@@ -8,7 +8,7 @@
 
 enum { COPY_BLOCK = 1 << 18, WIDE_WINDOW = 256, WINDOW_BLOCK = 128 };
 
-/* ---- phase 0 ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- phase 0 --------------------------------------------------------------------------------------------------- */
 
 /* One result and the array it starts from. */
 typedef struct base {
@@ -89,7 +89,7 @@ static weft_status *phase_bring_in(gen_part *part, gen_kernel_spec *spec, const 
   return NULL;
 }
 
-/* ---- dynamic-update-slice ------------------------------------------------------------------------------------------------------------ */
+/* ---- dynamic-update-slice -------------------------------------------------------------------------------------- */
 
 typedef struct dus_ctx {
   gen_frame *f;
@@ -152,7 +152,7 @@ weft_status *gen_emit_dus_kernel(gen_part *part, gen_kernel_spec *spec)
   return NULL;
 }
 
-/* ---- scatter ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- scatter --------------------------------------------------------------------------------------------------- */
 
 typedef struct scatter_ctx {
   gen_frame *f;
@@ -160,9 +160,9 @@ typedef struct scatter_ctx {
   int n;                            /* arrays scattered to */
   gen_affine at[HLO_MAX_RANK];      /* index into the updates */
   gen_affine start[HLO_MAX_RANK];   /* of the window in the operand */
-  int window_dims[HLO_MAX_RANK], window_count; /* dimensions of the updates, with the operand's */
+  int window_dims[HLO_MAX_RANK], window_count; /* window dimensions of the updates, and the operand's for each */
   int operand_dims[HLO_MAX_RANK];
-  int split;                        /* window dimension that units divide; -1: none */
+  int split;                        /* which of the window dimensions units divide; -1: none */
   int64_t block;
   gen_ssa begin, end;
 } scatter_ctx;
@@ -230,7 +230,8 @@ static weft_status *scatter_window(scatter_ctx *s, gen_emit *e, int k)
   return NULL;
 }
 
-/* With all scatter dimensions of the updates fixed: the window's place, if it lies inside, and then the window. */
+/* All scatter dimensions of the updates are fixed here: finds the window's place and, if the window lies inside the
+ * operand, scatters it. */
 static weft_status *scatter_place(scatter_ctx *s, gen_emit *e)
 {
   const hlo_scatter_attrs *a = s->scatter->u.scatter;
@@ -318,7 +319,7 @@ weft_status *gen_emit_scatter_kernel(gen_part *part, gen_kernel_spec *spec)
   }
   info->phase_count = 2;
   info->phases[1].units = 1;
-  if (window >= WIDE_WINDOW) { /* each unit does its part of every window: updates of a place stay in order */
+  if (window >= WIDE_WINDOW) { /* each unit does its part of every window, so the updates of one place stay in order */
     int64_t inner = window;
     for (int k = 0; k < s.window_count && s.split < 0; k++) {
       int64_t size = updates->dims[s.window_dims[k]];
@@ -336,7 +337,7 @@ weft_status *gen_emit_scatter_kernel(gen_part *part, gen_kernel_spec *spec)
   return NULL;
 }
 
-/* ---- select-and-scatter ------------------------------------------------------------------------------------------------------------------ */
+/* ---- select-and-scatter ---------------------------------------------------------------------------------------- */
 
 typedef struct pick_ctx {
   gen_frame *f;
@@ -352,7 +353,8 @@ static gen_ssa load_slot(gen_emit *e, gen_ssa slot)
   return LLVMBuildLoad2(e->b, LLVMGetAllocatedType(slot), slot, "");
 }
 
-/* Looks at one tap of the window: it becomes the pick when there is none, or select(pick, tap) says no. */
+/* Looks at one element of the window. It becomes the pick if there is none yet, or if select(pick, element) is
+ * false. */
 static weft_status *pick_tap(pick_ctx *p, gen_emit *e)
 {
   const hlo_shape *in = p->instr->operands[0]->shape;
@@ -485,7 +487,7 @@ weft_status *gen_emit_select_and_scatter_kernel(gen_part *part, gen_kernel_spec 
   pick_ctx p = {.f = &f, .instr = instr, .best = gen_alloca(e, t, "best"), .best_at = gen_alloca(e, part->i64, "at"),
                 .found = gen_alloca(e, part->i1, "found")};
   if (weft_dtype_is_complex(in->type)) p.best_im = gen_alloca(e, t, "best");
-  /* Windows of different rows do not meet when the first dimension has none. */
+  /* If the window does not extend along the first dimension, windows of different rows do not meet. */
   bool apart = in->rank > 0 && w->dims[0].size == 1 && w->dims[0].stride == 1 && w->dims[0].pad_low == 0 &&
                source->dims[0] > 1;
   if (hlo_shape_elems(source) > 0 && hlo_shape_elems(instr->shape) > 0)

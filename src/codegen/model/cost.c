@@ -8,20 +8,20 @@
 
 #include <math.h>
 
-/* What of an operation takes time, one of: */
+/* What an operation's time is proportional to: */
 typedef enum measure {
   RESULTS,  /* elements of its result */
   OPERANDS, /* elements of its first operand */
-  UPDATES,  /* elements that are put somewhere, and their places */
+  UPDATES,  /* elements of the updates, and elements of the indices that place them */
   TAPS,     /* elements of all windows */
-  FLOPS,    /* of multiply-adds */
+  FLOPS,    /* floating-point operations, as hlo_multiply_add_flops counts them */
   LINES,    /* elements times the logarithm of the longest dimension */
   MATRICES, /* elements of the first operand times its last dimension */
 } measure;
 
 typedef struct price {
   measure per;
-  double kernel_ns;  /* inside a kernel, 32 bits an element */
+  double kernel_ns;  /* inside a kernel, for elements of 32 bits */
   double library_ns; /* as a step of its own */
 } price;
 
@@ -70,7 +70,7 @@ static double last_dim(const hlo_shape *shape)
   return hlo_shape_is_array(shape) && shape->rank > 0 ? (double)shape->dims[shape->rank - 1] : 1;
 }
 
-/* How much of it one element of the result takes. */
+/* The amount of this measure for one element of the result. */
 static double amount(const hlo_instr *x, measure per)
 {
   const hlo_shape *first = x->operand_count > 0 && hlo_shape_is_array(x->operands[0]->shape) ? x->operands[0]->shape
@@ -116,11 +116,12 @@ static weft_dtype type_of(const hlo_instr *x)
   return hlo_shape_is_array(shape) ? shape->type : WEFT_F32;
 }
 
-/* Values wanted of each operand where `n` of x's are: a reduction wants all that it adds up, nothing wants more
- * than there are. */
+/* Adds to `wanted` how many elements of each operand are needed for `n` elements of x. A reduction needs all the
+ * elements that it combines. No operand needs more elements than it has. */
 static void want(const hlo_instr *x, double n, double *wanted)
 {
-  bool in_place = x->op == HLO_DYNAMIC_UPDATE_SLICE || x->op == HLO_SCATTER; /* what is not updated is not read */
+  /* operand 0 is updated in place: what is not updated is not read */
+  bool in_place = x->op == HLO_DYNAMIC_UPDATE_SLICE || x->op == HLO_SCATTER;
   bool all = x->op == HLO_DOT || x->op == HLO_SCATTER || x->op == HLO_TUPLE ||
              (x->called_count > 0 && !hlo_calls_are_embedded(x->op));
   double each = all                          ? INFINITY
@@ -162,7 +163,8 @@ static double called_ns(const pricing *p, const hlo_instr *x, double n, int dept
   }
 }
 
-/* From the root down: what is wanted of each instruction times what one costs.  Adds what is read of the parameters. */
+/* The time of `comp`: from the root down, the wanted elements of each instruction times its price. Adds the bytes
+ * that are read of the parameters to *read_bytes. */
 static double computation_ns(const pricing *p, const hlo_computation *comp, double least, int depth, double *read_bytes)
 {
   int low, count;
@@ -233,10 +235,12 @@ double gen_library_ns(const gen_target *target, const hlo_instr *instr)
   return target->costs.library_ns + bytes_ns(target, bytes) + work * target->costs.scale;
 }
 
-/* A core reads what another core wrote at a third of its own cache's speed, and the other core writes there again
- * at that speed (0.16 ns a byte for both on Sapphire Rapids, up to 0.5 on Zen 4).  Threads keep their shares from
- * step to step (rt_parallel_for), and kernels are cut along their results, so that little of what they touch moves
- * between cores; but half of what one thread made alone does.  Of a product each share reads a whole operand. */
+/* A core reads what another core wrote at a third of the speed of its own cache, and the other core later writes
+ * there again at that same speed (0.16 ns a byte for both on Sapphire Rapids, up to 0.5 on Zen 4). Threads keep
+ * their shares from step to step (rt_parallel_for), and kernels are cut along their results, so few of the bytes
+ * that they touch move between cores. If one thread produced an operand, half of its bytes must move to other cores,
+ * so these bytes cost more. In a matrix product each share reads a whole operand, so a byte of a library's operation
+ * costs more than a byte of a kernel. */
 bool gen_pays_to_share(const gen_target *target, gen_step kind, double ns, double bytes, double whole_bytes,
                        int threads)
 {

@@ -8,12 +8,12 @@
 /* An estimate of the time on one core, in ns, of an operation that a library does. */
 double gen_library_ns(const gen_target *target, const hlo_instr *instr);
 
-/* Estimates what the kernel of `fusion` moves (kernel->bytes) and the time of one unit of each phase that has no
- * estimate yet.  `arena` holds what the estimate needs for the call. */
+/* Estimates the bytes that the kernel of `fusion` moves (kernel->bytes) and the time of one unit of each phase that
+ * has no estimate yet. The estimate allocates from `arena`. */
 void gen_price(const gen_target *target, weft_arena *arena, const hlo_instr *fusion, gen_kernel *kernel);
 
-/* Whether a step of `ns` on one core that touches `bytes` ends sooner if `threads` share it; one thread alone made
- * `whole_bytes` of them. */
+/* Does a step that takes `ns` on one core and touches `bytes` end sooner if `threads` share it? One thread alone
+ * wrote `whole_bytes` of those bytes. */
 typedef enum gen_step { GEN_KERNEL, GEN_LIBRARY } gen_step;
 bool gen_pays_to_share(const gen_target *target, gen_step kind, double ns, double bytes, double whole_bytes,
                        int threads);

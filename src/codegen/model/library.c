@@ -5,8 +5,8 @@
 
 enum { FUSED_CONCATENATED = 8, SMALL_CONCATENATED = 1024, FEW_ROWS = 4 };
 
-/* Up to how many multiply-adds a kernel is quicker: the library has its blocks and vectors, a kernel costs no
- * call.  In a region nothing dispatches a kernel, and a product by a few rows or columns has nothing to block. */
+/* The most multiply-adds for which a kernel is quicker: the library works in blocks and vectors, but a kernel costs
+ * no call. In a region nothing dispatches the kernel, and a product by a few rows or columns has nothing to block. */
 static double most_work(const gen_target *target, double rows, double columns, bool in_region)
 {
   if (!in_region) return (double)target->dot_work;

@@ -48,7 +48,8 @@ static void mark_dim(marks *m, const hlo_shape *s, int64_t d, bool right)
   if (right) mark(m, p[d + 1]);
 }
 
-/* Carries marks of `in` to `out`, where dimension j of in is dimension to[j] of out (-1: not there). */
+/* Carries the marks of `in` over to `out`. Dimension j of `in` is dimension to[j] of `out` (-1: `out` does not have
+ * it). */
 static void carry(const marks *from, const hlo_shape *in, marks *m, const hlo_shape *out, const int64_t *to)
 {
   int64_t p[HLO_MAX_RANK + 1], q[HLO_MAX_RANK + 1];
@@ -64,8 +65,8 @@ static void carry(const marks *from, const hlo_shape *in, marks *m, const hlo_sh
   }
 }
 
-/* Marks where neighbouring dimensions of `out` are not neighbours in `in`; from[d]: the dimension of in, or -1.
- * Dimensions of size 1 stand in nobody's way. */
+/* Marks the boundaries between dimensions of `out` that are not neighbours in `in`. from[d] is the dimension of
+ * `in`, or -1. Dimensions of size 1 are ignored. */
 static void mark_breaks(marks *m, const hlo_shape *out, const int64_t *from, const hlo_shape *in)
 {
   int64_t p[HLO_MAX_RANK + 1];
@@ -143,11 +144,10 @@ static void marks_of(const hlo_instr *x, marks *const *known, marks *m)
   mark_breaks(m, out, from, in);
 }
 
-/* ---- cuts: where a loop over the root meets the seam of a concatenate or the edge of a pad
- * ----------------------------------- */
+/* ---- cuts: where a loop over the root meets the seam of a concatenate or the edge of a pad --------------------- */
 
 typedef struct seam {
-  int64_t period, at; /* in linear elements: at every multiple of period plus at */
+  int64_t period, at; /* in elements of the linear index: at n * period + at for every n */
 } seam;
 typedef struct seams {
   int count;
@@ -172,7 +172,8 @@ static void find_seams(const hlo_instr *x, seams *s, int depth)
     for (int d = 0; d < x->shape->rank; d++) {
       const hlo_pad_dim *pad = &x->u.pad.dims[d];
       int64_t n = x->operands[0]->shape->dims[d], size = x->shape->dims[d];
-      if (pad->interior > 0 || pad->low >= size || pad->low <= -n) continue; /* paddings may be of any size */
+      /* a padding may be of any size, also negative */
+      if (pad->interior > 0 || pad->low >= size || pad->low <= -n) continue;
       if (pad->low > 0) add_seam(s, p[d], pad->low * p[d + 1]);
       if (pad->low < size - n) add_seam(s, p[d], (pad->low + n) * p[d + 1]);
     }
@@ -245,14 +246,14 @@ weft_status *gen_nest_of(weft_arena *arena, const hlo_computation *comp, const h
   return place_cuts(arena, found, nest);
 }
 
-/* ---- neighbours side by side
- * --------------------------------------------------------------------------------------------------- */
+/* ---- neighbours side by side ----------------------------------------------------------------------------------- */
 
 enum { MOST_PERIOD = 8, MOST_JOINED = 600, LEAST_ROWS = 16, MOST_VISITS = 4096, LONG_PERIOD = 1 << 20 };
 
-/* With indices known modulo the result, interior padding along the last dimension is decided when code is made.  A
- * program may pad by any width: what is as long as LONG_PERIOD or longer is that; and concatenate anything any
- * number of times: `left` operations are looked at. */
+/* The period, in elements along the last dimension, with which interior padding repeats in `x`. If an index is known
+ * modulo this period, code generation knows which elements are padding. A program may pad by any width: LONG_PERIOD
+ * stands for every period that long or longer. It may also concatenate anything any number of times: *left is how
+ * many operations are still looked at. */
 static int64_t padding_period(const hlo_instr *x, int depth, int *left)
 {
   int64_t period = 1;
@@ -277,8 +278,9 @@ static int64_t padding_period(const hlo_instr *x, int depth, int *left)
   return period;
 }
 
-/* The first of the innermost loops that are too short for vectors, or cut into pieces, and together no longer than
- * MOST_PERIOD, below one that is long; the number of loops if there are none. */
+/* The first of the innermost loops that one step makes side by side, or nest->count if there is none. These loops
+ * are too short for vectors or are cut into pieces, have at most MOST_PERIOD elements together, and lie inside a
+ * loop that is long. */
 static int first_short(const gen_nest *nest)
 {
   int last = nest->count - 1, first = last;

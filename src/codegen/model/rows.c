@@ -45,7 +45,7 @@ bool gen_spreads_rows(const hlo_instr *x, int64_t rows, int64_t cols)
   return true;
 }
 
-/* A value that depends on reduces may only be used where its row is the row at hand. */
+/* Does `x`, which depends on a reduce, use the values of its own row only? */
 static bool stays_in_row(const gen_rows *r, const hlo_instr *x)
 {
   if (hlo_opcode_is_elementwise(x->op) || x->op == HLO_TUPLE || x->op == HLO_GET_TUPLE_ELEMENT || x->op == HLO_REDUCE)
@@ -59,7 +59,7 @@ static bool stays_in_row(const gen_rows *r, const hlo_instr *x)
   return m == 1 ? r->rows == 1 : gen_spreads_rows(x, r->rows, r->cols);
 }
 
-/* The rows are those of the largest reduction over rows: smaller ones are values that its elements are made of. */
+/* The rows are those of the largest reduction over rows. Smaller reductions only make values that its elements need. */
 static void find_rows(gen_rows *r)
 {
   HLO_FOREACH(x, r->comp) {
@@ -94,14 +94,15 @@ static bool recognise(gen_rows *r)
     r->level[x->id - r->low] = (int8_t)level;
   }
   if (r->reduce_count == 0 || r->rows == 0 || r->cols == 0) return false;
-  /* Everything downstream of a reduce reaches results of rows, or rows x cols, elements. */
+  /* Each result has one element per row, or rows x cols elements. */
   r->per_row_only = true;
   for (int i = 0; i < hlo_shape_leaf_count(root->shape); i++) {
     int64_t n = hlo_shape_elems(hlo_shape_leaf(root->shape, i));
     if (n != r->rows && n != r->rows * r->cols) return false;
     if (n != r->rows) r->per_row_only = false;
   }
-  return r->cols >= SHORT_ROW || r->stages > 1 || !r->per_row_only; /* short rows do better side by side */
+  /* short rows are quicker in a loop that makes several of them side by side */
+  return r->cols >= SHORT_ROW || r->stages > 1 || !r->per_row_only;
 }
 
 weft_status *gen_rows_of(weft_arena *arena, const hlo_computation *comp, gen_rows *out, bool *is_rows)

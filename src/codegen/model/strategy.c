@@ -41,8 +41,8 @@ const hlo_instr *gen_small_loop_of(const hlo_computation *comp)
   return loop;
 }
 
-/* A fusion that declares aliases and yields a dynamic-update-slice updates its operands in place, if all its
- * results are such; with other results beside them it loops over each. */
+/* Does a fusion that declares aliases yield a dynamic-update-slice? *all then says whether every result is one: if
+ * so, the fusion updates its operands in place; if not, it loops over its results. */
 static bool updates_slices(const hlo_instr *fusion, const hlo_instr *root, bool *all)
 {
   const hlo_computation *comp = fusion->called[0];
@@ -57,7 +57,7 @@ static bool updates_slices(const hlo_instr *fusion, const hlo_instr *root, bool 
   return any;
 }
 
-/* One of the strategies that walk whole arrays. */
+/* Chooses one of the strategies that walk whole arrays. */
 static weft_status *decide_walk(weft_arena *arena, const hlo_instr *fusion, const hlo_instr *root, gen_strategy *out)
 {
   const hlo_computation *comp = fusion->called[0];
@@ -86,7 +86,7 @@ weft_status *gen_decide(weft_arena *arena, const hlo_instr *fusion, gen_strategy
 
   if (fusion->u.fusion.strategy) return *out = (gen_strategy)fusion->u.fusion.strategy, NULL;
   if (config && strcmp(config, "region") == 0)
-    return *out = GEN_STRATEGY_REGION, NULL; /* how a program's text says it */
+    return *out = GEN_STRATEGY_REGION, NULL; /* how the text of a program names a region */
   if (gen_small_loop_of(comp)) return *out = GEN_STRATEGY_SMALL_LOOP, NULL;
   if (root->op == HLO_SCATTER) return *out = GEN_STRATEGY_SCATTER, NULL;
   if (root->op == HLO_SELECT_AND_SCATTER) return *out = GEN_STRATEGY_PICK, NULL;

@@ -1,8 +1,8 @@
 /* codegen/model/strategy.h -- which strategy makes a fusion's kernel.
  *
- * gen_decide is the one place that decides; passes and code generation obey what it says.  The forms below it
- * (rows, columns, turned arrays) say what a strategy works on; each has one recogniser, which the decision and the
- * emitter share. */
+ * gen_decide is the one place that decides; passes and code generation obey its choice. The forms below it (rows,
+ * columns, turned arrays) describe what a strategy works on. Each form has one recogniser, which the decision and
+ * the emitter share. */
 #ifndef WEFT_CODEGEN_MODEL_STRATEGY_H
 #define WEFT_CODEGEN_MODEL_STRATEGY_H
 
@@ -29,64 +29,63 @@ typedef enum gen_strategy {
 } gen_strategy;
 const char *gen_strategy_name(gen_strategy strategy);
 
-/* The strategy of a finished fusion: the one that is kept on it (u.fusion.strategy), or, where there is none yet,
- * the one that its computation asks for.  `arena` holds what the analysis needs. */
+/* The strategy of a finished fusion: the one that is kept on it (u.fusion.strategy), or, if none is kept yet, the
+ * one that its computation asks for. The analysis allocates from `arena`. */
 WEFT_NODISCARD weft_status *gen_decide(weft_arena *arena, const hlo_instr *fusion, gen_strategy *out);
 
 /* INTERNAL: the strategy that is kept on a fusion does not fit its computation. */
 weft_status *gen_wrong_form(gen_strategy strategy);
-/* Same computation, kind, strategy and aliases: one kernel serves both. */
+/* Do `a` and `b` have the same computation, kind, strategy, backend_config and aliases? Then one kernel serves both. */
 bool gen_fusion_equal(const hlo_instr *a, const hlo_instr *b);
 
 /* `x` seen through reshapes and bitcasts. */
 const hlo_instr *gen_through_views(const hlo_instr *x);
-/* What makes leaf `leaf` of the computation's result, seen through reshapes, bitcasts and copies. */
+/* The instruction that makes leaf `leaf` of the computation's result, seen through reshapes, bitcasts and copies. */
 const hlo_instr *gen_updated_leaf(const hlo_computation *comp, int leaf);
-/* The while whose elements are all the results; NULL if the computation is something else. */
+/* The while loop of which every result is an element; NULL if the computation has another form. */
 const hlo_instr *gen_small_loop_of(const hlo_computation *comp);
 
-/* ---- rows (rows.c)
- * --------------------------------------------------------------------------------------------------- */
+/* ---- rows (rows.c) --------------------------------------------------------------------------------------------- */
 
-/* Are all dimensions that `reduce` reduces behind all that it keeps (dimensions of 1 aside)?  Then it has *rows
- * results, each of *cols elements. */
+/* Are all dimensions that `reduce` reduces behind all that it keeps (ignoring dimensions of size 1)? Then it has
+ * *out_rows results, each made of *out_cols elements. */
 bool gen_reduces_rows(const hlo_instr *reduce, int64_t *out_rows, int64_t *out_cols);
-/* Does `broadcast`, from one value a row to rows x cols elements, give each row its own value? */
+/* Does `broadcast` spread one value per row over rows x cols elements, so that each row gets its own value? */
 bool gen_spreads_rows(const hlo_instr *broadcast, int64_t rows, int64_t cols);
 
 enum { GEN_MOST_ROW_REDUCES = 16 };
-/* A computation over arrays of rows x cols elements.  Stage s reduces what needs the results of s other reduces. */
+/* A computation over arrays of rows x cols elements, whose reduces are done in stages: the reduces of stage 0 depend
+ * on no other reduce, those of stage s on results of stage s - 1. */
 typedef struct gen_rows {
   const hlo_computation *comp;
   int64_t rows, cols;
   const hlo_instr *reduces[GEN_MOST_ROW_REDUCES];
   int reduce_count, stages;
-  int8_t *level;     /* by instruction id - low: the stages below the instruction */
+  int8_t *level;     /* by instruction id - low: how many stages the value depends on */
   int low;
   bool per_row_only; /* no result has an element per column */
 } gen_rows;
 WEFT_NODISCARD weft_status *gen_rows_of(weft_arena *arena, const hlo_computation *comp, gen_rows *out, bool *is_rows);
 static inline int gen_row_level(const gen_rows *r, const hlo_instr *x) { return r->level[x->id - r->low]; }
 
-/* ---- columns (columns.c)
- * --------------------------------------------------------------------------------------------- */
+/* ---- columns (columns.c) --------------------------------------------------------------------------------------- */
 
 enum { GEN_MOST_COLUMN_REDUCES = 8 };
-/* Reduces over the same dimensions of arrays of the same dimensions, which keep the innermost ones. */
+/* Reduces of arrays that have the same dimensions, over the same of these dimensions; the innermost ones are kept. */
 typedef struct gen_columns {
   const hlo_computation *comp;
   const hlo_instr *reduces[GEN_MOST_COLUMN_REDUCES];
   int reduce_count;
   const hlo_shape *in;
   bool reduced[HLO_MAX_RANK];         /* by dimension of `in` */
-  int64_t cols, outer, results;       /* kept elements: of the innermost run of dimensions; before it; their product */
+  /* kept elements: in the innermost kept dimensions; in those before them; the product */
+  int64_t cols, outer, results;
   int walk[HLO_MAX_RANK], walk_count; /* reduced dimensions of more than one element, outermost first */
 } gen_columns;
 WEFT_NODISCARD weft_status *gen_columns_of(weft_arena *arena, const hlo_computation *comp, gen_columns *out,
                                            bool *is_columns);
 
-/* ---- turned arrays (turned.c)
- * ------------------------------------------------------------------------------------------- */
+/* ---- turned arrays (turned.c) ---------------------------------------------------------------------------------- */
 
 enum { GEN_MOST_TURNED = 3, GEN_TURNED_WIDTH = 8 };
 /* A loop over the results whose transposed operands are read in tiles. */
@@ -94,7 +93,7 @@ typedef struct gen_turned {
   const hlo_instr *turned[GEN_MOST_TURNED];
   int turned_count;
   gen_nest nest;
-  int h;                  /* the loop that is innermost in the operands; the innermost of the result is the last */
+  int h;                  /* the loop over the operands' innermost dimension; the last loop is over the result's */
 } gen_turned;
 WEFT_NODISCARD weft_status *gen_turned_of(weft_arena *arena, const hlo_instr *fusion, gen_turned *out, bool *is_turned);
 

@@ -1,8 +1,8 @@
 /* codegen/model/target.h -- what passes, the cost model and code generation know of a machine.
  *
  * Plans and results are the same on every CPU, so the CPU's description (gen_cpu_target) holds nominal numbers,
- * fitted on Sapphire Rapids; only the `has_` fields, which choose between ways to compute the same bits, are of
- * the machine at hand. */
+ * fitted on Sapphire Rapids. Only the `has_` fields describe the machine at hand; they choose between ways to
+ * compute the same bits. */
 #ifndef WEFT_CODEGEN_MODEL_TARGET_H
 #define WEFT_CODEGEN_MODEL_TARGET_H
 
@@ -12,27 +12,28 @@
 /* Measured costs, in nanoseconds on one core. */
 typedef struct gen_costs {
   double scale;              /* of the prices of operations (cost.c), which were measured on the CPU */
-  double call_ns;            /* a kernel, whatever its size */
-  double library_ns;         /* a library's operation, whatever its size */
+  double call_ns;            /* fixed cost of a kernel */
+  double library_ns;         /* fixed cost of a library's operation */
   double near_byte_ns;       /* a byte of memory that the core's cache holds */
   double far_byte_ns;        /* a byte of other memory */
-  double turned_byte_ns;     /* more for a byte that is read across the rows */
+  double turned_byte_ns;     /* extra cost of a byte that is read across the rows */
   double task_ns;            /* the least work that is worth handing to another core */
   double handover_ns;        /* waking the cores that share a step */
-  double moved_byte_ns[2];   /* a byte that another core wrote last: of a kernel, of a library's operation */
+  double moved_byte_ns[2];   /* a byte that another core wrote last: in a kernel, in a library's operation */
   double whole_byte_ns;      /* a byte that one core alone wrote */
 } gen_costs;
 
 typedef struct gen_target {
   const char *name;
-  int vector_bytes;          /* of one value in vector mode; 4 times the threads of a warp on a GPU */
-  int cores;                 /* that share one kernel: a GPU's multiprocessors; 0: as many as the pool has threads */
-  int64_t cache_bytes;       /* of a core: what it has read it reads again at near_byte_ns */
+  int vector_bytes;          /* bytes of one value in vector mode; on a GPU, 4 times the threads of a warp */
+  /* cores that share one kernel: a GPU's multiprocessors; 0: as many as the pool has threads */
+  int cores;
+  int64_t cache_bytes;       /* cache of a core: what the core has read it reads again at near_byte_ns */
   int64_t row_elems;         /* longer rows do not stay in the fastest cache between two passes over them */
-  int64_t block_bytes;       /* of results that are one unit of work */
-  int64_t dot_work;          /* multiply-adds of a product up to which a kernel is quicker than the library */
+  int64_t block_bytes;       /* bytes of results that make one unit of work */
+  int64_t dot_work;          /* most multiply-adds of a product for which a kernel is quicker than the library */
   int64_t region_dot_work;   /* the same inside a region, where nothing dispatches the kernel */
-  int64_t region_row_work;   /* and of a product by a few rows or columns, which has nothing to block */
+  int64_t region_row_work;   /* the same for a product by a few rows or columns, which has nothing to block */
   int64_t shared_bytes;      /* memory that the threads of a block share; 0: there are no blocks */
   int block_threads;         /* most threads of a block; 1: there are no blocks */
   gen_costs costs;

@@ -12,9 +12,9 @@ static bool keeps_place(const hlo_instr *x)
   return x->op == HLO_RESHAPE || x->op == HLO_BITCAST || x->op == HLO_TUPLE || hlo_opcode_is_elementwise(x->op);
 }
 
-/* The transposes that are read at the result's own place, through elementwise operations only.  False if there is
- * none or one of them is also read at another place: what stands for it in a tile is right for the tile's place
- * alone. */
+/* Finds the transposes that are read at the result's own index, through operations that keep the index. False if
+ * there is none, if there are too many, or if one of them is also read at another index: the value that stands for
+ * it in a tile is right for the tile's own index only. */
 static bool find_turned(gen_turned *t, const hlo_computation *comp)
 {
   const hlo_instr *order[MOST_OPS];

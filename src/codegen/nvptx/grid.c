@@ -9,8 +9,7 @@
 
 enum { LOOP_THREADS = 128, MOST_ROW_THREADS = 256, COLUMNS_A_THREAD = 4 };
 
-/* ---- threads
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------------------------- */
 
 static gen_ssa intrinsic(gen_emit *e, const char *name, int count, gen_ssa *args)
 {
@@ -23,7 +22,7 @@ static gen_ssa block_id(gen_emit *e) { return intrinsic(e, "llvm.nvvm.read.ptx.s
 static gen_ssa wide(gen_emit *e, gen_ssa v) { return LLVMBuildZExt(e->b, v, e->part->i64, ""); }
 static gen_ssa small(gen_emit *e, int v) { return LLVMConstInt(e->part->i32, (unsigned)v, 0); }
 
-/* All threads of the block have come here, and see what they stored before. */
+/* Waits for all threads of the block; afterwards they see what each of them stored before. */
 static void barrier(gen_emit *e)
 {
   static const char newer[] = "llvm.nvvm.barrier.cta.sync.aligned.all";
@@ -34,8 +33,7 @@ static void barrier(gen_emit *e)
 
 int gen_grid_loop_threads(const gen_target *target) { return WEFT_MIN(LOOP_THREADS, target->block_threads); }
 
-/* ---- memory
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------------------------- */
 
 static gen_ssa load_part(gen_emit *e, const gen_buffer *buf, gen_affine linear)
 {
@@ -79,8 +77,7 @@ static void store(gen_emit *e, const gen_buffer *buf, gen_affine linear, const g
   }
 }
 
-/* ---- loops: a thread an element
- * --------------------------------------------------------------------------------------- */
+/* ---- loops: a thread an element -------------------------------------------------------------------------------- */
 
 static weft_status *walk(gen_walk *w, bool split, int64_t *units)
 {
@@ -102,8 +99,7 @@ static weft_status *walk(gen_walk *w, bool split, int64_t *units)
   return st;
 }
 
-/* ---- rows: a block a row
- * ---------------------------------------------------------------------------------------------- */
+/* ---- rows: a block a row --------------------------------------------------------------------------------------- */
 
 typedef struct grid_row {
   gen_row base; /* first */
@@ -137,7 +133,7 @@ static weft_status *once(gen_row *row, gen_emit *e, gen_body_fn *body, void *ctx
   return st;
 }
 
-/* The value of the thread whose number in the warp differs by the bits of `mask`. */
+/* The value of the thread whose number in the warp differs from this thread's by the bits of `mask`. */
 static gen_ssa shuffle_word(gen_emit *e, gen_ssa v, int mask)
 {
   gen_ssa args[4] = {LLVMConstInt(e->part->i32, 0xffffffffu, 0), v, small(e, mask), small(e, GEN_WARP - 1)};
@@ -159,7 +155,7 @@ static gen_ssa shuffle(gen_emit *e, gen_ssa v, int mask)
   return LLVMBuildOr(e->b, wide(e, low), LLVMBuildShl(e->b, wide(e, high), gen_i64(e, 32), ""), "");
 }
 
-/* Every thread of the warp gets the combination of the values of all. */
+/* Every thread of the warp gets the combination of the values of all its threads. */
 static gen_value combine_warp(gen_emit *e, const gen_acc *acc, gen_value v)
 {
   for (int mask = GEN_WARP / 2; mask > 0; mask /= 2) {
@@ -181,8 +177,8 @@ static gen_buffer shared_array(gen_emit *e, LLVMTypeRef element)
   return (gen_buffer){.ptr = array, .elems = GEN_WARP};
 }
 
-/* One part of a value from each warp to all threads: thread i of every warp gets that of warp i, or `otherwise`
- * past the last. */
+/* Passes one part of a value from each warp to all threads: thread i of every warp gets the value of warp i, or
+ * `otherwise` if there is no warp i. */
 static gen_ssa exchange(grid_row *r, gen_emit *e, gen_ssa v, gen_ssa otherwise)
 {
   LLVMTypeRef type = LLVMTypeOf(v), element = type == e->part->i1 ? e->part->i8 : type; /* i1 has no place in memory */

@@ -7,8 +7,8 @@
 
 #include "codegen/codegen.h"
 
-/* A kernel as PTX text, and how it is launched: `blocks` blocks of `threads` threads, on the leaf buffers of the
- * operands and then of the result, one pointer each.  blocks 0: there is nothing to do. */
+/* A kernel as PTX text, and its launch: `blocks` blocks of `threads` threads. Its arguments are the leaf buffers of
+ * the operands and then of the result, one pointer each. blocks 0: there is nothing to do. */
 typedef struct gen_artefact {
   gen_strategy strategy;
   char *text;        /* malloc'd, ends in a zero */

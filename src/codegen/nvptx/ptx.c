@@ -17,7 +17,7 @@
 static const char TRIPLE[] = "nvptx64-nvidia-cuda";
 enum { PTX_KERNEL = 71 /* LLVM's calling convention of kernels */ };
 
-/* Weft may be linked with static archives of the host's LLVM target alone; then these are NULL. */
+/* Weft may be linked with static archives that hold the host's LLVM target alone; then these functions are NULL. */
 void LLVMInitializeNVPTXTargetInfo(void);
 void LLVMInitializeNVPTXTarget(void);
 void LLVMInitializeNVPTXTargetMC(void);
@@ -46,8 +46,7 @@ static void init(void)
   }
 }
 
-/* ---- emitting
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- emitting -------------------------------------------------------------------------------------------------- */
 
 typedef struct job {
   const hlo_instr *fusion;
@@ -69,7 +68,7 @@ static weft_status *check_calls(LLVMModuleRef mod)
   return NULL;
 }
 
-/* Marks the function as a kernel whose buffers are aligned as allocations are. */
+/* Marks the function as a kernel, and its buffers as aligned to 64 bytes, as allocations are. */
 static void finish_function(job *j)
 {
   gen_ssa fn = LLVMGetNamedFunction(j->part.mod, j->out->entry);
@@ -117,8 +116,7 @@ static weft_status *emit(job *j)
   return check_calls(j->part.mod);
 }
 
-/* ---- text
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- text ------------------------------------------------------------------------------------------------------ */
 
 static weft_status *optimise(LLVMModuleRef mod, LLVMTargetMachineRef machine)
 {
