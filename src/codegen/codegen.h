@@ -29,9 +29,7 @@ typedef struct gen_phase {
 
 typedef struct gen_kernel {
   gen_strategy strategy;
-  /* 1; 2 for a reduction with few outputs (partial results, then their combination) and for updates (copy, then
-   * update) */
-  int phase_count;
+  int phase_count;         /* 1; 2 for updates, and for reductions that combine partial results */
   gen_phase phases[GEN_MAX_PHASES];
   int arg_count;           /* length of args, scratch and shared included */
   int operand_leaves, result_leaves;

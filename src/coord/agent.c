@@ -26,7 +26,7 @@ static void on_closed(coord_conn *conn, const char *why)
 {
   weft_coord_agent *agent = WEFT_CONTAINER_OF(conn, weft_coord_agent, conn);
 
-  agent->has_conn = false; /* first: what ends now may be sent again, on a new connection */
+  agent->has_conn = false; /* first: operations that end now may be sent again, on a new connection */
   coord_conn_fini(conn, why);
 }
 
@@ -130,7 +130,7 @@ static void quit(coord_job *job)
 
   coord_agent_core_free(WEFT_MOVE(agent->core));
   if (agent->has_conn) {
-    coord_conns_flush(&agent->conns); /* the last resets */
+    coord_conns_flush(&agent->conns); /* sends the last resets */
     if (agent->has_conn) coord_conn_fini(&agent->conn, "the agent is gone");
     agent->has_conn = false;
   }
@@ -245,7 +245,7 @@ weft_status *coord_agent_run(weft_coord_agent *agent, coord_agent_call *call)
   call->op.done = end_call;
   if (!call->begin) call->begin = coord_agent_core_call;
   coord_loop_post(agent->loop, &call->job);
-  st = weft_event_await(call->ended, WEFT_NO_DEADLINE); /* the core keeps op.deadline_ns */
+  st = weft_event_await(call->ended, WEFT_NO_DEADLINE); /* the core enforces op.deadline_ns */
   weft_event_release(call->ended);
   return st;
 }

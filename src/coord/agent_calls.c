@@ -436,7 +436,7 @@ static void begin_status(coord_job *job)
   else coord_conn_touch(&call->agent->conn);
 }
 
-/* What any service of the protocol can say. */
+/* The status that any service of the protocol can give. */
 static weft_status *partial_status(weft_coord_agent *agent, weft_coord_status_report **out_report)
 {
   weft_coord_task_info *infos;

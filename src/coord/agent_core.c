@@ -16,10 +16,10 @@
 #include "coord/wire/codec.h"
 #include "coord/wire/wire_status.h"
 
-#define GRACE_NS (5 * WEFT_NS_PER_S)    /* on top of what the service enforces itself */
+#define GRACE_NS (5 * WEFT_NS_PER_S)    /* on top of the time-outs that the service enforces */
 #define FIRST_PAUSE_NS (20 * WEFT_NS_PER_MS)
 #define LONGEST_PAUSE_NS (1 * WEFT_NS_PER_S)
-#define CAUSE_DELAY_NS (1 * WEFT_NS_PER_S) /* a failed heartbeat waits so long for the error poll, which says why */
+#define CAUSE_DELAY_NS (1 * WEFT_NS_PER_S) /* a failed heartbeat waits this long for the error poll's cause */
 
 /* How often this process has been through a barrier id. */
 typedef struct coord_agent_barrier {
@@ -35,9 +35,9 @@ struct coord_agent_core {
   bool is_connecting, is_leaving, is_observer;
   uint64_t service_incarnation;
   weft_status *error;         /* of state ERROR */
-  weft_status *pending_error; /* a heartbeat's, until pending_at_ns */
+  weft_status *pending_error; /* of a heartbeat; kept until pending_at_ns */
   int64_t pending_at_ns;
-  coord_op *ops;              /* all that are not done */
+  coord_op *ops;              /* operations that are not done */
   coord_op *user_op;          /* of connect, shutdown or observe: done when `control` is */
   coord_op control, heartbeat, poll;
   int64_t next_heartbeat_ns, heartbeat_sent_ns, last_contact_ns;
@@ -54,7 +54,7 @@ static uint64_t next_random(coord_agent_core *core)
   return core->random;
 }
 
-/* Exponential, with jitter: thousands of processes must not knock at once. */
+/* Exponential, with jitter: thousands of processes must not call at once. */
 static int64_t pause_before(coord_agent_core *core, int attempt)
 {
   int64_t longest = attempt > 6 ? LONGEST_PAUSE_NS : WEFT_MIN(FIRST_PAUSE_NS << attempt, LONGEST_PAUSE_NS);
@@ -62,7 +62,7 @@ static int64_t pause_before(coord_agent_core *core, int attempt)
   return longest / 2 + (int64_t)(next_random(core) % (uint64_t)(longest / 2 + 1));
 }
 
-/* The network's word, not the service's. */
+/* Does the error come from the network, not from the service? */
 static bool is_lost(const weft_status *error)
 {
   size_t size;
@@ -94,7 +94,7 @@ static bool should_retry(const coord_agent_core *core, const coord_op *op, const
 
 static void set_error(coord_agent_core *core, weft_status *st);
 
-/* Ends the operation; it is not touched after its `done`. */
+/* Ends the operation, which is not touched after its `done`. */
 static void finish(coord_agent_core *core, coord_op *op, const coord_reply *reply, const weft_status *error)
 {
   int64_t counter;
@@ -188,7 +188,7 @@ static bool is_active(const coord_agent_core *core, const coord_op *op)
   return false;
 }
 
-/* Ends the operations that `matches`; their `done` may start others, so each time from the front. */
+/* Ends the operations for which `matches` holds. Their `done` may start others, so each search begins at the front. */
 static void finish_all(coord_agent_core *core, bool (*matches)(const coord_agent_core *core, const coord_op *op),
                        const weft_status *error)
 {
@@ -204,7 +204,7 @@ again:
 
 static bool is_users(const coord_agent_core *core, const coord_op *op) { return !is_internal(core, op); }
 
-/* What waits for other processes through the service. */
+/* Operations that wait for other processes through the service. */
 static bool is_collective(const coord_agent_core *core, const coord_op *op)
 {
   return is_users(core, op) && (op->request.method == COORD_BARRIER || op->request.method == COORD_GET_ALIVE_TASKS);
@@ -212,7 +212,7 @@ static bool is_collective(const coord_agent_core *core, const coord_op *op)
 
 /* ---- errors ---- */
 
-/* The first error is the one.  Takes st. */
+/* Only the first error counts. Takes st. */
 static void set_error(coord_agent_core *core, weft_status *st)
 {
   if (core->state != COORD_TASK_CONNECTED) return weft_status_free(st);
@@ -276,7 +276,7 @@ static void send_heartbeat(coord_agent_core *core)
 
 /* ---- joining and leaving ---- */
 
-/* Whoever called connect, shutdown or observe gets the result. */
+/* Gives the result to the caller of connect, shutdown or observe. */
 static void finish_user(coord_agent_core *core, const coord_reply *reply, const weft_status *error)
 {
   coord_op *user = WEFT_MOVE(core->user_op);
@@ -373,7 +373,7 @@ static void on_observed(coord_op *op, const coord_reply *reply, const weft_statu
   uint64_t incarnation;
 
   core->is_connecting = false;
-  if (error && coord_mismatch_incarnation(error, &incarnation)) { /* just what was asked for */
+  if (error && coord_mismatch_incarnation(error, &incarnation)) { /* the incarnation is what was asked for */
     core->service_incarnation = incarnation;
     error = NULL;
   } else if (error && weft_status_code(error) == WEFT_NOT_FOUND) {
@@ -471,7 +471,7 @@ static int64_t op_due(const coord_op *op)
   return op->in_flight ? op->deadline_ns : WEFT_MIN(op->deadline_ns, op->retry_at_ns);
 }
 
-/* What the service said last, or that it said nothing. */
+/* The service's last answer, or an error that says that it gave none. */
 static weft_status *late_error(const coord_op *op)
 {
   const coord_request *r = &op->request;

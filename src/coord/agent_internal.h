@@ -10,9 +10,9 @@
 #include "coord/agent_core.h"
 #include "coord/conn.h"
 
-#define COORD_GRACE_NS (10 * WEFT_NS_PER_S)  /* for the service to answer what it times itself */
-#define COORD_LAST_WORD_NS (3 * WEFT_NS_PER_S) /* for the report of who is about to end: the service may be what has gone */
-#define COORD_PROMPT_NS (60 * WEFT_NS_PER_S) /* for calls that it answers at once */
+#define COORD_GRACE_NS (10 * WEFT_NS_PER_S)  /* on top of a time-out that the service enforces */
+#define COORD_LAST_WORD_NS (3 * WEFT_NS_PER_S) /* for the report of a process that fails: the service may be gone */
+#define COORD_PROMPT_NS (60 * WEFT_NS_PER_S) /* for calls that the service answers at once */
 
 struct weft_coord_agent {
   weft_coord_agent_options options;
@@ -27,17 +27,17 @@ struct weft_coord_agent {
   coord_conn conn;
   coord_conns conns;
   bool has_conn;
-  weft_arena arena; /* of one turn */
-  /* everybody's */
+  weft_arena arena; /* the memory of one turn of the loop */
+  /* any thread's */
   weft_mutex mu;
   weft_status *error WEFT_GUARDED_BY(mu);
 };
 
-/* One blocking call; on the caller's stack. */
+/* One blocking call, on the caller's stack. */
 typedef struct coord_agent_call {
   coord_op op;
   void (*begin)(coord_agent_core *core, int64_t now_ns, coord_op *op); /* NULL: coord_agent_core_call */
-  /* Copies what the caller wants out of the reply; on the loop thread. */
+  /* Copies what the caller wants out of the reply; runs on the loop thread. */
   weft_status *(*take)(struct coord_agent_call *call, const coord_reply *reply);
   void *out;
   weft_coord_agent *agent;
@@ -47,7 +47,7 @@ typedef struct coord_agent_call {
 
 WEFT_NODISCARD weft_status *coord_agent_run(weft_coord_agent *agent, coord_agent_call *call);
 
-/* Loop thread: makes sure that there is a connection, or one on its way. */
+/* Loop thread only: makes sure that a connection exists or is being made. */
 WEFT_NODISCARD weft_status *coord_agent_dial(weft_coord_agent *agent);
 
 #endif

@@ -82,7 +82,7 @@ static void mark_present(const coord_service *service, coord_round *round, int32
   *present = true;
 }
 
-/* All callers get the same list: it is encoded once. */
+/* Answers all callers of the round with the same list, which is encoded once. */
 static void round_answer(coord_service *service, coord_round *round)
 {
   int32_t *tasks = WEFT_ARENA_ARRAY(&service->scratch, int32_t, round->count);

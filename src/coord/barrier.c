@@ -1,7 +1,7 @@
 /* coord/barrier.c -- barriers: who must come, who has come, and what everybody is told.
  *
- * An id is used again and again; each use is an instance with a counter.  Callers and service count separately and
- * compare: a caller whose counter differs has restarted, or lost its place.
+ * An id is used again and again; each use is an instance with a counter. Callers and the service count separately
+ * and compare: a caller whose counter differs has restarted, or is out of step.
  *
  *   unseen --counter 0--> ongoing --all arrived, failed, late, cancelled--> passed --counter + 1--> ongoing ... */
 #include <config.h>
@@ -64,7 +64,7 @@ static void barrier_free(coord_service *service, coord_barrier *barrier)
   free(barrier);
 }
 
-/* Why barrier_new made none. */
+/* The error to report when barrier_new has returned NULL. */
 static weft_status *no_barrier(const coord_service *service, int32_t by)
 {
   const coord_task *task = coord_service_task(service, by);
@@ -76,7 +76,7 @@ static weft_status *no_barrier(const coord_service *service, int32_t by)
   return COORD_ERR(RESOURCE_EXHAUSTED, "the service's memory limit is reached");
 }
 
-/* An entry with no participants and no result yet: "passed", with the counter before the first. */
+/* A new entry without participants or result: "passed", with the counter before the first instance. */
 static coord_barrier *barrier_new(coord_service *service, const char *id, coord_barrier_kind kind, int32_t by)
 {
   size_t bytes = sizeof(coord_barrier) + strlen(id) + 1, most = service->config.max_task_barriers;
@@ -93,7 +93,8 @@ static coord_barrier *barrier_new(coord_service *service, const char *id, coord_
     barrier->passed = true;
     barrier->charged_bytes = bytes;
     HASH_ADD_KEYPTR(hh, service->barriers, barrier->id, strlen(barrier->id), barrier);
-    if (barrier->hh.tbl && task && kind == COORD_BARRIER_USER) task->barriers++; /* for good: ids are remembered */
+    /* never taken back: ids are remembered */
+    if (barrier->hh.tbl && task && kind == COORD_BARRIER_USER) task->barriers++;
     if (barrier->hh.tbl) return barrier;
   }
   if (barrier) free(barrier->id);
@@ -102,7 +103,7 @@ static coord_barrier *barrier_new(coord_service *service, const char *id, coord_
   return NULL;
 }
 
-/* Fixes the participants, for good.  `tasks` is sorted; NULL: everyone. */
+/* Sets the participants, once and for all. `tasks` is sorted; NULL: everyone. */
 static weft_status *set_participants(coord_service *service, coord_barrier *barrier, const int32_t *tasks,
                                      int32_t count)
 {
@@ -199,7 +200,7 @@ static void after_internal(coord_service *service, coord_barrier_kind kind, cons
                  kind == COORD_BARRIER_SHUTDOWN ? "Shutdown" : "Registration", weft_code_name(weft_status_code(result)),
                  weft_status_message(result));
   if (kind == COORD_BARRIER_SHUTDOWN) coord_service_propagate(service, st);
-  /* nobody may register with this service again: it would meet tasks that have given up */
+  /* nobody may register with this service again, where it would meet tasks that have given up */
   for (int32_t i = 0; i < service->config.task_count; i++) coord_service_set_error(service, i, weft_status_dup(st));
   weft_status_free(st);
 }
@@ -225,7 +226,8 @@ static weft_status *with_id(const coord_barrier *barrier, weft_status *st)
   return coord_with_barrier(st, barrier->id, barrier->counter);
 }
 
-/* Ends the ongoing instance with an error for all, or, if it has ended already, tells the caller alone.  Takes st. */
+/* Ends the ongoing instance with an error for all; if it has ended already, only the caller gets the error. Takes
+ * st. */
 static void fail_for_all(coord_service *service, coord_barrier *barrier, coord_call *call, weft_status *st)
 {
   st = with_id(barrier, st);
@@ -236,7 +238,8 @@ static void fail_for_all(coord_service *service, coord_barrier *barrier, coord_c
 
 /* ---- joining ---- */
 
-/* Starts the instance of this counter.  On failure the instance is left passed, with that result. */
+/* Starts the instance of this counter. If that fails, the barrier stays passed, and the caller stores the error as
+ * its result. */
 static weft_status *start(coord_service *service, coord_barrier *barrier, const coord_barrier_request *request,
                           const int32_t *tasks, int32_t count, int64_t counter)
 {
@@ -296,7 +299,7 @@ static weft_status *counter_mismatch(const coord_barrier *barrier, const coord_b
                   restarted ? "one of them has restarted" : "the task is too quick / slow for the others");
 }
 
-/* NULL if the caller means the barrier's own participants and is one. */
+/* NULL if the caller names the barrier's own participants and is one of them. */
 static weft_status *check_participants(const coord_barrier *barrier, const coord_barrier_request *request,
                                        const int32_t *tasks, int32_t count, int32_t *out_index)
 {
@@ -365,14 +368,14 @@ void coord_barrier_join(coord_service *service, const coord_barrier_request *req
       if (barrier->kind != COORD_BARRIER_USER) after_internal(service, barrier->kind, barrier->result);
       return;
     }
-  } else if (barrier->counter < 0) { /* unseen, and the caller is not at its beginning: remember instance 0 as failed */
+  } else if (barrier->counter < 0) { /* unseen, and the caller is not at instance 0: remembers instance 0 as failed */
     barrier->counter = 0;
     barrier->result = with_id(barrier, counter_mismatch(barrier, request));
     return answer_waiter(service, barrier, call, barrier->result);
   }
   if (request->counter != barrier->counter && !lenient)
     return fail_for_all(service, barrier, call, counter_mismatch(barrier, request));
-  if (!barrier->has_participants) /* it was cancelled or out of step before anyone came */
+  if (!barrier->has_participants) /* cancelled or out of step before anyone came */
     return answer_waiter(service, barrier, call, barrier->result);
   st = check_participants(barrier, request, tasks, count, &index);
   if (st) return fail_for_all(service, barrier, call, st);
@@ -387,7 +390,8 @@ void coord_barrier_cancel(coord_service *service, const coord_request *request, 
   weft_status *st = NULL;
 
   HASH_FIND_STR(service->barriers, request->barrier_id, barrier);
-  if (!barrier && request->counter == 0) { /* the cancellation came first: who calls it now finds it cancelled */
+  /* the cancellation came first: later callers of instance 0 find it cancelled */
+  if (!barrier && request->counter == 0) {
     barrier = barrier_new(service, request->barrier_id, COORD_BARRIER_USER, request->task);
     if (!barrier) return coord_answer_free(service, call, no_barrier(service, request->task));
     barrier->counter = 0;
@@ -416,8 +420,8 @@ void coord_barrier_cancel(coord_service *service, const coord_request *request, 
 
 /* ---- leaving ---- */
 
-/* A caller that is gone no longer waits, so it is not there when the barrier opens.  A shutdown is a declaration and
- * stands: the process may well be gone by then. */
+/* A caller that is gone no longer counts as arrived. A shutdown stands, since it declares that the process ends: the
+ * process may be gone before the barrier opens. */
 void coord_barrier_drop(coord_service *service, coord_call *call)
 {
   coord_barrier *barrier = call->holder;
@@ -450,7 +454,7 @@ void coord_barriers_leave(coord_service *service, int32_t task, bool recoverable
   coord_barrier *barrier;
   int32_t index;
 
-again: /* finishing one may finish others: start over */
+again: /* finishing one may finish others: starts again at the front */
   DL_FOREACH(service->ongoing, barrier) {
     if (!coord_barrier_has(barrier, task, &index)) continue;
     if (recoverable) {
@@ -499,7 +503,7 @@ void coord_barriers_stop(coord_service *service)
 {
   while (service->ongoing) {
     coord_barrier *barrier = service->ongoing;
-    barrier->kind = COORD_BARRIER_USER; /* the service ends: nothing follows from its own barriers */
+    barrier->kind = COORD_BARRIER_USER; /* the service ends, so nothing follows from its own barriers */
     finish(service, barrier,
            with_id(barrier, WEFT_ERR(ABORTED, "Barrier %s::%" PRId64 ": the service is shutting down", barrier->id,
                                      barrier->counter)));

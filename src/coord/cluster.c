@@ -36,7 +36,7 @@ static weft_status *env_number(const char *name, int64_t least, int64_t most, in
   return NULL;
 }
 
-/* A member of the cluster from the first of the variables that is set; none: left alone. */
+/* Reads a number from the first of the two variables that is set. If none is set, *out stays as it is. */
 static weft_status *number_from(const char *first, const char *second, int32_t least, int32_t *out)
 {
   const char *name = has(first) ? first : second;
@@ -233,7 +233,8 @@ static weft_status *check(const weft_coord_cluster *c)
   return NULL;
 }
 
-/* Nothing says which process this is: it is alone, unless some of the variables that a job has are set, and others forgotten. */
+/* Nothing says which process this is. It is alone, unless some of the variables of a job are set and others were
+ * forgotten. */
 static weft_status *check_not_forgotten(void)
 {
   static const char *const wanted[] = {"WEFT_COORD_ADDRESS", "WEFT_NUM_PROCESSES", "WEFT_PROCESS_ID"};

@@ -15,11 +15,11 @@
 enum {
   BUFFER_BYTES = 64 << 10,
   FRAME_BYTES = 17 << 10,  /* nghttp2 hands out a frame of at most 16 KiB at a time */
-  READS_PER_TURN = 16,     /* then others get theirs */
-  TURN_BYTES = 4 << 20,    /* written to one connection before others get theirs */
+  READS_PER_TURN = 16,     /* then other connections get their turn */
+  TURN_BYTES = 4 << 20,    /* written to one connection before others get their turn */
 };
 
-/* What was read, or frames gathered for a write: of one connection at a time. */
+/* Bytes that were read, or frames gathered for a write; for one connection at a time. */
 static _Thread_local uint8_t buffer[BUFFER_BYTES];
 
 /* ---- bytes ---- */
@@ -72,7 +72,7 @@ static io_result write_some(coord_conn *conn, const uint8_t *buf, size_t size, s
 
 /* ---- writing ---- */
 
-/* Writes of `data` what the socket takes; the rest is kept for when it takes more. */
+/* Writes as much of `data` as the socket takes, and keeps the rest until it takes more. */
 static io_result write_and_keep(coord_conn *conn, const uint8_t *data, size_t size)
 {
   io_result result = IO_OK;
@@ -91,7 +91,7 @@ static io_result write_and_keep(coord_conn *conn, const uint8_t *data, size_t si
   return IO_AGAIN;
 }
 
-/* Writes what was kept. */
+/* Writes what write_and_keep has kept. */
 static io_result write_unsent(coord_conn *conn)
 {
   while (conn->unsent_offset < conn->unsent_size) {
@@ -126,7 +126,7 @@ static io_result gather(coord_conn *conn, size_t *out_size)
 
 static void over(coord_conn *conn, const char *why) { conn->closed(conn, why); }
 
-/* Writes what there is.  False: the connection is over, and gone. */
+/* Writes what there is to write. False: the connection is over, and `conn` is gone. */
 static bool flush(coord_conn *conn)
 {
   size_t written = 0, n;
@@ -167,7 +167,7 @@ void coord_conns_flush(coord_conns *group)
     coord_conn *conn = group->dirty;
     group->dirty = conn->next_dirty;
     conn->is_dirty = false;
-    if (group->dirty) { /* while this one is written */
+    if (group->dirty) { /* fetched while this one is written */
       coord_h2_prefetch(group->dirty->h2);
       __builtin_prefetch(group->dirty->next_dirty);
     }
@@ -179,7 +179,7 @@ bool coord_conn_is_idle(const coord_conn *conn) { return conn->unsent_size == 0 
 
 /* ---- events ---- */
 
-/* False: the connection is over, and gone. */
+/* False: the connection is over, and `conn` is gone. */
 static bool finish_connect(coord_conn *conn)
 {
   int error = 0;
@@ -273,7 +273,7 @@ void coord_conn_fini(coord_conn *conn, const char *why)
         *link = conn->next_dirty;
         break;
       }
-  conn->is_dirty = true; /* nobody puts it back while its calls end */
+  conn->is_dirty = true; /* so that nobody puts it back while its calls end */
   if (conn->io.fd >= 0) {
     coord_loop_remove(conn->loop, &conn->io);
     if (conn->ssl && !conn->handshaking) SSL_shutdown(conn->ssl);
@@ -283,5 +283,5 @@ void coord_conn_fini(coord_conn *conn, const char *why)
     conn->ssl = NULL;
   }
   free(WEFT_MOVE(conn->unsent));
-  coord_h2_close(h2, why); /* last: what ends now may open the connection anew, in the same memory */
+  coord_h2_close(h2, why); /* last: calls that end now may open the connection again, in the same memory */
 }

@@ -15,14 +15,14 @@ typedef struct coord_conn {
   coord_h2 *h2;   /* owned */
   SSL *ssl;       /* owned; NULL: cleartext */
   bool connecting, handshaking, wants_write;
-  bool is_served; /* by a service: while its peer does not read, nothing is read of it, so that replies do not gather */
-  bool is_paused; /* because of that */
-  bool is_dirty;  /* in the list of those that may have something to write */
+  bool is_served; /* a service's: nothing is read while the peer does not read, so that replies do not pile up */
+  bool is_paused; /* for that reason nothing is read now */
+  bool is_dirty;  /* it is in the list of connections that may have something to write */
   struct coord_conn *next_dirty;
   struct coord_conns *group;
   uint8_t *unsent; /* what the socket did not take; NULL: nothing */
   size_t unsent_size, unsent_offset;
-  /* The connection is over; called once, from the loop or from coord_conns_flush.  The callee calls coord_conn_fini. */
+  /* The connection is over. Called once, from the loop or from coord_conns_flush; the callee calls coord_conn_fini. */
   void (*closed)(struct coord_conn *conn, const char *why);
 } coord_conn;
 
@@ -31,18 +31,18 @@ typedef struct coord_conns {
   coord_conn *dirty;
 } coord_conns;
 
-/* Takes over fd, ssl and h2, also on failure.  `connecting`: connect(2) is in progress. */
+/* Takes over fd, ssl and h2, even if it fails. `connecting`: connect(2) is in progress. */
 WEFT_NODISCARD weft_status *coord_conn_init(coord_conn *conn, coord_conns *group, coord_loop *loop, int fd, SSL *ssl,
                                             coord_h2 *h2, bool connecting,
                                             void (*closed)(coord_conn *conn, const char *why));
 
-/* Closes everything; calls still open end as coord_h2_close says.  Does not call `closed`. */
+/* Closes everything. Calls that are still open end as coord_h2_close says. Does not call `closed`. */
 void coord_conn_fini(coord_conn *conn, const char *why);
 
-/* Something was queued on conn->h2: write it at the end of this turn. */
+/* Something was queued on conn->h2: the connection is written at the end of this turn. */
 void coord_conn_touch(coord_conn *conn);
 
-/* Writes what all touched connections have. */
+/* Writes what all touched connections have queued. */
 void coord_conns_flush(coord_conns *group);
 
 bool coord_conn_is_idle(const coord_conn *conn); /* nothing is waiting to be written */

@@ -17,8 +17,8 @@
 #define ADMIN_STATUS_PATH "/weft.coord.Admin/Status"
 
 enum {
-  CONTROL_MESSAGE_BYTES = 4 << 20, /* limit for all but InsertKeyValue */
-  MESSAGE_SLACK_BYTES = 1024,      /* an InsertKeyValue around its key and value */
+  CONTROL_MESSAGE_BYTES = 4 << 20, /* limit for all methods but InsertKeyValue */
+  MESSAGE_SLACK_BYTES = 1024,      /* what an InsertKeyValue message holds besides key and value */
   ARENA_KEEP_BYTES = 1 << 20,
 };
 
@@ -63,7 +63,7 @@ void coord_peer_gone(coord_peer *peer)
   uncount(peer);
 }
 
-/* A wrong secret is refused whoever carries it: its job is another. */
+/* A wrong secret is refused whatever else the connection shows: its job is another. */
 static weft_status *admit(void *ctx, const char *path, const char *secret)
 {
   coord_peer *peer = ctx;
@@ -73,7 +73,7 @@ static weft_status *admit(void *ctx, const char *path, const char *secret)
   (void)path;
   if (frontend->secret && *secret)
     trust = weft_secret_equal(frontend->secret, secret) ? COORD_TRUST_SECRET : COORD_TRUST_NONE;
-  else /* what has carried the secret once is known by it */
+  else /* a connection that was let in before needs to show nothing again */
     trust = peer->trust ? peer->trust : trust_without_secret(peer);
   if (trust == COORD_TRUST_NONE) {
     frontend->refused_calls++;
@@ -85,7 +85,7 @@ static weft_status *admit(void *ctx, const char *path, const char *secret)
 
 /* ---- requests ---- */
 
-/* At once, not at the end of a turn of the loop: a turn takes in thousands of requests. */
+/* Empties the arena at once, not at the end of a turn of the loop: a turn takes in thousands of requests. */
 static void empty(weft_arena *arena)
 {
   if (arena->total_bytes > ARENA_KEEP_BYTES) weft_arena_fini(arena);
@@ -102,7 +102,7 @@ static size_t message_limit(void *ctx, const char *path)
   return (size_t)options->max_key_bytes + (size_t)options->max_value_bytes + MESSAGE_SLACK_BYTES;
 }
 
-/* What decoding may take: every byte of a message blows up to less than this many. */
+/* The limit of the memory that decoding a message may take; no valid message needs so much. */
 static size_t arena_limit(size_t message_bytes)
 {
   return 32 * WEFT_MIN(message_bytes, (size_t)CONTROL_MESSAGE_BYTES) + 2 * message_bytes + (16 << 20);
@@ -191,7 +191,7 @@ const coord_h2_handler coord_frontend_handler = {
 
 /* ---- answers ---- */
 
-/* The reply as bytes that all who get it share; NULL without memory. */
+/* The reply encoded, for all callers that get it to share; NULL without memory. The frontend keeps it. */
 static coord_blob *shared_reply(coord_frontend *frontend, const server_call *call, const coord_reply *reply)
 {
   const uint8_t *data;
@@ -210,7 +210,8 @@ static coord_blob *shared_reply(coord_frontend *frontend, const server_call *cal
   return frontend->shared = coord_blob_new(&frontend->budget, data, size);
 }
 
-/* A directory that nobody takes is not copied together: a few bytes of a request can ask for many of a reply. */
+/* Encodes a reply if the connection has room for it. Otherwise its values are not copied together: a few bytes of a
+ * request can ask for many of a reply. */
 static weft_status *encode(coord_frontend *frontend, const server_call *call, const coord_reply *reply,
                            const uint8_t **out, size_t *out_size, coord_blob **out_tail)
 {

@@ -1,8 +1,9 @@
 /* coord/identity.c -- who speaks for a task.
  *
- * A task speaks through one connection: the one that registered it, or, after that has ended, one that knows the incarnation
- * that was registered.  A connection may speak for several tasks: clients in one process may share it.  So a member of the job
- * can speak in another's name neither by mistake nor, while that one is connected, on purpose over its own connection. */
+ * A task speaks through one connection: the one that registered it or, after that connection has ended, one that
+ * knows the incarnation that was registered. A connection may speak for several tasks, since clients in one process
+ * may share it. So a member of the job cannot speak in another task's name by mistake, nor on purpose over its own
+ * connection while the other task is connected. */
 #include <config.h>
 
 #include <inttypes.h>
@@ -58,7 +59,7 @@ weft_status *coord_check_identity(const coord_service *service, const coord_requ
     return NULL;
   knows = request->incarnation != 0 && request->incarnation == task->incarnation;
   if (knows && (!task->speaker || !request->caller->tasks))
-    coord_task_speaks(task, request->caller); /* it connected anew */
+    coord_task_speaks(task, request->caller); /* the task has connected again */
   if (!coord_is_spoken_elsewhere(task, request)) return NULL;
   return COORD_ERR(PERMISSION_DENIED, "%s in the name of task %" PRId32 ", which has another connection",
                    coord_method_name(request->method), request->task);

@@ -180,7 +180,7 @@ static void unlink_node(coord_kv_store *store, kv_node **links[MAX_LEVEL])
   node_free(store, node, level);
 }
 
-/* The keys below "a" are those that start with "a/"; between "a" and them may stand others ("a!b"). */
+/* The keys below "a" are those that start with "a/". Other keys may stand between "a" and them ("a!b"). */
 void coord_kv_store_remove(coord_kv_store *store, const char *key)
 {
   kv_node **links[MAX_LEVEL];

@@ -11,7 +11,7 @@
 
 typedef struct coord_kv_store coord_kv_store;
 
-/* What each of `owners` may keep; 0: as many as memory. */
+/* What each of the owners may keep; 0: only memory limits it. */
 typedef struct coord_kv_quota {
   int32_t owners;
   size_t most_keys, most_bytes; /* bytes of keys and values */
@@ -29,7 +29,8 @@ char *coord_key_normalize(char *key);
 /* Keys below are normalized ones. */
 coord_blob *coord_kv_store_find(const coord_kv_store *store, const char *key); /* borrowed, or NULL */
 
-/* Inserts or replaces; retains value.  The key then counts as owner's, 0 ... owners - 1.  NO_MEMORY: or over the budget. */
+/* Inserts or replaces; retains value. From then on the key counts against `owner`, one of 0 ... owners - 1.
+ * NO_MEMORY: there is no memory, or the budget is used up. */
 coord_kv_result coord_kv_store_put(coord_kv_store *store, const char *key, coord_blob *value, int32_t owner);
 
 /* Removes the key and all keys below it ("key/..."). */

@@ -20,9 +20,9 @@ struct coord_loop {
   coord_io wake; /* an eventfd: jobs have come */
   bool quit;
   int64_t spin_ns;
-  const void *last_alone; /* the one descriptor that had events last, or NULL; compared, not followed */
-  int64_t short_waits;    /* in a row that ended with that one */
-  struct epoll_event events[EVENTS_PER_WAIT]; /* the batch being worked on */
+  const void *last_alone; /* the only descriptor with events in the last wait, or NULL; compared, not followed */
+  int64_t short_waits;    /* waits in a row that were short and ended with that descriptor */
+  struct epoll_event events[EVENTS_PER_WAIT]; /* the batch that is being worked on */
   int event_count;
   weft_mutex mu;
   coord_job *first_job, **last_job WEFT_GUARDED_BY(mu);
@@ -58,8 +58,9 @@ void coord_loop_post(coord_loop *loop, coord_job *job)
   was_empty = loop->first_job == NULL;
   *loop->last_job = job;
   loop->last_job = &job->next;
-  /* Under the lock: once the job runs, its owner may free the loop. */
-  if (was_empty && write(loop->wake.fd, &one, sizeof one) < 0) was_empty = false; /* full: it is readable anyway */
+  /* Under the lock: once the job has run, its owner may free the loop. */
+  /* full: the eventfd is readable anyway */
+  if (was_empty && write(loop->wake.fd, &one, sizeof one) < 0) was_empty = false;
   weft_mutex_unlock(&loop->mu);
 }
 
@@ -109,11 +110,11 @@ void coord_loop_change(coord_loop *loop, coord_io *io, uint32_t events)
 void coord_loop_remove(coord_loop *loop, coord_io *io)
 {
   epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, io->fd, NULL);
-  for (int i = 0; i < loop->event_count; i++) /* it may stand further down in this batch */
+  for (int i = 0; i < loop->event_count; i++) /* it may come later in this batch */
     if (loop->events[i].data.ptr == io) loop->events[i].data.ptr = NULL;
 }
 
-/* What comes after event i: the owner of the next, and the descriptor after that, which names its owner. */
+/* Prefetches what the next event's owner will use, and the descriptor of the event after that. */
 static void prefetch_after(const coord_loop *loop, int i)
 {
   const coord_io *next = i + 1 < loop->event_count ? loop->events[i + 1].data.ptr : NULL;
@@ -129,9 +130,10 @@ static void poll_events(coord_loop *loop, int timeout_ms)
   loop->event_count = epoll_wait(loop->epoll_fd, loop->events, EVENTS_PER_WAIT, timeout_ms);
 }
 
-/* Waits for a batch of events.  It looks for them without sleeping only while that pays: when the last few waits were
- * shorter than spin_ns and one descriptor alone had events, a caller that makes its next call as soon as it has its reply.
- * Many callers gain nothing: while one sleeper is woken the others' calls gather, and a batch costs less than its parts. */
+/* Waits for a batch of events. It looks for them without sleeping only while that pays: when the last few waits were
+ * shorter than spin_ns and one descriptor alone had events. That is a caller that makes its next call as soon as it
+ * has its reply. With many callers nothing is gained: while a sleeping thread is woken the others' calls gather, and
+ * a batch costs less than its parts. */
 static void wait_for_events(coord_loop *loop, int64_t next_ns)
 {
   int64_t began_ns = weft_now_ns(), spin_until_ns = WEFT_MIN(next_ns, began_ns + loop->spin_ns);

@@ -40,7 +40,7 @@ typedef enum coord_dialect { COORD_DIALECT_X, COORD_DIALECT_T } coord_dialect;
 
 /* Numbers of the protocol. */
 typedef enum coord_task_state {
-  COORD_TASK_UNINITIALIZED = 1, /* an agent's alone */
+  COORD_TASK_UNINITIALIZED = 1, /* only agents use it */
   COORD_TASK_DISCONNECTED = 2,
   COORD_TASK_CONNECTED = 3,
   COORD_TASK_ERROR = 4,
@@ -49,9 +49,9 @@ typedef enum coord_task_state {
 /* One request; a method uses the members that its message has.  Everything is borrowed. */
 typedef struct coord_request {
   coord_method method;
-  struct coord_caller *caller;  /* the connection that it came by; NULL: not known */
+  struct coord_caller *caller;  /* the connection that it came through; NULL: not known */
   int32_t task;                 /* who asks */
-  bool recoverable;             /* T: the task says so of itself */
+  bool recoverable;             /* T: the task says so itself */
   uint64_t incarnation;         /* of the asking agent */
   bool is_fenced;               /* X: service_incarnation is to be checked */
   uint64_t service_incarnation; /* of the service the agent registered with */
@@ -62,7 +62,7 @@ typedef struct coord_request {
   int64_t increment;
   const char *barrier_id;
   int64_t timeout_ms, counter;  /* counter: of the barrier's instance */
-  const int32_t *tasks;         /* participants, or whose liveness or state is asked */
+  const int32_t *tasks;         /* participants of a barrier, or tasks whose liveness or state is asked */
   size_t task_count;
   int64_t version;
   int32_t error_code;
@@ -80,7 +80,7 @@ typedef struct coord_task_info {
   int32_t task;
   coord_task_state state;
   uint64_t incarnation;
-  int32_t error_code; /* 0: none, and then the next two say nothing */
+  int32_t error_code; /* 0: no error; the next two then mean nothing */
   const char *error_message;
   bool is_reported;
 } coord_task_info;
@@ -93,7 +93,7 @@ typedef struct coord_reply {
   size_t entry_count;
   const coord_task_info *infos;
   size_t info_count;
-  const int32_t *tasks; /* the living */
+  const int32_t *tasks; /* those that are alive */
   const uint64_t *incarnations;
   size_t task_count;
   uint64_t share; /* not 0: replies of equal `share` and dialect have the same bytes */

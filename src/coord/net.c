@@ -89,7 +89,7 @@ weft_status *coord_listen(const char *address, int *out_fd, char **out_bound)
       error = errno;
       continue;
     }
-    /* Not SO_REUSEPORT: two services on one port would share out the job's processes between them. */
+    /* No SO_REUSEPORT: two services on one port would divide the job's processes between them. */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (a->ai_family == AF_INET6) {
       int v6_only = 0;

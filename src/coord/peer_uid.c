@@ -1,5 +1,5 @@
-/* coord/peer_uid.c -- whose process is at the other end of a TCP connection within this machine: the kernel's socket
- * diagnosis (sock_diag(7)) says it of the peer's socket, which is found by its two addresses. */
+/* coord/peer_uid.c -- whose process is at the other end of a TCP connection within this machine. The kernel's socket
+ * diagnosis (sock_diag(7)) tells the owner of the peer's socket, which is found by its two addresses. */
 #include <config.h>
 
 #include <linux/inet_diag.h>
@@ -25,7 +25,7 @@ static uint16_t port_of(const struct sockaddr_storage *name)
                                     : ((const struct sockaddr_in6 *)name)->sin6_port;
 }
 
-/* An IPv4 address in a socket of IPv6 is looked for as IPv4, as the kernel files it. */
+/* An IPv4 address in an IPv6 socket is looked for as IPv4, since the kernel stores it so. */
 static void put_address(const struct sockaddr_storage *name, bool is_v4, uint32_t out[4])
 {
   struct in6_addr address = weft_inet_address(name);
@@ -51,8 +51,8 @@ static diag_request request_for(const struct sockaddr_storage *peer, const struc
   return request;
 }
 
-/* A socket that its process has closed lives on without an owner, and the kernel then says user 0 and inode 0: only an open
- * one counts.  Where no connection is found the kernel may name a listener at that port. */
+/* Is it the peer's socket, and open? A socket that its process has closed lives on without an owner, and the kernel
+ * then reports user 0 and inode 0. Where the kernel finds no connection it may name a listener at that port. */
 static bool is_the_peer(const struct inet_diag_msg *found, const struct inet_diag_sockid *asked)
 {
   return found->idiag_state == STATE_ESTABLISHED && found->idiag_inode != 0 &&

@@ -25,7 +25,7 @@
 #define NOTICE_KEY "RECEIVED_PREEMPTION_NOTICE"
 #define COUNTER_DIRECTORY "PREEMPTION_CURRENT_COUNTER"
 #define BARRIER_ID "PREEMPTION_SYNC_BARRIER"
-#define LONGEST_GET_NS (1 * WEFT_NS_PER_S) /* between looks at the signal and at the end */
+#define LONGEST_GET_NS (1 * WEFT_NS_PER_S) /* longest wait before the next look at the signal and at the end */
 
 #define OPTION(member) offsetof(weft_coord_preemption_options, member)
 static const weft_option options_table[] = {
@@ -44,7 +44,7 @@ weft_status *weft_coord_preemption_options_load(weft_coord_preemption_options *o
 
 /* ---- the signal ---- */
 
-static atomic_bool sigterm_watched; /* by somebody in this process */
+static atomic_bool sigterm_watched; /* by a manager in this process */
 static atomic_bool sigterm_came;    /* lock-free, so a handler may set it */
 
 static void on_sigterm(int signal_number)

@@ -21,13 +21,13 @@
 #include "coord/frontend.h"
 
 enum {
-  STRANGER_S = 5, /* a connection of which no call has been let in is closed then */
+  STRANGER_S = 5, /* a connection is closed after this time if no call of it was let in */
   STOP_GRACE_S = 2,         /* for the last answers to be written */
-  SPIN_US = 50,             /* what being woken costs, several times over */
+  SPIN_US = 50,             /* several times what it costs to be woken */
 };
 
-/* Connections of which no call has been let in yet.  A newer one takes the place of the oldest: a member needs no longer than
- * its first bytes take, and so is gone from among them before its turn to be closed comes. */
+/* Limits on connections of which no call has been let in yet. A newer one takes the place of the oldest. A member is
+ * among them only until its first bytes have come, so it has left before its turn to be closed comes. */
 enum {
   MOST_STRANGERS = 512,
   MOST_STRANGERS_TLS = 256,         /* a handshake has larger buffers */
@@ -53,7 +53,7 @@ struct weft_coord_service {
   int64_t accept_again_ns; /* out of descriptors: when to try again; 0: accepting */
   coord_conns conns;
   server_conn *first_conn;
-  server_conn *strangers; /* in the order of their coming */
+  server_conn *strangers; /* oldest first */
   int stranger_count;
   coord_trust_policy policy;
   int64_t next_sweep_ns;
@@ -95,7 +95,7 @@ static coord_trust identify(coord_peer *peer)
   return coord_trust_of(&conn->server->policy, conn->conn.io.fd);
 }
 
-/* Makes room for one more stranger, in all and of its address. */
+/* Makes room for one more stranger, in total and from its address. */
 static void evict_strangers(weft_coord_service *server, const struct in6_addr *address)
 {
   server_conn *stranger, *oldest = NULL;
@@ -144,7 +144,8 @@ static weft_status *add_conn(weft_coord_service *server, int fd, struct in6_addr
   return NULL;
 }
 
-/* Out of descriptors: a stranger's is taken.  False: there is none; the listener is left alone for a moment. */
+/* Out of descriptors: closes the oldest stranger to get one. False: there is no stranger, and the listener pauses
+ * for a moment. */
 static bool find_descriptor(weft_coord_service *server)
 {
   if (server->strangers) {
@@ -195,7 +196,7 @@ static void on_accept(coord_io *io, uint32_t events)
   }
 }
 
-/* A stranger holds a descriptor and memory: not for long.  They stand in the order of their coming. */
+/* Closes strangers that have held a descriptor and memory for too long. The list begins with the oldest. */
 static void sweep(weft_coord_service *server, int64_t now_ns)
 {
   server->next_sweep_ns = now_ns + WEFT_NS_PER_S;

@@ -16,8 +16,8 @@ enum { STALE_CHECKS_PER_TIMEOUT = 10 };
 
 /* ---- calls ---- */
 
-/* Does a held call count against WEFT_COORD_MAX_TASK_WAITS?  Those of which a task has one (registration, polling for errors,
- * leaving) do not: a task that has used up its quota still lives and ends as any other. */
+/* Does a held call count against WEFT_COORD_MAX_TASK_WAITS? Calls that a task makes one at a time (registration,
+ * error poll, shutdown) do not: a task that has used up its quota still lives and ends like any other. */
 static bool is_in_quota(const coord_call *call)
 {
   switch (call->method) {
@@ -29,7 +29,7 @@ static bool is_in_quota(const coord_call *call)
   }
 }
 
-/* The number of held calls in the same quota as `call`. */
+/* The number of held calls that count against the same quota as `call`. */
 static size_t *held_beside(coord_service *service, const coord_call *call)
 {
   return call->owner < service->config.task_count ? &service->tasks[call->owner].held : &service->held_of_none;
@@ -176,7 +176,7 @@ void coord_service_set_error(coord_service *service, int32_t id, weft_status *st
 void coord_service_propagate(coord_service *service, const weft_status *st)
 {
   if (service->config.recoverable) return;
-  if (!service->polled) { /* nobody listens: they learn it from their next heartbeat */
+  if (!service->polled) { /* nobody polls: all learn it from their next heartbeat */
     for (int32_t i = 0; i < service->config.task_count; i++)
       coord_service_set_error(service, i, COORD_ERR(INTERNAL, "another task failed: %s", weft_status_message(st)));
     return;
@@ -190,7 +190,7 @@ void coord_service_propagate(coord_service *service, const weft_status *st)
   }
 }
 
-/* The task fails with st, and the others hear of it.  Takes st. */
+/* The task fails with st, and the others are told. Takes st. */
 static void fail_task(coord_service *service, int32_t id, weft_status *st)
 {
   coord_service_set_error(service, id, weft_status_dup(st));
@@ -200,8 +200,9 @@ static void fail_task(coord_service *service, int32_t id, weft_status *st)
 
 /* ---- registration and heartbeats ---- */
 
-/* A restarted process has lost its old connection: one that registers beside a living one is another process, and no reason to
- * fail the task.  Where processes may come back the newer one counts: the network may have swallowed the old one's end. */
+/* Does another process register in the name of a connected task? A restarted process has lost its old connection: a
+ * process that registers beside a living connection is another one, and no reason to fail the task. Where processes
+ * may come back, the newer one counts, since the network may have swallowed the end of the old connection. */
 static bool is_impostor(const coord_task *task, const coord_request *request)
 {
   if (task->state != COORD_TASK_CONNECTED || !coord_is_spoken_elsewhere(task, request)) return false;
@@ -426,7 +427,7 @@ static coord_task_info task_info(const coord_service *service, int32_t id)
                            .is_reported = task->is_reported};
 }
 
-/* Made once for each version: thousands ask for it. */
+/* Made once for each version, since thousands ask for it. */
 static coord_reply snapshot(coord_service *service)
 {
   if (service->watch_share == 0) {
@@ -454,7 +455,7 @@ static void handle_watch(coord_service *service, const coord_request *request, c
   coord_answer(service, call, &reply, NULL);
 }
 
-/* Several changes make one answer. */
+/* Answers all watchers at once: several changes make one answer. */
 static void answer_watchers(coord_service *service)
 {
   coord_reply reply;
@@ -480,7 +481,7 @@ static void handle_states(coord_service *service, const coord_request *request, 
 
 /* ---- entries ---- */
 
-/* Brings the scratch memory back to a modest size. */
+/* Ends an entry into the service: looks at the rounds again, and brings the scratch memory back to a modest size. */
 static void leave(coord_service *service)
 {
   enum { KEEP_BYTES = 1 << 20 };
@@ -490,7 +491,7 @@ static void leave(coord_service *service)
   else weft_arena_reset(&service->scratch);
 }
 
-/* An agent of another service, or one that a newer incarnation has replaced. */
+/* Refuses an agent that registered with another service, and one that a newer incarnation has replaced. */
 static weft_status *check_fences(const coord_service *service, const coord_request *request)
 {
   const coord_task *task;
@@ -502,7 +503,7 @@ static weft_status *check_fences(const coord_service *service, const coord_reque
                "wrong service incarnation: %s is for %" PRIu64 ", this is %" PRIu64 ": the service was restarted",
                coord_method_name(request->method), request->service_incarnation, service->config.incarnation),
       service->config.incarnation);
-  switch (request->method) { /* those that speak for a task */
+  switch (request->method) { /* methods that speak for a task */
   case COORD_POLL_FOR_ERROR:
   case COORD_REPORT_ERROR:
   case COORD_SHUTDOWN_TASK:
@@ -600,7 +601,7 @@ int64_t coord_service_tick(coord_service *service, int64_t now_ns)
   if (service->stopped) return INT64_MAX;
   if (now_ns >= service->next_stale_check_ns) {
     late = now_ns - service->next_stale_check_ns;
-    if (late > service->config.heartbeat_timeout_ns / 2) /* the service itself was stopped: silence proves nothing */
+    if (late > service->config.heartbeat_timeout_ns / 2) /* the service itself was stopped, so silence proves nothing */
       for (int32_t i = 0; i < service->config.task_count; i++) service->tasks[i].last_heartbeat_ns += late;
     check_stale(service);
     service->next_stale_check_ns = now_ns + interval;

@@ -26,7 +26,7 @@ typedef struct coord_call {
   int32_t task;
   int32_t owner;                  /* the task whose quota it counts against: coord_request_owner */
   uint64_t incarnation;
-  char *key;                      /* GET: as it was asked for */
+  char *key;                      /* GET: the key as the caller wrote it */
 } coord_call;
 
 /* One connection: the tasks that speak through it.  The transport embeds it, zeroed; its members are the service's. */
@@ -41,12 +41,12 @@ typedef struct coord_service_config {
   int32_t task_count;
   uint64_t incarnation;          /* random, not 0 */
   int64_t heartbeat_timeout_ns;  /* a connected task silent for longer is dead; also the grace after a disconnect */
-  int64_t register_timeout_ns;   /* of the barrier that registration is */
-  int64_t shutdown_timeout_ns;   /* of the barrier that shutdown is; 0: tasks leave one by one */
+  int64_t register_timeout_ns;   /* of the barrier at which tasks register */
+  int64_t shutdown_timeout_ns;   /* of the barrier at which tasks shut down; 0: tasks leave one by one */
   bool recoverable;              /* tasks may die and come back; failures are not spread */
   size_t max_key_bytes, max_value_bytes;
-  size_t max_task_keys, max_task_bytes, max_task_barriers; /* that one task makes; 0: as many as memory */
-  size_t max_task_waits;         /* held calls of one task; 0: as many as memory */
+  size_t max_task_keys, max_task_bytes, max_task_barriers; /* of one task; 0: only memory limits them */
+  size_t max_task_waits;         /* held calls of one task; 0: only memory limits them */
   coord_budget *budget;          /* keys, values, barriers, waiters; borrowed */
   coord_answer_fn answer;
   void *answer_ctx;
@@ -55,7 +55,7 @@ typedef struct coord_service_config {
 WEFT_NODISCARD weft_status *coord_service_new(const coord_service_config *config, int64_t now_ns,
                                               coord_service **out_service);
 
-/* Answers everything held as coord_service_stop does, then frees.  NULL is fine. */
+/* Stops the service as coord_service_stop does, then frees it. NULL is fine. */
 void coord_service_free(coord_service *service);
 
 void coord_service_handle(coord_service *service, int64_t now_ns, const coord_request *request, coord_call *call);
@@ -66,17 +66,17 @@ void coord_service_drop(coord_service *service, coord_call *call);
 /* The connection has ended; its calls have been dropped. */
 void coord_service_caller_gone(coord_service *service, int64_t now_ns, coord_caller *caller);
 
-/* Does what is due.  Returns when to call next, at the latest. */
+/* Does what is due. Returns the latest time for the next call. */
 int64_t coord_service_tick(coord_service *service, int64_t now_ns);
 
-/* Ends the service: barriers ABORTED, watches an empty list of version -1, everything else held CANCELLED; later
- * requests fail. */
+/* Ends the service: barriers end ABORTED, watches get an empty list of version -1, all other held calls end
+ * CANCELLED. Later requests fail. */
 void coord_service_stop(coord_service *service);
 
-/* Calls end without having an answer: 0 if the service holds nothing. */
+/* The number of held calls. */
 size_t coord_service_held(const coord_service *service);
 
-/* An admin StatusResponse as bytes on `arena`; `connections` and `protection` are the transport's to say. */
+/* An admin StatusResponse as bytes on `arena`. The transport gives `connections` and `protection`. */
 WEFT_NODISCARD weft_status *coord_service_status(const coord_service *service, int64_t now_ns, int64_t connections,
                                                  const weft_coord_protection *protection, weft_arena *arena,
                                                  const uint8_t **out, size_t *out_size);

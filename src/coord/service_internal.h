@@ -11,44 +11,44 @@
 #include "coord/service.h"
 #include "coord/wire/wire_status.h"
 
-/* Lists of names in messages end after so many: long trailers never reach a C-core client. */
+/* Lists of names in messages end after this many: a long trailer never reaches a C-core client. */
 enum { COORD_MAX_NAMES = 3 };
 
 typedef struct coord_task {
   coord_task_state state;
-  bool recoverable;       /* this task, or the whole service */
-  bool has_registered;    /* ever */
-  bool lost;              /* ERROR because its heartbeats stopped */
-  bool is_reported;       /* ERROR because it said so */
+  bool recoverable;       /* this task may come back, or any task of the service */
+  bool has_registered;    /* at any time */
+  bool lost;              /* in ERROR because its heartbeats stopped */
+  bool is_reported;       /* in ERROR because it reported an error itself */
   weft_status *error;     /* of state ERROR */
   uint64_t incarnation;   /* 0: never registered */
   int64_t last_heartbeat_ns;
-  int64_t grace_until_ns; /* DISCONNECTED: heartbeats on the way are forgiven until then */
+  int64_t grace_until_ns; /* DISCONNECTED: heartbeats that were on their way are accepted until then */
   coord_call *poll;
   coord_caller *speaker;  /* the connection that it speaks through; NULL: none, or not known */
-  struct coord_task *prev_spoken, *next_spoken; /* of that connection's tasks */
-  int64_t silent_since_ns; /* when its connection ended; 0: it has one, or never had */
-  size_t barriers;         /* that it was the first to name */
-  size_t held;             /* calls that wait and count against its quota */
+  struct coord_task *prev_spoken, *next_spoken; /* in the list of that connection's tasks */
+  int64_t silent_since_ns; /* when its connection ended; 0: it has one, or never had one */
+  size_t barriers;         /* of which it was the first caller */
+  size_t held;             /* its held calls that count against its quota */
 } coord_task;
 
 typedef enum coord_barrier_kind { COORD_BARRIER_USER, COORD_BARRIER_REGISTER, COORD_BARRIER_SHUTDOWN } coord_barrier_kind;
 
-/* One barrier id.  Its instances are counted; the state is of the latest. */
+/* One barrier id. Its instances are counted; the members describe the latest. */
 typedef struct coord_barrier {
   char *id;
   coord_barrier_kind kind;
   int64_t counter;
   bool passed;               /* ended, well or not */
   weft_status *result;       /* of the ended instance; NULL: all arrived */
-  bool has_participants;     /* false: no proper instance yet, only a result */
+  bool has_participants;     /* false: no instance has started yet, there is only a result */
   bool is_everyone;          /* participants are all tasks: index = id, `tasks` is NULL */
   int32_t *tasks;            /* sorted */
   int32_t count;             /* of participants */
   int32_t arrived_count;
   int32_t initiator;
   int64_t started_ns, deadline_ns;
-  bool *arrived;             /* by participant; of the ongoing instance, like the next */
+  bool *arrived;             /* by participant; for the ongoing instance, like the next */
   coord_call **waiters;      /* NULL where the caller is gone or has not come */
   size_t charged_bytes;
   struct coord_barrier *prev, *next; /* ongoing ones */
@@ -63,7 +63,7 @@ typedef struct coord_wait {
   char key[];
 } coord_wait;
 
-/* One question "who of these is alive?", answered when all of them who are alive have asked it. */
+/* One question "who of these tasks is alive?", answered when all of them that are alive have asked it. */
 typedef struct coord_round {
   coord_call *calls;
   size_t charged_bytes;
@@ -78,23 +78,23 @@ struct coord_service {
   coord_service_config config;
   coord_task *tasks;
   bool stopped;
-  bool polled;              /* some task listens for errors */
-  weft_status *first_error; /* what polls are answered with, once something failed */
+  bool polled;              /* some task polls for errors */
+  weft_status *first_error; /* the answer to error polls, once something has failed */
   coord_barrier *barriers, *ongoing;
   coord_kv_store *kv;
   coord_wait *waits;
   coord_round *rounds;
-  bool liveness_changed;    /* rounds are to be looked at again */
+  bool liveness_changed;    /* the rounds must be looked at again */
   coord_call *watchers;
   int64_t version;          /* of the tasks' states */
-  bool version_changed;     /* watchers are to be answered */
+  bool version_changed;     /* the watchers must be answered */
   coord_task_info *infos;   /* the snapshot of `version` */
-  uint64_t watch_share;     /* of that snapshot; 0: none made yet */
+  uint64_t watch_share;     /* of that snapshot; 0: it has not been made yet */
   uint64_t last_share;
-  size_t held;              /* calls that wait, */
-  size_t held_of_none;      /* as coord_task.held, of connections that speak for no task */
+  size_t held;              /* all held calls */
+  size_t held_of_none;      /* like coord_task.held, for connections that speak for no task */
   int64_t started_ns, now_ns, next_stale_check_ns;
-  weft_arena scratch;       /* of one entry into the service */
+  weft_arena scratch;       /* for one entry into the service */
 };
 
 /* NULL if there is no such task. */
@@ -107,7 +107,7 @@ bool coord_is_spoken_elsewhere(const coord_task *task,
                                const coord_request *request); /* through another connection, which is alive */
 /* NULL if the caller may make this request in its task's name.  Errors: PERMISSION_DENIED. */
 WEFT_NODISCARD weft_status *coord_check_identity(const coord_service *service, const coord_request *request);
-/* The task whose quota the request counts against; the number of tasks: of none. */
+/* The task whose quota the request counts against; task_count if its connection speaks for no task. */
 int32_t coord_request_owner(const coord_service *service, const coord_request *request);
 
 /* Holding and answering. */
@@ -115,7 +115,7 @@ void coord_hold(coord_service *service, coord_call *call, int where, void *holde
 void coord_answer(coord_service *service, coord_call *call, const coord_reply *reply, const weft_status *error);
 void coord_answer_free(coord_service *service, coord_call *call, weft_status *error); /* takes error */
 
-/* State changes, with all that follows from them.  Take st. */
+/* State changes, with everything that follows from them. set_error takes st, propagate borrows it. */
 void coord_service_connect(coord_service *service, int32_t task);
 void coord_service_disconnect(coord_service *service, int32_t task);
 void coord_service_set_error(coord_service *service, int32_t task, weft_status *st);
@@ -151,7 +151,8 @@ void coord_alive_drop(coord_service *service, coord_call *call);
 void coord_alive_settle(coord_service *service); /* answers the rounds that are complete now */
 void coord_alive_stop(coord_service *service);
 
-/* Sorted and without doubles, on the scratch arena (or `tasks` itself if it is so already); NULL without memory. */
+/* `tasks` sorted and without duplicates, on the scratch arena (or `tasks` itself if it is so already); NULL without
+ * memory. */
 const int32_t *coord_task_set(coord_service *service, const int32_t *tasks, size_t count, int32_t *out_count);
 
 #endif

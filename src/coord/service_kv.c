@@ -16,7 +16,7 @@ static weft_status *over_budget(const coord_service *service)
                    service->config.budget->limit_bytes);
 }
 
-/* The key as the store knows it, on the scratch arena. */
+/* The key in the form that the store uses, on the scratch arena. */
 static weft_status *normalized(coord_service *service, const char *key, char **out)
 {
   size_t length = strlen(key);
@@ -44,7 +44,7 @@ static void wait_free(coord_service *service, coord_wait *wait)
   free(wait);
 }
 
-/* Stores, and answers all who wait for the key. */
+/* Stores the value, and answers all calls that wait for the key. */
 static weft_status *store(coord_service *service, const coord_request *request, const char *key, coord_blob *value)
 {
   coord_wait *wait;
@@ -86,7 +86,7 @@ static weft_status *insert(coord_service *service, const coord_request *request,
   return st;
 }
 
-/* The value as a decimal number plus the increment, as text in buf. */
+/* Adds the increment to the value, read as a decimal number, and stores the sum; buf is for its text. */
 static weft_status *increment(coord_service *service, const coord_request *request, const char *key, char buf[32],
                               coord_blob **out_value)
 {

@@ -140,7 +140,7 @@ static weft_status *to_result(const Cg__GlobalTopology *m, weft_coord_global_top
 
 /* ---- the order of the network, partitions, ids ---- */
 
-/* By network nodes, top level first, a shorter path before its continuations; then as they were. */
+/* By network nodes, top level first, a shorter path before its continuations; then by process id. */
 static int compare_processes(const void *a, const void *b)
 {
   const Cg__LocalTopology *x = *(Cg__LocalTopology *const *)a, *y = *(Cg__LocalTopology *const *)b;
@@ -266,7 +266,7 @@ static weft_status *build(Cg__GlobalTopology *global, bool keep_global_ids, weft
 
 /* ---- the exchange ---- */
 
-/* A process that comes back must have what it had; the machine may have been booted meanwhile. */
+/* A process that comes back must have the devices that it had; the machine may have been booted meanwhile. */
 static weft_status *check_same(const Cg__LocalTopology *before, const Cg__LocalTopology *now)
 {
   if (before->process_id != now->process_id || before->n_devices != now->n_devices)
@@ -306,7 +306,7 @@ static weft_status *publish(weft_kv *kv, const char *key, const Cg__LocalTopolog
   return st;
 }
 
-/* Process 0's part: gets all, builds, sets. */
+/* Process 0's part: gets all local topologies, builds the global one, sets it. */
 static weft_status *collect(weft_kv *kv, const weft_coord_topology_options *options, const char *global_key,
                             weft_deadline deadline, weft_arena *arena)
 {
@@ -335,7 +335,7 @@ static weft_status *collect(weft_kv *kv, const weft_coord_topology_options *opti
   for (size_t i = 0; i < n; i++)
     if (unpacked[i]) cg__local_topology__free_unpacked(unpacked[i], NULL);
   if (weft_status_code(st) != WEFT_ALREADY_EXISTS) return st;
-  weft_status_free(st); /* process 0 has come back: what it said before stands */
+  weft_status_free(st); /* process 0 has come back: what it set before stands */
   return NULL;
 }
 

@@ -74,7 +74,7 @@ void coord_trust_fini(coord_trust_policy *policy)
   *policy = (coord_trust_policy){.hosts = NULL};
 }
 
-/* In a user namespace, users that it does not know look like this one. */
+/* In a user namespace, users that it does not know all have the overflow user id: is `uid` one of these? */
 static bool is_nobody_in_particular(uid_t uid)
 {
   FILE *file = fopen("/proc/sys/kernel/overflowuid", "re");
@@ -92,7 +92,7 @@ static bool is_nobody_in_particular(uid_t uid)
   return !is_whole;
 }
 
-/* This user, or root, who could read the secret as well. */
+/* Is it this user, or root, who could read the secret as well? */
 static bool is_trusted_user(uid_t uid) { return uid == 0 || (uid == geteuid() && !is_nobody_in_particular(uid)); }
 
 static coord_trust trust_of(const coord_trust_policy *policy, int fd)
@@ -102,7 +102,7 @@ static coord_trust trust_of(const coord_trust_policy *policy, int fd)
   struct in6_addr from, to;
   uid_t uid;
 
-  if (policy->by_certificate) return COORD_TRUST_CERTIFICATE; /* the handshake fails without one */
+  if (policy->by_certificate) return COORD_TRUST_CERTIFICATE; /* the handshake fails without a certificate */
   if (getpeername(fd, (struct sockaddr *)&peer, &peer_size) == 0 &&
       getsockname(fd, (struct sockaddr *)&here, &here_size) == 0) {
     from = weft_inet_address(&peer);
@@ -118,7 +118,7 @@ static coord_trust trust_of(const coord_trust_policy *policy, int fd)
   return policy->by_anyone ? COORD_TRUST_ANYONE : COORD_TRUST_NONE;
 }
 
-/* Once for each way: an operator wants to know what is open. */
+/* Logs each way once: an operator wants to know what is open. */
 static void tell(coord_trust_policy *policy, coord_trust trust)
 {
   if (policy->is_told[trust]) return;

@@ -1,8 +1,8 @@
 /* coord/trust.h -- who is at the other end of a connection to the service.
  *
- * A call is let in by the job's secret.  A client that carries none (jaxlib's cannot) is let in by what its connection says
- * of it: a certificate, the user id of a process on this machine, or the address of one of the job's hosts.
- * Thread-compatible; no state of its own but what is logged once. */
+ * A call is let in by the job's secret. A client that carries none (jaxlib's cannot carry one) is let in by what its
+ * connection shows: a certificate, the user id of a process on this machine, or the address of one of the job's
+ * hosts. Thread-compatible; the only state is what has been logged. */
 #ifndef WEFT_COORD_TRUST_H
 #define WEFT_COORD_TRUST_H
 
@@ -29,10 +29,10 @@ typedef struct coord_trust_policy {
   bool by_anyone;
   struct in6_addr *hosts; /* [host_count] sorted; IPv4 as mapped addresses */
   size_t host_count;
-  bool is_told[COORD_TRUST_COUNT]; /* in the log */
+  bool is_told[COORD_TRUST_COUNT]; /* the log has named this way in */
 } coord_trust_policy;
 
-/* Resolves the names of the hosts; one without an address is named in the log.  `has_secret`: calls can carry one. */
+/* Resolves the names of the hosts, and logs those without an address. `has_secret`: calls can carry one. */
 WEFT_NODISCARD weft_status *coord_trust_init(coord_trust_policy *policy, const weft_coord_service_options *options,
                                              bool has_secret);
 void coord_trust_fini(coord_trust_policy *policy);
@@ -40,13 +40,13 @@ void coord_trust_fini(coord_trust_policy *policy);
 /* What lets in a call without a secret over the connected TCP socket `fd`. */
 coord_trust coord_trust_of(coord_trust_policy *policy, int fd);
 
-/* NULL if a service that listens at the address of `fd` has a way to tell its clients from others, or the options say that it
- * needs none.  Errors: FAILED_PRECONDITION, which says how to give it one. */
+/* NULL if a service that listens at the address of `fd` can tell its clients from others, or if the options say that
+ * it need not. Errors: FAILED_PRECONDITION, which says how it can. */
 WEFT_NODISCARD weft_status *coord_trust_check_listener(const weft_coord_service_options *options, bool has_secret,
                                                        int fd);
 
-/* The user who opened the other end of the connected TCP socket `fd`, which is on this machine.
- * False: it is not, or it is closed by now, or the kernel does not say. */
+/* The user who opened the end `peer` of the TCP connection between `peer` and `here`, if `peer` is on this machine.
+ * False: it is not, or that end has been closed, or the kernel does not say. */
 bool coord_peer_uid(const struct sockaddr_storage *peer, const struct sockaddr_storage *here, uid_t *out_uid);
 
 #endif

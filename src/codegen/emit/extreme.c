@@ -1,5 +1,4 @@
-/* codegen/emit/extreme.c -- reducers that find the least or greatest value and where it is, as JAX writes argmin and
- * argmax:
+/* codegen/emit/extreme.c -- reducers for the least or greatest value and its place, as JAX writes argmin and argmax:
  *
  *   better = a < b or a is NaN;  (better ? a : b,  better or a == b and i < j ? i : j)
  *

@@ -78,8 +78,7 @@ typedef struct gen_columns {
   int reduce_count;
   const hlo_shape *in;
   bool reduced[HLO_MAX_RANK];         /* by dimension of `in` */
-  /* kept elements: in the innermost kept dimensions; in those before them; the product */
-  int64_t cols, outer, results;
+  int64_t cols, outer, results;       /* kept elements: of the innermost dimensions; of those before; the product */
   int walk[HLO_MAX_RANK], walk_count; /* reduced dimensions of more than one element, outermost first */
 } gen_columns;
 WEFT_NODISCARD weft_status *gen_columns_of(weft_arena *arena, const hlo_computation *comp, gen_columns *out,

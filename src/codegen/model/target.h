@@ -26,8 +26,7 @@ typedef struct gen_costs {
 typedef struct gen_target {
   const char *name;
   int vector_bytes;          /* bytes of one value in vector mode; on a GPU, 4 times the threads of a warp */
-  /* cores that share one kernel: a GPU's multiprocessors; 0: as many as the pool has threads */
-  int cores;
+  int cores;                 /* that share one kernel: a GPU's multiprocessors; 0: as many as the pool has threads */
   int64_t cache_bytes;       /* cache of a core: what the core has read it reads again at near_byte_ns */
   int64_t row_elems;         /* longer rows do not stay in the fastest cache between two passes over them */
   int64_t block_bytes;       /* bytes of results that make one unit of work */

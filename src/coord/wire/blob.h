@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A total that strangers' requests may not pass. */
+/* A limit on the memory that the requests of peers can take. */
 typedef struct coord_budget {
   size_t used_bytes, limit_bytes;
 } coord_budget;

@@ -16,12 +16,12 @@ bool coord_path_parse(const char *path, coord_dialect *out_dialect, coord_method
 
 const char *coord_method_name(coord_method method); /* "RegisterTask" */
 
-/* Decodes into *out, whose pointers point into `arena` (whose limit bounds what a message can blow up to).
+/* Decodes into *out, whose pointers point into `arena` (whose limit bounds the memory that a message can take).
  * Errors: INVALID_ARGUMENT, the bytes are no such message. */
 WEFT_NODISCARD weft_status *coord_request_decode(coord_dialect dialect, coord_method method, const void *data,
                                                  size_t size, weft_arena *arena, coord_request *out);
 
-/* Encodes into `arena`.  *out_tail, borrowed from the reply, is a blob that follows the bytes, or NULL. */
+/* Encodes into `arena`. *out_tail, borrowed from the reply, is a blob that follows the bytes; NULL: none. */
 WEFT_NODISCARD weft_status *coord_reply_encode(coord_dialect dialect, coord_method method, const coord_reply *reply,
                                                weft_arena *arena, const uint8_t **out, size_t *out_size,
                                                coord_blob **out_tail);
@@ -32,8 +32,8 @@ WEFT_NODISCARD weft_status *coord_request_encode(const coord_request *request, w
 WEFT_NODISCARD weft_status *coord_reply_decode(coord_method method, const void *data, size_t size, weft_arena *arena,
                                                coord_reply *out);
 
-/* The payload of an error that a task reported of itself, in dialect X; and in the dialect's form.  Take and return
- * st. */
+/* coord_mark_reported adds the payload of an error that a task reported about itself, in the form of dialect X.
+ * coord_status_for_dialect brings that payload into the form of `dialect`. Both take and return st. */
 WEFT_NODISCARD weft_status *coord_mark_reported(weft_status *st, int32_t source_task);
 WEFT_NODISCARD weft_status *coord_status_for_dialect(weft_status *st, coord_dialect dialect);
 

@@ -11,7 +11,7 @@
 static inline char *codec_text(const char *borrowed) { return (char *)(uintptr_t)borrowed; }
 static inline uint8_t *codec_bytes(const void *borrowed) { return (uint8_t *)(uintptr_t)borrowed; }
 
-/* Unpacks on the arena, with which the message dies; NULL if the bytes are not one. */
+/* Unpacks on the arena; the message lives as long as the arena. NULL if the bytes are no such message. */
 void *codec_unpack(const ProtobufCMessageDescriptor *type, const void *data, size_t size, weft_arena *arena);
 
 WEFT_NODISCARD weft_status *codec_pack(const ProtobufCMessage *message, weft_arena *arena, const uint8_t **out,

@@ -27,8 +27,8 @@ static weft_status *take_tasks(coord_request *out, Ct__CoordinatedTask *const *t
   return NULL;
 }
 
-/* Every request: method, message, and the message's fields.  FIELD names ours, then theirs; TASK is who asks, TASKS whom it is
- * about, ENTRY key and value. */
+/* Every request: method, message, and the message's fields. FIELD names our member, then theirs; TASK is who asks,
+ * TASKS are the tasks it asks about, ENTRY is key and value. */
 #define REQUESTS(R)                                                                                                         \
   R(REGISTER_TASK, register_task_request, RegisterTaskRequest, TASK(source_task) FIELD(incarnation, incarnation))           \
   R(HEARTBEAT, heartbeat_request, HeartbeatRequest, TASK(source_task) FIELD(incarnation, incarnation))                      \

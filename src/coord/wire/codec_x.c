@@ -9,8 +9,9 @@
   const Type *var = codec_unpack(&cx__##type##__descriptor, data, size, arena);             \
   if (!var) return codec_malformed(method)
 
-/* Every request: method, message, and the message's fields.  VALUE and POINTER name ours, then theirs; INCARNATIONS says who asks
- * whom, ENTRY is key and value, ALWAYS a flag that we set and do not read. */
+/* Every request: method, message, and the message's fields. VALUE and POINTER name our member, then theirs;
+ * INCARNATIONS are those of the asking task and its service, ENTRY is key and value, ALWAYS a flag that we set and
+ * do not read. */
 #define REQUESTS(R)                                                                                                          \
   R(REGISTER_TASK, register_task_request, RegisterTaskRequest, VALUE(task, source_task_id) VALUE(incarnation, incarnation)) \
   R(HEARTBEAT, heartbeat_request, HeartbeatRequest,                                                                         \

@@ -31,14 +31,14 @@ enum {
   CONNECTION_WINDOW_BYTES = 16 << 20,
 };
 
-/* What a server takes of a peer; the connection of a peer that sends more ends with ENHANCE_YOUR_CALM. */
+/* What a server accepts from a peer. If a peer sends more, its connection ends with ENHANCE_YOUR_CALM. */
 enum {
   STRANGER_BYTES = 1 << 20,   /* until the first call is let in: bodies of refused calls, which are discarded */
   STRANGER_FRAMES = 256,      /* the same, in frames */
   STRANGER_CALLS = 16,        /* calls that are refused before the first is let in */
-  MOST_METADATA_BYTES = 1 << 16, /* headers of one call, decoded: a table entry may be repeated by one byte */
+  MOST_METADATA_BYTES = 1 << 16, /* headers of one call, decoded: one byte may repeat a table entry */
   MOST_CONTINUATIONS = 16,    /* frames of one call's headers after the first */
-  CONTROLS_PER_SECOND = 20000, /* RST_STREAM, PING, SETTINGS, PRIORITY: more than a member that cancels all its calls sends */
+  CONTROLS_PER_SECOND = 20000, /* RST_STREAM, PING, SETTINGS, PRIORITY: a member that cancels all calls sends fewer */
 };
 
 typedef enum call_state { CALL_OPEN, CALL_HANDED, CALL_ANSWERED, CALL_CANCELLED } call_state;
@@ -46,7 +46,7 @@ typedef enum call_state { CALL_OPEN, CALL_HANDED, CALL_ANSWERED, CALL_CANCELLED 
 struct coord_h2_call {
   coord_h2 *h2;
   coord_h2_call *prev, *next;             /* of the connection's calls */
-  coord_h2_call *prev_reply, *next_reply; /* of those whose reply nghttp2 does not know yet */
+  coord_h2_call *prev_reply, *next_reply; /* of those whose reply nghttp2 does not have yet */
   bool is_replied;                        /* it is on that list */
   int32_t stream_id;
   call_state state;
@@ -54,7 +54,7 @@ struct coord_h2_call {
   size_t charged_bytes; /* against the budget */
   bool gzip;            /* the peer's grpc-encoding */
   bool is_post;
-  weft_status *refused; /* why the message is not read: the answer when it ends */
+  weft_status *refused; /* why the message is not read: the answer when the request ends */
 
   uint8_t *in; /* the peer's message with its frame */
   size_t in_size, in_capacity;
@@ -93,7 +93,7 @@ struct coord_h2 {
   size_t max_message_bytes;
   char *authority, *secret;
   bool is_member;       /* a call has been let in */
-  size_t stranger_bytes, stranger_frames, stranger_calls; /* before that */
+  size_t stranger_bytes, stranger_frames, stranger_calls; /* before a call has been let in */
   int continuations;    /* of the headers that are coming in */
   int controls;         /* since controls_since_ns */
   int64_t controls_since_ns;
@@ -162,7 +162,7 @@ static void call_free(coord_h2_call *call)
   coord_pool_free(&h2->pool, call);
 }
 
-/* The first reason counts; takes st. */
+/* Only the first reason counts. Takes st. */
 static void refuse(coord_h2_call *call, weft_status *st)
 {
   if (call->refused) weft_status_free(st);
@@ -299,8 +299,9 @@ weft_status *coord_h2_check_room(const coord_h2_call *call, size_t size)
                    unread, size, most);
 }
 
-/* Only keeps the reply.  What answers thousands of connections in a row would touch the state of each twice, once for
- * nghttp2 and once for the socket, and the first of them would wait until all are through. */
+/* Only keeps the reply until the connection is written. The service may answer thousands of connections in a row. If
+ * each reply went to nghttp2 at once, the state of each connection would be touched twice, once for nghttp2 and once
+ * for the socket, and the first connection would wait until nghttp2 has all replies. */
 void coord_h2_reply(coord_h2_call *call, const void *head, size_t head_size, coord_blob *tail)
 {
   size_t size = head_size + (tail ? tail->size : 0);
@@ -368,7 +369,7 @@ void coord_h2_fail(coord_h2_call *call, const weft_status *st)
 /* Whether a header's name or value is that literal. */
 #define IS(text, length, literal) ((length) == sizeof literal - 1 && memcmp(text, literal, sizeof literal - 1) == 0)
 
-/* Header values that a stranger sends are kept only where the protocol needs them, and up to a length. */
+/* The values of headers that a stranger sends are kept only where the protocol needs them, and up to a length. */
 static void server_header(coord_h2_call *call, const char *name, size_t name_length, const char *value, size_t length)
 {
   if (IS(name, name_length, ":path")) {
@@ -406,8 +407,8 @@ static void server_dispatch(coord_h2_call *call)
   drop_input(call);
 }
 
-/* The headers are complete.  Who may not call learns nothing else, whatever is wrong with the call.  Refused calls are
- * answered now, and their bodies are discarded as they come. */
+/* The headers are complete. A caller that is not let in learns nothing else, whatever is wrong with its call.
+ * Refused calls are answered now, and their bodies are discarded as they come. */
 static void server_admit(coord_h2_call *call)
 {
   coord_h2 *h2 = call->h2;
@@ -423,7 +424,7 @@ static void server_admit(coord_h2_call *call)
   weft_status_free(st);
 }
 
-/* The connection ends with a GOAWAY; the value is what nghttp2's callbacks return then. */
+/* Ends the connection with a GOAWAY. Returns what nghttp2's callbacks return then. */
 static int calm_down(coord_h2 *h2, const char *excess)
 {
   h2->excess = excess;
@@ -437,7 +438,7 @@ static bool is_control(uint8_t frame_type)
          frame_type != NGHTTP2_WINDOW_UPDATE;
 }
 
-/* Frames that are cheap to send and cost a server more, or that a stranger has no use for. */
+/* Counts frames that are cheap to send and cost a server more, and all frames of a stranger. */
 static int server_count_frame(coord_h2 *h2, uint8_t frame_type)
 {
   if (!h2->is_member && ++h2->stranger_frames > STRANGER_FRAMES) return calm_down(h2, "frames before authentication");
@@ -471,7 +472,7 @@ static void client_header(coord_h2_call *call, const char *name, size_t name_len
   }
 }
 
-/* What gRPC makes of a call that ended without grpc-status. */
+/* The error that gRPC prescribes for a call that ended without grpc-status. */
 static weft_status *error_without_status(const coord_h2_call *call, uint32_t reset_code)
 {
   if (call->http_status == 404) return WEFT_ERR(UNIMPLEMENTED, "the peer answered HTTP 404");
@@ -618,7 +619,8 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
   return 0;
 }
 
-/* A call that was answered before its request has ended is over: what else comes of it is not wanted (RFC 9113, 8.1). */
+/* A call that was answered before its request ended is over: resets the stream, since the rest of the request is not
+ * wanted (RFC 9113, 8.1). */
 static int on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
   coord_h2 *h2 = user;

@@ -30,21 +30,23 @@ typedef struct coord_h2_request {
 
 /* What a server does with requests. */
 typedef struct coord_h2_handler {
-  size_t call_bytes; /* zeroed memory of the handler's own in every call: coord_h2_call_user */
-  /* The headers of a call are complete, and no byte of its body has been kept.  An error is the call's answer, and its
-   * body is discarded.  NULL lets the call in, and from then on the connection counts as a member's. */
+  size_t call_bytes; /* zeroed memory for the handler in every call: coord_h2_call_user */
+  /* Called when the headers of a call are complete and no byte of its body has been kept. An error becomes the
+   * call's answer, and its body is discarded. NULL lets the call in, and from then on the connection counts as a
+   * member's. */
   weft_status *(*admit)(void *ctx, const char *path, const char *secret);
   /* The largest message, after inflation, that `path` may carry. */
   size_t (*message_limit)(void *ctx, const char *path);
-  /* A whole request; borrowed for the call.  Answer now or later with coord_h2_reply or coord_h2_fail. */
+  /* Called with a whole request, which is borrowed until it returns. The handler answers now or later, with
+   * coord_h2_reply or coord_h2_fail. */
   void (*request)(void *ctx, coord_h2_call *call, const coord_h2_request *request);
-  /* A call that was handed to `request` and not answered has been reset by the peer or lost with its connection. */
+  /* A call that was handed to `request` and is not answered was reset by the peer, or lost with its connection. */
   void (*gone)(void *ctx, coord_h2_call *call);
 } coord_h2_handler;
 
 typedef struct coord_h2_limits {
   uint32_t max_streams;    /* concurrent calls of one connection */
-  size_t max_unread_bytes; /* replies of one connection that its peer has not taken */
+  size_t max_unread_bytes; /* most bytes of replies that a connection's peer has not taken */
   coord_budget *budget;    /* charged with request bodies and calls; borrowed */
 } coord_h2_limits;
 
@@ -82,11 +84,13 @@ bool coord_h2_is_alive(const coord_h2 *h2);
 void *coord_h2_call_user(coord_h2_call *call);     /* handler->call_bytes of memory, aligned for any type */
 void *coord_h2_context(const coord_h2_call *call); /* the `ctx` of its connection */
 
-/* Answers with the message head ++ tail.  Copies head, retains tail (NULL: none).  The call is no longer the caller's.  The
- * answer is RESOURCE_EXHAUSTED instead where replies of more than max_unread_bytes would wait for the peer to take them. */
+/* Answers with the message `head` followed by `tail`. Copies head, retains tail (NULL: none). The call is no longer
+ * the caller's. If replies wait for the peer already, and with this one they would exceed max_unread_bytes, the
+ * answer is RESOURCE_EXHAUSTED instead. */
 void coord_h2_reply(coord_h2_call *call, const void *head, size_t head_size, coord_blob *tail);
 
-/* Errors: RESOURCE_EXHAUSTED  the answer to a reply of that size: see coord_h2_reply.  For asking before it is encoded. */
+/* Checks whether coord_h2_reply would send a reply of `size` bytes, before the reply is encoded.
+ * Errors: RESOURCE_EXHAUSTED, the answer that it would send instead. */
 WEFT_NODISCARD weft_status *coord_h2_check_room(const coord_h2_call *call, size_t size);
 
 /* Answers with an error; borrows st. */
@@ -94,7 +98,7 @@ void coord_h2_fail(coord_h2_call *call, const weft_status *st);
 
 /* ---- client side ---- */
 
-/* One call's end: takes `error` (NULL: `message`, borrowed, is the reply). */
+/* The end of a call: takes `error`, or, if that is NULL, borrows the reply `message`. */
 typedef void (*coord_h2_done)(void *ctx, weft_status *error, const uint8_t *message, size_t size);
 
 /* Starts a call; `message` is copied.  done runs once, later, unless the call is cancelled. */

@@ -23,7 +23,7 @@
 
 enum { CACHE_LINE_BYTES = 64 };
 
-/* Before each object: its size, and, while it is free, the next of that size. */
+/* Stands before each object: its size and, while the object is free, the next free one of that size. */
 typedef union block {
   struct {
     uint16_t units, next;
@@ -81,7 +81,7 @@ void coord_pool_free(coord_pool *pool, void *memory)
 
   if (!is_inside(pool, memory)) return free(memory);
   freed = (block *)memory - 1;
-  if (freed->units >= COORD_POOL_CLASSES) return; /* the first, as its owner ends */
+  if (freed->units >= COORD_POOL_CLASSES) return; /* the first object: its owner ends, and the pool with it */
   freed->next = pool->free_blocks[freed->units];
   pool->free_blocks[freed->units] = (uint16_t)(((uintptr_t)freed - (uintptr_t)pool->memory) / COORD_POOL_UNIT);
 }

@@ -1,6 +1,7 @@
 /* coord/wire/pool.h -- the memory of one connection, in one place.
- * A thread that serves thousands of connections in turn finds nothing of the next one in its caches.  A hundred lines would
- * then be waited for one after the other; lying together they need fewer, and can be fetched at once, before their use. */
+ * A thread that serves thousands of connections in turn finds nothing of the next one in its caches. It would wait
+ * for a hundred cache lines, one after the other. Objects that lie together need fewer lines, and these can be
+ * fetched all at once, before they are used. */
 #ifndef WEFT_COORD_WIRE_POOL_H
 #define WEFT_COORD_WIRE_POOL_H
 
@@ -9,8 +10,8 @@
 
 enum {
   COORD_POOL_UNIT = 16,        /* bytes that sizes are rounded to; also the alignment */
-  COORD_POOL_UNITS = 640,      /* of a pool: several calls at a time; beyond them objects are malloc'd */
-  COORD_POOL_MAX_BYTES = 512,  /* of an object; larger ones are tables and buffers of which little is read: malloc'd */
+  COORD_POOL_UNITS = 640,      /* of a pool: room for several calls at a time; further objects are malloc'd */
+  COORD_POOL_MAX_BYTES = 512,  /* of an object; larger ones, of which little is read, are malloc'd */
   COORD_POOL_CLASSES = COORD_POOL_MAX_BYTES / COORD_POOL_UNIT + 2,
 };
 
@@ -22,8 +23,8 @@ typedef struct coord_pool {
 
 void coord_pool_init(coord_pool *pool);
 
-/* As malloc, calloc, realloc and free.  The first object may be of any size that fits: all others serve it.  Free
- * everything before the pool ends: some of it is malloc'd. */
+/* Like malloc, calloc, realloc and free. The first object may be of any size that fits, since all others serve it.
+ * Free everything before the pool ends: some of it is malloc'd. */
 void *coord_pool_alloc(coord_pool *pool, size_t size);
 void *coord_pool_zeroed(coord_pool *pool, size_t count, size_t size);
 void *coord_pool_resize(coord_pool *pool, void *memory, size_t size);

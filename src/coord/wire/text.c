@@ -91,7 +91,7 @@ bool coord_base64_decode(const char *text, size_t size, uint8_t *out, size_t *ou
 /* windowBits 15, plus 16 for a gzip wrapper. */
 enum { GZIP_WINDOW_BITS = 15 + 16 };
 
-/* Makes room for more, up to one byte past the limit, which tells "over" from "exactly at". */
+/* Makes room for more, up to one byte past the limit: that byte tells "over" from "exactly at". */
 static weft_status *grow_inflated(uint8_t **buf, size_t *capacity, size_t first, size_t max_bytes, coord_budget *budget)
 {
   size_t bigger = WEFT_MIN(*capacity ? *capacity * 2 : first, max_bytes + 1);

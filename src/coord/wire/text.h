@@ -12,7 +12,7 @@
  * 3 * size + 1 bytes to out; returns the length without the NUL. */
 size_t coord_percent_encode(const char *text, size_t size, char *out);
 
-/* Decodes in place-compatible fashion (out may be text); a stray '%' stays.  Returns the length; adds a NUL. */
+/* Decodes; `out` may be `text`. A '%' without two digits stays. Adds a NUL; returns the length without it. */
 size_t coord_percent_decode(const char *text, size_t size, char *out);
 
 /* Base64 without padding.  Writes at most 4 * ((size + 2) / 3) + 1 bytes; returns the length without the NUL. */

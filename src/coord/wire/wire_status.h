@@ -13,10 +13,10 @@
 #define COORD_PAYLOAD_MISMATCH "type.googleapis.com/tensorflow.ServiceMismatchError"
 #define COORD_PAYLOAD_LOST "type.googleapis.com/tensorflow.distributed_runtime.GrpcPayloadsLost"
 
-/* Messages past this are cut: longer trailers make a C-core client report RESOURCE_EXHAUSTED in place of them. */
+/* Longer messages are cut: if a trailer is longer, a C-core client reports RESOURCE_EXHAUSTED instead of it. */
 enum { COORD_MAX_MESSAGE_BYTES = 3072, COORD_MAX_DETAILS_BYTES = 2048 };
 
-/* Adds the (empty) payload that marks an error as the service's own word rather than the network's. */
+/* Adds the (empty) payload that marks an error as the service's own, not the network's. */
 WEFT_NODISCARD weft_status *coord_mark(weft_status *st);
 
 /* A marked error. */
@@ -25,8 +25,8 @@ WEFT_NODISCARD weft_status *coord_mark(weft_status *st);
 /* The payloads of `st` as bytes of the details trailer, malloc'd; *out is NULL if there are none or they do not fit. */
 void coord_details_encode(const weft_status *st, uint8_t **out, size_t *out_size);
 
-/* An error from its parts; details may be NULL.  Undecodable details become COORD_PAYLOAD_LOST.  Never NULL: a code
- * that is no error or no code at all is UNKNOWN. */
+/* An error from its parts; details may be NULL. Details that cannot be decoded become COORD_PAYLOAD_LOST. Never
+ * NULL: a code that is no error, or no code at all, becomes UNKNOWN. */
 WEFT_NODISCARD weft_status *coord_status_from_wire(int code, const char *message, const uint8_t *details, size_t size);
 
 /* A marked error with BarrierError{id, counter} added. */
