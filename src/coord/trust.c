@@ -108,7 +108,7 @@ static coord_trust trust_of(const coord_trust_policy *policy, int fd)
     from = weft_inet_address(&peer);
     to = weft_inet_address(&here);
     if (is_loopback(&from) ||
-        compare_addresses(&from, &to) == 0) { /* this machine has other users: its address says nothing */
+        compare_addresses(&from, &to) == 0) { /* other users share this machine, so its address proves nothing */
       if (coord_peer_uid(&peer, &here, &uid) && is_trusted_user(uid)) return COORD_TRUST_UID;
     } else if (policy->host_count &&
                bsearch(&from, policy->hosts, policy->host_count, sizeof from, compare_addresses)) {

@@ -356,7 +356,7 @@ typedef weft_status *gen_body_fn(void *ctx, gen_emit *e, gen_affine at);
 typedef struct gen_walk {
   gen_frame *f;
   int first, count;
-  const hlo_instr **roots; /* what makes each of them */
+  const hlo_instr **roots; /* the instruction that makes each of them */
   int period;              /* how many elements of each leaf one call of gen_walk_body makes */
 } gen_walk;
 /* Makes and stores the elements at the linear index `at`; ctx is the gen_walk. All values are made before the first
