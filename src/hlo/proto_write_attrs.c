@@ -27,7 +27,7 @@ static weft_status *make_message(const proto_sink *s, const hlo_attr_message *me
   if (!*place) {
     *place = weft_arena_alloc(&s->w->scratch, message->type->sizeof_message);
     WEFT_TRY_ALLOC(*place);
-    message->type->message_init((ProtobufCMessage *)*place);
+    protobuf_c_message_init(message->type, *place);
   }
   *out = *place;
   return NULL;

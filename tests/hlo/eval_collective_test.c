@@ -82,26 +82,29 @@ static const struct {
   "firstpair { a = s32[1] parameter(0) ROOT r = s32[1] all-reduce(a), replica_groups={{0,1},{2,3}}, to_apply=add }\n" \
   "lastpair { a = s32[1] parameter(0) ROOT r = s32[1] collective-broadcast(a), replica_groups={{0,1},{3,2}} }\n"
 
-/* The results of all devices, or an error. */
+static hlo_module *evaluated; /* results refer to shapes of the module */
+
+/* The results of all devices, or an error; they live until the next call. */
 static weft_status *evaluate(weft_arena *arena, const char *body, int replicas, int partitions, int elems,
                              const hlo_literal **results)
 {
-  WEFT_AUTO(hlo_module) module = NULL;
   hlo_eval_options options = {.deadline = WEFT_NO_DEADLINE, .replicas = replicas, .partitions = partitions};
   const hlo_literal *arguments[MOST_DEVICES];
   int64_t dims[] = {elems};
   const char *text =
     weft_arena_printf(arena, "HloModule m\n" COMPUTATIONS "ENTRY e { x = s32[%d] parameter(0) %s }\n", elems, body);
 
-  WEFT_TRY(hlo_parse(text, strlen(text), &module));
-  WEFT_TRY(hlo_verify(module));
+  hlo_module_free(evaluated);
+  evaluated = NULL;
+  WEFT_TRY(hlo_parse(text, strlen(text), &evaluated));
+  WEFT_TRY(hlo_verify(evaluated));
   for (int d = 0; d < WEFT_MAX(1, replicas * partitions); d++) {
     hlo_literal *argument;
     T_OK(hlo_literal_new(arena, hlo_shape_array(arena, WEFT_S32, 1, dims), &argument));
     for (int e = 0; e < elems; e++) hlo_literal_set_s64(argument, e, 100 * d + e);
     arguments[d] = argument;
   }
-  return hlo_eval_module(module, arguments, &options, arena, results);
+  return hlo_eval_module(evaluated, arguments, &options, arena, results);
 }
 
 static int flatten(const hlo_literal *value, int *out)
